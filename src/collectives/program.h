@@ -1,0 +1,63 @@
+/* The table of algorithms: each collective's step programs with what the chooser must know of them. */
+#ifndef COLLET_COLLECTIVES_PROGRAM_H
+#define COLLET_COLLECTIVES_PROGRAM_H
+
+#include <stddef.h>
+
+#include "collectives/step.h"
+
+/* v-forms run the programs of their plain form that can (`listed`). */
+enum collet_collective {
+	COLLET_ALLREDUCE,
+	COLLET_REDUCE,
+	COLLET_BROADCAST,
+	COLLET_BARRIER,
+	COLLET_ALLGATHER,
+	COLLET_REDUCE_SCATTER,
+	COLLET_GATHER,
+	COLLET_SCATTER,
+	COLLET_ALLTOALL,
+	COLLET_COLLECTIVE_COUNT
+};
+
+/* "allreduce", "reduce_scatter", ...; NULL out of range. */
+const char *collet_collective_name(enum collet_collective collective);
+
+/* What moving and reducing costs, for one message over one transport. */
+struct collet_cost_model {
+	double alpha_s;       /* a message's latency */
+	double overhead_s;    /* of each further message that a rank handles in the same step */
+	double beta_s;        /* a byte, sent and received */
+	double gamma_s;       /* a byte reduced: of each operand beyond the first */
+};
+
+struct collet_program {
+	const char *name;                   /* "ring"; unique in its collective */
+	enum collet_collective collective;
+	const char *source;                 /* the paper or textbook */
+	bool ordered;                       /* combines in rank order throughout: fit for non-commutative operations */
+	bool sliced;                        /* see step.h */
+	bool listed;                        /* works on COLLET_CUT_LISTED, where a rank may know only its own counts */
+	/* Can it run this shape? NULL: any. Must not look at shape->rank: all ranks answer the same. */
+	bool (*fits)(const struct collet_shape *shape);
+	/* Independent sub-programs, each over its own conduits. NULL: 1. */
+	uint32_t (*parts)(const struct collet_shape *shape);
+	uint64_t (*step_count)(const struct collet_shape *shape, uint32_t part);
+	struct collet_step (*step)(const struct collet_shape *shape, uint32_t part, uint64_t index);
+	/* Elements of scratch this rank needs, for all parts together. NULL: 0. */
+	uint64_t (*scratch)(const struct collet_shape *shape);
+	/* Closed form of the slowest rank's time for this shape, cut into pieces of piece_bytes. */
+	double (*cost)(const struct collet_shape *shape, size_t element_bytes, size_t piece_bytes,
+		const struct collet_cost_model *model);
+};
+
+/* All programs of a collective, best for small messages first; *count says how many. */
+const struct collet_program *const *collet_programs(enum collet_collective collective, size_t *count);
+/* By name; NULL if there is none. */
+const struct collet_program *collet_program_find(enum collet_collective collective, const char *name);
+
+/* The shape of a plain (not v) collective of `count` elements, counted as the public API counts; order NULL. */
+struct collet_shape collet_shape_of(
+	enum collet_collective collective, uint32_t rank, uint32_t size, uint32_t root, uint64_t count);
+
+#endif
