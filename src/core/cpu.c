@@ -1,0 +1,95 @@
+#include "core/cpu.h"
+
+#include "core/config.h"
+#include "core/status.h"
+
+#include <string.h>
+
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
+static const char *const names[COLLET_ISA_COUNT] = {
+	[COLLET_ISA_AUTO] = "auto",
+	[COLLET_ISA_PLAIN] = "plain",
+	[COLLET_ISA_AVX2] = "avx2",
+	[COLLET_ISA_AVX512] = "avx512",
+};
+
+const char *collet_isa_name(enum collet_isa isa)
+{
+	return (unsigned)isa < COLLET_ISA_COUNT ? names[isa] : NULL;
+}
+
+bool collet_isa_parse(const char *text, enum collet_isa *isa)
+{
+	for (int i = 0; i < COLLET_ISA_COUNT; i++) {
+		if (strcmp(text, names[i]) != 0)
+			continue;
+		*isa = (enum collet_isa)i;
+		return true;
+	}
+	return false;
+}
+
+#if defined(__x86_64__)
+/* __builtin_cpu_supports() also asks XCR0 whether the system saves the wide registers; older compilers do not know its
+ * "f16c", which needs the same registers as AVX. */
+static bool have_avx2(void)
+{
+	unsigned eax, ebx, ecx, edx;
+	return __builtin_cpu_supports("avx2") && __get_cpuid(1, &eax, &ebx, &ecx, &edx) && (ecx & bit_F16C);
+}
+
+static bool have_avx512(void)
+{
+	return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+		__builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+}
+#else
+static bool have_avx2(void)
+{
+	return false;
+}
+
+static bool have_avx512(void)
+{
+	return false;
+}
+#endif
+
+bool collet_isa_available(enum collet_isa isa)
+{
+	switch (isa) {
+	case COLLET_ISA_AUTO: case COLLET_ISA_PLAIN:
+		return true;
+	case COLLET_ISA_AVX2:
+		return have_avx2();
+	case COLLET_ISA_AVX512:
+		return have_avx2() && have_avx512();
+	case COLLET_ISA_COUNT:
+		break;
+	}
+	return false;
+}
+
+enum collet_isa collet_isa_best(void)
+{
+	int isa = COLLET_ISA_COUNT - 1;
+	while (!collet_isa_available((enum collet_isa)isa))
+		isa--; /* ends at PLAIN, which always is */
+	return (enum collet_isa)isa;
+}
+
+collet_status collet_isa_from_env(enum collet_isa *isa)
+{
+	const char *text = collet_env("COLLET_ISA");
+	enum collet_isa asked = COLLET_ISA_AUTO;
+	if (text && !collet_isa_parse(text, &asked))
+		return collet_fail(COLLET_ERR_CONFIG, "COLLET_ISA=%s is none of auto, plain, avx2, avx512", text);
+	if (!collet_isa_available(asked))
+		return collet_fail(COLLET_ERR_CONFIG, "COLLET_ISA=%s: not available here; the best one is %s", text,
+			collet_isa_name(collet_isa_best()));
+	*isa = asked == COLLET_ISA_AUTO ? collet_isa_best() : asked;
+	return COLLET_OK;
+}

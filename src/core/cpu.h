@@ -1,0 +1,29 @@
+/* Which instruction sets the kernels may use here. "Plain" is what the compiler assumes of every machine it builds for. */
+#ifndef COLLET_CORE_CPU_H
+#define COLLET_CORE_CPU_H
+
+#include <collet/collet.h>
+
+enum collet_isa {
+	COLLET_ISA_AUTO,   /* the best one available */
+	COLLET_ISA_PLAIN,
+	COLLET_ISA_AVX2,   /* with F16C */
+	COLLET_ISA_AVX512, /* F, BW, DQ and VL */
+	COLLET_ISA_COUNT
+};
+
+/* "auto", "plain", "avx2", "avx512"; NULL for a value that names none. */
+const char *collet_isa_name(enum collet_isa isa);
+/* False: not such a name; *isa is left alone. */
+bool collet_isa_parse(const char *text, enum collet_isa *isa);
+
+/* Do this build, this processor and this operating system (which must save the registers) all have it? */
+bool collet_isa_available(enum collet_isa isa);
+/* The last one in the enum that is available; never COLLET_ISA_AUTO. */
+enum collet_isa collet_isa_best(void);
+
+/* COLLET_ISA from the environment, else the best one; never COLLET_ISA_AUTO. COLLET_ERR_CONFIG for a name that is
+ * unknown or not available here. All give the same bits, so ranks need not agree. */
+collet_status collet_isa_from_env(enum collet_isa *isa);
+
+#endif
