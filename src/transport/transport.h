@@ -60,7 +60,7 @@ struct collet_card {
 	uint8_t address[16];
 	uint32_t usable_cores;           /* of the process: affinity and cgroup quota */
 	uint32_t reserved0;
-	uint64_t settings;               /* hash of the settings that all ranks must share; see src/comm/options.c */
+	char settings[256];              /* "NAME=value\n" for each setting that all ranks must share, compared at creation */
 };
 
 /* How a rank sleeps: one epoll set for everything that it waits for. */
