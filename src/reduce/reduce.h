@@ -43,11 +43,12 @@ struct collet_reduction {
 	collet_dtype dtype;
 	collet_op op;
 	size_t element_bytes;
-	uint32_t average_of;          /* world size */
+	bool rounds;                  /* arithmetic on it rounds to 16 or 8 bits */
+	uint32_t average_of;          /* world size; 1 if nothing is to be divided */
 	const collet_user_op *user_op;
 	struct collet_factors factors;
 	collet_kernel *combine;       /* NULL for a user-defined operation */
-	collet_kernel *finish;        /* the same, and a float average's division */
+	collet_kernel *finish;        /* the same, and a float average's division before the rounding */
 };
 
 /* scale is read for premul_sum only, world_size (at least 1) for average only, user_op for COLLET_USER only. *user_op
@@ -59,9 +60,9 @@ COLLET_MUST_USE collet_status collet_reduction_init(struct collet_reduction *r, 
 /* result[i] = operand 0 (op) operand 1 (op) ... One operand: a copy (with scale and finish). finish: this is the
  * elements' last touch, so an average is divided here, before the rounding. result may be exactly one or more of the
  * operands' data; there is no other overlap. At least one operand. Adds to *roundings (may be NULL) the elements that
- * arithmetic rounded to 16 or 8 bits; copies, min and max round none. A user-defined operation is folded from the left
- * over pieces of the span, in the fixed floating-point mode. Any thread. */
-void collet_reduce(const struct collet_reduction *r, void *result, const struct collet_operand *operands,
+ * arithmetic rounded to 16 or 8 bits; copies, min and max round none, and what a user-defined operation rounds is its own
+ * affair. That one is folded from the left over pieces of the span, in the fixed floating-point mode. Any thread. */
+void collet_reduction_run(const struct collet_reduction *r, void *result, const struct collet_operand *operands,
 	uint32_t operand_count, size_t count, bool finish, uint64_t *roundings);
 
 #endif
