@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "core/status.h"
+#include "transport/transports-built.h"
 
 extern const struct collet_transport collet_self_transport;
 #ifdef COLLET_HAVE_SHM
