@@ -1,0 +1,182 @@
+/* Preparing one size, running it, timing it. */
+#include "loop.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "values.h"
+
+static int64_t read_clock(clockid_t clock)
+{
+	struct timespec now;
+	clock_gettime(clock, &now);
+	return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+int64_t bench_clock_ns(void)
+{
+	return read_clock(CLOCK_MONOTONIC);
+}
+
+bool bench_library_can(const struct bench_library *library, const struct bench_work *work, uint64_t count)
+{
+	return library->run[work->collective] != NULL
+		&& (library->supports == NULL || library->supports(library->context, work, count));
+}
+
+/* Where the next call's buffers are. A rank's unused buffer is still a valid pointer: every library then sees the same. */
+static void aim(struct bench_run *r, uint32_t slot)
+{
+	r->call.send = bench_buffers_send(&r->buffers, slot);
+	r->call.recv = bench_buffers_recv(&r->buffers, slot);
+}
+
+static void fill_slot(struct bench_run *r, uint32_t slot)
+{
+	const struct bench_library *library = r->library;
+	/* In place the receive buffer covers the send buffer, so it is spoilt first. */
+	bench_spoil(&r->work, library->rank, library->size, r->count, bench_buffers_recv(&r->buffers, slot));
+	bench_fill(&r->work, library->rank, library->size, r->count, bench_buffers_send(&r->buffers, slot));
+}
+
+const char *bench_run_init(struct bench_run *r, const struct bench_library *library, const struct bench_work *work,
+	uint64_t count, enum bench_buffer_kind kind, bool cold, const void *how)
+{
+	memset(r, 0, sizeof(*r));
+	const char *problem = bench_buffers_init(&r->buffers, kind, library->allocator, work, library->rank, library->size,
+		count, cold);
+	if (problem != NULL)
+		return problem;
+	r->library = library;
+	r->work = *work;
+	r->count = count;
+	r->call.count = count;
+	r->call.dtype = (collet_dtype)work->dtype;
+	r->call.op = (collet_op)work->op;
+	r->call.root = work->root;
+	r->call.in_place = work->in_place != 0;
+	r->call.how = how;
+	for (uint32_t slot = 0; slot < r->buffers.slots; slot++)
+		fill_slot(r, slot);
+	aim(r, 0);
+	return NULL;
+}
+
+void bench_run_deinit(struct bench_run *r)
+{
+	bench_buffers_deinit(&r->buffers);
+	memset(r, 0, sizeof(*r));
+}
+
+static int call_once(struct bench_run *r)
+{
+	return r->library->run[r->work.collective](r->library->context, &r->call);
+}
+
+int bench_run_checked(struct bench_run *r, uint64_t *wrong, uint64_t *first)
+{
+	aim(r, 0);
+	r->next_slot = 0;
+	fill_slot(r, 0);
+	const int failed = call_once(r);
+	if (failed)
+		return failed;
+	*first = 0;
+	*wrong = bench_check(&r->work, r->library->rank, r->library->size, r->count, r->call.recv, first);
+	return 0;
+}
+
+int bench_run_barrier(struct bench_run *r)
+{
+	static const struct bench_call nothing;
+	if (r->library->run[BENCH_BARRIER] == NULL)
+		return 0;
+	return r->library->run[BENCH_BARRIER](r->library->context, &nothing);
+}
+
+static void next_slot(struct bench_run *r)
+{
+	r->next_slot = r->next_slot + 1 < r->buffers.slots ? r->next_slot + 1 : 0;
+	aim(r, r->next_slot);
+}
+
+/* The loop itself, apart for warm buffers so that it holds nothing but the call. */
+static int repeat(struct bench_run *r, uint64_t iterations)
+{
+	int (*const run)(void *, const struct bench_call *) = r->library->run[r->work.collective];
+	void *const context = r->library->context;
+	if (r->buffers.slots == 1) {
+		for (uint64_t i = 0; i < iterations; i++)
+			if (run(context, &r->call))
+				return 1;
+		return 0;
+	}
+	for (uint64_t i = 0; i < iterations; i++) {
+		next_slot(r);
+		if (run(context, &r->call))
+			return 1;
+	}
+	return 0;
+}
+
+int bench_run_batch(struct bench_run *r, uint64_t iterations, struct bench_times *times)
+{
+	if (bench_run_barrier(r))
+		return 1;
+	const int64_t cpu_before = read_clock(CLOCK_PROCESS_CPUTIME_ID);
+	const int64_t before = bench_clock_ns();
+	const int failed = repeat(r, iterations);
+	times->elapsed_ns = bench_clock_ns() - before;
+	times->cpu_ns = read_clock(CLOCK_PROCESS_CPUTIME_ID) - cpu_before;
+	return failed;
+}
+
+int bench_run_synced_batch(struct bench_run *r, uint64_t iterations, struct bench_times *times)
+{
+	const int64_t cpu_before = read_clock(CLOCK_PROCESS_CPUTIME_ID);
+	times->elapsed_ns = 0;
+	for (uint64_t i = 0; i < iterations; i++) {
+		next_slot(r);
+		if (bench_run_barrier(r))
+			return 1;
+		const int64_t before = bench_clock_ns();
+		if (call_once(r))
+			return 1;
+		times->elapsed_ns += bench_clock_ns() - before;
+	}
+	times->cpu_ns = read_clock(CLOCK_PROCESS_CPUTIME_ID) - cpu_before;
+	return 0;
+}
+
+int bench_run_samples(struct bench_run *r, uint64_t iterations, struct bench_samples *samples)
+{
+	samples->count = 0;
+	if (bench_run_barrier(r))
+		return 1;
+	int64_t before = bench_clock_ns();
+	for (uint64_t i = 0; i < iterations && samples->count < samples->capacity; i++) {
+		next_slot(r);
+		if (call_once(r))
+			return 1;
+		const int64_t after = bench_clock_ns();
+		samples->ns[samples->count++] = after - before;
+		before = after;
+	}
+	return 0;
+}
+
+static int by_value(const void *a, const void *b)
+{
+	const int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+	return (x > y) - (x < y);
+}
+
+int64_t bench_percentile(struct bench_samples *samples, double part)
+{
+	if (samples->count == 0)
+		return 0;
+	qsort(samples->ns, samples->count, sizeof(samples->ns[0]), by_value);
+	const size_t at = (size_t)(part * (double)(samples->count - 1) + 0.5);
+	return samples->ns[at];
+}

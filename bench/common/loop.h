@@ -1,0 +1,80 @@
+/* The timed loop: one loop for collet and for every peer, in every mode.
+ *
+ * A library is a row of functions; the loop knows nothing else of it. Nothing in a loop allocates, and the clock is read
+ * twice a batch, except in the percentile pass and with --sync, which are about single calls. */
+#ifndef BENCH_LOOP_H
+#define BENCH_LOOP_H
+
+#include "buffers.h"
+
+/* The arguments of one call. */
+struct bench_call {
+	const void *send;
+	void *recv;
+	uint64_t count;
+	collet_dtype dtype;
+	collet_op op;
+	uint32_t root;
+	bool in_place;
+	const void *how;   /* collet's collet_how; nobody else's business */
+};
+
+/* One rank's view of a library that has been set up. Functions give nonzero on failure, after which the library is not
+ * called again; error() then says what happened. */
+struct bench_library {
+	void *context;
+	uint32_t rank, size;
+	/* NULL: it has no such collective. */
+	int (*run[BENCH_COLLECTIVES])(void *context, const struct bench_call *call);
+	/* Does it have this type and operation, with this count? NULL: it has everything. */
+	bool (*supports)(void *context, const struct bench_work *work, uint64_t count);
+	const char *(*error)(void *context);
+	const struct bench_allocator *allocator;   /* NULL: it has no memory of its own */
+};
+
+bool bench_library_can(const struct bench_library *library, const struct bench_work *work, uint64_t count);
+
+/* One size on one rank, ready to run. */
+struct bench_run {
+	const struct bench_library *library;
+	struct bench_work work;
+	struct bench_call call;
+	struct bench_buffers buffers;
+	uint32_t next_slot;
+	uint64_t count;
+};
+
+/* What one batch took on this rank. */
+struct bench_times {
+	int64_t elapsed_ns;   /* of all iterations, without what comes between them (--sync) */
+	int64_t cpu_ns;       /* of the whole process, its helper threads included */
+};
+
+/* A sample of single calls; the array is allocated before. */
+struct bench_samples {
+	int64_t *ns;
+	size_t capacity, count;
+};
+
+int64_t bench_clock_ns(void);
+
+/* Allocates and fills. NULL or what went wrong; r is then zero. */
+const char *bench_run_init(struct bench_run *r, const struct bench_library *library, const struct bench_work *work,
+	uint64_t count, enum bench_buffer_kind kind, bool cold, const void *how);
+void bench_run_deinit(struct bench_run *r);
+
+/* One call on freshly filled buffers, then the check. *wrong counts elements; *first is the first of them. */
+int bench_run_checked(struct bench_run *r, uint64_t *wrong, uint64_t *first);
+/* A barrier of the library's own, if it has one, else none. */
+int bench_run_barrier(struct bench_run *r);
+/* Iterations back to back. */
+int bench_run_batch(struct bench_run *r, uint64_t iterations, struct bench_times *times);
+/* The same with a barrier before each, outside the time. */
+int bench_run_synced_batch(struct bench_run *r, uint64_t iterations, struct bench_times *times);
+/* Back to back with a clock read between two calls. */
+int bench_run_samples(struct bench_run *r, uint64_t iterations, struct bench_samples *samples);
+
+/* Sorts the sample; the value that part of it (0..1) does not exceed. 0 for none. */
+int64_t bench_percentile(struct bench_samples *samples, double part);
+
+#endif

@@ -1,0 +1,79 @@
+/* Binding by hwloc, which knows cores from hardware threads and respects the cgroup's cpuset. */
+#include "pin.h"
+
+#include <hwloc.h>
+
+/* The machine as this process may use it; NULL where hwloc cannot say. */
+static hwloc_topology_t load(void)
+{
+	hwloc_topology_t topology;
+	if (hwloc_topology_init(&topology) != 0)
+		return NULL;
+	if (hwloc_topology_load(topology) == 0)
+		return topology;
+	hwloc_topology_destroy(topology);
+	return NULL;
+}
+
+/* What the process is bound to now, cut down to what it may use. Free it. */
+static hwloc_bitmap_t bound(hwloc_topology_t topology)
+{
+	hwloc_bitmap_t set = hwloc_bitmap_alloc();
+	if (set != NULL && hwloc_get_cpubind(topology, set, HWLOC_CPUBIND_PROCESS) != 0)
+		hwloc_bitmap_copy(set, hwloc_topology_get_allowed_cpuset(topology));
+	return set;
+}
+
+/* The at-th core that meets the set; NULL past the last. *count, if wanted, is how many there are. */
+static hwloc_obj_t core_at(hwloc_topology_t topology, hwloc_const_bitmap_t set, uint32_t at, uint32_t *count)
+{
+	hwloc_obj_t found = NULL, core = NULL;
+	uint32_t seen = 0;
+	const hwloc_obj_type_t type = hwloc_get_nbobjs_by_type(topology, HWLOC_OBJ_CORE) > 0 ? HWLOC_OBJ_CORE : HWLOC_OBJ_PU;
+	while ((core = hwloc_get_next_obj_by_type(topology, type, core)) != NULL) {
+		if (!hwloc_bitmap_intersects(core->cpuset, set))
+			continue;
+		if (seen++ == at)
+			found = core;
+	}
+	if (count != NULL)
+		*count = seen;
+	return found;
+}
+
+uint32_t bench_core_count(void)
+{
+	uint32_t count = 0;
+	hwloc_topology_t topology = load();
+	if (topology == NULL)
+		return 1;
+	hwloc_bitmap_t set = bound(topology);
+	if (set != NULL)
+		core_at(topology, set, 0, &count);
+	hwloc_bitmap_free(set);
+	hwloc_topology_destroy(topology);
+	return count > 0 ? count : 1;
+}
+
+bool bench_pin(uint32_t local_rank, uint32_t local_size)
+{
+	bool done = false;
+	uint32_t count = 0;
+	hwloc_topology_t topology = load();
+	if (topology == NULL)
+		return false;
+	hwloc_bitmap_t set = bound(topology);
+	if (set != NULL) {
+		hwloc_obj_t core = core_at(topology, set, local_rank, &count);
+		if (core != NULL && count >= local_size)
+			done = hwloc_set_cpubind(topology, core->cpuset, HWLOC_CPUBIND_PROCESS) == 0;
+	}
+	hwloc_bitmap_free(set);
+	hwloc_topology_destroy(topology);
+	return done;
+}
+
+bool bench_is_pinned(void)
+{
+	return bench_core_count() == 1;
+}

@@ -1,0 +1,16 @@
+/* Ranks on cores: each bound to a core of its own when there are enough, none bound otherwise. */
+#ifndef BENCH_PIN_H
+#define BENCH_PIN_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Cores (not hardware threads) that this process may use; at least 1. */
+uint32_t bench_core_count(void);
+/* Binds the calling process (call it before it has threads) to the local_rank-th of its cores when local_size of them
+ * exist, neighbours to neighbours. True: it is bound. */
+bool bench_pin(uint32_t local_rank, uint32_t local_size);
+/* Is the calling process bound to a single core, by whomever? */
+bool bench_is_pinned(void);
+
+#endif

@@ -1,0 +1,153 @@
+/* The timed loop over a library of one rank that lives in this file: what it calls, with which buffers, how often, and
+ * that a result which is wrong is counted. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "loop.h"
+#include "pin.h"
+
+struct fake {
+	uint64_t calls, barriers;
+	uint64_t wrong_from;      /* results of calls from this one on have a wrong element */
+	uint64_t fail_at;         /* this call fails */
+	const void *last_recv;
+	uint64_t other_buffers;   /* calls whose receive buffer was not the last one's */
+};
+
+static int run_allreduce(void *context, const struct bench_call *call)
+{
+	struct fake *fake = context;
+	fake->calls++;
+	fake->other_buffers += call->recv != fake->last_recv;
+	fake->last_recv = call->recv;
+	if (call->recv != call->send)
+		memcpy(call->recv, call->send, call->count * 4);
+	if (fake->wrong_from && fake->calls >= fake->wrong_from)
+		((uint32_t *)call->recv)[call->count / 2] ^= 1;
+	return fake->fail_at && fake->calls >= fake->fail_at;
+}
+
+static int run_barrier(void *context, const struct bench_call *call)
+{
+	((struct fake *)context)->barriers++;
+	return 0;
+}
+
+static struct bench_library library_of(struct fake *fake)
+{
+	const struct bench_library library = { .context = fake, .rank = 0, .size = 1,
+		.run = { [BENCH_ALLREDUCE] = run_allreduce, [BENCH_BARRIER] = run_barrier } };
+	return library;
+}
+
+static const struct bench_work work = { .collective = BENCH_ALLREDUCE, .dtype = COLLET_F32, .op = COLLET_SUM };
+
+static void a_batch_calls_as_often_as_it_says(void **state)
+{
+	struct fake fake = { 0 };
+	const struct bench_library library = library_of(&fake);
+	struct bench_run run;
+	struct bench_times times;
+	assert_null(bench_run_init(&run, &library, &work, 100, BENCH_MALLOC, false, NULL));
+	assert_int_equal(bench_run_batch(&run, 1000, &times), 0);
+	assert_int_equal(fake.calls, 1000);
+	assert_int_equal(fake.barriers, 1);
+	assert_int_equal(fake.other_buffers, 1);
+	assert_true(times.elapsed_ns > 0 && times.cpu_ns >= 0);
+	assert_int_equal(bench_run_synced_batch(&run, 10, &times), 0);
+	assert_int_equal(fake.barriers, 11);
+	bench_run_deinit(&run);
+}
+
+static void cold_buffers_change_with_every_call(void **state)
+{
+	struct fake fake = { 0 };
+	const struct bench_library library = library_of(&fake);
+	struct bench_run run;
+	struct bench_times times;
+	assert_null(bench_run_init(&run, &library, &work, 1 << 20, BENCH_MALLOC, true, NULL));
+	assert_true(run.buffers.slots * run.buffers.slot_bytes > bench_cache_bytes());
+	assert_int_equal(bench_run_batch(&run, 5, &times), 0);
+	assert_int_equal(fake.other_buffers, 5);
+	bench_run_deinit(&run);
+}
+
+static void a_wrong_element_is_counted(void **state)
+{
+	static const enum bench_buffer_kind kinds[] = { BENCH_MALLOC, BENCH_HUGE };
+	for (size_t k = 0; k < 2; k++)
+		for (uint32_t in_place = 0; in_place < 2; in_place++) {
+			struct fake fake = { .wrong_from = 2 };
+			const struct bench_library library = library_of(&fake);
+			struct bench_work here = work;
+			struct bench_run run;
+			uint64_t wrong = 7, first = 7;
+			here.in_place = in_place;
+			assert_null(bench_run_init(&run, &library, &here, 100, kinds[k], false, NULL));
+			assert_int_equal(bench_run_checked(&run, &wrong, &first), 0);
+			assert_int_equal(wrong, 0);
+			assert_int_equal(bench_run_checked(&run, &wrong, &first), 0);
+			assert_int_equal(wrong, 1);
+			assert_int_equal(first, 50);
+			bench_run_deinit(&run);
+		}
+}
+
+static void a_failing_call_ends_the_loop(void **state)
+{
+	struct fake fake = { .fail_at = 3 };
+	const struct bench_library library = library_of(&fake);
+	struct bench_run run;
+	struct bench_times times;
+	assert_null(bench_run_init(&run, &library, &work, 100, BENCH_MALLOC, false, NULL));
+	assert_int_not_equal(bench_run_batch(&run, 1000, &times), 0);
+	assert_int_equal(fake.calls, 3);
+	bench_run_deinit(&run);
+}
+
+static void what_a_library_lacks_is_known_before(void **state)
+{
+	struct fake fake = { 0 };
+	const struct bench_library library = library_of(&fake);
+	struct bench_work other = work;
+	struct bench_run run;
+	assert_true(bench_library_can(&library, &work, 1));
+	other.collective = BENCH_ALLTOALL;
+	assert_false(bench_library_can(&library, &other, 1));
+	assert_non_null(bench_run_init(&run, &library, &work, 1, BENCH_ALLOC, false, NULL));
+}
+
+static void percentiles_are_of_the_sorted_sample(void **state)
+{
+	int64_t ns[] = { 50, 10, 40, 20, 30 };
+	struct bench_samples samples = { .ns = ns, .capacity = 5, .count = 5 };
+	assert_int_equal(bench_percentile(&samples, 0.5), 30);
+	assert_int_equal(bench_percentile(&samples, 0.99), 50);
+	assert_int_equal(bench_percentile(&samples, 0), 10);
+	samples.count = 0;
+	assert_int_equal(bench_percentile(&samples, 0.5), 0);
+}
+
+static void this_machine_has_cores(void **state)
+{
+	assert_true(bench_core_count() >= 1);
+	assert_false(bench_pin(0, bench_core_count() + 1));   /* not enough for all: none is bound */
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(a_batch_calls_as_often_as_it_says),
+		cmocka_unit_test(cold_buffers_change_with_every_call),
+		cmocka_unit_test(a_wrong_element_is_counted),
+		cmocka_unit_test(a_failing_call_ends_the_loop),
+		cmocka_unit_test(what_a_library_lacks_is_known_before),
+		cmocka_unit_test(percentiles_are_of_the_sorted_sample),
+		cmocka_unit_test(this_machine_has_cores),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
