@@ -29,6 +29,7 @@ struct collet_cost_model {
 	double overhead_s;    /* of each further message that a rank handles in the same step */
 	double beta_s;        /* a byte, sent and received */
 	double gamma_s;       /* a byte reduced: of each operand beyond the first */
+	const struct collet_cost_model *local;  /* between ranks of one host, where there are several; NULL: the same */
 };
 
 struct collet_program {
@@ -38,7 +39,8 @@ struct collet_program {
 	bool ordered;                       /* combines in rank order throughout: fit for non-commutative operations */
 	bool sliced;                        /* see step.h */
 	bool listed;                        /* works on COLLET_CUT_LISTED, where a rank may know only its own counts */
-	/* Can it run this shape? NULL: any. Must not look at shape->rank: all ranks answer the same. */
+	/* Can it run this shape? NULL: any. Must not look at what one rank alone knows (its rank, whether it works in place):
+	 * all ranks answer the same. */
 	bool (*fits)(const struct collet_shape *shape);
 	/* Independent sub-programs, each over its own conduits. NULL: 1. */
 	uint32_t (*parts)(const struct collet_shape *shape);
@@ -56,7 +58,15 @@ const struct collet_program *const *collet_programs(enum collet_collective colle
 /* By name; NULL if there is none. */
 const struct collet_program *collet_program_find(enum collet_collective collective, const char *name);
 
-/* The shape of a plain (not v) collective of `count` elements, counted as the public API counts; order NULL. */
+/* How many elements of scratch this rank needs; the program's, or 0. */
+uint64_t collet_program_scratch(const struct collet_program *program, const struct collet_shape *shape);
+uint32_t collet_program_parts(const struct collet_program *program, const struct collet_shape *shape);
+bool collet_program_fits(const struct collet_program *program, const struct collet_shape *shape);
+
+/* The shape of a plain (not v) collective of `count` elements, counted as the public API counts; order NULL, one host,
+ * not in place. A barrier moves no elements but of its own scratch, whose values nobody reads: any dtype and operation
+ * will do. A v-form's caller makes both cuts LISTED, on every rank, and sets `count` too where a buffer is the own
+ * block alone. */
 struct collet_shape collet_shape_of(
 	enum collet_collective collective, uint32_t rank, uint32_t size, uint32_t root, uint64_t count);
 

@@ -18,15 +18,20 @@
  * How programs are executed, which is all that they may rely on (and the tests' interpreter does it as badly as these
  * rules allow):
  *   - A step's span is cut into pieces of at most `piece` elements, each a message; an empty span is one empty piece.
- *     All spans of a step are equally long. Items (step, piece) are issued in this order: passes; in a pass, steps;
- *     in a step, the pass's few pieces; of two paired steps, piece by piece in turn. Programs whose spans are cut at
- *     the same places in all steps (`sliced`) run in many passes, all others in one.
+ *     All spans of a step are equally long (not per_peer: its i-th piece is the i-th of every chunk that has so many).
+ *     Items (step, piece) are issued in this order: passes; in a pass, steps; in a step, the pass's pieces; of two
+ *     paired steps, piece by piece in turn, and what the longer has more, after that.
+ *   - Programs whose spans are cut at the same places in all steps (`sliced`) run in many passes: pass k has pieces
+ *     few * k, few * k + 1, ... few * k + few - 1 of every step that has so many, with few < COLLET_LOOKAHEAD. All others
+ *     run in one pass, which has all pieces.
  *   - An item waits for earlier items that write what it reads, and for those that read what it writes: their sends
  *     included, until the peer has the bytes. It may overtake others, but the messages between two ranks never change
  *     order. At least COLLET_LOOKAHEAD items beyond the oldest unfinished one are under way.
  *   - A send may wait until the peer's matching receive is under way (no buffering at all), or be buffered.
+ *   - A value with no destination of its own rank is kept by the executor until the peers have it.
  *   - INPUT is never written, except where the caller made it the same memory as RESULT (in place); then a program must
- *     not read an element of INPUT after an item that wrote that element of RESULT. */
+ *     not read an element of INPUT after an item that wrote that element of RESULT.
+ *   - Positions are ranks (order NULL) whenever an operation does not commute. */
 #ifndef COLLET_COLLECTIVES_STEP_H
 #define COLLET_COLLECTIVES_STEP_H
 
@@ -83,7 +88,8 @@ struct collet_step {
 	bool reduce;                /* combine all operands in one pass, rounding once; else there is one operand */
 	bool per_peer;              /* not one value but one transfer for each remote peer p: a send takes its own span
 	                               from chunk p of the source's cut, a receive (source_count 1, kept) puts it into chunk
-	                               p of the destination's cut; the local end's span is ignored */
+	                               p of the destination's cut (SCRATCH is cut as INPUT is); both ends' spans are ignored,
+	                               but for where the remote one starts */
 	bool last_touch;            /* the value is the finished result: average divides here, before rounding */
 	bool paired;                /* alternate pieces with the next step's: an exchange */
 };
@@ -108,11 +114,13 @@ struct collet_shape {
 	uint32_t size;
 	uint32_t root;               /* a position */
 	uint64_t count;              /* as the caller gave it: elements in all, or of each block */
-	struct collet_cut input;     /* of the collective's send buffer (allreduce: EVEN; allgather's input: LISTED/own block) */
-	struct collet_cut result;
+	struct collet_cut input;     /* of the collective's send buffer, and of its recv buffer. A buffer that holds only the */
+	struct collet_cut result;    /* rank's own block has that block's count here, and its kind is not looked at */
 	const uint32_t *order;       /* position -> rank; NULL: the same. Blocks are numbered by rank */
 	const uint32_t *host_first;  /* position of each host's first rank, ascending; host_first[hosts] == size; NULL: one */
 	uint32_t hosts;
+	bool in_place;               /* on this rank INPUT is RESULT. What it sends and receives must not depend on it, only
+	                                whether it saves something in SCRATCH first */
 };
 
 COLLET_PURE static inline struct collet_span collet_cut_chunk(
