@@ -1,0 +1,31 @@
+/* What collet-run tells each rank through its environment. */
+#ifndef COLLET_LAUNCH_ENVIRONMENT_H
+#define COLLET_LAUNCH_ENVIRONMENT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "options.h"
+
+enum { JOB_BYTES = 320 };
+
+/* What all ranks of one run share. */
+struct meeting {
+	char job[JOB_BYTES];
+	char store[JOB_BYTES];
+	char host[256];          /* MASTER_ADDR */
+	uint16_t port;           /* MASTER_PORT */
+	int port_holder;         /* the socket that keeps port ours on a single host; -1: none */
+};
+
+/* Decides where the ranks meet. False: said why. deinit() gives the port back. */
+bool meeting_init(struct meeting *meeting, const struct options *options);
+void meeting_deinit(struct meeting *meeting);
+
+/* Sets, in the calling process's own environment, what rank local_rank of options->local_size is told. It is called in
+ * the child that is about to become the rank. columns: the terminal's width less the prefix, 0 if there is none.
+ * False: out of memory. */
+bool environment_set(const struct options *options, const struct meeting *meeting, uint32_t local_rank, uint32_t threads,
+	uint32_t columns);
+
+#endif

@@ -1,0 +1,10 @@
+/* The process that the user sees: it passes on signals, and the terminal's input. */
+#ifndef COLLET_LAUNCH_FRONT_H
+#define COLLET_LAUNCH_FRONT_H
+
+#include "job.h"
+
+/* Starts the supervisor, waits for it, and returns the exit status of the run. */
+int front_run(struct job *job);
+
+#endif
