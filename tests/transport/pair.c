@@ -1,0 +1,222 @@
+#include "pair.h"
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <sched.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "core/clock.h"
+
+static const int64_t patience_ns = INT64_C(20000000000);
+
+static void set_buffers(int socket, int bytes)
+{
+	if (!bytes)
+		return;
+	assert_int_equal(setsockopt(socket, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof(bytes)), 0);
+	assert_int_equal(setsockopt(socket, SOL_SOCKET, SO_RCVBUF, &bytes, sizeof(bytes)), 0);
+}
+
+static void connect_loopback(int sockets[2], int buffer_bytes)
+{
+	struct sockaddr_in address = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+	socklen_t bytes = sizeof(address);
+	const int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	set_buffers(listener, buffer_bytes);
+	assert_int_equal(bind(listener, (struct sockaddr *)&address, bytes), 0);
+	assert_int_equal(listen(listener, 1), 0);
+	assert_int_equal(getsockname(listener, (struct sockaddr *)&address, &bytes), 0);
+	sockets[0] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	set_buffers(sockets[0], buffer_bytes);
+	assert_int_equal(connect(sockets[0], (struct sockaddr *)&address, bytes), 0);
+	sockets[1] = accept(listener, NULL, NULL);
+	assert_true(sockets[1] >= 0);
+	close(listener);
+	for (int i = 0; i < 2; i++)
+		assert_int_equal(fcntl(sockets[i], F_SETFL, O_NONBLOCK), 0);
+}
+
+static void make_wake(struct collet_wake *wake)
+{
+	wake->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+	wake->event_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+	struct epoll_event event = { .events = EPOLLIN, .data.ptr = NULL };
+	assert_int_equal(epoll_ctl(wake->epoll_fd, EPOLL_CTL_ADD, wake->event_fd, &event), 0);
+}
+
+void pair_connect(struct pair *pair, const struct collet_transport *transport, bool processes)
+{
+	pair->transport = transport;
+	for (uint32_t i = 0; i < 2; i++) {
+		struct end *end = &pair->ends[i];
+		*end = (struct end){ .card = { .rank = FIRST_RANK + i, .pid = (uint32_t)getpid() + (processes ? i : 0), .host_id = 1,
+			.process_id = processes ? i : 0, .uid = getuid(), .transports = UINT32_MAX, .family = AF_INET, .usable_cores = 2 } };
+		strcpy(end->card.host, i ? "beta" : "alpha");
+		make_wake(&end->wake);
+	}
+	pair->single = !transport->reaches(&pair->ends[0].card, &pair->ends[1].card);
+	pair->sockets[0] = pair->sockets[1] = -1;
+	if (pair->single)
+		assert_true(transport->reaches(&pair->ends[0].card, &pair->ends[0].card));
+	else if (transport->caps & COLLET_CAP_LOCAL)
+		assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, pair->sockets), 0);
+	else
+		connect_loopback(pair->sockets, pair->socket_buffer_bytes);
+}
+
+void pair_begin(struct pair *pair, int which)
+{
+	struct end *end = &pair->ends[which];
+	const struct collet_conduit_config config = {
+		.self = &end->card,
+		.peer = pair->single ? &end->card : &pair->ends[!which].card,
+		.channel = 3,
+		.dialed = which == 0,
+		.socket = pair->sockets[which],
+		.wake = &end->wake,
+		.log = &end->log,
+	};
+	const size_t bytes = (pair->transport->conduit_bytes + 63) / 64 * 64;
+	end->conduit = aligned_alloc(64, bytes);
+	memset(end->conduit, 0, bytes);
+	pair->sockets[which] = -1;
+	const collet_status status = pair->transport->open(end->conduit, &config);
+	if (status != COLLET_OK)
+		print_error("open: %s\n", collet_last_error());
+	assert_int_equal(status, COLLET_OK);
+}
+
+collet_status pair_await(struct pair *pair, int which)
+{
+	collet_status status = COLLET_PENDING;
+	for (const int64_t deadline = collet_deadline_after(patience_ns); status == COLLET_PENDING;) {
+		struct end *other = &pair->ends[!which];
+		if (other->conduit && !pair->single)
+			(void)pair->transport->opening(other->conduit);
+		status = pair->transport->opening(pair->ends[which].conduit);
+		if (status == COLLET_PENDING && collet_deadline_passed(deadline))
+			return COLLET_ERR_TIMEOUT;
+	}
+	return status;
+}
+
+void pair_open(struct pair *pair, const struct collet_transport *transport)
+{
+	pair_connect(pair, transport, false);
+	pair_begin(pair, 0);
+	if (pair->single)
+		pair->ends[1].conduit = pair->ends[0].conduit;
+	else
+		pair_begin(pair, 1);
+	for (int i = 0; i < 2; i++)
+		assert_int_equal(pair_await(pair, i), COLLET_OK);
+	for (int i = 0; i < 2; i++) {
+		const struct collet_conduit *conduit = pair->ends[i].conduit;
+		assert_ptr_equal(conduit->transport, transport);
+		assert_int_equal(conduit->status, COLLET_OK);
+		assert_int_equal(conduit->peer, pair->single ? FIRST_RANK : FIRST_RANK + !i);
+		assert_int_equal(conduit->channel, 3);
+		assert_int_equal(conduit->posted, 0);
+	}
+}
+
+void pair_close(struct pair *pair)
+{
+	for (int i = 0; i < 2; i++) {
+		struct end *end = &pair->ends[i];
+		if (end->conduit && !(i == 1 && pair->single)) {
+			pair->transport->close(end->conduit);
+			free(end->conduit);
+		}
+		if (pair->sockets[i] >= 0)
+			close(pair->sockets[i]);
+		close(end->wake.epoll_fd);
+		close(end->wake.event_fd);
+	}
+	*pair = (struct pair){ 0 };
+}
+
+bool pair_settle(struct pair *pair, const struct collet_transfer *transfer)
+{
+	for (const int64_t deadline = collet_deadline_after(patience_ns); transfer->status == COLLET_PENDING;) {
+		for (int i = 0; i < 2; i++)
+			if (pair->ends[i].conduit && pair->ends[i].conduit->posted)
+				pair->transport->progress(pair->ends[i].conduit);
+		if (collet_deadline_passed(deadline))
+			return false;
+	}
+	return true;
+}
+
+bool end_settle(struct end *end, const struct collet_transfer *transfer)
+{
+	for (const int64_t deadline = collet_deadline_after(patience_ns); transfer->status == COLLET_PENDING;) {
+		if (end->conduit->transport->progress(end->conduit) == 0)
+			sched_yield();
+		if (collet_deadline_passed(deadline))
+			return false;
+	}
+	return true;
+}
+
+static void sleep_once(struct collet_wake *wake, int64_t deadline)
+{
+	struct epoll_event events[4];
+	const int count = epoll_wait(wake->epoll_fd, events, 4, collet_deadline_ms(deadline, 20000));
+	for (int i = 0; i < count; i++) {
+		uint64_t rung;
+		if (!events[i].data.ptr && read(wake->event_fd, &rung, sizeof(rung)) < 0)
+			continue;  /* somebody else's call has read it */
+	}
+}
+
+bool end_settle_asleep(struct end *end, const struct collet_transfer *transfer)
+{
+	const struct collet_transport *transport = end->conduit->transport;
+	for (const int64_t deadline = collet_deadline_after(patience_ns); transfer->status == COLLET_PENDING;) {
+		transport->progress(end->conduit);
+		if (transfer->status != COLLET_PENDING)
+			break;
+		if (transport->arm(end->conduit))
+			sleep_once(&end->wake, deadline);
+		transport->disarm(end->conduit);
+		if (collet_deadline_passed(deadline))
+			return false;
+	}
+	return true;
+}
+
+struct collet_transfer transfer_of(uint64_t sequence, void *data, size_t bytes)
+{
+	return (struct collet_transfer){ .message = { .signature = 7, .sequence = sequence, .bytes = bytes }, .data = data };
+}
+
+static uint8_t pattern_at(size_t place, uint64_t seed)
+{
+	const uint64_t mixed = ((uint64_t)place / 8 + seed * UINT64_C(0x9e3779b97f4a7c15)) * UINT64_C(0xbf58476d1ce4e5b9);
+	return (uint8_t)(mixed >> (place % 8 * 8));
+}
+
+void pattern_fill(void *data, size_t bytes, uint64_t seed)
+{
+	for (size_t i = 0; i < bytes; i++)
+		((uint8_t *)data)[i] = pattern_at(i, seed);
+}
+
+bool pattern_is(const void *data, size_t bytes, uint64_t seed)
+{
+	for (size_t i = 0; i < bytes; i++)
+		if (((const uint8_t *)data)[i] != pattern_at(i, seed))
+			return false;
+	return true;
+}

@@ -1,0 +1,641 @@
+/* What transport.h promises, held against every transport that is built: one body, a row for each. Nothing here knows
+ * which transport it runs on; what only holds between two ranks is skipped where there is but one. */
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "core/clock.h"
+#include "pair.h"
+
+static const struct collet_transport *transport_of(void **state)
+{
+	return *state;
+}
+
+/* Both sides of every threshold there is: header sizes, buffers and slots, segments, and a large one. */
+static const size_t message_sizes[] = {
+	0, 1, 7, 8, 9, 31, 32, 33, 63, 64, 65, 127, 128, 129, 255, 256, 257, 511, 512, 513, 1023, 1024, 1025, 2047, 2048, 2049,
+	4064, 4095, 4096, 4097, 8160, 8191, 8192, 8193, 16351, 16352, 16353, 16383, 16384, 16385, 32767, 32768, 32769, 65535,
+	65536, 65537, 131071, 131072, 131073, 262143, 262144, 262145, 1048575, 1048576, 1048577, 3000017, 64 << 20,
+};
+enum { SIZE_COUNT = sizeof(message_sizes) / sizeof(message_sizes[0]), LARGEST = 64 << 20 };
+
+static void post_send(struct end *end, struct collet_transfer *transfer)
+{
+	end->conduit->transport->post_send(end->conduit, transfer);
+}
+
+static void post_recv(struct end *end, struct collet_transfer *transfer)
+{
+	end->conduit->transport->post_recv(end->conduit, transfer);
+}
+
+static void every_size_arrives(void **state)
+{
+	struct pair pair = { 0 };
+	pair_open(&pair, transport_of(state));
+	uint8_t *from = malloc(LARGEST), *into = malloc(LARGEST + 1);
+	for (size_t s = 0; s < SIZE_COUNT; s++) {
+		const size_t bytes = message_sizes[s];
+		for (unsigned way = 0; way < 8; way++) {
+			const bool receive_first = way & 1, view = way & 2, backwards = way & 4;
+			if (bytes == LARGEST && way != 0 && way != 7)
+				continue;
+			struct end *sender = &pair.ends[backwards], *receiver = &pair.ends[!backwards];
+			struct collet_transfer send = transfer_of(s, from, bytes), receive = transfer_of(s, into, bytes);
+			receive.flags = view ? COLLET_TRANSFER_VIEW : 0;
+			pattern_fill(from, bytes, s * 8 + way);
+			memset(into, 0xee, bytes + 1);
+			if (receive_first)
+				post_recv(receiver, &receive);
+			post_send(sender, &send);
+			if (!receive_first)
+				post_recv(receiver, &receive);
+			assert_true(pair_settle(&pair, &receive));
+			assert_int_equal(receive.status, COLLET_OK);
+			assert_true(pattern_is(view ? receive.view : into, bytes, s * 8 + way));
+			assert_int_equal(into[bytes], 0xee);
+			if (view)
+				receiver->conduit->transport->release(receiver->conduit, &receive);
+			assert_true(pair_settle(&pair, &send));
+			assert_int_equal(send.status, COLLET_OK);
+			assert_int_equal(sender->conduit->posted, 0);
+			assert_int_equal(receiver->conduit->posted, 0);
+		}
+	}
+	free(from);
+	free(into);
+	pair_close(&pair);
+}
+
+static void no_bytes_need_no_buffer(void **state)
+{
+	struct pair pair = { 0 };
+	pair_open(&pair, transport_of(state));
+	struct collet_transfer send = transfer_of(1, NULL, 0), receive = transfer_of(1, NULL, 0);
+	post_send(&pair.ends[0], &send);
+	post_recv(&pair.ends[1], &receive);
+	assert_true(pair_settle(&pair, &receive) && pair_settle(&pair, &send));
+	assert_int_equal(receive.status, COLLET_OK);
+	assert_int_equal(send.status, COLLET_OK);
+	pair_close(&pair);
+}
+
+/* ---- Many at once --------------------------------------------------------------------------------------------- */
+
+enum { FLYING = 8, CROWD = 3000, CROWD_BYTES = 600 };
+
+/* One direction of a crowd: message k is crowd_bytes(k) long and lies in place k % FLYING. */
+struct crowd {
+	struct end *from, *to;
+	struct collet_transfer sends[FLYING], receives[FLYING];
+	uint8_t out[FLYING][CROWD_BYTES], in[FLYING][CROWD_BYTES];
+	uint64_t sent, received;  /* posted */
+	uint64_t send_checked, receive_checked;
+	bool wrong;
+};
+
+static size_t crowd_bytes(uint64_t k)
+{
+	return (size_t)(k * 2654435761u >> 7) % (CROWD_BYTES + 1);
+}
+
+static void crowd_sends(struct crowd *crowd)
+{
+	for (; crowd->send_checked < crowd->sent && crowd->sends[crowd->send_checked % FLYING].status != COLLET_PENDING;
+		crowd->send_checked++)
+		crowd->wrong |= crowd->sends[crowd->send_checked % FLYING].status != COLLET_OK;
+	for (; crowd->sent < CROWD && crowd->sent - crowd->send_checked < FLYING; crowd->sent++) {
+		const uint64_t k = crowd->sent, slot = k % FLYING;
+		pattern_fill(crowd->out[slot], crowd_bytes(k), k);
+		crowd->sends[slot] = transfer_of(k, crowd->out[slot], crowd_bytes(k));
+		post_send(crowd->from, &crowd->sends[slot]);
+	}
+}
+
+static void crowd_receives(struct crowd *crowd)
+{
+	for (; crowd->receive_checked < crowd->received; crowd->receive_checked++) {
+		const uint64_t k = crowd->receive_checked;
+		struct collet_transfer *receive = &crowd->receives[k % FLYING];
+		if (receive->status == COLLET_PENDING)
+			break;
+		crowd->wrong |= receive->status != COLLET_OK || !pattern_is(receive->view, crowd_bytes(k), k);
+		if (receive->flags & COLLET_TRANSFER_VIEW)
+			crowd->to->conduit->transport->release(crowd->to->conduit, receive);
+	}
+	for (; crowd->received < CROWD && crowd->received - crowd->receive_checked < FLYING; crowd->received++) {
+		const uint64_t k = crowd->received, slot = k % FLYING;
+		crowd->receives[slot] = transfer_of(k, crowd->in[slot], crowd_bytes(k));
+		crowd->receives[slot].flags = COLLET_TRANSFER_VIEW;
+		post_recv(crowd->to, &crowd->receives[slot]);
+	}
+}
+
+static bool crowd_done(const struct crowd *crowd)
+{
+	return crowd->wrong || (crowd->send_checked == CROWD && crowd->receive_checked == CROWD);
+}
+
+static void crowds_pass_both_ways(void **state)
+{
+	struct pair pair = { 0 };
+	pair_open(&pair, transport_of(state));
+	struct crowd *crowds = calloc(2, sizeof(struct crowd));
+	const unsigned ways = pair.single ? 1 : 2;
+	for (unsigned i = 0; i < ways; i++) {
+		crowds[i].from = &pair.ends[i];
+		crowds[i].to = &pair.ends[!i];
+	}
+	const int64_t deadline = collet_deadline_after(INT64_C(30000000000));
+	while (!(crowd_done(&crowds[0]) && (ways == 1 || crowd_done(&crowds[1])))) {
+		for (unsigned i = 0; i < ways; i++) {
+			crowd_sends(&crowds[i]);
+			crowd_receives(&crowds[i]);
+		}
+		for (int i = 0; i < 2; i++)
+			pair.transport->progress(pair.ends[i].conduit);
+		assert_false(collet_deadline_passed(deadline));
+	}
+	for (unsigned i = 0; i < ways; i++)
+		assert_false(crowds[i].wrong);
+	free(crowds);
+	pair_close(&pair);
+}
+
+/* A sender far ahead is held back, and loses nothing. */
+static void sends_wait_for_their_receives(void **state)
+{
+	enum { COUNT = 24, BYTES = 1 << 20 };
+	struct pair pair = { 0 };
+	pair_open(&pair, transport_of(state));
+	uint8_t *from = malloc(COUNT * (size_t)BYTES), *into = malloc(BYTES);
+	struct collet_transfer sends[COUNT];
+	for (uint64_t i = 0; i < COUNT; i++) {
+		pattern_fill(from + i * BYTES, BYTES, i);
+		sends[i] = transfer_of(i, from + i * BYTES, BYTES);
+		post_send(&pair.ends[0], &sends[i]);
+		pair.transport->progress(pair.ends[0].conduit);
+	}
+	for (uint64_t i = 0; i < COUNT; i++) {
+		struct collet_transfer receive = transfer_of(i, into, BYTES);
+		post_recv(&pair.ends[1], &receive);
+		assert_true(pair_settle(&pair, &receive));
+		assert_int_equal(receive.status, COLLET_OK);
+		assert_true(pattern_is(into, BYTES, i));
+		assert_true(pair_settle(&pair, &sends[i]));
+		for (uint64_t later = i + 1; later < COUNT; later++)  /* sends settle in posting order */
+			assert_false(sends[later].status == COLLET_OK && sends[later - 1].status != COLLET_OK);
+	}
+	free(from);
+	free(into);
+	pair_close(&pair);
+}
+
+static void views_are_released_in_any_order(void **state)
+{
+	enum { COUNT = 4, ROUNDS = 200, BYTES = 1500 };
+	static const unsigned orders[][COUNT] = { { 0, 1, 2, 3 }, { 3, 2, 1, 0 }, { 2, 0, 3, 1 }, { 1, 3, 0, 2 } };
+	struct pair pair = { 0 };
+	pair_open(&pair, transport_of(state));
+	uint8_t out[COUNT][BYTES], in[COUNT][BYTES];
+	for (uint64_t round = 0; round < ROUNDS; round++) {
+		struct collet_transfer sends[COUNT], receives[COUNT];
+		for (unsigned i = 0; i < COUNT; i++) {
+			receives[i] = transfer_of(round * COUNT + i, in[i], BYTES - i);
+			receives[i].flags = COLLET_TRANSFER_VIEW;
+			post_recv(&pair.ends[1], &receives[i]);
+		}
+		for (unsigned i = 0; i < COUNT; i++) {
+			pattern_fill(out[i], BYTES - i, round * COUNT + i);
+			sends[i] = transfer_of(round * COUNT + i, out[i], BYTES - i);
+			post_send(&pair.ends[0], &sends[i]);
+		}
+		for (unsigned i = 0; i < COUNT; i++)
+			assert_true(pair_settle(&pair, &receives[i]));
+		for (unsigned i = 0; i < COUNT; i++) {
+			const unsigned which = orders[round % 4][i];
+			assert_int_equal(receives[which].status, COLLET_OK);
+			assert_true(pattern_is(receives[which].view, BYTES - which, round * COUNT + which));
+			pair.transport->release(pair.ends[1].conduit, &receives[which]);
+		}
+		for (unsigned i = 0; i < COUNT; i++)
+			assert_true(pair_settle(&pair, &sends[i]) && sends[i].status == COLLET_OK);
+	}
+	pair_close(&pair);
+}
+
+/* ---- Headers -------------------------------------------------------------------------------------------------- */
+
+static void peek_shows_the_next_message(void **state)
+{
+	struct pair pair = { 0 };
+	pair_open(&pair, transport_of(state));
+	struct collet_conduit *receiver = pair.ends[1].conduit;
+	struct collet_message message;
+	uint8_t from[300], into[300];
+	assert_false(pair.transport->peek(receiver, &message));
+	for (uint64_t round = 0; round < 10; round++) {
+		const size_t bytes = round * 30;
+		struct collet_transfer send = transfer_of(round, from, bytes), receive = transfer_of(round, into, bytes);
+		pattern_fill(from, bytes, round);
+		post_send(&pair.ends[0], &send);
+		const int64_t deadline = collet_deadline_after(INT64_C(20000000000));
+		while (!pair.transport->peek(receiver, &message))
+			assert_false(collet_deadline_passed(deadline));
+		for (int again = 0; again < 2; again++) {
+			assert_int_equal(message.signature, 7);
+			assert_int_equal(message.sequence, round);
+			assert_int_equal(message.bytes, bytes);
+			assert_true(pair.transport->peek(receiver, &message));
+		}
+		if (!pair.single)
+			assert_false(pair.transport->arm(receiver));  /* there is something to do */
+		post_recv(&pair.ends[1], &receive);
+		assert_true(pair_settle(&pair, &receive) && pair_settle(&pair, &send));
+		assert_int_equal(receive.status, COLLET_OK);
+		assert_true(pattern_is(into, bytes, round));
+		assert_false(pair.transport->peek(receiver, &message));
+	}
+	pair_close(&pair);
+}
+
+static void a_mismatch_touches_nothing(void **state)
+{
+	static const struct {
+		const char *what;
+		struct collet_message sent, expected;
+	} rows[] = {
+		{ "signature", { 8, 1, 100 }, { 7, 1, 100 } },
+		{ "sequence", { 7, 2, 100 }, { 7, 1, 100 } },
+		{ "longer", { 7, 1, 101 }, { 7, 1, 100 } },
+		{ "shorter", { 7, 1, 99 }, { 7, 1, 100 } },
+		{ "empty came", { 7, 1, 0 }, { 7, 1, 100 } },
+		{ "empty expected", { 7, 1, 100 }, { 7, 1, 0 } },
+		{ "large came", { 7, 1, 500000 }, { 7, 1, 100 } },
+		{ "large expected", { 7, 1, 100 }, { 7, 1, 500000 } },
+		{ "both large", { 7, 9, 500000 }, { 7, 1, 500000 } },
+	};
+	for (unsigned row = 0; row < sizeof(rows) / sizeof(rows[0]); row++) {
+		for (unsigned way = 0; way < 4; way++) {
+			const bool receive_first = way & 1, view = way & 2;
+			struct pair pair = { 0 };
+			pair_open(&pair, transport_of(state));
+			uint8_t *from = calloc(1, 500000), *into = malloc(500000), *untouched = malloc(500000);
+			memset(into, 0xab, 500000);
+			memset(untouched, 0xab, 500000);
+			struct collet_transfer send = { .message = rows[row].sent, .data = from };
+			struct collet_transfer receive = { .message = rows[row].expected, .data = into,
+				.flags = view ? COLLET_TRANSFER_VIEW : 0 };
+			if (receive_first)
+				post_recv(&pair.ends[1], &receive);
+			post_send(&pair.ends[0], &send);
+			if (!receive_first)
+				post_recv(&pair.ends[1], &receive);
+			assert_true(pair_settle(&pair, &receive));
+			assert_int_equal(receive.status, COLLET_ERR_MISMATCH);
+			assert_memory_equal(&receive.message, &rows[row].sent, sizeof(receive.message));
+			assert_memory_equal(into, untouched, 500000);
+			assert_int_equal(pair.ends[1].conduit->status, COLLET_OK);
+
+			/* Only that receive had the wrong message: the next one is right. */
+			struct collet_transfer next_send = transfer_of(3, from, 64), next_receive = transfer_of(3, into, 64);
+			pattern_fill(from, 64, row);
+			post_send(&pair.ends[0], &next_send);
+			post_recv(&pair.ends[1], &next_receive);
+			assert_true(pair_settle(&pair, &next_receive) && pair_settle(&pair, &next_send) && pair_settle(&pair, &send));
+			assert_int_equal(next_receive.status, COLLET_OK);
+			assert_true(pattern_is(into, 64, row));
+			free(from);
+			free(into);
+			free(untouched);
+			pair_close(&pair);
+		}
+	}
+}
+
+static void statistics_count(void **state)
+{
+	enum { COUNT = 10, BYTES = 100 };
+	struct pair pair = { 0 };
+	pair_open(&pair, transport_of(state));
+	uint8_t from[BYTES] = { 1 }, into[BYTES];
+	const struct collet_conduit_stats before[2] = { pair.ends[0].conduit->stats, pair.ends[1].conduit->stats };
+	for (uint64_t i = 0; i < COUNT; i++) {
+		struct collet_transfer send = transfer_of(i, from, BYTES), receive = transfer_of(i, into, BYTES);
+		post_send(&pair.ends[0], &send);
+		post_recv(&pair.ends[1], &receive);
+		assert_true(pair_settle(&pair, &receive) && pair_settle(&pair, &send));
+	}
+	const struct collet_conduit_stats *sender = &pair.ends[0].conduit->stats, *receiver = &pair.ends[1].conduit->stats;
+	assert_int_equal(sender->messages_sent - before[0].messages_sent, COUNT);
+	assert_int_equal(sender->bytes_sent - before[0].bytes_sent, COUNT * BYTES);
+	assert_int_equal(receiver->messages_received - before[1].messages_received, COUNT);
+	assert_int_equal(receiver->bytes_received - before[1].bytes_received, COUNT * BYTES);
+
+	/* Nothing to do costs nothing. */
+	const uint64_t calls = receiver->system_calls;
+	for (int i = 0; i < 100; i++)
+		assert_int_equal(pair.transport->progress(pair.ends[1].conduit), 0);
+	assert_int_equal(receiver->system_calls, calls);
+	pair_close(&pair);
+}
+
+/* ---- Ends ----------------------------------------------------------------------------------------------------- */
+
+static void assert_lost(const struct end *end, const struct collet_transfer *transfer)
+{
+	assert_int_equal(transfer->status, COLLET_ERR_PEER_LOST);
+	assert_int_equal(end->conduit->status, COLLET_ERR_PEER_LOST);
+	char rank[16];
+	snprintf(rank, sizeof(rank), "rank %u", end->conduit->peer);
+	assert_non_null(strstr(collet_last_error(), rank));
+	assert_non_null(strstr(collet_last_error(), end->conduit->peer == FIRST_RANK ? "alpha" : "beta"));
+}
+
+static void close_cancels_what_is_pending(void **state)
+{
+	enum { COUNT = 5, BYTES = 32 << 20 };
+	uint8_t *buffer = calloc(1, BYTES);
+	for (unsigned kind = 0; kind < 3; kind++) {
+		struct pair pair = { 0 };
+		pair_open(&pair, transport_of(state));
+		struct collet_transfer transfers[COUNT];
+		for (uint64_t i = 0; i < COUNT; i++) {
+			transfers[i] = transfer_of(i, buffer, BYTES);
+			if (kind == 0 || (kind == 2 && i % 2 && !pair.single))
+				post_recv(&pair.ends[0], &transfers[i]);
+			else
+				post_send(&pair.ends[0], &transfers[i]);
+		}
+		pair.transport->progress(pair.ends[0].conduit);
+		assert_int_equal(pair.ends[0].conduit->posted, COUNT);
+		pair.transport->close(pair.ends[0].conduit);
+		for (unsigned i = 0; i < COUNT; i++)
+			assert_int_equal(transfers[i].status, COLLET_CANCELLED);
+		assert_int_equal(pair.ends[0].conduit->posted, 0);
+		pair.transport->close(pair.ends[0].conduit);
+		pair_close(&pair);
+	}
+	free(buffer);
+}
+
+static void close_takes_what_was_never_opened(void **state)
+{
+	const struct collet_transport *transport = transport_of(state);
+	const size_t bytes = (transport->conduit_bytes + 63) / 64 * 64;
+	struct collet_conduit *conduit = aligned_alloc(64, bytes);
+	memset(conduit, 0, bytes);
+	transport->close(conduit);
+	transport->close(conduit);
+	free(conduit);
+}
+
+/* Open but not yet ready, as when the other end failed to come. */
+static void close_takes_what_is_half_open(void **state)
+{
+	struct pair pair = { 0 };
+	pair_connect(&pair, transport_of(state), false);
+	pair_begin(&pair, 0);
+	if (!pair.single)
+		assert_int_equal(pair.transport->opening(pair.ends[0].conduit), COLLET_PENDING);
+	pair_close(&pair);
+}
+
+static void opening_fails_when_the_other_end_leaves(void **state)
+{
+	struct pair pair = { 0 };
+	pair_connect(&pair, transport_of(state), false);
+	if (pair.single) {
+		pair_close(&pair);
+		skip();
+	}
+	pair_begin(&pair, 0);
+	close(pair.sockets[1]);
+	pair.sockets[1] = -1;
+	const collet_status status = pair_await(&pair, 0);
+	assert_true(status != COLLET_OK && status != COLLET_ERR_TIMEOUT);
+	assert_non_null(strstr(collet_last_error(), "rank 11"));
+	pair_close(&pair);
+}
+
+/* Receives, or more sends than there is room for, are pending when the other end closes. */
+static void a_closed_peer_is_lost(void **state)
+{
+	enum { COUNT = 3, BYTES = 32 << 20 };
+	uint8_t *buffer = calloc(1, BYTES);
+	for (unsigned kind = 0; kind < 3; kind++) {
+		struct pair pair = { 0 };
+		pair_open(&pair, transport_of(state));
+		if (pair.single) {
+			pair_close(&pair);
+			free(buffer);
+			skip();
+		}
+		struct end *left = &pair.ends[1];
+		struct collet_transfer transfers[COUNT];
+		for (uint64_t i = 0; i < COUNT; i++) {
+			transfers[i] = transfer_of(i, buffer, BYTES);
+			if (kind == 0 || (kind == 2 && i % 2))
+				post_recv(left, &transfers[i]);
+			else
+				post_send(left, &transfers[i]);
+		}
+		pair.transport->progress(left->conduit);
+		assert_int_equal(left->conduit->posted, COUNT);
+		pair.transport->close(pair.ends[0].conduit);
+		assert_true(end_settle(left, &transfers[COUNT - 1]));
+		assert_lost(left, &transfers[COUNT - 1]);
+		for (unsigned i = 0; i < COUNT; i++)
+			assert_int_equal(transfers[i].status, COLLET_ERR_PEER_LOST);
+		assert_int_equal(left->conduit->posted, 0);
+
+		/* Sticky: what is posted now settles at once, and nothing else happens any more. */
+		struct collet_transfer send = transfer_of(9, buffer, 1), receive = transfer_of(9, buffer, 1);
+		post_send(left, &send);
+		post_recv(left, &receive);
+		assert_int_equal(send.status, COLLET_ERR_PEER_LOST);
+		assert_int_equal(receive.status, COLLET_ERR_PEER_LOST);
+		assert_int_equal(left->conduit->posted, 0);
+		assert_int_equal(pair.transport->progress(left->conduit), 0);
+		struct collet_message message;
+		assert_false(pair.transport->peek(left->conduit, &message));
+		assert_false(pair.transport->arm(left->conduit));
+		pair_close(&pair);
+	}
+	free(buffer);
+}
+
+/* A rank that has finished its calls leaves; what it sent is still there, whether or not it had read everything. */
+static void settled_sends_outlive_their_sender(void **state)
+{
+	enum { COUNT = 20, BYTES = 100 };
+	for (unsigned unread = 0; unread < 2; unread++) {
+		struct pair pair = { 0 };
+		pair_open(&pair, transport_of(state));
+		if (pair.single) {
+			pair_close(&pair);
+			skip();
+		}
+		uint8_t from[BYTES], into[BYTES];
+		struct collet_transfer nobody_reads = transfer_of(0, from, BYTES);
+		if (unread) {
+			post_send(&pair.ends[1], &nobody_reads);
+			assert_true(end_settle(&pair.ends[1], &nobody_reads));
+		}
+		uint64_t settled = 0;
+		for (; settled < COUNT; settled++) {
+			struct collet_transfer send = transfer_of(settled, from, BYTES);
+			pattern_fill(from, BYTES, settled);
+			post_send(&pair.ends[0], &send);
+			pair.transport->progress(pair.ends[0].conduit);
+			assert_int_equal(send.status, COLLET_OK);  /* so little has room without a receive */
+		}
+		pair.transport->close(pair.ends[0].conduit);
+		for (uint64_t i = 0; i < settled; i++) {
+			struct collet_transfer receive = transfer_of(i, into, BYTES);
+			post_recv(&pair.ends[1], &receive);
+			assert_true(end_settle(&pair.ends[1], &receive));
+			assert_int_equal(receive.status, COLLET_OK);
+			assert_true(pattern_is(into, BYTES, i));
+		}
+		struct collet_transfer receive = transfer_of(settled, into, BYTES);
+		post_recv(&pair.ends[1], &receive);
+		assert_true(end_settle(&pair.ends[1], &receive));
+		assert_lost(&pair.ends[1], &receive);
+		pair_close(&pair);
+	}
+}
+
+/* ---- Processes ------------------------------------------------------------------------------------------------ */
+
+/* The child: opens the second end, lets the parent know, and waits to be killed. */
+static void wait_to_be_killed(struct pair *pair, int ready, uint64_t sends, uint8_t *buffer, size_t bytes)
+{
+	close(pair->sockets[0]);
+	pair->sockets[0] = -1;
+	pair_begin(pair, 1);
+	if (pair_await(pair, 1) != COLLET_OK)
+		_exit(1);
+	for (uint64_t i = 0; i < sends; i++) {
+		struct collet_transfer send = transfer_of(i, buffer, bytes);
+		post_send(&pair->ends[1], &send);
+		if (!end_settle(&pair->ends[1], &send) || send.status != COLLET_OK)
+			_exit(2);
+	}
+	if (write(ready, "r", 1) != 1)
+		_exit(3);
+	for (;;)
+		pause();
+}
+
+static void a_killed_peer_is_lost(void **state)
+{
+	enum { BEFORE = 3, SMALL = 100, LARGE = 32 << 20 };
+	static const struct {
+		const char *what;
+		bool sending, receiving, asleep;
+	} rows[] = {
+		{ "receiving", false, true, false },
+		{ "receiving asleep", false, true, true },
+		{ "sending", true, false, false },
+		{ "sending asleep", true, false, true },
+		{ "both", true, true, false },
+	};
+	uint8_t *buffer = calloc(1, LARGE);
+	for (unsigned row = 0; row < sizeof(rows) / sizeof(rows[0]); row++) {
+		struct pair pair = { 0 };
+		pair_connect(&pair, transport_of(state), true);
+		if (pair.single) {
+			pair_close(&pair);
+			free(buffer);
+			skip();
+		}
+		int ready[2];
+		assert_int_equal(pipe(ready), 0);
+		const pid_t child = fork();
+		assert_true(child >= 0);
+		if (child == 0)
+			wait_to_be_killed(&pair, ready[1], BEFORE, buffer, SMALL);
+		close(pair.sockets[1]);
+		pair.sockets[1] = -1;
+		close(ready[1]);
+		pair_begin(&pair, 0);
+		assert_int_equal(pair_await(&pair, 0), COLLET_OK);
+		struct end *survivor = &pair.ends[0];
+		for (uint64_t i = 0; i < BEFORE; i++) {
+			struct collet_transfer receive = transfer_of(i, buffer, SMALL);
+			post_recv(survivor, &receive);
+			assert_true(end_settle(survivor, &receive));
+			assert_int_equal(receive.status, COLLET_OK);
+		}
+		char byte;
+		assert_int_equal(read(ready[0], &byte, 1), 1);
+		close(ready[0]);
+		struct collet_transfer send = transfer_of(50, buffer, LARGE), receive = transfer_of(51, buffer, SMALL);
+		if (rows[row].sending)
+			post_send(survivor, &send);
+		if (rows[row].receiving)
+			post_recv(survivor, &receive);
+		pair.transport->progress(survivor->conduit);
+		struct collet_transfer *last = rows[row].receiving ? &receive : &send;
+		assert_int_equal(last->status, COLLET_PENDING);
+		assert_int_equal(kill(child, SIGKILL), 0);
+		const int64_t killed = collet_clock_ns();
+		if (rows[row].asleep)
+			assert_true(end_settle_asleep(survivor, last));
+		else
+			assert_true(end_settle(survivor, last));
+		assert_true(collet_clock_ns() - killed < INT64_C(10000000000));
+		assert_lost(survivor, last);
+		assert_int_equal(survivor->conduit->posted, 0);
+		assert_int_equal(waitpid(child, NULL, 0), child);
+		pair_close(&pair);
+	}
+	free(buffer);
+}
+
+/* ---- Rows ----------------------------------------------------------------------------------------------------- */
+
+int main(void)
+{
+	static const struct {
+		const char *name;
+		CMUnitTestFunction run;
+	} promises[] = {
+		{ "every_size_arrives", every_size_arrives },
+		{ "no_bytes_need_no_buffer", no_bytes_need_no_buffer },
+		{ "crowds_pass_both_ways", crowds_pass_both_ways },
+		{ "sends_wait_for_their_receives", sends_wait_for_their_receives },
+		{ "views_are_released_in_any_order", views_are_released_in_any_order },
+		{ "peek_shows_the_next_message", peek_shows_the_next_message },
+		{ "a_mismatch_touches_nothing", a_mismatch_touches_nothing },
+		{ "statistics_count", statistics_count },
+		{ "close_cancels_what_is_pending", close_cancels_what_is_pending },
+		{ "close_takes_what_was_never_opened", close_takes_what_was_never_opened },
+		{ "close_takes_what_is_half_open", close_takes_what_is_half_open },
+		{ "opening_fails_when_the_other_end_leaves", opening_fails_when_the_other_end_leaves },
+		{ "a_closed_peer_is_lost", a_closed_peer_is_lost },
+		{ "settled_sends_outlive_their_sender", settled_sends_outlive_their_sender },
+		{ "a_killed_peer_is_lost", a_killed_peer_is_lost },
+	};
+	enum { PROMISES = sizeof(promises) / sizeof(promises[0]), TRANSPORTS = 8 };
+	static char names[TRANSPORTS * PROMISES][80];
+	static struct CMUnitTest tests[TRANSPORTS * PROMISES];
+	size_t count = 0;
+	for (unsigned t = 0; collet_transports[t] && t < TRANSPORTS; t++) {
+		for (unsigned p = 0; p < PROMISES; p++, count++) {
+			snprintf(names[count], sizeof(names[count]), "%s/%s", collet_transports[t]->name, promises[p].name);
+			tests[count] = (struct CMUnitTest){ .name = names[count], .test_func = promises[p].run,
+				.initial_state = (void *)(uintptr_t)collet_transports[t] };
+		}
+	}
+	return _cmocka_run_group_tests("transport", tests, count, NULL, NULL);
+}
