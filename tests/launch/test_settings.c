@@ -230,27 +230,45 @@ static void cores_are_those_of_the_affinity_mask(void **state)
 	assert_int_equal(cores, 1);
 }
 
+/* The set of CPUs in the line of /proc/self/status that a rank has printed, "[0] Cpus_allowed_list: 0,2-3". */
+static void read_cpus(const char *output, int rank, cpu_set_t *cpus)
+{
+	char start[64];
+	snprintf(start, sizeof(start), "[%d] Cpus_allowed_list:", rank);
+	const char *at = strstr(output, start);
+	assert_non_null(at);
+	at += strlen(start);
+	CPU_ZERO(cpus);
+	while (*at != '\n' && *at != '\0') {
+		char *end;
+		const unsigned long first = strtoul(at, &end, 10);
+		const unsigned long last = *end == '-' ? strtoul(end + 1, &end, 10) : first;
+		assert_true(end != at);
+		for (unsigned long cpu = first; cpu <= last; cpu++)
+			CPU_SET(cpu, cpus);
+		at = *end == ',' ? end + 1 : end;
+	}
+}
+
 static void ranks_get_cores_of_their_own_where_there_are_enough(void **state)
 {
-	const unsigned cores = usable_cores();
-	if (cores < 2) {
+	if (usable_cores() < 2) {
 		print_message("skipped: one core only\n");
 		skip();
 	}
-	struct tool tool;
-	assert_int_equal(tool_run(&tool, WORDS("-n", "2", "--bind", "core", "grep", "Cpus_allowed:", "/proc/self/status")), 0);
-	unsigned long long masks[2];
-	const char *first = strstr(tool.out.text, "[0] Cpus_allowed:"), *second = strstr(tool.out.text, "[1] Cpus_allowed:");
-	assert_non_null(first);
-	assert_non_null(second);
-	/* The last 32 bits suffice to see that small machines' ranks differ; larger masks have commas. */
-	assert_int_equal(sscanf(first, "[0] Cpus_allowed: %llx", &masks[0]), 1);
-	assert_int_equal(sscanf(second, "[1] Cpus_allowed: %llx", &masks[1]), 1);
-	if (strchr(tool.out.text, ',') == NULL) {
-		assert_true(masks[0] != 0 && masks[1] != 0);
-		assert_int_equal(masks[0] & masks[1], 0);
+	static const char *const policies[] = { "core", "auto" };
+	for (size_t i = 0; i < 2; i++) {
+		struct tool tool;
+		cpu_set_t first, second, both;
+		assert_int_equal(tool_run(&tool,
+			WORDS("-n", "2", "--bind", policies[i], "grep", "Cpus_allowed_list:", "/proc/self/status")), 0);
+		read_cpus(tool.out.text, 0, &first);
+		read_cpus(tool.out.text, 1, &second);
+		CPU_AND(&both, &first, &second);
+		assert_true(CPU_COUNT(&first) > 0 && CPU_COUNT(&first) == CPU_COUNT(&second));
+		assert_int_equal(CPU_COUNT(&both), 0);
+		tool_deinit(&tool);
 	}
-	tool_deinit(&tool);
 }
 
 static void ranks_are_left_alone_where_there_are_too_few_or_by_request(void **state)
