@@ -1,0 +1,59 @@
+/* What computes a model: forward, backward and the optimiser's step. One table a back end, so that a GPU's libraries can
+ * fill another one; the trainer knows nothing of layouts, fusion or where memory is.
+ *
+ * A network belongs to one thread. No call after prepare() allocates. Every function prints why before it returns
+ * false or NULL. */
+#ifndef TRAIN_BACKEND_H
+#define TRAIN_BACKEND_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "model.h"
+
+/* The back end's own. */
+struct network;
+
+/* Images as the network wants them (normalised, channel by channel, row by row), with their classes. */
+struct batch {
+	const float *images;
+	const uint8_t *labels;
+	uint32_t count;
+};
+
+/* Sums over a batch: divide by the number of images for means. */
+struct outcome {
+	double loss;        /* cross-entropy in nats */
+	uint32_t correct;   /* images whose largest output was their class */
+};
+
+/* SGD as PyTorch does it: velocity = momentum * velocity + gradient; value -= rate * velocity. */
+struct descent {
+	float rate, momentum;
+};
+
+/* Called by backward() as soon as this parameter's gradient is complete, last layer first. false ends backward(). */
+typedef bool (*gradient_ready)(void *context, uint32_t parameter);
+
+struct backend {
+	const char *name;
+	/* Memory for values, velocities and statistics, zeroed, 64-byte aligned. NULL: there is none left. */
+	void *(*memory_allocate)(size_t bytes);
+	void (*memory_free)(void *memory);
+	/* A network that computes model, whose pointers are all set and stay. It must outlive the network. */
+	struct network *(*create)(const struct model *model);
+	void (*destroy)(struct network *network);  /* NULL is fine */
+	/* Makes ready for batches of this many images. */
+	bool (*prepare)(struct network *network, uint32_t batch_count, bool training);
+	/* Evaluates: batch norm uses the statistics. */
+	bool (*evaluate)(struct network *network, const struct batch *batch, struct outcome *outcome);
+	/* Forward for training: batch norm uses the batch, and moves the statistics towards it where update is set. */
+	bool (*forward)(struct network *network, const struct batch *batch, bool update, struct outcome *outcome);
+	/* Writes the gradient of the last forward()'s mean loss to every parameter's gradient. */
+	bool (*backward)(struct network *network, gradient_ready ready, void *context);
+	void (*descend)(struct network *network, const struct descent *descent);
+};
+
+extern const struct backend backend_onednn;
+
+#endif

@@ -1,0 +1,10 @@
+/* How collet-train reports: one line on standard error where the mistake was found, then `false` all the way up. */
+#ifndef TRAIN_ERROR_H
+#define TRAIN_ERROR_H
+
+#include <stdbool.h>
+
+/* Prints "collet-train: sentence" and returns false, so that a failure reads `return train_fail("...", ...)`. */
+bool train_fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+#endif

@@ -1,0 +1,61 @@
+/* The CPU back end's plan: a table of layers, for one batch size and purpose, as two rows of oneDNN primitives with their
+ * arguments bound. onednn_plan.c builds it, onednn.c runs it. */
+#ifndef TRAIN_ONEDNN_PLAN_H
+#define TRAIN_ONEDNN_PLAN_H
+
+#include <stdbool.h>
+
+#include "model.h"
+#include "onednn_api.h"
+
+enum { STEP_ARGUMENTS = 10, ROW_STEPS = 4 * MODEL_LAYERS };
+
+/* One primitive of a row, and the gradients that are complete once it has run. */
+struct step {
+	dnnl_primitive_t primitive;
+	dnnl_exec_arg_t arguments[STEP_ARGUMENTS];
+	int argument_count;
+	uint32_t ready_first, ready_count;
+};
+
+struct row {
+	struct step steps[ROW_STEPS];
+	uint32_t count;
+};
+
+/* What a layer's forward pass leaves for its backward pass. */
+struct trace {
+	dnnl_primitive_desc_t forward;
+	dnnl_memory_t input, output, workspace, mean, variance;
+	bool relu;  /* the layer after this one is a ReLU, and done here */
+};
+
+/* Whatever oneDNN made and must be told to free. */
+enum owned_kind { OWNED_MEMORY, OWNED_LAYOUT, OWNED_DESCRIPTOR };
+
+struct owned {
+	struct owned *next;
+	enum owned_kind kind;
+	dnnl_memory_t memory;
+	dnnl_memory_desc_t layout;
+	dnnl_primitive_desc_t descriptor;
+};
+
+struct plan {
+	struct plan *next;
+	const struct model *model;
+	dnnl_engine_t engine;
+	uint32_t batch_count;
+	bool training;
+	bool failed;  /* while it is built: set by the first mistake, and nothing happens any more */
+	struct row forward, backward;
+	struct trace traces[MODEL_LAYERS];
+	dnnl_memory_t input, output, output_gradient;
+	struct owned *owned;
+};
+
+/* NULL, after a line on standard error, when oneDNN refuses the model. Without training there is no backward row. */
+struct plan *plan_create(const struct model *model, dnnl_engine_t engine, uint32_t batch_count, bool training);
+void plan_destroy(struct plan *plan);  /* NULL is fine */
+
+#endif
