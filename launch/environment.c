@@ -39,14 +39,24 @@ static bool name_job(struct meeting *meeting, const struct options *options)
 {
 	if (options->job != NULL) {
 		snprintf(meeting->job, sizeof(meeting->job), "%s", options->job);
-	} else if (options->node_count > 1) {
-		/* Every host must arrive at the same name without having met; the endpoint is what they share. */
-		snprintf(meeting->job, sizeof(meeting->job), "%s-%u", options->host, options->port);
-	} else {
+		return true;
+	}
+	if (options->node_count == 1) {
 		uint8_t random[16];
 		if (!random_fill(random, sizeof(random)))
 			return false;
 		hex_encode(meeting->job, random, sizeof(random));
+		return true;
+	}
+	/* Every host must arrive at the same name without having met; the endpoint is what they share. */
+	const int length = snprintf(meeting->job, sizeof(meeting->job), "%s-%u", options->host, options->port);
+	if (length < 0 || (size_t)length >= sizeof(meeting->job)) {
+		say("--rdzv-id: missing; %s is too long to name the job after", options->host);
+		return false;
+	}
+	for (char *at = meeting->job; *at != '\0'; at++) {
+		if (*at == ':' || *at == '%')
+			*at = '-';  /* an IPv6 address, perhaps with its interface */
 	}
 	return true;
 }
@@ -65,9 +75,7 @@ bool meeting_init(struct meeting *meeting, const struct options *options)
 			meeting->port);
 		return true;
 	}
-	const int length = snprintf(meeting->store, sizeof(meeting->store), "unix:%s", meeting->job);
-	if (length < 0 || (size_t)length >= sizeof(meeting->store))
-		return false;
+	snprintf(meeting->store, sizeof(meeting->store), "unix:%s", meeting->job);
 	return options->port != 0 || hold_port(meeting);
 }
 

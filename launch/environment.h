@@ -7,13 +7,11 @@
 
 #include "options.h"
 
-enum { JOB_BYTES = 320 };
-
 /* What all ranks of one run share. */
 struct meeting {
 	char job[JOB_BYTES];
-	char store[JOB_BYTES];
-	char host[256];          /* MASTER_ADDR */
+	char store[STORE_BYTES];
+	char host[HOST_BYTES];          /* MASTER_ADDR */
 	uint16_t port;           /* MASTER_PORT */
 	int port_holder;         /* the socket that keeps port ours on a single host; -1: none */
 };

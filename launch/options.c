@@ -148,8 +148,8 @@ static bool parse_job(const char *text, const char **job)
 {
 	const size_t bytes = strlen(text);
 	const char *plain = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-";
-	if (bytes == 0 || bytes > 64 || strspn(text, plain) != bytes) {
-		say("--rdzv-id %s: expected 1 to 64 letters, digits, dots, dashes and underscores", text);
+	if (bytes == 0 || bytes >= JOB_BYTES || strspn(text, plain) != bytes) {
+		say("--rdzv-id %s: expected 1 to %d letters, digits, dots, dashes and underscores", text, JOB_BYTES - 1);
 		return false;
 	}
 	*job = text;

@@ -6,6 +6,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* With their NULs; as long as the library takes the names of its store and job. */
+enum { HOST_BYTES = 240, JOB_BYTES = 64, STORE_BYTES = 256 };
+enum { LOCAL_SIZE_MAX = 4096, NODE_COUNT_MAX = 65536, TIME_MAX_S = 1000000000 };
+
 enum bind_policy {
 	BIND_AUTO,  /* an equal share of whole cores for each rank, where there are enough and they are ours alone */
 	BIND_CORE,  /* exactly one core for each rank; an error where there are too few */
@@ -24,7 +28,7 @@ struct options {
 	uint32_t local_size;         /* ranks on this host; 0: as many as usable cores */
 	uint32_t node_count;
 	uint32_t node_rank;
-	char host[256];              /* the rendezvous endpoint, "" for none */
+	char host[HOST_BYTES];       /* the rendezvous endpoint, "" for none */
 	uint16_t port;               /* 0: any */
 	const char *job;             /* --rdzv-id; NULL: made up */
 	enum bind_policy bind;
@@ -36,8 +40,6 @@ struct options {
 	size_t environment_count;
 	char **program;              /* the program and its arguments, NULL-terminated, pointing into argv */
 };
-
-enum { LOCAL_SIZE_MAX = 4096, NODE_COUNT_MAX = 65536, TIME_MAX_S = 1000000000 };
 
 /* Fills options from the command line; they point into argv. False: a sentence naming the mistake has been said. */
 bool options_parse(struct options *options, int argc, char **argv);

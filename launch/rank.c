@@ -22,7 +22,7 @@ struct child_ends {
 static void fail_start(const struct child_ends *ends, enum start_step step)
 {
 	const int error = errno;
-	const struct start_failure failure = { .step = step, .error = error };
+	const struct start_failure failure = { .step = (int32_t)step, .error = error };
 	/* A pipe takes so few bytes in one piece. */
 	const ssize_t ignored = write(ends->start_fd, &failure, sizeof(failure));
 	(void)ignored;

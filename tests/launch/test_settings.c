@@ -137,8 +137,8 @@ static void ranks_are_told_where_to_meet(void **state)
 			"echo $COLLET_JOB $COLLET_STORE $MASTER_ADDR $MASTER_PORT"),
 			"[0] there-77 tcp://there:77 there 77\n" },
 		{ WORDS("-n", "1", "--nnodes", "2", "--rdzv-endpoint", "[fe80::1]:77", "sh", "-c",
-			"echo $COLLET_STORE $MASTER_ADDR $MASTER_PORT"),
-			"[0] tcp://[fe80::1]:77 fe80::1 77\n" },
+			"echo $COLLET_JOB $COLLET_STORE $MASTER_ADDR $MASTER_PORT"),
+			"[0] fe80--1-77 tcp://[fe80::1]:77 fe80::1 77\n" },
 		{ WORDS("-n", "1", "--env", "A=1=2", "--env", "MASTER_ADDR=x", "sh", "-c", "echo $A $MASTER_ADDR"), "[0] 1=2 x\n" },
 	};
 	setenv("COLLET_SECRET", "0123456789abcdef0123456789abcdef", 1);
