@@ -1,0 +1,66 @@
+/* The floating-point mode that kernels run in: round to nearest even, denormals kept, exceptions masked. A caller (a deep
+ * learning framework, say) may have set its thread otherwise. Reading the mode is cheap and writing it is not, so it is
+ * written only where it differs. */
+#ifndef COLLET_REDUCE_FPMODE_H
+#define COLLET_REDUCE_FPMODE_H
+
+#include <stdint.h>
+
+#if defined(__x86_64__)
+#include <xmmintrin.h>
+
+#define COLLET_FPMODE_DEFAULT 0x1f80u /* all masked, nearest, no FTZ, no DAZ */
+#define COLLET_FPMODE_FLAGS 0x3fu     /* what has happened; no mode */
+
+/* Returns what to give to leave. */
+static inline uint64_t collet_fpmode_enter(void)
+{
+	const uint32_t found = _mm_getcsr();
+	if ((found & ~COLLET_FPMODE_FLAGS) != COLLET_FPMODE_DEFAULT)
+		_mm_setcsr(COLLET_FPMODE_DEFAULT);
+	return found;
+}
+
+static inline void collet_fpmode_leave(uint64_t found)
+{
+	if (((uint32_t)found & ~COLLET_FPMODE_FLAGS) != COLLET_FPMODE_DEFAULT)
+		_mm_setcsr((uint32_t)found);
+}
+
+#elif defined(__aarch64__)
+/* FPCR: zero is exactly the mode wanted; the flags live in FPSR. */
+static inline uint64_t collet_fpmode_enter(void)
+{
+	uint64_t found;
+	__asm__ volatile("mrs %0, fpcr" : "=r"(found));
+	if (found != 0)
+		__asm__ volatile("msr fpcr, %0" : : "r"((uint64_t)0) : "memory");
+	return found;
+}
+
+static inline void collet_fpmode_leave(uint64_t found)
+{
+	if (found != 0)
+		__asm__ volatile("msr fpcr, %0" : : "r"(found) : "memory");
+}
+
+#else
+#include <fenv.h>
+
+/* Rounding is all that standard C knows of. */
+static inline uint64_t collet_fpmode_enter(void)
+{
+	const int found = fegetround();
+	if (found != FE_TONEAREST)
+		fesetround(FE_TONEAREST);
+	return (uint64_t)found;
+}
+
+static inline void collet_fpmode_leave(uint64_t found)
+{
+	if ((int)found != FE_TONEAREST)
+		fesetround((int)found);
+}
+#endif
+
+#endif

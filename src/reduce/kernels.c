@@ -1,0 +1,19 @@
+#include "reduce/kernels.h"
+
+const struct collet_kernels *collet_kernels_for(enum collet_isa isa)
+{
+	if (!collet_isa_available(isa))
+		return NULL;
+	switch (isa == COLLET_ISA_AUTO ? collet_isa_best() : isa) {
+	case COLLET_ISA_PLAIN:
+		return &collet_kernels_plain;
+#if defined(__x86_64__)
+	case COLLET_ISA_AVX2:
+		return &collet_kernels_avx2;
+	case COLLET_ISA_AVX512:
+		return &collet_kernels_avx512;
+#endif
+	default:
+		return NULL;
+	}
+}

@@ -1,0 +1,175 @@
+/* Chooses kernels and runs them: the cases that need no arithmetic, the division of integer averages, user-defined
+ * operations, and the floating-point mode. */
+#include "reduce/reduce.h"
+
+#include "core/status.h"
+#include "core/types.h"
+#include "reduce/fpmode.h"
+#include "reduce/kernels.h"
+
+#include <assert.h>
+#include <stdalign.h>
+#include <string.h>
+
+/* A piece of a span that stays in the first-level cache while it is touched more than once. */
+enum { PIECE_BYTES = 4096 };
+
+static struct collet_factors factors_of(double scale, uint32_t world_size)
+{
+	const uint64_t mode = collet_fpmode_enter();
+	const struct collet_factors factors = {
+		.scale_f32 = (float)scale,
+		.scale_f64 = scale,
+		.inverse_f32 = 1.0f / (float)world_size,
+		.inverse_f64 = 1.0 / (double)world_size,
+	};
+	collet_fpmode_leave(mode);
+	return factors;
+}
+
+collet_status collet_reduction_init(struct collet_reduction *r, collet_dtype dtype, collet_op op,
+	const collet_user_op *user_op, double scale, uint32_t world_size, enum collet_isa isa)
+{
+	const struct collet_kernels *kernels = collet_kernels_for(isa);
+	if (!kernels)
+		return collet_fail(COLLET_ERR_UNSUPPORTED, "reduction: instruction set %d is not available here", (int)isa);
+	if (!collet_op_supports(op, dtype)) {
+		const char *op_name = collet_op_name(op), *dtype_name = collet_dtype_name(dtype);
+		return collet_fail(COLLET_ERR_UNSUPPORTED, "reduction: there is no operation %s (%d) for %s (%d)",
+			op_name ? op_name : "?", (int)op, dtype_name ? dtype_name : "?", (int)dtype);
+	}
+	if (op == COLLET_USER && (!user_op || !user_op->combine))
+		return collet_fail(COLLET_ERR_ARGUMENT, "reduction: a user-defined operation needs how.user_op with its combine set");
+	assert(world_size > 0);
+	*r = (struct collet_reduction){
+		.dtype = dtype,
+		.op = op,
+		.element_bytes = collet_dtype_bytes(dtype),
+		.rounds = collet_dtype_is_narrow_float(dtype) && op != COLLET_MIN && op != COLLET_MAX && op != COLLET_USER,
+		.average_of = op == COLLET_AVERAGE ? world_size : 1,
+		.user_op = op == COLLET_USER ? user_op : NULL,
+		.factors = factors_of(scale, world_size),
+		.combine = kernels->reduce[dtype][op == COLLET_AVERAGE ? COLLET_SUM : op],
+		.finish = kernels->reduce[dtype][op],
+	};
+	return COLLET_OK;
+}
+
+/* ---- Integer averages ---- */
+
+#define DIVIDE(type, wide) \
+	static void divide_##type(void *data, size_t count, uint32_t divisor) \
+	{ \
+		unsigned char *at = data; \
+		for (size_t i = 0; i < count; i++, at += sizeof(type)) { \
+			type value; \
+			memcpy(&value, at, sizeof(value)); \
+			value = (type)((wide)value / (wide)divisor); \
+			memcpy(at, &value, sizeof(value)); \
+		} \
+	}
+
+/* C's division truncates. Through i64 and u64 the divisor keeps its value for every world size. */
+DIVIDE(int8_t, int64_t)
+DIVIDE(uint8_t, uint64_t)
+DIVIDE(int32_t, int64_t)
+DIVIDE(uint32_t, uint64_t)
+DIVIDE(int64_t, int64_t)
+DIVIDE(uint64_t, uint64_t)
+
+static void divide(collet_dtype dtype, void *data, size_t count, uint32_t divisor)
+{
+	switch (dtype) {
+	case COLLET_I8:
+		divide_int8_t(data, count, divisor);
+		break;
+	case COLLET_U8:
+		divide_uint8_t(data, count, divisor);
+		break;
+	case COLLET_I32:
+		divide_int32_t(data, count, divisor);
+		break;
+	case COLLET_U32:
+		divide_uint32_t(data, count, divisor);
+		break;
+	case COLLET_I64:
+		divide_int64_t(data, count, divisor);
+		break;
+	case COLLET_U64:
+		divide_uint64_t(data, count, divisor);
+		break;
+	default:
+		assert(!"an integer dtype");
+	}
+}
+
+/* ---- User-defined operations ---- */
+
+/* Folds a piece from the left, through result. If a later operand lies there, it is read from a copy. */
+static void fold_piece(const collet_user_op *op, unsigned char *result, const struct collet_operand *operands,
+	uint32_t operand_count, size_t at, size_t count, size_t bytes, collet_dtype dtype)
+{
+	alignas(64) unsigned char saved[PIECE_BYTES];
+	bool is_saved = false;
+	for (uint32_t k = 2; k < operand_count && !is_saved; k++)
+		is_saved = operands[k].data == result;
+	if (is_saved)
+		memcpy(saved, result + at, bytes);
+	op->combine(result + at, (const unsigned char *)operands[0].data + at, (const unsigned char *)operands[1].data + at, count,
+		dtype, op->context);
+	for (uint32_t k = 2; k < operand_count; k++) {
+		const unsigned char *right = operands[k].data == result ? saved : (const unsigned char *)operands[k].data + at;
+		op->combine(result + at, result + at, right, count, dtype, op->context);
+	}
+}
+
+/* Two operands go in one call; more in pieces, so that the partial result stays in cache. */
+static void fold(const struct collet_reduction *r, void *result, const struct collet_operand *operands,
+	uint32_t operand_count, size_t count)
+{
+	const size_t piece = operand_count == 2 ? count : PIECE_BYTES / r->element_bytes;
+	for (size_t at = 0; at < count; at += piece) {
+		const size_t some = count - at < piece ? count - at : piece;
+		fold_piece(r->user_op, result, operands, operand_count, at * r->element_bytes, some, some * r->element_bytes, r->dtype);
+	}
+}
+
+/* ---- What the engine calls ---- */
+
+/* result = the operand, bit for bit. */
+static void copy(const struct collet_reduction *r, void *result, const void *data, size_t count)
+{
+	if (result != data)
+		memcpy(result, data, count * r->element_bytes);
+}
+
+static void combine(const struct collet_reduction *r, void *result, const struct collet_operand *operands,
+	uint32_t operand_count, size_t count, bool divides)
+{
+	const uint64_t mode = collet_fpmode_enter();
+	if (r->user_op)
+		fold(r, result, operands, operand_count, count);
+	else
+		(divides ? r->finish : r->combine)(result, operands, operand_count, count, &r->factors);
+	collet_fpmode_leave(mode);
+}
+
+void collet_reduction_run(const struct collet_reduction *r, void *result, const struct collet_operand *operands,
+	uint32_t operand_count, size_t count, bool finish, uint64_t *roundings)
+{
+	assert(operand_count > 0);
+	if (count == 0)
+		return;
+	const bool divides = finish && r->average_of > 1;
+	const bool scales = r->op == COLLET_PREMUL_SUM && operands[0].scale;
+	const bool is_integer = collet_dtype_is_integer(r->dtype);
+	if (operand_count == 1 && !scales && (is_integer || !divides)) {
+		copy(r, result, operands[0].data, count);
+	} else {
+		combine(r, result, operands, operand_count, count, divides);
+		if (roundings && r->rounds)
+			*roundings += count;
+	}
+	if (is_integer && divides)
+		divide(r->dtype, result, count, r->average_of);
+}
