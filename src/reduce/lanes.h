@@ -54,11 +54,12 @@ VECTOR_INLINE vec small_widen(vec code, const struct small_float format)
 	const int shift = 23 - format.mantissa_bits;
 	const int32_t least_normal = (128 - format.bias) << 23;
 	const vec_i32 sign = ((vec_i32)code >> format.sign_bit) << 31;
-	const vec_i32 magnitude = (vec_i32)code & ((1 << format.sign_bit) - 1);
+	const int32_t below_sign = (1 << format.sign_bit) - 1, first_normal = 1 << format.mantissa_bits;
+	const vec_i32 magnitude = (vec_i32)code & below_sign;
 	const vec_i32 moved = magnitude << shift;
 	const vec denormal = (vec)((vec_f32)(moved + least_normal) - (vec_f32)((vec_i32){ 0 } + least_normal));
 	vec bits = (vec)(moved + ((127 - format.bias) << 23));
-	bits = vec_select((vec)(magnitude < (1 << format.mantissa_bits)), denormal, bits);
+	bits = vec_select((vec)(magnitude < first_normal), denormal, bits);
 	bits |= (vec)((magnitude >= format.special) & 0x7f800000);
 	return bits | (vec)sign;
 }
@@ -74,8 +75,9 @@ VECTOR_INLINE vec small_narrow(vec x, const struct small_float format)
 	const vec_i32 whole = (vec_i32)x & 0x7fffffff;
 	const vec_i32 magnitude = (vec_i32)vec_select((vec)(whole < format.largest), (vec)whole, (vec)((vec_i32){ 0 } + format.largest));
 	const vec_i32 denormal = (vec_i32)((vec_f32)magnitude + (vec_f32)((vec_i32){ 0 } + rounder)) - rounder;
-	const vec_i32 even = (magnitude >> shift) & 1;
-	const vec_i32 normal = ((magnitude + ((1 << (shift - 1)) - 1) + even) >> shift) - ((127 - format.bias) << format.mantissa_bits);
+	const int32_t under_half = (1 << (shift - 1)) - 1, bias = (127 - format.bias) << format.mantissa_bits;
+	const vec_i32 odd = (magnitude >> shift) & 1;
+	const vec_i32 normal = ((magnitude + under_half + odd) >> shift) - bias;
 	vec code = vec_select((vec)(magnitude < least_normal), (vec)denormal, (vec)normal);
 	if (format.infinity)
 		code = vec_select((vec)(whole == 0x7f800000), (vec)((vec_i32){ 0 } + format.infinity), code);

@@ -14,17 +14,16 @@
 /* A piece of a span that stays in the first-level cache while it is touched more than once. */
 enum { PIECE_BYTES = 4096 };
 
+/* volatile keeps the roundings between enter and leave: compilers take the mode for constant. (Kernels are called through
+ * pointers, which keeps theirs there.) */
 static struct collet_factors factors_of(double scale, uint32_t world_size)
 {
 	const uint64_t mode = collet_fpmode_enter();
-	const struct collet_factors factors = {
-		.scale_f32 = (float)scale,
-		.scale_f64 = scale,
-		.inverse_f32 = 1.0f / (float)world_size,
-		.inverse_f64 = 1.0 / (double)world_size,
-	};
+	const volatile double scale_given = scale, world_size_given = world_size;
+	const volatile float scale_f32 = (float)scale_given, inverse_f32 = 1.0f / (float)world_size_given;
+	const volatile double inverse_f64 = 1.0 / world_size_given;
 	collet_fpmode_leave(mode);
-	return factors;
+	return (struct collet_factors){ scale_f32, inverse_f32, scale, inverse_f64 };
 }
 
 collet_status collet_reduction_init(struct collet_reduction *r, collet_dtype dtype, collet_op op,
@@ -99,7 +98,7 @@ static void divide(collet_dtype dtype, void *data, size_t count, uint32_t diviso
 		divide_uint64_t(data, count, divisor);
 		break;
 	default:
-		assert(!"an integer dtype");
+		assert(false); /* only integers come here */
 	}
 }
 
