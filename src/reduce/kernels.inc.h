@@ -13,10 +13,6 @@
 
 #include "reduce/lanes.h"
 
-#if defined(__F16C__)
-#include <immintrin.h>
-#endif
-
 enum { WIDE = 4 };
 
 /* ---- Formats: between storage and accumulators. One vector of storage fills `spread` accumulators. Which element goes to
@@ -53,32 +49,27 @@ VECTOR_INLINE void store_f64(unsigned char *to, const vec *from, uint32_t accumu
 		vec_store(to + i * sizeof(vec), nan_canonical_f64(from[i]));
 }
 
-/* A 32-bit lane of storage holds two codes; one accumulator takes the lower ones, the next the upper: no shuffling. */
-VECTOR_INLINE void load_pairs(vec *to, const unsigned char *from, uint32_t accumulators, vec (*widen)(vec))
+/* A 32-bit lane of storage holds two codes; one accumulator takes the lower ones, the next the upper: no shuffling. NaN is
+ * looked for in both at once. */
+VECTOR_INLINE void load_bf16(vec *to, const unsigned char *from, uint32_t accumulators)
 {
 	for (uint32_t i = 0; i < accumulators; i += 2) {
 		const vec_u32 both = (vec_u32)vec_load(from + i / 2 * sizeof(vec));
-		to[i] = widen((vec)(both & 0xffff));
-		to[i + 1] = widen((vec)(both >> 16));
+		to[i] = (vec)(both << 16);
+		to[i + 1] = (vec)(both & 0xffff0000u);
 	}
-}
-
-VECTOR_INLINE void store_pairs(unsigned char *to, const vec *from, uint32_t accumulators, vec (*narrow)(vec))
-{
-	for (uint32_t i = 0; i < accumulators; i += 2) {
-		const vec_u32 lower = (vec_u32)narrow(from[i]), upper = (vec_u32)narrow(from[i + 1]);
-		vec_store(to + i / 2 * sizeof(vec), (vec)(lower | upper << 16));
-	}
-}
-
-VECTOR_INLINE void load_bf16(vec *to, const unsigned char *from, uint32_t accumulators)
-{
-	load_pairs(to, from, accumulators, bf16_widen);
 }
 
 VECTOR_INLINE void store_bf16(unsigned char *to, const vec *from, uint32_t accumulators)
 {
-	store_pairs(to, from, accumulators, bf16_narrow);
+	for (uint32_t i = 0; i < accumulators; i += 2) {
+		vec lower = from[i], upper = from[i + 1];
+		if (__builtin_expect(nan_any_f32(lower, upper), false)) {
+			lower = nan_canonical_f32(lower);
+			upper = nan_canonical_f32(upper);
+		}
+		vec_store(to + i / 2 * sizeof(vec), (vec)(bf16_round(lower) >> 16 | (bf16_round(upper) & 0xffff0000u)));
+	}
 }
 
 /* The processor's own f16 conversions keep denormals whatever the mode, and put a NaN's payload where the canonical one
@@ -128,14 +119,22 @@ VECTOR_INLINE void store_f16(unsigned char *to, const vec *from, uint32_t accumu
 		f16_narrow_in_order(to + i * (sizeof(vec) / 2), from[i]);
 }
 #else
+/* In pairs, as bf16. */
 VECTOR_INLINE void load_f16(vec *to, const unsigned char *from, uint32_t accumulators)
 {
-	load_pairs(to, from, accumulators, f16_widen);
+	for (uint32_t i = 0; i < accumulators; i += 2) {
+		const vec_u32 both = (vec_u32)vec_load(from + i / 2 * sizeof(vec));
+		to[i] = f16_widen((vec)(both & 0xffff));
+		to[i + 1] = f16_widen((vec)(both >> 16));
+	}
 }
 
 VECTOR_INLINE void store_f16(unsigned char *to, const vec *from, uint32_t accumulators)
 {
-	store_pairs(to, from, accumulators, f16_narrow);
+	for (uint32_t i = 0; i < accumulators; i += 2) {
+		const vec_u32 lower = (vec_u32)f16_narrow(from[i]), upper = (vec_u32)f16_narrow(from[i + 1]);
+		vec_store(to + i / 2 * sizeof(vec), (vec)(lower | upper << 16));
+	}
 }
 #endif
 
@@ -291,8 +290,7 @@ VECTOR_INLINE void take(vec *to, const struct collet_operand *operand, size_t at
 	const unsigned char *from = (const unsigned char *)operand->data + at;
 	unsigned char edge[sizeof(vec)];
 	if (part) {
-		memset(edge, 0, sizeof(edge));
-		memcpy(edge, from, part);
+		vec_store(edge, vec_load_part(from, part));
 		from = edge;
 	}
 	recipe.format->load(to, from, accumulators);
@@ -314,7 +312,7 @@ VECTOR_INLINE void block(const struct job *job, size_t at, uint32_t accumulators
 	if (part) {
 		unsigned char edge[sizeof(vec)];
 		recipe.format->store(edge, sum, accumulators);
-		memcpy(job->result + at, edge, part);
+		vec_store_part(job->result + at, vec_load(edge), part);
 	} else {
 		recipe.format->store(job->result + at, sum, accumulators);
 	}

@@ -8,6 +8,19 @@ VECTOR_INLINE vec nan_canonical_f32(vec x)
 	return vec_select((vec)nan, (vec)((vec_u32){ 0 } + 0x7fc00000u), x);
 }
 
+/* Is there a NaN in either? One comparison sees both. */
+VECTOR_INLINE bool nan_any_f32(vec a, vec b)
+{
+#if defined(__AVX512F__)
+	return _mm512_cmp_ps_mask((__m512)a, (__m512)b, _CMP_UNORD_Q) != 0;
+#elif defined(__AVX2__)
+	return _mm256_movemask_ps(_mm256_cmp_ps((__m256)a, (__m256)b, _CMP_UNORD_Q)) != 0;
+#else
+	const vec_i64 nan = (vec_i64)(((vec_f32)a != (vec_f32)a) | ((vec_f32)b != (vec_f32)b));
+	return (nan[0] | nan[1]) != 0; /* all of it: 16 bytes */
+#endif
+}
+
 VECTOR_INLINE vec nan_canonical_f64(vec x)
 {
 	const vec_i64 nan = (vec_f64)x != (vec_f64)x;
@@ -21,13 +34,17 @@ VECTOR_INLINE vec bf16_widen(vec code)
 	return (vec)((vec_u32)code << 16);
 }
 
-/* Rounds by carry: adding half a unit less one, plus the last kept bit, ties to even. A NaN would overflow. */
-VECTOR_INLINE vec bf16_narrow(vec x)
+/* Rounds by carry: adding half a unit less one, plus the last kept bit, ties to even. A NaN may overflow, so it has to be
+ * canonical. The code is the upper half of what comes out. */
+VECTOR_INLINE vec_u32 bf16_round(vec x)
 {
 	const vec_u32 bits = (vec_u32)x;
-	const vec_i32 nan = (vec_f32)x != (vec_f32)x;
-	const vec_u32 code = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
-	return vec_select((vec)nan, (vec)((vec_u32){ 0 } + 0x7fc0u), (vec)code);
+	return bits + 0x7fff + ((bits >> 16) & 1);
+}
+
+VECTOR_INLINE vec bf16_narrow(vec x)
+{
+	return (vec)(bf16_round(nan_canonical_f32(x)) >> 16);
 }
 
 /* ---- f16, f8e4m3, f8e5m2: sign, exponent and mantissa in fewer bits ---- */

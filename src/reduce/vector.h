@@ -8,8 +8,13 @@
 #error "define COLLET_VECTOR_BYTES before including reduce/vector.h"
 #endif
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
+
+#if defined(__AVX2__)
+#include <immintrin.h>
+#endif
 
 typedef uint8_t vec __attribute__((vector_size(COLLET_VECTOR_BYTES)));
 typedef int8_t vec_i8 __attribute__((vector_size(COLLET_VECTOR_BYTES)));
@@ -35,6 +40,60 @@ VECTOR_INLINE vec vec_load(const void *from)
 VECTOR_INLINE void vec_store(void *to, vec v)
 {
 	memcpy(to, &v, sizeof(v));
+}
+
+#if !defined(__AVX512BW__)
+/* The first bytes, at most 8, as a word. From registers only: a wide load of what was stored narrowly a moment before would
+ * wait for those stores, and this is all that a small message costs. */
+VECTOR_INLINE uint64_t word_load_part(const unsigned char *from, size_t bytes)
+{
+	uint64_t word = 0;
+	uint32_t low, high;
+	if (bytes >= 8) {
+		memcpy(&word, from, 8);
+	} else if (bytes >= 4) { /* two loads that overlap */
+		memcpy(&low, from, 4);
+		memcpy(&high, from + bytes - 4, 4);
+		word = low | (uint64_t)high << (bytes - 4) * 8;
+	} else {
+		for (size_t i = 0; i < bytes; i++)
+			word |= (uint64_t)from[i] << i * 8;
+	}
+	return word;
+}
+#endif
+
+/* The first bytes (fewer than a vector has) of it; what lies beyond is neither read nor written, and reads as zero. */
+VECTOR_INLINE vec vec_load_part(const unsigned char *from, size_t bytes)
+{
+#if defined(__AVX512BW__)
+	return (vec)_mm512_maskz_loadu_epi8(((uint64_t)1 << bytes) - 1, from);
+#elif defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+	vec_u64 v = { 0 };
+	for (size_t i = 0; i < sizeof(vec) / 8 && i * 8 < bytes; i++)
+		v[i] = word_load_part(from + i * 8, bytes - i * 8);
+	return (vec)v;
+#else
+	vec v = { 0 };
+	memcpy(&v, from, bytes);
+	return v;
+#endif
+}
+
+VECTOR_INLINE void vec_store_part(unsigned char *to, vec v, size_t bytes)
+{
+#if defined(__AVX512BW__)
+	_mm512_mask_storeu_epi8(to, ((uint64_t)1 << bytes) - 1, (__m512i)v);
+#else
+	const unsigned char *from = (const unsigned char *)&v;
+	for (size_t piece = sizeof(vec) / 2; piece > 0; piece /= 2) {
+		if (!(bytes & piece))
+			continue;
+		memcpy(to, from, piece);
+		to += piece;
+		from += piece;
+	}
+#endif
 }
 
 /* Lane by lane: mask ? yes : no. */
