@@ -173,6 +173,16 @@ static void leave_stdin(void)
 	close(nothing);
 }
 
+/* Three pipes for each of many ranks are more than the usual soft limit of 1024. */
+static void allow_many_files(struct job *job)
+{
+	if (getrlimit(RLIMIT_NOFILE, &job->original_files) != 0)
+		return;
+	struct rlimit most = job->original_files;
+	most.rlim_cur = most.rlim_max;
+	(void)setrlimit(RLIMIT_NOFILE, &most);
+}
+
 /* The child's side of the fork. */
 static int become_supervisor(const struct job *job, const int control[2], const int input[2])
 {
@@ -201,6 +211,7 @@ int front_run(struct job *job)
 	const struct sigaction ignore = { .sa_handler = SIG_IGN };
 	sigprocmask(SIG_SETMASK, &all, &job->original_mask);
 	sigaction(SIGPIPE, &ignore, &job->original_pipe);
+	allow_many_files(job);
 
 	const bool terminal = job->options.rank0_reads_stdin && job->options.node_rank == 0 && isatty(STDIN_FILENO);
 	front.signal_fd = signalfd(-1, &listened, SFD_CLOEXEC | SFD_NONBLOCK);

@@ -3,6 +3,7 @@
 #define COLLET_LAUNCH_JOB_H
 
 #include <signal.h>
+#include <sys/resource.h>
 
 #include "environment.h"
 #include "options.h"
@@ -13,8 +14,10 @@ struct job {
 	struct placement placement;
 	struct meeting meeting;
 	char host_name[256];             /* of this host, for people */
-	sigset_t original_mask;          /* what the ranks get back: */
-	struct sigaction original_pipe;  /* the mask and the SIGPIPE that collet-run was started with */
+	/* What collet-run was started with and has changed for itself; the ranks get it back. */
+	sigset_t original_mask;
+	struct sigaction original_pipe;
+	struct rlimit original_files;
 };
 
 #endif

@@ -19,7 +19,7 @@ struct child_ends {
 	int error_fd;
 };
 
-static void fail_start(const struct child_ends *ends, enum start_step step)
+static _Noreturn void fail_start(const struct child_ends *ends, enum start_step step)
 {
 	const int error = errno;
 	const struct start_failure failure = { .step = (int32_t)step, .error = error };
@@ -66,10 +66,10 @@ static _Noreturn void become_rank(const struct rank *rank, const struct child_en
 		fail_start(ends, START_OTHER);
 	/* A signal forwarded meanwhile has waited, and meets the program. */
 	sigaction(SIGPIPE, &job->original_pipe, NULL);
+	setrlimit(RLIMIT_NOFILE, &job->original_files);
 	sigprocmask(SIG_SETMASK, &job->original_mask, NULL);
 	execvp(job->options.program[0], job->options.program);
 	fail_start(ends, START_EXECUTE);
-	_exit(EXIT_CANNOT_EXECUTE);
 }
 
 /* A pipe whose reading end does not block; the rank's end does, as programs expect. */

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -90,6 +91,26 @@ static void who_does_not_end_gets_sigterm_then_sigkill(void **state)
 		"if [ $RANK = 1 ]; then read line <$FOLDER/ready; exit 9; fi\n"
 		"trap 'echo asked to end' TERM; echo ready >$FOLDER/ready; while :; do sleep 600 & wait; done")), 9);
 	assert_non_null(strstr(tool.out.text, "[0] asked to end\n"));
+	tool_deinit(&tool);
+}
+
+/* More ranks than the usual soft limit of open files has room for; they get the limit they would have had. */
+static void many_ranks_fit_under_a_small_limit_of_files(void **state)
+{
+	struct tool tool;
+	struct rlimit before, small;
+	assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+	small = before;
+	small.rlim_cur = 64;
+	if (before.rlim_max < 256) {
+		print_message("skipped: the hard limit of open files is below 256\n");
+		skip();
+	}
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &small), 0);
+	const int status = tool_run(&tool, WORDS("-n", "40", "sh", "-c", "ulimit -n"));
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+	assert_int_equal(status, 0);
+	assert_int_equal(occurrences(tool.out.text, "] 64\n"), 40);
 	tool_deinit(&tool);
 }
 
@@ -223,6 +244,7 @@ int main(void)
 		cmocka_unit_test(the_report_names_rank_host_and_process),
 		cmocka_unit_test(survivors_have_the_grace_to_report),
 		cmocka_unit_test(who_does_not_end_gets_sigterm_then_sigkill),
+		cmocka_unit_test(many_ranks_fit_under_a_small_limit_of_files),
 		cmocka_unit_test(signals_reach_every_rank_once),
 		cmocka_unit_test(a_signal_that_kills_is_the_status),
 		cmocka_unit_test(killing_collet_run_leaves_no_process),

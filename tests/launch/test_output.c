@@ -176,6 +176,39 @@ static void control_c_reaches_every_rank_once(void **state)
 	tool_deinit(&tool);
 }
 
+static char process_state(int pid)
+{
+	char path[64], state = '?';
+	snprintf(path, sizeof(path), "/proc/%d/stat", pid);
+	FILE *file = fopen(path, "r");
+	assert_non_null(file);
+	assert_int_equal(fscanf(file, "%*d (%*[^)]) %c", &state), 1);
+	fclose(file);
+	return state;
+}
+
+static void control_z_stops_the_ranks_too(void **state)
+{
+	struct tool tool;
+	const struct tool_setup setup = { .terminal = true };
+	tool_start(&tool, &setup, WORDS("-n", "1", "sh", "-c", "echo rank $$.; read line; echo goes on"));
+	tool_await(&tool, ".\r\n");
+	int rank, status, waited_ms = 0;
+	assert_int_equal(sscanf(strstr(tool.out.text, "[0] rank "), "[0] rank %d", &rank), 1);
+	assert_int_equal(write(tool.input, "\032", 1), 1);
+	assert_int_equal(waitpid(tool.pid, &status, WUNTRACED), tool.pid);
+	assert_true(WIFSTOPPED(status));
+	/* The rank is told at about the same time; its stopping can only be looked for. */
+	for (; process_state(rank) != 'T' && waited_ms < TOOL_DEADLINE_MS; waited_ms += 5)
+		poll(NULL, 0, 5);
+	assert_int_equal(process_state(rank), 'T');
+	assert_int_equal(kill(tool.pid, SIGCONT), 0);
+	assert_int_equal(write(tool.input, "\n", 1), 1);
+	tool_await(&tool, "[0] goes on");
+	assert_int_equal(tool_finish(&tool), 0);
+	tool_deinit(&tool);
+}
+
 /* Rank 0 draws 10% and 20%; rank 1's line comes between, above what rank 0 has drawn. */
 static void a_bar_stays_below_what_others_print(void **state)
 {
@@ -211,6 +244,7 @@ int main(void)
 		cmocka_unit_test(rank_0_reads_the_input_and_the_others_nothing),
 		cmocka_unit_test(a_prompt_is_seen_and_answered_on_a_terminal),
 		cmocka_unit_test(control_c_reaches_every_rank_once),
+		cmocka_unit_test(control_z_stops_the_ranks_too),
 		cmocka_unit_test(a_bar_stays_below_what_others_print),
 	};
 	const int failed = cmocka_run_group_tests_name("launch/output", tests, NULL, NULL);

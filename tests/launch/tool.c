@@ -44,7 +44,7 @@ static void open_terminal(int ends[2])
 
 static _Noreturn void become_tool(const int files[3], const struct tool_setup *setup, const char *const *arguments)
 {
-	char *argv[TOOL_ARGUMENTS_MAX + 2] = { getenv("COLLET_RUN") };
+	char *argv[TOOL_ARGUMENTS_MAX + 2] = { setup->program != NULL ? strdup(setup->program) : getenv("COLLET_RUN") };
 	for (size_t i = 0; i < TOOL_ARGUMENTS_MAX && arguments[i] != NULL; i++)
 		argv[i + 1] = strdup(arguments[i]);
 	prctl(PR_SET_PDEATHSIG, SIGTERM);
@@ -57,7 +57,7 @@ static _Noreturn void become_tool(const int files[3], const struct tool_setup *s
 	}
 	if (setup->lifeline > 0 && dup2(setup->lifeline, 9) < 0)
 		_exit(99);
-	execv(argv[0], argv);
+	execvp(argv[0], argv);
 	_exit(99);
 }
 

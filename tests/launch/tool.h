@@ -22,13 +22,14 @@ struct tool {
 };
 
 struct tool_setup {
+	const char *program;     /* looked for in PATH; NULL: $COLLET_RUN */
 	const char *input;       /* NULL: /dev/null; "": a pipe that the test writes to */
 	bool merged;             /* standard error goes where standard output goes */
 	bool terminal;           /* all three are one new terminal, which is tool.files[0] and tool.input */
 	int lifeline;            /* a descriptor that it and all it starts inherit as 9; 0: none */
 };
 
-/* Starts $COLLET_RUN with these arguments (NULL-terminated). It dies with the test. */
+/* Starts the program with these arguments (NULL-terminated). It is asked to end if the test dies. */
 void tool_start(struct tool *tool, const struct tool_setup *setup, const char *const *arguments);
 
 /* Waits until its standard output contains text; fails the test at the deadline or if it ends without. */
@@ -47,7 +48,7 @@ size_t occurrences(const char *in, const char *text);
 /* Waits until the last holder of a pipe's writing end has died. False: not before the deadline. */
 bool await_end(int read_fd);
 
-/* A new folder under TMPDIR, removed with its files by remove_folder(). */
+/* A new folder under /tmp, removed with its files by remove_folder(). */
 void make_folder(char path[64]);
 void remove_folder(const char *path);
 
