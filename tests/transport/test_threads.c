@@ -1,0 +1,195 @@
+/* Two ranks at once: the two ends of a conduit driven by two threads, spinning and asleep. Made to be run under
+ * ThreadSanitizer too. A thread asserts nothing; it says what went wrong, and the test does. */
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "pair.h"
+
+typedef bool settle(struct end *end, const struct collet_transfer *transfer);
+
+struct worker {
+	struct end *end;
+	settle *settle;
+	unsigned rounds;
+	size_t bytes;
+	bool first;               /* ping-pong: this one serves */
+	uint64_t jitter;          /* != 0: spins for a pseudo-random time before it sends */
+	const char *wrong;        /* what went wrong; NULL: nothing */
+	char error[512];          /* wrong may be this: a thread's last error ends with the thread */
+	uint8_t *out, *in;
+};
+
+static const char *last_error(struct worker *worker)
+{
+	snprintf(worker->error, sizeof(worker->error), "%s", collet_last_error());
+	return worker->error;
+}
+
+/* xorshift: the time between the other end's last look and its sleep is hit sooner or later. */
+static void dawdle(uint64_t *random)
+{
+	if (!*random)
+		return;
+	*random ^= *random << 13;
+	*random ^= *random >> 7;
+	*random ^= *random << 17;
+	for (volatile uint64_t spin = *random % 4096; spin > 0;)
+		spin = spin - 1;
+}
+
+static const char *send_one(struct worker *worker, uint64_t sequence)
+{
+	struct end *end = worker->end;
+	struct collet_transfer send = transfer_of(sequence, worker->out, worker->bytes);
+	pattern_fill(worker->out, worker->bytes, sequence);
+	dawdle(&worker->jitter);
+	end->conduit->transport->post_send(end->conduit, &send);
+	if (!worker->settle(end, &send))
+		return "a send did not settle in time";
+	return send.status == COLLET_OK ? NULL : last_error(worker);
+}
+
+static const char *receive_one(struct worker *worker, uint64_t sequence)
+{
+	struct end *end = worker->end;
+	struct collet_transfer receive = transfer_of(sequence, worker->in, worker->bytes);
+	end->conduit->transport->post_recv(end->conduit, &receive);
+	if (!worker->settle(end, &receive))
+		return "a receive did not settle in time: a wake-up was lost";
+	if (receive.status != COLLET_OK)
+		return last_error(worker);
+	return pattern_is(worker->in, worker->bytes, sequence) ? NULL : "wrong bytes";
+}
+
+static void *ping_pong(void *argument)
+{
+	struct worker *worker = argument;
+	for (uint64_t round = 0; round < worker->rounds && !worker->wrong; round++) {
+		if (worker->first)
+			worker->wrong = send_one(worker, round);
+		if (!worker->wrong)
+			worker->wrong = receive_one(worker, round);
+		if (!worker->wrong && !worker->first)
+			worker->wrong = send_one(worker, round);
+	}
+	return NULL;
+}
+
+/* Sends and receives are pending together, both ways. */
+static void *exchange(void *argument)
+{
+	struct worker *worker = argument;
+	struct end *end = worker->end;
+	for (uint64_t round = 0; round < worker->rounds && !worker->wrong; round++) {
+		struct collet_transfer send = transfer_of(round, worker->out, worker->bytes);
+		struct collet_transfer receive = transfer_of(round, worker->in, worker->bytes);
+		receive.flags = round % 2 ? COLLET_TRANSFER_VIEW : 0;
+		pattern_fill(worker->out, worker->bytes, round);
+		end->conduit->transport->post_recv(end->conduit, &receive);
+		end->conduit->transport->post_send(end->conduit, &send);
+		if (!worker->settle(end, &receive))
+			worker->wrong = "a receive did not settle in time";
+		else if (receive.status != COLLET_OK)
+			worker->wrong = last_error(worker);
+		else if (!pattern_is(receive.flags ? receive.view : worker->in, worker->bytes, round))
+			worker->wrong = "wrong bytes";
+		/* First this: the view may be of the peer's own memory, and its send waits for us as ours does for it. */
+		if (receive.flags)
+			end->conduit->transport->release(end->conduit, &receive);
+		if (!worker->wrong && !worker->settle(end, &send))
+			worker->wrong = "a send did not settle in time";
+		else if (!worker->wrong && send.status != COLLET_OK)
+			worker->wrong = last_error(worker);
+	}
+	return NULL;
+}
+
+static void *one_way(void *argument)
+{
+	struct worker *worker = argument;
+	for (uint64_t round = 0; round < worker->rounds && !worker->wrong; round++)
+		worker->wrong = worker->first ? send_one(worker, round) : receive_one(worker, round);
+	return NULL;
+}
+
+struct row {
+	const char *name;
+	void *(*run)(void *);
+	bool asleep, jitter;
+	unsigned rounds;
+	size_t bytes;
+};
+
+static const struct row rows[] = {
+	{ "ping_pong/8", ping_pong, false, false, 2000, 8 },
+	{ "ping_pong_asleep/8", ping_pong, true, true, 4000, 8 },
+	{ "ping_pong_asleep/40000", ping_pong, true, true, 500, 40000 },
+	{ "exchange/1", exchange, false, false, 2000, 1 },
+	{ "exchange/100000", exchange, false, false, 200, 100000 },
+	{ "exchange/3000000", exchange, false, false, 20, 3000000 },
+	{ "exchange_asleep/100", exchange, true, true, 2000, 100 },
+	{ "exchange_asleep/3000000", exchange, true, true, 20, 3000000 },
+	{ "one_way/64", one_way, false, false, 5000, 64 },
+	{ "one_way_asleep/64", one_way, true, true, 5000, 64 },
+	{ "one_way_asleep/5000000", one_way, true, true, 20, 5000000 },
+};
+enum { ROWS = sizeof(rows) / sizeof(rows[0]), TRANSPORTS = 8 };
+
+struct case_of {
+	const struct collet_transport *transport;
+	const struct row *row;
+};
+
+static void threads_talk(void **state)
+{
+	const struct case_of *this = *state;
+	const struct row *row = this->row;
+	struct pair pair = { 0 };
+	pair_open(&pair, this->transport);
+	if (pair.single) {
+		pair_close(&pair);
+		skip();
+	}
+	struct worker workers[2];
+	pthread_t threads[2];
+	for (int i = 0; i < 2; i++) {
+		workers[i] = (struct worker){ .end = &pair.ends[i], .settle = row->asleep ? end_settle_asleep : end_settle,
+			.rounds = row->rounds, .bytes = row->bytes, .first = i == 0, .jitter = row->jitter ? 88172645463325252u + (unsigned)i : 0,
+			.out = malloc(row->bytes), .in = malloc(row->bytes) };
+	}
+	for (int i = 0; i < 2; i++)
+		assert_int_equal(pthread_create(&threads[i], NULL, row->run, &workers[i]), 0);
+	for (int i = 0; i < 2; i++)
+		pthread_join(threads[i], NULL);
+	for (int i = 0; i < 2; i++) {
+		if (workers[i].wrong)
+			print_error("end %d: %s\n", i, workers[i].wrong);
+		assert_null(workers[i].wrong);
+		free(workers[i].out);
+		free(workers[i].in);
+	}
+	pair_close(&pair);
+}
+
+int main(void)
+{
+	static char names[TRANSPORTS * ROWS][80];
+	static struct case_of cases[TRANSPORTS * ROWS];
+	static struct CMUnitTest tests[TRANSPORTS * ROWS];
+	size_t count = 0;
+	for (unsigned t = 0; collet_transports[t] && t < TRANSPORTS; t++) {
+		for (unsigned r = 0; r < ROWS; r++, count++) {
+			cases[count] = (struct case_of){ collet_transports[t], &rows[r] };
+			snprintf(names[count], sizeof(names[count]), "%s/%s", collet_transports[t]->name, rows[r].name);
+			tests[count] = (struct CMUnitTest){ .name = names[count], .test_func = threads_talk,
+				.initial_state = &cases[count] };
+		}
+	}
+	return _cmocka_run_group_tests("transport threads", tests, count, NULL, NULL);
+}
