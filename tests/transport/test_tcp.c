@@ -1,0 +1,451 @@
+/* tcp alone: what the peer's kernel and the peer's bytes may do to a conduit. The second end's socket is taken over by
+ * the test, which then says what it likes. */
+#include <errno.h>
+#include <poll.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "core/clock.h"
+#include "core/config.h"
+#include "pair.h"
+#include "transport/tcp/tcp.h"
+
+extern const struct collet_transport collet_tcp_transport;
+static const struct collet_transport *const tcp = &collet_tcp_transport;
+
+static int raw(struct end *end)
+{
+	return ((struct tcp_conduit *)end->conduit)->socket;
+}
+
+static void raw_send(int socket, const void *bytes, size_t count)
+{
+	assert_int_equal(send(socket, bytes, count, MSG_NOSIGNAL), count);
+}
+
+static struct tcp_header header_of(uint64_t sequence, uint64_t bytes)
+{
+	struct tcp_header header = { .magic = TCP_MESSAGE_MAGIC, .message = { 7, sequence, bytes } };
+	header.check = collet_tcp_check(&header.message);
+	return header;
+}
+
+static void assert_named(void)
+{
+	assert_non_null(strstr(collet_last_error(), "rank 11"));
+	assert_non_null(strstr(collet_last_error(), "beta"));
+}
+
+/* ---- Bytes that are wrong ------------------------------------------------------------------------------------- */
+
+static void what_is_no_header_ends_the_conduit(void **state)
+{
+	static const char *const rows[] = { "magic", "check", "signature", "length", "too long" };
+	for (unsigned row = 0; row < sizeof(rows) / sizeof(rows[0]); row++) {
+		struct pair pair = { 0 };
+		pair_open(&pair, tcp);
+		struct tcp_header header = header_of(1, 16);
+		switch (row) {
+		case 0: header.magic ^= 1; break;
+		case 1: header.check ^= 1; break;
+		case 2: header.message.signature ^= UINT64_C(1) << 63; break;
+		case 3: header.message.bytes ^= 1; break;
+		case 4: header = header_of(1, UINT64_MAX); break;
+		}
+		uint8_t into[16], untouched[16];
+		memset(into, 0xab, 16);
+		memset(untouched, 0xab, 16);
+		struct collet_transfer receive = transfer_of(1, into, 16), pending = transfer_of(2, into, 16);
+		tcp->post_recv(pair.ends[0].conduit, &receive);
+		tcp->post_recv(pair.ends[0].conduit, &pending);
+		raw_send(raw(&pair.ends[1]), &header, sizeof(header));
+		raw_send(raw(&pair.ends[1]), "sixteen bytes of", 16);
+		assert_true(end_settle(&pair.ends[0], &receive));
+		assert_int_equal(receive.status, COLLET_ERR_TRANSPORT);
+		assert_int_equal(pending.status, COLLET_ERR_TRANSPORT);
+		assert_int_equal(pair.ends[0].conduit->status, COLLET_ERR_TRANSPORT);
+		assert_named();
+		assert_memory_equal(into, untouched, 16);
+		pair_close(&pair);
+	}
+}
+
+/* A right header may announce more than there is memory: nothing is allocated for it, and nothing is touched. */
+static void a_huge_length_is_a_mismatch(void **state)
+{
+	struct pair pair = { 0 };
+	pair_open(&pair, tcp);
+	const struct tcp_header header = header_of(1, INT64_MAX);
+	uint8_t into[16];
+	struct collet_transfer receive = transfer_of(1, into, 16);
+	tcp->post_recv(pair.ends[0].conduit, &receive);
+	raw_send(raw(&pair.ends[1]), &header, sizeof(header));
+	assert_true(end_settle(&pair.ends[0], &receive));
+	assert_int_equal(receive.status, COLLET_ERR_MISMATCH);
+	assert_int_equal(receive.message.bytes, INT64_MAX);
+	/* The next message comes after those bytes, which never come. */
+	struct collet_transfer next = transfer_of(2, into, 16);
+	tcp->post_recv(pair.ends[0].conduit, &next);
+	shutdown(raw(&pair.ends[1]), SHUT_WR);
+	assert_true(end_settle(&pair.ends[0], &next));
+	assert_int_equal(next.status, COLLET_ERR_PEER_LOST);
+	pair_close(&pair);
+}
+
+/* Cut anywhere: within the first header, after it, within the bytes. What was whole before the cut is delivered. */
+static void a_cut_stream_is_a_lost_peer(void **state)
+{
+	enum { BYTES = 100, WHOLE = sizeof(struct tcp_header) + BYTES };
+	uint8_t stream[2 * WHOLE];
+	for (uint64_t i = 0; i < 2; i++) {
+		const struct tcp_header header = header_of(i, BYTES);
+		memcpy(stream + i * WHOLE, &header, sizeof(header));
+		pattern_fill(stream + i * WHOLE + sizeof(header), BYTES, i);
+	}
+	for (size_t cut = 0; cut < 2 * WHOLE; cut++) {
+		struct pair pair = { 0 };
+		pair_open(&pair, tcp);
+		uint8_t into[2][BYTES];
+		struct collet_transfer receives[2];
+		raw_send(raw(&pair.ends[1]), stream, cut);
+		shutdown(raw(&pair.ends[1]), SHUT_WR);
+		for (uint64_t i = 0; i < 2; i++) {
+			receives[i] = transfer_of(i, into[i], BYTES);
+			tcp->post_recv(pair.ends[0].conduit, &receives[i]);
+		}
+		assert_true(end_settle(&pair.ends[0], &receives[1]));
+		assert_int_equal(receives[0].status, cut < WHOLE ? COLLET_ERR_PEER_LOST : COLLET_OK);
+		assert_int_equal(receives[1].status, COLLET_ERR_PEER_LOST);
+		assert_named();
+		if (cut >= WHOLE)
+			assert_true(pattern_is(into[0], BYTES, 0));
+		pair_close(&pair);
+	}
+}
+
+static uint64_t next_random(uint64_t *random)
+{
+	*random ^= *random << 13;
+	*random ^= *random >> 7;
+	*random ^= *random << 17;
+	return *random;
+}
+
+/* A valid stream of messages with some bytes changed, removed or repeated, in pieces of any size. */
+static size_t noisy_stream(uint8_t *stream, size_t capacity, uint64_t *random)
+{
+	size_t bytes = 0;
+	for (uint64_t i = 0; bytes < capacity / 2; i++) {
+		const struct tcp_header header = header_of(i, next_random(random) % 400);
+		memcpy(stream + bytes, &header, sizeof(header));
+		pattern_fill(stream + bytes + sizeof(header), header.message.bytes, i);
+		bytes += sizeof(header) + header.message.bytes;
+	}
+	for (uint64_t changes = next_random(random) % 6; changes > 0; changes--) {
+		const size_t at = next_random(random) % bytes, length = next_random(random) % 64 % (bytes - at);
+		switch (next_random(random) % 3) {
+		case 0:
+			stream[at] ^= (uint8_t)(1 << next_random(random) % 8);
+			break;
+		case 1:
+			memmove(stream + at, stream + at + length, bytes - at - length);
+			bytes -= length;
+			break;
+		case 2:
+			for (size_t i = 0; i < length; i++)
+				stream[at + i] = (uint8_t)next_random(random);
+			break;
+		}
+	}
+	return bytes;
+}
+
+static void noise_never_writes_where_it_must_not(void **state)
+{
+	enum { STREAM = 8192, GUARD = 64, ROUNDS = 400 };
+	uint64_t random = 0;
+	if (collet_env_u64("COLLET_TEST_SEED", UINT64_MAX, &random) != COLLET_OK || !random)
+		assert_int_equal(getrandom(&random, sizeof(random), 0), sizeof(random));
+	random |= 1;
+	print_message("COLLET_TEST_SEED=%llu\n", (unsigned long long)random);
+	uint8_t stream[STREAM], into[512 + GUARD];
+	for (unsigned round = 0; round < ROUNDS; round++) {
+		struct pair pair = { 0 };
+		pair_open(&pair, tcp);
+		struct collet_conduit *conduit = pair.ends[0].conduit;
+		const size_t bytes = noisy_stream(stream, STREAM, &random);
+		uint64_t sequence = 0;
+		for (size_t at = 0; conduit->status == COLLET_OK;) {
+			const size_t piece = at + 1 + next_random(&random) % 2000 < bytes ? 1 + next_random(&random) % 2000 : bytes - at;
+			const size_t now = piece < bytes - at ? piece : bytes - at;
+			if (now)
+				raw_send(raw(&pair.ends[1]), stream + at, now);
+			else
+				shutdown(raw(&pair.ends[1]), SHUT_WR);
+			at += now;
+			/* Receive whatever is announced, as far as it fits; else something else than what comes. */
+			struct collet_message message;
+			while (tcp->peek(conduit, &message)) {
+				const size_t expected = message.bytes <= 512 ? message.bytes : 512;
+				memset(into, 0xcd, sizeof(into));
+				struct collet_transfer receive = { .message = { message.signature, message.sequence, expected }, .data = into };
+				tcp->post_recv(conduit, &receive);
+				for (int i = 0; i < 3 && receive.status == COLLET_PENDING; i++)
+					tcp->progress(conduit);
+				if (receive.status == COLLET_PENDING) {
+					shutdown(raw(&pair.ends[1]), SHUT_WR);
+					assert_true(end_settle(&pair.ends[0], &receive));
+				}
+				for (size_t i = expected; i < sizeof(into); i++)
+					assert_int_equal(into[i], 0xcd);
+				sequence++;
+			}
+		}
+		assert_true(conduit->status == COLLET_ERR_PEER_LOST || conduit->status == COLLET_ERR_TRANSPORT);
+		assert_named();
+		pair_close(&pair);
+	}
+}
+
+static void a_wrong_greeting_is_refused(void **state)
+{
+	static const char *const rows[] = { "magic", "version", "from", "to", "channel", "accepted too early", "cut", "text" };
+	for (unsigned row = 0; row < sizeof(rows) / sizeof(rows[0]); row++) {
+		struct pair pair = { 0 };
+		pair_connect(&pair, tcp, false);
+		pair_begin(&pair, 0);
+		struct tcp_greeting greeting;
+		for (int i = 0; i < 1000 && tcp->opening(pair.ends[0].conduit) == COLLET_PENDING; i++) {
+			struct pollfd readable = { .fd = pair.sockets[1], .events = POLLIN };
+			if (poll(&readable, 1, 0) > 0)
+				break;
+		}
+		assert_int_equal(recv(pair.sockets[1], &greeting, sizeof(greeting), 0), sizeof(greeting));
+		const uint32_t from = greeting.from;
+		greeting.from = greeting.to;
+		greeting.to = from;
+		size_t bytes = sizeof(greeting);
+		switch (row) {
+		case 0: greeting.magic++; break;
+		case 1: greeting.version++; break;
+		case 2: greeting.from++; break;
+		case 3: greeting.to++; break;
+		case 4: greeting.channel++; break;
+		case 5: greeting.accepted = 1; break;
+		case 6: bytes = 5; break;
+		case 7: memcpy(&greeting, "GET / HTTP/1.1\r\nHost: a\r\n\r\n", sizeof(greeting)); break;
+		}
+		raw_send(pair.sockets[1], &greeting, bytes);
+		shutdown(pair.sockets[1], SHUT_WR);
+		assert_int_equal(pair_await(&pair, 0), COLLET_ERR_TRANSPORT);
+		assert_named();
+		pair_close(&pair);
+	}
+}
+
+/* ---- Bytes that come slowly ----------------------------------------------------------------------------------- */
+
+/* Forwards at most one byte. */
+static bool forward(int from, int to, uint8_t *held, bool *holding)
+{
+	if (!*holding)
+		*holding = recv(from, held, 1, MSG_DONTWAIT) == 1;
+	if (!*holding || send(to, held, 1, MSG_DONTWAIT | MSG_NOSIGNAL) != 1)
+		return false;
+	*holding = false;
+	return true;
+}
+
+/* Two conduits with a proxy in between that passes one byte each way at a time. */
+static void bytes_may_come_one_by_one(void **state)
+{
+	enum { COUNT = 6 };
+	static const size_t sizes[COUNT] = { 0, 1, 31, 200, 5000, 0 };
+	struct pair left = { 0 }, right = { 0 };
+	pair_connect(&left, tcp, false);
+	pair_connect(&right, tcp, false);
+	const int proxy[2] = { left.sockets[1], right.sockets[0] };
+	left.sockets[1] = right.sockets[1];
+	right.sockets[0] = right.sockets[1] = -1;
+	pair_begin(&left, 0);
+	pair_begin(&left, 1);
+	uint8_t held[2], out[2][COUNT][5000], in[2][COUNT][5000];
+	bool holding[2] = { false, false };
+	struct collet_transfer sends[2][COUNT], receives[2][COUNT];
+	bool ready = false, done = false;
+	for (const int64_t deadline = collet_deadline_after(INT64_C(20000000000)); !ready;) {
+		assert_false(collet_deadline_passed(deadline));
+		ready = true;
+		for (int i = 0; i < 2; i++) {
+			forward(proxy[i], proxy[!i], &held[i], &holding[i]);
+			ready &= tcp->opening(left.ends[i].conduit) == COLLET_OK;
+		}
+	}
+	for (int i = 0; i < 2; i++) {
+		for (unsigned k = 0; k < COUNT; k++) {
+			pattern_fill(out[i][k], sizes[k], k + 100 * (unsigned)i);
+			sends[i][k] = transfer_of(k, out[i][k], sizes[k]);
+			receives[i][k] = transfer_of(k, in[i][k], sizes[k]);
+			tcp->post_recv(left.ends[i].conduit, &receives[i][k]);
+			tcp->post_send(left.ends[i].conduit, &sends[i][k]);
+		}
+	}
+	for (const int64_t deadline = collet_deadline_after(INT64_C(20000000000)); !done;) {
+		assert_false(collet_deadline_passed(deadline));
+		for (int i = 0; i < 2; i++) {
+			forward(proxy[i], proxy[!i], &held[i], &holding[i]);
+			tcp->progress(left.ends[i].conduit);
+		}
+		done = receives[0][COUNT - 1].status != COLLET_PENDING && receives[1][COUNT - 1].status != COLLET_PENDING;
+	}
+	for (int i = 0; i < 2; i++) {
+		for (unsigned k = 0; k < COUNT; k++) {
+			assert_int_equal(receives[i][k].status, COLLET_OK);
+			assert_true(pattern_is(in[i][k], sizes[k], k + 100 * (unsigned)!i));
+		}
+		close(proxy[i]);
+	}
+	pair_close(&left);
+	pair_close(&right);
+}
+
+/* Sockets that hold little: most writes and reads are partial. */
+static void small_socket_buffers_only_slow_down(void **state)
+{
+	enum { COUNT = 40, LARGE = 300000 };
+	struct pair pair = { .socket_buffer_bytes = 4096 };
+	pair_open(&pair, tcp);
+	uint8_t *out = malloc(LARGE), *in[2] = { malloc(LARGE), malloc(LARGE) };
+	pattern_fill(out, LARGE, 5);
+	for (uint64_t k = 0; k < COUNT; k += 4) {
+		struct collet_transfer sends[2][4], receives[2][4];
+		for (int i = 0; i < 2; i++) {
+			for (unsigned m = 0; m < 4; m++) {
+				const size_t bytes = m == 1 ? LARGE - k : m == 3 ? 2000 + k * 13 : 8 * m;
+				uint8_t *place = in[i] + (m == 3 ? 0 : m);
+				receives[i][m] = transfer_of(k + m, m == 1 ? in[i] : place, bytes);
+				sends[i][m] = transfer_of(k + m, out, bytes);
+				tcp->post_send(pair.ends[i].conduit, &sends[i][m]);
+			}
+		}
+		for (unsigned m = 0; m < 4; m++) {
+			for (int i = 0; i < 2; i++)
+				tcp->post_recv(pair.ends[i].conduit, &receives[i][m]);
+			for (int i = 0; i < 2; i++) {
+				assert_true(pair_settle(&pair, &receives[i][m]));
+				assert_int_equal(receives[i][m].status, COLLET_OK);
+				assert_true(pattern_is(receives[i][m].data, receives[i][m].message.bytes, 5));
+			}
+		}
+		for (int i = 0; i < 2; i++)
+			assert_true(pair_settle(&pair, &sends[i][3]));
+	}
+	free(out);
+	free(in[0]);
+	free(in[1]);
+	pair_close(&pair);
+}
+
+/* ---- System calls --------------------------------------------------------------------------------------------- */
+
+static void a_small_message_costs_one_call_each_end(void **state)
+{
+	enum { COUNT = 100, BYTES = 64 };
+	struct pair pair = { 0 };
+	pair_open(&pair, tcp);
+	uint8_t out[BYTES] = { 0 }, in[BYTES];
+	for (uint64_t i = 0; i < COUNT; i++) {
+		struct collet_transfer send = transfer_of(i, out, BYTES), receive = transfer_of(i, in, BYTES);
+		const uint64_t before[2] = { pair.ends[0].conduit->stats.system_calls, pair.ends[1].conduit->stats.system_calls };
+		tcp->post_recv(pair.ends[1].conduit, &receive);
+		tcp->post_send(pair.ends[0].conduit, &send);
+		assert_int_equal(send.status, COLLET_OK);
+		struct pollfd readable = { .fd = raw(&pair.ends[1]), .events = POLLIN };
+		assert_int_equal(poll(&readable, 1, 20000), 1);
+		assert_int_equal(tcp->progress(pair.ends[1].conduit), 1);
+		assert_int_equal(pair.ends[0].conduit->stats.system_calls - before[0], 1);
+		assert_int_equal(pair.ends[1].conduit->stats.system_calls - before[1], 1);
+	}
+	pair_close(&pair);
+}
+
+/* Behind a large message small ones queue up; they then go out, and come in, many to a call. */
+static void queued_messages_share_calls(void **state)
+{
+	enum { COUNT = 200, BYTES = 64, LARGE = 32 << 20 };
+	struct pair pair = { 0 };
+	pair_open(&pair, tcp);
+	uint8_t *large = calloc(1, LARGE), *into = malloc(LARGE), out[BYTES] = { 0 }, in[COUNT][BYTES];
+	struct collet_transfer first = transfer_of(0, large, LARGE), first_in = transfer_of(0, into, LARGE);
+	struct collet_transfer sends[COUNT], receives[COUNT];
+	tcp->post_send(pair.ends[0].conduit, &first);
+	for (uint64_t i = 0; i < COUNT; i++) {
+		sends[i] = transfer_of(i + 1, out, BYTES);
+		tcp->post_send(pair.ends[0].conduit, &sends[i]);
+		assert_int_equal(sends[i].status, COLLET_PENDING);
+	}
+	tcp->post_recv(pair.ends[1].conduit, &first_in);
+	assert_true(pair_settle(&pair, &first_in) && pair_settle(&pair, &sends[COUNT - 1]));
+	const uint64_t before = pair.ends[1].conduit->stats.system_calls;
+	for (uint64_t i = 0; i < COUNT; i++) {
+		receives[i] = transfer_of(i + 1, in[i], BYTES);
+		tcp->post_recv(pair.ends[1].conduit, &receives[i]);
+	}
+	struct pollfd readable = { .fd = raw(&pair.ends[1]), .events = POLLIN };
+	while (receives[COUNT - 1].status == COLLET_PENDING) {
+		assert_int_equal(poll(&readable, 1, 20000), 1);
+		tcp->progress(pair.ends[1].conduit);
+	}
+	assert_int_equal(receives[COUNT - 1].status, COLLET_OK);
+	assert_true(pair.ends[1].conduit->stats.system_calls - before < COUNT / 8);
+	free(large);
+	free(into);
+	pair_close(&pair);
+}
+
+/* A message that nobody waits for must not wake again and again: the sleeper would spin. */
+static void what_is_not_waited_for_wakes_once(void **state)
+{
+	struct pair pair = { 0 };
+	pair_open(&pair, tcp);
+	uint8_t out[8] = { 0 };
+	struct collet_transfer send = transfer_of(0, out, 8);
+	tcp->post_send(pair.ends[1].conduit, &send);
+	struct epoll_event event;
+	int wakes = 0;
+	while (wakes < 10 && epoll_wait(pair.ends[0].wake.epoll_fd, &event, 1, 20) == 1) {
+		assert_ptr_equal(event.data.ptr, pair.ends[0].conduit);
+		wakes++;
+	}
+	assert_true(wakes < 3);
+	struct collet_message message;
+	assert_false(tcp->arm(pair.ends[0].conduit));  /* yet who waits for it does not sleep */
+	assert_true(tcp->peek(pair.ends[0].conduit, &message));
+	pair_close(&pair);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(what_is_no_header_ends_the_conduit),
+		cmocka_unit_test(a_huge_length_is_a_mismatch),
+		cmocka_unit_test(a_cut_stream_is_a_lost_peer),
+		cmocka_unit_test(noise_never_writes_where_it_must_not),
+		cmocka_unit_test(a_wrong_greeting_is_refused),
+		cmocka_unit_test(bytes_may_come_one_by_one),
+		cmocka_unit_test(small_socket_buffers_only_slow_down),
+		cmocka_unit_test(a_small_message_costs_one_call_each_end),
+		cmocka_unit_test(queued_messages_share_calls),
+		cmocka_unit_test(what_is_not_waited_for_wakes_once),
+	};
+	return cmocka_run_group_tests_name("tcp", tests, NULL, NULL);
+}
