@@ -1,0 +1,149 @@
+/* One end of an shm conduit, as its own files share it. */
+#ifndef COLLET_TRANSPORT_SHM_CONDUIT_H
+#define COLLET_TRANSPORT_SHM_CONDUIT_H
+
+#include <sys/types.h>
+
+#include "transport/memory.h"
+#include "transport/queue.h"
+#include "transport/shm/segment.h"
+#include "transport/transport.h"
+
+/* Which way a message goes, by its size. Measured with tests/transport/bench_shm.c. */
+enum {
+	SHM_RING_MAX = SHM_RUN_UNITS * SHM_UNIT_BYTES,  /* up to here copied through the units, in one run */
+	SHM_ARENA_MIN = 1024,                           /* from here on left in the arena, if there */
+	SHM_SLICE_BYTES = 1 << 20,                      /* read from the peer in one call of progress() at most */
+	SHM_IDLE_POLLS = 2048                           /* calls of progress() in vain until the peer's life is checked */
+};
+
+/* What an end says of itself over the socket, first the dialer (hello), then the other (reply), then the dialer again
+ * (done); see opening.c. */
+struct shm_hello {
+	uint64_t magic;
+	uint32_t kind;
+	uint32_t flags;
+	uint64_t nonce;          /* what is to be found at nonce_address if the peer's memory can be read */
+	uint64_t nonce_address;
+	uint64_t segment;        /* reply to a thread of the same process: the mapping */
+	uint64_t arena;          /* reply, done to a thread of the same process: struct collet_arena_map, held for it */
+};
+
+enum { SHM_HELLO_DESCRIPTORS = 3 };
+
+enum shm_state {
+	SHM_CLOSED,         /* also: zeroed */
+	SHM_SEND_HELLO,     /* dialer */
+	SHM_AWAIT_REPLY,
+	SHM_AWAIT_HELLO,    /* the other */
+	SHM_AWAIT_DONE,
+	SHM_READY
+};
+
+/* The message that is being received; it belongs to the first receive, unless it is being dropped. */
+struct shm_incoming {
+	enum shm_kind kind;      /* 0: none. SHM_RING: its runs; SHM_PULL, SHM_DIRECT, SHM_ARENA: its slices */
+	bool drop;               /* nobody wants it: its receive has settled with a mismatch */
+	uint32_t token;
+	const unsigned char *source;
+	uint64_t bytes, done;
+};
+
+struct shm_conduit {
+	struct collet_conduit conduit;
+	enum shm_state state;
+	uint32_t idle;                           /* calls of progress() in vain */
+	bool gone;                               /* the socket has hung up, or the peer has closed */
+	bool peeked;                             /* the last peek found nothing, so an arrival is news */
+	bool same_process;
+	bool peer_reads;                         /* the peer can read this process's memory */
+	bool peer_maps;                          /* the peer has mapped this rank's arena */
+
+	struct shm_segment *segment;
+	struct shm_side *mine, *theirs;
+
+	/* Sending. */
+	struct shm_cell *out_cells;
+	unsigned char (*out_units)[SHM_UNIT_BYTES];
+	uint64_t out_next;                       /* cells filled so far */
+	uint64_t out_taken;                      /* of these taken by the peer, as last seen */
+	uint64_t out_units_used, out_units_freed;/* a bit a unit; second: as last seen */
+	uint64_t tokens_used, tokens_done;       /* a bit a token; second: as last seen */
+	uint64_t tokens_lent;                    /* a bit a token: has an owner in lent */
+	struct collet_transfer *lent[SHM_TOKENS];
+	struct collet_transfer_queue sends;      /* not, or not wholly, published yet */
+	uint64_t sent_bytes;                     /* of the first of them */
+
+	/* Receiving. */
+	struct shm_cell *in_cells;
+	unsigned char (*in_units)[SHM_UNIT_BYTES];
+	uint64_t in_next;                        /* cells taken so far */
+	uint64_t in_told;                        /* as last told to the peer */
+	uint64_t in_units_freed, in_tokens_done; /* what this end has told */
+	struct collet_transfer_queue receives;
+	struct shm_incoming incoming;
+	const struct collet_arena_map *peer_arena;
+	pid_t peer_pid;                          /* in this process's pid namespace */
+	uint64_t peer_nonce, peer_nonce_address;
+
+	/* The rest is for opening, sleeping and closing. */
+	int socket;
+	int peer_event_fd;
+	pid_t owner;                             /* the process that opened it: a forked child must not act for it */
+	bool in_epoll;
+	uint64_t nonce;                          /* read by the peer, to see that it reads the right process */
+	struct collet_arena *arena;
+	struct collet_arena_map *peer_arena_held;
+	struct collet_wake *wake;
+	const struct collet_card *self, *peer;
+	const struct collet_log *log;
+	struct shm_hello inbox;
+	size_t inbox_bytes;
+	int inbox_fds[SHM_HELLO_DESCRIPTORS];
+	uint32_t inbox_fd_count;
+};
+
+/* Counters may be read by another thread at any time, so they are stored whole. */
+static inline void shm_count(uint64_t *counter, uint64_t more)
+{
+	__atomic_store_n(counter, *counter + more, __ATOMIC_RELAXED);
+}
+
+/* opening.c */
+collet_status collet_shm_open(struct collet_conduit *conduit, const struct collet_conduit_config *config);
+collet_status collet_shm_opening(struct collet_conduit *conduit);
+/* Lets go of socket, descriptors and mappings, and of what the peer may have sent and nobody read. */
+void collet_shm_let_go(struct shm_conduit *shm, bool forked);
+
+/* send.c: both return how many transfers were settled */
+bool collet_shm_send_first(struct shm_conduit *shm);
+uint32_t collet_shm_send(struct shm_conduit *shm);
+/* Could collet_shm_send() do something? Reads what the peer has published with seq_cst. */
+bool collet_shm_can_send(const struct shm_conduit *shm);
+
+/* receive.c */
+uint32_t collet_shm_receive(struct shm_conduit *shm);
+void collet_shm_release(struct collet_conduit *conduit, struct collet_transfer *transfer);
+bool collet_shm_peek(struct collet_conduit *conduit, struct collet_message *message);
+/* Is there a cell that has not been taken? With seq_cst, for the same purpose. */
+bool collet_shm_has_arrived(const struct shm_conduit *shm);
+
+/* shm.c */
+/* Ends the conduit: takes this rank's memory back, settles everything lent. Returns how many that were. */
+uint32_t collet_shm_fail(struct shm_conduit *shm, collet_status status);
+/* The same because the peer is gone; why: "has closed its connection". */
+uint32_t collet_shm_lose_peer(struct shm_conduit *shm, const char *why);
+/* The peer, for sentences: "rank 3 on node7 (pid 1234)". The buffer is the caller's. */
+const char *collet_shm_peer_name(const struct shm_conduit *shm, char *text, size_t bytes);
+
+/* Wakes the peer if it sleeps. To be called after a seq_cst store of what it waits for: that store and the load here
+ * pair with arm(), which stores `sleeping` and then loads what it waits for, all seq_cst, so that of the two ends at
+ * least one sees the other. */
+void collet_shm_wake(struct shm_conduit *shm);
+static inline void shm_wake_sleeper(struct shm_conduit *shm)
+{
+	if (atomic_load_explicit(&shm->theirs->sleeping, memory_order_seq_cst))
+		collet_shm_wake(shm);
+}
+
+#endif

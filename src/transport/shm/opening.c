@@ -1,0 +1,538 @@
+/* How the two ends of an shm conduit come to share a segment.
+ *
+ *	dialer			other end
+ *	hello		->			nonce; descriptors: wake event, arena
+ *			<-	reply		nonce; descriptors: segment, wake event, arena; can it read the dialer, and did it
+ *						map the arena?
+ *	done		->			can the dialer read the other end, and did it map the arena?
+ *
+ * Each end tries to read the other's nonce out of its memory (process_vm_readv) before it says that it can: whether that
+ * is allowed depends on user ids, capabilities, namespaces and kernel settings that no card tells.
+ *
+ * Between threads of one process no descriptor of the segment or the arena is sent but the mapping itself, held for the
+ * receiver; so both work on one mapping. That this is one process is what the cards and the kernel (SO_PEERCRED) agree
+ * on. A mapping sent to an end that closes without having read it is found by that end in its socket, or the send fails:
+ * it is let go in either case. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include "core/status.h"
+#include "transport/shm/conduit.h"
+
+static const uint64_t HELLO_MAGIC = UINT64_C(0x636f6c6c65740101);  /* "collet", layout 1, revision 1 */
+
+enum { KIND_HELLO = 1, KIND_REPLY, KIND_DONE };
+
+enum {
+	HELLO_READS = 1 << 0,    /* the sender of this can read the receiver's memory */
+	HELLO_MAPS = 1 << 1,     /* ... has mapped the receiver's arena */
+	HELLO_ARENA = 1 << 2,    /* ... has an arena; its descriptor comes along (or the field, to a thread) */
+	HELLO_SEGMENT = 1 << 3   /* the segment comes along, likewise */
+};
+
+static collet_status fail_peer(const struct shm_conduit *shm, collet_status status, const char *what)
+{
+	char name[160];
+	return collet_fail(status, "shm: opening a connection with %s: %s", collet_shm_peer_name(shm, name, sizeof(name)), what);
+}
+
+static collet_status fail_system(const struct shm_conduit *shm, const char *what)
+{
+	char text[128];
+	snprintf(text, sizeof(text), "%s: %s", what, strerror(errno));
+	return fail_peer(shm, COLLET_ERR_SYSTEM, text);
+}
+
+/* ---- Hellos ------------------------------------------------------------------------------------------------- */
+
+/* COLLET_PENDING when the socket has no room. */
+static collet_status send_hello(const struct shm_conduit *shm, const struct shm_hello *hello, const int *fds, uint32_t count)
+{
+	union {
+		struct cmsghdr header;
+		char bytes[CMSG_SPACE(SHM_HELLO_DESCRIPTORS * sizeof(int))];
+	} control = { 0 };
+	struct iovec part = { (void *)(uintptr_t)hello, sizeof(*hello) };
+	struct msghdr message = { .msg_iov = &part, .msg_iovlen = 1 };
+	if (count > 0) {
+		message.msg_control = control.bytes;
+		message.msg_controllen = CMSG_SPACE(count * sizeof(int));
+		struct cmsghdr *header = CMSG_FIRSTHDR(&message);
+		header->cmsg_level = SOL_SOCKET;
+		header->cmsg_type = SCM_RIGHTS;
+		header->cmsg_len = CMSG_LEN(count * sizeof(int));
+		memcpy(CMSG_DATA(header), fds, count * sizeof(int));
+	}
+	const ssize_t sent = sendmsg(shm->socket, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+	if (sent == (ssize_t)sizeof(*hello))
+		return COLLET_OK;
+	if (sent < 0 && (errno == EAGAIN || errno == EINTR))
+		return COLLET_PENDING;
+	return sent < 0 ? fail_system(shm, "sending") : fail_peer(shm, COLLET_ERR_TRANSPORT, "the socket took half a message");
+}
+
+/* Keeps what came along; more than belongs there is closed. */
+static void keep_descriptors(struct shm_conduit *shm, struct msghdr *message)
+{
+	for (struct cmsghdr *header = CMSG_FIRSTHDR(message); header; header = CMSG_NXTHDR(message, header)) {
+		if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS)
+			continue;
+		const size_t count = (header->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+		for (size_t i = 0; i < count; i++) {
+			int fd;
+			memcpy(&fd, CMSG_DATA(header) + i * sizeof(int), sizeof(fd));
+			if (shm->inbox_fd_count < SHM_HELLO_DESCRIPTORS)
+				shm->inbox_fds[shm->inbox_fd_count++] = fd;
+			else
+				close(fd);
+		}
+	}
+}
+
+static void close_descriptors(struct shm_conduit *shm)
+{
+	while (shm->inbox_fd_count > 0) {
+		const int fd = shm->inbox_fds[--shm->inbox_fd_count];
+		if (fd >= 0)
+			close(fd);
+	}
+}
+
+/* Reads on until shm->inbox holds a whole hello. */
+static collet_status receive_hello(struct shm_conduit *shm)
+{
+	while (shm->inbox_bytes < sizeof(shm->inbox)) {
+		union {
+			struct cmsghdr header;
+			char bytes[CMSG_SPACE(SHM_HELLO_DESCRIPTORS * sizeof(int))];
+		} control;
+		struct iovec part = { (char *)&shm->inbox + shm->inbox_bytes, sizeof(shm->inbox) - shm->inbox_bytes };
+		struct msghdr message = { .msg_iov = &part, .msg_iovlen = 1, .msg_control = control.bytes,
+			.msg_controllen = sizeof(control.bytes) };
+		const ssize_t got = recvmsg(shm->socket, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+		if (got < 0 && (errno == EAGAIN || errno == EINTR))
+			return COLLET_PENDING;
+		if (got < 0)
+			return fail_system(shm, "receiving");
+		keep_descriptors(shm, &message);
+		if (got == 0)
+			return fail_peer(shm, COLLET_ERR_PEER_LOST, "it has hung up");
+		shm->inbox_bytes += (size_t)got;
+	}
+	return COLLET_OK;
+}
+
+/* The next descriptor that came, once; -1 if there is none. */
+static int take_descriptor(struct shm_conduit *shm, uint32_t *next)
+{
+	if (*next >= shm->inbox_fd_count)
+		return -1;
+	const int fd = shm->inbox_fds[*next];
+	shm->inbox_fds[(*next)++] = -1;
+	return fd;
+}
+
+static collet_status check_hello(const struct shm_conduit *shm, uint32_t kind)
+{
+	if (shm->inbox.magic != HELLO_MAGIC || shm->inbox.kind != kind)
+		return fail_peer(shm, COLLET_ERR_TRANSPORT, "it speaks something else than this version of shm");
+	return COLLET_OK;
+}
+
+/* ---- What a hello brings ------------------------------------------------------------------------------------- */
+
+/* Can this process read the peer's memory, and is it the peer's? */
+static bool probe(struct shm_conduit *shm, pid_t pid)
+{
+	uint64_t nonce = 0;
+	struct iovec into = { &nonce, sizeof(nonce) };
+	struct iovec from = { (void *)(uintptr_t)shm->peer_nonce_address, sizeof(nonce) };
+	if (pid <= 0 || process_vm_readv(pid, &into, 1, &from, 1, 0) != (ssize_t)sizeof(nonce) || nonce != shm->peer_nonce)
+		return false;
+	shm->peer_pid = pid;
+	return true;
+}
+
+/* The peer's pid as this process sees it: the kernel's word, or the card's where the socket was made by somebody else. */
+static bool probe_reading(struct shm_conduit *shm)
+{
+	struct ucred credentials;
+	socklen_t bytes = sizeof(credentials);
+	shm->peer_nonce = shm->inbox.nonce;
+	shm->peer_nonce_address = shm->inbox.nonce_address;
+	if (getsockopt(shm->socket, SOL_SOCKET, SO_PEERCRED, &credentials, &bytes) == 0 && probe(shm, credentials.pid))
+		return true;
+	return probe(shm, (pid_t)shm->peer->pid);
+}
+
+/* Keeps the peer's arena, if it has one and it can be mapped; without it, arena memory travels like any other. */
+static bool accept_arena(struct shm_conduit *shm, uint32_t *next_fd)
+{
+	if (!(shm->inbox.flags & HELLO_ARENA))
+		return false;
+	if (shm->same_process) {
+		shm->peer_arena_held = (struct collet_arena_map *)(uintptr_t)shm->inbox.arena;
+		shm->inbox.flags &= ~(uint32_t)HELLO_ARENA;  /* taken out, see drain() */
+	} else {
+		const int fd = take_descriptor(shm, next_fd);
+		if (fd < 0)
+			return false;
+		if (collet_arena_attach(shm->arena, fd, &shm->peer_arena_held) != COLLET_OK)
+			collet_log(shm->log, COLLET_LOG_INFO, "shm: %s; messages in it are copied", collet_last_error());
+		close(fd);
+	}
+	shm->peer_arena = shm->peer_arena_held;
+	return shm->peer_arena != NULL;
+}
+
+static collet_status accept_wake(struct shm_conduit *shm, uint32_t *next_fd)
+{
+	shm->peer_event_fd = take_descriptor(shm, next_fd);
+	return shm->peer_event_fd < 0 ? fail_peer(shm, COLLET_ERR_TRANSPORT, "its wake descriptor did not come") : COLLET_OK;
+}
+
+/* What both hello and reply bring first. */
+static collet_status accept_common(struct shm_conduit *shm, uint32_t *next_fd, uint32_t *flags)
+{
+	const collet_status status = accept_wake(shm, next_fd);
+	if (status != COLLET_OK)
+		return status;
+	if (!shm->same_process && probe_reading(shm))
+		*flags |= HELLO_READS;
+	/* A thread's arena comes as a mapping, and is not sent before it is sure to be taken: the dialer's with done. */
+	if (accept_arena(shm, next_fd))
+		*flags |= HELLO_MAPS;
+	return COLLET_OK;
+}
+
+/* ---- The segment -------------------------------------------------------------------------------------------- */
+
+static void use_segment(struct shm_conduit *shm, struct shm_segment *segment, unsigned side)
+{
+	shm->segment = segment;
+	shm->mine = &segment->side[side];
+	shm->theirs = &segment->side[!side];
+	shm->out_cells = segment->cells[side];
+	shm->in_cells = segment->cells[!side];
+	shm->out_units = segment->units[side];
+	shm->in_units = segment->units[!side];
+}
+
+static collet_status map_segment(struct shm_conduit *shm, int fd, unsigned side)
+{
+	struct shm_segment *segment = mmap(NULL, SHM_SEGMENT_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	if (segment == MAP_FAILED)
+		return fail_system(shm, "mapping the segment");
+	use_segment(shm, segment, side);
+	return COLLET_OK;
+}
+
+/* *fd is the caller's to close. */
+static collet_status create_segment(struct shm_conduit *shm, int *fd)
+{
+	*fd = memfd_create("collet-shm", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	if (*fd < 0)
+		return fail_system(shm, "memfd_create");
+	if (ftruncate(*fd, SHM_SEGMENT_BYTES) != 0 || fcntl(*fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
+		const collet_status status = fail_system(shm, "sizing and sealing the segment");
+		close(*fd);
+		return status;
+	}
+	const collet_status status = map_segment(shm, *fd, 1);
+	if (status != COLLET_OK)
+		close(*fd);
+	else
+		atomic_init(&shm->segment->holders, shm->same_process ? 2 : 1);
+	return status;
+}
+
+static void release_segment(struct shm_segment *segment, bool counted)
+{
+	/* Release: this end's accesses are over. Acquire, pairing with the other end's release: and its, before unmapping. */
+	if (!counted || atomic_fetch_sub_explicit(&segment->holders, 1, memory_order_acq_rel) == 1)
+		munmap(segment, SHM_SEGMENT_BYTES);
+}
+
+static collet_status accept_segment(struct shm_conduit *shm, uint32_t *next_fd)
+{
+	if (!(shm->inbox.flags & HELLO_SEGMENT))
+		return fail_peer(shm, COLLET_ERR_TRANSPORT, "it sent no segment");
+	if (shm->same_process) {
+		shm->inbox.flags &= ~(uint32_t)HELLO_SEGMENT;  /* taken out, see drain() */
+		use_segment(shm, (struct shm_segment *)(uintptr_t)shm->inbox.segment, 0);
+		return COLLET_OK;
+	}
+	struct stat file;
+	const int fd = take_descriptor(shm, next_fd);
+	collet_status status;
+	if (fd < 0)
+		return fail_peer(shm, COLLET_ERR_TRANSPORT, "the segment's descriptor did not come");
+	if (fstat(fd, &file) != 0 || file.st_size < SHM_SEGMENT_BYTES || !(fcntl(fd, F_GET_SEALS) & F_SEAL_SHRINK))
+		status = fail_peer(shm, COLLET_ERR_TRANSPORT, "its segment is not a sealed memfd of the right size");
+	else
+		status = map_segment(shm, fd, 0);
+	close(fd);
+	return status;
+}
+
+/* ---- The states --------------------------------------------------------------------------------------------- */
+
+static struct shm_hello hello_of(const struct shm_conduit *shm, uint32_t kind, uint32_t flags)
+{
+	return (struct shm_hello){ .magic = HELLO_MAGIC, .kind = kind, .flags = flags, .nonce = shm->nonce,
+		.nonce_address = (uintptr_t)&shm->nonce };
+}
+
+/* Adds this rank's arena to a hello: as a descriptor, or held, as a mapping. */
+static void add_arena(const struct shm_conduit *shm, struct shm_hello *hello, int *fds, uint32_t *count)
+{
+	if (!shm->arena || !shm->arena->map)
+		return;
+	hello->flags |= HELLO_ARENA;
+	if (shm->same_process) {
+		collet_arena_map_hold(shm->arena->map);
+		hello->arena = (uintptr_t)shm->arena->map;
+	} else {
+		fds[(*count)++] = shm->arena->fd;
+	}
+}
+
+/* A mapping that was not sent after all. */
+static void drop_arena(const struct shm_conduit *shm, const struct shm_hello *hello)
+{
+	if (shm->same_process && hello->flags & HELLO_ARENA)
+		collet_arena_map_release(shm->arena->map);
+}
+
+static collet_status ready(struct shm_conduit *shm, uint32_t peer_flags, uint32_t own_flags)
+{
+	struct epoll_event event = { .events = EPOLLIN | EPOLLRDHUP | EPOLLET, .data.ptr = &shm->conduit };
+	if (epoll_ctl(shm->wake->epoll_fd, EPOLL_CTL_ADD, shm->socket, &event) != 0)
+		return fail_system(shm, "epoll_ctl");
+	shm->in_epoll = true;
+	shm->peer_reads = peer_flags & HELLO_READS;
+	shm->peer_maps = peer_flags & HELLO_MAPS;
+	shm->state = SHM_READY;
+	char name[160];
+	collet_log(shm->log, COLLET_LOG_INFO, "shm with %s, channel %u: %s; arenas mapped: %s, by the peer: %s",
+		collet_shm_peer_name(shm, name, sizeof(name)), shm->conduit.channel,
+		shm->same_process ? "one process" : !shm->peer_reads ? "no cross-memory attach by the peer" :
+		own_flags & HELLO_READS ? "cross-memory attach" : "cross-memory attach by the peer only",
+		shm->peer_arena ? "yes" : "no", shm->peer_maps ? "yes" : "no");
+	return COLLET_OK;
+}
+
+static collet_status begin_dialer(struct shm_conduit *shm)
+{
+	struct shm_hello hello = hello_of(shm, KIND_HELLO, 0);
+	int fds[SHM_HELLO_DESCRIPTORS];
+	uint32_t count = 0;
+	fds[count++] = shm->wake->event_fd;
+	if (!shm->same_process)
+		add_arena(shm, &hello, fds, &count);
+	const collet_status status = send_hello(shm, &hello, fds, count);
+	if (status != COLLET_OK)
+		return status;
+	shm->state = SHM_AWAIT_REPLY;
+	return COLLET_PENDING;
+}
+
+static collet_status send_reply(struct shm_conduit *shm, uint32_t flags)
+{
+	struct shm_hello reply = hello_of(shm, KIND_REPLY, flags | HELLO_SEGMENT);
+	int fds[SHM_HELLO_DESCRIPTORS], segment_fd;
+	uint32_t count = 0;
+	collet_status status = create_segment(shm, &segment_fd);
+	if (status != COLLET_OK)
+		return status;
+	fds[count++] = shm->wake->event_fd;
+	add_arena(shm, &reply, fds, &count);
+	if (shm->same_process)
+		reply.segment = (uintptr_t)shm->segment;
+	else
+		fds[count++] = segment_fd;
+	status = send_hello(shm, &reply, fds, count);
+	close(segment_fd);
+	if (status == COLLET_OK)
+		return COLLET_OK;
+	/* Nobody else will let go of these. */
+	drop_arena(shm, &reply);
+	if (shm->same_process)
+		atomic_fetch_sub_explicit(&shm->segment->holders, 1, memory_order_relaxed);
+	/* Nothing else is in a new socket's way, so no room now means that there never is. */
+	return status == COLLET_PENDING ? fail_peer(shm, COLLET_ERR_TRANSPORT, "the socket takes no message") : status;
+}
+
+static collet_status answer_hello(struct shm_conduit *shm)
+{
+	uint32_t next_fd = 0, flags = 0;
+	collet_status status = receive_hello(shm);
+	if (status == COLLET_OK)
+		status = check_hello(shm, KIND_HELLO);
+	if (status == COLLET_OK)
+		status = accept_common(shm, &next_fd, &flags);
+	if (status == COLLET_OK)
+		status = send_reply(shm, flags);
+	if (status != COLLET_OK)
+		return status;
+	close_descriptors(shm);
+	shm->inbox_bytes = 0;
+	shm->state = SHM_AWAIT_DONE;
+	return COLLET_PENDING;
+}
+
+static collet_status answer_reply(struct shm_conduit *shm)
+{
+	uint32_t next_fd = 0, flags = 0;
+	collet_status status = receive_hello(shm);
+	if (status == COLLET_OK)
+		status = check_hello(shm, KIND_REPLY);
+	if (status == COLLET_OK)
+		status = accept_common(shm, &next_fd, &flags);
+	if (status == COLLET_OK)
+		status = accept_segment(shm, &next_fd);
+	if (status != COLLET_OK)
+		return status;
+	struct shm_hello done = hello_of(shm, KIND_DONE, flags);
+	int fds[SHM_HELLO_DESCRIPTORS];
+	uint32_t count = 0, peer_flags = shm->inbox.flags;
+	if (shm->same_process) {
+		add_arena(shm, &done, fds, &count);
+		/* It will map what it is sent. */
+		peer_flags |= done.flags & HELLO_ARENA ? HELLO_MAPS : 0;
+	}
+	status = send_hello(shm, &done, fds, count);
+	if (status != COLLET_OK) {
+		drop_arena(shm, &done);
+		return status == COLLET_PENDING ? fail_peer(shm, COLLET_ERR_TRANSPORT, "the socket takes no message") : status;
+	}
+	close_descriptors(shm);
+	shm->inbox_bytes = 0;
+	return ready(shm, peer_flags, flags);
+}
+
+static collet_status take_done(struct shm_conduit *shm)
+{
+	uint32_t next_fd = 0;
+	collet_status status = receive_hello(shm);
+	if (status == COLLET_OK)
+		status = check_hello(shm, KIND_DONE);
+	if (status != COLLET_OK)
+		return status;
+	const uint32_t peer_flags = shm->inbox.flags;
+	if (shm->same_process)
+		(void)accept_arena(shm, &next_fd);
+	close_descriptors(shm);
+	shm->inbox_bytes = 0;
+	return ready(shm, peer_flags, shm->peer_pid ? HELLO_READS : 0);
+}
+
+collet_status collet_shm_opening(struct collet_conduit *conduit)
+{
+	struct shm_conduit *shm = (struct shm_conduit *)conduit;
+	collet_status status = conduit->status;
+	if (status != COLLET_OK)
+		return status;
+	switch (shm->state) {
+	case SHM_SEND_HELLO: status = begin_dialer(shm); break;
+	case SHM_AWAIT_REPLY: status = answer_reply(shm); break;
+	case SHM_AWAIT_HELLO: status = answer_hello(shm); break;
+	case SHM_AWAIT_DONE: status = take_done(shm); break;
+	case SHM_READY: return COLLET_OK;
+	case SHM_CLOSED: return COLLET_CANCELLED;
+	}
+	if (status != COLLET_OK && status != COLLET_PENDING)
+		conduit->status = status;
+	return status;
+}
+
+/* ---- Opening and closing ------------------------------------------------------------------------------------- */
+
+/* The peer must be who its card says; whether it is a thread of this process is for cards and kernel to agree on. */
+static collet_status check_credentials(struct shm_conduit *shm)
+{
+	struct ucred credentials;
+	socklen_t bytes = sizeof(credentials);
+	if (getsockopt(shm->socket, SOL_SOCKET, SO_PEERCRED, &credentials, &bytes) != 0)
+		return fail_system(shm, "SO_PEERCRED");
+	if (credentials.uid != shm->peer->uid) {
+		char text[128];
+		snprintf(text, sizeof(text), "the socket belongs to uid %u, the rank to uid %u", credentials.uid, shm->peer->uid);
+		return fail_peer(shm, COLLET_ERR_AUTH, text);
+	}
+	shm->same_process = shm->self->process_id == shm->peer->process_id && credentials.pid == getpid();
+	return COLLET_OK;
+}
+
+collet_status collet_shm_open(struct collet_conduit *conduit, const struct collet_conduit_config *config)
+{
+	struct shm_conduit *shm = (struct shm_conduit *)conduit;
+	extern const struct collet_transport collet_shm_transport;
+	conduit->transport = &collet_shm_transport;
+	conduit->peer = config->peer->rank;
+	conduit->channel = config->channel;
+	shm->self = config->self;
+	shm->peer = config->peer;
+	shm->arena = config->arena;
+	shm->wake = config->wake;
+	shm->log = config->log;
+	shm->socket = config->socket;
+	shm->peer_event_fd = -1;
+	shm->owner = getpid();
+	shm->state = config->dialed ? SHM_SEND_HELLO : SHM_AWAIT_HELLO;
+	conduit->status = check_credentials(shm);
+	if (conduit->status == COLLET_OK && getrandom(&shm->nonce, sizeof(shm->nonce), 0) != (ssize_t)sizeof(shm->nonce))
+		conduit->status = fail_system(shm, "getrandom");
+	return conduit->status;
+}
+
+/* Lets go of mappings in hellos that came, or may still come, but were not used. */
+static void drain(struct shm_conduit *shm)
+{
+	/* From now on the peer's sends fail, and what it has sent before is here. */
+	(void)shutdown(shm->socket, SHUT_RD);
+	do {
+		if (shm->inbox_bytes == sizeof(shm->inbox) && shm->same_process && shm->inbox.magic == HELLO_MAGIC) {
+			if (shm->inbox.flags & HELLO_SEGMENT)
+				release_segment((struct shm_segment *)(uintptr_t)shm->inbox.segment, true);
+			if (shm->inbox.flags & HELLO_ARENA)
+				collet_arena_map_release((struct collet_arena_map *)(uintptr_t)shm->inbox.arena);
+		}
+		if (shm->inbox_bytes == sizeof(shm->inbox))
+			shm->inbox_bytes = 0;
+	} while (receive_hello(shm) == COLLET_OK);
+	close_descriptors(shm);
+}
+
+void collet_shm_let_go(struct shm_conduit *shm, bool forked)
+{
+	if (!forked && shm->in_epoll)
+		(void)epoll_ctl(shm->wake->epoll_fd, EPOLL_CTL_DEL, shm->socket, NULL);
+	if (!forked && !shm->in_epoll && shm->socket >= 0)
+		drain(shm);
+	shm->in_epoll = false;
+	close_descriptors(shm);
+	if (shm->socket >= 0)
+		close(shm->socket);
+	if (shm->peer_event_fd >= 0)
+		close(shm->peer_event_fd);
+	shm->socket = shm->peer_event_fd = -1;
+	/* In a forked child the list's lock may be held by a thread that is not there. */
+	if (shm->peer_arena_held && !forked)
+		collet_arena_map_release(shm->peer_arena_held);
+	shm->peer_arena = shm->peer_arena_held = NULL;
+	if (shm->segment)
+		release_segment(shm->segment, shm->same_process && !forked);
+	shm->segment = NULL;
+	shm->mine = shm->theirs = NULL;
+	shm->nonce = 0;
+}

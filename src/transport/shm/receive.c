@@ -1,0 +1,401 @@
+/* Receiving: cells are taken in order, and what they say is brought to the first receive.
+ *
+ * Bytes that were lent are read in slices, so that no call of progress() takes long. After the last one the sender's
+ * word is asked: if it has closed meanwhile, its owner may have refilled the buffer and what was read means nothing.
+ * Cells come from the peer: each word is loaded once, and is bounded before it is used. */
+#include <errno.h>
+#include <string.h>
+#include <sys/uio.h>
+
+#include "core/status.h"
+#include "transport/shm/conduit.h"
+
+/* What a settled view holds until release(), in transfer->transport_private[0]. */
+enum { HOLDS_NOTHING, HOLDS_UNITS, HOLDS_TOKEN };
+
+/* Later loads are not satisfied before earlier reads of memory that somebody else may be writing. ThreadSanitizer does
+ * not know fences; it is used between threads, which have SHM_DIRECT's handshake instead. */
+static inline void fence_reads(void)
+{
+#ifndef __SANITIZE_THREAD__
+	atomic_thread_fence(memory_order_acquire);
+#endif
+}
+
+/* ---- Cells -------------------------------------------------------------------------------------------------- */
+
+/* The next cell's stamp; 0 when there is none yet. */
+static inline uint64_t next_stamp(const struct shm_conduit *shm, memory_order order)
+{
+	/* Acquire or stronger, pairing with the store in the peer's publish(). */
+	const uint64_t stamp = atomic_load_explicit(&shm->in_cells[shm->in_next % SHM_CELLS].word[0], order);
+	return (uint32_t)stamp == (uint32_t)(shm->in_next + 1) ? stamp : 0;
+}
+
+static inline uint64_t word_of_next(const struct shm_conduit *shm, unsigned word)
+{
+	return atomic_load_explicit(&shm->in_cells[shm->in_next % SHM_CELLS].word[word], memory_order_relaxed);
+}
+
+static inline enum shm_kind stamp_kind(uint64_t stamp)
+{
+	return (enum shm_kind)(stamp >> 32 & 0xff);
+}
+
+static inline struct collet_message next_message(const struct shm_conduit *shm, uint64_t stamp)
+{
+	return (struct collet_message){
+		.signature = word_of_next(shm, 1),
+		.sequence = word_of_next(shm, 2),
+		.bytes = stamp_kind(stamp) == SHM_INLINE ? stamp >> 40 & 0xff : word_of_next(shm, 3),
+	};
+}
+
+/* Tells the sender, every quarter of a lap, that its cells can be filled again. Nobody waits for one cell: a sender
+ * that finds all cells full finds three quarters of them free later. */
+static inline void take_cell(struct shm_conduit *shm)
+{
+	shm->in_next++;
+	if (shm->in_next - shm->in_told < SHM_CELLS / 4)
+		return;
+	shm->in_told = shm->in_next;
+	/* Release, pairing with the acquire in the peer's has_cell(): the cells have been read. */
+	atomic_store_explicit(&shm->mine->cells_taken, shm->in_next, memory_order_seq_cst);
+	shm_wake_sleeper(shm);
+}
+
+static void free_units(struct shm_conduit *shm, unsigned first, unsigned count)
+{
+	shm->in_units_freed ^= shm_bits(first, count);
+	/* Release, pairing with the acquire in the peer's take_units(): the units have been read. */
+	atomic_store_explicit(&shm->mine->units_freed, shm->in_units_freed, memory_order_seq_cst);
+	shm_wake_sleeper(shm);
+}
+
+static void give_back(struct shm_conduit *shm, uint32_t token)
+{
+	shm->in_tokens_done ^= (uint64_t)1 << token;
+	/* Release, pairing with the acquire in the peer's collect(): the buffer has been read. */
+	atomic_store_explicit(&shm->mine->tokens_done, shm->in_tokens_done, memory_order_seq_cst);
+	shm_wake_sleeper(shm);
+}
+
+static uint32_t fail_nonsense(struct shm_conduit *shm, const char *what)
+{
+	char name[160];
+	(void)collet_fail(COLLET_ERR_TRANSPORT, "shm: %s has written nonsense into shared memory (%s)",
+		collet_shm_peer_name(shm, name, sizeof(name)), what);
+	return collet_shm_fail(shm, COLLET_ERR_TRANSPORT);
+}
+
+/* ---- Settling ----------------------------------------------------------------------------------------------- */
+
+static void settle_first(struct shm_conduit *shm, const void *view, uint64_t holds, uint64_t what)
+{
+	struct collet_transfer *transfer = shm->receives.first;
+	shm_count(&shm->conduit.stats.messages_received, 1);
+	shm_count(&shm->conduit.stats.bytes_received, transfer->message.bytes);
+	transfer->view = view;
+	transfer->transport_private[0] = holds;
+	transfer->transport_private[1] = what;
+	collet_transfer_queue_settle(&shm->receives, &shm->conduit, COLLET_OK);
+}
+
+static inline bool wants_view(const struct collet_transfer *transfer)
+{
+	return transfer->flags & COLLET_TRANSFER_VIEW;
+}
+
+/* ---- Messages that come in runs of units --------------------------------------------------------------------- */
+
+/* Takes the run that the next cell names. False: it fails the conduit. */
+static bool take_run(struct shm_conduit *shm)
+{
+	struct shm_incoming *incoming = &shm->incoming;
+	const uint64_t where = word_of_next(shm, 4);
+	const uint64_t first = (uint32_t)where, bytes = where >> 32;
+	const uint64_t count = (bytes + SHM_UNIT_BYTES - 1) / SHM_UNIT_BYTES;
+	if (bytes == 0 || bytes > SHM_RING_MAX || first + count > SHM_UNITS || bytes > incoming->bytes - incoming->done)
+		return false;
+	take_cell(shm);
+	const unsigned char *run = shm->in_units[first];
+	struct collet_transfer *transfer = shm->receives.first;
+	incoming->done += bytes;
+	const bool complete = incoming->done == incoming->bytes;
+	if (complete)
+		incoming->kind = 0;
+	if (!incoming->drop) {
+		if (bytes == incoming->bytes && wants_view(transfer) && first + count <= SHM_PINNABLE_UNITS) {
+			settle_first(shm, run, HOLDS_UNITS, first | count << 32);
+			return true;
+		}
+		memcpy((unsigned char *)transfer->data + incoming->done - bytes, run, bytes);
+		if (complete)
+			settle_first(shm, transfer->data, HOLDS_NOTHING, 0);
+	}
+	free_units(shm, (unsigned)first, (unsigned)count);
+	return true;
+}
+
+/* True: there was something to take. */
+static bool receive_run(struct shm_conduit *shm)
+{
+	const uint64_t stamp = next_stamp(shm, memory_order_acquire);
+	if (!stamp)
+		return false;
+	if (stamp_kind(stamp) == SHM_MORE && take_run(shm))
+		return true;
+	(void)fail_nonsense(shm, "the rest of a message is missing");
+	return false;
+}
+
+/* ---- Messages that stay in the sender's memory ---------------------------------------------------------------- */
+
+/* Has the peer taken its memory back? */
+static inline bool peer_closed(const struct shm_conduit *shm)
+{
+	/* Acquire or stronger, pairing with the store in the peer's take_back(). */
+	return atomic_load_explicit(&shm->theirs->closed, memory_order_seq_cst) != 0;
+}
+
+static void fail_pull(struct shm_conduit *shm, int error)
+{
+	char name[160];
+	if (peer_closed(shm) || error == ESRCH) {
+		(void)collet_shm_lose_peer(shm, error == ESRCH ? "has died while its message was read" :
+			"has closed its connection while its message was read");
+		return;
+	}
+	(void)collet_fail(COLLET_ERR_TRANSPORT, "shm: reading the memory of %s: %s", collet_shm_peer_name(shm, name, sizeof(name)),
+		error ? strerror(error) : "it is another process now");
+	(void)collet_shm_fail(shm, COLLET_ERR_TRANSPORT);
+}
+
+/* Reads one slice out of the peer's memory, and with the last one its nonce: the process that is read must still be the
+ * one that was met. */
+static bool pull_slice(struct shm_conduit *shm, uint64_t bytes)
+{
+	const struct shm_incoming *incoming = &shm->incoming;
+	const bool last = incoming->done + bytes == incoming->bytes;
+	uint64_t nonce = 0;
+	struct iovec into[2] = {
+		{ (unsigned char *)shm->receives.first->data + incoming->done, bytes },
+		{ &nonce, sizeof(nonce) },
+	};
+	struct iovec from[2] = {
+		{ (void *)(uintptr_t)(incoming->source + incoming->done), bytes },
+		{ (void *)(uintptr_t)shm->peer_nonce_address, sizeof(nonce) },
+	};
+	const size_t whole = bytes + (last ? sizeof(nonce) : 0);
+	shm_count(&shm->conduit.stats.system_calls, 1);
+	const ssize_t got = process_vm_readv(shm->peer_pid, into, last ? 2 : 1, from, last ? 2 : 1, 0);
+	if (got != (ssize_t)whole) {
+		fail_pull(shm, got < 0 ? errno : EFAULT);
+		return false;
+	}
+	if (last && nonce != shm->peer_nonce) {
+		fail_pull(shm, 0);
+		return false;
+	}
+	return true;
+}
+
+/* Copies one slice from a thread of this process. Its close() waits while `reading` is up, so that nobody reads a buffer
+ * that has gone back to its owner: it stores `closed`, then loads `reading`; here the other way round, all seq_cst. */
+static bool copy_slice_guarded(struct shm_conduit *shm, uint64_t bytes)
+{
+	const struct shm_incoming *incoming = &shm->incoming;
+	atomic_store_explicit(&shm->mine->reading, 1, memory_order_seq_cst);
+	const bool closed = peer_closed(shm);
+	if (!closed)
+		memcpy((unsigned char *)shm->receives.first->data + incoming->done, incoming->source + incoming->done, bytes);
+	/* Release, pairing with the acquire in the peer's take_back(): the buffer has been read. */
+	atomic_store_explicit(&shm->mine->reading, 0, memory_order_release);
+	return !closed;
+}
+
+/* Moves a slice. False: the conduit has failed. */
+static bool move_slice(struct shm_conduit *shm, uint64_t bytes)
+{
+	const struct shm_incoming *incoming = &shm->incoming;
+	switch (incoming->kind) {
+	case SHM_PULL:
+		return pull_slice(shm, bytes);
+	case SHM_DIRECT:
+		if (copy_slice_guarded(shm, bytes))
+			return true;
+		(void)collet_shm_lose_peer(shm, "has closed its connection while its message was read");
+		return false;
+	default:
+		memcpy((unsigned char *)shm->receives.first->data + incoming->done, incoming->source + incoming->done, bytes);
+		return true;
+	}
+}
+
+/* Moves one slice of the message that is being read. */
+static void receive_slice(struct shm_conduit *shm)
+{
+	struct shm_incoming *incoming = &shm->incoming;
+	if (!incoming->drop) {
+		const uint64_t left = incoming->bytes - incoming->done;
+		const uint64_t bytes = left < SHM_SLICE_BYTES ? left : SHM_SLICE_BYTES;
+		if (!move_slice(shm, bytes))
+			return;
+		incoming->done += bytes;
+		if (incoming->done < incoming->bytes)
+			return;
+		fence_reads();
+		if (peer_closed(shm)) {
+			(void)collet_shm_lose_peer(shm, "has closed its connection while its message was read");
+			return;
+		}
+		settle_first(shm, shm->receives.first->data, HOLDS_NOTHING, 0);
+	}
+	incoming->kind = 0;
+	give_back(shm, incoming->token);
+}
+
+/* Begins to read what the next cell names; with a view that is all. */
+static void begin_lent(struct shm_conduit *shm)
+{
+	struct shm_incoming *incoming = &shm->incoming;
+	const uint64_t where = word_of_next(shm, 4), token = word_of_next(shm, 5);
+	if (token >= SHM_TOKENS || incoming->bytes == 0) {
+		(void)fail_nonsense(shm, "a lent buffer's token");
+		return;
+	}
+	if (incoming->kind == SHM_ARENA) {
+		const struct collet_arena_map *arena = shm->peer_arena;
+		if (!arena || where > arena->bytes || incoming->bytes > arena->bytes - where) {
+			(void)fail_nonsense(shm, "a place outside its arena");
+			return;
+		}
+		incoming->source = arena->base + where;
+	} else {
+		if (incoming->kind == SHM_DIRECT && !shm->same_process) {
+			(void)fail_nonsense(shm, "an address for a thread");
+			return;
+		}
+		incoming->source = (const unsigned char *)(uintptr_t)where;
+	}
+	incoming->token = (uint32_t)token;
+	take_cell(shm);
+	if (incoming->kind != SHM_ARENA || incoming->drop || !wants_view(shm->receives.first))
+		return;
+	if (peer_closed(shm)) {
+		(void)collet_shm_lose_peer(shm, "has closed its connection before its message was read");
+		return;
+	}
+	incoming->kind = 0;
+	settle_first(shm, incoming->source, HOLDS_TOKEN, token);
+}
+
+/* ---- Messages ----------------------------------------------------------------------------------------------- */
+
+static void receive_inline(struct shm_conduit *shm, uint64_t bytes)
+{
+	struct collet_transfer *transfer = shm->receives.first;
+	uint64_t payload[SHM_INLINE_BYTES / 8];
+	for (unsigned i = 0; i < SHM_INLINE_BYTES / 8; i++)
+		payload[i] = word_of_next(shm, 3 + i);
+	take_cell(shm);
+	if (bytes)
+		memcpy(transfer->data, payload, bytes);
+	settle_first(shm, transfer->data, HOLDS_NOTHING, 0);
+}
+
+/* The first receive expected something else: it says what came instead, and the message is dropped. */
+static void settle_mismatch(struct shm_conduit *shm, const struct collet_message *came)
+{
+	shm->receives.first->message = *came;
+	collet_transfer_queue_settle(&shm->receives, &shm->conduit, COLLET_ERR_MISMATCH);
+}
+
+/* Takes the next cell, a message's first, for the first receive. */
+static void begin(struct shm_conduit *shm, uint64_t stamp)
+{
+	struct shm_incoming *incoming = &shm->incoming;
+	const enum shm_kind kind = stamp_kind(stamp);
+	const struct collet_message message = next_message(shm, stamp);
+	const bool matches = collet_message_equal(&message, &shm->receives.first->message);
+	if (kind == SHM_INLINE) {
+		if (message.bytes > SHM_INLINE_BYTES) {
+			(void)fail_nonsense(shm, "a cell longer than a cell");
+		} else if (matches) {
+			receive_inline(shm, message.bytes);
+		} else {
+			take_cell(shm);
+			settle_mismatch(shm, &message);
+		}
+		return;
+	}
+	if (kind != SHM_RING && kind != SHM_PULL && kind != SHM_DIRECT && kind != SHM_ARENA) {
+		(void)fail_nonsense(shm, "a message of no known kind");
+		return;
+	}
+	*incoming = (struct shm_incoming){ .kind = kind, .drop = !matches, .bytes = message.bytes };
+	if (!matches)
+		settle_mismatch(shm, &message);
+	if (kind != SHM_RING) {
+		begin_lent(shm);
+		return;
+	}
+	if (!take_run(shm))
+		(void)fail_nonsense(shm, "a run of units");
+}
+
+uint32_t collet_shm_receive(struct shm_conduit *shm)
+{
+	const uint32_t before = shm->conduit.posted;
+	while (shm->conduit.status == COLLET_OK) {
+		if (shm->incoming.kind == SHM_RING) {
+			if (!receive_run(shm))
+				break;
+		} else if (shm->incoming.kind) {
+			/* One in a call: others wait for their turn too. */
+			receive_slice(shm);
+			break;
+		} else {
+			const uint64_t stamp = shm->receives.first ? next_stamp(shm, memory_order_acquire) : 0;
+			if (!stamp)
+				break;
+			begin(shm, stamp);
+		}
+	}
+	return before - shm->conduit.posted;
+}
+
+void collet_shm_release(struct collet_conduit *conduit, struct collet_transfer *transfer)
+{
+	struct shm_conduit *shm = (struct shm_conduit *)conduit;
+	const uint64_t holds = transfer->transport_private[0], what = transfer->transport_private[1];
+	transfer->transport_private[0] = HOLDS_NOTHING;
+	if (!shm->segment)
+		return;
+	if (holds == HOLDS_UNITS)
+		free_units(shm, (unsigned)(uint32_t)what, (unsigned)(what >> 32));
+	else if (holds == HOLDS_TOKEN)
+		give_back(shm, (uint32_t)what);
+}
+
+bool collet_shm_has_arrived(const struct shm_conduit *shm)
+{
+	return next_stamp(shm, memory_order_seq_cst) != 0;
+}
+
+bool collet_shm_peek(struct collet_conduit *conduit, struct collet_message *message)
+{
+	struct shm_conduit *shm = (struct shm_conduit *)conduit;
+	shm->peeked = false;
+	if (conduit->status != COLLET_OK)
+		return false;
+	/* The rest of a message that is being dropped is in the way. */
+	if (shm->incoming.kind)
+		(void)collet_shm_receive(shm);
+	const uint64_t stamp = conduit->status == COLLET_OK && !shm->incoming.kind ? next_stamp(shm, memory_order_acquire) : 0;
+	shm->peeked = !stamp;
+	if (!stamp)
+		return false;
+	*message = next_message(shm, stamp);
+	return true;
+}

@@ -1,0 +1,106 @@
+/* The memory that the two ends of an shm conduit share: what lies where, and who writes it.
+ *
+ * Everything that one end writes is read by the other as untrusted: it is copied out once, and each number in it is
+ * bounded before use.
+ *
+ *	side[i]     what end i tells: what it has taken, whether it sleeps, whether it has revoked its memory
+ *	cells[i]    headers of the messages from end i, one cache line each, which is written by end i alone
+ *	units[i]    payload of those of its messages that do not fit into their cell
+ *
+ * A cell is its own flag: its first word is a stamp that names the cell's position in the stream of cells, so that one
+ * transfer of one cache line carries flag, header and up to 40 bytes. Cells hold nothing else, so nothing left from an
+ * earlier lap can be taken for a stamp.
+ *
+ * Payload lies in runs of units, contiguous, so that a receiver can work on it in place. Runs are handed back one by one
+ * in any order: a view that is held for long keeps its own units and no others. The account is two words with a bit for
+ * each unit: the sender toggles a unit's bit in its own (private) word when it fills it, the receiver in `units_freed`
+ * when it is done; where the two agree, the unit is free. Each word has one writer, so none of this needs a
+ * read-modify-write. The 64 tokens of lent buffers are accounted for in the same way.
+ *
+ * A receive with a view leaves the bytes where they are only in the units below SHM_PINNABLE_UNITS; what lies above is
+ * always copied out at once. So the longest run that is ever asked for becomes free whatever views are held. */
+#ifndef COLLET_TRANSPORT_SHM_SEGMENT_H
+#define COLLET_TRANSPORT_SHM_SEGMENT_H
+
+#include <assert.h>
+#include <stdalign.h>
+#include <stdatomic.h>
+#include <stdint.h>
+
+enum {
+	SHM_CELLS = 64,
+	SHM_CELL_WORDS = 8,
+	SHM_INLINE_BYTES = 40,
+	SHM_UNITS = 52,
+	SHM_UNIT_BYTES = 512,
+	SHM_RUN_UNITS = 16,                        /* longest run */
+	SHM_PINNABLE_UNITS = SHM_UNITS - SHM_RUN_UNITS,
+	SHM_TOKENS = 64,
+	SHM_SEGMENT_BYTES = 64 * 1024              /* all that a conduit costs; pages exist once touched */
+};
+
+/* How a message's bytes travel. */
+enum shm_kind {
+	SHM_INLINE = 1,  /* in the cell */
+	SHM_RING,        /* the first bytes, or all, in a run of units */
+	SHM_MORE,        /* the next bytes of the message before */
+	SHM_PULL,        /* in the sender's memory, read by process_vm_readv */
+	SHM_DIRECT,      /* in the sender's memory, and the sender is a thread of this process */
+	SHM_ARENA        /* in the sender's arena, which the receiver has mapped */
+};
+
+/* word[0]  bits 0..31: position + 1; bits 32..39: enum shm_kind; bits 40..47: bytes, if SHM_INLINE
+ * word[1]  signature
+ * word[2]  sequence
+ * word[3]  SHM_INLINE: payload, to word[7]; else bytes
+ * word[4]  SHM_RING, SHM_MORE: bits 0..31 first unit, bits 32..63 bytes of this run
+ *          SHM_PULL, SHM_DIRECT: address; SHM_ARENA: offset
+ * word[5]  SHM_PULL, SHM_DIRECT, SHM_ARENA: token
+ * Relaxed but for word[0], whose store publishes the rest. */
+struct shm_cell {
+	alignas(64) _Atomic uint64_t word[SHM_CELL_WORDS];
+};
+
+struct shm_side {
+	/* Written for each message that is not inline, read by the other end when it needs room or waits for a buffer. */
+	alignas(64) _Atomic uint64_t cells_taken;   /* of the other end's; told every quarter of a lap */
+	_Atomic uint64_t units_freed;               /* of the other end's */
+	_Atomic uint64_t tokens_done;               /* of the other end's */
+	_Atomic uint32_t reading;                   /* this end copies from the other's memory right now (one process) */
+	/* Read by the other end after everything that it publishes. Taken down by whoever wakes, too. */
+	alignas(64) _Atomic uint32_t sleeping;
+	/* Set once: this end's memory must not be read any more, and this end reads no more. */
+	alignas(64) _Atomic uint32_t closed;
+};
+
+struct shm_segment {
+	alignas(64) _Atomic uint32_t holders;       /* ends that use this mapping (1, or 2 in one process) */
+	struct shm_side side[2];                    /* 0: the end that dialed */
+	alignas(4096) struct shm_cell cells[2][SHM_CELLS];
+	unsigned char units[2][SHM_UNITS][SHM_UNIT_BYTES];
+};
+
+static_assert(sizeof(struct shm_cell) == 64, "one cache line");
+static_assert(sizeof(struct shm_segment) <= SHM_SEGMENT_BYTES, "at most 64 KiB a conduit");
+static_assert(SHM_UNITS <= 64 && SHM_TOKENS == 64, "one bit each in a word");
+static_assert((SHM_CELLS & (SHM_CELLS - 1)) == 0, "positions wrap with the stamp");
+
+static inline uint64_t shm_bits(unsigned first, unsigned count)
+{
+	return (count < 64 ? ((uint64_t)1 << count) - 1 : UINT64_MAX) << first;
+}
+
+/* The lowest run of count ones in free; -1 if there is none. */
+static inline int shm_find_run(uint64_t free, unsigned count)
+{
+	/* Bit i of runs: the `length` bits from i on are all ones. */
+	uint64_t runs = free;
+	for (unsigned length = 1; length < count;) {
+		const unsigned step = length < count - length ? length : count - length;
+		runs &= runs >> step;
+		length += step;
+	}
+	return runs ? __builtin_ctzll(runs) : -1;
+}
+
+#endif

@@ -1,0 +1,219 @@
+/* Sending: a message is published as one cell, with its bytes beside it, or left where it is and lent. */
+#include <string.h>
+
+#include "transport/shm/conduit.h"
+
+static inline struct shm_cell *next_cell(struct shm_conduit *shm)
+{
+	return &shm->out_cells[shm->out_next % SHM_CELLS];
+}
+
+/* Is a cell free? Looks at what the peer has told only when it seems not. */
+static inline bool has_cell(struct shm_conduit *shm)
+{
+	if (shm->out_next - shm->out_taken < SHM_CELLS)
+		return true;
+	/* Acquire, pairing with the release in the peer's tell_cells(): it has read the cells that it gives back. A number
+	 * that cannot be is a scribble; it stops this conduit and nothing else. */
+	const uint64_t taken = atomic_load_explicit(&shm->theirs->cells_taken, memory_order_acquire);
+	if (shm->out_next - taken >= SHM_CELLS)
+		return false;
+	shm->out_taken = taken;
+	return true;
+}
+
+/* Publishes the cell that has been filled but for its stamp. */
+static inline void publish(struct shm_conduit *shm, enum shm_kind kind, uint64_t inline_bytes)
+{
+	const uint64_t stamp = (uint32_t)(shm->out_next + 1) | (uint64_t)kind << 32 | inline_bytes << 40;
+	/* Release, pairing with the acquire in the peer's next_stamp(): cell and payload are complete. Seq_cst because
+	 * shm_wake_sleeper() follows. */
+	atomic_store_explicit(&next_cell(shm)->word[0], stamp, memory_order_seq_cst);
+	shm->out_next++;
+	shm_wake_sleeper(shm);
+}
+
+static inline void fill(struct shm_cell *cell, unsigned word, uint64_t value)
+{
+	atomic_store_explicit(&cell->word[word], value, memory_order_relaxed);
+}
+
+static inline void fill_header(struct shm_cell *cell, const struct collet_message *message)
+{
+	fill(cell, 1, message->signature);
+	fill(cell, 2, message->sequence);
+}
+
+static void count_sent(struct shm_conduit *shm, const struct collet_transfer *transfer)
+{
+	shm_count(&shm->conduit.stats.messages_sent, 1);
+	shm_count(&shm->conduit.stats.bytes_sent, transfer->message.bytes);
+}
+
+static void settle_first(struct shm_conduit *shm)
+{
+	count_sent(shm, shm->sends.first);
+	collet_transfer_queue_settle(&shm->sends, &shm->conduit, COLLET_OK);
+}
+
+static bool send_inline(struct shm_conduit *shm)
+{
+	const struct collet_transfer *transfer = shm->sends.first;
+	uint64_t payload[SHM_INLINE_BYTES / 8] = { 0 };
+	struct shm_cell *cell = next_cell(shm);
+	if (transfer->message.bytes)
+		memcpy(payload, transfer->data, transfer->message.bytes);
+	fill_header(cell, &transfer->message);
+	for (unsigned i = 0; i < SHM_INLINE_BYTES / 8; i++)
+		fill(cell, 3 + i, payload[i]);
+	publish(shm, SHM_INLINE, transfer->message.bytes);
+	settle_first(shm);
+	return true;
+}
+
+/* A run of units; -1 when none is free. */
+static int take_units(struct shm_conduit *shm, unsigned count)
+{
+	const uint64_t all = shm_bits(0, SHM_UNITS);
+	int first = shm_find_run(~(shm->out_units_used ^ shm->out_units_freed) & all, count);
+	if (first < 0) {
+		/* Acquire, pairing with the release in the peer's free_units(): it has read what it gives back. */
+		shm->out_units_freed = atomic_load_explicit(&shm->theirs->units_freed, memory_order_acquire);
+		first = shm_find_run(~(shm->out_units_used ^ shm->out_units_freed) & all, count);
+	}
+	if (first >= 0)
+		shm->out_units_used ^= shm_bits((unsigned)first, count);
+	return first;
+}
+
+/* How many bytes of the first send go next, through the units. */
+static inline uint64_t run_bytes(const struct shm_conduit *shm)
+{
+	const uint64_t left = shm->sends.first->message.bytes - shm->sent_bytes;
+	return left < SHM_RING_MAX ? left : SHM_RING_MAX;
+}
+
+static inline unsigned run_units(const struct shm_conduit *shm)
+{
+	return (unsigned)((run_bytes(shm) + SHM_UNIT_BYTES - 1) / SHM_UNIT_BYTES);
+}
+
+/* The next bytes through the units; all of them in one go up to SHM_RING_MAX. False when there is no room. */
+static bool send_run(struct shm_conduit *shm)
+{
+	struct collet_transfer *transfer = shm->sends.first;
+	const uint64_t bytes = run_bytes(shm);
+	const int first = take_units(shm, run_units(shm));
+	if (first < 0)
+		return false;
+	memcpy(shm->out_units[first], (const unsigned char *)transfer->data + shm->sent_bytes, bytes);
+	struct shm_cell *cell = next_cell(shm);
+	fill_header(cell, &transfer->message);
+	fill(cell, 3, transfer->message.bytes);
+	fill(cell, 4, (uint64_t)first | bytes << 32);
+	publish(shm, shm->sent_bytes ? SHM_MORE : SHM_RING, 0);
+	shm->sent_bytes += bytes;
+	if (shm->sent_bytes == transfer->message.bytes) {
+		shm->sent_bytes = 0;
+		settle_first(shm);
+	}
+	return true;
+}
+
+/* The tokens that nobody holds, if the peer is done with `done`. */
+static inline uint64_t free_tokens(const struct shm_conduit *shm, uint64_t done)
+{
+	return ~(shm->tokens_used ^ done) & ~shm->tokens_lent;
+}
+
+/* Lends the buffer. It comes back when the peer marks the token. False when all tokens are out. */
+static bool lend(struct shm_conduit *shm, enum shm_kind kind, uint64_t where)
+{
+	struct collet_transfer *transfer = shm->sends.first;
+	const uint64_t free = free_tokens(shm, shm->tokens_done);
+	if (!free)
+		return false;
+	const unsigned token = (unsigned)__builtin_ctzll(free);
+	shm->tokens_used ^= (uint64_t)1 << token;
+	shm->tokens_lent |= (uint64_t)1 << token;
+	shm->lent[token] = transfer;
+	shm->sends.first = transfer->next;
+	struct shm_cell *cell = next_cell(shm);
+	fill_header(cell, &transfer->message);
+	fill(cell, 3, transfer->message.bytes);
+	fill(cell, 4, where);
+	fill(cell, 5, token);
+	publish(shm, kind, 0);
+	return true;
+}
+
+/* How the first send travels; *where is what a lent buffer's cell says. */
+static enum shm_kind way_of_first(const struct shm_conduit *shm, uint64_t *where)
+{
+	const struct collet_transfer *transfer = shm->sends.first;
+	const uint64_t bytes = transfer->message.bytes;
+	if (bytes <= SHM_INLINE_BYTES)
+		return SHM_INLINE;
+	if (bytes >= SHM_ARENA_MIN && shm->peer_maps && collet_arena_contains(shm->arena, transfer->data, bytes, where))
+		return SHM_ARENA;
+	if (bytes <= SHM_RING_MAX)
+		return SHM_RING;
+	*where = (uintptr_t)transfer->data;
+	return shm->same_process ? SHM_DIRECT : shm->peer_reads ? SHM_PULL : SHM_RING;
+}
+
+/* Publishes what it can of the first send; false when there was no room for anything. */
+bool collet_shm_send_first(struct shm_conduit *shm)
+{
+	uint64_t where = 0;
+	if (!has_cell(shm))
+		return false;
+	const enum shm_kind kind = way_of_first(shm, &where);
+	return kind == SHM_INLINE ? send_inline(shm) : kind == SHM_RING ? send_run(shm) : lend(shm, kind, where);
+}
+
+/* Settles the sends whose buffers have come back. */
+static uint32_t collect(struct shm_conduit *shm)
+{
+	uint32_t settled = 0;
+	/* Acquire, pairing with the release in the peer's give_back(): it has read the buffers. */
+	shm->tokens_done = atomic_load_explicit(&shm->theirs->tokens_done, memory_order_acquire);
+	for (uint64_t back = shm->tokens_lent & ~(shm->tokens_used ^ shm->tokens_done); back; back &= back - 1) {
+		const unsigned token = (unsigned)__builtin_ctzll(back);
+		struct collet_transfer *transfer = shm->lent[token];
+		shm->tokens_lent &= ~((uint64_t)1 << token);
+		shm->lent[token] = NULL;
+		count_sent(shm, transfer);
+		shm->conduit.posted--;
+		transfer->status = COLLET_OK;
+		settled++;
+	}
+	return settled;
+}
+
+uint32_t collet_shm_send(struct shm_conduit *shm)
+{
+	const uint32_t before = shm->conduit.posted;
+	if (shm->tokens_lent)
+		collect(shm);
+	while (shm->sends.first && collet_shm_send_first(shm))
+		;
+	return before - shm->conduit.posted;
+}
+
+bool collet_shm_can_send(const struct shm_conduit *shm)
+{
+	/* Seq_cst: the second half of arm()'s handshake with shm_wake_sleeper(). */
+	const uint64_t done = atomic_load_explicit(&shm->theirs->tokens_done, memory_order_seq_cst);
+	const uint64_t freed = atomic_load_explicit(&shm->theirs->units_freed, memory_order_seq_cst);
+	const uint64_t taken = atomic_load_explicit(&shm->theirs->cells_taken, memory_order_seq_cst);
+	if (shm->tokens_lent & ~(shm->tokens_used ^ done))
+		return true;
+	if (!shm->sends.first || shm->out_next - taken >= SHM_CELLS)
+		return false;
+	uint64_t where;
+	const enum shm_kind kind = way_of_first(shm, &where);
+	if (kind == SHM_RING)
+		return shm_find_run(~(shm->out_units_used ^ freed) & shm_bits(0, SHM_UNITS), run_units(shm)) >= 0;
+	return kind == SHM_INLINE || free_tokens(shm, done) != 0;
+}
