@@ -54,7 +54,7 @@ struct shm_conduit {
 	enum shm_state state;
 	uint32_t idle;                           /* calls of progress() in vain */
 	bool gone;                               /* the socket has hung up, or the peer has closed */
-	bool peeked;                             /* the last peek found nothing, so an arrival is news */
+	bool peeked;                             /* since the last receive was posted: what arrives is waited for */
 	bool same_process;
 	bool peer_reads;                         /* the peer can read this process's memory */
 	bool peer_maps;                          /* the peer has mapped this rank's arena */

@@ -386,14 +386,13 @@ bool collet_shm_has_arrived(const struct shm_conduit *shm)
 bool collet_shm_peek(struct collet_conduit *conduit, struct collet_message *message)
 {
 	struct shm_conduit *shm = (struct shm_conduit *)conduit;
-	shm->peeked = false;
+	shm->peeked = true;
 	if (conduit->status != COLLET_OK)
 		return false;
 	/* The rest of a message that is being dropped is in the way. */
 	if (shm->incoming.kind)
 		(void)collet_shm_receive(shm);
 	const uint64_t stamp = conduit->status == COLLET_OK && !shm->incoming.kind ? next_stamp(shm, memory_order_acquire) : 0;
-	shm->peeked = !stamp;
 	if (!stamp)
 		return false;
 	*message = next_message(shm, stamp);

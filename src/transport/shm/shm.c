@@ -120,6 +120,7 @@ static void post_recv(struct collet_conduit *conduit, struct collet_transfer *tr
 		return;
 	transfer->status = COLLET_PENDING;
 	conduit->posted++;
+	shm->peeked = false;
 	const bool first = !shm->receives.first;
 	collet_transfer_queue_add(&shm->receives, transfer);
 	if (first)
