@@ -33,6 +33,7 @@ struct collet_bootstrap {
 	struct collet_card *cards;       /* size of them, by rank */
 	int listen_tcp, listen_unix;     /* non-blocking; -1: none */
 	int *star;                       /* rank 0: [size], its own -1; others: star[0] is the connection to rank 0; -1s else */
+	uint32_t star_count;             /* size */
 	void *blob;                      /* what rank 0's make_blob gave, on every rank */
 	size_t blob_bytes;
 	uint8_t session_key[32];         /* random, made by rank 0, the same on all ranks: authenticates later connections */
@@ -48,8 +49,7 @@ typedef collet_status (*collet_make_blob)(void *context, const struct collet_car
 collet_status collet_bootstrap_meet(struct collet_bootstrap *bootstrap, const struct collet_launch *launch,
 	struct collet_card *card, collet_make_blob make_blob, void *context, const struct collet_log *log);
 
-/* Closes what the control plane has not taken (-1), frees. Accepts a zeroed one that was never used with fds at 0 only
- * through collet_bootstrap_meet's failure; safe to repeat. */
+/* Closes what the control plane has not taken (-1), frees. Accepts a zeroed one; safe to repeat. */
 void collet_bootstrap_deinit(struct collet_bootstrap *bootstrap);
 
 #endif

@@ -1,0 +1,209 @@
+/* From options and environment to struct collet_launch.
+ *
+ * An option that is set wins over the environment, COLLET_* over the launcher's variables. Where to meet is chosen so:
+ *   1. store_callbacks, store, COLLET_STORE, as they are.
+ *   2. The launcher says that all ranks are on this host: a Unix socket named by user and job.
+ *   3. MASTER_ADDR (or OpenPAI's, or Slurm's first node) with COLLET_PORT, else with MASTER_PORT. While the launcher's own
+ *      store holds that port (TORCHELASTIC_USE_AGENT_STORE=True): 16 ports of the 128 above it, chosen by the job's name.
+ *   4. No address at all: a Unix socket.
+ * A loopback address without a secret means a Unix socket too: it reaches the same processes, but tells who they are. */
+#include <stdio.h>
+#include <string.h>
+
+#include "bootstrap/address.h"
+#include "bootstrap/handshake.h"
+#include "bootstrap/interface.h"
+#include "bootstrap/launchers.h"
+#include "bootstrap/secret.h"
+#include "core/config.h"
+#include "core/status.h"
+
+_Static_assert(sizeof(((struct collet_launch *)0)->job) == COLLET_JOB_BYTES, "the handshake carries it whole");
+
+#define MINUTE_NS ((int64_t)60000000000)
+
+static const char *option_or_env(const char *option, const char *name)
+{
+	return option && *option ? option : collet_env(name);
+}
+
+static collet_status read_rank(struct collet_launch *launch, const collet_options *options, struct collet_launcher_says *says)
+{
+	if (options && options->explicit_rank) {
+		memset(says, 0, sizeof(*says));
+		if (options->world_size == 0 || options->rank >= options->world_size)
+			return collet_fail(COLLET_ERR_ARGUMENT, "options: rank %u of a world of %u", options->rank, options->world_size);
+		says->launcher = "options";
+		says->rank = options->rank;
+		says->size = options->world_size;
+		says->local_rank = options->local_rank;
+	} else {
+		collet_status status = collet_launcher_read(says);
+		if (status)
+			return status;
+	}
+	launch->rank = says->rank;
+	launch->size = says->size;
+	launch->local_rank = says->local_rank;
+	launch->launcher = says->launcher ? says->launcher : "none";
+	return COLLET_OK;
+}
+
+static collet_status read_job(struct collet_launch *launch, const collet_options *options,
+	const struct collet_launcher_says *says)
+{
+	const char *job = option_or_env(options ? options->job : NULL, "COLLET_JOB");
+	if (!job)
+		job = says->job[0] ? says->job : "default";
+	if (strlen(job) >= sizeof(launch->job))
+		return collet_fail(COLLET_ERR_CONFIG, "the job name %.80s is longer than %zu bytes (COLLET_JOB)", job,
+			sizeof(launch->job) - 1);
+	for (const char *c = job; *c; c++)
+		if (*c <= ' ' || *c > '~')
+			return collet_fail(COLLET_ERR_CONFIG, "a job name has printable ASCII characters only (COLLET_JOB)");
+	snprintf(launch->job, sizeof(launch->job), "%s", job);
+	return COLLET_OK;
+}
+
+static collet_status read_ports(struct collet_launch *launch, const collet_options *options)
+{
+	const char *text = option_or_env(options ? options->port_range : NULL, "COLLET_PORT_RANGE");
+	unsigned first, last;
+	int length = 0;
+	if (!text)
+		return COLLET_OK;
+	if (sscanf(text, "%5u-%5u%n", &first, &last, &length) != 2 || text[length] || first == 0 || first > last ||
+	    last > UINT16_MAX)
+		return collet_fail(COLLET_ERR_CONFIG, "the port range '%s' is not FIRST-LAST (COLLET_PORT_RANGE)", text);
+	launch->port_first = (uint16_t)first;
+	launch->port_last = (uint16_t)last;
+	return COLLET_OK;
+}
+
+static collet_status read_timeout(int64_t option, const char *name, int64_t standard, int64_t *timeout)
+{
+	*timeout = standard;
+	if (option == 0)
+		return collet_env_timeout(name, timeout);
+	if (option < COLLET_NO_TIMEOUT)
+		return collet_fail(COLLET_ERR_ARGUMENT, "options: a timeout of %lld ns", (long long)option);
+	*timeout = option;
+	return COLLET_OK;
+}
+
+static collet_status read_interface(struct collet_launch *launch, const collet_options *options)
+{
+	const char *text = option_or_env(options ? options->interface : NULL, "COLLET_INTERFACE");
+	collet_status status = collet_interface_check(text);
+	if (status || !text)
+		return status;
+	if (strlen(text) >= sizeof(launch->interface))
+		return collet_fail(COLLET_ERR_CONFIG, "the interface list is longer than %zu bytes (COLLET_INTERFACE)",
+			sizeof(launch->interface) - 1);
+	snprintf(launch->interface, sizeof(launch->interface), "%s", text);
+	return COLLET_OK;
+}
+
+/* ---- Where to meet ---- */
+
+static void store_set_unix(struct collet_launch *launch, const char *name)
+{
+	snprintf(launch->store, sizeof(launch->store), "unix:%.240s", name);
+	launch->store_scan = false;
+}
+
+static collet_status store_from_launcher(struct collet_launch *launch, const struct collet_launcher_says *says)
+{
+	const bool one_host = says->has_local && says->local_size == says->size;
+	uint64_t port = says->port;
+	collet_status status = collet_env_u64("COLLET_PORT", UINT16_MAX, &port);
+	if (status)
+		return status;
+	if (one_host || (!says->host[0] && !says->has_local)) {
+		store_set_unix(launch, launch->job);
+		return COLLET_OK;
+	}
+	if (!says->host[0])
+		return collet_fail(COLLET_ERR_CONFIG, "%s has started %u ranks, %u of them here, and does not say where rank 0 is: set "
+			"COLLET_STORE=tcp://HOST_OF_RANK_0:PORT (or MASTER_ADDR and MASTER_PORT), or COLLET_STORE=file:///SHARED/FOLDER, on "
+			"all ranks, and COLLET_JOB if several jobs share it", launch->launcher, says->size, says->local_size);
+	if (port == 0)
+		return collet_fail(COLLET_ERR_CONFIG, "the host of rank 0 is known (%s) and its port is not: set COLLET_PORT",
+			says->host);
+	launch->store_scan = says->scan && !collet_env("COLLET_PORT");
+	snprintf(launch->store, sizeof(launch->store), strchr(says->host, ':') ? "tcp://[%.240s]:%u" : "tcp://%.240s:%u", says->host,
+		(unsigned)port);
+	return COLLET_OK;
+}
+
+static collet_status check_store(struct collet_launch *launch, const struct collet_launcher_says *says)
+{
+	char host[256], name[320];
+	uint16_t port;
+	if (strncmp(launch->store, "unix:", 5) == 0) {
+		if (!launch->store[5])
+			return collet_fail(COLLET_ERR_CONFIG, "the store unix: needs a name (COLLET_STORE=unix:NAME)");
+		if (says->has_local && says->local_size != says->size)
+			return collet_fail(COLLET_ERR_CONFIG, "the store %s is for one host, but %s=%u of a world of %u", launch->store,
+				says->local_size_name, says->local_size, says->size);
+		return COLLET_OK;
+	}
+	if (strncmp(launch->store, "file:///", 8) == 0)
+		return COLLET_OK;
+	if (strncmp(launch->store, "tcp://", 6) != 0 ||
+	    !collet_host_port_parse(launch->store + 6, host, sizeof(host), &port))
+		return collet_fail(COLLET_ERR_CONFIG, "the store '%s' is none of tcp://HOST:PORT, tcp://[IPv6]:PORT, file:///FOLDER, "
+			"unix:NAME (COLLET_STORE)", launch->store);
+	if (launch->secret_bytes)
+		return COLLET_OK;
+	if (!collet_host_is_loopback(host)) {
+		snprintf(name, sizeof(name), "the ranks meet over the network, at %.256s", launch->store);
+		return collet_secret_needed(name);
+	}
+	snprintf(name, sizeof(name), "port-%u-%.64s", port, launch->job);
+	store_set_unix(launch, name);
+	return COLLET_OK;
+}
+
+static collet_status read_store(struct collet_launch *launch, const collet_options *options,
+	const struct collet_launcher_says *says)
+{
+	if (launch->size == 1)
+		return COLLET_OK;  /* nobody to meet */
+	launch->store_callbacks = options ? options->store_callbacks : NULL;
+	if (launch->store_callbacks)
+		return COLLET_OK;
+	const char *text = option_or_env(options ? options->store : NULL, "COLLET_STORE");
+	if (text && strlen(text) >= sizeof(launch->store))
+		return collet_fail(COLLET_ERR_CONFIG, "the store's name is longer than %zu bytes (COLLET_STORE)",
+			sizeof(launch->store) - 1);
+	if (text)
+		snprintf(launch->store, sizeof(launch->store), "%s", text);
+	collet_status status = text ? COLLET_OK : store_from_launcher(launch, says);
+	return status ? status : check_store(launch, says);
+}
+
+collet_status collet_launch_read(struct collet_launch *out, const collet_options *options)
+{
+	struct collet_launch launch = { 0 };
+	struct collet_launcher_says says;
+	collet_status status = read_rank(&launch, options, &says);
+	if (!status)
+		status = read_job(&launch, options, &says);
+	if (!status)
+		status = collet_secret_read(&launch, options);
+	if (!status)
+		status = read_interface(&launch, options);
+	if (!status)
+		status = read_ports(&launch, options);
+	if (!status)
+		status = read_timeout(options ? options->timeout_ns : 0, "COLLET_TIMEOUT", 30 * MINUTE_NS, &launch.timeout_ns);
+	if (!status)
+		status = read_timeout(options ? options->rendezvous_timeout_ns : 0, "COLLET_RENDEZVOUS_TIMEOUT", 5 * MINUTE_NS,
+			&launch.rendezvous_timeout_ns);
+	if (!status)
+		status = read_store(&launch, options, &says);
+	if (!status)
+		*out = launch;
+	return status;
+}

@@ -1,0 +1,297 @@
+#include "bootstrap/handshake.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#include "core/status.h"
+
+enum { ORDER_MARK = 0x01020304, PROTOCOL = 1 };
+static const char magic[8] = { 'c', 'o', 'l', 'l', 'e', 't', '\r', '\n' };
+
+_Static_assert(sizeof(struct collet_handshake_ask) == 216, "no padding on the wire");
+_Static_assert(sizeof(struct collet_handshake_answer) == 144, "no padding on the wire");
+_Static_assert(sizeof(struct collet_handshake_verdict) == 40, "no padding on the wire");
+
+/* What is waited for. */
+enum state {
+	CONNECTING, SENDING_ASK, AWAITING_ANSWER, SENDING_PROOF, AWAITING_VERDICT,  /* initiator */
+	AWAITING_ASK, SENDING_ANSWER, AWAITING_PROOF, SENDING_VERDICT,              /* acceptor */
+	DONE
+};
+
+static collet_status make_mac(struct collet_handshake *h, const char *role, uint8_t mac[COLLET_MAC_BYTES])
+{
+	memset(h->transcript.role, 0, sizeof(h->transcript.role));
+	memcpy(h->transcript.role, role, strlen(role));
+	return collet_mac(mac, h->config.key, h->config.key_bytes, &h->transcript, sizeof(h->transcript));
+}
+
+/* A peer's text, made fit for a sentence. */
+static const char *clean(char *text, size_t bytes)
+{
+	text[bytes - 1] = 0;
+	for (char *c = text; *c; c++)
+		if (*c < ' ' || *c > '~')
+			*c = '?';
+	return text;
+}
+
+static collet_status refused(struct collet_handshake *h, enum collet_refusal why)
+{
+	h->refusal = why;
+	const bool dialing = h->state < AWAITING_ASK;
+	struct collet_handshake_ask *ask = &h->transcript.ask;
+	struct collet_handshake_answer *answer = &h->transcript.answer;
+	char *version = dialing ? answer->version : ask->version, *job = dialing ? answer->job : ask->job;
+	char who[48];
+	if (dialing)
+		snprintf(who, sizeof(who), "rank %u", h->config.to);
+	else
+		snprintf(who, sizeof(who), "the connecting rank %u", ask->from);
+	switch (why) {
+	case COLLET_REFUSAL_VERSION:
+		return collet_fail(COLLET_ERR_AUTH, "%s runs collet %s, this rank %s: all ranks need the same version (and byte order)",
+			who, clean(version, sizeof(ask->version)), COLLET_VERSION_TEXT);
+	case COLLET_REFUSAL_JOB:
+		return collet_fail(COLLET_ERR_AUTH, "%s belongs to job '%s', this rank to job '%s' (COLLET_JOB)", who,
+			clean(job, COLLET_JOB_BYTES), h->config.job);
+	case COLLET_REFUSAL_WORLD:
+		return collet_fail(COLLET_ERR_CONFIG, "%s has world size %u, this rank %u", who, dialing ? answer->size : ask->size,
+			h->config.size);
+	case COLLET_REFUSAL_SECRET:
+		if (dialing && answer->keyed != (h->config.key_bytes != 0))
+			return collet_fail(COLLET_ERR_AUTH, "%s has %s secret, this rank has %s: set COLLET_SECRET or COLLET_SECRET_FILE "
+				"to the same everywhere", who, answer->keyed ? "a" : "no", h->config.key_bytes ? "one" : "none");
+		return collet_fail(COLLET_ERR_AUTH, "%s has another secret (COLLET_SECRET, COLLET_SECRET_FILE)", who);
+	case COLLET_REFUSAL_RANK:
+		return collet_fail(COLLET_ERR_CONFIG, "%s was asked for by rank %u as rank %u of %u, which it is not",
+			dialing ? "the listener" : "this rank", ask->from, ask->to, ask->size);
+	case COLLET_REFUSAL_PURPOSE:
+	default:
+		return collet_fail(COLLET_ERR_TRANSPORT, "%s does not expect this kind of connection here", who);
+	}
+}
+
+collet_status collet_handshake_dial(struct collet_handshake *h, int socket, const struct collet_handshake_config *config)
+{
+	memset(h, 0, sizeof(*h));
+	h->config = *config;
+	h->socket = socket;
+	h->state = CONNECTING;
+	h->from = config->from;
+	struct collet_handshake_ask *ask = &h->transcript.ask;
+	memcpy(ask->magic, magic, sizeof(magic));
+	ask->order_mark = ORDER_MARK;
+	ask->protocol = PROTOCOL;
+	snprintf(ask->version, sizeof(ask->version), "%s", COLLET_VERSION_TEXT);
+	snprintf(ask->job, sizeof(ask->job), "%s", config->job);
+	ask->purpose = config->purpose;
+	ask->from = config->from;
+	ask->to = config->to;
+	ask->size = config->size;
+	ask->keyed = config->key_bytes != 0;
+	memcpy(ask->payload, config->payload, sizeof(ask->payload));
+	return collet_random(ask->nonce, sizeof(ask->nonce));
+}
+
+collet_status collet_handshake_accept(struct collet_handshake *h, int socket, const struct collet_handshake_config *config)
+{
+	memset(h, 0, sizeof(*h));
+	h->config = *config;
+	h->socket = socket;
+	h->state = AWAITING_ASK;
+	struct collet_handshake_answer *answer = &h->transcript.answer;
+	memcpy(answer->magic, magic, sizeof(magic));
+	answer->order_mark = ORDER_MARK;
+	answer->protocol = PROTOCOL;
+	snprintf(answer->version, sizeof(answer->version), "%s", COLLET_VERSION_TEXT);
+	snprintf(answer->job, sizeof(answer->job), "%s", config->job);
+	answer->rank = config->to;
+	answer->size = config->size;
+	answer->keyed = config->key_bytes != 0;
+	return collet_random(answer->nonce, sizeof(answer->nonce));
+}
+
+/* ---- Moving bytes ---- */
+
+static collet_status broken(void)
+{
+	return collet_fail(COLLET_ERR_TRANSPORT, "the connection broke during the handshake: %s", strerror(errno));
+}
+
+static collet_status give(struct collet_handshake *h, const void *message, size_t bytes)
+{
+	while (h->moved < bytes) {
+		ssize_t sent = send(h->socket, (const uint8_t *)message + h->moved, bytes - h->moved, MSG_NOSIGNAL);
+		if (sent < 0 && errno == EINTR)
+			continue;
+		if (sent < 0)
+			return errno == EAGAIN || errno == EWOULDBLOCK ? COLLET_PENDING : broken();
+		h->moved += (size_t)sent;
+	}
+	h->moved = 0;
+	return COLLET_OK;
+}
+
+/* check_magic: the message starts with it; whoever speaks something else is found out by the first 8 bytes. */
+static collet_status take(struct collet_handshake *h, void *message, size_t bytes, bool check_magic)
+{
+	while (h->moved < bytes) {
+		ssize_t got = recv(h->socket, (uint8_t *)message + h->moved, bytes - h->moved, 0);
+		if (got < 0 && errno == EINTR)
+			continue;
+		if (got < 0)
+			return errno == EAGAIN || errno == EWOULDBLOCK ? COLLET_PENDING : broken();
+		if (got == 0)
+			return collet_fail(COLLET_ERR_TRANSPORT, "the other end closed the connection during the handshake");
+		h->moved += (size_t)got;
+		size_t known = h->moved < sizeof(magic) ? h->moved : sizeof(magic);
+		if (check_magic && memcmp(message, magic, known) != 0)
+			return collet_fail(COLLET_ERR_TRANSPORT, "the other end does not speak collet");
+	}
+	h->moved = 0;
+	return COLLET_OK;
+}
+
+/* ---- The steps ---- */
+
+static collet_status connected(struct collet_handshake *h)
+{
+	int error = 0;
+	socklen_t bytes = sizeof(error);
+	if (getsockopt(h->socket, SOL_SOCKET, SO_ERROR, &error, &bytes) < 0)
+		error = errno;
+	if (error)
+		return collet_fail(COLLET_ERR_TRANSPORT, "cannot connect: %s", strerror(error));
+	struct sockaddr_storage peer, self;
+	socklen_t peer_bytes = sizeof(peer), self_bytes = sizeof(self);
+	if (getpeername(h->socket, (struct sockaddr *)&peer, &peer_bytes) < 0)  /* no error yet, and not connected either */
+		return errno == ENOTCONN ? COLLET_PENDING : broken();
+	/* The kernel may choose, for a port of this host where nobody listens, that very port as ours: TCP then connects us to
+	 * ourselves. */
+	if (peer.ss_family != AF_UNIX && getsockname(h->socket, (struct sockaddr *)&self, &self_bytes) == 0 &&
+	    self_bytes == peer_bytes && memcmp(&self, &peer, peer_bytes) == 0)
+		return collet_fail(COLLET_ERR_TRANSPORT, "cannot connect: nobody listens there");
+	return COLLET_OK;
+}
+
+static collet_status answer_came(struct collet_handshake *h)
+{
+	const struct collet_handshake_answer *answer = &h->transcript.answer;
+	if (answer->order_mark != ORDER_MARK || answer->protocol != PROTOCOL)
+		return refused(h, COLLET_REFUSAL_VERSION);
+	if (answer->refusal != COLLET_REFUSAL_NONE)
+		return refused(h, answer->refusal < COLLET_REFUSAL_COUNT ? (enum collet_refusal)answer->refusal :
+			COLLET_REFUSAL_PURPOSE);
+	if (answer->keyed != (h->config.key_bytes != 0))
+		return refused(h, COLLET_REFUSAL_SECRET);  /* never proceed unproven because the other end says so */
+	return make_mac(h, "initiator", h->proof.mac);
+}
+
+static collet_status verdict_came(struct collet_handshake *h)
+{
+	uint8_t expected[COLLET_MAC_BYTES];
+	if (h->verdict.refusal != COLLET_REFUSAL_NONE)
+		return refused(h, COLLET_REFUSAL_SECRET);
+	collet_status status = make_mac(h, "acceptor", expected);
+	if (status)
+		return status;
+	return collet_mac_equal(expected, h->verdict.mac) ? COLLET_OK : refused(h, COLLET_REFUSAL_SECRET);
+}
+
+static enum collet_refusal judge(const struct collet_handshake *h)
+{
+	const struct collet_handshake_ask *ask = &h->transcript.ask;
+	if (ask->order_mark != ORDER_MARK || ask->protocol != PROTOCOL ||
+	    strncmp(ask->version, h->transcript.answer.version, sizeof(ask->version)) != 0)
+		return COLLET_REFUSAL_VERSION;
+	if (strncmp(ask->job, h->transcript.answer.job, sizeof(ask->job)) != 0)
+		return COLLET_REFUSAL_JOB;
+	if (ask->purpose != h->config.purpose)
+		return COLLET_REFUSAL_PURPOSE;
+	if (ask->size != h->config.size)
+		return COLLET_REFUSAL_WORLD;
+	if (ask->to != h->config.to || ask->from >= ask->size)
+		return COLLET_REFUSAL_RANK;
+	return ask->keyed == (h->config.key_bytes != 0) ? COLLET_REFUSAL_NONE : COLLET_REFUSAL_SECRET;
+}
+
+static collet_status proof_came(struct collet_handshake *h)
+{
+	uint8_t expected[COLLET_MAC_BYTES];
+	collet_status status = make_mac(h, "initiator", expected);
+	if (status)
+		return status;
+	if (!collet_mac_equal(expected, h->proof.mac)) {
+		h->verdict.refusal = COLLET_REFUSAL_SECRET;
+		return COLLET_OK;
+	}
+	return make_mac(h, "acceptor", h->verdict.mac);
+}
+
+/* Does what the state says; COLLET_OK: and it is done, *next is the state after it. */
+static collet_status advance(struct collet_handshake *h, uint32_t *next)
+{
+	collet_status status;
+	*next = h->state + 1;
+	switch ((enum state)h->state) {
+	case CONNECTING:
+		return connected(h);
+	case SENDING_ASK:
+		return give(h, &h->transcript.ask, sizeof(h->transcript.ask));
+	case AWAITING_ANSWER:
+		status = take(h, &h->transcript.answer, sizeof(h->transcript.answer), true);
+		return status ? status : answer_came(h);
+	case SENDING_PROOF:
+		h->committed = true;
+		return give(h, &h->proof, sizeof(h->proof));
+	case AWAITING_VERDICT:
+		*next = DONE;
+		status = take(h, &h->verdict, sizeof(h->verdict), false);
+		return status ? status : verdict_came(h);
+	case AWAITING_ASK:
+		status = take(h, &h->transcript.ask, sizeof(h->transcript.ask), true);
+		if (!status)
+			h->transcript.answer.refusal = judge(h);
+		return status;
+	case SENDING_ANSWER:
+		status = give(h, &h->transcript.answer, sizeof(h->transcript.answer));
+		if (!status && h->transcript.answer.refusal)
+			return refused(h, (enum collet_refusal)h->transcript.answer.refusal);
+		return status;
+	case AWAITING_PROOF:
+		status = take(h, &h->proof, sizeof(h->proof), false);
+		return status ? status : proof_came(h);
+	case SENDING_VERDICT:
+		*next = DONE;
+		status = give(h, &h->verdict, sizeof(h->verdict));
+		if (!status && h->verdict.refusal)
+			return refused(h, COLLET_REFUSAL_SECRET);
+		h->from = h->transcript.ask.from;
+		return status;
+	case DONE:
+		break;
+	}
+	return COLLET_OK;
+}
+
+collet_status collet_handshake_step(struct collet_handshake *h)
+{
+	while (h->state != DONE) {
+		uint32_t next;
+		collet_status status = advance(h, &next);
+		if (status)
+			return status;
+		h->state = next;
+	}
+	return COLLET_OK;
+}
+
+bool collet_handshake_wants_write(const struct collet_handshake *h)
+{
+	return h->state == CONNECTING || h->state == SENDING_ASK || h->state == SENDING_PROOF || h->state == SENDING_ANSWER ||
+		h->state == SENDING_VERDICT;
+}

@@ -1,0 +1,90 @@
+#include "bootstrap/host.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "bootstrap/crypto.h"
+#include "core/config.h"
+#include "core/status.h"
+#include "topology/cores.h"
+
+/* What a file of /proc says, as a string; "" if it cannot be read. */
+static void read_text(const char *path, char *text, size_t bytes)
+{
+	text[0] = 0;
+	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (fd < 0)
+		return;
+	ssize_t got = read(fd, text, bytes - 1);
+	close(fd);
+	text[got > 0 ? got : 0] = 0;
+}
+
+static unsigned long long inode_of(const char *path)
+{
+	struct stat info;
+	return stat(path, &info) == 0 ? (unsigned long long)info.st_ino : 0;
+}
+
+/* Many bits down to 64, so that different things differ. */
+static collet_status digest(const char *text, uint64_t *id)
+{
+	uint8_t mac[COLLET_MAC_BYTES];
+	collet_status status = collet_mac(mac, "id", 2, text, strlen(text));
+	if (!status)
+		memcpy(id, mac, sizeof(*id));
+	return status;
+}
+
+collet_status collet_host_id(uint64_t *id)
+{
+	char text[512], boot[64];
+	const char *given = collet_env("COLLET_HOST_ID");
+	if (given) {
+		snprintf(text, sizeof(text), "given:%s", given);
+		return digest(text, id);
+	}
+	read_text("/proc/sys/kernel/random/boot_id", boot, sizeof(boot));
+	if (!boot[0])
+		gethostname(boot, sizeof(boot) - 1);
+	boot[sizeof(boot) - 1] = 0;
+	snprintf(text, sizeof(text), "%s:%llu", boot, inode_of("/proc/self/ns/net"));
+	return digest(text, id);
+}
+
+/* Field 22 of /proc/self/stat; the second one, the program's name in parentheses, may hold anything. */
+static unsigned long long start_time(void)
+{
+	char text[1024];
+	read_text("/proc/self/stat", text, sizeof(text));
+	const char *at = strrchr(text, ')');
+	unsigned long long ticks = 0;
+	for (int field = 2; at && field < 22; field++)
+		at = strchr(at + 1, ' ');
+	if (at)
+		sscanf(at, "%llu", &ticks);
+	return ticks;
+}
+
+collet_status collet_process_id(uint64_t host_id, uint64_t *id)
+{
+	char text[160];
+	snprintf(text, sizeof(text), "%llx:%llu:%llu:%ld", (unsigned long long)host_id, inode_of("/proc/self/ns/pid"),
+		start_time(), (long)getpid());
+	return digest(text, id);
+}
+
+collet_status collet_card_describe_host(struct collet_card *card)
+{
+	card->pid = (uint32_t)getpid();
+	card->uid = (uint32_t)geteuid();
+	card->usable_cores = collet_usable_cores();
+	memset(card->host, 0, sizeof(card->host));
+	if (gethostname(card->host, sizeof(card->host) - 1) < 0)
+		snprintf(card->host, sizeof(card->host), "?");
+	collet_status status = collet_host_id(&card->host_id);
+	return status ? status : collet_process_id(card->host_id, &card->process_id);
+}

@@ -1,0 +1,16 @@
+/* Which host and which process this is, in numbers that ranks can compare. */
+#ifndef COLLET_BOOTSTRAP_HOST_H
+#define COLLET_BOOTSTRAP_HOST_H
+
+#include "transport/transport.h"
+
+/* COLLET_HOST_ID, else the boot id and the network namespace: containers that share neither Unix sockets nor loopback
+ * count as different hosts. Falls back to the host name where /proc is missing. */
+collet_status collet_host_id(uint64_t *id);
+/* Process number and start time, in its namespace, on its host: never used twice. */
+collet_status collet_process_id(uint64_t host_id, uint64_t *id);
+
+/* Fills host_id, process_id, pid, uid, host, usable_cores. */
+collet_status collet_card_describe_host(struct collet_card *card);
+
+#endif

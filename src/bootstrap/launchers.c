@@ -1,0 +1,274 @@
+#include "bootstrap/launchers.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <unistd.h>
+
+#include "bootstrap/crypto.h"
+#include "core/config.h"
+#include "core/status.h"
+
+/* ---- Helpers ---- */
+
+static collet_status read_u32(const char *name, uint32_t max, uint32_t *value)
+{
+	uint64_t wide = *value;
+	collet_status status = collet_env_u64(name, max, &wide);
+	if (!status)
+		*value = (uint32_t)wide;
+	return status;
+}
+
+/* Rank and size come together or not at all. */
+static collet_status read_world(struct collet_launcher_says *says, const char *launcher, const char *rank, const char *size)
+{
+	const char *rank_text = collet_env(rank), *size_text = collet_env(size);
+	if (!rank_text && !size_text)
+		return COLLET_OK;
+	if (!rank_text || !size_text)
+		return collet_fail(COLLET_ERR_CONFIG, "%s=%s is set and %s is not: %s sets both", rank_text ? rank : size,
+			rank_text ? rank_text : size_text, rank_text ? size : rank, launcher);
+	collet_status status = read_u32(rank, UINT32_MAX, &says->rank);
+	if (!status)
+		status = read_u32(size, 1u << 24, &says->size);
+	if (status)
+		return status;
+	if (says->rank >= says->size)
+		return collet_fail(COLLET_ERR_CONFIG, "%s=%u is not below %s=%u", rank, says->rank, size, says->size);
+	says->launcher = launcher;
+	return COLLET_OK;
+}
+
+/* Optional, but if there, consistent. */
+static collet_status read_local(struct collet_launcher_says *says, const char *rank, const char *size)
+{
+	const bool has_rank = collet_env(rank) != NULL, has_size = collet_env(size) != NULL;
+	collet_status status = read_u32(rank, UINT32_MAX, &says->local_rank);
+	if (!status)
+		status = read_u32(size, 1u << 24, &says->local_size);
+	if (status)
+		return status;
+	if (has_size && (says->local_size == 0 || says->local_size > says->size || (has_rank && says->local_rank >= says->local_size)))
+		return collet_fail(COLLET_ERR_CONFIG, "%s=%u contradicts %s=%u in a world of %u", rank, says->local_rank, size,
+			says->local_size, says->size);
+	says->has_local = has_rank && has_size;
+	says->local_size_name = size;
+	return COLLET_OK;
+}
+
+/* A name of any length and with any characters becomes one that fits. */
+static collet_status name_job(struct collet_launcher_says *says, const char *prefix, const char *a, const char *b)
+{
+	char text[2048], hex[33];
+	uint8_t mac[COLLET_MAC_BYTES];
+	snprintf(text, sizeof(text), "%s|%s", a ? a : "", b ? b : "");
+	collet_status status = collet_mac(mac, "job", 3, text, strlen(text));
+	if (status)
+		return status;
+	collet_hex(hex, mac, 16);
+	snprintf(says->job, sizeof(says->job), "%s-%s", prefix, hex);
+	return COLLET_OK;
+}
+
+static collet_status read_address(struct collet_launcher_says *says, const char *host_name, const char *port_name)
+{
+	const char *host = collet_env(host_name), *port = collet_env(port_name);
+	uint32_t number = 0;
+	if (!host && !port)
+		return COLLET_OK;
+	if (!host || (!port && !collet_env("COLLET_PORT")))
+		return collet_fail(COLLET_ERR_CONFIG, "%s is set and %s is not: set both, or COLLET_STORE=tcp://HOST:PORT",
+			host ? host_name : port_name, host ? port_name : host_name);
+	if (strlen(host) >= sizeof(says->host))
+		return collet_fail(COLLET_ERR_CONFIG, "%s is too long for a host name", host_name);
+	collet_status status = read_u32(port_name, UINT16_MAX, &number);
+	if (status)
+		return status;
+	if (port && number == 0)
+		return collet_fail(COLLET_ERR_CONFIG, "%s=0 is no port", port_name);
+	snprintf(says->host, sizeof(says->host), "%s", host);
+	says->port = (uint16_t)number;
+	return COLLET_OK;
+}
+
+/* ---- torchrun, Kubernetes' PyTorchJob, collet-run ---- */
+
+static collet_status read_torchrun(struct collet_launcher_says *says)
+{
+	collet_status status = read_world(says, "torchrun", "RANK", "WORLD_SIZE");
+	if (status || !says->launcher)
+		return status;
+	status = read_local(says, "LOCAL_RANK", "LOCAL_WORLD_SIZE");
+	if (!status)
+		status = read_address(says, "MASTER_ADDR", "MASTER_PORT");
+	if (status)
+		return status;
+	const char *agent = collet_env("TORCHELASTIC_USE_AGENT_STORE"), *run = collet_env("TORCHELASTIC_RUN_ID");
+	says->scan = agent && (strcasecmp(agent, "true") == 0 || strcmp(agent, "1") == 0);
+	/* Two runs on one host have different ports, or they could not run; a restart counts up. */
+	char restart[300];
+	snprintf(restart, sizeof(restart), "%.255s:%u", collet_env("TORCHELASTIC_RESTART_COUNT") ?
+		collet_env("TORCHELASTIC_RESTART_COUNT") : "0", says->port);
+	return run || says->port ? name_job(says, "torch", run, restart) : COLLET_OK;
+}
+
+/* ---- Open MPI (orted, and PRRTE from version 5 on) ---- */
+
+static collet_status read_open_mpi(struct collet_launcher_says *says)
+{
+	collet_status status = read_world(says, "Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE");
+	if (status || !says->launcher)
+		return status;
+	status = read_local(says, "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE");
+	if (!status)
+		status = read_address(says, "MASTER_ADDR", "MASTER_PORT");
+	/* mpirun's address and number, the same on all hosts. */
+	const char *space = collet_env("PMIX_NAMESPACE"), *uri = collet_env("OMPI_MCA_orte_hnp_uri");
+	if (!status && (space || uri))
+		status = name_job(says, "ompi", space, uri);
+	return status;
+}
+
+/* ---- Slurm ---- */
+
+/* "node[07-09,12],x" -> "node07", "a,b" -> "a". False: not understood. */
+static bool first_host(const char *list, char *host, size_t bytes)
+{
+	size_t length = strcspn(list, ",[");
+	size_t digits = 0;
+	const char *from = list + length;
+	if (*from == '[') {
+		from++;
+		digits = strspn(from, "0123456789");
+		if (digits == 0)
+			return false;
+	}
+	if (length + digits == 0 || length + digits >= bytes)
+		return false;
+	memcpy(host, list, length);
+	memcpy(host + length, from, digits);
+	host[length + digits] = 0;
+	return true;
+}
+
+static collet_status read_slurm(struct collet_launcher_says *says)
+{
+	const char *size = collet_env("SLURM_STEP_NUM_TASKS") ? "SLURM_STEP_NUM_TASKS" : "SLURM_NTASKS";
+	if (!collet_env("SLURM_PROCID"))
+		return COLLET_OK;  /* SLURM_NTASKS alone: inside of an allocation, started by something else */
+	collet_status status = read_world(says, "Slurm", "SLURM_PROCID", size);
+	if (!status)
+		status = read_u32("SLURM_LOCALID", UINT32_MAX, &says->local_rank);
+	if (!status)
+		status = read_address(says, "MASTER_ADDR", "MASTER_PORT");
+	if (status)
+		return status;
+	const char *nodes = collet_env("SLURM_STEP_NUM_NODES") ? collet_env("SLURM_STEP_NUM_NODES") : collet_env("SLURM_NNODES");
+	if (nodes && strcmp(nodes, "1") == 0) {
+		says->has_local = true;
+		says->local_size = says->size;
+		says->local_size_name = "SLURM_NNODES";
+	}
+	const char *job = collet_env("SLURM_JOB_ID"), *step = collet_env("SLURM_STEP_ID");
+	if (job)
+		status = name_job(says, "slurm", job, step);
+	const char *list = collet_env("SLURM_STEP_NODELIST") ? collet_env("SLURM_STEP_NODELIST") : collet_env("SLURM_NODELIST");
+	if (!status && !says->host[0] && !says->has_local && job && list && first_host(list, says->host, sizeof(says->host))) {
+		/* Rank 0 runs on the first node. Nobody has kept a port: one from the job's number, and the scan above it. */
+		says->port = (uint16_t)(20000 + strtoul(job, NULL, 10) % 10000);
+		says->scan = true;
+	}
+	return status;
+}
+
+/* ---- MPICH's hydra and its relatives (Intel MPI, MVAPICH), and other PMI-1 launchers ---- */
+
+/* hydra gives its jobs no name, but on one host all ranks have one ancestor, its proxy: pid and start time of that. */
+static bool proxy_of_hydra(char *text, size_t bytes)
+{
+	long pid = getppid();
+	for (int depth = 0; depth < 16 && pid > 1; depth++) {
+		char path[64], stat[1024];
+		snprintf(path, sizeof(path), "/proc/%ld/stat", pid);
+		FILE *file = fopen(path, "re");
+		if (!file)
+			return false;
+		size_t got = fread(stat, 1, sizeof(stat) - 1, file);
+		fclose(file);
+		stat[got] = 0;
+		char *open = strchr(stat, '('), *close = strrchr(stat, ')');
+		long parent = 0;
+		if (!open || !close || sscanf(close + 1, " %*c %ld", &parent) != 1)
+			return false;
+		*close = 0;
+		if (strncmp(open + 1, "hydra", 5) == 0) {
+			const char *start = close + 1;
+			for (int field = 2; start && field < 22; field++)
+				start = strchr(start + 1, ' ');
+			snprintf(text, bytes, "%ld:%.32s", pid, start ? start : "");
+			char *space = strchr(text + strcspn(text, ":") + 2, ' ');
+			if (space)
+				*space = 0;  /* start holds the fields after it too, which change */
+			return true;
+		}
+		pid = parent;
+	}
+	return false;
+}
+
+static collet_status read_mpich(struct collet_launcher_says *says)
+{
+	collet_status status = read_world(says, "MPICH", "PMI_RANK", "PMI_SIZE");
+	if (status || !says->launcher)
+		return status;
+	status = read_local(says, "MPI_LOCALRANKID", "MPI_LOCALNRANKS");
+	if (!status)
+		status = read_address(says, "MASTER_ADDR", "MASTER_PORT");
+	if (status)
+		return status;
+	char proxy[64];
+	if (collet_env("PMI_JOBID"))
+		return name_job(says, "pmi", collet_env("PMI_JOBID"), NULL);
+	if (says->has_local && says->local_size == says->size && proxy_of_hydra(proxy, sizeof(proxy)))
+		return name_job(says, "hydra", proxy, NULL);
+	return COLLET_OK;
+}
+
+/* ---- OpenPAI ---- */
+
+static collet_status read_openpai(struct collet_launcher_says *says)
+{
+	static const char *const counts[] = { "PAI_TASK_ROLE_TASK_COUNT_worker", "PAI_CURRENT_TASK_ROLE_TASK_COUNT",
+		"PAI_worker_TASK_COUNT" };
+	if (!collet_env("PAI_TASK_INDEX"))
+		return COLLET_OK;
+	const char *count = counts[0];
+	for (size_t i = 0; i < sizeof(counts) / sizeof(counts[0]); i++)
+		if (collet_env(counts[i])) {
+			count = counts[i];
+			break;
+		}
+	collet_status status = read_world(says, "OpenPAI", "PAI_TASK_INDEX", count);
+	if (!status)
+		status = read_address(says, "PAI_HOST_IP_worker_0", "PAI_worker_0_SynPort_PORT");
+	if (!status && collet_env("PAI_JOB_NAME"))
+		status = name_job(says, "pai", collet_env("PAI_JOB_NAME"), collet_env("PAI_USER_NAME"));
+	return status;
+}
+
+collet_status collet_launcher_read(struct collet_launcher_says *says)
+{
+	static collet_status (*const readers[])(struct collet_launcher_says *) = {
+		read_torchrun, read_open_mpi, read_slurm, read_mpich, read_openpai,
+	};
+	for (size_t i = 0; i < sizeof(readers) / sizeof(readers[0]); i++) {
+		memset(says, 0, sizeof(*says));
+		collet_status status = readers[i](says);
+		if (status || says->launcher)
+			return status;
+	}
+	says->size = 1;
+	return COLLET_OK;
+}

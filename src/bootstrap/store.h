@@ -1,0 +1,48 @@
+/* A store answers one question: where does rank 0 listen? Four kinds behind one table: "tcp" and "unix" know it from the
+ * launch itself, "file" and the user's callbacks carry a short text from rank 0 to the others. */
+#ifndef COLLET_BOOTSTRAP_STORE_H
+#define COLLET_BOOTSTRAP_STORE_H
+
+#include "bootstrap/address.h"
+#include "bootstrap/bootstrap.h"
+
+enum { COLLET_PLACE_ENDPOINTS = 64, COLLET_SCAN_PORTS = 16 };
+
+/* Where rank 0 listens, or may listen; tried in order. */
+struct collet_place {
+	bool has_local;
+	uint64_t host_id;                /* of whom the Unix name is; 0: of everybody's host, there is only one */
+	char local_name[64];             /* abstract Unix name */
+	struct collet_endpoint at[COLLET_PLACE_ENDPOINTS];  /* TCP */
+	uint32_t count;
+};
+
+struct collet_store {
+	const struct collet_store_kind *kind;
+	const struct collet_launch *launch;
+	char key[320];                   /* file: its path; callbacks: the key */
+	char announced[1024];            /* rank 0: what it has written, to take away only that */
+};
+
+struct collet_store_kind {
+	const char *name;
+	bool fixed;                      /* find() tells rank 0 too where to listen; else rank 0 chooses and announces */
+	bool several;                    /* others may legitimately listen where find() points: another job there is passed by */
+	/* COLLET_PENDING: not known yet. May wait, but not beyond a second or so. */
+	collet_status (*find)(struct collet_store *store, struct collet_place *place);
+	collet_status (*announce)(struct collet_store *store, const struct collet_place *place);
+	void (*withdraw)(struct collet_store *store);
+};
+
+collet_status collet_store_init(struct collet_store *store, const struct collet_launch *launch);
+
+/* "unix:NAME" -> the abstract name that this user's ranks meet at. */
+collet_status collet_store_unix_name(const char *name, char local_name[64]);
+/* The i-th port tried above a port that the launcher holds, i < COLLET_SCAN_PORTS: it depends on the job, so that jobs
+ * seldom try the same ones; documented in collet(7). */
+uint16_t collet_store_scan_port(uint16_t port, const char *job, uint32_t i);
+
+/* For error texts: "tcp://node7:29500", "the caller's store". */
+const char *collet_store_describe(const struct collet_launch *launch);
+
+#endif

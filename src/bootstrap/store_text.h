@@ -1,0 +1,14 @@
+/* The stores that carry a text from rank 0 to the others. */
+#ifndef COLLET_BOOTSTRAP_STORE_TEXT_H
+#define COLLET_BOOTSTRAP_STORE_TEXT_H
+
+#include "bootstrap/store.h"
+
+collet_status collet_store_file_init(struct collet_store *store);
+collet_status collet_store_callback_init(struct collet_store *store);
+
+/* A place as text, and back; false: the text is something else (half written, another version's). */
+bool collet_place_write(const struct collet_place *place, char *text, size_t bytes);
+bool collet_place_read(struct collet_place *place, const char *text);
+
+#endif
