@@ -1,0 +1,117 @@
+#include "dataset.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "digits.h"
+#include "error.h"
+#include "idx.h"
+
+void dataset_deinit(struct dataset *set)
+{
+	free(set->pixels);
+	free(set->labels);
+	*set = (struct dataset){ 0 };
+}
+
+/* ---- digits ------------------------------------------------------------------------------------------------- */
+
+enum { DIGITS_TRAIN = 60000, DIGITS_TEST = 10000 };
+
+/* Two rows that never meet, whatever --seed is: a test image is a test image in every run. */
+static const uint64_t digits_seeds[] = { [DATASET_TRAIN] = 1, [DATASET_TEST] = 2 };
+
+static bool load_digits(struct dataset *set, enum dataset_part part, uint32_t limit)
+{
+	const uint32_t all = part == DATASET_TRAIN ? DIGITS_TRAIN : DIGITS_TEST, count = limit > 0 && limit < all ? limit : all;
+	*set = (struct dataset){ .shape = { 1, DIGITS_SIDE, DIGITS_SIDE }, .classes = 10, .count = count, .mean = 0.1341F,
+		.deviation = 0.2411F };
+	set->pixels = malloc((size_t)count * DIGITS_PIXELS);
+	set->labels = malloc(count);
+	if (!set->pixels || !set->labels) {
+		dataset_deinit(set);
+		return train_fail("no memory for %u digits", count);
+	}
+	for (uint32_t i = 0; i < count; i++)
+		set->labels[i] = digits_draw(digits_seeds[part], i, set->pixels + (size_t)i * DIGITS_PIXELS);
+	return true;
+}
+
+/* ---- mnist -------------------------------------------------------------------------------------------------- */
+
+/* A file of the set: DIRECTORY/ or DIRECTORY/mnist/, with or without .gz. */
+static bool find_file(char *path, size_t capacity, const char *directory, const char *name)
+{
+	static const char *const folders[] = { "", "mnist/" }, *const endings[] = { "", ".gz" };
+	for (size_t f = 0; f < 2; f++) {
+		for (size_t e = 0; e < 2; e++) {
+			const int length = snprintf(path, capacity, "%s/%s%s%s", directory, folders[f], name, endings[e]);
+			if (length > 0 && (size_t)length < capacity && access(path, F_OK) == 0)
+				return true;
+		}
+	}
+	return train_fail("%s: neither here nor in mnist/ is %s (or %s.gz); scripts/get-data mnist %s fetches it, "
+		"--dataset digits needs no files", directory, name, name, directory);
+}
+
+static bool check_mnist(const char *path, const struct idx *images, const struct idx *labels)
+{
+	if (images->shape[1] != 28 || images->shape[2] != 28)
+		return train_fail("%s: images of %u x %u pixels, not 28 x 28", path, images->shape[1], images->shape[2]);
+	if (images->shape[0] != labels->shape[0])
+		return train_fail("%s: %u images, but %u labels beside it", path, images->shape[0], labels->shape[0]);
+	for (uint32_t i = 0; i < labels->shape[0]; i++)
+		if (labels->bytes[i] > 9)
+			return train_fail("%s: the label of image %u is %u, not 0 to 9", path, i, labels->bytes[i]);
+	return true;
+}
+
+static bool load_mnist(struct dataset *set, const char *directory, enum dataset_part part, uint32_t limit)
+{
+	static const char *const names[][2] = {
+		[DATASET_TRAIN] = { "train-images-idx3-ubyte", "train-labels-idx1-ubyte" },
+		[DATASET_TEST] = { "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte" },
+	};
+	char path[4096];
+	struct idx images = { { 0 }, NULL }, labels = { { 0 }, NULL };
+	if (!directory)
+		return train_fail("mnist: say where it is with --data DIR or COLLET_DATA; --dataset digits needs no files");
+	const bool complete = find_file(path, sizeof(path), directory, names[part][1]) && idx_read(&labels, path, 1) &&
+		find_file(path, sizeof(path), directory, names[part][0]) && idx_read(&images, path, 3) &&
+		check_mnist(path, &images, &labels);
+	if (!complete) {
+		free(images.bytes);
+		free(labels.bytes);
+		return false;
+	}
+	const uint32_t all = images.shape[0];
+	*set = (struct dataset){ .shape = { 1, 28, 28 }, .classes = 10, .count = limit > 0 && limit < all ? limit : all,
+		.pixels = images.bytes, .labels = labels.bytes, .mean = 0.1307F, .deviation = 0.3081F };
+	return true;
+}
+
+/* ---- both --------------------------------------------------------------------------------------------------- */
+
+bool dataset_load(struct dataset *set, const char *name, const char *directory, enum dataset_part part, uint32_t limit)
+{
+	if (strcmp(name, "digits") == 0)
+		return load_digits(set, part, limit);
+	if (strcmp(name, "mnist") == 0)
+		return load_mnist(set, directory, part, limit);
+	return train_fail("there is no data set %s; mnist and digits are known", name);
+}
+
+void dataset_batch(const struct dataset *set, const uint64_t *indices, uint32_t count, float *images, uint8_t *labels)
+{
+	const size_t pixels = (size_t)set->shape.channels * set->shape.height * set->shape.width;
+	const float scale = 1 / (255 * set->deviation), offset = -set->mean / set->deviation;
+	for (uint32_t i = 0; i < count; i++) {
+		const uint8_t *from = set->pixels + (size_t)indices[i] * pixels;
+		float *to = images + i * pixels;
+		for (size_t p = 0; p < pixels; p++)
+			to[p] = (float)from[p] * scale + offset;
+		labels[i] = set->labels[indices[i]];
+	}
+}

@@ -1,0 +1,29 @@
+/* Images with labels, in memory, and batches of them. */
+#ifndef TRAIN_DATASET_H
+#define TRAIN_DATASET_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "model.h"
+
+enum dataset_part { DATASET_TRAIN, DATASET_TEST };
+
+struct dataset {
+	struct shape shape;
+	uint32_t classes;
+	uint32_t count;
+	uint8_t *pixels;      /* image by image, channel by channel, row by row; 0 is background */
+	uint8_t *labels;      /* below classes */
+	float mean, deviation;/* of the training pixels, as fractions of 255: networks see (pixel / 255 - mean) / deviation */
+};
+
+/* "mnist": from directory, which is the set's folder or its parent. "digits": drawn, no directory needed; at most limit
+ * images of either (0: all there are). False after a line on standard error. deinit takes a zeroed set. */
+bool dataset_load(struct dataset *set, const char *name, const char *directory, enum dataset_part part, uint32_t limit);
+void dataset_deinit(struct dataset *set);
+
+/* Gathers the images of these indices, normalised, and their labels. */
+void dataset_batch(const struct dataset *set, const uint64_t *indices, uint32_t count, float *images, uint8_t *labels);
+
+#endif

@@ -1,0 +1,43 @@
+/* collet-train: trains a network on all ranks of a job, on the public interface of collet alone. */
+#include <stdlib.h>
+
+#include <collet/collet.h>
+
+#include "error.h"
+#include "options.h"
+#include "report.h"
+#include "trainer.h"
+
+static bool run(collet_comm *comm, const struct options *options)
+{
+	struct report report = { 0 };
+	struct trainer_watch watch = { 0 };
+	if (collet_comm_rank(comm) == 0) {
+		if (!report_init(&report, options->json, options->epochs, collet_comm_size(comm)))
+			return false;
+		watch = (struct trainer_watch){ .step = report_step, .epoch = report_epoch, .context = &report };
+	}
+	const bool trained = trainer_run(comm, options, &watch);
+	return report_deinit(&report) && trained;
+}
+
+int main(int argc, char **argv)
+{
+	struct options options;
+	switch (options_parse(&options, argc, argv)) {
+	case OPTIONS_RUN: break;
+	case OPTIONS_DONE: return EXIT_SUCCESS;
+	case OPTIONS_WRONG: return 2;
+	}
+	const collet_options meeting = { .transport = options.transport, .algorithm = options.algorithm };
+	collet_comm *comm = NULL;
+	if (collet_comm_create(&comm, &meeting) != COLLET_OK) {
+		train_fail("%s", collet_last_error());
+		return EXIT_FAILURE;
+	}
+	const bool fine = run(comm, &options);
+	if (!fine)
+		collet_comm_abort(comm);  /* the others may be waiting for this rank */
+	collet_comm_destroy(&comm);
+	return fine ? EXIT_SUCCESS : EXIT_FAILURE;
+}

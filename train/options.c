@@ -1,0 +1,154 @@
+#include "options.h"
+
+#include <errno.h>
+#include <getopt.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include <collet/collet.h>
+
+#include "error.h"
+
+static const char usage[] =
+	"Usage: collet-run -n N collet-train [OPTION...]\n"
+	"Trains a network on several ranks: each has the whole network and its share of the images, and gradients are\n"
+	"averaged by all-reduce. Without collet-run (or mpirun, torchrun), one rank trains alone.\n"
+	"\n"
+	"  --dataset mnist|digits    what to learn; digits is drawn by the program and needs no files (mnist)\n"
+	"  --data DIR                where the set's files are, in DIR or DIR/mnist ($COLLET_DATA)\n"
+	"  --model convnet|linear    (convnet)\n"
+	"  --no-batch-norm           leave the model's batch-norm layers out\n"
+	"  --epochs N                passes over the training images (1)\n"
+	"  --batch-size N            images a step and rank (100)\n"
+	"  --lr R                    learning rate (0.01)\n"
+	"  --momentum M              (0.9)\n"
+	"  --seed N                  of first values and order of images (0)\n"
+	"  --steps N                 stop after N steps, and evaluate (no limit)\n"
+	"  --train-samples N         use the first N training images only (all)\n"
+	"  --test-samples N          use the first N test images only (all)\n"
+	"  --shards N                one rank computes N ranks' shares in turn and adds their gradients in rank order (1)\n"
+	"  --transport NAMES         only these transports: shm, tcp\n"
+	"  --algorithm NAME          of the collectives: ring, direct, ...\n"
+	"  --json FILE               one object an epoch, on a line of its own; - for standard output\n"
+	"  --dump-parameters FILE    the trained parameters, f32 in the machine's byte order, in the model's order\n"
+	"  --help, --version\n";
+
+enum chosen {
+	OPTION_DATASET = 1, OPTION_DATA, OPTION_MODEL, OPTION_NO_BATCH_NORM, OPTION_EPOCHS, OPTION_BATCH_SIZE, OPTION_LR,
+	OPTION_MOMENTUM, OPTION_SEED, OPTION_STEPS, OPTION_TRAIN_SAMPLES, OPTION_TEST_SAMPLES, OPTION_SHARDS,
+	OPTION_TRANSPORT, OPTION_ALGORITHM, OPTION_JSON, OPTION_DUMP_PARAMETERS, OPTION_HELP, OPTION_VERSION
+};
+
+static const struct option table[] = {
+	{ "dataset", required_argument, NULL, OPTION_DATASET },
+	{ "data", required_argument, NULL, OPTION_DATA },
+	{ "model", required_argument, NULL, OPTION_MODEL },
+	{ "no-batch-norm", no_argument, NULL, OPTION_NO_BATCH_NORM },
+	{ "epochs", required_argument, NULL, OPTION_EPOCHS },
+	{ "batch-size", required_argument, NULL, OPTION_BATCH_SIZE },
+	{ "lr", required_argument, NULL, OPTION_LR },
+	{ "momentum", required_argument, NULL, OPTION_MOMENTUM },
+	{ "seed", required_argument, NULL, OPTION_SEED },
+	{ "steps", required_argument, NULL, OPTION_STEPS },
+	{ "train-samples", required_argument, NULL, OPTION_TRAIN_SAMPLES },
+	{ "test-samples", required_argument, NULL, OPTION_TEST_SAMPLES },
+	{ "shards", required_argument, NULL, OPTION_SHARDS },
+	{ "transport", required_argument, NULL, OPTION_TRANSPORT },
+	{ "algorithm", required_argument, NULL, OPTION_ALGORITHM },
+	{ "json", required_argument, NULL, OPTION_JSON },
+	{ "dump-parameters", required_argument, NULL, OPTION_DUMP_PARAMETERS },
+	{ "help", no_argument, NULL, OPTION_HELP },
+	{ "version", no_argument, NULL, OPTION_VERSION },
+	{ NULL, 0, NULL, 0 },
+};
+
+static const char *name_of(int option)
+{
+	for (size_t i = 0; table[i].name; i++)
+		if (table[i].val == option)
+			return table[i].name;
+	return "?";
+}
+
+static bool parse_u64(int option, const char *text, uint64_t low, uint64_t high, uint64_t *value)
+{
+	char *end;
+	errno = 0;
+	const unsigned long long parsed = strtoull(text, &end, 10);
+	/* strtoull takes signs and spaces */
+	if (*text < '0' || *text > '9' || *end || errno || parsed < low || parsed > high)
+		return train_fail("--%s %s: not a whole number from %llu to %llu", name_of(option), text, (unsigned long long)low,
+			(unsigned long long)high);
+	*value = parsed;
+	return true;
+}
+
+static bool parse_u32(int option, const char *text, uint32_t low, uint32_t high, uint32_t *value)
+{
+	uint64_t wide;
+	if (!parse_u64(option, text, low, high, &wide))
+		return false;
+	*value = (uint32_t)wide;
+	return true;
+}
+
+static bool parse_float(int option, const char *text, float high, float *value)
+{
+	char *end;
+	const float parsed = strtof(text, &end);
+	if (end == text || *end || !(parsed >= 0 && parsed <= high))
+		return train_fail("--%s %s: not a number from 0 to %g", name_of(option), text, (double)high);
+	*value = parsed;
+	return true;
+}
+
+static bool take(struct options *options, int option, const char *argument)
+{
+	switch (option) {
+	case OPTION_DATASET: options->dataset = argument; return true;
+	case OPTION_DATA: options->data = argument; return true;
+	case OPTION_MODEL: options->model = argument; return true;
+	case OPTION_NO_BATCH_NORM: options->batch_norm = false; return true;
+	case OPTION_EPOCHS: return parse_u32(option, argument, 1, 1000000, &options->epochs);
+	case OPTION_BATCH_SIZE: return parse_u32(option, argument, 1, 65536, &options->batch_size);
+	case OPTION_LR: return parse_float(option, argument, 1000, &options->learning_rate);
+	case OPTION_MOMENTUM: return parse_float(option, argument, 1, &options->momentum);
+	case OPTION_SEED: return parse_u64(option, argument, 0, UINT64_MAX, &options->seed);
+	case OPTION_STEPS: return parse_u32(option, argument, 1, UINT32_MAX, &options->steps);
+	case OPTION_TRAIN_SAMPLES: return parse_u32(option, argument, 1, UINT32_MAX, &options->train_samples);
+	case OPTION_TEST_SAMPLES: return parse_u32(option, argument, 1, UINT32_MAX, &options->test_samples);
+	case OPTION_SHARDS: return parse_u32(option, argument, 1, 4096, &options->shards);
+	case OPTION_TRANSPORT: options->transport = argument; return true;
+	case OPTION_ALGORITHM: options->algorithm = argument; return true;
+	case OPTION_JSON: options->json = argument; return true;
+	case OPTION_DUMP_PARAMETERS: options->dump_parameters = argument; return true;
+	}
+	return train_fail("collet-train --help lists what it takes");  /* getopt has said what is wrong */
+}
+
+enum options_verdict options_parse(struct options *options, int argc, char **argv)
+{
+	const char *data = getenv("COLLET_DATA");
+	*options = (struct options){ .dataset = "mnist", .data = data && *data ? data : NULL, .model = "convnet", .epochs = 1,
+		.batch_size = 100, .shards = 1, .learning_rate = 0.01F, .momentum = 0.9F, .batch_norm = true };
+	optind = 1;
+	int option;
+	while ((option = getopt_long(argc, argv, "", table, NULL)) != -1) {
+		if (option == OPTION_HELP) {
+			fputs(usage, stdout);
+			return OPTIONS_DONE;
+		}
+		if (option == OPTION_VERSION) {
+			printf("collet-train %s\n", collet_version());
+			return OPTIONS_DONE;
+		}
+		if (!take(options, option, optarg))
+			return OPTIONS_WRONG;
+	}
+	if (optind < argc) {
+		train_fail("%s: not an option; collet-train --help lists them", argv[optind]);
+		return OPTIONS_WRONG;
+	}
+	return OPTIONS_RUN;
+}

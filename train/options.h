@@ -1,0 +1,26 @@
+/* What collet-train can be told. */
+#ifndef TRAIN_OPTIONS_H
+#define TRAIN_OPTIONS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct options {
+	const char *dataset, *data, *model;
+	const char *transport, *algorithm;      /* NULL: collet's choice */
+	const char *json, *dump_parameters;     /* NULL: not asked for */
+	uint32_t epochs, batch_size, steps;     /* steps 0: no limit */
+	uint32_t train_samples, test_samples;   /* 0: all there are */
+	uint32_t shards;
+	float learning_rate, momentum;
+	uint64_t seed;
+	bool batch_norm;
+};
+
+enum options_verdict { OPTIONS_RUN, OPTIONS_DONE, OPTIONS_WRONG };
+
+/* Fills the defaults and what the arguments say; strings point into them. DONE: --help or --version has been printed.
+ * WRONG: a line on standard error has said what. */
+enum options_verdict options_parse(struct options *options, int argc, char **argv);
+
+#endif

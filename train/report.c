@@ -1,0 +1,69 @@
+#include "report.h"
+
+#include <errno.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "error.h"
+
+enum { BAR_WIDTH = 30 };
+
+static double now_s(void)
+{
+	struct timespec now;
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+bool report_init(struct report *report, const char *json_path, uint32_t epochs, uint32_t ranks)
+{
+	*report = (struct report){ .epochs = epochs, .ranks = ranks, .terminal = isatty(STDERR_FILENO) };
+	if (json_path)
+		report->json = strcmp(json_path, "-") == 0 ? stdout : fopen(json_path, "w");
+	return report->json || !json_path || train_fail("%s: %s", json_path, strerror(errno));
+}
+
+bool report_deinit(struct report *report)
+{
+	bool arrived = true;
+	if (report->json)
+		arrived = report->json == stdout ? fflush(stdout) == 0 : fclose(report->json) == 0;
+	report->json = NULL;
+	return arrived || train_fail("--json: %s", strerror(errno));
+}
+
+void report_step(void *context, const struct trainer_progress *progress)
+{
+	struct report *report = context;
+	const double now = now_s();
+	if (!report->terminal || (now - report->shown_s < 0.1 && progress->step < progress->steps))
+		return;
+	report->shown_s = now;
+	char bar[BAR_WIDTH + 1];
+	const uint64_t filled = (uint64_t)progress->step * BAR_WIDTH / progress->steps;
+	for (uint64_t i = 0; i < BAR_WIDTH; i++)
+		bar[i] = i < filled ? '#' : '.';
+	bar[BAR_WIDTH] = 0;
+	fprintf(stderr, "\repoch %u/%u [%s] %u/%u  loss %.4f  %.0f images/s ", progress->epoch, report->epochs, bar,
+		progress->step, progress->steps, progress->loss, progress->images_per_s);
+	fflush(stderr);
+}
+
+bool report_epoch(void *context, const struct trainer_epoch *epoch)
+{
+	struct report *report = context;
+	if (report->terminal)
+		fputs("\r\033[K", stderr);
+	/* With JSON on standard output, nothing else goes there. */
+	if (report->json != stdout) {
+		printf("epoch %u/%u: loss %.4f, test accuracy %.2f %%, %.0f images/s on %u rank%s\n", epoch->epoch, report->epochs,
+			epoch->loss, 100 * epoch->test_accuracy, epoch->images_per_s, report->ranks, report->ranks == 1 ? "" : "s");
+		fflush(stdout);
+	}
+	if (!report->json)
+		return true;
+	fprintf(report->json, "{\"epoch\": %u, \"loss\": %.9g, \"test_accuracy\": %.9g, \"images_per_s\": %.6g}\n", epoch->epoch,
+		epoch->loss, epoch->test_accuracy, epoch->images_per_s);
+	return fflush(report->json) == 0 || train_fail("--json: %s", strerror(errno));
+}

@@ -1,0 +1,36 @@
+/* Data-parallel training on one communicator, from loading the images to the last evaluation. */
+#ifndef TRAIN_TRAINER_H
+#define TRAIN_TRAINER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include <collet/collet.h>
+
+#include "options.h"
+
+struct trainer_progress {
+	uint32_t epoch, step, steps;  /* in this epoch */
+	double loss;                  /* mean of this rank's last batch */
+	double images_per_s;          /* of all ranks */
+};
+
+struct trainer_epoch {
+	uint32_t epoch;               /* from 1 */
+	double loss;                  /* mean over all images of all ranks, as they were trained on */
+	double test_accuracy;         /* 0..1, every test image counted once */
+	double images_per_s;          /* of all ranks, training alone */
+	uint64_t checksum;            /* of the parameters, the same on every rank */
+};
+
+/* Called on every rank. Members may be NULL. */
+struct trainer_watch {
+	void (*step)(void *context, const struct trainer_progress *progress);
+	bool (*epoch)(void *context, const struct trainer_epoch *epoch);  /* false ends training */
+	void *context;
+};
+
+/* Collective. False, after a line on standard error: this rank has failed, and the others may be waiting for it. */
+bool trainer_run(collet_comm *comm, const struct options *options, const struct trainer_watch *watch);
+
+#endif
