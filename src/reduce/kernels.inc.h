@@ -1,5 +1,5 @@
 /* Every kernel of one instruction set. The file that includes this defines
- *   COLLET_VECTOR_BYTES  how wide a vector is: 16, 32 or 64
+ *   COLLET_VECTOR_BYTES  how wide a vector is: 16 (any machine), 32 (AVX2 and F16C) or 64 (AVX-512 F, BW, DQ)
  *   COLLET_KERNELS       the name of the table to define
  * and is compiled with the flags of its instruction set. Nothing here has external linkage but the table.
  *
@@ -74,7 +74,7 @@ VECTOR_INLINE void store_bf16(unsigned char *to, const vec *from, uint32_t accum
 
 /* The processor's own f16 conversions keep denormals whatever the mode, and put a NaN's payload where the canonical one
  * stays canonical. */
-#if defined(__AVX512F__)
+#if defined(VECTOR_AVX512)
 VECTOR_INLINE vec f16_widen_in_order(const unsigned char *from)
 {
 	return (vec)_mm512_cvtph_ps(_mm256_loadu_si256((const void *)from));
@@ -84,7 +84,7 @@ VECTOR_INLINE void f16_narrow_in_order(unsigned char *to, vec x)
 {
 	_mm256_storeu_si256((void *)to, _mm512_cvtps_ph((__m512)nan_canonical_f32(x), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
 }
-#elif defined(__F16C__)
+#elif defined(VECTOR_F16C)
 VECTOR_INLINE vec f16_widen_in_order(const unsigned char *from)
 {
 	return (vec)_mm256_cvtph_ps(_mm_loadu_si128((const void *)from));
@@ -106,7 +106,7 @@ VECTOR_INLINE vec f16_narrow(vec x)
 }
 #endif
 
-#if defined(__F16C__)
+#if defined(VECTOR_F16C)
 VECTOR_INLINE void load_f16(vec *to, const unsigned char *from, uint32_t accumulators)
 {
 	for (uint32_t i = 0; i < accumulators; i++)
@@ -426,7 +426,7 @@ VECTOR_INLINE void bf16_narrow_in_order(unsigned char *to, vec x)
 	codes_store_16(to, bf16_narrow(x));
 }
 
-#if !defined(__F16C__)
+#if !defined(VECTOR_F16C)
 VECTOR_INLINE vec f16_widen_in_order(const unsigned char *from)
 {
 	return f16_widen(codes_load_16(from));

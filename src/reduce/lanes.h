@@ -11,9 +11,9 @@ VECTOR_INLINE vec nan_canonical_f32(vec x)
 /* Is there a NaN in either? One comparison sees both. */
 VECTOR_INLINE bool nan_any_f32(vec a, vec b)
 {
-#if defined(__AVX512F__)
+#if defined(VECTOR_AVX512)
 	return _mm512_cmp_ps_mask((__m512)a, (__m512)b, _CMP_UNORD_Q) != 0;
-#elif defined(__AVX2__)
+#elif defined(VECTOR_AVX2)
 	return _mm256_movemask_ps(_mm256_cmp_ps((__m256)a, (__m256)b, _CMP_UNORD_Q)) != 0;
 #else
 	const vec_i64 nan = (vec_i64)(((vec_f32)a != (vec_f32)a) | ((vec_f32)b != (vec_f32)b));

@@ -12,7 +12,15 @@
 #include <stdint.h>
 #include <string.h>
 
-#if defined(__AVX2__)
+/* Where an instruction beats the language. By width, not by the compiler's own macros: -march=native must not put AVX-512
+ * into the plain kernels. */
+#if COLLET_VECTOR_BYTES == 64
+#define VECTOR_AVX512
+#elif COLLET_VECTOR_BYTES == 32
+#define VECTOR_AVX2
+#endif
+#if defined(VECTOR_AVX512) || defined(VECTOR_AVX2)
+#define VECTOR_F16C
 #include <immintrin.h>
 #endif
 
@@ -42,7 +50,7 @@ VECTOR_INLINE void vec_store(void *to, vec v)
 	memcpy(to, &v, sizeof(v));
 }
 
-#if !defined(__AVX512BW__)
+#if !defined(VECTOR_AVX512)
 /* The first bytes, at most 8, as a word. From registers only: a wide load of what was stored narrowly a moment before would
  * wait for those stores, and this is all that a small message costs. */
 VECTOR_INLINE uint64_t word_load_part(const unsigned char *from, size_t bytes)
@@ -66,7 +74,7 @@ VECTOR_INLINE uint64_t word_load_part(const unsigned char *from, size_t bytes)
 /* The first bytes (fewer than a vector has) of it; what lies beyond is neither read nor written, and reads as zero. */
 VECTOR_INLINE vec vec_load_part(const unsigned char *from, size_t bytes)
 {
-#if defined(__AVX512BW__)
+#if defined(VECTOR_AVX512)
 	return (vec)_mm512_maskz_loadu_epi8(((uint64_t)1 << bytes) - 1, from);
 #elif defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
 	vec_u64 v = { 0 };
@@ -82,7 +90,7 @@ VECTOR_INLINE vec vec_load_part(const unsigned char *from, size_t bytes)
 
 VECTOR_INLINE void vec_store_part(unsigned char *to, vec v, size_t bytes)
 {
-#if defined(__AVX512BW__)
+#if defined(VECTOR_AVX512)
 	_mm512_mask_storeu_epi8(to, ((uint64_t)1 << bytes) - 1, (__m512i)v);
 #else
 	const unsigned char *from = (const unsigned char *)&v;
