@@ -1,4 +1,5 @@
-/* Which instruction sets the kernels may use here. "Plain" is what the compiler assumes of every machine it builds for. */
+/* Which instruction sets the kernels may use here. "Plain" is what the compiler assumes of every machine it builds
+ * for. */
 #ifndef COLLET_CORE_CPU_H
 #define COLLET_CORE_CPU_H
 

@@ -9,9 +9,11 @@ collet_status collet_conversion_init(struct collet_conversion *c, collet_dtype d
 {
 	const struct collet_kernels *kernels = collet_kernels_for(isa);
 	if (!kernels)
-		return collet_fail(COLLET_ERR_UNSUPPORTED, "conversion: instruction set %d is not available here", (int)isa);
+		return collet_fail(COLLET_ERR_UNSUPPORTED, "conversion: instruction set %d is not available here",
+			(int)isa);
 	if (!collet_dtype_is_narrow_float(dtype))
-		return collet_fail(COLLET_ERR_UNSUPPORTED, "conversion: dtype %d is no float of 16 or 8 bits", (int)dtype);
+		return collet_fail(COLLET_ERR_UNSUPPORTED, "conversion: dtype %d is no float of 16 or 8 bits",
+			(int)dtype);
 	*c = (struct collet_conversion){ dtype, kernels->widen[dtype], kernels->narrow[dtype] };
 	return COLLET_OK;
 }

@@ -1,5 +1,5 @@
-/* Arrays of 16 and 8 bit floats to and from f32, by the rules of reduce.h: to nearest even, canonical NaN, denormals kept,
- * f8 saturating; whatever mode the calling thread is in. */
+/* Arrays of 16 and 8 bit floats to and from f32, by the rules of reduce.h: to nearest even, canonical NaN,
+ * denormals kept, f8 saturating; whatever mode the calling thread is in. */
 #ifndef COLLET_REDUCE_CONVERT_H
 #define COLLET_REDUCE_CONVERT_H
 
@@ -14,7 +14,8 @@ struct collet_conversion {
 };
 
 /* dtype: f16, bf16, f8e4m3 or f8e5m2. COLLET_ERR_UNSUPPORTED for another one, or an isa that is not available. */
-COLLET_MUST_USE collet_status collet_conversion_init(struct collet_conversion *c, collet_dtype dtype, enum collet_isa isa);
+COLLET_MUST_USE collet_status collet_conversion_init(struct collet_conversion *c, collet_dtype dtype,
+	enum collet_isa isa);
 
 /* Neither may overlap the other. Any alignment of the narrow side. Any thread. */
 void collet_widen(const struct collet_conversion *c, float *to, const void *from, size_t count);

@@ -1,6 +1,6 @@
-/* The floating-point mode that kernels run in: round to nearest even, denormals kept, exceptions masked. A caller (a deep
- * learning framework, say) may have set its thread otherwise. Reading the mode is cheap and writing it is not, so it is
- * written only where it differs. */
+/* The floating-point mode that kernels run in: round to nearest even, denormals kept, exceptions masked. A caller
+ * (a deep learning framework, say) may have set its thread otherwise. Reading the mode is cheap and writing it is
+ * not, so it is written only where it differs. */
 #ifndef COLLET_REDUCE_FPMODE_H
 #define COLLET_REDUCE_FPMODE_H
 

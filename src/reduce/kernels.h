@@ -6,8 +6,9 @@
 
 /* The same operation with and without the floats' average: what is the last touch and what is not. */
 struct collet_kernels {
-	/* Indexed by dtype and op; NULL where there is none. COLLET_AVERAGE holds the finishing kernel of floats; until then an
-	 * average is a sum. Called in the fixed floating-point mode (fpmode.h) with at least one operand. */
+	/* Indexed by dtype and op; NULL where there is none. COLLET_AVERAGE holds the finishing kernel of floats;
+	 * until then an average is a sum. Called in the fixed floating-point mode (fpmode.h) with at least one
+	 * operand. */
 	collet_kernel *reduce[COLLET_DTYPE_COUNT][COLLET_OP_COUNT];
 	/* 16 and 8 bit floats to and from f32; NULL for other dtypes. In the fixed mode too; no overlap. */
 	void (*widen[COLLET_DTYPE_COUNT])(float *to, const void *from, size_t count);

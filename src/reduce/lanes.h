@@ -34,8 +34,8 @@ VECTOR_INLINE vec bf16_widen(vec code)
 	return (vec)((vec_u32)code << 16);
 }
 
-/* Rounds by carry: adding half a unit less one, plus the last kept bit, ties to even. A NaN may overflow, so it has to be
- * canonical. The code is the upper half of what comes out. */
+/* Rounds by carry: adding half a unit less one, plus the last kept bit, ties to even. A NaN may overflow, so it has
+ * to be canonical. The code is the upper half of what comes out. */
 VECTOR_INLINE vec_u32 bf16_round(vec x)
 {
 	const vec_u32 bits = (vec_u32)x;
@@ -90,7 +90,8 @@ VECTOR_INLINE vec small_narrow(vec x, const struct small_float format)
 	const int32_t rounder = (127 + 24 - format.bias - format.mantissa_bits) << 23;
 	const vec sign = (vec)(((vec_u32)x >> 31) << format.sign_bit);
 	const vec_i32 whole = (vec_i32)x & 0x7fffffff;
-	const vec_i32 magnitude = (vec_i32)vec_select((vec)(whole < format.largest), (vec)whole, (vec)((vec_i32){ 0 } + format.largest));
+	const vec_i32 magnitude = (vec_i32)vec_select((vec)(whole < format.largest), (vec)whole,
+		(vec)((vec_i32){ 0 } + format.largest));
 	const vec_i32 denormal = (vec_i32)((vec_f32)magnitude + (vec_f32)((vec_i32){ 0 } + rounder)) - rounder;
 	const int32_t under_half = (1 << (shift - 1)) - 1, bias = (127 - format.bias) << format.mantissa_bits;
 	const vec_i32 odd = (magnitude >> shift) & 1;

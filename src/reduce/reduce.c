@@ -14,8 +14,8 @@
 /* A piece of a span that stays in the first-level cache while it is touched more than once. */
 enum { PIECE_BYTES = 4096 };
 
-/* volatile keeps the roundings between enter and leave: compilers take the mode for constant. (Kernels are called through
- * pointers, which keeps theirs there.) */
+/* volatile keeps the roundings between enter and leave: compilers take the mode for constant. (Kernels are called
+ * through pointers, which keeps theirs there.) */
 static struct collet_factors factors_of(double scale, uint32_t world_size)
 {
 	const uint64_t mode = collet_fpmode_enter();
@@ -31,20 +31,23 @@ collet_status collet_reduction_init(struct collet_reduction *r, collet_dtype dty
 {
 	const struct collet_kernels *kernels = collet_kernels_for(isa);
 	if (!kernels)
-		return collet_fail(COLLET_ERR_UNSUPPORTED, "reduction: instruction set %d is not available here", (int)isa);
+		return collet_fail(COLLET_ERR_UNSUPPORTED, "reduction: instruction set %d is not available here",
+			(int)isa);
 	if (!collet_op_supports(op, dtype)) {
 		const char *op_name = collet_op_name(op), *dtype_name = collet_dtype_name(dtype);
 		return collet_fail(COLLET_ERR_UNSUPPORTED, "reduction: there is no operation %s (%d) for %s (%d)",
 			op_name ? op_name : "?", (int)op, dtype_name ? dtype_name : "?", (int)dtype);
 	}
 	if (op == COLLET_USER && (!user_op || !user_op->combine))
-		return collet_fail(COLLET_ERR_ARGUMENT, "reduction: a user-defined operation needs how.user_op with its combine set");
+		return collet_fail(COLLET_ERR_ARGUMENT,
+			"reduction: a user-defined operation needs how.user_op with its combine set");
 	assert(world_size > 0);
 	*r = (struct collet_reduction){
 		.dtype = dtype,
 		.op = op,
 		.element_bytes = collet_dtype_bytes(dtype),
-		.rounds = collet_dtype_is_narrow_float(dtype) && op != COLLET_MIN && op != COLLET_MAX && op != COLLET_USER,
+		.rounds = collet_dtype_is_narrow_float(dtype) && op != COLLET_MIN && op != COLLET_MAX &&
+			op != COLLET_USER,
 		.average_of = op == COLLET_AVERAGE ? world_size : 1,
 		.user_op = op == COLLET_USER ? user_op : NULL,
 		.factors = factors_of(scale, world_size),
@@ -114,10 +117,12 @@ static void fold_piece(const collet_user_op *op, unsigned char *result, const st
 		is_saved = operands[k].data == result;
 	if (is_saved)
 		memcpy(saved, result + at, bytes);
-	op->combine(result + at, (const unsigned char *)operands[0].data + at, (const unsigned char *)operands[1].data + at, count,
+	op->combine(result + at, (const unsigned char *)operands[0].data + at,
+		(const unsigned char *)operands[1].data + at, count,
 		dtype, op->context);
 	for (uint32_t k = 2; k < operand_count; k++) {
-		const unsigned char *right = operands[k].data == result ? saved : (const unsigned char *)operands[k].data + at;
+		const unsigned char *right = operands[k].data == result ? saved :
+			(const unsigned char *)operands[k].data + at;
 		op->combine(result + at, result + at, right, count, dtype, op->context);
 	}
 }
@@ -129,7 +134,8 @@ static void fold(const struct collet_reduction *r, void *result, const struct co
 	const size_t piece = operand_count == 2 ? count : PIECE_BYTES / r->element_bytes;
 	for (size_t at = 0; at < count; at += piece) {
 		const size_t some = count - at < piece ? count - at : piece;
-		fold_piece(r->user_op, result, operands, operand_count, at * r->element_bytes, some, some * r->element_bytes, r->dtype);
+		fold_piece(r->user_op, result, operands, operand_count, at * r->element_bytes, some,
+			some * r->element_bytes, r->dtype);
 	}
 }
 

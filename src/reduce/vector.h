@@ -1,9 +1,9 @@
-/* Vectors as a language, for the kernels only: GNU C's vector types, COLLET_VECTOR_BYTES wide. gcc and clang turn them
- * into whatever the file's -m flags allow, and into scalar code where there is nothing. So every kernel is written once,
- * and instruction sets cannot differ but in width.
+/* Vectors as a language, for the kernels only: GNU C's vector types, COLLET_VECTOR_BYTES wide. gcc and clang turn
+ * them into whatever the file's -m flags allow, and into scalar code where there is nothing. So every kernel is
+ * written once, and instruction sets cannot differ but in width.
  *
- * A `vec` is untyped; a cast to one of the others changes how it is read, not its bits. Comparisons give lanes of all
- * ones or all zeros. */
+ * A `vec` is untyped; a cast to one of the others changes how it is read, not its bits. Comparisons give lanes of
+ * all ones or all zeros. */
 #ifndef COLLET_VECTOR_BYTES
 #error "define COLLET_VECTOR_BYTES before including reduce/vector.h"
 #endif
@@ -12,8 +12,8 @@
 #include <stdint.h>
 #include <string.h>
 
-/* Where an instruction beats the language. By width, not by the compiler's own macros: -march=native must not put AVX-512
- * into the plain kernels. */
+/* Where an instruction beats the language. By width, not by the compiler's own macros: -march=native must not put
+ * AVX-512 into the plain kernels. */
 #if COLLET_VECTOR_BYTES == 64
 #define VECTOR_AVX512
 #elif COLLET_VECTOR_BYTES == 32
@@ -51,8 +51,8 @@ VECTOR_INLINE void vec_store(void *to, vec v)
 }
 
 #if !defined(VECTOR_AVX512)
-/* The first bytes, at most 8, as a word. From registers only: a wide load of what was stored narrowly a moment before would
- * wait for those stores, and this is all that a small message costs. */
+/* The first bytes, at most 8, as a word. From registers only: a wide load of what was stored narrowly a moment
+ * before would wait for those stores, and this is all that a small message costs. */
 VECTOR_INLINE uint64_t word_load_part(const unsigned char *from, size_t bytes)
 {
 	uint64_t word = 0;

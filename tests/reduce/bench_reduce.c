@@ -1,5 +1,5 @@
-/* How fast the kernels are, beside memcpy, which no kernel can beat: GB/s of operand bytes read, best of several rounds.
- * Arguments: an operation (default sum) and a number of operands (default 2). */
+/* How fast the kernels are, beside memcpy, which no kernel can beat: GB/s of operand bytes read, best of several
+ * rounds. Arguments: an operation (default sum) and a number of operands (default 2). */
 #include "core/clock.h"
 #include "core/types.h"
 #include "reduce/reduce.h"
@@ -23,8 +23,8 @@ struct work {
 static void run_once(const struct work *w, size_t bytes)
 {
 	if (w->reduction)
-		collet_reduction_run(w->reduction, w->result, w->operands, w->operand_count, bytes / w->reduction->element_bytes,
-			true, NULL);
+		collet_reduction_run(w->reduction, w->result, w->operands, w->operand_count,
+			bytes / w->reduction->element_bytes, true, NULL);
 	else
 		memcpy(w->result, w->operands[0].data, bytes);
 	__asm__ volatile("" : : "r"(w->result) : "memory"); /* so that repeats are not merged */
@@ -71,7 +71,7 @@ int main(int argc, char **argv)
 	collet_op op = COLLET_SUM;
 	const long operand_count = argc > 2 ? strtol(argv[2], NULL, 10) : 2;
 	if ((argc > 1 && !find_op(argv[1], &op)) || operand_count < 1 || operand_count > MOST_OPERANDS) {
-		fprintf(stderr, "usage: bench_reduce [sum|product|min|max|average|premul_sum|and|or|xor] [operands, 1 to %d]\n",
+		fprintf(stderr, "usage: bench_reduce [OPERATION, as in sum or premul_sum] [OPERANDS, 1 to %d]\n",
 			MOST_OPERANDS);
 		return 2;
 	}

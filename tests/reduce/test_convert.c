@@ -68,7 +68,8 @@ static void codes_widen(void **state)
 
 enum { AROUND = 7 };
 
-/* Between code and the next one: both, the middle, and the f32 neighbours of all three. All of these are exact in f32. */
+/* Between code and the next one: both, the middle, and the f32 neighbours of all three. All of these are exact in
+ * f32. */
 static void around(collet_dtype dtype, uint32_t code, float values[AROUND])
 {
 	const double low = reference_decode(dtype, code), high = reference_decode(dtype, code + 1);
@@ -112,17 +113,25 @@ static void extremes_saturate_or_overflow(void **state)
 	} rows[] = {
 		{ COLLET_F16, 0x477fefff, 0x7bff }, /* just under 65520 */
 		{ COLLET_F16, 0x477ff000, 0x7c00 }, /* 65520, halfway to 65536 */
-		{ COLLET_F16, 0x47800000, 0x7c00 }, { COLLET_F16, 0xff7fffff, 0xfc00 }, { COLLET_F16, 0xff800000, 0xfc00 },
+		{ COLLET_F16, 0x47800000, 0x7c00 }, { COLLET_F16, 0xff7fffff, 0xfc00 },
+		{ COLLET_F16, 0xff800000, 0xfc00 },
 		{ COLLET_F16, 0x33000000, 0x0000 }, /* 2^-25, halfway to the least denormal */
-		{ COLLET_F16, 0x33000001, 0x0001 }, { COLLET_F16, 0xffabcdef, 0x7e00 },
-		{ COLLET_BF16, 0x7f7f7fff, 0x7f7f }, { COLLET_BF16, 0x7f7f8000, 0x7f80 }, { COLLET_BF16, 0xff800000, 0xff80 },
-		{ COLLET_BF16, 0x7fffffff, 0x7fc0 }, { COLLET_BF16, 0xff800001, 0x7fc0 }, { COLLET_BF16, 0x00008001, 0x0001 },
+		{ COLLET_F16, 0x33000001, 0x0001 },
+		{ COLLET_F16, 0xffabcdef, 0x7e00 },
+		{ COLLET_BF16, 0x7f7f7fff, 0x7f7f }, { COLLET_BF16, 0x7f7f8000, 0x7f80 },
+		{ COLLET_BF16, 0xff800000, 0xff80 },
+		{ COLLET_BF16, 0x7fffffff, 0x7fc0 }, { COLLET_BF16, 0xff800001, 0x7fc0 },
+		{ COLLET_BF16, 0x00008001, 0x0001 },
 		{ COLLET_F8E4M3, 0x43e80000, 0x7e }, /* 464, halfway to what 480 would be */
-		{ COLLET_F8E4M3, 0x7f7fffff, 0x7e }, { COLLET_F8E4M3, 0x7f800000, 0x7e }, { COLLET_F8E4M3, 0xff800000, 0xfe },
-		{ COLLET_F8E4M3, 0xffc00000, 0x7f }, { COLLET_F8E4M3, 0x3a800000, 0x00 }, { COLLET_F8E4M3, 0xba800001, 0x81 },
+		{ COLLET_F8E4M3, 0x7f7fffff, 0x7e }, { COLLET_F8E4M3, 0x7f800000, 0x7e },
+		{ COLLET_F8E4M3, 0xff800000, 0xfe },
+		{ COLLET_F8E4M3, 0xffc00000, 0x7f }, { COLLET_F8E4M3, 0x3a800000, 0x00 },
+		{ COLLET_F8E4M3, 0xba800001, 0x81 },
 		{ COLLET_F8E5M2, 0x47700000, 0x7b }, /* 61440, halfway to what 65536 would be */
-		{ COLLET_F8E5M2, 0xff7fffff, 0xfb }, { COLLET_F8E5M2, 0x7f800000, 0x7c }, { COLLET_F8E5M2, 0xff800000, 0xfc },
-		{ COLLET_F8E5M2, 0x7f800001, 0x7e }, { COLLET_F8E5M2, 0x80000001, 0x80 },
+		{ COLLET_F8E5M2, 0xff7fffff, 0xfb }, { COLLET_F8E5M2, 0x7f800000, 0x7c },
+		{ COLLET_F8E5M2, 0xff800000, 0xfc },
+		{ COLLET_F8E5M2, 0x7f800001, 0x7e },
+		{ COLLET_F8E5M2, 0x80000001, 0x80 },
 	};
 	for (enum collet_isa isa = COLLET_ISA_PLAIN; isa < COLLET_ISA_COUNT; isa++) {
 		for (size_t i = 0; collet_isa_available(isa) && i < sizeof(rows) / sizeof(rows[0]); i++) {

@@ -35,7 +35,8 @@ static uint64_t draw(uint64_t *state)
 }
 
 static const uint32_t special_f32[] = {
-	0, 0x80000000, 0x7f800000, 0xff800000, 0x7fc00000, 0xffc00000, 0x7f800001, 0xffa12345, 0x7fffffff, 1, 0x80000001,
+	0, 0x80000000, 0x7f800000, 0xff800000, 0x7fc00000, 0xffc00000, 0x7f800001, 0xffa12345, 0x7fffffff, 1,
+	0x80000001,
 	0x007fffff, 0x00800000, 0x7f7fffff, 0xff7fffff, 0x3f800000,
 };
 static const uint64_t special_f64[] = {
@@ -104,8 +105,8 @@ static void check_layout(const struct setting *s, size_t length, const size_t of
 		while (result[i] == expected[i])
 			i++;
 		fail_msg("%s: %s of %u %s, %zu elements, offset %zu, result is operand %u: element %zu differs",
-			collet_isa_name(s->isa), collet_op_name(s->c->op), s->c->operand_count, collet_dtype_name(s->c->dtype),
-			length, offset[0], aliased, i / collet_dtype_bytes(s->c->dtype));
+			collet_isa_name(s->isa), collet_op_name(s->c->op), s->c->operand_count,
+			collet_dtype_name(s->c->dtype), length, offset[0], aliased, i / collet_dtype_bytes(s->c->dtype));
 	}
 	assert_int_equal(roundings, 5 + s->roundings * length);
 	const unsigned char *start = memory[aliased], *end = start + bytes + 2 * MARGIN;
@@ -130,8 +131,8 @@ static void check_case(const struct setting *s)
 static uint64_t roundings_of(const struct reference_case *c)
 {
 	const bool narrow = collet_dtype_bytes(c->dtype) < 4 && collet_dtype_is_float(c->dtype);
-	const bool touched = c->operand_count > 1 || (c->op == COLLET_PREMUL_SUM && c->scaled[0]) || (c->op == COLLET_AVERAGE && c->finish);
-	return narrow && touched && c->op != COLLET_MIN && c->op != COLLET_MAX;
+	const bool scales = c->op == COLLET_PREMUL_SUM && c->scaled[0], divides = c->op == COLLET_AVERAGE && c->finish;
+	return narrow && (c->operand_count > 1 || scales || divides) && c->op != COLLET_MIN && c->op != COLLET_MAX;
 }
 
 /* Computes what is expected once, then asks every instruction set in every layout. */
@@ -152,7 +153,8 @@ static void check_pair(collet_dtype dtype, collet_op op, uint32_t operand_count,
 		if (!collet_isa_available(isa))
 			continue;
 		struct setting s = { .isa = isa, .c = &c, .roundings = roundings_of(&c) };
-		assert_int_equal(collet_reduction_init(&s.reduction, dtype, op, NULL, c.scale, c.world_size, isa), COLLET_OK);
+		assert_int_equal(collet_reduction_init(&s.reduction, dtype, op, NULL, c.scale, c.world_size, isa),
+			COLLET_OK);
 		check_case(&s);
 	}
 }
@@ -209,7 +211,8 @@ static void nan_and_zero_obey_one_rule(void **state)
 		{ COLLET_MIN, 0x3f800000, 0xffffffff, 0x7fc00000 }, { COLLET_MAX, 0x3f800000, 0xff800001, 0x7fc00000 },
 		{ COLLET_MAX, 0x7f800001, 0xff800000, 0x7fc00000 }, { COLLET_SUM, 0xffc00001, 0x7fc00002, 0x7fc00000 },
 		{ COLLET_SUM, 0x7fc00002, 0xffc00001, 0x7fc00000 }, { COLLET_SUM, 0x7f800000, 0xff800000, 0x7fc00000 },
-		{ COLLET_PRODUCT, 0x7f800000, 0x80000000, 0x7fc00000 }, { COLLET_SUM, 0x80000000, 0x80000000, 0x80000000 },
+		{ COLLET_PRODUCT, 0x7f800000, 0x80000000, 0x7fc00000 },
+		{ COLLET_SUM, 0x80000000, 0x80000000, 0x80000000 },
 		{ COLLET_SUM, 0x00000001, 0x00000001, 0x00000002 }, { COLLET_MIN, 0x80000001, 0x00000000, 0x80000001 },
 	};
 	for (enum collet_isa isa = COLLET_ISA_PLAIN; isa < COLLET_ISA_COUNT; isa++) {
@@ -238,7 +241,8 @@ static void many_operands_round_once(void **state)
 		collet_reduction_run(&r, &together, operands, 3, 1, false, &roundings);
 		assert_int_equal(roundings, 1);
 		collet_reduction_run(&r, &apart, operands, 2, 1, false, &roundings);
-		collet_reduction_run(&r, &apart, (struct collet_operand[]){ { &apart, false }, operands[2] }, 2, 1, false, &roundings);
+		collet_reduction_run(&r, &apart, (struct collet_operand[]){ { &apart, false }, operands[2] }, 2, 1,
+			false, &roundings);
 		assert_int_equal(roundings, 3);
 		assert_int_equal(together, 0x3f81);
 		assert_int_equal(apart, 0x3f80);
@@ -257,7 +261,8 @@ static void the_callers_mode_is_neither_used_nor_lost(void **state)
 		0x0000, /* every exception traps */
 	};
 	/* denormal + denormal; a tie; 1 + something tiny; infinity - infinity; overflow */
-	const float left[] = { 1e-41f, 1.0f, 1.0f, INFINITY, 3e38f }, right[] = { 2e-41f, 0x1p-24f, 0x1p-40f, -INFINITY, 3e38f };
+	const float left[] = { 1e-41f, 1.0f, 1.0f, INFINITY, 3e38f };
+	const float right[] = { 2e-41f, 0x1p-24f, 0x1p-40f, -INFINITY, 3e38f };
 	enum { COUNT = sizeof(left) / sizeof(left[0]) };
 	const struct collet_operand operands[] = { { left, true }, { right, false } };
 	const uint32_t found = _mm_getcsr();
@@ -265,7 +270,8 @@ static void the_callers_mode_is_neither_used_nor_lost(void **state)
 		for (int op = COLLET_SUM; collet_isa_available(isa) && op <= COLLET_PREMUL_SUM; op++) {
 			struct collet_reduction r;
 			float usual[COUNT], odd[COUNT];
-			assert_int_equal(collet_reduction_init(&r, COLLET_F32, (collet_op)op, NULL, 1.1, 3, isa), COLLET_OK);
+			assert_int_equal(collet_reduction_init(&r, COLLET_F32, (collet_op)op, NULL, 1.1, 3, isa),
+				COLLET_OK);
 			collet_reduction_run(&r, usual, operands, 2, COUNT, true, NULL);
 			for (size_t m = 0; m < sizeof(modes) / sizeof(modes[0]); m++) {
 				collet_status status;
@@ -290,8 +296,9 @@ static void the_callers_mode_is_neither_used_nor_lost(void **state)
 
 /* ---- User-defined operations ---- */
 
-/* Not commutative, and associative: 2x2 matrices over u8 would do; "the first that is not zero" is shorter. */
-static void first_not_zero(void *result, const void *left, const void *right, size_t count, collet_dtype dtype, void *context)
+/* Associative and not commutative. */
+static void first_not_zero(void *result, const void *left, const void *right, size_t count, collet_dtype dtype,
+	void *context)
 {
 	int32_t *to = result;
 	const int32_t *a = left, *b = right;
@@ -321,7 +328,8 @@ static void user_operations_fold_from_the_left(void **state)
 			collet_reduction_run(&r, data[aliased], operands, n, COUNT, true, NULL);
 			assert_int_equal(combined, (n - 1) * COUNT);
 			for (int i = 0; i < COUNT; i++)
-				assert_int_equal(data[aliased][i], (uint32_t)i % (n + 1) < n ? 10 * i + i % (int)(n + 1) + 1 : 0);
+				assert_int_equal(data[aliased][i],
+					(uint32_t)i % (n + 1) < n ? 10 * i + i % (int)(n + 1) + 1 : 0);
 		}
 	}
 }
@@ -335,17 +343,23 @@ static void what_does_not_exist_is_refused(void **state)
 	for (int d = 0; d < COLLET_DTYPE_COUNT; d++) {
 		for (int op = 0; op < COLLET_USER; op++) {
 			const bool exists = collet_op_supports((collet_op)op, (collet_dtype)d);
-			assert_int_equal(collet_reduction_init(&r, (collet_dtype)d, (collet_op)op, NULL, 1, 2, COLLET_ISA_AUTO),
+			assert_int_equal(collet_reduction_init(&r, (collet_dtype)d, (collet_op)op, NULL, 1, 2,
+				COLLET_ISA_AUTO),
 				exists ? COLLET_OK : COLLET_ERR_UNSUPPORTED);
 			if (!exists)
 				assert_non_null(strstr(collet_last_error(), collet_dtype_name((collet_dtype)d)));
 		}
 	}
-	assert_int_equal(collet_reduction_init(&r, COLLET_F32, (collet_op)99, NULL, 1, 2, COLLET_ISA_AUTO), COLLET_ERR_UNSUPPORTED);
-	assert_int_equal(collet_reduction_init(&r, (collet_dtype)-1, COLLET_SUM, NULL, 1, 2, COLLET_ISA_AUTO), COLLET_ERR_UNSUPPORTED);
-	assert_int_equal(collet_reduction_init(&r, COLLET_F32, COLLET_SUM, NULL, 1, 2, COLLET_ISA_COUNT), COLLET_ERR_UNSUPPORTED);
-	assert_int_equal(collet_reduction_init(&r, COLLET_F32, COLLET_USER, NULL, 1, 2, COLLET_ISA_AUTO), COLLET_ERR_ARGUMENT);
-	assert_int_equal(collet_reduction_init(&r, COLLET_F32, COLLET_USER, &empty, 1, 2, COLLET_ISA_AUTO), COLLET_ERR_ARGUMENT);
+	assert_int_equal(collet_reduction_init(&r, COLLET_F32, (collet_op)99, NULL, 1, 2, COLLET_ISA_AUTO),
+		COLLET_ERR_UNSUPPORTED);
+	assert_int_equal(collet_reduction_init(&r, (collet_dtype)-1, COLLET_SUM, NULL, 1, 2, COLLET_ISA_AUTO),
+		COLLET_ERR_UNSUPPORTED);
+	assert_int_equal(collet_reduction_init(&r, COLLET_F32, COLLET_SUM, NULL, 1, 2, COLLET_ISA_COUNT),
+		COLLET_ERR_UNSUPPORTED);
+	assert_int_equal(collet_reduction_init(&r, COLLET_F32, COLLET_USER, NULL, 1, 2, COLLET_ISA_AUTO),
+		COLLET_ERR_ARGUMENT);
+	assert_int_equal(collet_reduction_init(&r, COLLET_F32, COLLET_USER, &empty, 1, 2, COLLET_ISA_AUTO),
+		COLLET_ERR_ARGUMENT);
 }
 
 static void the_instruction_set_can_be_chosen(void **state)
