@@ -147,23 +147,6 @@ static void fail_with(struct supervisor *s, const struct rank *rank, int exit_st
 		enter_phase(s, at_start ? PHASE_TERMINATING : PHASE_GRACE);
 }
 
-/* Of ranks found dead together the one killed by a signal comes first: the others' exits are more likely to be what they
- * made of its death than the other way round. Afterwards, the order of ranks. */
-static void report_failures(struct supervisor *s, const bool *just_ended)
-{
-	if (s->phase >= PHASE_TERMINATING)
-		return;
-	for (int by_signal = 1; by_signal >= 0; by_signal--) {
-		for (uint32_t i = 0; i < s->rank_count; i++) {
-			int exit_status;
-			const struct rank *rank = &s->ranks[i];
-			if (just_ended[i] && rank_failed(rank, &exit_status) && WIFSIGNALED(rank->wait_status) == (by_signal != 0) &&
-				s->phase < PHASE_TERMINATING)
-				fail_with(s, rank, exit_status);
-		}
-	}
-}
-
 static struct rank *find_rank(struct supervisor *s, pid_t pid)
 {
 	for (uint32_t i = 0; i < s->rank_count; i++) {
@@ -173,8 +156,40 @@ static struct rank *find_rank(struct supervisor *s, pid_t pid)
 	return NULL;
 }
 
-/* Waits for every child that has ended, ranks and adopted ones alike. */
-static void reap(struct supervisor *s)
+/* Reports the just ended ranks that failed: all of them, or only those killed by a signal. Once they have been asked to
+ * end, how they do is no news. */
+static void report_failed(struct supervisor *s, bool *just_ended, bool only_by_signal)
+{
+	for (uint32_t i = 0; i < s->rank_count; i++) {
+		const struct rank *rank = &s->ranks[i];
+		int exit_status;
+		if (!just_ended[i] || !rank_failed(rank, &exit_status) || (only_by_signal && !WIFSIGNALED(rank->wait_status)))
+			continue;
+		if (s->phase < PHASE_TERMINATING)
+			fail_with(s, rank, exit_status);
+		just_ended[i] = false;
+	}
+}
+
+/* Of ranks found dead together, whose failure is the cause and whose the consequence? SIGCHLD says who was first: of
+ * several that wait to be read, the kernel keeps the oldest. Where that is not known, the one killed by a signal comes
+ * first, and then it is by rank. */
+static void report_failures(struct supervisor *s, bool *just_ended, pid_t first_pid)
+{
+	bool first_only[LOCAL_SIZE_MAX] = { false };
+	for (uint32_t i = 0; i < s->rank_count; i++) {
+		if (just_ended[i] && s->ranks[i].ended_pid == first_pid) {
+			first_only[i] = true;
+			just_ended[i] = false;
+		}
+	}
+	report_failed(s, first_only, false);
+	report_failed(s, just_ended, true);
+	report_failed(s, just_ended, false);
+}
+
+/* Waits for every child that has ended, ranks and adopted ones alike. first_pid: who ended first, 0 if not known. */
+static void reap(struct supervisor *s, pid_t first_pid)
 {
 	bool just_ended[LOCAL_SIZE_MAX] = { false };
 	int status;
@@ -192,7 +207,7 @@ static void reap(struct supervisor *s)
 		s->running_count--;
 	}
 	s->children_left = pid == 0;
-	report_failures(s, just_ended);
+	report_failures(s, just_ended, first_pid);
 	if (!s->children_left && s->phase != PHASE_DRAINING)
 		enter_phase(s, PHASE_DRAINING);
 	else if (s->running_count == 0 && s->phase == PHASE_RUNNING)
@@ -207,9 +222,8 @@ static void read_child_signal(struct supervisor *s)
 {
 	struct signalfd_siginfo info;
 	/* One is enough: signals of one number that wait together are one, and reap() looks at all children. */
-	const ssize_t ignored = read(s->child_fd, &info, sizeof(info));
-	(void)ignored;
-	reap(s);
+	const bool got = read(s->child_fd, &info, sizeof(info)) == sizeof(info);
+	reap(s, got ? (pid_t)info.ssi_pid : 0);
 }
 
 /* Signals by which a user steers a job go to all that a rank has started; those that a program gives a meaning of its own
@@ -362,7 +376,7 @@ static void dispatch(struct supervisor *s)
 
 static void run_loop(struct supervisor *s)
 {
-	reap(s);
+	reap(s, 0);
 	for (;;) {
 		if (s->phase == PHASE_DRAINING && drain(s))
 			return;

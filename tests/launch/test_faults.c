@@ -33,7 +33,7 @@ static void a_failure_is_named_and_becomes_the_status(void **state)
 			") exited with status 7; ending the others\n" },
 		/* Ranks that have ended well are no reason to end the others. */
 		{ WORDS("-n", "2", "sh", "-c", "[ $RANK = 0 ] && exit 0; kill -USR1 $$"), 138, "rank 1 (host " },
-		{ WORDS("-n", "2", "/nowhere/at/all"), 127, "rank 0 (host " },
+		{ WORDS("-n", "2", "/nowhere/at/all"), 127, "): cannot run /nowhere/at/all: No such file or directory" },
 		{ WORDS("-n", "2", "/etc/passwd"), 126, "cannot run /etc/passwd: Permission denied" },
 		{ WORDS("-n", "2", "--timeout", "0.2", "sleep", "600"), 124, "2 of 2 ranks still ran after 0.2 s (--timeout)" },
 	};
@@ -61,7 +61,8 @@ static void the_report_names_rank_host_and_process(void **state)
 	tool_deinit(&tool);
 }
 
-/* The survivors learn of rank 1's death from two named pipes that only it writes to, and take the time to say so. */
+/* The survivors learn rank 1's process id, see it gone (which it is only when collet-run has taken note of its end), and
+ * take the time to say so. */
 static void survivors_have_the_grace_to_report(void **state)
 {
 	struct tool tool;
@@ -72,11 +73,13 @@ static void survivors_have_the_grace_to_report(void **state)
 	}
 	setenv("FOLDER", folder, 1);
 	assert_int_equal(tool_run(&tool, WORDS("-n", "3", "--grace", "50", "sh", "-c",
-		"if [ $RANK = 1 ]; then exec 3>$FOLDER/fifo0 4>$FOLDER/fifo2; exit 5; fi\n"
-		"cat $FOLDER/fifo$RANK; echo rank $RANK lost its peer >&2; exit 1")), 5);
+		"if [ $RANK = 1 ]; then echo $$ >$FOLDER/fifo0; echo $$ >$FOLDER/fifo2; exit 5; fi\n"
+		"read pid <$FOLDER/fifo$RANK; while kill -0 $pid 2>/dev/null; do :; done\n"
+		"echo rank $RANK lost its peer >&2; exit 1")), 5);
 	assert_non_null(strstr(tool.error.text, "[0] rank 0 lost its peer\n"));
 	assert_non_null(strstr(tool.error.text, "[2] rank 2 lost its peer\n"));
 	assert_non_null(strstr(tool.error.text, "exited with status 5; the others have 50 s to end by themselves\n"));
+	assert_int_equal(occurrences(tool.error.text, ") exited with status 1\n"), 2);
 	tool_deinit(&tool);
 }
 
