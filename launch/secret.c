@@ -14,7 +14,7 @@
 
 #include "say.h"
 
-enum { SECRET_BYTES = 32, SECRET_FILE_BYTES_MAX = 4096 };
+enum { SECRET_BYTES = 32, SECRET_FILE_BYTES_MAX = 4095 };
 
 bool random_fill(uint8_t *bytes, size_t count)
 {
@@ -144,7 +144,7 @@ bool secret_check(const char *path)
 	close(fd);
 	if (!S_ISREG(status.st_mode))
 		say("%s: the secret is not a regular file", path);
-	else if (status.st_uid != geteuid())
+	else if (status.st_uid != geteuid() && status.st_uid != 0)
 		say("%s: the secret belongs to user %u and you are user %u", path, status.st_uid, geteuid());
 	else if ((status.st_mode & 077) != 0)
 		say("%s: others may read the secret (mode %04o); make a new one, and keep it to yourself: chmod 600", path,
