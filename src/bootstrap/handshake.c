@@ -241,6 +241,7 @@ static collet_status advance(struct collet_handshake *h, uint32_t *next)
 	case CONNECTING:
 		return connected(h);
 	case SENDING_ASK:
+		h->connected = true;
 		return give(h, &h->transcript.ask, sizeof(h->transcript.ask));
 	case AWAITING_ANSWER:
 		status = take(h, &h->transcript.answer, sizeof(h->transcript.answer), true);

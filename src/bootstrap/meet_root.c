@@ -64,7 +64,10 @@ static void drop(struct host *host, struct guest *guest)
 	} else {
 		host->strangers--;
 	}
-	collet_link_deinit(&guest->link);  /* closing the socket takes it out of the epoll set */
+	/* Closing alone would leave it in the set while a forked child has a copy. */
+	if (guest->link.socket >= 0)
+		epoll_ctl(host->epoll_fd, EPOLL_CTL_DEL, guest->link.socket, NULL);
+	collet_link_deinit(&guest->link);
 	free(guest);
 }
 

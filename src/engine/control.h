@@ -52,12 +52,13 @@ void collet_control_destroy(struct collet_control **control);
 /* In a forked child: forgets the thread, closes the child's copies of descriptors. */
 void collet_control_forget(struct collet_control **control);
 
-/* Any thread. Dials hello->to over a Unix socket when local, else TCP; the outcome comes as an event. */
+/* Any thread. Dials hello->to, another rank, over a Unix socket when local, else TCP; the outcome comes as an event. A
+ * rank that does not answer is waited for as long as the launch's timeout says. */
 void collet_control_dial(struct collet_control *control, const struct collet_hello *hello, bool local);
 
 enum { COLLET_CONTROL_EVERYBODY = UINT32_MAX, COLLET_CONTROL_MESSAGE_BYTES = 1024 };
 /* Any thread. Sends to a rank, or to all others, over the star (rank 0 relays), in order; never blocks; at most
- * COLLET_CONTROL_MESSAGE_BYTES. Lost only if its rank is. */
+ * COLLET_CONTROL_MESSAGE_BYTES. Lost only if its rank is, or rank 0. */
 void collet_control_send(struct collet_control *control, uint32_t to, uint32_t type, const void *data, size_t bytes);
 
 /* Control thread only: calls ready() on the control thread whenever fd is readable (or hung up), and at the latest every
