@@ -166,6 +166,13 @@ int bench_run_samples(struct bench_run *r, uint64_t iterations, struct bench_sam
 	return 0;
 }
 
+uint64_t bench_iterations_for(double seconds, uint64_t iterations, int64_t elapsed_ns)
+{
+	const double each_ns = (double)(elapsed_ns > 0 ? elapsed_ns : 1) / (double)iterations;
+	const double fit = seconds * 1e9 / each_ns;
+	return fit < 1 ? 1 : fit > BENCH_ITERATIONS_MAX ? BENCH_ITERATIONS_MAX : (uint64_t)fit;
+}
+
 static int by_value(const void *a, const void *b)
 {
 	const int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;

@@ -74,6 +74,10 @@ int bench_run_synced_batch(struct bench_run *r, uint64_t iterations, struct benc
 /* Back to back with a clock read between two calls. */
 int bench_run_samples(struct bench_run *r, uint64_t iterations, struct bench_samples *samples);
 
+enum { BENCH_ITERATIONS_MAX = 10000000 };
+/* How many calls fit into so many seconds, when `iterations` of them took elapsed_ns. */
+uint64_t bench_iterations_for(double seconds, uint64_t iterations, int64_t elapsed_ns);
+
 /* Sorts the sample; the value that part of it (0..1) does not exceed. 0 for none. */
 int64_t bench_percentile(struct bench_samples *samples, double part);
 

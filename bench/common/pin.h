@@ -5,6 +5,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+/* Set: nothing is bound (--no-pin, told to every rank and driver). */
+#define BENCH_NO_PIN_VARIABLE "COLLET_BENCH_NO_PIN"
+
 /* Cores (not hardware threads) that this process may use; at least 1. */
 uint32_t bench_core_count(void);
 /* Binds the calling process (call it before it has threads) to the local_rank-th of its cores when local_size of them

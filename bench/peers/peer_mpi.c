@@ -187,6 +187,8 @@ int main(int argc, char **argv)
 	MPI_Comm_set_errhandler(peer.comm, MPI_ERRORS_RETURN);
 	MPI_Get_library_version(version, &length);
 	version[strcspn(version, "\n,")] = '\0';
+	for (char *tab = version; (tab = strchr(tab, '\t')) != NULL;)
+		*tab = ' ';
 	const struct bench_driver driver = {
 		.library = {
 			.context = &peer, .rank = (uint32_t)peer.rank, .size = (uint32_t)peer.size,

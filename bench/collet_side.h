@@ -1,0 +1,25 @@
+/* collet as one of the libraries that are measured: its row of calls over a communicator. */
+#ifndef BENCH_COLLET_SIDE_H
+#define BENCH_COLLET_SIDE_H
+
+#include <collet/tools.h>
+
+#include "loop.h"
+
+struct collet_side {
+	collet_comm *comm;
+	collet_how how;                      /* of the prepared work: algorithm, scale */
+	struct bench_allocator allocator;
+	struct bench_library library;        /* what to hand to the loop */
+	collet_plan plan;
+};
+
+/* Creates the communicator of all ranks from the environment. COLLET_OK or what collet_last_error() tells. */
+collet_status collet_side_init(struct collet_side *side, const char *transport);
+void collet_side_deinit(struct collet_side *side);
+
+/* Settles how the work is called; the result is for bench_call.how, valid until the next one. side->plan then says what
+ * the library will do; its algorithm is NULL where it cannot tell. algorithm NULL or "": the library's choice. */
+const void *collet_side_plan(struct collet_side *side, const struct bench_work *work, uint64_t count, const char *algorithm);
+
+#endif

@@ -1,0 +1,45 @@
+/* One library of a comparison: its ranks, running and waiting for commands. */
+#ifndef BENCH_COMPETITOR_H
+#define BENCH_COMPETITOR_H
+
+#include <sys/types.h>
+
+#include "driver.h"
+#include "variants.h"
+
+/* Where all drivers of a run meet collet-bench. */
+struct meeting {
+	char folder[64];        /* private, removed at the end */
+	char socket_path[96];
+	int listener;
+	uint32_t ranks;
+	bool pin;
+};
+
+struct competitor {
+	char name[64];               /* "openmpi", "openmpi/ring" */
+	const struct peer_variant *variant;  /* NULL: collet itself */
+	const char *transport;       /* as asked for; NULL: the library's own choice */
+	pid_t *pids;                 /* the launcher, or each rank; 0: ended */
+	uint32_t pid_count;
+	int *fds;                    /* by rank; NULL: it is out of the race */
+	uint32_t ranks;
+	bool pinned;
+	char version[64];
+	char log_path[128];
+	char problem[320];           /* why it is out */
+};
+
+/* False: said why. */
+bool meeting_init(struct meeting *meeting, uint32_t ranks, bool pin);
+void meeting_deinit(struct meeting *meeting);
+
+/* Starts its ranks and waits until all have said hello. False: c->problem says why; it need not be stopped. */
+bool competitor_start(struct competitor *c, const struct meeting *meeting);
+/* Sends a command to all ranks and merges their answers: the longest time, the sum of CPU time and of wrong elements.
+ * False: it failed or did not answer in time; it has been stopped and c->problem says why. BENCH_CANNOT is no failure. */
+bool competitor_command(struct competitor *c, const struct bench_command *command, double deadline_seconds,
+	struct bench_reply *merged);
+void competitor_stop(struct competitor *c);
+
+#endif

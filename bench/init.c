@@ -1,0 +1,239 @@
+/* The ranks are forked, not executed, and all wait at one gate, so that what is timed is creation alone: from the gate's
+ * opening until the last rank has its communicator. Nothing of the library is touched before the fork. */
+#include "init.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <collet/collet.h>
+
+#include "loop.h"
+#include "output.h"
+#include "process.h"
+
+/* What each rank reports, in memory that all share. */
+struct report {
+	int64_t created_ns;                    /* by the clock that all share */
+	int64_t own_before_kb, own_after_kb;   /* memory of this process alone and its share of what is shared */
+	_Atomic uint32_t phase;                /* enum phase; released after what belongs to it is written */
+	char problem[512];
+};
+
+enum phase { STARTING, WEIGHED, DONE };
+
+/* The gates: a pipe each, at which ranks block in read() until the parent closes the other end. */
+enum gate { GATE_WEIGH, GATE_CREATE, GATE_END, GATES };
+
+/* This process's proportional set size: shared pages count by their share. -1: the kernel does not tell. */
+static int64_t memory_kb(void)
+{
+	char line[256];
+	int64_t kb = -1;
+	FILE *file = fopen("/proc/self/smaps_rollup", "re");
+	if (file == NULL)
+		return -1;
+	while (fgets(line, sizeof(line), file) != NULL)
+		if (strncmp(line, "Pss:", 4) == 0)
+			kb = strtoll(line + 4, NULL, 10);
+	fclose(file);
+	return kb;
+}
+
+static void wait_at(int gates[GATES][2], enum gate gate)
+{
+	char nothing;
+	while (read(gates[gate][0], &nothing, 1) < 0 && errno == EINTR)
+		;
+}
+
+static void reach(struct report *report, enum phase phase)
+{
+	atomic_store_explicit(&report->phase, phase, memory_order_release);   /* pairs with all_reached() */
+}
+
+static void be_rank(const struct bench_options *o, uint32_t rank, const char *job, int gates[GATES][2], struct report *report)
+{
+	char store[128];
+	collet_comm *comm = NULL;
+	snprintf(store, sizeof(store), "unix:%s", job);
+	const collet_options options = { .explicit_rank = true, .rank = rank, .world_size = o->ranks, .local_rank = rank,
+		.store = store, .job = job, .transport = o->transport };
+	/* All weigh themselves while all are there: what is shared is divided by as many before as after. */
+	wait_at(gates, GATE_WEIGH);
+	report->own_before_kb = memory_kb();
+	reach(report, WEIGHED);
+	wait_at(gates, GATE_CREATE);
+	if (collet_comm_create(&comm, &options) != COLLET_OK) {
+		snprintf(report->problem, sizeof(report->problem), "%s", collet_last_error());
+		_exit(1);
+	}
+	report->created_ns = bench_clock_ns();
+	/* A first small collective: what it opens belongs to the price. */
+	if (collet_barrier(comm, NULL) != COLLET_OK) {
+		snprintf(report->problem, sizeof(report->problem), "%s", collet_last_error());
+		_exit(1);
+	}
+	report->own_after_kb = memory_kb();
+	reach(report, DONE);
+	wait_at(gates, GATE_END);   /* nobody leaves while another one weighs what they share */
+	collet_comm_destroy(&comm);
+	_exit(0);
+}
+
+static void print_json(const struct bench_options *o, FILE *json, double create_ns, double kb, double most_kb)
+{
+	char host[65] = "";
+	gethostname(host, sizeof(host) - 1);
+	fputs("{\"library\":\"collet\",\"version\":", json);
+	bench_json_string(json, collet_version());
+	fputs(",\"host\":", json);
+	bench_json_string(json, host);
+	fputs(",\"transport\":", json);
+	bench_json_string(json, o->transport);
+	fprintf(json, ",\"ranks\":%u,\"create_ms\":", o->ranks);
+	bench_json_number(json, create_ns / 1e6);
+	fputs(",\"mean_kib\":", json);
+	bench_json_number(json, kb);
+	fputs(",\"most_kib\":", json);
+	bench_json_number(json, most_kb);
+	fputs("}\n", json);
+}
+
+static int summarise(const struct bench_options *o, struct report *reports, int64_t opened_ns)
+{
+	int64_t last_ns = 0, sum_kb = 0, most_kb = 0;
+	for (uint32_t r = 0; r < o->ranks; r++) {
+		if (atomic_load_explicit(&reports[r].phase, memory_order_acquire) != DONE) {
+			fprintf(stderr, "collet-bench: rank %u: %s\n", r, reports[r].problem[0] != '\0' ? reports[r].problem : "it ended early");
+			return 1;
+		}
+		const int64_t kb = reports[r].own_after_kb - reports[r].own_before_kb;
+		last_ns = reports[r].created_ns > last_ns ? reports[r].created_ns : last_ns;
+		most_kb = kb > most_kb ? kb : most_kb;
+		sum_kb += kb;
+	}
+	const double create_ns = (double)(last_ns - opened_ns), mean_kb = (double)sum_kb / (double)o->ranks;
+	bool failed;
+	FILE *json = bench_json_open(o->json, &failed);
+	if (failed)
+		return 1;
+	if (json != stdout)
+		printf("%u ranks: communicator created in %.1f ms (the last rank); memory per rank, a barrier done: %.2f MiB mean, "
+			"%.2f MiB most\n", o->ranks, create_ns / 1e6, mean_kb / 1024, (double)most_kb / 1024);
+	if (json != NULL)
+		print_json(o, json, create_ns, mean_kb, (double)most_kb);
+	return !bench_json_close(json);
+}
+
+static bool all_reached(struct report *reports, uint32_t ranks, enum phase phase)
+{
+	for (uint32_t r = 0; r < ranks; r++)
+		if (atomic_load_explicit(&reports[r].phase, memory_order_acquire) < phase)
+			return false;
+	return true;
+}
+
+static void kill_ranks(const pid_t *pids, uint32_t ranks)
+{
+	for (uint32_t r = 0; r < ranks; r++)
+		kill(pids[r], SIGKILL);
+}
+
+/* Waits until all have come so far, or one has ended, which is too early for it: then the others get a second to notice
+ * before they are killed. */
+static void wait_for(struct report *reports, const pid_t *pids, uint32_t ranks, enum phase phase)
+{
+	static const struct timespec moment = { .tv_nsec = 2000000 }, second = { .tv_sec = 1 };
+	siginfo_t ended = { 0 };
+	while (!all_reached(reports, ranks, phase)) {
+		if (waitid(P_ALL, 0, &ended, WEXITED | WNOHANG | WNOWAIT) == 0 && ended.si_pid != 0) {
+			nanosleep(&second, NULL);
+			kill_ranks(pids, ranks);
+			return;
+		}
+		nanosleep(&moment, NULL);
+	}
+}
+
+static bool make_gates(int gates[GATES][2])
+{
+	for (int g = 0; g < GATES; g++)
+		if (pipe2(gates[g], O_CLOEXEC) != 0) {
+			fprintf(stderr, "collet-bench: no pipe: %s\n", strerror(errno));
+			return false;
+		}
+	return true;
+}
+
+/* Forks all ranks; how many there are then. */
+static uint32_t fork_ranks(const struct bench_options *o, const char *job, int gates[GATES][2], struct report *reports,
+	pid_t *pids)
+{
+	const pid_t parent = getpid();
+	fflush(NULL);
+	for (uint32_t r = 0; r < o->ranks; r++) {
+		pids[r] = fork();
+		if (pids[r] < 0)
+			return r;
+		if (pids[r] > 0)
+			continue;
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		if (getppid() != parent)
+			_exit(1);
+		for (int g = 0; g < GATES; g++)
+			close(gates[g][1]);
+		be_rank(o, r, job, gates, &reports[r]);
+	}
+	return o->ranks;
+}
+
+static int run_ranks(const struct bench_options *o, struct report *reports, pid_t *pids)
+{
+	char job[64];
+	int gates[GATES][2];
+	int64_t opened_ns = 0;
+	bench_unique_name(job, sizeof(job));
+	if (!make_gates(gates))
+		return 1;   /* the process ends: pipes made so far end with it */
+	const uint32_t started = fork_ranks(o, job, gates, reports, pids);
+	const bool complete = started == o->ranks;
+	if (complete) {
+		close(gates[GATE_WEIGH][1]);
+		wait_for(reports, pids, o->ranks, WEIGHED);
+		opened_ns = bench_clock_ns();
+		close(gates[GATE_CREATE][1]);
+		wait_for(reports, pids, o->ranks, DONE);
+		close(gates[GATE_END][1]);
+	} else {
+		fprintf(stderr, "collet-bench: cannot start rank %u: %s\n", started, strerror(errno));
+		kill_ranks(pids, started);
+	}
+	for (uint32_t r = 0; r < started; r++)
+		waitpid(pids[r], NULL, 0);
+	return !complete || summarise(o, reports, opened_ns);
+}
+
+int bench_init(const struct bench_options *options)
+{
+	struct bench_options o = *options;
+	if (o.ranks == 0)
+		o.ranks = 2;
+	struct report *reports = mmap(NULL, o.ranks * sizeof(*reports), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	pid_t *pids = calloc(o.ranks, sizeof(*pids));
+	int status = 1;
+	if (reports != MAP_FAILED && pids != NULL)
+		status = run_ranks(&o, reports, pids);
+	free(pids);
+	if (reports != MAP_FAILED)
+		munmap(reports, o.ranks * sizeof(*reports));
+	return status;
+}

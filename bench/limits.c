@@ -1,0 +1,239 @@
+/* Timing the limits: two processes on two cores, medians of several batches. */
+#include "limits.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "loop.h"
+#include "output.h"
+#include "pin.h"
+
+enum { BATCHES = 7 };
+
+static const struct limit_kind *const kinds[] = {
+	&bench_limit_memcpy, &bench_limit_add, &bench_limit_cross_memory_read, &bench_limit_tcp_stream, &bench_limit_tcp_exchange,
+	&bench_limit_tcp_ping_pong, &bench_limit_flag,
+};
+
+struct limits {
+	const struct bench_options *options;
+	FILE *table, *json;
+	char host[65];
+	bool pinned;
+	cpu_set_t before_pinning;   /* where the partner finds its core */
+};
+
+/* The partner process of one measurement; pid 0: none. */
+struct partner {
+	pid_t pid;
+	int fds[2];
+};
+
+static void become_partner(const struct limit_kind *kind, struct limit *limit, const struct limits *all, pid_t parent)
+{
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	if (getppid() != parent)
+		_exit(1);
+	if (all->pinned && sched_setaffinity(0, sizeof(all->before_pinning), &all->before_pinning) == 0)
+		bench_pin(1, 2);
+	/* Copy-on-write would make this process fault on the first write to each page: touch them before it counts. */
+	if (limit->bytes > 0) {
+		memset(limit->a, 1, limit->bytes);
+		memset(limit->b, 1, limit->bytes);
+	}
+	kind->serve(limit);
+	_exit(0);
+}
+
+/* Waits until what a partner publishes is there; it must have nothing to publish, or do so within 10 s. */
+static int wait_ready(const struct limit_kind *kind, struct limit *limit)
+{
+	static const struct timespec moment = { .tv_nsec = 1000000 };
+	if (kind != &bench_limit_cross_memory_read)
+		return 0;
+	for (int i = 0; i < 10000; i++) {
+		if (atomic_load_explicit(&limit->page->ready, memory_order_acquire) != 0)
+			return 0;
+		nanosleep(&moment, NULL);
+	}
+	errno = ETIMEDOUT;
+	return -1;
+}
+
+static int start_partner(const struct limit_kind *kind, struct limit *limit, struct partner *partner, const struct limits *all)
+{
+	const pid_t parent = getpid();
+	*partner = (struct partner){ .fds = { -1, -1 } };
+	memset(limit->page, 0, sizeof(*limit->page));
+	limit->fd = -1;
+	if (kind->serve == NULL)
+		return 0;
+	if (kind->wants_tcp && bench_limit_connect(partner->fds) != 0)
+		return -1;
+	fflush(NULL);
+	partner->pid = fork();
+	if (partner->pid == 0) {
+		if (partner->fds[0] >= 0)
+			close(partner->fds[0]);   /* else the end of this connection would never be seen */
+		limit->fd = partner->fds[1];
+		become_partner(kind, limit, all, parent);
+	}
+	limit->fd = partner->fds[0];
+	if (partner->fds[1] >= 0)
+		close(partner->fds[1]);
+	return partner->pid > 0 ? wait_ready(kind, limit) : -1;
+}
+
+static void stop_partner(struct limit *limit, struct partner *partner)
+{
+	atomic_store_explicit(&limit->page->stop, 1, memory_order_relaxed);
+	if (limit->fd >= 0)
+		close(limit->fd);
+	if (partner->pid > 0) {
+		kill(partner->pid, SIGKILL);   /* it has nothing to lose, and may be yielding for long */
+		waitpid(partner->pid, NULL, 0);
+	}
+}
+
+static int run_batch(const struct limit_kind *kind, struct limit *limit, uint64_t iterations, int64_t *elapsed_ns)
+{
+	const int64_t before = bench_clock_ns();
+	for (uint64_t i = 0; i < iterations; i++)
+		if (kind->step(limit) != 0)
+			return -1;
+	*elapsed_ns = bench_clock_ns() - before;
+	return 0;
+}
+
+/* Times of one step in ns, in rising order. */
+static int time_steps(const struct limit_kind *kind, struct limit *limit, double seconds, double ns[BATCHES])
+{
+	uint64_t iterations = 1;
+	int64_t elapsed = 0;
+	while (elapsed < (int64_t)(seconds * 2e8)) {   /* a fifth of the time to warm up and to learn how long one takes */
+		if (run_batch(kind, limit, iterations, &elapsed) != 0)
+			return -1;
+		iterations *= 2;
+	}
+	int64_t sample[BATCHES];
+	struct bench_samples samples = { .ns = sample, .capacity = BATCHES, .count = BATCHES };
+	const uint64_t each = bench_iterations_for(seconds / BATCHES, iterations / 2, elapsed);
+	for (int i = 0; i < BATCHES; i++)
+		if (run_batch(kind, limit, each, &sample[i]) != 0)
+			return -1;
+	bench_percentile(&samples, 0.5);   /* sorts */
+	for (int i = 0; i < BATCHES; i++)
+		ns[i] = (double)sample[i] / (double)each;
+	return 0;
+}
+
+static void print(struct limits *all, const struct limit_kind *kind, uint64_t bytes, const double ns[BATCHES])
+{
+	const bool rate = kind->unit == LIMIT_GBS;
+	const double median = rate ? bench_gbs(bytes, ns[BATCHES / 2]) : ns[BATCHES / 2] / 2e3;
+	const double least = rate ? bench_gbs(bytes, ns[BATCHES - 1]) : ns[0] / 2e3;
+	const double most = rate ? bench_gbs(bytes, ns[0]) : ns[BATCHES - 1] / 2e3;
+	const char *unit = rate ? "GB/s" : "us";
+	char size[24];
+	bench_progress_clear();
+	if (all->table != NULL) {
+		fprintf(all->table, "%-46s %10s", kind->what, bench_bytes_text(bytes, size));
+		bench_table_number(all->table, median, 10);
+		fprintf(all->table, " %-5s", unit);
+		bench_table_number(all->table, least, 10);
+		bench_table_number(all->table, most, 10);
+		putc('\n', all->table);
+		fflush(all->table);
+	}
+	if (all->json != NULL) {
+		fputs("{\"limit\":", all->json);
+		bench_json_string(all->json, kind->name);
+		fputs(",\"host\":", all->json);
+		bench_json_string(all->json, all->host);
+		fprintf(all->json, ",\"bytes\":%" PRIu64 ",\"pinned\":%s,\"unit\":\"%s\",\"median\":", bytes,
+			all->pinned ? "true" : "false", unit);
+		bench_json_number(all->json, median);
+		fputs(",\"least\":", all->json);
+		bench_json_number(all->json, least);
+		fputs(",\"most\":", all->json);
+		bench_json_number(all->json, most);
+		fputs("}\n", all->json);
+		fflush(all->json);
+	}
+}
+
+static int measure(struct limits *all, const struct limit_kind *kind, uint64_t bytes)
+{
+	const size_t memory_bytes = (bytes + 4095) / 4096 * 4096;
+	struct limit limit = { .bytes = bytes, .fd = -1, .a = aligned_alloc(4096, memory_bytes), .b = aligned_alloc(4096, memory_bytes) };
+	struct partner partner = { 0 };
+	double ns[BATCHES];
+	char size[24];
+	int failed = -1;
+	limit.page = mmap(NULL, sizeof(*limit.page), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	bench_progress("%s, %s", kind->what, bench_bytes_text(bytes, size));
+	if (limit.a != NULL && limit.b != NULL && limit.page != MAP_FAILED) {
+		memset(limit.a, 1, memory_bytes);
+		memset(limit.b, 1, memory_bytes);
+		failed = start_partner(kind, &limit, &partner, all);
+		if (failed == 0)
+			failed = time_steps(kind, &limit, all->options->manner.seconds, ns);
+		const int reason = errno;
+		stop_partner(&limit, &partner);
+		errno = reason;
+	}
+	if (failed) {
+		bench_progress_clear();
+		fprintf(stderr, "collet-bench: %s, %s: %s\n", kind->what, bench_bytes_text(bytes, size), strerror(errno));
+	} else {
+		print(all, kind, bytes, ns);
+	}
+	if (limit.page != MAP_FAILED)
+		munmap(limit.page, sizeof(*limit.page));
+	free(limit.a);
+	free(limit.b);
+	return failed != 0;
+}
+
+static int measure_kind(struct limits *all, const struct limit_kind *kind)
+{
+	const struct bench_sizes *sizes = &all->options->sizes;
+	int failed = 0;
+	for (size_t i = 0; kind->by_size && i < sizes->count; i++)
+		if (sizes->bytes[i] >= 64)   /* a rate of less says nothing */
+			failed |= measure(all, kind, sizes->bytes[i]);
+	for (size_t i = 0; !kind->by_size && kind->small_bytes[i] > 0; i++)
+		failed |= measure(all, kind, kind->small_bytes[i]);
+	return failed;
+}
+
+int bench_limits(const struct bench_options *options)
+{
+	struct limits all = { .options = options };
+	bool json_failed;
+	int status = 0;
+	gethostname(all.host, sizeof(all.host) - 1);
+	all.json = bench_json_open(options->json, &json_failed);
+	if (json_failed)
+		return 1;
+	all.table = all.json == stdout ? NULL : stdout;
+	sched_getaffinity(0, sizeof(all.before_pinning), &all.before_pinning);
+	all.pinned = options->manner.pin && bench_pin(0, 2);
+	if (all.table != NULL)
+		fprintf(all.table, "# limits of %s, two processes%s; medians of %d, least and most; GB = 10^9 bytes\n", all.host,
+			all.pinned ? " bound to two cores" : "", BATCHES);
+	for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++)
+		status |= measure_kind(&all, kinds[i]);
+	if (!bench_json_close(all.json))
+		status = 1;
+	return status;
+}

@@ -1,0 +1,95 @@
+/* collet-bench: the command line, and who does what. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <collet/tools.h>
+
+#include "compare.h"
+#include "driver.h"
+#include "explain.h"
+#include "init.h"
+#include "limits.h"
+#include "measure.h"
+#include "options.h"
+#include "pin.h"
+#include "process.h"
+
+/* Set for ranks that collet-bench has started itself. */
+#define OWN_RANK "COLLET_BENCH_RANK"
+
+static int start_own_ranks(const struct bench_options *options, char **argv)
+{
+	static const char own_rank[] = OWN_RANK "=1";
+	static const char *const env[] = { own_rank, NULL };
+	char job[64];
+	bench_unique_name(job, sizeof(job));
+	const char *own = bench_own_path();
+	if (own == NULL) {
+		fprintf(stderr, "collet-bench: /proc does not say which program this is\n");
+		return 1;
+	}
+	argv[0] = (char *)(uintptr_t)own;
+	const struct bench_program program = { .argv = (const char *const *)argv, .env = env,
+		.ranks = options->ranks > 0 ? options->ranks : bench_core_count(), .job = job, .output = -1 };
+	return bench_ranks_run(&program);
+}
+
+static int measure(const struct bench_options *options, char **argv)
+{
+	static const char *const rank[] = { "LOCAL_RANK", NULL }, *const size[] = { "LOCAL_WORLD_SIZE", NULL };
+	const char *launcher;
+	if (getenv(OWN_RANK) != NULL) {
+		bench_pin(bench_env_u32(rank, 0), bench_env_u32(size, 1));
+		return bench_measure(options);
+	}
+	const uint32_t launched = bench_launcher_size(&launcher);
+	if (options->ranks > 0 && launched > 1) {
+		fprintf(stderr, "collet-bench: this is one of %u ranks already (%s): leave -n %u away\n", launched, launcher,
+			options->ranks);
+		return 2;
+	}
+	if (launched > 0 && options->ranks == 0)
+		return bench_measure(options);   /* binding is the launcher's business */
+	return start_own_ranks(options, argv);
+}
+
+static int tune(void)
+{
+	collet_status status = collet_tuning_write(NULL, NULL, 0);
+	fprintf(stderr, "collet-bench: tune: %s\n", status == COLLET_OK ? "nothing was measured" : collet_last_error());
+	return 1;
+}
+
+int main(int argc, char **argv)
+{
+	struct bench_options options;
+	char problem[256];
+	/* getopt reorders its words; ranks of our own get them as they were typed. */
+	char **typed = calloc((size_t)argc + 1, sizeof(typed[0]));
+	if (typed == NULL)
+		return 1;
+	memcpy(typed, argv, (size_t)argc * sizeof(typed[0]));
+	int status = 2;
+	if (!bench_options_parse(argc, argv, &options, problem)) {
+		fprintf(stderr, "collet-bench: %s\n", problem);
+		free(typed);
+		return status;
+	}
+	if (!options.manner.pin)
+		setenv(BENCH_NO_PIN_VARIABLE, "1", 1);
+	switch (options.command) {
+	case BENCH_COMMAND_MEASURE: status = measure(&options, typed); break;
+	case BENCH_COMMAND_LIST: status = bench_list(&options); break;
+	case BENCH_COMMAND_EXPLAIN: status = bench_explain(&options); break;
+	case BENCH_COMMAND_LIMITS: status = bench_limits(&options); break;
+	case BENCH_COMMAND_INIT: status = bench_init(&options); break;
+	case BENCH_COMMAND_COMPARE: status = bench_compare(&options); break;
+	case BENCH_COMMAND_DRIVER: status = bench_collet_driver(&options); break;
+	case BENCH_COMMAND_TUNE: status = tune(); break;
+	case BENCH_COMMAND_HELP: fputs(bench_usage, stdout); status = 0; break;
+	case BENCH_COMMAND_VERSION: printf("collet-bench %s\n", collet_version()); status = 0; break;
+	}
+	free(typed);
+	return status;
+}

@@ -1,0 +1,215 @@
+/* For each size: allocate, check, find out how many calls fit into the time, time them, sample single ones, check again.
+ * The ranks must do all of that equally often, so rank 0 decides the numbers and the others are told, by collet itself. */
+#include "measure.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "collet_side.h"
+#include "output.h"
+#include "pin.h"
+
+enum { SAMPLES = 20000 };
+
+/* What one rank has while it measures. */
+struct session {
+	const struct bench_options *options;
+	struct collet_side side;
+	struct bench_samples samples;
+	FILE *table, *json;   /* on rank 0; NULL: not wanted */
+	char host[65];
+	bool pinned;          /* on all ranks */
+	uint64_t wrong;       /* elements so far */
+	bool header_done;
+};
+
+static int complain(const char *what)
+{
+	bench_progress_clear();
+	fprintf(stderr, "collet-bench: %s: %s\n", what, collet_last_error());
+	return 1;
+}
+
+/* All ranks' largest and sum, place by place. */
+static int agree(struct session *s, const uint64_t *mine, uint64_t *all, size_t count, collet_op op)
+{
+	return collet_allreduce(s->side.comm, mine, all, count, COLLET_U64, op, NULL) != COLLET_OK;
+}
+
+/* Doubles a batch until it takes a tenth of the time, on the slowest rank; then *iterations would take all of it. The
+ * calls are the warm-up as well. */
+static int calibrate(struct session *s, struct bench_run *run, uint64_t *iterations)
+{
+	const double seconds = s->options->manner.seconds;
+	uint64_t batch = 1, elapsed[1];
+	for (;;) {
+		struct bench_times times;
+		if (bench_run_batch(run, batch, &times))
+			return complain("warming up");
+		const uint64_t mine[1] = { (uint64_t)times.elapsed_ns };
+		if (agree(s, mine, elapsed, 1, COLLET_MAX))
+			return complain("agreeing on the time");
+		if ((double)elapsed[0] >= seconds * 1e8 || batch >= BENCH_ITERATIONS_MAX)
+			break;
+		batch *= 2;
+	}
+	*iterations = s->options->manner.iterations > 0 ? s->options->manner.iterations
+		: bench_iterations_for(seconds, batch, (int64_t)elapsed[0]);
+	return 0;
+}
+
+/* Checks once, adding this rank's wrong elements to *wrong, and says where the first one is. */
+static int check(struct session *s, struct bench_run *run, uint64_t *wrong)
+{
+	uint64_t here = 0, first = 0;
+	if (bench_run_checked(run, &here, &first))
+		return complain(bench_collective_name((enum bench_collective)run->work.collective));
+	*wrong += here;
+	if (here == 0)
+		return 0;
+	bench_progress_clear();
+	fprintf(stderr, "collet-bench: rank %u: %llu wrong elements of %llu, the first is element %llu\n", s->side.library.rank,
+		(unsigned long long)here,
+		(unsigned long long)bench_recv_count(&run->work, s->side.library.rank, s->side.library.size, run->count),
+		(unsigned long long)first);
+	return 0;
+}
+
+/* One rank's numbers of one size, to be merged. */
+struct numbers {
+	uint64_t elapsed_ns, p50_ns, p99_ns;   /* the largest counts */
+	uint64_t cpu_ns, wrong;                /* the sum counts */
+};
+
+static int run_size(struct session *s, struct bench_run *run, struct numbers *mine, uint64_t *iterations)
+{
+	struct bench_times times;
+	if (check(s, run, &mine->wrong) || calibrate(s, run, iterations))
+		return 1;
+	const int failed = s->options->manner.sync ? bench_run_synced_batch(run, *iterations, &times)
+		: bench_run_batch(run, *iterations, &times);
+	if (failed)
+		return complain("the timed calls");
+	const uint64_t samples = *iterations < SAMPLES ? *iterations : SAMPLES;
+	if (bench_run_samples(run, samples, &s->samples))
+		return complain("the calls timed one by one");
+	mine->elapsed_ns = (uint64_t)times.elapsed_ns;
+	mine->cpu_ns = (uint64_t)times.cpu_ns;
+	mine->p50_ns = (uint64_t)bench_percentile(&s->samples, 0.5);
+	mine->p99_ns = (uint64_t)bench_percentile(&s->samples, 0.99);
+	return check(s, run, &mine->wrong);
+}
+
+static int merge(struct session *s, const struct numbers *mine, struct numbers *all)
+{
+	const uint64_t largest[3] = { mine->elapsed_ns, mine->p50_ns, mine->p99_ns }, sums[2] = { mine->cpu_ns, mine->wrong };
+	uint64_t all_largest[3], all_sums[2];
+	if (agree(s, largest, all_largest, 3, COLLET_MAX) || agree(s, sums, all_sums, 2, COLLET_SUM))
+		return complain("collecting the times");
+	*all = (struct numbers){ all_largest[0], all_largest[1], all_largest[2], all_sums[0], all_sums[1] };
+	return 0;
+}
+
+static void print(struct session *s, const struct bench_run *run, const struct numbers *all, uint64_t iterations)
+{
+	const uint32_t ranks = s->side.library.size;
+	const struct bench_measurement m = {
+		.library = "collet", .version = collet_version(), .host = s->host,
+		.algorithm = s->side.plan.algorithm,
+		.transport = s->side.plan.transport[0] != '\0' ? s->side.plan.transport : s->options->transport,
+		.work = run->work, .buffers = run->buffers.kind, .ranks = ranks, .pinned = s->pinned,
+		.bytes = bench_bytes(&run->work, ranks, run->count), .count = run->count,
+		.time_ns = (double)all->elapsed_ns / (double)iterations,
+		.p50_ns = (double)all->p50_ns, .p99_ns = (double)all->p99_ns,
+		.cpu_ns = (double)all->cpu_ns / (double)iterations,
+		.predicted_ns = s->side.plan.predicted_ns, .wrong = all->wrong,
+	};
+	bench_progress_clear();
+	if (s->table != NULL && !s->header_done)
+		bench_table_header(s->table, &m);
+	s->header_done = true;
+	if (s->table != NULL)
+		bench_table_row(s->table, &m);
+	if (s->json != NULL)
+		bench_json_measurement(s->json, &m);
+}
+
+static int measure_size(struct session *s, uint64_t bytes)
+{
+	const struct bench_options *o = s->options;
+	const struct bench_library *library = &s->side.library;
+	const uint64_t count = bench_count(&o->work, library->size, bytes);
+	char text[24];
+	struct bench_run run;
+	struct numbers mine = { 0 }, all;
+	uint64_t iterations = 1;
+	if (library->rank == 0)
+		bench_progress("%s, %s: measuring", bench_collective_name((enum bench_collective)o->work.collective),
+			bench_bytes_text(bytes, text));
+	const void *how = collet_side_plan(&s->side, &o->work, count, o->algorithm);
+	const char *problem = bench_run_init(&run, library, &o->work, count, o->manner.buffers, o->manner.cold, how);
+	if (problem != NULL) {
+		bench_progress_clear();
+		fprintf(stderr, "collet-bench: %s, %s: %s\n", bench_bytes_text(bytes, text), problem,
+			o->manner.buffers == BENCH_ALLOC ? collet_last_error() : "");
+		return 1;
+	}
+	int failed = run_size(s, &run, &mine, &iterations) || merge(s, &mine, &all);
+	if (!failed) {
+		s->wrong += all.wrong;
+		if (library->rank == 0)
+			print(s, &run, &all, iterations);
+	}
+	bench_run_deinit(&run);
+	return failed;
+}
+
+static int measure_sizes(struct session *s)
+{
+	const struct bench_options *o = s->options;
+	if (o->work.root >= s->side.library.size) {
+		fprintf(stderr, "collet-bench: --root %u: there are %u ranks\n", o->work.root, s->side.library.size);
+		return 1;
+	}
+	const uint64_t mine[1] = { bench_is_pinned() };
+	uint64_t all[1];
+	if (agree(s, mine, all, 1, COLLET_MIN))
+		return complain("the first call");
+	s->pinned = all[0] != 0;
+	const size_t sizes = bench_collective_takes_bytes((enum bench_collective)o->work.collective) ? o->sizes.count : 1;
+	for (size_t i = 0; i < sizes; i++)
+		if (measure_size(s, o->sizes.bytes[i]))
+			return 1;
+	if (s->wrong > 0 && s->side.library.rank == 0)
+		fprintf(stderr, "collet-bench: %llu wrong elements\n", (unsigned long long)s->wrong);
+	return s->wrong > 0;
+}
+
+/* Only rank 0 writes. */
+static bool open_outputs(struct session *s)
+{
+	bool failed = false;
+	if (s->side.library.rank != 0)
+		return true;
+	s->json = bench_json_open(s->options->json, &failed);
+	s->table = s->json == stdout ? NULL : stdout;
+	return !failed;
+}
+
+int bench_measure(const struct bench_options *options)
+{
+	struct session s = { .options = options, .samples.capacity = SAMPLES };
+	int status = 1;
+	gethostname(s.host, sizeof(s.host) - 1);
+	if (collet_side_init(&s.side, options->transport) != COLLET_OK)
+		return complain("creating the communicator");
+	s.samples.ns = calloc(SAMPLES, sizeof(s.samples.ns[0]));
+	if (s.samples.ns != NULL && open_outputs(&s))
+		status = measure_sizes(&s);
+	if (!bench_json_close(s.json))
+		status = 1;
+	free(s.samples.ns);
+	collet_side_deinit(&s.side);
+	return status;
+}

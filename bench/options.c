@@ -1,0 +1,271 @@
+/* Reading the command line strictly: an unknown word, an option that the command has no use for, a number with something
+ * behind it are refused. */
+#include "options.h"
+
+#include <getopt.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+const char bench_usage[] =
+	"Measures collet's collectives: how long, how fast, and whether the results are right.\n"
+	"\n"
+	"  collet-bench COLLECTIVE -n 4          start 4 ranks on this host and measure\n"
+	"  collet-run -n 4 collet-bench COLLECTIVE\n"
+	"                                        the same under a launcher (mpirun and torchrun too)\n"
+	"  collet-bench compare COLLECTIVE -n 2 --with openmpi,mpich,gloo\n"
+	"                                        beside other libraries, interleaved in one run\n"
+	"  collet-bench limits                   what this machine's memory and kernel can do\n"
+	"  collet-bench init -n 64               time and memory to create a communicator\n"
+	"  collet-bench list                     algorithms and transports\n"
+	"  collet-bench explain COLLECTIVE -n 8  which algorithm is chosen for which size, and why\n"
+	"  collet-bench tune                     (not offered yet)\n"
+	"\n"
+	"COLLECTIVE: allreduce reduce broadcast barrier allgather reduce_scatter gather scatter alltoall sendrecv\n"
+	"\n"
+	"  -n, --ranks N          how many ranks; without it a launcher's, or one for each core\n"
+	"  --transport LIST       only these, as COLLET_TRANSPORT: shm, tcp, shm,tcp\n"
+	"  --algorithm NAME       this one instead of the chosen one (collet-bench list)\n"
+	"  --dtype NAME           i8 u8 i32 u32 i64 u64 f16 bf16 f32 f64 f8e4m3 f8e5m2 (f32)\n"
+	"  --op NAME              sum product min max average premul_sum and or xor (sum)\n"
+	"  --root RANK            (0)\n"
+	"  --sizes LIST           bytes: 4:256M:x4, 4:64:+4, 0,1K,1M (4:256M:x4)\n"
+	"  --seconds S            of timed calls a size (0.3; compare: a size and repeat, 0.1)\n"
+	"  --iters N              calls a size, instead of --seconds\n"
+	"  --in-place             one buffer for both\n"
+	"  --buffers KIND         malloc, alloc (collet_mem_alloc), huge (huge pages) (malloc)\n"
+	"  --cold                 other buffers for each call, so that no cache holds them\n"
+	"  --sync                 a barrier before each call, outside the time\n"
+	"  --no-pin               do not bind ranks to cores\n"
+	"  --json FILE            a JSON object for each measurement; - for standard output instead of the table\n"
+	"  --with LIST            compare: openmpi, mpich, gloo (all that are there)\n"
+	"  --repeats N            compare: rounds, the libraries taking turns (5)\n"
+	"  --plot FILE.svg        compare: time against bytes, by gnuplot\n"
+	"  -h, --help, --version\n"
+	"\n"
+	"Exit status: 0; 1 when something failed or an element was wrong; 2 for a command line that makes no sense.\n";
+
+enum {
+	OPT_TRANSPORT = 256, OPT_ALGORITHM, OPT_DTYPE, OPT_OP, OPT_ROOT, OPT_SIZES, OPT_SECONDS, OPT_ITERS, OPT_IN_PLACE,
+	OPT_BUFFERS, OPT_COLD, OPT_SYNC, OPT_NO_PIN, OPT_JSON, OPT_WITH, OPT_REPEATS, OPT_PLOT, OPT_VERSION
+};
+
+static const struct option long_options[] = {
+	{ "ranks", required_argument, NULL, 'n' },
+	{ "transport", required_argument, NULL, OPT_TRANSPORT },
+	{ "algorithm", required_argument, NULL, OPT_ALGORITHM },
+	{ "dtype", required_argument, NULL, OPT_DTYPE },
+	{ "op", required_argument, NULL, OPT_OP },
+	{ "root", required_argument, NULL, OPT_ROOT },
+	{ "sizes", required_argument, NULL, OPT_SIZES },
+	{ "seconds", required_argument, NULL, OPT_SECONDS },
+	{ "iters", required_argument, NULL, OPT_ITERS },
+	{ "in-place", no_argument, NULL, OPT_IN_PLACE },
+	{ "buffers", required_argument, NULL, OPT_BUFFERS },
+	{ "cold", no_argument, NULL, OPT_COLD },
+	{ "sync", no_argument, NULL, OPT_SYNC },
+	{ "no-pin", no_argument, NULL, OPT_NO_PIN },
+	{ "json", required_argument, NULL, OPT_JSON },
+	{ "with", required_argument, NULL, OPT_WITH },
+	{ "repeats", required_argument, NULL, OPT_REPEATS },
+	{ "plot", required_argument, NULL, OPT_PLOT },
+	{ "help", no_argument, NULL, 'h' },
+	{ "version", no_argument, NULL, OPT_VERSION },
+	{ 0 },
+};
+
+/* The words that are no collective; `takes_collective`: one follows. */
+static const struct {
+	const char *word;
+	enum bench_command_kind command;
+	bool takes_collective;
+	const char *sizes;
+	double seconds;
+} commands[] = {
+	{ "", BENCH_COMMAND_MEASURE, true, "4:256M:x4", 0.3 },
+	{ "list", BENCH_COMMAND_LIST, false, "0", 0 },
+	{ "explain", BENCH_COMMAND_EXPLAIN, true, "4:256M:x4", 0 },
+	{ "limits", BENCH_COMMAND_LIMITS, false, "1M,16M,64M", 0.1 },
+	{ "init", BENCH_COMMAND_INIT, false, "0", 0 },
+	{ "compare", BENCH_COMMAND_COMPARE, true, "4,1K,16K,256K,1M,16M,64M", 0.1 },
+	{ "tune", BENCH_COMMAND_TUNE, false, "0", 0 },
+	{ "driver", BENCH_COMMAND_DRIVER, false, "0", 0 },
+};
+
+/* What was given, before it is known what for. */
+struct given {
+	const char *sizes;
+	double seconds;   /* < 0: not given */
+	const char *stray;   /* an option of compare alone */
+};
+
+static bool fail(char problem[256], const char *format, ...) __attribute__((format(printf, 2, 3)));
+static bool fail(char problem[256], const char *format, ...)
+{
+	va_list arguments;
+	va_start(arguments, format);
+	vsnprintf(problem, 256, format, arguments);
+	va_end(arguments);
+	return false;
+}
+
+static bool parse_number(const char *text, uint64_t least, uint64_t most, uint64_t *value)
+{
+	return bench_bytes_parse(text, text + strlen(text), value) && *value >= least && *value <= most;
+}
+
+static bool parse_seconds(const char *text, double *seconds)
+{
+	char *end;
+	const double value = strtod(text, &end);
+	if (end == text || *end != '\0' || !(value > 0 && value <= 3600))
+		return false;
+	*seconds = value;
+	return true;
+}
+
+static bool take_number(const char *name, uint64_t least, uint64_t most, uint64_t *value, char problem[256])
+{
+	if (parse_number(optarg, least, most, value))
+		return true;
+	return fail(problem, "--%s %s: expected a number from %llu to %llu", name, optarg, (unsigned long long)least,
+		(unsigned long long)most);
+}
+
+static bool take_work(int option, struct bench_options *o, char problem[256])
+{
+	uint64_t number;
+	switch (option) {
+	case OPT_DTYPE:
+		o->work.dtype = bench_dtype_find(optarg);
+		return o->work.dtype != COLLET_DTYPE_COUNT || fail(problem, "--dtype %s: there is no such type", optarg);
+	case OPT_OP:
+		o->work.op = bench_op_find(optarg);
+		return o->work.op != COLLET_OP_COUNT || fail(problem, "--op %s: there is no such operation", optarg);
+	case OPT_IN_PLACE:
+		o->work.in_place = 1;
+		return true;
+	default:
+		if (!take_number("root", 0, UINT32_MAX - 1, &number, problem))
+			return false;
+		o->work.root = (uint32_t)number;
+		return true;
+	}
+}
+
+static bool take_manner(int option, struct bench_options *o, struct given *given, char problem[256])
+{
+	switch (option) {
+	case OPT_SECONDS:
+		return parse_seconds(optarg, &given->seconds)
+			|| fail(problem, "--seconds %s: expected a number above 0, at most 3600", optarg);
+	case OPT_ITERS:
+		return take_number("iters", 1, UINT32_MAX, &o->manner.iterations, problem);
+	case OPT_BUFFERS:
+		o->manner.buffers = bench_buffer_kind_find(optarg);
+		return o->manner.buffers != BENCH_BUFFER_KINDS || fail(problem, "--buffers %s: expected malloc, alloc or huge", optarg);
+	case OPT_COLD: o->manner.cold = true; return true;
+	case OPT_SYNC: o->manner.sync = true; return true;
+	default: o->manner.pin = false; return true;
+	}
+}
+
+static bool take(int option, struct bench_options *o, struct given *given, char problem[256])
+{
+	uint64_t number;
+	switch (option) {
+	case 'n':
+		if (!take_number("ranks", 1, 65536, &number, problem))
+			return false;
+		o->ranks = (uint32_t)number;
+		return true;
+	case 'h': o->command = BENCH_COMMAND_HELP; return true;
+	case OPT_VERSION: o->command = BENCH_COMMAND_VERSION; return true;
+	case OPT_TRANSPORT: o->transport = optarg; return true;
+	case OPT_ALGORITHM: o->algorithm = optarg; return true;
+	case OPT_SIZES: given->sizes = optarg; return true;
+	case OPT_JSON: o->json = optarg; return true;
+	case OPT_WITH: o->with = optarg; given->stray = "--with"; return true;
+	case OPT_PLOT: o->plot = optarg; given->stray = "--plot"; return true;
+	case OPT_REPEATS:
+		given->stray = "--repeats";
+		if (!take_number("repeats", 1, 1000, &number, problem))
+			return false;
+		o->repeats = (uint32_t)number;
+		return true;
+	case OPT_DTYPE: case OPT_OP: case OPT_ROOT: case OPT_IN_PLACE:
+		return take_work(option, o, problem);
+	case OPT_SECONDS: case OPT_ITERS: case OPT_BUFFERS: case OPT_COLD: case OPT_SYNC: case OPT_NO_PIN:
+		return take_manner(option, o, given, problem);
+	default:
+		return false;   /* the caller knows the word */
+	}
+}
+
+/* The command's and the collective's words; *row is the command's line. */
+static bool take_words(int count, char **words, struct bench_options *o, size_t *row, char problem[256])
+{
+	*row = 0;
+	for (size_t c = 1; count > 0 && c < sizeof(commands) / sizeof(commands[0]); c++)
+		if (strcmp(words[0], commands[c].word) == 0)
+			*row = c;
+	const int own = *row > 0;
+	o->command = commands[*row].command;
+	if (count != own + commands[*row].takes_collective) {
+		if (count > own + commands[*row].takes_collective)
+			return fail(problem, "do not know what to do with '%s'", words[own + commands[*row].takes_collective]);
+		return fail(problem, "which collective? allreduce, for example; --help shows all");
+	}
+	if (!commands[*row].takes_collective)
+		return true;
+	o->work.collective = bench_collective_find(words[own]);
+	return o->work.collective != BENCH_COLLECTIVES
+		|| fail(problem, "'%s' is no collective and no command; --help shows them", words[own]);
+}
+
+static bool check(const struct bench_options *o, char problem[256])
+{
+	if (o->ranks > 0 && o->work.root >= o->ranks)
+		return fail(problem, "--root %u: the ranks are 0 to %u", o->work.root, o->ranks - 1);
+	if (bench_collective_combines((enum bench_collective)o->work.collective)
+		&& !bench_op_fits((collet_op)o->work.op, (collet_dtype)o->work.dtype))
+		return fail(problem, "--op %s is not measured for --dtype %s", collet_op_name((collet_op)o->work.op),
+			collet_dtype_name((collet_dtype)o->work.dtype));
+	if (o->work.in_place && o->work.collective == BENCH_SENDRECV)
+		return fail(problem, "sendrecv has no in-place form");
+	return true;
+}
+
+bool bench_options_parse(int argc, char **argv, struct bench_options *options, char problem[256])
+{
+	struct bench_options o = { .work = { .dtype = COLLET_F32, .op = COLLET_SUM }, .manner.pin = true, .repeats = 5 };
+	struct given given = { .seconds = -1 };
+	size_t row;
+	int option;
+	o.command = BENCH_COMMAND_MEASURE;
+	optind = 0;   /* getopt may have been used before: start over */
+	while ((option = getopt_long(argc, argv, ":n:h", long_options, NULL)) != -1) {
+		problem[0] = '\0';
+		if (option == ':')
+			return fail(problem, "%s needs a value", argv[optind - 1]);
+		if (!take(option, &o, &given, problem))
+			return problem[0] != '\0' ? false : fail(problem, "%s: no such option; --help shows them", argv[optind - 1]);
+		if (o.command == BENCH_COMMAND_HELP || o.command == BENCH_COMMAND_VERSION) {
+			*options = o;
+			return true;
+		}
+	}
+	if (!take_words(argc - optind, argv + optind, &o, &row, problem))
+		return false;
+	if (given.stray != NULL && o.command != BENCH_COMMAND_COMPARE)
+		return fail(problem, "%s is for compare", given.stray);
+	const char *wrong = bench_sizes_parse(given.sizes != NULL ? given.sizes : commands[row].sizes, &o.sizes);
+	if (wrong != NULL)
+		return fail(problem, "--sizes %s: %s", given.sizes, wrong);
+	o.manner.seconds = given.seconds > 0 ? given.seconds : commands[row].seconds;
+	if (!check(&o, problem))
+		return false;
+	*options = o;
+	return true;
+}

@@ -1,0 +1,48 @@
+/* The command line. */
+#ifndef BENCH_OPTIONS_H
+#define BENCH_OPTIONS_H
+
+#include "buffers.h"
+#include "sizes.h"
+
+enum bench_command_kind {
+	BENCH_COMMAND_MEASURE,
+	BENCH_COMMAND_LIST,
+	BENCH_COMMAND_EXPLAIN,
+	BENCH_COMMAND_LIMITS,
+	BENCH_COMMAND_INIT,
+	BENCH_COMMAND_COMPARE,
+	BENCH_COMMAND_TUNE,
+	BENCH_COMMAND_DRIVER,   /* not for people: collet as a driver of compare */
+	BENCH_COMMAND_HELP,
+	BENCH_COMMAND_VERSION
+};
+
+/* How a size is run and timed. */
+struct bench_manner {
+	double seconds;        /* of timed calls a size (compare: a size and repeat) */
+	uint64_t iterations;   /* 0: as many as fit */
+	enum bench_buffer_kind buffers;
+	bool cold, sync, pin;
+};
+
+struct bench_options {
+	enum bench_command_kind command;
+	struct bench_work work;
+	struct bench_sizes sizes;
+	uint32_t ranks;            /* 0: not given */
+	const char *transport;     /* NULL: what the library takes */
+	const char *algorithm;     /* NULL: what the library chooses */
+	struct bench_manner manner;
+	const char *json;          /* a path, or "-": standard output, instead of the table */
+	const char *plot;          /* compare: an SVG file */
+	const char *with;          /* compare: names, separated by commas */
+	uint32_t repeats;          /* compare */
+};
+
+/* False: a sentence about what is wrong is in problem. Strings point into argv, whose order may change. */
+bool bench_options_parse(int argc, char **argv, struct bench_options *options, char problem[256]);
+
+extern const char bench_usage[];
+
+#endif

@@ -1,0 +1,171 @@
+/* Writing tables, JSON and progress. */
+#include "output.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdarg.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "sizes.h"
+
+static const char *op_text(const struct bench_measurement *m)
+{
+	return bench_collective_combines((enum bench_collective)m->work.collective) ? collet_op_name((collet_op)m->work.op) : "none";
+}
+
+static double algbw(const struct bench_measurement *m)
+{
+	return bench_gbs(m->bytes, m->time_ns);
+}
+
+static double busbw(const struct bench_measurement *m)
+{
+	return algbw(m) * bench_bus_factor((enum bench_collective)m->work.collective, m->ranks);
+}
+
+void bench_table_header(FILE *out, const struct bench_measurement *first)
+{
+	fprintf(out, "# %s %s: %s of %u ranks on %s, %s%s, %s buffers\n", first->library, first->version,
+		bench_collective_name((enum bench_collective)first->work.collective), first->ranks, first->host,
+		first->work.in_place ? "in place" : "out of place", first->pinned ? ", bound to cores" : "",
+		bench_buffer_kind_name(first->buffers));
+	fprintf(out, "# times: mean of calls back to back, slowest rank; p50 and p99 in a pass of their own; GB = 10^9 bytes\n");
+	fprintf(out, "%12s %12s %7s %10s %-16s %-9s %10s %10s %10s %8s %8s %7s\n", "bytes", "count", "type", "op", "algorithm",
+		"transport", "time", "p50", "p99", "algbw", "busbw", "wrong");
+	fprintf(out, "%12s %12s %7s %10s %-16s %-9s %10s %10s %10s %8s %8s %7s\n", "", "elements", "", "", "", "", "us", "us", "us",
+		"GB/s", "GB/s", "");
+}
+
+void bench_table_number(FILE *out, double value, int width)
+{
+	if (!(value >= 0))
+		fprintf(out, " %*s", width, "-");
+	else
+		fprintf(out, " %*.*f", width, value < 10 ? 3 : value < 100 ? 2 : value < 1000 ? 1 : 0, value);
+}
+
+void bench_table_row(FILE *out, const struct bench_measurement *m)
+{
+	fprintf(out, "%12" PRIu64 " %12" PRIu64 " %7s %10s %-16s %-9s", m->bytes, m->count,
+		collet_dtype_name((collet_dtype)m->work.dtype), op_text(m), m->algorithm != NULL ? m->algorithm : "-",
+		m->transport != NULL ? m->transport : "-");
+	bench_table_number(out, m->time_ns / 1e3, 10);
+	bench_table_number(out, m->p50_ns / 1e3, 10);
+	bench_table_number(out, m->p99_ns / 1e3, 10);
+	fprintf(out, " %8.2f %8.2f %7" PRIu64 "\n", algbw(m), busbw(m), m->wrong);
+	fflush(out);
+}
+
+void bench_json_string(FILE *out, const char *text)
+{
+	if (text == NULL) {
+		fputs("null", out);
+		return;
+	}
+	putc('"', out);
+	for (; *text != '\0'; text++) {
+		const unsigned char c = (unsigned char)*text;
+		if (c == '"' || c == '\\')
+			fprintf(out, "\\%c", c);
+		else if (c < 0x20)
+			fprintf(out, "\\u%04x", c);
+		else
+			putc(c, out);
+	}
+	putc('"', out);
+}
+
+void bench_json_number(FILE *out, double value)
+{
+	if (!isfinite(value) || value < 0)
+		fputs("null", out);
+	else
+		fprintf(out, "%.9g", value);
+}
+
+static void string_member(FILE *out, const char *key, const char *text)
+{
+	fprintf(out, "\"%s\":", key);
+	bench_json_string(out, text);
+	putc(',', out);
+}
+
+static void number_member(FILE *out, const char *key, double value)
+{
+	fprintf(out, "\"%s\":", key);
+	bench_json_number(out, value);
+	putc(',', out);
+}
+
+void bench_json_measurement(FILE *out, const struct bench_measurement *m)
+{
+	putc('{', out);
+	string_member(out, "library", m->library);
+	string_member(out, "version", m->version);
+	string_member(out, "host", m->host);
+	string_member(out, "collective", bench_collective_name((enum bench_collective)m->work.collective));
+	string_member(out, "algorithm", m->algorithm);
+	string_member(out, "transport", m->transport);
+	string_member(out, "dtype", collet_dtype_name((collet_dtype)m->work.dtype));
+	string_member(out, "op", op_text(m));
+	fprintf(out, "\"ranks\":%u,\"bytes\":%" PRIu64 ",\"in_place\":%s,", m->ranks, m->bytes, m->work.in_place ? "true" : "false");
+	string_member(out, "buffers", bench_buffer_kind_name(m->buffers));
+	fprintf(out, "\"pinned\":%s,", m->pinned ? "true" : "false");
+	number_member(out, "time_us", m->time_ns / 1e3);
+	number_member(out, "p50_us", m->p50_ns / 1e3);
+	number_member(out, "p99_us", m->p99_ns / 1e3);
+	number_member(out, "algbw_gbs", algbw(m));
+	number_member(out, "busbw_gbs", busbw(m));
+	fprintf(out, "\"wrong\":%" PRIu64 ",", m->wrong);
+	number_member(out, "cpu_s_per_op", m->cpu_ns / 1e9);
+	fputs("\"predicted_us\":", out);
+	bench_json_number(out, m->predicted_ns / 1e3);
+	fputs("}\n", out);
+	fflush(out);
+}
+
+FILE *bench_json_open(const char *path, bool *failed)
+{
+	*failed = false;
+	if (path == NULL)
+		return NULL;
+	if (strcmp(path, "-") == 0)
+		return stdout;
+	FILE *file = fopen(path, "we");
+	if (file == NULL) {
+		fprintf(stderr, "collet-bench: cannot write %s: %s\n", path, strerror(errno));
+		*failed = true;
+	}
+	return file;
+}
+
+bool bench_json_close(FILE *file)
+{
+	if (file == NULL)
+		return true;
+	const bool arrived = fflush(file) == 0 && !ferror(file);
+	const bool closed = file == stdout || fclose(file) == 0;
+	if (!arrived || !closed)
+		fprintf(stderr, "collet-bench: the JSON could not be written: %s\n", strerror(errno));
+	return arrived && closed;
+}
+
+void bench_progress(const char *format, ...)
+{
+	va_list arguments;
+	if (!isatty(STDERR_FILENO))
+		return;
+	fputs("\r\033[K", stderr);
+	va_start(arguments, format);
+	vfprintf(stderr, format, arguments);
+	va_end(arguments);
+	fflush(stderr);
+}
+
+void bench_progress_clear(void)
+{
+	if (isatty(STDERR_FILENO))
+		fputs("\r\033[K", stderr);
+}

@@ -1,0 +1,46 @@
+/* What comes out: the table for people, JSON for programs, and a line of progress while nothing else does. */
+#ifndef BENCH_OUTPUT_H
+#define BENCH_OUTPUT_H
+
+#include <stdio.h>
+
+#include "buffers.h"
+
+/* One size, measured. Times in ns of one call; < 0: not known. */
+struct bench_measurement {
+	const char *library, *version, *host;
+	const char *algorithm, *transport;   /* NULL: not known */
+	struct bench_work work;
+	enum bench_buffer_kind buffers;
+	uint32_t ranks;
+	bool pinned;
+	uint64_t bytes, count;
+	double time_ns;            /* iterations back to back, mean, slowest rank */
+	double p50_ns, p99_ns;     /* of a pass of their own, slowest rank */
+	double cpu_ns;             /* of all ranks together */
+	double predicted_ns;
+	uint64_t wrong;            /* elements, of all ranks together */
+};
+
+void bench_table_header(FILE *out, const struct bench_measurement *first);
+void bench_table_row(FILE *out, const struct bench_measurement *m);
+/* "0.37", "1234": four significant digits or so, right-aligned in width; "-" for a negative one. */
+void bench_table_number(FILE *out, double value, int width);
+
+/* One line, one object. */
+void bench_json_measurement(FILE *out, const struct bench_measurement *m);
+/* A JSON string with its quotes; null for NULL. */
+void bench_json_string(FILE *out, const char *text);
+/* A number; null for what is negative or not finite. */
+void bench_json_number(FILE *out, double value);
+
+/* Opens --json's file: standard output for "-", NULL (and *failed false) for no --json. Says itself what failed. */
+FILE *bench_json_open(const char *path, bool *failed);
+/* Closes it unless it is standard output. False: what was written did not all arrive. */
+bool bench_json_close(FILE *file);
+
+/* A line on the terminal, replaced by the next one; nothing when standard error is no terminal. */
+void bench_progress(const char *format, ...) __attribute__((format(printf, 1, 2)));
+void bench_progress_clear(void);
+
+#endif

@@ -1,0 +1,197 @@
+/* The command line is taken strictly: what makes sense is read as it says, what does not is refused by name. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "loopback.h"
+#include "options.h"
+
+static void sizes_are_lists_and_ranges(void **state)
+{
+	static const struct {
+		const char *text;
+		size_t count;
+		uint64_t first, second, last;
+	} rows[] = {
+		{ "4", 1, 4, 0, 4 },
+		{ "0", 1, 0, 0, 0 },
+		{ "4,1K,16k,2M,3G", 5, 4, 1024, (uint64_t)3 << 30 },
+		{ "4:256M:x4", 14, 4, 16, (uint64_t)256 << 20 },
+		{ "4:63:x2", 4, 4, 8, 32 },
+		{ "4:64:+4", 16, 4, 8, 64 },
+		{ "0:10:+5,1M", 4, 0, 5, 1 << 20 },
+		{ "0,4:64K:x16", 5, 0, 4, 16384 },
+		{ "8:8:x2", 1, 8, 0, 8 },
+		{ "17179869183G:17179869183G:x2", 1, (uint64_t)17179869183u << 30, 0, (uint64_t)17179869183u << 30 },
+	};
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+		struct bench_sizes sizes;
+		assert_null(bench_sizes_parse(rows[i].text, &sizes));
+		assert_int_equal(sizes.count, rows[i].count);
+		assert_int_equal(sizes.bytes[0], rows[i].first);
+		if (sizes.count > 1)
+			assert_int_equal(sizes.bytes[1], rows[i].second);
+		assert_int_equal(sizes.bytes[sizes.count - 1], rows[i].last);
+	}
+}
+
+static void sizes_that_make_no_sense_are_refused(void **state)
+{
+	static const char *const rows[] = { "", ",", "4,", "4,,8", "x", "-4", "4 ", "4KB", "4T", "4:8", "4:8:", "4:8:2", "4:8:x", "4:8:x1",
+		"4:8:x0", "4:8:+0", "0:8:x2", "8:4:x2", "4:8:x2:", "18446744073709551616", "17179869184G", "0:300:+1" };
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+		struct bench_sizes sizes = { .count = 77 };
+		assert_non_null(bench_sizes_parse(rows[i], &sizes));
+		assert_int_equal(sizes.count, 77);
+	}
+}
+
+static void bytes_are_told_in_the_unit_that_divides(void **state)
+{
+	static const struct {
+		uint64_t bytes;
+		const char *text;
+	} rows[] = { { 0, "0" }, { 4, "4" }, { 1000, "1000" }, { 1024, "1 KiB" }, { 1025, "1025" }, { 16 << 20, "16 MiB" },
+		{ (uint64_t)5 << 30, "5 GiB" }, { (uint64_t)5 << 40, "5120 GiB" } };
+	char text[24];
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
+		assert_string_equal(bench_bytes_text(rows[i].bytes, text), rows[i].text);
+}
+
+/* Splits at blanks. */
+static bool parse(const char *line, struct bench_options *options, char problem[256])
+{
+	static char words[512];
+	char *argv[32], *at = words;
+	int argc = 0;
+	snprintf(words, sizeof(words), "collet-bench %s", line);
+	for (char *word; (word = strsep(&at, " ")) != NULL;)
+		if (*word != '\0')
+			argv[argc++] = word;
+	argv[argc] = NULL;
+	return bench_options_parse(argc, argv, options, problem);
+}
+
+static void a_bare_collective_has_the_defaults(void **state)
+{
+	struct bench_options o;
+	char problem[256];
+	assert_true(parse("allreduce", &o, problem));
+	assert_int_equal(o.command, BENCH_COMMAND_MEASURE);
+	assert_int_equal(o.work.collective, BENCH_ALLREDUCE);
+	assert_int_equal(o.work.dtype, COLLET_F32);
+	assert_int_equal(o.work.op, COLLET_SUM);
+	assert_int_equal(o.work.in_place, 0);
+	assert_int_equal(o.ranks, 0);
+	assert_int_equal(o.sizes.count, 14);
+	assert_true(o.manner.seconds == 0.3 && o.manner.iterations == 0 && o.manner.pin && !o.manner.cold && !o.manner.sync);
+	assert_int_equal(o.manner.buffers, BENCH_MALLOC);
+	assert_null(o.json);
+}
+
+static void every_option_is_read(void **state)
+{
+	struct bench_options o;
+	char problem[256];
+	assert_true(parse("reduce -n 4 --transport tcp --algorithm ring --dtype bf16 --op average --root 3 --sizes 4:64:x2 --seconds 1.5 "
+		"--iters 10 --in-place --buffers huge --cold --sync --no-pin --json out.json", &o, problem));
+	assert_int_equal(o.work.collective, BENCH_REDUCE);
+	assert_int_equal(o.ranks, 4);
+	assert_string_equal(o.transport, "tcp");
+	assert_string_equal(o.algorithm, "ring");
+	assert_int_equal(o.work.dtype, COLLET_BF16);
+	assert_int_equal(o.work.op, COLLET_AVERAGE);
+	assert_int_equal(o.work.root, 3);
+	assert_int_equal(o.sizes.count, 5);
+	assert_true(o.manner.seconds == 1.5);
+	assert_int_equal(o.manner.iterations, 10);
+	assert_true(o.work.in_place && o.manner.cold && o.manner.sync && !o.manner.pin);
+	assert_int_equal(o.manner.buffers, BENCH_HUGE);
+	assert_string_equal(o.json, "out.json");
+	assert_true(parse("--sizes 8 compare -n 2 allgather --with openmpi,gloo --repeats 7 --plot p.svg --json -", &o, problem));
+	assert_int_equal(o.command, BENCH_COMMAND_COMPARE);
+	assert_int_equal(o.work.collective, BENCH_ALLGATHER);
+	assert_string_equal(o.with, "openmpi,gloo");
+	assert_int_equal(o.repeats, 7);
+	assert_string_equal(o.plot, "p.svg");
+}
+
+static void commands_are_words(void **state)
+{
+	static const struct {
+		const char *line;
+		enum bench_command_kind command;
+	} rows[] = {
+		{ "list", BENCH_COMMAND_LIST }, { "limits --sizes 1M", BENCH_COMMAND_LIMITS }, { "init -n 64", BENCH_COMMAND_INIT },
+		{ "explain allreduce -n 8", BENCH_COMMAND_EXPLAIN }, { "tune", BENCH_COMMAND_TUNE }, { "--help", BENCH_COMMAND_HELP },
+		{ "-h", BENCH_COMMAND_HELP }, { "--version", BENCH_COMMAND_VERSION }, { "compare barrier", BENCH_COMMAND_COMPARE },
+		{ "driver --transport tcp", BENCH_COMMAND_DRIVER },
+	};
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+		struct bench_options o;
+		char problem[256];
+		assert_true(parse(rows[i].line, &o, problem));
+		assert_int_equal(o.command, rows[i].command);
+	}
+}
+
+static void nonsense_is_refused_by_its_name(void **state)
+{
+	static const struct {
+		const char *line, *named;
+	} rows[] = {
+		{ "", "which collective" }, { "compare", "which collective" }, { "explain -n 4", "which collective" },
+		{ "all-reduce", "all-reduce" }, { "allreduce broadcast", "broadcast" }, { "list allreduce", "allreduce" },
+		{ "allreduce -n 0", "--ranks 0" }, { "allreduce -n two", "--ranks two" }, { "allreduce -n", "-n" },
+		{ "allreduce --dtype float", "float" }, { "allreduce --op plus", "plus" }, { "allreduce --op xor", "xor" },
+		{ "allreduce --op premul_sum --dtype i32", "premul_sum" }, { "allreduce --op user", "user" },
+		{ "reduce -n 2 --root 2", "--root 2" }, { "allreduce --sizes 4:8", "4:8" }, { "allreduce --seconds 0", "--seconds 0" },
+		{ "allreduce --seconds 1s", "1s" }, { "allreduce --seconds nan", "nan" }, { "allreduce --iters 0", "--iters 0" },
+		{ "allreduce --buffers stack", "stack" }, { "allreduce --fast", "--fast" }, { "allreduce --repeats 3", "--repeats" },
+		{ "allreduce --plot p.svg", "--plot" }, { "limits --with gloo", "--with" }, { "sendrecv --in-place", "in-place" },
+		{ "compare allreduce --repeats 0", "--repeats 0" },
+	};
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+		struct bench_options o = { .ranks = 77 };
+		char problem[256] = "";
+		assert_false(parse(rows[i].line, &o, problem));
+		if (strstr(problem, rows[i].named) == NULL)
+			fail_msg("'%s' gave '%s', which does not name '%s'", rows[i].line, problem, rows[i].named);
+		assert_int_equal(o.ranks, 77);
+	}
+}
+
+static void a_transport_is_believed_only_with_its_bytes(void **state)
+{
+	static const struct {
+		const char *transport;
+		uint64_t message;
+		double loopback;
+		bool contradicted;
+	} rows[] = {
+		{ "tcp", 1 << 20, 2e6, false }, { "tcp", 1 << 20, 1000, true }, { "shm", 1 << 20, 1000, false },
+		{ "shm", 1 << 20, 2e6, true }, { "tcp", 4, 0, false }, { NULL, 1 << 20, 0, false }, { "shm,tcp", 1 << 20, 0, false },
+	};
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
+		assert_int_equal(bench_loopback_contradiction(rows[i].transport, rows[i].message, rows[i].loopback) != NULL,
+			rows[i].contradicted);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(sizes_are_lists_and_ranges),
+		cmocka_unit_test(sizes_that_make_no_sense_are_refused),
+		cmocka_unit_test(bytes_are_told_in_the_unit_that_divides),
+		cmocka_unit_test(a_bare_collective_has_the_defaults),
+		cmocka_unit_test(every_option_is_read),
+		cmocka_unit_test(commands_are_words),
+		cmocka_unit_test(nonsense_is_refused_by_its_name),
+		cmocka_unit_test(a_transport_is_believed_only_with_its_bytes),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,114 @@
+/* JSON has exactly the documented members, in one line, whatever the values are; the table has what nccl-tests' has. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "output.h"
+#include "plot.h"
+
+static const struct bench_measurement measured = {
+	.library = "collet", .version = "1.2.3", .host = "node \"1\"\\", .algorithm = "ring", .transport = "shm",
+	.work = { .collective = BENCH_ALLREDUCE, .dtype = COLLET_F32, .op = COLLET_SUM }, .buffers = BENCH_HUGE, .ranks = 4,
+	.pinned = true, .bytes = 4000, .count = 1000, .time_ns = 2000, .p50_ns = 1900, .p99_ns = 2500, .cpu_ns = 8000,
+	.predicted_ns = 1500, .wrong = 3,
+};
+
+static char *written(void (*write)(FILE *, const struct bench_measurement *), const struct bench_measurement *m)
+{
+	char *text = NULL;
+	size_t bytes;
+	FILE *memory = open_memstream(&text, &bytes);
+	write(memory, m);
+	fclose(memory);
+	return text;
+}
+
+static void a_measurement_is_one_object_with_the_documented_members(void **state)
+{
+	char *text = written(bench_json_measurement, &measured);
+	assert_string_equal(text,
+		"{\"library\":\"collet\",\"version\":\"1.2.3\",\"host\":\"node \\\"1\\\"\\\\\",\"collective\":\"allreduce\","
+		"\"algorithm\":\"ring\",\"transport\":\"shm\",\"dtype\":\"f32\",\"op\":\"sum\",\"ranks\":4,\"bytes\":4000,"
+		"\"in_place\":false,\"buffers\":\"huge\",\"pinned\":true,\"time_us\":2,\"p50_us\":1.9,\"p99_us\":2.5,"
+		"\"algbw_gbs\":2,\"busbw_gbs\":3,\"wrong\":3,\"cpu_s_per_op\":8e-06,\"predicted_us\":1.5}\n");
+	free(text);
+}
+
+static void what_is_not_known_is_null(void **state)
+{
+	struct bench_measurement m = measured;
+	m.algorithm = m.transport = NULL;
+	m.predicted_ns = -1;
+	m.work.collective = BENCH_BARRIER;
+	m.p50_ns = (double)NAN;
+	char *text = written(bench_json_measurement, &m);
+	assert_non_null(strstr(text, "\"algorithm\":null,\"transport\":null,"));
+	assert_non_null(strstr(text, "\"predicted_us\":null}"));
+	assert_non_null(strstr(text, "\"op\":\"none\""));
+	assert_non_null(strstr(text, "\"p50_us\":null"));
+	free(text);
+}
+
+static void control_characters_are_escaped(void **state)
+{
+	char text[64] = "";
+	FILE *memory = fmemopen(text, sizeof(text), "w");
+	bench_json_string(memory, "a\nb\x01\"");
+	fclose(memory);
+	assert_string_equal(text, "\"a\\u000ab\\u0001\\\"\"");
+}
+
+static void the_table_has_a_row_that_reads_like_nccl_tests(void **state)
+{
+	char *header = written(bench_table_header, &measured), *row = written(bench_table_row, &measured);
+	static const char *const columns[] = { "bytes", "count", "type", "op", "algorithm", "transport", "time", "p50", "p99", "algbw",
+		"busbw", "wrong" };
+	for (size_t i = 0; i < sizeof(columns) / sizeof(columns[0]); i++)
+		assert_non_null(strstr(header, columns[i]));
+	uint64_t bytes, count, wrong;
+	char type[8], op[16], algorithm[32], transport[16];
+	double time, p50, p99, algbw, busbw;
+	assert_int_equal(sscanf(row, "%lu %lu %7s %15s %31s %15s %lf %lf %lf %lf %lf %lu", &bytes, &count, type, op, algorithm, transport,
+		&time, &p50, &p99, &algbw, &busbw, &wrong), 12);
+	assert_true(bytes == 4000 && count == 1000 && time == 2 && p50 == 1.9 && p99 == 2.5 && algbw == 2 && busbw == 3 && wrong == 3);
+	free(header);
+	free(row);
+}
+
+static void a_plot_is_an_svg_and_a_quote_in_a_name_is_only_a_quote(void **state)
+{
+	if (system("command -v gnuplot >/dev/null") != 0)
+		skip();
+	char folder[] = "/tmp/collet-test-XXXXXX", path[128], start[256] = "";
+	assert_non_null(mkdtemp(folder));
+	snprintf(path, sizeof(path), "%s/it's.svg", folder);
+	const uint64_t bytes[] = { 0, 4, 1024 };
+	const double fast[] = { 1, 2, 3 }, missing[] = { -1, -1, -1 }, slow[] = { 1, 20, -1 };
+	const struct bench_curve plain[] = { { "a'b", fast }, { "none", missing }, { "slow", slow } };
+	assert_true(bench_plot(path, "title's", bytes, 3, plain, 3));
+	FILE *file = fopen(path, "r");
+	assert_non_null(file);
+	assert_true(fread(start, 1, sizeof(start) - 1, file) > 0);
+	fclose(file);
+	assert_non_null(strstr(start, "<svg"));
+	assert_false(bench_plot(path, "nothing", bytes, 3, &plain[1], 1));
+	unlink(path);
+	rmdir(folder);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(a_measurement_is_one_object_with_the_documented_members),
+		cmocka_unit_test(what_is_not_known_is_null),
+		cmocka_unit_test(control_characters_are_escaped),
+		cmocka_unit_test(the_table_has_a_row_that_reads_like_nccl_tests),
+		cmocka_unit_test(a_plot_is_an_svg_and_a_quote_in_a_name_is_only_a_quote),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
