@@ -51,6 +51,7 @@ struct map {
 	float xx, xy, yx, yy, x, y;
 };
 
+/* Every draw is a statement of its own: C leaves open which argument or initialiser is drawn first. */
 static struct map random_map(struct random *random)
 {
 	/* A rotation by 2 atan(t) out of ratios alone: no library's sine, so the same bits everywhere. */
@@ -58,11 +59,12 @@ static struct map random_map(struct random *random)
 	const float cosine = (1 - t * t) / one, sine = 2 * t / one;
 	const float width = random_between(random, 9, 15), height = random_between(random, 14, 21);
 	const float shear = random_between(random, -0.3F, 0.3F);
+	const float x = random_between(random, -3, 3), y = random_between(random, -3, 3);
+	const float middle = (float)(DIGITS_SIDE - 1) / 2;
 	return (struct map){
 		.xx = cosine * width, .xy = (cosine * shear - sine) * height,
 		.yx = sine * width, .yy = (sine * shear + cosine) * height,
-		.x = (float)(DIGITS_SIDE - 1) / 2 + random_between(random, -3, 3),
-		.y = (float)(DIGITS_SIDE - 1) / 2 + random_between(random, -3, 3),
+		.x = middle + x, .y = middle + y,
 	};
 }
 
@@ -141,7 +143,8 @@ static void draw_stray(float *ink, struct random *random)
 		points[p].x = points[p - 1].x + random_between(random, -4, 4);
 		points[p].y = points[p - 1].y + random_between(random, -4, 4);
 	}
-	draw_curve(ink, points, random_between(random, 0, 0.7F), random_between(random, 0.2F, 0.7F));
+	const float half_width = random_between(random, 0, 0.7F), strength = random_between(random, 0.2F, 0.7F);
+	draw_curve(ink, points, half_width, strength);
 }
 
 uint8_t digits_draw(uint64_t seed, uint64_t index, uint8_t *pixels)

@@ -1,0 +1,119 @@
+/* What is learnt: digits is too hard for a linear model and not for the convnet; MNIST comes out as with PyTorch.
+ * "mnist" as argument runs the latter, on the files that $COLLET_DATA holds. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "options.h"
+#include "ranks.h"
+#include "trainer.h"
+
+struct run {
+	struct options options;
+	double best_accuracy;  /* rank 0's */
+	bool fine;
+};
+
+static bool note_epoch(void *context, const struct trainer_epoch *epoch)
+{
+	struct run *run = context;
+	if (epoch->test_accuracy > run->best_accuracy)
+		run->best_accuracy = epoch->test_accuracy;
+	return true;
+}
+
+static bool note_nothing(void *context, const struct trainer_epoch *epoch)
+{
+	return true;
+}
+
+static void train(collet_comm *comm, void *context)
+{
+	struct run *run = context;
+	const bool root = collet_comm_rank(comm) == 0;
+	const struct trainer_watch watch = { NULL, root ? note_epoch : note_nothing, run };
+	const bool fine = trainer_run(comm, &run->options, &watch);
+	if (root)
+		run->fine = fine;
+}
+
+static struct options defaults(void)
+{
+	char name[] = "collet-train", *arguments[] = { name, NULL };
+	struct options options;
+	assert_int_equal(options_parse(&options, 1, arguments), OPTIONS_RUN);
+	return options;
+}
+
+static void digits_are_too_hard_for_a_linear_model(void **state)
+{
+	/* The best of rates and epochs, so that it is the model that fails. */
+	static const float rates[] = { 0.001F, 0.01F };
+	for (size_t i = 0; i < 2; i++) {
+		struct run run = { .options = defaults() };
+		run.options.dataset = "digits";
+		run.options.model = "linear";
+		run.options.learning_rate = rates[i];
+		run.options.epochs = 5;
+		ranks_run(1, train, &run);
+		assert_true(run.fine);
+		assert_in_range((uint64_t)(run.best_accuracy * 1e4), 7000, 9499);
+	}
+}
+
+static void digits_are_not_too_hard_for_the_convnet(void **state)
+{
+	struct run run = { .options = defaults() };
+	run.options.dataset = "digits";
+	run.options.train_samples = 12000;
+	run.options.test_samples = 2000;
+	ranks_run(2, train, &run);
+	assert_true(run.fine);
+	assert_in_range((uint64_t)(run.best_accuracy * 1e4), 9550, 10000);
+}
+
+static void mnist_reaches_98_percent_in_one_epoch_on_two_ranks(void **state)
+{
+	struct run run = { .options = defaults() };
+	ranks_run(2, train, &run);
+	assert_true(run.fine);
+	printf("test accuracy %.2f %%\n", 100 * run.best_accuracy);
+	assert_in_range((uint64_t)(run.best_accuracy * 1e4), 9800, 10000);
+}
+
+static bool mnist_is_here(void)
+{
+	static const char *const places[] = { "mnist/train-images-idx3-ubyte.gz", "train-images-idx3-ubyte.gz",
+		"mnist/train-images-idx3-ubyte", "train-images-idx3-ubyte" };
+	const char *folder = getenv("COLLET_DATA");
+	char path[4096];
+	for (size_t i = 0; folder && *folder && i < sizeof(places) / sizeof(places[0]); i++) {
+		snprintf(path, sizeof(path), "%s/%s", folder, places[i]);
+		if (access(path, R_OK) == 0)
+			return true;
+	}
+	return false;
+}
+
+int main(int argc, char **argv)
+{
+	const struct CMUnitTest digits[] = {
+		cmocka_unit_test(digits_are_too_hard_for_a_linear_model),
+		cmocka_unit_test(digits_are_not_too_hard_for_the_convnet),
+	};
+	const struct CMUnitTest mnist[] = { cmocka_unit_test(mnist_reaches_98_percent_in_one_epoch_on_two_ranks) };
+	if (argc == 1)
+		return cmocka_run_group_tests(digits, NULL, NULL);
+	if (strcmp(argv[1], "mnist") != 0)
+		return 2;
+	if (!mnist_is_here()) {
+		puts("skipped: COLLET_DATA names no folder with MNIST in it");
+		return 77;
+	}
+	return cmocka_run_group_tests(mnist, NULL, NULL);
+}
