@@ -18,7 +18,7 @@ static int fail(void)
 int main(void)
 {
 	collet_comm *comm;
-	if (collet_comm_create(&comm, NULL) != COLLET_OK)  /* NULL: who we are and where to meet is in the environment */
+	if (collet_comm_create(&comm, NULL) != COLLET_OK) /* NULL: who we are and where to meet is in the environment */
 		return fail();
 
 	float numbers[4], sums[4];
@@ -28,7 +28,7 @@ int main(void)
 	if (collet_allreduce(comm, numbers, sums, 4, COLLET_F32, COLLET_SUM, NULL) != COLLET_OK)
 		return fail();
 
-	printf("rank %u of %u: %g %g %g %g\n", collet_comm_rank(comm), collet_comm_size(comm), (double)sums[0], (double)sums[1],
-		(double)sums[2], (double)sums[3]);
+	printf("rank %u of %u: %g %g %g %g\n", collet_comm_rank(comm), collet_comm_size(comm), (double)sums[0],
+		(double)sums[1], (double)sums[2], (double)sums[3]);
 	return collet_comm_destroy(&comm) == COLLET_OK ? 0 : fail();
 }

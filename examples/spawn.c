@@ -3,19 +3,20 @@
  *   cc spawn.c -pthread $(pkg-config --cflags --libs collet) -o spawn
  *   ./spawn [RANKS]
  *
- * What a launcher would put into the environment is given in collet_options instead: rank, world size, and a store, here
- * a Unix socket known by a name. Each rank of a process is a thread with a communicator of its own; nothing is shared. */
+ * What a launcher would put into the environment is given in collet_options instead: rank, world size, and a store,
+ * here a Unix socket known by a name. Each rank of a process is a thread with a communicator of its own; nothing is
+ * shared. */
 #include <collet/collet.h>
 
 #include <errno.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
-#include <signal.h>
 #include <unistd.h>
 
 enum { RANKS_MAX = 64, NUMBERS = 1000 };
@@ -99,7 +100,7 @@ static int run_as_processes(uint32_t world_size, const char *store)
 	for (uint32_t i = 0; i < started; i++) {
 		int status;
 		if (failed)
-			kill(pids[i], SIGKILL);  /* the world will never be complete */
+			kill(pids[i], SIGKILL); /* the world will never be complete */
 		if (waitpid(pids[i], &status, 0) != pids[i] || !WIFEXITED(status) || WEXITSTATUS(status) != 0)
 			failed = 1;
 	}

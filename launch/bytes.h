@@ -7,7 +7,7 @@
 
 struct bytes {
 	char *memory;
-	size_t first;     /* where the queue starts in memory */
+	size_t first; /* where the queue starts in memory */
 	size_t count;
 	size_t capacity;
 };

@@ -56,7 +56,7 @@ static bool name_job(struct meeting *meeting, const struct options *options)
 	}
 	for (char *at = meeting->job; *at != '\0'; at++) {
 		if (*at == ':' || *at == '%')
-			*at = '-';  /* an IPv6 address, perhaps with its interface */
+			*at = '-'; /* an IPv6 address, perhaps with its interface */
 	}
 	return true;
 }
@@ -71,8 +71,8 @@ bool meeting_init(struct meeting *meeting, const struct options *options)
 	snprintf(meeting->host, sizeof(meeting->host), "%s", options->host[0] != '\0' ? options->host : "127.0.0.1");
 	if (options->node_count > 1) {
 		const bool is_ipv6 = strchr(meeting->host, ':') != NULL;
-		snprintf(meeting->store, sizeof(meeting->store), is_ipv6 ? "tcp://[%s]:%u" : "tcp://%s:%u", meeting->host,
-			meeting->port);
+		snprintf(meeting->store, sizeof(meeting->store), is_ipv6 ? "tcp://[%s]:%u" : "tcp://%s:%u",
+			meeting->host, meeting->port);
 		return true;
 	}
 	snprintf(meeting->store, sizeof(meeting->store), "unix:%s", meeting->job);
@@ -124,8 +124,8 @@ static bool set_torchrun(const struct options *options, const struct meeting *me
 		setenv("TORCHELASTIC_USE_AGENT_STORE", "False", 1) == 0;
 }
 
-bool environment_set(const struct options *options, const struct meeting *meeting, uint32_t local_rank, uint32_t threads,
-	uint32_t columns)
+bool environment_set(const struct options *options, const struct meeting *meeting, uint32_t local_rank,
+	uint32_t threads, uint32_t columns)
 {
 	if (!set_torchrun(options, meeting, local_rank))
 		return false;

@@ -11,9 +11,9 @@
 struct meeting {
 	char job[JOB_BYTES];
 	char store[STORE_BYTES];
-	char host[HOST_BYTES];          /* MASTER_ADDR */
-	uint16_t port;           /* MASTER_PORT */
-	int port_holder;         /* the socket that keeps port ours on a single host; -1: none */
+	char host[HOST_BYTES]; /* MASTER_ADDR */
+	uint16_t port;         /* MASTER_PORT */
+	int port_holder;       /* the socket that keeps port ours on a single host; -1: none */
 };
 
 /* Decides where the ranks meet. False: said why. deinit() gives the port back. */
@@ -23,7 +23,7 @@ void meeting_deinit(struct meeting *meeting);
 /* Sets, in the calling process's own environment, what rank local_rank of options->local_size is told. It is called in
  * the child that is about to become the rank. columns: the terminal's width less the prefix, 0 if there is none.
  * False: out of memory. */
-bool environment_set(const struct options *options, const struct meeting *meeting, uint32_t local_rank, uint32_t threads,
-	uint32_t columns);
+bool environment_set(const struct options *options, const struct meeting *meeting, uint32_t local_rank,
+	uint32_t threads, uint32_t columns);
 
 #endif

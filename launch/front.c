@@ -1,12 +1,13 @@
-/* Two processes, so that killing one leaves the other to clean up. The front is the one the user started: its process id,
- * its terminal's signals. The supervisor is its child and the ranks' parent. A pipe joins them: the front writes signals
- * to forward into it, and its end tells the supervisor that the front has died. If the supervisor dies, the kernel kills
- * the ranks (PR_SET_PDEATHSIG), and all that they started falls to the front, which kills it. Only if both are killed at
- * once can a process that a rank has started outlive the job; the ranks themselves cannot.
+/* Two processes, so that killing one leaves the other to clean up. The front is the one the user started: its process
+ * id, its terminal's signals. The supervisor is its child and the ranks' parent. A pipe joins them: the front writes
+ * signals to forward into it, and its end tells the supervisor that the front has died. If the supervisor dies, the
+ * kernel kills the ranks (PR_SET_PDEATHSIG), and all that they started falls to the front, which kills it. Only if both
+ * are killed at once can a process that a rank has started outlive the job; the ranks themselves cannot.
  *
- * Each has its own process group, and so has each rank, hence what is sent to the front's group (by a terminal, timeout(1),
- * a test's killpg) reaches each rank exactly once: through the front. The price is that rank 0 is not in the terminal's
- * foreground group and may not read from it; the front reads for it. Anything but a terminal rank 0 reads itself. */
+ * Each has its own process group, and so has each rank, hence what is sent to the front's group (by a terminal,
+ * timeout(1), a test's killpg) reaches each rank exactly once: through the front. The price is that rank 0 is not in
+ * the terminal's foreground group and may not read from it; the front reads for it. Anything but a terminal rank 0
+ * reads itself. */
 #include "front.h"
 
 #include <errno.h>
@@ -27,8 +28,8 @@ struct front {
 	pid_t supervisor;
 	int control_fd;
 	int signal_fd;
-	int input_fd;             /* to rank 0; -1: rank 0 reads by itself, or has closed it */
-	char input[4096];         /* read from the terminal and not yet taken by rank 0 */
+	int input_fd;     /* to rank 0; -1: rank 0 reads by itself, or has closed it */
+	char input[4096]; /* read from the terminal and not yet taken by rank 0 */
 	size_t input_first, input_count;
 };
 
@@ -36,7 +37,7 @@ static const int forwarded_signals[] = {
 	SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGALRM, SIGTSTP, SIGCONT, SIGWINCH,
 };
 
-/* The signals the front listens to. One that collet-run was started to ignore (nohup) stays ignored, also by the ranks. */
+/* The signals the front listens to. One that collet-run was started to ignore (nohup) stays ignored. */
 static void listened_signals(sigset_t *set)
 {
 	sigemptyset(set);
@@ -157,8 +158,8 @@ static int exit_status_of(const struct front *front, int status)
 	if (WIFEXITED(status))
 		return WEXITSTATUS(status);
 	char name[32];
-	say("the process that watched the ranks (pid %d) was killed by signal %d (%s); the ranks are ended", front->supervisor,
-		WTERMSIG(status), signal_name(WTERMSIG(status), name, sizeof(name)));
+	say("the process that watched the ranks (pid %d) was killed by signal %d (%s); the ranks are ended",
+		front->supervisor, WTERMSIG(status), signal_name(WTERMSIG(status), name, sizeof(name)));
 	clean_up(front);
 	return EXIT_SIGNAL_BASE + WTERMSIG(status);
 }

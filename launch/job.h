@@ -13,7 +13,7 @@ struct job {
 	struct options options;
 	struct placement placement;
 	struct meeting meeting;
-	char host_name[256];             /* of this host, for people */
+	char host_name[256]; /* of this host, for people */
 	/* What collet-run was started with and has changed for itself; the ranks get it back. */
 	sigset_t original_mask;
 	struct sigaction original_pipe;

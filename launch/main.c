@@ -33,8 +33,8 @@ static bool is_set(const char *name)
 	return value != NULL && value[0] != '\0';
 }
 
-/* Several hosts need a secret. One that the user gives is the library's to judge, but a file's permissions are looked at
- * before any rank starts. */
+/* Several hosts need a secret. One that the user gives is the library's to judge, but a file's permissions are looked
+ * at before any rank starts. */
 static bool prepare_secret(const struct options *options)
 {
 	if (options->node_count == 1 || is_set("COLLET_SECRET"))
@@ -102,7 +102,8 @@ int main(int argc, char **argv)
 			status = EXIT_SUCCESS;
 			break;
 		case COMMAND_VERSION:
-			printf("collet-run %d.%d.%d\n", COLLET_VERSION_MAJOR, COLLET_VERSION_MINOR, COLLET_VERSION_PATCH);
+			printf("collet-run %d.%d.%d\n", COLLET_VERSION_MAJOR, COLLET_VERSION_MINOR,
+				COLLET_VERSION_PATCH);
 			status = EXIT_SUCCESS;
 			break;
 		case COMMAND_MAKE_SECRET:

@@ -149,7 +149,8 @@ static bool parse_job(const char *text, const char **job)
 	const size_t bytes = strlen(text);
 	const char *plain = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-";
 	if (bytes == 0 || bytes >= JOB_BYTES || strspn(text, plain) != bytes) {
-		say("--rdzv-id %s: expected 1 to %d letters, digits, dots, dashes and underscores", text, JOB_BYTES - 1);
+		say("--rdzv-id %s: expected 1 to %d letters, digits, dots, dashes and underscores", text,
+			JOB_BYTES - 1);
 		return false;
 	}
 	*job = text;
@@ -256,13 +257,14 @@ static bool fits_together(const struct options *options, bool has_local_size)
 		return false;
 	}
 	if (options->node_rank >= options->node_count) {
-		say("--node-rank %u: there are %u hosts (--nnodes), so expected 0 to %u", options->node_rank, options->node_count,
-			options->node_count - 1);
+		say("--node-rank %u: there are %u hosts (--nnodes), so expected 0 to %u", options->node_rank,
+			options->node_count, options->node_count - 1);
 		return false;
 	}
 	if (options->node_count > 1 && options->port == 0) {
-		say("--rdzv-endpoint: with --nnodes %u, expected HOST:PORT with a port that is not 0: the host that runs "
-			"--node-rank 0, and the same on every host", options->node_count);
+		say("--rdzv-endpoint: with --nnodes %u, expected HOST:PORT with a port that is not 0: the host that "
+			"runs --node-rank 0, and the same on every host",
+			options->node_count);
 		return false;
 	}
 	return true;

@@ -11,8 +11,8 @@ enum { HOST_BYTES = 240, JOB_BYTES = 64, STORE_BYTES = 256 };
 enum { LOCAL_SIZE_MAX = 4096, NODE_COUNT_MAX = 65536, TIME_MAX_S = 1000000000 };
 
 enum bind_policy {
-	BIND_AUTO,  /* an equal share of whole cores for each rank, where there are enough and they are ours alone */
-	BIND_CORE,  /* exactly one core for each rank; an error where there are too few */
+	BIND_AUTO, /* an equal share of whole cores for each rank, where there are enough and they are ours alone */
+	BIND_CORE, /* exactly one core for each rank; an error where there are too few */
 	BIND_NONE,
 };
 
@@ -25,20 +25,20 @@ enum command {
 
 struct options {
 	enum command command;
-	uint32_t local_size;         /* ranks on this host; 0: as many as usable cores */
+	uint32_t local_size; /* ranks on this host; 0: as many as usable cores */
 	uint32_t node_count;
 	uint32_t node_rank;
-	char host[HOST_BYTES];       /* the rendezvous endpoint, "" for none */
-	uint16_t port;               /* 0: any */
-	const char *job;             /* --rdzv-id; NULL: made up */
+	char host[HOST_BYTES]; /* the rendezvous endpoint, "" for none */
+	uint16_t port;         /* 0: any */
+	const char *job;       /* --rdzv-id; NULL: made up */
 	enum bind_policy bind;
 	bool prefix;
 	bool rank0_reads_stdin;
 	double grace_s;
-	double timeout_s;            /* 0: none */
-	const char **environment;    /* NAME=VALUE, environment_count of them, pointing into argv */
+	double timeout_s;         /* 0: none */
+	const char **environment; /* NAME=VALUE, environment_count of them, pointing into argv */
 	size_t environment_count;
-	char **program;              /* the program and its arguments, NULL-terminated, pointing into argv */
+	char **program; /* the program and its arguments, NULL-terminated, pointing into argv */
 };
 
 /* Fills options from the command line; they point into argv. False: a sentence naming the mistake has been said. */

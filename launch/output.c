@@ -176,8 +176,8 @@ void stream_end(struct stream *stream)
 bool sink_flush(struct sink *sink)
 {
 	while (sink->queue.count > 0) {
-		/* The file description is shared with whoever started collet-run, so it must not be made non-blocking. A
-		 * pipe that polls as writable takes this many bytes without waiting. */
+		/* The file description is shared with whoever started collet-run, so it must not be made non-blocking.
+		 * A pipe that polls as writable takes this many bytes without waiting. */
 		struct pollfd ready = { .fd = sink->fd, .events = POLLOUT };
 		if (poll(&ready, 1, 0) <= 0)
 			return true;

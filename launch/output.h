@@ -12,19 +12,19 @@ struct stream;
 /* Where lines go: collet-run's standard output or standard error. */
 struct sink {
 	int fd;
-	bool terminal;             /* one that understands "erase to the end of the line" */
-	bool broken;               /* its reader has gone: what is sent there is dropped */
+	bool terminal; /* one that understands "erase to the end of the line" */
+	bool broken;   /* its reader has gone: what is sent there is dropped */
 	struct bytes queue;
 	const struct stream *live; /* terminal: whose unfinished line is on the last row */
 };
 
 /* One rank's standard output or standard error. */
 struct stream {
-	int fd;                    /* the pipe's end, not blocking; -1 once it has ended */
-	bool shown_live;           /* on a terminal its unfinished line is shown as it stands, e.g. a bar drawn by \r */
+	int fd;          /* the pipe's end, not blocking; -1 once it has ended */
+	bool shown_live; /* on a terminal its unfinished line is shown as it stands, e.g. a bar drawn by \r */
 	uint32_t rank;
 	struct sink *sink;
-	struct bytes line;         /* what has come of the unfinished line */
+	struct bytes line; /* what has come of the unfinished line */
 };
 
 /* A line longer than this is written in pieces of this many bytes, each on a line of its own. */

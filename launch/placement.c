@@ -62,8 +62,9 @@ bool placement_choose(struct placement *placement, enum bind_policy policy, uint
 	const bool enough = placement->core_count >= local_size;
 	if (policy == BIND_CORE) {
 		if (!enough) {
-			say("--bind core: %u ranks need as many cores, and this process may use %u; start fewer ranks, or use "
-				"--bind none", local_size, placement->core_count);
+			say("--bind core: %u ranks need as many cores, and this process may use %u; start fewer ranks, "
+				"or use --bind none",
+				local_size, placement->core_count);
 			return false;
 		}
 		placement->cores_per_rank = 1;

@@ -10,10 +10,10 @@
 
 struct placement {
 	hwloc_topology_t topology;
-	hwloc_bitmap_t allowed;     /* the PUs this process may run on */
-	uint32_t core_count;        /* cores with at least one of them */
-	uint32_t usable_count;      /* no more than the CPU quota allows, at least 1 */
-	uint32_t cores_per_rank;    /* 0: ranks are not bound */
+	hwloc_bitmap_t allowed;  /* the PUs this process may run on */
+	uint32_t core_count;     /* cores with at least one of them */
+	uint32_t usable_count;   /* no more than the CPU quota allows, at least 1 */
+	uint32_t cores_per_rank; /* 0: ranks are not bound */
 };
 
 /* Reads the machine. False: said why. deinit() takes a zeroed placement too. */

@@ -27,19 +27,21 @@ static double directory_cpus(const char *directory, bool version_2)
 	char line[128];
 	long long quota, period;
 	if (version_2) {
-		if (!read_line(directory, "cpu.max", line, sizeof(line)) || sscanf(line, "%lld %lld", &quota, &period) != 2)
+		if (!read_line(directory, "cpu.max", line, sizeof(line)) ||
+			sscanf(line, "%lld %lld", &quota, &period) != 2)
 			return 0;
 	} else {
 		if (!read_line(directory, "cpu.cfs_quota_us", line, sizeof(line)) || sscanf(line, "%lld", &quota) != 1)
 			return 0;
-		if (!read_line(directory, "cpu.cfs_period_us", line, sizeof(line)) || sscanf(line, "%lld", &period) != 1)
+		if (!read_line(directory, "cpu.cfs_period_us", line, sizeof(line)) ||
+			sscanf(line, "%lld", &period) != 1)
 			return 0;
 	}
 	return quota > 0 && period > 0 ? (double)quota / (double)period : 0;
 }
 
-/* The tightest limit from root/path up to root. Inside a container the path is often that of the host and not there; the
- * root then is the container's own group, and it is still read. */
+/* The tightest limit from root/path up to root. Inside a container the path is often that of the host and not there;
+ * the root then is the container's own group, and it is still read. */
 static double path_cpus(const char *root, const char *path, bool version_2)
 {
 	char directory[PATH_MAX];

@@ -1,5 +1,5 @@
-/* One rank's process. Between fork and exec everything may be called that may be called anywhere: the process that forks
- * has one thread, so no lock can have been left held. */
+/* One rank's process. Between fork and exec everything may be called that may be called anywhere: the process that
+ * forks has one thread, so no lock can have been left held. */
 #include "rank.h"
 
 #include <errno.h>
@@ -50,8 +50,8 @@ static uint32_t shown_columns(const struct rank *rank, const struct job *job)
 	return columns > prefix ? columns - prefix : 0;
 }
 
-static _Noreturn void become_rank(const struct rank *rank, const struct child_ends *ends, const struct job *job, int stdin_fd,
-	pid_t parent)
+static _Noreturn void become_rank(
+	const struct rank *rank, const struct child_ends *ends, const struct job *job, int stdin_fd, pid_t parent)
 {
 	/* If the parent has died before it could be asked for, the signal never comes: look. */
 	if (setpgid(0, 0) != 0 || prctl(PR_SET_PDEATHSIG, SIGKILL) != 0)
@@ -109,8 +109,8 @@ bool rank_start(struct rank *rank, const struct job *job, int stdin_fd)
 		say("rank %u (host %s) cannot be started: %s", rank->rank, job->host_name, strerror(error));
 		return false;
 	}
-	/* The child does this too; whoever comes second changes nothing. Without it here a signal sent at once would find no
-	 * group. */
+	/* The child does this too; whoever comes second changes nothing. Without it here a signal sent at once would
+	 * find no group. */
 	(void)setpgid(pid, pid);
 	rank->pid = pid;
 	return true;
@@ -152,15 +152,16 @@ void rank_describe(const struct rank *rank, const struct job *job, char *text, s
 	char name[32];
 	const int status = rank->wait_status;
 	if (rank->failure.step == START_EXECUTE)
-		snprintf(text, bytes, "rank %u (host %s): cannot run %s: %s", rank->rank, job->host_name, job->options.program[0],
-			strerror(rank->failure.error));
+		snprintf(text, bytes, "rank %u (host %s): cannot run %s: %s", rank->rank, job->host_name,
+			job->options.program[0], strerror(rank->failure.error));
 	else if (rank->failure.step != 0)
 		snprintf(text, bytes, "rank %u (host %s): cannot %s: %s", rank->rank, job->host_name,
-			rank->failure.step == START_BIND ? "be bound to its core" : "be prepared", strerror(rank->failure.error));
+			rank->failure.step == START_BIND ? "be bound to its core" : "be prepared",
+			strerror(rank->failure.error));
 	else if (WIFSIGNALED(status))
-		snprintf(text, bytes, "rank %u (host %s, pid %d) was killed by signal %d (%s)%s", rank->rank, job->host_name,
-			rank->ended_pid, WTERMSIG(status), signal_name(WTERMSIG(status), name, sizeof(name)),
-			WCOREDUMP(status) ? ", core dumped" : "");
+		snprintf(text, bytes, "rank %u (host %s, pid %d) was killed by signal %d (%s)%s", rank->rank,
+			job->host_name, rank->ended_pid, WTERMSIG(status),
+			signal_name(WTERMSIG(status), name, sizeof(name)), WCOREDUMP(status) ? ", core dumped" : "");
 	else
 		snprintf(text, bytes, "rank %u (host %s, pid %d) exited with status %d", rank->rank, job->host_name,
 			rank->ended_pid, WEXITSTATUS(status));

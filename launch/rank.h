@@ -13,19 +13,19 @@
 enum start_step { START_BIND = 1, START_EXECUTE, START_OTHER };
 
 struct start_failure {
-	int32_t step;   /* enum start_step; 0: none */
-	int32_t error;  /* errno */
+	int32_t step;  /* enum start_step; 0: none */
+	int32_t error; /* errno */
 };
 
 struct rank {
 	uint32_t local_rank;
 	uint32_t rank;
-	pid_t pid;                     /* and its process group's; 0 before the start and once it has been reaped */
-	int start_fd;                  /* ends when the program runs, or brings a start_failure; -1: settled */
+	pid_t pid;    /* and its process group's; 0 before the start and once it has been reaped */
+	int start_fd; /* ends when the program runs, or brings a start_failure; -1: settled */
 	struct start_failure failure;
 	bool ended;
-	pid_t ended_pid;               /* what pid was, for the report */
-	int wait_status;               /* as waitpid() gives it, once ended */
+	pid_t ended_pid; /* what pid was, for the report */
+	int wait_status; /* as waitpid() gives it, once ended */
 	struct stream out, error;
 };
 

@@ -105,7 +105,7 @@ bool secret_make(const char *path, bool *made)
 		say("%s: the path is too long", path);
 		return false;
 	}
-	const int fd = mkostemp(draft, O_CLOEXEC);  /* 0600 */
+	const int fd = mkostemp(draft, O_CLOEXEC); /* 0600 */
 	if (fd < 0) {
 		say("%s: cannot make this file: %s", draft, strerror(errno));
 		return false;
@@ -130,8 +130,9 @@ bool secret_check(const char *path)
 {
 	const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
 	if (fd < 0 && errno == ENOENT) {
-		say("several hosts need one secret, and %s is not there: make it with 'collet-run --make-secret' on one host and "
-			"copy it to the others (mode 0600), or set COLLET_SECRET or COLLET_SECRET_FILE on all of them", path);
+		say("several hosts need one secret, and %s is not there: make it with 'collet-run --make-secret' on "
+			"one host and copy it to the others (mode 0600), or set COLLET_SECRET or COLLET_SECRET_FILE on all of them",
+			path);
 		return false;
 	}
 	struct stat status;
@@ -147,10 +148,11 @@ bool secret_check(const char *path)
 	else if (status.st_uid != geteuid() && status.st_uid != 0)
 		say("%s: the secret belongs to user %u and you are user %u", path, status.st_uid, geteuid());
 	else if ((status.st_mode & 077) != 0)
-		say("%s: others may read the secret (mode %04o); make a new one, and keep it to yourself: chmod 600", path,
-			status.st_mode & 07777);
+		say("%s: others may read the secret (mode %04o); make a new one, and keep it to yourself: chmod 600",
+			path, status.st_mode & 07777);
 	else if (status.st_size == 0 || status.st_size > SECRET_FILE_BYTES_MAX)
-		say("%s: the secret has %lld bytes; expected 1 to %d", path, (long long)status.st_size, SECRET_FILE_BYTES_MAX);
+		say("%s: the secret has %lld bytes; expected 1 to %d", path, (long long)status.st_size,
+			SECRET_FILE_BYTES_MAX);
 	else
 		return true;
 	return false;

@@ -14,8 +14,8 @@ bool secret_path(char *path, size_t bytes);
  * which. False: said why. */
 bool secret_make(const char *path, bool *made);
 
-/* Is there a file that only its owner, this user or root, can read? False: said what is wrong and what to do. The library
- * looks again when it reads it; asking here too fails once and before anything is started, not once a rank. */
+/* Is there a file that only its owner, this user or root, can read? False: said what is wrong and what to do. The
+ * library looks again when it reads it; asking here too fails once and before anything is started, not once a rank. */
 bool secret_check(const char *path);
 
 /* Fills bytes from the kernel's random generator. False: said why. */

@@ -1,5 +1,5 @@
-/* Supervision: one loop over everything that can happen, which sleeps in poll() between. A job goes through phases, each
- * of which says what may end it and when the next one begins:
+/* Supervision: one loop over everything that can happen, which sleeps in poll() between. A job goes through phases,
+ * each of which says what may end it and when the next one begins:
  *
  *   RUNNING      every rank is on its own. A rank fails -> GRACE; --timeout -> TERMINATING
  *   GRACE        the others can find out and report by themselves -> TERMINATING
@@ -7,9 +7,9 @@
  *   KILLING      SIGKILL is sent until no descendant is left -> DRAINING
  *   DRAINING     no process is left; their output is passed on, then the job is over
  *
- * Whatever phase it is, it becomes DRAINING once no descendant is left. What ranks leave running when the last of them has
- * ended gets the same grace, SIGTERM and SIGKILL: this process is the subreaper of all that its ranks start, so nothing
- * escapes by a new session or a dead parent. */
+ * Whatever phase it is, it becomes DRAINING once no descendant is left. What ranks leave running when the last of them
+ * has ended gets the same grace, SIGTERM and SIGKILL: this process is the subreaper of all that its ranks start, so
+ * nothing escapes by a new session or a dead parent. */
 #include "supervise.h"
 
 #include <errno.h>
@@ -34,19 +34,19 @@ enum phase { PHASE_RUNNING, PHASE_GRACE, PHASE_TERMINATING, PHASE_KILLING, PHASE
 
 struct supervisor {
 	const struct job *job;
-	int control_fd;            /* -1 once it has ended */
-	int child_fd;              /* a signalfd for SIGCHLD */
+	int control_fd; /* -1 once it has ended */
+	int child_fd;   /* a signalfd for SIGCHLD */
 	enum phase phase;
-	int64_t deadline_ns;       /* of the phase */
-	int64_t timeout_ns;        /* of the run */
-	int exit_status;           /* of the first failure; 0 so far */
-	bool children_left;        /* as of the last look */
+	int64_t deadline_ns; /* of the phase */
+	int64_t timeout_ns;  /* of the run */
+	int exit_status;     /* of the first failure; 0 so far */
+	bool children_left;  /* as of the last look */
 	uint32_t rank_count;
 	uint32_t running_count;
 	struct rank *ranks;
 	struct sink sinks[2];
 	unsigned sink_count;
-	struct pollfd *polled;     /* control, child, sinks, then three for each rank */
+	struct pollfd *polled; /* control, child, sinks, then three for each rank */
 };
 
 enum { POLLED_CONTROL, POLLED_CHILD, POLLED_SINKS, POLLED_RANKS = POLLED_SINKS + 2, POLLED_PER_RANK = 3 };
@@ -112,8 +112,8 @@ static void check_deadlines(struct supervisor *s)
 	const int64_t now = now_ns();
 	if (s->phase == PHASE_RUNNING && now >= s->timeout_ns) {
 		char sentence[128];
-		snprintf(sentence, sizeof(sentence), "%u of %u ranks still ran after %g s (--timeout); ending them", s->running_count,
-			s->rank_count, s->job->options.timeout_s);
+		snprintf(sentence, sizeof(sentence), "%u of %u ranks still ran after %g s (--timeout); ending them",
+			s->running_count, s->rank_count, s->job->options.timeout_s);
 		report(s, sentence);
 		s->exit_status = EXIT_TIMED_OUT;
 		enter_phase(s, PHASE_TERMINATING);
@@ -137,7 +137,8 @@ static void fail_with(struct supervisor *s, const struct rank *rank, int exit_st
 	const bool at_start = rank->failure.step != 0;
 	const bool others = s->running_count > 0 && s->phase == PHASE_RUNNING && !at_start;
 	if (others && s->job->options.grace_s > 0)
-		snprintf(sentence, sizeof(sentence), "%s; the others have %g s to end by themselves", how, s->job->options.grace_s);
+		snprintf(sentence, sizeof(sentence), "%s; the others have %g s to end by themselves", how,
+			s->job->options.grace_s);
 	else
 		snprintf(sentence, sizeof(sentence), "%s%s", how, others ? "; ending the others" : "");
 	report(s, sentence);
@@ -163,7 +164,8 @@ static void report_failed(struct supervisor *s, bool *just_ended, bool only_by_s
 	for (uint32_t i = 0; i < s->rank_count; i++) {
 		const struct rank *rank = &s->ranks[i];
 		int exit_status;
-		if (!just_ended[i] || !rank_failed(rank, &exit_status) || (only_by_signal && !WIFSIGNALED(rank->wait_status)))
+		if (!just_ended[i] || !rank_failed(rank, &exit_status) ||
+			(only_by_signal && !WIFSIGNALED(rank->wait_status)))
 			continue;
 		if (s->phase < PHASE_TERMINATING)
 			fail_with(s, rank, exit_status);
@@ -213,7 +215,7 @@ static void reap(struct supervisor *s, pid_t first_pid)
 	else if (s->running_count == 0 && s->phase == PHASE_RUNNING)
 		enter_phase(s, PHASE_GRACE);
 	else if (s->phase == PHASE_KILLING)
-		(void)descendants_signal(SIGKILL);  /* those whose parents have just died */
+		(void)descendants_signal(SIGKILL); /* those whose parents have just died */
 }
 
 /* ---- What wakes the loop ------------------------------------------------------------------------------------ */
@@ -226,8 +228,8 @@ static void read_child_signal(struct supervisor *s)
 	reap(s, got ? (pid_t)info.ssi_pid : 0);
 }
 
-/* Signals by which a user steers a job go to all that a rank has started; those that a program gives a meaning of its own
- * go to the rank alone, since a helper of it that knows nothing of them would be killed. */
+/* Signals by which a user steers a job go to all that a rank has started; those that a program gives a meaning of its
+ * own go to the rank alone, since a helper of it that knows nothing of them would be killed. */
 static bool for_whole_group(int signal_number)
 {
 	return signal_number != SIGUSR1 && signal_number != SIGUSR2 && signal_number != SIGWINCH;
@@ -235,11 +237,12 @@ static bool for_whole_group(int signal_number)
 
 static void forward(struct supervisor *s, int signal_number)
 {
-	const bool ends = signal_number == SIGINT || signal_number == SIGTERM || signal_number == SIGHUP || signal_number == SIGQUIT;
+	const bool ends = signal_number == SIGINT || signal_number == SIGTERM || signal_number == SIGHUP ||
+		signal_number == SIGQUIT;
 	if (ends && s->phase == PHASE_TERMINATING)
 		enter_phase(s, PHASE_KILLING);
 	else if (ends && s->phase == PHASE_DRAINING)
-		s->sinks[0].broken = s->sinks[1].broken = true;  /* nobody wants to wait for the rest of the output */
+		s->sinks[0].broken = s->sinks[1].broken = true; /* nobody wants to wait for the rest of the output */
 	else
 		signal_running(s, signal_number, for_whole_group(signal_number));
 }
@@ -382,7 +385,8 @@ static void run_loop(struct supervisor *s)
 			return;
 		const int ready = poll(s->polled, fill_polled(s), poll_timeout_ms(s));
 		if (ready < 0 && errno != EINTR) {
-			/* Out of memory at most; without poll() nothing can be watched, so nothing may be left running. */
+			/* Out of memory at most; without poll() nothing can be watched, so nothing may be left running.
+			 */
 			enter_phase(s, PHASE_KILLING);
 			return;
 		}

@@ -33,16 +33,19 @@ static void a_failure_is_named_and_becomes_the_status(void **state)
 			") exited with status 7; ending the others\n" },
 		/* Ranks that have ended well are no reason to end the others. */
 		{ WORDS("-n", "2", "sh", "-c", "[ $RANK = 0 ] && exit 0; kill -USR1 $$"), 138, "rank 1 (host " },
-		{ WORDS("-n", "2", "/nowhere/at/all"), 127, "): cannot run /nowhere/at/all: No such file or directory" },
+		{ WORDS("-n", "2", "/nowhere/at/all"), 127,
+			"): cannot run /nowhere/at/all: No such file or directory" },
 		{ WORDS("-n", "2", "/etc/passwd"), 126, "cannot run /etc/passwd: Permission denied" },
-		{ WORDS("-n", "2", "--timeout", "0.2", "sleep", "600"), 124, "2 of 2 ranks still ran after 0.2 s (--timeout)" },
+		{ WORDS("-n", "2", "--timeout", "0.2", "sleep", "600"), 124,
+			"2 of 2 ranks still ran after 0.2 s (--timeout)" },
 	};
 	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
 		struct tool tool;
 		const int status = tool_run(&tool, rows[i].arguments);
 		if (status != rows[i].status || strstr(tool.error.text, rows[i].sentence) == NULL ||
 			occurrences(tool.error.text, "collet-run: ") != (rows[i].status != 0))
-			fail_msg("row %zu: expected \"%s\", got status %d: %s", i, rows[i].sentence, status, tool.error.text);
+			fail_msg("row %zu: expected \"%s\", got status %d: %s", i, rows[i].sentence, status,
+				tool.error.text);
 		tool_deinit(&tool);
 	}
 }
@@ -56,13 +59,14 @@ static void the_report_names_rank_host_and_process(void **state)
 		"[ $RANK = 1 ] || exec sleep 600; echo pid $$; kill -ABRT $$")), 134);
 	int pid;
 	assert_int_equal(sscanf(tool.out.text, "[1] pid %d", &pid), 1);
-	snprintf(expected, sizeof(expected), "collet-run: rank 1 (host %s, pid %d) was killed by signal 6 (SIGABRT)", host, pid);
+	snprintf(expected, sizeof(expected), "collet-run: rank 1 (host %s, pid %d) was killed by signal 6 (SIGABRT)",
+		host, pid);
 	assert_non_null(strstr(tool.error.text, expected));
 	tool_deinit(&tool);
 }
 
-/* The survivors learn rank 1's process id, see it gone (which it is only when collet-run has taken note of its end), and
- * take the time to say so. */
+/* The survivors learn rank 1's process id, see it gone (which it is only when collet-run has taken note of its end),
+ * and take the time to say so. */
 static void survivors_have_the_grace_to_report(void **state)
 {
 	struct tool tool;
@@ -125,7 +129,8 @@ static void signals_reach_every_rank_once(void **state)
 		int number;
 		const char *name;
 	} rows[] = {
-		{ SIGTERM, "TERM" }, { SIGINT, "INT" }, { SIGHUP, "HUP" }, { SIGQUIT, "QUIT" }, { SIGUSR1, "USR1" }, { SIGUSR2, "USR2" },
+		{ SIGTERM, "TERM" }, { SIGINT, "INT" }, { SIGHUP, "HUP" }, { SIGQUIT, "QUIT" }, { SIGUSR1, "USR1" },
+		{ SIGUSR2, "USR2" },
 	};
 	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
 		struct tool tool;
@@ -133,8 +138,8 @@ static void signals_reach_every_rank_once(void **state)
 		char script[512], got[64];
 		/* The shell takes the signal while it waits for its helper; rank 0 then still has a line to read. */
 		snprintf(script, sizeof(script),
-			"trap 'echo got %s; got=1' %s; sleep 600 & echo ready; while [ -z \"$got\" ]; do wait $!; done; kill $! 2>/dev/null; "
-			"[ $RANK = 1 ] || read line; exit 0", rows[i].name, rows[i].name);
+			"trap 'echo got %s; got=1' %s; sleep 600 & echo ready; "
+			"while [ -z \"$got\" ]; do wait $!; done; kill $! 2>/dev/null; [ $RANK = 1 ] || read line; exit 0", rows[i].name, rows[i].name);
 		tool_start(&tool, &setup, WORDS("-n", "2", "sh", "-c", script));
 		tool_await(&tool, "[0] ready\n");
 		tool_await(&tool, "[1] ready\n");

@@ -43,7 +43,8 @@ static void lines_get_their_rank_in_front(void **state)
 static void every_byte_passes(void **state)
 {
 	struct tool tool;
-	const char *script = "i=0; while [ $i -lt 256 ]; do [ $i = 10 ] || printf \"\\\\$(printf %03o $i)\"; i=$((i+1)); done";
+	const char *script =
+		"i=0; while [ $i -lt 256 ]; do [ $i = 10 ] || printf \"\\\\$(printf %03o $i)\"; i=$((i+1)); done";
 	assert_int_equal(tool_run(&tool, WORDS("-n", "1", "sh", "-c", script)), 0);
 	char expected[4 + 255 + 1] = "[0] ";
 	size_t bytes = 4;
@@ -65,7 +66,8 @@ static void a_flood_from_all_ranks_comes_through_in_whole_lines(void **state)
 	const struct tool_setup setup = { .merged = true };
 	/* 131 bytes a line with its newline. */
 	tool_start(&tool, &setup, WORDS("-n", "3", "awk", "-v", "n=80000",
-		"BEGIN { r = ENVIRON[\"RANK\"]; for (i = 0; i < n; i++) printf \"%0129d%d\\n\", i, r > (i % 2 ? \"/dev/stderr\" : \"/dev/stdout\") }"));
+		"BEGIN { r = ENVIRON[\"RANK\"]; for (i = 0; i < n; i++) "
+		"printf \"%0129d%d\\n\", i, r > (i % 2 ? \"/dev/stderr\" : \"/dev/stdout\") }"));
 	assert_int_equal(tool_finish(&tool), 0);
 	assert_int_equal(tool.out.bytes, (size_t)3 * LINES * (131 + 4));
 	size_t seen[3] = { 0 };
@@ -104,8 +106,8 @@ static void ranks_learn_that_nobody_reads_any_more(void **state)
 	tool_deinit(&tool);
 }
 
-/* Nobody reads and the pipes are full. A signal ends the rank all the same; once it has, a second one also ends the wait
- * for the reader. When that is cannot be seen from here, so it is sent until it does. */
+/* Nobody reads and the pipes are full. A signal ends the rank all the same; once it has, a second one also ends the
+ * wait for the reader. When that is cannot be seen from here, so it is sent until it does. */
 static void collet_run_ends_while_its_output_waits(void **state)
 {
 	struct tool tool;
@@ -166,7 +168,8 @@ static void control_c_reaches_every_rank_once(void **state)
 	struct tool tool;
 	const struct tool_setup setup = { .terminal = true };
 	tool_start(&tool, &setup, WORDS("-n", "2", "sh", "-c",
-		"trap 'echo interrupted; got=1' INT; sleep 600 & echo ready; while [ -z \"$got\" ]; do wait $!; done; kill $!; exit 0"));
+		"trap 'echo interrupted; got=1' INT; sleep 600 & echo ready; "
+		"while [ -z \"$got\" ]; do wait $!; done; kill $!; exit 0"));
 	tool_await(&tool, "[0] ready");
 	tool_await(&tool, "[1] ready");
 	assert_int_equal(write(tool.input, "\003", 1), 1);
@@ -220,7 +223,8 @@ static void a_bar_stays_below_what_others_print(void **state)
 	const struct tool_setup setup = { .terminal = true };
 	tool_start(&tool, &setup, WORDS("-n", "2", "sh", "-c",
 		"if [ $RANK = 1 ]; then read line <$FOLDER/turn; echo $line; exit 0; fi\n"
-		"printf \"\\r10%% $COLUMNS $COLLET_RUN_TERMINAL\"; read line; echo hello >$FOLDER/turn; read line; printf '\\r20%%\\n'"));
+		"printf \"\\r10%% $COLUMNS $COLLET_RUN_TERMINAL\"; "
+		"read line; echo hello >$FOLDER/turn; read line; printf '\\r20%%\\n'"));
 	tool_await(&tool, "[0] 10% 76 1");
 	assert_int_equal(write(tool.input, "\n", 1), 1);
 	tool_await(&tool, "\r\033[K[1] hello\r\n[0] 10% 76 1");

@@ -41,11 +41,13 @@ static void a_wrong_command_line_is_named(void **state)
 		{ WORDS("-n", "1", "--nnodes", "two", "true"), "--nnodes two: expected a whole number" },
 		{ WORDS("-n", "1", "--node-rank", "1", "true"), "--node-rank 1: there are 1 hosts" },
 		{ WORDS("-n", "1", "--nnodes", "2", "true"), "--rdzv-endpoint: with --nnodes 2" },
-		{ WORDS("-n", "1", "--nnodes", "2", "--rdzv-endpoint", "a:0", "true"), "--rdzv-endpoint: with --nnodes 2" },
+		{ WORDS("-n", "1", "--nnodes", "2", "--rdzv-endpoint", "a:0", "true"),
+			"--rdzv-endpoint: with --nnodes 2" },
 		{ WORDS("-n", "1", "--rdzv-endpoint", "a", "true"), "--rdzv-endpoint a: expected HOST:PORT" },
 		{ WORDS("-n", "1", "--rdzv-endpoint", ":1", "true"), "--rdzv-endpoint :1: expected HOST:PORT" },
 		{ WORDS("-n", "1", "--rdzv-endpoint", "a:65536", "true"), "--rdzv-endpoint: port 65536: expected" },
-		{ WORDS("-n", "1", "--rdzv-endpoint", "::1:80", "true"), "--rdzv-endpoint ::1:80: an IPv6 address needs brackets" },
+		{ WORDS("-n", "1", "--rdzv-endpoint", "::1:80", "true"),
+			"--rdzv-endpoint ::1:80: an IPv6 address needs brackets" },
 		{ WORDS("-n", "1", "--rdzv-id", "a b", "true"), "--rdzv-id a b: expected" },
 		{ WORDS("-n", "1", "--bind", "socket", "true"), "--bind socket: expected auto, core or none" },
 		{ WORDS("-n", "1", "--env", "NAME", "true"), "--env NAME: expected NAME=VALUE" },
@@ -60,7 +62,8 @@ static void a_wrong_command_line_is_named(void **state)
 		char expected[256];
 		snprintf(expected, sizeof(expected), "collet-run: %s", rows[i].sentence);
 		if (status != 2 || strncmp(tool.error.text, expected, strlen(expected)) != 0 || tool.out.bytes != 0)
-			fail_msg("expected \"%s...\", got status %d: %s%s", expected, status, tool.out.text, tool.error.text);
+			fail_msg("expected \"%s...\", got status %d: %s%s", expected, status, tool.out.text,
+				tool.error.text);
 		tool_deinit(&tool);
 	}
 }
@@ -99,8 +102,8 @@ static void ranks_on_one_host_are_told_who_they_are(void **state)
 	for (int rank = 0; rank < 2; rank++) {
 		char line[512];
 		snprintf(line, sizeof(line), "[%d] RANK=%d WORLD_SIZE=2 LOCAL_RANK=%d LOCAL_WORLD_SIZE=2 GROUP_RANK=0 "
-			"GROUP_WORLD_SIZE=1 NODE_RANK=0 ROLE_RANK=%d ROLE_WORLD_SIZE=2 ROLE_NAME=default AGENT_STORE=False "
-			"RESTARTS=0/0\n", rank, rank, rank, rank);
+			"GROUP_WORLD_SIZE=1 NODE_RANK=0 ROLE_RANK=%d ROLE_WORLD_SIZE=2 ROLE_NAME=default "
+			"AGENT_STORE=False RESTARTS=0/0\n", rank, rank, rank, rank);
 		assert_int_equal(occurrences(tool.out.text, line), 1);
 	}
 	tool_deinit(&tool);
@@ -110,13 +113,13 @@ static void the_second_of_two_hosts_counts_on(void **state)
 {
 	setenv("COLLET_SECRET", "0123456789abcdef0123456789abcdef", 1);
 	struct tool tool;
-	assert_int_equal(tool_run(&tool, WORDS("--nproc-per-node", "2", "--nnodes", "2", "--node-rank", "1", "--rdzv-endpoint",
-		"first.example:29500", "sh", "-c", print_environment)), 0);
+	assert_int_equal(tool_run(&tool, WORDS("--nproc-per-node", "2", "--nnodes", "2", "--node-rank", "1",
+		"--rdzv-endpoint", "first.example:29500", "sh", "-c", print_environment)), 0);
 	for (int rank = 2; rank < 4; rank++) {
 		char line[512];
 		snprintf(line, sizeof(line), "[%d] RANK=%d WORLD_SIZE=4 LOCAL_RANK=%d LOCAL_WORLD_SIZE=2 GROUP_RANK=1 "
-			"GROUP_WORLD_SIZE=2 NODE_RANK=1 ROLE_RANK=%d ROLE_WORLD_SIZE=4 ROLE_NAME=default AGENT_STORE=False "
-			"RESTARTS=0/0\n", rank, rank, rank - 2, rank);
+			"GROUP_WORLD_SIZE=2 NODE_RANK=1 ROLE_RANK=%d ROLE_WORLD_SIZE=4 ROLE_NAME=default "
+			"AGENT_STORE=False RESTARTS=0/0\n", rank, rank, rank - 2, rank);
 		assert_int_equal(occurrences(tool.out.text, line), 1);
 	}
 	tool_deinit(&tool);
@@ -129,9 +132,11 @@ static void ranks_are_told_where_to_meet(void **state)
 		const char *const *arguments;
 		const char *expected;
 	} rows[] = {
-		{ WORDS("-n", "1", "--rdzv-id", "fit-7", "sh", "-c", "echo $COLLET_JOB $COLLET_STORE $MASTER_ADDR $TORCHELASTIC_RUN_ID"),
+		{ WORDS("-n", "1", "--rdzv-id", "fit-7", "sh", "-c",
+			"echo $COLLET_JOB $COLLET_STORE $MASTER_ADDR $TORCHELASTIC_RUN_ID"),
 			"[0] fit-7 unix:fit-7 127.0.0.1 fit-7\n" },
-		{ WORDS("-n", "1", "--rdzv-endpoint", "there:77", "sh", "-c", "echo ${COLLET_STORE%:*} $MASTER_ADDR $MASTER_PORT"),
+		{ WORDS("-n", "1", "--rdzv-endpoint", "there:77", "sh", "-c",
+			"echo ${COLLET_STORE%:*} $MASTER_ADDR $MASTER_PORT"),
 			"[0] unix there 77\n" },
 		{ WORDS("-n", "1", "--nnodes", "2", "--rdzv-endpoint", "there:77", "sh", "-c",
 			"echo $COLLET_JOB $COLLET_STORE $MASTER_ADDR $MASTER_PORT"),
@@ -139,7 +144,8 @@ static void ranks_are_told_where_to_meet(void **state)
 		{ WORDS("-n", "1", "--nnodes", "2", "--rdzv-endpoint", "[fe80::1]:77", "sh", "-c",
 			"echo $COLLET_JOB $COLLET_STORE $MASTER_ADDR $MASTER_PORT"),
 			"[0] fe80--1-77 tcp://[fe80::1]:77 fe80::1 77\n" },
-		{ WORDS("-n", "1", "--env", "A=1=2", "--env", "MASTER_ADDR=x", "sh", "-c", "echo $A $MASTER_ADDR"), "[0] 1=2 x\n" },
+		{ WORDS("-n", "1", "--env", "A=1=2", "--env", "MASTER_ADDR=x", "sh", "-c", "echo $A $MASTER_ADDR"),
+			"[0] 1=2 x\n" },
 	};
 	setenv("COLLET_SECRET", "0123456789abcdef0123456789abcdef", 1);
 	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
@@ -157,7 +163,8 @@ static void every_run_has_a_name_of_its_own(void **state)
 	struct tool tools[2];
 	setenv("COLLET_JOB", "outer", 1);
 	for (int i = 0; i < 2; i++) {
-		assert_int_equal(tool_run(&tools[i], WORDS("-n", "1", "sh", "-c", "echo $COLLET_JOB $COLLET_STORE")), 0);
+		assert_int_equal(tool_run(&tools[i],
+			WORDS("-n", "1", "sh", "-c", "echo $COLLET_JOB $COLLET_STORE")), 0);
 		char job[64], store[64];
 		assert_int_equal(sscanf(tools[i].out.text, "[0] %32[0-9a-f] unix:%32[0-9a-f]\n", job, store), 2);
 		assert_int_equal(strlen(job), 32);
@@ -315,7 +322,8 @@ static void one_host_needs_no_secret_and_leaves_none(void **state)
 	struct tool tool;
 	char path[128];
 	snprintf(path, sizeof(path), "%s/collet", home);
-	assert_int_equal(tool_run(&tool, WORDS("-n", "1", "sh", "-c", "echo \"<$COLLET_SECRET$COLLET_SECRET_FILE>\"")), 0);
+	assert_int_equal(tool_run(&tool, WORDS("-n", "1", "sh", "-c",
+		"echo \"<$COLLET_SECRET$COLLET_SECRET_FILE>\"")), 0);
 	assert_string_equal(tool.out.text, "[0] <>\n");
 	assert_int_equal(access(path, F_OK), -1);
 	tool_deinit(&tool);
@@ -329,7 +337,8 @@ static void several_hosts_need_one_and_it_is_made_once(void **state)
 	snprintf(path, sizeof(path), "%s/collet/secret", home);
 
 	/* Not by a host that could not know what the others have. */
-	assert_int_equal(tool_run(&tool, WORDS("-n", "1", "--nnodes", "2", "--node-rank", "1", "--rdzv-endpoint", "a:1", "true")), 2);
+	assert_int_equal(tool_run(&tool, WORDS("-n", "1", "--nnodes", "2", "--node-rank", "1", "--rdzv-endpoint", "a:1",
+		"true")), 2);
 	assert_non_null(strstr(tool.error.text, path));
 	assert_non_null(strstr(tool.error.text, "collet-run --make-secret"));
 	tool_deinit(&tool);
@@ -370,7 +379,8 @@ static void several_hosts_need_one_and_it_is_made_once(void **state)
 int main(void)
 {
 	/* What this test was started with must not reach the ranks. */
-	static const char *const names[] = { "COLLET_JOB", "COLLET_STORE", "COLLET_SECRET", "COLLET_SECRET_FILE", "RANK" };
+	static const char *const names[] = {
+		"COLLET_JOB", "COLLET_STORE", "COLLET_SECRET", "COLLET_SECRET_FILE", "RANK" };
 	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
 		unsetenv(names[i]);
 	make_folder(home);

@@ -123,7 +123,8 @@ static void collect(int *fd, struct tool_text *text)
 /* False: both files have ended, or the deadline has passed. */
 static bool collect_some(struct tool *tool, int64_t deadline)
 {
-	struct pollfd polled[2] = { { .fd = tool->files[0], .events = POLLIN }, { .fd = tool->files[1], .events = POLLIN } };
+	struct pollfd polled[2] = {
+		{ .fd = tool->files[0], .events = POLLIN }, { .fd = tool->files[1], .events = POLLIN } };
 	const int64_t left = deadline - now_ms();
 	if ((tool->files[0] < 0 && tool->files[1] < 0) || left <= 0 || poll(polled, 2, (int)left) <= 0)
 		return false;
