@@ -145,6 +145,13 @@ COLLET_PURE static inline struct collet_span collet_cut_chunk(
 	return span;
 }
 
+/* How a buffer is cut; SCRATCH as INPUT. */
+COLLET_PURE static inline const struct collet_cut *collet_step_cut(
+	const struct collet_shape *shape, enum collet_buffer buffer)
+{
+	return buffer == COLLET_RESULT ? &shape->result : &shape->input;
+}
+
 /* The i-th peer's position. */
 COLLET_PURE static inline uint32_t collet_peers_at(const struct collet_peers *peers, uint32_t i, uint32_t size)
 {

@@ -278,6 +278,18 @@ collet_status collet_arena_free(struct collet_arena *arena, void *memory)
 
 /* ---- Peers' arenas ------------------------------------------------------------------------------------------ */
 
+bool collet_arena_in_block(struct collet_arena *arena, const void *block, const void *memory)
+{
+	uint64_t first, offset;
+	if (!collet_arena_contains(arena, block, 1, &first) || !collet_arena_contains(arena, memory, 1, &offset))
+		return false;
+	pthread_mutex_lock(&arena->lock);
+	const size_t index = find_block(arena, (size_t)first);
+	const bool inside = index < arena->block_count && offset >= first && offset - first < arena->blocks[index].bytes;
+	pthread_mutex_unlock(&arena->lock);
+	return inside;
+}
+
 static struct collet_arena_map *find_peer(struct collet_arena *arena, const struct stat *file)
 {
 	for (struct collet_arena_map *map = arena->peers; map; map = map->next)

@@ -56,6 +56,9 @@ COLLET_MUST_USE collet_status collet_arena_alloc(struct collet_arena *arena, voi
 /* NULL is fine; what is not the start of a block is COLLET_ERR_ARGUMENT. Big blocks give their pages back. Any thread. */
 collet_status collet_arena_free(struct collet_arena *arena, void *memory);
 
+/* Is memory inside the block that starts at block? Any thread. */
+bool collet_arena_in_block(struct collet_arena *arena, const void *block, const void *memory);
+
 /* Is [memory, memory + bytes) inside the arena? Then *offset is where. Says nothing about blocks; takes no lock. */
 static inline bool collet_arena_contains(
 	const struct collet_arena *arena, const void *memory, size_t bytes, uint64_t *offset)

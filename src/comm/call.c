@@ -1,0 +1,301 @@
+/* From a checked call to a running request: which program, which pieces, and how it ends. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "comm/comm.h"
+#include "core/types.h"
+
+static bool reserved_is_zero(const collet_how *how)
+{
+	for (size_t i = 0; i < sizeof(how->reserved) / sizeof(how->reserved[0]); i++)
+		if (how->reserved[i])
+			return false;
+	return true;
+}
+
+static collet_status check_how(const struct collet_call_arguments *call, const collet_how *how)
+{
+	if (!reserved_is_zero(how))
+		return collet_fail(COLLET_ERR_ARGUMENT, "%s: how.reserved is not zero; initialise with COLLET_HOW_DEFAULT",
+			call->function);
+	if (how->stream)
+		return collet_fail(COLLET_ERR_UNSUPPORTED, "%s: how.stream: CUDA streams are not offered by this version",
+			call->function);
+	if (how->timeout_ns < COLLET_NO_TIMEOUT)
+		return collet_fail(COLLET_ERR_ARGUMENT, "%s: how.timeout_ns is %lld; a number of ns, 0 or COLLET_NO_TIMEOUT is meant",
+			call->function, (long long)how->timeout_ns);
+	return COLLET_OK;
+}
+
+static collet_status check_op(const struct collet_call_arguments *call, const collet_how *how)
+{
+	if (call->op == COLLET_OP_COUNT)
+		return COLLET_OK;
+	if ((unsigned)call->op > COLLET_OP_COUNT)
+		return collet_fail(COLLET_ERR_ARGUMENT, "%s: %d is no operation", call->function, (int)call->op);
+	if (!collet_op_supports(call->op, call->dtype))
+		return collet_fail(COLLET_ERR_UNSUPPORTED, "%s: %s is not defined for %s", call->function,
+			collet_op_name(call->op), collet_dtype_name(call->dtype));
+	if (call->op == COLLET_USER && (!how->user_op || !how->user_op->combine))
+		return collet_fail(COLLET_ERR_ARGUMENT, "%s: COLLET_USER needs how.user_op with a combine function", call->function);
+	return COLLET_OK;
+}
+
+/* The named algorithm, if it can do this call. */
+static collet_status take_named(const struct collet_call_arguments *call, const char *name,
+	const struct collet_program *program, const struct collet_shape *shape, bool commutes)
+{
+	if (!program)
+		return collet_fail(COLLET_ERR_ARGUMENT, "%s: there is no algorithm \"%s\" for %s; see collet-bench list",
+			call->function, name, collet_collective_name(call->collective));
+	if (!collet_program_fits(program, shape))
+		return collet_fail(COLLET_ERR_UNSUPPORTED, "%s: algorithm %s does not work at this world size and shape",
+			call->function, program->name);
+	if (!commutes && !program->ordered)
+		return collet_fail(COLLET_ERR_UNSUPPORTED, "%s: algorithm %s does not combine in rank order, and the operation does "
+			"not commute", call->function, program->name);
+	if (call->input && !program->listed)
+		return collet_fail(COLLET_ERR_UNSUPPORTED, "%s: algorithm %s does not do v-forms", call->function, program->name);
+	return COLLET_OK;
+}
+
+static collet_status choose(collet_comm *comm, const struct collet_call_arguments *call, const collet_how *how,
+	struct collet_request *request, struct collet_choice *choice)
+{
+	const struct collet_shape *shape = &request->shape;
+	const bool commutes = call->op == COLLET_OP_COUNT || call->op != COLLET_USER || how->user_op->commutative;
+	*choice = collet_choose(&comm->table, call->collective, commutes, shape, request->element_bytes);
+	if (how->algorithm) {
+		const struct collet_program *named = collet_program_find(call->collective, how->algorithm);
+		const collet_status status = take_named(call, how->algorithm, named, shape, commutes);
+		if (status != COLLET_OK)
+			return status;
+		choice->program = named;
+		return COLLET_OK;
+	}
+	/* COLLET_ALGORITHM forces where it can, so that one setting may cover a whole program. */
+	const struct collet_program *forced = comm->context->forced[call->collective];
+	if (forced && take_named(call, forced->name, forced, shape, commutes) == COLLET_OK)
+		choice->program = forced;
+	return COLLET_OK;
+}
+
+static uint32_t program_index(const struct collet_program *program)
+{
+	size_t count;
+	const struct collet_program *const *programs = collet_programs(program->collective, &count);
+	uint32_t index = 0;
+	while (programs[index] != program)
+		index++;
+	return index;
+}
+
+static uint32_t hash_name(const char *name)
+{
+	uint32_t hash = 2166136261u;  /* FNV-1a */
+	for (; name && *name; name++)
+		hash = (hash ^ (unsigned char)*name) * 16777619u;
+	return hash;
+}
+
+static void describe(struct collet_request *request, const struct collet_call_arguments *call, const collet_how *how)
+{
+	const bool rooted = call->collective == COLLET_REDUCE || call->collective == COLLET_BROADCAST ||
+		call->collective == COLLET_GATHER || call->collective == COLLET_SCATTER;
+	request->call = (struct collet_call){
+		.sequence = request->sequence,
+		.count = call->input ? 0 : call->count,
+		.root = rooted ? call->root : UINT32_MAX,
+		.collective = (uint8_t)call->collective,
+		.listed = call->input != NULL,
+		.dtype = call->collective == COLLET_BARRIER ? UINT8_MAX : (uint8_t)call->dtype,
+		.op = call->op == COLLET_OP_COUNT ? UINT8_MAX : (uint8_t)call->op,
+		.algorithm = program_index(request->program),
+		.user_op = call->op == COLLET_USER ? hash_name(how->user_op->name) : 0,
+	};
+	request->signature = collet_call_signature(&request->call);
+}
+
+/* The v-forms' counts and displacements outlive the call in the request. */
+static void copy_listed(struct collet_request *request, struct collet_cut *cut, size_t *used)
+{
+	if (!cut->counts)
+		return;
+	const uint32_t size = request->shape.size;
+	uint64_t *counts = request->listed + *used, *displacements = counts + size;
+	memcpy(counts, cut->counts, size * sizeof(*counts));
+	memcpy(displacements, cut->displacements, size * sizeof(*displacements));
+	cut->counts = counts;
+	cut->displacements = displacements;
+	*used += 2 * (size_t)size;
+}
+
+static collet_status fill_shape(collet_comm *comm, const struct collet_call_arguments *call, struct collet_request *request)
+{
+	struct collet_shape *shape = &request->shape;
+	*shape = collet_shape_of(call->collective, comm->group.rank, comm->group.size, call->root, call->count);
+	shape->in_place = call->send == call->recv;
+	if (!call->input)
+		return COLLET_OK;
+	const size_t capacity = 4 * (size_t)shape->size;
+	if (request->listed_capacity < capacity) {
+		uint64_t *listed = realloc(request->listed, capacity * sizeof(*listed));
+		if (!listed)
+			return collet_fail(COLLET_ERR_MEMORY, "%s: no memory for the counts", call->function);
+		request->listed = listed;
+		request->listed_capacity = capacity;
+	}
+	shape->input = *call->input;
+	shape->result = *call->result;
+	size_t used = 0;
+	copy_listed(request, &shape->input, &used);
+	copy_listed(request, &shape->result, &used);
+	return COLLET_OK;
+}
+
+/* Positions follow hosts where the program knows hosts; else they are ranks. */
+static void place_hosts(const collet_comm *comm, struct collet_request *request, bool commutes)
+{
+	if (comm->hosts <= 1 || !commutes)
+		return;
+	struct collet_shape *shape = &request->shape;
+	shape->host_first = comm->host_first;
+	shape->hosts = comm->hosts;
+	if (!comm->order)
+		return;
+	shape->order = comm->order;
+	for (uint32_t p = 0; p < shape->size; p++) {
+		if (comm->order[p] == comm->group.rank)
+			shape->rank = p;
+		if (comm->order[p] == request->call.root)
+			shape->root = p;
+	}
+}
+
+static collet_status fill(collet_comm *comm, const struct collet_call_arguments *call, const collet_how *how,
+	struct collet_request *request)
+{
+	collet_status status = fill_shape(comm, call, request);
+	if (status != COLLET_OK)
+		return status;
+	request->call.root = call->root;
+	const bool commutes = call->op == COLLET_OP_COUNT || call->op != COLLET_USER || how->user_op->commutative;
+	place_hosts(comm, request, commutes);
+	request->element_bytes = collet_dtype_bytes(call->dtype);
+	struct collet_choice choice;
+	status = choose(comm, call, how, request, &choice);
+	if (status != COLLET_OK)
+		return status;
+	const struct collet_program *program = choice.program;
+	if (collet_program_scratch(program, &request->shape) > COLLET_SCRATCH_BYTES / request->element_bytes)
+		return collet_fail(COLLET_ERR_UNSUPPORTED, "%s: algorithm %s needs %llu elements of scratch for this call, more than "
+			"the %d MiB there are; use another for messages of this size", call->function, program->name,
+			(unsigned long long)collet_program_scratch(program, &request->shape), COLLET_SCRATCH_BYTES >> 20);
+	request->prescales = request->averages = false;
+	const collet_op op = call->op == COLLET_OP_COUNT ? COLLET_SUM : call->op;
+	status = collet_reduction_init(&request->reduction, call->dtype, op, how->user_op, how->scale, request->shape.size,
+		comm->context->isa);
+	if (status != COLLET_OK)
+		return status;
+	request->prescales = call->op == COLLET_PREMUL_SUM;
+	request->averages = call->op == COLLET_AVERAGE;
+	request->program = program;
+	request->parts = collet_program_parts(program, &request->shape);
+	request->channels = program->sliced && choice.channels ? choice.channels : 1;
+	while (request->parts * request->channels > COLLET_LANES)
+		request->channels--;
+	request->lanes = request->parts * request->channels;
+	request->fan_in = request->shape.size > 1 ? request->shape.size - 1 : 1;
+	request->piece = collet_piece_elements(choice.piece_bytes, request->fan_in, request->element_bytes);
+	request->input = call->send;
+	request->result = call->recv;
+	return COLLET_OK;
+}
+
+int64_t collet_call_deadline(const collet_comm *comm, const collet_how *how, int64_t now)
+{
+	const int64_t timeout = how->timeout_ns ? how->timeout_ns : comm->group.timeout_ns;
+	if (timeout < 0)
+		return COLLET_NEVER;
+	return timeout < COLLET_NEVER - now ? now + timeout : COLLET_NEVER;
+}
+
+static bool has_ended(void *context)
+{
+	const struct collet_request *request = context;
+	return request->status != COLLET_PENDING;
+}
+
+collet_status collet_call_settle(struct collet_request **request)
+{
+	struct collet_request *ended = *request;
+	struct collet_group *group = ended->group;
+	const enum collet_status status = ended->status;
+	*request = NULL;
+	pthread_mutex_lock(&group->engine->lock);
+	collet_request_free(ended);
+	pthread_mutex_unlock(&group->engine->lock);
+	if (status == COLLET_OK)
+		return COLLET_OK;
+	if (status == COLLET_ERR_TRUNCATED)
+		return collet_fail(status, "collet_recv: the message is longer than the buffer, and was dropped");
+	return collet_fail_again(status, group->sentence);
+}
+
+collet_status collet_call_wait(struct collet_request **request)
+{
+	collet_engine_wait((*request)->group->engine, has_ended, *request);
+	return collet_call_settle(request);
+}
+
+collet_status collet_call_poll(struct collet_request **request)
+{
+	if (!collet_engine_poll((*request)->group->engine, has_ended, *request))
+		return COLLET_PENDING;
+	return collet_call_settle(request);
+}
+
+collet_status collet_call_start(collet_comm *comm, const struct collet_call_arguments *call, const collet_how *how)
+{
+	static const collet_how default_how = COLLET_HOW_DEFAULT;
+	if (!how)
+		how = &default_how;
+	collet_status status = check_how(call, how);
+	if (status == COLLET_OK)
+		status = check_op(call, how);
+	if (status != COLLET_OK)
+		return status;
+	struct collet_group *group = &comm->group;
+	struct collet_engine *engine = group->engine;
+	struct collet_request *request;
+	pthread_mutex_lock(&engine->lock);
+	status = collet_request_new(group, &request);
+	if (status == COLLET_OK) {
+		status = fill(comm, call, how, request);
+		if (status != COLLET_OK)
+			collet_request_free(request);
+	}
+	if (status != COLLET_OK) {
+		pthread_mutex_unlock(&engine->lock);
+		return status;
+	}
+	request->sequence = group->next_sequence++;
+	describe(request, call, how);
+	request->started_ns = collet_clock_ns();
+	request->deadline = collet_call_deadline(comm, how, request->started_ns);
+	request->next_ask_ns = 0;
+	request->warned = 0;
+	collet_recorder_start(&group->recorder, &request->call, request->started_ns);
+	collet_request_activate(request);
+	status = collet_request_start(request);
+	if (status != COLLET_OK)
+		collet_group_end(group, status, true, collet_last_error());
+	const bool wake = how->request && engine->has_sleeper;
+	pthread_mutex_unlock(&engine->lock);
+	if (wake)
+		collet_engine_wake(engine);
+	if (!how->request)
+		return collet_call_wait(&request);
+	*how->request = request;
+	return COLLET_OK;
+}

@@ -1,0 +1,298 @@
+/* Communicators: making, splitting, ending, and what they tell about themselves. */
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "comm/comm.h"
+
+/* ---- Shape of the group: hosts and their ranks ---- */
+
+static uint64_t host_of(const struct collet_comm *comm, uint32_t rank)
+{
+	return comm->context->bootstrap.cards[collet_group_world_rank(&comm->group, rank)].host_id;
+}
+
+/* Orders ranks so that those of one host stand together, hosts in order of their first rank. */
+static collet_status find_hosts(struct collet_comm *comm)
+{
+	const uint32_t size = comm->group.size;
+	comm->order = malloc(size * sizeof(*comm->order));
+	comm->host_first = malloc(((size_t)size + 1) * sizeof(*comm->host_first));
+	bool *placed = calloc(size, sizeof(*placed));
+	if (!comm->order || !comm->host_first || !placed) {
+		free(placed);
+		return collet_fail(COLLET_ERR_MEMORY, "no memory for a communicator of %u ranks", size);
+	}
+	uint32_t position = 0;
+	for (uint32_t first = 0; first < size; first++) {
+		if (placed[first])
+			continue;
+		comm->host_first[comm->hosts++] = position;
+		for (uint32_t r = first; r < size; r++) {
+			if (placed[r] || host_of(comm, r) != host_of(comm, first))
+				continue;
+			placed[r] = true;
+			comm->order[position++] = r;
+		}
+	}
+	comm->host_first[comm->hosts] = size;
+	free(placed);
+	for (uint32_t r = 0; r < size; r++) {
+		if (host_of(comm, r) == host_of(comm, comm->group.rank)) {
+			comm->local_rank += r < comm->group.rank;
+			comm->local_size++;
+		}
+	}
+	bool straight = true;
+	for (uint32_t p = 0; p < size; p++)
+		straight &= comm->order[p] == p;
+	if (straight) {
+		free(comm->order);
+		comm->order = NULL;
+	}
+	return COLLET_OK;
+}
+
+/* Every rank computes the same table: all that it reads came from rank 0, or from the cards that all have. */
+static void fill_table(struct collet_comm *comm)
+{
+	const struct collet_context *context = comm->context;
+	const struct collet_choice_inputs inputs = {
+		.size = comm->group.size,
+		.hosts = comm->hosts,
+		.host_first = comm->hosts > 1 ? comm->host_first : NULL,
+		.cores_per_host = context->bootstrap.cards[collet_group_world_rank(&comm->group, 0)].usable_cores,
+		.local = context->agreement.local,
+		.remote = comm->hosts > 1 ? context->agreement.remote : context->agreement.local,
+		.max_channels = context->agreement.max_channels,
+		.scratch_bytes = COLLET_SCRATCH_BYTES,
+	};
+	collet_choice_table_fill(&comm->table, &inputs);
+}
+
+static void free_comm(struct collet_comm *comm)
+{
+	collet_group_deinit(&comm->group);
+	free(comm->order);
+	free(comm->host_first);
+	free(comm->world);
+	free(comm);
+}
+
+collet_status collet_comm_make(collet_comm **made, struct collet_context *context, uint64_t id, uint32_t rank, uint32_t size,
+	uint32_t *world)
+{
+	struct collet_comm *comm = calloc(1, sizeof(*comm));
+	if (!comm) {
+		free(world);
+		return collet_fail(COLLET_ERR_MEMORY, "no memory for a communicator");
+	}
+	comm->context = context;
+	comm->world = world;
+	comm->group.engine = &context->engine;
+	comm->group.id = id;
+	comm->group.rank = rank;
+	comm->group.size = size;
+	comm->group.world = world;
+	comm->group.timeout_ns = context->launch.timeout_ns;
+	atomic_flag_clear(&comm->busy);
+	collet_status status = collet_group_init(&comm->group);
+	if (status == COLLET_OK)
+		status = find_hosts(comm);
+	if (status != COLLET_OK) {
+		free_comm(comm);
+		return status;
+	}
+	fill_table(comm);
+	pthread_mutex_lock(&context->engine.lock);
+	collet_fabric_add(&comm->group);
+	pthread_mutex_unlock(&context->engine.lock);
+	*made = comm;
+	return COLLET_OK;
+}
+
+/* ---- Public ---- */
+
+collet_status collet_comm_create(collet_comm **comm, const collet_options *options)
+{
+	if (!comm)
+		return collet_fail(COLLET_ERR_ARGUMENT, "collet_comm_create: comm is NULL");
+	struct collet_context *context;
+	collet_status status = collet_context_create(&context, options);
+	if (status != COLLET_OK)
+		return status;
+	atomic_store_explicit(&context->users, 1, memory_order_relaxed);
+	status = collet_comm_make(comm, context, context->agreement.session, context->launch.rank, context->launch.size, NULL);
+	if (status != COLLET_OK)
+		collet_context_release(context);
+	return status;
+}
+
+collet_status collet_comm_ended(const collet_comm *comm)
+{
+	const enum collet_status ended =
+		(enum collet_status)atomic_load_explicit(&comm->group.ended, memory_order_acquire);
+	return ended == COLLET_OK ? COLLET_OK : collet_fail_again(ended, comm->group.sentence);
+}
+
+collet_status collet_comm_enter(collet_comm *comm, const char *function)
+{
+	if (!comm)
+		return collet_fail(COLLET_ERR_ARGUMENT, "%s: the communicator is NULL", function);
+	if (collet_context_forked(comm->context))
+		return collet_fail(COLLET_ERR_FORKED, "%s: this process is a fork of the one that created the communicator; only "
+			"collet_comm_destroy() works here. Create a communicator after the fork", function);
+	if (atomic_load_explicit(&comm->group.ended, memory_order_relaxed) != COLLET_OK)
+		return collet_comm_ended(comm);
+	/* Pairs with collet_comm_leave: the communicator's state passes from thread to thread. */
+	if (atomic_flag_test_and_set_explicit(&comm->busy, memory_order_acquire))
+		return collet_fail(COLLET_ERR_BUSY, "%s: another thread is inside this communicator; split one off for each thread",
+			function);
+	return COLLET_OK;
+}
+
+void collet_comm_leave(collet_comm *comm)
+{
+	atomic_flag_clear_explicit(&comm->busy, memory_order_release);
+}
+
+struct split_entry {
+	uint32_t color, key, rank;
+};
+
+static int compare_entries(const void *a, const void *b)
+{
+	const struct split_entry *left = a, *right = b;
+	if (left->key != right->key)
+		return left->key < right->key ? -1 : 1;
+	return left->rank < right->rank ? -1 : left->rank > right->rank;
+}
+
+/* The same on all members, different from every other communicator's of the job, but for a chance of 2^-64. */
+static uint64_t derive_id(const struct collet_comm *comm, uint32_t color)
+{
+	uint64_t id = comm->group.id ^ ((uint64_t)comm->splits << 32 | color) * 0x9e3779b97f4a7c15;
+	id = (id ^ (id >> 30)) * 0xbf58476d1ce4e5b9;
+	id = (id ^ (id >> 27)) * 0x94d049bb133111eb;
+	return id ^ (id >> 31);
+}
+
+static collet_status make_split(collet_comm *comm, struct split_entry *entries, uint32_t color, collet_comm **split)
+{
+	uint32_t members = 0, rank = 0;
+	for (uint32_t r = 0; r < comm->group.size; r++)
+		if (entries[r].color == color)
+			entries[members++] = (struct split_entry){ color, entries[r].key, r };
+	qsort(entries, members, sizeof(*entries), compare_entries);
+	uint32_t *world = malloc(members * sizeof(*world));
+	if (!world)
+		return collet_fail(COLLET_ERR_MEMORY, "no memory for a communicator of %u ranks", members);
+	for (uint32_t i = 0; i < members; i++) {
+		world[i] = collet_group_world_rank(&comm->group, entries[i].rank);
+		if (entries[i].rank == comm->group.rank)
+			rank = i;
+	}
+	const collet_status status =
+		collet_comm_make(split, comm->context, derive_id(comm, color), rank, members, world);
+	if (status == COLLET_OK)
+		atomic_fetch_add_explicit(&comm->context->users, 1, memory_order_relaxed);
+	return status;
+}
+
+collet_status collet_comm_split(collet_comm *comm, uint32_t color, uint32_t key, collet_comm **split)
+{
+	if (!comm || !split)
+		return collet_fail(COLLET_ERR_ARGUMENT, "collet_comm_split: comm or split is NULL");
+	const uint32_t size = comm->group.size;
+	struct split_entry *entries = calloc(size, sizeof(*entries));
+	if (!entries)
+		return collet_fail(COLLET_ERR_MEMORY, "no memory to split a communicator of %u ranks", size);
+	const struct split_entry own = { color, key, comm->group.rank };
+	collet_status status = collet_allgather(comm, &own, entries, sizeof(own), COLLET_U8, NULL);
+	if (status == COLLET_OK) {
+		comm->splits++;
+		if (color == COLLET_NO_COLOR)
+			*split = NULL;
+		else
+			status = make_split(comm, entries, color, split);
+	}
+	free(entries);
+	return status;
+}
+
+collet_status collet_comm_shrink(collet_comm *comm, collet_comm **shrunk)
+{
+	return collet_fail(COLLET_ERR_UNSUPPORTED, "collet_comm_shrink is not offered yet: destroy the communicator and create one "
+		"of the ranks that are left");
+}
+
+void collet_comm_abort(collet_comm *comm)
+{
+	if (!comm || collet_context_forked(comm->context))
+		return;
+	collet_group_end(&comm->group, COLLET_ERR_ABORTED, true, "collet_comm_abort() was called");
+}
+
+/* A group in good order: lets finished calls' messages go out. What ended badly is simply closed. */
+collet_status collet_comm_destroy(collet_comm **comm)
+{
+	if (!comm || !*comm)
+		return collet_fail(COLLET_ERR_ARGUMENT, "collet_comm_destroy: there is no communicator");
+	struct collet_comm *gone = *comm;
+	struct collet_context *context = gone->context;
+	if (!collet_context_forked(context)) {
+		if (atomic_flag_test_and_set_explicit(&gone->busy, memory_order_acquire)) {
+			collet_comm_abort(gone);  /* wakes the thread that is inside */
+			while (atomic_flag_test_and_set_explicit(&gone->busy, memory_order_acquire))
+				sched_yield();
+		}
+		struct collet_engine *engine = &context->engine;
+		pthread_mutex_lock(&engine->lock);
+		collet_group_tear_down(&gone->group);
+		for (struct collet_group **at = &engine->used_groups; *at; at = &(*at)->next_used) {
+			if (*at == &gone->group) {
+				*at = gone->group.next_used;
+				break;
+			}
+		}
+		pthread_mutex_unlock(&engine->lock);
+	}
+	free_comm(gone);
+	collet_context_release(context);
+	*comm = NULL;
+	return COLLET_OK;
+}
+
+collet_status collet_comm_error(collet_comm *comm)
+{
+	if (!comm)
+		return collet_fail(COLLET_ERR_ARGUMENT, "collet_comm_error: the communicator is NULL");
+	return collet_comm_ended(comm);
+}
+
+uint32_t collet_comm_rank(const collet_comm *comm)
+{
+	return comm ? comm->group.rank : 0;
+}
+
+uint32_t collet_comm_size(const collet_comm *comm)
+{
+	return comm ? comm->group.size : 0;
+}
+
+uint32_t collet_comm_local_rank(const collet_comm *comm)
+{
+	return comm ? comm->local_rank : 0;
+}
+
+uint32_t collet_comm_local_size(const collet_comm *comm)
+{
+	return comm ? comm->local_size : 0;
+}
+
+const char *collet_comm_host(const collet_comm *comm, uint32_t rank)
+{
+	if (!comm || rank >= comm->group.size)
+		return NULL;
+	return comm->context->bootstrap.cards[collet_group_world_rank(&comm->group, rank)].host;
+}

@@ -1,0 +1,104 @@
+/* The communicator and its context: what the public API is made of.
+ *
+ * A context is what one rank has in one process: engine, control plane, arena, cards. It is made by collet_comm_create()
+ * and shared by the communicators split from that one; the last to be destroyed takes it along. */
+#ifndef COLLET_COMM_COMM_H
+#define COLLET_COMM_COMM_H
+
+#include <stdatomic.h>
+
+#include "bootstrap/bootstrap.h"
+#include "engine/engine.h"
+#include "transport/memory.h"
+
+/* What rank 0 decides for all, beside the cards. */
+struct collet_agreement {
+	uint64_t session;            /* id of the first communicator; others' are derived */
+	struct collet_cost_model local, remote;
+	uint32_t max_channels;
+	uint32_t reserved0;
+};
+
+/* The user's own registered memory. */
+struct collet_registration {
+	const char *first;
+	size_t bytes;
+};
+
+struct collet_registry {
+	pthread_mutex_t lock;
+	struct collet_registration *entries;
+	size_t count;
+};
+
+struct collet_context {
+	struct collet_engine engine;
+	struct collet_launch launch;
+	struct collet_bootstrap bootstrap;
+	struct collet_agreement agreement;
+	struct collet_arena arena;
+	struct collet_registry registry;
+	struct collet_card card;     /* this rank's own, until the table is there */
+	atomic_uint users;           /* communicators */
+	const unsigned char *alive;  /* 1; 0 in a forked child: one page that a fork wipes */
+	bool deterministic;
+	enum collet_isa isa;
+	char transport[64], algorithm[256];
+	const struct collet_program *forced[COLLET_COLLECTIVE_COUNT];
+};
+
+struct collet_comm {
+	struct collet_context *context;
+	struct collet_group group;
+	struct collet_choice_table table;
+	uint32_t *world;             /* group.world's memory */
+	uint32_t *host_first, *order;/* for shapes, if there are several hosts; order NULL: the same */
+	uint32_t hosts;
+	uint32_t local_rank, local_size;
+	uint32_t splits;             /* so far, to derive ids */
+	atomic_flag busy;
+};
+
+/* ---- context.c */
+collet_status collet_context_create(struct collet_context **context, const collet_options *options);
+/* One user less. */
+void collet_context_release(struct collet_context *context);
+static inline bool collet_context_forked(const struct collet_context *context)
+{
+	return !*(const volatile unsigned char *)context->alive;
+}
+
+/* ---- comm.c */
+/* Of these world ranks (taken over; NULL: all). */
+collet_status collet_comm_make(collet_comm **comm, struct collet_context *context, uint64_t id, uint32_t rank, uint32_t size,
+	uint32_t *world);
+/* The checks that every call starts with: not NULL, not forked, not ended, nobody else inside. COLLET_OK: the caller is
+ * inside, and must leave. */
+collet_status collet_comm_enter(collet_comm *comm, const char *function);
+void collet_comm_leave(collet_comm *comm);
+/* A group's end as this thread's error. */
+collet_status collet_comm_ended(const collet_comm *comm);
+
+/* ---- call.c */
+struct collet_call_arguments {
+	const char *function;                /* for sentences */
+	enum collet_collective collective;
+	const void *send;
+	void *recv;
+	uint64_t count;
+	collet_dtype dtype;
+	collet_op op;                        /* COLLET_OP_COUNT: it combines nothing */
+	uint32_t root;
+	const struct collet_cut *input, *result; /* v-forms: LISTED (or an own block); else NULL */
+};
+collet_status collet_call_start(collet_comm *comm, const struct collet_call_arguments *arguments, const collet_how *how);
+/* Of a call that starts now. */
+int64_t collet_call_deadline(const collet_comm *comm, const collet_how *how, int64_t now);
+/* Takes the status of a request that has ended, frees it and sets *request to NULL. */
+collet_status collet_call_settle(struct collet_request **request);
+/* Blocks until it has ended, then settles it. */
+collet_status collet_call_wait(struct collet_request **request);
+/* One round of progress; COLLET_PENDING, or settled. */
+collet_status collet_call_poll(struct collet_request **request);
+
+#endif

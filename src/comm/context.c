@@ -1,0 +1,261 @@
+/* Contexts: from options and environment to a rank that can talk to all others. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "bootstrap/host.h"
+#include "comm/comm.h"
+#include "core/config.h"
+
+/* A page that a fork fills with zeros in the child: noticing a fork costs one load. */
+static collet_status make_fork_mark(struct collet_context *context)
+{
+	const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+	unsigned char *mark = mmap(NULL, page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (mark == MAP_FAILED)
+		return collet_fail(COLLET_ERR_MEMORY, "no memory for a context");
+	if (madvise(mark, page, MADV_WIPEONFORK) != 0) {
+		const int error = errno;
+		munmap(mark, page);
+		return collet_fail(COLLET_ERR_SYSTEM, "madvise(MADV_WIPEONFORK): %s; Linux 4.14 or newer is needed",
+			strerror(error));
+	}
+	*mark = 1;
+	context->alive = mark;
+	return COLLET_OK;
+}
+
+static const char *chosen(const char *option, const char *variable)
+{
+	return option ? option : collet_env(variable);
+}
+
+/* The settings that are collet's own; the launch has read those about meeting. */
+static collet_status read_settings(struct collet_context *context, const collet_options *options)
+{
+	const char *log = collet_env("COLLET_LOG");
+	const int level = log ? collet_log_level_parse(log) : COLLET_LOG_NONE;
+	if (level < 0)
+		return collet_fail(COLLET_ERR_CONFIG, "COLLET_LOG=%s is none of none, error, warn, info, debug", log);
+	context->engine.log.level = (enum collet_log_level)level;
+	context->engine.log.rank = context->launch.rank;
+
+	const char *transport = chosen(options ? options->transport : NULL, "COLLET_TRANSPORT");
+	collet_status status = collet_transports_parse(transport, &context->card.transports);
+	if (status != COLLET_OK)
+		return status;
+	const char *algorithm = chosen(options ? options->algorithm : NULL, "COLLET_ALGORITHM");
+	if (algorithm && strlen(algorithm) >= sizeof(context->algorithm))
+		return collet_fail(COLLET_ERR_CONFIG, "COLLET_ALGORITHM is longer than %zu characters",
+			sizeof(context->algorithm) - 1);
+	if (transport && strlen(transport) >= sizeof(context->transport))
+		return collet_fail(COLLET_ERR_CONFIG, "COLLET_TRANSPORT is longer than %zu characters",
+			sizeof(context->transport) - 1);
+	if (algorithm) {
+		strcpy(context->algorithm, algorithm);
+		status = collet_choice_parse_forced(algorithm, context->forced);
+		if (status != COLLET_OK)
+			return status;
+	}
+	if (transport)
+		strcpy(context->transport, transport);
+	status = collet_env_bool("COLLET_DETERMINISTIC", &context->deterministic);
+	if (status == COLLET_OK)
+		status = collet_isa_from_env(&context->isa);
+	return status;
+}
+
+/* What all ranks must have alike, so that they choose and talk alike. */
+static void describe_settings(struct collet_context *context)
+{
+	struct collet_card *card = &context->card;
+	snprintf(card->settings, sizeof(card->settings),
+		"version=%s\nCOLLET_ALGORITHM=%.120s\nCOLLET_TRANSPORT=%.60s\nCOLLET_DETERMINISTIC=%d\n", collet_version(),
+		context->algorithm, context->transport, context->deterministic);
+}
+
+/* The first line in which two ranks' settings differ. */
+static collet_status compare_settings(const struct collet_card *a, const struct collet_card *b)
+{
+	const char *left = a->settings, *right = b->settings;
+	while (*left || *right) {
+		const size_t left_bytes = strcspn(left, "\n"), right_bytes = strcspn(right, "\n");
+		if (left_bytes != right_bytes || memcmp(left, right, left_bytes) != 0)
+			return collet_fail(COLLET_ERR_CONFIG, "ranks differ in a setting that must be the same: rank %u on %s has "
+				"%.*s, rank %u on %s has %.*s", a->rank, a->host, (int)left_bytes, left, b->rank, b->host,
+				(int)right_bytes, right);
+		left += left_bytes + (left[left_bytes] != '\0');
+		right += right_bytes + (right[right_bytes] != '\0');
+	}
+	return COLLET_OK;
+}
+
+/* More ranks on some host than its cores? Then waiting ranks must give way at once. */
+static bool is_oversubscribed(const struct collet_card *cards, uint32_t size)
+{
+	for (uint32_t i = 0; i < size; i++) {
+		uint32_t neighbours = 0;
+		for (uint32_t j = 0; j < size; j++)
+			neighbours += cards[j].host_id == cards[i].host_id;
+		if (neighbours > cards[i].usable_cores)
+			return true;
+	}
+	return false;
+}
+
+static bool all_reach(const struct collet_card *cards, uint32_t size, uint32_t transport)
+{
+	for (uint32_t i = 0; i < size; i++)
+		if (!(cards[i].transports >> transport & 1) || !collet_transports[transport]->reaches(&cards[0], &cards[i]))
+			return false;
+	return true;
+}
+
+/* On rank 0, once all cards are in. */
+static collet_status agree(void *unused, const struct collet_card *cards, uint32_t size, void **blob, size_t *bytes)
+{
+	for (uint32_t i = 1; i < size; i++) {
+		const collet_status status = compare_settings(&cards[0], &cards[i]);
+		if (status != COLLET_OK)
+			return status;
+	}
+	struct collet_agreement *agreement = calloc(1, sizeof(*agreement));
+	if (!agreement)
+		return collet_fail(COLLET_ERR_MEMORY, "no memory for the ranks' agreement");
+	const bool oversubscribed = is_oversubscribed(cards, size);
+	agreement->session = ((uint64_t)collet_clock_ns() << 16) ^ cards[0].process_id;
+	agreement->local = agreement->remote = collet_cost_model_builtin("tcp", oversubscribed);
+	agreement->max_channels = 2;
+	for (uint32_t t = 0; collet_transports[t]; t++) {
+		if (strcmp(collet_transports[t]->name, "shm") == 0 && (cards[0].transports >> t & 1)) {
+			agreement->local = collet_cost_model_builtin("shm", oversubscribed);
+			if (all_reach(cards, size, t))
+				agreement->max_channels = 1;  /* memory gains nothing from several paths */
+		}
+	}
+	*blob = agreement;
+	*bytes = sizeof(*agreement);
+	return COLLET_OK;
+}
+
+/* Spinning pays while every rank of the host has a core; else a spinning rank keeps the one that it waits for from
+ * running. */
+static void choose_waiting(struct collet_context *context)
+{
+	const bool oversubscribed = is_oversubscribed(context->bootstrap.cards, context->launch.size);
+	context->engine.spin_polls = oversubscribed ? 8 : 20000;
+	context->engine.yield_ns = oversubscribed ? 200 * 1000 : 100 * 1000;
+}
+
+static collet_status start_control(struct collet_context *context)
+{
+	struct collet_engine *engine = &context->engine;
+	const struct collet_control_config config = {
+		.rank = context->launch.rank,
+		.size = context->launch.size,
+		.launch = &context->launch,
+		.bootstrap = &context->bootstrap,
+		.events = &collet_fabric_events,
+		.context = engine,
+		.log = &engine->log,
+	};
+	return collet_control_create(&engine->control, &config);
+}
+
+static bool wants_progress_thread(const collet_options *options, collet_status *status)
+{
+	bool wanted = false;
+	*status = collet_env_bool("COLLET_PROGRESS_THREAD", &wanted);
+	if (options && options->progress_thread)
+		wanted = options->progress_thread > 0;
+	return wanted;
+}
+
+collet_status collet_context_create(struct collet_context **created, const collet_options *options)
+{
+	struct collet_context *context = calloc(1, sizeof(*context));
+	if (!context)
+		return collet_fail(COLLET_ERR_MEMORY, "no memory for a context");
+	struct collet_engine *engine = &context->engine;
+	pthread_mutex_init(&context->registry.lock, NULL);
+	collet_status status = collet_launch_read(&context->launch, options);
+	if (status == COLLET_OK)
+		status = read_settings(context, options);
+	const bool progress_thread = status == COLLET_OK && wants_progress_thread(options, &status);
+	if (status == COLLET_OK)
+		status = collet_card_describe_host(&context->card);
+	if (status == COLLET_OK)
+		status = make_fork_mark(context);
+	if (status != COLLET_OK)
+		goto err_free;
+	status = collet_engine_init(engine);
+	if (status != COLLET_OK)
+		goto err_mark;
+	context->card.rank = context->launch.rank;
+	describe_settings(context);
+	status = collet_arena_init(&context->arena, 0);
+	if (status != COLLET_OK)
+		goto err_engine;
+	status = collet_bootstrap_meet(&context->bootstrap, &context->launch, &context->card, agree, context, &engine->log);
+	if (status != COLLET_OK)
+		goto err_arena;
+	if (context->bootstrap.blob_bytes != sizeof(context->agreement)) {
+		status = collet_fail(COLLET_ERR_RENDEZVOUS, "rank 0 sent an agreement of another size; do versions differ?");
+		goto err_bootstrap;
+	}
+	memcpy(&context->agreement, context->bootstrap.blob, sizeof(context->agreement));
+	engine->cards = context->bootstrap.cards;
+	engine->rank = context->launch.rank;
+	engine->size = context->launch.size;
+	engine->arena = &context->arena;
+	choose_waiting(context);
+	status = start_control(context);
+	if (status != COLLET_OK)
+		goto err_bootstrap;
+	if (progress_thread)
+		status = collet_engine_start_progress_thread(engine);
+	if (status != COLLET_OK)
+		goto err_control;
+	*created = context;
+	return COLLET_OK;
+
+err_control:
+	collet_control_destroy(&engine->control);
+err_bootstrap:
+	collet_bootstrap_deinit(&context->bootstrap);
+err_arena:
+	collet_arena_deinit(&context->arena);
+err_engine:
+	collet_engine_deinit(engine);
+err_mark:
+	munmap((void *)(uintptr_t)context->alive, (size_t)sysconf(_SC_PAGESIZE));
+err_free:
+	pthread_mutex_destroy(&context->registry.lock);
+	free(context);
+	return status;
+}
+
+void collet_context_release(struct collet_context *context)
+{
+	/* Pairs with the other users' releases: what they did with the context happened before it goes. */
+	if (atomic_fetch_sub_explicit(&context->users, 1, memory_order_acq_rel) != 1)
+		return;
+	struct collet_engine *engine = &context->engine;
+	if (collet_context_forked(context)) {
+		collet_control_forget(&engine->control);
+	} else {
+		collet_engine_stop_progress_thread(engine);
+		collet_control_destroy(&engine->control);
+	}
+	collet_bootstrap_deinit(&context->bootstrap);
+	collet_engine_deinit(engine);
+	collet_arena_deinit(&context->arena);
+	munmap((void *)(uintptr_t)context->alive, (size_t)sysconf(_SC_PAGESIZE));
+	pthread_mutex_destroy(&context->registry.lock);
+	free(context->registry.entries);
+	explicit_bzero(context->launch.secret, sizeof(context->launch.secret));
+	free(context);
+}

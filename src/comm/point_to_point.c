@@ -1,0 +1,139 @@
+/* The public point-to-point calls. */
+#include "comm/comm.h"
+
+struct half {
+	bool sends;
+	void *buffer;
+	uint64_t count;
+	uint32_t peer, tag;
+	collet_received *received;
+};
+
+static collet_status check_half(const collet_comm *comm, const char *function, const struct half *half, collet_dtype dtype)
+{
+	const size_t element = collet_dtype_bytes(dtype);
+	if (!element)
+		return collet_fail(COLLET_ERR_ARGUMENT, "%s: %d is no dtype", function, (int)dtype);
+	if (half->count > (uint64_t)PTRDIFF_MAX / element)
+		return collet_fail(COLLET_ERR_ARGUMENT, "%s: %llu elements do not fit into memory", function,
+			(unsigned long long)half->count);
+	if (!half->buffer && half->count)
+		return collet_fail(COLLET_ERR_ARGUMENT, "%s: the buffer is NULL", function);
+	if (half->peer >= comm->group.size && (half->sends || half->peer != COLLET_ANY_SOURCE))
+		return collet_fail(COLLET_ERR_ARGUMENT, "%s: there is no rank %u in a communicator of %u", function, half->peer,
+			comm->group.size);
+	return COLLET_OK;
+}
+
+static collet_status check_how(const char *function, const collet_how *how)
+{
+	if (how->stream)
+		return collet_fail(COLLET_ERR_UNSUPPORTED, "%s: how.stream: CUDA streams are not offered by this version", function);
+	if (how->timeout_ns < COLLET_NO_TIMEOUT)
+		return collet_fail(COLLET_ERR_ARGUMENT, "%s: how.timeout_ns is %lld", function, (long long)how->timeout_ns);
+	for (size_t i = 0; i < sizeof(how->reserved) / sizeof(how->reserved[0]); i++)
+		if (how->reserved[i])
+			return collet_fail(COLLET_ERR_ARGUMENT, "%s: how.reserved is not zero", function);
+	return COLLET_OK;
+}
+
+/* Under lock. */
+static collet_status new_request(collet_comm *comm, const collet_how *how, struct collet_request **request)
+{
+	const collet_status status = collet_request_new(&comm->group, request);
+	if (status != COLLET_OK)
+		return status;
+	(*request)->point_to_point = true;
+	(*request)->started_ns = collet_clock_ns();
+	(*request)->deadline = collet_call_deadline(comm, how, (*request)->started_ns);
+	(*request)->p2p = (struct collet_p2p_call){ 0 };
+	collet_request_activate(*request);
+	return COLLET_OK;
+}
+
+static collet_status start_half(collet_comm *comm, const struct half *half, collet_dtype dtype, const collet_how *how,
+	struct collet_request *parent, struct collet_request **started)
+{
+	struct collet_request *request;
+	const collet_status status = new_request(comm, how, &request);
+	if (status != COLLET_OK)
+		return status;
+	const size_t element = collet_dtype_bytes(dtype);
+	request->p2p = (struct collet_p2p_call){
+		.sends = half->sends,
+		.peer = half->peer,
+		.tag = half->tag,
+		.buffer = half->buffer,
+		.bytes = half->count * element,
+		.element_bytes = element,
+		.received = half->received,
+		.parent = parent,
+	};
+	*started = request;
+	return collet_p2p_start(request);
+}
+
+static collet_status run(collet_comm *comm, const char *function, const struct half *halves, uint32_t count,
+	collet_dtype dtype, const collet_how *how)
+{
+	static const collet_how default_how = COLLET_HOW_DEFAULT;
+	if (!how)
+		how = &default_how;
+	collet_status status = collet_comm_enter(comm, function);
+	if (status != COLLET_OK)
+		return status;
+	status = check_how(function, how);
+	for (uint32_t i = 0; i < count && status == COLLET_OK; i++)
+		status = check_half(comm, function, &halves[i], dtype);
+	if (status != COLLET_OK) {
+		collet_comm_leave(comm);
+		return status;
+	}
+	struct collet_engine *engine = comm->group.engine;
+	struct collet_request *request = NULL, *half;
+	pthread_mutex_lock(&engine->lock);
+	if (count > 1) {
+		status = new_request(comm, how, &request);
+		if (status == COLLET_OK)
+			request->p2p.pending_parts = count;
+	}
+	for (uint32_t i = 0; i < count && status == COLLET_OK; i++)
+		status = start_half(comm, &halves[i], dtype, how, count > 1 ? request : NULL, count > 1 ? &half : &request);
+	/* Only memory can fail here. The communicator is of no use then: half of a call may be on its way. */
+	if (status != COLLET_OK)
+		collet_group_end(&comm->group, status, true, collet_last_error());
+	const bool wake = how->request && engine->has_sleeper;
+	pthread_mutex_unlock(&engine->lock);
+	if (wake)
+		collet_engine_wake(engine);
+	if (request && how->request)
+		*how->request = request;
+	else if (request)
+		status = collet_call_wait(&request);
+	collet_comm_leave(comm);
+	return request && how->request ? COLLET_OK : status;
+}
+
+collet_status collet_send(collet_comm *comm, const void *buf, uint64_t count, collet_dtype dtype, uint32_t peer, uint32_t tag,
+	const collet_how *how)
+{
+	const struct half half = { true, (void *)(uintptr_t)buf, count, peer, tag, NULL };
+	return run(comm, "collet_send", &half, 1, dtype, how);
+}
+
+collet_status collet_recv(collet_comm *comm, void *buf, uint64_t count, collet_dtype dtype, uint32_t source, uint32_t tag,
+	collet_received *received, const collet_how *how)
+{
+	const struct half half = { false, buf, count, source, tag, received };
+	return run(comm, "collet_recv", &half, 1, dtype, how);
+}
+
+collet_status collet_sendrecv(collet_comm *comm, const void *send, uint64_t send_count, uint32_t to, uint32_t send_tag, void *recv,
+	uint64_t recv_count, uint32_t from, uint32_t recv_tag, collet_dtype dtype, collet_received *received, const collet_how *how)
+{
+	const struct half halves[2] = {
+		{ false, recv, recv_count, from, recv_tag, received },
+		{ true, (void *)(uintptr_t)send, send_count, to, send_tag, NULL },
+	};
+	return run(comm, "collet_sendrecv", halves, 2, dtype, how);
+}

@@ -1,0 +1,173 @@
+/* Disagreement: finding out that ranks called different things, and saying who called what.
+ *
+ * Two ways lead here. A message came that nobody expected (suspect); or a call has waited for more than 100 ms, since ranks
+ * that disagree may wait for messages that never meet. Either way this rank asks the ranks that it waits for, over the
+ * control plane, what they called as that number; their control threads answer from the flight recorder, whatever their
+ * users do. The first difference ends the communicator for everybody, naming both. A rank that has not got there is no
+ * mistake, until COLLET_ERR_TIMEOUT; after 10 s everybody is asked, and one warning names who has not arrived. */
+#include <stdio.h>
+#include <string.h>
+
+#include "engine/engine.h"
+#include "engine/messages.h"
+
+static const int64_t FIRST_ASK_NS = 100 * 1000000, ASK_EVERY_NS = 400 * 1000000, WARN_AFTER_NS = 10 * INT64_C(1000000000),
+	WARN_GATHER_NS = 500 * 1000000, SUSPECT_NS = 800 * 1000000;
+
+static const char *host_of(const struct collet_group *group, uint32_t rank)
+{
+	return group->engine->cards[collet_group_world_rank(group, rank)].host;
+}
+
+static void ask(struct collet_group *group, uint32_t peer, uint64_t sequence)
+{
+	const struct collet_message_ask message = { group->id, sequence };
+	const uint32_t to = peer == COLLET_CONTROL_EVERYBODY ? peer : collet_group_world_rank(group, peer);
+	collet_control_send(group->engine->control, to, COLLET_MESSAGE_ASK, &message, sizeof(message));
+}
+
+void collet_board_suspect(struct collet_group *group, uint32_t peer, const struct collet_request *request,
+	const struct collet_message *came)
+{
+	struct collet_board *board = &group->board;
+	if (board->suspected)
+		return;
+	board->suspected = true;
+	board->peer = peer;
+	board->give_up_ns = collet_clock_ns() + SUSPECT_NS;
+	char call[160];
+	collet_call_describe(&request->call, call, sizeof(call));
+	const char *what = came->sequence != request->sequence ? "it belongs to another call" :
+		came->signature != request->signature          ? "it is from a different call" :
+                                                                 "its length differs (do the counts disagree?)";
+	snprintf(board->sentence, sizeof(board->sentence),
+		"%s here received a message from rank %u on %s that does not fit: %s (its call %llu, %llu bytes)", call, peer,
+		host_of(group, peer), what, (unsigned long long)came->sequence, (unsigned long long)came->bytes);
+	ask(group, peer, came->sequence < request->sequence ? came->sequence : request->sequence);
+}
+
+/* Asks whoever the group's pending transfers wait for. */
+static void ask_awaited(struct collet_group *group, uint64_t sequence)
+{
+	for (const struct collet_route *route = group->engine->active; route; route = route->next_active)
+		if (route->group == group && route->channel != COLLET_CHANNEL_P2P &&
+			(route->receive.settled != route->receive.tail || route->send.settled != route->send.tail))
+			ask(group, route->peer, sequence);
+}
+
+static void warn(struct collet_group *group, struct collet_request *request, int64_t now)
+{
+	struct collet_board *board = &group->board;
+	char call[160], absent[500] = "";
+	size_t used = 0;
+	uint32_t lowest_arrived = group->rank, absents = 0;
+	pthread_mutex_lock(&group->engine->fabric_lock);
+	for (uint32_t r = 0; r < group->size; r++) {
+		const struct collet_arrival *arrival = &board->arrivals[r];
+		if (r == group->rank || arrival->asked_sequence != request->sequence || !arrival->known)
+			continue;
+		if (arrival->arrived) {
+			lowest_arrived = r < lowest_arrived ? r : lowest_arrived;
+			continue;
+		}
+		char last[160] = "nothing yet";
+		if (arrival->calls)
+			collet_call_describe(&arrival->last, last, sizeof(last));
+		const int more = snprintf(absent + used, sizeof(absent) - used, "%srank %u on %s (last called %s)",
+			absents++ ? ", " : "", r, host_of(group, r), last);
+		used = more > 0 && used + (size_t)more < sizeof(absent) ? used + (size_t)more : used;
+	}
+	pthread_mutex_unlock(&group->engine->fabric_lock);
+	if (lowest_arrived != group->rank)
+		return;  /* one warning is enough */
+	collet_call_describe(&request->call, call, sizeof(call));
+	collet_log(&group->engine->log, COLLET_LOG_WARN, "%s has waited for %.0f s; %s%s", call,
+		(double)(now - request->started_ns) * 1e-9,
+		absents ? "not arrived: " : "all ranks that answered have arrived", absent);
+}
+
+void collet_board_waited(struct collet_request *request, int64_t now)
+{
+	struct collet_group *group = request->group;
+	struct collet_board *board = &group->board;
+	if (board->suspected && now >= board->give_up_ns) {
+		collet_group_end(group, COLLET_ERR_MISMATCH, true, board->sentence);
+		return;
+	}
+	if (request->point_to_point || now - request->started_ns < FIRST_ASK_NS)
+		return;
+	if (now >= request->next_ask_ns) {
+		request->next_ask_ns = now + ASK_EVERY_NS;
+		ask_awaited(group, request->sequence);
+	}
+	if (now - request->started_ns < WARN_AFTER_NS || request->warned == 2)
+		return;
+	if (request->warned == 0) {
+		request->warned = 1;
+		ask(group, COLLET_CONTROL_EVERYBODY, request->sequence);
+	} else if (now - request->started_ns >= WARN_AFTER_NS + WARN_GATHER_NS) {
+		request->warned = 2;
+		warn(group, request, now);
+	}
+}
+
+/* ---- On the control thread, under fabric_lock ---- */
+
+static void answer(struct collet_group *group, uint32_t from, const struct collet_message_ask *asked)
+{
+	struct collet_message_answer message = { .group = group->id, .sequence = asked->sequence };
+	struct collet_record record;
+	message.calls = collet_recorder_count(&group->recorder);
+	if (collet_recorder_find(&group->recorder, asked->sequence, &record)) {
+		message.has = 1;
+		message.call = record.call;
+	}
+	if (message.calls && collet_recorder_find(&group->recorder, message.calls - 1, &record))
+		message.last = record.call;
+	collet_control_send(group->engine->control, from, COLLET_MESSAGE_ANSWER, &message, sizeof(message));
+}
+
+static void compare(struct collet_group *group, uint32_t peer, const struct collet_message_answer *answered)
+{
+	struct collet_board *board = &group->board;
+	struct collet_arrival *arrival = &board->arrivals[peer];
+	arrival->asked_sequence = answered->sequence;
+	arrival->known = true;
+	arrival->arrived = answered->calls > answered->sequence;
+	arrival->calls = answered->calls;
+	arrival->last = answered->last;
+	struct collet_record own;
+	if (!answered->has || !collet_recorder_find(&group->recorder, answered->sequence, &own))
+		return;
+	if (collet_call_signature(&own.call) != collet_call_signature(&answered->call)) {
+		char mine[160], theirs[160], sentence[COLLET_ERROR_BYTES];
+		collet_call_describe(&own.call, mine, sizeof(mine));
+		collet_call_describe(&answered->call, theirs, sizeof(theirs));
+		snprintf(sentence, sizeof(sentence), "ranks disagree: rank %u on %s called %s, rank %u on %s called %s",
+			group->rank, host_of(group, group->rank), mine, peer, host_of(group, peer), theirs);
+		collet_group_end(group, COLLET_ERR_MISMATCH, true, sentence);
+	} else if (board->suspected && board->peer == peer) {
+		collet_group_end(group, COLLET_ERR_MISMATCH, true, board->sentence);
+	}
+}
+
+void collet_board_message(struct collet_group *group, uint32_t from, uint32_t type, const void *data, size_t bytes)
+{
+	if (type == COLLET_MESSAGE_END && bytes == sizeof(struct collet_message_end)) {
+		struct collet_message_end end;
+		memcpy(&end, data, sizeof(end));
+		end.sentence[sizeof(end.sentence) - 1] = '\0';
+		if (end.status > COLLET_PENDING && end.status < COLLET_STATUS_COUNT)
+			collet_group_end(group, (enum collet_status)end.status, false, end.sentence);
+	} else if (type == COLLET_MESSAGE_ASK && bytes == sizeof(struct collet_message_ask)) {
+		struct collet_message_ask asked;
+		memcpy(&asked, data, sizeof(asked));
+		answer(group, from, &asked);
+	} else if (type == COLLET_MESSAGE_ANSWER && bytes == sizeof(struct collet_message_answer)) {
+		struct collet_message_answer answered;
+		memcpy(&answered, data, sizeof(answered));
+		for (uint32_t r = 0; r < group->size; r++)
+			if (collet_group_world_rank(group, r) == from)
+				compare(group, r, &answered);
+	}
+}

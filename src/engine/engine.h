@@ -1,0 +1,315 @@
+/* The engine: runs step programs over transports, for all communicators of one context.
+ *
+ * Who owns what
+ *   engine   one a context: the lock, the sleep, the control plane, every group
+ *   group    a communicator as the engine sees it: who is in it, its lanes and routes, what has ended it
+ *   lane     one independent sequence of items: a part of a program, or every channels-th piece of it. Lane i's messages
+ *            travel on channel i, so lanes never wait for each other
+ *   item     one piece of one step, under way: a lane looks LANE_WINDOW items ahead
+ *   route     one conduit as the lanes use it: two queues that keep (request, step) order whatever order items finish in
+ *   request  one call: a program, a shape, two buffers
+ *
+ * Threads. Everything here is under engine.lock, held by whichever thread makes progress (a user's, or the progress
+ * thread), and never while sleeping. The control thread touches only what is marked so: it opens conduits (fabric.c) under
+ * fabric_lock and publishes them, and it ends groups by group.ended. */
+#ifndef COLLET_ENGINE_ENGINE_H
+#define COLLET_ENGINE_ENGINE_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "collectives/choice.h"
+#include "core/clock.h"
+#include "core/status.h"
+#include "engine/control.h"
+#include "engine/p2p.h"
+#include "engine/recorder.h"
+#include "reduce/reduce.h"
+#include "transport/transport.h"
+
+enum {
+	LANE_WINDOW = 16,            /* items under way in a lane; > COLLET_LOOKAHEAD */
+	ROUTE_QUEUE = 16,             /* transfers queued on a route each way; a power of two */
+	PASS_PIECES = 3,             /* pieces of each step in one pass; < COLLET_LOOKAHEAD, so that a pass of sends
+	                                leaves room for the receives that follow it */
+	COLLET_LANES = 8,            /* parts x channels of one request at most */
+	COLLET_CHANNEL_P2P = COLLET_LANES, /* the channel of point-to-point messages */
+	COLLET_CHANNELS,
+	COLLET_STAGING_BYTES = 8 << 20, /* of a lane, touched only as far as used */
+	COLLET_SCRATCH_BYTES = 8 << 20  /* of a group, likewise */
+};
+
+struct collet_group;
+struct collet_route;
+
+struct collet_range {
+	const char *first;
+	size_t bytes;
+};
+
+/* One piece of one step. */
+struct collet_item {
+	struct collet_request *request;
+	struct collet_step step;
+	uint64_t offset, count;      /* the piece: elements from the start of the step's spans. per_peer: of the longest */
+	uint32_t receives_pending, sends_pending;
+	uint32_t slot;               /* of the lane's staging */
+	bool executed;               /* combined; its sends may be posted */
+	bool staged;                 /* a kept receive that lands in staging, since its place was not free */
+	uint32_t read_count;
+	struct collet_range reads[COLLET_STEP_SOURCES];
+	struct collet_range writes;
+	struct collet_range lent;    /* what its sends read */
+	struct collet_range hole;    /* per_peer: the ranges above are hulls, of which this part is not meant */
+	void *value;                 /* where the combined piece is (to be) */
+};
+
+/* Where a lane has got to in a request's program. */
+struct collet_cursor {
+	uint32_t part;
+	uint64_t steps, step, pass;
+	uint32_t piece;              /* in the pass; counts this channel's own */
+	bool second;                 /* of two paired steps, the second is next */
+	bool more_passes;            /* some step has pieces beyond this pass */
+	bool loaded, pair;           /* current holds step, and the next one if they are paired */
+	struct collet_step current[2];
+	uint64_t longest[2];         /* their spans */
+};
+
+struct collet_lane {
+	struct collet_group *group;
+	uint32_t channel;
+	struct collet_request *first, *last;  /* requests that have items to enter here, in starting order */
+	struct collet_cursor cursor;          /* in the first */
+	struct collet_item items[LANE_WINDOW];
+	uint32_t oldest, next;                /* items[oldest % LANE_WINDOW] up to next are under way; both only grow */
+	uint32_t free_slots;                  /* bit mask */
+	bool pending_item;                    /* items[next] is filled in, but its routes have no room yet */
+	char *staging;
+	struct collet_operand *operands;      /* group size + 2, for one execution */
+};
+
+/* A transfer in a route's queue. */
+struct collet_queued {
+	struct collet_transfer transfer;
+	struct collet_item *item;    /* NULL: nobody's any more */
+	bool ready;                  /* may be posted */
+	bool released;               /* a receive's bytes are not needed any more */
+};
+
+/* A ring of transfers; indices only grow: [head, settled) settled but not released, [settled, posted) lent to the
+ * transport, [posted, tail) waiting to be ready. */
+struct collet_queue {
+	struct collet_queued entry[ROUTE_QUEUE];
+	uint32_t head, settled, posted, tail;
+};
+
+struct collet_route {
+	_Atomic(struct collet_conduit *) conduit; /* NULL until open; set once, by the control thread (release) */
+	struct collet_group *group;
+	uint32_t peer;               /* rank in the group */
+	uint32_t channel;
+	struct collet_queue send, receive;
+	struct collet_route *next_active, **previous_active; /* in engine.active while something is queued */
+	bool asked;                  /* collet_fabric_want() has been called */
+	struct collet_route *next_in_group;
+	/* Under fabric_lock from here on. */
+	struct collet_opening *opening;
+	uint32_t refused;            /* transports that this pair has tried in vain, as bits */
+	bool wanted;                 /* this rank has dialed */
+};
+
+/* One call. */
+struct collet_request {
+	struct collet_group *group;
+	struct collet_request *next_free, *next_made; /* in the group's lists */
+	struct collet_request *next_active, **previous_active; /* in engine.requests while pending */
+	struct collet_request *next_in_lane[COLLET_LANES];
+	enum collet_status status;   /* COLLET_PENDING until it has ended */
+	bool point_to_point;
+	uint32_t lanes;              /* it uses lanes 0 .. lanes - 1 */
+	uint32_t lanes_entering;     /* lanes that have not taken all of its items in yet */
+	uint64_t items;              /* under way */
+	const struct collet_program *program;
+	struct collet_shape shape;
+	uint32_t parts, channels;
+	uint64_t piece;              /* elements */
+	uint32_t fan_in;             /* remote operands of one step at most */
+	size_t element_bytes;
+	struct collet_reduction reduction;
+	bool prescales, averages;    /* INPUT is scaled where it is read; the last touch divides */
+	const char *input;
+	char *result;
+	uint64_t signature, sequence;
+	struct collet_call call;
+	int64_t started_ns, deadline, next_ask_ns;
+	uint32_t warned;             /* see board.c */
+	uint64_t finished_items;     /* how far it got */
+	uint64_t *listed;            /* owned copies of the v-forms' counts and displacements */
+	size_t listed_capacity;
+	struct collet_p2p_call p2p;
+};
+
+/* What a rank has answered about a call. */
+struct collet_arrival {
+	bool known, arrived;
+	uint64_t asked_sequence, calls;
+	struct collet_call last;
+};
+
+struct collet_board {
+	bool suspected;              /* a message came that did not fit; sentence says it without the peer's help */
+	uint32_t peer;
+	int64_t give_up_ns;
+	char sentence[COLLET_ERROR_BYTES];
+	struct collet_arrival *arrivals; /* by rank; fabric_lock */
+};
+
+struct collet_group {
+	struct collet_engine *engine;
+	struct collet_group *next_used;      /* in engine.used_groups */
+	struct collet_group *next;           /* in engine.groups */
+	uint64_t id;                         /* the same on every member */
+	uint32_t rank, size;
+	const uint32_t *world;               /* group rank -> world rank; NULL: the same */
+	struct collet_lane *lanes[COLLET_LANES];
+	_Atomic(struct collet_route *) *routes;      /* by channel, then peer; NULL until used; set under fabric_lock */
+	struct collet_route *all_routes;       /* fabric_lock */
+	char *scratch;                       /* COLLET_SCRATCH_BYTES, touched only as far as used */
+	struct collet_request *free_requests, *made_requests; /* kept for the next calls; all there are */
+	uint64_t next_sequence;
+	bool lanes_dirty;                    /* something settled since its lanes made progress */
+	int64_t timeout_ns;
+	struct collet_recorder recorder;     /* its own lock */
+	uint64_t roundings;
+	_Atomic int ended;                   /* COLLET_OK, or the status that ended it; sentence is set before (release) */
+	char sentence[COLLET_ERROR_BYTES];
+	bool torn_down;                      /* its conduits are closed and its requests ended */
+	struct collet_p2p *p2p;
+	struct collet_board board;
+};
+
+struct collet_engine {
+	pthread_mutex_t lock;
+	struct collet_route *active;          /* routes with something queued */
+	struct collet_request *requests;     /* pending */
+	struct collet_group *used_groups;    /* all of them, for progress */
+	bool has_sleeper;                    /* a thread is in epoll_wait */
+	uint32_t followers;                  /* threads on something_ended */
+	pthread_cond_t something_ended;
+	uint32_t polls_since_look;
+	bool stop_progress_thread;
+	bool has_progress_thread;
+	pthread_t progress_thread;
+
+	pthread_mutex_t fabric_lock;         /* taken after lock, if both */
+	struct collet_group *groups;         /* those that peers may reach */
+	struct collet_opening *unclaimed;    /* connections for groups that this rank has not made yet */
+	uint32_t unclaimed_count;
+	uint64_t *left;                      /* ids of groups that are no more */
+	size_t left_count;
+
+	pthread_mutex_t end_lock;            /* of every group's end; taken last */
+
+	/* Set before anything runs, then only read. */
+	struct collet_wake wake;
+	struct collet_control *control;
+	const struct collet_card *cards;     /* by world rank */
+	uint32_t rank, size;
+	struct collet_arena *arena;
+	struct collet_log log;
+	uint32_t spin_polls;                 /* see wait.c */
+	int64_t yield_ns;
+};
+
+/* ---- engine.c */
+/* Of a zeroed engine. */
+collet_status collet_engine_init(struct collet_engine *engine);
+/* The control plane has been destroyed and every group torn down. */
+void collet_engine_deinit(struct collet_engine *engine);
+/* One round for everything of this rank. Under lock. */
+void collet_engine_progress(struct collet_engine *engine);
+
+/* ---- wait.c */
+/* Advances everything until done(), which is asked under lock; deadlines end what is pending. Never called under lock. */
+void collet_engine_wait(struct collet_engine *engine, bool (*done)(void *context), void *context);
+/* One round; what done() says then. */
+bool collet_engine_poll(struct collet_engine *engine, bool (*done)(void *context), void *context);
+/* Any thread. */
+void collet_engine_wake(struct collet_engine *engine);
+/* A request has ended: whoever may wait for it looks again. Under lock. */
+void collet_engine_ended_one(struct collet_engine *engine);
+collet_status collet_engine_start_progress_thread(struct collet_engine *engine);
+void collet_engine_stop_progress_thread(struct collet_engine *engine);
+
+/* ---- lane.c: requests on their way through the lanes. Under lock. */
+/* Queues a filled-in request; it may have ended when this returns. */
+collet_status collet_request_start(struct collet_request *request);
+void collet_lane_progress(struct collet_lane *lane);
+void collet_item_settled(struct collet_queued *queued, bool sent);
+void collet_lane_free(struct collet_lane *lane);
+/* A piece of about piece_bytes, such that a lane's staging holds fan_in + 1 of them for each item under way. */
+uint64_t collet_piece_elements(uint32_t piece_bytes, uint32_t fan_in, size_t element_bytes);
+
+/* ---- route.c. Under lock. */
+struct collet_route *collet_route_get(struct collet_group *group, uint32_t channel, uint32_t peer);
+/* The same, but NULL if there is none. */
+struct collet_route *collet_route_peek(struct collet_group *group, uint32_t channel, uint32_t peer);
+bool collet_queue_full(const struct collet_queue *queue);
+struct collet_queued *collet_queue_add(struct collet_route *route, struct collet_queue *queue, struct collet_item *item);
+struct collet_queued *collet_queue_find(struct collet_queue *queue, const struct collet_item *item);
+/* Posts what is ready. */
+void collet_route_pump(struct collet_route *route);
+/* Returns how many transfers settled. */
+uint32_t collet_route_progress(struct collet_route *route);
+/* A receive's bytes are not needed any more. */
+void collet_route_release(struct collet_route *route, struct collet_queued *queued);
+/* Takes it off the list of active routes; its queues are not looked at any more. */
+void collet_route_stop(struct collet_route *route);
+
+/* ---- board.c */
+/* A message that nobody expected came from peer. Under lock. */
+void collet_board_suspect(struct collet_group *group, uint32_t peer, const struct collet_request *request,
+	const struct collet_message *came);
+/* A request is pending at `now`. Under lock. */
+void collet_board_waited(struct collet_request *request, int64_t now);
+/* A control message for the group. Control thread, under fabric_lock. */
+void collet_board_message(struct collet_group *group, uint32_t from, uint32_t type, const void *data, size_t bytes);
+
+/* ---- fabric.c */
+/* The route to peer on channel, made if there is none yet; NULL when out of memory (which ends the group). Under lock. */
+struct collet_route *collet_fabric_route(struct collet_group *group, uint32_t channel, uint32_t peer);
+/* Makes sure that somebody dials. Under lock. */
+void collet_fabric_want(struct collet_route *route);
+/* From here on peers reach the group. Under lock. */
+void collet_fabric_add(struct collet_group *group);
+/* No conduit of the group is open or opening any more, and no control event reaches it. Under lock. */
+void collet_fabric_remove(struct collet_group *group);
+/* Tells the other ranks that the group has ended. Any thread. */
+void collet_fabric_tell_end(const struct collet_group *group, enum collet_status status, const char *sentence);
+void collet_fabric_deinit(struct collet_engine *engine);
+extern const struct collet_control_events collet_fabric_events;
+
+/* ---- group.c */
+/* Of a zeroed group with engine, id, rank, size and world filled in. */
+collet_status collet_group_init(struct collet_group *group);
+/* Torn down, and off the engine's list. */
+void collet_group_deinit(struct collet_group *group);
+/* Ends the group for this rank, once; the first to call wins. tell: the other ranks too. Any thread, with any of the
+ * locks but end_lock held; wakes waiters, and whoever makes progress next tears it down. */
+void collet_group_end(struct collet_group *group, enum collet_status status, bool tell, const char *sentence);
+/* Closes its conduits, so that nobody touches its buffers any more, and ends its requests. Under lock; safe to repeat. */
+void collet_group_tear_down(struct collet_group *group);
+static inline uint32_t collet_group_world_rank(const struct collet_group *group, uint32_t rank)
+{
+	return group->world ? group->world[rank] : rank;
+}
+collet_status collet_request_new(struct collet_group *group, struct collet_request **request);
+void collet_request_free(struct collet_request *request);
+/* It is pending from here on: deadlines and progress look after it. */
+void collet_request_activate(struct collet_request *request);
+void collet_request_end(struct collet_request *request, enum collet_status status);
+void collet_request_finish_if_done(struct collet_request *request);
+/* What it is, for a sentence. */
+void collet_request_describe(const struct collet_request *request, char *text, size_t capacity);
+#endif

@@ -1,0 +1,162 @@
+/* Groups and requests: their lives and their ends. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "engine/engine.h"
+
+/* ---- Requests ---- */
+
+collet_status collet_request_new(struct collet_group *group, struct collet_request **request)
+{
+	struct collet_request *made = group->free_requests;
+	if (made) {
+		group->free_requests = made->next_free;
+	} else {
+		made = calloc(1, sizeof(*made));
+		if (!made)
+			return collet_fail(COLLET_ERR_MEMORY, "no memory for a request");
+		made->group = group;
+		made->next_made = group->made_requests;
+		group->made_requests = made;
+	}
+	made->status = COLLET_PENDING;
+	made->lanes = made->lanes_entering = 0;
+	made->items = made->finished_items = 0;
+	made->point_to_point = false;
+	made->previous_active = NULL;
+	*request = made;
+	return COLLET_OK;
+}
+
+void collet_request_free(struct collet_request *request)
+{
+	assert(!request->previous_active);
+	request->next_free = request->group->free_requests;
+	request->group->free_requests = request;
+}
+
+void collet_request_activate(struct collet_request *request)
+{
+	struct collet_engine *engine = request->group->engine;
+	request->next_active = engine->requests;
+	if (engine->requests)
+		engine->requests->previous_active = &request->next_active;
+	engine->requests = request;
+	request->previous_active = &engine->requests;
+}
+
+void collet_request_end(struct collet_request *request, enum collet_status status)
+{
+	assert(request->status == COLLET_PENDING);
+	request->status = status;
+	if (request->previous_active) {
+		*request->previous_active = request->next_active;
+		if (request->next_active)
+			request->next_active->previous_active = request->previous_active;
+		request->previous_active = NULL;
+	}
+	if (!request->point_to_point)
+		collet_recorder_end(&request->group->recorder, request->sequence, status, collet_clock_ns(),
+			request->finished_items);
+	collet_engine_ended_one(request->group->engine);
+}
+
+void collet_request_finish_if_done(struct collet_request *request)
+{
+	if (request->status == COLLET_PENDING && request->lanes_entering == 0 && request->items == 0)
+		collet_request_end(request, COLLET_OK);
+}
+
+void collet_request_describe(const struct collet_request *request, char *text, size_t capacity)
+{
+	if (request->point_to_point)
+		collet_p2p_describe(request, text, capacity);
+	else
+		collet_call_describe(&request->call, text, capacity);
+}
+
+/* ---- Groups ---- */
+
+collet_status collet_group_init(struct collet_group *group)
+{
+	collet_status status = collet_recorder_init(&group->recorder);
+	if (status != COLLET_OK)
+		return status;
+	atomic_init(&group->ended, COLLET_OK);
+	/* Address space only, as a lane's staging. */
+	void *scratch = mmap(NULL, COLLET_SCRATCH_BYTES, PROT_READ | PROT_WRITE,
+		MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	if (scratch == MAP_FAILED) {
+		collet_recorder_deinit(&group->recorder);
+		return collet_fail(COLLET_ERR_MEMORY, "no memory for a communicator's scratch");
+	}
+	group->scratch = scratch;
+	group->board.arrivals = calloc(group->size, sizeof(*group->board.arrivals));
+	group->routes = calloc((size_t)COLLET_CHANNELS * group->size, sizeof(*group->routes));
+	if (!group->board.arrivals || !group->routes) {
+		collet_group_deinit(group);
+		return collet_fail(COLLET_ERR_MEMORY, "no memory for a communicator of %u ranks", group->size);
+	}
+	return COLLET_OK;
+}
+
+void collet_group_deinit(struct collet_group *group)
+{
+	for (uint32_t i = 0; i < COLLET_LANES; i++) {
+		collet_lane_free(group->lanes[i]);
+		group->lanes[i] = NULL;
+	}
+	free(group->routes);
+	group->routes = NULL;
+	collet_p2p_deinit(group);
+	for (struct collet_request *request = group->made_requests, *next; request; request = next) {
+		next = request->next_made;
+		free(request->listed);
+		free(request);
+	}
+	group->made_requests = group->free_requests = NULL;
+	if (group->scratch)
+		munmap(group->scratch, COLLET_SCRATCH_BYTES);
+	group->scratch = NULL;
+	free(group->board.arrivals);
+	group->board.arrivals = NULL;
+	collet_recorder_deinit(&group->recorder);
+}
+
+void collet_group_end(struct collet_group *group, enum collet_status status, bool tell, const char *sentence)
+{
+	struct collet_engine *engine = group->engine;
+	pthread_mutex_lock(&engine->end_lock);
+	const bool first = atomic_load_explicit(&group->ended, memory_order_relaxed) == COLLET_OK;
+	if (first) {
+		snprintf(group->sentence, sizeof(group->sentence), "rank %u on %s: %s", group->rank,
+			engine->cards[engine->rank].host, sentence);
+		/* Pairs with the acquire loads of whoever looks: the sentence is there once the status is. */
+		atomic_store_explicit(&group->ended, (int)status, memory_order_release);
+	}
+	pthread_mutex_unlock(&engine->end_lock);
+	if (!first)
+		return;
+	collet_log(&engine->log, status == COLLET_ERR_ABORTED ? COLLET_LOG_INFO : COLLET_LOG_ERROR, "%s: %s",
+		collet_status_name(status), group->sentence);
+	if (tell)
+		collet_fabric_tell_end(group, status, sentence);
+	collet_engine_wake(engine);
+}
+
+void collet_group_tear_down(struct collet_group *group)
+{
+	if (group->torn_down)
+		return;
+	group->torn_down = true;
+	/* Conduits first: after that no peer and no transport reads or writes a buffer of ours. */
+	collet_fabric_remove(group);
+	const enum collet_status status = (enum collet_status)atomic_load_explicit(&group->ended, memory_order_acquire);
+	for (struct collet_request *request = group->engine->requests, *next; request; request = next) {
+		next = request->next_active;
+		if (request->group == group)
+			collet_request_end(request, status == COLLET_OK ? COLLET_ERR_ABORTED : status);
+	}
+}

@@ -1,0 +1,632 @@
+/* Lanes: the executor of step programs over routes.
+ *
+ * Items enter a lane in program order, as many as the window holds. On entry an item queues all its transfers on its
+ * routes, which fixes the order of messages; its receives are posted at once. It is executed (operands combined, sends let
+ * go) when its bytes have come and nothing earlier still reads or writes what it writes, or writes what it reads. It
+ * leaves when its sends have settled. A kept receive lands in place if that place is free when the item enters, else in
+ * the lane's staging, to be copied when it is: so every receive can be posted, and two ranks that swap spans in place do
+ * not wait for each other. */
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "engine/engine.h"
+
+/* ---- Where elements are ---- */
+
+static char *address(const struct collet_request *request, enum collet_buffer buffer, uint64_t first)
+{
+	char *base = buffer == COLLET_RESULT ? request->result :
+		buffer == COLLET_INPUT       ? (char *)(uintptr_t)request->input :  /* never written: see step.h */
+                                               request->group->scratch;
+	return base ? base + first * request->element_bytes : NULL;
+}
+
+static bool overlap(struct collet_range a, struct collet_range b)
+{
+	return a.bytes && b.bytes && a.first < b.first + b.bytes && b.first < a.first + a.bytes;
+}
+
+static bool contains(struct collet_range outer, struct collet_range inner)
+{
+	return inner.first >= outer.first && inner.first + inner.bytes <= outer.first + outer.bytes;
+}
+
+/* Does an item's set of spans (a hull, with this rank's own chunk left out) touch a range? */
+static bool touches(struct collet_range hull, struct collet_range hole, struct collet_range range)
+{
+	return overlap(hull, range) && !(hole.bytes && contains(hole, range));
+}
+
+/* Must `item` wait with writing `writes` and reading its operands, since `earlier` is unfinished? */
+static bool conflicts_with(const struct collet_item *item, const struct collet_item *earlier, bool reads_too)
+{
+	if (earlier->sends_pending && touches(item->writes, item->hole, earlier->lent) &&
+		touches(earlier->lent, earlier->hole, item->writes))
+		return true;
+	if (earlier->executed)
+		return false;
+	if (touches(item->writes, item->hole, earlier->writes) && touches(earlier->writes, earlier->hole, item->writes))
+		return true;
+	for (uint32_t i = 0; i < earlier->read_count; i++)
+		if (touches(item->writes, item->hole, earlier->reads[i]) &&
+			touches(earlier->reads[i], earlier->hole, item->writes))
+			return true;
+	for (uint32_t i = 0; reads_too && i < item->read_count; i++)
+		if (touches(earlier->writes, earlier->hole, item->reads[i]) &&
+			touches(item->reads[i], item->hole, earlier->writes))
+			return true;
+	return false;
+}
+
+static bool conflicts(const struct collet_lane *lane, uint32_t index, bool reads_too)
+{
+	const struct collet_item *item = &lane->items[index % LANE_WINDOW];
+	for (uint32_t i = lane->oldest; i != index; i++)
+		if (conflicts_with(item, &lane->items[i % LANE_WINDOW], reads_too))
+			return true;
+	return false;
+}
+
+/* ---- Staging: a slot for each item under way, of fan_in + 1 pieces ---- */
+
+static char *slot_address(const struct collet_lane *lane, const struct collet_item *item, uint32_t piece)
+{
+	return lane->staging + (size_t)item->slot * (COLLET_STAGING_BYTES / LANE_WINDOW) +
+		(size_t)piece * (size_t)item->request->piece * item->request->element_bytes;
+}
+
+/* The largest piece, in bytes, of which a slot holds fan_in + 1. */
+static uint64_t largest_piece_bytes(uint32_t fan_in)
+{
+	return COLLET_STAGING_BYTES / LANE_WINDOW / (fan_in + 1) & ~(uint64_t)63;
+}
+
+/* ---- The next item ---- */
+
+static uint64_t longest_span(const struct collet_request *request, const struct collet_step *step)
+{
+	if (!step->per_peer)
+		return step->source[0].span.count;
+	const bool sends = step->source[0].peers.count == 1 && step->source[0].peers.first == request->shape.rank;
+	const struct collet_cut *cut = collet_step_cut(&request->shape, sends ? step->source[0].buffer :
+                                                                                step->destination[0].buffer);
+	if (cut->kind != COLLET_CUT_LISTED)
+		return collet_cut_chunk(cut, &request->shape, 0).count;
+	const struct collet_peers *peers = sends ? &step->destination[0].peers : &step->source[0].peers;
+	uint64_t longest = 0;
+	for (uint32_t i = 0; i < peers->count; i++) {
+		const uint64_t count =
+			collet_cut_chunk(cut, &request->shape, collet_peers_at(peers, i, request->shape.size)).count;
+		longest = count > longest ? count : longest;
+	}
+	return longest;
+}
+
+static void load_step(const struct collet_request *request, struct collet_cursor *cursor)
+{
+	const struct collet_program *program = request->program;
+	cursor->current[0] = program->step(&request->shape, cursor->part, cursor->step);
+	cursor->pair = cursor->current[0].paired && cursor->step + 1 < cursor->steps;
+	if (cursor->pair)
+		cursor->current[1] = program->step(&request->shape, cursor->part, cursor->step + 1);
+	for (uint32_t i = 0; i <= cursor->pair; i++)
+		cursor->longest[i] = cursor->current[i].source_count ? longest_span(request, &cursor->current[i]) : 0;
+	cursor->loaded = true;
+}
+
+/* Is there a piece number `piece` in a span of `count` elements? */
+static bool has_piece(const struct collet_request *request, uint64_t piece, uint64_t count)
+{
+	return piece == 0 || piece * request->piece < count;
+}
+
+/* Writes the next (step, piece) of the lane's first request into item; false when there is none left. */
+static bool cursor_next(struct collet_lane *lane, struct collet_item *item)
+{
+	struct collet_request *request = lane->first;
+	struct collet_cursor *cursor = &lane->cursor;
+	const uint32_t pieces = request->program->sliced ? PASS_PIECES : UINT32_MAX;
+	for (;;) {
+		if (cursor->step >= cursor->steps) {
+			if (!cursor->more_passes)
+				return false;
+			cursor->pass++;
+			cursor->step = 0;
+			cursor->more_passes = false;
+			cursor->loaded = false;
+			continue;
+		}
+		if (!cursor->loaded)
+			load_step(request, cursor);
+		const uint32_t which = cursor->second;
+		const uint64_t own = cursor->pass * pieces + cursor->piece;  /* counts this channel's pieces */
+		const uint64_t piece = own * request->channels + lane->channel % request->channels;
+		const bool exists = cursor->current[which].source_count && has_piece(request, piece, cursor->longest[which]);
+		if (exists) {
+			item->step = cursor->current[which];
+			item->offset = piece * request->piece;
+			const uint64_t left = cursor->longest[which] - item->offset;
+			item->count = left < request->piece ? left : request->piece;
+		}
+		if (cursor->pair && !cursor->second) {
+			cursor->second = true;
+		} else {
+			cursor->second = false;
+			cursor->piece++;
+			const uint64_t following = piece + request->channels;
+			const bool more = has_piece(request, following, cursor->longest[0]) ||
+				(cursor->pair && has_piece(request, following, cursor->longest[1]));
+			if (!more || cursor->piece == pieces) {
+				cursor->more_passes |= more;
+				cursor->step += cursor->pair ? 2 : 1;
+				cursor->piece = 0;
+				cursor->loaded = false;
+			}
+		}
+		if (exists)
+			return true;
+	}
+}
+
+static void cursor_begin(struct collet_lane *lane)
+{
+	const struct collet_request *request = lane->first;
+	memset(&lane->cursor, 0, sizeof(lane->cursor));
+	lane->cursor.part = lane->channel / request->channels;
+	lane->cursor.steps = request->program->step_count(&request->shape, lane->cursor.part);
+}
+
+/* ---- Entering ---- */
+
+/* The remote peers of an end, one after the other. */
+static bool next_remote(
+	const struct collet_request *request, const struct collet_peers *peers, uint32_t *i, uint32_t *position)
+{
+	while (*i < peers->count) {
+		*position = collet_peers_at(peers, (*i)++, request->shape.size);
+		if (*position != request->shape.rank)
+			return true;
+	}
+	return false;
+}
+
+static bool is_local(const struct collet_request *request, const struct collet_end *end)
+{
+	return end->peers.count == 1 && end->peers.first == request->shape.rank;
+}
+
+static bool includes_self(const struct collet_request *request, const struct collet_end *end)
+{
+	for (uint32_t i = 0; i < end->peers.count; i++)
+		if (collet_peers_at(&end->peers, i, request->shape.size) == request->shape.rank)
+			return true;
+	return false;
+}
+
+static uint32_t group_rank(const struct collet_request *request, uint32_t position)
+{
+	return request->shape.order ? request->shape.order[position] : position;
+}
+
+static struct collet_range piece_range(
+	const struct collet_request *request, const struct collet_item *item, const struct collet_end *end)
+{
+	struct collet_range range = { address(request, end->buffer, end->span.first + item->offset),
+		item->count * request->element_bytes };
+	return range;
+}
+
+/* All of a buffer that a per_peer step may touch, and this rank's own chunk of it, which it does not. */
+static void per_peer_ranges(const struct collet_request *request, struct collet_item *item, enum collet_buffer buffer,
+	struct collet_range *hull)
+{
+	const struct collet_cut *cut = collet_step_cut(&request->shape, buffer);
+	uint64_t end = 0;
+	if (cut->kind == COLLET_CUT_LISTED) {
+		for (uint32_t p = 0; p < request->shape.size; p++) {
+			const struct collet_span span = collet_cut_chunk(cut, &request->shape, p);
+			end = span.count && span.first + span.count > end ? span.first + span.count : end;
+		}
+	} else {
+		end = cut->kind == COLLET_CUT_EVEN ? cut->count : cut->count * request->shape.size;
+	}
+	const struct collet_span own = collet_cut_chunk(cut, &request->shape, request->shape.rank);
+	hull->first = address(request, buffer, 0);
+	hull->bytes = end * request->element_bytes;
+	item->hole.first = address(request, buffer, own.first);
+	item->hole.bytes = own.count * request->element_bytes;
+}
+
+/* What the item reads and writes of this rank's memory. */
+static void fill_ranges(const struct collet_request *request, struct collet_item *item)
+{
+	const struct collet_step *step = &item->step;
+	item->read_count = 0;
+	item->writes = item->lent = item->hole = (struct collet_range){ NULL, 0 };
+	if (step->per_peer) {
+		if (is_local(request, &step->source[0])) {
+			per_peer_ranges(request, item, step->source[0].buffer, &item->reads[0]);
+			item->read_count = 1;
+		} else {
+			per_peer_ranges(request, item, step->destination[0].buffer, &item->writes);
+		}
+		return;
+	}
+	for (uint32_t i = 0; i < step->source_count; i++)
+		if (includes_self(request, &step->source[i]))
+			item->reads[item->read_count++] = piece_range(request, item, &step->source[i]);
+	if (is_local(request, &step->destination[0]))
+		item->writes = piece_range(request, item, &step->destination[0]);
+}
+
+/* Elements of this item's piece in a per_peer span, and where they start; false: that chunk has no such piece. */
+static bool per_peer_piece(const struct collet_request *request, const struct collet_item *item,
+	enum collet_buffer buffer, uint32_t position, struct collet_span *span)
+{
+	*span = collet_cut_chunk(collet_step_cut(&request->shape, buffer), &request->shape, position);
+	if (item->offset && item->offset >= span->count)
+		return false;
+	const uint64_t left = span->count - item->offset;
+	span->first += item->offset;
+	span->count = left < request->piece ? left : request->piece;
+	return true;
+}
+
+static void fill_message(const struct collet_request *request, struct collet_transfer *transfer, uint64_t count)
+{
+	transfer->message.signature = request->signature;
+	transfer->message.sequence = request->sequence;
+	transfer->message.bytes = count * request->element_bytes;
+}
+
+/* Where the combined piece goes: in place, or into the item's staging if it only travels on. A plain send has it where
+ * it is, unless it must be scaled on the way. */
+static char *value_place(const struct collet_lane *lane, const struct collet_item *item)
+{
+	const struct collet_request *request = item->request;
+	const struct collet_step *step = &item->step;
+	if (is_local(request, &step->destination[0]))
+		return address(request, step->destination[0].buffer, step->destination[0].span.first + item->offset);
+	if (!step->reduce && is_local(request, &step->source[0]) &&
+		!(request->prescales && step->source[0].buffer == COLLET_INPUT))
+		return address(request, step->source[0].buffer, step->source[0].span.first + item->offset);
+	return slot_address(lane, item, request->fan_in);
+}
+
+/* Are all queues that the item needs open to one more? */
+static bool routes_have_room(struct collet_lane *lane, const struct collet_request *request, const struct collet_step *step)
+{
+	for (uint32_t pass = 0; pass < 2; pass++) {
+		const uint32_t ends = pass ? step->destination_count : step->source_count;
+		for (uint32_t e = 0; e < ends; e++) {
+			const struct collet_end *end = pass ? &step->destination[e] : &step->source[e];
+			for (uint32_t i = 0, position; next_remote(request, &end->peers, &i, &position);) {
+				struct collet_route *route = collet_route_get(lane->group, lane->channel, group_rank(request, position));
+				if (!route || collet_queue_full(pass ? &route->send : &route->receive))
+					return false;
+			}
+		}
+	}
+	return true;
+}
+
+static void queue_receives(struct collet_lane *lane, struct collet_item *item)
+{
+	struct collet_request *request = item->request;
+	const struct collet_step *step = &item->step;
+	uint32_t staged = 0;
+	for (uint32_t e = 0; e < step->source_count; e++) {
+		for (uint32_t i = 0, position; next_remote(request, &step->source[e].peers, &i, &position);) {
+			struct collet_span span = { 0, item->count };
+			char *place = NULL;
+			if (step->per_peer) {
+				if (!per_peer_piece(request, item, step->destination[0].buffer, position, &span))
+					continue;
+				if (!item->staged)
+					place = address(request, step->destination[0].buffer, span.first);
+			} else if (!step->reduce && !item->staged) {
+				place = item->value;
+			}
+			if (!place)
+				place = slot_address(lane, item, staged++);
+			struct collet_route *route = collet_route_get(lane->group, lane->channel, group_rank(request, position));
+			struct collet_queued *queued = collet_queue_add(route, &route->receive, item);
+			fill_message(request, &queued->transfer, span.count);
+			queued->transfer.data = place;
+			if (step->reduce || item->staged)
+				queued->transfer.flags = COLLET_TRANSFER_VIEW;
+			queued->ready = true;
+			item->receives_pending++;
+			collet_route_pump(route);
+		}
+	}
+}
+
+static void queue_sends(struct collet_lane *lane, struct collet_item *item)
+{
+	struct collet_request *request = item->request;
+	const struct collet_step *step = &item->step;
+	for (uint32_t e = 0; e < step->destination_count; e++) {
+		for (uint32_t i = 0, position; next_remote(request, &step->destination[e].peers, &i, &position);) {
+			struct collet_span span = { 0, item->count };
+			char *from = item->value;
+			if (step->per_peer) {
+				if (!per_peer_piece(request, item, step->source[0].buffer, position, &span))
+					continue;
+				from = address(request, step->source[0].buffer, span.first);
+			}
+			struct collet_route *route = collet_route_get(lane->group, lane->channel, group_rank(request, position));
+			struct collet_queued *queued = collet_queue_add(route, &route->send, item);
+			fill_message(request, &queued->transfer, span.count);
+			queued->transfer.data = from;
+			item->sends_pending++;
+		}
+	}
+}
+
+/* Takes the next item in; false if there is no room, or nothing left to take in. */
+static bool enter_one(struct collet_lane *lane)
+{
+	if (!lane->first || lane->next - lane->oldest == LANE_WINDOW)
+		return false;
+	struct collet_request *request = lane->first;
+	struct collet_item *item = &lane->items[lane->next % LANE_WINDOW];
+	if (!lane->pending_item) {
+		if (!cursor_next(lane, item)) {
+			lane->first = request->next_in_lane[lane->channel];
+			if (lane->first)
+				cursor_begin(lane);
+			request->lanes_entering--;
+			collet_request_finish_if_done(request);
+			return true;
+		}
+		lane->pending_item = true;
+	}
+	if (!routes_have_room(lane, request, &item->step))
+		return false;
+	lane->pending_item = false;
+	item->request = request;
+	item->receives_pending = item->sends_pending = 0;
+	item->executed = item->staged = false;
+	item->slot = (uint32_t)__builtin_ctz(lane->free_slots);
+	lane->free_slots &= lane->free_slots - 1;
+	fill_ranges(request, item);
+	request->items++;
+	const uint32_t index = lane->next++;
+	item->staged = !item->step.reduce && !is_local(request, &item->step.source[0]) && item->writes.bytes &&
+		conflicts(lane, index, false);
+	item->value = item->step.per_peer ? NULL : value_place(lane, item);
+	queue_receives(lane, item);
+	queue_sends(lane, item);
+	if (item->sends_pending) {
+		if (item->step.per_peer)
+			item->lent = item->reads[0];
+		else
+			item->lent = (struct collet_range){ item->value, item->count * request->element_bytes };
+	}
+	return true;
+}
+
+/* ---- Executing ---- */
+
+static void combine(struct collet_lane *lane, struct collet_item *item)
+{
+	struct collet_request *request = item->request;
+	const struct collet_step *step = &item->step;
+	uint32_t operands = 0;
+	for (uint32_t e = 0; e < step->source_count; e++) {
+		const struct collet_end *end = &step->source[e];
+		for (uint32_t i = 0; i < end->peers.count; i++) {
+			const uint32_t position = collet_peers_at(&end->peers, i, request->shape.size);
+			struct collet_operand *operand = &lane->operands[operands++];
+			if (position == request->shape.rank) {
+				operand->data = address(request, end->buffer, end->span.first + item->offset);
+				operand->scale = request->prescales && end->buffer == COLLET_INPUT;
+			} else {
+				struct collet_route *route = collet_route_get(lane->group, lane->channel, group_rank(request, position));
+				operand->data = collet_queue_find(&route->receive, item)->transfer.view;
+				operand->scale = false;
+			}
+		}
+	}
+	if (item->count)
+		collet_reduction_run(&request->reduction, item->value, lane->operands, operands, item->count,
+			step->last_touch && request->averages, &lane->group->roundings);
+}
+
+/* A kept value that must still be moved or changed here: an own operand, or bytes that came while their place was taken. */
+static void keep(struct collet_lane *lane, struct collet_item *item)
+{
+	struct collet_request *request = item->request;
+	const struct collet_end *source = &item->step.source[0];
+	if (is_local(request, source)) {
+		const char *from = address(request, source->buffer, source->span.first + item->offset);
+		const bool scale = request->prescales && source->buffer == COLLET_INPUT;
+		const bool finish = item->step.last_touch && request->averages;
+		if (scale || finish) {
+			const struct collet_operand operand = { from, scale };
+			if (item->count)
+				collet_reduction_run(&request->reduction, item->value, &operand, 1, item->count, finish,
+					&lane->group->roundings);
+		} else if (from != item->value && item->count) {
+			memmove(item->value, from, item->count * request->element_bytes);
+		}
+		return;
+	}
+	for (uint32_t i = 0, position; item->staged && next_remote(request, &source->peers, &i, &position);) {
+		struct collet_route *route = collet_route_get(lane->group, lane->channel, group_rank(request, position));
+		const struct collet_queued *queued = collet_queue_find(&route->receive, item);
+		char *place = item->value;
+		if (item->step.per_peer) {
+			struct collet_span span;
+			if (!per_peer_piece(request, item, item->step.destination[0].buffer, position, &span))
+				continue;
+			place = address(request, item->step.destination[0].buffer, span.first);
+		}
+		if (queued->transfer.message.bytes)
+			memcpy(place, queued->transfer.view, queued->transfer.message.bytes);
+	}
+}
+
+static void release_receives(struct collet_lane *lane, const struct collet_item *item)
+{
+	const struct collet_request *request = item->request;
+	for (uint32_t e = 0; e < item->step.source_count; e++) {
+		for (uint32_t i = 0, position; next_remote(request, &item->step.source[e].peers, &i, &position);) {
+			struct collet_route *route = collet_route_get(lane->group, lane->channel, group_rank(request, position));
+			struct collet_queued *queued = collet_queue_find(&route->receive, item);
+			if (queued)  /* per_peer: a chunk may have had no such piece */
+				collet_route_release(route, queued);
+		}
+	}
+}
+
+static void let_sends_go(struct collet_lane *lane, const struct collet_item *item)
+{
+	const struct collet_request *request = item->request;
+	for (uint32_t e = 0; e < item->step.destination_count; e++) {
+		for (uint32_t i = 0, position; next_remote(request, &item->step.destination[e].peers, &i, &position);) {
+			struct collet_route *route = collet_route_get(lane->group, lane->channel, group_rank(request, position));
+			struct collet_queued *queued = collet_queue_find(&route->send, item);
+			if (!queued)
+				continue;
+			queued->ready = true;
+			collet_route_pump(route);
+		}
+	}
+}
+
+static void execute(struct collet_lane *lane, struct collet_item *item)
+{
+	if (item->step.reduce)
+		combine(lane, item);
+	else if (!(item->step.per_peer && is_local(item->request, &item->step.source[0])))
+		keep(lane, item);
+	item->executed = true;
+	release_receives(lane, item);
+	if (item->sends_pending)
+		let_sends_go(lane, item);
+}
+
+static bool execute_some(struct collet_lane *lane)
+{
+	bool some = false;
+	for (uint32_t i = lane->oldest; i != lane->next; i++) {
+		struct collet_item *item = &lane->items[i % LANE_WINDOW];
+		if (item->executed || item->receives_pending || (i != lane->oldest && conflicts(lane, i, true)))
+			continue;
+		execute(lane, item);
+		some = true;
+	}
+	return some;
+}
+
+static bool leave_some(struct collet_lane *lane)
+{
+	bool some = false;
+	while (lane->oldest != lane->next) {
+		struct collet_item *item = &lane->items[lane->oldest % LANE_WINDOW];
+		if (!item->executed || item->sends_pending)
+			break;
+		lane->free_slots |= (uint32_t)1 << item->slot;
+		lane->oldest++;
+		item->request->items--;
+		item->request->finished_items++;
+		collet_request_finish_if_done(item->request);
+		some = true;
+	}
+	return some;
+}
+
+void collet_item_settled(struct collet_queued *queued, bool sent)
+{
+	struct collet_item *item = queued->item;
+	if (sent)
+		item->sends_pending--;
+	else
+		item->receives_pending--;
+	item->request->group->lanes_dirty = true;
+}
+
+void collet_lane_progress(struct collet_lane *lane)
+{
+	bool some = true;
+	while (some && !atomic_load_explicit(&lane->group->ended, memory_order_relaxed)) {
+		some = false;
+		while (enter_one(lane))
+			some = true;
+		some |= execute_some(lane);
+		some |= leave_some(lane);
+	}
+}
+
+static collet_status get_lane(struct collet_group *group, uint32_t channel, struct collet_lane **lane)
+{
+	*lane = group->lanes[channel];
+	if (*lane)
+		return COLLET_OK;
+	struct collet_lane *made = calloc(1, sizeof(*made));
+	struct collet_operand *operands = calloc((size_t)group->size + COLLET_STEP_SOURCES, sizeof(*operands));
+	/* Address space only: pages come as they are used. */
+	void *staging = mmap(NULL, COLLET_STAGING_BYTES, PROT_READ | PROT_WRITE,
+		MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	if (!made || !operands || staging == MAP_FAILED) {
+		if (staging != MAP_FAILED)
+			munmap(staging, COLLET_STAGING_BYTES);
+		free(operands);
+		free(made);
+		return collet_fail(COLLET_ERR_MEMORY, "no memory for channel %u of a communicator of %u ranks", channel, group->size);
+	}
+	made->group = group;
+	made->channel = channel;
+	made->free_slots = ((uint32_t)1 << LANE_WINDOW) - 1;
+	made->operands = operands;
+	made->staging = staging;
+	group->lanes[channel] = *lane = made;
+	return COLLET_OK;
+}
+
+void collet_lane_free(struct collet_lane *lane)
+{
+	if (!lane)
+		return;
+	munmap(lane->staging, COLLET_STAGING_BYTES);
+	free(lane->operands);
+	free(lane);
+}
+
+/* ---- Requests ---- */
+
+uint64_t collet_piece_elements(uint32_t piece_bytes, uint32_t fan_in, size_t element_bytes)
+{
+	const uint64_t most = largest_piece_bytes(fan_in);
+	uint64_t bytes = piece_bytes && piece_bytes < most ? piece_bytes : most;
+	return bytes < element_bytes ? 1 : bytes / element_bytes;
+}
+
+collet_status collet_request_start(struct collet_request *request)
+{
+	struct collet_group *group = request->group;
+	struct collet_lane *lane;
+	for (uint32_t i = 0; i < request->lanes; i++) {
+		const collet_status status = get_lane(group, i, &lane);
+		if (status != COLLET_OK)
+			return status;
+	}
+	request->lanes_entering = request->lanes;
+	for (uint32_t i = 0; i < request->lanes; i++) {
+		lane = group->lanes[i];
+		request->next_in_lane[i] = NULL;
+		if (lane->first)
+			lane->last->next_in_lane[i] = request;
+		else
+			lane->first = request;
+		lane->last = request;
+		if (lane->first == request)
+			cursor_begin(lane);
+	}
+	for (uint32_t i = 0; i < request->lanes; i++)
+		collet_lane_progress(group->lanes[i]);
+	return COLLET_OK;
+}

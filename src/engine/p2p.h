@@ -1,0 +1,41 @@
+/* Point to point: send and receive with tags, beside the collectives and on conduits of their own. See p2p.c. */
+#ifndef COLLET_ENGINE_P2P_H
+#define COLLET_ENGINE_P2P_H
+
+#include <collet/collet.h>
+
+struct collet_group;
+struct collet_request;
+
+/* The point-to-point part of a request. */
+struct collet_p2p_call {
+	bool sends;
+	bool started;                /* a receive: a message has been matched with it */
+	bool truncated;
+	uint32_t peer;               /* group rank, or COLLET_ANY_SOURCE */
+	uint32_t tag;
+	uint32_t pending_parts;      /* of a sendrecv's own request: halves under way */
+	void *buffer;
+	uint64_t bytes;              /* a receive: its capacity */
+	size_t element_bytes;
+	uint64_t id;                 /* of a large message, the sender's number for it */
+	collet_received *received;
+	struct collet_request *next; /* in the group's lists */
+	struct collet_request *parent; /* of a sendrecv's half */
+};
+
+struct collet_p2p;
+
+/* Under the engine's lock, all of them. */
+collet_status collet_p2p_start(struct collet_request *request);
+void collet_p2p_progress(struct collet_group *group);
+/* Gives messages that came unasked to receives that ask for them now. */
+void collet_p2p_match_kept(struct collet_group *group);
+/* As a conduit's arm and disarm, for all that point to point waits for. */
+bool collet_p2p_arm(struct collet_group *group);
+void collet_p2p_disarm(struct collet_group *group);
+/* Forgets everything; the conduits are closed. */
+void collet_p2p_deinit(struct collet_group *group);
+void collet_p2p_describe(const struct collet_request *request, char *text, size_t capacity);
+
+#endif

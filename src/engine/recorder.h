@@ -1,0 +1,53 @@
+/* The flight recorder: a group's last few hundred calls: what, when, how far. Also answers what this rank called as
+ * number k, when ranks disagree. */
+#ifndef COLLET_ENGINE_RECORDER_H
+#define COLLET_ENGINE_RECORDER_H
+
+#include <pthread.h>
+
+#include <collet/collet.h>
+
+enum { COLLET_RECORDS = 512 };
+
+/* What all ranks must agree on in one call. Travels between ranks as it is, inside control messages. */
+struct collet_call {
+	uint64_t sequence;       /* the group's k-th collective, from 0 */
+	uint64_t count;          /* v-forms: 0, since ranks may know their own only */
+	uint32_t root;
+	uint8_t collective;      /* enum collet_collective */
+	uint8_t listed;          /* a v-form */
+	uint8_t dtype, op;       /* 0xff: the collective has none */
+	uint32_t algorithm;      /* index into the collective's programs */
+	uint32_t user_op;        /* hash of a user operation's name */
+};
+
+struct collet_record {
+	struct collet_call call;
+	int64_t started_ns, ended_ns;  /* monotonic; ended 0: has not */
+	enum collet_status status;
+	uint64_t items;                /* finished pieces: how far it got */
+};
+
+struct collet_recorder {
+	pthread_mutex_t lock;
+	uint64_t calls;                /* so far; call k is in ring[k % COLLET_RECORDS] while it is young enough */
+	struct collet_record *ring;
+};
+
+collet_status collet_recorder_init(struct collet_recorder *recorder);
+void collet_recorder_deinit(struct collet_recorder *recorder);
+/* Calls come in order of their sequence. */
+void collet_recorder_start(struct collet_recorder *recorder, const struct collet_call *call, int64_t now_ns);
+void collet_recorder_end(struct collet_recorder *recorder, uint64_t sequence, enum collet_status status, int64_t now_ns,
+	uint64_t items);
+/* The record of call `sequence`; false: not called yet, or too long ago. Any thread. */
+bool collet_recorder_find(struct collet_recorder *recorder, uint64_t sequence, struct collet_record *record);
+/* How many calls so far. Any thread. */
+uint64_t collet_recorder_count(struct collet_recorder *recorder);
+
+/* All that must agree, in one number. */
+uint64_t collet_call_signature(const struct collet_call *call);
+/* "allreduce of 1003 f32 sum (call 12, ring)" */
+void collet_call_describe(const struct collet_call *call, char *text, size_t capacity);
+
+#endif

@@ -1,0 +1,161 @@
+/* Routes: a conduit's two queues. Transfers are queued in item order when an item enters its lane, and posted in queue
+ * order once each is ready, so that the messages between two ranks keep (request, step) order however items overtake one
+ * another. */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "engine/engine.h"
+
+enum { MASK = ROUTE_QUEUE - 1 };
+
+static void activate(struct collet_route *route)
+{
+	if (route->previous_active)
+		return;
+	struct collet_engine *engine = route->group->engine;
+	route->next_active = engine->active;
+	if (engine->active)
+		engine->active->previous_active = &route->next_active;
+	engine->active = route;
+	route->previous_active = &engine->active;
+}
+
+static void deactivate(struct collet_route *route)
+{
+	if (!route->previous_active)
+		return;
+	*route->previous_active = route->next_active;
+	if (route->next_active)
+		route->next_active->previous_active = route->previous_active;
+	route->previous_active = NULL;
+}
+
+bool collet_queue_full(const struct collet_queue *queue)
+{
+	return queue->tail - queue->head == ROUTE_QUEUE;
+}
+
+struct collet_queued *collet_queue_add(struct collet_route *route, struct collet_queue *queue, struct collet_item *item)
+{
+	assert(!collet_queue_full(queue));
+	struct collet_queued *queued = &queue->entry[queue->tail++ & MASK];
+	queued->item = item;
+	queued->ready = false;
+	queued->released = false;
+	queued->transfer.status = COLLET_PENDING;
+	queued->transfer.flags = 0;
+	queued->transfer.view = NULL;
+	activate(route);
+	return queued;
+}
+
+struct collet_queued *collet_queue_find(struct collet_queue *queue, const struct collet_item *item)
+{
+	for (uint32_t i = queue->head; i != queue->tail; i++) {
+		struct collet_queued *queued = &queue->entry[i & MASK];
+		if (queued->item == item && !queued->released)
+			return queued;
+	}
+	return NULL;
+}
+
+static void forget_released(struct collet_queue *queue)
+{
+	while (queue->head != queue->settled && queue->entry[queue->head & MASK].released)
+		queue->head++;
+}
+
+void collet_route_release(struct collet_route *route, struct collet_queued *queued)
+{
+	struct collet_conduit *conduit = atomic_load_explicit(&route->conduit, memory_order_relaxed);
+	if (queued->transfer.flags & COLLET_TRANSFER_VIEW)
+		conduit->transport->release(conduit, &queued->transfer);
+	queued->released = true;
+	queued->item = NULL;
+	forget_released(&route->receive);
+}
+
+/* What a settled transfer's status means to the whole group. */
+static void fail(struct collet_route *route, const struct collet_queued *queued)
+{
+	struct collet_group *group = route->group;
+	const enum collet_status status = queued->transfer.status;
+	if (status == COLLET_ERR_MISMATCH) {
+		collet_board_suspect(group, route->peer, queued->item->request, &queued->transfer.message);
+		return;
+	}
+	char call[160], sentence[COLLET_ERROR_BYTES];
+	collet_call_describe(&queued->item->request->call, call, sizeof(call));
+	snprintf(sentence, sizeof(sentence), "%s: %s", call, collet_last_error());
+	collet_group_end(group, status, true, sentence);
+}
+
+/* Tells items of what has settled since. Returns how many. */
+static uint32_t take_settled(struct collet_route *route, struct collet_queue *queue, bool sent)
+{
+	uint32_t taken = 0;
+	while (queue->settled != queue->posted) {
+		struct collet_queued *queued = &queue->entry[queue->settled & MASK];
+		if (queued->transfer.status == COLLET_PENDING)
+			break;
+		if (queued->transfer.status != COLLET_OK) {
+			fail(route, queued);
+			break;
+		}
+		queue->settled++;
+		taken++;
+		if (sent)
+			queued->released = true;
+		collet_item_settled(queued, sent);
+	}
+	if (taken)
+		forget_released(queue);
+	return taken;
+}
+
+void collet_route_pump(struct collet_route *route)
+{
+	/* Pairs with the control thread's release store that publishes the conduit, open and ready. */
+	struct collet_conduit *conduit = atomic_load_explicit(&route->conduit, memory_order_acquire);
+	if (!conduit) {
+		collet_fabric_want(route);
+		return;
+	}
+	struct collet_queue *queue = &route->receive;
+	while (queue->posted != queue->tail && queue->entry[queue->posted & MASK].ready)
+		conduit->transport->post_recv(conduit, &queue->entry[queue->posted++ & MASK].transfer);
+	queue = &route->send;
+	while (queue->posted != queue->tail && queue->entry[queue->posted & MASK].ready)
+		conduit->transport->post_send(conduit, &queue->entry[queue->posted++ & MASK].transfer);
+}
+
+uint32_t collet_route_progress(struct collet_route *route)
+{
+	collet_route_pump(route);
+	struct collet_conduit *conduit = atomic_load_explicit(&route->conduit, memory_order_relaxed);
+	if (!conduit)
+		return 0;
+	if (conduit->posted)
+		conduit->transport->progress(conduit);
+	const uint32_t taken = take_settled(route, &route->receive, false) + take_settled(route, &route->send, true);
+	if (route->send.head == route->send.tail && route->receive.head == route->receive.tail)
+		deactivate(route);
+	return taken;
+}
+
+struct collet_route *collet_route_peek(struct collet_group *group, uint32_t channel, uint32_t peer)
+{
+	/* Pairs with the release store of whoever made it: this thread, or the control thread for a peer that dialed. */
+	return atomic_load_explicit(&group->routes[(size_t)channel * group->size + peer], memory_order_acquire);
+}
+
+struct collet_route *collet_route_get(struct collet_group *group, uint32_t channel, uint32_t peer)
+{
+	struct collet_route *route = collet_route_peek(group, channel, peer);
+	return route ? route : collet_fabric_route(group, channel, peer);
+}
+
+void collet_route_stop(struct collet_route *route)
+{
+	deactivate(route);
+}
