@@ -107,5 +107,9 @@ VECTOR_INLINE void vec_store_part(unsigned char *to, vec v, size_t bytes)
 /* Lane by lane: mask ? yes : no. */
 VECTOR_INLINE vec vec_select(vec mask, vec yes, vec no)
 {
+#if defined(VECTOR_AVX2)
+	return (vec)_mm256_blendv_epi8((__m256i)no, (__m256i)yes, (__m256i)mask);
+#else
 	return (mask & yes) | (~mask & no);
+#endif
 }

@@ -30,17 +30,24 @@ static void run_once(const struct work *w, size_t bytes)
 	__asm__ volatile("" : : "r"(w->result) : "memory"); /* so that repeats are not merged */
 }
 
-/* ns of one run: each of five rounds lasts some 5 ms; the best of them, since the rest is other people's work. */
+static int64_t run_many(const struct work *w, size_t bytes, int64_t repeats)
+{
+	const int64_t start = collet_clock_ns();
+	for (int64_t i = 0; i < repeats; i++)
+		run_once(w, bytes);
+	return collet_clock_ns() - start;
+}
+
+/* ns of one run: the best of many short rounds, since the rest is other people's work. */
 static double measure(const struct work *w, size_t bytes)
 {
+	enum { ROUNDS = 40, ROUND_NS = 500000 };
 	double best = 1e30;
-	uint64_t repeats = (64u << 20) / (bytes * w->operand_count) + 1;
-	run_once(w, bytes);
-	for (int round = 0; round < 5; round++) {
-		const int64_t start = collet_clock_ns();
-		for (uint64_t i = 0; i < repeats; i++)
-			run_once(w, bytes);
-		const double each = (double)(collet_clock_ns() - start) / (double)repeats;
+	int64_t repeats = 1;
+	while (run_many(w, bytes, repeats) < ROUND_NS)
+		repeats *= 2;
+	for (int round = 0; round < ROUNDS; round++) {
+		const double each = (double)run_many(w, bytes, repeats) / (double)repeats;
 		best = each < best ? each : best;
 	}
 	return best;
