@@ -33,12 +33,21 @@ bool collet_isa_parse(const char *text, enum collet_isa *isa)
 }
 
 #if defined(__x86_64__)
-/* __builtin_cpu_supports() also asks XCR0 whether the system saves the wide registers; older compilers do not know its
- * "f16c", which needs the same registers as AVX. */
+/* __builtin_cpu_supports() reads what was found at program start, which includes whether the system saves the wide
+ * registers (XCR0). Some compilers do not know its "f16c"; that needs no registers beyond AVX's. */
+static bool have_f16c(void)
+{
+#if !defined(__clang__) && __GNUC__ >= 11
+	return __builtin_cpu_supports("f16c");
+#else
+	unsigned eax, ebx, ecx, edx;
+	return __get_cpuid(1, &eax, &ebx, &ecx, &edx) && (ecx & bit_F16C);
+#endif
+}
+
 static bool have_avx2(void)
 {
-	unsigned eax, ebx, ecx, edx;
-	return __builtin_cpu_supports("avx2") && __get_cpuid(1, &eax, &ebx, &ecx, &edx) && (ecx & bit_F16C);
+	return __builtin_cpu_supports("avx2") && have_f16c();
 }
 
 static bool have_avx512(void)

@@ -18,7 +18,8 @@ const char *collet_isa_name(enum collet_isa isa);
 /* False: not such a name; *isa is left alone. */
 bool collet_isa_parse(const char *text, enum collet_isa *isa);
 
-/* Do this build, this processor and this operating system (which must save the registers) all have it? */
+/* Do this build, this processor and this operating system (which must save the registers) all have it? May ask the
+ * processor, which takes microseconds in a virtual machine: ask once and keep the answer. */
 bool collet_isa_available(enum collet_isa isa);
 /* The last one in the enum that is available; never COLLET_ISA_AUTO. */
 enum collet_isa collet_isa_best(void);

@@ -9,7 +9,7 @@ collet_status collet_conversion_init(struct collet_conversion *c, collet_dtype d
 {
 	const struct collet_kernels *kernels = collet_kernels_for(isa);
 	if (!kernels)
-		return collet_fail(COLLET_ERR_UNSUPPORTED, "conversion: instruction set %d is not available here",
+		return collet_fail(COLLET_ERR_UNSUPPORTED, "conversion: this build has no instruction set %d",
 			(int)isa);
 	if (!collet_dtype_is_narrow_float(dtype))
 		return collet_fail(COLLET_ERR_UNSUPPORTED, "conversion: dtype %d is no float of 16 or 8 bits",

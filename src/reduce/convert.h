@@ -13,7 +13,8 @@ struct collet_conversion {
 	void (*narrow)(void *to, const float *from, size_t count);
 };
 
-/* dtype: f16, bf16, f8e4m3 or f8e5m2. COLLET_ERR_UNSUPPORTED for another one, or an isa that is not available. */
+/* dtype: f16, bf16, f8e4m3 or f8e5m2. isa as in reduce.h. COLLET_ERR_UNSUPPORTED for another dtype, or an isa
+ * that this build lacks. */
 COLLET_MUST_USE collet_status collet_conversion_init(struct collet_conversion *c, collet_dtype dtype,
 	enum collet_isa isa);
 

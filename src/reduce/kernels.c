@@ -2,8 +2,6 @@
 
 const struct collet_kernels *collet_kernels_for(enum collet_isa isa)
 {
-	if (!collet_isa_available(isa))
-		return NULL;
 	switch (isa == COLLET_ISA_AUTO ? collet_isa_best() : isa) {
 	case COLLET_ISA_PLAIN:
 		return &collet_kernels_plain;

@@ -4,7 +4,6 @@
 
 #include "reduce/reduce.h"
 
-/* The same operation with and without the floats' average: what is the last touch and what is not. */
 struct collet_kernels {
 	/* Indexed by dtype and op; NULL where there is none. COLLET_AVERAGE holds the finishing kernel of floats;
 	 * until then an average is a sum. Called in the fixed floating-point mode (fpmode.h) with at least one
@@ -21,7 +20,7 @@ extern const struct collet_kernels collet_kernels_avx2;
 extern const struct collet_kernels collet_kernels_avx512;
 #endif
 
-/* The table of an isa that collet_isa_available(); AUTO: the best one. NULL for one that is not. */
+/* The table of an isa, which is taken to be available; AUTO: of the best one. NULL for one that this build lacks. */
 const struct collet_kernels *collet_kernels_for(enum collet_isa isa);
 
 #endif

@@ -31,7 +31,7 @@ collet_status collet_reduction_init(struct collet_reduction *r, collet_dtype dty
 {
 	const struct collet_kernels *kernels = collet_kernels_for(isa);
 	if (!kernels)
-		return collet_fail(COLLET_ERR_UNSUPPORTED, "reduction: instruction set %d is not available here",
+		return collet_fail(COLLET_ERR_UNSUPPORTED, "reduction: this build has no instruction set %d",
 			(int)isa);
 	if (!collet_op_supports(op, dtype)) {
 		const char *op_name = collet_op_name(op), *dtype_name = collet_dtype_name(dtype);
