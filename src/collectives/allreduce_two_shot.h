@@ -23,9 +23,9 @@ COLLET_PURE static inline struct collet_step allreduce_two_shot_step(
 	(void)part;
 	const struct collet_span own = collet_cut_chunk(&shape->result, shape, shape->rank);
 	if (shape->size > 1 && index == 0)
-		return collet_send_each(shape, collet_others(shape), COLLET_INPUT, COLLET_RESULT, own);
+		return collet_send_each(shape, collet_others(shape), COLLET_INPUT, COLLET_RESULT, collet_span_same());
 	if (index == 2)
-		return collet_receive_each(shape, collet_others(shape), COLLET_RESULT, own);
+		return collet_receive_each(shape, collet_others(shape), COLLET_RESULT, collet_span_same());
 	struct collet_step step = collet_move(
 		collet_everybody(shape), COLLET_INPUT, own, collet_self(shape), COLLET_RESULT, own);
 	collet_step_to(&step, collet_others(shape), COLLET_RESULT, own);

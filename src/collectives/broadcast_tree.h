@@ -39,10 +39,7 @@ COLLET_PURE static inline struct collet_step broadcast_tree_step(
 COLLET_PURE static inline double broadcast_tree_cost(const struct collet_shape *shape, size_t element_bytes,
 	size_t piece_bytes, const struct collet_cost_model *model)
 {
-	const double bytes = collet_cost_chunk(shape, 1, element_bytes), depth = collet_log2_ceil(shape->size);
-	const double pieces = collet_cost_pieces(bytes, piece_bytes);
-	const double message = collet_cost_port(1, bytes, piece_bytes, model) / pieces;
-	return depth * (collet_cost_latency(model) + message) + (pieces - 1) * depth * message;
+	return collet_cost_binomial(shape->size, collet_cost_chunk(shape, 1, element_bytes), piece_bytes, 0, model);
 }
 
 #endif

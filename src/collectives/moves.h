@@ -30,10 +30,30 @@ COLLET_PURE static inline struct collet_span collet_span_at(uint64_t first, uint
 	return span;
 }
 
+/* Chunk i of `count` elements cut into so many, as an even cut cuts. */
+COLLET_PURE static inline struct collet_span collet_span_even(uint64_t count, uint32_t chunks, uint32_t i)
+{
+	const uint64_t base = count / chunks, longer = count % chunks;
+	return collet_span_at(i * base + (i < longer ? i : longer), base + (i < longer));
+}
+
 /* All of a buffer with `count` elements. */
 COLLET_PURE static inline struct collet_span collet_span_all(const struct collet_shape *shape)
 {
 	return collet_span_at(0, shape->count);
+}
+
+/* Of a per_peer step: on the peer, it is at the same place. */
+COLLET_PURE static inline struct collet_span collet_span_same(void)
+{
+	return collet_span_at(COLLET_SAME_PLACE, 0);
+}
+
+/* This rank's block in a buffer of the root's, as far as this rank can tell. */
+COLLET_PURE static inline struct collet_span collet_span_on_root(
+	const struct collet_shape *shape, const struct collet_cut *cut, uint64_t count)
+{
+	return cut->kind == COLLET_CUT_BLOCKS ? collet_cut_chunk(cut, shape, shape->rank) : collet_span_at(0, count);
 }
 
 COLLET_PURE static inline struct collet_peers collet_peers_range(uint32_t first, uint32_t count)

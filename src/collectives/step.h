@@ -28,7 +28,8 @@
  *     included, until the peer has the bytes. It may overtake others, but the messages between two ranks never change
  *     order. At least COLLET_LOOKAHEAD items beyond the oldest unfinished one are under way.
  *   - A send may wait until the peer's matching receive is under way (no buffering at all), or be buffered.
- *   - A value with no destination of its own rank is kept by the executor until the peers have it.
+ *   - A value with no destination of its own rank is kept by the executor until the peers have it. Its receivers name the
+ *     end as if it had been sent from INPUT.
  *   - INPUT is never written, except where the caller made it the same memory as RESULT (in place); then a program must
  *     not read an element of INPUT after an item that wrote that element of RESULT.
  *   - Positions are ranks (order NULL) whenever an operation does not commute. */
@@ -52,6 +53,8 @@
 
 /* How far the engine looks ahead, in items, at the least. */
 enum { COLLET_LOOKAHEAD = 4 };
+
+#define COLLET_SAME_PLACE UINT64_MAX
 
 /* A run of elements of one buffer. */
 struct collet_span {
@@ -88,8 +91,8 @@ struct collet_step {
 	bool reduce;                /* combine all operands in one pass, rounding once; else there is one operand */
 	bool per_peer;              /* not one value but one transfer for each remote peer p: a send takes its own span
 	                               from chunk p of the source's cut, a receive (source_count 1, kept) puts it into chunk
-	                               p of the destination's cut (SCRATCH is cut as INPUT is); both ends' spans are ignored,
-	                               but for where the remote one starts */
+	                               p of the destination's cut (SCRATCH is cut as INPUT is); of the ends' spans only
+	                               the remote one's start counts (COLLET_SAME_PLACE: where the local chunk starts) */
 	bool last_touch;            /* the value is the finished result: average divides here, before rounding */
 	bool paired;                /* alternate pieces with the next step's: an exchange */
 };

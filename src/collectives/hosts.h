@@ -1,0 +1,68 @@
+/* Which host a position is on; hosts are runs of positions. */
+#ifndef COLLET_COLLECTIVES_HOSTS_H
+#define COLLET_COLLECTIVES_HOSTS_H
+
+#include "collectives/moves.h"
+
+struct collet_host {
+	uint32_t index;
+	uint32_t first;     /* position */
+	uint32_t count;     /* ranks on it */
+};
+
+COLLET_PURE static inline uint32_t collet_host_count(const struct collet_shape *shape)
+{
+	return shape->host_first ? shape->hosts : 1;
+}
+
+COLLET_PURE static inline struct collet_host collet_host_at(const struct collet_shape *shape, uint32_t index)
+{
+	struct collet_host host = { 0, 0, shape->size };
+	if (shape->host_first) {
+		host.index = index;
+		host.first = shape->host_first[index];
+		host.count = shape->host_first[index + 1] - host.first;
+	}
+	return host;
+}
+
+COLLET_PURE static inline struct collet_host collet_host_of(const struct collet_shape *shape, uint32_t position)
+{
+	uint32_t low = 0, high = collet_host_count(shape);
+	while (high - low > 1) {
+		const uint32_t middle = low + (high - low) / 2;
+		if (shape->host_first[middle] <= position)
+			low = middle;
+		else
+			high = middle;
+	}
+	return collet_host_at(shape, low);
+}
+
+/* The one rank of a host that talks to other hosts: the root where it is, else the first. */
+COLLET_PURE static inline uint32_t collet_host_leader(const struct collet_shape *shape, uint32_t index)
+{
+	const struct collet_host host = collet_host_at(shape, index);
+	const bool has_root = shape->root >= host.first && shape->root - host.first < host.count;
+	return has_root ? shape->root : host.first;
+}
+
+/* The same for a neighbour in a tree over hosts; nobody for nobody. */
+COLLET_PURE static inline struct collet_peers collet_host_leaders(
+	const struct collet_shape *shape, struct collet_peers host)
+{
+	return host.count == 0 ? host : collet_peer(collet_host_leader(shape, host.first));
+}
+
+/* Ranks on the fullest host. */
+COLLET_PURE static inline uint32_t collet_host_fullest(const struct collet_shape *shape)
+{
+	uint32_t most = 0;
+	for (uint32_t i = 0; i < collet_host_count(shape); i++) {
+		const uint32_t count = collet_host_at(shape, i).count;
+		most = count > most ? count : most;
+	}
+	return most;
+}
+
+#endif

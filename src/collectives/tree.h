@@ -1,0 +1,48 @@
+/* Binary trees over positions in which everything below a node on its left has lower numbers, and on its right higher
+ * ones: so {left} {node} {right} combines in rank order, whatever the tree's shape and root. */
+#ifndef COLLET_COLLECTIVES_TREE_H
+#define COLLET_COLLECTIVES_TREE_H
+
+#include "collectives/moves.h"
+
+/* One position's neighbours; those it lacks have count 0. */
+struct collet_tree_node {
+	struct collet_peers parent, left, right;
+};
+
+COLLET_PURE static inline uint32_t collet_tree_middle(uint32_t low, uint32_t high)
+{
+	return low + (high - low) / 2;
+}
+
+/* The root of the tree over low .. high - 1, or nobody. */
+COLLET_PURE static inline struct collet_peers collet_tree_top(uint32_t low, uint32_t high)
+{
+	return collet_peers_range(collet_tree_middle(low, high), low < high);
+}
+
+/* A node of the balanced tree over 0 .. size - 1 whose root is `root`: its two sides are halved again and again. */
+COLLET_PURE static inline struct collet_tree_node collet_tree_at(uint32_t node, uint32_t size, uint32_t root)
+{
+	struct collet_tree_node found = { collet_peers_range(0, 0), collet_peers_range(0, 0), collet_peers_range(0, 0) };
+	uint32_t low = 0, high = size, middle = root;
+	while (middle != node) {
+		found.parent = collet_peer(middle);
+		if (node < middle)
+			high = middle;
+		else
+			low = middle + 1;
+		middle = collet_tree_middle(low, high);
+	}
+	found.left = collet_tree_top(low, middle);
+	found.right = collet_tree_top(middle + 1, high);
+	return found;
+}
+
+COLLET_PURE static inline uint32_t collet_tree_levels(uint32_t size, uint32_t root)
+{
+	const uint32_t larger = root > size - 1 - root ? root : size - 1 - root;
+	return collet_log2_ceil((uint64_t)larger + 1);
+}
+
+#endif

@@ -1,0 +1,154 @@
+#include "walk.h"
+
+#include <assert.h>
+
+static uint64_t pieces_of(uint64_t length, struct walk_cut cut)
+{
+	return length == 0 ? 1 : (length + cut.piece - 1) / cut.piece;
+}
+
+static const struct collet_cut *cut_of(const struct collet_shape *shape, enum collet_buffer buffer)
+{
+	return buffer == COLLET_RESULT ? &shape->result : &shape->input;
+}
+
+/* Of a per_peer step: the end with the peers, and this rank's. */
+static const struct collet_end *far_end(const struct collet_step *step, const struct collet_shape *shape)
+{
+	const bool receives = step->destination[0].peers.count == 1 && step->destination[0].peers.first == shape->rank;
+	return receives ? &step->source[0] : &step->destination[0];
+}
+
+static const struct collet_end *near_end(const struct collet_step *step, const struct collet_shape *shape)
+{
+	return far_end(step, shape) == &step->source[0] ? &step->destination[0] : &step->source[0];
+}
+
+static uint64_t step_pieces(const struct collet_step *step, const struct collet_shape *shape, struct walk_cut cut)
+{
+	if (step->source_count == 0)
+		return 0;
+	if (!step->per_peer)
+		return pieces_of(step->source[0].span.count, cut);
+	uint64_t most = 0;
+	const struct collet_end *far = far_end(step, shape), *near = near_end(step, shape);
+	for (uint32_t i = 0; i < far->peers.count; i++) {
+		const uint32_t peer = collet_peers_at(&far->peers, i, shape->size);
+		const uint64_t pieces = pieces_of(collet_cut_chunk(cut_of(shape, near->buffer), shape, peer).count, cut);
+		most = pieces > most ? pieces : most;
+	}
+	return most;
+}
+
+void walk_start(struct walk *walk, const struct collet_program *program, const struct collet_shape *shape, uint32_t part,
+	struct walk_cut cut)
+{
+	*walk = (struct walk) { .program = program, .shape = shape, .cut = cut, .part = part,
+		.steps = program->step_count(shape, part) };
+}
+
+static void load(struct walk *walk)
+{
+	walk->one = walk->program->step(walk->shape, walk->part, walk->step);
+	walk->one_pieces = step_pieces(&walk->one, walk->shape, walk->cut);
+	walk->other = collet_step_none();
+	if (walk->one.paired && walk->step + 1 < walk->steps)
+		walk->other = walk->program->step(walk->shape, walk->part, walk->step + 1);
+	walk->other_pieces = step_pieces(&walk->other, walk->shape, walk->cut);
+	walk->turn = 0;
+	walk->loaded = true;
+}
+
+bool walk_next(struct walk *walk, struct walk_item *item)
+{
+	const bool sliced = walk->program->sliced;
+	for (;;) {
+		if (walk->step >= walk->steps) {
+			if (!walk->more)
+				return false;
+			walk->more = false;
+			walk->step = 0;
+			walk->pass++;
+		}
+		if (!walk->loaded)
+			load(walk);
+		const uint64_t most = walk->one_pieces > walk->other_pieces ? walk->one_pieces : walk->other_pieces;
+		const uint64_t first = sliced ? walk->pass * walk->cut.few : 0;
+		const uint64_t end = sliced && first + walk->cut.few < most ? first + walk->cut.few : most;
+		while (first + walk->turn / 2 < end) {
+			const uint64_t piece = first + walk->turn / 2;
+			const bool second = walk->turn++ % 2 == 1;
+			if (piece >= (second ? walk->other_pieces : walk->one_pieces))
+				continue;
+			item->step = second ? walk->other : walk->one;
+			item->piece = piece;
+			item->offset = piece * walk->cut.piece;
+			item->length = walk->cut.piece;
+			return true;
+		}
+		walk->more |= most > end;
+		walk->step += walk->one.paired ? 2 : 1;
+		walk->loaded = false;
+	}
+}
+
+/* The item's piece of a span; false: it has none, the span is shorter. */
+static bool piece_of(const struct walk_item *item, struct collet_span *span)
+{
+	if (item->piece > 0 && item->offset >= span->count)
+		return false;
+	span->first += item->offset;
+	span->count -= item->offset;
+	if (span->count > item->length)
+		span->count = item->length;
+	return true;
+}
+
+static uint32_t per_peer_moves(const struct walk_item *item, const struct collet_shape *shape, struct walk_cut cut,
+	struct walk_move *moves, uint32_t capacity)
+{
+	const struct collet_end *far = far_end(&item->step, shape), *near = near_end(&item->step, shape);
+	uint32_t count = 0;
+	(void)cut;
+	for (uint32_t i = 0; i < far->peers.count; i++) {
+		struct walk_move move = { .peer = collet_peers_at(&far->peers, i, shape->size), .has_local = true,
+			.local = *near, .remote = *far };
+		move.local.span = collet_cut_chunk(cut_of(shape, near->buffer), shape, move.peer);
+		if (!piece_of(item, &move.local.span))
+			continue;
+		if (move.remote.span.first == COLLET_SAME_PLACE)
+			move.remote.span.first = move.local.span.first;
+		else
+			move.remote.span.first += item->offset;
+		move.length = move.remote.span.count = move.local.span.count;
+		assert(count < capacity);
+		moves[count++] = move;
+	}
+	return count;
+}
+
+uint32_t walk_moves(const struct walk_item *item, enum walk_side side, const struct collet_shape *shape,
+	struct walk_cut cut, struct walk_move *moves, uint32_t capacity)
+{
+	const struct collet_step *step = &item->step;
+	const bool operands = side == WALK_OPERANDS;
+	if (step->per_peer)
+		return operands == (far_end(step, shape) == &step->source[0])
+			? per_peer_moves(item, shape, cut, moves, capacity) : 0;
+	uint32_t count = 0;
+	for (uint32_t e = 0; e < (operands ? step->source_count : step->destination_count); e++) {
+		const struct collet_end *end = operands ? &step->source[e] : &step->destination[e];
+		for (uint32_t i = 0; i < end->peers.count; i++) {
+			struct walk_move move = { .peer = collet_peers_at(&end->peers, i, shape->size), .remote = *end };
+			const bool has_piece = piece_of(item, &move.remote.span);
+			assert(has_piece);
+			(void)has_piece;
+			move.length = move.remote.span.count;
+			move.has_local = move.peer == shape->rank;
+			move.local = move.remote;
+			assert(count < capacity);
+			moves[count++] = move;
+		}
+	}
+	return count;
+}
