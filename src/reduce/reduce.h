@@ -53,8 +53,8 @@ struct collet_reduction {
 
 /* isa: one that collet_isa_available(), as collet_isa_from_env() gives; AUTO asks the processor each time, so keep it
  * from every request. scale is read for premul_sum only, world_size (at least 1) for average only, user_op for
- * COLLET_USER only. *user_op must outlive r. COLLET_ERR_UNSUPPORTED for a pair of op and dtype that does not exist, or an isa that
- * this build lacks; COLLET_ERR_ARGUMENT for COLLET_USER without a function. */
+ * COLLET_USER only. *user_op must outlive r. COLLET_ERR_UNSUPPORTED for a pair of op and dtype that does not
+ * exist, or an isa that this build lacks; COLLET_ERR_ARGUMENT for COLLET_USER without a function. */
 COLLET_MUST_USE collet_status collet_reduction_init(struct collet_reduction *r, collet_dtype dtype, collet_op op,
 	const collet_user_op *user_op, double scale, uint32_t world_size, enum collet_isa isa);
 

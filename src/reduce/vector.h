@@ -2,7 +2,6 @@
  * them into whatever the file's -m flags allow, and into scalar code where there is nothing. So every kernel is
  * written once, and instruction sets cannot differ but in width.
  *
- *
  * A `vec` is untyped; a cast to one of the others changes how it is read, not its bits. Comparisons give lanes of
  * all ones or all zeros. */
 #ifndef COLLET_VECTOR_BYTES

@@ -106,7 +106,8 @@ static void check_layout(const struct setting *s, size_t length, const size_t of
 			i++;
 		fail_msg("%s: %s of %u %s, %zu elements, offset %zu, result is operand %u: element %zu differs",
 			collet_isa_name(s->isa), collet_op_name(s->c->op), s->c->operand_count,
-			collet_dtype_name(s->c->dtype), length, offset[0], aliased, i / collet_dtype_bytes(s->c->dtype));
+			collet_dtype_name(s->c->dtype), length, offset[0], aliased,
+			i / collet_dtype_bytes(s->c->dtype));
 	}
 	assert_int_equal(roundings, 5 + s->roundings * length);
 	const unsigned char *start = memory[aliased], *end = start + bytes + 2 * MARGIN;
