@@ -230,7 +230,7 @@ static const struct collet_program *any_that_fits(
 	return NULL;
 }
 
-struct collet_choice collet_choose(const struct collet_choice_table *table, enum collet_collective collective,
+struct collet_decision collet_choose(const struct collet_choice_table *table, enum collet_collective collective,
 	bool commutative, const struct collet_shape *shape, size_t element_bytes)
 {
 	const bool listed = shape->result.kind == COLLET_CUT_LISTED;
@@ -243,5 +243,5 @@ struct collet_choice collet_choose(const struct collet_choice_table *table, enum
 	const struct collet_program *program = collet_programs(collective, &count)[row->program];
 	if (program->fits && !program->fits(shape))
 		program = any_that_fits(collective, listed ? LISTED : commutative ? COMMUTATIVE : ORDERED, shape);
-	return (struct collet_choice) { .program = program, .channels = row->channels, .piece_bytes = row->piece_bytes };
+	return (struct collet_decision) { .program = program, .channels = row->channels, .piece_bytes = row->piece_bytes };
 }

@@ -25,7 +25,7 @@ struct collet_choice_table {
 	} commutative[COLLET_COLLECTIVE_COUNT], ordered[COLLET_COLLECTIVE_COUNT], listed[COLLET_COLLECTIVE_COUNT];
 };
 
-struct collet_choice {
+struct collet_decision {
 	const struct collet_program *program;
 	uint32_t channels;
 	uint32_t piece_bytes;
@@ -48,7 +48,7 @@ struct collet_cost_model collet_cost_model_builtin(const char *transport, bool o
 void collet_choice_table_fill(struct collet_choice_table *table, const struct collet_choice_inputs *inputs);
 
 /* Never fails for shapes made by collet_shape_of() or the v-forms: each list ends with a program that fits any. */
-struct collet_choice collet_choose(const struct collet_choice_table *table, enum collet_collective collective,
+struct collet_decision collet_choose(const struct collet_choice_table *table, enum collet_collective collective,
 	bool commutative, const struct collet_shape *shape, size_t element_bytes);
 
 /* Parses "ring" or "allreduce:ring,broadcast:tree" into forced[collective] (NULL: not forced). A name that no

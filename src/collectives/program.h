@@ -36,6 +36,7 @@ struct collet_program {
 	const char *name;                   /* "ring"; unique in its collective */
 	enum collet_collective collective;
 	const char *source;                 /* the paper or textbook */
+	const char *summary;                /* one line for people: what it does, and what for */
 	bool ordered;                       /* combines in rank order throughout: fit for non-commutative operations */
 	bool sliced;                        /* see step.h */
 	bool listed;                        /* works on COLLET_CUT_LISTED, where a rank may know only its own counts */
@@ -46,6 +47,9 @@ struct collet_program {
 	uint32_t (*parts)(const struct collet_shape *shape);
 	uint64_t (*step_count)(const struct collet_shape *shape, uint32_t part);
 	struct collet_step (*step)(const struct collet_shape *shape, uint32_t part, uint64_t index);
+	/* Remote operands (or chunks received) of one step at most, on any rank: what the engine must hold at once. NULL: up
+	 * to size - 1. Must not look at shape->rank. */
+	uint32_t (*fan_in)(const struct collet_shape *shape);
 	/* Elements of scratch this rank needs, for all parts together. NULL: 0. */
 	uint64_t (*scratch)(const struct collet_shape *shape);
 	/* Closed form of the slowest rank's time for this shape, cut into pieces of piece_bytes. */

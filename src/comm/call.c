@@ -41,10 +41,27 @@ static collet_status check_op(const struct collet_call_arguments *call, const co
 	return COLLET_OK;
 }
 
+/* The most scratch that a rank needs, in place or not: all ranks must judge a program alike. Ranks' needs follow a pattern
+ * that a few dozen of them show. */
+static uint64_t most_scratch(const struct collet_program *program, struct collet_shape shape)
+{
+	enum { LOOKED_AT = 64 };
+	const uint32_t looked_at = shape.size < LOOKED_AT ? shape.size : LOOKED_AT;
+	uint64_t most = 0;
+	shape.in_place = true;
+	for (uint32_t i = 0; i < looked_at; i++) {
+		shape.rank = (uint32_t)((uint64_t)shape.size * i / looked_at);
+		const uint64_t elements = collet_program_scratch(program, &shape);
+		most = elements > most ? elements : most;
+	}
+	return most;
+}
+
 /* The named algorithm, if it can do this call. */
 static collet_status take_named(const struct collet_call_arguments *call, const char *name,
-	const struct collet_program *program, const struct collet_shape *shape, bool commutes)
+	const struct collet_program *program, const struct collet_request *request, bool commutes)
 {
+	const struct collet_shape *shape = &request->shape;
 	if (!program)
 		return collet_fail(COLLET_ERR_ARGUMENT, "%s: there is no algorithm \"%s\" for %s; see collet-bench list",
 			call->function, name, collet_collective_name(call->collective));
@@ -56,18 +73,22 @@ static collet_status take_named(const struct collet_call_arguments *call, const 
 			"not commute", call->function, program->name);
 	if (call->input && !program->listed)
 		return collet_fail(COLLET_ERR_UNSUPPORTED, "%s: algorithm %s does not do v-forms", call->function, program->name);
+	const uint64_t scratch = program->scratch ? most_scratch(program, *shape) : 0;
+	if (scratch > COLLET_SCRATCH_BYTES / request->element_bytes)
+		return collet_fail(COLLET_ERR_UNSUPPORTED, "%s: algorithm %s needs %llu elements of scratch for this call, more than "
+			"the %d MiB there are; it is for smaller messages", call->function, program->name,
+			(unsigned long long)scratch, COLLET_SCRATCH_BYTES >> 20);
 	return COLLET_OK;
 }
 
 static collet_status choose(collet_comm *comm, const struct collet_call_arguments *call, const collet_how *how,
-	struct collet_request *request, struct collet_choice *choice)
+	struct collet_request *request, struct collet_decision *choice)
 {
-	const struct collet_shape *shape = &request->shape;
 	const bool commutes = call->op == COLLET_OP_COUNT || call->op != COLLET_USER || how->user_op->commutative;
-	*choice = collet_choose(&comm->table, call->collective, commutes, shape, request->element_bytes);
+	*choice = collet_choose(&comm->table, call->collective, commutes, &request->shape, request->element_bytes);
 	if (how->algorithm) {
 		const struct collet_program *named = collet_program_find(call->collective, how->algorithm);
-		const collet_status status = take_named(call, how->algorithm, named, shape, commutes);
+		const collet_status status = take_named(call, how->algorithm, named, request, commutes);
 		if (status != COLLET_OK)
 			return status;
 		choice->program = named;
@@ -75,7 +96,7 @@ static collet_status choose(collet_comm *comm, const struct collet_call_argument
 	}
 	/* COLLET_ALGORITHM forces where it can, so that one setting may cover a whole program. */
 	const struct collet_program *forced = comm->context->forced[call->collective];
-	if (forced && take_named(call, forced->name, forced, shape, commutes) == COLLET_OK)
+	if (forced && take_named(call, forced->name, forced, request, commutes) == COLLET_OK)
 		choice->program = forced;
 	return COLLET_OK;
 }
@@ -182,15 +203,11 @@ static collet_status fill(collet_comm *comm, const struct collet_call_arguments 
 	const bool commutes = call->op == COLLET_OP_COUNT || call->op != COLLET_USER || how->user_op->commutative;
 	place_hosts(comm, request, commutes);
 	request->element_bytes = collet_dtype_bytes(call->dtype);
-	struct collet_choice choice;
+	struct collet_decision choice;
 	status = choose(comm, call, how, request, &choice);
 	if (status != COLLET_OK)
 		return status;
 	const struct collet_program *program = choice.program;
-	if (collet_program_scratch(program, &request->shape) > COLLET_SCRATCH_BYTES / request->element_bytes)
-		return collet_fail(COLLET_ERR_UNSUPPORTED, "%s: algorithm %s needs %llu elements of scratch for this call, more than "
-			"the %d MiB there are; use another for messages of this size", call->function, program->name,
-			(unsigned long long)collet_program_scratch(program, &request->shape), COLLET_SCRATCH_BYTES >> 20);
 	request->prescales = request->averages = false;
 	const collet_op op = call->op == COLLET_OP_COUNT ? COLLET_SUM : call->op;
 	status = collet_reduction_init(&request->reduction, call->dtype, op, how->user_op, how->scale, request->shape.size,
@@ -205,7 +222,7 @@ static collet_status fill(collet_comm *comm, const struct collet_call_arguments 
 	while (request->parts * request->channels > COLLET_LANES)
 		request->channels--;
 	request->lanes = request->parts * request->channels;
-	request->fan_in = request->shape.size > 1 ? request->shape.size - 1 : 1;
+	request->fan_in = program->fan_in ? program->fan_in(&request->shape) : request->shape.size;
 	request->piece = collet_piece_elements(choice.piece_bytes, request->fan_in, request->element_bytes);
 	request->input = call->send;
 	request->result = call->recv;
@@ -285,6 +302,7 @@ collet_status collet_call_start(collet_comm *comm, const struct collet_call_argu
 	request->deadline = collet_call_deadline(comm, how, request->started_ns);
 	request->next_ask_ns = 0;
 	request->warned = 0;
+	collet_comm_count_use(comm, request);
 	collet_recorder_start(&group->recorder, &request->call, request->started_ns);
 	collet_request_activate(request);
 	status = collet_request_start(request);

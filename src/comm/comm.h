@@ -47,6 +47,13 @@ struct collet_context {
 	const struct collet_program *forced[COLLET_COLLECTIVE_COUNT];
 };
 
+/* How often, and for how many bytes, an algorithm was used. */
+struct collet_use {
+	uint64_t calls, bytes;
+};
+
+enum { COLLET_PROGRAMS_MOST = 16 };  /* of one collective; stats.c asserts it */
+
 struct collet_comm {
 	struct collet_context *context;
 	struct collet_group group;
@@ -57,6 +64,7 @@ struct collet_comm {
 	uint32_t local_rank, local_size;
 	uint32_t splits;             /* so far, to derive ids */
 	atomic_flag busy;
+	struct collet_use uses[COLLET_COLLECTIVE_COUNT][COLLET_PROGRAMS_MOST]; /* under the engine's lock */
 };
 
 /* ---- context.c */
@@ -78,6 +86,9 @@ collet_status collet_comm_enter(collet_comm *comm, const char *function);
 void collet_comm_leave(collet_comm *comm);
 /* A group's end as this thread's error. */
 collet_status collet_comm_ended(const collet_comm *comm);
+
+/* ---- stats.c. Under the engine's lock. */
+void collet_comm_count_use(collet_comm *comm, const struct collet_request *request);
 
 /* ---- call.c */
 struct collet_call_arguments {

@@ -1,0 +1,331 @@
+/* collet/tools.h: what collet-bench and its like ask the library. */
+#include <collet/tools.h>
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "comm/comm.h"
+#include "core/types.h"
+
+/* ---- Lists ---- */
+
+static bool find_collective(const char *name, enum collet_collective *collective)
+{
+	for (uint32_t c = 0; name && c < COLLET_COLLECTIVE_COUNT; c++) {
+		if (strcmp(collet_collective_name((enum collet_collective)c), name) == 0) {
+			*collective = (enum collet_collective)c;
+			return true;
+		}
+	}
+	return false;
+}
+
+static collet_status unknown_collective(const char *function, const char *name)
+{
+	char known[200] = "";
+	for (uint32_t c = 0; c < COLLET_COLLECTIVE_COUNT; c++) {
+		strncat(known, c ? ", " : "", sizeof(known) - strlen(known) - 1);
+		strncat(known, collet_collective_name((enum collet_collective)c), sizeof(known) - strlen(known) - 1);
+	}
+	return collet_fail(COLLET_ERR_ARGUMENT, "%s: there is no collective \"%s\"; there are %s", function, name ? name : "(NULL)",
+		known);
+}
+
+collet_status collet_algorithm_list(const char *collective, collet_algorithm_info *rows, size_t capacity, size_t *count)
+{
+	if (!count || (!rows && capacity))
+		return collet_fail(COLLET_ERR_ARGUMENT, "collet_algorithm_list: an argument is NULL");
+	enum collet_collective only = COLLET_COLLECTIVE_COUNT;
+	*count = 0;
+	if (collective && !find_collective(collective, &only))
+		return unknown_collective("collet_algorithm_list", collective);
+	for (uint32_t c = 0; c < COLLET_COLLECTIVE_COUNT; c++) {
+		if (collective && c != only)
+			continue;
+		size_t programs;
+		const struct collet_program *const *list = collet_programs((enum collet_collective)c, &programs);
+		for (size_t p = 0; p < programs; p++) {
+			if (*count < capacity)
+				rows[*count] = (collet_algorithm_info){
+					.collective = collet_collective_name((enum collet_collective)c),
+					.name = list[p]->name,
+					.summary = list[p]->summary ? list[p]->summary : "",
+					.source = list[p]->source,
+					.ordered = list[p]->ordered,
+				};
+			++*count;
+		}
+	}
+	return COLLET_OK;
+}
+
+collet_status collet_transport_list(collet_transport_info *rows, size_t capacity, size_t *count)
+{
+	static const struct {
+		const char *name, *summary;
+	} known[] = {
+		{ "self", "a rank and itself: memcpy" },
+		{ "shm", "ranks of one host: rings in shared memory, reads of the peer's own buffers" },
+		{ "tcp", "any two ranks: a socket a channel, scatter and gather" },
+	};
+	if (!count || (!rows && capacity))
+		return collet_fail(COLLET_ERR_ARGUMENT, "collet_transport_list: an argument is NULL");
+	*count = sizeof(known) / sizeof(known[0]);
+	for (size_t i = 0; i < *count && i < capacity; i++) {
+		rows[i] = (collet_transport_info){ .name = known[i].name, .summary = known[i].summary };
+		for (uint32_t t = 0; collet_transports[t]; t++)
+			rows[i].built |= strcmp(collet_transports[t]->name, known[i].name) == 0;
+	}
+	return COLLET_OK;
+}
+
+/* ---- Costs ---- */
+
+/* What a call to be judged comes to: a program's shape for so many bytes. */
+struct judged {
+	enum collet_collective collective;
+	size_t element_bytes;
+	bool commutes;
+	struct collet_cost_model model;
+};
+
+static collet_status judge(const char *function, const collet_call_shape *shape, const char *transport,
+	const collet_link_cost *cost, struct judged *judged)
+{
+	if (!shape)
+		return collet_fail(COLLET_ERR_ARGUMENT, "%s: shape is NULL", function);
+	if (!find_collective(shape->collective, &judged->collective))
+		return unknown_collective(function, shape->collective);
+	judged->element_bytes = collet_dtype_bytes(shape->dtype);
+	if (!judged->element_bytes || !shape->ranks || shape->root >= shape->ranks)
+		return collet_fail(COLLET_ERR_ARGUMENT, "%s: dtype, ranks or root makes no sense", function);
+	judged->commutes = !shape->not_commutative;
+	if (cost) {
+		judged->model = (struct collet_cost_model){ .alpha_s = cost->latency_ns * 1e-9, .overhead_s = cost->latency_ns * 0.2e-9,
+			.beta_s = cost->byte_ns * 1e-9, .gamma_s = cost->reduce_byte_ns * 1e-9 };
+		return COLLET_OK;
+	}
+	uint32_t bits;
+	if (!transport || collet_transports_parse(transport, &bits) != COLLET_OK)
+		return collet_fail(COLLET_ERR_ARGUMENT, "%s: there is no transport \"%s\"", function, transport ? transport : "(NULL)");
+	judged->model = collet_cost_model_builtin(transport, false);
+	return COLLET_OK;
+}
+
+/* The count of elements by which `bytes`, counted as collet-bench counts, make a call. */
+static uint64_t count_of(const struct judged *judged, uint32_t ranks, uint64_t bytes)
+{
+	struct collet_shape one = collet_shape_of(judged->collective, 0, ranks, 0, 1);
+	const uint64_t unit = collet_shape_bytes(judged->collective, &one, judged->element_bytes);
+	return unit ? bytes / unit : 0;
+}
+
+static void fill_table(const struct judged *judged, uint32_t ranks, bool several_channels, struct collet_choice_table *table)
+{
+	const struct collet_choice_inputs inputs = {
+		.size = ranks,
+		.hosts = 1,
+		.cores_per_host = ranks,
+		.local = judged->model,
+		.remote = judged->model,
+		.max_channels = several_channels ? 2 : 1,
+		.scratch_bytes = COLLET_SCRATCH_BYTES,
+	};
+	collet_choice_table_fill(table, &inputs);
+}
+
+static double cost_ns(const struct judged *judged, const struct collet_program *program, const struct collet_shape *shape,
+	uint32_t piece_bytes)
+{
+	return program->cost(shape, judged->element_bytes, piece_bytes, &judged->model) * 1e9;
+}
+
+collet_status collet_cost_predict(const collet_call_shape *shape, const char *algorithm, const char *transport,
+	const collet_link_cost *cost, uint64_t bytes, double *ns)
+{
+	struct judged judged;
+	const collet_status status = judge("collet_cost_predict", shape, transport, cost, &judged);
+	if (status != COLLET_OK)
+		return status;
+	const struct collet_program *program = algorithm ? collet_program_find(judged.collective, algorithm) : NULL;
+	if (!program || !ns)
+		return collet_fail(COLLET_ERR_ARGUMENT, "collet_cost_predict: there is no algorithm \"%s\" for %s",
+			algorithm ? algorithm : "(NULL)", shape->collective);
+	const struct collet_shape call = collet_shape_of(judged.collective, 0, shape->ranks, shape->root,
+		count_of(&judged, shape->ranks, bytes));
+	if (!collet_program_fits(program, &call))
+		return collet_fail(COLLET_ERR_UNSUPPORTED, "collet_cost_predict: %s does not work with %u ranks", algorithm,
+			shape->ranks);
+	if (!judged.commutes && !program->ordered)
+		return collet_fail(COLLET_ERR_UNSUPPORTED, "collet_cost_predict: %s does not keep operands in rank order", algorithm);
+	struct collet_choice_table table;
+	fill_table(&judged, shape->ranks, false, &table);
+	const struct collet_decision decision = collet_choose(&table, judged.collective, judged.commutes, &call,
+		judged.element_bytes);
+	*ns = cost_ns(&judged, program, &call, decision.piece_bytes);
+	return COLLET_OK;
+}
+
+collet_status collet_choice_list(const collet_call_shape *shape, const char *transport, const collet_link_cost *cost,
+	collet_choice *rows, size_t capacity, size_t *count)
+{
+	if (!count || (!rows && capacity))
+		return collet_fail(COLLET_ERR_ARGUMENT, "collet_choice_list: an argument is NULL");
+	*count = 0;
+	struct judged judged;
+	const collet_status status = judge("collet_choice_list", shape, transport, cost, &judged);
+	if (status != COLLET_OK)
+		return status;
+	struct collet_choice_table table;
+	fill_table(&judged, shape->ranks, transport && strcmp(transport, "tcp") == 0, &table);
+	const struct collet_choice_row *row = judged.commutes ? table.commutative[judged.collective].row :
+                                                                table.ordered[judged.collective].row;
+	const uint32_t listed = judged.commutes ? table.commutative[judged.collective].rows :
+                                                  table.ordered[judged.collective].rows;
+	uint64_t first = 0;
+	const struct collet_program *last = NULL;
+	for (uint32_t i = 0; i < listed; i++) {
+		size_t programs;
+		const struct collet_program *program = collet_programs(judged.collective, &programs)[row[i].program];
+		const struct collet_shape call = collet_shape_of(judged.collective, 0, shape->ranks, shape->root,
+			count_of(&judged, shape->ranks, first));
+		if (program != last) {
+			if (*count < capacity)
+				rows[*count] = (collet_choice){ first, row[i].max_bytes, program->name,
+					cost_ns(&judged, program, &call, row[i].piece_bytes) };
+			++*count;
+			last = program;
+		} else if (*count <= capacity) {
+			rows[*count - 1].last_bytes = row[i].max_bytes;
+		}
+		first = row[i].max_bytes == UINT64_MAX ? UINT64_MAX : row[i].max_bytes + 1;
+	}
+	return COLLET_OK;
+}
+
+/* ---- A communicator's plan ---- */
+
+/* By what this rank's peers are reached: what has been opened, else what would be. */
+static void name_transports(const collet_comm *comm, char *text, size_t capacity)
+{
+	const struct collet_card *cards = comm->context->bootstrap.cards;
+	const struct collet_card *self = &cards[collet_group_world_rank(&comm->group, comm->group.rank)];
+	uint32_t used = 0;
+	for (uint32_t r = 0; r < comm->group.size; r++) {
+		const struct collet_card *peer = &cards[collet_group_world_rank(&comm->group, r)];
+		if (r == comm->group.rank && comm->group.size > 1)
+			continue;
+		for (uint32_t t = 0; collet_transports[t]; t++) {
+			if (((self->transports & peer->transports) >> t & 1) && collet_transports[t]->reaches(self, peer)) {
+				used |= (uint32_t)1 << t;
+				break;
+			}
+		}
+	}
+	text[0] = '\0';
+	for (uint32_t t = 0; collet_transports[t]; t++) {
+		if (!(used >> t & 1))
+			continue;
+		strncat(text, text[0] ? "," : "", capacity - strlen(text) - 1);
+		strncat(text, collet_transports[t]->name, capacity - strlen(text) - 1);
+	}
+}
+
+collet_status collet_comm_plan(collet_comm *comm, const char *collective, uint64_t count, collet_dtype dtype, collet_op op,
+	uint32_t root, const char *algorithm, collet_plan *plan)
+{
+	enum collet_collective which;
+	if (!comm || !plan)
+		return collet_fail(COLLET_ERR_ARGUMENT, "collet_comm_plan: comm or plan is NULL");
+	if (!find_collective(collective, &which))
+		return unknown_collective("collet_comm_plan", collective);
+	const size_t element = collet_dtype_bytes(dtype);
+	if (!element || root >= comm->group.size)
+		return collet_fail(COLLET_ERR_ARGUMENT, "collet_comm_plan: dtype or root makes no sense");
+	const struct collet_shape shape = collet_shape_of(which, comm->group.rank, comm->group.size, root, count);
+	struct collet_decision decision = collet_choose(&comm->table, which, op != COLLET_USER, &shape, element);
+	const struct collet_program *forced = comm->context->forced[which];
+	if (algorithm) {
+		forced = collet_program_find(which, algorithm);
+		if (!forced)
+			return collet_fail(COLLET_ERR_ARGUMENT, "collet_comm_plan: there is no algorithm \"%s\" for %s", algorithm,
+				collective);
+	}
+	if (forced && collet_program_fits(forced, &shape))
+		decision.program = forced;
+	const struct collet_cost_model *model =
+		comm->hosts > 1 ? &comm->context->agreement.remote : &comm->context->agreement.local;
+	memset(plan, 0, sizeof(*plan));
+	plan->algorithm = decision.program->name;
+	plan->predicted_ns = decision.program->cost(&shape, element, decision.piece_bytes, model) * 1e9;
+	name_transports(comm, plan->transport, sizeof(plan->transport));
+	return COLLET_OK;
+}
+
+/* ---- Tuning ---- */
+
+collet_status collet_tuning_read(const char *path, collet_link_cost *rows, size_t capacity, size_t *count)
+{
+	static const char *const names[] = { "self", "shm", "tcp" };
+	if (!count || (!rows && capacity))
+		return collet_fail(COLLET_ERR_ARGUMENT, "collet_tuning_read: an argument is NULL");
+	*count = 0;
+	if (path)
+		return collet_fail(COLLET_ERR_UNSUPPORTED, "collet_tuning_read: tuning files are not offered by this version");
+	*count = sizeof(names) / sizeof(names[0]);
+	for (size_t i = 0; i < *count && i < capacity; i++) {
+		const struct collet_cost_model model = collet_cost_model_builtin(names[i], false);
+		rows[i] = (collet_link_cost){ .latency_ns = model.alpha_s * 1e9, .byte_ns = model.beta_s * 1e9,
+			.reduce_byte_ns = model.gamma_s * 1e9 };
+		snprintf(rows[i].transport, sizeof(rows[i].transport), "%s", names[i]);
+	}
+	return COLLET_OK;
+}
+
+collet_status collet_tuning_write(const char *path, const collet_link_cost *rows, size_t count)
+{
+	return collet_fail(COLLET_ERR_UNSUPPORTED, "collet_tuning_write: tuning files are not offered by this version");
+}
+
+/* ---- Flight recorder ---- */
+
+static collet_status write_line(int fd, const char *line, size_t bytes)
+{
+	while (bytes) {
+		const ssize_t written = write(fd, line, bytes);
+		if (written < 0 && errno == EINTR)
+			continue;
+		if (written < 0)
+			return collet_fail(COLLET_ERR_SYSTEM, "collet_comm_dump: writing: %s", strerror(errno));
+		line += written;
+		bytes -= (size_t)written;
+	}
+	return COLLET_OK;
+}
+
+collet_status collet_comm_dump(collet_comm *comm, int fd)
+{
+	if (!comm)
+		return collet_fail(COLLET_ERR_ARGUMENT, "collet_comm_dump: the communicator is NULL");
+	struct collet_recorder *recorder = &comm->group.recorder;
+	const uint64_t calls = collet_recorder_count(recorder);
+	const int64_t now = collet_clock_ns();
+	for (uint64_t call = calls > COLLET_RECORDS ? calls - COLLET_RECORDS : 0; call < calls; call++) {
+		struct collet_record record;
+		if (!collet_recorder_find(recorder, call, &record))
+			continue;
+		char what[160], line[320];
+		collet_call_describe(&record.call, what, sizeof(what));
+		const int64_t end = record.ended_ns ? record.ended_ns : now;
+		const int bytes = snprintf(line, sizeof(line), "rank %u %s: started %.6f s ago, %s %.1f us, %llu pieces, %s\n",
+			comm->group.rank, what, (double)(now - record.started_ns) * 1e-9, record.ended_ns ? "took" : "so far",
+			(double)(end - record.started_ns) * 1e-3, (unsigned long long)record.items,
+			record.status == COLLET_PENDING ? "under way" : collet_status_name(record.status));
+		const collet_status status = write_line(fd, line, (size_t)(bytes < (int)sizeof(line) ? bytes : (int)sizeof(line) - 1));
+		if (status != COLLET_OK)
+			return status;
+	}
+	return COLLET_OK;
+}
