@@ -131,7 +131,8 @@ bool secret_check(const char *path)
 	const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
 	if (fd < 0 && errno == ENOENT) {
 		say("several hosts need one secret, and %s is not there: make it with 'collet-run --make-secret' on "
-			"one host and copy it to the others (mode 0600), or set COLLET_SECRET or COLLET_SECRET_FILE on all of them",
+			"one host and copy it to the others (mode 0600), or set COLLET_SECRET or COLLET_SECRET_FILE on "
+			"all of them",
 			path);
 		return false;
 	}
