@@ -32,6 +32,7 @@ struct ray {
 	bool wants_write;
 	bool failed;                     /* to be buried by the next sweep, for the reason below */
 	bool left;                       /* it said good-bye */
+	bool mute;                       /* the way out broke; what it said before is still to be read */
 	char reason[256];
 };
 

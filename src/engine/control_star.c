@@ -24,9 +24,15 @@ static void fail_ray(struct collet_control *control, struct ray *ray, const char
 
 static void send_on(struct collet_control *control, struct ray *ray, const struct collet_frame *frame, const void *data)
 {
-	if (ray->failed || ray->link.socket < 0)
+	if (ray->failed || ray->mute || ray->link.socket < 0)
 		return;
 	collet_status status = collet_link_send(&ray->link, frame, data);
+	if (status == COLLET_ERR_TRANSPORT) {
+		/* It has closed its end, perhaps after a good-bye that waits on the way in: the end of that, which wakes
+		 * control_star_serve(), decides whether it has left or is lost. */
+		ray->mute = true;
+		return;
+	}
 	if (status) {
 		fail_ray(control, ray, collet_last_error());
 		return;
