@@ -21,7 +21,8 @@ static void expect_sums(const struct tool *tool, const char *launcher, unsigned 
 	const unsigned sum = world_size * (world_size + 1) / 2;
 	for (unsigned rank = 0; rank < world_size; rank++) {
 		char line[128];
-		snprintf(line, sizeof(line), "rank %u of %u: %u %u %u %u\n", rank, world_size, sum, 2 * sum, 3 * sum, 4 * sum);
+		snprintf(line, sizeof(line), "rank %u of %u: %u %u %u %u\n", rank, world_size, sum, 2 * sum,
+			3 * sum, 4 * sum);
 		if (occurrences(tool->out.text, line) != 1)
 			fail_msg("%s: not one \"%s\" in:\n%s%s", launcher, line, tool->out.text, tool->error.text);
 	}
@@ -34,7 +35,8 @@ static void run_under(const char *launcher, const char *const *arguments, unsign
 	tool_start(&tool, &setup, arguments);
 	const int status = tool_finish(&tool);
 	if (status != 0)
-		fail_msg("%s ended with %d:\n%s%s", launcher == NULL ? "collet-run" : launcher, status, tool.out.text, tool.error.text);
+		fail_msg("%s ended with %d:\n%s%s", launcher == NULL ? "collet-run" : launcher, status,
+			tool.out.text, tool.error.text);
 	expect_sums(&tool, launcher, world_size);
 	tool_deinit(&tool);
 }
@@ -110,7 +112,8 @@ static void collet_run_on_two_hosts(void **state)
 	for (int node = 0; node < 2; node++) {
 		const int status = tool_finish(&tools[node]);
 		if (status != 0)
-			fail_msg("node %d ended with %d: %s%s", node, status, tools[node].out.text, tools[node].error.text);
+			fail_msg("node %d ended with %d: %s%s", node, status, tools[node].out.text,
+				tools[node].error.text);
 		for (int rank = 2 * node; rank < 2 * node + 2; rank++) {
 			char line[64];
 			snprintf(line, sizeof(line), "rank %d of 4: 10 20 30 40\n", rank);
@@ -130,8 +133,8 @@ static void nobody(void **state)
 
 /* The names of collet-run's that another launcher would not set. */
 #define FORGET_COLLET "unset COLLET_STORE COLLET_JOB; "
-#define FORGET_TORCHRUN "unset RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE GROUP_RANK GROUP_WORLD_SIZE NODE_RANK ROLE_RANK " \
-	"ROLE_WORLD_SIZE ROLE_NAME TORCHELASTIC_RESTART_COUNT TORCHELASTIC_MAX_RESTARTS TORCHELASTIC_RUN_ID " \
+#define FORGET_TORCHRUN "unset RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE GROUP_RANK GROUP_WORLD_SIZE NODE_RANK " \
+	"ROLE_RANK ROLE_WORLD_SIZE ROLE_NAME TORCHELASTIC_RESTART_COUNT TORCHELASTIC_MAX_RESTARTS TORCHELASTIC_RUN_ID " \
 	"TORCHELASTIC_USE_AGENT_STORE; "
 
 static void run_with(const char *variables, unsigned world_size)
@@ -168,8 +171,8 @@ static void plain_variables_as_kubernetes_sets_them(void **state)
 
 static void slurm(void **state)
 {
-	run_with(FORGET_COLLET "export SLURM_PROCID=$RANK SLURM_NTASKS=$WORLD_SIZE SLURM_LOCALID=$LOCAL_RANK SLURM_NODEID=0 "
-		"SLURM_NNODES=1 SLURM_JOB_NUM_NODES=1 SLURM_STEP_NODELIST=localhost SLURM_JOB_NODELIST=localhost "
+	run_with(FORGET_COLLET "export SLURM_PROCID=$RANK SLURM_NTASKS=$WORLD_SIZE SLURM_LOCALID=$LOCAL_RANK "
+		"SLURM_NODEID=0 SLURM_NNODES=1 SLURM_JOB_NUM_NODES=1 SLURM_STEP_NODELIST=localhost SLURM_JOB_NODELIST=localhost "
 		"SLURM_JOB_ID=$(($PPID + 1000)) SLURM_STEP_ID=0; unset MASTER_ADDR MASTER_PORT; " FORGET_TORCHRUN, 3);
 }
 
