@@ -97,6 +97,8 @@ static collet_status read_address(struct collet_launcher_says *says, const char 
 
 static collet_status read_torchrun(struct collet_launcher_says *says)
 {
+	if (!collet_env("RANK") && collet_env("PAI_TASK_INDEX"))
+		return COLLET_OK;  /* OpenPAI's users often set WORLD_SIZE too */
 	collet_status status = read_world(says, "torchrun", "RANK", "WORLD_SIZE");
 	if (status || !says->launcher)
 		return status;
@@ -238,19 +240,36 @@ static collet_status read_mpich(struct collet_launcher_says *says)
 
 /* ---- OpenPAI ---- */
 
+/* The number of workers is in one variable, or in how many have an address. */
+static collet_status count_workers(struct collet_launcher_says *says)
+{
+	static const char *const names[] = { "PAI_TASK_ROLE_TASK_COUNT_worker", "WORLD_SIZE" };
+	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+		if (collet_env(names[i]))
+			return read_world(says, "OpenPAI", "PAI_TASK_INDEX", names[i]);
+	char name[64];
+	uint32_t count = 0;
+	for (;; count++) {
+		snprintf(name, sizeof(name), "PAI_HOST_IP_worker_%u", count);
+		if (!collet_env(name))
+			break;
+	}
+	collet_status status = read_u32("PAI_TASK_INDEX", UINT32_MAX, &says->rank);
+	if (status)
+		return status;
+	if (says->rank >= count)
+		return collet_fail(COLLET_ERR_CONFIG, "PAI_TASK_INDEX=%u is set, and neither PAI_TASK_ROLE_TASK_COUNT_worker nor "
+			"PAI_HOST_IP_worker_%u", says->rank, says->rank);
+	says->size = count;
+	says->launcher = "OpenPAI";
+	return COLLET_OK;
+}
+
 static collet_status read_openpai(struct collet_launcher_says *says)
 {
-	static const char *const counts[] = { "PAI_TASK_ROLE_TASK_COUNT_worker", "PAI_CURRENT_TASK_ROLE_TASK_COUNT",
-		"PAI_worker_TASK_COUNT" };
 	if (!collet_env("PAI_TASK_INDEX"))
 		return COLLET_OK;
-	const char *count = counts[0];
-	for (size_t i = 0; i < sizeof(counts) / sizeof(counts[0]); i++)
-		if (collet_env(counts[i])) {
-			count = counts[i];
-			break;
-		}
-	collet_status status = read_world(says, "OpenPAI", "PAI_TASK_INDEX", count);
+	collet_status status = count_workers(says);
 	if (!status)
 		status = read_address(says, "PAI_HOST_IP_worker_0", "PAI_worker_0_SynPort_PORT");
 	if (!status && collet_env("PAI_JOB_NAME"))

@@ -74,7 +74,8 @@ static void peer_gone(void *context, uint32_t rank, bool left, const char *sente
 static void message(void *context, uint32_t from, uint32_t type, const void *data, size_t bytes)
 {
 	struct record what = { .kind = MESSAGE, .peer = from, .type = type, .bytes = (uint32_t)bytes };
-	memcpy(what.text, data, bytes < sizeof(what.text) ? bytes : sizeof(what.text));
+	if (bytes)
+		memcpy(what.text, data, bytes < sizeof(what.text) ? bytes : sizeof(what.text));
 	record(context, &what);
 }
 
