@@ -191,8 +191,8 @@ static void statistics_move_only_when_told(void **state)
 	for (int update = 0; update <= 1; update++) {
 		assert_true(backend->forward(network, &batch, update, &outcome));
 		for (uint32_t c = 0; c < 5; c++) {
-			assert_float_equal(model->statistics[0].mean[c], update ? 0.1F * (float)c : 0, 1e-6);
-			assert_float_equal(model->statistics[0].variance[c], update ? 0.9F : 1, 1e-6);
+			assert_float_equal(model->statistics[0].mean[c], (update ? 0.1F * (float)c : 0), 1e-6);
+			assert_float_equal(model->statistics[0].variance[c], (update ? 0.9F : 1), 1e-6);
 		}
 	}
 	assert_true(backend->evaluate(network, &batch, &outcome));
