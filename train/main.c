@@ -29,7 +29,7 @@ int main(int argc, char **argv)
 	case OPTIONS_DONE: return EXIT_SUCCESS;
 	case OPTIONS_WRONG: return 2;
 	}
-	const collet_options meeting = { .transport = options.transport, .algorithm = options.algorithm };
+	const collet_options meeting = { .transport = options.transport };
 	collet_comm *comm = NULL;
 	if (collet_comm_create(&comm, &meeting) != COLLET_OK) {
 		train_fail("%s", collet_last_error());

@@ -29,7 +29,7 @@ static const char usage[] =
 	"  --test-samples N          use the first N test images only (all)\n"
 	"  --shards N                one rank computes N ranks' shares in turn and adds their gradients in rank order (1)\n"
 	"  --transport NAMES         only these transports: shm, tcp\n"
-	"  --algorithm NAME          of the collectives: ring, direct, ...\n"
+	"  --algorithm NAME          of the all-reduce of gradients: ring, direct, ... (chosen by size)\n"
 	"  --json FILE               one object an epoch, on a line of its own; - for standard output\n"
 	"  --dump-parameters FILE    the trained parameters, f32 in the machine's byte order, in the model's order\n"
 	"  --help, --version\n";

@@ -7,7 +7,7 @@
 
 struct options {
 	const char *dataset, *data, *model;
-	const char *transport, *algorithm;      /* NULL: collet's choice */
+	const char *transport, *algorithm;      /* NULL: collet's choice; algorithm: of the gradients' all-reduce */
 	const char *json, *dump_parameters;     /* NULL: not asked for */
 	uint32_t epochs, batch_size, steps;     /* steps 0: no limit */
 	uint32_t train_samples, test_samples;   /* 0: all there are */

@@ -112,7 +112,8 @@ static bool build_network(struct trainer *trainer)
 		parameters[p] = (collet_ddp_parameter){ .name = parameter->name, .value = parameter->value,
 			.shape = parameter->shape, .dimensions = parameter->dimensions, .dtype = COLLET_F32 };
 	}
-	if (!check(collet_ddp_create(&trainer->ddp, trainer->comm, parameters, model->parameter_count, NULL),
+	const collet_ddp_options options = { .algorithm = trainer->options->algorithm };
+	if (!check(collet_ddp_create(&trainer->ddp, trainer->comm, parameters, model->parameter_count, &options),
 		"comparing the model across ranks"))
 		return false;
 	for (uint32_t p = 0; p < model->parameter_count; p++)
