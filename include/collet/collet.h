@@ -107,14 +107,17 @@ COLLET_API const char *collet_dtype_name(collet_dtype dtype);
 /* How elements are combined. Operands are taken in rank order within a step, lower rank first.
  *
  * Integers wrap (two's complement). Floats of 16 and 8 bits are widened to f32, combined there, and rounded once
- * (to nearest, ties to even) each time a rank stores or sends them: a step that combines k operands rounds once. fp8
- * saturates: a finite sum beyond the largest finite value becomes it. Sums are never contracted to FMA; denormals
- * are kept, in every mode of the calling thread.
- * MIN and MAX: NaN propagates (the first NaN in rank order, quiet, sign and payload kept where it was the sole one),
- * and -0 < +0. AVERAGE: floats multiply the finished sum by 1/n, in f32 (f64: in f64), before the one rounding;
- * integers divide the wrapped sum, truncating towards zero. PREMUL_SUM: each rank's elements are multiplied by its own
- * how.scale first (f64 in f64, other floats in f32; refused for integers). AND, OR, XOR: integers only.
- * USER: how.user_op. Anything else is COLLET_ERR_UNSUPPORTED. */
+ * (to nearest, ties to even) each time a rank stores or sends them: a step that combines k operands rounds once. A sum
+ * beyond the largest finite value is infinity; of fp8, f8e4m3 has none and gives 448, f8e5m2 gives 57344 for a finite sum
+ * and keeps an infinity that an operand had. Sums are never contracted to FMA; denormals are kept, whatever mode the
+ * calling thread is in.
+ * NaN: one that an operation stores (MIN and MAX included, where NaN propagates) is the canonical quiet one of its type
+ * (f64 7ff8000000000000, f32 7fc00000, f16 7e00, bf16 7fc0, f8e5m2 7e, f8e4m3 7f), whatever went in; a mere copy keeps
+ * its bits. MIN and MAX: -0 < +0.
+ * AVERAGE: floats multiply the finished sum by 1/n, in f32 (f64: in f64), before the one rounding; integers divide the
+ * wrapped sum, truncating towards zero. PREMUL_SUM: each rank's elements are multiplied by its own how.scale first (f64 in
+ * f64, other floats in f32) and rounded to the dtype; refused for integers. AND, OR, XOR: integers only. USER: how.user_op.
+ * Anything else is COLLET_ERR_UNSUPPORTED. */
 typedef enum collet_op {
 	COLLET_SUM = 0,
 	COLLET_PRODUCT,

@@ -248,7 +248,8 @@ collet_status collet_request_start(struct collet_request *request);
 void collet_lane_progress(struct collet_lane *lane);
 void collet_item_settled(struct collet_queued *queued, bool sent);
 void collet_lane_free(struct collet_lane *lane);
-/* A piece of about piece_bytes, such that a lane's staging holds fan_in + 1 of them for each item under way. */
+/* The elements of a piece of about piece_bytes, such that a lane's staging holds what comes from fan_in peers for each item
+ * under way. */
 uint64_t collet_piece_elements(uint32_t piece_bytes, uint32_t fan_in, size_t element_bytes);
 
 /* ---- route.c. Under lock. */

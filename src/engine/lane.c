@@ -68,7 +68,10 @@ static bool conflicts(const struct collet_lane *lane, uint32_t index, bool reads
 	return false;
 }
 
-/* ---- Staging: a slot for each item under way, of fan_in + 1 pieces ---- */
+/* ---- Staging: a slot for each item under way. Its pieces: what comes from up to fan_in peers, the value if it has no place
+ * of its own, and this rank's own operand scaled ---- */
+
+enum { EXTRA_PIECES = 2 };
 
 static char *slot_address(const struct collet_lane *lane, const struct collet_item *item, uint32_t piece)
 {
@@ -76,10 +79,10 @@ static char *slot_address(const struct collet_lane *lane, const struct collet_it
 		(size_t)piece * (size_t)item->request->piece * item->request->element_bytes;
 }
 
-/* The largest piece, in bytes, of which a slot holds fan_in + 1. */
+/* The largest piece, in bytes, of which a slot holds what it must. */
 static uint64_t largest_piece_bytes(uint32_t fan_in)
 {
-	return COLLET_STAGING_BYTES / LANE_WINDOW / (fan_in + 1) & ~(uint64_t)63;
+	return COLLET_STAGING_BYTES / LANE_WINDOW / (fan_in + EXTRA_PIECES) & ~(uint64_t)63;
 }
 
 /* ---- The next item ---- */
@@ -410,6 +413,18 @@ static bool enter_one(struct collet_lane *lane)
 
 /* ---- Executing ---- */
 
+/* This rank's own operand, scaled and rounded to the dtype: the same value that its peers get, so that all ranks combine
+ * the same. */
+static const void *scaled_copy(struct collet_lane *lane, const struct collet_item *item, const void *data)
+{
+	const struct collet_request *request = item->request;
+	const struct collet_operand operand = { data, true };
+	char *copy = slot_address(lane, item, request->fan_in + 1);
+	if (item->count)
+		collet_reduction_run(&request->reduction, copy, &operand, 1, item->count, false, &lane->group->roundings);
+	return copy;
+}
+
 static void combine(struct collet_lane *lane, struct collet_item *item)
 {
 	struct collet_request *request = item->request;
@@ -420,13 +435,14 @@ static void combine(struct collet_lane *lane, struct collet_item *item)
 		for (uint32_t i = 0; i < end->peers.count; i++) {
 			const uint32_t position = collet_peers_at(&end->peers, i, request->shape.size);
 			struct collet_operand *operand = &lane->operands[operands++];
+			operand->scale = false;
 			if (position == request->shape.rank) {
 				operand->data = address(request, end->buffer, end->span.first + item->offset);
-				operand->scale = request->prescales && end->buffer == COLLET_INPUT;
+				if (request->prescales && end->buffer == COLLET_INPUT)
+					operand->data = scaled_copy(lane, item, operand->data);
 			} else {
 				struct collet_route *route = collet_route_get(lane->group, lane->channel, group_rank(request, position));
 				operand->data = collet_queue_find(&route->receive, item)->transfer.view;
-				operand->scale = false;
 			}
 		}
 	}
