@@ -1,6 +1,5 @@
 /* Direct ("one-shot") all-reduce. Every rank sends all it has to every other, and combines what all sent, its own
- * included, in one pass: one latency, one rounding, rank order. In place, what the others have yet to fetch must not be
- * overwritten, so a copy is sent: hence the scratch.
+ * included, in one pass: one latency, one rounding, rank order.
  *
  * Cost, of n ranks and m bytes: alpha + (n-2) overhead + (n-1) m (beta + gamma). So: for the smallest messages, where a
  * latency outweighs the bytes; and the only one that world size 1 needs.
@@ -11,41 +10,23 @@
 
 #include "collectives/cost.h"
 
-COLLET_PURE static inline bool allreduce_direct_saves(const struct collet_shape *shape)
-{
-	return shape->in_place && shape->size > 1;
-}
-
-COLLET_PURE static inline uint64_t allreduce_direct_scratch(const struct collet_shape *shape)
-{
-	return allreduce_direct_saves(shape) ? shape->count : 0;
-}
-
 COLLET_PURE static inline uint64_t allreduce_direct_step_count(const struct collet_shape *shape, uint32_t part)
 {
 	(void)part;
-	return (uint64_t)1 + (shape->size > 1) + allreduce_direct_saves(shape);
+	return shape->size > 1 ? 2 : 1;
 }
 
 COLLET_PURE static inline struct collet_step allreduce_direct_step(
 	const struct collet_shape *shape, uint32_t part, uint64_t index)
 {
 	(void)part;
-	const bool saves = allreduce_direct_saves(shape);
-	const enum collet_buffer sent = saves ? COLLET_SCRATCH : COLLET_INPUT;
 	const struct collet_span all = collet_span_all(shape);
-	if (saves && index == 0)
-		return collet_move(collet_self(shape), COLLET_INPUT, all, collet_self(shape), COLLET_SCRATCH, all);
-	if (shape->size > 1 && index == saves) {
-		struct collet_step step = collet_move(
-			collet_self(shape), sent, all, collet_others(shape), COLLET_RESULT, all);
-		step.paired = true;
-		return step;
-	}
-	struct collet_step step = collet_move(
-		collet_everybody(shape), COLLET_INPUT, all, collet_self(shape), COLLET_RESULT, all);
-	step.reduce = shape->size > 1;
-	step.last_touch = true;
+	const bool sending = shape->size > 1 && index == 0;
+	struct collet_step step = collet_move(sending ? collet_self(shape) : collet_everybody(shape), COLLET_INPUT, all,
+		sending ? collet_others(shape) : collet_self(shape), COLLET_RESULT, all);
+	step.reduce = !sending && shape->size > 1;
+	step.last_touch = !sending;
+	step.paired = sending;
 	return step;
 }
 

@@ -17,7 +17,7 @@ COLLET_PURE static inline bool hierarchical_leads(const struct collet_shape *sha
 	return shape->rank == host->first;
 }
 
-/* The leaders' all-reduce; they work in place, on RESULT. */
+/* The leaders' all-reduce; they work on RESULT alone. */
 COLLET_PURE static inline struct collet_shape hierarchical_leaders(
 	const struct collet_shape *shape, const struct collet_host *host)
 {
@@ -27,7 +27,6 @@ COLLET_PURE static inline struct collet_shape hierarchical_leaders(
 	leaders.order = 0;
 	leaders.host_first = 0;
 	leaders.hosts = 1;
-	leaders.in_place = true;
 	return leaders;
 }
 

@@ -70,13 +70,16 @@ uint64_t collet_shape_bytes(enum collet_collective collective, const struct coll
 }
 
 /* A message of so many bytes, as collet_shape_bytes() counts them, rounded up. */
-static struct collet_shape shape_for(
-	enum collet_collective collective, uint64_t bytes, const struct collet_choice_inputs *inputs)
+static struct collet_shape shape_for(enum collet_collective collective, enum table_kind kind, uint64_t bytes,
+	const struct collet_choice_inputs *inputs)
 {
 	const uint64_t unit = (uint64_t)ELEMENT_BYTES * (counts_blocks(collective) ? inputs->size : 1);
 	struct collet_shape shape = collet_shape_of(collective, 0, inputs->size, 0, bytes / unit + (bytes % unit != 0));
-	shape.hosts = inputs->hosts > 0 ? inputs->hosts : 1;
-	shape.host_first = inputs->host_first;
+	if (kind != ORDERED && inputs->host_first) {    /* positions are ranks where operations do not commute */
+		shape.hosts = inputs->hosts;
+		shape.host_first = inputs->host_first;
+		shape.order = inputs->order;
+	}
 	return shape;
 }
 
@@ -119,7 +122,7 @@ static struct collet_choice_row best_row(enum collet_collective collective, enum
 {
 	size_t count;
 	const struct collet_program *const *programs = collet_programs(collective, &count);
-	const struct collet_shape shape = shape_for(collective, bytes, inputs);
+	const struct collet_shape shape = shape_for(collective, kind, bytes, inputs);
 	struct collet_choice_row row = { .max_bytes = bytes, .channels = 1, .piece_bytes = piece_max_bytes };
 	double least = 0;
 	bool found = false, found_in_bounds = false;

@@ -36,6 +36,7 @@ struct collet_choice_inputs {
 	uint32_t size;
 	uint32_t hosts;
 	const uint32_t *host_first;   /* as in collet_shape; may be NULL */
+	const uint32_t *order;        /* likewise */
 	uint32_t cores_per_host;      /* ranks beyond cores make latency dearer */
 	struct collet_cost_model local, remote;  /* between ranks of one host, and of different ones */
 	uint32_t max_channels;        /* 1: transports gain nothing from several */

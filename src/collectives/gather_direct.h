@@ -22,7 +22,7 @@ COLLET_PURE static inline struct collet_step gather_direct_step(
 	const struct collet_span all = collet_span_at(0, shape->input.count);
 	if (shape->rank != shape->root)
 		return collet_move(self, COLLET_INPUT, all, collet_peer(shape->root), COLLET_RESULT,
-			collet_span_on_root(shape, &shape->result, all.count));
+			collet_span_there(shape, &shape->result, all.count));
 	if (index == 1)
 		return collet_receive_each(shape, collet_others(shape), COLLET_INPUT, all);
 	return collet_move(

@@ -49,8 +49,8 @@ COLLET_PURE static inline struct collet_span collet_span_same(void)
 	return collet_span_at(COLLET_SAME_PLACE, 0);
 }
 
-/* This rank's block in a buffer of the root's, as far as this rank can tell. */
-COLLET_PURE static inline struct collet_span collet_span_on_root(
+/* This rank's block in a buffer of another's, as far as this rank can tell. */
+COLLET_PURE static inline struct collet_span collet_span_there(
 	const struct collet_shape *shape, const struct collet_cut *cut, uint64_t count)
 {
 	return cut->kind == COLLET_CUT_BLOCKS ? collet_cut_chunk(cut, shape, shape->rank) : collet_span_at(0, count);

@@ -44,7 +44,6 @@ static const struct collet_program allreduce_direct = {
 	.source = "Chan, Heimlich, Purkayastha, van de Geijn 2007",
 	.ordered = true, .sliced = true,
 	.step_count = allreduce_direct_step_count, .step = allreduce_direct_step, .cost = allreduce_direct_cost,
-	.scratch = allreduce_direct_scratch,
 };
 
 static const struct collet_program allreduce_exchange = {
@@ -275,7 +274,6 @@ static const struct collet_program alltoall_direct = {
 	.source = "Thakur, Rabenseifner, Gropp 2005",
 	.ordered = true,
 	.step_count = alltoall_direct_step_count, .step = alltoall_direct_step, .cost = alltoall_direct_cost,
-	.scratch = alltoall_direct_scratch,
 };
 
 static const struct collet_program alltoall_bruck = {
@@ -291,7 +289,6 @@ static const struct collet_program alltoall_pairwise = {
 	.source = "Thakur, Rabenseifner, Gropp 2005",
 	.ordered = true, .listed = true,
 	.step_count = alltoall_pairwise_step_count, .step = alltoall_pairwise_step, .cost = alltoall_pairwise_cost,
-	.scratch = alltoall_pairwise_scratch,
 };
 
 /* Best for small messages first. */

@@ -40,7 +40,7 @@ struct collet_program {
 	bool ordered;                       /* combines in rank order throughout: fit for non-commutative operations */
 	bool sliced;                        /* see step.h */
 	bool listed;                        /* works on COLLET_CUT_LISTED, where a rank may know only its own counts */
-	/* Can it run this shape? NULL: any. Must not look at what one rank alone knows (its rank, whether it works in place):
+	/* Can it run this shape? NULL: any. Must not look at what one rank alone knows (its rank):
 	 * all ranks answer the same. */
 	bool (*fits)(const struct collet_shape *shape);
 	/* Independent sub-programs, each over its own conduits. NULL: 1. */
@@ -67,8 +67,8 @@ uint64_t collet_program_scratch(const struct collet_program *program, const stru
 uint32_t collet_program_parts(const struct collet_program *program, const struct collet_shape *shape);
 bool collet_program_fits(const struct collet_program *program, const struct collet_shape *shape);
 
-/* The shape of a plain (not v) collective of `count` elements, counted as the public API counts; order NULL, one host,
- * not in place. A barrier moves no elements but of its own scratch, whose values nobody reads: any dtype and operation
+/* The shape of a plain (not v) collective of `count` elements, counted as the public API counts; order NULL, one
+ * host. A barrier moves no elements but of its own scratch, whose values nobody reads: any dtype and operation
  * will do. A v-form's caller makes both cuts LISTED, on every rank, and sets `count` too where a buffer is the own
  * block alone. */
 struct collet_shape collet_shape_of(

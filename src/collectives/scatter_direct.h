@@ -22,7 +22,7 @@ COLLET_PURE static inline struct collet_step scatter_direct_step(
 	const struct collet_span all = collet_span_at(0, shape->result.count);
 	if (shape->rank != shape->root)
 		return collet_move(collet_peer(shape->root), COLLET_INPUT,
-			collet_span_on_root(shape, &shape->input, all.count), self, COLLET_RESULT, all);
+			collet_span_there(shape, &shape->input, all.count), self, COLLET_RESULT, all);
 	if (index + 1 < scatter_direct_step_count(shape, part))
 		return collet_send_each(shape, collet_others(shape), COLLET_INPUT, COLLET_RESULT, all);
 	return collet_move(

@@ -24,9 +24,11 @@
  *   - Programs whose spans are cut at the same places in all steps (`sliced`) run in many passes: pass k has pieces
  *     few * k, few * k + 1, ... few * k + few - 1 of every step that has so many, with few < COLLET_LOOKAHEAD. All others
  *     run in one pass, which has all pieces.
- *   - An item waits for earlier items that write what it reads, and for those that read what it writes: their sends
- *     included, until the peer has the bytes. It may overtake others, but the messages between two ranks never change
- *     order. At least COLLET_LOOKAHEAD items beyond the oldest unfinished one are under way.
+ *   - At least COLLET_LOOKAHEAD items beyond the oldest unfinished one are issued. An item's receives are under way as soon
+ *     as it is issued. What else it does waits for earlier items that write what it reads, and for those that read what it
+ *     writes, their sends included, until the peer has the bytes; what has come for a place that is not free yet is kept by
+ *     the executor. So two ranks may swap spans in place. An item may overtake others, but the messages between two ranks
+ *     never change order.
  *   - A send may wait until the peer's matching receive is under way (no buffering at all), or be buffered.
  *   - A value with no destination of its own rank is kept by the executor until the peers have it. Its receivers name the
  *     end as if it had been sent from INPUT.
@@ -122,8 +124,6 @@ struct collet_shape {
 	const uint32_t *order;       /* position -> rank; NULL: the same. Blocks are numbered by rank */
 	const uint32_t *host_first;  /* position of each host's first rank, ascending; host_first[hosts] == size; NULL: one */
 	uint32_t hosts;
-	bool in_place;               /* on this rank INPUT is RESULT. What it sends and receives must not depend on it, only
-	                                whether it saves something in SCRATCH first */
 };
 
 COLLET_PURE static inline struct collet_span collet_cut_chunk(

@@ -41,14 +41,13 @@ static collet_status check_op(const struct collet_call_arguments *call, const co
 	return COLLET_OK;
 }
 
-/* The most scratch that a rank needs, in place or not: all ranks must judge a program alike. Ranks' needs follow a pattern
+/* The most scratch that a rank needs: all ranks must judge a program alike. Ranks' needs follow a pattern
  * that a few dozen of them show. */
 static uint64_t most_scratch(const struct collet_program *program, struct collet_shape shape)
 {
 	enum { LOOKED_AT = 64 };
 	const uint32_t looked_at = shape.size < LOOKED_AT ? shape.size : LOOKED_AT;
 	uint64_t most = 0;
-	shape.in_place = true;
 	for (uint32_t i = 0; i < looked_at; i++) {
 		shape.rank = (uint32_t)((uint64_t)shape.size * i / looked_at);
 		const uint64_t elements = collet_program_scratch(program, &shape);
@@ -155,7 +154,6 @@ static collet_status fill_shape(collet_comm *comm, const struct collet_call_argu
 {
 	struct collet_shape *shape = &request->shape;
 	*shape = collet_shape_of(call->collective, comm->group.rank, comm->group.size, call->root, call->count);
-	shape->in_place = call->send == call->recv;
 	if (!call->input)
 		return COLLET_OK;
 	const size_t capacity = 4 * (size_t)shape->size;

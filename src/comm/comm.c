@@ -61,6 +61,7 @@ static void fill_table(struct collet_comm *comm)
 		.size = comm->group.size,
 		.hosts = comm->hosts,
 		.host_first = comm->hosts > 1 ? comm->host_first : NULL,
+		.order = comm->order,
 		.cores_per_host = context->bootstrap.cards[collet_group_world_rank(&comm->group, 0)].usable_cores,
 		.local = context->agreement.local,
 		.remote = comm->hosts > 1 ? context->agreement.remote : context->agreement.local,

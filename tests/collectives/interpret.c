@@ -45,7 +45,8 @@ struct message {
 	uint32_t conduit;
 	uint64_t number;            /* on its conduit */
 	uint64_t length;
-	expression *memory;         /* sends: where it is lent from; receives: where it goes (an operand: staging) */
+	expression *memory;         /* sends: where it is lent from; receives: where it comes to */
+	expression *place;          /* receives: where it goes from there, once that is free */
 	expression *snapshot;       /* sends: as it was when lent */
 };
 
@@ -57,9 +58,9 @@ struct span {
 struct item {
 	struct stream *stream;
 	struct walk_item what;
-	bool issued, active, combined, done;
+	bool active, combined, done;
 	uint64_t index;
-	uint32_t blockers;          /* earlier items in the window, a bit each, that it waits for */
+	uint32_t blockers;          /* earlier items in the window, a bit each, that it waits for before it does more than receive */
 	struct message *sends, *receives;
 	uint32_t send_count, receive_count, sends_left, receives_left;
 	struct span *reads, *writes;
@@ -217,6 +218,9 @@ static void let_go(struct item *item)
 {
 	for (uint32_t i = 0; i < item->send_count; i++)
 		free(item->sends[i].snapshot);
+	for (uint32_t i = 0; i < item->receive_count; i++)
+		if (item->receives[i].place)
+			free(item->receives[i].memory);
 	free(item->sends);
 	free(item->receives);
 	free(item->reads);
@@ -226,6 +230,7 @@ static void let_go(struct item *item)
 	memset(item, 0, sizeof *item);
 }
 
+static void receive(struct item *item);
 static void activate(struct item *item);
 
 static void issue(struct stream *s, const struct walk_item *what)
@@ -238,7 +243,6 @@ static void issue(struct stream *s, const struct walk_item *what)
 	let_go(item);
 	item->stream = s;
 	item->what = *what;
-	item->issued = true;
 	item->index = s->issued++;
 	struct walk_move *operands = m->moves, *destinations = m->moves + room;
 	const uint32_t operand_count = walk_moves(what, WALK_OPERANDS, &side->shape, cut, operands, room);
@@ -256,6 +260,7 @@ static void issue(struct stream *s, const struct walk_item *what)
 		if (!earlier->done && waits_for(item, earlier))
 			item->blockers |= (uint32_t)1 << i % WINDOW;
 	}
+	receive(item);
 	if (item->blockers == 0)
 		activate(item);
 }
@@ -339,6 +344,19 @@ static void combine(struct item *item)
 		memcpy(item->kept, item->value, item->length * sizeof *item->value);
 }
 
+/* What came before its place was free. */
+static void put(struct item *item)
+{
+	for (uint32_t i = 0; i < item->receive_count; i++) {
+		struct message *message = &item->receives[i];
+		if (!message->place)
+			continue;
+		memcpy(message->place, message->memory, message->length * sizeof *message->memory);
+		free(message->memory);
+		message->place = NULL;
+	}
+}
+
 /* Moves on as far as it can without a peer. */
 static void settle(struct item *item)
 {
@@ -348,6 +366,7 @@ static void settle(struct item *item)
 		item->combined = true;
 		if (item->value)
 			combine(item);
+		put(item);
 		offer(item);
 	}
 	if (item->sends_left > 0)
@@ -362,14 +381,24 @@ static void settle(struct item *item)
 	}
 }
 
-static void activate(struct item *item)
+/* Straight to its place if that is free, else to a place of the executor's. */
+static void receive(struct item *item)
 {
 	struct machine *m = item->stream->machine;
-	item->active = true;
 	for (uint32_t i = 0; i < item->receive_count; i++) {
-		struct conduit *conduit = &m->conduits[item->receives[i].conduit];
-		stand_by(conduit->receiving, &conduit->receiving_count, &item->receives[i]);
+		struct message *message = &item->receives[i];
+		if (item->blockers && !item->value) {
+			message->place = message->memory;
+			message->memory = must(calloc(message->length + 1, sizeof *message->memory));
+		}
+		struct conduit *conduit = &m->conduits[message->conduit];
+		stand_by(conduit->receiving, &conduit->receiving_count, message);
 	}
+}
+
+static void activate(struct item *item)
+{
+	item->active = true;
 	settle(item);
 }
 

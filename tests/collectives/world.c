@@ -111,13 +111,13 @@ static void lay_out(struct side *side, enum collet_collective c, const uint64_t 
 	const bool in = has_input(c, is_root), out = has_result(c, is_root);
 	const uint64_t total = lengths[0] + lengths[1];
 	side->memory = must(calloc(total + 1, sizeof *side->memory));
-	if (side->shape.in_place && in && out) {
+	if (side->in_place && in && out) {
 		const bool result_holds = lengths[1] >= lengths[0];
 		const uint64_t at = in_place_at(c, side);
 		side->buffer[COLLET_INPUT].values = side->memory + (result_holds ? at : 0);
 		side->buffer[COLLET_RESULT].values = side->memory + (result_holds ? 0 : at);
 	} else {
-		side->shape.in_place = false;
+		side->in_place = false;
 		side->buffer[COLLET_INPUT].values = in ? side->memory : NULL;
 		side->buffer[COLLET_RESULT].values = out ? side->memory + lengths[0] : NULL;
 	}
@@ -135,7 +135,7 @@ static void set_up(struct world *world, uint32_t c, uint32_t rank)
 	side->shape.order = call->order;
 	side->shape.host_first = call->host_first;
 	side->shape.hosts = call->host_first ? call->hosts : 1;
-	side->shape.in_place = call->in_place >> rank & 1;
+	side->in_place = call->in_place >> rank & 1;
 	plain_lengths(call, run->size, lengths);
 	if (call->listed)
 		list_side(run, call, side, lengths);
@@ -285,7 +285,7 @@ static bool check_results(struct checking *check)
 static bool check_input(struct checking *check)
 {
 	const struct side *side = world_side(check->world, check->c, check->rank);
-	for (uint64_t i = 0; !side->shape.in_place && i < side->buffer[COLLET_INPUT].count; i++) {
+	for (uint64_t i = 0; !side->in_place && i < side->buffer[COLLET_INPUT].count; i++) {
 		const expression e = side->buffer[COLLET_INPUT].values[i];
 		if (e != expression_leaf(check->world->store, check->rank, element_of(check, i)))
 			return found(check, DEFECT_INPUT_WRITTEN, i, e);

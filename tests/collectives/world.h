@@ -12,6 +12,7 @@ struct buffer {
 /* One rank's side of one call. */
 struct side {
 	struct collet_shape shape;
+	bool in_place;
 	struct buffer buffer[3];    /* by enum collet_buffer; in place they share memory */
 	expression *memory;         /* behind INPUT and RESULT */
 	uint64_t *counts, *displacements, *more_counts, *more_displacements;
