@@ -84,6 +84,7 @@ void pair_begin(struct pair *pair, int which)
 		.dialed = which == 0,
 		.socket = pair->sockets[which],
 		.wake = &end->wake,
+		.arena = end->arena,
 		.log = &end->log,
 	};
 	const size_t bytes = (pair->transport->conduit_bytes + 63) / 64 * 64;

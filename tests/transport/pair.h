@@ -9,6 +9,7 @@ struct end {
 	struct collet_card card;
 	struct collet_wake wake;
 	struct collet_log log;
+	struct collet_arena *arena;  /* NULL, or set between pair_connect() and pair_begin() */
 	struct collet_conduit *conduit;
 };
 

@@ -11,8 +11,9 @@
 
 /* Which way a message goes, by its size. Measured with tests/transport/bench_shm.c. */
 enum {
-	SHM_RING_MAX = SHM_RUN_UNITS * SHM_UNIT_BYTES,  /* up to here copied through the units, in one run */
-	SHM_ARENA_MIN = 1024,                           /* from here on left in the arena, if there */
+	SHM_RUN_BYTES = SHM_RUN_UNITS * SHM_UNIT_BYTES, /* at most in one run */
+	SHM_LEND_MIN = SHM_RUN_BYTES + 1,               /* from here on left with the sender and read by the receiver */
+	SHM_ARENA_MIN = 1024,                           /* the same in the sender's arena */
 	SHM_SLICE_BYTES = 1 << 20,                      /* read from the peer in one call of progress() at most */
 	SHM_IDLE_POLLS = 2048                           /* calls of progress() in vain until the peer's life is checked */
 };
@@ -58,6 +59,7 @@ struct shm_conduit {
 	bool same_process;
 	bool peer_reads;                         /* the peer can read this process's memory */
 	bool peer_maps;                          /* the peer has mapped this rank's arena */
+	uint64_t lend_min, arena_min;            /* SHM_LEND_MIN, SHM_ARENA_MIN; measurements try others */
 
 	struct shm_segment *segment;
 	struct shm_side *mine, *theirs;

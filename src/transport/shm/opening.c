@@ -488,6 +488,8 @@ collet_status collet_shm_open(struct collet_conduit *conduit, const struct colle
 	shm->socket = config->socket;
 	shm->peer_event_fd = -1;
 	shm->owner = getpid();
+	shm->lend_min = SHM_LEND_MIN;
+	shm->arena_min = SHM_ARENA_MIN;
 	shm->state = config->dialed ? SHM_SEND_HELLO : SHM_AWAIT_HELLO;
 	conduit->status = check_credentials(shm);
 	if (conduit->status == COLLET_OK && getrandom(&shm->nonce, sizeof(shm->nonce), 0) != (ssize_t)sizeof(shm->nonce))

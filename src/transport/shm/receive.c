@@ -115,7 +115,7 @@ static bool take_run(struct shm_conduit *shm)
 	const uint64_t where = word_of_next(shm, 4);
 	const uint64_t first = (uint32_t)where, bytes = where >> 32;
 	const uint64_t count = (bytes + SHM_UNIT_BYTES - 1) / SHM_UNIT_BYTES;
-	if (bytes == 0 || bytes > SHM_RING_MAX || first + count > SHM_UNITS || bytes > incoming->bytes - incoming->done)
+	if (bytes == 0 || bytes > SHM_RUN_BYTES || first + count > SHM_UNITS || bytes > incoming->bytes - incoming->done)
 		return false;
 	take_cell(shm);
 	const unsigned char *run = shm->in_units[first];

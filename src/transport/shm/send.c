@@ -90,7 +90,7 @@ static int take_units(struct shm_conduit *shm, unsigned count)
 static inline uint64_t run_bytes(const struct shm_conduit *shm)
 {
 	const uint64_t left = shm->sends.first->message.bytes - shm->sent_bytes;
-	return left < SHM_RING_MAX ? left : SHM_RING_MAX;
+	return left < SHM_RUN_BYTES ? left : SHM_RUN_BYTES;
 }
 
 static inline unsigned run_units(const struct shm_conduit *shm)
@@ -98,7 +98,7 @@ static inline unsigned run_units(const struct shm_conduit *shm)
 	return (unsigned)((run_bytes(shm) + SHM_UNIT_BYTES - 1) / SHM_UNIT_BYTES);
 }
 
-/* The next bytes through the units; all of them in one go up to SHM_RING_MAX. False when there is no room. */
+/* The next run of bytes through the units. False when there is no room. */
 static bool send_run(struct shm_conduit *shm)
 {
 	struct collet_transfer *transfer = shm->sends.first;
@@ -154,9 +154,9 @@ static enum shm_kind way_of_first(const struct shm_conduit *shm, uint64_t *where
 	const uint64_t bytes = transfer->message.bytes;
 	if (bytes <= SHM_INLINE_BYTES)
 		return SHM_INLINE;
-	if (bytes >= SHM_ARENA_MIN && shm->peer_maps && collet_arena_contains(shm->arena, transfer->data, bytes, where))
+	if (bytes >= shm->arena_min && shm->peer_maps && collet_arena_contains(shm->arena, transfer->data, bytes, where))
 		return SHM_ARENA;
-	if (bytes <= SHM_RING_MAX)
+	if (bytes < shm->lend_min)
 		return SHM_RING;
 	*where = (uintptr_t)transfer->data;
 	return shm->same_process ? SHM_DIRECT : shm->peer_reads ? SHM_PULL : SHM_RING;
