@@ -77,8 +77,9 @@ static int run_allreduce(void *context, const struct bench_call *call)
 static int run_reduce(void *context, const struct bench_call *call)
 {
 	struct peer *peer = context;
-	const bool in_place = call->in_place && (uint32_t)peer->rank == call->root;
-	return result(peer, MPI_Reduce(input(call, in_place), call->recv, (int)call->count, datatype(call->dtype),
+	const bool root = (uint32_t)peer->rank == call->root;
+	/* MPICH looks at the receive buffer of ranks that have none, and refuses one that is the send buffer too. */
+	return result(peer, MPI_Reduce(input(call, call->in_place && root), root ? call->recv : NULL, (int)call->count, datatype(call->dtype),
 		operation(call->op), (int)call->root, peer->comm));
 }
 
