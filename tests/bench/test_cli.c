@@ -1,0 +1,139 @@
+/* collet-bench as it is typed: every command runs, says what it should, and ends with the right status. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+/* What a command printed, both streams, and its exit status. */
+struct outcome {
+	int status;
+	char text[65536];
+};
+
+static void run(struct outcome *outcome, const char *format, const char *arguments)
+{
+	char line[2048], command[1024];
+	snprintf(command, sizeof(command), format, arguments);
+	snprintf(line, sizeof(line), "{ %s; } 2>&1", command);
+	FILE *out = popen(line, "r");
+	assert_non_null(out);
+	const size_t bytes = fread(outcome->text, 1, sizeof(outcome->text) - 1, out);
+	outcome->text[bytes] = '\0';
+	const int status = pclose(out);
+	outcome->status = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+static void bench(struct outcome *outcome, const char *arguments)
+{
+	run(outcome, "timeout 60 \"$COLLET_BENCH\" %s", arguments);
+}
+
+static void every_command_runs(void **state)
+{
+	static const struct {
+		const char *arguments;
+		int status;
+		const char *says;
+	} rows[] = {
+		{ "--help", 0, "collet-bench limits" },
+		{ "--version", 0, "collet-bench 0." },
+		{ "", 2, "which collective" },
+		{ "allreduce --sizes nonsense", 2, "--sizes nonsense" },
+		{ "allreduce -n 1 --sizes 0,4,1000 --seconds 0.01", 0, "1000          250     f32        sum" },
+		{ "allreduce -n 2 --sizes 0,4,1023 --seconds 0.01", 0, "1020          255     f32        sum" },
+		{ "allreduce -n 2 --sizes 64K --iters 20 --in-place --dtype f16 --op max --cold", 0, "in place" },
+		{ "allreduce -n 2 --sizes 64K --iters 5 --buffers alloc --sync", 0, "alloc buffers" },
+		{ "allreduce -n 2 --sizes 64K --iters 5 --buffers huge --dtype bf16 --op average", 0, "average" },
+		{ "allreduce -n 3 --sizes 4096 --iters 5 --op premul_sum", 0, "premul_sum" },
+		{ "reduce -n 3 --root 2 --sizes 4096 --iters 5 --dtype i8 --op product", 0, "product" },
+		{ "broadcast -n 3 --root 1 --sizes 4096 --iters 5", 0, "none" },
+		{ "barrier -n 3 --iters 5 --sizes 4,8", 0, "none" },
+		{ "allgather -n 3 --sizes 4096 --iters 5 --in-place", 0, "4092          341" },
+		{ "reduce_scatter -n 3 --sizes 4096 --iters 5 --dtype u64 --op xor", 0, "4080          170" },
+		{ "gather -n 3 --sizes 4096 --iters 5 --root 1", 0, "4092          341" },
+		{ "scatter -n 3 --sizes 4096 --iters 5 --root 1 --in-place", 0, "4092          341" },
+		{ "alltoall -n 3 --sizes 4096 --iters 5", 0, "4092          341" },
+		{ "sendrecv -n 3 --sizes 4096 --iters 5", 0, "4096         1024" },
+		{ "allreduce -n 2 --sizes 4 --iters 5 --algorithm no_such_algorithm", 1, "no_such_algorithm" },
+		{ "allreduce -n 2 --sizes 4 --iters 5 --json /nowhere/at/all", 1, "/nowhere/at/all" },
+		{ "limits --sizes 1M --seconds 0.01", 0, "a flag in shared memory" },
+		{ "init -n 4", 0, "4 ranks: communicator created in" },
+		{ "list", 0, "allreduce" },
+		{ "explain allreduce -n 8 --sizes 4,1M", 0, "1 MiB" },
+		{ "tune", 1, "tune" },
+		{ "compare allreduce -n 2 --with nobody", 2, "known are openmpi, mpich and gloo" },
+		{ "compare allreduce -n 2 --with gloo --transport shm --sizes 4 --repeats 1 --seconds 0.01", 0, "gloo is left out" },
+	};
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+		static struct outcome outcome;
+		bench(&outcome, rows[i].arguments);
+		if (outcome.status != rows[i].status || strstr(outcome.text, rows[i].says) == NULL)
+			fail_msg("collet-bench %s: status %d, not %d with '%s':\n%s", rows[i].arguments, outcome.status, rows[i].status,
+				rows[i].says, outcome.text);
+	}
+}
+
+static void a_peer_that_is_missing_is_said_so_and_no_failure(void **state)
+{
+	static struct outcome outcome;
+	run(&outcome, "COLLET_BENCH_PEERS=/nowhere timeout 60 \"$COLLET_BENCH\" %s",
+		"compare allreduce -n 2 --with openmpi,gloo --sizes 4,64K --repeats 2 --seconds 0.01");
+	assert_int_equal(outcome.status, 0);
+	assert_non_null(strstr(outcome.text, "openmpi is left out: its driver was not built"));
+	assert_non_null(strstr(outcome.text, "64 KiB"));
+}
+
+static void json_is_valid_and_nothing_else_is_printed(void **state)
+{
+	static const char *const rows[] = {
+		"allreduce -n 2 --sizes 0,4,1K --seconds 0.01 --json -", "barrier -n 2 --iters 5 --json -",
+		"limits --sizes 1M --seconds 0.01 --json -", "init -n 2 --json -",
+		"compare allreduce -n 2 --sizes 4,64K --repeats 1 --seconds 0.01 --transport tcp --json -",
+	};
+	static struct outcome outcome;
+	if (system("python3 -c 'import json' 2>/dev/null") != 0)
+		skip();
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+		run(&outcome, "timeout 60 \"$COLLET_BENCH\" %s 2>/dev/null | python3 -c 'import json, sys\n"
+			"n = len([json.loads(line) for line in sys.stdin])\nassert n > 0'", rows[i]);
+		if (outcome.status != 0)
+			fail_msg("collet-bench %s: %s", rows[i], outcome.text);
+	}
+}
+
+static void a_launchers_ranks_are_joined(void **state)
+{
+	static struct outcome outcome;
+	/* Two processes with torchrun's variables, as a launcher would start them. */
+	run(&outcome, "export WORLD_SIZE=2 COLLET_STORE=unix:cli-test-$$ COLLET_JOB=cli-test-$$; %s",
+		"RANK=1 LOCAL_RANK=1 timeout 60 \"$COLLET_BENCH\" allreduce --sizes 4 --iters 5 & "
+		"RANK=0 LOCAL_RANK=0 timeout 60 \"$COLLET_BENCH\" allreduce --sizes 4 --iters 5 && wait $!");
+	if (outcome.status != 0 || strstr(outcome.text, "allreduce of 2 ranks") == NULL)
+		fail_msg("status %d: %s", outcome.status, outcome.text);
+	run(&outcome, "RANK=0 WORLD_SIZE=2 timeout 60 \"$COLLET_BENCH\" %s", "allreduce -n 4");
+	assert_int_equal(outcome.status, 2);
+	assert_non_null(strstr(outcome.text, "leave -n 4 away"));
+}
+
+int main(void)
+{
+	static const char *const names[] = { "RANK", "WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID", "PAI_TASK_INDEX" };
+	if (getenv("COLLET_BENCH") == NULL) {
+		print_message("COLLET_BENCH does not say where collet-bench is\n");
+		return 77;
+	}
+	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+		unsetenv(names[i]);   /* the tests may run inside a job */
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(every_command_runs),
+		cmocka_unit_test(a_peer_that_is_missing_is_said_so_and_no_failure),
+		cmocka_unit_test(json_is_valid_and_nothing_else_is_printed),
+		cmocka_unit_test(a_launchers_ranks_are_joined),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
