@@ -63,8 +63,9 @@ static int run_sendrecv(void *context, const struct bench_call *c)
 {
 	struct collet_side *side = context;
 	const uint32_t rank = side->library.rank, size = side->library.size;
-	return collet_sendrecv(side->comm, c->send, c->count, (rank + 1) % size, 0, c->recv, c->count, (rank + size - 1) % size, 0,
-		c->dtype, NULL, c->how) != COLLET_OK;
+	return collet_sendrecv(side->comm, c->send, c->count, (rank + 1) % size, 0, c->recv, c->count,
+		       (rank + size - 1) % size, 0, c->dtype, NULL, c->how)
+		!= COLLET_OK;
 }
 
 static const char *error_text(void *context)
@@ -112,7 +113,8 @@ void collet_side_deinit(struct collet_side *side)
 		collet_comm_destroy(&side->comm);
 }
 
-const void *collet_side_plan(struct collet_side *side, const struct bench_work *work, uint64_t count, const char *algorithm)
+const void *collet_side_plan(
+	struct collet_side *side, const struct bench_work *work, uint64_t count, const char *algorithm)
 {
 	const bool named = algorithm != NULL && *algorithm != '\0';
 	const char *collective = bench_collective_name((enum bench_collective)work->collective);

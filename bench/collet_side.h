@@ -20,6 +20,7 @@ void collet_side_deinit(struct collet_side *side);
 
 /* Settles how the work is called; the result is for bench_call.how, valid until the next one. side->plan then says what
  * the library will do; its algorithm is NULL where it cannot tell. algorithm NULL or "": the library's choice. */
-const void *collet_side_plan(struct collet_side *side, const struct bench_work *work, uint64_t count, const char *algorithm);
+const void *collet_side_plan(
+	struct collet_side *side, const struct bench_work *work, uint64_t count, const char *algorithm);
 
 #endif

@@ -1,7 +1,7 @@
-/* All libraries' ranks are started once and wait. Then, size by size: each prepares and is checked, learns how many calls
- * fit into the time, and is timed in every repeat, the order moving on by one from repeat to repeat, so that no library is
- * always the one after another, and what else happens on the machine hits all of them. What is told is the median over the
- * repeats and, against the best peer, the ratio of times within one repeat with its spread. */
+/* All libraries' ranks are started once and wait. Then, size by size: each prepares and is checked, learns how many
+ * calls fit into the time, and is timed in every repeat, the order moving on by one from repeat to repeat, so that no
+ * library is always the one after another, and what else happens on the machine hits all of them. What is told is the
+ * median over the repeats and, against the best peer, the ratio of times within one repeat with its spread. */
 #include "compare.h"
 
 #include <inttypes.h>
@@ -80,7 +80,8 @@ static bool names_are_known(const char *list)
 			known = known || (strlen(bench_peer_variants[v].library) == length
 				&& strncmp(bench_peer_variants[v].library, at, length) == 0);
 		if (!known) {
-			fprintf(stderr, "collet-bench: --with %.*s: known are openmpi, mpich and gloo\n", (int)length, at);
+			fprintf(stderr, "collet-bench: --with %.*s: known are openmpi, mpich and gloo\n", (int)length,
+				at);
 			return false;
 		}
 		at += length + (at[length] == ',');
@@ -133,7 +134,8 @@ static bool start_all(struct comparison *all)
 			continue;
 		}
 		/* Said once, after its last variant: it has nothing for this transport. */
-		const bool last = v + 1 == bench_peer_variant_count || strcmp(bench_peer_variants[v + 1].library, variant->library) != 0;
+		const bool last = v + 1 == bench_peer_variant_count
+			|| strcmp(bench_peer_variants[v + 1].library, variant->library) != 0;
 		if (last && strcmp(told, variant->library) != 0)
 			say_skipped(variant->library, "it has no such transport");
 	}
@@ -184,7 +186,8 @@ static void prepare(struct comparison *all, size_t at, uint64_t count)
 	all->wrong += cell->prepared.wrong;
 	if (cell->prepared.wrong > 0) {
 		bench_progress_clear();
-		fprintf(stderr, "collet-bench: %s: %" PRIu64 " wrong elements\n", all->competitors[at].name, cell->prepared.wrong);
+		fprintf(stderr, "collet-bench: %s: %" PRIu64 " wrong elements\n", all->competitors[at].name,
+			cell->prepared.wrong);
 	}
 	command.order = BENCH_BATCH;
 	for (command.iterations = 1;; command.iterations *= 2) {
@@ -270,7 +273,8 @@ static void print_ratio(const struct comparison *all)
 		for (uint32_t r = 0; r < repeats; r++)
 			ratios[r] = all->cells[0].times_ns[r] / all->cells[best].times_ns[r];
 		const double median = bench_median(ratios, repeats);
-		fprintf(all->table, "  %-14s %7.2f  (%.2f to %.2f)\n", all->competitors[best].name, median, ratios[0], ratios[repeats - 1]);
+		fprintf(all->table, "  %-14s %7.2f  (%.2f to %.2f)\n", all->competitors[best].name, median, ratios[0],
+			ratios[repeats - 1]);
 	}
 	fflush(all->table);
 	free(ratios);
@@ -286,7 +290,8 @@ static void print_header(const struct comparison *all)
 	for (size_t c = 0; c < all->count; c++)
 		fprintf(all->table, "# %s: %s%s%s\n", all->competitors[c].name, all->competitors[c].version,
 			o->transport != NULL ? ", over " : "", o->transport != NULL ? o->transport : "");
-	fprintf(all->table, "# time of one call in us, mean of calls back to back, slowest rank; ratio: collet's to the best peer's\n");
+	fputs("# time of one call in us, mean of calls back to back, slowest rank; ratio: collet's to the best peer's\n",
+		all->table);
 	fprintf(all->table, "%10s", "bytes");
 	for (size_t c = 0; c < all->count; c++)
 		fprintf(all->table, " %11s", all->competitors[c].name);
@@ -311,13 +316,23 @@ static void print_json(const struct comparison *all, uint64_t count, uint64_t by
 		if (!cell->measured)
 			continue;
 		const struct bench_measurement m = {
-			.library = who->name, .version = who->version, .host = all->host,
+			.library = who->name,
+			.version = who->version,
+			.host = all->host,
 			.algorithm = cell->prepared.algorithm[0] != '\0' ? cell->prepared.algorithm : NULL,
 			.transport = cell->prepared.transport[0] != '\0' ? cell->prepared.transport : o->transport,
-			.work = o->work, .buffers = c > 0 && o->manner.buffers == BENCH_ALLOC ? BENCH_MALLOC : o->manner.buffers,
-			.ranks = all->meeting.ranks, .pinned = who->pinned, .bytes = bytes, .count = count,
-			.time_ns = cell->median_ns, .p50_ns = (double)cell->sampled.p50_ns, .p99_ns = (double)cell->sampled.p99_ns,
-			.cpu_ns = cell->cpu_ns, .predicted_ns = cell->prepared.predicted_ns, .wrong = cell->prepared.wrong,
+			.work = o->work,
+			.buffers = c > 0 && o->manner.buffers == BENCH_ALLOC ? BENCH_MALLOC : o->manner.buffers,
+			.ranks = all->meeting.ranks,
+			.pinned = who->pinned,
+			.bytes = bytes,
+			.count = count,
+			.time_ns = cell->median_ns,
+			.p50_ns = (double)cell->sampled.p50_ns,
+			.p99_ns = (double)cell->sampled.p99_ns,
+			.cpu_ns = cell->cpu_ns,
+			.predicted_ns = cell->prepared.predicted_ns,
+			.wrong = cell->prepared.wrong,
 		};
 		bench_json_measurement(all->json, &m);
 	}
@@ -332,7 +347,8 @@ static void say_contradictions(const struct comparison *all, uint64_t bytes)
 		const char *wrong = cell->measured && all->meeting.ranks > 1
 			? bench_loopback_contradiction(all->options->transport, bytes, cell->loopback_bytes) : NULL;
 		if (wrong != NULL)
-			fprintf(stderr, "collet-bench: %s at %s: %s\n", all->competitors[c].name, bench_bytes_text(bytes, text), wrong);
+			fprintf(stderr, "collet-bench: %s at %s: %s\n", all->competitors[c].name,
+				bench_bytes_text(bytes, text), wrong);
 	}
 }
 
@@ -351,7 +367,8 @@ static void compare_size(struct comparison *all, size_t index)
 	}
 	measure(all, count);
 	for (size_t c = 0; c < all->count; c++)
-		all->medians_us[c * o->sizes.count + index] = all->cells[c].measured ? all->cells[c].median_ns / 1e3 : -1;
+		all->medians_us[c * o->sizes.count + index] =
+			all->cells[c].measured ? all->cells[c].median_ns / 1e3 : -1;
 	bench_progress_clear();
 	say_contradictions(all, bytes);
 	if (all->table != NULL)
@@ -365,8 +382,9 @@ static bool draw(const struct comparison *all)
 	const struct bench_options *o = all->options;
 	struct bench_curve curves[COMPETITORS_MAX];
 	char title[160];
-	snprintf(title, sizeof(title), "%s of %u ranks%s%s", bench_collective_name((enum bench_collective)o->work.collective),
-		all->meeting.ranks, o->transport != NULL ? " over " : "", o->transport != NULL ? o->transport : "");
+	snprintf(title, sizeof(title), "%s of %u ranks%s%s",
+		bench_collective_name((enum bench_collective)o->work.collective), all->meeting.ranks,
+		o->transport != NULL ? " over " : "", o->transport != NULL ? o->transport : "");
 	for (size_t c = 0; c < all->count; c++)
 		curves[c] = (struct bench_curve){ all->competitors[c].name, &all->medians_us[c * o->sizes.count] };
 	return bench_plot(o->plot, title, o->sizes.bytes, o->sizes.count, curves, all->count);

@@ -188,8 +188,9 @@ static void greet(struct competitor *c, int fd, uint32_t *arrived)
 	struct bench_hello hello;
 	const struct timeval patience = { .tv_sec = 5 };
 	(void)setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
-	const bool good = recv(fd, &hello, sizeof(hello), 0) == (ssize_t)sizeof(hello) && hello.magic == BENCH_DRIVER_MAGIC
-		&& hello.size == c->ranks && hello.rank < c->ranks && c->fds[hello.rank] < 0;
+	const bool good = recv(fd, &hello, sizeof(hello), 0) == (ssize_t)sizeof(hello)
+		&& hello.magic == BENCH_DRIVER_MAGIC && hello.size == c->ranks && hello.rank < c->ranks
+		&& c->fds[hello.rank] < 0;
 	if (!good) {
 		close(fd);
 		return;

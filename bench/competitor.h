@@ -37,7 +37,8 @@ void meeting_deinit(struct meeting *meeting);
 /* Starts its ranks and waits until all have said hello. False: c->problem says why; it need not be stopped. */
 bool competitor_start(struct competitor *c, const struct meeting *meeting);
 /* Sends a command to all ranks and merges their answers: the longest time, the sum of CPU time and of wrong elements.
- * False: it failed or did not answer in time; it has been stopped and c->problem says why. BENCH_CANNOT is no failure. */
+ * False: it failed or did not answer in time; it has been stopped and c->problem says why. BENCH_CANNOT is no failure.
+ */
 bool competitor_command(struct competitor *c, const struct bench_command *command, double deadline_seconds,
 	struct bench_reply *merged);
 void competitor_stop(struct competitor *c);

@@ -38,7 +38,8 @@ static int list_algorithms(void)
 		return complain("the algorithms");
 	printf("%-15s %-26s %s\n", "collective", "algorithm", "");
 	for (size_t i = 0; i < count; i++)
-		printf("%-15s %-26s %s\n", i > 0 && strcmp(rows[i].collective, rows[i - 1].collective) == 0 ? "" : rows[i].collective,
+		printf("%-15s %-26s %s\n",
+			i > 0 && strcmp(rows[i].collective, rows[i - 1].collective) == 0 ? "" : rows[i].collective,
 			rows[i].name, rows[i].summary);
 	free(rows);
 	return 0;
@@ -86,7 +87,8 @@ static int print_choices(const struct question *q)
 	size_t count;
 	if (collet_choice_list(&q->shape, q->transport, NULL, rows, 64, &count) != COLLET_OK)
 		return complain("the choice");
-	printf("# %s of %u ranks over %s: chosen by size (built-in costs)\n", q->shape.collective, q->shape.ranks, q->transport);
+	printf("# %s of %u ranks over %s: chosen by size (built-in costs)\n", q->shape.collective, q->shape.ranks,
+		q->transport);
 	for (size_t i = 0; i < count && i < 64; i++) {
 		print_range(rows[i].first_bytes, rows[i].last_bytes);
 		printf(" %s\n", rows[i].algorithm);
@@ -103,7 +105,8 @@ static void print_costs(const struct question *q, uint64_t bytes)
 	if (ns == NULL)
 		return;
 	for (size_t a = 0; a < q->algorithm_count; a++) {
-		if (collet_cost_predict(&q->shape, q->algorithms[a].name, q->transport, NULL, bytes, &ns[a]) != COLLET_OK)
+		if (collet_cost_predict(&q->shape, q->algorithms[a].name, q->transport, NULL, bytes, &ns[a])
+			!= COLLET_OK)
 			ns[a] = -1;
 		else if (best == q->algorithm_count || ns[a] < ns[best])
 			best = a;
@@ -120,7 +123,8 @@ static void print_costs(const struct question *q, uint64_t bytes)
 
 static int print_table(const struct question *q)
 {
-	printf("# the model's time of each algorithm in us, the least marked; -: it cannot do this call\n  %12s", "bytes");
+	printf("# the model's time of each algorithm in us, the least marked; -: it cannot do this call\n  %12s",
+		"bytes");
 	for (size_t a = 0; a < q->algorithm_count; a++) {
 		const int width = (int)strlen(q->algorithms[a].name);
 		printf(" %*s ", width < 9 ? 9 : width, q->algorithms[a].name);

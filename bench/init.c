@@ -1,5 +1,5 @@
-/* The ranks are forked, not executed, and all wait at one gate, so that what is timed is creation alone: from the gate's
- * opening until the last rank has its communicator. Nothing of the library is touched before the fork. */
+/* The ranks are forked, not executed, and all wait at one gate, so that what is timed is creation alone: from the
+ * gate's opening until the last rank has its communicator. Nothing of the library is touched before the fork. */
 #include "init.h"
 
 #include <errno.h>
@@ -60,13 +60,19 @@ static void reach(struct report *report, enum phase phase)
 	atomic_store_explicit(&report->phase, phase, memory_order_release);   /* pairs with all_reached() */
 }
 
-static void be_rank(const struct bench_options *o, uint32_t rank, const char *job, int gates[GATES][2], struct report *report)
+static void be_rank(
+	const struct bench_options *o, uint32_t rank, const char *job, int gates[GATES][2], struct report *report)
 {
 	char store[128];
 	collet_comm *comm = NULL;
 	snprintf(store, sizeof(store), "unix:%s", job);
-	const collet_options options = { .explicit_rank = true, .rank = rank, .world_size = o->ranks, .local_rank = rank,
-		.store = store, .job = job, .transport = o->transport };
+	const collet_options options = { .explicit_rank = true,
+		.rank = rank,
+		.world_size = o->ranks,
+		.local_rank = rank,
+		.store = store,
+		.job = job,
+		.transport = o->transport };
 	/* All weigh themselves while all are there: what is shared is divided by as many before as after. */
 	wait_at(gates, GATE_WEIGH);
 	report->own_before_kb = memory_kb();
@@ -113,7 +119,8 @@ static int summarise(const struct bench_options *o, struct report *reports, int6
 	int64_t last_ns = 0, sum_kb = 0, most_kb = 0;
 	for (uint32_t r = 0; r < o->ranks; r++) {
 		if (atomic_load_explicit(&reports[r].phase, memory_order_acquire) != DONE) {
-			fprintf(stderr, "collet-bench: rank %u: %s\n", r, reports[r].problem[0] != '\0' ? reports[r].problem : "it ended early");
+			fprintf(stderr, "collet-bench: rank %u: %s\n", r,
+				reports[r].problem[0] != '\0' ? reports[r].problem : "it ended early");
 			return 1;
 		}
 		const int64_t kb = reports[r].own_after_kb - reports[r].own_before_kb;
@@ -127,8 +134,9 @@ static int summarise(const struct bench_options *o, struct report *reports, int6
 	if (failed)
 		return 1;
 	if (json != stdout)
-		printf("%u ranks: communicator created in %.1f ms (the last rank); memory per rank, a barrier done: %.2f MiB mean, "
-			"%.2f MiB most\n", o->ranks, create_ns / 1e6, mean_kb / 1024, (double)most_kb / 1024);
+		printf("%u ranks: communicator created in %.1f ms (the last rank); memory per rank, a barrier done: "
+			"%.2f MiB mean, %.2f MiB most\n",
+			o->ranks, create_ns / 1e6, mean_kb / 1024, (double)most_kb / 1024);
 	if (json != NULL)
 		print_json(o, json, create_ns, mean_kb, (double)most_kb);
 	return !bench_json_close(json);
@@ -227,7 +235,8 @@ int bench_init(const struct bench_options *options)
 	struct bench_options o = *options;
 	if (o.ranks == 0)
 		o.ranks = 2;
-	struct report *reports = mmap(NULL, o.ranks * sizeof(*reports), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	struct report *reports =
+		mmap(NULL, o.ranks * sizeof(*reports), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	pid_t *pids = calloc(o.ranks, sizeof(*pids));
 	int status = 1;
 	if (reports != MAP_FAILED && pids != NULL)

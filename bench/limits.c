@@ -20,8 +20,13 @@
 enum { BATCHES = 7 };
 
 static const struct limit_kind *const kinds[] = {
-	&bench_limit_memcpy, &bench_limit_add, &bench_limit_cross_memory_read, &bench_limit_tcp_stream, &bench_limit_tcp_exchange,
-	&bench_limit_tcp_ping_pong, &bench_limit_flag,
+	&bench_limit_memcpy,
+	&bench_limit_add,
+	&bench_limit_cross_memory_read,
+	&bench_limit_tcp_stream,
+	&bench_limit_tcp_exchange,
+	&bench_limit_tcp_ping_pong,
+	&bench_limit_flag,
 };
 
 struct limits {
@@ -69,7 +74,8 @@ static int wait_ready(const struct limit_kind *kind, struct limit *limit)
 	return -1;
 }
 
-static int start_partner(const struct limit_kind *kind, struct limit *limit, struct partner *partner, const struct limits *all)
+static int start_partner(
+	const struct limit_kind *kind, struct limit *limit, struct partner *partner, const struct limits *all)
 {
 	const pid_t parent = getpid();
 	*partner = (struct partner){ .fds = { -1, -1 } };
@@ -119,7 +125,8 @@ static int time_steps(const struct limit_kind *kind, struct limit *limit, double
 {
 	uint64_t iterations = 1;
 	int64_t elapsed = 0;
-	while (elapsed < (int64_t)(seconds * 2e8)) {   /* a fifth of the time to warm up and to learn how long one takes */
+	/* A fifth of the time to warm up and to learn how long one takes. */
+	while (elapsed < (int64_t)(seconds * 2e8)) {
 		if (run_batch(kind, limit, iterations, &elapsed) != 0)
 			return -1;
 		iterations *= 2;
@@ -174,7 +181,9 @@ static void print(struct limits *all, const struct limit_kind *kind, uint64_t by
 static int measure(struct limits *all, const struct limit_kind *kind, uint64_t bytes)
 {
 	const size_t memory_bytes = (bytes + 4095) / 4096 * 4096;
-	struct limit limit = { .bytes = bytes, .fd = -1, .a = aligned_alloc(4096, memory_bytes), .b = aligned_alloc(4096, memory_bytes) };
+	struct limit limit = {
+		.bytes = bytes, .fd = -1, .a = aligned_alloc(4096, memory_bytes), .b = aligned_alloc(4096, memory_bytes)
+	};
 	struct partner partner = { 0 };
 	double ns[BATCHES];
 	char size[24];
@@ -193,7 +202,8 @@ static int measure(struct limits *all, const struct limit_kind *kind, uint64_t b
 	}
 	if (failed) {
 		bench_progress_clear();
-		fprintf(stderr, "collet-bench: %s, %s: %s\n", kind->what, bench_bytes_text(bytes, size), strerror(errno));
+		fprintf(stderr, "collet-bench: %s, %s: %s\n", kind->what, bench_bytes_text(bytes, size),
+			strerror(errno));
 	} else {
 		print(all, kind, bytes, ns);
 	}
@@ -229,8 +239,8 @@ int bench_limits(const struct bench_options *options)
 	sched_getaffinity(0, sizeof(all.before_pinning), &all.before_pinning);
 	all.pinned = options->manner.pin && bench_pin(0, 2);
 	if (all.table != NULL)
-		fprintf(all.table, "# limits of %s, two processes%s; medians of %d, least and most; GB = 10^9 bytes\n", all.host,
-			all.pinned ? " bound to two cores" : "", BATCHES);
+		fprintf(all.table, "# limits of %s, two processes%s; medians of %d, least and most; GB = 10^9 bytes\n",
+			all.host, all.pinned ? " bound to two cores" : "", BATCHES);
 	for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++)
 		status |= measure_kind(&all, kinds[i]);
 	if (!bench_json_close(all.json))

@@ -1,7 +1,7 @@
 /* collet-bench limits: what the machine can do at best, beside which a collective's time means something.
  *
- * Each limit is a step that repeats in this process, most with a partner process on another core that serves until it is
- * told to stop. limits.c times and prints; limits_memory.c and limits_wire.c are the steps. */
+ * Each limit is a step that repeats in this process, most with a partner process on another core that serves until it
+ * is told to stop. limits.c times and prints; limits_memory.c and limits_wire.c are the steps. */
 #ifndef BENCH_LIMITS_H
 #define BENCH_LIMITS_H
 
@@ -41,7 +41,8 @@ struct limit_kind {
 };
 
 extern const struct limit_kind bench_limit_memcpy, bench_limit_add, bench_limit_cross_memory_read;
-extern const struct limit_kind bench_limit_tcp_stream, bench_limit_tcp_exchange, bench_limit_tcp_ping_pong, bench_limit_flag;
+extern const struct limit_kind bench_limit_tcp_stream, bench_limit_tcp_exchange, bench_limit_tcp_ping_pong,
+	bench_limit_flag;
 
 /* Two connected loopback sockets without delay, non-blocking. 0, or -1: errno. */
 int bench_limit_connect(int fds[2]);

@@ -61,7 +61,8 @@ static int read_partner(struct limit *l)
 	uint64_t done = 0;
 	while (done < l->bytes) {
 		const struct iovec mine = { .iov_base = l->a + done, .iov_len = l->bytes - done };
-		const struct iovec its = { .iov_base = (void *)(uintptr_t)(l->page->partner_address + done), .iov_len = l->bytes - done };
+		const struct iovec its = { .iov_base = (void *)(uintptr_t)(l->page->partner_address + done),
+			.iov_len = l->bytes - done };
 		const ssize_t got = process_vm_readv(l->page->partner_pid, &mine, 1, &its, 1, 0);
 		if (got <= 0)
 			return -1;
@@ -88,5 +89,8 @@ const struct limit_kind bench_limit_memcpy = { .name = "memcpy", .what = "memcpy
 const struct limit_kind bench_limit_add = { .name = "add", .what = "a += b in f32, one process", .unit = LIMIT_GBS,
 	.by_size = true, .step = add };
 const struct limit_kind bench_limit_cross_memory_read = { .name = "cross_memory_read",
-	.what = "process_vm_readv of another process's buffer", .unit = LIMIT_GBS, .by_size = true, .step = read_partner,
+	.what = "process_vm_readv of another process's buffer",
+	.unit = LIMIT_GBS,
+	.by_size = true,
+	.step = read_partner,
 	.serve = sleep_until_stopped };

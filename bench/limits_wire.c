@@ -135,7 +135,8 @@ int bench_limit_connect(int fds[2])
 	if (listener < 0)
 		return -1;
 	if (bind(listener, (const struct sockaddr *)&address, sizeof(address)) == 0 && listen(listener, 1) == 0
-		&& getsockname(listener, (struct sockaddr *)&address, &length) == 0 && (fds[0] = connect_to(&address)) >= 0)
+		&& getsockname(listener, (struct sockaddr *)&address, &length) == 0
+		&& (fds[0] = connect_to(&address)) >= 0)
 		fds[1] = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
 	close(listener);
 	for (int i = 0; i < 2 && fds[1] >= 0; i++)
@@ -145,11 +146,26 @@ int bench_limit_connect(int fds[2])
 	return fds[1] >= 0 ? 0 : -1;
 }
 
-const struct limit_kind bench_limit_tcp_stream = { .name = "tcp_stream", .what = "loopback TCP, one way", .unit = LIMIT_GBS,
-	.by_size = true, .wants_tcp = true, .step = receive_message, .serve = send_for_ever };
-const struct limit_kind bench_limit_tcp_exchange = { .name = "tcp_exchange", .what = "loopback TCP, each way of both at once",
-	.unit = LIMIT_GBS, .by_size = true, .wants_tcp = true, .step = exchange_message, .serve = exchange_for_ever };
-const struct limit_kind bench_limit_tcp_ping_pong = { .name = "tcp_ping_pong", .what = "loopback TCP, spinning, one way",
-	.unit = LIMIT_ONE_WAY_US, .small_bytes = { 8, 1024, 16384 }, .wants_tcp = true, .step = round_trip, .serve = echo_for_ever };
+const struct limit_kind bench_limit_tcp_stream = { .name = "tcp_stream",
+	.what = "loopback TCP, one way",
+	.unit = LIMIT_GBS,
+	.by_size = true,
+	.wants_tcp = true,
+	.step = receive_message,
+	.serve = send_for_ever };
+const struct limit_kind bench_limit_tcp_exchange = { .name = "tcp_exchange",
+	.what = "loopback TCP, each way of both at once",
+	.unit = LIMIT_GBS,
+	.by_size = true,
+	.wants_tcp = true,
+	.step = exchange_message,
+	.serve = exchange_for_ever };
+const struct limit_kind bench_limit_tcp_ping_pong = { .name = "tcp_ping_pong",
+	.what = "loopback TCP, spinning, one way",
+	.unit = LIMIT_ONE_WAY_US,
+	.small_bytes = { 8, 1024, 16384 },
+	.wants_tcp = true,
+	.step = round_trip,
+	.serve = echo_for_ever };
 const struct limit_kind bench_limit_flag = { .name = "flag_ping_pong", .what = "a flag in shared memory, one way",
 	.unit = LIMIT_ONE_WAY_US, .small_bytes = { 8 }, .step = flag_round_trip, .serve = flag_echo };

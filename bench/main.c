@@ -45,8 +45,8 @@ static int measure(const struct bench_options *options, char **argv)
 	}
 	const uint32_t launched = bench_launcher_size(&launcher);
 	if (options->ranks > 0 && launched > 1) {
-		fprintf(stderr, "collet-bench: this is one of %u ranks already (%s): leave -n %u away\n", launched, launcher,
-			options->ranks);
+		fprintf(stderr, "collet-bench: this is one of %u ranks already (%s): leave -n %u away\n", launched,
+			launcher, options->ranks);
 		return 2;
 	}
 	if (launched > 0 && options->ranks == 0)

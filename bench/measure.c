@@ -1,5 +1,6 @@
-/* For each size: allocate, check, find out how many calls fit into the time, time them, sample single ones, check again.
- * The ranks must do all of that equally often, so rank 0 decides the numbers and the others are told, by collet itself. */
+/* For each size: allocate, check, find out how many calls fit into the time, time them, sample single ones, check
+ * again. The ranks must do all of that equally often, so rank 0 decides the numbers and the others are told, by collet
+ * itself. */
 #include "measure.h"
 
 #include <stdlib.h>
@@ -69,9 +70,10 @@ static int check(struct session *s, struct bench_run *run, uint64_t *wrong)
 	if (here == 0)
 		return 0;
 	bench_progress_clear();
-	fprintf(stderr, "collet-bench: rank %u: %llu wrong elements of %llu, the first is element %llu\n", s->side.library.rank,
-		(unsigned long long)here,
-		(unsigned long long)bench_recv_count(&run->work, s->side.library.rank, s->side.library.size, run->count),
+	fprintf(stderr, "collet-bench: rank %u: %llu wrong elements of %llu, the first is element %llu\n",
+		s->side.library.rank, (unsigned long long)here,
+		(unsigned long long)bench_recv_count(
+			&run->work, s->side.library.rank, s->side.library.size, run->count),
 		(unsigned long long)first);
 	return 0;
 }
@@ -103,7 +105,8 @@ static int run_size(struct session *s, struct bench_run *run, struct numbers *mi
 
 static int merge(struct session *s, const struct numbers *mine, struct numbers *all)
 {
-	const uint64_t largest[3] = { mine->elapsed_ns, mine->p50_ns, mine->p99_ns }, sums[2] = { mine->cpu_ns, mine->wrong };
+	const uint64_t largest[3] = { mine->elapsed_ns, mine->p50_ns, mine->p99_ns },
+		       sums[2] = { mine->cpu_ns, mine->wrong };
 	uint64_t all_largest[3], all_sums[2];
 	if (agree(s, largest, all_largest, 3, COLLET_MAX) || agree(s, sums, all_sums, 2, COLLET_SUM))
 		return complain("collecting the times");
@@ -177,7 +180,8 @@ static int measure_sizes(struct session *s)
 	if (agree(s, mine, all, 1, COLLET_MIN))
 		return complain("the first call");
 	s->pinned = all[0] != 0;
-	const size_t sizes = bench_collective_takes_bytes((enum bench_collective)o->work.collective) ? o->sizes.count : 1;
+	const size_t sizes =
+		bench_collective_takes_bytes((enum bench_collective)o->work.collective) ? o->sizes.count : 1;
 	for (size_t i = 0; i < sizes; i++)
 		if (measure_size(s, o->sizes.bytes[i]))
 			return 1;

@@ -1,5 +1,5 @@
-/* Reading the command line strictly: an unknown word, an option that the command has no use for, a number with something
- * behind it are refused. */
+/* Reading the command line strictly: an unknown word, an option that the command has no use for, a number with
+ * something behind it are refused. */
 #include "options.h"
 
 #include <getopt.h>
@@ -47,8 +47,24 @@ const char bench_usage[] =
 	"Exit status: 0; 1 when something failed or an element was wrong; 2 for a command line that makes no sense.\n";
 
 enum {
-	OPT_TRANSPORT = 256, OPT_ALGORITHM, OPT_DTYPE, OPT_OP, OPT_ROOT, OPT_SIZES, OPT_SECONDS, OPT_ITERS, OPT_IN_PLACE,
-	OPT_BUFFERS, OPT_COLD, OPT_SYNC, OPT_NO_PIN, OPT_JSON, OPT_WITH, OPT_REPEATS, OPT_PLOT, OPT_VERSION
+	OPT_TRANSPORT = 256,
+	OPT_ALGORITHM,
+	OPT_DTYPE,
+	OPT_OP,
+	OPT_ROOT,
+	OPT_SIZES,
+	OPT_SECONDS,
+	OPT_ITERS,
+	OPT_IN_PLACE,
+	OPT_BUFFERS,
+	OPT_COLD,
+	OPT_SYNC,
+	OPT_NO_PIN,
+	OPT_JSON,
+	OPT_WITH,
+	OPT_REPEATS,
+	OPT_PLOT,
+	OPT_VERSION
 };
 
 static const struct option long_options[] = {
@@ -139,7 +155,8 @@ static bool take_work(int option, struct bench_options *o, char problem[256])
 	switch (option) {
 	case OPT_DTYPE:
 		o->work.dtype = bench_dtype_find(optarg);
-		return o->work.dtype != COLLET_DTYPE_COUNT || fail(problem, "--dtype %s: there is no such type", optarg);
+		return o->work.dtype != COLLET_DTYPE_COUNT
+			|| fail(problem, "--dtype %s: there is no such type", optarg);
 	case OPT_OP:
 		o->work.op = bench_op_find(optarg);
 		return o->work.op != COLLET_OP_COUNT || fail(problem, "--op %s: there is no such operation", optarg);
@@ -164,7 +181,8 @@ static bool take_manner(int option, struct bench_options *o, struct given *given
 		return take_number("iters", 1, UINT32_MAX, &o->manner.iterations, problem);
 	case OPT_BUFFERS:
 		o->manner.buffers = bench_buffer_kind_find(optarg);
-		return o->manner.buffers != BENCH_BUFFER_KINDS || fail(problem, "--buffers %s: expected malloc, alloc or huge", optarg);
+		return o->manner.buffers != BENCH_BUFFER_KINDS
+			|| fail(problem, "--buffers %s: expected malloc, alloc or huge", optarg);
 	case OPT_COLD: o->manner.cold = true; return true;
 	case OPT_SYNC: o->manner.sync = true; return true;
 	default: o->manner.pin = false; return true;
@@ -214,7 +232,8 @@ static bool take_words(int count, char **words, struct bench_options *o, size_t 
 	o->command = commands[*row].command;
 	if (count != own + commands[*row].takes_collective) {
 		if (count > own + commands[*row].takes_collective)
-			return fail(problem, "do not know what to do with '%s'", words[own + commands[*row].takes_collective]);
+			return fail(problem, "do not know what to do with '%s'",
+				words[own + commands[*row].takes_collective]);
 		return fail(problem, "which collective? allreduce, for example; --help shows all");
 	}
 	if (!commands[*row].takes_collective)
@@ -239,7 +258,9 @@ static bool check(const struct bench_options *o, char problem[256])
 
 bool bench_options_parse(int argc, char **argv, struct bench_options *options, char problem[256])
 {
-	struct bench_options o = { .work = { .dtype = COLLET_F32, .op = COLLET_SUM }, .manner.pin = true, .repeats = 5 };
+	struct bench_options o = {
+		.work = { .dtype = COLLET_F32, .op = COLLET_SUM }, .manner.pin = true, .repeats = 5
+	};
 	struct given given = { .seconds = -1 };
 	size_t row;
 	int option;
@@ -250,7 +271,9 @@ bool bench_options_parse(int argc, char **argv, struct bench_options *options, c
 		if (option == ':')
 			return fail(problem, "%s needs a value", argv[optind - 1]);
 		if (!take(option, &o, &given, problem))
-			return problem[0] != '\0' ? false : fail(problem, "%s: no such option; --help shows them", argv[optind - 1]);
+			return problem[0] != '\0'
+				? false
+				: fail(problem, "%s: no such option; --help shows them", argv[optind - 1]);
 		if (o.command == BENCH_COMMAND_HELP || o.command == BENCH_COMMAND_VERSION) {
 			*options = o;
 			return true;

@@ -12,7 +12,9 @@
 
 static const char *op_text(const struct bench_measurement *m)
 {
-	return bench_collective_combines((enum bench_collective)m->work.collective) ? collet_op_name((collet_op)m->work.op) : "none";
+	return bench_collective_combines((enum bench_collective)m->work.collective)
+		? collet_op_name((collet_op)m->work.op)
+		: "none";
 }
 
 static double algbw(const struct bench_measurement *m)
@@ -31,11 +33,13 @@ void bench_table_header(FILE *out, const struct bench_measurement *first)
 		bench_collective_name((enum bench_collective)first->work.collective), first->ranks, first->host,
 		first->work.in_place ? "in place" : "out of place", first->pinned ? ", bound to cores" : "",
 		bench_buffer_kind_name(first->buffers));
-	fprintf(out, "# times: mean of calls back to back, slowest rank; p50 and p99 in a pass of their own; GB = 10^9 bytes\n");
-	fprintf(out, "%12s %12s %7s %10s %-16s %-9s %10s %10s %10s %8s %8s %7s\n", "bytes", "count", "type", "op", "algorithm",
-		"transport", "time", "p50", "p99", "algbw", "busbw", "wrong");
-	fprintf(out, "%12s %12s %7s %10s %-16s %-9s %10s %10s %10s %8s %8s %7s\n", "", "elements", "", "", "", "", "us", "us", "us",
-		"GB/s", "GB/s", "");
+	fprintf(out,
+		"# times: mean of calls back to back, slowest rank; p50 and p99 in a pass of their own; GB = 10^9 "
+		"bytes\n");
+	fprintf(out, "%12s %12s %7s %10s %-16s %-9s %10s %10s %10s %8s %8s %7s\n", "bytes", "count", "type", "op",
+		"algorithm", "transport", "time", "p50", "p99", "algbw", "busbw", "wrong");
+	fprintf(out, "%12s %12s %7s %10s %-16s %-9s %10s %10s %10s %8s %8s %7s\n", "", "elements", "", "", "", "", "us",
+		"us", "us", "GB/s", "GB/s", "");
 }
 
 void bench_table_number(FILE *out, double value, int width)
@@ -110,7 +114,8 @@ void bench_json_measurement(FILE *out, const struct bench_measurement *m)
 	string_member(out, "transport", m->transport);
 	string_member(out, "dtype", collet_dtype_name((collet_dtype)m->work.dtype));
 	string_member(out, "op", op_text(m));
-	fprintf(out, "\"ranks\":%u,\"bytes\":%" PRIu64 ",\"in_place\":%s,", m->ranks, m->bytes, m->work.in_place ? "true" : "false");
+	fprintf(out, "\"ranks\":%u,\"bytes\":%" PRIu64 ",\"in_place\":%s,", m->ranks, m->bytes,
+		m->work.in_place ? "true" : "false");
 	string_member(out, "buffers", bench_buffer_kind_name(m->buffers));
 	fprintf(out, "\"pinned\":%s,", m->pinned ? "true" : "false");
 	number_member(out, "time_us", m->time_ns / 1e3);

@@ -60,8 +60,10 @@ static void put_script(FILE *out, const char *path, const char *title, const uin
 	put_quoted(out, path);
 	fputs("\nset title ", out);
 	put_quoted(out, title);
-	fputs(" noenhanced\nset logscale xy\nset xlabel 'bytes'\nset ylabel 'time of one call, microseconds'\nset grid\n"
-		"set key top left noenhanced\nset format y '%g'\n", out);
+	fputs(" noenhanced\nset logscale xy\nset xlabel 'bytes'\nset ylabel 'time of one call, microseconds'\nset "
+	      "grid\n"
+	      "set key top left noenhanced\nset format y '%g'\n",
+		out);
 	put_ticks(out, bytes, sizes);
 	for (size_t c = 0; c < count; c++)
 		if (points(&curves[c], bytes, sizes) > 0)
@@ -77,8 +79,8 @@ static void put_script(FILE *out, const char *path, const char *title, const uin
 	putc('\n', out);
 }
 
-bool bench_plot(const char *path, const char *title, const uint64_t *bytes, size_t sizes, const struct bench_curve *curves,
-	size_t count)
+bool bench_plot(const char *path, const char *title, const uint64_t *bytes, size_t sizes,
+	const struct bench_curve *curves, size_t count)
 {
 	size_t all = 0;
 	for (size_t c = 0; c < count; c++)

@@ -13,7 +13,7 @@ struct bench_curve {
 };
 
 /* Writes an SVG. False: said why. */
-bool bench_plot(const char *path, const char *title, const uint64_t *bytes, size_t sizes, const struct bench_curve *curves,
-	size_t count);
+bool bench_plot(const char *path, const char *title, const uint64_t *bytes, size_t sizes,
+	const struct bench_curve *curves, size_t count);
 
 #endif

@@ -14,10 +14,31 @@
 
 /* What launchers set: a rank that is started here must not see another job's. */
 static const char *const launcher_variables[] = {
-	"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "MASTER_ADDR", "MASTER_PORT",
-	"TORCHELASTIC_USE_AGENT_STORE", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
-	"OMPI_COMM_WORLD_LOCAL_SIZE", "PMIX_RANK", "PMIX_NAMESPACE", "PMI_RANK", "PMI_SIZE", "PMI_FD", "MPI_LOCALRANKID",
-	"MPI_LOCALNRANKS", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", "PAI_TASK_INDEX", "COLLET_STORE", "COLLET_JOB",
+	"RANK",
+	"WORLD_SIZE",
+	"LOCAL_RANK",
+	"LOCAL_WORLD_SIZE",
+	"GROUP_RANK",
+	"MASTER_ADDR",
+	"MASTER_PORT",
+	"TORCHELASTIC_USE_AGENT_STORE",
+	"OMPI_COMM_WORLD_RANK",
+	"OMPI_COMM_WORLD_SIZE",
+	"OMPI_COMM_WORLD_LOCAL_RANK",
+	"OMPI_COMM_WORLD_LOCAL_SIZE",
+	"PMIX_RANK",
+	"PMIX_NAMESPACE",
+	"PMI_RANK",
+	"PMI_SIZE",
+	"PMI_FD",
+	"MPI_LOCALRANKID",
+	"MPI_LOCALNRANKS",
+	"SLURM_PROCID",
+	"SLURM_NTASKS",
+	"SLURM_LOCALID",
+	"PAI_TASK_INDEX",
+	"COLLET_STORE",
+	"COLLET_JOB",
 };
 
 static void set_number(const char *name, uint32_t value)
@@ -123,8 +144,8 @@ static int wait_for_all(pid_t *pids, uint32_t count)
 				status = exit_status(wait_status);
 				grace_end = seconds_now() + 2;
 				if (WIFSIGNALED(wait_status))
-					fprintf(stderr, "collet-bench: rank %u was killed by signal %d (%s)\n", i, WTERMSIG(wait_status),
-						strsignal(WTERMSIG(wait_status)));
+					fprintf(stderr, "collet-bench: rank %u was killed by signal %d (%s)\n", i,
+						WTERMSIG(wait_status), strsignal(WTERMSIG(wait_status)));
 			}
 		}
 		if (status != 0 && left > 0 && seconds_now() > grace_end)

@@ -10,18 +10,19 @@
 struct bench_program {
 	const char *const *argv;    /* argv[0] is looked for in PATH when it has no slash */
 	const char *const *env;     /* "NAME=value" added to this environment; may be NULL */
-	uint32_t ranks;             /* 0: one process, whose own business ranks are; else that many, told by RANK and its kin */
+	uint32_t ranks; /* 0: one process, whose own business ranks are; else that many, told by RANK and its kin */
 	const char *job;            /* with ranks: names their rendezvous */
 	int output;                 /* where standard output and error go; -1: where ours go */
 	bool own_group;             /* each in a process group of its own, to be killed whole */
 };
 
-/* Starts process number `rank`. It is killed when this process dies, however it dies. -1: errno says why; a program that
- * cannot be run exits 127. */
+/* Starts process number `rank`. It is killed when this process dies, however it dies. -1: errno says why; a program
+ * that cannot be run exits 127. */
 pid_t bench_process_start(const struct bench_program *program, uint32_t rank);
 
-/* Starts all ranks and waits until all have ended. When one fails the others get a moment to say what they saw, then are
- * killed. Returns 0, or the exit status of the first that failed (128 + signal for a killed one, which is also said). */
+/* Starts all ranks and waits until all have ended. When one fails the others get a moment to say what they saw, then
+ * are killed. Returns 0, or the exit status of the first that failed (128 + signal for a killed one, which is also
+ * said). */
 int bench_ranks_run(const struct bench_program *program);
 
 /* This program, for starting itself: the path behind /proc/self/exe. Static; NULL: cannot be known. */

@@ -19,7 +19,10 @@ bool bench_bytes_parse(const char *start, const char *end, uint64_t *bytes)
 		return false;
 	unsigned shift = 0;
 	if (at < end) {
-		shift = *at == 'K' || *at == 'k' ? 10 : *at == 'M' || *at == 'm' ? 20 : *at == 'G' || *at == 'g' ? 30 : 0;
+		shift = *at == 'K' || *at == 'k'   ? 10
+			: *at == 'M' || *at == 'm' ? 20
+			: *at == 'G' || *at == 'g' ? 30
+						   : 0;
 		at += shift != 0;
 	}
 	if (at != end || value > UINT64_MAX >> shift)

@@ -13,8 +13,8 @@ struct bench_sizes {
 	uint64_t bytes[BENCH_SIZES_MAX];
 };
 
-/* A comma-separated list of numbers (K, M, G: powers of 1024) and ranges FIRST:LAST:xFACTOR or FIRST:LAST:+STEP. NULL on
- * success, else what is wrong with it (static text); *sizes is then unchanged. */
+/* A comma-separated list of numbers (K, M, G: powers of 1024) and ranges FIRST:LAST:xFACTOR or FIRST:LAST:+STEP. NULL
+ * on success, else what is wrong with it (static text); *sizes is then unchanged. */
 const char *bench_sizes_parse(const char *text, struct bench_sizes *sizes);
 
 /* One number with its suffix, all of text from start to end. */

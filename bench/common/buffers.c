@@ -38,7 +38,8 @@ static size_t round_up(size_t bytes, size_t unit)
 	return (bytes + unit - 1) / unit * unit;
 }
 
-static void lay_out(struct bench_buffers *b, const struct bench_work *work, uint32_t rank, uint32_t ranks, uint64_t count)
+static void lay_out(
+	struct bench_buffers *b, const struct bench_work *work, uint32_t rank, uint32_t ranks, uint64_t count)
 {
 	const size_t element_bytes = collet_dtype_bytes((collet_dtype)work->dtype);
 	const size_t send_bytes = bench_send_count(work, rank, ranks, count) * element_bytes;
@@ -80,12 +81,14 @@ static const char *allocate(struct bench_buffers *b)
 	if (b->memory == NULL)
 		return "out of memory for the buffers";
 	if (b->kind == BENCH_HUGE)
-		(void)madvise(b->memory, b->memory_bytes, MADV_HUGEPAGE);   /* a wish: a kernel without them gives small ones */
+		/* A wish: a kernel without them gives small ones. */
+		(void)madvise(b->memory, b->memory_bytes, MADV_HUGEPAGE);
 	return NULL;
 }
 
-const char *bench_buffers_init(struct bench_buffers *b, enum bench_buffer_kind kind, const struct bench_allocator *allocator,
-	const struct bench_work *work, uint32_t rank, uint32_t ranks, uint64_t count, bool cold)
+const char *bench_buffers_init(struct bench_buffers *b, enum bench_buffer_kind kind,
+	const struct bench_allocator *allocator, const struct bench_work *work, uint32_t rank, uint32_t ranks,
+	uint64_t count, bool cold)
 {
 	memset(b, 0, sizeof(*b));
 	b->kind = kind;

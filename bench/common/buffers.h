@@ -31,8 +31,9 @@ struct bench_buffers {
 };
 
 /* Fills b with touched memory for one size. NULL on success, else what went wrong (static text); b is then zero. */
-const char *bench_buffers_init(struct bench_buffers *b, enum bench_buffer_kind kind, const struct bench_allocator *allocator,
-	const struct bench_work *work, uint32_t rank, uint32_t ranks, uint64_t count, bool cold);
+const char *bench_buffers_init(struct bench_buffers *b, enum bench_buffer_kind kind,
+	const struct bench_allocator *allocator, const struct bench_work *work, uint32_t rank, uint32_t ranks,
+	uint64_t count, bool cold);
 void bench_buffers_deinit(struct bench_buffers *b);
 
 static inline void *bench_buffers_send(const struct bench_buffers *b, uint32_t slot)

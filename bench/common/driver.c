@@ -33,7 +33,8 @@ static int connect_to(const char *path)
 {
 	struct sockaddr_un address = { .sun_family = AF_UNIX };
 	if (path == NULL || strlen(path) >= sizeof(address.sun_path)) {
-		fprintf(stderr, "this program is started by collet-bench compare, which sets %s\n", BENCH_SOCKET_VARIABLE);
+		fprintf(stderr, "this program is started by collet-bench compare, which sets %s\n",
+			BENCH_SOCKET_VARIABLE);
 		return -1;
 	}
 	strcpy(address.sun_path, path);

@@ -1,9 +1,9 @@
 /* A driver: one library's ranks, started once, that time what collet-bench asks them to.
  *
- * Every rank of every driver, collet's own included, connects to collet-bench's Unix socket (a packet socket in a private
- * folder, named by COLLET_BENCH_SOCKET) and then blocks in recv(): so a driver that is not being measured uses no CPU,
- * and no library carries another's commands. One packet is one command, the same to all ranks; one packet answers it. A
- * closed socket ends the driver. */
+ * Every rank of every driver, collet's own included, connects to collet-bench's Unix socket (a packet socket in a
+ * private folder, named by COLLET_BENCH_SOCKET) and then blocks in recv(): so a driver that is not being measured uses
+ * no CPU, and no library carries another's commands. One packet is one command, the same to all ranks; one packet
+ * answers it. A closed socket ends the driver. */
 #ifndef BENCH_DRIVER_H
 #define BENCH_DRIVER_H
 
@@ -53,8 +53,8 @@ struct bench_reply {
 struct bench_driver {
 	struct bench_library library;
 	const char *version;
-	/* Before each prepared work: returns what bench_call.how shall be, and writes what it knows into the reply. NULL when
-	 * the library has nothing of that kind. */
+	/* Before each prepared work: returns what bench_call.how shall be, and writes what it knows into the reply.
+	 * NULL when the library has nothing of that kind. */
 	const void *(*plan)(void *context, const struct bench_work *work, uint64_t count, const char *algorithm,
 		struct bench_reply *reply);
 };

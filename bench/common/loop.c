@@ -25,7 +25,8 @@ bool bench_library_can(const struct bench_library *library, const struct bench_w
 		&& (library->supports == NULL || library->supports(library->context, work, count));
 }
 
-/* Where the next call's buffers are. A rank's unused buffer is still a valid pointer: every library then sees the same. */
+/* Where the next call's buffers are. A rank's unused buffer is still a valid pointer: every library then sees the same.
+ */
 static void aim(struct bench_run *r, uint32_t slot)
 {
 	r->call.send = bench_buffers_send(&r->buffers, slot);
@@ -44,8 +45,8 @@ const char *bench_run_init(struct bench_run *r, const struct bench_library *libr
 	uint64_t count, enum bench_buffer_kind kind, bool cold, const void *how)
 {
 	memset(r, 0, sizeof(*r));
-	const char *problem = bench_buffers_init(&r->buffers, kind, library->allocator, work, library->rank, library->size,
-		count, cold);
+	const char *problem = bench_buffers_init(
+		&r->buffers, kind, library->allocator, work, library->rank, library->size, count, cold);
 	if (problem != NULL)
 		return problem;
 	r->library = library;

@@ -1,7 +1,7 @@
 /* The timed loop: one loop for collet and for every peer, in every mode.
  *
- * A library is a row of functions; the loop knows nothing else of it. Nothing in a loop allocates, and the clock is read
- * twice a batch, except in the percentile pass and with --sync, which are about single calls. */
+ * A library is a row of functions; the loop knows nothing else of it. Nothing in a loop allocates, and the clock is
+ * read twice a batch, except in the percentile pass and with --sync, which are about single calls. */
 #ifndef BENCH_LOOP_H
 #define BENCH_LOOP_H
 

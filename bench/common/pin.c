@@ -31,7 +31,8 @@ static hwloc_obj_t core_at(hwloc_topology_t topology, hwloc_const_bitmap_t set, 
 {
 	hwloc_obj_t found = NULL, core = NULL;
 	uint32_t seen = 0;
-	const hwloc_obj_type_t type = hwloc_get_nbobjs_by_type(topology, HWLOC_OBJ_CORE) > 0 ? HWLOC_OBJ_CORE : HWLOC_OBJ_PU;
+	const hwloc_obj_type_t type =
+		hwloc_get_nbobjs_by_type(topology, HWLOC_OBJ_CORE) > 0 ? HWLOC_OBJ_CORE : HWLOC_OBJ_PU;
 	while ((core = hwloc_get_next_obj_by_type(topology, type, core)) != NULL) {
 		if (!hwloc_bitmap_intersects(core->cpuset, set))
 			continue;

@@ -4,7 +4,8 @@
 #include <math.h>
 #include <string.h>
 
-/* Largest integer up to which all are exact, significand bits with the hidden one, and the rest of the float formats. */
+/* Largest integer up to which all are exact, significand bits with the hidden one, and the rest of the float formats.
+ */
 static const struct {
 	int significand_bits, min_exponent;   /* of the smallest normal number, 2^min_exponent */
 	double largest;
@@ -93,7 +94,8 @@ static double float_addend(collet_dtype dtype, collet_op op, uint32_t rank, uint
 	if (each == 0)   /* more ranks than the type can count: some of them, other ones for each element, give 1 */
 		return (rank + index % BENCH_PERIOD) % ranks < limit ? 1 : 0;
 	const double magnitude = (double)(bits % (each + 1));
-	return bits >> 63 && magnitude > 0 ? -magnitude : magnitude;   /* no -0: whether it survives depends on the order */
+	/* No -0: whether it survives depends on the order. */
+	return bits >> 63 && magnitude > 0 ? -magnitude : magnitude;
 }
 
 /* At most three ranks give a 2, so that the product fits every type; the others 1 or -1. */
@@ -233,8 +235,8 @@ static void moved_from(const struct bench_work *work, uint32_t rank, uint32_t ra
 	}
 }
 
-void bench_expected_element(const struct bench_work *work, uint32_t rank, uint32_t ranks, uint64_t count, uint64_t index,
-	void *element)
+void bench_expected_element(
+	const struct bench_work *work, uint32_t rank, uint32_t ranks, uint64_t count, uint64_t index, void *element)
 {
 	if (bench_collective_combines((enum bench_collective)work->collective)) {
 		const uint64_t at = work->collective == BENCH_REDUCE_SCATTER ? rank * count + index : index;
@@ -279,7 +281,8 @@ void bench_spoil(const struct bench_work *work, uint32_t rank, uint32_t ranks, u
 }
 
 /* Elements of two stretches that differ; *first is the first one. */
-static uint64_t differing(const uint8_t *got, const uint8_t *want, uint64_t count, size_t element_bytes, uint64_t *first)
+static uint64_t differing(
+	const uint8_t *got, const uint8_t *want, uint64_t count, size_t element_bytes, uint64_t *first)
 {
 	uint64_t wrong = 0;
 	for (uint64_t i = 0; i < count; i++)
@@ -289,8 +292,8 @@ static uint64_t differing(const uint8_t *got, const uint8_t *want, uint64_t coun
 }
 
 /* One block of recv that comes from one place, or is combined, and so repeats with the period. */
-static uint64_t check_block(const struct bench_work *work, uint32_t rank, uint32_t ranks, uint64_t count, uint64_t start,
-	uint64_t block, const uint8_t *recv, uint64_t *first)
+static uint64_t check_block(const struct bench_work *work, uint32_t rank, uint32_t ranks, uint64_t count,
+	uint64_t start, uint64_t block, const uint8_t *recv, uint64_t *first)
 {
 	const size_t element_bytes = collet_dtype_bytes((collet_dtype)work->dtype);
 	struct period period;

@@ -17,8 +17,8 @@ double bench_scale(uint32_t rank);
 /* Element `index` of what `rank` sends. Writes one element. */
 void bench_input_element(const struct bench_work *work, uint32_t rank, uint32_t ranks, uint64_t index, void *element);
 /* Element `index` of what `rank` must have received with this count. */
-void bench_expected_element(const struct bench_work *work, uint32_t rank, uint32_t ranks, uint64_t count, uint64_t index,
-	void *element);
+void bench_expected_element(
+	const struct bench_work *work, uint32_t rank, uint32_t ranks, uint64_t count, uint64_t index, void *element);
 
 /* Fills a send buffer of bench_send_count() elements. */
 void bench_fill(const struct bench_work *work, uint32_t rank, uint32_t ranks, uint64_t count, void *send);

@@ -1,6 +1,6 @@
 // The driver of Gloo (its current interface, TCP on the loopback device). What it does for collet-bench is in
-// common/driver.h; here is only how Gloo spells the calls. Started without a launcher: RANK and WORLD_SIZE say who it is,
-// COLLET_BENCH_FOLDER is a folder where the ranks can meet.
+// common/driver.h; here is only how Gloo spells the calls. Started without a launcher: RANK and WORLD_SIZE say who it
+// is, COLLET_BENCH_FOLDER is a folder where the ranks can meet.
 #include <unistd.h>
 
 #include <cstdio>
@@ -34,8 +34,8 @@ namespace {
 
 using Function = void (*)(void *, const void *, const void *, size_t);
 
-// Gloo's options own what they registered of a buffer. They are kept while the arguments stay the same, so that the timed
-// loop measures the collective and not their construction: the kinder way for Gloo.
+// Gloo's options own what they registered of a buffer. They are kept while the arguments stay the same, so that the
+// timed loop measures the collective and not their construction: the kinder way for Gloo.
 struct Peer {
 	std::shared_ptr<gloo::rendezvous::Context> context;
 	std::string error;
@@ -195,7 +195,8 @@ int run_allgather(void *context, const bench_call *call)
 			using T = std::remove_pointer_t<decltype(type)>;
 			if (!call->in_place)
 				peer->allgather->setInput(input<T>(call), call->count);
-			peer->allgather->setOutput(output<T>(call), call->count * static_cast<size_t>(peer->context->size));
+			peer->allgather->setOutput(
+				output<T>(call), call->count * static_cast<size_t>(peer->context->size));
 		});
 	}, [](Peer *peer) { gloo::allgather(*peer->allgather); });
 }
@@ -221,7 +222,8 @@ int run_gather(void *context, const bench_call *call)
 			using T = std::remove_pointer_t<decltype(type)>;
 			peer->gather->setInput(input<T>(call), call->count);
 			if (static_cast<uint32_t>(peer->context->rank) == call->root)
-				peer->gather->setOutput(output<T>(call), call->count * static_cast<size_t>(peer->context->size));
+				peer->gather->setOutput(
+					output<T>(call), call->count * static_cast<size_t>(peer->context->size));
 		});
 		peer->gather->setRoot(static_cast<int>(call->root));
 	}, [](Peer *peer) { gloo::gather(*peer->gather); });
@@ -285,8 +287,8 @@ int main()
 	driver.library.run[BENCH_GATHER] = run_gather;
 	driver.library.supports = supports;
 	driver.library.error = error_text;
-	const std::string version = "Gloo " + std::to_string(GLOO_VERSION_MAJOR) + "." + std::to_string(GLOO_VERSION_MINOR) + "."
-		+ std::to_string(GLOO_VERSION_PATCH);
+	const std::string version = "Gloo " + std::to_string(GLOO_VERSION_MAJOR) + "."
+		+ std::to_string(GLOO_VERSION_MINOR) + "." + std::to_string(GLOO_VERSION_PATCH);
 	driver.version = version.c_str();
 	_exit(bench_driver_serve(&driver));   // Gloo's destructors wait for peers that may be gone
 }

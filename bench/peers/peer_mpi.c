@@ -1,5 +1,5 @@
-/* The driver of an MPI, built once for each one found. What it does for collet-bench is in common/driver.h; here is only
- * how MPI spells the calls. */
+/* The driver of an MPI, built once for each one found. What it does for collet-bench is in common/driver.h; here is
+ * only how MPI spells the calls. */
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -70,8 +70,9 @@ static const void *input(const struct bench_call *call, bool in_place)
 static int run_allreduce(void *context, const struct bench_call *call)
 {
 	struct peer *peer = context;
-	return result(peer, MPI_Allreduce(input(call, call->in_place), call->recv, (int)call->count, datatype(call->dtype),
-		operation(call->op), peer->comm));
+	return result(peer,
+		MPI_Allreduce(input(call, call->in_place), call->recv, (int)call->count, datatype(call->dtype),
+			operation(call->op), peer->comm));
 }
 
 static int run_reduce(void *context, const struct bench_call *call)
@@ -79,8 +80,9 @@ static int run_reduce(void *context, const struct bench_call *call)
 	struct peer *peer = context;
 	const bool root = (uint32_t)peer->rank == call->root;
 	/* MPICH looks at the receive buffer of ranks that have none, and refuses one that is the send buffer too. */
-	return result(peer, MPI_Reduce(input(call, call->in_place && root), root ? call->recv : NULL, (int)call->count, datatype(call->dtype),
-		operation(call->op), (int)call->root, peer->comm));
+	return result(peer,
+		MPI_Reduce(input(call, call->in_place && root), root ? call->recv : NULL, (int)call->count,
+			datatype(call->dtype), operation(call->op), (int)call->root, peer->comm));
 }
 
 /* MPI's broadcast is always in place; out of place the root has its own copy to make, as with collet. */
@@ -90,7 +92,8 @@ static int run_broadcast(void *context, const struct bench_call *call)
 	const bool root = (uint32_t)peer->rank == call->root;
 	if (root && !call->in_place)
 		memcpy(call->recv, call->send, call->count * collet_dtype_bytes(call->dtype));
-	return result(peer, MPI_Bcast(call->recv, (int)call->count, datatype(call->dtype), (int)call->root, peer->comm));
+	return result(
+		peer, MPI_Bcast(call->recv, (int)call->count, datatype(call->dtype), (int)call->root, peer->comm));
 }
 
 static int run_barrier(void *context, const struct bench_call *call)
@@ -104,8 +107,9 @@ static int run_allgather(void *context, const struct bench_call *call)
 {
 	struct peer *peer = context;
 	const MPI_Datatype type = datatype(call->dtype);
-	return result(peer, MPI_Allgather(input(call, call->in_place), (int)call->count, type, call->recv, (int)call->count,
-		type, peer->comm));
+	return result(peer,
+		MPI_Allgather(input(call, call->in_place), (int)call->count, type, call->recv, (int)call->count, type,
+			peer->comm));
 }
 
 /* In place MPI leaves the result at the start of the one buffer, collet at the rank's own block: not the same call. */
@@ -121,8 +125,9 @@ static int run_gather(void *context, const struct bench_call *call)
 	struct peer *peer = context;
 	const MPI_Datatype type = datatype(call->dtype);
 	const bool in_place = call->in_place && (uint32_t)peer->rank == call->root;
-	return result(peer, MPI_Gather(input(call, in_place), (int)call->count, type, call->recv, (int)call->count, type,
-		(int)call->root, peer->comm));
+	return result(peer,
+		MPI_Gather(input(call, in_place), (int)call->count, type, call->recv, (int)call->count, type,
+			(int)call->root, peer->comm));
 }
 
 static int run_scatter(void *context, const struct bench_call *call)
@@ -138,16 +143,19 @@ static int run_alltoall(void *context, const struct bench_call *call)
 {
 	struct peer *peer = context;
 	const MPI_Datatype type = datatype(call->dtype);
-	return result(peer, MPI_Alltoall(input(call, call->in_place), (int)call->count, type, call->recv, (int)call->count,
-		type, peer->comm));
+	return result(peer,
+		MPI_Alltoall(input(call, call->in_place), (int)call->count, type, call->recv, (int)call->count, type,
+			peer->comm));
 }
 
 static int run_sendrecv(void *context, const struct bench_call *call)
 {
 	struct peer *peer = context;
 	const MPI_Datatype type = datatype(call->dtype);
-	return result(peer, MPI_Sendrecv(call->send, (int)call->count, type, (peer->rank + 1) % peer->size, 0, call->recv,
-		(int)call->count, type, (peer->rank + peer->size - 1) % peer->size, 0, peer->comm, MPI_STATUS_IGNORE));
+	return result(peer,
+		MPI_Sendrecv(call->send, (int)call->count, type, (peer->rank + 1) % peer->size, 0, call->recv,
+			(int)call->count, type, (peer->rank + peer->size - 1) % peer->size, 0, peer->comm,
+			MPI_STATUS_IGNORE));
 }
 
 static const char *error_text(void *context)
@@ -171,7 +179,8 @@ static bool crashes(const struct bench_work *work)
 
 static bool supports_in_place(void *context, const struct bench_work *work, uint64_t count)
 {
-	const bool differs = work->in_place && (work->collective == BENCH_REDUCE_SCATTER || work->collective == BENCH_SENDRECV);
+	const bool differs =
+		work->in_place && (work->collective == BENCH_REDUCE_SCATTER || work->collective == BENCH_SENDRECV);
 	return !differs && !crashes(work) && supports(context, work, count);
 }
 

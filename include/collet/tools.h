@@ -9,10 +9,10 @@
  *               is COLLET_ERR_ARGUMENT; the sentence lists those it knows.
  *   Lists       a function that lists writes at most capacity rows and always sets *count to how many there are, so
  *               that (NULL, 0, &count) asks. Strings in rows are static: never freed, valid for ever.
- *   Bytes       of a message are counted as collet-bench counts them: allgather and gather by the result; reduce_scatter,
- *               alltoall and scatter by the whole input; all else by one buffer.
- *   Threads     any thread; functions without a collet_comm keep no state and read nothing but their arguments.
- *   Failure     *outputs are written on success only (*count of a list always).
+ *   Bytes       of a message are counted as collet-bench counts them: allgather and gather by the result;
+ * reduce_scatter, alltoall and scatter by the whole input; all else by one buffer. Threads     any thread; functions
+ * without a collet_comm keep no state and read nothing but their arguments. Failure     *outputs are written on success
+ * only (*count of a list always).
  */
 #ifndef COLLET_TOOLS_H
 #define COLLET_TOOLS_H
@@ -30,13 +30,13 @@ typedef struct collet_algorithm_info {
 	const char *name;        /* "ring": what COLLET_ALGORITHM, collet_how.algorithm and --algorithm take */
 	const char *summary;     /* one line: what it does and what it is for */
 	const char *source;      /* the paper or textbook it comes from; NULL: folklore */
-	bool ordered;            /* combines in rank order, so a user-defined operation that is not commutative may use it */
+	bool ordered; /* combines in rank order, so a user-defined operation that is not commutative may use it */
 	uint8_t reserved[7];
 } collet_algorithm_info;
 
 /* Every algorithm of this build, grouped by collective. collective NULL: all; else that collective's. */
-COLLET_API COLLET_MUST_USE collet_status collet_algorithm_list(const char *collective, collet_algorithm_info *rows, size_t capacity,
-	size_t *count);
+COLLET_API COLLET_MUST_USE collet_status collet_algorithm_list(
+	const char *collective, collet_algorithm_info *rows, size_t capacity, size_t *count);
 
 typedef struct collet_transport_info {
 	const char *name;        /* "shm" */
@@ -47,7 +47,8 @@ typedef struct collet_transport_info {
 
 /* Every transport that collet knows of, also those left out of this build. Opens nothing: whether two ranks can talk
  * over one is found out when a communicator is created. */
-COLLET_API COLLET_MUST_USE collet_status collet_transport_list(collet_transport_info *rows, size_t capacity, size_t *count);
+COLLET_API COLLET_MUST_USE collet_status collet_transport_list(
+	collet_transport_info *rows, size_t capacity, size_t *count);
 
 /* ---- What a call would cost --------------------------------------------------------------------------------- */
 
@@ -88,7 +89,8 @@ typedef struct collet_choice {
 	double first_ns;            /* the model's time at first_bytes */
 } collet_choice;
 
-/* Which algorithm is chosen by size, lines in rising order without gaps from 0 on. cost and transport as above. Pure. */
+/* Which algorithm is chosen by size, lines in rising order without gaps from 0 on. cost and transport as above. Pure.
+ */
 COLLET_API COLLET_MUST_USE collet_status collet_choice_list(const collet_call_shape *shape, const char *transport,
 	const collet_link_cost *cost, collet_choice *rows, size_t capacity, size_t *count);
 
@@ -107,12 +109,14 @@ COLLET_API COLLET_MUST_USE collet_status collet_comm_plan(collet_comm *comm, con
 
 /* ---- Tuning ------------------------------------------------------------------------------------------------- */
 
-/* The link costs in a tuning file. path NULL: the built-in ones. COLLET_ERR_SYSTEM, COLLET_ERR_CONFIG (with the line). A
- * build that has no tuning files yet answers COLLET_ERR_UNSUPPORTED to any path. */
-COLLET_API COLLET_MUST_USE collet_status collet_tuning_read(const char *path, collet_link_cost *rows, size_t capacity, size_t *count);
+/* The link costs in a tuning file. path NULL: the built-in ones. COLLET_ERR_SYSTEM, COLLET_ERR_CONFIG (with the line).
+ * A build that has no tuning files yet answers COLLET_ERR_UNSUPPORTED to any path. */
+COLLET_API COLLET_MUST_USE collet_status collet_tuning_read(
+	const char *path, collet_link_cost *rows, size_t capacity, size_t *count);
 
 /* Writes them, replacing the file in one step. Not offered yet: always COLLET_ERR_UNSUPPORTED. */
-COLLET_API COLLET_MUST_USE collet_status collet_tuning_write(const char *path, const collet_link_cost *rows, size_t count);
+COLLET_API COLLET_MUST_USE collet_status collet_tuning_write(
+	const char *path, const collet_link_cost *rows, size_t count);
 
 /* ---- Flight recorder ---------------------------------------------------------------------------------------- */
 

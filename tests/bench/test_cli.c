@@ -15,11 +15,10 @@ struct outcome {
 	char text[65536];
 };
 
-static void run(struct outcome *outcome, const char *format, const char *arguments)
+static void run(struct outcome *outcome, const char *before, const char *arguments, const char *after)
 {
-	char line[2048], command[1024];
-	snprintf(command, sizeof(command), format, arguments);
-	snprintf(line, sizeof(line), "{ %s; } 2>&1", command);
+	char line[2048];
+	snprintf(line, sizeof(line), "{ %s %s %s; } 2>&1", before, arguments, after);
 	FILE *out = popen(line, "r");
 	assert_non_null(out);
 	const size_t bytes = fread(outcome->text, 1, sizeof(outcome->text) - 1, out);
@@ -30,7 +29,7 @@ static void run(struct outcome *outcome, const char *format, const char *argumen
 
 static void bench(struct outcome *outcome, const char *arguments)
 {
-	run(outcome, "timeout 60 \"$COLLET_BENCH\" %s", arguments);
+	run(outcome, "timeout 60 \"$COLLET_BENCH\"", arguments, "");
 }
 
 static void every_command_runs(void **state)
@@ -67,22 +66,23 @@ static void every_command_runs(void **state)
 		{ "explain allreduce -n 8 --sizes 4,1M", 0, "1 MiB" },
 		{ "tune", 1, "tune" },
 		{ "compare allreduce -n 2 --with nobody", 2, "known are openmpi, mpich and gloo" },
-		{ "compare allreduce -n 2 --with gloo --transport shm --sizes 4 --repeats 1 --seconds 0.01", 0, "gloo is left out" },
+		{ "compare allreduce -n 2 --with gloo --transport shm --sizes 4 --repeats 1 --seconds 0.01", 0,
+			"gloo is left out" },
 	};
 	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
 		static struct outcome outcome;
 		bench(&outcome, rows[i].arguments);
 		if (outcome.status != rows[i].status || strstr(outcome.text, rows[i].says) == NULL)
-			fail_msg("collet-bench %s: status %d, not %d with '%s':\n%s", rows[i].arguments, outcome.status, rows[i].status,
-				rows[i].says, outcome.text);
+			fail_msg("collet-bench %s: status %d, not %d with '%s':\n%s", rows[i].arguments, outcome.status,
+				rows[i].status, rows[i].says, outcome.text);
 	}
 }
 
 static void a_peer_that_is_missing_is_said_so_and_no_failure(void **state)
 {
 	static struct outcome outcome;
-	run(&outcome, "COLLET_BENCH_PEERS=/nowhere timeout 60 \"$COLLET_BENCH\" %s",
-		"compare allreduce -n 2 --with openmpi,gloo --sizes 4,64K --repeats 2 --seconds 0.01");
+	run(&outcome, "COLLET_BENCH_PEERS=/nowhere timeout 60 \"$COLLET_BENCH\"",
+		"compare allreduce -n 2 --with openmpi,gloo --sizes 4,64K --repeats 2 --seconds 0.01", "");
 	assert_int_equal(outcome.status, 0);
 	assert_non_null(strstr(outcome.text, "openmpi is left out: its driver was not built"));
 	assert_non_null(strstr(outcome.text, "64 KiB"));
@@ -99,8 +99,9 @@ static void json_is_valid_and_nothing_else_is_printed(void **state)
 	if (system("python3 -c 'import json' 2>/dev/null") != 0)
 		skip();
 	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-		run(&outcome, "timeout 60 \"$COLLET_BENCH\" %s 2>/dev/null | python3 -c 'import json, sys\n"
-			"n = len([json.loads(line) for line in sys.stdin])\nassert n > 0'", rows[i]);
+		run(&outcome, "timeout 60 \"$COLLET_BENCH\"", rows[i],
+			"2>/dev/null | python3 -c 'import json, sys\n"
+			"n = len([json.loads(line) for line in sys.stdin])\nassert n > 0'");
 		if (outcome.status != 0)
 			fail_msg("collet-bench %s: %s", rows[i], outcome.text);
 	}
@@ -110,19 +111,21 @@ static void a_launchers_ranks_are_joined(void **state)
 {
 	static struct outcome outcome;
 	/* Two processes with torchrun's variables, as a launcher would start them. */
-	run(&outcome, "export WORLD_SIZE=2 COLLET_STORE=unix:cli-test-$$ COLLET_JOB=cli-test-$$; %s",
+	run(&outcome, "export WORLD_SIZE=2 COLLET_STORE=unix:cli-test-$$ COLLET_JOB=cli-test-$$;",
 		"RANK=1 LOCAL_RANK=1 timeout 60 \"$COLLET_BENCH\" allreduce --sizes 4 --iters 5 & "
-		"RANK=0 LOCAL_RANK=0 timeout 60 \"$COLLET_BENCH\" allreduce --sizes 4 --iters 5 && wait $!");
+		"RANK=0 LOCAL_RANK=0 timeout 60 \"$COLLET_BENCH\" allreduce --sizes 4 --iters 5",
+		"&& wait $!");
 	if (outcome.status != 0 || strstr(outcome.text, "allreduce of 2 ranks") == NULL)
 		fail_msg("status %d: %s", outcome.status, outcome.text);
-	run(&outcome, "RANK=0 WORLD_SIZE=2 timeout 60 \"$COLLET_BENCH\" %s", "allreduce -n 4");
+	run(&outcome, "RANK=0 WORLD_SIZE=2 timeout 60 \"$COLLET_BENCH\"", "allreduce -n 4", "");
 	assert_int_equal(outcome.status, 2);
 	assert_non_null(strstr(outcome.text, "leave -n 4 away"));
 }
 
 int main(void)
 {
-	static const char *const names[] = { "RANK", "WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID", "PAI_TASK_INDEX" };
+	static const char *const names[] = { "RANK", "WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID",
+		"PAI_TASK_INDEX" };
 	if (getenv("COLLET_BENCH") == NULL) {
 		print_message("COLLET_BENCH does not say where collet-bench is\n");
 		return 77;

@@ -41,8 +41,9 @@ static void sizes_are_lists_and_ranges(void **state)
 
 static void sizes_that_make_no_sense_are_refused(void **state)
 {
-	static const char *const rows[] = { "", ",", "4,", "4,,8", "x", "-4", "4 ", "4KB", "4T", "4:8", "4:8:", "4:8:2", "4:8:x", "4:8:x1",
-		"4:8:x0", "4:8:+0", "0:8:x2", "8:4:x2", "4:8:x2:", "18446744073709551616", "17179869184G", "0:300:+1" };
+	static const char *const rows[] = { "", ",", "4,", "4,,8", "x", "-4", "4 ", "4KB", "4T", "4:8", "4:8:", "4:8:2",
+		"4:8:x", "4:8:x1", "4:8:x0", "4:8:+0", "0:8:x2", "8:4:x2", "4:8:x2:", "18446744073709551616",
+		"17179869184G", "0:300:+1" };
 	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
 		struct bench_sizes sizes = { .count = 77 };
 		assert_non_null(bench_sizes_parse(rows[i], &sizes));
@@ -55,8 +56,8 @@ static void bytes_are_told_in_the_unit_that_divides(void **state)
 	static const struct {
 		uint64_t bytes;
 		const char *text;
-	} rows[] = { { 0, "0" }, { 4, "4" }, { 1000, "1000" }, { 1024, "1 KiB" }, { 1025, "1025" }, { 16 << 20, "16 MiB" },
-		{ (uint64_t)5 << 30, "5 GiB" }, { (uint64_t)5 << 40, "5120 GiB" } };
+	} rows[] = { { 0, "0" }, { 4, "4" }, { 1000, "1000" }, { 1024, "1 KiB" }, { 1025, "1025" },
+		{ 16 << 20, "16 MiB" }, { (uint64_t)5 << 30, "5 GiB" }, { (uint64_t)5 << 40, "5120 GiB" } };
 	char text[24];
 	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
 		assert_string_equal(bench_bytes_text(rows[i].bytes, text), rows[i].text);
@@ -88,7 +89,8 @@ static void a_bare_collective_has_the_defaults(void **state)
 	assert_int_equal(o.work.in_place, 0);
 	assert_int_equal(o.ranks, 0);
 	assert_int_equal(o.sizes.count, 14);
-	assert_true(o.manner.seconds == 0.3 && o.manner.iterations == 0 && o.manner.pin && !o.manner.cold && !o.manner.sync);
+	assert_true(o.manner.seconds == 0.3 && o.manner.iterations == 0 && o.manner.pin && !o.manner.cold
+		&& !o.manner.sync);
 	assert_int_equal(o.manner.buffers, BENCH_MALLOC);
 	assert_null(o.json);
 }
@@ -97,8 +99,10 @@ static void every_option_is_read(void **state)
 {
 	struct bench_options o;
 	char problem[256];
-	assert_true(parse("reduce -n 4 --transport tcp --algorithm ring --dtype bf16 --op average --root 3 --sizes 4:64:x2 --seconds 1.5 "
-		"--iters 10 --in-place --buffers huge --cold --sync --no-pin --json out.json", &o, problem));
+	assert_true(parse("reduce -n 4 --transport tcp --algorithm ring --dtype bf16 --op average --root 3 --sizes "
+			  "4:64:x2 --seconds 1.5 "
+			  "--iters 10 --in-place --buffers huge --cold --sync --no-pin --json out.json",
+		&o, problem));
 	assert_int_equal(o.work.collective, BENCH_REDUCE);
 	assert_int_equal(o.ranks, 4);
 	assert_string_equal(o.transport, "tcp");
@@ -112,7 +116,8 @@ static void every_option_is_read(void **state)
 	assert_true(o.work.in_place && o.manner.cold && o.manner.sync && !o.manner.pin);
 	assert_int_equal(o.manner.buffers, BENCH_HUGE);
 	assert_string_equal(o.json, "out.json");
-	assert_true(parse("--sizes 8 compare -n 2 allgather --with openmpi,gloo --repeats 7 --plot p.svg --json -", &o, problem));
+	assert_true(parse(
+		"--sizes 8 compare -n 2 allgather --with openmpi,gloo --repeats 7 --plot p.svg --json -", &o, problem));
 	assert_int_equal(o.command, BENCH_COMMAND_COMPARE);
 	assert_int_equal(o.work.collective, BENCH_ALLGATHER);
 	assert_string_equal(o.with, "openmpi,gloo");
@@ -126,9 +131,15 @@ static void commands_are_words(void **state)
 		const char *line;
 		enum bench_command_kind command;
 	} rows[] = {
-		{ "list", BENCH_COMMAND_LIST }, { "limits --sizes 1M", BENCH_COMMAND_LIMITS }, { "init -n 64", BENCH_COMMAND_INIT },
-		{ "explain allreduce -n 8", BENCH_COMMAND_EXPLAIN }, { "tune", BENCH_COMMAND_TUNE }, { "--help", BENCH_COMMAND_HELP },
-		{ "-h", BENCH_COMMAND_HELP }, { "--version", BENCH_COMMAND_VERSION }, { "compare barrier", BENCH_COMMAND_COMPARE },
+		{ "list", BENCH_COMMAND_LIST },
+		{ "limits --sizes 1M", BENCH_COMMAND_LIMITS },
+		{ "init -n 64", BENCH_COMMAND_INIT },
+		{ "explain allreduce -n 8", BENCH_COMMAND_EXPLAIN },
+		{ "tune", BENCH_COMMAND_TUNE },
+		{ "--help", BENCH_COMMAND_HELP },
+		{ "-h", BENCH_COMMAND_HELP },
+		{ "--version", BENCH_COMMAND_VERSION },
+		{ "compare barrier", BENCH_COMMAND_COMPARE },
 		{ "driver --transport tcp", BENCH_COMMAND_DRIVER },
 	};
 	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
@@ -144,15 +155,32 @@ static void nonsense_is_refused_by_its_name(void **state)
 	static const struct {
 		const char *line, *named;
 	} rows[] = {
-		{ "", "which collective" }, { "compare", "which collective" }, { "explain -n 4", "which collective" },
-		{ "all-reduce", "all-reduce" }, { "allreduce broadcast", "broadcast" }, { "list allreduce", "allreduce" },
-		{ "allreduce -n 0", "--ranks 0" }, { "allreduce -n two", "--ranks two" }, { "allreduce -n", "-n" },
-		{ "allreduce --dtype float", "float" }, { "allreduce --op plus", "plus" }, { "allreduce --op xor", "xor" },
-		{ "allreduce --op premul_sum --dtype i32", "premul_sum" }, { "allreduce --op user", "user" },
-		{ "reduce -n 2 --root 2", "--root 2" }, { "allreduce --sizes 4:8", "4:8" }, { "allreduce --seconds 0", "--seconds 0" },
-		{ "allreduce --seconds 1s", "1s" }, { "allreduce --seconds nan", "nan" }, { "allreduce --iters 0", "--iters 0" },
-		{ "allreduce --buffers stack", "stack" }, { "allreduce --fast", "--fast" }, { "allreduce --repeats 3", "--repeats" },
-		{ "allreduce --plot p.svg", "--plot" }, { "limits --with gloo", "--with" }, { "sendrecv --in-place", "in-place" },
+		{ "", "which collective" },
+		{ "compare", "which collective" },
+		{ "explain -n 4", "which collective" },
+		{ "all-reduce", "all-reduce" },
+		{ "allreduce broadcast", "broadcast" },
+		{ "list allreduce", "allreduce" },
+		{ "allreduce -n 0", "--ranks 0" },
+		{ "allreduce -n two", "--ranks two" },
+		{ "allreduce -n", "-n" },
+		{ "allreduce --dtype float", "float" },
+		{ "allreduce --op plus", "plus" },
+		{ "allreduce --op xor", "xor" },
+		{ "allreduce --op premul_sum --dtype i32", "premul_sum" },
+		{ "allreduce --op user", "user" },
+		{ "reduce -n 2 --root 2", "--root 2" },
+		{ "allreduce --sizes 4:8", "4:8" },
+		{ "allreduce --seconds 0", "--seconds 0" },
+		{ "allreduce --seconds 1s", "1s" },
+		{ "allreduce --seconds nan", "nan" },
+		{ "allreduce --iters 0", "--iters 0" },
+		{ "allreduce --buffers stack", "stack" },
+		{ "allreduce --fast", "--fast" },
+		{ "allreduce --repeats 3", "--repeats" },
+		{ "allreduce --plot p.svg", "--plot" },
+		{ "limits --with gloo", "--with" },
+		{ "sendrecv --in-place", "in-place" },
 		{ "compare allreduce --repeats 0", "--repeats 0" },
 	};
 	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
@@ -173,11 +201,17 @@ static void a_transport_is_believed_only_with_its_bytes(void **state)
 		double loopback;
 		bool contradicted;
 	} rows[] = {
-		{ "tcp", 1 << 20, 2e6, false }, { "tcp", 1 << 20, 1000, true }, { "shm", 1 << 20, 1000, false },
-		{ "shm", 1 << 20, 2e6, true }, { "tcp", 4, 0, false }, { NULL, 1 << 20, 0, false }, { "shm,tcp", 1 << 20, 0, false },
+		{ "tcp", 1 << 20, 2e6, false },
+		{ "tcp", 1 << 20, 1000, true },
+		{ "shm", 1 << 20, 1000, false },
+		{ "shm", 1 << 20, 2e6, true },
+		{ "tcp", 4, 0, false },
+		{ NULL, 1 << 20, 0, false },
+		{ "shm,tcp", 1 << 20, 0, false },
 	};
 	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
-		assert_int_equal(bench_loopback_contradiction(rows[i].transport, rows[i].message, rows[i].loopback) != NULL,
+		assert_int_equal(
+			bench_loopback_contradiction(rows[i].transport, rows[i].message, rows[i].loopback) != NULL,
 			rows[i].contradicted);
 }
 

@@ -12,10 +12,23 @@
 #include "plot.h"
 
 static const struct bench_measurement measured = {
-	.library = "collet", .version = "1.2.3", .host = "node \"1\"\\", .algorithm = "ring", .transport = "shm",
-	.work = { .collective = BENCH_ALLREDUCE, .dtype = COLLET_F32, .op = COLLET_SUM }, .buffers = BENCH_HUGE, .ranks = 4,
-	.pinned = true, .bytes = 4000, .count = 1000, .time_ns = 2000, .p50_ns = 1900, .p99_ns = 2500, .cpu_ns = 8000,
-	.predicted_ns = 1500, .wrong = 3,
+	.library = "collet",
+	.version = "1.2.3",
+	.host = "node \"1\"\\",
+	.algorithm = "ring",
+	.transport = "shm",
+	.work = { .collective = BENCH_ALLREDUCE, .dtype = COLLET_F32, .op = COLLET_SUM },
+	.buffers = BENCH_HUGE,
+	.ranks = 4,
+	.pinned = true,
+	.bytes = 4000,
+	.count = 1000,
+	.time_ns = 2000,
+	.p50_ns = 1900,
+	.p99_ns = 2500,
+	.cpu_ns = 8000,
+	.predicted_ns = 1500,
+	.wrong = 3,
 };
 
 static char *written(void (*write)(FILE *, const struct bench_measurement *), const struct bench_measurement *m)
@@ -32,8 +45,10 @@ static void a_measurement_is_one_object_with_the_documented_members(void **state
 {
 	char *text = written(bench_json_measurement, &measured);
 	assert_string_equal(text,
-		"{\"library\":\"collet\",\"version\":\"1.2.3\",\"host\":\"node \\\"1\\\"\\\\\",\"collective\":\"allreduce\","
-		"\"algorithm\":\"ring\",\"transport\":\"shm\",\"dtype\":\"f32\",\"op\":\"sum\",\"ranks\":4,\"bytes\":4000,"
+		"{\"library\":\"collet\",\"version\":\"1.2.3\",\"host\":\"node "
+		"\\\"1\\\"\\\\\",\"collective\":\"allreduce\","
+		"\"algorithm\":\"ring\",\"transport\":\"shm\",\"dtype\":\"f32\",\"op\":\"sum\",\"ranks\":4,\"bytes\":"
+		"4000,"
 		"\"in_place\":false,\"buffers\":\"huge\",\"pinned\":true,\"time_us\":2,\"p50_us\":1.9,\"p99_us\":2.5,"
 		"\"algbw_gbs\":2,\"busbw_gbs\":3,\"wrong\":3,\"cpu_s_per_op\":8e-06,\"predicted_us\":1.5}\n");
 	free(text);
@@ -66,16 +81,18 @@ static void control_characters_are_escaped(void **state)
 static void the_table_has_a_row_that_reads_like_nccl_tests(void **state)
 {
 	char *header = written(bench_table_header, &measured), *row = written(bench_table_row, &measured);
-	static const char *const columns[] = { "bytes", "count", "type", "op", "algorithm", "transport", "time", "p50", "p99", "algbw",
-		"busbw", "wrong" };
+	static const char *const columns[] = { "bytes", "count", "type", "op", "algorithm", "transport", "time", "p50",
+		"p99", "algbw", "busbw", "wrong" };
 	for (size_t i = 0; i < sizeof(columns) / sizeof(columns[0]); i++)
 		assert_non_null(strstr(header, columns[i]));
 	uint64_t bytes, count, wrong;
 	char type[8], op[16], algorithm[32], transport[16];
 	double time, p50, p99, algbw, busbw;
-	assert_int_equal(sscanf(row, "%lu %lu %7s %15s %31s %15s %lf %lf %lf %lf %lf %lu", &bytes, &count, type, op, algorithm, transport,
-		&time, &p50, &p99, &algbw, &busbw, &wrong), 12);
-	assert_true(bytes == 4000 && count == 1000 && time == 2 && p50 == 1.9 && p99 == 2.5 && algbw == 2 && busbw == 3 && wrong == 3);
+	assert_int_equal(sscanf(row, "%lu %lu %7s %15s %31s %15s %lf %lf %lf %lf %lf %lu", &bytes, &count, type, op,
+				 algorithm, transport, &time, &p50, &p99, &algbw, &busbw, &wrong),
+		12);
+	assert_true(bytes == 4000 && count == 1000 && time == 2 && p50 == 1.9 && p99 == 2.5 && algbw == 2 && busbw == 3
+		&& wrong == 3);
 	free(header);
 	free(row);
 }

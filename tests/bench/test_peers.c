@@ -1,5 +1,5 @@
-/* Every peer's driver that was built: its results pass the same checker as collet's, it answers the same commands, and it
- * uses no CPU while another library is measured. */
+/* Every peer's driver that was built: its results pass the same checker as collet's, it answers the same commands, and
+ * it uses no CPU while another library is measured. */
 #include <dirent.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -27,14 +27,15 @@ static bool start(struct competitor *c, struct meeting *meeting, const struct pe
 	return false;
 }
 
-static bool ask(struct competitor *c, enum bench_order order, const struct bench_work *work, uint64_t count, uint64_t iterations,
-	struct bench_reply *reply)
+static bool ask(struct competitor *c, enum bench_order order, const struct bench_work *work, uint64_t count,
+	uint64_t iterations, struct bench_reply *reply)
 {
 	const struct bench_command command = { .order = order, .work = *work, .count = count, .iterations = iterations,
 		.warm_iterations = order == BENCH_BATCH };
 	if (competitor_command(c, &command, 60, reply))
 		return true;
-	print_error("%s, %s: %s\n", bench_collective_name((enum bench_collective)work->collective), work->in_place ? "in place" : "out of place", c->problem);
+	print_error("%s, %s: %s\n", bench_collective_name((enum bench_collective)work->collective),
+		work->in_place ? "in place" : "out of place", c->problem);
 	return false;
 }
 
@@ -45,19 +46,22 @@ static unsigned long long ticks_of_process(const char *pid, const char *program)
 	char path[300], words[64] = "";
 	snprintf(path, sizeof(path), "/proc/%s/comm", pid);
 	FILE *comm = fopen(path, "r");
-	const bool named = comm != NULL && fgets(words, sizeof(words), comm) != NULL && strncmp(words, program, 15) == 0;
+	const bool named =
+		comm != NULL && fgets(words, sizeof(words), comm) != NULL && strncmp(words, program, 15) == 0;
 	if (comm != NULL)
 		fclose(comm);
 	snprintf(path, sizeof(path), "/proc/%s/stat", pid);
 	FILE *stat = named ? fopen(path, "r") : NULL;
 	if (stat == NULL)
 		return 0;
-	const bool read = fscanf(stat, "%*d %*s %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %llu %llu", &user, &system) == 2;
+	const bool read =
+		fscanf(stat, "%*d %*s %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %llu %llu", &user, &system) == 2;
 	fclose(stat);
 	return read ? user + system : 0;
 }
 
-/* Of all processes that run the driver. The kernel keeps 15 letters of a name: enough, as only one kind runs at a time. */
+/* Of all processes that run the driver. The kernel keeps 15 letters of a name: enough, as only one kind runs at a time.
+ */
 static unsigned long long ticks_of(const struct competitor *c)
 {
 	unsigned long long sum = 0;
@@ -82,15 +86,20 @@ static void every_collective_that_it_has_is_right(void **state)
 	for (uint32_t collective = 0; collective < BENCH_COLLECTIVES; collective++)
 		for (uint32_t in_place = 0; in_place < 2; in_place++)
 			for (size_t n = 0; n < sizeof(counts) / sizeof(counts[0]); n++) {
-				const struct bench_work work = { .collective = collective, .dtype = COLLET_F32, .op = COLLET_SUM, .root = 1,
+				const struct bench_work work = { .collective = collective,
+					.dtype = COLLET_F32,
+					.op = COLLET_SUM,
+					.root = 1,
 					.in_place = in_place };
 				struct bench_reply reply;
 				if (variant->launcher == NULL && counts[n] == 0)
 					continue;   /* Gloo refuses empty buffers in places */
-				assert_true(ask(&c, BENCH_PREPARE, &work, collective == BENCH_BARRIER ? 0 : counts[n], 0, &reply));
+				assert_true(ask(&c, BENCH_PREPARE, &work, collective == BENCH_BARRIER ? 0 : counts[n],
+					0, &reply));
 				offered += reply.answer == BENCH_DONE;
 				if (reply.wrong != 0)
-					fail_msg("%s in_place=%u count=%llu: %llu wrong", bench_collective_name((enum bench_collective)collective), in_place,
+					fail_msg("%s in_place=%u count=%llu: %llu wrong",
+						bench_collective_name((enum bench_collective)collective), in_place,
 						(unsigned long long)counts[n], (unsigned long long)reply.wrong);
 			}
 	assert_true(offered > 20);
@@ -114,7 +123,8 @@ static void it_times_and_samples_and_is_idle_between(void **state)
 	assert_true(ask(&c, BENCH_SAMPLES, &work, 256, 50, &reply));
 	assert_true(reply.p50_ns > 0 && reply.p99_ns >= reply.p50_ns);
 	const unsigned long long before = ticks_of(&c);
-	assert_true(before > 0 || variant->launcher == NULL);   /* starting an MPI takes more than a tick: the counting works */
+	assert_true(before > 0
+		|| variant->launcher == NULL); /* starting an MPI takes more than a tick: the counting works */
 	usleep(500000);   /* what is measured is what happens in a stretch of time */
 	const unsigned long long spent = ticks_of(&c) - before;
 	if (spent > (unsigned long long)sysconf(_SC_CLK_TCK) / 10)
@@ -125,7 +135,9 @@ static void it_times_and_samples_and_is_idle_between(void **state)
 
 static void a_driver_that_is_not_there_is_said_so(void **state)
 {
-	static const struct peer_variant missing = { .library = "nobody", .name = "default", .program = "collet-peer-nobody" };
+	static const struct peer_variant missing = {
+		.library = "nobody", .name = "default", .program = "collet-peer-nobody"
+	};
 	struct competitor c = { .variant = &missing };
 	struct meeting meeting;
 	assert_true(meeting_init(&meeting, 2, true));

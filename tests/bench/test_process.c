@@ -14,14 +14,19 @@
 static int run_shell(const char *script, uint32_t ranks, const char *const *env)
 {
 	const char *const argv[] = { "sh", "-c", script, NULL };
-	const struct bench_program program = { .argv = argv, .env = env, .ranks = ranks, .job = "test-job", .output = -1 };
+	const struct bench_program program = {
+		.argv = argv, .env = env, .ranks = ranks, .job = "test-job", .output = -1
+	};
 	return bench_ranks_run(&program);
 }
 
 static void ranks_are_told_by_torchruns_names(void **state)
 {
 	static const char *const env[] = { "EXTRA=yes", NULL };
-	assert_int_equal(run_shell("test $WORLD_SIZE = 3 && test $RANK -lt 3 && test $LOCAL_RANK = $RANK && test $EXTRA = yes", 3, env), 0);
+	assert_int_equal(
+		run_shell("test $WORLD_SIZE = 3 && test $RANK -lt 3 && test $LOCAL_RANK = $RANK && test $EXTRA = yes",
+			3, env),
+		0);
 	assert_int_equal(run_shell("test $COLLET_STORE = unix:test-job && test $COLLET_JOB = test-job", 1, NULL), 0);
 }
 
@@ -53,8 +58,8 @@ static void a_launcher_is_recognised_by_its_variables(void **state)
 {
 	static const struct {
 		const char *rank, *size;
-	} rows[] = { { "RANK", "WORLD_SIZE" }, { "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE" }, { "PMI_RANK", "PMI_SIZE" },
-		{ "SLURM_PROCID", "SLURM_NTASKS" } };
+	} rows[] = { { "RANK", "WORLD_SIZE" }, { "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE" },
+		{ "PMI_RANK", "PMI_SIZE" }, { "SLURM_PROCID", "SLURM_NTASKS" } };
 	const char *launcher;
 	assert_int_equal(bench_launcher_size(&launcher), 0);
 	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
@@ -69,7 +74,8 @@ static void a_launcher_is_recognised_by_its_variables(void **state)
 
 int main(void)
 {
-	static const char *const names[] = { "RANK", "WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID", "PAI_TASK_INDEX" };
+	static const char *const names[] = { "RANK", "WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID",
+		"PAI_TASK_INDEX" };
 	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
 		unsetenv(names[i]);   /* the tests may run inside a job */
 	const struct CMUnitTest tests[] = {

@@ -51,12 +51,29 @@ static void narrow_floats_are_stored_to_the_nearest_even(void **state)
 		double value;
 		uint32_t bits;
 	} rows[] = {
-		{ COLLET_F16, 1, 0x3c00 }, { COLLET_F16, -2, 0xc000 }, { COLLET_F16, 65504, 0x7bff }, { COLLET_F16, 65520, 0x7c00 },
-		{ COLLET_F16, 0x1p-24, 0x0001 }, { COLLET_F16, 0x1p-14, 0x0400 }, { COLLET_F16, 2049, 0x6800 },
-		{ COLLET_F16, 2051, 0x6802 }, { COLLET_F16, 1.0 / 3, 0x3555 }, { COLLET_BF16, 1, 0x3f80 }, { COLLET_BF16, 257, 0x4380 },
-		{ COLLET_BF16, 259, 0x4382 }, { COLLET_BF16, -0.0, 0x8000 }, { COLLET_F8E4M3, 448, 0x7e }, { COLLET_F8E4M3, 1e6, 0x7e },
-		{ COLLET_F8E4M3, -1e6, 0xfe }, { COLLET_F8E4M3, 0x1p-9, 0x01 }, { COLLET_F8E4M3, 17, 0x58 }, { COLLET_F8E4M3, 1, 0x38 },
-		{ COLLET_F8E5M2, 57344, 0x7b }, { COLLET_F8E5M2, 1e9, 0x7b }, { COLLET_F8E5M2, 1, 0x3c }, { COLLET_F8E5M2, 9, 0x48 },
+		{ COLLET_F16, 1, 0x3c00 },
+		{ COLLET_F16, -2, 0xc000 },
+		{ COLLET_F16, 65504, 0x7bff },
+		{ COLLET_F16, 65520, 0x7c00 },
+		{ COLLET_F16, 0x1p-24, 0x0001 },
+		{ COLLET_F16, 0x1p-14, 0x0400 },
+		{ COLLET_F16, 2049, 0x6800 },
+		{ COLLET_F16, 2051, 0x6802 },
+		{ COLLET_F16, 1.0 / 3, 0x3555 },
+		{ COLLET_BF16, 1, 0x3f80 },
+		{ COLLET_BF16, 257, 0x4380 },
+		{ COLLET_BF16, 259, 0x4382 },
+		{ COLLET_BF16, -0.0, 0x8000 },
+		{ COLLET_F8E4M3, 448, 0x7e },
+		{ COLLET_F8E4M3, 1e6, 0x7e },
+		{ COLLET_F8E4M3, -1e6, 0xfe },
+		{ COLLET_F8E4M3, 0x1p-9, 0x01 },
+		{ COLLET_F8E4M3, 17, 0x58 },
+		{ COLLET_F8E4M3, 1, 0x38 },
+		{ COLLET_F8E5M2, 57344, 0x7b },
+		{ COLLET_F8E5M2, 1e9, 0x7b },
+		{ COLLET_F8E5M2, 1, 0x3c },
+		{ COLLET_F8E5M2, 9, 0x48 },
 	};
 	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
 		uint32_t bits = 0;
@@ -93,21 +110,26 @@ static void float_results_are_exact_in_any_order(void **state)
 	for (int d = COLLET_F16; d < COLLET_DTYPE_COUNT; d++)
 		for (int o = COLLET_SUM; o <= COLLET_PREMUL_SUM; o++)
 			for (size_t w = 0; w < sizeof(worlds) / sizeof(worlds[0]); w++) {
-				const struct bench_work work = { .collective = BENCH_ALLREDUCE, .dtype = (uint32_t)d, .op = (uint32_t)o };
+				const struct bench_work work = {
+					.collective = BENCH_ALLREDUCE, .dtype = (uint32_t)d, .op = (uint32_t)o
+				};
 				for (uint64_t i = 0; i < 200; i++) {
 					uint8_t expected[8], exact[8];
 					double result = brute_force(&work, worlds[w], i);
 					bench_expected_element(&work, 0, worlds[w], 200, i, expected);
 					bench_store((collet_dtype)d, result, exact);
 					if (o != COLLET_AVERAGE) {
-						assert_memory_equal(expected, exact, collet_dtype_bytes((collet_dtype)d));
-						assert_true(read_float((collet_dtype)d, exact) == result);   /* nothing was rounded */
+						assert_memory_equal(
+							expected, exact, collet_dtype_bytes((collet_dtype)d));
+						assert_true(read_float((collet_dtype)d, exact)
+							== result); /* nothing was rounded */
 					} else {
 						assert_true(read_float((collet_dtype)d, exact) == result);
 						result = d == COLLET_F64 ? result * (1.0 / worlds[w])
 							: (double)((float)result * (1.0f / (float)worlds[w]));
 						bench_store((collet_dtype)d, result, exact);
-						assert_memory_equal(expected, exact, collet_dtype_bytes((collet_dtype)d));
+						assert_memory_equal(
+							expected, exact, collet_dtype_bytes((collet_dtype)d));
 					}
 				}
 			}
@@ -127,8 +149,13 @@ static void small_integers_wrap_and_divide_as_c_does(void **state)
 			want = in[0];
 			for (uint32_t r = 1; r < ranks; r++) {
 				const int a = want, b = in[r];
-				want = (int8_t)(o == COLLET_PRODUCT ? a * b : o == COLLET_MIN ? (b < a ? b : a) : o == COLLET_MAX ? (b > a ? b : a)
-					: o == COLLET_AND ? (a & b) : o == COLLET_OR ? (a | b) : o == COLLET_XOR ? (a ^ b) : a + b);
+				want = (int8_t)(o == COLLET_PRODUCT ? a * b
+						: o == COLLET_MIN   ? (b < a ? b : a)
+						: o == COLLET_MAX   ? (b > a ? b : a)
+						: o == COLLET_AND   ? (a & b)
+						: o == COLLET_OR    ? (a | b)
+						: o == COLLET_XOR   ? (a ^ b)
+								    : a + b);
 			}
 			if (o == COLLET_AVERAGE)
 				want = (int8_t)(want / 5);
@@ -158,7 +185,8 @@ static void do_collective(const struct bench_work *work, uint32_t ranks, uint64_
 			else if (bench_collective_combines((enum bench_collective)work->collective)
 				&& (work->collective != BENCH_REDUCE || root))
 				for (uint64_t i = 0; i < count; i++) {
-					const uint64_t at = work->collective == BENCH_REDUCE_SCATTER ? r * count + i : i;
+					const uint64_t at =
+						work->collective == BENCH_REDUCE_SCATTER ? r * count + i : i;
 					uint32_t sum, addend;
 					memcpy(&sum, recv[r] + i * e, e);
 					memcpy(&addend, send[p] + at * e, e);
@@ -180,7 +208,9 @@ static void every_collective_checks_and_one_wrong_element_is_seen(void **state)
 	}
 	for (int c = 0; c < BENCH_COLLECTIVES; c++)
 		for (size_t n = 0; n < sizeof(counts) / sizeof(counts[0]); n++) {
-			const struct bench_work work = { .collective = (uint32_t)c, .dtype = COLLET_U32, .op = COLLET_SUM, .root = 1 };
+			const struct bench_work work = {
+				.collective = (uint32_t)c, .dtype = COLLET_U32, .op = COLLET_SUM, .root = 1
+			};
 			const uint64_t count = c == BENCH_BARRIER ? 0 : counts[n];
 			for (uint32_t r = 0; r < ranks; r++) {
 				bench_spoil(&work, r, ranks, count, recv[r]);

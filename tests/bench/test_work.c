@@ -9,8 +9,8 @@
 
 static void names_are_the_functions_names(void **state)
 {
-	static const char *const names[] = { "allreduce", "reduce", "broadcast", "barrier", "allgather", "reduce_scatter",
-		"gather", "scatter", "alltoall", "sendrecv" };
+	static const char *const names[] = { "allreduce", "reduce", "broadcast", "barrier", "allgather",
+		"reduce_scatter", "gather", "scatter", "alltoall", "sendrecv" };
 	for (int c = 0; c < BENCH_COLLECTIVES; c++) {
 		assert_string_equal(bench_collective_name((enum bench_collective)c), names[c]);
 		assert_int_equal(bench_collective_find(names[c]), c);
@@ -62,9 +62,15 @@ static void buffers_hold_what_each_rank_sends_and_gets(void **state)
 		enum bench_collective collective;
 		uint64_t send_root, send_other, recv_root, recv_other;
 	} rows[] = {
-		{ BENCH_ALLREDUCE, 10, 10, 10, 10 }, { BENCH_REDUCE, 10, 10, 10, 0 }, { BENCH_BROADCAST, 10, 0, 10, 10 },
-		{ BENCH_BARRIER, 0, 0, 0, 0 }, { BENCH_ALLGATHER, 10, 10, 40, 40 }, { BENCH_REDUCE_SCATTER, 40, 40, 10, 10 },
-		{ BENCH_GATHER, 10, 10, 40, 0 }, { BENCH_SCATTER, 40, 0, 10, 10 }, { BENCH_ALLTOALL, 40, 40, 40, 40 },
+		{ BENCH_ALLREDUCE, 10, 10, 10, 10 },
+		{ BENCH_REDUCE, 10, 10, 10, 0 },
+		{ BENCH_BROADCAST, 10, 0, 10, 10 },
+		{ BENCH_BARRIER, 0, 0, 0, 0 },
+		{ BENCH_ALLGATHER, 10, 10, 40, 40 },
+		{ BENCH_REDUCE_SCATTER, 40, 40, 10, 10 },
+		{ BENCH_GATHER, 10, 10, 40, 0 },
+		{ BENCH_SCATTER, 40, 0, 10, 10 },
+		{ BENCH_ALLTOALL, 40, 40, 40, 40 },
 		{ BENCH_SENDRECV, 10, 10, 10, 10 },
 	};
 	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
@@ -83,8 +89,14 @@ static void bus_bandwidth_has_the_collectives_factor(void **state)
 		uint32_t ranks;
 		double factor;
 	} rows[] = {
-		{ BENCH_ALLREDUCE, 2, 1 }, { BENCH_ALLREDUCE, 4, 1.5 }, { BENCH_ALLREDUCE, 1, 0 }, { BENCH_REDUCE_SCATTER, 4, 0.75 },
-		{ BENCH_ALLGATHER, 4, 0.75 }, { BENCH_ALLTOALL, 2, 0.5 }, { BENCH_BROADCAST, 4, 1 }, { BENCH_REDUCE, 4, 1 },
+		{ BENCH_ALLREDUCE, 2, 1 },
+		{ BENCH_ALLREDUCE, 4, 1.5 },
+		{ BENCH_ALLREDUCE, 1, 0 },
+		{ BENCH_REDUCE_SCATTER, 4, 0.75 },
+		{ BENCH_ALLGATHER, 4, 0.75 },
+		{ BENCH_ALLTOALL, 2, 0.5 },
+		{ BENCH_BROADCAST, 4, 1 },
+		{ BENCH_REDUCE, 4, 1 },
 	};
 	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
 		assert_true(bench_bus_factor(rows[i].collective, rows[i].ranks) == rows[i].factor);
