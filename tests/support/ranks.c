@@ -1,0 +1,492 @@
+#include "ranks.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <linux/futex.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <setjmp.h>
+#include <cmocka.h>
+#include <collet/tools.h>
+
+#if defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define UNDER_SANITIZER 1
+#endif
+#endif
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define UNDER_SANITIZER 1
+#endif
+
+enum {
+	DEADLINE_MS = 60 * 1000,
+	GRACE_MS = 3 * 1000,         /* for ranks to leave once they are aborted */
+#ifdef UNDER_SANITIZER
+	SLOWNESS = 4
+#else
+	SLOWNESS = 1
+#endif
+};
+
+/* In memory that all ranks map. */
+struct shared {
+	_Atomic uint32_t events[RANKS_EVENTS];
+	struct rank_report reports[RANKS_MOST];
+};
+
+/* What the test has of one rank. */
+struct held {
+	struct rank rank;
+	pid_t pid;                   /* 0: a thread */
+	pthread_t thread;
+	int ended;                   /* reads as end of file once the rank has ended */
+	int ending;                  /* the other end, the rank's own */
+	int order;                   /* a process watches it: a byte means that the deadline has passed */
+	int ordered;                 /* the other end, a process's own */
+};
+
+struct ranks {
+	struct ranks_options options;
+	ranks_body *body;
+	char store[40];
+	int64_t deadline_ns;
+	struct shared *shared;
+	size_t shared_bytes;
+	bool waited, stuck;
+	struct held held[];
+};
+
+/* Set by LeakSanitizer where it is linked in: leaves that a process makes by _exit() are looked at too. */
+extern int __lsan_do_recoverable_leak_check(void) __attribute__((weak));
+
+static int64_t now_ns(void)
+{
+	struct timespec now;
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+/* ---- A rank ---- */
+
+bool rank_check(struct rank *rank, bool ok, const char *format, ...)
+{
+	struct rank_report *report = rank->report;
+	if (ok || report->failed)
+		return ok;
+	va_list arguments;
+	va_start(arguments, format);
+	vsnprintf(report->sentence, sizeof(report->sentence), format, arguments);
+	va_end(arguments);
+	report->failed = true;
+	return false;
+}
+
+bool rank_status(struct rank *rank, collet_status status, collet_status wanted, const char *what)
+{
+	return rank_check(rank, status == wanted, "%s: %s instead of %s: %s", what, collet_status_name(status),
+		collet_status_name(wanted), status == COLLET_OK ? "" : collet_last_error());
+}
+
+bool rank_ok(struct rank *rank, collet_status status, const char *what)
+{
+	return rank_status(rank, status, COLLET_OK, what);
+}
+
+void rank_doing(struct rank *rank, const char *format, ...)
+{
+	va_list arguments;
+	va_start(arguments, format);
+	vsnprintf(rank->report->doing, sizeof(rank->report->doing), format, arguments);
+	va_end(arguments);
+}
+
+void rank_fill_options(const struct rank *rank, uint32_t world, collet_options *options, char store[64])
+{
+	snprintf(store, 64, "%s-%u", rank->run->store, world);
+	*options = (collet_options){
+		.explicit_rank = true,
+		.rank = rank->rank,
+		.world_size = rank->size,
+		.local_rank = rank->rank,
+		.store = store,
+		.transport = rank->options->transport,
+		.algorithm = rank->options->algorithm,
+		.timeout_ns = rank->options->timeout_ns ? rank->options->timeout_ns : COLLET_NO_TIMEOUT,
+		.rendezvous_timeout_ns = COLLET_NO_TIMEOUT,
+		.progress_thread = rank->options->progress_thread ? 1 : -1,
+	};
+}
+
+bool rank_create(struct rank *rank)
+{
+	char store[64];
+	collet_options options;
+	rank_fill_options(rank, 0, &options, store);
+	collet_comm *comm = NULL;
+	const collet_status status = collet_comm_create(&comm, &options);
+	pthread_mutex_lock(&rank->comm_lock);
+	rank->comm = comm;
+	pthread_mutex_unlock(&rank->comm_lock);
+	return rank_ok(rank, status, "collet_comm_create");
+}
+
+bool rank_destroy(struct rank *rank)
+{
+	pthread_mutex_lock(&rank->comm_lock);
+	const collet_status status = rank->comm ? collet_comm_destroy(&rank->comm) : COLLET_OK;
+	pthread_mutex_unlock(&rank->comm_lock);
+	return rank_ok(rank, status, "collet_comm_destroy");
+}
+
+static void run_body(struct held *held)
+{
+	struct rank *rank = &held->rank;
+	rank_doing(rank, "creating its communicator");
+	if (rank->options->bare || rank_create(rank)) {
+		rank_doing(rank, "in the body");
+		rank->run->body(rank);
+	}
+	/* What it was doing when something failed is worth more than that it is destroying now. */
+	if (!rank->report->failed)
+		rank_doing(rank, "destroying its communicator");
+	rank_destroy(rank);
+	rank->report->returned = true;
+}
+
+/* The deadline has passed: the rank says how far it is, and whatever it waits for ends. */
+static void end_stuck(struct rank *rank)
+{
+	fprintf(stderr, "rank %u of %u is stuck: %s\n", rank->rank, rank->size, rank->report->doing);
+	if (pthread_mutex_trylock(&rank->comm_lock) != 0) {
+		fprintf(stderr, "rank %u: inside collet_comm_destroy()\n", rank->rank);
+		return;
+	}
+	if (rank->comm) {
+		fprintf(stderr, "rank %u's flight recorder:\n", rank->rank);
+		const collet_status status = collet_comm_dump(rank->comm, STDERR_FILENO);
+		if (status != COLLET_OK)
+			fprintf(stderr, "rank %u: %s\n", rank->rank, collet_last_error());
+		collet_comm_abort(rank->comm);
+	}
+	pthread_mutex_unlock(&rank->comm_lock);
+}
+
+/* ---- As a thread ---- */
+
+static void *thread_main(void *argument)
+{
+	struct held *held = argument;
+	run_body(held);
+	close(held->ending);
+	return NULL;
+}
+
+/* ---- As a process ---- */
+
+static void *watch_main(void *argument)
+{
+	struct held *held = argument;
+	char byte;
+	if (read(held->ordered, &byte, 1) == 1)
+		end_stuck(&held->rank);
+	return NULL;
+}
+
+/* Never returns. */
+static void process_main(struct held *held, pid_t parent)
+{
+	if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 || getppid() != parent)
+		_exit(1);
+	pthread_t watcher;
+	if (pthread_create(&watcher, NULL, watch_main, held) != 0)
+		_exit(1);
+	run_body(held);
+	/* The watcher sits in a read that nothing may end: it goes with the process. */
+	if (__lsan_do_recoverable_leak_check && __lsan_do_recoverable_leak_check() != 0)
+		rank_check(&held->rank, false, "memory leaked");
+	_exit(0);
+}
+
+/* ---- The run ---- */
+
+static void make_pipe(int ends[2])
+{
+	if (pipe2(ends, O_CLOEXEC) != 0)
+		fail_msg("pipe: %s", strerror(errno));
+}
+
+static bool is_process(const struct ranks *ranks, uint32_t rank)
+{
+	return ranks->options.mode == RANKS_PROCESSES || (ranks->options.mode == RANKS_MIXED && rank % 2 == 1);
+}
+
+static void prepare(struct ranks *ranks, uint32_t r)
+{
+	struct held *held = &ranks->held[r];
+	held->rank = (struct rank){
+		.rank = r,
+		.size = ranks->options.size,
+		.options = &ranks->options,
+		.shared = ranks->shared + 1,
+		.report = &ranks->shared->reports[r],
+		.run = ranks,
+	};
+	pthread_mutex_init(&held->rank.comm_lock, NULL);
+	int ends[2];
+	make_pipe(ends);
+	held->ended = ends[0];
+	held->ending = ends[1];
+	held->order = held->ordered = -1;
+}
+
+static void start_process(struct ranks *ranks, struct held *held)
+{
+	int ends[2];
+	make_pipe(ends);
+	held->ordered = ends[0];
+	held->order = ends[1];
+	fflush(NULL);
+	const pid_t parent = getpid();
+	held->pid = fork();
+	if (held->pid < 0)
+		fail_msg("fork: %s", strerror(errno));
+	if (held->pid == 0) {
+		/* Others' ends here would keep the test from seeing them end. */
+		for (uint32_t r = 0; r < ranks->options.size; r++)
+			if (&ranks->held[r] != held)
+				close(ranks->held[r].ending);
+		process_main(held, parent);
+	}
+	close(held->ending);
+	close(held->ordered);
+	held->ending = held->ordered = -1;
+}
+
+struct ranks *ranks_start(const struct ranks_options *options, ranks_body *body)
+{
+	static atomic_uint runs;
+	assert_true(options->size >= 1 && options->size <= RANKS_MOST);
+	struct ranks *ranks = calloc(1, sizeof(*ranks) + options->size * sizeof(ranks->held[0]));
+	assert_non_null(ranks);
+	ranks->options = *options;
+	ranks->body = body;
+	snprintf(ranks->store, sizeof(ranks->store), "unix:ranks-%d-%u", (int)getpid(),
+		atomic_fetch_add_explicit(&runs, 1, memory_order_relaxed));
+	ranks->deadline_ns = now_ns() + (options->deadline_ms ? options->deadline_ms : DEADLINE_MS) * 1000000 * SLOWNESS;
+	ranks->shared_bytes = sizeof(*ranks->shared) + options->shared_bytes;
+	ranks->shared = mmap(NULL, ranks->shared_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	if (ranks->shared == MAP_FAILED)
+		fail_msg("mmap: %s", strerror(errno));
+	for (uint32_t r = 0; r < options->size; r++)
+		prepare(ranks, r);
+	/* Processes first: a fork copies no other thread. */
+	for (uint32_t r = 0; r < options->size; r++)
+		if (is_process(ranks, r))
+			start_process(ranks, &ranks->held[r]);
+	for (uint32_t r = 0; r < options->size; r++) {
+		if (is_process(ranks, r))
+			continue;
+		const int error = pthread_create(&ranks->held[r].thread, NULL, thread_main, &ranks->held[r]);
+		if (error)
+			fail_msg("pthread_create: %s", strerror(error));
+	}
+	return ranks;
+}
+
+pid_t ranks_pid(const struct ranks *ranks, uint32_t rank)
+{
+	return ranks->held[rank].pid;
+}
+
+void *ranks_shared(struct ranks *ranks)
+{
+	return ranks->shared + 1;
+}
+
+const struct rank_report *ranks_report(const struct ranks *ranks, uint32_t rank)
+{
+	return &ranks->shared->reports[rank];
+}
+
+static bool has_ended(const struct held *held)
+{
+	struct pollfd end = { .fd = held->ended, .events = POLLIN };
+	return poll(&end, 1, 0) == 1;
+}
+
+/* Until all have ended; false at the deadline. */
+static bool wait_until(struct ranks *ranks, int64_t deadline_ns)
+{
+	for (uint32_t r = 0; r < ranks->options.size; r++) {
+		struct pollfd end = { .fd = ranks->held[r].ended, .events = POLLIN };
+		for (;;) {
+			const int64_t left_ms = (deadline_ns - now_ns() + 999999) / 1000000;
+			const int ready = poll(&end, 1, left_ms > 0 ? (int)left_ms : 0);
+			if (ready == 1)
+				break;
+			if (ready == 0)
+				return false;
+		}
+	}
+	return true;
+}
+
+static void end_all_stuck(struct ranks *ranks)
+{
+	for (uint32_t r = 0; r < ranks->options.size; r++) {
+		struct held *held = &ranks->held[r];
+		if (has_ended(held))
+			continue;
+		held->rank.report->end = RANK_STUCK;
+		if (!held->pid)
+			end_stuck(&held->rank);
+		else if (write(held->order, "", 1) != 1)
+			fprintf(stderr, "rank %u does not listen: %s\n", r, strerror(errno));
+	}
+	if (wait_until(ranks, now_ns() + (int64_t)GRACE_MS * 1000000 * SLOWNESS))
+		return;
+	for (uint32_t r = 0; r < ranks->options.size; r++) {
+		const struct held *held = &ranks->held[r];
+		if (held->pid) {
+			kill(held->pid, SIGKILL);
+		} else if (!has_ended(held)) {
+			fprintf(stderr, "rank %u is a thread that even an abort does not end: the test cannot go on\n", r);
+			abort();
+		}
+	}
+}
+
+/* The rank has ended, or is about to: its last descriptor is closed. */
+static void collect(struct held *held)
+{
+	struct rank_report *report = held->rank.report;
+	if (!held->pid) {
+		pthread_join(held->thread, NULL);
+		if (report->end != RANK_STUCK)
+			report->end = RANK_RETURNED;
+		return;
+	}
+	int status;
+	while (waitpid(held->pid, &status, 0) != held->pid)
+		if (errno != EINTR)
+			fail_msg("waitpid: %s", strerror(errno));
+	report->code = WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status);
+	if (report->end != RANK_STUCK)
+		report->end = WIFSIGNALED(status)               ? RANK_KILLED :
+			report->returned && report->code == 0 ? RANK_RETURNED :
+								RANK_EXITED;
+}
+
+bool ranks_wait(struct ranks *ranks)
+{
+	if (ranks->waited)
+		return !ranks->stuck;
+	ranks->stuck = !wait_until(ranks, ranks->deadline_ns);
+	if (ranks->stuck)
+		end_all_stuck(ranks);
+	for (uint32_t r = 0; r < ranks->options.size; r++)
+		collect(&ranks->held[r]);
+	ranks->waited = true;
+	return !ranks->stuck;
+}
+
+bool ranks_all_passed(const struct ranks *ranks)
+{
+	static const char *const ends[] = { "runs", "returned", "exited", "was killed", "was stuck" };
+	bool passed = true;
+	for (uint32_t r = 0; r < ranks->options.size; r++) {
+		const struct rank_report *report = ranks_report(ranks, r);
+		if (report->end == RANK_RETURNED && !report->failed)
+			continue;
+		passed = false;
+		fprintf(stderr, "rank %u of %u %s (%d), last doing: %s%s%s\n", r, ranks->options.size, ends[report->end],
+			report->code, report->doing, report->failed ? "\n\t" : "", report->failed ? report->sentence : "");
+	}
+	return passed;
+}
+
+void ranks_free(struct ranks **ranks)
+{
+	struct ranks *gone = *ranks;
+	if (!gone)
+		return;
+	ranks_wait(gone);
+	for (uint32_t r = 0; r < gone->options.size; r++) {
+		close(gone->held[r].ended);
+		if (gone->held[r].order >= 0)
+			close(gone->held[r].order);
+		pthread_mutex_destroy(&gone->held[r].rank.comm_lock);
+	}
+	munmap(gone->shared, gone->shared_bytes);
+	free(gone);
+	*ranks = NULL;
+}
+
+void ranks_must_pass(const struct ranks_options *options, ranks_body *body)
+{
+	struct ranks *ranks = ranks_start(options, body);
+	ranks_wait(ranks);
+	const bool passed = ranks_all_passed(ranks);
+	ranks_free(&ranks);
+	assert_true(passed);
+}
+
+/* ---- Events ---- */
+
+static void post(struct ranks *ranks, uint32_t event)
+{
+	/* Release: what was done before the post is seen by whoever awaited it. */
+	atomic_fetch_add_explicit(&ranks->shared->events[event], 1, memory_order_release);
+	syscall(SYS_futex, &ranks->shared->events[event], FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+}
+
+static bool await(struct ranks *ranks, uint32_t event, uint32_t count)
+{
+	/* A rank that waits for an event is stuck like any other: it is still here when the deadline is looked at. */
+	const int64_t deadline_ns = ranks->deadline_ns + (int64_t)GRACE_MS / 3 * 1000000;
+	_Atomic uint32_t *posted = &ranks->shared->events[event];
+	for (;;) {
+		/* Acquire: pairs with post(). */
+		const uint32_t seen = atomic_load_explicit(posted, memory_order_acquire);
+		if (seen >= count)
+			return true;
+		const int64_t left = deadline_ns - now_ns();
+		if (left <= 0)
+			return false;
+		const struct timespec limit = { .tv_sec = left / 1000000000, .tv_nsec = left % 1000000000 };
+		syscall(SYS_futex, posted, FUTEX_WAIT, seen, &limit, NULL, 0);
+	}
+}
+
+void rank_post(struct rank *rank, uint32_t event)
+{
+	post(rank->run, event);
+}
+
+bool rank_await(struct rank *rank, uint32_t event, uint32_t count)
+{
+	return rank_check(rank, await(rank->run, event, count), "waited in vain for event %u to be posted %u times", event, count);
+}
+
+void ranks_post(struct ranks *ranks, uint32_t event)
+{
+	post(ranks, event);
+}
+
+bool ranks_await(struct ranks *ranks, uint32_t event, uint32_t count)
+{
+	return await(ranks, event, count);
+}
