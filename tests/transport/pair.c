@@ -46,6 +46,11 @@ static void connect_loopback(int sockets[2], int buffer_bytes)
 		assert_int_equal(fcntl(sockets[i], F_SETFL, O_NONBLOCK), 0);
 }
 
+void pair_connect_tcp(struct pair *pair)
+{
+	connect_loopback(pair->sockets, pair->socket_buffer_bytes);
+}
+
 static void make_wake(struct collet_wake *wake)
 {
 	wake->epoll_fd = epoll_create1(EPOLL_CLOEXEC);

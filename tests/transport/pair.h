@@ -26,6 +26,8 @@ enum { FIRST_RANK = 10 };
 
 /* Cards, wakes and connected sockets. processes: the ends will live in two processes. */
 void pair_connect(struct pair *pair, const struct collet_transport *transport, bool processes);
+/* Only the sockets, of a loopback TCP connection. */
+void pair_connect_tcp(struct pair *pair);
 /* Opens one end in this process and waits, driving the other end too if it is open here, until it is ready. */
 void pair_begin(struct pair *pair, int which);
 collet_status pair_await(struct pair *pair, int which);

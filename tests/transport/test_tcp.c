@@ -10,6 +10,7 @@
 #include <sys/epoll.h>
 #include <sys/random.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -433,6 +434,32 @@ static void what_is_not_waited_for_wakes_once(void **state)
 	pair_close(&pair);
 }
 
+/* A child forked by the application may free what it inherited; its parent's connection and sleep are untouched. */
+static void a_forked_child_closes_only_its_own(void **state)
+{
+	struct pair pair = { 0 };
+	pair_open(&pair, tcp);
+	const pid_t child = fork();
+	if (child == 0) {
+		for (int i = 0; i < 2; i++)
+			tcp->close(pair.ends[i].conduit);
+		_exit(0);
+	}
+	assert_int_equal(waitpid(child, NULL, 0), child);
+	uint8_t out[8] = { 0 }, in[8];
+	struct collet_transfer send = transfer_of(0, out, 8), receive = transfer_of(0, in, 8);
+	tcp->post_recv(pair.ends[0].conduit, &receive);
+	assert_true(tcp->arm(pair.ends[0].conduit));
+	struct epoll_event event;
+	while (epoll_wait(pair.ends[0].wake.epoll_fd, &event, 1, 0) == 1)
+		;  /* edges from before */
+	tcp->post_send(pair.ends[1].conduit, &send);
+	assert_int_equal(epoll_wait(pair.ends[0].wake.epoll_fd, &event, 1, 20000), 1);
+	assert_true(end_settle(&pair.ends[0], &receive));
+	assert_int_equal(receive.status, COLLET_OK);
+	pair_close(&pair);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -446,6 +473,7 @@ int main(void)
 		cmocka_unit_test(a_small_message_costs_one_call_each_end),
 		cmocka_unit_test(queued_messages_share_calls),
 		cmocka_unit_test(what_is_not_waited_for_wakes_once),
+		cmocka_unit_test(a_forked_child_closes_only_its_own),
 	};
 	return cmocka_run_group_tests_name("tcp", tests, NULL, NULL);
 }

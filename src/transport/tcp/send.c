@@ -1,5 +1,7 @@
 /* tcp, sending: headers and payloads of the queued messages, gathered into one system call. */
+#include <assert.h>
 #include <errno.h>
+#include <string.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 
@@ -15,7 +17,8 @@ uint32_t collet_tcp_check(const struct collet_message *message)
 }
 
 struct batch {
-	struct tcp_header headers[TCP_BATCH];
+	uint8_t staged[TCP_BATCH * (sizeof(struct tcp_header) + TCP_STAGED_MOST)];  /* headers and small payloads */
+	size_t staged_bytes;
 	struct iovec parts[2 * TCP_BATCH];
 	size_t part_count;
 	size_t bytes;
@@ -27,27 +30,52 @@ static void add_part(struct batch *batch, void *data, size_t bytes)
 	batch->bytes += bytes;
 }
 
+/* Behind what was staged before, if that is the last part; the kernel takes one part faster than two. */
+static void add_copy(struct batch *batch, const void *data, size_t bytes)
+{
+	uint8_t *place = batch->staged + batch->staged_bytes;
+	assert(bytes <= sizeof(batch->staged) - batch->staged_bytes);
+	memcpy(place, data, bytes);
+	batch->staged_bytes += bytes;
+	struct iovec *last = batch->part_count ? &batch->parts[batch->part_count - 1] : NULL;
+	if (last && (uint8_t *)last->iov_base + last->iov_len == place) {
+		last->iov_len += bytes;
+		batch->bytes += bytes;
+	} else {
+		add_part(batch, place, bytes);
+	}
+}
+
 /* What is left of the first send, and as many after it as fit. */
 static void gather(const struct tcp_conduit *tcp, struct batch *batch)
 {
 	uint64_t done = tcp->sent;
 	const struct collet_transfer *send = tcp->sends.first;
-	batch->part_count = 0;
-	batch->bytes = 0;
+	batch->staged_bytes = batch->part_count = batch->bytes = 0;
 	for (size_t i = 0; i < TCP_BATCH && send && batch->bytes < TCP_MOVE_BYTES; i++, send = send->next, done = 0) {
-		struct tcp_header *header = &batch->headers[i];
 		uint64_t payload_done = 0;
-		if (done < sizeof(*header)) {
-			*header = (struct tcp_header){ .magic = TCP_MESSAGE_MAGIC, .check = collet_tcp_check(&send->message),
+		if (done < sizeof(struct tcp_header)) {
+			const struct tcp_header header = { .magic = TCP_MESSAGE_MAGIC, .check = collet_tcp_check(&send->message),
 				.message = send->message };
-			add_part(batch, (uint8_t *)header + done, sizeof(*header) - done);
+			add_copy(batch, (const uint8_t *)&header + done, sizeof(header) - done);
 		} else {
-			payload_done = done - sizeof(*header);
+			payload_done = done - sizeof(struct tcp_header);
 		}
 		const uint64_t left = send->message.bytes - payload_done;
-		if (left)
+		if (left > TCP_STAGED_MOST)
 			add_part(batch, (uint8_t *)send->data + payload_done, left < TCP_MOVE_BYTES ? left : TCP_MOVE_BYTES);
+		else if (left)  /* data may be NULL */
+			add_copy(batch, (const uint8_t *)send->data + payload_done, left);
 	}
+}
+
+static ssize_t write_batch(int socket, struct batch *batch)
+{
+	enum { FLAGS = MSG_DONTWAIT | MSG_NOSIGNAL };
+	if (batch->part_count == 1)
+		return send(socket, batch->parts[0].iov_base, batch->parts[0].iov_len, FLAGS);
+	const struct msghdr message = { .msg_iov = batch->parts, .msg_iovlen = batch->part_count };
+	return sendmsg(socket, &message, FLAGS);
 }
 
 /* bytes more have gone out: hands back the sends that are complete. */
@@ -88,9 +116,8 @@ uint32_t collet_tcp_send(struct tcp_conduit *tcp)
 	for (size_t moved = 0; tcp->sends.first && moved < TCP_MOVE_BYTES;) {
 		struct batch batch;
 		gather(tcp, &batch);
-		const struct msghdr message = { .msg_iov = batch.parts, .msg_iovlen = batch.part_count };
 		tcp->conduit.stats.system_calls++;
-		const ssize_t written = sendmsg(tcp->socket, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+		const ssize_t written = write_batch(tcp->socket, &batch);
 		if (written < 0) {
 			if (errno == EINTR)
 				continue;

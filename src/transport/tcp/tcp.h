@@ -12,15 +12,17 @@
 #include "transport/queue.h"
 
 enum {
-	TCP_BUFFER_BYTES = 16384,
-	/* A larger message's payload is not read into the buffer but where it is wanted: one system call more costs less
-	 * than copying it twice. */
-	TCP_BUFFERED_MOST = 8192,
+	/* A larger message's payload is not read into the buffer but where it is wanted: one system call more (and the
+	 * acknowledgement that it provokes) costs less than copying it twice. */
+	TCP_BUFFERED_MOST = 16384,
+	TCP_BUFFER_BYTES = TCP_BUFFERED_MOST + 64,  /* with its header and the next one's */
 	/* The most that one call of progress() moves each way: enough to hide the system call, little enough that other
 	 * conduits and the other direction get their turn while the bytes are still in cache. */
 	TCP_MOVE_BYTES = 1 << 20,
 	/* Queued messages sent by one system call. */
-	TCP_BATCH = 16
+	TCP_BATCH = 16,
+	/* Payloads up to this are copied behind their header before they are sent. */
+	TCP_STAGED_MOST = 512
 };
 
 enum tcp_state {
