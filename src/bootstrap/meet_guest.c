@@ -10,8 +10,9 @@
 #include "bootstrap/secret.h"
 #include "core/status.h"
 
-/* A listener that accepts but says nothing is given up, since another address may be the right one. */
+/* A listener that accepts but says nothing is given up: sooner where the right one may be another. */
 #define ATTEMPT_NS ((int64_t)5000000000)
+#define ATTEMPT_OF_SEVERAL_NS ((int64_t)1000000000)
 enum { PAUSE_FIRST_MS = 2, PAUSE_MOST_MS = 100 };
 
 struct visit {
@@ -35,7 +36,7 @@ static collet_status wait_for(int socket, bool write, int64_t deadline)
 static collet_status shake_hands(struct visit *visit, int socket)
 {
 	const struct collet_launch *launch = visit->meeting->launch;
-	int64_t deadline = collet_deadline_after(ATTEMPT_NS);
+	int64_t deadline = collet_deadline_after(visit->meeting->store.kind->several ? ATTEMPT_OF_SEVERAL_NS : ATTEMPT_NS);
 	if (deadline > visit->meeting->deadline)
 		deadline = visit->meeting->deadline;
 	const struct collet_handshake_config config = {

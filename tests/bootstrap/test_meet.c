@@ -1,11 +1,15 @@
 /* The rendezvous: everybody gets everybody's card, whatever the store, the order and the number; who does not come is
  * named. */
+#include <arpa/inet.h>
+#include <poll.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -85,11 +89,472 @@ static void all_ranks_meet_over_tcp(void **state)
 	}
 }
 
+
+static void all_ranks_meet_over_ipv6(void **state)
+{
+	struct sockaddr_in6 any = { .sin6_family = AF_INET6, .sin6_addr = IN6ADDR_LOOPBACK_INIT };
+	socklen_t bytes = sizeof(any);
+	char store[64];
+	int fd = socket(AF_INET6, SOCK_STREAM, 0);
+	if (fd < 0 || bind(fd, (struct sockaddr *)&any, sizeof(any)) < 0) {
+		print_message("skipped: this host has no IPv6\n");
+		if (fd >= 0)
+			close(fd);
+		skip();
+	}
+	assert_int_equal(getsockname(fd, (struct sockaddr *)&any, &bytes), 0);
+	close(fd);
+	snprintf(store, sizeof(store), "tcp://[::1]:%u", ntohs(any.sin6_port));
+	meet_and_check(store, "s3cret", 3, NULL);
+}
+
+/* ---- Stores ---- */
+
+static void all_ranks_meet_through_a_folder(void **state)
+{
+	char folder[] = "/tmp/collet-test-XXXXXX", store[64], path[256];
+	assert_non_null(mkdtemp(folder));
+	snprintf(store, sizeof(store), "file://%s", folder);
+	meet_and_check(store, NULL, 4, NULL);
+	meet_and_check(store, "s3cret", 4, NULL);
+	assert_int_equal(rmdir(folder), 0);  /* nothing was left in it */
+
+	/* A run that was killed has left its address, a port where nobody listens, or somebody else does. */
+	assert_int_equal(mkdir(folder, 0700), 0);
+	struct collet_launch launch = { .job = "test" };
+	struct collet_store file;
+	snprintf(launch.store, sizeof(launch.store), "%s", store);
+	assert_int_equal(collet_store_init(&file, &launch), COLLET_OK);
+	static const char *const leftovers[] = {
+		"collet-place 1\nhost 0\nunix collet-root-0123\ntcp 127.0.0.1 1\nend\n", "collet-place 1\nhost 12", "", "rubbish\n",
+		"collet-place 2\nhost 0\nend\n",
+	};
+	for (size_t i = 0; i < sizeof(leftovers) / sizeof(leftovers[0]); i++) {
+		snprintf(path, sizeof(path), "%s", file.key);
+		FILE *left = fopen(path, "w");
+		assert_non_null(left);
+		fputs(leftovers[i], left);
+		fclose(left);
+		meet_and_check(store, "s3cret", 3, NULL);
+	}
+	assert_int_equal(rmdir(folder), 0);
+}
+
+/* A key-value store in memory; the rank that starts last waits for the others' questions. */
+struct table {
+	pthread_mutex_t mutex;
+	pthread_cond_t changed;
+	char value[2048];
+	size_t bytes;
+	uint32_t gets;
+};
+
+static int table_set(void *context, const char *key, const void *value, size_t bytes)
+{
+	struct table *table = context;
+	pthread_mutex_lock(&table->mutex);
+	memcpy(table->value, value, bytes);
+	table->bytes = bytes;
+	pthread_mutex_unlock(&table->mutex);
+	return 0;
+}
+
+static int table_get(void *context, const char *key, void *value, size_t capacity, size_t *bytes, int64_t timeout_ns)
+{
+	struct table *table = context;
+	pthread_mutex_lock(&table->mutex);
+	table->gets++;
+	pthread_cond_broadcast(&table->changed);
+	const size_t known = table->bytes;
+	memcpy(value, table->value, known < capacity ? known : capacity);
+	*bytes = known;
+	pthread_mutex_unlock(&table->mutex);
+	return known ? 0 : 1;
+}
+
+static int set_refused(void *context, const char *key, const void *value, size_t bytes)
+{
+	return 1;
+}
+
+static void all_ranks_meet_through_the_callers_store(void **state)
+{
+	struct table table = { .mutex = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER };
+	const collet_store_callbacks callbacks = { .set = table_set, .get = table_get, .context = &table };
+	meet_and_check("", NULL, 3, &callbacks);
+	meet_and_check("", "s3cret", 3, &callbacks);  /* the value of the first one is still there */
+
+	struct test_rank rank;
+	const collet_store_callbacks refusing = { .set = set_refused, .get = table_get, .context = &table };
+	test_rank_set(&rank, 0, 2, "", NULL, 5000);
+	rank.launch.store_callbacks = &refusing;
+	test_world_meet(&rank, 1);
+	assert_int_equal(rank.status, COLLET_ERR_RENDEZVOUS);
+	test_world_deinit(&rank, 1);
+}
+
+static void rank_0_may_come_last(void **state)
+{
+	struct table table = { .mutex = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER };
+	const collet_store_callbacks callbacks = { .set = table_set, .get = table_get, .context = &table };
+	struct test_rank ranks[3];
+	for (uint32_t r = 0; r < 3; r++) {
+		test_rank_set(&ranks[r], r, 3, "", NULL, 20000);
+		ranks[r].launch.store_callbacks = &callbacks;
+		ranks[r].make_blob = blob_of_seven;
+	}
+	test_rank_start(&ranks[1]);
+	test_rank_start(&ranks[2]);
+	pthread_mutex_lock(&table.mutex);
+	while (table.gets < 6)
+		pthread_cond_wait(&table.changed, &table.mutex);
+	pthread_mutex_unlock(&table.mutex);
+	test_rank_start(&ranks[0]);
+	for (uint32_t r = 0; r < 3; r++)
+		test_rank_join(&ranks[r]);
+	assert_met(ranks, 3);
+	test_world_deinit(ranks, 3);
+
+	/* TCP: somebody else holds the port while the others knock, lets go of it, and rank 0 comes. */
+	struct sockaddr_in at = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+	socklen_t bytes = sizeof(at);
+	char store[64];
+	const int holder = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	assert_int_equal(bind(holder, (struct sockaddr *)&at, sizeof(at)), 0);
+	assert_int_equal(getsockname(holder, (struct sockaddr *)&at, &bytes), 0);
+	assert_int_equal(listen(holder, 8), 0);
+	snprintf(store, sizeof(store), "tcp://127.0.0.1:%u", ntohs(at.sin_port));
+	for (uint32_t r = 0; r < 3; r++) {
+		test_rank_set(&ranks[r], r, 3, store, "s3cret", 20000);
+		ranks[r].make_blob = blob_of_seven;
+	}
+	test_rank_start(&ranks[1]);
+	test_rank_start(&ranks[2]);
+	for (int i = 0; i < 3; i++) {
+		const int knock = accept(holder, NULL, NULL);
+		assert_true(knock >= 0);
+		close(knock);
+	}
+	test_rank_start(&ranks[0]);  /* has to wait until the holder is gone */
+	close(holder);
+	for (uint32_t r = 0; r < 3; r++)
+		test_rank_join(&ranks[r]);
+	assert_met(ranks, 3);
+	test_world_deinit(ranks, 3);
+}
+
+static void a_port_of_the_launcher_is_left_alone(void **state)
+{
+	struct sockaddr_in at = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+	socklen_t bytes = sizeof(at);
+	struct test_rank ranks[3];
+	char store[64];
+	const int launcher = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), first = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	assert_int_equal(bind(launcher, (struct sockaddr *)&at, sizeof(at)), 0);
+	assert_int_equal(getsockname(launcher, (struct sockaddr *)&at, &bytes), 0);
+	assert_int_equal(listen(launcher, 8), 0);
+	const uint16_t port = ntohs(at.sin_port);
+	/* The first port of the scan is somebody's too, who speaks something else. */
+	at.sin_port = htons(collet_store_scan_port(port, "test", 0));
+	(void)!bind(first, (struct sockaddr *)&at, sizeof(at));
+	snprintf(store, sizeof(store), "tcp://127.0.0.1:%u", port);
+	for (uint32_t r = 0; r < 3; r++) {
+		test_rank_set(&ranks[r], r, 3, store, "s3cret", 20000);
+		ranks[r].launch.store_scan = true;
+		ranks[r].make_blob = blob_of_seven;
+	}
+	test_world_meet(ranks, 3);
+	assert_met(ranks, 3);
+	test_world_deinit(ranks, 3);
+	assert_int_equal(accept(launcher, NULL, NULL), -1);  /* nobody knocked */
+	close(launcher);
+	close(first);
+}
+
+static void listening_ports_come_from_the_range(void **state)
+{
+	struct test_rank ranks[4];
+	char name[32], store[64];
+	const uint16_t port = test_free_port(), first = port > 60000 ? 60000 : port;
+	test_unique_name(name);
+	snprintf(store, sizeof(store), "unix:%s", name);
+	for (uint32_t r = 0; r < 4; r++) {
+		test_rank_set(&ranks[r], r, 4, store, NULL, 20000);
+		ranks[r].launch.port_first = first;
+		ranks[r].launch.port_last = (uint16_t)(first + 40);
+		ranks[r].make_blob = blob_of_seven;
+	}
+	test_world_meet(ranks, 4);
+	assert_met(ranks, 4);
+	for (uint32_t r = 0; r < 4; r++)
+		assert_in_range(ranks[r].card.port, first, first + 40);
+	test_world_deinit(ranks, 4);
+}
+
+struct repeated {
+	struct test_rank rank;
+	uint32_t times, failed;
+};
+
+static void *meet_again_and_again(void *data)
+{
+	struct repeated *repeated = data;
+	struct test_rank *rank = &repeated->rank;
+	for (uint32_t i = 0; i < repeated->times; i++) {
+		if (collet_bootstrap_meet(&rank->bootstrap, &rank->launch, &rank->card, NULL, NULL, &rank->log) != COLLET_OK) {
+			fprintf(stderr, "rank %u, time %u: %s\n", rank->launch.rank, i, collet_last_error());
+			repeated->failed++;
+		}
+		collet_bootstrap_deinit(&rank->bootstrap);
+	}
+	return NULL;
+}
+
+static void ranks_may_meet_again_at_once_in_the_same_place(void **state)
+{
+	enum { SIZE = 4, TIMES = 20 };
+	for (int tcp = 0; tcp < 2; tcp++) {
+		struct repeated ranks[SIZE];
+		char name[32], store[64];
+		test_unique_name(name);
+		if (tcp)
+			snprintf(store, sizeof(store), "tcp://127.0.0.1:%u", test_free_port());
+		else
+			snprintf(store, sizeof(store), "unix:%s", name);
+		for (uint32_t r = 0; r < SIZE; r++) {
+			test_rank_set(&ranks[r].rank, r, SIZE, store, tcp ? "s" : NULL, 20000);
+			ranks[r].times = TIMES;
+			ranks[r].failed = 0;
+			assert_int_equal(pthread_create(&ranks[r].rank.thread, NULL, meet_again_and_again, &ranks[r]), 0);
+		}
+		for (uint32_t r = 0; r < SIZE; r++) {
+			test_rank_join(&ranks[r].rank);
+			assert_int_equal(ranks[r].failed, 0);
+		}
+	}
+}
+
+/* ---- Failures ---- */
+
+static void who_does_not_come_is_named_to_all(void **state)
+{
+	enum { SIZE = 8 };
+	struct test_rank ranks[SIZE];
+	static const uint32_t present[] = { 0, 1, 2, 4, 7 };
+	char name[32], store[64];
+	test_unique_name(name);
+	snprintf(store, sizeof(store), "unix:%s", name);
+	for (size_t i = 0; i < 5; i++) {
+		test_rank_set(&ranks[present[i]], present[i], SIZE, store, NULL, present[i] == 0 ? 600 : 20000);
+		test_rank_start(&ranks[present[i]]);
+	}
+	for (size_t i = 0; i < 5; i++) {
+		struct test_rank *rank = &ranks[present[i]];
+		test_rank_join(rank);
+		assert_int_equal(rank->status, COLLET_ERR_RENDEZVOUS);
+		if (!strstr(rank->sentence, "ranks 3, 5-6 of 8 have not come"))
+			fail_msg("rank %u: %s", present[i], rank->sentence);
+		test_world_deinit(rank, 1);
+	}
+	/* A rank whose own deadline comes first has heard it from rank 0 too. */
+	for (uint32_t r = 0; r < 2; r++) {
+		test_rank_set(&ranks[r], r, 3, store, NULL, r == 0 ? 1500 : 900);
+		test_rank_start(&ranks[r]);
+	}
+	for (uint32_t r = 0; r < 2; r++) {
+		test_rank_join(&ranks[r]);
+		assert_int_equal(ranks[r].status, COLLET_ERR_RENDEZVOUS);
+		assert_non_null(strstr(ranks[r].sentence, r == 0 ? "ranks 1-2 of 3" : "rank 2 of 3 has not come"));
+		test_world_deinit(&ranks[r], 1);
+	}
+}
+
+static void without_rank_0_it_is_named(void **state)
+{
+	struct test_rank rank;
+	char name[32], store[64];
+	test_unique_name(name);
+	snprintf(store, sizeof(store), "unix:%s", name);
+	test_rank_set(&rank, 1, 2, store, NULL, 100);
+	test_world_meet(&rank, 1);
+	assert_int_equal(rank.status, COLLET_ERR_RENDEZVOUS);
+	assert_non_null(strstr(rank.sentence, "rank 0"));
+	assert_non_null(strstr(rank.sentence, store));
+	assert_true(rank.took_ns < 5000000000);
+	test_world_deinit(&rank, 1);
+}
+
+static void who_does_not_belong_is_refused_and_the_rest_goes_on(void **state)
+{
+	static const struct {
+		const char *secret, *job, *says;
+		uint32_t size;
+		collet_status status;
+	} rows[] = {
+		{ "another", "test", "another secret", 2, COLLET_ERR_AUTH },
+		{ NULL, "test", "127.0.0.1", 2, COLLET_ERR_CONFIG },
+		{ "s3cret", "other", "'test'", 2, COLLET_ERR_AUTH },
+		{ "s3cret", "test", "world size 2", 5, COLLET_ERR_CONFIG },
+	};
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+		struct test_rank ranks[2], stranger;
+		char store[64];
+		snprintf(store, sizeof(store), "tcp://127.0.0.1:%u", test_free_port());
+		test_rank_set(&ranks[0], 0, 2, store, "s3cret", 20000);
+		test_rank_set(&ranks[1], 1, 2, store, "s3cret", 20000);
+		ranks[0].make_blob = blob_of_seven;
+		test_rank_set(&stranger, 1, rows[i].size, store, rows[i].secret, 20000);
+		snprintf(stranger.launch.job, sizeof(stranger.launch.job), "%s", rows[i].job);
+		test_rank_start(&ranks[0]);
+		test_world_meet(&stranger, 1);
+		if (stranger.status != rows[i].status)
+			fail_msg("row %zu: %s: %s", i, collet_status_name(stranger.status), stranger.sentence);
+		if (rows[i].secret)
+			assert_non_null(strstr(stranger.sentence, rows[i].says));
+		test_rank_start(&ranks[1]);
+		test_rank_join(&ranks[0]);
+		test_rank_join(&ranks[1]);
+		assert_met(ranks, 2);
+		test_world_deinit(ranks, 2);
+		test_world_deinit(&stranger, 1);
+	}
+}
+
+static void two_of_one_rank_are_named(void **state)
+{
+	struct test_rank ranks[2], again;
+	char name[32], store[64];
+	test_unique_name(name);
+	snprintf(store, sizeof(store), "unix:%s", name);
+	for (uint32_t r = 0; r < 2; r++) {
+		test_rank_set(&ranks[r], r, 3, store, NULL, 1500);
+		test_rank_start(&ranks[r]);
+	}
+	test_rank_set(&again, 1, 3, store, NULL, 1500);
+	test_rank_start(&again);
+	test_rank_join(&ranks[0]);
+	test_rank_join(&ranks[1]);
+	test_rank_join(&again);
+	assert_int_equal(ranks[0].status, COLLET_ERR_RENDEZVOUS);
+	/* Whichever of the two came second is told. */
+	const struct test_rank *second = again.status == COLLET_ERR_CONFIG ? &again : &ranks[1];
+	assert_int_equal(second->status, COLLET_ERR_CONFIG);
+	assert_non_null(strstr(second->sentence, "two processes come as rank 1"));
+	test_world_deinit(ranks, 2);
+	test_world_deinit(&again, 1);
+}
+
+static collet_status blob_refused(void *context, const struct collet_card *cards, uint32_t size, void **blob, size_t *bytes)
+{
+	return collet_fail(COLLET_ERR_CONFIG, "COLLET_X is 1 on rank %u and 2 on rank 0", size - 1);
+}
+
+static void what_rank_0_finds_wrong_everybody_hears(void **state)
+{
+	struct test_rank ranks[4];
+	char name[32], store[64];
+	test_unique_name(name);
+	snprintf(store, sizeof(store), "unix:%s", name);
+	for (uint32_t r = 0; r < 4; r++) {
+		test_rank_set(&ranks[r], r, 4, store, NULL, 20000);
+		ranks[r].make_blob = blob_refused;
+	}
+	test_world_meet(ranks, 4);
+	for (uint32_t r = 0; r < 4; r++) {
+		assert_int_equal(ranks[r].status, COLLET_ERR_CONFIG);
+		assert_string_equal(ranks[r].sentence, "COLLET_X is 1 on rank 3 and 2 on rank 0");
+	}
+	test_world_deinit(ranks, 4);
+}
+
+/* In a child of user nobody: connects to the name and reports whether it was let in; or listens at it. */
+static int as_nobody(const char *local_name, bool squat, int ready)
+{
+	struct collet_endpoint endpoint;
+	char byte = 0;
+	int fd;
+	if (setuid(65534) != 0)
+		return 2;
+	collet_endpoint_unix(&endpoint, local_name);
+	if (squat) {
+		if (collet_socket_listen(&endpoint, 0, 0, &fd) != COLLET_OK || write(ready, "x", 1) != 1)
+			return 2;
+		pause();  /* until the parent ends this */
+		return 0;
+	}
+	for (int tries = 0; tries < 2000; tries++) {  /* until rank 0 listens */
+		fd = socket(AF_UNIX, SOCK_STREAM, 0);
+		if (connect(fd, &endpoint.any, endpoint.bytes) == 0)
+			return read(fd, &byte, 1) <= 0 ? 0 : 1;  /* shown the door, with no word */
+		close(fd);
+		poll(NULL, 0, 5);
+	}
+	return 2;
+}
+
+static void another_user_is_neither_let_in_nor_believed(void **state)
+{
+	struct test_rank ranks[2];
+	char name[32], store[64], local_name[64];
+	int status, ready[2];
+	char byte;
+	if (geteuid() != 0) {
+		print_message("skipped: only root can become another user\n");
+		skip();
+	}
+	test_unique_name(name);
+	snprintf(store, sizeof(store), "unix:%s", name);
+	assert_int_equal(collet_store_unix_name(name, local_name), COLLET_OK);
+	assert_int_equal(pipe(ready), 0);
+	for (uint32_t r = 0; r < 2; r++) {
+		test_rank_set(&ranks[r], r, 2, store, NULL, 20000);
+		ranks[r].make_blob = blob_of_seven;
+	}
+	fflush(NULL);
+	pid_t child = fork();
+	if (child == 0)
+		_exit(as_nobody(local_name, false, -1));
+	test_rank_start(&ranks[0]);
+	assert_int_equal(waitpid(child, &status, 0), child);
+	assert_int_equal(status, 0);
+	test_rank_start(&ranks[1]);
+	test_rank_join(&ranks[0]);
+	test_rank_join(&ranks[1]);
+	assert_met(ranks, 2);
+	test_world_deinit(ranks, 2);
+
+	child = fork();
+	if (child == 0)
+		_exit(as_nobody(local_name, true, ready[1]));
+	assert_int_equal(read(ready[0], &byte, 1), 1);
+	test_world_meet(&ranks[1], 1);
+	assert_int_equal(ranks[1].status, COLLET_ERR_AUTH);
+	assert_non_null(strstr(ranks[1].sentence, "user 65534"));
+	test_world_deinit(&ranks[1], 1);
+	kill(child, SIGKILL);
+	waitpid(child, &status, 0);
+	close(ready[0]);
+	close(ready[1]);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(all_ranks_meet_at_a_unix_socket),
 		cmocka_unit_test(all_ranks_meet_over_tcp),
+		cmocka_unit_test(all_ranks_meet_over_ipv6),
+		cmocka_unit_test(all_ranks_meet_through_a_folder),
+		cmocka_unit_test(all_ranks_meet_through_the_callers_store),
+		cmocka_unit_test(rank_0_may_come_last),
+		cmocka_unit_test(a_port_of_the_launcher_is_left_alone),
+		cmocka_unit_test(listening_ports_come_from_the_range),
+		cmocka_unit_test(ranks_may_meet_again_at_once_in_the_same_place),
+		cmocka_unit_test(who_does_not_come_is_named_to_all),
+		cmocka_unit_test(without_rank_0_it_is_named),
+		cmocka_unit_test(who_does_not_belong_is_refused_and_the_rest_goes_on),
+		cmocka_unit_test(two_of_one_rank_are_named),
+		cmocka_unit_test(what_rank_0_finds_wrong_everybody_hears),
+		cmocka_unit_test(another_user_is_neither_let_in_nor_believed),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
