@@ -224,6 +224,7 @@ static collet_status fill(collet_comm *comm, const struct collet_call_arguments 
 	request->piece = collet_piece_elements(choice.piece_bytes, request->fan_in, request->element_bytes);
 	request->input = call->send;
 	request->result = call->recv;
+	request->small = collet_inline_is_small(request);
 	return COLLET_OK;
 }
 
@@ -241,20 +242,27 @@ static bool has_ended(void *context)
 	return request->status != COLLET_PENDING;
 }
 
-collet_status collet_call_settle(struct collet_request **request)
+/* Under lock. */
+static collet_status settle(struct collet_request *request)
 {
-	struct collet_request *ended = *request;
-	struct collet_group *group = ended->group;
-	const enum collet_status status = ended->status;
-	*request = NULL;
-	pthread_mutex_lock(&group->engine->lock);
-	collet_request_free(ended);
-	pthread_mutex_unlock(&group->engine->lock);
+	const enum collet_status status = request->status;
+	collet_request_free(request);
 	if (status == COLLET_OK)
 		return COLLET_OK;
 	if (status == COLLET_ERR_TRUNCATED)
 		return collet_fail(status, "collet_recv: the message is longer than the buffer, and was dropped");
-	return collet_fail_again(status, group->sentence);
+	return collet_fail_again(status, request->group->sentence);
+}
+
+collet_status collet_call_settle(struct collet_request **request)
+{
+	struct collet_request *ended = *request;
+	struct collet_engine *engine = ended->group->engine;
+	*request = NULL;
+	pthread_mutex_lock(&engine->lock);
+	const collet_status status = settle(ended);
+	pthread_mutex_unlock(&engine->lock);
+	return status;
 }
 
 collet_status collet_call_wait(struct collet_request **request)
@@ -303,15 +311,24 @@ collet_status collet_call_start(collet_comm *comm, const struct collet_call_argu
 	collet_comm_count_use(comm, request);
 	collet_recorder_start(&group->recorder, &request->call, request->started_ns);
 	collet_request_activate(request);
-	status = collet_request_start(request);
-	if (status != COLLET_OK)
-		collet_group_end(group, status, true, collet_last_error());
-	const bool wake = how->request && engine->has_sleeper;
+	request->inlined = !how->request && collet_inline_fits(request);
+	if (request->inlined) {
+		collet_inline_run(request);
+	} else {
+		status = collet_request_start(request);
+		if (status != COLLET_OK)
+			collet_group_end(group, status, true, collet_last_error());
+	}
+	if (how->request) {
+		const bool wake = engine->has_sleeper;
+		pthread_mutex_unlock(&engine->lock);
+		if (wake)
+			collet_engine_wake(engine);
+		*how->request = request;
+		return COLLET_OK;
+	}
+	collet_engine_wait_locked(engine, has_ended, request);
+	status = settle(request);
 	pthread_mutex_unlock(&engine->lock);
-	if (wake)
-		collet_engine_wake(engine);
-	if (!how->request)
-		return collet_call_wait(&request);
-	*how->request = request;
-	return COLLET_OK;
+	return status;
 }

@@ -137,6 +137,8 @@ struct collet_request {
 	uint32_t fan_in;             /* remote operands of one step at most */
 	size_t element_bytes;
 	struct collet_reduction reduction;
+	bool small;                  /* each step is one small piece */
+	bool inlined;                /* run by inline.c, not by a lane */
 	bool prescales, averages;    /* INPUT is scaled where it is read; the last touch divides */
 	const char *input;
 	char *result;
@@ -233,6 +235,8 @@ void collet_engine_progress(struct collet_engine *engine);
 /* ---- wait.c */
 /* Advances everything until done(), which is asked under lock; deadlines end what is pending. Never called under lock. */
 void collet_engine_wait(struct collet_engine *engine, bool (*done)(void *context), void *context);
+/* The same, called under lock, which is let go of while waiting. */
+void collet_engine_wait_locked(struct collet_engine *engine, bool (*done)(void *context), void *context);
 /* One round; what done() says then. */
 bool collet_engine_poll(struct collet_engine *engine, bool (*done)(void *context), void *context);
 /* Any thread. */
@@ -248,9 +252,24 @@ collet_status collet_request_start(struct collet_request *request);
 void collet_lane_progress(struct collet_lane *lane);
 void collet_item_settled(struct collet_queued *queued, bool sent);
 void collet_lane_free(struct collet_lane *lane);
+/* Elements of a step's spans, of the longest if there are several. */
+uint64_t collet_step_longest(const struct collet_request *request, const struct collet_step *step);
+/* The parts of an item's life: where its value goes; its transfers, receives posted; combining, and letting sends go. */
+void collet_item_place(const struct collet_lane *lane, struct collet_item *item);
+void collet_item_queue_receives(struct collet_lane *lane, struct collet_item *item);
+void collet_item_queue_sends(struct collet_lane *lane, struct collet_item *item);
+void collet_item_execute(struct collet_lane *lane, struct collet_item *item);
 /* The elements of a piece of about piece_bytes, such that a lane's staging holds what comes from fan_in peers for each item
  * under way. */
 uint64_t collet_piece_elements(uint32_t piece_bytes, uint32_t fan_in, size_t element_bytes);
+
+/* ---- inline.c. Under lock. */
+/* Is each of its steps one small piece? */
+bool collet_inline_is_small(const struct collet_request *request);
+/* May a blocking call be run on the spot now? */
+bool collet_inline_fits(const struct collet_request *request);
+/* Runs it to its end, whatever that is. Lets go of the lock while it waits. */
+void collet_inline_run(struct collet_request *request);
 
 /* ---- route.c. Under lock. */
 struct collet_route *collet_route_get(struct collet_group *group, uint32_t channel, uint32_t peer);
@@ -258,7 +277,10 @@ struct collet_route *collet_route_get(struct collet_group *group, uint32_t chann
 struct collet_route *collet_route_peek(struct collet_group *group, uint32_t channel, uint32_t peer);
 bool collet_queue_full(const struct collet_queue *queue);
 struct collet_queued *collet_queue_add(struct collet_route *route, struct collet_queue *queue, struct collet_item *item);
+/* The item's transfer whose bytes it still holds; NULL: it has none here. */
 struct collet_queued *collet_queue_find(struct collet_queue *queue, const struct collet_item *item);
+/* The item's transfer that is not ready yet. */
+struct collet_queued *collet_queue_find_waiting(struct collet_queue *queue, const struct collet_item *item);
 /* Posts what is ready. */
 void collet_route_pump(struct collet_route *route);
 /* Returns how many transfers settled. */

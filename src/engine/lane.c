@@ -87,7 +87,7 @@ static uint64_t largest_piece_bytes(uint32_t fan_in)
 
 /* ---- The next item ---- */
 
-static uint64_t longest_span(const struct collet_request *request, const struct collet_step *step)
+uint64_t collet_step_longest(const struct collet_request *request, const struct collet_step *step)
 {
 	if (!step->per_peer)
 		return step->source[0].span.count;
@@ -114,7 +114,7 @@ static void load_step(const struct collet_request *request, struct collet_cursor
 	if (cursor->pair)
 		cursor->current[1] = program->step(&request->shape, cursor->part, cursor->step + 1);
 	for (uint32_t i = 0; i <= cursor->pair; i++)
-		cursor->longest[i] = cursor->current[i].source_count ? longest_span(request, &cursor->current[i]) : 0;
+		cursor->longest[i] = cursor->current[i].source_count ? collet_step_longest(request, &cursor->current[i]) : 0;
 	cursor->loaded = true;
 }
 
@@ -297,6 +297,11 @@ static char *value_place(const struct collet_lane *lane, const struct collet_ite
 	return slot_address(lane, item, request->fan_in);
 }
 
+void collet_item_place(const struct collet_lane *lane, struct collet_item *item)
+{
+	item->value = item->step.per_peer ? NULL : value_place(lane, item);
+}
+
 /* Are all queues that the item needs open to one more? */
 static bool routes_have_room(struct collet_lane *lane, const struct collet_request *request, const struct collet_step *step)
 {
@@ -314,7 +319,7 @@ static bool routes_have_room(struct collet_lane *lane, const struct collet_reque
 	return true;
 }
 
-static void queue_receives(struct collet_lane *lane, struct collet_item *item)
+void collet_item_queue_receives(struct collet_lane *lane, struct collet_item *item)
 {
 	struct collet_request *request = item->request;
 	const struct collet_step *step = &item->step;
@@ -346,7 +351,7 @@ static void queue_receives(struct collet_lane *lane, struct collet_item *item)
 	}
 }
 
-static void queue_sends(struct collet_lane *lane, struct collet_item *item)
+void collet_item_queue_sends(struct collet_lane *lane, struct collet_item *item)
 {
 	struct collet_request *request = item->request;
 	const struct collet_step *step = &item->step;
@@ -399,9 +404,9 @@ static bool enter_one(struct collet_lane *lane)
 	const uint32_t index = lane->next++;
 	item->staged = !item->step.reduce && !is_local(request, &item->step.source[0]) && item->writes.bytes &&
 		conflicts(lane, index, false);
-	item->value = item->step.per_peer ? NULL : value_place(lane, item);
-	queue_receives(lane, item);
-	queue_sends(lane, item);
+	collet_item_place(lane, item);
+	collet_item_queue_receives(lane, item);
+	collet_item_queue_sends(lane, item);
 	if (item->sends_pending) {
 		if (item->step.per_peer)
 			item->lent = item->reads[0];
@@ -504,7 +509,7 @@ static void let_sends_go(struct collet_lane *lane, const struct collet_item *ite
 	for (uint32_t e = 0; e < item->step.destination_count; e++) {
 		for (uint32_t i = 0, position; next_remote(request, &item->step.destination[e].peers, &i, &position);) {
 			struct collet_route *route = collet_route_get(lane->group, lane->channel, group_rank(request, position));
-			struct collet_queued *queued = collet_queue_find(&route->send, item);
+			struct collet_queued *queued = collet_queue_find_waiting(&route->send, item);
 			if (!queued)
 				continue;
 			queued->ready = true;
@@ -513,7 +518,7 @@ static void let_sends_go(struct collet_lane *lane, const struct collet_item *ite
 	}
 }
 
-static void execute(struct collet_lane *lane, struct collet_item *item)
+void collet_item_execute(struct collet_lane *lane, struct collet_item *item)
 {
 	if (item->step.reduce)
 		combine(lane, item);
@@ -532,7 +537,7 @@ static bool execute_some(struct collet_lane *lane)
 		struct collet_item *item = &lane->items[i % LANE_WINDOW];
 		if (item->executed || item->receives_pending || (i != lane->oldest && conflicts(lane, i, true)))
 			continue;
-		execute(lane, item);
+		collet_item_execute(lane, item);
 		some = true;
 	}
 	return some;
@@ -562,7 +567,7 @@ void collet_item_settled(struct collet_queued *queued, bool sent)
 		item->sends_pending--;
 	else
 		item->receives_pending--;
-	item->request->group->lanes_dirty = true;
+	item->request->group->lanes_dirty |= !item->request->inlined;
 }
 
 void collet_lane_progress(struct collet_lane *lane)

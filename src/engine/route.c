@@ -59,6 +59,16 @@ struct collet_queued *collet_queue_find(struct collet_queue *queue, const struct
 	return NULL;
 }
 
+struct collet_queued *collet_queue_find_waiting(struct collet_queue *queue, const struct collet_item *item)
+{
+	for (uint32_t i = queue->posted; i != queue->tail; i++) {
+		struct collet_queued *queued = &queue->entry[i & MASK];
+		if (queued->item == item && !queued->ready)
+			return queued;
+	}
+	return NULL;
+}
+
 static void forget_released(struct collet_queue *queue)
 {
 	while (queue->head != queue->settled && queue->entry[queue->head & MASK].released)

@@ -145,11 +145,10 @@ static void sleep_once(struct collet_engine *engine)
 	disarm_all(engine);
 }
 
-void collet_engine_wait(struct collet_engine *engine, bool (*done)(void *context), void *context)
+void collet_engine_wait_locked(struct collet_engine *engine, bool (*done)(void *context), void *context)
 {
 	uint32_t polls = 0;
 	int64_t yielding_since = 0;
-	pthread_mutex_lock(&engine->lock);
 	for (;;) {
 		collet_engine_progress(engine);
 		if (done(context))
@@ -178,6 +177,12 @@ void collet_engine_wait(struct collet_engine *engine, bool (*done)(void *context
 		yielding_since = 0;
 		polls = engine->spin_polls / 2;
 	}
+}
+
+void collet_engine_wait(struct collet_engine *engine, bool (*done)(void *context), void *context)
+{
+	pthread_mutex_lock(&engine->lock);
+	collet_engine_wait_locked(engine, done, context);
 	pthread_mutex_unlock(&engine->lock);
 }
 
