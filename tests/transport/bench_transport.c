@@ -139,12 +139,13 @@ static void run(struct lane *lanes, size_t lane_count, unsigned repeats, size_t 
 		{ PING_PONG, 8 }, { PING_PONG, 1024 }, { PING_PONG, 8192 }, { PING_PONG, 16384 }, { PING_PONG, 65536 },
 		{ PING_PONG, 1 << 20 },
 		{ ONE_WAY, 64 }, { ONE_WAY, 4096 }, { ONE_WAY, 65536 }, { ONE_WAY, 1 << 20 }, { ONE_WAY, LARGEST },
-		{ EXCHANGE, 8 }, { EXCHANGE, 4096 }, { EXCHANGE, 16384 }, { EXCHANGE, 65536 }, { EXCHANGE, 262144 }, { EXCHANGE, 1 << 20 }, { EXCHANGE, 16 << 20 },
-		{ EXCHANGE, LARGEST },
+		{ EXCHANGE, 8 }, { EXCHANGE, 4096 }, { EXCHANGE, 16384 }, { EXCHANGE, 65536 },
+		{ EXCHANGE, 262144 }, { EXCHANGE, 1 << 20 }, { EXCHANGE, 16 << 20 }, { EXCHANGE, LARGEST },
 	};
 	static double times[LANES_MOST][REPEATS_MOST];
 	if (first)
-		printf("%-10s %10s  %-8s %12s %12s %10s %8s\n", "pattern", "bytes", "over", "median us", "best us", "best GB/s", "to bare");
+		printf("%-10s %10s  %-8s %12s %12s %10s %8s\n",
+			"pattern", "bytes", "over", "median us", "best us", "best GB/s", "to bare");
 	for (size_t row = 0; row < sizeof(rows) / sizeof(rows[0]); row++) {
 		if (rows[row].bytes > largest)
 			continue;
@@ -154,8 +155,8 @@ static void run(struct lane *lanes, size_t lane_count, unsigned repeats, size_t 
 		for (size_t l = 0; first && l < lane_count; l++) {
 			qsort(times[l], repeats, sizeof(times[l][0]), ascending);
 			const double median = times[l][repeats / 2], best = times[l][0];
-			printf("%-10s %10zu  %-8s %12.2f %12.2f %10.3f %8.2f\n", pattern_names[rows[row].pattern], rows[row].bytes,
-				lanes[l].name, median / 1000, best / 1000,
+			printf("%-10s %10zu  %-8s %12.2f %12.2f %10.3f %8.2f\n",
+				pattern_names[rows[row].pattern], rows[row].bytes, lanes[l].name, median / 1000, best / 1000,
 				(double)rows[row].bytes * (rows[row].pattern == PING_PONG ? 2 : 1) / best, best / times[0][0]);
 		}
 		fflush(stdout);
@@ -208,7 +209,8 @@ int main(int argc, char **argv)
 		begin(&lanes[l], first);
 	run(lanes, count, repeats, largest, first);
 	for (size_t l = 0; l < count; l++) {
-		if (!pattern_is(lanes[l].in, 8, 1) || (largest >= LARGEST && !pattern_is(lanes[l].in, LARGEST, 1)))
+		if (!pattern_is(lanes[l].in, 8, 1) ||
+			(largest >= LARGEST && !pattern_is(lanes[l].in, LARGEST, 1)))
 			give_up(&lanes[l], "wrong bytes arrived");
 		if (lanes[l].end)
 			lanes[l].end->conduit->transport->close(lanes[l].end->conduit);

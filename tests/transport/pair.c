@@ -6,6 +6,7 @@
 #include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -64,8 +65,9 @@ void pair_connect(struct pair *pair, const struct collet_transport *transport, b
 	pair->transport = transport;
 	for (uint32_t i = 0; i < 2; i++) {
 		struct end *end = &pair->ends[i];
-		*end = (struct end){ .card = { .rank = FIRST_RANK + i, .pid = (uint32_t)getpid() + (processes ? i : 0), .host_id = 1,
-			.process_id = processes ? i : 0, .uid = getuid(), .transports = UINT32_MAX, .family = AF_INET, .usable_cores = 2 } };
+		*end = (struct end){ .card = { .rank = FIRST_RANK + i, .pid = (uint32_t)getpid() + (processes ? i : 0),
+			.host_id = 1, .process_id = processes ? i : 0, .uid = getuid(), .transports = UINT32_MAX, .family = AF_INET,
+			.usable_cores = 2 } };
 		strcpy(end->card.host, i ? "beta" : "alpha");
 		make_wake(&end->wake);
 	}
@@ -225,4 +227,24 @@ bool pattern_is(const void *data, size_t bytes, uint64_t seed)
 		if (((const uint8_t *)data)[i] != pattern_at(i, seed))
 			return false;
 	return true;
+}
+
+int run_on_every_transport(const char *group, const struct promise *promises, size_t count)
+{
+	size_t transports = 0, rows = 0;
+	while (collet_transports[transports])
+		transports++;
+	char (*names)[80] = calloc(transports * count, sizeof(*names));
+	struct CMUnitTest *tests = calloc(transports * count, sizeof(*tests));
+	for (size_t t = 0; t < transports; t++) {
+		for (size_t p = 0; p < count; p++, rows++) {
+			snprintf(names[rows], sizeof(names[rows]), "%s/%s", collet_transports[t]->name, promises[p].name);
+			tests[rows] = (struct CMUnitTest){ .name = names[rows], .test_func = promises[p].run,
+				.initial_state = (void *)(uintptr_t)collet_transports[t] };
+		}
+	}
+	const int failed = _cmocka_run_group_tests(group, tests, rows, NULL, NULL);
+	free(tests);
+	free(names);
+	return failed;
 }

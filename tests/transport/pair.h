@@ -49,4 +49,11 @@ struct collet_transfer transfer_of(uint64_t sequence, void *data, size_t bytes);
 void pattern_fill(void *data, size_t bytes, uint64_t seed);
 bool pattern_is(const void *data, size_t bytes, uint64_t seed);
 
+/* One body, a row for every transport that is built: named transport/promise, *state is the transport. */
+struct promise {
+	const char *name;
+	void (*run)(void **state);
+};
+int run_on_every_transport(const char *group, const struct promise *promises, size_t count);
+
 #endif

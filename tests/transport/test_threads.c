@@ -160,7 +160,8 @@ static void threads_talk(void **state)
 	pthread_t threads[2];
 	for (int i = 0; i < 2; i++) {
 		workers[i] = (struct worker){ .end = &pair.ends[i], .settle = row->asleep ? end_settle_asleep : end_settle,
-			.rounds = row->rounds, .bytes = row->bytes, .first = i == 0, .jitter = row->jitter ? 88172645463325252u + (unsigned)i : 0,
+			.rounds = row->rounds, .bytes = row->bytes, .first = i == 0,
+			.jitter = row->jitter ? 88172645463325252u + (unsigned)i : 0,
 			.out = malloc(row->bytes), .in = malloc(row->bytes) };
 	}
 	for (int i = 0; i < 2; i++)

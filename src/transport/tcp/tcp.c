@@ -56,7 +56,8 @@ static collet_status open_conduit(struct collet_conduit *conduit, const struct c
 	tcp->self = config->self;
 	tcp->peer = config->peer;
 	collet_tcp_greetings_begin(tcp);
-	if (!set_option(tcp->socket, IPPROTO_TCP, TCP_NODELAY, 1) || !set_option(tcp->socket, SOL_SOCKET, SO_KEEPALIVE, 1) ||
+	if (!set_option(tcp->socket, IPPROTO_TCP, TCP_NODELAY, 1) ||
+		!set_option(tcp->socket, SOL_SOCKET, SO_KEEPALIVE, 1) ||
 		!set_option(tcp->socket, IPPROTO_TCP, TCP_KEEPIDLE, KEEPALIVE_IDLE_S) ||
 		!set_option(tcp->socket, IPPROTO_TCP, TCP_KEEPINTVL, KEEPALIVE_INTERVAL_S) ||
 		!set_option(tcp->socket, IPPROTO_TCP, TCP_KEEPCNT, KEEPALIVE_COUNT)) {
@@ -94,8 +95,8 @@ uint32_t collet_tcp_lost(struct tcp_conduit *tcp, const char *doing, int error)
 	if (tcp->taking)
 		snprintf(part, sizeof(part), ", %llu of %llu bytes of a message had come", (unsigned long long)tcp->received,
 			(unsigned long long)tcp->arriving.bytes);
-	const bool gone = error == 0 || error == ECONNRESET || error == EPIPE || error == ETIMEDOUT || error == EHOSTUNREACH ||
-		error == EHOSTDOWN || error == ENETUNREACH || error == ENETDOWN || error == ECONNREFUSED;
+	const bool gone = error == 0 || error == ECONNRESET || error == EPIPE || error == ETIMEDOUT ||
+		error == EHOSTUNREACH || error == EHOSTDOWN || error == ENETUNREACH || error == ENETDOWN || error == ECONNREFUSED;
 	const collet_status status = gone ? COLLET_ERR_PEER_LOST : COLLET_ERR_TRANSPORT;
 	collet_fail(status, "tcp: %s rank %u on %s (channel %u) while %s: %s; %u sends and %u receives were pending%s",
 		gone ? "lost" : "the connection failed to", tcp->conduit.peer, tcp->peer->host, tcp->conduit.channel, doing,
@@ -211,8 +212,8 @@ static bool silent_host(struct tcp_conduit *tcp)
 	struct tcp_info info = { 0 };
 	socklen_t bytes = sizeof(info);
 	tcp->conduit.stats.system_calls++;
-	return getsockopt(tcp->socket, IPPROTO_TCP, TCP_INFO, &info, &bytes) == 0 && info.tcpi_last_ack_recv >= SILENCE_MS &&
-		info.tcpi_retransmits + info.tcpi_probes >= UNANSWERED_COUNT;
+	return getsockopt(tcp->socket, IPPROTO_TCP, TCP_INFO, &info, &bytes) == 0 &&
+		info.tcpi_last_ack_recv >= SILENCE_MS && info.tcpi_retransmits + info.tcpi_probes >= UNANSWERED_COUNT;
 }
 
 static bool arm(struct collet_conduit *conduit)

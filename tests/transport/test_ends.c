@@ -1,0 +1,295 @@
+/* What transport.h promises of a conduit's ends: closing, being left, and a peer that is killed. See test_contract.c. */
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "core/clock.h"
+#include "pair.h"
+
+static const struct collet_transport *transport_of(void **state)
+{
+	return *state;
+}
+
+static void post_send(struct end *end, struct collet_transfer *transfer)
+{
+	end->conduit->transport->post_send(end->conduit, transfer);
+}
+
+static void post_recv(struct end *end, struct collet_transfer *transfer)
+{
+	end->conduit->transport->post_recv(end->conduit, transfer);
+}
+
+static void assert_lost(const struct end *end, const struct collet_transfer *transfer)
+{
+	assert_int_equal(transfer->status, COLLET_ERR_PEER_LOST);
+	assert_int_equal(end->conduit->status, COLLET_ERR_PEER_LOST);
+	char rank[16];
+	snprintf(rank, sizeof(rank), "rank %u", end->conduit->peer);
+	assert_non_null(strstr(collet_last_error(), rank));
+	assert_non_null(strstr(collet_last_error(), end->conduit->peer == FIRST_RANK ? "alpha" : "beta"));
+}
+
+static void close_cancels_what_is_pending(void **state)
+{
+	enum { COUNT = 5, BYTES = 32 << 20 };
+	uint8_t *buffer = calloc(1, BYTES);
+	for (unsigned kind = 0; kind < 3; kind++) {
+		struct pair pair = { 0 };
+		pair_open(&pair, transport_of(state));
+		struct collet_transfer transfers[COUNT];
+		for (uint64_t i = 0; i < COUNT; i++) {
+			transfers[i] = transfer_of(i, buffer, BYTES);
+			if (kind == 0 || (kind == 2 && i % 2 && !pair.single))
+				post_recv(&pair.ends[0], &transfers[i]);
+			else
+				post_send(&pair.ends[0], &transfers[i]);
+		}
+		pair.transport->progress(pair.ends[0].conduit);
+		assert_int_equal(pair.ends[0].conduit->posted, COUNT);
+		pair.transport->close(pair.ends[0].conduit);
+		for (unsigned i = 0; i < COUNT; i++)
+			assert_int_equal(transfers[i].status, COLLET_CANCELLED);
+		assert_int_equal(pair.ends[0].conduit->posted, 0);
+		pair.transport->close(pair.ends[0].conduit);
+		pair_close(&pair);
+	}
+	free(buffer);
+}
+
+static void close_takes_what_was_never_opened(void **state)
+{
+	const struct collet_transport *transport = transport_of(state);
+	const size_t bytes = (transport->conduit_bytes + 63) / 64 * 64;
+	struct collet_conduit *conduit = aligned_alloc(64, bytes);
+	memset(conduit, 0, bytes);
+	transport->close(conduit);
+	transport->close(conduit);
+	free(conduit);
+}
+
+/* Open but not yet ready, as when the other end failed to come. */
+static void close_takes_what_is_half_open(void **state)
+{
+	struct pair pair = { 0 };
+	pair_connect(&pair, transport_of(state), false);
+	pair_begin(&pair, 0);
+	if (!pair.single)
+		assert_int_equal(pair.transport->opening(pair.ends[0].conduit), COLLET_PENDING);
+	pair_close(&pair);
+}
+
+static void opening_fails_when_the_other_end_leaves(void **state)
+{
+	struct pair pair = { 0 };
+	pair_connect(&pair, transport_of(state), false);
+	if (pair.single) {
+		pair_close(&pair);
+		skip();
+	}
+	pair_begin(&pair, 0);
+	close(pair.sockets[1]);
+	pair.sockets[1] = -1;
+	const collet_status status = pair_await(&pair, 0);
+	assert_true(status != COLLET_OK && status != COLLET_ERR_TIMEOUT);
+	assert_non_null(strstr(collet_last_error(), "rank 11"));
+	pair_close(&pair);
+}
+
+/* Receives, or more sends than there is room for, are pending when the other end closes. */
+static void a_closed_peer_is_lost(void **state)
+{
+	enum { COUNT = 3, BYTES = 32 << 20 };
+	uint8_t *buffer = calloc(1, BYTES);
+	for (unsigned kind = 0; kind < 3; kind++) {
+		struct pair pair = { 0 };
+		pair_open(&pair, transport_of(state));
+		if (pair.single) {
+			pair_close(&pair);
+			free(buffer);
+			skip();
+		}
+		struct end *left = &pair.ends[1];
+		struct collet_transfer transfers[COUNT];
+		for (uint64_t i = 0; i < COUNT; i++) {
+			transfers[i] = transfer_of(i, buffer, BYTES);
+			if (kind == 0 || (kind == 2 && i % 2))
+				post_recv(left, &transfers[i]);
+			else
+				post_send(left, &transfers[i]);
+		}
+		pair.transport->progress(left->conduit);
+		assert_int_equal(left->conduit->posted, COUNT);
+		pair.transport->close(pair.ends[0].conduit);
+		assert_true(end_settle(left, &transfers[COUNT - 1]));
+		assert_lost(left, &transfers[COUNT - 1]);
+		for (unsigned i = 0; i < COUNT; i++)
+			assert_int_equal(transfers[i].status, COLLET_ERR_PEER_LOST);
+		assert_int_equal(left->conduit->posted, 0);
+
+		/* Sticky: what is posted now settles at once, and nothing else happens any more. */
+		struct collet_transfer send = transfer_of(9, buffer, 1), receive = transfer_of(9, buffer, 1);
+		post_send(left, &send);
+		post_recv(left, &receive);
+		assert_int_equal(send.status, COLLET_ERR_PEER_LOST);
+		assert_int_equal(receive.status, COLLET_ERR_PEER_LOST);
+		assert_int_equal(left->conduit->posted, 0);
+		assert_int_equal(pair.transport->progress(left->conduit), 0);
+		struct collet_message message;
+		assert_false(pair.transport->peek(left->conduit, &message));
+		assert_false(pair.transport->arm(left->conduit));
+		pair_close(&pair);
+	}
+	free(buffer);
+}
+
+/* A rank that has finished its calls leaves; what it sent is still there, whether or not it had read everything. */
+static void settled_sends_outlive_their_sender(void **state)
+{
+	enum { COUNT = 20, BYTES = 100 };
+	for (unsigned unread = 0; unread < 2; unread++) {
+		struct pair pair = { 0 };
+		pair_open(&pair, transport_of(state));
+		if (pair.single) {
+			pair_close(&pair);
+			skip();
+		}
+		uint8_t from[BYTES], into[BYTES];
+		struct collet_transfer nobody_reads = transfer_of(0, from, BYTES);
+		if (unread) {
+			post_send(&pair.ends[1], &nobody_reads);
+			assert_true(end_settle(&pair.ends[1], &nobody_reads));
+		}
+		uint64_t settled = 0;
+		for (; settled < COUNT; settled++) {
+			struct collet_transfer send = transfer_of(settled, from, BYTES);
+			pattern_fill(from, BYTES, settled);
+			post_send(&pair.ends[0], &send);
+			pair.transport->progress(pair.ends[0].conduit);
+			assert_int_equal(send.status, COLLET_OK);  /* so little has room without a receive */
+		}
+		pair.transport->close(pair.ends[0].conduit);
+		for (uint64_t i = 0; i < settled; i++) {
+			struct collet_transfer receive = transfer_of(i, into, BYTES);
+			post_recv(&pair.ends[1], &receive);
+			assert_true(end_settle(&pair.ends[1], &receive));
+			assert_int_equal(receive.status, COLLET_OK);
+			assert_true(pattern_is(into, BYTES, i));
+		}
+		struct collet_transfer receive = transfer_of(settled, into, BYTES);
+		post_recv(&pair.ends[1], &receive);
+		assert_true(end_settle(&pair.ends[1], &receive));
+		assert_lost(&pair.ends[1], &receive);
+		pair_close(&pair);
+	}
+}
+
+/* ---- Processes ------------------------------------------------------------------------------------------------ */
+
+/* The child: opens the second end, lets the parent know, and waits to be killed. */
+static void wait_to_be_killed(struct pair *pair, int ready, uint64_t sends, uint8_t *buffer, size_t bytes)
+{
+	close(pair->sockets[0]);
+	pair->sockets[0] = -1;
+	pair_begin(pair, 1);
+	if (pair_await(pair, 1) != COLLET_OK)
+		_exit(1);
+	for (uint64_t i = 0; i < sends; i++) {
+		struct collet_transfer send = transfer_of(i, buffer, bytes);
+		post_send(&pair->ends[1], &send);
+		if (!end_settle(&pair->ends[1], &send) || send.status != COLLET_OK)
+			_exit(2);
+	}
+	if (write(ready, "r", 1) != 1)
+		_exit(3);
+	for (;;)
+		pause();
+}
+
+static void a_killed_peer_is_lost(void **state)
+{
+	enum { BEFORE = 3, SMALL = 100, LARGE = 32 << 20 };
+	static const struct {
+		const char *what;
+		bool sending, receiving, asleep;
+	} rows[] = {
+		{ "receiving", false, true, false },
+		{ "receiving asleep", false, true, true },
+		{ "sending", true, false, false },
+		{ "sending asleep", true, false, true },
+		{ "both", true, true, false },
+	};
+	uint8_t *buffer = calloc(1, LARGE);
+	for (unsigned row = 0; row < sizeof(rows) / sizeof(rows[0]); row++) {
+		struct pair pair = { 0 };
+		pair_connect(&pair, transport_of(state), true);
+		if (pair.single) {
+			pair_close(&pair);
+			free(buffer);
+			skip();
+		}
+		int ready[2];
+		assert_int_equal(pipe(ready), 0);
+		const pid_t child = fork();
+		assert_true(child >= 0);
+		if (child == 0)
+			wait_to_be_killed(&pair, ready[1], BEFORE, buffer, SMALL);
+		close(pair.sockets[1]);
+		pair.sockets[1] = -1;
+		close(ready[1]);
+		pair_begin(&pair, 0);
+		assert_int_equal(pair_await(&pair, 0), COLLET_OK);
+		struct end *survivor = &pair.ends[0];
+		for (uint64_t i = 0; i < BEFORE; i++) {
+			struct collet_transfer receive = transfer_of(i, buffer, SMALL);
+			post_recv(survivor, &receive);
+			assert_true(end_settle(survivor, &receive));
+			assert_int_equal(receive.status, COLLET_OK);
+		}
+		char byte;
+		assert_int_equal(read(ready[0], &byte, 1), 1);
+		close(ready[0]);
+		struct collet_transfer send = transfer_of(50, buffer, LARGE), receive = transfer_of(51, buffer, SMALL);
+		if (rows[row].sending)
+			post_send(survivor, &send);
+		if (rows[row].receiving)
+			post_recv(survivor, &receive);
+		pair.transport->progress(survivor->conduit);
+		struct collet_transfer *last = rows[row].receiving ? &receive : &send;
+		assert_int_equal(last->status, COLLET_PENDING);
+		assert_int_equal(kill(child, SIGKILL), 0);
+		const int64_t killed = collet_clock_ns();
+		if (rows[row].asleep)
+			assert_true(end_settle_asleep(survivor, last));
+		else
+			assert_true(end_settle(survivor, last));
+		assert_true(collet_clock_ns() - killed < INT64_C(10000000000));
+		assert_lost(survivor, last);
+		assert_int_equal(survivor->conduit->posted, 0);
+		assert_int_equal(waitpid(child, NULL, 0), child);
+		pair_close(&pair);
+	}
+	free(buffer);
+}
+
+int main(void)
+{
+	static const struct promise promises[] = {
+		{ "close_cancels_what_is_pending", close_cancels_what_is_pending },
+		{ "close_takes_what_was_never_opened", close_takes_what_was_never_opened },
+		{ "close_takes_what_is_half_open", close_takes_what_is_half_open },
+		{ "opening_fails_when_the_other_end_leaves", opening_fails_when_the_other_end_leaves },
+		{ "a_closed_peer_is_lost", a_closed_peer_is_lost },
+		{ "settled_sends_outlive_their_sender", settled_sends_outlive_their_sender },
+		{ "a_killed_peer_is_lost", a_killed_peer_is_lost },
+	};
+	return run_on_every_transport("transport ends", promises, sizeof(promises) / sizeof(promises[0]));
+}
