@@ -98,7 +98,7 @@ static bool find_program(const char *name, char path[4200])
 	snprintf(path, 4200, "%.4000s/peers/%s", folder, name);
 	if (access(path, X_OK) == 0)
 		return true;
-	snprintf(path, 4200, "%.4000s/%s/%s", folder, BENCH_LIBEXEC_FROM_BIN, name);
+	snprintf(path, 4200, "%s/%s", BENCH_PEERS_INSTALLED, name);
 	return access(path, X_OK) == 0;
 }
 
