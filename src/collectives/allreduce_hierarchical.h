@@ -105,9 +105,9 @@ COLLET_PURE static inline double allreduce_hierarchical_cost(const struct collet
 	const double bytes = collet_cost_chunk(shape, 1, element_bytes);
 	const uint32_t local = collet_host_fullest(shape);
 	const struct collet_cost_model *in_host = collet_cost_local(model);
-	return collet_cost_binomial(local, bytes, piece_bytes, model->gamma_s, in_host)
+	return collet_cost_binomial(local, bytes, piece_bytes, true, in_host)
 		+ halving_doubling_cost(collet_host_count(shape), bytes, piece_bytes, model)
-		+ collet_cost_binomial(local, bytes, piece_bytes, 0, in_host);
+		+ collet_cost_binomial(local, bytes, piece_bytes, false, in_host);
 }
 
 #endif

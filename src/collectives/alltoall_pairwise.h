@@ -2,7 +2,8 @@
  * all ranks have somebody to talk to at once (in some rounds a rank meets itself), and in place a block comes in just where
  * the one that goes out is. A rank needs to know no counts but its own.
  *
- * Cost, of n ranks and blocks of b bytes: (n-1) (alpha + b beta): the least bytes. So: for big blocks, and for listed ones.
+ * Cost, of n ranks and blocks of b bytes: (n-1) (alpha/2 + b beta): the least bytes; looking ahead, an executor has two rounds going
+ * at once. So: for big blocks, and for listed ones.
  * Source: Thakur, Rabenseifner, Gropp, "Optimization of collective communication operations in MPICH" (2005); the pairing:
  * round-robin tournaments. */
 #ifndef COLLET_COLLECTIVES_ALLTOALL_PAIRWISE_H
@@ -40,8 +41,10 @@ COLLET_PURE static inline double alltoall_pairwise_cost(const struct collet_shap
 	size_t piece_bytes, const struct collet_cost_model *model)
 {
 	const double rounds = shape->size - 1;
-	return shape->size == 1 ? 0 : rounds * collet_cost_pipeline(
-		1, collet_cost_blocks(shape, 1, element_bytes), piece_bytes, 1, 0, model);
+	if (shape->size == 1)
+		return 0;
+	return (rounds > 1 ? rounds / 2 : 1) * collet_cost_latency(model)
+		+ collet_cost_port(rounds, collet_cost_blocks(shape, 1, element_bytes), piece_bytes, model);
 }
 
 #endif

@@ -59,7 +59,7 @@ COLLET_PURE static inline double broadcast_hierarchical_cost(const struct collet
 	const uint32_t levels = collet_tree_levels(hosts, root_host);
 	const double in = inside == 0 ? 0 : collet_cost_pipeline(1, bytes, piece_bytes, inside, 0, in_host);
 	const double between = levels == 0 ? 0
-		: collet_cost_pipeline(levels, bytes, piece_bytes, hosts > 2 ? 2 : 1, 0, model);
+		: collet_cost_pipeline(levels, bytes, piece_bytes, hosts > 3 ? 2 : 1, 0, model);
 	return in + between;
 }
 

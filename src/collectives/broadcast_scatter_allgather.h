@@ -56,7 +56,7 @@ COLLET_PURE static inline double broadcast_scatter_allgather_cost(const struct c
 		return 0;
 	const double chunk = collet_cost_chunk(shape, shape->size - 1, element_bytes);
 	const double port = collet_cost_port(1, chunk, piece_bytes, model);
-	return ring * (collet_cost_latency(model) + port) + ring * port / collet_cost_pieces(chunk, piece_bytes);
+	return ring * (collet_cost_latency(model) + port) + (ring - 1) * port / collet_cost_pieces(chunk, piece_bytes);
 }
 
 #endif

@@ -1,7 +1,7 @@
 /* Binomial tree broadcast. Positions are counted from the root: node 0. Node v gets everything from v with its lowest set
  * bit cleared, and passes it on, piece by piece, to v + 1, v + 2, v + 4, ... below that bit.
  *
- * Cost, of n ranks and m bytes: log2(n) (alpha + overhead) + log2(n) m beta. So: for small messages.
+ * Cost, of n = 2^k ranks and m bytes: k alpha + k(k+1)/2 m beta; of each further piece, k beta. So: for small messages.
  * Source: Thakur, Rabenseifner, Gropp, "Optimization of collective communication operations in MPICH" (2005). */
 #ifndef COLLET_COLLECTIVES_BROADCAST_TREE_H
 #define COLLET_COLLECTIVES_BROADCAST_TREE_H
@@ -39,7 +39,7 @@ COLLET_PURE static inline struct collet_step broadcast_tree_step(
 COLLET_PURE static inline double broadcast_tree_cost(const struct collet_shape *shape, size_t element_bytes,
 	size_t piece_bytes, const struct collet_cost_model *model)
 {
-	return collet_cost_binomial(shape->size, collet_cost_chunk(shape, 1, element_bytes), piece_bytes, 0, model);
+	return collet_cost_binomial(shape->size, collet_cost_chunk(shape, 1, element_bytes), piece_bytes, false, model);
 }
 
 #endif

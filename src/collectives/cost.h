@@ -59,15 +59,17 @@ COLLET_PURE static inline double collet_cost_pipeline(double hops, double bytes,
 	return hops * (collet_cost_latency(model) + port + work) + (pieces - 1) * slower;
 }
 
-/* All pieces of so many bytes up or down a binomial tree of `size` ranks: its root handles a message from or to each of
- * its log2(size) children. */
+/* So many bytes up or down a binomial tree of `size` ranks, k = log2(size) deep. The root has k children: up, it combines
+ * what all send when the last has come; down, it sends to the deepest last. */
 COLLET_PURE static inline double collet_cost_binomial(
-	uint32_t size, double bytes, size_t piece_bytes, double gamma, const struct collet_cost_model *model)
+	uint32_t size, double bytes, size_t piece_bytes, bool up, const struct collet_cost_model *model)
 {
-	const double depth = collet_log2_ceil(size), pieces = collet_cost_pieces(bytes, piece_bytes);
-	const double message = collet_cost_port(1, bytes, piece_bytes, model) / pieces, work = gamma * bytes / pieces;
-	const double slower = message > work ? message : work;
-	return depth * (collet_cost_latency(model) + message + work + (pieces - 1) * slower);
+	const double depth = collet_log2_floor(size), turns = depth * (depth + 1) / 2;
+	const double pieces = collet_cost_pieces(bytes, piece_bytes);
+	const double message = collet_cost_port(1, bytes, piece_bytes, model) / pieces;
+	const double work = up ? model->gamma_s * bytes / pieces : 0;
+	return depth * collet_cost_latency(model) + (up ? depth : turns) * message + turns * work
+		+ (pieces - 1) * depth * (message > work ? message : work);
 }
 
 COLLET_PURE static inline const struct collet_cost_model *collet_cost_local(const struct collet_cost_model *model)

@@ -53,7 +53,7 @@ COLLET_PURE static inline double reduce_hierarchical_cost(const struct collet_sh
 	const uint32_t levels = collet_tree_levels(hosts, root_host);
 	const double in = inside == 0 ? 0 : collet_cost_pipeline(1, bytes, piece_bytes, inside, model->gamma_s, in_host);
 	const double between = levels == 0 ? 0
-		: collet_cost_pipeline(levels, bytes, piece_bytes, hosts > 2 ? 2 : 1, model->gamma_s, model);
+		: collet_cost_pipeline(levels, bytes, piece_bytes, hosts > 3 ? 2 : 1, model->gamma_s, model);
 	return in + between;
 }
 

@@ -1,0 +1,282 @@
+#include "simulate.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "collectives/hosts.h"
+
+enum { WINDOW = COLLET_LOOKAHEAD + 1, PARTS = 2, SPANS = 8 };
+
+struct area {
+	enum collet_buffer buffer;
+	uint64_t first, end;
+};
+
+struct item {
+	struct walk_item what;
+	bool done;
+	double finished;
+	struct area reads[SPANS], writes[SPANS];
+	uint32_t read_count, write_count;
+};
+
+struct stream {
+	struct walk walk;
+	struct item window[WINDOW];
+	uint64_t oldest, issued;
+	double window_open;         /* when everything before the window was done */
+	bool exhausted;
+};
+
+/* Messages under way from one rank to another. */
+struct lane {
+	double *arrivals;
+	uint64_t taken, sent, capacity;
+};
+
+struct simulation {
+	const struct collet_program *program;
+	struct collet_shape *shapes;
+	const struct collet_cost_model *model;
+	size_t element_bytes;
+	struct walk_cut cut;
+	struct stream *streams;     /* rank * PARTS + part */
+	struct lane *lanes;         /* (part * size + from) * size + to */
+	double *out_free, *in_free, *combining;
+	struct walk_move *moves;
+	double end;
+};
+
+static void *must(void *memory)
+{
+	if (!memory)
+		abort();
+	return memory;
+}
+
+static double later(double a, double b)
+{
+	return a > b ? a : b;
+}
+
+static struct lane *lane_at(struct simulation *sim, uint32_t part, uint32_t from, uint32_t to)
+{
+	const uint32_t size = sim->shapes[0].size;
+	return &sim->lanes[((size_t)part * size + from) * size + to];
+}
+
+static const struct collet_cost_model *between(const struct simulation *sim, uint32_t a, uint32_t b)
+{
+	const struct collet_shape *shape = &sim->shapes[0];
+	const bool same = collet_host_of(shape, a).index == collet_host_of(shape, b).index;
+	return same && sim->model->local ? sim->model->local : sim->model;
+}
+
+static uint32_t moves_of(struct simulation *sim, const struct item *item, enum walk_side side, uint32_t rank)
+{
+	return walk_moves(&item->what, side, &sim->shapes[rank], sim->cut, sim->moves, 2 * sim->shapes[0].size + 4);
+}
+
+/* Chunks of a per_peer step count as one area. */
+static void add_area(struct area *areas, uint32_t *count, const struct collet_end *end, uint64_t length)
+{
+	const struct area area = { end->buffer, end->span.first, end->span.first + length };
+	if (length == 0)
+		return;
+	if (*count == SPANS) {
+		areas[SPANS - 1].first = 0;
+		areas[SPANS - 1].end = UINT64_MAX;
+		return;
+	}
+	areas[(*count)++] = area;
+}
+
+static void note_areas(struct simulation *sim, struct item *item, uint32_t rank)
+{
+	item->read_count = item->write_count = 0;
+	const bool per_peer = item->what.step.per_peer;
+	uint32_t count = moves_of(sim, item, WALK_OPERANDS, rank);
+	for (uint32_t i = 0; i < count; i++)
+		if (sim->moves[i].has_local)
+			add_area(per_peer ? item->writes : item->reads, per_peer ? &item->write_count : &item->read_count,
+				&sim->moves[i].local, sim->moves[i].length);
+	count = moves_of(sim, item, WALK_DESTINATIONS, rank);
+	for (uint32_t i = 0; i < count; i++)
+		if (sim->moves[i].has_local)
+			add_area(per_peer ? item->reads : item->writes, per_peer ? &item->read_count : &item->write_count,
+				&sim->moves[i].local, sim->moves[i].length);
+}
+
+static bool touch(const struct area *a, uint32_t a_count, const struct area *b, uint32_t b_count)
+{
+	for (uint32_t i = 0; i < a_count; i++)
+		for (uint32_t j = 0; j < b_count; j++)
+			if (a[i].buffer == b[j].buffer && a[i].first < b[j].end && b[j].first < a[i].end)
+				return true;
+	return false;
+}
+
+/* When earlier items let it go on; false: some of them is not done yet. */
+static bool let(const struct stream *s, uint64_t index, double *when)
+{
+	const struct item *item = &s->window[index % WINDOW];
+	for (uint64_t i = s->oldest; i < index; i++) {
+		const struct item *earlier = &s->window[i % WINDOW];
+		if (!touch(item->reads, item->read_count, earlier->writes, earlier->write_count)
+			&& !touch(item->writes, item->write_count, earlier->reads, earlier->read_count)
+			&& !touch(item->writes, item->write_count, earlier->writes, earlier->write_count))
+			continue;
+		if (!earlier->done)
+			return false;
+		*when = later(*when, earlier->finished);
+	}
+	return true;
+}
+
+static double next_arrival(struct simulation *sim, uint32_t move, uint32_t rank, uint32_t part)
+{
+	const struct lane *lane = lane_at(sim, part, sim->moves[move].peer, rank);
+	return lane->arrivals[lane->taken];
+}
+
+/* The receives, if all have been sent; false: not yet. */
+static bool receive(struct simulation *sim, struct item *item, uint32_t rank, uint32_t part, double *when, uint32_t *operands)
+{
+	const uint32_t count = moves_of(sim, item, WALK_OPERANDS, rank);
+	*operands = count;
+	for (uint32_t i = 0; i < count; i++) {
+		const struct lane *lane = lane_at(sim, part, sim->moves[i].peer, rank);
+		if (sim->moves[i].peer != rank && lane->taken == lane->sent)
+			return false;
+	}
+	for (uint32_t left = count; left > 0; left--) {     /* as they arrive */
+		uint32_t i = count;
+		for (uint32_t k = 0; k < count; k++)
+			if (sim->moves[k].peer != rank && (i == count || next_arrival(sim, k, rank, part) < next_arrival(sim, i, rank, part)))
+				i = k;
+		if (i == count)
+			break;
+		struct lane *lane = lane_at(sim, part, sim->moves[i].peer, rank);
+		const struct collet_cost_model *model = between(sim, rank, sim->moves[i].peer);
+		const double bytes = (double)(sim->moves[i].length * sim->element_bytes);
+		const double port = model->overhead_s + bytes * model->beta_s;
+		sim->in_free[rank] = later(lane->arrivals[lane->taken++], sim->in_free[rank] + port);
+		*when = later(*when, sim->in_free[rank]);
+		sim->moves[i].peer = rank;      /* done with */
+	}
+	return true;
+}
+
+static void send(struct simulation *sim, struct item *item, uint32_t rank, uint32_t part, double when)
+{
+	const uint32_t count = moves_of(sim, item, WALK_DESTINATIONS, rank);
+	item->finished = when;
+	for (uint32_t i = 0; i < count; i++) {
+		if (sim->moves[i].peer == rank)
+			continue;
+		struct lane *lane = lane_at(sim, part, rank, sim->moves[i].peer);
+		const struct collet_cost_model *model = between(sim, rank, sim->moves[i].peer);
+		const double bytes = (double)(sim->moves[i].length * sim->element_bytes);
+		const double set_out = later(when, sim->out_free[rank]);
+		sim->out_free[rank] = set_out + model->overhead_s + bytes * model->beta_s;
+		item->finished = sim->out_free[rank];
+		if (lane->sent == lane->capacity) {
+			lane->capacity = lane->capacity ? 2 * lane->capacity : 8;
+			lane->arrivals = must(realloc(lane->arrivals, lane->capacity * sizeof *lane->arrivals));
+		}
+		lane->arrivals[lane->sent++] = set_out + model->alpha_s + bytes * model->beta_s;
+	}
+}
+
+static bool try_item(struct simulation *sim, struct stream *s, uint64_t index, uint32_t rank, uint32_t part)
+{
+	struct item *item = &s->window[index % WINDOW];
+	double when = s->window_open;
+	uint32_t operands;
+	if (item->done || !let(s, index, &when) || !receive(sim, item, rank, part, &when, &operands))
+		return false;
+	if (item->what.step.reduce) {
+		const uint64_t left = item->what.step.source[0].span.count - item->what.offset;
+		const uint64_t length = left < item->what.length ? left : item->what.length;
+		sim->combining[rank] = later(sim->combining[rank], when)
+			+ (operands - 1) * (double)(length * sim->element_bytes) * sim->model->gamma_s;
+		when = sim->combining[rank];
+	}
+	send(sim, item, rank, part, when);
+	item->done = true;
+	sim->end = later(sim->end, item->finished);
+	return true;
+}
+
+/* As far as it can for now. */
+static bool advance(struct simulation *sim, struct stream *s, uint32_t rank, uint32_t part)
+{
+	bool any = false, again = true;
+	while (again) {
+		again = false;
+		while (!s->exhausted && s->issued - s->oldest < WINDOW) {
+			struct item *item = &s->window[s->issued % WINDOW];
+			memset(item, 0, sizeof *item);
+			s->exhausted = !walk_next(&s->walk, &item->what);
+			if (s->exhausted)
+				break;
+			note_areas(sim, item, rank);
+			s->issued++;
+		}
+		for (uint64_t i = s->oldest; i < s->issued; i++)
+			again |= try_item(sim, s, i, rank, part);
+		while (s->oldest < s->issued && s->window[s->oldest % WINDOW].done) {
+			s->window_open = later(s->window_open, s->window[s->oldest % WINDOW].finished);
+			s->oldest++;
+		}
+		any |= again;
+	}
+	return any;
+}
+
+static void run(struct simulation *sim, uint32_t parts)
+{
+	const uint32_t size = sim->shapes[0].size;
+	bool any = true;
+	while (any) {
+		any = false;
+		for (uint32_t rank = 0; rank < size; rank++)
+			for (uint32_t part = 0; part < parts; part++)
+				any |= advance(sim, &sim->streams[rank * PARTS + part], rank, part);
+	}
+	for (uint32_t i = 0; i < size * PARTS; i++)
+		if (sim->streams[i].walk.program && !(sim->streams[i].exhausted && sim->streams[i].oldest == sim->streams[i].issued))
+			abort();
+}
+
+double simulate(const struct collet_program *program, const struct collet_shape *shape, size_t element_bytes,
+	size_t piece_bytes, const struct collet_cost_model *model)
+{
+	const uint32_t size = shape->size, parts = collet_program_parts(program, shape);
+	struct simulation sim = { .program = program, .model = model, .element_bytes = element_bytes,
+		.cut = { piece_bytes / element_bytes, COLLET_LOOKAHEAD - 1 } };
+	sim.shapes = must(calloc(size, sizeof *sim.shapes));
+	sim.streams = must(calloc((size_t)size * PARTS, sizeof *sim.streams));
+	sim.lanes = must(calloc((size_t)size * size * PARTS, sizeof *sim.lanes));
+	sim.out_free = must(calloc(size, sizeof *sim.out_free));
+	sim.in_free = must(calloc(size, sizeof *sim.in_free));
+	sim.combining = must(calloc(size, sizeof *sim.combining));
+	sim.moves = must(calloc(2 * (size_t)size + 4, sizeof *sim.moves));
+	for (uint32_t rank = 0; rank < size; rank++) {
+		sim.shapes[rank] = *shape;
+		sim.shapes[rank].rank = rank;
+		for (uint32_t part = 0; part < parts; part++)
+			walk_start(&sim.streams[rank * PARTS + part].walk, program, &sim.shapes[rank], part, sim.cut);
+	}
+	run(&sim, parts);
+	for (size_t i = 0; i < (size_t)size * size * PARTS; i++)
+		free(sim.lanes[i].arrivals);
+	free(sim.shapes);
+	free(sim.streams);
+	free(sim.lanes);
+	free(sim.out_free);
+	free(sim.in_free);
+	free(sim.combining);
+	free(sim.moves);
+	return sim.end;
+}

@@ -1,0 +1,11 @@
+/* Walks a program's steps in virtual time, in the model that cost.h describes: what the formulas are held against. */
+#ifndef COLLET_TESTS_SIMULATE_H
+#define COLLET_TESTS_SIMULATE_H
+
+#include "walk.h"
+
+/* When the slowest rank is done, in seconds. shape: any rank's. */
+double simulate(const struct collet_program *program, const struct collet_shape *shape, size_t element_bytes,
+	size_t piece_bytes, const struct collet_cost_model *model);
+
+#endif
