@@ -1,8 +1,8 @@
-/* Ring all-gather. Each rank sends its block to the right, and passes on what comes from the left until it has all: rank r
- * gets blocks r - 1, r - 2, ..., r + 1.
+/* Ring all-gather. Each rank sends its block to the right, and passes on what comes from the left until it has all:
+ * rank r gets blocks r - 1, r - 2, ..., r + 1.
  *
- * Cost, of n ranks and blocks of b bytes: (n-1) (alpha + b beta): the least bytes, over nothing but neighbours. So: for big
- * messages.
+ * Cost, of n ranks and blocks of b bytes: (n-1) (alpha + b beta): the least bytes, over nothing but neighbours. So:
+ * for big messages.
  * Source: Thakur, Rabenseifner, Gropp, "Optimization of collective communication operations in MPICH" (2005). */
 #ifndef COLLET_COLLECTIVES_ALLGATHER_RING_H
 #define COLLET_COLLECTIVES_ALLGATHER_RING_H
@@ -21,7 +21,7 @@ COLLET_PURE static inline struct collet_step allgather_ring_step(
 	(void)part;
 	const uint32_t number = collet_position_at(shape, -(int64_t)index);
 	const struct collet_span block = collet_cut_chunk(&shape->result, shape, number);
-	const struct collet_span alone = collet_span_at(0, block.count);    /* in its owner's INPUT */
+	const struct collet_span alone = collet_span_at(0, block.count); /* in its owner's INPUT */
 	struct collet_step step = collet_step_none();
 	if (index == 0)
 		collet_step_from(&step, collet_self(shape), COLLET_INPUT, alone);

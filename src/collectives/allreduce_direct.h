@@ -1,10 +1,10 @@
 /* Direct ("one-shot") all-reduce. Every rank sends all it has to every other, and combines what all sent, its own
  * included, in one pass: one latency, one rounding, rank order.
  *
- * Cost, of n ranks and m bytes: alpha + (n-2) overhead + (n-1) m (beta + gamma). So: for the smallest messages, where a
- * latency outweighs the bytes; and the only one that world size 1 needs.
- * Source: Chan, Heimlich, Purkayastha, van de Geijn, "Collective communication: theory, practice, and experience" (2007);
- * the name from one-shot all-reduce on GPUs. */
+ * Cost, of n ranks and m bytes: alpha + (n-2) overhead + (n-1) m (beta + gamma). So: for the smallest messages,
+ * where a latency outweighs the bytes; and the only one that world size 1 needs.
+ * Source: Chan, Heimlich, Purkayastha, van de Geijn, "Collective communication: theory, practice, and experience"
+ * (2007); the name from one-shot all-reduce on GPUs. */
 #ifndef COLLET_COLLECTIVES_ALLREDUCE_DIRECT_H
 #define COLLET_COLLECTIVES_ALLREDUCE_DIRECT_H
 

@@ -1,10 +1,10 @@
-/* Double binary tree all-reduce. Half of the elements are combined up one binary tree and sent down it again, the other
- * half over another tree, in which the first one's leaves are inner nodes and the other way round: so every rank sends
- * and receives at full speed, in pieces, and the latency is logarithmic.
+/* Double binary tree all-reduce. Half of the elements are combined up one binary tree and sent down it again, the
+ * other half over another tree, in which the first one's leaves are inner nodes and the other way round: so every
+ * rank sends and receives at full speed, in pieces, and the latency is logarithmic.
  *
- * The first tree: 0 is the root and has one child; below it a number with lowest set bit b has the children b/2 to its
- * left and its right, so odd numbers are leaves. The second is the same on mirrored numbers if the world is even, else on
- * numbers shifted by one (one rank is then an inner node twice).
+ * The first tree: 0 is the root and has one child; below it a number with lowest set bit b has the children b/2 to
+ * its left and its right, so odd numbers are leaves. The second is the same on mirrored numbers if the world is
+ * even, else on numbers shifted by one (one rank is then an inner node twice).
  *
  * Cost, of n ranks and m bytes: 4 log2(n) alpha + 2 m beta + m gamma. So: for big messages among many ranks, where a
  * ring's latency is too long.
@@ -16,11 +16,12 @@
 
 struct double_tree_node {
 	struct collet_peers parent;
-	struct collet_peers lower, upper;   /* children, in rank order where the tree is */
+	struct collet_peers lower, upper; /* children, in rank order where the tree is */
 };
 
 /* Number in a tree to position, and back: both are the same kind of turn. */
-COLLET_PURE static inline uint32_t double_tree_turn(const struct collet_shape *shape, uint32_t part, uint32_t v, bool back)
+COLLET_PURE static inline uint32_t double_tree_turn(
+	const struct collet_shape *shape, uint32_t part, uint32_t v, bool back)
 {
 	if (part == 0)
 		return v;
@@ -29,14 +30,15 @@ COLLET_PURE static inline uint32_t double_tree_turn(const struct collet_shape *s
 	return (v + (back ? shape->size - 1 : 1)) % shape->size;
 }
 
-COLLET_PURE static inline struct collet_peers double_tree_peer(const struct collet_shape *shape, uint32_t part, uint32_t v)
+COLLET_PURE static inline struct collet_peers double_tree_peer(
+	const struct collet_shape *shape, uint32_t part, uint32_t v)
 {
 	return collet_peer(double_tree_turn(shape, part, v, false));
 }
 
 COLLET_PURE static inline struct double_tree_node double_tree_at(const struct collet_shape *shape, uint32_t part)
 {
-	struct double_tree_node node = { collet_peers_range(0, 0), collet_peers_range(0, 0), collet_peers_range(0, 0) };
+	struct double_tree_node node = {collet_peers_range(0, 0), collet_peers_range(0, 0), collet_peers_range(0, 0)};
 	const uint32_t v = double_tree_turn(shape, part, shape->rank, true), size = shape->size;
 	uint32_t right = v == 0 ? (uint32_t)1 << collet_log2_floor(size) : (v & (0 - v)) / 2;
 	const bool mirrored = part == 1 && size % 2 == 0;
@@ -46,7 +48,7 @@ COLLET_PURE static inline struct double_tree_node double_tree_at(const struct co
 		if (bit > 1)
 			*(mirrored ? &node.upper : &node.lower) = double_tree_peer(shape, part, v - bit / 2);
 	}
-	while (right > 0 && v + right >= size)      /* who would be there is missing: its left descendants move up */
+	while (right > 0 && v + right >= size) /* who would be there is missing: its left descendants move up */
 		right /= 2;
 	if (right > 0)
 		*(mirrored ? &node.lower : &node.upper) = double_tree_peer(shape, part, v + right);
@@ -90,7 +92,8 @@ COLLET_PURE static inline struct collet_step allreduce_double_tree_step(
 		return step;
 	}
 	if (index == 2 || is_root) {
-		step = collet_move(self, COLLET_RESULT, half, index == 2 ? node.upper : node.lower, COLLET_RESULT, half);
+		step = collet_move(
+			self, COLLET_RESULT, half, index == 2 ? node.upper : node.lower, COLLET_RESULT, half);
 	} else {
 		collet_step_from(&step, node.parent, COLLET_RESULT, half);
 		collet_step_to(&step, self, COLLET_RESULT, half);
@@ -104,8 +107,8 @@ COLLET_PURE static inline double allreduce_double_tree_cost(const struct collet_
 	size_t piece_bytes, const struct collet_cost_model *model)
 {
 	const double half = collet_cost_chunk(shape, 2, element_bytes), depth = collet_log2_ceil(shape->size);
-	return collet_cost_pipeline(depth, half, piece_bytes, 2, model->gamma_s, model)
-		+ collet_cost_pipeline(depth, half, piece_bytes, 2, 0, model);
+	return collet_cost_pipeline(depth, half, piece_bytes, 2, model->gamma_s, model) +
+	       collet_cost_pipeline(depth, half, piece_bytes, 2, 0, model);
 }
 
 #endif

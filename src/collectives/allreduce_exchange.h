@@ -1,8 +1,8 @@
 /* All-reduce between two ranks: an exchange. Each sends the other that one's half, combines its own half (lower rank
  * first), keeps it and sends it back: what the two-shot form is at world size 2, without any peer lists.
  *
- * Cost, of m bytes: 2 alpha + m beta + m/2 gamma. So: for world size 2, but for messages so small that the direct form's
- * one latency wins.
+ * Cost, of m bytes: 2 alpha + m beta + m/2 gamma. So: for world size 2, but for messages so small that the direct
+ * form's one latency wins.
  * Source: Rabenseifner, "Optimization of collective reduction operations" (2004), at n = 2. */
 #ifndef COLLET_COLLECTIVES_ALLREDUCE_EXCHANGE_H
 #define COLLET_COLLECTIVES_ALLREDUCE_EXCHANGE_H
@@ -43,9 +43,8 @@ COLLET_PURE static inline double allreduce_exchange_cost(const struct collet_sha
 	size_t piece_bytes, const struct collet_cost_model *model)
 {
 	const double half = collet_cost_chunk(shape, 2, element_bytes);
-	return 2 * collet_cost_latency(model)
-		+ collet_cost_overlap(2 * collet_cost_port(1, half, piece_bytes, model), half * model->gamma_s,
-			collet_cost_pieces(half, piece_bytes));
+	return 2 * collet_cost_latency(model) + 2 * collet_cost_port(1, half, piece_bytes, model) +
+	       half * model->gamma_s;
 }
 
 #endif

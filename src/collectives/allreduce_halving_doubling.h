@@ -1,11 +1,12 @@
-/* Recursive halving and doubling all-reduce, for any world size. Members exchange with the member whose number differs in
- * bit 0, then 1, 2, ...: each sends half of the elements it is still in charge of and adds what it gets to the other half
- * (the block of lower ranks first, so that sums are in rank order); then the same way back, keeping (doubling).
- * Of n ranks 2^floor(log2 n) are members; while there are more ranks, the first ones pair up: the odd one of a pair hands
- * its elements to the even one before, and gets the result after.
+/* Recursive halving and doubling all-reduce, for any world size. Members exchange with the member whose number
+ * differs in bit 0, then 1, 2, ...: each sends half of the elements it is still in charge of and adds what it gets
+ * to the other half (the block of lower ranks first, so that sums are in rank order); then the same way back,
+ * keeping (doubling).
+ * Of n ranks 2^floor(log2 n) are members; while there are more ranks, the first ones pair up: the odd one of a pair
+ * hands its elements to the even one before, and gets the result after.
  *
- * Cost, of n = 2^k ranks and m bytes: 2k alpha + 2(n-1)/n m beta + (n-1)/n m gamma; other n: two more latencies, 2m beta
- * and m gamma. So: for messages of middling size, and wherever latency is dear.
+ * Cost, of n = 2^k ranks and m bytes: 2k alpha + 2(n-1)/n m beta + (n-1)/n m gamma; other n: two more latencies, 2m
+ * beta and m gamma. So: for messages of middling size, and wherever latency is dear.
  * Source: Rabenseifner, "Optimization of collective reduction operations" (2004). */
 #ifndef COLLET_COLLECTIVES_ALLREDUCE_HALVING_DOUBLING_H
 #define COLLET_COLLECTIVES_ALLREDUCE_HALVING_DOUBLING_H
@@ -14,14 +15,14 @@
 
 struct halving_doubling {
 	uint32_t rounds;
-	uint32_t extra;     /* pairs of which one is no member */
+	uint32_t extra; /* pairs of which one is no member */
 	uint32_t member;
-	bool folded;        /* this rank is the odd one of such a pair, no member */
+	bool folded; /* this rank is the odd one of such a pair, no member */
 };
 
 COLLET_PURE static inline struct halving_doubling halving_doubling_of(const struct collet_shape *shape)
 {
-	struct halving_doubling h = { collet_log2_floor(shape->size), 0, 0, false };
+	struct halving_doubling h = {collet_log2_floor(shape->size), 0, 0, false};
 	h.extra = shape->size - ((uint32_t)1 << h.rounds);
 	h.folded = shape->rank < 2 * h.extra && shape->rank % 2 == 1;
 	h.member = shape->rank < 2 * h.extra ? shape->rank / 2 : shape->rank - h.extra;
@@ -55,7 +56,8 @@ COLLET_PURE static inline enum collet_buffer halving_doubling_buffer(
 }
 
 /* Handing over; in each round a send and what comes in; the same back; handing back. */
-COLLET_PURE static inline uint64_t allreduce_halving_doubling_step_count(const struct collet_shape *shape, uint32_t part)
+COLLET_PURE static inline uint64_t allreduce_halving_doubling_step_count(
+	const struct collet_shape *shape, uint32_t part)
 {
 	(void)part;
 	const struct halving_doubling h = halving_doubling_of(shape);
@@ -115,8 +117,8 @@ COLLET_PURE static inline struct collet_step allreduce_halving_doubling_step(
 	const struct halving_doubling h = halving_doubling_of(shape);
 	const struct collet_span all = collet_span_all(shape);
 	if (shape->size == 1) {
-		struct collet_step step = collet_move(
-			collet_self(shape), COLLET_INPUT, all, collet_self(shape), COLLET_RESULT, all);
+		struct collet_step step =
+			collet_move(collet_self(shape), COLLET_INPUT, all, collet_self(shape), COLLET_RESULT, all);
 		step.last_touch = true;
 		return step;
 	}
@@ -128,8 +130,8 @@ COLLET_PURE static inline struct collet_step allreduce_halving_doubling_step(
 	const uint32_t move = (uint32_t)(index - (folds ? 1 : 0)), round = move / 2;
 	const bool sending = move % 2 == 0;
 	struct collet_step step = round < h.rounds
-		? halving_doubling_halve(shape, &h, round, sending)
-		: halving_doubling_double(shape, &h, 2 * h.rounds - 1 - round, sending);
+					  ? halving_doubling_halve(shape, &h, round, sending)
+					  : halving_doubling_double(shape, &h, 2 * h.rounds - 1 - round, sending);
 	step.paired = sending;
 	return step;
 }
@@ -141,11 +143,11 @@ COLLET_PURE static inline double halving_doubling_cost(
 	const uint32_t rounds = collet_log2_floor(size);
 	double cost = 0, half = bytes / 2;
 	if (size > (uint32_t)1 << rounds)
-		cost += collet_cost_pipeline(1, bytes, piece_bytes, 1, model->gamma_s, model)
-			+ collet_cost_pipeline(1, bytes, piece_bytes, 1, 0, model);
+		cost += collet_cost_pipeline(1, bytes, piece_bytes, 1, model->gamma_s, model) +
+			collet_cost_pipeline(1, bytes, piece_bytes, 1, 0, model);
 	for (uint32_t i = 0; i < rounds; i++, half /= 2)
-		cost += collet_cost_pipeline(1, half, piece_bytes, 1, model->gamma_s, model)
-			+ collet_cost_pipeline(1, half, piece_bytes, 1, 0, model);
+		cost += collet_cost_pipeline(1, half, piece_bytes, 1, model->gamma_s, model) +
+			collet_cost_pipeline(1, half, piece_bytes, 1, 0, model);
 	return cost;
 }
 

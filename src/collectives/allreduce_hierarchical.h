@@ -1,6 +1,7 @@
-/* Hierarchical all-reduce. On each host a binomial tree combines all ranks' elements on the first of them, the leader; the
- * leaders all-reduce among themselves by recursive halving and doubling; the result goes down the hosts' trees. So each
- * host sends and receives as if it were one rank. Hosts may have different numbers of ranks; sums are in rank order.
+/* Hierarchical all-reduce. On each host a binomial tree combines all ranks' elements on the first of them, the
+ * leader; the leaders all-reduce among themselves by recursive halving and doubling; the result goes down the hosts'
+ * trees. So each host sends and receives as if it were one rank. Hosts may have different numbers of ranks; sums are
+ * in rank order.
  *
  * Cost: of the tree on the fullest host, up and down, with the model between ranks of one host, and of
  * halving_doubling between as many ranks as there are hosts. So: for several hosts with several ranks each.
@@ -105,9 +106,9 @@ COLLET_PURE static inline double allreduce_hierarchical_cost(const struct collet
 	const double bytes = collet_cost_chunk(shape, 1, element_bytes);
 	const uint32_t local = collet_host_fullest(shape);
 	const struct collet_cost_model *in_host = collet_cost_local(model);
-	return collet_cost_binomial(local, bytes, piece_bytes, true, in_host)
-		+ halving_doubling_cost(collet_host_count(shape), bytes, piece_bytes, model)
-		+ collet_cost_binomial(local, bytes, piece_bytes, false, in_host);
+	return collet_cost_binomial(local, bytes, piece_bytes, true, in_host) +
+	       halving_doubling_cost(collet_host_count(shape), bytes, piece_bytes, model) +
+	       collet_cost_binomial(local, bytes, piece_bytes, false, in_host);
 }
 
 #endif

@@ -1,12 +1,12 @@
-/* Ring all-reduce. The elements are cut into one chunk per rank. A chunk's sum sets out at the right neighbour of the rank
- * it is numbered after, goes round to the right, each rank adding its own, and is finished when it gets there
- * (reduce-scatter); the finished chunk goes round once more and is kept by all (all-gather). Rank r starts with chunk
- * r - 1, then passes on what comes from the left: chunks r - 2, r - 3, ..., r, with which it is done adding, and then
- * r - 1, r - 2, ..., r + 1 finished.
+/* Ring all-reduce. The elements are cut into one chunk per rank. A chunk's sum sets out at the right neighbour of
+ * the rank it is numbered after, goes round to the right, each rank adding its own, and is finished when it gets
+ * there (reduce-scatter); the finished chunk goes round once more and is kept by all (all-gather). Rank r starts
+ * with chunk r - 1, then passes on what comes from the left: chunks r - 2, r - 3, ..., r, with which it is done
+ * adding, and then r - 1, r - 2, ..., r + 1 finished.
  *
  * Cost, of n ranks and m bytes: 2(n-1) alpha + 2(n-1)/n m beta + (n-1)/n m gamma: the least bytes that sends between
- * ranks can do, over nothing but neighbours, and n roundings. So: for big messages. Between two ranks it would wait for
- * itself half the time: that is the exchange's.
+ * ranks can do, over nothing but neighbours, and n roundings. So: for big messages. Between two ranks it would wait
+ * for itself half the time: that is the exchange's.
  * Source: Patarasuk, Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations" (2009). */
 #ifndef COLLET_COLLECTIVES_ALLREDUCE_RING_H
 #define COLLET_COLLECTIVES_ALLREDUCE_RING_H
@@ -30,7 +30,7 @@ COLLET_PURE static inline struct collet_step allreduce_ring_step(
 {
 	(void)part;
 	const bool adding = index < shape->size;
-	const int64_t back = 1 + (int64_t)index - (adding ? 0 : shape->size);   /* how far round the chunk has come */
+	const int64_t back = 1 + (int64_t)index - (adding ? 0 : shape->size); /* how far round the chunk has come */
 	const struct collet_span chunk = collet_cut_chunk(&shape->result, shape, collet_position_at(shape, -back));
 	const struct collet_peers left = collet_peer(collet_position_at(shape, -1));
 	const struct collet_peers right = collet_peer(collet_position_at(shape, 1));
@@ -53,8 +53,8 @@ COLLET_PURE static inline double allreduce_ring_cost(const struct collet_shape *
 	size_t piece_bytes, const struct collet_cost_model *model)
 {
 	const double chunk = collet_cost_chunk(shape, shape->size, element_bytes), rounds = shape->size - 1;
-	return rounds * (2 * collet_cost_latency(model) + 2 * collet_cost_port(1, chunk, piece_bytes, model)
-		+ chunk * model->gamma_s);
+	return rounds * (2 * collet_cost_latency(model) + 2 * collet_cost_port(1, chunk, piece_bytes, model) +
+				chunk * model->gamma_s);
 }
 
 #endif

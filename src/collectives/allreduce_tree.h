@@ -1,9 +1,10 @@
-/* Binomial tree all-reduce. Node v of a tree rooted at position 0 combines its own elements with what its children v + 1,
- * v + 2, v + 4, ... send, all in one pass, and sends the sum to v with its lowest set bit cleared; then the result comes
- * down the same way. A child's subtree is the run of positions that follows its elder siblings', so sums are in rank
- * order.
+/* Binomial tree all-reduce. Node v of a tree rooted at position 0 combines its own elements with what its children v
+ * + 1, v + 2, v + 4, ... send, all in one pass, and sends the sum to v with its lowest set bit cleared; then the
+ * result comes down the same way. A child's subtree is the run of positions that follows its elder siblings', so
+ * sums are in rank order.
  *
- * Cost, of n = 2^k ranks and m bytes: 2k alpha + k(k+3)/2 m beta + k(k+1)/2 m gamma. So: for small messages among many ranks.
+ * Cost, of n = 2^k ranks and m bytes: 2k alpha + k(k+3)/2 m beta + k(k+1)/2 m gamma. So: for small messages among
+ * many ranks.
  * Source: Thakur, Rabenseifner, Gropp, "Optimization of collective communication operations in MPICH" (2005). */
 #ifndef COLLET_COLLECTIVES_ALLREDUCE_TREE_H
 #define COLLET_COLLECTIVES_ALLREDUCE_TREE_H
@@ -50,8 +51,8 @@ COLLET_PURE static inline double allreduce_tree_cost(const struct collet_shape *
 	size_t piece_bytes, const struct collet_cost_model *model)
 {
 	const double bytes = collet_cost_chunk(shape, 1, element_bytes);
-	return collet_cost_binomial(shape->size, bytes, piece_bytes, true, model)
-		+ collet_cost_binomial(shape->size, bytes, piece_bytes, false, model);
+	return collet_cost_binomial(shape->size, bytes, piece_bytes, true, model) +
+	       collet_cost_binomial(shape->size, bytes, piece_bytes, false, model);
 }
 
 #endif

@@ -1,5 +1,6 @@
-/* Two-shot direct all-reduce. The elements are cut into one chunk per rank. Each rank sends every other its part of that
- * other's chunk, combines what all sent for its own chunk in one pass and in rank order, and sends the result to all.
+/* Two-shot direct all-reduce. The elements are cut into one chunk per rank. Each rank sends every other its part of
+ * that other's chunk, combines what all sent for its own chunk in one pass and in rank order, and sends the result
+ * to all.
  *
  * Cost, of n ranks and m bytes: 2 alpha + 2(n-2) overhead + 2(n-1)/n m beta + (n-1)/n m gamma: the least bytes, one
  * rounding, and two latencies whatever n; but 2(n-1) messages a rank. So: for all but the smallest messages where a
@@ -26,8 +27,8 @@ COLLET_PURE static inline struct collet_step allreduce_two_shot_step(
 		return collet_send_each(shape, collet_others(shape), COLLET_INPUT, COLLET_RESULT, collet_span_same());
 	if (index == 2)
 		return collet_receive_each(shape, collet_others(shape), COLLET_RESULT, collet_span_same());
-	struct collet_step step = collet_move(
-		collet_everybody(shape), COLLET_INPUT, own, collet_self(shape), COLLET_RESULT, own);
+	struct collet_step step =
+		collet_move(collet_everybody(shape), COLLET_INPUT, own, collet_self(shape), COLLET_RESULT, own);
 	collet_step_to(&step, collet_others(shape), COLLET_RESULT, own);
 	step.reduce = shape->size > 1;
 	step.last_touch = true;
@@ -40,9 +41,8 @@ COLLET_PURE static inline double allreduce_two_shot_cost(const struct collet_sha
 	const double chunk = collet_cost_chunk(shape, shape->size, element_bytes), others = shape->size - 1;
 	if (shape->size == 1)
 		return 0;
-	return 2 * collet_cost_latency(model)
-		+ collet_cost_overlap(2 * collet_cost_port(others, chunk, piece_bytes, model), others * chunk * model->gamma_s,
-			collet_cost_pieces(chunk, piece_bytes));
+	return 2 * collet_cost_latency(model) + 2 * collet_cost_port(others, chunk, piece_bytes, model) +
+	       others * chunk * model->gamma_s;
 }
 
 #endif

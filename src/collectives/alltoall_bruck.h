@@ -1,7 +1,7 @@
-/* Bruck's all-to-all. A rank lays its blocks out in scratch from its own on: place j is for rank r + j. In round k all places
- * whose number has bit k set go to rank r + 2^k, into the same places: so a block gets to its rank by the bits of its
- * distance, in log2(n) rounds, each one message (packed first and unpacked after). In the end place j has what came from
- * rank r - j.
+/* Bruck's all-to-all. A rank lays its blocks out in scratch from its own on: place j is for rank r + j. In round k
+ * all places whose number has bit k set go to rank r + 2^k, into the same places: so a block gets to its rank by the
+ * bits of its distance, in log2(n) rounds, each one message (packed first and unpacked after). In the end place j
+ * has what came from rank r - j.
  * Scratch for all blocks twice, so: for the smallest blocks of many ranks only.
  *
  * Cost, of n ranks and blocks of b bytes: log2(n) (alpha + n/2 b beta).
@@ -56,11 +56,12 @@ COLLET_PURE static inline uint64_t alltoall_bruck_step_count(const struct collet
 }
 
 /* Step `index` of a round. */
-COLLET_PURE static inline struct collet_step bruck_round(const struct collet_shape *shape, uint32_t round, uint64_t index)
+COLLET_PURE static inline struct collet_step bruck_round(
+	const struct collet_shape *shape, uint32_t round, uint64_t index)
 {
 	const struct collet_peers self = collet_self(shape);
 	const uint64_t runs = bruck_runs(shape->size, round), places = bruck_places(shape->size, round);
-	const uint64_t out = shape->size, in = out + shape->size / 2;       /* where the packed places start */
+	const uint64_t out = shape->size, in = out + shape->size / 2; /* where the packed places start */
 	const int64_t hops = (int64_t)1 << round;
 	if (index == runs) {
 		struct collet_step step = collet_move(self, COLLET_SCRATCH, collet_blocks(shape, out, places),
@@ -69,14 +70,15 @@ COLLET_PURE static inline struct collet_step bruck_round(const struct collet_sha
 		return step;
 	}
 	if (index == runs + 1)
-		return collet_move(collet_peer(collet_position_at(shape, -hops)), COLLET_SCRATCH, collet_blocks(shape, out, places),
-			self, COLLET_SCRATCH, collet_blocks(shape, in, places));
+		return collet_move(collet_peer(collet_position_at(shape, -hops)), COLLET_SCRATCH,
+			collet_blocks(shape, out, places), self, COLLET_SCRATCH, collet_blocks(shape, in, places));
 	const bool packing = index < runs;
 	const uint64_t i = packing ? index : index - runs - 2;
 	const struct collet_span run = bruck_run(shape->size, round, i);
 	const struct collet_span place = collet_blocks(shape, run.first, run.count);
 	const struct collet_span packed = collet_blocks(shape, (packing ? out : in) + (i << round), run.count);
-	return collet_move(self, COLLET_SCRATCH, packing ? place : packed, self, COLLET_SCRATCH, packing ? packed : place);
+	return collet_move(
+		self, COLLET_SCRATCH, packing ? place : packed, self, COLLET_SCRATCH, packing ? packed : place);
 }
 
 COLLET_PURE static inline struct collet_step alltoall_bruck_step(
@@ -86,11 +88,12 @@ COLLET_PURE static inline struct collet_step alltoall_bruck_step(
 	const struct collet_peers self = collet_self(shape);
 	const uint32_t rank = shape->rank, size = shape->size;
 	if (index == 0)
-		return collet_move(self, COLLET_INPUT, collet_blocks(shape, rank, size - rank),
-			self, COLLET_SCRATCH, collet_blocks(shape, 0, size - rank));
+		return collet_move(self, COLLET_INPUT, collet_blocks(shape, rank, size - rank), self, COLLET_SCRATCH,
+			collet_blocks(shape, 0, size - rank));
 	if (index == 1)
-		return rank == 0 ? collet_step_none() : collet_move(self, COLLET_INPUT, collet_blocks(shape, 0, rank),
-			self, COLLET_SCRATCH, collet_blocks(shape, size - rank, rank));
+		return rank == 0 ? collet_step_none()
+				 : collet_move(self, COLLET_INPUT, collet_blocks(shape, 0, rank), self, COLLET_SCRATCH,
+					   collet_blocks(shape, size - rank, rank));
 	index -= 2;
 	for (uint32_t round = 0; round < collet_log2_ceil(size); round++) {
 		const uint64_t steps = 2 + 2 * bruck_runs(size, round);
@@ -98,8 +101,8 @@ COLLET_PURE static inline struct collet_step alltoall_bruck_step(
 			return bruck_round(shape, round, index);
 		index -= steps;
 	}
-	return collet_move(self, COLLET_SCRATCH, collet_blocks(shape, index, 1),
-		self, COLLET_RESULT, collet_blocks(shape, collet_position_at(shape, -(int64_t)index), 1));
+	return collet_move(self, COLLET_SCRATCH, collet_blocks(shape, index, 1), self, COLLET_RESULT,
+		collet_blocks(shape, collet_position_at(shape, -(int64_t)index), 1));
 }
 
 COLLET_PURE static inline double alltoall_bruck_cost(const struct collet_shape *shape, size_t element_bytes,
@@ -107,8 +110,9 @@ COLLET_PURE static inline double alltoall_bruck_cost(const struct collet_shape *
 {
 	double cost = 0;
 	for (uint32_t round = 0; round < collet_log2_ceil(shape->size); round++)
-		cost += collet_cost_pipeline(1, collet_cost_blocks(shape, (double)bruck_places(shape->size, round), element_bytes),
-			piece_bytes, 1, 0, model);
+		cost += collet_cost_pipeline(1,
+			collet_cost_blocks(shape, (double)bruck_places(shape->size, round), element_bytes), piece_bytes,
+			1, 0, model);
 	return cost;
 }
 

@@ -1,7 +1,7 @@
 /* Direct all-to-all. Every rank sends every other its block at once.
  *
- * Cost, of n ranks and blocks of b bytes: alpha + (n-2) overhead + (n-1) b beta: the least bytes, but n-1 messages at once.
- * So: for small and middling blocks.
+ * Cost, of n ranks and blocks of b bytes: alpha + (n-2) overhead + (n-1) b beta: the least bytes, but n-1 messages
+ * at once. So: for small and middling blocks.
  * Source: Thakur, Rabenseifner, Gropp, "Optimization of collective communication operations in MPICH" (2005). */
 #ifndef COLLET_COLLECTIVES_ALLTOALL_DIRECT_H
 #define COLLET_COLLECTIVES_ALLTOALL_DIRECT_H
@@ -24,9 +24,8 @@ COLLET_PURE static inline struct collet_step alltoall_direct_step(
 	const struct collet_span own = collet_cut_chunk(&shape->input, shape, shape->rank);
 	if (index == 2)
 		return collet_move(self, COLLET_INPUT, own, self, COLLET_RESULT, own);
-	struct collet_step step = index == 0
-		? collet_send_each(shape, others, COLLET_INPUT, COLLET_RESULT, own)
-		: collet_receive_each(shape, others, COLLET_INPUT, own);
+	struct collet_step step = index == 0 ? collet_send_each(shape, others, COLLET_INPUT, COLLET_RESULT, own)
+					     : collet_receive_each(shape, others, COLLET_INPUT, own);
 	step.paired = index == 0;
 	return step;
 }
@@ -34,8 +33,9 @@ COLLET_PURE static inline struct collet_step alltoall_direct_step(
 COLLET_PURE static inline double alltoall_direct_cost(const struct collet_shape *shape, size_t element_bytes,
 	size_t piece_bytes, const struct collet_cost_model *model)
 {
-	return shape->size == 1 ? 0 : collet_cost_pipeline(
-		1, collet_cost_blocks(shape, 1, element_bytes), piece_bytes, shape->size - 1, 0, model);
+	return shape->size == 1 ? 0
+				: collet_cost_pipeline(1, collet_cost_blocks(shape, 1, element_bytes), piece_bytes,
+					  shape->size - 1, 0, model);
 }
 
 #endif

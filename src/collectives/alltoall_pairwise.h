@@ -1,11 +1,11 @@
-/* Pairwise all-to-all. In round s = 0 .. n-1 rank r exchanges blocks with rank s - r (modulo n): so each pair meets once,
- * all ranks have somebody to talk to at once (in some rounds a rank meets itself), and in place a block comes in just where
- * the one that goes out is. A rank needs to know no counts but its own.
+/* Pairwise all-to-all. In round s = 0 .. n-1 rank r exchanges blocks with rank s - r (modulo n): so each pair meets
+ * once, all ranks have somebody to talk to at once (in some rounds a rank meets itself), and in place a block comes
+ * in just where the one that goes out is. A rank needs to know no counts but its own.
  *
- * Cost, of n ranks and blocks of b bytes: (n-1) (alpha/2 + b beta): the least bytes; looking ahead, an executor has two rounds going
- * at once. So: for big blocks, and for listed ones.
- * Source: Thakur, Rabenseifner, Gropp, "Optimization of collective communication operations in MPICH" (2005); the pairing:
- * round-robin tournaments. */
+ * Cost, of n ranks and blocks of b bytes: (n-1) (alpha/2 + b beta): the least bytes; looking ahead, an executor has
+ * two rounds going at once. So: for big blocks, and for listed ones.
+ * Source: Thakur, Rabenseifner, Gropp, "Optimization of collective communication operations in MPICH" (2005); the
+ * pairing: round-robin tournaments. */
 #ifndef COLLET_COLLECTIVES_ALLTOALL_PAIRWISE_H
 #define COLLET_COLLECTIVES_ALLTOALL_PAIRWISE_H
 
@@ -29,10 +29,12 @@ COLLET_PURE static inline struct collet_step alltoall_pairwise_step(
 	const struct collet_span received = collet_cut_chunk(&shape->result, shape, partner);
 	const uint64_t there = collet_span_there(shape, &shape->input, 0).first;
 	if (partner == shape->rank)
-		return sending ? collet_move(self, COLLET_INPUT, sent, self, COLLET_RESULT, received) : collet_step_none();
-	struct collet_step step = sending
-		? collet_move(self, COLLET_INPUT, sent, peer, COLLET_RESULT, collet_span_at(there, sent.count))
-		: collet_move(peer, COLLET_INPUT, collet_span_at(there, received.count), self, COLLET_RESULT, received);
+		return sending ? collet_move(self, COLLET_INPUT, sent, self, COLLET_RESULT, received)
+			       : collet_step_none();
+	struct collet_step step =
+		sending ? collet_move(self, COLLET_INPUT, sent, peer, COLLET_RESULT, collet_span_at(there, sent.count))
+			: collet_move(peer, COLLET_INPUT, collet_span_at(there, received.count), self, COLLET_RESULT,
+				  received);
 	step.paired = sending;
 	return step;
 }
@@ -43,8 +45,8 @@ COLLET_PURE static inline double alltoall_pairwise_cost(const struct collet_shap
 	const double rounds = shape->size - 1;
 	if (shape->size == 1)
 		return 0;
-	return (rounds > 1 ? rounds / 2 : 1) * collet_cost_latency(model)
-		+ collet_cost_port(rounds, collet_cost_blocks(shape, 1, element_bytes), piece_bytes, model);
+	return (rounds > 1 ? rounds / 2 : 1) * collet_cost_latency(model) +
+	       collet_cost_port(rounds, collet_cost_blocks(shape, 1, element_bytes), piece_bytes, model);
 }
 
 #endif

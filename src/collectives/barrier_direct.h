@@ -19,9 +19,9 @@ COLLET_PURE static inline struct collet_step barrier_direct_step(
 {
 	(void)part;
 	const struct collet_span nothing = collet_span_at(0, 0);
-	struct collet_step step = index == 0
-		? collet_send_each(shape, collet_others(shape), COLLET_INPUT, COLLET_RESULT, nothing)
-		: collet_receive_each(shape, collet_others(shape), COLLET_INPUT, nothing);
+	struct collet_step step =
+		index == 0 ? collet_send_each(shape, collet_others(shape), COLLET_INPUT, COLLET_RESULT, nothing)
+			   : collet_receive_each(shape, collet_others(shape), COLLET_INPUT, nothing);
 	step.paired = index == 0;
 	return step;
 }

@@ -1,7 +1,8 @@
-/* Pipelined chain broadcast. From the root round to its left neighbour each rank passes on what comes, piece by piece.
+/* Pipelined chain broadcast. From the root round to its left neighbour each rank passes on what comes, piece by
+ * piece.
  *
- * Cost, of n ranks and m bytes in p pieces: (n-1 + p-1) (alpha + m/p beta), near m beta for many pieces: the least there
- * is. So: for big messages.
+ * Cost, of n ranks and m bytes in p pieces: (n-1 + p-1) (alpha + m/p beta), near m beta for many pieces: the least
+ * there is. So: for big messages.
  * Source: Worringen, "Pipelining and overlapping for MPI collective operations" (2003). */
 #ifndef COLLET_COLLECTIVES_BROADCAST_CHAIN_H
 #define COLLET_COLLECTIVES_BROADCAST_CHAIN_H

@@ -21,8 +21,8 @@ COLLET_PURE static inline struct collet_step broadcast_direct_step(
 	(void)index;
 	const struct collet_span all = collet_span_all(shape);
 	const bool is_root = shape->rank == shape->root;
-	struct collet_step step = collet_move(
-		collet_peer(shape->root), COLLET_INPUT, all, collet_self(shape), COLLET_RESULT, all);
+	struct collet_step step =
+		collet_move(collet_peer(shape->root), COLLET_INPUT, all, collet_self(shape), COLLET_RESULT, all);
 	if (is_root)
 		collet_step_to(&step, collet_others(shape), COLLET_RESULT, all);
 	return step;

@@ -1,8 +1,8 @@
-/* Hierarchical broadcast. Each host has a leader: the root where it is, elsewhere the host's first rank. Leaders hand on what
- * comes, piece by piece, down a binary tree of hosts, and send it to all ranks of their own host.
+/* Hierarchical broadcast. Each host has a leader: the root where it is, elsewhere the host's first rank. Leaders
+ * hand on what comes, piece by piece, down a binary tree of hosts, and send it to all ranks of their own host.
  *
- * Cost, of hosts with at most g ranks: the tree's over hosts with the model between hosts, and (g-1) m beta with the one
- * inside. So: for several hosts with several ranks each.
+ * Cost, of hosts with at most g ranks: the tree's over hosts with the model between hosts, and (g-1) m beta with the
+ * one inside. So: for several hosts with several ranks each.
  * Source: Karonis et al., "Exploiting hierarchy in parallel computer networks to optimize collective operation
  * performance" (2000). */
 #ifndef COLLET_COLLECTIVES_BROADCAST_HIERARCHICAL_H
@@ -35,13 +35,15 @@ COLLET_PURE static inline struct collet_step broadcast_hierarchical_step(
 		return collet_move(self, COLLET_RESULT, all,
 			collet_peers_range(leader.first + 1, host.count - 1 - before), COLLET_RESULT, all);
 	if (index == 3)
-		return collet_move(self, COLLET_RESULT, all, collet_peers_range(host.first, before), COLLET_RESULT, all);
+		return collet_move(
+			self, COLLET_RESULT, all, collet_peers_range(host.first, before), COLLET_RESULT, all);
 
 	const struct collet_tree_node node =
 		collet_tree_at(host.index, collet_host_count(shape), collet_host_of(shape, shape->root).index);
 	const bool is_root = shape->rank == shape->root;
 	if (index == 1)
-		return collet_move(self, COLLET_RESULT, all, collet_host_leaders(shape, node.right), COLLET_RESULT, all);
+		return collet_move(
+			self, COLLET_RESULT, all, collet_host_leaders(shape, node.right), COLLET_RESULT, all);
 	struct collet_step step = collet_step_none();
 	collet_step_from(&step, is_root ? self : collet_host_leaders(shape, node.parent),
 		is_root ? COLLET_INPUT : COLLET_RESULT, all);
@@ -58,8 +60,8 @@ COLLET_PURE static inline double broadcast_hierarchical_cost(const struct collet
 	const struct collet_cost_model *in_host = collet_cost_local(model);
 	const uint32_t levels = collet_tree_levels(hosts, root_host);
 	const double in = inside == 0 ? 0 : collet_cost_pipeline(1, bytes, piece_bytes, inside, 0, in_host);
-	const double between = levels == 0 ? 0
-		: collet_cost_pipeline(levels, bytes, piece_bytes, hosts > 3 ? 2 : 1, 0, model);
+	const double between =
+		levels == 0 ? 0 : collet_cost_pipeline(levels, bytes, piece_bytes, hosts > 3 ? 2 : 1, 0, model);
 	return in + between;
 }
 

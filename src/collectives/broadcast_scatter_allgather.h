@@ -1,8 +1,8 @@
-/* Broadcast by scatter and all-gather. The elements are cut into one chunk for each rank but the root, which sends each its
- * own; then the chunks go round a ring of these ranks.
+/* Broadcast by scatter and all-gather. The elements are cut into one chunk for each rank but the root, which sends
+ * each its own; then the chunks go round a ring of these ranks.
  *
- * Cost, of n ranks and m bytes: (n-1) alpha + 2 m beta in one go; in many pieces the two overlap, near m beta. So: for big
- * messages, as the chain; it needs no more pieces than there are ranks.
+ * Cost, of n ranks and m bytes: (n-1) alpha + 2 m beta in one go; in many pieces the two overlap, near m beta. So:
+ * for big messages, as the chain; it needs no more pieces than there are ranks.
  * Source: van de Geijn, "On global combine operations" (1994); Barnett et al. (1994). */
 #ifndef COLLET_COLLECTIVES_BROADCAST_SCATTER_ALLGATHER_H
 #define COLLET_COLLECTIVES_BROADCAST_SCATTER_ALLGATHER_H
@@ -15,7 +15,8 @@ COLLET_PURE static inline struct collet_peers scatter_allgather_peer(const struc
 	return collet_peer((shape->root + 1 + number) % shape->size);
 }
 
-COLLET_PURE static inline uint64_t broadcast_scatter_allgather_step_count(const struct collet_shape *shape, uint32_t part)
+COLLET_PURE static inline uint64_t broadcast_scatter_allgather_step_count(
+	const struct collet_shape *shape, uint32_t part)
 {
 	(void)part;
 	return shape->size > 1 ? shape->size - 1 : 1;
@@ -29,7 +30,8 @@ COLLET_PURE static inline struct collet_step broadcast_scatter_allgather_step(
 	const uint32_t ring = shape->size - 1, i = (uint32_t)index;
 	const bool is_root = shape->rank == shape->root;
 	if (ring == 0)
-		return collet_move(self, COLLET_INPUT, collet_span_all(shape), self, COLLET_RESULT, collet_span_all(shape));
+		return collet_move(
+			self, COLLET_INPUT, collet_span_all(shape), self, COLLET_RESULT, collet_span_all(shape));
 
 	const uint32_t number = is_root ? i : collet_position_at(shape, -1 - (int64_t)shape->root);
 	const struct collet_peers left = scatter_allgather_peer(shape, (number + ring - 1) % ring);
@@ -48,8 +50,8 @@ COLLET_PURE static inline struct collet_step broadcast_scatter_allgather_step(
 	return step;
 }
 
-COLLET_PURE static inline double broadcast_scatter_allgather_cost(const struct collet_shape *shape, size_t element_bytes,
-	size_t piece_bytes, const struct collet_cost_model *model)
+COLLET_PURE static inline double broadcast_scatter_allgather_cost(const struct collet_shape *shape,
+	size_t element_bytes, size_t piece_bytes, const struct collet_cost_model *model)
 {
 	const double ring = shape->size - 1;
 	if (shape->size == 1)

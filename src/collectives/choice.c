@@ -10,26 +10,26 @@
 
 /* Between ranks of one process: memcpy. */
 static const struct collet_cost_model model_self = {
-	.alpha_s = 0.05e-6, .overhead_s = 0.02e-6, .beta_s = 1 / 10e9, .gamma_s = 1 / 20e9 };
+	.alpha_s = 0.05e-6, .overhead_s = 0.02e-6, .beta_s = 1 / 10e9, .gamma_s = 1 / 20e9};
 static const struct collet_cost_model model_shm = {
-	.alpha_s = 0.25e-6, .overhead_s = 0.05e-6, .beta_s = 1 / 8e9, .gamma_s = 1 / 20e9 };
+	.alpha_s = 0.25e-6, .overhead_s = 0.05e-6, .beta_s = 1 / 8e9, .gamma_s = 1 / 20e9};
 /* Over loopback, or a fast network: system calls dear, bytes copied in and out of the kernel. */
 static const struct collet_cost_model model_tcp = {
-	.alpha_s = 5e-6, .overhead_s = 1.5e-6, .beta_s = 1 / 3e9, .gamma_s = 1 / 20e9 };
+	.alpha_s = 5e-6, .overhead_s = 1.5e-6, .beta_s = 1 / 3e9, .gamma_s = 1 / 20e9};
 /* With more ranks than cores a message often waits for its reader's turn. */
 static const double oversubscribed_alpha = 8;
 
 /* Pieces that are considered; a sliced program's working set is a few of them for each peer. */
-static const uint32_t piece_min_bytes = 16 << 10, piece_max_bytes = 1 << 20;
+static const uint32_t piece_min_bytes = 16 << 10, piece_max_bytes = 256 << 10;
 /* A dearer piece size is taken if it saves messages and costs hardly more. */
 static const double piece_slack = 1.02;
 /* A channel more for each so many bytes that a rank sends at once. */
 static const uint64_t channel_bytes = 512 << 10;
 
 enum {
-	SIZES = 34,             /* 1 byte to 8 GiB */
-	ELEMENT_BYTES = 4,      /* what tables are computed for: f32 */
-	RANKS_LOOKED_AT = 64    /* when asking how much scratch ranks need */
+	SIZES = 34,          /* 1 byte to 8 GiB */
+	ELEMENT_BYTES = 4,   /* what tables are computed for: f32 */
+	RANKS_LOOKED_AT = 64 /* when asking how much scratch ranks need */
 };
 
 struct collet_cost_model collet_cost_model_builtin(const char *transport, bool oversubscribed)
@@ -50,8 +50,8 @@ enum table_kind { COMMUTATIVE, ORDERED, LISTED };
 
 static bool counts_blocks(enum collet_collective collective)
 {
-	return collective == COLLET_ALLGATHER || collective == COLLET_REDUCE_SCATTER || collective == COLLET_SCATTER
-		|| collective == COLLET_ALLTOALL;
+	return collective == COLLET_ALLGATHER || collective == COLLET_REDUCE_SCATTER || collective == COLLET_SCATTER ||
+	       collective == COLLET_ALLTOALL;
 }
 
 uint64_t collet_shape_bytes(enum collet_collective collective, const struct collet_shape *shape, size_t element_bytes)
@@ -75,7 +75,7 @@ static struct collet_shape shape_for(enum collet_collective collective, enum tab
 {
 	const uint64_t unit = (uint64_t)ELEMENT_BYTES * (counts_blocks(collective) ? inputs->size : 1);
 	struct collet_shape shape = collet_shape_of(collective, 0, inputs->size, 0, bytes / unit + (bytes % unit != 0));
-	if (kind != ORDERED && inputs->host_first) {    /* positions are ranks where operations do not commute */
+	if (kind != ORDERED && inputs->host_first) { /* positions are ranks where operations do not commute */
 		shape.hosts = inputs->hosts;
 		shape.host_first = inputs->host_first;
 		shape.order = inputs->order;
@@ -97,8 +97,8 @@ static uint64_t scratch_bytes(const struct collet_program *program, struct colle
 
 static bool is_candidate(const struct collet_program *program, enum table_kind kind, const struct collet_shape *shape)
 {
-	return (kind != ORDERED || program->ordered) && (kind != LISTED || program->listed)
-		&& collet_program_fits(program, shape);
+	return (kind != ORDERED || program->ordered) && (kind != LISTED || program->listed) &&
+	       collet_program_fits(program, shape);
 }
 
 /* The cheapest piece size for this program; the largest of those that cost hardly more. */
@@ -123,7 +123,7 @@ static struct collet_choice_row best_row(enum collet_collective collective, enum
 	size_t count;
 	const struct collet_program *const *programs = collet_programs(collective, &count);
 	const struct collet_shape shape = shape_for(collective, kind, bytes, inputs);
-	struct collet_choice_row row = { .max_bytes = bytes, .channels = 1, .piece_bytes = piece_max_bytes };
+	struct collet_choice_row row = {.max_bytes = bytes, .channels = 1, .piece_bytes = piece_max_bytes};
 	double least = 0;
 	bool found = false, found_in_bounds = false;
 	for (size_t i = 0; i < count; i++) {
@@ -237,14 +237,15 @@ struct collet_decision collet_choose(const struct collet_choice_table *table, en
 	bool commutative, const struct collet_shape *shape, size_t element_bytes)
 {
 	const bool listed = shape->result.kind == COLLET_CUT_LISTED;
-	const struct collet_choice_row *row = listed ? table->listed[collective].row
-		: commutative ? table->commutative[collective].row : table->ordered[collective].row;
+	const struct collet_choice_row *row = listed        ? table->listed[collective].row
+					      : commutative ? table->commutative[collective].row
+							    : table->ordered[collective].row;
 	const uint64_t bytes = collet_shape_bytes(collective, shape, element_bytes);
-	while (bytes > row->max_bytes)      /* the last row's is UINT64_MAX */
+	while (bytes > row->max_bytes) /* the last row's is UINT64_MAX */
 		row++;
 	size_t count;
 	const struct collet_program *program = collet_programs(collective, &count)[row->program];
 	if (program->fits && !program->fits(shape))
 		program = any_that_fits(collective, listed ? LISTED : commutative ? COMMUTATIVE : ORDERED, shape);
-	return (struct collet_decision) { .program = program, .channels = row->channels, .piece_bytes = row->piece_bytes };
+	return (struct collet_decision){.program = program, .channels = row->channels, .piece_bytes = row->piece_bytes};
 }

@@ -1,6 +1,6 @@
 /* Which algorithm, with which piece size and channels, for which message: a table that rank 0 computes when a
- * communicator is created and sends to all, so that every rank chooses the same. A choice reads only (collective, whether
- * the operation commutes, root, n, count, element size, table). */
+ * communicator is created and sends to all, so that every rank chooses the same. A choice reads only (collective,
+ * whether the operation commutes, root, n, count, element size, table). */
 #ifndef COLLET_COLLECTIVES_CHOICE_H
 #define COLLET_COLLECTIVES_CHOICE_H
 
@@ -13,8 +13,8 @@ enum { COLLET_CHOICE_ROWS = 16 };
 /* Messages of at most max_bytes (as collet-bench counts them: see design) use this. Flat, so that it can be sent. */
 struct collet_choice_row {
 	uint64_t max_bytes;
-	uint16_t program;        /* index into collet_programs(collective) */
-	uint16_t channels;       /* copies of each part over conduits of their own, each taking every channels-th piece */
+	uint16_t program;  /* index into collet_programs(collective) */
+	uint16_t channels; /* copies of each part over conduits of their own, each taking every channels-th piece */
 	uint32_t piece_bytes;
 };
 
@@ -35,12 +35,12 @@ struct collet_decision {
 struct collet_choice_inputs {
 	uint32_t size;
 	uint32_t hosts;
-	const uint32_t *host_first;   /* as in collet_shape; may be NULL */
-	const uint32_t *order;        /* likewise */
-	uint32_t cores_per_host;      /* ranks beyond cores make latency dearer */
-	struct collet_cost_model local, remote;  /* between ranks of one host, and of different ones */
-	uint32_t max_channels;        /* 1: transports gain nothing from several */
-	uint64_t scratch_bytes;       /* programs that need more than this much scratch are not chosen */
+	const uint32_t *host_first;             /* as in collet_shape; may be NULL */
+	const uint32_t *order;                  /* likewise */
+	uint32_t cores_per_host;                /* ranks beyond cores make latency dearer */
+	struct collet_cost_model local, remote; /* between ranks of one host, and of different ones */
+	uint32_t max_channels;                  /* 1: transports gain nothing from several */
+	uint64_t scratch_bytes;                 /* programs that need more than this much scratch are not chosen */
 };
 
 /* Built-in models until a machine has been measured: "self", "shm", "tcp". */
@@ -48,14 +48,15 @@ struct collet_cost_model collet_cost_model_builtin(const char *transport, bool o
 
 void collet_choice_table_fill(struct collet_choice_table *table, const struct collet_choice_inputs *inputs);
 
-/* Never fails for shapes made by collet_shape_of() or the v-forms: each list ends with a program that fits any. */
+/* Never fails for shapes made by collet_shape_of() or the v-forms: each list has a program that fits any. */
 struct collet_decision collet_choose(const struct collet_choice_table *table, enum collet_collective collective,
 	bool commutative, const struct collet_shape *shape, size_t element_bytes);
 
 /* Parses "ring" or "allreduce:ring,broadcast:tree" into forced[collective] (NULL: not forced). A name that no
  * collective, or not the named one, has is COLLET_ERR_CONFIG listing those there are. A bare name forces it where it
  * exists. */
-collet_status collet_choice_parse_forced(const char *text, const struct collet_program *forced[COLLET_COLLECTIVE_COUNT]);
+collet_status collet_choice_parse_forced(
+	const char *text, const struct collet_program *forced[COLLET_COLLECTIVE_COUNT]);
 
 /* The bytes by which collectives are sized: allgather by its result, the others by one rank's input (barrier: 0). */
 uint64_t collet_shape_bytes(enum collet_collective collective, const struct collet_shape *shape, size_t element_bytes);

@@ -27,14 +27,16 @@ static collet_status unknown_collective(const char *name)
 	char list[LIST_BYTES] = "";
 	for (enum collet_collective c = 0; c < COLLET_COLLECTIVE_COUNT; c++)
 		append(list, ", ", collet_collective_name(c));
-	return collet_fail(COLLET_ERR_CONFIG, "there is no collective \"%s\" to choose an algorithm for; there are: %s", name, list);
+	return collet_fail(COLLET_ERR_CONFIG, "there is no collective \"%s\" to choose an algorithm for; there are: %s",
+		name, list);
 }
 
 static collet_status unknown_algorithm(enum collet_collective collective, const char *name)
 {
 	char list[LIST_BYTES] = "";
 	list_programs(list, collective);
-	return collet_fail(COLLET_ERR_CONFIG, "%s has no algorithm \"%s\"; it has: %s", collet_collective_name(collective), name, list);
+	return collet_fail(COLLET_ERR_CONFIG, "%s has no algorithm \"%s\"; it has: %s",
+		collet_collective_name(collective), name, list);
 }
 
 static collet_status unknown_everywhere(const char *name)
@@ -82,12 +84,13 @@ static collet_status force(char *word, const struct collet_program *forced[COLLE
 
 collet_status collet_choice_parse_forced(const char *text, const struct collet_program *forced[COLLET_COLLECTIVE_COUNT])
 {
-	const struct collet_program *parsed[COLLET_COLLECTIVE_COUNT] = { NULL };
+	const struct collet_program *parsed[COLLET_COLLECTIVE_COUNT] = {NULL};
 	for (const char *from = text; from && *from;) {
 		char word[2 * NAME_BYTES];
 		const size_t length = strcspn(from, ",");
 		if (length >= sizeof word)
-			return collet_fail(COLLET_ERR_CONFIG, "\"%s\" names no algorithm: a word of it is too long", text);
+			return collet_fail(
+				COLLET_ERR_CONFIG, "\"%s\" names no algorithm: a word of it is too long", text);
 		memcpy(word, from, length);
 		word[length] = '\0';
 		const collet_status status = force(word, parsed);

@@ -6,8 +6,8 @@
 
 struct collet_host {
 	uint32_t index;
-	uint32_t first;     /* position */
-	uint32_t count;     /* ranks on it */
+	uint32_t first; /* position */
+	uint32_t count; /* ranks on it */
 };
 
 COLLET_PURE static inline uint32_t collet_host_count(const struct collet_shape *shape)
@@ -17,7 +17,7 @@ COLLET_PURE static inline uint32_t collet_host_count(const struct collet_shape *
 
 COLLET_PURE static inline struct collet_host collet_host_at(const struct collet_shape *shape, uint32_t index)
 {
-	struct collet_host host = { 0, 0, shape->size };
+	struct collet_host host = {0, 0, shape->size};
 	if (shape->host_first) {
 		host.index = index;
 		host.first = shape->host_first[index];

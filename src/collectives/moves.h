@@ -26,7 +26,7 @@ COLLET_PURE static inline void collet_step_to(
 
 COLLET_PURE static inline struct collet_span collet_span_at(uint64_t first, uint64_t count)
 {
-	struct collet_span span = { first, count };
+	struct collet_span span = {first, count};
 	return span;
 }
 
@@ -58,7 +58,7 @@ COLLET_PURE static inline struct collet_span collet_span_there(
 
 COLLET_PURE static inline struct collet_peers collet_peers_range(uint32_t first, uint32_t count)
 {
-	struct collet_peers peers = { first, 1, count, false };
+	struct collet_peers peers = {first, 1, count, false};
 	return peers;
 }
 
@@ -92,8 +92,8 @@ COLLET_PURE static inline struct collet_step collet_move(struct collet_peers sou
 }
 
 /* Chunk p of this rank's buffer to each other p, which finds it at `span` of that buffer of its own. */
-COLLET_PURE static inline struct collet_step collet_send_each(const struct collet_shape *shape, struct collet_peers peers,
-	enum collet_buffer from, enum collet_buffer to, struct collet_span span)
+COLLET_PURE static inline struct collet_step collet_send_each(const struct collet_shape *shape,
+	struct collet_peers peers, enum collet_buffer from, enum collet_buffer to, struct collet_span span)
 {
 	struct collet_step step = collet_move(collet_self(shape), from, span, peers, to, span);
 	step.per_peer = true;
@@ -101,8 +101,8 @@ COLLET_PURE static inline struct collet_step collet_send_each(const struct colle
 }
 
 /* From each other p, where it has it at `span`, into chunk p of RESULT. */
-COLLET_PURE static inline struct collet_step collet_receive_each(const struct collet_shape *shape,
-	struct collet_peers peers, enum collet_buffer from, struct collet_span span)
+COLLET_PURE static inline struct collet_step collet_receive_each(
+	const struct collet_shape *shape, struct collet_peers peers, enum collet_buffer from, struct collet_span span)
 {
 	struct collet_step step = collet_move(peers, from, span, collet_self(shape), COLLET_RESULT, span);
 	step.per_peer = true;
@@ -127,8 +127,8 @@ COLLET_PURE static inline uint32_t collet_log2_floor(uint64_t n)
 	return rounds;
 }
 
-/* A binomial tree over 0 .. size-1 with root 0: node v's children are v + 1, v + 2, v + 4, ..., as many as this, and the
- * subtree of child v + 2^i is v + 2^i .. v + 2^(i+1) - 1. */
+/* A binomial tree over 0 .. size-1 with root 0: node v's children are v + 1, v + 2, v + 4, ..., as many as this, and
+ * the subtree of child v + 2^i is v + 2^i .. v + 2^(i+1) - 1. */
 COLLET_PURE static inline uint32_t collet_binomial_children(uint32_t v, uint32_t size)
 {
 	uint32_t children = 0;
@@ -146,7 +146,7 @@ COLLET_PURE static inline uint32_t collet_binomial_parent(uint32_t v)
 /* Those children of the node at this position; positions go round after size - 1. */
 COLLET_PURE static inline struct collet_peers collet_binomial_peers(uint32_t position, uint32_t children)
 {
-	struct collet_peers peers = { position + 1, 1, children, true };
+	struct collet_peers peers = {position + 1, 1, children, true};
 	return peers;
 }
 

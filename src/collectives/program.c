@@ -39,289 +39,498 @@
 #include "collectives/scatter_direct.h"
 #include "collectives/scatter_tree.h"
 
+/* How many remote operands a step has at most. */
+static uint32_t fan_in_one(const struct collet_shape *shape)
+{
+	(void)shape;
+	return 1;
+}
+
+static uint32_t fan_in_two(const struct collet_shape *shape)
+{
+	(void)shape;
+	return 2;
+}
+
+static uint32_t fan_in_children(const struct collet_shape *shape)
+{
+	return shape->size > 2 ? collet_log2_ceil(shape->size) : 1;
+}
+
+static uint32_t fan_in_host_children(const struct collet_shape *shape)
+{
+	const uint32_t fullest = collet_host_fullest(shape);
+	return fullest > 2 ? collet_log2_ceil(fullest) : 1;
+}
+
+/* The ranks of a host, and two other hosts' leaders. */
+static uint32_t fan_in_host(const struct collet_shape *shape)
+{
+	return collet_host_fullest(shape) + 1;
+}
+
 static const struct collet_program allreduce_direct = {
-	.name = "direct", .collective = COLLET_ALLREDUCE,
+	.name = "direct",
+	.collective = COLLET_ALLREDUCE,
 	.source = "Chan, Heimlich, Purkayastha, van de Geijn 2007",
-	.ordered = true, .sliced = true,
-	.step_count = allreduce_direct_step_count, .step = allreduce_direct_step, .cost = allreduce_direct_cost,
+	.ordered = true,
+	.sliced = true,
+	.step_count = allreduce_direct_step_count,
+	.step = allreduce_direct_step,
+	.cost = allreduce_direct_cost,
 };
 
 static const struct collet_program allreduce_exchange = {
-	.name = "exchange", .collective = COLLET_ALLREDUCE,
+	.name = "exchange",
+	.collective = COLLET_ALLREDUCE,
 	.source = "Rabenseifner 2004, at n = 2",
-	.ordered = true, .sliced = true,
-	.step_count = allreduce_exchange_step_count, .step = allreduce_exchange_step, .cost = allreduce_exchange_cost,
+	.ordered = true,
+	.sliced = true,
+	.step_count = allreduce_exchange_step_count,
+	.step = allreduce_exchange_step,
+	.cost = allreduce_exchange_cost,
 	.fits = allreduce_exchange_fits,
+	.fan_in = fan_in_one,
 };
 
 static const struct collet_program allreduce_two_shot = {
-	.name = "two_shot", .collective = COLLET_ALLREDUCE,
+	.name = "two_shot",
+	.collective = COLLET_ALLREDUCE,
 	.source = "Rabenseifner 2004, with direct exchanges",
-	.ordered = true, .sliced = true,
-	.step_count = allreduce_two_shot_step_count, .step = allreduce_two_shot_step, .cost = allreduce_two_shot_cost,
+	.ordered = true,
+	.sliced = true,
+	.step_count = allreduce_two_shot_step_count,
+	.step = allreduce_two_shot_step,
+	.cost = allreduce_two_shot_cost,
 };
 
 static const struct collet_program allreduce_tree = {
-	.name = "tree", .collective = COLLET_ALLREDUCE,
+	.name = "tree",
+	.collective = COLLET_ALLREDUCE,
 	.source = "Thakur, Rabenseifner, Gropp 2005",
 	.ordered = true,
-	.step_count = allreduce_tree_step_count, .step = allreduce_tree_step, .cost = allreduce_tree_cost,
+	.step_count = allreduce_tree_step_count,
+	.step = allreduce_tree_step,
+	.cost = allreduce_tree_cost,
+	.fan_in = fan_in_children,
 };
 
 static const struct collet_program allreduce_halving_doubling = {
-	.name = "halving_doubling", .collective = COLLET_ALLREDUCE,
+	.name = "halving_doubling",
+	.collective = COLLET_ALLREDUCE,
 	.source = "Rabenseifner 2004",
 	.ordered = true,
-	.step_count = allreduce_halving_doubling_step_count, .step = allreduce_halving_doubling_step, .cost = allreduce_halving_doubling_cost,
+	.step_count = allreduce_halving_doubling_step_count,
+	.step = allreduce_halving_doubling_step,
+	.cost = allreduce_halving_doubling_cost,
+	.fan_in = fan_in_one,
 };
 
 static const struct collet_program allreduce_hierarchical = {
-	.name = "hierarchical", .collective = COLLET_ALLREDUCE,
+	.name = "hierarchical",
+	.collective = COLLET_ALLREDUCE,
 	.source = "Karonis et al. 2000",
 	.ordered = true,
-	.step_count = allreduce_hierarchical_step_count, .step = allreduce_hierarchical_step, .cost = allreduce_hierarchical_cost,
+	.step_count = allreduce_hierarchical_step_count,
+	.step = allreduce_hierarchical_step,
+	.cost = allreduce_hierarchical_cost,
+	.fan_in = fan_in_host_children,
 };
 
 static const struct collet_program allreduce_double_tree = {
-	.name = "double_tree", .collective = COLLET_ALLREDUCE,
+	.name = "double_tree",
+	.collective = COLLET_ALLREDUCE,
 	.source = "Sanders, Speck, Traff 2009",
-	.step_count = allreduce_double_tree_step_count, .step = allreduce_double_tree_step, .cost = allreduce_double_tree_cost,
-	.fits = allreduce_double_tree_fits, .parts = allreduce_double_tree_parts,
+	.step_count = allreduce_double_tree_step_count,
+	.step = allreduce_double_tree_step,
+	.cost = allreduce_double_tree_cost,
+	.fits = allreduce_double_tree_fits,
+	.parts = allreduce_double_tree_parts,
+	.fan_in = fan_in_two,
 };
 
 static const struct collet_program allreduce_ring = {
-	.name = "ring", .collective = COLLET_ALLREDUCE,
+	.name = "ring",
+	.collective = COLLET_ALLREDUCE,
 	.source = "Patarasuk, Yuan 2009",
 	.sliced = true,
-	.step_count = allreduce_ring_step_count, .step = allreduce_ring_step, .cost = allreduce_ring_cost,
+	.step_count = allreduce_ring_step_count,
+	.step = allreduce_ring_step,
+	.cost = allreduce_ring_cost,
 	.fits = allreduce_ring_fits,
+	.fan_in = fan_in_one,
 };
 
 static const struct collet_program reduce_direct = {
-	.name = "direct", .collective = COLLET_REDUCE,
+	.name = "direct",
+	.collective = COLLET_REDUCE,
 	.source = "Chan, Heimlich, Purkayastha, van de Geijn 2007",
 	.ordered = true,
-	.step_count = reduce_direct_step_count, .step = reduce_direct_step, .cost = reduce_direct_cost,
+	.step_count = reduce_direct_step_count,
+	.step = reduce_direct_step,
+	.cost = reduce_direct_cost,
 };
 
 static const struct collet_program reduce_tree = {
-	.name = "tree", .collective = COLLET_REDUCE,
+	.name = "tree",
+	.collective = COLLET_REDUCE,
 	.source = "Sanders, Speck, Traff 2009",
 	.ordered = true,
-	.step_count = reduce_tree_step_count, .step = reduce_tree_step, .cost = reduce_tree_cost,
+	.step_count = reduce_tree_step_count,
+	.step = reduce_tree_step,
+	.cost = reduce_tree_cost,
+	.fan_in = fan_in_two,
 };
 
 static const struct collet_program reduce_hierarchical = {
-	.name = "hierarchical", .collective = COLLET_REDUCE,
+	.name = "hierarchical",
+	.collective = COLLET_REDUCE,
 	.source = "Karonis et al. 2000",
 	.ordered = true,
-	.step_count = reduce_hierarchical_step_count, .step = reduce_hierarchical_step, .cost = reduce_hierarchical_cost,
+	.step_count = reduce_hierarchical_step_count,
+	.step = reduce_hierarchical_step,
+	.cost = reduce_hierarchical_cost,
+	.fan_in = fan_in_host,
 };
 
 static const struct collet_program reduce_scatter_gather = {
-	.name = "scatter_gather", .collective = COLLET_REDUCE,
+	.name = "scatter_gather",
+	.collective = COLLET_REDUCE,
 	.source = "Rabenseifner 2004, with direct exchanges",
-	.ordered = true, .sliced = true,
-	.step_count = reduce_scatter_gather_step_count, .step = reduce_scatter_gather_step, .cost = reduce_scatter_gather_cost,
+	.ordered = true,
+	.sliced = true,
+	.step_count = reduce_scatter_gather_step_count,
+	.step = reduce_scatter_gather_step,
+	.cost = reduce_scatter_gather_cost,
 };
 
 static const struct collet_program reduce_chain = {
-	.name = "chain", .collective = COLLET_REDUCE,
+	.name = "chain",
+	.collective = COLLET_REDUCE,
 	.source = "Worringen 2003",
-	.step_count = reduce_chain_step_count, .step = reduce_chain_step, .cost = reduce_chain_cost,
+	.step_count = reduce_chain_step_count,
+	.step = reduce_chain_step,
+	.cost = reduce_chain_cost,
+	.fan_in = fan_in_one,
 };
 
 static const struct collet_program broadcast_direct = {
-	.name = "direct", .collective = COLLET_BROADCAST,
+	.name = "direct",
+	.collective = COLLET_BROADCAST,
 	.source = "Chan, Heimlich, Purkayastha, van de Geijn 2007",
 	.ordered = true,
-	.step_count = broadcast_direct_step_count, .step = broadcast_direct_step, .cost = broadcast_direct_cost,
+	.step_count = broadcast_direct_step_count,
+	.step = broadcast_direct_step,
+	.cost = broadcast_direct_cost,
+	.fan_in = fan_in_one,
 };
 
 static const struct collet_program broadcast_tree = {
-	.name = "tree", .collective = COLLET_BROADCAST,
+	.name = "tree",
+	.collective = COLLET_BROADCAST,
 	.source = "Thakur, Rabenseifner, Gropp 2005",
 	.ordered = true,
-	.step_count = broadcast_tree_step_count, .step = broadcast_tree_step, .cost = broadcast_tree_cost,
+	.step_count = broadcast_tree_step_count,
+	.step = broadcast_tree_step,
+	.cost = broadcast_tree_cost,
+	.fan_in = fan_in_one,
 };
 
 static const struct collet_program broadcast_hierarchical = {
-	.name = "hierarchical", .collective = COLLET_BROADCAST,
+	.name = "hierarchical",
+	.collective = COLLET_BROADCAST,
 	.source = "Karonis et al. 2000",
-	.ordered = true, .sliced = true,
-	.step_count = broadcast_hierarchical_step_count, .step = broadcast_hierarchical_step, .cost = broadcast_hierarchical_cost,
+	.ordered = true,
+	.sliced = true,
+	.step_count = broadcast_hierarchical_step_count,
+	.step = broadcast_hierarchical_step,
+	.cost = broadcast_hierarchical_cost,
+	.fan_in = fan_in_one,
 };
 
 static const struct collet_program broadcast_scatter_allgather = {
-	.name = "scatter_allgather", .collective = COLLET_BROADCAST,
+	.name = "scatter_allgather",
+	.collective = COLLET_BROADCAST,
 	.source = "van de Geijn 1994",
-	.ordered = true, .sliced = true,
-	.step_count = broadcast_scatter_allgather_step_count, .step = broadcast_scatter_allgather_step, .cost = broadcast_scatter_allgather_cost,
+	.ordered = true,
+	.sliced = true,
+	.step_count = broadcast_scatter_allgather_step_count,
+	.step = broadcast_scatter_allgather_step,
+	.cost = broadcast_scatter_allgather_cost,
+	.fan_in = fan_in_one,
 };
 
 static const struct collet_program broadcast_chain = {
-	.name = "chain", .collective = COLLET_BROADCAST,
+	.name = "chain",
+	.collective = COLLET_BROADCAST,
 	.source = "Worringen 2003",
 	.ordered = true,
-	.step_count = broadcast_chain_step_count, .step = broadcast_chain_step, .cost = broadcast_chain_cost,
+	.step_count = broadcast_chain_step_count,
+	.step = broadcast_chain_step,
+	.cost = broadcast_chain_cost,
+	.fan_in = fan_in_one,
 };
 
 static const struct collet_program barrier_direct = {
-	.name = "direct", .collective = COLLET_BARRIER,
+	.name = "direct",
+	.collective = COLLET_BARRIER,
 	.source = "all-to-all barrier of any textbook",
 	.ordered = true,
-	.step_count = barrier_direct_step_count, .step = barrier_direct_step, .cost = barrier_direct_cost,
+	.step_count = barrier_direct_step_count,
+	.step = barrier_direct_step,
+	.cost = barrier_direct_cost,
 };
 
 static const struct collet_program barrier_dissemination = {
-	.name = "dissemination", .collective = COLLET_BARRIER,
+	.name = "dissemination",
+	.collective = COLLET_BARRIER,
 	.source = "Hensgen, Finkel, Manber 1988",
 	.ordered = true,
-	.step_count = barrier_dissemination_step_count, .step = barrier_dissemination_step, .cost = barrier_dissemination_cost,
+	.step_count = barrier_dissemination_step_count,
+	.step = barrier_dissemination_step,
+	.cost = barrier_dissemination_cost,
 	.scratch = barrier_dissemination_scratch,
+	.fan_in = fan_in_one,
 };
 
 static const struct collet_program allgather_direct = {
-	.name = "direct", .collective = COLLET_ALLGATHER,
+	.name = "direct",
+	.collective = COLLET_ALLGATHER,
 	.source = "Chan, Heimlich, Purkayastha, van de Geijn 2007",
-	.ordered = true, .sliced = true, .listed = true,
-	.step_count = allgather_direct_step_count, .step = allgather_direct_step, .cost = allgather_direct_cost,
+	.ordered = true,
+	.sliced = true,
+	.listed = true,
+	.step_count = allgather_direct_step_count,
+	.step = allgather_direct_step,
+	.cost = allgather_direct_cost,
 };
 
 static const struct collet_program allgather_bruck = {
-	.name = "bruck", .collective = COLLET_ALLGATHER,
+	.name = "bruck",
+	.collective = COLLET_ALLGATHER,
 	.source = "Bruck et al. 1997",
 	.ordered = true,
-	.step_count = allgather_bruck_step_count, .step = allgather_bruck_step, .cost = allgather_bruck_cost,
+	.step_count = allgather_bruck_step_count,
+	.step = allgather_bruck_step,
+	.cost = allgather_bruck_cost,
 	.fits = allgather_bruck_fits,
+	.fan_in = fan_in_one,
 };
 
 static const struct collet_program allgather_doubling = {
-	.name = "doubling", .collective = COLLET_ALLGATHER,
+	.name = "doubling",
+	.collective = COLLET_ALLGATHER,
 	.source = "Thakur, Rabenseifner, Gropp 2005",
 	.ordered = true,
-	.step_count = allgather_doubling_step_count, .step = allgather_doubling_step, .cost = allgather_doubling_cost,
+	.step_count = allgather_doubling_step_count,
+	.step = allgather_doubling_step,
+	.cost = allgather_doubling_cost,
 	.fits = allgather_doubling_fits,
+	.fan_in = fan_in_one,
 };
 
 static const struct collet_program allgather_ring = {
-	.name = "ring", .collective = COLLET_ALLGATHER,
+	.name = "ring",
+	.collective = COLLET_ALLGATHER,
 	.source = "Thakur, Rabenseifner, Gropp 2005",
-	.ordered = true, .sliced = true, .listed = true,
-	.step_count = allgather_ring_step_count, .step = allgather_ring_step, .cost = allgather_ring_cost,
+	.ordered = true,
+	.sliced = true,
+	.listed = true,
+	.step_count = allgather_ring_step_count,
+	.step = allgather_ring_step,
+	.cost = allgather_ring_cost,
+	.fan_in = fan_in_one,
 };
 
 static const struct collet_program reduce_scatter_direct = {
-	.name = "direct", .collective = COLLET_REDUCE_SCATTER,
+	.name = "direct",
+	.collective = COLLET_REDUCE_SCATTER,
 	.source = "Thakur, Rabenseifner, Gropp 2005",
-	.ordered = true, .sliced = true,
-	.step_count = reduce_scatter_direct_step_count, .step = reduce_scatter_direct_step, .cost = reduce_scatter_direct_cost,
+	.ordered = true,
+	.sliced = true,
+	.step_count = reduce_scatter_direct_step_count,
+	.step = reduce_scatter_direct_step,
+	.cost = reduce_scatter_direct_cost,
 };
 
 static const struct collet_program reduce_scatter_bruck = {
-	.name = "bruck", .collective = COLLET_REDUCE_SCATTER,
+	.name = "bruck",
+	.collective = COLLET_REDUCE_SCATTER,
 	.source = "Bruck et al. 1997, backwards: Traff 2024",
-	.step_count = reduce_scatter_bruck_step_count, .step = reduce_scatter_bruck_step, .cost = reduce_scatter_bruck_cost,
-	.fits = reduce_scatter_bruck_fits, .scratch = reduce_scatter_bruck_scratch,
+	.step_count = reduce_scatter_bruck_step_count,
+	.step = reduce_scatter_bruck_step,
+	.cost = reduce_scatter_bruck_cost,
+	.fits = reduce_scatter_bruck_fits,
+	.scratch = reduce_scatter_bruck_scratch,
+	.fan_in = fan_in_one,
 };
 
 static const struct collet_program reduce_scatter_halving = {
-	.name = "halving", .collective = COLLET_REDUCE_SCATTER,
+	.name = "halving",
+	.collective = COLLET_REDUCE_SCATTER,
 	.source = "Thakur, Rabenseifner, Gropp 2005; Traff 2005",
-	.step_count = reduce_scatter_halving_step_count, .step = reduce_scatter_halving_step, .cost = reduce_scatter_halving_cost,
-	.fits = reduce_scatter_halving_fits, .scratch = reduce_scatter_halving_scratch,
+	.step_count = reduce_scatter_halving_step_count,
+	.step = reduce_scatter_halving_step,
+	.cost = reduce_scatter_halving_cost,
+	.fits = reduce_scatter_halving_fits,
+	.scratch = reduce_scatter_halving_scratch,
+	.fan_in = fan_in_two,
 };
 
 static const struct collet_program reduce_scatter_ring = {
-	.name = "ring", .collective = COLLET_REDUCE_SCATTER,
+	.name = "ring",
+	.collective = COLLET_REDUCE_SCATTER,
 	.source = "Patarasuk, Yuan 2009",
 	.sliced = true,
-	.step_count = reduce_scatter_ring_step_count, .step = reduce_scatter_ring_step, .cost = reduce_scatter_ring_cost,
+	.step_count = reduce_scatter_ring_step_count,
+	.step = reduce_scatter_ring_step,
+	.cost = reduce_scatter_ring_cost,
+	.fan_in = fan_in_one,
 };
 
 static const struct collet_program gather_direct = {
-	.name = "direct", .collective = COLLET_GATHER,
+	.name = "direct",
+	.collective = COLLET_GATHER,
 	.source = "Chan, Heimlich, Purkayastha, van de Geijn 2007",
-	.ordered = true, .listed = true,
-	.step_count = gather_direct_step_count, .step = gather_direct_step, .cost = gather_direct_cost,
+	.ordered = true,
+	.listed = true,
+	.step_count = gather_direct_step_count,
+	.step = gather_direct_step,
+	.cost = gather_direct_cost,
 };
 
 static const struct collet_program gather_tree = {
-	.name = "tree", .collective = COLLET_GATHER,
+	.name = "tree",
+	.collective = COLLET_GATHER,
 	.source = "Chan, Heimlich, Purkayastha, van de Geijn 2007",
 	.ordered = true,
-	.step_count = gather_tree_step_count, .step = gather_tree_step, .cost = gather_tree_cost,
-	.fits = gather_tree_fits, .scratch = gather_tree_scratch,
+	.step_count = gather_tree_step_count,
+	.step = gather_tree_step,
+	.cost = gather_tree_cost,
+	.fits = gather_tree_fits,
+	.scratch = gather_tree_scratch,
+	.fan_in = fan_in_one,
 };
 
 static const struct collet_program scatter_direct = {
-	.name = "direct", .collective = COLLET_SCATTER,
+	.name = "direct",
+	.collective = COLLET_SCATTER,
 	.source = "Chan, Heimlich, Purkayastha, van de Geijn 2007",
-	.ordered = true, .listed = true,
-	.step_count = scatter_direct_step_count, .step = scatter_direct_step, .cost = scatter_direct_cost,
+	.ordered = true,
+	.listed = true,
+	.step_count = scatter_direct_step_count,
+	.step = scatter_direct_step,
+	.cost = scatter_direct_cost,
+	.fan_in = fan_in_one,
 };
 
 static const struct collet_program scatter_tree = {
-	.name = "tree", .collective = COLLET_SCATTER,
+	.name = "tree",
+	.collective = COLLET_SCATTER,
 	.source = "Chan, Heimlich, Purkayastha, van de Geijn 2007",
 	.ordered = true,
-	.step_count = scatter_tree_step_count, .step = scatter_tree_step, .cost = scatter_tree_cost,
-	.fits = scatter_tree_fits, .scratch = scatter_tree_scratch,
+	.step_count = scatter_tree_step_count,
+	.step = scatter_tree_step,
+	.cost = scatter_tree_cost,
+	.fits = scatter_tree_fits,
+	.scratch = scatter_tree_scratch,
+	.fan_in = fan_in_one,
 };
 
 static const struct collet_program alltoall_direct = {
-	.name = "direct", .collective = COLLET_ALLTOALL,
+	.name = "direct",
+	.collective = COLLET_ALLTOALL,
 	.source = "Thakur, Rabenseifner, Gropp 2005",
 	.ordered = true,
-	.step_count = alltoall_direct_step_count, .step = alltoall_direct_step, .cost = alltoall_direct_cost,
+	.step_count = alltoall_direct_step_count,
+	.step = alltoall_direct_step,
+	.cost = alltoall_direct_cost,
 };
 
 static const struct collet_program alltoall_bruck = {
-	.name = "bruck", .collective = COLLET_ALLTOALL,
+	.name = "bruck",
+	.collective = COLLET_ALLTOALL,
 	.source = "Bruck et al. 1997",
 	.ordered = true,
-	.step_count = alltoall_bruck_step_count, .step = alltoall_bruck_step, .cost = alltoall_bruck_cost,
-	.fits = alltoall_bruck_fits, .scratch = alltoall_bruck_scratch,
+	.step_count = alltoall_bruck_step_count,
+	.step = alltoall_bruck_step,
+	.cost = alltoall_bruck_cost,
+	.fits = alltoall_bruck_fits,
+	.scratch = alltoall_bruck_scratch,
+	.fan_in = fan_in_one,
 };
 
 static const struct collet_program alltoall_pairwise = {
-	.name = "pairwise", .collective = COLLET_ALLTOALL,
+	.name = "pairwise",
+	.collective = COLLET_ALLTOALL,
 	.source = "Thakur, Rabenseifner, Gropp 2005",
-	.ordered = true, .listed = true,
-	.step_count = alltoall_pairwise_step_count, .step = alltoall_pairwise_step, .cost = alltoall_pairwise_cost,
+	.ordered = true,
+	.listed = true,
+	.step_count = alltoall_pairwise_step_count,
+	.step = alltoall_pairwise_step,
+	.cost = alltoall_pairwise_cost,
+	.fan_in = fan_in_one,
 };
 
 /* Best for small messages first. */
 static const struct collet_program *const allreduce_programs[] = {
-	&allreduce_direct, &allreduce_exchange, &allreduce_two_shot, &allreduce_tree, &allreduce_halving_doubling,
-	&allreduce_hierarchical, &allreduce_double_tree, &allreduce_ring,
+	&allreduce_direct,
+	&allreduce_exchange,
+	&allreduce_two_shot,
+	&allreduce_tree,
+	&allreduce_halving_doubling,
+	&allreduce_hierarchical,
+	&allreduce_double_tree,
+	&allreduce_ring,
 };
 static const struct collet_program *const reduce_programs[] = {
-	&reduce_direct, &reduce_tree, &reduce_hierarchical, &reduce_scatter_gather, &reduce_chain,
+	&reduce_direct,
+	&reduce_tree,
+	&reduce_hierarchical,
+	&reduce_scatter_gather,
+	&reduce_chain,
 };
 static const struct collet_program *const broadcast_programs[] = {
-	&broadcast_direct, &broadcast_tree, &broadcast_hierarchical, &broadcast_scatter_allgather, &broadcast_chain,
+	&broadcast_direct,
+	&broadcast_tree,
+	&broadcast_hierarchical,
+	&broadcast_scatter_allgather,
+	&broadcast_chain,
 };
 static const struct collet_program *const barrier_programs[] = {
-	&barrier_direct, &barrier_dissemination,
+	&barrier_direct,
+	&barrier_dissemination,
 };
 static const struct collet_program *const allgather_programs[] = {
-	&allgather_direct, &allgather_bruck, &allgather_doubling, &allgather_ring,
+	&allgather_direct,
+	&allgather_bruck,
+	&allgather_doubling,
+	&allgather_ring,
 };
 static const struct collet_program *const reduce_scatter_programs[] = {
-	&reduce_scatter_direct, &reduce_scatter_bruck, &reduce_scatter_halving, &reduce_scatter_ring,
+	&reduce_scatter_direct,
+	&reduce_scatter_bruck,
+	&reduce_scatter_halving,
+	&reduce_scatter_ring,
 };
 static const struct collet_program *const gather_programs[] = {
-	&gather_direct, &gather_tree,
+	&gather_direct,
+	&gather_tree,
 };
 static const struct collet_program *const scatter_programs[] = {
-	&scatter_direct, &scatter_tree,
+	&scatter_direct,
+	&scatter_tree,
 };
 static const struct collet_program *const alltoall_programs[] = {
-	&alltoall_direct, &alltoall_bruck, &alltoall_pairwise,
+	&alltoall_direct,
+	&alltoall_bruck,
+	&alltoall_pairwise,
 };
 
-#define LIST(collective) { #collective, collective##_programs, sizeof(collective##_programs) / sizeof(collective##_programs[0]) }
+#define LIST(collective)                                                                                               \
+	{                                                                                                              \
+#collective, collective##_programs, sizeof(collective##_programs) / sizeof(collective##_programs[0])   \
+	}
 
 static const struct {
 	const char *name;
@@ -383,16 +592,23 @@ uint64_t collet_program_scratch(const struct collet_program *program, const stru
 struct collet_shape collet_shape_of(
 	enum collet_collective collective, uint32_t rank, uint32_t size, uint32_t root, uint64_t count)
 {
-	const struct collet_cut even = { .kind = COLLET_CUT_EVEN, .count = count };
-	const struct collet_cut blocks = { .kind = COLLET_CUT_BLOCKS, .count = count };
-	struct collet_shape shape = { .rank = rank, .size = size, .root = root, .count = count, .hosts = 1 };
+	const struct collet_cut even = {.kind = COLLET_CUT_EVEN, .count = count};
+	const struct collet_cut blocks = {.kind = COLLET_CUT_BLOCKS, .count = count};
+	struct collet_shape shape = {.rank = rank, .size = size, .root = root, .count = count, .hosts = 1};
 	switch (collective) {
-	case COLLET_ALLREDUCE: case COLLET_REDUCE: case COLLET_BROADCAST: case COLLET_BARRIER:
+	case COLLET_ALLREDUCE:
+	case COLLET_REDUCE:
+	case COLLET_BROADCAST:
+	case COLLET_BARRIER:
 	case COLLET_COLLECTIVE_COUNT:
 		shape.input = even;
 		shape.result = even;
 		break;
-	case COLLET_ALLGATHER: case COLLET_REDUCE_SCATTER: case COLLET_GATHER: case COLLET_SCATTER: case COLLET_ALLTOALL:
+	case COLLET_ALLGATHER:
+	case COLLET_REDUCE_SCATTER:
+	case COLLET_GATHER:
+	case COLLET_SCATTER:
+	case COLLET_ALLTOALL:
 		shape.input = blocks;
 		shape.result = blocks;
 		break;

@@ -25,21 +25,21 @@ const char *collet_collective_name(enum collet_collective collective);
 
 /* What moving and reducing costs, for one message over one transport. */
 struct collet_cost_model {
-	double alpha_s;       /* a message's latency */
-	double overhead_s;    /* of each further message that a rank handles in the same step */
-	double beta_s;        /* a byte, sent and received */
-	double gamma_s;       /* a byte reduced: of each operand beyond the first */
-	const struct collet_cost_model *local;  /* between ranks of one host, where there are several; NULL: the same */
+	double alpha_s;                        /* a message's latency */
+	double overhead_s;                     /* of each further message that a rank handles in the same step */
+	double beta_s;                         /* a byte, sent and received */
+	double gamma_s;                        /* a byte reduced: of each operand beyond the first */
+	const struct collet_cost_model *local; /* between ranks of one host, where there are several; NULL: the same */
 };
 
 struct collet_program {
-	const char *name;                   /* "ring"; unique in its collective */
+	const char *name; /* "ring"; unique in its collective */
 	enum collet_collective collective;
-	const char *source;                 /* the paper or textbook */
-	const char *summary;                /* one line for people: what it does, and what for */
-	bool ordered;                       /* combines in rank order throughout: fit for non-commutative operations */
-	bool sliced;                        /* see step.h */
-	bool listed;                        /* works on COLLET_CUT_LISTED, where a rank may know only its own counts */
+	const char *source;  /* the paper or textbook */
+	const char *summary; /* one line for people: what it does, and what for */
+	bool ordered;        /* combines in rank order throughout: fit for non-commutative operations */
+	bool sliced;         /* see step.h */
+	bool listed;         /* works on COLLET_CUT_LISTED, where a rank may know only its own counts */
 	/* Can it run this shape? NULL: any. Must not look at what one rank alone knows (its rank):
 	 * all ranks answer the same. */
 	bool (*fits)(const struct collet_shape *shape);
@@ -47,8 +47,8 @@ struct collet_program {
 	uint32_t (*parts)(const struct collet_shape *shape);
 	uint64_t (*step_count)(const struct collet_shape *shape, uint32_t part);
 	struct collet_step (*step)(const struct collet_shape *shape, uint32_t part, uint64_t index);
-	/* Remote operands (or chunks received) of one step at most, on any rank: what the engine must hold at once. NULL: up
-	 * to size - 1. Must not look at shape->rank. */
+	/* Remote operands (or chunks received) of one step at most, on any rank: what the engine must hold at once.
+	 * NULL: up to size - 1. Must not look at shape->rank. */
 	uint32_t (*fan_in)(const struct collet_shape *shape);
 	/* Elements of scratch this rank needs, for all parts together. NULL: 0. */
 	uint64_t (*scratch)(const struct collet_shape *shape);

@@ -1,8 +1,8 @@
-/* Pipelined chain reduce. From the root's right neighbour round to the root each rank adds its own elements to what comes
- * from the left and passes the sum on, piece by piece.
+/* Pipelined chain reduce. From the root's right neighbour round to the root each rank adds its own elements to what
+ * comes from the left and passes the sum on, piece by piece.
  *
- * Cost, of n ranks and m bytes in p pieces: (n-1 + p-1) (alpha + m/p (beta + gamma)), near m beta for many pieces: the
- * least that a root can take in. So: for big messages.
+ * Cost, of n ranks and m bytes in p pieces: (n-1 + p-1) (alpha + m/p (beta + gamma)), near m beta for many pieces:
+ * the least that a root can take in. So: for big messages.
  * Source: Worringen, "Pipelining and overlapping for MPI collective operations" (2003). */
 #ifndef COLLET_COLLECTIVES_REDUCE_CHAIN_H
 #define COLLET_COLLECTIVES_REDUCE_CHAIN_H
@@ -28,7 +28,8 @@ COLLET_PURE static inline struct collet_step reduce_chain_step(
 	if (!first)
 		collet_step_from(&step, collet_peer(left), COLLET_INPUT, all);
 	collet_step_from(&step, collet_self(shape), COLLET_INPUT, all);
-	collet_step_to(&step, last ? collet_self(shape) : collet_peer(collet_position_at(shape, 1)), COLLET_RESULT, all);
+	collet_step_to(
+		&step, last ? collet_self(shape) : collet_peer(collet_position_at(shape, 1)), COLLET_RESULT, all);
 	step.reduce = !first;
 	step.last_touch = last;
 	return step;
@@ -39,7 +40,7 @@ COLLET_PURE static inline double reduce_chain_cost(const struct collet_shape *sh
 {
 	const double bytes = collet_cost_chunk(shape, 1, element_bytes);
 	return shape->size == 1 ? 0
-		: collet_cost_pipeline(shape->size - 1, bytes, piece_bytes, 1, model->gamma_s, model);
+				: collet_cost_pipeline(shape->size - 1, bytes, piece_bytes, 1, model->gamma_s, model);
 }
 
 #endif

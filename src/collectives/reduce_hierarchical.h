@@ -1,9 +1,9 @@
-/* Hierarchical reduce. Each host has a leader: the root where it is, elsewhere the host's first rank. A leader combines what
- * all ranks of its host have in one pass, together with what the leaders of two other hosts send, one from before and one
- * from after it, and passes the sum on towards the root: a binary tree of hosts, in rank order.
+/* Hierarchical reduce. Each host has a leader: the root where it is, elsewhere the host's first rank. A leader
+ * combines what all ranks of its host have in one pass, together with what the leaders of two other hosts send, one
+ * from before and one from after it, and passes the sum on towards the root: a binary tree of hosts, in rank order.
  *
- * Cost, of hosts with at most g ranks: the tree's over hosts with the model between hosts, and (g-1) m (beta + gamma)
- * with the one inside. So: for several hosts with several ranks each.
+ * Cost, of hosts with at most g ranks: the tree's over hosts with the model between hosts, and (g-1) m (beta +
+ * gamma) with the one inside. So: for several hosts with several ranks each.
  * Source: Karonis et al., "Exploiting hierarchy in parallel computer networks to optimize collective operation
  * performance" (2000). */
 #ifndef COLLET_COLLECTIVES_REDUCE_HIERARCHICAL_H
@@ -51,9 +51,11 @@ COLLET_PURE static inline double reduce_hierarchical_cost(const struct collet_sh
 	const uint32_t hosts = collet_host_count(shape), root_host = collet_host_of(shape, shape->root).index;
 	const struct collet_cost_model *in_host = collet_cost_local(model);
 	const uint32_t levels = collet_tree_levels(hosts, root_host);
-	const double in = inside == 0 ? 0 : collet_cost_pipeline(1, bytes, piece_bytes, inside, model->gamma_s, in_host);
+	const double in =
+		inside == 0 ? 0 : collet_cost_pipeline(1, bytes, piece_bytes, inside, model->gamma_s, in_host);
 	const double between = levels == 0 ? 0
-		: collet_cost_pipeline(levels, bytes, piece_bytes, hosts > 3 ? 2 : 1, model->gamma_s, model);
+					   : collet_cost_pipeline(levels, bytes, piece_bytes, hosts > 3 ? 2 : 1,
+						     model->gamma_s, model);
 	return in + between;
 }
 

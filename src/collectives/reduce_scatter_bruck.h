@@ -1,12 +1,13 @@
-/* Bruck's all-gather run backwards: a reduce-scatter. A rank lays its blocks out in scratch from its own on: place j is for
- * rank r + j. In round k = log2(n) - 1, ..., 0 it sends the places from 2^k on to r + 2^k, where they are places 0 on, and
- * adds what comes from r - 2^k to its own places 0 on.
+/* Bruck's all-gather run backwards: a reduce-scatter. A rank lays its blocks out in scratch from its own on: place j
+ * is for rank r + j. In round k = log2(n) - 1, ..., 0 it sends the places from 2^k on to r + 2^k, where they are
+ * places 0 on, and adds what comes from r - 2^k to its own places 0 on.
  * Scratch for all blocks, so: not for big messages.
  *
- * Cost, of n ranks and blocks of b bytes: log2(n) alpha + (n-1) b (beta + gamma), for any n. So: for small messages, as the
- * halving form, which is dearer if n is no power of two.
+ * Cost, of n ranks and blocks of b bytes: log2(n) alpha + (n-1) b (beta + gamma), for any n. So: for small messages,
+ * as the halving form, which is dearer if n is no power of two.
  * Source: Bruck, Ho, Kipnis, Upfal, Weathersby, "Efficient algorithms for all-to-all communications in multiport
- * message-passing systems" (1997); backwards: Traff, "Optimal, non-pipelined reduce-scatter and allreduce algorithms" (2024). */
+ * message-passing systems" (1997); backwards: Traff, "Optimal, non-pipelined reduce-scatter and allreduce
+ * algorithms" (2024). */
 #ifndef COLLET_COLLECTIVES_REDUCE_SCATTER_BRUCK_H
 #define COLLET_COLLECTIVES_REDUCE_SCATTER_BRUCK_H
 
@@ -43,18 +44,19 @@ COLLET_PURE static inline struct collet_step reduce_scatter_bruck_step(
 		return step;
 	}
 	if (index == 0)
-		return collet_move(self, COLLET_INPUT, collet_blocks(shape, rank, size - rank),
-			self, COLLET_SCRATCH, collet_blocks(shape, 0, size - rank));
+		return collet_move(self, COLLET_INPUT, collet_blocks(shape, rank, size - rank), self, COLLET_SCRATCH,
+			collet_blocks(shape, 0, size - rank));
 	if (index == 1)
-		return rank == 0 ? collet_step_none() : collet_move(self, COLLET_INPUT, collet_blocks(shape, 0, rank),
-			self, COLLET_SCRATCH, collet_blocks(shape, size - rank, rank));
+		return rank == 0 ? collet_step_none()
+				 : collet_move(self, COLLET_INPUT, collet_blocks(shape, 0, rank), self, COLLET_SCRATCH,
+					   collet_blocks(shape, size - rank, rank));
 
 	const uint32_t round = collet_log2_ceil(size) - (uint32_t)(index / 2), hops = (uint32_t)1 << round;
 	const uint32_t blocks = hops < size - hops ? hops : size - hops;
 	const struct collet_span near = collet_blocks(shape, 0, blocks), far = collet_blocks(shape, hops, blocks);
 	if (index % 2 == 0) {
-		struct collet_step step = collet_move(self, COLLET_SCRATCH, far,
-			collet_peer(collet_position_at(shape, hops)), COLLET_SCRATCH, near);
+		struct collet_step step = collet_move(
+			self, COLLET_SCRATCH, far, collet_peer(collet_position_at(shape, hops)), COLLET_SCRATCH, near);
 		step.paired = true;
 		return step;
 	}

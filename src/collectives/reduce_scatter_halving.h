@@ -1,11 +1,13 @@
-/* Recursive halving reduce-scatter, for any world size (bisection.h). At each level a rank sends its partner in the other
- * half of the ranks its sums of that half's blocks, and adds what the partner sends to those of its own half, until it is
- * alone with its own block. The odd one of a lower half only sends.
+/* Recursive halving reduce-scatter, for any world size (bisection.h). At each level a rank sends its partner in the
+ * other half of the ranks its sums of that half's blocks, and adds what the partner sends to those of its own half,
+ * until it is alone with its own block. The odd one of a lower half only sends.
  * Sums are made in scratch, at most half of the blocks, so: not for big messages.
  *
- * Cost, of n ranks and blocks of b bytes: log2(n) alpha + (n-1) b (beta + gamma), somewhat more if n is no power of two.
- * Source: Thakur, Rabenseifner, Gropp, "Optimization of collective communication operations in MPICH" (2005); halves of
- * different sizes: Traff, "An improved algorithm for (non-commutative) reduce-scatter with an application" (2005). */
+ * Cost, of n ranks and blocks of b bytes: log2(n) alpha + (n-1) b (beta + gamma), somewhat more if n is no power of
+ * two.
+ * Source: Thakur, Rabenseifner, Gropp, "Optimization of collective communication operations in MPICH" (2005); halves
+ * of different sizes: Traff, "An improved algorithm for (non-commutative) reduce-scatter with an application"
+ * (2005). */
 #ifndef COLLET_COLLECTIVES_REDUCE_SCATTER_HALVING_H
 #define COLLET_COLLECTIVES_REDUCE_SCATTER_HALVING_H
 
@@ -67,7 +69,8 @@ COLLET_PURE static inline struct collet_step reduce_scatter_halving_step(
 	const enum collet_buffer theirs = halving_buffer(at.partner.first, shape->size, level);
 	if (index % 2 == 0) {
 		const struct collet_span from = halving_span(shape, shape->rank, mine, at.far_first, at.far_count);
-		const struct collet_span to = halving_span(shape, at.partner.first, COLLET_SCRATCH, at.far_first, at.far_count);
+		const struct collet_span to =
+			halving_span(shape, at.partner.first, COLLET_SCRATCH, at.far_first, at.far_count);
 		step = collet_move(self, mine, from, at.partner, COLLET_SCRATCH, to);
 		step.paired = true;
 		return step;
@@ -77,8 +80,7 @@ COLLET_PURE static inline struct collet_step reduce_scatter_halving_step(
 	const bool alone = at.own_count == 1;
 	const struct collet_span own = halving_span(shape, shape->rank, mine, at.own_first, at.own_count);
 	const struct collet_span kept = halving_span(shape, shape->rank, COLLET_SCRATCH, at.own_first, at.own_count);
-	const struct collet_span partner =
-		halving_span(shape, at.partner.first, theirs, at.own_first, at.own_count);
+	const struct collet_span partner = halving_span(shape, at.partner.first, theirs, at.own_first, at.own_count);
 	if (shape->rank < at.middle)
 		collet_step_from(&step, self, mine, own);
 	collet_step_from(&step, collet_bisection_both(&at), theirs, partner);

@@ -1,10 +1,11 @@
-/* Binary tree reduce. Below the root hang the ranks before it and those after it, each a balanced binary tree whose nodes
- * have lower ranks on their left and higher ones on their right. A node combines {left} {own} {right} and passes the sum
- * up, piece by piece: in rank order, whatever the root.
+/* Binary tree reduce. Below the root hang the ranks before it and those after it, each a balanced binary tree whose
+ * nodes have lower ranks on their left and higher ones on their right. A node combines {left} {own} {right} and
+ * passes the sum up, piece by piece: in rank order, whatever the root.
  *
- * Cost, of n ranks and m bytes: log2(n) (alpha + overhead) + 2 m (beta + gamma). So: for messages of small to middling
- * size, in pieces, and for operations that do not commute.
- * Source: Sanders, Speck, Traff, "Two-tree algorithms for full bandwidth broadcast, reduction and scan" (2009), section 2. */
+ * Cost, of n ranks and m bytes: log2(n) (alpha + overhead) + 2 m (beta + gamma). So: for messages of small to
+ * middling size, in pieces, and for operations that do not commute.
+ * Source: Sanders, Speck, Traff, "Two-tree algorithms for full bandwidth broadcast, reduction and scan" (2009),
+ * section 2. */
 #ifndef COLLET_COLLECTIVES_REDUCE_TREE_H
 #define COLLET_COLLECTIVES_REDUCE_TREE_H
 
@@ -40,7 +41,9 @@ COLLET_PURE static inline double reduce_tree_cost(const struct collet_shape *sha
 {
 	const double bytes = collet_cost_chunk(shape, 1, element_bytes);
 	const uint32_t levels = collet_tree_levels(shape->size, shape->root);
-	return levels == 0 ? 0 : collet_cost_pipeline(levels, bytes, piece_bytes, shape->size > 3 ? 2 : 1, model->gamma_s, model);
+	return levels == 0 ? 0
+			   : collet_cost_pipeline(
+				     levels, bytes, piece_bytes, shape->size > 3 ? 2 : 1, model->gamma_s, model);
 }
 
 #endif

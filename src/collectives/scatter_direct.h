@@ -1,7 +1,7 @@
 /* Direct scatter. The root sends every rank its block.
  *
- * Cost, of n ranks and blocks of b bytes: alpha + (n-2) overhead + (n-1) b beta: the least bytes. So: for all but the
- * smallest blocks; and where only the root knows all counts.
+ * Cost, of n ranks and blocks of b bytes: alpha + (n-2) overhead + (n-1) b beta: the least bytes. So: for all but
+ * the smallest blocks; and where only the root knows all counts.
  * Source: the linear algorithm of any textbook; Chan, Heimlich, Purkayastha, van de Geijn (2007). */
 #ifndef COLLET_COLLECTIVES_SCATTER_DIRECT_H
 #define COLLET_COLLECTIVES_SCATTER_DIRECT_H
@@ -32,8 +32,9 @@ COLLET_PURE static inline struct collet_step scatter_direct_step(
 COLLET_PURE static inline double scatter_direct_cost(const struct collet_shape *shape, size_t element_bytes,
 	size_t piece_bytes, const struct collet_cost_model *model)
 {
-	return shape->size == 1 ? 0 : collet_cost_pipeline(
-		1, collet_cost_blocks(shape, 1, element_bytes), piece_bytes, shape->size - 1, 0, model);
+	return shape->size == 1 ? 0
+				: collet_cost_pipeline(1, collet_cost_blocks(shape, 1, element_bytes), piece_bytes,
+					  shape->size - 1, 0, model);
 }
 
 #endif

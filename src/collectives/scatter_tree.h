@@ -1,9 +1,10 @@
-/* Binomial tree scatter: the gather run backwards. Node v, counted from the root, gets the blocks of its whole subtree from v
- * with its lowest set bit cleared, and sends its children ..., v + 4, v + 2, v + 1 theirs. Inner nodes need scratch for
- * their subtree's blocks, so: not for big blocks.
+/* Binomial tree scatter: the gather run backwards. Node v, counted from the root, gets the blocks of its whole
+ * subtree from v with its lowest set bit cleared, and sends its children ..., v + 4, v + 2, v + 1 theirs. Inner
+ * nodes need scratch for their subtree's blocks, so: not for big blocks.
  *
  * Cost, of n ranks and blocks of b bytes: log2(n) alpha + (n-1) b beta. So: for small blocks of many ranks.
- * Source: Chan, Heimlich, Purkayastha, van de Geijn, "Collective communication: theory, practice, and experience" (2007). */
+ * Source: Chan, Heimlich, Purkayastha, van de Geijn, "Collective communication: theory, practice, and experience"
+ * (2007). */
 #ifndef COLLET_COLLECTIVES_SCATTER_TREE_H
 #define COLLET_COLLECTIVES_SCATTER_TREE_H
 
@@ -43,7 +44,8 @@ COLLET_PURE static inline struct collet_step scatter_tree_step(
 	}
 	/* 0: from the parent; then the children, the largest first. */
 	const uint32_t i = (uint32_t)(index / 2) + (own.number == 0);
-	const struct collet_subtree moved = i > 0 ? collet_subtree_at(shape, own.number + ((uint32_t)1 << (own.children - i))) : own;
+	const struct collet_subtree moved =
+		i > 0 ? collet_subtree_at(shape, own.number + ((uint32_t)1 << (own.children - i))) : own;
 	if (after && moved.straight == moved.blocks)
 		return collet_step_none();
 	const struct collet_subtree from = i > 0 ? own : collet_subtree_parent(shape, &own);
@@ -57,7 +59,8 @@ COLLET_PURE static inline double scatter_tree_cost(const struct collet_shape *sh
 	double cost = 0;
 	for (uint32_t reach = 1; reach < shape->size; reach *= 2) {
 		const uint32_t blocks = reach < shape->size - reach ? reach : shape->size - reach;
-		cost += collet_cost_pipeline(1, collet_cost_blocks(shape, blocks, element_bytes), piece_bytes, 1, 0, model);
+		cost += collet_cost_pipeline(
+			1, collet_cost_blocks(shape, blocks, element_bytes), piece_bytes, 1, 0, model);
 	}
 	return cost;
 }

@@ -22,16 +22,16 @@
  *     Items (step, piece) are issued in this order: passes; in a pass, steps; in a step, the pass's pieces; of two
  *     paired steps, piece by piece in turn, and what the longer has more, after that.
  *   - Programs whose spans are cut at the same places in all steps (`sliced`) run in many passes: pass k has pieces
- *     few * k, few * k + 1, ... few * k + few - 1 of every step that has so many, with few < COLLET_LOOKAHEAD. All others
- *     run in one pass, which has all pieces.
- *   - At least COLLET_LOOKAHEAD items beyond the oldest unfinished one are issued. An item's receives are under way as soon
- *     as it is issued. What else it does waits for earlier items that write what it reads, and for those that read what it
- *     writes, their sends included, until the peer has the bytes; what has come for a place that is not free yet is kept by
- *     the executor. So two ranks may swap spans in place. An item may overtake others, but the messages between two ranks
+ *     few * k, few * k + 1, ... few * k + few - 1 of every step that has so many, with few < COLLET_LOOKAHEAD. All
+ *others run in one pass, which has all pieces.
+ *   - At least COLLET_LOOKAHEAD items beyond the oldest unfinished one are issued. An item's receives are under way as
+ *soon as it is issued. What else it does waits for earlier items that write what it reads, and for those that read what
+ *it writes, their sends included, until the peer has the bytes; what has come for a place that is not free yet is kept
+ *by the executor. So two ranks may swap spans in place. An item may overtake others, but the messages between two ranks
  *     never change order.
  *   - A send may wait until the peer's matching receive is under way (no buffering at all), or be buffered.
- *   - A value with no destination of its own rank is kept by the executor until the peers have it. Its receivers name the
- *     end as if it had been sent from INPUT.
+ *   - A value with no destination of its own rank is kept by the executor until the peers have it. Its receivers name
+ *the end as if it had been sent from INPUT.
  *   - INPUT is never written, except where the caller made it the same memory as RESULT (in place); then a program must
  *     not read an element of INPUT after an item that wrote that element of RESULT.
  *   - Positions are ranks (order NULL) whenever an operation does not commute. */
@@ -78,32 +78,32 @@ struct collet_peers {
 enum collet_buffer { COLLET_INPUT, COLLET_RESULT, COLLET_SCRATCH };
 
 struct collet_end {
-	struct collet_peers peers;  /* may include, or be, the rank itself */
-	enum collet_buffer buffer;  /* on that peer */
-	struct collet_span span;    /* on that peer */
+	struct collet_peers peers; /* may include, or be, the rank itself */
+	enum collet_buffer buffer; /* on that peer */
+	struct collet_span span;   /* on that peer */
 };
 
 enum { COLLET_STEP_SOURCES = 3, COLLET_STEP_DESTINATIONS = 2 };
 
 struct collet_step {
-	struct collet_end source[COLLET_STEP_SOURCES];            /* operands: end by end, and peer by peer inside one */
-	struct collet_end destination[COLLET_STEP_DESTINATIONS];  /* itself first, if it is one */
-	uint8_t source_count;       /* 0: nothing to do in this step */
+	struct collet_end source[COLLET_STEP_SOURCES];           /* operands: end by end, and peer by peer inside one */
+	struct collet_end destination[COLLET_STEP_DESTINATIONS]; /* itself first, if it is one */
+	uint8_t source_count;                                    /* 0: nothing to do in this step */
 	uint8_t destination_count;
-	bool reduce;                /* combine all operands in one pass, rounding once; else there is one operand */
-	bool per_peer;              /* not one value but one transfer for each remote peer p: a send takes its own span
-	                               from chunk p of the source's cut, a receive (source_count 1, kept) puts it into chunk
-	                               p of the destination's cut (SCRATCH is cut as INPUT is); of the ends' spans only
-	                               the remote one's start counts (COLLET_SAME_PLACE: where the local chunk starts) */
-	bool last_touch;            /* the value is the finished result: average divides here, before rounding */
-	bool paired;                /* alternate pieces with the next step's: an exchange */
+	bool reduce;     /* combine all operands in one pass, rounding once; else there is one operand */
+	bool per_peer;   /* not one value but one transfer for each remote peer p: a send takes its own span
+			    from chunk p of the source's cut, a receive (source_count 1, kept) puts it into chunk
+			    p of the destination's cut (SCRATCH is cut as INPUT is); of the ends' spans only
+			    the remote one's start counts (COLLET_SAME_PLACE: where the local chunk starts) */
+	bool last_touch; /* the value is the finished result: average divides here, before rounding */
+	bool paired;     /* alternate pieces with the next step's: an exchange */
 };
 
 /* How a buffer is cut into chunks, one for each rank. */
 enum collet_cut_kind {
-	COLLET_CUT_EVEN,    /* `count` elements in all; the first count % size chunks have one more than the others */
-	COLLET_CUT_BLOCKS,  /* `count` elements each */
-	COLLET_CUT_LISTED   /* counts[] and displacements[] by rank */
+	COLLET_CUT_EVEN,   /* `count` elements in all; the first count % size chunks have one more than the others */
+	COLLET_CUT_BLOCKS, /* `count` elements each */
+	COLLET_CUT_LISTED  /* counts[] and displacements[] by rank */
 };
 
 struct collet_cut {
@@ -115,14 +115,16 @@ struct collet_cut {
 
 /* Everything an algorithm may know. */
 struct collet_shape {
-	uint32_t rank;               /* this rank's position */
+	uint32_t rank; /* this rank's position */
 	uint32_t size;
-	uint32_t root;               /* a position */
-	uint64_t count;              /* as the caller gave it: elements in all, or of each block */
-	struct collet_cut input;     /* of the collective's send buffer, and of its recv buffer. A buffer that holds only the */
-	struct collet_cut result;    /* rank's own block has that block's count here, and its kind is not looked at */
-	const uint32_t *order;       /* position -> rank; NULL: the same. Blocks are numbered by rank */
-	const uint32_t *host_first;  /* position of each host's first rank, ascending; host_first[hosts] == size; NULL: one */
+	uint32_t root;  /* a position */
+	uint64_t count; /* as the caller gave it: elements in all, or of each block */
+	struct collet_cut
+		input; /* of the collective's send buffer, and of its recv buffer. A buffer that holds only the */
+	struct collet_cut result; /* rank's own block has that block's count here, and its kind is not looked at */
+	const uint32_t *order;    /* position -> rank; NULL: the same. Blocks are numbered by rank */
+	const uint32_t
+		*host_first; /* position of each host's first rank, ascending; host_first[hosts] == size; NULL: one */
 	uint32_t hosts;
 };
 
@@ -165,7 +167,7 @@ COLLET_PURE static inline uint32_t collet_peers_at(const struct collet_peers *pe
 
 COLLET_PURE static inline struct collet_peers collet_peer(uint32_t position)
 {
-	struct collet_peers peers = { position, 0, 1, false };
+	struct collet_peers peers = {position, 0, 1, false};
 	return peers;
 }
 
@@ -179,7 +181,7 @@ COLLET_PURE static inline uint32_t collet_position_at(const struct collet_shape 
 COLLET_PURE static inline struct collet_end collet_end_at(
 	struct collet_peers peers, enum collet_buffer buffer, struct collet_span span)
 {
-	struct collet_end end = { peers, buffer, span };
+	struct collet_end end = {peers, buffer, span};
 	return end;
 }
 

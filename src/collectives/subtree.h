@@ -1,22 +1,23 @@
-/* The blocks that pass through a node of a binomial tree that gathers or scatters. Numbers are counted from the root, so a
- * subtree's blocks are one run of numbers; the root has them where they belong, where such a run may go round after the
- * last block. So every run travels as what comes before that and what comes after, on each of its hops. */
+/* The blocks that pass through a node of a binomial tree that gathers or scatters. Numbers are counted from the
+ * root, so a subtree's blocks are one run of numbers; the root has them where they belong, where such a run may go
+ * round after the last block. So every run travels as what comes before that and what comes after, on each of its
+ * hops. */
 #ifndef COLLET_COLLECTIVES_SUBTREE_H
 #define COLLET_COLLECTIVES_SUBTREE_H
 
 #include "collectives/bisection.h"
 
 struct collet_subtree {
-	uint32_t number;        /* of its topmost node, counted from the root */
+	uint32_t number; /* of its topmost node, counted from the root */
 	uint32_t position;
 	uint32_t children;
-	uint32_t blocks;        /* all of them */
-	uint32_t straight;      /* those before going round */
+	uint32_t blocks;   /* all of them */
+	uint32_t straight; /* those before going round */
 };
 
 COLLET_PURE static inline struct collet_subtree collet_subtree_at(const struct collet_shape *shape, uint32_t number)
 {
-	struct collet_subtree tree = { number, 0, 0, 0, 0 };
+	struct collet_subtree tree = {number, 0, 0, 0, 0};
 	const uint32_t rest = shape->size - number, reach = number & (0 - number);
 	tree.position = (uint32_t)(((uint64_t)number + shape->root) % shape->size);
 	tree.children = collet_binomial_children(number, shape->size);
@@ -36,8 +37,8 @@ COLLET_PURE static inline struct collet_subtree collet_subtree_parent(
 	return collet_subtree_at(shape, collet_binomial_parent(tree->number));
 }
 
-/* Where the blocks of `tree` (those before or those after going round) are on the rank on top of `holder`, of which `tree`
- * is a part: on the root in its own buffer, on others in scratch, and a leaf needs none for its own block. */
+/* Where the blocks of `tree` (those before or those after going round) are on the rank on top of `holder`, of which
+ * `tree` is a part: on the root in its own buffer, on others in scratch, and a leaf needs none for its own block. */
 COLLET_PURE static inline struct collet_end collet_subtree_end(const struct collet_shape *shape,
 	const struct collet_subtree *holder, const struct collet_subtree *tree, bool after, enum collet_buffer on_root,
 	enum collet_buffer on_leaf)

@@ -1,5 +1,5 @@
-/* Binary trees over positions in which everything below a node on its left has lower numbers, and on its right higher
- * ones: so {left} {node} {right} combines in rank order, whatever the tree's shape and root. */
+/* Binary trees over positions in which everything below a node on its left has lower numbers, and on its right
+ * higher ones: so {left} {node} {right} combines in rank order, whatever the tree's shape and root. */
 #ifndef COLLET_COLLECTIVES_TREE_H
 #define COLLET_COLLECTIVES_TREE_H
 
@@ -24,7 +24,7 @@ COLLET_PURE static inline struct collet_peers collet_tree_top(uint32_t low, uint
 /* A node of the balanced tree over 0 .. size - 1 whose root is `root`: its two sides are halved again and again. */
 COLLET_PURE static inline struct collet_tree_node collet_tree_at(uint32_t node, uint32_t size, uint32_t root)
 {
-	struct collet_tree_node found = { collet_peers_range(0, 0), collet_peers_range(0, 0), collet_peers_range(0, 0) };
+	struct collet_tree_node found = {collet_peers_range(0, 0), collet_peers_range(0, 0), collet_peers_range(0, 0)};
 	uint32_t low = 0, high = size, middle = root;
 	while (middle != node) {
 		found.parent = collet_peer(middle);

@@ -6,7 +6,7 @@
 
 struct node {
 	struct expression_summary summary;
-	uint32_t first_operand, operand_count;  /* in operands; none: a leaf */
+	uint32_t first_operand, operand_count; /* in operands; none: a leaf */
 	uint32_t hash;
 };
 
@@ -15,8 +15,8 @@ struct expression_store {
 	uint32_t count, capacity;
 	expression *operands;
 	uint32_t operand_count, operand_capacity;
-	expression *table;                      /* open addressing */
-	uint32_t table_size;                    /* a power of two */
+	expression *table;   /* open addressing */
+	uint32_t table_size; /* a power of two */
 };
 
 static void *must(void *memory)
@@ -78,10 +78,10 @@ static void grow_table(struct expression_store *store)
 static bool is_same(const struct expression_store *store, const struct node *node, const struct node *wanted,
 	const expression *operands)
 {
-	return node->hash == wanted->hash && node->operand_count == wanted->operand_count
-		&& node->summary.ranks == wanted->summary.ranks && node->summary.element == wanted->summary.element
-		&& node->summary.finished == wanted->summary.finished
-		&& memcmp(&store->operands[node->first_operand], operands, node->operand_count * sizeof *operands) == 0;
+	return node->hash == wanted->hash && node->operand_count == wanted->operand_count &&
+	       node->summary.ranks == wanted->summary.ranks && node->summary.element == wanted->summary.element &&
+	       node->summary.finished == wanted->summary.finished &&
+	       memcmp(&store->operands[node->first_operand], operands, node->operand_count * sizeof *operands) == 0;
 }
 
 static expression intern(struct expression_store *store, struct node wanted, const expression *operands)
@@ -115,17 +115,20 @@ static expression intern(struct expression_store *store, struct node wanted, con
 
 expression expression_leaf(struct expression_store *store, uint32_t rank, uint32_t element)
 {
-	const struct node leaf = { .summary = { .ranks = (uint64_t)1 << rank, .element = element, .first = (uint16_t)rank,
-		.last = (uint16_t)rank, .sorted = true } };
+	const struct node leaf = {.summary = {.ranks = (uint64_t)1 << rank,
+					  .element = element,
+					  .first = (uint16_t)rank,
+					  .last = (uint16_t)rank,
+					  .sorted = true}};
 	const expression none = 0;
 	return intern(store, leaf, &none);
 }
 
-expression expression_combine(struct expression_store *store, const expression *operands, uint32_t count,
-	enum expression_defect *defect)
+expression expression_combine(
+	struct expression_store *store, const expression *operands, uint32_t count, enum expression_defect *defect)
 {
 	*defect = EXPRESSION_FINE;
-	struct node node = { .operand_count = count };
+	struct node node = {.operand_count = count};
 	for (uint32_t i = 0; i < count; i++) {
 		if (operands[i] == 0)
 			return 0;
@@ -152,7 +155,7 @@ expression expression_finish(struct expression_store *store, expression operand,
 	*defect = EXPRESSION_FINE;
 	if (operand == 0)
 		return 0;
-	struct node node = { .summary = store->nodes[operand].summary, .operand_count = 1 };
+	struct node node = {.summary = store->nodes[operand].summary, .operand_count = 1};
 	if (node.summary.finished)
 		*defect = EXPRESSION_FINISHED_BEFORE;
 	node.summary.finished = true;

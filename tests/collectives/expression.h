@@ -1,5 +1,5 @@
-/* What an element's value is made of, as a tree: whose contributions, combined how. Equal trees are one number, so ranks'
- * results are compared by comparing numbers. */
+/* What an element's value is made of, as a tree: whose contributions, combined how. Equal trees are one number, so
+ * ranks' results are compared by comparing numbers. */
 #ifndef COLLET_TESTS_EXPRESSION_H
 #define COLLET_TESTS_EXPRESSION_H
 
@@ -14,11 +14,11 @@ enum { EXPRESSION_RANKS = 64 };
 
 /* What is known of one without looking inside. */
 struct expression_summary {
-	uint64_t ranks;     /* whose contributions, a bit each */
-	uint32_t element;   /* which of each rank's elements */
+	uint64_t ranks;   /* whose contributions, a bit each */
+	uint32_t element; /* which of each rank's elements */
 	uint16_t first, last;
-	bool sorted;        /* left to right in rank order */
-	bool finished;      /* had its last touch */
+	bool sorted;   /* left to right in rank order */
+	bool finished; /* had its last touch */
 };
 
 struct expression_store;
@@ -39,8 +39,8 @@ enum expression_defect {
 };
 
 /* In this order, rounded once. An operand that nobody knows makes one that nobody knows. */
-expression expression_combine(struct expression_store *store, const expression *operands, uint32_t count,
-	enum expression_defect *defect);
+expression expression_combine(
+	struct expression_store *store, const expression *operands, uint32_t count, enum expression_defect *defect);
 /* The last touch. */
 expression expression_finish(struct expression_store *store, expression operand, enum expression_defect *defect);
 

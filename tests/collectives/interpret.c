@@ -11,14 +11,25 @@
 enum { WINDOW = COLLET_LOOKAHEAD + 1, WAITING = 16 };
 
 static const char *const names[DEFECT_COUNT] = {
-	[DEFECT_NONE] = "none", [DEFECT_MALFORMED] = "malformed step", [DEFECT_OUT_OF_BOUNDS] = "out of bounds",
-	[DEFECT_UNMATCHED_SEND] = "unmatched send", [DEFECT_UNMATCHED_RECEIVE] = "unmatched receive",
-	[DEFECT_UNEQUAL_LENGTHS] = "unequal lengths", [DEFECT_ENDS_DISAGREE] = "ends disagree", [DEFECT_STUCK] = "stuck",
-	[DEFECT_LENT_OVERWRITTEN] = "lent span overwritten", [DEFECT_INPUT_WRITTEN] = "INPUT written",
-	[DEFECT_TWICE] = "contribution twice", [DEFECT_ELEMENTS_MIXED] = "elements mixed",
-	[DEFECT_FINISHED_EARLY] = "finished early", [DEFECT_UNFINISHED] = "unfinished", [DEFECT_MISSING] = "missing",
-	[DEFECT_RESULTS_DIFFER] = "results differ", [DEFECT_OUT_OF_ORDER] = "out of order",
-	[DEFECT_WRONG_ELEMENT] = "wrong element", [DEFECT_LEFT_EARLY] = "left early",
+	[DEFECT_NONE] = "none",
+	[DEFECT_MALFORMED] = "malformed step",
+	[DEFECT_OUT_OF_BOUNDS] = "out of bounds",
+	[DEFECT_UNMATCHED_SEND] = "unmatched send",
+	[DEFECT_UNMATCHED_RECEIVE] = "unmatched receive",
+	[DEFECT_UNEQUAL_LENGTHS] = "unequal lengths",
+	[DEFECT_ENDS_DISAGREE] = "ends disagree",
+	[DEFECT_STUCK] = "stuck",
+	[DEFECT_LENT_OVERWRITTEN] = "lent span overwritten",
+	[DEFECT_INPUT_WRITTEN] = "INPUT written",
+	[DEFECT_TWICE] = "contribution twice",
+	[DEFECT_ELEMENTS_MIXED] = "elements mixed",
+	[DEFECT_FINISHED_EARLY] = "finished early",
+	[DEFECT_UNFINISHED] = "unfinished",
+	[DEFECT_MISSING] = "missing",
+	[DEFECT_RESULTS_DIFFER] = "results differ",
+	[DEFECT_OUT_OF_ORDER] = "out of order",
+	[DEFECT_WRONG_ELEMENT] = "wrong element",
+	[DEFECT_LEFT_EARLY] = "left early",
 };
 
 const char *defect_name(enum defect defect)
@@ -28,7 +39,7 @@ const char *defect_name(enum defect defect)
 
 uint64_t draw(uint64_t *seed, uint64_t below)
 {
-	uint64_t z = *seed += 0x9E3779B97F4A7C15u;      /* splitmix64 */
+	uint64_t z = *seed += 0x9E3779B97F4A7C15u; /* splitmix64 */
 	z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9u;
 	z = (z ^ z >> 27) * 0x94D049BB133111EBu;
 	z ^= z >> 31;
@@ -43,11 +54,11 @@ struct item;
 struct message {
 	struct item *item;
 	uint32_t conduit;
-	uint64_t number;            /* on its conduit */
+	uint64_t number; /* on its conduit */
 	uint64_t length;
-	expression *memory;         /* sends: where it is lent from; receives: where it comes to */
-	expression *place;          /* receives: where it goes from there, once that is free */
-	expression *snapshot;       /* sends: as it was when lent */
+	expression *memory;   /* sends: where it is lent from; receives: where it comes to */
+	expression *place;    /* receives: where it goes from there, once that is free */
+	expression *snapshot; /* sends: as it was when lent */
 };
 
 struct span {
@@ -60,17 +71,18 @@ struct item {
 	struct walk_item what;
 	bool active, combined, done;
 	uint64_t index;
-	uint32_t blockers;          /* earlier items in the window, a bit each, that it waits for before it does more than receive */
+	uint32_t blockers; /* earlier items in the window, a bit each, that it waits for before it does more than
+			      receive */
 	struct message *sends, *receives;
 	uint32_t send_count, receive_count, sends_left, receives_left;
 	struct span *reads, *writes;
 	uint32_t read_count, write_count;
-	expression *operands;       /* operand by operand, `length` elements each; own ones are filled in late */
+	expression *operands; /* operand by operand, `length` elements each; own ones are filled in late */
 	uint32_t operand_count;
-	expression *value;          /* NULL: none, moves are per peer */
+	expression *value; /* NULL: none, moves are per peer */
 	uint64_t length;
-	expression *kept;           /* own destination */
-	expression *from;           /* own source */
+	expression *kept; /* own destination */
+	expression *from; /* own source */
 };
 
 /* A rank's run of one part of one call. */
@@ -84,10 +96,10 @@ struct stream {
 };
 
 struct conduit {
-	uint64_t sent, received;    /* messages that have left, and come */
+	uint64_t sent, received; /* messages that have left, and come */
 	struct message *sending[WAITING], *receiving[WAITING];
 	uint32_t sending_count, receiving_count;
-	uint64_t issued_sends, issued_receives;     /* numbers given out, of the call being issued */
+	uint64_t issued_sends, issued_receives; /* numbers given out, of the call being issued */
 	bool slot_full, queued;
 	expression *slot;
 };
@@ -95,12 +107,12 @@ struct conduit {
 struct machine {
 	const struct run *run;
 	struct world *world;
-	struct conduit *conduits;   /* (part * size + from) * size + to */
-	uint64_t *first_message;    /* call by call: the number of a conduit's first */
-	uint64_t *issued_sends, *issued_receives;   /* likewise: given out so far */
-	struct stream *streams;     /* (call * size + rank) * parts + part */
-	uint32_t *started, *finished;   /* calls, by rank */
-	uint32_t *queue;            /* conduits to look at */
+	struct conduit *conduits;                 /* (part * size + from) * size + to */
+	uint64_t *first_message;                  /* call by call: the number of a conduit's first */
+	uint64_t *issued_sends, *issued_receives; /* likewise: given out so far */
+	struct stream *streams;                   /* (call * size + rank) * parts + part */
+	uint32_t *started, *finished;             /* calls, by rank */
+	uint32_t *queue;                          /* conduits to look at */
 	uint32_t queue_count;
 	struct walk_move *moves;
 	uint64_t seed;
@@ -115,8 +127,7 @@ static void *must(void *memory)
 	return memory;
 }
 
-__attribute__((format(printf, 3, 4)))
-static void found(struct machine *m, enum defect defect, const char *format, ...)
+__attribute__((format(printf, 3, 4))) static void found(struct machine *m, enum defect defect, const char *format, ...)
 {
 	va_list args;
 	if (m->finding.defect != DEFECT_NONE)
@@ -140,7 +151,8 @@ static void enqueue(struct machine *m, uint32_t conduit)
 	m->queue[m->queue_count++] = conduit;
 }
 
-/* ---- Issuing an item ---------------------------------------------------------------------------------------------- */
+/* ---- Issuing an item ----------------------------------------------------------------------------------------------
+ */
 
 static struct message *next_message(struct item *item, bool sends, uint32_t peer, uint64_t length)
 {
@@ -150,15 +162,17 @@ static struct message *next_message(struct item *item, bool sends, uint32_t peer
 	const uint32_t conduit = (s->part * size + from) * size + to;
 	uint64_t *given = (sends ? m->issued_sends : m->issued_receives) + s->call * lanes(m) + conduit;
 	struct message *message = sends ? &item->sends[item->send_count++] : &item->receives[item->receive_count++];
-	*message = (struct message) { .item = item, .conduit = conduit, .length = length,
-		.number = m->first_message[s->call * lanes(m) + conduit] + (*given)++ };
+	*message = (struct message){.item = item,
+		.conduit = conduit,
+		.length = length,
+		.number = m->first_message[s->call * lanes(m) + conduit] + (*given)++};
 	return message;
 }
 
 static void use(struct span *list, uint32_t *count, const expression *at, uint64_t length)
 {
 	if (length > 0)
-		list[(*count)++] = (struct span) { at, length };
+		list[(*count)++] = (struct span){at, length};
 }
 
 static void take_operands(struct item *item, const struct side *side, const struct walk_move *moves, uint32_t count)
@@ -170,7 +184,8 @@ static void take_operands(struct item *item, const struct side *side, const stru
 		item->value = must(calloc(item->length + 1, sizeof *item->value));
 	}
 	for (uint32_t i = 0; i < count; i++) {
-		expression *local = moves[i].has_local ? world_at(side, moves[i].local.buffer, moves[i].local.span) : NULL;
+		expression *local =
+			moves[i].has_local ? world_at(side, moves[i].local.buffer, moves[i].local.span) : NULL;
 		if (moves[i].peer == side->shape.rank) {
 			use(item->reads, &item->read_count, local, moves[i].length);
 			item->from = local;
@@ -186,7 +201,8 @@ static void take_operands(struct item *item, const struct side *side, const stru
 static void take_destinations(struct item *item, const struct side *side, const struct walk_move *moves, uint32_t count)
 {
 	for (uint32_t i = 0; i < count; i++) {
-		expression *local = moves[i].has_local ? world_at(side, moves[i].local.buffer, moves[i].local.span) : NULL;
+		expression *local =
+			moves[i].has_local ? world_at(side, moves[i].local.buffer, moves[i].local.span) : NULL;
 		if (moves[i].peer == side->shape.rank) {
 			use(item->writes, &item->write_count, local, moves[i].length);
 			item->kept = local;
@@ -209,9 +225,9 @@ static bool overlap(const struct span *a, uint32_t a_count, const struct span *b
 
 static bool waits_for(const struct item *item, const struct item *earlier)
 {
-	return overlap(item->reads, item->read_count, earlier->writes, earlier->write_count)
-		|| overlap(item->writes, item->write_count, earlier->reads, earlier->read_count)
-		|| overlap(item->writes, item->write_count, earlier->writes, earlier->write_count);
+	return overlap(item->reads, item->read_count, earlier->writes, earlier->write_count) ||
+	       overlap(item->writes, item->write_count, earlier->reads, earlier->read_count) ||
+	       overlap(item->writes, item->write_count, earlier->writes, earlier->write_count);
 }
 
 static void let_go(struct item *item)
@@ -265,7 +281,8 @@ static void issue(struct stream *s, const struct walk_item *what)
 		activate(item);
 }
 
-/* ---- Running one --------------------------------------------------------------------------------------------------- */
+/* ---- Running one ---------------------------------------------------------------------------------------------------
+ */
 
 static void stand_by(struct message **list, uint32_t *count, struct message *message)
 {
@@ -282,7 +299,9 @@ static void offer(struct item *item)
 	for (uint32_t i = 0; i < item->send_count; i++) {
 		struct message *message = &item->sends[i];
 		if (!message->memory)
-			message->memory = item->from && item->operand_count == 1 ? item->from : item->kept ? item->kept : item->value;
+			message->memory = item->from && item->operand_count == 1 ? item->from
+					  : item->kept                           ? item->kept
+										 : item->value;
 		if (m->run->mode == TRANSFER_REMOTE_READ) {
 			message->snapshot = must(calloc(message->length + 1, sizeof *message->snapshot));
 			memcpy(message->snapshot, message->memory, message->length * sizeof *message->memory);
@@ -295,12 +314,13 @@ static void offer(struct item *item)
 static void note(struct item *item, enum expression_defect defect)
 {
 	static const enum defect as[] = {
-		[EXPRESSION_TWICE] = DEFECT_TWICE, [EXPRESSION_ELEMENTS_DIFFER] = DEFECT_ELEMENTS_MIXED,
+		[EXPRESSION_TWICE] = DEFECT_TWICE,
+		[EXPRESSION_ELEMENTS_DIFFER] = DEFECT_ELEMENTS_MIXED,
 		[EXPRESSION_FINISHED_BEFORE] = DEFECT_FINISHED_EARLY,
 	};
 	if (defect != EXPRESSION_FINE)
-		found(item->stream->machine, as[defect], "call %u, rank %u, item %llu", item->stream->call, item->stream->rank,
-			(unsigned long long)item->index);
+		found(item->stream->machine, as[defect], "call %u, rank %u, item %llu", item->stream->call,
+			item->stream->rank, (unsigned long long)item->index);
 }
 
 /* Every rank's contribution must be in by the last touch. */
@@ -322,11 +342,13 @@ static void combine(struct item *item)
 	struct machine *m = item->stream->machine;
 	const struct side *side = world_side(m->world, item->stream->call, item->stream->rank);
 	const struct walk_cut cut = m->run->calls[item->stream->call].cut;
-	const uint32_t count = walk_moves(&item->what, WALK_OPERANDS, &side->shape, cut, m->moves, 2 * m->run->size + 4);
+	const uint32_t count =
+		walk_moves(&item->what, WALK_OPERANDS, &side->shape, cut, m->moves, 2 * m->run->size + 4);
 	for (uint32_t i = 0; i < count; i++)
 		if (m->moves[i].peer == side->shape.rank)
 			memcpy(item->operands + i * item->length,
-				world_at(side, m->moves[i].local.buffer, m->moves[i].local.span), item->length * sizeof *item->operands);
+				world_at(side, m->moves[i].local.buffer, m->moves[i].local.span),
+				item->length * sizeof *item->operands);
 	for (uint64_t e = 0; e < item->length; e++) {
 		expression operands[2 * EXPRESSION_RANKS];
 		enum expression_defect defect;
@@ -422,7 +444,8 @@ static void advance(struct stream *s)
 		m->open_streams--;
 }
 
-/* ---- Conduits ------------------------------------------------------------------------------------------------------ */
+/* ---- Conduits ------------------------------------------------------------------------------------------------------
+ */
 
 /* Takes the message with this number out of a list. */
 static struct message *take(struct message **list, uint32_t *count, uint64_t number, bool remove)
@@ -508,7 +531,8 @@ static bool turn(struct machine *m, struct conduit *conduit)
 	return true;
 }
 
-/* ---- The whole ------------------------------------------------------------------------------------------------------ */
+/* ---- The whole ------------------------------------------------------------------------------------------------------
+ */
 
 static uint32_t parts_of(const struct machine *m, uint32_t call)
 {
@@ -584,16 +608,19 @@ static void run_all(struct machine *m)
 		if (any || !waits)
 			continue;
 		for (uint32_t rank = 0; rank < size; rank++)
-			if (rank != late && m->run->calls[0].program->collective == COLLET_BARRIER && has_finished(m, 0, rank))
+			if (rank != late && m->run->calls[0].program->collective == COLLET_BARRIER &&
+				has_finished(m, 0, rank))
 				found(m, DEFECT_LEFT_EARLY, "rank %u left before rank %u came", rank, late);
 		waits = false;
 		any = true;
 	}
 	if (m->open_streams > 0)
 		for (size_t i = 0; i < (size_t)m->run->call_count * size * MATCHING_PARTS; i++)
-			if (m->streams[i].machine && !(m->streams[i].exhausted && m->streams[i].oldest == m->streams[i].issued))
-				found(m, DEFECT_STUCK, "call %u, rank %u, part %u, item %llu of step sources %u", m->streams[i].call,
-					m->streams[i].rank, m->streams[i].part, (unsigned long long)m->streams[i].oldest,
+			if (m->streams[i].machine &&
+				!(m->streams[i].exhausted && m->streams[i].oldest == m->streams[i].issued))
+				found(m, DEFECT_STUCK, "call %u, rank %u, part %u, item %llu of step sources %u",
+					m->streams[i].call, m->streams[i].rank, m->streams[i].part,
+					(unsigned long long)m->streams[i].oldest,
 					m->streams[i].window[m->streams[i].oldest % WINDOW].what.step.source_count);
 }
 
@@ -613,7 +640,7 @@ static void check_matching(struct machine *m)
 
 struct finding interpret(const struct run *run)
 {
-	struct machine m = { .run = run, .world = world_create(run), .seed = run->seed };
+	struct machine m = {.run = run, .world = world_create(run), .seed = run->seed};
 	const size_t streams = (size_t)run->call_count * run->size * MATCHING_PARTS;
 	m.conduits = must(calloc(lanes(&m), sizeof *m.conduits));
 	m.queue = must(calloc(lanes(&m), sizeof *m.queue));

@@ -8,9 +8,9 @@
 /* A message as one of its ranks sees it. */
 struct seen {
 	uint64_t length;
-	struct collet_end near[2];  /* where this rank has it: sent from, or kept at; or neither */
+	struct collet_end near[2]; /* where this rank has it: sent from, or kept at; or neither */
 	uint32_t near_count;
-	struct collet_end far;      /* where it says that the peer has it */
+	struct collet_end far; /* where it says that the peer has it */
 };
 
 struct lane {
@@ -21,7 +21,7 @@ struct lane {
 struct matching {
 	const struct world *world;
 	uint32_t c, part;
-	struct lane *lanes;         /* from * size + to */
+	struct lane *lanes; /* from * size + to */
 	struct finding finding;
 };
 
@@ -32,8 +32,7 @@ static void *must(void *memory)
 	return memory;
 }
 
-__attribute__((format(printf, 3, 4)))
-static bool found(struct matching *m, enum defect defect, const char *format, ...)
+__attribute__((format(printf, 3, 4))) static bool found(struct matching *m, enum defect defect, const char *format, ...)
 {
 	va_list args;
 	va_start(args, format);
@@ -87,15 +86,30 @@ static bool check_own(struct matching *m, const struct side *side, const struct 
 {
 	const uint32_t rank = side->shape.rank;
 	if (!world_at(side, move->local.buffer, move->local.span))
-		return found(m, DEFECT_OUT_OF_BOUNDS, "rank %u: buffer %d, elements %llu + %llu", rank, move->local.buffer,
-			(unsigned long long)move->local.span.first, (unsigned long long)move->local.span.count);
+		return found(m, DEFECT_OUT_OF_BOUNDS, "rank %u: buffer %d, elements %llu + %llu", rank,
+			move->local.buffer, (unsigned long long)move->local.span.first,
+			(unsigned long long)move->local.span.count);
 	if (writes && move->local.buffer == COLLET_INPUT)
 		return found(m, DEFECT_INPUT_WRITTEN, "rank %u writes INPUT", rank);
 	return true;
 }
 
+/* As many remote operands as the program says, at the most. */
+static bool is_within_fan_in(
+	struct matching *m, const struct side *side, const struct walk_move *operands, uint32_t count)
+{
+	const struct collet_program *program = m->world->run->calls[m->c].program;
+	const uint32_t most = program->fan_in ? program->fan_in(&side->shape) : side->shape.size;
+	uint32_t remote = 0;
+	for (uint32_t i = 0; i < count; i++)
+		remote += operands[i].peer != side->shape.rank;
+	return remote <= most ||
+	       found(m, DEFECT_MALFORMED, "rank %u: %u remote operands, not %u", side->shape.rank, remote, most);
+}
+
 /* One item's moves, into the lanes. */
-static bool take_item(struct matching *m, const struct side *side, const struct walk_item *item, struct walk_move *moves)
+static bool take_item(
+	struct matching *m, const struct side *side, const struct walk_item *item, struct walk_move *moves)
 {
 	const struct collet_shape *shape = &side->shape;
 	const struct walk_cut cut = m->world->run->calls[m->c].cut;
@@ -107,7 +121,9 @@ static bool take_item(struct matching *m, const struct side *side, const struct 
 	struct walk_move *operands = moves, *destinations = moves + 2 * size + COLLET_STEP_SOURCES;
 	const uint32_t operand_count = walk_moves(item, WALK_OPERANDS, shape, cut, operands, 2 * size);
 	const uint32_t destination_count = walk_moves(item, WALK_DESTINATIONS, shape, cut, destinations, 2 * size);
-	struct seen sent = { .near_count = 0 }, received = { .near_count = 0 };
+	if (!is_within_fan_in(m, side, operands, operand_count))
+		return false;
+	struct seen sent = {.near_count = 0}, received = {.near_count = 0};
 	for (uint32_t i = 0; i < operand_count; i++)
 		if (operands[i].has_local && !check_own(m, side, &operands[i], per_peer))
 			return false;
@@ -161,11 +177,14 @@ static bool check_lane(struct matching *m, uint32_t from, uint32_t to)
 	for (uint64_t i = 0; i < both; i++) {
 		const struct seen *sent = &lane->sent[i], *received = &lane->received[i];
 		if (sent->length != received->length)
-			return found(m, DEFECT_UNEQUAL_LENGTHS, "%u -> %u, message %llu: %llu sent, %llu expected", from, to,
-				(unsigned long long)i, (unsigned long long)sent->length, (unsigned long long)received->length);
+			return found(m, DEFECT_UNEQUAL_LENGTHS, "%u -> %u, message %llu: %llu sent, %llu expected",
+				from, to, (unsigned long long)i, (unsigned long long)sent->length,
+				(unsigned long long)received->length);
 		/* In place, and with counts that only one of them knows, one end cannot tell where the other is. */
-		if (!call->listed && call->in_place == 0 && (!is_among(&received->far, sent) || !is_among(&sent->far, received)))
-			return found(m, DEFECT_ENDS_DISAGREE, "%u -> %u, message %llu", from, to, (unsigned long long)i);
+		if (!call->listed && call->in_place == 0 &&
+			(!is_among(&received->far, sent) || !is_among(&sent->far, received)))
+			return found(
+				m, DEFECT_ENDS_DISAGREE, "%u -> %u, message %llu", from, to, (unsigned long long)i);
 	}
 	if (lane->sent_count > both)
 		return found(m, DEFECT_UNMATCHED_SEND, "%u -> %u, message %llu", from, to, (unsigned long long)both);
@@ -200,7 +219,7 @@ struct finding matching_check(const struct world *world, uint32_t c, uint64_t *m
 {
 	const struct run *run = world->run;
 	const size_t lanes = (size_t)run->size * run->size;
-	struct matching m = { .world = world, .c = c };
+	struct matching m = {.world = world, .c = c};
 	const uint32_t parts = collet_program_parts(run->calls[c].program, &world_side(world, c, 0)->shape);
 	for (m.part = 0; m.part < parts && m.finding.defect == DEFECT_NONE; m.part++) {
 		m.lanes = must(calloc(lanes, sizeof *m.lanes));

@@ -6,11 +6,11 @@
 
 /* How a row is run besides its program, world and count. */
 enum variation {
-	VARIATION_PIECES,       /* rendezvous, in many pieces, out of place, root 0 */
-	VARIATION_IN_PLACE,     /* rendezvous, in many pieces, in place, the rest drawn */
-	VARIATION_ONE_SLOT,     /* all drawn but the mode */
+	VARIATION_PIECES,   /* rendezvous, in many pieces, out of place, root 0 */
+	VARIATION_IN_PLACE, /* rendezvous, in many pieces, in place, the rest drawn */
+	VARIATION_ONE_SLOT, /* all drawn but the mode */
 	VARIATION_REMOTE_READ,
-	VARIATION_WHOLE,        /* rendezvous, in one piece */
+	VARIATION_WHOLE, /* rendezvous, in one piece */
 	VARIATIONS
 };
 
@@ -20,8 +20,8 @@ bool rows_all(void);
 uint64_t rows_seed(void);
 
 /* A call of this program in these circumstances, everything not given being drawn. */
-struct call row_call(const struct collet_program *program, uint32_t size, uint64_t count, enum variation variation,
-	uint64_t *seed);
+struct call row_call(
+	const struct collet_program *program, uint32_t size, uint64_t count, enum variation variation, uint64_t *seed);
 /* Can it be called so? */
 bool row_fits(const struct call *call, uint32_t size);
 /* Runs it alone; fails the test, naming the row, if there is any defect. */

@@ -24,7 +24,7 @@ struct stream {
 	struct walk walk;
 	struct item window[WINDOW];
 	uint64_t oldest, issued;
-	double window_open;         /* when everything before the window was done */
+	double window_open; /* when everything before the window was done */
 	bool exhausted;
 };
 
@@ -40,9 +40,9 @@ struct simulation {
 	const struct collet_cost_model *model;
 	size_t element_bytes;
 	struct walk_cut cut;
-	struct stream *streams;     /* rank * PARTS + part */
-	struct lane *lanes;         /* (part * size + from) * size + to */
-	double *out_free, *in_free, *combining;
+	struct stream *streams; /* rank * PARTS + part */
+	struct lane *lanes;     /* (part * size + from) * size + to */
+	double *out_free, *in_free;
 	struct walk_move *moves;
 	double end;
 };
@@ -80,7 +80,7 @@ static uint32_t moves_of(struct simulation *sim, const struct item *item, enum w
 /* Chunks of a per_peer step count as one area. */
 static void add_area(struct area *areas, uint32_t *count, const struct collet_end *end, uint64_t length)
 {
-	const struct area area = { end->buffer, end->span.first, end->span.first + length };
+	const struct area area = {end->buffer, end->span.first, end->span.first + length};
 	if (length == 0)
 		return;
 	if (*count == SPANS) {
@@ -98,13 +98,15 @@ static void note_areas(struct simulation *sim, struct item *item, uint32_t rank)
 	uint32_t count = moves_of(sim, item, WALK_OPERANDS, rank);
 	for (uint32_t i = 0; i < count; i++)
 		if (sim->moves[i].has_local)
-			add_area(per_peer ? item->writes : item->reads, per_peer ? &item->write_count : &item->read_count,
-				&sim->moves[i].local, sim->moves[i].length);
+			add_area(per_peer ? item->writes : item->reads,
+				per_peer ? &item->write_count : &item->read_count, &sim->moves[i].local,
+				sim->moves[i].length);
 	count = moves_of(sim, item, WALK_DESTINATIONS, rank);
 	for (uint32_t i = 0; i < count; i++)
 		if (sim->moves[i].has_local)
-			add_area(per_peer ? item->reads : item->writes, per_peer ? &item->read_count : &item->write_count,
-				&sim->moves[i].local, sim->moves[i].length);
+			add_area(per_peer ? item->reads : item->writes,
+				per_peer ? &item->read_count : &item->write_count, &sim->moves[i].local,
+				sim->moves[i].length);
 }
 
 static bool touch(const struct area *a, uint32_t a_count, const struct area *b, uint32_t b_count)
@@ -122,9 +124,9 @@ static bool let(const struct stream *s, uint64_t index, double *when)
 	const struct item *item = &s->window[index % WINDOW];
 	for (uint64_t i = s->oldest; i < index; i++) {
 		const struct item *earlier = &s->window[i % WINDOW];
-		if (!touch(item->reads, item->read_count, earlier->writes, earlier->write_count)
-			&& !touch(item->writes, item->write_count, earlier->reads, earlier->read_count)
-			&& !touch(item->writes, item->write_count, earlier->writes, earlier->write_count))
+		if (!touch(item->reads, item->read_count, earlier->writes, earlier->write_count) &&
+			!touch(item->writes, item->write_count, earlier->reads, earlier->read_count) &&
+			!touch(item->writes, item->write_count, earlier->writes, earlier->write_count))
 			continue;
 		if (!earlier->done)
 			return false;
@@ -140,7 +142,8 @@ static double next_arrival(struct simulation *sim, uint32_t move, uint32_t rank,
 }
 
 /* The receives, if all have been sent; false: not yet. */
-static bool receive(struct simulation *sim, struct item *item, uint32_t rank, uint32_t part, double *when, uint32_t *operands)
+static bool receive(
+	struct simulation *sim, struct item *item, uint32_t rank, uint32_t part, double *when, uint32_t *operands)
 {
 	const uint32_t count = moves_of(sim, item, WALK_OPERANDS, rank);
 	*operands = count;
@@ -149,10 +152,11 @@ static bool receive(struct simulation *sim, struct item *item, uint32_t rank, ui
 		if (sim->moves[i].peer != rank && lane->taken == lane->sent)
 			return false;
 	}
-	for (uint32_t left = count; left > 0; left--) {     /* as they arrive */
+	for (uint32_t left = count; left > 0; left--) { /* as they arrive */
 		uint32_t i = count;
 		for (uint32_t k = 0; k < count; k++)
-			if (sim->moves[k].peer != rank && (i == count || next_arrival(sim, k, rank, part) < next_arrival(sim, i, rank, part)))
+			if (sim->moves[k].peer != rank &&
+				(i == count || next_arrival(sim, k, rank, part) < next_arrival(sim, i, rank, part)))
 				i = k;
 		if (i == count)
 			break;
@@ -162,7 +166,7 @@ static bool receive(struct simulation *sim, struct item *item, uint32_t rank, ui
 		const double port = model->overhead_s + bytes * model->beta_s;
 		sim->in_free[rank] = later(lane->arrivals[lane->taken++], sim->in_free[rank] + port);
 		*when = later(*when, sim->in_free[rank]);
-		sim->moves[i].peer = rank;      /* done with */
+		sim->moves[i].peer = rank; /* done with */
 	}
 	return true;
 }
@@ -198,9 +202,9 @@ static bool try_item(struct simulation *sim, struct stream *s, uint64_t index, u
 	if (item->what.step.reduce) {
 		const uint64_t left = item->what.step.source[0].span.count - item->what.offset;
 		const uint64_t length = left < item->what.length ? left : item->what.length;
-		sim->combining[rank] = later(sim->combining[rank], when)
-			+ (operands - 1) * (double)(length * sim->element_bytes) * sim->model->gamma_s;
-		when = sim->combining[rank];
+		sim->in_free[rank] = later(sim->in_free[rank], when) +
+				     (operands - 1) * (double)(length * sim->element_bytes) * sim->model->gamma_s;
+		when = sim->in_free[rank];
 	}
 	send(sim, item, rank, part, when);
 	item->done = true;
@@ -245,7 +249,8 @@ static void run(struct simulation *sim, uint32_t parts)
 				any |= advance(sim, &sim->streams[rank * PARTS + part], rank, part);
 	}
 	for (uint32_t i = 0; i < size * PARTS; i++)
-		if (sim->streams[i].walk.program && !(sim->streams[i].exhausted && sim->streams[i].oldest == sim->streams[i].issued))
+		if (sim->streams[i].walk.program &&
+			!(sim->streams[i].exhausted && sim->streams[i].oldest == sim->streams[i].issued))
 			abort();
 }
 
@@ -253,14 +258,15 @@ double simulate(const struct collet_program *program, const struct collet_shape 
 	size_t piece_bytes, const struct collet_cost_model *model)
 {
 	const uint32_t size = shape->size, parts = collet_program_parts(program, shape);
-	struct simulation sim = { .program = program, .model = model, .element_bytes = element_bytes,
-		.cut = { piece_bytes / element_bytes, COLLET_LOOKAHEAD - 1 } };
+	struct simulation sim = {.program = program,
+		.model = model,
+		.element_bytes = element_bytes,
+		.cut = {piece_bytes / element_bytes, COLLET_LOOKAHEAD - 1}};
 	sim.shapes = must(calloc(size, sizeof *sim.shapes));
 	sim.streams = must(calloc((size_t)size * PARTS, sizeof *sim.streams));
 	sim.lanes = must(calloc((size_t)size * size * PARTS, sizeof *sim.lanes));
 	sim.out_free = must(calloc(size, sizeof *sim.out_free));
 	sim.in_free = must(calloc(size, sizeof *sim.in_free));
-	sim.combining = must(calloc(size, sizeof *sim.combining));
 	sim.moves = must(calloc(2 * (size_t)size + 4, sizeof *sim.moves));
 	for (uint32_t rank = 0; rank < size; rank++) {
 		sim.shapes[rank] = *shape;
@@ -276,7 +282,6 @@ double simulate(const struct collet_program *program, const struct collet_shape 
 	free(sim.lanes);
 	free(sim.out_free);
 	free(sim.in_free);
-	free(sim.combining);
 	free(sim.moves);
 	return sim.end;
 }

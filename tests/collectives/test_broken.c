@@ -2,6 +2,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+
 #include <cmocka.h>
 
 #include "rows.h"
@@ -58,14 +59,14 @@ static struct collet_step missing_receive(const struct collet_shape *shape, uint
 {
 	struct collet_step step = tree_step(shape, part, index);
 	if (shape->rank == shape->size - 1 && index == 1)
-		return (struct collet_step) { .source_count = 0 };
+		return (struct collet_step){.source_count = 0};
 	return step;
 }
 
 static struct collet_step missing_send(const struct collet_shape *shape, uint32_t part, uint64_t index)
 {
 	if (shape->rank == 0 && index == 1)
-		return (struct collet_step) { .source_count = 0 };
+		return (struct collet_step){.source_count = 0};
 	return tree_step(shape, part, index);
 }
 
@@ -109,7 +110,7 @@ static struct collet_step twice(const struct collet_shape *shape, uint32_t part,
 	struct collet_step step = direct_step(shape, part, index);
 	if (index == 1) {
 		step.source[1] = step.source[0];
-		step.source[1].peers = (struct collet_peers) { shape->rank, 0, 1, false };
+		step.source[1].peers = (struct collet_peers){shape->rank, 0, 1, false};
 		step.source_count = 2;
 	}
 	return step;
@@ -145,7 +146,7 @@ static struct collet_step wrong_place(const struct collet_shape *shape, uint32_t
 {
 	struct collet_step step = ring_step(shape, part, index);
 	if (shape->rank == 1 && step.reduce)
-		step.source[1].span.first += step.source[1].span.first < 2 ? 1 : UINT64_MAX;     /* one off, either way */
+		step.source[1].span.first += step.source[1].span.first < 2 ? 1 : UINT64_MAX; /* one off, either way */
 	return step;
 }
 
@@ -177,14 +178,16 @@ static uint64_t two_steps(const struct collet_shape *shape, uint32_t part)
 
 static struct collet_span all_of(const struct collet_shape *shape)
 {
-	return (struct collet_span) { 0, shape->count };
+	return (struct collet_span){0, shape->count};
 }
 
 static struct collet_step move(struct collet_peers from, enum collet_buffer from_buffer, struct collet_peers to,
 	enum collet_buffer to_buffer, struct collet_span span)
 {
-	return (struct collet_step) { .source_count = 1, .destination_count = 1,
-		.source = { { from, from_buffer, span } }, .destination = { { to, to_buffer, span } } };
+	return (struct collet_step){.source_count = 1,
+		.destination_count = 1,
+		.source = {{from, from_buffer, span}},
+		.destination = {{to, to_buffer, span}}};
 }
 
 /* Round a ring, each passing on to the right only what came from the left: who starts? */
@@ -194,7 +197,7 @@ static struct collet_step nobody_starts(const struct collet_shape *shape, uint32
 	const struct collet_peers left = collet_peer(collet_position_at(shape, -1));
 	const struct collet_peers right = collet_peer(collet_position_at(shape, 1)), self = collet_peer(shape->rank);
 	return index == 0 ? move(left, COLLET_RESULT, self, COLLET_RESULT, all_of(shape))
-		: move(self, COLLET_RESULT, right, COLLET_RESULT, all_of(shape));
+			  : move(self, COLLET_RESULT, right, COLLET_RESULT, all_of(shape));
 }
 
 /* All send all their pieces before they take any: fine with a few, not with more than are looked ahead. */
@@ -219,9 +222,9 @@ static struct collet_step writes_what_is_lent(const struct collet_shape *shape, 
 	const struct collet_span all = all_of(shape);
 	if (index == 0)
 		return part == 0 ? move(self, COLLET_RESULT, right, COLLET_SCRATCH, all)
-			: move(self, COLLET_INPUT, right, COLLET_RESULT, all);
+				 : move(self, COLLET_INPUT, right, COLLET_RESULT, all);
 	return part == 0 ? move(left, COLLET_RESULT, self, COLLET_SCRATCH, all)
-		: move(left, COLLET_INPUT, self, COLLET_RESULT, all);
+			 : move(left, COLLET_INPUT, self, COLLET_RESULT, all);
 }
 
 static uint64_t scratch_for_all(const struct collet_shape *shape)
@@ -232,11 +235,12 @@ static uint64_t scratch_for_all(const struct collet_shape *shape)
 /* Each rank tells the next one; nobody learns of all. */
 static struct collet_step hasty_barrier(const struct collet_shape *shape, uint32_t part, uint64_t index)
 {
-	const struct collet_span nothing = { 0, 0 };
+	const struct collet_span nothing = {0, 0};
 	(void)part;
-	return index == 0
-		? move(collet_peer(shape->rank), COLLET_INPUT, collet_peer(collet_position_at(shape, 1)), COLLET_RESULT, nothing)
-		: move(collet_peer(collet_position_at(shape, -1)), COLLET_INPUT, collet_peer(shape->rank), COLLET_RESULT, nothing);
+	return index == 0 ? move(collet_peer(shape->rank), COLLET_INPUT, collet_peer(collet_position_at(shape, 1)),
+				    COLLET_RESULT, nothing)
+			  : move(collet_peer(collet_position_at(shape, -1)), COLLET_INPUT, collet_peer(shape->rank),
+				    COLLET_RESULT, nothing);
 }
 
 /* Everybody sends left what is meant for the right. */
@@ -252,12 +256,13 @@ static struct collet_step misdelivered(const struct collet_shape *shape, uint32_
 	return step;
 }
 
-/* ---- Rows --------------------------------------------------------------------------------------------------------- */
+/* ---- Rows ---------------------------------------------------------------------------------------------------------
+ */
 
 struct row {
 	const char *name;
 	enum collet_collective collective;
-	const char *base;           /* the real program whose step count and flags it has; NULL: two steps, one pass */
+	const char *base; /* the real program whose step count and flags it has; NULL: two steps, one pass */
 	struct collet_step (*step)(const struct collet_shape *shape, uint32_t part, uint64_t index);
 	uint64_t count, piece;
 	enum transfer_mode mode;
@@ -265,41 +270,46 @@ struct row {
 };
 
 static const struct row rows[] = {
-	{ "mine first", COLLET_ALLREDUCE, "direct", mine_first, 4, 9, 0, DEFECT_OUT_OF_ORDER },
-	{ "swapped operands", COLLET_ALLREDUCE, "two_shot", swapped, 4, 9, 0, DEFECT_OUT_OF_ORDER },
-	{ "a receive missing", COLLET_ALLREDUCE, "tree", missing_receive, 4, 9, 0, DEFECT_UNMATCHED_SEND },
-	{ "a send missing", COLLET_ALLREDUCE, "tree", missing_send, 4, 9, 0, DEFECT_UNMATCHED_RECEIVE },
-	{ "a step missing", COLLET_ALLREDUCE, "ring", missing_step, 8, 9, 0, DEFECT_MISSING },
-	{ "a message too short", COLLET_ALLREDUCE, "direct", too_short, 4, 9, 0, DEFECT_UNEQUAL_LENGTHS },
-	{ "beyond the end", COLLET_ALLREDUCE, "direct", beyond_the_end, 4, 9, 0, DEFECT_OUT_OF_BOUNDS },
-	{ "INPUT written", COLLET_ALLREDUCE, "direct", writes_input, 4, 9, 0, DEFECT_INPUT_WRITTEN },
-	{ "own operand twice", COLLET_ALLREDUCE, "direct", twice, 4, 9, 0, DEFECT_TWICE },
-	{ "own operand left out", COLLET_ALLREDUCE, "direct", without_own, 4, 9, 0, DEFECT_MISSING },
-	{ "no last touch", COLLET_ALLREDUCE, "ring", no_last_touch, 8, 9, 0, DEFECT_UNFINISHED },
-	{ "last touch too early", COLLET_ALLREDUCE, "ring", early_last_touch, 8, 9, 0, DEFECT_FINISHED_EARLY },
-	{ "operand from the wrong place", COLLET_ALLREDUCE, "ring", wrong_place, 8, 9, 0, DEFECT_ELEMENTS_MIXED },
-	{ "ends that disagree", COLLET_ALLREDUCE, "ring", disagreeing, 8, 9, 0, DEFECT_ENDS_DISAGREE },
-	{ "several values, none combined", COLLET_ALLREDUCE, "direct", two_values, 4, 9, 0, DEFECT_MALFORMED },
-	{ "nobody starts", COLLET_BROADCAST, NULL, nobody_starts, 1, 9, TRANSFER_ONE_SLOT, DEFECT_STUCK },
-	{ "all send first", COLLET_ALLREDUCE, NULL, sends_first, 9, 1, 0, DEFECT_STUCK },
-	{ "a lent span overwritten", COLLET_ALLREDUCE, "lent", writes_what_is_lent, 4, 1, TRANSFER_REMOTE_READ,
-		DEFECT_LENT_OVERWRITTEN },
-	{ "a barrier left early", COLLET_BARRIER, NULL, hasty_barrier, 0, 9, 0, DEFECT_LEFT_EARLY },
-	{ "blocks in the wrong place", COLLET_ALLGATHER, NULL, misdelivered, 1, 9, 0, DEFECT_MISSING },
+	{"mine first", COLLET_ALLREDUCE, "direct", mine_first, 4, 9, 0, DEFECT_OUT_OF_ORDER},
+	{"swapped operands", COLLET_ALLREDUCE, "two_shot", swapped, 4, 9, 0, DEFECT_OUT_OF_ORDER},
+	{"a receive missing", COLLET_ALLREDUCE, "tree", missing_receive, 4, 9, 0, DEFECT_UNMATCHED_SEND},
+	{"a send missing", COLLET_ALLREDUCE, "tree", missing_send, 4, 9, 0, DEFECT_UNMATCHED_RECEIVE},
+	{"a step missing", COLLET_ALLREDUCE, "ring", missing_step, 8, 9, 0, DEFECT_MISSING},
+	{"a message too short", COLLET_ALLREDUCE, "direct", too_short, 4, 9, 0, DEFECT_UNEQUAL_LENGTHS},
+	{"beyond the end", COLLET_ALLREDUCE, "direct", beyond_the_end, 4, 9, 0, DEFECT_OUT_OF_BOUNDS},
+	{"INPUT written", COLLET_ALLREDUCE, "direct", writes_input, 4, 9, 0, DEFECT_INPUT_WRITTEN},
+	{"own operand twice", COLLET_ALLREDUCE, "direct", twice, 4, 9, 0, DEFECT_TWICE},
+	{"own operand left out", COLLET_ALLREDUCE, "direct", without_own, 4, 9, 0, DEFECT_MISSING},
+	{"no last touch", COLLET_ALLREDUCE, "ring", no_last_touch, 8, 9, 0, DEFECT_UNFINISHED},
+	{"last touch too early", COLLET_ALLREDUCE, "ring", early_last_touch, 8, 9, 0, DEFECT_FINISHED_EARLY},
+	{"operand from the wrong place", COLLET_ALLREDUCE, "ring", wrong_place, 8, 9, 0, DEFECT_ELEMENTS_MIXED},
+	{"ends that disagree", COLLET_ALLREDUCE, "ring", disagreeing, 8, 9, 0, DEFECT_ENDS_DISAGREE},
+	{"several values, none combined", COLLET_ALLREDUCE, "direct", two_values, 4, 9, 0, DEFECT_MALFORMED},
+	{"nobody starts", COLLET_BROADCAST, NULL, nobody_starts, 1, 9, TRANSFER_ONE_SLOT, DEFECT_STUCK},
+	{"all send first", COLLET_ALLREDUCE, NULL, sends_first, 9, 1, 0, DEFECT_STUCK},
+	{"a lent span overwritten", COLLET_ALLREDUCE, "lent", writes_what_is_lent, 4, 1, TRANSFER_REMOTE_READ,
+		DEFECT_LENT_OVERWRITTEN},
+	{"a barrier left early", COLLET_BARRIER, NULL, hasty_barrier, 0, 9, 0, DEFECT_LEFT_EARLY},
+	{"blocks in the wrong place", COLLET_ALLGATHER, NULL, misdelivered, 1, 9, 0, DEFECT_MISSING},
 };
 
 static struct finding run_row(const struct row *row, uint64_t seed)
 {
 	const bool lent = row->base && row->base[0] == 'l';
-	struct collet_program program = { .name = row->name, .collective = row->collective, .step_count = two_steps };
+	struct collet_program program = {.name = row->name, .collective = row->collective, .step_count = two_steps};
 	if (lent)
 		program.parts = two_parts, program.scratch = scratch_for_all;
 	else if (row->base)
 		program = *real(row->collective, row->base);
 	program.step = row->step;
-	const struct call call = { .program = &program, .count = row->count, .cut = { row->piece, COLLET_LOOKAHEAD - 1 } };
-	const struct run run = { .size = 4, .calls = &call, .call_count = 1, .overlap = 1, .mode = row->mode, .seed = seed,
-		.late_rank = row->collective == COLLET_BARRIER ? 0 : 4 };
+	const struct call call = {.program = &program, .count = row->count, .cut = {row->piece, COLLET_LOOKAHEAD - 1}};
+	const struct run run = {.size = 4,
+		.calls = &call,
+		.call_count = 1,
+		.overlap = 1,
+		.mode = row->mode,
+		.seed = seed,
+		.late_rank = row->collective == COLLET_BARRIER ? 0 : 4};
 	return interpret(&run);
 }
 
@@ -307,14 +317,14 @@ static void found_by_name(void **state)
 {
 	(void)state;
 	for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-		struct finding finding = { .defect = DEFECT_NONE };
+		struct finding finding = {.defect = DEFECT_NONE};
 		/* What memory holds when it is read depends on who comes first: some seed shows it. */
 		for (uint64_t seed = 1; seed <= (rows[i].mode == TRANSFER_REMOTE_READ ? 20 : 1); seed++)
 			if (finding.defect != rows[i].defect)
 				finding = run_row(&rows[i], seed);
 		if (finding.defect != rows[i].defect)
-			fail_msg("%s: found \"%s\" (%s), not \"%s\"", rows[i].name, defect_name(finding.defect), finding.text,
-				defect_name(rows[i].defect));
+			fail_msg("%s: found \"%s\" (%s), not \"%s\"", rows[i].name, defect_name(finding.defect),
+				finding.text, defect_name(rows[i].defect));
 	}
 }
 
@@ -325,8 +335,8 @@ static void results_differ(void **state)
 	struct collet_program program = *real(COLLET_ALLREDUCE, "direct");
 	program.step = mine_first;
 	program.ordered = false;
-	const struct call call = { .program = &program, .count = 3, .cut = { 9, 1 } };
-	const struct run run = { .size = 3, .calls = &call, .call_count = 1, .overlap = 1, .seed = 1, .late_rank = 3 };
+	const struct call call = {.program = &program, .count = 3, .cut = {9, 1}};
+	const struct run run = {.size = 3, .calls = &call, .call_count = 1, .overlap = 1, .seed = 1, .late_rank = 3};
 	assert_int_equal(interpret(&run).defect, DEFECT_RESULTS_DIFFER);
 }
 
@@ -345,8 +355,9 @@ static void a_barrier_needs_its_scratch(void **state)
 	program.step = empty_rounds;
 	uint32_t early = 0;
 	for (uint32_t late = 0; late < 8; late++) {
-		const struct call call = { .program = &program, .cut = { 9, 1 } };
-		const struct run run = { .size = 8, .calls = &call, .call_count = 1, .overlap = 1, .seed = 1, .late_rank = late };
+		const struct call call = {.program = &program, .cut = {9, 1}};
+		const struct run run = {
+			.size = 8, .calls = &call, .call_count = 1, .overlap = 1, .seed = 1, .late_rank = late};
 		early += interpret(&run).defect == DEFECT_LEFT_EARLY;
 	}
 	assert_true(early > 0);
@@ -355,7 +366,8 @@ static void a_barrier_needs_its_scratch(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(found_by_name), cmocka_unit_test(results_differ),
+		cmocka_unit_test(found_by_name),
+		cmocka_unit_test(results_differ),
 		cmocka_unit_test(a_barrier_needs_its_scratch),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -3,6 +3,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <string.h>
+
 #include <cmocka.h>
 
 #include "collectives/choice.h"
@@ -10,12 +11,17 @@
 static struct collet_choice_inputs inputs_of(const char *transport, uint32_t size)
 {
 	const struct collet_cost_model model = collet_cost_model_builtin(transport, false);
-	return (struct collet_choice_inputs) { .size = size, .hosts = 1, .local = model, .remote = model, .cores_per_host = size,
-		.max_channels = 4, .scratch_bytes = 8 << 20 };
+	return (struct collet_choice_inputs){.size = size,
+		.hosts = 1,
+		.local = model,
+		.remote = model,
+		.cores_per_host = size,
+		.max_channels = 4,
+		.scratch_bytes = 8 << 20};
 }
 
-static const char *chosen(const struct collet_choice_table *table, enum collet_collective c, bool commutative, uint32_t size,
-	uint64_t bytes)
+static const char *chosen(const struct collet_choice_table *table, enum collet_collective c, bool commutative,
+	uint32_t size, uint64_t bytes)
 {
 	const struct collet_shape shape = collet_shape_of(c, 0, size, 0, bytes / 4);
 	return collet_choose(table, c, commutative, &shape, 4).program->name;
@@ -26,7 +32,7 @@ static void every_call_has_a_program(void **state)
 {
 	(void)state;
 	static struct collet_choice_table table;
-	static const char *const transports[] = { "self", "shm", "tcp" };
+	static const char *const transports[] = {"self", "shm", "tcp"};
 	for (uint32_t size = 1; size <= 70; size += size < 9 ? 1 : 13) {
 		for (size_t t = 0; t < 3; t++) {
 			const struct collet_choice_inputs inputs = inputs_of(transports[t], size);
@@ -35,13 +41,16 @@ static void every_call_has_a_program(void **state)
 				const uint32_t rows = table.commutative[c].rows;
 				assert_in_range(rows, 1, COLLET_CHOICE_ROWS);
 				for (uint32_t i = 1; i < rows; i++)
-					assert_true(table.commutative[c].row[i - 1].max_bytes < table.commutative[c].row[i].max_bytes);
+					assert_true(table.commutative[c].row[i - 1].max_bytes <
+						    table.commutative[c].row[i].max_bytes);
 				for (uint64_t count = 0; count < (uint64_t)1 << 34; count = 3 * count + 1) {
 					const struct collet_shape shape = collet_shape_of(c, 0, size, 0, count);
-					const struct collet_choice any = collet_choose(&table, c, true, &shape, 8);
-					const struct collet_choice ordered = collet_choose(&table, c, false, &shape, 8);
+					const struct collet_decision any = collet_choose(&table, c, true, &shape, 8);
+					const struct collet_decision ordered =
+						collet_choose(&table, c, false, &shape, 8);
 					assert_true(collet_program_fits(any.program, &shape));
-					assert_true(collet_program_fits(ordered.program, &shape) && ordered.program->ordered);
+					assert_true(collet_program_fits(ordered.program, &shape) &&
+						    ordered.program->ordered);
 					assert_in_range(any.channels, 1, 4);
 					assert_true(any.piece_bytes >= 4096);
 				}
@@ -87,7 +96,7 @@ static void scratch_is_bounded(void **state)
 		for (uint64_t bytes = 4; bytes < 1 << 28; bytes *= 4) {
 			for (uint32_t rank = 0; rank < 16; rank++) {
 				const struct collet_shape shape = collet_shape_of(c, rank, 16, 0, bytes / 16 / 4);
-				const struct collet_choice choice = collet_choose(&table, c, true, &shape, 4);
+				const struct collet_decision choice = collet_choose(&table, c, true, &shape, 4);
 				assert_true(collet_program_scratch(choice.program, &shape) * 4 <= 4096);
 			}
 		}
@@ -101,11 +110,11 @@ static void listed(void **state)
 	static struct collet_choice_table table;
 	const struct collet_choice_inputs inputs = inputs_of("tcp", 3);
 	collet_choice_table_fill(&table, &inputs);
-	const uint64_t counts[3] = { 5, 0, 7 }, displacements[3] = { 0, 5, 5 };
-	const enum collet_collective of[] = { COLLET_ALLGATHER, COLLET_GATHER, COLLET_SCATTER, COLLET_ALLTOALL };
+	const uint64_t counts[3] = {5, 0, 7}, displacements[3] = {0, 5, 5};
+	const enum collet_collective of[] = {COLLET_ALLGATHER, COLLET_GATHER, COLLET_SCATTER, COLLET_ALLTOALL};
 	for (size_t i = 0; i < 4; i++) {
 		struct collet_shape shape = collet_shape_of(of[i], 1, 3, 0, 0);
-		shape.input = shape.result = (struct collet_cut) { COLLET_CUT_LISTED, 0, counts, displacements };
+		shape.input = shape.result = (struct collet_cut){COLLET_CUT_LISTED, 0, counts, displacements};
 		assert_true(collet_choose(&table, of[i], true, &shape, 4).program->listed);
 	}
 }
@@ -126,8 +135,11 @@ static void forced(void **state)
 	assert_null(programs[COLLET_ALLREDUCE]);
 
 	static const char *const wrong[][2] = {
-		{ "rnig", "ring" }, { "allreduce:chain", "two_shot" }, { "allreduse:ring", "allgather" }, { "allreduce:", "ring" },
-		{ "a name that is far too long to be one of anything that this library has ever heard of", "too long" },
+		{"rnig", "ring"},
+		{"allreduce:chain", "two_shot"},
+		{"allreduse:ring", "allgather"},
+		{"allreduce:", "ring"},
+		{"a name that is far too long to be one of anything that this library has ever heard of", "too long"},
 	};
 	for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
 		assert_int_equal(collet_choice_parse_forced(wrong[i][0], programs), COLLET_ERR_CONFIG);
@@ -139,8 +151,11 @@ static void forced(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(every_call_has_a_program), cmocka_unit_test(shared_memory_goes_direct),
-		cmocka_unit_test(two_ranks_exchange), cmocka_unit_test(scratch_is_bounded), cmocka_unit_test(listed),
+		cmocka_unit_test(every_call_has_a_program),
+		cmocka_unit_test(shared_memory_goes_direct),
+		cmocka_unit_test(two_ranks_exchange),
+		cmocka_unit_test(scratch_is_bounded),
+		cmocka_unit_test(listed),
 		cmocka_unit_test(forced),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

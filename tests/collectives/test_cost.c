@@ -1,24 +1,25 @@
 /* Each program's closed form against the walk of its own steps in virtual time (simulate.h). A formula leaves out how
- * messages of different steps fall in with each other, so it may be off: by a fifth on average over worlds and sizes, by
- * a factor of two at the worst. */
+ * messages of different steps fall in with each other, so it may be off: by a fifth on average over worlds and sizes,
+ * by a factor of two at the worst. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
+
 #include <cmocka.h>
 
 #include "collectives/choice.h"
 #include "simulate.h"
 
-static const double mean_tolerance = 1.2, worst_tolerance = 2.0;     /* factors, either way */
+static const double mean_tolerance = 1.2, worst_tolerance = 2.0; /* factors, either way */
 
 enum { ELEMENT_BYTES = 4 };
 
 static bool has_blocks(enum collet_collective c)
 {
-	return c == COLLET_ALLGATHER || c == COLLET_REDUCE_SCATTER || c == COLLET_GATHER || c == COLLET_SCATTER
-		|| c == COLLET_ALLTOALL;
+	return c == COLLET_ALLGATHER || c == COLLET_REDUCE_SCATTER || c == COLLET_GATHER || c == COLLET_SCATTER ||
+	       c == COLLET_ALLTOALL;
 }
 
 struct tally {
@@ -40,16 +41,17 @@ static void hold(struct tally *tally, const struct collet_program *program, cons
 	if (off <= tally->worst)
 		return;
 	tally->worst = off;
-	snprintf(tally->where, sizeof tally->where, "n%u, %llu elements, pieces of %zu, %s: %.2f us predicted, %.2f walked",
-		shape->size, (unsigned long long)shape->count, piece_bytes, model_name, predicted * 1e6, walked * 1e6);
+	snprintf(tally->where, sizeof tally->where,
+		"n%u, %llu elements, pieces of %zu, %s: %.2f us predicted, %.2f walked", shape->size,
+		(unsigned long long)shape->count, piece_bytes, model_name, predicted * 1e6, walked * 1e6);
 }
 
 static void hold_all_sizes(struct tally *tally, const struct collet_program *program)
 {
-	static const uint32_t sizes[] = { 2, 3, 4, 5, 8, 13, 16, 33 };
-	static const uint64_t bytes[] = { 8, 4096, 100000, 2 << 20 };
-	static const size_t pieces[] = { 16 << 10, 256 << 10 };
-	static const char *const models[] = { "shm", "tcp" };
+	static const uint32_t sizes[] = {2, 3, 4, 5, 8, 13, 16, 33};
+	static const uint64_t bytes[] = {8, 4096, 100000, 2 << 20};
+	static const size_t pieces[] = {16 << 10, 256 << 10};
+	static const char *const models[] = {"shm", "tcp"};
 	for (size_t s = 0; s < sizeof sizes / sizeof sizes[0]; s++) {
 		for (size_t b = 0; b < sizeof bytes / sizeof bytes[0]; b++) {
 			const uint64_t unit = ELEMENT_BYTES * (has_blocks(program->collective) ? sizes[s] : 1);
@@ -70,11 +72,12 @@ static void formulas_follow_the_steps(void **state)
 		size_t count;
 		const struct collet_program *const *programs = collet_programs(c, &count);
 		for (size_t i = 0; i < count; i++) {
-			struct tally tally = { .worst = 0 };
+			struct tally tally = {.worst = 0};
 			hold_all_sizes(&tally, programs[i]);
 			assert_true(tally.rows > 0);
-			print_message("%-14s %-18s off by %.2f on average, %.2f at worst: %s\n", collet_collective_name(c),
-				programs[i]->name, exp(tally.logs / tally.rows), exp(tally.worst), tally.where);
+			print_message("%-14s %-18s off by %.2f on average, %.2f at worst: %s\n",
+				collet_collective_name(c), programs[i]->name, exp(tally.logs / tally.rows),
+				exp(tally.worst), tally.where);
 			assert_true(exp(tally.worst) <= worst_tolerance);
 			assert_true(exp(tally.logs / tally.rows) <= mean_tolerance);
 		}
@@ -85,14 +88,14 @@ static void formulas_follow_the_steps(void **state)
 static void hierarchies_follow_theirs(void **state)
 {
 	(void)state;
-	static const uint32_t first[] = { 0, 4, 8, 11, 16 };
+	static const uint32_t first[] = {0, 4, 8, 11, 16};
 	const struct collet_cost_model local = collet_cost_model_builtin("shm", false);
 	struct collet_cost_model model = collet_cost_model_builtin("tcp", false);
 	model.local = &local;
-	const enum collet_collective of[] = { COLLET_ALLREDUCE, COLLET_REDUCE, COLLET_BROADCAST };
+	const enum collet_collective of[] = {COLLET_ALLREDUCE, COLLET_REDUCE, COLLET_BROADCAST};
 	for (size_t i = 0; i < sizeof of / sizeof of[0]; i++) {
 		const struct collet_program *program = collet_program_find(of[i], "hierarchical");
-		struct tally tally = { .worst = 0 };
+		struct tally tally = {.worst = 0};
 		for (uint64_t count = 2; count < 1 << 20; count *= 16) {
 			struct collet_shape shape = collet_shape_of(of[i], 0, 16, 0, count);
 			shape.host_first = first;
@@ -108,7 +111,8 @@ static void hierarchies_follow_theirs(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(formulas_follow_the_steps), cmocka_unit_test(hierarchies_follow_theirs),
+		cmocka_unit_test(formulas_follow_the_steps),
+		cmocka_unit_test(hierarchies_follow_theirs),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

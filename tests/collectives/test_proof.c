@@ -1,26 +1,28 @@
-/* Every program is proven by running it on expression trees (interpret.h): for world sizes 1..64 and counts 0, 1, n-1, n,
- * n+1 and a prime; in and out of place; cut into many pieces and passes; under rendezvous, one slot and remote reads.
- * Worlds up to 9 are run in all variations, bigger ones in some drawn by the seed (COLLET_TEST_SEED) unless
+/* Every program is proven by running it on expression trees (interpret.h): for world sizes 1..64 and counts 0, 1, n-1,
+ * n, n+1 and a prime; in and out of place; cut into many pieces and passes; under rendezvous, one slot and remote
+ * reads. Worlds up to 9 are run in all variations, bigger ones in some drawn by the seed (COLLET_TEST_SEED) unless
  * COLLET_TEST_FULL=1. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
+
 #include <cmocka.h>
 
 #include "rows.h"
 
 static const enum transfer_mode mode_of[VARIATIONS] = {
-	[VARIATION_ONE_SLOT] = TRANSFER_ONE_SLOT, [VARIATION_REMOTE_READ] = TRANSFER_REMOTE_READ };
+	[VARIATION_ONE_SLOT] = TRANSFER_ONE_SLOT, [VARIATION_REMOTE_READ] = TRANSFER_REMOTE_READ};
 
 /* Everybody's blocks are many elements in big worlds. */
 static bool has_blocks(enum collet_collective c)
 {
-	return c == COLLET_ALLGATHER || c == COLLET_REDUCE_SCATTER || c == COLLET_GATHER || c == COLLET_SCATTER
-		|| c == COLLET_ALLTOALL;
+	return c == COLLET_ALLGATHER || c == COLLET_REDUCE_SCATTER || c == COLLET_GATHER || c == COLLET_SCATTER ||
+	       c == COLLET_ALLTOALL;
 }
 
-static bool is_sampled(uint32_t size, uint64_t count, enum variation variation, enum collet_collective c, uint64_t *seed)
+static bool is_sampled(
+	uint32_t size, uint64_t count, enum variation variation, enum collet_collective c, uint64_t *seed)
 {
 	if (rows_all() || size <= 9)
 		return true;
@@ -30,7 +32,7 @@ static bool is_sampled(uint32_t size, uint64_t count, enum variation variation, 
 
 static void prove_counts(const struct collet_program *program, uint32_t size, uint64_t *seed)
 {
-	const uint64_t counts[] = { 0, 1, size - 1, size, size + 1, 67 };
+	const uint64_t counts[] = {0, 1, size - 1, size, size + 1, 67};
 	for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++) {
 		for (enum variation v = 0; v < VARIATIONS; v++) {
 			const struct call call = row_call(program, size, counts[i], v, seed);
@@ -103,13 +105,13 @@ static void hosts(void **state)
 {
 	(void)state;
 	uint64_t seed = rows_seed();
-	const enum collet_collective of[] = { COLLET_ALLREDUCE, COLLET_REDUCE, COLLET_BROADCAST };
+	const enum collet_collective of[] = {COLLET_ALLREDUCE, COLLET_REDUCE, COLLET_BROADCAST};
 	for (size_t i = 0; i < sizeof of / sizeof of[0]; i++) {
 		const struct collet_program *program = collet_program_find(of[i], "hierarchical");
 		assert_non_null(program);
 		for (uint32_t size = 1; size <= 12; size++) {
 			for (uint32_t cuts = 0; cuts < (uint32_t)1 << (size - 1); cuts++) {
-				uint32_t first[13] = { 0 }, count = 0;
+				uint32_t first[13] = {0}, count = 0;
 				for (uint32_t r = 0; r < size; r++)
 					if (r == 0 || cuts >> (r - 1) & 1)
 						first[count++] = r;
@@ -131,8 +133,8 @@ static struct call draw_call(uint32_t size, uint64_t *seed)
 		size_t count;
 		const enum collet_collective c = (enum collet_collective)draw(seed, COLLET_COLLECTIVE_COUNT);
 		const struct collet_program *const *programs = collet_programs(c, &count);
-		const struct call call = row_call(
-			programs[draw(seed, count)], size, draw(seed, 12), (enum variation)draw(seed, VARIATIONS), seed);
+		const struct call call = row_call(programs[draw(seed, count)], size, draw(seed, 12),
+			(enum variation)draw(seed, VARIATIONS), seed);
 		if (row_fits(&call, size))
 			return call;
 	}
@@ -146,8 +148,13 @@ static void prove_several(uint32_t calls_count, uint32_t overlap, uint32_t round
 		const uint32_t size = 2 + (uint32_t)draw(&seed, 12);
 		for (uint32_t k = 0; k < calls_count; k++)
 			calls[k] = draw_call(size, &seed);
-		const struct run run = { .size = size, .calls = calls, .call_count = calls_count, .overlap = overlap,
-			.mode = (enum transfer_mode)draw(&seed, TRANSFER_MODES), .seed = draw(&seed, 0), .late_rank = size };
+		const struct run run = {.size = size,
+			.calls = calls,
+			.call_count = calls_count,
+			.overlap = overlap,
+			.mode = (enum transfer_mode)draw(&seed, TRANSFER_MODES),
+			.seed = draw(&seed, 0),
+			.late_rank = size};
 		char what[200];
 		size_t used = (size_t)snprintf(what, sizeof what, "round %u, n%u, mode %d:", i, size, run.mode);
 		for (uint32_t k = 0; k < calls_count; k++)
@@ -184,12 +191,16 @@ int main(void)
 	struct CMUnitTest tests[COLLET_COLLECTIVE_COUNT];
 	for (enum collet_collective c = 0; c < COLLET_COLLECTIVE_COUNT; c++) {
 		all[c] = c;
-		tests[c] = (struct CMUnitTest) { .name = collet_collective_name(c), .test_func = prove_collective,
-			.initial_state = &all[c] };
+		tests[c] = (struct CMUnitTest){
+			.name = collet_collective_name(c), .test_func = prove_collective, .initial_state = &all[c]};
 	}
 	const struct CMUnitTest others[] = {
-		cmocka_unit_test(v_forms), cmocka_unit_test(rank_orders), cmocka_unit_test(hosts),
-		cmocka_unit_test(two_at_once), cmocka_unit_test(five_in_a_row), cmocka_unit_test(five_overlapping),
+		cmocka_unit_test(v_forms),
+		cmocka_unit_test(rank_orders),
+		cmocka_unit_test(hosts),
+		cmocka_unit_test(two_at_once),
+		cmocka_unit_test(five_in_a_row),
+		cmocka_unit_test(five_overlapping),
 	};
 	print_message("seed %llu\n", (unsigned long long)rows_seed());
 	const int failed = cmocka_run_group_tests_name("programs", tests, NULL, NULL);

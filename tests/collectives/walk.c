@@ -34,17 +34,21 @@ static uint64_t step_pieces(const struct collet_step *step, const struct collet_
 	const struct collet_end *far = far_end(step, shape), *near = near_end(step, shape);
 	for (uint32_t i = 0; i < far->peers.count; i++) {
 		const uint32_t peer = collet_peers_at(&far->peers, i, shape->size);
-		const uint64_t pieces = pieces_of(collet_cut_chunk(cut_of(shape, near->buffer), shape, peer).count, cut);
+		const uint64_t pieces =
+			pieces_of(collet_cut_chunk(cut_of(shape, near->buffer), shape, peer).count, cut);
 		most = pieces > most ? pieces : most;
 	}
 	return most;
 }
 
-void walk_start(struct walk *walk, const struct collet_program *program, const struct collet_shape *shape, uint32_t part,
-	struct walk_cut cut)
+void walk_start(struct walk *walk, const struct collet_program *program, const struct collet_shape *shape,
+	uint32_t part, struct walk_cut cut)
 {
-	*walk = (struct walk) { .program = program, .shape = shape, .cut = cut, .part = part,
-		.steps = program->step_count(shape, part) };
+	*walk = (struct walk){.program = program,
+		.shape = shape,
+		.cut = cut,
+		.part = part,
+		.steps = program->step_count(shape, part)};
 }
 
 static void load(struct walk *walk)
@@ -111,8 +115,10 @@ static uint32_t per_peer_moves(const struct walk_item *item, const struct collet
 	uint32_t count = 0;
 	(void)cut;
 	for (uint32_t i = 0; i < far->peers.count; i++) {
-		struct walk_move move = { .peer = collet_peers_at(&far->peers, i, shape->size), .has_local = true,
-			.local = *near, .remote = *far };
+		struct walk_move move = {.peer = collet_peers_at(&far->peers, i, shape->size),
+			.has_local = true,
+			.local = *near,
+			.remote = *far};
 		move.local.span = collet_cut_chunk(cut_of(shape, near->buffer), shape, move.peer);
 		if (!piece_of(item, &move.local.span))
 			continue;
@@ -134,12 +140,13 @@ uint32_t walk_moves(const struct walk_item *item, enum walk_side side, const str
 	const bool operands = side == WALK_OPERANDS;
 	if (step->per_peer)
 		return operands == (far_end(step, shape) == &step->source[0])
-			? per_peer_moves(item, shape, cut, moves, capacity) : 0;
+			       ? per_peer_moves(item, shape, cut, moves, capacity)
+			       : 0;
 	uint32_t count = 0;
 	for (uint32_t e = 0; e < (operands ? step->source_count : step->destination_count); e++) {
 		const struct collet_end *end = operands ? &step->source[e] : &step->destination[e];
 		for (uint32_t i = 0; i < end->peers.count; i++) {
-			struct walk_move move = { .peer = collet_peers_at(&end->peers, i, shape->size), .remote = *end };
+			struct walk_move move = {.peer = collet_peers_at(&end->peers, i, shape->size), .remote = *end};
 			const bool has_piece = piece_of(item, &move.remote.span);
 			assert(has_piece);
 			(void)has_piece;

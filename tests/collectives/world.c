@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { CALL_ELEMENTS = 1 << 24 };   /* elements of different calls never look alike */
+enum { CALL_ELEMENTS = 1 << 24 }; /* elements of different calls never look alike */
 
 static void *must(void *memory)
 {
@@ -24,7 +24,7 @@ expression *world_at(const struct side *side, enum collet_buffer buffer, struct 
 	if (span.first > b->count || span.count > b->count - span.first)
 		return NULL;
 	static expression nothing;
-	return b->values ? b->values + span.first : &nothing;   /* an empty span of no buffer is fine */
+	return b->values ? b->values + span.first : &nothing; /* an empty span of no buffer is fine */
 }
 
 /* ---- Who has which buffers ------------------------------------------------------------------------------------- */
@@ -59,9 +59,10 @@ static void list_side(const struct run *run, const struct call *call, struct sid
 	side->counts = must(calloc(run->size, sizeof *side->counts));
 	side->displacements = must(calloc(run->size, sizeof *side->displacements));
 	const bool pairs = c == COLLET_ALLTOALL;
-	const uint64_t all = list(run, rank, pairs, side->counts, side->displacements), own = listed_count(run, rank, 0);
-	const struct collet_cut listed = { COLLET_CUT_LISTED, 0, side->counts, side->displacements };
-	const struct collet_cut alone = { COLLET_CUT_LISTED, own, NULL, NULL };
+	const uint64_t all = list(run, rank, pairs, side->counts, side->displacements),
+		       own = listed_count(run, rank, 0);
+	const struct collet_cut listed = {COLLET_CUT_LISTED, 0, side->counts, side->displacements};
+	const struct collet_cut alone = {COLLET_CUT_LISTED, own, NULL, NULL};
 	const bool is_root = rank == call->root;
 	side->shape.count = 0;
 	side->shape.input = pairs || (c == COLLET_SCATTER && is_root) ? listed : alone;
@@ -79,8 +80,11 @@ static void plain_lengths(const struct call *call, uint32_t size, uint64_t lengt
 	static const struct {
 		bool input_blocks, result_blocks;
 	} of[COLLET_COLLECTIVE_COUNT] = {
-		[COLLET_ALLGATHER] = { false, true }, [COLLET_REDUCE_SCATTER] = { true, false },
-		[COLLET_GATHER] = { false, true }, [COLLET_SCATTER] = { true, false }, [COLLET_ALLTOALL] = { true, true },
+		[COLLET_ALLGATHER] = {false, true},
+		[COLLET_REDUCE_SCATTER] = {true, false},
+		[COLLET_GATHER] = {false, true},
+		[COLLET_SCATTER] = {true, false},
+		[COLLET_ALLTOALL] = {true, true},
 	};
 	lengths[0] = call->count * (of[call->program->collective].input_blocks ? n : 1);
 	lengths[1] = call->count * (of[call->program->collective].result_blocks ? n : 1);
@@ -236,7 +240,8 @@ static bool check_combined(struct checking *check, uint64_t element)
 	return true;
 }
 
-static struct collet_span chunk(const struct checking *check, const struct collet_cut *cut, uint32_t of_rank, uint32_t p)
+static struct collet_span chunk(
+	const struct checking *check, const struct collet_cut *cut, uint32_t of_rank, uint32_t p)
 {
 	return collet_cut_chunk(cut, &world_side(check->world, check->c, of_rank)->shape, p);
 }
@@ -257,26 +262,20 @@ static bool check_results(struct checking *check)
 	const struct side *side = world_side(check->world, check->c, check->rank);
 	const uint32_t root = check->call->root;
 	const struct side *root_side = world_side(check->world, check->c, root);
-	const struct collet_span own = { 0, side->buffer[COLLET_RESULT].count };
+	const struct collet_span own = {0, side->buffer[COLLET_RESULT].count};
 	switch (check->call->program->collective) {
-	case COLLET_ALLREDUCE:
-		return check_combined(check, 0);
-	case COLLET_REDUCE:
-		return check->rank != root || check_combined(check, 0);
+	case COLLET_ALLREDUCE: return check_combined(check, 0);
+	case COLLET_REDUCE: return check->rank != root || check_combined(check, 0);
 	case COLLET_REDUCE_SCATTER:
 		return check_combined(check, collet_cut_chunk(&side->shape.input, &side->shape, check->rank).first);
-	case COLLET_BROADCAST:
-		return check_copied(check, own, root, 0);
+	case COLLET_BROADCAST: return check_copied(check, own, root, 0);
 	case COLLET_SCATTER:
 		return check_copied(check, own, root, chunk(check, &root_side->shape.input, root, check->rank).first);
-	case COLLET_GATHER:
-		return check->rank != root || check_blocks(check, side, false);
-	case COLLET_ALLGATHER:
-		return check_blocks(check, side, false);
-	case COLLET_ALLTOALL:
-		return check_blocks(check, side, true);
-	case COLLET_BARRIER: case COLLET_COLLECTIVE_COUNT:
-		break;
+	case COLLET_GATHER: return check->rank != root || check_blocks(check, side, false);
+	case COLLET_ALLGATHER: return check_blocks(check, side, false);
+	case COLLET_ALLTOALL: return check_blocks(check, side, true);
+	case COLLET_BARRIER:
+	case COLLET_COLLECTIVE_COUNT: break;
 	}
 	return true;
 }
@@ -295,7 +294,7 @@ static bool check_input(struct checking *check)
 
 struct finding world_check(const struct world *world)
 {
-	struct checking check = { .world = world };
+	struct checking check = {.world = world};
 	for (check.c = 0; check.c < world->run->call_count; check.c++) {
 		check.call = &world->run->calls[check.c];
 		for (check.rank = 0; check.rank < world->run->size; check.rank++)

@@ -5,7 +5,7 @@
 #include "interpret.h"
 
 struct buffer {
-	expression *values;         /* NULL: the rank has no such buffer */
+	expression *values; /* NULL: the rank has no such buffer */
 	uint64_t count;
 };
 
@@ -13,15 +13,15 @@ struct buffer {
 struct side {
 	struct collet_shape shape;
 	bool in_place;
-	struct buffer buffer[3];    /* by enum collet_buffer; in place they share memory */
-	expression *memory;         /* behind INPUT and RESULT */
+	struct buffer buffer[3]; /* by enum collet_buffer; in place they share memory */
+	expression *memory;      /* behind INPUT and RESULT */
 	uint64_t *counts, *displacements, *more_counts, *more_displacements;
 };
 
 struct world {
 	const struct run *run;
 	struct expression_store *store;
-	struct side *sides;         /* call by call, rank by rank */
+	struct side *sides; /* call by call, rank by rank */
 };
 
 struct world *world_create(const struct run *run);
