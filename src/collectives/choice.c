@@ -23,6 +23,8 @@ static const double oversubscribed_alpha = 8;
 static const uint32_t piece_min_bytes = 16 << 10, piece_max_bytes = 256 << 10;
 /* A dearer piece size is taken if it saves messages and costs hardly more. */
 static const double piece_slack = 1.02;
+/* A program later in the list must save so much: formulas are no truer than that. */
+static const double program_gain = 0.99;
 /* A channel more for each so many bytes that a rank sends at once. */
 static const uint64_t channel_bytes = 512 << 10;
 
@@ -133,7 +135,8 @@ static struct collet_choice_row best_row(enum collet_collective collective, enum
 		const bool in_bounds = scratch_bytes(programs[i], shape) <= inputs->scratch_bytes;
 		uint32_t piece_bytes;
 		const double cost = best_piece(programs[i], &shape, model, &piece_bytes);
-		if (found && (found_in_bounds > in_bounds || (found_in_bounds == in_bounds && cost >= least)))
+		if (found &&
+			(found_in_bounds > in_bounds || (found_in_bounds == in_bounds && cost >= least * program_gain)))
 			continue;
 		found = true;
 		found_in_bounds = in_bounds;
