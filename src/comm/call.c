@@ -133,7 +133,8 @@ static void describe(struct collet_request *request, const struct collet_call_ar
 		.algorithm = program_index(request->program),
 		.user_op = call->op == COLLET_USER ? hash_name(how->user_op->name) : 0,
 	};
-	request->signature = collet_call_signature(&request->call);
+	if (call->op == COLLET_USER && how->user_op->name)
+		strncpy(request->call.user_name, how->user_op->name, sizeof(request->call.user_name) - 1);
 }
 
 /* The v-forms' counts and displacements outlive the call in the request. */
@@ -245,13 +246,19 @@ static bool has_ended(void *context)
 /* Under lock. */
 static collet_status settle(struct collet_request *request)
 {
+	const struct collet_group *group = request->group;
 	const enum collet_status status = request->status;
+	char call[160] = "";
+	if (status != COLLET_OK)
+		collet_request_describe(request, call, sizeof(call));
 	collet_request_free(request);
 	if (status == COLLET_OK)
 		return COLLET_OK;
 	if (status == COLLET_ERR_TRUNCATED)
 		return collet_fail(status, "collet_recv: the message is longer than the buffer, and was dropped");
-	return collet_fail_again(status, request->group->sentence);
+	/* What ended the communicator may have been somebody else's doing: then say which call it ended here. */
+	return strstr(group->sentence, call) ? collet_fail_again(status, group->sentence) :
+                                               collet_fail(status, "%s: %s", call, group->sentence);
 }
 
 collet_status collet_call_settle(struct collet_request **request)
@@ -304,12 +311,13 @@ collet_status collet_call_start(collet_comm *comm, const struct collet_call_argu
 	}
 	request->sequence = group->next_sequence++;
 	describe(request, call, how);
+	request->signature = group->history = collet_call_history(&request->call, group->history);
 	request->started_ns = collet_clock_ns();
 	request->deadline = collet_call_deadline(comm, how, request->started_ns);
 	request->next_ask_ns = 0;
 	request->warned = 0;
 	collet_comm_count_use(comm, request);
-	collet_recorder_start(&group->recorder, &request->call, request->started_ns);
+	collet_recorder_start(&group->recorder, &request->call, request->signature, request->started_ns);
 	collet_request_activate(request);
 	request->inlined = !how->request && collet_inline_fits(request);
 	if (request->inlined) {

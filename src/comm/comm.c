@@ -143,8 +143,11 @@ collet_status collet_comm_enter(collet_comm *comm, const char *function)
 	if (collet_context_forked(comm->context))
 		return collet_fail(COLLET_ERR_FORKED, "%s: this process is a fork of the one that created the communicator; only "
 			"collet_comm_destroy() works here. Create a communicator after the fork", function);
-	if (atomic_load_explicit(&comm->group.ended, memory_order_relaxed) != COLLET_OK)
-		return collet_comm_ended(comm);
+	const enum collet_status ended =
+		(enum collet_status)atomic_load_explicit(&comm->group.ended, memory_order_acquire);
+	if (ended != COLLET_OK)
+		return collet_fail(ended, "%s (call %llu) came after the communicator's end: %s", function,
+			(unsigned long long)collet_recorder_count(&comm->group.recorder), comm->group.sentence);
 	/* Pairs with collet_comm_leave: the communicator's state passes from thread to thread. */
 	if (atomic_flag_test_and_set_explicit(&comm->busy, memory_order_acquire))
 		return collet_fail(COLLET_ERR_BUSY, "%s: another thread is inside this communicator; split one off for each thread",

@@ -4,7 +4,11 @@
  * that disagree may wait for messages that never meet. Either way this rank asks the ranks that it waits for, over the
  * control plane, what they called as that number; their control threads answer from the flight recorder, whatever their
  * users do. The first difference ends the communicator for everybody, naming both. A rank that has not got there is no
- * mistake, until COLLET_ERR_TIMEOUT; after 10 s everybody is asked, and one warning names who has not arrived. */
+ * mistake, until COLLET_ERR_TIMEOUT; after 10 s everybody is asked, and one warning names who has not arrived.
+ *
+ * A connection that ends is a suspicion too (doubt): a rank that has found a mistake, timed out or aborted closes its
+ * connections, and its peers may see that before its word, which goes by way of rank 0, has reached them. So a lost
+ * connection waits a moment for the true reason; the death of a process is told by the control plane at once. */
 #include <stdio.h>
 #include <string.h>
 
@@ -12,7 +16,7 @@
 #include "engine/messages.h"
 
 static const int64_t FIRST_ASK_NS = 100 * 1000000, ASK_EVERY_NS = 400 * 1000000, WARN_AFTER_NS = 10 * INT64_C(1000000000),
-	WARN_GATHER_NS = 500 * 1000000, SUSPECT_NS = 800 * 1000000;
+	WARN_GATHER_NS = 500 * 1000000, SUSPECT_NS = 800 * 1000000, DOUBT_NS = 1000 * 1000000;
 
 static const char *host_of(const struct collet_group *group, uint32_t rank)
 {
@@ -26,24 +30,75 @@ static void ask(struct collet_group *group, uint32_t peer, uint64_t sequence)
 	collet_control_send(group->engine->control, to, COLLET_MESSAGE_ASK, &message, sizeof(message));
 }
 
+static enum collet_status suspicion(const struct collet_board *board)
+{
+	/* Relaxed: what it is about is under fabric_lock. */
+	return (enum collet_status)atomic_load_explicit(&board->suspected, memory_order_relaxed);
+}
+
+/* The first suspicion counts. Under fabric_lock. */
+static bool suspect(struct collet_board *board, uint32_t peer, enum collet_status status, int64_t patience_ns)
+{
+	if (suspicion(board) != COLLET_OK)
+		return false;
+	board->peer = peer;
+	board->give_up_ns = collet_clock_ns() + patience_ns;
+	atomic_store_explicit(&board->suspected, (int)status, memory_order_relaxed);
+	return true;
+}
+
 void collet_board_suspect(struct collet_group *group, uint32_t peer, const struct collet_request *request,
 	const struct collet_message *came)
 {
 	struct collet_board *board = &group->board;
-	if (board->suspected)
-		return;
-	board->suspected = true;
-	board->peer = peer;
-	board->give_up_ns = collet_clock_ns() + SUSPECT_NS;
 	char call[160];
 	collet_call_describe(&request->call, call, sizeof(call));
 	const char *what = came->sequence != request->sequence ? "it belongs to another call" :
 		came->signature != request->signature          ? "it is from a different call" :
                                                                  "its length differs (do the counts disagree?)";
+	pthread_mutex_lock(&group->engine->fabric_lock);
+	if (!suspect(board, peer, COLLET_ERR_MISMATCH, SUSPECT_NS)) {
+		pthread_mutex_unlock(&group->engine->fabric_lock);
+		return;
+	}
 	snprintf(board->sentence, sizeof(board->sentence),
 		"%s here received a message from rank %u on %s that does not fit: %s (its call %llu, %llu bytes)", call, peer,
 		host_of(group, peer), what, (unsigned long long)came->sequence, (unsigned long long)came->bytes);
+	pthread_mutex_unlock(&group->engine->fabric_lock);
 	ask(group, peer, came->sequence < request->sequence ? came->sequence : request->sequence);
+}
+
+void collet_board_doubt(struct collet_group *group, uint32_t peer, enum collet_status status, const char *sentence)
+{
+	struct collet_board *board = &group->board;
+	const bool may_have_reason = status == COLLET_ERR_PEER_LOST || status == COLLET_ERR_TRANSPORT;
+	if (!may_have_reason || board->arrivals[peer].left)
+		collet_group_end(group, status, true, sentence);
+	else if (suspect(board, peer, status, DOUBT_NS))
+		snprintf(board->sentence, sizeof(board->sentence), "%s", sentence);
+}
+
+void collet_board_left(struct collet_group *group, uint32_t peer)
+{
+	struct collet_board *board = &group->board;
+	const enum collet_status suspected = suspicion(board);
+	board->arrivals[peer].left = true;
+	if (suspected != COLLET_OK && suspected != COLLET_ERR_MISMATCH && board->peer == peer)
+		collet_group_end(group, suspected, true, board->sentence);
+}
+
+/* Has the word that a suspicion waits for not come in time? */
+static bool give_up(struct collet_group *group, int64_t now)
+{
+	struct collet_board *board = &group->board;
+	if (suspicion(board) == COLLET_OK)
+		return false;
+	pthread_mutex_lock(&group->engine->fabric_lock);
+	const bool over = now >= board->give_up_ns;
+	if (over)
+		collet_group_end(group, suspicion(board), true, board->sentence);
+	pthread_mutex_unlock(&group->engine->fabric_lock);
+	return over;
 }
 
 /* Asks whoever the group's pending transfers wait for. */
@@ -89,11 +144,8 @@ static void warn(struct collet_group *group, struct collet_request *request, int
 void collet_board_waited(struct collet_request *request, int64_t now)
 {
 	struct collet_group *group = request->group;
-	struct collet_board *board = &group->board;
-	if (board->suspected && now >= board->give_up_ns) {
-		collet_group_end(group, COLLET_ERR_MISMATCH, true, board->sentence);
+	if (give_up(group, now))
 		return;
-	}
 	if (request->point_to_point || now - request->started_ns < FIRST_ASK_NS)
 		return;
 	if (now >= request->next_ask_ns) {
@@ -121,10 +173,20 @@ static void answer(struct collet_group *group, uint32_t from, const struct colle
 	if (collet_recorder_find(&group->recorder, asked->sequence, &record)) {
 		message.has = 1;
 		message.call = record.call;
+		message.history = record.history;
 	}
 	if (message.calls && collet_recorder_find(&group->recorder, message.calls - 1, &record))
 		message.last = record.call;
 	collet_control_send(group->engine->control, from, COLLET_MESSAGE_ANSWER, &message, sizeof(message));
+}
+
+/* What was called differently is in no flight recorder any more. */
+static void end_over_the_past(struct collet_group *group, uint32_t peer, uint64_t sequence)
+{
+	char sentence[COLLET_ERROR_BYTES];
+	snprintf(sentence, sizeof(sentence), "ranks disagree: rank %u on %s and rank %u on %s have called different things before "
+		"call %llu", group->rank, host_of(group, group->rank), peer, host_of(group, peer), (unsigned long long)sequence);
+	collet_group_end(group, COLLET_ERR_MISMATCH, true, sentence);
 }
 
 static void compare(struct collet_group *group, uint32_t peer, const struct collet_message_answer *answered)
@@ -146,7 +208,13 @@ static void compare(struct collet_group *group, uint32_t peer, const struct coll
 		snprintf(sentence, sizeof(sentence), "ranks disagree: rank %u on %s called %s, rank %u on %s called %s",
 			group->rank, host_of(group, group->rank), mine, peer, host_of(group, peer), theirs);
 		collet_group_end(group, COLLET_ERR_MISMATCH, true, sentence);
-	} else if (board->suspected && board->peer == peer) {
+	} else if (own.history != answered->history) {
+		/* The disagreement is older. */
+		if (collet_recorder_find(&group->recorder, answered->sequence - 1, &own))
+			ask(group, peer, answered->sequence - 1);
+		else
+			end_over_the_past(group, peer, answered->sequence);
+	} else if (suspicion(board) == COLLET_ERR_MISMATCH && board->peer == peer) {
 		collet_group_end(group, COLLET_ERR_MISMATCH, true, board->sentence);
 	}
 }

@@ -142,7 +142,7 @@ struct collet_request {
 	bool prescales, averages;    /* INPUT is scaled where it is read; the last touch divides */
 	const char *input;
 	char *result;
-	uint64_t signature, sequence;
+	uint64_t signature, sequence;  /* what its messages carry; the first is the group's history up to this call */
 	struct collet_call call;
 	int64_t started_ns, deadline, next_ask_ns;
 	uint32_t warned;             /* see board.c */
@@ -155,16 +155,19 @@ struct collet_request {
 /* What a rank has answered about a call. */
 struct collet_arrival {
 	bool known, arrived;
+	bool left;                   /* it has closed its context in order: there is nothing more that it will say */
 	uint64_t asked_sequence, calls;
 	struct collet_call last;
 };
 
+/* Under fabric_lock. */
 struct collet_board {
-	bool suspected;              /* a message came that did not fit; sentence says it without the peer's help */
+	_Atomic int suspected;       /* COLLET_OK, or what the group ends with unless somebody says better: see board.c. Read
+	                                without the lock as a hint */
 	uint32_t peer;
 	int64_t give_up_ns;
 	char sentence[COLLET_ERROR_BYTES];
-	struct collet_arrival *arrivals; /* by rank; fabric_lock */
+	struct collet_arrival *arrivals; /* by rank */
 };
 
 struct collet_group {
@@ -180,6 +183,7 @@ struct collet_group {
 	char *scratch;                       /* COLLET_SCRATCH_BYTES, touched only as far as used */
 	struct collet_request *free_requests, *made_requests; /* kept for the next calls; all there are */
 	uint64_t next_sequence;
+	uint64_t history;                    /* see collet_call_history() */
 	bool lanes_dirty;                    /* something settled since its lanes made progress */
 	int64_t timeout_ns;
 	struct collet_recorder recorder;     /* its own lock */
@@ -294,6 +298,11 @@ void collet_route_stop(struct collet_route *route);
 /* A message that nobody expected came from peer. Under lock. */
 void collet_board_suspect(struct collet_group *group, uint32_t peer, const struct collet_request *request,
 	const struct collet_message *came);
+/* The connection to peer has ended. That may be the first sign of what peer, or somebody, is about to tell: the group
+ * ends with this status only if nothing comes. Under fabric_lock. */
+void collet_board_doubt(struct collet_group *group, uint32_t peer, enum collet_status status, const char *sentence);
+/* Peer has closed its context in order. Control thread, under fabric_lock. */
+void collet_board_left(struct collet_group *group, uint32_t peer);
 /* A request is pending at `now`. Under lock. */
 void collet_board_waited(struct collet_request *request, int64_t now);
 /* A control message for the group. Control thread, under fabric_lock. */

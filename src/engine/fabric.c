@@ -161,7 +161,7 @@ static void end_unreachable(struct collet_route *route, enum collet_status statu
 	char sentence[COLLET_ERROR_BYTES];
 	snprintf(sentence, sizeof(sentence), "no connection to rank %u on %s: %s", route->peer,
 		engine->cards[collet_group_world_rank(route->group, route->peer)].host, why);
-	collet_group_end(route->group, status, true, sentence);
+	collet_board_doubt(route->group, route->peer, status, sentence);
 }
 
 /* Under fabric_lock. why: what became of the last attempt. */
@@ -374,12 +374,17 @@ static void dial_failed(void *context, const struct collet_hello *hello, collet_
 static void peer_gone(void *context, uint32_t rank, bool left, const char *sentence)
 {
 	struct collet_engine *engine = context;
-	if (left)
-		return;  /* what it has sent may still be read; who needs more of it sees its connections close */
 	pthread_mutex_lock(&engine->fabric_lock);
-	for (struct collet_group *group = engine->groups; group; group = group->next)
-		if (rank_in(group, rank) < group->size)
+	for (struct collet_group *group = engine->groups; group; group = group->next) {
+		const uint32_t peer = rank_in(group, rank);
+		if (peer == group->size)
+			continue;
+		/* What a rank that has left has sent may still be read; who needs more of it sees its connections close. */
+		if (left)
+			collet_board_left(group, peer);
+		else
 			collet_group_end(group, COLLET_ERR_PEER_LOST, false, sentence);
+	}
 	pthread_mutex_unlock(&engine->fabric_lock);
 }
 

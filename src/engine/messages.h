@@ -33,6 +33,7 @@ struct collet_message_answer {
 	uint32_t has;              /* call is what it called; else it has not got there, or no longer knows */
 	uint32_t reserved0;
 	struct collet_call call;
+	uint64_t history;          /* of call */
 	struct collet_call last;   /* its latest, if calls > 0 */
 };
 

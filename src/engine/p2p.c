@@ -405,7 +405,9 @@ static void advance_peer(struct collet_group *group, uint32_t rank)
 	if (status != COLLET_OK && (status != COLLET_ERR_PEER_LOST || needs(group->p2p, rank))) {
 		char sentence[COLLET_ERROR_BYTES];
 		snprintf(sentence, sizeof(sentence), "point to point with rank %u: %s", rank, collet_last_error());
-		collet_group_end(group, status, true, sentence);
+		pthread_mutex_lock(&group->engine->fabric_lock);
+		collet_board_doubt(group, rank, status, sentence);
+		pthread_mutex_unlock(&group->engine->fabric_lock);
 	}
 }
 

@@ -25,11 +25,13 @@ void collet_recorder_deinit(struct collet_recorder *recorder)
 	recorder->ring = NULL;
 }
 
-void collet_recorder_start(struct collet_recorder *recorder, const struct collet_call *call, int64_t now_ns)
+void collet_recorder_start(struct collet_recorder *recorder, const struct collet_call *call, uint64_t history,
+	int64_t now_ns)
 {
 	pthread_mutex_lock(&recorder->lock);
 	struct collet_record *record = &recorder->ring[call->sequence % COLLET_RECORDS];
 	record->call = *call;
+	record->history = history;
 	record->started_ns = now_ns;
 	record->ended_ns = 0;
 	record->status = COLLET_PENDING;
@@ -85,6 +87,11 @@ uint64_t collet_call_signature(const struct collet_call *call)
 	return mix(mix(mix(0, what), call->count), (uint64_t)call->root << 32 | call->user_op);
 }
 
+uint64_t collet_call_history(const struct collet_call *call, uint64_t history)
+{
+	return mix(history, collet_call_signature(call));
+}
+
 void collet_call_describe(const struct collet_call *call, char *text, size_t capacity)
 {
 	size_t programs = 0;
@@ -96,6 +103,8 @@ void collet_call_describe(const struct collet_call *call, char *text, size_t cap
 		used += snprintf(text + used, capacity - (size_t)used, " of %llu %s", (unsigned long long)call->count, dtype);
 	if (used >= 0 && (size_t)used < capacity && op)
 		used += snprintf(text + used, capacity - (size_t)used, " %s", op);
+	if (used >= 0 && (size_t)used < capacity && call->op == COLLET_USER)
+		used += snprintf(text + used, capacity - (size_t)used, " \"%.*s\"", (int)sizeof(call->user_name), call->user_name);
 	if (used >= 0 && (size_t)used < capacity && call->root != UINT32_MAX)
 		used += snprintf(text + used, capacity - (size_t)used, " root %u", call->root);
 	if (used >= 0 && (size_t)used < capacity)

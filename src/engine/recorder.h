@@ -19,10 +19,12 @@ struct collet_call {
 	uint8_t dtype, op;       /* 0xff: the collective has none */
 	uint32_t algorithm;      /* index into the collective's programs */
 	uint32_t user_op;        /* hash of a user operation's name */
+	char user_name[24];      /* its beginning, for sentences */
 };
 
 struct collet_record {
 	struct collet_call call;
+	uint64_t history;              /* signature of this call and all before it */
 	int64_t started_ns, ended_ns;  /* monotonic; ended 0: has not */
 	enum collet_status status;
 	uint64_t items;                /* finished pieces: how far it got */
@@ -37,7 +39,8 @@ struct collet_recorder {
 collet_status collet_recorder_init(struct collet_recorder *recorder);
 void collet_recorder_deinit(struct collet_recorder *recorder);
 /* Calls come in order of their sequence. */
-void collet_recorder_start(struct collet_recorder *recorder, const struct collet_call *call, int64_t now_ns);
+void collet_recorder_start(struct collet_recorder *recorder, const struct collet_call *call, uint64_t history,
+	int64_t now_ns);
 void collet_recorder_end(struct collet_recorder *recorder, uint64_t sequence, enum collet_status status, int64_t now_ns,
 	uint64_t items);
 /* The record of call `sequence`; false: not called yet, or too long ago. Any thread. */
@@ -47,6 +50,9 @@ uint64_t collet_recorder_count(struct collet_recorder *recorder);
 
 /* All that must agree, in one number. */
 uint64_t collet_call_signature(const struct collet_call *call);
+/* The same of a call and all before it, whose history this is (0 before the first). Messages carry it, so that ranks
+ * that disagreed in a call in which no message passed between them find out at the next one that does. */
+uint64_t collet_call_history(const struct collet_call *call, uint64_t history);
 /* "allreduce of 1003 f32 sum (call 12, ring)" */
 void collet_call_describe(const struct collet_call *call, char *text, size_t capacity);
 

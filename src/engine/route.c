@@ -90,6 +90,9 @@ static void fail(struct collet_route *route, const struct collet_queued *queued)
 {
 	struct collet_group *group = route->group;
 	const enum collet_status status = queued->transfer.status;
+	/* Relaxed: a hint; it is asked at every round until the group ends. */
+	if (atomic_load_explicit(&group->board.suspected, memory_order_relaxed) != COLLET_OK)
+		return;
 	if (status == COLLET_ERR_MISMATCH) {
 		collet_board_suspect(group, route->peer, queued->item->request, &queued->transfer.message);
 		return;
@@ -97,7 +100,9 @@ static void fail(struct collet_route *route, const struct collet_queued *queued)
 	char call[160], sentence[COLLET_ERROR_BYTES];
 	collet_call_describe(&queued->item->request->call, call, sizeof(call));
 	snprintf(sentence, sizeof(sentence), "%s: %s", call, collet_last_error());
-	collet_group_end(group, status, true, sentence);
+	pthread_mutex_lock(&group->engine->fabric_lock);
+	collet_board_doubt(group, route->peer, status, sentence);
+	pthread_mutex_unlock(&group->engine->fabric_lock);
 }
 
 /* Tells items of what has settled since. Returns how many. */

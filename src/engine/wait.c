@@ -91,7 +91,10 @@ static bool arm_all(struct collet_engine *engine)
 {
 	for (struct collet_route *route = engine->active; route; route = route->next_active) {
 		struct collet_conduit *conduit = atomic_load_explicit(&route->conduit, memory_order_acquire);
-		if (conduit && !conduit->transport->arm(conduit))
+		/* One that has failed waits for the board to say why. Relaxed: progress has just been here. */
+		const bool failed = conduit && conduit->status != COLLET_OK &&
+			atomic_load_explicit(&route->group->board.suspected, memory_order_relaxed) != COLLET_OK;
+		if (conduit && !failed && !conduit->transport->arm(conduit))
 			return false;
 	}
 	for (struct collet_group *group = engine->used_groups; group; group = group->next_used)

@@ -1,0 +1,56 @@
+/* Any collective, from a description: for tests that go through all of them, or make ranks call different ones. */
+#ifndef COLLET_TESTS_COMM_CALLS_H
+#define COLLET_TESTS_COMM_CALLS_H
+
+#include <collet/collet.h>
+
+enum form {
+	FORM_ALLREDUCE,
+	FORM_REDUCE,
+	FORM_BROADCAST,
+	FORM_BARRIER,
+	FORM_ALLGATHER,
+	FORM_ALLGATHERV,
+	FORM_REDUCE_SCATTER,
+	FORM_GATHER,
+	FORM_GATHERV,
+	FORM_SCATTER,
+	FORM_SCATTERV,
+	FORM_ALLTOALL,
+	FORM_ALLTOALLV,
+	FORMS
+};
+
+/* What the form takes, and two of its algorithms that work at any world size. */
+struct form_traits {
+	const char *name;            /* as the library's sentences spell it */
+	bool counts, combines, rooted;
+	bool listed;
+	const char *algorithm, *other_algorithm;
+};
+extern const struct form_traits form_traits[FORMS];
+
+enum { CALL_COUNT_MOST = 4096, CALL_RANKS_MOST = 8, CALL_BYTES = CALL_COUNT_MOST * CALL_RANKS_MOST * 8 };
+
+struct call {
+	enum form form;
+	uint64_t count;              /* v-forms: of each rank */
+	uint64_t more;               /* v-forms: the count of the rank called longer is that much larger */
+	uint32_t longer;
+	collet_dtype dtype;
+	collet_op op;                /* COLLET_USER: an operation called user_name */
+	uint32_t root;
+	const char *algorithm;       /* NULL: chosen */
+	const char *user_name;
+};
+
+/* Buffers that hold any call of up to CALL_RANKS_MOST ranks. */
+struct call_buffers {
+	unsigned char send[CALL_BYTES], recv[CALL_BYTES];
+	uint64_t counts[CALL_RANKS_MOST], displacements[CALL_RANKS_MOST];
+};
+
+/* Makes it; request NULL: blocks. */
+collet_status call_make(collet_comm *comm, const struct call *call, struct call_buffers *buffers, collet_request **request);
+
+#endif
