@@ -86,15 +86,19 @@ static void each_size_goes_its_way(void **state)
 	} rows[] = {
 		{ "inline", true, false, true, SHM_INLINE_BYTES, SHM_INLINE, 1 },
 		{ "smallest run", true, false, true, SHM_INLINE_BYTES + 1, SHM_RING, 1 },
-		{ "largest run", true, false, true, SHM_LEND_MIN - 1, SHM_RING, 1 },
+		{ "not streamed", true, false, true, 1023, SHM_RING, 1 },
+		{ "streamed, with a tail", true, false, true, 1024 + 17, SHM_RING, 1 },
+		{ "largest run", true, false, true, SHM_RUN_BYTES, SHM_RING, 1 },
+		{ "two runs", true, false, true, SHM_RUN_BYTES + 1, SHM_RING, 2 },
+		{ "all that is not lent", true, false, true, SHM_LEND_MIN - 1, SHM_RING, 3 },
 		{ "pulled", true, false, true, SHM_LEND_MIN, SHM_PULL, 1 },
 		{ "pulled in slices", true, false, true, 3 * MIB + 1, SHM_PULL, 1 },
-		{ "two runs, not allowed to pull", true, false, false, 2 * SHM_RUN_BYTES, SHM_RING, 2 },
+		{ "four runs, not allowed to pull", true, false, false, SHM_LEND_MIN, SHM_RING, 4 },
 		{ "many runs, not allowed to pull", true, false, false, 3 * MIB + 1, SHM_RING, 3 * MIB / SHM_RUN_BYTES + 1 },
 		{ "arena, too small", true, true, true, SHM_ARENA_MIN - 1, SHM_RING, 1 },
 		{ "arena", true, true, true, SHM_ARENA_MIN, SHM_ARENA, 1 },
 		{ "arena, not allowed to pull", true, true, false, 3 * MIB + 1, SHM_ARENA, 1 },
-		{ "threads: run", false, false, true, SHM_LEND_MIN - 1, SHM_RING, 1 },
+		{ "threads: run", false, false, true, SHM_RUN_BYTES, SHM_RING, 1 },
 		{ "threads: direct", false, false, true, 3 * MIB + 1, SHM_DIRECT, 1 },
 		{ "threads: arena", false, true, true, 3 * MIB + 1, SHM_ARENA, 1 },
 	};
@@ -180,7 +184,7 @@ static void a_conduit_costs_what_it_says(void **state)
 static void full_both_ways(void **state)
 {
 	enum { COUNT = 300 };
-	static const size_t sizes[] = { 8, 100, 1024, 3000, SHM_LEND_MIN - 1, 20000 };
+	static const size_t sizes[] = { 8, 100, 1024, 3000, SHM_RUN_BYTES, 30000 };
 	for (unsigned s = 0; s < sizeof(sizes) / sizeof(sizes[0]); s++) {
 		struct pair pair;
 		open_pair(&pair, true, NULL);
@@ -193,7 +197,8 @@ static void full_both_ways(void **state)
 			shm->post_send(pair.ends[i % 2].conduit, &sends[i]);
 		}
 		for (int i = 0; i < 2; i++) {
-			const uint64_t room = bytes <= SHM_INLINE_BYTES || bytes >= SHM_LEND_MIN ? SHM_CELLS :
+			const bool in_units = bytes > SHM_INLINE_BYTES && bytes < SHM_LEND_MIN;
+			const uint64_t room = !in_units ? SHM_CELLS :
 				SHM_UNITS / ((bytes + SHM_UNIT_BYTES - 1) / SHM_UNIT_BYTES);
 			assert_int_equal(inside(&pair, i)->out_next, room);
 			assert_true(shm->arm(pair.ends[i].conduit));  /* nothing to do until the peer makes room */
@@ -220,7 +225,7 @@ static void full_both_ways(void **state)
 static void held_views_stop_nobody(void **state)
 {
 	enum { HELD = 200, LARGEST = 100000 };
-	static const size_t sizes[] = { 100, 600, 5000, SHM_LEND_MIN - 1, LARGEST };
+	static const size_t sizes[] = { 100, 600, 5000, SHM_RUN_BYTES, LARGEST };
 	unsigned char *from = malloc(LARGEST), *into[HELD] = { NULL };
 	struct collet_transfer views[HELD];
 	struct pair pair;

@@ -9,11 +9,13 @@
 #include "transport/shm/segment.h"
 #include "transport/transport.h"
 
-/* Which way a message goes, by its size. Measured with tests/transport/bench_shm.c. */
+/* Which way a message goes, by its size. Measured with tests/transport/bench_shm.c, where the answer depends on whether
+ * the two cores share a cache and on whether the bytes are new to the reader's: these are in between. What fits into the
+ * units goes through them, since such a send needs no answer: with more ranks than cores, answers cost a switch each. */
 enum {
 	SHM_RUN_BYTES = SHM_RUN_UNITS * SHM_UNIT_BYTES, /* at most in one run */
-	SHM_LEND_MIN = SHM_RUN_BYTES + 1,               /* from here on left with the sender and read by the receiver */
-	SHM_ARENA_MIN = 1024,                           /* the same in the sender's arena */
+	SHM_LEND_MIN = 3 * SHM_RUN_BYTES + 1,           /* from here on left with the sender and read by the receiver */
+	SHM_ARENA_MIN = 4096,                           /* the same in the sender's arena */
 	SHM_SLICE_BYTES = 1 << 20,                      /* read from the peer in one call of progress() at most */
 	SHM_IDLE_POLLS = 2048                           /* calls of progress() in vain until the peer's life is checked */
 };
