@@ -212,8 +212,8 @@ collet_status collet_arena_alloc(struct collet_arena *arena, void **memory, size
 	pthread_mutex_unlock(&arena->lock);
 	if (!taken)
 		return collet_fail(COLLET_ERR_MEMORY,
-			"collet_mem_alloc of %zu bytes: no gap of that size, %zu of the arena's %zu bytes are in use", bytes, used,
-			arena->bytes);
+			"collet_mem_alloc of %zu bytes: no gap of that size, %zu of the arena's %zu bytes are in use",
+			bytes, used, arena->bytes);
 	*memory = arena->base + offset;
 	return COLLET_OK;
 }

@@ -63,7 +63,8 @@ static void runs_are_found(void **state)
 		unsigned count;
 		int first;
 	} rows[] = {
-		{ 0, 1, -1 }, { 1, 1, 0 }, { 1, 2, -1 }, { UINT64_MAX, 64, 0 }, { UINT64_MAX >> 1, 64, -1 }, { 0xf0, 4, 4 }, { 0xf0, 5, -1 },
+		{ 0, 1, -1 }, { 1, 1, 0 }, { 1, 2, -1 }, { UINT64_MAX, 64, 0 }, { UINT64_MAX >> 1, 64, -1 },
+		{ 0xf0, 4, 4 }, { 0xf0, 5, -1 },
 		{ 0x77, 3, 0 }, { 0x76, 3, 4 }, { 0x7fff8000, 16, 15 }, { 0x7fff8000, 17, -1 }, { (uint64_t)7 << 61, 3, 61 },
 		{ (uint64_t)7 << 61, 4, -1 },
 	};
@@ -615,7 +616,8 @@ static void scribbled_memory_is_survived(void **state)
 		struct shm_conduit *attacker = inside(&pair, 0), *victim = inside(&pair, 1);
 		for (unsigned i = 0; i < MOVES && victim->conduit.status == COLLET_OK; i++) {
 			const size_t bytes = sizes[next_random(&random) % (sizeof(sizes) / sizeof(sizes[0]))];
-			struct collet_transfer receive = transfer_of(next_random(&random) % 3, in, bytes), send = transfer_of(i, out, bytes);
+			struct collet_transfer receive = transfer_of(next_random(&random) % 3, in, bytes);
+			struct collet_transfer send = transfer_of(i, out, bytes);
 			struct collet_message message;
 			receive.flags = next_random(&random) % 2 ? COLLET_TRANSFER_VIEW : 0;
 			scribble(attacker, victim, bytes, &random);

@@ -42,7 +42,8 @@ enum {
 static collet_status fail_peer(const struct shm_conduit *shm, collet_status status, const char *what)
 {
 	char name[160];
-	return collet_fail(status, "shm: opening a connection with %s: %s", collet_shm_peer_name(shm, name, sizeof(name)), what);
+	return collet_fail(status, "shm: opening a connection with %s: %s",
+		collet_shm_peer_name(shm, name, sizeof(name)), what);
 }
 
 static collet_status fail_system(const struct shm_conduit *shm, const char *what)
@@ -55,7 +56,8 @@ static collet_status fail_system(const struct shm_conduit *shm, const char *what
 /* ---- Hellos ------------------------------------------------------------------------------------------------- */
 
 /* COLLET_PENDING when the socket has no room. */
-static collet_status send_hello(const struct shm_conduit *shm, const struct shm_hello *hello, const int *fds, uint32_t count)
+static collet_status send_hello(const struct shm_conduit *shm, const struct shm_hello *hello, const int *fds,
+	uint32_t count)
 {
 	union {
 		struct cmsghdr header;

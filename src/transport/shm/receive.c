@@ -166,8 +166,8 @@ static void fail_pull(struct shm_conduit *shm, int error)
 			"has closed its connection while its message was read");
 		return;
 	}
-	(void)collet_fail(COLLET_ERR_TRANSPORT, "shm: reading the memory of %s: %s", collet_shm_peer_name(shm, name, sizeof(name)),
-		error ? strerror(error) : "it is another process now");
+	(void)collet_fail(COLLET_ERR_TRANSPORT, "shm: reading the memory of %s: %s",
+		collet_shm_peer_name(shm, name, sizeof(name)), error ? strerror(error) : "it is another process now");
 	(void)collet_shm_fail(shm, COLLET_ERR_TRANSPORT);
 }
 

@@ -113,8 +113,10 @@ static void copy_to_units(unsigned char *units, const unsigned char *from, uint6
 	if (bytes >= STREAM_MIN) {
 		const uint64_t lines = bytes / 64 * 64;
 		for (uint64_t at = 0; at < lines; at += 64)
-			for (unsigned part = 0; part < 64; part += 16)
-				_mm_stream_si128((__m128i *)(void *)(units + at + part), _mm_loadu_si128((const __m128i *)(const void *)(from + at + part)));
+			for (unsigned part = 0; part < 64; part += 16) {
+				const __m128i bits = _mm_loadu_si128((const __m128i *)(const void *)(from + at + part));
+				_mm_stream_si128((__m128i *)(void *)(units + at + part), bits);
+			}
 		memcpy(units + lines, from + lines, bytes - lines);
 		/* Such stores obey no other order: publish() must find them done. */
 		_mm_sfence();

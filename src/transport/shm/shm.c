@@ -198,8 +198,8 @@ static bool arm(struct collet_conduit *conduit)
 		return false;
 	/* Pairs with shm_wake_sleeper(): both sides store first and look then, all seq_cst. */
 	atomic_store_explicit(&shm->mine->sleeping, 1, memory_order_seq_cst);
-	/* The socket is in the epoll set edge-triggered, lest one peer that has left keeps the rank awake for ever; so a hang-up
-	 * that came before now is found here. It matters only to who waits for something. */
+	/* The socket is in the epoll set edge-triggered, lest one peer that has left keeps the rank awake for ever; so a
+	 * hang-up that came before now is found here. It matters only to who waits for something. */
 	if (!can_move(shm) && (conduit->posted == 0 || !look_for_peer(shm)))
 		return true;
 	atomic_store_explicit(&shm->mine->sleeping, 0, memory_order_relaxed);
