@@ -113,6 +113,20 @@ static inline void shm_count(uint64_t *counter, uint64_t more)
 	__atomic_store_n(counter, *counter + more, __ATOMIC_RELAXED);
 }
 
+/* hello.c */
+collet_status collet_shm_fail_peer(const struct shm_conduit *shm, collet_status status, const char *what);
+/* The same with the system's words (errno); COLLET_ERR_SYSTEM. */
+collet_status collet_shm_fail_system(const struct shm_conduit *shm, const char *what);
+/* COLLET_PENDING when the socket has no room. */
+collet_status collet_shm_send_hello(const struct shm_conduit *shm, const struct shm_hello *hello, const int *fds,
+	uint32_t count);
+/* Reads on until shm->inbox holds a whole hello; COLLET_PENDING until then. */
+collet_status collet_shm_receive_hello(struct shm_conduit *shm);
+/* The next descriptor that came, once, now the caller's; -1 if there is none. *next begins at 0. */
+int collet_shm_take_descriptor(struct shm_conduit *shm, uint32_t *next);
+/* Those that nobody took. */
+void collet_shm_close_descriptors(struct shm_conduit *shm);
+
 /* opening.c */
 collet_status collet_shm_open(struct collet_conduit *conduit, const struct collet_conduit_config *config);
 collet_status collet_shm_opening(struct collet_conduit *conduit);

@@ -39,114 +39,10 @@ enum {
 	HELLO_SEGMENT = 1 << 3   /* the segment comes along, likewise */
 };
 
-static collet_status fail_peer(const struct shm_conduit *shm, collet_status status, const char *what)
-{
-	char name[160];
-	return collet_fail(status, "shm: opening a connection with %s: %s",
-		collet_shm_peer_name(shm, name, sizeof(name)), what);
-}
-
-static collet_status fail_system(const struct shm_conduit *shm, const char *what)
-{
-	char text[128];
-	snprintf(text, sizeof(text), "%s: %s", what, strerror(errno));
-	return fail_peer(shm, COLLET_ERR_SYSTEM, text);
-}
-
-/* ---- Hellos ------------------------------------------------------------------------------------------------- */
-
-/* COLLET_PENDING when the socket has no room. */
-static collet_status send_hello(const struct shm_conduit *shm, const struct shm_hello *hello, const int *fds,
-	uint32_t count)
-{
-	union {
-		struct cmsghdr header;
-		char bytes[CMSG_SPACE(SHM_HELLO_DESCRIPTORS * sizeof(int))];
-	} control = { 0 };
-	struct iovec part = { (void *)(uintptr_t)hello, sizeof(*hello) };
-	struct msghdr message = { .msg_iov = &part, .msg_iovlen = 1 };
-	if (count > 0) {
-		message.msg_control = control.bytes;
-		message.msg_controllen = CMSG_SPACE(count * sizeof(int));
-		struct cmsghdr *header = CMSG_FIRSTHDR(&message);
-		header->cmsg_level = SOL_SOCKET;
-		header->cmsg_type = SCM_RIGHTS;
-		header->cmsg_len = CMSG_LEN(count * sizeof(int));
-		memcpy(CMSG_DATA(header), fds, count * sizeof(int));
-	}
-	const ssize_t sent = sendmsg(shm->socket, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
-	if (sent == (ssize_t)sizeof(*hello))
-		return COLLET_OK;
-	if (sent < 0 && (errno == EAGAIN || errno == EINTR))
-		return COLLET_PENDING;
-	return sent < 0 ? fail_system(shm, "sending") : fail_peer(shm, COLLET_ERR_TRANSPORT, "the socket took half a message");
-}
-
-/* Keeps what came along; more than belongs there is closed. */
-static void keep_descriptors(struct shm_conduit *shm, struct msghdr *message)
-{
-	for (struct cmsghdr *header = CMSG_FIRSTHDR(message); header; header = CMSG_NXTHDR(message, header)) {
-		if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS)
-			continue;
-		const size_t count = (header->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-		for (size_t i = 0; i < count; i++) {
-			int fd;
-			memcpy(&fd, CMSG_DATA(header) + i * sizeof(int), sizeof(fd));
-			if (shm->inbox_fd_count < SHM_HELLO_DESCRIPTORS)
-				shm->inbox_fds[shm->inbox_fd_count++] = fd;
-			else
-				close(fd);
-		}
-	}
-}
-
-static void close_descriptors(struct shm_conduit *shm)
-{
-	while (shm->inbox_fd_count > 0) {
-		const int fd = shm->inbox_fds[--shm->inbox_fd_count];
-		if (fd >= 0)
-			close(fd);
-	}
-}
-
-/* Reads on until shm->inbox holds a whole hello. */
-static collet_status receive_hello(struct shm_conduit *shm)
-{
-	while (shm->inbox_bytes < sizeof(shm->inbox)) {
-		union {
-			struct cmsghdr header;
-			char bytes[CMSG_SPACE(SHM_HELLO_DESCRIPTORS * sizeof(int))];
-		} control;
-		struct iovec part = { (char *)&shm->inbox + shm->inbox_bytes, sizeof(shm->inbox) - shm->inbox_bytes };
-		struct msghdr message = { .msg_iov = &part, .msg_iovlen = 1, .msg_control = control.bytes,
-			.msg_controllen = sizeof(control.bytes) };
-		const ssize_t got = recvmsg(shm->socket, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-		if (got < 0 && (errno == EAGAIN || errno == EINTR))
-			return COLLET_PENDING;
-		if (got < 0)
-			return fail_system(shm, "receiving");
-		keep_descriptors(shm, &message);
-		if (got == 0)
-			return fail_peer(shm, COLLET_ERR_PEER_LOST, "it has hung up");
-		shm->inbox_bytes += (size_t)got;
-	}
-	return COLLET_OK;
-}
-
-/* The next descriptor that came, once; -1 if there is none. */
-static int take_descriptor(struct shm_conduit *shm, uint32_t *next)
-{
-	if (*next >= shm->inbox_fd_count)
-		return -1;
-	const int fd = shm->inbox_fds[*next];
-	shm->inbox_fds[(*next)++] = -1;
-	return fd;
-}
-
 static collet_status check_hello(const struct shm_conduit *shm, uint32_t kind)
 {
 	if (shm->inbox.magic != HELLO_MAGIC || shm->inbox.kind != kind)
-		return fail_peer(shm, COLLET_ERR_TRANSPORT, "it speaks something else than this version of shm");
+		return collet_shm_fail_peer(shm, COLLET_ERR_TRANSPORT, "it speaks something else than this version of shm");
 	return COLLET_OK;
 }
 
@@ -185,7 +81,7 @@ static bool accept_arena(struct shm_conduit *shm, uint32_t *next_fd)
 		shm->peer_arena_held = (struct collet_arena_map *)(uintptr_t)shm->inbox.arena;
 		shm->inbox.flags &= ~(uint32_t)HELLO_ARENA;  /* taken out, see drain() */
 	} else {
-		const int fd = take_descriptor(shm, next_fd);
+		const int fd = collet_shm_take_descriptor(shm, next_fd);
 		if (fd < 0)
 			return false;
 		if (collet_arena_attach(shm->arena, fd, &shm->peer_arena_held) != COLLET_OK)
@@ -198,8 +94,10 @@ static bool accept_arena(struct shm_conduit *shm, uint32_t *next_fd)
 
 static collet_status accept_wake(struct shm_conduit *shm, uint32_t *next_fd)
 {
-	shm->peer_event_fd = take_descriptor(shm, next_fd);
-	return shm->peer_event_fd < 0 ? fail_peer(shm, COLLET_ERR_TRANSPORT, "its wake descriptor did not come") : COLLET_OK;
+	shm->peer_event_fd = collet_shm_take_descriptor(shm, next_fd);
+	if (shm->peer_event_fd < 0)
+		return collet_shm_fail_peer(shm, COLLET_ERR_TRANSPORT, "its wake descriptor did not come");
+	return COLLET_OK;
 }
 
 /* What both hello and reply bring first. */
@@ -233,7 +131,7 @@ static collet_status map_segment(struct shm_conduit *shm, int fd, unsigned side)
 {
 	struct shm_segment *segment = mmap(NULL, SHM_SEGMENT_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	if (segment == MAP_FAILED)
-		return fail_system(shm, "mapping the segment");
+		return collet_shm_fail_system(shm, "mapping the segment");
 	use_segment(shm, segment, side);
 	return COLLET_OK;
 }
@@ -243,9 +141,9 @@ static collet_status create_segment(struct shm_conduit *shm, int *fd)
 {
 	*fd = memfd_create("collet-shm", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 	if (*fd < 0)
-		return fail_system(shm, "memfd_create");
+		return collet_shm_fail_system(shm, "memfd_create");
 	if (ftruncate(*fd, SHM_SEGMENT_BYTES) != 0 || fcntl(*fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
-		const collet_status status = fail_system(shm, "sizing and sealing the segment");
+		const collet_status status = collet_shm_fail_system(shm, "sizing and sealing the segment");
 		close(*fd);
 		return status;
 	}
@@ -267,19 +165,19 @@ static void release_segment(struct shm_segment *segment, bool counted)
 static collet_status accept_segment(struct shm_conduit *shm, uint32_t *next_fd)
 {
 	if (!(shm->inbox.flags & HELLO_SEGMENT))
-		return fail_peer(shm, COLLET_ERR_TRANSPORT, "it sent no segment");
+		return collet_shm_fail_peer(shm, COLLET_ERR_TRANSPORT, "it sent no segment");
 	if (shm->same_process) {
 		shm->inbox.flags &= ~(uint32_t)HELLO_SEGMENT;  /* taken out, see drain() */
 		use_segment(shm, (struct shm_segment *)(uintptr_t)shm->inbox.segment, 0);
 		return COLLET_OK;
 	}
 	struct stat file;
-	const int fd = take_descriptor(shm, next_fd);
+	const int fd = collet_shm_take_descriptor(shm, next_fd);
 	collet_status status;
 	if (fd < 0)
-		return fail_peer(shm, COLLET_ERR_TRANSPORT, "the segment's descriptor did not come");
+		return collet_shm_fail_peer(shm, COLLET_ERR_TRANSPORT, "the segment's descriptor did not come");
 	if (fstat(fd, &file) != 0 || file.st_size < SHM_SEGMENT_BYTES || !(fcntl(fd, F_GET_SEALS) & F_SEAL_SHRINK))
-		status = fail_peer(shm, COLLET_ERR_TRANSPORT, "its segment is not a sealed memfd of the right size");
+		status = collet_shm_fail_peer(shm, COLLET_ERR_TRANSPORT, "its segment is not a sealed memfd of the right size");
 	else
 		status = map_segment(shm, fd, 0);
 	close(fd);
@@ -319,7 +217,7 @@ static collet_status ready(struct shm_conduit *shm, uint32_t peer_flags, uint32_
 {
 	struct epoll_event event = { .events = EPOLLIN | EPOLLRDHUP | EPOLLET, .data.ptr = &shm->conduit };
 	if (epoll_ctl(shm->wake->epoll_fd, EPOLL_CTL_ADD, shm->socket, &event) != 0)
-		return fail_system(shm, "epoll_ctl");
+		return collet_shm_fail_system(shm, "epoll_ctl");
 	shm->in_epoll = true;
 	shm->peer_reads = peer_flags & HELLO_READS;
 	shm->peer_maps = peer_flags & HELLO_MAPS;
@@ -341,11 +239,17 @@ static collet_status begin_dialer(struct shm_conduit *shm)
 	fds[count++] = shm->wake->event_fd;
 	if (!shm->same_process)
 		add_arena(shm, &hello, fds, &count);
-	const collet_status status = send_hello(shm, &hello, fds, count);
+	const collet_status status = collet_shm_send_hello(shm, &hello, fds, count);
 	if (status != COLLET_OK)
 		return status;
 	shm->state = SHM_AWAIT_REPLY;
 	return COLLET_PENDING;
+}
+
+/* Nothing else is in a new socket's way, so no room now means that there never is. */
+static collet_status fail_no_room(const struct shm_conduit *shm)
+{
+	return collet_shm_fail_peer(shm, COLLET_ERR_TRANSPORT, "the socket takes no message");
 }
 
 static collet_status send_reply(struct shm_conduit *shm, uint32_t flags)
@@ -362,7 +266,7 @@ static collet_status send_reply(struct shm_conduit *shm, uint32_t flags)
 		reply.segment = (uintptr_t)shm->segment;
 	else
 		fds[count++] = segment_fd;
-	status = send_hello(shm, &reply, fds, count);
+	status = collet_shm_send_hello(shm, &reply, fds, count);
 	close(segment_fd);
 	if (status == COLLET_OK)
 		return COLLET_OK;
@@ -370,14 +274,13 @@ static collet_status send_reply(struct shm_conduit *shm, uint32_t flags)
 	drop_arena(shm, &reply);
 	if (shm->same_process)
 		atomic_fetch_sub_explicit(&shm->segment->holders, 1, memory_order_relaxed);
-	/* Nothing else is in a new socket's way, so no room now means that there never is. */
-	return status == COLLET_PENDING ? fail_peer(shm, COLLET_ERR_TRANSPORT, "the socket takes no message") : status;
+	return status == COLLET_PENDING ? fail_no_room(shm) : status;
 }
 
 static collet_status answer_hello(struct shm_conduit *shm)
 {
 	uint32_t next_fd = 0, flags = 0;
-	collet_status status = receive_hello(shm);
+	collet_status status = collet_shm_receive_hello(shm);
 	if (status == COLLET_OK)
 		status = check_hello(shm, KIND_HELLO);
 	if (status == COLLET_OK)
@@ -386,7 +289,7 @@ static collet_status answer_hello(struct shm_conduit *shm)
 		status = send_reply(shm, flags);
 	if (status != COLLET_OK)
 		return status;
-	close_descriptors(shm);
+	collet_shm_close_descriptors(shm);
 	shm->inbox_bytes = 0;
 	shm->state = SHM_AWAIT_DONE;
 	return COLLET_PENDING;
@@ -395,7 +298,7 @@ static collet_status answer_hello(struct shm_conduit *shm)
 static collet_status answer_reply(struct shm_conduit *shm)
 {
 	uint32_t next_fd = 0, flags = 0;
-	collet_status status = receive_hello(shm);
+	collet_status status = collet_shm_receive_hello(shm);
 	if (status == COLLET_OK)
 		status = check_hello(shm, KIND_REPLY);
 	if (status == COLLET_OK)
@@ -412,12 +315,12 @@ static collet_status answer_reply(struct shm_conduit *shm)
 		/* It will map what it is sent. */
 		peer_flags |= done.flags & HELLO_ARENA ? HELLO_MAPS : 0;
 	}
-	status = send_hello(shm, &done, fds, count);
+	status = collet_shm_send_hello(shm, &done, fds, count);
 	if (status != COLLET_OK) {
 		drop_arena(shm, &done);
-		return status == COLLET_PENDING ? fail_peer(shm, COLLET_ERR_TRANSPORT, "the socket takes no message") : status;
+		return status == COLLET_PENDING ? fail_no_room(shm) : status;
 	}
-	close_descriptors(shm);
+	collet_shm_close_descriptors(shm);
 	shm->inbox_bytes = 0;
 	return ready(shm, peer_flags, flags);
 }
@@ -425,7 +328,7 @@ static collet_status answer_reply(struct shm_conduit *shm)
 static collet_status take_done(struct shm_conduit *shm)
 {
 	uint32_t next_fd = 0;
-	collet_status status = receive_hello(shm);
+	collet_status status = collet_shm_receive_hello(shm);
 	if (status == COLLET_OK)
 		status = check_hello(shm, KIND_DONE);
 	if (status != COLLET_OK)
@@ -433,7 +336,7 @@ static collet_status take_done(struct shm_conduit *shm)
 	const uint32_t peer_flags = shm->inbox.flags;
 	if (shm->same_process)
 		(void)accept_arena(shm, &next_fd);
-	close_descriptors(shm);
+	collet_shm_close_descriptors(shm);
 	shm->inbox_bytes = 0;
 	return ready(shm, peer_flags, shm->peer_pid ? HELLO_READS : 0);
 }
@@ -465,11 +368,11 @@ static collet_status check_credentials(struct shm_conduit *shm)
 	struct ucred credentials;
 	socklen_t bytes = sizeof(credentials);
 	if (getsockopt(shm->socket, SOL_SOCKET, SO_PEERCRED, &credentials, &bytes) != 0)
-		return fail_system(shm, "SO_PEERCRED");
+		return collet_shm_fail_system(shm, "SO_PEERCRED");
 	if (credentials.uid != shm->peer->uid) {
 		char text[128];
 		snprintf(text, sizeof(text), "the socket belongs to uid %u, the rank to uid %u", credentials.uid, shm->peer->uid);
-		return fail_peer(shm, COLLET_ERR_AUTH, text);
+		return collet_shm_fail_peer(shm, COLLET_ERR_AUTH, text);
 	}
 	shm->same_process = shm->self->process_id == shm->peer->process_id && credentials.pid == getpid();
 	return COLLET_OK;
@@ -495,7 +398,7 @@ collet_status collet_shm_open(struct collet_conduit *conduit, const struct colle
 	shm->state = config->dialed ? SHM_SEND_HELLO : SHM_AWAIT_HELLO;
 	conduit->status = check_credentials(shm);
 	if (conduit->status == COLLET_OK && getrandom(&shm->nonce, sizeof(shm->nonce), 0) != (ssize_t)sizeof(shm->nonce))
-		conduit->status = fail_system(shm, "getrandom");
+		conduit->status = collet_shm_fail_system(shm, "getrandom");
 	return conduit->status;
 }
 
@@ -513,8 +416,8 @@ static void drain(struct shm_conduit *shm)
 		}
 		if (shm->inbox_bytes == sizeof(shm->inbox))
 			shm->inbox_bytes = 0;
-	} while (receive_hello(shm) == COLLET_OK);
-	close_descriptors(shm);
+	} while (collet_shm_receive_hello(shm) == COLLET_OK);
+	collet_shm_close_descriptors(shm);
 }
 
 void collet_shm_let_go(struct shm_conduit *shm, bool forked)
@@ -524,7 +427,7 @@ void collet_shm_let_go(struct shm_conduit *shm, bool forked)
 	if (!forked && !shm->in_epoll && shm->socket >= 0)
 		drain(shm);
 	shm->in_epoll = false;
-	close_descriptors(shm);
+	collet_shm_close_descriptors(shm);
 	if (shm->socket >= 0)
 		close(shm->socket);
 	if (shm->peer_event_fd >= 0)
