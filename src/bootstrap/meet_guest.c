@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "bootstrap/interface.h"
 #include "bootstrap/meet.h"
 #include "bootstrap/secret.h"
 #include "core/status.h"
@@ -55,14 +56,22 @@ static collet_status shake_hands(struct visit *visit, int socket)
 	return status;
 }
 
-/* Where the others will find this rank: at the address from which it reaches rank 0. */
+/* Where the others will find this rank: at the address from which it reaches rank 0, unless that is loopback or a Unix
+ * socket and ranks of other hosts may come. */
 static collet_status open_listeners(struct visit *visit, const struct collet_endpoint *root)
 {
+	const struct collet_launch *launch = visit->meeting->launch;
 	struct collet_endpoint local = { .bytes = sizeof(local.v6) };
-	if (root->any.sa_family == AF_UNIX)
+	const bool wide = collet_store_spans_hosts(launch), is_unix = root->any.sa_family == AF_UNIX;
+	if (is_unix && !wide)
 		return collet_meeting_listen(visit->meeting, NULL);
-	if (getsockname(visit->link.socket, &local.any, &local.bytes) < 0)
+	if (!is_unix && getsockname(visit->link.socket, &local.any, &local.bytes) < 0)
 		return collet_fail(COLLET_ERR_SYSTEM, "getsockname: %s", strerror(errno));
+	if (wide && (is_unix || collet_endpoint_is_loopback(&local))) {
+		collet_status status = collet_interface_choose(launch->interface, NULL, &local);
+		if (status)
+			return status;
+	}
 	return collet_meeting_listen(visit->meeting, &local);
 }
 

@@ -13,6 +13,7 @@
 #include "core/status.h"
 
 enum {
+	DOORS = 3,
 	GUESTS_MOST = 4096,              /* strangers at once; the oldest gives way */
 	NEWS_EVERY_MS = 250,
 	FAREWELL_MS = 1000               /* for sending why it failed */
@@ -35,7 +36,7 @@ struct guest {
 struct host {
 	struct collet_meeting *meeting;
 	int epoll_fd;
-	int listeners[2];                /* Unix, TCP; -1: none */
+	int listeners[DOORS];            /* Unix, TCP, TCP on a second address; -1: none */
 	struct collet_endpoint tcp_at;   /* bytes 0: none */
 	struct guest *newest, *oldest;
 	uint32_t strangers;              /* guests that are no members yet */
@@ -282,6 +283,23 @@ static void tell_news(struct host *host)
 
 /* ---- Listening ---- */
 
+/* Where the name of rank 0's host is loopback on that host itself, its own ranks come there, and others elsewhere. */
+static collet_status listen_wider(struct host *host)
+{
+	const struct collet_launch *launch = host->meeting->launch;
+	struct collet_endpoint outer;
+	if (!collet_store_spans_hosts(launch) || !collet_endpoint_is_loopback(&host->tcp_at))
+		return COLLET_OK;
+	collet_status status = collet_interface_choose(launch->interface, NULL, &outer);
+	if (status || collet_endpoint_is_loopback(&outer))
+		return status;
+	collet_endpoint_set_port(&outer, collet_endpoint_port(&host->tcp_at));
+	status = collet_socket_listen(&outer, 0, 0, &host->listeners[2]);
+	if (!status)
+		host->tcp_at = outer;
+	return status;
+}
+
 static collet_status listen_fixed(struct host *host, const struct collet_place *place)
 {
 	const struct collet_launch *launch = host->meeting->launch;
@@ -308,7 +326,7 @@ static collet_status listen_fixed(struct host *host, const struct collet_place *
 		}
 		if (status == COLLET_OK) {
 			host->tcp_at = endpoint;
-			return COLLET_OK;
+			return listen_wider(host);
 		}
 	}
 	return status;
@@ -339,6 +357,15 @@ static collet_status listen_announced(struct host *host)
 	return status ? status : meeting->store.kind->announce(&meeting->store, &place);
 }
 
+static void close_doors(struct host *host)
+{
+	for (uint32_t i = 0; i < DOORS; i++) {
+		if (host->listeners[i] >= 0)
+			close(host->listeners[i]);
+		host->listeners[i] = -1;
+	}
+}
+
 /* Again while the address is taken: by the same job's last run, as a rule. */
 static collet_status open_door(struct host *host)
 {
@@ -351,16 +378,17 @@ static collet_status open_door(struct host *host)
 			status = listen_fixed(host, &place);
 		if (status != COLLET_ERR_BUSY && status != COLLET_ERR_TRANSPORT)
 			return status;
+		close_doors(host);
 		if (collet_deadline_passed(meeting->deadline))
-			return collet_fail(COLLET_ERR_RENDEZVOUS, "rank 0 %s; is another job of this name or on this port running "
-				"(COLLET_JOB, COLLET_PORT)?", collet_last_error());
+			return collet_fail(COLLET_ERR_RENDEZVOUS, "rank 0: %s%s", collet_last_error(), status == COLLET_ERR_BUSY ?
+				"; is another job of this name or on this port running (COLLET_JOB, COLLET_PORT)?" : "");
 		poll(NULL, 0, collet_deadline_ms(meeting->deadline, 20));
 	}
 }
 
 static collet_status watch_doors(struct host *host)
 {
-	for (uint32_t i = 0; i < 2; i++) {
+	for (uint32_t i = 0; i < DOORS; i++) {
 		struct epoll_event event = { .events = EPOLLIN, .data.ptr = &host->listeners[i] };
 		if (host->listeners[i] >= 0 && epoll_ctl(host->epoll_fd, EPOLL_CTL_ADD, host->listeners[i], &event) < 0)
 			return collet_fail(COLLET_ERR_SYSTEM, "epoll_ctl: %s", strerror(errno));
@@ -368,13 +396,12 @@ static collet_status watch_doors(struct host *host)
 	return COLLET_OK;
 }
 
-static void close_doors(struct host *host)
+static int *door_of(struct host *host, void *source)
 {
-	for (uint32_t i = 0; i < 2; i++) {
-		if (host->listeners[i] >= 0)
-			close(host->listeners[i]);
-		host->listeners[i] = -1;
-	}
+	for (uint32_t i = 0; i < DOORS; i++)
+		if (source == &host->listeners[i])
+			return &host->listeners[i];
+	return NULL;
 }
 
 static void accept_all(struct host *host, int listener)
@@ -401,22 +428,22 @@ static collet_status gather(struct host *host)
 	struct collet_meeting *meeting = host->meeting;
 	host->news_at = collet_deadline_after((int64_t)NEWS_EVERY_MS * 1000000);
 	while (host->members_count < meeting->launch->size) {
-		struct epoll_event events[64];
+		struct epoll_event event;
 		int64_t wake = expire(host);
 		if (wake > meeting->deadline)
 			wake = meeting->deadline;
 		if (host->news_count != host->members_count && wake > host->news_at)
 			wake = host->news_at;
 		/* One event a time: serving one guest may drop another whose event would still be in the array. */
-		int count = epoll_wait(host->epoll_fd, events, 1, collet_deadline_ms(wake, 1000));
+		int count = epoll_wait(host->epoll_fd, &event, 1, collet_deadline_ms(wake, 1000));
 		if (count < 0 && errno != EINTR)
 			return collet_fail(COLLET_ERR_SYSTEM, "epoll_wait: %s", strerror(errno));
 		if (count > 0) {
-			int *listener = events[0].data.ptr;
-			if (listener == &host->listeners[0] || listener == &host->listeners[1])
-				accept_all(host, *listener);
+			int *door = door_of(host, event.data.ptr);
+			if (door)
+				accept_all(host, *door);
 			else
-				serve(host, events[0].data.ptr);
+				serve(host, event.data.ptr);
 		}
 		tell_news(host);
 		if (collet_deadline_passed(meeting->deadline) && host->members_count < meeting->launch->size) {
@@ -514,7 +541,7 @@ static collet_status run(struct host *host)
 collet_status collet_meet_as_root(struct collet_meeting *meeting)
 {
 	const uint32_t size = meeting->launch->size;
-	struct host host = { .meeting = meeting, .listeners = { -1, -1 }, .members_count = 1, .news_count = 1 };
+	struct host host = { .meeting = meeting, .listeners = { -1, -1, -1 }, .members_count = 1, .news_count = 1 };
 	meeting->bootstrap->cards = calloc(size, sizeof(*meeting->bootstrap->cards));
 	host.members = calloc(size, sizeof(*host.members));
 	host.epoll_fd = epoll_create1(EPOLL_CLOEXEC);

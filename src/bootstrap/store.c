@@ -102,6 +102,18 @@ collet_status collet_store_init(struct collet_store *store, const struct collet_
 	return COLLET_OK;
 }
 
+bool collet_store_spans_hosts(const struct collet_launch *launch)
+{
+	char host[256];
+	uint16_t port;
+	if (!launch->secret_bytes)
+		return false;  /* only Unix sockets are used */
+	if (launch->store_callbacks || strncmp(launch->store, "file://", 7) == 0)
+		return true;
+	return strncmp(launch->store, "tcp://", 6) == 0 &&
+		collet_host_port_parse(launch->store + 6, host, sizeof(host), &port) && !collet_host_is_loopback(host);
+}
+
 const char *collet_store_describe(const struct collet_launch *launch)
 {
 	return launch->store_callbacks ? "the caller's store" : launch->store;

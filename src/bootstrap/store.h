@@ -42,6 +42,10 @@ collet_status collet_store_unix_name(const char *name, char local_name[64]);
  * seldom try the same ones; documented in collet(7). */
 uint16_t collet_store_scan_port(uint16_t port, const char *job, uint32_t i);
 
+/* May ranks of other hosts come there? Then no listener may be on loopback, even if the way to rank 0 is: Debian gives a
+ * host's own name the address 127.0.1.1. */
+bool collet_store_spans_hosts(const struct collet_launch *launch);
+
 /* For error texts: "tcp://node7:29500", "the caller's store". */
 const char *collet_store_describe(const struct collet_launch *launch);
 

@@ -14,6 +14,7 @@
 
 #include <cmocka.h>
 
+#include "bootstrap/interface.h"
 #include "bootstrap/store.h"
 #include "core/status.h"
 #include "world.h"
@@ -106,6 +107,32 @@ static void all_ranks_meet_over_ipv6(void **state)
 	close(fd);
 	snprintf(store, sizeof(store), "tcp://[::1]:%u", ntohs(any.sin6_port));
 	meet_and_check(store, "s3cret", 3, NULL);
+}
+
+/* A name that is no loopback by its spelling, wherever it leads on this host: nobody may end up listening on loopback,
+ * where other hosts could not come. */
+static void by_the_hosts_own_name_nobody_listens_on_loopback(void **state)
+{
+	struct test_rank ranks[3];
+	struct collet_endpoint routed;
+	char name[128], store[256];
+	uint32_t found;
+	assert_int_equal(gethostname(name, sizeof(name)), 0);
+	if (collet_host_resolve(name, 1, &routed, 1, &found) || collet_interface_choose("", NULL, &routed) ||
+	    collet_endpoint_is_loopback(&routed)) {
+		print_message("skipped: this host has no name of its own, or no network\n");
+		skip();
+	}
+	snprintf(store, sizeof(store), "tcp://%.120s:%u", name, test_free_port());
+	for (uint32_t r = 0; r < 3; r++) {
+		test_rank_set(&ranks[r], r, 3, store, "s3cret", 20000);
+		ranks[r].make_blob = blob_of_seven;
+	}
+	test_world_meet(ranks, 3);
+	assert_met(ranks, 3);
+	for (uint32_t r = 0; r < 3; r++)
+		assert_false(ranks[r].card.family == AF_INET && ranks[r].card.address[0] == 127);
+	test_world_deinit(ranks, 3);
 }
 
 /* ---- Stores ---- */
@@ -543,6 +570,7 @@ int main(void)
 		cmocka_unit_test(all_ranks_meet_at_a_unix_socket),
 		cmocka_unit_test(all_ranks_meet_over_tcp),
 		cmocka_unit_test(all_ranks_meet_over_ipv6),
+		cmocka_unit_test(by_the_hosts_own_name_nobody_listens_on_loopback),
 		cmocka_unit_test(all_ranks_meet_through_a_folder),
 		cmocka_unit_test(all_ranks_meet_through_the_callers_store),
 		cmocka_unit_test(rank_0_may_come_last),
