@@ -1,5 +1,6 @@
 /* The control plane: messages arrive once and in order, the loss of a rank is told to all others once, connections are
  * made and refused, and nothing is left behind. Ranks are threads here; test_control_processes.c kills real ones. */
+#include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -7,6 +8,7 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/un.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -310,6 +312,89 @@ static void nothing_is_left_behind(void **state)
 	assert_int_equal(test_count_descriptors(), descriptors);
 }
 
+static void a_forked_child_forgets_without_harm(void **state)
+{
+	struct node *nodes = world_create(2);
+	int status;
+	fflush(NULL);
+	const pid_t child = fork();
+	if (child == 0) {
+		const uint32_t before = test_count_descriptors();
+		collet_control_forget(&nodes[1].control);
+		collet_control_forget(&nodes[1].control);  /* a second call is fine */
+		/* Its epoll set, wake descriptor, star connection and two listeners. */
+		_exit(nodes[1].control == NULL && test_count_descriptors() == before - 5 ? 0 : 1);
+	}
+	assert_int_equal(waitpid(child, &status, 0), child);
+	assert_int_equal(status, 0);
+	const struct collet_hello hello = hello_between(0, 1, 0);
+	collet_control_send(nodes[0].control, 1, 5, NULL, 0);
+	assert_int_equal(await(&nodes[1], MESSAGE, 0).type, 5);
+	collet_control_dial(nodes[0].control, &hello, true);
+	close(await(&nodes[0], CONNECTED, 0).socket);
+	close(await(&nodes[1], CONNECTED, 0).socket);
+	assert_int_equal(count_of(&nodes[0], GONE), 0);
+	world_destroy(nodes, 2);
+}
+
+/* A conduit that opens when it has read a byte, and was asked often enough. */
+struct opening {
+	struct node *node;
+	int socket;
+	_Atomic uint32_t asked;
+	bool begun;
+};
+
+static bool is_ready(void *context)
+{
+	struct opening *opening = context;
+	char byte;
+	opening->asked++;
+	if (recv(opening->socket, &byte, 1, MSG_DONTWAIT) != 1)
+		return true;
+	record(opening->node, &(struct record){ .kind = CONNECTED, .socket = opening->socket });
+	return false;
+}
+
+static void begin_watch(void *context)
+{
+	struct opening *opening = context;
+	if (!opening->begun)
+		collet_control_watch(opening->node->control, opening->socket, is_ready, opening);
+	opening->begun = true;
+}
+
+static void an_opening_conduit_is_watched_until_it_says_no(void **state)
+{
+	struct collet_control_events with_watch = events;
+	struct test_rank rank;
+	static struct node node;
+	struct opening opening = { .node = &node };
+	int pair[2];
+	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, pair), 0);
+	opening.socket = pair[0];
+	pthread_mutex_init(&node.mutex, NULL);
+	pthread_cond_init(&node.changed, NULL);
+	with_watch.tick = begin_watch;  /* a place on the control thread from which to begin */
+	test_rank_set(&rank, 0, 1, "", NULL, 1000);
+	test_world_meet(&rank, 1);
+	const struct collet_control_config config = {
+		.rank = 0, .size = 1, .launch = &rank.launch, .bootstrap = &rank.bootstrap, .events = &with_watch, .context = &opening,
+		.log = &rank.log,
+	};
+	assert_int_equal(collet_control_create(&node.control, &config), COLLET_OK);
+	collet_control_tick(node.control, 1);
+	while (opening.asked < 3)  /* asked although nothing is readable; meson's timeout bounds this */
+		sched_yield();
+	collet_control_tick(node.control, 0);
+	assert_int_equal(send(pair[1], "x", 1, 0), 1);
+	await(&node, CONNECTED, 0);
+	collet_control_destroy(&node.control);
+	test_world_deinit(&rank, 1);
+	close(pair[0]);
+	close(pair[1]);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -320,6 +405,8 @@ int main(void)
 		cmocka_unit_test(a_dial_to_who_left_is_reported),
 		cmocka_unit_test(ticks_come_only_while_asked_for),
 		cmocka_unit_test(nothing_is_left_behind),
+		cmocka_unit_test(a_forked_child_forgets_without_harm),
+		cmocka_unit_test(an_opening_conduit_is_watched_until_it_says_no),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
