@@ -25,6 +25,19 @@ struct collet_meeting {
 	int64_t deadline;
 };
 
+enum { COLLET_DOORS = 3 };
+
+/* The listeners of a rendezvous. */
+struct collet_doors {
+	int sockets[COLLET_DOORS];       /* Unix, TCP, TCP on a second address; -1: none */
+	struct collet_endpoint tcp_at;   /* bytes 0: none */
+};
+
+/* Where the store says, or where this rank likes and the store is told. Again while the address is taken, until the
+ * meeting's deadline. On failure what was opened is left for close. */
+collet_status collet_doors_open(struct collet_doors *doors, struct collet_meeting *meeting);
+void collet_doors_close(struct collet_doors *doors);
+
 collet_status collet_meet_as_root(struct collet_meeting *meeting);
 collet_status collet_meet_as_guest(struct collet_meeting *meeting);
 

@@ -8,12 +8,10 @@
 #include <sys/epoll.h>
 #include <unistd.h>
 
-#include "bootstrap/interface.h"
 #include "bootstrap/meet.h"
 #include "core/status.h"
 
 enum {
-	DOORS = 3,
 	GUESTS_MOST = 4096,              /* strangers at once; the oldest gives way */
 	NEWS_EVERY_MS = 250,
 	FAREWELL_MS = 1000               /* for sending why it failed */
@@ -36,8 +34,7 @@ struct guest {
 struct host {
 	struct collet_meeting *meeting;
 	int epoll_fd;
-	int listeners[DOORS];            /* Unix, TCP, TCP on a second address; -1: none */
-	struct collet_endpoint tcp_at;   /* bytes 0: none */
+	struct collet_doors doors;
 	struct guest *newest, *oldest;
 	uint32_t strangers;              /* guests that are no members yet */
 	struct guest **members;          /* by rank */
@@ -281,116 +278,13 @@ static void tell_news(struct host *host)
 	host->news_at = collet_deadline_after((int64_t)NEWS_EVERY_MS * 1000000);
 }
 
-/* ---- Listening ---- */
-
-/* Where the name of rank 0's host is loopback on that host itself, its own ranks come there, and others elsewhere. */
-static collet_status listen_wider(struct host *host)
-{
-	const struct collet_launch *launch = host->meeting->launch;
-	struct collet_endpoint outer;
-	if (!collet_store_spans_hosts(launch) || !collet_endpoint_is_loopback(&host->tcp_at))
-		return COLLET_OK;
-	collet_status status = collet_interface_choose(launch->interface, NULL, &outer);
-	if (status || collet_endpoint_is_loopback(&outer))
-		return status;
-	collet_endpoint_set_port(&outer, collet_endpoint_port(&host->tcp_at));
-	status = collet_socket_listen(&outer, 0, 0, &host->listeners[2]);
-	if (!status)
-		host->tcp_at = outer;
-	return status;
-}
-
-static collet_status listen_fixed(struct host *host, const struct collet_place *place)
-{
-	const struct collet_launch *launch = host->meeting->launch;
-	collet_status status = COLLET_ERR_CONFIG;
-	if (place->has_local) {
-		struct collet_endpoint endpoint;
-		collet_endpoint_unix(&endpoint, place->local_name);
-		return collet_socket_listen(&endpoint, 0, 0, &host->listeners[0]);
-	}
-	for (uint32_t i = 0; i < place->count; i++) {
-		struct collet_endpoint endpoint = place->at[i];
-		const uint16_t port = collet_endpoint_port(&endpoint);
-		status = COLLET_ERR_UNSUPPORTED;
-		if (collet_interface_allows(launch->interface, &endpoint))
-			status = collet_socket_listen(&endpoint, 0, 0, &host->listeners[1]);
-		if (status == COLLET_ERR_UNSUPPORTED) {
-			/* The name that others use is not an address of this host (translated on the way), or one that the user does
-			 * not want: the same port where he does. */
-			status = collet_interface_choose(launch->interface, &place->at[i], &endpoint);
-			if (status)
-				continue;
-			collet_endpoint_set_port(&endpoint, port);
-			status = collet_socket_listen(&endpoint, 0, 0, &host->listeners[1]);
-		}
-		if (status == COLLET_OK) {
-			host->tcp_at = endpoint;
-			return listen_wider(host);
-		}
-	}
-	return status;
-}
-
-static collet_status listen_announced(struct host *host)
-{
-	struct collet_meeting *meeting = host->meeting;
-	struct collet_place place = { .has_local = true, .host_id = meeting->card->host_id };
-	uint8_t random[16];
-	char hex[33];
-	collet_status status = collet_random(random, sizeof(random));
-	if (status)
-		return status;
-	collet_hex(hex, random, sizeof(random));
-	snprintf(place.local_name, sizeof(place.local_name), "collet-root-%s", hex);
-	struct collet_endpoint endpoint;
-	collet_endpoint_unix(&endpoint, place.local_name);
-	status = collet_socket_listen(&endpoint, 0, 0, &host->listeners[0]);
-	if (!status && meeting->launch->secret_bytes) {
-		status = collet_interface_choose(meeting->launch->interface, NULL, &place.at[0]);
-		if (!status)
-			status = collet_socket_listen(&place.at[0], meeting->launch->port_first, meeting->launch->port_last,
-				&host->listeners[1]);
-		place.count = 1;
-		host->tcp_at = place.at[0];
-	}
-	return status ? status : meeting->store.kind->announce(&meeting->store, &place);
-}
-
-static void close_doors(struct host *host)
-{
-	for (uint32_t i = 0; i < DOORS; i++) {
-		if (host->listeners[i] >= 0)
-			close(host->listeners[i]);
-		host->listeners[i] = -1;
-	}
-}
-
-/* Again while the address is taken: by the same job's last run, as a rule. */
-static collet_status open_door(struct host *host)
-{
-	struct collet_meeting *meeting = host->meeting;
-	const struct collet_store_kind *kind = meeting->store.kind;
-	for (;;) {
-		struct collet_place place;
-		collet_status status = kind->fixed ? kind->find(&meeting->store, &place) : listen_announced(host);
-		if (kind->fixed && !status)
-			status = listen_fixed(host, &place);
-		if (status != COLLET_ERR_BUSY && status != COLLET_ERR_TRANSPORT)
-			return status;
-		close_doors(host);
-		if (collet_deadline_passed(meeting->deadline))
-			return collet_fail(COLLET_ERR_RENDEZVOUS, "rank 0: %s%s", collet_last_error(), status == COLLET_ERR_BUSY ?
-				"; is another job of this name or on this port running (COLLET_JOB, COLLET_PORT)?" : "");
-		poll(NULL, 0, collet_deadline_ms(meeting->deadline, 20));
-	}
-}
+/* ---- The doors ---- */
 
 static collet_status watch_doors(struct host *host)
 {
-	for (uint32_t i = 0; i < DOORS; i++) {
-		struct epoll_event event = { .events = EPOLLIN, .data.ptr = &host->listeners[i] };
-		if (host->listeners[i] >= 0 && epoll_ctl(host->epoll_fd, EPOLL_CTL_ADD, host->listeners[i], &event) < 0)
+	for (uint32_t i = 0; i < COLLET_DOORS; i++) {
+		struct epoll_event event = { .events = EPOLLIN, .data.ptr = &host->doors.sockets[i] };
+		if (host->doors.sockets[i] >= 0 && epoll_ctl(host->epoll_fd, EPOLL_CTL_ADD, host->doors.sockets[i], &event) < 0)
 			return collet_fail(COLLET_ERR_SYSTEM, "epoll_ctl: %s", strerror(errno));
 	}
 	return COLLET_OK;
@@ -398,9 +292,9 @@ static collet_status watch_doors(struct host *host)
 
 static int *door_of(struct host *host, void *source)
 {
-	for (uint32_t i = 0; i < DOORS; i++)
-		if (source == &host->listeners[i])
-			return &host->listeners[i];
+	for (uint32_t i = 0; i < COLLET_DOORS; i++)
+		if (source == &host->doors.sockets[i])
+			return &host->doors.sockets[i];
 	return NULL;
 }
 
@@ -519,9 +413,9 @@ static void take_over(struct host *host)
 static collet_status run(struct host *host)
 {
 	struct collet_meeting *meeting = host->meeting;
-	collet_status status = open_door(host);
+	collet_status status = collet_doors_open(&host->doors, meeting);
 	if (!status)
-		status = collet_meeting_listen(meeting, host->tcp_at.bytes ? &host->tcp_at : NULL);
+		status = collet_meeting_listen(meeting, host->doors.tcp_at.bytes ? &host->doors.tcp_at : NULL);
 	if (!status)
 		status = watch_doors(host);
 	if (!status) {
@@ -530,7 +424,7 @@ static collet_status run(struct host *host)
 	}
 	/* Before anybody hears that all is well: who has heard may start the next rendezvous of this name at once, and must
 	 * not knock at the door of this one. */
-	close_doors(host);
+	collet_doors_close(&host->doors);
 	meeting->store.kind->withdraw(&meeting->store);
 	status = finish(host, status);
 	if (!status)
@@ -541,7 +435,7 @@ static collet_status run(struct host *host)
 collet_status collet_meet_as_root(struct collet_meeting *meeting)
 {
 	const uint32_t size = meeting->launch->size;
-	struct host host = { .meeting = meeting, .listeners = { -1, -1, -1 }, .members_count = 1, .news_count = 1 };
+	struct host host = { .meeting = meeting, .doors.sockets = { -1, -1, -1 }, .members_count = 1, .news_count = 1 };
 	meeting->bootstrap->cards = calloc(size, sizeof(*meeting->bootstrap->cards));
 	host.members = calloc(size, sizeof(*host.members));
 	host.epoll_fd = epoll_create1(EPOLL_CLOEXEC);
