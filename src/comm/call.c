@@ -135,6 +135,7 @@ static void describe(struct collet_request *request, const struct collet_call_ar
 	};
 	if (call->op == COLLET_USER && how->user_op->name)
 		strncpy(request->call.user_name, how->user_op->name, sizeof(request->call.user_name) - 1);
+	request->own_signature = collet_call_signature(&request->call);
 }
 
 /* The v-forms' counts and displacements outlive the call in the request. */
@@ -192,7 +193,7 @@ static void place_hosts(const collet_comm *comm, struct collet_request *request,
 	}
 }
 
-static collet_status fill(collet_comm *comm, const struct collet_call_arguments *call, const collet_how *how,
+static collet_status plan(collet_comm *comm, const struct collet_call_arguments *call, const collet_how *how,
 	struct collet_request *request)
 {
 	collet_status status = fill_shape(comm, call, request);
@@ -223,18 +224,13 @@ static collet_status fill(collet_comm *comm, const struct collet_call_arguments 
 	request->lanes = request->parts * request->channels;
 	request->fan_in = program->fan_in ? program->fan_in(&request->shape) : request->shape.size;
 	request->piece = collet_piece_elements(choice.piece_bytes, request->fan_in, request->element_bytes);
-	request->input = call->send;
-	request->result = call->recv;
 	request->small = collet_inline_is_small(request);
 	return COLLET_OK;
 }
 
-int64_t collet_call_deadline(const collet_comm *comm, const collet_how *how, int64_t now)
+int64_t collet_call_timeout(const collet_comm *comm, const collet_how *how)
 {
-	const int64_t timeout = how->timeout_ns ? how->timeout_ns : comm->group.timeout_ns;
-	if (timeout < 0)
-		return COLLET_NEVER;
-	return timeout < COLLET_NEVER - now ? now + timeout : COLLET_NEVER;
+	return how->timeout_ns ? how->timeout_ns : comm->group.timeout_ns;
 }
 
 static bool has_ended(void *context)
@@ -285,6 +281,27 @@ collet_status collet_call_poll(struct collet_request **request)
 	return collet_call_settle(request);
 }
 
+/* The plan of a pooled request is good for the same call again: its arguments, of those that a plan depends on, say so. */
+static collet_status plan_unless_planned(collet_comm *comm, const struct collet_call_arguments *call, const collet_how *how,
+	struct collet_request *request)
+{
+	const bool repeatable = !call->input && !how->algorithm && call->op != COLLET_USER && call->op != COLLET_PREMUL_SUM;
+	const struct collet_plan_key key = { call->count, call->root, (uint8_t)call->collective, (uint8_t)call->dtype,
+		(uint8_t)call->op, call->send == call->recv ? 2 : 1 };
+	request->input = call->send;
+	request->result = call->recv;
+	if (repeatable && memcmp(&key, &request->key, sizeof(key)) == 0)
+		return COLLET_OK;
+	request->key.valid_in_place = 0;
+	const collet_status status = plan(comm, call, how, request);
+	if (status != COLLET_OK)
+		return status;
+	describe(request, call, how);
+	if (repeatable)
+		request->key = key;
+	return COLLET_OK;
+}
+
 collet_status collet_call_start(collet_comm *comm, const struct collet_call_arguments *call, const collet_how *how)
 {
 	static const collet_how default_how = COLLET_HOW_DEFAULT;
@@ -301,7 +318,7 @@ collet_status collet_call_start(collet_comm *comm, const struct collet_call_argu
 	pthread_mutex_lock(&engine->lock);
 	status = collet_request_new(group, &request);
 	if (status == COLLET_OK) {
-		status = fill(comm, call, how, request);
+		status = plan_unless_planned(comm, call, how, request);
 		if (status != COLLET_OK)
 			collet_request_free(request);
 	}
@@ -309,20 +326,20 @@ collet_status collet_call_start(collet_comm *comm, const struct collet_call_argu
 		pthread_mutex_unlock(&engine->lock);
 		return status;
 	}
-	request->sequence = group->next_sequence++;
-	describe(request, call, how);
-	request->signature = group->history = collet_call_history(&request->call, group->history);
-	request->started_ns = collet_clock_ns();
-	request->deadline = collet_call_deadline(comm, how, request->started_ns);
+	request->sequence = request->call.sequence = group->next_sequence++;
+	request->signature = group->history = collet_call_history(request->own_signature, group->history);
+	request->timeout_ns = collet_call_timeout(comm, how);
+	request->started_ns = 0;
 	request->next_ask_ns = 0;
 	request->warned = 0;
 	collet_comm_count_use(comm, request);
-	collet_recorder_start(&group->recorder, &request->call, request->signature, request->started_ns);
+	collet_recorder_start(&group->recorder, &request->call, request->signature);
 	collet_request_activate(request);
 	request->inlined = !how->request && collet_inline_fits(request);
 	if (request->inlined) {
 		collet_inline_run(request);
 	} else {
+		collet_request_set_clock(request, collet_clock_ns());
 		status = collet_request_start(request);
 		if (status != COLLET_OK)
 			collet_group_end(group, status, true, collet_last_error());

@@ -103,8 +103,8 @@ struct collet_call_arguments {
 	const struct collet_cut *input, *result; /* v-forms: LISTED (or an own block); else NULL */
 };
 collet_status collet_call_start(collet_comm *comm, const struct collet_call_arguments *arguments, const collet_how *how);
-/* Of a call that starts now. */
-int64_t collet_call_deadline(const collet_comm *comm, const collet_how *how, int64_t now);
+/* The call's own, or the communicator's; < 0: none. */
+int64_t collet_call_timeout(const collet_comm *comm, const collet_how *how);
 /* Takes the status of a request that has ended, frees it and sets *request to NULL. */
 collet_status collet_call_settle(struct collet_request **request);
 /* Blocks until it has ended, then settles it. */

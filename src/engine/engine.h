@@ -119,6 +119,14 @@ struct collet_route {
 	bool wanted;                 /* this rank has dialed */
 };
 
+/* What a request was planned for. A pooled request that is used for the same call again keeps its plan. */
+struct collet_plan_key {
+	uint64_t count;
+	uint32_t root;
+	uint8_t collective, dtype, op;
+	uint8_t valid_in_place;      /* 0: no plan; 1; 2: in place */
+};
+
 /* One call. */
 struct collet_request {
 	struct collet_group *group;
@@ -142,9 +150,13 @@ struct collet_request {
 	bool prescales, averages;    /* INPUT is scaled where it is read; the last touch divides */
 	const char *input;
 	char *result;
-	uint64_t signature, sequence;  /* what its messages carry; the first is the group's history up to this call */
+	uint64_t own_signature;      /* of this call alone */
+	uint64_t signature, sequence; /* what its messages carry; the first is the group's history up to this call */
 	struct collet_call call;
-	int64_t started_ns, deadline, next_ask_ns;
+	struct collet_plan_key key;
+	int64_t timeout_ns;
+	int64_t started_ns;          /* 0: not looked at yet, which for a call that spins to its end is never */
+	int64_t deadline, next_ask_ns;
 	uint32_t warned;             /* see board.c */
 	uint64_t finished_items;     /* how far it got */
 	uint64_t *listed;            /* owned copies of the v-forms' counts and displacements */
@@ -341,6 +353,8 @@ void collet_request_free(struct collet_request *request);
 /* It is pending from here on: deadlines and progress look after it. */
 void collet_request_activate(struct collet_request *request);
 void collet_request_end(struct collet_request *request, enum collet_status status);
+/* Its time runs from now. */
+void collet_request_set_clock(struct collet_request *request, int64_t now);
 void collet_request_finish_if_done(struct collet_request *request);
 /* What it is, for a sentence. */
 void collet_request_describe(const struct collet_request *request, char *text, size_t capacity);

@@ -22,7 +22,7 @@ collet_status collet_request_new(struct collet_group *group, struct collet_reque
 		group->made_requests = made;
 	}
 	made->status = COLLET_PENDING;
-	made->lanes = made->lanes_entering = 0;
+	made->lanes_entering = 0;
 	made->items = made->finished_items = 0;
 	made->point_to_point = false;
 	made->previous_active = NULL;
@@ -35,6 +35,13 @@ void collet_request_free(struct collet_request *request)
 	assert(!request->previous_active);
 	request->next_free = request->group->free_requests;
 	request->group->free_requests = request;
+}
+
+void collet_request_set_clock(struct collet_request *request, int64_t now)
+{
+	request->started_ns = now;
+	request->deadline = request->timeout_ns >= 0 && request->timeout_ns < COLLET_NEVER - now ? now + request->timeout_ns :
+                                                                                                COLLET_NEVER;
 }
 
 void collet_request_activate(struct collet_request *request)
@@ -58,8 +65,7 @@ void collet_request_end(struct collet_request *request, enum collet_status statu
 		request->previous_active = NULL;
 	}
 	if (!request->point_to_point)
-		collet_recorder_end(&request->group->recorder, request->sequence, status, collet_clock_ns(),
-			request->finished_items);
+		collet_recorder_end(&request->group->recorder, request->sequence, status, request->finished_items);
 	collet_engine_ended_one(request->group->engine);
 }
 

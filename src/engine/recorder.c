@@ -2,73 +2,133 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "collectives/program.h"
+#include "core/clock.h"
 #include "core/status.h"
+
+/* Where in a slot what is: the call first. */
+enum {
+	CALL_WORDS = sizeof(struct collet_call) / 8,
+	HISTORY = CALL_WORDS,
+	STARTED,
+	ENDED,
+	STATUS,
+	ITEMS,
+	WORDS
+};
+
+_Static_assert(sizeof(struct collet_call) % 8 == 0, "a call is copied by words");
 
 collet_status collet_recorder_init(struct collet_recorder *recorder)
 {
-	recorder->calls = 0;
 	recorder->ring = calloc(COLLET_RECORDS, sizeof(*recorder->ring));
 	if (!recorder->ring)
 		return collet_fail(COLLET_ERR_MEMORY, "no memory for the flight recorder");
-	pthread_mutex_init(&recorder->lock, NULL);
+	atomic_init(&recorder->calls, 0);
+	recorder->first_ticks = collet_ticks();
+	recorder->first_ns = collet_clock_ns();
 	return COLLET_OK;
 }
 
 void collet_recorder_deinit(struct collet_recorder *recorder)
 {
-	if (!recorder->ring)
-		return;
-	pthread_mutex_destroy(&recorder->lock);
 	free(recorder->ring);
 	recorder->ring = NULL;
 }
 
-void collet_recorder_start(struct collet_recorder *recorder, const struct collet_call *call, uint64_t history,
-	int64_t now_ns)
+static struct collet_recorder_slot *slot_of(const struct collet_recorder *recorder, uint64_t sequence)
 {
-	pthread_mutex_lock(&recorder->lock);
-	struct collet_record *record = &recorder->ring[call->sequence % COLLET_RECORDS];
-	record->call = *call;
-	record->history = history;
-	record->started_ns = now_ns;
-	record->ended_ns = 0;
-	record->status = COLLET_PENDING;
-	record->items = 0;
-	recorder->calls = call->sequence + 1;
-	pthread_mutex_unlock(&recorder->lock);
+	return &recorder->ring[sequence % COLLET_RECORDS];
 }
 
-void collet_recorder_end(struct collet_recorder *recorder, uint64_t sequence, enum collet_status status, int64_t now_ns,
-	uint64_t items)
+/* A seqlock's writer (Boehm, "Can seqlocks get along with programming language memory models?", 2012). */
+static void begin_write(struct collet_recorder_slot *slot)
 {
-	pthread_mutex_lock(&recorder->lock);
-	struct collet_record *record = &recorder->ring[sequence % COLLET_RECORDS];
-	if (record->call.sequence == sequence) {
-		record->ended_ns = now_ns;
-		record->status = status;
-		record->items = items;
-	}
-	pthread_mutex_unlock(&recorder->lock);
+	const uint64_t version = atomic_load_explicit(&slot->version, memory_order_relaxed);
+	atomic_store_explicit(&slot->version, version + 1, memory_order_relaxed);
+	/* The words' release stores, below, are not seen before the odd version. */
 }
 
-bool collet_recorder_find(struct collet_recorder *recorder, uint64_t sequence, struct collet_record *record)
+static void put(struct collet_recorder_slot *slot, unsigned word, uint64_t value)
 {
-	pthread_mutex_lock(&recorder->lock);
-	const bool found = sequence < recorder->calls && recorder->ring[sequence % COLLET_RECORDS].call.sequence == sequence;
-	if (found)
-		*record = recorder->ring[sequence % COLLET_RECORDS];
-	pthread_mutex_unlock(&recorder->lock);
-	return found;
+	atomic_store_explicit(&slot->word[word], value, memory_order_release);
 }
 
-uint64_t collet_recorder_count(struct collet_recorder *recorder)
+static void end_write(struct collet_recorder_slot *slot)
 {
-	pthread_mutex_lock(&recorder->lock);
-	const uint64_t calls = recorder->calls;
-	pthread_mutex_unlock(&recorder->lock);
-	return calls;
+	const uint64_t version = atomic_load_explicit(&slot->version, memory_order_relaxed);
+	/* Pairs with the first acquire load of a reader: it sees the words. */
+	atomic_store_explicit(&slot->version, version + 1, memory_order_release);
+}
+
+void collet_recorder_start(struct collet_recorder *recorder, const struct collet_call *call, uint64_t history)
+{
+	struct collet_recorder_slot *slot = slot_of(recorder, call->sequence);
+	uint64_t words[CALL_WORDS];
+	memcpy(words, call, sizeof(words));
+	begin_write(slot);
+	for (unsigned i = 0; i < CALL_WORDS; i++)
+		put(slot, i, words[i]);
+	put(slot, HISTORY, history);
+	put(slot, STARTED, collet_ticks());
+	put(slot, ENDED, 0);
+	put(slot, STATUS, COLLET_PENDING);
+	put(slot, ITEMS, 0);
+	end_write(slot);
+	/* Pairs with collet_recorder_count: who counts the call finds it. */
+	atomic_store_explicit(&recorder->calls, call->sequence + 1, memory_order_release);
+}
+
+void collet_recorder_end(struct collet_recorder *recorder, uint64_t sequence, enum collet_status status, uint64_t items)
+{
+	struct collet_recorder_slot *slot = slot_of(recorder, sequence);
+	if (atomic_load_explicit(&recorder->calls, memory_order_relaxed) > sequence + COLLET_RECORDS)
+		return;  /* a younger call has its place */
+	begin_write(slot);
+	put(slot, ENDED, collet_ticks());
+	put(slot, STATUS, status);
+	put(slot, ITEMS, items);
+	end_write(slot);
+}
+
+/* One try; false: it was being written. */
+static bool read_slot(const struct collet_recorder_slot *slot, uint64_t words[WORDS])
+{
+	const uint64_t before = atomic_load_explicit(&slot->version, memory_order_acquire);
+	/* Acquire, so that the second look at the version comes after them; each pairs with a put(). */
+	for (unsigned i = 0; i < WORDS; i++)
+		words[i] = atomic_load_explicit(&slot->word[i], memory_order_acquire);
+	return before % 2 == 0 && atomic_load_explicit(&slot->version, memory_order_relaxed) == before;
+}
+
+bool collet_recorder_find(const struct collet_recorder *recorder, uint64_t sequence, struct collet_record *record)
+{
+	if (sequence >= collet_recorder_count(recorder))
+		return false;
+	uint64_t words[WORDS];
+	uint32_t tries = 0;
+	while (!read_slot(slot_of(recorder, sequence), words))
+		if (++tries > 100000)  /* the writer is a few stores away from its end, unless it has been stopped there */
+			return false;
+	memcpy(&record->call, words, sizeof(record->call));
+	if (record->call.sequence != sequence)
+		return false;
+	record->history = words[HISTORY];
+	const uint64_t ticks = collet_ticks() - recorder->first_ticks;
+	const double tick_ns = ticks ? (double)(collet_clock_ns() - recorder->first_ns) / (double)ticks : 1;
+	record->started_ns = recorder->first_ns + (int64_t)((double)(words[STARTED] - recorder->first_ticks) * tick_ns);
+	record->ended_ns = words[ENDED] ?
+		recorder->first_ns + (int64_t)((double)(words[ENDED] - recorder->first_ticks) * tick_ns) : 0;
+	record->status = (enum collet_status)words[STATUS];
+	record->items = words[ITEMS];
+	return true;
+}
+
+uint64_t collet_recorder_count(const struct collet_recorder *recorder)
+{
+	return atomic_load_explicit(&recorder->calls, memory_order_acquire);
 }
 
 /* One round of the finaliser of splitmix64 (Steele, Lea, Flood 2014) for each word. */
@@ -87,9 +147,9 @@ uint64_t collet_call_signature(const struct collet_call *call)
 	return mix(mix(mix(0, what), call->count), (uint64_t)call->root << 32 | call->user_op);
 }
 
-uint64_t collet_call_history(const struct collet_call *call, uint64_t history)
+uint64_t collet_call_history(uint64_t signature, uint64_t history)
 {
-	return mix(history, collet_call_signature(call));
+	return mix(history, signature);
 }
 
 void collet_call_describe(const struct collet_call *call, char *text, size_t capacity)

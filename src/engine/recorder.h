@@ -3,7 +3,7 @@
 #ifndef COLLET_ENGINE_RECORDER_H
 #define COLLET_ENGINE_RECORDER_H
 
-#include <pthread.h>
+#include <stdatomic.h>
 
 #include <collet/collet.h>
 
@@ -30,29 +30,36 @@ struct collet_record {
 	uint64_t items;                /* finished pieces: how far it got */
 };
 
+/* A record as it lies in the ring: written by one thread, read by any. version is odd while it is being written; the words
+ * are atomic so that a torn read is seen by its version, not undefined. */
+struct collet_recorder_slot {
+	_Atomic uint64_t version;
+	_Atomic uint64_t word[sizeof(struct collet_call) / 8 + 5];
+};
+
 struct collet_recorder {
-	pthread_mutex_t lock;
-	uint64_t calls;                /* so far; call k is in ring[k % COLLET_RECORDS] while it is young enough */
-	struct collet_record *ring;
+	_Atomic uint64_t calls;        /* so far; call k is in ring[k % COLLET_RECORDS] while it is young enough */
+	struct collet_recorder_slot *ring;
+	/* Records carry ticks, which cost less than asking for the time; these two moments tell what a tick is. */
+	uint64_t first_ticks;
+	int64_t first_ns;
 };
 
 collet_status collet_recorder_init(struct collet_recorder *recorder);
 void collet_recorder_deinit(struct collet_recorder *recorder);
-/* Calls come in order of their sequence. */
-void collet_recorder_start(struct collet_recorder *recorder, const struct collet_call *call, uint64_t history,
-	int64_t now_ns);
-void collet_recorder_end(struct collet_recorder *recorder, uint64_t sequence, enum collet_status status, int64_t now_ns,
-	uint64_t items);
+/* Calls come in order of their sequence. Both by one thread at a time. */
+void collet_recorder_start(struct collet_recorder *recorder, const struct collet_call *call, uint64_t history);
+void collet_recorder_end(struct collet_recorder *recorder, uint64_t sequence, enum collet_status status, uint64_t items);
 /* The record of call `sequence`; false: not called yet, or too long ago. Any thread. */
-bool collet_recorder_find(struct collet_recorder *recorder, uint64_t sequence, struct collet_record *record);
+bool collet_recorder_find(const struct collet_recorder *recorder, uint64_t sequence, struct collet_record *record);
 /* How many calls so far. Any thread. */
-uint64_t collet_recorder_count(struct collet_recorder *recorder);
+uint64_t collet_recorder_count(const struct collet_recorder *recorder);
 
 /* All that must agree, in one number. */
 uint64_t collet_call_signature(const struct collet_call *call);
-/* The same of a call and all before it, whose history this is (0 before the first). Messages carry it, so that ranks
+/* The same of a call with this signature and all before it, whose history this is (0 before the first). Messages carry it, so that ranks
  * that disagreed in a call in which no message passed between them find out at the next one that does. */
-uint64_t collet_call_history(const struct collet_call *call, uint64_t history);
+uint64_t collet_call_history(uint64_t signature, uint64_t history);
 /* "allreduce of 1003 f32 sum (call 12, ring)" */
 void collet_call_describe(const struct collet_call *call, char *text, size_t capacity);
 

@@ -64,6 +64,8 @@ static void look_around(struct collet_engine *engine)
 		struct collet_group *group = request->group;
 		if (atomic_load_explicit(&group->ended, memory_order_relaxed) != COLLET_OK)
 			continue;
+		if (!request->started_ns)
+			collet_request_set_clock(request, now);
 		if (request->deadline != COLLET_NEVER && now >= request->deadline) {
 			char call[160], awaited[400], sentence[COLLET_ERROR_BYTES];
 			collet_request_describe(request, call, sizeof(call));
