@@ -8,6 +8,15 @@
 #include "bootstrap/meet.h"
 #include "core/status.h"
 
+void collet_doors_close(struct collet_doors *doors)
+{
+	for (uint32_t i = 0; i < COLLET_DOORS; i++) {
+		if (doors->sockets[i] >= 0)
+			close(doors->sockets[i]);
+		doors->sockets[i] = -1;
+	}
+}
+
 /* Where the name of rank 0's host is loopback on that host itself, its own ranks come there, and others elsewhere. */
 static collet_status listen_wider(struct collet_doors *doors, struct collet_meeting *meeting)
 {
@@ -52,7 +61,10 @@ static collet_status listen_fixed(struct collet_doors *doors, struct collet_meet
 		}
 		if (status == COLLET_OK) {
 			doors->tcp_at = endpoint;
-			return listen_wider(doors, meeting);
+			status = listen_wider(doors, meeting);
+			if (status != COLLET_ERR_BUSY)
+				return status;
+			collet_doors_close(doors);  /* free here and taken there: another port, if there are several to try */
 		}
 	}
 	return status;
@@ -80,15 +92,6 @@ static collet_status listen_announced(struct collet_doors *doors, struct collet_
 		doors->tcp_at = place.at[0];
 	}
 	return status ? status : meeting->store.kind->announce(&meeting->store, &place);
-}
-
-void collet_doors_close(struct collet_doors *doors)
-{
-	for (uint32_t i = 0; i < COLLET_DOORS; i++) {
-		if (doors->sockets[i] >= 0)
-			close(doors->sockets[i]);
-		doors->sockets[i] = -1;
-	}
 }
 
 /* Again while the address is taken: by the same job's last run, as a rule. */
