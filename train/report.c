@@ -1,13 +1,14 @@
 #include "report.h"
 
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "error.h"
 
-enum { BAR_WIDTH = 30 };
+enum { BAR_WIDTH = 24 };
 
 static double now_s(void)
 {
@@ -16,9 +17,24 @@ static double now_s(void)
 	return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
+/* collet-run reads what ranks print from pipes, and tells the rank whose unfinished lines a terminal shows. */
+static bool on_terminal(void)
+{
+	const char *passed_on = getenv("COLLET_RUN_TERMINAL");
+	return isatty(STDERR_FILENO) || (passed_on && *passed_on);
+}
+
+/* A bar that wraps would stay on the screen. */
+static int width(void)
+{
+	const char *columns = getenv("COLUMNS");
+	const long count = columns ? strtol(columns, NULL, 10) : 0;
+	return count > 1 && count < 1000 ? (int)count - 1 : 79;
+}
+
 bool report_init(struct report *report, const char *json_path, uint32_t epochs, uint32_t ranks)
 {
-	*report = (struct report){ .epochs = epochs, .ranks = ranks, .terminal = isatty(STDERR_FILENO) };
+	*report = (struct report){ .epochs = epochs, .ranks = ranks, .terminal = on_terminal(), .width = width() };
 	if (json_path)
 		report->json = strcmp(json_path, "-") == 0 ? stdout : fopen(json_path, "w");
 	return report->json || !json_path || train_fail("%s: %s", json_path, strerror(errno));
@@ -40,13 +56,14 @@ void report_step(void *context, const struct trainer_progress *progress)
 	if (!report->terminal || (now - report->shown_s < 0.1 && progress->step < progress->steps))
 		return;
 	report->shown_s = now;
-	char bar[BAR_WIDTH + 1];
+	char bar[BAR_WIDTH + 1], line[200];
 	const uint64_t filled = (uint64_t)progress->step * BAR_WIDTH / progress->steps;
 	for (uint64_t i = 0; i < BAR_WIDTH; i++)
 		bar[i] = i < filled ? '#' : '.';
 	bar[BAR_WIDTH] = 0;
-	fprintf(stderr, "\repoch %u/%u [%s] %u/%u  loss %.4f  %.0f images/s ", progress->epoch, report->epochs, bar,
+	snprintf(line, sizeof(line), "epoch %u/%u [%s] %u/%u  loss %.4f  %.0f images/s", progress->epoch, report->epochs, bar,
 		progress->step, progress->steps, progress->loss, progress->images_per_s);
+	fprintf(stderr, "\r%.*s\033[K", report->width, line);
 	fflush(stderr);
 }
 
@@ -54,7 +71,7 @@ bool report_epoch(void *context, const struct trainer_epoch *epoch)
 {
 	struct report *report = context;
 	if (report->terminal)
-		fputs("\r\033[K", stderr);
+		fputc('\n', stderr);
 	/* With JSON on standard output, nothing else goes there. */
 	if (report->json != stdout) {
 		printf("epoch %u/%u: loss %.4f, test accuracy %.2f %%, %.0f images/s on %u rank%s\n", epoch->epoch, report->epochs,

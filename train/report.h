@@ -10,7 +10,8 @@
 struct report {
 	FILE *json;        /* NULL: not asked for */
 	uint32_t epochs, ranks;
-	bool terminal;     /* standard error is one: there is a bar */
+	bool terminal;     /* standard error ends at one: there is a bar */
+	int width;         /* of the bar's line */
 	double shown_s;    /* when it was last drawn */
 };
 

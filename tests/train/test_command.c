@@ -1,0 +1,157 @@
+/* collet-train as its users run it: processes under collet-run, options, files, exit status. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "tool.h"
+
+#define SHORT "--dataset", "digits", "--train-samples", "610", "--test-samples", "203", "--batch-size", "32", "--epochs", "2"
+
+static const char *train;  /* the program */
+
+static int run_train(struct tool *tool, const char *const *arguments)
+{
+	const struct tool_setup setup = { .program = train };
+	tool_start(tool, &setup, arguments);
+	return tool_finish(tool);
+}
+
+static size_t read_file(const char *path, char *bytes, size_t capacity)
+{
+	FILE *file = fopen(path, "rb");
+	assert_non_null(file);
+	const size_t count = fread(bytes, 1, capacity - 1, file);
+	assert_in_range(count, 1, capacity - 2);
+	fclose(file);
+	bytes[count] = 0;
+	return count;
+}
+
+enum { PARAMETER_BYTES = 4 * (16 * 25 + 16 + 16 + 16 + 32 * 16 * 25 + 32 + 32 + 32 + 10 * 1568 + 10) };
+
+/* The proof of test_proof.c once more, across processes and transports, on the bytes that are left behind. */
+static void processes_equal_one_rank_over_every_transport(void **state)
+{
+	static const struct {
+		const char *ranks, *transport;
+	} rows[] = { { "2", "shm" }, { "2", "tcp" }, { "3", "shm" }, { "3", "tcp" } };
+	char folder[64], alone[80], together[80];
+	make_folder(folder);
+	snprintf(alone, sizeof(alone), "%s/alone", folder);
+	snprintf(together, sizeof(together), "%s/together", folder);
+	char *bytes[2] = { calloc(1, PARAMETER_BYTES + 2), calloc(1, PARAMETER_BYTES + 2) };
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+		struct tool tool;
+		assert_int_equal(run_train(&tool, WORDS(SHORT, "--shards", rows[i].ranks, "--dump-parameters", alone)), 0);
+		tool_deinit(&tool);
+		assert_int_equal(tool_run(&tool, WORDS("-n", rows[i].ranks, train, SHORT, "--algorithm", "direct", "--transport",
+			rows[i].transport, "--dump-parameters", together)), 0);
+		assert_non_null(strstr(tool.out.text, "epoch 2/2: loss "));
+		tool_deinit(&tool);
+		assert_int_equal(read_file(alone, bytes[0], PARAMETER_BYTES + 2), PARAMETER_BYTES);
+		assert_int_equal(read_file(together, bytes[1], PARAMETER_BYTES + 2), PARAMETER_BYTES);
+		assert_memory_equal(bytes[0], bytes[1], PARAMETER_BYTES);
+	}
+	free(bytes[0]);
+	free(bytes[1]);
+	remove_folder(folder);
+}
+
+static void json_is_one_object_an_epoch(void **state)
+{
+	char folder[64], path[80], text[1000];
+	struct tool tool;
+	make_folder(folder);
+	snprintf(path, sizeof(path), "%s/json", folder);
+	assert_int_equal(tool_run(&tool, WORDS("-n", "2", train, SHORT, "--json", path)), 0);
+	tool_deinit(&tool);
+	read_file(path, text, sizeof(text));
+	char *line = text;
+	for (int expected = 1; expected <= 2; expected++) {
+		int epoch, length = 0;
+		double loss, accuracy, rate;
+		assert_int_equal(sscanf(line, "{\"epoch\": %d, \"loss\": %lf, \"test_accuracy\": %lf, \"images_per_s\": %lf}\n%n", &epoch,
+			&loss, &accuracy, &rate, &length), 4);
+		assert_int_equal(epoch, expected);
+		assert_true(loss > 0 && loss < 3 && accuracy >= 0 && accuracy <= 1 && rate > 1);
+		line += length;
+	}
+	assert_int_equal(*line, 0);
+	/* On standard output, nothing stands between. */
+	assert_int_equal(run_train(&tool, WORDS(SHORT, "--steps", "3", "--json", "-")), 0);
+	assert_int_equal(tool.out.text[0], '{');
+	assert_int_equal(occurrences(tool.out.text, "\n"), 1);
+	tool_deinit(&tool);
+	remove_folder(folder);
+}
+
+static void what_makes_no_sense_is_refused(void **state)
+{
+	static const struct {
+		const char *words[3];
+		int status;
+		const char *sentence;
+	} rows[] = {
+		{ { "--epochs", "0" }, 2, "--epochs 0: not a whole number from 1" },
+		{ { "--batch-size", "1e3" }, 2, "--batch-size 1e3" },
+		{ { "--batch-size", "-1" }, 2, "--batch-size -1" },
+		{ { "--seed", "18446744073709551616" }, 2, "--seed 18446744073709551616" },
+		{ { "--lr", "fast" }, 2, "--lr fast" },
+		{ { "--lr", "nan" }, 2, "--lr nan" },
+		{ { "--momentum", "1.5" }, 2, "--momentum 1.5" },
+		{ { "--fast" }, 2, "--help" },
+		{ { "digits" }, 2, "digits: not an option" },
+		{ { "--dataset", "letters" }, 1, "there is no data set letters" },
+		{ { "--dataset", "mnist" }, 1, "--dataset digits needs no files" },
+		{ { "--data", "/nowhere" }, 1, "scripts/get-data mnist /nowhere" },
+		{ { "--dataset=digits", "--model", "large" }, 1, "there is no model large" },
+		{ { "--dataset=digits", "--json", "/nowhere/at/all" }, 1, "/nowhere/at/all: No such file" },
+	};
+	unsetenv("COLLET_DATA");
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+		const char *const words[] = { rows[i].words[0], rows[i].words[1], rows[i].words[2], NULL };
+		struct tool tool;
+		assert_int_equal(run_train(&tool, words), rows[i].status);
+		if (!strstr(tool.error.text, rows[i].sentence))
+			fail_msg("%s %s: %s", words[0], words[1] ? words[1] : "", tool.error.text);
+		tool_deinit(&tool);
+	}
+}
+
+/* Ranks that were told different things do not train on in silence, nor wait for each other. */
+static void ranks_that_disagree_are_told(void **state)
+{
+	static const char script[] = "[ $RANK = 1 ] && more=--no-batch-norm; exec \"$0\" --dataset digits --train-samples 100 $more";
+	struct tool tool;
+	assert_int_not_equal(tool_run(&tool, WORDS("-n", "2", "sh", "-c", script, train)), 0);
+	assert_non_null(strstr(tool.error.text, "number of parameters is 6 on rank 1 and 10 on rank 0"));
+	tool_deinit(&tool);
+}
+
+static void help_and_version_are_printed(void **state)
+{
+	struct tool tool;
+	assert_int_equal(run_train(&tool, WORDS("--help")), 0);
+	assert_non_null(strstr(tool.out.text, "--batch-size"));
+	tool_deinit(&tool);
+	assert_int_equal(run_train(&tool, WORDS("--version")), 0);
+	assert_int_equal(strncmp(tool.out.text, "collet-train 0.", 15), 0);
+	tool_deinit(&tool);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(processes_equal_one_rank_over_every_transport),
+		cmocka_unit_test(json_is_one_object_an_epoch),
+		cmocka_unit_test(what_makes_no_sense_is_refused),
+		cmocka_unit_test(ranks_that_disagree_are_told),
+		cmocka_unit_test(help_and_version_are_printed),
+	};
+	train = getenv("COLLET_TRAIN");
+	return train ? cmocka_run_group_tests(tests, NULL, NULL) : 2;
+}
