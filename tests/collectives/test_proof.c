@@ -26,8 +26,8 @@ static bool is_sampled(
 {
 	if (rows_all() || size <= 9)
 		return true;
-	const uint64_t weight = size <= 20 ? 2 : has_blocks(c) && count > 2 ? 24 : 6;
-	return draw(seed, weight) == 0 || (size <= 33 && variation == VARIATION_IN_PLACE && !has_blocks(c));
+	const uint64_t weight = size <= 20 ? 2 : has_blocks(c) && count > 2 ? 48 : 12;
+	return draw(seed, weight) == 0 || (size <= 17 && variation == VARIATION_IN_PLACE && !has_blocks(c));
 }
 
 static void prove_counts(const struct collet_program *program, uint32_t size, uint64_t *seed)
@@ -168,21 +168,21 @@ static void prove_several(uint32_t calls_count, uint32_t overlap, uint32_t round
 static void two_at_once(void **state)
 {
 	(void)state;
-	prove_several(2, 2, rows_all() ? 20000 : 1500);
+	prove_several(2, 2, rows_all() ? 20000 : 800);
 }
 
 /* Five calls one after the other, ranks running ahead of each other as far as they can. */
 static void five_in_a_row(void **state)
 {
 	(void)state;
-	prove_several(5, 1, rows_all() ? 10000 : 600);
+	prove_several(5, 1, rows_all() ? 10000 : 300);
 }
 
 /* Five, of which three may be going on. */
 static void five_overlapping(void **state)
 {
 	(void)state;
-	prove_several(5, 3, rows_all() ? 10000 : 400);
+	prove_several(5, 3, rows_all() ? 10000 : 200);
 }
 
 int main(void)
