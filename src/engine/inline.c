@@ -23,7 +23,8 @@ bool collet_inline_is_small(const struct collet_request *request)
 	if (shape->result.kind == COLLET_CUT_LISTED)
 		return false;
 	const uint64_t blocks = shape->result.kind == COLLET_CUT_BLOCKS ? shape->size : 1;
-	return shape->count <= request->piece && shape->count * blocks * request->element_bytes <= INLINE_BYTES;
+	return shape->count <= request->piece && shape->count * blocks * request->element_bytes <= INLINE_BYTES &&
+		request->program->step_count(shape, 0) <= LANE_WINDOW;
 }
 
 static bool has_come(void *context)
@@ -58,25 +59,22 @@ static bool run_step(struct collet_lane *lane, struct collet_item *item, const s
 	struct collet_engine *engine = request->group->engine;
 	if (!step->source_count)
 		return true;
-	/* Each step has a slot of staging for itself, until they have been used up: then what they hold must have gone. */
-	item->slot = (item->slot + 1) % LANE_WINDOW;
-	if (item->slot == 0 && item->sends_pending) {
-		collet_engine_wait_locked(engine, has_gone, item);
-		if (request->status != COLLET_PENDING)
-			return false;
-	}
+	item->slot = (item->slot + 1) % LANE_WINDOW;  /* each step has one of its own: there are no more steps than slots */
 	item->step = *step;
-	item->executed = item->staged = false;
+	item->executed = false;
 	item->offset = 0;
 	item->count = collet_step_longest(request, step);
-	/* What is written here may be on its way still. Small sends have mostly settled when they were posted. */
-	if (item->sends_pending && writes(request, step)) {
+	/* What is written here may be on its way still. Small sends have mostly settled when they were posted; one that has not
+	 * may wait for its receiver, and that one for us: so our receives are posted first, into staging. */
+	const bool occupied = item->sends_pending && writes(request, step);
+	item->staged = occupied && !step->reduce && receives(request, step);
+	collet_item_place(lane, item);
+	collet_item_queue_receives(lane, item);
+	if (occupied) {
 		collet_engine_wait_locked(engine, has_gone, item);
 		if (request->status != COLLET_PENDING)
 			return false;
 	}
-	collet_item_place(lane, item);
-	collet_item_queue_receives(lane, item);
 	if (item->receives_pending) {
 		collet_engine_wait_locked(engine, has_come, item);
 		if (request->status != COLLET_PENDING)
