@@ -342,7 +342,9 @@ void collet_item_queue_receives(struct collet_lane *lane, struct collet_item *it
 			struct collet_queued *queued = collet_queue_add(route, &route->receive, item);
 			fill_message(request, &queued->transfer, span.count);
 			queued->transfer.data = place;
-			if (step->reduce || item->staged)
+			/* Never a view of what is staged: it is held until our own send has gone, and may be the peer's very
+			 * buffer, whose send then waits for us. */
+			if (step->reduce)
 				queued->transfer.flags = COLLET_TRANSFER_VIEW;
 			queued->ready = true;
 			item->receives_pending++;
@@ -351,10 +353,19 @@ void collet_item_queue_receives(struct collet_lane *lane, struct collet_item *it
 	}
 }
 
+/* Of a step that sends each peer another part of the input, to be scaled on the way: the parts are made in the slot. */
+static bool scales_each(const struct collet_request *request, const struct collet_step *step)
+{
+	return step->per_peer && request->prescales && step->source[0].buffer == COLLET_INPUT &&
+		is_local(request, &step->source[0]);
+}
+
 void collet_item_queue_sends(struct collet_lane *lane, struct collet_item *item)
 {
 	struct collet_request *request = item->request;
 	const struct collet_step *step = &item->step;
+	const bool scale = scales_each(request, step);
+	uint32_t scaled = 0;
 	for (uint32_t e = 0; e < step->destination_count; e++) {
 		for (uint32_t i = 0, position; next_remote(request, &step->destination[e].peers, &i, &position);) {
 			struct collet_span span = { 0, item->count };
@@ -362,7 +373,8 @@ void collet_item_queue_sends(struct collet_lane *lane, struct collet_item *item)
 			if (step->per_peer) {
 				if (!per_peer_piece(request, item, step->source[0].buffer, position, &span))
 					continue;
-				from = address(request, step->source[0].buffer, span.first);
+				from = scale ? slot_address(lane, item, scaled++) :
+                                               address(request, step->source[0].buffer, span.first);
 			}
 			struct collet_route *route = collet_route_get(lane->group, lane->channel, group_rank(request, position));
 			struct collet_queued *queued = collet_queue_add(route, &route->send, item);
@@ -428,6 +440,26 @@ static const void *scaled_copy(struct collet_lane *lane, const struct collet_ite
 	if (item->count)
 		collet_reduction_run(&request->reduction, copy, &operand, 1, item->count, false, &lane->group->roundings);
 	return copy;
+}
+
+/* The parts that collet_item_queue_sends() has promised, in its order. */
+static void scale_each(struct collet_lane *lane, struct collet_item *item)
+{
+	struct collet_request *request = item->request;
+	const struct collet_step *step = &item->step;
+	uint32_t scaled = 0;
+	for (uint32_t e = 0; e < step->destination_count; e++) {
+		for (uint32_t i = 0, position; next_remote(request, &step->destination[e].peers, &i, &position);) {
+			struct collet_span span;
+			if (!per_peer_piece(request, item, COLLET_INPUT, position, &span))
+				continue;
+			const struct collet_operand operand = { address(request, COLLET_INPUT, span.first), true };
+			char *into = slot_address(lane, item, scaled++);
+			if (span.count)
+				collet_reduction_run(&request->reduction, into, &operand, 1, span.count, false,
+					&lane->group->roundings);
+		}
+	}
 }
 
 static void combine(struct collet_lane *lane, struct collet_item *item)
@@ -522,6 +554,8 @@ void collet_item_execute(struct collet_lane *lane, struct collet_item *item)
 {
 	if (item->step.reduce)
 		combine(lane, item);
+	else if (scales_each(item->request, &item->step))
+		scale_each(lane, item);
 	else if (!(item->step.per_peer && is_local(item->request, &item->step.source[0])))
 		keep(lane, item);
 	item->executed = true;
