@@ -1,0 +1,293 @@
+/* Conformance: every collective by every algorithm, over every transport, between processes, threads and both.
+ *
+ * One list of rows a world size, dealt by a seed that a run prints; every world of that size runs it, each rank in its own
+ * way: in place or not, memory of collet_mem_alloc or of malloc, blocking or as one of several requests that are waited for
+ * in any order. Results must equal what a serial program computes; where operands round, the same bits on every rank and in
+ * every world. A test is a call and an algorithm in a world ("allreduce_ring/shm/threads/n5"); its rows are named in what
+ * it prints.
+ *
+ * Usage: test_matrix processes|threads|mixed [TEXT]. TEXT: only rows whose name contains it. COLLET_TEST_SEED repeats a run,
+ * COLLET_TEST_FULL deals more rows. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include <cmocka.h>
+#include <collet/tools.h>
+
+#include "flight.h"
+
+static const uint32_t sizes[] = { 1, 2, 3, 5, 8 };
+static const char *const transports[] = { "shm", "tcp" };
+enum {
+	SIZES = sizeof(sizes) / sizeof(sizes[0]),
+	TRANSPORTS = sizeof(transports) / sizeof(transports[0]),
+	PER_ALGORITHM = 3,
+	PER_ALGORITHM_FULL = 40,
+	WINDOW = 4                   /* requests under way at once */
+};
+
+/* What one rank made of one row. */
+struct result {
+	enum outcome outcome;
+	uint64_t digest;
+};
+
+/* The rows for one size, and what the first world that ran them got. */
+struct list {
+	struct row *rows;
+	size_t count;
+	uint32_t size;
+	struct result *first;        /* by row, then rank */
+};
+
+/* A world, as the tests of one group see it. */
+struct world {
+	const struct list *list;
+	const char *transport, *mode_name;
+	enum ranks_mode mode;
+	bool passed;
+	struct result *results;      /* by row, then rank */
+};
+
+/* ---- What ranks do ---- */
+
+struct task {
+	const struct list *list;
+	uint64_t seed;               /* differs from world to world */
+};
+
+static struct result *result_of(struct rank *rank, size_t row)
+{
+	return (struct result *)rank->shared + row * rank->size + rank->rank;
+}
+
+static bool finish(struct rank *rank, struct flight *flight)
+{
+	struct result *result = result_of(rank, flight->number);
+	return flight_finish(flight, rank, &result->outcome, &result->digest);
+}
+
+/* Requests in any order: the rank's own, not the others'. */
+static bool finish_all(struct rank *rank, struct flight *flights, uint32_t *count, uint64_t random)
+{
+	while (*count) {
+		random = rows_mix(random, *count);
+		const uint32_t i = (uint32_t)(random % *count);
+		if (!finish(rank, &flights[i]))
+			return false;
+		flights[i] = flights[--*count];
+	}
+	return true;
+}
+
+static void run_rows(struct rank *rank)
+{
+	const struct task *task = rank->options->context;
+	const struct list *list = task->list;
+	struct flight flights[WINDOW];
+	uint32_t under_way = 0;
+	for (size_t i = 0; i < list->count; i++) {
+		const uint64_t variant = rows_mix(rows_mix(task->seed, rank->rank), i);
+		struct flight *flight = &flights[under_way];
+		flight->number = i;
+		struct result *result = result_of(rank, i);
+		if (!flight_start(flight, rank, &list->rows[i], variant, &result->outcome, &result->digest))
+			return;
+		under_way += flight->request != NULL;
+		if ((under_way == WINDOW || variant >> 32 & 1) && !finish_all(rank, flights, &under_way, variant))
+			return;
+	}
+	finish_all(rank, flights, &under_way, task->seed);
+}
+
+static void run_world(struct world *world, uint64_t seed, bool progress_thread)
+{
+	const struct list *list = world->list;
+	const struct task task = { list, seed };
+	const struct ranks_options options = {
+		.mode = world->mode,
+		.size = list->size,
+		.transport = world->transport,
+		.progress_thread = progress_thread,
+		.shared_bytes = list->count * list->size * sizeof(struct result),
+		.context = &task,
+	};
+	struct ranks *ranks = ranks_start(&options, run_rows);
+	ranks_wait(ranks);
+	world->passed = ranks_all_passed(ranks);
+	memcpy(world->results, ranks_shared(ranks), options.shared_bytes);
+	ranks_free(&ranks);
+}
+
+/* ---- What the tests look at ---- */
+
+struct test {
+	struct world *world;
+	enum call call;
+	const char *algorithm;       /* NULL: chosen */
+	char name[100];
+};
+
+/* Ranks agree: on whether the row can be done, and on the bits where all have the same result. */
+static bool ranks_agree(const struct world *world, size_t i)
+{
+	const struct list *list = world->list;
+	const struct row *row = &list->rows[i];
+	const struct result *results = &world->results[i * list->size], *first = &list->first[i * list->size];
+	bool agree = true;
+	for (uint32_t r = 0; r < list->size; r++) {
+		char name[ROW_NAME_BYTES];
+		row_name(row, world->transport, list->size, name);
+		if (results[r].outcome != OUTCOME_RIGHT && results[r].outcome != OUTCOME_REFUSED) {
+			print_error("row %zu, %s: %s on rank %u\n", i, name, results[r].outcome ? "wrong" : "not run", r);
+			agree = false;
+		} else if (results[r].outcome != results[0].outcome) {
+			print_error("row %zu, %s: refused by rank %u or 0, but not by both\n", i, name, r);
+			agree = false;
+		} else if (row->call == CALL_ALLREDUCE && results[r].digest != results[0].digest) {
+			print_error("row %zu, %s: rank %u has other bits than rank 0\n", i, name, r);
+			agree = false;
+		} else if (first[r].outcome == OUTCOME_RIGHT && results[r].digest != first[r].digest) {
+			print_error("row %zu, %s: rank %u has other bits than in the first world\n", i, name, r);
+			agree = false;
+		}
+	}
+	return agree;
+}
+
+/* What the algorithm list promises about operations that do not commute. */
+static bool order_is_respected(const struct world *world, size_t i)
+{
+	const struct row *row = &world->list->rows[i];
+	return !row->algorithm || !row->in_order || row->ordered ||
+		world->results[i * world->list->size].outcome == OUTCOME_REFUSED;
+}
+
+static void rows_conform(void **state)
+{
+	const struct test *test = *state;
+	const struct world *world = test->world;
+	size_t wrong = 0;
+	for (size_t i = 0; i < world->list->count; i++) {
+		const struct row *row = &world->list->rows[i];
+		if (row->call != test->call || row->algorithm != test->algorithm)
+			continue;
+		wrong += !ranks_agree(world, i);
+		if (!order_is_respected(world, i)) {
+			print_error("row %zu: %s takes an operation that does not commute, but is not ordered\n", i, row->algorithm);
+			wrong++;
+		}
+	}
+	assert_int_equal(wrong, 0);
+}
+
+static void ranks_return(void **state)
+{
+	const struct test *test = *state;
+	assert_true(test->world->passed);
+}
+
+/* ---- The groups ---- */
+
+static uint32_t list_tests(struct world *world, struct test *tests, struct CMUnitTest *units)
+{
+	uint32_t count = 0;
+	for (int c = 0; c < CALLS; c++) {
+		collet_algorithm_info infos[32];
+		size_t algorithms;
+		assert_int_equal(collet_algorithm_list(call_infos[c].collective, infos, 32, &algorithms), COLLET_OK);
+		for (size_t a = 0; a <= algorithms; a++) {
+			struct test *test = &tests[count];
+			*test = (struct test){ .world = world, .call = (enum call)c, .algorithm = a ? infos[a - 1].name : NULL };
+			snprintf(test->name, sizeof(test->name), "%s_%s/%s/%s/n%u", call_infos[c].name,
+				a ? infos[a - 1].name : "chosen", world->transport, world->mode_name, world->list->size);
+			units[count++] = (struct CMUnitTest){ test->name, rows_conform, NULL, NULL, test };
+		}
+	}
+	struct test *last = &tests[count];
+	*last = (struct test){ .world = world };
+	snprintf(last->name, sizeof(last->name), "ranks_return/%s/%s/n%u", world->transport, world->mode_name,
+		world->list->size);
+	units[count++] = (struct CMUnitTest){ last->name, ranks_return, NULL, NULL, last };
+	return count;
+}
+
+static int run_group(struct world *world)
+{
+	enum { TESTS = 160 };
+	static struct test tests[TESTS];
+	static struct CMUnitTest units[TESTS];
+	const uint32_t count = list_tests(world, tests, units);
+	return _cmocka_run_group_tests(world->mode_name, units, count, NULL, NULL);
+}
+
+static bool parse_mode(const char *name, enum ranks_mode *mode)
+{
+	static const char *const names[] = { "processes", "threads", "mixed" };
+	for (uint32_t i = 0; i < 3; i++) {
+		if (strcmp(name, names[i]) == 0) {
+			*mode = (enum ranks_mode)i;
+			return true;
+		}
+	}
+	return false;
+}
+
+/* Only rows whose name contains text. */
+static void filter(struct list *list, const char *text)
+{
+	size_t kept = 0;
+	for (size_t i = 0; i < list->count; i++) {
+		char name[ROW_NAME_BYTES];
+		row_name(&list->rows[i], "*", list->size, name);
+		if (strstr(name, text))
+			list->rows[kept++] = list->rows[i];
+	}
+	list->count = kept;
+}
+
+static uint64_t read_seed(void)
+{
+	const char *given = getenv("COLLET_TEST_SEED");
+	return given ? strtoull(given, NULL, 10) : (uint64_t)time(NULL);
+}
+
+int main(int argc, char **argv)
+{
+	enum ranks_mode mode;
+	if (argc < 2 || argc > 3 || !parse_mode(argv[1], &mode)) {
+		fprintf(stderr, "usage: %s processes|threads|mixed [TEXT]\n", argv[0]);
+		return 2;
+	}
+	const uint64_t seed = read_seed();
+	printf("COLLET_TEST_SEED=%llu\n", (unsigned long long)seed);
+	int failed = 0;
+	for (uint32_t s = 0; s < SIZES; s++) {
+		struct list list = { .size = sizes[s] };
+		list.rows = rows_make(seed, list.size, getenv("COLLET_TEST_FULL") ? PER_ALGORITHM_FULL : PER_ALGORITHM, &list.count);
+		if (argc == 3)
+			filter(&list, argv[2]);
+		list.first = calloc(list.count * list.size, sizeof(*list.first));
+		struct result *results = calloc(list.count * list.size, sizeof(*results));
+		if (list.count && (!list.first || !results))
+			return 1;
+		for (uint32_t t = 0; t < TRANSPORTS; t++) {
+			struct world world = { .list = &list, .transport = transports[t], .mode = mode, .mode_name = argv[1],
+				.results = results };
+			run_world(&world, rows_mix(seed, s * TRANSPORTS + t), (s + t) % 3 == 2);
+			failed += run_group(&world);
+			if (t == 0)
+				memcpy(list.first, results, list.count * list.size * sizeof(*results));
+		}
+		free(results);
+		free(list.first);
+		free(list.rows);
+	}
+	return failed != 0;
+}
