@@ -1,0 +1,232 @@
+/* Ranks that die, leave or stop in the middle of a collective: every survivor is told, in time, with rank, host and call.
+ *
+ * "The middle" is everywhere: the linker hands the engine's queueing and settling of transfers to this file first, where
+ * the victim counts them and ends at the k-th; k rises until the call is over before. */
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "engine/engine.h"
+#include "ranks.h"
+
+enum { GOOD_CALLS = 2, SMALL = 17, MEDIUM = 40000, LARGE = 4 << 20 };
+
+/* ---- The victim's end, at the k-th point ---- */
+
+static struct {
+	uint64_t points;             /* until it ends; 0: it does not */
+	int signal;                  /* 0: exit */
+	int64_t *ended_ns;
+} fate;
+
+static int64_t now_ns(void)
+{
+	struct timespec now;
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+static void meet_fate(void)
+{
+	*fate.ended_ns = now_ns();
+	if (!fate.signal)
+		_exit(0);
+	raise(fate.signal);
+}
+
+static void point(void)
+{
+	if (fate.points && --fate.points == 0)
+		meet_fate();
+}
+
+struct collet_queued *__real_collet_queue_add(struct collet_route *, struct collet_queue *, struct collet_item *);
+struct collet_queued *__wrap_collet_queue_add(struct collet_route *, struct collet_queue *, struct collet_item *);
+void __real_collet_item_settled(struct collet_queued *, bool);
+void __wrap_collet_item_settled(struct collet_queued *, bool);
+
+struct collet_queued *__wrap_collet_queue_add(struct collet_route *route, struct collet_queue *queue, struct collet_item *item)
+{
+	point();
+	return __real_collet_queue_add(route, queue, item);
+}
+
+void __wrap_collet_item_settled(struct collet_queued *queued, bool sent)
+{
+	point();
+	__real_collet_item_settled(queued, sent);
+}
+
+/* ---- One run: a world in which one rank ends ---- */
+
+enum ending { KILLED, EXITED, BETWEEN_CALLS, AT_A_MOMENT };
+static const char *const ending_names[] = { "killed", "exits", "killed between calls", "killed at some moment" };
+
+struct row {
+	enum ending ending;
+	uint32_t victim;
+	uint64_t points;             /* KILLED, EXITED: at which it ends */
+	int64_t moment_ns;           /* AT_A_MOMENT: after the call has begun */
+	uint64_t count;
+};
+
+struct outcome {
+	bool survived;               /* the call was over before the victim's point */
+	int64_t ended_ns;
+	int64_t told_ns[RANKS_MOST];
+};
+
+/* SIGKILL after a while, without anybody's doing. */
+static void wind_up(int64_t moment_ns)
+{
+	struct sigevent event = { .sigev_notify = SIGEV_SIGNAL, .sigev_signo = SIGKILL };
+	const struct itimerspec moment = { .it_value = { moment_ns / 1000000000, moment_ns % 1000000000 + 1 } };
+	timer_t timer;
+	if (timer_create(CLOCK_MONOTONIC, &event, &timer) != 0 || timer_settime(timer, 0, &moment, NULL) != 0)
+		_exit(1);
+}
+
+static void arm(const struct row *row, struct outcome *outcome)
+{
+	fate.ended_ns = &outcome->ended_ns;
+	fate.signal = row->ending == EXITED ? 0 : SIGKILL;
+	fate.points = row->points;
+	if (row->ending == BETWEEN_CALLS)
+		meet_fate();
+	if (row->ending == AT_A_MOMENT) {
+		outcome->ended_ns = now_ns() + row->moment_ns;
+		wind_up(row->moment_ns);
+	}
+}
+
+static void check_told(struct rank *rank, const struct row *row, collet_status status)
+{
+	char victim[160];
+	const char *sentence = collet_last_error();
+	snprintf(victim, sizeof(victim), "rank %u on %s", row->victim, collet_comm_host(rank->comm, row->victim));
+	rank_check(rank, status == COLLET_ERR_PEER_LOST, "%s instead of COLLET_ERR_PEER_LOST: %s", collet_status_name(status),
+		sentence);
+	rank_check(rank, strstr(sentence, victim) != NULL, "\"%s\" is missing: %s", victim, sentence);
+	rank_check(rank, strstr(sentence, "(call ") != NULL, "no call is named: %s", sentence);
+}
+
+static void lose_one(struct rank *rank)
+{
+	const struct row *row = rank->options->context;
+	struct outcome *outcome = rank->shared;
+	float *data = calloc(row->count, sizeof(*data));
+	collet_status status = COLLET_OK;
+	for (uint32_t i = 0; i < GOOD_CALLS && status == COLLET_OK; i++)
+		status = collet_allreduce(rank->comm, data, data, row->count, COLLET_F32, COLLET_SUM, NULL);
+	/* Everybody is out of the good calls before anybody ends; by other means than the library, where a rank may be told
+	 * of an end while it is still leaving a barrier. */
+	rank_post(rank, 0);
+	if (!rank_ok(rank, status, "a good call") || !rank_await(rank, 0, rank->size))
+		return;
+	rank_doing(rank, "the call in which rank %u ends at point %llu", row->victim, (unsigned long long)row->points);
+	if (rank->rank == row->victim)
+		arm(row, outcome);
+	do
+		status = collet_allreduce(rank->comm, data, data, row->count, COLLET_F32, COLLET_SUM, NULL);
+	while (status == COLLET_OK && row->ending == AT_A_MOMENT);
+	if (rank->rank == row->victim) {
+		outcome->survived = fate.points != 0;
+		fate.points = 0;
+	}
+	if (status == COLLET_OK)
+		status = collet_barrier(rank->comm, NULL);
+	outcome->told_ns[rank->rank] = now_ns();
+	if (status == COLLET_OK)
+		rank_check(rank, outcome->survived, "nobody noticed that rank %u ended", row->victim);
+	else
+		check_told(rank, row, status);
+	free(data);
+}
+
+/* Runs it; returns whether the victim ended, and how long it took until the last survivor knew. */
+static bool run_row(const struct row *row, const char *transport, const char *algorithm, uint32_t size, int64_t *took_ns)
+{
+	const struct ranks_options options = { .size = size, .transport = transport, .algorithm = algorithm,
+		.shared_bytes = sizeof(struct outcome), .context = row };
+	struct ranks *ranks = ranks_start(&options, lose_one);
+	bool fine = ranks_wait(ranks);
+	const struct outcome outcome = *(const struct outcome *)ranks_shared(ranks);
+	*took_ns = 0;
+	for (uint32_t r = 0; r < size; r++) {
+		const struct rank_report *report = ranks_report(ranks, r);
+		const bool ended = report->end == (row->ending == EXITED ? RANK_EXITED : RANK_KILLED) ||
+			(row->ending == EXITED && report->end == RANK_RETURNED && !report->returned);
+		const bool well = report->end == RANK_RETURNED && !report->failed;
+		const int64_t took = outcome.told_ns[r] - outcome.ended_ns;
+		if (r == row->victim && !outcome.survived ? ended : well) {
+			*took_ns = r != row->victim && took > *took_ns ? took : *took_ns;
+			continue;
+		}
+		fine = false;
+		fprintf(stderr, "%s/%s/n%u: rank %u %s at point %llu: rank %u (end %d, %d): %s; %s\n", transport,
+			algorithm ? algorithm : "chosen", size, row->victim, ending_names[row->ending], (unsigned long long)row->points, r,
+			report->end, report->code, report->doing, report->failed ? report->sentence : "");
+	}
+	ranks_free(&ranks);
+	assert_true(fine);
+	return !outcome.survived;
+}
+
+static bool full(void)
+{
+	const char *text = getenv("COLLET_TEST_FULL");
+	return text && *text && strcmp(text, "0") != 0;
+}
+
+static uint64_t end_at_every_point(enum ending ending, const char *transport, const char *algorithm, uint32_t size,
+	uint64_t count, int64_t *slowest_ns)
+{
+	struct row row = { .ending = ending, .count = count, .points = 1 };
+	for (;; row.points++) {
+		int64_t took_ns;
+		row.victim = (uint32_t)(row.points % size);
+		if (!run_row(&row, transport, algorithm, size, &took_ns))
+			return row.points - 1;
+		*slowest_ns = took_ns > *slowest_ns ? took_ns : *slowest_ns;
+	}
+}
+
+static void everywhere(const char *transport)
+{
+	static const char *const algorithms[] = { "ring", "tree", "halving_doubling", "direct", "two_shot", "double_tree" };
+	const size_t tried = full() ? 6 : 2;
+	int64_t slowest_ns = 0;
+	uint64_t points = end_at_every_point(KILLED, transport, NULL, 2, SMALL, &slowest_ns);
+	for (size_t i = 0; i < tried; i++)
+		for (uint32_t size = full() ? 2 : 3; size <= (full() ? 4 : 3); size++)
+			points += end_at_every_point(KILLED, transport, algorithms[i], size, SMALL, &slowest_ns);
+	printf("%s: killed at %llu points; the last survivor knew after %.1f ms at most\n", transport, (unsigned long long)points,
+		(double)slowest_ns * 1e-6);
+}
+
+static void killed_at_every_step_over_shm(void **state)
+{
+	everywhere("shm");
+}
+
+static void killed_at_every_step_over_tcp(void **state)
+{
+	everywhere("tcp");
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(killed_at_every_step_over_shm),
+		cmocka_unit_test(killed_at_every_step_over_tcp),
+	};
+	return cmocka_run_group_tests_name("loss", tests, NULL, NULL);
+}
