@@ -71,8 +71,8 @@ void collet_board_suspect(struct collet_group *group, uint32_t peer, const struc
 void collet_board_doubt(struct collet_group *group, uint32_t peer, enum collet_status status, const char *sentence)
 {
 	struct collet_board *board = &group->board;
-	const bool may_have_reason = status == COLLET_ERR_PEER_LOST || status == COLLET_ERR_TRANSPORT;
-	if (!may_have_reason || board->arrivals[peer].left)
+	/* Only a lack of memory is surely not the peer's doing: one that dies while a connection opens shows in many ways. */
+	if (status == COLLET_ERR_MEMORY || board->arrivals[peer].left)
 		collet_group_end(group, status, true, sentence);
 	else if (suspect(board, peer, status, DOUBT_NS))
 		snprintf(board->sentence, sizeof(board->sentence), "%s", sentence);

@@ -186,40 +186,83 @@ static bool full(void)
 	return text && *text && strcmp(text, "0") != 0;
 }
 
-static uint64_t end_at_every_point(enum ending ending, const char *transport, const char *algorithm, uint32_t size,
-	uint64_t count, int64_t *slowest_ns)
+/* Every rank, at every point of the call; how many those were. */
+static uint64_t end_everywhere(enum ending ending, const char *transport, const char *algorithm, uint32_t size, uint64_t count,
+	int64_t *slowest_ns)
 {
-	struct row row = { .ending = ending, .count = count, .points = 1 };
-	for (;; row.points++) {
+	struct row row = { .ending = ending, .count = count };
+	uint64_t points = 0;
+	for (row.victim = 0; row.victim < size; row.victim++) {
 		int64_t took_ns;
-		row.victim = (uint32_t)(row.points % size);
-		if (!run_row(&row, transport, algorithm, size, &took_ns))
-			return row.points - 1;
-		*slowest_ns = took_ns > *slowest_ns ? took_ns : *slowest_ns;
+		for (row.points = 1; run_row(&row, transport, algorithm, size, &took_ns); row.points++, points++)
+			*slowest_ns = took_ns > *slowest_ns ? took_ns : *slowest_ns;
 	}
+	return points;
 }
 
-static void everywhere(const char *transport)
+static void at_every_step(const char *transport)
 {
 	static const char *const algorithms[] = { "ring", "tree", "halving_doubling", "direct", "two_shot", "double_tree" };
 	const size_t tried = full() ? 6 : 2;
 	int64_t slowest_ns = 0;
-	uint64_t points = end_at_every_point(KILLED, transport, NULL, 2, SMALL, &slowest_ns);
+	uint64_t points = end_everywhere(KILLED, transport, NULL, 2, SMALL, &slowest_ns);
 	for (size_t i = 0; i < tried; i++)
-		for (uint32_t size = full() ? 2 : 3; size <= (full() ? 4 : 3); size++)
-			points += end_at_every_point(KILLED, transport, algorithms[i], size, SMALL, &slowest_ns);
-	printf("%s: killed at %llu points; the last survivor knew after %.1f ms at most\n", transport, (unsigned long long)points,
+		for (uint32_t size = 3; size <= (full() ? 4 : 3); size++)
+			points += end_everywhere(KILLED, transport, algorithms[i], size, SMALL, &slowest_ns);
+	points += end_everywhere(EXITED, transport, NULL, 2, SMALL, &slowest_ns);
+	if (full())
+		points += end_everywhere(EXITED, transport, "ring", 3, MEDIUM, &slowest_ns);
+	printf("%s: ended at %llu points; the last survivor knew after %.1f ms at most\n", transport, (unsigned long long)points,
 		(double)slowest_ns * 1e-6);
+	assert_true(points > 50);
 }
 
 static void killed_at_every_step_over_shm(void **state)
 {
-	everywhere("shm");
+	at_every_step("shm");
 }
 
 static void killed_at_every_step_over_tcp(void **state)
 {
-	everywhere("tcp");
+	at_every_step("tcp");
+}
+
+static int compare(const void *a, const void *b)
+{
+	const int64_t left = *(const int64_t *)a, right = *(const int64_t *)b;
+	return (left > right) - (left < right);
+}
+
+/* Ten times; prints the median of how long the last survivor took to know. */
+static void ten_times(enum ending ending, const char *transport, uint32_t size, uint64_t count, uint64_t *random)
+{
+	enum { TIMES = 10 };
+	static const int64_t longest_ns = 20 * 1000 * 1000;
+	int64_t took_ns[TIMES];
+	for (uint32_t i = 0; i < TIMES; i++) {
+		*random = *random * 6364136223846793005u + 1442695040888963407u;
+		const struct row row = { .ending = ending, .victim = i % size, .count = count,
+			.moment_ns = (int64_t)(*random >> 33) % longest_ns };
+		assert_true(run_row(&row, transport, NULL, size, &took_ns[i]));
+	}
+	qsort(took_ns, TIMES, sizeof(took_ns[0]), compare);
+	printf("%s, %u ranks, %s, %llu elements: the last survivor knew after %.2f ms (median of 10; worst %.2f)\n", transport, size,
+		ending_names[ending], (unsigned long long)count, (double)took_ns[TIMES / 2] * 1e-6, (double)took_ns[TIMES - 1] * 1e-6);
+}
+
+static void at_seeded_moments(void **state)
+{
+	static const char *const transports[] = { "shm", "tcp" };
+	const char *text = getenv("SEED");
+	uint64_t random = text ? strtoull(text, NULL, 10) : (uint64_t)now_ns();
+	printf("SEED=%llu\n", (unsigned long long)random);
+	for (size_t t = 0; t < 2; t++) {
+		ten_times(BETWEEN_CALLS, transports[t], 3, SMALL, &random);
+		ten_times(AT_A_MOMENT, transports[t], 3, SMALL, &random);
+		ten_times(AT_A_MOMENT, transports[t], 2, LARGE, &random);
+		if (full())
+			ten_times(AT_A_MOMENT, transports[t], 4, LARGE, &random);
+	}
 }
 
 int main(void)
@@ -227,6 +270,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(killed_at_every_step_over_shm),
 		cmocka_unit_test(killed_at_every_step_over_tcp),
+		cmocka_unit_test(at_seeded_moments),
 	};
 	return cmocka_run_group_tests_name("loss", tests, NULL, NULL);
 }
