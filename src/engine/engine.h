@@ -134,6 +134,7 @@ struct collet_request {
 	struct collet_request *next_active, **previous_active; /* in engine.requests while pending */
 	struct collet_request *next_in_lane[COLLET_LANES];
 	enum collet_status status;   /* COLLET_PENDING until it has ended */
+	bool spoilt;                 /* it has read what means nothing: it cannot end well, and waits for the group's end */
 	bool point_to_point;
 	uint32_t lanes;              /* it uses lanes 0 .. lanes - 1 */
 	uint32_t lanes_entering;     /* lanes that have not taken all of its items in yet */

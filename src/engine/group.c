@@ -24,7 +24,7 @@ collet_status collet_request_new(struct collet_group *group, struct collet_reque
 	made->status = COLLET_PENDING;
 	made->lanes_entering = 0;
 	made->items = made->finished_items = 0;
-	made->point_to_point = false;
+	made->point_to_point = made->spoilt = false;
 	made->previous_active = NULL;
 	*request = made;
 	return COLLET_OK;
@@ -71,7 +71,7 @@ void collet_request_end(struct collet_request *request, enum collet_status statu
 
 void collet_request_finish_if_done(struct collet_request *request)
 {
-	if (request->status == COLLET_PENDING && request->lanes_entering == 0 && request->items == 0)
+	if (request->status == COLLET_PENDING && request->lanes_entering == 0 && request->items == 0 && !request->spoilt)
 		collet_request_end(request, COLLET_OK);
 }
 

@@ -110,6 +110,6 @@ void collet_inline_run(struct collet_request *request)
 	}
 	if (item->sends_pending)
 		collet_engine_wait_locked(group->engine, has_gone, item);
-	if (request->status == COLLET_PENDING)
+	if (request->status == COLLET_PENDING && !request->spoilt)
 		collet_request_end(request, COLLET_OK);
 }

@@ -75,16 +75,6 @@ static void forget_released(struct collet_queue *queue)
 		queue->head++;
 }
 
-void collet_route_release(struct collet_route *route, struct collet_queued *queued)
-{
-	struct collet_conduit *conduit = atomic_load_explicit(&route->conduit, memory_order_relaxed);
-	if (queued->transfer.flags & COLLET_TRANSFER_VIEW)
-		conduit->transport->release(conduit, &queued->transfer);
-	queued->released = true;
-	queued->item = NULL;
-	forget_released(&route->receive);
-}
-
 /* What a settled transfer's status means to the whole group. */
 static void fail(struct collet_route *route, const struct collet_queued *queued)
 {
@@ -103,6 +93,20 @@ static void fail(struct collet_route *route, const struct collet_queued *queued)
 	pthread_mutex_lock(&group->engine->fabric_lock);
 	collet_board_doubt(group, route->peer, status, sentence);
 	pthread_mutex_unlock(&group->engine->fabric_lock);
+}
+
+void collet_route_release(struct collet_route *route, struct collet_queued *queued)
+{
+	struct collet_conduit *conduit = atomic_load_explicit(&route->conduit, memory_order_relaxed);
+	if (queued->transfer.flags & COLLET_TRANSFER_VIEW)
+		conduit->transport->release(conduit, &queued->transfer);
+	if (queued->transfer.status != COLLET_OK) {
+		queued->item->request->spoilt = true;
+		fail(route, queued);
+	}
+	queued->released = true;
+	queued->item = NULL;
+	forget_released(&route->receive);
 }
 
 /* Tells items of what has settled since. Returns how many. */

@@ -127,7 +127,8 @@ struct collet_transport {
 	/* Lend transfer and buffer. May settle at once. On a conduit whose status is not COLLET_OK: settles with it. */
 	void (*post_send)(struct collet_conduit *conduit, struct collet_transfer *transfer);
 	void (*post_recv)(struct collet_conduit *conduit, struct collet_transfer *transfer);
-	/* Ends a view (every settled COLLET_TRANSFER_VIEW receive, once, in any order). */
+	/* Ends a view (every settled COLLET_TRANSFER_VIEW receive, once, in any order). Leaves status as it is, or as
+	 * COLLET_ERR_PEER_LOST: the peer took its memory back meanwhile, and what was seen in the view means nothing. */
 	void (*release)(struct collet_conduit *conduit, struct collet_transfer *transfer);
 	/* Moves what can move without waiting; returns how many transfers it settled. Finds out that the peer is gone. */
 	uint32_t (*progress)(struct collet_conduit *conduit);

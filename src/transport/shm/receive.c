@@ -374,8 +374,16 @@ void collet_shm_release(struct collet_conduit *conduit, struct collet_transfer *
 		return;
 	if (holds == HOLDS_UNITS)
 		free_units(shm, (unsigned)(uint32_t)what, (unsigned)(what >> 32));
-	else if (holds == HOLDS_TOKEN)
-		give_back(shm, (uint32_t)what);
+	if (holds != HOLDS_TOKEN)
+		return;
+	fence_reads();
+	if (peer_closed(shm)) {
+		transfer->status = COLLET_ERR_PEER_LOST;
+		if (shm->conduit.status == COLLET_OK)
+			(void)collet_shm_lose_peer(shm, "has closed its connection while its message was read");
+		return;
+	}
+	give_back(shm, (uint32_t)what);
 }
 
 bool collet_shm_has_arrived(const struct shm_conduit *shm)
