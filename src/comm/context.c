@@ -224,6 +224,7 @@ collet_status collet_context_create(struct collet_context **created, const colle
 
 err_control:
 	collet_control_destroy(&engine->control);
+	collet_fabric_deinit(engine);
 err_bootstrap:
 	collet_bootstrap_deinit(&context->bootstrap);
 err_arena:
@@ -250,9 +251,10 @@ void collet_context_release(struct collet_context *context)
 		collet_engine_stop_progress_thread(engine);
 		collet_control_destroy(&engine->control);
 	}
-	collet_bootstrap_deinit(&context->bootstrap);
+	/* What was still opening refers to arena and cards. */
 	collet_engine_deinit(engine);
 	collet_arena_deinit(&context->arena);
+	collet_bootstrap_deinit(&context->bootstrap);
 	munmap((void *)(uintptr_t)context->alive, (size_t)sysconf(_SC_PAGESIZE));
 	pthread_mutex_destroy(&context->registry.lock);
 	free(context->registry.entries);

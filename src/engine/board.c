@@ -68,12 +68,22 @@ void collet_board_suspect(struct collet_group *group, uint32_t peer, const struc
 	ask(group, peer, came->sequence < request->sequence ? came->sequence : request->sequence);
 }
 
+/* Something needs a rank that has closed its context in order. */
+static void end_without(struct collet_group *group, uint32_t peer, const char *what)
+{
+	char sentence[COLLET_ERROR_BYTES];
+	snprintf(sentence, sizeof(sentence), "rank %u on %s has left: %s", peer, host_of(group, peer), what);
+	collet_group_end(group, COLLET_ERR_PEER_LOST, true, sentence);
+}
+
 void collet_board_doubt(struct collet_group *group, uint32_t peer, enum collet_status status, const char *sentence)
 {
 	struct collet_board *board = &group->board;
 	/* Only a lack of memory is surely not the peer's doing: one that dies while a connection opens shows in many ways. */
-	if (status == COLLET_ERR_MEMORY || board->arrivals[peer].left)
+	if (status == COLLET_ERR_MEMORY)
 		collet_group_end(group, status, true, sentence);
+	else if (board->arrivals[peer].left)
+		end_without(group, peer, sentence);
 	else if (suspect(board, peer, status, DOUBT_NS))
 		snprintf(board->sentence, sizeof(board->sentence), "%s", sentence);
 }
@@ -84,7 +94,7 @@ void collet_board_left(struct collet_group *group, uint32_t peer)
 	const enum collet_status suspected = suspicion(board);
 	board->arrivals[peer].left = true;
 	if (suspected != COLLET_OK && suspected != COLLET_ERR_MISMATCH && board->peer == peer)
-		collet_group_end(group, suspected, true, board->sentence);
+		end_without(group, peer, board->sentence);
 }
 
 /* Has the word that a suspicion waits for not come in time? */

@@ -223,8 +223,11 @@ struct collet_engine {
 
 	pthread_mutex_t fabric_lock;         /* taken after lock, if both */
 	struct collet_group *groups;         /* those that peers may reach */
+	struct collet_opening *openings;     /* all of them */
 	struct collet_opening *unclaimed;    /* connections for groups that this rank has not made yet */
 	uint32_t unclaimed_count;
+	struct collet_early_end *early_ends; /* of groups that this rank has not made yet */
+	uint32_t early_ends_count;
 	uint64_t *left;                      /* ids of groups that are no more */
 	size_t left_count;
 

@@ -19,9 +19,11 @@ enum verdict { VERDICT_ACCEPT = 'A', VERDICT_MINE = 'M', VERDICT_GONE = 'G' };
 
 enum stage { AWAITING_GROUP, AWAITING_VERDICT, OPENING };
 
-/* A connection on its way to become a conduit. Belongs to the control thread's watch, or to engine.unclaimed. */
+/* A connection on its way to become a conduit. Belongs to the control thread's watch, or to engine.unclaimed; when the
+ * control thread has ended, to engine.openings. */
 struct collet_opening {
 	struct collet_opening *next;     /* in unclaimed */
+	struct collet_opening *next_opening, **previous_opening;
 	struct collet_engine *engine;
 	struct collet_route *route;        /* NULL: given up; the watch cleans up */
 	struct collet_hello hello;
@@ -32,7 +34,13 @@ struct collet_opening {
 	enum collet_status begin_failed; /* what open() itself returned */
 };
 
-enum { UNCLAIMED_MOST = 4096 };
+/* The news that a group has ended, which came before this rank has made it. */
+struct collet_early_end {
+	struct collet_early_end *next;
+	struct collet_message_end message;
+};
+
+enum { UNCLAIMED_MOST = 4096, EARLY_ENDS_MOST = 256 };
 
 static void free_conduit(struct collet_conduit *conduit)
 {
@@ -44,6 +52,9 @@ static void free_conduit(struct collet_conduit *conduit)
 
 static void free_opening(struct collet_opening *opening)
 {
+	*opening->previous_opening = opening->next_opening;
+	if (opening->next_opening)
+		opening->next_opening->previous_opening = opening->previous_opening;
 	free_conduit(opening->conduit);
 	if (opening->socket >= 0)
 		close(opening->socket);
@@ -341,6 +352,11 @@ static void connected(void *context, const struct collet_hello *hello, bool dial
 	opening->dialed = dialed;
 	opening->socket = socket;
 	pthread_mutex_lock(&engine->fabric_lock);
+	opening->next_opening = engine->openings;
+	opening->previous_opening = &engine->openings;
+	if (engine->openings)
+		engine->openings->previous_opening = &opening->next_opening;
+	engine->openings = opening;
 	if (!dialed) {
 		accepted(engine, opening);
 	} else {
@@ -400,6 +416,36 @@ static void claim_unclaimed(struct collet_engine *engine)
 	}
 }
 
+/* A rank may have made a communicator, and ended it, while another is on its way out of the call that makes it. */
+static void keep_early_end(struct collet_engine *engine, uint64_t id, const void *data)
+{
+	struct collet_early_end *early = NULL;
+	if (!was_here(engine, id) && engine->early_ends_count < EARLY_ENDS_MOST)
+		early = malloc(sizeof(*early));
+	if (!early)
+		return;  /* the rank's own deadline will end it */
+	memcpy(&early->message, data, sizeof(early->message));
+	early->next = engine->early_ends;
+	engine->early_ends = early;
+	engine->early_ends_count++;
+}
+
+/* Tells a new group of its end, if that has come already. */
+static void take_early_end(struct collet_engine *engine, struct collet_group *group)
+{
+	for (struct collet_early_end **at = &engine->early_ends; *at;) {
+		struct collet_early_end *early = *at;
+		if (early->message.group != group->id) {
+			at = &early->next;
+			continue;
+		}
+		*at = early->next;
+		engine->early_ends_count--;
+		collet_board_message(group, engine->rank, COLLET_MESSAGE_END, &early->message, sizeof(early->message));
+		free(early);
+	}
+}
+
 static void message(void *context, uint32_t from, uint32_t type, const void *data, size_t bytes)
 {
 	struct collet_engine *engine = context;
@@ -412,6 +458,8 @@ static void message(void *context, uint32_t from, uint32_t type, const void *dat
 		struct collet_group *group = find_group(engine, id);
 		if (group)
 			collet_board_message(group, from, type, data, bytes);
+		else if (type == COLLET_MESSAGE_END && bytes == sizeof(struct collet_message_end))
+			keep_early_end(engine, id, data);
 	}
 	pthread_mutex_unlock(&engine->fabric_lock);
 }
@@ -464,6 +512,7 @@ void collet_fabric_add(struct collet_group *group)
 	pthread_mutex_lock(&engine->fabric_lock);
 	group->next = engine->groups;
 	engine->groups = group;
+	take_early_end(engine, group);
 	const bool waiting = engine->unclaimed;
 	pthread_mutex_unlock(&engine->fabric_lock);
 	group->next_used = engine->used_groups;
@@ -512,11 +561,14 @@ void collet_fabric_tell_end(const struct collet_group *group, enum collet_status
 /* After the control thread has ended: what it left. */
 void collet_fabric_deinit(struct collet_engine *engine)
 {
-	for (struct collet_opening *opening = engine->unclaimed, *next; opening; opening = next) {
-		next = opening->next;
-		free_opening(opening);
-	}
+	while (engine->openings)
+		free_opening(engine->openings);
 	engine->unclaimed = NULL;
+	for (struct collet_early_end *early = engine->early_ends, *next; early; early = next) {
+		next = early->next;
+		free(early);
+	}
+	engine->early_ends = NULL;
 	free(engine->left);
 	engine->left = NULL;
 }
