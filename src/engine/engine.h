@@ -32,6 +32,7 @@ enum {
 	ROUTE_QUEUE = 16,             /* transfers queued on a route each way; a power of two */
 	PASS_PIECES = 3,             /* pieces of each step in one pass; < COLLET_LOOKAHEAD, so that a pass of sends
 	                                leaves room for the receives that follow it */
+	INLINE_STEPS = 8,            /* that a call run on the spot may have */
 	COLLET_LANES = 8,            /* parts x channels of one request at most */
 	COLLET_CHANNEL_P2P = COLLET_LANES, /* the channel of point-to-point messages */
 	COLLET_CHANNELS,
@@ -50,7 +51,8 @@ struct collet_range {
 /* One piece of one step. */
 struct collet_item {
 	struct collet_request *request;
-	struct collet_step step;
+	const struct collet_step *step; /* own_step, or one that the request keeps */
+	struct collet_step own_step;
 	uint64_t offset, count;      /* the piece: elements from the start of the step's spans. per_peer: of the longest */
 	uint32_t receives_pending, sends_pending;
 	uint32_t slot;               /* of the lane's staging */
@@ -146,7 +148,9 @@ struct collet_request {
 	uint32_t fan_in;             /* remote operands of one step at most */
 	size_t element_bytes;
 	struct collet_reduction reduction;
-	bool small;                  /* each step is one small piece */
+	bool small;                  /* each step is one small piece, and the steps are these */
+	uint32_t small_steps;
+	struct collet_step small_step[INLINE_STEPS];
 	bool inlined;                /* run by inline.c, not by a lane */
 	bool prescales, averages;    /* INPUT is scaled where it is read; the last touch divides */
 	const char *input;
@@ -284,8 +288,8 @@ void collet_item_execute(struct collet_lane *lane, struct collet_item *item);
 uint64_t collet_piece_elements(uint32_t piece_bytes, uint32_t fan_in, size_t element_bytes);
 
 /* ---- inline.c. Under lock. */
-/* Is each of its steps one small piece? */
-bool collet_inline_is_small(const struct collet_request *request);
+/* Finds out whether each of its few steps is one small piece, and if so keeps the steps. */
+void collet_inline_plan(struct collet_request *request);
 /* May a blocking call be run on the spot now? */
 bool collet_inline_fits(const struct collet_request *request);
 /* Runs it to its end, whatever that is. Lets go of the lock while it waits. */

@@ -2,7 +2,7 @@
  *
  * When a call blocks anyway, nothing else is under way in its lane and each of its steps is one piece, there is nothing to
  * overlap: the steps are taken in order, each one's receives waited for, without window or conflicts. Of two paired steps
- * the sends of both go out before either's receives are waited for, so that ranks that exchange do not wait for each other.
+ * the one that only sends goes first, so that ranks that exchange do not wait for each other.
  * Transfers go through the routes' queues as everywhere, so order, deadlines, loss and sleep are the engine's. */
 #include "engine/engine.h"
 
@@ -13,18 +13,62 @@ bool collet_inline_fits(const struct collet_request *request)
 {
 	const struct collet_group *group = request->group;
 	const struct collet_lane *lane = group->lanes[0];
-	return request->lanes == 1 && request->small && lane && !lane->first && lane->oldest == lane->next &&
-		group->size <= INLINE_PEERS;
+	return request->small && lane && !lane->first && lane->oldest == lane->next;
 }
 
-bool collet_inline_is_small(const struct collet_request *request)
+static bool is_small(const struct collet_request *request)
 {
 	const struct collet_shape *shape = &request->shape;
 	if (shape->result.kind == COLLET_CUT_LISTED)
 		return false;
 	const uint64_t blocks = shape->result.kind == COLLET_CUT_BLOCKS ? shape->size : 1;
-	return shape->count <= request->piece && shape->count * blocks * request->element_bytes <= INLINE_BYTES &&
-		request->program->step_count(shape, 0) <= LANE_WINDOW;
+	return shape->count <= request->piece && shape->count * blocks * request->element_bytes <= INLINE_BYTES;
+}
+
+/* Does the step write into this rank's memory? */
+static bool writes(const struct collet_request *request, const struct collet_step *step)
+{
+	return step->destination_count && step->destination[0].peers.count == 1 &&
+		step->destination[0].peers.first == request->shape.rank;
+}
+
+static bool receives(const struct collet_request *request, const struct collet_step *step)
+{
+	return !(step->source_count == 1 && step->source[0].peers.count == 1 &&
+		step->source[0].peers.first == request->shape.rank);
+}
+
+/* Of two paired steps, sends go first. */
+static void order_pairs(struct collet_request *request)
+{
+	for (uint32_t s = 0; s + 1 < request->small_steps; s++) {
+		struct collet_step *step = &request->small_step[s];
+		if (!step->paired)
+			continue;
+		if (receives(request, &step[0]) && !receives(request, &step[1])) {
+			const struct collet_step second = step[1];
+			step[1] = step[0];
+			step[0] = second;
+		}
+		s++;
+	}
+}
+
+void collet_inline_plan(struct collet_request *request)
+{
+	const struct collet_program *program = request->program;
+	request->small = false;
+	if (request->lanes != 1 || request->shape.size > INLINE_PEERS || !is_small(request))
+		return;
+	const uint64_t steps = program->step_count(&request->shape, 0);
+	_Static_assert(INLINE_STEPS <= LANE_WINDOW, "each step has a slot of staging");
+	if (steps > INLINE_STEPS)
+		return;
+	for (uint32_t s = 0; s < steps; s++)
+		request->small_step[s] = program->step(&request->shape, 0, s);
+	request->small_steps = (uint32_t)steps;
+	request->small = true;
+	order_pairs(request);
 }
 
 static bool has_come(void *context)
@@ -39,19 +83,6 @@ static bool has_gone(void *context)
 	return item->sends_pending == 0 || item->request->status != COLLET_PENDING;
 }
 
-/* A value that only sends may be read by need not wait for what earlier steps still send. */
-static bool writes(const struct collet_request *request, const struct collet_step *step)
-{
-	return step->destination_count && step->destination[0].peers.count == 1 &&
-		step->destination[0].peers.first == request->shape.rank;
-}
-
-static bool receives(const struct collet_request *request, const struct collet_step *step)
-{
-	return !(step->source_count == 1 && step->source[0].peers.count == 1 &&
-		step->source[0].peers.first == request->shape.rank);
-}
-
 /* One step; false: the group has ended meanwhile. sent counts what all steps so far have under way. */
 static bool run_step(struct collet_lane *lane, struct collet_item *item, const struct collet_step *step)
 {
@@ -60,7 +91,7 @@ static bool run_step(struct collet_lane *lane, struct collet_item *item, const s
 	if (!step->source_count)
 		return true;
 	item->slot = (item->slot + 1) % LANE_WINDOW;  /* each step has one of its own: there are no more steps than slots */
-	item->step = *step;
+	item->step = step;
 	item->executed = false;
 	item->offset = 0;
 	item->count = collet_step_longest(request, step);
@@ -93,21 +124,9 @@ void collet_inline_run(struct collet_request *request)
 	item->request = request;
 	item->receives_pending = item->sends_pending = 0;
 	item->slot = LANE_WINDOW - 1;
-	const struct collet_program *program = request->program;
-	const uint64_t steps = program->step_count(&request->shape, 0);
-	for (uint64_t s = 0; s < steps; s++) {
-		struct collet_step step = program->step(&request->shape, 0, s);
-		if (step.paired && s + 1 < steps && receives(request, &step)) {
-			const struct collet_step second = program->step(&request->shape, 0, s + 1);
-			if (!receives(request, &second)) {
-				if (!run_step(lane, item, &second))
-					return;
-				s++;
-			}
-		}
-		if (!run_step(lane, item, &step))
+	for (uint32_t s = 0; s < request->small_steps; s++)
+		if (!run_step(lane, item, &request->small_step[s]))
 			return;
-	}
 	if (item->sends_pending)
 		collet_engine_wait_locked(group->engine, has_gone, item);
 	if (request->status == COLLET_PENDING && !request->spoilt)

@@ -147,7 +147,8 @@ static bool cursor_next(struct collet_lane *lane, struct collet_item *item)
 		const uint64_t piece = own * request->channels + lane->channel % request->channels;
 		const bool exists = cursor->current[which].source_count && has_piece(request, piece, cursor->longest[which]);
 		if (exists) {
-			item->step = cursor->current[which];
+			item->own_step = cursor->current[which];
+			item->step = &item->own_step;
 			item->offset = piece * request->piece;
 			const uint64_t left = cursor->longest[which] - item->offset;
 			item->count = left < request->piece ? left : request->piece;
@@ -244,7 +245,7 @@ static void per_peer_ranges(const struct collet_request *request, struct collet_
 /* What the item reads and writes of this rank's memory. */
 static void fill_ranges(const struct collet_request *request, struct collet_item *item)
 {
-	const struct collet_step *step = &item->step;
+	const struct collet_step *step = item->step;
 	item->read_count = 0;
 	item->writes = item->lent = item->hole = (struct collet_range){ NULL, 0 };
 	if (step->per_peer) {
@@ -288,7 +289,7 @@ static void fill_message(const struct collet_request *request, struct collet_tra
 static char *value_place(const struct collet_lane *lane, const struct collet_item *item)
 {
 	const struct collet_request *request = item->request;
-	const struct collet_step *step = &item->step;
+	const struct collet_step *step = item->step;
 	if (is_local(request, &step->destination[0]))
 		return address(request, step->destination[0].buffer, step->destination[0].span.first + item->offset);
 	if (!step->reduce && is_local(request, &step->source[0]) &&
@@ -299,7 +300,7 @@ static char *value_place(const struct collet_lane *lane, const struct collet_ite
 
 void collet_item_place(const struct collet_lane *lane, struct collet_item *item)
 {
-	item->value = item->step.per_peer ? NULL : value_place(lane, item);
+	item->value = item->step->per_peer ? NULL : value_place(lane, item);
 }
 
 /* Are all queues that the item needs open to one more? */
@@ -322,7 +323,7 @@ static bool routes_have_room(struct collet_lane *lane, const struct collet_reque
 void collet_item_queue_receives(struct collet_lane *lane, struct collet_item *item)
 {
 	struct collet_request *request = item->request;
-	const struct collet_step *step = &item->step;
+	const struct collet_step *step = item->step;
 	uint32_t staged = 0;
 	for (uint32_t e = 0; e < step->source_count; e++) {
 		for (uint32_t i = 0, position; next_remote(request, &step->source[e].peers, &i, &position);) {
@@ -363,7 +364,7 @@ static bool scales_each(const struct collet_request *request, const struct colle
 void collet_item_queue_sends(struct collet_lane *lane, struct collet_item *item)
 {
 	struct collet_request *request = item->request;
-	const struct collet_step *step = &item->step;
+	const struct collet_step *step = item->step;
 	const bool scale = scales_each(request, step);
 	uint32_t scaled = 0;
 	for (uint32_t e = 0; e < step->destination_count; e++) {
@@ -403,7 +404,7 @@ static bool enter_one(struct collet_lane *lane)
 		}
 		lane->pending_item = true;
 	}
-	if (!routes_have_room(lane, request, &item->step))
+	if (!routes_have_room(lane, request, item->step))
 		return false;
 	lane->pending_item = false;
 	item->request = request;
@@ -414,13 +415,13 @@ static bool enter_one(struct collet_lane *lane)
 	fill_ranges(request, item);
 	request->items++;
 	const uint32_t index = lane->next++;
-	item->staged = !item->step.reduce && !is_local(request, &item->step.source[0]) && item->writes.bytes &&
+	item->staged = !item->step->reduce && !is_local(request, &item->step->source[0]) && item->writes.bytes &&
 		conflicts(lane, index, false);
 	collet_item_place(lane, item);
 	collet_item_queue_receives(lane, item);
 	collet_item_queue_sends(lane, item);
 	if (item->sends_pending) {
-		if (item->step.per_peer)
+		if (item->step->per_peer)
 			item->lent = item->reads[0];
 		else
 			item->lent = (struct collet_range){ item->value, item->count * request->element_bytes };
@@ -446,7 +447,7 @@ static const void *scaled_copy(struct collet_lane *lane, const struct collet_ite
 static void scale_each(struct collet_lane *lane, struct collet_item *item)
 {
 	struct collet_request *request = item->request;
-	const struct collet_step *step = &item->step;
+	const struct collet_step *step = item->step;
 	uint32_t scaled = 0;
 	for (uint32_t e = 0; e < step->destination_count; e++) {
 		for (uint32_t i = 0, position; next_remote(request, &step->destination[e].peers, &i, &position);) {
@@ -465,7 +466,7 @@ static void scale_each(struct collet_lane *lane, struct collet_item *item)
 static void combine(struct collet_lane *lane, struct collet_item *item)
 {
 	struct collet_request *request = item->request;
-	const struct collet_step *step = &item->step;
+	const struct collet_step *step = item->step;
 	uint32_t operands = 0;
 	for (uint32_t e = 0; e < step->source_count; e++) {
 		const struct collet_end *end = &step->source[e];
@@ -492,11 +493,11 @@ static void combine(struct collet_lane *lane, struct collet_item *item)
 static void keep(struct collet_lane *lane, struct collet_item *item)
 {
 	struct collet_request *request = item->request;
-	const struct collet_end *source = &item->step.source[0];
+	const struct collet_end *source = &item->step->source[0];
 	if (is_local(request, source)) {
 		const char *from = address(request, source->buffer, source->span.first + item->offset);
 		const bool scale = request->prescales && source->buffer == COLLET_INPUT;
-		const bool finish = item->step.last_touch && request->averages;
+		const bool finish = item->step->last_touch && request->averages;
 		if (scale || finish) {
 			const struct collet_operand operand = { from, scale };
 			if (item->count)
@@ -507,26 +508,26 @@ static void keep(struct collet_lane *lane, struct collet_item *item)
 		}
 		return;
 	}
+	uint32_t staged = 0;
 	for (uint32_t i = 0, position; item->staged && next_remote(request, &source->peers, &i, &position);) {
-		struct collet_route *route = collet_route_get(lane->group, lane->channel, group_rank(request, position));
-		const struct collet_queued *queued = collet_queue_find(&route->receive, item);
+		struct collet_span span = { 0, item->count };
 		char *place = item->value;
-		if (item->step.per_peer) {
-			struct collet_span span;
-			if (!per_peer_piece(request, item, item->step.destination[0].buffer, position, &span))
+		if (item->step->per_peer) {
+			if (!per_peer_piece(request, item, item->step->destination[0].buffer, position, &span))
 				continue;
-			place = address(request, item->step.destination[0].buffer, span.first);
+			place = address(request, item->step->destination[0].buffer, span.first);
 		}
-		if (queued->transfer.message.bytes)
-			memcpy(place, queued->transfer.view, queued->transfer.message.bytes);
+		const char *staging = slot_address(lane, item, staged++);
+		if (span.count)
+			memcpy(place, staging, span.count * request->element_bytes);
 	}
 }
 
 static void release_receives(struct collet_lane *lane, const struct collet_item *item)
 {
 	const struct collet_request *request = item->request;
-	for (uint32_t e = 0; e < item->step.source_count; e++) {
-		for (uint32_t i = 0, position; next_remote(request, &item->step.source[e].peers, &i, &position);) {
+	for (uint32_t e = 0; e < item->step->source_count; e++) {
+		for (uint32_t i = 0, position; next_remote(request, &item->step->source[e].peers, &i, &position);) {
 			struct collet_route *route = collet_route_get(lane->group, lane->channel, group_rank(request, position));
 			struct collet_queued *queued = collet_queue_find(&route->receive, item);
 			if (queued)  /* per_peer: a chunk may have had no such piece */
@@ -538,8 +539,8 @@ static void release_receives(struct collet_lane *lane, const struct collet_item 
 static void let_sends_go(struct collet_lane *lane, const struct collet_item *item)
 {
 	const struct collet_request *request = item->request;
-	for (uint32_t e = 0; e < item->step.destination_count; e++) {
-		for (uint32_t i = 0, position; next_remote(request, &item->step.destination[e].peers, &i, &position);) {
+	for (uint32_t e = 0; e < item->step->destination_count; e++) {
+		for (uint32_t i = 0, position; next_remote(request, &item->step->destination[e].peers, &i, &position);) {
 			struct collet_route *route = collet_route_get(lane->group, lane->channel, group_rank(request, position));
 			struct collet_queued *queued = collet_queue_find_waiting(&route->send, item);
 			if (!queued)
@@ -552,11 +553,11 @@ static void let_sends_go(struct collet_lane *lane, const struct collet_item *ite
 
 void collet_item_execute(struct collet_lane *lane, struct collet_item *item)
 {
-	if (item->step.reduce)
+	if (item->step->reduce)
 		combine(lane, item);
-	else if (scales_each(item->request, &item->step))
+	else if (scales_each(item->request, item->step))
 		scale_each(lane, item);
-	else if (!(item->step.per_peer && is_local(item->request, &item->step.source[0])))
+	else if (!(item->step->per_peer && is_local(item->request, &item->step->source[0])))
 		keep(lane, item);
 	item->executed = true;
 	release_receives(lane, item);
