@@ -287,12 +287,12 @@ static collet_status plan_unless_planned(collet_comm *comm, const struct collet_
 {
 	const bool repeatable = !call->input && !how->algorithm && call->op != COLLET_USER && call->op != COLLET_PREMUL_SUM;
 	const struct collet_plan_key key = { call->count, call->root, (uint8_t)call->collective, (uint8_t)call->dtype,
-		(uint8_t)call->op, call->send == call->recv ? 2 : 1 };
+		(uint8_t)call->op, 1 };
 	request->input = call->send;
 	request->result = call->recv;
 	if (repeatable && memcmp(&key, &request->key, sizeof(key)) == 0)
 		return COLLET_OK;
-	request->key.valid_in_place = 0;
+	request->key.valid = 0;
 	const collet_status status = plan(comm, call, how, request);
 	if (status != COLLET_OK)
 		return status;

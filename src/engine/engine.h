@@ -58,6 +58,7 @@ struct collet_item {
 	uint32_t slot;               /* of the lane's staging */
 	bool executed;               /* combined; its sends may be posted */
 	bool staged;                 /* a kept receive that lands in staging, since its place was not free */
+	bool unloaded;               /* what came is in staging, and its transfers are done with */
 	uint32_t read_count;
 	struct collet_range reads[COLLET_STEP_SOURCES];
 	struct collet_range writes;
@@ -126,7 +127,7 @@ struct collet_plan_key {
 	uint64_t count;
 	uint32_t root;
 	uint8_t collective, dtype, op;
-	uint8_t valid_in_place;      /* 0: no plan; 1; 2: in place */
+	uint8_t valid;               /* 0: there is no plan */
 };
 
 /* One call. */
@@ -282,6 +283,8 @@ uint64_t collet_step_longest(const struct collet_request *request, const struct 
 void collet_item_place(const struct collet_lane *lane, struct collet_item *item);
 void collet_item_queue_receives(struct collet_lane *lane, struct collet_item *item);
 void collet_item_queue_sends(struct collet_lane *lane, struct collet_item *item);
+/* It has its bytes, but must wait before it is executed: gives back what peers lent. */
+void collet_item_hold(struct collet_lane *lane, struct collet_item *item);
 void collet_item_execute(struct collet_lane *lane, struct collet_item *item);
 /* The elements of a piece of about piece_bytes, such that a lane's staging holds what comes from fan_in peers for each item
  * under way. */

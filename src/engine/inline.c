@@ -92,22 +92,23 @@ static bool run_step(struct collet_lane *lane, struct collet_item *item, const s
 		return true;
 	item->slot = (item->slot + 1) % LANE_WINDOW;  /* each step has one of its own: there are no more steps than slots */
 	item->step = step;
-	item->executed = false;
+	item->executed = item->unloaded = false;
 	item->offset = 0;
 	item->count = collet_step_longest(request, step);
 	/* What is written here may be on its way still. Small sends have mostly settled when they were posted; one that has not
-	 * may wait for its receiver, and that one for us: so our receives are posted first, into staging. */
-	const bool occupied = item->sends_pending && writes(request, step);
-	item->staged = occupied && !step->reduce && receives(request, step);
+	 * may wait for its receiver, and that one for us: so what comes is taken first, and kept aside until it has gone. */
+	const bool waits = item->sends_pending && writes(request, step);
+	item->staged = waits && !step->reduce && receives(request, step);
 	collet_item_place(lane, item);
 	collet_item_queue_receives(lane, item);
-	if (occupied) {
-		collet_engine_wait_locked(engine, has_gone, item);
+	if (item->receives_pending) {
+		collet_engine_wait_locked(engine, has_come, item);
 		if (request->status != COLLET_PENDING)
 			return false;
 	}
-	if (item->receives_pending) {
-		collet_engine_wait_locked(engine, has_come, item);
+	if (waits && item->sends_pending) {
+		collet_item_hold(lane, item);
+		collet_engine_wait_locked(engine, has_gone, item);
 		if (request->status != COLLET_PENDING)
 			return false;
 	}

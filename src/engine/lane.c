@@ -409,7 +409,7 @@ static bool enter_one(struct collet_lane *lane)
 	lane->pending_item = false;
 	item->request = request;
 	item->receives_pending = item->sends_pending = 0;
-	item->executed = item->staged = false;
+	item->executed = item->staged = item->unloaded = false;
 	item->slot = (uint32_t)__builtin_ctz(lane->free_slots);
 	lane->free_slots &= lane->free_slots - 1;
 	fill_ranges(request, item);
@@ -463,11 +463,40 @@ static void scale_each(struct collet_lane *lane, struct collet_item *item)
 	}
 }
 
+/* An item that has its bytes but must wait for its place takes them into its staging and gives the views back: peers may be
+ * waiting for just that, to be done with what they lent and so with what they must do for us. */
+static void unload(struct collet_lane *lane, struct collet_item *item)
+{
+	const struct collet_request *request = item->request;
+	uint32_t staged = 0;
+	for (uint32_t e = 0; e < item->step->source_count; e++) {
+		for (uint32_t i = 0, position; next_remote(request, &item->step->source[e].peers, &i, &position);) {
+			struct collet_route *route = collet_route_get(lane->group, lane->channel, group_rank(request, position));
+			struct collet_queued *queued = collet_queue_find(&route->receive, item);
+			char *place = slot_address(lane, item, staged++);
+			if (queued->transfer.view != place && queued->transfer.message.bytes)
+				memcpy(place, queued->transfer.view, queued->transfer.message.bytes);
+			collet_route_release(route, queued);
+		}
+	}
+	item->unloaded = true;
+}
+
+/* Where the item's bytes from a peer are. staged counts those that were taken into the slot. */
+static const void *received_from(const struct collet_lane *lane, const struct collet_item *item, uint32_t position,
+	uint32_t *staged)
+{
+	if (item->unloaded)
+		return slot_address(lane, item, (*staged)++);
+	struct collet_route *route = collet_route_get(lane->group, lane->channel, group_rank(item->request, position));
+	return collet_queue_find(&route->receive, item)->transfer.view;
+}
+
 static void combine(struct collet_lane *lane, struct collet_item *item)
 {
 	struct collet_request *request = item->request;
 	const struct collet_step *step = item->step;
-	uint32_t operands = 0;
+	uint32_t operands = 0, staged = 0;
 	for (uint32_t e = 0; e < step->source_count; e++) {
 		const struct collet_end *end = &step->source[e];
 		for (uint32_t i = 0; i < end->peers.count; i++) {
@@ -479,8 +508,7 @@ static void combine(struct collet_lane *lane, struct collet_item *item)
 				if (request->prescales && end->buffer == COLLET_INPUT)
 					operand->data = scaled_copy(lane, item, operand->data);
 			} else {
-				struct collet_route *route = collet_route_get(lane->group, lane->channel, group_rank(request, position));
-				operand->data = collet_queue_find(&route->receive, item)->transfer.view;
+				operand->data = received_from(lane, item, position, &staged);
 			}
 		}
 	}
@@ -551,6 +579,12 @@ static void let_sends_go(struct collet_lane *lane, const struct collet_item *ite
 	}
 }
 
+void collet_item_hold(struct collet_lane *lane, struct collet_item *item)
+{
+	if (item->step->reduce && !item->unloaded)
+		unload(lane, item);
+}
+
 void collet_item_execute(struct collet_lane *lane, struct collet_item *item)
 {
 	if (item->step->reduce)
@@ -560,7 +594,8 @@ void collet_item_execute(struct collet_lane *lane, struct collet_item *item)
 	else if (!(item->step->per_peer && is_local(item->request, &item->step->source[0])))
 		keep(lane, item);
 	item->executed = true;
-	release_receives(lane, item);
+	if (!item->unloaded)
+		release_receives(lane, item);
 	if (item->sends_pending)
 		let_sends_go(lane, item);
 }
@@ -570,8 +605,12 @@ static bool execute_some(struct collet_lane *lane)
 	bool some = false;
 	for (uint32_t i = lane->oldest; i != lane->next; i++) {
 		struct collet_item *item = &lane->items[i % LANE_WINDOW];
-		if (item->executed || item->receives_pending || (i != lane->oldest && conflicts(lane, i, true)))
+		if (item->executed || item->receives_pending)
 			continue;
+		if (i != lane->oldest && conflicts(lane, i, true)) {
+			collet_item_hold(lane, item);
+			continue;
+		}
 		collet_item_execute(lane, item);
 		some = true;
 	}
