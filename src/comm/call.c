@@ -29,9 +29,9 @@ static collet_status check_how(const struct collet_call_arguments *call, const c
 
 static collet_status check_op(const struct collet_call_arguments *call, const collet_how *how)
 {
-	if (call->op == COLLET_OP_COUNT)
+	if (call->collective != COLLET_ALLREDUCE && call->collective != COLLET_REDUCE && call->collective != COLLET_REDUCE_SCATTER)
 		return COLLET_OK;
-	if ((unsigned)call->op > COLLET_OP_COUNT)
+	if ((unsigned)call->op >= COLLET_OP_COUNT)
 		return collet_fail(COLLET_ERR_ARGUMENT, "%s: %d is no operation", call->function, (int)call->op);
 	if (!collet_op_supports(call->op, call->dtype))
 		return collet_fail(COLLET_ERR_UNSUPPORTED, "%s: %s is not defined for %s", call->function,
