@@ -36,9 +36,9 @@ static int list_algorithms(void)
 	collet_algorithm_info *rows = algorithms(NULL, &count);
 	if (rows == NULL)
 		return complain("the algorithms");
-	printf("%-15s %-26s %s\n", "collective", "algorithm", "");
+	printf("%-15s %-18s %s\n", "collective", "algorithm", "");
 	for (size_t i = 0; i < count; i++)
-		printf("%-15s %-26s %s\n",
+		printf("%-15s %-18s %s\n",
 			i > 0 && strcmp(rows[i].collective, rows[i - 1].collective) == 0 ? "" : rows[i].collective,
 			rows[i].name, rows[i].summary);
 	free(rows);

@@ -51,7 +51,7 @@ collet_status collet_algorithm_list(const char *collective, collet_algorithm_inf
 				rows[*count] = (collet_algorithm_info){
 					.collective = collet_collective_name((enum collet_collective)c),
 					.name = list[p]->name,
-					.summary = list[p]->summary ? list[p]->summary : "",
+					.summary = list[p]->summary,
 					.source = list[p]->source,
 					.ordered = list[p]->ordered,
 				};

@@ -1,4 +1,5 @@
-/* The choice table: of which programs, in which order of sizes; the same for all ranks; and forced algorithms. */
+/* The choice table: of which programs, in which order of sizes; the same for all ranks; forced algorithms; and what
+ * the programs say of themselves. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -148,6 +149,28 @@ static void forced(void **state)
 	}
 }
 
+/* What lists show of a program, and what names it: all there, on one line, and no two alike in a collective. */
+static void every_program_is_described(void **state)
+{
+	(void)state;
+	for (enum collet_collective c = 0; c < COLLET_COLLECTIVE_COUNT; c++) {
+		size_t count;
+		const struct collet_program *const *programs = collet_programs(c, &count);
+		assert_true(count > 0);
+		for (size_t i = 0; i < count; i++) {
+			const struct collet_program *p = programs[i];
+			assert_true(p->collective == c && p->name && p->name[0]);
+			if (!p->summary || !p->summary[0] || strlen(p->summary) > 100 || strchr(p->summary, '\n'))
+				fail_msg("%s %s: its summary is no line", collet_collective_name(c), p->name);
+			if (!p->source || !p->source[0])
+				fail_msg("%s %s names no source", collet_collective_name(c), p->name);
+			assert_ptr_equal(collet_program_find(c, p->name), p);   /* the first of that name */
+			for (size_t j = 0; j < i; j++)
+				assert_string_not_equal(programs[j]->summary, p->summary);
+		}
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -157,6 +180,7 @@ int main(void)
 		cmocka_unit_test(scratch_is_bounded),
 		cmocka_unit_test(listed),
 		cmocka_unit_test(forced),
+		cmocka_unit_test(every_program_is_described),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
