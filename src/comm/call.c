@@ -177,7 +177,7 @@ static collet_status fill_shape(collet_comm *comm, const struct collet_call_argu
 /* Positions follow hosts where the program knows hosts; else they are ranks. */
 static void place_hosts(const collet_comm *comm, struct collet_request *request, bool commutes)
 {
-	if (comm->hosts <= 1 || !commutes)
+	if (comm->hosts <= 1 || !commutes || comm->context->deterministic)
 		return;
 	struct collet_shape *shape = &request->shape;
 	shape->host_first = comm->host_first;

@@ -53,21 +53,34 @@ static collet_status find_hosts(struct collet_comm *comm)
 	return COLLET_OK;
 }
 
-/* Every rank computes the same table: all that it reads came from rank 0, or from the cards that all have. */
-static void fill_table(struct collet_comm *comm)
+/* What the choice is made from: the machine as it is; or, where the bits must not depend on it, no machine at all. */
+static struct collet_choice_inputs choice_inputs(const struct collet_comm *comm)
 {
 	const struct collet_context *context = comm->context;
-	const struct collet_choice_inputs inputs = {
+	struct collet_choice_inputs inputs = {
 		.size = comm->group.size,
-		.hosts = comm->hosts,
-		.host_first = comm->hosts > 1 ? comm->host_first : NULL,
-		.order = comm->order,
-		.cores_per_host = context->bootstrap.cards[collet_group_world_rank(&comm->group, 0)].usable_cores,
-		.local = context->agreement.local,
-		.remote = comm->hosts > 1 ? context->agreement.remote : context->agreement.local,
+		.hosts = 1,
+		.cores_per_host = comm->group.size,
+		.local = collet_cost_model_builtin("tcp", false),
+		.remote = collet_cost_model_builtin("tcp", false),
 		.max_channels = context->agreement.max_channels,
 		.scratch_bytes = COLLET_SCRATCH_BYTES,
 	};
+	if (context->deterministic)
+		return inputs;
+	inputs.hosts = comm->hosts;
+	inputs.host_first = comm->hosts > 1 ? comm->host_first : NULL;
+	inputs.order = comm->order;
+	inputs.cores_per_host = context->bootstrap.cards[collet_group_world_rank(&comm->group, 0)].usable_cores;
+	inputs.local = context->agreement.local;
+	inputs.remote = comm->hosts > 1 ? context->agreement.remote : context->agreement.local;
+	return inputs;
+}
+
+/* Every rank computes the same table: all that it reads came from rank 0, or from the cards that all have. */
+static void fill_table(struct collet_comm *comm)
+{
+	const struct collet_choice_inputs inputs = choice_inputs(comm);
 	collet_choice_table_fill(&comm->table, &inputs);
 }
 
