@@ -1,0 +1,83 @@
+/* Ranks that wait for long use little of the processor, and ranks that do nothing use none. */
+#include <poll.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <sys/resource.h>
+
+#include <cmocka.h>
+
+#include "ranks.h"
+
+enum { LATE_MS = 100, IDLE_MS = 300, WAITING_MOST_US = 10 * 1000, IDLE_MOST_US = 1000 };
+
+static const char *const transports[] = { "shm", "tcp" };
+
+/* Of the whole process: the caller's thread and the library's. */
+static int64_t used_us(void)
+{
+	struct rusage usage;
+	getrusage(RUSAGE_SELF, &usage);
+	return ((int64_t)usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) * 1000000 + usage.ru_utime.tv_usec + usage.ru_stime.tv_usec;
+}
+
+static void wait_for_one_that_is_late(struct rank *rank)
+{
+	float data[64] = { 0 };
+	int64_t *used = rank->shared;
+	rank_ok(rank, collet_allreduce(rank->comm, data, data, 64, COLLET_F32, COLLET_SUM, NULL), "a first call");
+	rank_post(rank, 0);
+	rank_await(rank, 0, rank->size);
+	if (rank->rank == 1)
+		poll(NULL, 0, LATE_MS);  /* not a wait for anything: this is what being late means */
+	const int64_t before = used_us();
+	rank_ok(rank, collet_allreduce(rank->comm, data, data, 64, COLLET_F32, COLLET_SUM, NULL), "the call that waits");
+	used[rank->rank] = used_us() - before;
+}
+
+static void do_nothing(struct rank *rank)
+{
+	int64_t *used = rank->shared;
+	rank_ok(rank, collet_barrier(rank->comm, NULL), "barrier");
+	rank_post(rank, 0);
+	rank_await(rank, 0, rank->size);
+	const int64_t before = used_us();
+	poll(NULL, 0, IDLE_MS);
+	used[rank->rank] = used_us() - before;
+}
+
+static void measure(ranks_body *body, const char *what, int64_t most_us)
+{
+	for (size_t t = 0; t < 2; t++) {
+		const struct ranks_options options = { .size = 3, .transport = transports[t], .shared_bytes = 3 * sizeof(int64_t) };
+		struct ranks *ranks = ranks_start(&options, body);
+		ranks_wait(ranks);
+		const bool passed = ranks_all_passed(ranks);
+		const int64_t *used = ranks_shared(ranks);
+		const int64_t most = used[0] > used[2] ? used[0] : used[2];
+		printf("%s: %s: %lld us of CPU\n", transports[t], what, (long long)most);
+		ranks_free(&ranks);
+		assert_true(passed);
+		assert_true(most < most_us);
+	}
+}
+
+static void a_rank_that_waits_sleeps(void **state)
+{
+	measure(wait_for_one_that_is_late, "waiting 100 ms for a late rank", WAITING_MOST_US);
+}
+
+static void an_idle_rank_uses_nothing(void **state)
+{
+	measure(do_nothing, "idle for 300 ms", IDLE_MOST_US);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(a_rank_that_waits_sleeps),
+		cmocka_unit_test(an_idle_rank_uses_nothing),
+	};
+	return cmocka_run_group_tests_name("waiting", tests, NULL, NULL);
+}
