@@ -275,14 +275,15 @@ static collet_status make_rays(struct collet_control *control)
 	control->rays_count = config->rank == 0 ? config->size : 1;
 	control->rays = calloc(control->rays_count, sizeof(*control->rays));
 	control->gone = calloc(config->size, sizeof(*control->gone));
-	if (!control->rays || !control->gone)
-		return collet_fail(COLLET_ERR_MEMORY, "no memory for %u control connections", control->rays_count);
-	for (uint32_t i = 0; i < control->rays_count; i++) {
+	/* Also if something is missing: a link of zeros would be one of descriptor 0. */
+	for (uint32_t i = 0; control->rays && i < control->rays_count; i++) {
 		struct ray *ray = &control->rays[i];
 		ray->source.kind = SOURCE_STAR;
 		ray->rank = config->rank == 0 ? i : 0;
 		collet_link_init(&ray->link, -1, COLLET_CONTROL_MESSAGE_BYTES);
 	}
+	if (!control->rays || !control->gone)
+		return collet_fail(COLLET_ERR_MEMORY, "no memory for %u control connections", control->rays_count);
 	return COLLET_OK;
 }
 
