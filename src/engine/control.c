@@ -96,15 +96,11 @@ void collet_control_tick(struct collet_control *control, uint32_t interval_ms)
 
 /* ---- Watches ---- */
 
-void collet_control_watch(struct collet_control *control, int fd, bool (*ready)(void *context), void *context)
+bool collet_control_watch(struct collet_control *control, int fd, bool (*ready)(void *context), void *context)
 {
 	struct watch *watch = calloc(1, sizeof(*watch));
-	if (!watch) {
-		collet_log(control->config.log, COLLET_LOG_ERROR, "no memory to watch a connection");
-		while (ready(context))  /* without waiting in between: rather busy for a moment than stuck */
-			;
-		return;
-	}
+	if (!watch)
+		return false;
 	watch->source.kind = SOURCE_WATCH;
 	watch->ready = ready;
 	watch->context = context;
@@ -117,6 +113,7 @@ void collet_control_watch(struct collet_control *control, int fd, bool (*ready)(
 	control->watches = watch;
 	if (control->watches_at == COLLET_NEVER)
 		control->watches_at = collet_deadline_after(WATCH_NS);
+	return true;
 }
 
 static void drop_watch(struct collet_control *control, struct watch *watch)

@@ -62,8 +62,8 @@ enum { COLLET_CONTROL_EVERYBODY = UINT32_MAX, COLLET_CONTROL_MESSAGE_BYTES = 102
 void collet_control_send(struct collet_control *control, uint32_t to, uint32_t type, const void *data, size_t bytes);
 
 /* Control thread only: calls ready() on the control thread whenever fd is readable (or hung up), and at the latest every
- * 10 ms, until it returns false. Used while a conduit is opening. */
-void collet_control_watch(struct collet_control *control, int fd, bool (*ready)(void *context), void *context);
+ * 10 ms, until it returns false. Used while a conduit is opening. False: no memory, and ready() will not be called. */
+bool collet_control_watch(struct collet_control *control, int fd, bool (*ready)(void *context), void *context);
 
 /* Any thread: interval 0 stops. */
 void collet_control_tick(struct collet_control *control, uint32_t interval_ms);

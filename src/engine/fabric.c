@@ -280,7 +280,12 @@ static bool watch_opening(void *context)
 
 static void watch(struct collet_opening *opening, int socket)
 {
-	collet_control_watch(opening->engine->control, socket, watch_opening, opening);
+	struct collet_route *route = opening->route;
+	if (collet_control_watch(opening->engine->control, socket, watch_opening, opening))
+		return;
+	route->opening = NULL;
+	end_unreachable(route, COLLET_ERR_MEMORY, "no memory to watch the connection");
+	free_opening(opening);
 }
 
 static void answer(const struct collet_opening *opening, enum verdict verdict)
