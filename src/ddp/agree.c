@@ -105,7 +105,7 @@ static collet_status gather(collet_comm *comm, const uint64_t *mine, uint32_t wo
 collet_status collet_ddp_agree_status(collet_comm *comm, collet_status mine)
 {
 	const uint64_t word = (uint64_t)mine;
-	uint64_t *all;
+	uint64_t *all = NULL;
 	char sentence[COLLET_ERROR_BYTES];
 	snprintf(sentence, sizeof(sentence), "%s", collet_last_error());
 	collet_status status = gather(comm, &word, 1, &all);
@@ -211,7 +211,7 @@ collet_status collet_ddp_agree_terms(collet_comm *comm, const collet_ddp_paramet
 	collet_status mine = check_arguments(parameters, parameter_count, options);
 	const uint64_t head[HEAD_WORDS] = { [HEAD_VALID] = mine == COLLET_OK, [HEAD_COUNT] = parameter_count,
 		[HEAD_FIRST_BYTES] = terms->first_bucket_bytes, [HEAD_BYTES] = terms->bucket_bytes };
-	uint64_t *heads;
+	uint64_t *heads = NULL;
 	char sentence[COLLET_ERROR_BYTES];
 	snprintf(sentence, sizeof(sentence), "%s", collet_last_error());
 	collet_status status = gather(comm, head, HEAD_WORDS, &heads);
