@@ -9,7 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -186,17 +185,12 @@ static bool make_gates(int gates[GATES][2])
 static uint32_t fork_ranks(const struct bench_options *o, const char *job, int gates[GATES][2], struct report *reports,
 	pid_t *pids)
 {
-	const pid_t parent = getpid();
-	fflush(NULL);
 	for (uint32_t r = 0; r < o->ranks; r++) {
-		pids[r] = fork();
+		pids[r] = bench_process_fork();
 		if (pids[r] < 0)
 			return r;
 		if (pids[r] > 0)
 			continue;
-		prctl(PR_SET_PDEATHSIG, SIGKILL);
-		if (getppid() != parent)
-			_exit(1);
 		for (int g = 0; g < GATES; g++)
 			close(gates[g][1]);
 		be_rank(o, r, job, gates, &reports[r]);

@@ -8,6 +8,7 @@
 #include "compare.h"
 #include "driver.h"
 #include "explain.h"
+#include "faults.h"
 #include "init.h"
 #include "limits.h"
 #include "measure.h"
@@ -84,6 +85,7 @@ int main(int argc, char **argv)
 	case BENCH_COMMAND_EXPLAIN: status = bench_explain(&options); break;
 	case BENCH_COMMAND_LIMITS: status = bench_limits(&options); break;
 	case BENCH_COMMAND_INIT: status = bench_init(&options); break;
+	case BENCH_COMMAND_FAULTS: status = bench_faults(&options); break;
 	case BENCH_COMMAND_COMPARE: status = bench_compare(&options); break;
 	case BENCH_COMMAND_DRIVER: status = bench_collet_driver(&options); break;
 	case BENCH_COMMAND_TUNE: status = tune(); break;

@@ -18,6 +18,7 @@ const char bench_usage[] =
 	"                                        beside other libraries, interleaved in one run\n"
 	"  collet-bench limits                   what this machine's memory and kernel can do\n"
 	"  collet-bench init -n 64               time and memory to create a communicator\n"
+	"  collet-bench faults -n 3              how long after kill -9 of one rank all others know\n"
 	"  collet-bench list                     algorithms and transports\n"
 	"  collet-bench explain COLLECTIVE -n 8  which algorithm is chosen for which size, and why\n"
 	"  collet-bench tune                     (not offered yet)\n"
@@ -40,11 +41,12 @@ const char bench_usage[] =
 	"  --no-pin               do not bind ranks to cores\n"
 	"  --json FILE            a JSON object for each measurement; - for standard output instead of the table\n"
 	"  --with LIST            compare: openmpi, mpich, gloo (all that are there)\n"
-	"  --repeats N            compare: rounds, the libraries taking turns (5)\n"
+	"  --repeats N            compare: rounds, the libraries taking turns (5); faults: kills a row (10)\n"
 	"  --plot FILE.svg        compare: time against bytes, by gnuplot\n"
 	"  -h, --help, --version\n"
 	"\n"
-	"Exit status: 0; 1 when something failed or an element was wrong; 2 for a command line that makes no sense.\n";
+	"Exit status: 0; 1 when something failed, an element was wrong or a survivor got no error; 2 for a command line that\n"
+	"makes no sense.\n";
 
 enum {
 	OPT_TRANSPORT = 256,
@@ -98,15 +100,17 @@ static const struct {
 	bool takes_collective;
 	const char *sizes;
 	double seconds;
+	uint32_t repeats;   /* 0: it does not repeat */
 } commands[] = {
-	{ "", BENCH_COMMAND_MEASURE, true, "4:256M:x4", 0.3 },
-	{ "list", BENCH_COMMAND_LIST, false, "0", 0 },
-	{ "explain", BENCH_COMMAND_EXPLAIN, true, "4:256M:x4", 0 },
-	{ "limits", BENCH_COMMAND_LIMITS, false, "1M,16M,64M", 0.1 },
-	{ "init", BENCH_COMMAND_INIT, false, "0", 0 },
-	{ "compare", BENCH_COMMAND_COMPARE, true, "4,1K,16K,256K,1M,16M,64M", 0.1 },
-	{ "tune", BENCH_COMMAND_TUNE, false, "0", 0 },
-	{ "driver", BENCH_COMMAND_DRIVER, false, "0", 0 },
+	{ "", BENCH_COMMAND_MEASURE, true, "4:256M:x4", 0.3, 0 },
+	{ "list", BENCH_COMMAND_LIST, false, "0", 0, 0 },
+	{ "explain", BENCH_COMMAND_EXPLAIN, true, "4:256M:x4", 0, 0 },
+	{ "limits", BENCH_COMMAND_LIMITS, false, "1M,16M,64M", 0.1, 0 },
+	{ "init", BENCH_COMMAND_INIT, false, "0", 0, 0 },
+	{ "faults", BENCH_COMMAND_FAULTS, false, "0", 0, 10 },
+	{ "compare", BENCH_COMMAND_COMPARE, true, "4,1K,16K,256K,1M,16M,64M", 0.1, 5 },
+	{ "tune", BENCH_COMMAND_TUNE, false, "0", 0, 0 },
+	{ "driver", BENCH_COMMAND_DRIVER, false, "0", 0, 0 },
 };
 
 /* What was given, before it is known what for. */
@@ -207,7 +211,6 @@ static bool take(int option, struct bench_options *o, struct given *given, char 
 	case OPT_WITH: o->with = optarg; given->stray = "--with"; return true;
 	case OPT_PLOT: o->plot = optarg; given->stray = "--plot"; return true;
 	case OPT_REPEATS:
-		given->stray = "--repeats";
 		if (!take_number("repeats", 1, 1000, &number, problem))
 			return false;
 		o->repeats = (uint32_t)number;
@@ -251,6 +254,8 @@ static bool check(const struct bench_options *o, char problem[256])
 		&& !bench_op_fits((collet_op)o->work.op, (collet_dtype)o->work.dtype))
 		return fail(problem, "--op %s is not measured for --dtype %s", collet_op_name((collet_op)o->work.op),
 			collet_dtype_name((collet_dtype)o->work.dtype));
+	if (o->command == BENCH_COMMAND_FAULTS && o->ranks == 1)
+		return fail(problem, "-n 1: faults kills one rank, and asks the others");
 	if (o->work.in_place && o->work.collective == BENCH_SENDRECV)
 		return fail(problem, "sendrecv has no in-place form");
 	return true;
@@ -259,7 +264,7 @@ static bool check(const struct bench_options *o, char problem[256])
 bool bench_options_parse(int argc, char **argv, struct bench_options *options, char problem[256])
 {
 	struct bench_options o = {
-		.work = { .dtype = COLLET_F32, .op = COLLET_SUM }, .manner.pin = true, .repeats = 5
+		.work = { .dtype = COLLET_F32, .op = COLLET_SUM }, .manner.pin = true
 	};
 	struct given given = { .seconds = -1 };
 	size_t row;
@@ -283,6 +288,10 @@ bool bench_options_parse(int argc, char **argv, struct bench_options *options, c
 		return false;
 	if (given.stray != NULL && o.command != BENCH_COMMAND_COMPARE)
 		return fail(problem, "%s is for compare", given.stray);
+	if (o.repeats > 0 && commands[row].repeats == 0)
+		return fail(problem, "--repeats is for compare and faults");
+	if (o.repeats == 0)
+		o.repeats = commands[row].repeats;
 	const char *wrong = bench_sizes_parse(given.sizes != NULL ? given.sizes : commands[row].sizes, &o.sizes);
 	if (wrong != NULL)
 		return fail(problem, "--sizes %s: %s", given.sizes, wrong);

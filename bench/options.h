@@ -11,6 +11,7 @@ enum bench_command_kind {
 	BENCH_COMMAND_EXPLAIN,
 	BENCH_COMMAND_LIMITS,
 	BENCH_COMMAND_INIT,
+	BENCH_COMMAND_FAULTS,
 	BENCH_COMMAND_COMPARE,
 	BENCH_COMMAND_TUNE,
 	BENCH_COMMAND_DRIVER,   /* not for people: collet as a driver of compare */
@@ -37,7 +38,7 @@ struct bench_options {
 	const char *json;          /* a path, or "-": standard output, instead of the table */
 	const char *plot;          /* compare: an SVG file */
 	const char *with;          /* compare: names, separated by commas */
-	uint32_t repeats;          /* compare */
+	uint32_t repeats;          /* compare, faults */
 };
 
 /* False: a sentence about what is wrong is in problem. Strings point into argv, whose order may change. */

@@ -66,11 +66,8 @@ static void set_environment(const struct bench_program *program, uint32_t rank)
 		putenv((char *)(uintptr_t)*variable);   /* lives until exec */
 }
 
-static void become(const struct bench_program *program, uint32_t rank, pid_t parent)
+static void become(const struct bench_program *program, uint32_t rank)
 {
-	/* A parent that died before this line will never send the signal. */
-	if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 || getppid() != parent)
-		_exit(127);
 	if (program->own_group)
 		setpgid(0, 0);
 	if (program->output >= 0) {
@@ -83,13 +80,22 @@ static void become(const struct bench_program *program, uint32_t rank, pid_t par
 	_exit(127);
 }
 
-pid_t bench_process_start(const struct bench_program *program, uint32_t rank)
+pid_t bench_process_fork(void)
 {
 	const pid_t parent = getpid();
 	fflush(NULL);   /* else a child that fails would print what was buffered here again */
 	const pid_t child = fork();
+	/* A parent that died before this line will never send the signal. */
+	if (child == 0 && (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 || getppid() != parent))
+		_exit(127);
+	return child;
+}
+
+pid_t bench_process_start(const struct bench_program *program, uint32_t rank)
+{
+	const pid_t child = bench_process_fork();
 	if (child == 0)
-		become(program, rank, parent);
+		become(program, rank);
 	if (child > 0 && program->own_group)
 		setpgid(child, child);   /* on both sides: whoever is first */
 	return child;

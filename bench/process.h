@@ -16,6 +16,9 @@ struct bench_program {
 	bool own_group;             /* each in a process group of its own, to be killed whole */
 };
 
+/* fork(), for children that stay this program: a child is killed when this process dies, however it dies. */
+pid_t bench_process_fork(void);
+
 /* Starts process number `rank`. It is killed when this process dies, however it dies. -1: errno says why; a program
  * that cannot be run exits 127. */
 pid_t bench_process_start(const struct bench_program *program, uint32_t rank);

@@ -62,6 +62,9 @@ static void every_command_runs(void **state)
 		{ "allreduce -n 2 --sizes 4 --iters 5 --json /nowhere/at/all", 1, "/nowhere/at/all" },
 		{ "limits --sizes 1M --seconds 0.01", 0, "a flag in shared memory" },
 		{ "init -n 4", 0, "4 ranks: communicator created in" },
+		{ "faults -n 3 --repeats 1 --transport shm", 0, "COLLET_ERR_PEER_LOST x2" },
+		{ "faults -n 2 --repeats 2 --transport tcp", 0, "COLLET_ERR_PEER_LOST x2" },
+		{ "faults --repeats 1 --transport pigeon", 1, "pigeon" },
 		{ "list", 0, "allreduce" },
 		{ "explain allreduce -n 8 --sizes 4,1M", 0, "1 MiB" },
 		{ "tune", 1, "tune" },
@@ -93,6 +96,7 @@ static void json_is_valid_and_nothing_else_is_printed(void **state)
 	static const char *const rows[] = {
 		"allreduce -n 2 --sizes 0,4,1K --seconds 0.01 --json -", "barrier -n 2 --iters 5 --json -",
 		"limits --sizes 1M --seconds 0.01 --json -", "init -n 2 --json -",
+		"faults -n 2 --repeats 1 --transport shm --json -",
 		"compare allreduce -n 2 --sizes 4,64K --repeats 1 --seconds 0.01 --transport tcp --json -",
 	};
 	static struct outcome outcome;

@@ -134,6 +134,7 @@ static void commands_are_words(void **state)
 		{ "list", BENCH_COMMAND_LIST },
 		{ "limits --sizes 1M", BENCH_COMMAND_LIMITS },
 		{ "init -n 64", BENCH_COMMAND_INIT },
+		{ "faults -n 3 --repeats 2", BENCH_COMMAND_FAULTS },
 		{ "explain allreduce -n 8", BENCH_COMMAND_EXPLAIN },
 		{ "tune", BENCH_COMMAND_TUNE },
 		{ "--help", BENCH_COMMAND_HELP },
@@ -182,6 +183,8 @@ static void nonsense_is_refused_by_its_name(void **state)
 		{ "limits --with gloo", "--with" },
 		{ "sendrecv --in-place", "in-place" },
 		{ "compare allreduce --repeats 0", "--repeats 0" },
+		{ "init --repeats 3", "--repeats" },
+		{ "faults -n 1", "-n 1" },
 	};
 	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
 		struct bench_options o = { .ranks = 77 };
