@@ -151,7 +151,8 @@ void collet_route_pump(struct collet_route *route)
 uint32_t collet_route_progress(struct collet_route *route)
 {
 	collet_route_pump(route);
-	struct collet_conduit *conduit = atomic_load_explicit(&route->conduit, memory_order_relaxed);
+	/* Acquire, as in the pump: it may have been published since. */
+	struct collet_conduit *conduit = atomic_load_explicit(&route->conduit, memory_order_acquire);
 	if (!conduit)
 		return 0;
 	if (conduit->posted)

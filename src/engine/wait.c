@@ -108,7 +108,8 @@ static bool arm_all(struct collet_engine *engine)
 static void disarm_all(struct collet_engine *engine)
 {
 	for (struct collet_route *route = engine->active; route; route = route->next_active) {
-		struct collet_conduit *conduit = atomic_load_explicit(&route->conduit, memory_order_relaxed);
+		/* Acquire: it may have been published during the sleep. */
+		struct collet_conduit *conduit = atomic_load_explicit(&route->conduit, memory_order_acquire);
 		if (conduit)
 			conduit->transport->disarm(conduit);
 	}
