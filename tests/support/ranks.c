@@ -311,6 +311,8 @@ struct ranks *ranks_start(const struct ranks_options *options, ranks_body *body)
 	ranks->shared = mmap(NULL, ranks->shared_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	if (ranks->shared == MAP_FAILED)
 		fail_msg("mmap: %s", strerror(errno));
+	if (options->initial_shared)
+		memcpy(ranks->shared + 1, options->initial_shared, options->shared_bytes);
 	for (uint32_t r = 0; r < options->size; r++)
 		prepare(ranks, r);
 	/* Processes first: a fork copies no other thread. */
@@ -463,6 +465,24 @@ void ranks_must_pass(const struct ranks_options *options, ranks_body *body)
 	const bool passed = ranks_all_passed(ranks);
 	ranks_free(&ranks);
 	assert_true(passed);
+}
+
+void ranks_must_pass_everywhere(const struct ranks_options *options, ranks_body *body)
+{
+	static const char *const transports[] = { "shm", "tcp" }, *const modes[] = { "processes", "threads", "mixed" };
+	for (uint32_t m = 0; m < 3; m++) {
+		for (uint32_t t = 0; t < 2; t++) {
+			struct ranks_options run = *options;
+			run.mode = (enum ranks_mode)m;
+			run.transport = transports[t];
+			struct ranks *ranks = ranks_start(&run, body);
+			ranks_wait(ranks);
+			const bool passed = ranks_all_passed(ranks);
+			ranks_free(&ranks);
+			if (!passed)
+				fail_msg("%u ranks as %s over %s", options->size, modes[m], transports[t]);
+		}
+	}
 }
 
 /* ---- Events ---- */

@@ -34,7 +34,8 @@ struct ranks_options {
 	int64_t deadline_ms;         /* of the whole run; 0: a minute. Four times that under a sanitizer */
 	bool progress_thread;
 	bool bare;                   /* the body makes its communicators itself, see rank_create() */
-	size_t shared_bytes;         /* memory that all ranks and the test see, zeroed */
+	size_t shared_bytes;         /* memory that all ranks and the test see */
+	const void *initial_shared;  /* what is in it at first; NULL: zeros */
 	const void *context;         /* the body's */
 };
 
@@ -74,6 +75,9 @@ typedef void ranks_body(struct rank *rank);
 
 /* Runs it, and fails the cmocka test with everything there is to say unless every rank returned with nothing to report. */
 void ranks_must_pass(const struct ranks_options *options, ranks_body *body);
+
+/* The same for every mode over shm and tcp: six runs. options says the rest. */
+void ranks_must_pass_everywhere(const struct ranks_options *options, ranks_body *body);
 
 /* The same in parts, for tests that do something to the ranks meanwhile. NULL never: fails the test instead. */
 struct ranks *ranks_start(const struct ranks_options *options, ranks_body *body);

@@ -1,0 +1,260 @@
+/* Send and receive: tags, any source, order, messages that nobody asked for yet, and lengths on both sides of what travels
+ * at once. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "ranks.h"
+
+/* Bytes: nothing, small, both sides of where a message is announced before it is sent, and more than buffers hold. */
+static const uint64_t lengths[] = { 0, 1, 40, 41, 1000, 16383, 16384, 16385, 65537, 3000001 };
+enum { LENGTHS = sizeof(lengths) / sizeof(lengths[0]), LONGEST = 3000001 };
+
+static unsigned char byte_of(uint32_t from, uint32_t to, uint64_t message, uint64_t i)
+{
+	return (unsigned char)((from * 31 + to * 17 + message * 7 + i * 13 + (i >> 8)) & 0xff);
+}
+
+static unsigned char *make(uint32_t from, uint32_t to, uint64_t message, uint64_t bytes)
+{
+	unsigned char *data = malloc(bytes + 1);
+	for (uint64_t i = 0; data && i < bytes; i++)
+		data[i] = byte_of(from, to, message, i);
+	return data;
+}
+
+static bool is_right(struct rank *rank, const unsigned char *data, uint32_t from, uint32_t to, uint64_t message, uint64_t bytes)
+{
+	for (uint64_t i = 0; i < bytes; i++)
+		if (data[i] != byte_of(from, to, message, i))
+			return rank_check(rank, false, "message %llu from %u to %u is wrong at byte %llu of %llu",
+				(unsigned long long)message, from, to, (unsigned long long)i, (unsigned long long)bytes);
+	return true;
+}
+
+static bool send_one(struct rank *rank, uint32_t to, uint32_t tag, uint64_t message, uint64_t bytes)
+{
+	unsigned char *data = make(rank->rank, to, message, bytes);
+	const bool sent = rank_ok(rank, collet_send(rank->comm, data, bytes, COLLET_U8, to, tag, NULL), "send");
+	free(data);
+	return sent;
+}
+
+/* With room for one byte more than comes. */
+static bool receive_one(struct rank *rank, uint32_t source, uint32_t from, uint32_t tag, uint64_t message, uint64_t bytes)
+{
+	unsigned char *data = malloc(bytes + 1);
+	collet_received received;
+	const bool right =
+		rank_ok(rank, collet_recv(rank->comm, data, bytes + 1, COLLET_U8, source, tag, &received, NULL), "recv") &&
+		rank_check(rank, received.source == from && received.tag == tag && received.count == bytes,
+			"received %llu bytes from %u with tag %u, should be %llu from %u with tag %u",
+			(unsigned long long)received.count, received.source, received.tag, (unsigned long long)bytes, from, tag) &&
+		is_right(rank, data, from, rank->rank, message, bytes);
+	free(data);
+	return right;
+}
+
+static void every_length(struct rank *rank)
+{
+	for (uint32_t i = 0; i < LENGTHS; i++) {
+		rank_doing(rank, "a message of %llu bytes", (unsigned long long)lengths[i]);
+		if (rank->rank == 0 ? !send_one(rank, 1, 5, i, lengths[i]) || !receive_one(rank, 1, 1, 6, i, lengths[i]) :
+				      !receive_one(rank, 0, 0, 5, i, lengths[i]) || !send_one(rank, 0, 6, i, lengths[i]))
+			return;
+	}
+}
+
+static void messages_of_every_length_arrive(void **state)
+{
+	ranks_must_pass_everywhere(&(struct ranks_options){ .size = 2 }, every_length);
+}
+
+/* Requests for sends with tags 0, 1, 2, ...; received in falling order of tags, and two of each in the order sent. */
+static void tags_out_of_order(struct rank *rank)
+{
+	enum { SENDS = 2 * LENGTHS };
+	collet_request *requests[SENDS] = { NULL };
+	unsigned char *data[SENDS] = { NULL };
+	if (rank->rank == 0) {
+		for (uint32_t i = 0; i < SENDS; i++) {
+			data[i] = make(0, 1, i, lengths[i / 2]);
+			const collet_how how = { .request = &requests[i] };
+			rank_ok(rank, collet_send(rank->comm, data[i], lengths[i / 2], COLLET_U8, 1, i / 2, &how), "send");
+		}
+		rank_post(rank, 0);
+		rank_ok(rank, collet_request_wait_all(requests, SENDS), "wait for the sends");
+		for (uint32_t i = 0; i < SENDS; i++)
+			free(data[i]);
+		return;
+	}
+	rank_await(rank, 0, 1);  /* so that all of them come before anybody asks */
+	for (uint32_t tag = LENGTHS; tag-- > 0;)
+		if (!receive_one(rank, 0, 0, tag, 2 * tag, lengths[tag]) ||
+			!receive_one(rank, COLLET_ANY_SOURCE, 0, tag, 2 * tag + 1, lengths[tag]))
+			return;
+}
+
+static void tags_choose_whatever_the_order(void **state)
+{
+	ranks_must_pass_everywhere(&(struct ranks_options){ .size = 2 }, tags_out_of_order);
+}
+
+/* Rank 0 takes from anybody: each sender's messages in its order, and everybody's all. */
+static void gather_from_any(struct rank *rank)
+{
+	enum { MESSAGES = 12 };
+	if (rank->rank > 0) {
+		for (uint32_t i = 0; i < MESSAGES; i++)
+			if (!send_one(rank, 0, 9, i, lengths[i % (LENGTHS - 1)]))
+				return;
+		return;
+	}
+	uint32_t from[RANKS_MOST] = { 0 };
+	unsigned char *data = malloc(LONGEST);
+	for (uint32_t i = 0; i < MESSAGES * (rank->size - 1); i++) {
+		collet_received received;
+		if (!rank_ok(rank, collet_recv(rank->comm, data, LONGEST, COLLET_U8, COLLET_ANY_SOURCE, 9, &received, NULL), "recv") ||
+			!rank_check(rank, received.source > 0 && received.source < rank->size, "source %u", received.source))
+			break;
+		const uint32_t message = from[received.source]++;
+		if (!rank_check(rank, received.count == lengths[message % (LENGTHS - 1)], "message %u of %u has %llu bytes", message,
+			received.source, (unsigned long long)received.count) ||
+			!is_right(rank, data, received.source, 0, message, received.count))
+			break;
+	}
+	free(data);
+}
+
+static void any_source_takes_from_all(void **state)
+{
+	ranks_must_pass_everywhere(&(struct ranks_options){ .size = 4 }, gather_from_any);
+}
+
+/* To the right, from the left, all at once; and to oneself. */
+static void ring(struct rank *rank)
+{
+	const uint32_t right = (rank->rank + 1) % rank->size, left = (rank->rank + rank->size - 1) % rank->size;
+	for (uint32_t i = 0; i < LENGTHS; i++) {
+		unsigned char *out = make(rank->rank, right, i, lengths[i]), *in = malloc(lengths[i] + 1);
+		collet_received received;
+		rank_doing(rank, "sendrecv of %llu bytes", (unsigned long long)lengths[i]);
+		const bool ok = rank_ok(rank, collet_sendrecv(rank->comm, out, lengths[i], right, i, in, lengths[i], left, i,
+			COLLET_U8, &received, NULL), "sendrecv") &&
+			rank_check(rank, received.source == left && received.tag == i && received.count == lengths[i], "received") &&
+			is_right(rank, in, left, rank->rank, i, lengths[i]);
+		free(out);
+		free(in);
+		if (!ok)
+			return;
+	}
+}
+
+static void sendrecv_goes_round(void **state)
+{
+	ranks_must_pass_everywhere(&(struct ranks_options){ .size = 1 }, ring);
+	ranks_must_pass_everywhere(&(struct ranks_options){ .size = 2 }, ring);
+	ranks_must_pass_everywhere(&(struct ranks_options){ .size = 5 }, ring);
+}
+
+static void to_oneself(struct rank *rank)
+{
+	for (uint32_t i = 0; i < LENGTHS; i++) {
+		unsigned char *out = make(rank->rank, rank->rank, i, lengths[i]);
+		collet_request *request = NULL;
+		rank_doing(rank, "%llu bytes to itself", (unsigned long long)lengths[i]);
+		const collet_how how = { .request = &request };
+		const bool ok =
+			rank_ok(rank, collet_send(rank->comm, out, lengths[i], COLLET_U8, rank->rank, 1, &how), "send") &&
+			receive_one(rank, rank->rank, rank->rank, 1, i, lengths[i]) &&
+			rank_ok(rank, collet_request_wait(&request), "wait");
+		free(out);
+		if (!ok)
+			return;
+	}
+}
+
+static void a_rank_may_send_to_itself(void **state)
+{
+	ranks_must_pass_everywhere(&(struct ranks_options){ .size = 1 }, to_oneself);
+	ranks_must_pass_everywhere(&(struct ranks_options){ .size = 2 }, to_oneself);
+}
+
+/* A message longer than the buffer is dropped, says so, and disturbs nothing: not the bytes behind, not the next one. */
+static void receive_half(struct rank *rank)
+{
+	static const uint64_t longer[] = { 2, 1000, 16385, 300000 };
+	for (uint32_t i = 0; i < 4; i++) {
+		if (rank->rank == 0) {
+			if (!send_one(rank, 1, 1, i, longer[i]) || !send_one(rank, 1, 1, 100 + i, 10))
+				return;
+			continue;
+		}
+		unsigned char *data = malloc(longer[i]);
+		memset(data, 0x5a, longer[i]);
+		const bool ok = rank_status(rank, collet_recv(rank->comm, data, longer[i] / 2, COLLET_U8, 0, 1, NULL, NULL),
+			COLLET_ERR_TRUNCATED, "recv into half");
+		for (uint64_t b = longer[i] / 2; b < longer[i]; b++)
+			rank_check(rank, data[b] == 0x5a, "byte %llu behind the buffer was written", (unsigned long long)b);
+		free(data);
+		if (!ok || !receive_one(rank, 0, 0, 1, 100 + i, 10))
+			return;
+	}
+	rank_ok(rank, collet_barrier(rank->comm, NULL), "barrier");
+	rank_ok(rank, collet_comm_error(rank->comm), "error");
+}
+
+static void a_longer_message_is_truncated(void **state)
+{
+	ranks_must_pass_everywhere(&(struct ranks_options){ .size = 2 }, receive_half);
+}
+
+/* Messages and collectives between the same ranks, begun in another order on each: they have nothing to do with each
+ * other. */
+static void mix_with_collectives(struct rank *rank)
+{
+	enum { BYTES = 100000 };
+	for (uint32_t i = 0; i < 10; i++) {
+		uint32_t sum = 1;
+		collet_request *requests[2] = { NULL, NULL };
+		const collet_how first = { .request = &requests[0] }, second = { .request = &requests[1] };
+		unsigned char *data = rank->rank ? malloc(BYTES) : make(0, 1, i, BYTES);
+		if (rank->rank == 0) {
+			rank_ok(rank, collet_send(rank->comm, data, BYTES, COLLET_U8, 1, i, &first), "send");
+			rank_ok(rank, collet_allreduce(rank->comm, &sum, &sum, 1, COLLET_U32, COLLET_SUM, &second), "allreduce");
+		} else {
+			rank_ok(rank, collet_allreduce(rank->comm, &sum, &sum, 1, COLLET_U32, COLLET_SUM, &first), "allreduce");
+			if (i % 2)
+				rank_ok(rank, collet_request_wait(&requests[0]), "wait for the sum first");
+			rank_ok(rank, collet_recv(rank->comm, data, BYTES, COLLET_U8, 0, i, NULL, &second), "recv");
+		}
+		rank_ok(rank, collet_request_wait_all(requests, 2), "wait");
+		rank_check(rank, sum == 2, "the sum is %u", sum);
+		is_right(rank, data, 0, 1, i, BYTES);
+		free(data);
+	}
+}
+
+static void messages_and_collectives_do_not_mix(void **state)
+{
+	ranks_must_pass_everywhere(&(struct ranks_options){ .size = 2 }, mix_with_collectives);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(messages_of_every_length_arrive),
+		cmocka_unit_test(tags_choose_whatever_the_order),
+		cmocka_unit_test(any_source_takes_from_all),
+		cmocka_unit_test(sendrecv_goes_round),
+		cmocka_unit_test(a_rank_may_send_to_itself),
+		cmocka_unit_test(a_longer_message_is_truncated),
+		cmocka_unit_test(messages_and_collectives_do_not_mix),
+	};
+	return cmocka_run_group_tests_name("point to point", tests, NULL, NULL);
+}
