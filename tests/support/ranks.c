@@ -32,7 +32,7 @@
 #endif
 
 enum {
-	DEADLINE_MS = 60 * 1000,
+	DEADLINE_MS = 120 * 1000,
 	GRACE_MS = 3 * 1000,         /* for ranks to leave once they are aborted */
 #ifdef UNDER_SANITIZER
 	SLOWNESS = 4

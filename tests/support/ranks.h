@@ -31,7 +31,7 @@ struct ranks_options {
 	const char *transport;       /* "shm", "tcp"; NULL: as the library likes */
 	const char *algorithm;       /* as COLLET_ALGORITHM; NULL: chosen by the library */
 	int64_t timeout_ns;          /* of each call; 0: longer than the deadline, which then names who is stuck */
-	int64_t deadline_ms;         /* of the whole run; 0: a minute. Four times that under a sanitizer */
+	int64_t deadline_ms;         /* of the whole run; 0: two minutes. Four times that under a sanitizer */
 	bool progress_thread;
 	bool bare;                   /* the body makes its communicators itself, see rank_create() */
 	size_t shared_bytes;         /* memory that all ranks and the test see */

@@ -1,0 +1,447 @@
+/* Communicators: splitting, what they tell about themselves, and that nothing of them stays behind. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <dirent.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+#include <collet/tools.h>
+
+#include "ranks.h"
+
+/* ---- Splitting ---- */
+
+/* Who is in it, in which order: each member gives its number in the whole. */
+static bool members_are(struct rank *rank, collet_comm *comm, const uint32_t *wanted, uint32_t count)
+{
+	uint32_t members[RANKS_MOST];
+	if (!rank_check(rank, collet_comm_size(comm) == count, "%u members instead of %u", collet_comm_size(comm), count) ||
+		!rank_ok(rank, collet_allgather(comm, &rank->rank, members, 1, COLLET_U32, NULL), "allgather of the members"))
+		return false;
+	for (uint32_t i = 0; i < count; i++)
+		if (!rank_check(rank, members[i] == wanted[i], "member %u is %u, should be %u", i, members[i], wanted[i]))
+			return false;
+	return rank_check(rank, wanted[collet_comm_rank(comm)] == rank->rank, "rank %u is not itself", collet_comm_rank(comm)) &&
+		rank_check(rank, collet_comm_local_size(comm) == count && collet_comm_local_rank(comm) == collet_comm_rank(comm),
+			"local rank %u of %u", collet_comm_local_rank(comm), collet_comm_local_size(comm)) &&
+		rank_check(rank, collet_comm_host(comm, 0) && !collet_comm_host(comm, count), "hosts");
+}
+
+static void split_in_all_ways(struct rank *rank)
+{
+	static const uint32_t even[] = { 0, 2, 4 }, odd[] = { 1, 3 }, falling[] = { 4, 3, 2, 1, 0 }, inner[] = { 0, 4 };
+	collet_comm *half = NULL, *reversed = NULL, *nested = NULL, *none = rank->comm;
+	const bool is_odd = rank->rank % 2;
+	if (!rank_ok(rank, collet_comm_split(rank->comm, is_odd, 0, &half), "split by parity") ||
+		!members_are(rank, half, is_odd ? odd : even, is_odd ? 2 : 3) ||
+		!rank_ok(rank, collet_comm_split(rank->comm, 7, rank->size - rank->rank, &reversed), "split by falling keys") ||
+		!members_are(rank, reversed, falling, 5))
+		return;
+	/* Of a part; one of its ranks stays out. */
+	if (!is_odd) {
+		if (!rank_ok(rank, collet_comm_split(half, rank->rank == 2 ? COLLET_NO_COLOR : 1, 0, &nested), "nested split") ||
+			!rank_check(rank, (nested == NULL) == (rank->rank == 2), "a rank of no color has got a communicator") ||
+			(nested && !members_are(rank, nested, inner, 2)))
+			return;
+	}
+	rank_ok(rank, collet_comm_split(rank->comm, COLLET_NO_COLOR, 0, &none), "split of nobody");
+	rank_check(rank, none == NULL, "no color, but a communicator");
+	/* Parts live on without the whole. */
+	rank_destroy(rank);
+	members_are(rank, reversed, falling, 5);
+	members_are(rank, half, is_odd ? odd : even, is_odd ? 2 : 3);
+	rank_ok(rank, collet_comm_destroy(&half), "destroy");
+	if (nested) {
+		members_are(rank, nested, inner, 2);
+		rank_ok(rank, collet_comm_destroy(&nested), "destroy");
+	}
+	members_are(rank, reversed, falling, 5);
+	rank_ok(rank, collet_comm_destroy(&reversed), "destroy");
+	rank_check(rank, reversed == NULL, "destroy leaves the pointer");
+}
+
+static void splits_have_the_right_members(void **state)
+{
+	ranks_must_pass_everywhere(&(struct ranks_options){ .size = 5 }, split_in_all_ways);
+}
+
+/* One communicator each for two threads of a rank: they may be used at once. */
+static void *sum_often(void *argument)
+{
+	collet_comm *comm = argument;
+	uint32_t wrong = 0;
+	for (uint32_t i = 0; i < 200; i++) {
+		uint32_t sum = i;
+		wrong += collet_allreduce(comm, &sum, &sum, 1, COLLET_U32, COLLET_SUM, NULL) != COLLET_OK ||
+			sum != i * collet_comm_size(comm);
+	}
+	return (void *)(uintptr_t)wrong;
+}
+
+static void use_two_communicators_at_once(struct rank *rank)
+{
+	collet_comm *other;
+	pthread_t thread;
+	void *wrong;
+	if (!rank_ok(rank, collet_comm_split(rank->comm, 0, rank->rank, &other), "split") ||
+		!rank_check(rank, pthread_create(&thread, NULL, sum_often, other) == 0, "pthread_create"))
+		return;
+	rank_check(rank, !sum_often(rank->comm), "sums are wrong on the first communicator");
+	pthread_join(thread, &wrong);
+	rank_check(rank, !wrong, "sums are wrong on the second communicator");
+	rank_ok(rank, collet_comm_destroy(&other), "destroy");
+}
+
+static void two_threads_may_use_two_communicators(void **state)
+{
+	ranks_must_pass_everywhere(&(struct ranks_options){ .size = 2 }, use_two_communicators_at_once);
+	ranks_must_pass_everywhere(&(struct ranks_options){ .size = 3, .progress_thread = true }, use_two_communicators_at_once);
+}
+
+/* ---- What they tell ---- */
+
+enum { COUNT = 5000, CALLS = 7 };
+
+struct totals {
+	uint64_t transport_bytes, conduit_bytes, calls, payload, roundings;
+};
+
+static bool read_totals(struct rank *rank, const char *algorithm, struct totals *totals)
+{
+	collet_stat rows[64];
+	size_t count;
+	if (!rank_ok(rank, collet_comm_stats(rank->comm, rows, 64, &count), "stats") ||
+		!rank_check(rank, count <= 64, "%zu rows", count))
+		return false;
+	memset(totals, 0, sizeof(*totals));
+	for (size_t i = 0; i < count; i++) {
+		const collet_stat *row = &rows[i];
+		totals->transport_bytes += row->kind == COLLET_STAT_TRANSPORT ? row->bytes_sent : 0;
+		totals->conduit_bytes += row->kind == COLLET_STAT_CONDUIT ? row->bytes_sent : 0;
+		totals->roundings += row->kind == COLLET_STAT_ROUNDING ? row->messages_sent : 0;
+		if (row->kind == COLLET_STAT_ALGORITHM && strcmp(row->name, algorithm) == 0) {
+			totals->calls += row->calls;
+			totals->payload += row->bytes_sent;
+		}
+	}
+	return true;
+}
+
+static void count_a_ring(struct rank *rank)
+{
+	static float values[COUNT];
+	float *own = malloc(sizeof(values));
+	const collet_how how = { .algorithm = "ring" };
+	struct totals before, after;
+	if (!read_totals(rank, "allreduce:ring", &before))
+		return;
+	for (uint32_t i = 0; i < CALLS; i++)
+		rank_ok(rank, collet_allreduce(rank->comm, values, own, COUNT, COLLET_F32, COLLET_SUM, &how), "allreduce");
+	free(own);
+	if (!read_totals(rank, "allreduce:ring", &after))
+		return;
+	rank_check(rank, after.calls == CALLS && after.payload == CALLS * sizeof(values), "%llu calls of %llu bytes in all",
+		(unsigned long long)after.calls, (unsigned long long)after.payload);
+	rank_check(rank, after.transport_bytes == after.conduit_bytes, "a transport's bytes are not the sum of its conduits'");
+	/* A ring sends 2 (n-1) chunks, of which each has count/n elements, give or take one. */
+	const uint64_t sent = after.transport_bytes - before.transport_bytes, steps = 2 * (rank->size - 1);
+	const uint64_t least = CALLS * steps * (COUNT / rank->size) * sizeof(float);
+	rank_check(rank, sent >= least && sent <= least + CALLS * steps * sizeof(float), "%llu bytes sent, should be %llu or little more",
+		(unsigned long long)sent, (unsigned long long)least);
+	rank_check(rank, after.roundings == 0, "f32 does not round to 16 bits");
+}
+
+static void statistics_add_up(void **state)
+{
+	ranks_must_pass_everywhere(&(struct ranks_options){ .size = 3 }, count_a_ring);
+}
+
+/* Each algorithm rounds as often as its documentation lets one expect: direct once an element, where all addends meet; ring
+ * once a step. */
+static void count_roundings(struct rank *rank)
+{
+	static uint16_t values[COUNT];
+	struct totals before, after;
+	static const struct {
+		const char *algorithm;
+		uint64_t all_ranks;
+	} rows[] = { { "direct", (uint64_t)COUNT * 4 }, { "two_shot", COUNT }, { "ring", (uint64_t)COUNT * 3 } };
+	for (uint32_t i = 0; i < 3; i++) {
+		const collet_how how = { .algorithm = rows[i].algorithm };
+		read_totals(rank, "", &before);
+		uint16_t sum[COUNT];
+		rank_ok(rank, collet_allreduce(rank->comm, values, sum, COUNT, COLLET_BF16, COLLET_SUM, &how), rows[i].algorithm);
+		read_totals(rank, "", &after);
+		uint64_t roundings = after.roundings - before.roundings;
+		rank_ok(rank, collet_allreduce(rank->comm, &roundings, &roundings, 1, COLLET_U64, COLLET_SUM, NULL), "allreduce");
+		rank_check(rank, roundings == rows[i].all_ranks, "%s rounds %llu times, should be %llu", rows[i].algorithm,
+			(unsigned long long)roundings, (unsigned long long)rows[i].all_ranks);
+	}
+}
+
+static void roundings_are_counted(void **state)
+{
+	ranks_must_pass_everywhere(&(struct ranks_options){ .size = 4 }, count_roundings);
+}
+
+/* The plan is what runs: statistics say so. */
+static void plan_and_run(struct rank *rank)
+{
+	for (uint64_t count = 1; count < 2000000; count *= 11) {
+		collet_plan plan;
+		if (!rank_ok(rank, collet_comm_plan(rank->comm, "allreduce", count, COLLET_F32, COLLET_SUM, 0, NULL, &plan), "plan"))
+			return;
+		char name[64];
+		snprintf(name, sizeof(name), "allreduce:%s", plan.algorithm);
+		struct totals before, after;
+		float *values = calloc(count, sizeof(float));
+		read_totals(rank, name, &before);
+		rank_ok(rank, collet_allreduce(rank->comm, values, values, count, COLLET_F32, COLLET_SUM, NULL), "allreduce");
+		read_totals(rank, name, &after);
+		free(values);
+		rank_check(rank, after.calls == before.calls + 1, "%llu elements were planned by %s, but not run by it",
+			(unsigned long long)count, plan.algorithm);
+		rank_check(rank, strcmp(plan.transport, rank->options->transport) == 0, "planned over %s", plan.transport);
+	}
+	collet_plan forced;
+	rank_ok(rank, collet_comm_plan(rank->comm, "broadcast", 4, COLLET_F32, COLLET_SUM, 1, "chain", &forced), "forced plan");
+	rank_check(rank, strcmp(forced.algorithm, "chain") == 0, "planned %s, not chain", forced.algorithm);
+}
+
+static void the_plan_is_what_runs(void **state)
+{
+	ranks_must_pass_everywhere(&(struct ranks_options){ .size = 3 }, plan_and_run);
+}
+
+static void option_forces(struct rank *rank)
+{
+	collet_plan plan;
+	rank_ok(rank, collet_comm_plan(rank->comm, "allreduce", 4, COLLET_F32, COLLET_SUM, 0, NULL, &plan), "plan");
+	rank_check(rank, strcmp(plan.algorithm, "ring") == 0, "planned %s", plan.algorithm);
+	float value = 1;
+	struct totals totals;
+	rank_ok(rank, collet_allreduce(rank->comm, &value, &value, 1, COLLET_F32, COLLET_SUM, NULL), "allreduce");
+	read_totals(rank, "allreduce:ring", &totals);
+	rank_check(rank, totals.calls == 1, "the ring ran %llu times", (unsigned long long)totals.calls);
+	rank_ok(rank, collet_comm_plan(rank->comm, "broadcast", 4, COLLET_F32, COLLET_SUM, 0, NULL, &plan), "plan");
+	rank_check(rank, strcmp(plan.algorithm, "chain") == 0, "planned %s", plan.algorithm);
+}
+
+static void the_algorithm_option_forces(void **state)
+{
+	ranks_must_pass_everywhere(&(struct ranks_options){ .size = 3, .algorithm = "allreduce:ring,broadcast:chain" }, option_forces);
+}
+
+static void dump_and_read(struct rank *rank)
+{
+	float values[3] = { 1, 2, 3 };
+	rank_ok(rank, collet_allreduce(rank->comm, values, values, 3, COLLET_F32, COLLET_MAX, &(collet_how){ .algorithm = "tree" }),
+		"allreduce");
+	rank_ok(rank, collet_broadcast(rank->comm, values, values, 2, COLLET_F32, 1, NULL), "broadcast");
+	int ends[2];
+	if (!rank_check(rank, pipe(ends) == 0, "pipe"))
+		return;
+	rank_ok(rank, collet_comm_dump(rank->comm, ends[1]), "dump");
+	char text[4096] = "";
+	const ssize_t bytes = read(ends[0], text, sizeof(text) - 1);
+	rank_check(rank, bytes > 0 && text[bytes - 1] == '\n', "the dump is empty, or ends within a line");
+	const char *first = strstr(text, "allreduce of 3 f32 max"), *second = strstr(text, "broadcast of 2 f32 root 1");
+	rank_check(rank, first && second && first < second && strstr(text, "tree"), "the dump does not say what was called: %s", text);
+	close(ends[0]);
+	rank_status(rank, collet_comm_dump(rank->comm, ends[0]), COLLET_ERR_SYSTEM, "dump into a closed descriptor");
+	close(ends[1]);
+}
+
+static void the_flight_recorder_can_be_read(void **state)
+{
+	ranks_must_pass_everywhere(&(struct ranks_options){ .size = 2 }, dump_and_read);
+}
+
+static void use_memory(struct rank *rank)
+{
+	enum { BLOCKS = 20 };
+	unsigned char *blocks[BLOCKS];
+	for (size_t i = 0; i < BLOCKS; i++) {
+		void *memory = NULL;
+		const size_t bytes = (size_t)1 << i;
+		if (!rank_ok(rank, collet_mem_alloc(rank->comm, &memory, bytes), "collet_mem_alloc"))
+			return;
+		blocks[i] = memory;
+		rank_check(rank, (uintptr_t)memory % 64 == 0, "%zu bytes are not aligned", bytes);
+		for (size_t b = 0; b < bytes; b++)
+			if (!rank_check(rank, blocks[i][b] == 0, "%zu bytes are not zeroed", bytes))
+				return;
+		memset(memory, 0x33, bytes);
+	}
+	for (size_t i = 0; i < BLOCKS; i += 2)
+		rank_ok(rank, collet_mem_free(rank->comm, blocks[i]), "collet_mem_free");
+	for (size_t i = 1; i < BLOCKS; i += 2)
+		for (size_t b = 0; b < (size_t)1 << i; b++)
+			if (!rank_check(rank, blocks[i][b] == 0x33, "freeing others has changed %zu bytes", (size_t)1 << i))
+				return;
+	void *again;
+	rank_ok(rank, collet_mem_alloc(rank->comm, &again, 1 << 18), "collet_mem_alloc again");
+	for (size_t b = 0; b < 1 << 18; b++)
+		if (!rank_check(rank, ((unsigned char *)again)[b] == 0, "memory given again is not zeroed"))
+			return;
+	/* In use by a request: it may not go. */
+	collet_request *request = NULL;
+	const collet_how how = { .request = &request };
+	if (rank->rank == 0) {
+		rank_ok(rank, collet_allreduce(rank->comm, again, again, 100, COLLET_F32, COLLET_SUM, &how), "allreduce");
+		rank_status(rank, collet_mem_free(rank->comm, again), COLLET_ERR_ARGUMENT, "free of memory in use");
+		rank_post(rank, 0);
+	} else {
+		rank_await(rank, 0, 1);
+		rank_ok(rank, collet_allreduce(rank->comm, again, again, 100, COLLET_F32, COLLET_SUM, &how), "allreduce");
+	}
+	rank_ok(rank, collet_request_wait(&request), "wait");
+	rank_ok(rank, collet_mem_free(rank->comm, again), "free");
+	rank_status(rank, collet_mem_free(rank->comm, again), COLLET_ERR_ARGUMENT, "free again");
+	char own[100];
+	rank_ok(rank, collet_mem_register(rank->comm, own, sizeof(own)), "register");
+	rank_ok(rank, collet_mem_deregister(rank->comm, own), "deregister");
+}
+
+static void memory_is_given_and_taken_back(void **state)
+{
+	ranks_must_pass_everywhere(&(struct ranks_options){ .size = 2 }, use_memory);
+}
+
+/* ---- What stays behind ---- */
+
+static uint32_t count_entries(const char *folder)
+{
+	DIR *directory = opendir(folder);
+	uint32_t entries = 0;
+	while (directory && readdir(directory))
+		entries++;
+	if (directory)
+		closedir(directory);
+	return entries;
+}
+
+static uint32_t count_lines(const char *path)
+{
+	FILE *file = fopen(path, "r");
+	uint32_t lines = 0;
+	for (int c; file && (c = fgetc(file)) != EOF;)
+		lines += c == '\n';
+	if (file)
+		fclose(file);
+	return lines;
+}
+
+struct belongings {
+	uint32_t descriptors, threads, mappings;
+};
+
+static struct belongings take_stock(void)
+{
+	return (struct belongings){ count_entries("/proc/self/fd"), count_entries("/proc/self/task"), count_lines("/proc/self/maps") };
+}
+
+static bool make_use_of_one(struct rank *rank, uint32_t world)
+{
+	char store[64];
+	collet_options options;
+	rank_fill_options(rank, world, &options, store);
+	collet_comm *comm, *split;
+	if (!rank_ok(rank, collet_comm_create(&comm, &options), "create"))
+		return false;
+	static const uint64_t counts[] = { 1, 100000 };
+	float *values = calloc(counts[1], sizeof(float));
+	void *memory;
+	for (uint32_t i = 0; i < 2; i++)
+		rank_ok(rank, collet_allreduce(comm, values, values, counts[i], COLLET_F32, COLLET_SUM, NULL), "allreduce");
+	rank_ok(rank, collet_mem_alloc(comm, &memory, 100000), "alloc");
+	rank_ok(rank, collet_comm_split(comm, 0, 0, &split), "split");
+	rank_ok(rank, collet_sendrecv(comm, values, 10, (rank->rank + 1) % rank->size, 0, memory, 10,
+		(rank->rank + rank->size - 1) % rank->size, 0, COLLET_F32, NULL, NULL), "sendrecv");
+	rank_ok(rank, collet_allreduce(split, memory, memory, 10000, COLLET_F32, COLLET_SUM, NULL), "allreduce");
+	rank_ok(rank, collet_comm_destroy(&comm), "destroy");
+	rank_ok(rank, collet_comm_destroy(&split), "destroy");
+	free(values);
+	return !rank->report->failed;
+}
+
+/* Processes only: threads of one process share what is counted. */
+static void create_and_destroy(struct rank *rank)
+{
+	enum { TIMES = 50, WARM = 3 };
+	struct belongings first = { 0 };
+	for (uint32_t i = 0; i < TIMES; i++) {
+		rank_doing(rank, "communicator %u", i);
+		if (!make_use_of_one(rank, i))
+			return;
+		if (i == WARM)  /* the C library and the harness have made what they keep */
+			first = take_stock();
+	}
+	const struct belongings last = take_stock();
+	rank_check(rank, last.descriptors == first.descriptors, "%u descriptors at first, %u in the end", first.descriptors,
+		last.descriptors);
+	rank_check(rank, last.threads == first.threads, "%u threads at first, %u in the end", first.threads, last.threads);
+	/* malloc's arenas may still grow by a mapping or two; fifty communicators would leave fifty. */
+	rank_check(rank, last.mappings <= first.mappings + 8, "%u mappings at first, %u in the end", first.mappings, last.mappings);
+}
+
+static void nothing_stays_behind(void **state)
+{
+	static const char *const transports[] = { "shm", "tcp" };
+	for (uint32_t i = 0; i < 2; i++)
+		ranks_must_pass(&(struct ranks_options){ .size = 2, .bare = true, .transport = transports[i],
+			.progress_thread = i == 1 }, create_and_destroy);
+}
+
+/* ---- More than 32 bits of anything ---- */
+
+static void move_five_gigabytes(struct rank *rank)
+{
+	const uint64_t bytes = (uint64_t)5 << 30;
+	unsigned char *values = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	if (!rank_check(rank, values != MAP_FAILED, "no memory"))
+		return;
+	const uint64_t probes[] = { 0, bytes / 2 - 1, bytes / 2, ((uint64_t)1 << 32) - 1, (uint64_t)1 << 32, bytes - 1 };
+	for (uint32_t i = 0; i < 6; i++)
+		values[probes[i]] = (unsigned char)(10 * i + rank->rank + 1);
+	rank_ok(rank, collet_allreduce(rank->comm, values, values, bytes, COLLET_U8, COLLET_SUM, NULL), "allreduce of 5 GiB");
+	for (uint32_t i = 0; i < 6; i++)
+		rank_check(rank, values[probes[i]] == 20 * i + 3, "byte %llu is %u", (unsigned long long)probes[i], values[probes[i]]);
+	munmap(values, bytes);
+}
+
+static void a_message_may_have_five_gigabytes(void **state)
+{
+	const uint64_t available = (uint64_t)sysconf(_SC_AVPHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
+	if (!getenv("COLLET_TEST_FULL") || available < (uint64_t)12 << 30) {
+		print_message("needs COLLET_TEST_FULL and 12 GiB of free memory\n");
+		skip();
+	}
+	ranks_must_pass(&(struct ranks_options){ .size = 2, .transport = "shm" }, move_five_gigabytes);
+	ranks_must_pass(&(struct ranks_options){ .size = 2, .transport = "tcp" }, move_five_gigabytes);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(splits_have_the_right_members),
+		cmocka_unit_test(two_threads_may_use_two_communicators),
+		cmocka_unit_test(statistics_add_up),
+		cmocka_unit_test(roundings_are_counted),
+		cmocka_unit_test(the_plan_is_what_runs),
+		cmocka_unit_test(the_algorithm_option_forces),
+		cmocka_unit_test(the_flight_recorder_can_be_read),
+		cmocka_unit_test(memory_is_given_and_taken_back),
+		cmocka_unit_test(nothing_stays_behind),
+		cmocka_unit_test(a_message_may_have_five_gigabytes),
+	};
+	return cmocka_run_group_tests_name("communicators", tests, NULL, NULL);
+}
