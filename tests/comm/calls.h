@@ -23,7 +23,7 @@ enum form {
 
 /* What the form takes, and two of its algorithms that work at any world size. */
 struct form_traits {
-	const char *name;            /* as the library's sentences spell it */
+	const char *name; /* as the library's sentences spell it */
 	bool counts, combines, rooted;
 	bool listed;
 	const char *algorithm, *other_algorithm;
@@ -34,13 +34,13 @@ enum { CALL_COUNT_MOST = 4096, CALL_RANKS_MOST = 8, CALL_BYTES = CALL_COUNT_MOST
 
 struct call {
 	enum form form;
-	uint64_t count;              /* v-forms: of each rank */
-	uint64_t more;               /* v-forms: the count of the rank called longer is that much larger */
+	uint64_t count; /* v-forms: of each rank */
+	uint64_t more;  /* v-forms: the count of the rank called longer is that much larger */
 	uint32_t longer;
 	collet_dtype dtype;
-	collet_op op;                /* COLLET_USER: an operation called user_name */
+	collet_op op; /* COLLET_USER: an operation called user_name */
 	uint32_t root;
-	const char *algorithm;       /* NULL: chosen */
+	const char *algorithm; /* NULL: chosen */
 	const char *user_name;
 };
 
@@ -51,6 +51,7 @@ struct call_buffers {
 };
 
 /* Makes it; request NULL: blocks. */
-collet_status call_make(collet_comm *comm, const struct call *call, struct call_buffers *buffers, collet_request **request);
+collet_status call_make(
+	collet_comm *comm, const struct call *call, struct call_buffers *buffers, collet_request **request);
 
 #endif

@@ -1,5 +1,5 @@
-/* collet_comm_abort(): local, idempotent, from any thread; every rank's pending and later calls return COLLET_ERR_ABORTED
- * in bounded time; and destroy after any end leaves nothing behind. */
+/* collet_comm_abort(): local, idempotent, from any thread; every rank's pending and later calls return
+ * COLLET_ERR_ABORTED in bounded time; and destroy after any end leaves nothing behind. */
 #include <dirent.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -17,7 +17,7 @@ enum { COUNT = 1 << 18, REQUESTS = 5, ABORTS = 50 };
 enum { EVENT_WAITING, EVENT_ABORTED };
 #define PATIENCE_MS 5000.0
 
-static const char *const transports[] = { "shm", "tcp" };
+static const char *const transports[] = {"shm", "tcp"};
 
 static double now_ms(void)
 {
@@ -42,28 +42,29 @@ static void *abort_often(void *argument)
 static void check_aborted(struct rank *rank, collet_status status, const char *what)
 {
 	rank_status(rank, status, COLLET_ERR_ABORTED, what);
-	rank_check(rank, strstr(collet_last_error(), "collet_comm_abort()") != NULL, "%s: nobody says who aborted: %s", what,
-		collet_last_error());
+	rank_check(rank, strstr(collet_last_error(), "collet_comm_abort()") != NULL, "%s: nobody says who aborted: %s",
+		what, collet_last_error());
 }
 
 static void block_until_aborted(struct rank *rank, float *data)
 {
-	check_aborted(rank, collet_allreduce(rank->comm, data, data, COUNT, COLLET_F32, COLLET_SUM, NULL), "a blocking call");
+	check_aborted(
+		rank, collet_allreduce(rank->comm, data, data, COUNT, COLLET_F32, COLLET_SUM, NULL), "a blocking call");
 }
 
 /* Requests of all kinds, and one that this rank never waits for. */
 static void request_until_aborted(struct rank *rank, float *data)
 {
-	collet_request *requests[REQUESTS] = { NULL };
+	collet_request *requests[REQUESTS] = {NULL};
 	uint32_t message;
 	collet_status status = COLLET_OK;
 	for (int i = 0; i < REQUESTS && status == COLLET_OK; i++) {
-		const collet_how how = { .request = &requests[i] };
+		const collet_how how = {.request = &requests[i]};
 		if (i == 0)
 			status = collet_recv(rank->comm, &message, 1, COLLET_U32, COLLET_ANY_SOURCE, 7, NULL, &how);
 		else
-			status = collet_allreduce(rank->comm, data + i * COUNT / REQUESTS, data + i * COUNT / REQUESTS, COUNT / REQUESTS,
-				COLLET_F32, COLLET_SUM, &how);
+			status = collet_allreduce(rank->comm, data + i * COUNT / REQUESTS, data + i * COUNT / REQUESTS,
+				COUNT / REQUESTS, COLLET_F32, COLLET_SUM, &how);
 	}
 	if (status == COLLET_OK)
 		status = collet_request_wait_all(requests, REQUESTS - 1);
@@ -72,7 +73,7 @@ static void request_until_aborted(struct rank *rank, float *data)
 
 struct abort_row {
 	bool requests;
-	uint32_t aborter;            /* never joins the call */
+	uint32_t aborter; /* never joins the call */
 };
 
 static void be_aborted(struct rank *rank)
@@ -86,7 +87,8 @@ static void be_aborted(struct rank *rank)
 			return;
 		/* Inside a call of another kind, which nobody answers. */
 		uint32_t message;
-		check_aborted(rank, collet_recv(rank->comm, &message, 1, COLLET_U32, (rank->rank + 1) % rank->size, 9, NULL, NULL),
+		check_aborted(rank,
+			collet_recv(rank->comm, &message, 1, COLLET_U32, (rank->rank + 1) % rank->size, 9, NULL, NULL),
 			"the call of the rank that aborts");
 		pthread_join(thread, NULL);
 	} else if (row->requests) {
@@ -106,9 +108,11 @@ static void abort_ends_every_ranks_call(void **state)
 {
 	for (size_t t = 0; t < 2; t++) {
 		for (uint32_t i = 0; i < 8; i++) {
-			const struct abort_row row = { .requests = i & 1, .aborter = i & 2 ? 2 : 0 };
-			const struct ranks_options options = { .mode = i & 4 ? RANKS_PROCESSES : RANKS_THREADS, .size = 3,
-				.transport = transports[t], .context = &row };
+			const struct abort_row row = {.requests = i & 1, .aborter = i & 2 ? 2 : 0};
+			const struct ranks_options options = {.mode = i & 4 ? RANKS_PROCESSES : RANKS_THREADS,
+				.size = 3,
+				.transport = transports[t],
+				.context = &row};
 			ranks_must_pass(&options, be_aborted);
 		}
 	}
@@ -132,8 +136,8 @@ static void all_abort(struct rank *rank)
 static void all_ranks_may_abort_at_once(void **state)
 {
 	for (uint32_t i = 0; i < 8; i++) {
-		const struct ranks_options options = { .mode = i & 1 ? RANKS_PROCESSES : RANKS_THREADS, .size = 3,
-			.transport = transports[i / 2 % 2] };
+		const struct ranks_options options = {
+			.mode = i & 1 ? RANKS_PROCESSES : RANKS_THREADS, .size = 3, .transport = transports[i / 2 % 2]};
 		ranks_must_pass(&options, all_abort);
 	}
 }
@@ -155,7 +159,8 @@ static void abort_a_part(struct rank *rank)
 static void other_communicators_live_on(void **state)
 {
 	for (size_t t = 0; t < 2; t++)
-		ranks_must_pass(&(struct ranks_options){ .mode = RANKS_THREADS, .size = 3, .transport = transports[t] }, abort_a_part);
+		ranks_must_pass(&(struct ranks_options){.mode = RANKS_THREADS, .size = 3, .transport = transports[t]},
+			abort_a_part);
 }
 
 /* ---- What is left after an end ---- */
@@ -190,7 +195,7 @@ static unsigned count_mappings(void)
 
 static struct held count_held(void)
 {
-	return (struct held){ count_entries("/proc/self/fd"), count_entries("/proc/self/task"), count_mappings() };
+	return (struct held){count_entries("/proc/self/fd"), count_entries("/proc/self/task"), count_mappings()};
 }
 
 enum end { BY_ABORT, BY_MISMATCH, BY_TIMEOUT, BY_LEAVING, ENDS };
@@ -200,10 +205,10 @@ static void end_and_destroy(struct rank *rank)
 	const enum end end = *(const enum end *)rank->options->context;
 	float *data = calloc(COUNT, sizeof(*data));
 	void *lent = NULL;
-	const collet_how how = { .timeout_ns = end == BY_TIMEOUT ? INT64_C(50000000) : 0 };
+	const collet_how how = {.timeout_ns = end == BY_TIMEOUT ? INT64_C(50000000) : 0};
 	const bool odd = rank->rank == 1;
 	collet_request *request = NULL;
-	const collet_how later = { .request = &request };
+	const collet_how later = {.request = &request};
 	collet_status status = collet_allreduce(rank->comm, data, data, COUNT, COLLET_F32, COLLET_SUM, NULL);
 	rank_ok(rank, status, "a good call");
 	rank_ok(rank, collet_mem_alloc(rank->comm, &lent, 1 << 20), "collet_mem_alloc");
@@ -220,9 +225,10 @@ static void end_and_destroy(struct rank *rank)
 	else if (end == BY_TIMEOUT && odd)
 		rank_await(rank, EVENT_ABORTED, rank->size - 1);
 	else
-		status = collet_allreduce(rank->comm, data, data, COUNT + (end == BY_MISMATCH && odd ? -1 : 0), COLLET_F32, COLLET_SUM,
-			&how);
-	static const collet_status wanted[] = { COLLET_ERR_ABORTED, COLLET_ERR_MISMATCH, COLLET_ERR_TIMEOUT, COLLET_ERR_PEER_LOST };
+		status = collet_allreduce(rank->comm, data, data, end == BY_MISMATCH && odd ? COUNT - 1 : COUNT,
+			COLLET_F32, COLLET_SUM, &how);
+	static const collet_status wanted[] = {
+		COLLET_ERR_ABORTED, COLLET_ERR_MISMATCH, COLLET_ERR_TIMEOUT, COLLET_ERR_PEER_LOST};
 	if (rank->comm && !(end == BY_TIMEOUT && odd))
 		rank_status(rank, status, wanted[end], "the call that cannot end well");
 	rank_post(rank, EVENT_ABORTED);
@@ -232,11 +238,12 @@ static void end_and_destroy(struct rank *rank)
 
 static void nothing_is_left_after_an_end(void **state)
 {
-	static const char *const names[] = { "abort", "mismatch", "timeout", "leaving" };
+	static const char *const names[] = {"abort", "mismatch", "timeout", "leaving"};
 	for (size_t t = 0; t < 2; t++) {
 		enum end end = BY_ABORT;
-		const struct ranks_options options = { .mode = RANKS_THREADS, .size = 3, .transport = transports[t], .context = &end };
-		ranks_must_pass(&options, end_and_destroy);  /* what libraries open once */
+		const struct ranks_options options = {
+			.mode = RANKS_THREADS, .size = 3, .transport = transports[t], .context = &end};
+		ranks_must_pass(&options, end_and_destroy); /* what libraries open once */
 		for (end = 0; end < ENDS; end++) {
 			const struct held before = count_held();
 			ranks_must_pass(&options, end_and_destroy);
@@ -246,8 +253,9 @@ static void nothing_is_left_after_an_end(void **state)
 			while (memcmp(&before, &after, sizeof(before)) != 0 && now_ms() < deadline)
 				after = count_held();
 			if (memcmp(&before, &after, sizeof(before)) != 0)
-				fail_msg("%s, %s: %u descriptors, %u threads, %u mappings before; %u, %u, %u after", transports[t], names[end],
-					before.descriptors, before.threads, before.mappings, after.descriptors, after.threads, after.mappings);
+				fail_msg("%s, %s: %u descriptors, %u threads, %u mappings before; %u, %u, %u after",
+					transports[t], names[end], before.descriptors, before.threads, before.mappings,
+					after.descriptors, after.threads, after.mappings);
 		}
 	}
 }

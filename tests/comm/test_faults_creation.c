@@ -1,4 +1,5 @@
-/* Faults when communicators come and go: a rank that never comes, settings that differ, one that leaves early, a fork. */
+/* Faults when communicators come and go: a rank that never comes, settings that differ, one that leaves early, a fork.
+ */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -12,7 +13,7 @@
 
 #include "ranks.h"
 
-static const char *const transports[] = { "shm", "tcp" };
+static const char *const transports[] = {"shm", "tcp"};
 
 static void one_never_comes(struct rank *rank)
 {
@@ -27,14 +28,14 @@ static void one_never_comes(struct rank *rank)
 	const collet_status status = collet_comm_create(&comm, &options);
 	rank_status(rank, status, COLLET_ERR_RENDEZVOUS, "creation without rank 2");
 	rank_check(rank, comm == NULL, "something was made");
-	rank_check(rank, strstr(collet_last_error(), "rank 2") || strstr(collet_last_error(), "ranks 2"), "rank 2 is not named: %s",
-		collet_last_error());
+	rank_check(rank, strstr(collet_last_error(), "rank 2") || strstr(collet_last_error(), "ranks 2"),
+		"rank 2 is not named: %s", collet_last_error());
 }
 
 static void who_does_not_come_is_named(void **state)
 {
 	for (enum ranks_mode mode = RANKS_PROCESSES; mode <= RANKS_THREADS; mode++)
-		ranks_must_pass(&(struct ranks_options){ .mode = mode, .size = 4, .bare = true }, one_never_comes);
+		ranks_must_pass(&(struct ranks_options){.mode = mode, .size = 4, .bare = true}, one_never_comes);
 }
 
 static void one_differs(struct rank *rank)
@@ -47,14 +48,16 @@ static void one_differs(struct rank *rank)
 	const collet_status status = collet_comm_create(&comm, &options);
 	const char *sentence = collet_last_error();
 	rank_status(rank, status, COLLET_ERR_CONFIG, "creation with settings that differ");
-	rank_check(rank, strstr(sentence, "COLLET_ALGORITHM=ring") && strstr(sentence, "COLLET_ALGORITHM=tree") &&
-		strstr(sentence, "rank 1 on ") && strstr(sentence, "rank 0 on "), "variable, ranks or values are missing: %s", sentence);
+	rank_check(rank,
+		strstr(sentence, "COLLET_ALGORITHM=ring") && strstr(sentence, "COLLET_ALGORITHM=tree") &&
+			strstr(sentence, "rank 1 on ") && strstr(sentence, "rank 0 on "),
+		"variable, ranks or values are missing: %s", sentence);
 }
 
 static void settings_that_differ_are_refused(void **state)
 {
 	for (enum ranks_mode mode = RANKS_PROCESSES; mode <= RANKS_THREADS; mode++)
-		ranks_must_pass(&(struct ranks_options){ .mode = mode, .size = 3, .bare = true }, one_differs);
+		ranks_must_pass(&(struct ranks_options){.mode = mode, .size = 3, .bare = true}, one_differs);
 }
 
 /* Rank 0 gives and goes; what it has given reaches those that take it later. */
@@ -86,7 +89,9 @@ static void what_was_sent_before_leaving_arrives(void **state)
 {
 	for (size_t t = 0; t < 2; t++)
 		for (uint32_t size = 2; size <= 3; size++)
-			ranks_must_pass(&(struct ranks_options){ .size = size, .transport = transports[t], .algorithm = "broadcast:direct" },
+			ranks_must_pass(
+				&(struct ranks_options){
+					.size = size, .transport = transports[t], .algorithm = "broadcast:direct"},
 				start_giving);
 }
 
@@ -98,7 +103,8 @@ static int use_in_child(collet_comm **comm)
 	void *memory = NULL;
 	if (collet_allreduce(*comm, &one, &one, 1, COLLET_I32, COLLET_SUM, NULL) != COLLET_ERR_FORKED)
 		return 1;
-	if (collet_comm_split(*comm, 0, 0, &part) != COLLET_ERR_FORKED || collet_mem_alloc(*comm, &memory, 64) != COLLET_ERR_FORKED)
+	if (collet_comm_split(*comm, 0, 0, &part) != COLLET_ERR_FORKED ||
+		collet_mem_alloc(*comm, &memory, 64) != COLLET_ERR_FORKED)
 		return 2;
 	if (collet_recv(*comm, &one, 1, COLLET_I32, 0, 0, NULL, NULL) != COLLET_ERR_FORKED)
 		return 3;
@@ -112,20 +118,24 @@ static void fork_amidst(struct rank *rank)
 {
 	int32_t value = 1, late;
 	collet_request *request = NULL;
-	const collet_how how = { .request = &request };
+	const collet_how how = {.request = &request};
 	rank_ok(rank, collet_allreduce(rank->comm, &value, &value, 1, COLLET_I32, COLLET_SUM, NULL), "before the fork");
 	/* Something is pending while the child is made. */
-	rank_ok(rank, collet_recv(rank->comm, &late, 1, COLLET_I32, (rank->rank + 1) % rank->size, 5, NULL, &how), "recv");
+	rank_ok(rank, collet_recv(rank->comm, &late, 1, COLLET_I32, (rank->rank + 1) % rank->size, 5, NULL, &how),
+		"recv");
 	const pid_t child = fork();
 	if (child == 0)
 		_exit(use_in_child(&rank->comm));
 	int status = -1;
-	rank_check(rank, child > 0 && waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0,
+	rank_check(rank,
+		child > 0 && waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0,
 		"the child ended with %x", (unsigned)status);
 	value = 1;
 	rank_ok(rank, collet_allreduce(rank->comm, &value, &value, 1, COLLET_I32, COLLET_SUM, NULL), "after the fork");
 	rank_check(rank, value == (int32_t)rank->size, "the sum is %d", value);
-	rank_ok(rank, collet_send(rank->comm, &value, 1, COLLET_I32, (rank->rank + rank->size - 1) % rank->size, 5, NULL), "send");
+	rank_ok(rank,
+		collet_send(rank->comm, &value, 1, COLLET_I32, (rank->rank + rank->size - 1) % rank->size, 5, NULL),
+		"send");
 	rank_ok(rank, collet_request_wait(&request), "what was pending");
 }
 
@@ -133,7 +143,9 @@ static void a_fork_is_detected_and_harmless(void **state)
 {
 	for (size_t t = 0; t < 2; t++)
 		for (uint32_t thread = 0; thread < 2; thread++)
-			ranks_must_pass(&(struct ranks_options){ .size = 3, .transport = transports[t], .progress_thread = thread },
+			ranks_must_pass(
+				&(struct ranks_options){
+					.size = 3, .transport = transports[t], .progress_thread = thread},
 				fork_amidst);
 }
 

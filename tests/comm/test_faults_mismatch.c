@@ -1,7 +1,8 @@
-/* Ranks that call different things: every rank gets COLLET_ERR_MISMATCH, from its pending call or its next one, with who
- * called what; and nobody's memory has taken in what did not fit. Every collective, every property that must agree.
+/* Ranks that call different things: every rank gets COLLET_ERR_MISMATCH, from its pending call or its next one, with
+ * who called what; and nobody's memory has taken in what did not fit. Every collective, every property that must agree.
  *
- * Each row has a communicator of its own, split off one that lives on: a mistake ends no more than where it was made. */
+ * Each row has a communicator of its own, split off one that lives on: a mistake ends no more than where it was made.
+ */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -18,16 +19,16 @@
 enum { PATIENCE_MS = 5000, CANARY = 0x55 };
 
 enum property { COUNT, DTYPE, OP, ROOT, ALGORITHM, USER_NAME, LISTED_COUNT, COLLECTIVE, ORDER, PROPERTIES };
-static const char *const property_names[] = { "count", "dtype", "op", "root", "algorithm", "user operation's name",
-	"own count", "collective", "order" };
+static const char *const property_names[] = {
+	"count", "dtype", "op", "root", "algorithm", "user operation's name", "own count", "collective", "order"};
 
 /* How a row is run. */
 struct variant {
-	uint32_t odd;                /* the rank that calls something else */
-	uint32_t good_calls;         /* before it */
+	uint32_t odd;        /* the rank that calls something else */
+	uint32_t good_calls; /* before it */
 	uint64_t count;
 	bool requests;
-	bool one_form;               /* all-reduce only */
+	bool one_form; /* all-reduce only */
 };
 
 static double now_ms(void)
@@ -48,21 +49,13 @@ static bool fill_row(enum form form, enum property property, const struct varian
 	struct call *common, struct call *odd)
 {
 	const struct form_traits *traits = &form_traits[form];
-	*common = (struct call){ .form = form, .count = variant->count, .dtype = COLLET_I32, .op = COLLET_SUM };
+	*common = (struct call){.form = form, .count = variant->count, .dtype = COLLET_I32, .op = COLLET_SUM};
 	*odd = *common;
 	switch (property) {
-	case COUNT:
-		odd->count++;
-		return traits->counts && !traits->listed;
-	case DTYPE:
-		odd->dtype = COLLET_F32;
-		return traits->counts;
-	case OP:
-		odd->op = COLLET_MAX;
-		return traits->combines;
-	case ROOT:
-		odd->root = 1;
-		return traits->rooted;
+	case COUNT: odd->count++; return traits->counts && !traits->listed;
+	case DTYPE: odd->dtype = COLLET_F32; return traits->counts;
+	case OP: odd->op = COLLET_MAX; return traits->combines;
+	case ROOT: odd->root = 1; return traits->rooted;
 	case ALGORITHM:
 		common->algorithm = traits->algorithm;
 		odd->algorithm = traits->other_algorithm;
@@ -73,20 +66,17 @@ static bool fill_row(enum form form, enum property property, const struct varian
 		odd->user_name = "theirs";
 		return traits->combines;
 	case LISTED_COUNT:
-		/* A count must differ that travels between the odd rank and another: where there is a root, between it and the
-		 * root. */
+		/* A count must differ that travels between the odd rank and another: where there is a root, between it
+		 * and the root. */
 		odd->more = 1;
 		odd->longer = traits->rooted && variant->odd != 0 ? variant->odd : (variant->odd + 1) % size;
 		return traits->listed;
-	case COLLECTIVE:
-		odd->form = (form + 1) % FORMS;
-		return true;
+	case COLLECTIVE: odd->form = (form + 1) % FORMS; return true;
 	case ORDER:
 		/* Called one after the other, and the other way round. */
 		odd->form = form == FORM_BARRIER ? FORM_ALLREDUCE : FORM_BARRIER;
 		return true;
-	default:
-		return false;
+	default: return false;
 	}
 }
 
@@ -94,8 +84,8 @@ static bool fill_row(enum form form, enum property property, const struct varian
 static collet_status make_calls(collet_comm *comm, const struct call *first, const struct call *second, bool request,
 	struct call_buffers *buffers)
 {
-	static const struct call barrier = { .form = FORM_BARRIER };
-	const struct call *const calls[] = { first, second, &barrier };
+	static const struct call barrier = {.form = FORM_BARRIER};
+	const struct call *const calls[] = {first, second, &barrier};
 	collet_status status = COLLET_OK;
 	for (size_t i = 0; i < 3 && status == COLLET_OK; i++) {
 		collet_request *pending = NULL;
@@ -117,13 +107,14 @@ static bool names_rank(const char *sentence, uint32_t rank)
 
 static void check_sentence(struct rank *rank, const char *row, const struct variant *variant, uint32_t call)
 {
-	const char *sentence = collet_last_error();
-	char number[32];
+	char number[32], sentence[1200];
+	snprintf(sentence, sizeof(sentence), "%s", collet_last_error());
 	uint32_t named = 0;
 	for (uint32_t r = 0; r < rank->size; r++)
 		named += names_rank(sentence, r);
 	snprintf(number, sizeof(number), "(call %u", call);
-	rank_check(rank, names_rank(sentence, variant->odd) && named >= 2, "%s: both ranks are to be named: %s", row, sentence);
+	rank_check(rank, names_rank(sentence, variant->odd) && named >= 2, "%s: both ranks are to be named: %s", row,
+		sentence);
 	rank_check(rank, strstr(sentence, number) != NULL, "%s: \"%s\" is missing: %s", row, number, sentence);
 }
 
@@ -132,7 +123,8 @@ static void check_memory(struct rank *rank, const char *row, const struct call_b
 {
 	const unsigned char own = (unsigned char)(0xa0 + rank->rank);
 	size_t at = 0;
-	while (rank->size == 2 && at < sizeof(buffers->recv) && (buffers->recv[at] == CANARY || buffers->recv[at] == own))
+	while (rank->size == 2 && at < sizeof(buffers->recv) &&
+		(buffers->recv[at] == CANARY || buffers->recv[at] == own))
 		at++;
 	rank_check(rank, rank->size != 2 || at == sizeof(buffers->recv), "%s: byte %zu of recv is %02x", row, at,
 		at < sizeof(buffers->recv) ? buffers->recv[at] : 0);
@@ -145,13 +137,13 @@ static void run_row(struct rank *rank, enum form form, enum property property, c
 	char row[160];
 	if (!fill_row(form, property, variant, rank->size, &common, &odd))
 		return;
-	snprintf(row, sizeof(row), "%s/%s/n%u/odd%u%s", form_traits[form].name, property_names[property], rank->size, variant->odd,
-		variant->requests ? "/request" : "");
+	snprintf(row, sizeof(row), "%s/%s/n%u/odd%u%s", form_traits[form].name, property_names[property], rank->size,
+		variant->odd, variant->requests ? "/request" : "");
 	rank_doing(rank, "%s", row);
 	collet_comm *comm;
 	if (!rank_ok(rank, collet_comm_split(rank->comm, 0, 0, &comm), row))
 		return;
-	const struct call good = { .form = FORM_ALLREDUCE, .count = 1, .dtype = COLLET_I32, .op = COLLET_SUM };
+	const struct call good = {.form = FORM_ALLREDUCE, .count = 1, .dtype = COLLET_I32, .op = COLLET_SUM};
 	for (uint32_t i = 0; i < variant->good_calls; i++)
 		rank_ok(rank, call_make(comm, &good, buffers, NULL), row);
 	/* Else a rank might hear of the mistake while it is still in the last good call. */
@@ -186,8 +178,8 @@ static void run_all(struct rank *rank)
 		for (enum property property = 0; property < PROPERTIES; property++)
 			run_row(rank, form, property, variant, buffers, &slowest_ms);
 	if (rank->rank == 0)
-		printf("%s, %u ranks: the slowest of all rows was known after %.1f ms\n", rank->options->transport, rank->size,
-			slowest_ms);
+		printf("%s, %u ranks: the slowest of all rows was known after %.1f ms\n", rank->options->transport,
+			rank->size, slowest_ms);
 	fflush(stdout);
 	rank_check(rank, buffers != NULL, "no memory");
 	free(buffers);
@@ -195,38 +187,39 @@ static void run_all(struct rank *rank)
 
 static void run_world(enum ranks_mode mode, const char *transport, uint32_t size, struct variant variant)
 {
-	const struct ranks_options options = { .mode = mode, .size = size, .transport = transport, .context = &variant,
-		.deadline_ms = 100 * 1000 };
+	const struct ranks_options options = {
+		.mode = mode, .size = size, .transport = transport, .context = &variant, .deadline_ms = 100 * 1000};
 	ranks_must_pass(&options, run_all);
 }
 
 static void threads_over_shm(void **state)
 {
-	run_world(RANKS_THREADS, "shm", 2, (struct variant){ .odd = 0, .count = 3 });
-	run_world(RANKS_THREADS, "shm", 3, (struct variant){ .odd = 1, .count = 3 });
+	run_world(RANKS_THREADS, "shm", 2, (struct variant){.odd = 0, .count = 3});
+	run_world(RANKS_THREADS, "shm", 3, (struct variant){.odd = 1, .count = 3});
 }
 
 static void threads_over_tcp(void **state)
 {
-	run_world(RANKS_THREADS, "tcp", 2, (struct variant){ .odd = 1, .count = 3 });
-	run_world(RANKS_THREADS, "tcp", 4, (struct variant){ .odd = 2, .count = 3, .requests = true });
+	run_world(RANKS_THREADS, "tcp", 2, (struct variant){.odd = 1, .count = 3});
+	run_world(RANKS_THREADS, "tcp", 4, (struct variant){.odd = 2, .count = 3, .requests = true});
 }
 
 static void processes_over_shm(void **state)
 {
-	run_world(RANKS_PROCESSES, "shm", 2, (struct variant){ .odd = 1, .count = 4000, .good_calls = 1 });
-	run_world(RANKS_PROCESSES, "shm", 4, (struct variant){ .odd = 3, .count = 3, .requests = true });
+	run_world(RANKS_PROCESSES, "shm", 2, (struct variant){.odd = 1, .count = 4000, .good_calls = 1});
+	run_world(RANKS_PROCESSES, "shm", 4, (struct variant){.odd = 3, .count = 3, .requests = true});
 }
 
 static void processes_over_tcp(void **state)
 {
-	run_world(RANKS_PROCESSES, "tcp", 3, (struct variant){ .odd = 0, .count = 4000, .good_calls = 1 });
+	run_world(RANKS_PROCESSES, "tcp", 3, (struct variant){.odd = 0, .count = 4000, .good_calls = 1});
 }
 
 static void after_hundreds_of_good_calls(void **state)
 {
-	run_world(RANKS_PROCESSES, "shm", 2, (struct variant){ .odd = 1, .count = 3, .good_calls = 600, .one_form = true });
-	run_world(RANKS_THREADS, "tcp", 3, (struct variant){ .odd = 2, .count = 3, .good_calls = 600, .one_form = true });
+	run_world(
+		RANKS_PROCESSES, "shm", 2, (struct variant){.odd = 1, .count = 3, .good_calls = 600, .one_form = true});
+	run_world(RANKS_THREADS, "tcp", 3, (struct variant){.odd = 2, .count = 3, .good_calls = 600, .one_form = true});
 }
 
 enum { ONE_WAY_CALLS = 40 };
@@ -235,7 +228,8 @@ enum { ONE_WAY_CALLS = 40 };
 static void send_past_each_other(struct rank *rank)
 {
 	struct call_buffers *buffers = calloc(1, sizeof(*buffers));
-	struct call call = { .form = FORM_BROADCAST, .count = 1, .dtype = COLLET_I32, .root = rank->rank, .algorithm = "direct" };
+	struct call call = {
+		.form = FORM_BROADCAST, .count = 1, .dtype = COLLET_I32, .root = rank->rank, .algorithm = "direct"};
 	collet_status status = COLLET_OK;
 	for (uint32_t i = 0; i < ONE_WAY_CALLS && buffers && status == COLLET_OK; i++)
 		status = call_make(rank->comm, &call, buffers, NULL);
@@ -243,30 +237,33 @@ static void send_past_each_other(struct rank *rank)
 	if (status == COLLET_OK && buffers)
 		status = call_make(rank->comm, &call, buffers, NULL);
 	if (rank_status(rank, status, COLLET_ERR_MISMATCH, "the first call in which the ranks meet"))
-		check_sentence(rank, "broadcasts from different roots", &(struct variant){ .odd = 0 }, 0);
+		check_sentence(rank, "broadcasts from different roots", &(struct variant){.odd = 0}, 0);
 	free(buffers);
 }
 
 static void ranks_that_only_send_find_out_when_they_meet(void **state)
 {
-	static const char *const transports[] = { "shm", "tcp" };
+	static const char *const transports[] = {"shm", "tcp"};
 	for (size_t i = 0; i < 2; i++) {
-		const struct ranks_options options = { .mode = RANKS_THREADS, .size = 2, .transport = transports[i] };
+		const struct ranks_options options = {.mode = RANKS_THREADS, .size = 2, .transport = transports[i]};
 		ranks_must_pass(&options, send_past_each_other);
 	}
 }
 
 static void every_odd_rank_in_every_world(void **state)
 {
-	static const char *const transports[] = { "shm", "tcp" };
+	static const char *const transports[] = {"shm", "tcp"};
 	if (!full())
-		skip();  /* COLLET_TEST_FULL=1 */
+		skip(); /* COLLET_TEST_FULL=1 */
 	for (size_t t = 0; t < 2; t++)
 		for (uint32_t size = 2; size <= 5; size++)
 			for (uint32_t odd = 0; odd < size; odd++)
 				for (uint32_t way = 0; way < 4; way++)
-					run_world(way & 1 ? RANKS_THREADS : RANKS_PROCESSES, transports[t], size, (struct variant){ .odd = odd,
-						.count = 3, .good_calls = odd, .requests = way & 2 });
+					run_world(way & 1 ? RANKS_THREADS : RANKS_PROCESSES, transports[t], size,
+						(struct variant){.odd = odd,
+							.count = 3,
+							.good_calls = odd,
+							.requests = way & 2});
 }
 
 int main(void)

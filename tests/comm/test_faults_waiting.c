@@ -12,27 +12,29 @@
 
 enum { LATE_MS = 100, IDLE_MS = 300, WAITING_MOST_US = 10 * 1000, IDLE_MOST_US = 1000 };
 
-static const char *const transports[] = { "shm", "tcp" };
+static const char *const transports[] = {"shm", "tcp"};
 
 /* Of the whole process: the caller's thread and the library's. */
 static int64_t used_us(void)
 {
 	struct rusage usage;
 	getrusage(RUSAGE_SELF, &usage);
-	return ((int64_t)usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) * 1000000 + usage.ru_utime.tv_usec + usage.ru_stime.tv_usec;
+	return ((int64_t)usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) * 1000000 + usage.ru_utime.tv_usec +
+	       usage.ru_stime.tv_usec;
 }
 
 static void wait_for_one_that_is_late(struct rank *rank)
 {
-	float data[64] = { 0 };
+	float data[64] = {0};
 	int64_t *used = rank->shared;
 	rank_ok(rank, collet_allreduce(rank->comm, data, data, 64, COLLET_F32, COLLET_SUM, NULL), "a first call");
 	rank_post(rank, 0);
 	rank_await(rank, 0, rank->size);
 	if (rank->rank == 1)
-		poll(NULL, 0, LATE_MS);  /* not a wait for anything: this is what being late means */
+		poll(NULL, 0, LATE_MS); /* not a wait for anything: this is what being late means */
 	const int64_t before = used_us();
-	rank_ok(rank, collet_allreduce(rank->comm, data, data, 64, COLLET_F32, COLLET_SUM, NULL), "the call that waits");
+	rank_ok(rank, collet_allreduce(rank->comm, data, data, 64, COLLET_F32, COLLET_SUM, NULL),
+		"the call that waits");
 	used[rank->rank] = used_us() - before;
 }
 
@@ -50,7 +52,8 @@ static void do_nothing(struct rank *rank)
 static void measure(ranks_body *body, const char *what, int64_t most_us)
 {
 	for (size_t t = 0; t < 2; t++) {
-		const struct ranks_options options = { .size = 3, .transport = transports[t], .shared_bytes = 3 * sizeof(int64_t) };
+		const struct ranks_options options = {
+			.size = 3, .transport = transports[t], .shared_bytes = 3 * sizeof(int64_t)};
 		struct ranks *ranks = ranks_start(&options, body);
 		ranks_wait(ranks);
 		const bool passed = ranks_all_passed(ranks);

@@ -1,7 +1,8 @@
-/* Ranks that die, leave or stop in the middle of a collective: every survivor is told, in time, with rank, host and call.
+/* Ranks that die, leave or stop in the middle of a collective: every survivor is told, in time, with rank, host and
+ * call.
  *
- * "The middle" is everywhere: the linker hands the engine's queueing and settling of transfers to this file first, where
- * the victim counts them and ends at the k-th; k rises until the call is over before. */
+ * "The middle" is everywhere: the linker hands the engine's queueing and settling of transfers to this file first,
+ * where the victim counts them and ends at the k-th; k rises until the call is over before. */
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -22,8 +23,8 @@ enum { GOOD_CALLS = 2, SMALL = 17, MEDIUM = 40000, LARGE = 4 << 20 };
 /* ---- The victim's end, at the k-th point ---- */
 
 static struct {
-	uint64_t points;             /* until it ends; 0: it does not */
-	int signal;                  /* 0: exit */
+	uint64_t points; /* until it ends; 0: it does not */
+	int signal;      /* 0: exit */
 	int64_t *ended_ns;
 } fate;
 
@@ -53,7 +54,8 @@ struct collet_queued *__wrap_collet_queue_add(struct collet_route *, struct coll
 void __real_collet_item_settled(struct collet_queued *, bool);
 void __wrap_collet_item_settled(struct collet_queued *, bool);
 
-struct collet_queued *__wrap_collet_queue_add(struct collet_route *route, struct collet_queue *queue, struct collet_item *item)
+struct collet_queued *__wrap_collet_queue_add(
+	struct collet_route *route, struct collet_queue *queue, struct collet_item *item)
 {
 	point();
 	return __real_collet_queue_add(route, queue, item);
@@ -68,18 +70,18 @@ void __wrap_collet_item_settled(struct collet_queued *queued, bool sent)
 /* ---- One run: a world in which one rank ends ---- */
 
 enum ending { KILLED, EXITED, BETWEEN_CALLS, AT_A_MOMENT };
-static const char *const ending_names[] = { "killed", "exits", "killed between calls", "killed at some moment" };
+static const char *const ending_names[] = {"killed", "exits", "killed between calls", "killed at some moment"};
 
 struct row {
 	enum ending ending;
 	uint32_t victim;
-	uint64_t points;             /* KILLED, EXITED: at which it ends */
-	int64_t moment_ns;           /* AT_A_MOMENT: after the call has begun */
+	uint64_t points;   /* KILLED, EXITED: at which it ends */
+	int64_t moment_ns; /* AT_A_MOMENT: after the call has begun */
 	uint64_t count;
 };
 
 struct outcome {
-	bool survived;               /* the call was over before the victim's point */
+	bool survived; /* the call was over before the victim's point */
 	int64_t ended_ns;
 	int64_t told_ns[RANKS_MOST];
 };
@@ -87,8 +89,8 @@ struct outcome {
 /* SIGKILL after a while, without anybody's doing. */
 static void wind_up(int64_t moment_ns)
 {
-	struct sigevent event = { .sigev_notify = SIGEV_SIGNAL, .sigev_signo = SIGKILL };
-	const struct itimerspec moment = { .it_value = { moment_ns / 1000000000, moment_ns % 1000000000 + 1 } };
+	struct sigevent event = {.sigev_notify = SIGEV_SIGNAL, .sigev_signo = SIGKILL};
+	const struct itimerspec moment = {.it_value = {moment_ns / 1000000000, moment_ns % 1000000000 + 1}};
 	timer_t timer;
 	if (timer_create(CLOCK_MONOTONIC, &event, &timer) != 0 || timer_settime(timer, 0, &moment, NULL) != 0)
 		_exit(1);
@@ -109,11 +111,11 @@ static void arm(const struct row *row, struct outcome *outcome)
 
 static void check_told(struct rank *rank, const struct row *row, collet_status status)
 {
-	char victim[160];
-	const char *sentence = collet_last_error();
+	char victim[160], sentence[1200];
+	snprintf(sentence, sizeof(sentence), "%s", collet_last_error());
 	snprintf(victim, sizeof(victim), "rank %u on %s", row->victim, collet_comm_host(rank->comm, row->victim));
-	rank_check(rank, status == COLLET_ERR_PEER_LOST, "%s instead of COLLET_ERR_PEER_LOST: %s", collet_status_name(status),
-		sentence);
+	rank_check(rank, status == COLLET_ERR_PEER_LOST, "%s instead of COLLET_ERR_PEER_LOST: %s",
+		collet_status_name(status), sentence);
 	rank_check(rank, strstr(sentence, victim) != NULL, "\"%s\" is missing: %s", victim, sentence);
 	rank_check(rank, strstr(sentence, "(call ") != NULL, "no call is named: %s", sentence);
 }
@@ -126,8 +128,8 @@ static void lose_one(struct rank *rank)
 	collet_status status = COLLET_OK;
 	for (uint32_t i = 0; i < GOOD_CALLS && status == COLLET_OK; i++)
 		status = collet_allreduce(rank->comm, data, data, row->count, COLLET_F32, COLLET_SUM, NULL);
-	/* Everybody is out of the good calls before anybody ends; by other means than the library, where a rank may be told
-	 * of an end while it is still leaving a barrier. */
+	/* Everybody is out of the good calls before anybody ends; by other means than the library, where a rank may be
+	 * told of an end while it is still leaving a barrier. */
 	rank_post(rank, 0);
 	if (!rank_ok(rank, status, "a good call") || !rank_await(rank, 0, rank->size))
 		return;
@@ -152,10 +154,14 @@ static void lose_one(struct rank *rank)
 }
 
 /* Runs it; returns whether the victim ended, and how long it took until the last survivor knew. */
-static bool run_row(const struct row *row, const char *transport, const char *algorithm, uint32_t size, int64_t *took_ns)
+static bool run_row(
+	const struct row *row, const char *transport, const char *algorithm, uint32_t size, int64_t *took_ns)
 {
-	const struct ranks_options options = { .size = size, .transport = transport, .algorithm = algorithm,
-		.shared_bytes = sizeof(struct outcome), .context = row };
+	const struct ranks_options options = {.size = size,
+		.transport = transport,
+		.algorithm = algorithm,
+		.shared_bytes = sizeof(struct outcome),
+		.context = row};
 	struct ranks *ranks = ranks_start(&options, lose_one);
 	bool fine = ranks_wait(ranks);
 	const struct outcome outcome = *(const struct outcome *)ranks_shared(ranks);
@@ -163,7 +169,7 @@ static bool run_row(const struct row *row, const char *transport, const char *al
 	for (uint32_t r = 0; r < size; r++) {
 		const struct rank_report *report = ranks_report(ranks, r);
 		const bool ended = report->end == (row->ending == EXITED ? RANK_EXITED : RANK_KILLED) ||
-			(row->ending == EXITED && report->end == RANK_RETURNED && !report->returned);
+				   (row->ending == EXITED && report->end == RANK_RETURNED && !report->returned);
 		const bool well = report->end == RANK_RETURNED && !report->failed;
 		const int64_t took = outcome.told_ns[r] - outcome.ended_ns;
 		if (r == row->victim && !outcome.survived ? ended : well) {
@@ -172,8 +178,9 @@ static bool run_row(const struct row *row, const char *transport, const char *al
 		}
 		fine = false;
 		fprintf(stderr, "%s/%s/n%u: rank %u %s at point %llu: rank %u (end %d, %d): %s; %s\n", transport,
-			algorithm ? algorithm : "chosen", size, row->victim, ending_names[row->ending], (unsigned long long)row->points, r,
-			report->end, report->code, report->doing, report->failed ? report->sentence : "");
+			algorithm ? algorithm : "chosen", size, row->victim, ending_names[row->ending],
+			(unsigned long long)row->points, r, report->end, report->code, report->doing,
+			report->failed ? report->sentence : "");
 	}
 	ranks_free(&ranks);
 	assert_true(fine);
@@ -187,10 +194,10 @@ static bool full(void)
 }
 
 /* Every rank, at every point of the call; how many those were. */
-static uint64_t end_everywhere(enum ending ending, const char *transport, const char *algorithm, uint32_t size, uint64_t count,
-	int64_t *slowest_ns)
+static uint64_t end_everywhere(enum ending ending, const char *transport, const char *algorithm, uint32_t size,
+	uint64_t count, int64_t *slowest_ns)
 {
-	struct row row = { .ending = ending, .count = count };
+	struct row row = {.ending = ending, .count = count};
 	uint64_t points = 0;
 	for (row.victim = 0; row.victim < size; row.victim++) {
 		int64_t took_ns;
@@ -202,7 +209,8 @@ static uint64_t end_everywhere(enum ending ending, const char *transport, const 
 
 static void at_every_step(const char *transport)
 {
-	static const char *const algorithms[] = { "ring", "tree", "halving_doubling", "direct", "two_shot", "double_tree" };
+	static const char *const algorithms[] = {
+		"ring", "tree", "halving_doubling", "direct", "two_shot", "double_tree"};
 	const size_t tried = full() ? 6 : 2;
 	int64_t slowest_ns = 0;
 	uint64_t points = end_everywhere(KILLED, transport, NULL, 2, SMALL, &slowest_ns);
@@ -212,8 +220,8 @@ static void at_every_step(const char *transport)
 	points += end_everywhere(EXITED, transport, NULL, 2, SMALL, &slowest_ns);
 	if (full())
 		points += end_everywhere(EXITED, transport, "ring", 3, MEDIUM, &slowest_ns);
-	printf("%s: ended at %llu points; the last survivor knew after %.1f ms at most\n", transport, (unsigned long long)points,
-		(double)slowest_ns * 1e-6);
+	printf("%s: ended at %llu points; the last survivor knew after %.1f ms at most\n", transport,
+		(unsigned long long)points, (double)slowest_ns * 1e-6);
 	assert_true(points > 50);
 }
 
@@ -241,18 +249,21 @@ static void ten_times(enum ending ending, const char *transport, uint32_t size, 
 	int64_t took_ns[TIMES];
 	for (uint32_t i = 0; i < TIMES; i++) {
 		*random = *random * 6364136223846793005u + 1442695040888963407u;
-		const struct row row = { .ending = ending, .victim = i % size, .count = count,
-			.moment_ns = (int64_t)(*random >> 33) % longest_ns };
+		const struct row row = {.ending = ending,
+			.victim = i % size,
+			.count = count,
+			.moment_ns = (int64_t)(*random >> 33) % longest_ns};
 		assert_true(run_row(&row, transport, NULL, size, &took_ns[i]));
 	}
 	qsort(took_ns, TIMES, sizeof(took_ns[0]), compare);
-	printf("%s, %u ranks, %s, %llu elements: the last survivor knew after %.2f ms (median of 10; worst %.2f)\n", transport, size,
-		ending_names[ending], (unsigned long long)count, (double)took_ns[TIMES / 2] * 1e-6, (double)took_ns[TIMES - 1] * 1e-6);
+	printf("%s, %u ranks, %s, %llu elements: the last survivor knew after %.2f ms (median of 10; worst %.2f)\n",
+		transport, size, ending_names[ending], (unsigned long long)count, (double)took_ns[TIMES / 2] * 1e-6,
+		(double)took_ns[TIMES - 1] * 1e-6);
 }
 
 static void at_seeded_moments(void **state)
 {
-	static const char *const transports[] = { "shm", "tcp" };
+	static const char *const transports[] = {"shm", "tcp"};
 	const char *text = getenv("SEED");
 	uint64_t random = text ? strtoull(text, NULL, 10) : (uint64_t)now_ns();
 	printf("SEED=%llu\n", (unsigned long long)random);

@@ -1,5 +1,5 @@
-/* Memory runs out: the n-th allocation of the library fails, for every n of creating a communicator and a first all-reduce.
- * Whatever fails is named on every rank, nobody crashes or hangs, and nothing is left behind.
+/* Memory runs out: the n-th allocation of the library fails, for every n of creating a communicator and a first
+ * all-reduce. Whatever fails is named on every rank, nobody crashes or hangs, and nothing is left behind.
  *
  * The linker hands the library's allocations to this file first. Ranks are threads, so the n-th is anybody's. */
 #include <dirent.h>
@@ -21,7 +21,7 @@ enum { COUNT = 1000, SPARED_MOST = 100000, ALLOCATIONS_MOST = 1000 };
 /* ---- The library's memory ---- */
 
 static atomic_bool counting;
-static atomic_int until_failure;     /* allocations to go; below 0: none fails any more */
+static atomic_int until_failure; /* allocations to go; below 0: none fails any more */
 static atomic_int outstanding;
 
 static bool fails(void)
@@ -93,22 +93,24 @@ static unsigned count_descriptors(void)
 static bool is_named(collet_status status)
 {
 	return status == COLLET_ERR_MEMORY || status == COLLET_ERR_RENDEZVOUS || status == COLLET_ERR_PEER_LOST ||
-		status == COLLET_ERR_TIMEOUT || status == COLLET_ERR_TRANSPORT || status == COLLET_ERR_SYSTEM;
+	       status == COLLET_ERR_TIMEOUT || status == COLLET_ERR_TRANSPORT || status == COLLET_ERR_SYSTEM;
 }
 
 static void check_status(struct rank *rank, collet_status status, const char *what)
 {
 	if (status != COLLET_OK)
 		atomic_fetch_add((atomic_int *)rank->shared, 1);
-	rank_check(rank, status == COLLET_OK || is_named(status), "%s: %s: %s", what, collet_status_name(status), collet_last_error());
-	rank_check(rank, status == COLLET_OK || *collet_last_error(), "%s: %s without a word", what, collet_status_name(status));
+	rank_check(rank, status == COLLET_OK || is_named(status), "%s: %s: %s", what, collet_status_name(status),
+		collet_last_error());
+	rank_check(rank, status == COLLET_OK || *collet_last_error(), "%s: %s without a word", what,
+		collet_status_name(status));
 }
 
 static void create_and_reduce(struct rank *rank)
 {
 	char store[64];
 	collet_options options;
-	float data[COUNT] = { 1 };
+	float data[COUNT] = {1};
 	if (!rank_await(rank, 0, 1))
 		return;
 	rank_fill_options(rank, 0, &options, store);
@@ -117,8 +119,8 @@ static void create_and_reduce(struct rank *rank)
 	collet_comm *comm = NULL;
 	collet_status status = collet_comm_create(&comm, &options);
 	check_status(rank, status, "creation");
-	rank_check(rank, (status == COLLET_OK) == (comm != NULL), "creation: %s, but comm is %p", collet_status_name(status),
-		(void *)comm);
+	rank_check(rank, (status == COLLET_OK) == (comm != NULL), "creation: %s, but comm is %p",
+		collet_status_name(status), (void *)comm);
 	if (status != COLLET_OK)
 		return;
 	status = collet_allreduce(comm, data, data, COUNT, COLLET_F32, COLLET_SUM, NULL);
@@ -128,11 +130,15 @@ static void create_and_reduce(struct rank *rank)
 	rank_ok(rank, collet_comm_destroy(&comm), "destroy");
 }
 
-/* Returns whether anything failed: on a busy machine that may be a deadline, so this and not the count ends a search. */
+/* Returns whether anything failed: on a busy machine that may be a deadline, so this and not the count ends a search.
+ */
 static bool run_row(const char *transport, uint32_t size, int spared)
 {
-	const struct ranks_options options = { .mode = RANKS_THREADS, .size = size, .transport = transport, .bare = true,
-		.shared_bytes = sizeof(atomic_int) };
+	const struct ranks_options options = {.mode = RANKS_THREADS,
+		.size = size,
+		.transport = transport,
+		.bare = true,
+		.shared_bytes = sizeof(atomic_int)};
 	const unsigned descriptors = count_descriptors();
 	atomic_store(&until_failure, spared);
 	struct ranks *ranks = ranks_start(&options, create_and_reduce);
@@ -146,8 +152,9 @@ static bool run_row(const char *transport, uint32_t size, int spared)
 	const bool failed = *(atomic_int *)ranks_shared(ranks) != 0;
 	ranks_free(&ranks);
 	if (!passed || left != 0 || count_descriptors() != descriptors)
-		fail_msg("%s, %u ranks, allocation %d fails: %s; %d blocks left, %u descriptors before, %u after", transport, size, spared,
-			passed ? "reported well" : "badly", left, descriptors, count_descriptors());
+		fail_msg("%s, %u ranks, allocation %d fails: %s; %d blocks left, %u descriptors before, %u after",
+			transport, size, spared, passed ? "reported well" : "badly", left, descriptors,
+			count_descriptors());
 	return failed || atomic_load(&until_failure) < 0;
 }
 
@@ -159,7 +166,7 @@ static bool full(void)
 
 static void every_allocation(const char *transport, uint32_t size, int stride)
 {
-	run_row(transport, size, SPARED_MOST);  /* what libraries allocate once */
+	run_row(transport, size, SPARED_MOST); /* what libraries allocate once */
 	int spared = 0;
 	while (run_row(transport, size, spared) && spared < ALLOCATIONS_MOST)
 		spared += full() ? 1 : stride;

@@ -1,6 +1,6 @@
-/* A rank that is stopped in mid-transfer for longer than the timeout, and then goes on: the others have been told who kept
- * them waiting, their buffers are theirs again, and nothing that the late rank does touches these, or lets itself believe
- * in a result that it read from a buffer that had been refilled.
+/* A rank that is stopped in mid-transfer for longer than the timeout, and then goes on: the others have been told who
+ * kept them waiting, their buffers are theirs again, and nothing that the late rank does touches these, or lets itself
+ * believe in a result that it read from a buffer that had been refilled.
  *
  * As in test_faults_loss.c the victim stops at the k-th transfer that it queues or that settles; or in the midst of
  * combining what it reads, which may be another rank's memory. */
@@ -27,7 +27,7 @@ enum place { TRANSFER, COMBINING };
 
 static struct {
 	enum place place;
-	uint64_t points;             /* until it stops; 0: it does not */
+	uint64_t points; /* until it stops; 0: it does not */
 	struct rank *rank;
 } fate;
 
@@ -49,12 +49,13 @@ struct collet_queued *__real_collet_queue_add(struct collet_route *, struct coll
 struct collet_queued *__wrap_collet_queue_add(struct collet_route *, struct collet_queue *, struct collet_item *);
 void __real_collet_item_settled(struct collet_queued *, bool);
 void __wrap_collet_item_settled(struct collet_queued *, bool);
-void __real_collet_reduction_run(const struct collet_reduction *, void *, const struct collet_operand *, uint32_t, size_t, bool,
-	uint64_t *);
-void __wrap_collet_reduction_run(const struct collet_reduction *, void *, const struct collet_operand *, uint32_t, size_t, bool,
-	uint64_t *);
+void __real_collet_reduction_run(
+	const struct collet_reduction *, void *, const struct collet_operand *, uint32_t, size_t, bool, uint64_t *);
+void __wrap_collet_reduction_run(
+	const struct collet_reduction *, void *, const struct collet_operand *, uint32_t, size_t, bool, uint64_t *);
 
-struct collet_queued *__wrap_collet_queue_add(struct collet_route *route, struct collet_queue *queue, struct collet_item *item)
+struct collet_queued *__wrap_collet_queue_add(
+	struct collet_route *route, struct collet_queue *queue, struct collet_item *item)
 {
 	point(TRANSFER);
 	return __real_collet_queue_add(route, queue, item);
@@ -66,8 +67,8 @@ void __wrap_collet_item_settled(struct collet_queued *queued, bool sent)
 	__real_collet_item_settled(queued, sent);
 }
 
-void __wrap_collet_reduction_run(const struct collet_reduction *reduction, void *result, const struct collet_operand *operands,
-	uint32_t operand_count, size_t count, bool finish, uint64_t *roundings)
+void __wrap_collet_reduction_run(const struct collet_reduction *reduction, void *result,
+	const struct collet_operand *operands, uint32_t operand_count, size_t count, bool finish, uint64_t *roundings)
 {
 	point(COMBINING);
 	__real_collet_reduction_run(reduction, result, operands, operand_count, count, finish, roundings);
@@ -76,7 +77,7 @@ void __wrap_collet_reduction_run(const struct collet_reduction *reduction, void 
 /* ---- A run ---- */
 
 struct row {
-	bool lent;                   /* buffers from collet_mem_alloc() */
+	bool lent; /* buffers from collet_mem_alloc() */
 	uint32_t victim;
 	enum place place;
 	uint64_t points;
@@ -120,21 +121,24 @@ static void be_late(struct rank *rank, const struct row *row, collet_comm *comm,
 	fate.points = 0;
 	rank_check(rank, status != COLLET_OK || is_full_of(row, recv, (float)(rank->size * (rank->size + 1) / 2)),
 		"the late rank believes in a result that is none");
-	rank_check(rank, status == COLLET_OK || status == COLLET_ERR_TIMEOUT || status == COLLET_ERR_PEER_LOST, "the late rank: %s: %s",
-		collet_status_name(status), collet_last_error());
+	rank_check(rank, status == COLLET_OK || status == COLLET_ERR_TIMEOUT || status == COLLET_ERR_PEER_LOST,
+		"the late rank: %s: %s", collet_status_name(status), collet_last_error());
 	rank_post(rank, EVENT_LATE_DONE);
 }
 
 static void be_kept_waiting(struct rank *rank, const struct row *row, collet_comm **comm, float *send, float *recv)
 {
-	const collet_how how = { .timeout_ns = INT64_C(1000000) * TIMEOUT_MS };
+	const collet_how how = {.timeout_ns = INT64_C(1000000) * TIMEOUT_MS};
 	const collet_status status = collet_allreduce(*comm, send, recv, row->count, COLLET_F32, COLLET_SUM, &how);
-	if (status != COLLET_OK && rank_status(rank, status, COLLET_ERR_TIMEOUT, "the call that waits for a stopped rank")) {
+	if (status != COLLET_OK &&
+		rank_status(rank, status, COLLET_ERR_TIMEOUT, "the call that waits for a stopped rank")) {
 		char victim[160];
-		snprintf(victim, sizeof(victim), "waiting for rank %u on %s", row->victim, collet_comm_host(*comm, row->victim));
+		snprintf(victim, sizeof(victim), "waiting for rank %u on %s", row->victim,
+			collet_comm_host(*comm, row->victim));
 		rank_check(rank, rank->size > 2 || strstr(collet_last_error(), victim), "\"%s\" is missing: %s", victim,
 			collet_last_error());
-		rank_check(rank, strstr(collet_last_error(), "(call 0") != NULL, "no call is named: %s", collet_last_error());
+		rank_check(rank, strstr(collet_last_error(), "(call 0") != NULL, "no call is named: %s",
+			collet_last_error());
 	}
 	/* Memory that peers map is the caller's again when its communicator has been destroyed. */
 	if (row->lent)
@@ -143,7 +147,8 @@ static void be_kept_waiting(struct rank *rank, const struct row *row, collet_com
 	fill(row, recv, REFILL);
 	rank_post(rank, EVENT_REFILLED);
 	rank_await(rank, EVENT_LATE_DONE, 1);
-	rank_check(rank, is_full_of(row, send, REFILL) && is_full_of(row, recv, REFILL), "a buffer has changed after its call had ended");
+	rank_check(rank, is_full_of(row, send, REFILL) && is_full_of(row, recv, REFILL),
+		"a buffer has changed after its call had ended");
 }
 
 static void one_is_late(struct rank *rank)
@@ -169,8 +174,11 @@ static void one_is_late(struct rank *rank)
 
 static void run_row(const char *transport, const char *algorithm, uint32_t size, struct row row)
 {
-	const struct ranks_options options = { .size = size, .transport = transport, .algorithm = algorithm, .context = &row,
-		.shared_bytes = sizeof(struct outcome) };
+	const struct ranks_options options = {.size = size,
+		.transport = transport,
+		.algorithm = algorithm,
+		.context = &row,
+		.shared_bytes = sizeof(struct outcome)};
 	struct ranks *ranks = ranks_start(&options, one_is_late);
 	const bool refilled = ranks_await(ranks, EVENT_DECIDED, 1) && ranks_await(ranks, EVENT_REFILLED, size - 1);
 	const struct outcome *outcome = ranks_shared(ranks);
@@ -181,9 +189,9 @@ static void run_row(const char *transport, const char *algorithm, uint32_t size,
 	ranks_wait(ranks);
 	const bool passed = ranks_all_passed(ranks);
 	if (!passed)
-		fprintf(stderr, "%s/%s/n%u/%s: rank %u stopped %s, number %llu\n", transport, algorithm ? algorithm : "chosen", size,
-			row.lent ? "alloc" : "malloc", row.victim, row.place == TRANSFER ? "at a transfer" : "combining",
-			(unsigned long long)row.points);
+		fprintf(stderr, "%s/%s/n%u/%s: rank %u stopped %s, number %llu\n", transport,
+			algorithm ? algorithm : "chosen", size, row.lent ? "alloc" : "malloc", row.victim,
+			row.place == TRANSFER ? "at a transfer" : "combining", (unsigned long long)row.points);
 	ranks_free(&ranks);
 	assert_true(refilled && passed);
 }
@@ -196,22 +204,26 @@ static bool full(void)
 
 static void everywhere(const char *transport, bool lent)
 {
-	static const uint64_t points[] = { 1, 4, 9, 20, 45, 2, 3, 5, 6, 7, 12, 15, 30, 60, 70, 80, 90, 100 };
+	static const uint64_t points[] = {1, 4, 9, 20, 45, 2, 3, 5, 6, 7, 12, 15, 30, 60, 70, 80, 90, 100};
 	const size_t tried = full() ? sizeof(points) / sizeof(points[0]) : 4;
 	for (size_t i = 0; i < tried; i++) {
 		for (enum place place = TRANSFER; place <= COMBINING; place++) {
-			const struct row row = { .lent = lent, .victim = (uint32_t)(i % 2), .place = place, .points = points[i],
-				.count = LARGE };
+			const struct row row = {.lent = lent,
+				.victim = (uint32_t)(i % 2),
+				.place = place,
+				.points = points[i],
+				.count = LARGE};
 			run_row(transport, NULL, 2, row);
 			if (full())
 				run_row(transport, "ring", 3, row);
 		}
 	}
-	run_row(transport, "ring", 3, (struct row){ .lent = lent, .victim = 2, .points = 10, .count = LARGE });
-	/* The last thing that the victim does, with bytes that are still the other's. Whether it hears of the end before it is
-	 * done is a race: so, several times. */
+	run_row(transport, "ring", 3, (struct row){.lent = lent, .victim = 2, .points = 10, .count = LARGE});
+	/* The last thing that the victim does, with bytes that are still the other's. Whether it hears of the end
+	 * before it is done is a race: so, several times. */
 	for (int i = 0; i < (lent ? 8 : 1); i++)
-		run_row(transport, "direct", 2, (struct row){ .lent = lent, .place = COMBINING, .points = 1, .count = ONE_PIECE });
+		run_row(transport, "direct", 2,
+			(struct row){.lent = lent, .place = COMBINING, .points = 1, .count = ONE_PIECE});
 }
 
 static void over_shm(void **state)
