@@ -425,7 +425,7 @@ static void deal_row(struct dealer *dealer, enum call call, const char *algorith
 	row->root = call_infos[call].rooted ? (uint32_t)(seed >> 16) % dealer->size : 0;
 }
 
-struct row *rows_make(uint64_t seed, uint32_t size, uint32_t per_algorithm, size_t *count)
+struct row *rows_make(uint64_t seed, uint32_t size, uint32_t per_algorithm, uint64_t long_bytes, size_t *count)
 {
 	struct dealer dealer = { .size = size, .seed = rows_mix(seed, size) };
 	dealer.pair = deck_of(seed, list_pairs(dealer.pairs));
@@ -443,13 +443,13 @@ struct row *rows_make(uint64_t seed, uint32_t size, uint32_t per_algorithm, size
 				deal_row(&dealer, call, infos[a].name, infos[a].ordered);
 		}
 	}
-	/* A few long ones, by every algorithm that is for them. */
+	/* A long one of each. */
 	for (int c = 0; c < CALLS; c++) {
 		if (c == CALL_BARRIER)
 			continue;
 		deal_row(&dealer, (enum call)c, NULL, true);
 		struct row *row = &dealer.rows[dealer.count_rows - 1];
-		row->count = (5 << 20) / collet_dtype_bytes(row->dtype) / size + 1;
+		row->count = long_bytes / collet_dtype_bytes(row->dtype) / size + 1;
 	}
 	/* Not grouped by collective: different ones follow, and overlap, each other. */
 	struct row *rows = dealer.rows;

@@ -46,8 +46,9 @@ enum { ROW_NAME_BYTES = 100, ROW_RANKS_MOST = 16 };
 /* "allreduce_ring/shm/f16/sum/n7/1003" */
 void row_name(const struct row *row, const char *transport, uint32_t size, char name[ROW_NAME_BYTES]);
 
-/* The rows for a world of size ranks; the same seed gives the same rows. Freed by the caller. */
-struct row *rows_make(uint64_t seed, uint32_t size, uint32_t per_algorithm, size_t *count);
+/* The rows for a world of size ranks; the same arguments give the same rows. long_bytes: of the few long messages. Freed by
+ * the caller. */
+struct row *rows_make(uint64_t seed, uint32_t size, uint32_t per_algorithm, uint64_t long_bytes, size_t *count);
 
 /* count elements at `at`: elements first ... of source's input, or of all inputs combined. */
 struct block {

@@ -28,7 +28,9 @@ enum {
 	SIZES = sizeof(sizes) / sizeof(sizes[0]),
 	TRANSPORTS = sizeof(transports) / sizeof(transports[0]),
 	PER_ALGORITHM = 3,
-	PER_ALGORITHM_FULL = 40,
+	PER_ALGORITHM_FULL = 20,
+	LONG_BYTES = 5 << 20,
+	LONG_BYTES_SLOW = 1 << 20,
 	WINDOW = 4                   /* requests under way at once */
 };
 
@@ -270,7 +272,10 @@ int main(int argc, char **argv)
 	int failed = 0;
 	for (uint32_t s = 0; s < SIZES; s++) {
 		struct list list = { .size = sizes[s] };
-		list.rows = rows_make(seed, list.size, getenv("COLLET_TEST_FULL") ? PER_ALGORITHM_FULL : PER_ALGORITHM, &list.count);
+		const uint32_t per_algorithm = getenv("COLLET_TEST_FULL") ? PER_ALGORITHM_FULL : PER_ALGORITHM;
+		list.rows = ranks_are_slow() ?
+			rows_make(seed, list.size, (per_algorithm + 2) / 3, LONG_BYTES_SLOW, &list.count) :
+			rows_make(seed, list.size, per_algorithm, LONG_BYTES, &list.count);
 		if (argc == 3)
 			filter(&list, argv[2]);
 		list.first = calloc(list.count * list.size, sizeof(*list.first));

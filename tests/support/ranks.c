@@ -84,13 +84,17 @@ static int64_t now_ns(void)
 bool rank_check(struct rank *rank, bool ok, const char *format, ...)
 {
 	struct rank_report *report = rank->report;
-	if (ok || report->failed)
-		return ok;
-	va_list arguments;
-	va_start(arguments, format);
-	vsnprintf(report->sentence, sizeof(report->sentence), format, arguments);
-	va_end(arguments);
-	report->failed = true;
+	if (ok)
+		return true;
+	pthread_mutex_lock(&rank->report_lock);
+	if (!report->failed) {
+		va_list arguments;
+		va_start(arguments, format);
+		vsnprintf(report->sentence, sizeof(report->sentence), format, arguments);
+		va_end(arguments);
+		report->failed = true;
+	}
+	pthread_mutex_unlock(&rank->report_lock);
 	return false;
 }
 
@@ -107,10 +111,12 @@ bool rank_ok(struct rank *rank, collet_status status, const char *what)
 
 void rank_doing(struct rank *rank, const char *format, ...)
 {
+	pthread_mutex_lock(&rank->report_lock);
 	va_list arguments;
 	va_start(arguments, format);
 	vsnprintf(rank->report->doing, sizeof(rank->report->doing), format, arguments);
 	va_end(arguments);
+	pthread_mutex_unlock(&rank->report_lock);
 }
 
 void rank_fill_options(const struct rank *rank, uint32_t world, collet_options *options, char store[64])
@@ -191,7 +197,9 @@ static void dump(struct rank *rank)
 /* The deadline has passed: the rank says how far it is, and whatever it waits for ends. */
 static void end_stuck(struct rank *rank)
 {
+	pthread_mutex_lock(&rank->report_lock);
 	fprintf(stderr, "rank %u of %u is stuck: %s\n", rank->rank, rank->size, rank->report->doing);
+	pthread_mutex_unlock(&rank->report_lock);
 	if (pthread_mutex_trylock(&rank->comm_lock) != 0) {
 		fprintf(stderr, "rank %u: inside collet_comm_destroy()\n", rank->rank);
 		return;
@@ -230,7 +238,7 @@ static void process_main(struct held *held, pid_t parent)
 	if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 || getppid() != parent)
 		_exit(1);
 	pthread_t watcher;
-	if (pthread_create(&watcher, NULL, watch_main, held) != 0)
+	if (pthread_create(&watcher, NULL, watch_main, held) != 0 || pthread_detach(watcher) != 0)
 		_exit(1);
 	run_body(held);
 	/* The watcher sits in a read that nothing may end: it goes with the process. */
@@ -264,6 +272,7 @@ static void prepare(struct ranks *ranks, uint32_t r)
 		.run = ranks,
 	};
 	pthread_mutex_init(&held->rank.comm_lock, NULL);
+	pthread_mutex_init(&held->rank.report_lock, NULL);
 	int ends[2];
 	make_pipe(ends);
 	held->ended = ends[0];
@@ -452,6 +461,7 @@ void ranks_free(struct ranks **ranks)
 		if (gone->held[r].order >= 0)
 			close(gone->held[r].order);
 		pthread_mutex_destroy(&gone->held[r].rank.comm_lock);
+		pthread_mutex_destroy(&gone->held[r].rank.report_lock);
 	}
 	munmap(gone->shared, gone->shared_bytes);
 	free(gone);
@@ -483,6 +493,11 @@ void ranks_must_pass_everywhere(const struct ranks_options *options, ranks_body 
 				fail_msg("%u ranks as %s over %s", options->size, modes[m], transports[t]);
 		}
 	}
+}
+
+bool ranks_are_slow(void)
+{
+	return SLOWNESS > 1;
 }
 
 /* ---- Events ---- */

@@ -67,6 +67,7 @@ struct rank {
 	struct rank_report *report;
 	struct ranks *run;
 	pthread_mutex_t comm_lock;   /* comm may be looked at by another thread, at the deadline */
+	pthread_mutex_t report_lock; /* report likewise, and a body may have threads that report */
 };
 
 typedef void ranks_body(struct rank *rank);
@@ -92,6 +93,9 @@ const struct rank_report *ranks_report(const struct ranks *ranks, uint32_t rank)
 bool ranks_all_passed(const struct ranks *ranks);
 /* Waits if that has not been done. */
 void ranks_free(struct ranks **ranks);
+
+/* Under a sanitizer: a test may do with less. */
+bool ranks_are_slow(void);
 
 /* ---- For bodies ---- */
 
