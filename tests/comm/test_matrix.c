@@ -155,7 +155,8 @@ static bool ranks_agree(const struct world *world, size_t i)
 		} else if (row->call == CALL_ALLREDUCE && results[r].digest != results[0].digest) {
 			print_error("row %zu, %s: rank %u has other bits than rank 0\n", i, name, r);
 			agree = false;
-		} else if (first[r].outcome == OUTCOME_RIGHT && results[r].digest != first[r].digest) {
+		} else if (row->algorithm && first[r].outcome == OUTCOME_RIGHT && results[r].digest != first[r].digest) {
+			/* Where the library chooses, it may choose another algorithm for another transport. */
 			print_error("row %zu, %s: rank %u has other bits than in the first world\n", i, name, r);
 			agree = false;
 		}
