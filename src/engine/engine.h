@@ -271,14 +271,20 @@ void collet_engine_ended_one(struct collet_engine *engine);
 collet_status collet_engine_start_progress_thread(struct collet_engine *engine);
 void collet_engine_stop_progress_thread(struct collet_engine *engine);
 
+/* ---- cursor.c. Under lock. */
+/* Back to the start of the lane's first request. */
+void collet_cursor_begin(struct collet_lane *lane);
+/* Writes the next step and piece of the lane's first request into item; false when there is none left. */
+bool collet_cursor_next(struct collet_lane *lane, struct collet_item *item);
+/* Elements of a step's spans, of the longest if there are several. */
+uint64_t collet_step_longest(const struct collet_request *request, const struct collet_step *step);
+
 /* ---- lane.c: requests on their way through the lanes. Under lock. */
 /* Queues a filled-in request; it may have ended when this returns. */
 collet_status collet_request_start(struct collet_request *request);
 void collet_lane_progress(struct collet_lane *lane);
 void collet_item_settled(struct collet_queued *queued, bool sent);
 void collet_lane_free(struct collet_lane *lane);
-/* Elements of a step's spans, of the longest if there are several. */
-uint64_t collet_step_longest(const struct collet_request *request, const struct collet_step *step);
 /* The parts of an item's life: where its value goes; its transfers, receives posted; combining, and letting sends go. */
 void collet_item_place(const struct collet_lane *lane, struct collet_item *item);
 void collet_item_queue_receives(struct collet_lane *lane, struct collet_item *item);

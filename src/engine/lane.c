@@ -85,102 +85,6 @@ static uint64_t largest_piece_bytes(uint32_t fan_in)
 	return COLLET_STAGING_BYTES / LANE_WINDOW / (fan_in + EXTRA_PIECES) & ~(uint64_t)63;
 }
 
-/* ---- The next item ---- */
-
-uint64_t collet_step_longest(const struct collet_request *request, const struct collet_step *step)
-{
-	if (!step->per_peer)
-		return step->source[0].span.count;
-	const bool sends = step->source[0].peers.count == 1 && step->source[0].peers.first == request->shape.rank;
-	const struct collet_cut *cut = collet_step_cut(&request->shape, sends ? step->source[0].buffer :
-                                                                                step->destination[0].buffer);
-	if (cut->kind != COLLET_CUT_LISTED)
-		return collet_cut_chunk(cut, &request->shape, 0).count;
-	const struct collet_peers *peers = sends ? &step->destination[0].peers : &step->source[0].peers;
-	uint64_t longest = 0;
-	for (uint32_t i = 0; i < peers->count; i++) {
-		const uint64_t count =
-			collet_cut_chunk(cut, &request->shape, collet_peers_at(peers, i, request->shape.size)).count;
-		longest = count > longest ? count : longest;
-	}
-	return longest;
-}
-
-static void load_step(const struct collet_request *request, struct collet_cursor *cursor)
-{
-	const struct collet_program *program = request->program;
-	cursor->current[0] = program->step(&request->shape, cursor->part, cursor->step);
-	cursor->pair = cursor->current[0].paired && cursor->step + 1 < cursor->steps;
-	if (cursor->pair)
-		cursor->current[1] = program->step(&request->shape, cursor->part, cursor->step + 1);
-	for (uint32_t i = 0; i <= cursor->pair; i++)
-		cursor->longest[i] = cursor->current[i].source_count ? collet_step_longest(request, &cursor->current[i]) : 0;
-	cursor->loaded = true;
-}
-
-/* Is there a piece number `piece` in a span of `count` elements? */
-static bool has_piece(const struct collet_request *request, uint64_t piece, uint64_t count)
-{
-	return piece == 0 || piece * request->piece < count;
-}
-
-/* Writes the next (step, piece) of the lane's first request into item; false when there is none left. */
-static bool cursor_next(struct collet_lane *lane, struct collet_item *item)
-{
-	struct collet_request *request = lane->first;
-	struct collet_cursor *cursor = &lane->cursor;
-	const uint32_t pieces = request->program->sliced ? PASS_PIECES : UINT32_MAX;
-	for (;;) {
-		if (cursor->step >= cursor->steps) {
-			if (!cursor->more_passes)
-				return false;
-			cursor->pass++;
-			cursor->step = 0;
-			cursor->more_passes = false;
-			cursor->loaded = false;
-			continue;
-		}
-		if (!cursor->loaded)
-			load_step(request, cursor);
-		const uint32_t which = cursor->second;
-		const uint64_t own = cursor->pass * pieces + cursor->piece;  /* counts this channel's pieces */
-		const uint64_t piece = own * request->channels + lane->channel % request->channels;
-		const bool exists = cursor->current[which].source_count && has_piece(request, piece, cursor->longest[which]);
-		if (exists) {
-			item->own_step = cursor->current[which];
-			item->step = &item->own_step;
-			item->offset = piece * request->piece;
-			const uint64_t left = cursor->longest[which] - item->offset;
-			item->count = left < request->piece ? left : request->piece;
-		}
-		if (cursor->pair && !cursor->second) {
-			cursor->second = true;
-		} else {
-			cursor->second = false;
-			cursor->piece++;
-			const uint64_t following = piece + request->channels;
-			const bool more = has_piece(request, following, cursor->longest[0]) ||
-				(cursor->pair && has_piece(request, following, cursor->longest[1]));
-			if (!more || cursor->piece == pieces) {
-				cursor->more_passes |= more;
-				cursor->step += cursor->pair ? 2 : 1;
-				cursor->piece = 0;
-				cursor->loaded = false;
-			}
-		}
-		if (exists)
-			return true;
-	}
-}
-
-static void cursor_begin(struct collet_lane *lane)
-{
-	const struct collet_request *request = lane->first;
-	memset(&lane->cursor, 0, sizeof(lane->cursor));
-	lane->cursor.part = lane->channel / request->channels;
-	lane->cursor.steps = request->program->step_count(&request->shape, lane->cursor.part);
-}
-
 /* ---- Entering ---- */
 
 /* The remote peers of an end, one after the other. */
@@ -394,10 +298,10 @@ static bool enter_one(struct collet_lane *lane)
 	struct collet_request *request = lane->first;
 	struct collet_item *item = &lane->items[lane->next % LANE_WINDOW];
 	if (!lane->pending_item) {
-		if (!cursor_next(lane, item)) {
+		if (!collet_cursor_next(lane, item)) {
 			lane->first = request->next_in_lane[lane->channel];
 			if (lane->first)
-				cursor_begin(lane);
+				collet_cursor_begin(lane);
 			request->lanes_entering--;
 			collet_request_finish_if_done(request);
 			return true;
@@ -719,7 +623,7 @@ collet_status collet_request_start(struct collet_request *request)
 			lane->first = request;
 		lane->last = request;
 		if (lane->first == request)
-			cursor_begin(lane);
+			collet_cursor_begin(lane);
 	}
 	for (uint32_t i = 0; i < request->lanes; i++)
 		collet_lane_progress(group->lanes[i]);
