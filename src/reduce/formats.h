@@ -64,10 +64,9 @@ VECTOR_INLINE vec f16_widen_in_order(const unsigned char *from)
 	return (vec)_mm512_cvtph_ps(_mm256_loadu_si256((const void *)from));
 }
 
-VECTOR_INLINE void f16_narrow_in_order(unsigned char *to, vec x)
+VECTOR_INLINE void f16_narrow_no_nan(unsigned char *to, vec x)
 {
-	_mm256_storeu_si256((void *)to, _mm512_cvtps_ph((__m512)nan_canonical_f32(x), _MM_FROUND_TO_NEAREST_INT |
-		_MM_FROUND_NO_EXC));
+	_mm256_storeu_si256((void *)to, _mm512_cvtps_ph((__m512)x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
 }
 #elif defined(VECTOR_F16C)
 VECTOR_INLINE vec f16_widen_in_order(const unsigned char *from)
@@ -75,9 +74,9 @@ VECTOR_INLINE vec f16_widen_in_order(const unsigned char *from)
 	return (vec)_mm256_cvtph_ps(_mm_loadu_si128((const void *)from));
 }
 
-VECTOR_INLINE void f16_narrow_in_order(unsigned char *to, vec x)
+VECTOR_INLINE void f16_narrow_no_nan(unsigned char *to, vec x)
 {
-	_mm_storeu_si128((void *)to, _mm256_cvtps_ph((__m256)nan_canonical_f32(x), _MM_FROUND_TO_NEAREST_INT));
+	_mm_storeu_si128((void *)to, _mm256_cvtps_ph((__m256)x, _MM_FROUND_TO_NEAREST_INT));
 }
 #else
 VECTOR_INLINE vec f16_widen(vec code)
@@ -92,6 +91,11 @@ VECTOR_INLINE vec f16_narrow(vec x)
 #endif
 
 #if defined(VECTOR_F16C)
+VECTOR_INLINE void f16_narrow_in_order(unsigned char *to, vec x)
+{
+	f16_narrow_no_nan(to, nan_canonical_f32(x));
+}
+
 VECTOR_INLINE void load_f16(vec *to, const unsigned char *from, uint32_t accumulators)
 {
 	for (uint32_t i = 0; i < accumulators; i++)
@@ -100,8 +104,15 @@ VECTOR_INLINE void load_f16(vec *to, const unsigned char *from, uint32_t accumul
 
 VECTOR_INLINE void store_f16(unsigned char *to, const vec *from, uint32_t accumulators)
 {
-	for (uint32_t i = 0; i < accumulators; i++)
-		f16_narrow_in_order(to + i * (sizeof(vec) / 2), from[i]);
+	for (uint32_t i = 0; i < accumulators; i += 2) {
+		vec first = from[i], second = from[i + 1];
+		if (__builtin_expect(nan_any_f32(first, second), false)) {
+			first = nan_canonical_f32(first);
+			second = nan_canonical_f32(second);
+		}
+		f16_narrow_no_nan(to + i * (sizeof(vec) / 2), first);
+		f16_narrow_no_nan(to + (i + 1) * (sizeof(vec) / 2), second);
+	}
 }
 #else
 /* In pairs, as bf16. */
