@@ -16,7 +16,7 @@
 #include "pin.h"
 #include "plot.h"
 
-enum { COMPETITORS_MAX = 32, ANSWER_SECONDS = 60 };
+enum { COMPETITORS_MAX = 64, ANSWER_SECONDS = 60 };
 
 /* One library at one size. */
 struct cell {
@@ -56,37 +56,16 @@ double bench_median(double *values, size_t n)
 
 /* ---- Who takes part ------------------------------------------------------------------------------------------ */
 
-static bool is_named(const char *list, const char *name)
-{
-	const size_t length = strlen(name);
-	for (const char *at = list; at != NULL; at = strchr(at, ',') != NULL ? strchr(at, ',') + 1 : NULL)
-		if (strncmp(at, name, length) == 0 && (at[length] == ',' || at[length] == '\0'))
-			return true;
-	return false;
-}
-
-static bool same_transport(const char *a, const char *b)
-{
-	return a == NULL || b == NULL ? a == b : strcmp(a, b) == 0;
-}
-
-/* Every name must be a library's; --with openmip is a mistake, not a peer that is missing. */
+/* --with openmip is a mistake, not a peer that is missing. */
 static bool names_are_known(const char *list)
 {
-	for (const char *at = list; at != NULL && *at != '\0';) {
-		const size_t length = strcspn(at, ",");
-		bool known = false;
-		for (size_t v = 0; v < bench_peer_variant_count; v++)
-			known = known || (strlen(bench_peer_variants[v].library) == length
-				&& strncmp(bench_peer_variants[v].library, at, length) == 0);
-		if (!known) {
-			fprintf(stderr, "collet-bench: --with %.*s: known are openmpi, mpich and gloo\n", (int)length,
-				at);
-			return false;
-		}
-		at += length + (at[length] == ',');
-	}
-	return true;
+	size_t length;
+	const char *unknown = bench_peer_unknown(list, &length);
+	if (unknown == NULL)
+		return true;
+	fprintf(stderr, "collet-bench: --with %.*s: known are openmpi, mpich and gloo, and their variants "
+		"(collet-bench list shows them)\n", (int)length, unknown);
+	return false;
 }
 
 /* Also-rans are said on standard error, so that they stay out of the table. */
@@ -104,10 +83,8 @@ static void add(struct comparison *all, const struct peer_variant *variant)
 	c->transport = all->options->transport;
 	if (variant == NULL)
 		snprintf(c->name, sizeof(c->name), "collet");
-	else if (strcmp(variant->name, "default") == 0)
-		snprintf(c->name, sizeof(c->name), "%s", variant->library);
 	else
-		snprintf(c->name, sizeof(c->name), "%s/%s", variant->library, variant->name);
+		bench_peer_variant_name(variant, c->name);
 	bench_progress("starting %s", c->name);
 	if (competitor_start(c, &all->meeting))
 		all->count++;
@@ -118,26 +95,25 @@ static void add(struct comparison *all, const struct peer_variant *variant)
 /* Starts collet and every wanted peer that can be had. False: collet itself could not be started. */
 static bool start_all(struct comparison *all)
 {
-	const char *with = all->options->with;
+	const struct bench_options *o = all->options;
+	const struct peer_wish wish = { .with = o->with, .transport = o->transport, .tuned = o->tuned,
+		.crowded = all->meeting.ranks > bench_core_count(), .own_memory = o->manner.buffers == BENCH_ALLOC,
+		.collective = o->work.collective };
 	add(all, NULL);
 	if (all->count == 0)
 		return false;
-	const char *told = "";   /* library that has been dealt with */
+	bool any = false;   /* of the library at hand */
 	for (size_t v = 0; v < bench_peer_variant_count; v++) {
 		const struct peer_variant *variant = &bench_peer_variants[v];
-		if (with != NULL && !is_named(with, variant->library))
-			continue;
-		if (same_transport(variant->transport, all->options->transport)) {
-			told = variant->library;
-			if (all->count < COMPETITORS_MAX)
-				add(all, variant);
-			continue;
-		}
-		/* Said once, after its last variant: it has nothing for this transport. */
+		const bool wanted = bench_peer_wanted(variant, &wish);
+		any = any || wanted;
+		if (wanted && all->count < COMPETITORS_MAX)
+			add(all, variant);
 		const bool last = v + 1 == bench_peer_variant_count
 			|| strcmp(bench_peer_variants[v + 1].library, variant->library) != 0;
-		if (last && strcmp(told, variant->library) != 0)
-			say_skipped(variant->library, "it has no such transport");
+		if (last && !any && bench_peer_library_named(o->with, variant->library))
+			say_skipped(variant->library, "it has nothing for this transport");
+		any = any && !last;
 	}
 	return true;
 }
@@ -157,10 +133,18 @@ static bool order(struct comparison *all, size_t at, const struct bench_command 
 	return false;
 }
 
-static struct bench_command command_for(const struct comparison *all, enum bench_order what, uint64_t count)
+/* collet's own memory is compared with a peer's ordinary memory, and with its own where a variant is for that. */
+static enum bench_buffer_kind buffers_of(const struct comparison *all, size_t at)
+{
+	const struct peer_variant *variant = all->competitors[at].variant;
+	const enum bench_buffer_kind kind = all->options->manner.buffers;
+	return kind == BENCH_ALLOC && variant != NULL && !variant->own_memory_only ? BENCH_MALLOC : kind;
+}
+
+static struct bench_command command_for(const struct comparison *all, size_t at, enum bench_order what, uint64_t count)
 {
 	const struct bench_options *o = all->options;
-	struct bench_command command = { .order = what, .buffers = o->manner.buffers, .cold = o->manner.cold,
+	struct bench_command command = { .order = what, .buffers = buffers_of(all, at), .cold = o->manner.cold,
 		.sync = o->manner.sync, .work = o->work, .count = count };
 	return command;
 }
@@ -170,13 +154,10 @@ static void prepare(struct comparison *all, size_t at, uint64_t count)
 {
 	struct cell *cell = &all->cells[at];
 	const struct bench_manner *manner = &all->options->manner;
-	struct bench_command command = command_for(all, BENCH_PREPARE, count);
+	struct bench_command command = command_for(all, at, BENCH_PREPARE, count);
 	struct bench_reply reply;
 	if (at == 0 && all->options->algorithm != NULL)
 		snprintf(command.algorithm, sizeof(command.algorithm), "%s", all->options->algorithm);
-	/* Peers have no memory of their own to give: collet's is compared with their malloc. */
-	if (at > 0 && command.buffers == BENCH_ALLOC)
-		command.buffers = BENCH_MALLOC;
 	if (!order(all, at, &command, 0, &cell->prepared))
 		return;
 	if (cell->prepared.answer == BENCH_CANNOT) {
@@ -204,7 +185,7 @@ static void prepare(struct comparison *all, size_t at, uint64_t count)
 static void time_once(struct comparison *all, size_t at, uint64_t count, uint32_t repeat)
 {
 	struct cell *cell = &all->cells[at];
-	struct bench_command command = command_for(all, BENCH_BATCH, count);
+	struct bench_command command = command_for(all, at, BENCH_BATCH, count);
 	struct bench_reply reply;
 	if (!cell->measured)
 		return;
@@ -225,7 +206,7 @@ static void time_once(struct comparison *all, size_t at, uint64_t count, uint32_
 static void sample(struct comparison *all, size_t at, uint64_t count)
 {
 	struct cell *cell = &all->cells[at];
-	struct bench_command command = command_for(all, BENCH_SAMPLES, count);
+	struct bench_command command = command_for(all, at, BENCH_SAMPLES, count);
 	command.iterations = cell->iterations < BENCH_DRIVER_SAMPLES ? cell->iterations : BENCH_DRIVER_SAMPLES;
 	if (cell->measured)
 		order(all, at, &command, all->options->manner.seconds, &cell->sampled);
@@ -322,7 +303,7 @@ static void print_json(const struct comparison *all, uint64_t count, uint64_t by
 			.algorithm = cell->prepared.algorithm[0] != '\0' ? cell->prepared.algorithm : NULL,
 			.transport = cell->prepared.transport[0] != '\0' ? cell->prepared.transport : o->transport,
 			.work = o->work,
-			.buffers = c > 0 && o->manner.buffers == BENCH_ALLOC ? BENCH_MALLOC : o->manner.buffers,
+			.buffers = buffers_of(all, c),
 			.ranks = all->meeting.ranks,
 			.pinned = who->pinned,
 			.bytes = bytes,

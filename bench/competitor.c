@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -40,7 +41,7 @@ bool meeting_init(struct meeting *m, uint32_t ranks, bool pin)
 	return false;
 }
 
-/* The folder holds the socket, logs, and what Gloo's store left: two levels at most. */
+/* The folder holds the socket, and a folder a competitor with its log and what Gloo's store left. */
 static void remove_folder(const char *folder)
 {
 	const char *const argv[] = { "rm", "-rf", "--", folder, NULL };
@@ -117,13 +118,13 @@ static bool in_path(const char *name)
 }
 
 /* The words of the command line: the launcher with its arguments, or the program alone. */
-static void put_words(const struct competitor *c, const char *path, const char *count, const char *words[32])
+static void put_words(const struct competitor *c, const char *path, const char *count, const char *words[16])
 {
 	size_t n = 0;
 	if (c->variant != NULL && c->variant->launcher != NULL) {
 		words[n++] = c->variant->launcher;
-		for (const char *const *argument = c->variant->arguments; *argument != NULL; argument++)
-			words[n++] = *argument;
+		for (size_t i = 0; i < PEER_ARGUMENTS_MAX && c->variant->arguments[i] != NULL; i++)
+			words[n++] = c->variant->arguments[i];
 		words[n++] = "-n";
 		words[n++] = count;
 	}
@@ -142,10 +143,10 @@ static bool start_processes(struct competitor *c, const struct meeting *m, const
 {
 	char socket_variable[160], folder_variable[160], count[16], job[64];
 	static const char no_pin[] = BENCH_NO_PIN_VARIABLE "=1";
-	const char *words[32], *env[16];
+	const char *words[16], *env[PEER_SETTINGS_MAX + 4];
 	size_t n = 0;
 	snprintf(socket_variable, sizeof(socket_variable), "%s=%s", BENCH_SOCKET_VARIABLE, m->socket_path);
-	snprintf(folder_variable, sizeof(folder_variable), "COLLET_BENCH_FOLDER=%s", m->folder);
+	snprintf(folder_variable, sizeof(folder_variable), "COLLET_BENCH_FOLDER=%s", c->folder);
 	snprintf(count, sizeof(count), "%u", m->ranks);
 	bench_unique_name(job, sizeof(job));
 	put_words(c, path, count, words);
@@ -153,8 +154,8 @@ static bool start_processes(struct competitor *c, const struct meeting *m, const
 	env[n++] = folder_variable;
 	if (!m->pin)
 		env[n++] = no_pin;
-	for (size_t i = 0; c->variant != NULL && c->variant->environment[i] != NULL; i++)
-		env[n++] = c->variant->environment[i];
+	for (size_t i = 0; c->variant != NULL && i < PEER_SETTINGS_MAX && c->variant->settings[i] != NULL; i++)
+		env[n++] = c->variant->settings[i];
 	env[n] = NULL;
 
 	const bool launched = c->variant != NULL && c->variant->launcher != NULL;
@@ -221,11 +222,14 @@ static bool wait_for_ranks(struct competitor *c, const struct meeting *m)
 	return true;
 }
 
-bool competitor_start(struct competitor *c, const struct meeting *m)
+bool competitor_start(struct competitor *c, struct meeting *m)
 {
 	char path[4200];
 	c->ranks = m->ranks;
-	snprintf(c->log_path, sizeof(c->log_path), "%s/log", m->folder);
+	snprintf(c->folder, sizeof(c->folder), "%s/%u", m->folder, m->started++);
+	snprintf(c->log_path, sizeof(c->log_path), "%s/log", c->folder);
+	if (mkdir(c->folder, 0700) != 0)
+		return fail(c, strerror(errno));
 	c->fds = malloc(m->ranks * sizeof(c->fds[0]));
 	if (c->fds == NULL)
 		return fail(c, "out of memory");

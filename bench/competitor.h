@@ -14,10 +14,11 @@ struct meeting {
 	int listener;
 	uint32_t ranks;
 	bool pin;
+	uint32_t started;       /* competitors so far; names their folders */
 };
 
 struct competitor {
-	char name[64];               /* "openmpi", "openmpi/ring" */
+	char name[64];               /* "openmpi", "openmpi:ucx" */
 	const struct peer_variant *variant;  /* NULL: collet itself */
 	const char *transport;       /* as asked for; NULL: the library's own choice */
 	pid_t *pids;                 /* the launcher, or each rank; 0: ended */
@@ -26,7 +27,8 @@ struct competitor {
 	uint32_t ranks;
 	bool pinned;
 	char version[64];
-	char log_path[128];
+	char folder[80];             /* its own, in the meeting's: its log, Gloo's store */
+	char log_path[96];
 	char problem[320];           /* why it is out */
 };
 
@@ -35,7 +37,7 @@ bool meeting_init(struct meeting *meeting, uint32_t ranks, bool pin);
 void meeting_deinit(struct meeting *meeting);
 
 /* Starts its ranks and waits until all have said hello. False: c->problem says why; it need not be stopped. */
-bool competitor_start(struct competitor *c, const struct meeting *meeting);
+bool competitor_start(struct competitor *c, struct meeting *meeting);
 /* Sends a command to all ranks and merges their answers: the longest time, the sum of CPU time and of wrong elements.
  * False: it failed or did not answer in time; it has been stopped and c->problem says why. BENCH_CANNOT is no failure.
  */

@@ -15,6 +15,7 @@
 #include "options.h"
 #include "pin.h"
 #include "process.h"
+#include "variants.h"
 
 /* Set for ranks that collet-bench has started itself. */
 #define OWN_RANK "COLLET_BENCH_RANK"
@@ -55,6 +56,14 @@ static int measure(const struct bench_options *options, char **argv)
 	return start_own_ranks(options, argv);
 }
 
+static int list(const struct bench_options *options)
+{
+	const int status = bench_list(options);
+	if (status == 0 && options->json == NULL)
+		bench_peer_list(stdout);
+	return status;
+}
+
 static int tune(void)
 {
 	collet_status status = collet_tuning_write(NULL, NULL, 0);
@@ -81,7 +90,7 @@ int main(int argc, char **argv)
 		setenv(BENCH_NO_PIN_VARIABLE, "1", 1);
 	switch (options.command) {
 	case BENCH_COMMAND_MEASURE: status = measure(&options, typed); break;
-	case BENCH_COMMAND_LIST: status = bench_list(&options); break;
+	case BENCH_COMMAND_LIST: status = list(&options); break;
 	case BENCH_COMMAND_EXPLAIN: status = bench_explain(&options); break;
 	case BENCH_COMMAND_LIMITS: status = bench_limits(&options); break;
 	case BENCH_COMMAND_INIT: status = bench_init(&options); break;

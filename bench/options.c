@@ -40,7 +40,8 @@ const char bench_usage[] =
 	"  --sync                 a barrier before each call, outside the time\n"
 	"  --no-pin               do not bind ranks to cores\n"
 	"  --json FILE            a JSON object for each measurement; - for standard output instead of the table\n"
-	"  --with LIST            compare: openmpi, mpich, gloo (all that are there)\n"
+	"  --with LIST            compare: openmpi, mpich, gloo, or a variant: openmpi:ucx (all that are there)\n"
+	"  --variants WHICH       compare: default, or tuned: each library in every setting that helps it (tuned)\n"
 	"  --repeats N            compare: rounds, the libraries taking turns (5); faults: kills a row (10)\n"
 	"  --plot FILE.svg        compare: time against bytes, by gnuplot\n"
 	"  -h, --help, --version\n"
@@ -64,6 +65,7 @@ enum {
 	OPT_NO_PIN,
 	OPT_JSON,
 	OPT_WITH,
+	OPT_VARIANTS,
 	OPT_REPEATS,
 	OPT_PLOT,
 	OPT_VERSION
@@ -86,6 +88,7 @@ static const struct option long_options[] = {
 	{ "no-pin", no_argument, NULL, OPT_NO_PIN },
 	{ "json", required_argument, NULL, OPT_JSON },
 	{ "with", required_argument, NULL, OPT_WITH },
+	{ "variants", required_argument, NULL, OPT_VARIANTS },
 	{ "repeats", required_argument, NULL, OPT_REPEATS },
 	{ "plot", required_argument, NULL, OPT_PLOT },
 	{ "help", no_argument, NULL, 'h' },
@@ -209,6 +212,11 @@ static bool take(int option, struct bench_options *o, struct given *given, char 
 	case OPT_SIZES: given->sizes = optarg; return true;
 	case OPT_JSON: o->json = optarg; return true;
 	case OPT_WITH: o->with = optarg; given->stray = "--with"; return true;
+	case OPT_VARIANTS:
+		given->stray = "--variants";
+		o->tuned = strcmp(optarg, "tuned") == 0;
+		return o->tuned || strcmp(optarg, "default") == 0
+			|| fail(problem, "--variants %s: expected default or tuned", optarg);
 	case OPT_PLOT: o->plot = optarg; given->stray = "--plot"; return true;
 	case OPT_REPEATS:
 		if (!take_number("repeats", 1, 1000, &number, problem))
@@ -264,7 +272,7 @@ static bool check(const struct bench_options *o, char problem[256])
 bool bench_options_parse(int argc, char **argv, struct bench_options *options, char problem[256])
 {
 	struct bench_options o = {
-		.work = { .dtype = COLLET_F32, .op = COLLET_SUM }, .manner.pin = true
+		.work = { .dtype = COLLET_F32, .op = COLLET_SUM }, .manner.pin = true, .tuned = true
 	};
 	struct given given = { .seconds = -1 };
 	size_t row;

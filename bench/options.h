@@ -38,6 +38,7 @@ struct bench_options {
 	const char *json;          /* a path, or "-": standard output, instead of the table */
 	const char *plot;          /* compare: an SVG file */
 	const char *with;          /* compare: names, separated by commas */
+	bool tuned;                /* compare: every variant of each library, not its default alone */
 	uint32_t repeats;          /* compare, faults */
 };
 

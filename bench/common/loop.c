@@ -49,6 +49,8 @@ const char *bench_run_init(struct bench_run *r, const struct bench_library *libr
 		&r->buffers, kind, library->allocator, work, library->rank, library->size, count, cold);
 	if (problem != NULL)
 		return problem;
+	if (library->in_place_at_start && work->in_place && work->collective == BENCH_REDUCE_SCATTER)
+		r->buffers.recv_offset = r->buffers.send_offset;
 	r->library = library;
 	r->work = *work;
 	r->count = count;

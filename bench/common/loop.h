@@ -30,6 +30,7 @@ struct bench_library {
 	bool (*supports)(void *context, const struct bench_work *work, uint64_t count);
 	const char *(*error)(void *context);
 	const struct bench_allocator *allocator;   /* NULL: it has no memory of its own */
+	bool in_place_at_start;   /* an in-place reduce_scatter leaves its result at the buffer's start, as MPI does */
 };
 
 bool bench_library_can(const struct bench_library *library, const struct bench_work *work, uint64_t count);

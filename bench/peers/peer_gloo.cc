@@ -1,6 +1,8 @@
-// The driver of Gloo (its current interface, TCP on the loopback device). What it does for collet-bench is in
-// common/driver.h; here is only how Gloo spells the calls. Started without a launcher: RANK and WORLD_SIZE say who it
-// is, COLLET_BENCH_FOLDER is a folder where the ranks can meet.
+// The driver of Gloo, over TCP on the loopback device. What it does for collet-bench is in common/driver.h; here is only
+// how Gloo spells the calls, by its current interface: gloo_classes.cc has the older one. Started without a launcher:
+// RANK and WORLD_SIZE say who it is, COLLET_BENCH_FOLDER is a folder where the ranks can meet. COLLET_BENCH_GLOO says
+// which all-reduce: ring or bcube; or, of the older kind, halving or chunked, and behind a comma how it waits: sync
+// (blocking sockets) or poll (sockets read in a busy loop).
 #include <unistd.h>
 
 #include <cstdio>
@@ -25,6 +27,8 @@
 #include <gloo/scatter.h>
 #include <gloo/transport/tcp/device.h>
 
+#include "gloo_classes.h"
+
 extern "C" {
 #include "driver.h"
 #include "pin.h"
@@ -39,6 +43,8 @@ using Function = void (*)(void *, const void *, const void *, size_t);
 struct Peer {
 	std::shared_ptr<gloo::rendezvous::Context> context;
 	std::string error;
+	gloo::AllreduceOptions::Algorithm algorithm = gloo::AllreduceOptions::Algorithm::UNSPECIFIED;
+	std::unique_ptr<ClassAllreduce> classes;   // instead of all below
 	bench_call call = {};
 	int collective = -1;
 	std::unique_ptr<gloo::AllreduceOptions> allreduce;
@@ -138,6 +144,7 @@ int run_allreduce(void *context, const bench_call *call)
 			peer->allreduce->setOutput(output<T>(call), call->count);
 		});
 		peer->allreduce->setReduceFunction(reduction(call->dtype, call->op));
+		peer->allreduce->setAlgorithm(peer->algorithm);
 	}, [](Peer *peer) { gloo::allreduce(*peer->allreduce); });
 }
 
@@ -248,6 +255,68 @@ bool supports(void *, const bench_work *work, uint64_t)
 	}
 }
 
+int run_class_allreduce(void *context, const bench_call *call)
+{
+	return run(context, BENCH_ALLREDUCE, call, [call](Peer *peer) {
+		peer->classes->prepare(*call);
+	}, [](Peer *peer) { peer->classes->run(); });
+}
+
+int run_class_barrier(void *context, const bench_call *)
+{
+	Peer *peer = static_cast<Peer *>(context);
+	try {
+		peer->classes->barrier();
+		return 0;
+	} catch (const std::exception &e) {
+		peer->error = e.what();
+		return 1;
+	}
+}
+
+bool class_supports(void *, const bench_work *work, uint64_t count)
+{
+	return work->collective == BENCH_BARRIER
+		|| (count > 0 && ClassAllreduce::offers(static_cast<collet_dtype>(work->dtype), static_cast<collet_op>(work->op)));
+}
+
+void offer_all(bench_library *library)
+{
+	library->run[BENCH_ALLREDUCE] = run_allreduce;
+	library->run[BENCH_REDUCE] = run_reduce;
+	library->run[BENCH_BROADCAST] = run_broadcast;
+	library->run[BENCH_BARRIER] = run_barrier;
+	library->run[BENCH_ALLGATHER] = run_allgather;
+	library->run[BENCH_ALLTOALL] = run_alltoall;
+	library->run[BENCH_GATHER] = run_gather;
+	library->supports = supports;
+}
+
+// "ring", "halving,sync": see the top of the file. False: it is none of them.
+bool choose(Peer *peer, const char *wish, bench_library *library)
+{
+	const std::string text = wish != nullptr ? wish : "", name = text.substr(0, text.find(',')),
+		waiting = name.size() < text.size() ? text.substr(name.size() + 1) : "";
+	if (name == "halving" || name == "chunked") {
+		if (waiting != "" && waiting != "sync" && waiting != "poll")
+			return false;
+		peer->classes.reset(new ClassAllreduce(peer->context, name == "halving", waiting != "", waiting == "poll"));
+		library->run[BENCH_ALLREDUCE] = run_class_allreduce;
+		library->run[BENCH_BARRIER] = run_class_barrier;
+		library->supports = class_supports;
+		return true;
+	}
+	if (name == "ring")
+		peer->algorithm = gloo::AllreduceOptions::Algorithm::RING;
+	else if (name == "bcube")
+		peer->algorithm = gloo::AllreduceOptions::Algorithm::BCUBE;
+	else if (name != "")
+		return false;
+	peer->barrier.reset(new gloo::BarrierOptions(peer->context));
+	offer_all(library);
+	return waiting == "";
+}
+
 std::shared_ptr<gloo::rendezvous::Context> meet(uint32_t rank, uint32_t size, const char *folder)
 {
 	gloo::transport::tcp::attr address("127.0.0.1");
@@ -273,19 +342,15 @@ int main()
 		std::fprintf(stderr, "gloo: %s\n", e.what());
 		return 1;
 	}
-	peer.barrier.reset(new gloo::BarrierOptions(peer.context));
 	bench_driver driver = {};
 	driver.library.context = &peer;
 	driver.library.rank = rank;
 	driver.library.size = size;
-	driver.library.run[BENCH_ALLREDUCE] = run_allreduce;
-	driver.library.run[BENCH_REDUCE] = run_reduce;
-	driver.library.run[BENCH_BROADCAST] = run_broadcast;
-	driver.library.run[BENCH_BARRIER] = run_barrier;
-	driver.library.run[BENCH_ALLGATHER] = run_allgather;
-	driver.library.run[BENCH_ALLTOALL] = run_alltoall;
-	driver.library.run[BENCH_GATHER] = run_gather;
-	driver.library.supports = supports;
+	const char *wish = std::getenv("COLLET_BENCH_GLOO");
+	if (!choose(&peer, wish, &driver.library)) {
+		std::fprintf(stderr, "COLLET_BENCH_GLOO=%s: expected ring, bcube, halving or chunked[,sync|,poll]\n", wish);
+		return 1;
+	}
 	driver.library.error = error_text;
 	const std::string version = "Gloo " + std::to_string(GLOO_VERSION_MAJOR) + "."
 		+ std::to_string(GLOO_VERSION_MINOR) + "." + std::to_string(GLOO_VERSION_PATCH);

@@ -1,22 +1,236 @@
-/* A row for each library, transport and setting. Drivers bind their own ranks, all alike, so launchers bind nothing. */
+/* A row for each library, transport and setting. Drivers bind their own ranks, all alike, so launchers bind nothing.
+ *
+ * What is tuned is what helps somewhere at a few ranks of one host: the algorithm, the layer below it, how much is sent
+ * without asking first. An algorithm is set for every collective that has one of its kind, so that one variant serves
+ * all of them: `doubling` sends the fewest messages, `segments` cuts and passes on, `scatter` moves the fewest bytes. */
 #include "variants.h"
 
-#define OPENMPI .library = "openmpi", .program = "collet-peer-openmpi", .launcher = "mpirun.openmpi"
-#define OPENMPI_COMMON "--allow-run-as-root", "--oversubscribe", "--bind-to", "none"
+#include <string.h>
+
+#include "work.h"
+
+/* ---- Open MPI: MCA parameters, which mpirun takes from its environment ---------------------------------------- */
+
+#define OPENMPI .library = "openmpi", .program = "collet-peer-openmpi", .launcher = "mpirun.openmpi", \
+	.arguments = { "--allow-run-as-root", "--oversubscribe", "--bind-to", "none" }
+#define OB1_SHM "OMPI_MCA_pml=ob1", "OMPI_MCA_btl=self,vader", "OMPI_MCA_btl_vader_single_copy_mechanism=cma"
+#define OB1_TCP "OMPI_MCA_pml=ob1", "OMPI_MCA_btl=self,tcp", "OMPI_MCA_btl_tcp_if_include=lo"
+#define PML_UCX "OMPI_MCA_pml=ucx", "OMPI_MCA_pml_ucx_tls=any", "OMPI_MCA_pml_ucx_devices=any"
+
+#define TUNED(collective, algorithm) "OMPI_MCA_coll_tuned_" collective "_algorithm=" algorithm
+#define TUNED_CUT(collective, bytes) "OMPI_MCA_coll_tuned_" collective "_algorithm_segmentsize=" bytes
+#define TUNED_RULES "OMPI_MCA_coll_tuned_use_dynamic_rules=1"
+#define TUNED_DOUBLING TUNED_RULES, TUNED("allreduce", "3"), TUNED("reduce", "5"), TUNED("bcast", "6"), \
+	TUNED("allgather", "3"), TUNED("reduce_scatter_block", "3"), TUNED("alltoall", "3"), TUNED("barrier", "3"), \
+	TUNED("gather", "2"), TUNED("scatter", "2")
+#define TUNED_SEGMENTS(bytes) TUNED_RULES, TUNED("allreduce", "5"), TUNED_CUT("allreduce", bytes), \
+	TUNED("reduce", "3"), TUNED_CUT("reduce", bytes), TUNED("bcast", "3"), TUNED_CUT("bcast", bytes), \
+	TUNED("allgather", "4"), TUNED("alltoall", "2")
+#define TUNED_SCATTER TUNED_RULES, TUNED("allreduce", "6"), TUNED("reduce", "7"), TUNED("bcast", "8"), \
+	TUNED("reduce_scatter_block", "4"), TUNED("alltoall", "1")
+
+/* What the rows that set coll/tuned's algorithms have one for, beyond all-reduce. */
+#define BIT(collective) (UINT32_C(1) << BENCH_##collective)
+
+/* ---- UCX, below MPICH and below Open MPI's pml/ucx ------------------------------------------------------------ */
+
+#define UCX_SHM "UCX_TLS=posix,sysv,cma,self"
+#define UCX_TCP "UCX_TLS=tcp,self", "UCX_NET_DEVICES=lo"
+
+/* ---- MPICH: CVARs --------------------------------------------------------------------------------------------- */
+
 #define MPICH .library = "mpich", .program = "collet-peer-mpich", .launcher = "mpirun.mpich"
-#define GLOO .library = "gloo", .program = "collet-peer-gloo"
+#define INTRA(collective, algorithm) "MPIR_CVAR_" collective "_INTRA_ALGORITHM=" algorithm
+#define INTRA_DOUBLING INTRA("ALLREDUCE", "recursive_doubling"), INTRA("REDUCE", "binomial"), \
+	INTRA("BCAST", "binomial"), INTRA("ALLGATHER", "recursive_doubling"), \
+	INTRA("REDUCE_SCATTER_BLOCK", "recursive_halving"), INTRA("ALLTOALL", "brucks")
+#define INTRA_SCATTER INTRA("ALLREDUCE", "reduce_scatter_allgather"), INTRA("REDUCE", "reduce_scatter_gather"), \
+	INTRA("BCAST", "scatter_ring_allgather"), INTRA("ALLGATHER", "ring"), \
+	INTRA("REDUCE_SCATTER_BLOCK", "pairwise"), INTRA("ALLTOALL", "pairwise")
+/* MPICH never yields; where ranks share cores its non-blocking calls with a sched_yield() between tests help. */
+#define YIELD "COLLET_BENCH_MPI_YIELD=1"
+
+/* ---- Gloo: what its driver calls ------------------------------------------------------------------------------ */
+
+#define GLOO .library = "gloo", .program = "collet-peer-gloo", .transport = "tcp"
+#define CALLS "COLLET_BENCH_GLOO="
 
 const struct peer_variant bench_peer_variants[] = {
-	{ OPENMPI, .name = "default", .arguments = { OPENMPI_COMMON } },
-	{ OPENMPI, .name = "default", .transport = "shm",
-		.arguments = { OPENMPI_COMMON, "--mca", "pml", "ob1", "--mca", "btl", "self,vader" } },
-	{ OPENMPI, .name = "default", .transport = "tcp",
-		.arguments = { OPENMPI_COMMON, "--mca", "pml", "ob1", "--mca", "btl", "self,tcp", "--mca",
-			"btl_tcp_if_include", "lo" } },
+	{ OPENMPI, .name = "default" },
+	{ OPENMPI, .name = "default", .transport = "shm", .settings = { OB1_SHM } },
+	{ OPENMPI, .name = "doubling", .transport = "shm", .settings = { OB1_SHM, TUNED_DOUBLING } },
+	{ OPENMPI, .name = "segments", .transport = "shm", .settings = { OB1_SHM, TUNED_SEGMENTS("262144") } },
+	{ OPENMPI, .name = "scatter", .transport = "shm", .settings = { OB1_SHM, TUNED_SCATTER } },
+	{ OPENMPI, .name = "eager", .transport = "shm",
+		.settings = { OB1_SHM, "OMPI_MCA_btl_vader_eager_limit=65536", "OMPI_MCA_btl_vader_max_send_size=131072",
+			"OMPI_MCA_btl_vader_rndv_eager_limit=65536" } },
+	{ OPENMPI, .name = "sm", .transport = "shm", .settings = { OB1_SHM, "OMPI_MCA_coll_sm_priority=100" } },
+	{ OPENMPI, .name = "alloc", .transport = "shm", .settings = { OB1_SHM }, .own_memory_only = true },
+	{ OPENMPI, .name = "ucx", .transport = "shm", .settings = { PML_UCX, UCX_SHM } },
+	{ OPENMPI, .name = "ucx-doubling", .transport = "shm", .settings = { PML_UCX, UCX_SHM, TUNED_DOUBLING } },
+	{ OPENMPI, .name = "ucx-segments", .transport = "shm",
+		.settings = { PML_UCX, UCX_SHM, TUNED_SEGMENTS("262144") } },
+	{ OPENMPI, .name = "ucx-scatter", .transport = "shm", .settings = { PML_UCX, UCX_SHM, TUNED_SCATTER } },
+	{ OPENMPI, .name = "default", .transport = "tcp", .settings = { OB1_TCP } },
+	{ OPENMPI, .name = "doubling", .transport = "tcp", .settings = { OB1_TCP, TUNED_DOUBLING } },
+	{ OPENMPI, .name = "segments", .transport = "tcp", .settings = { OB1_TCP, TUNED_SEGMENTS("524288") } },
+	{ OPENMPI, .name = "scatter", .transport = "tcp", .settings = { OB1_TCP, TUNED_SCATTER } },
+	{ OPENMPI, .name = "links", .transport = "tcp", .settings = { OB1_TCP, "OMPI_MCA_btl_tcp_links=2" } },
+	{ OPENMPI, .name = "eager", .transport = "tcp",
+		.settings = { OB1_TCP, "OMPI_MCA_btl_tcp_eager_limit=1048576", "OMPI_MCA_btl_tcp_rndv_eager_limit=1048576",
+			"OMPI_MCA_btl_tcp_max_send_size=1048576" } },
+	{ OPENMPI, .name = "ucx", .transport = "tcp", .settings = { PML_UCX, UCX_TCP } },
+	{ OPENMPI, .name = "ucx-doubling", .transport = "tcp", .settings = { PML_UCX, UCX_TCP, TUNED_DOUBLING } },
+	{ OPENMPI, .name = "ucx-segments", .transport = "tcp",
+		.settings = { PML_UCX, UCX_TCP, TUNED_SEGMENTS("524288") } },
+
 	{ MPICH, .name = "default" },
-	{ MPICH, .name = "default", .transport = "shm", .environment = { "UCX_TLS=posix,cma,self" } },
-	{ MPICH, .name = "default", .transport = "tcp", .environment = { "UCX_TLS=tcp,self", "UCX_NET_DEVICES=lo" } },
+	{ MPICH, .name = "default", .transport = "shm", .settings = { UCX_SHM } },
+	{ MPICH, .name = "doubling", .transport = "shm", .settings = { UCX_SHM, INTRA_DOUBLING } },
+	{ MPICH, .name = "scatter", .transport = "shm", .settings = { UCX_SHM, INTRA_SCATTER } },
+	{ MPICH, .name = "eager", .transport = "shm", .settings = { UCX_SHM, "UCX_RNDV_THRESH=inf" } },
+	{ MPICH, .name = "rndv4", .transport = "shm", .settings = { UCX_SHM, "UCX_RNDV_THRESH=4" } },
+	{ MPICH, .name = "rndv256k", .transport = "shm", .settings = { UCX_SHM, "UCX_RNDV_THRESH=262144" } },
+	{ MPICH, .name = "alloc", .transport = "shm", .settings = { UCX_SHM }, .own_memory_only = true },
+	{ MPICH, .name = "yield", .transport = "shm", .settings = { UCX_SHM, YIELD }, .crowded_only = true },
+	{ MPICH, .name = "default", .transport = "tcp", .settings = { UCX_TCP } },
+	{ MPICH, .name = "doubling", .transport = "tcp", .settings = { UCX_TCP, INTRA_DOUBLING } },
+	{ MPICH, .name = "scatter", .transport = "tcp", .settings = { UCX_TCP, INTRA_SCATTER } },
+	{ MPICH, .name = "eager", .transport = "tcp", .settings = { UCX_TCP, "UCX_RNDV_THRESH=inf" } },
+	{ MPICH, .name = "rndv4", .transport = "tcp", .settings = { UCX_TCP, "UCX_RNDV_THRESH=4" } },
+	{ MPICH, .name = "rndv256k", .transport = "tcp", .settings = { UCX_TCP, "UCX_RNDV_THRESH=262144" } },
+	{ MPICH, .name = "segments", .transport = "tcp",
+		.settings = { UCX_TCP, "UCX_TCP_TX_SEG_SIZE=262144", "UCX_TCP_RX_SEG_SIZE=262144" } },
+	{ MPICH, .name = "yield", .transport = "tcp", .settings = { UCX_TCP, YIELD }, .crowded_only = true },
+
 	{ GLOO, .name = "default" },
-	{ GLOO, .name = "default", .transport = "tcp" },
+	{ GLOO, .name = "ring", .settings = { CALLS "ring" }, .collectives = BIT(ALLREDUCE) },
+	{ GLOO, .name = "bcube", .settings = { CALLS "bcube" }, .collectives = BIT(ALLREDUCE) },
+	{ GLOO, .name = "halving", .settings = { CALLS "halving" }, .collectives = BIT(ALLREDUCE) },
+	{ GLOO, .name = "halving-sync", .settings = { CALLS "halving,sync" }, .collectives = BIT(ALLREDUCE) },
+	{ GLOO, .name = "halving-poll", .settings = { CALLS "halving,poll" }, .collectives = BIT(ALLREDUCE) },
+	{ GLOO, .name = "chunked", .settings = { CALLS "chunked" }, .collectives = BIT(ALLREDUCE) },
+	{ GLOO, .name = "chunked-sync", .settings = { CALLS "chunked,sync" }, .collectives = BIT(ALLREDUCE) },
+	{ GLOO, .name = "chunked-poll", .settings = { CALLS "chunked,poll" }, .collectives = BIT(ALLREDUCE) },
 };
 const size_t bench_peer_variant_count = sizeof(bench_peer_variants) / sizeof(bench_peer_variants[0]);
+
+/* ---- Which of them a run wants -------------------------------------------------------------------------------- */
+
+const char *bench_peer_variant_name(const struct peer_variant *variant, char into[64])
+{
+	if (strcmp(variant->name, "default") == 0)
+		snprintf(into, 64, "%s", variant->library);
+	else
+		snprintf(into, 64, "%s:%s", variant->library, variant->name);
+	return into;
+}
+
+void bench_peer_list(FILE *out)
+{
+	char name[64];
+	fputs("# what compare runs the peers with (--with), by transport\n", out);
+	for (size_t v = 0; v < bench_peer_variant_count; v++) {
+		const struct peer_variant *variant = &bench_peer_variants[v];
+		if (variant->transport == NULL)
+			continue;   /* each library's own choice: nothing is set */
+		fprintf(out, "%-22s %-4s", bench_peer_variant_name(variant, name), variant->transport);
+		for (size_t i = 0; i < PEER_SETTINGS_MAX && variant->settings[i] != NULL; i++)
+			fprintf(out, " %s", variant->settings[i]);
+		fputs(variant->crowded_only ? " (where ranks outnumber cores)\n"
+			: variant->own_memory_only ? " (with --buffers alloc: MPI_Alloc_mem)\n" : "\n", out);
+	}
+}
+
+/* One item of a list, "LIBRARY" or "LIBRARY:VARIANT". */
+struct item {
+	const char *library, *variant;   /* variant NULL: none is named */
+	size_t library_length, variant_length;
+};
+
+/* Takes the first item off the list; false at its end. */
+static bool next_item(const char **list, struct item *item)
+{
+	if (*list == NULL || **list == '\0')
+		return false;
+	const size_t length = strcspn(*list, ",");
+	item->library = *list;
+	item->library_length = strcspn(*list, ",:");
+	item->variant = item->library_length < length ? *list + item->library_length + 1 : NULL;
+	item->variant_length = item->variant != NULL ? length - item->library_length - 1 : 0;
+	*list += length + ((*list)[length] == ',');
+	return true;
+}
+
+static bool is_word(const char *word, const char *text, size_t length)
+{
+	return strlen(word) == length && strncmp(word, text, length) == 0;
+}
+
+static bool names_library(const struct item *item, const char *library)
+{
+	return is_word(library, item->library, item->library_length);
+}
+
+static bool names_variant(const struct item *item, const struct peer_variant *variant)
+{
+	return names_library(item, variant->library) && item->variant != NULL
+		&& is_word(variant->name, item->variant, item->variant_length);
+}
+
+bool bench_peer_library_named(const char *with, const char *library)
+{
+	struct item item;
+	bool named = with == NULL;
+	while (!named && next_item(&with, &item))
+		named = names_library(&item, library);
+	return named;
+}
+
+const char *bench_peer_unknown(const char *with, size_t *length)
+{
+	struct item item;
+	while (next_item(&with, &item)) {
+		bool known = false;
+		for (size_t v = 0; v < bench_peer_variant_count && !known; v++)
+			known = item.variant != NULL ? names_variant(&item, &bench_peer_variants[v])
+				: names_library(&item, bench_peer_variants[v].library);
+		*length = item.library_length + (item.variant != NULL ? 1 + item.variant_length : 0);
+		if (!known)
+			return item.library;
+	}
+	return NULL;
+}
+
+static bool fits_transport(const struct peer_variant *variant, const char *transport)
+{
+	if (transport != NULL && variant->transport != NULL)
+		return strcmp(variant->transport, transport) == 0;
+	if (transport != NULL)
+		return false;
+	/* The library's own choice is its default, and Gloo has but one; what is tuned for shm may be chosen. */
+	return variant->transport == NULL || variant->launcher == NULL
+		|| (strcmp(variant->transport, "shm") == 0 && strcmp(variant->name, "default") != 0);
+}
+
+static bool of_use(const struct peer_variant *variant, const struct peer_wish *wish)
+{
+	return (wish->tuned || strcmp(variant->name, "default") == 0) && (wish->crowded || !variant->crowded_only)
+		&& (wish->own_memory || !variant->own_memory_only)
+		&& (variant->collectives == 0 || (variant->collectives >> wish->collective & 1) != 0);
+}
+
+bool bench_peer_wanted(const struct peer_variant *variant, const struct peer_wish *wish)
+{
+	const char *with = wish->with;
+	struct item item;
+	if (!fits_transport(variant, wish->transport))
+		return false;
+	if (with == NULL)
+		return of_use(variant, wish);
+	while (next_item(&with, &item))
+		if (names_variant(&item, variant)
+			|| (item.variant == NULL && names_library(&item, variant->library) && of_use(variant, wish)))
+			return true;
+	return false;
+}

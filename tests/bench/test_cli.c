@@ -66,9 +66,11 @@ static void every_command_runs(void **state)
 		{ "faults -n 2 --repeats 2 --transport tcp", 0, "COLLET_ERR_PEER_LOST x2" },
 		{ "faults --repeats 1 --transport pigeon", 1, "pigeon" },
 		{ "list", 0, "allreduce" },
+		{ "list", 0, "openmpi:ucx" },
 		{ "explain allreduce -n 8 --sizes 4,1M", 0, "1 MiB" },
 		{ "tune", 1, "tune" },
 		{ "compare allreduce -n 2 --with nobody", 2, "known are openmpi, mpich and gloo" },
+		{ "compare allreduce -n 2 --with mpich,openmpi:fastest", 2, "--with openmpi:fastest" },
 		{ "compare allreduce -n 2 --with gloo --transport shm --sizes 4 --repeats 1 --seconds 0.01", 0,
 			"gloo is left out" },
 	};

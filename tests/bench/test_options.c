@@ -121,8 +121,11 @@ static void every_option_is_read(void **state)
 	assert_int_equal(o.command, BENCH_COMMAND_COMPARE);
 	assert_int_equal(o.work.collective, BENCH_ALLGATHER);
 	assert_string_equal(o.with, "openmpi,gloo");
+	assert_true(o.tuned);
 	assert_int_equal(o.repeats, 7);
 	assert_string_equal(o.plot, "p.svg");
+	assert_true(parse("compare allreduce --variants default", &o, problem));
+	assert_false(o.tuned);
 }
 
 static void commands_are_words(void **state)
@@ -181,6 +184,8 @@ static void nonsense_is_refused_by_its_name(void **state)
 		{ "allreduce --repeats 3", "--repeats" },
 		{ "allreduce --plot p.svg", "--plot" },
 		{ "limits --with gloo", "--with" },
+		{ "allreduce --variants tuned", "--variants" },
+		{ "compare allreduce --variants best", "--variants best" },
 		{ "sendrecv --in-place", "in-place" },
 		{ "compare allreduce --repeats 0", "--repeats 0" },
 		{ "init --repeats 3", "--repeats" },

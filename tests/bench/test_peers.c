@@ -102,7 +102,7 @@ static void every_collective_that_it_has_is_right(void **state)
 						bench_collective_name((enum bench_collective)collective), in_place,
 						(unsigned long long)counts[n], (unsigned long long)reply.wrong);
 			}
-	assert_true(offered > 20);
+	assert_true(offered >= (variant->collectives == 0 ? 20 : 4));
 	competitor_stop(&c);
 	meeting_deinit(&meeting);
 }
@@ -163,8 +163,8 @@ static void a_driver_that_fails_to_start_tells_its_last_line(void **state)
 
 int main(void)
 {
-	struct CMUnitTest tests[64];
-	static char names[64][64];
+	static struct CMUnitTest tests[256];
+	static char names[256][64];
 	size_t count = 0;
 	tests[count++] = (struct CMUnitTest)cmocka_unit_test(a_driver_that_is_not_there_is_said_so);
 	tests[count++] = (struct CMUnitTest)cmocka_unit_test(a_driver_that_fails_to_start_tells_its_last_line);
@@ -174,10 +174,14 @@ int main(void)
 		const struct peer_variant *variant = &bench_peer_variants[v];
 		if (variant->transport == NULL)
 			continue;   /* the same drivers again */
-		snprintf(names[count], sizeof(names[count]), "%s/%s/results", variant->library, variant->transport);
+		char name[64];
+		bench_peer_variant_name(variant, name);
+		snprintf(names[count], sizeof(names[count]), "%.40s/%s/results", name, variant->transport);
 		tests[count] = (struct CMUnitTest){ names[count], every_collective_that_it_has_is_right, NULL, NULL,
 			(void *)(uintptr_t)variant };
 		count++;
+		if (strcmp(variant->name, "default") != 0)
+			continue;
 		snprintf(names[count], sizeof(names[count]), "%s/%s/idle", variant->library, variant->transport);
 		tests[count] = (struct CMUnitTest){ names[count], it_times_and_samples_and_is_idle_between, NULL, NULL,
 			(void *)(uintptr_t)variant };
