@@ -13,9 +13,11 @@
 #include "limits.h"
 #include "measure.h"
 #include "options.h"
+#include "overlap.h"
 #include "pin.h"
 #include "process.h"
 #include "variants.h"
+#include "waiting.h"
 
 /* Set for ranks that collet-bench has started itself. */
 #define OWN_RANK "COLLET_BENCH_RANK"
@@ -37,13 +39,14 @@ static int start_own_ranks(const struct bench_options *options, char **argv)
 	return bench_ranks_run(&program);
 }
 
-static int measure(const struct bench_options *options, char **argv)
+/* What each rank does, started by us or by a launcher. */
+static int run_ranks(const struct bench_options *options, char **argv, int (*rank_main)(const struct bench_options *))
 {
 	static const char *const rank[] = { "LOCAL_RANK", NULL }, *const size[] = { "LOCAL_WORLD_SIZE", NULL };
 	const char *launcher;
 	if (getenv(OWN_RANK) != NULL) {
 		bench_pin(bench_env_u32(rank, 0), bench_env_u32(size, 1));
-		return bench_measure(options);
+		return rank_main(options);
 	}
 	const uint32_t launched = bench_launcher_size(&launcher);
 	if (options->ranks > 0 && launched > 1) {
@@ -52,7 +55,7 @@ static int measure(const struct bench_options *options, char **argv)
 		return 2;
 	}
 	if (launched > 0 && options->ranks == 0)
-		return bench_measure(options);   /* binding is the launcher's business */
+		return rank_main(options);   /* binding is the launcher's business */
 	return start_own_ranks(options, argv);
 }
 
@@ -89,12 +92,14 @@ int main(int argc, char **argv)
 	if (!options.manner.pin)
 		setenv(BENCH_NO_PIN_VARIABLE, "1", 1);
 	switch (options.command) {
-	case BENCH_COMMAND_MEASURE: status = measure(&options, typed); break;
+	case BENCH_COMMAND_MEASURE: status = run_ranks(&options, typed, bench_measure); break;
 	case BENCH_COMMAND_LIST: status = list(&options); break;
 	case BENCH_COMMAND_EXPLAIN: status = bench_explain(&options); break;
 	case BENCH_COMMAND_LIMITS: status = bench_limits(&options); break;
 	case BENCH_COMMAND_INIT: status = bench_init(&options); break;
 	case BENCH_COMMAND_FAULTS: status = bench_faults(&options); break;
+	case BENCH_COMMAND_OVERLAP: status = run_ranks(&options, typed, bench_overlap); break;
+	case BENCH_COMMAND_WAITING: status = run_ranks(&options, typed, bench_waiting); break;
 	case BENCH_COMMAND_COMPARE: status = bench_compare(&options); break;
 	case BENCH_COMMAND_DRIVER: status = bench_collet_driver(&options); break;
 	case BENCH_COMMAND_TUNE: status = tune(); break;

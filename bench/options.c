@@ -19,6 +19,8 @@ const char bench_usage[] =
 	"  collet-bench limits                   what this machine's memory and kernel can do\n"
 	"  collet-bench init -n 64               time and memory to create a communicator\n"
 	"  collet-bench faults -n 3              how long after kill -9 of one rank all others know\n"
+	"  collet-bench overlap COLLECTIVE -n 2  how much of a request hides behind a sleep, or behind computing\n"
+	"  collet-bench waiting COLLECTIVE -n 2  what ranks use of the processor while they wait for a late one\n"
 	"  collet-bench list                     algorithms and transports\n"
 	"  collet-bench explain COLLECTIVE -n 8  which algorithm is chosen for which size, and why\n"
 	"  collet-bench tune                     (not offered yet)\n"
@@ -42,7 +44,8 @@ const char bench_usage[] =
 	"  --json FILE            a JSON object for each measurement; - for standard output instead of the table\n"
 	"  --with LIST            compare: openmpi, mpich, gloo, or a variant: openmpi:ucx (all that are there)\n"
 	"  --variants WHICH       compare: default, or tuned: each library in every setting that helps it (tuned)\n"
-	"  --repeats N            compare: rounds, the libraries taking turns (5); faults: kills a row (10)\n"
+	"  --repeats N            compare: rounds, the libraries taking turns (5); faults: kills a row (10);\n"
+	"                         overlap (9), waiting (10): rounds\n"
 	"  --plot FILE.svg        compare: time against bytes, by gnuplot\n"
 	"  -h, --help, --version\n"
 	"\n"
@@ -111,6 +114,8 @@ static const struct {
 	{ "limits", BENCH_COMMAND_LIMITS, false, "1M,16M,64M", 0.1, 0 },
 	{ "init", BENCH_COMMAND_INIT, false, "0", 0, 0 },
 	{ "faults", BENCH_COMMAND_FAULTS, false, "0", 0, 10 },
+	{ "overlap", BENCH_COMMAND_OVERLAP, true, "16M", 0, 9 },
+	{ "waiting", BENCH_COMMAND_WAITING, true, "4", 0, 10 },
 	{ "compare", BENCH_COMMAND_COMPARE, true, "4,1K,16K,256K,1M,16M,64M", 0.1, 5 },
 	{ "tune", BENCH_COMMAND_TUNE, false, "0", 0, 0 },
 	{ "driver", BENCH_COMMAND_DRIVER, false, "0", 0, 0 },
@@ -297,7 +302,7 @@ bool bench_options_parse(int argc, char **argv, struct bench_options *options, c
 	if (given.stray != NULL && o.command != BENCH_COMMAND_COMPARE)
 		return fail(problem, "%s is for compare", given.stray);
 	if (o.repeats > 0 && commands[row].repeats == 0)
-		return fail(problem, "--repeats is for compare and faults");
+		return fail(problem, "--repeats is for compare, faults, overlap and waiting");
 	if (o.repeats == 0)
 		o.repeats = commands[row].repeats;
 	const char *wrong = bench_sizes_parse(given.sizes != NULL ? given.sizes : commands[row].sizes, &o.sizes);

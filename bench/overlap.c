@@ -1,0 +1,247 @@
+/* Rounds of five measurements, one after the other, so that whatever disturbs the machine disturbs all alike: the call
+ * alone; a sleep as long as the call took; the same sleep between starting the call and waiting for it; computing for
+ * that long; the same computing between start and wait. Each begins at a barrier, and the slowest rank counts. The
+ * ranks have a progress thread: it is what goes on with the call meanwhile. */
+#include "overlap.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "collet_side.h"
+#include "output.h"
+
+enum step { CALL, SLEEP, SLEEP_OVER_CALL, COMPUTE, COMPUTE_OVER_CALL, STEPS };
+
+enum { OPERANDS = 2048, CALIBRATION = 1000, ROUNDS_MOST = 1000 };
+
+struct session {
+	const struct bench_options *options;
+	struct collet_side side;
+	float operands[OPERANDS];   /* stay in the first-level cache: computing does not compete for memory */
+	double pass_ns;             /* of one pass over them */
+	FILE *table, *json;         /* on rank 0; NULL: not wanted */
+};
+
+/* What a size came to: medians in ns, of the slowest rank. */
+struct outcome {
+	int64_t ns[STEPS];
+	double sleep_hidden;        /* share of the call's time that a sleep of equal length hid */
+	double compute_ratio;       /* both at once, over the sum of both alone */
+};
+
+static int complain(const char *what)
+{
+	bench_progress_clear();
+	fprintf(stderr, "collet-bench: %s: %s\n", what, collet_last_error());
+	return 1;
+}
+
+/* ---- What the caller does meanwhile ---- */
+
+static void sleep_for(int64_t ns)
+{
+	struct timespec left = { .tv_sec = ns / 1000000000, .tv_nsec = ns % 1000000000 };
+	while (nanosleep(&left, &left) != 0)
+		;
+}
+
+static void compute_passes(struct session *s, uint64_t passes)
+{
+	for (uint64_t p = 0; p < passes; p++) {
+		for (size_t i = 0; i < OPERANDS; i++)
+			s->operands[i] = s->operands[i] * 0.999f + 0.5f;
+		__asm__ volatile("" : : "r"(s->operands) : "memory");   /* each pass is made */
+	}
+}
+
+static void compute_for(struct session *s, int64_t ns)
+{
+	compute_passes(s, 1 + (uint64_t)((double)ns / s->pass_ns));
+}
+
+/* The least of several: the rest is other people's work. */
+static void calibrate(struct session *s)
+{
+	s->pass_ns = 1e18;
+	for (int round = 0; round < 20; round++) {
+		const int64_t before = bench_clock_ns();
+		compute_passes(s, CALIBRATION);
+		const double pass = (double)(bench_clock_ns() - before) / CALIBRATION;
+		s->pass_ns = pass < s->pass_ns ? pass : s->pass_ns;
+	}
+}
+
+/* ---- One step ---- */
+
+static bool has_call(enum step step)
+{
+	return step == CALL || step == SLEEP_OVER_CALL || step == COMPUTE_OVER_CALL;
+}
+
+static int run_step(struct session *s, struct bench_run *run, enum step step, int64_t meanwhile_ns, int64_t *took_ns)
+{
+	const struct bench_library *library = &s->side.library;
+	collet_request *request = NULL;
+	collet_how how = s->side.how;
+	how.request = &request;
+	run->call.how = &how;
+	if (bench_run_barrier(run))
+		return complain("a barrier");
+	const int64_t before = bench_clock_ns();
+	if (has_call(step) && library->run[run->work.collective](library->context, &run->call))
+		return complain("starting the call");
+	if (step == SLEEP || step == SLEEP_OVER_CALL)
+		sleep_for(meanwhile_ns);
+	if (step == COMPUTE || step == COMPUTE_OVER_CALL)
+		compute_for(s, meanwhile_ns);
+	if (has_call(step) && collet_request_wait(&request) != COLLET_OK)
+		return complain("waiting for the call");
+	*took_ns = bench_clock_ns() - before;
+	return 0;
+}
+
+/* The slowest rank's time becomes everybody's. */
+static int agree(struct session *s, int64_t *ns)
+{
+	int64_t slowest;
+	if (collet_allreduce(s->side.comm, ns, &slowest, 1, COLLET_I64, COLLET_MAX, NULL) != COLLET_OK)
+		return complain("agreeing on the time");
+	*ns = slowest;
+	return 0;
+}
+
+/* ---- A size ---- */
+
+static int run_rounds(struct session *s, struct bench_run *run, struct bench_samples samples[STEPS])
+{
+	int64_t call_ns = 0;
+	/* The first round warms up, and finds how long the call takes. */
+	for (uint32_t round = 0; round <= s->options->repeats; round++) {
+		for (enum step step = CALL; step < STEPS; step++) {
+			int64_t took_ns;
+			if (run_step(s, run, step, call_ns, &took_ns) || agree(s, &took_ns))
+				return 1;
+			if (step == CALL)
+				call_ns = took_ns;
+			if (round > 0)
+				samples[step].ns[samples[step].count++] = took_ns;
+		}
+	}
+	return 0;
+}
+
+static void summarise(struct bench_samples samples[STEPS], struct outcome *outcome)
+{
+	for (enum step step = CALL; step < STEPS; step++)
+		outcome->ns[step] = bench_percentile(&samples[step], 0.5);
+	const double call = (double)outcome->ns[CALL];
+	const double shown = (double)(outcome->ns[SLEEP_OVER_CALL] - outcome->ns[SLEEP]);
+	outcome->sleep_hidden = 1 - (shown > 0 ? shown : 0) / call;
+	outcome->compute_ratio = (double)outcome->ns[COMPUTE_OVER_CALL] / (call + (double)outcome->ns[COMPUTE]);
+}
+
+static void print_row(FILE *out, uint64_t bytes, const struct outcome *o)
+{
+	fprintf(out, "%14llu", (unsigned long long)bytes);
+	for (enum step step = CALL; step < STEPS; step++)
+		bench_table_number(out, (double)o->ns[step] / 1e3, 12);
+	fprintf(out, "%9.1f %%%9.3f\n", o->sleep_hidden * 100, o->compute_ratio);
+	fflush(out);
+}
+
+static void print_json(FILE *json, const struct session *s, uint64_t bytes, const struct outcome *o)
+{
+	static const char *const names[STEPS] = { "call_us", "sleep_us", "sleep_over_call_us", "compute_us",
+		"compute_over_call_us" };
+	char host[65] = "";
+	gethostname(host, sizeof(host) - 1);
+	fputs("{\"library\":\"collet\",\"version\":", json);
+	bench_json_string(json, collet_version());
+	fputs(",\"host\":", json);
+	bench_json_string(json, host);
+	fprintf(json, ",\"collective\":\"%s\",\"transport\":",
+		bench_collective_name((enum bench_collective)s->options->work.collective));
+	bench_json_string(json, s->side.plan.transport[0] != '\0' ? s->side.plan.transport : s->options->transport);
+	fprintf(json, ",\"ranks\":%u,\"bytes\":%llu", s->side.library.size, (unsigned long long)bytes);
+	for (enum step step = CALL; step < STEPS; step++) {
+		fprintf(json, ",\"%s\":", names[step]);
+		bench_json_number(json, (double)o->ns[step] / 1e3);
+	}
+	fprintf(json, ",\"sleep_hidden\":%.4f,\"compute_ratio\":%.4f}\n", o->sleep_hidden, o->compute_ratio);
+}
+
+static int measure_size(struct session *s, uint64_t bytes, struct bench_samples samples[STEPS])
+{
+	const struct bench_options *o = s->options;
+	const struct bench_library *library = &s->side.library;
+	const uint64_t count = bench_count(&o->work, library->size, bytes);
+	struct bench_run run;
+	struct outcome outcome;
+	collet_side_plan(&s->side, &o->work, count, o->algorithm);
+	const char *problem = bench_run_init(&run, library, &o->work, count, o->manner.buffers, o->manner.cold, NULL);
+	if (problem != NULL) {
+		fprintf(stderr, "collet-bench: %llu bytes: %s\n", (unsigned long long)bytes, problem);
+		return 1;
+	}
+	for (enum step step = CALL; step < STEPS; step++)
+		samples[step].count = 0;
+	const int failed = run_rounds(s, &run, samples);
+	if (!failed) {
+		summarise(samples, &outcome);
+		const uint64_t rounded = bench_bytes(&o->work, library->size, count);
+		if (s->table != NULL)
+			print_row(s->table, rounded, &outcome);
+		if (s->json != NULL)
+			print_json(s->json, s, rounded, &outcome);
+	}
+	bench_run_deinit(&run);
+	return failed;
+}
+
+static int measure_sizes(struct session *s)
+{
+	const struct bench_options *o = s->options;
+	struct bench_samples samples[STEPS];
+	int64_t *memory = calloc((size_t)STEPS * ROUNDS_MOST, sizeof(memory[0]));
+	if (memory == NULL)
+		return 1;
+	for (enum step step = CALL; step < STEPS; step++)
+		samples[step] = (struct bench_samples){ .ns = memory + step * ROUNDS_MOST, .capacity = ROUNDS_MOST };
+	if (s->table != NULL)
+		fprintf(s->table, "# %s, %u ranks, progress thread; medians of %u rounds in us, slowest rank\n"
+				  "%14s%12s%12s%12s%12s%12s%11s%9s\n",
+			bench_collective_name((enum bench_collective)o->work.collective), s->side.library.size, o->repeats,
+			"bytes", "call", "sleep", "both", "compute", "both", "hidden", "ratio");
+	calibrate(s);
+	int failed = 0;
+	for (size_t i = 0; i < o->sizes.count && !failed; i++)
+		failed = measure_size(s, o->sizes.bytes[i], samples);
+	free(memory);
+	return failed;
+}
+
+int bench_overlap(const struct bench_options *options)
+{
+	struct session *s = calloc(1, sizeof(*s));
+	bool failed = false;
+	if (s == NULL)
+		return 1;
+	s->options = options;
+	setenv("COLLET_PROGRESS_THREAD", "1", 1);
+	if (collet_side_init(&s->side, options->transport) != COLLET_OK) {
+		free(s);
+		return complain("creating the communicator");
+	}
+	if (s->side.library.rank == 0) {
+		s->json = bench_json_open(options->json, &failed);
+		s->table = s->json == stdout ? NULL : stdout;
+	}
+	int status = failed ? 1 : measure_sizes(s);
+	if (!bench_json_close(s->json))
+		status = 1;
+	collet_side_deinit(&s->side);
+	free(s);
+	return status;
+}
