@@ -314,7 +314,8 @@ COLLET_API COLLET_MUST_USE collet_status collet_sendrecv(collet_comm *comm, cons
 /* ---- Requests ----------------------------------------------------------------------------------------------- */
 
 /* COLLET_PENDING, or how the request ended; then it is freed and *request set to NULL. Advances this rank's
- * communicators. A NULL *request is COLLET_OK at once. */
+ * communicators. A NULL *request is COLLET_OK at once. In a forked child this and the next three return
+ * COLLET_ERR_FORKED and leave the request as it is; it goes with its communicator. */
 COLLET_API COLLET_MUST_USE collet_status collet_request_test(collet_request **request);
 /* Blocks until it has ended (by its own deadline at the latest), then as test. */
 COLLET_API COLLET_MUST_USE collet_status collet_request_wait(collet_request **request);

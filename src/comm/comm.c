@@ -257,7 +257,9 @@ collet_status collet_comm_destroy(collet_comm **comm)
 		return collet_fail(COLLET_ERR_ARGUMENT, "collet_comm_destroy: there is no communicator");
 	struct collet_comm *gone = *comm;
 	struct collet_context *context = gone->context;
-	if (!collet_context_forked(context)) {
+	if (collet_context_forked(context)) {
+		collet_fabric_forget(&gone->group);
+	} else {
 		if (atomic_flag_test_and_set_explicit(&gone->busy, memory_order_acquire)) {
 			collet_comm_abort(gone);  /* wakes the thread that is inside */
 			while (atomic_flag_test_and_set_explicit(&gone->busy, memory_order_acquire))

@@ -245,14 +245,15 @@ void collet_context_release(struct collet_context *context)
 	if (atomic_fetch_sub_explicit(&context->users, 1, memory_order_acq_rel) != 1)
 		return;
 	struct collet_engine *engine = &context->engine;
+	/* What was still opening refers to arena and cards. */
 	if (collet_context_forked(context)) {
 		collet_control_forget(&engine->control);
+		collet_engine_forget(engine);
 	} else {
 		collet_engine_stop_progress_thread(engine);
 		collet_control_destroy(&engine->control);
+		collet_engine_deinit(engine);
 	}
-	/* What was still opening refers to arena and cards. */
-	collet_engine_deinit(engine);
 	collet_arena_deinit(&context->arena);
 	collet_bootstrap_deinit(&context->bootstrap);
 	munmap((void *)(uintptr_t)context->alive, (size_t)sysconf(_SC_PAGESIZE));

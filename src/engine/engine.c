@@ -33,11 +33,16 @@ collet_status collet_engine_init(struct collet_engine *engine)
 	return COLLET_OK;
 }
 
-void collet_engine_deinit(struct collet_engine *engine)
+void collet_engine_forget(struct collet_engine *engine)
 {
 	collet_fabric_deinit(engine);
 	close(engine->wake.epoll_fd);
 	close(engine->wake.event_fd);
+}
+
+void collet_engine_deinit(struct collet_engine *engine)
+{
+	collet_engine_forget(engine);
 	pthread_cond_destroy(&engine->something_ended);
 	pthread_mutex_destroy(&engine->lock);
 	pthread_mutex_destroy(&engine->fabric_lock);

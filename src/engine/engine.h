@@ -254,6 +254,9 @@ struct collet_engine {
 collet_status collet_engine_init(struct collet_engine *engine);
 /* The control plane has been destroyed and every group torn down. */
 void collet_engine_deinit(struct collet_engine *engine);
+/* In a forked child, as deinit, but for locks and condition variable: threads that are not here may hold or await them, and
+ * pthread_cond_destroy() would wait until these have left. */
+void collet_engine_forget(struct collet_engine *engine);
 /* One round for everything of this rank. Under lock. */
 void collet_engine_progress(struct collet_engine *engine);
 
@@ -346,6 +349,8 @@ void collet_fabric_want(struct collet_route *route);
 void collet_fabric_add(struct collet_group *group);
 /* No conduit of the group is open or opening any more, and no control event reaches it. Under lock. */
 void collet_fabric_remove(struct collet_group *group);
+/* In a forked child: frees the child's copies. Takes no lock: who held it at the fork is not here to let go of it. */
+void collet_fabric_forget(struct collet_group *group);
 /* Tells the other ranks that the group has ended. Any thread. */
 void collet_fabric_tell_end(const struct collet_group *group, enum collet_status status, const char *sentence);
 void collet_fabric_deinit(struct collet_engine *engine);

@@ -555,6 +555,16 @@ void collet_fabric_remove(struct collet_group *group)
 	pthread_mutex_unlock(&engine->fabric_lock);
 }
 
+void collet_fabric_forget(struct collet_group *group)
+{
+	for (struct collet_route *route = group->all_routes, *next; route; route = next) {
+		next = route->next_in_group;
+		free_conduit(atomic_load_explicit(&route->conduit, memory_order_relaxed));
+		free(route);
+	}
+	group->all_routes = NULL;
+}
+
 void collet_fabric_tell_end(const struct collet_group *group, enum collet_status status, const char *sentence)
 {
 	struct collet_message_end end = { .group = group->id, .status = (uint32_t)status };

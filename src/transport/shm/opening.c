@@ -437,8 +437,9 @@ void collet_shm_let_go(struct shm_conduit *shm, bool forked)
 	if (shm->peer_arena_held && !forked)
 		collet_arena_map_release(shm->peer_arena_held);
 	shm->peer_arena = shm->peer_arena_held = NULL;
-	if (shm->segment)
-		release_segment(shm->segment, shm->same_process && !forked);
+	/* Both ends of a conduit between threads use one mapping, and its count is the parent's: a child leaves it be. */
+	if (shm->segment && !(forked && shm->same_process))
+		release_segment(shm->segment, shm->same_process);
 	shm->segment = NULL;
 	shm->mine = shm->theirs = NULL;
 	shm->nonce = 0;

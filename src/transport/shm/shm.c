@@ -90,7 +90,9 @@ static void close_conduit(struct collet_conduit *conduit)
 		conduit->status = COLLET_CANCELLED;
 	if (shm->segment && !forked)
 		take_back(shm);
-	(void)settle_all(shm, COLLET_CANCELLED);
+	/* A fork may have come amidst a change of the queues, and in the child nobody waits for transfers. */
+	if (!forked)
+		(void)settle_all(shm, COLLET_CANCELLED);
 	shm->state = SHM_CLOSED;
 	collet_shm_let_go(shm, forked);
 }

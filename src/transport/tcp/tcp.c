@@ -139,10 +139,11 @@ static void close_conduit(struct collet_conduit *conduit)
 	const bool whole = conduit->status == COLLET_OK && tcp->sent == 0;  /* else the stream has broken off already */
 	if (conduit->status == COLLET_OK)
 		conduit->status = COLLET_CANCELLED;
-	collet_transfer_queue_settle_all(&tcp->sends, conduit, COLLET_CANCELLED);
-	collet_transfer_queue_settle_all(&tcp->receives, conduit, COLLET_CANCELLED);
-	/* A forked child has its own descriptor of the same connection and the same epoll set: it only lets go of it. */
+	/* A forked child has its own descriptor of the same connection and the same epoll set: it only lets go of it. Nobody
+	 * waits for transfers there, and the fork may have come amidst a change of the queues. */
 	if (tcp->process == (uint32_t)getpid()) {
+		collet_transfer_queue_settle_all(&tcp->sends, conduit, COLLET_CANCELLED);
+		collet_transfer_queue_settle_all(&tcp->receives, conduit, COLLET_CANCELLED);
 		if (tcp->state == TCP_READY) {
 			epoll_ctl(tcp->epoll_fd, EPOLL_CTL_DEL, tcp->socket, NULL);
 			if (whole)
