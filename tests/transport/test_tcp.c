@@ -1,6 +1,8 @@
 /* tcp alone: what the peer's kernel and the peer's bytes may do to a conduit. The second end's socket is taken over by
  * the test, which then says what it likes. */
 #include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -355,6 +357,36 @@ static void small_socket_buffers_only_slow_down(void **state)
 	pair_close(&pair);
 }
 
+/* ---- Congestion ----------------------------------------------------------------------------------------------- */
+
+static void assert_congestion_control(int socket, const char *expected)
+{
+	char name[16] = "";
+	socklen_t bytes = sizeof(name);
+	assert_int_equal(getsockopt(socket, IPPROTO_TCP, TCP_CONGESTION, name, &bytes), 0);
+	assert_string_equal(name, expected);
+}
+
+/* Between hosts it is the administrator's choice how much is sent at once. */
+static void only_within_a_host_is_pacing_switched_off(void **state)
+{
+	for (uint64_t hosts = 1; hosts <= 2; hosts++) {
+		struct pair pair = { 0 };
+		char usual[16] = "";
+		socklen_t bytes = sizeof(usual);
+		pair_connect(&pair, tcp, true);
+		pair.ends[1].card.host_id = hosts;
+		assert_int_equal(getsockopt(pair.sockets[0], IPPROTO_TCP, TCP_CONGESTION, usual, &bytes), 0);
+		for (int i = 0; i < 2; i++)
+			pair_begin(&pair, i);
+		for (int i = 0; i < 2; i++) {
+			assert_int_equal(pair_await(&pair, i), COLLET_OK);
+			assert_congestion_control(raw(&pair.ends[i]), hosts == 1 ? "reno" : usual);
+		}
+		pair_close(&pair);
+	}
+}
+
 /* ---- System calls --------------------------------------------------------------------------------------------- */
 
 static void a_small_message_costs_one_call_each_end(void **state)
@@ -469,6 +501,7 @@ int main(void)
 		cmocka_unit_test(a_wrong_greeting_is_refused),
 		cmocka_unit_test(bytes_may_come_one_by_one),
 		cmocka_unit_test(small_socket_buffers_only_slow_down),
+		cmocka_unit_test(only_within_a_host_is_pacing_switched_off),
 		cmocka_unit_test(a_small_message_costs_one_call_each_end),
 		cmocka_unit_test(queued_messages_share_calls),
 		cmocka_unit_test(what_is_not_waited_for_wakes_once),
