@@ -8,14 +8,19 @@
 
 enum { MOST_CORES = 8192 };  /* the kernel's own limit */
 
-static uint32_t cores_by_affinity(void)
+static uint32_t cores_by_affinity(uint32_t *first)
 {
 	cpu_set_t *set = CPU_ALLOC(MOST_CORES);
+	const size_t bytes = CPU_ALLOC_SIZE(MOST_CORES);
 	uint32_t count = 1;
+	*first = 0;
 	if (!set)
 		return count;
-	if (sched_getaffinity(0, CPU_ALLOC_SIZE(MOST_CORES), set) == 0)
-		count = (uint32_t)CPU_COUNT_S(CPU_ALLOC_SIZE(MOST_CORES), set);
+	if (sched_getaffinity(0, bytes, set) == 0) {
+		count = (uint32_t)CPU_COUNT_S(bytes, set);
+		while (*first < MOST_CORES - 1 && !CPU_ISSET_S(*first, bytes, set))
+			++*first;
+	}
 	CPU_FREE(set);
 	return count ? count : 1;
 }
@@ -71,9 +76,10 @@ static void tighten(const char *mount, const char *group, double *cores)
 	}
 }
 
-uint32_t collet_usable_cores_at(const char *root, const char *groups)
+/* What cgroups leave of so many cores. */
+static uint32_t within_quota(uint32_t most, const char *root, const char *groups)
 {
-	double cores = cores_by_affinity();
+	double cores = most;
 	char line[512], mount[256];
 	FILE *file = fopen(groups, "re");
 	while (file && fgets(line, sizeof(line), file)) {  /* "0::/group" (v2), "4:cpu,cpuacct:/group" (v1) */
@@ -101,7 +107,25 @@ uint32_t collet_usable_cores_at(const char *root, const char *groups)
 	return whole + (cores > whole);
 }
 
+uint32_t collet_usable_cores_at(const char *root, const char *groups)
+{
+	uint32_t first;
+	return within_quota(cores_by_affinity(&first), root, groups);
+}
+
 uint32_t collet_usable_cores(void)
 {
 	return collet_usable_cores_at("/sys/fs/cgroup", "/proc/self/cgroup");
+}
+
+uint32_t collet_first_core(void)
+{
+	uint32_t first;
+	cores_by_affinity(&first);
+	return first;
+}
+
+uint32_t collet_quota_cores(void)
+{
+	return within_quota(MOST_CORES, "/sys/fs/cgroup", "/proc/self/cgroup");
 }

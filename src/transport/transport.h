@@ -59,7 +59,8 @@ struct collet_card {
 	uint32_t scope_id;               /* of a link-local IPv6 address */
 	uint8_t address[16];
 	uint32_t usable_cores;           /* of the process: affinity and cgroup quota */
-	uint32_t reserved0;
+	uint16_t first_core;             /* the lowest that the process may run on: who has another one is bound elsewhere */
+	uint16_t quota_cores;            /* that the cgroups allow all their processes together */
 	char settings[256];              /* "NAME=value\n" for each setting that all ranks must share, compared at creation */
 };
 
