@@ -85,14 +85,15 @@ static struct collet_shape shape_for(enum collet_collective collective, enum tab
 	return shape;
 }
 
-static uint64_t scratch_bytes(const struct collet_program *program, struct collet_shape shape)
+/* Ranks' needs follow a pattern that a few dozen of them show. */
+uint64_t collet_program_most_scratch(const struct collet_program *program, struct collet_shape shape)
 {
 	uint64_t most = 0;
 	const uint32_t looked_at = shape.size < RANKS_LOOKED_AT ? shape.size : RANKS_LOOKED_AT;
-	for (uint32_t i = 0; i < looked_at; i++) {
+	for (uint32_t i = 0; program->scratch && i < looked_at; i++) {
 		shape.rank = (uint32_t)((uint64_t)shape.size * i / looked_at);
-		const uint64_t bytes = collet_program_scratch(program, &shape) * ELEMENT_BYTES;
-		most = bytes > most ? bytes : most;
+		const uint64_t elements = program->scratch(&shape);
+		most = elements > most ? elements : most;
 	}
 	return most;
 }
@@ -132,7 +133,7 @@ static struct collet_choice_row best_row(enum collet_collective collective, enum
 		if (!is_candidate(programs[i], kind, &shape))
 			continue;
 		/* One that needs too much scratch is better than none. */
-		const bool in_bounds = scratch_bytes(programs[i], shape) <= inputs->scratch_bytes;
+		const bool in_bounds = collet_program_most_scratch(programs[i], shape) <= inputs->scratch_bytes / ELEMENT_BYTES;
 		uint32_t piece_bytes;
 		const double cost = best_piece(programs[i], &shape, model, &piece_bytes);
 		if (found &&

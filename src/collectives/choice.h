@@ -58,6 +58,9 @@ struct collet_decision collet_choose(const struct collet_choice_table *table, en
 collet_status collet_choice_parse_forced(
 	const char *text, const struct collet_program *forced[COLLET_COLLECTIVE_COUNT]);
 
+/* Elements of scratch that a rank of this shape needs at the most: all ranks judge a program alike. */
+uint64_t collet_program_most_scratch(const struct collet_program *program, struct collet_shape shape);
+
 /* The bytes by which collectives are sized: allgather by its result, the others by one rank's input (barrier: 0). */
 uint64_t collet_shape_bytes(enum collet_collective collective, const struct collet_shape *shape, size_t element_bytes);
 

@@ -41,21 +41,6 @@ static collet_status check_op(const struct collet_call_arguments *call, const co
 	return COLLET_OK;
 }
 
-/* The most scratch that a rank needs: all ranks must judge a program alike. Ranks' needs follow a pattern
- * that a few dozen of them show. */
-static uint64_t most_scratch(const struct collet_program *program, struct collet_shape shape)
-{
-	enum { LOOKED_AT = 64 };
-	const uint32_t looked_at = shape.size < LOOKED_AT ? shape.size : LOOKED_AT;
-	uint64_t most = 0;
-	for (uint32_t i = 0; i < looked_at; i++) {
-		shape.rank = (uint32_t)((uint64_t)shape.size * i / looked_at);
-		const uint64_t elements = collet_program_scratch(program, &shape);
-		most = elements > most ? elements : most;
-	}
-	return most;
-}
-
 /* The named algorithm, if it can do this call. */
 static collet_status take_named(const struct collet_call_arguments *call, const char *name,
 	const struct collet_program *program, const struct collet_request *request, bool commutes)
@@ -72,7 +57,7 @@ static collet_status take_named(const struct collet_call_arguments *call, const 
 			"not commute", call->function, program->name);
 	if (call->input && !program->listed)
 		return collet_fail(COLLET_ERR_UNSUPPORTED, "%s: algorithm %s does not do v-forms", call->function, program->name);
-	const uint64_t scratch = program->scratch ? most_scratch(program, *shape) : 0;
+	const uint64_t scratch = collet_program_most_scratch(program, *shape);
 	if (scratch > COLLET_SCRATCH_BYTES / request->element_bytes)
 		return collet_fail(COLLET_ERR_UNSUPPORTED, "%s: algorithm %s needs %llu elements of scratch for this call, more than "
 			"the %d MiB there are; it is for smaller messages", call->function, program->name,
@@ -285,14 +270,16 @@ collet_status collet_call_poll(struct collet_request **request)
 static collet_status plan_unless_planned(collet_comm *comm, const struct collet_call_arguments *call, const collet_how *how,
 	struct collet_request *request)
 {
-	const bool repeatable = !call->input && !how->algorithm && call->op != COLLET_USER && call->op != COLLET_PREMUL_SUM;
+	const struct collet_program *named = how->algorithm ? collet_program_find(call->collective, how->algorithm) : NULL;
+	const bool repeatable = !call->input && !how->algorithm == !named && call->op != COLLET_USER &&
+		call->op != COLLET_PREMUL_SUM;
 	const struct collet_plan_key key = { call->count, call->root, (uint8_t)call->collective, (uint8_t)call->dtype,
-		(uint8_t)call->op, 1 };
+		(uint8_t)call->op, named ? (uint8_t)(2 + program_index(named)) : 1 };
 	request->input = call->send;
 	request->result = call->recv;
 	if (repeatable && memcmp(&key, &request->key, sizeof(key)) == 0)
 		return COLLET_OK;
-	request->key.valid = 0;
+	request->key.algorithm = 0;
 	const collet_status status = plan(comm, call, how, request);
 	if (status != COLLET_OK)
 		return status;

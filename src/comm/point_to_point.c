@@ -44,7 +44,7 @@ static collet_status new_request(collet_comm *comm, const collet_how *how, struc
 	if (status != COLLET_OK)
 		return status;
 	(*request)->point_to_point = true;
-	(*request)->key.valid = 0;
+	(*request)->key.algorithm = 0;
 	(*request)->timeout_ns = collet_call_timeout(comm, how);
 	collet_request_set_clock(*request, collet_clock_ns());
 	(*request)->p2p = (struct collet_p2p_call){ 0 };

@@ -233,6 +233,12 @@ static void name_transports(const collet_comm *comm, char *text, size_t capacity
 	}
 }
 
+static bool can(const struct collet_program *program, const struct collet_shape *shape, size_t element)
+{
+	return collet_program_fits(program, shape) &&
+		collet_program_most_scratch(program, *shape) <= COLLET_SCRATCH_BYTES / element;
+}
+
 collet_status collet_comm_plan(collet_comm *comm, const char *collective, uint64_t count, collet_dtype dtype, collet_op op,
 	uint32_t root, const char *algorithm, collet_plan *plan)
 {
@@ -252,8 +258,11 @@ collet_status collet_comm_plan(collet_comm *comm, const char *collective, uint64
 		if (!forced)
 			return collet_fail(COLLET_ERR_ARGUMENT, "collet_comm_plan: there is no algorithm \"%s\" for %s", algorithm,
 				collective);
+		if (!can(forced, &shape, element))
+			return collet_fail(COLLET_ERR_UNSUPPORTED, "collet_comm_plan: %s cannot do this call: not with so many ranks, "
+				"or so much scratch", algorithm);
 	}
-	if (forced && collet_program_fits(forced, &shape))
+	if (forced && can(forced, &shape, element))
 		decision.program = forced;
 	const struct collet_cost_model *model =
 		comm->hosts > 1 ? &comm->context->agreement.remote : &comm->context->agreement.local;

@@ -127,7 +127,7 @@ struct collet_plan_key {
 	uint64_t count;
 	uint32_t root;
 	uint8_t collective, dtype, op;
-	uint8_t valid;               /* 0: there is no plan */
+	uint8_t algorithm;           /* 0: there is no plan; 1: the choice; 2 + i: the collective's i-th was named */
 };
 
 /* One call. */
