@@ -8,7 +8,4 @@ int bench_compare(const struct bench_options *options);
 /* collet as one of the libraries compared; started by bench_compare(). */
 int bench_collet_driver(const struct bench_options *options);
 
-/* The median of n values; sorts them. 0 for none. */
-double bench_median(double *values, size_t n);
-
 #endif

@@ -197,6 +197,10 @@ static void greet(struct competitor *c, int fd, uint32_t *arrived)
 		return;
 	}
 	c->fds[hello.rank] = fd;
+	struct ucred peer = { 0 };
+	socklen_t bytes = sizeof(peer);
+	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &bytes) == 0)
+		c->rank_pids[hello.rank] = peer.pid;
 	c->pinned = (*arrived == 0 || c->pinned) && hello.pinned;
 	hello.version[sizeof(hello.version) - 1] = '\0';
 	memcpy(c->version, hello.version, sizeof(c->version));
@@ -231,7 +235,8 @@ bool competitor_start(struct competitor *c, struct meeting *m)
 	if (mkdir(c->folder, 0700) != 0)
 		return fail(c, strerror(errno));
 	c->fds = malloc(m->ranks * sizeof(c->fds[0]));
-	if (c->fds == NULL)
+	c->rank_pids = calloc(m->ranks, sizeof(c->rank_pids[0]));
+	if (c->fds == NULL || c->rank_pids == NULL)
 		return fail(c, "out of memory");
 	memset(c->fds, 0xff, m->ranks * sizeof(c->fds[0]));
 	if (c->variant == NULL) {
@@ -320,6 +325,8 @@ void competitor_stop(struct competitor *c)
 		}
 	free(c->fds);
 	c->fds = NULL;
+	free(c->rank_pids);
+	c->rank_pids = NULL;
 	if (c->pids != NULL)
 		end_processes(c);
 	free(c->pids);

@@ -24,6 +24,7 @@ struct competitor {
 	pid_t *pids;                 /* the launcher, or each rank; 0: ended */
 	uint32_t pid_count;
 	int *fds;                    /* by rank; NULL: it is out of the race */
+	pid_t *rank_pids;            /* by rank: its ranks themselves, whoever started them */
 	uint32_t ranks;
 	bool pinned;
 	char version[64];

@@ -16,7 +16,7 @@
 
 #include <collet/tools.h>
 
-#include "compare.h"
+#include "judge.h"
 #include "loop.h"
 #include "output.h"
 #include "process.h"

@@ -7,7 +7,6 @@
 
 #include <cmocka.h>
 
-#include "loopback.h"
 #include "options.h"
 
 static void sizes_are_lists_and_ranges(void **state)
@@ -201,28 +200,6 @@ static void nonsense_is_refused_by_its_name(void **state)
 	}
 }
 
-static void a_transport_is_believed_only_with_its_bytes(void **state)
-{
-	static const struct {
-		const char *transport;
-		uint64_t message;
-		double loopback;
-		bool contradicted;
-	} rows[] = {
-		{ "tcp", 1 << 20, 2e6, false },
-		{ "tcp", 1 << 20, 1000, true },
-		{ "shm", 1 << 20, 1000, false },
-		{ "shm", 1 << 20, 2e6, true },
-		{ "tcp", 4, 0, false },
-		{ NULL, 1 << 20, 0, false },
-		{ "shm,tcp", 1 << 20, 0, false },
-	};
-	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
-		assert_int_equal(
-			bench_loopback_contradiction(rows[i].transport, rows[i].message, rows[i].loopback) != NULL,
-			rows[i].contradicted);
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -233,7 +210,6 @@ int main(void)
 		cmocka_unit_test(every_option_is_read),
 		cmocka_unit_test(commands_are_words),
 		cmocka_unit_test(nonsense_is_refused_by_its_name),
-		cmocka_unit_test(a_transport_is_believed_only_with_its_bytes),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,61 @@
+/* What the parts of compare share: compare.c says who takes part and goes through collectives and sizes,
+ * comparison_rounds.c measures one size, comparison_table.c and comparison_json.c tell of it. */
+#ifndef BENCH_COMPARISON_H
+#define BENCH_COMPARISON_H
+
+#include "competitor.h"
+#include "judge.h"
+#include "options.h"
+#include "output.h"
+
+enum { COMPETITORS_MAX = 64 };
+
+/* One library at one size. */
+struct cell {
+	bool measured;
+	bool slow;                 /* so slow that it was measured but once */
+	uint64_t iterations;
+	double *times_ns;          /* of one call, by repeat; 0: not measured then */
+	double median_ns, cpu_ns;  /* cpu: of one call, all ranks together */
+	double least_ns;           /* of the repeats so far; 0: none */
+	double loopback_bytes;     /* of one call, over lo; the least of the repeats, as others use lo too */
+	uint32_t taken, undisturbed;   /* repeats that have a time; tries that no other process disturbed */
+	struct bench_reply prepared, sampled;
+};
+
+struct comparison {
+	const struct bench_options *options;
+	struct bench_work work;                          /* the collective at hand */
+	struct meeting meeting;
+	struct competitor competitors[COMPETITORS_MAX];  /* the first is collet */
+	size_t count;
+	struct cell cells[COMPETITORS_MAX];              /* of the size at hand */
+	size_t best;                                     /* the peer with the least median; 0: none */
+	struct bench_ratio ratio;                        /* collet's time to the best peer's */
+	double *medians_us;                              /* [competitor][size] of the collective; < 0: none */
+	bool *slow;                                      /* the same places */
+	FILE *table, *json;
+	char host[65];
+	bool crowded;                                    /* ranks outnumber cores */
+	uint64_t wrong;
+	bool collet_lied;                                /* about its transport */
+	uint64_t disturbed, repeated, timed;             /* repeats: still disturbed, done again, all */
+};
+
+/* collet's own memory is compared with a peer's ordinary memory, and with its own where a variant is for that. */
+enum bench_buffer_kind comparison_buffers(const struct comparison *all, size_t at);
+/* A library that is left out is said on standard error, so that it stays out of the table. */
+void comparison_say_out(const char *name, const char *why);
+
+/* Measures all->work with this count: fills cells, best, ratio. */
+void comparison_measure(struct comparison *all, uint64_t count, uint64_t bytes);
+
+/* Is this competitor the best variant of its library at the size at hand? */
+bool comparison_leads_library(const struct comparison *all, size_t at);
+void comparison_print_header(const struct comparison *all);
+void comparison_print_row(const struct comparison *all, uint64_t bytes);
+/* Every variant at every size, and how disturbed the machine was. */
+void comparison_print_end(const struct comparison *all, size_t sizes);
+void comparison_print_json(const struct comparison *all, uint64_t count, uint64_t bytes);
+
+#endif

@@ -1,0 +1,258 @@
+/* One size. Each library prepares and is checked, and learns how many calls fit into the time. Then it is timed in
+ * every repeat, in an order that changes from repeat to repeat, so that what else happens on the machine hits all of
+ * them. A time taken while other processes used the cores is taken again. Who is far behind after the first repeat is
+ * not measured again, and who did not use the transport that it was told to is out. */
+#include "comparison.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "load.h"
+#include "sizes.h"
+
+/* To fill, check and answer, beside the time that calls are expected to take. */
+static const double answer_seconds = 20;
+/* A single call that takes longer makes the run last for ever. */
+static const double call_seconds = 2;
+/* So often a disturbed repeat is taken again, before the least disturbed is kept. */
+enum { TRIES = 3 };
+
+enum bench_buffer_kind comparison_buffers(const struct comparison *all, size_t at)
+{
+	const struct peer_variant *variant = all->competitors[at].variant;
+	const enum bench_buffer_kind kind = all->options->manner.buffers;
+	return kind == BENCH_ALLOC && variant != NULL && !variant->own_memory_only ? BENCH_MALLOC : kind;
+}
+
+void comparison_say_out(const char *name, const char *why)
+{
+	bench_progress_clear();
+	fprintf(stderr, "collet-bench: %s is left out: %s\n", name, why);
+}
+
+static void leave_out(struct comparison *all, size_t at, const char *why)
+{
+	comparison_say_out(all->competitors[at].name, why);
+	all->cells[at].measured = false;
+}
+
+static bool order(struct comparison *all, size_t at, const struct bench_command *command, double expected_seconds,
+	struct bench_reply *reply)
+{
+	struct competitor *c = &all->competitors[at];
+	if (c->fds == NULL)
+		return false;
+	if (competitor_command(c, command, answer_seconds + 10 * expected_seconds, reply))
+		return true;
+	leave_out(all, at, c->problem);
+	return false;
+}
+
+static struct bench_command command_for(const struct comparison *all, size_t at, enum bench_order what, uint64_t count)
+{
+	const struct bench_options *o = all->options;
+	struct bench_command command = { .order = what, .buffers = comparison_buffers(all, at), .cold = o->manner.cold,
+		.sync = o->manner.sync, .work = all->work, .count = count };
+	return command;
+}
+
+/* Doubles a batch until it takes a tenth of the time. False: it is out, at this size or for good. */
+static bool calibrate(struct comparison *all, size_t at, uint64_t count)
+{
+	struct cell *cell = &all->cells[at];
+	const struct bench_manner *manner = &all->options->manner;
+	struct bench_command command = command_for(all, at, BENCH_BATCH, count);
+	struct bench_reply reply;
+	for (command.iterations = 1;; command.iterations *= 2) {
+		if (!order(all, at, &command, manner->seconds, &reply))
+			return false;
+		if (at > 0 && (double)reply.elapsed_ns > call_seconds * 1e9 * (double)command.iterations) {
+			leave_out(all, at, "a call takes longer than 2 s");
+			return false;
+		}
+		if ((double)reply.elapsed_ns >= manner->seconds * 1e8 || command.iterations >= BENCH_ITERATIONS_MAX)
+			break;
+	}
+	cell->iterations = manner->iterations > 0 ? manner->iterations
+		: bench_iterations_for(manner->seconds, command.iterations, reply.elapsed_ns);
+	return true;
+}
+
+/* Allocates, checks, and finds how many calls fit into the time. */
+static void prepare(struct comparison *all, size_t at, uint64_t count)
+{
+	struct cell *cell = &all->cells[at];
+	struct bench_command command = command_for(all, at, BENCH_PREPARE, count);
+	if (at == 0 && all->options->algorithm != NULL)
+		snprintf(command.algorithm, sizeof(command.algorithm), "%s", all->options->algorithm);
+	if (!order(all, at, &command, 0, &cell->prepared))
+		return;
+	if (cell->prepared.answer == BENCH_CANNOT) {
+		leave_out(all, at, cell->prepared.text);
+		return;
+	}
+	all->wrong += cell->prepared.wrong;
+	if (cell->prepared.wrong > 0) {
+		bench_progress_clear();
+		fprintf(stderr, "collet-bench: %s: %" PRIu64 " wrong elements\n", all->competitors[at].name,
+			cell->prepared.wrong);
+	}
+	cell->measured = calibrate(all, at, count);
+}
+
+/* What one try gave. */
+struct try {
+	double time_ns, cpu_ns, loopback_bytes;
+	double foreign;    /* part of a core that others used */
+	bool disturbed;
+};
+
+static bool try_once(struct comparison *all, size_t at, uint64_t count, struct try *try)
+{
+	const struct cell *cell = &all->cells[at];
+	const struct competitor *c = &all->competitors[at];
+	struct bench_command command = command_for(all, at, BENCH_BATCH, count);
+	struct bench_load_mark before, after;
+	struct bench_reply reply;
+	command.iterations = cell->iterations;
+	/* The others have been at the caches since: they are filled again, outside the time. */
+	command.warm_iterations = 1 + cell->iterations / 20;
+	bench_load_read(&before, c->rank_pids, c->ranks);
+	if (!order(all, at, &command, all->options->manner.seconds, &reply))
+		return false;
+	bench_load_read(&after, c->rank_pids, c->ranks);
+	const struct bench_load load = bench_load_between(&before, &after, c->pinned && !all->crowded);
+	try->time_ns = (double)reply.elapsed_ns / (double)cell->iterations;
+	try->cpu_ns = (double)reply.cpu_ns / (double)cell->iterations;
+	try->loopback_bytes = (double)(after.loopback_bytes - before.loopback_bytes)
+		/ (double)(command.warm_iterations + command.iterations);
+	try->foreign = bench_foreign_ns(&load) / load.window_ns;
+	try->disturbed = bench_is_disturbed(&load);
+	return true;
+}
+
+static void time_repeat(struct comparison *all, size_t at, uint64_t count, uint32_t repeat)
+{
+	struct cell *cell = &all->cells[at];
+	struct try kept = { 0 };
+	if (!cell->measured || cell->slow)
+		return;
+	for (int tries = 0; tries < TRIES; tries++) {
+		struct try try;
+		if (!try_once(all, at, count, &try))
+			return;
+		all->timed++;
+		all->repeated += tries > 0;
+		/* Others can only add to what crosses lo: the least is nearest to the truth. */
+		if (cell->least_ns == 0 || try.loopback_bytes < cell->loopback_bytes)
+			cell->loopback_bytes = try.loopback_bytes;
+		if (cell->least_ns == 0 || try.time_ns < cell->least_ns)
+			cell->least_ns = try.time_ns;
+		cell->undisturbed += !try.disturbed;
+		if (tries == 0 || try.foreign < kept.foreign)
+			kept = try;
+		if (!try.disturbed)
+			break;
+	}
+	all->disturbed += kept.disturbed;
+	cell->times_ns[repeat] = kept.time_ns;
+	cell->cpu_ns += kept.cpu_ns;
+	cell->taken++;
+}
+
+/* By the least times so far. One that was only disturbed gets a second chance. */
+static void drop_slow(struct comparison *all)
+{
+	double best_ns = 0;
+	for (size_t c = 1; c < all->count; c++)
+		if (all->cells[c].measured && (best_ns == 0 || all->cells[c].least_ns < best_ns))
+			best_ns = all->cells[c].least_ns;
+	for (size_t c = 1; c < all->count; c++) {
+		struct cell *cell = &all->cells[c];
+		if (cell->measured && (cell->undisturbed > 0 || cell->taken > 1))
+			cell->slow = cell->slow || bench_is_slow(cell->least_ns, best_ns);
+	}
+}
+
+/* Out for good: it would lie at other sizes too. */
+static void drop_liars(struct comparison *all, uint64_t bytes)
+{
+	const double least = bench_least_traffic(&all->work, all->meeting.ranks, bytes);
+	char text[160], size[24];
+	for (size_t c = 0; c < all->count; c++) {
+		const struct cell *cell = &all->cells[c];
+		const char *wrong = cell->measured ? bench_loopback_contradiction(all->options->transport, least,
+			cell->loopback_bytes) : NULL;
+		/* Too many bytes on a machine that was never quiet may be anybody's; too few are nobody's. */
+		if (wrong == NULL || (cell->undisturbed == 0 && cell->loopback_bytes > least))
+			continue;
+		snprintf(text, sizeof(text), "%s (%s: %.0f bytes of a call did, of at least %.0f that one moves)", wrong,
+			bench_bytes_text(bytes, size), cell->loopback_bytes, least);
+		leave_out(all, c, text);
+		if (c == 0)
+			all->collet_lied = true;
+		else
+			competitor_stop(&all->competitors[c]);
+	}
+}
+
+static void sample(struct comparison *all, size_t at, uint64_t count)
+{
+	struct cell *cell = &all->cells[at];
+	struct bench_command command = command_for(all, at, BENCH_SAMPLES, count);
+	command.iterations = cell->iterations < BENCH_DRIVER_SAMPLES ? cell->iterations : BENCH_DRIVER_SAMPLES;
+	order(all, at, &command, all->options->manner.seconds, &cell->sampled);
+}
+
+static void evaluate(struct comparison *all)
+{
+	const uint32_t repeats = all->options->repeats;
+	double *sorted = calloc(repeats, sizeof(sorted[0]));
+	all->best = 0;
+	all->ratio = (struct bench_ratio){ 0 };
+	for (size_t c = 0; sorted != NULL && c < all->count; c++) {
+		struct cell *cell = &all->cells[c];
+		size_t n = 0;
+		for (uint32_t r = 0; r < repeats; r++)
+			if (cell->times_ns[r] > 0)
+				sorted[n++] = cell->times_ns[r];
+		cell->measured = cell->measured && n > 0;
+		if (!cell->measured)
+			continue;
+		cell->median_ns = bench_median(sorted, n);
+		cell->cpu_ns /= (double)n;
+		if (c > 0 && (all->best == 0 || cell->median_ns < all->cells[all->best].median_ns))
+			all->best = c;
+	}
+	free(sorted);
+	if (all->best > 0 && all->cells[0].measured)
+		all->ratio = bench_ratios(all->cells[0].times_ns, all->cells[all->best].times_ns, repeats);
+}
+
+static void clear(struct comparison *all)
+{
+	for (size_t c = 0; c < all->count; c++) {
+		double *times = all->cells[c].times_ns;
+		memset(&all->cells[c], 0, sizeof(all->cells[c]));
+		memset(times, 0, all->options->repeats * sizeof(times[0]));
+		all->cells[c].times_ns = times;
+	}
+}
+
+void comparison_measure(struct comparison *all, uint64_t count, uint64_t bytes)
+{
+	clear(all);
+	for (size_t c = 0; c < all->count; c++)
+		prepare(all, c, count);
+	for (uint32_t r = 0; r < all->options->repeats; r++) {
+		for (size_t place = 0; place < all->count; place++)
+			time_repeat(all, bench_turn(r, place, all->count), count, r);
+		drop_slow(all);
+	}
+	drop_liars(all, bytes);
+	for (size_t c = 0; all->json != NULL && c < all->count; c++)
+		if (all->cells[c].measured && !all->cells[c].slow)
+			sample(all, c, count);
+	evaluate(all);
+}

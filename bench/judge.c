@@ -1,0 +1,96 @@
+/* Arithmetic only. */
+#include "judge.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+size_t bench_turn(size_t round, size_t place, size_t count)
+{
+	const size_t first = round % count;
+	return round % 2 == 0 ? (first + place) % count : (first + count - place) % count;
+}
+
+bool bench_is_slow(double time_ns, double best_ns)
+{
+	return best_ns > 0 && time_ns > BENCH_SLOW_TIMES * best_ns;
+}
+
+/* What a start may take without anybody else: a wake-up of a sleeping core, in a virtual machine. Who is pushed off a
+ * core waits a hundred times longer. */
+static const double start_ns = 25e3;
+
+double bench_foreign_ns(const struct bench_load *load)
+{
+	/* Two witnesses, each of whom can only miss something. Who was not idle and not us, coarsely: */
+	double foreign = load->window_ns * load->cpus - load->idle_ns - load->tick_ns - load->own_ns;
+	/* and who kept a rank off the core that it does not share with another rank. */
+	const double kept_off = load->waited_ns - load->helpers_ns - (double)load->starts * start_ns;
+	if (load->pinned && kept_off > foreign)
+		foreign = kept_off;
+	return foreign > 0 ? foreign : 0;
+}
+
+bool bench_is_disturbed(const struct bench_load *load)
+{
+	return bench_foreign_ns(load) > 0.03 * load->window_ns;
+}
+
+double bench_least_traffic(const struct bench_work *work, uint32_t ranks, uint64_t message_bytes)
+{
+	const double bytes = (double)message_bytes, others = ranks - 1.0;
+	switch ((enum bench_collective)work->collective) {
+	/* The sum has to be made from all of them, and to come back to all. */
+	case BENCH_ALLREDUCE: return 2 * others * bytes;
+	case BENCH_REDUCE: case BENCH_BROADCAST: return others * bytes;
+	/* Every rank gets all of the result but its own part, or gives all of its input but that. */
+	case BENCH_ALLGATHER: case BENCH_REDUCE_SCATTER: case BENCH_ALLTOALL: return others * bytes;
+	/* The root alone does. */
+	case BENCH_GATHER: case BENCH_SCATTER: return others / ranks * bytes;
+	case BENCH_SENDRECV: return ranks > 1 ? ranks * bytes : 0;
+	case BENCH_BARRIER: case BENCH_COLLECTIVES: break;
+	}
+	return 0;
+}
+
+/* A quarter of the traffic and one packet: what strangers may send over lo meanwhile, still no message of ours. */
+const char *bench_loopback_contradiction(const char *transport, double least_traffic, double loopback_bytes)
+{
+	if (transport == NULL || least_traffic <= 0)
+		return NULL;
+	if (strcmp(transport, "tcp") == 0 && loopback_bytes < 0.98 * least_traffic)
+		return "told to use tcp, but its bytes did not cross lo";
+	if (strcmp(transport, "shm") == 0 && loopback_bytes > least_traffic / 4 + 60)
+		return "told to use shm, but bytes crossed lo";
+	return NULL;
+}
+
+static int by_value(const void *a, const void *b)
+{
+	const double x = *(const double *)a, y = *(const double *)b;
+	return (x > y) - (x < y);
+}
+
+double bench_median(double *values, size_t n)
+{
+	if (n == 0)
+		return 0;
+	qsort(values, n, sizeof(values[0]), by_value);
+	return n % 2 == 1 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2;
+}
+
+struct bench_ratio bench_ratios(const double *mine, const double *other, size_t n)
+{
+	struct bench_ratio ratio = { 0 };
+	double *quotients = calloc(n > 0 ? n : 1, sizeof(quotients[0]));
+	size_t count = 0;
+	for (size_t i = 0; quotients != NULL && i < n; i++)
+		if (mine[i] > 0 && other[i] > 0)
+			quotients[count++] = mine[i] / other[i];
+	if (count > 0) {
+		ratio.median = bench_median(quotients, count);
+		ratio.least = quotients[0];
+		ratio.most = quotients[count - 1];
+	}
+	free(quotients);
+	return ratio;
+}

@@ -1,0 +1,148 @@
+/* What compare decides by, as rows of numbers. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "judge.h"
+
+static void every_round_has_everybody_once(void **state)
+{
+	for (size_t count = 1; count < 20; count++)
+		for (size_t round = 0; round < 25; round++) {
+			bool seen[20] = { false };
+			for (size_t place = 0; place < count; place++) {
+				const size_t who = bench_turn(round, place, count);
+				assert_true(who < count && !seen[who]);
+				seen[who] = true;
+			}
+		}
+}
+
+static void everybody_starts_equally_often(void **state)
+{
+	for (size_t count = 1; count < 20; count++) {
+		size_t starts[20] = { 0 };
+		for (size_t round = 0; round < 3 * count; round++)
+			starts[bench_turn(round, 0, count)]++;
+		for (size_t who = 0; who < count; who++)
+			assert_int_equal(starts[who], 3);
+	}
+}
+
+static void who_comes_before_changes_from_round_to_round(void **state)
+{
+	const size_t count = 7, who = 3;
+	size_t before[2];
+	for (size_t round = 0; round < 2; round++)
+		for (size_t place = 1; place < count; place++)
+			if (bench_turn(round, place, count) == who)
+				before[round] = bench_turn(round, place - 1, count);
+	assert_int_not_equal(before[0], before[1]);
+}
+
+static void slow_is_more_than_five_times_the_best(void **state)
+{
+	assert_false(bench_is_slow(500, 100));
+	assert_true(bench_is_slow(501, 100));
+	assert_false(bench_is_slow(100, 100));
+	assert_false(bench_is_slow(1e9, 0));   /* there is no best */
+}
+
+static void a_time_is_disturbed_when_others_had_the_cores(void **state)
+{
+	const double ms = 1e6;
+	const struct {
+		const char *what;
+		struct bench_load load;
+		bool disturbed;
+	} rows[] = {
+		{ "two cores, all ours", { 100 * ms, 2, 0, 10 * ms, 199 * ms, true, 0, 0, 10 }, false },
+		{ "half idle, half ours", { 100 * ms, 2, 100 * ms, 10 * ms, 99 * ms, true, 0, 0, 10 }, false },
+		{ "a stranger had half a core", { 100 * ms, 2, 0, 10 * ms, 150 * ms, false, 0, 0, 10 }, true },
+		{ "less than a tick is not sure", { 100 * ms, 2, 0, 10 * ms, 190 * ms, false, 0, 0, 10 }, false },
+		{ "a tick matters less in a second", { 1000 * ms, 2, 0, 10 * ms, 1950 * ms, false, 0, 0, 10 }, true },
+		{ "pinned ranks kept off for 4 ms", { 100 * ms, 2, 0, 10 * ms, 196 * ms, true, 4 * ms, 0, 10 }, true },
+		{ "shared cores: ranks keep each other off", { 100 * ms, 2, 0, 10 * ms, 196 * ms, false, 200 * ms, 0, 10 },
+			false },
+		{ "kept off by its own second thread", { 100 * ms, 2, 0, 10 * ms, 196 * ms, true, 40 * ms, 45 * ms, 10 },
+			false },
+		{ "a moment at each of many wake-ups", { 100 * ms, 2, 0, 10 * ms, 190 * ms, true, 9 * ms, 0, 1000 }, false },
+		{ "the idle time is told in steps", { 100 * ms, 2, 110 * ms, 10 * ms, 99 * ms, true, 0, 0, 10 }, false },
+	};
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
+		if (bench_is_disturbed(&rows[i].load) != rows[i].disturbed)
+			fail_msg("%s: %s", rows[i].what, rows[i].disturbed ? "not noticed" : "held for disturbed");
+}
+
+static void what_must_travel_follows_from_the_collective(void **state)
+{
+	static const struct {
+		enum bench_collective collective;
+		double bytes;   /* of 4 ranks and a message of 1000 */
+	} rows[] = {
+		{ BENCH_ALLREDUCE, 6000 }, { BENCH_REDUCE, 3000 }, { BENCH_BROADCAST, 3000 }, { BENCH_BARRIER, 0 },
+		{ BENCH_ALLGATHER, 3000 }, { BENCH_REDUCE_SCATTER, 3000 }, { BENCH_GATHER, 750 }, { BENCH_SCATTER, 750 },
+		{ BENCH_ALLTOALL, 3000 }, { BENCH_SENDRECV, 4000 },
+	};
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+		const struct bench_work work = { .collective = rows[i].collective };
+		assert_true(bench_least_traffic(&work, 4, 1000) == rows[i].bytes);
+		assert_true(bench_least_traffic(&work, 1, 1000) == 0);
+	}
+}
+
+static void a_transport_is_believed_only_with_its_bytes(void **state)
+{
+	static const struct {
+		const char *transport;
+		double least, over_lo;
+		bool contradicted;
+	} rows[] = {
+		{ "tcp", 2e6, 2.1e6, false },
+		{ "tcp", 2e6, 1.99e6, false },   /* a retry of the counter's reading, not of the data */
+		{ "tcp", 2e6, 1.9e6, true },
+		{ "tcp", 2e6, 1000, true },
+		{ "tcp", 8, 280, false },
+		{ "tcp", 8, 0, true },
+		{ "shm", 2e6, 1000, false },
+		{ "shm", 2e6, 4e5, false },      /* somebody else's */
+		{ "shm", 2e6, 2e6, true },
+		{ "shm", 8, 10, false },
+		{ "shm", 8, 280, true },
+		{ "tcp", 0, 0, false },          /* a barrier, a single rank */
+		{ NULL, 2e6, 0, false },
+		{ "shm,tcp", 2e6, 0, false },
+	};
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
+		assert_int_equal(bench_loopback_contradiction(rows[i].transport, rows[i].least, rows[i].over_lo) != NULL,
+			rows[i].contradicted);
+}
+
+static void ratios_are_taken_repeat_by_repeat(void **state)
+{
+	const double mine[] = { 1, 2, 30, 0 }, other[] = { 2, 2, 20, 5 }, none[] = { 0, 0, 0, 0 };
+	const struct bench_ratio ratio = bench_ratios(mine, other, 4);
+	assert_true(ratio.median == 1 && ratio.least == 0.5 && ratio.most == 1.5);
+	assert_true(bench_ratios(mine, none, 4).median == 0);
+	assert_true(bench_ratios(mine, other, 0).median == 0);
+	double even[] = { 4, 1, 3, 2 };
+	assert_true(bench_median(even, 4) == 2.5 && bench_median(even, 3) == 2);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(every_round_has_everybody_once),
+		cmocka_unit_test(everybody_starts_equally_often),
+		cmocka_unit_test(who_comes_before_changes_from_round_to_round),
+		cmocka_unit_test(slow_is_more_than_five_times_the_best),
+		cmocka_unit_test(a_time_is_disturbed_when_others_had_the_cores),
+		cmocka_unit_test(what_must_travel_follows_from_the_collective),
+		cmocka_unit_test(a_transport_is_believed_only_with_its_bytes),
+		cmocka_unit_test(ratios_are_taken_repeat_by_repeat),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
