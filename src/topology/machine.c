@@ -1,0 +1,156 @@
+#include "topology/machine.h"
+
+#include <errno.h>
+#include <hwloc.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/status.h"
+
+/* Only what is asked for later: objects of other kinds cost time and memory. */
+static bool load(hwloc_topology_t topology, const char *synthetic)
+{
+	static const hwloc_obj_type_t kinds[] = { HWLOC_OBJ_PACKAGE, HWLOC_OBJ_L3CACHE, HWLOC_OBJ_L2CACHE, HWLOC_OBJ_CORE };
+	if (hwloc_topology_set_all_types_filter(topology, HWLOC_TYPE_FILTER_KEEP_NONE) != 0)
+		return false;
+	for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++)
+		if (hwloc_topology_set_type_filter(topology, kinds[i], HWLOC_TYPE_FILTER_KEEP_ALL) != 0)
+			return false;
+	/* A NUMA node that is part of a cache hangs on a group of its cores. */
+	if (hwloc_topology_set_type_filter(topology, HWLOC_OBJ_GROUP, HWLOC_TYPE_FILTER_KEEP_STRUCTURE) != 0)
+		return false;
+	if (hwloc_topology_set_flags(topology, HWLOC_TOPOLOGY_FLAG_INCLUDE_DISALLOWED) != 0)
+		return false;
+	if (synthetic && hwloc_topology_set_synthetic(topology, synthetic) != 0)
+		return false;
+	return hwloc_topology_load(topology) == 0;
+}
+
+static uint16_t number(unsigned index)
+{
+	return index < COLLET_PLACE_ANY ? (uint16_t)index : COLLET_PLACE_ANY;
+}
+
+static uint16_t ancestor(hwloc_topology_t topology, hwloc_obj_t pu, hwloc_obj_type_t kind)
+{
+	const hwloc_obj_t found = hwloc_get_ancestor_obj_by_type(topology, kind, pu);
+	return found ? number(found->logical_index) : COLLET_PLACE_ANY;
+}
+
+static struct collet_place place_of_pu(hwloc_topology_t topology, hwloc_obj_t pu)
+{
+	struct collet_place place = collet_place_any();
+	place.at[COLLET_LEVEL_PACKAGE] = ancestor(topology, pu, HWLOC_OBJ_PACKAGE);
+	/* Of several (fast and big memory) the first. */
+	const int node = pu->nodeset ? hwloc_bitmap_first(pu->nodeset) : -1;
+	if (node >= 0)
+		place.at[COLLET_LEVEL_OUTER] = number((unsigned)node);
+	place.at[COLLET_LEVEL_INNER] = ancestor(topology, pu, HWLOC_OBJ_L3CACHE);
+	if (place.at[COLLET_LEVEL_INNER] == COLLET_PLACE_ANY)
+		place.at[COLLET_LEVEL_INNER] = ancestor(topology, pu, HWLOC_OBJ_L2CACHE);
+	place.at[COLLET_LEVEL_CORE] = ancestor(topology, pu, HWLOC_OBJ_CORE);
+	/* Where cores cannot be seen, a hardware thread counts as one. */
+	if (place.at[COLLET_LEVEL_CORE] == COLLET_PLACE_ANY)
+		place.at[COLLET_LEVEL_CORE] = number(pu->logical_index);
+	return place;
+}
+
+/* Numbered as on a machine whose NUMA nodes are wider than its caches; if some cache is that of several nodes,
+ * it is the other way round. */
+static void widest_first(struct collet_machine *machine)
+{
+	uint16_t node_of[COLLET_CPUS_MOST];
+	bool swap = false;
+	memset(node_of, 0xff, sizeof(node_of));
+	for (uint32_t i = 0; i < machine->cpu_count; i++) {
+		const uint16_t *at = machine->cpus[i].at;
+		const uint16_t node = at[COLLET_LEVEL_OUTER], cache = at[COLLET_LEVEL_INNER];
+		if (cache >= COLLET_CPUS_MOST || node == COLLET_PLACE_ANY)
+			continue;
+		swap |= node_of[cache] != COLLET_PLACE_ANY && node_of[cache] != node;
+		node_of[cache] = node;
+	}
+	for (uint32_t i = 0; swap && i < machine->cpu_count; i++) {
+		uint16_t *at = machine->cpus[i].at;
+		const uint16_t node = at[COLLET_LEVEL_OUTER];
+		at[COLLET_LEVEL_OUTER] = at[COLLET_LEVEL_INNER];
+		at[COLLET_LEVEL_INNER] = node;
+	}
+}
+
+static collet_status summarise(struct collet_machine *machine, hwloc_topology_t topology)
+{
+	const int last = hwloc_bitmap_last(hwloc_topology_get_topology_cpuset(topology));
+	if (last < 0 || last >= COLLET_CPUS_MOST)
+		return collet_fail(COLLET_ERR_SYSTEM, "hwloc sees no hardware threads, or one numbered %d of at most %d", last,
+			COLLET_CPUS_MOST);
+	machine->cpus = malloc(((size_t)last + 1) * sizeof(*machine->cpus));
+	if (!machine->cpus)
+		return collet_fail(COLLET_ERR_MEMORY, "no memory for what hwloc says");
+	machine->cpu_count = (uint32_t)last + 1;
+	for (uint32_t i = 0; i < machine->cpu_count; i++)
+		machine->cpus[i] = collet_place_any();
+	for (hwloc_obj_t pu = NULL; (pu = hwloc_get_next_obj_by_type(topology, HWLOC_OBJ_PU, pu));)
+		machine->cpus[pu->os_index] = place_of_pu(topology, pu);
+	widest_first(machine);
+	return COLLET_OK;
+}
+
+collet_status collet_machine_read(struct collet_machine *machine, const char *synthetic)
+{
+	hwloc_topology_t topology;
+	*machine = (struct collet_machine){ 0 };
+	if (hwloc_topology_init(&topology) != 0)
+		return collet_fail(COLLET_ERR_SYSTEM, "hwloc cannot start: %s", strerror(errno));
+	const collet_status status = load(topology, synthetic) ? summarise(machine, topology) :
+		collet_fail(COLLET_ERR_SYSTEM, "hwloc cannot read this machine: %s", strerror(errno));
+	hwloc_topology_destroy(topology);
+	return status;
+}
+
+void collet_machine_deinit(struct collet_machine *machine)
+{
+	free(machine->cpus);
+	*machine = (struct collet_machine){ 0 };
+}
+
+static bool is_known(const struct collet_place *cpu)
+{
+	return cpu->at[COLLET_LEVEL_CORE] != COLLET_PLACE_ANY;
+}
+
+struct collet_place collet_machine_place(const struct collet_machine *machine, const uint8_t *mask, uint32_t bytes)
+{
+	struct collet_place common = collet_place_any();
+	bool any = false;
+	for (uint32_t i = 0; i < machine->cpu_count && i / 8 < bytes; i++) {
+		const struct collet_place *cpu = &machine->cpus[i];
+		if (!(mask[i / 8] >> (i % 8) & 1) || !is_known(cpu))
+			continue;
+		if (!any)
+			common = *cpu;
+		any = true;
+		for (int level = 0; level < COLLET_LEVELS; level++)
+			if (common.at[level] != cpu->at[level])
+				common.at[level] = COLLET_PLACE_ANY;
+	}
+	return common;
+}
+
+uint32_t collet_binding_read(uint8_t mask[COLLET_BINDING_BYTES])
+{
+	cpu_set_t *set = CPU_ALLOC(COLLET_CPUS_MOST);
+	uint32_t bytes = 0;
+	memset(mask, 0, COLLET_BINDING_BYTES);
+	if (set && sched_getaffinity(0, CPU_ALLOC_SIZE(COLLET_CPUS_MOST), set) == 0) {
+		for (uint32_t i = 0; i < COLLET_CPUS_MOST; i++) {
+			if (!CPU_ISSET_S(i, CPU_ALLOC_SIZE(COLLET_CPUS_MOST), set))
+				continue;
+			mask[i / 8] |= (uint8_t)(1 << i % 8);
+			bytes = i / 8 + 1;
+		}
+	}
+	CPU_FREE(set);
+	return bytes;
+}

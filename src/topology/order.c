@@ -1,0 +1,122 @@
+/* Ranks are sorted by keys: for each level from the outside in, the lowest rank of their group at that level. A level's
+ * groups are found by sorting ranks by (group at the level above, number at this level). */
+#include "topology/order.h"
+
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/status.h"
+
+enum { DEPTH = 1 + COLLET_LEVELS };  /* hosts, then the levels */
+
+struct entry {
+	uint32_t rank;
+	uint32_t above;                  /* key of the level above */
+	uint64_t number;                 /* at this level */
+	uint32_t key[DEPTH];             /* found so far, the others 0 */
+};
+
+static int compare(uint64_t a, uint64_t b)
+{
+	return a < b ? -1 : a > b;
+}
+
+static int by_group(const void *left, const void *right)
+{
+	const struct entry *a = left, *b = right;
+	if (a->above != b->above)
+		return compare(a->above, b->above);
+	return a->number != b->number ? compare(a->number, b->number) : compare(a->rank, b->rank);
+}
+
+static int by_keys(const void *left, const void *right)
+{
+	const struct entry *a = left, *b = right;
+	for (uint32_t d = 0; d < DEPTH; d++)
+		if (a->key[d] != b->key[d])
+			return compare(a->key[d], b->key[d]);
+	return compare(a->rank, b->rank);
+}
+
+/* Which group of this depth a rank is in, among those of its group above. One that has no one place is its own. */
+static uint64_t number_at(const struct collet_location *location, uint32_t depth, uint32_t rank)
+{
+	if (depth == 0)
+		return location->host;
+	const uint16_t number = location->place.at[depth - 1];
+	return number != COLLET_PLACE_ANY ? number : (uint64_t)1 << 32 | rank;
+}
+
+static void find_groups(struct entry *entries, uint32_t size, const struct collet_location *ranks, uint32_t depth)
+{
+	for (uint32_t i = 0; i < size; i++) {
+		entries[i].above = depth ? entries[i].key[depth - 1] : 0;
+		entries[i].number = number_at(&ranks[entries[i].rank], depth, entries[i].rank);
+	}
+	qsort(entries, size, sizeof(*entries), by_group);
+	for (uint32_t i = 0; i < size; i++) {  /* a group's lowest rank is its first */
+		struct entry *e = &entries[i];
+		const bool begins = i == 0 || e->above != e[-1].above || e->number != e[-1].number;
+		e->key[depth] = begins ? e->rank : e[-1].key[depth];
+	}
+}
+
+collet_status collet_order_find(const struct collet_location *ranks, uint32_t size, enum collet_nearness nearness,
+	uint32_t *order, uint32_t *host_first, uint32_t *hosts)
+{
+	struct entry *entries = calloc(size, sizeof(*entries));
+	if (!entries)
+		return collet_fail(COLLET_ERR_MEMORY, "no memory for the order of %u ranks", size);
+	for (uint32_t i = 0; i < size; i++)
+		entries[i].rank = i;
+	for (uint32_t depth = 0; depth < (nearness == COLLET_BY_PLACE ? DEPTH : 1); depth++)
+		find_groups(entries, size, ranks, depth);
+	qsort(entries, size, sizeof(*entries), by_keys);
+	*hosts = 0;
+	for (uint32_t i = 0; i < size; i++) {
+		order[i] = entries[i].rank;
+		if (i == 0 || entries[i].key[0] != entries[i - 1].key[0])
+			host_first[(*hosts)++] = i;
+	}
+	host_first[*hosts] = size;
+	free(entries);
+	return COLLET_OK;
+}
+
+/* What stands between two neighbours of one host. */
+static const char *between(const struct collet_place *a, const struct collet_place *b)
+{
+	static const struct {
+		enum collet_level level;
+		const char *mark;
+	} marks[] = { { COLLET_LEVEL_PACKAGE, " || " }, { COLLET_LEVEL_OUTER, " | " }, { COLLET_LEVEL_INNER, " / " } };
+	for (size_t i = 0; i < sizeof(marks) / sizeof(marks[0]); i++)
+		if (a->at[marks[i].level] != b->at[marks[i].level])
+			return marks[i].mark;
+	return " ";
+}
+
+void collet_order_describe(const struct collet_location *ranks, const uint32_t *order, uint32_t first, uint32_t end,
+	char *text, size_t bytes)
+{
+	size_t used = 0;
+	text[0] = '\0';
+	for (uint32_t p = first; p < end;) {
+		uint32_t last = p;  /* a run of ranks that nothing parts is "4-7" */
+		while (last + 1 < end && order[last + 1] == order[last] + 1 &&
+		       strcmp(between(&ranks[order[last]].place, &ranks[order[last + 1]].place), " ") == 0)
+			last++;
+		char word[64];
+		const char *mark = p == first ? "" : between(&ranks[order[p - 1]].place, &ranks[order[p]].place);
+		snprintf(word, sizeof(word), last > p ? "%s%u-%u" : "%s%u", mark, order[p], order[last]);
+		if (used + strlen(word) + sizeof(" ...") > bytes) {
+			if (used + sizeof(" ...") <= bytes)
+				strcpy(text + used, " ...");
+			return;
+		}
+		used += (size_t)snprintf(text + used, bytes - used, "%s", word);
+		p = last + 1;
+	}
+}
