@@ -44,7 +44,7 @@ struct collet_bootstrap {
 typedef collet_status (*collet_make_blob)(void *context, const struct collet_card *cards, uint32_t size, void **blob,
 	size_t *bytes);
 
-/* Fills the addresses into card (the caller has filled the rest) and meets. Everything is undone on failure.
+/* Fills the addresses into card (the caller has filled the rest), meets, and fills in what rank 0 found out. Everything is undone on failure.
  * COLLET_ERR_RENDEZVOUS names the ranks that did not come. */
 collet_status collet_bootstrap_meet(struct collet_bootstrap *bootstrap, const struct collet_launch *launch,
 	struct collet_card *card, collet_make_blob make_blob, void *context, const struct collet_log *log);

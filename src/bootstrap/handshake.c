@@ -8,7 +8,7 @@
 
 #include "core/status.h"
 
-enum { ORDER_MARK = 0x01020304, PROTOCOL = 1 };
+enum { ORDER_MARK = 0x01020304, PROTOCOL = 2 };
 static const char magic[8] = { 'c', 'o', 'l', 'l', 'e', 't', '\r', '\n' };
 
 _Static_assert(sizeof(struct collet_handshake_ask) == 216, "no padding on the wire");

@@ -82,8 +82,9 @@ collet_status collet_card_describe_host(struct collet_card *card)
 	card->pid = (uint32_t)getpid();
 	card->uid = (uint32_t)geteuid();
 	card->usable_cores = collet_usable_cores();
-	card->first_core = (uint16_t)collet_first_core();
 	card->quota_cores = (uint16_t)collet_quota_cores();
+	card->host_cores = (uint16_t)card->usable_cores;
+	card->spot = collet_spot_any();
 	memset(card->host, 0, sizeof(card->host));
 	if (gethostname(card->host, sizeof(card->host) - 1) < 0)
 		snprintf(card->host, sizeof(card->host), "?");

@@ -147,6 +147,7 @@ collet_status collet_bootstrap_meet(struct collet_bootstrap *bootstrap, const st
 		collet_bootstrap_deinit(bootstrap);
 		return collet_fail_again(status, sentence);
 	}
+	*card = bootstrap->cards[launch->rank];  /* rank 0 knew more of it */
 	return COLLET_OK;
 }
 

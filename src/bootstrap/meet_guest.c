@@ -10,6 +10,7 @@
 #include "bootstrap/meet.h"
 #include "bootstrap/secret.h"
 #include "core/status.h"
+#include "topology/machine.h"
 
 /* A listener that accepts but says nothing is given up: sooner where the right one may be another. */
 #define ATTEMPT_NS ((int64_t)5000000000)
@@ -84,15 +85,41 @@ static void close_listeners(struct collet_bootstrap *b)
 	b->listen_tcp = b->listen_unix = -1;
 }
 
+/* The card, and behind it where this rank is bound. */
+static collet_status hand_in(struct visit *visit)
+{
+	const struct collet_meeting *meeting = visit->meeting;
+	uint8_t text[sizeof(*meeting->card) + COLLET_BINDING_BYTES];
+	memcpy(text, meeting->card, sizeof(*meeting->card));
+	const uint32_t binding_bytes = collet_binding_read(text + sizeof(*meeting->card));
+	const struct collet_frame frame = {
+		.kind = COLLET_FRAME_CARD, .from = meeting->launch->rank, .bytes = sizeof(*meeting->card) + binding_bytes,
+	};
+	return collet_link_send(&visit->link, &frame, text);
+}
+
+/* Tells how this host is built. One that hwloc cannot read is no reason not to meet. */
+static collet_status look_around(struct visit *visit)
+{
+	const struct collet_meeting *meeting = visit->meeting;
+	struct collet_machine machine;
+	if (collet_machine_read(&machine, NULL) != COLLET_OK)
+		collet_log(meeting->log, COLLET_LOG_INFO, "%s; ranks of this host keep their order", collet_last_error());
+	const struct collet_frame frame = {
+		.kind = COLLET_FRAME_MACHINE, .from = meeting->launch->rank,
+		.bytes = machine.cpu_count * (uint32_t)sizeof(*machine.cpus),
+	};
+	const collet_status status = collet_link_send(&visit->link, &frame, machine.cpus);
+	collet_machine_deinit(&machine);
+	return status;
+}
+
 /* Card out, table in. COLLET_ERR_TRANSPORT: the connection broke before the table. */
 static collet_status converse(struct visit *visit)
 {
 	struct collet_meeting *meeting = visit->meeting;
 	struct collet_link *link = &visit->link;
-	const struct collet_frame frame = {
-		.kind = COLLET_FRAME_CARD, .from = meeting->launch->rank, .bytes = sizeof(*meeting->card),
-	};
-	collet_status status = collet_link_send(link, &frame, meeting->card);
+	collet_status status = hand_in(visit);
 	while (!status) {
 		status = collet_link_flush(link);
 		if (status && status != COLLET_PENDING)
@@ -104,6 +131,10 @@ static collet_status converse(struct visit *visit)
 		if (status == COLLET_OK && link->frame.kind == COLLET_FRAME_NEWS) {
 			snprintf(visit->news, sizeof(visit->news), "%.*s", (int)link->frame.bytes, (const char *)link->in);
 			collet_log(meeting->log, COLLET_LOG_INFO, "%s", visit->news);
+			continue;
+		}
+		if (status == COLLET_OK && link->frame.kind == COLLET_FRAME_LOOK) {
+			status = look_around(visit);
 			continue;
 		}
 		if (status == COLLET_OK)

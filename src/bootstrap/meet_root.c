@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "bootstrap/meet.h"
+#include "bootstrap/sites.h"
 #include "core/status.h"
 
 enum {
@@ -39,6 +40,7 @@ struct host {
 	uint32_t strangers;              /* guests that are no members yet */
 	struct guest **members;          /* by rank */
 	uint32_t members_count;          /* this rank included */
+	struct collet_sites sites;
 	int64_t news_at;
 	uint32_t news_count;             /* members_count when news were sent last */
 	char turned_away[COLLET_ERROR_BYTES / 2];  /* the last one, and why */
@@ -59,6 +61,7 @@ static void drop(struct host *host, struct guest *guest)
 	if (guest->stage == WAITING) {
 		host->members[guest->rank] = NULL;
 		host->members_count--;
+		collet_sites_leave(&host->sites, guest->rank);
 	} else {
 		host->strangers--;
 	}
@@ -107,7 +110,7 @@ static void welcome(struct host *host, int socket, const struct collet_endpoint 
 			}
 	guest->from = *from;
 	guest->deadline = collet_deadline_after(COLLET_HANDSHAKE_NS);
-	collet_link_init(&guest->link, socket, sizeof(struct collet_card));
+	collet_link_init(&guest->link, socket, sizeof(struct collet_card) + COLLET_BINDING_BYTES);
 	guest->next = host->newest;
 	if (host->newest)
 		host->newest->previous = guest;
@@ -144,18 +147,47 @@ static void refuse(struct host *host, struct guest *guest, collet_status status)
 	turn_away(host, guest);
 }
 
-static bool is_alive(const struct guest *member)
+static bool is_alive(const struct host *host, const struct guest *member)
 {
 	char byte;
 	ssize_t got = recv(member->link.socket, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+	if (got > 0)
+		return collet_sites_asked(&host->sites, member->rank);
 	return got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR);
+}
+
+/* Its place in the list of hosts; the second of a host to come is asked how it is built. */
+static void note_host(struct host *host, struct guest *member, const uint8_t *binding, uint32_t binding_bytes)
+{
+	const struct collet_frame frame = { .kind = COLLET_FRAME_LOOK };
+	bool ask;
+	collet_status status = collet_sites_arrive(&host->sites, member->rank,
+		host->meeting->bootstrap->cards[member->rank].host_id, binding, binding_bytes, &ask);
+	if (!status && ask) {
+		member->link.frame_limit = COLLET_CPUS_MOST * sizeof(struct collet_spot);
+		status = collet_link_send(&member->link, &frame, NULL);
+	}
+	if (status)
+		turn_away(host, member);
+}
+
+/* The one thing that a member has to say before the table, if it was asked. */
+static void take_machine(struct host *host, struct guest *member)
+{
+	const struct collet_link *link = &member->link;
+	if (link->frame.kind == COLLET_FRAME_MACHINE &&
+	    collet_sites_answer(&host->sites, member->rank, link->in, link->frame.bytes))
+		return;
+	collet_fail(COLLET_ERR_TRANSPORT, "rank %u said something unexpected", member->rank);
+	turn_away(host, member);
 }
 
 static void take_card(struct host *host, struct guest *guest)
 {
 	struct collet_meeting *meeting = host->meeting;
 	struct collet_card card;
-	if (guest->link.frame.kind != COLLET_FRAME_CARD || guest->link.frame.bytes != sizeof(card)) {
+	const uint32_t bytes = guest->link.frame.bytes;
+	if (guest->link.frame.kind != COLLET_FRAME_CARD || bytes < sizeof(card) || bytes > sizeof(card) + COLLET_BINDING_BYTES) {
 		collet_fail(COLLET_ERR_TRANSPORT, "it sent no card");
 		turn_away(host, guest);
 		return;
@@ -170,7 +202,7 @@ static void take_card(struct host *host, struct guest *guest)
 		return;
 	}
 	struct guest *other = host->members[rank];
-	if (other && is_alive(other)) {
+	if (other && is_alive(host, other)) {
 		const struct collet_card *first = &meeting->bootstrap->cards[rank];
 		refuse(host, guest, collet_fail(COLLET_ERR_CONFIG, "two processes come as rank %u: pid %u on %s and pid %u on %s; do two "
 			"jobs have one name (COLLET_JOB)?", rank, first->pid, first->host, card.pid, card.host));
@@ -186,6 +218,7 @@ static void take_card(struct host *host, struct guest *guest)
 	host->strangers--;
 	collet_log(meeting->log, COLLET_LOG_DEBUG, "rank %u has come from %s (%u of %u)", rank, card.host, host->members_count,
 		meeting->launch->size);
+	note_host(host, guest, (const uint8_t *)guest->link.in + sizeof(card), bytes - (uint32_t)sizeof(card));
 }
 
 static void serve(struct host *host, struct guest *guest)
@@ -215,7 +248,15 @@ static void serve(struct host *host, struct guest *guest)
 	/* A member says nothing more before the table: it is gone, or out of its mind. It may come again. */
 	status = collet_link_flush(&guest->link);
 	watch(host, guest, status == COLLET_PENDING);
-	if ((status && status != COLLET_PENDING) || !is_alive(guest)) {
+	if (!(status && status != COLLET_PENDING) && collet_sites_asked(&host->sites, guest->rank)) {
+		const collet_status heard = collet_link_read(&guest->link);
+		if (heard == COLLET_OK)
+			take_machine(host, guest);
+		if (heard == COLLET_OK || heard == COLLET_PENDING)
+			return;
+		status = heard;
+	}
+	if ((status && status != COLLET_PENDING) || !is_alive(host, guest)) {
 		collet_fail(COLLET_ERR_TRANSPORT, "rank %u left before all had come", guest->rank);
 		turn_away(host, guest);
 	}
@@ -261,6 +302,16 @@ static void describe_missing(const struct host *host, char *text, size_t bytes)
 	}
 	snprintf(text + used, bytes - used, " of %u ha%s not come to %s, job '%s'%s%s", launch->size, missing == 1 ? "s" : "ve",
 		collet_store_describe(launch), launch->job, host->turned_away[0] ? "; turned away: " : "", host->turned_away);
+}
+
+/* All are there, but one that was asked about its host. */
+static void describe_silent(const struct host *host, char *text, size_t bytes)
+{
+	uint32_t rank = 1;
+	while (rank + 1 < host->meeting->launch->size && !collet_sites_asked(&host->sites, rank))
+		rank++;
+	snprintf(text, bytes, "rank %u has not said how its host %s is built, which hwloc reads from /sys; is it stopped?", rank,
+		host->meeting->bootstrap->cards[rank].host);
 }
 
 static void tell_news(struct host *host)
@@ -317,11 +368,20 @@ static void accept_all(struct host *host, int listener)
 
 /* ---- The two halves ---- */
 
+/* This rank is a member from the start. */
+static collet_status come_first(struct host *host)
+{
+	uint8_t binding[COLLET_BINDING_BYTES];
+	const uint32_t bytes = collet_binding_read(binding);
+	bool ask;
+	return collet_sites_arrive(&host->sites, 0, host->meeting->card->host_id, binding, bytes, &ask);
+}
+
 static collet_status gather(struct host *host)
 {
 	struct collet_meeting *meeting = host->meeting;
 	host->news_at = collet_deadline_after((int64_t)NEWS_EVERY_MS * 1000000);
-	while (host->members_count < meeting->launch->size) {
+	while (host->members_count < meeting->launch->size || host->sites.unanswered) {
 		struct epoll_event event;
 		int64_t wake = expire(host);
 		if (wake > meeting->deadline)
@@ -340,9 +400,13 @@ static collet_status gather(struct host *host)
 				serve(host, event.data.ptr);
 		}
 		tell_news(host);
-		if (collet_deadline_passed(meeting->deadline) && host->members_count < meeting->launch->size) {
+		if (collet_deadline_passed(meeting->deadline) &&
+		    (host->members_count < meeting->launch->size || host->sites.unanswered)) {
 			char sentence[COLLET_ERROR_BYTES];
-			describe_missing(host, sentence, sizeof(sentence));
+			if (host->members_count < meeting->launch->size)
+				describe_missing(host, sentence, sizeof(sentence));
+			else
+				describe_silent(host, sentence, sizeof(sentence));
 			return collet_fail(COLLET_ERR_RENDEZVOUS, "after %.3g s %.900s",
 				(double)meeting->launch->rendezvous_timeout_ns / 1e9, sentence);
 		}
@@ -381,6 +445,8 @@ static collet_status finish(struct host *host, collet_status status)
 		status = collet_random(nonce, sizeof(nonce));
 	if (!status)
 		status = collet_session_key(b->session_key, meeting->launch, nonce);
+	if (!status)
+		collet_sites_place(&host->sites, b->cards);
 	if (!status && meeting->make_blob)
 		status = meeting->make_blob(meeting->context, b->cards, size, &b->blob, &b->blob_bytes);
 	collet_status packed = status ? COLLET_ERR_MEMORY :
@@ -420,8 +486,10 @@ static collet_status run(struct host *host)
 		status = watch_doors(host);
 	if (!status) {
 		meeting->bootstrap->cards[0] = *meeting->card;
-		status = gather(host);
+		status = come_first(host);
 	}
+	if (!status)
+		status = gather(host);
 	/* Before anybody hears that all is well: who has heard may start the next rendezvous of this name at once, and must
 	 * not knock at the door of this one. */
 	collet_doors_close(&host->doors);
@@ -445,9 +513,12 @@ collet_status collet_meet_as_root(struct collet_meeting *meeting)
 	else if (host.epoll_fd < 0)
 		status = collet_fail(COLLET_ERR_SYSTEM, "epoll_create: %s", strerror(errno));
 	else
+		status = collet_sites_init(&host.sites, size);
+	if (!status)
 		status = run(&host);
 	while (host.newest)
 		drop(&host, host.newest);
+	collet_sites_deinit(&host.sites);
 	if (host.epoll_fd >= 0)
 		close(host.epoll_fd);
 	free(host.members);

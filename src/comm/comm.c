@@ -71,7 +71,7 @@ static struct collet_choice_inputs choice_inputs(const struct collet_comm *comm)
 	inputs.hosts = comm->hosts;
 	inputs.host_first = comm->hosts > 1 ? comm->host_first : NULL;
 	inputs.order = comm->order;
-	inputs.cores_per_host = collet_host_cores(context->bootstrap.cards, context->launch.size, host_of(comm, 0));
+	inputs.cores_per_host = context->bootstrap.cards[collet_group_world_rank(&comm->group, 0)].host_cores;
 	inputs.local = context->agreement.local;
 	inputs.remote = comm->hosts > 1 ? context->agreement.remote : context->agreement.local;
 	return inputs;

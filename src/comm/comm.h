@@ -69,8 +69,6 @@ struct collet_comm {
 
 /* ---- context.c */
 collet_status collet_context_create(struct collet_context **context, const collet_options *options);
-/* How many cores the ranks of a host have together. */
-uint32_t collet_host_cores(const struct collet_card *cards, uint32_t size, uint64_t host_id);
 /* One user less. */
 void collet_context_release(struct collet_context *context);
 static inline bool collet_context_forked(const struct collet_context *context)

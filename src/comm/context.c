@@ -93,23 +93,6 @@ static collet_status compare_settings(const struct collet_card *a, const struct 
 	return COLLET_OK;
 }
 
-/* A rank that is bound to a core tells of that one alone: what the ranks of a host have together is the sum over those
- * that start at different cores, as far as the quota goes. */
-uint32_t collet_host_cores(const struct collet_card *cards, uint32_t size, uint64_t host_id)
-{
-	uint32_t cores = 0, quota = UINT32_MAX;
-	for (uint32_t i = 0; i < size; i++) {
-		if (cards[i].host_id != host_id)
-			continue;
-		bool counted = false;
-		for (uint32_t j = 0; j < i && !counted; j++)
-			counted = cards[j].host_id == host_id && cards[j].first_core == cards[i].first_core;
-		cores += counted ? 0 : cards[i].usable_cores;
-		quota = cards[i].quota_cores && cards[i].quota_cores < quota ? cards[i].quota_cores : quota;
-	}
-	return cores < quota ? cores : quota;
-}
-
 /* More ranks on some host than its cores? Then waiting ranks must give way at once. */
 static bool is_oversubscribed(const struct collet_card *cards, uint32_t size)
 {
@@ -122,7 +105,7 @@ static bool is_oversubscribed(const struct collet_card *cards, uint32_t size)
 			continue;
 		for (uint32_t j = i; j < size; j++)
 			neighbours += cards[j].host_id == cards[i].host_id;
-		if (neighbours > collet_host_cores(cards, size, cards[i].host_id))
+		if (neighbours > cards[i].host_cores)
 			return true;
 	}
 	return false;

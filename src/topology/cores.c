@@ -8,19 +8,15 @@
 
 enum { MOST_CORES = 8192 };  /* the kernel's own limit */
 
-static uint32_t cores_by_affinity(uint32_t *first)
+static uint32_t cores_by_affinity(void)
 {
 	cpu_set_t *set = CPU_ALLOC(MOST_CORES);
 	const size_t bytes = CPU_ALLOC_SIZE(MOST_CORES);
 	uint32_t count = 1;
-	*first = 0;
 	if (!set)
 		return count;
-	if (sched_getaffinity(0, bytes, set) == 0) {
+	if (sched_getaffinity(0, bytes, set) == 0)
 		count = (uint32_t)CPU_COUNT_S(bytes, set);
-		while (*first < MOST_CORES - 1 && !CPU_ISSET_S(*first, bytes, set))
-			++*first;
-	}
 	CPU_FREE(set);
 	return count ? count : 1;
 }
@@ -109,20 +105,12 @@ static uint32_t within_quota(uint32_t most, const char *root, const char *groups
 
 uint32_t collet_usable_cores_at(const char *root, const char *groups)
 {
-	uint32_t first;
-	return within_quota(cores_by_affinity(&first), root, groups);
+	return within_quota(cores_by_affinity(), root, groups);
 }
 
 uint32_t collet_usable_cores(void)
 {
 	return collet_usable_cores_at("/sys/fs/cgroup", "/proc/self/cgroup");
-}
-
-uint32_t collet_first_core(void)
-{
-	uint32_t first;
-	cores_by_affinity(&first);
-	return first;
 }
 
 uint32_t collet_quota_cores(void)

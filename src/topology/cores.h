@@ -8,14 +8,11 @@
  * all above it) allow, rounded up; at least 1. */
 uint32_t collet_usable_cores(void);
 
-/* The lowest core that the process may run on. Processes of one host that are bound to cores of their own have different
- * ones; those that are not bound have the same. */
-uint32_t collet_first_core(void);
-
 /* How many cores the cgroups' quotas allow all their processes together, rounded up; 8192: there is no quota. */
 uint32_t collet_quota_cores(void);
 
-/* The same as collet_usable_cores() where the cgroup file system is mounted at root and the process's groups are listed in the file groups. */
+/* The same as collet_usable_cores() where the cgroup file system is mounted at root and the process's groups are listed in
+ * the file groups. */
 uint32_t collet_usable_cores_at(const char *root, const char *groups);
 
 #endif

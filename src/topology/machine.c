@@ -29,31 +29,31 @@ static bool load(hwloc_topology_t topology, const char *synthetic)
 
 static uint16_t number(unsigned index)
 {
-	return index < COLLET_PLACE_ANY ? (uint16_t)index : COLLET_PLACE_ANY;
+	return index < COLLET_SPOT_ANY ? (uint16_t)index : COLLET_SPOT_ANY;
 }
 
 static uint16_t ancestor(hwloc_topology_t topology, hwloc_obj_t pu, hwloc_obj_type_t kind)
 {
 	const hwloc_obj_t found = hwloc_get_ancestor_obj_by_type(topology, kind, pu);
-	return found ? number(found->logical_index) : COLLET_PLACE_ANY;
+	return found ? number(found->logical_index) : COLLET_SPOT_ANY;
 }
 
-static struct collet_place place_of_pu(hwloc_topology_t topology, hwloc_obj_t pu)
+static struct collet_spot spot_of_pu(hwloc_topology_t topology, hwloc_obj_t pu)
 {
-	struct collet_place place = collet_place_any();
-	place.at[COLLET_LEVEL_PACKAGE] = ancestor(topology, pu, HWLOC_OBJ_PACKAGE);
+	struct collet_spot spot = collet_spot_any();
+	spot.at[COLLET_LEVEL_PACKAGE] = ancestor(topology, pu, HWLOC_OBJ_PACKAGE);
 	/* Of several (fast and big memory) the first. */
 	const int node = pu->nodeset ? hwloc_bitmap_first(pu->nodeset) : -1;
 	if (node >= 0)
-		place.at[COLLET_LEVEL_OUTER] = number((unsigned)node);
-	place.at[COLLET_LEVEL_INNER] = ancestor(topology, pu, HWLOC_OBJ_L3CACHE);
-	if (place.at[COLLET_LEVEL_INNER] == COLLET_PLACE_ANY)
-		place.at[COLLET_LEVEL_INNER] = ancestor(topology, pu, HWLOC_OBJ_L2CACHE);
-	place.at[COLLET_LEVEL_CORE] = ancestor(topology, pu, HWLOC_OBJ_CORE);
+		spot.at[COLLET_LEVEL_OUTER] = number((unsigned)node);
+	spot.at[COLLET_LEVEL_INNER] = ancestor(topology, pu, HWLOC_OBJ_L3CACHE);
+	if (spot.at[COLLET_LEVEL_INNER] == COLLET_SPOT_ANY)
+		spot.at[COLLET_LEVEL_INNER] = ancestor(topology, pu, HWLOC_OBJ_L2CACHE);
+	spot.at[COLLET_LEVEL_CORE] = ancestor(topology, pu, HWLOC_OBJ_CORE);
 	/* Where cores cannot be seen, a hardware thread counts as one. */
-	if (place.at[COLLET_LEVEL_CORE] == COLLET_PLACE_ANY)
-		place.at[COLLET_LEVEL_CORE] = number(pu->logical_index);
-	return place;
+	if (spot.at[COLLET_LEVEL_CORE] == COLLET_SPOT_ANY)
+		spot.at[COLLET_LEVEL_CORE] = number(pu->logical_index);
+	return spot;
 }
 
 /* Numbered as on a machine whose NUMA nodes are wider than its caches; if some cache is that of several nodes,
@@ -66,9 +66,9 @@ static void widest_first(struct collet_machine *machine)
 	for (uint32_t i = 0; i < machine->cpu_count; i++) {
 		const uint16_t *at = machine->cpus[i].at;
 		const uint16_t node = at[COLLET_LEVEL_OUTER], cache = at[COLLET_LEVEL_INNER];
-		if (cache >= COLLET_CPUS_MOST || node == COLLET_PLACE_ANY)
+		if (cache >= COLLET_CPUS_MOST || node == COLLET_SPOT_ANY)
 			continue;
-		swap |= node_of[cache] != COLLET_PLACE_ANY && node_of[cache] != node;
+		swap |= node_of[cache] != COLLET_SPOT_ANY && node_of[cache] != node;
 		node_of[cache] = node;
 	}
 	for (uint32_t i = 0; swap && i < machine->cpu_count; i++) {
@@ -90,9 +90,9 @@ static collet_status summarise(struct collet_machine *machine, hwloc_topology_t 
 		return collet_fail(COLLET_ERR_MEMORY, "no memory for what hwloc says");
 	machine->cpu_count = (uint32_t)last + 1;
 	for (uint32_t i = 0; i < machine->cpu_count; i++)
-		machine->cpus[i] = collet_place_any();
+		machine->cpus[i] = collet_spot_any();
 	for (hwloc_obj_t pu = NULL; (pu = hwloc_get_next_obj_by_type(topology, HWLOC_OBJ_PU, pu));)
-		machine->cpus[pu->os_index] = place_of_pu(topology, pu);
+		machine->cpus[pu->os_index] = spot_of_pu(topology, pu);
 	widest_first(machine);
 	return COLLET_OK;
 }
@@ -115,17 +115,17 @@ void collet_machine_deinit(struct collet_machine *machine)
 	*machine = (struct collet_machine){ 0 };
 }
 
-static bool is_known(const struct collet_place *cpu)
+static bool is_known(const struct collet_spot *cpu)
 {
-	return cpu->at[COLLET_LEVEL_CORE] != COLLET_PLACE_ANY;
+	return cpu->at[COLLET_LEVEL_CORE] != COLLET_SPOT_ANY;
 }
 
-struct collet_place collet_machine_place(const struct collet_machine *machine, const uint8_t *mask, uint32_t bytes)
+struct collet_spot collet_machine_spot(const struct collet_machine *machine, const uint8_t *mask, uint32_t bytes)
 {
-	struct collet_place common = collet_place_any();
+	struct collet_spot common = collet_spot_any();
 	bool any = false;
 	for (uint32_t i = 0; i < machine->cpu_count && i / 8 < bytes; i++) {
-		const struct collet_place *cpu = &machine->cpus[i];
+		const struct collet_spot *cpu = &machine->cpus[i];
 		if (!(mask[i / 8] >> (i % 8) & 1) || !is_known(cpu))
 			continue;
 		if (!any)
@@ -133,7 +133,7 @@ struct collet_place collet_machine_place(const struct collet_machine *machine, c
 		any = true;
 		for (int level = 0; level < COLLET_LEVELS; level++)
 			if (common.at[level] != cpu->at[level])
-				common.at[level] = COLLET_PLACE_ANY;
+				common.at[level] = COLLET_SPOT_ANY;
 	}
 	return common;
 }

@@ -40,13 +40,13 @@ static int by_keys(const void *left, const void *right)
 	return compare(a->rank, b->rank);
 }
 
-/* Which group of this depth a rank is in, among those of its group above. One that has no one place is its own. */
+/* Which group of this depth a rank is in, among those of its group above. One that has no one spot is its own. */
 static uint64_t number_at(const struct collet_location *location, uint32_t depth, uint32_t rank)
 {
 	if (depth == 0)
 		return location->host;
-	const uint16_t number = location->place.at[depth - 1];
-	return number != COLLET_PLACE_ANY ? number : (uint64_t)1 << 32 | rank;
+	const uint16_t number = location->spot.at[depth - 1];
+	return number != COLLET_SPOT_ANY ? number : (uint64_t)1 << 32 | rank;
 }
 
 static void find_groups(struct entry *entries, uint32_t size, const struct collet_location *ranks, uint32_t depth)
@@ -71,7 +71,7 @@ collet_status collet_order_find(const struct collet_location *ranks, uint32_t si
 		return collet_fail(COLLET_ERR_MEMORY, "no memory for the order of %u ranks", size);
 	for (uint32_t i = 0; i < size; i++)
 		entries[i].rank = i;
-	for (uint32_t depth = 0; depth < (nearness == COLLET_BY_PLACE ? DEPTH : 1); depth++)
+	for (uint32_t depth = 0; depth < (nearness == COLLET_BY_SPOT ? DEPTH : 1); depth++)
 		find_groups(entries, size, ranks, depth);
 	qsort(entries, size, sizeof(*entries), by_keys);
 	*hosts = 0;
@@ -86,7 +86,7 @@ collet_status collet_order_find(const struct collet_location *ranks, uint32_t si
 }
 
 /* What stands between two neighbours of one host. */
-static const char *between(const struct collet_place *a, const struct collet_place *b)
+static const char *between(const struct collet_spot *a, const struct collet_spot *b)
 {
 	static const struct {
 		enum collet_level level;
@@ -106,10 +106,10 @@ void collet_order_describe(const struct collet_location *ranks, const uint32_t *
 	for (uint32_t p = first; p < end;) {
 		uint32_t last = p;  /* a run of ranks that nothing parts is "4-7" */
 		while (last + 1 < end && order[last + 1] == order[last] + 1 &&
-		       strcmp(between(&ranks[order[last]].place, &ranks[order[last + 1]].place), " ") == 0)
+		       strcmp(between(&ranks[order[last]].spot, &ranks[order[last + 1]].spot), " ") == 0)
 			last++;
 		char word[64];
-		const char *mark = p == first ? "" : between(&ranks[order[p - 1]].place, &ranks[order[p]].place);
+		const char *mark = p == first ? "" : between(&ranks[order[p - 1]].spot, &ranks[order[p]].spot);
 		snprintf(word, sizeof(word), last > p ? "%s%u-%u" : "%s%u", mark, order[p], order[last]);
 		if (used + strlen(word) + sizeof(" ...") > bytes) {
 			if (used + sizeof(" ...") <= bytes)

@@ -6,21 +6,21 @@
 
 #include <collet/collet.h>
 
-#include "topology/place.h"
+#include "topology/spot.h"
 
 struct collet_location {
 	uint64_t host;
-	struct collet_place place;
+	struct collet_spot spot;
 };
 
 enum collet_nearness {
-	COLLET_BY_HOST,         /* places are not looked at: a host's ranks are in rank order */
-	COLLET_BY_PLACE
+	COLLET_BY_HOST,         /* spots are not looked at: a host's ranks are in rank order */
+	COLLET_BY_SPOT
 };
 
 /* order[position] is a rank, host_first[i] host i's first position, host_first[hosts] == size: arrays of size and size + 1.
  * Groups of one level are in the order of their lowest ranks, and so are ranks that nothing tells apart: ranks that are
- * numbered along the machine keep their order. A rank that has no one place at a level stands where its number puts it
+ * numbered along the machine keep their order. A rank that has no one spot at a level stands where its number puts it
  * among that level's groups. COLLET_ERR_MEMORY. */
 COLLET_MUST_USE collet_status collet_order_find(const struct collet_location *ranks, uint32_t size,
 	enum collet_nearness nearness, uint32_t *order, uint32_t *host_first, uint32_t *hosts);

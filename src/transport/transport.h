@@ -14,6 +14,7 @@
 #include <collet/collet.h>
 
 #include "core/log.h"
+#include "topology/spot.h"
 
 struct collet_arena;
 
@@ -59,8 +60,9 @@ struct collet_card {
 	uint32_t scope_id;               /* of a link-local IPv6 address */
 	uint8_t address[16];
 	uint32_t usable_cores;           /* of the process: affinity and cgroup quota */
-	uint16_t first_core;             /* the lowest that the process may run on: who has another one is bound elsewhere */
 	uint16_t quota_cores;            /* that the cgroups allow all their processes together */
+	uint16_t host_cores;             /* that all ranks of this host may use together. This and spot are filled in by rank 0 */
+	struct collet_spot spot;
 	char settings[256];              /* "NAME=value\n" for each setting that all ranks must share, compared at creation */
 };
 

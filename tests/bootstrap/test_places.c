@@ -16,7 +16,6 @@
 #include "bootstrap/host.h"
 #include "bootstrap/interface.h"
 #include "bootstrap/link.h"
-#include "comm/comm.h"
 #include "topology/cores.h"
 
 static void processes_differ_and_hosts_do_not(void **state)
@@ -148,40 +147,6 @@ static void a_quota_limits_the_cores(void **state)
 	assert_true(collet_usable_cores() >= 1);
 }
 
-/* The cores that the ranks of a host have together: bound, unbound, in a group with a quota; other hosts' do not count. */
-static void a_hosts_cores(void **state)
-{
-	static const struct {
-		const char *name;
-		struct {
-			uint64_t host;
-			uint32_t usable;
-			uint16_t first, quota;
-		} ranks[4];
-		uint32_t count, cores;
-	} rows[] = {
-		{ "unbound", { { 1, 2, 0, 8192 }, { 1, 2, 0, 8192 }, { 1, 2, 0, 8192 }, { 1, 2, 0, 8192 } }, 4, 2 },
-		{ "bound to one each", { { 1, 1, 0, 8192 }, { 1, 1, 1, 8192 } }, 2, 2 },
-		{ "two to each", { { 1, 1, 0, 8192 }, { 1, 1, 1, 8192 }, { 1, 1, 0, 8192 }, { 1, 1, 1, 8192 } }, 4, 2 },
-		{ "bound to four each", { { 1, 4, 0, 8192 }, { 1, 4, 4, 8192 }, { 1, 4, 8, 8192 } }, 3, 12 },
-		{ "bound, but a quota", { { 1, 1, 0, 2 }, { 1, 1, 1, 2 }, { 1, 1, 2, 2 } }, 3, 2 },
-		{ "a quota alone", { { 1, 2, 0, 2 }, { 1, 2, 0, 2 } }, 2, 2 },
-		{ "two hosts", { { 1, 1, 0, 8192 }, { 2, 8, 0, 8192 }, { 1, 1, 1, 8192 }, { 2, 8, 0, 8192 } }, 4, 2 },
-	};
-	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-		struct collet_card cards[4] = { { .rank = 0 } };
-		for (uint32_t r = 0; r < rows[i].count; r++) {
-			cards[r].host_id = rows[i].ranks[r].host;
-			cards[r].usable_cores = rows[i].ranks[r].usable;
-			cards[r].first_core = rows[i].ranks[r].first;
-			cards[r].quota_cores = rows[i].ranks[r].quota;
-		}
-		const uint32_t cores = collet_host_cores(cards, rows[i].count, 1);
-		if (cores != rows[i].cores)
-			fail_msg("%s: %u cores", rows[i].name, cores);
-	}
-}
-
 /* ---- Frames ---- */
 
 static void frames_are_bounded_and_whole(void **state)
@@ -245,7 +210,6 @@ int main(void)
 		cmocka_unit_test(interfaces_are_chosen_by_name_and_network),
 		cmocka_unit_test(hosts_and_ports_are_parsed_strictly),
 		cmocka_unit_test(a_quota_limits_the_cores),
-		cmocka_unit_test(a_hosts_cores),
 		cmocka_unit_test(frames_are_bounded_and_whole),
 		cmocka_unit_test(what_is_never_read_has_a_limit),
 	};

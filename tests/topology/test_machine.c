@@ -10,7 +10,7 @@
 
 #include "topology/machine.h"
 
-enum { ANY = COLLET_PLACE_ANY };
+enum { ANY = COLLET_SPOT_ANY };
 
 /* Hardware threads first .. last, as a list of ranges ended by first > last. */
 struct range {
@@ -28,7 +28,7 @@ static void bind_to(uint8_t mask[COLLET_BINDING_BYTES], const struct range *rang
 static const struct {
 	const char *name, *machine;
 	struct range binding[3];
-	struct collet_place place;   /* package, outer, inner, core */
+	struct collet_spot spot;   /* package, outer, inner, core */
 } rows[] = {
 #define SOCKETS "pack:2 numa:2 l3:1 core:4 pu:1"
 	{ "a core", SOCKETS, { { 0, 0 }, { 1, 0 } }, { { 0, 0, 0, 0 } } },
@@ -54,7 +54,7 @@ static const struct {
 	{ "threads are cores where these are not seen", BARE, { { 2, 2 }, { 1, 0 } }, { { ANY, 0, ANY, 2 } } },
 };
 
-static void places(void **state)
+static void spots(void **state)
 {
 	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
 		struct collet_machine machine;
@@ -62,9 +62,9 @@ static void places(void **state)
 		if (collet_machine_read(&machine, rows[i].machine) != COLLET_OK)
 			fail_msg("%s: %s", rows[i].name, collet_last_error());
 		bind_to(mask, rows[i].binding);
-		const struct collet_place place = collet_machine_place(&machine, mask, sizeof(mask));
-		if (memcmp(&place, &rows[i].place, sizeof(place)) != 0)
-			fail_msg("%s: it is at %u %u %u %u", rows[i].name, place.at[0], place.at[1], place.at[2], place.at[3]);
+		const struct collet_spot spot = collet_machine_spot(&machine, mask, sizeof(mask));
+		if (memcmp(&spot, &rows[i].spot, sizeof(spot)) != 0)
+			fail_msg("%s: it is at %u %u %u %u", rows[i].name, spot.at[0], spot.at[1], spot.at[2], spot.at[3]);
 		collet_machine_deinit(&machine);
 		collet_machine_deinit(&machine);
 	}
@@ -78,13 +78,13 @@ static void threads_by_the_kernels_numbers(void **state)
 	assert_int_equal(collet_machine_read(&machine, "pack:1 core:4 pu:2(indexes=0,4,1,5,2,6,3,7)"), COLLET_OK);
 	assert_int_equal(machine.cpu_count, 8);
 	bind_to(mask, (const struct range[]){ { 1, 1 }, { 5, 5 }, { 1, 0 } });
-	assert_int_equal(collet_machine_place(&machine, mask, 1).at[COLLET_LEVEL_CORE], 1);
+	assert_int_equal(collet_machine_spot(&machine, mask, 1).at[COLLET_LEVEL_CORE], 1);
 	bind_to(mask, (const struct range[]){ { 1, 2 }, { 1, 0 } });
-	assert_int_equal(collet_machine_place(&machine, mask, 1).at[COLLET_LEVEL_CORE], ANY);
+	assert_int_equal(collet_machine_spot(&machine, mask, 1).at[COLLET_LEVEL_CORE], ANY);
 	collet_machine_deinit(&machine);
 }
 
-/* Whatever it is: every thread that this one may use is known, and where it may run is a place. */
+/* Whatever it is: every thread that this one may use is known, and where it may run is a spot. */
 static void this_machine(void **state)
 {
 	struct collet_machine machine;
@@ -101,7 +101,7 @@ static void this_machine(void **state)
 		uint8_t one[COLLET_BINDING_BYTES] = { 0 };
 		one[i / 8] = (uint8_t)(1 << i % 8);
 		assert_in_range(i, 0, machine.cpu_count - 1);
-		assert_int_not_equal(collet_machine_place(&machine, one, bytes).at[COLLET_LEVEL_CORE], ANY);
+		assert_int_not_equal(collet_machine_spot(&machine, one, bytes).at[COLLET_LEVEL_CORE], ANY);
 	}
 	collet_machine_deinit(&machine);
 }
@@ -112,14 +112,14 @@ static void nonsense_is_refused(void **state)
 	assert_int_equal(collet_machine_read(&machine, "pack:none"), COLLET_ERR_SYSTEM);
 	assert_null(machine.cpus);
 	assert_non_null(strstr(collet_last_error(), "hwloc"));
-	assert_int_equal(collet_machine_read(&machine, "pu:8193"), COLLET_ERR_SYSTEM);
+	assert_int_equal(collet_machine_read(&machine, "pu:2(indexes=0,8192)"), COLLET_ERR_SYSTEM);
 	assert_non_null(strstr(collet_last_error(), "8192"));
 }
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(places),
+		cmocka_unit_test(spots),
 		cmocka_unit_test(threads_by_the_kernels_numbers),
 		cmocka_unit_test(this_machine),
 		cmocka_unit_test(nonsense_is_refused),

@@ -66,7 +66,7 @@ static void locate(const struct row *row, struct collet_location *locations)
 			if (b->first == ALL || ((int)i >= b->first && (int)i <= b->last))
 				mask[i / 8] |= (uint8_t)(1 << i % 8);
 		locations[r].host = (uint64_t)b->host * 0x9e3779b97f4a7c15;  /* a digest: in no order */
-		locations[r].place = collet_machine_place(&machine, mask, sizeof(mask));
+		locations[r].spot = collet_machine_spot(&machine, mask, sizeof(mask));
 	}
 	collet_machine_deinit(&machine);
 }
@@ -100,7 +100,7 @@ static void orders(void **state)
 	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
 		struct collet_location locations[MOST];
 		locate(&rows[i], locations);
-		check(&rows[i], locations, COLLET_BY_PLACE, rows[i].near);
+		check(&rows[i], locations, COLLET_BY_SPOT, rows[i].near);
 		check(&rows[i], locations, COLLET_BY_HOST, rows[i].by_host);
 	}
 }
@@ -121,15 +121,15 @@ static void each_boundary_is_crossed_once(void **state)
 			const uint32_t cpu = (uint32_t)(seed >> 40) % machine.cpu_count;
 			mask[cpu / 8] = (uint8_t)(1 << cpu % 8);
 			locations[r].host = seed >> 62;
-			locations[r].place = collet_machine_place(&machine, mask, sizeof(mask));
+			locations[r].spot = collet_machine_spot(&machine, mask, sizeof(mask));
 		}
-		assert_int_equal(collet_order_find(locations, SIZE, COLLET_BY_PLACE, order, host_first, &hosts), COLLET_OK);
+		assert_int_equal(collet_order_find(locations, SIZE, COLLET_BY_SPOT, order, host_first, &hosts), COLLET_OK);
 		for (uint32_t h = 0; h < hosts; h++) {
 			for (int level = 0; level < COLLET_LEVELS; level++) {
 				bool left[64] = { false };
 				for (uint32_t p = host_first[h] + 1; p < host_first[h + 1]; p++) {
-					const uint16_t before = locations[order[p - 1]].place.at[level];
-					const uint16_t now = locations[order[p]].place.at[level];
+					const uint16_t before = locations[order[p - 1]].spot.at[level];
+					const uint16_t now = locations[order[p]].spot.at[level];
 					if (before != now)
 						left[before] = true;
 					assert_false(left[now]);
@@ -146,7 +146,7 @@ static void long_orders_are_cut_short(void **state)
 	uint32_t order[64];
 	char text[32];
 	for (uint32_t i = 0; i < 64; i++) {
-		locations[i] = (struct collet_location){ .place = collet_place_any() };
+		locations[i] = (struct collet_location){ .spot = collet_spot_any() };
 		order[i] = i * 29 % 64;
 	}
 	collet_order_describe(locations, order, 0, 64, text, sizeof(text));

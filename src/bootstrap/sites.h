@@ -1,0 +1,36 @@
+/* What rank 0 finds out about hosts while ranks come: who runs where. Each rank hands in its binding with its card; of a
+ * host with several ranks one is asked how the host is built (topology/machine.h), for reading that is dear. From both
+ * follows each rank's spot, which goes to all ranks in the cards. */
+#ifndef COLLET_BOOTSTRAP_SITES_H
+#define COLLET_BOOTSTRAP_SITES_H
+
+#include "topology/machine.h"
+#include "transport/transport.h"
+
+/* Zero-initialise. */
+struct collet_sites {
+	struct collet_site *sites;
+	uint32_t count;
+	uint32_t unanswered;             /* ranks that were asked and have not said */
+	struct collet_binding **bindings;/* by rank; NULL: it is not there */
+	uint32_t size;
+};
+
+collet_status collet_sites_init(struct collet_sites *sites, uint32_t size);
+void collet_sites_deinit(struct collet_sites *sites);
+
+/* A rank has come, with a mask as collet_binding_read() gives it. *ask: it is the one to be asked about its host.
+ * COLLET_ERR_MEMORY. */
+collet_status collet_sites_arrive(struct collet_sites *sites, uint32_t rank, uint64_t host, const void *mask,
+	uint32_t bytes, bool *ask);
+/* It has gone: if it was asked, the next one to come of its host will be. */
+void collet_sites_leave(struct collet_sites *sites, uint32_t rank);
+bool collet_sites_asked(const struct collet_sites *sites, uint32_t rank);
+/* The asked one's answer: cpus as in struct collet_machine; 0 bytes: it cannot tell. False: nobody asked, or it makes no
+ * sense. */
+bool collet_sites_answer(struct collet_sites *sites, uint32_t rank, const void *cpus, uint32_t bytes);
+
+/* All have come and answered: fills in the cards' spot and host_cores. */
+void collet_sites_place(const struct collet_sites *sites, struct collet_card *cards);
+
+#endif

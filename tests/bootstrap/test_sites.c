@@ -1,0 +1,246 @@
+/* What rank 0 makes of bindings and of what hosts say of themselves: who is asked, what is believed, and that ranks which
+ * really meet all know where the others run. */
+#include <sched.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "bootstrap/sites.h"
+#include "world.h"
+
+enum { ANY = COLLET_SPOT_ANY };
+
+static bool arrive(struct collet_sites *sites, uint32_t rank, uint64_t host, uint32_t threads)
+{
+	const uint8_t mask[2] = { (uint8_t)threads, (uint8_t)(threads >> 8) };
+	bool ask;
+	assert_int_equal(collet_sites_arrive(sites, rank, host, mask, threads >> 8 ? 2 : threads ? 1 : 0, &ask), COLLET_OK);
+	assert_int_equal(collet_sites_asked(sites, rank), ask);
+	return ask;
+}
+
+/* Four cores of two caches. */
+static const struct collet_spot machine[4] = { { { 0, 0, 0, 0 } }, { { 0, 0, 0, 1 } }, { { 0, 0, 1, 2 } }, { { 0, 0, 1, 3 } } };
+
+static void the_second_of_a_host_is_asked(void **state)
+{
+	struct collet_sites sites;
+	assert_int_equal(collet_sites_init(&sites, 5), COLLET_OK);
+	assert_false(arrive(&sites, 0, 7, 1));
+	assert_false(arrive(&sites, 1, 8, 1));
+	assert_true(arrive(&sites, 2, 7, 2));
+	assert_false(arrive(&sites, 3, 7, 4));
+	assert_int_equal(sites.unanswered, 1);
+	assert_false(collet_sites_answer(&sites, 3, machine, sizeof(machine)));   /* it was not asked */
+	assert_true(collet_sites_answer(&sites, 2, machine, sizeof(machine)));
+	assert_int_equal(sites.unanswered, 0);
+	assert_false(collet_sites_answer(&sites, 2, machine, sizeof(machine)));   /* once is enough */
+	assert_true(arrive(&sites, 4, 8, 8));
+	collet_sites_deinit(&sites);
+	collet_sites_deinit(&sites);
+}
+
+static void who_leaves_unanswered_is_replaced(void **state)
+{
+	struct collet_sites sites;
+	assert_int_equal(collet_sites_init(&sites, 3), COLLET_OK);
+	assert_false(arrive(&sites, 0, 7, 1));
+	assert_true(arrive(&sites, 1, 7, 2));
+	collet_sites_leave(&sites, 1);
+	collet_sites_leave(&sites, 1);
+	assert_int_equal(sites.unanswered, 0);
+	assert_true(arrive(&sites, 2, 7, 4));
+	assert_false(arrive(&sites, 1, 7, 2));
+	assert_true(collet_sites_answer(&sites, 2, machine, sizeof(machine)));
+	/* It is another host that this one comes from the next time, and back. */
+	for (uint64_t host = 20; host < 40; host++) {
+		collet_sites_leave(&sites, 2);
+		assert_int_equal(arrive(&sites, 2, host % 2 ? 7 : host, 4), false);
+	}
+	collet_sites_deinit(&sites);
+}
+
+static void spots_of_all(void **state)
+{
+	struct collet_sites sites;
+	struct collet_card cards[5] = { 0 };
+	assert_int_equal(collet_sites_init(&sites, 5), COLLET_OK);
+	arrive(&sites, 0, 7, 1 << 3);
+	arrive(&sites, 1, 7, 1 << 0);
+	arrive(&sites, 2, 7, 3 << 2);
+	arrive(&sites, 3, 9, 3);         /* alone on its host: nobody says how that is built */
+	arrive(&sites, 4, 7, 0);         /* cannot tell where it is bound */
+	assert_true(collet_sites_answer(&sites, 1, machine, sizeof(machine)));
+	collet_sites_place(&sites, cards);
+	const struct collet_spot wanted[5] = { { { 0, 0, 1, 3 } }, { { 0, 0, 0, 0 } }, { { 0, 0, 1, ANY } },
+		{ { ANY, ANY, ANY, ANY } }, { { ANY, ANY, ANY, ANY } } };
+	for (uint32_t r = 0; r < 5; r++)
+		assert_memory_equal(&cards[r].spot, &wanted[r], sizeof(wanted[r]));
+	assert_int_equal(cards[0].host_cores, 3);
+	assert_int_equal(cards[3].host_cores, 2);
+	collet_sites_deinit(&sites);
+}
+
+/* The cores that the ranks of a host have together: bound, not bound, in a group with a quota (8192: there is none). */
+static void cores_of_a_host(void **state)
+{
+	static const struct {
+		const char *name;
+		uint32_t bound[3];
+		uint16_t quota[3];
+		uint32_t cores;
+	} rows[] = {
+		{ "bound to one each", { 1, 2, 4 }, { 8192, 8192, 8192 }, 3 },
+		{ "all to the same", { 1, 1, 1 }, { 8192, 8192, 8192 }, 1 },
+		{ "overlapping", { 3, 6, 12 }, { 8192, 8192, 8192 }, 4 },
+		{ "not bound", { 0xff, 0xff, 0xff }, { 8192, 8192, 8192 }, 8 },
+		{ "a quota alone", { 0xff, 0xff, 0xff }, { 2, 2, 2 }, 2 },
+		{ "bound, but a quota", { 1, 2, 4 }, { 2, 2, 2 }, 2 },
+		{ "the tightest quota", { 0xff, 0xff, 0xff }, { 5, 8192, 3 }, 3 },
+		{ "some bound, some not", { 0xfff, 1, 2 }, { 8192, 8192, 8192 }, 12 },
+		{ "nobody can tell", { 0, 0, 0 }, { 8192, 8192, 8192 }, 4 },
+	};
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+		struct collet_sites sites;
+		struct collet_card cards[3] = { 0 };
+		assert_int_equal(collet_sites_init(&sites, 3), COLLET_OK);
+		for (uint32_t r = 0; r < 3; r++) {
+			arrive(&sites, r, 5, rows[i].bound[r]);
+			cards[r].usable_cores = 4;
+			cards[r].quota_cores = rows[i].quota[r];
+		}
+		assert_true(collet_sites_answer(&sites, 1, NULL, 0));
+		collet_sites_place(&sites, cards);
+		if (cards[0].host_cores != rows[i].cores || cards[2].host_cores != rows[i].cores)
+			fail_msg("%s: %u cores", rows[i].name, cards[0].host_cores);
+		collet_sites_deinit(&sites);
+	}
+}
+
+static void nonsense_is_not_believed(void **state)
+{
+	struct collet_sites sites;
+	static const struct collet_spot endless[COLLET_CPUS_MOST + 1];
+	assert_int_equal(collet_sites_init(&sites, 2), COLLET_OK);
+	arrive(&sites, 0, 7, 1);
+	assert_true(arrive(&sites, 1, 7, 2));
+	assert_false(collet_sites_answer(&sites, 1, machine, sizeof(machine) - 1));
+	assert_false(collet_sites_answer(&sites, 1, endless, sizeof(endless)));
+	assert_int_equal(sites.unanswered, 1);
+	/* Numbers mean nothing but same and different: any will do. */
+	const struct collet_spot odd[2] = { { { 65534, 3, ANY, 9 } }, { { 1, ANY, 7, 65534 } } };
+	assert_true(collet_sites_answer(&sites, 1, odd, sizeof(odd)));
+	struct collet_card cards[2] = { 0 };
+	collet_sites_place(&sites, cards);
+	assert_memory_equal(&cards[1].spot, &odd[1], sizeof(odd[1]));
+	collet_sites_deinit(&sites);
+}
+
+/* ---- Ranks that meet ---- */
+
+struct bound_rank {
+	struct test_rank rank;
+	int cpu;
+	pthread_t thread;
+};
+
+static void *bind_and_meet(void *context)
+{
+	struct bound_rank *bound = context;
+	cpu_set_t set;
+	CPU_ZERO(&set);
+	CPU_SET((size_t)bound->cpu, &set);
+	if (sched_setaffinity(0, sizeof(set), &set) != 0)
+		return NULL;
+	test_rank_start(&bound->rank);   /* its thread inherits the binding */
+	test_rank_join(&bound->rank);
+	return NULL;
+}
+
+/* The first two threads that this process may use. */
+static bool two_cpus(int cpus[2])
+{
+	cpu_set_t set;
+	int found = 0;
+	if (sched_getaffinity(0, sizeof(set), &set) != 0)
+		return false;
+	for (size_t i = 0; i < CPU_SETSIZE && found < 2; i++)
+		if (CPU_ISSET(i, &set))
+			cpus[found++] = (int)i;
+	return found == 2;
+}
+
+/* Ranks on two cores in turn, on what the variable says is a machine of as many packages as threads. */
+static void ranks_know_where_the_others_run(void **state)
+{
+	enum { SIZE = 5 };
+	int cpus[2];
+	if (!two_cpus(cpus)) {
+		print_message("this process may use one core only\n");
+		skip();
+	}
+	struct bound_rank ranks[SIZE] = { 0 };
+	char name[32], store[64], described[64];
+	snprintf(described, sizeof(described), "pack:%d core:1 pu:1", cpus[1] + 1);
+	setenv("HWLOC_SYNTHETIC", described, 1);
+	test_unique_name(name);
+	snprintf(store, sizeof(store), "unix:%s", name);
+	for (uint32_t r = 0; r < SIZE; r++) {
+		test_rank_set(&ranks[r].rank, r, SIZE, store, NULL, 20000);
+		ranks[r].cpu = cpus[r % 2];
+		assert_int_equal(pthread_create(&ranks[r].thread, NULL, bind_and_meet, &ranks[r]), 0);
+	}
+	for (uint32_t r = 0; r < SIZE; r++)
+		pthread_join(ranks[r].thread, NULL);
+	unsetenv("HWLOC_SYNTHETIC");
+	for (uint32_t r = 0; r < SIZE; r++) {
+		if (ranks[r].rank.status)
+			fail_msg("rank %u: %s", r, ranks[r].rank.sentence);
+		const struct collet_card *cards = ranks[r].rank.bootstrap.cards;
+		for (uint32_t i = 0; i < SIZE; i++) {
+			assert_int_equal(cards[i].spot.at[COLLET_LEVEL_PACKAGE], cpus[i % 2]);
+			assert_int_equal(cards[i].spot.at[COLLET_LEVEL_CORE], cpus[i % 2]);
+			assert_int_equal(cards[i].usable_cores, 1);
+			assert_int_equal(cards[i].host_cores, 2);
+		}
+		assert_memory_equal(&ranks[r].rank.card, &cards[r], sizeof(cards[r]));
+	}
+	for (uint32_t r = 0; r < SIZE; r++)
+		test_world_deinit(&ranks[r].rank, 1);
+}
+
+/* hwloc cannot make sense of it: everybody meets all the same. */
+static void a_host_that_cannot_be_read(void **state)
+{
+	struct test_rank ranks[3] = { 0 };
+	char name[32], store[64];
+	setenv("HWLOC_COMPONENTS", "stop", 1);
+	test_unique_name(name);
+	snprintf(store, sizeof(store), "unix:%s", name);
+	for (uint32_t r = 0; r < 3; r++)
+		test_rank_set(&ranks[r], r, 3, store, NULL, 20000);
+	test_world_meet(ranks, 3);
+	unsetenv("HWLOC_COMPONENTS");
+	for (uint32_t r = 0; r < 3; r++)
+		if (ranks[r].status)
+			fail_msg("rank %u: %s", r, ranks[r].sentence);
+	test_world_deinit(ranks, 3);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(the_second_of_a_host_is_asked),
+		cmocka_unit_test(who_leaves_unanswered_is_replaced),
+		cmocka_unit_test(spots_of_all),
+		cmocka_unit_test(cores_of_a_host),
+		cmocka_unit_test(nonsense_is_not_believed),
+		cmocka_unit_test(ranks_know_where_the_others_run),
+		cmocka_unit_test(a_host_that_cannot_be_read),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
