@@ -159,25 +159,6 @@ static collet_status fill_shape(collet_comm *comm, const struct collet_call_argu
 	return COLLET_OK;
 }
 
-/* Positions follow hosts where the program knows hosts; else they are ranks. */
-static void place_hosts(const collet_comm *comm, struct collet_request *request, bool commutes)
-{
-	if (comm->hosts <= 1 || !commutes || comm->context->deterministic)
-		return;
-	struct collet_shape *shape = &request->shape;
-	shape->host_first = comm->host_first;
-	shape->hosts = comm->hosts;
-	if (!comm->order)
-		return;
-	shape->order = comm->order;
-	for (uint32_t p = 0; p < shape->size; p++) {
-		if (comm->order[p] == comm->group.rank)
-			shape->rank = p;
-		if (comm->order[p] == request->call.root)
-			shape->root = p;
-	}
-}
-
 static collet_status plan(collet_comm *comm, const struct collet_call_arguments *call, const collet_how *how,
 	struct collet_request *request)
 {
@@ -186,13 +167,14 @@ static collet_status plan(collet_comm *comm, const struct collet_call_arguments 
 		return status;
 	request->call.root = call->root;
 	const bool commutes = call->op == COLLET_OP_COUNT || call->op != COLLET_USER || how->user_op->commutative;
-	place_hosts(comm, request, commutes);
+	collet_layout_by_host(comm, &request->shape, commutes);
 	request->element_bytes = collet_dtype_bytes(call->dtype);
 	struct collet_decision choice;
 	status = choose(comm, call, how, request, &choice);
 	if (status != COLLET_OK)
 		return status;
 	const struct collet_program *program = choice.program;
+	collet_layout_near(comm, &request->shape, program, call->dtype, call->op);
 	request->prescales = request->averages = false;
 	const collet_op op = call->op == COLLET_OP_COUNT ? COLLET_SUM : call->op;
 	status = collet_reduction_init(&request->reduction, call->dtype, op, how->user_op, how->scale, request->shape.size,

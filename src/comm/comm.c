@@ -5,53 +5,7 @@
 
 #include "comm/comm.h"
 
-/* ---- Shape of the group: hosts and their ranks ---- */
-
-static uint64_t host_of(const struct collet_comm *comm, uint32_t rank)
-{
-	return comm->context->bootstrap.cards[collet_group_world_rank(&comm->group, rank)].host_id;
-}
-
-/* Orders ranks so that those of one host stand together, hosts in order of their first rank. */
-static collet_status find_hosts(struct collet_comm *comm)
-{
-	const uint32_t size = comm->group.size;
-	comm->order = malloc(size * sizeof(*comm->order));
-	comm->host_first = malloc(((size_t)size + 1) * sizeof(*comm->host_first));
-	bool *placed = calloc(size, sizeof(*placed));
-	if (!comm->order || !comm->host_first || !placed) {
-		free(placed);
-		return collet_fail(COLLET_ERR_MEMORY, "no memory for a communicator of %u ranks", size);
-	}
-	uint32_t position = 0;
-	for (uint32_t first = 0; first < size; first++) {
-		if (placed[first])
-			continue;
-		comm->host_first[comm->hosts++] = position;
-		for (uint32_t r = first; r < size; r++) {
-			if (placed[r] || host_of(comm, r) != host_of(comm, first))
-				continue;
-			placed[r] = true;
-			comm->order[position++] = r;
-		}
-	}
-	comm->host_first[comm->hosts] = size;
-	free(placed);
-	for (uint32_t r = 0; r < size; r++) {
-		if (host_of(comm, r) == host_of(comm, comm->group.rank)) {
-			comm->local_rank += r < comm->group.rank;
-			comm->local_size++;
-		}
-	}
-	bool straight = true;
-	for (uint32_t p = 0; p < size; p++)
-		straight &= comm->order[p] == p;
-	if (straight) {
-		free(comm->order);
-		comm->order = NULL;
-	}
-	return COLLET_OK;
-}
+/* ---- Making ---- */
 
 /* What the choice is made from: the machine as it is; or, where the bits must not depend on it, no machine at all. */
 static struct collet_choice_inputs choice_inputs(const struct collet_comm *comm)
@@ -68,12 +22,12 @@ static struct collet_choice_inputs choice_inputs(const struct collet_comm *comm)
 	};
 	if (context->deterministic)
 		return inputs;
-	inputs.hosts = comm->hosts;
-	inputs.host_first = comm->hosts > 1 ? comm->host_first : NULL;
-	inputs.order = comm->order;
+	inputs.hosts = comm->by_host.hosts;
+	inputs.host_first = comm->by_host.hosts > 1 ? comm->by_host.host_first : NULL;
+	inputs.order = comm->by_host.order;
 	inputs.cores_per_host = context->bootstrap.cards[collet_group_world_rank(&comm->group, 0)].host_cores;
 	inputs.local = context->agreement.local;
-	inputs.remote = comm->hosts > 1 ? context->agreement.remote : context->agreement.local;
+	inputs.remote = comm->by_host.hosts > 1 ? context->agreement.remote : context->agreement.local;
 	return inputs;
 }
 
@@ -87,8 +41,7 @@ static void fill_table(struct collet_comm *comm)
 static void free_comm(struct collet_comm *comm)
 {
 	collet_group_deinit(&comm->group);
-	free(comm->order);
-	free(comm->host_first);
+	collet_layouts_deinit(comm);
 	free(comm->world);
 	free(comm);
 }
@@ -112,7 +65,7 @@ collet_status collet_comm_make(collet_comm **made, struct collet_context *contex
 	atomic_flag_clear(&comm->busy);
 	collet_status status = collet_group_init(&comm->group);
 	if (status == COLLET_OK)
-		status = find_hosts(comm);
+		status = collet_layouts_find(comm);
 	if (status != COLLET_OK) {
 		free_comm(comm);
 		return status;

@@ -54,13 +54,20 @@ struct collet_use {
 
 enum { COLLET_PROGRAMS_MOST = 16 };  /* of one collective; stats.c asserts it */
 
+/* Ranks in an order, and where this one stands in it. */
+struct collet_layout {
+	uint32_t *order, *host_first;/* as in struct collet_shape; order NULL: positions are ranks */
+	uint32_t *position;          /* by rank; NULL: likewise */
+	uint32_t hosts;
+};
+
 struct collet_comm {
 	struct collet_context *context;
 	struct collet_group group;
 	struct collet_choice_table table;
 	uint32_t *world;             /* group.world's memory */
-	uint32_t *host_first, *order;/* for shapes, if there are several hosts; order NULL: the same */
-	uint32_t hosts;
+	struct collet_layout by_host;/* hosts' ranks together, in rank order */
+	struct collet_layout near;   /* and among them those that share packages, NUMA nodes and caches */
 	uint32_t local_rank, local_size;
 	uint32_t splits;             /* so far, to derive ids */
 	atomic_flag busy;
@@ -89,6 +96,16 @@ collet_status collet_comm_ended(const collet_comm *comm);
 
 /* ---- stats.c. Under the engine's lock. */
 void collet_comm_count_use(collet_comm *comm, const struct collet_request *request);
+
+/* ---- layout.c */
+/* Both layouts, local_rank and local_size. On failure what is there is left for deinit. */
+collet_status collet_layouts_find(struct collet_comm *comm);
+void collet_layouts_deinit(struct collet_comm *comm);
+/* Positions follow hosts where the result may depend on them (see design.md, Determinism). */
+void collet_layout_by_host(const struct collet_comm *comm, struct collet_shape *shape, bool commutes);
+/* Once the program is chosen: positions follow caches too, where that changes no bit and the program can. */
+void collet_layout_near(const struct collet_comm *comm, struct collet_shape *shape, const struct collet_program *program,
+	collet_dtype dtype, collet_op op);
 
 /* ---- call.c */
 struct collet_call_arguments {

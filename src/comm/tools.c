@@ -250,7 +250,8 @@ collet_status collet_comm_plan(collet_comm *comm, const char *collective, uint64
 	const size_t element = collet_dtype_bytes(dtype);
 	if (!element || root >= comm->group.size)
 		return collet_fail(COLLET_ERR_ARGUMENT, "collet_comm_plan: dtype or root makes no sense");
-	const struct collet_shape shape = collet_shape_of(which, comm->group.rank, comm->group.size, root, count);
+	struct collet_shape shape = collet_shape_of(which, comm->group.rank, comm->group.size, root, count);
+	collet_layout_by_host(comm, &shape, op != COLLET_USER);
 	struct collet_decision decision = collet_choose(&comm->table, which, op != COLLET_USER, &shape, element);
 	const struct collet_program *forced = comm->context->forced[which];
 	if (algorithm) {
@@ -264,11 +265,12 @@ collet_status collet_comm_plan(collet_comm *comm, const char *collective, uint64
 	}
 	if (forced && can(forced, &shape, element))
 		decision.program = forced;
-	const struct collet_cost_model *model =
-		comm->hosts > 1 ? &comm->context->agreement.remote : &comm->context->agreement.local;
+	const struct collet_agreement *agreement = &comm->context->agreement;
+	struct collet_cost_model model = comm->by_host.hosts > 1 ? agreement->remote : agreement->local;
+	model.local = comm->by_host.hosts > 1 ? &agreement->local : NULL;
 	memset(plan, 0, sizeof(*plan));
 	plan->algorithm = decision.program->name;
-	plan->predicted_ns = decision.program->cost(&shape, element, decision.piece_bytes, model) * 1e9;
+	plan->predicted_ns = decision.program->cost(&shape, element, decision.piece_bytes, &model) * 1e9;
 	name_transports(comm, plan->transport, sizeof(plan->transport));
 	return COLLET_OK;
 }
