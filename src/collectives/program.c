@@ -9,6 +9,7 @@
 #include "collectives/allgather_ring.h"
 #include "collectives/allreduce_direct.h"
 #include "collectives/allreduce_double_tree.h"
+#include "collectives/allreduce_doubling.h"
 #include "collectives/allreduce_exchange.h"
 #include "collectives/allreduce_halving_doubling.h"
 #include "collectives/allreduce_hierarchical.h"
@@ -117,6 +118,18 @@ static const struct collet_program allreduce_tree = {
 	.step = allreduce_tree_step,
 	.cost = allreduce_tree_cost,
 	.fan_in = fan_in_children,
+};
+
+static const struct collet_program allreduce_doubling = {
+	.name = "doubling",
+	.collective = COLLET_ALLREDUCE,
+	.source = "Thakur, Rabenseifner, Gropp 2005",
+	.summary = "swaps sums with neighbours, then twice as far away, ...: for small messages where each one is dear",
+	.ordered = true,
+	.step_count = allreduce_doubling_step_count,
+	.step = allreduce_doubling_step,
+	.cost = allreduce_doubling_cost,
+	.fan_in = fan_in_one,
 };
 
 static const struct collet_program allreduce_halving_doubling = {
@@ -513,6 +526,7 @@ static const struct collet_program *const allreduce_programs[] = {
 	&allreduce_exchange,
 	&allreduce_two_shot,
 	&allreduce_tree,
+	&allreduce_doubling,
 	&allreduce_halving_doubling,
 	&allreduce_hierarchical,
 	&allreduce_double_tree,
