@@ -48,7 +48,10 @@ static _Noreturn void become_tool(const int files[3], const struct tool_setup *s
 	for (size_t i = 0; i < TOOL_ARGUMENTS_MAX && arguments[i] != NULL; i++)
 		argv[i + 1] = strdup(arguments[i]);
 	prctl(PR_SET_PDEATHSIG, SIGTERM);
-	signal(SIGPIPE, SIG_DFL);
+	/* Whoever runs the tests may ignore some: nohup, a shell in the background. */
+	static const int defaults[] = { SIGPIPE, SIGHUP, SIGINT, SIGQUIT, SIGTERM };
+	for (size_t i = 0; i < sizeof(defaults) / sizeof(defaults[0]); i++)
+		signal(defaults[i], SIG_DFL);
 	if (setup->terminal && (setsid() < 0 || ioctl(files[0], TIOCSCTTY, 0) != 0))
 		_exit(99);
 	for (int fd = 0; fd < 3; fd++) {
