@@ -1,0 +1,21 @@
+/* Two ends of an shm conduit in one process, and a look inside: for the tests of what is shm's own. */
+#ifndef TESTS_TRANSPORT_SHM_PAIR_H
+#define TESTS_TRANSPORT_SHM_PAIR_H
+
+#include "pair.h"
+#include "transport/shm/conduit.h"
+
+enum { KIB = 1 << 10, MIB = 1 << 20, ARENA_BYTES = 64 * MIB };
+
+extern const struct collet_transport collet_shm_transport;
+static const struct collet_transport *const shm = &collet_shm_transport;
+
+static inline struct shm_conduit *inside(struct pair *pair, int which)
+{
+	return (struct shm_conduit *)pair->ends[which].conduit;
+}
+
+/* Opens both ends, as threads of this process or as if they were two processes. arenas: two, to be made; or NULL. */
+void shm_pair_open(struct pair *pair, bool processes, struct collet_arena *arenas);
+
+#endif

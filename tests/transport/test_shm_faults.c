@@ -1,0 +1,464 @@
+/* What is shm's own when peers go wrong: reading them is not allowed, they die or stop in mid-transfer, fork, scribble over
+ * shared memory, or are somebody else. */
+#include <poll.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "core/clock.h"
+#include "core/status.h"
+#include "shm_pair.h"
+
+/* ---- Processes ------------------------------------------------------------------------------------------------ */
+
+/* Shared by parent and child, for what they tell each other outside the conduit. */
+struct board {
+	_Atomic uint32_t steps;
+	int started;               /* an eventfd */
+};
+
+static struct board *make_board(void)
+{
+	struct board *board = mmap(NULL, sizeof(*board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	assert_true(board != MAP_FAILED);
+	board->started = eventfd(0, EFD_CLOEXEC);
+	assert_true(board->started >= 0);
+	return board;
+}
+
+static void free_board(struct board *board)
+{
+	close(board->started);
+	munmap(board, sizeof(*board));
+}
+
+static bool await_start(const struct board *board)
+{
+	struct pollfd started = { .fd = board->started, .events = POLLIN };
+	return poll(&started, 1, 20000) == 1;
+}
+
+/* Two processes; the child runs body and exits with what it returns. The parent's end is open when this returns. */
+static pid_t open_processes(struct pair *pair, int (*body)(struct pair *pair, struct board *board), struct board *board)
+{
+	*pair = (struct pair){ 0 };
+	pair_connect(pair, shm, true);
+	const pid_t child = fork();
+	assert_true(child >= 0);
+	const int me = child == 0;
+	close(pair->sockets[!me]);
+	pair->sockets[!me] = -1;
+	pair->ends[1].card.pid = child ? (uint32_t)child : (uint32_t)getpid();
+	if (me)
+		_exit(body(pair, board));
+	pair_begin(pair, 0);
+	assert_int_equal(pair_await(pair, 0), COLLET_OK);
+	return child;
+}
+
+static int exit_of(pid_t child)
+{
+	int status;
+	assert_int_equal(waitpid(child, &status, 0), child);
+	return WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + WTERMSIG(status);
+}
+
+static int begin_child(struct pair *pair)
+{
+	pair_begin(pair, 1);
+	return pair_await(pair, 1) == COLLET_OK ? 0 : 1;
+}
+
+enum { TRADED = 3 * MIB + 5 };
+
+/* Both ends send and receive a large message. */
+static bool trade(struct end *end, uint64_t mine, uint64_t theirs)
+{
+	unsigned char *out = malloc(TRADED), *in = calloc(1, TRADED);
+	struct collet_transfer send = transfer_of(1, out, TRADED), receive = transfer_of(1, in, TRADED);
+	pattern_fill(out, TRADED, mine);
+	shm->post_send(end->conduit, &send);
+	shm->post_recv(end->conduit, &receive);
+	const bool good = end_settle(end, &receive) && end_settle(end, &send) && receive.status == COLLET_OK &&
+		send.status == COLLET_OK && pattern_is(in, TRADED, theirs);
+	free(out);
+	free(in);
+	return good;
+}
+
+static int trade_openly(struct pair *pair, struct board *board)
+{
+	return begin_child(pair) || !inside(pair, 1)->peer_reads || !trade(&pair->ends[1], 1, 0);
+}
+
+static int trade_as_nobody(struct pair *pair, struct board *board)
+{
+	/* From here on this process may not read its parent's memory, which is root's. */
+	if (setgid(65534) != 0 || setuid(65534) != 0)
+		return 2;
+	return begin_child(pair) || inside(pair, 1)->peer_pid || !trade(&pair->ends[1], 1, 0);
+}
+
+/* Each end learns from the other whether it can be read; what cannot be read goes through the units. */
+static void reading_the_peer_is_probed(void **state)
+{
+	struct pair pair;
+	pid_t child = open_processes(&pair, trade_openly, NULL);
+	if (!inside(&pair, 0)->peer_reads) {
+		exit_of(child);
+		pair_close(&pair);
+		skip();  /* cross-memory attach is not allowed at all here */
+	}
+	assert_true(trade(&pair.ends[0], 0, 1));
+	assert_int_equal(exit_of(child), 0);
+	pair_close(&pair);
+	if (getuid() != 0)
+		skip();  /* only root can become somebody else */
+	child = open_processes(&pair, trade_as_nobody, NULL);
+	assert_false(inside(&pair, 0)->peer_reads);
+	assert_true(trade(&pair.ends[0], 0, 1));
+	assert_int_equal(exit_of(child), 0);
+	pair_close(&pair);
+}
+
+enum { HUGE = 48 * MIB };
+
+/* Sends a small message, then a huge one, and never leaves by itself. */
+static int send_and_stay(struct pair *pair, struct board *board)
+{
+	unsigned char *out = malloc(HUGE);
+	struct collet_transfer small = transfer_of(1, out, 1000), huge = transfer_of(2, out, HUGE);
+	if (begin_child(pair))
+		return 1;
+	pattern_fill(out, HUGE, 5);
+	shm->post_send(pair->ends[1].conduit, &small);
+	shm->post_send(pair->ends[1].conduit, &huge);
+	if (eventfd_write(board->started, 1) != 0)
+		return 2;
+	for (;;)
+		shm->progress(pair->ends[1].conduit);
+}
+
+static void killed_in_mid_transfer(void **state)
+{
+	for (unsigned slices = 0; slices < 5; slices += 2) {
+		for (unsigned early = 0; early < 2; early++) {
+			struct pair pair;
+			struct board *board = make_board();
+			unsigned char *in = calloc(1, HUGE), small_in[1000];
+			const pid_t child = open_processes(&pair, send_and_stay, board);
+			struct end *end = &pair.ends[0];
+			assert_true(await_start(board));
+			struct collet_transfer small = transfer_of(1, small_in, 1000), huge = transfer_of(2, in, HUGE);
+			if (!early) {
+				shm->post_recv(end->conduit, &small);
+				shm->post_recv(end->conduit, &huge);
+				for (unsigned i = 0; i < slices; i++)
+					shm->progress(end->conduit);
+			}
+			kill(child, SIGKILL);
+			assert_int_equal(exit_of(child), 1000 + SIGKILL);
+			if (early) {
+				shm->post_recv(end->conduit, &small);
+				shm->post_recv(end->conduit, &huge);
+			}
+			/* What was wholly published arrives; what was only lent is lost with its owner. */
+			assert_true(end_settle(end, &small) && small.status == COLLET_OK && pattern_is(small_in, 1000, 5));
+			assert_true(end_settle(end, &huge));
+			assert_int_equal(huge.status, COLLET_ERR_PEER_LOST);
+			assert_int_equal(end->conduit->status, COLLET_ERR_PEER_LOST);
+			assert_non_null(strstr(collet_last_error(), "rank 11 on beta"));
+			free(in);
+			pair_close(&pair);
+			free_board(board);
+		}
+	}
+}
+
+/* Receives a huge message, slice by slice, telling how many calls it has made. */
+static int receive_counting(struct pair *pair, struct board *board)
+{
+	unsigned char *in = calloc(1, HUGE);
+	struct collet_transfer receive = transfer_of(1, in, HUGE);
+	if (begin_child(pair))
+		return 1;
+	shm->post_recv(pair->ends[1].conduit, &receive);
+	while (receive.status == COLLET_PENDING) {
+		atomic_fetch_add(&board->steps, 1);
+		shm->progress(pair->ends[1].conduit);
+	}
+	/* The sender has given up and refilled its buffer: whatever came must not pass for a message. */
+	return receive.status == COLLET_ERR_PEER_LOST ? 0 : receive.status == COLLET_OK && pattern_is(in, HUGE, 1) ? 10 : 20;
+}
+
+/* The sender gives up while its reader is stopped in mid-transfer. */
+static void a_late_reader_reports_nothing(void **state)
+{
+	unsigned char *out = malloc(HUGE);
+	for (unsigned through_units = 0; through_units < 2; through_units++) {
+		for (uint32_t steps = 1; steps < 30; steps += 9) {
+			struct pair pair;
+			struct board *board = make_board();
+			pattern_fill(out, HUGE, 1);
+			const pid_t child = open_processes(&pair, receive_counting, board);
+			struct collet_transfer send = transfer_of(1, out, HUGE);
+			if (through_units)
+				inside(&pair, 0)->peer_reads = false;
+			shm->post_send(pair.ends[0].conduit, &send);
+			const int64_t deadline = collet_deadline_after(INT64_C(20000000000));
+			while (atomic_load(&board->steps) < steps && !collet_deadline_passed(deadline))
+				shm->progress(pair.ends[0].conduit);
+			kill(child, SIGSTOP);
+			int status;
+			assert_int_equal(waitpid(child, &status, WUNTRACED), child);
+			assert_true(WIFSTOPPED(status));
+			const bool over = send.status != COLLET_PENDING;
+			shm->close(pair.ends[0].conduit);
+			assert_int_equal(send.status, over ? COLLET_OK : COLLET_CANCELLED);
+			memset(out, 0xff, HUGE);
+			kill(child, SIGCONT);
+			/* It may have read everything before it was stopped, but what it then reports is the message. */
+			const int verdict = exit_of(child);
+			assert_true(verdict == 0 || (over && verdict == 10));
+			pair_close(&pair);
+			free_board(board);
+		}
+	}
+	free(out);
+}
+
+/* Sends, stopped in mid-transfer, and goes on later. */
+static int send_counting(struct pair *pair, struct board *board)
+{
+	unsigned char *out = malloc(HUGE);
+	struct collet_transfer send = transfer_of(1, out, HUGE);
+	if (begin_child(pair))
+		return 1;
+	inside(pair, 1)->peer_reads = false;  /* so that the sender has to act */
+	pattern_fill(out, HUGE, 1);
+	shm->post_send(pair->ends[1].conduit, &send);
+	while (send.status == COLLET_PENDING) {
+		atomic_fetch_add(&board->steps, 1);
+		shm->progress(pair->ends[1].conduit);
+	}
+	return send.status == COLLET_ERR_PEER_LOST ? 0 : 20;
+}
+
+static void a_late_sender_touches_nothing(void **state)
+{
+	struct pair pair;
+	struct board *board = make_board();
+	unsigned char *in = calloc(1, HUGE), *refilled = malloc(HUGE);
+	const pid_t child = open_processes(&pair, send_counting, board);
+	struct collet_transfer receive = transfer_of(1, in, HUGE);
+	shm->post_recv(pair.ends[0].conduit, &receive);
+	const int64_t deadline = collet_deadline_after(INT64_C(20000000000));
+	while (inside(&pair, 0)->incoming.done < HUGE / 8 && !collet_deadline_passed(deadline))
+		shm->progress(pair.ends[0].conduit);
+	kill(child, SIGSTOP);
+	int status;
+	assert_int_equal(waitpid(child, &status, WUNTRACED), child);
+	shm->close(pair.ends[0].conduit);
+	assert_int_equal(receive.status, COLLET_CANCELLED);
+	memset(in, 0x77, HUGE);
+	memset(refilled, 0x77, HUGE);
+	kill(child, SIGCONT);
+	assert_int_equal(exit_of(child), 0);
+	assert_memory_equal(in, refilled, HUGE);
+	free(in);
+	free(refilled);
+	pair_close(&pair);
+	free_board(board);
+}
+
+/* A child of one end's process has a copy of its conduit; closing it must not close the conduit. */
+static void a_forked_copy_is_only_a_copy(void **state)
+{
+	struct pair pair;
+	struct collet_arena arenas[2];
+	shm_pair_open(&pair, true, arenas);
+	const pid_t child = fork();
+	assert_true(child >= 0);
+	if (child == 0) {
+		shm->close(pair.ends[0].conduit);
+		shm->close(pair.ends[1].conduit);
+		_exit(0);
+	}
+	assert_int_equal(exit_of(child), 0);
+	unsigned char out[100], in[100];
+	struct collet_transfer send = transfer_of(1, out, 100), receive = transfer_of(1, in, 100);
+	pattern_fill(out, 100, 3);
+	shm->post_send(pair.ends[0].conduit, &send);
+	shm->post_recv(pair.ends[1].conduit, &receive);
+	assert_true(pair_settle(&pair, &receive) && receive.status == COLLET_OK && pattern_is(in, 100, 3));
+	for (int i = 0; i < 2; i++) {
+		struct collet_transfer next = transfer_of(9, in, 100);
+		shm->post_recv(pair.ends[i].conduit, &next);
+		if (shm->arm(pair.ends[i].conduit))
+			shm->disarm(pair.ends[i].conduit);
+		assert_int_equal(next.status, COLLET_PENDING);  /* nobody has hung up */
+		shm->close(pair.ends[i].conduit);
+	}
+	pair_close(&pair);
+	collet_arena_deinit(&arenas[0]);
+	collet_arena_deinit(&arenas[1]);
+}
+
+/* ---- Hostile peers -------------------------------------------------------------------------------------------- */
+
+static uint64_t next_random(uint64_t *state)
+{
+	*state ^= *state << 13;
+	*state ^= *state >> 7;
+	*state ^= *state << 17;
+	return *state;
+}
+
+/* A number that is likely to hurt somewhere. */
+static uint64_t nasty(uint64_t *random, const struct shm_conduit *victim)
+{
+	static const uint64_t values[] = { 0, 1, 39, 40, 41, 51, 52, 63, 64, 511, 8192, 8193, 1 << 20, UINT32_MAX, UINT64_MAX,
+		(uint64_t)1 << 63, ARENA_BYTES - 1, ARENA_BYTES, 0x1000, 0x7fffffffffffULL };
+	const uint64_t pick = next_random(random);
+	const uint64_t value = values[pick / 8 % (sizeof(values) / sizeof(values[0]))];
+	switch (pick % 8) {
+	case 0: return next_random(random);
+	case 1: return value | value << 32;
+	case 2: return value << 32;
+	case 3: return (uint32_t)(victim->in_next + 1) | (uint64_t)(next_random(random) % 8) << 32 | value << 40;
+	default: return value;
+	}
+}
+
+/* Writes nonsense over what the peer may write; sometimes a whole message of nonsense just where the victim looks. */
+static void scribble(struct shm_conduit *attacker, const struct shm_conduit *victim, uint64_t bytes, uint64_t *random)
+{
+	struct shm_cell *cell = &attacker->out_cells[victim->in_next % SHM_CELLS];
+	for (unsigned word = 3; word < SHM_CELL_WORDS; word++)
+		atomic_store(&cell->word[word], nasty(random, victim));
+	atomic_store(&cell->word[1], 7);
+	atomic_store(&cell->word[2], next_random(random) % 3);
+	if (next_random(random) % 2)
+		atomic_store(&cell->word[3], bytes);
+	if (next_random(random) % 4 == 0)
+		atomic_store(&attacker->mine->tokens_done, nasty(random, victim));
+	if (next_random(random) % 4 == 0)
+		atomic_store(&attacker->mine->units_freed, nasty(random, victim));
+	if (next_random(random) % 4 == 0)
+		atomic_store(&attacker->mine->cells_taken, nasty(random, victim));
+	if (next_random(random) % 16 == 0)
+		atomic_store(&attacker->mine->sleeping, (uint32_t)nasty(random, victim));
+	const uint64_t kind = next_random(random) % 8;
+	const uint64_t inline_bytes = kind == SHM_INLINE ? nasty(random, victim) & 0xff : 0;
+	atomic_store(&cell->word[0], (uint32_t)(victim->in_next + 1) | kind << 32 | inline_bytes << 40);
+}
+
+static void scribbled_memory_is_survived(void **state)
+{
+	enum { GAMES = 400, MOVES = 30, LARGEST = 1 << 16 };
+	static const size_t sizes[] = { 0, 8, 40, 41, 512, 4000, 8192, 8193, LARGEST };
+	uint64_t seed;
+	assert_int_equal(getrandom(&seed, sizeof(seed), 0), sizeof(seed));
+	const char *given = getenv("COLLET_TEST_SEED");
+	uint64_t random = seed = given ? strtoull(given, NULL, 0) : seed | 1;
+	unsigned char *in = malloc(LARGEST), *out = calloc(1, LARGEST);
+	printf("COLLET_TEST_SEED=%#llx\n", (unsigned long long)seed);
+	fflush(stdout);
+	for (unsigned game = 0; game < GAMES; game++) {
+		struct pair pair;
+		shm_pair_open(&pair, true, NULL);
+		struct shm_conduit *attacker = inside(&pair, 0), *victim = inside(&pair, 1);
+		for (unsigned i = 0; i < MOVES && victim->conduit.status == COLLET_OK; i++) {
+			const size_t bytes = sizes[next_random(&random) % (sizeof(sizes) / sizeof(sizes[0]))];
+			struct collet_transfer receive = transfer_of(next_random(&random) % 3, in, bytes);
+			struct collet_transfer send = transfer_of(i, out, bytes);
+			struct collet_message message;
+			receive.flags = next_random(&random) % 2 ? COLLET_TRANSFER_VIEW : 0;
+			scribble(attacker, victim, bytes, &random);
+			(void)shm->peek(&victim->conduit, &message);
+			shm->post_send(&victim->conduit, &send);
+			shm->post_recv(&victim->conduit, &receive);
+			for (unsigned turns = 0; turns < 4; turns++)
+				shm->progress(&victim->conduit);
+			if (shm->arm(&victim->conduit))
+				shm->disarm(&victim->conduit);
+			if (receive.status == COLLET_OK && receive.flags) {
+				assert_true(bytes == 0 || ((const volatile unsigned char *)receive.view)[bytes - 1] <= 0xff);
+				shm->release(&victim->conduit, &receive);
+			}
+			if (receive.status == COLLET_PENDING || send.status == COLLET_PENDING) {
+				/* They live no longer than this turn. */
+				shm->close(&victim->conduit);
+				break;
+			}
+		}
+		const enum collet_status status = victim->conduit.status;
+		assert_true(status == COLLET_OK || status == COLLET_CANCELLED || status == COLLET_ERR_TRANSPORT ||
+			status == COLLET_ERR_PEER_LOST);
+		pair_close(&pair);
+	}
+	free(in);
+	free(out);
+}
+
+/* What is said on the socket is not believed either. */
+static void nonsense_on_the_socket_is_refused(void **state)
+{
+	struct shm_hello hello = { 0 };
+	for (unsigned dialed = 0; dialed < 2; dialed++) {
+		for (size_t bytes = 1; bytes <= sizeof(hello); bytes += bytes == 1 ? sizeof(hello) - 2 : 1) {
+			struct pair pair = { 0 };
+			pair_connect(&pair, shm, false);
+			const int which = !dialed;
+			pair_begin(&pair, which);
+			assert_int_equal(send(pair.sockets[!which], &hello, bytes, MSG_NOSIGNAL), (ssize_t)bytes);
+			close(pair.sockets[!which]);
+			pair.sockets[!which] = -1;
+			const collet_status status = pair_await(&pair, which);
+			assert_true(status != COLLET_OK && status != COLLET_ERR_TIMEOUT);
+			pair_close(&pair);
+		}
+	}
+}
+
+static void somebody_elses_socket_is_refused(void **state)
+{
+	struct pair pair = { 0 };
+	pair_connect(&pair, shm, false);
+	pair.ends[1].card.uid = getuid() + 1;
+	const struct collet_conduit_config config = { .self = &pair.ends[0].card, .peer = &pair.ends[1].card, .dialed = true,
+		.socket = pair.sockets[0], .wake = &pair.ends[0].wake, .log = &pair.ends[0].log };
+	struct shm_conduit *conduit = aligned_alloc(64, (sizeof(*conduit) + 63) / 64 * 64);
+	memset(conduit, 0, sizeof(*conduit));
+	pair.sockets[0] = -1;
+	assert_int_equal(shm->open(&conduit->conduit, &config), COLLET_ERR_AUTH);
+	shm->close(&conduit->conduit);
+	free(conduit);
+	pair_close(&pair);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(reading_the_peer_is_probed),
+		cmocka_unit_test(killed_in_mid_transfer),
+		cmocka_unit_test(a_late_reader_reports_nothing),
+		cmocka_unit_test(a_late_sender_touches_nothing),
+		cmocka_unit_test(a_forked_copy_is_only_a_copy),
+		cmocka_unit_test(scribbled_memory_is_survived),
+		cmocka_unit_test(nonsense_on_the_socket_is_refused),
+		cmocka_unit_test(somebody_elses_socket_is_refused),
+	};
+	return cmocka_run_group_tests_name("shm faults", tests, NULL, NULL);
+}
