@@ -44,6 +44,7 @@ enum {
 /* In memory that all ranks map. */
 struct shared {
 	_Atomic uint32_t events[RANKS_EVENTS];
+	_Atomic int64_t sign_ns;     /* when a rank, or the test, last got on */
 	struct rank_report reports[RANKS_MOST];
 };
 
@@ -62,7 +63,7 @@ struct ranks {
 	struct ranks_options options;
 	ranks_body *body;
 	char store[40];
-	int64_t deadline_ns;
+	int64_t patience_ns;
 	struct shared *shared;
 	size_t shared_bytes;
 	bool waited, stuck;
@@ -77,6 +78,17 @@ static int64_t now_ns(void)
 	struct timespec now;
 	clock_gettime(CLOCK_MONOTONIC, &now);
 	return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+/* Relaxed: a moment, which orders nothing. */
+static void give_sign(struct ranks *ranks)
+{
+	atomic_store_explicit(&ranks->shared->sign_ns, now_ns(), memory_order_relaxed);
+}
+
+static int64_t deadline_of(const struct ranks *ranks)
+{
+	return atomic_load_explicit(&ranks->shared->sign_ns, memory_order_relaxed) + ranks->patience_ns;
 }
 
 /* ---- A rank ---- */
@@ -111,6 +123,7 @@ bool rank_ok(struct rank *rank, collet_status status, const char *what)
 
 void rank_doing(struct rank *rank, const char *format, ...)
 {
+	give_sign(rank->run);
 	pthread_mutex_lock(&rank->report_lock);
 	va_list arguments;
 	va_start(arguments, format);
@@ -315,13 +328,14 @@ struct ranks *ranks_start(const struct ranks_options *options, ranks_body *body)
 		atomic_fetch_add_explicit(&runs, 1, memory_order_relaxed));
 	const char *given = getenv("COLLET_TEST_DEADLINE_MS");  /* for whoever hunts a hang */
 	const int64_t deadline_ms = given ? atoll(given) : DEADLINE_MS;
-	ranks->deadline_ns = now_ns() + (options->deadline_ms ? options->deadline_ms : deadline_ms) * 1000000 * SLOWNESS;
+	ranks->patience_ns = (options->deadline_ms ? options->deadline_ms : deadline_ms) * 1000000 * SLOWNESS;
 	ranks->shared_bytes = sizeof(*ranks->shared) + options->shared_bytes;
 	ranks->shared = mmap(NULL, ranks->shared_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	if (ranks->shared == MAP_FAILED)
 		fail_msg("mmap: %s", strerror(errno));
 	if (options->initial_shared)
 		memcpy(ranks->shared + 1, options->initial_shared, options->shared_bytes);
+	give_sign(ranks);
 	for (uint32_t r = 0; r < options->size; r++)
 		prepare(ranks, r);
 	/* Processes first: a fork copies no other thread. */
@@ -359,19 +373,30 @@ static bool has_ended(const struct held *held)
 	return poll(&end, 1, 0) == 1;
 }
 
-/* Until all have ended; false at the deadline. */
-static bool wait_until(struct ranks *ranks, int64_t deadline_ns)
+/* Until the rank has ended; false at the deadline. */
+static bool wait_for(const struct held *held, int64_t deadline_ns)
+{
+	struct pollfd end = { .fd = held->ended, .events = POLLIN };
+	for (;;) {
+		const int64_t left_ms = (deadline_ns - now_ns() + 999999) / 1000000;
+		const int ready = poll(&end, 1, left_ms > 0 ? (int)left_ms : 0);
+		if (ready >= 0)
+			return ready == 1;
+	}
+}
+
+/* Until all have ended; false when none has got on for too long. */
+static bool wait_for_all(struct ranks *ranks)
 {
 	for (uint32_t r = 0; r < ranks->options.size; r++) {
-		struct pollfd end = { .fd = ranks->held[r].ended, .events = POLLIN };
-		for (;;) {
-			const int64_t left_ms = (deadline_ns - now_ns() + 999999) / 1000000;
-			const int ready = poll(&end, 1, left_ms > 0 ? (int)left_ms : 0);
-			if (ready == 1)
+		int64_t deadline_ns;
+		do {
+			deadline_ns = deadline_of(ranks);
+			if (wait_for(&ranks->held[r], deadline_ns))
 				break;
-			if (ready == 0)
+			if (deadline_ns == deadline_of(ranks))
 				return false;
-		}
+		} while (true);
 	}
 	return true;
 }
@@ -388,7 +413,11 @@ static void end_all_stuck(struct ranks *ranks)
 		else if (write(held->order, "", 1) != 1)
 			fprintf(stderr, "rank %u does not listen: %s\n", r, strerror(errno));
 	}
-	if (wait_until(ranks, now_ns() + (int64_t)GRACE_MS * 1000000 * SLOWNESS))
+	const int64_t deadline_ns = now_ns() + (int64_t)GRACE_MS * 1000000 * SLOWNESS;
+	uint32_t ended = 0;
+	while (ended < ranks->options.size && wait_for(&ranks->held[ended], deadline_ns))
+		ended++;
+	if (ended == ranks->options.size)
 		return;
 	for (uint32_t r = 0; r < ranks->options.size; r++) {
 		const struct held *held = &ranks->held[r];
@@ -426,7 +455,7 @@ bool ranks_wait(struct ranks *ranks)
 {
 	if (ranks->waited)
 		return !ranks->stuck;
-	ranks->stuck = !wait_until(ranks, ranks->deadline_ns);
+	ranks->stuck = !wait_for_all(ranks);
 	if (ranks->stuck)
 		end_all_stuck(ranks);
 	for (uint32_t r = 0; r < ranks->options.size; r++)
@@ -504,6 +533,7 @@ bool ranks_are_slow(void)
 
 static void post(struct ranks *ranks, uint32_t event)
 {
+	give_sign(ranks);
 	/* Release: what was done before the post is seen by whoever awaited it. */
 	atomic_fetch_add_explicit(&ranks->shared->events[event], 1, memory_order_release);
 	syscall(SYS_futex, &ranks->shared->events[event], FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
@@ -511,15 +541,14 @@ static void post(struct ranks *ranks, uint32_t event)
 
 static bool await(struct ranks *ranks, uint32_t event, uint32_t count)
 {
-	/* A rank that waits for an event is stuck like any other: it is still here when the deadline is looked at. */
-	const int64_t deadline_ns = ranks->deadline_ns + (int64_t)GRACE_MS / 3 * 1000000;
 	_Atomic uint32_t *posted = &ranks->shared->events[event];
 	for (;;) {
 		/* Acquire: pairs with post(). */
 		const uint32_t seen = atomic_load_explicit(posted, memory_order_acquire);
 		if (seen >= count)
 			return true;
-		const int64_t left = deadline_ns - now_ns();
+		/* A rank that waits for an event is stuck like any other: it is still here when the deadline is looked at. */
+		const int64_t left = deadline_of(ranks) + (int64_t)GRACE_MS / 3 * 1000000 - now_ns();
 		if (left <= 0)
 			return false;
 		const struct timespec limit = { .tv_sec = left / 1000000000, .tv_nsec = left % 1000000000 };

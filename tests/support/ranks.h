@@ -1,4 +1,5 @@
-/* Runs a body as n ranks: processes, threads of the test, or some of each; with a deadline for the whole run.
+/* Runs a body as n ranks: processes, threads of the test, or some of each; with a deadline, which is put off as long as
+ * any of them gets on (rank_doing(), rank_post()): a busy machine makes a run slow, not stuck.
  *
  * Every rank makes its communicator itself, from explicit options and a store that no other run has. Only the test
  * asserts: a rank reports, by rank_check() and its like, into memory that the test sees whatever becomes of the rank. At
@@ -31,7 +32,7 @@ struct ranks_options {
 	const char *transport;       /* "shm", "tcp"; NULL: as the library likes */
 	const char *algorithm;       /* as COLLET_ALGORITHM; NULL: chosen by the library */
 	int64_t timeout_ns;          /* of each call; 0: longer than the deadline, which then names who is stuck */
-	int64_t deadline_ms;         /* of the whole run; 0: two minutes. Four times that under a sanitizer */
+	int64_t deadline_ms;         /* since any rank got on; 0: two minutes. Four times that under a sanitizer */
 	bool progress_thread;
 	bool bare;                   /* the body makes its communicators itself, see rank_create() */
 	size_t shared_bytes;         /* memory that all ranks and the test see */
