@@ -7,6 +7,8 @@
 
 #include <cmocka.h>
 
+#include "sample.h"
+
 bool rows_all(void)
 {
 	const char *full = getenv("COLLET_TEST_FULL");
@@ -54,6 +56,9 @@ bool row_fits(const struct call *call, uint32_t size)
 
 void row_prove_all(const struct run *run, const char *what)
 {
+	static uint64_t rows;
+	if (!sample_has(rows++))
+		return;
 	const struct finding finding = interpret(run);
 	if (finding.defect != DEFECT_NONE)
 		fail_msg("%s: %s: %s", what, defect_name(finding.defect), finding.text);

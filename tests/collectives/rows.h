@@ -14,7 +14,7 @@ enum variation {
 	VARIATIONS
 };
 
-/* COLLET_TEST_FULL=1: everything; else a sample. */
+/* COLLET_TEST_FULL=1: everything; else a sample. COLLET_TEST_SAMPLE takes a share of either. */
 bool rows_all(void);
 /* COLLET_TEST_SEED, or a fixed one. */
 uint64_t rows_seed(void);

@@ -15,6 +15,7 @@
 
 #include "calls.h"
 #include "ranks.h"
+#include "sample.h"
 
 enum { PATIENCE_MS = 5000, CANARY = 0x55 };
 
@@ -135,7 +136,7 @@ static void run_row(struct rank *rank, enum form form, enum property property, c
 {
 	struct call common, odd;
 	char row[160];
-	if (!fill_row(form, property, variant, rank->size, &common, &odd))
+	if (!fill_row(form, property, variant, rank->size, &common, &odd) || !sample_has(form * PROPERTIES + property))
 		return;
 	snprintf(row, sizeof(row), "%s/%s/n%u/odd%u%s", form_traits[form].name, property_names[property], rank->size,
 		variant->odd, variant->requests ? "/request" : "");

@@ -17,6 +17,7 @@
 
 #include "engine/engine.h"
 #include "ranks.h"
+#include "sample.h"
 
 enum { GOOD_CALLS = 2, SMALL = 17, MEDIUM = 40000, LARGE = 4 << 20 };
 
@@ -193,7 +194,7 @@ static bool full(void)
 	return text && *text && strcmp(text, "0") != 0;
 }
 
-/* Every rank, at every point of the call; how many those were. */
+/* Every rank, at every point of the call that the sample has; how many points there are. */
 static uint64_t end_everywhere(enum ending ending, const char *transport, const char *algorithm, uint32_t size,
 	uint64_t count, int64_t *slowest_ns)
 {
@@ -201,8 +202,10 @@ static uint64_t end_everywhere(enum ending ending, const char *transport, const 
 	uint64_t points = 0;
 	for (row.victim = 0; row.victim < size; row.victim++) {
 		int64_t took_ns;
-		for (row.points = 1; run_row(&row, transport, algorithm, size, &took_ns); row.points++, points++)
+		for (row.points = sample_from(1); run_row(&row, transport, algorithm, size, &took_ns);
+			row.points = sample_from(row.points + 1))
 			*slowest_ns = took_ns > *slowest_ns ? took_ns : *slowest_ns;
+		points += row.points - 1;
 	}
 	return points;
 }
@@ -220,7 +223,7 @@ static void at_every_step(const char *transport)
 	points += end_everywhere(EXITED, transport, NULL, 2, SMALL, &slowest_ns);
 	if (full())
 		points += end_everywhere(EXITED, transport, "ring", 3, MEDIUM, &slowest_ns);
-	printf("%s: ended at %llu points; the last survivor knew after %.1f ms at most\n", transport,
+	printf("%s: %llu points to end at; the last survivor knew after %.1f ms at most\n", transport,
 		(unsigned long long)points, (double)slowest_ns * 1e-6);
 	assert_true(points > 50);
 }
@@ -245,9 +248,10 @@ static int compare(const void *a, const void *b)
 static void ten_times(enum ending ending, const char *transport, uint32_t size, uint64_t count, uint64_t *random)
 {
 	enum { TIMES = 10 };
+	const uint32_t times = sample_share(TIMES) ? (uint32_t)sample_share(TIMES) : 1;
 	static const int64_t longest_ns = 20 * 1000 * 1000;
 	int64_t took_ns[TIMES];
-	for (uint32_t i = 0; i < TIMES; i++) {
+	for (uint32_t i = 0; i < times; i++) {
 		*random = *random * 6364136223846793005u + 1442695040888963407u;
 		const struct row row = {.ending = ending,
 			.victim = i % size,
@@ -255,18 +259,18 @@ static void ten_times(enum ending ending, const char *transport, uint32_t size, 
 			.moment_ns = (int64_t)(*random >> 33) % longest_ns};
 		assert_true(run_row(&row, transport, NULL, size, &took_ns[i]));
 	}
-	qsort(took_ns, TIMES, sizeof(took_ns[0]), compare);
-	printf("%s, %u ranks, %s, %llu elements: the last survivor knew after %.2f ms (median of 10; worst %.2f)\n",
-		transport, size, ending_names[ending], (unsigned long long)count, (double)took_ns[TIMES / 2] * 1e-6,
-		(double)took_ns[TIMES - 1] * 1e-6);
+	qsort(took_ns, times, sizeof(took_ns[0]), compare);
+	printf("%s, %u ranks, %s, %llu elements: the last survivor knew after %.2f ms (median of %u; worst %.2f)\n",
+		transport, size, ending_names[ending], (unsigned long long)count, (double)took_ns[times / 2] * 1e-6,
+		times, (double)took_ns[times - 1] * 1e-6);
 }
 
 static void at_seeded_moments(void **state)
 {
 	static const char *const transports[] = {"shm", "tcp"};
-	const char *text = getenv("SEED");
+	const char *text = getenv("COLLET_TEST_SEED");
 	uint64_t random = text ? strtoull(text, NULL, 10) : (uint64_t)now_ns();
-	printf("SEED=%llu\n", (unsigned long long)random);
+	printf("COLLET_TEST_SEED=%llu\n", (unsigned long long)random);
 	for (size_t t = 0; t < 2; t++) {
 		ten_times(BETWEEN_CALLS, transports[t], 3, SMALL, &random);
 		ten_times(AT_A_MOMENT, transports[t], 3, SMALL, &random);

@@ -15,6 +15,7 @@
 #include <cmocka.h>
 
 #include "ranks.h"
+#include "sample.h"
 
 enum { COUNT = 1000, SPARED_MOST = 100000, ALLOCATIONS_MOST = 1000 };
 
@@ -167,9 +168,9 @@ static bool full(void)
 static void every_allocation(const char *transport, uint32_t size, int stride)
 {
 	run_row(transport, size, SPARED_MOST); /* what libraries allocate once */
-	int spared = 0;
+	int spared = (int)sample_from(0);
 	while (run_row(transport, size, spared) && spared < ALLOCATIONS_MOST)
-		spared += full() ? 1 : stride;
+		spared = (int)sample_from((uint64_t)(spared + (full() ? 1 : stride)));
 	printf("%s, %u ranks: about %d allocations\n", transport, size, spared);
 }
 
