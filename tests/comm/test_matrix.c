@@ -3,11 +3,11 @@
  * One list of rows a world size, dealt by a seed that a run prints; every world of that size runs it, each rank in its own
  * way: in place or not, memory of collet_mem_alloc or of malloc, blocking or as one of several requests that are waited for
  * in any order. Results must equal what a serial program computes; where operands round, the same bits on every rank and in
- * every world. A test is a call and an algorithm in a world ("allreduce_ring/shm/threads/n5"); its rows are named in what
- * it prints.
+ * every world, of which one is always of processes over shm: so all modes have the same bits. A test is a call and an
+ * algorithm in a world ("allreduce_ring/shm/threads/n5"); its rows are named in what it prints.
  *
  * Usage: test_matrix processes|threads|mixed [TEXT]. TEXT: only rows whose name contains it. COLLET_TEST_SEED repeats a run,
- * COLLET_TEST_FULL deals more rows. */
+ * COLLET_TEST_FULL deals more rows, COLLET_TEST_SAMPLE takes a share of them. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -21,6 +21,7 @@
 #include <collet/tools.h>
 
 #include "flight.h"
+#include "sample.h"
 
 static const uint32_t sizes[] = { 1, 2, 3, 5, 8 };
 static const char *const transports[] = { "shm", "tcp" };
@@ -45,7 +46,7 @@ struct list {
 	struct row *rows;
 	size_t count;
 	uint32_t size;
-	struct result *first;        /* by row, then rank */
+	struct result *first;        /* by row, then rank; of processes over shm */
 };
 
 /* A world, as the tests of one group see it. */
@@ -54,6 +55,7 @@ struct world {
 	const char *transport, *mode_name;
 	enum ranks_mode mode;
 	bool passed;
+	bool only_wild;              /* it runs the rows whose bits only another world can confirm */
 	struct result *results;      /* by row, then rank */
 };
 
@@ -62,6 +64,7 @@ struct world {
 struct task {
 	const struct list *list;
 	uint64_t seed;               /* differs from world to world */
+	bool only_wild;
 };
 
 static struct result *result_of(struct rank *rank, size_t row)
@@ -95,6 +98,8 @@ static void run_rows(struct rank *rank)
 	struct flight flights[WINDOW];
 	uint32_t under_way = 0;
 	for (size_t i = 0; i < list->count; i++) {
+		if (task->only_wild && list->rows[i].values != VALUES_WILD)
+			continue;
 		const uint64_t variant = rows_mix(rows_mix(task->seed, rank->rank), i);
 		struct flight *flight = &flights[under_way];
 		flight->number = i;
@@ -111,7 +116,7 @@ static void run_rows(struct rank *rank)
 static void run_world(struct world *world, uint64_t seed, bool progress_thread)
 {
 	const struct list *list = world->list;
-	const struct task task = { list, seed };
+	const struct task task = { list, seed, world->only_wild };
 	const struct ranks_options options = {
 		.mode = world->mode,
 		.size = list->size,
@@ -142,6 +147,8 @@ static bool ranks_agree(const struct world *world, size_t i)
 	const struct list *list = world->list;
 	const struct row *row = &list->rows[i];
 	const struct result *results = &world->results[i * list->size], *first = &list->first[i * list->size];
+	/* Where the library chooses, it may choose another algorithm for another transport. */
+	const bool same_bits = row->algorithm || strcmp(world->transport, transports[0]) == 0;
 	bool agree = true;
 	for (uint32_t r = 0; r < list->size; r++) {
 		char name[ROW_NAME_BYTES];
@@ -155,9 +162,8 @@ static bool ranks_agree(const struct world *world, size_t i)
 		} else if (row->call == CALL_ALLREDUCE && results[r].digest != results[0].digest) {
 			print_error("row %zu, %s: rank %u has other bits than rank 0\n", i, name, r);
 			agree = false;
-		} else if (row->algorithm && first[r].outcome == OUTCOME_RIGHT && results[r].digest != first[r].digest) {
-			/* Where the library chooses, it may choose another algorithm for another transport. */
-			print_error("row %zu, %s: rank %u has other bits than in the first world\n", i, name, r);
+		} else if (same_bits && first[r].outcome == OUTCOME_RIGHT && results[r].digest != first[r].digest) {
+			print_error("row %zu, %s: rank %u has other bits than among processes over shm\n", i, name, r);
 			agree = false;
 		}
 	}
@@ -180,6 +186,8 @@ static void rows_conform(void **state)
 	for (size_t i = 0; i < world->list->count; i++) {
 		const struct row *row = &world->list->rows[i];
 		if (row->call != test->call || row->algorithm != test->algorithm)
+			continue;
+		if (world->only_wild && row->values != VALUES_WILD)
 			continue;
 		wrong += !ranks_agree(world, i);
 		if (!order_is_respected(world, i)) {
@@ -242,14 +250,14 @@ static bool parse_mode(const char *name, enum ranks_mode *mode)
 	return false;
 }
 
-/* Only rows whose name contains text. */
+/* Only rows that the sample has and whose name contains text. */
 static void filter(struct list *list, const char *text)
 {
 	size_t kept = 0;
 	for (size_t i = 0; i < list->count; i++) {
 		char name[ROW_NAME_BYTES];
 		row_name(&list->rows[i], "*", list->size, name);
-		if (strstr(name, text))
+		if (sample_has(rows_mix(list->size, i)) && strstr(name, text))
 			list->rows[kept++] = list->rows[i];
 	}
 	list->count = kept;
@@ -259,6 +267,40 @@ static uint64_t read_seed(void)
 {
 	const char *given = getenv("COLLET_TEST_SEED");
 	return given ? strtoull(given, NULL, 10) : (uint64_t)time(NULL);
+}
+
+/* Every world of this size; how many tests failed. */
+static int run_size(uint32_t size, enum ranks_mode mode, const char *mode_name, uint64_t seed, const char *text)
+{
+	const uint32_t per_algorithm = getenv("COLLET_TEST_FULL") ? PER_ALGORITHM_FULL : PER_ALGORITHM;
+	struct list list = { .size = size };
+	list.rows = ranks_are_slow() ? rows_make(seed, size, (per_algorithm + 2) / 3, LONG_BYTES_SLOW, &list.count) :
+                                       rows_make(seed, size, per_algorithm, LONG_BYTES, &list.count);
+	filter(&list, text);
+	list.first = calloc(list.count * size, sizeof(*list.first));
+	struct result *results = calloc(list.count * size, sizeof(*results));
+	if (list.count && (!list.first || !results))
+		abort();
+	struct world worlds[TRANSPORTS + 1];
+	uint32_t count = 0;
+	if (mode != RANKS_PROCESSES)
+		worlds[count++] = (struct world){ .transport = transports[0], .mode = RANKS_PROCESSES,
+			.mode_name = "processes", .only_wild = true };
+	for (uint32_t t = 0; t < TRANSPORTS; t++)
+		worlds[count++] = (struct world){ .transport = transports[t], .mode = mode, .mode_name = mode_name };
+	int failed = 0;
+	for (uint32_t w = 0; w < count; w++) {
+		worlds[w].list = &list;
+		worlds[w].results = results;
+		run_world(&worlds[w], rows_mix(seed, size * 4 + w), (size + w) % 3 == 2);
+		failed += run_group(&worlds[w]);
+		if (w == 0)
+			memcpy(list.first, results, list.count * size * sizeof(*results));
+	}
+	free(results);
+	free(list.first);
+	free(list.rows);
+	return failed;
 }
 
 int main(int argc, char **argv)
@@ -271,29 +313,7 @@ int main(int argc, char **argv)
 	const uint64_t seed = read_seed();
 	printf("COLLET_TEST_SEED=%llu\n", (unsigned long long)seed);
 	int failed = 0;
-	for (uint32_t s = 0; s < SIZES; s++) {
-		struct list list = { .size = sizes[s] };
-		const uint32_t per_algorithm = getenv("COLLET_TEST_FULL") ? PER_ALGORITHM_FULL : PER_ALGORITHM;
-		list.rows = ranks_are_slow() ?
-			rows_make(seed, list.size, (per_algorithm + 2) / 3, LONG_BYTES_SLOW, &list.count) :
-			rows_make(seed, list.size, per_algorithm, LONG_BYTES, &list.count);
-		if (argc == 3)
-			filter(&list, argv[2]);
-		list.first = calloc(list.count * list.size, sizeof(*list.first));
-		struct result *results = calloc(list.count * list.size, sizeof(*results));
-		if (list.count && (!list.first || !results))
-			return 1;
-		for (uint32_t t = 0; t < TRANSPORTS; t++) {
-			struct world world = { .list = &list, .transport = transports[t], .mode = mode, .mode_name = argv[1],
-				.results = results };
-			run_world(&world, rows_mix(seed, s * TRANSPORTS + t), (s + t) % 3 == 2);
-			failed += run_group(&world);
-			if (t == 0)
-				memcpy(list.first, results, list.count * list.size * sizeof(*results));
-		}
-		free(results);
-		free(list.first);
-		free(list.rows);
-	}
+	for (uint32_t s = 0; s < SIZES; s++)
+		failed += run_size(sizes[s], mode, argv[1], seed, argc == 3 ? argv[2] : "");
 	return failed != 0;
 }
