@@ -65,4 +65,15 @@ COLLET_PURE static inline uint32_t collet_host_fullest(const struct collet_shape
 	return most;
 }
 
+/* On the one with the fewest. */
+COLLET_PURE static inline uint32_t collet_host_emptiest(const struct collet_shape *shape)
+{
+	uint32_t least = shape->size;
+	for (uint32_t i = 0; i < collet_host_count(shape); i++) {
+		const uint32_t count = collet_host_at(shape, i).count;
+		least = count < least ? count : least;
+	}
+	return least;
+}
+
 #endif

@@ -13,6 +13,7 @@
 #include "collectives/allreduce_exchange.h"
 #include "collectives/allreduce_halving_doubling.h"
 #include "collectives/allreduce_hierarchical.h"
+#include "collectives/allreduce_hierarchical_ring.h"
 #include "collectives/allreduce_ring.h"
 #include "collectives/allreduce_tree.h"
 #include "collectives/allreduce_two_shot.h"
@@ -154,6 +155,19 @@ static const struct collet_program allreduce_hierarchical = {
 	.step = allreduce_hierarchical_step,
 	.cost = allreduce_hierarchical_cost,
 	.fan_in = fan_in_host_children,
+};
+
+static const struct collet_program allreduce_hierarchical_ring = {
+	.name = "hierarchical_ring",
+	.collective = COLLET_ALLREDUCE,
+	.source = "Cho et al. 2019",
+	.summary = "adds up on each host, goes round hosts in rings, hands out: for big messages of several hosts",
+	.sliced = true,
+	.step_count = allreduce_hierarchical_ring_step_count,
+	.step = allreduce_hierarchical_ring_step,
+	.cost = allreduce_hierarchical_ring_cost,
+	.parts = allreduce_hierarchical_ring_parts,
+	.fan_in = fan_in_host,
 };
 
 static const struct collet_program allreduce_double_tree = {
@@ -531,6 +545,7 @@ static const struct collet_program *const allreduce_programs[] = {
 	&allreduce_hierarchical,
 	&allreduce_double_tree,
 	&allreduce_ring,
+	&allreduce_hierarchical_ring,
 };
 static const struct collet_program *const reduce_programs[] = {
 	&reduce_direct,

@@ -8,6 +8,6 @@
  * same place. messages[(part * size + from) * size + to] becomes how many there are of call c. */
 struct finding matching_check(const struct world *world, uint32_t c, uint64_t *messages);
 
-enum { MATCHING_PARTS = 2 };
+enum { MATCHING_PARTS = 8 };
 
 #endif

@@ -5,7 +5,7 @@
 
 #include "collectives/hosts.h"
 
-enum { WINDOW = COLLET_LOOKAHEAD + 1, PARTS = 2, SPANS = 8 };
+enum { WINDOW = COLLET_LOOKAHEAD + 1, PARTS = 8, SPANS = 8 };
 
 struct area {
 	enum collet_buffer buffer;
@@ -192,13 +192,31 @@ static void send(struct simulation *sim, struct item *item, uint32_t rank, uint3
 	}
 }
 
-static bool try_item(struct simulation *sim, struct stream *s, uint64_t index, uint32_t rank, uint32_t part)
+/* Can it be done now, and when would that begin? */
+static bool is_ready(struct simulation *sim, const struct stream *s, uint64_t index, uint32_t rank, uint32_t part, double *when)
+{
+	const struct item *item = &s->window[index % WINDOW];
+	*when = s->window_open;
+	if (item->done || !let(s, index, when))
+		return false;
+	const uint32_t count = moves_of(sim, item, WALK_OPERANDS, rank);
+	for (uint32_t i = 0; i < count; i++) {
+		const struct lane *lane = lane_at(sim, part, sim->moves[i].peer, rank);
+		if (sim->moves[i].peer != rank && lane->taken == lane->sent)
+			return false;
+		if (sim->moves[i].peer != rank)
+			*when = later(*when, lane->arrivals[lane->taken]);
+	}
+	return true;
+}
+
+static void do_item(struct simulation *sim, struct stream *s, uint64_t index, uint32_t rank, uint32_t part)
 {
 	struct item *item = &s->window[index % WINDOW];
 	double when = s->window_open;
 	uint32_t operands;
-	if (item->done || !let(s, index, &when) || !receive(sim, item, rank, part, &when, &operands))
-		return false;
+	if (!let(s, index, &when) || !receive(sim, item, rank, part, &when, &operands))
+		abort();
 	if (item->what.step.reduce) {
 		const uint64_t left = item->what.step.source[0].span.count - item->what.offset;
 		const uint64_t length = left < item->what.length ? left : item->what.length;
@@ -209,33 +227,52 @@ static bool try_item(struct simulation *sim, struct stream *s, uint64_t index, u
 	send(sim, item, rank, part, when);
 	item->done = true;
 	sim->end = later(sim->end, item->finished);
-	return true;
 }
 
-/* As far as it can for now. */
-static bool advance(struct simulation *sim, struct stream *s, uint32_t rank, uint32_t part)
+static void issue(struct simulation *sim, struct stream *s, uint32_t rank)
 {
-	bool any = false, again = true;
-	while (again) {
-		again = false;
-		while (!s->exhausted && s->issued - s->oldest < WINDOW) {
-			struct item *item = &s->window[s->issued % WINDOW];
-			memset(item, 0, sizeof *item);
-			s->exhausted = !walk_next(&s->walk, &item->what);
-			if (s->exhausted)
-				break;
-			note_areas(sim, item, rank);
-			s->issued++;
-		}
-		for (uint64_t i = s->oldest; i < s->issued; i++)
-			again |= try_item(sim, s, i, rank, part);
-		while (s->oldest < s->issued && s->window[s->oldest % WINDOW].done) {
-			s->window_open = later(s->window_open, s->window[s->oldest % WINDOW].finished);
-			s->oldest++;
-		}
-		any |= again;
+	while (s->oldest < s->issued && s->window[s->oldest % WINDOW].done) {
+		s->window_open = later(s->window_open, s->window[s->oldest % WINDOW].finished);
+		s->oldest++;
 	}
-	return any;
+	while (!s->exhausted && s->issued - s->oldest < WINDOW) {
+		struct item *item = &s->window[s->issued % WINDOW];
+		memset(item, 0, sizeof *item);
+		s->exhausted = !walk_next(&s->walk, &item->what);
+		if (s->exhausted)
+			break;
+		note_areas(sim, item, rank);
+		s->issued++;
+	}
+}
+
+/* A rank does, of all that it can do in any part, what can begin first. */
+static bool advance(struct simulation *sim, uint32_t rank, uint32_t parts)
+{
+	bool any = false;
+	for (;;) {
+		struct stream *first = NULL;
+		uint32_t first_part = 0;
+		uint64_t first_index = 0;
+		double least = 0;
+		for (uint32_t part = 0; part < parts; part++) {
+			struct stream *s = &sim->streams[rank * PARTS + part];
+			issue(sim, s, rank);
+			for (uint64_t i = s->oldest; i < s->issued; i++) {
+				double when;
+				if (!is_ready(sim, s, i, rank, part, &when) || (first && when >= least))
+					continue;
+				first = s;
+				first_part = part;
+				first_index = i;
+				least = when;
+			}
+		}
+		if (!first)
+			return any;
+		do_item(sim, first, first_index, rank, first_part);
+		any = true;
+	}
 }
 
 static void run(struct simulation *sim, uint32_t parts)
@@ -245,8 +282,7 @@ static void run(struct simulation *sim, uint32_t parts)
 	while (any) {
 		any = false;
 		for (uint32_t rank = 0; rank < size; rank++)
-			for (uint32_t part = 0; part < parts; part++)
-				any |= advance(sim, &sim->streams[rank * PARTS + part], rank, part);
+			any |= advance(sim, rank, parts);
 	}
 	for (uint32_t i = 0; i < size * PARTS; i++)
 		if (sim->streams[i].walk.program &&

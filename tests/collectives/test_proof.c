@@ -100,14 +100,25 @@ static void rank_orders(void **state)
 	}
 }
 
-/* Every way to put up to 12 ranks on hosts: bit i of `cuts` starts a new host at rank i + 1. */
+/* Programs that look at hosts. */
+static const struct {
+	enum collet_collective collective;
+	const char *name;
+} of_hosts[] = {
+	{ COLLET_ALLREDUCE, "hierarchical" },
+	{ COLLET_ALLREDUCE, "hierarchical_ring" },
+	{ COLLET_REDUCE, "hierarchical" },
+	{ COLLET_BROADCAST, "hierarchical" },
+};
+
+/* Every way to put up to 12 ranks on hosts: bit i of `cuts` starts a new host at rank i + 1. Fewer elements than chunks
+ * and more; and once in a while as many pieces and channels as there are. */
 static void hosts(void **state)
 {
 	(void)state;
 	uint64_t seed = rows_seed();
-	const enum collet_collective of[] = {COLLET_ALLREDUCE, COLLET_REDUCE, COLLET_BROADCAST};
-	for (size_t i = 0; i < sizeof of / sizeof of[0]; i++) {
-		const struct collet_program *program = collet_program_find(of[i], "hierarchical");
+	for (size_t i = 0; i < sizeof of_hosts / sizeof of_hosts[0]; i++) {
+		const struct collet_program *program = collet_program_find(of_hosts[i].collective, of_hosts[i].name);
 		assert_non_null(program);
 		for (uint32_t size = 1; size <= 12; size++) {
 			for (uint32_t cuts = 0; cuts < (uint32_t)1 << (size - 1); cuts++) {
@@ -117,7 +128,8 @@ static void hosts(void **state)
 						first[count++] = r;
 				first[count] = size;
 				const enum variation v = (enum variation)draw(&seed, VARIATIONS);
-				struct call call = row_call(program, size, 5, v, &seed);
+				const uint64_t elements = draw(&seed, 4) ? 5 : draw(&seed, 40);
+				struct call call = row_call(program, size, elements, v, &seed);
 				call.host_first = first;
 				call.hosts = count;
 				row_prove(&call, size, mode_of[v], draw(&seed, 0));
