@@ -1,0 +1,134 @@
+#!/usr/bin/env bash
+# Several hosts on one machine: network namespaces, each with a name, an address and processes of its own, on one bridge.
+# collet must find out by itself which ranks share a host.
+#
+#   hosts.sh check4|check6|ragged|kill|cut COLLET-RUN HOSTS-MAIN
+#
+# check4, check6  every algorithm of every collective on 3 hosts of 2 ranks, over IPv4 and IPv6
+# ragged          the same on hosts of 3, 1 and 2 ranks
+# kill            all processes of a host are killed: all other ranks are told that one of its ranks is lost
+# cut             a host's cable is pulled: the same, by keep-alive
+# Skipped (77) where namespaces cannot be made: not root, no ip(8), no veth.
+set -euo pipefail
+what=$1 run=$2 main=$3
+
+skip() { echo "skipped: $*"; exit 77; }
+fail() { echo "failed: $*"; tail -n 20 "$folder"/host* 2>/dev/null || true; exit 1; }
+
+[ "$(id -u)" -eq 0 ] || skip 'network namespaces are made by root'
+command -v ip >/dev/null || skip 'there is no ip(8): install iproute2'
+command -v unshare >/dev/null && command -v taskset >/dev/null || skip 'there is no unshare(1) or taskset(1)'
+
+job=collet-$$
+folder=$(mktemp -d)
+hosts=3
+clean_up() {
+	local i
+	for i in 0 1 2 switch; do
+		ip netns pids "$job-$i" 2>/dev/null | xargs -r kill -9 2>/dev/null || true
+		ip netns del "$job-$i" 2>/dev/null || true
+	done
+	rm -rf "$folder"
+}
+trap clean_up EXIT
+
+ip netns add "$job-switch" 2>"$folder/error" || skip "no network namespace: $(cat "$folder/error")"
+ip -n "$job-switch" link add bridge type bridge 2>"$folder/error" || skip "no bridge: $(cat "$folder/error")"
+ip -n "$job-switch" link set bridge up
+for ((i = 0; i < hosts; i++)); do
+	ip netns add "$job-$i"
+	ip -n "$job-$i" link add eth0 type veth peer name "port$i" netns "$job-switch" 2>"$folder/error" ||
+		skip "no veth: $(cat "$folder/error")"
+	ip -n "$job-switch" link set "port$i" master bridge up
+	ip -n "$job-$i" link set lo up
+	ip -n "$job-$i" addr add "10.199.0.$((i + 1))/24" dev eth0
+	ip -n "$job-$i" link set eth0 up
+	ip -n "$job-$i" -6 addr add "fd00:c011::$((i + 1))/64" dev eth0 nodad 2>/dev/null || true
+done
+
+unset COLLET_HOST_ID COLLET_INTERFACE COLLET_STORE COLLET_ALGORITHM COLLET_TRANSPORT COLLET_DETERMINISTIC
+export COLLET_SECRET=hosts-of-one-machine COLLET_JOB=$job COLLET_RENDEZVOUS_TIMEOUT=60
+
+# on HOST COMMAND...: there, under a name of its own; and on a core, for hosts of one machine do not know that they share
+# its cores, and would spin on them.
+on() {
+	local host=$1 core
+	shift
+	core=$(taskset -cp $$ | sed 's/.*[:, -]//')
+	exec ip netns exec "$job-$host" unshare --uts sh -c 'hostname "$0"; exec "$@"' "host$host" \
+		taskset -c "$core" "$@"
+}
+
+# start HOST ADDRESS ARGUMENT...: collet-run with two ranks, in the background; what it says goes to $folder/hostN.
+start() {
+	local host=$1 address=$2
+	shift 2
+	on "$host" "$run" -n 2 --nnodes $hosts --node-rank "$host" --rdzv-endpoint "$address:29400" --bind none --no-prefix \
+		--timeout 240 "$main" "$@" >>"$folder/host$host" 2>&1 &
+	pids[host]=$!
+}
+
+check_all() {
+	local i address=$1
+	for ((i = 0; i < hosts; i++)); do start "$i" "$address" check $hosts; done
+	for ((i = 0; i < hosts; i++)); do wait "${pids[i]}" || fail "host $i ended with $?"; done
+	[ "$(cat "$folder"/host? | grep -c ' of 6 on 3 hosts: .* are right$')" -eq 6 ] || fail 'not six ranks say that all is right'
+}
+
+# Without collet-run, which starts as many ranks on each host: by a launcher's variables.
+check_ragged() {
+	local counts=(3 1 2) host local rank=0
+	pids=()
+	for ((host = 0; host < hosts; host++)); do
+		for ((local = 0; local < counts[host]; local++)); do
+			RANK=$rank WORLD_SIZE=6 LOCAL_RANK=$local LOCAL_WORLD_SIZE=${counts[host]} MASTER_ADDR=10.199.0.1 \
+				MASTER_PORT=29400 on "$host" "$main" check $hosts >>"$folder/host$host" 2>&1 &
+			pids+=($!)
+			rank=$((rank + 1))
+		done
+	done
+	for ((rank = 0; rank < 6; rank++)); do wait "${pids[rank]}" || fail "rank $rank ended with $?"; done
+	[ "$(cat "$folder"/host? | grep -c ' of 6 on 3 hosts: .* are right$')" -eq 6 ] || fail 'not six ranks say that all is right'
+}
+
+# lose MOST-MS COMMAND...: all loop; the command takes host 2 away; ranks 0 to 3 are told, and in time.
+lose() {
+	local i most=$1 began line
+	shift
+	mkfifo "$folder/host0.pipe"
+	for ((i = 1; i < hosts; i++)); do start "$i" 10.199.0.1 loop; done
+	on 0 "$run" -n 2 --nnodes $hosts --node-rank 0 --rdzv-endpoint 10.199.0.1:29400 --bind none --no-prefix --timeout 240 \
+		"$main" loop >"$folder/host0.pipe" 2>&1 &
+	pids[0]=$!
+	exec 3<"$folder/host0.pipe"
+	IFS= read -r -t 120 line <&3 || fail 'nothing comes from rank 0'
+	[ "$line" = going ] || fail "rank 0 says: $line"
+	began=$(date +%s%N)
+	"$@"
+	cat <&3 >"$folder/host0"
+	for i in 0 1; do wait "${pids[i]}" || fail "host $i ended with $?"; done
+	local took=$((($(date +%s%N) - began) / 1000000))
+	for i in 0 1 2 3; do
+		grep -hE "^rank $i: COLLET_ERR_PEER_LOST: .*rank [45] \(?on host2" "$folder/host0" "$folder/host1" ||
+			fail "rank $i did not say which rank of host2 it lost"
+	done
+	[ "$took" -le "$most" ] || fail "it took $took ms"
+	echo "all four ranks knew after $took ms"
+}
+
+# The first to go, collet-run, may take the others along before it is their turn.
+kill_host() { ip netns pids "$job-2" | xargs kill -9 2>/dev/null || true; }
+cut_host() { ip -n "$job-switch" link set port2 down; }
+
+case $what in
+check4) check_all 10.199.0.1 ;;
+check6)
+	ip -n "$job-0" -6 addr show dev eth0 | grep -q fd00:c011::1 || skip 'there is no IPv6'
+	check_all '[fd00:c011::1]'
+	;;
+ragged) check_ragged ;;
+kill) lose 10000 kill_host ;;
+cut) lose 60000 cut_host ;;
+*) fail "no check $what" ;;
+esac
+echo passed
