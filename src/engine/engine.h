@@ -59,6 +59,7 @@ struct collet_item {
 	bool executed;               /* combined; its sends may be posted */
 	bool staged;                 /* a kept receive that lands in staging, since its place was not free */
 	bool unloaded;               /* what came is in staging, and its transfers are done with */
+	bool published;              /* what its sends read is a copy in staging */
 	uint32_t read_count;
 	struct collet_range reads[COLLET_STEP_SOURCES];
 	struct collet_range writes;
@@ -88,7 +89,8 @@ struct collet_lane {
 	uint32_t oldest, next;                /* items[oldest % LANE_WINDOW] up to next are under way; both only grow */
 	uint32_t free_slots;                  /* bit mask */
 	bool pending_item;                    /* items[next] is filled in, but its routes have no room yet */
-	char *staging;
+	char *staging;                        /* in the arena, if that had room: then local peers have it mapped */
+	bool staging_is_mapped;
 	struct collet_operand *operands;      /* group size + 2, for one execution */
 };
 
@@ -289,7 +291,7 @@ void collet_lane_progress(struct collet_lane *lane);
 void collet_item_settled(struct collet_queued *queued, bool sent);
 void collet_lane_free(struct collet_lane *lane);
 /* The parts of an item's life: where its value goes; its transfers, receives posted; combining, and letting sends go. */
-void collet_item_place(const struct collet_lane *lane, struct collet_item *item);
+void collet_item_place(struct collet_lane *lane, struct collet_item *item);
 void collet_item_queue_receives(struct collet_lane *lane, struct collet_item *item);
 void collet_item_queue_sends(struct collet_lane *lane, struct collet_item *item);
 /* It has its bytes, but must wait before it is executed: gives back what peers lent. */

@@ -11,6 +11,7 @@
 #include <sys/mman.h>
 
 #include "engine/engine.h"
+#include "transport/memory.h"
 
 /* ---- Where elements are ---- */
 
@@ -71,7 +72,11 @@ static bool conflicts(const struct collet_lane *lane, uint32_t index, bool reads
 /* ---- Staging: a slot for each item under way. Its pieces: what comes from up to fan_in peers, the value if it has no place
  * of its own, and this rank's own operand scaled ---- */
 
-enum { EXTRA_PIECES = 2 };
+enum {
+	EXTRA_PIECES = 2,
+	PUBLISH_MIN = 16 << 10,  /* bytes of a piece; smaller ones go through the transport's own ring */
+	BLOCK_BYTES = 8 << 10    /* what is made in one go if it is to be copied too */
+};
 
 static char *slot_address(const struct collet_lane *lane, const struct collet_item *item, uint32_t piece)
 {
@@ -202,9 +207,53 @@ static char *value_place(const struct collet_lane *lane, const struct collet_ite
 	return slot_address(lane, item, request->fan_in);
 }
 
-void collet_item_place(const struct collet_lane *lane, struct collet_item *item)
+/* Do all the peers that the item sends to read this rank's arena where it is? */
+static bool is_read_in_arena(struct collet_lane *lane, const struct collet_item *item)
+{
+	const struct collet_request *request = item->request;
+	bool some = false;
+	for (uint32_t e = 0; e < item->step->destination_count; e++) {
+		for (uint32_t i = 0, position; next_remote(request, &item->step->destination[e].peers, &i, &position);) {
+			const struct collet_route *route =
+				collet_route_peek(lane->group, lane->channel, group_rank(request, position));
+			/* Acquire, pairing with the control thread's release store of an open conduit. */
+			const struct collet_conduit *conduit = route ?
+				atomic_load_explicit(&route->conduit, memory_order_acquire) : NULL;
+			if (!conduit || !conduit->reads_arena)
+				return false;
+			some = true;
+		}
+	}
+	return some;
+}
+
+/* Does the item send a copy, made in staging, of what it could send from where it is? Peers have staging mapped: what
+ * is copied there by this core, in pieces that stay in its cache, they take or combine at the caches' speed, many of
+ * them from one copy; from the caller's own memory the kernel would have to copy it for each. What lies in the arena
+ * is sent from there. */
+static bool publishes(struct collet_lane *lane, const struct collet_item *item, const char *value)
+{
+	const struct collet_request *request = item->request;
+	const struct collet_step *step = item->step;
+	const struct collet_arena *arena = lane->group->engine->arena;
+	uint64_t offset;
+	if (!lane->staging_is_mapped || item->count * request->element_bytes < PUBLISH_MIN || !step->destination_count)
+		return false;
+	if (step->per_peer) {
+		if (!is_local(request, &step->source[0]) ||
+			step->destination[0].peers.count > request->fan_in + EXTRA_PIECES)
+			return false;
+		value = address(request, step->source[0].buffer, 0);
+	}
+	return !collet_arena_contains(arena, value, 1, &offset) && is_read_in_arena(lane, item);
+}
+
+void collet_item_place(struct collet_lane *lane, struct collet_item *item)
 {
 	item->value = item->step->per_peer ? NULL : value_place(lane, item);
+	item->published = publishes(lane, item, item->value);
+	if (item->published && !item->step->per_peer)
+		item->value = slot_address(lane, item, item->request->fan_in);
 }
 
 /* Are all queues that the item needs open to one more? */
@@ -258,19 +307,21 @@ void collet_item_queue_receives(struct collet_lane *lane, struct collet_item *it
 	}
 }
 
-/* Of a step that sends each peer another part of the input, to be scaled on the way: the parts are made in the slot. */
-static bool scales_each(const struct collet_request *request, const struct collet_step *step)
+/* Of a step that sends each peer another part of a buffer: are the parts made in the slot? */
+static bool makes_each(const struct collet_item *item)
 {
-	return step->per_peer && request->prescales && step->source[0].buffer == COLLET_INPUT &&
-		is_local(request, &step->source[0]);
+	const struct collet_request *request = item->request;
+	const struct collet_step *step = item->step;
+	return step->per_peer && is_local(request, &step->source[0]) &&
+		(item->published || (request->prescales && step->source[0].buffer == COLLET_INPUT));
 }
 
 void collet_item_queue_sends(struct collet_lane *lane, struct collet_item *item)
 {
 	struct collet_request *request = item->request;
 	const struct collet_step *step = item->step;
-	const bool scale = scales_each(request, step);
-	uint32_t scaled = 0;
+	const bool makes = makes_each(item);
+	uint32_t made = 0;
 	for (uint32_t e = 0; e < step->destination_count; e++) {
 		for (uint32_t i = 0, position; next_remote(request, &step->destination[e].peers, &i, &position);) {
 			struct collet_span span = { 0, item->count };
@@ -278,7 +329,7 @@ void collet_item_queue_sends(struct collet_lane *lane, struct collet_item *item)
 			if (step->per_peer) {
 				if (!per_peer_piece(request, item, step->source[0].buffer, position, &span))
 					continue;
-				from = scale ? slot_address(lane, item, scaled++) :
+				from = makes ? slot_address(lane, item, made++) :
                                                address(request, step->source[0].buffer, span.first);
 			}
 			struct collet_route *route = collet_route_get(lane->group, lane->channel, group_rank(request, position));
@@ -319,12 +370,12 @@ static bool enter_one(struct collet_lane *lane)
 	fill_ranges(request, item);
 	request->items++;
 	const uint32_t index = lane->next++;
-	item->staged = !item->step->reduce && !is_local(request, &item->step->source[0]) && item->writes.bytes &&
-		conflicts(lane, index, false);
 	collet_item_place(lane, item);
+	item->staged = !item->step->reduce && !is_local(request, &item->step->source[0]) && item->writes.bytes &&
+		!item->published && conflicts(lane, index, false);
 	collet_item_queue_receives(lane, item);
 	collet_item_queue_sends(lane, item);
-	if (item->sends_pending) {
+	if (item->sends_pending && !item->published) {
 		if (item->step->per_peer)
 			item->lent = item->reads[0];
 		else
@@ -348,18 +399,20 @@ static const void *scaled_copy(struct collet_lane *lane, const struct collet_ite
 }
 
 /* The parts that collet_item_queue_sends() has promised, in its order. */
-static void scale_each(struct collet_lane *lane, struct collet_item *item)
+static void make_each(struct collet_lane *lane, struct collet_item *item)
 {
 	struct collet_request *request = item->request;
 	const struct collet_step *step = item->step;
-	uint32_t scaled = 0;
+	const enum collet_buffer buffer = step->source[0].buffer;
+	const bool scale = request->prescales && buffer == COLLET_INPUT;
+	uint32_t made = 0;
 	for (uint32_t e = 0; e < step->destination_count; e++) {
 		for (uint32_t i = 0, position; next_remote(request, &step->destination[e].peers, &i, &position);) {
 			struct collet_span span;
-			if (!per_peer_piece(request, item, COLLET_INPUT, position, &span))
+			if (!per_peer_piece(request, item, buffer, position, &span))
 				continue;
-			const struct collet_operand operand = { address(request, COLLET_INPUT, span.first), true };
-			char *into = slot_address(lane, item, scaled++);
+			const struct collet_operand operand = { address(request, buffer, span.first), scale };
+			char *into = slot_address(lane, item, made++);
 			if (span.count)
 				collet_reduction_run(&request->reduction, into, &operand, 1, span.count, false,
 					&lane->group->roundings);
@@ -396,6 +449,38 @@ static const void *received_from(const struct collet_lane *lane, const struct co
 	return collet_queue_find(&route->receive, item)->transfer.view;
 }
 
+/* In the caller's memory, of a step with such a destination. */
+static char *final_place(const struct collet_item *item)
+{
+	const struct collet_end *end = &item->step->destination[0];
+	return address(item->request, end->buffer, end->span.first + item->offset);
+}
+
+/* The item's value from its operands. A published one is made in staging, for the peers, and copied to its own place
+ * while it is in the first-level cache. */
+static void make(struct collet_lane *lane, const struct collet_item *item, struct collet_operand *operands,
+	uint32_t count, bool finish)
+{
+	const struct collet_request *request = item->request;
+	const size_t element_bytes = request->element_bytes;
+	char *value = item->value, *place = NULL;
+	if (item->published && is_local(request, &item->step->destination[0]))
+		place = final_place(item);
+	const uint64_t block = place ? BLOCK_BYTES / element_bytes : item->count;
+	for (uint64_t left = item->count, some; left > 0; left -= some) {
+		some = left < block ? left : block;
+		const size_t bytes = some * element_bytes;
+		collet_reduction_run(&request->reduction, value, operands, count, some, finish, &lane->group->roundings);
+		for (uint32_t i = 0; i < count; i++)
+			operands[i].data = (const char *)operands[i].data + bytes;
+		if (place) {
+			memcpy(place, value, bytes);
+			place += bytes;
+		}
+		value += bytes;
+	}
+}
+
 static void combine(struct collet_lane *lane, struct collet_item *item)
 {
 	struct collet_request *request = item->request;
@@ -416,9 +501,7 @@ static void combine(struct collet_lane *lane, struct collet_item *item)
 			}
 		}
 	}
-	if (item->count)
-		collet_reduction_run(&request->reduction, item->value, lane->operands, operands, item->count,
-			step->last_touch && request->averages, &lane->group->roundings);
+	make(lane, item, lane->operands, operands, step->last_touch && request->averages);
 }
 
 /* A kept value that must still be moved or changed here: an own operand, or bytes that came while their place was taken. */
@@ -430,14 +513,11 @@ static void keep(struct collet_lane *lane, struct collet_item *item)
 		const char *from = address(request, source->buffer, source->span.first + item->offset);
 		const bool scale = request->prescales && source->buffer == COLLET_INPUT;
 		const bool finish = item->step->last_touch && request->averages;
-		if (scale || finish) {
-			const struct collet_operand operand = { from, scale };
-			if (item->count)
-				collet_reduction_run(&request->reduction, item->value, &operand, 1, item->count, finish,
-					&lane->group->roundings);
-		} else if (from != item->value && item->count) {
+		struct collet_operand operand = { from, scale };
+		if (scale || finish || item->published)
+			make(lane, item, &operand, 1, finish);
+		else if (from != item->value && item->count)
 			memmove(item->value, from, item->count * request->element_bytes);
-		}
 		return;
 	}
 	uint32_t staged = 0;
@@ -453,6 +533,8 @@ static void keep(struct collet_lane *lane, struct collet_item *item)
 		if (span.count)
 			memcpy(place, staging, span.count * request->element_bytes);
 	}
+	if (item->published && is_local(request, &item->step->destination[0]) && item->count)
+		memcpy(final_place(item), item->value, item->count * request->element_bytes);
 }
 
 static void release_receives(struct collet_lane *lane, const struct collet_item *item)
@@ -493,8 +575,8 @@ void collet_item_execute(struct collet_lane *lane, struct collet_item *item)
 {
 	if (item->step->reduce)
 		combine(lane, item);
-	else if (scales_each(item->request, item->step))
-		scale_each(lane, item);
+	else if (makes_each(item))
+		make_each(lane, item);
 	else if (!(item->step->per_peer && is_local(item->request, &item->step->source[0])))
 		keep(lane, item);
 	item->executed = true;
@@ -560,6 +642,26 @@ void collet_lane_progress(struct collet_lane *lane)
 	}
 }
 
+/* Address space only: pages come as they are used. In the arena, so that what is staged can be read by local peers. */
+static void *get_staging(struct collet_arena *arena, bool *is_mapped)
+{
+	void *staging;
+	*is_mapped = arena && collet_arena_alloc(arena, &staging, COLLET_STAGING_BYTES) == COLLET_OK;
+	if (*is_mapped)
+		return staging;
+	staging = mmap(NULL, COLLET_STAGING_BYTES, PROT_READ | PROT_WRITE,
+		MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	return staging == MAP_FAILED ? NULL : staging;
+}
+
+static void put_staging(struct collet_arena *arena, void *staging, bool is_mapped)
+{
+	if (staging && is_mapped)
+		(void)collet_arena_free(arena, staging);
+	else if (staging)
+		munmap(staging, COLLET_STAGING_BYTES);
+}
+
 static collet_status get_lane(struct collet_group *group, uint32_t channel, struct collet_lane **lane)
 {
 	*lane = group->lanes[channel];
@@ -567,12 +669,10 @@ static collet_status get_lane(struct collet_group *group, uint32_t channel, stru
 		return COLLET_OK;
 	struct collet_lane *made = calloc(1, sizeof(*made));
 	struct collet_operand *operands = calloc((size_t)group->size + COLLET_STEP_SOURCES, sizeof(*operands));
-	/* Address space only: pages come as they are used. */
-	void *staging = mmap(NULL, COLLET_STAGING_BYTES, PROT_READ | PROT_WRITE,
-		MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-	if (!made || !operands || staging == MAP_FAILED) {
-		if (staging != MAP_FAILED)
-			munmap(staging, COLLET_STAGING_BYTES);
+	bool is_mapped;
+	void *staging = get_staging(group->engine->arena, &is_mapped);
+	if (!made || !operands || !staging) {
+		put_staging(group->engine->arena, staging, is_mapped);
 		free(operands);
 		free(made);
 		return collet_fail(COLLET_ERR_MEMORY, "no memory for channel %u of a communicator of %u ranks", channel, group->size);
@@ -582,6 +682,7 @@ static collet_status get_lane(struct collet_group *group, uint32_t channel, stru
 	made->free_slots = ((uint32_t)1 << LANE_WINDOW) - 1;
 	made->operands = operands;
 	made->staging = staging;
+	made->staging_is_mapped = is_mapped;
 	group->lanes[channel] = *lane = made;
 	return COLLET_OK;
 }
@@ -590,7 +691,7 @@ void collet_lane_free(struct collet_lane *lane)
 {
 	if (!lane)
 		return;
-	munmap(lane->staging, COLLET_STAGING_BYTES);
+	put_staging(lane->group->engine->arena, lane->staging, lane->staging_is_mapped);
 	free(lane->operands);
 	free(lane);
 }

@@ -93,7 +93,7 @@ struct collet_conduit {
 	uint32_t channel;
 	uint32_t posted;                 /* transfers lent and not yet settled, kept by the transport: the engine makes
 	                                    progress on conduits where this is not 0 */
-	uint32_t reserved0;
+	bool reads_arena;                /* the peer reads what lies in this rank's arena where it is; since opening */
 	struct collet_conduit_stats stats;
 };
 

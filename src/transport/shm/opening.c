@@ -221,6 +221,7 @@ static collet_status ready(struct shm_conduit *shm, uint32_t peer_flags, uint32_
 	shm->in_epoll = true;
 	shm->peer_reads = peer_flags & HELLO_READS;
 	shm->peer_maps = peer_flags & HELLO_MAPS;
+	shm->conduit.reads_arena = shm->peer_maps;
 	shm->state = SHM_READY;
 	char name[160];
 	collet_log(shm->log, COLLET_LOG_INFO, "shm with %s, channel %u: %s; arenas mapped: %s, by the peer: %s",
