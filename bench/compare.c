@@ -7,7 +7,6 @@
 
 #include "comparison.h"
 #include "pin.h"
-#include "plot.h"
 #include "sizes.h"
 
 /* --with openmip is a mistake, not a peer that is missing. */
@@ -45,7 +44,7 @@ static bool start_all(struct comparison *all)
 	const struct bench_options *o = all->options;
 	const struct peer_wish wish = { .with = o->with, .transport = o->transport, .tuned = o->tuned,
 		.crowded = all->crowded, .own_memory = o->manner.buffers == BENCH_ALLOC,
-		.collective = o->work.collective };
+		.collectives = o->collectives };
 	add(all, NULL);
 	if (all->count == 0)
 		return false;
@@ -65,7 +64,7 @@ static bool start_all(struct comparison *all)
 	return true;
 }
 
-static void compare_size(struct comparison *all, size_t index)
+static bool compare_size(struct comparison *all, size_t index)
 {
 	const struct bench_options *o = all->options;
 	const uint64_t count = bench_count(&all->work, all->meeting.ranks, o->sizes.bytes[index]);
@@ -82,21 +81,28 @@ static void compare_size(struct comparison *all, size_t index)
 	bench_progress_clear();
 	if (all->table != NULL)
 		comparison_print_row(all, bytes);
+	if (all->markdown != NULL)
+		comparison_markdown_row(all, bytes);
 	if (all->json != NULL)
 		comparison_print_json(all, count, bytes);
+	return all->options->baseline == NULL || comparison_note_standings(all, bytes);
 }
 
-static bool draw(const struct comparison *all)
+/* One collective at all sizes. */
+static bool compare_collective(struct comparison *all, enum bench_collective collective)
 {
-	const struct bench_options *o = all->options;
-	struct bench_curve curves[COMPETITORS_MAX];
-	char title[160];
-	snprintf(title, sizeof(title), "%s of %u ranks%s%s",
-		bench_collective_name((enum bench_collective)o->work.collective), all->meeting.ranks,
-		o->transport != NULL ? " over " : "", o->transport != NULL ? o->transport : "");
-	for (size_t c = 0; c < all->count; c++)
-		curves[c] = (struct bench_curve){ all->competitors[c].name, &all->medians_us[c * o->sizes.count] };
-	return bench_plot(o->plot, title, o->sizes.bytes, o->sizes.count, curves, all->count);
+	const size_t sizes = bench_collective_takes_bytes(collective) ? all->options->sizes.count : 1;
+	bool done = true;
+	all->work.collective = collective;
+	if (all->table != NULL)
+		comparison_print_header(all);
+	if (all->markdown != NULL)
+		comparison_markdown_header(all);
+	for (size_t i = 0; done && i < sizes; i++)
+		done = compare_size(all, i);
+	if (all->table != NULL)
+		comparison_print_end(all, sizes);
+	return done && all->competitors[0].fds != NULL;   /* collet fell out: it has been said why */
 }
 
 static bool allocate(struct comparison *all)
@@ -118,34 +124,42 @@ static void release(struct comparison *all)
 		free(all->cells[c].times_ns);
 	free(all->medians_us);
 	free(all->slow);
+	bench_baseline_deinit(&all->standings);
 	free(all);
+}
+
+static bool judge(struct comparison *all)
+{
+	struct bench_baseline then;
+	if (!bench_baseline_read(&then, all->options->baseline))
+		return false;
+	const int slower = bench_baseline_compare(&then, &all->standings, all->table != NULL ? all->table : stderr);
+	bench_baseline_deinit(&then);
+	return slower == 0;
 }
 
 static int run(struct comparison *all)
 {
-	const size_t sizes = bench_collective_takes_bytes((enum bench_collective)all->work.collective)
-		? all->options->sizes.count : 1;
+	const struct bench_options *o = all->options;
 	if (!allocate(all) || !start_all(all))
 		return 1;
 	bench_progress_clear();
-	if (all->table != NULL)
-		comparison_print_header(all);
-	for (size_t i = 0; i < sizes; i++)
-		compare_size(all, i);
-	if (all->table != NULL)
-		comparison_print_end(all, sizes);
-	if (all->competitors[0].fds == NULL)
-		return 1;   /* collet fell out; it has been said why */
-	if (all->options->plot != NULL && !draw(all))
-		return 1;
-	return all->wrong > 0 || all->collet_lied;
+	for (uint32_t c = 0; c < BENCH_COLLECTIVES; c++)
+		if ((o->collectives >> c & 1) != 0 && !compare_collective(all, (enum bench_collective)c))
+			return 1;
+	bool good = all->wrong == 0 && !all->collet_lied;
+	if (o->plot != NULL)
+		good = comparison_plot(all) && good;
+	if (o->baseline != NULL)
+		good = judge(all) && good;
+	return good ? 0 : 1;
 }
 
 int bench_compare(const struct bench_options *options)
 {
 	struct comparison *all = calloc(1, sizeof(*all));
 	struct bench_options o = *options;
-	bool json_failed;
+	bool json_failed, markdown_failed;
 	int status = 1;
 	if (all == NULL || (o.with != NULL && !names_are_known(o.with))) {
 		free(all);
@@ -158,14 +172,15 @@ int bench_compare(const struct bench_options *options)
 	all->crowded = o.ranks > bench_core_count();
 	gethostname(all->host, sizeof(all->host) - 1);
 	all->json = bench_json_open(o.json, &json_failed);
-	all->table = all->json == stdout ? NULL : stdout;
-	if (!json_failed && meeting_init(&all->meeting, o.ranks, o.manner.pin)) {
+	all->markdown = bench_json_open(o.markdown, &markdown_failed);
+	all->table = all->json == stdout || all->markdown == stdout ? NULL : stdout;
+	if (!json_failed && !markdown_failed && meeting_init(&all->meeting, o.ranks, o.manner.pin)) {
 		status = run(all);
 		for (size_t c = 0; c < all->count; c++)
 			competitor_stop(&all->competitors[c]);
 		meeting_deinit(&all->meeting);
 	}
-	if (!json_failed && !bench_json_close(all->json))
+	if (!bench_json_close(all->json) || !bench_json_close(all->markdown))
 		status = 1;
 	release(all);
 	return status;

@@ -3,6 +3,7 @@
 #ifndef BENCH_COMPARISON_H
 #define BENCH_COMPARISON_H
 
+#include "baseline.h"
 #include "competitor.h"
 #include "judge.h"
 #include "options.h"
@@ -13,7 +14,8 @@ enum { COMPETITORS_MAX = 64 };
 /* One library at one size. */
 struct cell {
 	bool measured;
-	bool slow;                 /* so slow that it was measured but once */
+	bool slow;                 /* so slow that it was not measured to the end */
+	struct bench_ratio ratio;  /* collet's time to this one's */
 	uint64_t iterations;
 	double *times_ns;          /* of one call, by repeat; 0: not measured then */
 	double median_ns, cpu_ns;  /* cpu: of one call, all ranks together */
@@ -31,10 +33,10 @@ struct comparison {
 	size_t count;
 	struct cell cells[COMPETITORS_MAX];              /* of the size at hand */
 	size_t best;                                     /* the peer with the least median; 0: none */
-	struct bench_ratio ratio;                        /* collet's time to the best peer's */
 	double *medians_us;                              /* [competitor][size] of the collective; < 0: none */
 	bool *slow;                                      /* the same places */
-	FILE *table, *json;
+	struct bench_baseline standings;                 /* all of this run's */
+	FILE *table, *json, *markdown;
 	char host[65];
 	bool crowded;                                    /* ranks outnumber cores */
 	uint64_t wrong;
@@ -50,12 +52,24 @@ void comparison_say_out(const char *name, const char *why);
 /* Measures all->work with this count: fills cells, best, ratio. */
 void comparison_measure(struct comparison *all, uint64_t count, uint64_t bytes);
 
-/* Is this competitor the best variant of its library at the size at hand? */
-bool comparison_leads_library(const struct comparison *all, size_t at);
+/* Does a library's column start here? The first of its competitors stands for it. */
+bool comparison_opens_library(const struct comparison *all, size_t at);
+/* The best variant, at the size at hand, of the library whose column starts there; NULL: it has no time. */
+const struct cell *comparison_leader(const struct comparison *all, size_t first);
 void comparison_print_header(const struct comparison *all);
 void comparison_print_row(const struct comparison *all, uint64_t bytes);
 /* Every variant at every size, and how disturbed the machine was. */
 void comparison_print_end(const struct comparison *all, size_t sizes);
+/* The same table for a document, of one collective: its head, then a row a size. */
+void comparison_markdown_header(const struct comparison *all);
+void comparison_markdown_row(const struct comparison *all, uint64_t bytes);
+
+/* Keeps how collet stood, for --baseline. False: out of memory. */
+bool comparison_note_standings(struct comparison *all, uint64_t bytes);
+
+/* Time and bus bandwidth of collet and of each library's best variant, with the machine's limits. False: said why. */
+bool comparison_plot(const struct comparison *all);
+
 void comparison_print_json(const struct comparison *all, uint64_t count, uint64_t bytes);
 
 #endif

@@ -79,10 +79,21 @@ static bool calibrate(struct comparison *all, size_t at, uint64_t count)
 	return true;
 }
 
+/* Not a variant that is for other collectives, nor one that has refused this one. */
+static bool takes_part(const struct comparison *all, size_t at)
+{
+	const struct competitor *c = &all->competitors[at];
+	const uint32_t bit = UINT32_C(1) << all->work.collective;
+	return (c->refused & bit) == 0
+		&& (c->variant == NULL || c->variant->collectives == 0 || (c->variant->collectives & bit) != 0);
+}
+
 /* Allocates, checks, and finds how many calls fit into the time. */
 static void prepare(struct comparison *all, size_t at, uint64_t count)
 {
 	struct cell *cell = &all->cells[at];
+	if (!takes_part(all, at))
+		return;
 	struct bench_command command = command_for(all, at, BENCH_PREPARE, count);
 	if (at == 0 && all->options->algorithm != NULL)
 		snprintf(command.algorithm, sizeof(command.algorithm), "%s", all->options->algorithm);
@@ -90,6 +101,7 @@ static void prepare(struct comparison *all, size_t at, uint64_t count)
 		return;
 	if (cell->prepared.answer == BENCH_CANNOT) {
 		leave_out(all, at, cell->prepared.text);
+		all->competitors[at].refused |= UINT32_C(1) << all->work.collective;
 		return;
 	}
 	all->wrong += cell->prepared.wrong;
@@ -210,7 +222,6 @@ static void evaluate(struct comparison *all)
 	const uint32_t repeats = all->options->repeats;
 	double *sorted = calloc(repeats, sizeof(sorted[0]));
 	all->best = 0;
-	all->ratio = (struct bench_ratio){ 0 };
 	for (size_t c = 0; sorted != NULL && c < all->count; c++) {
 		struct cell *cell = &all->cells[c];
 		size_t n = 0;
@@ -226,8 +237,9 @@ static void evaluate(struct comparison *all)
 			all->best = c;
 	}
 	free(sorted);
-	if (all->best > 0 && all->cells[0].measured)
-		all->ratio = bench_ratios(all->cells[0].times_ns, all->cells[all->best].times_ns, repeats);
+	for (size_t c = 1; all->cells[0].measured && c < all->count; c++)
+		if (all->cells[c].measured)
+			all->cells[c].ratio = bench_ratios(all->cells[0].times_ns, all->cells[c].times_ns, repeats);
 }
 
 static void clear(struct comparison *all)

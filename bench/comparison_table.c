@@ -6,35 +6,21 @@
 
 #include "sizes.h"
 
-bool comparison_leads_library(const struct comparison *all, size_t at)
+bool comparison_opens_library(const struct comparison *all, size_t at)
 {
-	const struct cell *mine = &all->cells[at];
-	if (!mine->measured)
-		return false;
-	for (size_t c = 1; at > 0 && c < all->count; c++) {
-		const struct cell *other = &all->cells[c];
-		if (other->measured && other->median_ns < mine->median_ns
-			&& strcmp(all->competitors[c].variant->library, all->competitors[at].variant->library) == 0)
-			return false;
-	}
-	return true;
-}
-
-/* The first competitor of each library stands for its column. */
-static bool opens_library(const struct comparison *all, size_t at)
-{
-	return at == 0 || at == 1
+	return at < 2
 		|| strcmp(all->competitors[at].variant->library, all->competitors[at - 1].variant->library) != 0;
 }
 
-static const struct cell *leader(const struct comparison *all, size_t first)
+const struct cell *comparison_leader(const struct comparison *all, size_t first)
 {
-	const char *library = first > 0 ? all->competitors[first].variant->library : NULL;
-	for (size_t c = first; c < all->count; c++)
-		if ((c == first || (library != NULL && strcmp(all->competitors[c].variant->library, library) == 0))
-			&& comparison_leads_library(all, c))
-			return &all->cells[c];
-	return NULL;
+	const struct cell *best = NULL;
+	for (size_t c = first; c < all->count && (c == first || !comparison_opens_library(all, c)); c++) {
+		const struct cell *cell = &all->cells[c];
+		if (cell->measured && (best == NULL || cell->median_ns < best->median_ns))
+			best = cell;
+	}
+	return best;
 }
 
 static void print_settings(const struct comparison *all, size_t at)
@@ -63,7 +49,7 @@ void comparison_print_header(const struct comparison *all)
 		all->table);
 	fprintf(all->table, "%10s", "bytes");
 	for (size_t c = 0; c < all->count; c++)
-		if (opens_library(all, c))
+		if (comparison_opens_library(all, c))
 			fprintf(all->table, " %11s", c == 0 ? "collet" : all->competitors[c].variant->library);
 	fprintf(all->table, "  %-20s %7s  %-16s %10s %10s\n", "best peer", "ratio", "spread", "cpu", "peer's cpu");
 	fflush(all->table);
@@ -74,13 +60,15 @@ void comparison_print_row(const struct comparison *all, uint64_t bytes)
 	char text[24], spread[40] = "-";
 	fprintf(all->table, "%10s", bench_bytes_text(bytes, text));
 	for (size_t c = 0; c < all->count; c++) {
-		const struct cell *best = opens_library(all, c) ? leader(all, c) : NULL;
-		if (opens_library(all, c))
-			bench_table_number(all->table, best != NULL ? best->median_ns / 1e3 : -1, 11);
+		if (!comparison_opens_library(all, c))
+			continue;
+		const struct cell *best = comparison_leader(all, c);
+		bench_table_number(all->table, best != NULL ? best->median_ns / 1e3 : -1, 11);
 	}
-	if (all->ratio.median > 0) {
-		snprintf(spread, sizeof(spread), "(%.2f to %.2f)", all->ratio.least, all->ratio.most);
-		fprintf(all->table, "  %-20s %7.2f  %-16s", all->competitors[all->best].name, all->ratio.median, spread);
+	const struct bench_ratio *ratio = &all->cells[all->best].ratio;
+	if (all->best > 0 && ratio->median > 0) {
+		snprintf(spread, sizeof(spread), "(%.2f to %.2f)", ratio->least, ratio->most);
+		fprintf(all->table, "  %-20s %7.2f  %-16s", all->competitors[all->best].name, ratio->median, spread);
 	} else {
 		fprintf(all->table, "  %-20s %7s  %-16s", "-", "-", "-");
 	}
@@ -109,8 +97,9 @@ static void print_variants(const struct comparison *all, size_t sizes)
 	fprintf(all->table, "# every variant; *: the best peer; >: not measured to the end, as it took more than %d times as long\n",
 		BENCH_SLOW_TIMES);
 	fprintf(all->table, "%-22s", "");
+	const bool sized = bench_collective_takes_bytes((enum bench_collective)all->work.collective);
 	for (size_t i = 0; i < sizes; i++)
-		fprintf(all->table, " %10s ", bench_bytes_text(all->options->sizes.bytes[i], text));
+		fprintf(all->table, " %10s ", bench_bytes_text(sized ? all->options->sizes.bytes[i] : 0, text));
 	putc('\n', all->table);
 	for (size_t c = 0; c < all->count; c++) {
 		fprintf(all->table, "%-22s", all->competitors[c].name);
@@ -126,7 +115,7 @@ static void print_variants(const struct comparison *all, size_t sizes)
 static bool has_variants(const struct comparison *all)
 {
 	for (size_t c = 0; c < all->count; c++)
-		if (!opens_library(all, c))
+		if (!comparison_opens_library(all, c))
 			return true;
 	return false;
 }

@@ -27,6 +27,7 @@ struct competitor {
 	pid_t *rank_pids;            /* by rank: its ranks themselves, whoever started them */
 	uint32_t ranks;
 	bool pinned;
+	uint32_t refused;            /* collectives that it does not offer, a bit each: said once */
 	char version[64];
 	char folder[80];             /* its own, in the meeting's: its log, Gloo's store */
 	char log_path[96];

@@ -94,3 +94,31 @@ struct bench_ratio bench_ratios(const double *mine, const double *other, size_t 
 	free(quotients);
 	return ratio;
 }
+
+static double apart(const struct bench_ratio *ratio)
+{
+	return ratio->median > 0 ? (ratio->most - ratio->least) / ratio->median : 0;
+}
+
+struct bench_change bench_judge_change(const struct bench_ratio *then, const struct bench_ratio *now, size_t n)
+{
+	struct bench_change change = { .times = 1, .noise = 0.1 };
+	double *times = calloc(n + 1, sizeof(times[0])), *noises = calloc(n + 1, sizeof(noises[0]));
+	for (size_t i = 0; times != NULL && noises != NULL && i < n; i++) {
+		if (!(then[i].median > 0) || !(now[i].median > 0))
+			continue;
+		const double before = apart(&then[i]), after = apart(&now[i]);
+		times[change.peers] = now[i].median / then[i].median;
+		noises[change.peers++] = before > after ? before : after;
+	}
+	if (change.peers > 0) {
+		const double noise = bench_median(noises, change.peers);
+		change.times = bench_median(times, change.peers);
+		change.noise = noise > change.noise ? noise : change.noise;
+		change.slower = change.times > 1 + change.noise;
+		change.faster = change.times < 1 / (1 + change.noise);
+	}
+	free(times);
+	free(noises);
+	return change;
+}

@@ -43,6 +43,18 @@ struct bench_ratio {
 	double median, least, most;   /* 0: unknown */
 };
 
+/* How collet's standing to the same peers has changed between two runs. */
+struct bench_change {
+	double times;      /* the median over the peers of (ratio now / ratio then): above 1, collet takes longer */
+	double noise;      /* what that may differ from 1 without meaning anything */
+	size_t peers;
+	bool slower, faster;
+};
+/* then[i] and now[i] are collet's time to one peer's. Noise is 10 %, or how far the ratios of one run lie apart if that
+ * is more: (most - least) / median, of the two runs the larger, the median over the peers. One peer that has changed
+ * moves no median. */
+struct bench_change bench_judge_change(const struct bench_ratio *then, const struct bench_ratio *now, size_t n);
+
 /* The median of n values; sorts them. 0 for none. */
 double bench_median(double *values, size_t n);
 /* mine[i] / other[i] over all i where both are above 0. */

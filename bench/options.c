@@ -46,7 +46,9 @@ const char bench_usage[] =
 	"  --variants WHICH       compare: default, or tuned: each library in every setting that helps it (tuned)\n"
 	"  --repeats N            compare: rounds, the libraries taking turns (5); faults: kills a row (10);\n"
 	"                         overlap (9), waiting (10): rounds\n"
-	"  --plot FILE.svg        compare: time against bytes, by gnuplot\n"
+	"  --plot FILE.svg        compare: time and bus bandwidth against bytes, by gnuplot\n"
+	"  --markdown FILE        compare: the table as Markdown; - for standard output instead of the table\n"
+	"  --baseline FILE        compare: exit status 1 if collet became slower since FILE was written by --json\n"
 	"  -h, --help, --version\n"
 	"\n"
 	"Exit status: 0; 1 when something failed, an element was wrong or a survivor got no error; 2 for a command line that\n"
@@ -71,6 +73,8 @@ enum {
 	OPT_VARIANTS,
 	OPT_REPEATS,
 	OPT_PLOT,
+	OPT_MARKDOWN,
+	OPT_BASELINE,
 	OPT_VERSION
 };
 
@@ -94,6 +98,8 @@ static const struct option long_options[] = {
 	{ "variants", required_argument, NULL, OPT_VARIANTS },
 	{ "repeats", required_argument, NULL, OPT_REPEATS },
 	{ "plot", required_argument, NULL, OPT_PLOT },
+	{ "markdown", required_argument, NULL, OPT_MARKDOWN },
+	{ "baseline", required_argument, NULL, OPT_BASELINE },
 	{ "help", no_argument, NULL, 'h' },
 	{ "version", no_argument, NULL, OPT_VERSION },
 	{ 0 },
@@ -222,6 +228,8 @@ static bool take(int option, struct bench_options *o, struct given *given, char 
 		o->tuned = strcmp(optarg, "tuned") == 0;
 		return o->tuned || strcmp(optarg, "default") == 0
 			|| fail(problem, "--variants %s: expected default or tuned", optarg);
+	case OPT_MARKDOWN: o->markdown = optarg; given->stray = "--markdown"; return true;
+	case OPT_BASELINE: o->baseline = optarg; given->stray = "--baseline"; return true;
 	case OPT_PLOT: o->plot = optarg; given->stray = "--plot"; return true;
 	case OPT_REPEATS:
 		if (!take_number("repeats", 1, 1000, &number, problem))
@@ -235,6 +243,43 @@ static bool take(int option, struct bench_options *o, struct given *given, char 
 	default:
 		return false;   /* the caller knows the word */
 	}
+}
+
+/* The collectives of a list, separated by commas, as bits. */
+static bool parse_collectives(const char *list, uint32_t *collectives, char problem[256])
+{
+	for (const char *at = list;; at += strcspn(at, ",") + 1) {
+		char name[32];
+		snprintf(name, sizeof(name), "%.*s", (int)strcspn(at, ","), at);
+		const enum bench_collective found = bench_collective_find(name);
+		if (found == BENCH_COLLECTIVES)
+			return fail(problem, "'%s' is no collective and no command; --help shows them", name);
+		*collectives |= UINT32_C(1) << found;
+		if (at[strcspn(at, ",")] == '\0')
+			return true;
+	}
+}
+
+/* "allreduce"; for compare also "allreduce,broadcast" and "all". */
+static bool take_collectives(const char *words, struct bench_options *o, char problem[256])
+{
+	if (o->command == BENCH_COMMAND_COMPARE && strcmp(words, "all") == 0)
+		o->collectives = (UINT32_C(1) << BENCH_COLLECTIVES) - 1;
+	else if (!parse_collectives(words, &o->collectives, problem))
+		return false;
+	if (o->command != BENCH_COMMAND_COMPARE && strchr(words, ',') != NULL)
+		return fail(problem, "%s: only compare takes several collectives", words);
+	while ((o->collectives >> o->work.collective & 1) == 0)
+		o->work.collective++;
+	return true;
+}
+
+static bool any_combines(uint32_t collectives)
+{
+	for (int c = 0; c < BENCH_COLLECTIVES; c++)
+		if ((collectives >> c & 1) != 0 && bench_collective_combines((enum bench_collective)c))
+			return true;
+	return false;
 }
 
 /* The command's and the collective's words; *row is the command's line. */
@@ -254,23 +299,22 @@ static bool take_words(int count, char **words, struct bench_options *o, size_t 
 	}
 	if (!commands[*row].takes_collective)
 		return true;
-	o->work.collective = bench_collective_find(words[own]);
-	return o->work.collective != BENCH_COLLECTIVES
-		|| fail(problem, "'%s' is no collective and no command; --help shows them", words[own]);
+	return take_collectives(words[own], o, problem);
 }
 
 static bool check(const struct bench_options *o, char problem[256])
 {
 	if (o->ranks > 0 && o->work.root >= o->ranks)
 		return fail(problem, "--root %u: the ranks are 0 to %u", o->work.root, o->ranks - 1);
-	if (bench_collective_combines((enum bench_collective)o->work.collective)
-		&& !bench_op_fits((collet_op)o->work.op, (collet_dtype)o->work.dtype))
+	if (any_combines(o->collectives) && !bench_op_fits((collet_op)o->work.op, (collet_dtype)o->work.dtype))
 		return fail(problem, "--op %s is not measured for --dtype %s", collet_op_name((collet_op)o->work.op),
 			collet_dtype_name((collet_dtype)o->work.dtype));
 	if (o->command == BENCH_COMMAND_FAULTS && o->ranks == 1)
 		return fail(problem, "-n 1: faults kills one rank, and asks the others");
-	if (o->work.in_place && o->work.collective == BENCH_SENDRECV)
+	if (o->work.in_place && (o->collectives >> BENCH_SENDRECV & 1) != 0)
 		return fail(problem, "sendrecv has no in-place form");
+	if (o->plot != NULL && (o->collectives & (o->collectives - 1)) != 0)
+		return fail(problem, "--plot draws one collective");
 	return true;
 }
 

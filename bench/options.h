@@ -38,7 +38,10 @@ struct bench_options {
 	const char *algorithm;     /* NULL: what the library chooses */
 	struct bench_manner manner;
 	const char *json;          /* a path, or "-": standard output, instead of the table */
+	uint32_t collectives;      /* a bit for each, by enum bench_collective: compare takes several */
 	const char *plot;          /* compare: an SVG file */
+	const char *markdown;      /* compare: a path, or "-" */
+	const char *baseline;      /* compare: a file that --json wrote before */
 	const char *with;          /* compare: names, separated by commas */
 	bool tuned;                /* compare: every variant of each library, not its default alone */
 	uint32_t repeats;          /* compare, faults */

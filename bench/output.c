@@ -103,6 +103,18 @@ static void number_member(FILE *out, const char *key, double value)
 	putc(',', out);
 }
 
+static void put_beside(FILE *out, const struct bench_beside *b)
+{
+	putc(',', out);
+	string_member(out, "settings", b->settings);
+	string_member(out, "collet_buffers", bench_buffer_kind_name(b->collet_buffers));
+	fprintf(out, "\"repeats\":%u,\"best_peer\":%s,", b->repeats, b->best ? "true" : "false");
+	number_member(out, "collet_ratio", b->ratio);
+	number_member(out, "collet_ratio_least", b->ratio_least);
+	fputs("\"collet_ratio_most\":", out);
+	bench_json_number(out, b->ratio_most);
+}
+
 void bench_json_measurement(FILE *out, const struct bench_measurement *m)
 {
 	putc('{', out);
@@ -127,6 +139,8 @@ void bench_json_measurement(FILE *out, const struct bench_measurement *m)
 	number_member(out, "cpu_s_per_op", m->cpu_ns / 1e9);
 	fputs("\"predicted_us\":", out);
 	bench_json_number(out, m->predicted_ns / 1e3);
+	if (m->beside != NULL)
+		put_beside(out, m->beside);
 	fputs("}\n", out);
 	fflush(out);
 }
@@ -153,7 +167,7 @@ bool bench_json_close(FILE *file)
 	const bool arrived = fflush(file) == 0 && !ferror(file);
 	const bool closed = file == stdout || fclose(file) == 0;
 	if (!arrived || !closed)
-		fprintf(stderr, "collet-bench: the JSON could not be written: %s\n", strerror(errno));
+		fprintf(stderr, "collet-bench: a file could not be written: %s\n", strerror(errno));
 	return arrived && closed;
 }
 

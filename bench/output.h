@@ -20,6 +20,16 @@ struct bench_measurement {
 	double cpu_ns;             /* of all ranks together */
 	double predicted_ns;
 	uint64_t wrong;            /* elements, of all ranks together */
+	const struct bench_beside *beside;   /* compare's part of it; NULL: it stands alone */
+};
+
+/* How a measurement stands in a comparison. */
+struct bench_beside {
+	const char *settings;      /* what was tuned; "": nothing */
+	enum bench_buffer_kind collet_buffers;
+	uint32_t repeats;          /* that it was measured in */
+	double ratio, ratio_least, ratio_most;   /* collet's time to this one's; < 0: unknown, or it is collet's */
+	bool best;                 /* the best peer */
 };
 
 void bench_table_header(FILE *out, const struct bench_measurement *first);
@@ -34,7 +44,7 @@ void bench_json_string(FILE *out, const char *text);
 /* A number; null for what is negative or not finite. */
 void bench_json_number(FILE *out, double value);
 
-/* Opens --json's file: standard output for "-", NULL (and *failed false) for no --json. Says itself what failed. */
+/* Opens --json's file, or --markdown's: standard output for "-", NULL (and *failed false) for no --json. Says itself what failed. */
 FILE *bench_json_open(const char *path, bool *failed);
 /* Closes it unless it is standard output. False: what was written did not all arrive. */
 bool bench_json_close(FILE *file);

@@ -21,86 +21,109 @@ static void put_quoted(FILE *out, const char *text)
 	putc('\'', out);
 }
 
-static void put_ticks(FILE *out, const uint64_t *bytes, size_t sizes)
+static void put_ticks(FILE *out, const struct bench_plot *plot)
 {
 	char text[24];
 	bool first = true;
 	fputs("set xtics rotate by -40 (", out);
-	for (size_t i = 0; i < sizes; i++) {
-		if (bytes[i] == 0)
+	for (size_t i = 0; i < plot->sizes; i++) {
+		if (plot->bytes[i] == 0)
 			continue;   /* a logarithm has no place for it */
-		fprintf(out, "%s\"%s\" %" PRIu64, first ? "" : ", ", bench_bytes_text(bytes[i], text), bytes[i]);
+		fprintf(out, "%s\"%s\" %" PRIu64, first ? "" : ", ", bench_bytes_text(plot->bytes[i], text),
+			plot->bytes[i]);
 		first = false;
 	}
 	fputs(")\n", out);
 }
 
-static void put_curve(FILE *out, size_t number, const struct bench_curve *curve, const uint64_t *bytes, size_t sizes)
+static bool has_point(const struct bench_plot *plot, const struct bench_curve *curve, size_t size)
 {
-	fprintf(out, "$curve%zu << END\n", number);
-	for (size_t i = 0; i < sizes; i++)
-		if (bytes[i] > 0 && curve->time_us[i] > 0)
-			fprintf(out, "%" PRIu64 " %.6g\n", bytes[i], curve->time_us[i]);
-	fputs("END\n", out);
+	return plot->bytes[size] > 0 && curve->time_us[size] > 0;
 }
 
-static size_t points(const struct bench_curve *curve, const uint64_t *bytes, size_t sizes)
+static size_t points(const struct bench_plot *plot, const struct bench_curve *curve)
 {
 	size_t count = 0;
-	for (size_t i = 0; i < sizes; i++)
-		count += bytes[i] > 0 && curve->time_us[i] > 0;
+	for (size_t i = 0; i < plot->sizes; i++)
+		count += has_point(plot, curve, i);
 	return count;
 }
 
-static void put_script(FILE *out, const char *path, const char *title, const uint64_t *bytes, size_t sizes,
-	const struct bench_curve *curves, size_t count)
+/* bytes, time in us, bus bandwidth in GB/s */
+static void put_curve(FILE *out, const struct bench_plot *plot, size_t number)
+{
+	const struct bench_curve *curve = &plot->curves[number];
+	fprintf(out, "$curve%zu << END\n", number);
+	for (size_t i = 0; i < plot->sizes; i++)
+		if (has_point(plot, curve, i))
+			fprintf(out, "%" PRIu64 " %.6g %.6g\n", plot->bytes[i], curve->time_us[i],
+				plot->bus_factor * (double)plot->bytes[i] / curve->time_us[i] / 1e3);
+	fputs("END\n", out);
+}
+
+static void put_half(FILE *out, const struct bench_plot *plot, bool bandwidth)
 {
 	bool first = true;
-	fputs("set terminal svg size 900,600 background 'white'\nset output ", out);
-	put_quoted(out, path);
-	fputs("\nset title ", out);
-	put_quoted(out, title);
-	fputs(" noenhanced\nset logscale xy\nset xlabel 'bytes'\nset ylabel 'time of one call, microseconds'\nset "
-	      "grid\n"
-	      "set key top left noenhanced\nset format y '%g'\n",
-		out);
-	put_ticks(out, bytes, sizes);
-	for (size_t c = 0; c < count; c++)
-		if (points(&curves[c], bytes, sizes) > 0)
-			put_curve(out, c, &curves[c], bytes, sizes);
-	fputs("plot ", out);
-	for (size_t c = 0; c < count; c++) {
-		if (points(&curves[c], bytes, sizes) == 0)
+	fprintf(out, "set ylabel '%s'\nset key %s left noenhanced\nplot ",
+		bandwidth ? "bus bandwidth, GB/s" : "time of one call, microseconds", bandwidth ? "bottom" : "top");
+	if (bandwidth)
+		fputs("[*:*] [0.001:*] ", out);
+	for (size_t c = 0; c < plot->curve_count; c++) {
+		if (points(plot, &plot->curves[c]) == 0)
 			continue;
-		fprintf(out, "%s$curve%zu with linespoints linewidth 2 title ", first ? "" : ", ", c);
-		put_quoted(out, curves[c].name);
+		fprintf(out, "%s$curve%zu using 1:%d with linespoints linewidth 2 title ", first ? "" : ", ", c,
+			bandwidth ? 3 : 2);
+		put_quoted(out, plot->curves[c].name);
 		first = false;
+	}
+	for (size_t l = 0; l < plot->level_count; l++) {
+		if (plot->levels[l].is_bandwidth != bandwidth)
+			continue;
+		fprintf(out, ", %.6g with lines dashtype 2 linecolor 'gray40' title ", plot->levels[l].value);
+		put_quoted(out, plot->levels[l].name);
 	}
 	putc('\n', out);
 }
 
-bool bench_plot(const char *path, const char *title, const uint64_t *bytes, size_t sizes,
-	const struct bench_curve *curves, size_t count)
+static void put_script(FILE *out, const struct bench_plot *plot)
+{
+	const bool both = plot->bus_factor > 0;
+	fprintf(out, "set terminal svg size %d,560 background 'white'\nset output ", both ? 1280 : 800);
+	put_quoted(out, plot->path);
+	fprintf(out, "\nset multiplot layout 1,%d title ", both ? 2 : 1);
+	put_quoted(out, plot->title);
+	fputs(" noenhanced\nset logscale xy\nset xlabel 'bytes'\nset grid\nset format y '%g'\n", out);
+	put_ticks(out, plot);
+	for (size_t c = 0; c < plot->curve_count; c++)
+		if (points(plot, &plot->curves[c]) > 0)
+			put_curve(out, plot, c);
+	put_half(out, plot, false);
+	if (both)
+		put_half(out, plot, true);
+	fputs("unset multiplot\n", out);
+}
+
+bool bench_plot(const struct bench_plot *plot)
 {
 	size_t all = 0;
-	for (size_t c = 0; c < count; c++)
-		all += points(&curves[c], bytes, sizes);
+	for (size_t c = 0; c < plot->curve_count; c++)
+		all += points(plot, &plot->curves[c]);
 	if (all == 0) {
-		fprintf(stderr, "collet-bench: --plot %s: there is nothing to draw\n", path);
+		fprintf(stderr, "collet-bench: --plot %s: there is nothing to draw\n", plot->path);
 		return false;
 	}
 	FILE *gnuplot = popen("gnuplot", "we");
 	if (gnuplot == NULL) {
-		fprintf(stderr, "collet-bench: --plot %s: %s\n", path, strerror(errno));
+		fprintf(stderr, "collet-bench: --plot %s: %s\n", plot->path, strerror(errno));
 		return false;
 	}
 	/* A shell that finds no gnuplot closes its end: that is told by pclose(), not by a signal. */
 	void (*before)(int) = signal(SIGPIPE, SIG_IGN);
-	put_script(gnuplot, path, title, bytes, sizes, curves, count);
+	put_script(gnuplot, plot);
 	const int status = pclose(gnuplot);
 	signal(SIGPIPE, before);
 	if (status == 0)
 		return true;
-	fprintf(stderr, "collet-bench: --plot %s: gnuplot failed (is it installed?)\n", path);
+	fprintf(stderr, "collet-bench: --plot %s: gnuplot failed (is it installed?)\n", plot->path);
 	return false;
 }

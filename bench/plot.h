@@ -1,4 +1,4 @@
-/* Time against bytes, drawn by gnuplot. */
+/* Time against bytes and bus bandwidth against bytes, drawn by gnuplot. */
 #ifndef BENCH_PLOT_H
 #define BENCH_PLOT_H
 
@@ -12,8 +12,25 @@ struct bench_curve {
 	const double *time_us;
 };
 
+/* What the machine can do at best: a level line in one of both halves. */
+struct bench_level {
+	const char *name;
+	double value;
+	bool is_bandwidth;   /* GB/s; else us */
+};
+
+struct bench_plot {
+	const char *path, *title;
+	const uint64_t *bytes;
+	size_t sizes;
+	double bus_factor;   /* bus bandwidth = factor * bytes / time; 0: only times are drawn */
+	const struct bench_curve *curves;
+	size_t curve_count;
+	const struct bench_level *levels;
+	size_t level_count;
+};
+
 /* Writes an SVG. False: said why. */
-bool bench_plot(const char *path, const char *title, const uint64_t *bytes, size_t sizes,
-	const struct bench_curve *curves, size_t count);
+bool bench_plot(const struct bench_plot *plot);
 
 #endif

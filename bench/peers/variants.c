@@ -217,7 +217,7 @@ static bool of_use(const struct peer_variant *variant, const struct peer_wish *w
 {
 	return (wish->tuned || strcmp(variant->name, "default") == 0) && (wish->crowded || !variant->crowded_only)
 		&& (wish->own_memory || !variant->own_memory_only)
-		&& (variant->collectives == 0 || (variant->collectives >> wish->collective & 1) != 0);
+		&& (variant->collectives == 0 || (variant->collectives & wish->collectives) != 0);
 }
 
 bool bench_peer_wanted(const struct peer_variant *variant, const struct peer_wish *wish)

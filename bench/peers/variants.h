@@ -33,7 +33,7 @@ struct peer_wish {
 	bool tuned;                /* else the default of each library only, unless it is named */
 	bool crowded;              /* ranks outnumber cores */
 	bool own_memory;           /* --buffers alloc */
-	uint32_t collective;       /* enum bench_collective */
+	uint32_t collectives;      /* a bit for each, by enum bench_collective */
 };
 
 /* Does the run want this variant? One that is named is wanted in any case, where its transport fits. */

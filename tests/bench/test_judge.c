@@ -132,6 +132,34 @@ static void ratios_are_taken_repeat_by_repeat(void **state)
 	assert_true(bench_median(even, 4) == 2.5 && bench_median(even, 3) == 2);
 }
 
+static void a_change_counts_beyond_the_noise_of_both_runs(void **state)
+{
+	static const struct {
+		const char *what;
+		struct bench_ratio then[3], now[3];
+		size_t peers;
+		bool slower, faster;
+	} rows[] = {
+		{ "the same", { { 1, 0.95, 1.05 } }, { { 1, 0.95, 1.05 } }, 1, false, false },
+		{ "10 % and quiet", { { 1, 1, 1 } }, { { 1.09, 1.09, 1.09 } }, 1, false, false },
+		{ "12 % and quiet", { { 1, 1, 1 } }, { { 1.12, 1.12, 1.12 } }, 1, true, false },
+		{ "12 % and it was noisy then", { { 1, 0.9, 1.1 } }, { { 1.12, 1.12, 1.12 } }, 1, false, false },
+		{ "12 % and it is noisy now", { { 1, 1, 1 } }, { { 1.12, 1, 1.3 } }, 1, false, false },
+		{ "twice, noise or not", { { 1, 0.8, 1.2 } }, { { 2, 1.6, 2.4 } }, 1, true, false },
+		{ "half", { { 1, 1, 1 } }, { { 0.5, 0.5, 0.5 } }, 1, false, true },
+		{ "one peer of three became slow", { { 1, 1, 1 }, { 2, 2, 2 }, { 3, 3, 3 } },
+			{ { 1, 1, 1 }, { 2, 2, 2 }, { 1, 1, 1 } }, 3, false, false },
+		{ "against all three", { { 1, 1, 1 }, { 2, 2, 2 }, { 3, 3, 3 } },
+			{ { 1.2, 1.2, 1.2 }, { 2.4, 2.4, 2.4 }, { 3.6, 3.6, 3.6 } }, 3, true, false },
+		{ "nothing to compare with", { { 0 } }, { { 1, 1, 1 } }, 1, false, false },
+	};
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+		const struct bench_change change = bench_judge_change(rows[i].then, rows[i].now, rows[i].peers);
+		if (change.slower != rows[i].slower || change.faster != rows[i].faster)
+			fail_msg("%s: %.2f times, noise %.2f", rows[i].what, change.times, change.noise);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -143,6 +171,7 @@ int main(void)
 		cmocka_unit_test(what_must_travel_follows_from_the_collective),
 		cmocka_unit_test(a_transport_is_believed_only_with_its_bytes),
 		cmocka_unit_test(ratios_are_taken_repeat_by_repeat),
+		cmocka_unit_test(a_change_counts_beyond_the_noise_of_both_runs),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -123,6 +123,13 @@ static void every_option_is_read(void **state)
 	assert_true(o.tuned);
 	assert_int_equal(o.repeats, 7);
 	assert_string_equal(o.plot, "p.svg");
+	assert_int_equal(o.collectives, 1u << BENCH_ALLGATHER);
+	assert_true(parse("compare reduce,broadcast --markdown - --baseline before.json", &o, problem));
+	assert_int_equal(o.collectives, 1u << BENCH_REDUCE | 1u << BENCH_BROADCAST);
+	assert_string_equal(o.markdown, "-");
+	assert_string_equal(o.baseline, "before.json");
+	assert_true(parse("compare all", &o, problem));
+	assert_int_equal(o.collectives, (1u << BENCH_COLLECTIVES) - 1);
 	assert_true(parse("compare allreduce --variants default", &o, problem));
 	assert_false(o.tuned);
 }
@@ -183,6 +190,14 @@ static void nonsense_is_refused_by_its_name(void **state)
 		{ "allreduce --repeats 3", "--repeats" },
 		{ "allreduce --plot p.svg", "--plot" },
 		{ "limits --with gloo", "--with" },
+		{ "allreduce --baseline f", "--baseline" },
+		{ "init --markdown f", "--markdown" },
+		{ "compare all --plot p.svg", "--plot" },
+		{ "compare allreduce,", "''" },
+		{ "compare allreduce,plenty", "plenty" },
+		{ "compare broadcast,reduce --op xor", "xor" },
+		{ "allreduce,reduce", "only compare" },
+		{ "compare allreduce,sendrecv --in-place", "in-place" },
 		{ "allreduce --variants tuned", "--variants" },
 		{ "compare allreduce --variants best", "--variants best" },
 		{ "sendrecv --in-place", "in-place" },

@@ -69,6 +69,19 @@ static void what_is_not_known_is_null(void **state)
 	free(text);
 }
 
+static void in_a_comparison_it_says_how_it_stands(void **state)
+{
+	const struct bench_beside beside = { .settings = "UCX_TLS=tcp", .collet_buffers = BENCH_ALLOC, .repeats = 5,
+		.ratio = 0.5, .ratio_least = 0.25, .ratio_most = 1, .best = true };
+	struct bench_measurement m = measured;
+	m.beside = &beside;
+	char *text = written(bench_json_measurement, &m);
+	assert_non_null(strstr(text, "\"predicted_us\":1.5,\"settings\":\"UCX_TLS=tcp\",\"collet_buffers\":\"alloc\","
+		"\"repeats\":5,\"best_peer\":true,\"collet_ratio\":0.5,\"collet_ratio_least\":0.25,"
+		"\"collet_ratio_most\":1}\n"));
+	free(text);
+}
+
 static void control_characters_are_escaped(void **state)
 {
 	char text[64] = "";
@@ -107,13 +120,18 @@ static void a_plot_is_an_svg_and_a_quote_in_a_name_is_only_a_quote(void **state)
 	const uint64_t bytes[] = { 0, 4, 1024 };
 	const double fast[] = { 1, 2, 3 }, missing[] = { -1, -1, -1 }, slow[] = { 1, 20, -1 };
 	const struct bench_curve plain[] = { { "a'b", fast }, { "none", missing }, { "slow", slow } };
-	assert_true(bench_plot(path, "title's", bytes, 3, plain, 3));
+	const struct bench_level levels[] = { { "a flag, there", 0.5, false }, { "memcpy", 12, true } };
+	struct bench_plot plot = { .path = path, .title = "title's", .bytes = bytes, .sizes = 3, .bus_factor = 1.5,
+		.curves = plain, .curve_count = 3, .levels = levels, .level_count = 2 };
+	assert_true(bench_plot(&plot));
 	FILE *file = fopen(path, "r");
 	assert_non_null(file);
 	assert_true(fread(start, 1, sizeof(start) - 1, file) > 0);
 	fclose(file);
 	assert_non_null(strstr(start, "<svg"));
-	assert_false(bench_plot(path, "nothing", bytes, 3, &plain[1], 1));
+	plot.curves = &plain[1];
+	plot.curve_count = 1;
+	assert_false(bench_plot(&plot));
 	unlink(path);
 	rmdir(folder);
 }
@@ -123,6 +141,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_measurement_is_one_object_with_the_documented_members),
 		cmocka_unit_test(what_is_not_known_is_null),
+		cmocka_unit_test(in_a_comparison_it_says_how_it_stands),
 		cmocka_unit_test(control_characters_are_escaped),
 		cmocka_unit_test(the_table_has_a_row_that_reads_like_nccl_tests),
 		cmocka_unit_test(a_plot_is_an_svg_and_a_quote_in_a_name_is_only_a_quote),

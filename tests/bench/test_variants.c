@@ -70,8 +70,10 @@ static void a_run_gets_the_variants_it_asks_for(void **state)
 		{ "gloo", "default", "tcp", { NULL, "tcp", true }, true },
 		{ "gloo", "default", "tcp", { NULL, NULL, true }, true },
 		{ "gloo", "default", "tcp", { NULL, "shm", true }, false },
-		{ "gloo", "halving", "tcp", { NULL, "tcp", true, .collective = BENCH_ALLREDUCE }, true },
-		{ "gloo", "halving", "tcp", { NULL, "tcp", true, .collective = BENCH_BROADCAST }, false },
+		{ "gloo", "halving", "tcp", { NULL, "tcp", true, .collectives = 1u << BENCH_ALLREDUCE }, true },
+		{ "gloo", "halving", "tcp", { NULL, "tcp", true, .collectives = 1u << BENCH_BROADCAST }, false },
+		{ "gloo", "halving", "tcp", { NULL, "tcp", true, .collectives = 1u << BENCH_ALLREDUCE | 1u << BENCH_BARRIER },
+			true },
 		{ "openmpi", "default", "shm", { NULL, "shm,tcp", true }, false },
 	};
 	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)

@@ -1,0 +1,40 @@
+/* A run of compare that was written with --json before, to say whether collet has become slower since. Times of two runs
+ * cannot be compared, as the machine was not the same; what can is how collet stood to the same peers. */
+#ifndef BENCH_BASELINE_H
+#define BENCH_BASELINE_H
+
+#include <stdio.h>
+
+#include "judge.h"
+
+/* Of what a ratio is: equal members, equal case. */
+struct bench_case {
+	char collective[32], transport[32], dtype[16], op[16], buffers[16];
+	uint32_t ranks;
+	uint64_t bytes;
+	bool in_place;
+};
+
+/* collet's time to one peer variant's. */
+struct bench_standing {
+	char peer[64];
+	struct bench_case at;
+	struct bench_ratio ratio;
+};
+
+struct bench_baseline {
+	struct bench_standing *standings;
+	size_t count, capacity;
+};
+
+/* Reads every line that has a ratio. False: said why (not there, or nothing of that kind in it). */
+bool bench_baseline_read(struct bench_baseline *baseline, const char *path);
+void bench_baseline_deinit(struct bench_baseline *baseline);
+/* Keeps a copy. False: out of memory. */
+bool bench_baseline_add(struct bench_baseline *baseline, const struct bench_standing *standing);
+
+/* Judges every case of now against what it was, and tells it. Returns how many became slower, or -1 (having said so)
+ * when the two have no case and peer in common. */
+int bench_baseline_compare(const struct bench_baseline *then, const struct bench_baseline *now, FILE *out);
+
+#endif
