@@ -1,16 +1,15 @@
 /* Every peer's driver that was built: its results pass the same checker as collet's, it answers the same commands, and
- * it uses no CPU while another library is measured. */
-#include <dirent.h>
+ * it uses no CPU while another is measured. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include <cmocka.h>
 
 #include "competitor.h"
+#include "load.h"
 
 /* Starts the variant; false (after cmocka's skip) when it cannot be had here. */
 static bool start(struct competitor *c, struct meeting *meeting, const struct peer_variant *variant, uint32_t ranks)
@@ -37,41 +36,6 @@ static bool ask(struct competitor *c, enum bench_order order, const struct bench
 	print_error("%s, %s: %s\n", bench_collective_name((enum bench_collective)work->collective),
 		work->in_place ? "in place" : "out of place", c->problem);
 	return false;
-}
-
-/* CPU time of one process in clock ticks, if it is this driver; 0 otherwise. */
-static unsigned long long ticks_of_process(const char *pid, const char *program)
-{
-	unsigned long long user, system;
-	char path[300], words[64] = "";
-	snprintf(path, sizeof(path), "/proc/%s/comm", pid);
-	FILE *comm = fopen(path, "r");
-	const bool named =
-		comm != NULL && fgets(words, sizeof(words), comm) != NULL && strncmp(words, program, 15) == 0;
-	if (comm != NULL)
-		fclose(comm);
-	snprintf(path, sizeof(path), "/proc/%s/stat", pid);
-	FILE *stat = named ? fopen(path, "r") : NULL;
-	if (stat == NULL)
-		return 0;
-	const bool read =
-		fscanf(stat, "%*d %*s %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %llu %llu", &user, &system) == 2;
-	fclose(stat);
-	return read ? user + system : 0;
-}
-
-/* Of all processes that run the driver. The kernel keeps 15 letters of a name: enough, as only one kind runs at a time.
- */
-static unsigned long long ticks_of(const struct competitor *c)
-{
-	unsigned long long sum = 0;
-	DIR *processes = opendir("/proc");
-	assert_non_null(processes);
-	for (struct dirent *entry; (entry = readdir(processes)) != NULL;)
-		if (entry->d_name[0] >= '0' && entry->d_name[0] <= '9')
-			sum += ticks_of_process(entry->d_name, c->variant->program);
-	closedir(processes);
-	return sum;
 }
 
 static void every_collective_that_it_has_is_right(void **state)
@@ -107,30 +71,55 @@ static void every_collective_that_it_has_is_right(void **state)
 	meeting_deinit(&meeting);
 }
 
-static void it_times_and_samples_and_is_idle_between(void **state)
+static const struct bench_work allreduce = { .collective = BENCH_ALLREDUCE, .dtype = COLLET_F32, .op = COLLET_SUM };
+
+static void it_times_and_samples(void **state)
 {
 	const struct peer_variant *variant = *state;
-	const struct bench_work work = { .collective = BENCH_ALLREDUCE, .dtype = COLLET_F32, .op = COLLET_SUM };
 	struct competitor c;
 	struct meeting meeting;
 	struct bench_reply reply;
 	if (!start(&c, &meeting, variant, 2))
 		skip();
-	assert_true(ask(&c, BENCH_PREPARE, &work, 256, 0, &reply));
-	assert_true(ask(&c, BENCH_BATCH, &work, 256, 100, &reply));
+	assert_true(ask(&c, BENCH_PREPARE, &allreduce, 256, 0, &reply));
+	assert_true(ask(&c, BENCH_BATCH, &allreduce, 256, 100, &reply));
 	assert_int_equal(reply.answer, BENCH_DONE);
 	assert_true(reply.elapsed_ns > 0 && reply.cpu_ns > 0);
-	assert_true(ask(&c, BENCH_SAMPLES, &work, 256, 50, &reply));
+	assert_true(ask(&c, BENCH_SAMPLES, &allreduce, 256, 50, &reply));
 	assert_true(reply.p50_ns > 0 && reply.p99_ns >= reply.p50_ns);
-	const unsigned long long before = ticks_of(&c);
-	assert_true(before > 0
-		|| variant->launcher == NULL); /* starting an MPI takes more than a tick: the counting works */
-	usleep(500000);   /* what is measured is what happens in a stretch of time */
-	/* Fewer than before: a helper process of the launcher's has ended meanwhile, and took its count along. */
-	const unsigned long long after = ticks_of(&c);
-	if (after > before && after - before > (unsigned long long)sysconf(_SC_CLK_TCK) / 10)
-		fail_msg("an idle driver used %llu ticks in half a second", after - before);
 	competitor_stop(&c);
+	meeting_deinit(&meeting);
+}
+
+/* CPU time that the library's ranks have used so far. This process waits meanwhile: its own is next to nothing. */
+static double cpu_ns(const struct competitor *c)
+{
+	struct bench_load_mark mark;
+	bench_load_read(&mark, c->rank_pids, c->ranks);
+	return mark.own_ns;
+}
+
+/* Two of the same, one of which is measured for a while: what the other does is what it does in a comparison. */
+static void it_sleeps_while_another_is_measured(void **state)
+{
+	struct competitor measured, waiting = { .variant = *state, .transport = ((struct peer_variant *)*state)->transport };
+	struct meeting meeting;
+	struct bench_reply reply;
+	if (!start(&measured, &meeting, *state, 2))
+		skip();
+	assert_true(competitor_start(&waiting, &meeting));
+	assert_true(ask(&waiting, BENCH_PREPARE, &allreduce, 256, 0, &reply));
+	assert_true(ask(&measured, BENCH_PREPARE, &allreduce, 256, 0, &reply));
+	assert_true(ask(&measured, BENCH_BATCH, &allreduce, 256, 100, &reply));
+	const uint64_t iterations = bench_iterations_for(0.3, 100, reply.elapsed_ns);
+	const double measured_before = cpu_ns(&measured), waiting_before = cpu_ns(&waiting);
+	assert_true(ask(&measured, BENCH_BATCH, &allreduce, 256, iterations, &reply));
+	const double worked = cpu_ns(&measured) - measured_before, slept = cpu_ns(&waiting) - waiting_before;
+	assert_true(worked > 0);
+	if (slept > worked / 10)
+		fail_msg("the waiting one used %.1f ms, the measured one %.1f ms", slept / 1e6, worked / 1e6);
+	competitor_stop(&waiting);
+	competitor_stop(&measured);
 	meeting_deinit(&meeting);
 }
 
@@ -182,8 +171,11 @@ int main(void)
 		count++;
 		if (strcmp(variant->name, "default") != 0)
 			continue;
-		snprintf(names[count], sizeof(names[count]), "%s/%s/idle", variant->library, variant->transport);
-		tests[count] = (struct CMUnitTest){ names[count], it_times_and_samples_and_is_idle_between, NULL, NULL,
+		snprintf(names[count], sizeof(names[count]), "%s/%s/times", variant->library, variant->transport);
+		tests[count] = (struct CMUnitTest){ names[count], it_times_and_samples, NULL, NULL, (void *)(uintptr_t)variant };
+		count++;
+		snprintf(names[count], sizeof(names[count]), "%s/%s/sleeps", variant->library, variant->transport);
+		tests[count] = (struct CMUnitTest){ names[count], it_sleeps_while_another_is_measured, NULL, NULL,
 			(void *)(uintptr_t)variant };
 		count++;
 	}
