@@ -99,6 +99,44 @@ static void a_peer_that_is_missing_is_said_so_and_no_failure(void **state)
 	assert_non_null(strstr(outcome.text, "64 KiB"));
 }
 
+/* Real runs, as short as can be, with every library that is installed. */
+static void each_peer_is_compared_with(void **state)
+{
+	static const struct {
+		const char *peers, *transport;
+	} rows[] = { { "openmpi:default,openmpi:ucx", "shm" }, { "openmpi:default,openmpi:links", "tcp" },
+		{ "mpich:default,mpich:doubling", "shm" }, { "mpich:default,mpich:segments", "tcp" },
+		{ "gloo:default,gloo:halving-sync", "tcp" } };
+	static struct outcome first, second;
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+		char folder[] = "/tmp/collet-test-XXXXXX", arguments[512], json[64];
+		assert_non_null(mkdtemp(folder));
+		snprintf(json, sizeof(json), "%s/run.json", folder);
+		snprintf(arguments, sizeof(arguments),
+			"compare allreduce,barrier -n 2 --with %s --transport %s --sizes 4,64K --repeats 2 --seconds 0.01 --json %s",
+			rows[i].peers, rows[i].transport, json);
+		bench(&first, arguments);
+		snprintf(arguments, sizeof(arguments),
+			"compare allreduce -n 2 --with %s --transport %s --sizes 4,64K --repeats 2 --seconds 0.01 --markdown - "
+			"--baseline %s", rows[i].peers, rows[i].transport, json);
+		bench(&second, arguments);
+		unlink(json);
+		rmdir(folder);
+		if (strstr(first.text, "was not built") != NULL || strstr(first.text, "is not installed") != NULL) {
+			print_message("%s: not on this machine\n", rows[i].peers);
+			continue;
+		}
+		if (first.status != 0 || strstr(first.text, "# barrier of 2 ranks") == NULL
+			|| strstr(first.text, "# every variant") == NULL || strstr(first.text, "is left out") != NULL)
+			fail_msg("%s over %s: status %d:\n%s", rows[i].peers, rows[i].transport, first.status, first.text);
+		/* So short a run may well be slower than the other; it must only be able to say so. */
+		if (second.status > 1 || strstr(second.text, "| bytes | collet |") == NULL
+			|| strstr(second.text, "times as long as then") == NULL)
+			fail_msg("%s over %s: status %d:\n%s", rows[i].peers, rows[i].transport, second.status,
+				second.text);
+	}
+}
+
 static void json_is_valid_and_nothing_else_is_printed(void **state)
 {
 	static const char *const rows[] = {
@@ -147,6 +185,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(every_command_runs),
 		cmocka_unit_test(a_peer_that_is_missing_is_said_so_and_no_failure),
+		cmocka_unit_test(each_peer_is_compared_with),
 		cmocka_unit_test(json_is_valid_and_nothing_else_is_printed),
 		cmocka_unit_test(a_launchers_ranks_are_joined),
 	};
