@@ -49,11 +49,12 @@ void collet_engine_deinit(struct collet_engine *engine)
 	pthread_mutex_destroy(&engine->end_lock);
 }
 
-void collet_engine_progress(struct collet_engine *engine)
+uint32_t collet_engine_progress(struct collet_engine *engine)
 {
+	uint32_t settled = 0;
 	for (struct collet_route *route = engine->active, *next; route; route = next) {
 		next = route->next_active;
-		collet_route_progress(route);
+		settled += collet_route_progress(route);
 	}
 	for (struct collet_group *group = engine->used_groups; group; group = group->next_used) {
 		if (atomic_load_explicit(&group->ended, memory_order_acquire) != COLLET_OK) {
@@ -67,4 +68,5 @@ void collet_engine_progress(struct collet_engine *engine)
 		for (uint32_t i = 0; i < COLLET_LANES && group->lanes[i]; i++)
 			collet_lane_progress(group->lanes[i]);
 	}
+	return settled;
 }

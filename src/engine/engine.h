@@ -259,8 +259,8 @@ void collet_engine_deinit(struct collet_engine *engine);
 /* In a forked child, as deinit, but for locks and condition variable: threads that are not here may hold or await them, and
  * pthread_cond_destroy() would wait until these have left. */
 void collet_engine_forget(struct collet_engine *engine);
-/* One round for everything of this rank. Under lock. */
-void collet_engine_progress(struct collet_engine *engine);
+/* One round for everything of this rank; how many transfers settled. Under lock. */
+uint32_t collet_engine_progress(struct collet_engine *engine);
 
 /* ---- wait.c */
 /* Advances everything until done(), which is asked under lock; deadlines end what is pending. Never called under lock. */

@@ -10,6 +10,9 @@
 
 #include "engine/engine.h"
 
+/* Asking a kernel whether something has come takes as long as so many looks into memory. */
+enum { CALL_POLLS = 16 };
+
 /* A sleep is never longer than this, so that deadlines and suspicions are looked at. */
 enum { SLEEP_MS = 50, EVENTS = 16 };
 
@@ -151,18 +154,33 @@ static void sleep_once(struct collet_engine *engine)
 	disarm_all(engine);
 }
 
+/* What a round of progress that moved nothing costs, in looks into memory. Under lock. */
+static uint32_t polls_of_a_round(const struct collet_engine *engine)
+{
+	uint32_t polls = 1;
+	for (const struct collet_route *route = engine->active; route; route = route->next_active) {
+		/* Acquire: it may have been published since progress looked. */
+		const struct collet_conduit *conduit = atomic_load_explicit(&route->conduit, memory_order_acquire);
+		if (conduit && conduit->transport->caps & COLLET_CAP_CALLS)
+			polls += CALL_POLLS;
+	}
+	return polls;
+}
+
 void collet_engine_wait_locked(struct collet_engine *engine, bool (*done)(void *context), void *context)
 {
-	uint32_t polls = 0;
+	uint32_t polls = 0, rounds = 0;
 	int64_t yielding_since = 0;
 	for (;;) {
-		collet_engine_progress(engine);
+		if (collet_engine_progress(engine))
+			polls = 0, yielding_since = 0;
 		if (done(context))
 			break;
+		if (polls < engine->spin_polls)
+			polls += polls_of_a_round(engine);
 		if (polls < engine->spin_polls) {
-			polls++;
 			relax();
-			if (polls % 16 == 0) {  /* let other threads of this rank in */
+			if (++rounds % 16 == 0) {  /* let other threads of this rank in */
 				pthread_mutex_unlock(&engine->lock);
 				relax();
 				pthread_mutex_lock(&engine->lock);

@@ -75,7 +75,8 @@ struct collet_wake {
 
 enum {
 	COLLET_CAP_VIEW = 1 << 0,        /* receives of COLLET_TRANSFER_VIEW may cost no copy */
-	COLLET_CAP_LOCAL = 1 << 1        /* reaches ranks of this host only */
+	COLLET_CAP_LOCAL = 1 << 1,       /* reaches ranks of this host only */
+	COLLET_CAP_CALLS = 1 << 2        /* progress() costs a system call, even where nothing has come */
 };
 
 struct collet_conduit_stats {

@@ -12,7 +12,11 @@
 
 enum { LATE_MS = 100, IDLE_MS = 300, WAITING_MOST_US = 10 * 1000, IDLE_MOST_US = 1000 };
 
-static const char *const transports[] = {"shm", "tcp"};
+/* Two ranks have a core each on most machines and spin before they sleep; more may not. */
+static const struct row {
+	const char *transport;
+	uint32_t size;
+} rows[] = {{"shm", 3}, {"tcp", 3}, {"shm", 2}, {"tcp", 2}};
 
 /* Of the whole process: the caller's thread and the library's. */
 static int64_t used_us(void)
@@ -51,15 +55,18 @@ static void do_nothing(struct rank *rank)
 
 static void measure(ranks_body *body, const char *what, int64_t most_us)
 {
-	for (size_t t = 0; t < 2; t++) {
-		const struct ranks_options options = {
-			.size = 3, .transport = transports[t], .shared_bytes = 3 * sizeof(int64_t)};
+	for (size_t r = 0; r < sizeof(rows) / sizeof(rows[0]); r++) {
+		const struct row *row = &rows[r];
+		const struct ranks_options options = {.size = row->size,
+			.transport = row->transport,
+			.shared_bytes = row->size * sizeof(int64_t)};
 		struct ranks *ranks = ranks_start(&options, body);
 		ranks_wait(ranks);
 		const bool passed = ranks_all_passed(ranks);
 		const int64_t *used = ranks_shared(ranks);
-		const int64_t most = used[0] > used[2] ? used[0] : used[2];
-		printf("%s: %s: %lld us of CPU\n", transports[t], what, (long long)most);
+		const int64_t last = used[row->size - 1 > 1 ? row->size - 1 : 0]; /* rank 1 is the one that is late */
+		const int64_t most = used[0] > last ? used[0] : last;
+		printf("%s, %u ranks: %s: %lld us of CPU\n", row->transport, row->size, what, (long long)most);
 		ranks_free(&ranks);
 		assert_true(passed);
 		assert_true(most < most_us);

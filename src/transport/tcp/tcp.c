@@ -258,7 +258,7 @@ static void disarm(struct collet_conduit *conduit)
 
 const struct collet_transport collet_tcp_transport = {
 	.name = "tcp",
-	.caps = 0,
+	.caps = COLLET_CAP_CALLS,
 	.conduit_bytes = sizeof(struct tcp_conduit),
 	.reaches = reaches,
 	.open = open_conduit,
