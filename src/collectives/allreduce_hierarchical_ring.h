@@ -6,8 +6,9 @@
  * Each host sends and receives 2(h-1)/h m bytes over the network, where a ring over all n ranks carries 2(n-1)/n m
  * through each host's link; and over the network there are 2(h-1) latencies, not 2(n-1).
  *
- * Cost, of h hosts with g leaders of g ranks, c = m / (g h): 2(h-1) (alpha + c beta) between hosts; inside 2 h (g-1) c
- * beta, and (h g - 1) c gamma. So: for big messages of several hosts with several ranks each.
+ * Cost, of h hosts with g leaders of g ranks, c = m / (g h): 2(h-1) (alpha + g c beta) between hosts, for leaders share
+ * their host's link; inside 2 h (g-1) c beta, and (h g - 1) c gamma. So: for big messages of several hosts with several
+ * ranks each.
  * Source: Cho, Finkler, Serrano, Kung, Hunter, "BlueConnect: decomposing all-reduce for deep learning on heterogeneous
  * network hierarchy" (2019), with direct exchanges inside. */
 #ifndef COLLET_COLLECTIVES_ALLREDUCE_HIERARCHICAL_RING_H
@@ -112,7 +113,7 @@ COLLET_PURE static inline double allreduce_hierarchical_ring_cost(const struct c
 	const double chunk = collet_cost_chunk(shape, leaders * collet_host_count(shape), element_bytes);
 	const struct collet_cost_model *in_host = collet_cost_local(model);
 	const double between = 2 * (hosts - 1) *
-			       (collet_cost_latency(model) + collet_cost_port(1, chunk, piece_bytes, model));
+			       (collet_cost_latency(model) + collet_cost_port(leaders, chunk, piece_bytes, model));
 	/* A leader takes in what all have, and hands out what is finished. */
 	const double inside =
 		local == 0 ? 0

@@ -43,6 +43,7 @@ struct simulation {
 	struct stream *streams; /* rank * PARTS + part */
 	struct lane *lanes;     /* (part * size + from) * size + to */
 	double *out_free, *in_free;
+	double *link_free;      /* by host: its ranks share the way to other hosts */
 	struct walk_move *moves;
 	double end;
 };
@@ -70,6 +71,13 @@ static const struct collet_cost_model *between(const struct simulation *sim, uin
 	const struct collet_shape *shape = &sim->shapes[0];
 	const bool same = collet_host_of(shape, a).index == collet_host_of(shape, b).index;
 	return same && sim->model->local ? sim->model->local : sim->model;
+}
+
+/* NULL: both are on one host. */
+static double *link_between(struct simulation *sim, uint32_t from, uint32_t to)
+{
+	const uint32_t host = collet_host_of(&sim->shapes[0], from).index;
+	return host == collet_host_of(&sim->shapes[0], to).index ? NULL : &sim->link_free[host];
 }
 
 static uint32_t moves_of(struct simulation *sim, const struct item *item, enum walk_side side, uint32_t rank)
@@ -181,8 +189,12 @@ static void send(struct simulation *sim, struct item *item, uint32_t rank, uint3
 		struct lane *lane = lane_at(sim, part, rank, sim->moves[i].peer);
 		const struct collet_cost_model *model = between(sim, rank, sim->moves[i].peer);
 		const double bytes = (double)(sim->moves[i].length * sim->element_bytes);
-		const double set_out = later(when, sim->out_free[rank]);
+		double set_out = later(when, sim->out_free[rank]);
+		double *link = link_between(sim, rank, sim->moves[i].peer);
+		set_out = link ? later(set_out, *link) : set_out;
 		sim->out_free[rank] = set_out + model->overhead_s + bytes * model->beta_s;
+		if (link)
+			*link = sim->out_free[rank];
 		item->finished = sim->out_free[rank];
 		if (lane->sent == lane->capacity) {
 			lane->capacity = lane->capacity ? 2 * lane->capacity : 8;
@@ -303,6 +315,7 @@ double simulate(const struct collet_program *program, const struct collet_shape 
 	sim.lanes = must(calloc((size_t)size * size * PARTS, sizeof *sim.lanes));
 	sim.out_free = must(calloc(size, sizeof *sim.out_free));
 	sim.in_free = must(calloc(size, sizeof *sim.in_free));
+	sim.link_free = must(calloc(size, sizeof *sim.link_free));
 	sim.moves = must(calloc(2 * (size_t)size + 4, sizeof *sim.moves));
 	for (uint32_t rank = 0; rank < size; rank++) {
 		sim.shapes[rank] = *shape;
@@ -318,6 +331,7 @@ double simulate(const struct collet_program *program, const struct collet_shape 
 	free(sim.lanes);
 	free(sim.out_free);
 	free(sim.in_free);
+	free(sim.link_free);
 	free(sim.moves);
 	return sim.end;
 }

@@ -116,11 +116,36 @@ static void hierarchies_follow_theirs(void **state)
 	}
 }
 
+/* What several leaders are for: of 2 hosts of 4 ranks on links that are slow beside everything else, a ring along all
+ * ranks takes (7/4) / (2/2) times as long as rings over hosts; by the formulas and by the walk. */
+static void a_slow_link_wants_rings_over_hosts(void **state)
+{
+	(void)state;
+	static const uint32_t first[] = {0, 4, 8};
+	const struct collet_cost_model local = collet_cost_model_builtin("shm", false);
+	struct collet_cost_model model = collet_cost_model_builtin("tcp", false);
+	struct collet_shape shape = collet_shape_of(COLLET_ALLREDUCE, 0, 8, 0, 4 << 20);
+	const struct collet_program *ring = collet_program_find(COLLET_ALLREDUCE, "ring");
+	const struct collet_program *rings = collet_program_find(COLLET_ALLREDUCE, "hierarchical_ring");
+	model.beta_s = 1 / 31.25e6;
+	model.local = &local;
+	shape.host_first = first;
+	shape.hosts = 2;
+	const double predicted = ring->cost(&shape, ELEMENT_BYTES, 64 << 10, &model) /
+				 rings->cost(&shape, ELEMENT_BYTES, 64 << 10, &model);
+	const double walked = simulate(ring, &shape, ELEMENT_BYTES, 64 << 10, &model) /
+			      simulate(rings, &shape, ELEMENT_BYTES, 64 << 10, &model);
+	print_message("ring / hierarchical_ring at 250 Mbit/s: %.3f predicted, %.3f walked\n", predicted, walked);
+	assert_true(predicted > 1.70 && predicted < 1.80);
+	assert_true(walked > 1.60 && walked < 1.90);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(formulas_follow_the_steps),
 		cmocka_unit_test(hierarchies_follow_theirs),
+		cmocka_unit_test(a_slow_link_wants_rings_over_hosts),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,11 +3,14 @@
 # collet must find out by itself which ranks share a host.
 #
 #   hosts.sh check4|check6|ragged|kill|cut COLLET-RUN HOSTS-MAIN
+#   hosts.sh rate COLLET-RUN COLLET-BENCH [RATE]
 #
 # check4, check6  every algorithm of every collective on 3 hosts of 2 ranks, over IPv4 and IPv6
 # ragged          the same on hosts of 3, 1 and 2 ranks
 # kill            all processes of a host are killed: all other ranks are told that one of its ranks is lost
 # cut             a host's cable is pulled: the same, by keep-alive
+# rate            a measurement: all-reduce of 16 MiB on 2 hosts of 4 ranks whose links carry so much (1gbit), by a ring
+#                 and by hierarchical_ring; the model says that the former takes (7/4) / (2/2) = 1.75 times as long
 # Skipped (77) where namespaces cannot be made: not root, no ip(8), no veth.
 set -euo pipefail
 what=$1 run=$2 main=$3
@@ -22,6 +25,7 @@ command -v unshare >/dev/null && command -v taskset >/dev/null || skip 'there is
 job=collet-$$
 folder=$(mktemp -d)
 hosts=3
+[ "$what" != rate ] || hosts=2
 clean_up() {
 	local i
 	for i in 0 1 2 switch; do
@@ -116,6 +120,38 @@ lose() {
 	echo "all four ranks knew after $took ms"
 }
 
+# measure ALGORITHM: the median of 5 calls on rank 0, in us. A core for each host, which then knows that it has no more.
+measure() {
+	local host cores=("$(taskset -cp $$ | sed 's/.*: //; s/[-,].*//')" "$(taskset -cp $$ | sed 's/.*[:, -]//')")
+	for host in 1 0; do
+		ip netns exec "$job-$host" taskset -c "${cores[host]}" "$run" -n 4 --nnodes 2 --node-rank "$host" \
+			--rdzv-endpoint 10.199.0.1:29400 --bind none --no-prefix --timeout 240 \
+			"$main" allreduce --algorithm "$1" --sizes 16M --iters 5 >"$folder/host$host" 2>&1 &
+		pids[host]=$!
+	done
+	for host in 0 1; do wait "${pids[host]}" || fail "$1 on host $host ended with $?"; done
+	awk -v algorithm="$1" '$5 == algorithm { print $8 }' "$folder/host0"
+}
+
+median() { sort -n | awk '{ v[NR] = $1 } END { print v[int((NR + 1) / 2)] }'; }
+
+compare_rings() {
+	local i rate=$1
+	command -v tc >/dev/null || skip 'there is no tc(8)'
+	for i in 0 1; do
+		tc -n "$job-$i" qdisc add dev eth0 root tbf rate "$rate" burst 256kb latency 400ms 2>"$folder/error" ||
+			skip "no tbf: $(cat "$folder/error")"
+	done
+	for i in 1 2 3; do
+		measure ring >>"$folder/ring"
+		measure hierarchical_ring >>"$folder/rings"
+	done
+	awk -v ring="$(median <"$folder/ring")" -v rings="$(median <"$folder/rings")" -v rate="$rate" 'BEGIN {
+		printf "16 MiB, 2 hosts of 4 ranks, %s: ring %.0f ms, hierarchical_ring %.0f ms: %.2f times as long; ", rate,
+			ring / 1e3, rings / 1e3, ring / rings
+		print "the model says 1.75" }'
+}
+
 # The first to go, collet-run, may take the others along before it is their turn.
 kill_host() { ip netns pids "$job-2" | xargs kill -9 2>/dev/null || true; }
 cut_host() { ip -n "$job-switch" link set port2 down; }
@@ -129,6 +165,7 @@ check6)
 ragged) check_ragged ;;
 kill) lose 10000 kill_host ;;
 cut) lose 60000 cut_host ;;
+rate) compare_rings "${4:-1gbit}" ;;
 *) fail "no check $what" ;;
 esac
 echo passed
