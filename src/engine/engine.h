@@ -29,6 +29,8 @@
 
 enum {
 	LANE_WINDOW = 16,            /* items under way in a lane; > COLLET_LOOKAHEAD */
+	PUBLISH_WINDOW = COLLET_LOOKAHEAD + 2, /* the same of a request that publishes: what is in staging should still
+	                                be in a cache when peers come to read it */
 	ROUTE_QUEUE = 16,             /* transfers queued on a route each way; a power of two */
 	PASS_PIECES = 3,             /* pieces of each step in one pass; < COLLET_LOOKAHEAD, so that a pass of sends
 	                                leaves room for the receives that follow it */
@@ -155,6 +157,7 @@ struct collet_request {
 	uint32_t small_steps;
 	struct collet_step small_step[INLINE_STEPS];
 	bool inlined;                /* run by inline.c, not by a lane */
+	bool publishing;             /* something of it was published: it keeps to PUBLISH_WINDOW */
 	bool prescales, averages;    /* INPUT is scaled where it is read; the last touch divides */
 	const char *input;
 	char *result;

@@ -252,6 +252,7 @@ void collet_item_place(struct collet_lane *lane, struct collet_item *item)
 {
 	item->value = item->step->per_peer ? NULL : value_place(lane, item);
 	item->published = publishes(lane, item, item->value);
+	item->request->publishing |= item->published;
 	if (item->published && !item->step->per_peer)
 		item->value = slot_address(lane, item, item->request->fan_in);
 }
@@ -344,9 +345,9 @@ void collet_item_queue_sends(struct collet_lane *lane, struct collet_item *item)
 /* Takes the next item in; false if there is no room, or nothing left to take in. */
 static bool enter_one(struct collet_lane *lane)
 {
-	if (!lane->first || lane->next - lane->oldest == LANE_WINDOW)
-		return false;
 	struct collet_request *request = lane->first;
+	if (!request || lane->next - lane->oldest >= (request->publishing ? PUBLISH_WINDOW : LANE_WINDOW))
+		return false;
 	struct collet_item *item = &lane->items[lane->next % LANE_WINDOW];
 	if (!lane->pending_item) {
 		if (!collet_cursor_next(lane, item)) {
@@ -715,6 +716,7 @@ collet_status collet_request_start(struct collet_request *request)
 			return status;
 	}
 	request->lanes_entering = request->lanes;
+	request->publishing = false;
 	for (uint32_t i = 0; i < request->lanes; i++) {
 		lane = group->lanes[i];
 		request->next_in_lane[i] = NULL;
