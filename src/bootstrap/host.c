@@ -55,11 +55,12 @@ collet_status collet_host_id(uint64_t *id)
 	return digest(text, id);
 }
 
-/* Field 22 of /proc/self/stat; the second one, the program's name in parentheses, may hold anything. */
-static unsigned long long start_time(void)
+/* Field 22 of /proc/PID/stat; the second one, the program's name in parentheses, may hold anything. 0: no such process. */
+static unsigned long long start_time(const char *pid)
 {
-	char text[1024];
-	read_text("/proc/self/stat", text, sizeof(text));
+	char text[1024], path[64];
+	snprintf(path, sizeof(path), "/proc/%s/stat", pid);
+	read_text(path, text, sizeof(text));
 	const char *at = strrchr(text, ')');
 	unsigned long long ticks = 0;
 	for (int field = 2; at && field < 22; field++)
@@ -69,12 +70,25 @@ static unsigned long long start_time(void)
 	return ticks;
 }
 
-collet_status collet_process_id(uint64_t host_id, uint64_t *id)
+static collet_status identify(uint64_t host_id, const char *name, long pid, uint64_t *id)
 {
 	char text[160];
 	snprintf(text, sizeof(text), "%llx:%llu:%llu:%ld", (unsigned long long)host_id, inode_of("/proc/self/ns/pid"),
-		start_time(), (long)getpid());
+		start_time(name), pid);
 	return digest(text, id);
+}
+
+collet_status collet_process_id(uint64_t host_id, uint64_t *id)
+{
+	return identify(host_id, "self", (long)getpid(), id);
+}
+
+bool collet_process_is(uint64_t host_id, uint32_t pid, uint64_t id)
+{
+	char name[16];
+	uint64_t found;
+	snprintf(name, sizeof(name), "%u", pid);
+	return identify(host_id, name, (long)pid, &found) == COLLET_OK && found == id;
 }
 
 collet_status collet_card_describe_host(struct collet_card *card)

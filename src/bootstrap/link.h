@@ -24,7 +24,8 @@ enum collet_frame_kind {
 	COLLET_FRAME_TABLE,     /* rendezvous, from rank 0: how it ended, and all cards */
 	COLLET_FRAME_MESSAGE,   /* control: for frame.to, or everybody */
 	COLLET_FRAME_GONE,      /* control, from rank 0: frame.to is gone; type 1: left in order; a sentence */
-	COLLET_FRAME_BYE        /* control: the sender closes in order */
+	COLLET_FRAME_BYE,       /* control: the sender closes in order */
+	COLLET_FRAME_DIED       /* control, to rank 0: the process of frame.to, on the sender's host, has ended */
 };
 
 enum {

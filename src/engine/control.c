@@ -215,6 +215,9 @@ static void serve(struct collet_control *control, struct source *source)
 	case SOURCE_WATCH:
 		serve_watch(control, (struct watch *)source);
 		break;
+	case SOURCE_KIN:
+		control_kin_serve(control, (struct kin *)source);
+		break;
 	}
 }
 
@@ -230,10 +233,11 @@ static void *run(void *data)
 		uint32_t tick_ms;
 		bool stopping;
 		obey(control, take_orders(control, &tick_ms, &stopping));
+		int64_t wake_at = control_kin_timers(control);
 		control_star_sweep(control);
 		if (stopping)
 			break;
-		int64_t wake_at = tick_timer(control, tick_ms);
+		wake_at = earlier(wake_at, tick_timer(control, tick_ms));
 		wake_at = earlier(wake_at, control_door_timers(control));
 		wake_at = earlier(wake_at, watch_timers(control));
 		/* One event a time: serving one source may free another, whose event would still be in the array. */
@@ -258,6 +262,7 @@ static void free_all(struct collet_control *control)
 		collet_link_deinit(&control->rays[i].link);
 	free(control->rays);
 	free(control->gone);
+	control_kin_stop(control);
 	if (control->epoll_fd >= 0)
 		close(control->epoll_fd);
 	if (control->wake_fd >= 0)
@@ -343,6 +348,8 @@ collet_status collet_control_create(struct collet_control **out, const struct co
 	pthread_mutex_init(&control->mutex, NULL);
 	control->orders_end = &control->orders;
 	control->wake_source.kind = SOURCE_WAKE;
+	for (uint32_t i = 0; i < CONTROL_KIN; i++)
+		control->kin[i] = (struct kin){ .source.kind = SOURCE_KIN, .pidfd = -1, .report_at = COLLET_NEVER };
 	control->doors_open_at = control->watches_at = control->tick_at = COLLET_NEVER;
 	control->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
 	control->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
@@ -351,6 +358,7 @@ collet_status collet_control_create(struct collet_control **out, const struct co
 	if (!status)
 		status = register_all(control);
 	if (!status) {
+		control_kin_start(control);
 		move_sockets(control, true);
 		status = start_thread(control);
 		if (status)

@@ -12,7 +12,7 @@
 #include "core/clock.h"
 
 /* What an epoll event is about: first member of everything that is registered. */
-enum source_kind { SOURCE_WAKE, SOURCE_DOOR, SOURCE_STAR, SOURCE_CALLER, SOURCE_WATCH };
+enum source_kind { SOURCE_WAKE, SOURCE_DOOR, SOURCE_STAR, SOURCE_CALLER, SOURCE_WATCH, SOURCE_KIN };
 struct source {
 	enum source_kind kind;
 };
@@ -56,6 +56,16 @@ struct watch {
 	void *context;
 };
 
+/* A neighbour's process. */
+struct kin {
+	struct source source;
+	uint32_t rank;
+	int pidfd;                       /* -1: none, or it has ended */
+	int64_t report_at;               /* COLLET_NEVER: there is nothing to report */
+};
+
+enum { CONTROL_KIN = 2 };                /* the next rank of this host; rank 0 */
+
 /* What other threads ask for. */
 struct order {
 	struct order *next;
@@ -87,6 +97,7 @@ struct collet_control {
 	uint32_t strangers;              /* callers that we did not dial */
 	struct watch *watches;
 	int64_t watches_at, tick_at;
+	struct kin kin[CONTROL_KIN];
 };
 
 /* ---- control.c ---- */
@@ -102,6 +113,16 @@ void control_star_serve(struct collet_control *control, struct ray *ray);
 void control_star_sweep(struct collet_control *control);
 /* Says good-bye and waits a moment for it to leave. */
 void control_star_farewell(struct collet_control *control);
+/* Its process has ended. Rank 0; or any rank, of rank 0. */
+void control_star_mourn(struct collet_control *control, uint32_t rank);
+
+/* ---- control_kin.c ---- */
+/* Before the thread starts. */
+void control_kin_start(struct collet_control *control);
+void control_kin_stop(struct collet_control *control);
+void control_kin_serve(struct collet_control *control, struct kin *kin);
+/* When to be called again. */
+int64_t control_kin_timers(struct collet_control *control);
 
 /* ---- control_door.c ---- */
 void control_door_accept(struct collet_control *control, struct door *door);

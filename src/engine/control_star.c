@@ -80,6 +80,20 @@ static void deliver(struct collet_control *control, const struct collet_frame *f
 	config->events->message(config->context, frame->from, frame->type, data, frame->bytes);
 }
 
+void control_star_mourn(struct collet_control *control, uint32_t rank)
+{
+	struct ray *ray = &control->rays[control->config.rank == 0 ? rank : 0];
+	control_star_serve(control, ray);  /* its last words */
+	fail_ray(control, ray, "its process has ended");
+}
+
+/* Of its own host's ranks, but not of rank 0, which is here. */
+static bool may_tell(const struct collet_control *control, uint32_t rank, uint32_t died)
+{
+	const struct collet_card *cards = control->config.bootstrap->cards;
+	return died != 0 && died < control->config.size && cards[died].host_id == cards[rank].host_id;
+}
+
 /* Rank 0: a frame from a rank, believed only in what that rank may say. */
 static void hear_rank(struct collet_control *control, struct ray *ray)
 {
@@ -94,6 +108,8 @@ static void hear_rank(struct collet_control *control, struct ray *ray)
 			relay(control, &frame, ray->link.in);
 		if (frame.to == 0 || frame.to == COLLET_CONTROL_EVERYBODY)
 			deliver(control, &frame, ray->link.in);
+	} else if (frame.kind == COLLET_FRAME_DIED && may_tell(control, ray->rank, frame.to)) {
+		control_star_mourn(control, frame.to);
 	} else {
 		fail_ray(control, ray, "it sent something that is no control message");
 	}
