@@ -4,6 +4,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <collet/tools.h>
 
@@ -69,7 +70,37 @@ struct question {
 	const char *transport;
 	collet_algorithm_info *algorithms;
 	size_t algorithm_count;
+	collet_link_cost links[COLLET_TUNING_LINKS];
+	const collet_link_cost *link;   /* of them: the one that a communicator would use */
+	char tuning[4096];              /* where they are from */
 };
+
+/* The tuning that a communicator created here would choose by. */
+static int find_tuning(struct question *q)
+{
+	size_t count;
+	if (collet_tuning_path(q->tuning, sizeof(q->tuning)) != COLLET_OK)
+		return complain("the tuning");
+	const bool insisted = getenv("COLLET_TUNING") != NULL && *getenv("COLLET_TUNING") != '\0';
+	const bool is_file = q->tuning[0] != '\0' && (insisted || access(q->tuning, F_OK) == 0);
+	if (is_file && collet_tuning_read(q->tuning, q->links, COLLET_TUNING_LINKS, &count) != COLLET_OK) {
+		if (insisted)
+			return complain("the tuning");
+		fprintf(stderr, "collet-bench: %s. The built-in tuning is used instead\n", collet_last_error());
+	} else if (is_file) {
+		q->link = collet_tuning_find(q->links, count, q->transport, q->shape.ranks, q->shape.cores);
+	}
+	if (q->link != NULL)
+		return 0;
+	strcpy(q->tuning, "built in");
+	if (collet_tuning_read(NULL, q->links, COLLET_TUNING_LINKS, &count) != COLLET_OK)
+		return complain("the built-in tuning");
+	q->link = collet_tuning_find(q->links, count, q->transport, q->shape.ranks, q->shape.cores);
+	if (q->link != NULL)
+		return 0;
+	fprintf(stderr, "collet-bench: --transport %s: explain takes one of self, shm and tcp\n", q->transport);
+	return 1;
+}
 
 static void print_range(uint64_t first, uint64_t last)
 {
@@ -85,10 +116,11 @@ static int print_choices(const struct question *q)
 {
 	collet_choice rows[64];
 	size_t count;
-	if (collet_choice_list(&q->shape, q->transport, NULL, rows, 64, &count) != COLLET_OK)
+	if (collet_choice_list(&q->shape, NULL, q->link, rows, 64, &count) != COLLET_OK)
 		return complain("the choice");
-	printf("# %s of %u ranks over %s: chosen by size (built-in costs)\n", q->shape.collective, q->shape.ranks,
-		q->transport);
+	printf("# %s of %u ranks on %u cores over %s: chosen by size\n", q->shape.collective, q->shape.ranks,
+		q->shape.cores, q->transport);
+	printf("# tuning: %s, measured with %u ranks on %u cores\n", q->tuning, q->link->ranks, q->link->cores);
 	for (size_t i = 0; i < count && i < 64; i++) {
 		print_range(rows[i].first_bytes, rows[i].last_bytes);
 		printf(" %s\n", rows[i].algorithm);
@@ -105,7 +137,7 @@ static void print_costs(const struct question *q, uint64_t bytes)
 	if (ns == NULL)
 		return;
 	for (size_t a = 0; a < q->algorithm_count; a++) {
-		if (collet_cost_predict(&q->shape, q->algorithms[a].name, q->transport, NULL, bytes, &ns[a])
+		if (collet_cost_predict(&q->shape, q->algorithms[a].name, NULL, q->link, bytes, &ns[a])
 			!= COLLET_OK)
 			ns[a] = -1;
 		else if (best == q->algorithm_count || ns[a] < ns[best])
@@ -148,6 +180,9 @@ int bench_explain(const struct bench_options *options)
 		},
 		.transport = options->transport != NULL ? options->transport : "shm",
 	};
+	q.shape.cores = bench_core_count() < q.shape.ranks ? bench_core_count() : q.shape.ranks;
+	if (find_tuning(&q))
+		return 1;
 	q.algorithms = algorithms(q.shape.collective, &q.algorithm_count);
 	if (q.algorithms == NULL)
 		return complain(q.shape.collective);

@@ -16,6 +16,7 @@
 #include "overlap.h"
 #include "pin.h"
 #include "process.h"
+#include "tune.h"
 #include "variants.h"
 #include "waiting.h"
 
@@ -67,11 +68,13 @@ static int list(const struct bench_options *options)
 	return status;
 }
 
-static int tune(void)
+static int tune(const struct bench_options *options, char **argv)
 {
-	collet_status status = collet_tuning_write(NULL, NULL, 0);
-	fprintf(stderr, "collet-bench: tune: %s\n", status == COLLET_OK ? "nothing was measured" : collet_last_error());
-	return 1;
+	static const char *const rank[] = { "LOCAL_RANK", NULL }, *const size[] = { "LOCAL_WORLD_SIZE", NULL };
+	if (getenv(BENCH_TUNE_RANK) == NULL)
+		return bench_tune(options, argv);
+	bench_pin(bench_env_u32(rank, 0), bench_env_u32(size, 1));
+	return bench_tune_rank(options, getenv(BENCH_TUNE_TRANSPORT));
 }
 
 int main(int argc, char **argv)
@@ -102,7 +105,7 @@ int main(int argc, char **argv)
 	case BENCH_COMMAND_WAITING: status = run_ranks(&options, typed, bench_waiting); break;
 	case BENCH_COMMAND_COMPARE: status = bench_compare(&options); break;
 	case BENCH_COMMAND_DRIVER: status = bench_collet_driver(&options); break;
-	case BENCH_COMMAND_TUNE: status = tune(); break;
+	case BENCH_COMMAND_TUNE: status = tune(&options, typed); break;
 	case BENCH_COMMAND_HELP: fputs(bench_usage, stdout); status = 0; break;
 	case BENCH_COMMAND_VERSION: printf("collet-bench %s\n", collet_version()); status = 0; break;
 	}

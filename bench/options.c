@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <collet/tools.h>
+
 const char bench_usage[] =
 	"Measures collet's collectives: how long, how fast, and whether the results are right.\n"
 	"\n"
@@ -23,7 +25,7 @@ const char bench_usage[] =
 	"  collet-bench waiting COLLECTIVE -n 2  what ranks use of the processor while they wait for a late one\n"
 	"  collet-bench list                     algorithms and transports\n"
 	"  collet-bench explain COLLECTIVE -n 8  which algorithm is chosen for which size, and why\n"
-	"  collet-bench tune                     (not offered yet)\n"
+	"  collet-bench tune                     measure and fit what choices are made from; tune --check judges them\n"
 	"\n"
 	"COLLECTIVE: allreduce reduce broadcast barrier allgather reduce_scatter gather scatter alltoall sendrecv\n"
 	"\n"
@@ -49,6 +51,8 @@ const char bench_usage[] =
 	"  --plot FILE.svg        compare: time and bus bandwidth against bytes, by gnuplot\n"
 	"  --markdown FILE        compare: the table as Markdown; - for standard output instead of the table\n"
 	"  --baseline FILE        compare: exit status 1 if collet became slower since FILE was written by --json\n"
+	"  --check                tune: judge what is chosen now, write nothing\n"
+	"  --output FILE          tune: write this instead of COLLET_TUNING or ~/.config/collet/tuning\n"
 	"  -h, --help, --version\n"
 	"\n"
 	"Exit status: 0; 1 when something failed, an element was wrong or a survivor got no error; 2 for a command line that\n"
@@ -75,6 +79,8 @@ enum {
 	OPT_PLOT,
 	OPT_MARKDOWN,
 	OPT_BASELINE,
+	OPT_OUTPUT,
+	OPT_CHECK,
 	OPT_VERSION
 };
 
@@ -100,6 +106,8 @@ static const struct option long_options[] = {
 	{ "plot", required_argument, NULL, OPT_PLOT },
 	{ "markdown", required_argument, NULL, OPT_MARKDOWN },
 	{ "baseline", required_argument, NULL, OPT_BASELINE },
+	{ "output", required_argument, NULL, OPT_OUTPUT },
+	{ "check", no_argument, NULL, OPT_CHECK },
 	{ "help", no_argument, NULL, 'h' },
 	{ "version", no_argument, NULL, OPT_VERSION },
 	{ 0 },
@@ -123,7 +131,7 @@ static const struct {
 	{ "overlap", BENCH_COMMAND_OVERLAP, true, "16M", 0, 9 },
 	{ "waiting", BENCH_COMMAND_WAITING, true, "4", 0, 10 },
 	{ "compare", BENCH_COMMAND_COMPARE, true, "4,1K,16K,256K,1M,16M,64M", 0.1, 5 },
-	{ "tune", BENCH_COMMAND_TUNE, false, "0", 0, 0 },
+	{ "tune", BENCH_COMMAND_TUNE, false, "8,512,4K,16K,64K,256K,1M,4M,16M", 0.003, 0 },
 	{ "driver", BENCH_COMMAND_DRIVER, false, "0", 0, 0 },
 };
 
@@ -132,6 +140,7 @@ struct given {
 	const char *sizes;
 	double seconds;   /* < 0: not given */
 	const char *stray;   /* an option of compare alone */
+	const char *for_tune;   /* of tune alone */
 };
 
 static bool fail(char problem[256], const char *format, ...) __attribute__((format(printf, 2, 3)));
@@ -231,6 +240,8 @@ static bool take(int option, struct bench_options *o, struct given *given, char 
 	case OPT_MARKDOWN: o->markdown = optarg; given->stray = "--markdown"; return true;
 	case OPT_BASELINE: o->baseline = optarg; given->stray = "--baseline"; return true;
 	case OPT_PLOT: o->plot = optarg; given->stray = "--plot"; return true;
+	case OPT_OUTPUT: o->output = optarg; given->for_tune = "--output"; return true;
+	case OPT_CHECK: o->check = true; given->for_tune = "--check"; return true;
 	case OPT_REPEATS:
 		if (!take_number("repeats", 1, 1000, &number, problem))
 			return false;
@@ -304,6 +315,10 @@ static bool take_words(int count, char **words, struct bench_options *o, size_t 
 
 static bool check(const struct bench_options *o, char problem[256])
 {
+	if (o->command == BENCH_COMMAND_TUNE && o->sizes.count > COLLET_TUNING_SIZES)
+		return fail(problem, "--sizes: tune takes up to %d", COLLET_TUNING_SIZES);
+	if (o->command == BENCH_COMMAND_TUNE && o->ranks == 1)
+		return fail(problem, "-n 1: one rank has nothing to tune");
 	if (o->ranks > 0 && o->work.root >= o->ranks)
 		return fail(problem, "--root %u: the ranks are 0 to %u", o->work.root, o->ranks - 1);
 	if (any_combines(o->collectives) && !bench_op_fits((collet_op)o->work.op, (collet_dtype)o->work.dtype))
@@ -345,6 +360,8 @@ bool bench_options_parse(int argc, char **argv, struct bench_options *options, c
 		return false;
 	if (given.stray != NULL && o.command != BENCH_COMMAND_COMPARE)
 		return fail(problem, "%s is for compare", given.stray);
+	if (given.for_tune != NULL && o.command != BENCH_COMMAND_TUNE)
+		return fail(problem, "%s is for tune", given.for_tune);
 	if (o.repeats > 0 && commands[row].repeats == 0)
 		return fail(problem, "--repeats is for compare, faults, overlap and waiting");
 	if (o.repeats == 0)

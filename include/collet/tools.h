@@ -52,14 +52,37 @@ COLLET_API COLLET_MUST_USE collet_status collet_transport_list(
 
 /* ---- What a call would cost --------------------------------------------------------------------------------- */
 
-/* The cost of one link and one core, for the closed forms at the top of each algorithm. */
+enum {
+	COLLET_TUNING_LINKS = 16,      /* in a tuning, at most */
+	COLLET_TUNING_ALGORITHMS = 64, /* of all collectives, at most */
+	COLLET_TUNING_SIZES = 12       /* at which algorithms were measured, at most */
+};
+
+/* What the cost model knows of one transport between so many ranks on so many cores: the numbers of the closed forms at
+ * the top of each algorithm, how finely to cut, and how far each algorithm was measured to be from its closed form.
+ * What is measured with more ranks than cores holds for as many ranks a core, and is scaled for others. */
 typedef struct collet_link_cost {
 	char transport[16];         /* "shm" */
-	uint32_t ranks;             /* measured with this many ranks; 0: any */
-	uint32_t reserved0;
-	double latency_ns;          /* alpha: one message of no bytes, from one rank's call to the other's memory */
-	double byte_ns;             /* beta: each further byte of a message */
+	uint32_t ranks;             /* measured with this many ranks */
+	uint32_t cores;             /* that they had together */
+	double latency_ns;          /* alpha: from a message's leaving its sender's hands to its being there */
+	double message_ns;          /* o: that each message holds its sender and its receiver */
+	double byte_ns[4];          /* beta: each byte up to 4 KiB of a message, from there to 32 KiB, to 256 KiB, beyond */
+	double far_byte_ns;         /* and more for each byte of calls whose bytes do not stay in a cache, ... */
 	double reduce_byte_ns;      /* gamma: combining one byte of a received operand */
+	double far_reduce_byte_ns;  /* ... likewise */
+	uint64_t near_bytes;        /* of a call, that stay in a cache */
+	uint32_t least_piece_bytes; /* messages are cut into pieces of this ... */
+	uint32_t most_piece_bytes;  /* ... to this many bytes; which, the formulas say */
+	uint32_t channels;          /* conduits a pair, at most, ... */
+	uint32_t channel_bytes;     /* ... one for each so many bytes that a rank has to give to one peer */
+	uint32_t sizes;             /* bytes of calls at which algorithms were measured, rising */
+	uint32_t reserved0;
+	uint64_t size[COLLET_TUNING_SIZES];
+	/* Measured time / the formula's, of algorithm i as collet_algorithm_list(NULL, ...) lists them, at size[k], between
+	 * sizes read off a line in the logarithm of bytes; 0: not measured. Used only for just these numbers of ranks and
+	 * cores on one host. */
+	float factor[COLLET_TUNING_ALGORITHMS][COLLET_TUNING_SIZES];
 	uint64_t reserved[4];       /* zero */
 } collet_link_cost;
 
@@ -71,12 +94,14 @@ typedef struct collet_call_shape {
 	collet_dtype dtype;
 	collet_op op;               /* not read for collectives that combine nothing */
 	bool not_commutative;       /* op is COLLET_USER and its operands must stay in order */
-	uint8_t reserved0[7];
-	uint64_t reserved[4];       /* zero */
+	uint8_t reserved0[3];
+	uint32_t cores;             /* that the ranks have together; 0: one each */
+	uint64_t piece_bytes;       /* cut into pieces of so many bytes; 0: as the model would */
+	uint64_t reserved[3];       /* zero */
 } collet_call_shape;
 
-/* The model's time in ns of one call that moves bytes, all ranks arriving together. cost NULL: the built-in cost of
- * transport; else transport is not read. COLLET_ERR_UNSUPPORTED: the algorithm cannot do this call (not that many
+/* The model's time in ns of one call that moves bytes, all ranks arriving together, on one host. cost NULL: the built-in
+ * cost of transport; else transport is not read. COLLET_ERR_UNSUPPORTED: the algorithm cannot do this call (not that many
  * ranks, not in order); the sentence says why. Pure: the same arguments give the same number on every machine. */
 COLLET_API COLLET_MUST_USE collet_status collet_cost_predict(const collet_call_shape *shape, const char *algorithm,
 	const char *transport, const collet_link_cost *cost, uint64_t bytes, double *ns);
@@ -98,25 +123,44 @@ COLLET_API COLLET_MUST_USE collet_status collet_choice_list(const collet_call_sh
 typedef struct collet_plan {
 	const char *algorithm;      /* "ring" */
 	char transport[32];         /* what this rank's peers are reached by: "shm", "shm,tcp"; "self" alone */
-	double predicted_ns;        /* by the communicator's own choice table; < 0: no model for this */
-	uint64_t reserved[4];
+	double predicted_ns;        /* by the communicator's own cost model */
+	uint32_t piece_bytes;       /* messages are cut into pieces of so many bytes */
+	uint32_t channels;          /* that the pieces go by, where the algorithm can use several */
+	uint32_t cores;             /* that the first rank's host has for its ranks */
+	uint32_t reserved0;
+	uint64_t reserved[2];
 } collet_plan;
 
 /* The plan for a call with these arguments, algorithm NULL for the communicator's choice. Local: no peer is asked, and
- * every rank that asks gets the same algorithm. root and op as in the call; 0 where it has none. Any thread. */
+ * every rank that asks gets the same algorithm. root and op as in the call; 0 where it has none. COLLET_ERR_UNSUPPORTED:
+ * the named algorithm cannot do this call. Any thread. */
 COLLET_API COLLET_MUST_USE collet_status collet_comm_plan(collet_comm *comm, const char *collective, uint64_t count,
 	collet_dtype dtype, collet_op op, uint32_t root, const char *algorithm, collet_plan *plan);
 
 /* ---- Tuning ------------------------------------------------------------------------------------------------- */
 
-/* The link costs in a tuning file. path NULL: the built-in ones. COLLET_ERR_SYSTEM, COLLET_ERR_CONFIG (with the line).
- * A build that has no tuning files yet answers COLLET_ERR_UNSUPPORTED to any path. */
+/* A tuning is a few link costs: what a communicator's choices are made from. It is read by rank 0 when a communicator is
+ * created, from the file that COLLET_TUNING names, else from collet/tuning in the user's configuration folder
+ * ($XDG_CONFIG_HOME, else ~/.config), else it is the built-in one; docs/algorithms.md has the format. */
+
+/* Writes that path into path; "" if there is none, as with COLLET_TUNING=builtin or without a home. Reads the
+ * environment. COLLET_ERR_CONFIG: it is longer than capacity. */
+COLLET_API COLLET_MUST_USE collet_status collet_tuning_path(char *path, size_t capacity);
+
+/* The link costs in a tuning file. path NULL: the built-in ones. COLLET_ERR_SYSTEM: it cannot be read. COLLET_ERR_CONFIG:
+ * it is no tuning, of another version, or made on another machine; the sentence names file and line. */
 COLLET_API COLLET_MUST_USE collet_status collet_tuning_read(
 	const char *path, collet_link_cost *rows, size_t capacity, size_t *count);
 
-/* Writes them, replacing the file in one step. Not offered yet: always COLLET_ERR_UNSUPPORTED. */
+/* Writes them for this machine, replacing the file in one step and making its folder. COLLET_ERR_ARGUMENT: a row makes
+ * no sense. COLLET_ERR_SYSTEM. */
 COLLET_API COLLET_MUST_USE collet_status collet_tuning_write(
 	const char *path, const collet_link_cost *rows, size_t count);
+
+/* The row that a communicator would use for so many ranks on so many cores of one host: of this transport, with the
+ * nearest number of ranks a core, then of ranks. NULL: it has none of the transport. */
+COLLET_API const collet_link_cost *collet_tuning_find(
+	const collet_link_cost *rows, size_t count, const char *transport, uint32_t ranks, uint32_t cores);
 
 /* ---- Flight recorder ---------------------------------------------------------------------------------------- */
 

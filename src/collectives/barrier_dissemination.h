@@ -49,7 +49,7 @@ COLLET_PURE static inline double barrier_dissemination_cost(const struct collet_
 {
 	(void)element_bytes;
 	(void)piece_bytes;
-	return collet_log2_ceil(shape->size) * model->alpha_s;
+	return collet_log2_ceil(shape->size) * (model->alpha_s + model->overhead_s);
 }
 
 #endif

@@ -2,49 +2,21 @@
  * the same answer folded into rows. */
 #include "collectives/choice.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "core/status.h"
 
-/* ---- What may be tuned ---------------------------------------------------------------------------------------- */
-
-/* Between ranks of one process: memcpy. */
-static const struct collet_cost_model model_self = {
-	.alpha_s = 0.05e-6, .overhead_s = 0.02e-6, .beta_s = 1 / 10e9, .gamma_s = 1 / 20e9};
-static const struct collet_cost_model model_shm = {
-	.alpha_s = 0.25e-6, .overhead_s = 0.05e-6, .beta_s = 1 / 8e9, .gamma_s = 1 / 20e9};
-/* Over loopback, or a fast network: system calls dear, bytes copied in and out of the kernel. */
-static const struct collet_cost_model model_tcp = {
-	.alpha_s = 5e-6, .overhead_s = 1.5e-6, .beta_s = 1 / 3e9, .gamma_s = 1 / 20e9};
-/* With more ranks than cores a message often waits for its reader's turn. */
-static const double oversubscribed_alpha = 8;
-
-/* Pieces that are considered; a sliced program's working set is a few of them for each peer. */
-static const uint32_t piece_min_bytes = 16 << 10, piece_max_bytes = 256 << 10;
 /* A dearer piece size is taken if it saves messages and costs hardly more. */
 static const double piece_slack = 1.02;
 /* A program later in the list must save so much: formulas are no truer than that. */
 static const double program_gain = 0.99;
-/* A channel more for each so many bytes that a rank sends at once. */
-static const uint64_t channel_bytes = 512 << 10;
 
 enum {
-	SIZES = 34,          /* 1 byte to 8 GiB */
-	ELEMENT_BYTES = 4,   /* what tables are computed for: f32 */
-	RANKS_LOOKED_AT = 64 /* when asking how much scratch ranks need */
+	SIZES = COLLET_CHOICE_ROWS, /* 1 byte to 8 GiB */
+	ELEMENT_BYTES = 4,          /* what tables are computed for: f32 */
+	RANKS_LOOKED_AT = 64        /* when asking how much scratch ranks need */
 };
-
-struct collet_cost_model collet_cost_model_builtin(const char *transport, bool oversubscribed)
-{
-	struct collet_cost_model model = model_tcp;
-	if (strcmp(transport, "self") == 0)
-		model = model_self;
-	else if (strcmp(transport, "shm") == 0)
-		model = model_shm;
-	if (oversubscribed)
-		model.alpha_s *= oversubscribed_alpha;
-	return model;
-}
 
 /* ---- The table ------------------------------------------------------------------------------------------------ */
 
@@ -52,8 +24,8 @@ enum table_kind { COMMUTATIVE, ORDERED, LISTED };
 
 static bool counts_blocks(enum collet_collective collective)
 {
-	return collective == COLLET_ALLGATHER || collective == COLLET_REDUCE_SCATTER || collective == COLLET_SCATTER ||
-	       collective == COLLET_ALLTOALL;
+	return collective == COLLET_ALLGATHER || collective == COLLET_REDUCE_SCATTER || collective == COLLET_GATHER ||
+	       collective == COLLET_SCATTER || collective == COLLET_ALLTOALL;
 }
 
 uint64_t collet_shape_bytes(enum collet_collective collective, const struct collet_shape *shape, size_t element_bytes)
@@ -104,29 +76,86 @@ static bool is_candidate(const struct collet_program *program, enum table_kind k
 	       collet_program_fits(program, shape);
 }
 
-/* The cheapest piece size for this program; the largest of those that cost hardly more. */
-static double best_piece(const struct collet_program *program, const struct collet_shape *shape,
-	const struct collet_cost_model *model, uint32_t *piece_bytes)
+/* What a program's cost is made of, for one shape. */
+struct pricing {
+	struct collet_cost_model model, local;
+	double factor; /* as measured / by the formula */
+};
+
+static uint32_t local_ranks(const struct collet_choice_inputs *inputs)
 {
-	double least = program->cost(shape, ELEMENT_BYTES, piece_max_bytes, model);
-	for (uint32_t piece = piece_min_bytes; piece < piece_max_bytes; piece *= 2) {
-		const double cost = program->cost(shape, ELEMENT_BYTES, piece, model);
+	const uint32_t hosts = inputs->hosts > 0 ? inputs->hosts : 1;
+	return (inputs->size + hosts - 1) / hosts;
+}
+
+/* Crowding here by that where the link was measured. */
+static double in_crowd(const struct collet_choice_inputs *inputs, const collet_link_cost *link)
+{
+	return collet_tuning_share(local_ranks(inputs), inputs->cores_per_host) /
+	       collet_tuning_share(link->ranks, link->cores);
+}
+
+static void set_prices(struct pricing *pricing, const struct collet_choice_inputs *inputs, uint64_t bytes)
+{
+	pricing->local = collet_tuning_model(inputs->local, bytes, in_crowd(inputs, inputs->local));
+	pricing->model = pricing->local;
+	if (inputs->hosts > 1)
+		pricing->model = collet_tuning_model(inputs->remote, bytes, in_crowd(inputs, inputs->remote));
+	pricing->model.local = inputs->hosts > 1 ? &pricing->local : NULL;
+}
+
+/* Factors hold for what they were measured with, and nothing else. */
+static double factor_of(const struct collet_choice_inputs *inputs, const struct collet_program *program, uint64_t bytes)
+{
+	const collet_link_cost *link = inputs->local;
+	if (inputs->hosts > 1 || inputs->size != link->ranks || fabs(in_crowd(inputs, link) - 1) > 0.01)
+		return 1;
+	return collet_tuning_factor(link, program, bytes);
+}
+
+static const collet_link_cost *link_between(const struct collet_choice_inputs *inputs)
+{
+	return inputs->hosts > 1 ? inputs->remote : inputs->local;
+}
+
+/* The cheapest piece size for this program by its formula; the largest of those that cost hardly more. */
+static double best_piece(const struct collet_program *program, const struct collet_shape *shape, size_t element_bytes,
+	const struct collet_choice_inputs *inputs, const struct pricing *pricing, uint32_t *piece_bytes)
+{
+	const collet_link_cost *link = link_between(inputs);
+	const uint32_t most = link->most_piece_bytes;
+	*piece_bytes = most;
+	double least = program->cost(shape, element_bytes, most, &pricing->model);
+	if (shape->count * element_bytes <= link->least_piece_bytes) /* no span is longer than a piece */
+		return least;
+	for (uint32_t piece = most / 2; piece >= link->least_piece_bytes; piece /= 2) {
+		const double cost = program->cost(shape, element_bytes, piece, &pricing->model);
 		least = cost < least ? cost : least;
 	}
-	uint32_t piece = piece_max_bytes;
-	while (piece > piece_min_bytes && program->cost(shape, ELEMENT_BYTES, piece, model) > least * piece_slack)
+	uint32_t piece = most;
+	while (piece / 2 >= link->least_piece_bytes &&
+		program->cost(shape, element_bytes, piece, &pricing->model) > least * piece_slack)
 		piece /= 2;
 	*piece_bytes = piece;
-	return least;
+	return program->cost(shape, element_bytes, piece, &pricing->model);
+}
+
+static uint32_t channels_for(const struct collet_choice_inputs *inputs, uint64_t bytes)
+{
+	const collet_link_cost *link = link_between(inputs);
+	const uint64_t channels = bytes / inputs->size / link->channel_bytes;
+	return channels < 1 ? 1 : channels < link->channels ? (uint32_t)channels : link->channels;
 }
 
 static struct collet_choice_row best_row(enum collet_collective collective, enum table_kind kind, uint64_t bytes,
-	const struct collet_choice_inputs *inputs, const struct collet_cost_model *model)
+	const struct collet_choice_inputs *inputs)
 {
 	size_t count;
 	const struct collet_program *const *programs = collet_programs(collective, &count);
 	const struct collet_shape shape = shape_for(collective, kind, bytes, inputs);
-	struct collet_choice_row row = {.max_bytes = bytes, .channels = 1, .piece_bytes = piece_max_bytes};
+	struct collet_choice_row row = {.max_bytes = bytes, .channels = (uint16_t)channels_for(inputs, bytes)};
+	struct pricing pricing;
+	set_prices(&pricing, inputs, bytes);
 	double least = 0;
 	bool found = false, found_in_bounds = false;
 	for (size_t i = 0; i < count; i++) {
@@ -135,7 +164,8 @@ static struct collet_choice_row best_row(enum collet_collective collective, enum
 		/* One that needs too much scratch is better than none. */
 		const bool in_bounds = collet_program_most_scratch(programs[i], shape) <= inputs->scratch_bytes / ELEMENT_BYTES;
 		uint32_t piece_bytes;
-		const double cost = best_piece(programs[i], &shape, model, &piece_bytes);
+		const double cost = best_piece(programs[i], &shape, ELEMENT_BYTES, inputs, &pricing, &piece_bytes) *
+				    factor_of(inputs, programs[i], bytes);
 		if (found &&
 			(found_in_bounds > in_bounds || (found_in_bounds == in_bounds && cost >= least * program_gain)))
 			continue;
@@ -145,9 +175,6 @@ static struct collet_choice_row best_row(enum collet_collective collective, enum
 		row.program = (uint16_t)i;
 		row.piece_bytes = piece_bytes;
 	}
-	const uint64_t channels = bytes / shape.size / channel_bytes;
-	const uint64_t most = inputs->max_channels > 0 ? inputs->max_channels : 1;
-	row.channels = (uint16_t)(channels < 1 ? 1 : channels < most ? channels : most);
 	return row;
 }
 
@@ -156,70 +183,32 @@ static bool same_answer(const struct collet_choice_row *a, const struct collet_c
 	return a->program == b->program && a->channels == b->channels && a->piece_bytes == b->piece_bytes;
 }
 
-/* Folds row i into the next. */
-static void drop_row(struct collet_choice_row *rows, uint32_t *count, uint32_t i)
-{
-	memmove(&rows[i], &rows[i + 1], (*count - i - 1) * sizeof *rows);
-	(*count)--;
-}
-
-/* Too many rows: first those go whose neighbour differs only in how it is cut. */
-static void drop_until_they_fit(struct collet_choice_row *rows, uint32_t *count)
-{
-	while (*count > COLLET_CHOICE_ROWS) {
-		uint32_t i = 0;
-		while (i + 1 < *count && rows[i].program != rows[i + 1].program)
-			i++;
-		drop_row(rows, count, i + 1 < *count ? i : 0);
-	}
-}
-
 static uint32_t fill_rows(struct collet_choice_row out[COLLET_CHOICE_ROWS], enum collet_collective collective,
-	enum table_kind kind, const struct collet_choice_inputs *inputs, const struct collet_cost_model *model)
+	enum table_kind kind, const struct collet_choice_inputs *inputs)
 {
-	struct collet_choice_row rows[SIZES];
 	uint32_t count = 0;
 	for (uint32_t i = 0; i < SIZES; i++) {
-		const struct collet_choice_row row = best_row(collective, kind, (uint64_t)1 << i, inputs, model);
-		if (count > 0 && same_answer(&rows[count - 1], &row))
-			rows[count - 1] = row;
+		const struct collet_choice_row row = best_row(collective, kind, (uint64_t)1 << i, inputs);
+		if (count > 0 && same_answer(&out[count - 1], &row))
+			out[count - 1] = row;
 		else
-			rows[count++] = row;
+			out[count++] = row;
 	}
-	drop_until_they_fit(rows, &count);
-	rows[count - 1].max_bytes = UINT64_MAX;
-	memcpy(out, rows, count * sizeof *rows);
+	out[count - 1].max_bytes = UINT64_MAX;
 	return count;
-}
-
-/* Ranks that share cores share what these move and combine too. */
-static struct collet_cost_model crowded(struct collet_cost_model model, const struct collet_choice_inputs *inputs)
-{
-	const uint32_t hosts = inputs->hosts > 0 ? inputs->hosts : 1;
-	const double local_ranks = (double)inputs->size / hosts;
-	if (inputs->cores_per_host > 0 && local_ranks > inputs->cores_per_host) {
-		const double share = local_ranks / inputs->cores_per_host;
-		model.overhead_s *= share;
-		model.beta_s *= share;
-		model.gamma_s *= share;
-	}
-	return model;
 }
 
 void collet_choice_table_fill(struct collet_choice_table *table, const struct collet_choice_inputs *inputs)
 {
-	const struct collet_cost_model local = crowded(inputs->local, inputs), remote = crowded(inputs->remote, inputs);
-	struct collet_cost_model model = inputs->hosts > 1 ? remote : local;
-	model.local = inputs->hosts > 1 ? &local : NULL;
 	memset(table, 0, sizeof *table);
 	for (enum collet_collective c = 0; c < COLLET_COLLECTIVE_COUNT; c++) {
 		size_t count;
 		collet_programs(c, &count);
 		if (count == 0)
 			continue;
-		table->commutative[c].rows = fill_rows(table->commutative[c].row, c, COMMUTATIVE, inputs, &model);
-		table->ordered[c].rows = fill_rows(table->ordered[c].row, c, ORDERED, inputs, &model);
-		table->listed[c].rows = fill_rows(table->listed[c].row, c, LISTED, inputs, &model);
+		table->commutative[c].rows = fill_rows(table->commutative[c].row, c, COMMUTATIVE, inputs);
+		table->ordered[c].rows = fill_rows(table->ordered[c].row, c, ORDERED, inputs);
+		table->listed[c].rows = fill_rows(table->listed[c].row, c, LISTED, inputs);
 	}
 }
 
@@ -252,4 +241,24 @@ struct collet_decision collet_choose(const struct collet_choice_table *table, en
 	if (program->fits && !program->fits(shape))
 		program = any_that_fits(collective, listed ? LISTED : commutative ? COMMUTATIVE : ORDERED, shape);
 	return (struct collet_decision){.program = program, .channels = row->channels, .piece_bytes = row->piece_bytes};
+}
+
+struct collet_decision collet_choose_for(const struct collet_choice_inputs *inputs,
+	const struct collet_program *program, const struct collet_shape *shape, size_t element_bytes)
+{
+	const uint64_t bytes = collet_shape_bytes(program->collective, shape, element_bytes);
+	struct collet_decision decision = {.program = program, .channels = channels_for(inputs, bytes)};
+	struct pricing pricing;
+	set_prices(&pricing, inputs, bytes);
+	best_piece(program, shape, element_bytes, inputs, &pricing, &decision.piece_bytes);
+	return decision;
+}
+
+double collet_choice_cost(const struct collet_choice_inputs *inputs, const struct collet_program *program,
+	const struct collet_shape *shape, size_t element_bytes, uint32_t piece_bytes)
+{
+	const uint64_t bytes = collet_shape_bytes(program->collective, shape, element_bytes);
+	struct pricing pricing;
+	set_prices(&pricing, inputs, bytes);
+	return program->cost(shape, element_bytes, piece_bytes, &pricing.model) * factor_of(inputs, program, bytes);
 }

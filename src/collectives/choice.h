@@ -1,16 +1,16 @@
-/* Which algorithm, with which piece size and channels, for which message: a table that rank 0 computes when a
- * communicator is created and sends to all, so that every rank chooses the same. A choice reads only (collective,
- * whether the operation commutes, root, n, count, element size, table). */
+/* Which algorithm, with which piece size and channels, for which message: a table that every rank computes when a
+ * communicator is created, from what rank 0 has sent to all, so that every rank chooses the same. A choice reads only
+ * (collective, whether the operation commutes, root, n, count, element size, table). */
 #ifndef COLLET_COLLECTIVES_CHOICE_H
 #define COLLET_COLLECTIVES_CHOICE_H
 
 #include <collet/collet.h>
 
-#include "collectives/program.h"
+#include "collectives/tuning.h"
 
-enum { COLLET_CHOICE_ROWS = 16 };
+enum { COLLET_CHOICE_ROWS = 34 }; /* 1 byte to 8 GiB */
 
-/* Messages of at most max_bytes (as collet-bench counts them: see design) use this. Flat, so that it can be sent. */
+/* Messages of at most max_bytes (as collet-bench counts them: see design) use this. */
 struct collet_choice_row {
 	uint64_t max_bytes;
 	uint16_t program;  /* index into collet_programs(collective) */
@@ -31,26 +31,30 @@ struct collet_decision {
 	uint32_t piece_bytes;
 };
 
-/* What the table is computed from. */
+/* What the table is computed from; pointers live as long as it. */
 struct collet_choice_inputs {
 	uint32_t size;
 	uint32_t hosts;
 	const uint32_t *host_first;             /* as in collet_shape; may be NULL */
 	const uint32_t *order;                  /* likewise */
-	uint32_t cores_per_host;                /* ranks beyond cores make latency dearer */
-	struct collet_cost_model local, remote; /* between ranks of one host, and of different ones */
-	uint32_t max_channels;                  /* 1: transports gain nothing from several */
+	uint32_t cores_per_host;                /* 0: each rank has one */
+	const collet_link_cost *local, *remote; /* between ranks of one host, and of different ones */
 	uint64_t scratch_bytes;                 /* programs that need more than this much scratch are not chosen */
 };
-
-/* Built-in models until a machine has been measured: "self", "shm", "tcp". */
-struct collet_cost_model collet_cost_model_builtin(const char *transport, bool oversubscribed);
 
 void collet_choice_table_fill(struct collet_choice_table *table, const struct collet_choice_inputs *inputs);
 
 /* Never fails for shapes made by collet_shape_of() or the v-forms: each list has a program that fits any. */
 struct collet_decision collet_choose(const struct collet_choice_table *table, enum collet_collective collective,
 	bool commutative, const struct collet_shape *shape, size_t element_bytes);
+
+/* How that program would be run, whatever the table says. */
+struct collet_decision collet_choose_for(const struct collet_choice_inputs *inputs,
+	const struct collet_program *program, const struct collet_shape *shape, size_t element_bytes);
+
+/* The model's time for it, in seconds. */
+double collet_choice_cost(const struct collet_choice_inputs *inputs, const struct collet_program *program,
+	const struct collet_shape *shape, size_t element_bytes, uint32_t piece_bytes);
 
 /* Parses "ring" or "allreduce:ring,broadcast:tree" into forced[collective] (NULL: not forced). A name that no
  * collective, or not the named one, has is COLLET_ERR_CONFIG listing those there are. A bare name forces it where it
@@ -61,7 +65,8 @@ collet_status collet_choice_parse_forced(
 /* Elements of scratch that a rank of this shape needs at the most: all ranks judge a program alike. */
 uint64_t collet_program_most_scratch(const struct collet_program *program, struct collet_shape shape);
 
-/* The bytes by which collectives are sized: allgather by its result, the others by one rank's input (barrier: 0). */
+/* The bytes by which collectives are sized: allgather and gather by the result, the others by one rank's input (barrier,
+ * and v-forms of which a rank knows its own counts alone: 0). */
 uint64_t collet_shape_bytes(enum collet_collective collective, const struct collet_shape *shape, size_t element_bytes);
 
 #endif

@@ -1,7 +1,7 @@
 /* What the cost formulas are made of. They predict the slowest rank's time in this model, which the tests walk step
- * by step: a rank has one way out and one way in, used at once; a message of b bytes holds each for overhead + b
- * beta, and is there alpha + b beta after it set out (so that alpha includes one overhead); combining costs gamma a
- * byte for each operand beyond the first, and is part of taking in: the same core does both. */
+ * by step: a rank has one way out and one way in, used at once; a message of b bytes holds each for overhead +
+ * transfer(b), and is there alpha after it has left the way out; combining costs gamma a byte for each operand beyond
+ * the first, and is part of taking in: the same core does both. transfer is a broken line through 0 (program.h). */
 #ifndef COLLET_COLLECTIVES_COST_H
 #define COLLET_COLLECTIVES_COST_H
 
@@ -30,17 +30,39 @@ COLLET_PURE static inline double collet_cost_pieces(double bytes, size_t piece_b
 	return pieces <= 1 ? 1 : whole < pieces ? whole + 1 : whole;
 }
 
-/* Time from a message's setting out to the next one's being free to: latency that nothing hides. */
+/* Where the classes of a message's bytes end. */
+COLLET_PURE static inline double collet_cost_class_end(int i)
+{
+	return i == 0 ? 4 << 10 : i == 1 ? 32 << 10 : 256 << 10;
+}
+
+/* What the bytes of one message cost on its way out or in. */
+COLLET_PURE static inline double collet_cost_transfer(const struct collet_cost_model *model, double bytes)
+{
+	double cost = 0, start = 0;
+	for (int i = 0; i < COLLET_COST_CLASSES && bytes > start; i++) {
+		const bool last = i == COLLET_COST_CLASSES - 1;
+		const double end = last || bytes < collet_cost_class_end(i) ? bytes : collet_cost_class_end(i);
+		cost += (end - start) * model->beta_s[i];
+		start = end;
+	}
+	return cost;
+}
+
+/* Latency that nothing hides. */
 COLLET_PURE static inline double collet_cost_latency(const struct collet_cost_model *model)
 {
-	return model->alpha_s > model->overhead_s ? model->alpha_s - model->overhead_s : 0;
+	return model->alpha_s;
 }
 
 /* What `messages` messages of `bytes` each, cut into pieces, hold a rank's way in or out for. */
 COLLET_PURE static inline double collet_cost_port(
 	double messages, double bytes, size_t piece_bytes, const struct collet_cost_model *model)
 {
-	return messages * (collet_cost_pieces(bytes, piece_bytes) * model->overhead_s + bytes * model->beta_s);
+	const double pieces = collet_cost_pieces(bytes, piece_bytes), whole = (double)piece_bytes;
+	/* All but the last are whole. */
+	return messages * (pieces * model->overhead_s + (pieces - 1) * collet_cost_transfer(model, whole) +
+				  collet_cost_transfer(model, bytes - (pieces - 1) * whole));
 }
 
 /* A pipeline of `hops` hops through which `bytes` go in pieces, each hop taking `port` for all of them and combining

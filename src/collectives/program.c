@@ -638,6 +638,22 @@ const struct collet_program *collet_program_find(enum collet_collective collecti
 	return NULL;
 }
 
+uint32_t collet_program_number(const struct collet_program *program)
+{
+	uint32_t number = 0;
+	size_t count;
+	for (uint32_t c = 0; c < (uint32_t)program->collective; c++) {
+		collet_programs((enum collet_collective)c, &count);
+		number += (uint32_t)count;
+	}
+	const struct collet_program *const *programs = collet_programs(program->collective, &count);
+	while (*programs != program) {
+		programs++;
+		number++;
+	}
+	return number;
+}
+
 bool collet_program_fits(const struct collet_program *program, const struct collet_shape *shape)
 {
 	return !program->fits || program->fits(shape);

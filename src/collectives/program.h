@@ -23,12 +23,17 @@ enum collet_collective {
 /* "allreduce", "reduce_scatter", ...; NULL out of range. */
 const char *collet_collective_name(enum collet_collective collective);
 
-/* What moving and reducing costs, for one message over one transport. */
+/* A byte of a long message costs other than one of a short message: transports copy short ones through rings and lend
+ * long ones, and long pieces leave the caches. So there is a price for a message's bytes up to 4 KiB, for those from
+ * there to 32 KiB, to 256 KiB, and for all beyond. */
+enum { COLLET_COST_CLASSES = 4 };
+
+/* What moving and reducing costs, for one message over one transport. Formulas are linear in these numbers. */
 struct collet_cost_model {
-	double alpha_s;                        /* a message's latency */
-	double overhead_s;                     /* of each further message that a rank handles in the same step */
-	double beta_s;                         /* a byte, sent and received */
-	double gamma_s;                        /* a byte reduced: of each operand beyond the first */
+	double alpha_s;                       /* from a message's leaving its sender's hands to its being there */
+	double overhead_s;                    /* that each message holds its sender, and its receiver */
+	double beta_s[COLLET_COST_CLASSES];   /* that each byte does, by where in the message it is */
+	double gamma_s;                       /* a byte reduced: of each operand beyond the first */
 	const struct collet_cost_model *local; /* between ranks of one host, where there are several; NULL: the same */
 };
 
@@ -65,6 +70,8 @@ const struct collet_program *collet_program_find(enum collet_collective collecti
 /* How many elements of scratch this rank needs; the program's, or 0. */
 uint64_t collet_program_scratch(const struct collet_program *program, const struct collet_shape *shape);
 uint32_t collet_program_parts(const struct collet_program *program, const struct collet_shape *shape);
+/* Its place among all programs, collective by collective, as collet_algorithm_list() lists them. */
+uint32_t collet_program_number(const struct collet_program *program);
 bool collet_program_fits(const struct collet_program *program, const struct collet_shape *shape);
 
 /* The shape of a plain (not v) collective of `count` elements, counted as the public API counts; order NULL, one

@@ -75,13 +75,13 @@ static collet_status choose(collet_comm *comm, const struct collet_call_argument
 		const collet_status status = take_named(call, how->algorithm, named, request, commutes);
 		if (status != COLLET_OK)
 			return status;
-		choice->program = named;
+		*choice = collet_choose_for(&comm->inputs, named, &request->shape, request->element_bytes);
 		return COLLET_OK;
 	}
 	/* COLLET_ALGORITHM forces where it can, so that one setting may cover a whole program. */
 	const struct collet_program *forced = comm->context->forced[call->collective];
 	if (forced && take_named(call, forced->name, forced, request, commutes) == COLLET_OK)
-		choice->program = forced;
+		*choice = collet_choose_for(&comm->inputs, forced, &request->shape, request->element_bytes);
 	return COLLET_OK;
 }
 

@@ -7,35 +7,34 @@
 
 /* ---- Making ---- */
 
-/* What the choice is made from: the machine as it is; or, where the bits must not depend on it, no machine at all. */
-static struct collet_choice_inputs choice_inputs(const struct collet_comm *comm)
-{
-	const struct collet_context *context = comm->context;
-	struct collet_choice_inputs inputs = {
-		.size = comm->group.size,
-		.hosts = 1,
-		.cores_per_host = comm->group.size,
-		.local = collet_cost_model_builtin("tcp", false),
-		.remote = collet_cost_model_builtin("tcp", false),
-		.max_channels = context->agreement.max_channels,
-		.scratch_bytes = COLLET_SCRATCH_BYTES,
-	};
-	if (context->deterministic)
-		return inputs;
-	inputs.hosts = comm->by_host.hosts;
-	inputs.host_first = comm->by_host.hosts > 1 ? comm->by_host.host_first : NULL;
-	inputs.order = comm->by_host.order;
-	inputs.cores_per_host = context->bootstrap.cards[collet_group_world_rank(&comm->group, 0)].host_cores;
-	inputs.local = context->agreement.local;
-	inputs.remote = comm->by_host.hosts > 1 ? context->agreement.remote : context->agreement.local;
-	return inputs;
-}
-
-/* Every rank computes the same table: all that it reads came from rank 0, or from the cards that all have. */
+/* What the choice is made from: the machine as it is; or, where the bits must not depend on it, no machine at all (but
+ * for the number of channels, which changes no bits). Every rank computes the same table: all that it reads came from
+ * rank 0, or from the cards that all have. */
 static void fill_table(struct collet_comm *comm)
 {
-	const struct collet_choice_inputs inputs = choice_inputs(comm);
-	collet_choice_table_fill(&comm->table, &inputs);
+	const struct collet_context *context = comm->context;
+	const uint32_t cores = context->bootstrap.cards[collet_group_world_rank(&comm->group, 0)].host_cores;
+	const struct collet_layout *layout = &comm->by_host;
+	const uint32_t local_ranks = (comm->group.size + layout->hosts - 1) / layout->hosts;
+	struct collet_choice_inputs *inputs = &comm->inputs;
+	*inputs = (struct collet_choice_inputs){
+		.size = comm->group.size,
+		.hosts = layout->hosts,
+		.host_first = layout->hosts > 1 ? layout->host_first : NULL,
+		.order = layout->order,
+		.cores_per_host = cores,
+		.local = collet_tuning_find(
+			context->links, context->link_count, collet_local_transport(context), local_ranks, cores),
+		.remote = collet_tuning_find(context->links, context->link_count, "tcp", local_ranks, cores),
+		.scratch_bytes = COLLET_SCRATCH_BYTES,
+	};
+	if (context->deterministic) {
+		inputs->hosts = 1;
+		inputs->host_first = inputs->order = NULL;
+		inputs->cores_per_host = 0;
+		inputs->local = inputs->remote = &context->fixed;
+	}
+	collet_choice_table_fill(&comm->table, inputs);
 }
 
 static void free_comm(struct collet_comm *comm)

@@ -14,8 +14,7 @@
 /* What rank 0 decides for all, beside the cards. */
 struct collet_agreement {
 	uint64_t session;            /* id of the first communicator; others' are derived */
-	struct collet_cost_model local, remote;
-	uint32_t max_channels;
+	uint32_t links;              /* of rank 0's tuning, which follow; 0: the built-in ones */
 	uint32_t reserved0;
 };
 
@@ -36,6 +35,9 @@ struct collet_context {
 	struct collet_launch launch;
 	struct collet_bootstrap bootstrap;
 	struct collet_agreement agreement;
+	collet_link_cost *links;     /* the tuning: link_count of them */
+	uint32_t link_count;
+	collet_link_cost fixed;      /* what a deterministic choice is made by */
 	struct collet_arena arena;
 	struct collet_registry registry;
 	struct collet_card card;     /* this rank's own, until the table is there */
@@ -64,7 +66,8 @@ struct collet_layout {
 struct collet_comm {
 	struct collet_context *context;
 	struct collet_group group;
-	struct collet_choice_table table;
+	struct collet_choice_inputs inputs;
+	struct collet_choice_table table; /* of inputs */
 	uint32_t *world;             /* group.world's memory */
 	struct collet_layout by_host;/* hosts' ranks together, in rank order */
 	struct collet_layout near;   /* and among them those that share packages, NUMA nodes and caches */
@@ -76,6 +79,8 @@ struct collet_comm {
 
 /* ---- context.c */
 collet_status collet_context_create(struct collet_context **context, const collet_options *options);
+/* By what the ranks of one host talk: shared memory, if rank 0 may. */
+const char *collet_local_transport(const struct collet_context *context);
 /* One user less. */
 void collet_context_release(struct collet_context *context);
 static inline bool collet_context_forked(const struct collet_context *context)
@@ -93,6 +98,12 @@ collet_status collet_comm_enter(collet_comm *comm, const char *function);
 void collet_comm_leave(collet_comm *comm);
 /* A group's end as this thread's error. */
 collet_status collet_comm_ended(const collet_comm *comm);
+
+/* ---- tuning_file.c */
+/* Rank 0's tuning: of the file that the user named, where anything wrong is an error, or of the one that lies where
+ * tunings are kept, where it is a warning. *count 0: no file; the built-in one holds. */
+collet_status collet_tuning_load(
+	const struct collet_log *log, collet_link_cost links[COLLET_TUNING_LINKS], uint32_t *count);
 
 /* ---- stats.c. Under the engine's lock. */
 void collet_comm_count_use(collet_comm *comm, const struct collet_request *request);

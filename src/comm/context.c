@@ -111,38 +111,78 @@ static bool is_oversubscribed(const struct collet_card *cards, uint32_t size)
 	return false;
 }
 
-static bool all_reach(const struct collet_card *cards, uint32_t size, uint32_t transport)
-{
-	for (uint32_t i = 0; i < size; i++)
-		if (!(cards[i].transports >> transport & 1) || !collet_transports[transport]->reaches(&cards[0], &cards[i]))
-			return false;
-	return true;
-}
-
 /* On rank 0, once all cards are in. */
-static collet_status agree(void *unused, const struct collet_card *cards, uint32_t size, void **blob, size_t *bytes)
+static collet_status agree(void *of, const struct collet_card *cards, uint32_t size, void **blob, size_t *bytes)
 {
 	for (uint32_t i = 1; i < size; i++) {
 		const collet_status status = compare_settings(&cards[0], &cards[i]);
 		if (status != COLLET_OK)
 			return status;
 	}
-	struct collet_agreement *agreement = calloc(1, sizeof(*agreement));
+	const struct collet_context *context = of;
+	const size_t most = sizeof(struct collet_agreement) + COLLET_TUNING_LINKS * sizeof(collet_link_cost);
+	struct collet_agreement *agreement = calloc(1, most);
 	if (!agreement)
 		return collet_fail(COLLET_ERR_MEMORY, "no memory for the ranks' agreement");
-	const bool oversubscribed = is_oversubscribed(cards, size);
 	agreement->session = ((uint64_t)collet_clock_ns() << 16) ^ cards[0].process_id;
-	agreement->local = agreement->remote = collet_cost_model_builtin("tcp", oversubscribed);
-	agreement->max_channels = 2;
-	for (uint32_t t = 0; collet_transports[t]; t++) {
-		if (strcmp(collet_transports[t]->name, "shm") == 0 && (cards[0].transports >> t & 1)) {
-			agreement->local = collet_cost_model_builtin("shm", oversubscribed);
-			if (all_reach(cards, size, t))
-				agreement->max_channels = 1;  /* memory gains nothing from several paths */
+	if (!context->deterministic) {
+		const collet_status status = collet_tuning_load(
+			&context->engine.log, (collet_link_cost *)(void *)(agreement + 1), &agreement->links);
+		if (status != COLLET_OK) {
+			free(agreement);
+			return status;
 		}
 	}
 	*blob = agreement;
-	*bytes = sizeof(*agreement);
+	*bytes = sizeof(*agreement) + agreement->links * sizeof(collet_link_cost);
+	return COLLET_OK;
+}
+
+const char *collet_local_transport(const struct collet_context *context)
+{
+	for (uint32_t t = 0; collet_transports[t]; t++)
+		if (strcmp(collet_transports[t]->name, "shm") == 0 && (context->bootstrap.cards[0].transports >> t & 1))
+			return "shm";
+	return "tcp";
+}
+
+static const collet_link_cost *find_link(const struct collet_context *context, const char *transport)
+{
+	return collet_tuning_find(context->links, context->link_count, transport, context->launch.size, 0);
+}
+
+/* What rank 0 has sent. What its tuning does not have of shared memory and TCP is taken from the built-in one. */
+static collet_status take_agreement(struct collet_context *context)
+{
+	static const char *const needed[] = { "shm", "tcp" };
+	const struct collet_bootstrap *bootstrap = &context->bootstrap;
+	if (bootstrap->blob_bytes >= sizeof(context->agreement))
+		memcpy(&context->agreement, bootstrap->blob, sizeof(context->agreement));
+	const uint32_t links = context->agreement.links;
+	if (links > COLLET_TUNING_LINKS ||
+		bootstrap->blob_bytes != sizeof(context->agreement) + links * sizeof(collet_link_cost))
+		return collet_fail(COLLET_ERR_RENDEZVOUS, "rank 0 sent an agreement of another size; do versions differ?");
+	context->links = calloc(COLLET_TUNING_LINKS, sizeof(*context->links));
+	collet_link_cost *builtin = calloc(COLLET_TUNING_LINKS, sizeof(*builtin));
+	if (!context->links || !builtin) {
+		free(builtin);
+		return collet_fail(COLLET_ERR_MEMORY, "no memory for the tuning");
+	}
+	memcpy(context->links, (const char *)bootstrap->blob + sizeof(context->agreement), links * sizeof(*context->links));
+	context->link_count = links;
+	const uint32_t count = collet_tuning_builtin(builtin);
+	for (size_t i = 0; i < sizeof(needed) / sizeof(needed[0]); i++) {
+		if (find_link(context, needed[i]))
+			continue;
+		for (uint32_t b = 0; b < count && context->link_count < COLLET_TUNING_LINKS; b++)
+			if (strcmp(builtin[b].transport, needed[i]) == 0)
+				context->links[context->link_count++] = builtin[b];
+	}
+	free(builtin);
+	if (!find_link(context, "shm") || !find_link(context, "tcp"))
+		return collet_fail(COLLET_ERR_CONFIG, "the tuning is full, and has no link of shm or none of tcp");
+	context->fixed = collet_tuning_fixed();
+	context->fixed.channels = find_link(context, collet_local_transport(context))->channels;
 	return COLLET_OK;
 }
 
@@ -207,11 +247,9 @@ collet_status collet_context_create(struct collet_context **created, const colle
 	status = collet_bootstrap_meet(&context->bootstrap, &context->launch, &context->card, agree, context, &engine->log);
 	if (status != COLLET_OK)
 		goto err_arena;
-	if (context->bootstrap.blob_bytes != sizeof(context->agreement)) {
-		status = collet_fail(COLLET_ERR_RENDEZVOUS, "rank 0 sent an agreement of another size; do versions differ?");
+	status = take_agreement(context);
+	if (status != COLLET_OK)
 		goto err_bootstrap;
-	}
-	memcpy(&context->agreement, context->bootstrap.blob, sizeof(context->agreement));
 	engine->cards = context->bootstrap.cards;
 	engine->rank = context->launch.rank;
 	engine->size = context->launch.size;
@@ -231,6 +269,7 @@ err_control:
 	collet_control_destroy(&engine->control);
 	collet_fabric_deinit(engine);
 err_bootstrap:
+	free(context->links);
 	collet_bootstrap_deinit(&context->bootstrap);
 err_arena:
 	collet_arena_deinit(&context->arena);
@@ -264,6 +303,7 @@ void collet_context_release(struct collet_context *context)
 	munmap((void *)(uintptr_t)context->alive, (size_t)sysconf(_SC_PAGESIZE));
 	pthread_mutex_destroy(&context->registry.lock);
 	free(context->registry.entries);
+	free(context->links);
 	explicit_bzero(context->launch.secret, sizeof(context->launch.secret));
 	free(context);
 }

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -88,8 +89,27 @@ struct judged {
 	enum collet_collective collective;
 	size_t element_bytes;
 	bool commutes;
-	struct collet_cost_model model;
+	collet_link_cost link;
+	struct collet_choice_inputs inputs;
 };
+
+static collet_status take_builtin(const char *function, const collet_call_shape *shape, const char *transport,
+	collet_link_cost *link)
+{
+	uint32_t bits;
+	if (!transport || collet_transports_parse(transport, &bits) != COLLET_OK)
+		return collet_fail(COLLET_ERR_ARGUMENT, "%s: there is no transport \"%s\"", function, transport ? transport : "(NULL)");
+	collet_link_cost *links = calloc(COLLET_TUNING_LINKS, sizeof(*links));
+	if (!links)
+		return collet_fail(COLLET_ERR_MEMORY, "%s: no memory", function);
+	const collet_link_cost *found =
+		collet_tuning_find(links, collet_tuning_builtin(links), transport, shape->ranks, shape->cores);
+	if (found)
+		*link = *found;
+	free(links);
+	return found ? COLLET_OK : collet_fail(COLLET_ERR_ARGUMENT, "%s: the built-in tuning has no link of \"%s\"", function,
+			transport);
+}
 
 static collet_status judge(const char *function, const collet_call_shape *shape, const char *transport,
 	const collet_link_cost *cost, struct judged *judged)
@@ -102,16 +122,23 @@ static collet_status judge(const char *function, const collet_call_shape *shape,
 	if (!judged->element_bytes || !shape->ranks || shape->root >= shape->ranks)
 		return collet_fail(COLLET_ERR_ARGUMENT, "%s: dtype, ranks or root makes no sense", function);
 	judged->commutes = !shape->not_commutative;
-	if (cost) {
-		judged->model = (struct collet_cost_model){ .alpha_s = cost->latency_ns * 1e-9, .overhead_s = cost->latency_ns * 0.2e-9,
-			.beta_s = cost->byte_ns * 1e-9, .gamma_s = cost->reduce_byte_ns * 1e-9 };
-		return COLLET_OK;
-	}
-	uint32_t bits;
-	if (!transport || collet_transports_parse(transport, &bits) != COLLET_OK)
-		return collet_fail(COLLET_ERR_ARGUMENT, "%s: there is no transport \"%s\"", function, transport ? transport : "(NULL)");
-	judged->model = collet_cost_model_builtin(transport, false);
-	return COLLET_OK;
+	collet_status status = COLLET_OK;
+	if (cost)
+		judged->link = *cost;
+	else
+		status = take_builtin(function, shape, transport, &judged->link);
+	if (status == COLLET_OK && (!judged->link.ranks || !judged->link.least_piece_bytes || !judged->link.channel_bytes ||
+			judged->link.most_piece_bytes < judged->link.least_piece_bytes))
+		return collet_fail(COLLET_ERR_ARGUMENT, "%s: the cost has no ranks, pieces or channels", function);
+	judged->inputs = (struct collet_choice_inputs){
+		.size = shape->ranks,
+		.hosts = 1,
+		.cores_per_host = shape->cores,
+		.local = &judged->link,
+		.remote = &judged->link,
+		.scratch_bytes = COLLET_SCRATCH_BYTES,
+	};
+	return status;
 }
 
 /* The count of elements by which `bytes`, counted as collet-bench counts, make a call. */
@@ -120,26 +147,6 @@ static uint64_t count_of(const struct judged *judged, uint32_t ranks, uint64_t b
 	struct collet_shape one = collet_shape_of(judged->collective, 0, ranks, 0, 1);
 	const uint64_t unit = collet_shape_bytes(judged->collective, &one, judged->element_bytes);
 	return unit ? bytes / unit : 0;
-}
-
-static void fill_table(const struct judged *judged, uint32_t ranks, bool several_channels, struct collet_choice_table *table)
-{
-	const struct collet_choice_inputs inputs = {
-		.size = ranks,
-		.hosts = 1,
-		.cores_per_host = ranks,
-		.local = judged->model,
-		.remote = judged->model,
-		.max_channels = several_channels ? 2 : 1,
-		.scratch_bytes = COLLET_SCRATCH_BYTES,
-	};
-	collet_choice_table_fill(table, &inputs);
-}
-
-static double cost_ns(const struct judged *judged, const struct collet_program *program, const struct collet_shape *shape,
-	uint32_t piece_bytes)
-{
-	return program->cost(shape, judged->element_bytes, piece_bytes, &judged->model) * 1e9;
 }
 
 collet_status collet_cost_predict(const collet_call_shape *shape, const char *algorithm, const char *transport,
@@ -160,11 +167,10 @@ collet_status collet_cost_predict(const collet_call_shape *shape, const char *al
 			shape->ranks);
 	if (!judged.commutes && !program->ordered)
 		return collet_fail(COLLET_ERR_UNSUPPORTED, "collet_cost_predict: %s does not keep operands in rank order", algorithm);
-	struct collet_choice_table table;
-	fill_table(&judged, shape->ranks, false, &table);
-	const struct collet_decision decision = collet_choose(&table, judged.collective, judged.commutes, &call,
-		judged.element_bytes);
-	*ns = cost_ns(&judged, program, &call, decision.piece_bytes);
+	uint32_t piece_bytes = (uint32_t)shape->piece_bytes;
+	if (piece_bytes == 0)
+		piece_bytes = collet_choose_for(&judged.inputs, program, &call, judged.element_bytes).piece_bytes;
+	*ns = collet_choice_cost(&judged.inputs, program, &call, judged.element_bytes, piece_bytes) * 1e9;
 	return COLLET_OK;
 }
 
@@ -179,7 +185,7 @@ collet_status collet_choice_list(const collet_call_shape *shape, const char *tra
 	if (status != COLLET_OK)
 		return status;
 	struct collet_choice_table table;
-	fill_table(&judged, shape->ranks, transport && strcmp(transport, "tcp") == 0, &table);
+	collet_choice_table_fill(&table, &judged.inputs);
 	const struct collet_choice_row *row = judged.commutes ? table.commutative[judged.collective].row :
                                                                 table.ordered[judged.collective].row;
 	const uint32_t listed = judged.commutes ? table.commutative[judged.collective].rows :
@@ -194,7 +200,7 @@ collet_status collet_choice_list(const collet_call_shape *shape, const char *tra
 		if (program != last) {
 			if (*count < capacity)
 				rows[*count] = (collet_choice){ first, row[i].max_bytes, program->name,
-					cost_ns(&judged, program, &call, row[i].piece_bytes) };
+					collet_choice_cost(&judged.inputs, program, &call, judged.element_bytes, row[i].piece_bytes) * 1e9 };
 			++*count;
 			last = program;
 		} else if (*count <= capacity) {
@@ -264,40 +270,15 @@ collet_status collet_comm_plan(collet_comm *comm, const char *collective, uint64
 				"or so much scratch", algorithm);
 	}
 	if (forced && can(forced, &shape, element))
-		decision.program = forced;
-	const struct collet_agreement *agreement = &comm->context->agreement;
-	struct collet_cost_model model = comm->by_host.hosts > 1 ? agreement->remote : agreement->local;
-	model.local = comm->by_host.hosts > 1 ? &agreement->local : NULL;
+		decision = collet_choose_for(&comm->inputs, forced, &shape, element);
 	memset(plan, 0, sizeof(*plan));
 	plan->algorithm = decision.program->name;
-	plan->predicted_ns = decision.program->cost(&shape, element, decision.piece_bytes, &model) * 1e9;
+	plan->predicted_ns = collet_choice_cost(&comm->inputs, decision.program, &shape, element, decision.piece_bytes) * 1e9;
+	plan->piece_bytes = decision.piece_bytes;
+	plan->channels = decision.channels;
+	plan->cores = comm->context->bootstrap.cards[collet_group_world_rank(&comm->group, 0)].host_cores;
 	name_transports(comm, plan->transport, sizeof(plan->transport));
 	return COLLET_OK;
-}
-
-/* ---- Tuning ---- */
-
-collet_status collet_tuning_read(const char *path, collet_link_cost *rows, size_t capacity, size_t *count)
-{
-	static const char *const names[] = { "self", "shm", "tcp" };
-	if (!count || (!rows && capacity))
-		return collet_fail(COLLET_ERR_ARGUMENT, "collet_tuning_read: an argument is NULL");
-	*count = 0;
-	if (path)
-		return collet_fail(COLLET_ERR_UNSUPPORTED, "collet_tuning_read: tuning files are not offered by this version");
-	*count = sizeof(names) / sizeof(names[0]);
-	for (size_t i = 0; i < *count && i < capacity; i++) {
-		const struct collet_cost_model model = collet_cost_model_builtin(names[i], false);
-		rows[i] = (collet_link_cost){ .latency_ns = model.alpha_s * 1e9, .byte_ns = model.beta_s * 1e9,
-			.reduce_byte_ns = model.gamma_s * 1e9 };
-		snprintf(rows[i].transport, sizeof(rows[i].transport), "%s", names[i]);
-	}
-	return COLLET_OK;
-}
-
-collet_status collet_tuning_write(const char *path, const collet_link_cost *rows, size_t count)
-{
-	return collet_fail(COLLET_ERR_UNSUPPORTED, "collet_tuning_write: tuning files are not offered by this version");
 }
 
 /* ---- Flight recorder ---- */

@@ -74,7 +74,14 @@ static void every_command_runs(void **state)
 		{ "list", 0, "allreduce" },
 		{ "list", 0, "openmpi:ucx" },
 		{ "explain allreduce -n 8 --sizes 4,1M", 0, "1 MiB" },
-		{ "tune", 1, "tune" },
+		{ "explain allreduce -n 3 --transport pigeons", 1, "takes one of self, shm and tcp" },
+		{ "tune -n 2 --transport shm --sizes 8,64K --seconds 0.0002 --output \"$CLI_TEST_FOLDER/tuning\"", 0,
+			"/tuning" },
+		{ "tune --check -n 2 --transport shm --sizes 8 --seconds 0.0002", 0, "as chosen now: median error" },
+		{ "tune -n 1", 2, "nothing to tune" },
+		{ "tune --transport pigeons --output \"$CLI_TEST_FOLDER/tuning\"", 1, "no transport" },
+		{ "tune -n 2 --sizes 1:8192:x2", 2, "up to 12" },
+		{ "allreduce --check", 2, "--check is for tune" },
 		{ "compare allreduce -n 2 --with nobody", 2, "known are openmpi, mpich and gloo" },
 		{ "compare allreduce -n 2 --with mpich,openmpi:fastest", 2, "--with openmpi:fastest" },
 		{ "compare allreduce -n 2 --with gloo --transport shm --sizes 4 --repeats 1 --seconds 0.01", 0,
@@ -86,6 +93,39 @@ static void every_command_runs(void **state)
 		if (outcome.status != rows[i].status || strstr(outcome.text, rows[i].says) == NULL)
 			fail_msg("collet-bench %s: status %d, not %d with '%s':\n%s", rows[i].arguments, outcome.status,
 				rows[i].status, rows[i].says, outcome.text);
+	}
+}
+
+/* A tuning made in a hurry is a tuning: choices are explained by it, and one that is broken is not used in silence. */
+static void a_tuning_is_used(void **state)
+{
+	static const struct {
+		const char *before, *arguments;
+		int status;
+		const char *says;
+	} rows[] = {
+		{ "", "tune -n 2 --transport shm --sizes 8,64K --seconds 0.0002", 0, "median error" },
+		{ "", "explain allreduce -n 2 --sizes 8", 0, "$CLI_TEST_FOLDER/tuning, measured with 2 ranks" },
+		{ "", "allreduce -n 2 --sizes 64K --iters 5", 0, "allreduce of 2 ranks" },
+		{ "", "tune --check -n 2 --transport shm --sizes 8 --seconds 0.0002", 0, "as chosen now" },
+		{ "sed -i s/latency/lateness/ \"$COLLET_TUNING\";", "explain allreduce -n 2 --sizes 8", 1, "\"lateness\" means nothing" },
+		{ "", "allreduce -n 2 --sizes 8 --iters 5", 1, "\"lateness\" means nothing" },
+		{ "", "tune -n 2 --transport shm --sizes 8 --seconds 0.0002", 0, "It is replaced" },
+		{ "", "allreduce -n 2 --sizes 8 --iters 5", 0, "allreduce of 2 ranks" },
+		{ "export COLLET_TUNING=builtin;", "explain allreduce -n 2 --sizes 8", 0, "tuning: built in" },
+	};
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+		static struct outcome outcome;
+		char before[512], says[512];
+		const char *folder = getenv("CLI_TEST_FOLDER");
+		snprintf(before, sizeof(before), "export COLLET_TUNING=\"$CLI_TEST_FOLDER/tuning\"; %s timeout 60 \"$COLLET_BENCH\"",
+			rows[i].before);
+		run(&outcome, before, rows[i].arguments, "");
+		const char *rest = strchr(rows[i].says, '/');
+		snprintf(says, sizeof(says), "%s%s", rows[i].says[0] == '$' ? folder : "", rows[i].says[0] == '$' ? rest : rows[i].says);
+		if (outcome.status != rows[i].status || strstr(outcome.text, says) == NULL)
+			fail_msg("collet-bench %s: status %d, not %d with '%s':\n%s", rows[i].arguments, outcome.status,
+				rows[i].status, says, outcome.text);
 	}
 }
 
@@ -172,6 +212,19 @@ static void a_launchers_ranks_are_joined(void **state)
 	assert_non_null(strstr(outcome.text, "leave -n 4 away"));
 }
 
+/* For tunings: a folder of the tests' own, and no tuning of the user's. */
+static int make_folder(void **state)
+{
+	char folder[] = "/tmp/collet-test-XXXXXX";
+	return mkdtemp(folder) == NULL || setenv("CLI_TEST_FOLDER", folder, 1) != 0
+		|| setenv("XDG_CONFIG_HOME", folder, 1) != 0;
+}
+
+static int remove_folder(void **state)
+{
+	return system("rm -rf \"$CLI_TEST_FOLDER\"");
+}
+
 int main(void)
 {
 	static const char *const names[] = { "RANK", "WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID",
@@ -184,10 +237,11 @@ int main(void)
 		unsetenv(names[i]);   /* the tests may run inside a job */
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(every_command_runs),
+		cmocka_unit_test(a_tuning_is_used),
 		cmocka_unit_test(a_peer_that_is_missing_is_said_so_and_no_failure),
 		cmocka_unit_test(each_peer_is_compared_with),
 		cmocka_unit_test(json_is_valid_and_nothing_else_is_printed),
 		cmocka_unit_test(a_launchers_ranks_are_joined),
 	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "collectives/cost.h"
 #include "collectives/hosts.h"
 
 enum { WINDOW = COLLET_LOOKAHEAD + 1, PARTS = 8, SPANS = 8 };
@@ -171,7 +172,7 @@ static bool receive(
 		struct lane *lane = lane_at(sim, part, sim->moves[i].peer, rank);
 		const struct collet_cost_model *model = between(sim, rank, sim->moves[i].peer);
 		const double bytes = (double)(sim->moves[i].length * sim->element_bytes);
-		const double port = model->overhead_s + bytes * model->beta_s;
+		const double port = model->overhead_s + collet_cost_transfer(model, bytes);
 		sim->in_free[rank] = later(lane->arrivals[lane->taken++], sim->in_free[rank] + port);
 		*when = later(*when, sim->in_free[rank]);
 		sim->moves[i].peer = rank; /* done with */
@@ -192,7 +193,7 @@ static void send(struct simulation *sim, struct item *item, uint32_t rank, uint3
 		double set_out = later(when, sim->out_free[rank]);
 		double *link = link_between(sim, rank, sim->moves[i].peer);
 		set_out = link ? later(set_out, *link) : set_out;
-		sim->out_free[rank] = set_out + model->overhead_s + bytes * model->beta_s;
+		sim->out_free[rank] = set_out + model->overhead_s + collet_cost_transfer(model, bytes);
 		if (link)
 			*link = sim->out_free[rank];
 		item->finished = sim->out_free[rank];
@@ -200,7 +201,7 @@ static void send(struct simulation *sim, struct item *item, uint32_t rank, uint3
 			lane->capacity = lane->capacity ? 2 * lane->capacity : 8;
 			lane->arrivals = must(realloc(lane->arrivals, lane->capacity * sizeof *lane->arrivals));
 		}
-		lane->arrivals[lane->sent++] = set_out + model->alpha_s + bytes * model->beta_s;
+		lane->arrivals[lane->sent++] = sim->out_free[rank] + model->alpha_s;
 	}
 }
 

@@ -9,16 +9,35 @@
 
 #include "collectives/choice.h"
 
-static struct collet_choice_inputs inputs_of(const char *transport, uint32_t size)
+/* Of the kind that the transports have; not the built-in ones, which are measured anew now and then. */
+static const collet_link_cost links[] = {
+	{.transport = "self", .ranks = 1, .cores = 1, .latency_ns = 30, .message_ns = 20, .byte_ns = {0.1, 0.1, 0.1, 0.1},
+		.reduce_byte_ns = 0.05, .near_bytes = UINT64_MAX, .least_piece_bytes = 16384, .most_piece_bytes = 262144,
+		.channels = 1, .channel_bytes = 524288},
+	{.transport = "shm", .ranks = 2, .cores = 2, .latency_ns = 200, .message_ns = 50,
+		.byte_ns = {0.125, 0.125, 0.125, 0.125}, .reduce_byte_ns = 0.05, .near_bytes = UINT64_MAX,
+		.least_piece_bytes = 16384, .most_piece_bytes = 262144, .channels = 1, .channel_bytes = 524288},
+	{.transport = "tcp", .ranks = 2, .cores = 2, .latency_ns = 3500, .message_ns = 1500,
+		.byte_ns = {0.333, 0.333, 0.333, 0.333}, .reduce_byte_ns = 0.05, .near_bytes = UINT64_MAX,
+		.least_piece_bytes = 16384, .most_piece_bytes = 262144, .channels = 4, .channel_bytes = 524288},
+};
+
+/* Each rank with a core of its own unless `cores` says less. */
+static struct collet_choice_inputs inputs_on(const char *transport, uint32_t size, uint32_t cores)
 {
-	const struct collet_cost_model model = collet_cost_model_builtin(transport, false);
+	const collet_link_cost *link = collet_tuning_find(links, 3, transport, size, cores);
+	assert_non_null(link);
 	return (struct collet_choice_inputs){.size = size,
 		.hosts = 1,
-		.local = model,
-		.remote = model,
-		.cores_per_host = size,
-		.max_channels = 4,
+		.local = link,
+		.remote = link,
+		.cores_per_host = cores,
 		.scratch_bytes = 8 << 20};
+}
+
+static struct collet_choice_inputs inputs_of(const char *transport, uint32_t size)
+{
+	return inputs_on(transport, size, size);
 }
 
 static const char *chosen(const struct collet_choice_table *table, enum collet_collective c, bool commutative,

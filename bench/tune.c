@@ -1,0 +1,310 @@
+/* The parent's side of tune: starts the ranks, world by world, reads what they measured, fits, shows and writes. */
+#include "tune.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <collet/tools.h>
+
+#include "output.h"
+#include "pin.h"
+#include "process.h"
+#include "tune_fit.h"
+
+enum { POINTS_MAX = 8192, WORLDS_MAX = 16, PATH_BYTES = 4096 };
+
+/* One transport with one number of ranks, measured. */
+struct world {
+	const char *transport;
+	uint32_t ranks, cores;
+	struct tune_point *points;
+	size_t count;
+};
+
+static int complain(const char *what)
+{
+	bench_progress_clear();
+	fprintf(stderr, "collet-bench: tune: %s: %s\n", what, collet_last_error());
+	return 1;
+}
+
+/* ---- Measuring ---- */
+
+/* What the ranks printed: points, and else what people should see. */
+static int read_points(struct world *world, FILE *printed)
+{
+	char line[512];
+	rewind(printed);
+	while (fgets(line, sizeof(line), printed) != NULL) {
+		if (sscanf(line, "cores %u", &world->cores) == 1)
+			continue;
+		if (world->count == POINTS_MAX) {
+			fprintf(stderr, "collet-bench: tune: more than %d points\n", POINTS_MAX);
+			return 1;
+		}
+		if (tune_point_read(line, &world->points[world->count]))
+			world->count++;
+		else
+			fputs(line, stderr);
+	}
+	return world->count == 0 || world->cores == 0;
+}
+
+static int measure(struct world *world, char **argv)
+{
+	static const char own_rank[] = BENCH_TUNE_RANK "=1";
+	char transport[64], job[64];
+	snprintf(transport, sizeof(transport), BENCH_TUNE_TRANSPORT "=%s", world->transport);
+	const char *const env[] = { own_rank, transport, NULL };
+	const int fd = memfd_create("collet-bench-tune", MFD_CLOEXEC);
+	FILE *printed = fd >= 0 ? fdopen(fd, "r+") : NULL;
+	const char *own = bench_own_path();
+	world->points = calloc(POINTS_MAX, sizeof(world->points[0]));
+	if (printed == NULL || own == NULL || world->points == NULL) {
+		fprintf(stderr, "collet-bench: tune: %s\n", strerror(errno));
+		if (printed != NULL)
+			fclose(printed);
+		return 1;
+	}
+	bench_unique_name(job, sizeof(job));
+	argv[0] = (char *)(uintptr_t)own;
+	bench_progress("tune: measuring %u ranks over %s", world->ranks, world->transport);
+	const struct bench_program program = { .argv = (const char *const *)argv, .env = env, .ranks = world->ranks,
+		.job = job, .output = fd };
+	const int ended = bench_ranks_run(&program);
+	bench_progress_clear();
+	const int failed = read_points(world, printed);
+	fclose(printed);
+	if (ended || failed)
+		fprintf(stderr, "collet-bench: tune: %u ranks over %s: nothing measured\n", world->ranks,
+			world->transport);
+	return ended || failed;
+}
+
+/* ---- Showing ---- */
+
+static void print_quality(const struct world *world, const char *what, struct tune_quality q)
+{
+	const struct tune_point *error = &world->points[q.worst_error_at], *choice = &world->points[q.worst_choice_at];
+	char text[24];
+	printf("# %s: median error %.0f %%; the worst %.0f %%: %s %s, %s\n", what, 100 * q.median_error,
+		100 * q.worst_error, error->collective, error->algorithm, bench_bytes_text(error->bytes, text));
+	printf("# %zu calls, %zu of them chosen more than %.0f %% slower than the best algorithm", q.choices,
+		q.bad_choices, 100 * (TUNE_BAD_CHOICE - 1));
+	if (q.worst_choice > 1)
+		printf("; at worst %.2f times: %s %s, %s", q.worst_choice, choice->collective, choice->algorithm,
+			bench_bytes_text(choice->bytes, text));
+	putchar('\n');
+}
+
+/* Each point, what was predicted beside what was measured. */
+static void print_points(const struct world *world)
+{
+	printf("%-15s %-18s %12s %12s %12s %8s\n", "collective", "algorithm", "bytes", "measured us", "predicted us",
+		"error");
+	for (size_t i = 0; i < world->count; i++) {
+		const struct tune_point *p = &world->points[i];
+		char text[24];
+		printf("%-15s %-18s %12s ", p->collective, p->algorithm, bench_bytes_text(p->bytes, text));
+		bench_table_number(stdout, p->ns / 1e3, 12);
+		putchar(' ');
+		bench_table_number(stdout, p->predicted_ns / 1e3, 12);
+		printf(" %+7.0f%%%s\n", 100 * (p->predicted_ns / p->ns - 1), p->chosen ? " *" : "");
+	}
+}
+
+static void write_json(FILE *json, const struct world *world)
+{
+	for (size_t i = 0; json != NULL && i < world->count; i++) {
+		const struct tune_point *p = &world->points[i];
+		fprintf(json, "{\"transport\":\"%s\",\"ranks\":%u,\"cores\":%u,\"collective\":\"%s\",\"algorithm\":\"%s\","
+			"\"bytes\":%llu,\"piece_bytes\":%u,\"chosen\":%s,\"time_us\":", world->transport, world->ranks,
+			world->cores, p->collective, p->algorithm, (unsigned long long)p->bytes, p->piece_bytes,
+			p->chosen ? "true" : "false");
+		bench_json_number(json, p->ns / 1e3);
+		fputs(",\"predicted_us\":", json);
+		bench_json_number(json, p->predicted_ns / 1e3);
+		fputs("}\n", json);
+	}
+}
+
+static void print_link(const collet_link_cost *l)
+{
+	char near[24];
+	printf("# latency %.0f ns, a message %.0f ns, a byte %.3f %.3f %.3f %.3f ns, one reduced %.3f ns; beyond %s a byte %.3f "
+		"and %.3f ns more\n", l->latency_ns, l->message_ns, l->byte_ns[0], l->byte_ns[1], l->byte_ns[2],
+		l->byte_ns[3], l->reduce_byte_ns, bench_bytes_text(l->near_bytes, near), l->far_byte_ns,
+		l->far_reduce_byte_ns);
+}
+
+/* ---- Tuning ---- */
+
+/* A tuning under way: what it starts from, and becomes. */
+struct tuning {
+	collet_link_cost links[COLLET_TUNING_LINKS];
+	size_t count;
+};
+
+/* The link that the world's replaces, or a new one; cut as what it was measured with. */
+static collet_link_cost *link_of(struct tuning *tuning, const struct world *world, const struct bench_sizes *sizes)
+{
+	const collet_link_cost *like =
+		collet_tuning_find(tuning->links, tuning->count, world->transport, world->ranks, world->cores);
+	collet_link_cost *link = NULL;
+	for (size_t i = 0; i < tuning->count; i++)
+		if (strcmp(tuning->links[i].transport, world->transport) == 0
+			&& tuning->links[i].ranks == world->ranks && tuning->links[i].cores == world->cores)
+			link = &tuning->links[i];
+	if (link == NULL && (like == NULL || tuning->count == COLLET_TUNING_LINKS)) {
+		fprintf(stderr, "collet-bench: tune: no place in the tuning for %s\n", world->transport);
+		return NULL;
+	}
+	if (link == NULL) {
+		link = &tuning->links[tuning->count++];
+		*link = *like;
+	}
+	link->ranks = world->ranks;
+	link->cores = world->cores;
+	link->sizes = 0;
+	memset(link->size, 0, sizeof(link->size));
+	for (size_t i = 0; i < sizes->count; i++)
+		link->size[link->sizes++] = sizes->bytes[i];
+	return link;
+}
+
+static int fit(struct tuning *tuning, struct world *world, const struct bench_options *options)
+{
+	collet_link_cost *link = link_of(tuning, world, &options->sizes);
+	if (link == NULL)
+		return 1;
+	memset(link->factor, 0, sizeof(link->factor));
+	printf("# %u ranks on %u cores over %s: %zu points\n", world->ranks, world->cores, world->transport,
+		world->count);
+	if (tune_fit(link, world->points, world->count) != COLLET_OK
+		|| tune_predict(link, world->points, world->count) != COLLET_OK)
+		return complain("the fit");
+	print_link(link);
+	print_quality(world, "the formulas alone", tune_judge(world->points, world->count));
+	if (tune_set_factors(link, world->points, world->count) != COLLET_OK
+		|| tune_predict(link, world->points, world->count) != COLLET_OK)
+		return complain("the algorithms' factors");
+	print_quality(world, "with each algorithm's factors", tune_judge(world->points, world->count));
+	return 0;
+}
+
+static int check(struct world *world)
+{
+	const struct tune_quality q = tune_judge(world->points, world->count);
+	printf("# %u ranks on %u cores over %s: %zu points\n", world->ranks, world->cores, world->transport,
+		world->count);
+	print_points(world);
+	print_quality(world, "as chosen now", q);
+	return 0;
+}
+
+/* What is kept of an earlier tuning of this machine, so that worlds can be tuned one by one; else the built-in one. */
+static int start_from(struct tuning *tuning, const char *path)
+{
+	if (path != NULL && access(path, F_OK) == 0) {
+		if (collet_tuning_read(path, tuning->links, COLLET_TUNING_LINKS, &tuning->count) == COLLET_OK)
+			return 0;
+		fprintf(stderr, "collet-bench: tune: %s. It is replaced\n", collet_last_error());
+	}
+	if (collet_tuning_read(NULL, tuning->links, COLLET_TUNING_LINKS, &tuning->count) == COLLET_OK)
+		return 0;
+	return complain("the built-in tuning");
+}
+
+static int tune_world(struct tuning *tuning, const char *transport, uint32_t ranks, const struct bench_options *options,
+	char **argv, FILE *json)
+{
+	struct world world = { .transport = transport, .ranks = ranks };
+	int failed = measure(&world, argv);
+	if (!failed)
+		failed = options->check ? check(&world) : fit(tuning, &world, options);
+	if (!failed)
+		write_json(json, &world);
+	fflush(stdout);
+	free(world.points);
+	return failed;
+}
+
+/* Which worlds: that of -n; else two ranks, one a core, and two a core. */
+static size_t list_worlds(const struct bench_options *options, uint32_t ranks[3])
+{
+	const uint32_t cores = bench_core_count(), candidates[3] = { 2, cores, 2 * cores };
+	size_t count = 0;
+	if (options->ranks > 0) {
+		ranks[0] = options->ranks;
+		return 1;
+	}
+	for (size_t i = 0; i < 3; i++)
+		if (candidates[i] >= 2 && (count == 0 || candidates[i] > ranks[count - 1]))
+			ranks[count++] = candidates[i];
+	return count;
+}
+
+static int tune_all(struct tuning *tuning, const struct bench_options *options, char **argv, FILE *json)
+{
+	collet_transport_info transports[16];
+	size_t transport_count;
+	uint32_t ranks[3];
+	const size_t worlds = list_worlds(options, ranks);
+	if (collet_transport_list(transports, 16, &transport_count) != COLLET_OK)
+		return complain("the transports");
+	size_t tuned = 0;
+	for (size_t t = 0; t < transport_count && t < 16; t++) {
+		const char *name = transports[t].name;
+		if (!transports[t].built || strcmp(name, "self") == 0
+			|| (options->transport != NULL && strcmp(options->transport, name) != 0))
+			continue;
+		tuned++;
+		for (size_t w = 0; w < worlds; w++)
+			if (tune_world(tuning, name, ranks[w], options, argv, json))
+				return 1;
+	}
+	if (tuned == 0)
+		fprintf(stderr, "collet-bench: tune: there is no transport \"%s\" to tune\n", options->transport);
+	return tuned == 0;
+}
+
+int bench_tune(const struct bench_options *options, char **argv)
+{
+	struct tuning *tuning = calloc(1, sizeof(*tuning));
+	char path[PATH_BYTES];
+	bool failed_open;
+	int status = 1;
+	FILE *json = bench_json_open(options->json, &failed_open);
+	if (tuning == NULL || (json == NULL && failed_open))
+		goto out;
+	if (options->output != NULL)
+		snprintf(path, sizeof(path), "%s", options->output);
+	else if (collet_tuning_path(path, sizeof(path)) != COLLET_OK)
+		path[0] = '\0';
+	if (path[0] == '\0' && !options->check) {
+		fprintf(stderr, "collet-bench: tune: there is no file to write to; name one with --output\n");
+		goto out;
+	}
+	/* Measured is the library as it is by itself, so that a bad tuning does not cut the next one's messages. */
+	if (!options->check)
+		setenv("COLLET_TUNING", "builtin", 1);
+	if (start_from(tuning, path[0] != '\0' ? path : NULL) || tune_all(tuning, options, argv, json))
+		goto out;
+	if (!options->check) {
+		if (collet_tuning_write(path, tuning->links, tuning->count) != COLLET_OK) {
+			complain("writing the tuning");
+			goto out;
+		}
+		printf("# written to %s\n", path);
+	}
+	status = 0;
+out:
+	if (!bench_json_close(json))
+		status = 1;
+	free(tuning);
+	return status;
+}

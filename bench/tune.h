@@ -1,0 +1,17 @@
+/* collet-bench tune: measures what the library's cost model is made of, fits it, and writes it down. */
+#ifndef BENCH_TUNE_H
+#define BENCH_TUNE_H
+
+#include "options.h"
+
+/* Set for the ranks that tune starts, and which transport they are to use. */
+#define BENCH_TUNE_RANK "COLLET_BENCH_TUNE_RANK"
+#define BENCH_TUNE_TRANSPORT "COLLET_BENCH_TUNE_TRANSPORT"
+
+/* Starts ranks, transport by transport and world by world; fits, shows, writes. The process's exit status. */
+int bench_tune(const struct bench_options *options, char **argv);
+
+/* As one of the ranks: every algorithm of every collective at every size, in turns. Rank 0 prints a line a point. */
+int bench_tune_rank(const struct bench_options *options, const char *transport);
+
+#endif

@@ -1,0 +1,266 @@
+/* The fit. The library's formulas are linear in a link's numbers, so a formula with one number 1 and all others 0 gives
+ * that number's weight in a point's time, and the points give a system of linear equations, many more than there are
+ * unknowns. It is solved for the least sum of squares of relative errors, with no unknown below 0, by going round the
+ * unknowns and setting each to its best with the others held (coordinate descent); then again with points that are far
+ * off weighing less, since a formula that fits an algorithm badly should not spoil the rest (Huber's weights). How many
+ * bytes stay in a cache is no linear number: the sizes that come into question are tried. */
+#include "tune_fit.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { UNKNOWNS = 9, ROUNDS = 8, SWEEPS = 400 };
+
+static const double far_off = 0.25;   /* relative errors above weigh less */
+
+static double *unknown_at(collet_link_cost *link, int i)
+{
+	switch (i) {
+	case 0: return &link->latency_ns;
+	case 1: return &link->message_ns;
+	case 2: case 3: case 4: case 5: return &link->byte_ns[i - 2];
+	case 6: return &link->far_byte_ns;
+	case 7: return &link->reduce_byte_ns;
+	default: return &link->far_reduce_byte_ns;
+	}
+}
+
+static collet_status predict(
+	const collet_link_cost *link, const struct tune_point *point, uint64_t piece_bytes, double *ns)
+{
+	const collet_call_shape shape = { .collective = point->collective, .ranks = link->ranks, .cores = link->cores,
+		.dtype = COLLET_F32, .op = COLLET_SUM, .piece_bytes = piece_bytes };
+	return collet_cost_predict(&shape, point->algorithm, NULL, link, point->bytes, ns);
+}
+
+/* A link of the same cuts with nothing in it. */
+static collet_link_cost empty(const collet_link_cost *like)
+{
+	collet_link_cost link = { .ranks = like->ranks, .cores = like->cores, .near_bytes = like->near_bytes,
+		.least_piece_bytes = like->least_piece_bytes, .most_piece_bytes = like->most_piece_bytes,
+		.channels = like->channels, .channel_bytes = like->channel_bytes };
+	memcpy(link.transport, like->transport, sizeof(link.transport));
+	return link;
+}
+
+/* Each unknown's weight in each point, over its measured time: the right-hand sides are then all 1. */
+static collet_status weigh(const collet_link_cost *like, const struct tune_point *points, size_t count,
+	double (*weights)[UNKNOWNS])
+{
+	for (int u = 0; u < UNKNOWNS; u++) {
+		collet_link_cost one = empty(like);
+		*unknown_at(&one, u) = 1;
+		for (size_t i = 0; i < count; i++) {
+			double ns;
+			const collet_status status = predict(&one, &points[i], points[i].piece_bytes, &ns);
+			if (status != COLLET_OK)
+				return status;
+			weights[i][u] = ns / points[i].ns;
+		}
+	}
+	return COLLET_OK;
+}
+
+static double residual(const double weights[UNKNOWNS], const double x[UNKNOWNS])
+{
+	double sum = -1;
+	for (int u = 0; u < UNKNOWNS; u++)
+		sum += weights[u] * x[u];
+	return sum;
+}
+
+/* The least weighted sum of squares with no x below 0; trust[i] is point i's weight. */
+static void solve(double (*weights)[UNKNOWNS], const double *trust, size_t count, double x[UNKNOWNS])
+{
+	double products[UNKNOWNS][UNKNOWNS] = { { 0 } }, right[UNKNOWNS] = { 0 };
+	for (size_t i = 0; i < count; i++) {
+		for (int u = 0; u < UNKNOWNS; u++) {
+			right[u] += trust[i] * weights[i][u];
+			for (int v = 0; v < UNKNOWNS; v++)
+				products[u][v] += trust[i] * weights[i][u] * weights[i][v];
+		}
+	}
+	for (int sweep = 0; sweep < SWEEPS * UNKNOWNS; sweep++) {
+		const int u = sweep % UNKNOWNS;
+		double others = 0;
+		for (int v = 0; v < UNKNOWNS; v++)
+			others += v == u ? 0 : products[u][v] * x[v];
+		const double best = products[u][u] > 0 ? (right[u] - others) / products[u][u] : 0;
+		x[u] = best > 0 ? best : 0;
+	}
+}
+
+/* Solves, trusts less what is far off, solves again. Returns the mean of the errors, those far off counted linearly. */
+static double fit_robustly(double (*weights)[UNKNOWNS], double *trust, size_t count, double x[UNKNOWNS])
+{
+	double mean = 0;
+	for (size_t i = 0; i < count; i++)
+		trust[i] = 1;
+	memset(x, 0, UNKNOWNS * sizeof(x[0]));
+	for (int round = 0; round < ROUNDS; round++) {
+		solve(weights, trust, count, x);
+		mean = 0;
+		for (size_t i = 0; i < count; i++) {
+			const double off = fabs(residual(weights[i], x));
+			trust[i] = off > far_off ? far_off / off : 1;
+			mean += off > far_off ? off - far_off / 2 : off * off / (2 * far_off);
+		}
+	}
+	return mean / (double)count;
+}
+
+/* Does any point depend on it? */
+static bool is_told(double (*weights)[UNKNOWNS], size_t count, int unknown)
+{
+	for (size_t i = 0; i < count; i++)
+		if (weights[i][unknown] > 0)
+			return true;
+	return false;
+}
+
+collet_status tune_fit(collet_link_cost *link, const struct tune_point *points, size_t count)
+{
+	double (*weights)[UNKNOWNS] = calloc(count + 1, sizeof(weights[0]));
+	double *trust = calloc(count + 1, sizeof(trust[0]));
+	double x[UNKNOWNS], least = INFINITY;
+	collet_status status = weights != NULL && trust != NULL ? COLLET_OK : COLLET_ERR_MEMORY;
+	collet_link_cost best = *link;
+	for (uint64_t near = 128 << 10; status == COLLET_OK && near <= 64 << 20; near *= 2) {
+		collet_link_cost tried = empty(link);
+		tried.near_bytes = near;
+		status = weigh(&tried, points, count, weights);
+		const double error = status == COLLET_OK ? fit_robustly(weights, trust, count, x) : INFINITY;
+		if (error >= least)
+			continue;
+		least = error;
+		best.near_bytes = near;
+		for (int u = 0; u < UNKNOWNS; u++)
+			*unknown_at(&best, u) = x[u];
+		/* No message was so long: as the longest there were. */
+		for (int b = 1; b < 4; b++)
+			if (!is_told(weights, count, 2 + b))
+				best.byte_ns[b] = best.byte_ns[b - 1];
+	}
+	free(weights);
+	free(trust);
+	if (status != COLLET_OK)
+		return status;
+	/* Messages were too short to tell what a byte costs: as it was. */
+	if (best.byte_ns[0] + best.byte_ns[1] + best.byte_ns[2] + best.byte_ns[3] <= 0)
+		memcpy(best.byte_ns, link->byte_ns, sizeof(best.byte_ns));
+	/* A link's messages take some time. */
+	if (best.latency_ns + best.message_ns <= 0)
+		best.message_ns = 1;
+	*link = best;
+	return COLLET_OK;
+}
+
+/* The algorithm's place in collet_algorithm_list(NULL, ...). */
+static size_t number_of(const struct tune_point *point, const collet_algorithm_info *rows, size_t count)
+{
+	size_t i = 0;
+	while (i < count
+		&& (strcmp(rows[i].collective, point->collective) != 0
+			|| strcmp(rows[i].name, point->algorithm) != 0))
+		i++;
+	return i;
+}
+
+collet_status tune_set_factors(collet_link_cost *link, const struct tune_point *points, size_t count)
+{
+	collet_algorithm_info rows[COLLET_TUNING_ALGORITHMS];
+	size_t there;
+	collet_status status = collet_algorithm_list(NULL, rows, COLLET_TUNING_ALGORITHMS, &there);
+	memset(link->factor, 0, sizeof(link->factor));
+	for (size_t i = 0; status == COLLET_OK && i < count; i++) {
+		const size_t number = number_of(&points[i], rows, there);
+		double ns;
+		if (number >= COLLET_TUNING_ALGORITHMS || points[i].size >= COLLET_TUNING_SIZES)
+			continue;
+		collet_link_cost plain = *link;
+		plain.sizes = 0;   /* without factors */
+		status = predict(&plain, &points[i], 0, &ns);
+		if (status == COLLET_OK && ns > 0)
+			link->factor[number][points[i].size] = (float)(points[i].ns / ns);
+	}
+	return status;
+}
+
+static bool same_call(const struct tune_point *a, const struct tune_point *b)
+{
+	return a->size == b->size && strcmp(a->collective, b->collective) == 0;
+}
+
+collet_status tune_predict(const collet_link_cost *link, struct tune_point *points, size_t count)
+{
+	for (size_t i = 0; i < count; i++) {
+		const collet_status status = predict(link, &points[i], 0, &points[i].predicted_ns);
+		if (status != COLLET_OK)
+			return status;
+		points[i].chosen = false;
+	}
+	for (size_t i = 0, end; i < count; i = end) {
+		size_t best = i;
+		for (end = i + 1; end < count && same_call(&points[i], &points[end]); end++)
+			if (points[end].predicted_ns < points[best].predicted_ns)
+				best = end;
+		points[best].chosen = true;
+	}
+	return COLLET_OK;
+}
+
+static int by_value(const void *a, const void *b)
+{
+	const double x = *(const double *)a, y = *(const double *)b;
+	return (x > y) - (x < y);
+}
+
+struct tune_quality tune_judge(const struct tune_point *points, size_t count)
+{
+	struct tune_quality q = { .worst_choice = 1 };
+	double *errors = calloc(count + 1, sizeof(errors[0]));
+	for (size_t i = 0; errors != NULL && i < count; i++) {
+		errors[i] = fabs(points[i].predicted_ns / points[i].ns - 1);
+		if (errors[i] > q.worst_error) {
+			q.worst_error = errors[i];
+			q.worst_error_at = i;
+		}
+	}
+	if (errors != NULL && count > 0) {
+		qsort(errors, count, sizeof(errors[0]), by_value);
+		q.median_error = errors[count / 2];
+	}
+	free(errors);
+	for (size_t i = 0, end; i < count; i = end) {
+		size_t best = i, chosen = count;
+		for (end = i; end < count && same_call(&points[i], &points[end]); end++) {
+			best = points[end].ns < points[best].ns ? end : best;
+			chosen = points[end].chosen ? end : chosen;
+		}
+		if (chosen == count)
+			continue;
+		const double ratio = points[chosen].ns / points[best].ns;
+		q.choices++;
+		q.bad_choices += ratio > TUNE_BAD_CHOICE;
+		if (ratio > q.worst_choice) {
+			q.worst_choice = ratio;
+			q.worst_choice_at = chosen;
+		}
+	}
+	return q;
+}
+
+bool tune_point_read(const char *line, struct tune_point *point)
+{
+	unsigned long long bytes;
+	unsigned chosen;
+	memset(point, 0, sizeof(*point));
+	if (sscanf(line, "point %23s %31s %u %llu %u %lf %lf %u", point->collective, point->algorithm, &point->size, &bytes,
+			&point->piece_bytes, &point->ns, &point->predicted_ns, &chosen) != 8)
+		return false;
+	point->bytes = bytes;
+	point->chosen = chosen != 0;
+	return point->ns > 0 && point->piece_bytes > 0;
+}

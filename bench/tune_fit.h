@@ -1,0 +1,46 @@
+/* From measured times to a link's cost: the library's formulas, turned round. */
+#ifndef BENCH_TUNE_FIT_H
+#define BENCH_TUNE_FIT_H
+
+#include <collet/tools.h>
+
+/* One algorithm, measured at one size. */
+struct tune_point {
+	char collective[24], algorithm[32];
+	uint64_t bytes;              /* of the call */
+	uint32_t size;               /* which of the sweep's sizes that is */
+	uint32_t piece_bytes;        /* it was cut into these */
+	double ns;                   /* measured */
+	double predicted_ns;         /* by the library, as it was when this was measured */
+	bool chosen;                 /* by the library, left to itself */
+};
+
+/* How near predictions come to times, and choices to the best. */
+struct tune_quality {
+	double median_error;         /* of |predicted / measured - 1| */
+	double worst_error;
+	size_t worst_error_at;       /* a point */
+	double worst_choice;         /* the chosen algorithm's time / the best one's, at the point where it is largest */
+	size_t worst_choice_at;
+	size_t choices, bad_choices; /* calls (collective and size); those of them where it is above TUNE_BAD_CHOICE */
+};
+#define TUNE_BAD_CHOICE 1.10
+
+/* Fits the numbers of `link` to the points: those that make the median of the relative errors small, none negative. The
+ * link's transport, ranks, cores, cuts and sizes are given; its factors are left alone. Where the points do not tell what
+ * a byte costs, that stays as it is. COLLET_OK, or why a prediction failed. */
+collet_status tune_fit(collet_link_cost *link, const struct tune_point *points, size_t count);
+
+/* Sets the factors of `link` to measured / predicted without them. */
+collet_status tune_set_factors(collet_link_cost *link, const struct tune_point *points, size_t count);
+
+/* Sets each point's prediction to the link's, with its factors, and marks those that it would choose. */
+collet_status tune_predict(const collet_link_cost *link, struct tune_point *points, size_t count);
+
+/* Judges predictions and marks as they are in the points. Points of one call are neighbours. */
+struct tune_quality tune_judge(const struct tune_point *points, size_t count);
+
+/* Reads what rank 0 printed of one point. False: it is no such line. */
+bool tune_point_read(const char *line, struct tune_point *point);
+
+#endif

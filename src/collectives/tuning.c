@@ -1,0 +1,118 @@
+/* What the cost model's numbers are, and the way from them to a program's model. */
+#include "collectives/tuning.h"
+
+#include <assert.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/status.h"
+
+/* Written by scripts/refit: the lines of a tuning made on the machine that the README's numbers are from. */
+static const char builtin_text[][160] = {
+#include "collectives/tuning_builtin.inc.h"
+};
+
+collet_link_cost collet_tuning_fixed(void)
+{
+	return (collet_link_cost){
+		.transport = "tcp",
+		.ranks = 2,
+		.cores = 2,
+		.latency_ns = 3500,
+		.message_ns = 1500,
+		.byte_ns = {1 / 3., 1 / 3., 1 / 3., 1 / 3.},
+		.reduce_byte_ns = 1 / 20.,
+		.near_bytes = UINT64_MAX,
+		.least_piece_bytes = 16 << 10,
+		.most_piece_bytes = 256 << 10,
+		.channels = 1,
+		.channel_bytes = 512 << 10,
+	};
+}
+
+double collet_tuning_share(uint32_t ranks, uint32_t cores)
+{
+	return cores == 0 || ranks <= cores ? 1 : (double)ranks / cores;
+}
+
+struct collet_cost_model collet_tuning_model(const collet_link_cost *link, uint64_t bytes, double in_crowd)
+{
+	/* Calls that use the same buffers again find near_bytes of them in a cache. */
+	const double far = bytes <= link->near_bytes ? 0 : 1 - (double)link->near_bytes / (double)bytes;
+	const double unit = 1e-9 * in_crowd;
+	struct collet_cost_model model = {
+		.alpha_s = link->latency_ns * unit,
+		.overhead_s = link->message_ns * unit,
+		.gamma_s = (link->reduce_byte_ns + far * link->far_reduce_byte_ns) * unit,
+	};
+	for (int i = 0; i < COLLET_COST_CLASSES; i++)
+		model.beta_s[i] = (link->byte_ns[i] + far * link->far_byte_ns) * unit;
+	return model;
+}
+
+double collet_tuning_factor(const collet_link_cost *link, const struct collet_program *program, uint64_t bytes)
+{
+	const uint32_t number = collet_program_number(program);
+	if (link->sizes == 0 || number >= COLLET_TUNING_ALGORITHMS)
+		return 1;
+	const float *factor = link->factor[number];
+	uint32_t above = 0;
+	while (above < link->sizes && link->size[above] < bytes)
+		above++;
+	/* The nearest that were measured, on either side. */
+	uint32_t high = above, low = above;
+	while (high < link->sizes && factor[high] <= 0)
+		high++;
+	while (low > 0 && factor[low - 1] <= 0)
+		low--;
+	const bool has_high = high < link->sizes, has_low = low > 0;
+	if (!has_high && !has_low)
+		return 1;
+	if (!has_low)
+		return factor[high];
+	if (!has_high)
+		return factor[low - 1];
+	low--;
+	const double from = log2((double)link->size[low] + 1), to = log2((double)link->size[high] + 1);
+	const double part = (log2((double)bytes + 1) - from) / (to - from);
+	return exp2((1 - part) * log2(factor[low]) + part * log2(factor[high]));
+}
+
+const collet_link_cost *collet_tuning_find(
+	const collet_link_cost *rows, size_t count, const char *transport, uint32_t ranks, uint32_t cores)
+{
+	const double share = collet_tuning_share(ranks, cores);
+	const collet_link_cost *best = NULL;
+	double least = 0;
+	for (size_t i = 0; rows && transport && i < count; i++) {
+		if (strcmp(rows[i].transport, transport) != 0)
+			continue;
+		/* How crowded weighs more than how many. */
+		const double off = 1000 * fabs(log2(share / collet_tuning_share(rows[i].ranks, rows[i].cores))) +
+				   fabs(log2((double)(ranks > 0 ? ranks : 1) / rows[i].ranks));
+		if (best && off >= least)
+			continue;
+		best = &rows[i];
+		least = off;
+	}
+	return best;
+}
+
+uint32_t collet_tuning_builtin(collet_link_cost *links)
+{
+	enum { LINES = sizeof(builtin_text) / sizeof(builtin_text[0]) };
+	char text[sizeof(builtin_text)];
+	size_t used = 0;
+	uint32_t count = 0;
+	for (size_t i = 0; i < LINES; i++) {
+		const size_t length = strlen(builtin_text[i]);
+		memcpy(text + used, builtin_text[i], length);
+		text[used + length] = '\n';
+		used += length + 1;
+	}
+	text[used - 1] = '\0';
+	const collet_status status = collet_tuning_parse(text, "the built-in tuning", NULL, links, &count);
+	assert(status == COLLET_OK); /* tests/collectives/test_tuning.c reads it */
+	return status == COLLET_OK ? count : 0;
+}

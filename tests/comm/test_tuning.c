@@ -1,0 +1,191 @@
+/* Tunings from the outside: rank 0 alone reads one, all ranks choose by it, and what is wrong with it is said by file and
+ * line. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+#include <collet/tools.h>
+
+#include "ranks.h"
+
+static char folder[64], file[128];
+
+/* With it, combining is so dear that two ranks halve it, for which they would otherwise be in no hurry. */
+static collet_link_cost odd_link(void)
+{
+	collet_link_cost rows[COLLET_TUNING_LINKS];
+	size_t count;
+	assert_int_equal(collet_tuning_read(NULL, rows, COLLET_TUNING_LINKS, &count), COLLET_OK);
+	const collet_link_cost *found = collet_tuning_find(rows, count, "shm", 2, 2);
+	assert_non_null(found);
+	collet_link_cost link = *found;
+	link.latency_ns = link.message_ns = 1;
+	link.reduce_byte_ns = 1000;
+	link.sizes = 0;
+	memset(link.factor, 0, sizeof(link.factor));
+	return link;
+}
+
+static void write_odd(void)
+{
+	const collet_link_cost link = odd_link();
+	assert_int_equal(collet_tuning_write(file, &link, 1), COLLET_OK);
+}
+
+static char *read_text(void)
+{
+	static char text[65536];
+	FILE *in = fopen(file, "r");
+	assert_non_null(in);
+	const size_t bytes = fread(text, 1, sizeof(text) - 1, in);
+	text[bytes] = '\0';
+	fclose(in);
+	return text;
+}
+
+static void write_text(const char *text)
+{
+	FILE *out = fopen(file, "w");
+	assert_non_null(out);
+	fputs(text, out);
+	assert_int_equal(fclose(out), 0);
+}
+
+/* What rank 0 has in its environment, and what is to come of it on every rank. */
+struct expected {
+	const char *variable, *value;
+	bool deterministic;
+	const char *algorithm;       /* of an allreduce of two elements; NULL: creation fails with ... */
+	const char *sentence;        /* ... this in it */
+	bool missing;                /* ... as of a file that is not there */
+};
+
+static void create_and_look(struct rank *rank)
+{
+	const struct expected *expected = rank->options->context;
+	unsetenv("COLLET_TUNING");
+	unsetenv("XDG_CONFIG_HOME");
+	unsetenv("HOME");
+	if (rank->rank == 0)
+		setenv(expected->variable, expected->value, 1);
+	if (expected->deterministic)
+		setenv("COLLET_DETERMINISTIC", "1", 1);
+	if (!expected->algorithm) {
+		char store[64];
+		collet_options options;
+		rank_fill_options(rank, 0, &options, store);
+		const collet_status status = collet_comm_create(&rank->comm, &options);
+		rank_check(rank, status == (expected->missing ? COLLET_ERR_SYSTEM : COLLET_ERR_CONFIG) && strstr(collet_last_error(), expected->sentence),
+			"%d: %s", (int)status, collet_last_error());
+		return;
+	}
+	if (!rank_create(rank))
+		return;
+	collet_plan plan;
+	if (rank_ok(rank, collet_comm_plan(rank->comm, "allreduce", 2, COLLET_F32, COLLET_SUM, 0, NULL, &plan), "plan"))
+		rank_check(rank, strcmp(plan.algorithm, expected->algorithm) == 0, "%s was chosen", plan.algorithm);
+	const float send[2] = { 1, 2 };
+	float recv[2];
+	if (rank_ok(rank, collet_allreduce(rank->comm, send, recv, 2, COLLET_F32, COLLET_SUM, NULL), "allreduce"))
+		rank_check(rank, recv[0] == 2 && recv[1] == 4, "%g %g", (double)recv[0], (double)recv[1]);
+}
+
+static void must(const struct expected expected)
+{
+	const struct ranks_options options = { .mode = RANKS_PROCESSES, .size = 2, .bare = true, .transport = "shm",
+		.context = &expected };
+	ranks_must_pass(&options, create_and_look);
+}
+
+static void all_choose_by_rank_0s_file(void **state)
+{
+	write_odd();
+	must((struct expected){ "COLLET_TUNING", file, false, "exchange", NULL });
+	must((struct expected){ "COLLET_TUNING", "builtin", false, "direct", NULL });
+	must((struct expected){ "XDG_CONFIG_HOME", folder, false, "exchange", NULL });
+	must((struct expected){ "XDG_CONFIG_HOME", "/nowhere", false, "direct", NULL });
+}
+
+static void the_home_folder_is_looked_in(void **state)
+{
+	char home[128], from[192];
+	write_odd();
+	snprintf(home, sizeof(home), "%s/home", folder);
+	snprintf(from, sizeof(from), "%s/home/.config", folder);
+	assert_int_equal(mkdir(home, 0700), 0);
+	assert_int_equal(symlink(folder, from), 0);
+	must((struct expected){ "HOME", home, false, "exchange", NULL });
+	unlink(from);
+	rmdir(home);
+}
+
+static void deterministic_choices_read_no_file(void **state)
+{
+	write_odd();
+	must((struct expected){ "COLLET_TUNING", file, true, "direct", NULL });
+	write_text("rubbish\n");
+	must((struct expected){ "COLLET_TUNING", file, true, "direct", NULL });
+}
+
+/* A file that the user has named must be good; one that merely lies there is a warning, and not used. */
+static void what_is_wrong_is_said(void **state)
+{
+	char elsewhere[65536], line[200];
+	write_odd();
+	const char *text = read_text();
+	const char *rest = strchr(strchr(text, '\n') + 1, '\n');
+	snprintf(elsewhere, sizeof(elsewhere), "collet-tuning 1\nmachine 3 cores, of another kind%s", rest);
+	const struct {
+		const char *text, *sentence;
+	} rows[] = {
+		{ "rubbish\n", ":1: this is no tuning" },
+		{ "collet-tuning 2\n", ":1: a tuning of format 2" },
+		{ elsewhere, ":2: made on another machine: 3 cores, of another kind" },
+		{ "collet-tuning 1\nmachine", ":2: " },
+	};
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+		write_text(rows[i].text);
+		snprintf(line, sizeof(line), "%s%s", file, rows[i].sentence);
+		must((struct expected){ "COLLET_TUNING", file, false, NULL, line });
+		must((struct expected){ "XDG_CONFIG_HOME", folder, false, "direct", NULL });
+	}
+	must((struct expected){ "COLLET_TUNING", "/nowhere/at-all", false, NULL, "/nowhere/at-all: No such file", true });
+}
+
+static int make_folder(void **state)
+{
+	char inner[96];
+	strcpy(folder, "/tmp/collet-test-XXXXXX");
+	if (!mkdtemp(folder))
+		return 1;
+	snprintf(inner, sizeof(inner), "%s/collet", folder);
+	snprintf(file, sizeof(file), "%s/tuning", inner);
+	return mkdir(inner, 0700);
+}
+
+static int remove_folder(void **state)
+{
+	char inner[96];
+	unlink(file);
+	snprintf(inner, sizeof(inner), "%s/collet", folder);
+	rmdir(inner);
+	return rmdir(folder);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(all_choose_by_rank_0s_file),
+		cmocka_unit_test(the_home_folder_is_looked_in),
+		cmocka_unit_test(deterministic_choices_read_no_file),
+		cmocka_unit_test(what_is_wrong_is_said),
+	};
+	return cmocka_run_group_tests(tests, make_folder, remove_folder);
+}
