@@ -22,6 +22,7 @@
 #include "collectives/alltoall_pairwise.h"
 #include "collectives/barrier_direct.h"
 #include "collectives/barrier_dissemination.h"
+#include "collectives/barrier_hierarchical.h"
 #include "collectives/broadcast_chain.h"
 #include "collectives/broadcast_direct.h"
 #include "collectives/broadcast_hierarchical.h"
@@ -340,6 +341,19 @@ static const struct collet_program barrier_dissemination = {
 	.fan_in = fan_in_one,
 };
 
+static const struct collet_program barrier_hierarchical = {
+	.name = "hierarchical",
+	.collective = COLLET_BARRIER,
+	.source = "Hensgen, Finkel, Manber 1988, between hosts",
+	.summary = "each host by itself, then hosts 1, 2, 4, ... further on: for several hosts with several ranks each",
+	.ordered = true,
+	.step_count = barrier_hierarchical_step_count,
+	.step = barrier_hierarchical_step,
+	.cost = barrier_hierarchical_cost,
+	.scratch = barrier_hierarchical_scratch,
+	.fan_in = fan_in_host,
+};
+
 static const struct collet_program allgather_direct = {
 	.name = "direct",
 	.collective = COLLET_ALLGATHER,
@@ -564,6 +578,7 @@ static const struct collet_program *const broadcast_programs[] = {
 static const struct collet_program *const barrier_programs[] = {
 	&barrier_direct,
 	&barrier_dissemination,
+	&barrier_hierarchical,
 };
 static const struct collet_program *const allgather_programs[] = {
 	&allgather_direct,

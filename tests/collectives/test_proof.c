@@ -109,6 +109,7 @@ static const struct {
 	{ COLLET_ALLREDUCE, "hierarchical_ring" },
 	{ COLLET_REDUCE, "hierarchical" },
 	{ COLLET_BROADCAST, "hierarchical" },
+	{ COLLET_BARRIER, "hierarchical" },
 };
 
 /* Every way to put up to 12 ranks on hosts: bit i of `cuts` starts a new host at rank i + 1. Fewer elements than chunks
