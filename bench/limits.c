@@ -25,6 +25,7 @@ static const struct limit_kind *const kinds[] = {
 	&bench_limit_cross_memory_read,
 	&bench_limit_tcp_stream,
 	&bench_limit_tcp_exchange,
+	&bench_limit_tcp_allreduce,
 	&bench_limit_tcp_ping_pong,
 	&bench_limit_flag,
 };

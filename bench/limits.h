@@ -41,8 +41,8 @@ struct limit_kind {
 };
 
 extern const struct limit_kind bench_limit_memcpy, bench_limit_add, bench_limit_cross_memory_read;
-extern const struct limit_kind bench_limit_tcp_stream, bench_limit_tcp_exchange, bench_limit_tcp_ping_pong,
-	bench_limit_flag;
+extern const struct limit_kind bench_limit_tcp_stream, bench_limit_tcp_exchange, bench_limit_tcp_allreduce,
+	bench_limit_tcp_ping_pong, bench_limit_flag;
 
 /* Two connected loopback sockets without delay, non-blocking. 0, or -1: errno. */
 int bench_limit_connect(int fds[2]);

@@ -1,5 +1,5 @@
-/* Limits between two processes: a loopback TCP connection, and a flag in shared memory. Both sides spin, as a library
- * that wants the shortest time would; past a while they yield, for machines with one core. */
+/* Limits between two processes: a loopback TCP connection, an all-reduce over it, and a flag in shared memory. Both
+ * sides spin, as a library that wants the shortest time would; past a while they yield, for machines with one core. */
 #include <errno.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -116,6 +116,99 @@ static void flag_echo(struct limit *l)
 	}
 }
 
+/* ---- An all-reduce of two, by hand ----
+ *
+ * Each adds up one half and tells the other the sum: what must cross the connection, and what must be added, of an
+ * all-reduce. a is the rank's own input, b the result. */
+
+struct by_hand {
+	struct limit *limit;
+	uint64_t half;         /* bytes */
+	uint64_t mine, other;  /* where this rank's half starts, and the other's */
+	uint64_t sent, got;    /* of 2 * half: inputs, then sums */
+	uint64_t staged;       /* of the input that has come, what is not added up yet */
+};
+
+/* What is moved by one call: it stays in a cache until it is added up. Larger sends take a fifth longer. */
+enum { MOVED_MOST = 256 << 10 };
+
+static uint64_t least(uint64_t a, uint64_t b)
+{
+	return a < b ? a : b;
+}
+
+/* What has come is added to the own input. */
+static void add_staged(struct by_hand *h, const float *staging)
+{
+	const uint64_t done = h->got - h->staged;
+	const float *input = (const float *)(const void *)(h->limit->a + h->mine + done);
+	float *sum = (float *)(void *)(h->limit->b + h->mine + done);
+	for (uint64_t i = 0; i < h->staged / sizeof(float); i++)
+		sum[i] = input[i] + staging[i];
+	h->staged = 0;
+}
+
+/* Bytes moved now, or -1. Sums are sent as far as they are there. */
+static int64_t send_some(struct by_hand *h)
+{
+	const uint64_t summed = least(h->got, h->half) - h->staged;
+	const bool input = h->sent < h->half;
+	const uint64_t end = input ? h->half : h->half + summed;
+	const uint8_t *from = input ? h->limit->a + h->other + h->sent : h->limit->b + h->mine + h->sent - h->half;
+	if (h->sent == end)
+		return 0;
+	const ssize_t sent = send(h->limit->fd, from, least(end - h->sent, MOVED_MOST), MSG_NOSIGNAL | MSG_DONTWAIT);
+	if (sent < 0)
+		return would_block() ? 0 : -1;
+	h->sent += (uint64_t)sent;
+	return sent;
+}
+
+static int64_t receive_some(struct by_hand *h, float *staging)
+{
+	const bool input = h->got < h->half;
+	uint8_t *into = input ? (uint8_t *)staging + h->staged : h->limit->b + h->other + h->got - h->half;
+	const uint64_t room = input ? least(h->half - h->got, MOVED_MOST - h->staged) : 2 * h->half - h->got;
+	if (room == 0)
+		return 0;
+	const ssize_t got = recv(h->limit->fd, into, room, MSG_DONTWAIT);
+	if (got <= 0)
+		return got < 0 && would_block() ? 0 : -1;
+	h->got += (uint64_t)got;
+	h->staged += input ? (uint64_t)got : 0;
+	if (h->staged == MOVED_MOST || (input && h->got == h->half))
+		add_staged(h, staging);
+	return got;
+}
+
+static int allreduce(struct limit *l, bool first)
+{
+	static _Alignas(64) float staging[MOVED_MOST / sizeof(float)];
+	const uint64_t half = l->bytes / 2 / sizeof(float) * sizeof(float);
+	struct by_hand h = { .limit = l, .half = half, .mine = first ? 0 : half, .other = first ? half : 0 };
+	uint32_t spins = 0;
+	while (h.sent < 2 * half || h.got < 2 * half) {
+		const int64_t sent = send_some(&h);
+		const int64_t got = h.got < 2 * half && sent >= 0 ? receive_some(&h, staging) : 0;
+		if (sent < 0 || got < 0)
+			return -1;
+		if (sent + got == 0)
+			relax(&spins);
+	}
+	return 0;
+}
+
+static int allreduce_first(struct limit *l)
+{
+	return allreduce(l, true);
+}
+
+static void allreduce_second_for_ever(struct limit *l)
+{
+	while (allreduce(l, false) == 0)
+		;
+}
+
 static int connect_to(const struct sockaddr_in *address)
 {
 	const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -139,8 +232,11 @@ int bench_limit_connect(int fds[2])
 		&& (fds[0] = connect_to(&address)) >= 0)
 		fds[1] = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
 	close(listener);
-	for (int i = 0; i < 2 && fds[1] >= 0; i++)
+	for (int i = 0; i < 2 && fds[1] >= 0; i++) {
 		(void)setsockopt(fds[i], IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
+		/* As between collet's ranks: what paces, as BBR does, knows no limit but its own. */
+		(void)setsockopt(fds[i], IPPROTO_TCP, TCP_CONGESTION, "reno", 4);
+	}
 	if (fds[1] < 0 && fds[0] >= 0)
 		close(fds[0]);
 	return fds[1] >= 0 ? 0 : -1;
@@ -160,6 +256,13 @@ const struct limit_kind bench_limit_tcp_exchange = { .name = "tcp_exchange",
 	.wants_tcp = true,
 	.step = exchange_message,
 	.serve = exchange_for_ever };
+const struct limit_kind bench_limit_tcp_allreduce = { .name = "tcp_allreduce",
+	.what = "all-reduce of two over loopback TCP, by hand",
+	.unit = LIMIT_GBS,
+	.by_size = true,
+	.wants_tcp = true,
+	.step = allreduce_first,
+	.serve = allreduce_second_for_ever };
 const struct limit_kind bench_limit_tcp_ping_pong = { .name = "tcp_ping_pong",
 	.what = "loopback TCP, spinning, one way",
 	.unit = LIMIT_ONE_WAY_US,
