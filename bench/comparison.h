@@ -21,7 +21,8 @@ struct cell {
 	double median_ns, cpu_ns;  /* cpu: of one call, all ranks together */
 	double least_ns;           /* of the repeats so far; 0: none */
 	double loopback_bytes;     /* of one call, over lo; the least of the repeats, as others use lo too */
-	uint32_t taken, undisturbed;   /* repeats that have a time; tries that no other process disturbed */
+	uint32_t taken;            /* repeats that have a time */
+	uint32_t tries, undisturbed;   /* in all of them; those that no other process disturbed */
 	struct bench_reply prepared, sampled;
 };
 

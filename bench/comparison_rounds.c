@@ -161,6 +161,7 @@ static void time_repeat(struct comparison *all, size_t at, uint64_t count, uint3
 			cell->loopback_bytes = try.loopback_bytes;
 		if (cell->least_ns == 0 || try.time_ns < cell->least_ns)
 			cell->least_ns = try.time_ns;
+		cell->tries++;
 		cell->undisturbed += !try.disturbed;
 		if (tries == 0 || try.foreign < kept.foreign)
 			kept = try;
@@ -209,7 +210,8 @@ static void drop_liars(struct comparison *all, uint64_t bytes)
 		const struct cell *cell = &all->cells[c];
 		const char *wrong = cell->measured ? bench_loopback_contradiction(all->options->transport, least,
 			cell->loopback_bytes, background(all, c)) : NULL;
-		if (wrong == NULL)
+		/* Too few bytes are proof. Too many are, if nobody else was at work who could have sent them. */
+		if (wrong == NULL || (cell->loopback_bytes >= least && cell->undisturbed < cell->tries))
 			continue;
 		snprintf(text, sizeof(text), "%s (%s: %.0f bytes of a call, which moves at least %.0f)", wrong,
 			bench_bytes_text(bytes, size), cell->loopback_bytes, least);

@@ -68,7 +68,10 @@ bool bench_pin(uint32_t local_rank, uint32_t local_size)
 	hwloc_bitmap_t set = bound(topology);
 	if (set != NULL) {
 		hwloc_obj_t core = core_at(topology, set, local_rank, &count);
-		if (core != NULL && count >= local_size)
+		if (count < local_size)
+			core = getenv(BENCH_PIN_SHARED_VARIABLE) != NULL
+				? core_at(topology, set, (uint32_t)((uint64_t)local_rank * count / local_size), NULL) : NULL;
+		if (core != NULL)
 			done = hwloc_set_cpubind(topology, core->cpuset, HWLOC_CPUBIND_PROCESS) == 0;
 	}
 	hwloc_bitmap_free(set);

@@ -8,10 +8,13 @@
 /* Set: nothing is bound (--no-pin, told to every rank and driver). */
 #define BENCH_NO_PIN_VARIABLE "COLLET_BENCH_NO_PIN"
 
+/* Set: where cores are fewer than ranks, neighbours share one, instead of being left unbound. */
+#define BENCH_PIN_SHARED_VARIABLE "COLLET_BENCH_PIN_SHARED"
+
 /* Cores (not hardware threads) that this process may use; at least 1. */
 uint32_t bench_core_count(void);
 /* Binds the calling process (call it before it has threads) to the local_rank-th of its cores when local_size of them
- * exist, neighbours to neighbours. True: it is bound. */
+ * exist, neighbours to neighbours; with fewer only if BENCH_PIN_SHARED_VARIABLE is set. True: it is bound. */
 bool bench_pin(uint32_t local_rank, uint32_t local_size);
 /* Is the calling process bound to a single core, by whomever? */
 bool bench_is_pinned(void);

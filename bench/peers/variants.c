@@ -49,6 +49,8 @@
 	INTRA("REDUCE_SCATTER_BLOCK", "pairwise"), INTRA("ALLTOALL", "pairwise")
 /* MPICH never yields; where ranks share cores its non-blocking calls with a sched_yield() between tests help. */
 #define YIELD "COLLET_BENCH_MPI_YIELD=1"
+/* Drivers bind ranks to cores when there are enough; this shares cores out where there are not. */
+#define PINNED "COLLET_BENCH_PIN_SHARED=1"
 
 /* ---- Gloo: what its driver calls ------------------------------------------------------------------------------ */
 
@@ -71,6 +73,7 @@ const struct peer_variant bench_peer_variants[] = {
 	{ OPENMPI, .name = "ucx-segments", .transport = "shm",
 		.settings = { PML_UCX, UCX_SHM, TUNED_SEGMENTS("262144") } },
 	{ OPENMPI, .name = "ucx-scatter", .transport = "shm", .settings = { PML_UCX, UCX_SHM, TUNED_SCATTER } },
+	{ OPENMPI, .name = "pinned", .transport = "shm", .settings = { OB1_SHM, PINNED }, .crowded_only = true },
 	{ OPENMPI, .name = "default", .transport = "tcp", .settings = { OB1_TCP } },
 	{ OPENMPI, .name = "doubling", .transport = "tcp", .settings = { OB1_TCP, TUNED_DOUBLING } },
 	{ OPENMPI, .name = "segments", .transport = "tcp", .settings = { OB1_TCP, TUNED_SEGMENTS("524288") } },
@@ -83,6 +86,7 @@ const struct peer_variant bench_peer_variants[] = {
 	{ OPENMPI, .name = "ucx-doubling", .transport = "tcp", .settings = { PML_UCX, UCX_TCP, TUNED_DOUBLING } },
 	{ OPENMPI, .name = "ucx-segments", .transport = "tcp",
 		.settings = { PML_UCX, UCX_TCP, TUNED_SEGMENTS("524288") } },
+	{ OPENMPI, .name = "pinned", .transport = "tcp", .settings = { OB1_TCP, PINNED }, .crowded_only = true },
 
 	{ MPICH, .name = "default" },
 	{ MPICH, .name = "default", .transport = "shm", .settings = { UCX_SHM } },
@@ -93,6 +97,8 @@ const struct peer_variant bench_peer_variants[] = {
 	{ MPICH, .name = "rndv256k", .transport = "shm", .settings = { UCX_SHM, "UCX_RNDV_THRESH=262144" } },
 	{ MPICH, .name = "alloc", .transport = "shm", .settings = { UCX_SHM }, .own_memory_only = true },
 	{ MPICH, .name = "yield", .transport = "shm", .settings = { UCX_SHM, YIELD }, .crowded_only = true },
+	{ MPICH, .name = "yield-pinned", .transport = "shm", .settings = { UCX_SHM, YIELD, PINNED },
+		.crowded_only = true },
 	{ MPICH, .name = "default", .transport = "tcp", .settings = { UCX_TCP } },
 	{ MPICH, .name = "doubling", .transport = "tcp", .settings = { UCX_TCP, INTRA_DOUBLING } },
 	{ MPICH, .name = "scatter", .transport = "tcp", .settings = { UCX_TCP, INTRA_SCATTER } },
@@ -102,6 +108,8 @@ const struct peer_variant bench_peer_variants[] = {
 	{ MPICH, .name = "segments", .transport = "tcp",
 		.settings = { UCX_TCP, "UCX_TCP_TX_SEG_SIZE=262144", "UCX_TCP_RX_SEG_SIZE=262144" } },
 	{ MPICH, .name = "yield", .transport = "tcp", .settings = { UCX_TCP, YIELD }, .crowded_only = true },
+	{ MPICH, .name = "yield-pinned", .transport = "tcp", .settings = { UCX_TCP, YIELD, PINNED },
+		.crowded_only = true },
 
 	{ GLOO, .name = "default" },
 	{ GLOO, .name = "ring", .settings = { CALLS "ring" }, .collectives = BIT(ALLREDUCE) },
