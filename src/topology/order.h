@@ -26,7 +26,8 @@ COLLET_MUST_USE collet_status collet_order_find(const struct collet_location *ra
 	enum collet_nearness nearness, uint32_t *order, uint32_t *host_first, uint32_t *hosts);
 
 /* For people: "0 2 | 1 3", a host's ranks by position between its host_first and the next; " | " where the NUMA node (or
- * what is the wider of it and the cache) changes, " || " the package, " / " the narrower. Cut short with "..." at the end of the room. */
+ * what is the wider of it and the cache) changes, " || " the package, " / " the narrower. Cut short with "..." at the end
+ * of the room. */
 void collet_order_describe(const struct collet_location *ranks, const uint32_t *order, uint32_t first, uint32_t end,
 	char *text, size_t bytes);
 
