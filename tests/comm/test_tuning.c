@@ -17,26 +17,29 @@
 
 static char folder[64], file[128];
 
-/* With it, combining is so dear that two ranks halve it, for which they would otherwise be in no hurry. */
-static collet_link_cost odd_link(void)
-{
-	collet_link_cost rows[COLLET_TUNING_LINKS];
-	size_t count;
-	assert_int_equal(collet_tuning_read(NULL, rows, COLLET_TUNING_LINKS, &count), COLLET_OK);
-	const collet_link_cost *found = collet_tuning_find(rows, count, "shm", 2, 2);
-	assert_non_null(found);
-	collet_link_cost link = *found;
-	link.latency_ns = link.message_ns = 1;
-	link.reduce_byte_ns = 1000;
-	link.sizes = 0;
-	memset(link.factor, 0, sizeof(link.factor));
-	return link;
-}
-
+/* With it two ranks, on as many cores or on one, take a tree for a few bytes, which nobody would otherwise. */
 static void write_odd(void)
 {
-	const collet_link_cost link = odd_link();
-	assert_int_equal(collet_tuning_write(file, &link, 1), COLLET_OK);
+	collet_link_cost rows[COLLET_TUNING_LINKS], odd[2];
+	collet_algorithm_info algorithms[COLLET_TUNING_ALGORITHMS];
+	size_t count, there, tree = 0;
+	assert_int_equal(collet_tuning_read(NULL, rows, COLLET_TUNING_LINKS, &count), COLLET_OK);
+	assert_int_equal(collet_algorithm_list(NULL, algorithms, COLLET_TUNING_ALGORITHMS, &there), COLLET_OK);
+	while (tree < there && (strcmp(algorithms[tree].collective, "allreduce") || strcmp(algorithms[tree].name, "tree")))
+		tree++;
+	assert_true(tree < there);
+	for (uint32_t i = 0; i < 2; i++) {
+		const collet_link_cost *found = collet_tuning_find(rows, count, "shm", 2, 2);
+		assert_non_null(found);
+		odd[i] = *found;
+		odd[i].ranks = 2;
+		odd[i].cores = 1 + i;
+		odd[i].sizes = 1;
+		odd[i].size[0] = 8;
+		memset(odd[i].factor, 0, sizeof(odd[i].factor));
+		odd[i].factor[tree][0] = 0.01F;
+	}
+	assert_int_equal(collet_tuning_write(file, odd, 2), COLLET_OK);
 }
 
 static char *read_text(void)
@@ -62,8 +65,8 @@ static void write_text(const char *text)
 struct expected {
 	const char *variable, *value;
 	bool deterministic;
-	const char *algorithm;       /* of an allreduce of two elements; NULL: creation fails with ... */
-	const char *sentence;        /* ... this in it */
+	enum { ODD, USUAL, FAILS } choice;
+	const char *sentence;        /* that creation fails with has this in it */
 	bool missing;                /* ... as of a file that is not there */
 };
 
@@ -77,7 +80,7 @@ static void create_and_look(struct rank *rank)
 		setenv(expected->variable, expected->value, 1);
 	if (expected->deterministic)
 		setenv("COLLET_DETERMINISTIC", "1", 1);
-	if (!expected->algorithm) {
+	if (expected->choice == FAILS) {
 		char store[64];
 		collet_options options;
 		rank_fill_options(rank, 0, &options, store);
@@ -90,7 +93,7 @@ static void create_and_look(struct rank *rank)
 		return;
 	collet_plan plan;
 	if (rank_ok(rank, collet_comm_plan(rank->comm, "allreduce", 2, COLLET_F32, COLLET_SUM, 0, NULL, &plan), "plan"))
-		rank_check(rank, strcmp(plan.algorithm, expected->algorithm) == 0, "%s was chosen", plan.algorithm);
+		rank_check(rank, (strcmp(plan.algorithm, "tree") == 0) == (expected->choice == ODD), "%s was chosen", plan.algorithm);
 	const float send[2] = { 1, 2 };
 	float recv[2];
 	if (rank_ok(rank, collet_allreduce(rank->comm, send, recv, 2, COLLET_F32, COLLET_SUM, NULL), "allreduce"))
@@ -107,10 +110,10 @@ static void must(const struct expected expected)
 static void all_choose_by_rank_0s_file(void **state)
 {
 	write_odd();
-	must((struct expected){ "COLLET_TUNING", file, false, "exchange", NULL });
-	must((struct expected){ "COLLET_TUNING", "builtin", false, "direct", NULL });
-	must((struct expected){ "XDG_CONFIG_HOME", folder, false, "exchange", NULL });
-	must((struct expected){ "XDG_CONFIG_HOME", "/nowhere", false, "direct", NULL });
+	must((struct expected){ "COLLET_TUNING", file, false, ODD, NULL, false });
+	must((struct expected){ "COLLET_TUNING", "builtin", false, USUAL, NULL, false });
+	must((struct expected){ "XDG_CONFIG_HOME", folder, false, ODD, NULL, false });
+	must((struct expected){ "XDG_CONFIG_HOME", "/nowhere", false, USUAL, NULL, false });
 }
 
 static void the_home_folder_is_looked_in(void **state)
@@ -121,7 +124,7 @@ static void the_home_folder_is_looked_in(void **state)
 	snprintf(from, sizeof(from), "%s/home/.config", folder);
 	assert_int_equal(mkdir(home, 0700), 0);
 	assert_int_equal(symlink(folder, from), 0);
-	must((struct expected){ "HOME", home, false, "exchange", NULL });
+	must((struct expected){ "HOME", home, false, ODD, NULL, false });
 	unlink(from);
 	rmdir(home);
 }
@@ -129,9 +132,9 @@ static void the_home_folder_is_looked_in(void **state)
 static void deterministic_choices_read_no_file(void **state)
 {
 	write_odd();
-	must((struct expected){ "COLLET_TUNING", file, true, "direct", NULL });
+	must((struct expected){ "COLLET_TUNING", file, true, USUAL, NULL, false });
 	write_text("rubbish\n");
-	must((struct expected){ "COLLET_TUNING", file, true, "direct", NULL });
+	must((struct expected){ "COLLET_TUNING", file, true, USUAL, NULL, false });
 }
 
 /* A file that the user has named must be good; one that merely lies there is a warning, and not used. */
@@ -153,10 +156,10 @@ static void what_is_wrong_is_said(void **state)
 	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
 		write_text(rows[i].text);
 		snprintf(line, sizeof(line), "%s%s", file, rows[i].sentence);
-		must((struct expected){ "COLLET_TUNING", file, false, NULL, line });
-		must((struct expected){ "XDG_CONFIG_HOME", folder, false, "direct", NULL });
+		must((struct expected){ "COLLET_TUNING", file, false, FAILS, line, false });
+		must((struct expected){ "XDG_CONFIG_HOME", folder, false, USUAL, NULL, false });
 	}
-	must((struct expected){ "COLLET_TUNING", "/nowhere/at-all", false, NULL, "/nowhere/at-all: No such file", true });
+	must((struct expected){ "COLLET_TUNING", "/nowhere/at-all", false, FAILS, "/nowhere/at-all: No such file", true });
 }
 
 static int make_folder(void **state)
