@@ -51,11 +51,9 @@ struct collet_cost_model collet_tuning_model(const collet_link_cost *link, uint6
 	return model;
 }
 
-double collet_tuning_factor(const collet_link_cost *link, const struct collet_program *program, uint64_t bytes)
+/* Of one algorithm, by its place among all; 0: not measured at any size. */
+static double measured_factor(const collet_link_cost *link, uint32_t number, uint64_t bytes)
 {
-	const uint32_t number = collet_program_number(program);
-	if (link->sizes == 0 || number >= COLLET_TUNING_ALGORITHMS)
-		return 1;
 	const float *factor = link->factor[number];
 	uint32_t above = 0;
 	while (above < link->sizes && link->size[above] < bytes)
@@ -68,7 +66,7 @@ double collet_tuning_factor(const collet_link_cost *link, const struct collet_pr
 		low--;
 	const bool has_high = high < link->sizes, has_low = low > 0;
 	if (!has_high && !has_low)
-		return 1;
+		return 0;
 	if (!has_low)
 		return factor[high];
 	if (!has_high)
@@ -77,6 +75,25 @@ double collet_tuning_factor(const collet_link_cost *link, const struct collet_pr
 	const double from = log2((double)link->size[low] + 1), to = log2((double)link->size[high] + 1);
 	const double part = (log2((double)bytes + 1) - from) / (to - from);
 	return exp2((1 - part) * log2(factor[low]) + part * log2(factor[high]));
+}
+
+double collet_tuning_factor(const collet_link_cost *link, const struct collet_program *program, uint64_t bytes)
+{
+	const uint32_t number = collet_program_number(program);
+	const double own = link->sizes > 0 && number < COLLET_TUNING_ALGORITHMS ? measured_factor(link, number, bytes) : 0;
+	if (own > 0 || link->sizes == 0)
+		return own > 0 ? own : 1;
+	/* Not measured, beside others that were: as bad as the worst of them, for a bare formula would win by what it leaves
+	 * out. */
+	double worst = 0;
+	size_t count;
+	const struct collet_program *const *programs = collet_programs(program->collective, &count);
+	for (size_t i = 0; i < count; i++) {
+		const uint32_t other = collet_program_number(programs[i]);
+		const double factor = other < COLLET_TUNING_ALGORITHMS ? measured_factor(link, other, bytes) : 0;
+		worst = factor > worst ? factor : worst;
+	}
+	return worst > 0 ? worst : 1;
 }
 
 const collet_link_cost *collet_tuning_find(

@@ -31,7 +31,7 @@ struct collet_cost_model collet_tuning_model(const collet_link_cost *link, uint6
 /* How many ranks share a core, at least 1; cores 0: nobody shares. */
 double collet_tuning_share(uint32_t ranks, uint32_t cores);
 
-/* The measured factor for a program at so many bytes; 1 if there is none. */
+/* The measured factor for a program at so many bytes; 1 if its collective has none. */
 double collet_tuning_factor(const collet_link_cost *link, const struct collet_program *program, uint64_t bytes);
 
 #endif

@@ -37,7 +37,8 @@ static void write_odd(void)
 		odd[i].sizes = 1;
 		odd[i].size[0] = 8;
 		memset(odd[i].factor, 0, sizeof(odd[i].factor));
-		odd[i].factor[tree][0] = 0.01F;
+		for (size_t a = 0; a < there; a++)
+			odd[i].factor[a][0] = a == tree ? 0.01F : 1;
 	}
 	assert_int_equal(collet_tuning_write(file, odd, 2), COLLET_OK);
 }
