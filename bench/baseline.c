@@ -112,7 +112,8 @@ static void tell(FILE *out, const struct bench_case *at, const struct bench_chan
 
 int bench_baseline_compare(const struct bench_baseline *then, const struct bench_baseline *now, FILE *out)
 {
-	struct bench_ratio *before = calloc(now->count + 1, sizeof(*before)), *after = calloc(now->count + 1, sizeof(*after));
+	struct bench_ratio *before = calloc(now->count + 1, sizeof(*before));
+	struct bench_ratio *after = calloc(now->count + 1, sizeof(*after));
 	int slower = 0, judged = 0;
 	for (size_t i = 0; before != NULL && after != NULL && i < now->count; i++) {
 		size_t pairs = 0;

@@ -54,8 +54,8 @@ void comparison_markdown_row(const struct comparison *all, uint64_t bytes)
 	}
 	const struct bench_ratio *ratio = &all->cells[all->best].ratio;
 	if (all->best > 0 && ratio->median > 0)
-		fprintf(out, " %s | %.2f | %.2f to %.2f |", all->competitors[all->best].name, ratio->median, ratio->least,
-			ratio->most);
+		fprintf(out, " %s | %.2f | %.2f to %.2f |", all->competitors[all->best].name, ratio->median,
+			ratio->least, ratio->most);
 	else
 		fputs(" - | - | - |", out);
 	put_us(out, all->cells[0].measured ? all->cells[0].cpu_ns : -1);

@@ -89,7 +89,8 @@ bool comparison_plot(const struct comparison *all)
 		if (!comparison_opens_library(all, c))
 			continue;
 		const bool several = c > 0 && c + 1 < all->count && !comparison_opens_library(all, c + 1);
-		snprintf(names[count], sizeof(names[count]), "%.40s%s", c == 0 ? "collet" : all->competitors[c].variant->library,
+		snprintf(names[count], sizeof(names[count]), "%.40s%s",
+			c == 0 ? "collet" : all->competitors[c].variant->library,
 			several ? ", its best variant" : "");
 		envelope(all, c, &least_us[count * o->sizes.count]);
 		curves[count] = (struct bench_curve){ names[count], &least_us[count * o->sizes.count] };
@@ -100,8 +101,8 @@ bool comparison_plot(const struct comparison *all)
 		all->meeting.ranks, o->transport != NULL ? " over " : "", o->transport != NULL ? o->transport : "",
 		bench_buffer_kind_name(o->manner.buffers));
 	const struct bench_plot plot = { .path = o->plot, .title = title, .bytes = o->sizes.bytes,
-		.sizes = o->sizes.count, .bus_factor = bench_bus_factor(collective, all->meeting.ranks), .curves = curves,
-		.curve_count = count, .levels = levels.level, .level_count = levels.count };
+		.sizes = o->sizes.count, .bus_factor = bench_bus_factor(collective, all->meeting.ranks),
+		.curves = curves, .curve_count = count, .levels = levels.level, .level_count = levels.count };
 	const bool done = bench_plot(&plot);
 	free(least_us);
 	return done;

@@ -44,8 +44,8 @@ void comparison_print_header(const struct comparison *all)
 	for (size_t c = 0; c < all->count; c++)
 		print_settings(all, c);
 	fputs("# time of one call in us, mean of calls back to back, slowest rank; of each library its best variant\n"
-	      "# ratio: collet's to the best peer's; cpu: us of all ranks together in one call, of collet and of the best "
-	      "peer\n",
+	      "# ratio: collet's to the best peer's; cpu: us of all ranks together in one call, of collet and of the "
+	      "best peer\n",
 		all->table);
 	fprintf(all->table, "%10s", "bytes");
 	for (size_t c = 0; c < all->count; c++)
@@ -94,7 +94,8 @@ static void print_variants(const struct comparison *all, size_t sizes)
 {
 	const size_t stride = all->options->sizes.count;
 	char text[24];
-	fprintf(all->table, "# every variant; *: the best peer; >: not measured to the end, as it took more than %d times as long\n",
+	fprintf(all->table,
+		"# every variant; *: the best peer; >: not measured to the end, as it took more than %d times as long\n",
 		BENCH_SLOW_TIMES);
 	fprintf(all->table, "%-22s", "");
 	const bool sized = bench_collective_takes_bytes((enum bench_collective)all->work.collective);
@@ -105,7 +106,8 @@ static void print_variants(const struct comparison *all, size_t sizes)
 		fprintf(all->table, "%-22s", all->competitors[c].name);
 		for (size_t i = 0; i < sizes; i++) {
 			bench_table_number(all->table, all->medians_us[c * stride + i], 10);
-			putc(all->slow[c * stride + i] ? '>' : c > 0 && c == fastest_peer(all, i) ? '*' : ' ', all->table);
+			const bool best = c > 0 && c == fastest_peer(all, i);
+			putc(all->slow[c * stride + i] ? '>' : best ? '*' : ' ', all->table);
 		}
 		putc('\n', all->table);
 	}

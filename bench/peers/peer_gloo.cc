@@ -277,7 +277,9 @@ int run_class_barrier(void *context, const bench_call *)
 bool class_supports(void *, const bench_work *work, uint64_t count)
 {
 	return work->collective == BENCH_BARRIER
-		|| (count > 0 && ClassAllreduce::offers(static_cast<collet_dtype>(work->dtype), static_cast<collet_op>(work->op)));
+		|| (count > 0
+			&& ClassAllreduce::offers(
+				static_cast<collet_dtype>(work->dtype), static_cast<collet_op>(work->op)));
 }
 
 void offer_all(bench_library *library)
@@ -300,7 +302,8 @@ bool choose(Peer *peer, const char *wish, bench_library *library)
 	if (name == "halving" || name == "chunked") {
 		if (waiting != "" && waiting != "sync" && waiting != "poll")
 			return false;
-		peer->classes.reset(new ClassAllreduce(peer->context, name == "halving", waiting != "", waiting == "poll"));
+		peer->classes.reset(
+			new ClassAllreduce(peer->context, name == "halving", waiting != "", waiting == "poll"));
 		library->run[BENCH_ALLREDUCE] = run_class_allreduce;
 		library->run[BENCH_BARRIER] = run_class_barrier;
 		library->supports = class_supports;
