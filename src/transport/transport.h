@@ -136,6 +136,9 @@ struct collet_transport {
 	void (*release)(struct collet_conduit *conduit, struct collet_transfer *transfer);
 	/* Moves what can move without waiting; returns how many transfers it settled. Finds out that the peer is gone. */
 	uint32_t (*progress)(struct collet_conduit *conduit);
+	/* Optional: has something come for a receive of so many bytes, if it is posted now? Cheap, and only while none is
+	 * posted. */
+	bool (*has_come)(const struct collet_conduit *conduit, uint64_t bytes);
 	/* The header of the next message that no posted receive has taken: true and *message, or false (none yet, or status
 	 * not COLLET_OK). Only while no receive is posted. Moves what can move. */
 	bool (*peek)(struct collet_conduit *conduit, struct collet_message *message);

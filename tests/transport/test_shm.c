@@ -12,6 +12,7 @@
 #include <cmocka.h>
 
 #include "shm_pair.h"
+#include "transport/shm/payload.h"
 
 static struct collet_transfer view_of(uint64_t sequence, void *data, size_t bytes)
 {
@@ -51,7 +52,10 @@ static void each_size_goes_its_way(void **state)
 		enum shm_kind way;
 		unsigned cells;
 	} rows[] = {
-		{ "inline", true, false, true, SHM_INLINE_BYTES, SHM_INLINE, 1 },
+		{ "one cell", true, false, true, SHM_CELL_BYTES, SHM_INLINE, 1 },
+		{ "two cells", true, false, true, SHM_CELL_BYTES + 1, SHM_INLINE, 2 },
+		{ "two full cells", true, false, true, SHM_CELL_BYTES + SHM_REST_BYTES, SHM_INLINE, 2 },
+		{ "four cells", true, false, true, SHM_INLINE_BYTES, SHM_INLINE, 4 },
 		{ "smallest run", true, false, true, SHM_INLINE_BYTES + 1, SHM_RING, 1 },
 		{ "not streamed", true, false, true, 1023, SHM_RING, 1 },
 		{ "streamed, with a tail", true, false, true, 1024 + 17, SHM_RING, 1 },
@@ -151,7 +155,7 @@ static void a_conduit_costs_what_it_says(void **state)
 static void full_both_ways(void **state)
 {
 	enum { COUNT = 300 };
-	static const size_t sizes[] = { 8, 100, 1024, 3000, SHM_RUN_BYTES, 30000 };
+	static const size_t sizes[] = { 8, 100, 300, 1024, 3000, SHM_RUN_BYTES, 30000 };
 	for (unsigned s = 0; s < sizeof(sizes) / sizeof(sizes[0]); s++) {
 		struct pair pair;
 		shm_pair_open(&pair, true, NULL);
@@ -164,8 +168,9 @@ static void full_both_ways(void **state)
 			shm->post_send(pair.ends[i % 2].conduit, &sends[i]);
 		}
 		for (int i = 0; i < 2; i++) {
+			const uint64_t cells = bytes <= SHM_INLINE_BYTES ? shm_inline_cells(bytes) : 1;
 			const bool in_units = bytes > SHM_INLINE_BYTES && bytes < SHM_LEND_MIN;
-			const uint64_t room = !in_units ? SHM_CELLS :
+			const uint64_t room = !in_units ? SHM_CELLS / cells * cells :
 				SHM_UNITS / ((bytes + SHM_UNIT_BYTES - 1) / SHM_UNIT_BYTES);
 			assert_int_equal(inside(&pair, i)->out_next, room);
 			assert_true(shm->arm(pair.ends[i].conduit));  /* nothing to do until the peer makes room */

@@ -328,7 +328,7 @@ static uint64_t next_random(uint64_t *state)
 /* A number that is likely to hurt somewhere. */
 static uint64_t nasty(uint64_t *random, const struct shm_conduit *victim)
 {
-	static const uint64_t values[] = { 0, 1, 39, 40, 41, 51, 52, 63, 64, 511, 8192, 8193, 1 << 20, UINT32_MAX, UINT64_MAX,
+	static const uint64_t values[] = { 0, 1, 39, 40, 41, 51, 52, 63, 64, 96, 208, 209, 511, 8192, 8193, 1 << 20, UINT32_MAX, UINT64_MAX,
 		(uint64_t)1 << 63, ARENA_BYTES - 1, ARENA_BYTES, 0x1000, 0x7fffffffffffULL };
 	const uint64_t pick = next_random(random);
 	const uint64_t value = values[pick / 8 % (sizeof(values) / sizeof(values[0]))];
@@ -359,6 +359,10 @@ static void scribble(struct shm_conduit *attacker, const struct shm_conduit *vic
 		atomic_store(&attacker->mine->cells_taken, nasty(random, victim));
 	if (next_random(random) % 16 == 0)
 		atomic_store(&attacker->mine->sleeping, (uint32_t)nasty(random, victim));
+	for (unsigned i = 1; i < 4 && next_random(random) % 4; i++) {
+		struct shm_cell *rest = &attacker->out_cells[(victim->in_next + i) % SHM_CELLS];
+		atomic_store(&rest->word[0], (uint32_t)(victim->in_next + i + 1) | (uint64_t)SHM_REST << 32);
+	}
 	const uint64_t kind = next_random(random) % 8;
 	const uint64_t inline_bytes = kind == SHM_INLINE ? nasty(random, victim) & 0xff : 0;
 	atomic_store(&cell->word[0], (uint32_t)(victim->in_next + 1) | kind << 32 | inline_bytes << 40);
@@ -367,7 +371,7 @@ static void scribble(struct shm_conduit *attacker, const struct shm_conduit *vic
 static void scribbled_memory_is_survived(void **state)
 {
 	enum { GAMES = 400, MOVES = 30, LARGEST = 1 << 16 };
-	static const size_t sizes[] = { 0, 8, 40, 41, 512, 4000, 8192, 8193, LARGEST };
+	static const size_t sizes[] = { 0, 8, 40, 41, 208, 209, 512, 4000, 8192, 8193, LARGEST };
 	uint64_t seed;
 	assert_int_equal(getrandom(&seed, sizeof(seed), 0), sizeof(seed));
 	const char *given = getenv("COLLET_TEST_SEED");

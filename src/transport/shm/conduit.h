@@ -61,6 +61,7 @@ struct shm_conduit {
 	bool same_process;
 	bool peer_reads;                         /* the peer can read this process's memory */
 	bool peer_maps;                          /* the peer has mapped this rank's arena */
+	bool barrier;                            /* whoever goes to sleep fences the other: see shm_tell() */
 	uint64_t lend_min, arena_min;            /* SHM_LEND_MIN, SHM_ARENA_MIN; measurements try others */
 
 	struct shm_segment *segment;
@@ -135,12 +136,16 @@ void collet_shm_let_go(struct shm_conduit *shm, bool forked);
 
 /* send.c: both return how many transfers were settled */
 bool collet_shm_send_first(struct shm_conduit *shm);
+/* A message that fits into cells, with nothing in its way: settled without being queued. False: it is still to be posted. */
+bool collet_shm_send_at_once(struct shm_conduit *shm, struct collet_transfer *transfer);
 uint32_t collet_shm_send(struct shm_conduit *shm);
 /* Could collet_shm_send() do something? Reads what the peer has published with seq_cst. */
 bool collet_shm_can_send(const struct shm_conduit *shm);
 
 /* receive.c */
 uint32_t collet_shm_receive(struct shm_conduit *shm);
+bool collet_shm_receive_at_once(struct shm_conduit *shm, struct collet_transfer *transfer);
+bool collet_shm_has_come(const struct collet_conduit *conduit, uint64_t bytes);
 void collet_shm_release(struct collet_conduit *conduit, struct collet_transfer *transfer);
 bool collet_shm_peek(struct collet_conduit *conduit, struct collet_message *message);
 /* Is there a cell that has not been taken? With seq_cst, for the same purpose. */
@@ -151,15 +156,28 @@ bool collet_shm_has_arrived(const struct shm_conduit *shm);
 uint32_t collet_shm_fail(struct shm_conduit *shm, collet_status status);
 /* The same because the peer is gone; why: "has closed its connection". */
 uint32_t collet_shm_lose_peer(struct shm_conduit *shm, const char *why);
+/* From here on whoever goes to sleep may fence this process: see shm_tell(). False: this kernel has no such thing. */
+bool collet_shm_let_fence(void);
 /* The peer, for sentences: "rank 3 on node7 (pid 1234)". The buffer is the caller's. */
 const char *collet_shm_peer_name(const struct shm_conduit *shm, char *text, size_t bytes);
 
-/* Wakes the peer if it sleeps. To be called after a seq_cst store of what it waits for: that store and the load here
- * pair with arm(), which stores `sleeping` and then loads what it waits for, all seq_cst, so that of the two ends at
- * least one sees the other. */
+/* Publishes what the peer may be waiting for, and wakes it if it sleeps. Release, pairing with the peer's acquire of the
+ * same word.
+ *
+ * Of the two ends at least one must see the other: whoever tells stores the word and then loads `sleeping`, whoever goes
+ * to sleep stores `sleeping` and then loads the words (arm()); on both sides the load must not be done before the store is
+ * seen. Told with seq_cst that costs the teller, at each message, to wait until the line is its own, a trip to the other
+ * core. So where the kernel offers it the one that goes to sleep, which is in no hurry, has it run a barrier on all cores
+ * where the other may be (membarrier), and the teller needs none. */
 void collet_shm_wake(struct shm_conduit *shm);
-static inline void shm_wake_sleeper(struct shm_conduit *shm)
+static inline void shm_tell(struct shm_conduit *shm, _Atomic uint64_t *word, uint64_t value)
 {
+	if (shm->barrier) {
+		atomic_store_explicit(word, value, memory_order_release);
+		atomic_signal_fence(memory_order_seq_cst);
+	} else {
+		atomic_store_explicit(word, value, memory_order_seq_cst);
+	}
 	if (atomic_load_explicit(&shm->theirs->sleeping, memory_order_seq_cst))
 		collet_shm_wake(shm);
 }

@@ -36,7 +36,8 @@ enum {
 	HELLO_READS = 1 << 0,    /* the sender of this can read the receiver's memory */
 	HELLO_MAPS = 1 << 1,     /* ... has mapped the receiver's arena */
 	HELLO_ARENA = 1 << 2,    /* ... has an arena; its descriptor comes along (or the field, to a thread) */
-	HELLO_SEGMENT = 1 << 3   /* the segment comes along, likewise */
+	HELLO_SEGMENT = 1 << 3,  /* the segment comes along, likewise */
+	HELLO_BARRIER = 1 << 4   /* ... fences the others before it sleeps, and lets itself be fenced: see shm_tell() */
 };
 
 static collet_status check_hello(const struct shm_conduit *shm, uint32_t kind)
@@ -188,8 +189,8 @@ static collet_status accept_segment(struct shm_conduit *shm, uint32_t *next_fd)
 
 static struct shm_hello hello_of(const struct shm_conduit *shm, uint32_t kind, uint32_t flags)
 {
-	return (struct shm_hello){ .magic = HELLO_MAGIC, .kind = kind, .flags = flags, .nonce = shm->nonce,
-		.nonce_address = (uintptr_t)&shm->nonce };
+	return (struct shm_hello){ .magic = HELLO_MAGIC, .kind = kind, .flags = flags | (shm->barrier ? HELLO_BARRIER : 0),
+		.nonce = shm->nonce, .nonce_address = (uintptr_t)&shm->nonce };
 }
 
 /* Adds this rank's arena to a hello: as a descriptor, or held, as a mapping. */
@@ -222,6 +223,7 @@ static collet_status ready(struct shm_conduit *shm, uint32_t peer_flags, uint32_
 	shm->peer_reads = peer_flags & HELLO_READS;
 	shm->peer_maps = peer_flags & HELLO_MAPS;
 	shm->conduit.reads_arena = shm->peer_maps;
+	shm->barrier = shm->barrier && peer_flags & HELLO_BARRIER;
 	shm->state = SHM_READY;
 	char name[160];
 	collet_log(shm->log, COLLET_LOG_INFO, "shm with %s, channel %u: %s; arenas mapped: %s, by the peer: %s",
@@ -396,6 +398,7 @@ collet_status collet_shm_open(struct collet_conduit *conduit, const struct colle
 	shm->owner = getpid();
 	shm->lend_min = SHM_LEND_MIN;
 	shm->arena_min = SHM_ARENA_MIN;
+	shm->barrier = collet_shm_let_fence();
 	shm->state = config->dialed ? SHM_SEND_HELLO : SHM_AWAIT_HELLO;
 	conduit->status = check_credentials(shm);
 	if (conduit->status == COLLET_OK && getrandom(&shm->nonce, sizeof(shm->nonce), 0) != (ssize_t)sizeof(shm->nonce))

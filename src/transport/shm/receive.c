@@ -9,6 +9,7 @@
 
 #include "core/status.h"
 #include "transport/shm/conduit.h"
+#include "transport/shm/payload.h"
 
 /* What a settled view holds until release(), in transfer->transport_private[0]. */
 enum { HOLDS_NOTHING, HOLDS_UNITS, HOLDS_TOKEN };
@@ -32,9 +33,14 @@ static inline uint64_t next_stamp(const struct shm_conduit *shm, memory_order or
 	return (uint32_t)stamp == (uint32_t)(shm->in_next + 1) ? stamp : 0;
 }
 
+static inline const struct shm_cell *next_in(const struct shm_conduit *shm, unsigned after)
+{
+	return &shm->in_cells[(shm->in_next + after) % SHM_CELLS];
+}
+
 static inline uint64_t word_of_next(const struct shm_conduit *shm, unsigned word)
 {
-	return atomic_load_explicit(&shm->in_cells[shm->in_next % SHM_CELLS].word[word], memory_order_relaxed);
+	return atomic_load_explicit(&next_in(shm, 0)->word[word], memory_order_relaxed);
 }
 
 static inline enum shm_kind stamp_kind(uint64_t stamp)
@@ -53,31 +59,28 @@ static inline struct collet_message next_message(const struct shm_conduit *shm, 
 
 /* Tells the sender, every quarter of a lap, that its cells can be filled again. Nobody waits for one cell: a sender
  * that finds all cells full finds three quarters of them free later. */
-static inline void take_cell(struct shm_conduit *shm)
+static inline void take_cells(struct shm_conduit *shm, unsigned count)
 {
-	shm->in_next++;
+	shm->in_next += count;
 	if (shm->in_next - shm->in_told < SHM_CELLS / 4)
 		return;
 	shm->in_told = shm->in_next;
-	/* Release, pairing with the acquire in the peer's has_cell(): the cells have been read. */
-	atomic_store_explicit(&shm->mine->cells_taken, shm->in_next, memory_order_seq_cst);
-	shm_wake_sleeper(shm);
+	/* Pairs with the acquire in the peer's has_cell(): the cells have been read. */
+	shm_tell(shm, &shm->mine->cells_taken, shm->in_next);
 }
 
 static void free_units(struct shm_conduit *shm, unsigned first, unsigned count)
 {
 	shm->in_units_freed ^= shm_bits(first, count);
-	/* Release, pairing with the acquire in the peer's take_units(): the units have been read. */
-	atomic_store_explicit(&shm->mine->units_freed, shm->in_units_freed, memory_order_seq_cst);
-	shm_wake_sleeper(shm);
+	/* Pairs with the acquire in the peer's take_units(): the units have been read. */
+	shm_tell(shm, &shm->mine->units_freed, shm->in_units_freed);
 }
 
 static void give_back(struct shm_conduit *shm, uint32_t token)
 {
 	shm->in_tokens_done ^= (uint64_t)1 << token;
-	/* Release, pairing with the acquire in the peer's collect(): the buffer has been read. */
-	atomic_store_explicit(&shm->mine->tokens_done, shm->in_tokens_done, memory_order_seq_cst);
-	shm_wake_sleeper(shm);
+	/* Pairs with the acquire in the peer's collect(): the buffer has been read. */
+	shm_tell(shm, &shm->mine->tokens_done, shm->in_tokens_done);
 }
 
 static uint32_t fail_nonsense(struct shm_conduit *shm, const char *what)
@@ -90,11 +93,16 @@ static uint32_t fail_nonsense(struct shm_conduit *shm, const char *what)
 
 /* ---- Settling ----------------------------------------------------------------------------------------------- */
 
+static inline void count_received(struct shm_conduit *shm, const struct collet_transfer *transfer)
+{
+	shm_count(&shm->conduit.stats.messages_received, 1);
+	shm_count(&shm->conduit.stats.bytes_received, transfer->message.bytes);
+}
+
 static void settle_first(struct shm_conduit *shm, const void *view, uint64_t holds, uint64_t what)
 {
 	struct collet_transfer *transfer = shm->receives.first;
-	shm_count(&shm->conduit.stats.messages_received, 1);
-	shm_count(&shm->conduit.stats.bytes_received, transfer->message.bytes);
+	count_received(shm, transfer);
 	transfer->view = view;
 	transfer->transport_private[0] = holds;
 	transfer->transport_private[1] = what;
@@ -117,7 +125,7 @@ static bool take_run(struct shm_conduit *shm)
 	const uint64_t count = (bytes + SHM_UNIT_BYTES - 1) / SHM_UNIT_BYTES;
 	if (bytes == 0 || bytes > SHM_RUN_BYTES || first + count > SHM_UNITS || bytes > incoming->bytes - incoming->done)
 		return false;
-	take_cell(shm);
+	take_cells(shm, 1);
 	const unsigned char *run = shm->in_units[first];
 	struct collet_transfer *transfer = shm->receives.first;
 	incoming->done += bytes;
@@ -279,7 +287,7 @@ static void begin_lent(struct shm_conduit *shm)
 		incoming->source = (const unsigned char *)(uintptr_t)where;
 	}
 	incoming->token = (uint32_t)token;
-	take_cell(shm);
+	take_cells(shm, 1);
 	if (incoming->kind != SHM_ARENA || incoming->drop || !wants_view(shm->receives.first))
 		return;
 	if (peer_closed(shm)) {
@@ -292,16 +300,28 @@ static void begin_lent(struct shm_conduit *shm)
 
 /* ---- Messages ----------------------------------------------------------------------------------------------- */
 
-static void receive_inline(struct shm_conduit *shm, uint64_t bytes)
+/* Takes the cells of an inline message, and its bytes to where they belong, if anywhere. False: it fails the conduit. */
+static inline bool take_inline(struct shm_conduit *shm, uint64_t bytes, unsigned char *to)
 {
-	struct collet_transfer *transfer = shm->receives.first;
-	uint64_t payload[SHM_INLINE_BYTES / 8];
-	for (unsigned i = 0; i < SHM_INLINE_BYTES / 8; i++)
-		payload[i] = word_of_next(shm, 3 + i);
-	take_cell(shm);
-	if (bytes)
-		memcpy(transfer->data, payload, bytes);
-	settle_first(shm, transfer->data, HOLDS_NOTHING, 0);
+	const unsigned cells = shm_inline_cells(bytes);
+	for (unsigned i = 1; i < cells; i++) {
+		const uint64_t position = shm->in_next + i;
+		/* Relaxed: it was there before the first cell, whose stamp has been acquired. */
+		const uint64_t stamp = atomic_load_explicit(&next_in(shm, i)->word[0], memory_order_relaxed);
+		if ((uint32_t)stamp != (uint32_t)(position + 1) || stamp_kind(stamp) != SHM_REST) {
+			(void)fail_nonsense(shm, "the rest of a message is missing");
+			return false;
+		}
+	}
+	if (to) {
+		shm_get_bytes(next_in(shm, 0), 3, to, bytes < SHM_CELL_BYTES ? bytes : SHM_CELL_BYTES);
+		for (unsigned i = 1; i < cells; i++) {
+			const uint64_t at = SHM_CELL_BYTES + (i - 1) * (uint64_t)SHM_REST_BYTES;
+			shm_get_bytes(next_in(shm, i), 1, to + at, bytes - at < SHM_REST_BYTES ? bytes - at : SHM_REST_BYTES);
+		}
+	}
+	take_cells(shm, cells);
+	return true;
 }
 
 /* The first receive expected something else: it says what came instead, and the message is dropped. */
@@ -319,14 +339,15 @@ static void begin(struct shm_conduit *shm, uint64_t stamp)
 	const struct collet_message message = next_message(shm, stamp);
 	const bool matches = collet_message_equal(&message, &shm->receives.first->message);
 	if (kind == SHM_INLINE) {
-		if (message.bytes > SHM_INLINE_BYTES) {
+		struct collet_transfer *first = shm->receives.first;
+		if (message.bytes > SHM_INLINE_BYTES)
 			(void)fail_nonsense(shm, "a cell longer than a cell");
-		} else if (matches) {
-			receive_inline(shm, message.bytes);
-		} else {
-			take_cell(shm);
+		else if (!take_inline(shm, message.bytes, matches ? first->data : NULL))
+			return;
+		else if (matches)
+			settle_first(shm, first->data, HOLDS_NOTHING, 0);
+		else
 			settle_mismatch(shm, &message);
-		}
 		return;
 	}
 	if (kind != SHM_RING && kind != SHM_PULL && kind != SHM_DIRECT && kind != SHM_ARENA) {
@@ -384,6 +405,33 @@ void collet_shm_release(struct collet_conduit *conduit, struct collet_transfer *
 		return;
 	}
 	give_back(shm, (uint32_t)what);
+}
+
+bool collet_shm_receive_at_once(struct shm_conduit *shm, struct collet_transfer *transfer)
+{
+	if (shm->receives.first || shm->incoming.kind)
+		return false;
+	const uint64_t stamp = next_stamp(shm, memory_order_acquire);
+	if (stamp_kind(stamp) != SHM_INLINE)
+		return false;
+	const struct collet_message message = next_message(shm, stamp);
+	if (message.bytes > SHM_INLINE_BYTES || !collet_message_equal(&message, &transfer->message) ||
+		!take_inline(shm, message.bytes, transfer->data))
+		return false;
+	count_received(shm, transfer);
+	transfer->view = transfer->data;
+	transfer->transport_private[0] = HOLDS_NOTHING;
+	transfer->status = COLLET_OK;
+	return true;
+}
+
+bool collet_shm_has_come(const struct collet_conduit *conduit, uint64_t bytes)
+{
+	const struct shm_conduit *shm = (const struct shm_conduit *)conduit;
+	/* The whole message travels at once, not its first line alone. */
+	for (unsigned i = 1; bytes > SHM_CELL_BYTES && bytes <= SHM_INLINE_BYTES && i < shm_inline_cells(bytes); i++)
+		__builtin_prefetch(next_in(shm, i));
+	return next_stamp(shm, memory_order_relaxed) || shm->incoming.kind || conduit->status != COLLET_OK;
 }
 
 bool collet_shm_has_arrived(const struct shm_conduit *shm)

@@ -8,8 +8,9 @@
  *	units[i]    payload of those of its messages that do not fit into their cell
  *
  * A cell is its own flag: its first word is a stamp that names the cell's position in the stream of cells, so that one
- * transfer of one cache line carries flag, header and up to 40 bytes. Cells hold nothing else, so nothing left from an
- * earlier lap can be taken for a stamp.
+ * transfer of one cache line carries flag, header and up to 40 bytes. Up to 168 more follow in the next cells, which a
+ * receiver that knows what it waits for asks for together with the first: one after the other they would cost a transfer
+ * each. These have stamps too, so that nothing left from an earlier lap is ever taken for one.
  *
  * Payload lies in runs of units, contiguous, so that a receiver can work on it in place. Runs are handed back one by one
  * in any order: a view that is held for long keeps its own units and no others. The account is two words with a bit for
@@ -30,7 +31,9 @@
 enum {
 	SHM_CELLS = 64,
 	SHM_CELL_WORDS = 8,
-	SHM_INLINE_BYTES = 40,
+	SHM_CELL_BYTES = 40,                       /* of payload in a message's first cell */
+	SHM_REST_BYTES = 56,                       /* and in each of the next ones */
+	SHM_INLINE_BYTES = SHM_CELL_BYTES + 3 * SHM_REST_BYTES,
 	SHM_UNITS = 52,
 	SHM_UNIT_BYTES = 512,
 	SHM_RUN_UNITS = 16,                        /* longest run */
@@ -41,12 +44,13 @@ enum {
 
 /* How a message's bytes travel. */
 enum shm_kind {
-	SHM_INLINE = 1,  /* in the cell */
+	SHM_INLINE = 1,  /* in the cell, and the next ones */
 	SHM_RING,        /* the first bytes, or all, in a run of units */
 	SHM_MORE,        /* the next bytes of the message before */
 	SHM_PULL,        /* in the sender's memory, read by process_vm_readv */
 	SHM_DIRECT,      /* in the sender's memory, and the sender is a thread of this process */
-	SHM_ARENA        /* in the sender's arena, which the receiver has mapped */
+	SHM_ARENA,       /* in the sender's arena, which the receiver has mapped */
+	SHM_REST         /* no message: more bytes of the SHM_INLINE before it */
 };
 
 /* word[0]  bits 0..31: position + 1; bits 32..39: enum shm_kind; bits 40..47: bytes, if SHM_INLINE
@@ -56,6 +60,7 @@ enum shm_kind {
  * word[4]  SHM_RING, SHM_MORE: bits 0..31 first unit, bits 32..63 bytes of this run
  *          SHM_PULL, SHM_DIRECT: address; SHM_ARENA: offset
  * word[5]  SHM_PULL, SHM_DIRECT, SHM_ARENA: token
+ * SHM_REST: payload from word[1] on; written before the cell of its SHM_INLINE.
  * Relaxed but for word[0], whose store publishes the rest. */
 struct shm_cell {
 	alignas(64) _Atomic uint64_t word[SHM_CELL_WORDS];

@@ -2,16 +2,17 @@
 #include <string.h>
 
 #include "transport/shm/conduit.h"
+#include "transport/shm/payload.h"
 
 static inline struct shm_cell *next_cell(struct shm_conduit *shm)
 {
 	return &shm->out_cells[shm->out_next % SHM_CELLS];
 }
 
-/* Is a cell free? Looks at what the peer has told only when it seems not. */
-static inline bool has_cell(struct shm_conduit *shm)
+/* Are so many cells free? Looks at what the peer has told only when it seems not. */
+static inline bool has_cells(struct shm_conduit *shm, unsigned count)
 {
-	if (shm->out_next - shm->out_taken < SHM_CELLS)
+	if (shm->out_next + count - shm->out_taken <= SHM_CELLS)
 		return true;
 	/* Acquire, pairing with the release in the peer's tell_cells(): it has read the cells that it gives back. A number
 	 * that cannot be is a scribble; it stops this conduit and nothing else. */
@@ -19,18 +20,16 @@ static inline bool has_cell(struct shm_conduit *shm)
 	if (shm->out_next - taken >= SHM_CELLS)
 		return false;
 	shm->out_taken = taken;
-	return true;
+	return shm->out_next + count - taken <= SHM_CELLS;
 }
 
 /* Publishes the cell that has been filled but for its stamp. */
 static inline void publish(struct shm_conduit *shm, enum shm_kind kind, uint64_t inline_bytes)
 {
 	const uint64_t stamp = (uint32_t)(shm->out_next + 1) | (uint64_t)kind << 32 | inline_bytes << 40;
-	/* Release, pairing with the acquire in the peer's next_stamp(): cell and payload are complete. Seq_cst because
-	 * shm_wake_sleeper() follows. */
-	atomic_store_explicit(&next_cell(shm)->word[0], stamp, memory_order_seq_cst);
+	/* Pairs with the acquire in the peer's next_stamp(): cell and payload are complete. */
+	shm_tell(shm, &next_cell(shm)->word[0], stamp);
 	shm->out_next++;
-	shm_wake_sleeper(shm);
 }
 
 static inline void fill(struct shm_cell *cell, unsigned word, uint64_t value)
@@ -56,18 +55,41 @@ static void settle_first(struct shm_conduit *shm)
 	collet_transfer_queue_settle(&shm->sends, &shm->conduit, COLLET_OK);
 }
 
+/* There are cells for it. */
+static inline void publish_inline(struct shm_conduit *shm, const struct collet_transfer *transfer)
+{
+	const uint64_t bytes = transfer->message.bytes;
+	const unsigned char *from = transfer->data;
+	struct shm_cell *cell = next_cell(shm);
+	uint64_t rest = shm->out_next + 1;
+	fill_header(cell, &transfer->message);
+	shm_put_bytes(cell, 3, from, bytes < SHM_CELL_BYTES ? bytes : SHM_CELL_BYTES);
+	for (uint64_t at = SHM_CELL_BYTES; at < bytes; at += SHM_REST_BYTES, rest++) {
+		struct shm_cell *next = &shm->out_cells[rest % SHM_CELLS];
+		shm_put_bytes(next, 1, from + at, bytes - at < SHM_REST_BYTES ? bytes - at : SHM_REST_BYTES);
+		fill(next, 0, (uint32_t)(rest + 1) | (uint64_t)SHM_REST << 32);
+	}
+	publish(shm, SHM_INLINE, bytes);
+	shm->out_next = rest;
+	count_sent(shm, transfer);
+}
+
 static bool send_inline(struct shm_conduit *shm)
 {
-	const struct collet_transfer *transfer = shm->sends.first;
-	uint64_t payload[SHM_INLINE_BYTES / 8] = { 0 };
-	struct shm_cell *cell = next_cell(shm);
-	if (transfer->message.bytes)
-		memcpy(payload, transfer->data, transfer->message.bytes);
-	fill_header(cell, &transfer->message);
-	for (unsigned i = 0; i < SHM_INLINE_BYTES / 8; i++)
-		fill(cell, 3 + i, payload[i]);
-	publish(shm, SHM_INLINE, transfer->message.bytes);
-	settle_first(shm);
+	if (!has_cells(shm, shm_inline_cells(shm->sends.first->message.bytes)))
+		return false;
+	publish_inline(shm, shm->sends.first);
+	collet_transfer_queue_settle(&shm->sends, &shm->conduit, COLLET_OK);
+	return true;
+}
+
+bool collet_shm_send_at_once(struct shm_conduit *shm, struct collet_transfer *transfer)
+{
+	const uint64_t bytes = transfer->message.bytes;
+	if (bytes > SHM_INLINE_BYTES || shm->sends.first || !has_cells(shm, shm_inline_cells(bytes)))
+		return false;
+	publish_inline(shm, transfer);
+	transfer->status = COLLET_OK;
 	return true;
 }
 
@@ -168,7 +190,7 @@ static enum shm_kind way_of_first(const struct shm_conduit *shm, uint64_t *where
 bool collet_shm_send_first(struct shm_conduit *shm)
 {
 	uint64_t where = 0;
-	if (!has_cell(shm))
+	if (!has_cells(shm, 1))
 		return false;
 	const enum shm_kind kind = way_of_first(shm, &where);
 	return kind == SHM_INLINE ? send_inline(shm) : kind == SHM_RING ? send_run(shm) : lend(shm, kind, where);
@@ -205,7 +227,7 @@ uint32_t collet_shm_send(struct shm_conduit *shm)
 
 bool collet_shm_can_send(const struct shm_conduit *shm)
 {
-	/* Seq_cst: the second half of arm()'s handshake with shm_wake_sleeper(). */
+	/* Seq_cst: the second half of arm()'s handshake with shm_tell(). */
 	const uint64_t done = atomic_load_explicit(&shm->theirs->tokens_done, memory_order_seq_cst);
 	const uint64_t freed = atomic_load_explicit(&shm->theirs->units_freed, memory_order_seq_cst);
 	const uint64_t taken = atomic_load_explicit(&shm->theirs->cells_taken, memory_order_seq_cst);
@@ -215,7 +237,9 @@ bool collet_shm_can_send(const struct shm_conduit *shm)
 		return false;
 	uint64_t where;
 	const enum shm_kind kind = way_of_first(shm, &where);
+	if (kind == SHM_INLINE)
+		return shm->out_next + shm_inline_cells(shm->sends.first->message.bytes) - taken <= SHM_CELLS;
 	if (kind == SHM_RING)
 		return shm_find_run(~(shm->out_units_used ^ freed) & shm_bits(0, SHM_UNITS), run_units(shm)) >= 0;
-	return kind == SHM_INLINE || free_tokens(shm, done) != 0;
+	return free_tokens(shm, done) != 0;
 }

@@ -1,8 +1,10 @@
 /* shm: two ranks of one host, processes or threads of one process, in any mix. See segment.h for how bytes move. */
 #include <errno.h>
+#include <linux/membarrier.h>
 #include <sched.h>
 #include <stdio.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "core/status.h"
@@ -48,7 +50,8 @@ static void take_back(struct shm_conduit *shm)
 	if (shm->same_process)
 		while (atomic_load_explicit(&shm->theirs->reading, memory_order_seq_cst))
 			sched_yield();
-	shm_wake_sleeper(shm);
+	if (atomic_load_explicit(&shm->theirs->sleeping, memory_order_seq_cst))
+		collet_shm_wake(shm);
 }
 
 static uint32_t settle_all(struct shm_conduit *shm, collet_status status)
@@ -103,7 +106,7 @@ static void post_send(struct collet_conduit *conduit, struct collet_transfer *tr
 {
 	struct shm_conduit *shm = (struct shm_conduit *)conduit;
 	transfer->status = conduit->status;
-	if (conduit->status != COLLET_OK)
+	if (conduit->status != COLLET_OK || collet_shm_send_at_once(shm, transfer))
 		return;
 	transfer->status = COLLET_PENDING;
 	conduit->posted++;
@@ -118,11 +121,15 @@ static void post_recv(struct collet_conduit *conduit, struct collet_transfer *tr
 {
 	struct shm_conduit *shm = (struct shm_conduit *)conduit;
 	transfer->status = conduit->status;
+	shm->peeked = false;
+	if (conduit->status != COLLET_OK || collet_shm_receive_at_once(shm, transfer))
+		return;
+	/* Trying may have failed it. */
+	transfer->status = conduit->status;
 	if (conduit->status != COLLET_OK)
 		return;
 	transfer->status = COLLET_PENDING;
 	conduit->posted++;
-	shm->peeked = false;
 	const bool first = !shm->receives.first;
 	collet_transfer_queue_add(&shm->receives, transfer);
 	if (first)
@@ -185,6 +192,20 @@ static uint32_t progress(struct collet_conduit *conduit)
 
 /* ---- Sleeping ----------------------------------------------------------------------------------------------- */
 
+bool collet_shm_let_fence(void)
+{
+	return syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED, 0, 0) == 0;
+}
+
+/* Every thread of every process that lets itself be fenced has run a full barrier when this returns. It cannot fail once
+ * this process has registered. */
+static void fence_tellers(void)
+{
+	const long failed = syscall(SYS_membarrier, MEMBARRIER_CMD_GLOBAL_EXPEDITED, 0, 0);
+	assert(failed == 0);
+	(void)failed;
+}
+
 static bool can_move(const struct shm_conduit *shm)
 {
 	if (shm->incoming.kind && shm->incoming.kind != SHM_RING)
@@ -198,8 +219,10 @@ static bool arm(struct collet_conduit *conduit)
 	struct shm_conduit *shm = (struct shm_conduit *)conduit;
 	if (conduit->status != COLLET_OK)
 		return false;
-	/* Pairs with shm_wake_sleeper(): both sides store first and look then, all seq_cst. */
+	/* Both sides store first and look then: see shm_tell(). */
 	atomic_store_explicit(&shm->mine->sleeping, 1, memory_order_seq_cst);
+	if (shm->barrier)
+		fence_tellers();
 	/* The socket is in the epoll set edge-triggered, lest one peer that has left keeps the rank awake for ever; so a
 	 * hang-up that came before now is found here. It matters only to who waits for something. */
 	if (!can_move(shm) && (conduit->posted == 0 || !look_for_peer(shm)))
@@ -228,6 +251,7 @@ const struct collet_transport collet_shm_transport = {
 	.post_recv = post_recv,
 	.release = collet_shm_release,
 	.progress = progress,
+	.has_come = collet_shm_has_come,
 	.peek = collet_shm_peek,
 	.arm = arm,
 	.disarm = disarm,
