@@ -3,7 +3,11 @@
 #include <string.h>
 
 #include "comm/comm.h"
+#include "core/cpu.h"
 #include "core/types.h"
+
+/* A blocking call on the spot asks so often whether it is over before it is waited for: a microsecond or so. */
+enum { BRIEF_POLLS = 64 };
 
 static bool reserved_is_zero(const collet_how *how)
 {
@@ -211,12 +215,13 @@ static collet_status settle(struct collet_request *request)
 {
 	const struct collet_group *group = request->group;
 	const enum collet_status status = request->status;
-	char call[160] = "";
-	if (status != COLLET_OK)
-		collet_request_describe(request, call, sizeof(call));
-	collet_request_free(request);
-	if (status == COLLET_OK)
+	char call[160];
+	if (status == COLLET_OK) {
+		collet_request_free(request);
 		return COLLET_OK;
+	}
+	collet_request_describe(request, call, sizeof(call));
+	collet_request_free(request);
 	if (status == COLLET_ERR_TRUNCATED)
 		return collet_fail(status, "collet_recv: the message is longer than the buffer, and was dropped");
 	/* What ended the communicator may have been somebody else's doing: then say which call it ended here. */
@@ -248,21 +253,30 @@ collet_status collet_call_poll(struct collet_request **request)
 	return collet_call_settle(request);
 }
 
-/* The plan of a pooled request is good for the same call again: its arguments, of those that a plan depends on, say so. */
+static bool same_key(const struct collet_plan_key *a, const struct collet_plan_key *b)
+{
+	return a->count == b->count && a->root == b->root && a->collective == b->collective && a->dtype == b->dtype &&
+		a->op == b->op && a->algorithm == b->algorithm;
+}
+
+/* The plan of a pooled request is good for the same call again: its arguments, of those that a plan depends on, say so. They
+ * have been checked then, too. */
 static collet_status plan_unless_planned(collet_comm *comm, const struct collet_call_arguments *call, const collet_how *how,
 	struct collet_request *request)
 {
 	const struct collet_program *named = how->algorithm ? collet_program_find(call->collective, how->algorithm) : NULL;
 	const bool repeatable = !call->input && !how->algorithm == !named && call->op != COLLET_USER &&
 		call->op != COLLET_PREMUL_SUM;
-	const struct collet_plan_key key = { call->count, call->root, (uint8_t)call->collective, (uint8_t)call->dtype,
-		(uint8_t)call->op, named ? (uint8_t)(2 + program_index(named)) : 1 };
+	const struct collet_plan_key key = { call->count, call->root, (uint32_t)call->op, (uint8_t)call->collective,
+		(uint8_t)call->dtype, named ? (uint8_t)(2 + program_index(named)) : 1 };
 	request->input = call->send;
 	request->result = call->recv;
-	if (repeatable && memcmp(&key, &request->key, sizeof(key)) == 0)
+	if (repeatable && same_key(&key, &request->key))
 		return COLLET_OK;
 	request->key.algorithm = 0;
-	const collet_status status = plan(comm, call, how, request);
+	collet_status status = check_op(call, how);
+	if (status == COLLET_OK)
+		status = plan(comm, call, how, request);
 	if (status != COLLET_OK)
 		return status;
 	describe(request, call, how);
@@ -271,16 +285,43 @@ static collet_status plan_unless_planned(collet_comm *comm, const struct collet_
 	return COLLET_OK;
 }
 
+/* On the spot if possible: then its first messages go before anything else is done, which is done while they travel. */
+static void start(collet_comm *comm, struct collet_request *request, bool blocks)
+{
+	struct collet_group *group = &comm->group;
+	const bool on_the_spot = collet_inline_fits(request);
+	if (on_the_spot)
+		collet_inline_begin(request);
+	request->started_ticks = collet_ticks();
+	request->started_ns = request->next_ask_ns = 0;
+	request->warned = 0;
+	request->brief = on_the_spot;
+	collet_comm_count_use(comm, request);
+	collet_recorder_start(&group->recorder, &request->call, request->signature, request->started_ticks);
+	collet_request_activate(request);
+	if (on_the_spot) {
+		const uint32_t polls = blocks ? group->engine->spin_polls : 1;
+		collet_inline_advance(request);
+		for (uint32_t i = 1; i < polls && i < BRIEF_POLLS && request->status == COLLET_PENDING; i++) {
+			collet_cpu_relax();
+			collet_inline_advance(request);
+		}
+		request->brief = false;
+		return;
+	}
+	const collet_status status = collet_request_start(request);
+	if (status != COLLET_OK)
+		collet_group_end(group, status, true, collet_last_error());
+}
+
 collet_status collet_call_start(collet_comm *comm, const struct collet_call_arguments *call, const collet_how *how)
 {
 	static const collet_how default_how = COLLET_HOW_DEFAULT;
-	if (!how)
-		how = &default_how;
-	collet_status status = check_how(call, how);
-	if (status == COLLET_OK)
-		status = check_op(call, how);
+	collet_status status = how ? check_how(call, how) : COLLET_OK;
 	if (status != COLLET_OK)
 		return status;
+	if (!how)
+		how = &default_how;
 	struct collet_group *group = &comm->group;
 	struct collet_engine *engine = group->engine;
 	struct collet_request *request;
@@ -298,21 +339,7 @@ collet_status collet_call_start(collet_comm *comm, const struct collet_call_argu
 	request->sequence = request->call.sequence = group->next_sequence++;
 	request->signature = group->history = collet_call_history(request->own_signature, group->history);
 	request->timeout_ns = collet_call_timeout(comm, how);
-	request->started_ns = 0;
-	request->next_ask_ns = 0;
-	request->warned = 0;
-	collet_comm_count_use(comm, request);
-	collet_recorder_start(&group->recorder, &request->call, request->signature);
-	collet_request_activate(request);
-	request->inlined = !how->request && collet_inline_fits(request);
-	if (request->inlined) {
-		collet_inline_run(request);
-	} else {
-		collet_request_set_clock(request, collet_clock_ns());
-		status = collet_request_start(request);
-		if (status != COLLET_OK)
-			collet_group_end(group, status, true, collet_last_error());
-	}
+	start(comm, request, !how->request);
 	if (how->request) {
 		const bool wake = engine->has_sleeper;
 		pthread_mutex_unlock(&engine->lock);
@@ -321,7 +348,8 @@ collet_status collet_call_start(collet_comm *comm, const struct collet_call_argu
 		*how->request = request;
 		return COLLET_OK;
 	}
-	collet_engine_wait_locked(engine, has_ended, request);
+	if (request->status == COLLET_PENDING)
+		collet_engine_wait_locked(engine, has_ended, request);
 	status = settle(request);
 	pthread_mutex_unlock(&engine->lock);
 	return status;

@@ -15,7 +15,7 @@ static bool overlaps(struct block a, struct block b)
 	return a.bytes && b.bytes && a.first < b.first + b.bytes && b.first < a.first + a.bytes;
 }
 
-/* first: pointer of a buffer; elements: its length, which must not overflow a size. */
+/* first: pointer of a buffer; elements: its length, which must not overflow a size. An unused buffer is an empty block. */
 static collet_status check_buffer(const struct collet_call_arguments *call, const char *which, const void *first,
 	uint64_t elements, struct block *block)
 {
@@ -85,7 +85,7 @@ static collet_status run(collet_comm *comm, struct collet_call_arguments *call, 
 		status = check_buffer(call, "send", call->send, send_elements, &send);
 	if (status == COLLET_OK && uses_recv)
 		status = check_buffer(call, "recv", call->recv, recv_elements, &recv);
-	if (status == COLLET_OK && uses_send && uses_recv) {
+	if (status == COLLET_OK && overlaps(send, recv)) {
 		const uint64_t own = times(call->count, comm->group.rank);
 		const char *expected = in_place == RECV_IN_SEND ? at(call->send, own, call->dtype) :
 			in_place == SEND_IN_RECV                ? at(call->recv, own, call->dtype) :

@@ -310,10 +310,12 @@ collet_status collet_comm_dump(collet_comm *comm, int fd)
 			continue;
 		char what[160], line[320];
 		collet_call_describe(&record.call, what, sizeof(what));
-		const int64_t end = record.ended_ns ? record.ended_ns : now;
-		const int bytes = snprintf(line, sizeof(line), "rank %u %s: started %.6f s ago, %s %.1f us, %llu pieces, %s\n",
-			comm->group.rank, what, (double)(now - record.started_ns) * 1e-9, record.ended_ns ? "took" : "so far",
-			(double)(end - record.started_ns) * 1e-3, (unsigned long long)record.items,
+		char lasted[40] = "took no time worth measuring";
+		if (record.ended_ns != record.started_ns)
+			snprintf(lasted, sizeof(lasted), "%s %.1f us", record.ended_ns ? "took" : "so far",
+				(double)((record.ended_ns ? record.ended_ns : now) - record.started_ns) * 1e-3);
+		const int bytes = snprintf(line, sizeof(line), "rank %u %s: started %.6f s ago, %s, %llu pieces, %s\n",
+			comm->group.rank, what, (double)(now - record.started_ns) * 1e-9, lasted, (unsigned long long)record.items,
 			record.status == COLLET_PENDING ? "under way" : collet_status_name(record.status));
 		const collet_status status = write_line(fd, line, (size_t)(bytes < (int)sizeof(line) ? bytes : (int)sizeof(line) - 1));
 		if (status != COLLET_OK)

@@ -13,6 +13,17 @@ enum collet_isa {
 	COLLET_ISA_COUNT
 };
 
+/* Between two looks at memory that another core is about to write. Looking again at once makes that core's store slower:
+ * each look takes the line away from it. */
+static inline void collet_cpu_relax(void)
+{
+#if defined(__x86_64__) || defined(__i386__)
+	__builtin_ia32_pause();
+#elif defined(__aarch64__)
+	__asm__ volatile("yield");
+#endif
+}
+
 /* "auto", "plain", "avx2", "avx512"; NULL for a value that names none. */
 const char *collet_isa_name(enum collet_isa isa);
 /* False: not such a name; *isa is left alone. */

@@ -62,6 +62,8 @@ uint32_t collet_engine_progress(struct collet_engine *engine)
 			continue;
 		}
 		collet_p2p_progress(group);
+		if (group->inlined)
+			collet_inline_advance(group->inlined);
 		if (!group->lanes_dirty)
 			continue;
 		group->lanes_dirty = false;

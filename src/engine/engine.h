@@ -34,7 +34,8 @@ enum {
 	ROUTE_QUEUE = 16,             /* transfers queued on a route each way; a power of two */
 	PASS_PIECES = 3,             /* pieces of each step in one pass; < COLLET_LOOKAHEAD, so that a pass of sends
 	                                leaves room for the receives that follow it */
-	INLINE_STEPS = 8,            /* that a call run on the spot may have */
+	INLINE_STEPS = 8,            /* that a call run on the spot may have, */
+	INLINE_MOVES = 32,           /* with so many transfers and operands */
 	COLLET_LANES = 8,            /* parts x channels of one request at most */
 	COLLET_CHANNEL_P2P = COLLET_LANES, /* the channel of point-to-point messages */
 	COLLET_CHANNELS,
@@ -60,7 +61,6 @@ struct collet_item {
 	uint32_t slot;               /* of the lane's staging */
 	bool executed;               /* combined; its sends may be posted */
 	bool staged;                 /* a kept receive that lands in staging, since its place was not free */
-	bool unloaded;               /* what came is in staging, and its transfers are done with */
 	bool published;              /* what its sends read is a copy in staging */
 	uint32_t read_count;
 	struct collet_range reads[COLLET_STEP_SOURCES];
@@ -126,11 +126,51 @@ struct collet_route {
 	bool wanted;                 /* this rank has dialed */
 };
 
+/* ---- A small call's steps, as inline.c keeps them ---- */
+
+enum { COLLET_STAGING = COLLET_SCRATCH + 1, COLLET_PLACES };
+
+/* Bytes into the caller's buffers, the scratch, or the lane's staging. */
+struct collet_place {
+	uint64_t first;
+	uint32_t buffer;             /* enum collet_buffer, or COLLET_STAGING */
+};
+
+/* A transfer, or this rank's own operand. */
+struct collet_move {
+	struct collet_route *route;  /* NULL: own */
+	struct collet_place place, spare; /* spare: while its place is not free */
+	uint64_t bytes;
+	struct collet_queued *queued;/* while it is being received */
+};
+
+struct collet_small_step {
+	struct collet_move *operand, *send; /* its moves: the operands in order, then the sends */
+	uint8_t operands, sends;
+	uint8_t receives;            /* of the operands */
+	bool combines, finishes, copies, writes;
+	uint64_t count;              /* elements of the value */
+	struct collet_place value;
+};
+
+struct collet_small {
+	bool fits;
+	uint32_t step_count, move_count;
+	struct collet_small_step step[INLINE_STEPS];
+	struct collet_move move[INLINE_MOVES];
+	uint64_t staged_bytes;
+	/* Of one call: */
+	struct collet_item *item;    /* which counts what is pending */
+	char *base[COLLET_PLACES];
+	uint32_t at;                 /* the step at hand */
+	bool entered;                /* its receives are queued */
+};
+
 /* What a request was planned for. A pooled request that is used for the same call again keeps its plan. */
 struct collet_plan_key {
 	uint64_t count;
-	uint32_t root;
-	uint8_t collective, dtype, op;
+	uint32_t root, op;
+	uint8_t collective, dtype;
 	uint8_t algorithm;           /* 0: there is no plan; 1: the choice; 2 + i: the collective's i-th was named */
 };
 
@@ -153,10 +193,7 @@ struct collet_request {
 	uint32_t fan_in;             /* remote operands of one step at most */
 	size_t element_bytes;
 	struct collet_reduction reduction;
-	bool small;                  /* each step is one small piece, and the steps are these */
-	uint32_t small_steps;
-	struct collet_step small_step[INLINE_STEPS];
-	bool inlined;                /* run by inline.c, not by a lane */
+	struct collet_small small;
 	bool publishing;             /* something of it was published: it keeps to PUBLISH_WINDOW */
 	bool prescales, averages;    /* INPUT is scaled where it is read; the last touch divides */
 	const char *input;
@@ -166,7 +203,9 @@ struct collet_request {
 	struct collet_call call;
 	struct collet_plan_key key;
 	int64_t timeout_ns;
-	int64_t started_ns;          /* 0: not looked at yet, which for a call that spins to its end is never */
+	uint64_t started_ticks;
+	int64_t started_ns;          /* the same in ns; 0: nobody has asked yet, as for most short calls nobody does */
+	bool brief;                  /* it is being started, and has not had to be waited for */
 	int64_t deadline, next_ask_ns;
 	uint32_t warned;             /* see board.c */
 	uint64_t finished_items;     /* how far it got */
@@ -208,6 +247,7 @@ struct collet_group {
 	uint64_t next_sequence;
 	uint64_t history;                    /* see collet_call_history() */
 	bool lanes_dirty;                    /* something settled since its lanes made progress */
+	struct collet_request *inlined;      /* run on the spot; lane 0 lets nothing in meanwhile */
 	int64_t timeout_ns;
 	struct collet_recorder recorder;     /* its own lock */
 	uint64_t roundings;
@@ -293,13 +333,6 @@ collet_status collet_request_start(struct collet_request *request);
 void collet_lane_progress(struct collet_lane *lane);
 void collet_item_settled(struct collet_queued *queued, bool sent);
 void collet_lane_free(struct collet_lane *lane);
-/* The parts of an item's life: where its value goes; its transfers, receives posted; combining, and letting sends go. */
-void collet_item_place(struct collet_lane *lane, struct collet_item *item);
-void collet_item_queue_receives(struct collet_lane *lane, struct collet_item *item);
-void collet_item_queue_sends(struct collet_lane *lane, struct collet_item *item);
-/* It has its bytes, but must wait before it is executed: gives back what peers lent. */
-void collet_item_hold(struct collet_lane *lane, struct collet_item *item);
-void collet_item_execute(struct collet_lane *lane, struct collet_item *item);
 /* The elements of a piece of about piece_bytes, such that a lane's staging holds what comes from fan_in peers for each item
  * under way. */
 uint64_t collet_piece_elements(uint32_t piece_bytes, uint32_t fan_in, size_t element_bytes);
@@ -307,25 +340,41 @@ uint64_t collet_piece_elements(uint32_t piece_bytes, uint32_t fan_in, size_t ele
 /* ---- inline.c. Under lock. */
 /* Finds out whether each of its few steps is one small piece, and if so keeps the steps. */
 void collet_inline_plan(struct collet_request *request);
-/* May a blocking call be run on the spot now? */
+/* May it be run on the spot now? */
 bool collet_inline_fits(const struct collet_request *request);
-/* Runs it to its end, whatever that is. Lets go of the lock while it waits. */
-void collet_inline_run(struct collet_request *request);
+/* Sends what it can send before anything has come. It is the group's inlined from here to its end. */
+void collet_inline_begin(struct collet_request *request);
+/* Goes on as far as it can without waiting; it may have ended then. */
+void collet_inline_advance(struct collet_request *request);
+/* It will be waited for in earnest: its receives are posted, for progress and sleep to look after. True: some were not. */
+bool collet_inline_post(struct collet_request *request);
 
 /* ---- route.c. Under lock. */
 struct collet_route *collet_route_get(struct collet_group *group, uint32_t channel, uint32_t peer);
 /* The same, but NULL if there is none. */
 struct collet_route *collet_route_peek(struct collet_group *group, uint32_t channel, uint32_t peer);
 bool collet_queue_full(const struct collet_queue *queue);
-struct collet_queued *collet_queue_add(struct collet_route *route, struct collet_queue *queue, struct collet_item *item);
+struct collet_queued *collet_queue_add(struct collet_queue *queue, struct collet_item *item);
 /* The item's transfer whose bytes it still holds; NULL: it has none here. */
 struct collet_queued *collet_queue_find(struct collet_queue *queue, const struct collet_item *item);
 /* The item's transfer that is not ready yet. */
 struct collet_queued *collet_queue_find_waiting(struct collet_queue *queue, const struct collet_item *item);
+/* Something has been queued: progress looks after it from now on, until nothing is. */
+void collet_route_activate(struct collet_route *route);
 /* Posts what is ready. */
 void collet_route_pump(struct collet_route *route);
+/* Posts what has just been queued to be sent. The route is activated if it did not settle at once. */
+void collet_route_send(struct collet_route *route);
+/* The same for the receive that has just been queued, but only if it is likely to settle: something has come. */
+void collet_route_take(struct collet_route *route);
+/* Posts it whatever has come, and activates the route. False: it was posted. */
+bool collet_route_post(struct collet_route *route);
 /* Returns how many transfers settled. */
 uint32_t collet_route_progress(struct collet_route *route);
+/* Received bytes that are the transport's or the peer's memory are taken to the transfer's own place. */
+void collet_route_unload(struct collet_route *route, struct collet_queued *queued);
+/* The same for all that it holds. */
+void collet_route_unload_all(struct collet_route *route);
 /* A receive's bytes are not needed any more. */
 void collet_route_release(struct collet_route *route, struct collet_queued *queued);
 /* Takes it off the list of active routes; its queues are not looked at any more. */
@@ -380,8 +429,8 @@ void collet_request_free(struct collet_request *request);
 /* It is pending from here on: deadlines and progress look after it. */
 void collet_request_activate(struct collet_request *request);
 void collet_request_end(struct collet_request *request, enum collet_status status);
-/* Its time runs from now. */
-void collet_request_set_clock(struct collet_request *request, int64_t now);
+/* Its time runs from then. */
+void collet_request_set_clock(struct collet_request *request, int64_t started_ns);
 void collet_request_finish_if_done(struct collet_request *request);
 /* What it is, for a sentence. */
 void collet_request_describe(const struct collet_request *request, char *text, size_t capacity);

@@ -37,11 +37,11 @@ void collet_request_free(struct collet_request *request)
 	request->group->free_requests = request;
 }
 
-void collet_request_set_clock(struct collet_request *request, int64_t now)
+void collet_request_set_clock(struct collet_request *request, int64_t started_ns)
 {
-	request->started_ns = now;
-	request->deadline = request->timeout_ns >= 0 && request->timeout_ns < COLLET_NEVER - now ? now + request->timeout_ns :
-                                                                                                COLLET_NEVER;
+	const bool ends = request->timeout_ns >= 0 && request->timeout_ns < COLLET_NEVER - started_ns;
+	request->started_ns = started_ns;
+	request->deadline = ends ? started_ns + request->timeout_ns : COLLET_NEVER;
 }
 
 void collet_request_activate(struct collet_request *request)
@@ -64,9 +64,15 @@ void collet_request_end(struct collet_request *request, enum collet_status statu
 			request->next_active->previous_active = request->previous_active;
 		request->previous_active = NULL;
 	}
+	struct collet_group *group = request->group;
+	if (group->inlined == request) {
+		group->inlined = NULL;
+		group->lanes_dirty = true;  /* what has been started since may enter lane 0 now */
+	}
 	if (!request->point_to_point)
-		collet_recorder_end(&request->group->recorder, request->sequence, status, request->finished_items);
-	collet_engine_ended_one(request->group->engine);
+		collet_recorder_end(&group->recorder, request->sequence, status, request->finished_items,
+			request->brief ? request->started_ticks : collet_ticks());
+	collet_engine_ended_one(group->engine);
 }
 
 void collet_request_finish_if_done(struct collet_request *request)

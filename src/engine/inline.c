@@ -1,135 +1,374 @@
 /* Small calls, run on the spot: another executor of the same steps.
  *
- * When a call blocks anyway, nothing else is under way in its lane and each of its steps is one piece, there is nothing to
- * overlap: the steps are taken in order, each one's receives waited for, without window or conflicts. Of two paired steps
- * the one that only sends goes first, so that ranks that exchange do not wait for each other.
- * Transfers go through the routes' queues as everywhere, so order, deadlines, loss and sleep are the engine's. */
+ * When nothing else is under way in its lane and each of its few steps is one small piece, there is nothing to overlap:
+ * the steps are taken in order, each one's receives waited for, without window or conflicts. Of two paired steps the one
+ * that only sends goes first, so that ranks that exchange do not wait for each other.
+ *
+ * The steps are asked for once, when the call is planned, and kept as moves: whom to send to or receive from, and where
+ * the bytes are, as offsets into buffers that each call brings along. Transfers go through the routes' queues as
+ * everywhere, so that order, deadlines, loss and sleep are the engine's; but a send is posted where it is queued, and a
+ * receive when something has come: mostly both settle then, and nothing ever looks for them. */
+#include <string.h>
+
 #include "engine/engine.h"
 
 /* Beyond this, overlap within a message pays. */
 enum { INLINE_BYTES = 32 << 10, INLINE_PEERS = 16 };
 
+/* ---- Planning ---- */
+
 bool collet_inline_fits(const struct collet_request *request)
 {
 	const struct collet_group *group = request->group;
 	const struct collet_lane *lane = group->lanes[0];
-	return request->small && lane && !lane->first && lane->oldest == lane->next;
+	return request->small.fits && lane && !lane->first && lane->oldest == lane->next && !group->inlined;
 }
 
 static bool is_small(const struct collet_request *request)
 {
 	const struct collet_shape *shape = &request->shape;
-	if (shape->result.kind == COLLET_CUT_LISTED)
+	if (request->lanes != 1 || shape->size > INLINE_PEERS || shape->result.kind == COLLET_CUT_LISTED || request->prescales)
 		return false;
 	const uint64_t blocks = shape->result.kind == COLLET_CUT_BLOCKS ? shape->size : 1;
 	return shape->count <= request->piece && shape->count * blocks * request->element_bytes <= INLINE_BYTES;
 }
 
-/* Does the step write into this rank's memory? */
-static bool writes(const struct collet_request *request, const struct collet_step *step)
+static bool is_self(const struct collet_request *request, const struct collet_end *end)
 {
-	return step->destination_count && step->destination[0].peers.count == 1 &&
-		step->destination[0].peers.first == request->shape.rank;
+	return end->peers.count == 1 && end->peers.first == request->shape.rank;
 }
 
-static bool receives(const struct collet_request *request, const struct collet_step *step)
+static struct collet_place place_of(const struct collet_request *request, enum collet_buffer buffer, struct collet_span span)
 {
-	return !(step->source_count == 1 && step->source[0].peers.count == 1 &&
-		step->source[0].peers.first == request->shape.rank);
+	return (struct collet_place){ span.first * request->element_bytes, buffer };
 }
 
-/* Of two paired steps, sends go first. */
-static void order_pairs(struct collet_request *request)
+/* Some bytes of staging of its own. */
+static struct collet_place stage(struct collet_small *small, uint64_t bytes)
 {
-	for (uint32_t s = 0; s + 1 < request->small_steps; s++) {
-		struct collet_step *step = &request->small_step[s];
-		if (!step->paired)
-			continue;
-		if (receives(request, &step[0]) && !receives(request, &step[1])) {
-			const struct collet_step second = step[1];
-			step[1] = step[0];
-			step[0] = second;
-		}
-		s++;
+	const struct collet_place place = { small->staged_bytes, COLLET_STAGING };
+	small->staged_bytes += (bytes + 63) & ~(uint64_t)63;
+	return place;
+}
+
+/* Where the value goes: as in lane.c. */
+static struct collet_place value_of(struct collet_request *request, const struct collet_step *step, uint64_t count)
+{
+	if (is_self(request, &step->destination[0]))
+		return place_of(request, step->destination[0].buffer, step->destination[0].span);
+	if (!step->reduce && is_self(request, &step->source[0]))
+		return place_of(request, step->source[0].buffer, step->source[0].span);
+	return stage(&request->small, count * request->element_bytes);
+}
+
+/* One more move; NULL: there are too many. */
+static struct collet_move *add_move(struct collet_small *small)
+{
+	return small->move_count < INLINE_MOVES ? &small->move[small->move_count++] : NULL;
+}
+
+/* With the peer at this position; false: too many, or no memory. */
+static bool add_transfer(struct collet_request *request, uint32_t position, struct collet_place place, uint64_t count)
+{
+	struct collet_small *small = &request->small;
+	const uint32_t rank = request->shape.order ? request->shape.order[position] : position;
+	struct collet_move *move = add_move(small);
+	struct collet_route *route = move ? collet_route_get(request->group, 0, rank) : NULL;
+	if (!route)
+		return false;
+	const uint64_t bytes = count * request->element_bytes;
+	*move = (struct collet_move){ route, place, stage(small, bytes), bytes, NULL };
+	return true;
+}
+
+/* The chunk of a buffer that a per_peer step moves with the peer at this position. */
+static struct collet_span chunk(const struct collet_request *request, enum collet_buffer buffer, uint32_t position)
+{
+	return collet_cut_chunk(collet_step_cut(&request->shape, buffer), &request->shape, position);
+}
+
+/* This rank's own operand stays where it is; others' are reduced from where they land, which is mostly the transport's
+ * memory; what is kept lands in its place. */
+static bool add_operand(struct collet_request *request, const struct collet_step *step, const struct collet_end *end,
+	uint32_t position, struct collet_small_step *made)
+{
+	struct collet_small *small = &request->small;
+	if (position == request->shape.rank) {
+		struct collet_move *own = add_move(small);
+		if (own)
+			*own = (struct collet_move){ .place = place_of(request, end->buffer, end->span) };
+		return own;
 	}
+	const enum collet_buffer into = step->destination[0].buffer;
+	const struct collet_span span = step->per_peer ? chunk(request, into, position) : end->span;
+	if (!add_transfer(request, position, step->per_peer ? place_of(request, into, span) : made->value, span.count))
+		return false;
+	struct collet_move *move = &small->move[small->move_count - 1];
+	if (step->reduce)
+		move->place = move->spare;
+	made->receives++;
+	return true;
+}
+
+static bool add_operands(struct collet_request *request, const struct collet_step *step, struct collet_small_step *made)
+{
+	const uint32_t first = request->small.move_count;
+	for (uint32_t e = 0; e < step->source_count; e++) {
+		const struct collet_end *end = &step->source[e];
+		for (uint32_t i = 0; i < end->peers.count; i++) {
+			const uint32_t position = collet_peers_at(&end->peers, i, request->shape.size);
+			const bool each_its_own = step->per_peer && position == request->shape.rank;  /* see add_sends() */
+			if (!each_its_own && !add_operand(request, step, end, position, made))
+				return false;
+		}
+	}
+	made->operands = (uint8_t)(request->small.move_count - first);
+	return true;
+}
+
+static bool add_sends(struct collet_request *request, const struct collet_step *step, struct collet_small_step *small)
+{
+	const uint32_t first = request->small.move_count;
+	small->send = &request->small.move[first];
+	for (uint32_t e = 0; e < step->destination_count; e++) {
+		const struct collet_end *end = &step->destination[e];
+		for (uint32_t i = 0; i < end->peers.count; i++) {
+			const uint32_t position = collet_peers_at(&end->peers, i, request->shape.size);
+			if (position == request->shape.rank)
+				continue;
+			const enum collet_buffer from = step->source[0].buffer;
+			const struct collet_span span = step->per_peer ? chunk(request, from, position) :
+                                                                         (struct collet_span){ 0, small->count };
+			const struct collet_place place = step->per_peer ? place_of(request, from, span) : small->value;
+			if (!add_transfer(request, position, place, span.count))
+				return false;
+		}
+	}
+	small->sends = (uint8_t)(request->small.move_count - first);
+	return true;
+}
+
+/* False: it does not fit into what there is. */
+static bool add_step(struct collet_request *request, const struct collet_step *step)
+{
+	if (!step->source_count)
+		return true;
+	struct collet_small *small = &request->small;
+	struct collet_small_step *made = &small->step[small->step_count++];
+	*made = (struct collet_small_step){ .operand = &small->move[small->move_count] };
+	made->count = step->per_peer ? 0 : step->source[0].span.count;
+	if (!step->per_peer)
+		made->value = value_of(request, step, made->count);
+	made->finishes = step->last_touch && request->averages;
+	made->combines = step->reduce || (made->finishes && is_self(request, &step->source[0]));
+	made->writes = is_self(request, &step->destination[0]);
+	made->copies = made->writes && !step->per_peer && is_self(request, &step->source[0]);
+	return add_operands(request, step, made) && add_sends(request, step, made);
+}
+
+static bool only_sends(const struct collet_request *request, const struct collet_step *step)
+{
+	return step->source_count == 1 && is_self(request, &step->source[0]);
 }
 
 void collet_inline_plan(struct collet_request *request)
 {
 	const struct collet_program *program = request->program;
-	request->small = false;
-	if (request->lanes != 1 || request->shape.size > INLINE_PEERS || !is_small(request))
+	const struct collet_shape *shape = &request->shape;
+	struct collet_small *small = &request->small;
+	small->fits = false;
+	if (!is_small(request))
 		return;
-	const uint64_t steps = program->step_count(&request->shape, 0);
-	_Static_assert(INLINE_STEPS <= LANE_WINDOW, "each step has a slot of staging");
+	small->step_count = small->move_count = 0;
+	small->staged_bytes = 0;
+	const uint64_t steps = program->step_count(shape, 0);
 	if (steps > INLINE_STEPS)
 		return;
-	for (uint32_t s = 0; s < steps; s++)
-		request->small_step[s] = program->step(&request->shape, 0, s);
-	request->small_steps = (uint32_t)steps;
-	request->small = true;
-	order_pairs(request);
+	for (uint64_t s = 0; s < steps; s++) {
+		struct collet_step step[2] = { program->step(shape, 0, s) };
+		const bool pair = step[0].paired && s + 1 < steps;
+		if (pair)
+			step[1] = program->step(shape, 0, ++s);
+		const bool swap = pair && !only_sends(request, &step[0]) && only_sends(request, &step[1]);
+		if (!add_step(request, &step[swap]) || (pair && !add_step(request, &step[!swap])))
+			return;
+	}
+	small->fits = small->staged_bytes <= COLLET_STAGING_BYTES;
 }
 
-static bool has_come(void *context)
+/* ---- Running ---- */
+
+static char *address(const struct collet_request *request, struct collet_place place)
 {
-	const struct collet_item *item = context;
-	return item->receives_pending == 0 || item->request->status != COLLET_PENDING;
+	char *base = request->small.base[place.buffer];
+	return base ? base + place.first : NULL;
 }
 
-static bool has_gone(void *context)
+static struct collet_queued *queue_move(
+	struct collet_request *request, struct collet_queue *queue, const struct collet_move *move, char *data)
 {
-	const struct collet_item *item = context;
-	return item->sends_pending == 0 || item->request->status != COLLET_PENDING;
+	struct collet_queued *queued = collet_queue_add(queue, request->small.item);
+	queued->transfer.message = (struct collet_message){ request->signature, request->sequence, move->bytes };
+	queued->transfer.data = data;
+	queued->ready = true;
+	return queued;
 }
 
-/* One step; false: the group has ended meanwhile. sent counts what all steps so far have under way. */
-static bool run_step(struct collet_lane *lane, struct collet_item *item, const struct collet_step *step)
+/* What is written here may be on its way still. Small sends have mostly settled when they were posted; one that has not
+ * may wait for its receiver, and that one for us: so what comes is taken first, and kept aside until it has gone. */
+static void queue_receives(struct collet_request *request, struct collet_item *item, const struct collet_small_step *step)
 {
-	struct collet_request *request = item->request;
-	struct collet_engine *engine = request->group->engine;
-	if (!step->source_count)
-		return true;
-	item->slot = (item->slot + 1) % LANE_WINDOW;  /* each step has one of its own: there are no more steps than slots */
-	item->step = step;
-	item->executed = item->unloaded = false;
-	item->offset = 0;
-	item->count = collet_step_longest(request, step);
-	/* What is written here may be on its way still. Small sends have mostly settled when they were posted; one that has not
-	 * may wait for its receiver, and that one for us: so what comes is taken first, and kept aside until it has gone. */
-	const bool waits = item->sends_pending && writes(request, step);
-	item->staged = waits && !step->reduce && receives(request, step);
-	collet_item_place(lane, item);
-	collet_item_queue_receives(lane, item);
+	item->staged = !step->combines && step->writes && item->sends_pending;
+	struct collet_move *const end = step->operand + step->operands;
+	for (struct collet_move *move = step->operand; move < end; move++) {
+		if (!move->route)
+			continue;
+		move->queued = queue_move(
+			request, &move->route->receive, move, address(request, item->staged ? move->spare : move->place));
+		if (step->combines)
+			move->queued->transfer.flags = COLLET_TRANSFER_VIEW;
+		item->receives_pending++;
+	}
+}
+
+static void take_receives(const struct collet_request *request, const struct collet_small_step *step)
+{
+	const struct collet_move *const end = step->operand + step->operands;
+	for (const struct collet_move *move = step->operand; move < end; move++) {
+		if (move->route && move->queued->transfer.status == COLLET_PENDING)
+			collet_route_take(move->route);
+	}
+}
+
+static void send_value(struct collet_request *request, struct collet_item *item, const struct collet_small_step *step)
+{
+	const struct collet_move *const end = step->send + step->sends;
+	for (const struct collet_move *move = step->send; move < end; move++) {
+		queue_move(request, &move->route->send, move, address(request, move->place));
+		item->sends_pending++;
+		collet_route_send(move->route);
+	}
+}
+
+static void combine(struct collet_request *request, const struct collet_small_step *step)
+{
+	struct collet_group *group = request->group;
+	struct collet_operand *operands = group->lanes[0]->operands;
+	const struct collet_move *const end = step->operand + step->operands;
+	for (const struct collet_move *move = step->operand; move < end; move++) {
+		operands->scale = false;
+		operands++->data = move->route ? move->queued->transfer.view : address(request, move->place);
+	}
+	collet_reduction_run(&request->reduction, address(request, step->value), group->lanes[0]->operands, step->operands,
+		step->count, step->finishes, &group->roundings);
+}
+
+/* Kept operands that are not in their place yet. */
+static void keep(struct collet_request *request, const struct collet_item *item, const struct collet_small_step *step)
+{
+	const struct collet_move *const end = step->operand + step->operands;
+	for (const struct collet_move *move = step->operand; move < end; move++) {
+		const char *from = address(request, move->route ? move->spare : move->place);
+		char *to = address(request, move->route ? move->place : step->value);
+		const uint64_t bytes = move->route ? move->bytes : step->count * request->element_bytes;
+		if (bytes && from != to && (!move->route || item->staged))
+			memmove(to, from, bytes);
+	}
+}
+
+static void release_receives(const struct collet_request *request, const struct collet_small_step *step)
+{
+	const struct collet_move *const end = step->operand + step->operands;
+	for (const struct collet_move *move = step->operand; move < end; move++) {
+		if (move->route)
+			collet_route_release(move->route, move->queued);
+	}
+}
+
+/* Peers may be waiting for just that, to be done with what they lent and so with what they must do for us. */
+static void unload_receives(const struct collet_request *request, const struct collet_small_step *step)
+{
+	const struct collet_move *const end = step->operand + step->operands;
+	for (const struct collet_move *move = step->operand; move < end; move++) {
+		if (move->route)
+			collet_route_unload(move->route, move->queued);
+	}
+}
+
+/* True: the step is done. */
+static bool run_step(struct collet_request *request, struct collet_item *item, const struct collet_small_step *step)
+{
+	if (step->receives && !request->small.entered) {
+		queue_receives(request, item, step);
+		request->small.entered = true;
+	}
 	if (item->receives_pending) {
-		collet_engine_wait_locked(engine, has_come, item);
-		if (request->status != COLLET_PENDING)
+		take_receives(request, step);
+		if (item->receives_pending)
 			return false;
 	}
-	if (waits && item->sends_pending) {
-		collet_item_hold(lane, item);
-		collet_engine_wait_locked(engine, has_gone, item);
-		if (request->status != COLLET_PENDING)
-			return false;
+	if (step->writes && item->sends_pending) {
+		unload_receives(request, step);
+		return false;
 	}
-	collet_item_queue_sends(lane, item);
-	collet_item_execute(lane, item);
+	if (step->combines)
+		combine(request, step);
+	else if (step->copies || item->staged)
+		keep(request, item, step);
+	if (step->receives)
+		release_receives(request, step);
+	send_value(request, item, step);
+	request->small.entered = false;
+	request->finished_items++;
 	return true;
 }
 
-void collet_inline_run(struct collet_request *request)
+void collet_inline_begin(struct collet_request *request)
 {
 	struct collet_group *group = request->group;
+	struct collet_small *small = &request->small;
 	struct collet_lane *lane = group->lanes[0];
 	struct collet_item *item = &lane->items[lane->next % LANE_WINDOW];
+	group->inlined = request;
+	small->item = item;
+	small->base[COLLET_INPUT] = (char *)(uintptr_t)request->input;  /* never written: see step.h */
+	small->base[COLLET_RESULT] = request->result;
+	small->base[COLLET_SCRATCH] = group->scratch;
+	small->base[COLLET_STAGING] = lane->staging;
+	small->at = 0;
+	small->entered = false;
 	item->request = request;
 	item->receives_pending = item->sends_pending = 0;
-	item->slot = LANE_WINDOW - 1;
-	for (uint32_t s = 0; s < request->small_steps; s++)
-		if (!run_step(lane, item, &request->small_step[s]))
+	item->staged = false;
+	while (small->at < small->step_count && !small->step[small->at].receives &&
+		run_step(request, item, &small->step[small->at]))
+		small->at++;
+}
+
+void collet_inline_advance(struct collet_request *request)
+{
+	struct collet_small *small = &request->small;
+	struct collet_item *item = small->item;
+	while (small->at < small->step_count) {
+		if (!run_step(request, item, &small->step[small->at]))
 			return;
-	if (item->sends_pending)
-		collet_engine_wait_locked(group->engine, has_gone, item);
-	if (request->status == COLLET_PENDING && !request->spoilt)
+		small->at++;
+	}
+	if (!item->sends_pending && !request->spoilt)
 		collet_request_end(request, COLLET_OK);
+}
+
+bool collet_inline_post(struct collet_request *request)
+{
+	const struct collet_small *small = &request->small;
+	if (!small->entered)
+		return false;
+	bool some = false;
+	const struct collet_small_step *step = &small->step[small->at];
+	const struct collet_move *const end = step->operand + step->operands;
+	for (const struct collet_move *move = step->operand; move < end; move++) {
+		if (move->route)
+			some |= collet_route_post(move->route);
+	}
+	return some;
 }

@@ -248,7 +248,7 @@ static bool publishes(struct collet_lane *lane, const struct collet_item *item, 
 	return !collet_arena_contains(arena, value, 1, &offset) && is_read_in_arena(lane, item);
 }
 
-void collet_item_place(struct collet_lane *lane, struct collet_item *item)
+static void place_value(struct collet_lane *lane, struct collet_item *item)
 {
 	item->value = item->step->per_peer ? NULL : value_place(lane, item);
 	item->published = publishes(lane, item, item->value);
@@ -274,7 +274,7 @@ static bool routes_have_room(struct collet_lane *lane, const struct collet_reque
 	return true;
 }
 
-void collet_item_queue_receives(struct collet_lane *lane, struct collet_item *item)
+static void queue_receives(struct collet_lane *lane, struct collet_item *item)
 {
 	struct collet_request *request = item->request;
 	const struct collet_step *step = item->step;
@@ -294,7 +294,8 @@ void collet_item_queue_receives(struct collet_lane *lane, struct collet_item *it
 			if (!place)
 				place = slot_address(lane, item, staged++);
 			struct collet_route *route = collet_route_get(lane->group, lane->channel, group_rank(request, position));
-			struct collet_queued *queued = collet_queue_add(route, &route->receive, item);
+			struct collet_queued *queued = collet_queue_add(&route->receive, item);
+			collet_route_activate(route);
 			fill_message(request, &queued->transfer, span.count);
 			queued->transfer.data = place;
 			/* Never a view of what is staged: it is held until our own send has gone, and may be the peer's very
@@ -317,7 +318,7 @@ static bool makes_each(const struct collet_item *item)
 		(item->published || (request->prescales && step->source[0].buffer == COLLET_INPUT));
 }
 
-void collet_item_queue_sends(struct collet_lane *lane, struct collet_item *item)
+static void queue_sends(struct collet_lane *lane, struct collet_item *item)
 {
 	struct collet_request *request = item->request;
 	const struct collet_step *step = item->step;
@@ -334,7 +335,8 @@ void collet_item_queue_sends(struct collet_lane *lane, struct collet_item *item)
                                                address(request, step->source[0].buffer, span.first);
 			}
 			struct collet_route *route = collet_route_get(lane->group, lane->channel, group_rank(request, position));
-			struct collet_queued *queued = collet_queue_add(route, &route->send, item);
+			struct collet_queued *queued = collet_queue_add(&route->send, item);
+			collet_route_activate(route);
 			fill_message(request, &queued->transfer, span.count);
 			queued->transfer.data = from;
 			item->sends_pending++;
@@ -345,6 +347,8 @@ void collet_item_queue_sends(struct collet_lane *lane, struct collet_item *item)
 /* Takes the next item in; false if there is no room, or nothing left to take in. */
 static bool enter_one(struct collet_lane *lane)
 {
+	if (lane->group->inlined && lane->channel == 0)
+		return false;  /* its messages go first, and it uses the lane's staging */
 	struct collet_request *request = lane->first;
 	if (!request || lane->next - lane->oldest >= (request->publishing ? PUBLISH_WINDOW : LANE_WINDOW))
 		return false;
@@ -365,17 +369,17 @@ static bool enter_one(struct collet_lane *lane)
 	lane->pending_item = false;
 	item->request = request;
 	item->receives_pending = item->sends_pending = 0;
-	item->executed = item->staged = item->unloaded = false;
+	item->executed = item->staged = false;
 	item->slot = (uint32_t)__builtin_ctz(lane->free_slots);
 	lane->free_slots &= lane->free_slots - 1;
 	fill_ranges(request, item);
 	request->items++;
 	const uint32_t index = lane->next++;
-	collet_item_place(lane, item);
+	place_value(lane, item);
 	item->staged = !item->step->reduce && !is_local(request, &item->step->source[0]) && item->writes.bytes &&
 		!item->published && conflicts(lane, index, false);
-	collet_item_queue_receives(lane, item);
-	collet_item_queue_sends(lane, item);
+	queue_receives(lane, item);
+	queue_sends(lane, item);
 	if (item->sends_pending && !item->published) {
 		if (item->step->per_peer)
 			item->lent = item->reads[0];
@@ -399,7 +403,7 @@ static const void *scaled_copy(struct collet_lane *lane, const struct collet_ite
 	return copy;
 }
 
-/* The parts that collet_item_queue_sends() has promised, in its order. */
+/* The parts that queue_sends() has promised, in its order. */
 static void make_each(struct collet_lane *lane, struct collet_item *item)
 {
 	struct collet_request *request = item->request;
@@ -426,26 +430,17 @@ static void make_each(struct collet_lane *lane, struct collet_item *item)
 static void unload(struct collet_lane *lane, struct collet_item *item)
 {
 	const struct collet_request *request = item->request;
-	uint32_t staged = 0;
 	for (uint32_t e = 0; e < item->step->source_count; e++) {
 		for (uint32_t i = 0, position; next_remote(request, &item->step->source[e].peers, &i, &position);) {
 			struct collet_route *route = collet_route_get(lane->group, lane->channel, group_rank(request, position));
-			struct collet_queued *queued = collet_queue_find(&route->receive, item);
-			char *place = slot_address(lane, item, staged++);
-			if (queued->transfer.view != place && queued->transfer.message.bytes)
-				memcpy(place, queued->transfer.view, queued->transfer.message.bytes);
-			collet_route_release(route, queued);
+			collet_route_unload(route, collet_queue_find(&route->receive, item));
 		}
 	}
-	item->unloaded = true;
 }
 
-/* Where the item's bytes from a peer are. staged counts those that were taken into the slot. */
-static const void *received_from(const struct collet_lane *lane, const struct collet_item *item, uint32_t position,
-	uint32_t *staged)
+/* Where the item's bytes from a peer are. */
+static const void *received_from(const struct collet_lane *lane, const struct collet_item *item, uint32_t position)
 {
-	if (item->unloaded)
-		return slot_address(lane, item, (*staged)++);
 	struct collet_route *route = collet_route_get(lane->group, lane->channel, group_rank(item->request, position));
 	return collet_queue_find(&route->receive, item)->transfer.view;
 }
@@ -486,7 +481,7 @@ static void combine(struct collet_lane *lane, struct collet_item *item)
 {
 	struct collet_request *request = item->request;
 	const struct collet_step *step = item->step;
-	uint32_t operands = 0, staged = 0;
+	uint32_t operands = 0;
 	for (uint32_t e = 0; e < step->source_count; e++) {
 		const struct collet_end *end = &step->source[e];
 		for (uint32_t i = 0; i < end->peers.count; i++) {
@@ -498,7 +493,7 @@ static void combine(struct collet_lane *lane, struct collet_item *item)
 				if (request->prescales && end->buffer == COLLET_INPUT)
 					operand->data = scaled_copy(lane, item, operand->data);
 			} else {
-				operand->data = received_from(lane, item, position, &staged);
+				operand->data = received_from(lane, item, position);
 			}
 		}
 	}
@@ -566,13 +561,7 @@ static void let_sends_go(struct collet_lane *lane, const struct collet_item *ite
 	}
 }
 
-void collet_item_hold(struct collet_lane *lane, struct collet_item *item)
-{
-	if (item->step->reduce && !item->unloaded)
-		unload(lane, item);
-}
-
-void collet_item_execute(struct collet_lane *lane, struct collet_item *item)
+static void execute(struct collet_lane *lane, struct collet_item *item)
 {
 	if (item->step->reduce)
 		combine(lane, item);
@@ -581,8 +570,7 @@ void collet_item_execute(struct collet_lane *lane, struct collet_item *item)
 	else if (!(item->step->per_peer && is_local(item->request, &item->step->source[0])))
 		keep(lane, item);
 	item->executed = true;
-	if (!item->unloaded)
-		release_receives(lane, item);
+	release_receives(lane, item);
 	if (item->sends_pending)
 		let_sends_go(lane, item);
 }
@@ -595,10 +583,11 @@ static bool execute_some(struct collet_lane *lane)
 		if (item->executed || item->receives_pending)
 			continue;
 		if (i != lane->oldest && conflicts(lane, i, true)) {
-			collet_item_hold(lane, item);
+			if (item->step->reduce)
+				unload(lane, item);
 			continue;
 		}
-		collet_item_execute(lane, item);
+		execute(lane, item);
 		some = true;
 	}
 	return some;
@@ -628,7 +617,7 @@ void collet_item_settled(struct collet_queued *queued, bool sent)
 		item->sends_pending--;
 	else
 		item->receives_pending--;
-	item->request->group->lanes_dirty |= !item->request->inlined;
+	item->request->group->lanes_dirty |= item->request->group->inlined != item->request;
 }
 
 void collet_lane_progress(struct collet_lane *lane)

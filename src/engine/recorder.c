@@ -63,16 +63,17 @@ static void end_write(struct collet_recorder_slot *slot)
 	atomic_store_explicit(&slot->version, version + 1, memory_order_release);
 }
 
-void collet_recorder_start(struct collet_recorder *recorder, const struct collet_call *call, uint64_t history)
+void collet_recorder_start(struct collet_recorder *recorder, const struct collet_call *call, uint64_t history, uint64_t ticks)
 {
 	struct collet_recorder_slot *slot = slot_of(recorder, call->sequence);
-	uint64_t words[CALL_WORDS];
-	memcpy(words, call, sizeof(words));
 	begin_write(slot);
-	for (unsigned i = 0; i < CALL_WORDS; i++)
-		put(slot, i, words[i]);
+	for (unsigned i = 0; i < CALL_WORDS; i++) {
+		uint64_t word;
+		memcpy(&word, (const char *)call + i * sizeof(word), sizeof(word));
+		put(slot, i, word);
+	}
 	put(slot, HISTORY, history);
-	put(slot, STARTED, collet_ticks());
+	put(slot, STARTED, ticks);
 	put(slot, ENDED, 0);
 	put(slot, STATUS, COLLET_PENDING);
 	put(slot, ITEMS, 0);
@@ -81,13 +82,14 @@ void collet_recorder_start(struct collet_recorder *recorder, const struct collet
 	atomic_store_explicit(&recorder->calls, call->sequence + 1, memory_order_release);
 }
 
-void collet_recorder_end(struct collet_recorder *recorder, uint64_t sequence, enum collet_status status, uint64_t items)
+void collet_recorder_end(struct collet_recorder *recorder, uint64_t sequence, enum collet_status status, uint64_t items,
+	uint64_t ticks)
 {
 	struct collet_recorder_slot *slot = slot_of(recorder, sequence);
 	if (atomic_load_explicit(&recorder->calls, memory_order_relaxed) > sequence + COLLET_RECORDS)
 		return;  /* a younger call has its place */
 	begin_write(slot);
-	put(slot, ENDED, collet_ticks());
+	put(slot, ENDED, ticks);
 	put(slot, STATUS, status);
 	put(slot, ITEMS, items);
 	end_write(slot);
@@ -103,6 +105,22 @@ static bool read_slot(const struct collet_recorder_slot *slot, uint64_t words[WO
 	return before % 2 == 0 && atomic_load_explicit(&slot->version, memory_order_relaxed) == before;
 }
 
+static double tick_length(const struct collet_recorder *recorder)
+{
+	const uint64_t ticks = collet_ticks() - recorder->first_ticks;
+	return ticks ? (double)(collet_clock_ns() - recorder->first_ns) / (double)ticks : 1;
+}
+
+static int64_t time_of(const struct collet_recorder *recorder, uint64_t ticks, double tick_ns)
+{
+	return recorder->first_ns + (int64_t)((double)(ticks - recorder->first_ticks) * tick_ns);
+}
+
+int64_t collet_recorder_time(const struct collet_recorder *recorder, uint64_t ticks)
+{
+	return time_of(recorder, ticks, tick_length(recorder));
+}
+
 bool collet_recorder_find(const struct collet_recorder *recorder, uint64_t sequence, struct collet_record *record)
 {
 	if (sequence >= collet_recorder_count(recorder))
@@ -116,11 +134,9 @@ bool collet_recorder_find(const struct collet_recorder *recorder, uint64_t seque
 	if (record->call.sequence != sequence)
 		return false;
 	record->history = words[HISTORY];
-	const uint64_t ticks = collet_ticks() - recorder->first_ticks;
-	const double tick_ns = ticks ? (double)(collet_clock_ns() - recorder->first_ns) / (double)ticks : 1;
-	record->started_ns = recorder->first_ns + (int64_t)((double)(words[STARTED] - recorder->first_ticks) * tick_ns);
-	record->ended_ns = words[ENDED] ?
-		recorder->first_ns + (int64_t)((double)(words[ENDED] - recorder->first_ticks) * tick_ns) : 0;
+	const double tick_ns = tick_length(recorder);
+	record->started_ns = time_of(recorder, words[STARTED], tick_ns);
+	record->ended_ns = words[ENDED] ? time_of(recorder, words[ENDED], tick_ns) : 0;
 	record->status = (enum collet_status)words[STATUS];
 	record->items = words[ITEMS];
 	return true;

@@ -25,7 +25,7 @@ struct collet_call {
 struct collet_record {
 	struct collet_call call;
 	uint64_t history;              /* signature of this call and all before it */
-	int64_t started_ns, ended_ns;  /* monotonic; ended 0: has not */
+	int64_t started_ns, ended_ns;  /* monotonic; ended 0: has not. Equal: it was over before it was worth a look at the clock */
 	enum collet_status status;
 	uint64_t items;                /* finished pieces: how far it got */
 };
@@ -47,9 +47,12 @@ struct collet_recorder {
 
 collet_status collet_recorder_init(struct collet_recorder *recorder);
 void collet_recorder_deinit(struct collet_recorder *recorder);
-/* Calls come in order of their sequence. Both by one thread at a time. */
-void collet_recorder_start(struct collet_recorder *recorder, const struct collet_call *call, uint64_t history);
-void collet_recorder_end(struct collet_recorder *recorder, uint64_t sequence, enum collet_status status, uint64_t items);
+/* Calls come in order of their sequence. Both by one thread at a time, at a moment in ticks. */
+void collet_recorder_start(struct collet_recorder *recorder, const struct collet_call *call, uint64_t history, uint64_t ticks);
+void collet_recorder_end(struct collet_recorder *recorder, uint64_t sequence, enum collet_status status, uint64_t items,
+	uint64_t ticks);
+/* The monotonic clock's reading at that moment, as exact as the clock's and the ticks' common past is long. */
+int64_t collet_recorder_time(const struct collet_recorder *recorder, uint64_t ticks);
 /* The record of call `sequence`; false: not called yet, or too long ago. Any thread. */
 bool collet_recorder_find(const struct collet_recorder *recorder, uint64_t sequence, struct collet_record *record);
 /* How many calls so far. Any thread. */

@@ -3,12 +3,13 @@
  * another. */
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "engine/engine.h"
 
 enum { MASK = ROUTE_QUEUE - 1 };
 
-static void activate(struct collet_route *route)
+void collet_route_activate(struct collet_route *route)
 {
 	if (route->previous_active)
 		return;
@@ -35,7 +36,7 @@ bool collet_queue_full(const struct collet_queue *queue)
 	return queue->tail - queue->head == ROUTE_QUEUE;
 }
 
-struct collet_queued *collet_queue_add(struct collet_route *route, struct collet_queue *queue, struct collet_item *item)
+struct collet_queued *collet_queue_add(struct collet_queue *queue, struct collet_item *item)
 {
 	assert(!collet_queue_full(queue));
 	struct collet_queued *queued = &queue->entry[queue->tail++ & MASK];
@@ -45,7 +46,6 @@ struct collet_queued *collet_queue_add(struct collet_route *route, struct collet
 	queued->transfer.status = COLLET_PENDING;
 	queued->transfer.flags = 0;
 	queued->transfer.view = NULL;
-	activate(route);
 	return queued;
 }
 
@@ -95,15 +95,41 @@ static void fail(struct collet_route *route, const struct collet_queued *queued)
 	pthread_mutex_unlock(&group->engine->fabric_lock);
 }
 
-void collet_route_release(struct collet_route *route, struct collet_queued *queued)
+/* A view is needed no more. */
+static void give_back(struct collet_route *route, struct collet_queued *queued)
 {
 	struct collet_conduit *conduit = atomic_load_explicit(&route->conduit, memory_order_relaxed);
-	if (queued->transfer.flags & COLLET_TRANSFER_VIEW)
-		conduit->transport->release(conduit, &queued->transfer);
+	conduit->transport->release(conduit, &queued->transfer);
+	queued->transfer.flags &= ~(uint32_t)COLLET_TRANSFER_VIEW;
 	if (queued->transfer.status != COLLET_OK) {
 		queued->item->request->spoilt = true;
 		fail(route, queued);
 	}
+}
+
+void collet_route_unload(struct collet_route *route, struct collet_queued *queued)
+{
+	struct collet_transfer *transfer = &queued->transfer;
+	if (!(transfer->flags & COLLET_TRANSFER_VIEW))
+		return;
+	if (transfer->view != transfer->data && transfer->message.bytes)
+		memcpy(transfer->data, transfer->view, transfer->message.bytes);
+	transfer->view = transfer->data;
+	give_back(route, queued);
+}
+
+void collet_route_unload_all(struct collet_route *route)
+{
+	struct collet_queue *queue = &route->receive;
+	for (uint32_t i = queue->head; i != queue->settled; i++)
+		if (!queue->entry[i & MASK].released)
+			collet_route_unload(route, &queue->entry[i & MASK]);
+}
+
+void collet_route_release(struct collet_route *route, struct collet_queued *queued)
+{
+	if (queued->transfer.flags & COLLET_TRANSFER_VIEW)
+		give_back(route, queued);
 	queued->released = true;
 	queued->item = NULL;
 	forget_released(&route->receive);
@@ -146,6 +172,63 @@ void collet_route_pump(struct collet_route *route)
 	queue = &route->send;
 	while (queue->posted != queue->tail && queue->entry[queue->posted & MASK].ready)
 		conduit->transport->post_send(conduit, &queue->entry[queue->posted++ & MASK].transfer);
+}
+
+/* The one transfer that is queued settled as it was posted: nobody need look for it. */
+static bool settled_at_once(struct collet_queue *queue, struct collet_queued *queued, bool sent)
+{
+	if (queued->transfer.status != COLLET_OK || queue->settled + 1 != queue->tail)
+		return false;
+	queue->settled++;
+	if (sent && queue->head + 1 == queue->tail)
+		queue->head++;
+	else
+		queued->released = sent;
+	collet_item_settled(queued, sent);
+	return true;
+}
+
+void collet_route_send(struct collet_route *route)
+{
+	struct collet_queue *queue = &route->send;
+	/* Acquire, as in the pump. */
+	struct collet_conduit *conduit = atomic_load_explicit(&route->conduit, memory_order_acquire);
+	if (conduit && queue->posted + 1 == queue->tail) {
+		struct collet_queued *queued = &queue->entry[queue->posted++ & MASK];
+		conduit->transport->post_send(conduit, &queued->transfer);
+		if (settled_at_once(queue, queued, true))
+			return;
+	}
+	collet_route_activate(route);
+	collet_route_pump(route);
+}
+
+void collet_route_take(struct collet_route *route)
+{
+	struct collet_queue *queue = &route->receive;
+	if (queue->posted == queue->tail)
+		return;
+	struct collet_queued *queued = &queue->entry[queue->posted & MASK];
+	/* Acquire, as in the pump. */
+	struct collet_conduit *conduit = atomic_load_explicit(&route->conduit, memory_order_acquire);
+	if (conduit && conduit->transport->has_come && queue->posted + 1 == queue->tail) {
+		if (!conduit->transport->has_come(conduit, queued->transfer.message.bytes))
+			return;
+		queue->posted++;
+		conduit->transport->post_recv(conduit, &queued->transfer);
+		if (settled_at_once(queue, queued, false))
+			return;
+	}
+	collet_route_activate(route);
+	collet_route_pump(route);
+}
+
+bool collet_route_post(struct collet_route *route)
+{
+	const bool posted = route->receive.posted == route->receive.tail;
+	collet_route_activate(route);
+	collet_route_pump(route);
+	return !posted;
 }
 
 uint32_t collet_route_progress(struct collet_route *route)

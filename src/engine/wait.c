@@ -8,6 +8,7 @@
 #include <sys/epoll.h>
 #include <unistd.h>
 
+#include "core/cpu.h"
 #include "engine/engine.h"
 
 /* Asking a kernel whether something has come takes as long as so many looks into memory. */
@@ -15,13 +16,6 @@ enum { CALL_POLLS = 16 };
 
 /* A sleep is never longer than this, so that deadlines and suspicions are looked at. */
 enum { SLEEP_MS = 50, EVENTS = 16 };
-
-static void relax(void)
-{
-#if defined(__x86_64__) || defined(__i386__)
-	__builtin_ia32_pause();
-#endif
-}
 
 void collet_engine_wake(struct collet_engine *engine)
 {
@@ -68,7 +62,7 @@ static void look_around(struct collet_engine *engine)
 		if (atomic_load_explicit(&group->ended, memory_order_relaxed) != COLLET_OK)
 			continue;
 		if (!request->started_ns)
-			collet_request_set_clock(request, now);
+			collet_request_set_clock(request, collet_recorder_time(&group->recorder, request->started_ticks));
 		if (request->deadline != COLLET_NEVER && now >= request->deadline) {
 			char call[160], awaited[400], sentence[COLLET_ERROR_BYTES];
 			collet_request_describe(request, call, sizeof(call));
@@ -80,6 +74,19 @@ static void look_around(struct collet_engine *engine)
 		}
 		collet_board_waited(request, now);
 	}
+}
+
+/* Whoever waits in earnest looks at its routes alone: what is run on the spot has its receives posted, and what came and is
+ * not used yet is taken out of peers' memory, since they may wait for just that. True: some were posted. */
+static bool settle_down(struct collet_engine *engine)
+{
+	bool some = false;
+	for (struct collet_group *group = engine->used_groups; group; group = group->next_used)
+		if (group->inlined)
+			some |= collet_inline_post(group->inlined);
+	for (struct collet_route *route = engine->active; route; route = route->next_active)
+		collet_route_unload_all(route);
+	return some;
 }
 
 static int sleep_limit_ms(const struct collet_engine *engine)
@@ -179,10 +186,10 @@ void collet_engine_wait_locked(struct collet_engine *engine, bool (*done)(void *
 		if (polls < engine->spin_polls)
 			polls += polls_of_a_round(engine);
 		if (polls < engine->spin_polls) {
-			relax();
+			collet_cpu_relax();
 			if (++rounds % 16 == 0) {  /* let other threads of this rank in */
 				pthread_mutex_unlock(&engine->lock);
-				relax();
+				collet_cpu_relax();
 				pthread_mutex_lock(&engine->lock);
 			}
 			continue;
@@ -196,6 +203,8 @@ void collet_engine_wait_locked(struct collet_engine *engine, bool (*done)(void *
 			pthread_mutex_lock(&engine->lock);
 			continue;
 		}
+		if (settle_down(engine))
+			continue;
 		look_around(engine);
 		sleep_once(engine);
 		yielding_since = 0;
@@ -216,6 +225,7 @@ bool collet_engine_poll(struct collet_engine *engine, bool (*done)(void *context
 	collet_engine_progress(engine);
 	bool ended = done(context);
 	if (!ended && engine->polls_since_look++ % 64 == 0) {
+		(void)settle_down(engine);
 		look_around(engine);
 		collet_engine_progress(engine);
 		ended = done(context);

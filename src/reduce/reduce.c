@@ -46,6 +46,7 @@ collet_status collet_reduction_init(struct collet_reduction *r, collet_dtype dty
 		.dtype = dtype,
 		.op = op,
 		.element_bytes = collet_dtype_bytes(dtype),
+		.is_integer = collet_dtype_is_integer(dtype),
 		.rounds = collet_dtype_is_narrow_float(dtype) && op != COLLET_MIN && op != COLLET_MAX &&
 			op != COLLET_USER,
 		.average_of = op == COLLET_AVERAGE ? world_size : 1,
@@ -167,14 +168,13 @@ void collet_reduction_run(const struct collet_reduction *r, void *result, const 
 		return;
 	const bool divides = finish && r->average_of > 1;
 	const bool scales = r->op == COLLET_PREMUL_SUM && operands[0].scale;
-	const bool is_integer = collet_dtype_is_integer(r->dtype);
-	if (operand_count == 1 && !scales && (is_integer || !divides)) {
+	if (operand_count == 1 && !scales && (r->is_integer || !divides)) {
 		copy(r, result, operands[0].data, count);
 	} else {
 		combine(r, result, operands, operand_count, count, divides);
 		if (roundings && r->rounds)
 			*roundings += count;
 	}
-	if (is_integer && divides)
+	if (r->is_integer && divides)
 		divide(r->dtype, result, count, r->average_of);
 }

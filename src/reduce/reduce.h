@@ -44,6 +44,7 @@ struct collet_reduction {
 	collet_op op;
 	size_t element_bytes;
 	bool rounds;                  /* arithmetic on it rounds to 16 or 8 bits */
+	bool is_integer;
 	uint32_t average_of;          /* world size; 1 if nothing is to be divided */
 	const collet_user_op *user_op;
 	struct collet_factors factors;
