@@ -300,7 +300,7 @@ static void start(collet_comm *comm, struct collet_request *request, bool blocks
 	collet_recorder_start(&group->recorder, &request->call, request->signature, request->started_ticks);
 	collet_request_activate(request);
 	if (on_the_spot) {
-		const uint32_t polls = blocks ? group->engine->spin_polls : 1;
+		const uint32_t polls = blocks && !group->engine->crowded ? group->engine->spin_polls : 1;
 		collet_inline_advance(request);
 		for (uint32_t i = 1; i < polls && i < BRIEF_POLLS && request->status == COLLET_PENDING; i++) {
 			collet_cpu_relax();

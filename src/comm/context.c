@@ -187,12 +187,13 @@ static collet_status take_agreement(struct collet_context *context)
 }
 
 /* Spinning pays while every rank of the host has a core; else a spinning rank keeps the one that it waits for from
- * running. */
+ * running, if that one has the same core. */
 static void choose_waiting(struct collet_context *context)
 {
-	const bool oversubscribed = is_oversubscribed(context->bootstrap.cards, context->launch.size);
-	context->engine.spin_polls = oversubscribed ? 8 : 20000;
-	context->engine.yield_ns = oversubscribed ? 200 * 1000 : 100 * 1000;
+	struct collet_engine *engine = &context->engine;
+	engine->crowded = is_oversubscribed(context->bootstrap.cards, context->launch.size);
+	engine->spin_polls = engine->crowded ? 32 : 20000;
+	engine->yield_ns = engine->crowded ? 200 * 1000 : 100 * 1000;
 }
 
 static collet_status start_control(struct collet_context *context)

@@ -290,6 +290,7 @@ struct collet_engine {
 	uint32_t rank, size;
 	struct collet_arena *arena;
 	struct collet_log log;
+	bool crowded;                        /* ranks outnumber cores somewhere */
 	uint32_t spin_polls;                 /* see wait.c */
 	int64_t yield_ns;
 };
@@ -346,6 +347,8 @@ bool collet_inline_fits(const struct collet_request *request);
 void collet_inline_begin(struct collet_request *request);
 /* Goes on as far as it can without waiting; it may have ended then. */
 void collet_inline_advance(struct collet_request *request);
+/* Does it wait for a rank that was last seen on this one's core? */
+bool collet_inline_awaits_own_core(const struct collet_request *request);
 /* It will be waited for in earnest: its receives are posted, for progress and sleep to look after. True: some were not. */
 bool collet_inline_post(struct collet_request *request);
 
@@ -377,6 +380,8 @@ void collet_route_unload(struct collet_route *route, struct collet_queued *queue
 void collet_route_unload_all(struct collet_route *route);
 /* A receive's bytes are not needed any more. */
 void collet_route_release(struct collet_route *route, struct collet_queued *queued);
+/* Was the peer on this rank's core when it was last heard of? */
+bool collet_route_shares_core(const struct collet_route *route);
 /* Takes it off the list of active routes; its queues are not looked at any more. */
 void collet_route_stop(struct collet_route *route);
 

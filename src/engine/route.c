@@ -258,6 +258,13 @@ struct collet_route *collet_route_get(struct collet_group *group, uint32_t chann
 	return route ? route : collet_fabric_route(group, channel, peer);
 }
 
+bool collet_route_shares_core(const struct collet_route *route)
+{
+	/* Acquire, as in the pump. */
+	const struct collet_conduit *conduit = atomic_load_explicit(&route->conduit, memory_order_acquire);
+	return conduit && conduit->peer_cpu && conduit->peer_cpu == route->group->engine->wake.cpu;
+}
+
 void collet_route_stop(struct collet_route *route)
 {
 	deactivate(route);

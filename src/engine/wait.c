@@ -174,6 +174,25 @@ static uint32_t polls_of_a_round(const struct collet_engine *engine)
 	return polls;
 }
 
+/* May somebody who is waited for need this very core to run on? */
+static bool awaits_own_core(const struct collet_engine *engine)
+{
+	for (const struct collet_group *group = engine->used_groups; group; group = group->next_used)
+		if (group->inlined && collet_inline_awaits_own_core(group->inlined))
+			return true;
+	for (const struct collet_route *route = engine->active; route; route = route->next_active)
+		if (route->receive.settled != route->receive.tail && collet_route_shares_core(route))
+			return true;
+	return false;
+}
+
+/* Where this rank is, for its peers to know. */
+static void look_where(struct collet_engine *engine)
+{
+	const int cpu = sched_getcpu();
+	engine->wake.cpu = cpu >= 0 && cpu < UINT16_MAX ? (uint32_t)cpu + 1 : 0;
+}
+
 void collet_engine_wait_locked(struct collet_engine *engine, bool (*done)(void *context), void *context)
 {
 	uint32_t polls = 0, rounds = 0;
@@ -185,7 +204,7 @@ void collet_engine_wait_locked(struct collet_engine *engine, bool (*done)(void *
 			break;
 		if (polls < engine->spin_polls)
 			polls += polls_of_a_round(engine);
-		if (polls < engine->spin_polls) {
+		if (polls < engine->spin_polls && !(engine->crowded && awaits_own_core(engine))) {
 			collet_cpu_relax();
 			if (++rounds % 16 == 0) {  /* let other threads of this rank in */
 				pthread_mutex_unlock(&engine->lock);
@@ -201,6 +220,8 @@ void collet_engine_wait_locked(struct collet_engine *engine, bool (*done)(void *
 			pthread_mutex_unlock(&engine->lock);
 			sched_yield();
 			pthread_mutex_lock(&engine->lock);
+			if (engine->crowded)
+				look_where(engine);
 			continue;
 		}
 		if (settle_down(engine))

@@ -71,6 +71,8 @@ struct collet_wake {
 	int epoll_fd;                    /* transports add descriptors with data.ptr = their struct collet_conduit */
 	int event_fd;                    /* any write wakes the rank; in the set with data.ptr = NULL. A transport may
 	                                    pass it to a peer on the same host, which then wakes this rank by a write */
+	uint32_t cpu;                    /* 1 + the one on which the rank makes progress, if ranks outnumber cores; else 0. A
+	                                    transport may tell local peers, see collet_conduit */
 };
 
 enum {
@@ -95,6 +97,7 @@ struct collet_conduit {
 	uint32_t posted;                 /* transfers lent and not yet settled, kept by the transport: the engine makes
 	                                    progress on conduits where this is not 0 */
 	bool reads_arena;                /* the peer reads what lies in this rank's arena where it is; since opening */
+	uint32_t peer_cpu;               /* the peer's collet_wake.cpu when it sent last, kept by the transport; 0: unknown */
 	struct collet_conduit_stats stats;
 };
 

@@ -337,6 +337,7 @@ static void begin(struct shm_conduit *shm, uint64_t stamp)
 	struct shm_incoming *incoming = &shm->incoming;
 	const enum shm_kind kind = stamp_kind(stamp);
 	const struct collet_message message = next_message(shm, stamp);
+	shm->conduit.peer_cpu = (uint32_t)(stamp >> 48);
 	const bool matches = collet_message_equal(&message, &shm->receives.first->message);
 	if (kind == SHM_INLINE) {
 		struct collet_transfer *first = shm->receives.first;
@@ -415,6 +416,7 @@ bool collet_shm_receive_at_once(struct shm_conduit *shm, struct collet_transfer 
 	if (stamp_kind(stamp) != SHM_INLINE)
 		return false;
 	const struct collet_message message = next_message(shm, stamp);
+	shm->conduit.peer_cpu = (uint32_t)(stamp >> 48);
 	if (message.bytes > SHM_INLINE_BYTES || !collet_message_equal(&message, &transfer->message) ||
 		!take_inline(shm, message.bytes, transfer->data))
 		return false;

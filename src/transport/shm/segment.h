@@ -53,7 +53,8 @@ enum shm_kind {
 	SHM_REST         /* no message: more bytes of the SHM_INLINE before it */
 };
 
-/* word[0]  bits 0..31: position + 1; bits 32..39: enum shm_kind; bits 40..47: bytes, if SHM_INLINE
+/* word[0]  bits 0..31: position + 1; bits 32..39: enum shm_kind; bits 40..47: bytes, if SHM_INLINE;
+ *          bits 48..63: the CPU that the sender was on (a hint; collet_wake.cpu)
  * word[1]  signature
  * word[2]  sequence
  * word[3]  SHM_INLINE: payload, to word[7]; else bytes

@@ -26,7 +26,8 @@ static inline bool has_cells(struct shm_conduit *shm, unsigned count)
 /* Publishes the cell that has been filled but for its stamp. */
 static inline void publish(struct shm_conduit *shm, enum shm_kind kind, uint64_t inline_bytes)
 {
-	const uint64_t stamp = (uint32_t)(shm->out_next + 1) | (uint64_t)kind << 32 | inline_bytes << 40;
+	const uint64_t stamp = (uint32_t)(shm->out_next + 1) | (uint64_t)kind << 32 | inline_bytes << 40 |
+		(uint64_t)shm->wake->cpu << 48;
 	/* Pairs with the acquire in the peer's next_stamp(): cell and payload are complete. */
 	shm_tell(shm, &next_cell(shm)->word[0], stamp);
 	shm->out_next++;
