@@ -11,63 +11,8 @@
 #include <sys/mman.h>
 
 #include "engine/engine.h"
+#include "engine/item.h"
 #include "transport/memory.h"
-
-/* ---- Where elements are ---- */
-
-static char *address(const struct collet_request *request, enum collet_buffer buffer, uint64_t first)
-{
-	char *base = buffer == COLLET_RESULT ? request->result :
-		buffer == COLLET_INPUT       ? (char *)(uintptr_t)request->input :  /* never written: see step.h */
-                                               request->group->scratch;
-	return base ? base + first * request->element_bytes : NULL;
-}
-
-static bool overlap(struct collet_range a, struct collet_range b)
-{
-	return a.bytes && b.bytes && a.first < b.first + b.bytes && b.first < a.first + a.bytes;
-}
-
-static bool contains(struct collet_range outer, struct collet_range inner)
-{
-	return inner.first >= outer.first && inner.first + inner.bytes <= outer.first + outer.bytes;
-}
-
-/* Does an item's set of spans (a hull, with this rank's own chunk left out) touch a range? */
-static bool touches(struct collet_range hull, struct collet_range hole, struct collet_range range)
-{
-	return overlap(hull, range) && !(hole.bytes && contains(hole, range));
-}
-
-/* Must `item` wait with writing `writes` and reading its operands, since `earlier` is unfinished? */
-static bool conflicts_with(const struct collet_item *item, const struct collet_item *earlier, bool reads_too)
-{
-	if (earlier->sends_pending && touches(item->writes, item->hole, earlier->lent) &&
-		touches(earlier->lent, earlier->hole, item->writes))
-		return true;
-	if (earlier->executed)
-		return false;
-	if (touches(item->writes, item->hole, earlier->writes) && touches(earlier->writes, earlier->hole, item->writes))
-		return true;
-	for (uint32_t i = 0; i < earlier->read_count; i++)
-		if (touches(item->writes, item->hole, earlier->reads[i]) &&
-			touches(earlier->reads[i], earlier->hole, item->writes))
-			return true;
-	for (uint32_t i = 0; reads_too && i < item->read_count; i++)
-		if (touches(earlier->writes, earlier->hole, item->reads[i]) &&
-			touches(item->reads[i], item->hole, earlier->writes))
-			return true;
-	return false;
-}
-
-static bool conflicts(const struct collet_lane *lane, uint32_t index, bool reads_too)
-{
-	const struct collet_item *item = &lane->items[index % LANE_WINDOW];
-	for (uint32_t i = lane->oldest; i != index; i++)
-		if (conflicts_with(item, &lane->items[i % LANE_WINDOW], reads_too))
-			return true;
-	return false;
-}
 
 /* ---- Staging: a slot for each item under way. Its pieces: what comes from up to fan_in peers, the value if it has no place
  * of its own, and this rank's own operand scaled ---- */
@@ -91,87 +36,6 @@ static uint64_t largest_piece_bytes(uint32_t fan_in)
 }
 
 /* ---- Entering ---- */
-
-/* The remote peers of an end, one after the other. */
-static bool next_remote(
-	const struct collet_request *request, const struct collet_peers *peers, uint32_t *i, uint32_t *position)
-{
-	while (*i < peers->count) {
-		*position = collet_peers_at(peers, (*i)++, request->shape.size);
-		if (*position != request->shape.rank)
-			return true;
-	}
-	return false;
-}
-
-static bool is_local(const struct collet_request *request, const struct collet_end *end)
-{
-	return end->peers.count == 1 && end->peers.first == request->shape.rank;
-}
-
-static bool includes_self(const struct collet_request *request, const struct collet_end *end)
-{
-	for (uint32_t i = 0; i < end->peers.count; i++)
-		if (collet_peers_at(&end->peers, i, request->shape.size) == request->shape.rank)
-			return true;
-	return false;
-}
-
-static uint32_t group_rank(const struct collet_request *request, uint32_t position)
-{
-	return request->shape.order ? request->shape.order[position] : position;
-}
-
-static struct collet_range piece_range(
-	const struct collet_request *request, const struct collet_item *item, const struct collet_end *end)
-{
-	struct collet_range range = { address(request, end->buffer, end->span.first + item->offset),
-		item->count * request->element_bytes };
-	return range;
-}
-
-/* All of a buffer that a per_peer step may touch, and this rank's own chunk of it, which it does not. */
-static void per_peer_ranges(const struct collet_request *request, struct collet_item *item, enum collet_buffer buffer,
-	struct collet_range *hull)
-{
-	const struct collet_cut *cut = collet_step_cut(&request->shape, buffer);
-	uint64_t end = 0;
-	if (cut->kind == COLLET_CUT_LISTED) {
-		for (uint32_t p = 0; p < request->shape.size; p++) {
-			const struct collet_span span = collet_cut_chunk(cut, &request->shape, p);
-			end = span.count && span.first + span.count > end ? span.first + span.count : end;
-		}
-	} else {
-		end = cut->kind == COLLET_CUT_EVEN ? cut->count : cut->count * request->shape.size;
-	}
-	const struct collet_span own = collet_cut_chunk(cut, &request->shape, request->shape.rank);
-	hull->first = address(request, buffer, 0);
-	hull->bytes = end * request->element_bytes;
-	item->hole.first = address(request, buffer, own.first);
-	item->hole.bytes = own.count * request->element_bytes;
-}
-
-/* What the item reads and writes of this rank's memory. */
-static void fill_ranges(const struct collet_request *request, struct collet_item *item)
-{
-	const struct collet_step *step = item->step;
-	item->read_count = 0;
-	item->writes = item->lent = item->hole = (struct collet_range){ NULL, 0 };
-	if (step->per_peer) {
-		if (is_local(request, &step->source[0])) {
-			per_peer_ranges(request, item, step->source[0].buffer, &item->reads[0]);
-			item->read_count = 1;
-		} else {
-			per_peer_ranges(request, item, step->destination[0].buffer, &item->writes);
-		}
-		return;
-	}
-	for (uint32_t i = 0; i < step->source_count; i++)
-		if (includes_self(request, &step->source[i]))
-			item->reads[item->read_count++] = piece_range(request, item, &step->source[i]);
-	if (is_local(request, &step->destination[0]))
-		item->writes = piece_range(request, item, &step->destination[0]);
-}
 
 /* Elements of this item's piece in a per_peer span, and where they start; false: that chunk has no such piece. */
 static bool per_peer_piece(const struct collet_request *request, const struct collet_item *item,
@@ -199,11 +63,11 @@ static char *value_place(const struct collet_lane *lane, const struct collet_ite
 {
 	const struct collet_request *request = item->request;
 	const struct collet_step *step = item->step;
-	if (is_local(request, &step->destination[0]))
-		return address(request, step->destination[0].buffer, step->destination[0].span.first + item->offset);
-	if (!step->reduce && is_local(request, &step->source[0]) &&
+	if (item_is_local(request, &step->destination[0]))
+		return item_address(request, step->destination[0].buffer, step->destination[0].span.first + item->offset);
+	if (!step->reduce && item_is_local(request, &step->source[0]) &&
 		!(request->prescales && step->source[0].buffer == COLLET_INPUT))
-		return address(request, step->source[0].buffer, step->source[0].span.first + item->offset);
+		return item_address(request, step->source[0].buffer, step->source[0].span.first + item->offset);
 	return slot_address(lane, item, request->fan_in);
 }
 
@@ -213,9 +77,9 @@ static bool is_read_in_arena(struct collet_lane *lane, const struct collet_item 
 	const struct collet_request *request = item->request;
 	bool some = false;
 	for (uint32_t e = 0; e < item->step->destination_count; e++) {
-		for (uint32_t i = 0, position; next_remote(request, &item->step->destination[e].peers, &i, &position);) {
+		for (uint32_t i = 0, position; item_next_remote(request, &item->step->destination[e].peers, &i, &position);) {
 			const struct collet_route *route =
-				collet_route_peek(lane->group, lane->channel, group_rank(request, position));
+				collet_route_peek(lane->group, lane->channel, item_group_rank(request, position));
 			/* Acquire, pairing with the control thread's release store of an open conduit. */
 			const struct collet_conduit *conduit = route ?
 				atomic_load_explicit(&route->conduit, memory_order_acquire) : NULL;
@@ -240,10 +104,10 @@ static bool publishes(struct collet_lane *lane, const struct collet_item *item, 
 	if (!lane->staging_is_mapped || item->count * request->element_bytes < PUBLISH_MIN || !step->destination_count)
 		return false;
 	if (step->per_peer) {
-		if (!is_local(request, &step->source[0]) ||
+		if (!item_is_local(request, &step->source[0]) ||
 			step->destination[0].peers.count > request->fan_in + EXTRA_PIECES)
 			return false;
-		value = address(request, step->source[0].buffer, 0);
+		value = item_address(request, step->source[0].buffer, 0);
 	}
 	return !collet_arena_contains(arena, value, 1, &offset) && is_read_in_arena(lane, item);
 }
@@ -264,8 +128,8 @@ static bool routes_have_room(struct collet_lane *lane, const struct collet_reque
 		const uint32_t ends = pass ? step->destination_count : step->source_count;
 		for (uint32_t e = 0; e < ends; e++) {
 			const struct collet_end *end = pass ? &step->destination[e] : &step->source[e];
-			for (uint32_t i = 0, position; next_remote(request, &end->peers, &i, &position);) {
-				struct collet_route *route = collet_route_get(lane->group, lane->channel, group_rank(request, position));
+			for (uint32_t i = 0, position; item_next_remote(request, &end->peers, &i, &position);) {
+				struct collet_route *route = collet_route_get(lane->group, lane->channel, item_group_rank(request, position));
 				if (!route || collet_queue_full(pass ? &route->send : &route->receive))
 					return false;
 			}
@@ -280,20 +144,20 @@ static void queue_receives(struct collet_lane *lane, struct collet_item *item)
 	const struct collet_step *step = item->step;
 	uint32_t staged = 0;
 	for (uint32_t e = 0; e < step->source_count; e++) {
-		for (uint32_t i = 0, position; next_remote(request, &step->source[e].peers, &i, &position);) {
+		for (uint32_t i = 0, position; item_next_remote(request, &step->source[e].peers, &i, &position);) {
 			struct collet_span span = { 0, item->count };
 			char *place = NULL;
 			if (step->per_peer) {
 				if (!per_peer_piece(request, item, step->destination[0].buffer, position, &span))
 					continue;
 				if (!item->staged)
-					place = address(request, step->destination[0].buffer, span.first);
+					place = item_address(request, step->destination[0].buffer, span.first);
 			} else if (!step->reduce && !item->staged) {
 				place = item->value;
 			}
 			if (!place)
 				place = slot_address(lane, item, staged++);
-			struct collet_route *route = collet_route_get(lane->group, lane->channel, group_rank(request, position));
+			struct collet_route *route = collet_route_get(lane->group, lane->channel, item_group_rank(request, position));
 			struct collet_queued *queued = collet_queue_add(&route->receive, item);
 			collet_route_activate(route);
 			fill_message(request, &queued->transfer, span.count);
@@ -314,7 +178,7 @@ static bool makes_each(const struct collet_item *item)
 {
 	const struct collet_request *request = item->request;
 	const struct collet_step *step = item->step;
-	return step->per_peer && is_local(request, &step->source[0]) &&
+	return step->per_peer && item_is_local(request, &step->source[0]) &&
 		(item->published || (request->prescales && step->source[0].buffer == COLLET_INPUT));
 }
 
@@ -325,16 +189,16 @@ static void queue_sends(struct collet_lane *lane, struct collet_item *item)
 	const bool makes = makes_each(item);
 	uint32_t made = 0;
 	for (uint32_t e = 0; e < step->destination_count; e++) {
-		for (uint32_t i = 0, position; next_remote(request, &step->destination[e].peers, &i, &position);) {
+		for (uint32_t i = 0, position; item_next_remote(request, &step->destination[e].peers, &i, &position);) {
 			struct collet_span span = { 0, item->count };
 			char *from = item->value;
 			if (step->per_peer) {
 				if (!per_peer_piece(request, item, step->source[0].buffer, position, &span))
 					continue;
 				from = makes ? slot_address(lane, item, made++) :
-                                               address(request, step->source[0].buffer, span.first);
+                                               item_address(request, step->source[0].buffer, span.first);
 			}
-			struct collet_route *route = collet_route_get(lane->group, lane->channel, group_rank(request, position));
+			struct collet_route *route = collet_route_get(lane->group, lane->channel, item_group_rank(request, position));
 			struct collet_queued *queued = collet_queue_add(&route->send, item);
 			collet_route_activate(route);
 			fill_message(request, &queued->transfer, span.count);
@@ -372,12 +236,12 @@ static bool enter_one(struct collet_lane *lane)
 	item->executed = item->staged = false;
 	item->slot = (uint32_t)__builtin_ctz(lane->free_slots);
 	lane->free_slots &= lane->free_slots - 1;
-	fill_ranges(request, item);
+	collet_item_fill_ranges(request, item);
 	request->items++;
 	const uint32_t index = lane->next++;
 	place_value(lane, item);
-	item->staged = !item->step->reduce && !is_local(request, &item->step->source[0]) && item->writes.bytes &&
-		!item->published && conflicts(lane, index, false);
+	item->staged = !item->step->reduce && !item_is_local(request, &item->step->source[0]) && item->writes.bytes &&
+		!item->published && collet_item_conflicts(lane, index, false);
 	queue_receives(lane, item);
 	queue_sends(lane, item);
 	if (item->sends_pending && !item->published) {
@@ -412,11 +276,11 @@ static void make_each(struct collet_lane *lane, struct collet_item *item)
 	const bool scale = request->prescales && buffer == COLLET_INPUT;
 	uint32_t made = 0;
 	for (uint32_t e = 0; e < step->destination_count; e++) {
-		for (uint32_t i = 0, position; next_remote(request, &step->destination[e].peers, &i, &position);) {
+		for (uint32_t i = 0, position; item_next_remote(request, &step->destination[e].peers, &i, &position);) {
 			struct collet_span span;
 			if (!per_peer_piece(request, item, buffer, position, &span))
 				continue;
-			const struct collet_operand operand = { address(request, buffer, span.first), scale };
+			const struct collet_operand operand = { item_address(request, buffer, span.first), scale };
 			char *into = slot_address(lane, item, made++);
 			if (span.count)
 				collet_reduction_run(&request->reduction, into, &operand, 1, span.count, false,
@@ -431,8 +295,8 @@ static void unload(struct collet_lane *lane, struct collet_item *item)
 {
 	const struct collet_request *request = item->request;
 	for (uint32_t e = 0; e < item->step->source_count; e++) {
-		for (uint32_t i = 0, position; next_remote(request, &item->step->source[e].peers, &i, &position);) {
-			struct collet_route *route = collet_route_get(lane->group, lane->channel, group_rank(request, position));
+		for (uint32_t i = 0, position; item_next_remote(request, &item->step->source[e].peers, &i, &position);) {
+			struct collet_route *route = collet_route_get(lane->group, lane->channel, item_group_rank(request, position));
 			collet_route_unload(route, collet_queue_find(&route->receive, item));
 		}
 	}
@@ -441,7 +305,7 @@ static void unload(struct collet_lane *lane, struct collet_item *item)
 /* Where the item's bytes from a peer are. */
 static const void *received_from(const struct collet_lane *lane, const struct collet_item *item, uint32_t position)
 {
-	struct collet_route *route = collet_route_get(lane->group, lane->channel, group_rank(item->request, position));
+	struct collet_route *route = collet_route_get(lane->group, lane->channel, item_group_rank(item->request, position));
 	return collet_queue_find(&route->receive, item)->transfer.view;
 }
 
@@ -449,7 +313,7 @@ static const void *received_from(const struct collet_lane *lane, const struct co
 static char *final_place(const struct collet_item *item)
 {
 	const struct collet_end *end = &item->step->destination[0];
-	return address(item->request, end->buffer, end->span.first + item->offset);
+	return item_address(item->request, end->buffer, end->span.first + item->offset);
 }
 
 /* The item's value from its operands. A published one is made in staging, for the peers, and copied to its own place
@@ -460,7 +324,7 @@ static void make(struct collet_lane *lane, const struct collet_item *item, struc
 	const struct collet_request *request = item->request;
 	const size_t element_bytes = request->element_bytes;
 	char *value = item->value, *place = NULL;
-	if (item->published && is_local(request, &item->step->destination[0]))
+	if (item->published && item_is_local(request, &item->step->destination[0]))
 		place = final_place(item);
 	const uint64_t block = place ? BLOCK_BYTES / element_bytes : item->count;
 	for (uint64_t left = item->count, some; left > 0; left -= some) {
@@ -489,7 +353,7 @@ static void combine(struct collet_lane *lane, struct collet_item *item)
 			struct collet_operand *operand = &lane->operands[operands++];
 			operand->scale = false;
 			if (position == request->shape.rank) {
-				operand->data = address(request, end->buffer, end->span.first + item->offset);
+				operand->data = item_address(request, end->buffer, end->span.first + item->offset);
 				if (request->prescales && end->buffer == COLLET_INPUT)
 					operand->data = scaled_copy(lane, item, operand->data);
 			} else {
@@ -505,8 +369,8 @@ static void keep(struct collet_lane *lane, struct collet_item *item)
 {
 	struct collet_request *request = item->request;
 	const struct collet_end *source = &item->step->source[0];
-	if (is_local(request, source)) {
-		const char *from = address(request, source->buffer, source->span.first + item->offset);
+	if (item_is_local(request, source)) {
+		const char *from = item_address(request, source->buffer, source->span.first + item->offset);
 		const bool scale = request->prescales && source->buffer == COLLET_INPUT;
 		const bool finish = item->step->last_touch && request->averages;
 		struct collet_operand operand = { from, scale };
@@ -517,19 +381,19 @@ static void keep(struct collet_lane *lane, struct collet_item *item)
 		return;
 	}
 	uint32_t staged = 0;
-	for (uint32_t i = 0, position; item->staged && next_remote(request, &source->peers, &i, &position);) {
+	for (uint32_t i = 0, position; item->staged && item_next_remote(request, &source->peers, &i, &position);) {
 		struct collet_span span = { 0, item->count };
 		char *place = item->value;
 		if (item->step->per_peer) {
 			if (!per_peer_piece(request, item, item->step->destination[0].buffer, position, &span))
 				continue;
-			place = address(request, item->step->destination[0].buffer, span.first);
+			place = item_address(request, item->step->destination[0].buffer, span.first);
 		}
 		const char *staging = slot_address(lane, item, staged++);
 		if (span.count)
 			memcpy(place, staging, span.count * request->element_bytes);
 	}
-	if (item->published && is_local(request, &item->step->destination[0]) && item->count)
+	if (item->published && item_is_local(request, &item->step->destination[0]) && item->count)
 		memcpy(final_place(item), item->value, item->count * request->element_bytes);
 }
 
@@ -537,8 +401,8 @@ static void release_receives(struct collet_lane *lane, const struct collet_item 
 {
 	const struct collet_request *request = item->request;
 	for (uint32_t e = 0; e < item->step->source_count; e++) {
-		for (uint32_t i = 0, position; next_remote(request, &item->step->source[e].peers, &i, &position);) {
-			struct collet_route *route = collet_route_get(lane->group, lane->channel, group_rank(request, position));
+		for (uint32_t i = 0, position; item_next_remote(request, &item->step->source[e].peers, &i, &position);) {
+			struct collet_route *route = collet_route_get(lane->group, lane->channel, item_group_rank(request, position));
 			struct collet_queued *queued = collet_queue_find(&route->receive, item);
 			if (queued)  /* per_peer: a chunk may have had no such piece */
 				collet_route_release(route, queued);
@@ -550,8 +414,8 @@ static void let_sends_go(struct collet_lane *lane, const struct collet_item *ite
 {
 	const struct collet_request *request = item->request;
 	for (uint32_t e = 0; e < item->step->destination_count; e++) {
-		for (uint32_t i = 0, position; next_remote(request, &item->step->destination[e].peers, &i, &position);) {
-			struct collet_route *route = collet_route_get(lane->group, lane->channel, group_rank(request, position));
+		for (uint32_t i = 0, position; item_next_remote(request, &item->step->destination[e].peers, &i, &position);) {
+			struct collet_route *route = collet_route_get(lane->group, lane->channel, item_group_rank(request, position));
 			struct collet_queued *queued = collet_queue_find_waiting(&route->send, item);
 			if (!queued)
 				continue;
@@ -567,7 +431,7 @@ static void execute(struct collet_lane *lane, struct collet_item *item)
 		combine(lane, item);
 	else if (makes_each(item))
 		make_each(lane, item);
-	else if (!(item->step->per_peer && is_local(item->request, &item->step->source[0])))
+	else if (!(item->step->per_peer && item_is_local(item->request, &item->step->source[0])))
 		keep(lane, item);
 	item->executed = true;
 	release_receives(lane, item);
@@ -582,7 +446,7 @@ static bool execute_some(struct collet_lane *lane)
 		struct collet_item *item = &lane->items[i % LANE_WINDOW];
 		if (item->executed || item->receives_pending)
 			continue;
-		if (i != lane->oldest && conflicts(lane, i, true)) {
+		if (i != lane->oldest && collet_item_conflicts(lane, i, true)) {
 			if (item->step->reduce)
 				unload(lane, item);
 			continue;

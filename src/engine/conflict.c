@@ -1,0 +1,111 @@
+/* What items touch, and which of them must wait for which: a range of memory that one reads, writes or has lent to peers
+ * is written by another only after it, and read by another only after it was written. */
+#include "engine/item.h"
+
+/* ---- What an item touches ---- */
+
+static bool includes_self(const struct collet_request *request, const struct collet_end *end)
+{
+	for (uint32_t i = 0; i < end->peers.count; i++)
+		if (collet_peers_at(&end->peers, i, request->shape.size) == request->shape.rank)
+			return true;
+	return false;
+}
+
+static struct collet_range piece_range(
+	const struct collet_request *request, const struct collet_item *item, const struct collet_end *end)
+{
+	struct collet_range range = { item_address(request, end->buffer, end->span.first + item->offset),
+		item->count * request->element_bytes };
+	return range;
+}
+
+/* All of a buffer that a per_peer step may touch, and this rank's own chunk of it, which it does not. */
+static void per_peer_ranges(const struct collet_request *request, struct collet_item *item, enum collet_buffer buffer,
+	struct collet_range *hull)
+{
+	const struct collet_cut *cut = collet_step_cut(&request->shape, buffer);
+	uint64_t end = 0;
+	if (cut->kind == COLLET_CUT_LISTED) {
+		for (uint32_t p = 0; p < request->shape.size; p++) {
+			const struct collet_span span = collet_cut_chunk(cut, &request->shape, p);
+			end = span.count && span.first + span.count > end ? span.first + span.count : end;
+		}
+	} else {
+		end = cut->kind == COLLET_CUT_EVEN ? cut->count : cut->count * request->shape.size;
+	}
+	const struct collet_span own = collet_cut_chunk(cut, &request->shape, request->shape.rank);
+	hull->first = item_address(request, buffer, 0);
+	hull->bytes = end * request->element_bytes;
+	item->hole.first = item_address(request, buffer, own.first);
+	item->hole.bytes = own.count * request->element_bytes;
+}
+
+void collet_item_fill_ranges(const struct collet_request *request, struct collet_item *item)
+{
+	const struct collet_step *step = item->step;
+	item->read_count = 0;
+	item->writes = item->lent = item->hole = (struct collet_range){ NULL, 0 };
+	if (step->per_peer) {
+		if (item_is_local(request, &step->source[0])) {
+			per_peer_ranges(request, item, step->source[0].buffer, &item->reads[0]);
+			item->read_count = 1;
+		} else {
+			per_peer_ranges(request, item, step->destination[0].buffer, &item->writes);
+		}
+		return;
+	}
+	for (uint32_t i = 0; i < step->source_count; i++)
+		if (includes_self(request, &step->source[i]))
+			item->reads[item->read_count++] = piece_range(request, item, &step->source[i]);
+	if (item_is_local(request, &step->destination[0]))
+		item->writes = piece_range(request, item, &step->destination[0]);
+}
+
+/* ---- Who waits ---- */
+
+static bool overlap(struct collet_range a, struct collet_range b)
+{
+	return a.bytes && b.bytes && a.first < b.first + b.bytes && b.first < a.first + a.bytes;
+}
+
+static bool contains(struct collet_range outer, struct collet_range inner)
+{
+	return inner.first >= outer.first && inner.first + inner.bytes <= outer.first + outer.bytes;
+}
+
+/* Does an item's set of spans (a hull, with this rank's own chunk left out) touch a range? */
+static bool touches(struct collet_range hull, struct collet_range hole, struct collet_range range)
+{
+	return overlap(hull, range) && !(hole.bytes && contains(hole, range));
+}
+
+/* Must `item` wait with writing `writes` and reading its operands, since `earlier` is unfinished? */
+static bool conflicts_with(const struct collet_item *item, const struct collet_item *earlier, bool reads_too)
+{
+	if (earlier->sends_pending && touches(item->writes, item->hole, earlier->lent) &&
+		touches(earlier->lent, earlier->hole, item->writes))
+		return true;
+	if (earlier->executed)
+		return false;
+	if (touches(item->writes, item->hole, earlier->writes) && touches(earlier->writes, earlier->hole, item->writes))
+		return true;
+	for (uint32_t i = 0; i < earlier->read_count; i++)
+		if (touches(item->writes, item->hole, earlier->reads[i]) &&
+			touches(earlier->reads[i], earlier->hole, item->writes))
+			return true;
+	for (uint32_t i = 0; reads_too && i < item->read_count; i++)
+		if (touches(earlier->writes, earlier->hole, item->reads[i]) &&
+			touches(item->reads[i], item->hole, earlier->writes))
+			return true;
+	return false;
+}
+
+bool collet_item_conflicts(const struct collet_lane *lane, uint32_t index, bool reads_too)
+{
+	const struct collet_item *item = &lane->items[index % LANE_WINDOW];
+	for (uint32_t i = lane->oldest; i != index; i++)
+		if (conflicts_with(item, &lane->items[i % LANE_WINDOW], reads_too))
+			return true;
+	return false;
+}

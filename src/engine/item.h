@@ -1,0 +1,43 @@
+/* What the files that work on a lane's items share: where elements are, and who is at a step's ends. */
+#ifndef COLLET_ENGINE_ITEM_H
+#define COLLET_ENGINE_ITEM_H
+
+#include "engine/engine.h"
+
+static inline char *item_address(const struct collet_request *request, enum collet_buffer buffer, uint64_t first)
+{
+	char *base = buffer == COLLET_RESULT ? request->result :
+		buffer == COLLET_INPUT       ? (char *)(uintptr_t)request->input :  /* never written: see step.h */
+                                               request->group->scratch;
+	return base ? base + first * request->element_bytes : NULL;
+}
+
+/* The remote peers of an end, one after the other. */
+static inline bool item_next_remote(const struct collet_request *request,
+	const struct collet_peers *peers, uint32_t *i, uint32_t *position)
+{
+	while (*i < peers->count) {
+		*position = collet_peers_at(peers, (*i)++, request->shape.size);
+		if (*position != request->shape.rank)
+			return true;
+	}
+	return false;
+}
+
+static inline bool item_is_local(const struct collet_request *request, const struct collet_end *end)
+{
+	return end->peers.count == 1 && end->peers.first == request->shape.rank;
+}
+
+static inline uint32_t item_group_rank(const struct collet_request *request, uint32_t position)
+{
+	return request->shape.order ? request->shape.order[position] : position;
+}
+
+/* ---- conflict.c */
+/* Finds out what the item reads and writes of this rank's memory. */
+void collet_item_fill_ranges(const struct collet_request *request, struct collet_item *item);
+/* Must the lane's item wait for an earlier one that is not finished? Before it writes; reads_too: or reads its operands. */
+bool collet_item_conflicts(const struct collet_lane *lane, uint32_t index, bool reads_too);
+
+#endif
