@@ -9,7 +9,7 @@ void collet_comm_count_use(collet_comm *comm, const struct collet_request *reque
 	assert(request->call.algorithm < COLLET_PROGRAMS_MOST);
 	struct collet_use *use = &comm->uses[request->call.collective][request->call.algorithm];
 	use->calls++;
-	use->bytes += collet_shape_bytes((enum collet_collective)request->call.collective, &request->shape, request->element_bytes);
+	use->bytes += request->counted_bytes;
 }
 
 /* Rows that fit are written, all are counted. */

@@ -192,6 +192,7 @@ struct collet_request {
 	uint64_t piece;              /* elements */
 	uint32_t fan_in;             /* remote operands of one step at most */
 	size_t element_bytes;
+	uint64_t counted_bytes;      /* of the call, as statistics count them */
 	struct collet_reduction reduction;
 	struct collet_small small;
 	bool publishing;             /* something of it was published: it keeps to PUBLISH_WINDOW */
