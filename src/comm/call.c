@@ -20,20 +20,22 @@ static bool reserved_is_zero(const collet_how *how)
 static collet_status check_how(const struct collet_call_arguments *call, const collet_how *how)
 {
 	if (!reserved_is_zero(how))
-		return collet_fail(COLLET_ERR_ARGUMENT, "%s: how.reserved is not zero; initialise with COLLET_HOW_DEFAULT",
-			call->function);
+		return collet_fail(COLLET_ERR_ARGUMENT,
+			"%s: how.reserved is not zero; initialise with COLLET_HOW_DEFAULT", call->function);
 	if (how->stream)
-		return collet_fail(COLLET_ERR_UNSUPPORTED, "%s: how.stream: CUDA streams are not offered by this version",
-			call->function);
+		return collet_fail(COLLET_ERR_UNSUPPORTED,
+			"%s: how.stream: CUDA streams are not offered by this version", call->function);
 	if (how->timeout_ns < COLLET_NO_TIMEOUT)
-		return collet_fail(COLLET_ERR_ARGUMENT, "%s: how.timeout_ns is %lld; a number of ns, 0 or COLLET_NO_TIMEOUT is meant",
-			call->function, (long long)how->timeout_ns);
+		return collet_fail(COLLET_ERR_ARGUMENT,
+			"%s: how.timeout_ns is %lld; a number of ns, 0 or COLLET_NO_TIMEOUT is meant", call->function,
+			(long long)how->timeout_ns);
 	return COLLET_OK;
 }
 
 static collet_status check_op(const struct collet_call_arguments *call, const collet_how *how)
 {
-	if (call->collective != COLLET_ALLREDUCE && call->collective != COLLET_REDUCE && call->collective != COLLET_REDUCE_SCATTER)
+	if (call->collective != COLLET_ALLREDUCE && call->collective != COLLET_REDUCE &&
+		call->collective != COLLET_REDUCE_SCATTER)
 		return COLLET_OK;
 	if ((unsigned)call->op >= COLLET_OP_COUNT)
 		return collet_fail(COLLET_ERR_ARGUMENT, "%s: %d is no operation", call->function, (int)call->op);
@@ -41,7 +43,8 @@ static collet_status check_op(const struct collet_call_arguments *call, const co
 		return collet_fail(COLLET_ERR_UNSUPPORTED, "%s: %s is not defined for %s", call->function,
 			collet_op_name(call->op), collet_dtype_name(call->dtype));
 	if (call->op == COLLET_USER && (!how->user_op || !how->user_op->combine))
-		return collet_fail(COLLET_ERR_ARGUMENT, "%s: COLLET_USER needs how.user_op with a combine function", call->function);
+		return collet_fail(COLLET_ERR_ARGUMENT, "%s: COLLET_USER needs how.user_op with a combine function",
+			call->function);
 	return COLLET_OK;
 }
 
@@ -51,21 +54,26 @@ static collet_status take_named(const struct collet_call_arguments *call, const 
 {
 	const struct collet_shape *shape = &request->shape;
 	if (!program)
-		return collet_fail(COLLET_ERR_ARGUMENT, "%s: there is no algorithm \"%s\" for %s; see collet-bench list",
-			call->function, name, collet_collective_name(call->collective));
+		return collet_fail(COLLET_ERR_ARGUMENT,
+			"%s: there is no algorithm \"%s\" for %s; see collet-bench list", call->function, name,
+			collet_collective_name(call->collective));
 	if (!collet_program_fits(program, shape))
-		return collet_fail(COLLET_ERR_UNSUPPORTED, "%s: algorithm %s does not work at this world size and shape",
-			call->function, program->name);
+		return collet_fail(COLLET_ERR_UNSUPPORTED,
+			"%s: algorithm %s does not work at this world size and shape", call->function, program->name);
 	if (!commutes && !program->ordered)
-		return collet_fail(COLLET_ERR_UNSUPPORTED, "%s: algorithm %s does not combine in rank order, and the operation does "
-			"not commute", call->function, program->name);
+		return collet_fail(COLLET_ERR_UNSUPPORTED,
+			"%s: algorithm %s does not combine in rank order, and the operation does "
+			"not commute",
+			call->function, program->name);
 	if (call->input && !program->listed)
-		return collet_fail(COLLET_ERR_UNSUPPORTED, "%s: algorithm %s does not do v-forms", call->function, program->name);
+		return collet_fail(
+			COLLET_ERR_UNSUPPORTED, "%s: algorithm %s does not do v-forms", call->function, program->name);
 	const uint64_t scratch = collet_program_most_scratch(program, *shape);
 	if (scratch > COLLET_SCRATCH_BYTES / request->element_bytes)
-		return collet_fail(COLLET_ERR_UNSUPPORTED, "%s: algorithm %s needs %llu elements of scratch for this call, more than "
-			"the %d MiB there are; it is for smaller messages", call->function, program->name,
-			(unsigned long long)scratch, COLLET_SCRATCH_BYTES >> 20);
+		return collet_fail(COLLET_ERR_UNSUPPORTED,
+			"%s: algorithm %s needs %llu elements of scratch for this call, more than "
+			"the %d MiB there are; it is for smaller messages",
+			call->function, program->name, (unsigned long long)scratch, COLLET_SCRATCH_BYTES >> 20);
 	return COLLET_OK;
 }
 
@@ -141,7 +149,8 @@ static void copy_listed(struct collet_request *request, struct collet_cut *cut, 
 	*used += 2 * (size_t)size;
 }
 
-static collet_status fill_shape(collet_comm *comm, const struct collet_call_arguments *call, struct collet_request *request)
+static collet_status fill_shape(
+	collet_comm *comm, const struct collet_call_arguments *call, struct collet_request *request)
 {
 	struct collet_shape *shape = &request->shape;
 	*shape = collet_shape_of(call->collective, comm->group.rank, comm->group.size, call->root, call->count);
@@ -181,8 +190,8 @@ static collet_status plan(collet_comm *comm, const struct collet_call_arguments 
 	collet_layout_near(comm, &request->shape, program, call->dtype, call->op);
 	request->prescales = request->averages = false;
 	const collet_op op = call->op == COLLET_OP_COUNT ? COLLET_SUM : call->op;
-	status = collet_reduction_init(&request->reduction, call->dtype, op, how->user_op, how->scale, request->shape.size,
-		comm->context->isa);
+	status = collet_reduction_init(&request->reduction, call->dtype, op, how->user_op, how->scale,
+		request->shape.size, comm->context->isa);
 	if (status != COLLET_OK)
 		return status;
 	request->prescales = call->op == COLLET_PREMUL_SUM;
@@ -260,12 +269,13 @@ static bool same_key(const struct collet_plan_key *a, const struct collet_plan_k
 		a->op == b->op && a->algorithm == b->algorithm;
 }
 
-/* The plan of a pooled request is good for the same call again: its arguments, of those that a plan depends on, say so. They
- * have been checked then, too. */
-static collet_status plan_unless_planned(collet_comm *comm, const struct collet_call_arguments *call, const collet_how *how,
-	struct collet_request *request)
+/* The plan of a pooled request is good for the same call again: its arguments, of those that a plan depends on, say so.
+ * They have been checked then, too. */
+static collet_status plan_unless_planned(collet_comm *comm, const struct collet_call_arguments *call,
+	const collet_how *how, struct collet_request *request)
 {
-	const struct collet_program *named = how->algorithm ? collet_program_find(call->collective, how->algorithm) : NULL;
+	const struct collet_program *named =
+		how->algorithm ? collet_program_find(call->collective, how->algorithm) : NULL;
 	const bool repeatable = !call->input && !how->algorithm == !named && call->op != COLLET_USER &&
 		call->op != COLLET_PREMUL_SUM;
 	const struct collet_plan_key key = { call->count, call->root, (uint32_t)call->op, (uint8_t)call->collective,

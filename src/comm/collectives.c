@@ -15,14 +15,15 @@ static bool overlaps(struct block a, struct block b)
 	return a.bytes && b.bytes && a.first < b.first + b.bytes && b.first < a.first + a.bytes;
 }
 
-/* first: pointer of a buffer; elements: its length, which must not overflow a size. An unused buffer is an empty block. */
+/* first: pointer of a buffer; elements: its length, which must not overflow a size. An unused buffer is an empty block.
+ */
 static collet_status check_buffer(const struct collet_call_arguments *call, const char *which, const void *first,
 	uint64_t elements, struct block *block)
 {
 	const size_t element = collet_dtype_bytes(call->dtype);
 	if (elements > (uint64_t)PTRDIFF_MAX / element)
-		return collet_fail(COLLET_ERR_ARGUMENT, "%s: %llu elements of %s do not fit into memory", call->function,
-			(unsigned long long)elements, collet_dtype_name(call->dtype));
+		return collet_fail(COLLET_ERR_ARGUMENT, "%s: %llu elements of %s do not fit into memory",
+			call->function, (unsigned long long)elements, collet_dtype_name(call->dtype));
 	if (!first && elements)
 		return collet_fail(COLLET_ERR_ARGUMENT, "%s: %s is NULL, and this rank uses it", call->function, which);
 	block->first = first;
@@ -36,8 +37,8 @@ static collet_status check_overlap(const struct collet_call_arguments *call, str
 {
 	if (!overlaps(send, recv) || in_place == actual)
 		return COLLET_OK;
-	return collet_fail(COLLET_ERR_ARGUMENT, "%s: send and recv overlap, but not in the way that in place means (see collet.h)",
-		call->function);
+	return collet_fail(COLLET_ERR_ARGUMENT,
+		"%s: send and recv overlap, but not in the way that in place means (see collet.h)", call->function);
 }
 
 static collet_status check_dtype(const char *function, collet_dtype dtype)
@@ -51,8 +52,8 @@ static collet_status check_root(const collet_comm *comm, const char *function, u
 {
 	if (root < comm->group.size)
 		return COLLET_OK;
-	return collet_fail(COLLET_ERR_ARGUMENT, "%s: there is no rank %u to be root in a communicator of %u", function, root,
-		comm->group.size);
+	return collet_fail(COLLET_ERR_ARGUMENT, "%s: there is no rank %u to be root in a communicator of %u", function,
+		root, comm->group.size);
 }
 
 /* elements * factor, or more than any buffer can have. */
@@ -113,69 +114,71 @@ static bool is_root(const collet_comm *comm, uint32_t root)
 collet_status collet_allreduce(collet_comm *comm, const void *send, void *recv, uint64_t count, collet_dtype dtype,
 	collet_op op, const collet_how *how)
 {
-	struct collet_call_arguments call = { "collet_allreduce", COLLET_ALLREDUCE, send, recv, count, dtype, op, 0, NULL, NULL };
+	struct collet_call_arguments call = {
+		"collet_allreduce", COLLET_ALLREDUCE, send, recv, count, dtype, op, 0, NULL, NULL};
 	return run(comm, &call, count, true, count, true, SAME, how);
 }
 
-collet_status collet_reduce(collet_comm *comm, const void *send, void *recv, uint64_t count, collet_dtype dtype, collet_op op,
-	uint32_t root, const collet_how *how)
+collet_status collet_reduce(collet_comm *comm, const void *send, void *recv, uint64_t count, collet_dtype dtype,
+	collet_op op, uint32_t root, const collet_how *how)
 {
-	struct collet_call_arguments call = { "collet_reduce", COLLET_REDUCE, send, recv, count, dtype, op, root, NULL, NULL };
+	struct collet_call_arguments call = {
+		"collet_reduce", COLLET_REDUCE, send, recv, count, dtype, op, root, NULL, NULL};
 	return run(comm, &call, count, true, count, is_root(comm, root), SAME, how);
 }
 
 collet_status collet_broadcast(collet_comm *comm, const void *send, void *recv, uint64_t count, collet_dtype dtype,
 	uint32_t root, const collet_how *how)
 {
-	struct collet_call_arguments call = { "collet_broadcast", COLLET_BROADCAST, send, recv, count, dtype, COLLET_OP_COUNT, root,
-		NULL, NULL };
+	struct collet_call_arguments call = {
+		"collet_broadcast", COLLET_BROADCAST, send, recv, count, dtype, COLLET_OP_COUNT, root, NULL, NULL};
 	return run(comm, &call, count, is_root(comm, root), count, true, SAME, how);
 }
 
 collet_status collet_barrier(collet_comm *comm, const collet_how *how)
 {
-	struct collet_call_arguments call = { "collet_barrier", COLLET_BARRIER, NULL, NULL, 0, COLLET_U8, COLLET_OP_COUNT, 0, NULL,
-		NULL };
+	struct collet_call_arguments call = {
+		"collet_barrier", COLLET_BARRIER, NULL, NULL, 0, COLLET_U8, COLLET_OP_COUNT, 0, NULL, NULL};
 	return run(comm, &call, 0, false, 0, false, SAME, how);
 }
 
 collet_status collet_allgather(collet_comm *comm, const void *send, void *recv, uint64_t count, collet_dtype dtype,
 	const collet_how *how)
 {
-	struct collet_call_arguments call = { "collet_allgather", COLLET_ALLGATHER, send, recv, count, dtype, COLLET_OP_COUNT, 0,
-		NULL, NULL };
+	struct collet_call_arguments call = {
+		"collet_allgather", COLLET_ALLGATHER, send, recv, count, dtype, COLLET_OP_COUNT, 0, NULL, NULL};
 	return run(comm, &call, count, true, times(count, size_of(comm)), true, SEND_IN_RECV, how);
 }
 
 collet_status collet_reduce_scatter(collet_comm *comm, const void *send, void *recv, uint64_t count, collet_dtype dtype,
 	collet_op op, const collet_how *how)
 {
-	struct collet_call_arguments call = { "collet_reduce_scatter", COLLET_REDUCE_SCATTER, send, recv, count, dtype, op, 0, NULL,
-		NULL };
+	struct collet_call_arguments call = {
+		"collet_reduce_scatter", COLLET_REDUCE_SCATTER, send, recv, count, dtype, op, 0, NULL, NULL};
 	return run(comm, &call, times(count, size_of(comm)), true, count, true, RECV_IN_SEND, how);
 }
 
-collet_status collet_gather(collet_comm *comm, const void *send, void *recv, uint64_t count, collet_dtype dtype, uint32_t root,
-	const collet_how *how)
+collet_status collet_gather(collet_comm *comm, const void *send, void *recv, uint64_t count, collet_dtype dtype,
+	uint32_t root, const collet_how *how)
 {
-	struct collet_call_arguments call = { "collet_gather", COLLET_GATHER, send, recv, count, dtype, COLLET_OP_COUNT, root, NULL,
-		NULL };
+	struct collet_call_arguments call = {
+		"collet_gather", COLLET_GATHER, send, recv, count, dtype, COLLET_OP_COUNT, root, NULL, NULL};
 	return run(comm, &call, count, true, times(count, size_of(comm)), is_root(comm, root), SEND_IN_RECV, how);
 }
 
 collet_status collet_scatter(collet_comm *comm, const void *send, void *recv, uint64_t count, collet_dtype dtype,
 	uint32_t root, const collet_how *how)
 {
-	struct collet_call_arguments call = { "collet_scatter", COLLET_SCATTER, send, recv, count, dtype, COLLET_OP_COUNT, root,
-		NULL, NULL };
+	struct collet_call_arguments call = {
+		"collet_scatter", COLLET_SCATTER, send, recv, count, dtype, COLLET_OP_COUNT, root, NULL, NULL};
 	return run(comm, &call, times(count, size_of(comm)), is_root(comm, root), count, true, RECV_IN_SEND, how);
 }
 
 collet_status collet_alltoall(collet_comm *comm, const void *send, void *recv, uint64_t count, collet_dtype dtype,
 	const collet_how *how)
 {
-	struct collet_call_arguments call = { "collet_alltoall", COLLET_ALLTOALL, send, recv, count, dtype, COLLET_OP_COUNT, 0, NULL,
-		NULL };
+	struct collet_call_arguments call = {
+		"collet_alltoall", COLLET_ALLTOALL, send, recv, count, dtype, COLLET_OP_COUNT, 0, NULL, NULL};
 	const uint64_t all = times(count, size_of(comm));
 	return run(comm, &call, all, true, all, true, SAME, how);
 }
@@ -187,12 +190,14 @@ static collet_status listed_end(const struct collet_call_arguments *call, uint32
 	const uint64_t *displacements, uint64_t *end)
 {
 	if (!counts || !displacements)
-		return collet_fail(COLLET_ERR_ARGUMENT, "%s: counts or displacements is NULL, and this rank uses them", call->function);
+		return collet_fail(COLLET_ERR_ARGUMENT, "%s: counts or displacements is NULL, and this rank uses them",
+			call->function);
 	*end = 0;
 	for (uint32_t r = 0; r < size; r++) {
 		uint64_t last;
 		if (__builtin_add_overflow(counts[r], displacements[r], &last))
-			return collet_fail(COLLET_ERR_ARGUMENT, "%s: counts[%u] + displacements[%u] overflows", call->function, r, r);
+			return collet_fail(COLLET_ERR_ARGUMENT, "%s: counts[%u] + displacements[%u] overflows",
+				call->function, r, r);
 		if (counts[r] && last > *end)
 			*end = last;
 	}
@@ -230,7 +235,8 @@ static collet_status check_side(const collet_comm *comm, const struct collet_cal
 	}
 	uint64_t elements = side->own_count;
 	if (side->listed) {
-		const collet_status status = listed_end(call, comm->group.size, side->counts, side->displacements, &elements);
+		const collet_status status =
+			listed_end(call, comm->group.size, side->counts, side->displacements, &elements);
 		if (status != COLLET_OK)
 			return status;
 	}
@@ -238,8 +244,8 @@ static collet_status check_side(const collet_comm *comm, const struct collet_cal
 }
 
 /* in_place: the buffer and the displacement at which the own block may be. */
-static collet_status run_listed(collet_comm *comm, struct collet_call_arguments *call, struct side *send, struct side *recv,
-	const collet_how *how)
+static collet_status run_listed(collet_comm *comm, struct collet_call_arguments *call, struct side *send,
+	struct side *recv, const collet_how *how)
 {
 	collet_status status = collet_comm_enter(comm, call->function);
 	if (status != COLLET_OK)
@@ -260,8 +266,9 @@ static collet_status run_listed(collet_comm *comm, struct collet_call_arguments 
 			expected = at(call->send, send->displacements[rank], call->dtype);
 			actual = call->recv;
 		} else if (call->send == call->recv &&
-			(memcmp(send->counts, recv->counts, comm->group.size * sizeof(uint64_t)) != 0 ||
-				memcmp(send->displacements, recv->displacements, comm->group.size * sizeof(uint64_t)) != 0)) {
+			   (memcmp(send->counts, recv->counts, comm->group.size * sizeof(uint64_t)) != 0 ||
+				   memcmp(send->displacements, recv->displacements,
+					   comm->group.size * sizeof(uint64_t)) != 0)) {
 			expected = NULL;
 		}
 		status = check_overlap(call, send->block, recv->block, expected, actual);
@@ -280,48 +287,49 @@ static collet_status check_own_count(const collet_comm *comm, const char *functi
 {
 	if (!comm || !counts || counts[comm->group.rank] == own)
 		return COLLET_OK;
-	return collet_fail(COLLET_ERR_ARGUMENT, "%s: %s is %llu, but counts[%u] is %llu", function, which, (unsigned long long)own,
-		comm->group.rank, (unsigned long long)counts[comm->group.rank]);
+	return collet_fail(COLLET_ERR_ARGUMENT, "%s: %s is %llu, but counts[%u] is %llu", function, which,
+		(unsigned long long)own, comm->group.rank, (unsigned long long)counts[comm->group.rank]);
 }
 
-collet_status collet_allgatherv(collet_comm *comm, const void *send, uint64_t send_count, void *recv, const uint64_t *counts,
-	const uint64_t *displacements, collet_dtype dtype, const collet_how *how)
+collet_status collet_allgatherv(collet_comm *comm, const void *send, uint64_t send_count, void *recv,
+	const uint64_t *counts, const uint64_t *displacements, collet_dtype dtype, const collet_how *how)
 {
 	const collet_status status = check_own_count(comm, "collet_allgatherv", "send_count", send_count, counts);
 	if (status != COLLET_OK)
 		return status;
-	struct collet_call_arguments call = { "collet_allgatherv", COLLET_ALLGATHER, send, recv, send_count, dtype, COLLET_OP_COUNT,
-		0, NULL, NULL };
+	struct collet_call_arguments call = {
+		"collet_allgatherv", COLLET_ALLGATHER, send, recv, send_count, dtype, COLLET_OP_COUNT, 0, NULL, NULL};
 	struct side from = { .used = true, .own_count = send_count };
 	struct side to = { .used = true, .listed = true, .counts = counts, .displacements = displacements };
 	return run_listed(comm, &call, &from, &to, how);
 }
 
-collet_status collet_gatherv(collet_comm *comm, const void *send, uint64_t send_count, void *recv, const uint64_t *counts,
-	const uint64_t *displacements, collet_dtype dtype, uint32_t root, const collet_how *how)
+collet_status collet_gatherv(collet_comm *comm, const void *send, uint64_t send_count, void *recv,
+	const uint64_t *counts, const uint64_t *displacements, collet_dtype dtype, uint32_t root, const collet_how *how)
 {
 	const bool root_here = is_root(comm, root);
 	const collet_status status =
 		root_here ? check_own_count(comm, "collet_gatherv", "send_count", send_count, counts) : COLLET_OK;
 	if (status != COLLET_OK)
 		return status;
-	struct collet_call_arguments call = { "collet_gatherv", COLLET_GATHER, send, recv, send_count, dtype, COLLET_OP_COUNT, root,
-		NULL, NULL };
+	struct collet_call_arguments call = {
+		"collet_gatherv", COLLET_GATHER, send, recv, send_count, dtype, COLLET_OP_COUNT, root, NULL, NULL};
 	struct side from = { .used = true, .own_count = send_count };
 	struct side to = { .used = root_here, .listed = true, .counts = counts, .displacements = displacements };
 	return run_listed(comm, &call, &from, &to, how);
 }
 
-collet_status collet_scatterv(collet_comm *comm, const void *send, const uint64_t *counts, const uint64_t *displacements,
-	void *recv, uint64_t recv_count, collet_dtype dtype, uint32_t root, const collet_how *how)
+collet_status collet_scatterv(collet_comm *comm, const void *send, const uint64_t *counts,
+	const uint64_t *displacements, void *recv, uint64_t recv_count, collet_dtype dtype, uint32_t root,
+	const collet_how *how)
 {
 	const bool root_here = is_root(comm, root);
 	const collet_status status =
 		root_here ? check_own_count(comm, "collet_scatterv", "recv_count", recv_count, counts) : COLLET_OK;
 	if (status != COLLET_OK)
 		return status;
-	struct collet_call_arguments call = { "collet_scatterv", COLLET_SCATTER, send, recv, recv_count, dtype, COLLET_OP_COUNT, root,
-		NULL, NULL };
+	struct collet_call_arguments call = {
+		"collet_scatterv", COLLET_SCATTER, send, recv, recv_count, dtype, COLLET_OP_COUNT, root, NULL, NULL};
 	struct side from = { .used = root_here, .listed = true, .counts = counts, .displacements = displacements };
 	struct side to = { .used = true, .own_count = recv_count };
 	return run_listed(comm, &call, &from, &to, how);
@@ -331,8 +339,8 @@ collet_status collet_alltoallv(collet_comm *comm, const void *send, const uint64
 	const uint64_t *send_displacements, void *recv, const uint64_t *recv_counts, const uint64_t *recv_displacements,
 	collet_dtype dtype, const collet_how *how)
 {
-	struct collet_call_arguments call = { "collet_alltoallv", COLLET_ALLTOALL, send, recv, 0, dtype, COLLET_OP_COUNT, 0, NULL,
-		NULL };
+	struct collet_call_arguments call = {
+		"collet_alltoallv", COLLET_ALLTOALL, send, recv, 0, dtype, COLLET_OP_COUNT, 0, NULL, NULL};
 	struct side from = { .used = true, .listed = true, .counts = send_counts, .displacements = send_displacements };
 	struct side to = { .used = true, .listed = true, .counts = recv_counts, .displacements = recv_displacements };
 	return run_listed(comm, &call, &from, &to, how);

@@ -45,8 +45,8 @@ static void free_comm(struct collet_comm *comm)
 	free(comm);
 }
 
-collet_status collet_comm_make(collet_comm **made, struct collet_context *context, uint64_t id, uint32_t rank, uint32_t size,
-	uint32_t *world)
+collet_status collet_comm_make(
+	collet_comm **made, struct collet_context *context, uint64_t id, uint32_t rank, uint32_t size, uint32_t *world)
 {
 	struct collet_comm *comm = calloc(1, sizeof(*comm));
 	if (!comm) {
@@ -88,7 +88,8 @@ collet_status collet_comm_create(collet_comm **comm, const collet_options *optio
 	if (status != COLLET_OK)
 		return status;
 	atomic_store_explicit(&context->users, 1, memory_order_relaxed);
-	status = collet_comm_make(comm, context, context->agreement.session, context->launch.rank, context->launch.size, NULL);
+	status = collet_comm_make(
+		comm, context, context->agreement.session, context->launch.rank, context->launch.size, NULL);
 	if (status != COLLET_OK)
 		collet_context_release(context);
 	return status;
@@ -106,8 +107,10 @@ collet_status collet_comm_enter(collet_comm *comm, const char *function)
 	if (!comm)
 		return collet_fail(COLLET_ERR_ARGUMENT, "%s: the communicator is NULL", function);
 	if (collet_context_forked(comm->context))
-		return collet_fail(COLLET_ERR_FORKED, "%s: this process is a fork of the one that created the communicator; only "
-			"collet_comm_destroy() works here. Create a communicator after the fork", function);
+		return collet_fail(COLLET_ERR_FORKED,
+			"%s: this process is a fork of the one that created the communicator; only "
+			"collet_comm_destroy() works here. Create a communicator after the fork",
+			function);
 	const enum collet_status ended =
 		(enum collet_status)atomic_load_explicit(&comm->group.ended, memory_order_acquire);
 	if (ended != COLLET_OK)
@@ -115,8 +118,8 @@ collet_status collet_comm_enter(collet_comm *comm, const char *function)
 			(unsigned long long)collet_recorder_count(&comm->group.recorder), comm->group.sentence);
 	/* Pairs with collet_comm_leave: the communicator's state passes from thread to thread. */
 	if (atomic_flag_test_and_set_explicit(&comm->busy, memory_order_acquire))
-		return collet_fail(COLLET_ERR_BUSY, "%s: another thread is inside this communicator; split one off for each thread",
-			function);
+		return collet_fail(COLLET_ERR_BUSY,
+			"%s: another thread is inside this communicator; split one off for each thread", function);
 	return COLLET_OK;
 }
 
@@ -191,7 +194,8 @@ collet_status collet_comm_split(collet_comm *comm, uint32_t color, uint32_t key,
 
 collet_status collet_comm_shrink(collet_comm *comm, collet_comm **shrunk)
 {
-	return collet_fail(COLLET_ERR_UNSUPPORTED, "collet_comm_shrink is not offered yet: destroy the communicator and create one "
+	return collet_fail(COLLET_ERR_UNSUPPORTED,
+		"collet_comm_shrink is not offered yet: destroy the communicator and create one "
 		"of the ranks that are left");
 }
 

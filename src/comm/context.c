@@ -73,8 +73,8 @@ static void describe_settings(struct collet_context *context)
 {
 	struct collet_card *card = &context->card;
 	snprintf(card->settings, sizeof(card->settings),
-		"version=%s\nCOLLET_ALGORITHM=%.120s\nCOLLET_TRANSPORT=%.60s\nCOLLET_DETERMINISTIC=%d\n", collet_version(),
-		context->algorithm, context->transport, context->deterministic);
+		"version=%s\nCOLLET_ALGORITHM=%.120s\nCOLLET_TRANSPORT=%.60s\nCOLLET_DETERMINISTIC=%d\n",
+		collet_version(), context->algorithm, context->transport, context->deterministic);
 }
 
 /* The first line in which two ranks' settings differ. */
@@ -84,9 +84,10 @@ static collet_status compare_settings(const struct collet_card *a, const struct 
 	while (*left || *right) {
 		const size_t left_bytes = strcspn(left, "\n"), right_bytes = strcspn(right, "\n");
 		if (left_bytes != right_bytes || memcmp(left, right, left_bytes) != 0)
-			return collet_fail(COLLET_ERR_CONFIG, "ranks differ in a setting that must be the same: rank %u on %s has "
-				"%.*s, rank %u on %s has %.*s", a->rank, a->host, (int)left_bytes, left, b->rank, b->host,
-				(int)right_bytes, right);
+			return collet_fail(COLLET_ERR_CONFIG,
+				"ranks differ in a setting that must be the same: rank %u on %s has "
+				"%.*s, rank %u on %s has %.*s",
+				a->rank, a->host, (int)left_bytes, left, b->rank, b->host, (int)right_bytes, right);
 		left += left_bytes + (left[left_bytes] != '\0');
 		right += right_bytes + (right[right_bytes] != '\0');
 	}
@@ -161,14 +162,16 @@ static collet_status take_agreement(struct collet_context *context)
 	const uint32_t links = context->agreement.links;
 	if (links > COLLET_TUNING_LINKS ||
 		bootstrap->blob_bytes != sizeof(context->agreement) + links * sizeof(collet_link_cost))
-		return collet_fail(COLLET_ERR_RENDEZVOUS, "rank 0 sent an agreement of another size; do versions differ?");
+		return collet_fail(
+			COLLET_ERR_RENDEZVOUS, "rank 0 sent an agreement of another size; do versions differ?");
 	context->links = calloc(COLLET_TUNING_LINKS, sizeof(*context->links));
 	collet_link_cost *builtin = calloc(COLLET_TUNING_LINKS, sizeof(*builtin));
 	if (!context->links || !builtin) {
 		free(builtin);
 		return collet_fail(COLLET_ERR_MEMORY, "no memory for the tuning");
 	}
-	memcpy(context->links, (const char *)bootstrap->blob + sizeof(context->agreement), links * sizeof(*context->links));
+	memcpy(context->links, (const char *)bootstrap->blob + sizeof(context->agreement),
+		links * sizeof(*context->links));
 	context->link_count = links;
 	const uint32_t count = collet_tuning_builtin(builtin);
 	for (size_t i = 0; i < sizeof(needed) / sizeof(needed[0]); i++) {
@@ -245,7 +248,8 @@ collet_status collet_context_create(struct collet_context **created, const colle
 	status = collet_arena_init(&context->arena, 0);
 	if (status != COLLET_OK)
 		goto err_engine;
-	status = collet_bootstrap_meet(&context->bootstrap, &context->launch, &context->card, agree, context, &engine->log);
+	status = collet_bootstrap_meet(
+		&context->bootstrap, &context->launch, &context->card, agree, context, &engine->log);
 	if (status != COLLET_OK)
 		goto err_arena;
 	status = take_agreement(context);

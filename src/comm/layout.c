@@ -1,8 +1,8 @@
 /* In which order ranks stand: found once for a communicator, from the cards, alike on all ranks.
  *
  * Two orders, because an order may show in the result: a float sum along a ring begins at the ring's beginning. Which
- * ranks share a host is part of how a job is laid out, and algorithms over several hosts follow it. Which cores ranks are
- * bound to may be new in each run; so that order is only for calls whose result no order can change. */
+ * ranks share a host is part of how a job is laid out, and algorithms over several hosts follow it. Which cores ranks
+ * are bound to may be new in each run; so that order is only for calls whose result no order can change. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -69,8 +69,8 @@ static void tell(const struct collet_comm *comm, const struct collet_location *l
 		const struct collet_card *card =
 			&comm->context->bootstrap.cards[collet_group_world_rank(&comm->group, order[first])];
 		collet_order_describe(locations, order, first, end, ranks, sizeof(ranks));
-		collet_log(log, COLLET_LOG_INFO, "host %u of %u: %s, %u of %u ranks on %u cores, in this order: %s", h + 1,
-			layout->hosts, card->host, end - first, comm->group.size, card->host_cores, ranks);
+		collet_log(log, COLLET_LOG_INFO, "host %u of %u: %s, %u of %u ranks on %u cores, in this order: %s",
+			h + 1, layout->hosts, card->host, end - first, comm->group.size, card->host_cores, ranks);
 	}
 	free(straight);
 }
@@ -143,8 +143,8 @@ static bool is_exact(collet_dtype dtype, collet_op op)
 	}
 }
 
-void collet_layout_near(const struct collet_comm *comm, struct collet_shape *shape, const struct collet_program *program,
-	collet_dtype dtype, collet_op op)
+void collet_layout_near(const struct collet_comm *comm, struct collet_shape *shape,
+	const struct collet_program *program, collet_dtype dtype, collet_op op)
 {
 	if (!comm->near.order || comm->context->deterministic || !is_exact(dtype, op))
 		return;

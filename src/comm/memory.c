@@ -8,7 +8,8 @@ static collet_status check(const collet_comm *comm, const char *function)
 	if (!comm)
 		return collet_fail(COLLET_ERR_ARGUMENT, "%s: the communicator is NULL", function);
 	if (collet_context_forked(comm->context))
-		return collet_fail(COLLET_ERR_FORKED, "%s: this process is a fork of the one that created the communicator", function);
+		return collet_fail(COLLET_ERR_FORKED,
+			"%s: this process is a fork of the one that created the communicator", function);
 	return COLLET_OK;
 }
 
@@ -41,7 +42,8 @@ collet_status collet_mem_free(collet_comm *comm, void *memory)
 	if (status != COLLET_OK || !memory)
 		return status;
 	if (in_use(comm->context, memory))
-		return collet_fail(COLLET_ERR_ARGUMENT, "collet_mem_free: a pending request uses this memory; wait for it first");
+		return collet_fail(
+			COLLET_ERR_ARGUMENT, "collet_mem_free: a pending request uses this memory; wait for it first");
 	return collet_arena_free(&comm->context->arena, memory);
 }
 
@@ -62,7 +64,8 @@ collet_status collet_mem_register(collet_comm *comm, void *memory, size_t bytes)
 		entries[registry->count++] = (struct collet_registration){ memory, bytes };
 	}
 	pthread_mutex_unlock(&registry->lock);
-	return entries ? COLLET_OK : collet_fail(COLLET_ERR_MEMORY, "collet_mem_register: no memory for the registration");
+	return entries ? COLLET_OK
+		       : collet_fail(COLLET_ERR_MEMORY, "collet_mem_register: no memory for the registration");
 }
 
 collet_status collet_mem_deregister(collet_comm *comm, void *memory)

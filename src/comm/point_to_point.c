@@ -9,7 +9,8 @@ struct half {
 	collet_received *received;
 };
 
-static collet_status check_half(const collet_comm *comm, const char *function, const struct half *half, collet_dtype dtype)
+static collet_status check_half(
+	const collet_comm *comm, const char *function, const struct half *half, collet_dtype dtype)
 {
 	const size_t element = collet_dtype_bytes(dtype);
 	if (!element)
@@ -20,17 +21,19 @@ static collet_status check_half(const collet_comm *comm, const char *function, c
 	if (!half->buffer && half->count)
 		return collet_fail(COLLET_ERR_ARGUMENT, "%s: the buffer is NULL", function);
 	if (half->peer >= comm->group.size && (half->sends || half->peer != COLLET_ANY_SOURCE))
-		return collet_fail(COLLET_ERR_ARGUMENT, "%s: there is no rank %u in a communicator of %u", function, half->peer,
-			comm->group.size);
+		return collet_fail(COLLET_ERR_ARGUMENT, "%s: there is no rank %u in a communicator of %u", function,
+			half->peer, comm->group.size);
 	return COLLET_OK;
 }
 
 static collet_status check_how(const char *function, const collet_how *how)
 {
 	if (how->stream)
-		return collet_fail(COLLET_ERR_UNSUPPORTED, "%s: how.stream: CUDA streams are not offered by this version", function);
+		return collet_fail(COLLET_ERR_UNSUPPORTED,
+			"%s: how.stream: CUDA streams are not offered by this version", function);
 	if (how->timeout_ns < COLLET_NO_TIMEOUT)
-		return collet_fail(COLLET_ERR_ARGUMENT, "%s: how.timeout_ns is %lld", function, (long long)how->timeout_ns);
+		return collet_fail(
+			COLLET_ERR_ARGUMENT, "%s: how.timeout_ns is %lld", function, (long long)how->timeout_ns);
 	for (size_t i = 0; i < sizeof(how->reserved) / sizeof(how->reserved[0]); i++)
 		if (how->reserved[i])
 			return collet_fail(COLLET_ERR_ARGUMENT, "%s: how.reserved is not zero", function);
@@ -99,7 +102,8 @@ static collet_status run(collet_comm *comm, const char *function, const struct h
 			request->p2p.pending_parts = count;
 	}
 	for (uint32_t i = 0; i < count && status == COLLET_OK; i++)
-		status = start_half(comm, &halves[i], dtype, how, count > 1 ? request : NULL, count > 1 ? &half : &request);
+		status = start_half(
+			comm, &halves[i], dtype, how, count > 1 ? request : NULL, count > 1 ? &half : &request);
 	/* Only memory can fail here. The communicator is of no use then: half of a call may be on its way. */
 	if (status != COLLET_OK)
 		collet_group_end(&comm->group, status, true, collet_last_error());
@@ -115,22 +119,23 @@ static collet_status run(collet_comm *comm, const char *function, const struct h
 	return request && how->request ? COLLET_OK : status;
 }
 
-collet_status collet_send(collet_comm *comm, const void *buf, uint64_t count, collet_dtype dtype, uint32_t peer, uint32_t tag,
-	const collet_how *how)
+collet_status collet_send(collet_comm *comm, const void *buf, uint64_t count, collet_dtype dtype, uint32_t peer,
+	uint32_t tag, const collet_how *how)
 {
 	const struct half half = { true, (void *)(uintptr_t)buf, count, peer, tag, NULL };
 	return run(comm, "collet_send", &half, 1, dtype, how);
 }
 
-collet_status collet_recv(collet_comm *comm, void *buf, uint64_t count, collet_dtype dtype, uint32_t source, uint32_t tag,
-	collet_received *received, const collet_how *how)
+collet_status collet_recv(collet_comm *comm, void *buf, uint64_t count, collet_dtype dtype, uint32_t source,
+	uint32_t tag, collet_received *received, const collet_how *how)
 {
 	const struct half half = { false, buf, count, source, tag, received };
 	return run(comm, "collet_recv", &half, 1, dtype, how);
 }
 
-collet_status collet_sendrecv(collet_comm *comm, const void *send, uint64_t send_count, uint32_t to, uint32_t send_tag, void *recv,
-	uint64_t recv_count, uint32_t from, uint32_t recv_tag, collet_dtype dtype, collet_received *received, const collet_how *how)
+collet_status collet_sendrecv(collet_comm *comm, const void *send, uint64_t send_count, uint32_t to, uint32_t send_tag,
+	void *recv, uint64_t recv_count, uint32_t from, uint32_t recv_tag, collet_dtype dtype,
+	collet_received *received, const collet_how *how)
 {
 	const struct half halves[2] = {
 		{ false, recv, recv_count, from, recv_tag, received },

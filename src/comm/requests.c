@@ -5,14 +5,15 @@
 
 #include "comm/comm.h"
 
-/* Progress in a forked child would take the parent's messages off its connections, or a lock that nobody there holds. */
+/* Progress in a forked child would take the parent's messages off its connections, or a lock that nobody there holds.
+ */
 static collet_status check_fork(const struct collet_request *request, const char *function)
 {
 	static_assert(offsetof(struct collet_context, engine) == 0, "the engine's address is its context's");
 	if (!collet_context_forked((const struct collet_context *)request->group->engine))
 		return COLLET_OK;
-	return collet_fail(COLLET_ERR_FORKED, "%s: this process is a fork of the one that started the request; it ends there",
-		function);
+	return collet_fail(COLLET_ERR_FORKED,
+		"%s: this process is a fork of the one that started the request; it ends there", function);
 }
 
 collet_status collet_request_test(collet_request **request)

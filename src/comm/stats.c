@@ -43,7 +43,8 @@ static void add_conduits(const struct collet_group *group, struct rows *rows)
 		snprintf(total.name, sizeof(total.name), "%s", collet_transports[t]->name);
 		bool used = false;
 		for (const struct collet_route *route = group->all_routes; route; route = route->next_in_group) {
-			const struct collet_conduit *conduit = atomic_load_explicit(&route->conduit, memory_order_acquire);
+			const struct collet_conduit *conduit =
+				atomic_load_explicit(&route->conduit, memory_order_acquire);
 			if (!conduit || conduit->transport != collet_transports[t])
 				continue;
 			used = true;
@@ -71,8 +72,8 @@ static void add_algorithms(const collet_comm *comm, struct rows *rows)
 				continue;
 			collet_stat *row = next_row(rows, &spare);
 			row->kind = COLLET_STAT_ALGORITHM;
-			snprintf(row->name, sizeof(row->name), "%s:%s", collet_collective_name((enum collet_collective)c),
-				list[p]->name);
+			snprintf(row->name, sizeof(row->name), "%s:%s",
+				collet_collective_name((enum collet_collective)c), list[p]->name);
 			row->calls = comm->uses[c][p].calls;
 			row->bytes_sent = comm->uses[c][p].bytes;
 		}
@@ -84,7 +85,8 @@ collet_status collet_comm_stats(collet_comm *comm, collet_stat *rows, size_t cap
 	if (!comm || !count || (!rows && capacity))
 		return collet_fail(COLLET_ERR_ARGUMENT, "collet_comm_stats: an argument is NULL");
 	if (collet_context_forked(comm->context))
-		return collet_fail(COLLET_ERR_FORKED, "collet_comm_stats: this process is a fork of the one that created the "
+		return collet_fail(COLLET_ERR_FORKED,
+			"collet_comm_stats: this process is a fork of the one that created the "
 			"communicator");
 	struct collet_engine *engine = &comm->context->engine;
 	struct rows written = { rows, capacity, 0 };

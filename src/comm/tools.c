@@ -30,8 +30,8 @@ static collet_status unknown_collective(const char *function, const char *name)
 		strncat(known, c ? ", " : "", sizeof(known) - strlen(known) - 1);
 		strncat(known, collet_collective_name((enum collet_collective)c), sizeof(known) - strlen(known) - 1);
 	}
-	return collet_fail(COLLET_ERR_ARGUMENT, "%s: there is no collective \"%s\"; there are %s", function, name ? name : "(NULL)",
-		known);
+	return collet_fail(COLLET_ERR_ARGUMENT, "%s: there is no collective \"%s\"; there are %s", function,
+		name ? name : "(NULL)", known);
 }
 
 collet_status collet_algorithm_list(const char *collective, collet_algorithm_info *rows, size_t capacity, size_t *count)
@@ -98,7 +98,8 @@ static collet_status take_builtin(const char *function, const collet_call_shape 
 {
 	uint32_t bits;
 	if (!transport || collet_transports_parse(transport, &bits) != COLLET_OK)
-		return collet_fail(COLLET_ERR_ARGUMENT, "%s: there is no transport \"%s\"", function, transport ? transport : "(NULL)");
+		return collet_fail(COLLET_ERR_ARGUMENT, "%s: there is no transport \"%s\"", function,
+			transport ? transport : "(NULL)");
 	collet_link_cost *links = calloc(COLLET_TUNING_LINKS, sizeof(*links));
 	if (!links)
 		return collet_fail(COLLET_ERR_MEMORY, "%s: no memory", function);
@@ -107,8 +108,9 @@ static collet_status take_builtin(const char *function, const collet_call_shape 
 	if (found)
 		*link = *found;
 	free(links);
-	return found ? COLLET_OK : collet_fail(COLLET_ERR_ARGUMENT, "%s: the built-in tuning has no link of \"%s\"", function,
-			transport);
+	return found ? COLLET_OK
+		     : collet_fail(COLLET_ERR_ARGUMENT, "%s: the built-in tuning has no link of \"%s\"", function,
+			       transport);
 }
 
 static collet_status judge(const char *function, const collet_call_shape *shape, const char *transport,
@@ -127,7 +129,8 @@ static collet_status judge(const char *function, const collet_call_shape *shape,
 		judged->link = *cost;
 	else
 		status = take_builtin(function, shape, transport, &judged->link);
-	if (status == COLLET_OK && (!judged->link.ranks || !judged->link.least_piece_bytes || !judged->link.channel_bytes ||
+	if (status == COLLET_OK &&
+		(!judged->link.ranks || !judged->link.least_piece_bytes || !judged->link.channel_bytes ||
 			judged->link.most_piece_bytes < judged->link.least_piece_bytes))
 		return collet_fail(COLLET_ERR_ARGUMENT, "%s: the cost has no ranks, pieces or channels", function);
 	judged->inputs = (struct collet_choice_inputs){
@@ -163,10 +166,11 @@ collet_status collet_cost_predict(const collet_call_shape *shape, const char *al
 	const struct collet_shape call = collet_shape_of(judged.collective, 0, shape->ranks, shape->root,
 		count_of(&judged, shape->ranks, bytes));
 	if (!collet_program_fits(program, &call))
-		return collet_fail(COLLET_ERR_UNSUPPORTED, "collet_cost_predict: %s does not work with %u ranks", algorithm,
-			shape->ranks);
+		return collet_fail(COLLET_ERR_UNSUPPORTED, "collet_cost_predict: %s does not work with %u ranks",
+			algorithm, shape->ranks);
 	if (!judged.commutes && !program->ordered)
-		return collet_fail(COLLET_ERR_UNSUPPORTED, "collet_cost_predict: %s does not keep operands in rank order", algorithm);
+		return collet_fail(COLLET_ERR_UNSUPPORTED,
+			"collet_cost_predict: %s does not keep operands in rank order", algorithm);
 	uint32_t piece_bytes = (uint32_t)shape->piece_bytes;
 	if (piece_bytes == 0)
 		piece_bytes = collet_choose_for(&judged.inputs, program, &call, judged.element_bytes).piece_bytes;
@@ -199,8 +203,10 @@ collet_status collet_choice_list(const collet_call_shape *shape, const char *tra
 			count_of(&judged, shape->ranks, first));
 		if (program != last) {
 			if (*count < capacity)
-				rows[*count] = (collet_choice){ first, row[i].max_bytes, program->name,
-					collet_choice_cost(&judged.inputs, program, &call, judged.element_bytes, row[i].piece_bytes) * 1e9 };
+				rows[*count] = (collet_choice){first, row[i].max_bytes, program->name,
+					collet_choice_cost(&judged.inputs, program, &call, judged.element_bytes,
+						row[i].piece_bytes) *
+						1e9};
 			++*count;
 			last = program;
 		} else if (*count <= capacity) {
@@ -224,7 +230,8 @@ static void name_transports(const collet_comm *comm, char *text, size_t capacity
 		if (r == comm->group.rank && comm->group.size > 1)
 			continue;
 		for (uint32_t t = 0; collet_transports[t]; t++) {
-			if (((self->transports & peer->transports) >> t & 1) && collet_transports[t]->reaches(self, peer)) {
+			if (((self->transports & peer->transports) >> t & 1) &&
+				collet_transports[t]->reaches(self, peer)) {
 				used |= (uint32_t)1 << t;
 				break;
 			}
@@ -245,8 +252,8 @@ static bool can(const struct collet_program *program, const struct collet_shape 
 		collet_program_most_scratch(program, *shape) <= COLLET_SCRATCH_BYTES / element;
 }
 
-collet_status collet_comm_plan(collet_comm *comm, const char *collective, uint64_t count, collet_dtype dtype, collet_op op,
-	uint32_t root, const char *algorithm, collet_plan *plan)
+collet_status collet_comm_plan(collet_comm *comm, const char *collective, uint64_t count, collet_dtype dtype,
+	collet_op op, uint32_t root, const char *algorithm, collet_plan *plan)
 {
 	enum collet_collective which;
 	if (!comm || !plan)
@@ -263,17 +270,20 @@ collet_status collet_comm_plan(collet_comm *comm, const char *collective, uint64
 	if (algorithm) {
 		forced = collet_program_find(which, algorithm);
 		if (!forced)
-			return collet_fail(COLLET_ERR_ARGUMENT, "collet_comm_plan: there is no algorithm \"%s\" for %s", algorithm,
-				collective);
+			return collet_fail(COLLET_ERR_ARGUMENT, "collet_comm_plan: there is no algorithm \"%s\" for %s",
+				algorithm, collective);
 		if (!can(forced, &shape, element))
-			return collet_fail(COLLET_ERR_UNSUPPORTED, "collet_comm_plan: %s cannot do this call: not with so many ranks, "
-				"or so much scratch", algorithm);
+			return collet_fail(COLLET_ERR_UNSUPPORTED,
+				"collet_comm_plan: %s cannot do this call: not with so many ranks, "
+				"or so much scratch",
+				algorithm);
 	}
 	if (forced && can(forced, &shape, element))
 		decision = collet_choose_for(&comm->inputs, forced, &shape, element);
 	memset(plan, 0, sizeof(*plan));
 	plan->algorithm = decision.program->name;
-	plan->predicted_ns = collet_choice_cost(&comm->inputs, decision.program, &shape, element, decision.piece_bytes) * 1e9;
+	plan->predicted_ns =
+		collet_choice_cost(&comm->inputs, decision.program, &shape, element, decision.piece_bytes) * 1e9;
 	plan->piece_bytes = decision.piece_bytes;
 	plan->channels = decision.channels;
 	plan->cores = comm->context->bootstrap.cards[collet_group_world_rank(&comm->group, 0)].host_cores;
@@ -315,9 +325,11 @@ collet_status collet_comm_dump(collet_comm *comm, int fd)
 			snprintf(lasted, sizeof(lasted), "%s %.1f us", record.ended_ns ? "took" : "so far",
 				(double)((record.ended_ns ? record.ended_ns : now) - record.started_ns) * 1e-3);
 		const int bytes = snprintf(line, sizeof(line), "rank %u %s: started %.6f s ago, %s, %llu pieces, %s\n",
-			comm->group.rank, what, (double)(now - record.started_ns) * 1e-9, lasted, (unsigned long long)record.items,
+			comm->group.rank, what, (double)(now - record.started_ns) * 1e-9, lasted,
+			(unsigned long long)record.items,
 			record.status == COLLET_PENDING ? "under way" : collet_status_name(record.status));
-		const collet_status status = write_line(fd, line, (size_t)(bytes < (int)sizeof(line) ? bytes : (int)sizeof(line) - 1));
+		const collet_status status =
+			write_line(fd, line, (size_t)(bytes < (int)sizeof(line) ? bytes : (int)sizeof(line) - 1));
 		if (status != COLLET_OK)
 			return status;
 	}

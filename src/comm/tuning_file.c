@@ -34,7 +34,8 @@ static void name_machine(char machine[MACHINE_BYTES])
 /* COLLET_TUNING, or where it is by default; *insisted: the user has named it. */
 static collet_status find_path(char path[PATH_BYTES], bool *insisted)
 {
-	const char *named = collet_env("COLLET_TUNING"), *folder = collet_env("XDG_CONFIG_HOME"), *home = collet_env("HOME");
+	const char *named = collet_env("COLLET_TUNING"), *folder = collet_env("XDG_CONFIG_HOME"),
+		   *home = collet_env("HOME");
 	int bytes = 0;
 	*insisted = named && strcmp(named, "builtin") != 0;
 	path[0] = '\0';
@@ -45,7 +46,8 @@ static collet_status find_path(char path[PATH_BYTES], bool *insisted)
 	else if (!named && home)
 		bytes = snprintf(path, PATH_BYTES, "%s/.config/collet/tuning", home);
 	if (bytes >= PATH_BYTES)
-		return collet_fail(COLLET_ERR_CONFIG, "the path of the tuning is longer than %d characters", PATH_BYTES - 1);
+		return collet_fail(
+			COLLET_ERR_CONFIG, "the path of the tuning is longer than %d characters", PATH_BYTES - 1);
 	return COLLET_OK;
 }
 
@@ -54,7 +56,8 @@ static collet_status read_all(const char *path, char **text)
 {
 	FILE *file = fopen(path, "re");
 	if (!file)
-		return collet_fail(COLLET_ERR_SYSTEM, "%s: %s; collet-bench tune writes a tuning", path, strerror(errno));
+		return collet_fail(
+			COLLET_ERR_SYSTEM, "%s: %s; collet-bench tune writes a tuning", path, strerror(errno));
 	*text = malloc(FILE_BYTES);
 	const size_t bytes = *text ? fread(*text, 1, FILE_BYTES, file) : 0;
 	const bool failed = ferror(file);
@@ -84,7 +87,8 @@ static collet_status read_file(const char *path, collet_link_cost links[COLLET_T
 	return status;
 }
 
-collet_status collet_tuning_load(const struct collet_log *log, collet_link_cost links[COLLET_TUNING_LINKS], uint32_t *count)
+collet_status collet_tuning_load(
+	const struct collet_log *log, collet_link_cost links[COLLET_TUNING_LINKS], uint32_t *count)
 {
 	char path[PATH_BYTES];
 	bool insisted;
@@ -112,8 +116,8 @@ collet_status collet_tuning_path(char *path, size_t capacity)
 	if (status != COLLET_OK)
 		return status;
 	if (strlen(found) >= capacity)
-		return collet_fail(COLLET_ERR_CONFIG, "collet_tuning_path: the path has %zu characters, more than there is room for",
-			strlen(found));
+		return collet_fail(COLLET_ERR_CONFIG,
+			"collet_tuning_path: the path has %zu characters, more than there is room for", strlen(found));
 	strcpy(path, found);
 	return COLLET_OK;
 }
@@ -155,7 +159,8 @@ collet_status collet_tuning_write(const char *path, const collet_link_cost *rows
 {
 	char machine[MACHINE_BYTES], beside[PATH_BYTES];
 	if (!path || !rows || !count || count > COLLET_TUNING_LINKS)
-		return collet_fail(COLLET_ERR_ARGUMENT, "collet_tuning_write: no path, or not 1 to %d rows", COLLET_TUNING_LINKS);
+		return collet_fail(
+			COLLET_ERR_ARGUMENT, "collet_tuning_write: no path, or not 1 to %d rows", COLLET_TUNING_LINKS);
 	for (size_t i = 0; i < count; i++) {
 		const collet_status status = collet_tuning_check(&rows[i]);
 		if (status != COLLET_OK)

@@ -1,10 +1,11 @@
 /* Disagreement: finding out that ranks called different things, and saying who called what.
  *
- * Two ways lead here. A message came that nobody expected (suspect); or a call has waited for more than 100 ms, since ranks
- * that disagree may wait for messages that never meet. Either way this rank asks the ranks that it waits for, over the
- * control plane, what they called as that number; their control threads answer from the flight recorder, whatever their
- * users do. The first difference ends the communicator for everybody, naming both. A rank that has not got there is no
- * mistake, until COLLET_ERR_TIMEOUT; after 10 s everybody is asked, and one warning names who has not arrived.
+ * Two ways lead here. A message came that nobody expected (suspect); or a call has waited for more than 100 ms, since
+ * ranks that disagree may wait for messages that never meet. Either way this rank asks the ranks that it waits for,
+ * over the control plane, what they called as that number; their control threads answer from the flight recorder,
+ * whatever their users do. The first difference ends the communicator for everybody, naming both. A rank that has not
+ * got there is no mistake, until COLLET_ERR_TIMEOUT; after 10 s everybody is asked, and one warning names who has not
+ * arrived.
  *
  * A connection that ends is a suspicion too (doubt): a rank that has found a mistake, timed out or aborted closes its
  * connections, and its peers may see that before its word, which goes by way of rank 0, has reached them. So a lost
@@ -15,8 +16,9 @@
 #include "engine/engine.h"
 #include "engine/messages.h"
 
-static const int64_t FIRST_ASK_NS = 100 * 1000000, ASK_EVERY_NS = 400 * 1000000, WARN_AFTER_NS = 10 * INT64_C(1000000000),
-	WARN_GATHER_NS = 500 * 1000000, SUSPECT_NS = 800 * 1000000, DOUBT_NS = 1000 * 1000000;
+static const int64_t FIRST_ASK_NS = 100 * 1000000, ASK_EVERY_NS = 400 * 1000000,
+		     WARN_AFTER_NS = 10 * INT64_C(1000000000), WARN_GATHER_NS = 500 * 1000000,
+		     SUSPECT_NS = 800 * 1000000, DOUBT_NS = 1000 * 1000000;
 
 static const char *host_of(const struct collet_group *group, uint32_t rank)
 {
@@ -62,8 +64,8 @@ void collet_board_suspect(struct collet_group *group, uint32_t peer, const struc
 		return;
 	}
 	snprintf(board->sentence, sizeof(board->sentence),
-		"%s here received a message from rank %u on %s that does not fit: %s (its call %llu, %llu bytes)", call, peer,
-		host_of(group, peer), what, (unsigned long long)came->sequence, (unsigned long long)came->bytes);
+		"%s here received a message from rank %u on %s that does not fit: %s (its call %llu, %llu bytes)", call,
+		peer, host_of(group, peer), what, (unsigned long long)came->sequence, (unsigned long long)came->bytes);
 	pthread_mutex_unlock(&group->engine->fabric_lock);
 	ask(group, peer, came->sequence < request->sequence ? came->sequence : request->sequence);
 }
@@ -79,7 +81,8 @@ static void end_without(struct collet_group *group, uint32_t peer, const char *w
 void collet_board_doubt(struct collet_group *group, uint32_t peer, enum collet_status status, const char *sentence)
 {
 	struct collet_board *board = &group->board;
-	/* Only a lack of memory is surely not the peer's doing: one that dies while a connection opens shows in many ways. */
+	/* Only a lack of memory is surely not the peer's doing: one that dies while a connection opens shows in many
+	 * ways. */
 	if (status == COLLET_ERR_MEMORY)
 		collet_group_end(group, status, true, sentence);
 	else if (board->arrivals[peer].left)
@@ -194,8 +197,10 @@ static void answer(struct collet_group *group, uint32_t from, const struct colle
 static void end_over_the_past(struct collet_group *group, uint32_t peer, uint64_t sequence)
 {
 	char sentence[COLLET_ERROR_BYTES];
-	snprintf(sentence, sizeof(sentence), "ranks disagree: rank %u on %s and rank %u on %s have called different things before "
-		"call %llu", group->rank, host_of(group, group->rank), peer, host_of(group, peer), (unsigned long long)sequence);
+	snprintf(sentence, sizeof(sentence),
+		"ranks disagree: rank %u on %s and rank %u on %s have called different things before "
+		"call %llu",
+		group->rank, host_of(group, group->rank), peer, host_of(group, peer), (unsigned long long)sequence);
 	collet_group_end(group, COLLET_ERR_MISMATCH, true, sentence);
 }
 

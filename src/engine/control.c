@@ -77,7 +77,11 @@ void collet_control_send(struct collet_control *control, uint32_t to, uint32_t t
 		return;
 	}
 	order->frame = (struct collet_frame){
-		.kind = COLLET_FRAME_MESSAGE, .from = control->config.rank, .to = to, .type = type, .bytes = (uint32_t)bytes,
+		.kind = COLLET_FRAME_MESSAGE,
+		.from = control->config.rank,
+		.to = to,
+		.type = type,
+		.bytes = (uint32_t)bytes,
 	};
 	if (bytes)
 		memcpy(order->data, data, bytes);
@@ -105,8 +109,8 @@ bool collet_control_watch(struct collet_control *control, int fd, bool (*ready)(
 	watch->ready = ready;
 	watch->context = context;
 	watch->socket = fd >= 0 ? fcntl(fd, F_DUPFD_CLOEXEC, 0) : -1;
-	/* Edge triggered: what ready() leaves unread must not keep the thread busy. Without a place in the set the regular
-	 * asking is left. */
+	/* Edge triggered: what ready() leaves unread must not keep the thread busy. Without a place in the set the
+	 * regular asking is left. */
 	if (watch->socket >= 0)
 		(void)control_register(control, watch->socket, EPOLLIN | EPOLLET, &watch->source);
 	watch->next = control->watches;
@@ -158,7 +162,8 @@ static void obey(struct collet_control *control, struct order *orders)
 		if (order->dial)
 			control_door_dial(control, &order->hello, order->local);
 		else if (order->frame.to == config->rank)
-			config->events->message(config->context, config->rank, order->frame.type, order->data, order->frame.bytes);
+			config->events->message(
+				config->context, config->rank, order->frame.type, order->data, order->frame.bytes);
 		else
 			control_star_send(control, &order->frame, order->data);
 		free(order);
@@ -298,7 +303,8 @@ static collet_status register_all(struct collet_control *control)
 	for (uint32_t i = 0; i < 2; i++) {
 		control->doors[i] = (struct door){ .source.kind = SOURCE_DOOR, .socket = listeners[i] };
 		if (ok && listeners[i] >= 0)
-			ok = control->doors[i].registered = control_register(control, listeners[i], EPOLLIN, &control->doors[i].source);
+			ok = control->doors[i].registered =
+				control_register(control, listeners[i], EPOLLIN, &control->doors[i].source);
 	}
 	for (uint32_t i = 0; ok && i < control->rays_count; i++) {
 		struct ray *ray = &control->rays[i];

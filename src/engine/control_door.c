@@ -1,5 +1,6 @@
-/* Connections for conduits, made by us or by others. Each has to pass the handshake with the session's key before anybody
- * hears of it; strangers get a while for it and are bounded in number, and none of this ever blocks the thread. */
+/* Connections for conduits, made by us or by others. Each has to pass the handshake with the session's key before
+ * anybody hears of it; strangers get a while for it and are bounded in number, and none of this ever blocks the thread.
+ */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -58,8 +59,11 @@ static void drop(struct collet_control *control, struct caller *caller)
 static void handshake_config(const struct collet_control *control, struct collet_handshake_config *config)
 {
 	*config = (struct collet_handshake_config){
-		.key = control->config.bootstrap->session_key, .key_bytes = sizeof(control->config.bootstrap->session_key),
-		.job = control->config.launch->job, .purpose = COLLET_PURPOSE_CONDUIT, .size = control->config.size,
+		.key = control->config.bootstrap->session_key,
+		.key_bytes = sizeof(control->config.bootstrap->session_key),
+		.job = control->config.launch->job,
+		.purpose = COLLET_PURPOSE_CONDUIT,
+		.size = control->config.size,
 	};
 }
 
@@ -144,7 +148,8 @@ void control_caller_serve(struct collet_control *control, struct caller *caller)
 static bool find_endpoint(const struct collet_card *card, bool local, struct collet_endpoint *endpoint)
 {
 	if (!local)
-		return card->port && collet_endpoint_ip(endpoint, card->family, card->address, card->scope_id, card->port);
+		return card->port &&
+		       collet_endpoint_ip(endpoint, card->family, card->address, card->scope_id, card->port);
 	if (!card->unix_name[0])
 		return false;
 	collet_endpoint_unix(endpoint, card->unix_name);
@@ -189,8 +194,10 @@ void control_door_dial(struct collet_control *control, const struct collet_hello
 	if (!caller) {
 		char sentence[128];
 		const bool gone = control->gone[hello->to];
-		snprintf(sentence, sizeof(sentence), "cannot connect to rank %u: %s", hello->to, gone ? "it is gone" : "no memory");
-		config->events->dial_failed(config->context, hello, gone ? COLLET_ERR_PEER_LOST : COLLET_ERR_MEMORY, sentence);
+		snprintf(sentence, sizeof(sentence), "cannot connect to rank %u: %s", hello->to,
+			gone ? "it is gone" : "no memory");
+		config->events->dial_failed(
+			config->context, hello, gone ? COLLET_ERR_PEER_LOST : COLLET_ERR_MEMORY, sentence);
 		return;
 	}
 	caller->dialed = true;
@@ -225,7 +232,8 @@ static void welcome(struct collet_control *control, int socket)
 	if (control->strangers >= 4 * control->config.size + 256)
 		for (struct caller *old = control->callers_oldest; old; old = old->previous)
 			if (!old->dialed) {
-				give_up(control, old, COLLET_ERR_TRANSPORT, "too many at once, and this was the oldest");
+				give_up(control, old, COLLET_ERR_TRANSPORT,
+					"too many at once, and this was the oldest");
 				break;
 			}
 	caller->socket = socket;
@@ -281,8 +289,9 @@ int64_t control_door_timers(struct collet_control *control)
 		next = caller->next;
 		if (collet_deadline_passed(caller->deadline)) {
 			if (caller->dialed)
-				give_up_dial(control, caller, collet_fail(COLLET_ERR_TIMEOUT, "it did not answer within %.3g s",
-					(double)control->config.launch->timeout_ns / 1e9));
+				give_up_dial(control, caller,
+					collet_fail(COLLET_ERR_TIMEOUT, "it did not answer within %.3g s",
+						(double)control->config.launch->timeout_ns / 1e9));
 			else
 				give_up(control, caller, COLLET_ERR_TIMEOUT, "it did not finish the handshake in time");
 			continue;

@@ -1,5 +1,5 @@
-/* The deaths of neighbours' processes, seen at once whatever keeps their connections open: a forked child that lives on has
- * copies of all its parent's sockets, and as long as it has, nobody's read() ends.
+/* The deaths of neighbours' processes, seen at once whatever keeps their connections open: a forked child that lives on
+ * has copies of all its parent's sockets, and as long as it has, nobody's read() ends.
  *
  * Each rank watches the process of the next rank of its host, by a pidfd, and rank 0's if that is on its host; when one
  * ends, it takes the watch over from there. The news goes the way of all losses: rank 0 tells everybody. A process that
@@ -18,7 +18,8 @@
 static bool is_neighbour(const struct collet_control *control, uint32_t rank)
 {
 	const struct collet_card *cards = control->config.bootstrap->cards, *self = &cards[control->config.rank];
-	return !control->gone[rank] && cards[rank].host_id == self->host_id && cards[rank].process_id != self->process_id;
+	return !control->gone[rank] && cards[rank].host_id == self->host_id &&
+	       cards[rank].process_id != self->process_id;
 }
 
 static bool watch(struct collet_control *control, struct kin *kin, uint32_t rank)
@@ -54,7 +55,8 @@ static void watch_next(struct collet_control *control, struct kin *kin, uint32_t
 void control_kin_start(struct collet_control *control)
 {
 	watch_next(control, &control->kin[0], control->config.rank);
-	if (control->config.rank != 0 && is_neighbour(control, 0) && !(control->kin[0].pidfd >= 0 && control->kin[0].rank == 0))
+	if (control->config.rank != 0 && is_neighbour(control, 0) &&
+		!(control->kin[0].pidfd >= 0 && control->kin[0].rank == 0))
 		(void)watch(control, &control->kin[1], 0);
 }
 
@@ -82,7 +84,7 @@ static void report(struct collet_control *control, uint64_t process_id)
 	for (uint32_t rank = 0; rank < control->config.size; rank++) {
 		if (cards[rank].process_id != process_id || control->gone[rank])
 			continue;
-		const struct collet_frame frame = { .kind = COLLET_FRAME_DIED, .from = control->config.rank, .to = rank };
+		const struct collet_frame frame = {.kind = COLLET_FRAME_DIED, .from = control->config.rank, .to = rank};
 		if (control->config.rank == 0 || rank == 0)
 			control_star_mourn(control, rank);
 		else

@@ -1,5 +1,5 @@
-/* The star: every rank has one connection, to rank 0, which relays. It carries small messages, and the news that a rank is
- * gone, which the closing of its connection tells rank 0 first. */
+/* The star: every rank has one connection, to rank 0, which relays. It carries small messages, and the news that a rank
+ * is gone, which the closing of its connection tells rank 0 first. */
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>
@@ -28,8 +28,8 @@ static void send_on(struct collet_control *control, struct ray *ray, const struc
 		return;
 	collet_status status = collet_link_send(&ray->link, frame, data);
 	if (status == COLLET_ERR_TRANSPORT) {
-		/* It has closed its end, perhaps after a good-bye that waits on the way in: the end of that, which wakes
-		 * control_star_serve(), decides whether it has left or is lost. */
+		/* It has closed its end, perhaps after a good-bye that waits on the way in: the end of that, which
+		 * wakes control_star_serve(), decides whether it has left or is lost. */
 		ray->mute = true;
 		return;
 	}
@@ -175,7 +175,11 @@ static void bury(struct collet_control *control, struct ray *ray)
 	tell_gone(control, ray->rank, ray->left, sentence);
 	if (config->rank == 0) {
 		const struct collet_frame frame = {
-			.kind = COLLET_FRAME_GONE, .from = 0, .to = ray->rank, .type = ray->left, .bytes = (uint32_t)strlen(sentence),
+			.kind = COLLET_FRAME_GONE,
+			.from = 0,
+			.to = ray->rank,
+			.type = ray->left,
+			.bytes = (uint32_t)strlen(sentence),
 		};
 		for (uint32_t r = 1; r < control->rays_count; r++)
 			send_on(control, &control->rays[r], &frame, sentence);

@@ -1,5 +1,6 @@
-/* Which (step, piece) comes next in a lane: passes; in a pass, steps; in a step, its pieces; of two paired steps, piece by
- * piece in turn. Both ends of every transfer count the same way, which is what lets the k-th message meet the k-th receive. */
+/* Which (step, piece) comes next in a lane: passes; in a pass, steps; in a step, its pieces; of two paired steps, piece
+ * by piece in turn. Both ends of every transfer count the same way, which is what lets the k-th message meet the k-th
+ * receive. */
 #include <string.h>
 
 #include "engine/engine.h"
@@ -31,7 +32,8 @@ static void load_step(const struct collet_request *request, struct collet_cursor
 	if (cursor->pair)
 		cursor->current[1] = program->step(&request->shape, cursor->part, cursor->step + 1);
 	for (uint32_t i = 0; i <= cursor->pair; i++)
-		cursor->longest[i] = cursor->current[i].source_count ? collet_step_longest(request, &cursor->current[i]) : 0;
+		cursor->longest[i] =
+			cursor->current[i].source_count ? collet_step_longest(request, &cursor->current[i]) : 0;
 	cursor->loaded = true;
 }
 
@@ -61,7 +63,8 @@ bool collet_cursor_next(struct collet_lane *lane, struct collet_item *item)
 		const uint32_t which = cursor->second;
 		const uint64_t own = cursor->pass * pieces + cursor->piece;  /* counts this channel's pieces */
 		const uint64_t piece = own * request->channels + lane->channel % request->channels;
-		const bool exists = cursor->current[which].source_count && has_piece(request, piece, cursor->longest[which]);
+		const bool exists =
+			cursor->current[which].source_count && has_piece(request, piece, cursor->longest[which]);
 		if (exists) {
 			item->own_step = cursor->current[which];
 			item->step = &item->own_step;

@@ -19,8 +19,10 @@ collet_status collet_engine_init(struct collet_engine *engine)
 			close(engine->wake.epoll_fd);
 		if (engine->wake.event_fd >= 0)
 			close(engine->wake.event_fd);
-		return collet_fail(COLLET_ERR_SYSTEM, "epoll or eventfd for a rank's sleep: %s; is the limit of open files "
-			"(ulimit -n) reached?", strerror(error));
+		return collet_fail(COLLET_ERR_SYSTEM,
+			"epoll or eventfd for a rank's sleep: %s; is the limit of open files "
+			"(ulimit -n) reached?",
+			strerror(error));
 	}
 	pthread_condattr_t monotonic;
 	pthread_condattr_init(&monotonic);

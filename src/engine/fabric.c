@@ -1,10 +1,10 @@
 /* The fabric: which conduits there are, and how they come to be.
  *
  * A conduit is made when a lane first needs it. Whoever needs it dials, over the best transport that both ranks have; a
- * rank that is dialed answers with one byte: ACCEPT, MINE (both dialed at once, and the lower rank's connection is the one
- * that counts: wait for it) or GONE (it has left that communicator). Then the transport opens it, on both sides' control
- * threads, so that it does not depend on where the user's thread is. If that fails the dialing side goes on to the next
- * transport. All of this is under fabric_lock; the open conduit is published with one release store. */
+ * rank that is dialed answers with one byte: ACCEPT, MINE (both dialed at once, and the lower rank's connection is the
+ * one that counts: wait for it) or GONE (it has left that communicator). Then the transport opens it, on both sides'
+ * control threads, so that it does not depend on where the user's thread is. If that fails the dialing side goes on to
+ * the next transport. All of this is under fabric_lock; the open conduit is published with one release store. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -204,8 +204,8 @@ static void begin_opening(struct collet_opening *opening)
 	const int socket = opening->socket;
 	opening->stage = OPENING;
 	opening->socket = -1;
-	opening->begin_failed = make_conduit(opening->engine, opening->route, opening->hello.transport, opening->dialed, socket,
-		&opening->conduit);
+	opening->begin_failed = make_conduit(
+		opening->engine, opening->route, opening->hello.transport, opening->dialed, socket, &opening->conduit);
 }
 
 /* The transport would not do. Under fabric_lock, on the control thread. */
@@ -213,8 +213,8 @@ static void opening_failed(struct collet_opening *opening, enum collet_status st
 {
 	struct collet_route *route = opening->route;
 	route->opening = NULL;
-	collet_log(&opening->engine->log, COLLET_LOG_INFO, "%s to rank %u: %s", collet_transports[opening->hello.transport]->name,
-		route->peer, collet_last_error());
+	collet_log(&opening->engine->log, COLLET_LOG_INFO, "%s to rank %u: %s",
+		collet_transports[opening->hello.transport]->name, route->peer, collet_last_error());
 	if (!opening->dialed)
 		return;  /* the dialing side tries the next transport */
 	route->refused |= (uint32_t)1 << opening->hello.transport;
@@ -368,7 +368,8 @@ static void connected(void *context, const struct collet_hello *hello, bool dial
 		struct collet_group *group = find_group(engine, hello->communicator);
 		struct collet_route *route = group ? get_route(group, hello->channel, rank_in(group, hello->to)) : NULL;
 		if (!route || route->opening || atomic_load_explicit(&route->conduit, memory_order_relaxed)) {
-			free_opening(opening);  /* the peer's own connection has won meanwhile, or nobody wants it any more */
+			free_opening(
+				opening); /* the peer's own connection has won meanwhile, or nobody wants it any more */
 		} else {
 			opening->route = route;
 			opening->stage = AWAITING_VERDICT;
@@ -400,7 +401,8 @@ static void peer_gone(void *context, uint32_t rank, bool left, const char *sente
 		const uint32_t peer = rank_in(group, rank);
 		if (peer == group->size)
 			continue;
-		/* What a rank that has left has sent may still be read; who needs more of it sees its connections close. */
+		/* What a rank that has left has sent may still be read; who needs more of it sees its connections
+		 * close. */
 		if (left)
 			collet_board_left(group, peer);
 		else

@@ -77,7 +77,8 @@ void collet_request_end(struct collet_request *request, enum collet_status statu
 
 void collet_request_finish_if_done(struct collet_request *request)
 {
-	if (request->status == COLLET_PENDING && request->lanes_entering == 0 && request->items == 0 && !request->spoilt)
+	if (request->status == COLLET_PENDING && request->lanes_entering == 0 && request->items == 0 &&
+		!request->spoilt)
 		collet_request_end(request, COLLET_OK);
 }
 

@@ -1,8 +1,8 @@
 /* Small calls, run on the spot: another executor of the same steps.
  *
  * When nothing else is under way in its lane and each of its few steps is one small piece, there is nothing to overlap:
- * the steps are taken in order, each one's receives waited for, without window or conflicts. Of two paired steps the one
- * that only sends goes first, so that ranks that exchange do not wait for each other.
+ * the steps are taken in order, each one's receives waited for, without window or conflicts. Of two paired steps the
+ * one that only sends goes first, so that ranks that exchange do not wait for each other.
  *
  * The steps are asked for once, when the call is planned, and kept as moves: whom to send to or receive from, and where
  * the bytes are, as offsets into buffers that each call brings along. Transfers go through the routes' queues as
@@ -27,7 +27,8 @@ bool collet_inline_fits(const struct collet_request *request)
 static bool is_small(const struct collet_request *request)
 {
 	const struct collet_shape *shape = &request->shape;
-	if (request->lanes != 1 || shape->size > INLINE_PEERS || shape->result.kind == COLLET_CUT_LISTED || request->prescales)
+	if (request->lanes != 1 || shape->size > INLINE_PEERS || shape->result.kind == COLLET_CUT_LISTED ||
+		request->prescales)
 		return false;
 	const uint64_t blocks = shape->result.kind == COLLET_CUT_BLOCKS ? shape->size : 1;
 	return shape->count <= request->piece && shape->count * blocks * request->element_bytes <= INLINE_BYTES;
@@ -38,7 +39,8 @@ static bool is_self(const struct collet_request *request, const struct collet_en
 	return end->peers.count == 1 && end->peers.first == request->shape.rank;
 }
 
-static struct collet_place place_of(const struct collet_request *request, enum collet_buffer buffer, struct collet_span span)
+static struct collet_place place_of(
+	const struct collet_request *request, enum collet_buffer buffer, struct collet_span span)
 {
 	return (struct collet_place){ span.first * request->element_bytes, buffer };
 }
@@ -117,7 +119,8 @@ static bool add_operands(struct collet_request *request, const struct collet_ste
 		const struct collet_end *end = &step->source[e];
 		for (uint32_t i = 0; i < end->peers.count; i++) {
 			const uint32_t position = collet_peers_at(&end->peers, i, request->shape.size);
-			const bool each_its_own = step->per_peer && position == request->shape.rank;  /* see add_sends() */
+			const bool each_its_own =
+				step->per_peer && position == request->shape.rank; /* see add_sends() */
 			if (!each_its_own && !add_operand(request, step, end, position, made))
 				return false;
 		}
@@ -216,15 +219,16 @@ static struct collet_queued *queue_move(
 
 /* What is written here may be on its way still. Small sends have mostly settled when they were posted; one that has not
  * may wait for its receiver, and that one for us: so what comes is taken first, and kept aside until it has gone. */
-static void queue_receives(struct collet_request *request, struct collet_item *item, const struct collet_small_step *step)
+static void queue_receives(
+	struct collet_request *request, struct collet_item *item, const struct collet_small_step *step)
 {
 	item->staged = !step->combines && step->writes && item->sends_pending;
 	struct collet_move *const end = step->operand + step->operands;
 	for (struct collet_move *move = step->operand; move < end; move++) {
 		if (!move->route)
 			continue;
-		move->queued = queue_move(
-			request, &move->route->receive, move, address(request, item->staged ? move->spare : move->place));
+		move->queued = queue_move(request, &move->route->receive, move,
+			address(request, item->staged ? move->spare : move->place));
 		if (step->combines)
 			move->queued->transfer.flags = COLLET_TRANSFER_VIEW;
 		item->receives_pending++;
@@ -259,8 +263,8 @@ static void combine(struct collet_request *request, const struct collet_small_st
 		operands->scale = false;
 		operands++->data = move->route ? move->queued->transfer.view : address(request, move->place);
 	}
-	collet_reduction_run(&request->reduction, address(request, step->value), group->lanes[0]->operands, step->operands,
-		step->count, step->finishes, &group->roundings);
+	collet_reduction_run(&request->reduction, address(request, step->value), group->lanes[0]->operands,
+		step->operands, step->count, step->finishes, &group->roundings);
 }
 
 /* Kept operands that are not in their place yet. */
@@ -366,7 +370,8 @@ bool collet_inline_awaits_own_core(const struct collet_request *request)
 	const struct collet_small_step *step = &small->step[small->at];
 	const struct collet_move *const end = step->operand + step->operands;
 	for (const struct collet_move *move = step->operand; move < end; move++)
-		if (move->route && move->queued->transfer.status == COLLET_PENDING && collet_route_shares_core(move->route))
+		if (move->route && move->queued->transfer.status == COLLET_PENDING &&
+			collet_route_shares_core(move->route))
 			return true;
 	return false;
 }

@@ -1,11 +1,11 @@
 /* Lanes: the executor of step programs over routes.
  *
  * Items enter a lane in program order, as many as the window holds. On entry an item queues all its transfers on its
- * routes, which fixes the order of messages; its receives are posted at once. It is executed (operands combined, sends let
- * go) when its bytes have come and nothing earlier still reads or writes what it writes, or writes what it reads. It
- * leaves when its sends have settled. A kept receive lands in place if that place is free when the item enters, else in
- * the lane's staging, to be copied when it is: so every receive can be posted, and two ranks that swap spans in place do
- * not wait for each other. */
+ * routes, which fixes the order of messages; its receives are posted at once. It is executed (operands combined, sends
+ * let go) when its bytes have come and nothing earlier still reads or writes what it writes, or writes what it reads.
+ * It leaves when its sends have settled. A kept receive lands in place if that place is free when the item enters, else
+ * in the lane's staging, to be copied when it is: so every receive can be posted, and two ranks that swap spans in
+ * place do not wait for each other. */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -14,8 +14,8 @@
 #include "engine/item.h"
 #include "transport/memory.h"
 
-/* ---- Staging: a slot for each item under way. Its pieces: what comes from up to fan_in peers, the value if it has no place
- * of its own, and this rank's own operand scaled ---- */
+/* ---- Staging: a slot for each item under way. Its pieces: what comes from up to fan_in peers, the value if it has no
+ * place of its own, and this rank's own operand scaled ---- */
 
 enum {
 	EXTRA_PIECES = 2,
@@ -64,7 +64,8 @@ static char *value_place(const struct collet_lane *lane, const struct collet_ite
 	const struct collet_request *request = item->request;
 	const struct collet_step *step = item->step;
 	if (item_is_local(request, &step->destination[0]))
-		return item_address(request, step->destination[0].buffer, step->destination[0].span.first + item->offset);
+		return item_address(
+			request, step->destination[0].buffer, step->destination[0].span.first + item->offset);
 	if (!step->reduce && item_is_local(request, &step->source[0]) &&
 		!(request->prescales && step->source[0].buffer == COLLET_INPUT))
 		return item_address(request, step->source[0].buffer, step->source[0].span.first + item->offset);
@@ -77,7 +78,8 @@ static bool is_read_in_arena(struct collet_lane *lane, const struct collet_item 
 	const struct collet_request *request = item->request;
 	bool some = false;
 	for (uint32_t e = 0; e < item->step->destination_count; e++) {
-		for (uint32_t i = 0, position; item_next_remote(request, &item->step->destination[e].peers, &i, &position);) {
+		for (uint32_t i = 0, position;
+			item_next_remote(request, &item->step->destination[e].peers, &i, &position);) {
 			const struct collet_route *route =
 				collet_route_peek(lane->group, lane->channel, item_group_rank(request, position));
 			/* Acquire, pairing with the control thread's release store of an open conduit. */
@@ -122,14 +124,16 @@ static void place_value(struct collet_lane *lane, struct collet_item *item)
 }
 
 /* Are all queues that the item needs open to one more? */
-static bool routes_have_room(struct collet_lane *lane, const struct collet_request *request, const struct collet_step *step)
+static bool routes_have_room(
+	struct collet_lane *lane, const struct collet_request *request, const struct collet_step *step)
 {
 	for (uint32_t pass = 0; pass < 2; pass++) {
 		const uint32_t ends = pass ? step->destination_count : step->source_count;
 		for (uint32_t e = 0; e < ends; e++) {
 			const struct collet_end *end = pass ? &step->destination[e] : &step->source[e];
 			for (uint32_t i = 0, position; item_next_remote(request, &end->peers, &i, &position);) {
-				struct collet_route *route = collet_route_get(lane->group, lane->channel, item_group_rank(request, position));
+				struct collet_route *route = collet_route_get(
+					lane->group, lane->channel, item_group_rank(request, position));
 				if (!route || collet_queue_full(pass ? &route->send : &route->receive))
 					return false;
 			}
@@ -157,13 +161,14 @@ static void queue_receives(struct collet_lane *lane, struct collet_item *item)
 			}
 			if (!place)
 				place = slot_address(lane, item, staged++);
-			struct collet_route *route = collet_route_get(lane->group, lane->channel, item_group_rank(request, position));
+			struct collet_route *route =
+				collet_route_get(lane->group, lane->channel, item_group_rank(request, position));
 			struct collet_queued *queued = collet_queue_add(&route->receive, item);
 			collet_route_activate(route);
 			fill_message(request, &queued->transfer, span.count);
 			queued->transfer.data = place;
-			/* Never a view of what is staged: it is held until our own send has gone, and may be the peer's very
-			 * buffer, whose send then waits for us. */
+			/* Never a view of what is staged: it is held until our own send has gone, and may be the peer's
+			 * very buffer, whose send then waits for us. */
 			if (step->reduce)
 				queued->transfer.flags = COLLET_TRANSFER_VIEW;
 			queued->ready = true;
@@ -198,7 +203,8 @@ static void queue_sends(struct collet_lane *lane, struct collet_item *item)
 				from = makes ? slot_address(lane, item, made++) :
                                                item_address(request, step->source[0].buffer, span.first);
 			}
-			struct collet_route *route = collet_route_get(lane->group, lane->channel, item_group_rank(request, position));
+			struct collet_route *route =
+				collet_route_get(lane->group, lane->channel, item_group_rank(request, position));
 			struct collet_queued *queued = collet_queue_add(&route->send, item);
 			collet_route_activate(route);
 			fill_message(request, &queued->transfer, span.count);
@@ -255,15 +261,16 @@ static bool enter_one(struct collet_lane *lane)
 
 /* ---- Executing ---- */
 
-/* This rank's own operand, scaled and rounded to the dtype: the same value that its peers get, so that all ranks combine
- * the same. */
+/* This rank's own operand, scaled and rounded to the dtype: the same value that its peers get, so that all ranks
+ * combine the same. */
 static const void *scaled_copy(struct collet_lane *lane, const struct collet_item *item, const void *data)
 {
 	const struct collet_request *request = item->request;
 	const struct collet_operand operand = { data, true };
 	char *copy = slot_address(lane, item, request->fan_in + 1);
 	if (item->count)
-		collet_reduction_run(&request->reduction, copy, &operand, 1, item->count, false, &lane->group->roundings);
+		collet_reduction_run(
+			&request->reduction, copy, &operand, 1, item->count, false, &lane->group->roundings);
 	return copy;
 }
 
@@ -289,14 +296,16 @@ static void make_each(struct collet_lane *lane, struct collet_item *item)
 	}
 }
 
-/* An item that has its bytes but must wait for its place takes them into its staging and gives the views back: peers may be
- * waiting for just that, to be done with what they lent and so with what they must do for us. */
+/* An item that has its bytes but must wait for its place takes them into its staging and gives the views back: peers
+ * may be waiting for just that, to be done with what they lent and so with what they must do for us. */
 static void unload(struct collet_lane *lane, struct collet_item *item)
 {
 	const struct collet_request *request = item->request;
 	for (uint32_t e = 0; e < item->step->source_count; e++) {
-		for (uint32_t i = 0, position; item_next_remote(request, &item->step->source[e].peers, &i, &position);) {
-			struct collet_route *route = collet_route_get(lane->group, lane->channel, item_group_rank(request, position));
+		for (uint32_t i = 0, position;
+			item_next_remote(request, &item->step->source[e].peers, &i, &position);) {
+			struct collet_route *route =
+				collet_route_get(lane->group, lane->channel, item_group_rank(request, position));
 			collet_route_unload(route, collet_queue_find(&route->receive, item));
 		}
 	}
@@ -305,7 +314,8 @@ static void unload(struct collet_lane *lane, struct collet_item *item)
 /* Where the item's bytes from a peer are. */
 static const void *received_from(const struct collet_lane *lane, const struct collet_item *item, uint32_t position)
 {
-	struct collet_route *route = collet_route_get(lane->group, lane->channel, item_group_rank(item->request, position));
+	struct collet_route *route =
+		collet_route_get(lane->group, lane->channel, item_group_rank(item->request, position));
 	return collet_queue_find(&route->receive, item)->transfer.view;
 }
 
@@ -330,7 +340,8 @@ static void make(struct collet_lane *lane, const struct collet_item *item, struc
 	for (uint64_t left = item->count, some; left > 0; left -= some) {
 		some = left < block ? left : block;
 		const size_t bytes = some * element_bytes;
-		collet_reduction_run(&request->reduction, value, operands, count, some, finish, &lane->group->roundings);
+		collet_reduction_run(
+			&request->reduction, value, operands, count, some, finish, &lane->group->roundings);
 		for (uint32_t i = 0; i < count; i++)
 			operands[i].data = (const char *)operands[i].data + bytes;
 		if (place) {
@@ -364,7 +375,8 @@ static void combine(struct collet_lane *lane, struct collet_item *item)
 	make(lane, item, lane->operands, operands, step->last_touch && request->averages);
 }
 
-/* A kept value that must still be moved or changed here: an own operand, or bytes that came while their place was taken. */
+/* A kept value that must still be moved or changed here: an own operand, or bytes that came while their place was
+ * taken. */
 static void keep(struct collet_lane *lane, struct collet_item *item)
 {
 	struct collet_request *request = item->request;
@@ -401,8 +413,10 @@ static void release_receives(struct collet_lane *lane, const struct collet_item 
 {
 	const struct collet_request *request = item->request;
 	for (uint32_t e = 0; e < item->step->source_count; e++) {
-		for (uint32_t i = 0, position; item_next_remote(request, &item->step->source[e].peers, &i, &position);) {
-			struct collet_route *route = collet_route_get(lane->group, lane->channel, item_group_rank(request, position));
+		for (uint32_t i = 0, position;
+			item_next_remote(request, &item->step->source[e].peers, &i, &position);) {
+			struct collet_route *route =
+				collet_route_get(lane->group, lane->channel, item_group_rank(request, position));
 			struct collet_queued *queued = collet_queue_find(&route->receive, item);
 			if (queued)  /* per_peer: a chunk may have had no such piece */
 				collet_route_release(route, queued);
@@ -414,8 +428,10 @@ static void let_sends_go(struct collet_lane *lane, const struct collet_item *ite
 {
 	const struct collet_request *request = item->request;
 	for (uint32_t e = 0; e < item->step->destination_count; e++) {
-		for (uint32_t i = 0, position; item_next_remote(request, &item->step->destination[e].peers, &i, &position);) {
-			struct collet_route *route = collet_route_get(lane->group, lane->channel, item_group_rank(request, position));
+		for (uint32_t i = 0, position;
+			item_next_remote(request, &item->step->destination[e].peers, &i, &position);) {
+			struct collet_route *route =
+				collet_route_get(lane->group, lane->channel, item_group_rank(request, position));
 			struct collet_queued *queued = collet_queue_find_waiting(&route->send, item);
 			if (!queued)
 				continue;
@@ -529,7 +545,8 @@ static collet_status get_lane(struct collet_group *group, uint32_t channel, stru
 		put_staging(group->engine->arena, staging, is_mapped);
 		free(operands);
 		free(made);
-		return collet_fail(COLLET_ERR_MEMORY, "no memory for channel %u of a communicator of %u ranks", channel, group->size);
+		return collet_fail(COLLET_ERR_MEMORY, "no memory for channel %u of a communicator of %u ranks", channel,
+			group->size);
 	}
 	made->group = group;
 	made->channel = channel;

@@ -1,8 +1,8 @@
-/* Point to point. Small messages travel with their tag at once (EAGER) and are kept by the receiver until somebody asks for
- * them. Of a large one only the announcement travels (ANNOUNCE: length and the sender's number for it); the receiver asks
- * for it when a receive matches (FETCH), and then it goes straight into the receive's buffer (DATA). All four share one
- * conduit a pair, in order, which is what keeps messages of one pair and tag in order. A conduit's next message is looked
- * at (peek) before a place for it is chosen, so one message at a time comes in per peer. */
+/* Point to point. Small messages travel with their tag at once (EAGER) and are kept by the receiver until somebody asks
+ * for them. Of a large one only the announcement travels (ANNOUNCE: length and the sender's number for it); the
+ * receiver asks for it when a receive matches (FETCH), and then it goes straight into the receive's buffer (DATA). All
+ * four share one conduit a pair, in order, which is what keeps messages of one pair and tag in order. A conduit's next
+ * message is looked at (peek) before a place for it is chosen, so one message at a time comes in per peer. */
 #include "engine/p2p.h"
 
 #include <stdio.h>
@@ -255,13 +255,15 @@ static collet_status arrived(struct collet_group *group, uint32_t source, struct
 		for (request = p2p->sends; request && request->p2p.id != peer->note.id;)
 			request = request->p2p.next;
 		if (!request || request->p2p.peer != source || peer->note.bytes > request->p2p.bytes)
-			return collet_fail(COLLET_ERR_TRANSPORT, "rank %u asked for a message that was not announced to it", source);
+			return collet_fail(COLLET_ERR_TRANSPORT,
+				"rank %u asked for a message that was not announced to it", source);
 		remove_from(&p2p->sends, request);
 		if (peer->note.bytes == 0) {
 			end_request(p2p, request);  /* its receive was too short: dropped */
 			return COLLET_OK;
 		}
-		return send_message(group, source, DATA, request->p2p.tag, NULL, request->p2p.buffer, request->p2p.bytes, request);
+		return send_message(
+			group, source, DATA, request->p2p.tag, NULL, request->p2p.buffer, request->p2p.bytes, request);
 	case DATA:
 		end_receive(p2p, request, peer->incoming.message.bytes);
 		return COLLET_OK;
@@ -270,7 +272,8 @@ static collet_status arrived(struct collet_group *group, uint32_t source, struct
 }
 
 /* Where the message that is next goes. */
-static collet_status place(struct collet_group *group, uint32_t source, struct peer *peer, const struct collet_message *next)
+static collet_status place(
+	struct collet_group *group, uint32_t source, struct peer *peer, const struct collet_message *next)
 {
 	struct collet_p2p *p2p = group->p2p;
 	const enum kind kind = (enum kind)(next->signature >> 32);
@@ -307,8 +310,9 @@ static collet_status place(struct collet_group *group, uint32_t source, struct p
 			}
 		}
 	}
-	return collet_fail(COLLET_ERR_TRANSPORT, "rank %u sent a point-to-point message that makes no sense (kind %u, %llu bytes)",
-		source, (unsigned)kind, (unsigned long long)next->bytes);
+	return collet_fail(COLLET_ERR_TRANSPORT,
+		"rank %u sent a point-to-point message that makes no sense (kind %u, %llu bytes)", source,
+		(unsigned)kind, (unsigned long long)next->bytes);
 }
 
 /* Takes in what has come, one message after the other. */
@@ -523,8 +527,8 @@ void collet_p2p_describe(const struct collet_request *request, char *text, size_
 	if (call->pending_parts)
 		snprintf(text, capacity, "sendrecv");
 	else if (call->sends)
-		snprintf(text, capacity, "send of %llu bytes to rank %u, tag %u", (unsigned long long)call->bytes, call->peer,
-			call->tag);
+		snprintf(text, capacity, "send of %llu bytes to rank %u, tag %u", (unsigned long long)call->bytes,
+			call->peer, call->tag);
 	else if (call->peer == COLLET_ANY_SOURCE)
 		snprintf(text, capacity, "recv from any rank, tag %u", call->tag);
 	else

@@ -63,7 +63,8 @@ static void end_write(struct collet_recorder_slot *slot)
 	atomic_store_explicit(&slot->version, version + 1, memory_order_release);
 }
 
-void collet_recorder_start(struct collet_recorder *recorder, const struct collet_call *call, uint64_t history, uint64_t ticks)
+void collet_recorder_start(
+	struct collet_recorder *recorder, const struct collet_call *call, uint64_t history, uint64_t ticks)
 {
 	struct collet_recorder_slot *slot = slot_of(recorder, call->sequence);
 	begin_write(slot);
@@ -128,7 +129,8 @@ bool collet_recorder_find(const struct collet_recorder *recorder, uint64_t seque
 	uint64_t words[WORDS];
 	uint32_t tries = 0;
 	while (!read_slot(slot_of(recorder, sequence), words))
-		if (++tries > 100000)  /* the writer is a few stores away from its end, unless it has been stopped there */
+		if (++tries >
+			100000) /* the writer is a few stores away from its end, unless it has been stopped there */
 			return false;
 	memcpy(&record->call, words, sizeof(record->call));
 	if (record->call.sequence != sequence)
@@ -176,14 +178,17 @@ void collet_call_describe(const struct collet_call *call, char *text, size_t cap
 	const char *dtype = collet_dtype_name((collet_dtype)call->dtype), *op = collet_op_name((collet_op)call->op);
 	int used = snprintf(text, capacity, "%s%s", name ? name : "unknown", call->listed ? "v" : "");
 	if (used >= 0 && (size_t)used < capacity && dtype && !call->listed)
-		used += snprintf(text + used, capacity - (size_t)used, " of %llu %s", (unsigned long long)call->count, dtype);
+		used += snprintf(
+			text + used, capacity - (size_t)used, " of %llu %s", (unsigned long long)call->count, dtype);
 	if (used >= 0 && (size_t)used < capacity && op)
 		used += snprintf(text + used, capacity - (size_t)used, " %s", op);
 	if (used >= 0 && (size_t)used < capacity && call->op == COLLET_USER)
-		used += snprintf(text + used, capacity - (size_t)used, " \"%.*s\"", (int)sizeof(call->user_name), call->user_name);
+		used += snprintf(text + used, capacity - (size_t)used, " \"%.*s\"", (int)sizeof(call->user_name),
+			call->user_name);
 	if (used >= 0 && (size_t)used < capacity && call->root != UINT32_MAX)
 		used += snprintf(text + used, capacity - (size_t)used, " root %u", call->root);
 	if (used >= 0 && (size_t)used < capacity)
-		snprintf(text + used, capacity - (size_t)used, " (call %llu, algorithm %s)", (unsigned long long)call->sequence,
+		snprintf(text + used, capacity - (size_t)used, " (call %llu, algorithm %s)",
+			(unsigned long long)call->sequence,
 			call->algorithm < programs ? list[call->algorithm]->name : "unknown");
 }

@@ -1,6 +1,6 @@
 /* Routes: a conduit's two queues. Transfers are queued in item order when an item enters its lane, and posted in queue
- * order once each is ready, so that the messages between two ranks keep (request, step) order however items overtake one
- * another. */
+ * order once each is ready, so that the messages between two ranks keep (request, step) order however items overtake
+ * one another. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -248,7 +248,8 @@ uint32_t collet_route_progress(struct collet_route *route)
 
 struct collet_route *collet_route_peek(struct collet_group *group, uint32_t channel, uint32_t peer)
 {
-	/* Pairs with the release store of whoever made it: this thread, or the control thread for a peer that dialed. */
+	/* Pairs with the release store of whoever made it: this thread, or the control thread for a peer that dialed.
+	 */
 	return atomic_load_explicit(&group->routes[(size_t)channel * group->size + peer], memory_order_acquire);
 }
 

@@ -1,7 +1,7 @@
 /* Waiting: spin, then yield, then sleep; ended by what is waited for, or by something that ends it.
  *
- * One thread of a rank sleeps in epoll for everything (the sleeper); further ones, waiting for other communicators, follow
- * it on a condition variable and are told when a request ends or the sleeper leaves. */
+ * One thread of a rank sleeps in epoll for everything (the sleeper); further ones, waiting for other communicators,
+ * follow it on a condition variable and are told when a request ends or the sleeper leaves. */
 #include <sched.h>
 #include <stdio.h>
 #include <string.h>
@@ -38,7 +38,8 @@ static void name_awaited(struct collet_group *group, char *text, size_t capacity
 	uint32_t named = 0;
 	text[0] = '\0';
 	for (const struct collet_route *route = group->engine->active; route && named < 8; route = route->next_active) {
-		if (route->group != group || (route->receive.settled == route->receive.tail && route->send.settled == route->send.tail))
+		if (route->group != group ||
+			(route->receive.settled == route->receive.tail && route->send.settled == route->send.tail))
 			continue;
 		const int more = snprintf(text + used, capacity - used, "%s%u on %s%s", named ? ", " : "", route->peer,
 			group->engine->cards[collet_group_world_rank(group, route->peer)].host,
@@ -62,7 +63,8 @@ static void look_around(struct collet_engine *engine)
 		if (atomic_load_explicit(&group->ended, memory_order_relaxed) != COLLET_OK)
 			continue;
 		if (!request->started_ns)
-			collet_request_set_clock(request, collet_recorder_time(&group->recorder, request->started_ticks));
+			collet_request_set_clock(
+				request, collet_recorder_time(&group->recorder, request->started_ticks));
 		if (request->deadline != COLLET_NEVER && now >= request->deadline) {
 			char call[160], awaited[400], sentence[COLLET_ERROR_BYTES];
 			collet_request_describe(request, call, sizeof(call));
@@ -76,8 +78,8 @@ static void look_around(struct collet_engine *engine)
 	}
 }
 
-/* Whoever waits in earnest looks at its routes alone: what is run on the spot has its receives posted, and what came and is
- * not used yet is taken out of peers' memory, since they may wait for just that. True: some were posted. */
+/* Whoever waits in earnest looks at its routes alone: what is run on the spot has its receives posted, and what came
+ * and is not used yet is taken out of peers' memory, since they may wait for just that. True: some were posted. */
 static bool settle_down(struct collet_engine *engine)
 {
 	bool some = false;
