@@ -164,7 +164,7 @@
 "factor allreduce two_shot 318 321 335 343 305 213 236 289 338",
 "factor allreduce tree 118 119 121 108 157 110 70 87 109",
 "factor allreduce doubling 242 244 274 224 367 225 153 198 225",
-"factor allreduce halving_doubling 248 249 256 250 218 223 178 218 288",
+"factor allreduce halving_doubling 248 249 256 250 218 223 178 218 240",
 "factor allreduce hierarchical 117 118 123 108 158 109 71 88 102",
 "factor allreduce double_tree 130 129 136 127 161 123 131 186 206",
 "factor allreduce ring 311 308 286 349 243 213 190 266 277",
