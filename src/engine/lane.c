@@ -20,7 +20,7 @@
 enum {
 	EXTRA_PIECES = 2,
 	PUBLISH_MIN = 16 << 10,  /* bytes of a piece; smaller ones go through the transport's own ring */
-	BLOCK_BYTES = 8 << 10    /* what is made in one go if it is to be copied too */
+	BLOCK_BYTES = 32 << 10   /* what is made in one go if it is to be copied too */
 };
 
 static char *slot_address(const struct collet_lane *lane, const struct collet_item *item, uint32_t piece)
@@ -326,17 +326,21 @@ static char *final_place(const struct collet_item *item)
 	return item_address(item->request, end->buffer, end->span.first + item->offset);
 }
 
-/* The item's value from its operands. A published one is made in staging, for the peers, and copied to its own place
- * while it is in the first-level cache. */
+/* The item's value from its operands. A published one is made in its own place, if it has one, and copied to staging,
+ * for the peers, while it is in a cache. In this order, and in blocks that the C library's memcpy() moves as a string:
+ * lines of staging are in the peers' caches too, and string moves need not fetch them to overwrite them, as the kernels'
+ * stores must. */
 static void make(struct collet_lane *lane, const struct collet_item *item, struct collet_operand *operands,
 	uint32_t count, bool finish)
 {
 	const struct collet_request *request = item->request;
 	const size_t element_bytes = request->element_bytes;
-	char *value = item->value, *place = NULL;
-	if (item->published && item_is_local(request, &item->step->destination[0]))
-		place = final_place(item);
-	const uint64_t block = place ? BLOCK_BYTES / element_bytes : item->count;
+	char *value = item->value, *copy = NULL;
+	if (item->published && item_is_local(request, &item->step->destination[0])) {
+		copy = value;
+		value = final_place(item);
+	}
+	const uint64_t block = copy ? BLOCK_BYTES / element_bytes : item->count;
 	for (uint64_t left = item->count, some; left > 0; left -= some) {
 		some = left < block ? left : block;
 		const size_t bytes = some * element_bytes;
@@ -344,9 +348,9 @@ static void make(struct collet_lane *lane, const struct collet_item *item, struc
 			&request->reduction, value, operands, count, some, finish, &lane->group->roundings);
 		for (uint32_t i = 0; i < count; i++)
 			operands[i].data = (const char *)operands[i].data + bytes;
-		if (place) {
-			memcpy(place, value, bytes);
-			place += bytes;
+		if (copy) {
+			memcpy(copy, value, bytes);
+			copy += bytes;
 		}
 		value += bytes;
 	}
