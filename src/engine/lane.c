@@ -328,7 +328,7 @@ static char *final_place(const struct collet_item *item)
 
 /* The item's value from its operands. A published one is made in its own place, if it has one, and copied to staging,
  * for the peers, while it is in a cache. In this order, and in blocks that the C library's memcpy() moves as a string:
- * lines of staging are in the peers' caches too, and string moves need not fetch them to overwrite them, as the kernels'
+ * lines of staging are in the peers' caches too, and string moves need not fetch them to overwrite them, as kernels'
  * stores must. */
 static void make(struct collet_lane *lane, const struct collet_item *item, struct collet_operand *operands,
 	uint32_t count, bool finish)
