@@ -1,5 +1,5 @@
-/* What computes a model: forward, backward and the optimiser's step. One table a back end, so that a GPU's libraries can
- * fill another one; the trainer knows nothing of layouts, fusion or where memory is.
+/* What computes a model: forward, backward and the optimiser's step. One table a back end, so that a GPU's libraries
+ * can fill another one; the trainer knows nothing of layouts, fusion or where memory is.
  *
  * A network belongs to one thread. No call after prepare() allocates. Every function prints why before it returns
  * false or NULL. */

@@ -25,9 +25,10 @@ static const uint64_t digits_seeds[] = { [DATASET_TRAIN] = 1, [DATASET_TEST] = 2
 
 static bool load_digits(struct dataset *set, enum dataset_part part, uint32_t limit)
 {
-	const uint32_t all = part == DATASET_TRAIN ? DIGITS_TRAIN : DIGITS_TEST, count = limit > 0 && limit < all ? limit : all;
-	*set = (struct dataset){ .shape = { 1, DIGITS_SIDE, DIGITS_SIDE }, .classes = 10, .count = count, .mean = 0.1341F,
-		.deviation = 0.2411F };
+	const uint32_t all = part == DATASET_TRAIN ? DIGITS_TRAIN : DIGITS_TEST,
+		       count = limit > 0 && limit < all ? limit : all;
+	*set = (struct dataset){ .shape = { 1, DIGITS_SIDE, DIGITS_SIDE }, .classes = 10, .count = count,
+		.mean = 0.1341F, .deviation = 0.2411F };
 	set->pixels = malloc((size_t)count * DIGITS_PIXELS);
 	set->labels = malloc(count);
 	if (!set->pixels || !set->labels) {
@@ -47,7 +48,8 @@ static bool find_file(char *path, size_t capacity, const char *directory, const 
 	static const char *const folders[] = { "", "mnist/" }, *const endings[] = { "", ".gz" };
 	for (size_t f = 0; f < 2; f++) {
 		for (size_t e = 0; e < 2; e++) {
-			const int length = snprintf(path, capacity, "%s/%s%s%s", directory, folders[f], name, endings[e]);
+			const int length =
+				snprintf(path, capacity, "%s/%s%s%s", directory, folders[f], name, endings[e]);
 			if (length > 0 && (size_t)length < capacity && access(path, F_OK) == 0)
 				return true;
 		}
@@ -59,7 +61,8 @@ static bool find_file(char *path, size_t capacity, const char *directory, const 
 static bool check_mnist(const char *path, const struct idx *images, const struct idx *labels)
 {
 	if (images->shape[1] != 28 || images->shape[2] != 28)
-		return train_fail("%s: images of %u x %u pixels, not 28 x 28", path, images->shape[1], images->shape[2]);
+		return train_fail(
+			"%s: images of %u x %u pixels, not 28 x 28", path, images->shape[1], images->shape[2]);
 	if (images->shape[0] != labels->shape[0])
 		return train_fail("%s: %u images, but %u labels beside it", path, images->shape[0], labels->shape[0]);
 	for (uint32_t i = 0; i < labels->shape[0]; i++)
@@ -77,7 +80,8 @@ static bool load_mnist(struct dataset *set, const char *directory, enum dataset_
 	char path[4096];
 	struct idx images = { { 0 }, NULL }, labels = { { 0 }, NULL };
 	if (!directory)
-		return train_fail("mnist: say where it is with --data DIR or COLLET_DATA; --dataset digits needs no files");
+		return train_fail(
+			"mnist: say where it is with --data DIR or COLLET_DATA; --dataset digits needs no files");
 	const bool complete = find_file(path, sizeof(path), directory, names[part][1]) && idx_read(&labels, path, 1) &&
 		find_file(path, sizeof(path), directory, names[part][0]) && idx_read(&images, path, 3) &&
 		check_mnist(path, &images, &labels);

@@ -15,7 +15,8 @@ struct dataset {
 	uint32_t count;
 	uint8_t *pixels;      /* image by image, channel by channel, row by row; 0 is background */
 	uint8_t *labels;      /* below classes */
-	float mean, deviation;/* of the training pixels, as fractions of 255: networks see (pixel / 255 - mean) / deviation */
+	float mean, deviation; /* of the training pixels, as fractions of 255: networks see (pixel / 255 - mean) /
+				  deviation */
 };
 
 /* "mnist": from directory, which is the set's folder or its parent. "digits": drawn, no directory needed; at most limit

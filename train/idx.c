@@ -24,7 +24,8 @@ static bool read_exactly(gzFile file, const char *path, void *buffer, uint64_t b
 			return train_fail("%s: damaged in its %s: %s", path, what, gzerror(file, &code));
 		}
 		if (got == 0)
-			return train_fail("%s: ends in its %s, %llu bytes too early", path, what, (unsigned long long)bytes);
+			return train_fail(
+				"%s: ends in its %s, %llu bytes too early", path, what, (unsigned long long)bytes);
 		at += got;
 		bytes -= (unsigned)got;
 	}
@@ -37,8 +38,9 @@ static bool read_header(gzFile file, const char *path, uint32_t dimensions, uint
 	if (!read_exactly(file, path, header, 4 + 4 * (uint64_t)dimensions, "header"))
 		return false;
 	if (header[0] != 0 || header[1] != 0 || header[2] != 8 || header[3] != dimensions)
-		return train_fail("%s: starts with %02x%02x%02x%02x, not with 000008%02x as IDX of bytes in %u dimensions does", path,
-			header[0], header[1], header[2], header[3], dimensions, dimensions);
+		return train_fail(
+			"%s: starts with %02x%02x%02x%02x, not with 000008%02x as IDX of bytes in %u dimensions does",
+			path, header[0], header[1], header[2], header[3], dimensions, dimensions);
 	*body_bytes = 1;
 	for (uint32_t d = 0; d < dimensions; d++) {
 		const uint8_t *at = header + 4 + 4 * d;

@@ -87,7 +87,8 @@ static bool add_layer(struct model *model, const struct layer *layer, struct sha
 	case LAYER_CONVOLUTION:
 		if (layer->kernel == 0 || shape->height + 2 * layer->padding < layer->kernel ||
 			shape->width + 2 * layer->padding < layer->kernel)
-			return train_fail("model %s: %s: the kernel is larger than the image", model->name, layer->name);
+			return train_fail(
+				"model %s: %s: the kernel is larger than the image", model->name, layer->name);
 		add_weights(model, layer, 4, (uint64_t[]){ layer->channels, in, layer->kernel, layer->kernel },
 			(uint64_t)in * layer->kernel * layer->kernel);
 		shape->channels = layer->channels;
@@ -101,12 +102,14 @@ static bool add_layer(struct model *model, const struct layer *layer, struct sha
 		break;
 	case LAYER_MAX_POOL:
 		if (layer->kernel == 0 || shape->height < layer->kernel || shape->width < layer->kernel)
-			return train_fail("model %s: layer %u pools more than there is", model->name, model->layer_count);
+			return train_fail(
+				"model %s: layer %u pools more than there is", model->name, model->layer_count);
 		shape->height /= layer->kernel;
 		shape->width /= layer->kernel;
 		break;
 	case LAYER_LINEAR:
-		add_weights(model, layer, 2, (uint64_t[]){ layer->channels, (uint64_t)in * pixels }, (uint64_t)in * pixels);
+		add_weights(
+			model, layer, 2, (uint64_t[]){layer->channels, (uint64_t)in * pixels}, (uint64_t)in * pixels);
 		*shape = (struct shape){ layer->channels, 1, 1 };
 		break;
 	}

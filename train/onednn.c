@@ -53,7 +53,8 @@ static bool run_forward(struct network *network, struct plan *plan, const struct
 	dnnl_memory_set_data_handle(plan->input, images.taken);
 	for (uint32_t s = 0; s < plan->forward.count; s++) {
 		struct step *step = &plan->forward.steps[s];
-		if (dnnl_primitive_execute(step->primitive, network->stream, step->argument_count, step->arguments) != dnnl_success)
+		if (dnnl_primitive_execute(step->primitive, network->stream, step->argument_count, step->arguments) !=
+			dnnl_success)
 			return train_fail("model %s: step %u of the forward pass failed", plan->model->name, s);
 	}
 	dnnl_stream_wait(network->stream);
@@ -134,7 +135,8 @@ static bool onednn_evaluate(struct network *network, const struct batch *batch, 
 	struct plan *plan = plan_for(network, batch->count, false);
 	if (!plan || !run_forward(network, plan, batch))
 		return false;
-	loss_cross_entropy(data_of(plan->output), batch->labels, batch->count, model_classes(network->model), outcome, NULL);
+	loss_cross_entropy(
+		data_of(plan->output), batch->labels, batch->count, model_classes(network->model), outcome, NULL);
 	return true;
 }
 
@@ -156,7 +158,8 @@ static bool onednn_backward(struct network *network, gradient_ready ready, void 
 	struct plan *plan = network->last;
 	for (uint32_t s = 0; s < plan->backward.count; s++) {
 		struct step *step = &plan->backward.steps[s];
-		if (dnnl_primitive_execute(step->primitive, network->stream, step->argument_count, step->arguments) != dnnl_success)
+		if (dnnl_primitive_execute(step->primitive, network->stream, step->argument_count, step->arguments) !=
+			dnnl_success)
 			return train_fail("model %s: step %u of the backward pass failed", plan->model->name, s);
 		if (step->ready_count == 0)
 			continue;

@@ -45,17 +45,19 @@ enum { dnn_batch_norm_backward_takes_shift = 0 };
 static const dnnl_dims_t dnn_no_dilation = { 0, 0 };
 
 static inline dnnl_status_t dnn_convolution(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, dnnl_prop_kind_t kind,
-	const struct dnn_window *w, dnn_md src, dnn_md weights, dnn_md bias, dnn_md dst, const_dnnl_primitive_attr_t attr)
+	const struct dnn_window *w, dnn_md src, dnn_md weights, dnn_md bias, dnn_md dst,
+	const_dnnl_primitive_attr_t attr)
 {
 	return dnnl_convolution_forward_primitive_desc_create(pd, engine, kind, dnnl_convolution_direct, src, weights,
 		bias, dst, w->stride, dnn_no_dilation, w->padding, w->padding, attr);
 }
 
 static inline dnnl_status_t dnn_convolution_data(dnnl_primitive_desc_t *pd, dnnl_engine_t engine,
-	const struct dnn_window *w, dnn_md diff_src, dnn_md weights, dnn_md diff_dst, const_dnnl_primitive_desc_t forward)
+	const struct dnn_window *w, dnn_md diff_src, dnn_md weights, dnn_md diff_dst,
+	const_dnnl_primitive_desc_t forward)
 {
-	return dnnl_convolution_backward_data_primitive_desc_create(pd, engine, dnnl_convolution_direct, diff_src, weights,
-		diff_dst, w->stride, dnn_no_dilation, w->padding, w->padding, forward, NULL);
+	return dnnl_convolution_backward_data_primitive_desc_create(pd, engine, dnnl_convolution_direct, diff_src,
+		weights, diff_dst, w->stride, dnn_no_dilation, w->padding, w->padding, forward, NULL);
 }
 
 static inline dnnl_status_t dnn_convolution_weights(dnnl_primitive_desc_t *pd, dnnl_engine_t engine,
@@ -66,8 +68,8 @@ static inline dnnl_status_t dnn_convolution_weights(dnnl_primitive_desc_t *pd, d
 		diff_weights, diff_bias, diff_dst, w->stride, dnn_no_dilation, w->padding, w->padding, forward, NULL);
 }
 
-static inline dnnl_status_t dnn_linear(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, dnnl_prop_kind_t kind, dnn_md src,
-	dnn_md weights, dnn_md bias, dnn_md dst, const_dnnl_primitive_attr_t attr)
+static inline dnnl_status_t dnn_linear(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, dnnl_prop_kind_t kind,
+	dnn_md src, dnn_md weights, dnn_md bias, dnn_md dst, const_dnnl_primitive_attr_t attr)
 {
 	return dnnl_inner_product_forward_primitive_desc_create(pd, engine, kind, src, weights, bias, dst, attr);
 }
@@ -75,21 +77,22 @@ static inline dnnl_status_t dnn_linear(dnnl_primitive_desc_t *pd, dnnl_engine_t 
 static inline dnnl_status_t dnn_linear_data(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, dnn_md diff_src,
 	dnn_md weights, dnn_md diff_dst, const_dnnl_primitive_desc_t forward)
 {
-	return dnnl_inner_product_backward_data_primitive_desc_create(pd, engine, diff_src, weights, diff_dst, forward, NULL);
+	return dnnl_inner_product_backward_data_primitive_desc_create(
+		pd, engine, diff_src, weights, diff_dst, forward, NULL);
 }
 
 static inline dnnl_status_t dnn_linear_weights(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, dnn_md src,
 	dnn_md diff_weights, dnn_md diff_bias, dnn_md diff_dst, const_dnnl_primitive_desc_t forward)
 {
-	return dnnl_inner_product_backward_weights_primitive_desc_create(pd, engine, src, diff_weights, diff_bias, diff_dst,
-		forward, NULL);
+	return dnnl_inner_product_backward_weights_primitive_desc_create(
+		pd, engine, src, diff_weights, diff_bias, diff_dst, forward, NULL);
 }
 
 static inline dnnl_status_t dnn_max_pool(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, dnnl_prop_kind_t kind,
 	const struct dnn_window *w, dnn_md src, dnn_md dst)
 {
-	return dnnl_pooling_forward_primitive_desc_create(pd, engine, kind, dnnl_pooling_max, src, dst, w->stride, w->kernel,
-		dnn_no_dilation, w->padding, w->padding, NULL);
+	return dnnl_pooling_forward_primitive_desc_create(pd, engine, kind, dnnl_pooling_max, src, dst, w->stride,
+		w->kernel, dnn_no_dilation, w->padding, w->padding, NULL);
 }
 
 static inline dnnl_status_t dnn_max_pool_backward(dnnl_primitive_desc_t *pd, dnnl_engine_t engine,
@@ -102,28 +105,30 @@ static inline dnnl_status_t dnn_max_pool_backward(dnnl_primitive_desc_t *pd, dnn
 static inline dnnl_status_t dnn_batch_norm(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, dnnl_prop_kind_t kind,
 	dnn_md data, float epsilon, unsigned flags)
 {
-	return dnnl_batch_normalization_forward_primitive_desc_create(pd, engine, kind, data, data, epsilon, flags, NULL);
+	return dnnl_batch_normalization_forward_primitive_desc_create(
+		pd, engine, kind, data, data, epsilon, flags, NULL);
 }
 
 static inline dnnl_status_t dnn_batch_norm_backward(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, dnn_md data,
 	float epsilon, unsigned flags, const_dnnl_primitive_desc_t forward)
 {
-	return dnnl_batch_normalization_backward_primitive_desc_create(pd, engine, dnnl_backward, data, data, data, epsilon,
-		flags, forward, NULL);
+	return dnnl_batch_normalization_backward_primitive_desc_create(
+		pd, engine, dnnl_backward, data, data, data, epsilon, flags, forward, NULL);
 }
 
 /* Its backward reads the result, not the input: so the forward may work in place, or be fused into another. */
-static inline dnnl_status_t dnn_relu(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, dnnl_prop_kind_t kind, dnn_md data)
+static inline dnnl_status_t dnn_relu(
+	dnnl_primitive_desc_t *pd, dnnl_engine_t engine, dnnl_prop_kind_t kind, dnn_md data)
 {
-	return dnnl_eltwise_forward_primitive_desc_create(pd, engine, kind, dnnl_eltwise_relu_use_dst_for_bwd, data, data, 0, 0,
-		NULL);
+	return dnnl_eltwise_forward_primitive_desc_create(
+		pd, engine, kind, dnnl_eltwise_relu_use_dst_for_bwd, data, data, 0, 0, NULL);
 }
 
 static inline dnnl_status_t dnn_relu_backward(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, dnn_md data,
 	const_dnnl_primitive_desc_t forward)
 {
-	return dnnl_eltwise_backward_primitive_desc_create(pd, engine, dnnl_eltwise_relu_use_dst_for_bwd, data, data, data,
-		0, 0, forward, NULL);
+	return dnnl_eltwise_backward_primitive_desc_create(
+		pd, engine, dnnl_eltwise_relu_use_dst_for_bwd, data, data, data, 0, 0, forward, NULL);
 }
 
 #else
@@ -161,20 +166,22 @@ static inline dnnl_status_t dnn_pd(dnnl_primitive_desc_t *pd, dnnl_engine_t engi
 }
 
 static inline dnnl_status_t dnn_convolution(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, dnnl_prop_kind_t kind,
-	const struct dnn_window *w, dnn_md src, dnn_md weights, dnn_md bias, dnn_md dst, const_dnnl_primitive_attr_t attr)
+	const struct dnn_window *w, dnn_md src, dnn_md weights, dnn_md bias, dnn_md dst,
+	const_dnnl_primitive_attr_t attr)
 {
 	dnnl_convolution_desc_t operation;
-	dnnl_status_t described = dnnl_convolution_forward_desc_init(&operation, kind, dnnl_convolution_direct, src, weights,
-		bias, dst, w->stride, w->padding, w->padding);
+	dnnl_status_t described = dnnl_convolution_forward_desc_init(
+		&operation, kind, dnnl_convolution_direct, src, weights, bias, dst, w->stride, w->padding, w->padding);
 	return dnn_pd(pd, engine, described, &operation, attr, NULL);
 }
 
 static inline dnnl_status_t dnn_convolution_data(dnnl_primitive_desc_t *pd, dnnl_engine_t engine,
-	const struct dnn_window *w, dnn_md diff_src, dnn_md weights, dnn_md diff_dst, const_dnnl_primitive_desc_t forward)
+	const struct dnn_window *w, dnn_md diff_src, dnn_md weights, dnn_md diff_dst,
+	const_dnnl_primitive_desc_t forward)
 {
 	dnnl_convolution_desc_t operation;
-	dnnl_status_t described = dnnl_convolution_backward_data_desc_init(&operation, dnnl_convolution_direct, diff_src,
-		weights, diff_dst, w->stride, w->padding, w->padding);
+	dnnl_status_t described = dnnl_convolution_backward_data_desc_init(
+		&operation, dnnl_convolution_direct, diff_src, weights, diff_dst, w->stride, w->padding, w->padding);
 	return dnn_pd(pd, engine, described, &operation, NULL, forward);
 }
 
@@ -188,8 +195,8 @@ static inline dnnl_status_t dnn_convolution_weights(dnnl_primitive_desc_t *pd, d
 	return dnn_pd(pd, engine, described, &operation, NULL, forward);
 }
 
-static inline dnnl_status_t dnn_linear(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, dnnl_prop_kind_t kind, dnn_md src,
-	dnn_md weights, dnn_md bias, dnn_md dst, const_dnnl_primitive_attr_t attr)
+static inline dnnl_status_t dnn_linear(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, dnnl_prop_kind_t kind,
+	dnn_md src, dnn_md weights, dnn_md bias, dnn_md dst, const_dnnl_primitive_attr_t attr)
 {
 	dnnl_inner_product_desc_t operation;
 	dnnl_status_t described = dnnl_inner_product_forward_desc_init(&operation, kind, src, weights, bias, dst);
@@ -208,8 +215,8 @@ static inline dnnl_status_t dnn_linear_weights(dnnl_primitive_desc_t *pd, dnnl_e
 	dnn_md diff_weights, dnn_md diff_bias, dnn_md diff_dst, const_dnnl_primitive_desc_t forward)
 {
 	dnnl_inner_product_desc_t operation;
-	dnnl_status_t described = dnnl_inner_product_backward_weights_desc_init(&operation, src, diff_weights, diff_bias,
-		diff_dst);
+	dnnl_status_t described =
+		dnnl_inner_product_backward_weights_desc_init(&operation, src, diff_weights, diff_bias, diff_dst);
 	return dnn_pd(pd, engine, described, &operation, NULL, forward);
 }
 
@@ -217,8 +224,8 @@ static inline dnnl_status_t dnn_max_pool(dnnl_primitive_desc_t *pd, dnnl_engine_
 	const struct dnn_window *w, dnn_md src, dnn_md dst)
 {
 	dnnl_pooling_desc_t operation;
-	dnnl_status_t described = dnnl_pooling_forward_desc_init(&operation, kind, dnnl_pooling_max, src, dst, w->stride,
-		w->kernel, w->padding, w->padding);
+	dnnl_status_t described = dnnl_pooling_forward_desc_init(
+		&operation, kind, dnnl_pooling_max, src, dst, w->stride, w->kernel, w->padding, w->padding);
 	return dnn_pd(pd, engine, described, &operation, NULL, NULL);
 }
 
@@ -243,13 +250,14 @@ static inline dnnl_status_t dnn_batch_norm_backward(dnnl_primitive_desc_t *pd, d
 	float epsilon, unsigned flags, const_dnnl_primitive_desc_t forward)
 {
 	dnnl_batch_normalization_desc_t operation;
-	dnnl_status_t described = dnnl_batch_normalization_backward_desc_init(&operation, dnnl_backward, data, data, epsilon,
-		flags);
+	dnnl_status_t described =
+		dnnl_batch_normalization_backward_desc_init(&operation, dnnl_backward, data, data, epsilon, flags);
 	return dnn_pd(pd, engine, described, &operation, NULL, forward);
 }
 
 /* Its backward reads the result, not the input: so the forward may work in place, or be fused into another. */
-static inline dnnl_status_t dnn_relu(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, dnnl_prop_kind_t kind, dnn_md data)
+static inline dnnl_status_t dnn_relu(
+	dnnl_primitive_desc_t *pd, dnnl_engine_t engine, dnnl_prop_kind_t kind, dnn_md data)
 {
 	dnnl_eltwise_desc_t operation;
 	dnnl_status_t described = dnnl_eltwise_forward_desc_init(&operation, kind, dnnl_eltwise_relu_use_dst_for_bwd,
@@ -261,8 +269,8 @@ static inline dnnl_status_t dnn_relu_backward(dnnl_primitive_desc_t *pd, dnnl_en
 	const_dnnl_primitive_desc_t forward)
 {
 	dnnl_eltwise_desc_t operation;
-	dnnl_status_t described = dnnl_eltwise_backward_desc_init(&operation, dnnl_eltwise_relu_use_dst_for_bwd, data, data,
-		0, 0);
+	dnnl_status_t described =
+		dnnl_eltwise_backward_desc_init(&operation, dnnl_eltwise_relu_use_dst_for_bwd, data, data, 0, 0);
 	return dnn_pd(pd, engine, described, &operation, NULL, forward);
 }
 

@@ -1,8 +1,8 @@
 /* Builds the rows of primitives of a plan.
  *
  * Activations keep whatever blocked layout oneDNN prefers from one end of the network to the other; parameters and
- * gradients are dense at rest (model.h), and a reorder stands in the row where a primitive wants them otherwise. ReLU is
- * fused into the batch norm, convolution or linear layer before it.
+ * gradients are dense at rest (model.h), and a reorder stands in the row where a primitive wants them otherwise. ReLU
+ * is fused into the batch norm, convolution or linear layer before it.
  *
  * A mistake is printed and remembered in the plan, and everything after it does nothing: so that building reads as the
  * list of layers it is. */
@@ -18,9 +18,9 @@ static const float norm_epsilon = 1e-5F;
 static bool check(struct plan *plan, dnnl_status_t status, const char *what)
 {
 	if (status != dnnl_success && !plan->failed)
-		plan->failed = !train_fail("model %s, batch %u: oneDNN %d.%d.%d refuses %s (status %d)", plan->model->name,
-			plan->batch_count, dnnl_version()->major, dnnl_version()->minor, dnnl_version()->patch, what,
-			(int)status);
+		plan->failed = !train_fail("model %s, batch %u: oneDNN %d.%d.%d refuses %s (status %d)",
+			plan->model->name, plan->batch_count, dnnl_version()->major, dnnl_version()->minor,
+			dnnl_version()->patch, what, (int)status);
 	return !plan->failed;
 }
 
@@ -119,8 +119,8 @@ static void append_reorder(struct plan *plan, struct row *row, dnnl_memory_t fro
 	if (plan->failed)
 		return;
 	dnnl_primitive_desc_t made = NULL;
-	dnnl_status_t status = dnnl_reorder_primitive_desc_create(&made, md_of(from), plan->engine, md_of(to), plan->engine,
-		NULL);
+	dnnl_status_t status =
+		dnnl_reorder_primitive_desc_create(&made, md_of(from), plan->engine, md_of(to), plan->engine, NULL);
 	dnnl_primitive_desc_t reorder = keep(plan, status, made, "a reorder");
 	append(plan, row, reorder, (dnnl_exec_arg_t[]){ { DNNL_ARG_FROM, from }, { DNNL_ARG_TO, to } }, 2);
 }
@@ -235,9 +235,10 @@ static dnnl_memory_t weights_forward(struct plan *plan, uint32_t l, dnnl_memory_
 		return NULL;
 	}
 	dnnl_primitive_desc_t made = NULL;
-	dnnl_status_t status = convolution ?
-		dnn_convolution(&made, plan->engine, kind, &window, any_input, any_weights, md_of(bias_memory), result, attribute) :
-		dnn_linear(&made, plan->engine, kind, any_input, any_weights, md_of(bias_memory), result, attribute);
+	dnnl_status_t status = convolution ? dnn_convolution(&made, plan->engine, kind, &window, any_input, any_weights,
+						     md_of(bias_memory), result, attribute)
+					   : dnn_linear(&made, plan->engine, kind, any_input, any_weights,
+						     md_of(bias_memory), result, attribute);
 	dnnl_primitive_attr_destroy(attribute);
 	trace->forward = keep(plan, status, made, convolution ? "a convolution" : "a linear layer");
 	if (plan->failed)
@@ -287,18 +288,19 @@ static void weights_gradient(struct plan *plan, uint32_t l, dnnl_memory_t gradie
 	if (plan->failed)
 		return;
 	dnnl_primitive_desc_t made = NULL;
-	dnnl_status_t status = convolution ?
-		dnn_convolution_weights(&made, plan->engine, &window, md_of(trace->input), any_weights, md_of(bias_memory),
-			any_gradient, trace->forward) :
-		dnn_linear_weights(&made, plan->engine, md_of(trace->input), any_weights, md_of(bias_memory), any_gradient,
-			trace->forward);
+	dnnl_status_t status = convolution ? dnn_convolution_weights(&made, plan->engine, &window, md_of(trace->input),
+						     any_weights, md_of(bias_memory), any_gradient, trace->forward)
+					   : dnn_linear_weights(&made, plan->engine, md_of(trace->input), any_weights,
+						     md_of(bias_memory), any_gradient, trace->forward);
 	dnnl_primitive_desc_t backward = keep(plan, status, made, "the gradient of weights");
 	if (plan->failed)
 		return;
 	gradient = in_layout(plan, &plan->backward, gradient, queried(backward, dnnl_query_diff_dst_md));
 	dnnl_memory_t place = gradient_place(plan, dense, queried(backward, dnnl_query_diff_weights_md));
-	append(plan, &plan->backward, backward, (dnnl_exec_arg_t[]){ { DNNL_ARG_SRC, trace->input },
-		{ DNNL_ARG_DIFF_DST, gradient }, { DNNL_ARG_DIFF_WEIGHTS, place }, { DNNL_ARG_DIFF_BIAS, bias_memory } }, 4);
+	append(plan, &plan->backward, backward,
+		(dnnl_exec_arg_t[]){{DNNL_ARG_SRC, trace->input}, {DNNL_ARG_DIFF_DST, gradient},
+			{DNNL_ARG_DIFF_WEIGHTS, place}, {DNNL_ARG_DIFF_BIAS, bias_memory}},
+		4);
 	settle(plan, place, dense, model->first_parameter[l]);
 }
 
@@ -318,9 +320,10 @@ static dnnl_memory_t input_gradient(struct plan *plan, uint32_t l, dnnl_memory_t
 		return NULL;
 	dnnl_primitive_desc_t made = NULL;
 	dnn_md result = md_of(plan->traces[l].input);
-	dnnl_status_t status = convolution ?
-		dnn_convolution_data(&made, plan->engine, &window, result, any_weights, any_gradient, plan->traces[l].forward) :
-		dnn_linear_data(&made, plan->engine, result, any_weights, any_gradient, plan->traces[l].forward);
+	dnnl_status_t status = convolution ? dnn_convolution_data(&made, plan->engine, &window, result, any_weights,
+						     any_gradient, plan->traces[l].forward)
+					   : dnn_linear_data(&made, plan->engine, result, any_weights, any_gradient,
+						     plan->traces[l].forward);
 	dnnl_primitive_desc_t backward = keep(plan, status, made, "the gradient of a layer's input");
 	if (plan->failed)
 		return NULL;
@@ -397,13 +400,17 @@ static dnnl_memory_t norm_backward(struct plan *plan, uint32_t l, dnnl_memory_t 
 	if (plan->failed)
 		return NULL;
 	gradient = in_layout(plan, &plan->backward, gradient, md_of(trace->input));
-	append(plan, &plan->backward, backward, (dnnl_exec_arg_t[]){ { DNNL_ARG_SRC, trace->input },
-		{ DNNL_ARG_MEAN, trace->mean }, { DNNL_ARG_VARIANCE, trace->variance },
-		{ DNNL_ARG_SCALE, vector(plan, scale->count, scale->value) },
-		{ DNNL_ARG_SHIFT, dnn_batch_norm_backward_takes_shift ? vector(plan, shift->count, shift->value) : NULL },
-		{ DNNL_ARG_WORKSPACE, trace->workspace }, { DNNL_ARG_DIFF_DST, gradient }, { DNNL_ARG_DIFF_SRC, gradient },
-		{ DNNL_ARG_DIFF_SCALE, vector(plan, scale->count, scale->gradient) },
-		{ DNNL_ARG_DIFF_SHIFT, vector(plan, shift->count, shift->gradient) } }, 10);
+	append(plan, &plan->backward, backward,
+		(dnnl_exec_arg_t[]){{DNNL_ARG_SRC, trace->input}, {DNNL_ARG_MEAN, trace->mean},
+			{DNNL_ARG_VARIANCE, trace->variance},
+			{DNNL_ARG_SCALE, vector(plan, scale->count, scale->value)},
+			{DNNL_ARG_SHIFT,
+				dnn_batch_norm_backward_takes_shift ? vector(plan, shift->count, shift->value) : NULL},
+			{DNNL_ARG_WORKSPACE, trace->workspace}, {DNNL_ARG_DIFF_DST, gradient},
+			{DNNL_ARG_DIFF_SRC, gradient},
+			{DNNL_ARG_DIFF_SCALE, vector(plan, scale->count, scale->gradient)},
+			{DNNL_ARG_DIFF_SHIFT, vector(plan, shift->count, shift->gradient)}},
+		10);
 	settle(plan, NULL, NULL, model->first_parameter[l]);
 	return gradient;
 }

@@ -1,5 +1,5 @@
-/* The CPU back end's plan: a table of layers, for one batch size and purpose, as two rows of oneDNN primitives with their
- * arguments bound. onednn_plan.c builds it, onednn.c runs it. */
+/* The CPU back end's plan: a table of layers, for one batch size and purpose, as two rows of oneDNN primitives with
+ * their arguments bound. onednn_plan.c builds it, onednn.c runs it. */
 #ifndef TRAIN_ONEDNN_PLAN_H
 #define TRAIN_ONEDNN_PLAN_H
 

@@ -27,7 +27,8 @@ static const char usage[] =
 	"  --steps N                 stop after N steps, and evaluate (no limit)\n"
 	"  --train-samples N         use the first N training images only (all)\n"
 	"  --test-samples N          use the first N test images only (all)\n"
-	"  --shards N                one rank computes N ranks' shares in turn and adds their gradients in rank order (1)\n"
+	"  --shards N                one rank computes N ranks' shares in turn and adds their gradients in rank order "
+	"(1)\n"
 	"  --transport NAMES         only these transports: shm, tcp\n"
 	"  --algorithm NAME          of the all-reduce of gradients: ring, direct, ... (chosen by size)\n"
 	"  --json FILE               one object an epoch, on a line of its own; - for standard output\n"
@@ -35,9 +36,25 @@ static const char usage[] =
 	"  --help, --version\n";
 
 enum chosen {
-	OPTION_DATASET = 1, OPTION_DATA, OPTION_MODEL, OPTION_NO_BATCH_NORM, OPTION_EPOCHS, OPTION_BATCH_SIZE, OPTION_LR,
-	OPTION_MOMENTUM, OPTION_SEED, OPTION_STEPS, OPTION_TRAIN_SAMPLES, OPTION_TEST_SAMPLES, OPTION_SHARDS,
-	OPTION_TRANSPORT, OPTION_ALGORITHM, OPTION_JSON, OPTION_DUMP_PARAMETERS, OPTION_HELP, OPTION_VERSION
+	OPTION_DATASET = 1,
+	OPTION_DATA,
+	OPTION_MODEL,
+	OPTION_NO_BATCH_NORM,
+	OPTION_EPOCHS,
+	OPTION_BATCH_SIZE,
+	OPTION_LR,
+	OPTION_MOMENTUM,
+	OPTION_SEED,
+	OPTION_STEPS,
+	OPTION_TRAIN_SAMPLES,
+	OPTION_TEST_SAMPLES,
+	OPTION_SHARDS,
+	OPTION_TRANSPORT,
+	OPTION_ALGORITHM,
+	OPTION_JSON,
+	OPTION_DUMP_PARAMETERS,
+	OPTION_HELP,
+	OPTION_VERSION
 };
 
 static const struct option table[] = {
@@ -78,8 +95,8 @@ static bool parse_u64(int option, const char *text, uint64_t low, uint64_t high,
 	const unsigned long long parsed = strtoull(text, &end, 10);
 	/* strtoull takes signs and spaces */
 	if (*text < '0' || *text > '9' || *end || errno || parsed < low || parsed > high)
-		return train_fail("--%s %s: not a whole number from %llu to %llu", name_of(option), text, (unsigned long long)low,
-			(unsigned long long)high);
+		return train_fail("--%s %s: not a whole number from %llu to %llu", name_of(option), text,
+			(unsigned long long)low, (unsigned long long)high);
 	*value = parsed;
 	return true;
 }
@@ -130,8 +147,9 @@ static bool take(struct options *options, int option, const char *argument)
 enum options_verdict options_parse(struct options *options, int argc, char **argv)
 {
 	const char *data = getenv("COLLET_DATA");
-	*options = (struct options){ .dataset = "mnist", .data = data && *data ? data : NULL, .model = "convnet", .epochs = 1,
-		.batch_size = 100, .shards = 1, .learning_rate = 0.01F, .momentum = 0.9F, .batch_norm = true };
+	*options = (struct options){ .dataset = "mnist", .data = data && *data ? data : NULL, .model = "convnet",
+		.epochs = 1, .batch_size = 100, .shards = 1, .learning_rate = 0.01F, .momentum = 0.9F,
+		.batch_norm = true };
 	optind = 1;
 	int option;
 	while ((option = getopt_long(argc, argv, "", table, NULL)) != -1) {

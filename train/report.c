@@ -61,8 +61,8 @@ void report_step(void *context, const struct trainer_progress *progress)
 	for (uint64_t i = 0; i < BAR_WIDTH; i++)
 		bar[i] = i < filled ? '#' : '.';
 	bar[BAR_WIDTH] = 0;
-	snprintf(line, sizeof(line), "epoch %u/%u [%s] %u/%u  loss %.4f  %.0f images/s", progress->epoch, report->epochs, bar,
-		progress->step, progress->steps, progress->loss, progress->images_per_s);
+	snprintf(line, sizeof(line), "epoch %u/%u [%s] %u/%u  loss %.4f  %.0f images/s", progress->epoch,
+		report->epochs, bar, progress->step, progress->steps, progress->loss, progress->images_per_s);
 	fprintf(stderr, "\r%.*s\033[K", report->width, line);
 	fflush(stderr);
 }
@@ -74,13 +74,14 @@ bool report_epoch(void *context, const struct trainer_epoch *epoch)
 		fputc('\n', stderr);
 	/* With JSON on standard output, nothing else goes there. */
 	if (report->json != stdout) {
-		printf("epoch %u/%u: loss %.4f, test accuracy %.2f %%, %.0f images/s on %u rank%s\n", epoch->epoch, report->epochs,
-			epoch->loss, 100 * epoch->test_accuracy, epoch->images_per_s, report->ranks, report->ranks == 1 ? "" : "s");
+		printf("epoch %u/%u: loss %.4f, test accuracy %.2f %%, %.0f images/s on %u rank%s\n", epoch->epoch,
+			report->epochs, epoch->loss, 100 * epoch->test_accuracy, epoch->images_per_s, report->ranks,
+			report->ranks == 1 ? "" : "s");
 		fflush(stdout);
 	}
 	if (!report->json)
 		return true;
-	fprintf(report->json, "{\"epoch\": %u, \"loss\": %.9g, \"test_accuracy\": %.9g, \"images_per_s\": %.6g}\n", epoch->epoch,
-		epoch->loss, epoch->test_accuracy, epoch->images_per_s);
+	fprintf(report->json, "{\"epoch\": %u, \"loss\": %.9g, \"test_accuracy\": %.9g, \"images_per_s\": %.6g}\n",
+		epoch->epoch, epoch->loss, epoch->test_accuracy, epoch->images_per_s);
 	return fflush(report->json) == 0 || train_fail("--json: %s", strerror(errno));
 }

@@ -5,8 +5,8 @@
  * checked after every epoch. Batch norm's statistics are each rank's own while it trains; rank 0's are used, as in
  * PyTorch.
  *
- * With --shards N one rank does the work of N in turn, in the arithmetic of N ranks whose all-reduce adds in rank order:
- * the proof that what is distributed is the work and nothing else. */
+ * With --shards N one rank does the work of N in turn, in the arithmetic of N ranks whose all-reduce adds in rank
+ * order: the proof that what is distributed is the work and nothing else. */
 #include "trainer.h"
 
 #include <inttypes.h>
@@ -85,7 +85,8 @@ static bool build_model(struct trainer *trainer)
 	const struct layer *layers = model_table(trainer->options->model, &layer_count);
 	if (!layers)
 		return train_fail("there is no model %s; convnet and linear are known", trainer->options->model);
-	if (!model_build(model, trainer->options->model, layers, layer_count, trainer->train.shape, trainer->options->batch_norm))
+	if (!model_build(model, trainer->options->model, layers, layer_count, trainer->train.shape,
+		    trainer->options->batch_norm))
 		return false;
 	if (model_classes(model) != trainer->train.classes)
 		return train_fail("model %s tells %u classes apart, %s has %u", model->name, model_classes(model),
@@ -96,7 +97,8 @@ static bool build_model(struct trainer *trainer)
 			return false;
 	for (uint32_t s = 0; s < model->statistics_count; s++)
 		if (!allocate_floats(trainer->backend, &model->statistics[s].mean, model->statistics[s].channels) ||
-			!allocate_floats(trainer->backend, &model->statistics[s].variance, model->statistics[s].channels))
+			!allocate_floats(
+				trainer->backend, &model->statistics[s].variance, model->statistics[s].channels))
 			return false;
 	model_initialise(model, trainer->options->seed);
 	return true;
@@ -185,16 +187,18 @@ static bool prepare(struct trainer *trainer)
 		return false;
 	const collet_sampler sampler = test_sampler(trainer);
 	const uint64_t test_images = collet_sampler_count(&sampler);
-	const uint32_t largest = trainer->options->batch_size > EVALUATION_BATCH ? trainer->options->batch_size : EVALUATION_BATCH;
+	const uint32_t largest =
+		trainer->options->batch_size > EVALUATION_BATCH ? trainer->options->batch_size : EVALUATION_BATCH;
 	const struct shape shape = trainer->train.shape;
 	trainer->test_indices = calloc(test_images + 1, sizeof(*trainer->test_indices));
 	trainer->labels = calloc(largest, 1);
 	if (!trainer->test_indices || !trainer->labels)
 		return train_fail("no memory for a batch of %u", largest);
-	return allocate_floats(trainer->backend, &trainer->images, (uint64_t)largest * shape.channels * shape.height * shape.width) &&
-		check(collet_sampler_fill(&sampler, 0, trainer->test_indices), "dealing out the test images") &&
-		prepare_batches(trainer, trainer->share_images, trainer->options->batch_size, true) &&
-		prepare_batches(trainer, test_images, EVALUATION_BATCH, false);
+	return allocate_floats(trainer->backend, &trainer->images,
+		       (uint64_t)largest * shape.channels * shape.height * shape.width) &&
+	       check(collet_sampler_fill(&sampler, 0, trainer->test_indices), "dealing out the test images") &&
+	       prepare_batches(trainer, trainer->share_images, trainer->options->batch_size, true) &&
+	       prepare_batches(trainer, test_images, EVALUATION_BATCH, false);
 }
 
 static void trainer_deinit(struct trainer *trainer)
@@ -305,7 +309,8 @@ static bool train_epoch(struct trainer *trainer, uint32_t epoch, uint64_t *image
 	const uint64_t steps = (trainer->share_images + batch_size - 1) / batch_size;
 	for (uint32_t s = 0; s < trainer->share_count; s++) {
 		trainer->shares[s].loss_sum = 0;
-		if (!check(collet_sampler_fill(&trainer->shares[s].sampler, epoch, trainer->shares[s].indices), "dealing out images"))
+		if (!check(collet_sampler_fill(&trainer->shares[s].sampler, epoch, trainer->shares[s].indices),
+			    "dealing out images"))
 			return false;
 	}
 	const double start = now_s();
@@ -319,8 +324,8 @@ static bool train_epoch(struct trainer *trainer, uint32_t epoch, uint64_t *image
 		*images += (uint64_t)count * trainer->share_count;
 		if (!trainer->watch->step)
 			continue;
-		const struct trainer_progress progress = { epoch + 1, (uint32_t)(step + 1), (uint32_t)steps, outcome.loss / count,
-			(double)(*images * size) / (now_s() - start) };
+		const struct trainer_progress progress = {epoch + 1, (uint32_t)(step + 1), (uint32_t)steps,
+			outcome.loss / count, (double)(*images * size) / (now_s() - start)};
 		trainer->watch->step(trainer->watch->context, &progress);
 	}
 	*seconds = now_s() - start;
@@ -332,9 +337,12 @@ static bool share_statistics(struct trainer *trainer)
 {
 	for (uint32_t s = 0; s < trainer->model.statistics_count; s++) {
 		struct statistics *statistics = &trainer->model.statistics[s];
-		if (!check(collet_broadcast(trainer->comm, statistics->mean, statistics->mean, statistics->channels, COLLET_F32, 0,
-			NULL), "sharing statistics") || !check(collet_broadcast(trainer->comm, statistics->variance,
-			statistics->variance, statistics->channels, COLLET_F32, 0, NULL), "sharing statistics"))
+		if (!check(collet_broadcast(trainer->comm, statistics->mean, statistics->mean, statistics->channels,
+				   COLLET_F32, 0, NULL),
+			    "sharing statistics") ||
+			!check(collet_broadcast(trainer->comm, statistics->variance, statistics->variance,
+				       statistics->channels, COLLET_F32, 0, NULL),
+				"sharing statistics"))
 			return false;
 	}
 	return true;
@@ -354,7 +362,8 @@ static bool evaluate(struct trainer *trainer, double *accuracy)
 			return false;
 		counts[0] += outcome.correct;
 	}
-	if (!check(collet_allreduce(trainer->comm, counts, counts, 2, COLLET_U64, COLLET_SUM, NULL), "adding up correct answers"))
+	if (!check(collet_allreduce(trainer->comm, counts, counts, 2, COLLET_U64, COLLET_SUM, NULL),
+		    "adding up correct answers"))
 		return false;
 	*accuracy = (double)counts[0] / (double)counts[1];
 	return true;
@@ -379,11 +388,13 @@ static bool compare_parameters(struct trainer *trainer, uint64_t *checksum)
 	uint64_t *all = calloc(size, sizeof(*all));
 	*checksum = model_checksum(&trainer->model);
 	bool equal = all || train_fail("no memory for %u checksums", size);
-	equal = equal && check(collet_allgather(trainer->comm, checksum, all, 1, COLLET_U64, NULL), "comparing parameters");
+	equal = equal &&
+		check(collet_allgather(trainer->comm, checksum, all, 1, COLLET_U64, NULL), "comparing parameters");
 	for (uint32_t rank = 1; equal && rank < size; rank++)
 		if (all[rank] != all[0])
-			equal = train_fail("the parameters of rank %u (%016" PRIx64 ") differ from rank 0's (%016" PRIx64 ")", rank,
-				all[rank], all[0]);
+			equal = train_fail("the parameters of rank %u (%016" PRIx64
+					   ") differ from rank 0's (%016" PRIx64 ")",
+				rank, all[rank], all[0]);
 	free(all);
 	return equal;
 }

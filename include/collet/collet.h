@@ -108,16 +108,16 @@ COLLET_API const char *collet_dtype_name(collet_dtype dtype);
  *
  * Integers wrap (two's complement). Floats of 16 and 8 bits are widened to f32, combined there, and rounded once
  * (to nearest, ties to even) each time a rank stores or sends them: a step that combines k operands rounds once. A sum
- * beyond the largest finite value is infinity; of fp8, f8e4m3 has none and gives 448, f8e5m2 gives 57344 for a finite sum
- * and keeps an infinity that an operand had. Sums are never contracted to FMA; denormals are kept, whatever mode the
- * calling thread is in.
+ * beyond the largest finite value is infinity; of fp8, f8e4m3 has none and gives 448, f8e5m2 gives 57344 for a finite
+ * sum and keeps an infinity that an operand had. Sums are never contracted to FMA; denormals are kept, whatever mode
+ * the calling thread is in.
  * NaN: one that an operation stores (MIN and MAX included, where NaN propagates) is the canonical quiet one of its type
  * (f64 7ff8000000000000, f32 7fc00000, f16 7e00, bf16 7fc0, f8e5m2 7e, f8e4m3 7f), whatever went in; a mere copy keeps
  * its bits. MIN and MAX: -0 < +0.
  * AVERAGE: floats multiply the finished sum by 1/n, in f32 (f64: in f64), before the one rounding; integers divide the
- * wrapped sum, truncating towards zero. PREMUL_SUM: each rank's elements are multiplied by its own how.scale first (f64 in
- * f64, other floats in f32) and rounded to the dtype; refused for integers. AND, OR, XOR: integers only. USER: how.user_op.
- * Anything else is COLLET_ERR_UNSUPPORTED. */
+ * wrapped sum, truncating towards zero. PREMUL_SUM: each rank's elements are multiplied by its own how.scale first (f64
+ * in f64, other floats in f32) and rounded to the dtype; refused for integers. AND, OR, XOR: integers only. USER:
+ * how.user_op. Anything else is COLLET_ERR_UNSUPPORTED. */
 typedef enum collet_op {
 	COLLET_SUM = 0,
 	COLLET_PRODUCT,
@@ -140,7 +140,8 @@ COLLET_API const char *collet_op_name(collet_op op);
  * and must give the same bits on every rank. Not commutative: operands are combined in rank order, and only algorithms
  * that can are chosen. The struct must outlive the calls that use it. */
 typedef struct collet_user_op {
-	void (*combine)(void *result, const void *left, const void *right, size_t count, collet_dtype dtype, void *context);
+	void (*combine)(
+		void *result, const void *left, const void *right, size_t count, collet_dtype dtype, void *context);
 	void *context;
 	const char *name;  /* for error texts and the mismatch check; may be NULL */
 	bool commutative;
@@ -161,8 +162,8 @@ typedef struct collet_request collet_request;
 typedef struct collet_store_callbacks {
 	/* Stores the value; visible to every rank before or soon after it returns. Nonzero: failure. */
 	int (*set)(void *context, const char *key, const void *value, size_t bytes);
-	/* Waits until the key exists or timeout_ns has passed, then copies at most capacity bytes and sets *bytes to the
-	 * value's full size. Nonzero: failure or timeout. */
+	/* Waits until the key exists or timeout_ns has passed, then copies at most capacity bytes and sets *bytes to
+	 * the value's full size. Nonzero: failure or timeout. */
 	int (*get)(void *context, const char *key, void *value, size_t capacity, size_t *bytes, int64_t timeout_ns);
 	void *context;
 } collet_store_callbacks;
@@ -175,7 +176,7 @@ typedef struct collet_options {
 	uint32_t rank;                /* 0 .. world_size - 1 */
 	uint32_t world_size;
 	uint32_t local_rank;          /* with explicit_rank; for binding and devices only */
-	const char *store;            /* "tcp://HOST:PORT", "file:///shared/folder", "unix:NAME" (one host); COLLET_STORE */
+	const char *store;            /* "tcp://HOST:PORT", "file:///FOLDER", "unix:NAME" (one host); COLLET_STORE */
 	const collet_store_callbacks *store_callbacks; /* instead of store */
 	const char *job;              /* ranks with different job names never meet; COLLET_JOB */
 	const char *secret;           /* shared by the job's ranks; COLLET_SECRET, COLLET_SECRET_FILE */
@@ -206,7 +207,8 @@ COLLET_API COLLET_MUST_USE collet_status collet_comm_create(collet_comm **comm, 
 /* Collective over comm: ranks that give the same color form a new communicator, ordered by (key, rank in comm).
  * COLLET_NO_COLOR: this rank takes part and gets NULL. Both communicators then live on independently. */
 #define COLLET_NO_COLOR UINT32_MAX
-COLLET_API COLLET_MUST_USE collet_status collet_comm_split(collet_comm *comm, uint32_t color, uint32_t key, collet_comm **split);
+COLLET_API COLLET_MUST_USE collet_status collet_comm_split(
+	collet_comm *comm, uint32_t color, uint32_t key, collet_comm **split);
 
 /* Makes a communicator of the ranks that still live, after COLLET_ERR_PEER_LOST. Not offered yet: always
  * COLLET_ERR_UNSUPPORTED. */
@@ -248,43 +250,46 @@ typedef struct collet_how {
 #define COLLET_HOW_DEFAULT { 0 }
 
 /* recv[i] = send of all ranks combined, on every rank. count elements each. */
-COLLET_API COLLET_MUST_USE collet_status collet_allreduce(collet_comm *comm, const void *send, void *recv, uint64_t count,
-	collet_dtype dtype, collet_op op, const collet_how *how);
+COLLET_API COLLET_MUST_USE collet_status collet_allreduce(collet_comm *comm, const void *send, void *recv,
+	uint64_t count, collet_dtype dtype, collet_op op, const collet_how *how);
 /* The same, on root only; recv is unused elsewhere. */
 COLLET_API COLLET_MUST_USE collet_status collet_reduce(collet_comm *comm, const void *send, void *recv, uint64_t count,
 	collet_dtype dtype, collet_op op, uint32_t root, const collet_how *how);
 /* recv = root's send, on every rank (root too, unless in place); send is unused elsewhere. */
-COLLET_API COLLET_MUST_USE collet_status collet_broadcast(collet_comm *comm, const void *send, void *recv, uint64_t count,
-	collet_dtype dtype, uint32_t root, const collet_how *how);
+COLLET_API COLLET_MUST_USE collet_status collet_broadcast(collet_comm *comm, const void *send, void *recv,
+	uint64_t count, collet_dtype dtype, uint32_t root, const collet_how *how);
 /* Returns when every rank has called it. */
 COLLET_API COLLET_MUST_USE collet_status collet_barrier(collet_comm *comm, const collet_how *how);
 /* recv (size * count elements) = the sends of rank 0, 1, ... one after the other. */
-COLLET_API COLLET_MUST_USE collet_status collet_allgather(collet_comm *comm, const void *send, void *recv, uint64_t count,
-	collet_dtype dtype, const collet_how *how);
-/* Rank r gives counts[r] elements, which land at recv + displacements[r] elements. Every rank passes the same counts. */
-COLLET_API COLLET_MUST_USE collet_status collet_allgatherv(collet_comm *comm, const void *send, uint64_t send_count, void *recv,
-	const uint64_t *counts, const uint64_t *displacements, collet_dtype dtype, const collet_how *how);
+COLLET_API COLLET_MUST_USE collet_status collet_allgather(
+	collet_comm *comm, const void *send, void *recv, uint64_t count, collet_dtype dtype, const collet_how *how);
+/* Rank r gives counts[r] elements, which land at recv + displacements[r] elements. Every rank passes the same
+ * counts. */
+COLLET_API COLLET_MUST_USE collet_status collet_allgatherv(collet_comm *comm, const void *send, uint64_t send_count,
+	void *recv, const uint64_t *counts, const uint64_t *displacements, collet_dtype dtype, const collet_how *how);
 /* recv (count elements) = elements rank * count ... of the ranks' sends (size * count elements) combined. */
-COLLET_API COLLET_MUST_USE collet_status collet_reduce_scatter(collet_comm *comm, const void *send, void *recv, uint64_t count,
-	collet_dtype dtype, collet_op op, const collet_how *how);
+COLLET_API COLLET_MUST_USE collet_status collet_reduce_scatter(collet_comm *comm, const void *send, void *recv,
+	uint64_t count, collet_dtype dtype, collet_op op, const collet_how *how);
 /* root's recv (size * count elements) = the sends of rank 0, 1, ... */
 COLLET_API COLLET_MUST_USE collet_status collet_gather(collet_comm *comm, const void *send, void *recv, uint64_t count,
 	collet_dtype dtype, uint32_t root, const collet_how *how);
 /* counts and displacements are read on root only; a rank whose send_count is not root's counts[rank] is a mismatch. */
-COLLET_API COLLET_MUST_USE collet_status collet_gatherv(collet_comm *comm, const void *send, uint64_t send_count, void *recv,
-	const uint64_t *counts, const uint64_t *displacements, collet_dtype dtype, uint32_t root, const collet_how *how);
+COLLET_API COLLET_MUST_USE collet_status collet_gatherv(collet_comm *comm, const void *send, uint64_t send_count,
+	void *recv, const uint64_t *counts, const uint64_t *displacements, collet_dtype dtype, uint32_t root,
+	const collet_how *how);
 /* recv = elements rank * count ... of root's send (size * count elements). */
 COLLET_API COLLET_MUST_USE collet_status collet_scatter(collet_comm *comm, const void *send, void *recv, uint64_t count,
 	collet_dtype dtype, uint32_t root, const collet_how *how);
 COLLET_API COLLET_MUST_USE collet_status collet_scatterv(collet_comm *comm, const void *send, const uint64_t *counts,
-	const uint64_t *displacements, void *recv, uint64_t recv_count, collet_dtype dtype, uint32_t root, const collet_how *how);
+	const uint64_t *displacements, void *recv, uint64_t recv_count, collet_dtype dtype, uint32_t root,
+	const collet_how *how);
 /* Block p of send (count elements) goes to rank p; block p of recv comes from rank p. */
-COLLET_API COLLET_MUST_USE collet_status collet_alltoall(collet_comm *comm, const void *send, void *recv, uint64_t count,
-	collet_dtype dtype, const collet_how *how);
+COLLET_API COLLET_MUST_USE collet_status collet_alltoall(
+	collet_comm *comm, const void *send, void *recv, uint64_t count, collet_dtype dtype, const collet_how *how);
 /* In place (send == recv) needs equal counts and displacements on both sides. */
-COLLET_API COLLET_MUST_USE collet_status collet_alltoallv(collet_comm *comm, const void *send, const uint64_t *send_counts,
-	const uint64_t *send_displacements, void *recv, const uint64_t *recv_counts, const uint64_t *recv_displacements,
-	collet_dtype dtype, const collet_how *how);
+COLLET_API COLLET_MUST_USE collet_status collet_alltoallv(collet_comm *comm, const void *send,
+	const uint64_t *send_counts, const uint64_t *send_displacements, void *recv, const uint64_t *recv_counts,
+	const uint64_t *recv_displacements, collet_dtype dtype, const collet_how *how);
 
 /* ---- Point to point ----------------------------------------------------------------------------------------- */
 
@@ -300,16 +305,16 @@ typedef struct collet_received {
 /* Messages between a pair with one tag arrive in the order sent. Blocking send returns when buf may be reused, which
  * for a large message is when the receive has started. Point to point never mixes with collectives: it has its own
  * connections and order. */
-COLLET_API COLLET_MUST_USE collet_status collet_send(collet_comm *comm, const void *buf, uint64_t count, collet_dtype dtype,
-	uint32_t peer, uint32_t tag, const collet_how *how);
+COLLET_API COLLET_MUST_USE collet_status collet_send(collet_comm *comm, const void *buf, uint64_t count,
+	collet_dtype dtype, uint32_t peer, uint32_t tag, const collet_how *how);
 /* Takes the oldest message from source (or COLLET_ANY_SOURCE) with this tag. At most count elements; a longer message
  * is COLLET_ERR_TRUNCATED. received may be NULL; else it must live until the request has ended. */
 COLLET_API COLLET_MUST_USE collet_status collet_recv(collet_comm *comm, void *buf, uint64_t count, collet_dtype dtype,
 	uint32_t source, uint32_t tag, collet_received *received, const collet_how *how);
 /* Both at once, deadlock-free. */
-COLLET_API COLLET_MUST_USE collet_status collet_sendrecv(collet_comm *comm, const void *send, uint64_t send_count, uint32_t to,
-	uint32_t send_tag, void *recv, uint64_t recv_count, uint32_t from, uint32_t recv_tag, collet_dtype dtype,
-	collet_received *received, const collet_how *how);
+COLLET_API COLLET_MUST_USE collet_status collet_sendrecv(collet_comm *comm, const void *send, uint64_t send_count,
+	uint32_t to, uint32_t send_tag, void *recv, uint64_t recv_count, uint32_t from, uint32_t recv_tag,
+	collet_dtype dtype, collet_received *received, const collet_how *how);
 
 /* ---- Requests ----------------------------------------------------------------------------------------------- */
 
@@ -320,7 +325,8 @@ COLLET_API COLLET_MUST_USE collet_status collet_request_test(collet_request **re
 /* Blocks until it has ended (by its own deadline at the latest), then as test. */
 COLLET_API COLLET_MUST_USE collet_status collet_request_wait(collet_request **request);
 /* Blocks until one of the non-NULL requests has ended; *index says which. All NULL: *index = count, COLLET_OK. */
-COLLET_API COLLET_MUST_USE collet_status collet_request_wait_any(collet_request **requests, size_t count, size_t *index);
+COLLET_API COLLET_MUST_USE collet_status collet_request_wait_any(
+	collet_request **requests, size_t count, size_t *index);
 /* Blocks until all have ended; the status of the first that failed, in array order. */
 COLLET_API COLLET_MUST_USE collet_status collet_request_wait_all(collet_request **requests, size_t count);
 
@@ -360,7 +366,8 @@ typedef struct collet_stat {
 } collet_stat;
 
 /* Writes at most capacity rows and sets *count to how many there are. Counters only grow. Any thread. */
-COLLET_API COLLET_MUST_USE collet_status collet_comm_stats(collet_comm *comm, collet_stat *rows, size_t capacity, size_t *count);
+COLLET_API COLLET_MUST_USE collet_status collet_comm_stats(
+	collet_comm *comm, collet_stat *rows, size_t capacity, size_t *count);
 
 #ifdef __cplusplus
 }

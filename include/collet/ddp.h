@@ -60,8 +60,8 @@ typedef struct collet_ddp_options {
  * comm must outlive *ddp, and no other collective may run on it between ready() and wait(). The buckets take as much
  * memory as the parameters, from collet_mem_alloc(). *ddp is written on success only.
  *
- * COLLET_ERR_ARGUMENT on every rank when one rank's arguments make no sense, or differ from rank 0's: the sentence names
- * the rank and the parameter; nothing has changed and comm works on. COLLET_ERR_MEMORY, on every rank. Else as
+ * COLLET_ERR_ARGUMENT on every rank when one rank's arguments make no sense, or differ from rank 0's: the sentence
+ * names the rank and the parameter; nothing has changed and comm works on. COLLET_ERR_MEMORY, on every rank. Else as
  * collet_broadcast(). */
 COLLET_API COLLET_MUST_USE collet_status collet_ddp_create(collet_ddp **ddp, collet_comm *comm,
 	const collet_ddp_parameter *parameters, uint32_t parameter_count, const collet_ddp_options *options);
@@ -75,8 +75,8 @@ COLLET_API collet_status collet_ddp_destroy(collet_ddp **ddp);
 COLLET_API void *collet_ddp_gradient(const collet_ddp *ddp, uint32_t parameter);
 
 /* This parameter's gradient is complete, and nobody writes it until wait() returns. Starts the buckets that this
- * completes and advances those under way; does not wait. COLLET_ERR_ARGUMENT: no such parameter, or marked already since
- * the last wait(). Else what has ended the communicator. */
+ * completes and advances those under way; does not wait. COLLET_ERR_ARGUMENT: no such parameter, or marked already
+ * since the last wait(). Else what has ended the communicator. */
 COLLET_API COLLET_MUST_USE collet_status collet_ddp_ready(collet_ddp *ddp, uint32_t parameter);
 
 /* Returns when every gradient is the average over all ranks; then the next step may begin. COLLET_ERR_ARGUMENT: the
@@ -95,7 +95,8 @@ typedef struct collet_ddp_bucket {
 
 COLLET_API uint32_t collet_ddp_bucket_count(const collet_ddp *ddp);
 /* Buckets in the order in which they start. COLLET_ERR_ARGUMENT: there is no such bucket; *bucket is untouched. */
-COLLET_API COLLET_MUST_USE collet_status collet_ddp_bucket_get(const collet_ddp *ddp, uint32_t index, collet_ddp_bucket *bucket);
+COLLET_API COLLET_MUST_USE collet_status collet_ddp_bucket_get(
+	const collet_ddp *ddp, uint32_t index, collet_ddp_bucket *bucket);
 
 #ifdef __cplusplus
 }

@@ -21,7 +21,7 @@ extern "C" {
 typedef enum collet_sampler_tail {
 	COLLET_SAMPLER_PAD = 0,  /* the order's first samples are given out again, until every rank has as many */
 	COLLET_SAMPLER_DROP,     /* the order's last samples are left out, so that every rank has as many */
-	COLLET_SAMPLER_EXACT     /* neither: each sample goes to one rank, and low ranks may have one more (evaluation) */
+	COLLET_SAMPLER_EXACT     /* neither: each sample goes to one rank, low ranks may have one more (evaluation) */
 } collet_sampler_tail;
 
 /* Zero-initialised fields mean what is said; reserved must be zero. */
@@ -48,7 +48,8 @@ COLLET_API uint64_t collet_sampler_count(const collet_sampler *sampler);
  *
  * COLLET_ERR_ARGUMENT: NULL, rank not below world_size, too many samples, unknown tail, reserved not zero; indices are
  * untouched. COLLET_ERR_MEMORY. */
-COLLET_API COLLET_MUST_USE collet_status collet_sampler_fill(const collet_sampler *sampler, uint64_t epoch, uint64_t *indices);
+COLLET_API COLLET_MUST_USE collet_status collet_sampler_fill(
+	const collet_sampler *sampler, uint64_t epoch, uint64_t *indices);
 
 #ifdef __cplusplus
 }

@@ -67,7 +67,7 @@ typedef struct collet_link_cost {
 	uint32_t cores;             /* that they had together */
 	double latency_ns;          /* alpha: from a message's leaving its sender's hands to its being there */
 	double message_ns;          /* o: that each message holds its sender and its receiver */
-	double byte_ns[4];          /* beta: each byte up to 4 KiB of a message, from there to 32 KiB, to 256 KiB, beyond */
+	double byte_ns[4]; /* beta: each byte up to 4 KiB of a message, from there to 32 KiB, to 256 KiB, beyond */
 	double far_byte_ns;         /* and more for each byte of calls whose bytes do not stay in a cache, ... */
 	double reduce_byte_ns;      /* gamma: combining one byte of a received operand */
 	double far_reduce_byte_ns;  /* ... likewise */
@@ -79,9 +79,9 @@ typedef struct collet_link_cost {
 	uint32_t sizes;             /* bytes of calls at which algorithms were measured, rising */
 	uint32_t reserved0;
 	uint64_t size[COLLET_TUNING_SIZES];
-	/* Measured time / the formula's, of algorithm i as collet_algorithm_list(NULL, ...) lists them, at size[k], between
-	 * sizes read off a line in the logarithm of bytes; 0: not measured. Used only for just these numbers of ranks and
-	 * cores on one host. */
+	/* Measured time / the formula's, of algorithm i as collet_algorithm_list(NULL, ...) lists them, at size[k],
+	 * between sizes read off a line in the logarithm of bytes; 0: not measured. Used only for just these numbers of
+	 * ranks and cores on one host. */
 	float factor[COLLET_TUNING_ALGORITHMS][COLLET_TUNING_SIZES];
 	uint64_t reserved[4];       /* zero */
 } collet_link_cost;
@@ -100,9 +100,10 @@ typedef struct collet_call_shape {
 	uint64_t reserved[3];       /* zero */
 } collet_call_shape;
 
-/* The model's time in ns of one call that moves bytes, all ranks arriving together, on one host. cost NULL: the built-in
- * cost of transport; else transport is not read. COLLET_ERR_UNSUPPORTED: the algorithm cannot do this call (not that many
- * ranks, not in order); the sentence says why. Pure: the same arguments give the same number on every machine. */
+/* The model's time in ns of one call that moves bytes, all ranks arriving together, on one host. cost NULL: the
+ * built-in cost of transport; else transport is not read. COLLET_ERR_UNSUPPORTED: the algorithm cannot do this call
+ * (not that many ranks, not in order); the sentence says why. Pure: the same arguments give the same number on every
+ * machine. */
 COLLET_API COLLET_MUST_USE collet_status collet_cost_predict(const collet_call_shape *shape, const char *algorithm,
 	const char *transport, const collet_link_cost *cost, uint64_t bytes, double *ns);
 
@@ -132,23 +133,24 @@ typedef struct collet_plan {
 } collet_plan;
 
 /* The plan for a call with these arguments, algorithm NULL for the communicator's choice. Local: no peer is asked, and
- * every rank that asks gets the same algorithm. root and op as in the call; 0 where it has none. COLLET_ERR_UNSUPPORTED:
- * the named algorithm cannot do this call. Any thread. */
+ * every rank that asks gets the same algorithm. root and op as in the call; 0 where it has none.
+ * COLLET_ERR_UNSUPPORTED: the named algorithm cannot do this call. Any thread. */
 COLLET_API COLLET_MUST_USE collet_status collet_comm_plan(collet_comm *comm, const char *collective, uint64_t count,
 	collet_dtype dtype, collet_op op, uint32_t root, const char *algorithm, collet_plan *plan);
 
 /* ---- Tuning ------------------------------------------------------------------------------------------------- */
 
-/* A tuning is a few link costs: what a communicator's choices are made from. It is read by rank 0 when a communicator is
- * created, from the file that COLLET_TUNING names, else from collet/tuning in the user's configuration folder
+/* A tuning is a few link costs: what a communicator's choices are made from. It is read by rank 0 when a communicator
+ * is created, from the file that COLLET_TUNING names, else from collet/tuning in the user's configuration folder
  * ($XDG_CONFIG_HOME, else ~/.config), else it is the built-in one; docs/algorithms.md has the format. */
 
 /* Writes that path into path; "" if there is none, as with COLLET_TUNING=builtin or without a home. Reads the
  * environment. COLLET_ERR_CONFIG: it is longer than capacity. */
 COLLET_API COLLET_MUST_USE collet_status collet_tuning_path(char *path, size_t capacity);
 
-/* The link costs in a tuning file. path NULL: the built-in ones. COLLET_ERR_SYSTEM: it cannot be read. COLLET_ERR_CONFIG:
- * it is no tuning, of another version, or made on another machine; the sentence names file and line. */
+/* The link costs in a tuning file. path NULL: the built-in ones. COLLET_ERR_SYSTEM: it cannot be read.
+ * COLLET_ERR_CONFIG: it is no tuning, of another version, or made on another machine; the sentence names file and
+ * line. */
 COLLET_API COLLET_MUST_USE collet_status collet_tuning_read(
 	const char *path, collet_link_cost *rows, size_t capacity, size_t *count);
 

@@ -23,7 +23,8 @@ void collet_endpoint_unix(struct collet_endpoint *endpoint, const char *name)
 	endpoint->bytes = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + length);
 }
 
-bool collet_endpoint_ip(struct collet_endpoint *endpoint, int family, const void *address, uint32_t scope_id, uint16_t port)
+bool collet_endpoint_ip(
+	struct collet_endpoint *endpoint, int family, const void *address, uint32_t scope_id, uint16_t port)
 {
 	memset(endpoint, 0, sizeof(*endpoint));
 	switch (family) {
@@ -177,9 +178,11 @@ static int listen_at(struct collet_endpoint *endpoint)
 collet_status collet_socket_listen(struct collet_endpoint *endpoint, uint16_t port_first, uint16_t port_last, int *out)
 {
 	char text[COLLET_ENDPOINT_TEXT];
-	const bool ranged = endpoint->any.sa_family != AF_UNIX && collet_endpoint_port(endpoint) == 0 && port_first != 0;
+	const bool ranged =
+		endpoint->any.sa_family != AF_UNIX && collet_endpoint_port(endpoint) == 0 && port_first != 0;
 	int fd = -1;
-	/* Each port is bound and listened at before it counts as had: two sockets may be bound to one that nobody listens at. */
+	/* Each port is bound and listened at before it counts as had: two sockets may be bound to one that nobody
+	 * listens at. */
 	for (uint32_t port = port_first; ranged && fd < 0 && port <= port_last; port++) {
 		collet_endpoint_set_port(endpoint, (uint16_t)port);
 		fd = listen_at(endpoint);
@@ -192,7 +195,8 @@ collet_status collet_socket_listen(struct collet_endpoint *endpoint, uint16_t po
 		int error = errno;
 		collet_status status = error == EADDRINUSE ? COLLET_ERR_BUSY :
 			error == EADDRNOTAVAIL ? COLLET_ERR_UNSUPPORTED : COLLET_ERR_SYSTEM;
-		return collet_fail(status, "cannot listen on %s: %s", collet_endpoint_print(endpoint, text), strerror(error));
+		return collet_fail(
+			status, "cannot listen on %s: %s", collet_endpoint_print(endpoint, text), strerror(error));
 	}
 	*out = fd;
 	return COLLET_OK;
@@ -246,9 +250,14 @@ void collet_socket_tune(int socket)
 	if (getsockopt(socket, SOL_SOCKET, SO_DOMAIN, &domain, &bytes) < 0 || domain == AF_UNIX)
 		return;
 	/* All best effort. A silent host is given up after idle + interval * count = 25 s. */
-	const struct { int level, name, value; } options[] = {
-		{ IPPROTO_TCP, TCP_NODELAY, 1 }, { SOL_SOCKET, SO_KEEPALIVE, 1 }, { IPPROTO_TCP, TCP_KEEPIDLE, 10 },
-		{ IPPROTO_TCP, TCP_KEEPINTVL, 3 }, { IPPROTO_TCP, TCP_KEEPCNT, 5 }, { IPPROTO_TCP, TCP_USER_TIMEOUT, 25000 },
+	const struct { int level, name, value;
+	} options[] = {
+		{IPPROTO_TCP, TCP_NODELAY, 1},
+		{SOL_SOCKET, SO_KEEPALIVE, 1},
+		{IPPROTO_TCP, TCP_KEEPIDLE, 10},
+		{IPPROTO_TCP, TCP_KEEPINTVL, 3},
+		{IPPROTO_TCP, TCP_KEEPCNT, 5},
+		{IPPROTO_TCP, TCP_USER_TIMEOUT, 25000},
 	};
 	for (size_t i = 0; i < sizeof(options) / sizeof(options[0]); i++)
 		setsockopt(socket, options[i].level, options[i].name, &options[i].value, sizeof(options[i].value));

@@ -23,7 +23,8 @@ enum { COLLET_ENDPOINT_TEXT = 128 };
 /* An abstract Unix name: it belongs to the network namespace, not to the file system, and vanishes with its socket. */
 void collet_endpoint_unix(struct collet_endpoint *endpoint, const char *name);
 /* address: 4 or 16 bytes, port in host byte order. False for another family. */
-bool collet_endpoint_ip(struct collet_endpoint *endpoint, int family, const void *address, uint32_t scope_id, uint16_t port);
+bool collet_endpoint_ip(
+	struct collet_endpoint *endpoint, int family, const void *address, uint32_t scope_id, uint16_t port);
 void collet_endpoint_set_port(struct collet_endpoint *endpoint, uint16_t port);
 uint16_t collet_endpoint_port(const struct collet_endpoint *endpoint);
 bool collet_endpoint_is_loopback(const struct collet_endpoint *endpoint);
@@ -38,12 +39,13 @@ bool collet_host_is_loopback(const char *host);
 collet_status collet_host_resolve(const char *host, uint16_t port, struct collet_endpoint *endpoints, uint32_t capacity,
 	uint32_t *count);
 
-/* Sockets are non-blocking and closed on exec. Listening takes the first free port from port_first to port_last (0 to 0:
- * the kernel's choice; the endpoint's own port if that is not 0) and writes it back into endpoint. COLLET_ERR_BUSY:
+/* Sockets are non-blocking and closed on exec. Listening takes the first free port from port_first to port_last (0 to
+ * 0: the kernel's choice; the endpoint's own port if that is not 0) and writes it back into endpoint. COLLET_ERR_BUSY:
  * taken; COLLET_ERR_UNSUPPORTED: the address is not one of this host's. */
-collet_status collet_socket_listen(struct collet_endpoint *endpoint, uint16_t port_first, uint16_t port_last, int *socket);
-/* Starts to connect; it is done, or has failed, when the socket is writable. COLLET_PENDING: the listener's queue is full,
- * try again. Any other failure is COLLET_ERR_TRANSPORT. */
+collet_status collet_socket_listen(
+	struct collet_endpoint *endpoint, uint16_t port_first, uint16_t port_last, int *socket);
+/* Starts to connect; it is done, or has failed, when the socket is writable. COLLET_PENDING: the listener's queue is
+ * full, try again. Any other failure is COLLET_ERR_TRANSPORT. */
 collet_status collet_socket_dial(const struct collet_endpoint *endpoint, int *socket);
 /* One connection, or -1 with errno. */
 int collet_socket_accept(int listener, struct collet_endpoint *from);

@@ -13,7 +13,7 @@
 /* Everything the environment and the options say, read once. Printable but for the secret. */
 struct collet_launch {
 	uint32_t rank, size, local_rank;
-	const char *launcher;            /* static: "torchrun", "Open MPI", "MPICH", "Slurm", "OpenPAI", "options", "none" */
+	const char *launcher; /* static: "torchrun", "Open MPI", "MPICH", "Slurm", "OpenPAI", "options", "none" */
 	char store[256];                 /* "tcp://HOST:PORT", "file:///FOLDER", "unix:NAME" */
 	bool store_scan;                 /* the port may be held by the launcher's own store: see environment.c */
 	const collet_store_callbacks *store_callbacks;
@@ -32,20 +32,20 @@ collet_status collet_launch_read(struct collet_launch *launch, const collet_opti
 struct collet_bootstrap {
 	struct collet_card *cards;       /* size of them, by rank */
 	int listen_tcp, listen_unix;     /* non-blocking; -1: none */
-	int *star;                       /* rank 0: [size], its own -1; others: star[0] is the connection to rank 0; -1s else */
+	int *star; /* rank 0: [size], its own -1; others: star[0] is the connection to rank 0; -1s else */
 	uint32_t star_count;             /* size */
 	void *blob;                      /* what rank 0's make_blob gave, on every rank */
 	size_t blob_bytes;
-	uint8_t session_key[32];         /* random, made by rank 0, the same on all ranks: authenticates later connections */
+	uint8_t session_key[32]; /* random, made by rank 0, the same on all ranks: authenticates later connections */
 };
 
-/* Called on rank 0 once all cards are there: compares what must be equal and makes what all shall get (malloc). An error
- * is sent to all ranks as their status and sentence. */
+/* Called on rank 0 once all cards are there: compares what must be equal and makes what all shall get (malloc). An
+ * error is sent to all ranks as their status and sentence. */
 typedef collet_status (*collet_make_blob)(void *context, const struct collet_card *cards, uint32_t size, void **blob,
 	size_t *bytes);
 
-/* Fills the addresses into card (the caller has filled the rest), meets, and fills in what rank 0 found out. Everything is undone on failure.
- * COLLET_ERR_RENDEZVOUS names the ranks that did not come. */
+/* Fills the addresses into card (the caller has filled the rest), meets, and fills in what rank 0 found out. Everything
+ * is undone on failure. COLLET_ERR_RENDEZVOUS names the ranks that did not come. */
 collet_status collet_bootstrap_meet(struct collet_bootstrap *bootstrap, const struct collet_launch *launch,
 	struct collet_card *card, collet_make_blob make_blob, void *context, const struct collet_log *log);
 

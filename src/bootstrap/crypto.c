@@ -25,7 +25,8 @@ collet_status collet_random(void *bytes, size_t count)
 	return COLLET_OK;
 }
 
-collet_status collet_mac(uint8_t mac[COLLET_MAC_BYTES], const void *key, size_t key_bytes, const void *data, size_t bytes)
+collet_status collet_mac(
+	uint8_t mac[COLLET_MAC_BYTES], const void *key, size_t key_bytes, const void *data, size_t bytes)
 {
 	unsigned mac_bytes = 0;
 	static const uint8_t no_key[1];  /* libcrypto wants a pointer even for 0 bytes */

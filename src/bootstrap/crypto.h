@@ -10,7 +10,8 @@ enum { COLLET_MAC_BYTES = 32 };
 collet_status collet_random(void *bytes, size_t count);
 
 /* mac = HMAC-SHA256(key, data). A key of 0 bytes is legal: then it is a checksum, and proves nothing. */
-collet_status collet_mac(uint8_t mac[COLLET_MAC_BYTES], const void *key, size_t key_bytes, const void *data, size_t bytes);
+collet_status collet_mac(
+	uint8_t mac[COLLET_MAC_BYTES], const void *key, size_t key_bytes, const void *data, size_t bytes);
 
 /* In constant time. */
 bool collet_mac_equal(const uint8_t a[COLLET_MAC_BYTES], const uint8_t b[COLLET_MAC_BYTES]);

@@ -3,10 +3,13 @@
  * An option that is set wins over the environment, COLLET_* over the launcher's variables. Where to meet is chosen so:
  *   1. store_callbacks, store, COLLET_STORE, as they are.
  *   2. The launcher says that all ranks are on this host: a Unix socket named by user and job.
- *   3. MASTER_ADDR (or OpenPAI's, or Slurm's first node) with COLLET_PORT, else with MASTER_PORT. While the launcher's own
- *      store holds that port (TORCHELASTIC_USE_AGENT_STORE=True): 16 ports of the 128 above it, chosen by the job's name.
+ *   3. MASTER_ADDR (or OpenPAI's, or Slurm's first node) with COLLET_PORT, else with MASTER_PORT. While the launcher's
+ * own
+ *      store holds that port (TORCHELASTIC_USE_AGENT_STORE=True): 16 ports of the 128 above it, chosen by the job's
+ * name.
  *   4. No address at all: a Unix socket.
- * A loopback address without a secret means a Unix socket too: it reaches the same processes, but tells who they are. */
+ * A loopback address without a secret means a Unix socket too: it reaches the same processes, but tells who they
+ * are. */
 #include <stdio.h>
 #include <string.h>
 
@@ -27,12 +30,14 @@ static const char *option_or_env(const char *option, const char *name)
 	return option && *option ? option : collet_env(name);
 }
 
-static collet_status read_rank(struct collet_launch *launch, const collet_options *options, struct collet_launcher_says *says)
+static collet_status read_rank(
+	struct collet_launch *launch, const collet_options *options, struct collet_launcher_says *says)
 {
 	if (options && options->explicit_rank) {
 		memset(says, 0, sizeof(*says));
 		if (options->world_size == 0 || options->rank >= options->world_size)
-			return collet_fail(COLLET_ERR_ARGUMENT, "options: rank %u of a world of %u", options->rank, options->world_size);
+			return collet_fail(COLLET_ERR_ARGUMENT, "options: rank %u of a world of %u", options->rank,
+				options->world_size);
 		says->launcher = "options";
 		says->rank = options->rank;
 		says->size = options->world_size;
@@ -60,7 +65,8 @@ static collet_status read_job(struct collet_launch *launch, const collet_options
 			sizeof(launch->job) - 1);
 	for (const char *c = job; *c; c++)
 		if (*c <= ' ' || *c > '~')
-			return collet_fail(COLLET_ERR_CONFIG, "a job name has printable ASCII characters only (COLLET_JOB)");
+			return collet_fail(
+				COLLET_ERR_CONFIG, "a job name has printable ASCII characters only (COLLET_JOB)");
 	snprintf(launch->job, sizeof(launch->job), "%s", job);
 	return COLLET_OK;
 }
@@ -74,7 +80,8 @@ static collet_status read_ports(struct collet_launch *launch, const collet_optio
 		return COLLET_OK;
 	if (sscanf(text, "%5u-%5u%n", &first, &last, &length) != 2 || text[length] || first == 0 || first > last ||
 	    last > UINT16_MAX)
-		return collet_fail(COLLET_ERR_CONFIG, "the port range '%s' is not FIRST-LAST (COLLET_PORT_RANGE)", text);
+		return collet_fail(
+			COLLET_ERR_CONFIG, "the port range '%s' is not FIRST-LAST (COLLET_PORT_RANGE)", text);
 	launch->port_first = (uint16_t)first;
 	launch->port_last = (uint16_t)last;
 	return COLLET_OK;
@@ -124,15 +131,18 @@ static collet_status store_from_launcher(struct collet_launch *launch, const str
 		return COLLET_OK;
 	}
 	if (!says->host[0])
-		return collet_fail(COLLET_ERR_CONFIG, "%s has started %u ranks, %u of them here, and does not say where rank 0 is: set "
-			"COLLET_STORE=tcp://HOST_OF_RANK_0:PORT (or MASTER_ADDR and MASTER_PORT), or COLLET_STORE=file:///SHARED/FOLDER, on "
-			"all ranks, and COLLET_JOB if several jobs share it", launch->launcher, says->size, says->local_size);
+		return collet_fail(COLLET_ERR_CONFIG,
+			"%s has started %u ranks, %u of them here, and does not say where rank 0 is: set "
+			"COLLET_STORE=tcp://HOST_OF_RANK_0:PORT (or MASTER_ADDR and MASTER_PORT), or "
+			"COLLET_STORE=file:///SHARED/FOLDER, on "
+			"all ranks, and COLLET_JOB if several jobs share it",
+			launch->launcher, says->size, says->local_size);
 	if (port == 0)
-		return collet_fail(COLLET_ERR_CONFIG, "the host of rank 0 is known (%s) and its port is not: set COLLET_PORT",
-			says->host);
+		return collet_fail(COLLET_ERR_CONFIG,
+			"the host of rank 0 is known (%s) and its port is not: set COLLET_PORT", says->host);
 	launch->store_scan = says->scan && !collet_env("COLLET_PORT");
-	snprintf(launch->store, sizeof(launch->store), strchr(says->host, ':') ? "tcp://[%.240s]:%u" : "tcp://%.240s:%u", says->host,
-		(unsigned)port);
+	snprintf(launch->store, sizeof(launch->store),
+		strchr(says->host, ':') ? "tcp://[%.240s]:%u" : "tcp://%.240s:%u", says->host, (unsigned)port);
 	return COLLET_OK;
 }
 
@@ -144,7 +154,8 @@ static collet_status check_store(struct collet_launch *launch, const struct coll
 		if (!launch->store[5])
 			return collet_fail(COLLET_ERR_CONFIG, "the store unix: needs a name (COLLET_STORE=unix:NAME)");
 		if (says->has_local && says->local_size != says->size)
-			return collet_fail(COLLET_ERR_CONFIG, "the store %s is for one host, but %s=%u of a world of %u", launch->store,
+			return collet_fail(COLLET_ERR_CONFIG,
+				"the store %s is for one host, but %s=%u of a world of %u", launch->store,
 				says->local_size_name, says->local_size, says->size);
 		return COLLET_OK;
 	}
@@ -152,8 +163,10 @@ static collet_status check_store(struct collet_launch *launch, const struct coll
 		return COLLET_OK;
 	if (strncmp(launch->store, "tcp://", 6) != 0 ||
 	    !collet_host_port_parse(launch->store + 6, host, sizeof(host), &port))
-		return collet_fail(COLLET_ERR_CONFIG, "the store '%s' is none of tcp://HOST:PORT, tcp://[IPv6]:PORT, file:///FOLDER, "
-			"unix:NAME (COLLET_STORE)", launch->store);
+		return collet_fail(COLLET_ERR_CONFIG,
+			"the store '%s' is none of tcp://HOST:PORT, tcp://[IPv6]:PORT, file:///FOLDER, "
+			"unix:NAME (COLLET_STORE)",
+			launch->store);
 	if (launch->secret_bytes)
 		return COLLET_OK;
 	if (!collet_host_is_loopback(host)) {
@@ -197,10 +210,11 @@ collet_status collet_launch_read(struct collet_launch *out, const collet_options
 	if (!status)
 		status = read_ports(&launch, options);
 	if (!status)
-		status = read_timeout(options ? options->timeout_ns : 0, "COLLET_TIMEOUT", 30 * MINUTE_NS, &launch.timeout_ns);
+		status = read_timeout(
+			options ? options->timeout_ns : 0, "COLLET_TIMEOUT", 30 * MINUTE_NS, &launch.timeout_ns);
 	if (!status)
-		status = read_timeout(options ? options->rendezvous_timeout_ns : 0, "COLLET_RENDEZVOUS_TIMEOUT", 5 * MINUTE_NS,
-			&launch.rendezvous_timeout_ns);
+		status = read_timeout(options ? options->rendezvous_timeout_ns : 0, "COLLET_RENDEZVOUS_TIMEOUT",
+			5 * MINUTE_NS, &launch.rendezvous_timeout_ns);
 	if (!status)
 		status = read_store(&launch, options, &says);
 	if (!status)

@@ -53,18 +53,21 @@ static collet_status refused(struct collet_handshake *h, enum collet_refusal why
 		snprintf(who, sizeof(who), "the connecting rank %u", ask->from);
 	switch (why) {
 	case COLLET_REFUSAL_VERSION:
-		return collet_fail(COLLET_ERR_AUTH, "%s runs collet %s, this rank %s: all ranks need the same version (and byte order)",
-			who, clean(version, sizeof(ask->version)), COLLET_VERSION_TEXT);
+		return collet_fail(COLLET_ERR_AUTH,
+			"%s runs collet %s, this rank %s: all ranks need the same version (and byte order)", who,
+			clean(version, sizeof(ask->version)), COLLET_VERSION_TEXT);
 	case COLLET_REFUSAL_JOB:
 		return collet_fail(COLLET_ERR_AUTH, "%s belongs to job '%s', this rank to job '%s' (COLLET_JOB)", who,
 			clean(job, COLLET_JOB_BYTES), h->config.job);
 	case COLLET_REFUSAL_WORLD:
-		return collet_fail(COLLET_ERR_CONFIG, "%s has world size %u, this rank %u", who, dialing ? answer->size : ask->size,
-			h->config.size);
+		return collet_fail(COLLET_ERR_CONFIG, "%s has world size %u, this rank %u", who,
+			dialing ? answer->size : ask->size, h->config.size);
 	case COLLET_REFUSAL_SECRET:
 		if (dialing && answer->keyed != (h->config.key_bytes != 0))
-			return collet_fail(COLLET_ERR_AUTH, "%s has %s secret, this rank has %s: set COLLET_SECRET or COLLET_SECRET_FILE "
-				"to the same everywhere", who, answer->keyed ? "a" : "no", h->config.key_bytes ? "one" : "none");
+			return collet_fail(COLLET_ERR_AUTH,
+				"%s has %s secret, this rank has %s: set COLLET_SECRET or COLLET_SECRET_FILE "
+				"to the same everywhere",
+				who, answer->keyed ? "a" : "no", h->config.key_bytes ? "one" : "none");
 		return collet_fail(COLLET_ERR_AUTH, "%s has another secret (COLLET_SECRET, COLLET_SECRET_FILE)", who);
 	case COLLET_REFUSAL_RANK:
 		return collet_fail(COLLET_ERR_CONFIG, "%s was asked for by rank %u as rank %u of %u, which it is not",
@@ -75,7 +78,8 @@ static collet_status refused(struct collet_handshake *h, enum collet_refusal why
 	}
 }
 
-collet_status collet_handshake_dial(struct collet_handshake *h, int socket, const struct collet_handshake_config *config)
+collet_status collet_handshake_dial(
+	struct collet_handshake *h, int socket, const struct collet_handshake_config *config)
 {
 	memset(h, 0, sizeof(*h));
 	h->config = *config;
@@ -97,7 +101,8 @@ collet_status collet_handshake_dial(struct collet_handshake *h, int socket, cons
 	return collet_random(ask->nonce, sizeof(ask->nonce));
 }
 
-collet_status collet_handshake_accept(struct collet_handshake *h, int socket, const struct collet_handshake_config *config)
+collet_status collet_handshake_accept(
+	struct collet_handshake *h, int socket, const struct collet_handshake_config *config)
 {
 	memset(h, 0, sizeof(*h));
 	h->config = *config;
@@ -146,7 +151,8 @@ static collet_status take(struct collet_handshake *h, void *message, size_t byte
 		if (got < 0)
 			return errno == EAGAIN || errno == EWOULDBLOCK ? COLLET_PENDING : broken();
 		if (got == 0)
-			return collet_fail(COLLET_ERR_TRANSPORT, "the other end closed the connection during the handshake");
+			return collet_fail(
+				COLLET_ERR_TRANSPORT, "the other end closed the connection during the handshake");
 		h->moved += (size_t)got;
 		size_t known = h->moved < sizeof(magic) ? h->moved : sizeof(magic);
 		if (check_magic && memcmp(message, magic, known) != 0)
@@ -168,10 +174,11 @@ static collet_status connected(struct collet_handshake *h)
 		return collet_fail(COLLET_ERR_TRANSPORT, "cannot connect: %s", strerror(error));
 	struct sockaddr_storage peer, self;
 	socklen_t peer_bytes = sizeof(peer), self_bytes = sizeof(self);
-	if (getpeername(h->socket, (struct sockaddr *)&peer, &peer_bytes) < 0)  /* no error yet, and not connected either */
+	/* no error yet, and not connected either */
+	if (getpeername(h->socket, (struct sockaddr *)&peer, &peer_bytes) < 0)
 		return errno == ENOTCONN ? COLLET_PENDING : broken();
-	/* The kernel may choose, for a port of this host where nobody listens, that very port as ours: TCP then connects us to
-	 * ourselves. */
+	/* The kernel may choose, for a port of this host where nobody listens, that very port as ours: TCP then
+	 * connects us to ourselves. */
 	if (peer.ss_family != AF_UNIX && getsockname(h->socket, (struct sockaddr *)&self, &self_bytes) == 0 &&
 	    self_bytes == peer_bytes && memcmp(&self, &peer, peer_bytes) == 0)
 		return collet_fail(COLLET_ERR_TRANSPORT, "cannot connect: nobody listens there");
@@ -293,6 +300,6 @@ collet_status collet_handshake_step(struct collet_handshake *h)
 
 bool collet_handshake_wants_write(const struct collet_handshake *h)
 {
-	return h->state == CONNECTING || h->state == SENDING_ASK || h->state == SENDING_PROOF || h->state == SENDING_ANSWER ||
-		h->state == SENDING_VERDICT;
+	return h->state == CONNECTING || h->state == SENDING_ASK || h->state == SENDING_PROOF ||
+	       h->state == SENDING_ANSWER || h->state == SENDING_VERDICT;
 }

@@ -6,10 +6,10 @@
  *   initiator -> acceptor   proof:   HMAC(key, "initiator", ask, answer)
  *   acceptor -> initiator   verdict: HMAC(key, "acceptor", ask, answer), or that the proof was wrong
  *
- * Everything is under the MACs, and each side's nonce is fresh, so a recorded conversation is worthless, and a MAC cannot
- * be sent back to who made it. The initiator proves first: whoever connects to a port learns nothing to guess a weak
- * secret from. Messages have one fixed size each; never a byte is read beyond the handshake's own. Nothing blocks: the
- * caller waits for the socket, and gives up at its own deadline. */
+ * Everything is under the MACs, and each side's nonce is fresh, so a recorded conversation is worthless, and a MAC
+ * cannot be sent back to who made it. The initiator proves first: whoever connects to a port learns nothing to guess a
+ * weak secret from. Messages have one fixed size each; never a byte is read beyond the handshake's own. Nothing blocks:
+ * the caller waits for the socket, and gives up at its own deadline. */
 #ifndef COLLET_BOOTSTRAP_HANDSHAKE_H
 #define COLLET_BOOTSTRAP_HANDSHAKE_H
 
@@ -86,8 +86,10 @@ struct collet_handshake {
 };
 
 /* The socket may still be connecting. */
-collet_status collet_handshake_dial(struct collet_handshake *handshake, int socket, const struct collet_handshake_config *config);
-collet_status collet_handshake_accept(struct collet_handshake *handshake, int socket, const struct collet_handshake_config *config);
+collet_status collet_handshake_dial(
+	struct collet_handshake *handshake, int socket, const struct collet_handshake_config *config);
+collet_status collet_handshake_accept(
+	struct collet_handshake *handshake, int socket, const struct collet_handshake_config *config);
 
 /* Goes on as far as it can. COLLET_PENDING: wait for the socket, see below. COLLET_OK: done; the caller may trust
  * handshake->from and transcript.ask.payload. COLLET_ERR_AUTH, COLLET_ERR_CONFIG (another world size or rank): refused,

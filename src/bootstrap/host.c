@@ -55,7 +55,8 @@ collet_status collet_host_id(uint64_t *id)
 	return digest(text, id);
 }
 
-/* Field 22 of /proc/PID/stat; the second one, the program's name in parentheses, may hold anything. 0: no such process. */
+/* Field 22 of /proc/PID/stat; the second one, the program's name in parentheses, may hold anything. 0: no such
+ * process. */
 static unsigned long long start_time(const char *pid)
 {
 	char text[1024], path[64];

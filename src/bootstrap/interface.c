@@ -91,8 +91,10 @@ collet_status collet_interface_check(const char *text)
 	uint32_t count = 0;
 	for (; next_item(&at, &item); count++)
 		if (strchr(item.text, '^') || (strchr(item.text, '/') && !parse_network(&item)))
-			return collet_fail(COLLET_ERR_CONFIG, "interface '%s': '%s' is neither a name nor a network such as 10.0.0.0/8 "
-				"(COLLET_INTERFACE; ^ in front excludes all that follow)", text, item.text);
+			return collet_fail(COLLET_ERR_CONFIG,
+				"interface '%s': '%s' is neither a name nor a network such as 10.0.0.0/8 "
+				"(COLLET_INTERFACE; ^ in front excludes all that follow)",
+				text, item.text);
 	return count ? COLLET_OK : collet_fail(COLLET_ERR_CONFIG, "interface '%s' names none (COLLET_INTERFACE)", text);
 }
 
@@ -166,7 +168,8 @@ static collet_status nothing_fits(const char *text, const struct ifaddrs *all)
 	return collet_fail(COLLET_ERR_CONFIG, "no interface fits '%s' (COLLET_INTERFACE); there are: %s", text, list);
 }
 
-collet_status collet_interface_choose(const char *text, const struct collet_endpoint *toward, struct collet_endpoint *address)
+collet_status collet_interface_choose(
+	const char *text, const struct collet_endpoint *toward, struct collet_endpoint *address)
 {
 	struct collet_endpoint far;
 	if (!toward) {  /* 192.0.2.0/24 is nobody's: it stands for "anywhere" */
@@ -192,7 +195,9 @@ collet_status collet_interface_choose(const char *text, const struct collet_endp
 		if (place < 0)
 			continue;
 		/* Where exclusion leaves several, the route's own comes first. */
-		int cost = has_route && *text == '^' && same_address(&candidate, &routed) ? 0 : 1 + cost_of(place, &candidate);
+		int cost = has_route && *text == '^' && same_address(&candidate, &routed)
+				   ? 0
+				   : 1 + cost_of(place, &candidate);
 		if (best < 0 || cost < best) {
 			best = cost;
 			*address = candidate;

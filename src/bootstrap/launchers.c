@@ -22,14 +22,15 @@ static collet_status read_u32(const char *name, uint32_t max, uint32_t *value)
 }
 
 /* Rank and size come together or not at all. */
-static collet_status read_world(struct collet_launcher_says *says, const char *launcher, const char *rank, const char *size)
+static collet_status read_world(
+	struct collet_launcher_says *says, const char *launcher, const char *rank, const char *size)
 {
 	const char *rank_text = collet_env(rank), *size_text = collet_env(size);
 	if (!rank_text && !size_text)
 		return COLLET_OK;
 	if (!rank_text || !size_text)
-		return collet_fail(COLLET_ERR_CONFIG, "%s=%s is set and %s is not: %s sets both", rank_text ? rank : size,
-			rank_text ? rank_text : size_text, rank_text ? size : rank, launcher);
+		return collet_fail(COLLET_ERR_CONFIG, "%s=%s is set and %s is not: %s sets both",
+			rank_text ? rank : size, rank_text ? rank_text : size_text, rank_text ? size : rank, launcher);
 	collet_status status = read_u32(rank, UINT32_MAX, &says->rank);
 	if (!status)
 		status = read_u32(size, 1u << 24, &says->size);
@@ -50,9 +51,10 @@ static collet_status read_local(struct collet_launcher_says *says, const char *r
 		status = read_u32(size, 1u << 24, &says->local_size);
 	if (status)
 		return status;
-	if (has_size && (says->local_size == 0 || says->local_size > says->size || (has_rank && says->local_rank >= says->local_size)))
-		return collet_fail(COLLET_ERR_CONFIG, "%s=%u contradicts %s=%u in a world of %u", rank, says->local_rank, size,
-			says->local_size, says->size);
+	if (has_size && (says->local_size == 0 || says->local_size > says->size ||
+				(has_rank && says->local_rank >= says->local_size)))
+		return collet_fail(COLLET_ERR_CONFIG, "%s=%u contradicts %s=%u in a world of %u", rank,
+			says->local_rank, size, says->local_size, says->size);
 	says->has_local = has_rank && has_size;
 	says->local_size_name = size;
 	return COLLET_OK;
@@ -79,7 +81,8 @@ static collet_status read_address(struct collet_launcher_says *says, const char 
 	if (!host && !port)
 		return COLLET_OK;
 	if (!host || (!port && !collet_env("COLLET_PORT")))
-		return collet_fail(COLLET_ERR_CONFIG, "%s is set and %s is not: set both, or COLLET_STORE=tcp://HOST:PORT",
+		return collet_fail(COLLET_ERR_CONFIG,
+			"%s is set and %s is not: set both, or COLLET_STORE=tcp://HOST:PORT",
 			host ? host_name : port_name, host ? port_name : host_name);
 	if (strlen(host) >= sizeof(says->host))
 		return collet_fail(COLLET_ERR_CONFIG, "%s is too long for a host name", host_name);
@@ -167,7 +170,8 @@ static collet_status read_slurm(struct collet_launcher_says *says)
 		status = read_address(says, "MASTER_ADDR", "MASTER_PORT");
 	if (status)
 		return status;
-	const char *nodes = collet_env("SLURM_STEP_NUM_NODES") ? collet_env("SLURM_STEP_NUM_NODES") : collet_env("SLURM_NNODES");
+	const char *nodes =
+		collet_env("SLURM_STEP_NUM_NODES") ? collet_env("SLURM_STEP_NUM_NODES") : collet_env("SLURM_NNODES");
 	if (nodes && strcmp(nodes, "1") == 0) {
 		says->has_local = true;
 		says->local_size = says->size;
@@ -176,9 +180,12 @@ static collet_status read_slurm(struct collet_launcher_says *says)
 	const char *job = collet_env("SLURM_JOB_ID"), *step = collet_env("SLURM_STEP_ID");
 	if (job)
 		status = name_job(says, "slurm", job, step);
-	const char *list = collet_env("SLURM_STEP_NODELIST") ? collet_env("SLURM_STEP_NODELIST") : collet_env("SLURM_NODELIST");
-	if (!status && !says->host[0] && !says->has_local && job && list && first_host(list, says->host, sizeof(says->host))) {
-		/* Rank 0 runs on the first node. Nobody has kept a port: one from the job's number, and the scan above it. */
+	const char *list =
+		collet_env("SLURM_STEP_NODELIST") ? collet_env("SLURM_STEP_NODELIST") : collet_env("SLURM_NODELIST");
+	if (!status && !says->host[0] && !says->has_local && job && list &&
+		first_host(list, says->host, sizeof(says->host))) {
+		/* Rank 0 runs on the first node. Nobody has kept a port: one from the job's number, and the scan above
+		 * it. */
 		says->port = (uint16_t)(20000 + strtoul(job, NULL, 10) % 10000);
 		says->scan = true;
 	}
@@ -258,8 +265,10 @@ static collet_status count_workers(struct collet_launcher_says *says)
 	if (status)
 		return status;
 	if (says->rank >= count)
-		return collet_fail(COLLET_ERR_CONFIG, "PAI_TASK_INDEX=%u is set, and neither PAI_TASK_ROLE_TASK_COUNT_worker nor "
-			"PAI_HOST_IP_worker_%u", says->rank, says->rank);
+		return collet_fail(COLLET_ERR_CONFIG,
+			"PAI_TASK_INDEX=%u is set, and neither PAI_TASK_ROLE_TASK_COUNT_worker nor "
+			"PAI_HOST_IP_worker_%u",
+			says->rank, says->rank);
 	says->size = count;
 	says->launcher = "OpenPAI";
 	return COLLET_OK;

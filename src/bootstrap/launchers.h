@@ -16,9 +16,9 @@ struct collet_launcher_says {
 	bool scan;                 /* the port is somebody else's; look above it */
 };
 
-/* The first launcher whose variables are set, in the order torchrun and Kubernetes, Open MPI, Slurm, MPICH, OpenPAI: a rank
- * started by torchrun inside of an mpirun or a Slurm job is torchrun's. COLLET_ERR_CONFIG, naming the variables, where only
- * some of them are set, or they contradict each other. */
+/* The first launcher whose variables are set, in the order torchrun and Kubernetes, Open MPI, Slurm, MPICH, OpenPAI: a
+ * rank started by torchrun inside of an mpirun or a Slurm job is torchrun's. COLLET_ERR_CONFIG, naming the variables,
+ * where only some of them are set, or they contradict each other. */
 collet_status collet_launcher_read(struct collet_launcher_says *says);
 
 #endif

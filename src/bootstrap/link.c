@@ -47,10 +47,11 @@ static collet_status reserve(struct collet_link *link, size_t bytes)
 	}
 	if (bytes <= link->out_capacity - link->out_end)
 		return COLLET_OK;
-	if (link->out_end && bytes > COLLET_LINK_QUEUE_BYTES - (link->out_end < COLLET_LINK_QUEUE_BYTES ? link->out_end :
-			COLLET_LINK_QUEUE_BYTES))
-		return collet_fail(COLLET_ERR_PEER_LOST, "it does not read what is sent to it (%zu bytes wait): is it stopped?",
-			link->out_end);
+	if (link->out_end &&
+		bytes > COLLET_LINK_QUEUE_BYTES -
+				(link->out_end < COLLET_LINK_QUEUE_BYTES ? link->out_end : COLLET_LINK_QUEUE_BYTES))
+		return collet_fail(COLLET_ERR_PEER_LOST,
+			"it does not read what is sent to it (%zu bytes wait): is it stopped?", link->out_end);
 	size_t capacity = link->out_capacity ? link->out_capacity : 2048;
 	while (capacity < link->out_end + bytes)
 		capacity *= 2;
@@ -78,7 +79,8 @@ collet_status collet_link_send(struct collet_link *link, const struct collet_fra
 collet_status collet_link_flush(struct collet_link *link)
 {
 	while (link->out_first < link->out_end) {
-		ssize_t sent = send(link->socket, link->out + link->out_first, link->out_end - link->out_first, MSG_NOSIGNAL);
+		ssize_t sent =
+			send(link->socket, link->out + link->out_first, link->out_end - link->out_first, MSG_NOSIGNAL);
 		if (sent < 0 && errno == EINTR)
 			continue;
 		if (sent < 0)
@@ -93,7 +95,8 @@ collet_status collet_link_flush(struct collet_link *link)
 static collet_status fill(struct collet_link *link, void *start, size_t offset, size_t target)
 {
 	while (link->in_bytes < target) {
-		ssize_t got = recv(link->socket, (uint8_t *)start + (link->in_bytes - offset), target - link->in_bytes, 0);
+		ssize_t got =
+			recv(link->socket, (uint8_t *)start + (link->in_bytes - offset), target - link->in_bytes, 0);
 		if (got < 0 && errno == EINTR)
 			continue;
 		if (got < 0)
@@ -115,8 +118,8 @@ collet_status collet_link_read(struct collet_link *link)
 		return status;
 	if (link->frame.bytes > link->frame_limit) {
 		link->in_bytes = 0;
-		return collet_fail(COLLET_ERR_TRANSPORT, "a frame of %u bytes came where %u are the limit", link->frame.bytes,
-			link->frame_limit);
+		return collet_fail(COLLET_ERR_TRANSPORT, "a frame of %u bytes came where %u are the limit",
+			link->frame.bytes, link->frame_limit);
 	}
 	if (link->frame.bytes > link->in_capacity) {
 		uint8_t *in = realloc(link->in, link->frame.bytes);

@@ -1,6 +1,7 @@
-/* One end of a star connection: frames of a bounded size, in order, over a non-blocking stream socket. Bytes that do not
- * leave at once are queued, so that a peer that does not read holds up nobody else. The same frames and the same code
- * serve the rendezvous and, on the same connection, the control plane after it: a link never reads beyond a frame. */
+/* One end of a star connection: frames of a bounded size, in order, over a non-blocking stream socket. Bytes that do
+ * not leave at once are queued, so that a peer that does not read holds up nobody else. The same frames and the same
+ * code serve the rendezvous and, on the same connection, the control plane after it: a link never reads beyond a
+ * frame. */
 #ifndef COLLET_BOOTSTRAP_LINK_H
 #define COLLET_BOOTSTRAP_LINK_H
 
@@ -29,7 +30,8 @@ enum collet_frame_kind {
 };
 
 enum {
-	COLLET_LINK_QUEUE_BYTES = 8 << 20  /* what a peer may leave unread; beyond it counts as lost. A table may be longer */
+	/* what a peer may leave unread; beyond it counts as lost. A table may be longer */
+	COLLET_LINK_QUEUE_BYTES = 8 << 20
 };
 
 struct collet_link {

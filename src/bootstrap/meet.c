@@ -39,8 +39,8 @@ static collet_status listen_tcp(struct collet_meeting *meeting, const struct col
 	collet_status status = collet_socket_listen(&endpoint, launch->port_first, launch->port_last,
 		&meeting->bootstrap->listen_tcp);
 	if (status == COLLET_ERR_BUSY && launch->port_first)
-		return collet_fail(COLLET_ERR_CONFIG, "no port from %u to %u is free (COLLET_PORT_RANGE)", launch->port_first,
-			launch->port_last);
+		return collet_fail(COLLET_ERR_CONFIG, "no port from %u to %u is free (COLLET_PORT_RANGE)",
+			launch->port_first, launch->port_last);
 	if (status)
 		return status;
 	card->family = endpoint.any.sa_family;
@@ -89,8 +89,9 @@ collet_status collet_meeting_admit(const struct collet_launch *launch, int socke
 	if (!collet_socket_peer_uid(socket, &uid))
 		return collet_fail(COLLET_ERR_AUTH, "without a secret only Unix sockets are accepted");
 	if (uid != (uint32_t)geteuid())
-		return collet_fail(COLLET_ERR_AUTH, "the other end belongs to user %u, this rank to user %lu, and there is no secret",
-			uid, (unsigned long)geteuid());
+		return collet_fail(COLLET_ERR_AUTH,
+			"the other end belongs to user %u, this rank to user %lu, and there is no secret", uid,
+			(unsigned long)geteuid());
 	return COLLET_OK;
 }
 
@@ -130,7 +131,12 @@ collet_status collet_bootstrap_meet(struct collet_bootstrap *bootstrap, const st
 	struct collet_card *card, collet_make_blob make_blob, void *context, const struct collet_log *log)
 {
 	struct collet_meeting meeting = {
-		.bootstrap = bootstrap, .launch = launch, .card = card, .make_blob = make_blob, .context = context, .log = log,
+		.bootstrap = bootstrap,
+		.launch = launch,
+		.card = card,
+		.make_blob = make_blob,
+		.context = context,
+		.log = log,
 		.deadline = collet_deadline_after(launch->rendezvous_timeout_ns),
 	};
 	*bootstrap = (struct collet_bootstrap){ .listen_tcp = -1, .listen_unix = -1 };

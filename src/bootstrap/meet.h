@@ -51,8 +51,8 @@ collet_status collet_meeting_admit(const struct collet_launch *launch, int socke
 collet_status collet_table_pack(struct collet_frame *frame, void **data, collet_status outcome, const char *sentence,
 	const struct collet_bootstrap *bootstrap, uint32_t size, const uint8_t nonce[32]);
 /* Fills the bootstrap's cards, blob and session key. Returns the outcome that rank 0 sent, with its sentence. */
-collet_status collet_table_unpack(const struct collet_frame *frame, const void *data, const struct collet_launch *launch,
-	struct collet_bootstrap *bootstrap);
+collet_status collet_table_unpack(const struct collet_frame *frame, const void *data,
+	const struct collet_launch *launch, struct collet_bootstrap *bootstrap);
 /* session_key = HMAC(secret, nonce): with a secret the nonce may be seen by all. */
 collet_status collet_session_key(uint8_t key[32], const struct collet_launch *launch, const uint8_t nonce[32]);
 

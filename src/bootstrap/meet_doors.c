@@ -51,8 +51,8 @@ static collet_status listen_fixed(struct collet_doors *doors, struct collet_meet
 		if (collet_interface_allows(launch->interface, &endpoint))
 			status = collet_socket_listen(&endpoint, 0, 0, &doors->sockets[1]);
 		if (status == COLLET_ERR_UNSUPPORTED) {
-			/* The name that others use is not an address of this host (translated on the way), or one that the user does
-			 * not want: the same port where he does. */
+			/* The name that others use is not an address of this host (translated on the way), or one that
+			 * the user does not want: the same port where he does. */
 			status = collet_interface_choose(launch->interface, &place->at[i], &endpoint);
 			if (status)
 				continue;
@@ -64,7 +64,8 @@ static collet_status listen_fixed(struct collet_doors *doors, struct collet_meet
 			status = listen_wider(doors, meeting);
 			if (status != COLLET_ERR_BUSY)
 				return status;
-			collet_doors_close(doors);  /* free here and taken there: another port, if there are several to try */
+			/* free here and taken there: another port, if there are several to try */
+			collet_doors_close(doors);
 		}
 	}
 	return status;
@@ -86,8 +87,8 @@ static collet_status listen_announced(struct collet_doors *doors, struct collet_
 	if (!status && meeting->launch->secret_bytes) {
 		status = collet_interface_choose(meeting->launch->interface, NULL, &place.at[0]);
 		if (!status)
-			status = collet_socket_listen(&place.at[0], meeting->launch->port_first, meeting->launch->port_last,
-				&doors->sockets[1]);
+			status = collet_socket_listen(&place.at[0], meeting->launch->port_first,
+				meeting->launch->port_last, &doors->sockets[1]);
 		place.count = 1;
 		doors->tcp_at = place.at[0];
 	}
@@ -100,15 +101,18 @@ collet_status collet_doors_open(struct collet_doors *doors, struct collet_meetin
 	const struct collet_store_kind *kind = meeting->store.kind;
 	for (;;) {
 		struct collet_place place;
-		collet_status status = kind->fixed ? kind->find(&meeting->store, &place) : listen_announced(doors, meeting);
+		collet_status status =
+			kind->fixed ? kind->find(&meeting->store, &place) : listen_announced(doors, meeting);
 		if (kind->fixed && !status)
 			status = listen_fixed(doors, meeting, &place);
 		if (status != COLLET_ERR_BUSY && status != COLLET_ERR_TRANSPORT)
 			return status;
 		collet_doors_close(doors);
 		if (collet_deadline_passed(meeting->deadline))
-			return collet_fail(COLLET_ERR_RENDEZVOUS, "rank 0: %s%s", collet_last_error(), status == COLLET_ERR_BUSY ?
-				"; is another job of this name or on this port running (COLLET_JOB, COLLET_PORT)?" : "");
+			return collet_fail(COLLET_ERR_RENDEZVOUS, "rank 0: %s%s", collet_last_error(),
+				status == COLLET_ERR_BUSY ? "; is another job of this name or on this port running "
+							    "(COLLET_JOB, COLLET_PORT)?"
+							  : "");
 		poll(NULL, 0, collet_deadline_ms(meeting->deadline, 20));
 	}
 }

@@ -1,5 +1,6 @@
 /* Every rank but 0: finds rank 0, again and again until it is there, proves itself, hands in its card, waits for the
- * table. Whatever breaks before the table has come is tried again, so the order in which ranks start does not matter. */
+ * table. Whatever breaks before the table has come is tried again, so the order in which ranks start does not
+ * matter. */
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>
@@ -38,12 +39,18 @@ static collet_status wait_for(int socket, bool write, int64_t deadline)
 static collet_status shake_hands(struct visit *visit, int socket)
 {
 	const struct collet_launch *launch = visit->meeting->launch;
-	int64_t deadline = collet_deadline_after(visit->meeting->store.kind->several ? ATTEMPT_OF_SEVERAL_NS : ATTEMPT_NS);
+	int64_t deadline =
+		collet_deadline_after(visit->meeting->store.kind->several ? ATTEMPT_OF_SEVERAL_NS : ATTEMPT_NS);
 	if (deadline > visit->meeting->deadline)
 		deadline = visit->meeting->deadline;
 	const struct collet_handshake_config config = {
-		.key = launch->secret, .key_bytes = launch->secret_bytes, .job = launch->job, .purpose = COLLET_PURPOSE_STAR,
-		.from = launch->rank, .to = 0, .size = launch->size,
+		.key = launch->secret,
+		.key_bytes = launch->secret_bytes,
+		.job = launch->job,
+		.purpose = COLLET_PURPOSE_STAR,
+		.from = launch->rank,
+		.to = 0,
+		.size = launch->size,
 	};
 	collet_status status = collet_handshake_dial(&visit->handshake, socket, &config);
 	while (!status) {
@@ -93,7 +100,9 @@ static collet_status hand_in(struct visit *visit)
 	memcpy(text, meeting->card, sizeof(*meeting->card));
 	const uint32_t binding_bytes = collet_binding_read(text + sizeof(*meeting->card));
 	const struct collet_frame frame = {
-		.kind = COLLET_FRAME_CARD, .from = meeting->launch->rank, .bytes = sizeof(*meeting->card) + binding_bytes,
+		.kind = COLLET_FRAME_CARD,
+		.from = meeting->launch->rank,
+		.bytes = sizeof(*meeting->card) + binding_bytes,
 	};
 	return collet_link_send(&visit->link, &frame, text);
 }
@@ -104,7 +113,8 @@ static collet_status look_around(struct visit *visit)
 	const struct collet_meeting *meeting = visit->meeting;
 	struct collet_machine machine;
 	if (collet_machine_read(&machine, NULL) != COLLET_OK)
-		collet_log(meeting->log, COLLET_LOG_INFO, "%s; ranks of this host keep their order", collet_last_error());
+		collet_log(
+			meeting->log, COLLET_LOG_INFO, "%s; ranks of this host keep their order", collet_last_error());
 	const struct collet_frame frame = {
 		.kind = COLLET_FRAME_MACHINE, .from = meeting->launch->rank,
 		.bytes = machine.cpu_count * (uint32_t)sizeof(*machine.cpus),
@@ -129,7 +139,8 @@ static collet_status converse(struct visit *visit)
 		if (status == COLLET_OK && link->frame.kind == COLLET_FRAME_TABLE)
 			return collet_table_unpack(&link->frame, link->in, meeting->launch, meeting->bootstrap);
 		if (status == COLLET_OK && link->frame.kind == COLLET_FRAME_NEWS) {
-			snprintf(visit->news, sizeof(visit->news), "%.*s", (int)link->frame.bytes, (const char *)link->in);
+			snprintf(visit->news, sizeof(visit->news), "%.*s", (int)link->frame.bytes,
+				(const char *)link->in);
 			collet_log(meeting->log, COLLET_LOG_INFO, "%s", visit->news);
 			continue;
 		}
@@ -142,8 +153,9 @@ static collet_status converse(struct visit *visit)
 		if (status != COLLET_PENDING)
 			return status;
 		if (collet_deadline_passed(meeting->deadline))
-			return collet_fail(COLLET_ERR_RENDEZVOUS, "%s; this rank %u was there", visit->news[0] ? visit->news :
-				"not all ranks have come to rank 0", meeting->launch->rank);
+			return collet_fail(COLLET_ERR_RENDEZVOUS, "%s; this rank %u was there",
+				visit->news[0] ? visit->news : "not all ranks have come to rank 0",
+				meeting->launch->rank);
 		status = wait_for(link->socket, writing, meeting->deadline);
 	}
 	return status;
@@ -233,9 +245,10 @@ collet_status collet_meet_as_guest(struct collet_meeting *meeting)
 		if (status == COLLET_OK || (status != COLLET_PENDING && status != COLLET_ERR_TRANSPORT))
 			return status;
 		if (collet_deadline_passed(meeting->deadline))
-			return collet_fail(COLLET_ERR_RENDEZVOUS, "rank %u waited %.3g s for rank 0 at %s, job '%s' (%s): %s", launch->rank,
-				(double)launch->rendezvous_timeout_ns / 1e9, collet_store_describe(launch), launch->job, launch->launcher,
-				visit.news[0] ? visit.news : visit.last);
+			return collet_fail(COLLET_ERR_RENDEZVOUS,
+				"rank %u waited %.3g s for rank 0 at %s, job '%s' (%s): %s", launch->rank,
+				(double)launch->rendezvous_timeout_ns / 1e9, collet_store_describe(launch), launch->job,
+				launch->launcher, visit.news[0] ? visit.news : visit.last);
 		poll(NULL, 0, collet_deadline_ms(meeting->deadline, pause_ms));
 	}
 }

@@ -1,5 +1,5 @@
-/* Rank 0: listens, takes everybody's card, then sends everybody the table. Strangers, late handshakes and ranks that come
- * and go cost a slot for a while and nothing else; only the deadline ends the wait. */
+/* Rank 0: listens, takes everybody's card, then sends everybody the table. Strangers, late handshakes and ranks that
+ * come and go cost a slot for a while and nothing else; only the deadline ends the wait. */
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>
@@ -119,8 +119,12 @@ static void welcome(struct host *host, int socket, const struct collet_endpoint 
 	host->newest = guest;
 	host->strangers++;
 	const struct collet_handshake_config config = {
-		.key = launch->secret, .key_bytes = launch->secret_bytes, .job = launch->job, .purpose = COLLET_PURPOSE_STAR,
-		.to = 0, .size = launch->size,
+		.key = launch->secret,
+		.key_bytes = launch->secret_bytes,
+		.job = launch->job,
+		.purpose = COLLET_PURPOSE_STAR,
+		.to = 0,
+		.size = launch->size,
 	};
 	struct epoll_event event = { .events = EPOLLIN, .data.ptr = guest };
 	collet_status status = collet_meeting_admit(launch, socket);
@@ -187,7 +191,8 @@ static void take_card(struct host *host, struct guest *guest)
 	struct collet_meeting *meeting = host->meeting;
 	struct collet_card card;
 	const uint32_t bytes = guest->link.frame.bytes;
-	if (guest->link.frame.kind != COLLET_FRAME_CARD || bytes < sizeof(card) || bytes > sizeof(card) + COLLET_BINDING_BYTES) {
+	if (guest->link.frame.kind != COLLET_FRAME_CARD || bytes < sizeof(card) ||
+		bytes > sizeof(card) + COLLET_BINDING_BYTES) {
 		collet_fail(COLLET_ERR_TRANSPORT, "it sent no card");
 		turn_away(host, guest);
 		return;
@@ -197,15 +202,20 @@ static void take_card(struct host *host, struct guest *guest)
 	card.settings[sizeof(card.settings) - 1] = 0;
 	const uint32_t rank = guest->handshake.from;
 	if (card.rank != rank || rank == 0) {
-		refuse(host, guest, collet_fail(COLLET_ERR_CONFIG, "a process on %s (pid %u) comes as rank %u, which is here already",
-			card.host, card.pid, rank));
+		refuse(host, guest,
+			collet_fail(COLLET_ERR_CONFIG,
+				"a process on %s (pid %u) comes as rank %u, which is here already", card.host, card.pid,
+				rank));
 		return;
 	}
 	struct guest *other = host->members[rank];
 	if (other && is_alive(host, other)) {
 		const struct collet_card *first = &meeting->bootstrap->cards[rank];
-		refuse(host, guest, collet_fail(COLLET_ERR_CONFIG, "two processes come as rank %u: pid %u on %s and pid %u on %s; do two "
-			"jobs have one name (COLLET_JOB)?", rank, first->pid, first->host, card.pid, card.host));
+		refuse(host, guest,
+			collet_fail(COLLET_ERR_CONFIG,
+				"two processes come as rank %u: pid %u on %s and pid %u on %s; do two "
+				"jobs have one name (COLLET_JOB)?",
+				rank, first->pid, first->host, card.pid, card.host));
 		return;
 	}
 	if (other)
@@ -216,8 +226,8 @@ static void take_card(struct host *host, struct guest *guest)
 	host->members[rank] = guest;
 	host->members_count++;
 	host->strangers--;
-	collet_log(meeting->log, COLLET_LOG_DEBUG, "rank %u has come from %s (%u of %u)", rank, card.host, host->members_count,
-		meeting->launch->size);
+	collet_log(meeting->log, COLLET_LOG_DEBUG, "rank %u has come from %s (%u of %u)", rank, card.host,
+		host->members_count, meeting->launch->size);
 	note_host(host, guest, (const uint8_t *)guest->link.in + sizeof(card), bytes - (uint32_t)sizeof(card));
 }
 
@@ -292,16 +302,19 @@ static void describe_missing(const struct host *host, char *text, size_t bytes)
 		uint32_t last = r;
 		while (last + 1 < launch->size && !host->members[last + 1])
 			last++;
-		if (used + 64 > bytes / 2) {  /* the rest of the sentence matters more than the last of a thousand ranks */
+		/* the rest of the sentence matters more than the last of a thousand ranks */
+		if (used + 64 > bytes / 2) {
 			used += (size_t)snprintf(text + used, bytes - used, ", ... (%u in all)", missing);
 			break;
 		}
-		used += (size_t)snprintf(text + used, bytes - used, last > r ? "%s%u-%u" : "%s%u", told ? ", " : "", r, last);
+		used += (size_t)snprintf(
+			text + used, bytes - used, last > r ? "%s%u-%u" : "%s%u", told ? ", " : "", r, last);
 		told += last - r + 1;
 		r = last;
 	}
-	snprintf(text + used, bytes - used, " of %u ha%s not come to %s, job '%s'%s%s", launch->size, missing == 1 ? "s" : "ve",
-		collet_store_describe(launch), launch->job, host->turned_away[0] ? "; turned away: " : "", host->turned_away);
+	snprintf(text + used, bytes - used, " of %u ha%s not come to %s, job '%s'%s%s", launch->size,
+		missing == 1 ? "s" : "ve", collet_store_describe(launch), launch->job,
+		host->turned_away[0] ? "; turned away: " : "", host->turned_away);
 }
 
 /* All are there, but one that was asked about its host. */
@@ -310,7 +323,8 @@ static void describe_silent(const struct host *host, char *text, size_t bytes)
 	uint32_t rank = 1;
 	while (rank + 1 < host->meeting->launch->size && !collet_sites_asked(&host->sites, rank))
 		rank++;
-	snprintf(text, bytes, "rank %u has not said how its host %s is built, which hwloc reads from /sys; is it stopped?", rank,
+	snprintf(text, bytes,
+		"rank %u has not said how its host %s is built, which hwloc reads from /sys; is it stopped?", rank,
 		host->meeting->bootstrap->cards[rank].host);
 }
 
@@ -335,7 +349,8 @@ static collet_status watch_doors(struct host *host)
 {
 	for (uint32_t i = 0; i < COLLET_DOORS; i++) {
 		struct epoll_event event = { .events = EPOLLIN, .data.ptr = &host->doors.sockets[i] };
-		if (host->doors.sockets[i] >= 0 && epoll_ctl(host->epoll_fd, EPOLL_CTL_ADD, host->doors.sockets[i], &event) < 0)
+		if (host->doors.sockets[i] >= 0 &&
+			epoll_ctl(host->epoll_fd, EPOLL_CTL_ADD, host->doors.sockets[i], &event) < 0)
 			return collet_fail(COLLET_ERR_SYSTEM, "epoll_ctl: %s", strerror(errno));
 	}
 	return COLLET_OK;
@@ -414,8 +429,8 @@ static collet_status gather(struct host *host)
 	return COLLET_OK;
 }
 
-/* Gives everybody the same bytes; waits while some of them do not leave, until the deadline. A member that breaks now is
- * left to the control plane, which tells the others. */
+/* Gives everybody the same bytes; waits while some of them do not leave, until the deadline. A member that breaks now
+ * is left to the control plane, which tells the others. */
 static void scatter(struct host *host, const struct collet_frame *frame, const void *data, int64_t deadline)
 {
 	const uint32_t size = host->meeting->launch->size;
@@ -457,7 +472,8 @@ static collet_status finish(struct host *host, collet_status status)
 	if (packed)
 		packed = collet_table_pack(&frame, &data, status, sentence, b, 0, NULL);
 	if (!packed) {
-		scatter(host, &frame, data, status ? collet_deadline_after((int64_t)FAREWELL_MS * 1000000) : meeting->deadline);
+		scatter(host, &frame, data,
+			status ? collet_deadline_after((int64_t)FAREWELL_MS * 1000000) : meeting->deadline);
 		free(data);
 	}
 	collet_wipe(nonce, sizeof(nonce));
@@ -470,7 +486,8 @@ static void take_over(struct host *host)
 	for (uint32_t r = 1; r < b->star_count; r++) {
 		struct collet_link *link = &host->members[r]->link;
 		if (collet_link_has_queued(link))
-			continue;  /* the deadline passed before it had its table: it is lost, and closed with the guests */
+			/* the deadline passed before it had its table: it is lost, and closed with the guests */
+			continue;
 		epoll_ctl(host->epoll_fd, EPOLL_CTL_DEL, link->socket, NULL);
 		b->star[r] = collet_link_release(link);
 	}
@@ -490,8 +507,8 @@ static collet_status run(struct host *host)
 	}
 	if (!status)
 		status = gather(host);
-	/* Before anybody hears that all is well: who has heard may start the next rendezvous of this name at once, and must
-	 * not knock at the door of this one. */
+	/* Before anybody hears that all is well: who has heard may start the next rendezvous of this name at once, and
+	 * must not knock at the door of this one. */
 	collet_doors_close(&host->doors);
 	meeting->store.kind->withdraw(&meeting->store);
 	status = finish(host, status);

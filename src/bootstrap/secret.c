@@ -48,8 +48,10 @@ static collet_status read_file(struct collet_launch *launch, const char *path, b
 	if (fstat(fd, &info) < 0 || !S_ISREG(info.st_mode) || (info.st_mode & 077) != 0 ||
 	    (info.st_uid != geteuid() && info.st_uid != 0)) {
 		close(fd);
-		return collet_fail(COLLET_ERR_CONFIG, "the secret file %s must be a file that is yours and nobody else can read: "
-			"chmod 600 %s", path, path);
+		return collet_fail(COLLET_ERR_CONFIG,
+			"the secret file %s must be a file that is yours and nobody else can read: "
+			"chmod 600 %s",
+			path, path);
 	}
 	ssize_t got = read(fd, text, sizeof(text));
 	close(fd);
@@ -59,7 +61,8 @@ static collet_status read_file(struct collet_launch *launch, const char *path, b
 	while (bytes && (text[bytes - 1] == '\n' || text[bytes - 1] == '\r'))
 		bytes--;
 	if (bytes == 0 || bytes == sizeof(text))
-		return collet_fail(COLLET_ERR_CONFIG, "the secret file %s must hold 1 to %d bytes", path, SECRET_TEXT_BYTES - 1);
+		return collet_fail(
+			COLLET_ERR_CONFIG, "the secret file %s must hold 1 to %d bytes", path, SECRET_TEXT_BYTES - 1);
 	collet_status status = derive(launch, text, bytes);
 	collet_wipe(text, sizeof(text));
 	return status;
@@ -68,7 +71,8 @@ static collet_status read_file(struct collet_launch *launch, const char *path, b
 collet_status collet_secret_read(struct collet_launch *launch, const collet_options *options)
 {
 	char path[512];
-	const char *text = options && options->secret && *options->secret ? options->secret : collet_env("COLLET_SECRET");
+	const char *text =
+		options && options->secret && *options->secret ? options->secret : collet_env("COLLET_SECRET");
 	if (text)
 		return derive(launch, text, strlen(text));
 	const char *file = collet_env("COLLET_SECRET_FILE");
@@ -80,7 +84,10 @@ collet_status collet_secret_read(struct collet_launch *launch, const collet_opti
 collet_status collet_secret_needed(const char *why)
 {
 	char path[512];
-	return collet_fail(COLLET_ERR_CONFIG, "%s: a secret is needed, so that nobody else gets in. Set COLLET_SECRET to the same "
-		"text on all ranks, or COLLET_SECRET_FILE to a file that holds it (mode 0600; %s by default), or start the ranks with "
-		"collet-run, which makes one", why, default_path(path, sizeof(path)) ? path : "~/.config/collet/secret");
+	return collet_fail(COLLET_ERR_CONFIG,
+		"%s: a secret is needed, so that nobody else gets in. Set COLLET_SECRET to the same "
+		"text on all ranks, or COLLET_SECRET_FILE to a file that holds it (mode 0600; %s by default), or start "
+		"the ranks with "
+		"collet-run, which makes one",
+		why, default_path(path, sizeof(path)) ? path : "~/.config/collet/secret");
 }

@@ -4,8 +4,8 @@
 
 #include "bootstrap/bootstrap.h"
 
-/* options.secret, COLLET_SECRET, the file COLLET_SECRET_FILE, else the user's own file where it exists. COLLET_ERR_CONFIG
- * for a file that others can read. */
+/* options.secret, COLLET_SECRET, the file COLLET_SECRET_FILE, else the user's own file where it exists.
+ * COLLET_ERR_CONFIG for a file that others can read. */
 collet_status collet_secret_read(struct collet_launch *launch, const collet_options *options);
 
 /* COLLET_ERR_CONFIG: "<why>: a secret is needed; <how to give one>". */

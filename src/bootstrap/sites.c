@@ -148,7 +148,8 @@ static uint32_t threads_of(const struct collet_sites *sites, const struct collet
 }
 
 /* The same, and no more than the tightest CPU quota leaves; where bindings cannot be read, what a rank may use. */
-static uint32_t cores_of(const struct collet_sites *sites, const struct collet_site *site, const struct collet_card *cards)
+static uint32_t cores_of(
+	const struct collet_sites *sites, const struct collet_site *site, const struct collet_card *cards)
 {
 	uint32_t cores = threads_of(sites, site);
 	for (uint32_t r = 0; r < sites->size; r++) {

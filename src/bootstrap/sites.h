@@ -1,6 +1,6 @@
-/* What rank 0 finds out about hosts while ranks come: who runs where. Each rank hands in its binding with its card; of a
- * host with several ranks one is asked how the host is built (topology/machine.h), for reading that is dear. From both
- * follows each rank's spot, which goes to all ranks in the cards. */
+/* What rank 0 finds out about hosts while ranks come: who runs where. Each rank hands in its binding with its card; of
+ * a host with several ranks one is asked how the host is built (topology/machine.h), for reading that is dear. From
+ * both follows each rank's spot, which goes to all ranks in the cards. */
 #ifndef COLLET_BOOTSTRAP_SITES_H
 #define COLLET_BOOTSTRAP_SITES_H
 
@@ -26,8 +26,8 @@ collet_status collet_sites_arrive(struct collet_sites *sites, uint32_t rank, uin
 /* It has gone: if it was asked, the next one to come of its host will be. */
 void collet_sites_leave(struct collet_sites *sites, uint32_t rank);
 bool collet_sites_asked(const struct collet_sites *sites, uint32_t rank);
-/* The asked one's answer: cpus as in struct collet_machine; 0 bytes: it cannot tell. False: nobody asked, or it makes no
- * sense. */
+/* The asked one's answer: cpus as in struct collet_machine; 0 bytes: it cannot tell. False: nobody asked, or it makes
+ * no sense. */
 bool collet_sites_answer(struct collet_sites *sites, uint32_t rank, const void *cpus, uint32_t bytes);
 
 /* All have come and answered: fills in the cards' spot and host_cores. */

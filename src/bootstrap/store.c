@@ -10,8 +10,8 @@
 
 collet_status collet_store_unix_name(const char *name, char local_name[64])
 {
-	/* The name is hashed to have one length; the user is in it, so that users do not meet by accident. On purpose neither:
-	 * the kernel tells each end who the other is. */
+	/* The name is hashed to have one length; the user is in it, so that users do not meet by accident. On purpose
+	 * neither: the kernel tells each end who the other is. */
 	uint8_t mac[COLLET_MAC_BYTES];
 	char hex[33];
 	collet_status status = collet_mac(mac, "rendezvous", 10, name, strlen(name));
@@ -97,8 +97,10 @@ collet_status collet_store_init(struct collet_store *store, const struct collet_
 	else if (strncmp(launch->store, "file://", 7) == 0)
 		return collet_store_file_init(store);
 	else
-		return collet_fail(COLLET_ERR_CONFIG, "the store '%s' is none of tcp://HOST:PORT, file:///FOLDER, unix:NAME "
-			"(COLLET_STORE)", launch->store);
+		return collet_fail(COLLET_ERR_CONFIG,
+			"the store '%s' is none of tcp://HOST:PORT, file:///FOLDER, unix:NAME "
+			"(COLLET_STORE)",
+			launch->store);
 	return COLLET_OK;
 }
 

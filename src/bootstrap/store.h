@@ -1,5 +1,5 @@
-/* A store answers one question: where does rank 0 listen? Four kinds behind one table: "tcp" and "unix" know it from the
- * launch itself, "file" and the user's callbacks carry a short text from rank 0 to the others. */
+/* A store answers one question: where does rank 0 listen? Four kinds behind one table: "tcp" and "unix" know it from
+ * the launch itself, "file" and the user's callbacks carry a short text from rank 0 to the others. */
 #ifndef COLLET_BOOTSTRAP_STORE_H
 #define COLLET_BOOTSTRAP_STORE_H
 
@@ -26,8 +26,8 @@ struct collet_store {
 
 struct collet_store_kind {
 	const char *name;
-	bool fixed;                      /* find() tells rank 0 too where to listen; else rank 0 chooses and announces */
-	bool several;                    /* others may legitimately listen where find() points: another job there is passed by */
+	bool fixed; /* find() tells rank 0 too where to listen; else rank 0 chooses and announces */
+	bool several; /* others may legitimately listen where find() points: another job there is passed by */
 	/* COLLET_PENDING: not known yet. May wait, but not beyond a second or so. */
 	collet_status (*find)(struct collet_store *store, struct collet_place *place);
 	collet_status (*announce)(struct collet_store *store, const struct collet_place *place);
@@ -42,8 +42,8 @@ collet_status collet_store_unix_name(const char *name, char local_name[64]);
  * seldom try the same ones; documented in collet(7). */
 uint16_t collet_store_scan_port(uint16_t port, const char *job, uint32_t i);
 
-/* May ranks of other hosts come there? Then no listener may be on loopback, even if the way to rank 0 is: Debian gives a
- * host's own name the address 127.0.1.1. */
+/* May ranks of other hosts come there? Then no listener may be on loopback, even if the way to rank 0 is: Debian gives
+ * a host's own name the address 127.0.1.1. */
 bool collet_store_spans_hosts(const struct collet_launch *launch);
 
 /* For error texts: "tcp://node7:29500", "the caller's store". */

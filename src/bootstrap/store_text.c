@@ -148,15 +148,21 @@ static void file_withdraw(struct collet_store *store)
 collet_status collet_store_file_init(struct collet_store *store)
 {
 	static const struct collet_store_kind kind = {
-		.name = "file", .several = true, .find = file_find, .announce = file_announce, .withdraw = file_withdraw,
+		.name = "file",
+		.several = true,
+		.find = file_find,
+		.announce = file_announce,
+		.withdraw = file_withdraw,
 	};
 	const char *folder = store->launch->store + strlen("file://");
 	uint8_t mac[COLLET_MAC_BYTES];
 	char hex[33];
 	struct stat info;
 	if (*folder != '/' || stat(folder, &info) < 0 || !S_ISDIR(info.st_mode))
-		return collet_fail(COLLET_ERR_CONFIG, "the store %s does not name an existing folder (file:///FOLDER, seen by all "
-			"ranks)", store->launch->store);
+		return collet_fail(COLLET_ERR_CONFIG,
+			"the store %s does not name an existing folder (file:///FOLDER, seen by all "
+			"ranks)",
+			store->launch->store);
 	collet_status status = collet_mac(mac, "file", 4, store->launch->job, strlen(store->launch->job));
 	if (status)
 		return status;

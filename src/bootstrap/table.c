@@ -61,8 +61,8 @@ static collet_status malformed(void)
 	return collet_fail(COLLET_ERR_RENDEZVOUS, "rank 0 sent a table that makes no sense");
 }
 
-collet_status collet_table_unpack(const struct collet_frame *frame, const void *data, const struct collet_launch *launch,
-	struct collet_bootstrap *bootstrap)
+collet_status collet_table_unpack(const struct collet_frame *frame, const void *data,
+	const struct collet_launch *launch, struct collet_bootstrap *bootstrap)
 {
 	struct head head;
 	if (frame->bytes < sizeof(head))

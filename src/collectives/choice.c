@@ -162,7 +162,8 @@ static struct collet_choice_row best_row(enum collet_collective collective, enum
 		if (!is_candidate(programs[i], kind, &shape))
 			continue;
 		/* One that needs too much scratch is better than none. */
-		const bool in_bounds = collet_program_most_scratch(programs[i], shape) <= inputs->scratch_bytes / ELEMENT_BYTES;
+		const bool in_bounds =
+			collet_program_most_scratch(programs[i], shape) <= inputs->scratch_bytes / ELEMENT_BYTES;
 		uint32_t piece_bytes;
 		const double cost = best_piece(programs[i], &shape, ELEMENT_BYTES, inputs, &pricing, &piece_bytes) *
 				    factor_of(inputs, programs[i], bytes);

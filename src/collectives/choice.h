@@ -65,8 +65,8 @@ collet_status collet_choice_parse_forced(
 /* Elements of scratch that a rank of this shape needs at the most: all ranks judge a program alike. */
 uint64_t collet_program_most_scratch(const struct collet_program *program, struct collet_shape shape);
 
-/* The bytes by which collectives are sized: allgather and gather by the result, the others by one rank's input (barrier,
- * and v-forms of which a rank knows its own counts alone: 0). */
+/* The bytes by which collectives are sized: allgather and gather by the result, the others by one rank's input
+ * (barrier, and v-forms of which a rank knows its own counts alone: 0). */
 uint64_t collet_shape_bytes(enum collet_collective collective, const struct collet_shape *shape, size_t element_bytes);
 
 #endif

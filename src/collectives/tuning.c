@@ -80,11 +80,12 @@ static double measured_factor(const collet_link_cost *link, uint32_t number, uin
 double collet_tuning_factor(const collet_link_cost *link, const struct collet_program *program, uint64_t bytes)
 {
 	const uint32_t number = collet_program_number(program);
-	const double own = link->sizes > 0 && number < COLLET_TUNING_ALGORITHMS ? measured_factor(link, number, bytes) : 0;
+	const double own =
+		link->sizes > 0 && number < COLLET_TUNING_ALGORITHMS ? measured_factor(link, number, bytes) : 0;
 	if (own > 0 || link->sizes == 0)
 		return own > 0 ? own : 1;
-	/* Not measured, beside others that were: as bad as the worst of them, for a bare formula would win by what it leaves
-	 * out. */
+	/* Not measured, beside others that were: as bad as the worst of them, for a bare formula would win by what it
+	 * leaves out. */
 	double worst = 0;
 	size_t count;
 	const struct collet_program *const *programs = collet_programs(program->collective, &count);

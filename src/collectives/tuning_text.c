@@ -1,6 +1,6 @@
-/* Tunings as text: a line for each number, so that people can read them, compare them and change one. Read strictly: what
- * is not understood is an error that names the line, for a tuning that is half understood would choose badly without a
- * word. */
+/* Tunings as text: a line for each number, so that people can read them, compare them and change one. Read strictly:
+ * what is not understood is an error that names the line, for a tuning that is half understood would choose badly
+ * without a word. */
 #include <errno.h>
 #include <math.h>
 #include <stdarg.h>
@@ -76,9 +76,10 @@ static collet_status read_field(struct reader *r, const struct field *field, cha
 	for (uint32_t i = 0; i < field->count; i++) {
 		uint64_t whole = 0;
 		double value = 0;
-		const bool good = field->kind == DOUBLES ? read_double(words[i + 1], &value)
-							 : read_whole(words[i + 1],
-								   field->kind == UINT32S ? UINT32_MAX : UINT64_MAX, &whole);
+		const bool good =
+			field->kind == DOUBLES
+				? read_double(words[i + 1], &value)
+				: read_whole(words[i + 1], field->kind == UINT32S ? UINT32_MAX : UINT64_MAX, &whole);
 		if (!good)
 			return fail_at(r, "\"%s\" is no number for \"%s\"", words[i + 1], field->word);
 		if (field->kind == DOUBLES)
@@ -120,7 +121,8 @@ static collet_status read_factors(struct reader *r, char **words, uint32_t count
 	if (!program)
 		return fail_at(r, "\"factor\" names no algorithm of this version; tune again");
 	if (count - 3 != link->sizes)
-		return fail_at(r, "\"factor\" takes as many numbers as there are sizes, %u, not %u", link->sizes, count - 3);
+		return fail_at(
+			r, "\"factor\" takes as many numbers as there are sizes, %u, not %u", link->sizes, count - 3);
 	const uint32_t number = collet_program_number(program);
 	if (number >= COLLET_TUNING_ALGORITHMS)
 		return fail_at(r, "there are more algorithms than a tuning holds");
@@ -262,10 +264,11 @@ collet_status collet_tuning_check(const collet_link_cost *link)
 		return collet_fail(COLLET_ERR_ARGUMENT, "a link without transport, ranks or cores");
 	if (!(link->latency_ns >= 0 && link->message_ns >= 0 && link->latency_ns + link->message_ns > 0 &&
 		    link->latency_ns + link->message_ns < 1e10 && bytes > 0 && bytes < 1e6))
-		return collet_fail(COLLET_ERR_ARGUMENT, "times of %s, %u ranks, that cannot be", link->transport, link->ranks);
+		return collet_fail(
+			COLLET_ERR_ARGUMENT, "times of %s, %u ranks, that cannot be", link->transport, link->ranks);
 	if (link->least_piece_bytes < 1024 || link->most_piece_bytes < link->least_piece_bytes)
-		return collet_fail(COLLET_ERR_ARGUMENT, "pieces of %u to %u bytes; from 1024 up is meant", link->least_piece_bytes,
-			link->most_piece_bytes);
+		return collet_fail(COLLET_ERR_ARGUMENT, "pieces of %u to %u bytes; from 1024 up is meant",
+			link->least_piece_bytes, link->most_piece_bytes);
 	if (link->channels == 0 || link->channel_bytes == 0)
 		return collet_fail(COLLET_ERR_ARGUMENT, "no channels, or channels for no bytes");
 	if (link->sizes > COLLET_TUNING_SIZES)
@@ -301,7 +304,8 @@ static void format_factors(FILE *out, const collet_link_cost *link)
 				any |= factor[i] > 0;
 			if (!any)
 				continue;
-			fprintf(out, "factor %s %s", collet_collective_name((enum collet_collective)c), programs[p]->name);
+			fprintf(out, "factor %s %s", collet_collective_name((enum collet_collective)c),
+				programs[p]->name);
 			for (uint32_t i = 0; i < link->sizes; i++) {
 				const long percent = lround((double)factor[i] * 100);
 				if (factor[i] > 0)

@@ -53,7 +53,8 @@ collet_status collet_env_u64(const char *name, uint64_t max, uint64_t *value)
 	const char *text = collet_env(name);
 	if (!text || collet_parse_u64(text, max, value))
 		return COLLET_OK;
-	return collet_fail(COLLET_ERR_CONFIG, "%s=%s is not a number from 0 to %llu", name, text, (unsigned long long)max);
+	return collet_fail(
+		COLLET_ERR_CONFIG, "%s=%s is not a number from 0 to %llu", name, text, (unsigned long long)max);
 }
 
 collet_status collet_env_bytes(const char *name, uint64_t *value)

@@ -7,7 +7,8 @@
 /* NULL when unset or empty. */
 const char *collet_env(const char *name);
 
-/* These leave *value alone when the variable is unset or empty; COLLET_ERR_CONFIG, naming it, when it makes no sense. */
+/* These leave *value alone when the variable is unset or empty; COLLET_ERR_CONFIG, naming it, when it makes no
+ * sense. */
 collet_status collet_env_u64(const char *name, uint64_t max, uint64_t *value);
 /* "4096", "64K", "1M", "2G" (powers of 1024). */
 collet_status collet_env_bytes(const char *name, uint64_t *value);

@@ -13,8 +13,8 @@ enum collet_isa {
 	COLLET_ISA_COUNT
 };
 
-/* Between two looks at memory that another core is about to write. Looking again at once makes that core's store slower:
- * each look takes the line away from it. */
+/* Between two looks at memory that another core is about to write. Looking again at once makes that core's store
+ * slower: each look takes the line away from it. */
 static inline void collet_cpu_relax(void)
 {
 #if defined(__x86_64__) || defined(__i386__)

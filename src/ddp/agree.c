@@ -63,7 +63,8 @@ static collet_status check_parameter(const collet_ddp_parameter *parameter, uint
 			wrong = "its value is NULL";
 	}
 	if (wrong)
-		return collet_fail(COLLET_ERR_ARGUMENT, "collet_ddp_create: parameter %u (%s): %s", p, name_of(parameter), wrong);
+		return collet_fail(
+			COLLET_ERR_ARGUMENT, "collet_ddp_create: parameter %u (%s): %s", p, name_of(parameter), wrong);
 	return COLLET_OK;
 }
 
@@ -115,8 +116,8 @@ collet_status collet_ddp_agree_status(collet_comm *comm, collet_status mine)
 		status = collet_fail(mine, "%s", sentence);
 	for (uint32_t rank = 0; status == COLLET_OK && rank < collet_comm_size(comm); rank++)
 		if (all[rank] != COLLET_OK && all[rank] < COLLET_STATUS_COUNT)
-			status = collet_fail((collet_status)all[rank], "collet_ddp_create: rank %u failed with %s", rank,
-				collet_status_name((collet_status)all[rank]));
+			status = collet_fail((collet_status)all[rank], "collet_ddp_create: rank %u failed with %s",
+				rank, collet_status_name((collet_status)all[rank]));
 	free(all);
 	return status;
 }
@@ -127,12 +128,14 @@ static collet_status compare_heads(const uint64_t *heads, uint32_t ranks)
 		[HEAD_FIRST_BYTES] = "first_bucket_bytes", [HEAD_BYTES] = "bucket_bytes" };
 	for (uint32_t rank = 0; rank < ranks; rank++)
 		if (!heads[(size_t)rank * HEAD_WORDS + HEAD_VALID])
-			return collet_fail(COLLET_ERR_ARGUMENT, "collet_ddp_create: rank %u refused its own arguments; see there", rank);
+			return collet_fail(COLLET_ERR_ARGUMENT,
+				"collet_ddp_create: rank %u refused its own arguments; see there", rank);
 	for (uint32_t rank = 1; rank < ranks; rank++)
 		for (uint32_t word = HEAD_COUNT; word < HEAD_WORDS; word++)
 			if (heads[(size_t)rank * HEAD_WORDS + word] != heads[word])
-				return collet_fail(COLLET_ERR_ARGUMENT, "collet_ddp_create: %s is %" PRIu64 " on rank %u and %" PRIu64
-					" on rank 0", words[word], heads[(size_t)rank * HEAD_WORDS + word], rank, heads[word]);
+				return collet_fail(COLLET_ERR_ARGUMENT,
+					"collet_ddp_create: %s is %" PRIu64 " on rank %u and %" PRIu64 " on rank 0",
+					words[word], heads[(size_t)rank * HEAD_WORDS + word], rank, heads[word]);
 	return COLLET_OK;
 }
 
@@ -148,10 +151,12 @@ static void describe(const collet_ddp_parameter *parameter, uint64_t *form)
 /* "f32[16,1,5,5]" */
 static void form_text(const uint64_t *form, char *text, size_t capacity)
 {
-	const char *name = form[FORM_DTYPE] < COLLET_DTYPE_COUNT ? collet_dtype_name((collet_dtype)form[FORM_DTYPE]) : "?";
+	const char *name =
+		form[FORM_DTYPE] < COLLET_DTYPE_COUNT ? collet_dtype_name((collet_dtype)form[FORM_DTYPE]) : "?";
 	size_t used = (size_t)snprintf(text, capacity, "%s[", name);
 	for (uint64_t d = 0; d < form[FORM_DIMENSIONS] && d < COLLET_DDP_DIMENSIONS; d++)
-		used += (size_t)snprintf(text + used, capacity - used, "%s%" PRIu64, d > 0 ? "," : "", form[FORM_SHAPE + d]);
+		used += (size_t)snprintf(
+			text + used, capacity - used, "%s%" PRIu64, d > 0 ? "," : "", form[FORM_SHAPE + d]);
 	snprintf(text + used, capacity - used, "]");
 }
 
@@ -167,8 +172,9 @@ static collet_status compare_claims(const uint64_t *claims, uint32_t ranks, cons
 		char theirs[256], roots[256];
 		form_text(claim + CLAIM_FORM, theirs, sizeof(theirs));
 		form_text(root_forms + p * FORM_WORDS, roots, sizeof(roots));
-		return collet_fail(COLLET_ERR_ARGUMENT, "collet_ddp_create: parameter %" PRIu64 " (%s) is %s on rank %u and %s on rank 0",
-			p, name_of(&parameters[p]), theirs, rank, roots);
+		return collet_fail(COLLET_ERR_ARGUMENT,
+			"collet_ddp_create: parameter %" PRIu64 " (%s) is %s on rank %u and %s on rank 0", p,
+			name_of(&parameters[p]), theirs, rank, roots);
 	}
 	return COLLET_OK;
 }
@@ -203,11 +209,14 @@ static collet_status compare_forms(collet_comm *comm, const collet_ddp_parameter
 	return status;
 }
 
-collet_status collet_ddp_agree_terms(collet_comm *comm, const collet_ddp_parameter *parameters, uint32_t parameter_count,
-	const collet_ddp_options *options, struct collet_ddp_terms *terms)
+collet_status collet_ddp_agree_terms(collet_comm *comm, const collet_ddp_parameter *parameters,
+	uint32_t parameter_count, const collet_ddp_options *options, struct collet_ddp_terms *terms)
 {
 	const uint64_t first = options ? options->first_bucket_bytes : 0, later = options ? options->bucket_bytes : 0;
-	*terms = (struct collet_ddp_terms){ first > 0 ? first : DEFAULT_FIRST_BYTES, later > 0 ? later : DEFAULT_BYTES };
+	*terms = (struct collet_ddp_terms){
+		.first_bucket_bytes = first > 0 ? first : DEFAULT_FIRST_BYTES,
+		.bucket_bytes = later > 0 ? later : DEFAULT_BYTES,
+	};
 	collet_status mine = check_arguments(parameters, parameter_count, options);
 	const uint64_t head[HEAD_WORDS] = { [HEAD_VALID] = mine == COLLET_OK, [HEAD_COUNT] = parameter_count,
 		[HEAD_FIRST_BYTES] = terms->first_bucket_bytes, [HEAD_BYTES] = terms->bucket_bytes };

@@ -10,8 +10,8 @@ struct collet_ddp_terms {
 };
 
 /* Collective. COLLET_ERR_ARGUMENT on every rank if any rank's arguments make no sense or differ from rank 0's. */
-collet_status collet_ddp_agree_terms(collet_comm *comm, const collet_ddp_parameter *parameters, uint32_t parameter_count,
-	const collet_ddp_options *options, struct collet_ddp_terms *terms);
+collet_status collet_ddp_agree_terms(collet_comm *comm, const collet_ddp_parameter *parameters,
+	uint32_t parameter_count, const collet_ddp_options *options, struct collet_ddp_terms *terms);
 
 /* Collective. mine if that is a failure; else the first failure by rank order, named; COLLET_OK if there is none. */
 collet_status collet_ddp_agree_status(collet_comm *comm, collet_status mine);

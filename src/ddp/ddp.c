@@ -84,11 +84,13 @@ static collet_status ddp_init(collet_ddp *ddp, collet_comm *comm, const collet_d
 	ddp->slots = calloc((size_t)parameter_count + 1, sizeof(*ddp->slots));
 	ddp->order = calloc((size_t)parameter_count + 1, sizeof(*ddp->order));
 	ddp->buckets = calloc((size_t)parameter_count + 1, sizeof(*ddp->buckets));
-	bool complete = ddp->slots && ddp->order && ddp->buckets && copy_text(&ddp->algorithm, options ? options->algorithm : NULL);
+	bool complete = ddp->slots && ddp->order && ddp->buckets &&
+			copy_text(&ddp->algorithm, options ? options->algorithm : NULL);
 	for (uint32_t p = 0; complete && p < parameter_count; p++)
 		complete = copy_text(&ddp->slots[p].name, parameters[p].name);
 	if (!complete)
-		return collet_fail(COLLET_ERR_MEMORY, "collet_ddp_create: no memory for %u parameters", parameter_count);
+		return collet_fail(
+			COLLET_ERR_MEMORY, "collet_ddp_create: no memory for %u parameters", parameter_count);
 	lay_out(ddp, parameters, terms);
 	for (uint32_t b = 0; b < ddp->bucket_count; b++) {
 		if (ddp->buckets[b].bytes == 0)
@@ -113,10 +115,12 @@ static void ddp_free(collet_ddp *ddp)
 	free(ddp);
 }
 
-static collet_status broadcast_values(collet_comm *comm, const collet_ddp_parameter *parameters, uint32_t parameter_count)
+static collet_status broadcast_values(
+	collet_comm *comm, const collet_ddp_parameter *parameters, uint32_t parameter_count)
 {
 	for (uint32_t p = 0; p < parameter_count; p++) {
-		const uint64_t count = collet_ddp_parameter_bytes(&parameters[p]) / collet_dtype_bytes(parameters[p].dtype);
+		const uint64_t count =
+			collet_ddp_parameter_bytes(&parameters[p]) / collet_dtype_bytes(parameters[p].dtype);
 		collet_status status = collet_broadcast(comm, parameters[p].value, parameters[p].value, count,
 			parameters[p].dtype, 0, NULL);
 		if (status != COLLET_OK)
@@ -164,7 +168,8 @@ static collet_status start(collet_ddp *ddp, struct bucket *bucket)
 	collet_how how = COLLET_HOW_DEFAULT;
 	how.request = &bucket->request;
 	how.algorithm = ddp->algorithm;
-	return collet_allreduce(ddp->comm, bucket->memory, bucket->memory, elements(bucket), bucket->dtype, COLLET_AVERAGE, &how);
+	return collet_allreduce(
+		ddp->comm, bucket->memory, bucket->memory, elements(bucket), bucket->dtype, COLLET_AVERAGE, &how);
 }
 
 /* Requests move only while their rank is inside the library: backward's calls of ready() give them the chance. */
@@ -185,8 +190,9 @@ collet_status collet_ddp_ready(collet_ddp *ddp, uint32_t parameter)
 		return collet_fail(COLLET_ERR_ARGUMENT, "collet_ddp_ready: there is no parameter %u", parameter);
 	struct slot *slot = &ddp->slots[parameter];
 	if (slot->ready)
-		return collet_fail(COLLET_ERR_ARGUMENT, "collet_ddp_ready: parameter %u (%s) is ready twice without collet_ddp_wait",
-			parameter, slot->name ? slot->name : "unnamed");
+		return collet_fail(COLLET_ERR_ARGUMENT,
+			"collet_ddp_ready: parameter %u (%s) is ready twice without collet_ddp_wait", parameter,
+			slot->name ? slot->name : "unnamed");
 	slot->ready = true;
 	ddp->buckets[slot->bucket].missing--;
 	while (ddp->started < ddp->bucket_count && ddp->buckets[ddp->started].missing == 0) {
@@ -216,7 +222,8 @@ collet_status collet_ddp_wait(collet_ddp *ddp)
 		return collet_fail(COLLET_ERR_ARGUMENT, "collet_ddp_wait: ddp is NULL");
 	for (uint32_t p = 0; p < ddp->slot_count; p++)
 		if (!ddp->slots[p].ready)
-			return collet_fail(COLLET_ERR_ARGUMENT, "collet_ddp_wait: parameter %u (%s) was not marked ready", p,
+			return collet_fail(COLLET_ERR_ARGUMENT,
+				"collet_ddp_wait: parameter %u (%s) was not marked ready", p,
 				ddp->slots[p].name ? ddp->slots[p].name : "unnamed");
 	collet_status status = finish(ddp);
 	if (status != COLLET_OK)

@@ -75,7 +75,8 @@ static const char *complaint(const collet_sampler *sampler)
 
 static uint64_t share_of(const collet_sampler *sampler)
 {
-	uint64_t whole = sampler->sample_count / sampler->world_size, rest = sampler->sample_count % sampler->world_size;
+	uint64_t whole = sampler->sample_count / sampler->world_size,
+		 rest = sampler->sample_count % sampler->world_size;
 	switch (sampler->tail) {
 	case COLLET_SAMPLER_PAD: return whole + (rest > 0);
 	case COLLET_SAMPLER_DROP: return whole;
@@ -102,7 +103,8 @@ collet_status collet_sampler_fill(const collet_sampler *sampler, uint64_t epoch,
 	if (!sampler->in_order && share > 0) {
 		order = malloc((size_t)count * sizeof(*order));
 		if (!order)
-			return collet_fail(COLLET_ERR_MEMORY, "collet_sampler_fill: no memory to permute %u samples", count);
+			return collet_fail(
+				COLLET_ERR_MEMORY, "collet_sampler_fill: no memory to permute %u samples", count);
 		shuffle(order, count, (uint32_t)(sampler->seed + epoch));
 	}
 	for (uint64_t i = 0; i < share; i++) {

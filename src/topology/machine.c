@@ -11,7 +11,8 @@
 /* Only what is asked for later: objects of other kinds cost time and memory. */
 static bool load(hwloc_topology_t topology, const char *synthetic)
 {
-	static const hwloc_obj_type_t kinds[] = { HWLOC_OBJ_PACKAGE, HWLOC_OBJ_L3CACHE, HWLOC_OBJ_L2CACHE, HWLOC_OBJ_CORE };
+	static const hwloc_obj_type_t kinds[] = {
+		HWLOC_OBJ_PACKAGE, HWLOC_OBJ_L3CACHE, HWLOC_OBJ_L2CACHE, HWLOC_OBJ_CORE};
 	if (hwloc_topology_set_all_types_filter(topology, HWLOC_TYPE_FILTER_KEEP_NONE) != 0)
 		return false;
 	for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++)
@@ -83,8 +84,8 @@ static collet_status summarise(struct collet_machine *machine, hwloc_topology_t 
 {
 	const int last = hwloc_bitmap_last(hwloc_topology_get_topology_cpuset(topology));
 	if (last < 0 || last >= COLLET_CPUS_MOST)
-		return collet_fail(COLLET_ERR_SYSTEM, "hwloc sees no hardware threads, or one numbered %d of at most %d", last,
-			COLLET_CPUS_MOST);
+		return collet_fail(COLLET_ERR_SYSTEM,
+			"hwloc sees no hardware threads, or one numbered %d of at most %d", last, COLLET_CPUS_MOST);
 	machine->cpus = malloc(((size_t)last + 1) * sizeof(*machine->cpus));
 	if (!machine->cpus)
 		return collet_fail(COLLET_ERR_MEMORY, "no memory for what hwloc says");

@@ -1,5 +1,5 @@
-/* How a host is built: of each hardware thread, which package, NUMA node, last-level cache and core it is part of. hwloc
- * reads it, which costs milliseconds and megabytes, so one rank of a host does, and hands on this. */
+/* How a host is built: of each hardware thread, which package, NUMA node, last-level cache and core it is part of.
+ * hwloc reads it, which costs milliseconds and megabytes, so one rank of a host does, and hands on this. */
 #ifndef COLLET_TOPOLOGY_MACHINE_H
 #define COLLET_TOPOLOGY_MACHINE_H
 

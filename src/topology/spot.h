@@ -1,6 +1,6 @@
 /* Where on its host a rank runs, as far as that is one spot: which package (socket), NUMA node, last-level cache and
- * core. A NUMA node may have several caches or a cache several NUMA nodes: the wider of the two is the outer level. Rank 0
- * finds it out for all from each rank's binding and one reading of each host (machine.h). */
+ * core. A NUMA node may have several caches or a cache several NUMA nodes: the wider of the two is the outer level.
+ * Rank 0 finds it out for all from each rank's binding and one reading of each host (machine.h). */
 #ifndef COLLET_TOPOLOGY_SPOT_H
 #define COLLET_TOPOLOGY_SPOT_H
 

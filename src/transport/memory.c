@@ -15,8 +15,8 @@
 #define HUGE_BYTES ((size_t)2 << 20)
 #define RESERVE_MAX ((size_t)64 << 30)
 #define RESERVE_MIN ((size_t)64 << 20)
-/* From here on a freed block is given back to the system, which zeroes it in passing; below, clearing it costs less than
- * the page faults of its next use. */
+/* From here on a freed block is given back to the system, which zeroes it in passing; below, clearing it costs less
+ * than the page faults of its next use. */
 #define GIVE_BACK_BYTES ((size_t)256 << 10)
 
 /* ---- Reserving ---------------------------------------------------------------------------------------------- */
@@ -38,11 +38,13 @@ static size_t default_reserve(void)
 static unsigned char *map_aligned(int fd, size_t bytes)
 {
 	/* Reserve more than needed, cut the ends off, and put the file into what is left. */
-	unsigned char *room = mmap(NULL, bytes + HUGE_BYTES, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	unsigned char *room =
+		mmap(NULL, bytes + HUGE_BYTES, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	if (room == MAP_FAILED)
 		return MAP_FAILED;
 	const size_t before = (HUGE_BYTES - (uintptr_t)room % HUGE_BYTES) % HUGE_BYTES;
-	unsigned char *base = mmap(room + before, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE | MAP_FIXED, fd, 0);
+	unsigned char *base =
+		mmap(room + before, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE | MAP_FIXED, fd, 0);
 	if (base == MAP_FAILED) {
 		const int error = errno;
 		munmap(room, bytes + HUGE_BYTES);
@@ -73,17 +75,20 @@ static collet_status reserve_memory(struct collet_arena *arena, size_t reserve)
 	struct stat file;
 	arena->fd = memfd_create("collet-arena", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 	if (arena->fd < 0)
-		return collet_fail(COLLET_ERR_SYSTEM, "memfd_create: %s; the arena of collet_mem_alloc needs it", strerror(errno));
+		return collet_fail(
+			COLLET_ERR_SYSTEM, "memfd_create: %s; the arena of collet_mem_alloc needs it", strerror(errno));
 	if (ftruncate(arena->fd, (off_t)reserve) != 0 || fstat(arena->fd, &file) != 0)
-		return collet_fail(COLLET_ERR_MEMORY, "a memfd of %zu bytes for the arena of collet_mem_alloc: %s", reserve,
-			strerror(errno));
+		return collet_fail(COLLET_ERR_MEMORY, "a memfd of %zu bytes for the arena of collet_mem_alloc: %s",
+			reserve, strerror(errno));
 	if (fcntl(arena->fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0)
 		return collet_fail(COLLET_ERR_SYSTEM, "sealing the arena's memfd: %s", strerror(errno));
 	unsigned char *base = map_aligned(arena->fd, reserve);
 	if (base == MAP_FAILED)
-		return collet_fail(COLLET_ERR_MEMORY, "reserving %zu bytes of address space for the arena of collet_mem_alloc: %s",
-			reserve, strerror(errno));
-	/* Hints: 2 MiB pages where the system allows them for shared memory, and no gigabytes of arena in core files. */
+		return collet_fail(COLLET_ERR_MEMORY,
+			"reserving %zu bytes of address space for the arena of collet_mem_alloc: %s", reserve,
+			strerror(errno));
+	/* Hints: 2 MiB pages where the system allows them for shared memory, and no gigabytes of arena in core
+	 * files. */
 	(void)madvise(base, reserve, MADV_HUGEPAGE);
 	(void)madvise(base, reserve, MADV_DONTDUMP);
 	arena->base = base;
@@ -166,7 +171,8 @@ static void insert_block(struct collet_arena *arena, size_t index, struct collet
 static void remove_block(struct collet_arena *arena, size_t index)
 {
 	arena->block_count--;
-	memmove(&arena->blocks[index], &arena->blocks[index + 1], (arena->block_count - index) * sizeof(arena->blocks[0]));
+	memmove(&arena->blocks[index], &arena->blocks[index + 1],
+		(arena->block_count - index) * sizeof(arena->blocks[0]));
 }
 
 /* Cuts [offset, offset + bytes) out of the free block at index. */
@@ -203,7 +209,8 @@ collet_status collet_arena_alloc(struct collet_arena *arena, void **memory, size
 {
 	size_t offset;
 	if (bytes > arena->bytes)
-		return collet_fail(COLLET_ERR_MEMORY, "collet_mem_alloc of %zu bytes: the whole arena has %zu", bytes, arena->bytes);
+		return collet_fail(COLLET_ERR_MEMORY, "collet_mem_alloc of %zu bytes: the whole arena has %zu", bytes,
+			arena->bytes);
 	/* Blocks from a page on own their pages, so that freeing one can give them back. */
 	const size_t rounded = round_up(bytes ? bytes : 1, bytes >= PAGE_BYTES ? PAGE_BYTES : COLLET_ARENA_ALIGN);
 	pthread_mutex_lock(&arena->lock);
@@ -240,7 +247,8 @@ static size_t find_block(const struct collet_arena *arena, size_t offset)
 			count = half;
 		}
 	}
-	const bool found = first < arena->block_count && arena->blocks[first].offset == offset && arena->blocks[first].used;
+	const bool found =
+		first < arena->block_count && arena->blocks[first].offset == offset && arena->blocks[first].used;
 	return found ? first : arena->block_count;
 }
 
@@ -258,7 +266,8 @@ collet_status collet_arena_free(struct collet_arena *arena, void *memory)
 	if (!memory)
 		return COLLET_OK;
 	if (!collet_arena_contains(arena, memory, 1, &offset))
-		return collet_fail(COLLET_ERR_ARGUMENT, "collet_mem_free of %p, which collet_mem_alloc did not give", memory);
+		return collet_fail(
+			COLLET_ERR_ARGUMENT, "collet_mem_free of %p, which collet_mem_alloc did not give", memory);
 	pthread_mutex_lock(&arena->lock);
 	const size_t index = find_block(arena, (size_t)offset);
 	const bool found = index < arena->block_count;
@@ -272,7 +281,8 @@ collet_status collet_arena_free(struct collet_arena *arena, void *memory)
 	}
 	pthread_mutex_unlock(&arena->lock);
 	if (!found)
-		return collet_fail(COLLET_ERR_ARGUMENT, "collet_mem_free of %p, which is not the start of a block in use", memory);
+		return collet_fail(
+			COLLET_ERR_ARGUMENT, "collet_mem_free of %p, which is not the start of a block in use", memory);
 	return COLLET_OK;
 }
 
@@ -285,7 +295,8 @@ bool collet_arena_in_block(struct collet_arena *arena, const void *block, const 
 		return false;
 	pthread_mutex_lock(&arena->lock);
 	const size_t index = find_block(arena, (size_t)first);
-	const bool inside = index < arena->block_count && offset >= first && offset - first < arena->blocks[index].bytes;
+	const bool inside =
+		index < arena->block_count && offset >= first && offset - first < arena->blocks[index].bytes;
 	pthread_mutex_unlock(&arena->lock);
 	return inside;
 }
@@ -310,7 +321,8 @@ static collet_status map_peer(int fd, const struct stat *file, struct collet_are
 	const unsigned char *base = mmap(NULL, bytes, PROT_READ, MAP_SHARED | MAP_NORESERVE, fd, 0);
 	if (base == MAP_FAILED) {
 		free(map);
-		return collet_fail(COLLET_ERR_MEMORY, "mapping a peer's arena of %zu bytes: %s", bytes, strerror(errno));
+		return collet_fail(
+			COLLET_ERR_MEMORY, "mapping a peer's arena of %zu bytes: %s", bytes, strerror(errno));
 	}
 	(void)madvise((void *)(uintptr_t)base, bytes, MADV_HUGEPAGE);
 	(void)madvise((void *)(uintptr_t)base, bytes, MADV_DONTDUMP);
@@ -370,7 +382,8 @@ void collet_arena_map_release(struct collet_arena_map *map)
 	/* Under the list's lock, so that attach never finds a mapping whose last holder is letting go. */
 	if (list)
 		pthread_mutex_lock(&list->lock);
-	/* Release: this holder's reads are over. Acquire, pairing with the others' release: and theirs, before unmapping. */
+	/* Release: this holder's reads are over. Acquire, pairing with the others' release: and theirs, before
+	 * unmapping. */
 	const bool last = atomic_fetch_sub_explicit(&map->holders, 1, memory_order_acq_rel) == 1;
 	if (last && list)
 		unlink_peer(list, map);

@@ -53,7 +53,8 @@ void collet_arena_deinit(struct collet_arena *arena);
 /* Zeroed, aligned to 64 bytes (4 KiB from 4 KiB on, 2 MiB from 2 MiB on); 0 bytes give a block of their own too. Any
  * thread. COLLET_ERR_MEMORY says how much is left. */
 COLLET_MUST_USE collet_status collet_arena_alloc(struct collet_arena *arena, void **memory, size_t bytes);
-/* NULL is fine; what is not the start of a block is COLLET_ERR_ARGUMENT. Big blocks give their pages back. Any thread. */
+/* NULL is fine; what is not the start of a block is COLLET_ERR_ARGUMENT. Big blocks give their pages back. Any
+ * thread. */
 collet_status collet_arena_free(struct collet_arena *arena, void *memory);
 
 /* Is memory inside the block that starts at block? Any thread. */

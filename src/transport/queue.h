@@ -30,8 +30,8 @@ static inline void collet_transfer_queue_settle(struct collet_transfer_queue *qu
 }
 
 /* Hands all back; returns how many. */
-static inline uint32_t collet_transfer_queue_settle_all(struct collet_transfer_queue *queue, struct collet_conduit *conduit,
-	collet_status status)
+static inline uint32_t collet_transfer_queue_settle_all(
+	struct collet_transfer_queue *queue, struct collet_conduit *conduit, collet_status status)
 {
 	uint32_t settled = 0;
 	for (; queue->first; settled++)

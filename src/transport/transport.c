@@ -30,7 +30,8 @@ const struct collet_transport *const collet_transports[] = {
 static uint32_t find(const char *name, size_t length)
 {
 	for (uint32_t i = 0; collet_transports[i]; i++)
-		if (strlen(collet_transports[i]->name) == length && memcmp(collet_transports[i]->name, name, length) == 0)
+		if (strlen(collet_transports[i]->name) == length &&
+			memcmp(collet_transports[i]->name, name, length) == 0)
 			return (uint32_t)1 << i;
 	return 0;
 }
@@ -53,8 +54,9 @@ collet_status collet_transports_parse(const char *text, uint32_t *bits)
 				strncat(offered, i ? ", " : "", sizeof(offered) - strlen(offered) - 1);
 				strncat(offered, collet_transports[i]->name, sizeof(offered) - strlen(offered) - 1);
 			}
-			return collet_fail(COLLET_ERR_CONFIG, "there is no transport \"%.*s\" (in \"%s\"); this build has %s",
-				(int)length, name, text, offered);
+			return collet_fail(COLLET_ERR_CONFIG,
+				"there is no transport \"%.*s\" (in \"%s\"); this build has %s", (int)length, name,
+				text, offered);
 		}
 		parsed |= bit;
 		if (!name[length])

@@ -13,10 +13,17 @@
 
 static const uint8_t key_a[32] = { 1, 2, 3 }, key_b[32] = { 1, 2, 4 };
 
-static struct collet_handshake_config config_of(const uint8_t *key, const char *job, uint32_t from, uint32_t to, uint32_t size)
+static struct collet_handshake_config config_of(
+	const uint8_t *key, const char *job, uint32_t from, uint32_t to, uint32_t size)
 {
 	struct collet_handshake_config config = {
-		.key = key, .key_bytes = key ? 32 : 0, .job = job, .purpose = COLLET_PURPOSE_STAR, .from = from, .to = to, .size = size,
+		.key = key,
+		.key_bytes = key ? 32 : 0,
+		.job = job,
+		.purpose = COLLET_PURPOSE_STAR,
+		.from = from,
+		.to = to,
+		.size = size,
 	};
 	memset(config.payload, 0x5a, sizeof(config.payload));
 	return config;
@@ -32,7 +39,8 @@ struct pair {
 	size_t there_bytes, back_bytes;
 };
 
-static void pair_open(struct pair *pair, const struct collet_handshake_config *dial, const struct collet_handshake_config *accept)
+static void pair_open(
+	struct pair *pair, const struct collet_handshake_config *dial, const struct collet_handshake_config *accept)
 {
 	int a[2], b[2];
 	memset(pair, 0, sizeof(*pair));
@@ -80,11 +88,13 @@ static void pair_run(struct pair *pair, size_t most, size_t flip_there, size_t f
 		if (pair->dialed == COLLET_PENDING) {
 			pair->dialed = collet_handshake_step(&pair->dialer);
 			if (pair->dialed != COLLET_PENDING)
-				snprintf(pair->dialed_sentence, sizeof(pair->dialed_sentence), "%s", collet_last_error());
+				snprintf(pair->dialed_sentence, sizeof(pair->dialed_sentence), "%s",
+					collet_last_error());
 		}
 		if (pair->accepted == COLLET_PENDING)
 			pair->accepted = collet_handshake_step(&pair->acceptor);
-		moved = carry(pair->dialer_wire, pair->acceptor_wire, most, pair->there, &pair->there_bytes, flip_there);
+		moved = carry(
+			pair->dialer_wire, pair->acceptor_wire, most, pair->there, &pair->there_bytes, flip_there);
 		moved += carry(pair->acceptor_wire, pair->dialer_wire, most, pair->back, &pair->back_bytes, flip_back);
 	} while (moved);
 }
@@ -94,7 +104,8 @@ static void ends_that_match_agree(void **state)
 	static const size_t pieces[] = { 1, 7, 1024 };  /* however the bytes trickle */
 	for (size_t i = 0; i < sizeof(pieces) / sizeof(pieces[0]); i++) {
 		struct pair pair;
-		const struct collet_handshake_config dial = config_of(key_a, "job", 3, 0, 4), accept = config_of(key_a, "job", 0, 0, 4);
+		const struct collet_handshake_config dial = config_of(key_a, "job", 3, 0, 4),
+						     accept = config_of(key_a, "job", 0, 0, 4);
 		pair_open(&pair, &dial, &accept);
 		pair_run(&pair, pieces[i], HONEST, HONEST);
 		assert_int_equal(pair.dialed, COLLET_OK);
@@ -125,14 +136,16 @@ static void ends_that_differ_refuse_and_say_why(void **state)
 	};
 	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
 		struct pair pair;
-		const struct collet_handshake_config dial = config_of(rows[i].dial_key, rows[i].dial_job, rows[i].from, rows[i].to,
-			rows[i].dial_size);
-		const struct collet_handshake_config accept = config_of(rows[i].accept_key, rows[i].accept_job, 0, rows[i].self,
-			rows[i].accept_size);
+		const struct collet_handshake_config dial =
+			config_of(rows[i].dial_key, rows[i].dial_job, rows[i].from, rows[i].to, rows[i].dial_size);
+		const struct collet_handshake_config accept =
+			config_of(rows[i].accept_key, rows[i].accept_job, 0, rows[i].self, rows[i].accept_size);
 		pair_open(&pair, &dial, &accept);
 		pair_run(&pair, 1024, HONEST, HONEST);
-		if (pair.dialed != rows[i].status || pair.accepted != rows[i].status || pair.dialer.refusal == COLLET_REFUSAL_NONE)
-			fail_msg("%s: %s and %s", rows[i].name, collet_status_name(pair.dialed), collet_status_name(pair.accepted));
+		if (pair.dialed != rows[i].status || pair.accepted != rows[i].status ||
+			pair.dialer.refusal == COLLET_REFUSAL_NONE)
+			fail_msg("%s: %s and %s", rows[i].name, collet_status_name(pair.dialed),
+				collet_status_name(pair.accepted));
 		if (!strstr(pair.dialed_sentence, rows[i].says))
 			fail_msg("%s: '%s' does not say '%s'", rows[i].name, pair.dialed_sentence, rows[i].says);
 		pair_close(&pair);
@@ -142,7 +155,8 @@ static void ends_that_differ_refuse_and_say_why(void **state)
 static void another_version_is_refused_by_name(void **state)
 {
 	struct pair pair;
-	const struct collet_handshake_config dial = config_of(key_a, "job", 1, 0, 2), accept = config_of(key_a, "job", 0, 0, 2);
+	const struct collet_handshake_config dial = config_of(key_a, "job", 1, 0, 2),
+					     accept = config_of(key_a, "job", 0, 0, 2);
 	pair_open(&pair, &dial, &accept);
 	snprintf(pair.dialer.transcript.ask.version, sizeof(pair.dialer.transcript.ask.version), "9.9.9");
 	pair_run(&pair, 1024, HONEST, HONEST);
@@ -156,10 +170,12 @@ static void another_version_is_refused_by_name(void **state)
 /* Each byte of either direction is falsified once: the ends must not both accept, and who is lied to must not. */
 static void no_byte_can_be_changed(void **state)
 {
-	const struct collet_handshake_config dial = config_of(key_a, "job", 1, 0, 2), accept = config_of(key_a, "job", 0, 0, 2);
+	const struct collet_handshake_config dial = config_of(key_a, "job", 1, 0, 2),
+					     accept = config_of(key_a, "job", 0, 0, 2);
 	const size_t there = sizeof(struct collet_handshake_ask) + sizeof(struct collet_handshake_proof);
 	const size_t back = sizeof(struct collet_handshake_answer) + sizeof(struct collet_handshake_verdict);
-	const size_t reserved = sizeof(struct collet_handshake_answer) + offsetof(struct collet_handshake_verdict, reserved0);
+	const size_t reserved =
+		sizeof(struct collet_handshake_answer) + offsetof(struct collet_handshake_verdict, reserved0);
 	for (size_t i = 0; i < there; i++) {
 		struct pair pair;
 		pair_open(&pair, &dial, &accept);
@@ -182,14 +198,16 @@ static void no_byte_can_be_changed(void **state)
 
 static void a_cut_conversation_is_no_acceptance(void **state)
 {
-	const struct collet_handshake_config dial = config_of(key_a, "job", 1, 0, 2), accept = config_of(key_a, "job", 0, 0, 2);
+	const struct collet_handshake_config dial = config_of(key_a, "job", 1, 0, 2),
+					     accept = config_of(key_a, "job", 0, 0, 2);
 	const size_t there = sizeof(struct collet_handshake_ask) + sizeof(struct collet_handshake_proof);
 	for (size_t cut = 0; cut < there; cut++) {
 		struct pair pair;
 		pair_open(&pair, &dial, &accept);
 		while (pair.there_bytes < cut && pair.accepted == COLLET_PENDING) {
 			collet_handshake_step(&pair.dialer);
-			carry(pair.dialer_wire, pair.acceptor_wire, cut - pair.there_bytes, pair.there, &pair.there_bytes, HONEST);
+			carry(pair.dialer_wire, pair.acceptor_wire, cut - pair.there_bytes, pair.there,
+				&pair.there_bytes, HONEST);
 			pair.accepted = collet_handshake_step(&pair.acceptor);
 			carry(pair.acceptor_wire, pair.dialer_wire, 1024, pair.back, &pair.back_bytes, HONEST);
 		}
@@ -203,7 +221,8 @@ static void a_cut_conversation_is_no_acceptance(void **state)
 
 static void garbage_is_dropped_after_its_first_bytes(void **state)
 {
-	static const char *const words[] = { "GET / HTTP/1.1\r\n\r\n", "\x16\x03\x01\x02", "collet\r\r", "SSH-2.0-OpenSSH\r\n" };
+	static const char *const words[] = {
+		"GET / HTTP/1.1\r\n\r\n", "\x16\x03\x01\x02", "collet\r\r", "SSH-2.0-OpenSSH\r\n"};
 	const struct collet_handshake_config accept = config_of(key_a, "job", 0, 0, 2);
 	for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++) {
 		struct collet_handshake acceptor;
@@ -221,7 +240,8 @@ static void garbage_is_dropped_after_its_first_bytes(void **state)
 static void a_recorded_conversation_is_worthless(void **state)
 {
 	struct pair pair;
-	const struct collet_handshake_config dial = config_of(key_a, "job", 1, 0, 2), accept = config_of(key_a, "job", 0, 0, 2);
+	const struct collet_handshake_config dial = config_of(key_a, "job", 1, 0, 2),
+					     accept = config_of(key_a, "job", 0, 0, 2);
 	pair_open(&pair, &dial, &accept);
 	pair_run(&pair, 1024, HONEST, HONEST);
 	assert_int_equal(pair.accepted, COLLET_OK);
@@ -261,7 +281,8 @@ static void ones_own_words_prove_nothing(void **state)
 	/* An answer that the initiator must take for good, then its own proof as the verdict. */
 	struct collet_handshake_ask ask;
 	memcpy(&ask, words, sizeof(ask));
-	struct collet_handshake_answer answer = { .order_mark = ask.order_mark, .protocol = ask.protocol, .size = 2, .keyed = 1 };
+	struct collet_handshake_answer answer = {
+		.order_mark = ask.order_mark, .protocol = ask.protocol, .size = 2, .keyed = 1};
 	memcpy(answer.magic, ask.magic, sizeof(answer.magic));
 	memcpy(answer.version, ask.version, sizeof(answer.version));
 	memcpy(answer.job, ask.job, sizeof(answer.job));

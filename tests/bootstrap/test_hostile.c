@@ -105,8 +105,8 @@ static void misbehave(int fd, uint32_t index, uint32_t purpose, uint32_t from, u
 		(void)!send(fd, &ask, sizeof(ask), MSG_NOSIGNAL);
 		return;
 	default:  /* a card without a handshake */
-		(void)!send(fd, &(struct collet_frame){ .kind = COLLET_FRAME_CARD, .bytes = UINT32_MAX }, sizeof(struct collet_frame),
-			MSG_NOSIGNAL);
+		(void)!send(fd, &(struct collet_frame){.kind = COLLET_FRAME_CARD, .bytes = UINT32_MAX},
+			sizeof(struct collet_frame), MSG_NOSIGNAL);
 		return;
 	}
 }
@@ -256,7 +256,10 @@ struct world {
 static void world_create(struct world *world)
 {
 	static const struct collet_control_events events = {
-		.connected = saw_connected, .dial_failed = saw_dial_failed, .peer_gone = saw_peer_gone, .message = saw_message,
+		.connected = saw_connected,
+		.dial_failed = saw_dial_failed,
+		.peer_gone = saw_peer_gone,
+		.message = saw_message,
 		.tick = saw_tick,
 	};
 	char name[32], store[64];
@@ -270,8 +273,13 @@ static void world_create(struct world *world)
 		struct test_rank *rank = &world->ranks[r];
 		assert_int_equal(rank->status, COLLET_OK);
 		const struct collet_control_config config = {
-			.rank = r, .size = SIZE, .launch = &rank->launch, .bootstrap = &rank->bootstrap, .events = &events,
-			.context = &world->witnesses[r], .log = &rank->log,
+			.rank = r,
+			.size = SIZE,
+			.launch = &rank->launch,
+			.bootstrap = &rank->bootstrap,
+			.events = &events,
+			.context = &world->witnesses[r],
+			.log = &rank->log,
 		};
 		assert_int_equal(collet_control_create(&world->controls[r], &config), COLLET_OK);
 	}

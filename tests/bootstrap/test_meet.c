@@ -19,7 +19,8 @@
 #include "core/status.h"
 #include "world.h"
 
-static collet_status blob_of_seven(void *context, const struct collet_card *cards, uint32_t size, void **blob, size_t *bytes)
+static collet_status blob_of_seven(
+	void *context, const struct collet_card *cards, uint32_t size, void **blob, size_t *bytes)
 {
 	*blob = malloc(7);
 	*bytes = 7;
@@ -51,7 +52,8 @@ static void assert_met(struct test_rank *ranks, uint32_t size)
 	}
 }
 
-static void meet_and_check(const char *store, const char *secret, uint32_t size, const collet_store_callbacks *callbacks)
+static void meet_and_check(
+	const char *store, const char *secret, uint32_t size, const collet_store_callbacks *callbacks)
 {
 	struct test_rank *ranks = calloc(size, sizeof(*ranks));
 	const uint32_t descriptors = test_count_descriptors();
@@ -153,7 +155,10 @@ static void all_ranks_meet_through_a_folder(void **state)
 	snprintf(launch.store, sizeof(launch.store), "%s", store);
 	assert_int_equal(collet_store_init(&file, &launch), COLLET_OK);
 	static const char *const leftovers[] = {
-		"collet-place 1\nhost 0\nunix collet-root-0123\ntcp 127.0.0.1 1\nend\n", "collet-place 1\nhost 12", "", "rubbish\n",
+		"collet-place 1\nhost 0\nunix collet-root-0123\ntcp 127.0.0.1 1\nend\n",
+		"collet-place 1\nhost 12",
+		"",
+		"rubbish\n",
 		"collet-place 2\nhost 0\nend\n",
 	};
 	for (size_t i = 0; i < sizeof(leftovers) / sizeof(leftovers[0]); i++) {
@@ -276,7 +281,8 @@ static void a_port_of_the_launcher_is_left_alone(void **state)
 	socklen_t bytes = sizeof(at);
 	struct test_rank ranks[3];
 	char store[64];
-	const int launcher = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), first = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	const int launcher = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0),
+		  first = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	assert_int_equal(bind(launcher, (struct sockaddr *)&at, sizeof(at)), 0);
 	assert_int_equal(getsockname(launcher, (struct sockaddr *)&at, &bytes), 0);
 	assert_int_equal(listen(launcher, 8), 0);
@@ -328,7 +334,8 @@ static void *meet_again_and_again(void *data)
 	struct repeated *repeated = data;
 	struct test_rank *rank = &repeated->rank;
 	for (uint32_t i = 0; i < repeated->times; i++) {
-		if (collet_bootstrap_meet(&rank->bootstrap, &rank->launch, &rank->card, NULL, NULL, &rank->log) != COLLET_OK) {
+		if (collet_bootstrap_meet(&rank->bootstrap, &rank->launch, &rank->card, NULL, NULL, &rank->log) !=
+			COLLET_OK) {
 			fprintf(stderr, "rank %u, time %u: %s\n", rank->launch.rank, i, collet_last_error());
 			repeated->failed++;
 		}
@@ -352,7 +359,8 @@ static void ranks_may_meet_again_at_once_in_the_same_place(void **state)
 			test_rank_set(&ranks[r].rank, r, SIZE, store, tcp ? "s" : NULL, 20000);
 			ranks[r].times = TIMES;
 			ranks[r].failed = 0;
-			assert_int_equal(pthread_create(&ranks[r].rank.thread, NULL, meet_again_and_again, &ranks[r]), 0);
+			assert_int_equal(
+				pthread_create(&ranks[r].rank.thread, NULL, meet_again_and_again, &ranks[r]), 0);
 		}
 		for (uint32_t r = 0; r < SIZE; r++) {
 			test_rank_join(&ranks[r].rank);
@@ -471,7 +479,8 @@ static void two_of_one_rank_are_named(void **state)
 	test_world_deinit(&again, 1);
 }
 
-static collet_status blob_refused(void *context, const struct collet_card *cards, uint32_t size, void **blob, size_t *bytes)
+static collet_status blob_refused(
+	void *context, const struct collet_card *cards, uint32_t size, void **blob, size_t *bytes)
 {
 	return collet_fail(COLLET_ERR_CONFIG, "COLLET_X is 1 on rank %u and 2 on rank 0", size - 1);
 }

@@ -81,9 +81,20 @@ static void hosts_and_ports_are_parsed_strictly(void **state)
 		const char *text, *host;
 		uint16_t port;
 	} rows[] = {
-		{ "a:1", "a", 1 }, { "[::1]:65535", "::1", 65535 }, { "10.0.0.1:80", "10.0.0.1", 80 }, { "a", NULL, 0 }, { "a:", NULL, 0 },
-		{ ":1", NULL, 0 }, { "a:0", NULL, 0 }, { "a:65536", NULL, 0 }, { "a:1x", NULL, 0 }, { "::1:80", NULL, 0 },
-		{ "[::1]", NULL, 0 }, { "[]:1", NULL, 0 }, { "[:1", NULL, 0 }, { "a:-1", NULL, 0 },
+		{"a:1", "a", 1},
+		{"[::1]:65535", "::1", 65535},
+		{"10.0.0.1:80", "10.0.0.1", 80},
+		{"a", NULL, 0},
+		{"a:", NULL, 0},
+		{":1", NULL, 0},
+		{"a:0", NULL, 0},
+		{"a:65536", NULL, 0},
+		{"a:1x", NULL, 0},
+		{"::1:80", NULL, 0},
+		{"[::1]", NULL, 0},
+		{"[]:1", NULL, 0},
+		{"[:1", NULL, 0},
+		{"a:-1", NULL, 0},
 	};
 	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
 		char host[64];
@@ -127,8 +138,12 @@ static void a_quota_limits_the_cores(void **state)
 		const char *outer, *inner;
 		uint32_t most;
 	} rows[] = {
-		{ "max 100000", "max 100000", UINT32_MAX }, { "max 100000", "100000 100000", 1 }, { "50000 100000", "max 100000", 1 },
-		{ "150000 100000", "max 100000", 2 }, { "rubbish", "1 0", UINT32_MAX }, { "max 100000", "6400000 100000", 64 },
+		{"max 100000", "max 100000", UINT32_MAX},
+		{"max 100000", "100000 100000", 1},
+		{"50000 100000", "max 100000", 1},
+		{"150000 100000", "max 100000", 2},
+		{"rubbish", "1 0", UINT32_MAX},
+		{"max 100000", "6400000 100000", 64},
 	};
 	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
 		write_file(root, "cpu.max", rows[i].outer);

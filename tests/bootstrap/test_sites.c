@@ -1,5 +1,5 @@
-/* What rank 0 makes of bindings and of what hosts say of themselves: who is asked, what is believed, and that ranks which
- * really meet all know where the others run. */
+/* What rank 0 makes of bindings and of what hosts say of themselves: who is asked, what is believed, and that ranks
+ * which really meet all know where the others run. */
 #include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -18,13 +18,18 @@ static bool arrive(struct collet_sites *sites, uint32_t rank, uint64_t host, uin
 {
 	const uint8_t mask[2] = { (uint8_t)threads, (uint8_t)(threads >> 8) };
 	bool ask;
-	assert_int_equal(collet_sites_arrive(sites, rank, host, mask, threads >> 8 ? 2 : threads ? 1 : 0, &ask), COLLET_OK);
+	assert_int_equal(collet_sites_arrive(sites, rank, host, mask,
+				 threads >> 8 ? 2
+				 : threads    ? 1
+					      : 0,
+				 &ask),
+		COLLET_OK);
 	assert_int_equal(collet_sites_asked(sites, rank), ask);
 	return ask;
 }
 
 /* Four cores of two caches. */
-static const struct collet_spot machine[4] = { { { 0, 0, 0, 0 } }, { { 0, 0, 0, 1 } }, { { 0, 0, 1, 2 } }, { { 0, 0, 1, 3 } } };
+static const struct collet_spot machine[4] = {{{0, 0, 0, 0}}, {{0, 0, 0, 1}}, {{0, 0, 1, 2}}, {{0, 0, 1, 3}}};
 
 static void the_second_of_a_host_is_asked(void **state)
 {

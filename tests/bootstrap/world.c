@@ -35,8 +35,8 @@ static void *run(void *data)
 {
 	struct test_rank *rank = data;
 	const int64_t start = collet_clock_ns();
-	rank->status = collet_bootstrap_meet(&rank->bootstrap, &rank->launch, &rank->card, rank->make_blob, rank->context,
-		&rank->log);
+	rank->status = collet_bootstrap_meet(
+		&rank->bootstrap, &rank->launch, &rank->card, rank->make_blob, rank->context, &rank->log);
 	rank->took_ns = collet_clock_ns() - start;
 	snprintf(rank->sentence, sizeof(rank->sentence), "%s", rank->status ? collet_last_error() : "");
 	return NULL;

@@ -206,7 +206,8 @@ static void send(struct simulation *sim, struct item *item, uint32_t rank, uint3
 }
 
 /* Can it be done now, and when would that begin? */
-static bool is_ready(struct simulation *sim, const struct stream *s, uint64_t index, uint32_t rank, uint32_t part, double *when)
+static bool is_ready(
+	struct simulation *sim, const struct stream *s, uint64_t index, uint32_t rank, uint32_t part, double *when)
 {
 	const struct item *item = &s->window[index % WINDOW];
 	*when = s->window_open;

@@ -122,8 +122,8 @@ static void hierarchies_follow_theirs(void **state)
 			shape.hosts = 4;
 			hold(&tally, program, &shape, 64 << 10, &model, "shm in tcp");
 		}
-		print_message("%-14s %-18s off by %.2f at worst: %s\n", collet_collective_name(of[i].collective), of[i].name,
-			exp(tally.worst), tally.where);
+		print_message("%-14s %-18s off by %.2f at worst: %s\n", collet_collective_name(of[i].collective),
+			of[i].name, exp(tally.worst), tally.where);
 		assert_true(exp(tally.worst) <= worst_tolerance);
 	}
 }

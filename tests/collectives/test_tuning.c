@@ -92,7 +92,8 @@ static void what_is_not_understood_is_an_error(void **state)
 		{"sizes 8 4096", "sizes 4096 8", 13, "\"8\" is no size that follows"},
 		{"sizes 8", "sizes 1 2 3 4 5 6 7 8 9 10 11", 13, "up to 12 sizes"},
 		{"factor allreduce direct", "factor allreduce dirct", 14, "names no algorithm"},
-		{"factor allreduce direct 150 - 75", "factor allreduce direct 150 -", 14, "as many numbers as there are sizes"},
+		{"factor allreduce direct 150 - 75", "factor allreduce direct 150 -", 14,
+			"as many numbers as there are sizes"},
 		{"factor allreduce direct 150", "factor allreduce direct 0", 14, "\"0\" is no factor"},
 		{"end\n", "", 15, "ends without \"end\""},
 		{"end\n", "end\nlatency 1\n", 17, "follows \"end\""},
@@ -108,7 +109,8 @@ static void what_is_not_understood_is_an_error(void **state)
 		snprintf(text, sizeof text, "%.*s%s%s", (int)(at - good), good, rows[i].to, at + strlen(rows[i].from));
 		assert_int_equal(collet_tuning_parse(text, "some/file", machine, links, &count), COLLET_ERR_CONFIG);
 		snprintf(where, sizeof where, "some/file:");
-		if (strncmp(collet_last_error(), where, strlen(where)) != 0 || !strstr(collet_last_error(), rows[i].says))
+		if (strncmp(collet_last_error(), where, strlen(where)) != 0 ||
+			!strstr(collet_last_error(), rows[i].says))
 			fail_msg("\"%s\" for \"%s\": %s", rows[i].to, rows[i].from, collet_last_error());
 		const unsigned long line = strtoul(collet_last_error() + strlen(where), NULL, 10);
 		if (rows[i].line < 16 && line != rows[i].line)
@@ -162,7 +164,8 @@ static void the_nearest_link_is_taken(void **state)
 	}
 	static const struct {
 		uint32_t ranks, cores, found;
-	} rows[] = {{2, 8, 0}, {3, 8, 0}, {7, 8, 1}, {8, 0, 1}, {4, 2, 2}, {6, 2, 2}, {16, 2, 3}, {64, 2, 3}, {12, 8, 2}};
+	} rows[] = {
+		{2, 8, 0}, {3, 8, 0}, {7, 8, 1}, {8, 0, 1}, {4, 2, 2}, {6, 2, 2}, {16, 2, 3}, {64, 2, 3}, {12, 8, 2}};
 	for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
 		const collet_link_cost *found = collet_tuning_find(links, 4, "shm", rows[i].ranks, rows[i].cores);
 		if (found != &links[rows[i].found])

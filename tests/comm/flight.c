@@ -74,7 +74,8 @@ static bool make_buffers(struct flight *flight, struct rank *rank, uint64_t vari
 	flight->image = malloc(flight->area_bytes);
 	if (!rank_check(rank, flight->area && flight->image, "no memory for %zu bytes", flight->area_bytes))
 		return false;
-	/* The image is made in the area's place: inputs, then outputs over them; what the call starts from is without these. */
+	/* The image is made in the area's place: inputs, then outputs over them; what the call starts from is without
+	 * these. */
 	memset(flight->area, SPOILT, flight->area_bytes);
 	lay_out(flight, rank->rank, variant, flight->area);
 	row_fill(row, rank->size, &flight->send, flight->send_at);
@@ -146,18 +147,18 @@ static bool look(struct flight *flight, struct rank *rank)
 	char name[ROW_NAME_BYTES];
 	row_name(row, rank->options->transport, rank->size, name);
 	return rank_check(rank, false,
-		"row %zu, %s, root %u, seed %llu, %s, %s: byte %zd of recv is %02x, should be %02x (%s)", flight->number, name,
-		row->root, (unsigned long long)row->seed, flight->in_place ? "in place" : "out of place",
-		flight->alloc ? "collet_mem_alloc" : "malloc", from_recv, (unsigned char)flight->area[at],
-		(unsigned char)flight->image[at],
+		"row %zu, %s, root %u, seed %llu, %s, %s: byte %zd of recv is %02x, should be %02x (%s)",
+		flight->number, name, row->root, (unsigned long long)row->seed,
+		flight->in_place ? "in place" : "out of place", flight->alloc ? "collet_mem_alloc" : "malloc",
+		from_recv, (unsigned char)flight->area[at], (unsigned char)flight->image[at],
 		flight->recv.used && from_recv >= 0 &&
-				(size_t)from_recv < flight->recv.elements * collet_dtype_bytes(row->dtype) ?
-			"the result" :
-			"not a result: must be left alone");
+				(size_t)from_recv < flight->recv.elements * collet_dtype_bytes(row->dtype)
+			? "the result"
+			: "not a result: must be left alone");
 }
 
-bool flight_start(struct flight *flight, struct rank *rank, const struct row *row, uint64_t variant, enum outcome *outcome,
-	uint64_t *digest)
+bool flight_start(struct flight *flight, struct rank *rank, const struct row *row, uint64_t variant,
+	enum outcome *outcome, uint64_t *digest)
 {
 	flight->row = row;
 	flight->request = NULL;

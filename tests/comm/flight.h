@@ -24,10 +24,10 @@ struct flight {
 	collet_request *request;
 };
 
-/* Starts a row (variant says how: in place or not, which memory, request or not) and finishes it, unless it is a request.
- * false: something is wrong, and reported. *outcome and *digest are written when it has finished. */
-bool flight_start(struct flight *flight, struct rank *rank, const struct row *row, uint64_t variant, enum outcome *outcome,
-	uint64_t *digest);
+/* Starts a row (variant says how: in place or not, which memory, request or not) and finishes it, unless it is a
+ * request. false: something is wrong, and reported. *outcome and *digest are written when it has finished. */
+bool flight_start(struct flight *flight, struct rank *rank, const struct row *row, uint64_t variant,
+	enum outcome *outcome, uint64_t *digest);
 /* Of a request, which is waited for. */
 bool flight_finish(struct flight *flight, struct rank *rank, enum outcome *outcome, uint64_t *digest);
 

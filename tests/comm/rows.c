@@ -36,11 +36,12 @@ uint64_t rows_mix(uint64_t a, uint64_t b)
 void row_name(const struct row *row, const char *transport, uint32_t size, char name[ROW_NAME_BYTES])
 {
 	const struct call_info *info = &call_infos[row->call];
-	snprintf(name, ROW_NAME_BYTES, "%s_%s/%s/%s/%s%s/n%u/%llu", info->name, row->algorithm ? row->algorithm : "chosen",
-		transport, collet_dtype_name(row->dtype), info->reduces ? collet_op_name(row->op) : "-",
-		row->in_order                                        ? "_in_order" :
-			info->reduces && row->values == VALUES_WILD ? "_wild" :
-								      "",
+	snprintf(name, ROW_NAME_BYTES, "%s_%s/%s/%s/%s%s/n%u/%llu", info->name,
+		row->algorithm ? row->algorithm : "chosen", transport, collet_dtype_name(row->dtype),
+		info->reduces ? collet_op_name(row->op) : "-",
+		row->in_order                                 ? "_in_order"
+		: info->reduces && row->values == VALUES_WILD ? "_wild"
+							      : "",
 		size, (unsigned long long)row->count);
 }
 
@@ -50,7 +51,8 @@ void row_name(const struct row *row, const char *transport, uint32_t size, char 
  * does not. */
 enum { MODULUS = 65521 };
 
-static void add_modulo(void *result, const void *left, const void *right, size_t count, collet_dtype dtype, void *context)
+static void add_modulo(
+	void *result, const void *left, const void *right, size_t count, collet_dtype dtype, void *context)
 {
 	uint32_t *into = result;
 	const uint32_t *a = left, *b = right;
@@ -126,7 +128,8 @@ static uint64_t element(const struct row *row, uint32_t rank, uint64_t index)
 		return hash % MODULUS;
 	if (!call_infos[row->call].reduces || !value_is_float(row->dtype))
 		return hash;
-	return row->values == VALUES_WILD ? wild_bits(row->dtype, hash) : value_encode(row->dtype, exact_number(row, hash));
+	return row->values == VALUES_WILD ? wild_bits(row->dtype, hash)
+					  : value_encode(row->dtype, exact_number(row, hash));
 }
 
 static uint64_t widen(collet_dtype dtype, uint64_t bits)
@@ -211,7 +214,8 @@ static void add_block(struct side *side, struct block block)
 	side->block[side->blocks++] = block;
 }
 
-/* Elements that rank `from` has for rank `to`. Some have none. Alike both ways, so that an alltoallv may be in place. */
+/* Elements that rank `from` has for rank `to`. Some have none. Alike both ways, so that an alltoallv may be in
+ * place. */
 static uint64_t listed_count(const struct row *row, uint32_t from, uint32_t to)
 {
 	const uint64_t low = from < to ? from : to, high = from < to ? to : from;
@@ -370,7 +374,8 @@ static uint32_t list_pairs(struct pair *pairs)
 /* Elements: about the world's size, and about sizes in bytes where the way that messages travel may change. */
 static uint64_t count_of(uint32_t card, uint32_t size, collet_dtype dtype, uint64_t salt)
 {
-	static const uint32_t thresholds[] = { 1 << 10, 4 << 10, 8 << 10, 16 << 10, 32 << 10, 64 << 10, 128 << 10, 256 << 10 };
+	static const uint32_t thresholds[] = {
+		1 << 10, 4 << 10, 8 << 10, 16 << 10, 32 << 10, 64 << 10, 128 << 10, 256 << 10};
 	const uint64_t element_bytes = collet_dtype_bytes(dtype);
 	switch (card) {
 	case 0: return 0;
@@ -435,7 +440,8 @@ struct row *rows_make(uint64_t seed, uint32_t size, uint32_t per_algorithm, uint
 		const enum call call = (enum call)c;
 		collet_algorithm_info infos[32];
 		size_t algorithms;
-		if (collet_algorithm_list(call_infos[c].collective, infos, 32, &algorithms) != COLLET_OK || algorithms > 32)
+		if (collet_algorithm_list(call_infos[c].collective, infos, 32, &algorithms) != COLLET_OK ||
+			algorithms > 32)
 			abort();
 		for (uint32_t i = 0; i < per_algorithm; i++) {
 			deal_row(&dealer, call, NULL, true);

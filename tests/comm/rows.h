@@ -1,15 +1,27 @@
 /* The rows of the conformance matrix: what is called, with which values, and what must come of it.
  *
- * Every value is a function of (row, rank, index), so that any rank can say what every other gave. A row's buffers are lists
- * of blocks: from these the inputs are made, and the image that the outputs must equal, byte for byte. */
+ * Every value is a function of (row, rank, index), so that any rank can say what every other gave. A row's buffers are
+ * lists of blocks: from these the inputs are made, and the image that the outputs must equal, byte for byte. */
 #ifndef COLLET_TESTS_COMM_ROWS_H
 #define COLLET_TESTS_COMM_ROWS_H
 
 #include <collet/collet.h>
 
 enum call {
-	CALL_ALLREDUCE, CALL_REDUCE, CALL_BROADCAST, CALL_BARRIER, CALL_ALLGATHER, CALL_REDUCE_SCATTER, CALL_GATHER, CALL_SCATTER,
-	CALL_ALLTOALL, CALL_ALLGATHERV, CALL_GATHERV, CALL_SCATTERV, CALL_ALLTOALLV, CALLS
+	CALL_ALLREDUCE,
+	CALL_REDUCE,
+	CALL_BROADCAST,
+	CALL_BARRIER,
+	CALL_ALLGATHER,
+	CALL_REDUCE_SCATTER,
+	CALL_GATHER,
+	CALL_SCATTER,
+	CALL_ALLTOALL,
+	CALL_ALLGATHERV,
+	CALL_GATHERV,
+	CALL_SCATTERV,
+	CALL_ALLTOALLV,
+	CALLS
 };
 
 /* What in place means for it. */
@@ -46,8 +58,8 @@ enum { ROW_NAME_BYTES = 100, ROW_RANKS_MOST = 16 };
 /* "allreduce_ring/shm/f16/sum/n7/1003" */
 void row_name(const struct row *row, const char *transport, uint32_t size, char name[ROW_NAME_BYTES]);
 
-/* The rows for a world of size ranks; the same arguments give the same rows. long_bytes: of the few long messages. Freed by
- * the caller. */
+/* The rows for a world of size ranks; the same arguments give the same rows. long_bytes: of the few long messages.
+ * Freed by the caller. */
 struct row *rows_make(uint64_t seed, uint32_t size, uint32_t per_algorithm, uint64_t long_bytes, size_t *count);
 
 /* count elements at `at`: elements first ... of source's input, or of all inputs combined. */

@@ -1,4 +1,5 @@
-/* Mistakes of the caller: each is refused with its status and a sentence, and changes nothing: the communicator works on. */
+/* Mistakes of the caller: each is refused with its status and a sentence, and changes nothing: the communicator works
+ * on. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -92,7 +93,8 @@ static collet_status no_user_op(struct rank *rank)
 
 static collet_status user_op_without_function(struct rank *rank)
 {
-	return allreduce_how(rank, COLLET_USER, COLLET_F32, &(collet_how){ .user_op = &(collet_user_op){ .name = "none" } });
+	return allreduce_how(
+		rank, COLLET_USER, COLLET_F32, &(collet_how){.user_op = &(collet_user_op){.name = "none"}});
 }
 
 static collet_status reserved_set(struct rank *rank)
@@ -142,7 +144,8 @@ static collet_status overlap_allgather(struct rank *rank)
 
 static collet_status overlap_reduce_scatter(struct rank *rank)
 {
-	return collet_reduce_scatter(rank->comm, recv, recv + ((rank->rank + 1) % SIZE) * 4, 4, COLLET_F32, COLLET_SUM, NULL);
+	return collet_reduce_scatter(
+		rank->comm, recv, recv + ((rank->rank + 1) % SIZE) * 4, 4, COLLET_F32, COLLET_SUM, NULL);
 }
 
 static collet_status overlap_alltoall(struct rank *rank)
@@ -199,7 +202,8 @@ static collet_status recv_into_null(struct rank *rank)
 
 static collet_status sendrecv_reserved(struct rank *rank)
 {
-	return collet_sendrecv(rank->comm, send, 1, 0, 0, recv, 1, 0, 0, COLLET_F32, NULL, &(collet_how){ .reserved = { 1 } });
+	return collet_sendrecv(
+		rank->comm, send, 1, 0, 0, recv, 1, 0, 0, COLLET_F32, NULL, &(collet_how){.reserved = {1}});
 }
 
 static collet_status split_into_null(struct rank *rank)
@@ -337,7 +341,8 @@ static void make_mistakes(struct rank *rank)
 				return;
 			rank_check(rank, collet_last_error()[0] != '\0', "%s: no sentence", mistakes[i].name);
 			for (size_t b = 0; b < sizeof(recv); b++)
-				rank_check(rank, ((char *)recv)[b] == 0x5a, "%s: recv has been touched", mistakes[i].name);
+				rank_check(
+					rank, ((char *)recv)[b] == 0x5a, "%s: recv has been touched", mistakes[i].name);
 		}
 		if (!still_works(rank, mistakes[i].name))
 			return;
@@ -365,7 +370,8 @@ static void use_nothing(struct rank *rank)
 		"gatherv of nothing");
 	rank_ok(rank, collet_scatterv(comm, NULL, root ? none : NULL, root ? none : NULL, NULL, 0, COLLET_F32, 1, NULL),
 		"scatterv of nothing");
-	rank_ok(rank, collet_alltoallv(comm, NULL, none, none, NULL, none, none, COLLET_F32, NULL), "alltoallv of nothing");
+	rank_ok(rank, collet_alltoallv(comm, NULL, none, none, NULL, none, none, COLLET_F32, NULL),
+		"alltoallv of nothing");
 	rank_ok(rank, collet_alltoall(comm, NULL, NULL, 0, COLLET_F32, NULL), "alltoall of nothing");
 	rank_ok(rank, collet_mem_free(comm, NULL), "free of nothing");
 	still_works(rank, "after nothing");
@@ -404,7 +410,8 @@ static void call_from_two_threads(struct rank *rank)
 		while (status == COLLET_OK || status == COLLET_ERR_ARGUMENT)
 			status = collet_allreduce(rank->comm, NULL, &value, 1, COLLET_U32, COLLET_SUM, NULL);
 		rank_status(rank, status, COLLET_ERR_BUSY, "a second thread's call");
-		rank_check(rank, collet_comm_rank(rank->comm) == 0 && collet_comm_size(rank->comm) == 2, "reading is for any thread");
+		rank_check(rank, collet_comm_rank(rank->comm) == 0 && collet_comm_size(rank->comm) == 2,
+			"reading is for any thread");
 		size_t rows;
 		rank_ok(rank, collet_comm_stats(rank->comm, NULL, 0, &rows), "statistics are for any thread");
 		rank_post(rank, 1);
@@ -419,7 +426,8 @@ static void call_from_two_threads(struct rank *rank)
 static void a_second_thread_is_told_busy(void **state)
 {
 	ranks_must_pass(&(struct ranks_options){ .size = 2 }, call_from_two_threads);
-	ranks_must_pass(&(struct ranks_options){ .size = 2, .mode = RANKS_THREADS, .transport = "tcp" }, call_from_two_threads);
+	ranks_must_pass(
+		&(struct ranks_options){.size = 2, .mode = RANKS_THREADS, .transport = "tcp"}, call_from_two_threads);
 }
 
 /* In the child: 0, or the number of what was wrong. */

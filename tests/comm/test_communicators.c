@@ -23,16 +23,21 @@
 static bool members_are(struct rank *rank, collet_comm *comm, const uint32_t *wanted, uint32_t count)
 {
 	uint32_t members[RANKS_MOST];
-	if (!rank_check(rank, collet_comm_size(comm) == count, "%u members instead of %u", collet_comm_size(comm), count) ||
-		!rank_ok(rank, collet_allgather(comm, &rank->rank, members, 1, COLLET_U32, NULL), "allgather of the members"))
+	if (!rank_check(
+		    rank, collet_comm_size(comm) == count, "%u members instead of %u", collet_comm_size(comm), count) ||
+		!rank_ok(rank, collet_allgather(comm, &rank->rank, members, 1, COLLET_U32, NULL),
+			"allgather of the members"))
 		return false;
 	for (uint32_t i = 0; i < count; i++)
-		if (!rank_check(rank, members[i] == wanted[i], "member %u is %u, should be %u", i, members[i], wanted[i]))
+		if (!rank_check(
+			    rank, members[i] == wanted[i], "member %u is %u, should be %u", i, members[i], wanted[i]))
 			return false;
-	return rank_check(rank, wanted[collet_comm_rank(comm)] == rank->rank, "rank %u is not itself", collet_comm_rank(comm)) &&
-		rank_check(rank, collet_comm_local_size(comm) == count && collet_comm_local_rank(comm) == collet_comm_rank(comm),
-			"local rank %u of %u", collet_comm_local_rank(comm), collet_comm_local_size(comm)) &&
-		rank_check(rank, collet_comm_host(comm, 0) && !collet_comm_host(comm, count), "hosts");
+	return rank_check(rank, wanted[collet_comm_rank(comm)] == rank->rank, "rank %u is not itself",
+		       collet_comm_rank(comm)) &&
+	       rank_check(rank,
+		       collet_comm_local_size(comm) == count && collet_comm_local_rank(comm) == collet_comm_rank(comm),
+		       "local rank %u of %u", collet_comm_local_rank(comm), collet_comm_local_size(comm)) &&
+	       rank_check(rank, collet_comm_host(comm, 0) && !collet_comm_host(comm, count), "hosts");
 }
 
 static void split_in_all_ways(struct rank *rank)
@@ -42,13 +47,16 @@ static void split_in_all_ways(struct rank *rank)
 	const bool is_odd = rank->rank % 2;
 	if (!rank_ok(rank, collet_comm_split(rank->comm, is_odd, 0, &half), "split by parity") ||
 		!members_are(rank, half, is_odd ? odd : even, is_odd ? 2 : 3) ||
-		!rank_ok(rank, collet_comm_split(rank->comm, 7, rank->size - rank->rank, &reversed), "split by falling keys") ||
+		!rank_ok(rank, collet_comm_split(rank->comm, 7, rank->size - rank->rank, &reversed),
+			"split by falling keys") ||
 		!members_are(rank, reversed, falling, 5))
 		return;
 	/* Of a part; one of its ranks stays out. */
 	if (!is_odd) {
-		if (!rank_ok(rank, collet_comm_split(half, rank->rank == 2 ? COLLET_NO_COLOR : 1, 0, &nested), "nested split") ||
-			!rank_check(rank, (nested == NULL) == (rank->rank == 2), "a rank of no color has got a communicator") ||
+		if (!rank_ok(rank, collet_comm_split(half, rank->rank == 2 ? COLLET_NO_COLOR : 1, 0, &nested),
+			    "nested split") ||
+			!rank_check(rank, (nested == NULL) == (rank->rank == 2),
+				"a rank of no color has got a communicator") ||
 			(nested && !members_are(rank, nested, inner, 2)))
 			return;
 	}
@@ -103,7 +111,8 @@ static void use_two_communicators_at_once(struct rank *rank)
 static void two_threads_may_use_two_communicators(void **state)
 {
 	ranks_must_pass_everywhere(&(struct ranks_options){ .size = 2 }, use_two_communicators_at_once);
-	ranks_must_pass_everywhere(&(struct ranks_options){ .size = 3, .progress_thread = true }, use_two_communicators_at_once);
+	ranks_must_pass_everywhere(
+		&(struct ranks_options){.size = 3, .progress_thread = true}, use_two_communicators_at_once);
 }
 
 /* ---- What they tell ---- */
@@ -144,18 +153,20 @@ static void count_a_ring(struct rank *rank)
 	if (!read_totals(rank, "allreduce:ring", &before))
 		return;
 	for (uint32_t i = 0; i < CALLS; i++)
-		rank_ok(rank, collet_allreduce(rank->comm, values, own, COUNT, COLLET_F32, COLLET_SUM, &how), "allreduce");
+		rank_ok(rank, collet_allreduce(rank->comm, values, own, COUNT, COLLET_F32, COLLET_SUM, &how),
+			"allreduce");
 	free(own);
 	if (!read_totals(rank, "allreduce:ring", &after))
 		return;
-	rank_check(rank, after.calls == CALLS && after.payload == CALLS * sizeof(values), "%llu calls of %llu bytes in all",
-		(unsigned long long)after.calls, (unsigned long long)after.payload);
-	rank_check(rank, after.transport_bytes == after.conduit_bytes, "a transport's bytes are not the sum of its conduits'");
+	rank_check(rank, after.calls == CALLS && after.payload == CALLS * sizeof(values),
+		"%llu calls of %llu bytes in all", (unsigned long long)after.calls, (unsigned long long)after.payload);
+	rank_check(rank, after.transport_bytes == after.conduit_bytes,
+		"a transport's bytes are not the sum of its conduits'");
 	/* A ring sends 2 (n-1) chunks, of which each has count/n elements, give or take one. */
 	const uint64_t sent = after.transport_bytes - before.transport_bytes, steps = 2 * (rank->size - 1);
 	const uint64_t least = CALLS * steps * (COUNT / rank->size) * sizeof(float);
-	rank_check(rank, sent >= least && sent <= least + CALLS * steps * sizeof(float), "%llu bytes sent, should be %llu or little more",
-		(unsigned long long)sent, (unsigned long long)least);
+	rank_check(rank, sent >= least && sent <= least + CALLS * steps * sizeof(float),
+		"%llu bytes sent, should be %llu or little more", (unsigned long long)sent, (unsigned long long)least);
 	rank_check(rank, after.roundings == 0, "f32 does not round to 16 bits");
 }
 
@@ -164,8 +175,8 @@ static void statistics_add_up(void **state)
 	ranks_must_pass_everywhere(&(struct ranks_options){ .size = 3 }, count_a_ring);
 }
 
-/* Each algorithm rounds as often as its documentation lets one expect: direct once an element, where all addends meet; ring
- * once a step. */
+/* Each algorithm rounds as often as its documentation lets one expect: direct once an element, where all addends meet;
+ * ring once a step. */
 static void count_roundings(struct rank *rank)
 {
 	static uint16_t values[COUNT];
@@ -178,12 +189,14 @@ static void count_roundings(struct rank *rank)
 		const collet_how how = { .algorithm = rows[i].algorithm };
 		read_totals(rank, "", &before);
 		uint16_t sum[COUNT];
-		rank_ok(rank, collet_allreduce(rank->comm, values, sum, COUNT, COLLET_BF16, COLLET_SUM, &how), rows[i].algorithm);
+		rank_ok(rank, collet_allreduce(rank->comm, values, sum, COUNT, COLLET_BF16, COLLET_SUM, &how),
+			rows[i].algorithm);
 		read_totals(rank, "", &after);
 		uint64_t roundings = after.roundings - before.roundings;
-		rank_ok(rank, collet_allreduce(rank->comm, &roundings, &roundings, 1, COLLET_U64, COLLET_SUM, NULL), "allreduce");
-		rank_check(rank, roundings == rows[i].all_ranks, "%s rounds %llu times, should be %llu", rows[i].algorithm,
-			(unsigned long long)roundings, (unsigned long long)rows[i].all_ranks);
+		rank_ok(rank, collet_allreduce(rank->comm, &roundings, &roundings, 1, COLLET_U64, COLLET_SUM, NULL),
+			"allreduce");
+		rank_check(rank, roundings == rows[i].all_ranks, "%s rounds %llu times, should be %llu",
+			rows[i].algorithm, (unsigned long long)roundings, (unsigned long long)rows[i].all_ranks);
 	}
 }
 
@@ -197,22 +210,27 @@ static void plan_and_run(struct rank *rank)
 {
 	for (uint64_t count = 1; count < 2000000; count *= 11) {
 		collet_plan plan;
-		if (!rank_ok(rank, collet_comm_plan(rank->comm, "allreduce", count, COLLET_F32, COLLET_SUM, 0, NULL, &plan), "plan"))
+		if (!rank_ok(rank,
+			    collet_comm_plan(rank->comm, "allreduce", count, COLLET_F32, COLLET_SUM, 0, NULL, &plan),
+			    "plan"))
 			return;
 		char name[64];
 		snprintf(name, sizeof(name), "allreduce:%s", plan.algorithm);
 		struct totals before, after;
 		float *values = calloc(count, sizeof(float));
 		read_totals(rank, name, &before);
-		rank_ok(rank, collet_allreduce(rank->comm, values, values, count, COLLET_F32, COLLET_SUM, NULL), "allreduce");
+		rank_ok(rank, collet_allreduce(rank->comm, values, values, count, COLLET_F32, COLLET_SUM, NULL),
+			"allreduce");
 		read_totals(rank, name, &after);
 		free(values);
 		rank_check(rank, after.calls == before.calls + 1, "%llu elements were planned by %s, but not run by it",
 			(unsigned long long)count, plan.algorithm);
-		rank_check(rank, strcmp(plan.transport, rank->options->transport) == 0, "planned over %s", plan.transport);
+		rank_check(
+			rank, strcmp(plan.transport, rank->options->transport) == 0, "planned over %s", plan.transport);
 	}
 	collet_plan forced;
-	rank_ok(rank, collet_comm_plan(rank->comm, "broadcast", 4, COLLET_F32, COLLET_SUM, 1, "chain", &forced), "forced plan");
+	rank_ok(rank, collet_comm_plan(rank->comm, "broadcast", 4, COLLET_F32, COLLET_SUM, 1, "chain", &forced),
+		"forced plan");
 	rank_check(rank, strcmp(forced.algorithm, "chain") == 0, "planned %s, not chain", forced.algorithm);
 }
 
@@ -237,13 +255,16 @@ static void option_forces(struct rank *rank)
 
 static void the_algorithm_option_forces(void **state)
 {
-	ranks_must_pass_everywhere(&(struct ranks_options){ .size = 3, .algorithm = "allreduce:ring,broadcast:chain" }, option_forces);
+	ranks_must_pass_everywhere(
+		&(struct ranks_options){.size = 3, .algorithm = "allreduce:ring,broadcast:chain"}, option_forces);
 }
 
 static void dump_and_read(struct rank *rank)
 {
 	float values[3] = { 1, 2, 3 };
-	rank_ok(rank, collet_allreduce(rank->comm, values, values, 3, COLLET_F32, COLLET_MAX, &(collet_how){ .algorithm = "tree" }),
+	rank_ok(rank,
+		collet_allreduce(
+			rank->comm, values, values, 3, COLLET_F32, COLLET_MAX, &(collet_how){.algorithm = "tree"}),
 		"allreduce");
 	rank_ok(rank, collet_broadcast(rank->comm, values, values, 2, COLLET_F32, 1, NULL), "broadcast");
 	int ends[2];
@@ -254,7 +275,8 @@ static void dump_and_read(struct rank *rank)
 	const ssize_t bytes = read(ends[0], text, sizeof(text) - 1);
 	rank_check(rank, bytes > 0 && text[bytes - 1] == '\n', "the dump is empty, or ends within a line");
 	const char *first = strstr(text, "allreduce of 3 f32 max"), *second = strstr(text, "broadcast of 2 f32 root 1");
-	rank_check(rank, first && second && first < second && strstr(text, "tree"), "the dump does not say what was called: %s", text);
+	rank_check(rank, first && second && first < second && strstr(text, "tree"),
+		"the dump does not say what was called: %s", text);
 	close(ends[0]);
 	rank_status(rank, collet_comm_dump(rank->comm, ends[0]), COLLET_ERR_SYSTEM, "dump into a closed descriptor");
 	close(ends[1]);
@@ -285,7 +307,8 @@ static void use_memory(struct rank *rank)
 		rank_ok(rank, collet_mem_free(rank->comm, blocks[i]), "collet_mem_free");
 	for (size_t i = 1; i < BLOCKS; i += 2)
 		for (size_t b = 0; b < (size_t)1 << i; b++)
-			if (!rank_check(rank, blocks[i][b] == 0x33, "freeing others has changed %zu bytes", (size_t)1 << i))
+			if (!rank_check(
+				    rank, blocks[i][b] == 0x33, "freeing others has changed %zu bytes", (size_t)1 << i))
 				return;
 	void *again;
 	rank_ok(rank, collet_mem_alloc(rank->comm, &again, 1 << 18), "collet_mem_alloc again");
@@ -296,12 +319,14 @@ static void use_memory(struct rank *rank)
 	collet_request *request = NULL;
 	const collet_how how = { .request = &request };
 	if (rank->rank == 0) {
-		rank_ok(rank, collet_allreduce(rank->comm, again, again, 100, COLLET_F32, COLLET_SUM, &how), "allreduce");
+		rank_ok(rank, collet_allreduce(rank->comm, again, again, 100, COLLET_F32, COLLET_SUM, &how),
+			"allreduce");
 		rank_status(rank, collet_mem_free(rank->comm, again), COLLET_ERR_ARGUMENT, "free of memory in use");
 		rank_post(rank, 0);
 	} else {
 		rank_await(rank, 0, 1);
-		rank_ok(rank, collet_allreduce(rank->comm, again, again, 100, COLLET_F32, COLLET_SUM, &how), "allreduce");
+		rank_ok(rank, collet_allreduce(rank->comm, again, again, 100, COLLET_F32, COLLET_SUM, &how),
+			"allreduce");
 	}
 	rank_ok(rank, collet_request_wait(&request), "wait");
 	rank_ok(rank, collet_mem_free(rank->comm, again), "free");
@@ -346,7 +371,8 @@ struct belongings {
 
 static struct belongings take_stock(void)
 {
-	return (struct belongings){ count_entries("/proc/self/fd"), count_entries("/proc/self/task"), count_lines("/proc/self/maps") };
+	return (struct belongings){
+		count_entries("/proc/self/fd"), count_entries("/proc/self/task"), count_lines("/proc/self/maps")};
 }
 
 static bool make_use_of_one(struct rank *rank, uint32_t world)
@@ -361,7 +387,8 @@ static bool make_use_of_one(struct rank *rank, uint32_t world)
 	float *values = calloc(counts[1], sizeof(float));
 	void *memory;
 	for (uint32_t i = 0; i < 2; i++)
-		rank_ok(rank, collet_allreduce(comm, values, values, counts[i], COLLET_F32, COLLET_SUM, NULL), "allreduce");
+		rank_ok(rank, collet_allreduce(comm, values, values, counts[i], COLLET_F32, COLLET_SUM, NULL),
+			"allreduce");
 	rank_ok(rank, collet_mem_alloc(comm, &memory, 100000), "alloc");
 	rank_ok(rank, collet_comm_split(comm, 0, 0, &split), "split");
 	rank_ok(rank, collet_sendrecv(comm, values, 10, (rank->rank + 1) % rank->size, 0, memory, 10,
@@ -386,11 +413,14 @@ static void create_and_destroy(struct rank *rank)
 			first = take_stock();
 	}
 	const struct belongings last = take_stock();
-	rank_check(rank, last.descriptors == first.descriptors, "%u descriptors at first, %u in the end", first.descriptors,
-		last.descriptors);
-	rank_check(rank, last.threads == first.threads, "%u threads at first, %u in the end", first.threads, last.threads);
-	/* malloc's arenas, and a sanitizer's, may still grow by some mappings; each communicator would leave one at least. */
-	rank_check(rank, last.mappings <= first.mappings + TIMES / 2, "%u mappings at first, %u in the end", first.mappings, last.mappings);
+	rank_check(rank, last.descriptors == first.descriptors, "%u descriptors at first, %u in the end",
+		first.descriptors, last.descriptors);
+	rank_check(
+		rank, last.threads == first.threads, "%u threads at first, %u in the end", first.threads, last.threads);
+	/* malloc's arenas, and a sanitizer's, may still grow by some mappings; each communicator would leave one at
+	 * least. */
+	rank_check(rank, last.mappings <= first.mappings + TIMES / 2, "%u mappings at first, %u in the end",
+		first.mappings, last.mappings);
 }
 
 static void nothing_stays_behind(void **state)
@@ -406,15 +436,18 @@ static void nothing_stays_behind(void **state)
 static void move_five_gigabytes(struct rank *rank)
 {
 	const uint64_t bytes = (uint64_t)5 << 30;
-	unsigned char *values = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	unsigned char *values =
+		mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	if (!rank_check(rank, values != MAP_FAILED, "no memory"))
 		return;
-	const uint64_t probes[] = { 0, bytes / 2 - 1, bytes / 2, ((uint64_t)1 << 32) - 1, (uint64_t)1 << 32, bytes - 1 };
+	const uint64_t probes[] = {0, bytes / 2 - 1, bytes / 2, ((uint64_t)1 << 32) - 1, (uint64_t)1 << 32, bytes - 1};
 	for (uint32_t i = 0; i < 6; i++)
 		values[probes[i]] = (unsigned char)(10 * i + rank->rank + 1);
-	rank_ok(rank, collet_allreduce(rank->comm, values, values, bytes, COLLET_U8, COLLET_SUM, NULL), "allreduce of 5 GiB");
+	rank_ok(rank, collet_allreduce(rank->comm, values, values, bytes, COLLET_U8, COLLET_SUM, NULL),
+		"allreduce of 5 GiB");
 	for (uint32_t i = 0; i < 6; i++)
-		rank_check(rank, values[probes[i]] == 20 * i + 3, "byte %llu is %u", (unsigned long long)probes[i], values[probes[i]]);
+		rank_check(rank, values[probes[i]] == 20 * i + 3, "byte %llu is %u", (unsigned long long)probes[i],
+			values[probes[i]]);
 	munmap(values, bytes);
 }
 

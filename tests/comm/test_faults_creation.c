@@ -188,11 +188,13 @@ static void fork_amidst(struct rank *rank)
 		int status;
 		if (!rank_check(rank, waitpid(child, &status, 0) == child, "waitpid: %s", strerror(errno)))
 			break;
-		rank_check(rank, WIFEXITED(status) && (WEXITSTATUS(status) == 0 || WEXITSTATUS(status) == CHILD_KEPT_SOME),
+		rank_check(rank,
+			WIFEXITED(status) && (WEXITSTATUS(status) == 0 || WEXITSTATUS(status) == CHILD_KEPT_SOME),
 			"child %d ended with %x", i, (unsigned)status);
 		kept += WEXITSTATUS(status) == CHILD_KEPT_SOME;
 	}
-	/* The control thread may have had one in hand at a fork, which nobody in the child knows of; not at each of them. */
+	/* The control thread may have had one in hand at a fork, which nobody in the child knows of; not at each of
+	 * them. */
 	rank_check(rank, kept < FORKS, "every child was left with descriptors of the parent's");
 	value = 1;
 	rank_ok(rank, collet_allreduce(rank->comm, &value, &value, 1, COLLET_I32, COLLET_SUM, NULL), "after the fork");

@@ -37,7 +37,8 @@ static bool sum(struct rank *rank, collet_comm *comm, uint64_t count)
 		return false;
 	for (uint64_t i = 0; i < count; i++)
 		values[i] = (float)(i % 1000) + (float)rank->rank;
-	bool right = rank_ok(rank, collet_allreduce(comm, values, values, count, COLLET_F32, COLLET_SUM, NULL), "allreduce");
+	bool right =
+		rank_ok(rank, collet_allreduce(comm, values, values, count, COLLET_F32, COLLET_SUM, NULL), "allreduce");
 	for (uint64_t i = 0; i < count && right; i++)
 		right = rank_check(rank, values[i] == (float)(RANKS * (i % 1000) + RANKS * (RANKS - 1) / 2),
 			"of %llu, element %llu is wrong", (unsigned long long)count, (unsigned long long)i);
@@ -75,7 +76,8 @@ static void talk_over_ipv6(struct rank *rank)
 		right = sum(rank, comm, counts[i]);
 	right = right && pass_on(rank, comm);
 	if (right) {
-		rank_check(rank, connections(AF_INET6) >= RANKS - 1, "only %d connections over IPv6", connections(AF_INET6));
+		rank_check(rank, connections(AF_INET6) >= RANKS - 1, "only %d connections over IPv6",
+			connections(AF_INET6));
 		rank_check(rank, connections(AF_INET) == 0, "%d connections over IPv4", connections(AF_INET));
 	}
 	rank_ok(rank, collet_comm_destroy(&comm), "collet_comm_destroy");

@@ -39,7 +39,8 @@ static bool bind_and_create(struct rank *rank)
 	cpu_set_t set;
 	CPU_ZERO(&set);
 	CPU_SET((size_t)plan->cpus[rank->rank % 2], &set);
-	return rank_check(rank, sched_setaffinity(0, sizeof(set), &set) == 0, "it cannot be bound") && rank_create(rank);
+	return rank_check(rank, sched_setaffinity(0, sizeof(set), &set) == 0, "it cannot be bound") &&
+	       rank_create(rank);
 }
 
 /* Bit p: this rank has sent to rank p. */
@@ -82,12 +83,13 @@ static void sum_floats_then_integers(struct rank *rank)
 	how.algorithm = "ring";
 	rank_ok(rank, collet_allreduce(rank->comm, floats, floats, COUNT, COLLET_F32, COLLET_SUM, &how), "floats");
 	rank_check(rank, sent_to(rank) == right_by_rank(rank->rank), "floats went to %#x", sent_to(rank));
-	rank_ok(rank, collet_allreduce(rank->comm, integers, integers, COUNT, COLLET_I32, COLLET_SUM, &how), "integers");
-	rank_check(rank, sent_to(rank) == (right_by_rank(rank->rank) | right_by_half(rank->rank)), "integers went to %#x",
-		sent_to(rank));
+	rank_ok(rank, collet_allreduce(rank->comm, integers, integers, COUNT, COLLET_I32, COLLET_SUM, &how),
+		"integers");
+	rank_check(rank, sent_to(rank) == (right_by_rank(rank->rank) | right_by_half(rank->rank)),
+		"integers went to %#x", sent_to(rank));
 	for (uint32_t i = 0; i < COUNT; i++)
-		rank_check(rank, floats[i] == (float)(10 + SIZE * i) && integers[i] == (int32_t)(10 * i), "element %u is %g and %d",
-			i, (double)floats[i], integers[i]);
+		rank_check(rank, floats[i] == (float)(10 + SIZE * i) && integers[i] == (int32_t)(10 * i),
+			"element %u is %g and %d", i, (double)floats[i], integers[i]);
 }
 
 /* Blocks are numbered by rank whatever the order; roots are ranks. */
@@ -105,22 +107,27 @@ static void move_and_compare(struct rank *rank)
 	if (plan->algorithm)
 		rank_check(rank, sent_to(rank) == right_by_half(rank->rank), "blocks went to %#x", sent_to(rank));
 	for (uint32_t i = 0; i < SIZE * COUNT; i++)
-		rank_check(rank, all[i] == ((i / COUNT) << 16 | i % COUNT), "all-gathered element %u is %#x", i, all[i]);
+		rank_check(
+			rank, all[i] == ((i / COUNT) << 16 | i % COUNT), "all-gathered element %u is %#x", i, all[i]);
 	rank_ok(rank, collet_alltoall(rank->comm, all, back, COUNT, COLLET_U32, NULL), "alltoall");
 	for (uint32_t i = 0; i < SIZE * COUNT; i++)
 		rank_check(rank, back[i] == (rank->rank << 16 | i % COUNT), "exchanged element %u is %#x", i, back[i]);
 	for (uint32_t root = 0; root < SIZE; root++) {
 		rank_ok(rank, collet_gather(rank->comm, own, back, COUNT, COLLET_U32, root, NULL), "gather");
-		rank_check(rank, rank->rank != root || memcmp(back, all, sizeof(all)) == 0, "gathered wrongly at %u", root);
+		rank_check(rank, rank->rank != root || memcmp(back, all, sizeof(all)) == 0, "gathered wrongly at %u",
+			root);
 		rank_ok(rank, collet_scatter(rank->comm, all, back, COUNT, COLLET_U32, root, NULL), "scatter");
 		rank_check(rank, memcmp(back, own, sizeof(own)) == 0, "scattered wrongly from %u", root);
 		back[0] = rank->rank;
 		rank_ok(rank, collet_broadcast(rank->comm, back, back, 1, COLLET_U32, root, NULL), "broadcast");
 		rank_check(rank, back[0] == root, "broadcast from %u gave %u", root, back[0]);
-		rank_ok(rank, collet_reduce(rank->comm, own, back, COUNT, COLLET_U32, COLLET_MAX, root, NULL), "reduce");
-		rank_check(rank, rank->rank != root || back[1] == ((SIZE - 1) << 16 | 1), "reduced to %#x at %u", back[1], root);
+		rank_ok(rank, collet_reduce(rank->comm, own, back, COUNT, COLLET_U32, COLLET_MAX, root, NULL),
+			"reduce");
+		rank_check(rank, rank->rank != root || back[1] == ((SIZE - 1) << 16 | 1), "reduced to %#x at %u",
+			back[1], root);
 	}
-	rank_ok(rank, collet_reduce_scatter(rank->comm, all, back, COUNT, COLLET_U32, COLLET_MIN, NULL), "reduce_scatter");
+	rank_ok(rank, collet_reduce_scatter(rank->comm, all, back, COUNT, COLLET_U32, COLLET_MIN, NULL),
+		"reduce_scatter");
 	rank_check(rank, memcmp(back, &all[rank->rank * COUNT], sizeof(own)) == 0, "reduce-scattered wrongly");
 	rank_ok(rank, collet_barrier(rank->comm, NULL), "barrier");
 }

@@ -1,13 +1,13 @@
 /* Conformance: every collective by every algorithm, over every transport, between processes, threads and both.
  *
- * One list of rows a world size, dealt by a seed that a run prints; every world of that size runs it, each rank in its own
- * way: in place or not, memory of collet_mem_alloc or of malloc, blocking or as one of several requests that are waited for
- * in any order. Results must equal what a serial program computes; where operands round, the same bits on every rank and in
- * every world, of which one is always of processes over shm: so all modes have the same bits. A test is a call and an
- * algorithm in a world ("allreduce_ring/shm/threads/n5"); its rows are named in what it prints.
+ * One list of rows a world size, dealt by a seed that a run prints; every world of that size runs it, each rank in its
+ * own way: in place or not, memory of collet_mem_alloc or of malloc, blocking or as one of several requests that are
+ * waited for in any order. Results must equal what a serial program computes; where operands round, the same bits on
+ * every rank and in every world, of which one is always of processes over shm: so all modes have the same bits. A test
+ * is a call and an algorithm in a world ("allreduce_ring/shm/threads/n5"); its rows are named in what it prints.
  *
- * Usage: test_matrix processes|threads|mixed [TEXT]. TEXT: only rows whose name contains it. COLLET_TEST_SEED repeats a run,
- * COLLET_TEST_FULL deals more rows, COLLET_TEST_SAMPLE takes a share of them. */
+ * Usage: test_matrix processes|threads|mixed [TEXT]. TEXT: only rows whose name contains it. COLLET_TEST_SEED repeats a
+ * run, COLLET_TEST_FULL deals more rows, COLLET_TEST_SAMPLE takes a share of them. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -154,7 +154,8 @@ static bool ranks_agree(const struct world *world, size_t i)
 		char name[ROW_NAME_BYTES];
 		row_name(row, world->transport, list->size, name);
 		if (results[r].outcome != OUTCOME_RIGHT && results[r].outcome != OUTCOME_REFUSED) {
-			print_error("row %zu, %s: %s on rank %u\n", i, name, results[r].outcome ? "wrong" : "not run", r);
+			print_error(
+				"row %zu, %s: %s on rank %u\n", i, name, results[r].outcome ? "wrong" : "not run", r);
 			agree = false;
 		} else if (results[r].outcome != results[0].outcome) {
 			print_error("row %zu, %s: refused by rank %u or 0, but not by both\n", i, name, r);
@@ -191,7 +192,8 @@ static void rows_conform(void **state)
 			continue;
 		wrong += !ranks_agree(world, i);
 		if (!order_is_respected(world, i)) {
-			print_error("row %zu: %s takes an operation that does not commute, but is not ordered\n", i, row->algorithm);
+			print_error("row %zu: %s takes an operation that does not commute, but is not ordered\n", i,
+				row->algorithm);
 			wrong++;
 		}
 	}
@@ -215,9 +217,11 @@ static uint32_t list_tests(struct world *world, struct test *tests, struct CMUni
 		assert_int_equal(collet_algorithm_list(call_infos[c].collective, infos, 32, &algorithms), COLLET_OK);
 		for (size_t a = 0; a <= algorithms; a++) {
 			struct test *test = &tests[count];
-			*test = (struct test){ .world = world, .call = (enum call)c, .algorithm = a ? infos[a - 1].name : NULL };
+			*test = (struct test){ .world = world, .call = (enum call)c };
+			test->algorithm = a ? infos[a - 1].name : NULL;
 			snprintf(test->name, sizeof(test->name), "%s_%s/%s/%s/n%u", call_infos[c].name,
-				a ? infos[a - 1].name : "chosen", world->transport, world->mode_name, world->list->size);
+				a ? infos[a - 1].name : "chosen", world->transport, world->mode_name,
+				world->list->size);
 			units[count++] = (struct CMUnitTest){ test->name, rows_conform, NULL, NULL, test };
 		}
 	}

@@ -1,5 +1,5 @@
-/* Send and receive: tags, any source, order, messages that nobody asked for yet, and lengths on both sides of what travels
- * at once. */
+/* Send and receive: tags, any source, order, messages that nobody asked for yet, and lengths on both sides of what
+ * travels at once. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -28,12 +28,14 @@ static unsigned char *make(uint32_t from, uint32_t to, uint64_t message, uint64_
 	return data;
 }
 
-static bool is_right(struct rank *rank, const unsigned char *data, uint32_t from, uint32_t to, uint64_t message, uint64_t bytes)
+static bool is_right(
+	struct rank *rank, const unsigned char *data, uint32_t from, uint32_t to, uint64_t message, uint64_t bytes)
 {
 	for (uint64_t i = 0; i < bytes; i++)
 		if (data[i] != byte_of(from, to, message, i))
 			return rank_check(rank, false, "message %llu from %u to %u is wrong at byte %llu of %llu",
-				(unsigned long long)message, from, to, (unsigned long long)i, (unsigned long long)bytes);
+				(unsigned long long)message, from, to, (unsigned long long)i,
+				(unsigned long long)bytes);
 	return true;
 }
 
@@ -46,15 +48,18 @@ static bool send_one(struct rank *rank, uint32_t to, uint32_t tag, uint64_t mess
 }
 
 /* With room for one byte more than comes. */
-static bool receive_one(struct rank *rank, uint32_t source, uint32_t from, uint32_t tag, uint64_t message, uint64_t bytes)
+static bool receive_one(
+	struct rank *rank, uint32_t source, uint32_t from, uint32_t tag, uint64_t message, uint64_t bytes)
 {
 	unsigned char *data = malloc(bytes + 1);
 	collet_received received;
 	const bool right =
-		rank_ok(rank, collet_recv(rank->comm, data, bytes + 1, COLLET_U8, source, tag, &received, NULL), "recv") &&
+		rank_ok(rank, collet_recv(rank->comm, data, bytes + 1, COLLET_U8, source, tag, &received, NULL),
+			"recv") &&
 		rank_check(rank, received.source == from && received.tag == tag && received.count == bytes,
 			"received %llu bytes from %u with tag %u, should be %llu from %u with tag %u",
-			(unsigned long long)received.count, received.source, received.tag, (unsigned long long)bytes, from, tag) &&
+			(unsigned long long)received.count, received.source, received.tag, (unsigned long long)bytes,
+			from, tag) &&
 		is_right(rank, data, from, rank->rank, message, bytes);
 	free(data);
 	return right;
@@ -64,8 +69,9 @@ static void every_length(struct rank *rank)
 {
 	for (uint32_t i = 0; i < LENGTHS; i++) {
 		rank_doing(rank, "a message of %llu bytes", (unsigned long long)lengths[i]);
-		if (rank->rank == 0 ? !send_one(rank, 1, 5, i, lengths[i]) || !receive_one(rank, 1, 1, 6, i, lengths[i]) :
-				      !receive_one(rank, 0, 0, 5, i, lengths[i]) || !send_one(rank, 0, 6, i, lengths[i]))
+		if (rank->rank == 0
+				? !send_one(rank, 1, 5, i, lengths[i]) || !receive_one(rank, 1, 1, 6, i, lengths[i])
+				: !receive_one(rank, 0, 0, 5, i, lengths[i]) || !send_one(rank, 0, 6, i, lengths[i]))
 			return;
 	}
 }
@@ -85,7 +91,8 @@ static void tags_out_of_order(struct rank *rank)
 		for (uint32_t i = 0; i < SENDS; i++) {
 			data[i] = make(0, 1, i, lengths[i / 2]);
 			const collet_how how = { .request = &requests[i] };
-			rank_ok(rank, collet_send(rank->comm, data[i], lengths[i / 2], COLLET_U8, 1, i / 2, &how), "send");
+			rank_ok(rank, collet_send(rank->comm, data[i], lengths[i / 2], COLLET_U8, 1, i / 2, &how),
+				"send");
 		}
 		rank_post(rank, 0);
 		rank_ok(rank, collet_request_wait_all(requests, SENDS), "wait for the sends");
@@ -119,12 +126,16 @@ static void gather_from_any(struct rank *rank)
 	unsigned char *data = malloc(LONGEST);
 	for (uint32_t i = 0; i < MESSAGES * (rank->size - 1); i++) {
 		collet_received received;
-		if (!rank_ok(rank, collet_recv(rank->comm, data, LONGEST, COLLET_U8, COLLET_ANY_SOURCE, 9, &received, NULL), "recv") ||
-			!rank_check(rank, received.source > 0 && received.source < rank->size, "source %u", received.source))
+		if (!rank_ok(rank,
+			    collet_recv(rank->comm, data, LONGEST, COLLET_U8, COLLET_ANY_SOURCE, 9, &received, NULL),
+			    "recv") ||
+			!rank_check(rank, received.source > 0 && received.source < rank->size, "source %u",
+				received.source))
 			break;
 		const uint32_t message = from[received.source]++;
-		if (!rank_check(rank, received.count == lengths[message % (LENGTHS - 1)], "message %u of %u has %llu bytes", message,
-			received.source, (unsigned long long)received.count) ||
+		if (!rank_check(rank, received.count == lengths[message % (LENGTHS - 1)],
+			    "message %u of %u has %llu bytes", message, received.source,
+			    (unsigned long long)received.count) ||
 			!is_right(rank, data, received.source, 0, message, received.count))
 			break;
 	}
@@ -144,9 +155,13 @@ static void ring(struct rank *rank)
 		unsigned char *out = make(rank->rank, right, i, lengths[i]), *in = malloc(lengths[i] + 1);
 		collet_received received;
 		rank_doing(rank, "sendrecv of %llu bytes", (unsigned long long)lengths[i]);
-		const bool ok = rank_ok(rank, collet_sendrecv(rank->comm, out, lengths[i], right, i, in, lengths[i], left, i,
-			COLLET_U8, &received, NULL), "sendrecv") &&
-			rank_check(rank, received.source == left && received.tag == i && received.count == lengths[i], "received") &&
+		const bool ok =
+			rank_ok(rank,
+				collet_sendrecv(rank->comm, out, lengths[i], right, i, in, lengths[i], left, i,
+					COLLET_U8, &received, NULL),
+				"sendrecv") &&
+			rank_check(rank, received.source == left && received.tag == i && received.count == lengths[i],
+				"received") &&
 			is_right(rank, in, left, rank->rank, i, lengths[i]);
 		free(out);
 		free(in);
@@ -169,10 +184,10 @@ static void to_oneself(struct rank *rank)
 		collet_request *request = NULL;
 		rank_doing(rank, "%llu bytes to itself", (unsigned long long)lengths[i]);
 		const collet_how how = { .request = &request };
-		const bool ok =
-			rank_ok(rank, collet_send(rank->comm, out, lengths[i], COLLET_U8, rank->rank, 1, &how), "send") &&
-			receive_one(rank, rank->rank, rank->rank, 1, i, lengths[i]) &&
-			rank_ok(rank, collet_request_wait(&request), "wait");
+		const bool ok = rank_ok(rank, collet_send(rank->comm, out, lengths[i], COLLET_U8, rank->rank, 1, &how),
+					"send") &&
+				receive_one(rank, rank->rank, rank->rank, 1, i, lengths[i]) &&
+				rank_ok(rank, collet_request_wait(&request), "wait");
 		free(out);
 		if (!ok)
 			return;
@@ -185,7 +200,8 @@ static void a_rank_may_send_to_itself(void **state)
 	ranks_must_pass_everywhere(&(struct ranks_options){ .size = 2 }, to_oneself);
 }
 
-/* A message longer than the buffer is dropped, says so, and disturbs nothing: not the bytes behind, not the next one. */
+/* A message longer than the buffer is dropped, says so, and disturbs nothing: not the bytes behind, not the next
+ * one. */
 static void receive_half(struct rank *rank)
 {
 	static const uint64_t longer[] = { 2, 1000, 16385, 300000 };
@@ -197,10 +213,12 @@ static void receive_half(struct rank *rank)
 		}
 		unsigned char *data = malloc(longer[i]);
 		memset(data, 0x5a, longer[i]);
-		const bool ok = rank_status(rank, collet_recv(rank->comm, data, longer[i] / 2, COLLET_U8, 0, 1, NULL, NULL),
-			COLLET_ERR_TRUNCATED, "recv into half");
+		const bool ok =
+			rank_status(rank, collet_recv(rank->comm, data, longer[i] / 2, COLLET_U8, 0, 1, NULL, NULL),
+				COLLET_ERR_TRUNCATED, "recv into half");
 		for (uint64_t b = longer[i] / 2; b < longer[i]; b++)
-			rank_check(rank, data[b] == 0x5a, "byte %llu behind the buffer was written", (unsigned long long)b);
+			rank_check(rank, data[b] == 0x5a, "byte %llu behind the buffer was written",
+				(unsigned long long)b);
 		free(data);
 		if (!ok || !receive_one(rank, 0, 0, 1, 100 + i, 10))
 			return;
@@ -226,9 +244,11 @@ static void mix_with_collectives(struct rank *rank)
 		unsigned char *data = rank->rank ? malloc(BYTES) : make(0, 1, i, BYTES);
 		if (rank->rank == 0) {
 			rank_ok(rank, collet_send(rank->comm, data, BYTES, COLLET_U8, 1, i, &first), "send");
-			rank_ok(rank, collet_allreduce(rank->comm, &sum, &sum, 1, COLLET_U32, COLLET_SUM, &second), "allreduce");
+			rank_ok(rank, collet_allreduce(rank->comm, &sum, &sum, 1, COLLET_U32, COLLET_SUM, &second),
+				"allreduce");
 		} else {
-			rank_ok(rank, collet_allreduce(rank->comm, &sum, &sum, 1, COLLET_U32, COLLET_SUM, &first), "allreduce");
+			rank_ok(rank, collet_allreduce(rank->comm, &sum, &sum, 1, COLLET_U32, COLLET_SUM, &first),
+				"allreduce");
 			if (i % 2)
 				rank_ok(rank, collet_request_wait(&requests[0]), "wait for the sum first");
 			rank_ok(rank, collet_recv(rank->comm, data, BYTES, COLLET_U8, 0, i, NULL, &second), "recv");

@@ -37,7 +37,8 @@ static bool start(struct rank *rank, collet_comm *comm, struct sum *sum, uint64_
 		sum->values[i] = first + (float)(i % 7) + (float)rank->rank;
 	collet_how how = COLLET_HOW_DEFAULT;
 	how.request = &sum->request;
-	return rank_ok(rank, collet_allreduce(comm, sum->values, sum->values, count, COLLET_F32, COLLET_SUM, &how), "start");
+	return rank_ok(
+		rank, collet_allreduce(comm, sum->values, sum->values, count, COLLET_F32, COLLET_SUM, &how), "start");
 }
 
 /* Of a request that has ended. */
@@ -156,7 +157,8 @@ static void wait_with_a_progress_thread(struct rank *rank)
 
 static void callers_and_the_progress_thread_get_along(void **state)
 {
-	ranks_must_pass_everywhere(&(struct ranks_options){ .size = 3, .progress_thread = true }, wait_with_a_progress_thread);
+	ranks_must_pass_everywhere(
+		&(struct ranks_options){.size = 3, .progress_thread = true}, wait_with_a_progress_thread);
 }
 
 /* Ended by wait, wait_any, wait_all and test, in turn. */
@@ -232,7 +234,9 @@ static void destroy_while_pending(struct rank *rank)
 		for (uint32_t i = 0; i < 4; i++)
 			if (!start(rank, rank->comm, &sums[i], i % 2 ? LARGE : SMALL, 1))
 				return;
-		rank_ok(rank, collet_recv(rank->comm, values, SMALL, COLLET_F32, 1, 0, NULL, &(collet_how){ .request = &receive }),
+		rank_ok(rank,
+			collet_recv(
+				rank->comm, values, SMALL, COLLET_F32, 1, 0, NULL, &(collet_how){.request = &receive}),
 			"recv");
 		rank_post(rank, 0);
 		rank_destroy(rank);
@@ -257,8 +261,8 @@ static void time_out(struct rank *rank)
 		collet_status status = collet_barrier(rank->comm, NULL);
 		if (status == COLLET_OK)
 			status = collet_barrier(rank->comm, NULL);
-		rank_check(rank, status == COLLET_ERR_TIMEOUT || status == COLLET_ERR_PEER_LOST, "the other's next call is %s",
-			collet_status_name(status));
+		rank_check(rank, status == COLLET_ERR_TIMEOUT || status == COLLET_ERR_PEER_LOST,
+			"the other's next call is %s", collet_status_name(status));
 		return;
 	}
 	collet_request *request = NULL;

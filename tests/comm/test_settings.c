@@ -1,5 +1,5 @@
-/* COLLET_DETERMINISTIC: the same call takes the same algorithm whatever carries it. Without it the transports differ, or the
- * test would show nothing. */
+/* COLLET_DETERMINISTIC: the same call takes the same algorithm whatever carries it. Without it the transports differ,
+ * or the test would show nothing. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

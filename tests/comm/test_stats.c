@@ -75,8 +75,8 @@ static void reduce_and_look(struct rank *rank)
 		if (peer == rank->rank)
 			continue;
 		rank_check(rank, (traffic.channels > 1) == row->several && traffic.channels > 0,
-			"%llu bytes over %s used %u channels with rank %u", (unsigned long long)row->bytes, row->transport,
-			traffic.channels, peer);
+			"%llu bytes over %s used %u channels with rank %u", (unsigned long long)row->bytes,
+			row->transport, traffic.channels, peer);
 		rank_check(rank, !row->several || traffic.most_sent <= traffic.sent / 4 * 3,
 			"one of %u channels with rank %u carried %llu of %llu bytes", traffic.channels, peer,
 			(unsigned long long)traffic.most_sent, (unsigned long long)traffic.sent);
@@ -122,10 +122,12 @@ static void reduce_twice(struct rank *rank)
 	if (!rank_check(rank, data != NULL, "no memory"))
 		return;
 	/* The first one opens connections, for which the peer's memory is tried. */
-	if (rank_ok(rank, collet_allreduce(rank->comm, data, data, COUNT, COLLET_F32, COLLET_SUM, NULL), "first allreduce") &&
+	if (rank_ok(rank, collet_allreduce(rank->comm, data, data, COUNT, COLLET_F32, COLLET_SUM, NULL),
+		    "first allreduce") &&
 		rank_check(rank, atomic_load(&cross_memory_reads) > 0, "the peer's memory was not tried")) {
 		const unsigned before = atomic_load(&cross_memory_reads);
-		rank_ok(rank, collet_allreduce(rank->comm, data, data, COUNT, COLLET_F32, COLLET_SUM, NULL), "second allreduce");
+		rank_ok(rank, collet_allreduce(rank->comm, data, data, COUNT, COLLET_F32, COLLET_SUM, NULL),
+			"second allreduce");
 		const unsigned reads = atomic_load(&cross_memory_reads) - before;
 		rank_check(rank, reads == 0, "the kernel copied %u times from a peer's memory", reads);
 	}
@@ -135,7 +137,8 @@ static void reduce_twice(struct rank *rank)
 static void ordinary_memory_is_published_not_read_by_the_kernel(void **state)
 {
 	for (uint32_t size = 2; size <= 3; size++)
-		ranks_must_pass(&(struct ranks_options){ .mode = RANKS_PROCESSES, .size = size, .transport = "shm" }, reduce_twice);
+		ranks_must_pass(&(struct ranks_options){.mode = RANKS_PROCESSES, .size = size, .transport = "shm"},
+			reduce_twice);
 }
 
 int main(void)

@@ -1,5 +1,5 @@
-/* Tunings from the outside: rank 0 alone reads one, all ranks choose by it, and what is wrong with it is said by file and
- * line. */
+/* Tunings from the outside: rank 0 alone reads one, all ranks choose by it, and what is wrong with it is said by file
+ * and line. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -25,7 +25,8 @@ static void write_odd(void)
 	size_t count, there, tree = 0;
 	assert_int_equal(collet_tuning_read(NULL, rows, COLLET_TUNING_LINKS, &count), COLLET_OK);
 	assert_int_equal(collet_algorithm_list(NULL, algorithms, COLLET_TUNING_ALGORITHMS, &there), COLLET_OK);
-	while (tree < there && (strcmp(algorithms[tree].collective, "allreduce") || strcmp(algorithms[tree].name, "tree")))
+	while (tree < there &&
+		(strcmp(algorithms[tree].collective, "allreduce") || strcmp(algorithms[tree].name, "tree")))
 		tree++;
 	assert_true(tree < there);
 	for (uint32_t i = 0; i < 2; i++) {
@@ -86,7 +87,9 @@ static void create_and_look(struct rank *rank)
 		collet_options options;
 		rank_fill_options(rank, 0, &options, store);
 		const collet_status status = collet_comm_create(&rank->comm, &options);
-		rank_check(rank, status == (expected->missing ? COLLET_ERR_SYSTEM : COLLET_ERR_CONFIG) && strstr(collet_last_error(), expected->sentence),
+		rank_check(rank,
+			status == (expected->missing ? COLLET_ERR_SYSTEM : COLLET_ERR_CONFIG) &&
+				strstr(collet_last_error(), expected->sentence),
 			"%d: %s", (int)status, collet_last_error());
 		return;
 	}
@@ -94,7 +97,8 @@ static void create_and_look(struct rank *rank)
 		return;
 	collet_plan plan;
 	if (rank_ok(rank, collet_comm_plan(rank->comm, "allreduce", 2, COLLET_F32, COLLET_SUM, 0, NULL, &plan), "plan"))
-		rank_check(rank, (strcmp(plan.algorithm, "tree") == 0) == (expected->choice == ODD), "%s was chosen", plan.algorithm);
+		rank_check(rank, (strcmp(plan.algorithm, "tree") == 0) == (expected->choice == ODD), "%s was chosen",
+			plan.algorithm);
 	const float send[2] = { 1, 2 };
 	float recv[2];
 	if (rank_ok(rank, collet_allreduce(rank->comm, send, recv, 2, COLLET_F32, COLLET_SUM, NULL), "allreduce"))
@@ -160,7 +164,8 @@ static void what_is_wrong_is_said(void **state)
 		must((struct expected){ "COLLET_TUNING", file, false, FAILS, line, false });
 		must((struct expected){ "XDG_CONFIG_HOME", folder, false, USUAL, NULL, false });
 	}
-	must((struct expected){ "COLLET_TUNING", "/nowhere/at-all", false, FAILS, "/nowhere/at-all: No such file", true });
+	must((struct expected){
+		"COLLET_TUNING", "/nowhere/at-all", false, FAILS, "/nowhere/at-all: No such file", true});
 }
 
 static int make_folder(void **state)

@@ -82,7 +82,8 @@ uint64_t value_encode(collet_dtype dtype, double number)
 	}
 	const struct format format = format_of(dtype);
 	const int sign_at = format.exponent_bits + format.mantissa_bits;
-	const int least = 2 - (1 << (format.exponent_bits - 1));  /* of normal numbers; below, steps stay as wide as there */
+	/* of normal numbers; below, steps stay as wide as there */
+	const int least = 2 - (1 << (format.exponent_bits - 1));
 	int exponent;
 	frexp(number, &exponent);
 	exponent = exponent - 1 < least || number == 0 ? least : exponent - 1;

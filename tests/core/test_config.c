@@ -18,10 +18,20 @@ static void bytes_are_parsed_strictly(void **state)
 		bool valid;
 		uint64_t value;
 	} rows[] = {
-		{ "0", true, 0 }, { "4096", true, 4096 }, { "64K", true, 65536 }, { "64k", true, 65536 }, { "3M", true, 3 << 20 },
-		{ "2G", true, (uint64_t)2 << 30 }, { "18446744073709551615", true, UINT64_MAX }, { "", false, 0 }, { "-1", false, 0 },
-		{ " 1", false, 0 }, { "1KB", false, 0 }, { "1T", false, 0 }, { "18446744073709551616", false, 0 },
-		{ "17179869184G", false, 0 },
+		{"0", true, 0},
+		{"4096", true, 4096},
+		{"64K", true, 65536},
+		{"64k", true, 65536},
+		{"3M", true, 3 << 20},
+		{"2G", true, (uint64_t)2 << 30},
+		{"18446744073709551615", true, UINT64_MAX},
+		{"", false, 0},
+		{"-1", false, 0},
+		{" 1", false, 0},
+		{"1KB", false, 0},
+		{"1T", false, 0},
+		{"18446744073709551616", false, 0},
+		{"17179869184G", false, 0},
 	};
 	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
 		uint64_t value = 77;

@@ -44,9 +44,11 @@ void ranks_run(uint32_t ranks, void (*body)(collet_comm *comm, void *context), v
 	struct member members[MOST_RANKS];
 	char store[64];
 	/* relaxed: only the number must be unique. */
-	snprintf(store, sizeof(store), "unix:ranks-%d-%u", (int)getpid(), atomic_fetch_add_explicit(&runs, 1, memory_order_relaxed));
+	snprintf(store, sizeof(store), "unix:ranks-%d-%u", (int)getpid(),
+		atomic_fetch_add_explicit(&runs, 1, memory_order_relaxed));
 	for (uint32_t r = 0; r < ranks; r++) {
-		members[r] = (struct member){ .rank = r, .ranks = ranks, .store = store, .body = body, .context = context };
+		members[r] =
+			(struct member){.rank = r, .ranks = ranks, .store = store, .body = body, .context = context};
 		if (pthread_create(&members[r].thread, NULL, run_member, &members[r]) != 0)
 			abort();
 	}

@@ -20,8 +20,11 @@ static void describe(collet_ddp_parameter *parameters, float *values)
 {
 	static const char *const names[PARAMETERS] = { "conv.weight", "conv.bias", "scalar", "empty" };
 	for (uint32_t p = 0; p < PARAMETERS; p++)
-		parameters[p] = (collet_ddp_parameter){ .name = names[p], .value = values + p * ELEMENTS, .shape = shapes[p],
-			.dimensions = p == 2 ? 0 : 2, .dtype = COLLET_F32 };
+		parameters[p] = (collet_ddp_parameter){.name = names[p],
+			.value = values + p * ELEMENTS,
+			.shape = shapes[p],
+			.dimensions = p == 2 ? 0 : 2,
+			.dtype = COLLET_F32};
 }
 
 static uint64_t count_of(uint32_t p)
@@ -115,7 +118,8 @@ static void ranks_start_equal_and_gradients_are_averaged(void **state)
 			assert_int_equal(report->stepped[rank], COLLET_OK);
 			assert_int_equal(report->destroyed[rank], COLLET_OK);
 			assert_true(report->aligned[rank]);
-			assert_memory_equal(report->gradients[rank], report->gradients[0], sizeof(report->gradients[0]));
+			assert_memory_equal(
+				report->gradients[rank], report->gradients[0], sizeof(report->gradients[0]));
 			for (uint32_t p = 0; p < PARAMETERS; p++) {
 				for (uint64_t i = 0; i < count_of(p); i++) {
 					const float value = report->values[rank][p * ELEMENTS + i];
@@ -123,8 +127,8 @@ static void ranks_start_equal_and_gradients_are_averaged(void **state)
 					for (uint32_t s = 0; s < 2; s++) {
 						float exact = gradient_value(0, s, p, i) + gradient_value(1, s, p, i) +
 							gradient_value(2, s, p, i);
-						assert_float_equal(report->gradients[rank][s][p * ELEMENTS + i], exact / 3,
-							1e-4F * (exact + 1));
+						assert_float_equal(report->gradients[rank][s][p * ELEMENTS + i],
+							exact / 3, 1e-4F * (exact + 1));
 					}
 				}
 			}
@@ -147,13 +151,15 @@ static void other_dtype(uint32_t rank, collet_ddp_parameter *parameters, uint32_
 		parameters[1].dtype = COLLET_F64;
 }
 
-static void fewer_dimensions(uint32_t rank, collet_ddp_parameter *parameters, uint32_t *count, collet_ddp_options *options)
+static void fewer_dimensions(
+	uint32_t rank, collet_ddp_parameter *parameters, uint32_t *count, collet_ddp_options *options)
 {
 	if (rank == 1)
 		parameters[1].dimensions = 1;
 }
 
-static void fewer_parameters(uint32_t rank, collet_ddp_parameter *parameters, uint32_t *count, collet_ddp_options *options)
+static void fewer_parameters(
+	uint32_t rank, collet_ddp_parameter *parameters, uint32_t *count, collet_ddp_options *options)
 {
 	if (rank == 1)
 		*count = 3;
@@ -165,7 +171,8 @@ static void other_buckets(uint32_t rank, collet_ddp_parameter *parameters, uint3
 		options->bucket_bytes = 4096;
 }
 
-static void integer_gradient(uint32_t rank, collet_ddp_parameter *parameters, uint32_t *count, collet_ddp_options *options)
+static void integer_gradient(
+	uint32_t rank, collet_ddp_parameter *parameters, uint32_t *count, collet_ddp_options *options)
 {
 	if (rank == 1)
 		parameters[1].dtype = COLLET_I32;
@@ -243,7 +250,8 @@ static void one_rank_that_makes_no_sense_holds_up_nobody(void **state)
 		ranks_run(RANKS, create_spoilt, report);
 		for (uint32_t rank = 0; rank < RANKS; rank++) {
 			assert_int_equal(report->created[rank], COLLET_ERR_ARGUMENT);
-			assert_non_null(strstr(report->sentences[rank], rank == 1 ? rows[row].there : "rank 1 refused its own arguments"));
+			assert_non_null(strstr(report->sentences[rank],
+				rank == 1 ? rows[row].there : "rank 1 refused its own arguments"));
 			assert_int_equal(report->stepped[rank], COLLET_OK);
 		}
 		free(report);
@@ -279,8 +287,9 @@ static void misuse(collet_comm *comm, void *context)
 
 static void marking_twice_or_not_at_all_is_refused(void **state)
 {
-	static const collet_status expected[11] = { COLLET_OK, COLLET_OK, COLLET_ERR_ARGUMENT, COLLET_ERR_ARGUMENT,
-		COLLET_ERR_ARGUMENT, COLLET_OK, COLLET_OK, COLLET_OK, COLLET_ERR_ARGUMENT, COLLET_OK, COLLET_ERR_ARGUMENT };
+	static const collet_status expected[11] = {COLLET_OK, COLLET_OK, COLLET_ERR_ARGUMENT, COLLET_ERR_ARGUMENT,
+		COLLET_ERR_ARGUMENT, COLLET_OK, COLLET_OK, COLLET_OK, COLLET_ERR_ARGUMENT, COLLET_OK,
+		COLLET_ERR_ARGUMENT};
 	collet_status seen[11];
 	ranks_run(1, misuse, seen);
 	for (size_t i = 0; i < 11; i++)

@@ -57,14 +57,21 @@ static void the_tail_goes_where_it_is_told(void **state)
 		uint64_t share;
 		uint64_t expected[4];
 	} rows[] = {
-		{ 10, 0, 3, COLLET_SAMPLER_PAD, 4, { 0, 3, 6, 9 } },  { 10, 1, 3, COLLET_SAMPLER_PAD, 4, { 1, 4, 7, 0 } },
-		{ 10, 2, 3, COLLET_SAMPLER_PAD, 4, { 2, 5, 8, 1 } },  { 10, 2, 3, COLLET_SAMPLER_DROP, 3, { 2, 5, 8 } },
-		{ 10, 0, 3, COLLET_SAMPLER_DROP, 3, { 0, 3, 6 } },    { 10, 0, 3, COLLET_SAMPLER_EXACT, 4, { 0, 3, 6, 9 } },
-		{ 10, 1, 3, COLLET_SAMPLER_EXACT, 3, { 1, 4, 7 } },   { 9, 2, 3, COLLET_SAMPLER_PAD, 3, { 2, 5, 8 } },
-		{ 2, 2, 5, COLLET_SAMPLER_PAD, 1, { 0 } },            { 2, 3, 5, COLLET_SAMPLER_PAD, 1, { 1 } },
-		{ 2, 4, 5, COLLET_SAMPLER_DROP, 0, { 0 } },           { 2, 1, 5, COLLET_SAMPLER_EXACT, 1, { 1 } },
-		{ 2, 2, 5, COLLET_SAMPLER_EXACT, 0, { 0 } },          { 0, 0, 2, COLLET_SAMPLER_PAD, 0, { 0 } },
-		{ 1, 0, 1, COLLET_SAMPLER_PAD, 1, { 0 } },
+		{10, 0, 3, COLLET_SAMPLER_PAD, 4, {0, 3, 6, 9}},
+		{10, 1, 3, COLLET_SAMPLER_PAD, 4, {1, 4, 7, 0}},
+		{10, 2, 3, COLLET_SAMPLER_PAD, 4, {2, 5, 8, 1}},
+		{10, 2, 3, COLLET_SAMPLER_DROP, 3, {2, 5, 8}},
+		{10, 0, 3, COLLET_SAMPLER_DROP, 3, {0, 3, 6}},
+		{10, 0, 3, COLLET_SAMPLER_EXACT, 4, {0, 3, 6, 9}},
+		{10, 1, 3, COLLET_SAMPLER_EXACT, 3, {1, 4, 7}},
+		{9, 2, 3, COLLET_SAMPLER_PAD, 3, {2, 5, 8}},
+		{2, 2, 5, COLLET_SAMPLER_PAD, 1, {0}},
+		{2, 3, 5, COLLET_SAMPLER_PAD, 1, {1}},
+		{2, 4, 5, COLLET_SAMPLER_DROP, 0, {0}},
+		{2, 1, 5, COLLET_SAMPLER_EXACT, 1, {1}},
+		{2, 2, 5, COLLET_SAMPLER_EXACT, 0, {0}},
+		{0, 0, 2, COLLET_SAMPLER_PAD, 0, {0}},
+		{1, 0, 1, COLLET_SAMPLER_PAD, 1, {0}},
 	};
 	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
 		const collet_sampler sampler = { .sample_count = rows[i].count, .rank = rows[i].rank,

@@ -54,8 +54,11 @@ static void record(struct node *node, const struct record *what)
 
 static void connected(void *context, const struct collet_hello *hello, bool dialed, int socket)
 {
-	struct record what = { .kind = CONNECTED, .peer = dialed ? hello->to : hello->from, .socket = socket, .dialed = dialed,
-		.hello = *hello };
+	struct record what = {.kind = CONNECTED,
+		.peer = dialed ? hello->to : hello->from,
+		.socket = socket,
+		.dialed = dialed,
+		.hello = *hello};
 	record(context, &what);
 }
 
@@ -142,8 +145,13 @@ static struct node *world_create(uint32_t size)
 		if (nodes[r].rank.status)
 			fail_msg("rank %u: %s", r, nodes[r].rank.sentence);
 		const struct collet_control_config config = {
-			.rank = r, .size = size, .launch = &nodes[r].rank.launch, .bootstrap = &nodes[r].rank.bootstrap, .events = &events,
-			.context = &nodes[r], .log = &nodes[r].rank.log,
+			.rank = r,
+			.size = size,
+			.launch = &nodes[r].rank.launch,
+			.bootstrap = &nodes[r].rank.bootstrap,
+			.events = &events,
+			.context = &nodes[r],
+			.log = &nodes[r].rank.log,
 		};
 		assert_int_equal(collet_control_create(&nodes[r].control, &config), COLLET_OK);
 	}
@@ -210,7 +218,8 @@ static void who_closes_in_order_has_left(void **state)
 {
 	enum { SIZE = 4 };
 	struct node *nodes = world_create(SIZE);
-	collet_control_send(nodes[2].control, COLLET_CONTROL_EVERYBODY, 1, NULL, 0);  /* still leaves before the good-bye */
+	/* still leaves before the good-bye */
+	collet_control_send(nodes[2].control, COLLET_CONTROL_EVERYBODY, 1, NULL, 0);
 	collet_control_destroy(&nodes[2].control);
 	static const uint32_t others[] = { 0, 1, 3 };
 	for (uint32_t i = 0; i < 3; i++) {
@@ -227,7 +236,8 @@ static void who_closes_in_order_has_left(void **state)
 
 static struct collet_hello hello_between(uint32_t from, uint32_t to, uint32_t channel)
 {
-	return (struct collet_hello){ .communicator = 0x1122334455667788, .from = from, .to = to, .channel = channel, .purpose = 9 };
+	return (struct collet_hello){
+		.communicator = 0x1122334455667788, .from = from, .to = to, .channel = channel, .purpose = 9};
 }
 
 static void dials_connect_both_ways_at_once(void **state)
@@ -379,7 +389,12 @@ static void an_opening_conduit_is_watched_until_it_says_no(void **state)
 	test_rank_set(&rank, 0, 1, "", NULL, 1000);
 	test_world_meet(&rank, 1);
 	const struct collet_control_config config = {
-		.rank = 0, .size = 1, .launch = &rank.launch, .bootstrap = &rank.bootstrap, .events = &with_watch, .context = &opening,
+		.rank = 0,
+		.size = 1,
+		.launch = &rank.launch,
+		.bootstrap = &rank.bootstrap,
+		.events = &with_watch,
+		.context = &opening,
 		.log = &rank.log,
 	};
 	assert_int_equal(collet_control_create(&node.control, &config), COLLET_OK);

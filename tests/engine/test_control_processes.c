@@ -110,7 +110,11 @@ static int64_t cpu_ns(void)
 static int be_rank(uint32_t number, const char *store, int requests, int reports)
 {
 	static const struct collet_control_events events = {
-		.connected = connected, .dial_failed = dial_failed, .peer_gone = peer_gone, .message = message, .tick = tick,
+		.connected = connected,
+		.dial_failed = dial_failed,
+		.peer_gone = peer_gone,
+		.message = message,
+		.tick = tick,
 	};
 	struct test_rank rank;
 	struct self self = { .rank = number, .out = reports };
@@ -121,7 +125,12 @@ static int be_rank(uint32_t number, const char *store, int requests, int reports
 	if (collet_bootstrap_meet(&rank.bootstrap, &rank.launch, &rank.card, NULL, NULL, &rank.log))
 		return 1;
 	const struct collet_control_config config = {
-		.rank = number, .size = SIZE, .launch = &rank.launch, .bootstrap = &rank.bootstrap, .events = &events, .context = &self,
+		.rank = number,
+		.size = SIZE,
+		.launch = &rank.launch,
+		.bootstrap = &rank.bootstrap,
+		.events = &events,
+		.context = &self,
 		.log = &rank.log,
 	};
 	if (collet_control_create(&control, &config))
@@ -278,7 +287,8 @@ static void idle_ranks_use_no_cpu(void **state)
 	for (uint32_t r = 0; r < SIZE; r++)
 		ask(family, r, (struct request){ .what = REST });
 	for (uint32_t r = 0; r < SIZE; r++)
-		assert_true(await(family, CPU, r, 0).value < 10000000);  /* of 200 ms; under a sanitizer a poll() alone takes some */
+		/* of 200 ms; under a sanitizer a poll() alone takes some */
+		assert_true(await(family, CPU, r, 0).value < 10000000);
 	family_destroy(family);
 }
 

@@ -1,5 +1,5 @@
-/* A rank that has forked a child dies, and the child lives on with copies of all its connections: the others are told at
- * once all the same, on its host by its neighbour. Ranks of other hosts are told through rank 0. */
+/* A rank that has forked a child dies, and the child lives on with copies of all its connections: the others are told
+ * at once all the same, on its host by its neighbour. Ranks of other hosts are told through rank 0. */
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -71,7 +71,8 @@ static void lose_one(struct rank *rank)
 	/* Everybody has a connection with everybody. */
 	collet_how how = COLLET_HOW_DEFAULT;
 	how.algorithm = "direct";
-	if (!rank_ok(rank, collet_allreduce(rank->comm, &value, &value, 1, COLLET_I32, COLLET_SUM, &how), "the first call"))
+	if (!rank_ok(rank, collet_allreduce(rank->comm, &value, &value, 1, COLLET_I32, COLLET_SUM, &how),
+		    "the first call"))
 		return;
 	if (rank->rank == row->victim)
 		fork_and_die(rank, row, died_ms);
@@ -79,8 +80,8 @@ static void lose_one(struct rank *rank)
 	if (!rank_await(rank, CHILD_IS_THERE, 1))
 		return;
 	rank_doing(rank, "a call that rank %u never makes", row->victim);
-	rank_status(rank, collet_allreduce(rank->comm, &value, &value, 1, COLLET_I32, COLLET_SUM, &how), COLLET_ERR_PEER_LOST,
-		"without the victim");
+	rank_status(rank, collet_allreduce(rank->comm, &value, &value, 1, COLLET_I32, COLLET_SUM, &how),
+		COLLET_ERR_PEER_LOST, "without the victim");
 	const int64_t took_ms = now_ms() - *died_ms;
 	rank_check(rank, took_ms < TOLD_WITHIN_MS * (ranks_are_slow() ? 4 : 1), "it took %lld ms", (long long)took_ms);
 	snprintf(wanted, sizeof(wanted), "rank %u on", row->victim);
@@ -91,8 +92,12 @@ static void run(void **state)
 {
 	struct row *row = *state;
 	assert_int_equal(pipe(row->gate), 0);
-	const struct ranks_options options = { .mode = RANKS_PROCESSES, .size = SIZE, .transport = row->transport, .bare = true,
-		.shared_bytes = sizeof(int64_t), .context = row };
+	const struct ranks_options options = {.mode = RANKS_PROCESSES,
+		.size = SIZE,
+		.transport = row->transport,
+		.bare = true,
+		.shared_bytes = sizeof(int64_t),
+		.context = row};
 	struct ranks *ranks = ranks_start(&options, lose_one);
 	assert_non_null(ranks);
 	const bool ended = ranks_wait(ranks);

@@ -98,7 +98,8 @@ static uint64_t received(const struct self *self, const char *collective, uint64
 	return blocks ? self->size * count : count;
 }
 
-static int check_algorithm(const struct self *self, const collet_algorithm_info *algorithm, uint64_t count, uint32_t root)
+static int check_algorithm(
+	const struct self *self, const collet_algorithm_info *algorithm, uint64_t count, uint32_t root)
 {
 	collet_how how = COLLET_HOW_DEFAULT;
 	how.algorithm = algorithm->name;
@@ -112,9 +113,9 @@ static int check_algorithm(const struct self *self, const collet_algorithm_info 
 	for (uint64_t i = 0; i < elements; i++) {
 		if (self->recv[i] == wanted(self, algorithm->collective, count, root, i))
 			continue;
-		fprintf(stderr, "rank %u: %s %s of %llu, root %u: element %llu is %d, not %d\n", self->rank, algorithm->collective,
-			algorithm->name, (unsigned long long)count, root, (unsigned long long)i, self->recv[i],
-			wanted(self, algorithm->collective, count, root, i));
+		fprintf(stderr, "rank %u: %s %s of %llu, root %u: element %llu is %d, not %d\n", self->rank,
+			algorithm->collective, algorithm->name, (unsigned long long)count, root, (unsigned long long)i,
+			self->recv[i], wanted(self, algorithm->collective, count, root, i));
 		return 1;
 	}
 	return 0;

@@ -139,7 +139,8 @@ static void signals_reach_every_rank_once(void **state)
 		/* The shell takes the signal while it waits for its helper; rank 0 then still has a line to read. */
 		snprintf(script, sizeof(script),
 			"trap 'echo got %s; got=1' %s; sleep 600 & echo ready; "
-			"while [ -z \"$got\" ]; do wait $!; done; kill $! 2>/dev/null; [ $RANK = 1 ] || read line; exit 0",
+			"while [ -z \"$got\" ]; do wait $!; done; kill $! 2>/dev/null; [ $RANK = 1 ] || read line; "
+			"exit 0",
 			rows[i].name, rows[i].name);
 		tool_start(&tool, &setup, WORDS("-n", "2", "sh", "-c", script));
 		tool_await(&tool, "[0] ready\n");

@@ -133,8 +133,10 @@ static void nobody(void **state)
 
 /* The names of collet-run's that another launcher would not set. */
 #define FORGET_COLLET "unset COLLET_STORE COLLET_JOB; "
-#define FORGET_TORCHRUN "unset RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE GROUP_RANK GROUP_WORLD_SIZE NODE_RANK " \
-	"ROLE_RANK ROLE_WORLD_SIZE ROLE_NAME TORCHELASTIC_RESTART_COUNT TORCHELASTIC_MAX_RESTARTS TORCHELASTIC_RUN_ID " \
+#define FORGET_TORCHRUN                                                                                                \
+	"unset RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE GROUP_RANK GROUP_WORLD_SIZE NODE_RANK "                     \
+	"ROLE_RANK ROLE_WORLD_SIZE ROLE_NAME TORCHELASTIC_RESTART_COUNT TORCHELASTIC_MAX_RESTARTS "                    \
+	"TORCHELASTIC_RUN_ID "                                                                                         \
 	"TORCHELASTIC_USE_AGENT_STORE; "
 
 static void run_with(const char *variables, unsigned world_size)
@@ -171,9 +173,12 @@ static void plain_variables_as_kubernetes_sets_them(void **state)
 
 static void slurm(void **state)
 {
-	run_with(FORGET_COLLET "export SLURM_PROCID=$RANK SLURM_NTASKS=$WORLD_SIZE SLURM_LOCALID=$LOCAL_RANK "
-		"SLURM_NODEID=0 SLURM_NNODES=1 SLURM_JOB_NUM_NODES=1 SLURM_STEP_NODELIST=localhost SLURM_JOB_NODELIST=localhost "
-		"SLURM_JOB_ID=$(($PPID + 1000)) SLURM_STEP_ID=0; unset MASTER_ADDR MASTER_PORT; " FORGET_TORCHRUN, 3);
+	run_with(FORGET_COLLET
+		"export SLURM_PROCID=$RANK SLURM_NTASKS=$WORLD_SIZE SLURM_LOCALID=$LOCAL_RANK "
+		"SLURM_NODEID=0 SLURM_NNODES=1 SLURM_JOB_NUM_NODES=1 SLURM_STEP_NODELIST=localhost "
+		"SLURM_JOB_NODELIST=localhost "
+		"SLURM_JOB_ID=$(($PPID + 1000)) SLURM_STEP_ID=0; unset MASTER_ADDR MASTER_PORT; " FORGET_TORCHRUN,
+		3);
 }
 
 /* ---- A program that starts its ranks itself ----------------------------------------------------------------- */

@@ -191,7 +191,8 @@ static void dump(struct rank *rank)
 	enum { LINES = 24 };
 	const int file = memfd_create("dump", MFD_CLOEXEC);
 	if (file < 0 || collet_comm_dump(rank->comm, file) != COLLET_OK) {
-		fprintf(stderr, "rank %u has no dump: %s\n", rank->rank, file < 0 ? strerror(errno) : collet_last_error());
+		fprintf(stderr, "rank %u has no dump: %s\n", rank->rank,
+			file < 0 ? strerror(errno) : collet_last_error());
 	} else {
 		const off_t bytes = lseek(file, 0, SEEK_END);
 		char *text = bytes > 0 ? mmap(NULL, (size_t)bytes, PROT_READ, MAP_PRIVATE, file, 0) : MAP_FAILED;
@@ -424,7 +425,8 @@ static void end_all_stuck(struct ranks *ranks)
 		if (held->pid) {
 			kill(held->pid, SIGKILL);
 		} else if (!has_ended(held)) {
-			fprintf(stderr, "rank %u is a thread that even an abort does not end: the test cannot go on\n", r);
+			fprintf(stderr, "rank %u is a thread that even an abort does not end: the test cannot go on\n",
+				r);
 			abort();
 		}
 	}
@@ -473,8 +475,9 @@ bool ranks_all_passed(const struct ranks *ranks)
 		if (report->end == RANK_RETURNED && !report->failed)
 			continue;
 		passed = false;
-		fprintf(stderr, "rank %u of %u %s (%d), last doing: %s%s%s\n", r, ranks->options.size, ends[report->end],
-			report->code, report->doing, report->failed ? "\n\t" : "", report->failed ? report->sentence : "");
+		fprintf(stderr, "rank %u of %u %s (%d), last doing: %s%s%s\n", r, ranks->options.size,
+			ends[report->end], report->code, report->doing, report->failed ? "\n\t" : "",
+			report->failed ? report->sentence : "");
 	}
 	return passed;
 }
@@ -547,7 +550,8 @@ static bool await(struct ranks *ranks, uint32_t event, uint32_t count)
 		const uint32_t seen = atomic_load_explicit(posted, memory_order_acquire);
 		if (seen >= count)
 			return true;
-		/* A rank that waits for an event is stuck like any other: it is still here when the deadline is looked at. */
+		/* A rank that waits for an event is stuck like any other: it is still here when the deadline is looked
+		 * at. */
 		const int64_t left = deadline_of(ranks) + (int64_t)GRACE_MS / 3 * 1000000 - now_ns();
 		if (left <= 0)
 			return false;
@@ -563,7 +567,8 @@ void rank_post(struct rank *rank, uint32_t event)
 
 bool rank_await(struct rank *rank, uint32_t event, uint32_t count)
 {
-	return rank_check(rank, await(rank->run, event, count), "waited in vain for event %u to be posted %u times", event, count);
+	return rank_check(rank, await(rank->run, event, count), "waited in vain for event %u to be posted %u times",
+		event, count);
 }
 
 void ranks_post(struct ranks *ranks, uint32_t event)

@@ -2,9 +2,9 @@
  * any of them gets on (rank_doing(), rank_post()): a busy machine makes a run slow, not stuck.
  *
  * Every rank makes its communicator itself, from explicit options and a store that no other run has. Only the test
- * asserts: a rank reports, by rank_check() and its like, into memory that the test sees whatever becomes of the rank. At
- * the deadline every rank that is still there says what it was doing, dumps its flight recorder, has its communicator
- * aborted, and is killed if that does not end it. */
+ * asserts: a rank reports, by rank_check() and its like, into memory that the test sees whatever becomes of the rank.
+ * At the deadline every rank that is still there says what it was doing, dumps its flight recorder, has its
+ * communicator aborted, and is killed if that does not end it. */
 #ifndef COLLET_TESTS_SUPPORT_RANKS_H
 #define COLLET_TESTS_SUPPORT_RANKS_H
 
@@ -75,7 +75,8 @@ typedef void ranks_body(struct rank *rank);
 
 /* ---- For tests ---- */
 
-/* Runs it, and fails the cmocka test with everything there is to say unless every rank returned with nothing to report. */
+/* Runs it, and fails the cmocka test with everything there is to say unless every rank returned with nothing to
+ * report. */
 void ranks_must_pass(const struct ranks_options *options, ranks_body *body);
 
 /* The same for every mode over shm and tcp: six runs. options says the rest. */
@@ -100,8 +101,8 @@ bool ranks_are_slow(void);
 
 /* ---- For bodies ---- */
 
-/* What a rank's communicator is made from, for bodies that change something about it. A run may make several worlds, one
- * after the other or nested, if each has a number of its own. */
+/* What a rank's communicator is made from, for bodies that change something about it. A run may make several worlds,
+ * one after the other or nested, if each has a number of its own. */
 void rank_fill_options(const struct rank *rank, uint32_t world, collet_options *options, char store[64]);
 /* rank->comm; reports and returns false on failure. */
 bool rank_create(struct rank *rank);

@@ -64,7 +64,8 @@ static void spots(void **state)
 		bind_to(mask, rows[i].binding);
 		const struct collet_spot spot = collet_machine_spot(&machine, mask, sizeof(mask));
 		if (memcmp(&spot, &rows[i].spot, sizeof(spot)) != 0)
-			fail_msg("%s: it is at %u %u %u %u", rows[i].name, spot.at[0], spot.at[1], spot.at[2], spot.at[3]);
+			fail_msg("%s: it is at %u %u %u %u", rows[i].name, spot.at[0], spot.at[1], spot.at[2],
+				spot.at[3]);
 		collet_machine_deinit(&machine);
 		collet_machine_deinit(&machine);
 	}

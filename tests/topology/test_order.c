@@ -28,30 +28,30 @@ static const struct row {
 	const char *near, *by_host;   /* hosts' descriptions */
 } rows[] = {
 #define SOCKETS "pack:2 numa:2 l3:1 core:4 pu:1"
-	{ "one rank", SOCKETS, 1, { ON(3) }, "0", "0" },
-	{ "numbered along the machine", SOCKETS, 4, { ON(0), ON(4), ON(8), ON(12) }, "0 | 1 || 2 | 3", "0 | 1 || 2 | 3" },
-	{ "dealt to sockets in turn", SOCKETS, 8,
-		{ ON(0), ON(8), ON(1), ON(9), ON(4), ON(12), ON(5), ON(13) },
-		"0 2 | 4 6 || 1 3 | 5 7", "0 || 1 || 2 || 3 || 4 || 5 || 6 || 7" },
-	{ "backwards", SOCKETS, 4, { ON(15), ON(11), ON(7), ON(3) }, "0 | 1 || 2 | 3", "0 | 1 || 2 | 3" },
-	{ "scattered: groups come as their lowest ranks do", SOCKETS, 6,
-		{ ON(9), ON(2), ON(13), ON(6), ON(8), ON(1) }, "0 4 | 2 || 1 5 | 3", "0 || 1 || 2 || 3 || 4 || 5" },
-	{ "nobody bound", SOCKETS, 5, { FREE, FREE, FREE, FREE, FREE }, "0-4", "0-4" },
-	{ "bound to sockets", SOCKETS, 4, { { 0, 0, 7 }, { 0, 8, 15 }, { 0, 0, 7 }, { 0, 8, 15 } }, "0 2 || 1 3",
-		"0 || 1 || 2 || 3" },
-	{ "some bound, some not", SOCKETS, 4, { ON(8), FREE, ON(9), ON(0) }, "0 2 || 1 || 3", "0 || 1 || 2 || 3" },
-	{ "two on one core stand together", SOCKETS, 4, { ON(0), ON(1), ON(2), ON(0) }, "0 3 1-2", "0-3" },
+	{"one rank", SOCKETS, 1, {ON(3)}, "0", "0"},
+	{"numbered along the machine", SOCKETS, 4, {ON(0), ON(4), ON(8), ON(12)}, "0 | 1 || 2 | 3", "0 | 1 || 2 | 3"},
+	{"dealt to sockets in turn", SOCKETS, 8, {ON(0), ON(8), ON(1), ON(9), ON(4), ON(12), ON(5), ON(13)},
+		"0 2 | 4 6 || 1 3 | 5 7", "0 || 1 || 2 || 3 || 4 || 5 || 6 || 7"},
+	{"backwards", SOCKETS, 4, {ON(15), ON(11), ON(7), ON(3)}, "0 | 1 || 2 | 3", "0 | 1 || 2 | 3"},
+	{"scattered: groups come as their lowest ranks do", SOCKETS, 6, {ON(9), ON(2), ON(13), ON(6), ON(8), ON(1)},
+		"0 4 | 2 || 1 5 | 3", "0 || 1 || 2 || 3 || 4 || 5"},
+	{"nobody bound", SOCKETS, 5, {FREE, FREE, FREE, FREE, FREE}, "0-4", "0-4"},
+	{"bound to sockets", SOCKETS, 4, {{0, 0, 7}, {0, 8, 15}, {0, 0, 7}, {0, 8, 15}}, "0 2 || 1 3",
+		"0 || 1 || 2 || 3"},
+	{"some bound, some not", SOCKETS, 4, {ON(8), FREE, ON(9), ON(0)}, "0 2 || 1 || 3", "0 || 1 || 2 || 3"},
+	{"two on one core stand together", SOCKETS, 4, {ON(0), ON(1), ON(2), ON(0)}, "0 3 1-2", "0-3"},
 #define CACHES "pack:1 numa:1 l3:4 core:4 pu:1"
-	{ "an L3 for four cores", CACHES, 8, { ON(0), ON(4), ON(8), ON(12), ON(1), ON(5), ON(9), ON(13) },
-		"0 4 / 1 5 / 2 6 / 3 7", "0 / 1 / 2 / 3 / 4 / 5 / 6 / 7" },
+	{"an L3 for four cores", CACHES, 8, {ON(0), ON(4), ON(8), ON(12), ON(1), ON(5), ON(9), ON(13)},
+		"0 4 / 1 5 / 2 6 / 3 7", "0 / 1 / 2 / 3 / 4 / 5 / 6 / 7"},
 #define THREADS "pack:1 numa:1 l3:1 core:4 pu:2"
-	{ "threads of a core", THREADS, 4, { ON(0), ON(2), ON(1), ON(3) }, "0 2 1 3", "0-3" },
+	{"threads of a core", THREADS, 4, {ON(0), ON(2), ON(1), ON(3)}, "0 2 1 3", "0-3"},
 #define WIDE "pack:1 l3:2 numa:2 core:2 pu:1"
-	{ "caches of several nodes", WIDE, 4, { ON(0), ON(4), ON(2), ON(6) }, "0 / 2 | 1 / 3", "0 | 1 | 2 | 3" },
-	{ "hosts in turn", SOCKETS, 6, { { 0, 0, 0 }, { 1, 0, 0 }, { 0, 8, 8 }, { 1, 8, 8 }, { 0, 1, 1 }, { 1, 1, 1 } },
-		"0 4 || 2; 1 5 || 3", "0 || 2 || 4; 1 || 3 || 5" },
-	{ "ragged hosts", SOCKETS, 6, { { 1, ALL, ALL }, { 1, ALL, ALL }, { 0, ALL, ALL }, { 1, ALL, ALL }, { 2, ALL, ALL },
-		{ 2, ALL, ALL } }, "0-1 3; 2; 4-5", "0-1 3; 2; 4-5" },
+	{"caches of several nodes", WIDE, 4, {ON(0), ON(4), ON(2), ON(6)}, "0 / 2 | 1 / 3", "0 | 1 | 2 | 3"},
+	{"hosts in turn", SOCKETS, 6, {{0, 0, 0}, {1, 0, 0}, {0, 8, 8}, {1, 8, 8}, {0, 1, 1}, {1, 1, 1}},
+		"0 4 || 2; 1 5 || 3", "0 || 2 || 4; 1 || 3 || 5"},
+	{"ragged hosts", SOCKETS, 6,
+		{{1, ALL, ALL}, {1, ALL, ALL}, {0, ALL, ALL}, {1, ALL, ALL}, {2, ALL, ALL}, {2, ALL, ALL}},
+		"0-1 3; 2; 4-5", "0-1 3; 2; 4-5"},
 };
 
 static void locate(const struct row *row, struct collet_location *locations)
@@ -123,7 +123,8 @@ static void each_boundary_is_crossed_once(void **state)
 			locations[r].host = seed >> 62;
 			locations[r].spot = collet_machine_spot(&machine, mask, sizeof(mask));
 		}
-		assert_int_equal(collet_order_find(locations, SIZE, COLLET_BY_SPOT, order, host_first, &hosts), COLLET_OK);
+		assert_int_equal(
+			collet_order_find(locations, SIZE, COLLET_BY_SPOT, order, host_first, &hosts), COLLET_OK);
 		for (uint32_t h = 0; h < hosts; h++) {
 			for (int level = 0; level < COLLET_LEVELS; level++) {
 				bool left[64] = { false };

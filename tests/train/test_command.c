@@ -9,7 +9,8 @@
 
 #include "tool.h"
 
-#define SHORT "--dataset", "digits", "--train-samples", "610", "--test-samples", "203", "--batch-size", "32", "--epochs", "2"
+#define SHORT                                                                                                          \
+	"--dataset", "digits", "--train-samples", "610", "--test-samples", "203", "--batch-size", "32", "--epochs", "2"
 
 static const char *train;  /* the program */
 
@@ -46,10 +47,13 @@ static void processes_equal_one_rank_over_every_transport(void **state)
 	char *bytes[2] = { calloc(1, PARAMETER_BYTES + 2), calloc(1, PARAMETER_BYTES + 2) };
 	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
 		struct tool tool;
-		assert_int_equal(run_train(&tool, WORDS(SHORT, "--shards", rows[i].ranks, "--dump-parameters", alone)), 0);
+		assert_int_equal(
+			run_train(&tool, WORDS(SHORT, "--shards", rows[i].ranks, "--dump-parameters", alone)), 0);
 		tool_deinit(&tool);
-		assert_int_equal(tool_run(&tool, WORDS("-n", rows[i].ranks, train, SHORT, "--algorithm", "direct", "--transport",
-			rows[i].transport, "--dump-parameters", together)), 0);
+		assert_int_equal(
+			tool_run(&tool, WORDS("-n", rows[i].ranks, train, SHORT, "--algorithm", "direct", "--transport",
+						rows[i].transport, "--dump-parameters", together)),
+			0);
 		assert_non_null(strstr(tool.out.text, "epoch 2/2: loss "));
 		tool_deinit(&tool);
 		assert_int_equal(read_file(alone, bytes[0], PARAMETER_BYTES + 2), PARAMETER_BYTES);
@@ -74,8 +78,11 @@ static void json_is_one_object_an_epoch(void **state)
 	for (int expected = 1; expected <= 2; expected++) {
 		int epoch, length = 0;
 		double loss, accuracy, rate;
-		assert_int_equal(sscanf(line, "{\"epoch\": %d, \"loss\": %lf, \"test_accuracy\": %lf, \"images_per_s\": %lf}\n%n", &epoch,
-			&loss, &accuracy, &rate, &length), 4);
+		assert_int_equal(
+			sscanf(line,
+				"{\"epoch\": %d, \"loss\": %lf, \"test_accuracy\": %lf, \"images_per_s\": %lf}\n%n",
+				&epoch, &loss, &accuracy, &rate, &length),
+			4);
 		assert_int_equal(epoch, expected);
 		assert_true(loss > 0 && loss < 3 && accuracy >= 0 && accuracy <= 1 && rate > 1);
 		line += length;
@@ -125,7 +132,8 @@ static void what_makes_no_sense_is_refused(void **state)
 /* Ranks that were told different things do not train on in silence, nor wait for each other. */
 static void ranks_that_disagree_are_told(void **state)
 {
-	static const char script[] = "[ $RANK = 1 ] && more=--no-batch-norm; exec \"$0\" --dataset digits --train-samples 100 $more";
+	static const char script[] =
+		"[ $RANK = 1 ] && more=--no-batch-norm; exec \"$0\" --dataset digits --train-samples 100 $more";
 	struct tool tool;
 	assert_int_not_equal(tool_run(&tool, WORDS("-n", "2", "sh", "-c", script, train)), 0);
 	assert_non_null(strstr(tool.error.text, "number of parameters is 6 on rank 1 and 10 on rank 0"));

@@ -131,7 +131,8 @@ static void a_damaged_gzip_is_refused(void **state)
 	}
 }
 
-static void write_set(const char *folder, const char *part, uint32_t images, uint32_t labels, uint8_t side, uint8_t label)
+static void write_set(
+	const char *folder, const char *part, uint32_t images, uint32_t labels, uint8_t side, uint8_t label)
 {
 	char path[2 * PATH_BYTES];
 	uint8_t bytes[HEADER + 28 * 28 * 2] = { 0, 0, 8, 3, 0, 0, 0, (uint8_t)images, 0, 0, 0, side, 0, 0, 0, 28 };

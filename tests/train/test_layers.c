@@ -83,22 +83,23 @@ static void gradients_are_the_slope_of_the_loss(void **state)
 		struct layer layers[6];
 		uint32_t layer_count;
 	} rows[] = {
-		{ "linear", { LINEAR }, 1 },
-		{ "linear relu linear", { { LAYER_LINEAR, "hidden", .channels = 9 }, { LAYER_RELU }, LINEAR }, 3 },
-		{ "conv", { CONVOLUTION, LINEAR }, 2 },
-		{ "conv conv, even kernel, no padding", { CONVOLUTION, { LAYER_CONVOLUTION, "conv2", .channels = 3, .kernel = 2 },
-			LINEAR }, 3 },
-		{ "conv relu", { CONVOLUTION, { LAYER_RELU }, LINEAR }, 3 },
-		{ "conv pool", { CONVOLUTION, { LAYER_MAX_POOL, .kernel = 2 }, LINEAR }, 3 },
-		{ "conv pool relu: not fused", { CONVOLUTION, { LAYER_MAX_POOL, .kernel = 3 }, { LAYER_RELU }, LINEAR }, 4 },
-		{ "conv norm", { CONVOLUTION, { LAYER_BATCH_NORM, "norm" }, LINEAR }, 3 },
-		{ "conv norm relu pool", { CONVOLUTION, { LAYER_BATCH_NORM, "norm" }, { LAYER_RELU },
-			{ LAYER_MAX_POOL, .kernel = 2 }, LINEAR }, 5 },
+		{"linear", {LINEAR}, 1},
+		{"linear relu linear", {{LAYER_LINEAR, "hidden", .channels = 9}, {LAYER_RELU}, LINEAR}, 3},
+		{"conv", {CONVOLUTION, LINEAR}, 2},
+		{"conv conv, even kernel, no padding",
+			{CONVOLUTION, {LAYER_CONVOLUTION, "conv2", .channels = 3, .kernel = 2}, LINEAR}, 3},
+		{"conv relu", {CONVOLUTION, {LAYER_RELU}, LINEAR}, 3},
+		{"conv pool", {CONVOLUTION, {LAYER_MAX_POOL, .kernel = 2}, LINEAR}, 3},
+		{"conv pool relu: not fused", {CONVOLUTION, {LAYER_MAX_POOL, .kernel = 3}, {LAYER_RELU}, LINEAR}, 4},
+		{"conv norm", {CONVOLUTION, {LAYER_BATCH_NORM, "norm"}, LINEAR}, 3},
+		{"conv norm relu pool",
+			{CONVOLUTION, {LAYER_BATCH_NORM, "norm"}, {LAYER_RELU}, {LAYER_MAX_POOL, .kernel = 2}, LINEAR},
+			5},
 	};
 	for (size_t row = 0; row < sizeof(rows) / sizeof(rows[0]); row++) {
 		struct model *model = calloc(1, sizeof(*model));
-		assert_true(model_build(model, rows[row].name, rows[row].layers, rows[row].layer_count, (struct shape){ 2, 7, 7 },
-			true));
+		assert_true(model_build(
+			model, rows[row].name, rows[row].layers, rows[row].layer_count, (struct shape){2, 7, 7}, true));
 		allocate(model);
 		model_initialise(model, 3);
 		float *images = random_images(BATCH * 2 * 7 * 7);
@@ -112,7 +113,8 @@ static void gradients_are_the_slope_of_the_loss(void **state)
 		for (uint32_t p = 0; p < model->parameter_count; p++) {
 			struct parameter *parameter = &model->parameters[p];
 			assert_int_equal(seen[p], 1);
-			/* The slope along the gradient itself: what single elements have in f32's noise, their sum has not. */
+			/* The slope along the gradient itself: what single elements have in f32's noise, their sum has
+			 * not. */
 			double squares = 0, along = 0;
 			for (uint64_t i = 0; i < parameter->count; i++)
 				squares += (double)parameter->gradient[i] * (double)parameter->gradient[i];
@@ -128,7 +130,8 @@ static void gradients_are_the_slope_of_the_loss(void **state)
 			backend->memory_free(kept);
 			const double slope = along / (2 * reach);
 			if (fabs(slope - squares) > 0.02 * squares + 2e-6)
-				fail_msg("%s: %s: slope %g, gradient says %g", rows[row].name, parameter->name, slope, squares);
+				fail_msg("%s: %s: slope %g, gradient says %g", rows[row].name, parameter->name, slope,
+					squares);
 		}
 		backend->destroy(network);
 		backend->memory_free(images);
@@ -164,7 +167,8 @@ static void single_elements_have_their_own_slope(void **state)
 			parameter->value[i] = kept;
 			const double expected = (double)parameter->gradient[i];
 			if (fabs(slope - expected) > 1e-3 + 0.02 * fabs(expected))
-				fail_msg("%s[%u]: slope %g, gradient %g", parameter->name, (unsigned)i, slope, expected);
+				fail_msg(
+					"%s[%u]: slope %g, gradient %g", parameter->name, (unsigned)i, slope, expected);
 		}
 	}
 	backend->destroy(network);

@@ -1,5 +1,6 @@
-/* What is distributed is the work, and nothing else: n ranks compute, bit for bit, what one rank computes that does their
- * shares in turn; and two ranks with half the batch each follow one rank with all of it. Ranks are threads here. */
+/* What is distributed is the work, and nothing else: n ranks compute, bit for bit, what one rank computes that does
+ * their shares in turn; and two ranks with half the batch each follow one rank with all of it. Ranks are threads
+ * here. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -69,8 +70,9 @@ static struct run *run_words(uint32_t ranks, const char *const *words, bool fine
 }
 
 /* 610 images do not divide by 3 nor shares by 32: padding and short batches are in it. */
-#define SHORT "--dataset", "digits", "--train-samples", "610", "--test-samples", "101", "--batch-size", "32", "--epochs", "2", \
-	"--algorithm", "direct"
+#define SHORT                                                                                                          \
+	"--dataset", "digits", "--train-samples", "610", "--test-samples", "101", "--batch-size", "32", "--epochs",    \
+		"2", "--algorithm", "direct"
 
 static void ranks_equal_one_rank_that_does_their_shares_in_turn(void **state)
 {
@@ -126,9 +128,11 @@ static void read_floats(const char *path, float *values, size_t count)
 }
 
 /* Batch norm off, since it sees its own rank's batch only. The rate is low because the two add the same numbers in
- * another order: at 0.01 the last bit's difference grows to 2e-4 within 50 steps, as ReLU and pooling decide otherwise. */
-#define HALVES "--dataset", "digits", "--train-samples", "6000", "--test-samples", "100", "--no-batch-norm", "--steps", \
-	"50", "--lr", "0.002"
+ * another order: at 0.01 the last bit's difference grows to 2e-4 within 50 steps, as ReLU and pooling decide
+ * otherwise. */
+#define HALVES                                                                                                         \
+	"--dataset", "digits", "--train-samples", "6000", "--test-samples", "100", "--no-batch-norm", "--steps", "50", \
+		"--lr", "0.002"
 
 static void two_ranks_follow_one_with_the_whole_batch(void **state)
 {
@@ -137,12 +141,13 @@ static void two_ranks_follow_one_with_the_whole_batch(void **state)
 	assert_non_null(mkdtemp(folder));
 	for (int i = 0; i < 2; i++)
 		snprintf(paths[i], sizeof(paths[i]), "%s/%d", folder, i);
-	struct run *whole = run_words(1, (const char *const[]){ HALVES, "--batch-size", "120", "--dump-parameters", paths[0],
-		NULL }, true);
-	struct run *halves = run_words(2, (const char *const[]){ HALVES, "--batch-size", "60", "--dump-parameters", paths[1],
-		NULL }, true);
+	struct run *whole = run_words(
+		1, (const char *const[]){HALVES, "--batch-size", "120", "--dump-parameters", paths[0], NULL}, true);
+	struct run *halves = run_words(
+		2, (const char *const[]){HALVES, "--batch-size", "60", "--dump-parameters", paths[1], NULL}, true);
 	for (int step = 0; step < 50; step++)
-		assert_float_equal(whole->losses[0][step], (halves->losses[0][step] + halves->losses[1][step]) / 2, 1e-4);
+		assert_float_equal(
+			whole->losses[0][step], (halves->losses[0][step] + halves->losses[1][step]) / 2, 1e-4);
 	assert_true(whole->losses[0][49] < 0.9 * whole->losses[0][0]);
 	float *values[2];
 	for (int i = 0; i < 2; i++) {

@@ -59,8 +59,8 @@ static void barrier(struct bench *bench)
 }
 
 /* The least time of one of count repeats, in us. Rounds are short, so that some of them are left alone by others. */
-static double least_us(struct bench *bench, unsigned count, void (*body)(struct bench *bench, unsigned count, size_t bytes),
-	size_t bytes)
+static double least_us(struct bench *bench, unsigned count,
+	void (*body)(struct bench *bench, unsigned count, size_t bytes), size_t bytes)
 {
 	int64_t least = INT64_MAX;
 	const int rounds = bytes > 1 << 20 ? 7 : 100;
@@ -178,7 +178,8 @@ static void copy(struct bench *bench, unsigned count, size_t bytes)
 static void read_peer(struct bench *bench, unsigned count, size_t bytes)
 {
 	const struct shm_conduit *shm = (struct shm_conduit *)bench->pair.ends[bench->me].conduit;
-	struct iovec into = { bench->in, bytes }, from = { bench->out, bytes };  /* forked: the peer has it at the same place */
+	/* forked: the peer has it at the same place */
+	struct iovec into = { bench->in, bytes }, from = { bench->out, bytes };
 	for (unsigned i = 0; i < count; i++)
 		if (process_vm_readv(shm->peer_pid, &into, 1, &from, 1, 0) < 0)
 			return;
@@ -201,22 +202,26 @@ static void print_table(struct bench *bench)
 		printf("%-28s%8.3f us\n%-28s%8.3f us\n", "raw flag, one way", flag, "raw flags, exchange", flags);
 	const double way = least_us(bench, 500, ping_pong, 8) / 2, both = least_us(bench, 500, exchange, 8);
 	if (says)
-		printf("%-28s%8.3f us\n%-28s%8.3f us\n\nexchange, us%14s%10s%10s%10s%10s%10s%10s%10s\n", "shm 8 B, one way", way,
-			"shm 8 B, exchange", both, "default", "view", "ring", "ring view", "pull", "arena", "memcpy", "vm_readv");
+		printf("%-28s%8.3f us\n%-28s%8.3f us\n\nexchange, us%14s%10s%10s%10s%10s%10s%10s%10s\n",
+			"shm 8 B, one way", way, "shm 8 B, exchange", both, "default", "view", "ring", "ring view",
+			"pull", "arena", "memcpy", "vm_readv");
 	for (size_t bytes = 8; bytes <= LARGEST; bytes *= bytes < 1 << 20 ? 2 : 4) {
 		const unsigned count = bytes <= 4096 ? 200 : bytes <= 65536 ? 20 : 1;
 		force(bench, SHM_LEND_MIN, SHM_ARENA_MIN);
-		const double usual = least_us(bench, count, exchange, bytes), view = least_us(bench, count, exchange_view, bytes);
+		const double usual = least_us(bench, count, exchange, bytes),
+			     view = least_us(bench, count, exchange_view, bytes);
 		force(bench, UINT64_MAX, UINT64_MAX);
-		const double ring = least_us(bench, count, exchange, bytes), ring_view = least_us(bench, count, exchange_view, bytes);
+		const double ring = least_us(bench, count, exchange, bytes),
+			     ring_view = least_us(bench, count, exchange_view, bytes);
 		force(bench, 0, UINT64_MAX);
 		const double pull = least_us(bench, count, exchange, bytes);
 		force(bench, UINT64_MAX, 0);
 		const double arena = least_us(bench, count, exchange_arena, bytes);
-		const double floor = least_us(bench, count, copy, bytes), reading = least_us(bench, count, read_peer, bytes);
+		const double floor = least_us(bench, count, copy, bytes),
+			     reading = least_us(bench, count, read_peer, bytes);
 		if (says)
-			printf("%10zu B %14.2f%10.2f%10.2f%10.2f%10.2f%10.2f%10.2f%10.2f\n", bytes, usual, view, ring, ring_view, pull, arena,
-				floor, reading);
+			printf("%10zu B %14.2f%10.2f%10.2f%10.2f%10.2f%10.2f%10.2f%10.2f\n", bytes, usual, view, ring,
+				ring_view, pull, arena, floor, reading);
 		fflush(stdout);
 	}
 }

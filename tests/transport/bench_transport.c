@@ -45,7 +45,8 @@ static void move_bare(struct lane *lane, size_t out, size_t in)
 {
 	for (size_t sent = 0, received = 0; sent < out || received < in;) {
 		if (sent < out) {
-			const ssize_t bytes = send(lane->bare, lane->out + sent, out - sent, MSG_DONTWAIT | MSG_NOSIGNAL);
+			const ssize_t bytes =
+				send(lane->bare, lane->out + sent, out - sent, MSG_DONTWAIT | MSG_NOSIGNAL);
 			if (bytes > 0)
 				sent += (size_t)bytes;
 			else if (errno != EAGAIN)
@@ -155,9 +156,10 @@ static void run(struct lane *lanes, size_t lane_count, unsigned repeats, size_t 
 		for (size_t l = 0; first && l < lane_count; l++) {
 			qsort(times[l], repeats, sizeof(times[l][0]), ascending);
 			const double median = times[l][repeats / 2], best = times[l][0];
-			printf("%-10s %10zu  %-8s %12.2f %12.2f %10.3f %8.2f\n",
-				pattern_names[rows[row].pattern], rows[row].bytes, lanes[l].name, median / 1000, best / 1000,
-				(double)rows[row].bytes * (rows[row].pattern == PING_PONG ? 2 : 1) / best, best / times[0][0]);
+			printf("%-10s %10zu  %-8s %12.2f %12.2f %10.3f %8.2f\n", pattern_names[rows[row].pattern],
+				rows[row].bytes, lanes[l].name, median / 1000, best / 1000,
+				(double)rows[row].bytes * (rows[row].pattern == PING_PONG ? 2 : 1) / best,
+				best / times[0][0]);
 		}
 		fflush(stdout);
 	}

@@ -65,9 +65,14 @@ void pair_connect(struct pair *pair, const struct collet_transport *transport, b
 	pair->transport = transport;
 	for (uint32_t i = 0; i < 2; i++) {
 		struct end *end = &pair->ends[i];
-		*end = (struct end){ .card = { .rank = FIRST_RANK + i, .pid = (uint32_t)getpid() + (processes ? i : 0),
-			.host_id = 1, .process_id = processes ? i : 0, .uid = getuid(), .transports = UINT32_MAX, .family = AF_INET,
-			.usable_cores = 2 } };
+		*end = (struct end){.card = {.rank = FIRST_RANK + i,
+					    .pid = (uint32_t)getpid() + (processes ? i : 0),
+					    .host_id = 1,
+					    .process_id = processes ? i : 0,
+					    .uid = getuid(),
+					    .transports = UINT32_MAX,
+					    .family = AF_INET,
+					    .usable_cores = 2}};
 		strcpy(end->card.host, i ? "beta" : "alpha");
 		make_wake(&end->wake);
 	}
@@ -206,12 +211,14 @@ bool end_settle_asleep(struct end *end, const struct collet_transfer *transfer)
 
 struct collet_transfer transfer_of(uint64_t sequence, void *data, size_t bytes)
 {
-	return (struct collet_transfer){ .message = { .signature = 7, .sequence = sequence, .bytes = bytes }, .data = data };
+	return (struct collet_transfer){
+		.message = {.signature = 7, .sequence = sequence, .bytes = bytes}, .data = data};
 }
 
 static uint8_t pattern_at(size_t place, uint64_t seed)
 {
-	const uint64_t mixed = ((uint64_t)place / 8 + seed * UINT64_C(0x9e3779b97f4a7c15)) * UINT64_C(0xbf58476d1ce4e5b9);
+	const uint64_t mixed =
+		((uint64_t)place / 8 + seed * UINT64_C(0x9e3779b97f4a7c15)) * UINT64_C(0xbf58476d1ce4e5b9);
 	return (uint8_t)(mixed >> (place % 8 * 8));
 }
 
@@ -238,7 +245,8 @@ int run_on_every_transport(const char *group, const struct promise *promises, si
 	struct CMUnitTest *tests = calloc(transports * count, sizeof(*tests));
 	for (size_t t = 0; t < transports; t++) {
 		for (size_t p = 0; p < count; p++, rows++) {
-			snprintf(names[rows], sizeof(names[rows]), "%s/%s", collet_transports[t]->name, promises[p].name);
+			snprintf(names[rows], sizeof(names[rows]), "%s/%s", collet_transports[t]->name,
+				promises[p].name);
 			tests[rows] = (struct CMUnitTest){ .name = names[rows], .test_func = promises[p].run,
 				.initial_state = (void *)(uintptr_t)collet_transports[t] };
 		}

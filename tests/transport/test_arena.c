@@ -38,8 +38,19 @@ static void blocks_are_zeroed_and_aligned(void **state)
 	static const struct {
 		size_t bytes, alignment;
 	} rows[] = {
-		{ 0, 64 }, { 1, 64 }, { 63, 64 }, { 64, 64 }, { 65, 64 }, { 4095, 64 }, { 4096, 4096 }, { 4097, 4096 },
-		{ 255 << 10, 4096 }, { 256 << 10, 4096 }, { 2 * MIB - 1, 4096 }, { 2 * MIB, 2 * MIB }, { 5 * MIB + 1, 2 * MIB },
+		{0, 64},
+		{1, 64},
+		{63, 64},
+		{64, 64},
+		{65, 64},
+		{4095, 64},
+		{4096, 4096},
+		{4097, 4096},
+		{255 << 10, 4096},
+		{256 << 10, 4096},
+		{2 * MIB - 1, 4096},
+		{2 * MIB, 2 * MIB},
+		{5 * MIB + 1, 2 * MIB},
 	};
 	enum { COUNT = sizeof(rows) / sizeof(rows[0]) };
 	struct collet_arena arena;
@@ -59,7 +70,8 @@ static void blocks_are_zeroed_and_aligned(void **state)
 					fail_msg("block of %zu bytes overwritten at %zu", rows[i].bytes, at);
 		/* Freed in another order each time. */
 		for (unsigned i = 0; i < COUNT; i++)
-			assert_int_equal(collet_arena_free(&arena, memory[(i * (round + 2) + round) % COUNT]), COLLET_OK);
+			assert_int_equal(
+				collet_arena_free(&arena, memory[(i * (round + 2) + round) % COUNT]), COLLET_OK);
 		assert_int_equal(arena.used_bytes, 0);
 		assert_int_equal(arena.block_count, 1);  /* all gaps have been joined */
 	}
@@ -223,7 +235,9 @@ static void a_limited_address_space_is_not_filled(void **state)
 		const struct rlimit limit = { (rlim_t)1 << 30, (rlim_t)1 << 30 };
 		if (setrlimit(RLIMIT_AS, &limit) != 0 || collet_arena_init(&arena, 0) != COLLET_OK)
 			_exit(1);
-		_exit(arena.bytes > (size_t)256 << 20 ? 2 : collet_arena_init(&arena, (size_t)4 << 30) != COLLET_ERR_MEMORY ? 3 : 0);
+		_exit(arena.bytes > (size_t)256 << 20                                     ? 2
+			: collet_arena_init(&arena, (size_t)4 << 30) != COLLET_ERR_MEMORY ? 3
+											  : 0);
 	}
 	int status;
 	assert_int_equal(waitpid(child, &status, 0), child);

@@ -18,9 +18,63 @@ static const struct collet_transport *transport_of(void **state)
 
 /* Both sides of every threshold there is: header sizes, buffers and slots, segments, and a large one. */
 static const size_t message_sizes[] = {
-	0, 1, 7, 8, 9, 31, 32, 33, 63, 64, 65, 127, 128, 129, 255, 256, 257, 511, 512, 513, 1023, 1024, 1025, 2047, 2048, 2049,
-	4064, 4095, 4096, 4097, 8160, 8191, 8192, 8193, 16351, 16352, 16353, 16383, 16384, 16385, 32767, 32768, 32769, 65535,
-	65536, 65537, 131071, 131072, 131073, 262143, 262144, 262145, 1048575, 1048576, 1048577, 3000017, 64 << 20,
+	0,
+	1,
+	7,
+	8,
+	9,
+	31,
+	32,
+	33,
+	63,
+	64,
+	65,
+	127,
+	128,
+	129,
+	255,
+	256,
+	257,
+	511,
+	512,
+	513,
+	1023,
+	1024,
+	1025,
+	2047,
+	2048,
+	2049,
+	4064,
+	4095,
+	4096,
+	4097,
+	8160,
+	8191,
+	8192,
+	8193,
+	16351,
+	16352,
+	16353,
+	16383,
+	16384,
+	16385,
+	32767,
+	32768,
+	32769,
+	65535,
+	65536,
+	65537,
+	131071,
+	131072,
+	131073,
+	262143,
+	262144,
+	262145,
+	1048575,
+	1048576,
+	1048577,
+	3000017,
+	64 << 20,
 };
 enum { SIZE_COUNT = sizeof(message_sizes) / sizeof(message_sizes[0]), LARGEST = 64 << 20 };
 
@@ -46,7 +100,8 @@ static void every_size_arrives(void **state)
 			if (bytes == LARGEST && way != 0 && way != 7)
 				continue;
 			struct end *sender = &pair.ends[backwards], *receiver = &pair.ends[!backwards];
-			struct collet_transfer send = transfer_of(s, from, bytes), receive = transfer_of(s, into, bytes);
+			struct collet_transfer send = transfer_of(s, from, bytes),
+					       receive = transfer_of(s, into, bytes);
 			receive.flags = view ? COLLET_TRANSFER_VIEW : 0;
 			pattern_fill(from, bytes, s * 8 + way);
 			memset(into, 0xee, bytes + 1);
@@ -241,7 +296,8 @@ static void peek_shows_the_next_message(void **state)
 	assert_false(pair.transport->peek(receiver, &message));
 	for (uint64_t round = 0; round < 10; round++) {
 		const size_t bytes = round * 30;
-		struct collet_transfer send = transfer_of(round, from, bytes), receive = transfer_of(round, into, bytes);
+		struct collet_transfer send = transfer_of(round, from, bytes),
+				       receive = transfer_of(round, into, bytes);
 		pattern_fill(from, bytes, round);
 		post_send(&pair.ends[0], &send);
 		const int64_t deadline = collet_deadline_after(INT64_C(20000000000));
@@ -303,11 +359,13 @@ static void a_mismatch_touches_nothing(void **state)
 			assert_int_equal(pair.ends[1].conduit->status, COLLET_OK);
 
 			/* Only that receive had the wrong message: the next one is right. */
-			struct collet_transfer next_send = transfer_of(3, from, 64), next_receive = transfer_of(3, into, 64);
+			struct collet_transfer next_send = transfer_of(3, from, 64),
+					       next_receive = transfer_of(3, into, 64);
 			pattern_fill(from, 64, row);
 			post_send(&pair.ends[0], &next_send);
 			post_recv(&pair.ends[1], &next_receive);
-			assert_true(pair_settle(&pair, &next_receive) && pair_settle(&pair, &next_send) && pair_settle(&pair, &send));
+			assert_true(pair_settle(&pair, &next_receive) && pair_settle(&pair, &next_send) &&
+				    pair_settle(&pair, &send));
 			assert_int_equal(next_receive.status, COLLET_OK);
 			assert_true(pattern_is(into, 64, row));
 			free(from);
@@ -331,7 +389,8 @@ static void statistics_count(void **state)
 		post_recv(&pair.ends[1], &receive);
 		assert_true(pair_settle(&pair, &receive) && pair_settle(&pair, &send));
 	}
-	const struct collet_conduit_stats *sender = &pair.ends[0].conduit->stats, *receiver = &pair.ends[1].conduit->stats;
+	const struct collet_conduit_stats *sender = &pair.ends[0].conduit->stats,
+					  *receiver = &pair.ends[1].conduit->stats;
 	assert_int_equal(sender->messages_sent - before[0].messages_sent, COUNT);
 	assert_int_equal(sender->bytes_sent - before[0].bytes_sent, COUNT * BYTES);
 	assert_int_equal(receiver->messages_received - before[1].messages_received, COUNT);

@@ -1,4 +1,5 @@
-/* What transport.h promises of a conduit's ends: closing, being left, and a peer that is killed. See test_contract.c. */
+/* What transport.h promises of a conduit's ends: closing, being left, and a peer that is killed. See
+ * test_contract.c. */
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>

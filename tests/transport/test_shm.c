@@ -1,5 +1,6 @@
-/* What is shm's own in peace: which way bytes go, what happens when there is no room, what an open conduit costs, and that
- * nothing is left behind. That it keeps the contract is test_contract.c's; peers that go wrong are test_shm_faults.c's. */
+/* What is shm's own in peace: which way bytes go, what happens when there is no room, what an open conduit costs, and
+ * that nothing is left behind. That it keeps the contract is test_contract.c's; peers that go wrong are
+ * test_shm_faults.c's. */
 #include <dirent.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -30,10 +31,19 @@ static void runs_are_found(void **state)
 		unsigned count;
 		int first;
 	} rows[] = {
-		{ 0, 1, -1 }, { 1, 1, 0 }, { 1, 2, -1 }, { UINT64_MAX, 64, 0 }, { UINT64_MAX >> 1, 64, -1 },
-		{ 0xf0, 4, 4 }, { 0xf0, 5, -1 },
-		{ 0x77, 3, 0 }, { 0x76, 3, 4 }, { 0x7fff8000, 16, 15 }, { 0x7fff8000, 17, -1 }, { (uint64_t)7 << 61, 3, 61 },
-		{ (uint64_t)7 << 61, 4, -1 },
+		{0, 1, -1},
+		{1, 1, 0},
+		{1, 2, -1},
+		{UINT64_MAX, 64, 0},
+		{UINT64_MAX >> 1, 64, -1},
+		{0xf0, 4, 4},
+		{0xf0, 5, -1},
+		{0x77, 3, 0},
+		{0x76, 3, 4},
+		{0x7fff8000, 16, 15},
+		{0x7fff8000, 17, -1},
+		{(uint64_t)7 << 61, 3, 61},
+		{(uint64_t)7 << 61, 4, -1},
 	};
 	for (unsigned i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
 		assert_int_equal(shm_find_run(rows[i].free, rows[i].count), rows[i].first);
@@ -52,26 +62,27 @@ static void each_size_goes_its_way(void **state)
 		enum shm_kind way;
 		unsigned cells;
 	} rows[] = {
-		{ "one cell", true, false, true, SHM_CELL_BYTES, SHM_INLINE, 1 },
-		{ "two cells", true, false, true, SHM_CELL_BYTES + 1, SHM_INLINE, 2 },
-		{ "two full cells", true, false, true, SHM_CELL_BYTES + SHM_REST_BYTES, SHM_INLINE, 2 },
-		{ "four cells", true, false, true, SHM_INLINE_BYTES, SHM_INLINE, 4 },
-		{ "smallest run", true, false, true, SHM_INLINE_BYTES + 1, SHM_RING, 1 },
-		{ "not streamed", true, false, true, 1023, SHM_RING, 1 },
-		{ "streamed, with a tail", true, false, true, 1024 + 17, SHM_RING, 1 },
-		{ "largest run", true, false, true, SHM_RUN_BYTES, SHM_RING, 1 },
-		{ "two runs", true, false, true, SHM_RUN_BYTES + 1, SHM_RING, 2 },
-		{ "all that is not lent", true, false, true, SHM_LEND_MIN - 1, SHM_RING, 3 },
-		{ "pulled", true, false, true, SHM_LEND_MIN, SHM_PULL, 1 },
-		{ "pulled in slices", true, false, true, 3 * MIB + 1, SHM_PULL, 1 },
-		{ "four runs, not allowed to pull", true, false, false, SHM_LEND_MIN, SHM_RING, 4 },
-		{ "many runs, not allowed to pull", true, false, false, 3 * MIB + 1, SHM_RING, 3 * MIB / SHM_RUN_BYTES + 1 },
-		{ "arena, too small", true, true, true, SHM_ARENA_MIN - 1, SHM_RING, 1 },
-		{ "arena", true, true, true, SHM_ARENA_MIN, SHM_ARENA, 1 },
-		{ "arena, not allowed to pull", true, true, false, 3 * MIB + 1, SHM_ARENA, 1 },
-		{ "threads: run", false, false, true, SHM_RUN_BYTES, SHM_RING, 1 },
-		{ "threads: direct", false, false, true, 3 * MIB + 1, SHM_DIRECT, 1 },
-		{ "threads: arena", false, true, true, 3 * MIB + 1, SHM_ARENA, 1 },
+		{"one cell", true, false, true, SHM_CELL_BYTES, SHM_INLINE, 1},
+		{"two cells", true, false, true, SHM_CELL_BYTES + 1, SHM_INLINE, 2},
+		{"two full cells", true, false, true, SHM_CELL_BYTES + SHM_REST_BYTES, SHM_INLINE, 2},
+		{"four cells", true, false, true, SHM_INLINE_BYTES, SHM_INLINE, 4},
+		{"smallest run", true, false, true, SHM_INLINE_BYTES + 1, SHM_RING, 1},
+		{"not streamed", true, false, true, 1023, SHM_RING, 1},
+		{"streamed, with a tail", true, false, true, 1024 + 17, SHM_RING, 1},
+		{"largest run", true, false, true, SHM_RUN_BYTES, SHM_RING, 1},
+		{"two runs", true, false, true, SHM_RUN_BYTES + 1, SHM_RING, 2},
+		{"all that is not lent", true, false, true, SHM_LEND_MIN - 1, SHM_RING, 3},
+		{"pulled", true, false, true, SHM_LEND_MIN, SHM_PULL, 1},
+		{"pulled in slices", true, false, true, 3 * MIB + 1, SHM_PULL, 1},
+		{"four runs, not allowed to pull", true, false, false, SHM_LEND_MIN, SHM_RING, 4},
+		{"many runs, not allowed to pull", true, false, false, 3 * MIB + 1, SHM_RING,
+			3 * MIB / SHM_RUN_BYTES + 1},
+		{"arena, too small", true, true, true, SHM_ARENA_MIN - 1, SHM_RING, 1},
+		{"arena", true, true, true, SHM_ARENA_MIN, SHM_ARENA, 1},
+		{"arena, not allowed to pull", true, true, false, 3 * MIB + 1, SHM_ARENA, 1},
+		{"threads: run", false, false, true, SHM_RUN_BYTES, SHM_RING, 1},
+		{"threads: direct", false, false, true, 3 * MIB + 1, SHM_DIRECT, 1},
+		{"threads: arena", false, true, true, 3 * MIB + 1, SHM_ARENA, 1},
 	};
 	for (unsigned row = 0; row < sizeof(rows) / sizeof(rows[0]); row++) {
 		for (unsigned view = 0; view < 2; view++) {
@@ -96,13 +107,16 @@ static void each_size_goes_its_way(void **state)
 			assert_int_equal(receive.status, COLLET_OK);
 			assert_int_equal(inside(&pair, 1)->in_next, rows[row].cells);
 			assert_true(pattern_is(view ? receive.view : into, bytes, row));
-			const uint64_t pulls = rows[row].way == SHM_PULL ? (bytes + SHM_SLICE_BYTES - 1) / SHM_SLICE_BYTES : 0;
+			const uint64_t pulls =
+				rows[row].way == SHM_PULL ? (bytes + SHM_SLICE_BYTES - 1) / SHM_SLICE_BYTES : 0;
 			assert_int_equal(pair.ends[1].conduit->stats.system_calls - calls, pulls);
 			if (view) {
-				const bool stays = rows[row].way == SHM_ARENA || (rows[row].way == SHM_RING && rows[row].cells == 1);
+				const bool stays = rows[row].way == SHM_ARENA ||
+						   (rows[row].way == SHM_RING && rows[row].cells == 1);
 				assert_int_equal(receive.view != into, stays);
 				if (rows[row].way == SHM_ARENA) {
-					/* The sender's own memory: nothing was copied, and it is not handed back before release. */
+					/* The sender's own memory: nothing was copied, and it is not handed back before
+					 * release. */
 					const size_t offset = (size_t)((unsigned char *)memory - arenas[0].base);
 					assert_ptr_equal(receive.view, inside(&pair, 1)->peer_arena->base + offset);
 					shm->progress(pair.ends[0].conduit);
@@ -160,7 +174,8 @@ static void full_both_ways(void **state)
 		struct pair pair;
 		shm_pair_open(&pair, true, NULL);
 		const size_t bytes = sizes[s];
-		struct collet_transfer *sends = calloc(2 * COUNT, sizeof(*sends)), *receives = calloc(2 * COUNT, sizeof(*receives));
+		struct collet_transfer *sends = calloc(2 * COUNT, sizeof(*sends)),
+				       *receives = calloc(2 * COUNT, sizeof(*receives));
 		unsigned char *from = malloc(2 * COUNT * bytes), *into = calloc(2 * COUNT, bytes);
 		for (unsigned i = 0; i < 2 * COUNT; i++) {
 			pattern_fill(from + i * bytes, bytes, i);

@@ -1,5 +1,5 @@
-/* What is shm's own when peers go wrong: reading them is not allowed, they die or stop in mid-transfer, fork, scribble over
- * shared memory, or are somebody else. */
+/* What is shm's own when peers go wrong: reading them is not allowed, they die or stop in mid-transfer, fork, scribble
+ * over shared memory, or are somebody else. */
 #include <poll.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -174,7 +174,8 @@ static void killed_in_mid_transfer(void **state)
 				shm->post_recv(end->conduit, &huge);
 			}
 			/* What was wholly published arrives; what was only lent is lost with its owner. */
-			assert_true(end_settle(end, &small) && small.status == COLLET_OK && pattern_is(small_in, 1000, 5));
+			assert_true(
+				end_settle(end, &small) && small.status == COLLET_OK && pattern_is(small_in, 1000, 5));
 			assert_true(end_settle(end, &huge));
 			assert_int_equal(huge.status, COLLET_ERR_PEER_LOST);
 			assert_int_equal(end->conduit->status, COLLET_ERR_PEER_LOST);
@@ -199,7 +200,9 @@ static int receive_counting(struct pair *pair, struct board *board)
 		shm->progress(pair->ends[1].conduit);
 	}
 	/* The sender has given up and refilled its buffer: whatever came must not pass for a message. */
-	return receive.status == COLLET_ERR_PEER_LOST ? 0 : receive.status == COLLET_OK && pattern_is(in, HUGE, 1) ? 10 : 20;
+	return receive.status == COLLET_ERR_PEER_LOST                   ? 0
+	       : receive.status == COLLET_OK && pattern_is(in, HUGE, 1) ? 10
+									: 20;
 }
 
 /* The sender gives up while its reader is stopped in mid-transfer. */
@@ -228,7 +231,8 @@ static void a_late_reader_reports_nothing(void **state)
 			assert_int_equal(send.status, over ? COLLET_OK : COLLET_CANCELLED);
 			memset(out, 0xff, HUGE);
 			kill(child, SIGCONT);
-			/* It may have read everything before it was stopped, but what it then reports is the message. */
+			/* It may have read everything before it was stopped, but what it then reports is the
+			 * message. */
 			const int verdict = exit_of(child);
 			assert_true(verdict == 0 || (over && verdict == 10));
 			pair_close(&pair);
@@ -328,8 +332,8 @@ static uint64_t next_random(uint64_t *state)
 /* A number that is likely to hurt somewhere. */
 static uint64_t nasty(uint64_t *random, const struct shm_conduit *victim)
 {
-	static const uint64_t values[] = { 0, 1, 39, 40, 41, 51, 52, 63, 64, 96, 208, 209, 511, 8192, 8193, 1 << 20, UINT32_MAX, UINT64_MAX,
-		(uint64_t)1 << 63, ARENA_BYTES - 1, ARENA_BYTES, 0x1000, 0x7fffffffffffULL };
+	static const uint64_t values[] = {0, 1, 39, 40, 41, 51, 52, 63, 64, 96, 208, 209, 511, 8192, 8193, 1 << 20,
+		UINT32_MAX, UINT64_MAX, (uint64_t)1 << 63, ARENA_BYTES - 1, ARENA_BYTES, 0x1000, 0x7fffffffffffULL};
 	const uint64_t pick = next_random(random);
 	const uint64_t value = values[pick / 8 % (sizeof(values) / sizeof(values[0]))];
 	switch (pick % 8) {
@@ -398,7 +402,8 @@ static void scribbled_memory_is_survived(void **state)
 			if (shm->arm(&victim->conduit))
 				shm->disarm(&victim->conduit);
 			if (receive.status == COLLET_OK && receive.flags) {
-				assert_true(bytes == 0 || ((const volatile unsigned char *)receive.view)[bytes - 1] <= 0xff);
+				assert_true(bytes == 0 ||
+					    ((const volatile unsigned char *)receive.view)[bytes - 1] <= 0xff);
 				shm->release(&victim->conduit, &receive);
 			}
 			if (receive.status == COLLET_PENDING || send.status == COLLET_PENDING) {
@@ -441,8 +446,12 @@ static void somebody_elses_socket_is_refused(void **state)
 	struct pair pair = { 0 };
 	pair_connect(&pair, shm, false);
 	pair.ends[1].card.uid = getuid() + 1;
-	const struct collet_conduit_config config = { .self = &pair.ends[0].card, .peer = &pair.ends[1].card, .dialed = true,
-		.socket = pair.sockets[0], .wake = &pair.ends[0].wake, .log = &pair.ends[0].log };
+	const struct collet_conduit_config config = {.self = &pair.ends[0].card,
+		.peer = &pair.ends[1].card,
+		.dialed = true,
+		.socket = pair.sockets[0],
+		.wake = &pair.ends[0].wake,
+		.log = &pair.ends[0].log};
 	struct shm_conduit *conduit = aligned_alloc(64, (sizeof(*conduit) + 63) / 64 * 64);
 	memset(conduit, 0, sizeof(*conduit));
 	pair.sockets[0] = -1;

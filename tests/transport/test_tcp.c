@@ -220,7 +220,8 @@ static void noise_never_writes_where_it_must_not(void **state)
 
 static void a_wrong_greeting_is_refused(void **state)
 {
-	static const char *const rows[] = { "magic", "version", "from", "to", "channel", "accepted too early", "cut", "text" };
+	static const char *const rows[] = {
+		"magic", "version", "from", "to", "channel", "accepted too early", "cut", "text"};
 	for (unsigned row = 0; row < sizeof(rows) / sizeof(rows[0]); row++) {
 		struct pair pair = { 0 };
 		pair_connect(&pair, tcp, false);
@@ -307,7 +308,8 @@ static void bytes_may_come_one_by_one(void **state)
 			forward(proxy[i], proxy[!i], &held[i], &holding[i]);
 			tcp->progress(left.ends[i].conduit);
 		}
-		done = receives[0][COUNT - 1].status != COLLET_PENDING && receives[1][COUNT - 1].status != COLLET_PENDING;
+		done = receives[0][COUNT - 1].status != COLLET_PENDING &&
+		       receives[1][COUNT - 1].status != COLLET_PENDING;
 	}
 	for (int i = 0; i < 2; i++) {
 		for (unsigned k = 0; k < COUNT; k++) {
@@ -397,7 +399,8 @@ static void a_small_message_costs_one_call_each_end(void **state)
 	uint8_t out[BYTES] = { 0 }, in[BYTES];
 	for (uint64_t i = 0; i < COUNT; i++) {
 		struct collet_transfer send = transfer_of(i, out, BYTES), receive = transfer_of(i, in, BYTES);
-		const uint64_t before[2] = { pair.ends[0].conduit->stats.system_calls, pair.ends[1].conduit->stats.system_calls };
+		const uint64_t before[2] = {
+			pair.ends[0].conduit->stats.system_calls, pair.ends[1].conduit->stats.system_calls};
 		tcp->post_recv(pair.ends[1].conduit, &receive);
 		tcp->post_send(pair.ends[0].conduit, &send);
 		assert_int_equal(send.status, COLLET_OK);

@@ -99,7 +99,8 @@ static void *exchange(void *argument)
 			worker->wrong = last_error(worker);
 		else if (!pattern_is(receive.flags ? receive.view : worker->in, worker->bytes, round))
 			worker->wrong = "wrong bytes";
-		/* First this: the view may be of the peer's own memory, and its send waits for us as ours does for it. */
+		/* First this: the view may be of the peer's own memory, and its send waits for us as ours does for
+		 * it. */
 		if (receive.flags)
 			end->conduit->transport->release(end->conduit, &receive);
 		if (!worker->wrong && !worker->settle(end, &send))
@@ -159,10 +160,14 @@ static void threads_talk(void **state)
 	struct worker workers[2];
 	pthread_t threads[2];
 	for (int i = 0; i < 2; i++) {
-		workers[i] = (struct worker){ .end = &pair.ends[i], .settle = row->asleep ? end_settle_asleep : end_settle,
-			.rounds = row->rounds, .bytes = row->bytes, .first = i == 0,
+		workers[i] = (struct worker){.end = &pair.ends[i],
+			.settle = row->asleep ? end_settle_asleep : end_settle,
+			.rounds = row->rounds,
+			.bytes = row->bytes,
+			.first = i == 0,
 			.jitter = row->jitter ? 88172645463325252u + (unsigned)i : 0,
-			.out = malloc(row->bytes), .in = malloc(row->bytes) };
+			.out = malloc(row->bytes),
+			.in = malloc(row->bytes)};
 	}
 	for (int i = 0; i < 2; i++)
 		assert_int_equal(pthread_create(&threads[i], NULL, row->run, &workers[i]), 0);

@@ -10,14 +10,15 @@
 #include "transport/transport.h"
 
 /* Which way a message goes, by its size. Measured with tests/transport/bench_shm.c, where the answer depends on whether
- * the two cores share a cache and on whether the bytes are new to the reader's: these are in between. What fits into the
- * units goes through them, since such a send needs no answer: with more ranks than cores, answers cost a switch each. */
+ * the two cores share a cache and on whether the bytes are new to the reader's: these are in between. What fits into
+ * the units goes through them, since such a send needs no answer: with more ranks than cores, answers cost a switch
+ * each. */
 enum {
 	SHM_RUN_BYTES = SHM_RUN_UNITS * SHM_UNIT_BYTES, /* at most in one run */
 	SHM_LEND_MIN = 3 * SHM_RUN_BYTES + 1,           /* from here on left with the sender and read by the receiver */
 	SHM_ARENA_MIN = 4096,                           /* the same in the sender's arena */
 	SHM_SLICE_BYTES = 1 << 20,                      /* read from the peer in one call of progress() at most */
-	SHM_IDLE_POLLS = 2048                           /* calls of progress() in vain until the peer's life is checked */
+	SHM_IDLE_POLLS = 2048                           /* calls of progress() in vain until the peer is looked for */
 };
 
 /* What an end says of itself over the socket, first the dialer (hello), then the other (reply), then the dialer again
@@ -136,7 +137,8 @@ void collet_shm_let_go(struct shm_conduit *shm, bool forked);
 
 /* send.c: both return how many transfers were settled */
 bool collet_shm_send_first(struct shm_conduit *shm);
-/* A message that fits into cells, with nothing in its way: settled without being queued. False: it is still to be posted. */
+/* A message that fits into cells, with nothing in its way: settled without being queued. False: it is still to be
+ * posted. */
 bool collet_shm_send_at_once(struct shm_conduit *shm, struct collet_transfer *transfer);
 uint32_t collet_shm_send(struct shm_conduit *shm);
 /* Could collet_shm_send() do something? Reads what the peer has published with seq_cst. */
@@ -161,14 +163,14 @@ bool collet_shm_let_fence(void);
 /* The peer, for sentences: "rank 3 on node7 (pid 1234)". The buffer is the caller's. */
 const char *collet_shm_peer_name(const struct shm_conduit *shm, char *text, size_t bytes);
 
-/* Publishes what the peer may be waiting for, and wakes it if it sleeps. Release, pairing with the peer's acquire of the
- * same word.
+/* Publishes what the peer may be waiting for, and wakes it if it sleeps. Release, pairing with the peer's acquire of
+ * the same word.
  *
- * Of the two ends at least one must see the other: whoever tells stores the word and then loads `sleeping`, whoever goes
- * to sleep stores `sleeping` and then loads the words (arm()); on both sides the load must not be done before the store is
- * seen. Told with seq_cst that costs the teller, at each message, to wait until the line is its own, a trip to the other
- * core. So where the kernel offers it the one that goes to sleep, which is in no hurry, has it run a barrier on all cores
- * where the other may be (membarrier), and the teller needs none. */
+ * Of the two ends at least one must see the other: whoever tells stores the word and then loads `sleeping`, whoever
+ * goes to sleep stores `sleeping` and then loads the words (arm()); on both sides the load must not be done before the
+ * store is seen. Told with seq_cst that costs the teller, at each message, to wait until the line is its own, a trip to
+ * the other core. So where the kernel offers it the one that goes to sleep, which is in no hurry, has it run a barrier
+ * on all cores where the other may be (membarrier), and the teller needs none. */
 void collet_shm_wake(struct shm_conduit *shm);
 static inline void shm_tell(struct shm_conduit *shm, _Atomic uint64_t *word, uint64_t value)
 {

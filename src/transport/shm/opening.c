@@ -2,17 +2,17 @@
  *
  *	dialer			other end
  *	hello		->			nonce; descriptors: wake event, arena
- *			<-	reply		nonce; descriptors: segment, wake event, arena; can it read the dialer, and did it
- *						map the arena?
+ *			<-	reply		nonce; descriptors: segment, wake event, arena; can it read
+ *						the dialer, and did it map the arena?
  *	done		->			can the dialer read the other end, and did it map the arena?
  *
- * Each end tries to read the other's nonce out of its memory (process_vm_readv) before it says that it can: whether that
- * is allowed depends on user ids, capabilities, namespaces and kernel settings that no card tells.
+ * Each end tries to read the other's nonce out of its memory (process_vm_readv) before it says that it can: whether
+ * that is allowed depends on user ids, capabilities, namespaces and kernel settings that no card tells.
  *
  * Between threads of one process no descriptor of the segment or the arena is sent but the mapping itself, held for the
  * receiver; so both work on one mapping. That this is one process is what the cards and the kernel (SO_PEERCRED) agree
- * on. A mapping sent to an end that closes without having read it is found by that end in its socket, or the send fails:
- * it is let go in either case. */
+ * on. A mapping sent to an end that closes without having read it is found by that end in its socket, or the send
+ * fails: it is let go in either case. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -43,7 +43,8 @@ enum {
 static collet_status check_hello(const struct shm_conduit *shm, uint32_t kind)
 {
 	if (shm->inbox.magic != HELLO_MAGIC || shm->inbox.kind != kind)
-		return collet_shm_fail_peer(shm, COLLET_ERR_TRANSPORT, "it speaks something else than this version of shm");
+		return collet_shm_fail_peer(
+			shm, COLLET_ERR_TRANSPORT, "it speaks something else than this version of shm");
 	return COLLET_OK;
 }
 
@@ -55,13 +56,15 @@ static bool probe(struct shm_conduit *shm, pid_t pid)
 	uint64_t nonce = 0;
 	struct iovec into = { &nonce, sizeof(nonce) };
 	struct iovec from = { (void *)(uintptr_t)shm->peer_nonce_address, sizeof(nonce) };
-	if (pid <= 0 || process_vm_readv(pid, &into, 1, &from, 1, 0) != (ssize_t)sizeof(nonce) || nonce != shm->peer_nonce)
+	if (pid <= 0 || process_vm_readv(pid, &into, 1, &from, 1, 0) != (ssize_t)sizeof(nonce) ||
+		nonce != shm->peer_nonce)
 		return false;
 	shm->peer_pid = pid;
 	return true;
 }
 
-/* The peer's pid as this process sees it: the kernel's word, or the card's where the socket was made by somebody else. */
+/* The peer's pid as this process sees it: the kernel's word, or the card's where the socket was made by somebody
+ * else. */
 static bool probe_reading(struct shm_conduit *shm)
 {
 	struct ucred credentials;
@@ -86,7 +89,8 @@ static bool accept_arena(struct shm_conduit *shm, uint32_t *next_fd)
 		if (fd < 0)
 			return false;
 		if (collet_arena_attach(shm->arena, fd, &shm->peer_arena_held) != COLLET_OK)
-			collet_log(shm->log, COLLET_LOG_INFO, "shm: %s; messages in it are copied", collet_last_error());
+			collet_log(
+				shm->log, COLLET_LOG_INFO, "shm: %s; messages in it are copied", collet_last_error());
 		close(fd);
 	}
 	shm->peer_arena = shm->peer_arena_held;
@@ -109,7 +113,8 @@ static collet_status accept_common(struct shm_conduit *shm, uint32_t *next_fd, u
 		return status;
 	if (!shm->same_process && probe_reading(shm))
 		*flags |= HELLO_READS;
-	/* A thread's arena comes as a mapping, and is not sent before it is sure to be taken: the dialer's with done. */
+	/* A thread's arena comes as a mapping, and is not sent before it is sure to be taken: the dialer's with
+	 * done. */
 	if (accept_arena(shm, next_fd))
 		*flags |= HELLO_MAPS;
 	return COLLET_OK;
@@ -143,7 +148,8 @@ static collet_status create_segment(struct shm_conduit *shm, int *fd)
 	*fd = memfd_create("collet-shm", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 	if (*fd < 0)
 		return collet_shm_fail_system(shm, "memfd_create");
-	if (ftruncate(*fd, SHM_SEGMENT_BYTES) != 0 || fcntl(*fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
+	if (ftruncate(*fd, SHM_SEGMENT_BYTES) != 0 ||
+		fcntl(*fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
 		const collet_status status = collet_shm_fail_system(shm, "sizing and sealing the segment");
 		close(*fd);
 		return status;
@@ -158,7 +164,8 @@ static collet_status create_segment(struct shm_conduit *shm, int *fd)
 
 static void release_segment(struct shm_segment *segment, bool counted)
 {
-	/* Release: this end's accesses are over. Acquire, pairing with the other end's release: and its, before unmapping. */
+	/* Release: this end's accesses are over. Acquire, pairing with the other end's release: and its, before
+	 * unmapping. */
 	if (!counted || atomic_fetch_sub_explicit(&segment->holders, 1, memory_order_acq_rel) == 1)
 		munmap(segment, SHM_SEGMENT_BYTES);
 }
@@ -178,7 +185,8 @@ static collet_status accept_segment(struct shm_conduit *shm, uint32_t *next_fd)
 	if (fd < 0)
 		return collet_shm_fail_peer(shm, COLLET_ERR_TRANSPORT, "the segment's descriptor did not come");
 	if (fstat(fd, &file) != 0 || file.st_size < SHM_SEGMENT_BYTES || !(fcntl(fd, F_GET_SEALS) & F_SEAL_SHRINK))
-		status = collet_shm_fail_peer(shm, COLLET_ERR_TRANSPORT, "its segment is not a sealed memfd of the right size");
+		status = collet_shm_fail_peer(
+			shm, COLLET_ERR_TRANSPORT, "its segment is not a sealed memfd of the right size");
 	else
 		status = map_segment(shm, fd, 0);
 	close(fd);
@@ -189,8 +197,11 @@ static collet_status accept_segment(struct shm_conduit *shm, uint32_t *next_fd)
 
 static struct shm_hello hello_of(const struct shm_conduit *shm, uint32_t kind, uint32_t flags)
 {
-	return (struct shm_hello){ .magic = HELLO_MAGIC, .kind = kind, .flags = flags | (shm->barrier ? HELLO_BARRIER : 0),
-		.nonce = shm->nonce, .nonce_address = (uintptr_t)&shm->nonce };
+	return (struct shm_hello){.magic = HELLO_MAGIC,
+		.kind = kind,
+		.flags = flags | (shm->barrier ? HELLO_BARRIER : 0),
+		.nonce = shm->nonce,
+		.nonce_address = (uintptr_t)&shm->nonce};
 }
 
 /* Adds this rank's arena to a hello: as a descriptor, or held, as a mapping. */
@@ -374,7 +385,8 @@ static collet_status check_credentials(struct shm_conduit *shm)
 		return collet_shm_fail_system(shm, "SO_PEERCRED");
 	if (credentials.uid != shm->peer->uid) {
 		char text[128];
-		snprintf(text, sizeof(text), "the socket belongs to uid %u, the rank to uid %u", credentials.uid, shm->peer->uid);
+		snprintf(text, sizeof(text), "the socket belongs to uid %u, the rank to uid %u", credentials.uid,
+			shm->peer->uid);
 		return collet_shm_fail_peer(shm, COLLET_ERR_AUTH, text);
 	}
 	shm->same_process = shm->self->process_id == shm->peer->process_id && credentials.pid == getpid();
@@ -401,7 +413,8 @@ collet_status collet_shm_open(struct collet_conduit *conduit, const struct colle
 	shm->barrier = collet_shm_let_fence();
 	shm->state = config->dialed ? SHM_SEND_HELLO : SHM_AWAIT_HELLO;
 	conduit->status = check_credentials(shm);
-	if (conduit->status == COLLET_OK && getrandom(&shm->nonce, sizeof(shm->nonce), 0) != (ssize_t)sizeof(shm->nonce))
+	if (conduit->status == COLLET_OK &&
+		getrandom(&shm->nonce, sizeof(shm->nonce), 0) != (ssize_t)sizeof(shm->nonce))
 		conduit->status = collet_shm_fail_system(shm, "getrandom");
 	return conduit->status;
 }
@@ -441,7 +454,8 @@ void collet_shm_let_go(struct shm_conduit *shm, bool forked)
 	if (shm->peer_arena_held && !forked)
 		collet_arena_map_release(shm->peer_arena_held);
 	shm->peer_arena = shm->peer_arena_held = NULL;
-	/* Both ends of a conduit between threads use one mapping, and its count is the parent's: a child leaves it be. */
+	/* Both ends of a conduit between threads use one mapping, and its count is the parent's: a child leaves it
+	 * be. */
 	if (shm->segment && !(forked && shm->same_process))
 		release_segment(shm->segment, shm->same_process);
 	shm->segment = NULL;

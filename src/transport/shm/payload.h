@@ -10,7 +10,8 @@
 /* How many cells a message of so many bytes takes. */
 static inline unsigned shm_inline_cells(uint64_t bytes)
 {
-	return bytes <= SHM_CELL_BYTES ? 1 : 1 + (unsigned)((bytes - SHM_CELL_BYTES + SHM_REST_BYTES - 1) / SHM_REST_BYTES);
+	return bytes <= SHM_CELL_BYTES ? 1
+				       : 1 + (unsigned)((bytes - SHM_CELL_BYTES + SHM_REST_BYTES - 1) / SHM_REST_BYTES);
 }
 
 /* Fewer than 8 bytes. */

@@ -123,7 +123,8 @@ static bool take_run(struct shm_conduit *shm)
 	const uint64_t where = word_of_next(shm, 4);
 	const uint64_t first = (uint32_t)where, bytes = where >> 32;
 	const uint64_t count = (bytes + SHM_UNIT_BYTES - 1) / SHM_UNIT_BYTES;
-	if (bytes == 0 || bytes > SHM_RUN_BYTES || first + count > SHM_UNITS || bytes > incoming->bytes - incoming->done)
+	if (bytes == 0 || bytes > SHM_RUN_BYTES || first + count > SHM_UNITS ||
+		bytes > incoming->bytes - incoming->done)
 		return false;
 	take_cells(shm, 1);
 	const unsigned char *run = shm->in_units[first];
@@ -208,15 +209,17 @@ static bool pull_slice(struct shm_conduit *shm, uint64_t bytes)
 	return true;
 }
 
-/* Copies one slice from a thread of this process. Its close() waits while `reading` is up, so that nobody reads a buffer
- * that has gone back to its owner: it stores `closed`, then loads `reading`; here the other way round, all seq_cst. */
+/* Copies one slice from a thread of this process. Its close() waits while `reading` is up, so that nobody reads a
+ * buffer that has gone back to its owner: it stores `closed`, then loads `reading`; here the other way round, all
+ * seq_cst. */
 static bool copy_slice_guarded(struct shm_conduit *shm, uint64_t bytes)
 {
 	const struct shm_incoming *incoming = &shm->incoming;
 	atomic_store_explicit(&shm->mine->reading, 1, memory_order_seq_cst);
 	const bool closed = peer_closed(shm);
 	if (!closed)
-		memcpy((unsigned char *)shm->receives.first->data + incoming->done, incoming->source + incoming->done, bytes);
+		memcpy((unsigned char *)shm->receives.first->data + incoming->done, incoming->source + incoming->done,
+			bytes);
 	/* Release, pairing with the acquire in the peer's take_back(): the buffer has been read. */
 	atomic_store_explicit(&shm->mine->reading, 0, memory_order_release);
 	return !closed;
@@ -235,7 +238,8 @@ static bool move_slice(struct shm_conduit *shm, uint64_t bytes)
 		(void)collet_shm_lose_peer(shm, "has closed its connection while its message was read");
 		return false;
 	default:
-		memcpy((unsigned char *)shm->receives.first->data + incoming->done, incoming->source + incoming->done, bytes);
+		memcpy((unsigned char *)shm->receives.first->data + incoming->done, incoming->source + incoming->done,
+			bytes);
 		return true;
 	}
 }
@@ -300,7 +304,8 @@ static void begin_lent(struct shm_conduit *shm)
 
 /* ---- Messages ----------------------------------------------------------------------------------------------- */
 
-/* Takes the cells of an inline message, and its bytes to where they belong, if anywhere. False: it fails the conduit. */
+/* Takes the cells of an inline message, and its bytes to where they belong, if anywhere. False: it fails the
+ * conduit. */
 static inline bool take_inline(struct shm_conduit *shm, uint64_t bytes, unsigned char *to)
 {
 	const unsigned cells = shm_inline_cells(bytes);
@@ -317,7 +322,8 @@ static inline bool take_inline(struct shm_conduit *shm, uint64_t bytes, unsigned
 		shm_get_bytes(next_in(shm, 0), 3, to, bytes < SHM_CELL_BYTES ? bytes : SHM_CELL_BYTES);
 		for (unsigned i = 1; i < cells; i++) {
 			const uint64_t at = SHM_CELL_BYTES + (i - 1) * (uint64_t)SHM_REST_BYTES;
-			shm_get_bytes(next_in(shm, i), 1, to + at, bytes - at < SHM_REST_BYTES ? bytes - at : SHM_REST_BYTES);
+			shm_get_bytes(
+				next_in(shm, i), 1, to + at, bytes - at < SHM_REST_BYTES ? bytes - at : SHM_REST_BYTES);
 		}
 	}
 	take_cells(shm, cells);
@@ -450,7 +456,8 @@ bool collet_shm_peek(struct collet_conduit *conduit, struct collet_message *mess
 	/* The rest of a message that is being dropped is in the way. */
 	if (shm->incoming.kind)
 		(void)collet_shm_receive(shm);
-	const uint64_t stamp = conduit->status == COLLET_OK && !shm->incoming.kind ? next_stamp(shm, memory_order_acquire) : 0;
+	const uint64_t stamp =
+		conduit->status == COLLET_OK && !shm->incoming.kind ? next_stamp(shm, memory_order_acquire) : 0;
 	if (!stamp)
 		return false;
 	*message = next_message(shm, stamp);

@@ -9,14 +9,14 @@
  *
  * A cell is its own flag: its first word is a stamp that names the cell's position in the stream of cells, so that one
  * transfer of one cache line carries flag, header and up to 40 bytes. Up to 168 more follow in the next cells, which a
- * receiver that knows what it waits for asks for together with the first: one after the other they would cost a transfer
- * each. These have stamps too, so that nothing left from an earlier lap is ever taken for one.
+ * receiver that knows what it waits for asks for together with the first: one after the other they would cost a
+ * transfer each. These have stamps too, so that nothing left from an earlier lap is ever taken for one.
  *
- * Payload lies in runs of units, contiguous, so that a receiver can work on it in place. Runs are handed back one by one
- * in any order: a view that is held for long keeps its own units and no others. The account is two words with a bit for
- * each unit: the sender toggles a unit's bit in its own (private) word when it fills it, the receiver in `units_freed`
- * when it is done; where the two agree, the unit is free. Each word has one writer, so none of this needs a
- * read-modify-write. The 64 tokens of lent buffers are accounted for in the same way.
+ * Payload lies in runs of units, contiguous, so that a receiver can work on it in place. Runs are handed back one by
+ * one in any order: a view that is held for long keeps its own units and no others. The account is two words with a bit
+ * for each unit: the sender toggles a unit's bit in its own (private) word when it fills it, the receiver in
+ * `units_freed` when it is done; where the two agree, the unit is free. Each word has one writer, so none of this needs
+ * a read-modify-write. The 64 tokens of lent buffers are accounted for in the same way.
  *
  * A receive with a view leaves the bytes where they are only in the units below SHM_PINNABLE_UNITS; what lies above is
  * always copied out at once. So the longest run that is ever asked for becomes free whatever views are held. */
@@ -68,11 +68,12 @@ struct shm_cell {
 };
 
 struct shm_side {
-	/* Written for each message that is not inline, read by the other end when it needs room or waits for a buffer. */
+	/* Written for each message that is not inline, read by the other end when it needs room or waits for a
+	 * buffer. */
 	alignas(64) _Atomic uint64_t cells_taken;   /* of the other end's; told every quarter of a lap */
 	_Atomic uint64_t units_freed;               /* of the other end's */
 	_Atomic uint64_t tokens_done;               /* of the other end's */
-	_Atomic uint32_t reading;                   /* this end copies from the other's memory right now (one process) */
+	_Atomic uint32_t reading; /* this end copies from the other's memory right now (one process) */
 	/* Read by the other end after everything that it publishes. Taken down by whoever wakes, too. */
 	alignas(64) _Atomic uint32_t sleeping;
 	/* Set once: this end's memory must not be read any more, and this end reads no more. */

@@ -14,8 +14,8 @@ static inline bool has_cells(struct shm_conduit *shm, unsigned count)
 {
 	if (shm->out_next + count - shm->out_taken <= SHM_CELLS)
 		return true;
-	/* Acquire, pairing with the release in the peer's tell_cells(): it has read the cells that it gives back. A number
-	 * that cannot be is a scribble; it stops this conduit and nothing else. */
+	/* Acquire, pairing with the release in the peer's tell_cells(): it has read the cells that it gives back. A
+	 * number that cannot be is a scribble; it stops this conduit and nothing else. */
 	const uint64_t taken = atomic_load_explicit(&shm->theirs->cells_taken, memory_order_acquire);
 	if (shm->out_next - taken >= SHM_CELLS)
 		return false;
@@ -129,8 +129,8 @@ static bool send_run(struct shm_conduit *shm)
 	const int first = take_units(shm, run_units(shm));
 	if (first < 0)
 		return false;
-	/* Through the caches: written past them, measured, it takes the reader 2 to 3 times as long where the cores share one,
-	 * and no less where they do not. */
+	/* Through the caches: written past them, measured, it takes the reader 2 to 3 times as long where the cores
+	 * share one, and no less where they do not. */
 	memcpy(shm->out_units[first], (const unsigned char *)transfer->data + shm->sent_bytes, bytes);
 	struct shm_cell *cell = next_cell(shm);
 	fill_header(cell, &transfer->message);
@@ -179,7 +179,8 @@ static enum shm_kind way_of_first(const struct shm_conduit *shm, uint64_t *where
 	const uint64_t bytes = transfer->message.bytes;
 	if (bytes <= SHM_INLINE_BYTES)
 		return SHM_INLINE;
-	if (bytes >= shm->arena_min && shm->peer_maps && collet_arena_contains(shm->arena, transfer->data, bytes, where))
+	if (bytes >= shm->arena_min && shm->peer_maps &&
+		collet_arena_contains(shm->arena, transfer->data, bytes, where))
 		return SHM_ARENA;
 	if (bytes < shm->lend_min)
 		return SHM_RING;

@@ -45,8 +45,8 @@ static void take_back(struct shm_conduit *shm)
 #ifndef __SANITIZE_THREAD__  /* which does not know fences */
 	atomic_thread_fence(memory_order_seq_cst);
 #endif
-	/* A thread may be amidst a slice; it ends by itself, and no next one begins. Acquire (and more), pairing with the
-	 * release in copy_slice_guarded(). */
+	/* A thread may be amidst a slice; it ends by itself, and no next one begins. Acquire (and more), pairing with
+	 * the release in copy_slice_guarded(). */
 	if (shm->same_process)
 		while (atomic_load_explicit(&shm->theirs->reading, memory_order_seq_cst))
 			sched_yield();
@@ -197,8 +197,8 @@ bool collet_shm_let_fence(void)
 	return syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED, 0, 0) == 0;
 }
 
-/* Every thread of every process that lets itself be fenced has run a full barrier when this returns. It cannot fail once
- * this process has registered. */
+/* Every thread of every process that lets itself be fenced has run a full barrier when this returns. It cannot fail
+ * once this process has registered. */
 static void fence_tellers(void)
 {
 	const long failed = syscall(SYS_membarrier, MEMBARRIER_CMD_GLOBAL_EXPEDITED, 0, 0);
@@ -223,8 +223,8 @@ static bool arm(struct collet_conduit *conduit)
 	atomic_store_explicit(&shm->mine->sleeping, 1, memory_order_seq_cst);
 	if (shm->barrier)
 		fence_tellers();
-	/* The socket is in the epoll set edge-triggered, lest one peer that has left keeps the rank awake for ever; so a
-	 * hang-up that came before now is found here. It matters only to who waits for something. */
+	/* The socket is in the epoll set edge-triggered, lest one peer that has left keeps the rank awake for ever; so
+	 * a hang-up that came before now is found here. It matters only to who waits for something. */
 	if (!can_move(shm) && (conduit->posted == 0 || !look_for_peer(shm)))
 		return true;
 	atomic_store_explicit(&shm->mine->sleeping, 0, memory_order_relaxed);

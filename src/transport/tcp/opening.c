@@ -28,8 +28,10 @@ void collet_tcp_greetings_begin(struct tcp_conduit *tcp)
 
 static collet_status lost(struct tcp_conduit *tcp, int error)
 {
-	const collet_status status = collet_fail(COLLET_ERR_TRANSPORT, "tcp: rank %u on %s, channel %u: the connection ended "
-		"before it was ready (%s)", tcp->conduit.peer, tcp->peer->host, tcp->conduit.channel,
+	const collet_status status = collet_fail(COLLET_ERR_TRANSPORT,
+		"tcp: rank %u on %s, channel %u: the connection ended "
+		"before it was ready (%s)",
+		tcp->conduit.peer, tcp->peer->host, tcp->conduit.channel,
 		error ? strerror(error) : "closed by the peer");
 	collet_tcp_fail(tcp, status);
 	return status;
@@ -63,23 +65,28 @@ static collet_status hear(struct tcp_conduit *tcp)
 		if (got < 0 && errno == EINTR)
 			continue;
 		if (got <= 0)
-			return got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK) ? COLLET_PENDING : lost(tcp, got < 0 ? errno : 0);
+			return got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK) ? COLLET_PENDING
+										    : lost(tcp, got < 0 ? errno : 0);
 		tcp->greetings.heard += (size_t)got;
 	}
 	tcp->greetings.heard = 0;
 	const struct tcp_greeting *heard = &tcp->greetings.hear;
 	const bool accepted = tcp->state == TCP_HEAR_ACCEPTED;
 	if (heard->magic == GREETING_MAGIC && heard->version == PROTOCOL_VERSION && heard->accepted == accepted &&
-		heard->from == tcp->peer->rank && heard->to == tcp->self->rank && heard->channel == tcp->conduit.channel)
+		heard->from == tcp->peer->rank && heard->to == tcp->self->rank &&
+		heard->channel == tcp->conduit.channel)
 		return COLLET_OK;
-	const collet_status status = heard->magic != GREETING_MAGIC
-		? collet_fail(COLLET_ERR_TRANSPORT, "tcp: rank %u on %s, channel %u: what came is not a greeting (it starts with "
-			"%08x); is something else talking to this port?", tcp->conduit.peer, tcp->peer->host, tcp->conduit.channel,
-			heard->magic)
-		: collet_fail(COLLET_ERR_TRANSPORT, "tcp: rank %u on %s, channel %u: the other end is version %u, rank %u to rank "
-			"%u, channel %u; expected version %u, rank %u to rank %u", tcp->conduit.peer, tcp->peer->host,
-			tcp->conduit.channel, heard->version, heard->from, heard->to, heard->channel, PROTOCOL_VERSION,
-			tcp->peer->rank, tcp->self->rank);
+	const collet_status status =
+		heard->magic != GREETING_MAGIC
+			? collet_fail(COLLET_ERR_TRANSPORT,
+				  "tcp: rank %u on %s, channel %u: what came is not a greeting (it starts with "
+				  "%08x); is something else talking to this port?",
+				  tcp->conduit.peer, tcp->peer->host, tcp->conduit.channel, heard->magic)
+			: collet_fail(COLLET_ERR_TRANSPORT,
+				  "tcp: rank %u on %s, channel %u: the other end is version %u, rank %u to rank "
+				  "%u, channel %u; expected version %u, rank %u to rank %u",
+				  tcp->conduit.peer, tcp->peer->host, tcp->conduit.channel, heard->version, heard->from,
+				  heard->to, heard->channel, PROTOCOL_VERSION, tcp->peer->rank, tcp->self->rank);
 	collet_tcp_fail(tcp, status);
 	return status;
 }
@@ -91,8 +98,9 @@ static collet_status watch(struct tcp_conduit *tcp)
 	struct epoll_event event = { .events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET, .data.ptr = &tcp->conduit };
 	if (epoll_ctl(tcp->epoll_fd, EPOLL_CTL_ADD, tcp->socket, &event) == 0)
 		return COLLET_OK;
-	const collet_status status = collet_fail(COLLET_ERR_SYSTEM, "tcp: cannot watch the connection to rank %u on %s: %s",
-		tcp->conduit.peer, tcp->peer->host, strerror(errno));
+	const collet_status status =
+		collet_fail(COLLET_ERR_SYSTEM, "tcp: cannot watch the connection to rank %u on %s: %s",
+			tcp->conduit.peer, tcp->peer->host, strerror(errno));
 	collet_tcp_fail(tcp, status);
 	return status;
 }

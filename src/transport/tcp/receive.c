@@ -49,9 +49,11 @@ static bool read_header(struct tcp_conduit *tcp, uint32_t *settled)
 	take(tcp, &header, sizeof(header));
 	if (header.magic != TCP_MESSAGE_MAGIC || header.check != collet_tcp_check(&header.message) ||
 		header.message.bytes > INT64_MAX) {
-		collet_fail(COLLET_ERR_TRANSPORT, "tcp: rank %u on %s, channel %u: what came is not a message (it starts with "
-			"%08x and says to be %llu bytes long); is something else talking to this port?", tcp->conduit.peer,
-			tcp->peer->host, tcp->conduit.channel, header.magic, (unsigned long long)header.message.bytes);
+		collet_fail(COLLET_ERR_TRANSPORT,
+			"tcp: rank %u on %s, channel %u: what came is not a message (it starts with "
+			"%08x and says to be %llu bytes long); is something else talking to this port?",
+			tcp->conduit.peer, tcp->peer->host, tcp->conduit.channel, header.magic,
+			(unsigned long long)header.message.bytes);
 		*settled += collet_tcp_fail(tcp, COLLET_ERR_TRANSPORT);
 		return false;
 	}

@@ -55,15 +55,17 @@ static void gather(const struct tcp_conduit *tcp, struct batch *batch)
 	for (size_t i = 0; i < TCP_BATCH && send && batch->bytes < TCP_MOVE_BYTES; i++, send = send->next, done = 0) {
 		uint64_t payload_done = 0;
 		if (done < sizeof(struct tcp_header)) {
-			const struct tcp_header header = { .magic = TCP_MESSAGE_MAGIC, .check = collet_tcp_check(&send->message),
-				.message = send->message };
+			const struct tcp_header header = {.magic = TCP_MESSAGE_MAGIC,
+				.check = collet_tcp_check(&send->message),
+				.message = send->message};
 			add_copy(batch, (const uint8_t *)&header + done, sizeof(header) - done);
 		} else {
 			payload_done = done - sizeof(struct tcp_header);
 		}
 		const uint64_t left = send->message.bytes - payload_done;
 		if (left > TCP_STAGED_MOST)
-			add_part(batch, (uint8_t *)send->data + payload_done, left < TCP_MOVE_BYTES ? left : TCP_MOVE_BYTES);
+			add_part(batch, (uint8_t *)send->data + payload_done,
+				left < TCP_MOVE_BYTES ? left : TCP_MOVE_BYTES);
 		else if (left)  /* data may be NULL */
 			add_copy(batch, (const uint8_t *)send->data + payload_done, left);
 	}

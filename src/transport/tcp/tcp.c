@@ -43,9 +43,9 @@ static bool set_option(int socket, int level, int name, int value)
 	return setsockopt(socket, level, name, &value, sizeof(value)) == 0;
 }
 
-/* Between ranks of one host nothing is congested, but a congestion control that paces what it sends (BBR) takes twice the
- * time all the same. Reno sends what the windows allow; every kernel has it, for every user. If it cannot be had, all
- * works as it is. */
+/* Between ranks of one host nothing is congested, but a congestion control that paces what it sends (BBR) takes twice
+ * the time all the same. Reno sends what the windows allow; every kernel has it, for every user. If it cannot be had,
+ * all works as it is. */
 static void send_without_pacing(int socket)
 {
 	static const char name[] = "reno";
@@ -54,7 +54,8 @@ static void send_without_pacing(int socket)
 
 static collet_status open_conduit(struct collet_conduit *conduit, const struct collet_conduit_config *config)
 {
-	static_assert(sizeof(struct tcp_header) == 32 && sizeof(struct tcp_greeting) == 24, "what travels has no padding");
+	static_assert(
+		sizeof(struct tcp_header) == 32 && sizeof(struct tcp_greeting) == 24, "what travels has no padding");
 	struct tcp_conduit *tcp = of(conduit);
 	conduit->transport = &collet_tcp_transport;
 	conduit->status = COLLET_OK;
@@ -71,8 +72,9 @@ static collet_status open_conduit(struct collet_conduit *conduit, const struct c
 		!set_option(tcp->socket, IPPROTO_TCP, TCP_KEEPIDLE, KEEPALIVE_IDLE_S) ||
 		!set_option(tcp->socket, IPPROTO_TCP, TCP_KEEPINTVL, KEEPALIVE_INTERVAL_S) ||
 		!set_option(tcp->socket, IPPROTO_TCP, TCP_KEEPCNT, KEEPALIVE_COUNT)) {
-		conduit->status = collet_fail(COLLET_ERR_SYSTEM, "tcp: cannot set up the connection to rank %u on %s: %s",
-			conduit->peer, tcp->peer->host, strerror(errno));
+		conduit->status =
+			collet_fail(COLLET_ERR_SYSTEM, "tcp: cannot set up the connection to rank %u on %s: %s",
+				conduit->peer, tcp->peer->host, strerror(errno));
 	}
 	if (config->self->host_id == config->peer->host_id)
 		send_without_pacing(tcp->socket);
@@ -105,14 +107,16 @@ uint32_t collet_tcp_lost(struct tcp_conduit *tcp, const char *doing, int error)
 {
 	char part[96] = "";
 	if (tcp->taking)
-		snprintf(part, sizeof(part), ", %llu of %llu bytes of a message had come", (unsigned long long)tcp->received,
-			(unsigned long long)tcp->arriving.bytes);
+		snprintf(part, sizeof(part), ", %llu of %llu bytes of a message had come",
+			(unsigned long long)tcp->received, (unsigned long long)tcp->arriving.bytes);
 	const bool gone = error == 0 || error == ECONNRESET || error == EPIPE || error == ETIMEDOUT ||
-		error == EHOSTUNREACH || error == EHOSTDOWN || error == ENETUNREACH || error == ENETDOWN || error == ECONNREFUSED;
+			  error == EHOSTUNREACH || error == EHOSTDOWN || error == ENETUNREACH || error == ENETDOWN ||
+			  error == ECONNREFUSED;
 	const collet_status status = gone ? COLLET_ERR_PEER_LOST : COLLET_ERR_TRANSPORT;
 	collet_fail(status, "tcp: %s rank %u on %s (channel %u) while %s: %s; %u sends and %u receives were pending%s",
-		gone ? "lost" : "the connection failed to", tcp->conduit.peer, tcp->peer->host, tcp->conduit.channel, doing,
-		error ? strerror(error) : "it closed the connection", length(&tcp->sends), length(&tcp->receives), part);
+		gone ? "lost" : "the connection failed to", tcp->conduit.peer, tcp->peer->host, tcp->conduit.channel,
+		doing, error ? strerror(error) : "it closed the connection", length(&tcp->sends),
+		length(&tcp->receives), part);
 	return collet_tcp_fail(tcp, status);
 }
 
@@ -121,7 +125,8 @@ static bool discard(int socket)
 {
 	for (int i = 0; i < 64; i++) {
 		/* Not recv(): ThreadSanitizer would take it for a write to where NULL points. */
-		const long bytes = syscall(SYS_recvfrom, socket, NULL, (size_t)TCP_MOVE_BYTES, MSG_TRUNC | MSG_DONTWAIT, NULL, NULL);
+		const long bytes = syscall(
+			SYS_recvfrom, socket, NULL, (size_t)TCP_MOVE_BYTES, MSG_TRUNC | MSG_DONTWAIT, NULL, NULL);
 		if (bytes <= 0)
 			return bytes < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR);
 	}
@@ -150,8 +155,8 @@ static void close_conduit(struct collet_conduit *conduit)
 	const bool whole = conduit->status == COLLET_OK && tcp->sent == 0;  /* else the stream has broken off already */
 	if (conduit->status == COLLET_OK)
 		conduit->status = COLLET_CANCELLED;
-	/* A forked child has its own descriptor of the same connection and the same epoll set: it only lets go of it. Nobody
-	 * waits for transfers there, and the fork may have come amidst a change of the queues. */
+	/* A forked child has its own descriptor of the same connection and the same epoll set: it only lets go of it.
+	 * Nobody waits for transfers there, and the fork may have come amidst a change of the queues. */
 	if (tcp->process == (uint32_t)getpid()) {
 		collet_transfer_queue_settle_all(&tcp->sends, conduit, COLLET_CANCELLED);
 		collet_transfer_queue_settle_all(&tcp->receives, conduit, COLLET_CANCELLED);

@@ -1,4 +1,5 @@
-/* tcp: a conduit is one TCP connection. A message is a header of 32 bytes and then its bytes, each way in posting order.
+/* tcp: a conduit is one TCP connection. A message is a header of 32 bytes and then its bytes, each way in posting
+ * order.
  *
  * What is fast about it: a send is one system call (header and payload gathered, queued messages too); a receive of a
  * small message is one, into a buffer that the next messages come with; a large payload is received where it is wanted,
