@@ -44,10 +44,11 @@ struct call {
 	const char *user_name;
 };
 
-/* Buffers that hold any call of up to CALL_RANKS_MOST ranks. */
+/* What a call of up to CALL_RANKS_MOST ranks is lent until it has ended. */
 struct call_buffers {
 	unsigned char send[CALL_BYTES], recv[CALL_BYTES];
 	uint64_t counts[CALL_RANKS_MOST], displacements[CALL_RANKS_MOST];
+	collet_user_op user;
 };
 
 /* Makes it; request NULL: blocks. */
