@@ -1,5 +1,5 @@
-/* A run of compare that was written with --json before, to say whether collet has become slower since. Times of two runs
- * cannot be compared, as the machine was not the same; what can is how collet stood to the same peers. */
+/* A run of compare that was written with --json before, to say whether collet has become slower since. Times of two
+ * runs cannot be compared, as the machine was not the same; what can is how collet stood to the same peers. */
 #ifndef BENCH_BASELINE_H
 #define BENCH_BASELINE_H
 

@@ -95,7 +95,8 @@ static void print_variants(const struct comparison *all, size_t sizes)
 	const size_t stride = all->options->sizes.count;
 	char text[24];
 	fprintf(all->table,
-		"# every variant; *: the best peer; >: not measured to the end, as it took more than %d times as long\n",
+		"# every variant; *: the best peer; >: not measured to the end, "
+		"as it took more than %d times as long\n",
 		BENCH_SLOW_TIMES);
 	fprintf(all->table, "%-22s", "");
 	const bool sized = bench_collective_takes_bytes((enum bench_collective)all->work.collective);

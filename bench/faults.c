@@ -95,7 +95,8 @@ static void be_rank(const struct trial *trial, uint32_t rank)
 		.rendezvous_timeout_ns = start_ns };
 	float *data = calloc(COUNT, sizeof(*data));
 	if (data == NULL || collet_comm_create(&comm, &options) != COLLET_OK) {
-		snprintf(report->problem, sizeof(report->problem), "%s", data != NULL ? collet_last_error() : "no memory");
+		snprintf(report->problem, sizeof(report->problem), "%s",
+			data != NULL ? collet_last_error() : "no memory");
 		reach(report, NO_COMMUNICATOR);
 		stay();
 	}
@@ -105,7 +106,8 @@ static void be_rank(const struct trial *trial, uint32_t rank)
 			reach(report, IDLE);
 			stay();
 		}
-		atomic_store_explicit(&report->begun, call + 1, memory_order_relaxed);   /* a count; nothing hangs on it */
+		/* A count; nothing hangs on it. */
+		atomic_store_explicit(&report->begun, call + 1, memory_order_relaxed);
 		status = collet_allreduce(comm, data, data, COUNT, COLLET_F32, COLLET_SUM, NULL);
 	}
 	report->returned_ns = bench_clock_ns();
@@ -210,7 +212,8 @@ static bool kill_victim(const struct trial *trial, uint32_t repeat, int64_t *kil
 	if (await(trial, all_told, told_ns, &laggard))
 		return true;
 	fprintf(stderr, "collet-bench: over %s, rank %u had no error %lld s after rank %u was killed %s\n",
-		trial->transport, laggard, (long long)(told_ns / SECOND_NS), trial->victim, moment_names[trial->moment]);
+		trial->transport, laggard, (long long)(told_ns / SECOND_NS), trial->victim,
+		moment_names[trial->moment]);
 	return false;
 }
 
@@ -243,8 +246,8 @@ static void print_header(const struct bench_options *o)
 {
 	char host[65] = "";
 	gethostname(host, sizeof(host) - 1);
-	printf("# kill -9 of one of %u ranks on %s until the last survivor's all-reduce returned; %u repeats\n", o->ranks,
-		host, o->repeats);
+	printf("# kill -9 of one of %u ranks on %s until the last survivor's all-reduce returned; %u repeats\n",
+		o->ranks, host, o->repeats);
 	printf("%-10s %-14s %10s %10s %10s  %s\n", "transport", "killed", "least ms", "median ms", "most ms",
 		"survivors' status");
 }

@@ -1,5 +1,5 @@
-/* Reading /proc: stat for the machine, net/dev for lo, schedstat of every thread for the ranks. A process that has ended
- * counts nothing from then on, and the time it took looks like a stranger's: it is out of the race anyway. */
+/* Reading /proc: stat for the machine, net/dev for lo, schedstat of every thread for the ranks. A process that has
+ * ended counts nothing from then on, and the time it took looks like a stranger's: it is out of the race anyway. */
 #include "load.h"
 
 #include <dirent.h>

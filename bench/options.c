@@ -55,7 +55,8 @@ const char bench_usage[] =
 	"  --output FILE          tune: write this instead of COLLET_TUNING or ~/.config/collet/tuning\n"
 	"  -h, --help, --version\n"
 	"\n"
-	"Exit status: 0; 1 when something failed, an element was wrong or a survivor got no error; 2 for a command line that\n"
+	"Exit status: 0; 1 when something failed, an element was wrong or a survivor got no error; "
+	"2 for a command line that\n"
 	"makes no sense.\n";
 
 enum {

@@ -44,7 +44,8 @@ void bench_json_string(FILE *out, const char *text);
 /* A number; null for what is negative or not finite. */
 void bench_json_number(FILE *out, double value);
 
-/* Opens --json's file, or --markdown's: standard output for "-", NULL (and *failed false) for no --json. Says itself what failed. */
+/* Opens --json's file, or --markdown's: standard output for "-", NULL (and *failed false) for no --json. Says itself
+ * what failed. */
 FILE *bench_json_open(const char *path, bool *failed);
 /* Closes it unless it is standard output. False: what was written did not all arrive. */
 bool bench_json_close(FILE *file);

@@ -212,8 +212,8 @@ static int measure_sizes(struct session *s)
 	if (s->table != NULL)
 		fprintf(s->table, "# %s, %u ranks, progress thread; medians of %u rounds in us, slowest rank\n"
 				  "%14s%12s%12s%12s%12s%12s%11s%9s\n",
-			bench_collective_name((enum bench_collective)o->work.collective), s->side.library.size, o->repeats,
-			"bytes", "call", "sleep", "both", "compute", "both", "hidden", "ratio");
+			bench_collective_name((enum bench_collective)o->work.collective), s->side.library.size,
+			o->repeats, "bytes", "call", "sleep", "both", "compute", "both", "hidden", "ratio");
 	calibrate(s);
 	int failed = 0;
 	for (size_t i = 0; i < o->sizes.count && !failed; i++)

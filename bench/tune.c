@@ -121,10 +121,10 @@ static void write_json(FILE *json, const struct world *world)
 {
 	for (size_t i = 0; json != NULL && i < world->count; i++) {
 		const struct tune_point *p = &world->points[i];
-		fprintf(json, "{\"transport\":\"%s\",\"ranks\":%u,\"cores\":%u,\"collective\":\"%s\",\"algorithm\":\"%s\","
-			"\"bytes\":%llu,\"piece_bytes\":%u,\"chosen\":%s,\"time_us\":", world->transport, world->ranks,
-			world->cores, p->collective, p->algorithm, (unsigned long long)p->bytes, p->piece_bytes,
-			p->chosen ? "true" : "false");
+		fprintf(json, "{\"transport\":\"%s\",\"ranks\":%u,\"cores\":%u,\"collective\":\"%s\","
+			"\"algorithm\":\"%s\",\"bytes\":%llu,\"piece_bytes\":%u,\"chosen\":%s,\"time_us\":",
+			world->transport, world->ranks, world->cores, p->collective, p->algorithm,
+			(unsigned long long)p->bytes, p->piece_bytes, p->chosen ? "true" : "false");
 		bench_json_number(json, p->ns / 1e3);
 		fputs(",\"predicted_us\":", json);
 		bench_json_number(json, p->predicted_ns / 1e3);
@@ -135,10 +135,10 @@ static void write_json(FILE *json, const struct world *world)
 static void print_link(const collet_link_cost *l)
 {
 	char near[24];
-	printf("# latency %.0f ns, a message %.0f ns, a byte %.3f %.3f %.3f %.3f ns, one reduced %.3f ns; beyond %s a byte %.3f "
-		"and %.3f ns more\n", l->latency_ns, l->message_ns, l->byte_ns[0], l->byte_ns[1], l->byte_ns[2],
-		l->byte_ns[3], l->reduce_byte_ns, bench_bytes_text(l->near_bytes, near), l->far_byte_ns,
-		l->far_reduce_byte_ns);
+	printf("# latency %.0f ns, a message %.0f ns, a byte %.3f %.3f %.3f %.3f ns, one reduced %.3f ns; "
+		"beyond %s a byte %.3f and %.3f ns more\n", l->latency_ns, l->message_ns, l->byte_ns[0],
+		l->byte_ns[1], l->byte_ns[2], l->byte_ns[3], l->reduce_byte_ns,
+		bench_bytes_text(l->near_bytes, near), l->far_byte_ns, l->far_reduce_byte_ns);
 }
 
 /* ---- Tuning ---- */

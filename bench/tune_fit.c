@@ -257,8 +257,8 @@ bool tune_point_read(const char *line, struct tune_point *point)
 	unsigned long long bytes;
 	unsigned chosen;
 	memset(point, 0, sizeof(*point));
-	if (sscanf(line, "point %23s %31s %u %llu %u %lf %lf %u", point->collective, point->algorithm, &point->size, &bytes,
-			&point->piece_bytes, &point->ns, &point->predicted_ns, &chosen) != 8)
+	if (sscanf(line, "point %23s %31s %u %llu %u %lf %lf %u", point->collective, point->algorithm, &point->size,
+			&bytes, &point->piece_bytes, &point->ns, &point->predicted_ns, &chosen) != 8)
 		return false;
 	point->bytes = bytes;
 	point->chosen = chosen != 0;

@@ -20,15 +20,15 @@ struct tune_quality {
 	double median_error;         /* of |predicted / measured - 1| */
 	double worst_error;
 	size_t worst_error_at;       /* a point */
-	double worst_choice;         /* the chosen algorithm's time / the best one's, at the point where it is largest */
+	double worst_choice;         /* the chosen algorithm's time / the best one's, where it is largest */
 	size_t worst_choice_at;
 	size_t choices, bad_choices; /* calls (collective and size); those of them where it is above TUNE_BAD_CHOICE */
 };
 #define TUNE_BAD_CHOICE 1.10
 
 /* Fits the numbers of `link` to the points: those that make the median of the relative errors small, none negative. The
- * link's transport, ranks, cores, cuts and sizes are given; its factors are left alone. Where the points do not tell what
- * a byte costs, that stays as it is. COLLET_OK, or why a prediction failed. */
+ * link's transport, ranks, cores, cuts and sizes are given; its factors are left alone. Where the points do not tell
+ * what a byte costs, that stays as it is. COLLET_OK, or why a prediction failed. */
 collet_status tune_fit(collet_link_cost *link, const struct tune_point *points, size_t count);
 
 /* Sets the factors of `link` to measured / predicted without them. */

@@ -2,8 +2,8 @@
  *
  * The machine is not the same from one second to the next: other work, clocks, cores that share a cache or do not. So
  * the algorithms of one size take turns, batch by batch; the whole sweep is gone through several times; and what counts
- * of a point is the lower quartile of all its batches: of a machine that has two speeds the median is now the one, now the
- * other, and what else runs only ever makes it slower. The first call of each is checked. */
+ * of a point is the lower quartile of all its batches: of a machine that has two speeds the median is now the one, now
+ * the other, and what else runs only ever makes it slower. The first call of each is checked. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -67,8 +67,9 @@ static void print(const struct session *s, uint64_t bytes, double median, double
 	if (s->table != NULL)
 		printf("%s of %llu bytes over %s, %u ranks, one of them %lld ms late: the others use %.2f %% of a core "
 		       "(the worst rank; median of %u rounds), %.2f %% at most\n",
-			collective, (unsigned long long)bytes, transport != NULL ? transport : "?", s->side.library.size,
-			(long long)(late_ns / 1000000), median * 100, s->options->repeats, most * 100);
+			collective, (unsigned long long)bytes, transport != NULL ? transport : "?",
+			s->side.library.size, (long long)(late_ns / 1000000), median * 100, s->options->repeats,
+			most * 100);
 	if (s->json == NULL)
 		return;
 	char host[65] = "";

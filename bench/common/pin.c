@@ -70,7 +70,8 @@ bool bench_pin(uint32_t local_rank, uint32_t local_size)
 		hwloc_obj_t core = core_at(topology, set, local_rank, &count);
 		if (count < local_size)
 			core = getenv(BENCH_PIN_SHARED_VARIABLE) != NULL
-				? core_at(topology, set, (uint32_t)((uint64_t)local_rank * count / local_size), NULL) : NULL;
+				? core_at(topology, set, (uint32_t)((uint64_t)local_rank * count / local_size), NULL)
+				: NULL;
 		if (core != NULL)
 			done = hwloc_set_cpubind(topology, core->cpuset, HWLOC_CPUBIND_PROCESS) == 0;
 	}

@@ -100,8 +100,8 @@ static int run_sendrecv(void *context, const struct bench_call *call)
 	struct mpi_peer *peer = context;
 	const MPI_Datatype type = mpi_datatype(call->dtype);
 	MPI_Request requests[2];
-	if (mpi_result(peer, MPI_Irecv(call->recv, (int)call->count, type, (peer->rank + peer->size - 1) % peer->size, 0,
-		peer->comm, &requests[0])))
+	if (mpi_result(peer, MPI_Irecv(call->recv, (int)call->count, type,
+		(peer->rank + peer->size - 1) % peer->size, 0, peer->comm, &requests[0])))
 		return 1;
 	const int sent = MPI_Isend(call->send, (int)call->count, type, (peer->rank + 1) % peer->size, 0, peer->comm,
 		&requests[1]);

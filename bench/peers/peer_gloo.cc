@@ -1,8 +1,8 @@
-// The driver of Gloo, over TCP on the loopback device. What it does for collet-bench is in common/driver.h; here is only
-// how Gloo spells the calls, by its current interface: gloo_classes.cc has the older one. Started without a launcher:
-// RANK and WORLD_SIZE say who it is, COLLET_BENCH_FOLDER is a folder where the ranks can meet. COLLET_BENCH_GLOO says
-// which all-reduce: ring or bcube; or, of the older kind, halving or chunked, and behind a comma how it waits: sync
-// (blocking sockets) or poll (sockets read in a busy loop).
+// The driver of Gloo, over TCP on the loopback device. What it does for collet-bench is in common/driver.h; here is
+// only how Gloo spells the calls, by its current interface: gloo_classes.cc has the older one. Started without a
+// launcher: RANK and WORLD_SIZE say who it is, COLLET_BENCH_FOLDER is a folder where the ranks can meet.
+// COLLET_BENCH_GLOO says which all-reduce: ring or bcube; or, of the older kind, halving or chunked, and behind a comma
+// how it waits: sync (blocking sockets) or poll (sockets read in a busy loop).
 #include <unistd.h>
 
 #include <cstdio>
@@ -351,7 +351,8 @@ int main()
 	driver.library.size = size;
 	const char *wish = std::getenv("COLLET_BENCH_GLOO");
 	if (!choose(&peer, wish, &driver.library)) {
-		std::fprintf(stderr, "COLLET_BENCH_GLOO=%s: expected ring, bcube, halving or chunked[,sync|,poll]\n", wish);
+		std::fprintf(stderr, "COLLET_BENCH_GLOO=%s: expected ring, bcube, halving or chunked[,sync|,poll]\n",
+			wish);
 		return 1;
 	}
 	driver.library.error = error_text;

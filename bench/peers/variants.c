@@ -2,7 +2,8 @@
  *
  * What is tuned is what helps somewhere at a few ranks of one host: the algorithm, the layer below it, how much is sent
  * without asking first. An algorithm is set for every collective that has one of its kind, so that one variant serves
- * all of them: `doubling` sends the fewest messages, `segments` cuts and passes on, `scatter` moves the fewest bytes. */
+ * all of them: `doubling` sends the fewest messages, `segments` cuts and passes on, `scatter` moves the fewest
+ * bytes. */
 #include "variants.h"
 
 #include <string.h>
@@ -64,8 +65,8 @@ const struct peer_variant bench_peer_variants[] = {
 	{ OPENMPI, .name = "segments", .transport = "shm", .settings = { OB1_SHM, TUNED_SEGMENTS("262144") } },
 	{ OPENMPI, .name = "scatter", .transport = "shm", .settings = { OB1_SHM, TUNED_SCATTER } },
 	{ OPENMPI, .name = "eager", .transport = "shm",
-		.settings = { OB1_SHM, "OMPI_MCA_btl_vader_eager_limit=65536", "OMPI_MCA_btl_vader_max_send_size=131072",
-			"OMPI_MCA_btl_vader_rndv_eager_limit=65536" } },
+		.settings = { OB1_SHM, "OMPI_MCA_btl_vader_eager_limit=65536",
+			"OMPI_MCA_btl_vader_max_send_size=131072", "OMPI_MCA_btl_vader_rndv_eager_limit=65536" } },
 	{ OPENMPI, .name = "sm", .transport = "shm", .settings = { OB1_SHM, "OMPI_MCA_coll_sm_priority=100" } },
 	{ OPENMPI, .name = "alloc", .transport = "shm", .settings = { OB1_SHM }, .own_memory_only = true },
 	{ OPENMPI, .name = "ucx", .transport = "shm", .settings = { PML_UCX, UCX_SHM } },
@@ -80,8 +81,8 @@ const struct peer_variant bench_peer_variants[] = {
 	{ OPENMPI, .name = "scatter", .transport = "tcp", .settings = { OB1_TCP, TUNED_SCATTER } },
 	{ OPENMPI, .name = "links", .transport = "tcp", .settings = { OB1_TCP, "OMPI_MCA_btl_tcp_links=2" } },
 	{ OPENMPI, .name = "eager", .transport = "tcp",
-		.settings = { OB1_TCP, "OMPI_MCA_btl_tcp_eager_limit=1048576", "OMPI_MCA_btl_tcp_rndv_eager_limit=1048576",
-			"OMPI_MCA_btl_tcp_max_send_size=1048576" } },
+		.settings = { OB1_TCP, "OMPI_MCA_btl_tcp_eager_limit=1048576",
+			"OMPI_MCA_btl_tcp_rndv_eager_limit=1048576", "OMPI_MCA_btl_tcp_max_send_size=1048576" } },
 	{ OPENMPI, .name = "ucx", .transport = "tcp", .settings = { PML_UCX, UCX_TCP } },
 	{ OPENMPI, .name = "ucx-doubling", .transport = "tcp", .settings = { PML_UCX, UCX_TCP, TUNED_DOUBLING } },
 	{ OPENMPI, .name = "ucx-segments", .transport = "tcp",

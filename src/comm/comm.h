@@ -1,7 +1,7 @@
 /* The communicator and its context: what the public API is made of.
  *
- * A context is what one rank has in one process: engine, control plane, arena, cards. It is made by collet_comm_create()
- * and shared by the communicators split from that one; the last to be destroyed takes it along. */
+ * A context is what one rank has in one process: engine, control plane, arena, cards. It is made by
+ * collet_comm_create() and shared by the communicators split from that one; the last to be destroyed takes it along. */
 #ifndef COLLET_COMM_COMM_H
 #define COLLET_COMM_COMM_H
 
@@ -90,8 +90,8 @@ static inline bool collet_context_forked(const struct collet_context *context)
 
 /* ---- comm.c */
 /* Of these world ranks (taken over; NULL: all). */
-collet_status collet_comm_make(collet_comm **comm, struct collet_context *context, uint64_t id, uint32_t rank, uint32_t size,
-	uint32_t *world);
+collet_status collet_comm_make(collet_comm **comm, struct collet_context *context, uint64_t id, uint32_t rank,
+	uint32_t size, uint32_t *world);
 /* The checks that every call starts with: not NULL, not forked, not ended, nobody else inside. COLLET_OK: the caller is
  * inside, and must leave. */
 collet_status collet_comm_enter(collet_comm *comm, const char *function);
@@ -115,8 +115,8 @@ void collet_layouts_deinit(struct collet_comm *comm);
 /* Positions follow hosts where the result may depend on them (see design.md, Determinism). */
 void collet_layout_by_host(const struct collet_comm *comm, struct collet_shape *shape, bool commutes);
 /* Once the program is chosen: positions follow caches too, where that changes no bit and the program can. */
-void collet_layout_near(const struct collet_comm *comm, struct collet_shape *shape, const struct collet_program *program,
-	collet_dtype dtype, collet_op op);
+void collet_layout_near(const struct collet_comm *comm, struct collet_shape *shape,
+	const struct collet_program *program, collet_dtype dtype, collet_op op);
 
 /* ---- call.c */
 struct collet_call_arguments {
@@ -130,7 +130,8 @@ struct collet_call_arguments {
 	uint32_t root;
 	const struct collet_cut *input, *result; /* v-forms: LISTED (or an own block); else NULL */
 };
-collet_status collet_call_start(collet_comm *comm, const struct collet_call_arguments *arguments, const collet_how *how);
+collet_status collet_call_start(collet_comm *comm, const struct collet_call_arguments *arguments,
+	const collet_how *how);
 /* The call's own, or the communicator's; < 0: none. */
 int64_t collet_call_timeout(const collet_comm *comm, const collet_how *how);
 /* Takes the status of a request that has ended, frees it and sets *request to NULL. */

@@ -26,9 +26,10 @@ struct collet_control_events {
 	/* A connection stands: socket is the receiver's now, non-blocking. dialed: by us, else the peer did. */
 	void (*connected)(void *context, const struct collet_hello *hello, bool dialed, int socket);
 	/* A dial failed (refused, timed out, not authenticated): status and sentence. */
-	void (*dial_failed)(void *context, const struct collet_hello *hello, collet_status status, const char *sentence);
-	/* The star says that a rank is gone: it died (left: false) or it closed its context in order (left: true). Told once
-	 * a rank. */
+	void (*dial_failed)(void *context, const struct collet_hello *hello, collet_status status,
+		const char *sentence);
+	/* The star says that a rank is gone: it died (left: false) or it closed its context in order (left: true). Told
+	 * once a rank. */
 	void (*peer_gone)(void *context, uint32_t rank, bool left, const char *sentence);
 	/* A message from another rank, or this one, by collet_control_send. */
 	void (*message)(void *context, uint32_t from, uint32_t type, const void *data, size_t bytes);
@@ -61,8 +62,9 @@ enum { COLLET_CONTROL_EVERYBODY = UINT32_MAX, COLLET_CONTROL_MESSAGE_BYTES = 102
  * COLLET_CONTROL_MESSAGE_BYTES. Lost only if its rank is, or rank 0. */
 void collet_control_send(struct collet_control *control, uint32_t to, uint32_t type, const void *data, size_t bytes);
 
-/* Control thread only: calls ready() on the control thread whenever fd is readable (or hung up), and at the latest every
- * 10 ms, until it returns false. Used while a conduit is opening. False: no memory, and ready() will not be called. */
+/* Control thread only: calls ready() on the control thread whenever fd is readable (or hung up), and at the latest
+ * every 10 ms, until it returns false. Used while a conduit is opening. False: no memory, and ready() will not be
+ * called. */
 bool collet_control_watch(struct collet_control *control, int fd, bool (*ready)(void *context), void *context);
 
 /* Any thread: interval 0 stops. */

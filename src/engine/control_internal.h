@@ -51,7 +51,8 @@ struct caller {
 struct watch {
 	struct source source;
 	struct watch *next;
-	int socket;                      /* our own duplicate, so that it can leave the epoll set whatever became of the original */
+	/* Our own duplicate, so that it can leave the epoll set whatever became of the original. */
+	int socket;
 	bool (*ready)(void *context);
 	void *context;
 };

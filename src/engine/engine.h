@@ -3,15 +3,16 @@
  * Who owns what
  *   engine   one a context: the lock, the sleep, the control plane, every group
  *   group    a communicator as the engine sees it: who is in it, its lanes and routes, what has ended it
- *   lane     one independent sequence of items: a part of a program, or every channels-th piece of it. Lane i's messages
- *            travel on channel i, so lanes never wait for each other
+ *   lane     one independent sequence of items: a part of a program, or every channels-th piece of it. Lane i's
+ *            messages travel on channel i, so lanes never wait for each other
  *   item     one piece of one step, under way: a lane looks LANE_WINDOW items ahead
- *   route     one conduit as the lanes use it: two queues that keep (request, step) order whatever order items finish in
+ *   route    one conduit as the lanes use it: two queues that keep (request, step) order whatever order items
+ *            finish in
  *   request  one call: a program, a shape, two buffers
  *
  * Threads. Everything here is under engine.lock, held by whichever thread makes progress (a user's, or the progress
- * thread), and never while sleeping. The control thread touches only what is marked so: it opens conduits (fabric.c) under
- * fabric_lock and publishes them, and it ends groups by group.ended. */
+ * thread), and never while sleeping. The control thread touches only what is marked so: it opens conduits (fabric.c)
+ * under fabric_lock and publishes them, and it ends groups by group.ended. */
 #ifndef COLLET_ENGINE_ENGINE_H
 #define COLLET_ENGINE_ENGINE_H
 
@@ -56,7 +57,8 @@ struct collet_item {
 	struct collet_request *request;
 	const struct collet_step *step; /* own_step, or one that the request keeps */
 	struct collet_step own_step;
-	uint64_t offset, count;      /* the piece: elements from the start of the step's spans. per_peer: of the longest */
+	/* The piece: elements from the start of the step's spans. per_peer: of the longest. */
+	uint64_t offset, count;
 	uint32_t receives_pending, sends_pending;
 	uint32_t slot;               /* of the lane's staging */
 	bool executed;               /* combined; its sends may be posted */
@@ -181,7 +183,8 @@ struct collet_request {
 	struct collet_request *next_active, **previous_active; /* in engine.requests while pending */
 	struct collet_request *next_in_lane[COLLET_LANES];
 	enum collet_status status;   /* COLLET_PENDING until it has ended */
-	bool spoilt;                 /* it has read what means nothing: it cannot end well, and waits for the group's end */
+	/* It has read what means nothing: it cannot end well, and waits for the group's end. */
+	bool spoilt;
 	bool point_to_point;
 	uint32_t lanes;              /* it uses lanes 0 .. lanes - 1 */
 	uint32_t lanes_entering;     /* lanes that have not taken all of its items in yet */
@@ -225,8 +228,9 @@ struct collet_arrival {
 
 /* Under fabric_lock. */
 struct collet_board {
-	_Atomic int suspected;       /* COLLET_OK, or what the group ends with unless somebody says better: see board.c. Read
-	                                without the lock as a hint */
+	/* COLLET_OK, or what the group ends with unless somebody says better: see board.c. Read without the lock as a
+	 * hint. */
+	_Atomic int suspected;
 	uint32_t peer;
 	int64_t give_up_ns;
 	char sentence[COLLET_ERROR_BYTES];
@@ -252,7 +256,7 @@ struct collet_group {
 	int64_t timeout_ns;
 	struct collet_recorder recorder;     /* its own lock */
 	uint64_t roundings;
-	_Atomic int ended;                   /* COLLET_OK, or the status that ended it; sentence is set before (release) */
+	_Atomic int ended;                   /* COLLET_OK, or the status that ended it; sentence set before (release) */
 	char sentence[COLLET_ERROR_BYTES];
 	bool torn_down;                      /* its conduits are closed and its requests ended */
 	struct collet_p2p *p2p;
@@ -301,14 +305,15 @@ struct collet_engine {
 collet_status collet_engine_init(struct collet_engine *engine);
 /* The control plane has been destroyed and every group torn down. */
 void collet_engine_deinit(struct collet_engine *engine);
-/* In a forked child, as deinit, but for locks and condition variable: threads that are not here may hold or await them, and
- * pthread_cond_destroy() would wait until these have left. */
+/* In a forked child, as deinit, but for locks and condition variable: threads that are not here may hold or await them,
+ * and pthread_cond_destroy() would wait until these have left. */
 void collet_engine_forget(struct collet_engine *engine);
 /* One round for everything of this rank; how many transfers settled. Under lock. */
 uint32_t collet_engine_progress(struct collet_engine *engine);
 
 /* ---- wait.c */
-/* Advances everything until done(), which is asked under lock; deadlines end what is pending. Never called under lock. */
+/* Advances everything until done(), which is asked under lock; deadlines end what is pending. Never called
+ * under lock. */
 void collet_engine_wait(struct collet_engine *engine, bool (*done)(void *context), void *context);
 /* The same, called under lock, which is let go of while waiting. */
 void collet_engine_wait_locked(struct collet_engine *engine, bool (*done)(void *context), void *context);
@@ -335,8 +340,8 @@ collet_status collet_request_start(struct collet_request *request);
 void collet_lane_progress(struct collet_lane *lane);
 void collet_item_settled(struct collet_queued *queued, bool sent);
 void collet_lane_free(struct collet_lane *lane);
-/* The elements of a piece of about piece_bytes, such that a lane's staging holds what comes from fan_in peers for each item
- * under way. */
+/* The elements of a piece of about piece_bytes, such that a lane's staging holds what comes from fan_in peers for each
+ * item under way. */
 uint64_t collet_piece_elements(uint32_t piece_bytes, uint32_t fan_in, size_t element_bytes);
 
 /* ---- inline.c. Under lock. */
@@ -350,7 +355,8 @@ void collet_inline_begin(struct collet_request *request);
 void collet_inline_advance(struct collet_request *request);
 /* Does it wait for a rank that was last seen on this one's core? */
 bool collet_inline_awaits_own_core(const struct collet_request *request);
-/* It will be waited for in earnest: its receives are posted, for progress and sleep to look after. True: some were not. */
+/* It will be waited for in earnest: its receives are posted, for progress and sleep to look after.
+ * True: some were not. */
 bool collet_inline_post(struct collet_request *request);
 
 /* ---- route.c. Under lock. */
@@ -401,7 +407,8 @@ void collet_board_waited(struct collet_request *request, int64_t now);
 void collet_board_message(struct collet_group *group, uint32_t from, uint32_t type, const void *data, size_t bytes);
 
 /* ---- fabric.c */
-/* The route to peer on channel, made if there is none yet; NULL when out of memory (which ends the group). Under lock. */
+/* The route to peer on channel, made if there is none yet; NULL when out of memory (which ends the group).
+ * Under lock. */
 struct collet_route *collet_fabric_route(struct collet_group *group, uint32_t channel, uint32_t peer);
 /* Makes sure that somebody dials. Under lock. */
 void collet_fabric_want(struct collet_route *route);
@@ -424,7 +431,8 @@ void collet_group_deinit(struct collet_group *group);
 /* Ends the group for this rank, once; the first to call wins. tell: the other ranks too. Any thread, with any of the
  * locks but end_lock held; wakes waiters, and whoever makes progress next tears it down. */
 void collet_group_end(struct collet_group *group, enum collet_status status, bool tell, const char *sentence);
-/* Closes its conduits, so that nobody touches its buffers any more, and ends its requests. Under lock; safe to repeat. */
+/* Closes its conduits, so that nobody touches its buffers any more, and ends its requests. Under lock;
+ * safe to repeat. */
 void collet_group_tear_down(struct collet_group *group);
 static inline uint32_t collet_group_world_rank(const struct collet_group *group, uint32_t rank)
 {

@@ -37,7 +37,8 @@ static inline uint32_t item_group_rank(const struct collet_request *request, uin
 /* ---- conflict.c */
 /* Finds out what the item reads and writes of this rank's memory. */
 void collet_item_fill_ranges(const struct collet_request *request, struct collet_item *item);
-/* Must the lane's item wait for an earlier one that is not finished? Before it writes; reads_too: or reads its operands. */
+/* Must the lane's item wait for an earlier one that is not finished? Before it writes; reads_too: or reads its
+ * operands. */
 bool collet_item_conflicts(const struct collet_lane *lane, uint32_t index, bool reads_too);
 
 #endif

@@ -1,5 +1,5 @@
-/* What ranks tell each other over the control plane. Fixed structs in the machine's byte order (the rendezvous has compared
- * versions), each led by the communicator's id. */
+/* What ranks tell each other over the control plane. Fixed structs in the machine's byte order (the rendezvous has
+ * compared versions), each led by the communicator's id. */
 #ifndef COLLET_ENGINE_MESSAGES_H
 #define COLLET_ENGINE_MESSAGES_H
 

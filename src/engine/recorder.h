@@ -25,13 +25,14 @@ struct collet_call {
 struct collet_record {
 	struct collet_call call;
 	uint64_t history;              /* signature of this call and all before it */
-	int64_t started_ns, ended_ns;  /* monotonic; ended 0: has not. Equal: it was over before it was worth a look at the clock */
+	/* Monotonic; ended 0: has not. Equal: it was over before it was worth a look at the clock. */
+	int64_t started_ns, ended_ns;
 	enum collet_status status;
 	uint64_t items;                /* finished pieces: how far it got */
 };
 
-/* A record as it lies in the ring: written by one thread, read by any. version is odd while it is being written; the words
- * are atomic so that a torn read is seen by its version, not undefined. */
+/* A record as it lies in the ring: written by one thread, read by any. version is odd while it is being written; the
+ * words are atomic so that a torn read is seen by its version, not undefined. */
 struct collet_recorder_slot {
 	_Atomic uint64_t version;
 	_Atomic uint64_t word[sizeof(struct collet_call) / 8 + 5];
@@ -48,7 +49,8 @@ struct collet_recorder {
 collet_status collet_recorder_init(struct collet_recorder *recorder);
 void collet_recorder_deinit(struct collet_recorder *recorder);
 /* Calls come in order of their sequence. Both by one thread at a time, at a moment in ticks. */
-void collet_recorder_start(struct collet_recorder *recorder, const struct collet_call *call, uint64_t history, uint64_t ticks);
+void collet_recorder_start(struct collet_recorder *recorder, const struct collet_call *call, uint64_t history,
+	uint64_t ticks);
 void collet_recorder_end(struct collet_recorder *recorder, uint64_t sequence, enum collet_status status, uint64_t items,
 	uint64_t ticks);
 /* The monotonic clock's reading at that moment, as exact as the clock's and the ticks' common past is long. */
@@ -60,8 +62,9 @@ uint64_t collet_recorder_count(const struct collet_recorder *recorder);
 
 /* All that must agree, in one number. */
 uint64_t collet_call_signature(const struct collet_call *call);
-/* The same of a call with this signature and all before it, whose history this is (0 before the first). Messages carry it, so that ranks
- * that disagreed in a call in which no message passed between them find out at the next one that does. */
+/* The same of a call with this signature and all before it, whose history this is (0 before the first). Messages carry
+ * it, so that ranks that disagreed in a call in which no message passed between them find out at the next one that
+ * does. */
 uint64_t collet_call_history(uint64_t signature, uint64_t history);
 /* "allreduce of 1003 f32 sum (call 12, ring)" */
 void collet_call_describe(const struct collet_call *call, char *text, size_t capacity);

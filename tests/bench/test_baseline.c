@@ -12,7 +12,8 @@
 
 static void a_members_value_is_found_and_nothing_else(void **state)
 {
-	static const char line[] = " {\"a\":\"x\\\"y\\\\\", \"b\":1.5e3,\"c\":true,\"d\":null , \"e\":\"\\\"b\\\":2\",\"f\":-4}\n";
+	static const char line[] =
+		" {\"a\":\"x\\\"y\\\\\", \"b\":1.5e3,\"c\":true,\"d\":null , \"e\":\"\\\"b\\\":2\",\"f\":-4}\n";
 	char text[16];
 	double number;
 	assert_true(bench_flat_text(line, "a", text, sizeof(text)));
@@ -31,8 +32,8 @@ static void a_members_value_is_found_and_nothing_else(void **state)
 
 static void what_is_no_flat_object_has_no_members(void **state)
 {
-	static const char *const lines[] = { "", "a", "{", "{}", "{\"a\"", "{\"a\":", "{\"a\":\"", "{\"a\":\"x", "[\"a\":1]",
-		"{\"b\":\"x\\", "{\"b\" 1,\"a\":1}", "{\"b\":1;\"a\":1}" };
+	static const char *const lines[] = { "", "a", "{", "{}", "{\"a\"", "{\"a\":", "{\"a\":\"", "{\"a\":\"x",
+		"[\"a\":1]", "{\"b\":\"x\\", "{\"b\" 1,\"a\":1}", "{\"b\":1;\"a\":1}" };
 	char text[8];
 	double number;
 	for (size_t i = 0; i < sizeof(lines) / sizeof(lines[0]); i++) {
@@ -42,13 +43,13 @@ static void what_is_no_flat_object_has_no_members(void **state)
 }
 
 static const char lines[] =
-	"{\"library\":\"collet\",\"collective\":\"allreduce\",\"transport\":\"shm\",\"dtype\":\"f32\",\"op\":\"sum\",\"ranks\":2,"
-	"\"bytes\":4,\"in_place\":false,\"collet_buffers\":\"malloc\",\"collet_ratio\":null,\"collet_ratio_least\":null,"
-	"\"collet_ratio_most\":null}\n"
+	"{\"library\":\"collet\",\"collective\":\"allreduce\",\"transport\":\"shm\",\"dtype\":\"f32\","
+	"\"op\":\"sum\",\"ranks\":2,\"bytes\":4,\"in_place\":false,\"collet_buffers\":\"malloc\","
+	"\"collet_ratio\":null,\"collet_ratio_least\":null,\"collet_ratio_most\":null}\n"
 	"{\"limit\":\"memcpy\",\"median\":12}\n"
-	"{\"library\":\"mpich\",\"collective\":\"allreduce\",\"transport\":\"shm\",\"dtype\":\"f32\",\"op\":\"sum\",\"ranks\":2,"
-	"\"bytes\":4,\"in_place\":false,\"collet_buffers\":\"malloc\",\"collet_ratio\":0.5,\"collet_ratio_least\":0.49,"
-	"\"collet_ratio_most\":0.51}\n";
+	"{\"library\":\"mpich\",\"collective\":\"allreduce\",\"transport\":\"shm\",\"dtype\":\"f32\","
+	"\"op\":\"sum\",\"ranks\":2,\"bytes\":4,\"in_place\":false,\"collet_buffers\":\"malloc\","
+	"\"collet_ratio\":0.5,\"collet_ratio_least\":0.49,\"collet_ratio_most\":0.51}\n";
 
 static void write_file(char path[64], const char *text)
 {

@@ -108,7 +108,8 @@ static void a_tuning_is_used(void **state)
 		{ "", "explain allreduce -n 2 --sizes 8", 0, "$CLI_TEST_FOLDER/tuning, measured with 2 ranks" },
 		{ "", "allreduce -n 2 --sizes 64K --iters 5", 0, "allreduce of 2 ranks" },
 		{ "", "tune --check -n 2 --transport shm --sizes 8 --seconds 0.0002", 0, "as chosen now" },
-		{ "sed -i s/latency/lateness/ \"$COLLET_TUNING\";", "explain allreduce -n 2 --sizes 8", 1, "\"lateness\" means nothing" },
+		{ "sed -i s/latency/lateness/ \"$COLLET_TUNING\";", "explain allreduce -n 2 --sizes 8", 1,
+			"\"lateness\" means nothing" },
 		{ "", "allreduce -n 2 --sizes 8 --iters 5", 1, "\"lateness\" means nothing" },
 		{ "", "tune -n 2 --transport shm --sizes 8 --seconds 0.0002", 0, "It is replaced" },
 		{ "", "allreduce -n 2 --sizes 8 --iters 5", 0, "allreduce of 2 ranks" },
@@ -118,11 +119,13 @@ static void a_tuning_is_used(void **state)
 		static struct outcome outcome;
 		char before[512], says[512];
 		const char *folder = getenv("CLI_TEST_FOLDER");
-		snprintf(before, sizeof(before), "export COLLET_TUNING=\"$CLI_TEST_FOLDER/tuning\"; %s timeout 60 \"$COLLET_BENCH\"",
+		snprintf(before, sizeof(before),
+			"export COLLET_TUNING=\"$CLI_TEST_FOLDER/tuning\"; %s timeout 60 \"$COLLET_BENCH\"",
 			rows[i].before);
 		run(&outcome, before, rows[i].arguments, "");
 		const char *rest = strchr(rows[i].says, '/');
-		snprintf(says, sizeof(says), "%s%s", rows[i].says[0] == '$' ? folder : "", rows[i].says[0] == '$' ? rest : rows[i].says);
+		snprintf(says, sizeof(says), "%s%s", rows[i].says[0] == '$' ? folder : "",
+			rows[i].says[0] == '$' ? rest : rows[i].says);
 		if (outcome.status != rows[i].status || strstr(outcome.text, says) == NULL)
 			fail_msg("collet-bench %s: status %d, not %d with '%s':\n%s", rows[i].arguments, outcome.status,
 				rows[i].status, says, outcome.text);
@@ -153,12 +156,14 @@ static void each_peer_is_compared_with(void **state)
 		assert_non_null(mkdtemp(folder));
 		snprintf(json, sizeof(json), "%s/run.json", folder);
 		snprintf(arguments, sizeof(arguments),
-			"compare allreduce,barrier -n 2 --with %s --transport %s --sizes 4,64K --repeats 2 --seconds 0.01 --json %s",
+			"compare allreduce,barrier -n 2 --with %s --transport %s --sizes 4,64K --repeats 2 "
+			"--seconds 0.01 --json %s",
 			rows[i].peers, rows[i].transport, json);
 		bench(&first, arguments);
 		snprintf(arguments, sizeof(arguments),
-			"compare allreduce -n 2 --with %s --transport %s --sizes 4,64K --repeats 2 --seconds 0.01 --markdown - "
-			"--baseline %s", rows[i].peers, rows[i].transport, json);
+			"compare allreduce -n 2 --with %s --transport %s --sizes 4,64K --repeats 2 "
+			"--seconds 0.01 --markdown - --baseline %s",
+			rows[i].peers, rows[i].transport, json);
 		bench(&second, arguments);
 		unlink(json);
 		rmdir(folder);
@@ -168,7 +173,8 @@ static void each_peer_is_compared_with(void **state)
 		}
 		if (first.status != 0 || strstr(first.text, "# barrier of 2 ranks") == NULL
 			|| strstr(first.text, "# every variant") == NULL || strstr(first.text, "is left out") != NULL)
-			fail_msg("%s over %s: status %d:\n%s", rows[i].peers, rows[i].transport, first.status, first.text);
+			fail_msg("%s over %s: status %d:\n%s", rows[i].peers, rows[i].transport, first.status,
+				first.text);
 		/* So short a run may well be slower than the other; it must only be able to say so. */
 		if (second.status > 1 || strstr(second.text, "| bytes | collet |") == NULL
 			|| strstr(second.text, "times as long as then") == NULL)

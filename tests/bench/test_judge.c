@@ -65,12 +65,14 @@ static void a_time_is_disturbed_when_others_had_the_cores(void **state)
 		{ "less than a tick is not sure", { 100 * ms, 2, 0, 10 * ms, 190 * ms, false, 0, 0, 10 }, false },
 		{ "a tick matters less in a second", { 1000 * ms, 2, 0, 10 * ms, 1950 * ms, false, 0, 0, 10 }, true },
 		{ "pinned ranks kept off for 4 ms", { 100 * ms, 2, 0, 10 * ms, 196 * ms, true, 4 * ms, 0, 10 }, true },
-		{ "shared cores: ranks keep each other off", { 100 * ms, 2, 0, 10 * ms, 196 * ms, false, 200 * ms, 0, 10 },
-			false },
-		{ "kept off by its own second thread", { 100 * ms, 2, 0, 10 * ms, 196 * ms, true, 40 * ms, 45 * ms, 10 },
-			false },
-		{ "a moment at each of many wake-ups", { 100 * ms, 2, 0, 10 * ms, 190 * ms, true, 9 * ms, 0, 1000 }, false },
-		{ "the idle time is told in steps", { 100 * ms, 2, 110 * ms, 10 * ms, 99 * ms, true, 0, 0, 10 }, false },
+		{ "shared cores: ranks keep each other off",
+			{ 100 * ms, 2, 0, 10 * ms, 196 * ms, false, 200 * ms, 0, 10 }, false },
+		{ "kept off by its own second thread",
+			{ 100 * ms, 2, 0, 10 * ms, 196 * ms, true, 40 * ms, 45 * ms, 10 }, false },
+		{ "a moment at each of many wake-ups",
+			{ 100 * ms, 2, 0, 10 * ms, 190 * ms, true, 9 * ms, 0, 1000 }, false },
+		{ "the idle time is told in steps",
+			{ 100 * ms, 2, 110 * ms, 10 * ms, 99 * ms, true, 0, 0, 10 }, false },
 	};
 	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
 		if (bench_is_disturbed(&rows[i].load) != rows[i].disturbed)
@@ -84,8 +86,8 @@ static void what_must_travel_follows_from_the_collective(void **state)
 		double bytes;   /* of 4 ranks and a message of 1000 */
 	} rows[] = {
 		{ BENCH_ALLREDUCE, 6000 }, { BENCH_REDUCE, 3000 }, { BENCH_BROADCAST, 3000 }, { BENCH_BARRIER, 0 },
-		{ BENCH_ALLGATHER, 3000 }, { BENCH_REDUCE_SCATTER, 3000 }, { BENCH_GATHER, 750 }, { BENCH_SCATTER, 750 },
-		{ BENCH_ALLTOALL, 3000 }, { BENCH_SENDRECV, 4000 },
+		{ BENCH_ALLGATHER, 3000 }, { BENCH_REDUCE_SCATTER, 3000 }, { BENCH_GATHER, 750 },
+		{ BENCH_SCATTER, 750 }, { BENCH_ALLTOALL, 3000 }, { BENCH_SENDRECV, 4000 },
 	};
 	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
 		const struct bench_work work = { .collective = rows[i].collective };
@@ -118,7 +120,8 @@ static void a_transport_is_believed_only_with_its_bytes(void **state)
 		{ "shm,tcp", 2e6, 0, 0, false },
 	};
 	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
-		if ((bench_loopback_contradiction(rows[i].transport, rows[i].least, rows[i].over_lo, rows[i].background) != NULL)
+		if ((bench_loopback_contradiction(rows[i].transport, rows[i].least, rows[i].over_lo,
+			rows[i].background) != NULL)
 			!= rows[i].contradicted)
 			fail_msg("row %zu: %s", i, rows[i].contradicted ? "believed" : "not believed");
 }

@@ -102,7 +102,8 @@ static double cpu_ns(const struct competitor *c)
 /* Two of the same, one of which is measured for a while: what the other does is what it does in a comparison. */
 static void it_sleeps_while_another_is_measured(void **state)
 {
-	struct competitor measured, waiting = { .variant = *state, .transport = ((struct peer_variant *)*state)->transport };
+	struct competitor measured;
+	struct competitor waiting = { .variant = *state, .transport = ((struct peer_variant *)*state)->transport };
 	struct meeting meeting;
 	struct bench_reply reply;
 	if (!start(&measured, &meeting, *state, 2))
@@ -172,7 +173,8 @@ int main(void)
 		if (strcmp(variant->name, "default") != 0)
 			continue;
 		snprintf(names[count], sizeof(names[count]), "%s/%s/times", variant->library, variant->transport);
-		tests[count] = (struct CMUnitTest){ names[count], it_times_and_samples, NULL, NULL, (void *)(uintptr_t)variant };
+		tests[count] = (struct CMUnitTest){ names[count], it_times_and_samples, NULL, NULL,
+			(void *)(uintptr_t)variant };
 		count++;
 		snprintf(names[count], sizeof(names[count]), "%s/%s/sleeps", variant->library, variant->transport);
 		tests[count] = (struct CMUnitTest){ names[count], it_sleeps_while_another_is_measured, NULL, NULL,

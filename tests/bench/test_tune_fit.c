@@ -33,7 +33,8 @@ static double random_part(uint32_t *seed)
 }
 
 /* Every algorithm at every size as the link has it, up to so much off either way; of `wild` of them, many times off. */
-static size_t synthesise(const collet_link_cost *link, double noise, double wild, uint32_t seed, struct tune_point *points)
+static size_t synthesise(const collet_link_cost *link, double noise, double wild, uint32_t seed,
+	struct tune_point *points)
 {
 	collet_algorithm_info rows[COLLET_TUNING_ALGORITHMS];
 	size_t there, count = 0;
@@ -52,7 +53,8 @@ static size_t synthesise(const collet_link_cost *link, double noise, double wild
 				p->piece_bytes = (uint32_t)16384 << (seed + s) % 6;
 				const collet_call_shape shape = { .collective = p->collective, .ranks = link->ranks,
 					.cores = link->cores, .dtype = COLLET_F32, .piece_bytes = p->piece_bytes };
-				if (collet_cost_predict(&shape, p->algorithm, NULL, link, p->bytes, &p->ns) != COLLET_OK)
+				if (collet_cost_predict(&shape, p->algorithm, NULL, link, p->bytes, &p->ns)
+					!= COLLET_OK)
 					continue;
 				p->ns *= 1 + noise * (2 * random_part(&seed) - 1);
 				if (random_part(&seed) < wild)
@@ -134,8 +136,8 @@ static void factors_take_up_the_rest(void **state)
 			&& strcmp(points[i].algorithm, "two_shot") == 0);
 }
 
-static struct tune_point point(const char *collective, const char *algorithm, uint32_t size, double ns, double predicted,
-	bool chosen)
+static struct tune_point point(const char *collective, const char *algorithm, uint32_t size, double ns,
+	double predicted, bool chosen)
 {
 	struct tune_point p = { .size = size, .ns = ns, .predicted_ns = predicted, .chosen = chosen };
 	strcpy(p.collective, collective);

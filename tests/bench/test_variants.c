@@ -72,8 +72,8 @@ static void a_run_gets_the_variants_it_asks_for(void **state)
 		{ "gloo", "default", "tcp", { NULL, "shm", true }, false },
 		{ "gloo", "halving", "tcp", { NULL, "tcp", true, .collectives = 1u << BENCH_ALLREDUCE }, true },
 		{ "gloo", "halving", "tcp", { NULL, "tcp", true, .collectives = 1u << BENCH_BROADCAST }, false },
-		{ "gloo", "halving", "tcp", { NULL, "tcp", true, .collectives = 1u << BENCH_ALLREDUCE | 1u << BENCH_BARRIER },
-			true },
+		{ "gloo", "halving", "tcp",
+			{ NULL, "tcp", true, .collectives = 1u << BENCH_ALLREDUCE | 1u << BENCH_BARRIER }, true },
 		{ "openmpi", "default", "shm", { NULL, "shm,tcp", true }, false },
 	};
 	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
@@ -90,8 +90,8 @@ static void what_is_no_peer_is_named(void **state)
 	} rows[] = {
 		{ NULL, NULL }, { "openmpi", NULL }, { "openmpi,mpich,gloo", NULL }, { "openmpi:ucx,gloo:ring", NULL },
 		{ "openmip", "openmip" }, { "openmpi,nobody", "nobody" }, { "openmpi:fast", "openmpi:fast" },
-		{ "gloo:ucx,openmpi", "gloo:ucx" }, { "open", "open" }, { "openmpi:", "openmpi:" }, { "mpich,,gloo", "" },
-		{ "openmpi:uc", "openmpi:uc" },
+		{ "gloo:ucx,openmpi", "gloo:ucx" }, { "open", "open" }, { "openmpi:", "openmpi:" },
+		{ "mpich,,gloo", "" }, { "openmpi:uc", "openmpi:uc" },
 	};
 	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
 		size_t length = 99;
