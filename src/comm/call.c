@@ -311,9 +311,10 @@ static void start(collet_comm *comm, struct collet_request *request, bool blocks
 	collet_recorder_start(&group->recorder, &request->call, request->signature, request->started_ticks);
 	collet_request_activate(request);
 	if (on_the_spot) {
-		const uint32_t polls = blocks && !group->engine->crowded ? group->engine->spin_polls : 1;
+		uint32_t polls = blocks && !group->engine->crowded ? group->engine->spin_polls : 1;
+		polls = polls < BRIEF_POLLS ? polls : BRIEF_POLLS;
 		collet_inline_advance(request);
-		for (uint32_t i = 1; i < polls && i < BRIEF_POLLS && request->status == COLLET_PENDING; i++) {
+		while (--polls && request->status == COLLET_PENDING && collet_inline_sees(request)) {
 			collet_cpu_relax();
 			collet_inline_advance(request);
 		}

@@ -353,6 +353,8 @@ bool collet_inline_fits(const struct collet_request *request);
 void collet_inline_begin(struct collet_request *request);
 /* Goes on as far as it can without waiting; it may have ended then. */
 void collet_inline_advance(struct collet_request *request);
+/* Will another look tell whether what it waits for has come? Not where that takes a system call, or is not connected. */
+bool collet_inline_sees(const struct collet_request *request);
 /* Does it wait for a rank that was last seen on this one's core? */
 bool collet_inline_awaits_own_core(const struct collet_request *request);
 /* It will be waited for in earnest: its receives are posted, for progress and sleep to look after.
@@ -387,6 +389,8 @@ void collet_route_unload(struct collet_route *route, struct collet_queued *queue
 void collet_route_unload_all(struct collet_route *route);
 /* A receive's bytes are not needed any more. */
 void collet_route_release(struct collet_route *route, struct collet_queued *queued);
+/* Does a look into memory tell whether a message has come? */
+bool collet_route_sees(const struct collet_route *route);
 /* Was the peer on this rank's core when it was last heard of? */
 bool collet_route_shares_core(const struct collet_route *route);
 /* Takes it off the list of active routes; its queues are not looked at any more. */

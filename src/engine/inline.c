@@ -362,6 +362,19 @@ void collet_inline_advance(struct collet_request *request)
 		collet_request_end(request, COLLET_OK);
 }
 
+bool collet_inline_sees(const struct collet_request *request)
+{
+	const struct collet_small *small = &request->small;
+	if (!small->entered)
+		return false;
+	const struct collet_small_step *step = &small->step[small->at];
+	const struct collet_move *const end = step->operand + step->operands;
+	for (const struct collet_move *move = step->operand; move < end; move++)
+		if (move->route && move->queued->transfer.status == COLLET_PENDING && !collet_route_sees(move->route))
+			return false;
+	return true;
+}
+
 bool collet_inline_awaits_own_core(const struct collet_request *request)
 {
 	const struct collet_small *small = &request->small;
