@@ -353,7 +353,7 @@ bool collet_inline_fits(const struct collet_request *request);
 void collet_inline_begin(struct collet_request *request);
 /* Goes on as far as it can without waiting; it may have ended then. */
 void collet_inline_advance(struct collet_request *request);
-/* Will another look tell whether what it waits for has come? Not where that takes a system call, or is not connected. */
+/* Will another look tell whether what it waits for has come? Not where that takes a system call. */
 bool collet_inline_sees(const struct collet_request *request);
 /* Does it wait for a rank that was last seen on this one's core? */
 bool collet_inline_awaits_own_core(const struct collet_request *request);

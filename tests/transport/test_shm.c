@@ -77,7 +77,7 @@ static void each_size_goes_its_way(void **state)
 		{"four runs, not allowed to pull", true, false, false, SHM_LEND_MIN, SHM_RING, 4},
 		{"many runs, not allowed to pull", true, false, false, 3 * MIB + 1, SHM_RING,
 			3 * MIB / SHM_RUN_BYTES + 1},
-		{"arena, too small", true, true, true, SHM_ARENA_MIN - 1, SHM_RING, 1},
+		{"arena, too small", true, true, true, SHM_ARENA_MIN - 1, SHM_RING, 3},
 		{"arena", true, true, true, SHM_ARENA_MIN, SHM_ARENA, 1},
 		{"arena, not allowed to pull", true, true, false, 3 * MIB + 1, SHM_ARENA, 1},
 		{"threads: run", false, false, true, SHM_RUN_BYTES, SHM_RING, 1},

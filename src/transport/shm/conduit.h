@@ -16,7 +16,7 @@
 enum {
 	SHM_RUN_BYTES = SHM_RUN_UNITS * SHM_UNIT_BYTES, /* at most in one run */
 	SHM_LEND_MIN = 3 * SHM_RUN_BYTES + 1,           /* from here on left with the sender and read by the receiver */
-	SHM_ARENA_MIN = SHM_LEND_MIN,                   /* the same in its arena: below, waiting to get it back costs more */
+	SHM_ARENA_MIN = SHM_LEND_MIN,                   /* in its arena; getting less back is dearer than copying */
 	SHM_SLICE_BYTES = 1 << 20,                      /* read from the peer in one call of progress() at most */
 	SHM_IDLE_POLLS = 2048                           /* calls of progress() in vain until the peer is looked for */
 };
