@@ -266,12 +266,7 @@ static void print_row(const struct trial *trial, const struct row *row, uint32_t
 static void print_json(FILE *json, const struct trial *trial, const struct row *row, uint32_t repeats, double median_ms)
 {
 	const char *separator = "";
-	char host[65] = "";
-	gethostname(host, sizeof(host) - 1);
-	fputs("{\"library\":\"collet\",\"version\":", json);
-	bench_json_string(json, collet_version());
-	fputs(",\"host\":", json);
-	bench_json_string(json, host);
+	bench_json_begin(json);
 	fputs(",\"transport\":", json);
 	bench_json_string(json, trial->transport);
 	fprintf(json, ",\"killed\":\"%s\",\"ranks\":%u,\"repeats\":%u,\"least_ms\":", moment_words[trial->moment],

@@ -96,12 +96,7 @@ static void be_rank(
 
 static void print_json(const struct bench_options *o, FILE *json, double create_ns, double kb, double most_kb)
 {
-	char host[65] = "";
-	gethostname(host, sizeof(host) - 1);
-	fputs("{\"library\":\"collet\",\"version\":", json);
-	bench_json_string(json, collet_version());
-	fputs(",\"host\":", json);
-	bench_json_string(json, host);
+	bench_json_begin(json);
 	fputs(",\"transport\":", json);
 	bench_json_string(json, o->transport);
 	fprintf(json, ",\"ranks\":%u,\"create_ms\":", o->ranks);

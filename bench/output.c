@@ -81,6 +81,16 @@ void bench_json_string(FILE *out, const char *text)
 	putc('"', out);
 }
 
+void bench_json_begin(FILE *out)
+{
+	char host[65] = "";
+	gethostname(host, sizeof(host) - 1);
+	fputs("{\"library\":\"collet\",\"version\":", out);
+	bench_json_string(out, collet_version());
+	fputs(",\"host\":", out);
+	bench_json_string(out, host);
+}
+
 void bench_json_number(FILE *out, double value)
 {
 	if (!isfinite(value) || value < 0)

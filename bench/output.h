@@ -39,6 +39,8 @@ void bench_table_number(FILE *out, double value, int width);
 
 /* One line, one object. */
 void bench_json_measurement(FILE *out, const struct bench_measurement *m);
+/* Opens an object about collet alone: library, version and host are in it, and what follows begins with a comma. */
+void bench_json_begin(FILE *out);
 /* A JSON string with its quotes; null for NULL. */
 void bench_json_string(FILE *out, const char *text);
 /* A number; null for what is negative or not finite. */

@@ -5,9 +5,7 @@
 #include "overlap.h"
 
 #include <stdlib.h>
-#include <string.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "collet_side.h"
 #include "output.h"
@@ -155,12 +153,7 @@ static void print_json(FILE *json, const struct session *s, uint64_t bytes, cons
 {
 	static const char *const names[STEPS] = { "call_us", "sleep_us", "sleep_over_call_us", "compute_us",
 		"compute_over_call_us" };
-	char host[65] = "";
-	gethostname(host, sizeof(host) - 1);
-	fputs("{\"library\":\"collet\",\"version\":", json);
-	bench_json_string(json, collet_version());
-	fputs(",\"host\":", json);
-	bench_json_string(json, host);
+	bench_json_begin(json);
 	fprintf(json, ",\"collective\":\"%s\",\"transport\":",
 		bench_collective_name((enum bench_collective)s->options->work.collective));
 	bench_json_string(json, s->side.plan.transport[0] != '\0' ? s->side.plan.transport : s->options->transport);

@@ -4,9 +4,7 @@
 #include "waiting.h"
 
 #include <stdlib.h>
-#include <string.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "collet_side.h"
 #include "output.h"
@@ -72,12 +70,7 @@ static void print(const struct session *s, uint64_t bytes, double median, double
 			most * 100);
 	if (s->json == NULL)
 		return;
-	char host[65] = "";
-	gethostname(host, sizeof(host) - 1);
-	fputs("{\"library\":\"collet\",\"version\":", s->json);
-	bench_json_string(s->json, collet_version());
-	fputs(",\"host\":", s->json);
-	bench_json_string(s->json, host);
+	bench_json_begin(s->json);
 	fprintf(s->json, ",\"collective\":\"%s\",\"transport\":", collective);
 	bench_json_string(s->json, transport);
 	fprintf(s->json, ",\"ranks\":%u,\"bytes\":%llu,\"late_ms\":%lld,\"core_median\":%.5f,\"core_most\":%.5f}\n",
