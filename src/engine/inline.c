@@ -362,7 +362,8 @@ void collet_inline_advance(struct collet_request *request)
 		collet_request_end(request, COLLET_OK);
 }
 
-bool collet_inline_sees(const struct collet_request *request)
+/* Is one of the ranks that the step still waits for such? */
+static bool any_awaited(const struct collet_request *request, bool (*is_such)(const struct collet_route *route))
 {
 	const struct collet_small *small = &request->small;
 	if (!small->entered)
@@ -370,23 +371,24 @@ bool collet_inline_sees(const struct collet_request *request)
 	const struct collet_small_step *step = &small->step[small->at];
 	const struct collet_move *const end = step->operand + step->operands;
 	for (const struct collet_move *move = step->operand; move < end; move++)
-		if (move->route && move->queued->transfer.status == COLLET_PENDING && !collet_route_sees(move->route))
-			return false;
-	return true;
+		if (move->route && move->queued->transfer.status == COLLET_PENDING && is_such(move->route))
+			return true;
+	return false;
+}
+
+static bool is_blind(const struct collet_route *route)
+{
+	return !collet_route_sees(route);
+}
+
+bool collet_inline_sees(const struct collet_request *request)
+{
+	return request->small.entered && !any_awaited(request, is_blind);
 }
 
 bool collet_inline_awaits_own_core(const struct collet_request *request)
 {
-	const struct collet_small *small = &request->small;
-	if (!small->entered)
-		return false;
-	const struct collet_small_step *step = &small->step[small->at];
-	const struct collet_move *const end = step->operand + step->operands;
-	for (const struct collet_move *move = step->operand; move < end; move++)
-		if (move->route && move->queued->transfer.status == COLLET_PENDING &&
-			collet_route_shares_core(move->route))
-			return true;
-	return false;
+	return any_awaited(request, collet_route_shares_core);
 }
 
 bool collet_inline_post(struct collet_request *request)
