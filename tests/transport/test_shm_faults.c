@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -25,28 +26,30 @@
 /* Shared by parent and child, for what they tell each other outside the conduit. */
 struct board {
 	_Atomic uint32_t steps;
-	int started;               /* an eventfd */
+	int word;                  /* an eventfd: the child has started, or may leave */
 };
+
+enum { OVER = UINT32_MAX };  /* steps: there will be no more of them */
 
 static struct board *make_board(void)
 {
 	struct board *board = mmap(NULL, sizeof(*board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	assert_true(board != MAP_FAILED);
-	board->started = eventfd(0, EFD_CLOEXEC);
-	assert_true(board->started >= 0);
+	board->word = eventfd(0, EFD_CLOEXEC);
+	assert_true(board->word >= 0);
 	return board;
 }
 
 static void free_board(struct board *board)
 {
-	close(board->started);
+	close(board->word);
 	munmap(board, sizeof(*board));
 }
 
-static bool await_start(const struct board *board)
+static bool await_word(const struct board *board)
 {
-	struct pollfd started = { .fd = board->started, .events = POLLIN };
-	return poll(&started, 1, 20000) == 1;
+	struct pollfd word = { .fd = board->word, .events = POLLIN };
+	return poll(&word, 1, 20000) == 1;
 }
 
 /* Two processes; the child runs body and exits with what it returns. The parent's end is open when this returns. */
@@ -60,8 +63,11 @@ static pid_t open_processes(struct pair *pair, int (*body)(struct pair *pair, st
 	close(pair->sockets[!me]);
 	pair->sockets[!me] = -1;
 	pair->ends[1].card.pid = child ? (uint32_t)child : (uint32_t)getpid();
-	if (me)
+	if (me) {
+		/* One that a failed test leaves behind, stopped or not, goes with its parent. */
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
 		_exit(body(pair, board));
+	}
 	pair_begin(pair, 0);
 	assert_int_equal(pair_await(pair, 0), COLLET_OK);
 	return child;
@@ -144,7 +150,7 @@ static int send_and_stay(struct pair *pair, struct board *board)
 	pattern_fill(out, HUGE, 5);
 	shm->post_send(pair->ends[1].conduit, &small);
 	shm->post_send(pair->ends[1].conduit, &huge);
-	if (eventfd_write(board->started, 1) != 0)
+	if (eventfd_write(board->word, 1) != 0)
 		return 2;
 	for (;;)
 		shm->progress(pair->ends[1].conduit);
@@ -159,7 +165,7 @@ static void killed_in_mid_transfer(void **state)
 			unsigned char *in = calloc(1, HUGE), small_in[1000];
 			const pid_t child = open_processes(&pair, send_and_stay, board);
 			struct end *end = &pair.ends[0];
-			assert_true(await_start(board));
+			assert_true(await_word(board));
 			struct collet_transfer small = transfer_of(1, small_in, 1000), huge = transfer_of(2, in, HUGE);
 			if (!early) {
 				shm->post_recv(end->conduit, &small);
@@ -187,7 +193,7 @@ static void killed_in_mid_transfer(void **state)
 	}
 }
 
-/* Receives a huge message, slice by slice, telling how many calls it has made. */
+/* Receives a huge message, slice by slice, telling how many calls it has made; stays until it is told to leave. */
 static int receive_counting(struct pair *pair, struct board *board)
 {
 	unsigned char *in = calloc(1, HUGE);
@@ -199,6 +205,9 @@ static int receive_counting(struct pair *pair, struct board *board)
 		atomic_fetch_add(&board->steps, 1);
 		shm->progress(pair->ends[1].conduit);
 	}
+	atomic_store(&board->steps, OVER);
+	if (!await_word(board))
+		return 30;
 	/* The sender has given up and refilled its buffer: whatever came must not pass for a message. */
 	return receive.status == COLLET_ERR_PEER_LOST                   ? 0
 	       : receive.status == COLLET_OK && pattern_is(in, HUGE, 1) ? 10
@@ -209,6 +218,7 @@ static int receive_counting(struct pair *pair, struct board *board)
 static void a_late_reader_reports_nothing(void **state)
 {
 	unsigned char *out = malloc(HUGE);
+	unsigned cut_short = 0;
 	for (unsigned through_units = 0; through_units < 2; through_units++) {
 		for (uint32_t steps = 1; steps < 30; steps += 9) {
 			struct pair pair;
@@ -231,14 +241,17 @@ static void a_late_reader_reports_nothing(void **state)
 			assert_int_equal(send.status, over ? COLLET_OK : COLLET_CANCELLED);
 			memset(out, 0xff, HUGE);
 			kill(child, SIGCONT);
-			/* It may have read everything before it was stopped, but what it then reports is the
-			 * message. */
+			assert_int_equal(eventfd_write(board->word, 1), 0);
+			/* It may have read everything before it was stopped, and the sender need not have seen that
+			 * yet; but what it then reports is the message. */
 			const int verdict = exit_of(child);
-			assert_true(verdict == 0 || (over && verdict == 10));
+			assert_true(verdict == 10 || (verdict == 0 && !over));
+			cut_short += verdict == 0;
 			pair_close(&pair);
 			free_board(board);
 		}
 	}
+	assert_true(cut_short > 0);
 	free(out);
 }
 
@@ -273,6 +286,7 @@ static void a_late_sender_touches_nothing(void **state)
 	kill(child, SIGSTOP);
 	int status;
 	assert_int_equal(waitpid(child, &status, WUNTRACED), child);
+	assert_true(WIFSTOPPED(status));
 	shm->close(pair.ends[0].conduit);
 	assert_int_equal(receive.status, COLLET_CANCELLED);
 	memset(in, 0x77, HUGE);

@@ -18,6 +18,7 @@ enum {
 	SHM_LEND_MIN = 3 * SHM_RUN_BYTES + 1,           /* from here on left with the sender and read by the receiver */
 	SHM_ARENA_MIN = SHM_LEND_MIN,                   /* in its arena; getting less back is dearer than copying */
 	SHM_SLICE_BYTES = 1 << 20,                      /* read from the peer in one call of progress() at most */
+	SHM_RUNS_IN_CALL = 8,                           /* of a long message, in one call of progress() at most */
 	SHM_IDLE_POLLS = 2048                           /* calls of progress() in vain until the peer is looked for */
 };
 
@@ -135,16 +136,19 @@ collet_status collet_shm_opening(struct collet_conduit *conduit);
 /* Lets go of socket, descriptors and mappings, and of what the peer may have sent and nobody read. */
 void collet_shm_let_go(struct shm_conduit *shm, bool forked);
 
-/* send.c: both return how many transfers were settled */
-bool collet_shm_send_first(struct shm_conduit *shm);
+/* send.c */
+/* Publishes what there is room for; a bounded share of a long message, however fast the peer reads. */
+void collet_shm_send_some(struct shm_conduit *shm);
 /* A message that fits into cells, with nothing in its way: settled without being queued. False: it is still to be
  * posted. */
 bool collet_shm_send_at_once(struct shm_conduit *shm, struct collet_transfer *transfer);
+/* Also collects what was lent; returns how many sends were settled. */
 uint32_t collet_shm_send(struct shm_conduit *shm);
 /* Could collet_shm_send() do something? Reads what the peer has published with seq_cst. */
 bool collet_shm_can_send(const struct shm_conduit *shm);
 
 /* receive.c */
+/* Returns how many receives were settled. */
 uint32_t collet_shm_receive(struct shm_conduit *shm);
 bool collet_shm_receive_at_once(struct shm_conduit *shm, struct collet_transfer *transfer);
 bool collet_shm_has_come(const struct collet_conduit *conduit, uint64_t bytes);

@@ -375,12 +375,13 @@ static void begin(struct shm_conduit *shm, uint64_t stamp)
 uint32_t collet_shm_receive(struct shm_conduit *shm)
 {
 	const uint32_t before = shm->conduit.posted;
+	/* A bounded share of a long message in a call, however fast the peer is: others wait for their turn too. */
+	unsigned runs = 0;
 	while (shm->conduit.status == COLLET_OK) {
 		if (shm->incoming.kind == SHM_RING) {
-			if (!receive_run(shm))
+			if (++runs == SHM_RUNS_IN_CALL || !receive_run(shm))
 				break;
 		} else if (shm->incoming.kind) {
-			/* One in a call: others wait for their turn too. */
 			receive_slice(shm);
 			break;
 		} else {

@@ -189,13 +189,20 @@ static enum shm_kind way_of_first(const struct shm_conduit *shm, uint64_t *where
 }
 
 /* Publishes what it can of the first send; false when there was no room for anything. */
-bool collet_shm_send_first(struct shm_conduit *shm)
+static bool send_first(struct shm_conduit *shm)
 {
 	uint64_t where = 0;
 	if (!has_cells(shm, 1))
 		return false;
 	const enum shm_kind kind = way_of_first(shm, &where);
 	return kind == SHM_INLINE ? send_inline(shm) : kind == SHM_RING ? send_run(shm) : lend(shm, kind, where);
+}
+
+void collet_shm_send_some(struct shm_conduit *shm)
+{
+	unsigned runs = 0;
+	while (shm->sends.first && send_first(shm) && (!shm->sent_bytes || ++runs < SHM_RUNS_IN_CALL))
+		;
 }
 
 /* Settles the sends whose buffers have come back. */
@@ -222,8 +229,7 @@ uint32_t collet_shm_send(struct shm_conduit *shm)
 	const uint32_t before = shm->conduit.posted;
 	if (shm->tokens_lent)
 		collect(shm);
-	while (shm->sends.first && collet_shm_send_first(shm))
-		;
+	collet_shm_send_some(shm);
 	return before - shm->conduit.posted;
 }
 

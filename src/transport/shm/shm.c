@@ -113,8 +113,7 @@ static void post_send(struct collet_conduit *conduit, struct collet_transfer *tr
 	const bool first = !shm->sends.first;
 	collet_transfer_queue_add(&shm->sends, transfer);
 	if (first)
-		while (shm->sends.first && collet_shm_send_first(shm))
-			;
+		collet_shm_send_some(shm);
 }
 
 static void post_recv(struct collet_conduit *conduit, struct collet_transfer *transfer)
