@@ -20,27 +20,6 @@ COLLET_PURE static inline uint64_t allreduce_doubling_step_count(const struct co
 	return shape->size == 1 ? 1 : h.folded ? 2 : 2 * (uint64_t)h.rounds + (h.member < h.extra ? 2 : 0);
 }
 
-/* Send the partner the sum so far, and add what it sends. */
-COLLET_PURE static inline struct collet_step allreduce_doubling_exchange(
-	const struct collet_shape *shape, const struct halving_doubling *h, uint32_t round, bool sending)
-{
-	const uint32_t partner = h->member ^ (uint32_t)1 << round;
-	const struct collet_span all = collet_span_all(shape);
-	const struct collet_peers self = collet_self(shape), peer = halving_doubling_peer(h, partner);
-	const enum collet_buffer mine = halving_doubling_buffer(h, h->member, round);
-	const enum collet_buffer theirs = halving_doubling_buffer(h, partner, round);
-	if (sending)
-		return collet_move(self, mine, all, peer, COLLET_RESULT, all);
-	struct collet_step step = collet_step_none();
-	const bool peer_first = partner < h->member;
-	collet_step_from(&step, peer_first ? peer : self, peer_first ? theirs : mine, all);
-	collet_step_from(&step, peer_first ? self : peer, peer_first ? mine : theirs, all);
-	collet_step_to(&step, self, COLLET_RESULT, all);
-	step.reduce = true;
-	step.last_touch = round == h->rounds - 1;
-	return step;
-}
-
 COLLET_PURE static inline struct collet_step allreduce_doubling_step(
 	const struct collet_shape *shape, uint32_t part, uint64_t index)
 {
@@ -59,7 +38,7 @@ COLLET_PURE static inline struct collet_step allreduce_doubling_step(
 	if (h.folded || (folds && index == 2 * (uint64_t)h.rounds + 1))
 		return halving_doubling_fold(shape, &h, true);
 	const uint32_t move = (uint32_t)(index - (folds ? 1 : 0));
-	struct collet_step step = allreduce_doubling_exchange(shape, &h, move / 2, move % 2 == 0);
+	struct collet_step step = halving_doubling_exchange(shape, &h, move / 2, all, move % 2 == 0);
 	step.paired = move % 2 == 0;
 	return step;
 }

@@ -80,13 +80,12 @@ COLLET_PURE static inline struct collet_step halving_doubling_fold(
 	return step;
 }
 
-/* Halving: send the partner its half, and add what it sends to the own one. */
-COLLET_PURE static inline struct collet_step halving_doubling_halve(
-	const struct collet_shape *shape, const struct halving_doubling *h, uint32_t round, bool sending)
+/* Send the partner this span of the sum so far, or add what it sends to the own one. */
+COLLET_PURE static inline struct collet_step halving_doubling_exchange(const struct collet_shape *shape,
+	const struct halving_doubling *h, uint32_t round, struct collet_span span, bool sending)
 {
 	const uint32_t partner = h->member ^ (uint32_t)1 << round;
 	const struct collet_peers self = collet_self(shape), peer = halving_doubling_peer(h, partner);
-	const struct collet_span span = halving_doubling_span(shape, sending ? partner : h->member, round + 1);
 	const enum collet_buffer mine = halving_doubling_buffer(h, h->member, round);
 	const enum collet_buffer theirs = halving_doubling_buffer(h, partner, round);
 	if (sending)
@@ -99,6 +98,15 @@ COLLET_PURE static inline struct collet_step halving_doubling_halve(
 	step.reduce = true;
 	step.last_touch = round == h->rounds - 1;
 	return step;
+}
+
+/* Halving: the partner gets its half, this rank adds up the other. */
+COLLET_PURE static inline struct collet_step halving_doubling_halve(
+	const struct collet_shape *shape, const struct halving_doubling *h, uint32_t round, bool sending)
+{
+	const uint32_t partner = h->member ^ (uint32_t)1 << round;
+	const struct collet_span span = halving_doubling_span(shape, sending ? partner : h->member, round + 1);
+	return halving_doubling_exchange(shape, h, round, span, sending);
 }
 
 COLLET_PURE static inline struct collet_step halving_doubling_double(
