@@ -10,6 +10,7 @@
 #include <cmocka.h>
 
 #include "bootstrap/sites.h"
+#include "cpus.h"
 #include "world.h"
 
 enum { ANY = COLLET_SPOT_ANY };
@@ -166,25 +167,12 @@ static void *bind_and_meet(void *context)
 	return NULL;
 }
 
-/* The first two threads that this process may use. */
-static bool two_cpus(int cpus[2])
-{
-	cpu_set_t set;
-	int found = 0;
-	if (sched_getaffinity(0, sizeof(set), &set) != 0)
-		return false;
-	for (size_t i = 0; i < CPU_SETSIZE && found < 2; i++)
-		if (CPU_ISSET(i, &set))
-			cpus[found++] = (int)i;
-	return found == 2;
-}
-
 /* Ranks on two cores in turn, on what the variable says is a machine of as many packages as threads. */
 static void ranks_know_where_the_others_run(void **state)
 {
 	enum { SIZE = 5 };
 	int cpus[2];
-	if (!two_cpus(cpus)) {
+	if (!test_two_cpus(cpus)) {
 		print_message("this process may use one core only\n");
 		skip();
 	}

@@ -11,6 +11,7 @@
 
 #include <cmocka.h>
 
+#include "cpus.h"
 #include "ranks.h"
 
 enum { SIZE = 5, COUNT = 1000, ROWS_MOST = 64 };
@@ -19,19 +20,6 @@ struct plan {
 	int cpus[2];
 	const char *algorithm;
 };
-
-/* The first two hardware threads that this process may use. */
-static bool find_cpus(int cpus[2])
-{
-	cpu_set_t set;
-	int found = 0;
-	if (sched_getaffinity(0, sizeof(set), &set) != 0)
-		return false;
-	for (size_t i = 0; i < CPU_SETSIZE && found < 2; i++)
-		if (CPU_ISSET(i, &set))
-			cpus[found++] = (int)i;
-	return found == 2;
-}
 
 static bool bind_and_create(struct rank *rank)
 {
@@ -136,7 +124,7 @@ static void on_two_halves(ranks_body *body, const char *algorithm)
 {
 	struct plan plan = { .algorithm = algorithm };
 	char described[64];
-	if (!find_cpus(plan.cpus)) {
+	if (!test_two_cpus(plan.cpus)) {
 		print_message("this process may use one core only\n");
 		skip();
 	}
