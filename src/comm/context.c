@@ -44,7 +44,7 @@ static collet_status read_settings(struct collet_context *context, const collet_
 	context->engine.log.rank = context->launch.rank;
 
 	const char *transport = chosen(options ? options->transport : NULL, "COLLET_TRANSPORT");
-	collet_status status = collet_transports_parse(transport, &context->card.transports);
+	collet_status status = collet_transports_parse(transport, &context->card.transport_bits);
 	if (status != COLLET_OK)
 		return status;
 	const char *algorithm = chosen(options ? options->algorithm : NULL, "COLLET_ALGORITHM");
@@ -142,7 +142,8 @@ static collet_status agree(void *of, const struct collet_card *cards, uint32_t s
 const char *collet_local_transport(const struct collet_context *context)
 {
 	for (uint32_t t = 0; collet_transports[t]; t++)
-		if (strcmp(collet_transports[t]->name, "shm") == 0 && (context->bootstrap.cards[0].transports >> t & 1))
+		if (strcmp(collet_transports[t]->name, "shm") == 0 &&
+			(context->bootstrap.cards[0].transport_bits >> t & 1))
 			return "shm";
 	return "tcp";
 }

@@ -230,7 +230,7 @@ static void name_transports(const collet_comm *comm, char *text, size_t capacity
 		if (r == comm->group.rank && comm->group.size > 1)
 			continue;
 		for (uint32_t t = 0; collet_transports[t]; t++) {
-			if (((self->transports & peer->transports) >> t & 1) &&
+			if (((self->transport_bits & peer->transport_bits) >> t & 1) &&
 				collet_transports[t]->reaches(self, peer)) {
 				used |= (uint32_t)1 << t;
 				break;

@@ -3,9 +3,7 @@
 #ifndef COLLET_CORE_LOG_H
 #define COLLET_CORE_LOG_H
 
-#include <stdint.h>
-
-enum collet_log_level { COLLET_LOG_NONE, COLLET_LOG_ERROR, COLLET_LOG_WARN, COLLET_LOG_INFO, COLLET_LOG_DEBUG };
+#include <collet/transport.h>
 
 /* Each context has its own, filled once from its configuration; zeroed logs nothing. */
 struct collet_log {

@@ -146,6 +146,7 @@ static collet_status make_conduit(struct collet_engine *engine, const struct col
 		.wake = &engine->wake,
 		.arena = engine->arena,
 		.log = &engine->log,
+		.host = &collet_host_functions,
 	};
 	return table->open(made, &config);
 }
@@ -157,7 +158,7 @@ static bool choose_transport(const struct collet_engine *engine, const struct co
 	const struct collet_card *peer = &engine->cards[collet_group_world_rank(route->group, route->peer)];
 	for (uint32_t i = 0; collet_transports[i]; i++) {
 		const uint32_t bit = (uint32_t)1 << i;
-		if ((self->transports & peer->transports & bit) && !(route->refused & bit) &&
+		if ((self->transport_bits & peer->transport_bits & bit) && !(route->refused & bit) &&
 			collet_transports[i]->reaches(self, peer)) {
 			*index = i;
 			return true;
@@ -330,7 +331,7 @@ static void accepted(struct collet_engine *engine, struct collet_opening *openin
 	while (collet_transports[transports])
 		transports++;
 	const bool sane = hello->to == engine->rank && hello->from < engine->size && hello->from != engine->rank &&
-		hello->transport < transports && (engine->cards[engine->rank].transports >> hello->transport & 1);
+		hello->transport < transports && (engine->cards[engine->rank].transport_bits >> hello->transport & 1);
 	struct collet_group *group = sane ? find_group(engine, hello->communicator) : NULL;
 	if (group) {
 		claim(opening, group);

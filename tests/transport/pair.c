@@ -70,7 +70,7 @@ void pair_connect(struct pair *pair, const struct collet_transport *transport, b
 					    .host_id = 1,
 					    .process_id = processes ? i : 0,
 					    .uid = getuid(),
-					    .transports = UINT32_MAX,
+					    .transport_bits = UINT32_MAX,
 					    .family = AF_INET,
 					    .usable_cores = 2}};
 		strcpy(end->card.host, i ? "beta" : "alpha");
@@ -98,10 +98,14 @@ void pair_begin(struct pair *pair, int which)
 		.wake = &end->wake,
 		.arena = end->arena,
 		.log = &end->log,
+		.host = &collet_host_functions,
 	};
 	const size_t bytes = (pair->transport->conduit_bytes + 63) / 64 * 64;
 	end->conduit = aligned_alloc(64, bytes);
 	memset(end->conduit, 0, bytes);
+	end->conduit->transport = pair->transport;
+	end->conduit->peer = config.peer->rank;
+	end->conduit->channel = config.channel;
 	pair->sockets[which] = -1;
 	const collet_status status = pair->transport->open(end->conduit, &config);
 	if (status != COLLET_OK)

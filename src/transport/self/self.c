@@ -5,14 +5,12 @@
 #include <string.h>
 
 #include "core/status.h"
-#include "transport/queue.h"
+#include "transport/transport.h"
 
 struct self_conduit {
 	struct collet_conduit conduit;
 	struct collet_transfer_queue sends, receives;  /* at most one of them is not empty */
 };
-
-extern const struct collet_transport collet_self_transport;
 
 static bool reaches(const struct collet_card *self, const struct collet_card *peer)
 {
@@ -21,10 +19,7 @@ static bool reaches(const struct collet_card *self, const struct collet_card *pe
 
 static collet_status open_conduit(struct collet_conduit *conduit, const struct collet_conduit_config *config)
 {
-	conduit->transport = &collet_self_transport;
 	conduit->status = COLLET_OK;
-	conduit->peer = config->peer->rank;
-	conduit->channel = config->channel;
 	return COLLET_OK;
 }
 
@@ -36,7 +31,7 @@ static collet_status opening(struct collet_conduit *conduit)
 static void close_conduit(struct collet_conduit *conduit)
 {
 	struct self_conduit *self = (struct self_conduit *)conduit;
-	if (!conduit->transport || conduit->status != COLLET_OK)
+	if (conduit->status != COLLET_OK)
 		return;
 	conduit->status = COLLET_CANCELLED;
 	collet_transfer_queue_settle_all(&self->sends, conduit, COLLET_CANCELLED);
@@ -120,8 +115,12 @@ static void disarm(struct collet_conduit *conduit)
 }
 
 const struct collet_transport collet_self_transport = {
+	.version = COLLET_TRANSPORT_VERSION,
+	.bytes = sizeof(struct collet_transport),
 	.name = "self",
+	.summary = "a rank and itself: memcpy",
 	.caps = COLLET_CAP_LOCAL,
+	.priority = 1000,
 	.conduit_bytes = sizeof(struct self_conduit),
 	.reaches = reaches,
 	.open = open_conduit,

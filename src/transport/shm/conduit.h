@@ -5,7 +5,7 @@
 #include <sys/types.h>
 
 #include "transport/memory.h"
-#include "transport/queue.h"
+#include "transport/transport.h"
 #include "transport/shm/segment.h"
 #include "transport/transport.h"
 

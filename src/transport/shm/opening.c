@@ -396,10 +396,6 @@ static collet_status check_credentials(struct shm_conduit *shm)
 collet_status collet_shm_open(struct collet_conduit *conduit, const struct collet_conduit_config *config)
 {
 	struct shm_conduit *shm = (struct shm_conduit *)conduit;
-	extern const struct collet_transport collet_shm_transport;
-	conduit->transport = &collet_shm_transport;
-	conduit->peer = config->peer->rank;
-	conduit->channel = config->channel;
 	shm->self = config->self;
 	shm->peer = config->peer;
 	shm->arena = config->arena;

@@ -239,8 +239,12 @@ static void disarm(struct collet_conduit *conduit)
 }
 
 const struct collet_transport collet_shm_transport = {
+	.version = COLLET_TRANSPORT_VERSION,
+	.bytes = sizeof(struct collet_transport),
 	.name = "shm",
+	.summary = "ranks of one host: rings in shared memory, reads of the peer's own buffers",
 	.caps = COLLET_CAP_VIEW | COLLET_CAP_LOCAL,
+	.priority = 800,
 	.conduit_bytes = sizeof(struct shm_conduit),
 	.reaches = reaches,
 	.open = collet_shm_open,

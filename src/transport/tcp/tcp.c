@@ -57,10 +57,7 @@ static collet_status open_conduit(struct collet_conduit *conduit, const struct c
 	static_assert(
 		sizeof(struct tcp_header) == 32 && sizeof(struct tcp_greeting) == 24, "what travels has no padding");
 	struct tcp_conduit *tcp = of(conduit);
-	conduit->transport = &collet_tcp_transport;
 	conduit->status = COLLET_OK;
-	conduit->peer = config->peer->rank;
-	conduit->channel = config->channel;
 	tcp->socket = config->socket;
 	tcp->epoll_fd = config->wake->epoll_fd;
 	tcp->process = (uint32_t)getpid();
@@ -262,8 +259,12 @@ static void disarm(struct collet_conduit *conduit)
 }
 
 const struct collet_transport collet_tcp_transport = {
+	.version = COLLET_TRANSPORT_VERSION,
+	.bytes = sizeof(struct collet_transport),
 	.name = "tcp",
+	.summary = "any two ranks: a socket a channel, scatter and gather",
 	.caps = COLLET_CAP_CALLS,
+	.priority = 200,
 	.conduit_bytes = sizeof(struct tcp_conduit),
 	.reaches = reaches,
 	.open = open_conduit,

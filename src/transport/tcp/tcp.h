@@ -10,7 +10,7 @@
 #ifndef COLLET_TRANSPORT_TCP_TCP_H
 #define COLLET_TRANSPORT_TCP_TCP_H
 
-#include "transport/queue.h"
+#include "transport/transport.h"
 
 enum {
 	/* A larger message's payload is not read into the buffer but where it is wanted: one system call more (and the

@@ -1,0 +1,418 @@
+/* The transport contract: what a transport must do, may do and may count on. For those who write one; a program that
+ * calls collectives needs none of this.
+ *
+ * A transport moves messages between two ranks; it knows nothing of collectives or types. It is a const table of
+ * functions (struct collet_transport) that is built into the library (self, shm, tcp), or that a module brings: a
+ * shared object libcollet-transport-NAME.so which exports
+ *
+ *     const struct collet_transport collet_transport_module = { ... };
+ *
+ * and lies in a folder of COLLET_TRANSPORT_PATH or in the library's module folder (pkg-config --variable=moduledir
+ * collet). A module needs no symbol of the library: what it may call comes as a table (struct collet_host).
+ * examples/transport-skeleton is one to begin with; transport-contract runs what is said here against any.
+ *
+ * Things
+ *   transport  the table; static, the same for all contexts
+ *   device     what a transport holds for one context (one rank in a process): adapters, a protection domain. Optional
+ *   conduit    one connection of two ranks on one channel. It carries messages both ways, each way in posting order;
+ *              the k-th message sent is taken by the k-th receive posted on the other side
+ *   transfer   one message, sent or received
+ *   card       what a rank has told all others of itself at the rendezvous
+ *
+ * Life of a conduit. The control plane brings a connected, authenticated stream socket to the same conduit's other end.
+ * open() begins, opening() goes on until both ends are ready: over the socket the two may exchange what they need
+ * (descriptors, keys, queue pair numbers), and they may keep it, to send over or only to learn of the peer's end.
+ * Then the data path: posts and progress. close() ends it at any time.
+ *
+ * Threads. Calls on one conduit never overlap; open() and opening() come from the control thread, everything after
+ * opening() has returned COLLET_OK from whichever thread makes progress for the rank, one at a time. Calls on different
+ * conduits of one device may overlap (one opens while another moves). device_open() and device_close() come from the
+ * thread that creates or destroys the context; memory_register() and memory_deregister() from any thread.
+ *
+ * No call blocks, and none calls back into the engine: every outcome is left in the transfer or the conduit, so there
+ * is one place to look for errors. Nothing on the data path allocates.
+ *
+ * Errors. A call that fails says why, once, by host->fail(status, "NAME: what failed, with which rank on which host,
+ * what to try"): the sentence becomes this thread's collet_last_error().
+ *
+ * Versions. The table begins with the contract's version, which must be the library's, and with its own size. A later
+ * library may know more slots, at the end: what a shorter table does not have counts as NULL, so new slots are always
+ * optional. What the library hands over (cards, configs, host functions) may likewise grow at the end; nobody copies
+ * or embeds it. struct collet_conduit, which a transport embeds, keeps its size. */
+#ifndef COLLET_TRANSPORT_H
+#define COLLET_TRANSPORT_H
+
+#include <collet/collet.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#if defined(__GNUC__)
+#define COLLET_FORMAT(text, first) __attribute__((format(printf, text, first)))
+#else
+#define COLLET_FORMAT(text, first)
+#endif
+
+enum {
+	COLLET_TRANSPORT_VERSION = 1,    /* of this contract */
+	COLLET_TRANSPORT_NAME_BYTES = 22 /* longest name, with its NUL */
+};
+
+struct collet_transport;
+struct collet_device;                    /* a transport's own */
+struct collet_arena;                     /* the library's: a rank's collet_mem_alloc() memory */
+struct collet_log;                       /* the library's */
+
+/* ---- What a transport may call ------------------------------------------------------------------------------ */
+
+enum collet_log_level { COLLET_LOG_NONE, COLLET_LOG_ERROR, COLLET_LOG_WARN, COLLET_LOG_INFO, COLLET_LOG_DEBUG };
+
+enum collet_memory_kind {
+	COLLET_MEMORY_HOST,              /* the user's own, from collet_mem_register() */
+	COLLET_MEMORY_ARENA,             /* a block from collet_mem_alloc(), or of the library's own staging */
+	COLLET_MEMORY_GPU                /* of a GPU: addresses are of the device */
+};
+
+struct collet_memory {
+	void *first;
+	uint64_t bytes;
+	uint32_t kind;                   /* enum collet_memory_kind */
+	int32_t gpu;                     /* its ordinal; -1: none */
+	int32_t dmabuf;                  /* a dma-buf descriptor that exports it, the caller's to close after the call;
+					    -1: none */
+	uint32_t reserved;
+	uint64_t dmabuf_offset;          /* of first in it */
+};
+
+/* Lives as long as the library is loaded. Any thread. */
+struct collet_host {
+	uint32_t bytes;                  /* sizeof of what the library has; look before using what was added later */
+	uint32_t version;                /* COLLET_TRANSPORT_VERSION of the library */
+	/* Sets this thread's sentence and returns status, so that a failure reads `return host->fail(STATUS, ...)`.
+	 * Without a final full stop or newline; at most 1023 characters are kept. */
+	collet_status (*fail)(collet_status status, const char *format, ...) COLLET_FORMAT(2, 3);
+	const char *(*last_error)(void);
+	/* A line on standard error, if COLLET_LOG asks for this level. Not on the data path above DEBUG. */
+	void (*log)(const struct collet_log *log, enum collet_log_level level, const char *format, ...)
+		COLLET_FORMAT(3, 4);
+	bool (*logs)(const struct collet_log *log, enum collet_log_level level); /* would it be shown? */
+	/* An option's value, of the environment today; NULL when unset or empty. Name it COLLET_<TRANSPORT>_<WHAT>, and
+	 * read it once, in device_open(). */
+	const char *(*option)(const char *name);
+	/* The rank's arena: address space reserved, of which pages exist where memory is in use. *fd is the memfd
+	 * behind it (the library's). */
+	void (*arena_span)(const struct collet_arena *arena, void **first, uint64_t *bytes, int *fd);
+	/* Blocks in it: zeroed, aligned to 64 bytes, to 4 KiB from 4 KiB on. Registered like any other. */
+	collet_status (*arena_alloc)(struct collet_arena *arena, void **memory, size_t bytes);
+	collet_status (*arena_free)(struct collet_arena *arena, void *memory);
+};
+
+/* ---- Who talks ---------------------------------------------------------------------------------------------- */
+
+/* Where on its host a rank runs, as far as that is one spot: which package (socket), NUMA node, last-level cache and
+ * core. A NUMA node may have several caches or a cache several NUMA nodes: the wider of the two is the outer level. */
+enum collet_level { COLLET_LEVEL_PACKAGE, COLLET_LEVEL_OUTER, COLLET_LEVEL_INNER, COLLET_LEVEL_CORE, COLLET_LEVELS };
+
+/* No one spot at this level: the rank may run on several of them, or the host did not tell. */
+enum { COLLET_SPOT_ANY = UINT16_MAX };
+
+/* Numbers are those of one host, and mean nothing but same or different. */
+struct collet_spot {
+	uint16_t at[COLLET_LEVELS];
+};
+
+enum {
+	COLLET_CARD_TRANSPORTS = 6,      /* that a rank can offer at a time, beside "self" */
+	COLLET_CARD_DATA_BYTES = 112     /* of all of them together */
+};
+
+/* A transport that the rank offers. */
+struct collet_card_transport {
+	char name[COLLET_TRANSPORT_NAME_BYTES]; /* "": none */
+	uint8_t first, bytes;            /* its part of data */
+};
+
+/* What a rank tells all others of itself at the rendezvous, under the job's authentication. Travels as it is, in the
+ * byte order of the machine, which the version check has compared. */
+struct collet_card {
+	uint32_t rank;                   /* in the context's world */
+	uint32_t pid;
+	uint64_t host_id;                /* equal: same host (COLLET_HOST_ID, else boot id and network namespace) */
+	uint64_t process_id;             /* equal: threads of one process */
+	uint32_t uid;
+	uint32_t usable_cores;           /* of the process: affinity and cgroup quota */
+	uint16_t quota_cores;            /* that the cgroups allow all their processes together */
+	uint16_t host_cores;             /* that all ranks of this host may use together. This and spot are filled in by
+					    rank 0: not known yet in device_open() */
+	struct collet_spot spot;
+	char host[64];                   /* host name, for people */
+	uint16_t family;                 /* of the address it listens on: AF_INET, AF_INET6; 0: no TCP listener */
+	uint16_t port;                   /* host byte order */
+	uint32_t scope_id;               /* of a link-local IPv6 address */
+	uint8_t address[16];
+	struct collet_card_transport transports[COLLET_CARD_TRANSPORTS]; /* best first */
+	uint8_t data[COLLET_CARD_DATA_BYTES];
+	/* From here on the library's own. */
+	uint32_t transport_bits;         /* bit i: collet_transports[i] is built in and allowed */
+	char unix_name[64]; /* abstract Unix socket that this rank listens on (without the leading NUL); "" none */
+	char settings[256]; /* "NAME=value\n" for each setting that all ranks must share, compared at creation */
+};
+
+/* What the rank's transport of this name has put on its card in device_open(); NULL when the rank does not offer it or
+ * put nothing. As long as the card. Not checked by the library: bytes of a peer. */
+static inline const void *collet_card_data(const struct collet_card *card, const char *name, size_t *bytes)
+{
+	for (uint32_t i = 0; i < COLLET_CARD_TRANSPORTS; i++) {
+		const struct collet_card_transport *offer = &card->transports[i];
+		uint32_t c = 0;
+		while (c < COLLET_TRANSPORT_NAME_BYTES && offer->name[c] == name[c] && name[c])
+			c++;
+		if (!c || c >= COLLET_TRANSPORT_NAME_BYTES || offer->name[c] || name[c])
+			continue;
+		*bytes = offer->bytes;
+		return offer->bytes && offer->first + offer->bytes <= COLLET_CARD_DATA_BYTES ? card->data + offer->first
+											      : NULL;
+	}
+	*bytes = 0;
+	return NULL;
+}
+
+/* How a rank sleeps: one epoll set for everything that it waits for. */
+struct collet_wake {
+	int epoll_fd;                    /* transports add descriptors, edge-triggered or taken out again by
+					    disarm(), with any data.ptr but NULL */
+	int event_fd;                    /* any write wakes the rank; in the set with data.ptr = NULL. A transport may
+					    pass it to a peer on the same host, which then wakes this rank by a write */
+	uint32_t cpu;                    /* 1 + the one on which the rank makes progress, if ranks outnumber cores;
+					    else 0. A transport may tell local peers, see collet_conduit */
+};
+
+/* ---- What travels ------------------------------------------------------------------------------------------- */
+
+/* What travels with a message, beside its bytes. The receiver says what it expects; anything else is a mismatch. */
+struct collet_message {
+	uint64_t signature;              /* what is being called */
+	uint64_t sequence;               /* which message this is */
+	uint64_t bytes;
+};
+
+enum {
+	COLLET_TRANSFER_VIEW = 1 << 0    /* receive: the bytes may stay where they are, see view */
+};
+
+/* One message, sent or received. Owned by the caller, and lent with its buffer until status leaves COLLET_PENDING (a
+ * receive with COLLET_TRANSFER_VIEW: until release). The caller's own from then on: status is the last thing that a
+ * transport writes. */
+struct collet_transfer {
+	collet_status status;            /* COLLET_OK: every byte moved; there are no short transfers. For a send: the
+					    bytes may be overwritten now */
+	uint32_t flags;                  /* COLLET_TRANSFER_* */
+	struct collet_message message;   /* send: what travels. Receive: what is expected; left by
+					    COLLET_ERR_MISMATCH as what came instead, data untouched */
+	void *data;                      /* message.bytes bytes; a send only reads them. May be NULL if 0 bytes */
+	const void *view;                /* receive with COLLET_TRANSFER_VIEW, settled COLLET_OK: where the bytes
+					    are, for reading: data, or the transport's or peer's own memory. Valid
+					    until release() */
+	struct collet_transfer *next;    /* from here on the transport's own, while lent */
+	uint64_t transport_private[3];
+};
+
+struct collet_conduit_stats {
+	uint64_t bytes_sent, bytes_received, messages_sent, messages_received, system_calls;
+};
+
+/* The common head of every transport's own conduit struct. */
+struct collet_conduit {
+	/* The caller's; set before open(). */
+	const struct collet_transport *transport;
+	/* The transport's from here on, but for what says otherwise. */
+	collet_status status;            /* COLLET_OK, or what has ended it (sticky). The sentence is in last_error() of
+					    the call during which status left COLLET_OK */
+	uint32_t peer;                   /* the caller's: world rank, for error texts */
+	uint32_t channel;                /* the caller's */
+	uint32_t posted;                 /* transfers lent and not yet settled: the engine makes progress on conduits
+					    where this is not 0 */
+	bool reads_arena;                /* the peer reads what lies in this rank's arena where it is: said in
+					    opening(), not changed after. The engine then gathers what it sends in
+					    there */
+	uint32_t peer_cpu;               /* the peer's collet_wake.cpu when it sent last; 0: unknown */
+	struct collet_conduit_stats stats; /* counted as transfers settle COLLET_OK */
+	uint64_t reserved[4];            /* 0 */
+};
+
+/* ---- The table ---------------------------------------------------------------------------------------------- */
+
+enum {
+	COLLET_CAP_VIEW = 1 << 0,        /* receives of COLLET_TRANSFER_VIEW may cost no copy */
+	COLLET_CAP_LOCAL = 1 << 1,       /* reaches ranks of this host only; then the socket is AF_UNIX */
+	COLLET_CAP_CALLS = 1 << 2,       /* progress() costs a system call, even where nothing has come */
+	COLLET_CAP_GPU = 1 << 3          /* data may be GPU memory that memory_register() has taken */
+};
+
+struct collet_device_config {
+	const struct collet_host *host;
+	const struct collet_log *log;    /* this and what follows lives as long as the context */
+	const struct collet_card *self;  /* what is known before the rendezvous: rank, pid, host, cores of the
+					    process */
+	struct collet_arena *arena;
+	struct collet_wake *wake;
+};
+
+/* Filled by device_open(); zeroed before. */
+struct collet_device_info {
+	char text[128];                  /* for people: which adapter, port, speed */
+	uint8_t card[COLLET_CARD_DATA_BYTES]; /* for the peers' reaches() and open(), see collet_card_data() */
+	uint32_t card_bytes;
+};
+
+struct collet_conduit_config {
+	const struct collet_card *self, *peer;  /* live as long as the context */
+	uint32_t channel;
+	bool dialed;                     /* this side connected the socket, the other accepted */
+	int socket;                      /* connected, authenticated, non-blocking, stream: AF_UNIX for local
+					    transports, else TCP. The conduit's from open() on, even if open() fails.
+					    -1 for "self" */
+	struct collet_wake *wake;        /* lives as long as the context */
+	struct collet_arena *arena;      /* this rank's collet_mem_alloc memory; may be NULL */
+	const struct collet_log *log;    /* lives as long as the context */
+	const struct collet_host *host;
+	struct collet_device *device;    /* what device_open() has made; NULL: there is no such slot */
+};
+
+struct collet_transport {
+	uint32_t version;                /* COLLET_TRANSPORT_VERSION */
+	uint32_t bytes;                  /* sizeof(struct collet_transport) */
+	const char *name;                /* "tcp": lower-case letters, digits, '_', '-'; static */
+	const char *summary;             /* one line for people: whom it reaches and how bytes move; static */
+	uint32_t caps;                   /* COLLET_CAP_* */
+	uint32_t priority;               /* of the transports that reach a peer the highest is tried first. self
+					    1000, shm 800, tcp 200; between hosts something faster than tcp should
+					    say 400 to 600 */
+	size_t conduit_bytes;            /* sizeof the transport's struct; the caller allocates it zeroed, 64-byte
+					    aligned */
+
+	/* ---- Devices: all optional, device_open and device_close together ---- */
+
+	/* Once for each context, before the rendezvous. May take a moment (100 ms), since it is no part of the data
+	 * path. *device is handed to the calls that need it; *info says what peers and people should know.
+	 * COLLET_ERR_UNSUPPORTED: there is no device here, and the sentence says what was looked for. That, or any
+	 * other error, leaves nothing behind, and the rank goes on without this transport (but for a transport that
+	 * COLLET_TRANSPORT names: then creation fails with it). */
+	collet_status (*device_open)(struct collet_device **device, const struct collet_device_config *config,
+		struct collet_device_info *info);
+	/* After every conduit of the context has been closed. Not called in a forked child. */
+	void (*device_close)(struct collet_device *device);
+	/* Memory that transfers will lie in, if the transport gains by knowing ahead: from collet_mem_alloc(),
+	 * collet_mem_register(), the engine's staging; GPU memory by its dma-buf. *registration names it to
+	 * memory_deregister(), which comes before the memory goes and after its last transfer. Failing is no error but
+	 * for GPU memory: transfers in memory that is not registered must work too, if slower. Both or neither; only
+	 * with device_open. */
+	collet_status (*memory_register)(
+		struct collet_device *device, const struct collet_memory *memory, void **registration);
+	void (*memory_deregister)(struct collet_device *device, void *registration);
+
+	/* ---- Connections: mandatory ---- */
+
+	/* Can these two ranks talk this way, as far as their cards tell? Pure: opens nothing, allocates nothing. Both
+	 * offer this transport. Asked in the order (this rank, the other). */
+	bool (*reaches)(const struct collet_card *self, const struct collet_card *peer);
+	/* Begins. The conduit is zeroed but for what its struct says. config is read during the call only. Even on
+	 * failure the conduit is left fit for close(). */
+	collet_status (*open)(struct collet_conduit *conduit, const struct collet_conduit_config *config);
+	/* Goes on: COLLET_PENDING until both ends are ready (asked again when the socket is readable, or after 10 ms),
+	 * then COLLET_OK for ever; or an error, after which the pair falls back to another transport. Called by the
+	 * control thread, until it has returned COLLET_OK; nothing else is called before but close(). No end may take
+	 * the conduit for ready that the other has refused. */
+	collet_status (*opening)(struct collet_conduit *conduit);
+	/* Settles every lent transfer as COLLET_CANCELLED, makes sure that no peer reads or writes this rank's memory
+	 * through this conduit any more, then undoes open(). A message whose send has settled still reaches a peer that
+	 * is alive; for that it may wait, for 1 s at most. Safe to repeat, and on a conduit that was never opened. In a
+	 * forked child (another getpid() than in open()) it only lets go of the child's own copies: the connection is
+	 * the parent's and goes on. */
+	void (*close)(struct collet_conduit *conduit);
+
+	/* ---- Moving: mandatory but for has_come ---- */
+
+	/* Lend transfer and buffer. May settle at once. On a conduit whose status is not COLLET_OK: settles with it.
+	 * Any number may be lent; each direction settles in posting order (but for views of which the peer's release
+	 * is awaited: sends in which bytes are lent to the peer may be overtaken by later ones). 0 bytes is a
+	 * message. */
+	void (*post_send)(struct collet_conduit *conduit, struct collet_transfer *transfer);
+	void (*post_recv)(struct collet_conduit *conduit, struct collet_transfer *transfer);
+	/* Ends a view (every settled COLLET_TRANSFER_VIEW receive, once, in any order). Leaves status as it is, or
+	 * as COLLET_ERR_PEER_LOST: the peer took its memory back meanwhile, and what was seen in the view means
+	 * nothing. */
+	void (*release)(struct collet_conduit *conduit, struct collet_transfer *transfer);
+	/* Moves what can move without waiting; returns how many transfers it settled. Finds out that the peer is gone:
+	 * transfers that can no longer move settle as COLLET_ERR_PEER_LOST, and so does the conduit's status; what a
+	 * peer had sent before it went is delivered first. */
+	uint32_t (*progress)(struct collet_conduit *conduit);
+	/* Optional: has something come for a receive of so many bytes, if it is posted now? Cheap, and only while none
+	 * is posted. */
+	bool (*has_come)(const struct collet_conduit *conduit, uint64_t bytes);
+	/* The header of the next message that no posted receive has taken: true and *message, or false (none yet, or
+	 * status not COLLET_OK). Only while no receive is posted. Moves what can move. */
+	bool (*peek)(struct collet_conduit *conduit, struct collet_message *message);
+
+	/* ---- Sleeping: mandatory ---- */
+
+	/* Before sleeping, on every conduit that is waited for (posted != 0, or peeked at): false when something can
+	 * move right now; else true, and the epoll set or the wake event will tell when it can. */
+	bool (*arm)(struct collet_conduit *conduit);
+	/* After sleeping; also after an arm() that has returned false, or none. */
+	void (*disarm)(struct collet_conduit *conduit);
+};
+
+/* What a module defines and exports: its table, under this name. */
+#define COLLET_TRANSPORT_SYMBOL "collet_transport_module"
+extern COLLET_API const struct collet_transport collet_transport_module;
+
+/* ---- For transports that keep what they are lent in queues --------------------------------------------------- */
+
+/* Transfers that a transport has been lent, in posting order; zeroed is empty. */
+struct collet_transfer_queue {
+	struct collet_transfer *first, *last;
+};
+
+static inline void collet_transfer_queue_add(struct collet_transfer_queue *queue, struct collet_transfer *transfer)
+{
+	transfer->next = NULL;
+	if (queue->first)
+		queue->last->next = transfer;
+	else
+		queue->first = transfer;
+	queue->last = transfer;
+}
+
+/* Hands the oldest back. Its owner may reuse or free it from then on, so nothing of it is touched after status. */
+static inline void collet_transfer_queue_settle(
+	struct collet_transfer_queue *queue, struct collet_conduit *conduit, collet_status status)
+{
+	struct collet_transfer *transfer = queue->first;
+	queue->first = transfer->next;
+	transfer->next = NULL;
+	conduit->posted--;
+	transfer->status = status;
+}
+
+/* Hands all back; returns how many. */
+static inline uint32_t collet_transfer_queue_settle_all(
+	struct collet_transfer_queue *queue, struct collet_conduit *conduit, collet_status status)
+{
+	uint32_t settled = 0;
+	for (; queue->first; settled++)
+		collet_transfer_queue_settle(queue, conduit, status);
+	return settled;
+}
+
+static inline bool collet_message_equal(const struct collet_message *a, const struct collet_message *b)
+{
+	return a->signature == b->signature && a->sequence == b->sequence && a->bytes == b->bytes;
+}
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
