@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <netdb.h>
 #include <netinet/tcp.h>
+#include <poll.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
@@ -241,6 +242,12 @@ bool collet_socket_peer_uid(int socket, uint32_t *uid)
 		return false;
 	*uid = who.uid;
 	return true;
+}
+
+bool collet_socket_has_input(int socket)
+{
+	struct pollfd waiting = { .fd = socket, .events = POLLIN };
+	return poll(&waiting, 1, 0) == 1;
 }
 
 void collet_socket_tune(int socket)

@@ -51,6 +51,8 @@ collet_status collet_socket_dial(const struct collet_endpoint *endpoint, int *so
 int collet_socket_accept(int listener, struct collet_endpoint *from);
 /* Who holds the other end of a Unix socket (its listener, or who connected)? False: it is no Unix socket. */
 bool collet_socket_peer_uid(int socket, uint32_t *uid);
+/* Something has come that has not been read, or the other end has closed. */
+bool collet_socket_has_input(int socket);
 /* For small messages, and to notice a host that has gone silent. Nothing to do on a Unix socket. */
 void collet_socket_tune(int socket);
 

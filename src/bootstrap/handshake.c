@@ -254,8 +254,9 @@ static collet_status advance(struct collet_handshake *h, uint32_t *next)
 		status = take(h, &h->transcript.answer, sizeof(h->transcript.answer), true);
 		return status ? status : answer_came(h);
 	case SENDING_PROOF:
-		h->committed = true;
-		return give(h, &h->proof, sizeof(h->proof));
+		status = give(h, &h->proof, sizeof(h->proof));
+		h->committed = status == COLLET_OK;
+		return status;
 	case AWAITING_VERDICT:
 		*next = DONE;
 		status = take(h, &h->verdict, sizeof(h->verdict), false);

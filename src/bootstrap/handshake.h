@@ -75,7 +75,7 @@ struct collet_handshake {
 	uint32_t from;                   /* acceptor: who it is; believe it when the handshake is done */
 	enum collet_refusal refusal;     /* why it has failed, where that was said */
 	bool connected;                  /* initiator: somebody was there */
-	bool committed;                  /* initiator: the proof is on its way, so the acceptor may have accepted */
+	bool committed;                  /* initiator: the whole proof is on its way: the acceptor may have accepted */
 	struct {                         /* what the MACs cover, in one piece */
 		char role[16];
 		struct collet_handshake_ask ask;

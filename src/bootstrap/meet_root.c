@@ -279,7 +279,8 @@ static int64_t expire(struct host *host)
 		newer = guest->previous;
 		if (guest->stage == WAITING)
 			continue;
-		if (!collet_deadline_passed(guest->deadline))
+		/* With something of its unheard it is we who are late: the next event is heard first. */
+		if (!collet_deadline_passed(guest->deadline) || collet_socket_has_input(guest->link.socket))
 			return guest->deadline;
 		collet_fail(COLLET_ERR_TRANSPORT, "it did not finish the handshake in time");
 		turn_away(host, guest);

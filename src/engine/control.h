@@ -44,6 +44,7 @@ struct collet_control_config {
 	const struct collet_control_events *events;
 	void *context;
 	const struct collet_log *log;
+	int64_t stranger_ns;                     /* how long a caller may take to prove itself; 0: ten seconds */
 };
 
 collet_status collet_control_create(struct collet_control **control, const struct collet_control_config *config);

@@ -238,7 +238,8 @@ static void welcome(struct collet_control *control, int socket)
 			}
 	caller->socket = socket;
 	caller->retry_at = COLLET_NEVER;
-	caller->deadline = collet_deadline_after(STRANGER_NS);
+	caller->deadline =
+		collet_deadline_after(control->config.stranger_ns ? control->config.stranger_ns : STRANGER_NS);
 	enlist(control, caller);
 	handshake_config(control, &config);
 	config.to = control->config.rank;
@@ -287,7 +288,9 @@ int64_t control_door_timers(struct collet_control *control)
 	/* What an event may make of the list it makes at once; these two calls end or restart one caller only. */
 	for (struct caller *caller = control->callers, *next; caller; caller = next) {
 		next = caller->next;
-		if (collet_deadline_passed(caller->deadline)) {
+		/* It may be this thread that is late, on a machine with much to do: what has come is heard first. */
+		if (collet_deadline_passed(caller->deadline) &&
+			!(caller->socket >= 0 && collet_socket_has_input(caller->socket))) {
 			if (caller->dialed)
 				give_up_dial(control, caller,
 					collet_fail(COLLET_ERR_TIMEOUT, "it did not answer within %.3g s",

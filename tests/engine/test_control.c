@@ -1,5 +1,6 @@
 /* The control plane: messages arrive once and in order, the loss of a rank is told to all others once, connections are
  * made and refused, and nothing is left behind. Ranks are threads here; test_control_processes.c kills real ones. */
+#include <poll.h>
 #include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -15,6 +16,9 @@
 #include <cmocka.h>
 
 #include "../bootstrap/world.h"
+#include "bootstrap/address.h"
+#include "bootstrap/handshake.h"
+#include "core/clock.h"
 #include "core/status.h"
 #include "engine/control.h"
 
@@ -41,7 +45,10 @@ struct node {
 	pthread_cond_t changed;
 	struct record records[RECORDS_MOST];
 	uint32_t count;
+	bool held;                 /* its control thread waits in message() */
 };
+
+enum { HOLD = 77 };            /* a type of message */
 
 static void record(struct node *node, const struct record *what)
 {
@@ -82,6 +89,11 @@ static void message(void *context, uint32_t from, uint32_t type, const void *dat
 	if (bytes)
 		memcpy(what.text, data, bytes < sizeof(what.text) ? bytes : sizeof(what.text));
 	record(context, &what);
+	struct node *node = context;
+	pthread_mutex_lock(&node->mutex);
+	while (type == HOLD && node->held)
+		pthread_cond_wait(&node->changed, &node->mutex);
+	pthread_mutex_unlock(&node->mutex);
 }
 
 static void tick(void *context)
@@ -128,7 +140,7 @@ static uint32_t count_of(struct node *node, enum record_kind kind)
 	return seen;
 }
 
-static struct node *world_create(uint32_t size)
+static struct node *world_create_for(uint32_t size, int64_t stranger_ns)
 {
 	struct node *nodes = calloc(size, sizeof(*nodes));
 	char name[32], store[64];
@@ -152,10 +164,16 @@ static struct node *world_create(uint32_t size)
 			.events = &events,
 			.context = &nodes[r],
 			.log = &nodes[r].rank.log,
+			.stranger_ns = stranger_ns,
 		};
 		assert_int_equal(collet_control_create(&nodes[r].control, &config), COLLET_OK);
 	}
 	return nodes;
+}
+
+static struct node *world_create(uint32_t size)
+{
+	return world_create_for(size, 0);
 }
 
 static void world_destroy(struct node *nodes, uint32_t size)
@@ -269,6 +287,64 @@ static void dials_connect_both_ways_at_once(void **state)
 		assert_int_equal(count_of(&nodes[r], DIAL_FAILED), 0);
 	}
 	world_destroy(nodes, SIZE);
+}
+
+static void hold(struct node *node, bool held)
+{
+	pthread_mutex_lock(&node->mutex);
+	node->held = held;
+	pthread_cond_broadcast(&node->changed);
+	pthread_mutex_unlock(&node->mutex);
+}
+
+/* Rank 1 calls at rank 0's door and proves itself while rank 0's control thread is held for longer than a caller may
+ * take. False: rank 0 was faster than this: all was over, one way or the other, before it was held. */
+static bool is_let_in_late(int stranger_ms)
+{
+	struct node *nodes = world_create_for(2, (int64_t)stranger_ms * 1000000);
+	const struct collet_bootstrap *bootstrap = &nodes[1].rank.bootstrap;
+	struct collet_handshake_config config = { .key = bootstrap->session_key,
+		.key_bytes = sizeof(bootstrap->session_key), .job = nodes[1].rank.launch.job,
+		.purpose = COLLET_PURPOSE_CONDUIT, .from = 1, .to = 0, .size = 2 };
+	const struct collet_hello hello = hello_between(1, 0, 3);
+	memcpy(config.payload, &hello, sizeof(hello));
+	struct collet_endpoint endpoint;
+	struct collet_handshake handshake;
+	int fd;
+	collet_endpoint_unix(&endpoint, bootstrap->cards[0].unix_name);
+	assert_int_equal(collet_socket_dial(&endpoint, &fd), COLLET_OK);
+	assert_int_equal(collet_handshake_dial(&handshake, fd, &config), COLLET_OK);
+	const bool begun = collet_handshake_step(&handshake) == COLLET_PENDING;
+	struct pollfd waiting = { .fd = fd, .events = POLLIN };
+	if (begun)
+		assert_int_equal(poll(&waiting, 1, PATIENCE_S * 1000), 1);  /* the answer */
+	nodes[0].held = true;
+	collet_control_send(nodes[1].control, 0, HOLD, NULL, 0);
+	(void)await(&nodes[0], MESSAGE, 0);
+	const bool proved = begun && collet_handshake_step(&handshake) == COLLET_PENDING;
+	const bool in_time = proved && poll(&waiting, 1, stranger_ms + 10) == 0;
+	hold(&nodes[0], false);
+	if (in_time) {
+		collet_status status;
+		while ((status = collet_handshake_step(&handshake)) == COLLET_PENDING)
+			assert_int_equal(poll(&waiting, 1, PATIENCE_S * 1000), 1);
+		assert_int_equal(status, COLLET_OK);
+		const struct record got = await(&nodes[0], CONNECTED, 0);
+		assert_int_equal(got.hello.channel, 3);
+		close(got.socket);
+	}
+	close(fd);
+	world_destroy(nodes, 2);
+	return in_time;
+}
+
+/* A rank that gets no processor for longer than a caller may take has not heard what the caller said in time. */
+static void a_caller_is_not_late_when_the_rank_is(void **state)
+{
+	int attempts = 0;
+	while (attempts < 14 && !is_let_in_late(50 << attempts / 2))
+		attempts++;
+	assert_true(attempts < 14);
 }
 
 static void a_dial_to_who_left_is_reported(void **state)
@@ -417,6 +493,7 @@ int main(void)
 		cmocka_unit_test(a_broadcast_reaches_all_others),
 		cmocka_unit_test(who_closes_in_order_has_left),
 		cmocka_unit_test(dials_connect_both_ways_at_once),
+		cmocka_unit_test(a_caller_is_not_late_when_the_rank_is),
 		cmocka_unit_test(a_dial_to_who_left_is_reported),
 		cmocka_unit_test(ticks_come_only_while_asked_for),
 		cmocka_unit_test(nothing_is_left_behind),
