@@ -23,7 +23,7 @@ int bench_collet_driver(const struct bench_options *options)
 {
 	static const char *const rank[] = { "LOCAL_RANK", NULL }, *const size[] = { "LOCAL_WORLD_SIZE", NULL };
 	struct collet_side side;
-	bench_pin(bench_env_u32(rank, 0), bench_env_u32(size, 1));
+	bench_pin(bench_env_u32(rank, 0), bench_env_u32(size, 1), true);
 	if (collet_side_init(&side, options->transport) != COLLET_OK) {
 		fprintf(stderr, "%s\n", collet_last_error());
 		return 1;

@@ -51,7 +51,7 @@ void comparison_print_header(const struct comparison *all)
 	for (size_t c = 0; c < all->count; c++)
 		if (comparison_opens_library(all, c))
 			fprintf(all->table, " %11s", c == 0 ? "collet" : all->competitors[c].variant->library);
-	fprintf(all->table, "  %-20s %7s  %-16s %10s %10s\n", "best peer", "ratio", "spread", "cpu", "peer's cpu");
+	fprintf(all->table, "  %-27s %7s  %-16s %10s %10s\n", "best peer", "ratio", "spread", "cpu", "peer's cpu");
 	fflush(all->table);
 }
 
@@ -68,9 +68,9 @@ void comparison_print_row(const struct comparison *all, uint64_t bytes)
 	const struct bench_ratio *ratio = &all->cells[all->best].ratio;
 	if (all->best > 0 && ratio->median > 0) {
 		snprintf(spread, sizeof(spread), "(%.2f to %.2f)", ratio->least, ratio->most);
-		fprintf(all->table, "  %-20s %7.2f  %-16s", all->competitors[all->best].name, ratio->median, spread);
+		fprintf(all->table, "  %-27s %7.2f  %-16s", all->competitors[all->best].name, ratio->median, spread);
 	} else {
-		fprintf(all->table, "  %-20s %7s  %-16s", "-", "-", "-");
+		fprintf(all->table, "  %-27s %7s  %-16s", "-", "-", "-");
 	}
 	bench_table_number(all->table, all->cells[0].measured ? all->cells[0].cpu_ns / 1e3 : -1, 10);
 	bench_table_number(all->table, all->best > 0 ? all->cells[all->best].cpu_ns / 1e3 : -1, 10);
@@ -98,13 +98,13 @@ static void print_variants(const struct comparison *all, size_t sizes)
 		"# every variant; *: the best peer; >: not measured to the end, "
 		"as it took more than %d times as long\n",
 		BENCH_SLOW_TIMES);
-	fprintf(all->table, "%-22s", "");
+	fprintf(all->table, "%-27s", "");
 	const bool sized = bench_collective_takes_bytes((enum bench_collective)all->work.collective);
 	for (size_t i = 0; i < sizes; i++)
 		fprintf(all->table, " %10s ", bench_bytes_text(sized ? all->options->sizes.bytes[i] : 0, text));
 	putc('\n', all->table);
 	for (size_t c = 0; c < all->count; c++) {
-		fprintf(all->table, "%-22s", all->competitors[c].name);
+		fprintf(all->table, "%-27s", all->competitors[c].name);
 		for (size_t i = 0; i < sizes; i++) {
 			bench_table_number(all->table, all->medians_us[c * stride + i], 10);
 			const bool best = c > 0 && c == fastest_peer(all, i);

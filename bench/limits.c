@@ -50,7 +50,7 @@ static void become_partner(const struct limit_kind *kind, struct limit *limit, c
 	if (getppid() != parent)
 		_exit(1);
 	if (all->pinned && sched_setaffinity(0, sizeof(all->before_pinning), &all->before_pinning) == 0)
-		bench_pin(1, 2);
+		bench_pin(1, 2, false);
 	/* Copy-on-write would make this process fault on the first write to each page: touch them before it counts. */
 	if (limit->bytes > 0) {
 		memset(limit->a, 1, limit->bytes);
@@ -238,7 +238,7 @@ int bench_limits(const struct bench_options *options)
 		return 1;
 	all.table = all.json == stdout ? NULL : stdout;
 	sched_getaffinity(0, sizeof(all.before_pinning), &all.before_pinning);
-	all.pinned = options->manner.pin && bench_pin(0, 2);
+	all.pinned = options->manner.pin && bench_pin(0, 2, false);
 	if (all.table != NULL)
 		fprintf(all.table, "# limits of %s, two processes%s; medians of %d, least and most; GB = 10^9 bytes\n",
 			all.host, all.pinned ? " bound to two cores" : "", BATCHES);

@@ -46,7 +46,7 @@ static int run_ranks(const struct bench_options *options, char **argv, int (*ran
 	static const char *const rank[] = { "LOCAL_RANK", NULL }, *const size[] = { "LOCAL_WORLD_SIZE", NULL };
 	const char *launcher;
 	if (getenv(OWN_RANK) != NULL) {
-		bench_pin(bench_env_u32(rank, 0), bench_env_u32(size, 1));
+		bench_pin(bench_env_u32(rank, 0), bench_env_u32(size, 1), true);
 		return rank_main(options);
 	}
 	const uint32_t launched = bench_launcher_size(&launcher);
@@ -73,7 +73,7 @@ static int tune(const struct bench_options *options, char **argv)
 	static const char *const rank[] = { "LOCAL_RANK", NULL }, *const size[] = { "LOCAL_WORLD_SIZE", NULL };
 	if (getenv(BENCH_TUNE_RANK) == NULL)
 		return bench_tune(options, argv);
-	bench_pin(bench_env_u32(rank, 0), bench_env_u32(size, 1));
+	bench_pin(bench_env_u32(rank, 0), bench_env_u32(size, 1), true);
 	return bench_tune_rank(options, getenv(BENCH_TUNE_TRANSPORT));
 }
 

@@ -21,8 +21,11 @@ const char options_help[] =
 	"      --rdzv-endpoint HOST:PORT\n"
 	"                             where rank 0 will listen; needed with several hosts\n"
 	"      --rdzv-id ID           the job's name, the same on every host\n"
-	"      --bind auto|core|none  auto: whole cores for each rank when there are enough (default);\n"
-	"                             core: exactly one core each, or fail; none: leave it to the system\n"
+	"      --bind auto|core|share|none\n"
+	"                             auto: whole cores for each rank when there are enough, else as share\n"
+	"                             where that divides evenly and nothing else runs (default);\n"
+	"                             core: exactly one core each, or fail; share: one core each,\n"
+	"                             neighbours on the same one; none: leave it to the system\n"
 	"      --prefix, --no-prefix  put \"[rank] \" before each line of output (default), or pass the\n"
 	"                             ranks collet-run's own output untouched\n"
 	"      --no-stdin             rank 0 reads nothing either (the other ranks never do)\n"
@@ -162,14 +165,14 @@ static bool parse_bind(const char *text, enum bind_policy *bind)
 	static const struct {
 		const char *name;
 		enum bind_policy policy;
-	} rows[] = { { "auto", BIND_AUTO }, { "core", BIND_CORE }, { "none", BIND_NONE } };
+	} rows[] = { { "auto", BIND_AUTO }, { "core", BIND_CORE }, { "share", BIND_SHARE }, { "none", BIND_NONE } };
 	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
 		if (strcmp(text, rows[i].name) == 0) {
 			*bind = rows[i].policy;
 			return true;
 		}
 	}
-	say("--bind %s: expected auto, core or none", text);
+	say("--bind %s: expected auto, core, share or none", text);
 	return false;
 }
 

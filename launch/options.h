@@ -12,7 +12,9 @@ enum { LOCAL_SIZE_MAX = 4096, NODE_COUNT_MAX = 65536, TIME_MAX_S = 1000000000 };
 
 enum bind_policy {
 	BIND_AUTO, /* an equal share of whole cores for each rank, where there are enough and they are ours alone */
+	           /* or, where as many ranks come to each core and nothing else runs, as BIND_SHARE */
 	BIND_CORE, /* exactly one core for each rank; an error where there are too few */
+	BIND_SHARE, /* one core for each rank, neighbours on the same one where there are too few */
 	BIND_NONE,
 };
 

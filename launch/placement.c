@@ -1,10 +1,12 @@
 /* Placement. Neighbouring ranks get neighbouring cores, in hwloc's logical order: ring neighbours then share caches and
- * a NUMA node, whatever numbers the operating system gave the cores. */
+ * a NUMA node, whatever numbers the operating system gave the cores. Where ranks outnumber cores, neighbours share one:
+ * a rank then hands its core to the rank that it waits for, and is not moved away from what it has in its cache. */
 #include "placement.h"
 
 #include <errno.h>
 #include <string.h>
 
+#include "busy.h"
 #include "quota.h"
 #include "say.h"
 
@@ -54,9 +56,23 @@ void placement_deinit(struct placement *placement)
 	memset(placement, 0, sizeof(*placement));
 }
 
+/* Under a quota the cores are shared with other containers, which would be bound to the same first ones. */
+static bool are_ours(const struct placement *placement)
+{
+	return placement->usable_count == placement->core_count;
+}
+
+/* An uneven share, three ranks on two cores, would keep those that have one to themselves waiting for the others, and
+ * so would anything else that runs: what is not bound goes where there is room. */
+static bool may_share(const struct placement *placement, uint32_t local_size)
+{
+	return placement->core_count > 0 && local_size > placement->core_count &&
+		local_size % placement->core_count == 0 && are_ours(placement) && !busy_others("/proc/loadavg");
+}
+
 bool placement_choose(struct placement *placement, enum bind_policy policy, uint32_t local_size)
 {
-	placement->cores_per_rank = 0;
+	placement->cores_per_rank = placement->sharing_ranks = 0;
 	if (policy == BIND_NONE)
 		return true;
 	const bool enough = placement->core_count >= local_size;
@@ -70,9 +86,14 @@ bool placement_choose(struct placement *placement, enum bind_policy policy, uint
 		placement->cores_per_rank = 1;
 		return true;
 	}
-	/* Under a quota the cores are shared with other containers, which would be bound to the same first ones. */
-	if (enough && placement->usable_count == placement->core_count)
+	if (policy == BIND_SHARE ? !enough : may_share(placement, local_size)) {
+		placement->cores_per_rank = 1;
+		placement->sharing_ranks = local_size;
+	} else if (policy == BIND_SHARE) {
+		placement->cores_per_rank = 1;
+	} else if (enough && are_ours(placement)) {
 		placement->cores_per_rank = placement->core_count / local_size;
+	}
 	return true;
 }
 
@@ -85,7 +106,9 @@ bool placement_bind(const struct placement *placement, uint32_t local_rank)
 		errno = ENOMEM;
 		return false;
 	}
-	const uint32_t first = local_rank * placement->cores_per_rank;
+	const uint32_t first = placement->sharing_ranks > 0 ?
+		(uint32_t)((uint64_t)local_rank * placement->core_count / placement->sharing_ranks) :
+		local_rank * placement->cores_per_rank;
 	uint32_t index = 0;
 	for (hwloc_obj_t core = next_core(placement, NULL); core != NULL; core = next_core(placement, core), index++) {
 		if (index >= first && index - first < placement->cores_per_rank)

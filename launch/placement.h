@@ -14,6 +14,7 @@ struct placement {
 	uint32_t core_count;     /* cores with at least one of them */
 	uint32_t usable_count;   /* no more than the CPU quota allows, at least 1 */
 	uint32_t cores_per_rank; /* 0: ranks are not bound */
+	uint32_t sharing_ranks;  /* of this host, if they share cores; 0: each has its own */
 };
 
 /* Reads the machine. False: said why. deinit() takes a zeroed placement too. */

@@ -58,7 +58,7 @@ uint32_t bench_core_count(void)
 	return count > 0 ? count : 1;
 }
 
-bool bench_pin(uint32_t local_rank, uint32_t local_size)
+bool bench_pin(uint32_t local_rank, uint32_t local_size, bool share)
 {
 	bool done = false;
 	uint32_t count = 0;
@@ -69,7 +69,7 @@ bool bench_pin(uint32_t local_rank, uint32_t local_size)
 	if (set != NULL) {
 		hwloc_obj_t core = core_at(topology, set, local_rank, &count);
 		if (count < local_size)
-			core = getenv(BENCH_PIN_SHARED_VARIABLE) != NULL
+			core = share
 				? core_at(topology, set, (uint32_t)((uint64_t)local_rank * count / local_size), NULL)
 				: NULL;
 		if (core != NULL)

@@ -1,4 +1,5 @@
-/* Ranks on cores: each bound to a core of its own when there are enough, none bound otherwise. */
+/* Ranks on cores: each bound to a core of its own when there are enough; otherwise neighbours share one, or none is
+ * bound. */
 #ifndef BENCH_PIN_H
 #define BENCH_PIN_H
 
@@ -8,14 +9,15 @@
 /* Set: nothing is bound (--no-pin, told to every rank and driver). */
 #define BENCH_NO_PIN_VARIABLE "COLLET_BENCH_NO_PIN"
 
-/* Set: where cores are fewer than ranks, neighbours share one, instead of being left unbound. */
+/* Set: where cores are fewer than ranks, those of a peer's driver share them as collet's do. */
 #define BENCH_PIN_SHARED_VARIABLE "COLLET_BENCH_PIN_SHARED"
 
 /* Cores (not hardware threads) that this process may use; at least 1. */
 uint32_t bench_core_count(void);
 /* Binds the calling process (call it before it has threads) to the local_rank-th of its cores when local_size of them
- * exist, neighbours to neighbours; with fewer only if BENCH_PIN_SHARED_VARIABLE is set. True: it is bound. */
-bool bench_pin(uint32_t local_rank, uint32_t local_size);
+ * exist, neighbours to neighbours; with fewer, if they are to share, to one that it has with its neighbours. True: it
+ * is bound. */
+bool bench_pin(uint32_t local_rank, uint32_t local_size, bool share);
 /* Is the calling process bound to a single core, by whomever? */
 bool bench_is_pinned(void);
 

@@ -338,7 +338,7 @@ int main()
 	const uint32_t rank = bench_env_u32(ranks, 0), size = bench_env_u32(sizes, 1);
 	const char *folder = std::getenv("COLLET_BENCH_FOLDER");
 	Peer peer;
-	bench_pin(rank, size);
+	bench_pin(rank, size, getenv(BENCH_PIN_SHARED_VARIABLE) != nullptr);
 	try {
 		peer.context = meet(rank, size, folder != nullptr ? folder : ".");
 	} catch (const std::exception &e) {

@@ -63,7 +63,7 @@ static void pin(void)
 	static const char *const sizes[] = { "OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS", "PMI_SIZE", NULL };
 	const uint32_t size = bench_env_u32(sizes, 0);
 	if (size > 0)
-		bench_pin(bench_env_u32(ranks, 0), size);
+		bench_pin(bench_env_u32(ranks, 0), size, getenv(BENCH_PIN_SHARED_VARIABLE) != NULL);
 }
 
 int main(int argc, char **argv)

@@ -50,7 +50,7 @@
 	INTRA("REDUCE_SCATTER_BLOCK", "pairwise"), INTRA("ALLTOALL", "pairwise")
 /* MPICH never yields; where ranks share cores its non-blocking calls with a sched_yield() between tests help. */
 #define YIELD "COLLET_BENCH_MPI_YIELD=1"
-/* Drivers bind ranks to cores when there are enough; this shares cores out where there are not. */
+/* Drivers bind ranks to cores when there are enough; this shares cores out where there are not, as for collet. */
 #define PINNED "COLLET_BENCH_PIN_SHARED=1"
 
 /* ---- Gloo: what its driver calls ------------------------------------------------------------------------------ */
@@ -75,6 +75,12 @@ const struct peer_variant bench_peer_variants[] = {
 		.settings = { PML_UCX, UCX_SHM, TUNED_SEGMENTS("262144") } },
 	{ OPENMPI, .name = "ucx-scatter", .transport = "shm", .settings = { PML_UCX, UCX_SHM, TUNED_SCATTER } },
 	{ OPENMPI, .name = "pinned", .transport = "shm", .settings = { OB1_SHM, PINNED }, .crowded_only = true },
+	{ OPENMPI, .name = "doubling-pinned", .transport = "shm", .settings = { OB1_SHM, TUNED_DOUBLING, PINNED },
+		.crowded_only = true },
+	{ OPENMPI, .name = "ucx-pinned", .transport = "shm", .settings = { PML_UCX, UCX_SHM, PINNED },
+		.crowded_only = true },
+	{ OPENMPI, .name = "ucx-doubling-pinned", .transport = "shm",
+		.settings = { PML_UCX, UCX_SHM, TUNED_DOUBLING, PINNED }, .crowded_only = true },
 	{ OPENMPI, .name = "default", .transport = "tcp", .settings = { OB1_TCP } },
 	{ OPENMPI, .name = "doubling", .transport = "tcp", .settings = { OB1_TCP, TUNED_DOUBLING } },
 	{ OPENMPI, .name = "segments", .transport = "tcp", .settings = { OB1_TCP, TUNED_SEGMENTS("524288") } },
@@ -88,6 +94,10 @@ const struct peer_variant bench_peer_variants[] = {
 	{ OPENMPI, .name = "ucx-segments", .transport = "tcp",
 		.settings = { PML_UCX, UCX_TCP, TUNED_SEGMENTS("524288") } },
 	{ OPENMPI, .name = "pinned", .transport = "tcp", .settings = { OB1_TCP, PINNED }, .crowded_only = true },
+	{ OPENMPI, .name = "doubling-pinned", .transport = "tcp", .settings = { OB1_TCP, TUNED_DOUBLING, PINNED },
+		.crowded_only = true },
+	{ OPENMPI, .name = "ucx-doubling-pinned", .transport = "tcp",
+		.settings = { PML_UCX, UCX_TCP, TUNED_DOUBLING, PINNED }, .crowded_only = true },
 
 	{ MPICH, .name = "default" },
 	{ MPICH, .name = "default", .transport = "shm", .settings = { UCX_SHM } },
@@ -143,7 +153,7 @@ void bench_peer_list(FILE *out)
 		const struct peer_variant *variant = &bench_peer_variants[v];
 		if (variant->transport == NULL)
 			continue;   /* each library's own choice: nothing is set */
-		fprintf(out, "%-22s %-4s", bench_peer_variant_name(variant, name), variant->transport);
+		fprintf(out, "%-27s %-4s", bench_peer_variant_name(variant, name), variant->transport);
 		for (size_t i = 0; i < PEER_SETTINGS_MAX && variant->settings[i] != NULL; i++)
 			fprintf(out, " %s", variant->settings[i]);
 		fputs(variant->crowded_only ? " (where ranks outnumber cores)\n"

@@ -4,6 +4,8 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -135,7 +137,21 @@ static void percentiles_are_of_the_sorted_sample(void **state)
 static void this_machine_has_cores(void **state)
 {
 	assert_true(bench_core_count() >= 1);
-	assert_false(bench_pin(0, bench_core_count() + 1));   /* not enough for all: none is bound */
+	const uint32_t cores = bench_core_count();
+	assert_false(bench_pin(0, cores + 1, false));   /* not enough for all: none is bound */
+	assert_int_equal(bench_core_count(), cores);
+}
+
+static void ranks_that_share_are_bound_all_the_same(void **state)
+{
+	const uint32_t cores = bench_core_count();
+	const pid_t child = fork();   /* bound for good */
+	assert_true(child >= 0);
+	if (child == 0)
+		_exit(!(bench_pin(2 * cores - 1, 2 * cores, true) && bench_is_pinned()));
+	int status;
+	assert_int_equal(waitpid(child, &status, 0), child);
+	assert_int_equal(status, 0);
 }
 
 int main(void)
@@ -148,6 +164,7 @@ int main(void)
 		cmocka_unit_test(what_a_library_lacks_is_known_before),
 		cmocka_unit_test(percentiles_are_of_the_sorted_sample),
 		cmocka_unit_test(this_machine_has_cores),
+		cmocka_unit_test(ranks_that_share_are_bound_all_the_same),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

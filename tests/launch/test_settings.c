@@ -49,7 +49,7 @@ static void a_wrong_command_line_is_named(void **state)
 		{ WORDS("-n", "1", "--rdzv-endpoint", "::1:80", "true"),
 			"--rdzv-endpoint ::1:80: an IPv6 address needs brackets" },
 		{ WORDS("-n", "1", "--rdzv-id", "a b", "true"), "--rdzv-id a b: expected" },
-		{ WORDS("-n", "1", "--bind", "socket", "true"), "--bind socket: expected auto, core or none" },
+		{ WORDS("-n", "1", "--bind", "socket", "true"), "--bind socket: expected auto, core, share or none" },
 		{ WORDS("-n", "1", "--env", "NAME", "true"), "--env NAME: expected NAME=VALUE" },
 		{ WORDS("-n", "1", "--env", "=1", "true"), "--env =1: expected NAME=VALUE" },
 		{ WORDS("-n", "1", "--grace", "-1", "true"), "--grace -1: expected seconds" },
@@ -278,6 +278,34 @@ static void ranks_get_cores_of_their_own_where_there_are_enough(void **state)
 	}
 }
 
+static void neighbours_share_a_core_where_there_are_too_few(void **state)
+{
+	cpu_set_t mask, seen, last, next, common;
+	char ranks[16];
+	assert_int_equal(sched_getaffinity(0, sizeof(mask), &mask), 0);
+	const int count = 2 * CPU_COUNT(&mask);   /* two a core, or more if a core has several CPUs */
+	snprintf(ranks, sizeof(ranks), "%d", count);
+	struct tool tool;
+	assert_int_equal(tool_run(&tool,
+		WORDS("-n", ranks, "--bind", "share", "grep", "Cpus_allowed_list:", "/proc/self/status")), 0);
+	CPU_ZERO(&seen);
+	CPU_ZERO(&last);
+	int cores = 0;
+	for (int rank = 0; rank < count; rank++) {
+		read_cpus(tool.out.text, rank, &next);
+		if (!CPU_EQUAL(&next, &last)) {
+			CPU_AND(&common, &seen, &next);
+			assert_int_equal(CPU_COUNT(&common), 0);
+			cores++;
+		}
+		CPU_OR(&seen, &seen, &next);
+		last = next;
+	}
+	assert_true(CPU_EQUAL(&seen, &mask));
+	assert_true(count >= 2 * cores);
+	tool_deinit(&tool);
+}
+
 static void ranks_are_left_alone_where_there_are_too_few_or_by_request(void **state)
 {
 	char all[256] = "";
@@ -396,6 +424,7 @@ int main(void)
 		cmocka_unit_test(the_port_is_kept_for_the_whole_run),
 		cmocka_unit_test(cores_are_those_of_the_affinity_mask),
 		cmocka_unit_test(ranks_get_cores_of_their_own_where_there_are_enough),
+		cmocka_unit_test(neighbours_share_a_core_where_there_are_too_few),
 		cmocka_unit_test(ranks_are_left_alone_where_there_are_too_few_or_by_request),
 		cmocka_unit_test(threads_share_the_cores_unless_the_user_says),
 		cmocka_unit_test(one_host_needs_no_secret_and_leaves_none),
