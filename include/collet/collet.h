@@ -182,7 +182,7 @@ typedef struct collet_options {
 	const char *secret;           /* shared by the job's ranks; COLLET_SECRET, COLLET_SECRET_FILE */
 	const char *interface;        /* "eth0,ib0", "^docker0", "10.0.0.0/8"; COLLET_INTERFACE */
 	const char *port_range;       /* "20000-20100" for the listening ports; COLLET_PORT_RANGE */
-	const char *transport;        /* "tcp", "shm", "shm,tcp": only these; COLLET_TRANSPORT */
+	const char *transport;        /* "tcp", "shm,tcp", "faulty:tcp": only these; COLLET_TRANSPORT */
 	const char *algorithm;        /* "ring" or "allreduce:ring,broadcast:tree"; COLLET_ALGORITHM */
 	int64_t timeout_ns;           /* of each collective, default 30 min; COLLET_TIMEOUT (seconds, 0: none) */
 	int64_t rendezvous_timeout_ns;/* default 5 min; COLLET_RENDEZVOUS_TIMEOUT (seconds, 0: none) */

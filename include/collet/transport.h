@@ -154,7 +154,6 @@ struct collet_card {
 	struct collet_card_transport transports[COLLET_CARD_TRANSPORTS]; /* best first */
 	uint8_t data[COLLET_CARD_DATA_BYTES];
 	/* From here on the library's own. */
-	uint32_t transport_bits;         /* bit i: collet_transports[i] is built in and allowed */
 	char unix_name[64]; /* abstract Unix socket that this rank listens on (without the leading NUL); "" none */
 	char settings[256]; /* "NAME=value\n" for each setting that all ranks must share, compared at creation */
 };
@@ -165,14 +164,20 @@ static inline const void *collet_card_data(const struct collet_card *card, const
 {
 	for (uint32_t i = 0; i < COLLET_CARD_TRANSPORTS; i++) {
 		const struct collet_card_transport *offer = &card->transports[i];
-		uint32_t c = 0;
-		while (c < COLLET_TRANSPORT_NAME_BYTES && offer->name[c] == name[c] && name[c])
+		uint32_t from = 0, c = 0;
+		for (; c < COLLET_TRANSPORT_NAME_BYTES && offer->name[c]; c++)
+			if (offer->name[c] == ':')
+				from = c + 1;  /* a wrapper's name comes before */
+		if (c == from || c == COLLET_TRANSPORT_NAME_BYTES)
+			continue;
+		for (c = from; offer->name[c] && offer->name[c] == name[c - from];)
 			c++;
-		if (!c || c >= COLLET_TRANSPORT_NAME_BYTES || offer->name[c] || name[c])
+		if (offer->name[c] || name[c - from])
 			continue;
 		*bytes = offer->bytes;
-		return offer->bytes && offer->first + offer->bytes <= COLLET_CARD_DATA_BYTES ? card->data + offer->first
-											      : NULL;
+		if (offer->bytes && offer->first + offer->bytes <= COLLET_CARD_DATA_BYTES)
+			return card->data + offer->first;
+		break;
 	}
 	*bytes = 0;
 	return NULL;
@@ -257,6 +262,8 @@ struct collet_device_config {
 					    process */
 	struct collet_arena *arena;
 	struct collet_wake *wake;
+	uint64_t job;                    /* alike on all ranks of a job, and another in most other jobs: made from the
+					    job's name and where it meets. No secret, and no proof of anything */
 };
 
 /* Filled by device_open(); zeroed before. */

@@ -39,6 +39,7 @@ struct collet_context {
 	uint32_t link_count;
 	collet_link_cost fixed;      /* what a deterministic choice is made by */
 	struct collet_arena arena;
+	struct collet_transport_set transports;
 	struct collet_registry registry;
 	struct collet_card card;     /* this rank's own, until the table is there */
 	atomic_uint users;           /* communicators */

@@ -44,9 +44,7 @@ static collet_status read_settings(struct collet_context *context, const collet_
 	context->engine.log.rank = context->launch.rank;
 
 	const char *transport = chosen(options ? options->transport : NULL, "COLLET_TRANSPORT");
-	collet_status status = collet_transports_parse(transport, &context->card.transport_bits);
-	if (status != COLLET_OK)
-		return status;
+	collet_status status = COLLET_OK;
 	const char *algorithm = chosen(options ? options->algorithm : NULL, "COLLET_ALGORITHM");
 	if (algorithm && strlen(algorithm) >= sizeof(context->algorithm))
 		return collet_fail(COLLET_ERR_CONFIG, "COLLET_ALGORITHM is longer than %zu characters",
@@ -141,11 +139,7 @@ static collet_status agree(void *of, const struct collet_card *cards, uint32_t s
 
 const char *collet_local_transport(const struct collet_context *context)
 {
-	for (uint32_t t = 0; collet_transports[t]; t++)
-		if (strcmp(collet_transports[t]->name, "shm") == 0 &&
-			(context->bootstrap.cards[0].transport_bits >> t & 1))
-			return "shm";
-	return "tcp";
+	return collet_card_has(&context->bootstrap.cards[0], "shm") ? "shm" : "tcp";
 }
 
 static const collet_link_cost *find_link(const struct collet_context *context, const char *transport)
@@ -224,6 +218,29 @@ static bool wants_progress_thread(const collet_options *options, collet_status *
 	return wanted;
 }
 
+/* FNV-1a. */
+static uint64_t hash_text(uint64_t hash, const char *text)
+{
+	for (; *text; text++)
+		hash = (hash ^ (unsigned char)*text) * UINT64_C(0x100000001b3);
+	return hash;
+}
+
+/* Before the rendezvous, at which the others learn of them. */
+static collet_status open_transports(struct collet_context *context)
+{
+	const struct collet_device_config config = {
+		.host = &collet_host_functions,
+		.log = &context->engine.log,
+		.self = &context->card,
+		.arena = &context->arena,
+		.wake = &context->engine.wake,
+		.job = hash_text(hash_text(UINT64_C(0xcbf29ce484222325), context->launch.job), context->launch.store),
+	};
+	return collet_transports_open(&context->transports, context->transport[0] ? context->transport : NULL, &config,
+		&context->card);
+}
+
 collet_status collet_context_create(struct collet_context **created, const collet_options *options)
 {
 	struct collet_context *context = calloc(1, sizeof(*context));
@@ -249,10 +266,14 @@ collet_status collet_context_create(struct collet_context **created, const colle
 	status = collet_arena_init(&context->arena, 0);
 	if (status != COLLET_OK)
 		goto err_engine;
+	engine->transports = &context->transports;
+	status = open_transports(context);
+	if (status != COLLET_OK)
+		goto err_arena;
 	status = collet_bootstrap_meet(
 		&context->bootstrap, &context->launch, &context->card, agree, context, &engine->log);
 	if (status != COLLET_OK)
-		goto err_arena;
+		goto err_transports;
 	status = take_agreement(context);
 	if (status != COLLET_OK)
 		goto err_bootstrap;
@@ -277,6 +298,8 @@ err_control:
 err_bootstrap:
 	free(context->links);
 	collet_bootstrap_deinit(&context->bootstrap);
+err_transports:
+	collet_transports_close(&context->transports, false);
 err_arena:
 	collet_arena_deinit(&context->arena);
 err_engine:
@@ -295,8 +318,9 @@ void collet_context_release(struct collet_context *context)
 	if (atomic_fetch_sub_explicit(&context->users, 1, memory_order_acq_rel) != 1)
 		return;
 	struct collet_engine *engine = &context->engine;
-	/* What was still opening refers to arena and cards. */
-	if (collet_context_forked(context)) {
+	/* What was still opening refers to arena, cards and transports. */
+	const bool forked = collet_context_forked(context);
+	if (forked) {
 		collet_control_forget(&engine->control);
 		collet_engine_forget(engine);
 	} else {
@@ -304,6 +328,7 @@ void collet_context_release(struct collet_context *context)
 		collet_control_destroy(&engine->control);
 		collet_engine_deinit(engine);
 	}
+	collet_transports_close(&context->transports, forked);
 	collet_arena_deinit(&context->arena);
 	collet_bootstrap_deinit(&context->bootstrap);
 	munmap((void *)(uintptr_t)context->alive, (size_t)sysconf(_SC_PAGESIZE));

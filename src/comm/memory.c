@@ -20,7 +20,19 @@ collet_status collet_mem_alloc(collet_comm *comm, void **memory, size_t bytes)
 		return status;
 	if (!memory)
 		return collet_fail(COLLET_ERR_ARGUMENT, "collet_mem_alloc: memory is NULL");
-	return collet_arena_alloc(&comm->context->arena, memory, bytes);
+	struct collet_context *context = comm->context;
+	void *block;
+	collet_status allocated = collet_arena_alloc(&context->arena, &block, bytes);
+	if (allocated != COLLET_OK)
+		return allocated;
+	const struct collet_memory known = {
+		.first = block, .bytes = bytes, .kind = COLLET_MEMORY_ARENA, .gpu = -1, .dmabuf = -1 };
+	allocated = collet_transports_learn(&context->transports, &context->engine.log, &known);
+	if (allocated != COLLET_OK)
+		(void)collet_arena_free(&context->arena, block);
+	else
+		*memory = block;
+	return allocated;
 }
 
 /* Does a pending request read or write into the block that starts at memory? */
@@ -44,11 +56,25 @@ collet_status collet_mem_free(collet_comm *comm, void *memory)
 	if (in_use(comm->context, memory))
 		return collet_fail(
 			COLLET_ERR_ARGUMENT, "collet_mem_free: a pending request uses this memory; wait for it first");
+	collet_transports_forget(&comm->context->transports, memory);
 	return collet_arena_free(&comm->context->arena, memory);
 }
 
-/* The transports of this version read a peer's ordinary memory without registering it: what is registered is kept, and
- * checked, for those that will need it. */
+static bool forget_entry(struct collet_registry *registry, const void *memory)
+{
+	bool found = false;
+	pthread_mutex_lock(&registry->lock);
+	for (size_t i = 0; i < registry->count && !found; i++) {
+		if (registry->entries[i].first == memory) {
+			registry->entries[i] = registry->entries[--registry->count];
+			found = true;
+		}
+	}
+	pthread_mutex_unlock(&registry->lock);
+	return found;
+}
+
+/* shm and tcp move ordinary memory as it is; what is registered is told to the transports that gain by knowing it. */
 collet_status collet_mem_register(collet_comm *comm, void *memory, size_t bytes)
 {
 	const collet_status status = check(comm, "collet_mem_register");
@@ -64,8 +90,15 @@ collet_status collet_mem_register(collet_comm *comm, void *memory, size_t bytes)
 		entries[registry->count++] = (struct collet_registration){ memory, bytes };
 	}
 	pthread_mutex_unlock(&registry->lock);
-	return entries ? COLLET_OK
-		       : collet_fail(COLLET_ERR_MEMORY, "collet_mem_register: no memory for the registration");
+	if (!entries)
+		return collet_fail(COLLET_ERR_MEMORY, "collet_mem_register: no memory for the registration");
+	const struct collet_memory known = {
+		.first = memory, .bytes = bytes, .kind = COLLET_MEMORY_HOST, .gpu = -1, .dmabuf = -1 };
+	const collet_status learned =
+		collet_transports_learn(&comm->context->transports, &comm->context->engine.log, &known);
+	if (learned != COLLET_OK)
+		(void)forget_entry(registry, memory);
+	return learned;
 }
 
 collet_status collet_mem_deregister(collet_comm *comm, void *memory)
@@ -73,16 +106,8 @@ collet_status collet_mem_deregister(collet_comm *comm, void *memory)
 	const collet_status status = check(comm, "collet_mem_deregister");
 	if (status != COLLET_OK)
 		return status;
-	struct collet_registry *registry = &comm->context->registry;
-	bool found = false;
-	pthread_mutex_lock(&registry->lock);
-	for (size_t i = 0; i < registry->count && !found; i++) {
-		if (registry->entries[i].first == memory) {
-			registry->entries[i] = registry->entries[--registry->count];
-			found = true;
-		}
-	}
-	pthread_mutex_unlock(&registry->lock);
-	return found ? COLLET_OK :
-                       collet_fail(COLLET_ERR_ARGUMENT, "collet_mem_deregister: %p is not registered", memory);
+	if (!forget_entry(&comm->context->registry, memory))
+		return collet_fail(COLLET_ERR_ARGUMENT, "collet_mem_deregister: %p is not registered", memory);
+	collet_transports_forget(&comm->context->transports, memory);
+	return COLLET_OK;
 }

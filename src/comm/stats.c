@@ -38,14 +38,15 @@ static void add(collet_stat *row, const struct collet_conduit_stats *stats)
 static void add_conduits(const struct collet_group *group, struct rows *rows)
 {
 	collet_stat spare;
-	for (uint32_t t = 0; collet_transports[t]; t++) {
+	const struct collet_transport_set *set = group->engine->transports;
+	for (uint32_t t = 0; t < set->count; t++) {
 		collet_stat total = { .kind = COLLET_STAT_TRANSPORT };
-		snprintf(total.name, sizeof(total.name), "%s", collet_transports[t]->name);
+		snprintf(total.name, sizeof(total.name), "%s", set->offer[t]->name);
 		bool used = false;
 		for (const struct collet_route *route = group->all_routes; route; route = route->next_in_group) {
 			const struct collet_conduit *conduit =
 				atomic_load_explicit(&route->conduit, memory_order_acquire);
-			if (!conduit || conduit->transport != collet_transports[t])
+			if (!conduit || conduit->transport != set->offer[t]->transport)
 				continue;
 			used = true;
 			collet_stat *row = next_row(rows, &spare);

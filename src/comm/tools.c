@@ -96,10 +96,8 @@ struct judged {
 static collet_status take_builtin(const char *function, const collet_call_shape *shape, const char *transport,
 	collet_link_cost *link)
 {
-	uint32_t bits;
-	if (!transport || collet_transports_parse(transport, &bits) != COLLET_OK)
-		return collet_fail(COLLET_ERR_ARGUMENT, "%s: there is no transport \"%s\"", function,
-			transport ? transport : "(NULL)");
+	if (!transport)
+		return collet_fail(COLLET_ERR_ARGUMENT, "%s: transport is NULL", function);
 	collet_link_cost *links = calloc(COLLET_TUNING_LINKS, sizeof(*links));
 	if (!links)
 		return collet_fail(COLLET_ERR_MEMORY, "%s: no memory", function);
@@ -224,25 +222,25 @@ static void name_transports(const collet_comm *comm, char *text, size_t capacity
 {
 	const struct collet_card *cards = comm->context->bootstrap.cards;
 	const struct collet_card *self = &cards[collet_group_world_rank(&comm->group, comm->group.rank)];
+	const struct collet_transport_set *set = &comm->context->transports;
 	uint32_t used = 0;
 	for (uint32_t r = 0; r < comm->group.size; r++) {
 		const struct collet_card *peer = &cards[collet_group_world_rank(&comm->group, r)];
 		if (r == comm->group.rank && comm->group.size > 1)
 			continue;
-		for (uint32_t t = 0; collet_transports[t]; t++) {
-			if (((self->transport_bits & peer->transport_bits) >> t & 1) &&
-				collet_transports[t]->reaches(self, peer)) {
+		for (uint32_t t = 0; t < set->count; t++) {
+			if (collet_offer_reaches(set->offer[t], self, peer)) {
 				used |= (uint32_t)1 << t;
 				break;
 			}
 		}
 	}
 	text[0] = '\0';
-	for (uint32_t t = 0; collet_transports[t]; t++) {
+	for (uint32_t t = 0; t < set->count; t++) {
 		if (!(used >> t & 1))
 			continue;
 		strncat(text, text[0] ? "," : "", capacity - strlen(text) - 1);
-		strncat(text, collet_transports[t]->name, capacity - strlen(text) - 1);
+		strncat(text, set->offer[t]->name, capacity - strlen(text) - 1);
 	}
 }
 

@@ -16,7 +16,7 @@ struct collet_hello {
 	uint64_t communicator;
 	uint32_t from, to;       /* world ranks */
 	uint32_t channel;
-	uint32_t transport;      /* index into collet_transports */
+	uint32_t transport;      /* index into transports of the dialing rank's card */
 	uint32_t purpose;        /* the fabric's own */
 	uint32_t reserved0;
 };

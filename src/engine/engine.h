@@ -124,7 +124,7 @@ struct collet_route {
 	struct collet_route *next_in_group;
 	/* Under fabric_lock from here on. */
 	struct collet_opening *opening;
-	uint32_t refused;            /* transports that this pair has tried in vain, as bits */
+	uint32_t refused;            /* of the engine's transports, those that this pair has tried in vain, as bits */
 	bool wanted;                 /* this rank has dialed */
 };
 
@@ -294,6 +294,7 @@ struct collet_engine {
 	const struct collet_card *cards;     /* by world rank */
 	uint32_t rank, size;
 	struct collet_arena *arena;
+	struct collet_transport_set *transports;
 	struct collet_log log;
 	bool crowded;                        /* ranks outnumber cores somewhere */
 	uint32_t spin_polls;                 /* see wait.c */

@@ -27,6 +27,7 @@ struct collet_opening {
 	struct collet_engine *engine;
 	struct collet_route *route;        /* NULL: given up; the watch cleans up */
 	struct collet_hello hello;
+	uint32_t transport;              /* in this rank's set */
 	bool dialed;
 	enum stage stage;
 	int socket;                      /* -1 once the conduit has it */
@@ -124,7 +125,8 @@ static void publish(struct collet_route *route, struct collet_conduit *conduit)
 static collet_status make_conduit(struct collet_engine *engine, const struct collet_route *route, uint32_t transport,
 	bool dialed, int socket, struct collet_conduit **conduit)
 {
-	const struct collet_transport *table = collet_transports[transport];
+	const struct collet_offer *offer = engine->transports->offer[transport];
+	const struct collet_transport *table = offer->transport;
 	const size_t bytes = (table->conduit_bytes + 63) & ~(size_t)63;
 	struct collet_conduit *made = aligned_alloc(64, bytes);
 	*conduit = made;
@@ -147,6 +149,7 @@ static collet_status make_conduit(struct collet_engine *engine, const struct col
 		.arena = engine->arena,
 		.log = &engine->log,
 		.host = &collet_host_functions,
+		.device = offer->device,
 	};
 	return table->open(made, &config);
 }
@@ -156,10 +159,8 @@ static bool choose_transport(const struct collet_engine *engine, const struct co
 {
 	const struct collet_card *self = &engine->cards[engine->rank];
 	const struct collet_card *peer = &engine->cards[collet_group_world_rank(route->group, route->peer)];
-	for (uint32_t i = 0; collet_transports[i]; i++) {
-		const uint32_t bit = (uint32_t)1 << i;
-		if ((self->transport_bits & peer->transport_bits & bit) && !(route->refused & bit) &&
-			collet_transports[i]->reaches(self, peer)) {
+	for (uint32_t i = 0; i < engine->transports->count; i++) {
+		if (!(route->refused >> i & 1) && collet_offer_reaches(engine->transports->offer[i], self, peer)) {
 			*index = i;
 			return true;
 		}
@@ -191,9 +192,9 @@ static void dial(struct collet_route *route, enum collet_status status, const ch
 		.from = engine->rank,
 		.to = collet_group_world_rank(route->group, route->peer),
 		.channel = route->channel,
-		.transport = transport,
+		.transport = transport - 1,  /* self, which is first, is not on the card */
 	};
-	const bool local = collet_transports[transport]->caps & COLLET_CAP_LOCAL;
+	const bool local = engine->transports->offer[transport]->transport->caps & COLLET_CAP_LOCAL;
 	collet_control_dial(engine->control, &hello, local);
 }
 
@@ -206,7 +207,7 @@ static void begin_opening(struct collet_opening *opening)
 	opening->stage = OPENING;
 	opening->socket = -1;
 	opening->begin_failed = make_conduit(
-		opening->engine, opening->route, opening->hello.transport, opening->dialed, socket, &opening->conduit);
+		opening->engine, opening->route, opening->transport, opening->dialed, socket, &opening->conduit);
 }
 
 /* The transport would not do. Under fabric_lock, on the control thread. */
@@ -215,10 +216,10 @@ static void opening_failed(struct collet_opening *opening, enum collet_status st
 	struct collet_route *route = opening->route;
 	route->opening = NULL;
 	collet_log(&opening->engine->log, COLLET_LOG_INFO, "%s to rank %u: %s",
-		collet_transports[opening->hello.transport]->name, route->peer, collet_last_error());
+		opening->engine->transports->offer[opening->transport]->name, route->peer, collet_last_error());
 	if (!opening->dialed)
 		return;  /* the dialing side tries the next transport */
-	route->refused |= (uint32_t)1 << opening->hello.transport;
+	route->refused |= (uint32_t)1 << opening->transport;
 	dial(route, status, collet_last_error());
 }
 
@@ -226,7 +227,7 @@ static void log_opened(const struct collet_opening *opening)
 {
 	const struct collet_route *route = opening->route;
 	collet_log(&opening->engine->log, COLLET_LOG_INFO, "rank %u: %s, channel %u", route->peer,
-		collet_transports[opening->hello.transport]->name, route->channel);
+		opening->engine->transports->offer[opening->transport]->name, route->channel);
 }
 
 /* One look at a connection; false: it needs no more looking after, and opening is gone. Under fabric_lock. */
@@ -324,14 +325,22 @@ static void claim(struct collet_opening *opening, struct collet_group *group)
 
 /* ---- Events, on the control thread ---- */
 
+/* Which of this rank's transports a dialer means by a row of its own card; false: none. */
+static bool translate(const struct collet_engine *engine, const struct collet_hello *hello, uint32_t *index)
+{
+	char name[COLLET_TRANSPORT_NAME_BYTES];
+	if (hello->transport >= COLLET_CARD_TRANSPORTS)
+		return false;
+	memcpy(name, engine->cards[hello->from].transports[hello->transport].name, sizeof(name));
+	name[sizeof(name) - 1] = '\0';
+	return name[0] && collet_offer_find(engine->transports, name, index);
+}
+
 static void accepted(struct collet_engine *engine, struct collet_opening *opening)
 {
 	const struct collet_hello *hello = &opening->hello;
-	uint32_t transports = 0;
-	while (collet_transports[transports])
-		transports++;
 	const bool sane = hello->to == engine->rank && hello->from < engine->size && hello->from != engine->rank &&
-		hello->transport < transports && (engine->cards[engine->rank].transport_bits >> hello->transport & 1);
+		translate(engine, hello, &opening->transport);
 	struct collet_group *group = sane ? find_group(engine, hello->communicator) : NULL;
 	if (group) {
 		claim(opening, group);
@@ -355,6 +364,7 @@ static void connected(void *context, const struct collet_hello *hello, bool dial
 	}
 	opening->engine = engine;
 	opening->hello = *hello;
+	opening->transport = hello->transport + 1;  /* if dialed; else accepted() finds it out */
 	opening->dialed = dialed;
 	opening->socket = socket;
 	pthread_mutex_lock(&engine->fabric_lock);
@@ -388,7 +398,7 @@ static void dial_failed(void *context, const struct collet_hello *hello, collet_
 	struct collet_group *group = find_group(engine, hello->communicator);
 	struct collet_route *route = group ? get_route(group, hello->channel, rank_in(group, hello->to)) : NULL;
 	if (route && !route->opening && !atomic_load_explicit(&route->conduit, memory_order_relaxed)) {
-		route->refused |= (uint32_t)1 << hello->transport;
+		route->refused |= (uint32_t)2 << hello->transport;
 		dial(route, status, sentence);
 	}
 	pthread_mutex_unlock(&engine->fabric_lock);

@@ -517,22 +517,30 @@ void collet_lane_progress(struct collet_lane *lane)
 }
 
 /* Address space only: pages come as they are used. In the arena, so that what is staged can be read by local peers. */
-static void *get_staging(struct collet_arena *arena, bool *is_mapped)
+static void *get_staging(struct collet_engine *engine, bool *is_mapped)
 {
 	void *staging;
-	*is_mapped = arena && collet_arena_alloc(arena, &staging, COLLET_STAGING_BYTES) == COLLET_OK;
-	if (*is_mapped)
-		return staging;
-	staging = mmap(NULL, COLLET_STAGING_BYTES, PROT_READ | PROT_WRITE,
-		MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-	return staging == MAP_FAILED ? NULL : staging;
+	*is_mapped = engine->arena && collet_arena_alloc(engine->arena, &staging, COLLET_STAGING_BYTES) == COLLET_OK;
+	if (!*is_mapped)
+		staging = mmap(NULL, COLLET_STAGING_BYTES, PROT_READ | PROT_WRITE,
+			MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	if (staging == MAP_FAILED)
+		return NULL;
+	const struct collet_memory memory = { .first = staging, .bytes = COLLET_STAGING_BYTES, .gpu = -1, .dmabuf = -1,
+		.kind = *is_mapped ? COLLET_MEMORY_ARENA : COLLET_MEMORY_HOST };
+	if (collet_transports_learn(engine->transports, &engine->log, &memory) != COLLET_OK)
+		collet_log(&engine->log, COLLET_LOG_INFO, "staging is used unregistered: %s", collet_last_error());
+	return staging;
 }
 
-static void put_staging(struct collet_arena *arena, void *staging, bool is_mapped)
+static void put_staging(struct collet_engine *engine, void *staging, bool is_mapped)
 {
-	if (staging && is_mapped)
-		(void)collet_arena_free(arena, staging);
-	else if (staging)
+	if (!staging)
+		return;
+	collet_transports_forget(engine->transports, staging);
+	if (is_mapped)
+		(void)collet_arena_free(engine->arena, staging);
+	else
 		munmap(staging, COLLET_STAGING_BYTES);
 }
 
@@ -544,9 +552,9 @@ static collet_status get_lane(struct collet_group *group, uint32_t channel, stru
 	struct collet_lane *made = calloc(1, sizeof(*made));
 	struct collet_operand *operands = calloc((size_t)group->size + COLLET_STEP_SOURCES, sizeof(*operands));
 	bool is_mapped;
-	void *staging = get_staging(group->engine->arena, &is_mapped);
+	void *staging = get_staging(group->engine, &is_mapped);
 	if (!made || !operands || !staging) {
-		put_staging(group->engine->arena, staging, is_mapped);
+		put_staging(group->engine, staging, is_mapped);
 		free(operands);
 		free(made);
 		return collet_fail(COLLET_ERR_MEMORY, "no memory for channel %u of a communicator of %u ranks", channel,
@@ -566,7 +574,7 @@ void collet_lane_free(struct collet_lane *lane)
 {
 	if (!lane)
 		return;
-	put_staging(lane->group->engine->arena, lane->staging, lane->staging_is_mapped);
+	put_staging(lane->group->engine, lane->staging, lane->staging_is_mapped);
 	free(lane->operands);
 	free(lane);
 }

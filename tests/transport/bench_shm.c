@@ -268,7 +268,7 @@ int main(void)
 	bench.in = mmap(NULL, LARGEST, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (bench.board == MAP_FAILED || bench.out == MAP_FAILED || bench.in == MAP_FAILED)
 		return 1;
-	pair_connect(&bench.pair, &collet_shm_transport, true);
+	pair_connect(&bench.pair, "shm", true);
 	const pid_t child = fork();
 	if (child < 0)
 		return 1;

@@ -198,7 +198,7 @@ int main(int argc, char **argv)
 	for (unsigned t = 0; collet_transports[t] && count < LANES_MOST; t++) {
 		struct lane *lane = &lanes[count];
 		lane->name = collet_transports[t]->name;
-		pair_connect(&lane->pair, collet_transports[t], true);
+		pair_connect(&lane->pair, collet_transports[t]->name, true);
 		if (!lane->pair.single)  /* with oneself there is nothing to wait for: it is a memcpy */
 			count++;
 	}

@@ -60,9 +60,27 @@ static void make_wake(struct collet_wake *wake)
 	assert_int_equal(epoll_ctl(wake->epoll_fd, EPOLL_CTL_ADD, wake->event_fd, &event), 0);
 }
 
-void pair_connect(struct pair *pair, const struct collet_transport *transport, bool processes)
+/* The end's own device, made in the process that will use it. */
+static void open_transport(struct pair *pair, struct end *end)
 {
-	pair->transport = transport;
+	const struct collet_device_config config = {
+		.host = &collet_host_functions,
+		.log = &end->log,
+		.self = &end->card,
+		.arena = end->arena,
+		.wake = &end->wake,
+		.job = 1,
+	};
+	const collet_status status = collet_transports_open(&end->set, pair->name, &config, &end->card);
+	if (status != COLLET_OK)
+		print_error("%s\n", collet_last_error());
+	assert_int_equal(status, COLLET_OK);
+	end->offer = collet_offer_find(&end->set, pair->name, NULL);
+}
+
+void pair_connect(struct pair *pair, const char *name, bool processes)
+{
+	pair->name = name;
 	for (uint32_t i = 0; i < 2; i++) {
 		struct end *end = &pair->ends[i];
 		*end = (struct end){.card = {.rank = FIRST_RANK + i,
@@ -70,17 +88,25 @@ void pair_connect(struct pair *pair, const struct collet_transport *transport, b
 					    .host_id = 1,
 					    .process_id = processes ? i : 0,
 					    .uid = getuid(),
-					    .transport_bits = UINT32_MAX,
 					    .family = AF_INET,
 					    .usable_cores = 2}};
 		strcpy(end->card.host, i ? "beta" : "alpha");
 		make_wake(&end->wake);
 	}
-	pair->single = !transport->reaches(&pair->ends[0].card, &pair->ends[1].card);
+	/* Only to fill in the cards and to see: which process each end will live in is not known here. */
+	for (int i = 0; i < 2; i++)
+		open_transport(pair, &pair->ends[i]);
+	const struct collet_offer *offer = pair->ends[0].offer;
+	const bool local = offer->transport->caps & COLLET_CAP_LOCAL;
+	pair->single = !collet_offer_reaches(offer, &pair->ends[0].card, &pair->ends[1].card);
 	pair->sockets[0] = pair->sockets[1] = -1;
 	if (pair->single)
-		assert_true(transport->reaches(&pair->ends[0].card, &pair->ends[0].card));
-	else if (transport->caps & COLLET_CAP_LOCAL)
+		assert_true(collet_offer_reaches(offer, &pair->ends[0].card, &pair->ends[0].card));
+	for (int i = 0; i < 2; i++)
+		collet_transports_close(&pair->ends[i].set, false);
+	if (pair->single)
+		return;
+	if (local)
 		assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, pair->sockets), 0);
 	else
 		connect_loopback(pair->sockets, pair->socket_buffer_bytes);
@@ -89,6 +115,8 @@ void pair_connect(struct pair *pair, const struct collet_transport *transport, b
 void pair_begin(struct pair *pair, int which)
 {
 	struct end *end = &pair->ends[which];
+	open_transport(pair, end);
+	pair->transport = end->offer->transport;
 	const struct collet_conduit_config config = {
 		.self = &end->card,
 		.peer = pair->single ? &end->card : &pair->ends[!which].card,
@@ -99,6 +127,7 @@ void pair_begin(struct pair *pair, int which)
 		.arena = end->arena,
 		.log = &end->log,
 		.host = &collet_host_functions,
+		.device = end->offer->device,
 	};
 	const size_t bytes = (pair->transport->conduit_bytes + 63) / 64 * 64;
 	end->conduit = aligned_alloc(64, bytes);
@@ -119,7 +148,7 @@ collet_status pair_await(struct pair *pair, int which)
 	for (const int64_t deadline = collet_deadline_after(patience_ns); status == COLLET_PENDING;) {
 		struct end *other = &pair->ends[!which];
 		if (other->conduit && !pair->single)
-			(void)pair->transport->opening(other->conduit);
+			(void)other->conduit->transport->opening(other->conduit);
 		status = pair->transport->opening(pair->ends[which].conduit);
 		if (status == COLLET_PENDING && collet_deadline_passed(deadline))
 			return COLLET_ERR_TIMEOUT;
@@ -127,9 +156,9 @@ collet_status pair_await(struct pair *pair, int which)
 	return status;
 }
 
-void pair_open(struct pair *pair, const struct collet_transport *transport)
+void pair_open(struct pair *pair, const char *name)
 {
-	pair_connect(pair, transport, false);
+	pair_connect(pair, name, false);
 	pair_begin(pair, 0);
 	if (pair->single)
 		pair->ends[1].conduit = pair->ends[0].conduit;
@@ -139,7 +168,7 @@ void pair_open(struct pair *pair, const struct collet_transport *transport)
 		assert_int_equal(pair_await(pair, i), COLLET_OK);
 	for (int i = 0; i < 2; i++) {
 		const struct collet_conduit *conduit = pair->ends[i].conduit;
-		assert_ptr_equal(conduit->transport, transport);
+		assert_ptr_equal(conduit->transport, pair->ends[pair->single ? 0 : i].offer->transport);
 		assert_int_equal(conduit->status, COLLET_OK);
 		assert_int_equal(conduit->peer, pair->single ? FIRST_RANK : FIRST_RANK + !i);
 		assert_int_equal(conduit->channel, 3);
@@ -155,6 +184,7 @@ void pair_close(struct pair *pair)
 			pair->transport->close(end->conduit);
 			free(end->conduit);
 		}
+		collet_transports_close(&end->set, false);
 		if (pair->sockets[i] >= 0)
 			close(pair->sockets[i]);
 		close(end->wake.epoll_fd);
@@ -240,23 +270,22 @@ bool pattern_is(const void *data, size_t bytes, uint64_t seed)
 	return true;
 }
 
-int run_on_every_transport(const char *group, const struct promise *promises, size_t count)
+int run_on_transports(const char *group, const struct promise *promises, size_t count, const char *const *names)
 {
 	size_t transports = 0, rows = 0;
-	while (collet_transports[transports])
+	while (names[transports])
 		transports++;
-	char (*names)[80] = calloc(transports * count, sizeof(*names));
+	char (*row_names)[80] = calloc(transports * count, sizeof(*row_names));
 	struct CMUnitTest *tests = calloc(transports * count, sizeof(*tests));
 	for (size_t t = 0; t < transports; t++) {
 		for (size_t p = 0; p < count; p++, rows++) {
-			snprintf(names[rows], sizeof(names[rows]), "%s/%s", collet_transports[t]->name,
-				promises[p].name);
-			tests[rows] = (struct CMUnitTest){ .name = names[rows], .test_func = promises[p].run,
-				.initial_state = (void *)(uintptr_t)collet_transports[t] };
+			snprintf(row_names[rows], sizeof(row_names[rows]), "%s/%s", names[t], promises[p].name);
+			tests[rows] = (struct CMUnitTest){ .name = row_names[rows], .test_func = promises[p].run,
+				.initial_state = (void *)(uintptr_t)names[t] };
 		}
 	}
 	const int failed = _cmocka_run_group_tests(group, tests, rows, NULL, NULL);
 	free(tests);
-	free(names);
+	free(row_names);
 	return failed;
 }

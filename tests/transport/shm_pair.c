@@ -10,7 +10,7 @@
 void shm_pair_open(struct pair *pair, bool processes, struct collet_arena *arenas)
 {
 	*pair = (struct pair){ 0 };
-	pair_connect(pair, shm, processes);
+	pair_connect(pair, "shm", processes);
 	for (int i = 0; i < 2; i++) {
 		pair->ends[i].card.pid = (uint32_t)getpid();
 		if (arenas) {

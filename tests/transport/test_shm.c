@@ -278,7 +278,7 @@ static void nothing_is_left(void **state)
 			for (int first = 0; first < 2; first++) {
 				struct pair pair = { 0 };
 				struct collet_arena arenas[2];
-				pair_connect(&pair, shm, processes);
+				pair_connect(&pair, "shm", processes);
 				for (int i = 0; i < 2; i++) {
 					assert_int_equal(collet_arena_init(&arenas[i], ARENA_BYTES), COLLET_OK);
 					pair.ends[i].card.pid = (uint32_t)getpid();

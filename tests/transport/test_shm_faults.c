@@ -56,7 +56,7 @@ static bool await_word(const struct board *board)
 static pid_t open_processes(struct pair *pair, int (*body)(struct pair *pair, struct board *board), struct board *board)
 {
 	*pair = (struct pair){ 0 };
-	pair_connect(pair, shm, true);
+	pair_connect(pair, "shm", true);
 	const pid_t child = fork();
 	assert_true(child >= 0);
 	const int me = child == 0;
@@ -442,7 +442,7 @@ static void nonsense_on_the_socket_is_refused(void **state)
 	for (unsigned dialed = 0; dialed < 2; dialed++) {
 		for (size_t bytes = 1; bytes <= sizeof(hello); bytes += bytes == 1 ? sizeof(hello) - 2 : 1) {
 			struct pair pair = { 0 };
-			pair_connect(&pair, shm, false);
+			pair_connect(&pair, "shm", false);
 			const int which = !dialed;
 			pair_begin(&pair, which);
 			assert_int_equal(send(pair.sockets[!which], &hello, bytes, MSG_NOSIGNAL), (ssize_t)bytes);
@@ -458,7 +458,7 @@ static void nonsense_on_the_socket_is_refused(void **state)
 static void somebody_elses_socket_is_refused(void **state)
 {
 	struct pair pair = { 0 };
-	pair_connect(&pair, shm, false);
+	pair_connect(&pair, "shm", false);
 	pair.ends[1].card.uid = getuid() + 1;
 	const struct collet_conduit_config config = {.self = &pair.ends[0].card,
 		.peer = &pair.ends[1].card,

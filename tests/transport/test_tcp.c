@@ -55,7 +55,7 @@ static void what_is_no_header_ends_the_conduit(void **state)
 	static const char *const rows[] = { "magic", "check", "signature", "length", "too long" };
 	for (unsigned row = 0; row < sizeof(rows) / sizeof(rows[0]); row++) {
 		struct pair pair = { 0 };
-		pair_open(&pair, tcp);
+		pair_open(&pair, "tcp");
 		struct tcp_header header = header_of(1, 16);
 		switch (row) {
 		case 0: header.magic ^= 1; break;
@@ -86,7 +86,7 @@ static void what_is_no_header_ends_the_conduit(void **state)
 static void a_huge_length_is_a_mismatch(void **state)
 {
 	struct pair pair = { 0 };
-	pair_open(&pair, tcp);
+	pair_open(&pair, "tcp");
 	const struct tcp_header header = header_of(1, INT64_MAX);
 	uint8_t into[16];
 	struct collet_transfer receive = transfer_of(1, into, 16);
@@ -116,7 +116,7 @@ static void a_cut_stream_is_a_lost_peer(void **state)
 	}
 	for (size_t cut = 0; cut < 2 * WHOLE; cut++) {
 		struct pair pair = { 0 };
-		pair_open(&pair, tcp);
+		pair_open(&pair, "tcp");
 		uint8_t into[2][BYTES];
 		struct collet_transfer receives[2];
 		raw_send(raw(&pair.ends[1]), stream, cut);
@@ -183,7 +183,7 @@ static void noise_never_writes_where_it_must_not(void **state)
 	uint8_t stream[STREAM], into[512 + GUARD];
 	for (unsigned round = 0; round < ROUNDS; round++) {
 		struct pair pair = { 0 };
-		pair_open(&pair, tcp);
+		pair_open(&pair, "tcp");
 		struct collet_conduit *conduit = pair.ends[0].conduit;
 		const size_t bytes = noisy_stream(stream, STREAM, &random);
 		for (size_t at = 0; conduit->status == COLLET_OK;) {
@@ -224,7 +224,7 @@ static void a_wrong_greeting_is_refused(void **state)
 		"magic", "version", "from", "to", "channel", "accepted too early", "cut", "text"};
 	for (unsigned row = 0; row < sizeof(rows) / sizeof(rows[0]); row++) {
 		struct pair pair = { 0 };
-		pair_connect(&pair, tcp, false);
+		pair_connect(&pair, "tcp", false);
 		pair_begin(&pair, 0);
 		struct tcp_greeting greeting;
 		for (int i = 0; i < 1000 && tcp->opening(pair.ends[0].conduit) == COLLET_PENDING; i++) {
@@ -274,8 +274,8 @@ static void bytes_may_come_one_by_one(void **state)
 	enum { COUNT = 6 };
 	static const size_t sizes[COUNT] = { 0, 1, 31, 200, 5000, 0 };
 	struct pair left = { 0 }, right = { 0 };
-	pair_connect(&left, tcp, false);
-	pair_connect(&right, tcp, false);
+	pair_connect(&left, "tcp", false);
+	pair_connect(&right, "tcp", false);
 	const int proxy[2] = { left.sockets[1], right.sockets[0] };
 	left.sockets[1] = right.sockets[1];
 	right.sockets[0] = right.sockets[1] = -1;
@@ -327,7 +327,7 @@ static void small_socket_buffers_only_slow_down(void **state)
 {
 	enum { COUNT = 40, LARGE = 300000 };
 	struct pair pair = { .socket_buffer_bytes = 4096 };
-	pair_open(&pair, tcp);
+	pair_open(&pair, "tcp");
 	uint8_t *out = malloc(LARGE), *in[2] = { malloc(LARGE), malloc(LARGE) };
 	pattern_fill(out, LARGE, 5);
 	for (uint64_t k = 0; k < COUNT; k += 4) {
@@ -376,7 +376,7 @@ static void only_within_a_host_is_pacing_switched_off(void **state)
 		struct pair pair = { 0 };
 		char usual[16] = "";
 		socklen_t bytes = sizeof(usual);
-		pair_connect(&pair, tcp, true);
+		pair_connect(&pair, "tcp", true);
 		pair.ends[1].card.host_id = hosts;
 		assert_int_equal(getsockopt(pair.sockets[0], IPPROTO_TCP, TCP_CONGESTION, usual, &bytes), 0);
 		for (int i = 0; i < 2; i++)
@@ -395,7 +395,7 @@ static void a_small_message_costs_one_call_each_end(void **state)
 {
 	enum { COUNT = 100, BYTES = 64 };
 	struct pair pair = { 0 };
-	pair_open(&pair, tcp);
+	pair_open(&pair, "tcp");
 	uint8_t out[BYTES] = { 0 }, in[BYTES];
 	for (uint64_t i = 0; i < COUNT; i++) {
 		struct collet_transfer send = transfer_of(i, out, BYTES), receive = transfer_of(i, in, BYTES);
@@ -418,7 +418,7 @@ static void queued_messages_share_calls(void **state)
 {
 	enum { COUNT = 200, BYTES = 64, LARGE = 32 << 20 };
 	struct pair pair = { 0 };
-	pair_open(&pair, tcp);
+	pair_open(&pair, "tcp");
 	uint8_t *large = calloc(1, LARGE), *into = malloc(LARGE), out[BYTES] = { 0 }, in[COUNT][BYTES];
 	struct collet_transfer first = transfer_of(0, large, LARGE), first_in = transfer_of(0, into, LARGE);
 	struct collet_transfer sends[COUNT], receives[COUNT];
@@ -451,7 +451,7 @@ static void queued_messages_share_calls(void **state)
 static void what_is_not_waited_for_wakes_once(void **state)
 {
 	struct pair pair = { 0 };
-	pair_open(&pair, tcp);
+	pair_open(&pair, "tcp");
 	uint8_t out[8] = { 0 };
 	struct collet_transfer send = transfer_of(0, out, 8);
 	tcp->post_send(pair.ends[1].conduit, &send);
@@ -472,7 +472,7 @@ static void what_is_not_waited_for_wakes_once(void **state)
 static void a_forked_child_closes_only_its_own(void **state)
 {
 	struct pair pair = { 0 };
-	pair_open(&pair, tcp);
+	pair_open(&pair, "tcp");
 	const pid_t child = fork();
 	if (child == 0) {
 		for (int i = 0; i < 2; i++)
