@@ -114,7 +114,8 @@ static bool build_network(struct trainer *trainer)
 		parameters[p] = (collet_ddp_parameter){ .name = parameter->name, .value = parameter->value,
 			.shape = parameter->shape, .dimensions = parameter->dimensions, .dtype = COLLET_F32 };
 	}
-	const collet_ddp_options options = { .algorithm = trainer->options->algorithm };
+	/* The network is built over the gradients' addresses, and marks them in the buckets' order anyway. */
+	const collet_ddp_options options = { .algorithm = trainer->options->algorithm, .keep_order = true };
 	if (!check(collet_ddp_create(&trainer->ddp, trainer->comm, parameters, model->parameter_count, &options),
 		"comparing the model across ranks"))
 		return false;

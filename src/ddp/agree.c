@@ -7,12 +7,29 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <collet/ddp_hook.h>
+
 #include "core/status.h"
 
 /* Records of u64, since they cross between ranks. */
-enum { HEAD_VALID, HEAD_COUNT, HEAD_FIRST_BYTES, HEAD_BYTES, HEAD_WORDS };
+enum {
+	HEAD_VALID,
+	HEAD_COUNT,
+	HEAD_BUFFERS,
+	HEAD_FIRST_BYTES,
+	HEAD_BYTES,
+	HEAD_UNUSED,
+	HEAD_KEEP_ORDER,
+	HEAD_UNEVEN,
+	HEAD_DIVIDE,
+	HEAD_NUMBERS,
+	HEAD_HOOK = HEAD_NUMBERS,  /* its name */
+	HOOK_WORDS = 6,
+	HEAD_WORDS = HEAD_HOOK + HOOK_WORDS
+};
+enum { HOOK_BYTES = HOOK_WORDS * sizeof(uint64_t) };
 enum { FORM_DTYPE, FORM_DIMENSIONS, FORM_SHAPE, FORM_WORDS = FORM_SHAPE + COLLET_DDP_DIMENSIONS };
-enum { CLAIM_PARAMETER, CLAIM_FORM, CLAIM_WORDS = CLAIM_FORM + FORM_WORDS };
+enum { CLAIM_TENSOR, CLAIM_FORM, CLAIM_WORDS = CLAIM_FORM + FORM_WORDS };
 
 enum { DEFAULT_FIRST_BYTES = 1 << 20, DEFAULT_BYTES = 25 << 20 };
 
@@ -42,10 +59,34 @@ static bool is_float(collet_dtype dtype)
 	}
 }
 
-static collet_status check_parameter(const collet_ddp_parameter *parameter, uint32_t p)
+/* What the parameters, and the buffers behind them, are called. */
+struct tensors {
+	const collet_ddp_parameter *parameters, *buffers;
+	uint32_t parameter_count, buffer_count;
+};
+
+static const collet_ddp_parameter *tensor_at(const struct tensors *all, uint32_t i)
 {
+	return i < all->parameter_count ? &all->parameters[i] : &all->buffers[i - all->parameter_count];
+}
+
+static const char *kind_of(const struct tensors *all, uint64_t i)
+{
+	return i < all->parameter_count ? "parameter" : "buffer";
+}
+
+static uint64_t number_of(const struct tensors *all, uint64_t i)
+{
+	return i < all->parameter_count ? i : i - all->parameter_count;
+}
+
+static collet_status check_tensor(const struct tensors *all, uint32_t i)
+{
+	const collet_ddp_parameter *parameter = tensor_at(all, i);
 	const char *wrong = NULL;
-	if (!is_float(parameter->dtype)) {
+	if (collet_dtype_bytes(parameter->dtype) == 0) {
+		wrong = "its dtype is none";
+	} else if (i < all->parameter_count && !is_float(parameter->dtype)) {
 		wrong = "its dtype is no float";
 	} else if (parameter->dimensions > COLLET_DDP_DIMENSIONS) {
 		wrong = "it has more than 8 dimensions";
@@ -63,25 +104,38 @@ static collet_status check_parameter(const collet_ddp_parameter *parameter, uint
 			wrong = "its value is NULL";
 	}
 	if (wrong)
-		return collet_fail(
-			COLLET_ERR_ARGUMENT, "collet_ddp_create: parameter %u (%s): %s", p, name_of(parameter), wrong);
+		return collet_fail(COLLET_ERR_ARGUMENT, "collet_ddp_create: %s %" PRIu64 " (%s): %s", kind_of(all, i),
+			number_of(all, i), name_of(parameter), wrong);
 	return COLLET_OK;
 }
 
-static collet_status check_arguments(const collet_ddp_parameter *parameters, uint32_t parameter_count,
-	const collet_ddp_options *options)
+static collet_status check_options(const collet_ddp_options *options)
 {
-	if (parameter_count > 0 && !parameters)
-		return collet_fail(COLLET_ERR_ARGUMENT, "collet_ddp_create: parameters is NULL");
-	for (size_t i = 0; options && i < sizeof(options->reserved) / sizeof(options->reserved[0]); i++)
+	const char *wrong = NULL;
+	for (size_t i = 0; i < sizeof(options->reserved) / sizeof(options->reserved[0]); i++)
 		if (options->reserved[i])
-			return collet_fail(COLLET_ERR_ARGUMENT, "collet_ddp_create: options.reserved is not zero");
-	for (uint32_t p = 0; p < parameter_count; p++) {
-		collet_status status = check_parameter(&parameters[p], p);
-		if (status != COLLET_OK)
-			return status;
-	}
-	return COLLET_OK;
+			wrong = "options.reserved is not zero";
+	for (size_t i = 0; i < sizeof(options->reserved_bytes); i++)
+		if (options->reserved_bytes[i])
+			wrong = "options.reserved_bytes is not zero";
+	if (options->buffer_count > 0 && !options->buffers)
+		wrong = "options.buffers is NULL";
+	if ((unsigned)options->unused > COLLET_DDP_STATIC_UNUSED)
+		wrong = "options.unused is none of its values";
+	const collet_ddp_hook *hook = options->hook;
+	if (hook && (!hook->name || !hook->start || hook->stages == 0 || hook->stages > COLLET_DDP_STAGES))
+		wrong = "options.hook has no name, no start, or not 1 to 4 stages";
+	return wrong ? collet_fail(COLLET_ERR_ARGUMENT, "collet_ddp_create: %s", wrong) : COLLET_OK;
+}
+
+static collet_status check_arguments(const struct tensors *all, const collet_ddp_options *options)
+{
+	if (all->parameter_count > 0 && !all->parameters)
+		return collet_fail(COLLET_ERR_ARGUMENT, "collet_ddp_create: parameters is NULL");
+	collet_status status = options ? check_options(options) : COLLET_OK;
+	for (uint32_t i = 0; status == COLLET_OK && i < all->parameter_count + all->buffer_count; i++)
+		status = check_tensor(all, i);
+	return status;
 }
 
 static collet_status no_memory(void)
@@ -124,18 +178,32 @@ collet_status collet_ddp_agree_status(collet_comm *comm, collet_status mine)
 
 static collet_status compare_heads(const uint64_t *heads, uint32_t ranks)
 {
-	static const char *const words[HEAD_WORDS] = { [HEAD_COUNT] = "number of parameters",
-		[HEAD_FIRST_BYTES] = "first_bucket_bytes", [HEAD_BYTES] = "bucket_bytes" };
+	static const char *const words[HEAD_NUMBERS] = {[HEAD_COUNT] = "number of parameters",
+		[HEAD_BUFFERS] = "number of buffers",
+		[HEAD_FIRST_BYTES] = "first_bucket_bytes",
+		[HEAD_BYTES] = "bucket_bytes",
+		[HEAD_UNUSED] = "options.unused",
+		[HEAD_KEEP_ORDER] = "options.keep_order",
+		[HEAD_UNEVEN] = "options.uneven",
+		[HEAD_DIVIDE] = "options.divide_by_initial"};
 	for (uint32_t rank = 0; rank < ranks; rank++)
 		if (!heads[(size_t)rank * HEAD_WORDS + HEAD_VALID])
 			return collet_fail(COLLET_ERR_ARGUMENT,
 				"collet_ddp_create: rank %u refused its own arguments; see there", rank);
 	for (uint32_t rank = 1; rank < ranks; rank++)
-		for (uint32_t word = HEAD_COUNT; word < HEAD_WORDS; word++)
+		for (uint32_t word = HEAD_COUNT; word < HEAD_NUMBERS; word++)
 			if (heads[(size_t)rank * HEAD_WORDS + word] != heads[word])
 				return collet_fail(COLLET_ERR_ARGUMENT,
 					"collet_ddp_create: %s is %" PRIu64 " on rank %u and %" PRIu64 " on rank 0",
 					words[word], heads[(size_t)rank * HEAD_WORDS + word], rank, heads[word]);
+	for (uint32_t rank = 1; rank < ranks; rank++) {
+		const char *theirs = (const char *)&heads[(size_t)rank * HEAD_WORDS + HEAD_HOOK];
+		const char *roots = (const char *)&heads[HEAD_HOOK];
+		if (memcmp(theirs, roots, HOOK_BYTES) != 0)
+			return collet_fail(COLLET_ERR_ARGUMENT,
+				"collet_ddp_create: the hook is '%.48s' on rank %u and '%.48s' on rank 0", theirs, rank,
+				roots);
+	}
 	return COLLET_OK;
 }
 
@@ -160,49 +228,50 @@ static void form_text(const uint64_t *form, char *text, size_t capacity)
 	snprintf(text + used, capacity - used, "]");
 }
 
-/* claims: what each rank has for the first parameter in which it differs from rank 0. */
-static collet_status compare_claims(const uint64_t *claims, uint32_t ranks, const uint64_t *root_forms,
-	const collet_ddp_parameter *parameters, uint32_t parameter_count)
+/* claims: what each rank has for the first tensor in which it differs from rank 0. */
+static collet_status compare_claims(
+	const uint64_t *claims, uint32_t ranks, const uint64_t *root_forms, const struct tensors *all)
 {
 	for (uint32_t rank = 0; rank < ranks; rank++) {
 		const uint64_t *claim = claims + (size_t)rank * CLAIM_WORDS;
-		const uint64_t p = claim[CLAIM_PARAMETER];
-		if (p >= parameter_count)
+		const uint64_t i = claim[CLAIM_TENSOR];
+		if (i >= (uint64_t)all->parameter_count + all->buffer_count)
 			continue;
 		char theirs[256], roots[256];
 		form_text(claim + CLAIM_FORM, theirs, sizeof(theirs));
-		form_text(root_forms + p * FORM_WORDS, roots, sizeof(roots));
+		form_text(root_forms + i * FORM_WORDS, roots, sizeof(roots));
 		return collet_fail(COLLET_ERR_ARGUMENT,
-			"collet_ddp_create: parameter %" PRIu64 " (%s) is %s on rank %u and %s on rank 0", p,
-			name_of(&parameters[p]), theirs, rank, roots);
+			"collet_ddp_create: %s %" PRIu64 " (%s) is %s on rank %u and %s on rank 0", kind_of(all, i),
+			number_of(all, i), name_of(tensor_at(all, (uint32_t)i)), theirs, rank, roots);
 	}
 	return COLLET_OK;
 }
 
-static collet_status compare_forms(collet_comm *comm, const collet_ddp_parameter *parameters, uint32_t parameter_count)
+static collet_status compare_forms(collet_comm *comm, const struct tensors *all)
 {
-	const size_t words = (size_t)parameter_count * FORM_WORDS;
+	const uint32_t count = all->parameter_count + all->buffer_count;
+	const size_t words = (size_t)count * FORM_WORDS;
 	uint64_t *mine = calloc(words + 1, sizeof(*mine)), *roots = calloc(words + 1, sizeof(*roots)), *claims = NULL;
 	collet_status status = mine && roots ? COLLET_OK : no_memory();
 	if (status == COLLET_OK) {
-		for (uint32_t p = 0; p < parameter_count; p++)
-			describe(&parameters[p], mine + (size_t)p * FORM_WORDS);
+		for (uint32_t i = 0; i < count; i++)
+			describe(tensor_at(all, i), mine + (size_t)i * FORM_WORDS);
 		status = collet_broadcast(comm, mine, roots, words, COLLET_U64, 0, NULL);
 	}
 	if (status == COLLET_OK) {
-		uint64_t claim[CLAIM_WORDS] = { [CLAIM_PARAMETER] = UINT64_MAX };
-		for (uint32_t p = 0; p < parameter_count; p++) {
-			const size_t at = (size_t)p * FORM_WORDS;
+		uint64_t claim[CLAIM_WORDS] = { [CLAIM_TENSOR] = UINT64_MAX };
+		for (uint32_t i = 0; i < count; i++) {
+			const size_t at = (size_t)i * FORM_WORDS;
 			if (memcmp(mine + at, roots + at, FORM_WORDS * sizeof(*mine)) == 0)
 				continue;
-			claim[CLAIM_PARAMETER] = p;
+			claim[CLAIM_TENSOR] = i;
 			memcpy(claim + CLAIM_FORM, mine + at, FORM_WORDS * sizeof(*mine));
 			break;
 		}
 		status = gather(comm, claim, CLAIM_WORDS, &claims);
 	}
 	if (status == COLLET_OK)
-		status = compare_claims(claims, collet_comm_size(comm), roots, parameters, parameter_count);
+		status = compare_claims(claims, collet_comm_size(comm), roots, all);
 	free(claims);
 	free(roots);
 	free(mine);
@@ -210,16 +279,22 @@ static collet_status compare_forms(collet_comm *comm, const collet_ddp_parameter
 }
 
 collet_status collet_ddp_agree_terms(collet_comm *comm, const collet_ddp_parameter *parameters,
-	uint32_t parameter_count, const collet_ddp_options *options, struct collet_ddp_terms *terms)
+	uint32_t parameter_count, const collet_ddp_options *options, collet_ddp_options *terms)
 {
-	const uint64_t first = options ? options->first_bucket_bytes : 0, later = options ? options->bucket_bytes : 0;
-	*terms = (struct collet_ddp_terms){
-		.first_bucket_bytes = first > 0 ? first : DEFAULT_FIRST_BYTES,
-		.bucket_bytes = later > 0 ? later : DEFAULT_BYTES,
-	};
-	collet_status mine = check_arguments(parameters, parameter_count, options);
-	const uint64_t head[HEAD_WORDS] = { [HEAD_VALID] = mine == COLLET_OK, [HEAD_COUNT] = parameter_count,
-		[HEAD_FIRST_BYTES] = terms->first_bucket_bytes, [HEAD_BYTES] = terms->bucket_bytes };
+	*terms = options ? *options : (collet_ddp_options){ 0 };
+	if (terms->first_bucket_bytes == 0)
+		terms->first_bucket_bytes = DEFAULT_FIRST_BYTES;
+	if (terms->bucket_bytes == 0)
+		terms->bucket_bytes = DEFAULT_BYTES;
+	const struct tensors all = { parameters, terms->buffers, parameter_count, terms->buffer_count };
+	const collet_status mine = check_arguments(&all, options);
+	uint64_t head[HEAD_WORDS] = { [HEAD_VALID] = mine == COLLET_OK, [HEAD_COUNT] = parameter_count,
+		[HEAD_BUFFERS] = terms->buffer_count, [HEAD_FIRST_BYTES] = terms->first_bucket_bytes,
+		[HEAD_BYTES] = terms->bucket_bytes, [HEAD_UNUSED] = (uint64_t)terms->unused,
+		[HEAD_KEEP_ORDER] = terms->keep_order, [HEAD_UNEVEN] = terms->uneven,
+		[HEAD_DIVIDE] = terms->divide_by_initial };
+	if (mine == COLLET_OK)
+		snprintf((char *)&head[HEAD_HOOK], HOOK_BYTES, "%s", terms->hook ? terms->hook->name : "none");
 	uint64_t *heads = NULL;
 	char sentence[COLLET_ERROR_BYTES];
 	snprintf(sentence, sizeof(sentence), "%s", collet_last_error());
@@ -228,5 +303,5 @@ collet_status collet_ddp_agree_terms(collet_comm *comm, const collet_ddp_paramet
 		return status;
 	status = mine != COLLET_OK ? collet_fail(mine, "%s", sentence) : compare_heads(heads, collet_comm_size(comm));
 	free(heads);
-	return status == COLLET_OK ? compare_forms(comm, parameters, parameter_count) : status;
+	return status == COLLET_OK ? compare_forms(comm, &all) : status;
 }

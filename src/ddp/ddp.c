@@ -1,73 +1,14 @@
-/* Gradient buckets: their layout, and their all-reduces. Creation's comparing of ranks is in agree.c. */
-#include <collet/ddp.h>
-
+/* Creation and its end, and what can be asked. Comparing the ranks is in agree.c, the layout in layout.c, steps in
+ * step.c. */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "core/status.h"
 #include "ddp/agree.h"
+#include "ddp/state.h"
 
-enum { GRADIENT_ALIGNMENT = 64 };
-
-struct bucket {
-	void *memory;
-	uint64_t bytes;
-	collet_dtype dtype;
-	uint32_t first_place, parameter_count;  /* into collet_ddp.order */
-	uint32_t missing;                       /* gradients not marked ready in this step */
-	collet_request *request;
-};
-
-struct slot {
-	uint32_t bucket;
-	uint64_t offset;    /* bytes */
-	bool ready;
-	char *name;         /* NULL: it has none */
-};
-
-struct collet_ddp {
-	collet_comm *comm;
-	char *algorithm;
-	struct slot *slots;      /* one a parameter */
-	uint32_t *order;         /* parameters as the buckets hold them */
-	uint32_t slot_count;
-	struct bucket *buckets;
-	uint32_t bucket_count;
-	uint32_t started;        /* buckets whose all-reduce has started in this step: always the first ones */
-};
-
-/* ---- Layout ------------------------------------------------------------------------------------------------- */
-
-static void close_bucket(struct bucket *bucket, uint32_t *bucket_count)
-{
-	bucket->missing = bucket->parameter_count;
-	(*bucket_count)++;
-}
-
-/* From the last parameter to the first; there are at most as many buckets as parameters. */
-static void lay_out(collet_ddp *ddp, const collet_ddp_parameter *parameters, const struct collet_ddp_terms *terms)
-{
-	for (uint32_t place = 0; place < ddp->slot_count; place++) {
-		const uint32_t p = ddp->slot_count - 1 - place;
-		struct bucket *bucket = &ddp->buckets[ddp->bucket_count];
-		if (bucket->parameter_count > 0 && bucket->dtype != parameters[p].dtype)
-			close_bucket(bucket++, &ddp->bucket_count);
-		if (bucket->parameter_count == 0) {
-			bucket->first_place = place;
-			bucket->dtype = parameters[p].dtype;
-		}
-		ddp->order[place] = p;
-		ddp->slots[p].bucket = ddp->bucket_count;
-		ddp->slots[p].offset = bucket->bytes;
-		const uint64_t bytes = collet_ddp_parameter_bytes(&parameters[p]);
-		bucket->bytes += (bytes + GRADIENT_ALIGNMENT - 1) / GRADIENT_ALIGNMENT * GRADIENT_ALIGNMENT;
-		bucket->parameter_count++;
-		if (bucket->bytes >= (ddp->bucket_count == 0 ? terms->first_bucket_bytes : terms->bucket_bytes))
-			close_bucket(bucket, &ddp->bucket_count);
-	}
-	if (ddp->bucket_count < ddp->slot_count && ddp->buckets[ddp->bucket_count].parameter_count > 0)
-		close_bucket(&ddp->buckets[ddp->bucket_count], &ddp->bucket_count);
-}
+/* ---- Creation ------------------------------------------------------------------------------------------------- */
 
 static bool copy_text(char **copy, const char *text)
 {
@@ -75,54 +16,105 @@ static bool copy_text(char **copy, const char *text)
 	return *copy || !text;
 }
 
+/* Names and shapes become this collet_ddp's own; parameters first, buffers behind them. */
+static bool copy_parameters(
+	collet_ddp *ddp, const collet_ddp_parameter *parameters, const collet_ddp_parameter *buffers)
+{
+	const size_t all = (size_t)ddp->parameter_count + ddp->buffer_count;
+	ddp->parameters = calloc(all + 1, sizeof(*ddp->parameters));
+	ddp->shapes = calloc(all + 1, sizeof(*ddp->shapes));
+	if (!ddp->parameters || !ddp->shapes)
+		return false;
+	for (size_t i = 0; i < all; i++) {
+		const collet_ddp_parameter *from =
+			i < ddp->parameter_count ? &parameters[i] : &buffers[i - ddp->parameter_count];
+		char *name;
+		if (!copy_text(&name, from->name))
+			return false;
+		if (from->dimensions > 0)
+			memcpy(ddp->shapes[i], from->shape, from->dimensions * sizeof(ddp->shapes[i][0]));
+		ddp->parameters[i] = *from;
+		ddp->parameters[i].name = name;
+		ddp->parameters[i].shape = ddp->shapes[i];
+	}
+	return true;
+}
+
+static bool allocate(collet_ddp *ddp)
+{
+	const size_t count = (size_t)ddp->parameter_count + 1;
+	ddp->order = calloc(count, sizeof(*ddp->order));
+	ddp->waiting = calloc(count, sizeof(*ddp->waiting));
+	ddp->used = calloc(count, sizeof(*ddp->used));
+	ddp->live = calloc(collet_comm_size(ddp->comm), sizeof(*ddp->live));
+	for (uint32_t i = 0; i < ddp->buffer_count; i++)
+		ddp->packed_bytes += collet_ddp_parameter_bytes(&ddp->parameters[ddp->parameter_count + i]);
+	ddp->packed = malloc((size_t)ddp->packed_bytes + 1);
+	return ddp->order && ddp->waiting && ddp->used && ddp->live && ddp->packed;
+}
+
 /* Everything that is this rank's own: no communication. */
 static collet_status ddp_init(collet_ddp *ddp, collet_comm *comm, const collet_ddp_parameter *parameters,
-	uint32_t parameter_count, const collet_ddp_options *options, const struct collet_ddp_terms *terms)
+	uint32_t parameter_count, const collet_ddp_options *options)
 {
 	ddp->comm = comm;
-	ddp->slot_count = parameter_count;
-	ddp->slots = calloc((size_t)parameter_count + 1, sizeof(*ddp->slots));
-	ddp->order = calloc((size_t)parameter_count + 1, sizeof(*ddp->order));
-	ddp->buckets = calloc((size_t)parameter_count + 1, sizeof(*ddp->buckets));
-	bool complete = ddp->slots && ddp->order && ddp->buckets &&
-			copy_text(&ddp->algorithm, options ? options->algorithm : NULL);
-	for (uint32_t p = 0; complete && p < parameter_count; p++)
-		complete = copy_text(&ddp->slots[p].name, parameters[p].name);
-	if (!complete)
+	ddp->options = *options;
+	ddp->parameter_count = parameter_count;
+	ddp->buffer_count = options->buffer_count;
+	ddp->sync = true;
+	ddp->source = COLLET_DDP_NOBODY;
+	ddp->settled = options->keep_order;
+	ddp->hook = ddp->settled && options->hook ? options->hook : &collet_ddp_average;
+	if (!copy_parameters(ddp, parameters, options->buffers) || !allocate(ddp) ||
+		!copy_text(&ddp->algorithm, options->algorithm))
 		return collet_fail(
 			COLLET_ERR_MEMORY, "collet_ddp_create: no memory for %u parameters", parameter_count);
-	lay_out(ddp, parameters, terms);
-	for (uint32_t b = 0; b < ddp->bucket_count; b++) {
-		if (ddp->buckets[b].bytes == 0)
-			continue;
-		collet_status status = collet_mem_alloc(comm, &ddp->buckets[b].memory, (size_t)ddp->buckets[b].bytes);
-		if (status != COLLET_OK)
-			return status;
-	}
-	return COLLET_OK;
+	memset(ddp->used, options->unused == COLLET_DDP_ALL_USED, parameter_count);
+	return collet_ddp_lay_out(ddp, NULL);
+}
+
+/* Every stage of a hook travels by itself, so that the caller's communicator stays the caller's, and so does what must
+ * keep its order whatever buckets do. */
+static collet_status split_comms(collet_ddp *ddp)
+{
+	const collet_ddp_options *options = &ddp->options;
+	const uint32_t rank = collet_comm_rank(ddp->comm), stages = options->hook ? options->hook->stages : 1;
+	collet_status status = COLLET_OK;
+	if (!options->keep_order || options->uneven || options->unused != COLLET_DDP_ALL_USED || ddp->packed_bytes > 0)
+		status = collet_comm_split(ddp->comm, 0, rank, &ddp->control);
+	for (uint32_t stage = 0; status == COLLET_OK && stage < stages; stage++)
+		status = collet_comm_split(ddp->comm, 0, rank, &ddp->stage_comms[stage]);
+	return status;
 }
 
 static void ddp_free(collet_ddp *ddp)
 {
-	for (uint32_t b = 0; ddp->buckets && b < ddp->bucket_count; b++)
-		collet_mem_free(ddp->comm, ddp->buckets[b].memory);
-	for (uint32_t p = 0; ddp->slots && p < ddp->slot_count; p++)
-		free(ddp->slots[p].name);
-	free(ddp->algorithm);
-	free(ddp->buckets);
+	collet_ddp_free_layout(ddp);
+	for (uint32_t stage = 0; stage < COLLET_DDP_STAGES; stage++)
+		if (ddp->stage_comms[stage])
+			collet_comm_destroy(&ddp->stage_comms[stage]);
+	if (ddp->control)
+		collet_comm_destroy(&ddp->control);
+	for (size_t i = 0; ddp->parameters && i < (size_t)ddp->parameter_count + ddp->buffer_count; i++)
+		free((char *)ddp->parameters[i].name);
+	free(ddp->parameters);
+	free(ddp->shapes);
 	free(ddp->order);
-	free(ddp->slots);
+	free(ddp->waiting);
+	free(ddp->used);
+	free(ddp->live);
+	free(ddp->packed);
+	free(ddp->algorithm);
 	free(ddp);
 }
 
-static collet_status broadcast_values(
-	collet_comm *comm, const collet_ddp_parameter *parameters, uint32_t parameter_count)
+static collet_status broadcast_values(const collet_ddp *ddp)
 {
-	for (uint32_t p = 0; p < parameter_count; p++) {
-		const uint64_t count =
-			collet_ddp_parameter_bytes(&parameters[p]) / collet_dtype_bytes(parameters[p].dtype);
-		collet_status status = collet_broadcast(comm, parameters[p].value, parameters[p].value, count,
-			parameters[p].dtype, 0, NULL);
+	for (uint32_t p = 0; p < ddp->parameter_count + ddp->buffer_count; p++) {
+		const collet_ddp_parameter *parameter = &ddp->parameters[p];
+		const uint64_t count = collet_ddp_parameter_bytes(parameter) / collet_dtype_bytes(parameter->dtype);
+		const collet_status status = collet_broadcast(
+			ddp->comm, parameter->value, parameter->value, count, parameter->dtype, 0, NULL);
 		if (status != COLLET_OK)
 			return status;
 	}
@@ -134,19 +126,21 @@ collet_status collet_ddp_create(collet_ddp **ddp, collet_comm *comm, const colle
 {
 	if (!ddp || !comm)
 		return collet_fail(COLLET_ERR_ARGUMENT, "collet_ddp_create: ddp or comm is NULL");
-	struct collet_ddp_terms terms;
+	collet_ddp_options terms;
 	collet_status status = collet_ddp_agree_terms(comm, parameters, parameter_count, options, &terms);
 	if (status != COLLET_OK)
 		return status;
 	collet_ddp *made = calloc(1, sizeof(*made));
 	if (made)
-		status = ddp_init(made, comm, parameters, parameter_count, options, &terms);
+		status = ddp_init(made, comm, parameters, parameter_count, &terms);
 	else
 		status = collet_fail(COLLET_ERR_MEMORY, "collet_ddp_create: no memory");
-	/* A rank that has failed alone must not leave the others waiting in the broadcast. */
+	/* A rank that has failed alone must not leave the others waiting in what follows. */
 	status = collet_ddp_agree_status(comm, status);
 	if (status == COLLET_OK)
-		status = broadcast_values(comm, parameters, parameter_count);
+		status = split_comms(made);
+	if (status == COLLET_OK)
+		status = broadcast_values(made);
 	if (status != COLLET_OK) {
 		if (made)
 			ddp_free(made);
@@ -156,103 +150,31 @@ collet_status collet_ddp_create(collet_ddp **ddp, collet_comm *comm, const colle
 	return COLLET_OK;
 }
 
-/* ---- Steps -------------------------------------------------------------------------------------------------- */
-
-static uint64_t elements(const struct bucket *bucket)
-{
-	return bucket->bytes / collet_dtype_bytes(bucket->dtype);
-}
-
-static collet_status start(collet_ddp *ddp, struct bucket *bucket)
-{
-	collet_how how = COLLET_HOW_DEFAULT;
-	how.request = &bucket->request;
-	how.algorithm = ddp->algorithm;
-	return collet_allreduce(
-		ddp->comm, bucket->memory, bucket->memory, elements(bucket), bucket->dtype, COLLET_AVERAGE, &how);
-}
-
-/* Requests move only while their rank is inside the library: backward's calls of ready() give them the chance. */
-static collet_status advance(collet_ddp *ddp)
-{
-	for (uint32_t b = 0; b < ddp->started; b++) {
-		if (!ddp->buckets[b].request)
-			continue;
-		collet_status status = collet_request_test(&ddp->buckets[b].request);
-		return status == COLLET_PENDING ? COLLET_OK : status;
-	}
-	return COLLET_OK;
-}
-
-collet_status collet_ddp_ready(collet_ddp *ddp, uint32_t parameter)
-{
-	if (!ddp || parameter >= ddp->slot_count)
-		return collet_fail(COLLET_ERR_ARGUMENT, "collet_ddp_ready: there is no parameter %u", parameter);
-	struct slot *slot = &ddp->slots[parameter];
-	if (slot->ready)
-		return collet_fail(COLLET_ERR_ARGUMENT,
-			"collet_ddp_ready: parameter %u (%s) is ready twice without collet_ddp_wait", parameter,
-			slot->name ? slot->name : "unnamed");
-	slot->ready = true;
-	ddp->buckets[slot->bucket].missing--;
-	while (ddp->started < ddp->bucket_count && ddp->buckets[ddp->started].missing == 0) {
-		collet_status status = start(ddp, &ddp->buckets[ddp->started]);
-		if (status != COLLET_OK)
-			return status;
-		ddp->started++;
-	}
-	return advance(ddp);
-}
-
-/* Waits for all, whatever becomes of one: none of the buckets may still be read or written by the library. */
-static collet_status finish(collet_ddp *ddp)
-{
-	collet_status first = COLLET_OK;
-	for (uint32_t b = 0; b < ddp->started; b++) {
-		collet_status status = collet_request_wait(&ddp->buckets[b].request);
-		if (first == COLLET_OK)
-			first = status;
-	}
-	return first;
-}
-
-collet_status collet_ddp_wait(collet_ddp *ddp)
-{
-	if (!ddp)
-		return collet_fail(COLLET_ERR_ARGUMENT, "collet_ddp_wait: ddp is NULL");
-	for (uint32_t p = 0; p < ddp->slot_count; p++)
-		if (!ddp->slots[p].ready)
-			return collet_fail(COLLET_ERR_ARGUMENT,
-				"collet_ddp_wait: parameter %u (%s) was not marked ready", p,
-				ddp->slots[p].name ? ddp->slots[p].name : "unnamed");
-	collet_status status = finish(ddp);
-	if (status != COLLET_OK)
-		return status;
-	for (uint32_t p = 0; p < ddp->slot_count; p++)
-		ddp->slots[p].ready = false;
-	for (uint32_t b = 0; b < ddp->bucket_count; b++)
-		ddp->buckets[b].missing = ddp->buckets[b].parameter_count;
-	ddp->started = 0;
-	return COLLET_OK;
-}
-
 collet_status collet_ddp_destroy(collet_ddp **ddp)
 {
 	if (!ddp || !*ddp)
 		return collet_fail(COLLET_ERR_ARGUMENT, "collet_ddp_destroy: ddp is NULL");
-	collet_status status = finish(*ddp);
+	const collet_status status = collet_ddp_travel_abandon(*ddp);
 	ddp_free(*ddp);
 	*ddp = NULL;
 	return status;
 }
 
+/* ---- Questions ------------------------------------------------------------------------------------------------ */
+
 void *collet_ddp_gradient(const collet_ddp *ddp, uint32_t parameter)
 {
-	if (!ddp || parameter >= ddp->slot_count)
-		return NULL;
-	const struct slot *slot = &ddp->slots[parameter];
-	char *memory = ddp->buckets[slot->bucket].memory;
-	return memory ? memory + slot->offset : NULL;
+	return ddp && parameter < ddp->parameter_count ? collet_ddp_slot_gradient(ddp, &ddp->slots[parameter]) : NULL;
+}
+
+uint32_t collet_ddp_layout(const collet_ddp *ddp)
+{
+	return ddp ? ddp->layout : 0;
+}
+
+bool collet_ddp_used(const collet_ddp *ddp, uint32_t parameter)
+{
+	return ddp && parameter < ddp->parameter_count && ddp->used[parameter];
 }
 
 uint32_t collet_ddp_bucket_count(const collet_ddp *ddp)
@@ -264,8 +186,88 @@ collet_status collet_ddp_bucket_get(const collet_ddp *ddp, uint32_t index, colle
 {
 	if (!ddp || index >= ddp->bucket_count || !bucket)
 		return collet_fail(COLLET_ERR_ARGUMENT, "collet_ddp_bucket_get: there is no bucket %u", index);
-	const struct bucket *found = &ddp->buckets[index];
-	*bucket = (collet_ddp_bucket){ .gradients = found->memory, .count = elements(found), .dtype = found->dtype,
-		.parameter_count = found->parameter_count, .parameters = &ddp->order[found->first_place] };
+	*bucket = ddp->buckets[index].task.bucket;
+	return COLLET_OK;
+}
+
+collet_status collet_ddp_last_travel(const collet_ddp *ddp, uint32_t index, collet_ddp_travel *travel)
+{
+	if (!ddp || index >= ddp->bucket_count || !travel)
+		return collet_fail(COLLET_ERR_ARGUMENT, "collet_ddp_last_travel: there is no bucket %u", index);
+	if (!ddp->buckets[index].travel.ended_ns)
+		return collet_fail(
+			COLLET_ERR_ARGUMENT, "collet_ddp_last_travel: no bucket has travelled yet in this layout");
+	*travel = ddp->buckets[index].travel;
+	return COLLET_OK;
+}
+
+static collet_status add_traffic(collet_comm *comm, collet_ddp_traffic *traffic)
+{
+	collet_stat *rows = NULL;
+	size_t capacity = 0, count = 0;
+	if (!comm)
+		return COLLET_OK;
+	collet_status status;
+	while ((status = collet_comm_stats(comm, rows, capacity, &count)) == COLLET_OK && count > capacity) {
+		free(rows);
+		capacity = count + 8;
+		rows = calloc(capacity, sizeof(*rows));
+		if (!rows)
+			return collet_fail(COLLET_ERR_MEMORY, "collet_ddp_traffic: no memory for %zu rows", capacity);
+	}
+	for (size_t i = 0; status == COLLET_OK && i < count; i++) {
+		if (rows[i].kind != COLLET_STAT_TRANSPORT)
+			continue;
+		traffic->bytes_sent += rows[i].bytes_sent;
+		traffic->bytes_received += rows[i].bytes_received;
+		traffic->messages_sent += rows[i].messages_sent;
+	}
+	free(rows);
+	return status;
+}
+
+collet_status collet_ddp_traffic_get(collet_ddp *ddp, collet_ddp_traffic *traffic)
+{
+	if (!ddp || !traffic)
+		return collet_fail(COLLET_ERR_ARGUMENT, "collet_ddp_traffic_get: ddp or traffic is NULL");
+	collet_ddp_traffic sum = { .steps = ddp->step };
+	collet_status status = add_traffic(ddp->control, &sum);
+	for (uint32_t stage = 0; status == COLLET_OK && stage < COLLET_DDP_STAGES; stage++)
+		status = add_traffic(ddp->stage_comms[stage], &sum);
+	if (status == COLLET_OK)
+		*traffic = sum;
+	return status;
+}
+
+/* ---- Over all gradients --------------------------------------------------------------------------------------- */
+
+/* In the parameters' order, which no layout changes. */
+static double norm_of(const collet_ddp *ddp)
+{
+	double sum = 0;
+	for (uint32_t p = 0; p < ddp->parameter_count; p++) {
+		const collet_ddp_parameter *parameter = &ddp->parameters[p];
+		const uint64_t count = collet_ddp_parameter_bytes(parameter) / collet_dtype_bytes(parameter->dtype);
+		if (count > 0)
+			sum += collet_ddp_sum_of_squares(
+				collet_ddp_slot_gradient(ddp, &ddp->slots[p]), count, parameter->dtype);
+	}
+	return sqrt(sum);
+}
+
+collet_status collet_ddp_clip(collet_ddp *ddp, double most, double *norm)
+{
+	if (!ddp || !norm || !(most > 0))
+		return collet_fail(COLLET_ERR_ARGUMENT,
+			"collet_ddp_clip: ddp or norm is NULL, or most (%g) is not positive", most);
+	if (ddp->within)
+		return collet_fail(COLLET_ERR_ARGUMENT, "collet_ddp_clip: call it after collet_ddp_wait");
+	*norm = norm_of(ddp);
+	if (!isfinite(*norm) || *norm <= most)
+		return COLLET_OK;
+	for (uint32_t b = 0; b < ddp->bucket_count; b++) {
+		const collet_ddp_bucket *bucket = &ddp->buckets[b].task.bucket;
+		collet_ddp_scale(bucket->gradients, bucket->count, bucket->dtype, most / *norm);
+	}
 	return COLLET_OK;
 }

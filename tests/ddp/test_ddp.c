@@ -266,7 +266,8 @@ static void misuse(collet_comm *comm, void *context)
 	collet_ddp_parameter parameters[PARAMETERS];
 	collet_ddp *ddp = NULL;
 	describe(parameters, values);
-	seen[0] = collet_ddp_create(&ddp, comm, parameters, PARAMETERS, NULL);
+	const collet_ddp_options options = { .keep_order = true };
+	seen[0] = collet_ddp_create(&ddp, comm, parameters, PARAMETERS, &options);
 	seen[1] = collet_ddp_ready(ddp, 0);
 	seen[2] = collet_ddp_ready(ddp, 0);
 	seen[3] = collet_ddp_ready(ddp, PARAMETERS);
@@ -277,7 +278,7 @@ static void misuse(collet_comm *comm, void *context)
 	collet_ddp_bucket bucket;
 	seen[7] = collet_ddp_bucket_get(ddp, 0, &bucket);
 	/* From the last parameter to the first, each at a multiple of 64 bytes. */
-	if (bucket.parameter_count != PARAMETERS || bucket.parameters[0] != 3 || bucket.parameters[3] != 0 ||
+	if (bucket.slice_count != PARAMETERS || bucket.slices[0].parameter != 3 || bucket.slices[3].parameter != 0 ||
 		bucket.count != 16 + 1008 + 80 || collet_ddp_gradient(ddp, 0) != (float *)bucket.gradients + 16 + 1008)
 		seen[7] = COLLET_PENDING;
 	seen[8] = collet_ddp_bucket_get(ddp, 1, &bucket);
