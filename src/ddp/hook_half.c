@@ -1,0 +1,60 @@
+/* f16 and bf16: buckets are averaged in 16 bits. */
+#include <stdlib.h>
+
+#include "core/cpu.h"
+#include "ddp/hooks.h"
+#include "reduce/convert.h"
+
+struct half {
+	collet_comm *comm;
+	struct collet_conversion conversion;
+	void *narrow;
+};
+
+static void half_close(void *state)
+{
+	struct half *half = state;
+	collet_mem_free(half->comm, half->narrow);
+	free(half);
+}
+
+static collet_status half_open(const collet_ddp_hook *hook, const collet_ddp_task *task, void **state)
+{
+	const struct collet_ddp_words *words = hook->context;
+	collet_status status = collet_ddp_needs_f32(hook, task);
+	if (status != COLLET_OK)
+		return status;
+	struct half *half = calloc(1, sizeof(*half));
+	if (!half)
+		return collet_ddp_hook_no_memory(hook, task);
+	half->comm = task->comms[0];
+	status = collet_conversion_init(&half->conversion, words->dtype, collet_isa_best());
+	if (status == COLLET_OK)
+		status = collet_mem_alloc(half->comm, &half->narrow, (size_t)task->bucket.count * 2);
+	if (status == COLLET_OK)
+		*state = half;
+	else
+		half_close(half);
+	return status;
+}
+
+/* Divided first: the sum of what just fits in f16 would not. */
+static collet_status half_start(void *state, const collet_ddp_task *task, uint32_t stage, collet_request **request)
+{
+	struct half *half = state;
+	collet_how how = collet_ddp_how(task, request);
+	how.scale = 1.0 / collet_comm_size(half->comm);
+	collet_narrow(&half->conversion, half->narrow, task->bucket.gradients, task->bucket.count);
+	return collet_allreduce(half->comm, half->narrow, half->narrow, task->bucket.count, half->conversion.dtype,
+		COLLET_PREMUL_SUM, &how);
+}
+
+static collet_status half_finish(void *state, const collet_ddp_task *task)
+{
+	struct half *half = state;
+	collet_widen(&half->conversion, task->bucket.gradients, half->narrow, task->bucket.count);
+	return COLLET_OK;
+}
+
+const collet_ddp_hook collet_ddp_half = {
+	.stages = 1, .open = half_open, .start = half_start, .finish = half_finish, .close = half_close };

@@ -1,0 +1,59 @@
+/* The hooks that come with collet: what they share. Each is a file. */
+#ifndef COLLET_DDP_HOOKS_H
+#define COLLET_DDP_HOOKS_H
+
+#include <string.h>
+
+#include <collet/ddp_hook.h>
+
+/* What the words said; a made hook's context. */
+struct collet_ddp_words {
+	collet_dtype dtype;    /* f16, bf16 */
+	double share;          /* topk, randomk */
+	uint32_t bits;         /* qsgd; sign: 1 */
+	uint32_t rank;         /* powersgd */
+	uint64_t seed;
+};
+
+extern const collet_ddp_hook collet_ddp_half, collet_ddp_top, collet_ddp_random, collet_ddp_codes, collet_ddp_power;
+
+/* COLLET_ERR_UNSUPPORTED unless the bucket is of f32. */
+collet_status collet_ddp_needs_f32(const collet_ddp_hook *hook, const collet_ddp_task *task);
+/* COLLET_ERR_MEMORY with a sentence. */
+collet_status collet_ddp_hook_no_memory(const collet_ddp_hook *hook, const collet_ddp_task *task);
+
+/* Elements between slices become zero. */
+void collet_ddp_zero_gaps(const collet_ddp_task *task);
+
+static inline collet_how collet_ddp_how(const collet_ddp_task *task, collet_request **request)
+{
+	collet_how how = COLLET_HOW_DEFAULT;
+	how.request = request;
+	how.algorithm = task->algorithm;
+	return how;
+}
+
+/* A stream of bits that (seed, step, bucket, element) alone decide: the finaliser of MurmurHash3 (Appleby), which
+ * compilers turn into vectors. */
+static inline uint32_t collet_ddp_mix32(uint32_t x)
+{
+	x = (x ^ x >> 16) * 0x85ebca6bU;
+	x = (x ^ x >> 13) * 0xc2b2ae35U;
+	return x ^ x >> 16;
+}
+
+static inline uint32_t collet_ddp_stream(uint64_t seed, uint64_t step, uint32_t bucket, uint32_t salt)
+{
+	uint32_t x = collet_ddp_mix32((uint32_t)seed ^ collet_ddp_mix32((uint32_t)(seed >> 32) + 0x9e3779b9U));
+	x = collet_ddp_mix32(x ^ collet_ddp_mix32((uint32_t)step + 0x7f4a7c15U));
+	x = collet_ddp_mix32(x ^ collet_ddp_mix32((uint32_t)(step >> 32) + 0x165667b1U));
+	return collet_ddp_mix32(x ^ collet_ddp_mix32(bucket * 2654435761U + salt));
+}
+
+/* Bits of element i of a stream. */
+static inline uint32_t collet_ddp_draw(uint32_t stream, uint32_t i)
+{
+	return collet_ddp_mix32(stream + i * 0x9e3779b9U);
+}
+
+#endif

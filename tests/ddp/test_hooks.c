@@ -1,0 +1,340 @@
+/* How buckets travel: every hook leaves the same bits on all ranks, near the average as its kind allows, with as few
+ * bytes as it says; what a step leaves out comes in later ones. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include <collet/ddp_hook.h>
+
+#include "ranks.h"
+
+enum { RANKS_MOST = 4, PARAMETERS = 3, STEPS_MOST = 40, ELEMENTS = 64 * 900 + 37 + 3 };
+
+static const uint64_t shapes[PARAMETERS][2] = { { 64, 900 }, { 37, 1 }, { 3, 1 } };
+
+static uint64_t count_of(uint32_t p)
+{
+	return shapes[p][0] * shapes[p][1];
+}
+
+/* One run: what every rank did and saw. Only the main thread asserts. */
+struct run {
+	const char *words;
+	uint32_t ranks, steps;
+	uint64_t bucket_bytes;
+	float (*gradient)(uint32_t rank, uint32_t step, uint64_t i);
+	float sums[RANKS_MOST][ELEMENTS];   /* of what came out, over the steps */
+	float last[RANKS_MOST][ELEMENTS];   /* what came out of the last step */
+	float kept[RANKS_MOST];             /* the largest magnitude found between slices */
+	double wire[RANKS_MOST];            /* bytes a step and element of 4 bytes */
+	collet_status status[RANKS_MOST];
+	char sentence[RANKS_MOST][512];
+};
+
+static bool note(struct run *run, uint32_t rank, collet_status status)
+{
+	run->status[rank] = status;
+	if (status != COLLET_OK)
+		snprintf(run->sentence[rank], sizeof(run->sentence[rank]), "%s", collet_last_error());
+	return status == COLLET_OK;
+}
+
+static bool step(struct run *run, uint32_t rank, collet_ddp *ddp, uint32_t s)
+{
+	for (uint32_t p = PARAMETERS; p-- > 0;) {
+		float *gradient = collet_ddp_gradient(ddp, p);
+		const uint64_t first = p == 0 ? 0 : p == 1 ? count_of(0) : count_of(0) + count_of(1);
+		for (uint64_t i = 0; i < count_of(p); i++)
+			gradient[i] = run->gradient(rank, s, first + i);
+		if (!note(run, rank, collet_ddp_ready(ddp, p)))
+			return false;
+	}
+	return note(run, rank, collet_ddp_wait(ddp));
+}
+
+static void look(struct run *run, uint32_t rank, const collet_ddp *ddp)
+{
+	uint64_t at = 0;
+	for (uint32_t p = 0; p < PARAMETERS; p++) {
+		const float *gradient = collet_ddp_gradient(ddp, p);
+		for (uint64_t i = 0; i < count_of(p); i++, at++) {
+			run->sums[rank][at] += gradient[i];
+			run->last[rank][at] = gradient[i];
+		}
+	}
+	for (uint32_t b = 0; b < collet_ddp_bucket_count(ddp); b++) {
+		collet_ddp_bucket bucket;
+		if (!note(run, rank, collet_ddp_bucket_get(ddp, b, &bucket)))
+			return;
+		for (uint32_t s = 0; s < bucket.slice_count; s++) {
+			const uint64_t to = s + 1 < bucket.slice_count ? bucket.slices[s + 1].first : bucket.count;
+			for (uint64_t i = bucket.slices[s].first + bucket.slices[s].count; i < to; i++)
+				run->kept[rank] = fmaxf(run->kept[rank], fabsf(((float *)bucket.gradients)[i]));
+		}
+	}
+}
+
+static void train(collet_comm *comm, void *context)
+{
+	struct run *run = context;
+	const uint32_t rank = collet_comm_rank(comm);
+	static float values[RANKS_MOST][ELEMENTS];
+	collet_ddp_parameter parameters[PARAMETERS];
+	for (uint32_t p = 0; p < PARAMETERS; p++)
+		parameters[p] = (collet_ddp_parameter){ .name = "w", .value = values[rank], .shape = shapes[p],
+			.dimensions = p == 0 ? 2 : 1, .dtype = COLLET_F32 };
+	collet_ddp_hook *hook = NULL;
+	collet_ddp *ddp = NULL;
+	if (run->words && !note(run, rank, collet_ddp_hook_create(&hook, run->words, 7)))
+		return;
+	const collet_ddp_options options = { .hook = hook, .keep_order = true, .algorithm = "halving_doubling",
+		.first_bucket_bytes = run->bucket_bytes, .bucket_bytes = run->bucket_bytes };
+	collet_ddp_traffic traffic;
+	bool fine = note(run, rank, collet_ddp_create(&ddp, comm, parameters, PARAMETERS, &options));
+	for (uint32_t s = 0; fine && s < run->steps; s++) {
+		fine = step(run, rank, ddp, s);
+		if (fine)
+			look(run, rank, ddp);
+	}
+	if (fine && note(run, rank, collet_ddp_traffic_get(ddp, &traffic)))
+		run->wire[rank] = (double)traffic.bytes_sent / (double)traffic.steps / ELEMENTS;
+	if (ddp && fine)
+		note(run, rank, collet_ddp_destroy(&ddp));
+	if (hook)
+		fine = collet_ddp_hook_destroy(&hook) == COLLET_OK;
+}
+
+/* Everybody ends well, alike, and with nothing between the slices. */
+static struct run *run_alike(const char *words, uint32_t ranks, uint32_t steps, uint64_t bucket_bytes,
+	float (*gradient)(uint32_t, uint32_t, uint64_t))
+{
+	struct run *run = calloc(1, sizeof(*run));
+	*run = (struct run){ .words = words, .ranks = ranks, .steps = steps, .bucket_bytes = bucket_bytes,
+		.gradient = gradient };
+	ranks_run(ranks, train, run);
+	for (uint32_t rank = 0; rank < ranks; rank++) {
+		if (run->status[rank] != COLLET_OK)
+			fail_msg("%s, rank %u: %s", words ? words : "none", rank, run->sentence[rank]);
+		assert_memory_equal(run->last[rank], run->last[0], sizeof(run->last[0]));
+		assert_true(run->kept[rank] == 0);
+	}
+	return run;
+}
+
+static float bits_of(uint32_t x)
+{
+	x = (x ^ x >> 16) * 0x7feb352dU;
+	x = (x ^ x >> 15) * 0x846ca68bU;
+	return (float)(int32_t)(x ^ x >> 16) * 0x1p-31F;
+}
+
+/* The same in every step; each rank its own. */
+static float noise(uint32_t rank, uint32_t step, uint64_t i)
+{
+	return bits_of((uint32_t)i * 9 + rank);
+}
+
+static float changing_noise(uint32_t rank, uint32_t step, uint64_t i)
+{
+	return bits_of((uint32_t)i * 9 + rank + 1000003 * step);
+}
+
+/* A matrix of rank one, on every rank a multiple of the same; and a vector that travels as it is. */
+static float thin(uint32_t rank, uint32_t step, uint64_t i)
+{
+	const float part = (float)(rank + 1);
+	return i < 64 * 900 ? part * bits_of((uint32_t)(i / 900)) * bits_of(1000 + (uint32_t)(i % 900))
+			    : part * (float)i;
+}
+
+static double exact_mean(const struct run *run, uint32_t step, uint64_t i)
+{
+	double sum = 0;
+	for (uint32_t rank = 0; rank < run->ranks; rank++)
+		sum += run->gradient(rank, step, i);
+	return sum / run->ranks;
+}
+
+/* One step: no further from the mean than so much, of gradients in [-1, 1). */
+static void one_step_is_near_the_mean(void **state)
+{
+	static const struct {
+		const char *words;
+		double most;
+	} rows[] = {
+		{ NULL, 1e-6 },
+		{ "f16", 1e-3 },
+		{ "bf16", 8e-3 },
+		{ "topk:1", 1e-6 },
+		{ "randomk:1", 1e-6 },
+		{ "qsgd:8", 2.0 / 127 },     /* rounded twice, each time by less than a level */
+		{ "qsgd:4", 2.0 / 7 },
+		{ "qsgd:2", 2 },
+		{ "powersgd:64", 1e-4 },     /* a matrix of 64 rows, but it would not get smaller */
+	};
+	for (size_t row = 0; row < sizeof(rows) / sizeof(rows[0]); row++) {
+		for (uint32_t ranks = 1; ranks <= RANKS_MOST; ranks++) {
+			struct run *run = run_alike(rows[row].words, ranks, 1, ranks % 2 ? 1 << 20 : 100, noise);
+			for (uint64_t i = 0; i < ELEMENTS; i++)
+				if (fabs(run->last[0][i] - exact_mean(run, 0, i)) > rows[row].most)
+					fail_msg("%s, %u ranks: element %llu is %g, not %g",
+						rows[row].words ? rows[row].words : "none", ranks,
+						(unsigned long long)i, (double)run->last[0][i], exact_mean(run, 0, i));
+			free(run);
+		}
+	}
+}
+
+/* All that goes in comes out in the end: the mean over many steps is nearer than that of one. */
+static void what_a_step_leaves_out_comes_later(void **state)
+{
+	static const struct {
+		const char *words;
+		double most;  /* root of the mean square error of the sum over all steps, in steps */
+	} rows[] = { { "topk:0.2", 6 }, { "randomk:0.2", 6 }, { "qsgd:4", 0.3 }, { "qsgd:2", 2 }, { "sign", 6 } };
+	for (size_t row = 0; row < sizeof(rows) / sizeof(rows[0]); row++) {
+		struct run *run = run_alike(rows[row].words, 3, STEPS_MOST, 1 << 20, noise);
+		double squares = 0;
+		for (uint64_t i = 0; i < ELEMENTS; i++) {
+			const double error = run->sums[0][i] - STEPS_MOST * exact_mean(run, 0, i);
+			squares += error * error;
+		}
+		if (sqrt(squares / ELEMENTS) > rows[row].most)
+			fail_msg("%s: %g", rows[row].words, sqrt(squares / ELEMENTS));
+		free(run);
+	}
+}
+
+static void a_matrix_of_low_rank_arrives_whole(void **state)
+{
+	static const char *const words[] = { "powersgd:1", "powersgd:2", "powersgd:4" };
+	for (size_t row = 0; row < 3; row++) {
+		for (uint32_t ranks = 1; ranks <= 3; ranks++) {
+			struct run *run = run_alike(words[row], ranks, 2, 1 << 20, thin);
+			for (uint64_t i = 0; i < ELEMENTS; i++)
+				if (!(fabs(run->last[0][i] - exact_mean(run, 1, i)) <
+					    1e-4 * fabs(exact_mean(run, 1, i)) + 1e-4))
+					fail_msg("%s, %u ranks: element %llu is %g, not %g", words[row], ranks,
+						(unsigned long long)i, (double)run->last[0][i], exact_mean(run, 1, i));
+			free(run);
+		}
+	}
+}
+
+static void bytes_on_the_wire(void **state)
+{
+	static const struct {
+		const char *words;
+		double most;  /* of what f32 takes */
+	} rows[] = {
+		{ "f16", 0.51 },
+		{ "bf16", 0.51 },
+		{ "qsgd:8", 0.27 },
+		{ "qsgd:4", 0.15 },
+		{ "qsgd:2", 0.08 },
+		{ "sign", 0.05 },
+		{ "randomk:0.1", 0.11 },
+		{ "topk:0.01", 0.05 },
+		{ "powersgd:2", 0.05 },
+	};
+	for (uint32_t ranks = 2; ranks <= RANKS_MOST; ranks += 2) {
+		struct run *whole = run_alike(NULL, ranks, 4, 1 << 20, changing_noise);
+		for (size_t row = 0; row < sizeof(rows) / sizeof(rows[0]); row++) {
+			struct run *run = run_alike(rows[row].words, ranks, 4, 1 << 20, changing_noise);
+			for (uint32_t rank = 0; rank < ranks; rank++)
+				if (run->wire[rank] > rows[row].most * whole->wire[rank] || run->wire[rank] <= 0)
+					fail_msg("%s, %u ranks: %g bytes an element, f32 %g", rows[row].words, ranks,
+						run->wire[rank], whole->wire[rank]);
+			free(run);
+		}
+		free(whole);
+	}
+}
+
+/* ---- Refusals ------------------------------------------------------------------------------------------------- */
+
+static void words_that_make_no_sense_are_refused(void **state)
+{
+	static const char *const words[] = { "", "f8", "topk", "topk:0", "topk:1.5", "topk:x", "randomk:-1", "qsgd:3",
+		"qsgd:16", "powersgd:0", "powersgd:1.5", "sign:1", "topk:nan" };
+	for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++) {
+		collet_ddp_hook *hook = NULL;
+		assert_int_equal(collet_ddp_hook_create(&hook, words[i], 0), COLLET_ERR_ARGUMENT);
+		assert_null(hook);
+		assert_non_null(strstr(collet_last_error(), "qsgd:BITS"));
+	}
+	assert_int_equal(collet_ddp_hook_create(NULL, "f16", 0), COLLET_ERR_ARGUMENT);
+	assert_int_equal(collet_ddp_hook_destroy(NULL), COLLET_ERR_ARGUMENT);
+}
+
+struct refused {
+	const char *words[2];
+	collet_status created[2], ready[2];
+	char sentence[2][512];
+};
+
+static void try_to_train(collet_comm *comm, void *context)
+{
+	struct refused *seen = context;
+	const uint32_t rank = collet_comm_rank(comm);
+	static double values[2][16];
+	const uint64_t shape = 16;
+	const collet_ddp_parameter parameter = {
+		.name = "w", .value = values[rank], .shape = &shape, .dimensions = 1, .dtype = COLLET_F64 };
+	collet_ddp_hook *hook = NULL;
+	collet_ddp *ddp = NULL;
+	seen->created[rank] = collet_ddp_hook_create(&hook, seen->words[rank], 0);
+	const collet_ddp_options options = { .hook = hook, .keep_order = true };
+	if (seen->created[rank] == COLLET_OK)
+		seen->created[rank] = collet_ddp_create(&ddp, comm, &parameter, 1, &options);
+	if (seen->created[rank] == COLLET_OK)
+		seen->ready[rank] = collet_ddp_ready(ddp, 0);
+	snprintf(seen->sentence[rank], sizeof(seen->sentence[rank]), "%s", collet_last_error());
+	if (ddp)
+		(void)collet_ddp_destroy(&ddp);
+	(void)collet_ddp_hook_destroy(&hook);
+}
+
+static void a_dtype_that_a_hook_does_not_take_is_named(void **state)
+{
+	static const char *const words[] = { "f16", "bf16", "topk:0.5", "randomk:0.5", "qsgd:8", "sign", "powersgd:1" };
+	for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++) {
+		struct refused seen = { .words = { words[i], words[i] } };
+		ranks_run(2, try_to_train, &seen);
+		for (uint32_t rank = 0; rank < 2; rank++) {
+			assert_int_equal(seen.created[rank], COLLET_OK);
+			assert_int_equal(seen.ready[rank], COLLET_ERR_UNSUPPORTED);
+			assert_non_null(strstr(seen.sentence[rank], "takes gradients of f32, and bucket 0 has f64"));
+		}
+	}
+}
+
+static void another_hook_on_another_rank_is_refused(void **state)
+{
+	struct refused seen = { .words = { "qsgd:8", "qsgd:4" } };
+	ranks_run(2, try_to_train, &seen);
+	for (uint32_t rank = 0; rank < 2; rank++) {
+		assert_int_equal(seen.created[rank], COLLET_ERR_ARGUMENT);
+		assert_non_null(strstr(seen.sentence[rank], "the hook is 'qsgd:4"));
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(one_step_is_near_the_mean),
+		cmocka_unit_test(what_a_step_leaves_out_comes_later),
+		cmocka_unit_test(a_matrix_of_low_rank_arrives_whole),
+		cmocka_unit_test(bytes_on_the_wire),
+		cmocka_unit_test(words_that_make_no_sense_are_refused),
+		cmocka_unit_test(a_dtype_that_a_hook_does_not_take_is_named),
+		cmocka_unit_test(another_hook_on_another_rank_is_refused),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
