@@ -353,10 +353,7 @@ collet_status collet_call_start(collet_comm *comm, const struct collet_call_argu
 	request->timeout_ns = collet_call_timeout(comm, how);
 	start(comm, request, !how->request);
 	if (how->request) {
-		const bool wake = engine->has_sleeper;
-		pthread_mutex_unlock(&engine->lock);
-		if (wake)
-			collet_engine_wake(engine);
+		collet_engine_unlock_handing_over(engine);
 		*how->request = request;
 		return COLLET_OK;
 	}

@@ -107,10 +107,10 @@ static collet_status run(collet_comm *comm, const char *function, const struct h
 	/* Only memory can fail here. The communicator is of no use then: half of a call may be on its way. */
 	if (status != COLLET_OK)
 		collet_group_end(&comm->group, status, true, collet_last_error());
-	const bool wake = how->request && engine->has_sleeper;
-	pthread_mutex_unlock(&engine->lock);
-	if (wake)
-		collet_engine_wake(engine);
+	if (how->request)
+		collet_engine_unlock_handing_over(engine);
+	else
+		pthread_mutex_unlock(&engine->lock);
 	if (request && how->request)
 		*how->request = request;
 	else if (request)

@@ -40,6 +40,8 @@ void collet_engine_forget(struct collet_engine *engine)
 	collet_fabric_deinit(engine);
 	close(engine->wake.epoll_fd);
 	close(engine->wake.event_fd);
+	if (engine->has_progress_thread)  /* in a child */
+		close(engine->rouse_fd);
 }
 
 void collet_engine_deinit(struct collet_engine *engine)

@@ -275,6 +275,10 @@ struct collet_engine {
 	bool stop_progress_thread;
 	bool has_progress_thread;
 	pthread_t progress_thread;
+	int rouse_fd;                        /* a timer that ends the progress thread's sleep */
+	bool roused;                         /* it has been set */
+	bool parked;                         /* the progress thread has left everything to users' threads */
+	_Atomic uint32_t users;              /* which wait, or are about to; counted if there is a progress thread */
 
 	pthread_mutex_t fabric_lock;         /* taken after lock, if both */
 	struct collet_group *groups;         /* those that peers may reach */
@@ -324,6 +328,8 @@ bool collet_engine_poll(struct collet_engine *engine, bool (*done)(void *context
 void collet_engine_wake(struct collet_engine *engine);
 /* A request has ended: whoever may wait for it looks again. Under lock. */
 void collet_engine_ended_one(struct collet_engine *engine);
+/* Lets go of lock: something is under way that this thread does not wait for now, so whoever sleeps is to see to it. */
+void collet_engine_unlock_handing_over(struct collet_engine *engine);
 collet_status collet_engine_start_progress_thread(struct collet_engine *engine);
 void collet_engine_stop_progress_thread(struct collet_engine *engine);
 

@@ -415,10 +415,15 @@ static void advance_peer(struct collet_group *group, uint32_t rank)
 	}
 }
 
+bool collet_p2p_is_busy(const struct collet_group *group)
+{
+	const struct collet_p2p *p2p = group->p2p;
+	return p2p && (p2p->pending || p2p->busy);
+}
+
 void collet_p2p_progress(struct collet_group *group)
 {
-	struct collet_p2p *p2p = group->p2p;
-	if (!p2p || (!p2p->pending && !p2p->busy))
+	if (!collet_p2p_is_busy(group))
 		return;
 	for (uint32_t rank = 0; rank < group->size; rank++)
 		advance_peer(group, rank);
@@ -426,8 +431,7 @@ void collet_p2p_progress(struct collet_group *group)
 
 bool collet_p2p_arm(struct collet_group *group)
 {
-	struct collet_p2p *p2p = group->p2p;
-	for (uint32_t rank = 0; p2p && (p2p->pending || p2p->busy) && rank < group->size; rank++) {
+	for (uint32_t rank = 0; collet_p2p_is_busy(group) && rank < group->size; rank++) {
 		struct collet_conduit *conduit = conduit_of(collet_route_peek(group, COLLET_CHANNEL_P2P, rank));
 		if (conduit && !conduit->transport->arm(conduit))
 			return false;

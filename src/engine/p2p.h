@@ -29,6 +29,8 @@ struct collet_p2p;
 /* Under the engine's lock, all of them. */
 collet_status collet_p2p_start(struct collet_request *request);
 void collet_p2p_progress(struct collet_group *group);
+/* Is a request or a message under way? */
+bool collet_p2p_is_busy(const struct collet_group *group);
 /* Gives messages that came unasked to receives that ask for them now. */
 void collet_p2p_match_kept(struct collet_group *group);
 /* As a conduit's arm and disarm, for all that point to point waits for. */

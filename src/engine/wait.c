@@ -1,11 +1,16 @@
 /* Waiting: spin, then yield, then sleep; ended by what is waited for, or by something that ends it.
  *
  * One thread of a rank sleeps in epoll for everything (the sleeper); further ones, waiting for other communicators,
- * follow it on a condition variable and are told when a request ends or the sleeper leaves. */
+ * follow it on a condition variable and are told when a request ends or the sleeper leaves. A progress thread does the
+ * same while no other thread waits, and stands aside meanwhile. */
+#include <errno.h>
+#include <poll.h>
 #include <sched.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/timerfd.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "core/cpu.h"
@@ -16,6 +21,9 @@ enum { CALL_POLLS = 16 };
 
 /* A sleep is never longer than this, so that deadlines and suspicions are looked at. */
 enum { SLEEP_MS = 50, EVENTS = 16 };
+
+/* Of the progress thread: looks before it yields, and how long it leaves the core to a thread that rouses it. */
+enum { BACKGROUND_POLLS = 32, MOMENT_NS = 20 * 1000 };
 
 void collet_engine_wake(struct collet_engine *engine)
 {
@@ -195,50 +203,114 @@ static void look_where(struct collet_engine *engine)
 	engine->wake.cpu = cpu >= 0 && cpu < UINT16_MAX ? (uint32_t)cpu + 1 : 0;
 }
 
-void collet_engine_wait_locked(struct collet_engine *engine, bool (*done)(void *context), void *context)
+/* How long a thread has waited in vain: it spins, then yields, then sleeps. */
+struct patience {
+	uint32_t spin_polls, polls, rounds;
+	int64_t yielding_since;
+};
+
+/* After a round that moved nothing. Under lock, which it lets go of now and then. */
+static void wait_a_little(struct collet_engine *engine, struct patience *patience)
 {
-	uint32_t polls = 0, rounds = 0;
-	int64_t yielding_since = 0;
+	if (patience->polls < patience->spin_polls)
+		patience->polls += polls_of_a_round(engine);
+	if (patience->polls < patience->spin_polls && !(engine->crowded && awaits_own_core(engine))) {
+		collet_cpu_relax();
+		if (++patience->rounds % 16 == 0) {  /* let other threads of this rank in */
+			pthread_mutex_unlock(&engine->lock);
+			collet_cpu_relax();
+			pthread_mutex_lock(&engine->lock);
+		}
+		return;
+	}
+	const int64_t now = collet_clock_ns();
+	if (!patience->yielding_since)
+		patience->yielding_since = now;
+	if (now - patience->yielding_since < engine->yield_ns) {
+		pthread_mutex_unlock(&engine->lock);
+		sched_yield();
+		pthread_mutex_lock(&engine->lock);
+		if (engine->crowded)
+			look_where(engine);
+		return;
+	}
+	if (settle_down(engine))
+		return;
+	look_around(engine);
+	sleep_once(engine);
+	patience->yielding_since = 0;
+	patience->polls = patience->spin_polls / 2;
+}
+
+static void advance_until(struct collet_engine *engine, bool (*done)(void *context), void *context)
+{
+	struct patience patience = { .spin_polls = engine->spin_polls };
 	for (;;) {
 		if (collet_engine_progress(engine))
-			polls = 0, yielding_since = 0;
+			patience.polls = 0, patience.yielding_since = 0;
 		if (done(context))
-			break;
-		if (polls < engine->spin_polls)
-			polls += polls_of_a_round(engine);
-		if (polls < engine->spin_polls && !(engine->crowded && awaits_own_core(engine))) {
-			collet_cpu_relax();
-			if (++rounds % 16 == 0) {  /* let other threads of this rank in */
-				pthread_mutex_unlock(&engine->lock);
-				collet_cpu_relax();
-				pthread_mutex_lock(&engine->lock);
-			}
-			continue;
-		}
-		const int64_t now = collet_clock_ns();
-		if (!yielding_since)
-			yielding_since = now;
-		if (now - yielding_since < engine->yield_ns) {
-			pthread_mutex_unlock(&engine->lock);
-			sched_yield();
-			pthread_mutex_lock(&engine->lock);
-			if (engine->crowded)
-				look_where(engine);
-			continue;
-		}
-		if (settle_down(engine))
-			continue;
-		look_around(engine);
-		sleep_once(engine);
-		yielding_since = 0;
-		polls = engine->spin_polls / 2;
+			return;
+		wait_a_little(engine, &patience);
 	}
+}
+
+/* ---- Users' threads and the progress thread ---- */
+
+/* Is anything under way that somebody should go on with? */
+static bool has_work(const struct collet_engine *engine)
+{
+	bool some = engine->requests || engine->active;
+	for (const struct collet_group *group = engine->used_groups; group; group = group->next_used)
+		some |= collet_p2p_is_busy(group);
+	return some;
+}
+
+/* Relaxed, as everywhere: it says who should run, and orders nothing. */
+static bool users_wait(const struct collet_engine *engine)
+{
+	return atomic_load_explicit(&engine->users, memory_order_relaxed) != 0;
+}
+
+/* Not under lock, which the progress thread may hold: it is to let go. */
+static void come_in(struct collet_engine *engine)
+{
+	if (engine->has_progress_thread)
+		atomic_fetch_add_explicit(&engine->users, 1, memory_order_relaxed);
+}
+
+/* Has the progress thread wake up, a moment from now: if it has the same core as whoever calls, it would else take
+ * that away at once, from one who was about to leave it, to sleep perhaps. */
+static void rouse_progress_thread(const struct collet_engine *engine, long moment_ns)
+{
+	const struct itimerspec moment = { .it_value = { .tv_nsec = moment_ns } };
+	timerfd_settime(engine->rouse_fd, 0, &moment, NULL);
+}
+
+/* Under lock. */
+static void go_out(struct collet_engine *engine)
+{
+	if (!engine->has_progress_thread)
+		return;
+	atomic_fetch_sub_explicit(&engine->users, 1, memory_order_relaxed);
+	if (!engine->parked || engine->roused || users_wait(engine) || !has_work(engine))
+		return;
+	engine->roused = true;
+	rouse_progress_thread(engine, MOMENT_NS);
+}
+
+void collet_engine_wait_locked(struct collet_engine *engine, bool (*done)(void *context), void *context)
+{
+	come_in(engine);
+	advance_until(engine, done, context);
+	go_out(engine);
 }
 
 void collet_engine_wait(struct collet_engine *engine, bool (*done)(void *context), void *context)
 {
+	come_in(engine);
 	pthread_mutex_lock(&engine->lock);
-	collet_engine_wait_locked(engine, done, context);
+	advance_until(engine, done, context);
+	go_out(engine);
 	pthread_mutex_unlock(&engine->lock);
 }
 
@@ -257,24 +329,83 @@ bool collet_engine_poll(struct collet_engine *engine, bool (*done)(void *context
 	return ended;
 }
 
-static bool asked_to_stop(void *context)
+void collet_engine_unlock_handing_over(struct collet_engine *engine)
 {
-	struct collet_engine *engine = context;
-	return engine->stop_progress_thread;
+	const bool background = engine->has_progress_thread && !users_wait(engine);
+	const bool wake = !background && engine->has_sleeper;
+	const bool rouse = background && (engine->parked || engine->has_sleeper) && !engine->roused;
+	engine->roused |= rouse;
+	pthread_mutex_unlock(&engine->lock);
+	if (wake)
+		collet_engine_wake(engine);
+	if (rouse)
+		rouse_progress_thread(engine, MOMENT_NS);
 }
 
+/* While a user's thread waits it makes all the progress there is to make; beside it, this one could only take the core
+ * or the lock from it. Under lock, which it lets go of meanwhile. */
+static void park(struct collet_engine *engine)
+{
+	struct pollfd roused = { .fd = engine->rouse_fd, .events = POLLIN };
+	uint64_t ignored;
+	engine->parked = true;
+	/* Who followed this thread may have to sleep now. */
+	if (engine->followers)
+		pthread_cond_broadcast(&engine->something_ended);
+	pthread_mutex_unlock(&engine->lock);
+	(void)poll(&roused, 1, -1);
+	const ssize_t got = read(engine->rouse_fd, &ignored, sizeof(ignored));
+	(void)got;  /* EAGAIN: a signal has ended the poll */
+	pthread_mutex_lock(&engine->lock);
+	engine->parked = engine->roused = false;
+}
+
+/* Goes on with what nobody waits for. What it would spin for is its own rank's computing, so it does not: it yields,
+ * which costs little where a core is free. */
 static void *progress_main(void *context)
 {
 	struct collet_engine *engine = context;
-	collet_engine_wait(engine, asked_to_stop, engine);
+	struct patience patience = { .spin_polls = BACKGROUND_POLLS };
+	pthread_mutex_lock(&engine->lock);
+	while (!engine->stop_progress_thread) {
+		engine->roused = false;
+		if (users_wait(engine)) {
+			park(engine);
+			continue;
+		}
+		if (collet_engine_progress(engine))
+			patience.polls = 0, patience.yielding_since = 0;
+		wait_a_little(engine, &patience);
+	}
+	pthread_mutex_unlock(&engine->lock);
 	return NULL;
+}
+
+/* Edge-triggered: a user's thread that sleeps need not know how to silence it. */
+static collet_status open_rouse(struct collet_engine *engine)
+{
+	struct epoll_event event = { .events = EPOLLIN | EPOLLET, .data.ptr = &engine->rouse_fd };
+	engine->rouse_fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
+	if (engine->rouse_fd >= 0 &&
+		epoll_ctl(engine->wake.epoll_fd, EPOLL_CTL_ADD, engine->rouse_fd, &event) == 0)
+		return COLLET_OK;
+	const int error = errno;
+	if (engine->rouse_fd >= 0)
+		close(engine->rouse_fd);
+	return collet_fail(COLLET_ERR_SYSTEM, "a timer for the progress thread: %s; is the limit of open files "
+		"(ulimit -n) reached?", strerror(error));
 }
 
 collet_status collet_engine_start_progress_thread(struct collet_engine *engine)
 {
+	const collet_status status = open_rouse(engine);
+	if (status != COLLET_OK)
+		return status;
 	const int error = pthread_create(&engine->progress_thread, NULL, progress_main, engine);
-	if (error)
+	if (error) {
+		close(engine->rouse_fd);
 		return collet_fail(COLLET_ERR_SYSTEM, "cannot start the progress thread: %s", strerror(error));
+	}
 	engine->has_progress_thread = true;
 	return COLLET_OK;
 }
@@ -287,7 +418,8 @@ void collet_engine_stop_progress_thread(struct collet_engine *engine)
 	engine->stop_progress_thread = true;
 	pthread_cond_broadcast(&engine->something_ended);
 	pthread_mutex_unlock(&engine->lock);
-	collet_engine_wake(engine);
+	rouse_progress_thread(engine, 1);
 	pthread_join(engine->progress_thread, NULL);
+	close(engine->rouse_fd);
 	engine->has_progress_thread = false;
 }

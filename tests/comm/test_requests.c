@@ -1,4 +1,5 @@
 /* Requests: waited for in any order, many at once, on several communicators, and while nobody looks. */
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -148,6 +149,60 @@ static void the_progress_thread_takes_what_nobody_waits_for(void **state)
 	}
 }
 
+/* Rank 1 has a thread that waits for another communicator's sum, which makes the progress thread stand aside; a request
+ * that its first thread has started meanwhile must go on once that sum has ended. */
+static void *sum_one(void *argument)
+{
+	uint32_t one = 1;
+	const bool right = collet_allreduce(argument, &one, &one, 1, COLLET_U32, COLLET_SUM, NULL) == COLLET_OK;
+	return (void *)(uintptr_t)(right && one == 2);
+}
+
+static bool sleep_beside_a_thread_that_waits(struct rank *rank, collet_comm *other, const int *pipes)
+{
+	struct sum sum;
+	pthread_t thread;
+	void *right;
+	char byte = 0;
+	if (rank->rank == 0)
+		return rank_check(rank, read(pipes[0], &byte, 1) == 1, "read") &&
+			rank_check(rank, sum_one(other) != NULL, "rank 0's sum of ones") &&
+			start(rank, rank->comm, &sum, LARGE, 6) && finish(rank, &sum) &&
+			rank_check(rank, write(pipes[3], &byte, 1) == 1, "write");
+	if (!rank_check(rank, pthread_create(&thread, NULL, sum_one, other) == 0, "pthread_create"))
+		return false;
+	const bool started = start(rank, rank->comm, &sum, LARGE, 6) &&
+		rank_check(rank, write(pipes[1], &byte, 1) == 1, "write");
+	pthread_join(thread, &right);
+	return started && rank_check(rank, right != NULL, "rank 1's sum of ones") &&
+		rank_check(rank, read(pipes[2], &byte, 1) == 1, "read") && finish(rank, &sum);
+}
+
+static void sleep_beside_threads_that_wait(struct rank *rank)
+{
+	collet_comm *other;
+	if (!rank_ok(rank, collet_comm_split(rank->comm, 0, rank->rank, &other), "split"))
+		return;
+	for (uint32_t i = 0; i < 20 && sleep_beside_a_thread_that_waits(rank, other, rank->shared); i++)
+		;
+	rank_ok(rank, collet_comm_destroy(&other), "destroy");
+}
+
+static void a_thread_that_has_waited_leaves_the_rest_to_the_progress_thread(void **state)
+{
+	static const char *const transports[] = { "shm", "tcp" };
+	for (size_t i = 0; i < 2; i++) {
+		int pipes[4];
+		assert_int_equal(pipe(pipes), 0);
+		assert_int_equal(pipe(pipes + 2), 0);
+		const struct ranks_options options = { .mode = RANKS_PROCESSES, .transport = transports[i], .size = 2,
+			.progress_thread = true, .shared_bytes = sizeof(pipes), .initial_shared = pipes };
+		ranks_must_pass(&options, sleep_beside_threads_that_wait);
+		for (size_t end = 0; end < 4; end++)
+			close(pipes[end]);
+	}
+}
+
 static void wait_with_a_progress_thread(struct rank *rank)
 {
 	interleave_on_one_communicator(rank);
@@ -289,6 +344,7 @@ int main(void)
 		cmocka_unit_test(sequences_end_on_two_communicators),
 		cmocka_unit_test(requests_may_be_waited_for_in_opposite_orders),
 		cmocka_unit_test(the_progress_thread_takes_what_nobody_waits_for),
+		cmocka_unit_test(a_thread_that_has_waited_leaves_the_rest_to_the_progress_thread),
 		cmocka_unit_test(callers_and_the_progress_thread_get_along),
 		cmocka_unit_test(many_requests_overlap),
 		cmocka_unit_test(destroy_ends_what_is_pending),
