@@ -261,8 +261,10 @@ static bool advance_opening(struct collet_opening *opening)
 	if (status == COLLET_OK) {
 		log_opened(opening);
 		route->opening = NULL;
-		publish(route, opening->conduit);
+		/* In this order: from then on a user's thread may fork, and the child frees what it finds. */
+		struct collet_conduit *open = opening->conduit;
 		opening->conduit = NULL;
+		publish(route, open);
 	} else {
 		opening_failed(opening, status);
 	}
