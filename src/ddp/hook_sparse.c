@@ -63,7 +63,7 @@ static void add_gradients(const struct sparse *sparse, const collet_ddp_task *ta
 
 static collet_status top_open(const collet_ddp_hook *hook, const collet_ddp_task *task, void **state)
 {
-	struct sparse *sparse;
+	struct sparse *sparse = NULL;
 	collet_status status = open_sparse(hook, task, &sparse);
 	if (status != COLLET_OK)
 		return status;
@@ -159,7 +159,7 @@ const collet_ddp_hook collet_ddp_top = {
 
 static collet_status random_open(const collet_ddp_hook *hook, const collet_ddp_task *task, void **state)
 {
-	struct sparse *sparse;
+	struct sparse *sparse = NULL;
 	collet_status status = open_sparse(hook, task, &sparse);
 	if (status != COLLET_OK)
 		return status;
