@@ -6,7 +6,8 @@
  * every rank and in every world, of which one is always of processes over shm: so all modes have the same bits. A test
  * is a call and an algorithm in a world ("allreduce_ring/shm/threads/n5"); its rows are named in what it prints.
  *
- * Usage: test_matrix processes|threads|mixed [TEXT]. TEXT: only rows whose name contains it. COLLET_TEST_SEED repeats a
+ * Usage: test_matrix processes|threads|mixed [--through WRAPPER:] [TEXT]. TEXT: only rows whose name contains it.
+ * WRAPPER: around every transport, as "faulty:"; bits are held against those without it. COLLET_TEST_SEED repeats a
  * run, COLLET_TEST_FULL deals more rows, COLLET_TEST_SAMPLE takes a share of them. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -24,10 +25,11 @@
 #include "sample.h"
 
 static const uint32_t sizes[] = { 1, 2, 3, 5, 8 };
-static const char *const transports[] = { "shm", "tcp" };
+static const char *const plain_transports[] = { "shm", "tcp" };
+static char transports[sizeof(plain_transports) / sizeof(plain_transports[0])][32];  /* as wrapped */
 enum {
 	SIZES = sizeof(sizes) / sizeof(sizes[0]),
-	TRANSPORTS = sizeof(transports) / sizeof(transports[0]),
+	TRANSPORTS = sizeof(plain_transports) / sizeof(plain_transports[0]),
 	PER_ALGORITHM = 3,
 	PER_ALGORITHM_FULL = 20,
 	LONG_BYTES = 5 << 20,
@@ -287,8 +289,8 @@ static int run_size(uint32_t size, enum ranks_mode mode, const char *mode_name, 
 		abort();
 	struct world worlds[TRANSPORTS + 1];
 	uint32_t count = 0;
-	if (mode != RANKS_PROCESSES)
-		worlds[count++] = (struct world){ .transport = transports[0], .mode = RANKS_PROCESSES,
+	if (mode != RANKS_PROCESSES || strcmp(transports[0], plain_transports[0]) != 0)
+		worlds[count++] = (struct world){ .transport = plain_transports[0], .mode = RANKS_PROCESSES,
 			.mode_name = "processes", .only_wild = true };
 	for (uint32_t t = 0; t < TRANSPORTS; t++)
 		worlds[count++] = (struct world){ .transport = transports[t], .mode = mode, .mode_name = mode_name };
@@ -310,14 +312,21 @@ static int run_size(uint32_t size, enum ranks_mode mode, const char *mode_name, 
 int main(int argc, char **argv)
 {
 	enum ranks_mode mode;
-	if (argc < 2 || argc > 3 || !parse_mode(argv[1], &mode)) {
-		fprintf(stderr, "usage: %s processes|threads|mixed [TEXT]\n", argv[0]);
+	const bool wrapped = argc > 3 && strcmp(argv[2], "--through") == 0;
+	const int texts = wrapped ? 4 : 2;
+	if (argc < 2 || argc > texts + 1 || !parse_mode(argv[1], &mode)) {
+		fprintf(stderr, "usage: %s processes|threads|mixed [--through WRAPPER:] [TEXT]\n", argv[0]);
 		return 2;
 	}
+	for (uint32_t t = 0; t < TRANSPORTS; t++)
+		snprintf(transports[t], sizeof(transports[t]), "%s%s", wrapped ? argv[3] : "", plain_transports[t]);
 	const uint64_t seed = read_seed();
+	char faulty_seed[24];
 	printf("COLLET_TEST_SEED=%llu\n", (unsigned long long)seed);
+	snprintf(faulty_seed, sizeof(faulty_seed), "%llu", (unsigned long long)seed);
+	setenv("COLLET_FAULTY_SEED", faulty_seed, 0);
 	int failed = 0;
 	for (uint32_t s = 0; s < SIZES; s++)
-		failed += run_size(sizes[s], mode, argv[1], seed, argc == 3 ? argv[2] : "");
+		failed += run_size(sizes[s], mode, argv[1], seed, argc > texts ? argv[texts] : "");
 	return failed != 0;
 }

@@ -1,0 +1,189 @@
+/* What ranks are told when a transport breaks: the wrapper "faulty" loses, fails or drops the nth message of one rank,
+ * and every rank gets the status that this comes to, in bounded time, with a sentence that names the rank. And ranks
+ * that have different modules: a pair uses what both have.
+ *
+ * Usage: test_faults_transport FOLDER. Where the modules of tests/transport/modules are. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include <cmocka.h>
+
+#include "ranks.h"
+
+enum { SIZE = 3, BREAKS = 1, CALLS_MOST = 100000 };
+static const uint64_t counts[] = { 1, 1000, 100000 };
+static const char *modules;
+
+static double now_ms(void)
+{
+	struct timespec now;
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (double)now.tv_sec * 1e3 + (double)now.tv_nsec * 1e-6;
+}
+
+/* ---- Faults ---- */
+
+struct fault {
+	const char *name, *says;
+	collet_status status;
+	int64_t timeout_ns;
+	double least_ms, most_ms;        /* from the last call that went well */
+};
+
+/* A lost peer is doubted for a second, lest somebody knows better; what is dropped shows at the deadline. */
+static const struct fault faults[] = {
+	{ "fail", "failed by intent at message", COLLET_ERR_TRANSPORT, 0, 0, 5000 },
+	{ "lose", "lost by intent at message", COLLET_ERR_PEER_LOST, 0, 0, 10000 },
+	{ "drop", NULL, COLLET_ERR_TIMEOUT, INT64_C(1500000000), 1000, 10000 },
+};
+enum { FAULTS = sizeof(faults) / sizeof(faults[0]) };
+
+struct fault_row {
+	const struct fault *fault;
+	uint64_t count;
+};
+
+static void call_until_it_breaks(struct rank *rank)
+{
+	const struct fault_row *row = rank->options->context;
+	float *data = calloc(row->count, sizeof(*data));
+	collet_status status = COLLET_OK;
+	double began = now_ms();
+	uint32_t calls = 0;
+	for (; status == COLLET_OK && calls < CALLS_MOST; calls++) {
+		began = now_ms();
+		status = collet_allreduce(rank->comm, data, data, row->count, COLLET_F32, COLLET_SUM, NULL);
+	}
+	const double took = now_ms() - began;
+	const double most = row->fault->most_ms * (ranks_are_slow() ? 4 : 1);
+	if (rank_status(rank, status, row->fault->status, "the call that breaks")) {
+		rank_check(rank, took >= row->fault->least_ms && took < most, "it took %.0f ms", took);
+		if (rank->rank == BREAKS && row->fault->says)
+			rank_check(rank,
+				strstr(collet_last_error(), row->fault->says) &&
+					strstr(collet_last_error(), "COLLET_FAULTY_SEED="),
+				"nobody says that it was meant: %s", collet_last_error());
+		rank_check(rank, strstr(collet_last_error(), "rank ") != NULL, "no rank is named: %s",
+			collet_last_error());
+		rank_status(rank, collet_barrier(rank->comm, NULL), row->fault->status, "a later call");
+		rank_status(rank, collet_comm_error(rank->comm), row->fault->status, "collet_comm_error");
+	}
+	rank_destroy(rank);
+	free(data);
+}
+
+static void every_rank_is_told(void **state)
+{
+	const struct fault *fault = *state;
+	static const char *const transports[] = { "faulty:shm", "faulty:tcp", "trace:faulty:tcp" };
+	static const uint32_t messages[] = { 1, 8, 61 };
+	setenv("COLLET_TRACE", "quiet", 1);
+	for (unsigned t = 0; t < sizeof(transports) / sizeof(transports[0]); t++) {
+		for (unsigned m = 0; m < sizeof(messages) / sizeof(messages[0]); m++) {
+			const unsigned variant = t + m;
+			const struct fault_row row = { fault, counts[variant % 3] };
+			char text[80];
+			if (fault->timeout_ns && m == 1)
+				continue;  /* waits for its deadline each time */
+			snprintf(text, sizeof(text), "delay=20,split=3,skip=4,%s=%u,rank=%d", fault->name, messages[m],
+				BREAKS);
+			setenv("COLLET_FAULTY", text, 1);
+			const struct ranks_options options = {
+				.mode = variant % 2 ? RANKS_THREADS : RANKS_PROCESSES,
+				.size = SIZE,
+				.transport = transports[t],
+				.timeout_ns = fault->timeout_ns,
+				.progress_thread = variant % 4 == 3,
+				.context = &row,
+			};
+			printf("COLLET_FAULTY=%s over %s, %llu elements\n", text, transports[t],
+				(unsigned long long)row.count);
+			ranks_must_pass(&options, call_until_it_breaks);
+		}
+	}
+	unsetenv("COLLET_FAULTY");
+}
+
+/* ---- Modules ---- */
+
+static bool uses(struct rank *rank, const char *transport)
+{
+	collet_stat rows[64];
+	size_t count;
+	if (!rank_ok(rank, collet_comm_stats(rank->comm, rows, 64, &count), "collet_comm_stats"))
+		return false;
+	for (size_t i = 0; i < count && i < 64; i++)
+		if (rows[i].kind == COLLET_STAT_CONDUIT && strcmp(rows[i].name, transport) == 0)
+			return true;
+	return false;
+}
+
+/* Rank 2 alone has no modules. "longer" would be the best that the others have. */
+static void use_what_both_have(struct rank *rank)
+{
+	if (rank->rank == 2)
+		unsetenv("COLLET_TRANSPORT_PATH");
+	if (!rank_create(rank))
+		return;
+	uint32_t all = rank->rank + 1, sum = 0;
+	for (uint32_t peer = 0; peer < rank->size; peer++) {
+		uint32_t theirs = 0;
+		if (peer == rank->rank)
+			continue;
+		const collet_status status = collet_sendrecv(rank->comm, &all, 1, peer, 5, &theirs, 1, peer,
+			5, COLLET_U32, NULL, NULL);
+		if (rank_ok(rank, status, "collet_sendrecv"))
+			rank_check(rank, theirs == peer + 1, "rank %u said %u", peer, theirs);
+	}
+	const collet_status summed = collet_allreduce(rank->comm, &all, &sum, 1, COLLET_U32, COLLET_SUM, NULL);
+	if (rank_ok(rank, summed, "collet_allreduce"))
+		rank_check(rank, sum == 6, "the sum is %u", sum);
+	rank_check(rank, uses(rank, "longer") == (rank->rank != 2), "longer is%s used", rank->rank != 2 ? " not" : "");
+	rank_check(rank, uses(rank, "shm") || uses(rank, "tcp"), "nothing that is built in is used");
+	rank_destroy(rank);
+}
+
+static void a_pair_uses_what_both_have(void **state)
+{
+	setenv("COLLET_TRANSPORT_PATH", modules, 1);
+	ranks_must_pass(&(struct ranks_options){ .size = SIZE, .bare = true }, use_what_both_have);
+	unsetenv("COLLET_TRANSPORT_PATH");
+}
+
+static void cannot_be_created(struct rank *rank)
+{
+	char store[64];
+	collet_options options;
+	collet_comm *comm = NULL;
+	rank_fill_options(rank, 0, &options, store);
+	rank_status(rank, collet_comm_create(&comm, &options), COLLET_ERR_UNSUPPORTED, "collet_comm_create");
+	rank_check(rank, strstr(collet_last_error(), "no adapter of this kind in /sys/class/adapters") != NULL,
+		"it is not said why: %s", collet_last_error());
+	rank_check(rank, !comm, "there is a communicator");
+}
+
+static void a_module_without_device_ends_creation_if_named(void **state)
+{
+	setenv("COLLET_TRANSPORT_PATH", modules, 1);
+	ranks_must_pass(&(struct ranks_options){ .size = 2, .bare = true, .transport = "device" }, cannot_be_created);
+	unsetenv("COLLET_TRANSPORT_PATH");
+}
+
+int main(int argc, char **argv)
+{
+	struct CMUnitTest tests[FAULTS + 2];
+	if (argc != 2)
+		return 2;
+	modules = argv[1];
+	for (unsigned i = 0; i < FAULTS; i++)
+		tests[i] = (struct CMUnitTest){ .name = faults[i].name, .test_func = every_rank_is_told,
+			.initial_state = (void *)(uintptr_t)&faults[i] };
+	tests[FAULTS] = (struct CMUnitTest)cmocka_unit_test(a_pair_uses_what_both_have);
+	tests[FAULTS + 1] = (struct CMUnitTest)cmocka_unit_test(a_module_without_device_ends_creation_if_named);
+	return cmocka_run_group_tests_name("faults of transports", tests, NULL, NULL);
+}
