@@ -47,7 +47,7 @@ const char bench_usage[] =
 	"  --with LIST            compare: openmpi, mpich, gloo, or a variant: openmpi:ucx (all that are there)\n"
 	"  --variants WHICH       compare: default, or tuned: each library in every setting that helps it (tuned)\n"
 	"  --repeats N            compare: rounds, the libraries taking turns (5); faults: kills a row (10);\n"
-	"                         overlap (9), waiting (10): rounds\n"
+	"                         overlap (9), waiting (10): rounds; tune: sweeps (1)\n"
 	"  --plot FILE.svg        compare: time and bus bandwidth against bytes, by gnuplot\n"
 	"  --markdown FILE        compare: the table as Markdown; - for standard output instead of the table\n"
 	"  --baseline FILE        compare: exit status 1 if collet became slower since FILE was written by --json\n"
@@ -132,7 +132,7 @@ static const struct {
 	{ "overlap", BENCH_COMMAND_OVERLAP, true, "16M", 0, 9 },
 	{ "waiting", BENCH_COMMAND_WAITING, true, "4", 0, 10 },
 	{ "compare", BENCH_COMMAND_COMPARE, true, "4,1K,16K,256K,1M,16M,64M", 0.1, 5 },
-	{ "tune", BENCH_COMMAND_TUNE, false, "8,512,4K,16K,64K,256K,1M,4M,16M", 0.003, 0 },
+	{ "tune", BENCH_COMMAND_TUNE, false, "8,512,4K,16K,64K,256K,1M,4M,16M", 0.003, 1 },
 	{ "driver", BENCH_COMMAND_DRIVER, false, "0", 0, 0 },
 };
 
@@ -364,7 +364,7 @@ bool bench_options_parse(int argc, char **argv, struct bench_options *options, c
 	if (given.for_tune != NULL && o.command != BENCH_COMMAND_TUNE)
 		return fail(problem, "%s is for tune", given.for_tune);
 	if (o.repeats > 0 && commands[row].repeats == 0)
-		return fail(problem, "--repeats is for compare, faults, overlap and waiting");
+		return fail(problem, "--repeats is for compare, faults, overlap, waiting and tune");
 	if (o.repeats == 0)
 		o.repeats = commands[row].repeats;
 	const char *wrong = bench_sizes_parse(given.sizes != NULL ? given.sizes : commands[row].sizes, &o.sizes);

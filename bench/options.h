@@ -46,7 +46,7 @@ struct bench_options {
 	const char *baseline;      /* compare: a file that --json wrote before */
 	const char *with;          /* compare: names, separated by commas */
 	bool tuned;                /* compare: every variant of each library, not its default alone */
-	uint32_t repeats;          /* compare, faults */
+	uint32_t repeats;          /* compare, faults, overlap, waiting, tune */
 };
 
 /* False: a sentence about what is wrong is in problem. Strings point into argv, whose order may change. */

@@ -54,7 +54,8 @@ static int read_points(struct world *world, FILE *printed)
 	return world->count == 0 || world->cores == 0;
 }
 
-static int measure(struct world *world, char **argv)
+/* One sweep: new ranks measure all points. */
+static int sweep(struct world *world, char **argv)
 {
 	static const char own_rank[] = BENCH_TUNE_RANK "=1";
 	char transport[64], job[64];
@@ -72,7 +73,6 @@ static int measure(struct world *world, char **argv)
 	}
 	bench_unique_name(job, sizeof(job));
 	argv[0] = (char *)(uintptr_t)own;
-	bench_progress("tune: measuring %u ranks over %s", world->ranks, world->transport);
 	const struct bench_program program = { .argv = (const char *const *)argv, .env = env, .ranks = world->ranks,
 		.job = job, .output = fd };
 	const int ended = bench_ranks_run(&program);
@@ -83,6 +83,26 @@ static int measure(struct world *world, char **argv)
 		fprintf(stderr, "collet-bench: tune: %u ranks over %s: nothing measured\n", world->ranks,
 			world->transport);
 	return ended || failed;
+}
+
+/* Ranks of another sweep may lie elsewhere in memory, and the machine be another. */
+static int measure(struct world *world, uint32_t sweeps, char **argv)
+{
+	for (uint32_t s = 0; s < sweeps; s++) {
+		struct world more = { .transport = world->transport, .ranks = world->ranks };
+		bench_progress(
+			"tune: measuring %u ranks over %s, %u of %u", world->ranks, world->transport, s + 1, sweeps);
+		int failed = sweep(s == 0 ? world : &more, argv);
+		if (!failed && s > 0 && !tune_merge(world->points, world->count, more.points, more.count, s)) {
+			fprintf(stderr, "collet-bench: tune: %u ranks over %s: two sweeps measured different things\n",
+				world->ranks, world->transport);
+			failed = 1;
+		}
+		free(more.points);
+		if (failed)
+			return 1;
+	}
+	return 0;
 }
 
 /* ---- Showing ---- */
@@ -223,7 +243,7 @@ static int tune_world(struct tuning *tuning, const char *transport, uint32_t ran
 	char **argv, FILE *json)
 {
 	struct world world = { .transport = transport, .ranks = ranks };
-	int failed = measure(&world, argv);
+	int failed = measure(&world, options->repeats, argv);
 	if (!failed)
 		failed = options->check ? check(&world) : fit(tuning, &world, options);
 	if (!failed)

@@ -252,6 +252,19 @@ struct tune_quality tune_judge(const struct tune_point *points, size_t count)
 	return q;
 }
 
+bool tune_merge(struct tune_point *points, size_t count, const struct tune_point *more, size_t more_count,
+	uint32_t sweeps)
+{
+	if (count != more_count)
+		return false;
+	for (size_t i = 0; i < count; i++)
+		if (!same_call(&points[i], &more[i]) || strcmp(points[i].algorithm, more[i].algorithm) != 0)
+			return false;
+	for (size_t i = 0; i < count; i++)
+		points[i].ns = exp((sweeps * log(points[i].ns) + log(more[i].ns)) / (sweeps + 1));
+	return true;
+}
+
 bool tune_point_read(const char *line, struct tune_point *point)
 {
 	unsigned long long bytes;

@@ -40,6 +40,11 @@ collet_status tune_predict(const collet_link_cost *link, struct tune_point *poin
 /* Judges predictions and marks as they are in the points. Points of one call are neighbours. */
 struct tune_quality tune_judge(const struct tune_point *points, size_t count);
 
+/* Takes in the points of one more sweep, after `sweeps` of them: a point's time becomes their geometric mean. False:
+ * they are other points. */
+bool tune_merge(struct tune_point *points, size_t count, const struct tune_point *more, size_t more_count,
+	uint32_t sweeps);
+
 /* Reads what rank 0 printed of one point. False: it is no such line. */
 bool tune_point_read(const char *line, struct tune_point *point);
 

@@ -163,6 +163,26 @@ static void choices_are_judged_call_by_call(void **state)
 	assert_true(fabs(q.median_error - 0.1) < 1e-9);
 }
 
+static void sweeps_are_averaged(void **state)
+{
+	struct tune_point points[] = { point("allreduce", "ring", 0, 100, 110, true),
+		point("allreduce", "tree", 0, 400, 120, false) };
+	const struct tune_point second[] = { point("allreduce", "ring", 0, 400, 0, true),
+		point("allreduce", "tree", 0, 100, 0, false) };
+	const struct tune_point third[] = { point("allreduce", "ring", 0, 200, 0, true),
+		point("allreduce", "tree", 0, 1600, 0, false) };
+	const struct tune_point other[] = { point("allreduce", "ring", 0, 200, 0, true),
+		point("allreduce", "direct", 0, 1600, 0, false) };
+	assert_true(tune_merge(points, 2, second, 2, 1));
+	assert_true(tune_merge(points, 2, third, 2, 2));
+	assert_true(fabs(points[0].ns - 200) < 1e-9);
+	assert_true(fabs(points[1].ns - 400) < 1e-9);
+	assert_true(points[0].predicted_ns > 109 && points[0].chosen);
+	assert_false(tune_merge(points, 2, other, 2, 3));
+	assert_false(tune_merge(points, 2, third, 1, 3));
+	assert_true(fabs(points[0].ns - 200) < 1e-9);
+}
+
 static void lines_are_read(void **state)
 {
 	static const struct {
@@ -191,6 +211,7 @@ int main(void)
 		cmocka_unit_test(known_links_are_found_again),
 		cmocka_unit_test(factors_take_up_the_rest),
 		cmocka_unit_test(choices_are_judged_call_by_call),
+		cmocka_unit_test(sweeps_are_averaged),
 		cmocka_unit_test(lines_are_read),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
