@@ -60,7 +60,8 @@ enum {
 
 /* What the cost model knows of one transport between so many ranks on so many cores: the numbers of the closed forms at
  * the top of each algorithm, how finely to cut, and how far each algorithm was measured to be from its closed form.
- * What is measured with more ranks than cores holds for as many ranks a core, and is scaled for others. */
+ * What is measured with more ranks than cores holds for as many ranks a core, and is scaled for others; there it prices
+ * what all ranks do together (docs/algorithms.md). */
 typedef struct collet_link_cost {
 	char transport[16];         /* "shm" */
 	uint32_t ranks;             /* measured with this many ranks */

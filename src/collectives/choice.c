@@ -5,6 +5,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "collectives/work.h"
 #include "core/status.h"
 
 /* A dearer piece size is taken if it saves messages and costs hardly more. */
@@ -79,7 +80,12 @@ static bool is_candidate(const struct collet_program *program, enum table_kind k
 /* What a program's cost is made of, for one shape. */
 struct pricing {
 	struct collet_cost_model model, local;
-	double factor; /* as measured / by the formula */
+};
+
+/* What programs do, all ranks together, by their numbers; for a table, where each is asked about many times. */
+struct works {
+	struct collet_work work[COLLET_TUNING_ALGORITHMS];
+	bool known[COLLET_TUNING_ALGORITHMS];
 };
 
 static uint32_t local_ranks(const struct collet_choice_inputs *inputs)
@@ -95,8 +101,21 @@ static double in_crowd(const struct collet_choice_inputs *inputs, const collet_l
 	       collet_tuning_share(link->ranks, link->cores);
 }
 
+/* Is the price what all ranks do together, instead of what the slowest one does? */
+static bool is_shared(const struct collet_choice_inputs *inputs)
+{
+	return inputs->hosts <= 1 && inputs->size <= COLLET_WORK_RANKS &&
+	       collet_tuning_share(inputs->size, inputs->cores_per_host) > 1;
+}
+
 static void set_prices(struct pricing *pricing, const struct collet_choice_inputs *inputs, uint64_t bytes)
 {
+	if (is_shared(inputs)) {
+		/* How much the ranks of a core do is counted; how long each waits for its turn is not. */
+		pricing->model = collet_tuning_model(inputs->local, bytes, 1);
+		pricing->model.alpha_s *= in_crowd(inputs, inputs->local);
+		return;
+	}
 	pricing->local = collet_tuning_model(inputs->local, bytes, in_crowd(inputs, inputs->local));
 	pricing->model = pricing->local;
 	if (inputs->hosts > 1)
@@ -113,6 +132,26 @@ static double factor_of(const struct collet_choice_inputs *inputs, const struct 
 	return collet_tuning_factor(link, program, bytes);
 }
 
+/* The model's time. works: NULL, or what has been counted so far. */
+static double price(const struct collet_program *program, const struct collet_shape *shape, size_t element_bytes,
+	const struct collet_choice_inputs *inputs, const struct pricing *pricing, uint32_t piece_bytes,
+	struct works *works)
+{
+	if (!is_shared(inputs))
+		return program->cost(shape, element_bytes, piece_bytes, &pricing->model);
+	struct collet_work alone, *work = &alone;
+	const uint32_t number = collet_program_number(program);
+	const bool kept = works && number < COLLET_TUNING_ALGORITHMS;
+	if (kept)
+		work = &works->work[number];
+	if (!kept || !works->known[number])
+		collet_work_count(work, program, shape->size, shape->root);
+	if (kept)
+		works->known[number] = true;
+	return collet_work_cost(
+		work, shape->count, element_bytes, piece_bytes, inputs->cores_per_host, &pricing->model);
+}
+
 static const collet_link_cost *link_between(const struct collet_choice_inputs *inputs)
 {
 	return inputs->hosts > 1 ? inputs->remote : inputs->local;
@@ -120,24 +159,25 @@ static const collet_link_cost *link_between(const struct collet_choice_inputs *i
 
 /* The cheapest piece size for this program by its formula; the largest of those that cost hardly more. */
 static double best_piece(const struct collet_program *program, const struct collet_shape *shape, size_t element_bytes,
-	const struct collet_choice_inputs *inputs, const struct pricing *pricing, uint32_t *piece_bytes)
+	const struct collet_choice_inputs *inputs, const struct pricing *pricing, struct works *works,
+	uint32_t *piece_bytes)
 {
 	const collet_link_cost *link = link_between(inputs);
 	const uint32_t most = link->most_piece_bytes;
 	*piece_bytes = most;
-	double least = program->cost(shape, element_bytes, most, &pricing->model);
+	double least = price(program, shape, element_bytes, inputs, pricing, most, works);
 	if (shape->count * element_bytes <= link->least_piece_bytes) /* no span is longer than a piece */
 		return least;
 	for (uint32_t piece = most / 2; piece >= link->least_piece_bytes; piece /= 2) {
-		const double cost = program->cost(shape, element_bytes, piece, &pricing->model);
+		const double cost = price(program, shape, element_bytes, inputs, pricing, piece, works);
 		least = cost < least ? cost : least;
 	}
 	uint32_t piece = most;
 	while (piece / 2 >= link->least_piece_bytes &&
-		program->cost(shape, element_bytes, piece, &pricing->model) > least * piece_slack)
+		price(program, shape, element_bytes, inputs, pricing, piece, works) > least * piece_slack)
 		piece /= 2;
 	*piece_bytes = piece;
-	return program->cost(shape, element_bytes, piece, &pricing->model);
+	return price(program, shape, element_bytes, inputs, pricing, piece, works);
 }
 
 static uint32_t channels_for(const struct collet_choice_inputs *inputs, uint64_t bytes)
@@ -148,7 +188,7 @@ static uint32_t channels_for(const struct collet_choice_inputs *inputs, uint64_t
 }
 
 static struct collet_choice_row best_row(enum collet_collective collective, enum table_kind kind, uint64_t bytes,
-	const struct collet_choice_inputs *inputs)
+	const struct collet_choice_inputs *inputs, struct works *works)
 {
 	size_t count;
 	const struct collet_program *const *programs = collet_programs(collective, &count);
@@ -165,8 +205,9 @@ static struct collet_choice_row best_row(enum collet_collective collective, enum
 		const bool in_bounds =
 			collet_program_most_scratch(programs[i], shape) <= inputs->scratch_bytes / ELEMENT_BYTES;
 		uint32_t piece_bytes;
-		const double cost = best_piece(programs[i], &shape, ELEMENT_BYTES, inputs, &pricing, &piece_bytes) *
-				    factor_of(inputs, programs[i], bytes);
+		const double cost =
+			best_piece(programs[i], &shape, ELEMENT_BYTES, inputs, &pricing, works, &piece_bytes) *
+			factor_of(inputs, programs[i], bytes);
 		if (found &&
 			(found_in_bounds > in_bounds || (found_in_bounds == in_bounds && cost >= least * program_gain)))
 			continue;
@@ -185,11 +226,11 @@ static bool same_answer(const struct collet_choice_row *a, const struct collet_c
 }
 
 static uint32_t fill_rows(struct collet_choice_row out[COLLET_CHOICE_ROWS], enum collet_collective collective,
-	enum table_kind kind, const struct collet_choice_inputs *inputs)
+	enum table_kind kind, const struct collet_choice_inputs *inputs, struct works *works)
 {
 	uint32_t count = 0;
 	for (uint32_t i = 0; i < SIZES; i++) {
-		const struct collet_choice_row row = best_row(collective, kind, (uint64_t)1 << i, inputs);
+		const struct collet_choice_row row = best_row(collective, kind, (uint64_t)1 << i, inputs, works);
 		if (count > 0 && same_answer(&out[count - 1], &row))
 			out[count - 1] = row;
 		else
@@ -201,15 +242,16 @@ static uint32_t fill_rows(struct collet_choice_row out[COLLET_CHOICE_ROWS], enum
 
 void collet_choice_table_fill(struct collet_choice_table *table, const struct collet_choice_inputs *inputs)
 {
+	struct works works = {0};
 	memset(table, 0, sizeof *table);
 	for (enum collet_collective c = 0; c < COLLET_COLLECTIVE_COUNT; c++) {
 		size_t count;
 		collet_programs(c, &count);
 		if (count == 0)
 			continue;
-		table->commutative[c].rows = fill_rows(table->commutative[c].row, c, COMMUTATIVE, inputs);
-		table->ordered[c].rows = fill_rows(table->ordered[c].row, c, ORDERED, inputs);
-		table->listed[c].rows = fill_rows(table->listed[c].row, c, LISTED, inputs);
+		table->commutative[c].rows = fill_rows(table->commutative[c].row, c, COMMUTATIVE, inputs, &works);
+		table->ordered[c].rows = fill_rows(table->ordered[c].row, c, ORDERED, inputs, &works);
+		table->listed[c].rows = fill_rows(table->listed[c].row, c, LISTED, inputs, &works);
 	}
 }
 
@@ -251,7 +293,8 @@ struct collet_decision collet_choose_for(const struct collet_choice_inputs *inpu
 	struct collet_decision decision = {.program = program, .channels = channels_for(inputs, bytes)};
 	struct pricing pricing;
 	set_prices(&pricing, inputs, bytes);
-	best_piece(program, shape, element_bytes, inputs, &pricing, &decision.piece_bytes);
+	struct works works = {0};
+	best_piece(program, shape, element_bytes, inputs, &pricing, &works, &decision.piece_bytes);
 	return decision;
 }
 
@@ -261,5 +304,6 @@ double collet_choice_cost(const struct collet_choice_inputs *inputs, const struc
 	const uint64_t bytes = collet_shape_bytes(program->collective, shape, element_bytes);
 	struct pricing pricing;
 	set_prices(&pricing, inputs, bytes);
-	return program->cost(shape, element_bytes, piece_bytes, &pricing.model) * factor_of(inputs, program, bytes);
+	return price(program, shape, element_bytes, inputs, &pricing, piece_bytes, NULL) *
+	       factor_of(inputs, program, bytes);
 }
