@@ -41,7 +41,7 @@ COLLET_API COLLET_MUST_USE collet_status collet_algorithm_list(
 typedef struct collet_transport_info {
 	const char *name;        /* "shm" */
 	const char *summary;     /* one line: whom it reaches and how bytes move */
-	bool built;              /* in this build; another may have it */
+	bool built;              /* in this build, or there as a module */
 	uint8_t reserved[7];
 } collet_transport_info;
 

@@ -73,12 +73,17 @@ collet_status collet_transport_list(collet_transport_info *rows, size_t capacity
 	};
 	if (!count || (!rows && capacity))
 		return collet_fail(COLLET_ERR_ARGUMENT, "collet_transport_list: an argument is NULL");
+	uint32_t modules;
+	char (*module)[COLLET_TRANSPORT_NAME_BYTES] = collet_module_names(&modules);
 	*count = sizeof(known) / sizeof(known[0]);
 	for (size_t i = 0; i < *count && i < capacity; i++) {
 		rows[i] = (collet_transport_info){ .name = known[i].name, .summary = known[i].summary };
 		for (uint32_t t = 0; collet_transports[t]; t++)
 			rows[i].built |= strcmp(collet_transports[t]->name, known[i].name) == 0;
+		for (uint32_t m = 0; m < modules; m++)
+			rows[i].built |= strcmp(module[m], known[i].name) == 0;
 	}
+	free(module);
 	return COLLET_OK;
 }
 

@@ -63,6 +63,7 @@ struct ranks {
 	struct ranks_options options;
 	ranks_body *body;
 	char store[40];
+	char transport[64];
 	int64_t patience_ns;
 	struct shared *shared;
 	size_t shared_bytes;
@@ -317,6 +318,24 @@ static void start_process(struct ranks *ranks, struct held *held)
 	held->ending = held->ordered = -1;
 }
 
+/* COLLET_TEST_THROUGH=faulty: puts a wrapper around every transport that a test asks for. */
+static void wrap_transports(struct ranks *ranks)
+{
+	const char *through = getenv("COLLET_TEST_THROUGH");
+	if (!through)
+		return;
+	const char *name = ranks->options.transport ? ranks->options.transport : "shm,tcp";
+	size_t used = 0;
+	while (*name) {
+		const size_t length = strcspn(name, ",");
+		used += (size_t)snprintf(ranks->transport + used, sizeof(ranks->transport) - used, "%s%s%.*s",
+			used ? "," : "", through, (int)length, name);
+		assert_true(used < sizeof(ranks->transport));
+		name += length + (name[length] == ',');
+	}
+	ranks->options.transport = ranks->transport;
+}
+
 struct ranks *ranks_start(const struct ranks_options *options, ranks_body *body)
 {
 	static atomic_uint runs;
@@ -324,6 +343,7 @@ struct ranks *ranks_start(const struct ranks_options *options, ranks_body *body)
 	struct ranks *ranks = calloc(1, sizeof(*ranks) + options->size * sizeof(ranks->held[0]));
 	assert_non_null(ranks);
 	ranks->options = *options;
+	wrap_transports(ranks);
 	ranks->body = body;
 	snprintf(ranks->store, sizeof(ranks->store), "unix:ranks-%d-%u", (int)getpid(),
 		atomic_fetch_add_explicit(&runs, 1, memory_order_relaxed));
