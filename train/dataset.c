@@ -3,11 +3,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
+#include "cifar10.h"
 #include "digits.h"
 #include "error.h"
 #include "idx.h"
+#include "packed.h"
 
 void dataset_deinit(struct dataset *set)
 {
@@ -28,7 +29,7 @@ static bool load_digits(struct dataset *set, enum dataset_part part, uint32_t li
 	const uint32_t all = part == DATASET_TRAIN ? DIGITS_TRAIN : DIGITS_TEST,
 		       count = limit > 0 && limit < all ? limit : all;
 	*set = (struct dataset){ .shape = { 1, DIGITS_SIDE, DIGITS_SIDE }, .classes = 10, .count = count,
-		.mean = 0.1341F, .deviation = 0.2411F };
+		.mean = { 0.1341F }, .deviation = { 0.2411F } };
 	set->pixels = malloc((size_t)count * DIGITS_PIXELS);
 	set->labels = malloc(count);
 	if (!set->pixels || !set->labels) {
@@ -41,22 +42,6 @@ static bool load_digits(struct dataset *set, enum dataset_part part, uint32_t li
 }
 
 /* ---- mnist -------------------------------------------------------------------------------------------------- */
-
-/* A file of the set: DIRECTORY/ or DIRECTORY/mnist/, with or without .gz. */
-static bool find_file(char *path, size_t capacity, const char *directory, const char *name)
-{
-	static const char *const folders[] = { "", "mnist/" }, *const endings[] = { "", ".gz" };
-	for (size_t f = 0; f < 2; f++) {
-		for (size_t e = 0; e < 2; e++) {
-			const int length =
-				snprintf(path, capacity, "%s/%s%s%s", directory, folders[f], name, endings[e]);
-			if (length > 0 && (size_t)length < capacity && access(path, F_OK) == 0)
-				return true;
-		}
-	}
-	return train_fail("%s: neither here nor in mnist/ is %s (or %s.gz); scripts/get-data mnist %s fetches it, "
-		"--dataset digits needs no files", directory, name, name, directory);
-}
 
 static bool check_mnist(const char *path, const struct idx *images, const struct idx *labels)
 {
@@ -82,9 +67,10 @@ static bool load_mnist(struct dataset *set, const char *directory, enum dataset_
 	if (!directory)
 		return train_fail(
 			"mnist: say where it is with --data DIR or COLLET_DATA; --dataset digits needs no files");
-	const bool complete = find_file(path, sizeof(path), directory, names[part][1]) && idx_read(&labels, path, 1) &&
-		find_file(path, sizeof(path), directory, names[part][0]) && idx_read(&images, path, 3) &&
-		check_mnist(path, &images, &labels);
+	const bool complete = packed_find(path, sizeof(path), directory, "mnist", names[part][1], "mnist") &&
+		idx_read(&labels, path, 1) &&
+		packed_find(path, sizeof(path), directory, "mnist", names[part][0], "mnist") &&
+		idx_read(&images, path, 3) && check_mnist(path, &images, &labels);
 	if (!complete) {
 		free(images.bytes);
 		free(labels.bytes);
@@ -92,11 +78,11 @@ static bool load_mnist(struct dataset *set, const char *directory, enum dataset_
 	}
 	const uint32_t all = images.shape[0];
 	*set = (struct dataset){ .shape = { 1, 28, 28 }, .classes = 10, .count = limit > 0 && limit < all ? limit : all,
-		.pixels = images.bytes, .labels = labels.bytes, .mean = 0.1307F, .deviation = 0.3081F };
+		.pixels = images.bytes, .labels = labels.bytes, .mean = { 0.1307F }, .deviation = { 0.3081F } };
 	return true;
 }
 
-/* ---- both --------------------------------------------------------------------------------------------------- */
+/* ---- all ---------------------------------------------------------------------------------------------------- */
 
 bool dataset_load(struct dataset *set, const char *name, const char *directory, enum dataset_part part, uint32_t limit)
 {
@@ -104,18 +90,23 @@ bool dataset_load(struct dataset *set, const char *name, const char *directory, 
 		return load_digits(set, part, limit);
 	if (strcmp(name, "mnist") == 0)
 		return load_mnist(set, directory, part, limit);
-	return train_fail("there is no data set %s; mnist and digits are known", name);
+	if (strcmp(name, "cifar10") == 0)
+		return cifar10_load(set, directory, part, limit);
+	return train_fail("there is no data set %s; mnist, cifar10 and digits are known", name);
 }
 
 void dataset_batch(const struct dataset *set, const uint64_t *indices, uint32_t count, float *images, uint8_t *labels)
 {
-	const size_t pixels = (size_t)set->shape.channels * set->shape.height * set->shape.width;
-	const float scale = 1 / (255 * set->deviation), offset = -set->mean / set->deviation;
+	const uint32_t channels = set->shape.channels;
+	const size_t plane = (size_t)set->shape.height * set->shape.width;
 	for (uint32_t i = 0; i < count; i++) {
-		const uint8_t *from = set->pixels + (size_t)indices[i] * pixels;
-		float *to = images + i * pixels;
-		for (size_t p = 0; p < pixels; p++)
-			to[p] = (float)from[p] * scale + offset;
+		const uint8_t *from = set->pixels + (size_t)indices[i] * channels * plane;
+		float *to = images + i * channels * plane;
+		for (uint32_t c = 0; c < channels; c++, from += plane, to += plane) {
+			const float scale = 1 / (255 * set->deviation[c]), offset = -set->mean[c] / set->deviation[c];
+			for (size_t p = 0; p < plane; p++)
+				to[p] = (float)from[p] * scale + offset;
+		}
 		labels[i] = set->labels[indices[i]];
 	}
 }

@@ -7,6 +7,7 @@
 
 #include "model.h"
 
+enum { DATASET_CHANNELS = 4 };
 enum dataset_part { DATASET_TRAIN, DATASET_TEST };
 
 struct dataset {
@@ -15,12 +16,12 @@ struct dataset {
 	uint32_t count;
 	uint8_t *pixels;      /* image by image, channel by channel, row by row; 0 is background */
 	uint8_t *labels;      /* below classes */
-	float mean, deviation; /* of the training pixels, as fractions of 255: networks see (pixel / 255 - mean) /
-				  deviation */
+	/* Of the training pixels of a channel, as fractions of 255: networks see (pixel / 255 - mean) / deviation. */
+	float mean[DATASET_CHANNELS], deviation[DATASET_CHANNELS];
 };
 
-/* "mnist": from directory, which is the set's folder or its parent. "digits": drawn, no directory needed; at most limit
- * images of either (0: all there are). False after a line on standard error. deinit takes a zeroed set. */
+/* "mnist", "cifar10": from directory, which is the set's folder or its parent. "digits": drawn, no directory needed. At
+ * most limit images (0: all there are). False after a line on standard error. deinit takes a zeroed set. */
 bool dataset_load(struct dataset *set, const char *name, const char *directory, enum dataset_part part, uint32_t limit);
 void dataset_deinit(struct dataset *set);
 

@@ -20,6 +20,21 @@ static const struct layer convnet[] = {
 	{ LAYER_LINEAR, "linear", .channels = 10 },
 };
 
+/* The small network of PyTorch's CIFAR-10 tutorial, after LeNet-5. */
+static const struct layer lenet[] = {
+	{ LAYER_CONVOLUTION, "conv1", .channels = 6, .kernel = 5 },
+	{ LAYER_RELU },
+	{ LAYER_MAX_POOL, .kernel = 2 },
+	{ LAYER_CONVOLUTION, "conv2", .channels = 16, .kernel = 5 },
+	{ LAYER_RELU },
+	{ LAYER_MAX_POOL, .kernel = 2 },
+	{ LAYER_LINEAR, "fc1", .channels = 120 },
+	{ LAYER_RELU },
+	{ LAYER_LINEAR, "fc2", .channels = 84 },
+	{ LAYER_RELU },
+	{ LAYER_LINEAR, "fc3", .channels = 10 },
+};
+
 /* Logistic regression, to see what the convolutions are worth. */
 static const struct layer linear[] = {
 	{ LAYER_LINEAR, "linear", .channels = 10 },
@@ -33,7 +48,11 @@ const struct layer *model_table(const char *name, uint32_t *layer_count)
 		const char *name;
 		const struct layer *layers;
 		uint32_t count;
-	} tables[] = { { "convnet", convnet, COUNT(convnet) }, { "linear", linear, COUNT(linear) } };
+	} tables[] = {
+		{ "convnet", convnet, COUNT(convnet) },
+		{ "lenet", lenet, COUNT(lenet) },
+		{ "linear", linear, COUNT(linear) },
+	};
 	for (size_t i = 0; i < COUNT(tables); i++) {
 		if (strcmp(tables[i].name, name) == 0) {
 			*layer_count = tables[i].count;

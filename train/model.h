@@ -61,7 +61,7 @@ struct model {
 	struct statistics statistics[MODEL_STATISTICS];
 };
 
-/* The tables by name ("convnet", "linear"); NULL if there is none. */
+/* The tables by name ("convnet", "lenet", "linear"); NULL if there is none. */
 const struct layer *model_table(const char *name, uint32_t *layer_count);
 
 /* Works out a table of layers for images of this shape. Without batch_norm, those rows are left out. Memory (value,

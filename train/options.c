@@ -5,6 +5,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include <collet/collet.h>
 
@@ -15,9 +16,9 @@ static const char usage[] =
 	"Trains a network on several ranks: each has the whole network and its share of the images, and gradients are\n"
 	"averaged by all-reduce. Without collet-run (or mpirun, torchrun), one rank trains alone.\n"
 	"\n"
-	"  --dataset mnist|digits    what to learn; digits is drawn by the program and needs no files (mnist)\n"
-	"  --data DIR                where the set's files are, in DIR or DIR/mnist ($COLLET_DATA)\n"
-	"  --model convnet|linear    (convnet)\n"
+	"  --dataset mnist|cifar10|digits  what to learn; digits is drawn by the program and needs no files (mnist)\n"
+	"  --data DIR                where the set's files are, in DIR, DIR/mnist or DIR/cifar-10 ($COLLET_DATA)\n"
+	"  --model convnet|lenet|linear    (convnet; of cifar10: lenet)\n"
 	"  --no-batch-norm           leave the model's batch-norm layers out\n"
 	"  --epochs N                passes over the training images (1)\n"
 	"  --batch-size N            images a step and rank (100)\n"
@@ -147,7 +148,7 @@ static bool take(struct options *options, int option, const char *argument)
 enum options_verdict options_parse(struct options *options, int argc, char **argv)
 {
 	const char *data = getenv("COLLET_DATA");
-	*options = (struct options){ .dataset = "mnist", .data = data && *data ? data : NULL, .model = "convnet",
+	*options = (struct options){ .dataset = "mnist", .data = data && *data ? data : NULL,
 		.epochs = 1, .batch_size = 100, .shards = 1, .learning_rate = 0.01F, .momentum = 0.9F,
 		.batch_norm = true };
 	optind = 1;
@@ -168,5 +169,7 @@ enum options_verdict options_parse(struct options *options, int argc, char **arg
 		train_fail("%s: not an option; collet-train --help lists them", argv[optind]);
 		return OPTIONS_WRONG;
 	}
+	if (!options->model)
+		options->model = strcmp(options->dataset, "cifar10") == 0 ? "lenet" : "convnet";
 	return OPTIONS_RUN;
 }

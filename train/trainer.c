@@ -84,7 +84,7 @@ static bool build_model(struct trainer *trainer)
 	uint32_t layer_count;
 	const struct layer *layers = model_table(trainer->options->model, &layer_count);
 	if (!layers)
-		return train_fail("there is no model %s; convnet and linear are known", trainer->options->model);
+		return train_fail("there is no model %s; convnet, lenet and linear are known", trainer->options->model);
 	if (!model_build(model, trainer->options->model, layers, layer_count, trainer->train.shape,
 		    trainer->options->batch_norm))
 		return false;

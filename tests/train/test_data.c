@@ -182,6 +182,87 @@ static void mnist_is_found_in_its_folder_or_the_parent(void **state)
 	assert_false(dataset_load(&set, "mnist", folder, DATASET_TRAIN, 0));
 }
 
+/* Record i of a file has label i % 10 and planes of the bytes i, 2 i and 3 i; byte `at` of the file is changed. */
+static void write_cifar(const char *path, bool gzip, size_t count, size_t at, uint8_t value)
+{
+	enum { RECORD = 3073, RECORDS = 10000 };
+	uint8_t *bytes = calloc(RECORDS + 1, RECORD);
+	for (size_t i = 0; i < RECORDS; i++) {
+		bytes[i * RECORD] = (uint8_t)(i % 10);
+		for (size_t c = 0; c < 3; c++)
+			memset(bytes + i * RECORD + 1 + c * 1024, (int)(uint8_t)(i * (c + 1)), 1024);
+	}
+	if (at < count)
+		bytes[at] = value;
+	(gzip ? write_gzip : write_plain)(path, bytes, count);
+	free(bytes);
+}
+
+static void cifar10_is_found_in_its_folder_or_the_parent(void **state)
+{
+	enum { BYTES = 10000 * 3073 };
+	char folder[PATH_BYTES], path[2 * PATH_BYTES];
+	struct dataset set = { 0 };
+	snprintf(folder, sizeof(folder), "%s/cifar-10", (char *)*state);
+	snprintf(path, sizeof(path), "mkdir '%s'", folder);
+	assert_int_equal(system(path), 0);
+	assert_false(dataset_load(&set, "cifar10", *state, DATASET_TEST, 0));
+	for (int gzip = 0; gzip < 2; gzip++) {
+		snprintf(path, sizeof(path), "%s/test_batch.bin%s", folder, gzip ? ".gz" : "");
+		write_cifar(path, gzip, BYTES, SIZE_MAX, 0);
+		assert_true(dataset_load(&set, "cifar10", gzip ? *state : folder, DATASET_TEST, 0));
+		assert_int_equal(set.count, 10000);
+		assert_int_equal(set.shape.channels, 3);
+		static float images[2 * 3072];
+		uint8_t labels[2];
+		dataset_batch(&set, (const uint64_t[]){ 9999, 50 }, 2, images, labels);
+		assert_int_equal(labels[0], 9);
+		assert_int_equal(labels[1], 0);
+		/* Channel by channel, as torchvision's Normalize does with these means and deviations. */
+		assert_float_equal(images[3072 + 1023], (50 / 255.0F - 0.4914F) / 0.2023F, 1e-5);
+		assert_float_equal(images[3072 + 1024], (100 / 255.0F - 0.4822F) / 0.1994F, 1e-5);
+		assert_float_equal(images[3072 + 2048], (150 / 255.0F - 0.4465F) / 0.2010F, 1e-5);
+		dataset_deinit(&set);
+		/* A label that is none, a byte too few, a byte too many. */
+		write_cifar(path, gzip, BYTES, 77 * 3073, 10);
+		assert_false(dataset_load(&set, "cifar10", folder, DATASET_TEST, 0));
+		write_cifar(path, gzip, BYTES - 1, SIZE_MAX, 0);
+		assert_false(dataset_load(&set, "cifar10", folder, DATASET_TEST, 0));
+		write_cifar(path, gzip, BYTES + 1, SIZE_MAX, 0);
+		assert_false(dataset_load(&set, "cifar10", folder, DATASET_TEST, 0));
+		unlink(path);
+	}
+	/* Of the training files only those that the limit wants are read. */
+	snprintf(path, sizeof(path), "%s/data_batch_1.bin", folder);
+	write_cifar(path, false, BYTES, SIZE_MAX, 0);
+	assert_true(dataset_load(&set, "cifar10", folder, DATASET_TRAIN, 123));
+	assert_int_equal(set.count, 123);
+	dataset_deinit(&set);
+	assert_false(dataset_load(&set, "cifar10", folder, DATASET_TRAIN, 10001));
+	assert_false(dataset_load(&set, "cifar10", NULL, DATASET_TRAIN, 1));
+}
+
+/* The real set, where there is one. */
+static void the_real_cifar10_is_whole(void **state)
+{
+	const char *data = getenv("COLLET_DATA");
+	struct dataset set = { 0 };
+	char path[4096];
+	snprintf(path, sizeof(path), "%s/cifar-10", data ? data : "");
+	if (!data || access(path, R_OK) != 0)
+		skip();
+	for (int part = 0; part < 2; part++) {
+		uint32_t labels[10] = { 0 };
+		assert_true(dataset_load(&set, "cifar10", data, (enum dataset_part)part, 0));
+		assert_int_equal(set.count, part == DATASET_TRAIN ? 50000 : 10000);
+		for (uint32_t i = 0; i < set.count; i++)
+			labels[set.labels[i]]++;
+		for (int label = 0; label < 10; label++)
+			assert_int_equal(labels[label], set.count / 10);
+		dataset_deinit(&set);
+	}
+}
+
 static void digits_are_the_same_everywhere(void **state)
 {
 	uint64_t hash = UINT64_C(0xcbf29ce484222325);
@@ -211,6 +292,9 @@ int main(void)
 		cmocka_unit_test_setup_teardown(a_bad_file_is_refused, make_folder, remove_folder),
 		cmocka_unit_test_setup_teardown(a_damaged_gzip_is_refused, make_folder, remove_folder),
 		cmocka_unit_test_setup_teardown(mnist_is_found_in_its_folder_or_the_parent, make_folder, remove_folder),
+		cmocka_unit_test_setup_teardown(
+			cifar10_is_found_in_its_folder_or_the_parent, make_folder, remove_folder),
+		cmocka_unit_test(the_real_cifar10_is_whole),
 		cmocka_unit_test(digits_are_the_same_everywhere),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
