@@ -1,0 +1,439 @@
+/* verbs, opening: the ends tell each other their queue pairs over the socket, connect them, and then see by a write on
+ * each that their adapters do reach each other: hosts may well be joined by one network for sockets and none, or
+ * another, for RDMA, and a pair that finds out here still falls back to another transport. Each end says what it has
+ * done and goes on when it has heard the same, so neither takes for ready what the other has refused. */
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "verbs.h"
+
+enum { HELLO_MAGIC = 0x76746c67, PROTOCOL_VERSION = 1, COMPLETIONS = 256 };
+enum { KEEPALIVE_IDLE_S = 10, KEEPALIVE_INTERVAL_S = 5, KEEPALIVE_COUNT = 4 };
+enum { SEQUENCE_BITS = 24, MIN_RNR_TIMER = 12, RNR_RETRIES = 6, HOP_LIMIT = 255 };
+
+/* ---- Making ------------------------------------------------------------------------------------------------- */
+
+static collet_status fail(const struct verbs_conduit *verbs, const char *what, const char *why)
+{
+	return verbs->host->fail(COLLET_ERR_TRANSPORT, "verbs: rank %u on %s, channel %u: %s: %s", verbs->conduit.peer,
+		verbs->peer->host, verbs->conduit.channel, what, why);
+}
+
+static collet_status make_memory(struct verbs_conduit *verbs)
+{
+	void *memory = mmap(
+		NULL, sizeof(struct verbs_memory), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (memory == MAP_FAILED)
+		return fail(verbs, "no memory for its ring", strerror(errno));
+	verbs->memory = memory;
+	/* Adapters know pages, and after a fork this process's next write could give it another one. */
+	(void)madvise(memory, sizeof(struct verbs_memory), MADV_DONTFORK);
+	return COLLET_OK;
+}
+
+static collet_status make_rail(struct verbs_conduit *verbs, struct verbs_adapter *adapter)
+{
+	struct verbs_rail *rail = &verbs->rails[verbs->rail_count++];
+	rail->adapter = adapter;
+	rail->channel = ibv_create_comp_channel(adapter->context);
+	if (!rail->channel)
+		return fail(verbs, "no completion channel", strerror(errno));
+	const int most = adapter->limits.max_cqe < COMPLETIONS ? adapter->limits.max_cqe : COMPLETIONS;
+	rail->completions = ibv_create_cq(adapter->context, most, NULL, rail->channel, 0);
+	if (!rail->completions)
+		return fail(verbs, "no completion queue", strerror(errno));
+	rail->memory = ibv_reg_mr(adapter->protection, verbs->memory, sizeof(struct verbs_memory),
+		IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
+	if (!rail->memory)
+		return fail(verbs,
+			"its ring cannot be registered (raise the limit of locked memory: ulimit -l unlimited)",
+			strerror(errno));
+	return COLLET_OK;
+}
+
+/* Inline data is asked for and adapters differ in how much they take. */
+static struct ibv_qp *create_pair(
+	const struct verbs_rail *rail, uint32_t sends, uint32_t receives, uint32_t *inline_bytes)
+{
+	static const uint32_t sizes[] = { INLINE_BYTES, 128, 64, 0 };
+	struct ibv_qp *pair = NULL;
+	for (unsigned i = 0; i < sizeof(sizes) / sizeof(sizes[0]) && !pair; i++) {
+		struct ibv_qp_init_attr wish = { .send_cq = rail->completions,
+			.recv_cq = rail->completions,
+			.cap = { .max_send_wr = sends, .max_recv_wr = receives, .max_send_sge = 2, .max_recv_sge = 1,
+				.max_inline_data = sizes[i] },
+			.qp_type = IBV_QPT_RC };
+		pair = ibv_create_qp(rail->adapter->protection, &wish);
+		*inline_bytes = wish.cap.max_inline_data < sizes[i] ? wish.cap.max_inline_data : sizes[i];
+	}
+	return pair;
+}
+
+static collet_status make_pair(struct verbs_conduit *verbs)
+{
+	const uint32_t index = verbs->pair_count;
+	struct verbs_pair *pair = &verbs->pairs[index];
+	pair->rail = index ? (index - 1) % verbs->rail_count : 0;
+	pair->depth = index ? DATA_SEND_DEPTH : SEND_DEPTH;
+	const uint32_t receives = index ? DATA_RECEIVE_DEPTH : RECEIVE_DEPTH;
+	const struct verbs_rail *rail = &verbs->rails[pair->rail];
+	if ((uint32_t)rail->adapter->limits.max_qp_wr < receives)
+		return fail(verbs, rail->adapter->name, "its queue pairs are too short");
+	pair->pair = create_pair(rail, pair->depth, receives, &pair->inline_bytes);
+	if (!pair->pair)
+		return fail(verbs, "no queue pair (has the adapter too many?)", strerror(errno));
+	verbs->pair_count++;
+	struct ibv_qp_attr attributes = { .qp_state = IBV_QPS_INIT, .port_num = rail->adapter->port,
+		.qp_access_flags = IBV_ACCESS_REMOTE_WRITE };
+	const int error = ibv_modify_qp(pair->pair, &attributes,
+		IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
+	if (error)
+		return fail(verbs, "cannot set up a queue pair", strerror(error));
+	if (!collet_verbs_give_receives(pair, receives))
+		return fail(verbs, "a queue pair takes no receive requests", strerror(errno));
+	return COLLET_OK;
+}
+
+static collet_status make_all(struct verbs_conduit *verbs)
+{
+	collet_status status = make_memory(verbs);
+	for (uint32_t i = 0; i < verbs->device->adapter_count && status == COLLET_OK; i++)
+		if (collet_verbs_adapter_active(&verbs->device->adapters[i]))
+			status = make_rail(verbs, &verbs->device->adapters[i]);
+	if (status == COLLET_OK && verbs->rail_count == 0)
+		return fail(verbs, "no adapter has an active port any more", verbs->device->adapters[0].name);
+	const uint32_t pairs = 1 + (verbs->rail_count > 2 ? verbs->rail_count : 2);
+	while (verbs->pair_count < pairs && status == COLLET_OK)
+		status = make_pair(verbs);
+	return status;
+}
+
+static void say_hello(struct verbs_conduit *verbs)
+{
+	struct verbs_hello *hello = &verbs->say;
+	*hello = (struct verbs_hello){ .magic = HELLO_MAGIC, .version = PROTOCOL_VERSION, .stage = VERBS_SAY_HELLO,
+		.from = verbs->self->rank, .to = verbs->peer->rank, .channel = verbs->conduit.channel,
+		.rail_count = verbs->rail_count, .pair_count = verbs->pair_count,
+		.memory = (uintptr_t)verbs->memory };
+	/* Packets of a former connection that are still on their way must not fit into this one. */
+	hello->start_sequence = (uint32_t)((uint64_t)collet_verbs_now_ns() >> 10) & ((1u << SEQUENCE_BITS) - 1);
+	for (uint32_t r = 0; r < verbs->rail_count; r++) {
+		const struct verbs_adapter *adapter = verbs->rails[r].adapter;
+		memcpy(hello->rails[r].gid, adapter->gid.raw, sizeof(hello->rails[r].gid));
+		hello->rails[r].key = verbs->rails[r].memory->rkey;
+		hello->rails[r].rate_mbps = adapter->rate_mbps;
+		hello->rails[r].message_most = adapter->message_most;
+		hello->rails[r].lid = adapter->lid;
+		hello->rails[r].mtu = (uint8_t)adapter->mtu;
+		hello->rails[r].ethernet = adapter->ethernet;
+	}
+	for (uint32_t p = 0; p < verbs->pair_count; p++) {
+		hello->pairs[p].number = verbs->pairs[p].pair->qp_num;
+		hello->pairs[p].rail = verbs->pairs[p].rail;
+	}
+}
+
+static void keep_alive(int socket)
+{
+	static const struct {
+		int level, name, value;
+	} rows[] = {
+		{ IPPROTO_TCP, TCP_NODELAY, 1 },
+		{ SOL_SOCKET, SO_KEEPALIVE, 1 },
+		{ IPPROTO_TCP, TCP_KEEPIDLE, KEEPALIVE_IDLE_S },
+		{ IPPROTO_TCP, TCP_KEEPINTVL, KEEPALIVE_INTERVAL_S },
+		{ IPPROTO_TCP, TCP_KEEPCNT, KEEPALIVE_COUNT },
+	};
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
+		(void)setsockopt(socket, rows[i].level, rows[i].name, &rows[i].value, sizeof(rows[i].value));
+}
+
+collet_status collet_verbs_open(struct collet_conduit *conduit, const struct collet_conduit_config *config)
+{
+	struct verbs_conduit *verbs = (struct verbs_conduit *)conduit;
+	conduit->status = COLLET_OK;
+	verbs->state = VERBS_SAY_HELLO;
+	verbs->host = config->host;
+	verbs->device = config->device;
+	verbs->self = config->self;
+	verbs->peer = config->peer;
+	verbs->log = config->log;
+	verbs->socket = config->socket;
+	verbs->epoll_fd = config->wake->epoll_fd;
+	verbs->owner = getpid();
+	verbs->out_free = RING_UNITS;
+	keep_alive(verbs->socket);
+	conduit->status = make_all(verbs);
+	if (conduit->status == COLLET_OK)
+		say_hello(verbs);
+	return conduit->status;
+}
+
+/* ---- Talking ------------------------------------------------------------------------------------------------ */
+
+static collet_status ended(const struct verbs_conduit *verbs, int error)
+{
+	return fail(verbs, "the connection ended before it was ready", error ? strerror(error) : "closed by the peer");
+}
+
+static collet_status say(struct verbs_conduit *verbs)
+{
+	const uint8_t *bytes = (const uint8_t *)&verbs->say;
+	while (verbs->said < sizeof(verbs->say)) {
+		verbs->conduit.stats.system_calls++;
+		const ssize_t written = send(verbs->socket, bytes + verbs->said, sizeof(verbs->say) - verbs->said,
+			MSG_DONTWAIT | MSG_NOSIGNAL);
+		if (written < 0 && errno == EINTR)
+			continue;
+		if (written < 0)
+			return errno == EAGAIN || errno == EWOULDBLOCK ? COLLET_PENDING : ended(verbs, errno);
+		verbs->said += (size_t)written;
+	}
+	verbs->said = 0;
+	return COLLET_OK;
+}
+
+/* Until a whole hello of this stage has come. */
+static collet_status hear(struct verbs_conduit *verbs, enum verbs_state stage)
+{
+	uint8_t *bytes = (uint8_t *)&verbs->hear;
+	while (verbs->heard_bytes < sizeof(verbs->hear)) {
+		verbs->conduit.stats.system_calls++;
+		const ssize_t got = recv(verbs->socket, bytes + verbs->heard_bytes,
+			sizeof(verbs->hear) - verbs->heard_bytes, MSG_DONTWAIT);
+		if (got < 0 && errno == EINTR)
+			continue;
+		if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
+			return COLLET_PENDING;
+		if (got <= 0)
+			return ended(verbs, got < 0 ? errno : 0);
+		verbs->heard_bytes += (size_t)got;
+	}
+	verbs->heard_bytes = 0;
+	const struct verbs_hello *heard = &verbs->hear;
+	if (heard->magic != HELLO_MAGIC || heard->version != PROTOCOL_VERSION)
+		return fail(verbs, "what came is no greeting of this version of verbs",
+			"is something else talking to this port, or another version of the transport?");
+	if (heard->stage != stage || heard->from != verbs->peer->rank || heard->to != verbs->self->rank ||
+		heard->channel != verbs->conduit.channel)
+		return fail(verbs, "the greeting that came is for another connection", "this should not happen");
+	return COLLET_OK;
+}
+
+/* ---- Connecting --------------------------------------------------------------------------------------------- */
+
+static bool sane(const struct verbs_hello *hello)
+{
+	bool sane = hello->rail_count >= 1 && hello->rail_count <= RAILS_MOST && hello->pair_count >= 2 &&
+		hello->pair_count <= PAIRS_MOST;
+	for (uint32_t r = 0; sane && r < hello->rail_count; r++)
+		sane = hello->rails[r].mtu >= IBV_MTU_256 && hello->rails[r].mtu <= IBV_MTU_4096 &&
+			hello->rails[r].message_most >= PLACE_BYTES;
+	for (uint32_t p = 0; sane && p < hello->pair_count; p++)
+		sane = hello->pairs[p].rail < hello->rail_count;
+	return sane;
+}
+
+static collet_status connect_pair(struct verbs_conduit *verbs, uint32_t index)
+{
+	const struct verbs_hello *hello = &verbs->hear;
+	struct verbs_pair *pair = &verbs->pairs[index];
+	const struct verbs_adapter *adapter = verbs->rails[pair->rail].adapter;
+	const struct verbs_options *options = &verbs->device->options;
+	pair->peer_rail = hello->pairs[index].rail;
+	if (adapter->ethernet != (bool)hello->rails[pair->peer_rail].ethernet)
+		return fail(verbs, "one end has InfiniBand and the other Ethernet", adapter->name);
+	const uint8_t mtu = hello->rails[pair->peer_rail].mtu;
+	struct ibv_qp_attr attributes = { .qp_state = IBV_QPS_RTR,
+		.path_mtu = mtu < (uint8_t)adapter->mtu ? (enum ibv_mtu)mtu : adapter->mtu,
+		.dest_qp_num = hello->pairs[index].number,
+		.rq_psn = hello->start_sequence,
+		.max_dest_rd_atomic = 1,
+		.min_rnr_timer = MIN_RNR_TIMER,
+		.ah_attr = { .dlid = hello->rails[pair->peer_rail].lid,
+			.sl = options->service_level,
+			.port_num = adapter->port,
+			.is_global = adapter->ethernet,
+			.grh = { .sgid_index = adapter->gid_index,
+				.hop_limit = HOP_LIMIT,
+				.traffic_class = options->traffic_class } } };
+	memcpy(attributes.ah_attr.grh.dgid.raw, hello->rails[pair->peer_rail].gid, 16);
+	int error = ibv_modify_qp(pair->pair, &attributes,
+		IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+			IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
+	if (!error) {
+		attributes = (struct ibv_qp_attr){ .qp_state = IBV_QPS_RTS,
+			.timeout = options->timeout,
+			.retry_cnt = options->retries,
+			.rnr_retry = RNR_RETRIES,
+			.sq_psn = verbs->say.start_sequence,
+			.max_rd_atomic = 1 };
+		error = ibv_modify_qp(pair->pair, &attributes,
+			IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
+				IBV_QP_MAX_QP_RD_ATOMIC);
+	}
+	if (!error)
+		return COLLET_OK;
+	char here[INET6_ADDRSTRLEN], there[INET6_ADDRSTRLEN], what[200];
+	snprintf(what, sizeof(what), "cannot connect %s port %u (%s) to %s", adapter->name, adapter->port,
+		collet_verbs_gid_text(adapter->gid.raw, here, sizeof(here)),
+		collet_verbs_gid_text(hello->rails[pair->peer_rail].gid, there, sizeof(there)));
+	return fail(verbs, what, strerror(error));
+}
+
+static collet_status connect_all(struct verbs_conduit *verbs)
+{
+	const struct verbs_hello *hello = &verbs->hear;
+	if (!sane(hello))
+		return fail(verbs, "the peer's greeting makes no sense", "this should not happen");
+	/* The smaller number counts at both ends. */
+	while (verbs->pair_count > hello->pair_count)
+		ibv_destroy_qp(verbs->pairs[--verbs->pair_count].pair);
+	verbs->peer_memory = hello->memory;
+	verbs->message_most = PIECE_BYTES;
+	for (uint32_t r = 0; r < hello->rail_count; r++) {
+		verbs->peer_keys[r] = hello->rails[r].key;
+		if (hello->rails[r].message_most < verbs->message_most)
+			verbs->message_most = hello->rails[r].message_most;
+	}
+	collet_status status = COLLET_OK;
+	for (uint32_t p = 0; p < verbs->pair_count && status == COLLET_OK; p++) {
+		status = connect_pair(verbs, p);
+		const struct verbs_adapter *adapter = verbs->rails[verbs->pairs[p].rail].adapter;
+		const uint32_t theirs = hello->rails[verbs->pairs[p].peer_rail].rate_mbps;
+		verbs->rates[p] = theirs < adapter->rate_mbps ? theirs : adapter->rate_mbps;
+		verbs->rates[p] += verbs->rates[p] == 0;
+		if (adapter->message_most < verbs->message_most)
+			verbs->message_most = adapter->message_most;
+	}
+	return status;
+}
+
+static void begin_probes(struct verbs_conduit *verbs)
+{
+	for (uint32_t p = 0; p < verbs->pair_count; p++) {
+		verbs->probes_pending++;
+		collet_verbs_write_empty(verbs, p, TAG_PROBE);
+	}
+}
+
+static collet_status probe(struct verbs_conduit *verbs)
+{
+	/* They take as long as the network: some µs. Asked again only after ms, so it is worth looking twice. */
+	for (const int64_t begun = collet_verbs_now_ns();
+		verbs->probes_pending && !verbs->gone && collet_verbs_now_ns() - begun < 200000;)
+		collet_verbs_poll(verbs);
+	if (verbs->gone)
+		return verbs->host->fail(verbs->gone_status, "%s", verbs->reason);
+	return verbs->probes_pending ? COLLET_PENDING : COLLET_OK;
+}
+
+static collet_status watch(struct verbs_conduit *verbs)
+{
+	for (uint32_t r = 0; r <= verbs->rail_count; r++) {
+		const int fd = r < verbs->rail_count ? verbs->rails[r].channel->fd : verbs->socket;
+		/* Asked for events until there are none, see disarm(). */
+		const int flags = fcntl(fd, F_GETFL);
+		if (flags < 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK) != 0)
+			return fail(verbs, "cannot set up its completions", strerror(errno));
+		struct epoll_event event = { .events = EPOLLIN | EPOLLRDHUP | EPOLLET, .data.ptr = &verbs->conduit };
+		if (epoll_ctl(verbs->epoll_fd, EPOLL_CTL_ADD, fd, &event) != 0)
+			return fail(verbs, "cannot watch its completions", strerror(errno));
+	}
+	return COLLET_OK;
+}
+
+static void log_ready(const struct verbs_conduit *verbs)
+{
+	for (uint32_t p = 0; p < verbs->pair_count; p++) {
+		char name[160], there[INET6_ADDRSTRLEN];
+		verbs->host->log(verbs->log, COLLET_LOG_DEBUG, "verbs: rank %u, channel %u: %s by %s to %s, %u Mb/s",
+			verbs->conduit.peer, verbs->conduit.channel, p ? "large messages" : "small messages",
+			collet_verbs_adapter_name(verbs->rails[verbs->pairs[p].rail].adapter, name, sizeof(name)),
+			collet_verbs_gid_text(verbs->hear.rails[verbs->pairs[p].peer_rail].gid, there, sizeof(there)),
+			verbs->rates[p]);
+	}
+}
+
+/* What the state waits for; COLLET_OK: it is over. */
+static collet_status step(struct verbs_conduit *verbs)
+{
+	collet_status status;
+	switch (verbs->state) {
+	case VERBS_SAY_HELLO:
+	case VERBS_SAY_CONNECTED:
+	case VERBS_SAY_READY:
+		verbs->say.stage = (uint16_t)verbs->state;
+		return say(verbs);
+	case VERBS_HEAR_HELLO:
+		status = hear(verbs, VERBS_SAY_HELLO);
+		return status == COLLET_OK ? connect_all(verbs) : status;
+	case VERBS_HEAR_CONNECTED:
+		status = hear(verbs, VERBS_SAY_CONNECTED);
+		if (status == COLLET_OK)
+			begin_probes(verbs);
+		return status;
+	case VERBS_PROBE:
+		return probe(verbs);
+	case VERBS_HEAR_READY:
+		status = hear(verbs, VERBS_SAY_READY);
+		if (status == COLLET_OK)
+			log_ready(verbs);
+		return status == COLLET_OK ? watch(verbs) : status;
+	default:
+		return COLLET_OK;
+	}
+}
+
+collet_status collet_verbs_opening(struct collet_conduit *conduit)
+{
+	struct verbs_conduit *verbs = (struct verbs_conduit *)conduit;
+	while (conduit->status == COLLET_OK && verbs->state < VERBS_READY) {
+		const collet_status status = step(verbs);
+		if (status == COLLET_PENDING)
+			return status;
+		if (status == COLLET_OK)
+			verbs->state++;
+		else
+			conduit->status = status;
+	}
+	return conduit->status;
+}
+
+/* ---- Undoing ------------------------------------------------------------------------------------------------ */
+
+void collet_verbs_destroy_pairs(struct verbs_conduit *verbs)
+{
+	for (uint32_t p = 0; p < verbs->pair_count; p++)
+		ibv_destroy_qp(verbs->pairs[p].pair);
+	verbs->pair_count = 0;
+}
+
+void collet_verbs_let_go(struct verbs_conduit *verbs)
+{
+	collet_verbs_destroy_pairs(verbs);
+	for (uint32_t r = 0; r < verbs->rail_count; r++) {
+		struct verbs_rail *rail = &verbs->rails[r];
+		if (rail->memory)
+			ibv_dereg_mr(rail->memory);
+		if (rail->completions)
+			ibv_destroy_cq(rail->completions);
+		if (rail->channel) {
+			(void)epoll_ctl(verbs->epoll_fd, EPOLL_CTL_DEL, rail->channel->fd, NULL);
+			ibv_destroy_comp_channel(rail->channel);
+		}
+	}
+	verbs->rail_count = 0;
+	if (verbs->memory)
+		munmap(verbs->memory, sizeof(struct verbs_memory));
+	verbs->memory = NULL;
+}

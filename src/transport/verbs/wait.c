@@ -1,0 +1,86 @@
+/* verbs, waiting: asleep, a rank is woken by its completion channels and by the socket's end. Whoever waits for long
+ * looks whether the peer's process is there (the socket tells) and, when nothing has come for a while, whether the
+ * adapters still reach each other: a queue pair that only receives never finds out by itself. */
+#include <errno.h>
+#include <sys/socket.h>
+#include <time.h>
+
+#include "verbs.h"
+
+static const int64_t silence_ns = INT64_C(2000000000);
+
+int64_t collet_verbs_now_ns(void)
+{
+	struct timespec now;
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return now.tv_sec * INT64_C(1000000000) + now.tv_nsec;
+}
+
+static void ask_adapters(struct verbs_conduit *verbs)
+{
+	const int64_t now = collet_verbs_now_ns();
+	if (verbs->heard || !verbs->heard_ns) {
+		verbs->heard = false;
+		verbs->heard_ns = now;
+	}
+	if (now - verbs->heard_ns < silence_ns || verbs->asking)
+		return;
+	for (uint32_t p = 0; p < verbs->pair_count; p++) {
+		if (!collet_verbs_room(&verbs->pairs[p]))
+			continue;
+		verbs->asking = true;
+		collet_verbs_write_empty(verbs, p, TAG_EMPTY);
+	}
+}
+
+void collet_verbs_look_for_peer(struct verbs_conduit *verbs)
+{
+	char byte;
+	verbs->conduit.stats.system_calls++;
+	const ssize_t got = recv(verbs->socket, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+	if (got == 0)
+		collet_verbs_lose(verbs, COLLET_ERR_PEER_LOST, "it has closed its connection or died");
+	else if (got < 0 && errno != EAGAIN && errno != EINTR)
+		collet_verbs_lose(verbs, COLLET_ERR_PEER_LOST, "its connection has ended (errno %d)", errno);
+	else
+		ask_adapters(verbs);
+}
+
+/* The next completion makes the channel readable, once. */
+static bool ask_for_events(struct verbs_conduit *verbs)
+{
+	for (uint32_t r = 0; r < verbs->rail_count; r++)
+		if (ibv_req_notify_cq(verbs->rails[r].completions, 0) != 0)
+			return false;
+	return true;
+}
+
+bool collet_verbs_arm(struct collet_conduit *conduit)
+{
+	struct verbs_conduit *verbs = (struct verbs_conduit *)conduit;
+	if (conduit->status != COLLET_OK || (conduit->posted && verbs->gone))
+		return false;
+	if (conduit->posted)
+		collet_verbs_look_for_peer(verbs);
+	/* Asked first and looked then: what completes in between makes an event or is found here. */
+	verbs->armed = true;
+	if (!ask_for_events(verbs) || collet_verbs_poll(verbs) > 0)
+		return false;
+	return !(conduit->posted && verbs->gone) && (conduit->posted || verbs->in_taken == verbs->in_come);
+}
+
+void collet_verbs_disarm(struct collet_conduit *conduit)
+{
+	struct verbs_conduit *verbs = (struct verbs_conduit *)conduit;
+	if (!verbs->armed)
+		return;
+	verbs->armed = false;
+	for (uint32_t r = 0; r < verbs->rail_count; r++) {
+		struct ibv_cq *completions;
+		void *context;
+		conduit->stats.system_calls++;
+		/* Not blocking: see opening. */
+		while (ibv_get_cq_event(verbs->rails[r].channel, &completions, &context) == 0)
+			ibv_ack_cq_events(completions, 1);
+	}
+}

@@ -1,0 +1,124 @@
+#!/usr/bin/env bash
+# Ranks that talk by verbs, inside the machine of vm: even ones on rxe0 (10.77.0.1), odd ones on rxe1 (10.77.0.2), as if
+# on two hosts.
+#
+#   verbs.sh CHECK...
+#
+# all:N   every algorithm of every collective on N ranks
+# rails   the same on 2 that use both devices
+# lossy   the same on 2, over a cable that loses 1 % and delays by 1 ms
+# limit   the same on 2, by a user who may lock 64 KiB: large messages are staged, and a warning says what to raise
+# leak    the same on 2: all that was made is gone afterwards
+# kill    a rank is killed amidst its calls: all others are told who is lost
+# down    the cable is pulled: both ends are told, one at least in its adapter's words
+#
+# Needs MODULE, the file of the module, and MAIN, hosts_main.
+set -euo pipefail
+folder=
+trap 'rm -rf "$folder"' EXIT
+fail() { echo "failed: $*"; tail -n 20 "$folder"/rank* 2>/dev/null || true; exit 1; }
+
+export COLLET_TRANSPORT_PATH=${MODULE%/*} COLLET_TRANSPORT=verbs COLLET_SECRET=two-hosts-of-one-machine COLLET_RENDEZVOUS_TIMEOUT=120
+export MASTER_ADDR=10.77.0.1 MASTER_PORT=29400
+export COLLET_LOG=warn
+
+# start N ARGUMENT...: ranks 0 to N-1, odd ones on the second host; what they say goes to $folder/rankR.
+start() {
+	local size=$1 rank host
+	shift
+	export COLLET_JOB=job-$RANDOM
+	pids=()
+	for ((rank = 0; rank < size; rank++)); do
+		host=$((rank % 2))
+		RANK=$rank WORLD_SIZE=$size LOCAL_RANK=$((rank / 2)) LOCAL_WORLD_SIZE=$(((size + 1 - host) / 2)) \
+			COLLET_HOST_ID=host$host COLLET_INTERFACE=net$host COLLET_VERBS_DEVICES=${devices[host]} \
+			"${as[@]}" "$MAIN" "$@" >"$folder/rank$rank" 2>&1 &
+		pids+=($!)
+	done
+}
+
+check() {
+	local size=$1 rank
+	start "$size" check 2
+	for ((rank = 0; rank < size; rank++)); do wait "${pids[rank]}" || fail "rank $rank ended with $?"; done
+	[ "$(cat "$folder"/rank? | grep -c " of $size on 2 hosts: .* are right$")" -eq "$size" ] || fail "not all $size say that all is right"
+}
+
+# lose N LOST COMMAND...: N ranks loop, and the command takes one of them away; all others (LOST: none is) are told so in
+# time.
+lose() {
+	local size=$1 lost=$2 rank line began took
+	shift 2
+	mkfifo "$folder/rank0"
+	exec 3<>"$folder/rank0"
+	start "$size" loop
+	IFS= read -r -t 120 line <&3 || fail 'nothing comes from rank 0'
+	[ "$line" = going ] || fail "rank 0 says: $line"
+	began=$(date +%s%N)
+	"$@"
+	for ((rank = 0; rank < size; rank++)); do wait "${pids[rank]}" || true; done
+	took=$((($(date +%s%N) - began) / 1000000))
+	exec 4<"$folder/rank0" 3>&-
+	cat <&4 >"$folder/said0"
+	rm "$folder/rank0"
+	mv "$folder/said0" "$folder/rank0"
+	for ((rank = 0; rank < size; rank++)); do
+		[ "$rank" -eq "$lost" ] || grep -qE "^rank $rank: COLLET_ERR_(PEER_LOST|TRANSPORT): " "$folder/rank$rank" ||
+			fail "rank $rank was not told"
+	done
+	[ "$took" -le 30000 ] || fail "it took $took ms"
+	cat "$folder"/rank?
+	echo "all knew after $took ms"
+}
+
+lossy() {
+	local i
+	for i in 0 1; do tc qdisc add dev net$i root netem delay 1ms loss 1%; done
+	COLLET_VERBS_TIMEOUT=12 check 2
+	for i in 0 1; do tc qdisc del dev net$i root; done
+}
+
+limit() {
+	as=(setpriv --reuid 1000 --regid 1000 --clear-groups prlimit --memlock=65536)
+	check 2
+	grep -q 'raise the limit of locked memory' "$folder"/rank? || fail 'no warning says what to raise'
+}
+
+leak() {
+	local before
+	before=$(rdma resource show)
+	check 2
+	[ "$(rdma resource show)" = "$before" ] || fail "there were $before, and now there are $(rdma resource show)"
+}
+
+kill_rank_2() { kill -9 "${pids[2]}"; }
+
+kill_one() {
+	lose 3 2 kill_rank_2 2>/dev/null
+	[ "$(cat "$folder"/rank? | grep -cE '^rank [01]: COLLET_ERR_PEER_LOST: .*rank 2 ')" -eq 2 ] || fail 'who is lost is not said'
+}
+
+pull_cable() {
+	lose 2 -1 ip link set net1 down
+	ip link set net1 up
+	ip route replace 10.77.0.1 dev net1 src 10.77.0.2 table 77
+	grep -qE 'verbs: .* rank [01] on .*: rxe[01] port 1, GID 1 \(10\.77\.0\.[12]\) to 10\.77\.0\.[12]: .* error .*; the port is ' \
+		"$folder"/rank? || fail 'neither names the adapter and what it said'
+}
+
+for what; do
+	folder=$(mktemp -d)
+	devices=(rxe0 rxe1) as=()
+	chmod 755 "$folder"
+	began=$SECONDS
+	case $what in
+	all:*) check "${what#*:}" ;;
+	rails) devices=(rxe0,rxe1 rxe1,rxe0); check 2 ;;
+	lossy | limit | leak) $what ;;
+	kill) kill_one ;;
+	down) pull_cable ;;
+	*) fail "no check $what" ;;
+	esac
+	rm -rf "$folder"
+	echo "$what: passed in $((SECONDS - began)) s"
+done
