@@ -1,6 +1,7 @@
 /* How the loop's calls are spelt in collet. */
 #include "collet_side.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "values.h"
@@ -121,8 +122,10 @@ const void *collet_side_plan(
 	const char *collective = bench_collective_name((enum bench_collective)work->collective);
 	memset(&side->how, 0, sizeof(side->how));
 	memset(&side->plan, 0, sizeof(side->plan));
-	if (named)
-		side->how.algorithm = algorithm;
+	if (named) {
+		snprintf(side->algorithm, sizeof(side->algorithm), "%s", algorithm);
+		side->how.algorithm = side->algorithm;
+	}
 	if (work->op == COLLET_PREMUL_SUM)
 		side->how.scale = bench_scale(side->library.rank);
 	if (collet_comm_plan(side->comm, collective, count, (collet_dtype)work->dtype, (collet_op)work->op, work->root,
