@@ -44,6 +44,8 @@ static void print(const struct comparison *all, size_t at, uint64_t count, uint6
 		.p50_ns = cell->slow ? -1 : (double)cell->sampled.p50_ns,
 		.p99_ns = cell->slow ? -1 : (double)cell->sampled.p99_ns,
 		.cpu_ns = cell->cpu_ns,
+		.page_faults = -1,
+		.switches = -1,
 		.predicted_ns = cell->prepared.predicted_ns,
 		.wrong = cell->prepared.wrong,
 		.beside = &beside,

@@ -81,7 +81,7 @@ static int check(struct session *s, struct bench_run *run, uint64_t *wrong)
 /* One rank's numbers of one size, to be merged. */
 struct numbers {
 	uint64_t elapsed_ns, p50_ns, p99_ns;   /* the largest counts */
-	uint64_t cpu_ns, wrong;                /* the sum counts */
+	uint64_t cpu_ns, wrong, page_faults, switches;   /* the sum counts */
 };
 
 static int run_size(struct session *s, struct bench_run *run, struct numbers *mine, uint64_t *iterations)
@@ -98,6 +98,8 @@ static int run_size(struct session *s, struct bench_run *run, struct numbers *mi
 		return complain("the calls timed one by one");
 	mine->elapsed_ns = (uint64_t)times.elapsed_ns;
 	mine->cpu_ns = (uint64_t)times.cpu_ns;
+	mine->page_faults = (uint64_t)times.page_faults;
+	mine->switches = (uint64_t)times.switches;
 	mine->p50_ns = (uint64_t)bench_percentile(&s->samples, 0.5);
 	mine->p99_ns = (uint64_t)bench_percentile(&s->samples, 0.99);
 	return check(s, run, &mine->wrong);
@@ -106,11 +108,12 @@ static int run_size(struct session *s, struct bench_run *run, struct numbers *mi
 static int merge(struct session *s, const struct numbers *mine, struct numbers *all)
 {
 	const uint64_t largest[3] = { mine->elapsed_ns, mine->p50_ns, mine->p99_ns },
-		       sums[2] = { mine->cpu_ns, mine->wrong };
-	uint64_t all_largest[3], all_sums[2];
-	if (agree(s, largest, all_largest, 3, COLLET_MAX) || agree(s, sums, all_sums, 2, COLLET_SUM))
+		       sums[4] = { mine->cpu_ns, mine->wrong, mine->page_faults, mine->switches };
+	uint64_t all_largest[3], all_sums[4];
+	if (agree(s, largest, all_largest, 3, COLLET_MAX) || agree(s, sums, all_sums, 4, COLLET_SUM))
 		return complain("collecting the times");
-	*all = (struct numbers){ all_largest[0], all_largest[1], all_largest[2], all_sums[0], all_sums[1] };
+	*all = (struct numbers){ all_largest[0], all_largest[1], all_largest[2], all_sums[0], all_sums[1], all_sums[2],
+		all_sums[3] };
 	return 0;
 }
 
@@ -126,6 +129,8 @@ static void print(struct session *s, const struct bench_run *run, const struct n
 		.time_ns = (double)all->elapsed_ns / (double)iterations,
 		.p50_ns = (double)all->p50_ns, .p99_ns = (double)all->p99_ns,
 		.cpu_ns = (double)all->cpu_ns / (double)iterations,
+		.page_faults = (double)all->page_faults / (double)iterations,
+		.switches = (double)all->switches / (double)iterations,
 		.predicted_ns = s->side.plan.predicted_ns, .wrong = all->wrong,
 	};
 	bench_progress_clear();

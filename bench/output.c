@@ -147,6 +147,8 @@ void bench_json_measurement(FILE *out, const struct bench_measurement *m)
 	number_member(out, "busbw_gbs", busbw(m));
 	fprintf(out, "\"wrong\":%" PRIu64 ",", m->wrong);
 	number_member(out, "cpu_s_per_op", m->cpu_ns / 1e9);
+	number_member(out, "page_faults_per_op", m->page_faults);
+	number_member(out, "switches_per_op", m->switches);
 	fputs("\"predicted_us\":", out);
 	bench_json_number(out, m->predicted_ns / 1e3);
 	if (m->beside != NULL)

@@ -17,7 +17,8 @@ struct bench_measurement {
 	uint64_t bytes, count;
 	double time_ns;            /* iterations back to back, mean, slowest rank */
 	double p50_ns, p99_ns;     /* of a pass of their own, slowest rank */
-	double cpu_ns;             /* of all ranks together */
+	double cpu_ns;             /* of all ranks together; so are these: */
+	double page_faults, switches;   /* of one call; < 0: not known */
 	double predicted_ns;
 	uint64_t wrong;            /* elements, of all ranks together */
 	const struct bench_beside *beside;   /* compare's part of it; NULL: it stands alone */

@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <time.h>
 
 #include "values.h"
@@ -123,22 +124,33 @@ static int repeat(struct bench_run *r, uint64_t iterations)
 	return 0;
 }
 
+/* What the process has used so far; later, what it has used since. */
+static void read_use(struct bench_times *times)
+{
+	struct rusage use;
+	getrusage(RUSAGE_SELF, &use);
+	times->cpu_ns = read_clock(CLOCK_PROCESS_CPUTIME_ID) - times->cpu_ns;
+	times->page_faults = use.ru_minflt - times->page_faults;
+	times->switches = use.ru_nvcsw + use.ru_nivcsw - times->switches;
+}
+
 int bench_run_batch(struct bench_run *r, uint64_t iterations, struct bench_times *times)
 {
 	if (bench_run_barrier(r))
 		return 1;
-	const int64_t cpu_before = read_clock(CLOCK_PROCESS_CPUTIME_ID);
+	memset(times, 0, sizeof(*times));
+	read_use(times);
 	const int64_t before = bench_clock_ns();
 	const int failed = repeat(r, iterations);
 	times->elapsed_ns = bench_clock_ns() - before;
-	times->cpu_ns = read_clock(CLOCK_PROCESS_CPUTIME_ID) - cpu_before;
+	read_use(times);
 	return failed;
 }
 
 int bench_run_synced_batch(struct bench_run *r, uint64_t iterations, struct bench_times *times)
 {
-	const int64_t cpu_before = read_clock(CLOCK_PROCESS_CPUTIME_ID);
-	times->elapsed_ns = 0;
+	memset(times, 0, sizeof(*times));
+	read_use(times);
 	for (uint64_t i = 0; i < iterations; i++) {
 		next_slot(r);
 		if (bench_run_barrier(r))
@@ -148,7 +160,7 @@ int bench_run_synced_batch(struct bench_run *r, uint64_t iterations, struct benc
 			return 1;
 		times->elapsed_ns += bench_clock_ns() - before;
 	}
-	times->cpu_ns = read_clock(CLOCK_PROCESS_CPUTIME_ID) - cpu_before;
+	read_use(times);
 	return 0;
 }
 

@@ -48,7 +48,10 @@ struct bench_run {
 /* What one batch took on this rank. */
 struct bench_times {
 	int64_t elapsed_ns;   /* of all iterations, without what comes between them (--sync) */
-	int64_t cpu_ns;       /* of the whole process, its helper threads included */
+	/* Of the whole process, its helper threads included, barriers too: */
+	int64_t cpu_ns;
+	int64_t page_faults;  /* that needed no disk */
+	int64_t switches;     /* of a core from one of its threads to another's, for whatever reason */
 };
 
 /* A sample of single calls; the array is allocated before. */

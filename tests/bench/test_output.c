@@ -27,6 +27,8 @@ static const struct bench_measurement measured = {
 	.p50_ns = 1900,
 	.p99_ns = 2500,
 	.cpu_ns = 8000,
+	.page_faults = 0,
+	.switches = 2.5,
 	.predicted_ns = 1500,
 	.wrong = 3,
 };
@@ -50,7 +52,8 @@ static void a_measurement_is_one_object_with_the_documented_members(void **state
 		"\"algorithm\":\"ring\",\"transport\":\"shm\",\"dtype\":\"f32\",\"op\":\"sum\",\"ranks\":4,\"bytes\":"
 		"4000,"
 		"\"in_place\":false,\"buffers\":\"huge\",\"pinned\":true,\"time_us\":2,\"p50_us\":1.9,\"p99_us\":2.5,"
-		"\"algbw_gbs\":2,\"busbw_gbs\":3,\"wrong\":3,\"cpu_s_per_op\":8e-06,\"predicted_us\":1.5}\n");
+		"\"algbw_gbs\":2,\"busbw_gbs\":3,\"wrong\":3,\"cpu_s_per_op\":8e-06,\"page_faults_per_op\":0,"
+		"\"switches_per_op\":2.5,\"predicted_us\":1.5}\n");
 	free(text);
 }
 
