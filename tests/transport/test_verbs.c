@@ -1,0 +1,341 @@
+/* verbs from within: what a message costs, what is registered and for how long, and faults that only an adapter tells.
+ * What every transport promises is in the contract suite. Needs two RDMA devices and the module: see tests/vm. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+
+#include <cmocka.h>
+
+#include "core/clock.h"
+#include "pair.h"
+#include "transport/verbs/verbs.h"
+
+static struct verbs_conduit *verbs_of(const struct pair *pair, int which)
+{
+	return (struct verbs_conduit *)pair->ends[which].conduit;
+}
+
+static void post_send(struct end *end, struct collet_transfer *transfer)
+{
+	end->conduit->transport->post_send(end->conduit, transfer);
+}
+
+static void post_recv(struct end *end, struct collet_transfer *transfer)
+{
+	end->conduit->transport->post_recv(end->conduit, transfer);
+}
+
+/* One message from end 0 to end 1, checked. */
+static void exchange(struct pair *pair, uint64_t sequence, uint8_t *from, uint8_t *into, size_t bytes)
+{
+	struct collet_transfer send = transfer_of(sequence, from, bytes), receive = transfer_of(sequence, into, bytes);
+	pattern_fill(from, bytes, sequence);
+	memset(into, 0xee, bytes);
+	post_recv(&pair->ends[1], &receive);
+	post_send(&pair->ends[0], &send);
+	assert_true(pair_settle(pair, &receive) && pair_settle(pair, &send));
+	assert_int_equal(receive.status, COLLET_OK);
+	assert_int_equal(send.status, COLLET_OK);
+	assert_true(pattern_is(into, bytes, sequence));
+}
+
+/* ---- What a small message costs ------------------------------------------------------------------------------- */
+
+static void a_small_message_is_one_write(void **state)
+{
+	enum { COUNT = 20 * SIGNAL_EVERY, BYTES = 8 };
+	struct pair pair = { 0 };
+	pair_open(&pair, "verbs");
+	const struct verbs_pair *sender = &verbs_of(&pair, 0)->pairs[0], *receiver = &verbs_of(&pair, 1)->pairs[0];
+	const uint32_t sent = sender->posted, told = receiver->posted;
+	uint32_t completions = 0, done = sender->done;
+	uint8_t from[BYTES], into[BYTES];
+	for (uint64_t i = 0; i < COUNT; i++) {
+		exchange(&pair, i, from, into, BYTES);
+		pair.transport->progress(pair.ends[0].conduit);
+		completions += sender->done != done;
+		done = sender->done;
+	}
+	assert_int_equal(sender->posted - sent, COUNT);
+	assert_true(completions <= COUNT / SIGNAL_EVERY + 1);
+	/* Nothing goes the other way, so what is free is told by writes of their own: a few. */
+	assert_true(receiver->posted - told <= COUNT / TELL_MESSAGES);
+	pair_close(&pair);
+}
+
+static void a_view_lies_in_the_ring(void **state)
+{
+	static const size_t sizes[] = { 1, 8, 100, 1000, SMALL_MOST };
+	struct pair pair = { 0 };
+	pair_open(&pair, "verbs");
+	const struct verbs_memory *memory = verbs_of(&pair, 1)->memory;
+	uint8_t from[SMALL_MOST], into[SMALL_MOST];
+	for (uint64_t i = 0; i < 50; i++) {
+		const size_t bytes = sizes[i % (sizeof(sizes) / sizeof(sizes[0]))];
+		struct collet_transfer send = transfer_of(i, from, bytes), receive = transfer_of(i, into, bytes);
+		receive.flags = COLLET_TRANSFER_VIEW;
+		pattern_fill(from, bytes, i);
+		post_recv(&pair.ends[1], &receive);
+		post_send(&pair.ends[0], &send);
+		assert_true(pair_settle(&pair, &receive));
+		const uint8_t *view = receive.view;
+		assert_true(view > memory->ring && view + bytes <= memory->ring + RING_BYTES);
+		assert_true(pattern_is(view, bytes, i));
+		receive.view = receive.data;  /* as the engine does when it has taken a copy */
+		pair.transport->release(pair.ends[1].conduit, &receive);
+		assert_true(pair_settle(&pair, &send));
+	}
+	pair_close(&pair);
+}
+
+static void a_conduit_takes_64_kib(void **state)
+{
+	assert_true(sizeof(struct verbs_memory) + sizeof(struct verbs_conduit) <= 65536);
+}
+
+/* ---- Registration --------------------------------------------------------------------------------------------- */
+
+static void *learn(const struct end *end, void *first, size_t bytes)
+{
+	const struct collet_memory memory = {
+		.first = first, .bytes = bytes, .kind = COLLET_MEMORY_HOST, .gpu = -1, .dmabuf = -1 };
+	void *registration = NULL;
+	assert_int_equal(
+		end->offer->transport->memory_register(end->offer->device, &memory, &registration), COLLET_OK);
+	return registration;
+}
+
+static void only_memory_whose_end_is_told_stays_registered(void **state)
+{
+	enum { BYTES = 300000 };
+	struct pair pair = { 0 };
+	pair_open(&pair, "verbs");
+	const struct collet_device *device = pair.ends[0].offer->device;
+	uint8_t *from = malloc(2 * BYTES), *into = malloc(BYTES);
+	exchange(&pair, 1, from, into, BYTES);
+	assert_int_equal(device->pinned_bytes, 0);
+
+	struct verbs_region *whole = learn(&pair.ends[0], from, 2 * BYTES);
+	struct verbs_region *part = learn(&pair.ends[0], from + BYTES / 2, BYTES);
+	assert_int_equal(device->pinned_bytes, 0);  /* not before it is used */
+	exchange(&pair, 2, from, into, BYTES);
+	assert_null(part->registered[0]);
+	const struct ibv_mr *kept = whole->registered[0];
+	assert_non_null(kept);
+	exchange(&pair, 3, from + BYTES, into, BYTES);
+	assert_ptr_equal(whole->registered[0], kept);
+	exchange(&pair, 4, from + BYTES / 2, into, BYTES);
+	const bool either = device->pinned_bytes == 2 * BYTES || device->pinned_bytes == 3 * BYTES;
+	assert_true(either);
+	assert_int_equal(whole->users + part->users, 0);
+
+	pair.ends[0].offer->transport->memory_deregister(pair.ends[0].offer->device, whole);
+	exchange(&pair, 5, from, into, BYTES);
+	exchange(&pair, 6, from + BYTES / 2, into, BYTES);
+	assert_int_equal(device->pinned_bytes, BYTES);
+	pair.ends[0].offer->transport->memory_deregister(pair.ends[0].offer->device, part);
+	assert_int_equal(device->pinned_bytes, 0);
+	assert_int_equal(device->region_count, 0);
+	free(from);
+	free(into);
+	pair_close(&pair);
+}
+
+static void no_more_is_kept_than_allowed(void **state)
+{
+	enum { BYTES = 100000, COUNT = 8, MOST = 3 * BYTES };
+	struct pair pair = { 0 };
+	pair_open(&pair, "verbs");
+	struct collet_device *device = pair.ends[0].offer->device;
+	device->options.pinned_most = MOST;
+	uint8_t *from[COUNT], *into = malloc(BYTES);
+	void *registrations[COUNT];
+	for (unsigned i = 0; i < COUNT; i++) {
+		from[i] = malloc(BYTES);
+		registrations[i] = learn(&pair.ends[0], from[i], BYTES);
+	}
+	for (unsigned i = 0; i < 3 * COUNT; i++) {
+		exchange(&pair, i, from[i * 5 % COUNT], into, BYTES);
+		assert_true(device->pinned_bytes <= MOST);
+		assert_non_null(((struct verbs_region *)registrations[i * 5 % COUNT])->registered[0]);
+	}
+	for (unsigned i = 0; i < COUNT; i++) {
+		pair.ends[0].offer->transport->memory_deregister(device, registrations[i]);
+		free(from[i]);
+	}
+	assert_int_equal(device->pinned_bytes, 0);
+	free(into);
+	pair_close(&pair);
+}
+
+/* As if the limit of locked memory were reached: at the sender, the receiver, both. */
+static void what_cannot_be_registered_is_staged(void **state)
+{
+	static const size_t sizes[] = { SMALL_MOST + 1, PLACE_BYTES + 1, 2 * PLACE_BYTES, 2 * PLACE_BYTES + 1, 100003 };
+	enum { SIZES = sizeof(sizes) / sizeof(sizes[0]), LARGEST = 100003, COUNT = 6 };
+	uint8_t *from = malloc(COUNT * LARGEST), *into = malloc(COUNT * LARGEST);
+	for (unsigned who = 1; who < 4; who++) {
+		struct pair pair = { 0 };
+		pair_open(&pair, "verbs");
+		for (unsigned end = 0; end < 2; end++)
+			for (unsigned rail = 0; who >> end & 1 && rail < RAILS_MOST; rail++)
+				pair.ends[end].offer->device->adapters[rail].limits.max_mr_size = 1024;
+		for (uint64_t i = 0; i < SIZES; i++)
+			exchange(&pair, i, from, into, sizes[i]);
+		/* Several at once, small ones between them. */
+		struct collet_transfer sends[COUNT], receives[COUNT];
+		for (uint64_t i = 0; i < COUNT; i++) {
+			const size_t bytes = i % 3 ? sizes[i % SIZES] : 50;
+			pattern_fill(from + i * LARGEST, bytes, i);
+			sends[i] = transfer_of(i, from + i * LARGEST, bytes);
+			receives[i] = transfer_of(i, into + i * LARGEST, bytes);
+			post_send(&pair.ends[0], &sends[i]);
+		}
+		for (uint64_t i = 0; i < COUNT; i++)
+			post_recv(&pair.ends[1], &receives[i]);
+		for (uint64_t i = 0; i < COUNT; i++) {
+			assert_true(pair_settle(&pair, &receives[i]) && pair_settle(&pair, &sends[i]));
+			assert_int_equal(receives[i].status, COLLET_OK);
+			assert_true(pattern_is(into + i * LARGEST, receives[i].message.bytes, i));
+		}
+		assert_true(pair.ends[who & 1 ? 0 : 1].offer->device->warned);
+		pair_close(&pair);
+	}
+	free(from);
+	free(into);
+}
+
+static void no_write_is_longer_than_an_adapter_takes(void **state)
+{
+	enum { BYTES = (1 << 20) + 17, MOST = 8192 };
+	struct pair pair = { 0 };
+	pair_open(&pair, "verbs");
+	struct verbs_conduit *sender = verbs_of(&pair, 0);
+	assert_true(sender->message_most <= sender->rails[0].adapter->message_most);
+	sender->message_most = MOST;
+	uint8_t *from = malloc(BYTES), *into = malloc(BYTES);
+	uint32_t before = 0, after = 0;
+	for (uint32_t p = 1; p < sender->pair_count; p++)
+		before += sender->pairs[p].posted;
+	exchange(&pair, 1, from, into, BYTES);
+	for (uint32_t p = 1; p < sender->pair_count; p++)
+		after += sender->pairs[p].posted;
+	assert_true(after - before >= BYTES / MOST);
+	free(from);
+	free(into);
+	pair_close(&pair);
+}
+
+/* ---- Faults --------------------------------------------------------------------------------------------------- */
+
+static void assert_says(const struct collet_transfer *transfer, collet_status status, const char *what)
+{
+	assert_int_equal(transfer->status, status);
+	if (!strstr(collet_last_error(), what))
+		print_error("%s\n", collet_last_error());
+	assert_non_null(strstr(collet_last_error(), what));
+}
+
+static void break_pairs(struct verbs_conduit *verbs)
+{
+	struct ibv_qp_attr attributes = { .qp_state = IBV_QPS_ERR };
+	for (uint32_t p = 0; p < verbs->pair_count; p++)
+		assert_int_equal(ibv_modify_qp(verbs->pairs[p].pair, &attributes, IBV_QP_STATE), 0);
+}
+
+/* As the engine sleeps: not for long, since some things are only found out by looking again. */
+static bool settle_asleep(struct end *end, const struct collet_transfer *transfer)
+{
+	const struct collet_transport *transport = end->conduit->transport;
+	const int64_t deadline = collet_deadline_after(INT64_C(20000000000));
+	while (transfer->status == COLLET_PENDING && !collet_deadline_passed(deadline)) {
+		struct epoll_event event;
+		if (transport->progress(end->conduit) == 0 && transport->arm(end->conduit))
+			(void)epoll_wait(end->wake.epoll_fd, &event, 1, 50);
+		transport->disarm(end->conduit);
+	}
+	return transfer->status != COLLET_PENDING;
+}
+
+/* The peer's process lives and its socket is open; only its adapter answers no more, and this end merely receives. */
+static void a_silent_adapter_is_found_out(void **state)
+{
+	for (unsigned asleep = 0; asleep < 2; asleep++) {
+		struct pair pair = { 0 };
+		pair_open(&pair, "verbs");
+		uint8_t into[100];
+		struct collet_transfer receive = transfer_of(1, into, sizeof(into));
+		post_recv(&pair.ends[0], &receive);
+		break_pairs(verbs_of(&pair, 1));
+		const int64_t began = collet_clock_ns();
+		assert_true(asleep ? settle_asleep(&pair.ends[0], &receive) : end_settle(&pair.ends[0], &receive));
+		assert_true(collet_clock_ns() - began < INT64_C(15000000000));
+		assert_says(&receive, COLLET_ERR_PEER_LOST, "transport retry counter exceeded");
+		assert_says(&receive, COLLET_ERR_PEER_LOST, "rxe");
+		assert_says(&receive, COLLET_ERR_PEER_LOST, "to 10.77.0.");
+		assert_says(&receive, COLLET_ERR_PEER_LOST, "rank 11 on beta");
+		pair_close(&pair);
+	}
+}
+
+static void a_broken_queue_pair_is_told_at_both_ends(void **state)
+{
+	struct pair pair = { 0 };
+	pair_open(&pair, "verbs");
+	uint8_t into[2][100];
+	struct collet_transfer receives[2];
+	for (int i = 0; i < 2; i++) {
+		receives[i] = transfer_of(1, into[i], sizeof(into[i]));
+		post_recv(&pair.ends[i], &receives[i]);
+	}
+	break_pairs(verbs_of(&pair, 0));
+	assert_true(end_settle(&pair.ends[0], &receives[0]));
+	assert_says(&receives[0], COLLET_ERR_PEER_LOST, "Work Request Flushed Error");
+	assert_true(end_settle(&pair.ends[1], &receives[1]));
+	assert_says(&receives[1], COLLET_ERR_PEER_LOST, "rank 10 on alpha");
+	pair_close(&pair);
+}
+
+static void what_is_no_message_ends_the_connection(void **state)
+{
+	struct pair pair = { 0 };
+	pair_open(&pair, "verbs");
+	const struct verbs_conduit *evil = verbs_of(&pair, 0);
+	uint8_t into[100], rubbish[64];
+	memset(rubbish, 0x5a, sizeof(rubbish));
+	struct ibv_sge part = { .addr = (uintptr_t)rubbish, .length = sizeof(rubbish) };
+	struct ibv_send_wr *refused, request = { .sg_list = &part,
+		.num_sge = 1,
+		.opcode = IBV_WR_RDMA_WRITE_WITH_IMM,
+		.send_flags = IBV_SEND_INLINE,
+		.wr.rdma = { .remote_addr = evil->peer_memory, .rkey = evil->peer_keys[evil->pairs[0].peer_rail] } };
+	struct collet_transfer receive = transfer_of(1, into, sizeof(into));
+	post_recv(&pair.ends[1], &receive);
+	assert_int_equal(ibv_post_send(evil->pairs[0].pair, &request, &refused), 0);
+	assert_true(end_settle(&pair.ends[1], &receive));
+	assert_says(&receive, COLLET_ERR_TRANSPORT, "is no message");
+	pair_close(&pair);
+}
+
+int main(void)
+{
+	/* So that an adapter gives up sooner: 2^14 * 4.096 us, 7 times. */
+	setenv("COLLET_VERBS_TIMEOUT", "14", 1);
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(a_small_message_is_one_write),
+		cmocka_unit_test(a_view_lies_in_the_ring),
+		cmocka_unit_test(a_conduit_takes_64_kib),
+		cmocka_unit_test(only_memory_whose_end_is_told_stays_registered),
+		cmocka_unit_test(no_more_is_kept_than_allowed),
+		cmocka_unit_test(what_cannot_be_registered_is_staged),
+		cmocka_unit_test(no_write_is_longer_than_an_adapter_takes),
+		cmocka_unit_test(a_silent_adapter_is_found_out),
+		cmocka_unit_test(a_broken_queue_pair_is_told_at_both_ends),
+		cmocka_unit_test(what_is_no_message_ends_the_connection),
+	};
+	return cmocka_run_group_tests_name("verbs", tests, NULL, NULL);
+}
