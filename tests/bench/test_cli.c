@@ -84,8 +84,8 @@ static void every_command_runs(void **state)
 		{ "allreduce --check", 2, "--check is for tune" },
 		{ "compare allreduce -n 2 --with nobody", 2, "known are openmpi, mpich and gloo" },
 		{ "compare allreduce -n 2 --with mpich,openmpi:fastest", 2, "--with openmpi:fastest" },
-		{ "compare allreduce -n 2 --with gloo --algorithm tree --sizes 4 --repeats 2 --seconds 0.01 --json -", 0,
-			"\"algorithm\":\"tree\",\"transport\":\"shm\"" },
+		{ "compare allreduce -n 2 --with gloo --algorithm tree --sizes 4 --repeats 2 --seconds 0.01 --json -",
+			0, "\"algorithm\":\"tree\",\"transport\":\"shm\"" },
 		{ "compare allreduce -n 2 --with gloo --transport shm --sizes 4 --repeats 1 --seconds 0.01", 0,
 			"gloo is left out" },
 	};
