@@ -1,8 +1,9 @@
 /* What ranks are told when a transport breaks: the wrapper "faulty" loses, fails or drops the nth message of one rank,
  * and every rank gets the status that this comes to, in bounded time, with a sentence that names the rank. And ranks
- * that have different modules: a pair uses what both have.
+ * that have different modules: a pair uses what both have; and what a module's device is told of memory.
  *
  * Usage: test_faults_transport FOLDER. Where the modules of tests/transport/modules are. */
+#include <dlfcn.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -155,6 +156,53 @@ static void a_pair_uses_what_both_have(void **state)
 	unsetenv("COLLET_TRANSPORT_PATH");
 }
 
+/* ---- Memory ---- */
+
+/* What the module's device knows of: its own count, as it is loaded in this process. */
+static bool knows(struct rank *rank, const unsigned *known, unsigned wanted, const char *when)
+{
+	return rank_check(rank, *known == wanted, "%s: %u pieces of memory are known, not %u", when, *known, wanted);
+}
+
+static void tell_of_memory(struct rank *rank)
+{
+	char path[512];
+	static char own[8192];
+	void *large, *small;
+	snprintf(path, sizeof(path), "%s/libcollet-transport-memory.so", modules);
+	if (!rank_create(rank))
+		return;
+	void *module = dlopen(path, RTLD_NOW | RTLD_NOLOAD);
+	const unsigned *known = module ? dlsym(module, "memory_known_count") : NULL;
+	if (!rank_check(rank, known != NULL, "%s is not loaded", path) || !knows(rank, known, 0, "created"))
+		return;
+	if (rank_ok(rank, collet_mem_alloc(rank->comm, &large, 1 << 20), "collet_mem_alloc") &&
+		rank_ok(rank, collet_mem_alloc(rank->comm, &small, 64), "collet_mem_alloc") &&
+		knows(rank, known, 1, "allocated") &&
+		rank_ok(rank, collet_mem_register(rank->comm, own, sizeof(own)), "collet_mem_register"))
+		knows(rank, known, 2, "registered");
+	rank_ok(rank, collet_allreduce(rank->comm, large, large, 1 << 18, COLLET_F32, COLLET_SUM, NULL), "allreduce");
+	const unsigned staging = *known - 2;
+	rank_check(rank, staging > 0, "nobody has told of the engine's staging");
+	rank_ok(rank, collet_mem_free(rank->comm, small), "collet_mem_free");
+	knows(rank, known, 2 + staging, "what it did not take was freed");
+	rank_ok(rank, collet_mem_free(rank->comm, large), "collet_mem_free");
+	knows(rank, known, 1 + staging, "freed");
+	rank_ok(rank, collet_mem_deregister(rank->comm, own), "collet_mem_deregister");
+	knows(rank, known, staging, "deregistered");
+	rank_status(rank, collet_mem_deregister(rank->comm, own), COLLET_ERR_ARGUMENT, "once more");
+	rank_destroy(rank);
+	knows(rank, known, 0, "destroyed");
+	dlclose(module);
+}
+
+static void devices_are_told_of_memory(void **state)
+{
+	setenv("COLLET_TRANSPORT_PATH", modules, 1);
+	ranks_must_pass(&(struct ranks_options){ .size = 2, .bare = true, .transport = "memory" }, tell_of_memory);
+	unsetenv("COLLET_TRANSPORT_PATH");
+}
+
 static void cannot_be_created(struct rank *rank)
 {
 	char store[64];
@@ -176,7 +224,7 @@ static void a_module_without_device_ends_creation_if_named(void **state)
 
 int main(int argc, char **argv)
 {
-	struct CMUnitTest tests[FAULTS + 2];
+	struct CMUnitTest tests[FAULTS + 3];
 	if (argc != 2)
 		return 2;
 	modules = argv[1];
@@ -184,6 +232,7 @@ int main(int argc, char **argv)
 		tests[i] = (struct CMUnitTest){ .name = faults[i].name, .test_func = every_rank_is_told,
 			.initial_state = (void *)(uintptr_t)&faults[i] };
 	tests[FAULTS] = (struct CMUnitTest)cmocka_unit_test(a_pair_uses_what_both_have);
+	tests[FAULTS + 2] = (struct CMUnitTest)cmocka_unit_test(devices_are_told_of_memory);
 	tests[FAULTS + 1] = (struct CMUnitTest)cmocka_unit_test(a_module_without_device_ends_creation_if_named);
 	return cmocka_run_group_tests_name("faults of transports", tests, NULL, NULL);
 }
