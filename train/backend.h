@@ -10,6 +10,7 @@
 #include <stdint.h>
 
 #include "model.h"
+#include "optimiser.h"
 
 /* The back end's own. */
 struct network;
@@ -25,11 +26,6 @@ struct batch {
 struct outcome {
 	double loss;        /* cross-entropy in nats */
 	uint32_t correct;   /* images whose largest output was their class */
-};
-
-/* SGD as PyTorch does it: velocity = momentum * velocity + gradient; value -= rate * velocity. */
-struct descent {
-	float rate, momentum;
 };
 
 /* Called by backward() as soon as this parameter's gradient is complete, last layer first. false ends backward(). */

@@ -37,7 +37,8 @@ struct parameter {
 	float constant;     /* ... or, bound being 0, this */
 	float *value;       /* the trainer's */
 	float *gradient;    /* in a bucket of collet_ddp */
-	float *velocity;    /* the optimiser's */
+	float *velocity;    /* the optimiser's: SGD's velocity, AdamW's mean */
+	float *squares;     /* AdamW's; else NULL */
 };
 
 /* What a batch-norm layer remembers of the batches it has seen, for evaluation; not trained. */

@@ -174,15 +174,7 @@ static bool onednn_backward(struct network *network, gradient_ready ready, void 
 
 static void onednn_descend(struct network *network, const struct descent *descent)
 {
-	for (uint32_t p = 0; p < network->model->parameter_count; p++) {
-		const struct parameter *parameter = &network->model->parameters[p];
-		float *restrict value = parameter->value, *restrict velocity = parameter->velocity;
-		const float *restrict gradient = parameter->gradient;
-		for (uint64_t i = 0; i < parameter->count; i++) {
-			velocity[i] = descent->momentum * velocity[i] + gradient[i];
-			value[i] -= descent->rate * velocity[i];
-		}
-	}
+	optimiser_descend(network->model, descent);
 }
 
 static void *onednn_memory_allocate(size_t bytes)

@@ -16,14 +16,25 @@ static const char usage[] =
 	"Trains a network on several ranks: each has the whole network and its share of the images, and gradients are\n"
 	"averaged by all-reduce. Without collet-run (or mpirun, torchrun), one rank trains alone.\n"
 	"\n"
-	"  --dataset mnist|cifar10|digits  what to learn; digits is drawn by the program and needs no files (mnist)\n"
+	"  --dataset mnist|cifar10|digits  what to learn; digits are drawn, no files needed (mnist)\n"
 	"  --data DIR                where the set's files are, in DIR, DIR/mnist or DIR/cifar-10 ($COLLET_DATA)\n"
 	"  --model convnet|lenet|linear    (convnet; of cifar10: lenet)\n"
 	"  --no-batch-norm           leave the model's batch-norm layers out\n"
 	"  --epochs N                passes over the training images (1)\n"
 	"  --batch-size N            images a step and rank (100)\n"
 	"  --lr R                    learning rate (0.01)\n"
-	"  --momentum M              (0.9)\n"
+	"  --optimizer sgd|adamw     (sgd)\n"
+	"  --momentum M              of sgd (0.9)\n"
+	"  --nesterov                sgd looks one step ahead\n"
+	"  --weight-decay W          (0)\n"
+	"  --schedule constant|step|cosine  of the learning rate: the same, stepwise, or down to 0 (constant)\n"
+	"  --decay-every N           of step: epochs (10)\n"
+	"  --decay-factor F          of step (0.1)\n"
+	"  --warmup N                steps in which the rate grows from near 0 (0)\n"
+	"  --scale-lr                learning rate times ranks, for a batch that is larger by as much\n"
+	"  --clip NORM               scale gradients down to this norm (no limit)\n"
+	"  --accumulate N            batches a rank adds up before a step (1)\n"
+	"  --compress WORDS          gradients travel as f16, bf16, topk:R, randomk:R, qsgd:8|4|2, sign, powersgd:K\n"
 	"  --seed N                  of first values and order of images (0)\n"
 	"  --steps N                 stop after N steps, and evaluate (no limit)\n"
 	"  --train-samples N         use the first N training images only (all)\n"
@@ -44,7 +55,18 @@ enum chosen {
 	OPTION_EPOCHS,
 	OPTION_BATCH_SIZE,
 	OPTION_LR,
+	OPTION_OPTIMIZER,
 	OPTION_MOMENTUM,
+	OPTION_NESTEROV,
+	OPTION_WEIGHT_DECAY,
+	OPTION_SCHEDULE,
+	OPTION_DECAY_EVERY,
+	OPTION_DECAY_FACTOR,
+	OPTION_WARMUP,
+	OPTION_SCALE_LR,
+	OPTION_CLIP,
+	OPTION_ACCUMULATE,
+	OPTION_COMPRESS,
 	OPTION_SEED,
 	OPTION_STEPS,
 	OPTION_TRAIN_SAMPLES,
@@ -66,7 +88,18 @@ static const struct option table[] = {
 	{ "epochs", required_argument, NULL, OPTION_EPOCHS },
 	{ "batch-size", required_argument, NULL, OPTION_BATCH_SIZE },
 	{ "lr", required_argument, NULL, OPTION_LR },
+	{ "optimizer", required_argument, NULL, OPTION_OPTIMIZER },
 	{ "momentum", required_argument, NULL, OPTION_MOMENTUM },
+	{ "nesterov", no_argument, NULL, OPTION_NESTEROV },
+	{ "weight-decay", required_argument, NULL, OPTION_WEIGHT_DECAY },
+	{ "schedule", required_argument, NULL, OPTION_SCHEDULE },
+	{ "decay-every", required_argument, NULL, OPTION_DECAY_EVERY },
+	{ "decay-factor", required_argument, NULL, OPTION_DECAY_FACTOR },
+	{ "warmup", required_argument, NULL, OPTION_WARMUP },
+	{ "scale-lr", no_argument, NULL, OPTION_SCALE_LR },
+	{ "clip", required_argument, NULL, OPTION_CLIP },
+	{ "accumulate", required_argument, NULL, OPTION_ACCUMULATE },
+	{ "compress", required_argument, NULL, OPTION_COMPRESS },
 	{ "seed", required_argument, NULL, OPTION_SEED },
 	{ "steps", required_argument, NULL, OPTION_STEPS },
 	{ "train-samples", required_argument, NULL, OPTION_TRAIN_SAMPLES },
@@ -121,6 +154,18 @@ static bool parse_float(int option, const char *text, float high, float *value)
 	return true;
 }
 
+/* *which: its place among the names, which end with NULL. */
+static bool parse_word(int option, const char *text, const char *const *names, int *which)
+{
+	for (int i = 0; names[i]; i++) {
+		if (strcmp(names[i], text) != 0)
+			continue;
+		*which = i;
+		return true;
+	}
+	return train_fail("--%s %s: there is no such thing; collet-train --help lists them", name_of(option), text);
+}
+
 static bool take(struct options *options, int option, const char *argument)
 {
 	switch (option) {
@@ -131,6 +176,29 @@ static bool take(struct options *options, int option, const char *argument)
 	case OPTION_EPOCHS: return parse_u32(option, argument, 1, 1000000, &options->epochs);
 	case OPTION_BATCH_SIZE: return parse_u32(option, argument, 1, 65536, &options->batch_size);
 	case OPTION_LR: return parse_float(option, argument, 1000, &options->learning_rate);
+	case OPTION_OPTIMIZER: {
+		static const char *const names[] = { "sgd", "adamw", NULL };
+		int which = 0;
+		const bool known = parse_word(option, argument, names, &which);
+		options->optimiser = (enum optimiser)which;
+		return known;
+	}
+	case OPTION_SCHEDULE: {
+		static const char *const names[] = { "constant", "step", "cosine", NULL };
+		int which = 0;
+		const bool known = parse_word(option, argument, names, &which);
+		options->schedule = (enum schedule_kind)which;
+		return known;
+	}
+	case OPTION_NESTEROV: options->nesterov = true; return true;
+	case OPTION_WEIGHT_DECAY: return parse_float(option, argument, 1000, &options->weight_decay);
+	case OPTION_DECAY_EVERY: return parse_u32(option, argument, 1, 1000000, &options->decay_every);
+	case OPTION_DECAY_FACTOR: return parse_float(option, argument, 1, &options->decay_factor);
+	case OPTION_WARMUP: return parse_u32(option, argument, 0, UINT32_MAX, &options->warmup);
+	case OPTION_SCALE_LR: options->scale_rate = true; return true;
+	case OPTION_CLIP: return parse_float(option, argument, 1e30F, &options->clip);
+	case OPTION_ACCUMULATE: return parse_u32(option, argument, 1, 4096, &options->accumulate);
+	case OPTION_COMPRESS: options->compress = argument; return true;
 	case OPTION_MOMENTUM: return parse_float(option, argument, 1, &options->momentum);
 	case OPTION_SEED: return parse_u64(option, argument, 0, UINT64_MAX, &options->seed);
 	case OPTION_STEPS: return parse_u32(option, argument, 1, UINT32_MAX, &options->steps);
@@ -149,7 +217,8 @@ enum options_verdict options_parse(struct options *options, int argc, char **arg
 {
 	const char *data = getenv("COLLET_DATA");
 	*options = (struct options){ .dataset = "mnist", .data = data && *data ? data : NULL,
-		.epochs = 1, .batch_size = 100, .shards = 1, .learning_rate = 0.01F, .momentum = 0.9F,
+		.epochs = 1, .batch_size = 100, .shards = 1, .accumulate = 1,
+		.decay_every = 10, .decay_factor = 0.1F, .learning_rate = 0.01F, .momentum = 0.9F,
 		.batch_norm = true };
 	optind = 1;
 	int option;
@@ -167,6 +236,10 @@ enum options_verdict options_parse(struct options *options, int argc, char **arg
 	}
 	if (optind < argc) {
 		train_fail("%s: not an option; collet-train --help lists them", argv[optind]);
+		return OPTIONS_WRONG;
+	}
+	if (options->shards > 1 && (options->compress || options->accumulate > 1)) {
+		train_fail("--shards goes neither with --compress nor with --accumulate");
 		return OPTIONS_WRONG;
 	}
 	if (!options->model)

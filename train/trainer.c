@@ -16,7 +16,7 @@
 #include <string.h>
 #include <time.h>
 
-#include <collet/ddp.h>
+#include <collet/ddp_hook.h>
 #include <collet/sampler.h>
 
 #include "backend.h"
@@ -45,6 +45,9 @@ struct trainer {
 	uint32_t share_count;
 	uint64_t share_images;     /* of each share in an epoch */
 	float **shard_sums;        /* one a bucket; with shards only */
+	float *gathered[MODEL_PARAMETERS];  /* what earlier batches of a step have given; with --accumulate only */
+	collet_ddp_hook *hook;     /* NULL: gradients travel as they are */
+	struct schedule schedule;
 	float *images;             /* of one batch */
 	uint8_t *labels;
 	uint64_t *test_indices;
@@ -91,10 +94,16 @@ static bool build_model(struct trainer *trainer)
 	if (model_classes(model) != trainer->train.classes)
 		return train_fail("model %s tells %u classes apart, %s has %u", model->name, model_classes(model),
 			trainer->options->dataset, trainer->train.classes);
-	for (uint32_t p = 0; p < model->parameter_count; p++)
-		if (!allocate_floats(trainer->backend, &model->parameters[p].value, model->parameters[p].count) ||
-			!allocate_floats(trainer->backend, &model->parameters[p].velocity, model->parameters[p].count))
+	for (uint32_t p = 0; p < model->parameter_count; p++) {
+		struct parameter *parameter = &model->parameters[p];
+		if (!allocate_floats(trainer->backend, &parameter->value, parameter->count) ||
+			!allocate_floats(trainer->backend, &parameter->velocity, parameter->count) ||
+			(trainer->options->optimiser == OPTIMISER_ADAMW &&
+				!allocate_floats(trainer->backend, &parameter->squares, parameter->count)) ||
+			(trainer->options->accumulate > 1 &&
+				!allocate_floats(trainer->backend, &trainer->gathered[p], parameter->count)))
 			return false;
+	}
 	for (uint32_t s = 0; s < model->statistics_count; s++)
 		if (!allocate_floats(trainer->backend, &model->statistics[s].mean, model->statistics[s].channels) ||
 			!allocate_floats(
@@ -115,7 +124,11 @@ static bool build_network(struct trainer *trainer)
 			.shape = parameter->shape, .dimensions = parameter->dimensions, .dtype = COLLET_F32 };
 	}
 	/* The network is built over the gradients' addresses, and marks them in the buckets' order anyway. */
-	const collet_ddp_options options = { .algorithm = trainer->options->algorithm, .keep_order = true };
+	const char *words = trainer->options->compress;
+	if (words && !check(collet_ddp_hook_create(&trainer->hook, words, trainer->options->seed), "--compress"))
+		return false;
+	const collet_ddp_options options = {
+		.algorithm = trainer->options->algorithm, .hook = trainer->hook, .keep_order = true };
 	if (!check(collet_ddp_create(&trainer->ddp, trainer->comm, parameters, model->parameter_count, &options),
 		"comparing the model across ranks"))
 		return false;
@@ -182,10 +195,28 @@ static bool prepare_batches(struct trainer *trainer, uint64_t count, uint32_t ba
 		(rest == 0 || trainer->backend->prepare(trainer->network, rest, training));
 }
 
+static uint64_t steps_of_an_epoch(const struct trainer *trainer)
+{
+	const uint64_t images = (uint64_t)trainer->options->batch_size * trainer->options->accumulate;
+	return (trainer->share_images + images - 1) / images;
+}
+
+static void prepare_schedule(struct trainer *trainer)
+{
+	const struct options *options = trainer->options;
+	const uint64_t an_epoch = steps_of_an_epoch(trainer), all = an_epoch * options->epochs;
+	const uint32_t shares = collet_comm_size(trainer->comm) * trainer->share_count;
+	trainer->schedule = (struct schedule){ .kind = options->schedule, .warmup = options->warmup,
+		.rate = options->learning_rate * (options->scale_rate ? (float)shares : 1),
+		.steps = options->steps > 0 && options->steps < all ? options->steps : all,
+		.every = an_epoch * options->decay_every, .factor = options->decay_factor };
+}
+
 static bool prepare(struct trainer *trainer)
 {
 	if (!prepare_shares(trainer) || !prepare_shard_sums(trainer))
 		return false;
+	prepare_schedule(trainer);
 	const collet_sampler sampler = test_sampler(trainer);
 	const uint64_t test_images = collet_sampler_count(&sampler);
 	const uint32_t largest =
@@ -211,9 +242,13 @@ static void trainer_deinit(struct trainer *trainer)
 	free(trainer->shard_sums);
 	if (trainer->ddp)
 		collet_ddp_destroy(&trainer->ddp);
+	if (trainer->hook)
+		collet_ddp_hook_destroy(&trainer->hook);
 	for (uint32_t p = 0; p < trainer->model.parameter_count; p++) {
 		backend->memory_free(trainer->model.parameters[p].value);
 		backend->memory_free(trainer->model.parameters[p].velocity);
+		backend->memory_free(trainer->model.parameters[p].squares);
+		backend->memory_free(trainer->gathered[p]);
 	}
 	for (uint32_t s = 0; s < trainer->model.statistics_count; s++) {
 		backend->memory_free(trainer->model.statistics[s].mean);
@@ -242,15 +277,38 @@ static bool mark_nothing(void *context, uint32_t parameter)
 	return true;
 }
 
+/* One of several batches of a step. */
+struct part {
+	struct trainer *trainer;
+	float weight;      /* its share of the step's images */
+	bool first, last;
+};
+
+/* Gradients of a step are the mean over its images; the last batch's stay in place, and are ready. */
+static bool gather(void *context, uint32_t p)
+{
+	const struct part *part = context;
+	const struct parameter *parameter = &part->trainer->model.parameters[p];
+	float *restrict gradient = parameter->gradient, *restrict gathered = part->trainer->gathered[p];
+	for (uint64_t i = 0; i < parameter->count; i++) {
+		const float mine = gradient[i] * part->weight;
+		gathered[i] = part->first ? mine : gathered[i] + mine;
+	}
+	if (!part->last)
+		return true;
+	memcpy(gradient, gathered, parameter->count * sizeof(*gradient));
+	return mark_ready(part->trainer, p);
+}
+
 /* Forward and backward of one share's batch. */
 static bool compute(struct trainer *trainer, uint32_t s, uint64_t first, uint32_t count, gradient_ready ready,
-	struct outcome *outcome)
+	void *context, struct outcome *outcome)
 {
 	struct share *share = &trainer->shares[s];
 	dataset_batch(&trainer->train, share->indices + first, count, trainer->images, trainer->labels);
 	const struct batch batch = { trainer->images, trainer->labels, count };
 	if (!trainer->backend->forward(trainer->network, &batch, s == 0, outcome) ||
-		!trainer->backend->backward(trainer->network, ready, trainer))
+		!trainer->backend->backward(trainer->network, ready, context))
 		return false;
 	share->loss_sum += outcome->loss;
 	return true;
@@ -269,7 +327,7 @@ static void add_shard(float *restrict sum, float *restrict gradients, uint64_t c
 static bool compute_shards(struct trainer *trainer, uint64_t first, uint32_t count, struct outcome *outcome)
 {
 	for (uint32_t s = 0; s < trainer->share_count; s++) {
-		if (!compute(trainer, s, first, count, mark_nothing, outcome))
+		if (!compute(trainer, s, first, count, mark_nothing, NULL, outcome))
 			return false;
 		for (uint32_t b = 0; b < collet_ddp_bucket_count(trainer->ddp); b++) {
 			collet_ddp_bucket bucket;
@@ -284,13 +342,44 @@ static bool compute_shards(struct trainer *trainer, uint64_t first, uint32_t cou
 	return true;
 }
 
+/* The batches of one step, one after the other. *outcome: of all of them. */
+static bool compute_parts(struct trainer *trainer, uint64_t first, uint32_t count, struct outcome *outcome)
+{
+	const uint32_t batch_size = trainer->options->batch_size;
+	*outcome = (struct outcome){ 0 };
+	for (uint32_t done = 0; done < count; done += batch_size) {
+		const uint32_t images = batch_at(count, done, batch_size);
+		struct part part = { trainer, (float)images / (float)count, done == 0, done + images == count };
+		struct outcome one;
+		if (!compute(trainer, 0, first + done, images, gather, &part, &one))
+			return false;
+		outcome->loss += one.loss;
+		outcome->correct += one.correct;
+	}
+	return true;
+}
+
+/* With shards or without, in one batch or several. */
+static bool compute_step(struct trainer *trainer, uint64_t first, uint32_t count, struct outcome *outcome)
+{
+	if (trainer->share_count > 1)
+		return compute_shards(trainer, first, count, outcome);
+	if (trainer->options->accumulate > 1)
+		return compute_parts(trainer, first, count, outcome);
+	return compute(trainer, 0, first, count, mark_ready, trainer, outcome);
+}
+
 static bool take_step(struct trainer *trainer, uint64_t first, uint32_t count, struct outcome *outcome)
 {
-	const struct descent descent = { trainer->options->learning_rate, trainer->options->momentum };
-	const bool computed = trainer->share_count == 1 ? compute(trainer, 0, first, count, mark_ready, outcome) :
-		compute_shards(trainer, first, count, outcome);
-	if (!computed || !check(collet_ddp_wait(trainer->ddp), "averaging gradients"))
+	const struct options *options = trainer->options;
+	double norm;
+	if (!compute_step(trainer, first, count, outcome) ||
+		!check(collet_ddp_wait(trainer->ddp), "averaging gradients") ||
+		(options->clip > 0 && !check(collet_ddp_clip(trainer->ddp, options->clip, &norm), "--clip")))
 		return false;
+	const struct descent descent = { .optimiser = options->optimiser, .weight_decay = options->weight_decay,
+		.rate = schedule_rate(&trainer->schedule, trainer->steps_done), .momentum = options->momentum,
+		.nesterov = options->nesterov, .step = trainer->steps_done + 1 };
 	trainer->backend->descend(trainer->network, &descent);
 	trainer->steps_done++;
 	return true;
@@ -306,8 +395,9 @@ static bool out_of_steps(const struct trainer *trainer)
 /* Trains; *images is how many this rank has seen. */
 static bool train_epoch(struct trainer *trainer, uint32_t epoch, uint64_t *images, double *seconds)
 {
-	const uint32_t batch_size = trainer->options->batch_size, size = collet_comm_size(trainer->comm);
-	const uint64_t steps = (trainer->share_images + batch_size - 1) / batch_size;
+	const uint32_t size = collet_comm_size(trainer->comm);
+	const uint32_t step_images = trainer->options->batch_size * trainer->options->accumulate;
+	const uint64_t steps = steps_of_an_epoch(trainer);
 	for (uint32_t s = 0; s < trainer->share_count; s++) {
 		trainer->shares[s].loss_sum = 0;
 		if (!check(collet_sampler_fill(&trainer->shares[s].sampler, epoch, trainer->shares[s].indices),
@@ -318,8 +408,8 @@ static bool train_epoch(struct trainer *trainer, uint32_t epoch, uint64_t *image
 	*images = 0;
 	for (uint64_t step = 0; step < steps && !out_of_steps(trainer); step++) {
 		struct outcome outcome;
-		const uint64_t first = step * batch_size;
-		const uint32_t count = batch_at(trainer->share_images, first, batch_size);
+		const uint64_t first = step * step_images;
+		const uint32_t count = batch_at(trainer->share_images, first, step_images);
 		if (!take_step(trainer, first, count, &outcome))
 			return false;
 		*images += (uint64_t)count * trainer->share_count;

@@ -135,7 +135,8 @@ static void read_floats(const char *path, float *values, size_t count)
 	"--dataset", "digits", "--train-samples", "6000", "--test-samples", "100", "--no-batch-norm", \
 		"--steps", "50", "--lr", "0.002"
 
-static void two_ranks_follow_one_with_the_whole_batch(void **state)
+/* One run's losses (a mean over its ranks) and parameters stay near another's. */
+static void stay_together(uint32_t ranks, const char *const *batches)
 {
 	enum { PARAMETERS = 16 * 25 + 16 + 32 * 16 * 25 + 32 + 10 * 1568 + 10 };
 	char folder[] = "/tmp/collet-proof-XXXXXX", paths[2][64];
@@ -144,11 +145,14 @@ static void two_ranks_follow_one_with_the_whole_batch(void **state)
 		snprintf(paths[i], sizeof(paths[i]), "%s/%d", folder, i);
 	struct run *whole = run_words(
 		1, (const char *const[]){HALVES, "--batch-size", "120", "--dump-parameters", paths[0], NULL}, true);
-	struct run *halves = run_words(
-		2, (const char *const[]){HALVES, "--batch-size", "60", "--dump-parameters", paths[1], NULL}, true);
-	for (int step = 0; step < 50; step++)
-		assert_float_equal(
-			whole->losses[0][step], (halves->losses[0][step] + halves->losses[1][step]) / 2, 1e-4);
+	struct run *halves = run_words(ranks, (const char *const[]){HALVES, "--batch-size", batches[0], "--accumulate",
+		batches[1], "--dump-parameters", paths[1], NULL}, true);
+	for (int step = 0; step < 50; step++) {
+		double loss = 0;
+		for (uint32_t rank = 0; rank < ranks; rank++)
+			loss += halves->losses[rank][step] / ranks;
+		assert_float_equal(whole->losses[0][step], loss, 1e-4);
+	}
 	assert_true(whole->losses[0][49] < 0.9 * whole->losses[0][0]);
 	float *values[2];
 	for (int i = 0; i < 2; i++) {
@@ -164,6 +168,17 @@ static void two_ranks_follow_one_with_the_whole_batch(void **state)
 	free(halves);
 }
 
+static void two_ranks_follow_one_with_the_whole_batch(void **state)
+{
+	stay_together(2, (const char *const[]){ "60", "1" });
+}
+
+static void batches_added_up_follow_the_whole_batch(void **state)
+{
+	stay_together(1, (const char *const[]){ "60", "2" });
+	stay_together(2, (const char *const[]){ "20", "3" });
+}
+
 static void shards_are_for_one_rank(void **state)
 {
 	free(run_words(2, (const char *const[]){ SHORT, "--shards", "2", NULL }, false));
@@ -175,6 +190,7 @@ int main(void)
 		cmocka_unit_test(ranks_equal_one_rank_that_does_their_shares_in_turn),
 		cmocka_unit_test(the_same_words_give_the_same_bits),
 		cmocka_unit_test(two_ranks_follow_one_with_the_whole_batch),
+		cmocka_unit_test(batches_added_up_follow_the_whole_batch),
 		cmocka_unit_test(shards_are_for_one_rank),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
