@@ -284,6 +284,39 @@ static void a_killed_peer_is_lost(void **state)
 	free(buffer);
 }
 
+/* An application forks while a receive is lent, and the child frees what it has inherited: the parent goes on as if
+ * nothing had been, and it is not the child's to settle anything. */
+static void a_forked_child_closes_only_its_own(void **state)
+{
+	enum { BYTES = 3000, ROUNDS = 3 };
+	struct pair pair = { 0 };
+	pair_open(&pair, name_of(state));
+	uint8_t out[BYTES], in[BYTES];
+	for (uint64_t round = 0; round < ROUNDS; round++) {
+		struct collet_transfer send = transfer_of(round, out, BYTES), receive = transfer_of(round, in, BYTES);
+		post_recv(&pair.ends[1], &receive);
+		const pid_t child = fork();
+		assert_true(child >= 0);
+		if (child == 0) {
+			pair.ends[0].conduit->transport->close(pair.ends[0].conduit);
+			if (!pair.single)
+				pair.ends[1].conduit->transport->close(pair.ends[1].conduit);
+			_exit(0);
+		}
+		int status;
+		assert_int_equal(waitpid(child, &status, 0), child);
+		assert_int_equal(status, 0);
+		assert_int_equal(receive.status, COLLET_PENDING);
+		pattern_fill(out, BYTES, round);
+		post_send(&pair.ends[0], &send);
+		assert_true(pair_settle(&pair, &receive) && pair_settle(&pair, &send));
+		assert_int_equal(receive.status, COLLET_OK);
+		assert_int_equal(send.status, COLLET_OK);
+		assert_true(pattern_is(in, BYTES, round));
+	}
+	pair_close(&pair);
+}
+
 int contract_ends(const char *const *names)
 {
 	static const struct promise promises[] = {
@@ -294,6 +327,7 @@ int contract_ends(const char *const *names)
 		{ "a_closed_peer_is_lost", a_closed_peer_is_lost },
 		{ "settled_sends_outlive_their_sender", settled_sends_outlive_their_sender },
 		{ "a_killed_peer_is_lost", a_killed_peer_is_lost },
+		{ "a_forked_child_closes_only_its_own", a_forked_child_closes_only_its_own },
 	};
 	return run_on_transports("transport contract: ends", promises, sizeof(promises) / sizeof(promises[0]), names);
 }
