@@ -54,7 +54,9 @@ static int list_transports(void)
 		return complain("the transports");
 	printf("\n%-15s\n", "transport");
 	for (size_t i = 0; i < count && i < 16; i++)
-		printf("%-15s %s%s\n", rows[i].name, rows[i].summary, rows[i].built ? "" : " (not in this build)");
+		printf("%-15s %s%s\n", rows[i].name, rows[i].summary,
+			rows[i].module ? rows[i].built ? " (a module, found)" : " (a module, not found)"
+			: rows[i].built ? "" : " (not in this build)");
 	return 0;
 }
 

@@ -280,8 +280,9 @@ static int tune_all(struct tuning *tuning, const struct bench_options *options, 
 	for (size_t t = 0; t < transport_count && t < 16; t++) {
 		const char *name = transports[t].name;
 		if (!transports[t].built || strcmp(name, "self") == 0
-			|| (options->transport != NULL && strcmp(options->transport, name) != 0))
-			continue;
+			|| (options->transport == NULL ? transports[t].module
+			    : strcmp(options->transport, name) != 0))
+			continue;  /* a module may find no device here: it is tuned if it is asked for */
 		tuned++;
 		for (size_t w = 0; w < worlds; w++)
 			if (tune_world(tuning, name, ranks[w], options, argv, json))

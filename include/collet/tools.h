@@ -41,8 +41,9 @@ COLLET_API COLLET_MUST_USE collet_status collet_algorithm_list(
 typedef struct collet_transport_info {
 	const char *name;        /* "shm" */
 	const char *summary;     /* one line: whom it reaches and how bytes move */
-	bool built;              /* in this build, or there as a module */
-	uint8_t reserved[7];
+	bool built;              /* in this build; a module: there, where modules are looked for */
+	bool module;             /* it is no part of the library, and may find no device */
+	uint8_t reserved[6];
 } collet_transport_info;
 
 /* Every transport that collet knows of, also those left out of this build. Opens nothing: whether two ranks can talk

@@ -66,10 +66,12 @@ collet_status collet_transport_list(collet_transport_info *rows, size_t capacity
 {
 	static const struct {
 		const char *name, *summary;
+		bool module;
 	} known[] = {
-		{ "self", "a rank and itself: memcpy" },
-		{ "shm", "ranks of one host: rings in shared memory, reads of the peer's own buffers" },
-		{ "tcp", "any two ranks: a socket a channel, scatter and gather" },
+		{ "self", "a rank and itself: memcpy", false },
+		{ "shm", "ranks of one host: rings in shared memory, reads of the peer's own buffers", false },
+		{ "verbs", "hosts with RDMA adapters: InfiniBand and RoCE, by reliable connections", true },
+		{ "tcp", "any two ranks: a socket a channel, scatter and gather", false },
 	};
 	if (!count || (!rows && capacity))
 		return collet_fail(COLLET_ERR_ARGUMENT, "collet_transport_list: an argument is NULL");
@@ -77,7 +79,8 @@ collet_status collet_transport_list(collet_transport_info *rows, size_t capacity
 	char (*module)[COLLET_TRANSPORT_NAME_BYTES] = collet_module_names(&modules);
 	*count = sizeof(known) / sizeof(known[0]);
 	for (size_t i = 0; i < *count && i < capacity; i++) {
-		rows[i] = (collet_transport_info){ .name = known[i].name, .summary = known[i].summary };
+		rows[i] = (collet_transport_info){
+			.name = known[i].name, .summary = known[i].summary, .module = known[i].module };
 		for (uint32_t t = 0; collet_transports[t]; t++)
 			rows[i].built |= strcmp(collet_transports[t]->name, known[i].name) == 0;
 		for (uint32_t m = 0; m < modules; m++)

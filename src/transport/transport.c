@@ -62,8 +62,11 @@ static collet_status open_device(struct collet_offer *offer, const struct collet
 		return COLLET_OK;
 	const collet_status status = offer->transport->device_open(&offer->device, config, &offer->info);
 	if (status != COLLET_OK) {
+		const size_t length = strlen(offer->name);
+		const char *why = collet_last_error();
 		offer->device = NULL;
-		collet_error_prefix("transport %s", offer->name);
+		if (strncmp(why, offer->name, length) != 0 || why[length] != ':')
+			collet_error_prefix("transport %s", offer->name);
 		return status;
 	}
 	offer->info.text[sizeof(offer->info.text) - 1] = '\0';
