@@ -230,6 +230,65 @@ static void no_write_is_longer_than_an_adapter_takes(void **state)
 	pair_close(&pair);
 }
 
+/* ---- Adapters --------------------------------------------------------------------------------------------------- */
+
+/* New conduits of the same devices. */
+static void open_again(struct pair *pair)
+{
+	for (int i = 0; i < 2; i++) {
+		pair->transport->close(pair->ends[i].conduit);
+		memset(pair->ends[i].conduit, 0, pair->transport->conduit_bytes);
+	}
+	pair_connect_tcp(pair);
+	for (int i = 0; i < 2; i++) {
+		struct end *end = &pair->ends[i];
+		const struct collet_conduit_config config = { .self = &end->card,
+			.peer = &pair->ends[!i].card,
+			.channel = 3,
+			.dialed = i == 0,
+			.socket = pair->sockets[i],
+			.wake = &end->wake,
+			.log = &end->log,
+			.host = &collet_host_functions,
+			.device = end->offer->device };
+		pair->sockets[i] = -1;
+		end->conduit->transport = end->offer->transport;
+		end->conduit->peer = pair->ends[!i].card.rank;
+		end->conduit->channel = 3;
+		assert_int_equal(pair->transport->open(end->conduit, &config), COLLET_OK);
+	}
+	for (int i = 0; i < 2; i++)
+		assert_int_equal(pair_await(pair, i), COLLET_OK);
+}
+
+/* Ends may have different numbers of adapters, and an adapter whose port is not active is passed over. */
+static void another_adapter_takes_over(void **state)
+{
+	enum { BYTES = 300000, NO_PORT = 200 };
+	struct pair pair = { 0 };
+	uint8_t *from = malloc(BYTES), *into = malloc(BYTES);
+	pair_open(&pair, "verbs");
+	assert_int_equal(verbs_of(&pair, 0)->rail_count, 2);
+	for (int who = 0; who < 2; who++) {
+		struct verbs_adapter *lost = &pair.ends[who].offer->device->adapters[who];
+		const uint8_t port = lost->port;
+		lost->port = NO_PORT;
+		open_again(&pair);
+		assert_int_equal(verbs_of(&pair, who)->rail_count, 1);
+		assert_int_equal(verbs_of(&pair, !who)->rail_count, 2);
+		assert_ptr_not_equal(verbs_of(&pair, who)->rails[0].adapter, lost);
+		exchange(&pair, 1, from, into, BYTES);
+		exchange(&pair, 2, from, into, 100);
+		lost->port = port;
+	}
+	open_again(&pair);
+	assert_int_equal(verbs_of(&pair, 0)->rail_count, 2);
+	exchange(&pair, 3, from, into, BYTES);
+	free(from);
+	free(into);
+	pair_close(&pair);
+}
+
 /* ---- Faults --------------------------------------------------------------------------------------------------- */
 
 static void assert_says(const struct collet_transfer *transfer, collet_status status, const char *what)
@@ -280,6 +339,23 @@ static void a_silent_adapter_is_found_out(void **state)
 		assert_says(&receive, COLLET_ERR_PEER_LOST, "rank 11 on beta");
 		pair_close(&pair);
 	}
+}
+
+/* As one that was removed: it says nothing, not even that nothing comes. */
+static void an_adapter_that_completes_nothing_is_given_up(void **state)
+{
+	struct pair pair = { 0 };
+	pair_open(&pair, "verbs");
+	uint8_t into[100];
+	struct collet_transfer receive = transfer_of(1, into, sizeof(into));
+	post_recv(&pair.ends[0], &receive);
+	struct verbs_pair *quiet = &verbs_of(&pair, 0)->pairs[2];
+	quiet->asking = true;
+	quiet->asked_ns = collet_clock_ns() - INT64_C(60000000000);
+	assert_true(end_settle(&pair.ends[0], &receive));
+	assert_says(&receive, COLLET_ERR_TRANSPORT, "completes nothing any more");
+	assert_says(&receive, COLLET_ERR_TRANSPORT, verbs_of(&pair, 0)->rails[1].adapter->name);
+	pair_close(&pair);
 }
 
 static void a_broken_queue_pair_is_told_at_both_ends(void **state)
@@ -333,7 +409,9 @@ int main(void)
 		cmocka_unit_test(no_more_is_kept_than_allowed),
 		cmocka_unit_test(what_cannot_be_registered_is_staged),
 		cmocka_unit_test(no_write_is_longer_than_an_adapter_takes),
+		cmocka_unit_test(another_adapter_takes_over),
 		cmocka_unit_test(a_silent_adapter_is_found_out),
+		cmocka_unit_test(an_adapter_that_completes_nothing_is_given_up),
 		cmocka_unit_test(a_broken_queue_pair_is_told_at_both_ends),
 		cmocka_unit_test(what_is_no_message_ends_the_connection),
 	};

@@ -104,7 +104,7 @@ static void sent(struct verbs_conduit *verbs, uint32_t index, uint64_t id)
 	const uint32_t tag = (uint32_t)id;
 	verbs->pairs[index].done = (uint32_t)(id >> 32) + 1;
 	switch (tag & 0xff) {
-	case TAG_EMPTY: verbs->asking = false; break;
+	case TAG_EMPTY: verbs->pairs[index].asking = false; break;
 	case TAG_PROBE: verbs->probes_pending--; break;
 	case TAG_LAST: verbs->last_pending = false; break;
 	case TAG_DATA: collet_verbs_data_done(verbs, tag >> 8); break;

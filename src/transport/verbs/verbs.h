@@ -198,6 +198,8 @@ struct verbs_pair {
 	uint32_t posted, done;           /* sends; done as far as completions told */
 	uint32_t taken;                  /* receive requests used up and not given back */
 	uint32_t inline_bytes;
+	bool asking;                     /* an empty write is under way */
+	int64_t asked_ns;
 };
 
 struct verbs_rail {
@@ -280,7 +282,7 @@ struct verbs_conduit {
 	collet_status gone_status;
 	char reason[400];
 	uint32_t idle;                   /* rounds of progress without any */
-	bool heard, asking;              /* since somebody looked; an empty write is under way */
+	bool heard;                      /* any completion, since somebody looked */
 	int64_t heard_ns;
 	uint32_t probes_pending;
 	bool last_pending;               /* at closing */

@@ -16,6 +16,13 @@ int64_t collet_verbs_now_ns(void)
 	return now.tv_sec * INT64_C(1000000000) + now.tv_nsec;
 }
 
+/* How long an adapter may take to say that an empty write has come or has not: its retries, each up to four times as
+ * long as asked for, and some more. */
+static int64_t answer_ns(const struct verbs_options *options)
+{
+	return ((INT64_C(4096) << options->timeout) * (options->retries + 1)) * 4 + INT64_C(10000000000);
+}
+
 static void ask_adapters(struct verbs_conduit *verbs)
 {
 	const int64_t now = collet_verbs_now_ns();
@@ -23,12 +30,18 @@ static void ask_adapters(struct verbs_conduit *verbs)
 		verbs->heard = false;
 		verbs->heard_ns = now;
 	}
-	if (now - verbs->heard_ns < silence_ns || verbs->asking)
-		return;
-	for (uint32_t p = 0; p < verbs->pair_count; p++) {
-		if (!collet_verbs_room(&verbs->pairs[p]))
+	for (uint32_t p = 0; p < verbs->pair_count && !verbs->gone; p++) {
+		struct verbs_pair *pair = &verbs->pairs[p];
+		char name[160];
+		/* Neither an acknowledgement nor an error: a device that has been removed is as quiet as that. */
+		if (pair->asking && now - pair->asked_ns > answer_ns(&verbs->device->options))
+			collet_verbs_lose(verbs, COLLET_ERR_TRANSPORT,
+				"%s completes nothing any more; is it still there?",
+				collet_verbs_adapter_name(verbs->rails[pair->rail].adapter, name, sizeof(name)));
+		if (pair->asking || now - verbs->heard_ns < silence_ns || !collet_verbs_room(pair))
 			continue;
-		verbs->asking = true;
+		pair->asking = true;
+		pair->asked_ns = now;
 		collet_verbs_write_empty(verbs, p, TAG_EMPTY);
 	}
 }
