@@ -69,7 +69,7 @@ collet_status collet_transport_list(collet_transport_info *rows, size_t capacity
 		bool module;
 	} known[] = {
 		{ "self", "a rank and itself: memcpy", false },
-		{ "shm", "ranks of one host: rings in shared memory, reads of the peer's own buffers", false },
+		{ "shm", "ranks of one host: rings in shared memory, reads of the peer's arena", false },
 		{ "verbs", "hosts with RDMA adapters: InfiniBand and RoCE, by reliable connections", true },
 		{ "tcp", "any two ranks: a socket a channel, scatter and gather", false },
 	};

@@ -19,7 +19,7 @@
 
 enum {
 	EXTRA_PIECES = 2,
-	PUBLISH_MIN = 16 << 10,  /* bytes of a piece; smaller ones go through the transport's own ring */
+	PUBLISH_MIN = (64 << 10) + 1, /* bytes of a piece; smaller ones go through the transport's own ring */
 	BLOCK_BYTES = 32 << 10   /* what is made in one go if it is to be copied too */
 };
 

@@ -1,14 +1,10 @@
 /* Which ways the bytes went, as collet_comm_stats() counts them. */
 #include <setjmp.h>
 #include <stdarg.h>
-#include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/syscall.h>
-#include <sys/uio.h>
-#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -105,48 +101,11 @@ static void a_small_message_takes_one(void **state)
 	run(&(struct row){ "tcp", 2, 4 * KIB, false });
 }
 
-static atomic_uint cross_memory_reads;
-
-/* The library finds this one before the C library's. */
-__attribute__((visibility("default"))) ssize_t process_vm_readv(pid_t pid, const struct iovec *into,
-	unsigned long into_count, const struct iovec *from, unsigned long from_count, unsigned long flags)
-{
-	atomic_fetch_add(&cross_memory_reads, 1);
-	return syscall(SYS_process_vm_readv, pid, into, into_count, from, from_count, flags);
-}
-
-static void reduce_twice(struct rank *rank)
-{
-	enum { COUNT = MIB };
-	float *data = calloc(COUNT, sizeof(*data));
-	if (!rank_check(rank, data != NULL, "no memory"))
-		return;
-	/* The first one opens connections, for which the peer's memory is tried. */
-	if (rank_ok(rank, collet_allreduce(rank->comm, data, data, COUNT, COLLET_F32, COLLET_SUM, NULL),
-		    "first allreduce") &&
-		rank_check(rank, atomic_load(&cross_memory_reads) > 0, "the peer's memory was not tried")) {
-		const unsigned before = atomic_load(&cross_memory_reads);
-		rank_ok(rank, collet_allreduce(rank->comm, data, data, COUNT, COLLET_F32, COLLET_SUM, NULL),
-			"second allreduce");
-		const unsigned reads = atomic_load(&cross_memory_reads) - before;
-		rank_check(rank, reads == 0, "the kernel copied %u times from a peer's memory", reads);
-	}
-	free(data);
-}
-
-static void ordinary_memory_is_published_not_read_by_the_kernel(void **state)
-{
-	for (uint32_t size = 2; size <= 3; size++)
-		ranks_must_pass(&(struct ranks_options){.mode = RANKS_PROCESSES, .size = size, .transport = "shm"},
-			reduce_twice);
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_large_message_takes_several_sockets_a_pair),
 		cmocka_unit_test(a_small_message_takes_one),
-		cmocka_unit_test(ordinary_memory_is_published_not_read_by_the_kernel),
 	};
 	return cmocka_run_group_tests_name("stats", tests, NULL, NULL);
 }

@@ -30,7 +30,6 @@ enum { LARGEST = 64 << 20 };
 struct board {
 	alignas(64) _Atomic uint64_t flag[2][8];
 	alignas(64) _Atomic uint32_t arrived;
-	_Atomic uint32_t child_pid;
 };
 
 struct bench {
@@ -177,20 +176,20 @@ static void copy(struct bench *bench, unsigned count, size_t bytes)
 
 static void read_peer(struct bench *bench, unsigned count, size_t bytes)
 {
-	const struct shm_conduit *shm = (struct shm_conduit *)bench->pair.ends[bench->me].conduit;
+	const pid_t peer = bench->me ? getppid() : (pid_t)bench->pair.ends[1].card.pid;
 	/* forked: the peer has it at the same place */
 	struct iovec into = { bench->in, bytes }, from = { bench->out, bytes };
 	for (unsigned i = 0; i < count; i++)
-		if (process_vm_readv(shm->peer_pid, &into, 1, &from, 1, 0) < 0)
+		if (process_vm_readv(peer, &into, 1, &from, 1, 0) < 0)
 			return;
 }
 
 /* The way that messages go is set here, on both ends, to have each way at each size. */
-static void force(struct bench *bench, uint64_t lend_min, uint64_t arena_min)
+static void force(struct bench *bench, uint64_t bulk_min, uint64_t arena_min)
 {
 	struct shm_conduit *shm = (struct shm_conduit *)bench->pair.ends[bench->me].conduit;
 	barrier(bench);
-	shm->lend_min = lend_min;
+	shm->bulk_min = bulk_min;
 	shm->arena_min = arena_min;
 }
 
@@ -204,24 +203,24 @@ static void print_table(struct bench *bench)
 	if (says)
 		printf("%-28s%8.3f us\n%-28s%8.3f us\n\nexchange, us%14s%10s%10s%10s%10s%10s%10s%10s\n",
 			"shm 8 B, one way", way, "shm 8 B, exchange", both, "default", "view", "ring", "ring view",
-			"pull", "arena", "memcpy", "vm_readv");
+			"bulk", "arena", "memcpy", "vm_readv");
 	for (size_t bytes = 8; bytes <= LARGEST; bytes *= bytes < 1 << 20 ? 2 : 4) {
 		const unsigned count = bytes <= 4096 ? 200 : bytes <= 65536 ? 20 : 1;
-		force(bench, SHM_LEND_MIN, SHM_ARENA_MIN);
+		force(bench, SHM_BULK_MIN, SHM_ARENA_MIN);
 		const double usual = least_us(bench, count, exchange, bytes),
 			     view = least_us(bench, count, exchange_view, bytes);
 		force(bench, UINT64_MAX, UINT64_MAX);
 		const double ring = least_us(bench, count, exchange, bytes),
 			     ring_view = least_us(bench, count, exchange_view, bytes);
 		force(bench, 0, UINT64_MAX);
-		const double pull = least_us(bench, count, exchange, bytes);
+		const double bulk = least_us(bench, count, exchange, bytes);
 		force(bench, UINT64_MAX, 0);
 		const double arena = least_us(bench, count, exchange_arena, bytes);
 		const double floor = least_us(bench, count, copy, bytes),
 			     reading = least_us(bench, count, read_peer, bytes);
 		if (says)
 			printf("%10zu B %14.2f%10.2f%10.2f%10.2f%10.2f%10.2f%10.2f%10.2f\n", bytes, usual, view, ring,
-				ring_view, pull, arena, floor, reading);
+				ring_view, bulk, arena, floor, reading);
 		fflush(stdout);
 	}
 }

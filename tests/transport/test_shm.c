@@ -52,37 +52,39 @@ static void runs_are_found(void **state)
 
 /* ---- Ways ----------------------------------------------------------------------------------------------------- */
 
-/* Which way the message went is seen by what it took: cells, tokens, system calls, and where its view lies. */
+/* Which way the message went is seen by what it took: cells, units, tokens, and where its view lies. */
 static void each_size_goes_its_way(void **state)
 {
 	static const struct {
 		const char *what;
-		bool processes, in_arena, may_read;
+		bool processes, in_arena;
 		size_t bytes;
 		enum shm_kind way;
 		unsigned cells;
 	} rows[] = {
-		{"one cell", true, false, true, SHM_CELL_BYTES, SHM_INLINE, 1},
-		{"two cells", true, false, true, SHM_CELL_BYTES + 1, SHM_INLINE, 2},
-		{"two full cells", true, false, true, SHM_CELL_BYTES + SHM_REST_BYTES, SHM_INLINE, 2},
-		{"four cells", true, false, true, SHM_INLINE_BYTES, SHM_INLINE, 4},
-		{"smallest run", true, false, true, SHM_INLINE_BYTES + 1, SHM_RING, 1},
-		{"not streamed", true, false, true, 1023, SHM_RING, 1},
-		{"streamed, with a tail", true, false, true, 1024 + 17, SHM_RING, 1},
-		{"largest run", true, false, true, SHM_RUN_BYTES, SHM_RING, 1},
-		{"two runs", true, false, true, SHM_RUN_BYTES + 1, SHM_RING, 2},
-		{"all that is not lent", true, false, true, SHM_LEND_MIN - 1, SHM_RING, 3},
-		{"pulled", true, false, true, SHM_LEND_MIN, SHM_PULL, 1},
-		{"pulled in slices", true, false, true, 3 * MIB + 1, SHM_PULL, 1},
-		{"four runs, not allowed to pull", true, false, false, SHM_LEND_MIN, SHM_RING, 4},
-		{"many runs, not allowed to pull", true, false, false, 3 * MIB + 1, SHM_RING,
-			3 * MIB / SHM_RUN_BYTES + 1},
-		{"arena, too small", true, true, true, SHM_ARENA_MIN - 1, SHM_RING, 3},
-		{"arena", true, true, true, SHM_ARENA_MIN, SHM_ARENA, 1},
-		{"arena, not allowed to pull", true, true, false, 3 * MIB + 1, SHM_ARENA, 1},
-		{"threads: run", false, false, true, SHM_RUN_BYTES, SHM_RING, 1},
-		{"threads: direct", false, false, true, 3 * MIB + 1, SHM_DIRECT, 1},
-		{"threads: arena", false, true, true, 3 * MIB + 1, SHM_ARENA, 1},
+		{"one cell", true, false, SHM_CELL_BYTES, SHM_INLINE, 1},
+		{"two cells", true, false, SHM_CELL_BYTES + 1, SHM_INLINE, 2},
+		{"two full cells", true, false, SHM_CELL_BYTES + SHM_REST_BYTES, SHM_INLINE, 2},
+		{"four cells", true, false, SHM_INLINE_BYTES, SHM_INLINE, 4},
+		{"smallest run", true, false, SHM_INLINE_BYTES + 1, SHM_RING, 1},
+		{"not streamed", true, false, 1023, SHM_RING, 1},
+		{"streamed, with a tail", true, false, 1024 + 17, SHM_RING, 1},
+		{"largest run", true, false, SHM_RUN_BYTES, SHM_RING, 1},
+		{"two runs", true, false, SHM_RUN_BYTES + 1, SHM_RING, 2},
+		{"all that is not bulk", true, false, SHM_BULK_MIN - 1, SHM_RING, 3},
+		{"bulk: two short runs", true, false, SHM_BULK_MIN, SHM_BULK, 2},
+		{"bulk: the most in short runs", true, false, SHM_LONG_BYTES - 1, SHM_BULK,
+			2 * SHM_LONG_BYTES / SHM_BULK_RUN_BYTES},
+		{"bulk: the least in long runs", true, false, SHM_LONG_BYTES, SHM_BULK,
+			SHM_LONG_BYTES / SHM_BULK_RUN_BYTES},
+		{"bulk: more than there are units", true, false, 3 * MIB + 1, SHM_BULK,
+			3 * MIB / SHM_BULK_RUN_BYTES + 1},
+		{"arena, too small", true, true, SHM_ARENA_MIN - 1, SHM_RING, 3},
+		{"arena", true, true, SHM_ARENA_MIN, SHM_ARENA, 1},
+		{"arena, in slices", true, true, 3 * MIB + 1, SHM_ARENA, 1},
+		{"threads: run", false, false, SHM_RUN_BYTES, SHM_RING, 1},
+		{"threads: direct", false, false, 3 * MIB + 1, SHM_DIRECT, 1},
+		{"threads: arena", false, true, 3 * MIB + 1, SHM_ARENA, 1},
 	};
 	for (unsigned row = 0; row < sizeof(rows) / sizeof(rows[0]); row++) {
 		for (unsigned view = 0; view < 2; view++) {
@@ -92,24 +94,18 @@ static void each_size_goes_its_way(void **state)
 			const size_t bytes = rows[row].bytes;
 			void *from = malloc(bytes), *into = malloc(bytes), *memory;
 			assert_int_equal(collet_arena_alloc(&arenas[0], &memory, bytes), COLLET_OK);
-			if (!rows[row].may_read)
-				inside(&pair, 0)->peer_reads = false;
 			void *data = rows[row].in_arena ? memory : from;
 			pattern_fill(data, bytes, row);
 			struct collet_transfer send = transfer_of(1, data, bytes);
 			struct collet_transfer receive = view ? view_of(1, into, bytes) : transfer_of(1, into, bytes);
 			shm->post_send(pair.ends[0].conduit, &send);
-			const bool lent = rows[row].way != SHM_INLINE && rows[row].way != SHM_RING;
-			assert_int_equal(inside(&pair, 0)->tokens_lent, lent);
-			const uint64_t calls = pair.ends[1].conduit->stats.system_calls;
+			assert_int_equal(inside(&pair, 0)->tokens_lent, shm_is_lent(rows[row].way));
+			assert_int_equal(inside(&pair, 0)->out_bulk_used != 0, rows[row].way == SHM_BULK);
 			shm->post_recv(pair.ends[1].conduit, &receive);
 			assert_true(pair_settle(&pair, &receive));
 			assert_int_equal(receive.status, COLLET_OK);
 			assert_int_equal(inside(&pair, 1)->in_next, rows[row].cells);
 			assert_true(pattern_is(view ? receive.view : into, bytes, row));
-			const uint64_t pulls =
-				rows[row].way == SHM_PULL ? (bytes + SHM_SLICE_BYTES - 1) / SHM_SLICE_BYTES : 0;
-			assert_int_equal(pair.ends[1].conduit->stats.system_calls - calls, pulls);
 			if (view) {
 				const bool stays = rows[row].way == SHM_ARENA ||
 						   (rows[row].way == SHM_RING && rows[row].cells == 1);
@@ -152,7 +148,6 @@ static void threads_share_one_mapping(void **state)
 
 static void a_conduit_costs_what_it_says(void **state)
 {
-	assert_true(sizeof(struct shm_segment) <= 64 * KIB);
 	struct pair pair;
 	shm_pair_open(&pair, true, NULL);
 	unsigned char resident[SHM_SEGMENT_BYTES / 4096];
@@ -161,15 +156,45 @@ static void a_conduit_costs_what_it_says(void **state)
 	for (unsigned i = 0; i < sizeof(resident); i++)
 		touched += resident[i] & 1;
 	assert_true(touched <= 2);  /* nothing but the first page was needed to open it */
+	/* Messages up to the largest that is not bulk cost 64 KiB at most. */
+	static unsigned char from[SHM_BULK_MIN - 1], into[SHM_BULK_MIN - 1];
+	for (unsigned i = 0; i < 100; i++) {
+		struct collet_transfer send = transfer_of(i, from, sizeof(from));
+		struct collet_transfer receive = transfer_of(i, into, sizeof(into));
+		shm->post_send(pair.ends[i % 2].conduit, &send);
+		shm->post_recv(pair.ends[!(i % 2)].conduit, &receive);
+		assert_true(pair_settle(&pair, &send) && pair_settle(&pair, &receive));
+	}
+	assert_int_equal(mincore(inside(&pair, 0)->segment, SHM_SEGMENT_BYTES, resident), 0);
+	touched = 0;
+	for (unsigned i = 0; i < sizeof(resident); i++)
+		touched += resident[i] & 1;
+	assert_true(touched > 2 && touched <= 64 * KIB / 4096);
 	pair_close(&pair);
 }
 
 /* ---- No room -------------------------------------------------------------------------------------------------- */
 
+/* How many runs of messages of so many bytes fit into the bulk units, if none is taken out. Less than
+ * SHM_LONG_BYTES. */
+static uint64_t bulk_runs(uint64_t bytes)
+{
+	uint64_t free = SHM_BULK_UNITS, runs = 0;
+	for (uint64_t left = bytes;;) {
+		const uint64_t some = left < SHM_BULK_RUN_BYTES / 2 ? left : SHM_BULK_RUN_BYTES / 2;
+		const uint64_t units = (some + SHM_BULK_UNIT_BYTES - 1) / SHM_BULK_UNIT_BYTES;
+		if (units > free)
+			return runs;
+		free -= units;
+		runs++;
+		left = left == some ? bytes : left - some;
+	}
+}
+
 static void full_both_ways(void **state)
 {
 	enum { COUNT = 300 };
-	static const size_t sizes[] = { 8, 100, 300, 1024, 3000, SHM_RUN_BYTES, 30000 };
+	static const size_t sizes[] = { 8, 100, 300, 1024, 3000, SHM_RUN_BYTES, 30000, 100000 };
 	for (unsigned s = 0; s < sizeof(sizes) / sizeof(sizes[0]); s++) {
 		struct pair pair;
 		shm_pair_open(&pair, true, NULL);
@@ -184,9 +209,9 @@ static void full_both_ways(void **state)
 		}
 		for (int i = 0; i < 2; i++) {
 			const uint64_t cells = bytes <= SHM_INLINE_BYTES ? shm_inline_cells(bytes) : 1;
-			const bool in_units = bytes > SHM_INLINE_BYTES && bytes < SHM_LEND_MIN;
-			const uint64_t room = !in_units ? SHM_CELLS / cells * cells :
-				SHM_UNITS / ((bytes + SHM_UNIT_BYTES - 1) / SHM_UNIT_BYTES);
+			const uint64_t room = bytes <= SHM_INLINE_BYTES ? SHM_CELLS / cells * cells :
+				bytes < SHM_BULK_MIN ? SHM_UNITS / ((bytes + SHM_UNIT_BYTES - 1) / SHM_UNIT_BYTES) :
+				bulk_runs(bytes);
 			assert_int_equal(inside(&pair, i)->out_next, room);
 			assert_true(shm->arm(pair.ends[i].conduit));  /* nothing to do until the peer makes room */
 			shm->disarm(pair.ends[i].conduit);
@@ -217,7 +242,6 @@ static void held_views_stop_nobody(void **state)
 	struct collet_transfer views[HELD];
 	struct pair pair;
 	shm_pair_open(&pair, true, NULL);
-	inside(&pair, 0)->peer_reads = false;  /* everything through the units */
 	for (unsigned i = 0; i < HELD; i++) {
 		const size_t bytes = sizes[i % (sizeof(sizes) / sizeof(sizes[0]))];
 		struct collet_transfer send = transfer_of(i, from, bytes);
@@ -240,6 +264,7 @@ static void held_views_stop_nobody(void **state)
 	assert_true(pinned > 0);
 	/* And all units have come back. */
 	assert_true(inside(&pair, 0)->out_units_used == inside(&pair, 1)->in_units_freed);
+	assert_true(inside(&pair, 0)->out_bulk_used == inside(&pair, 1)->in_bulk_freed);
 	free(from);
 	pair_close(&pair);
 }

@@ -53,10 +53,13 @@ static bool await_word(const struct board *board)
 }
 
 /* Two processes; the child runs body and exits with what it returns. The parent's end is open when this returns. */
-static pid_t open_processes(struct pair *pair, int (*body)(struct pair *pair, struct board *board), struct board *board)
+/* arena: what end 0 has; NULL: none. */
+static pid_t open_processes_with(struct collet_arena *arena, struct pair *pair,
+	int (*body)(struct pair *pair, struct board *board), struct board *board)
 {
 	*pair = (struct pair){ 0 };
 	pair_connect(pair, "shm", true);
+	pair->ends[0].arena = arena;
 	const pid_t child = fork();
 	assert_true(child >= 0);
 	const int me = child == 0;
@@ -66,11 +69,19 @@ static pid_t open_processes(struct pair *pair, int (*body)(struct pair *pair, st
 	if (me) {
 		/* One that a failed test leaves behind, stopped or not, goes with its parent. */
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		static struct collet_arena own;
+		if (arena && collet_arena_init(&own, 0) == COLLET_OK)
+			pair->ends[1].arena = &own;
 		_exit(body(pair, board));
 	}
 	pair_begin(pair, 0);
 	assert_int_equal(pair_await(pair, 0), COLLET_OK);
 	return child;
+}
+
+static pid_t open_processes(struct pair *pair, int (*body)(struct pair *pair, struct board *board), struct board *board)
+{
+	return open_processes_with(NULL, pair, body, board);
 }
 
 static int exit_of(pid_t child)
@@ -103,36 +114,21 @@ static bool trade(struct end *end, uint64_t mine, uint64_t theirs)
 	return good;
 }
 
-static int trade_openly(struct pair *pair, struct board *board)
-{
-	return begin_child(pair) || !inside(pair, 1)->peer_reads || !trade(&pair->ends[1], 1, 0);
-}
-
 static int trade_as_nobody(struct pair *pair, struct board *board)
 {
 	/* From here on this process may not read its parent's memory, which is root's. */
 	if (setgid(65534) != 0 || setuid(65534) != 0)
 		return 2;
-	return begin_child(pair) || inside(pair, 1)->peer_pid || !trade(&pair->ends[1], 1, 0);
+	return begin_child(pair) || !trade(&pair->ends[1], 1, 0);
 }
 
-/* Each end learns from the other whether it can be read; what cannot be read goes through the units. */
-static void reading_the_peer_is_probed(void **state)
+/* Long messages need no right to read the peer's memory. */
+static void users_may_differ_by_then(void **state)
 {
 	struct pair pair;
-	pid_t child = open_processes(&pair, trade_openly, NULL);
-	if (!inside(&pair, 0)->peer_reads) {
-		exit_of(child);
-		pair_close(&pair);
-		skip();  /* cross-memory attach is not allowed at all here */
-	}
-	assert_true(trade(&pair.ends[0], 0, 1));
-	assert_int_equal(exit_of(child), 0);
-	pair_close(&pair);
 	if (getuid() != 0)
 		skip();  /* only root can become somebody else */
-	child = open_processes(&pair, trade_as_nobody, NULL);
-	assert_false(inside(&pair, 0)->peer_reads);
+	const pid_t child = open_processes(&pair, trade_as_nobody, NULL);
 	assert_true(trade(&pair.ends[0], 0, 1));
 	assert_int_equal(exit_of(child), 0);
 	pair_close(&pair);
@@ -217,17 +213,20 @@ static int receive_counting(struct pair *pair, struct board *board)
 /* The sender gives up while its reader is stopped in mid-transfer. */
 static void a_late_reader_reports_nothing(void **state)
 {
-	unsigned char *out = malloc(HUGE);
+	unsigned char *own = malloc(HUGE);
 	unsigned cut_short = 0;
+	struct collet_arena arena;
+	void *lent;
+	assert_int_equal(collet_arena_init(&arena, 0), COLLET_OK);
+	assert_int_equal(collet_arena_alloc(&arena, &lent, HUGE), COLLET_OK);
 	for (unsigned through_units = 0; through_units < 2; through_units++) {
+		unsigned char *out = through_units ? own : lent;
 		for (uint32_t steps = 1; steps < 30; steps += 9) {
 			struct pair pair;
 			struct board *board = make_board();
 			pattern_fill(out, HUGE, 1);
-			const pid_t child = open_processes(&pair, receive_counting, board);
+			const pid_t child = open_processes_with(&arena, &pair, receive_counting, board);
 			struct collet_transfer send = transfer_of(1, out, HUGE);
-			if (through_units)
-				inside(&pair, 0)->peer_reads = false;
 			shm->post_send(pair.ends[0].conduit, &send);
 			const int64_t deadline = collet_deadline_after(INT64_C(20000000000));
 			while (atomic_load(&board->steps) < steps && !collet_deadline_passed(deadline))
@@ -252,7 +251,8 @@ static void a_late_reader_reports_nothing(void **state)
 		}
 	}
 	assert_true(cut_short > 0);
-	free(out);
+	collet_arena_deinit(&arena);
+	free(own);
 }
 
 /* Sends, stopped in mid-transfer, and goes on later. */
@@ -262,7 +262,6 @@ static int send_counting(struct pair *pair, struct board *board)
 	struct collet_transfer send = transfer_of(1, out, HUGE);
 	if (begin_child(pair))
 		return 1;
-	inside(pair, 1)->peer_reads = false;  /* so that the sender has to act */
 	pattern_fill(out, HUGE, 1);
 	shm->post_send(pair->ends[1].conduit, &send);
 	while (send.status == COLLET_PENDING) {
@@ -354,7 +353,7 @@ static uint64_t nasty(uint64_t *random, const struct shm_conduit *victim)
 	case 0: return next_random(random);
 	case 1: return value | value << 32;
 	case 2: return value << 32;
-	case 3: return (uint32_t)(victim->in_next + 1) | (uint64_t)(next_random(random) % 8) << 32 | value << 40;
+	case 3: return (uint32_t)(victim->in_next + 1) | (uint64_t)(next_random(random) % 9) << 32 | value << 40;
 	default: return value;
 	}
 }
@@ -374,6 +373,8 @@ static void scribble(struct shm_conduit *attacker, const struct shm_conduit *vic
 	if (next_random(random) % 4 == 0)
 		atomic_store(&attacker->mine->units_freed, nasty(random, victim));
 	if (next_random(random) % 4 == 0)
+		atomic_store(&attacker->mine->bulk_freed, nasty(random, victim));
+	if (next_random(random) % 4 == 0)
 		atomic_store(&attacker->mine->cells_taken, nasty(random, victim));
 	if (next_random(random) % 16 == 0)
 		atomic_store(&attacker->mine->sleeping, (uint32_t)nasty(random, victim));
@@ -381,7 +382,7 @@ static void scribble(struct shm_conduit *attacker, const struct shm_conduit *vic
 		struct shm_cell *rest = &attacker->out_cells[(victim->in_next + i) % SHM_CELLS];
 		atomic_store(&rest->word[0], (uint32_t)(victim->in_next + i + 1) | (uint64_t)SHM_REST << 32);
 	}
-	const uint64_t kind = next_random(random) % 8;
+	const uint64_t kind = next_random(random) % 9;
 	const uint64_t inline_bytes = kind == SHM_INLINE ? nasty(random, victim) & 0xff : 0;
 	atomic_store(&cell->word[0], (uint32_t)(victim->in_next + 1) | kind << 32 | inline_bytes << 40);
 }
@@ -478,7 +479,7 @@ static void somebody_elses_socket_is_refused(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(reading_the_peer_is_probed),
+		cmocka_unit_test(users_may_differ_by_then),
 		cmocka_unit_test(killed_in_mid_transfer),
 		cmocka_unit_test(a_late_reader_reports_nothing),
 		cmocka_unit_test(a_late_sender_touches_nothing),

@@ -12,11 +12,13 @@
 /* Which way a message goes, by its size. Measured with tests/transport/bench_shm.c, where the answer depends on whether
  * the two cores share a cache and on whether the bytes are new to the reader's: these are in between. What fits into
  * the units goes through them, since such a send needs no answer: with more ranks than cores, answers cost a switch
- * each. */
+ * each. Longer runs cost fewer cells, shorter ones let the reader begin sooner. */
 enum {
 	SHM_RUN_BYTES = SHM_RUN_UNITS * SHM_UNIT_BYTES, /* at most in one run */
-	SHM_LEND_MIN = 3 * SHM_RUN_BYTES + 1,           /* from here on left with the sender and read by the receiver */
-	SHM_ARENA_MIN = SHM_LEND_MIN,                   /* in its arena; getting less back is dearer than copying */
+	SHM_BULK_RUN_BYTES = SHM_BULK_RUN_UNITS * SHM_BULK_UNIT_BYTES,
+	SHM_LONG_BYTES = 256 << 10,                     /* from here on in the longest runs, below in half of that */
+	SHM_BULK_MIN = 3 * SHM_RUN_BYTES + 1,           /* from here on through the bulk units, or lent to a thread */
+	SHM_ARENA_MIN = SHM_BULK_MIN,                   /* in its arena; getting less back is dearer than copying */
 	SHM_SLICE_BYTES = 1 << 20,                      /* read from the peer in one call of progress() at most */
 	SHM_RUNS_IN_CALL = 8,                           /* of a long message, in one call of progress() at most */
 	SHM_IDLE_POLLS = 2048                           /* calls of progress() in vain until the peer is looked for */
@@ -28,8 +30,6 @@ struct shm_hello {
 	uint64_t magic;
 	uint32_t kind;
 	uint32_t flags;
-	uint64_t nonce;          /* what is to be found at nonce_address if the peer's memory can be read */
-	uint64_t nonce_address;
 	uint64_t segment;        /* reply to a thread of the same process: the mapping */
 	uint64_t arena;          /* reply, done to a thread of the same process: struct collet_arena_map, held for it */
 };
@@ -47,7 +47,7 @@ enum shm_state {
 
 /* The message that is being received; it belongs to the first receive, unless it is being dropped. */
 struct shm_incoming {
-	enum shm_kind kind;      /* 0: none. SHM_RING: its runs; SHM_PULL, SHM_DIRECT, SHM_ARENA: its slices */
+	enum shm_kind kind;      /* 0: none. SHM_RING, SHM_BULK: its runs; SHM_DIRECT, SHM_ARENA: its slices */
 	bool drop;               /* nobody wants it: its receive has settled with a mismatch */
 	uint32_t token;
 	const unsigned char *source;
@@ -61,10 +61,9 @@ struct shm_conduit {
 	bool gone;                               /* the socket has hung up, or the peer has closed */
 	bool peeked;                             /* since the last receive was posted: what arrives is waited for */
 	bool same_process;
-	bool peer_reads;                         /* the peer can read this process's memory */
 	bool peer_maps;                          /* the peer has mapped this rank's arena */
 	bool barrier;                            /* whoever goes to sleep fences the other: see shm_tell() */
-	uint64_t lend_min, arena_min;            /* SHM_LEND_MIN, SHM_ARENA_MIN; measurements try others */
+	uint64_t bulk_min, arena_min;            /* SHM_BULK_MIN, SHM_ARENA_MIN; measurements try others */
 
 	struct shm_segment *segment;
 	struct shm_side *mine, *theirs;
@@ -72,9 +71,11 @@ struct shm_conduit {
 	/* Sending. */
 	struct shm_cell *out_cells;
 	unsigned char (*out_units)[SHM_UNIT_BYTES];
+	unsigned char (*out_bulk)[SHM_BULK_UNIT_BYTES];
 	uint64_t out_next;                       /* cells filled so far */
 	uint64_t out_taken;                      /* of these taken by the peer, as last seen */
 	uint64_t out_units_used, out_units_freed;/* a bit a unit; second: as last seen */
+	uint64_t out_bulk_used, out_bulk_freed;  /* the same of bulk units */
 	uint64_t tokens_used, tokens_done;       /* a bit a token; second: as last seen */
 	uint64_t tokens_lent;                    /* a bit a token: has an owner in lent */
 	struct collet_transfer *lent[SHM_TOKENS];
@@ -84,21 +85,19 @@ struct shm_conduit {
 	/* Receiving. */
 	struct shm_cell *in_cells;
 	unsigned char (*in_units)[SHM_UNIT_BYTES];
+	unsigned char (*in_bulk)[SHM_BULK_UNIT_BYTES];
 	uint64_t in_next;                        /* cells taken so far */
 	uint64_t in_told;                        /* as last told to the peer */
-	uint64_t in_units_freed, in_tokens_done; /* what this end has told */
+	uint64_t in_units_freed, in_bulk_freed, in_tokens_done; /* what this end has told */
 	struct collet_transfer_queue receives;
 	struct shm_incoming incoming;
 	const struct collet_arena_map *peer_arena;
-	pid_t peer_pid;                          /* in this process's pid namespace */
-	uint64_t peer_nonce, peer_nonce_address;
 
 	/* The rest is for opening, sleeping and closing. */
 	int socket;
 	int peer_event_fd;
 	pid_t owner;                             /* the process that opened it: a forked child must not act for it */
 	bool in_epoll;
-	uint64_t nonce;                          /* read by the peer, to see that it reads the right process */
 	struct collet_arena *arena;
 	struct collet_arena_map *peer_arena_held;
 	struct collet_wake *wake;

@@ -3,9 +3,7 @@
  * Bytes that were lent are read in slices, so that no call of progress() takes long. After the last one the sender's
  * word is asked: if it has closed meanwhile, its owner may have refilled the buffer and what was read means nothing.
  * Cells come from the peer: each word is loaded once, and is bounded before it is used. */
-#include <errno.h>
 #include <string.h>
-#include <sys/uio.h>
 
 #include "core/status.h"
 #include "transport/shm/conduit.h"
@@ -76,6 +74,13 @@ static void free_units(struct shm_conduit *shm, unsigned first, unsigned count)
 	shm_tell(shm, &shm->mine->units_freed, shm->in_units_freed);
 }
 
+static void free_bulk(struct shm_conduit *shm, unsigned first, unsigned count)
+{
+	shm->in_bulk_freed ^= shm_bits(first, count);
+	/* Pairs with the acquire in the peer's take_units(): the units have been read. */
+	shm_tell(shm, &shm->mine->bulk_freed, shm->in_bulk_freed);
+}
+
 static void give_back(struct shm_conduit *shm, uint32_t token)
 {
 	shm->in_tokens_done ^= (uint64_t)1 << token;
@@ -117,24 +122,25 @@ static inline bool wants_view(const struct collet_transfer *transfer)
 /* ---- Messages that come in runs of units --------------------------------------------------------------------- */
 
 /* Takes the run that the next cell names. False: it fails the conduit. */
-static bool take_run(struct shm_conduit *shm)
+static inline bool take_run(struct shm_conduit *shm, bool bulk)
 {
 	struct shm_incoming *incoming = &shm->incoming;
+	const uint64_t unit = bulk ? SHM_BULK_UNIT_BYTES : SHM_UNIT_BYTES;
 	const uint64_t where = word_of_next(shm, 4);
 	const uint64_t first = (uint32_t)where, bytes = where >> 32;
-	const uint64_t count = (bytes + SHM_UNIT_BYTES - 1) / SHM_UNIT_BYTES;
-	if (bytes == 0 || bytes > SHM_RUN_BYTES || first + count > SHM_UNITS ||
-		bytes > incoming->bytes - incoming->done)
+	const uint64_t count = (bytes + unit - 1) / unit;
+	if (bytes == 0 || bytes > (bulk ? SHM_BULK_RUN_BYTES : SHM_RUN_BYTES) ||
+		first + count > (bulk ? SHM_BULK_UNITS : SHM_UNITS) || bytes > incoming->bytes - incoming->done)
 		return false;
 	take_cells(shm, 1);
-	const unsigned char *run = shm->in_units[first];
+	const unsigned char *run = bulk ? shm->in_bulk[first] : shm->in_units[first];
 	struct collet_transfer *transfer = shm->receives.first;
 	incoming->done += bytes;
 	const bool complete = incoming->done == incoming->bytes;
 	if (complete)
 		incoming->kind = 0;
 	if (!incoming->drop) {
-		if (bytes == incoming->bytes && wants_view(transfer) && first + count <= SHM_PINNABLE_UNITS) {
+		if (!bulk && bytes == incoming->bytes && wants_view(transfer) && first + count <= SHM_PINNABLE_UNITS) {
 			settle_first(shm, run, HOLDS_UNITS, first | count << 32);
 			return true;
 		}
@@ -142,7 +148,10 @@ static bool take_run(struct shm_conduit *shm)
 		if (complete)
 			settle_first(shm, transfer->data, HOLDS_NOTHING, 0);
 	}
-	free_units(shm, (unsigned)first, (unsigned)count);
+	if (bulk)
+		free_bulk(shm, (unsigned)first, (unsigned)count);
+	else
+		free_units(shm, (unsigned)first, (unsigned)count);
 	return true;
 }
 
@@ -152,7 +161,7 @@ static bool receive_run(struct shm_conduit *shm)
 	const uint64_t stamp = next_stamp(shm, memory_order_acquire);
 	if (!stamp)
 		return false;
-	if (stamp_kind(stamp) == SHM_MORE && take_run(shm))
+	if (stamp_kind(stamp) == SHM_MORE && take_run(shm, shm->incoming.kind == SHM_BULK))
 		return true;
 	(void)fail_nonsense(shm, "the rest of a message is missing");
 	return false;
@@ -165,48 +174,6 @@ static inline bool peer_closed(const struct shm_conduit *shm)
 {
 	/* Acquire or stronger, pairing with the store in the peer's take_back(). */
 	return atomic_load_explicit(&shm->theirs->closed, memory_order_seq_cst) != 0;
-}
-
-static void fail_pull(struct shm_conduit *shm, int error)
-{
-	char name[160];
-	if (peer_closed(shm) || error == ESRCH) {
-		(void)collet_shm_lose_peer(shm, error == ESRCH ? "has died while its message was read" :
-			"has closed its connection while its message was read");
-		return;
-	}
-	(void)collet_fail(COLLET_ERR_TRANSPORT, "shm: reading the memory of %s: %s",
-		collet_shm_peer_name(shm, name, sizeof(name)), error ? strerror(error) : "it is another process now");
-	(void)collet_shm_fail(shm, COLLET_ERR_TRANSPORT);
-}
-
-/* Reads one slice out of the peer's memory, and with the last one its nonce: the process that is read must still be the
- * one that was met. */
-static bool pull_slice(struct shm_conduit *shm, uint64_t bytes)
-{
-	const struct shm_incoming *incoming = &shm->incoming;
-	const bool last = incoming->done + bytes == incoming->bytes;
-	uint64_t nonce = 0;
-	struct iovec into[2] = {
-		{ (unsigned char *)shm->receives.first->data + incoming->done, bytes },
-		{ &nonce, sizeof(nonce) },
-	};
-	struct iovec from[2] = {
-		{ (void *)(uintptr_t)(incoming->source + incoming->done), bytes },
-		{ (void *)(uintptr_t)shm->peer_nonce_address, sizeof(nonce) },
-	};
-	const size_t whole = bytes + (last ? sizeof(nonce) : 0);
-	shm_count(&shm->conduit.stats.system_calls, 1);
-	const ssize_t got = process_vm_readv(shm->peer_pid, into, last ? 2 : 1, from, last ? 2 : 1, 0);
-	if (got != (ssize_t)whole) {
-		fail_pull(shm, got < 0 ? errno : EFAULT);
-		return false;
-	}
-	if (last && nonce != shm->peer_nonce) {
-		fail_pull(shm, 0);
-		return false;
-	}
-	return true;
 }
 
 /* Copies one slice from a thread of this process. Its close() waits while `reading` is up, so that nobody reads a
@@ -229,19 +196,14 @@ static bool copy_slice_guarded(struct shm_conduit *shm, uint64_t bytes)
 static bool move_slice(struct shm_conduit *shm, uint64_t bytes)
 {
 	const struct shm_incoming *incoming = &shm->incoming;
-	switch (incoming->kind) {
-	case SHM_PULL:
-		return pull_slice(shm, bytes);
-	case SHM_DIRECT:
+	if (incoming->kind == SHM_DIRECT) {
 		if (copy_slice_guarded(shm, bytes))
 			return true;
 		(void)collet_shm_lose_peer(shm, "has closed its connection while its message was read");
 		return false;
-	default:
-		memcpy((unsigned char *)shm->receives.first->data + incoming->done, incoming->source + incoming->done,
-			bytes);
-		return true;
 	}
+	memcpy((unsigned char *)shm->receives.first->data + incoming->done, incoming->source + incoming->done, bytes);
+	return true;
 }
 
 /* Moves one slice of the message that is being read. */
@@ -357,18 +319,18 @@ static void begin(struct shm_conduit *shm, uint64_t stamp)
 			settle_mismatch(shm, &message);
 		return;
 	}
-	if (kind != SHM_RING && kind != SHM_PULL && kind != SHM_DIRECT && kind != SHM_ARENA) {
+	if (!shm_comes_in_runs(kind) && !shm_is_lent(kind)) {
 		(void)fail_nonsense(shm, "a message of no known kind");
 		return;
 	}
 	*incoming = (struct shm_incoming){ .kind = kind, .drop = !matches, .bytes = message.bytes };
 	if (!matches)
 		settle_mismatch(shm, &message);
-	if (kind != SHM_RING) {
+	if (!shm_comes_in_runs(kind)) {
 		begin_lent(shm);
 		return;
 	}
-	if (!take_run(shm))
+	if (!take_run(shm, kind == SHM_BULK))
 		(void)fail_nonsense(shm, "a run of units");
 }
 
@@ -378,7 +340,7 @@ uint32_t collet_shm_receive(struct shm_conduit *shm)
 	/* A bounded share of a long message in a call, however fast the peer is: others wait for their turn too. */
 	unsigned runs = 0;
 	while (shm->conduit.status == COLLET_OK) {
-		if (shm->incoming.kind == SHM_RING) {
+		if (shm_comes_in_runs(shm->incoming.kind)) {
 			if (++runs == SHM_RUNS_IN_CALL || !receive_run(shm))
 				break;
 		} else if (shm->incoming.kind) {

@@ -6,6 +6,7 @@
  *	side[i]     what end i tells: what it has taken, whether it sleeps, whether it has revoked its memory
  *	cells[i]    headers of the messages from end i, one cache line each, which is written by end i alone
  *	units[i]    payload of those of its messages that do not fit into their cell
+ *	bulk[i]     payload of longer ones, which flows through: in larger units, with an account of its own
  *
  * A cell is its own flag: its first word is a stamp that names the cell's position in the stream of cells, so that one
  * transfer of one cache line carries flag, header and up to 40 bytes. Up to 168 more follow in the next cells, which a
@@ -26,6 +27,8 @@
 #include <assert.h>
 #include <stdalign.h>
 #include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 enum {
@@ -38,29 +41,46 @@ enum {
 	SHM_UNIT_BYTES = 512,
 	SHM_RUN_UNITS = 16,                        /* longest run */
 	SHM_PINNABLE_UNITS = SHM_UNITS - SHM_RUN_UNITS,
+	SHM_BULK_UNITS = 64,
+	SHM_BULK_UNIT_BYTES = 4096,
+	SHM_BULK_RUN_UNITS = 8,                    /* longest run */
 	SHM_TOKENS = 64,
-	SHM_SEGMENT_BYTES = 64 * 1024              /* all that a conduit costs; pages exist once touched */
+	SHM_SMALL_BYTES = 64 * 1024,               /* all that a conduit costs while no long message has come, */
+	SHM_SEGMENT_BYTES = SHM_SMALL_BYTES + 2 * SHM_BULK_UNITS * SHM_BULK_UNIT_BYTES /* and ever; pages exist
+						      once touched */
 };
 
 /* How a message's bytes travel. */
 enum shm_kind {
 	SHM_INLINE = 1,  /* in the cell, and the next ones */
 	SHM_RING,        /* the first bytes, or all, in a run of units */
+	SHM_BULK,        /* the same in a run of bulk units */
 	SHM_MORE,        /* the next bytes of the message before */
-	SHM_PULL,        /* in the sender's memory, read by process_vm_readv */
 	SHM_DIRECT,      /* in the sender's memory, and the sender is a thread of this process */
 	SHM_ARENA,       /* in the sender's arena, which the receiver has mapped */
 	SHM_REST         /* no message: more bytes of the SHM_INLINE before it */
 };
+
+/* Its bytes come one run after the other. */
+static inline bool shm_comes_in_runs(enum shm_kind kind)
+{
+	return kind == SHM_RING || kind == SHM_BULK;
+}
+
+/* They stay in the sender's memory until they have been read. */
+static inline bool shm_is_lent(enum shm_kind kind)
+{
+	return kind == SHM_DIRECT || kind == SHM_ARENA;
+}
 
 /* word[0]  bits 0..31: position + 1; bits 32..39: enum shm_kind; bits 40..47: bytes, if SHM_INLINE;
  *          bits 48..63: the CPU that the sender was on (a hint; collet_wake.cpu)
  * word[1]  signature
  * word[2]  sequence
  * word[3]  SHM_INLINE: payload, to word[7]; else bytes
- * word[4]  SHM_RING, SHM_MORE: bits 0..31 first unit, bits 32..63 bytes of this run
- *          SHM_PULL, SHM_DIRECT: address; SHM_ARENA: offset
- * word[5]  SHM_PULL, SHM_DIRECT, SHM_ARENA: token
+ * word[4]  SHM_RING, SHM_BULK, SHM_MORE: bits 0..31 first unit, bits 32..63 bytes of this run
+ *          SHM_DIRECT: address; SHM_ARENA: offset
+ * word[5]  SHM_DIRECT, SHM_ARENA: token
  * SHM_REST: payload from word[1] on; written before the cell of its SHM_INLINE.
  * Relaxed but for word[0], whose store publishes the rest. */
 struct shm_cell {
@@ -72,6 +92,7 @@ struct shm_side {
 	 * buffer. */
 	alignas(64) _Atomic uint64_t cells_taken;   /* of the other end's; told every quarter of a lap */
 	_Atomic uint64_t units_freed;               /* of the other end's */
+	_Atomic uint64_t bulk_freed;                /* of the other end's bulk units */
 	_Atomic uint64_t tokens_done;               /* of the other end's */
 	_Atomic uint32_t reading; /* this end copies from the other's memory right now (one process) */
 	/* Read by the other end after everything that it publishes. Taken down by whoever wakes, too. */
@@ -85,11 +106,13 @@ struct shm_segment {
 	struct shm_side side[2];                    /* 0: the end that dialed */
 	alignas(4096) struct shm_cell cells[2][SHM_CELLS];
 	unsigned char units[2][SHM_UNITS][SHM_UNIT_BYTES];
+	alignas(4096) unsigned char bulk[2][SHM_BULK_UNITS][SHM_BULK_UNIT_BYTES];
 };
 
 static_assert(sizeof(struct shm_cell) == 64, "one cache line");
-static_assert(sizeof(struct shm_segment) <= SHM_SEGMENT_BYTES, "at most 64 KiB a conduit");
-static_assert(SHM_UNITS <= 64 && SHM_TOKENS == 64, "one bit each in a word");
+static_assert(sizeof(struct shm_segment) <= SHM_SEGMENT_BYTES && offsetof(struct shm_segment, bulk) <= SHM_SMALL_BYTES,
+	"what a conduit costs");
+static_assert(SHM_UNITS <= 64 && SHM_BULK_UNITS == 64 && SHM_TOKENS == 64, "one bit each in a word");
 static_assert((SHM_CELLS & (SHM_CELLS - 1)) == 0, "positions wrap with the stamp");
 
 static inline uint64_t shm_bits(unsigned first, unsigned count)

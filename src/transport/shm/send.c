@@ -95,48 +95,55 @@ bool collet_shm_send_at_once(struct shm_conduit *shm, struct collet_transfer *tr
 }
 
 /* A run of units; -1 when none is free. */
-static int take_units(struct shm_conduit *shm, unsigned count)
+static inline int take_units(struct shm_conduit *shm, bool bulk, unsigned count)
 {
-	const uint64_t all = shm_bits(0, SHM_UNITS);
-	int first = shm_find_run(~(shm->out_units_used ^ shm->out_units_freed) & all, count);
+	uint64_t *used = bulk ? &shm->out_bulk_used : &shm->out_units_used;
+	uint64_t *freed = bulk ? &shm->out_bulk_freed : &shm->out_units_freed;
+	const uint64_t all = shm_bits(0, bulk ? SHM_BULK_UNITS : SHM_UNITS);
+	int first = shm_find_run(~(*used ^ *freed) & all, count);
 	if (first < 0) {
 		/* Acquire, pairing with the release in the peer's free_units(): it has read what it gives back. */
-		shm->out_units_freed = atomic_load_explicit(&shm->theirs->units_freed, memory_order_acquire);
-		first = shm_find_run(~(shm->out_units_used ^ shm->out_units_freed) & all, count);
+		*freed = atomic_load_explicit(
+			bulk ? &shm->theirs->bulk_freed : &shm->theirs->units_freed, memory_order_acquire);
+		first = shm_find_run(~(*used ^ *freed) & all, count);
 	}
 	if (first >= 0)
-		shm->out_units_used ^= shm_bits((unsigned)first, count);
+		*used ^= shm_bits((unsigned)first, count);
 	return first;
 }
 
 /* How many bytes of the first send go next, through the units. */
-static inline uint64_t run_bytes(const struct shm_conduit *shm)
+static inline uint64_t run_bytes(const struct shm_conduit *shm, bool bulk)
 {
-	const uint64_t left = shm->sends.first->message.bytes - shm->sent_bytes;
-	return left < SHM_RUN_BYTES ? left : SHM_RUN_BYTES;
+	const uint64_t all = shm->sends.first->message.bytes, left = all - shm->sent_bytes;
+	const uint64_t most = !bulk ? SHM_RUN_BYTES :
+		all >= SHM_LONG_BYTES ? SHM_BULK_RUN_BYTES : SHM_BULK_RUN_BYTES / 2;
+	return left < most ? left : most;
 }
 
-static inline unsigned run_units(const struct shm_conduit *shm)
+static inline unsigned run_units(const struct shm_conduit *shm, bool bulk)
 {
-	return (unsigned)((run_bytes(shm) + SHM_UNIT_BYTES - 1) / SHM_UNIT_BYTES);
+	const uint64_t unit = bulk ? SHM_BULK_UNIT_BYTES : SHM_UNIT_BYTES;
+	return (unsigned)((run_bytes(shm, bulk) + unit - 1) / unit);
 }
 
 /* The next run of bytes through the units. False when there is no room. */
-static bool send_run(struct shm_conduit *shm)
+static inline bool send_run(struct shm_conduit *shm, bool bulk)
 {
 	struct collet_transfer *transfer = shm->sends.first;
-	const uint64_t bytes = run_bytes(shm);
-	const int first = take_units(shm, run_units(shm));
+	const uint64_t bytes = run_bytes(shm, bulk);
+	const int first = take_units(shm, bulk, run_units(shm, bulk));
 	if (first < 0)
 		return false;
 	/* Through the caches: written past them, measured, it takes the reader 2 to 3 times as long where the cores
 	 * share one, and no less where they do not. */
-	memcpy(shm->out_units[first], (const unsigned char *)transfer->data + shm->sent_bytes, bytes);
+	memcpy(bulk ? shm->out_bulk[first] : shm->out_units[first],
+		(const unsigned char *)transfer->data + shm->sent_bytes, bytes);
 	struct shm_cell *cell = next_cell(shm);
 	fill_header(cell, &transfer->message);
 	fill(cell, 3, transfer->message.bytes);
 	fill(cell, 4, (uint64_t)first | bytes << 32);
-	publish(shm, shm->sent_bytes ? SHM_MORE : SHM_RING, 0);
+	publish(shm, shm->sent_bytes ? SHM_MORE : bulk ? SHM_BULK : SHM_RING, 0);
 	shm->sent_bytes += bytes;
 	if (shm->sent_bytes == transfer->message.bytes) {
 		shm->sent_bytes = 0;
@@ -182,10 +189,10 @@ static enum shm_kind way_of_first(const struct shm_conduit *shm, uint64_t *where
 	if (bytes >= shm->arena_min && shm->peer_maps &&
 		collet_arena_contains(shm->arena, transfer->data, bytes, where))
 		return SHM_ARENA;
-	if (bytes < shm->lend_min)
+	if (bytes < shm->bulk_min)
 		return SHM_RING;
 	*where = (uintptr_t)transfer->data;
-	return shm->same_process ? SHM_DIRECT : shm->peer_reads ? SHM_PULL : SHM_RING;
+	return shm->same_process ? SHM_DIRECT : SHM_BULK;
 }
 
 /* Publishes what it can of the first send; false when there was no room for anything. */
@@ -195,7 +202,16 @@ static bool send_first(struct shm_conduit *shm)
 	if (!has_cells(shm, 1))
 		return false;
 	const enum shm_kind kind = way_of_first(shm, &where);
-	return kind == SHM_INLINE ? send_inline(shm) : kind == SHM_RING ? send_run(shm) : lend(shm, kind, where);
+	switch (kind) {
+	case SHM_INLINE:
+		return send_inline(shm);
+	case SHM_RING:
+		return send_run(shm, false);
+	case SHM_BULK:
+		return send_run(shm, true);
+	default:
+		return lend(shm, kind, where);
+	}
 }
 
 void collet_shm_send_some(struct shm_conduit *shm)
@@ -238,6 +254,7 @@ bool collet_shm_can_send(const struct shm_conduit *shm)
 	/* Seq_cst: the second half of arm()'s handshake with shm_tell(). */
 	const uint64_t done = atomic_load_explicit(&shm->theirs->tokens_done, memory_order_seq_cst);
 	const uint64_t freed = atomic_load_explicit(&shm->theirs->units_freed, memory_order_seq_cst);
+	const uint64_t bulk_freed = atomic_load_explicit(&shm->theirs->bulk_freed, memory_order_seq_cst);
 	const uint64_t taken = atomic_load_explicit(&shm->theirs->cells_taken, memory_order_seq_cst);
 	if (shm->tokens_lent & ~(shm->tokens_used ^ done))
 		return true;
@@ -248,6 +265,8 @@ bool collet_shm_can_send(const struct shm_conduit *shm)
 	if (kind == SHM_INLINE)
 		return shm->out_next + shm_inline_cells(shm->sends.first->message.bytes) - taken <= SHM_CELLS;
 	if (kind == SHM_RING)
-		return shm_find_run(~(shm->out_units_used ^ freed) & shm_bits(0, SHM_UNITS), run_units(shm)) >= 0;
+		return shm_find_run(~(shm->out_units_used ^ freed) & shm_bits(0, SHM_UNITS), run_units(shm, false)) >= 0;
+	if (kind == SHM_BULK)
+		return shm_find_run(~(shm->out_bulk_used ^ bulk_freed), run_units(shm, true)) >= 0;
 	return free_tokens(shm, done) != 0;
 }

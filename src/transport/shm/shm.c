@@ -167,7 +167,7 @@ static uint32_t check_peer(struct shm_conduit *shm)
 		return 0;
 	const uint64_t cells = shm->in_next;
 	const uint32_t settled = move(shm);
-	const bool moves = settled || shm->in_next != cells || (shm->incoming.kind && shm->incoming.kind != SHM_RING);
+	const bool moves = settled || shm->in_next != cells || shm_is_lent(shm->incoming.kind);
 	if (moves || shm->conduit.status != COLLET_OK || shm->conduit.posted == 0)
 		return settled;
 	const bool closed = atomic_load_explicit(&shm->theirs->closed, memory_order_relaxed) != 0;
@@ -207,7 +207,7 @@ static void fence_tellers(void)
 
 static bool can_move(const struct shm_conduit *shm)
 {
-	if (shm->incoming.kind && shm->incoming.kind != SHM_RING)
+	if (shm_is_lent(shm->incoming.kind))
 		return true;
 	const bool waits = shm->receives.first || shm->incoming.kind || shm->peeked;
 	return (waits && collet_shm_has_arrived(shm)) || collet_shm_can_send(shm);
@@ -242,7 +242,7 @@ const struct collet_transport collet_shm_transport = {
 	.version = COLLET_TRANSPORT_VERSION,
 	.bytes = sizeof(struct collet_transport),
 	.name = "shm",
-	.summary = "ranks of one host: rings in shared memory, reads of the peer's own buffers",
+	.summary = "ranks of one host: rings in shared memory, reads of the peer's arena",
 	.caps = COLLET_CAP_VIEW | COLLET_CAP_LOCAL,
 	.priority = 800,
 	.conduit_bytes = sizeof(struct shm_conduit),
