@@ -12,7 +12,7 @@
 #include "engine/engine.h"
 
 enum {
-	EAGER_BYTES = 16 << 10,           /* larger messages are announced */
+	EAGER_BYTES = 64 << 10,           /* larger messages are announced */
 	KEPT_BYTES_MOST = 64 << 20        /* of unasked-for messages of a peer; beyond, its conduit is left alone */
 };
 
