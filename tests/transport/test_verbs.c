@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/mman.h>
 
 #include <cmocka.h>
 
@@ -141,6 +142,27 @@ static void only_memory_whose_end_is_told_stays_registered(void **state)
 	assert_int_equal(device->pinned_bytes, 0);
 	assert_int_equal(device->region_count, 0);
 	free(from);
+	free(into);
+	pair_close(&pair);
+}
+
+static void what_nobody_may_write_can_be_sent(void **state)
+{
+	enum { BYTES = 300000 };
+	struct pair pair = { 0 };
+	pair_open(&pair, "verbs");
+	uint8_t *into = malloc(BYTES);
+	uint8_t *from = mmap(NULL, BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	assert_ptr_not_equal(from, MAP_FAILED);
+	pattern_fill(from, BYTES, 1);
+	assert_int_equal(mprotect(from, BYTES, PROT_READ), 0);
+	struct collet_transfer send = transfer_of(1, from, BYTES), receive = transfer_of(1, into, BYTES);
+	post_recv(&pair.ends[1], &receive);
+	post_send(&pair.ends[0], &send);
+	assert_true(pair_settle(&pair, &receive) && pair_settle(&pair, &send));
+	assert_true(pattern_is(into, BYTES, 1));
+	assert_false(pair.ends[0].offer->device->warned);
+	munmap(from, BYTES);
 	free(into);
 	pair_close(&pair);
 }
@@ -406,6 +428,7 @@ int main(void)
 		cmocka_unit_test(a_view_lies_in_the_ring),
 		cmocka_unit_test(a_conduit_takes_64_kib),
 		cmocka_unit_test(only_memory_whose_end_is_told_stays_registered),
+		cmocka_unit_test(what_nobody_may_write_can_be_sent),
 		cmocka_unit_test(no_more_is_kept_than_allowed),
 		cmocka_unit_test(what_cannot_be_registered_is_staged),
 		cmocka_unit_test(no_write_is_longer_than_an_adapter_takes),

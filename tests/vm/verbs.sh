@@ -6,7 +6,7 @@
 #
 # all:N   every algorithm of every collective on N ranks
 # rails   the same on 2 that use both devices
-# lossy   the same on 2, over a cable that loses 1 % and delays by 1 ms
+# lossy   the same on 2, over a cable that loses 1 % and delays by 1 ms; and over TCP
 # limit   the same on 2, by a user who may lock 64 KiB: large messages are staged, and a warning says what to raise
 # leak    the same on 2: all that was made is gone afterwards
 # kill    a rank is killed amidst its calls: all others are told who is lost
@@ -76,6 +76,7 @@ lossy() {
 	local i
 	for i in 0 1; do tc qdisc add dev net$i root netem delay 1ms loss 1%; done
 	COLLET_VERBS_TIMEOUT=12 check 2
+	COLLET_TRANSPORT=tcp check 2
 	for i in 0 1; do tc qdisc del dev net$i root; done
 }
 

@@ -34,7 +34,7 @@ void collet_verbs_write(struct verbs_conduit *verbs, uint32_t index, const struc
 		.sg_list = (struct ibv_sge *)write->parts, .num_sge = write->part_count,
 		.opcode = write->has_immediate ? IBV_WR_RDMA_WRITE_WITH_IMM : IBV_WR_RDMA_WRITE,
 		.send_flags = (signalled ? IBV_SEND_SIGNALED : 0) |
-			(length(write) <= pair->inline_bytes ? IBV_SEND_INLINE : 0),
+			(write->part_count && length(write) <= pair->inline_bytes ? IBV_SEND_INLINE : 0),
 		.imm_data = htobe32(write->immediate),
 		.wr.rdma = { .remote_addr = write->to, .rkey = write->peer_key } };
 	struct ibv_send_wr *refused;

@@ -3,7 +3,8 @@
  * Registering pins pages and takes from some µs to ms. It is kept only for memory of which memory_register() has told
  * that it is there and memory_deregister() will tell that it goes (collet_mem_alloc, collet_mem_register, the engine's
  * staging). A registration of any other memory cannot be trusted later: if it was freed and its addresses are in use
- * again, adapters would read and write the old pages. So that is registered for each transfer anew.
+ * again, adapters would read and write the old pages. So that is registered for each transfer anew; what is sent, for
+ * reading only, since it may be memory that nobody may write.
  *
  * Ranges may overlap and nest. They are kept by their beginnings, each with the furthest end of all up to it, so that a
  * search from the right place backwards may stop as soon as nothing before reaches far enough. */
@@ -15,8 +16,6 @@
 #include <unistd.h>
 
 #include "verbs.h"
-
-enum { ACCESS = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE };
 
 /* ---- The list ----------------------------------------------------------------------------------------------- */
 
@@ -100,13 +99,14 @@ static void warn(struct collet_device *device, uint64_t bytes, int error)
 		(unsigned long long)bytes, strerror(error), locked);
 }
 
-static bool pin_range(struct collet_device *device, struct ibv_mr **registered, void *first, uint64_t bytes)
+static bool pin_range(struct collet_device *device, struct ibv_mr **registered, void *first, uint64_t bytes,
+	enum verbs_access access)
 {
 	for (uint32_t i = 0; i < device->adapter_count; i++) {
 		const struct verbs_adapter *adapter = &device->adapters[i];
 		errno = 0;
 		if (bytes <= adapter->limits.max_mr_size)
-			registered[i] = ibv_reg_mr(adapter->protection, first, bytes, ACCESS);
+			registered[i] = ibv_reg_mr(adapter->protection, first, bytes, access);
 		if (registered[i])
 			continue;
 		warn(device, bytes, errno ? errno : EFBIG);
@@ -124,7 +124,7 @@ static bool pin_dmabuf(struct collet_device *device, struct verbs_region *region
 	const uint64_t bytes = region->end - region->first;
 	for (uint32_t i = 0; i < device->adapter_count; i++) {
 		region->registered[i] = ibv_reg_dmabuf_mr(device->adapters[i].protection, region->dmabuf_offset, bytes,
-			region->first, region->dmabuf, ACCESS);
+			region->first, region->dmabuf, ACCESS_WRITE);
 		if (!region->registered[i])
 			break;
 		if (i + 1 == device->adapter_count) {
@@ -149,7 +149,7 @@ static bool pin(struct collet_device *device, struct verbs_region *region)
 		return false;
 	make_room(device, bytes);
 	if (device->pinned_bytes + bytes > device->options.pinned_most ||
-		!pin_range(device, region->registered, (void *)region->first, bytes))
+		!pin_range(device, region->registered, (void *)region->first, bytes, ACCESS_WRITE))
 		return false;
 	device->pinned_bytes += bytes;
 	return true;
@@ -157,7 +157,8 @@ static bool pin(struct collet_device *device, struct verbs_region *region)
 
 /* ---- For transfers ------------------------------------------------------------------------------------------ */
 
-bool collet_verbs_use(struct collet_device *device, struct verbs_use *use, void *data, uint64_t bytes)
+bool collet_verbs_use(struct collet_device *device, struct verbs_use *use, void *data, uint64_t bytes,
+	enum verbs_access access)
 {
 	const uintptr_t first = (uintptr_t)data;
 	*use = (struct verbs_use){ 0 };
@@ -167,7 +168,7 @@ bool collet_verbs_use(struct collet_device *device, struct verbs_use *use, void 
 		region->users++;
 		use->region = region;
 	}
-	const bool used = use->region || pin_range(device, use->own, data, bytes);
+	const bool used = use->region || pin_range(device, use->own, data, bytes, access);
 	pthread_mutex_unlock(&device->lock);
 	return used;
 }

@@ -29,8 +29,9 @@ void collet_verbs_expect(struct verbs_conduit *verbs, uint32_t which, struct col
 		return;
 	const uint64_t bytes = transfer->message.bytes, places = (uint64_t)PLACES * PLACE_BYTES;
 	incoming->allowed = bytes < places ? bytes : places;
-	incoming->mode = collet_verbs_use(verbs->device, &incoming->use, transfer->data, bytes) ? GRANT_DIRECT
-												 : GRANT_PLACES;
+	const bool registered =
+		collet_verbs_use(verbs->device, &incoming->use, transfer->data, bytes, ACCESS_WRITE);
+	incoming->mode = registered ? GRANT_DIRECT : GRANT_PLACES;
 }
 
 /* False: it has to wait. */
@@ -118,8 +119,8 @@ void collet_verbs_announced(struct verbs_conduit *verbs, uint32_t which, struct 
 	struct verbs_outgoing *outgoing = &verbs->outgoing[which];
 	*outgoing = (struct verbs_outgoing){ .transfer = transfer };
 	/* The announcement is under way meanwhile. */
-	outgoing->staged =
-		!collet_verbs_use(verbs->device, &outgoing->use, transfer->data, transfer->message.bytes);
+	outgoing->staged = !collet_verbs_use(
+		verbs->device, &outgoing->use, transfer->data, transfer->message.bytes, ACCESS_READ);
 }
 
 /* A part for each data queue pair, by rate; whole units, the last takes the rest. */

@@ -313,8 +313,10 @@ const char *collet_verbs_gid_text(const uint8_t gid[16], char *text, size_t byte
 collet_status collet_verbs_memory_register(
 	struct collet_device *device, const struct collet_memory *memory, void **registration);
 void collet_verbs_memory_deregister(struct collet_device *device, void *registration);
+enum verbs_access { ACCESS_READ = 0, ACCESS_WRITE = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE };
 /* False: it is refused (a warning has said so, once), and the caller goes through its own memory. */
-bool collet_verbs_use(struct collet_device *device, struct verbs_use *use, void *data, uint64_t bytes);
+bool collet_verbs_use(struct collet_device *device, struct verbs_use *use, void *data, uint64_t bytes,
+	enum verbs_access access);
 void collet_verbs_unuse(struct collet_device *device, struct verbs_use *use);
 static inline struct ibv_mr *collet_verbs_used(const struct verbs_use *use, uint32_t adapter)
 {
