@@ -129,6 +129,13 @@ static bool add_operands(struct collet_request *request, const struct collet_ste
 	return true;
 }
 
+/* A binomial node sends to its deepest child first, which has others to pass it on to: peers are listed the other way
+ * round, as operands must be. */
+static uint32_t send_turn(const struct collet_peers *peers, uint32_t i)
+{
+	return peers->doubling ? peers->count - 1 - i : i;
+}
+
 static bool add_sends(struct collet_request *request, const struct collet_step *step, struct collet_small_step *small)
 {
 	const uint32_t first = request->small.move_count;
@@ -136,7 +143,8 @@ static bool add_sends(struct collet_request *request, const struct collet_step *
 	for (uint32_t e = 0; e < step->destination_count; e++) {
 		const struct collet_end *end = &step->destination[e];
 		for (uint32_t i = 0; i < end->peers.count; i++) {
-			const uint32_t position = collet_peers_at(&end->peers, i, request->shape.size);
+			const uint32_t position =
+				collet_peers_at(&end->peers, send_turn(&end->peers, i), request->shape.size);
 			if (position == request->shape.rank)
 				continue;
 			const enum collet_buffer from = step->source[0].buffer;
