@@ -19,7 +19,9 @@
 
 enum {
 	EXTRA_PIECES = 2,
-	PUBLISH_MIN = (64 << 10) + 1, /* bytes of a piece; smaller ones go through the transport's own ring */
+	PUBLISH_MIN = (64 << 10) + 1,        /* bytes of a piece; smaller ones go through the transport's own ring */
+	PUBLISH_MOVE_MIN = (128 << 10) + 1,  /* the same if they are for one peer, which has a core of its own and does
+						not combine them: the ring brings them run by run */
 	BLOCK_BYTES = 32 << 10   /* what is made in one go if it is to be copied too */
 };
 
@@ -93,6 +95,26 @@ static bool is_read_in_arena(struct collet_lane *lane, const struct collet_item 
 	return some;
 }
 
+/* No step of the collective combines anything. */
+static bool only_moves(const struct collet_request *request)
+{
+	const enum collet_collective collective = request->program->collective;
+	return collective != COLLET_ALLREDUCE && collective != COLLET_REDUCE && collective != COLLET_REDUCE_SCATTER;
+}
+
+static uint64_t publish_min(const struct collet_lane *lane, const struct collet_item *item)
+{
+	const struct collet_step *step = item->step;
+	if (lane->group->engine->crowded || !only_moves(item->request))
+		return PUBLISH_MIN;
+	uint32_t peers = 0;
+	for (uint32_t e = 0; e < step->destination_count; e++)
+		for (uint32_t i = 0, position;
+			item_next_remote(item->request, &step->destination[e].peers, &i, &position);)
+			peers++;
+	return peers == 1 ? PUBLISH_MOVE_MIN : PUBLISH_MIN;
+}
+
 /* Does the item send a copy, made in staging, of what it could send from where it is? Peers have staging mapped: what
  * is copied there by this core, in pieces that stay in its cache, they take or combine at the caches' speed, many of
  * them from one copy; from the caller's own memory the kernel would have to copy it for each. What lies in the arena
@@ -103,7 +125,8 @@ static bool publishes(struct collet_lane *lane, const struct collet_item *item, 
 	const struct collet_step *step = item->step;
 	const struct collet_arena *arena = lane->group->engine->arena;
 	uint64_t offset;
-	if (!lane->staging_is_mapped || item->count * request->element_bytes < PUBLISH_MIN || !step->destination_count)
+	if (!lane->staging_is_mapped || !step->destination_count ||
+		item->count * request->element_bytes < publish_min(lane, item))
 		return false;
 	if (step->per_peer) {
 		if (!item_is_local(request, &step->source[0]) ||
