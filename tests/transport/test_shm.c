@@ -79,6 +79,8 @@ static void each_size_goes_its_way(void **state)
 			SHM_LONG_BYTES / SHM_BULK_RUN_BYTES},
 		{"bulk: more than there are units", true, false, 3 * MIB + 1, SHM_BULK,
 			3 * MIB / SHM_BULK_RUN_BYTES + 1},
+		{"pulled", true, false, SHM_BULK_MIN, SHM_PULL, 1},
+		{"pulled in slices", true, false, 3 * MIB + 1, SHM_PULL, 1},
 		{"arena, too small", true, true, SHM_ARENA_MIN - 1, SHM_RING, 3},
 		{"arena", true, true, SHM_ARENA_MIN, SHM_ARENA, 1},
 		{"arena, in slices", true, true, 3 * MIB + 1, SHM_ARENA, 1},
@@ -95,16 +97,22 @@ static void each_size_goes_its_way(void **state)
 			void *from = malloc(bytes), *into = malloc(bytes), *memory;
 			assert_int_equal(collet_arena_alloc(&arenas[0], &memory, bytes), COLLET_OK);
 			void *data = rows[row].in_arena ? memory : from;
+			if (rows[row].way == SHM_PULL)
+				inside(&pair, 0)->attach_min = bytes;
 			pattern_fill(data, bytes, row);
 			struct collet_transfer send = transfer_of(1, data, bytes);
 			struct collet_transfer receive = view ? view_of(1, into, bytes) : transfer_of(1, into, bytes);
 			shm->post_send(pair.ends[0].conduit, &send);
 			assert_int_equal(inside(&pair, 0)->tokens_lent, shm_is_lent(rows[row].way));
 			assert_int_equal(inside(&pair, 0)->out_bulk_used != 0, rows[row].way == SHM_BULK);
+			const uint64_t calls = pair.ends[1].conduit->stats.system_calls;
 			shm->post_recv(pair.ends[1].conduit, &receive);
 			assert_true(pair_settle(&pair, &receive));
 			assert_int_equal(receive.status, COLLET_OK);
 			assert_int_equal(inside(&pair, 1)->in_next, rows[row].cells);
+			const uint64_t pulls =
+				rows[row].way == SHM_PULL ? (bytes + SHM_SLICE_BYTES - 1) / SHM_SLICE_BYTES : 0;
+			assert_int_equal(pair.ends[1].conduit->stats.system_calls - calls, pulls);
 			assert_true(pattern_is(view ? receive.view : into, bytes, row));
 			if (view) {
 				const bool stays = rows[row].way == SHM_ARENA ||

@@ -114,22 +114,47 @@ static bool trade(struct end *end, uint64_t mine, uint64_t theirs)
 	return good;
 }
 
+static int trade_openly(struct pair *pair, struct board *board)
+{
+	if (begin_child(pair) || !inside(pair, 1)->peer_reads)
+		return 1;
+	inside(pair, 1)->attach_min = MIB;
+	return !trade(&pair->ends[1], 1, 0);
+}
+
 static int trade_as_nobody(struct pair *pair, struct board *board)
 {
 	/* From here on this process may not read its parent's memory, which is root's. */
 	if (setgid(65534) != 0 || setuid(65534) != 0)
 		return 2;
-	return begin_child(pair) || !trade(&pair->ends[1], 1, 0);
+	if (begin_child(pair) || inside(pair, 1)->peer_pid)
+		return 1;
+	inside(pair, 1)->attach_min = MIB;
+	return !trade(&pair->ends[1], 1, 0);
 }
 
-/* Long messages need no right to read the peer's memory. */
-static void users_may_differ_by_then(void **state)
+/* Each end learns from the other whether it can be read; what cannot be read goes through the units, wanted or not. */
+static void reading_the_peer_is_probed(void **state)
 {
 	struct pair pair;
+	pid_t child = open_processes(&pair, trade_openly, NULL);
+	if (!inside(&pair, 0)->peer_reads) {
+		exit_of(child);
+		pair_close(&pair);
+		skip();  /* cross-memory attach is not allowed at all here */
+	}
+	inside(&pair, 0)->attach_min = MIB;
+	assert_true(trade(&pair.ends[0], 0, 1));
+	assert_true(inside(&pair, 0)->tokens_used != 0 && inside(&pair, 0)->out_bulk_used == 0);
+	assert_int_equal(exit_of(child), 0);
+	pair_close(&pair);
 	if (getuid() != 0)
 		skip();  /* only root can become somebody else */
-	const pid_t child = open_processes(&pair, trade_as_nobody, NULL);
+	child = open_processes(&pair, trade_as_nobody, NULL);
+	assert_false(inside(&pair, 0)->peer_reads);
+	inside(&pair, 0)->attach_min = MIB;
 	assert_true(trade(&pair.ends[0], 0, 1));
+	assert_true(inside(&pair, 0)->tokens_used == 0);
 	assert_int_equal(exit_of(child), 0);
 	pair_close(&pair);
 }
@@ -479,7 +504,7 @@ static void somebody_elses_socket_is_refused(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(users_may_differ_by_then),
+		cmocka_unit_test(reading_the_peer_is_probed),
 		cmocka_unit_test(killed_in_mid_transfer),
 		cmocka_unit_test(a_late_reader_reports_nothing),
 		cmocka_unit_test(a_late_sender_touches_nothing),

@@ -30,6 +30,8 @@ struct shm_hello {
 	uint64_t magic;
 	uint32_t kind;
 	uint32_t flags;
+	uint64_t nonce;          /* what is to be found at nonce_address if the peer's memory can be read */
+	uint64_t nonce_address;
 	uint64_t segment;        /* reply to a thread of the same process: the mapping */
 	uint64_t arena;          /* reply, done to a thread of the same process: struct collet_arena_map, held for it */
 };
@@ -47,7 +49,7 @@ enum shm_state {
 
 /* The message that is being received; it belongs to the first receive, unless it is being dropped. */
 struct shm_incoming {
-	enum shm_kind kind;      /* 0: none. SHM_RING, SHM_BULK: its runs; SHM_DIRECT, SHM_ARENA: its slices */
+	enum shm_kind kind;      /* 0: none. SHM_RING, SHM_BULK: its runs; else its slices */
 	bool drop;               /* nobody wants it: its receive has settled with a mismatch */
 	uint32_t token;
 	const unsigned char *source;
@@ -61,9 +63,12 @@ struct shm_conduit {
 	bool gone;                               /* the socket has hung up, or the peer has closed */
 	bool peeked;                             /* since the last receive was posted: what arrives is waited for */
 	bool same_process;
+	bool peer_reads;                         /* the peer can read this process's memory */
 	bool peer_maps;                          /* the peer has mapped this rank's arena */
 	bool barrier;                            /* whoever goes to sleep fences the other: see shm_tell() */
 	uint64_t bulk_min, arena_min;            /* SHM_BULK_MIN, SHM_ARENA_MIN; measurements try others */
+	uint64_t attach_min;                     /* COLLET_SHM_ATTACH_MIN: from here on left with the sender, and read
+	                                          * by the receiver; by default nothing is */
 
 	struct shm_segment *segment;
 	struct shm_side *mine, *theirs;
@@ -92,12 +97,15 @@ struct shm_conduit {
 	struct collet_transfer_queue receives;
 	struct shm_incoming incoming;
 	const struct collet_arena_map *peer_arena;
+	pid_t peer_pid;                          /* in this process's pid namespace */
+	uint64_t peer_nonce, peer_nonce_address;
 
 	/* The rest is for opening, sleeping and closing. */
 	int socket;
 	int peer_event_fd;
 	pid_t owner;                             /* the process that opened it: a forked child must not act for it */
 	bool in_epoll;
+	uint64_t nonce;                          /* read by the peer, to see that it reads the right process */
 	struct collet_arena *arena;
 	struct collet_arena_map *peer_arena_held;
 	struct collet_wake *wake;

@@ -1,9 +1,13 @@
 /* How the two ends of an shm conduit come to share a segment.
  *
  *	dialer			other end
- *	hello		->			descriptors: wake event, arena
- *			<-	reply		descriptors: segment, wake event, arena; did it map the dialer's?
- *	done		->			did the dialer map the other end's?
+ *	hello		->			nonce; descriptors: wake event, arena
+ *			<-	reply		nonce; descriptors: segment, wake event, arena; can it read
+ *						the dialer, and did it map the arena?
+ *	done		->			can the dialer read the other end, and did it map the arena?
+ *
+ * Each end tries to read the other's nonce out of its memory (process_vm_readv) before it says that it can: whether
+ * that is allowed depends on user ids, capabilities, namespaces and kernel settings that no card tells.
  *
  * Between threads of one process no descriptor of the segment or the arena is sent but the mapping itself, held for the
  * receiver; so both work on one mapping. That this is one process is what the cards and the kernel (SO_PEERCRED) agree
@@ -15,10 +19,13 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/mman.h>
+#include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
+#include "core/config.h"
 #include "core/status.h"
 #include "transport/shm/conduit.h"
 
@@ -30,7 +37,8 @@ enum {
 	HELLO_MAPS = 1 << 0,     /* the sender of this has mapped the receiver's arena */
 	HELLO_ARENA = 1 << 1,    /* ... has an arena; its descriptor comes along (or the field, to a thread) */
 	HELLO_SEGMENT = 1 << 2,  /* the segment comes along, likewise */
-	HELLO_BARRIER = 1 << 3   /* ... fences the others before it sleeps, and lets itself be fenced: see shm_tell() */
+	HELLO_BARRIER = 1 << 3,  /* ... fences the others before it sleeps, and lets itself be fenced: see shm_tell() */
+	HELLO_READS = 1 << 4     /* ... can read the receiver's memory */
 };
 
 static collet_status check_hello(const struct shm_conduit *shm, uint32_t kind)
@@ -42,6 +50,32 @@ static collet_status check_hello(const struct shm_conduit *shm, uint32_t kind)
 }
 
 /* ---- What a hello brings ------------------------------------------------------------------------------------- */
+
+/* Can this process read the peer's memory, and is it the peer's? */
+static bool probe(struct shm_conduit *shm, pid_t pid)
+{
+	uint64_t nonce = 0;
+	struct iovec into = { &nonce, sizeof(nonce) };
+	struct iovec from = { (void *)(uintptr_t)shm->peer_nonce_address, sizeof(nonce) };
+	if (pid <= 0 || process_vm_readv(pid, &into, 1, &from, 1, 0) != (ssize_t)sizeof(nonce) ||
+		nonce != shm->peer_nonce)
+		return false;
+	shm->peer_pid = pid;
+	return true;
+}
+
+/* The peer's pid as this process sees it: the kernel's word, or the card's where the socket was made by somebody
+ * else. */
+static bool probe_reading(struct shm_conduit *shm)
+{
+	struct ucred credentials;
+	socklen_t bytes = sizeof(credentials);
+	shm->peer_nonce = shm->inbox.nonce;
+	shm->peer_nonce_address = shm->inbox.nonce_address;
+	if (getsockopt(shm->socket, SOL_SOCKET, SO_PEERCRED, &credentials, &bytes) == 0 && probe(shm, credentials.pid))
+		return true;
+	return probe(shm, (pid_t)shm->peer->pid);
+}
 
 /* Keeps the peer's arena, if it has one and it can be mapped; without it, arena memory travels like any other. */
 static bool accept_arena(struct shm_conduit *shm, uint32_t *next_fd)
@@ -78,6 +112,8 @@ static collet_status accept_common(struct shm_conduit *shm, uint32_t *next_fd, u
 	const collet_status status = accept_wake(shm, next_fd);
 	if (status != COLLET_OK)
 		return status;
+	if (!shm->same_process && probe_reading(shm))
+		*flags |= HELLO_READS;
 	/* A thread's arena comes as a mapping, and is not sent before it is sure to be taken: the dialer's with
 	 * done. */
 	if (accept_arena(shm, next_fd))
@@ -166,7 +202,9 @@ static struct shm_hello hello_of(const struct shm_conduit *shm, uint32_t kind, u
 {
 	return (struct shm_hello){.magic = HELLO_MAGIC,
 		.kind = kind,
-		.flags = flags | (shm->barrier ? HELLO_BARRIER : 0)};
+		.flags = flags | (shm->barrier ? HELLO_BARRIER : 0),
+		.nonce = shm->nonce,
+		.nonce_address = (uintptr_t)&shm->nonce};
 }
 
 /* Adds this rank's arena to a hello: as a descriptor, or held, as a mapping. */
@@ -196,6 +234,7 @@ static collet_status ready(struct shm_conduit *shm, uint32_t peer_flags)
 	if (epoll_ctl(shm->wake->epoll_fd, EPOLL_CTL_ADD, shm->socket, &event) != 0)
 		return collet_shm_fail_system(shm, "epoll_ctl");
 	shm->in_epoll = true;
+	shm->peer_reads = peer_flags & HELLO_READS;
 	shm->peer_maps = peer_flags & HELLO_MAPS;
 	shm->conduit.reads_arena = shm->peer_maps;
 	shm->barrier = shm->barrier && peer_flags & HELLO_BARRIER;
@@ -203,7 +242,8 @@ static collet_status ready(struct shm_conduit *shm, uint32_t peer_flags)
 	char name[160];
 	collet_log(shm->log, COLLET_LOG_INFO, "shm with %s, channel %u: %s; arenas mapped: %s, by the peer: %s",
 		collet_shm_peer_name(shm, name, sizeof(name)), shm->conduit.channel,
-		shm->same_process ? "one process" : "two processes",
+		shm->same_process ? "one process" : shm->peer_reads ? "cross-memory attach by the peer" :
+		"no cross-memory attach by the peer",
 		shm->peer_arena ? "yes" : "no", shm->peer_maps ? "yes" : "no");
 	return COLLET_OK;
 }
@@ -369,9 +409,15 @@ collet_status collet_shm_open(struct collet_conduit *conduit, const struct colle
 	shm->owner = getpid();
 	shm->bulk_min = SHM_BULK_MIN;
 	shm->arena_min = SHM_ARENA_MIN;
+	shm->attach_min = UINT64_MAX;
 	shm->barrier = collet_shm_let_fence();
 	shm->state = config->dialed ? SHM_SEND_HELLO : SHM_AWAIT_HELLO;
-	conduit->status = check_credentials(shm);
+	conduit->status = collet_env_bytes("COLLET_SHM_ATTACH_MIN", &shm->attach_min);
+	if (conduit->status == COLLET_OK)
+		conduit->status = check_credentials(shm);
+	if (conduit->status == COLLET_OK &&
+		getrandom(&shm->nonce, sizeof(shm->nonce), 0) != (ssize_t)sizeof(shm->nonce))
+		conduit->status = collet_shm_fail_system(shm, "getrandom");
 	return conduit->status;
 }
 
@@ -416,4 +462,5 @@ void collet_shm_let_go(struct shm_conduit *shm, bool forked)
 		release_segment(shm->segment, shm->same_process);
 	shm->segment = NULL;
 	shm->mine = shm->theirs = NULL;
+	shm->nonce = 0;
 }

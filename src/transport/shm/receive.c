@@ -3,7 +3,9 @@
  * Bytes that were lent are read in slices, so that no call of progress() takes long. After the last one the sender's
  * word is asked: if it has closed meanwhile, its owner may have refilled the buffer and what was read means nothing.
  * Cells come from the peer: each word is loaded once, and is bounded before it is used. */
+#include <errno.h>
 #include <string.h>
+#include <sys/uio.h>
 
 #include "core/status.h"
 #include "transport/shm/conduit.h"
@@ -176,6 +178,48 @@ static inline bool peer_closed(const struct shm_conduit *shm)
 	return atomic_load_explicit(&shm->theirs->closed, memory_order_seq_cst) != 0;
 }
 
+static void fail_pull(struct shm_conduit *shm, int error)
+{
+	char name[160];
+	if (peer_closed(shm) || error == ESRCH) {
+		(void)collet_shm_lose_peer(shm, error == ESRCH ? "has died while its message was read" :
+			"has closed its connection while its message was read");
+		return;
+	}
+	(void)collet_fail(COLLET_ERR_TRANSPORT, "shm: reading the memory of %s: %s",
+		collet_shm_peer_name(shm, name, sizeof(name)), error ? strerror(error) : "it is another process now");
+	(void)collet_shm_fail(shm, COLLET_ERR_TRANSPORT);
+}
+
+/* Reads one slice out of the peer's memory, and with the last one its nonce: the process that is read must still be the
+ * one that was met. */
+static bool pull_slice(struct shm_conduit *shm, uint64_t bytes)
+{
+	const struct shm_incoming *incoming = &shm->incoming;
+	const bool last = incoming->done + bytes == incoming->bytes;
+	uint64_t nonce = 0;
+	struct iovec into[2] = {
+		{ (unsigned char *)shm->receives.first->data + incoming->done, bytes },
+		{ &nonce, sizeof(nonce) },
+	};
+	struct iovec from[2] = {
+		{ (void *)(uintptr_t)(incoming->source + incoming->done), bytes },
+		{ (void *)(uintptr_t)shm->peer_nonce_address, sizeof(nonce) },
+	};
+	const size_t whole = bytes + (last ? sizeof(nonce) : 0);
+	shm_count(&shm->conduit.stats.system_calls, 1);
+	const ssize_t got = process_vm_readv(shm->peer_pid, into, last ? 2 : 1, from, last ? 2 : 1, 0);
+	if (got != (ssize_t)whole) {
+		fail_pull(shm, got < 0 ? errno : EFAULT);
+		return false;
+	}
+	if (last && nonce != shm->peer_nonce) {
+		fail_pull(shm, 0);
+		return false;
+	}
+	return true;
+}
+
 /* Copies one slice from a thread of this process. Its close() waits while `reading` is up, so that nobody reads a
  * buffer that has gone back to its owner: it stores `closed`, then loads `reading`; here the other way round, all
  * seq_cst. */
@@ -196,14 +240,19 @@ static bool copy_slice_guarded(struct shm_conduit *shm, uint64_t bytes)
 static bool move_slice(struct shm_conduit *shm, uint64_t bytes)
 {
 	const struct shm_incoming *incoming = &shm->incoming;
-	if (incoming->kind == SHM_DIRECT) {
+	switch (incoming->kind) {
+	case SHM_PULL:
+		return pull_slice(shm, bytes);
+	case SHM_DIRECT:
 		if (copy_slice_guarded(shm, bytes))
 			return true;
 		(void)collet_shm_lose_peer(shm, "has closed its connection while its message was read");
 		return false;
+	default:
+		memcpy((unsigned char *)shm->receives.first->data + incoming->done, incoming->source + incoming->done,
+			bytes);
+		return true;
 	}
-	memcpy((unsigned char *)shm->receives.first->data + incoming->done, incoming->source + incoming->done, bytes);
-	return true;
 }
 
 /* Moves one slice of the message that is being read. */

@@ -56,6 +56,7 @@ enum shm_kind {
 	SHM_RING,        /* the first bytes, or all, in a run of units */
 	SHM_BULK,        /* the same in a run of bulk units */
 	SHM_MORE,        /* the next bytes of the message before */
+	SHM_PULL,        /* in the sender's memory, read by process_vm_readv */
 	SHM_DIRECT,      /* in the sender's memory, and the sender is a thread of this process */
 	SHM_ARENA,       /* in the sender's arena, which the receiver has mapped */
 	SHM_REST         /* no message: more bytes of the SHM_INLINE before it */
@@ -70,7 +71,7 @@ static inline bool shm_comes_in_runs(enum shm_kind kind)
 /* They stay in the sender's memory until they have been read. */
 static inline bool shm_is_lent(enum shm_kind kind)
 {
-	return kind == SHM_DIRECT || kind == SHM_ARENA;
+	return kind == SHM_PULL || kind == SHM_DIRECT || kind == SHM_ARENA;
 }
 
 /* word[0]  bits 0..31: position + 1; bits 32..39: enum shm_kind; bits 40..47: bytes, if SHM_INLINE;
@@ -79,8 +80,8 @@ static inline bool shm_is_lent(enum shm_kind kind)
  * word[2]  sequence
  * word[3]  SHM_INLINE: payload, to word[7]; else bytes
  * word[4]  SHM_RING, SHM_BULK, SHM_MORE: bits 0..31 first unit, bits 32..63 bytes of this run
- *          SHM_DIRECT: address; SHM_ARENA: offset
- * word[5]  SHM_DIRECT, SHM_ARENA: token
+ *          SHM_PULL, SHM_DIRECT: address; SHM_ARENA: offset
+ * word[5]  SHM_PULL, SHM_DIRECT, SHM_ARENA: token
  * SHM_REST: payload from word[1] on; written before the cell of its SHM_INLINE.
  * Relaxed but for word[0], whose store publishes the rest. */
 struct shm_cell {

@@ -192,7 +192,7 @@ static enum shm_kind way_of_first(const struct shm_conduit *shm, uint64_t *where
 	if (bytes < shm->bulk_min)
 		return SHM_RING;
 	*where = (uintptr_t)transfer->data;
-	return shm->same_process ? SHM_DIRECT : SHM_BULK;
+	return shm->same_process ? SHM_DIRECT : bytes >= shm->attach_min && shm->peer_reads ? SHM_PULL : SHM_BULK;
 }
 
 /* Publishes what it can of the first send; false when there was no room for anything. */
@@ -264,8 +264,9 @@ bool collet_shm_can_send(const struct shm_conduit *shm)
 	const enum shm_kind kind = way_of_first(shm, &where);
 	if (kind == SHM_INLINE)
 		return shm->out_next + shm_inline_cells(shm->sends.first->message.bytes) - taken <= SHM_CELLS;
+	const uint64_t units_free = ~(shm->out_units_used ^ freed) & shm_bits(0, SHM_UNITS);
 	if (kind == SHM_RING)
-		return shm_find_run(~(shm->out_units_used ^ freed) & shm_bits(0, SHM_UNITS), run_units(shm, false)) >= 0;
+		return shm_find_run(units_free, run_units(shm, false)) >= 0;
 	if (kind == SHM_BULK)
 		return shm_find_run(~(shm->out_bulk_used ^ bulk_freed), run_units(shm, true)) >= 0;
 	return free_tokens(shm, done) != 0;
