@@ -9,6 +9,7 @@
 # lossy   the same on 2, over a cable that loses 1 % and delays by 1 ms; and over TCP
 # limit   the same on 2, by a user who may lock 64 KiB: large messages are staged, and a warning says what to raise
 # leak    the same on 2: all that was made is gone afterwards
+# apart   RDMA does not cross the cable, and TCP does: pairs that may use either use TCP
 # kill    a rank is killed amidst its calls: all others are told who is lost
 # down    the cable is pulled: both ends are told, one at least in its adapter's words
 # train   some steps of training on 2 give the same parameters, bit for bit, as over TCP
@@ -80,6 +81,21 @@ lossy() {
 	for i in 0 1; do tc qdisc del dev net$i root; done
 }
 
+# RoCE is UDP.
+apart() {
+	local i
+	for i in 0 1; do
+		tc qdisc add dev net$i clsact
+		tc filter add dev net$i ingress protocol ip u32 match ip protocol 17 0xff action drop
+	done
+	COLLET_TRANSPORT=verbs,tcp COLLET_LOG=info COLLET_VERBS_TIMEOUT=12 check 2
+	for i in 0 1; do tc qdisc del dev net$i clsact; done
+	grep -q 'verbs to rank [01]: verbs: .* GID 1 (10.77.0.[12]) to 10.77.0.[12]: transport retry counter exceeded' "$folder"/rank? ||
+		fail 'it is not said why verbs would not do'
+	grep -q 'rank [01]: tcp, channel 0' "$folder"/rank? || fail 'no pair uses tcp'
+	! grep -q 'rank [01]: verbs, channel' "$folder"/rank? || fail 'a pair uses verbs'
+}
+
 limit() {
 	as=(setpriv --reuid 1000 --regid 1000 --clear-groups prlimit --memlock=65536)
 	check 2
@@ -128,7 +144,7 @@ for what; do
 	case $what in
 	all:*) check "${what#*:}" ;;
 	rails) devices=(rxe0,rxe1 rxe1,rxe0); check 2 ;;
-	lossy | limit | leak | train) $what ;;
+	lossy | apart | limit | leak | train) $what ;;
 	kill) kill_one ;;
 	down) pull_cable ;;
 	*) fail "no check $what" ;;

@@ -320,6 +320,7 @@ static collet_status connect_all(struct verbs_conduit *verbs)
 
 static void begin_probes(struct verbs_conduit *verbs)
 {
+	verbs->heard_ns = collet_verbs_now_ns();
 	for (uint32_t p = 0; p < verbs->pair_count; p++) {
 		verbs->probes_pending++;
 		collet_verbs_write_empty(verbs, p, TAG_PROBE);
@@ -334,6 +335,10 @@ static collet_status probe(struct verbs_conduit *verbs)
 		collet_verbs_poll(verbs);
 	if (verbs->gone)
 		return verbs->host->fail(verbs->gone_status, "%s", verbs->reason);
+	/* rxe that may not send tries for ever. */
+	if (verbs->probes_pending &&
+		collet_verbs_now_ns() - verbs->heard_ns > collet_verbs_answer_ns(&verbs->device->options))
+		return fail(verbs, "its adapter did not answer", verbs->rails[0].adapter->name);
 	return verbs->probes_pending ? COLLET_PENDING : COLLET_OK;
 }
 

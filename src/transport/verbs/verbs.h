@@ -387,6 +387,7 @@ void collet_verbs_forget_large(struct verbs_conduit *verbs);
 /* wait.c */
 bool collet_verbs_arm(struct collet_conduit *conduit);
 void collet_verbs_disarm(struct collet_conduit *conduit);
+int64_t collet_verbs_answer_ns(const struct verbs_options *options);
 /* Nothing has moved for long: is the peer there? */
 void collet_verbs_look_for_peer(struct verbs_conduit *verbs);
 

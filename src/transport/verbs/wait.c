@@ -18,7 +18,7 @@ int64_t collet_verbs_now_ns(void)
 
 /* How long an adapter may take to say that an empty write has come or has not: its retries, each up to four times as
  * long as asked for, and some more. */
-static int64_t answer_ns(const struct verbs_options *options)
+int64_t collet_verbs_answer_ns(const struct verbs_options *options)
 {
 	return ((INT64_C(4096) << options->timeout) * (options->retries + 1)) * 4 + INT64_C(10000000000);
 }
@@ -34,7 +34,7 @@ static void ask_adapters(struct verbs_conduit *verbs)
 		struct verbs_pair *pair = &verbs->pairs[p];
 		char name[160];
 		/* Neither an acknowledgement nor an error: a device that has been removed is as quiet as that. */
-		if (pair->asking && now - pair->asked_ns > answer_ns(&verbs->device->options))
+		if (pair->asking && now - pair->asked_ns > collet_verbs_answer_ns(&verbs->device->options))
 			collet_verbs_lose(verbs, COLLET_ERR_TRANSPORT,
 				"%s completes nothing any more; is it still there?",
 				collet_verbs_adapter_name(verbs->rails[pair->rail].adapter, name, sizeof(name)));
