@@ -168,7 +168,7 @@ static void tell_of_memory(struct rank *rank)
 {
 	char path[512];
 	static char own[8192];
-	void *large, *small;
+	void *large = NULL, *small = NULL;
 	snprintf(path, sizeof(path), "%s/libcollet-transport-memory.so", modules);
 	if (!rank_create(rank))
 		return;
