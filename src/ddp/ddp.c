@@ -108,13 +108,14 @@ static void ddp_free(collet_ddp *ddp)
 	free(ddp);
 }
 
-static collet_status broadcast_values(const collet_ddp *ddp)
+collet_status collet_ddp_share_values(const collet_ddp *ddp, collet_comm *comm, uint32_t count, uint32_t from)
 {
-	for (uint32_t p = 0; p < ddp->parameter_count + ddp->buffer_count; p++) {
+	for (uint32_t p = 0; p < count; p++) {
 		const collet_ddp_parameter *parameter = &ddp->parameters[p];
-		const uint64_t count = collet_ddp_parameter_bytes(parameter) / collet_dtype_bytes(parameter->dtype);
+		const uint64_t elements =
+			collet_ddp_parameter_bytes(parameter) / collet_dtype_bytes(parameter->dtype);
 		const collet_status status = collet_broadcast(
-			ddp->comm, parameter->value, parameter->value, count, parameter->dtype, 0, NULL);
+			comm, parameter->value, parameter->value, elements, parameter->dtype, from, NULL);
 		if (status != COLLET_OK)
 			return status;
 	}
@@ -140,7 +141,7 @@ collet_status collet_ddp_create(collet_ddp **ddp, collet_comm *comm, const colle
 	if (status == COLLET_OK)
 		status = split_comms(made);
 	if (status == COLLET_OK)
-		status = broadcast_values(made);
+		status = collet_ddp_share_values(made, comm, parameter_count + made->buffer_count, 0);
 	if (status != COLLET_OK) {
 		if (made)
 			ddp_free(made);

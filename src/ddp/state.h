@@ -73,6 +73,11 @@ struct collet_ddp {
 
 extern const collet_ddp_hook collet_ddp_average;
 
+/* ---- ddp.c ---- */
+
+/* Gives every rank the values of the first so many parameters, then buffers, of rank `from`. */
+collet_status collet_ddp_share_values(const collet_ddp *ddp, collet_comm *comm, uint32_t count, uint32_t from);
+
 /* ---- layout.c ---- */
 
 /* Cuts the parameters, taken in this order (NULL: last to first), into buckets of this ddp's sizes, with memory.

@@ -179,29 +179,31 @@ static void divide_by_live(const collet_ddp *ddp, uint32_t live)
 	}
 }
 
+/* Between the buffers and where they stand one after the other. */
+static void pack_buffers(const collet_ddp *ddp, bool unpack)
+{
+	unsigned char *at = ddp->packed;
+	for (uint32_t i = 0; i < ddp->buffer_count; i++) {
+		const collet_ddp_parameter *buffer = &ddp->parameters[ddp->parameter_count + i];
+		const uint64_t bytes = collet_ddp_parameter_bytes(buffer);
+		if (bytes > 0)
+			memcpy(unpack ? buffer->value : at, unpack ? at : buffer->value, bytes);
+		at += bytes;
+	}
+}
+
 /* Every rank gets the source's. */
 static collet_status share_buffers(const collet_ddp *ddp)
 {
 	if (ddp->packed_bytes == 0)
 		return COLLET_OK;
-	const collet_ddp_parameter *buffers = ddp->parameters + ddp->parameter_count;
 	const bool gives = collet_comm_rank(ddp->comm) == ddp->source;
-	unsigned char *at = ddp->packed;
-	for (uint32_t i = 0; gives && i < ddp->buffer_count; i++) {
-		const uint64_t bytes = collet_ddp_parameter_bytes(&buffers[i]);
-		if (bytes > 0)
-			memcpy(at, buffers[i].value, bytes);
-		at += bytes;
-	}
+	if (gives)
+		pack_buffers(ddp, false);
 	const collet_status status = collet_broadcast(
 		ddp->control, ddp->packed, ddp->packed, ddp->packed_bytes, COLLET_U8, ddp->source, NULL);
-	at = ddp->packed;
-	for (uint32_t i = 0; status == COLLET_OK && !gives && i < ddp->buffer_count; i++) {
-		const uint64_t bytes = collet_ddp_parameter_bytes(&buffers[i]);
-		if (bytes > 0)
-			memcpy(buffers[i].value, at, bytes);
-		at += bytes;
-	}
+	if (status == COLLET_OK && !gives)
+		pack_buffers(ddp, true);
 	return status;
 }
 
@@ -324,20 +326,6 @@ collet_status collet_ddp_zero(collet_ddp *ddp)
 	return status;
 }
 
-/* What collet_ddp_create() does from rank 0. */
-static collet_status take_values(const collet_ddp *ddp, uint32_t from)
-{
-	for (uint32_t p = 0; p < ddp->parameter_count; p++) {
-		const collet_ddp_parameter *parameter = &ddp->parameters[p];
-		const collet_status status = collet_broadcast(ddp->control, parameter->value, parameter->value,
-			collet_ddp_parameter_bytes(parameter) / collet_dtype_bytes(parameter->dtype), parameter->dtype,
-			from, NULL);
-		if (status != COLLET_OK)
-			return status;
-	}
-	return COLLET_OK;
-}
-
 collet_status collet_ddp_join(collet_ddp *ddp, uint64_t *steps)
 {
 	uint32_t living = 0;
@@ -361,7 +349,8 @@ collet_status collet_ddp_join(collet_ddp *ddp, uint64_t *steps)
 			/* No step, then. */
 			ddp->opened = false;
 			ddp->source = COLLET_DDP_NOBODY;
-			status = source == COLLET_DDP_NOBODY ? COLLET_OK : take_values(ddp, source);
+			if (source != COLLET_DDP_NOBODY)
+				status = collet_ddp_share_values(ddp, ddp->control, ddp->parameter_count, source);
 			break;
 		}
 		zero_all(ddp);
