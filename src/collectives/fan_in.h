@@ -1,0 +1,37 @@
+/* How many remote operands a step has at most, on any rank. */
+#ifndef COLLET_COLLECTIVES_FAN_IN_H
+#define COLLET_COLLECTIVES_FAN_IN_H
+
+#include "collectives/hosts.h"
+#include "collectives/step.h"
+
+static inline uint32_t fan_in_one(const struct collet_shape *shape)
+{
+	(void)shape;
+	return 1;
+}
+
+static inline uint32_t fan_in_two(const struct collet_shape *shape)
+{
+	(void)shape;
+	return 2;
+}
+
+static inline uint32_t fan_in_children(const struct collet_shape *shape)
+{
+	return shape->size > 2 ? collet_log2_ceil(shape->size) : 1;
+}
+
+static inline uint32_t fan_in_host_children(const struct collet_shape *shape)
+{
+	const uint32_t fullest = collet_host_fullest(shape);
+	return fullest > 2 ? collet_log2_ceil(fullest) : 1;
+}
+
+/* The ranks of a host, and two other hosts' leaders. */
+static inline uint32_t fan_in_host(const struct collet_shape *shape)
+{
+	return collet_host_fullest(shape) + 1;
+}
+
+#endif
