@@ -1,237 +1,31 @@
-#include "ranks.h"
-
+/* A run: ranks as threads and processes, started, waited for until they are stuck, and collected. */
 #include <errno.h>
 #include <fcntl.h>
-#include <limits.h>
-#include <linux/futex.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <setjmp.h>
 #include <cmocka.h>
-#include <collet/tools.h>
 
-#if defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#define UNDER_SANITIZER 1
-#endif
-#endif
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define UNDER_SANITIZER 1
-#endif
-
-enum {
-	DEADLINE_MS = 120 * 1000,
-	GRACE_MS = 3 * 1000,         /* for ranks to leave once they are aborted */
-#ifdef UNDER_SANITIZER
-	SLOWNESS = 4
-#else
-	SLOWNESS = 1
-#endif
-};
-
-/* In memory that all ranks map. */
-struct shared {
-	_Atomic uint32_t events[RANKS_EVENTS];
-	_Atomic int64_t sign_ns;     /* when a rank, or the test, last got on */
-	struct rank_report reports[RANKS_MOST];
-};
-
-/* What the test has of one rank. */
-struct held {
-	struct rank rank;
-	pid_t pid;                   /* 0: a thread */
-	pthread_t thread;
-	int ended;                   /* reads as end of file once the rank has ended */
-	int ending;                  /* the other end, the rank's own */
-	int order;                   /* a process watches it: a byte means that the deadline has passed */
-	int ordered;                 /* the other end, a process's own */
-};
-
-struct ranks {
-	struct ranks_options options;
-	ranks_body *body;
-	char store[40];
-	char transport[64];
-	int64_t patience_ns;
-	struct shared *shared;
-	size_t shared_bytes;
-	bool waited, stuck;
-	struct held held[];
-};
+#include "ranks_run.h"
 
 /* Set by LeakSanitizer where it is linked in: leaves that a process makes by _exit() are looked at too. */
 extern int __lsan_do_recoverable_leak_check(void) __attribute__((weak));
-
-static int64_t now_ns(void)
-{
-	struct timespec now;
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
-}
-
-/* Relaxed: a moment, which orders nothing. */
-static void give_sign(struct ranks *ranks)
-{
-	atomic_store_explicit(&ranks->shared->sign_ns, now_ns(), memory_order_relaxed);
-}
-
-static int64_t deadline_of(const struct ranks *ranks)
-{
-	return atomic_load_explicit(&ranks->shared->sign_ns, memory_order_relaxed) + ranks->patience_ns;
-}
-
-/* ---- A rank ---- */
-
-bool rank_check(struct rank *rank, bool ok, const char *format, ...)
-{
-	struct rank_report *report = rank->report;
-	if (ok)
-		return true;
-	pthread_mutex_lock(&rank->report_lock);
-	if (!report->failed) {
-		va_list arguments;
-		va_start(arguments, format);
-		vsnprintf(report->sentence, sizeof(report->sentence), format, arguments);
-		va_end(arguments);
-		report->failed = true;
-	}
-	pthread_mutex_unlock(&rank->report_lock);
-	return false;
-}
-
-bool rank_status(struct rank *rank, collet_status status, collet_status wanted, const char *what)
-{
-	return rank_check(rank, status == wanted, "%s: %s instead of %s: %s", what, collet_status_name(status),
-		collet_status_name(wanted), status == COLLET_OK ? "" : collet_last_error());
-}
-
-bool rank_ok(struct rank *rank, collet_status status, const char *what)
-{
-	return rank_status(rank, status, COLLET_OK, what);
-}
-
-void rank_doing(struct rank *rank, const char *format, ...)
-{
-	give_sign(rank->run);
-	pthread_mutex_lock(&rank->report_lock);
-	va_list arguments;
-	va_start(arguments, format);
-	vsnprintf(rank->report->doing, sizeof(rank->report->doing), format, arguments);
-	va_end(arguments);
-	pthread_mutex_unlock(&rank->report_lock);
-}
-
-void rank_fill_options(const struct rank *rank, uint32_t world, collet_options *options, char store[64])
-{
-	snprintf(store, 64, "%s-%u", rank->run->store, world);
-	*options = (collet_options){
-		.explicit_rank = true,
-		.rank = rank->rank,
-		.world_size = rank->size,
-		.local_rank = rank->rank,
-		.store = store,
-		.transport = rank->options->transport,
-		.algorithm = rank->options->algorithm,
-		.timeout_ns = rank->options->timeout_ns ? rank->options->timeout_ns : COLLET_NO_TIMEOUT,
-		.rendezvous_timeout_ns = COLLET_NO_TIMEOUT,
-		.progress_thread = rank->options->progress_thread ? 1 : -1,
-	};
-}
-
-bool rank_create(struct rank *rank)
-{
-	char store[64];
-	collet_options options;
-	rank_fill_options(rank, 0, &options, store);
-	collet_comm *comm = NULL;
-	const collet_status status = collet_comm_create(&comm, &options);
-	pthread_mutex_lock(&rank->comm_lock);
-	rank->comm = comm;
-	pthread_mutex_unlock(&rank->comm_lock);
-	return rank_ok(rank, status, "collet_comm_create");
-}
-
-bool rank_destroy(struct rank *rank)
-{
-	pthread_mutex_lock(&rank->comm_lock);
-	const collet_status status = rank->comm ? collet_comm_destroy(&rank->comm) : COLLET_OK;
-	pthread_mutex_unlock(&rank->comm_lock);
-	return rank_ok(rank, status, "collet_comm_destroy");
-}
-
-static void run_body(struct held *held)
-{
-	struct rank *rank = &held->rank;
-	rank_doing(rank, "creating its communicator");
-	if (rank->options->bare || rank_create(rank)) {
-		rank_doing(rank, "in the body");
-		rank->run->body(rank);
-	}
-	/* What it was doing when something failed is worth more than that it is destroying now. */
-	if (!rank->report->failed)
-		rank_doing(rank, "destroying its communicator");
-	rank_destroy(rank);
-	rank->report->returned = true;
-}
-
-/* The recorder's last lines: what came before has ended well. */
-static void dump(struct rank *rank)
-{
-	enum { LINES = 24 };
-	const int file = memfd_create("dump", MFD_CLOEXEC);
-	if (file < 0 || collet_comm_dump(rank->comm, file) != COLLET_OK) {
-		fprintf(stderr, "rank %u has no dump: %s\n", rank->rank,
-			file < 0 ? strerror(errno) : collet_last_error());
-	} else {
-		const off_t bytes = lseek(file, 0, SEEK_END);
-		char *text = bytes > 0 ? mmap(NULL, (size_t)bytes, PROT_READ, MAP_PRIVATE, file, 0) : MAP_FAILED;
-		if (text != MAP_FAILED) {
-			off_t from = bytes;
-			for (uint32_t lines = 0; from > 0 && lines <= LINES; from--)
-				lines += text[from - 1] == '\n';
-			fprintf(stderr, "%.*s", (int)(bytes - from), text + from);
-			munmap(text, (size_t)bytes);
-		}
-	}
-	if (file >= 0)
-		close(file);
-}
-
-/* The deadline has passed: the rank says how far it is, and whatever it waits for ends. */
-static void end_stuck(struct rank *rank)
-{
-	pthread_mutex_lock(&rank->report_lock);
-	fprintf(stderr, "rank %u of %u is stuck: %s\n", rank->rank, rank->size, rank->report->doing);
-	pthread_mutex_unlock(&rank->report_lock);
-	if (pthread_mutex_trylock(&rank->comm_lock) != 0) {
-		fprintf(stderr, "rank %u: inside collet_comm_destroy()\n", rank->rank);
-		return;
-	}
-	if (rank->comm) {
-		dump(rank);
-		collet_comm_abort(rank->comm);
-	}
-	pthread_mutex_unlock(&rank->comm_lock);
-}
 
 /* ---- As a thread ---- */
 
 static void *thread_main(void *argument)
 {
 	struct held *held = argument;
-	run_body(held);
+	rank_run(&held->rank, held->rank.run->body);
 	close(held->ending);
 	return NULL;
 }
@@ -243,7 +37,7 @@ static void *watch_main(void *argument)
 	struct held *held = argument;
 	char byte;
 	if (read(held->ordered, &byte, 1) == 1)
-		end_stuck(&held->rank);
+		rank_end_stuck(&held->rank);
 	return NULL;
 }
 
@@ -255,7 +49,7 @@ static void process_main(struct held *held, pid_t parent)
 	pthread_t watcher;
 	if (pthread_create(&watcher, NULL, watch_main, held) != 0 || pthread_detach(watcher) != 0)
 		_exit(1);
-	run_body(held);
+	rank_run(&held->rank, held->rank.run->body);
 	/* The watcher sits in a read that nothing may end: it goes with the process. */
 	if (__lsan_do_recoverable_leak_check && __lsan_do_recoverable_leak_check() != 0)
 		rank_check(&held->rank, false, "memory leaked");
@@ -356,7 +150,7 @@ struct ranks *ranks_start(const struct ranks_options *options, ranks_body *body)
 		fail_msg("mmap: %s", strerror(errno));
 	if (options->initial_shared)
 		memcpy(ranks->shared + 1, options->initial_shared, options->shared_bytes);
-	give_sign(ranks);
+	ranks_give_sign(ranks);
 	for (uint32_t r = 0; r < options->size; r++)
 		prepare(ranks, r);
 	/* Processes first: a fork copies no other thread. */
@@ -399,7 +193,7 @@ static bool wait_for(const struct held *held, int64_t deadline_ns)
 {
 	struct pollfd end = { .fd = held->ended, .events = POLLIN };
 	for (;;) {
-		const int64_t left_ms = (deadline_ns - now_ns() + 999999) / 1000000;
+		const int64_t left_ms = (deadline_ns - ranks_now_ns() + 999999) / 1000000;
 		const int ready = poll(&end, 1, left_ms > 0 ? (int)left_ms : 0);
 		if (ready >= 0)
 			return ready == 1;
@@ -412,10 +206,10 @@ static bool wait_for_all(struct ranks *ranks)
 	for (uint32_t r = 0; r < ranks->options.size; r++) {
 		int64_t deadline_ns;
 		do {
-			deadline_ns = deadline_of(ranks);
+			deadline_ns = ranks_deadline(ranks);
 			if (wait_for(&ranks->held[r], deadline_ns))
 				break;
-			if (deadline_ns == deadline_of(ranks))
+			if (deadline_ns == ranks_deadline(ranks))
 				return false;
 		} while (true);
 	}
@@ -430,11 +224,11 @@ static void end_all_stuck(struct ranks *ranks)
 			continue;
 		held->rank.report->end = RANK_STUCK;
 		if (!held->pid)
-			end_stuck(&held->rank);
+			rank_end_stuck(&held->rank);
 		else if (write(held->order, "", 1) != 1)
 			fprintf(stderr, "rank %u does not listen: %s\n", r, strerror(errno));
 	}
-	const int64_t deadline_ns = now_ns() + (int64_t)GRACE_MS * 1000000 * SLOWNESS;
+	const int64_t deadline_ns = ranks_now_ns() + (int64_t)GRACE_MS * 1000000 * SLOWNESS;
 	uint32_t ended = 0;
 	while (ended < ranks->options.size && wait_for(&ranks->held[ended], deadline_ns))
 		ended++;
@@ -550,53 +344,4 @@ void ranks_must_pass_everywhere(const struct ranks_options *options, ranks_body 
 bool ranks_are_slow(void)
 {
 	return SLOWNESS > 1;
-}
-
-/* ---- Events ---- */
-
-static void post(struct ranks *ranks, uint32_t event)
-{
-	give_sign(ranks);
-	/* Release: what was done before the post is seen by whoever awaited it. */
-	atomic_fetch_add_explicit(&ranks->shared->events[event], 1, memory_order_release);
-	syscall(SYS_futex, &ranks->shared->events[event], FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
-}
-
-static bool await(struct ranks *ranks, uint32_t event, uint32_t count)
-{
-	_Atomic uint32_t *posted = &ranks->shared->events[event];
-	for (;;) {
-		/* Acquire: pairs with post(). */
-		const uint32_t seen = atomic_load_explicit(posted, memory_order_acquire);
-		if (seen >= count)
-			return true;
-		/* A rank that waits for an event is stuck like any other: it is still here when the deadline is looked
-		 * at. */
-		const int64_t left = deadline_of(ranks) + (int64_t)GRACE_MS / 3 * 1000000 - now_ns();
-		if (left <= 0)
-			return false;
-		const struct timespec limit = { .tv_sec = left / 1000000000, .tv_nsec = left % 1000000000 };
-		syscall(SYS_futex, posted, FUTEX_WAIT, seen, &limit, NULL, 0);
-	}
-}
-
-void rank_post(struct rank *rank, uint32_t event)
-{
-	post(rank->run, event);
-}
-
-bool rank_await(struct rank *rank, uint32_t event, uint32_t count)
-{
-	return rank_check(rank, await(rank->run, event, count), "waited in vain for event %u to be posted %u times",
-		event, count);
-}
-
-void ranks_post(struct ranks *ranks, uint32_t event)
-{
-	post(ranks, event);
-}
-
-bool ranks_await(struct ranks *ranks, uint32_t event, uint32_t count)
-{
-	return await(ranks, event, count);
 }
