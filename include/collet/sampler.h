@@ -3,7 +3,8 @@
  * The distributed sampler of data-parallel training: every rank computes the same order of the whole set from (seed,
  * epoch) and takes every world_size-th sample of it, so that no rank needs to hear from another. The order is, index
  * for index, the one of PyTorch's torch.utils.data.DistributedSampler: a run can be compared with PyTorch's on the
- * same samples in the same batches.
+ * same samples in the same batches. (Of sets of fewer than 2^32 / 20 samples: newer PyTorch orders larger ones
+ * otherwise.)
  *
  * The functions are pure: no state is kept between calls, any thread may call them at any time, and the same
  * arguments give the same indices on every machine. To go on in the middle of an epoch, skip what has been used.

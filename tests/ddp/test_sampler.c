@@ -47,6 +47,46 @@ static void sixty_thousand_start_and_end_as_torch_does(void **state)
 	free(indices);
 }
 
+struct vector {
+	uint64_t count;
+	uint32_t world_size;
+	uint64_t seed, epoch;
+	bool shuffle, drop_last;
+	uint64_t share, hash, first[4];
+};
+
+static const struct vector vectors[] = {
+#include "sampler_vectors.inc.h"
+};
+
+/* Two hundred draws of (samples, ranks, seed, epoch, shuffle, drop_last), every rank's whole list. */
+static void every_list_is_what_torch_deals_out(void **state)
+{
+	const size_t count = sizeof(vectors) / sizeof(vectors[0]);
+	assert_int_equal(count, 200);
+	for (size_t i = 0; i < count; i++) {
+		const struct vector *vector = &vectors[i];
+		uint64_t hash = UINT64_C(0xcbf29ce484222325);
+		for (uint32_t rank = 0; rank < vector->world_size; rank++) {
+			const collet_sampler sampler = { .sample_count = vector->count, .rank = rank,
+				.world_size = vector->world_size, .seed = vector->seed, .in_order = !vector->shuffle,
+				.tail = vector->drop_last ? COLLET_SAMPLER_DROP : COLLET_SAMPLER_PAD };
+			const uint64_t share = collet_sampler_count(&sampler);
+			assert_int_equal(share, vector->share);
+			uint64_t *indices = fill(&sampler, vector->epoch);
+			for (uint64_t at = 0; at < share; at++)
+				hash = (hash ^ indices[at]) * UINT64_C(0x100000001b3);
+			for (uint64_t at = 0; rank == vector->world_size - 1 && at < share && at < 4; at++)
+				assert_int_equal(indices[at], vector->first[at]);
+			free(indices);
+		}
+		if (hash != vector->hash)
+			fail_msg("vector %zu: %llu samples, %u ranks, seed %llu, epoch %llu: another order", i,
+				(unsigned long long)vector->count, vector->world_size,
+				(unsigned long long)vector->seed, (unsigned long long)vector->epoch);
+	}
+}
+
 /* What DistributedSampler(range(count), world_size, rank, shuffle=False, drop_last=...) yields; EXACT is ours. */
 static void the_tail_goes_where_it_is_told(void **state)
 {
@@ -139,6 +179,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(one_rank_gets_torch_randperm),
 		cmocka_unit_test(sixty_thousand_start_and_end_as_torch_does),
+		cmocka_unit_test(every_list_is_what_torch_deals_out),
 		cmocka_unit_test(the_tail_goes_where_it_is_told),
 		cmocka_unit_test(a_permutation_is_dealt_like_cards),
 		cmocka_unit_test(exact_gives_every_sample_once),
