@@ -21,3 +21,8 @@ bool train_fail(const char *format, ...)
 	(void)written;
 	return false;
 }
+
+bool train_check(collet_status status, const char *what)
+{
+	return status == COLLET_OK || train_fail("%s: %s: %s", what, collet_status_name(status), collet_last_error());
+}

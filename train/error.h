@@ -4,7 +4,12 @@
 
 #include <stdbool.h>
 
+#include <collet/collet.h>
+
 /* Prints "collet-train: sentence" and returns false, so that a failure reads `return train_fail("...", ...)`. */
 bool train_fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+/* Whether a call of collet succeeded; prints what it was for, and its sentence, if not. */
+bool train_check(collet_status status, const char *what);
 
 #endif

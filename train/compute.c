@@ -1,0 +1,61 @@
+#include "compute.h"
+
+#include <string.h>
+
+/* One of several batches of a step. */
+struct part {
+	struct trainer *trainer;
+	float weight;              /* its share of the step's images */
+	bool first, last;
+	gradient_ready ready;
+	void *context;
+};
+
+/* Gradients of a step are the mean over its images; the last batch's stay in place, and are ready. */
+static bool gather(void *context, uint32_t p)
+{
+	const struct part *part = context;
+	const struct parameter *parameter = &part->trainer->model.parameters[p];
+	float *restrict gradient = parameter->gradient, *restrict gathered = part->trainer->gathered[p];
+	for (uint64_t i = 0; i < parameter->count; i++) {
+		const float mine = gradient[i] * part->weight;
+		gathered[i] = part->first ? mine : gathered[i] + mine;
+	}
+	if (!part->last)
+		return true;
+	memcpy(gradient, gathered, parameter->count * sizeof(*gradient));
+	return part->ready(part->context, p);
+}
+
+/* Rank 0's batch-norm statistics are what counts, so of shards the first one's. */
+static bool compute_batch(struct trainer *trainer, uint32_t share, const struct batch *batch, gradient_ready ready,
+	void *context, struct outcome *outcome)
+{
+	if (!trainer->backend->forward(trainer->network, batch, share == 0, outcome) ||
+		!trainer->backend->backward(trainer->network, ready, context))
+		return false;
+	trainer->shares[share].loss_sum += outcome->loss;
+	return true;
+}
+
+bool compute_step(struct trainer *trainer, uint32_t share, uint32_t images, gradient_ready ready, void *context,
+	struct outcome *outcome)
+{
+	struct batch batch;
+	if (trainer->options->accumulate == 1)
+		return feed_next(trainer->feed, &batch) &&
+			compute_batch(trainer, share, &batch, ready, context, outcome);
+	*outcome = (struct outcome){ 0 };
+	for (uint32_t done = 0; done < images; done += batch.count) {
+		if (!feed_next(trainer->feed, &batch))
+			return false;
+		struct part part = { trainer, (float)batch.count / (float)images, done == 0,
+			done + batch.count == images, ready, context };
+		struct outcome one;
+		if (!compute_batch(trainer, share, &batch, gather, &part, &one))
+			return false;
+		outcome->loss += one.loss;
+		outcome->correct += one.correct;
+	}
+	return true;
+}

@@ -1,0 +1,139 @@
+/* Images, model, memory, strategy, network, feeds: in the order in which each needs the ones before. */
+#include "setup.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+
+#include "error.h"
+#include "evaluate.h"
+#include "order.h"
+#include "strategy.h"
+
+static bool load(struct trainer *trainer)
+{
+	const struct options *options = trainer->options;
+	return dataset_load(&trainer->train, options->dataset, options->data, DATASET_TRAIN, options->train_samples) &&
+		dataset_load(&trainer->test, options->dataset, options->data, DATASET_TEST, options->test_samples);
+}
+
+static bool allocate_floats(const struct backend *backend, float **memory, uint64_t count)
+{
+	*memory = backend->memory_allocate(count * sizeof(float));
+	return *memory || train_fail("no memory for %" PRIu64 " numbers", count);
+}
+
+static bool allocate_parameters(struct trainer *trainer)
+{
+	const struct options *options = trainer->options;
+	for (uint32_t p = 0; p < trainer->model.parameter_count; p++) {
+		struct parameter *parameter = &trainer->model.parameters[p];
+		if (!allocate_floats(trainer->backend, &parameter->value, parameter->count) ||
+			!allocate_floats(trainer->backend, &parameter->velocity, parameter->count) ||
+			(options->optimiser == OPTIMISER_ADAMW &&
+				!allocate_floats(trainer->backend, &parameter->squares, parameter->count)) ||
+			(options->accumulate > 1 &&
+				!allocate_floats(trainer->backend, &trainer->gathered[p], parameter->count)))
+			return false;
+	}
+	return true;
+}
+
+static bool allocate_statistics(struct trainer *trainer)
+{
+	for (uint32_t s = 0; s < trainer->model.statistics_count; s++) {
+		struct statistics *statistics = &trainer->model.statistics[s];
+		if (!allocate_floats(trainer->backend, &statistics->mean, statistics->channels) ||
+			!allocate_floats(trainer->backend, &statistics->variance, statistics->channels))
+			return false;
+	}
+	return true;
+}
+
+static bool build_model(struct trainer *trainer)
+{
+	struct model *model = &trainer->model;
+	uint32_t layer_count;
+	const struct layer *layers = model_table(trainer->options->model, &layer_count);
+	if (!layers)
+		return train_fail("there is no model %s; convnet, lenet and linear are known", trainer->options->model);
+	if (!model_build(model, trainer->options->model, layers, layer_count, trainer->train.shape,
+		    trainer->options->batch_norm))
+		return false;
+	if (model_classes(model) != trainer->train.classes)
+		return train_fail("model %s tells %u classes apart, %s has %u", model->name, model_classes(model),
+			trainer->options->dataset, trainer->train.classes);
+	if (!allocate_parameters(trainer) || !allocate_statistics(trainer))
+		return false;
+	model_initialise(model, trainer->options->seed);
+	return true;
+}
+
+/* Only a strategy knows where gradients live, and a network is built over them. */
+static bool build_network(struct trainer *trainer)
+{
+	trainer->strategy = &strategy_allreduce;
+	if (!trainer->strategy->create(trainer))
+		return false;
+	trainer->network = trainer->backend->create(&trainer->model);
+	return trainer->network != NULL;
+}
+
+/* Networks for every batch size there will be, so that no step has to build one. */
+static bool prepare_batches(struct trainer *trainer, const struct order *order, bool training)
+{
+	for (uint64_t b = 0; b < order->batch_count; b++)
+		if ((b == 0 || order->counts[b] != order->counts[b - 1]) &&
+			!trainer->backend->prepare(trainer->network, order->counts[b], training))
+			return false;
+	return true;
+}
+
+static void prepare_schedule(struct trainer *trainer)
+{
+	const struct options *options = trainer->options;
+	const uint64_t an_epoch = order_steps(trainer), all = an_epoch * options->epochs;
+	const uint32_t shares = collet_comm_size(trainer->comm) * trainer->share_count;
+	trainer->schedule = (struct schedule){ .kind = options->schedule, .warmup = options->warmup,
+		.rate = options->learning_rate * (options->scale_rate ? (float)shares : 1),
+		.steps = options->steps > 0 && options->steps < all ? options->steps : all,
+		.every = an_epoch * options->decay_every, .factor = options->decay_factor };
+}
+
+static bool prepare_feeds(struct trainer *trainer)
+{
+	trainer->feed = feed_create(trainer->backend, &trainer->train, trainer->options->batch_size);
+	trainer->test_feed = feed_create(trainer->backend, &trainer->test, EVALUATION_BATCH);
+	return trainer->feed && trainer->test_feed;
+}
+
+bool setup_init(struct trainer *trainer)
+{
+	if (!load(trainer) || !build_model(trainer) || !order_init(trainer) || !build_network(trainer))
+		return false;
+	prepare_schedule(trainer);
+	return prepare_feeds(trainer) && prepare_batches(trainer, &trainer->order, true) &&
+		prepare_batches(trainer, &trainer->test_order, false);
+}
+
+void setup_deinit(struct trainer *trainer)
+{
+	const struct backend *backend = trainer->backend;
+	feed_destroy(trainer->feed);
+	feed_destroy(trainer->test_feed);
+	backend->destroy(trainer->network);
+	if (trainer->strategy)
+		trainer->strategy->destroy(trainer);
+	order_deinit(trainer);
+	for (uint32_t p = 0; p < trainer->model.parameter_count; p++) {
+		backend->memory_free(trainer->model.parameters[p].value);
+		backend->memory_free(trainer->model.parameters[p].velocity);
+		backend->memory_free(trainer->model.parameters[p].squares);
+		backend->memory_free(trainer->gathered[p]);
+	}
+	for (uint32_t s = 0; s < trainer->model.statistics_count; s++) {
+		backend->memory_free(trainer->model.statistics[s].mean);
+		backend->memory_free(trainer->model.statistics[s].variance);
+	}
+	dataset_deinit(&trainer->train);
+	dataset_deinit(&trainer->test);
+}

@@ -1,0 +1,21 @@
+/* --shards N: one rank does the work of N in turn, in the arithmetic of N ranks whose all-reduce adds in rank order:
+ * the proof that what is distributed is the work and nothing else. */
+#ifndef TRAIN_SHARDS_H
+#define TRAIN_SHARDS_H
+
+#include <collet/ddp.h>
+
+#include "state.h"
+
+struct shards;
+
+/* Adds up in the buckets of ddp. NULL after a line on standard error. */
+struct shards *shards_create(struct trainer *trainer, const collet_ddp *ddp);
+void shards_destroy(struct shards *shards);  /* NULL is fine */
+
+/* compute_step() of every shard; then the gradients are the mean over all, and all are ready. *outcome: the last
+ * shard's. */
+bool shards_compute(
+	struct shards *shards, uint32_t images, gradient_ready ready, void *context, struct outcome *outcome);
+
+#endif

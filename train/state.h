@@ -1,0 +1,55 @@
+/* What the rooms of the trainer share of one rank: what it was told, what it trains, and how far it is. */
+#ifndef TRAIN_STATE_H
+#define TRAIN_STATE_H
+
+#include <collet/collet.h>
+#include <collet/sampler.h>
+
+#include "backend.h"
+#include "dataset.h"
+#include "feed.h"
+#include "model.h"
+#include "optimiser.h"
+#include "options.h"
+#include "trainer.h"
+
+struct strategy;
+
+/* What one rank (or one shard of --shards) goes through in an epoch. */
+struct share {
+	collet_sampler sampler;
+	uint64_t *indices;
+	double loss_sum;
+};
+
+/* Images in the order in which a feed is asked for them, and the batches they come in (order.h). */
+struct order {
+	uint64_t *indices;
+	uint32_t *counts;          /* of each batch */
+	uint64_t batch_count;
+};
+
+struct trainer {
+	collet_comm *comm;         /* of all ranks; a strategy that lets several things travel at once splits it */
+	const struct options *options;
+	const struct trainer_watch *watch;
+	const struct backend *backend;
+	const struct strategy *strategy;
+	void *strategy_state;      /* the strategy's own: its create() makes it, its destroy() frees it */
+
+	struct dataset train, test;
+	struct model model;
+	struct network *network;
+	float *gathered[MODEL_PARAMETERS];  /* what earlier batches of a step have given; with --accumulate only */
+
+	struct share *shares;      /* one, or one a shard */
+	uint32_t share_count;
+	uint64_t share_images;     /* of each share in an epoch */
+	struct order order, test_order;
+	struct feed *feed, *test_feed;
+
+	struct schedule schedule;
+	uint32_t epochs_done, steps_done;  /* steps: in all epochs */
+};
+
+#endif

@@ -1,0 +1,96 @@
+/* Every rank has all values; gradients are averaged over all ranks by all-reduce, bucket by bucket, while backward goes
+ * on (collet_ddp), and every rank takes the same step. Parameters stay bitwise equal. */
+#include <stdlib.h>
+
+#include <collet/ddp.h>
+#include <collet/ddp_hook.h>
+
+#include "compute.h"
+#include "error.h"
+#include "shards.h"
+#include "strategy.h"
+
+struct allreduce {
+	collet_ddp *ddp;
+	collet_ddp_hook *hook;     /* NULL: gradients travel as they are */
+	struct shards *shards;     /* with --shards only */
+};
+
+static bool create_ddp(struct trainer *trainer, struct allreduce *state)
+{
+	struct model *model = &trainer->model;
+	collet_ddp_parameter parameters[MODEL_PARAMETERS];
+	for (uint32_t p = 0; p < model->parameter_count; p++) {
+		const struct parameter *parameter = &model->parameters[p];
+		parameters[p] = (collet_ddp_parameter){ .name = parameter->name, .value = parameter->value,
+			.shape = parameter->shape, .dimensions = parameter->dimensions, .dtype = COLLET_F32 };
+	}
+	/* The network is built over the gradients' addresses, and marks them in the buckets' order anyway. */
+	const collet_ddp_options options = {
+		.algorithm = trainer->options->algorithm, .hook = state->hook, .keep_order = true };
+	if (!train_check(
+		    collet_ddp_create(&state->ddp, trainer->comm, parameters, model->parameter_count, &options),
+		    "comparing the model across ranks"))
+		return false;
+	for (uint32_t p = 0; p < model->parameter_count; p++)
+		model->parameters[p].gradient = collet_ddp_gradient(state->ddp, p);
+	return true;
+}
+
+static bool allreduce_create(struct trainer *trainer)
+{
+	struct allreduce *state = trainer->strategy_state = calloc(1, sizeof(*state));
+	const char *words = trainer->options->compress;
+	if (!state)
+		return train_fail("no memory");
+	if (words &&
+		!train_check(collet_ddp_hook_create(&state->hook, words, trainer->options->seed), "--compress"))
+		return false;
+	if (!create_ddp(trainer, state))
+		return false;
+	state->shards = trainer->share_count > 1 ? shards_create(trainer, state->ddp) : NULL;
+	return trainer->share_count == 1 || state->shards;
+}
+
+static bool mark_ready(void *context, uint32_t parameter)
+{
+	struct allreduce *state = context;
+	return train_check(collet_ddp_ready(state->ddp, parameter), "averaging gradients");
+}
+
+static bool allreduce_step(struct trainer *trainer, uint32_t images, struct outcome *outcome)
+{
+	struct allreduce *state = trainer->strategy_state;
+	const float clip = trainer->options->clip;
+	double norm;
+	const bool computed = state->shards ? shards_compute(state->shards, images, mark_ready, state, outcome) :
+		compute_step(trainer, 0, images, mark_ready, state, outcome);
+	if (!computed || !train_check(collet_ddp_wait(state->ddp), "averaging gradients") ||
+		(clip > 0 && !train_check(collet_ddp_clip(state->ddp, clip, &norm), "--clip")))
+		return false;
+	const struct descent descent = strategy_descent(trainer);
+	trainer->backend->descend(trainer->network, &descent);
+	return true;
+}
+
+static void allreduce_destroy(struct trainer *trainer)
+{
+	struct allreduce *state = trainer->strategy_state;
+	if (!state)
+		return;
+	shards_destroy(state->shards);
+	if (state->ddp)
+		collet_ddp_destroy(&state->ddp);
+	if (state->hook)
+		collet_ddp_hook_destroy(&state->hook);
+	free(state);
+	trainer->strategy_state = NULL;
+}
+
+const struct strategy strategy_allreduce = {
+	.name = "allreduce",
+	.sentence = "gradients are averaged by all-reduce, in buckets, while backward goes on",
+	.create = allreduce_create,
+	.step = allreduce_step,
+	.destroy = allreduce_destroy,
+};
