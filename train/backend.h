@@ -47,7 +47,9 @@ struct backend {
 	bool (*forward)(struct network *network, const struct batch *batch, bool update, struct outcome *outcome);
 	/* Writes the gradient of the last forward()'s mean loss to every parameter's gradient. */
 	bool (*backward)(struct network *network, gradient_ready ready, void *context);
+	/* The optimiser's step, for all parameters, or for a run of elements of the back end's memory. */
 	void (*descend)(struct network *network, const struct descent *descent);
+	void (*descend_stretch)(const struct stretch *stretch, const struct descent *descent);
 };
 
 extern const struct backend backend_onednn;

@@ -197,4 +197,5 @@ const struct backend backend_onednn = {
 	.forward = onednn_forward,
 	.backward = onednn_backward,
 	.descend = onednn_descend,
+	.descend_stretch = optimiser_descend_stretch,
 };

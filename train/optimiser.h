@@ -25,6 +25,14 @@ struct descent {
  * AdamW also squares. */
 void optimiser_descend(const struct model *model, const struct descent *descent);
 
+/* The same for any run of elements: no element looks at another, so how a model is cut changes no bit. */
+struct stretch {
+	float *value, *velocity, *squares;
+	const float *gradient;
+	uint64_t count;
+};
+void optimiser_descend_stretch(const struct stretch *stretch, const struct descent *descent);
+
 enum schedule_kind { SCHEDULE_CONSTANT, SCHEDULE_STEP, SCHEDULE_COSINE };
 
 struct schedule {

@@ -1,7 +1,6 @@
 /* Images, model, memory, strategy, network, feeds: in the order in which each needs the ones before. */
 #include "setup.h"
 
-#include <inttypes.h>
 #include <stdlib.h>
 
 #include "error.h"
@@ -16,25 +15,14 @@ static bool load(struct trainer *trainer)
 		dataset_load(&trainer->test, options->dataset, options->data, DATASET_TEST, options->test_samples);
 }
 
-static bool allocate_floats(const struct backend *backend, float **memory, uint64_t count)
-{
-	*memory = backend->memory_allocate(count * sizeof(float));
-	return *memory || train_fail("no memory for %" PRIu64 " numbers", count);
-}
-
 static bool allocate_parameters(struct trainer *trainer)
 {
-	const struct options *options = trainer->options;
-	for (uint32_t p = 0; p < trainer->model.parameter_count; p++) {
-		struct parameter *parameter = &trainer->model.parameters[p];
-		if (!allocate_floats(trainer->backend, &parameter->value, parameter->count) ||
-			!allocate_floats(trainer->backend, &parameter->velocity, parameter->count) ||
-			(options->optimiser == OPTIMISER_ADAMW &&
-				!allocate_floats(trainer->backend, &parameter->squares, parameter->count)) ||
-			(options->accumulate > 1 &&
-				!allocate_floats(trainer->backend, &trainer->gathered[p], parameter->count)))
+	struct model *model = &trainer->model;
+	if (!flat_init(&trainer->flat, model, trainer->backend, collet_comm_size(trainer->comm)))
+		return false;
+	for (uint32_t p = 0; trainer->options->accumulate > 1 && p < model->parameter_count; p++)
+		if (!flat_allocate(&trainer->flat, trainer->backend, &trainer->gathered[p], model->parameters[p].count))
 			return false;
-	}
 	return true;
 }
 
@@ -42,8 +30,8 @@ static bool allocate_statistics(struct trainer *trainer)
 {
 	for (uint32_t s = 0; s < trainer->model.statistics_count; s++) {
 		struct statistics *statistics = &trainer->model.statistics[s];
-		if (!allocate_floats(trainer->backend, &statistics->mean, statistics->channels) ||
-			!allocate_floats(trainer->backend, &statistics->variance, statistics->channels))
+		if (!flat_allocate(&trainer->flat, trainer->backend, &statistics->mean, statistics->channels) ||
+			!flat_allocate(&trainer->flat, trainer->backend, &statistics->variance, statistics->channels))
 			return false;
 	}
 	return true;
@@ -124,12 +112,9 @@ void setup_deinit(struct trainer *trainer)
 	if (trainer->strategy)
 		trainer->strategy->destroy(trainer);
 	order_deinit(trainer);
-	for (uint32_t p = 0; p < trainer->model.parameter_count; p++) {
-		backend->memory_free(trainer->model.parameters[p].value);
-		backend->memory_free(trainer->model.parameters[p].velocity);
-		backend->memory_free(trainer->model.parameters[p].squares);
+	flat_deinit(&trainer->flat, backend);
+	for (uint32_t p = 0; p < trainer->model.parameter_count; p++)
 		backend->memory_free(trainer->gathered[p]);
-	}
 	for (uint32_t s = 0; s < trainer->model.statistics_count; s++) {
 		backend->memory_free(trainer->model.statistics[s].mean);
 		backend->memory_free(trainer->model.statistics[s].variance);

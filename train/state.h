@@ -8,6 +8,7 @@
 #include "backend.h"
 #include "dataset.h"
 #include "feed.h"
+#include "flat.h"
 #include "model.h"
 #include "optimiser.h"
 #include "options.h"
@@ -39,6 +40,7 @@ struct trainer {
 
 	struct dataset train, test;
 	struct model model;
+	struct flat flat;          /* the model's memory */
 	struct network *network;
 	float *gathered[MODEL_PARAMETERS];  /* what earlier batches of a step have given; with --accumulate only */
 

@@ -46,7 +46,9 @@ static bool allreduce_create(struct trainer *trainer)
 	if (words &&
 		!train_check(collet_ddp_hook_create(&state->hook, words, trainer->options->seed), "--compress"))
 		return false;
-	if (!create_ddp(trainer, state))
+	if (!create_ddp(trainer, state) ||
+		!flat_state(&trainer->flat, &trainer->model, trainer->backend, trainer->options->optimiser, 0,
+			trainer->flat.count))
 		return false;
 	state->shards = trainer->share_count > 1 ? shards_create(trainer, state->ddp) : NULL;
 	return trainer->share_count == 1 || state->shards;
