@@ -1,4 +1,4 @@
-/* The networks as tables, and what is computed from a table once. */
+/* What is computed from a table of layers once. */
 #include "model.h"
 
 #include <math.h>
@@ -7,60 +7,6 @@
 
 #include "error.h"
 #include "random.h"
-
-static const struct layer convnet[] = {
-	{ LAYER_CONVOLUTION, "conv1", .channels = 16, .kernel = 5, .padding = 2 },
-	{ LAYER_BATCH_NORM, "norm1" },
-	{ LAYER_RELU },
-	{ LAYER_MAX_POOL, .kernel = 2 },
-	{ LAYER_CONVOLUTION, "conv2", .channels = 32, .kernel = 5, .padding = 2 },
-	{ LAYER_BATCH_NORM, "norm2" },
-	{ LAYER_RELU },
-	{ LAYER_MAX_POOL, .kernel = 2 },
-	{ LAYER_LINEAR, "linear", .channels = 10 },
-};
-
-/* The small network of PyTorch's CIFAR-10 tutorial, after LeNet-5. */
-static const struct layer lenet[] = {
-	{ LAYER_CONVOLUTION, "conv1", .channels = 6, .kernel = 5 },
-	{ LAYER_RELU },
-	{ LAYER_MAX_POOL, .kernel = 2 },
-	{ LAYER_CONVOLUTION, "conv2", .channels = 16, .kernel = 5 },
-	{ LAYER_RELU },
-	{ LAYER_MAX_POOL, .kernel = 2 },
-	{ LAYER_LINEAR, "fc1", .channels = 120 },
-	{ LAYER_RELU },
-	{ LAYER_LINEAR, "fc2", .channels = 84 },
-	{ LAYER_RELU },
-	{ LAYER_LINEAR, "fc3", .channels = 10 },
-};
-
-/* Logistic regression, to see what the convolutions are worth. */
-static const struct layer linear[] = {
-	{ LAYER_LINEAR, "linear", .channels = 10 },
-};
-
-#define COUNT(array) ((uint32_t)(sizeof(array) / sizeof((array)[0])))
-
-const struct layer *model_table(const char *name, uint32_t *layer_count)
-{
-	static const struct {
-		const char *name;
-		const struct layer *layers;
-		uint32_t count;
-	} tables[] = {
-		{ "convnet", convnet, COUNT(convnet) },
-		{ "lenet", lenet, COUNT(lenet) },
-		{ "linear", linear, COUNT(linear) },
-	};
-	for (size_t i = 0; i < COUNT(tables); i++) {
-		if (strcmp(tables[i].name, name) == 0) {
-			*layer_count = tables[i].count;
-			return tables[i].layers;
-		}
-	}
-	return NULL;
-}
 
 static void add_parameter(struct model *model, const char *layer, const char *role, uint32_t dimensions,
 	const uint64_t *shape, float bound, float constant)
@@ -74,13 +20,14 @@ static void add_parameter(struct model *model, const char *layer, const char *ro
 	}
 }
 
-/* Weights and bias of a layer whose outputs each see fan_in inputs. */
+/* Weights (and bias) of a layer whose outputs each see fan_in inputs. */
 static void add_weights(struct model *model, const struct layer *layer, uint32_t dimensions, const uint64_t *shape,
 	uint64_t fan_in)
 {
 	const float bound = (float)(1 / sqrt((double)fan_in));
 	add_parameter(model, layer->name, "weight", dimensions, shape, bound, 0);
-	add_parameter(model, layer->name, "bias", 1, shape, bound, 0);
+	if (!layer->no_bias)
+		add_parameter(model, layer->name, "bias", 1, shape, bound, 0);
 }
 
 static void add_norm(struct model *model, const struct layer *layer, uint32_t channels)
@@ -93,64 +40,155 @@ static void add_norm(struct model *model, const struct layer *layer, uint32_t ch
 	snprintf(statistics->name, sizeof(statistics->name), "%s", layer->name);
 }
 
-/* Adds one layer behind what the model has; *shape is what comes in, then what goes out. */
-static bool add_layer(struct model *model, const struct layer *layer, struct shape *shape)
+/* ---- Rows --------------------------------------------------------------------------------------------------- */
+
+/* While a table is read: what the next row works on, and between FORK and ADD what came to FORK, and the end of the
+ * branch that is put aside. */
+struct reading {
+	uint32_t at, fork, aside;
+	bool forked, shortcut;
+};
+
+static const struct shape *shape_of(const struct model *model, uint32_t layer)
 {
-	const uint32_t in = shape->channels, pixels = shape->height * shape->width;
-	if (model->layer_count == MODEL_LAYERS || model->parameter_count + 2 > MODEL_PARAMETERS ||
+	return layer == MODEL_INPUT ? &model->input : &model->outputs[layer];
+}
+
+static bool shape_convolution(struct model *model, const struct layer *layer, struct shape *shape)
+{
+	const uint32_t in = shape->channels, kernel = layer->kernel, stride = layer->stride ? layer->stride : 1;
+	if (kernel == 0 || shape->height + 2 * layer->padding < kernel || shape->width + 2 * layer->padding < kernel)
+		return train_fail("model %s: %s: the kernel is larger than the image", model->name, layer->name);
+	add_weights(model, layer, 4, (uint64_t[]){ layer->channels, in, kernel, kernel },
+		(uint64_t)in * kernel * kernel);
+	shape->channels = layer->channels;
+	shape->height = (shape->height + 2 * layer->padding - kernel) / stride + 1;
+	shape->width = (shape->width + 2 * layer->padding - kernel) / stride + 1;
+	return true;
+}
+
+static bool shape_max_pool(struct model *model, const struct layer *layer, struct shape *shape)
+{
+	if (layer->kernel == 0 || shape->height < layer->kernel || shape->width < layer->kernel)
+		return train_fail("model %s: layer %u pools more than there is", model->name, model->layer_count);
+	shape->height /= layer->kernel;
+	shape->width /= layer->kernel;
+	return true;
+}
+
+static bool shape_add(struct model *model, const struct reading *reading, struct shape *shape)
+{
+	if (!reading->forked)
+		return train_fail("model %s: layer %u adds, and nothing has forked", model->name, model->layer_count);
+	const uint32_t addend = reading->shortcut ? reading->aside : reading->fork;
+	const struct shape *other = shape_of(model, addend);
+	if (other->channels != shape->channels || other->height != shape->height || other->width != shape->width)
+		return train_fail("model %s: layer %u adds %u x %u x %u to %u x %u x %u", model->name,
+			model->layer_count, other->channels, other->height, other->width, shape->channels,
+			shape->height, shape->width);
+	model->addends[model->layer_count] = addend;
+	return true;
+}
+
+/* Adds one layer that computes; *shape is what comes in, then what goes out. */
+static bool shape_layer(struct model *model, const struct layer *layer, const struct reading *reading,
+	struct shape *shape)
+{
+	const uint64_t everything = (uint64_t)shape->channels * shape->height * shape->width;
+	switch (layer->kind) {
+	case LAYER_CONVOLUTION: return shape_convolution(model, layer, shape);
+	case LAYER_BATCH_NORM: add_norm(model, layer, shape->channels); return true;
+	case LAYER_MAX_POOL: return shape_max_pool(model, layer, shape);
+	case LAYER_MEAN_POOL: shape->height = shape->width = 1; return true;
+	case LAYER_LINEAR:
+		add_weights(model, layer, 2, (uint64_t[]){ layer->channels, everything }, everything);
+		*shape = (struct shape){ layer->channels, 1, 1 };
+		return true;
+	case LAYER_ADD: return shape_add(model, reading, shape);
+	case LAYER_RELU: case LAYER_FORK: case LAYER_SHORTCUT: break;
+	}
+	return true;
+}
+
+static bool add_layer(struct model *model, const struct layer *layer, struct reading *reading)
+{
+	const uint32_t l = model->layer_count;
+	if (l == MODEL_LAYERS || model->parameter_count + 2 > MODEL_PARAMETERS ||
 		model->statistics_count == MODEL_STATISTICS)
 		return train_fail("model %s: more layers than %d", model->name, MODEL_LAYERS);
-	model->first_parameter[model->layer_count] = model->parameter_count;
-	model->first_statistics[model->layer_count] = model->statistics_count;
-	switch (layer->kind) {
-	case LAYER_CONVOLUTION:
-		if (layer->kernel == 0 || shape->height + 2 * layer->padding < layer->kernel ||
-			shape->width + 2 * layer->padding < layer->kernel)
-			return train_fail(
-				"model %s: %s: the kernel is larger than the image", model->name, layer->name);
-		add_weights(model, layer, 4, (uint64_t[]){ layer->channels, in, layer->kernel, layer->kernel },
-			(uint64_t)in * layer->kernel * layer->kernel);
-		shape->channels = layer->channels;
-		shape->height += 2 * layer->padding + 1 - layer->kernel;
-		shape->width += 2 * layer->padding + 1 - layer->kernel;
-		break;
-	case LAYER_BATCH_NORM:
-		add_norm(model, layer, in);
-		break;
-	case LAYER_RELU:
-		break;
-	case LAYER_MAX_POOL:
-		if (layer->kernel == 0 || shape->height < layer->kernel || shape->width < layer->kernel)
-			return train_fail(
-				"model %s: layer %u pools more than there is", model->name, model->layer_count);
-		shape->height /= layer->kernel;
-		shape->width /= layer->kernel;
-		break;
-	case LAYER_LINEAR:
-		add_weights(
-			model, layer, 2, (uint64_t[]){layer->channels, (uint64_t)in * pixels}, (uint64_t)in * pixels);
-		*shape = (struct shape){ layer->channels, 1, 1 };
-		break;
+	struct shape shape = *shape_of(model, reading->at);
+	model->first_parameter[l] = model->parameter_count;
+	model->first_statistics[l] = model->statistics_count;
+	if (!shape_layer(model, layer, reading, &shape))
+		return false;
+	model->layers[l] = *layer;
+	model->sources[l] = reading->at;
+	model->outputs[l] = shape;
+	model->layer_count++;
+	reading->at = l;
+	return true;
+}
+
+/* The rows between which a network forks. */
+static bool read_fork(struct model *model, enum layer_kind kind, struct reading *reading)
+{
+	if (kind == LAYER_FORK && reading->forked)
+		return train_fail("model %s: a fork before layer %u within another", model->name, model->layer_count);
+	if (kind == LAYER_SHORTCUT && (!reading->forked || reading->shortcut))
+		return train_fail("model %s: a shortcut before layer %u, and nothing has forked", model->name,
+			model->layer_count);
+	if (kind == LAYER_FORK) {
+		reading->fork = reading->at;
+		reading->forked = true;
+	} else {
+		reading->aside = reading->at;
+		reading->at = reading->fork;
+		reading->shortcut = true;
 	}
-	model->layers[model->layer_count] = *layer;
-	model->outputs[model->layer_count++] = *shape;
+	return true;
+}
+
+static bool read_row(struct model *model, const struct layer *layer, struct reading *reading)
+{
+	if (layer->kind == LAYER_FORK || layer->kind == LAYER_SHORTCUT)
+		return read_fork(model, layer->kind, reading);
+	if (!add_layer(model, layer, reading))
+		return false;
+	if (layer->kind == LAYER_ADD)
+		reading->forked = reading->shortcut = false;
 	return true;
 }
 
 bool model_build(struct model *model, const char *name, const struct layer *layers, uint32_t layer_count,
 	struct shape input, bool batch_norm)
 {
-	struct shape shape = input;
+	struct reading reading = { .at = MODEL_INPUT };
 	*model = (struct model){ .name = name, .input = input };
 	for (uint32_t i = 0; i < layer_count; i++) {
 		if (layers[i].kind == LAYER_BATCH_NORM && !batch_norm)
 			continue;
-		if (!add_layer(model, &layers[i], &shape))
+		if (!read_row(model, &layers[i], &reading))
 			return false;
 	}
+	if (reading.forked)
+		return train_fail("model %s: what has forked is not added", name);
 	if (model->layer_count == 0 || model->layers[model->layer_count - 1].kind != LAYER_LINEAR)
 		return train_fail("model %s: the last layer is not linear", name);
 	return true;
+}
+
+const struct shape *model_input_shape(const struct model *model, uint32_t layer)
+{
+	return shape_of(model, model->sources[layer]);
+}
+
+uint32_t model_layer_parameters(const struct layer *layer)
+{
+	switch (layer->kind) {
+	case LAYER_CONVOLUTION: case LAYER_LINEAR: return layer->no_bias ? 1 : 2;
+	case LAYER_BATCH_NORM: return 2;
+	default: return 0;
+	}
 }
 
 uint32_t model_classes(const struct model *model)

@@ -19,9 +19,9 @@ struct dnn_window {
 typedef const_dnnl_memory_desc_t dnn_md;
 
 static inline dnnl_status_t dnn_md_create(dnnl_memory_desc_t *owned, int rank, const dnnl_dim_t *dims,
-	dnnl_format_tag_t tag)
+	dnnl_data_type_t type, dnnl_format_tag_t tag)
 {
-	return dnnl_memory_desc_create_with_tag(owned, rank, dims, dnnl_f32, tag);
+	return dnnl_memory_desc_create_with_tag(owned, rank, dims, type, tag);
 }
 
 static inline void dnn_md_destroy(dnnl_memory_desc_t *owned)
@@ -88,17 +88,17 @@ static inline dnnl_status_t dnn_linear_weights(dnnl_primitive_desc_t *pd, dnnl_e
 		pd, engine, src, diff_weights, diff_bias, diff_dst, forward, NULL);
 }
 
-static inline dnnl_status_t dnn_max_pool(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, dnnl_prop_kind_t kind,
-	const struct dnn_window *w, dnn_md src, dnn_md dst)
+static inline dnnl_status_t dnn_pool(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, dnnl_prop_kind_t kind,
+	dnnl_alg_kind_t how, const struct dnn_window *w, dnn_md src, dnn_md dst)
 {
-	return dnnl_pooling_forward_primitive_desc_create(pd, engine, kind, dnnl_pooling_max, src, dst, w->stride,
+	return dnnl_pooling_forward_primitive_desc_create(pd, engine, kind, how, src, dst, w->stride,
 		w->kernel, dnn_no_dilation, w->padding, w->padding, NULL);
 }
 
-static inline dnnl_status_t dnn_max_pool_backward(dnnl_primitive_desc_t *pd, dnnl_engine_t engine,
+static inline dnnl_status_t dnn_pool_backward(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, dnnl_alg_kind_t how,
 	const struct dnn_window *w, dnn_md diff_src, dnn_md diff_dst, const_dnnl_primitive_desc_t forward)
 {
-	return dnnl_pooling_backward_primitive_desc_create(pd, engine, dnnl_pooling_max, diff_src, diff_dst, w->stride,
+	return dnnl_pooling_backward_primitive_desc_create(pd, engine, how, diff_src, diff_dst, w->stride,
 		w->kernel, dnn_no_dilation, w->padding, w->padding, forward, NULL);
 }
 
@@ -131,14 +131,21 @@ static inline dnnl_status_t dnn_relu_backward(dnnl_primitive_desc_t *pd, dnnl_en
 		pd, engine, dnnl_eltwise_relu_use_dst_for_bwd, data, data, data, 0, 0, forward, NULL);
 }
 
+/* a + b, and what is fused into it. */
+static inline dnnl_status_t dnn_add(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, dnn_md a, dnn_md b, dnn_md sum,
+	const_dnnl_primitive_attr_t attr)
+{
+	return dnnl_binary_primitive_desc_create(pd, engine, dnnl_binary_add, a, b, sum, attr);
+}
+
 #else
 
 typedef const dnnl_memory_desc_t *dnn_md;
 
 static inline dnnl_status_t dnn_md_create(dnnl_memory_desc_t *owned, int rank, const dnnl_dim_t *dims,
-	dnnl_format_tag_t tag)
+	dnnl_data_type_t type, dnnl_format_tag_t tag)
 {
-	return dnnl_memory_desc_init_by_tag(owned, rank, dims, dnnl_f32, tag);
+	return dnnl_memory_desc_init_by_tag(owned, rank, dims, type, tag);
 }
 
 static inline void dnn_md_destroy(dnnl_memory_desc_t *owned)
@@ -220,20 +227,20 @@ static inline dnnl_status_t dnn_linear_weights(dnnl_primitive_desc_t *pd, dnnl_e
 	return dnn_pd(pd, engine, described, &operation, NULL, forward);
 }
 
-static inline dnnl_status_t dnn_max_pool(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, dnnl_prop_kind_t kind,
-	const struct dnn_window *w, dnn_md src, dnn_md dst)
+static inline dnnl_status_t dnn_pool(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, dnnl_prop_kind_t kind,
+	dnnl_alg_kind_t how, const struct dnn_window *w, dnn_md src, dnn_md dst)
 {
 	dnnl_pooling_desc_t operation;
 	dnnl_status_t described = dnnl_pooling_forward_desc_init(
-		&operation, kind, dnnl_pooling_max, src, dst, w->stride, w->kernel, w->padding, w->padding);
+		&operation, kind, how, src, dst, w->stride, w->kernel, w->padding, w->padding);
 	return dnn_pd(pd, engine, described, &operation, NULL, NULL);
 }
 
-static inline dnnl_status_t dnn_max_pool_backward(dnnl_primitive_desc_t *pd, dnnl_engine_t engine,
+static inline dnnl_status_t dnn_pool_backward(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, dnnl_alg_kind_t how,
 	const struct dnn_window *w, dnn_md diff_src, dnn_md diff_dst, const_dnnl_primitive_desc_t forward)
 {
 	dnnl_pooling_desc_t operation;
-	dnnl_status_t described = dnnl_pooling_backward_desc_init(&operation, dnnl_pooling_max, diff_src, diff_dst,
+	dnnl_status_t described = dnnl_pooling_backward_desc_init(&operation, how, diff_src, diff_dst,
 		w->stride, w->kernel, w->padding, w->padding);
 	return dnn_pd(pd, engine, described, &operation, NULL, forward);
 }
@@ -272,6 +279,14 @@ static inline dnnl_status_t dnn_relu_backward(dnnl_primitive_desc_t *pd, dnnl_en
 	dnnl_status_t described =
 		dnnl_eltwise_backward_desc_init(&operation, dnnl_eltwise_relu_use_dst_for_bwd, data, data, 0, 0);
 	return dnn_pd(pd, engine, described, &operation, NULL, forward);
+}
+
+static inline dnnl_status_t dnn_add(dnnl_primitive_desc_t *pd, dnnl_engine_t engine, dnn_md a, dnn_md b, dnn_md sum,
+	const_dnnl_primitive_attr_t attr)
+{
+	dnnl_binary_desc_t operation;
+	dnnl_status_t described = dnnl_binary_desc_init(&operation, dnnl_binary_add, a, b, sum);
+	return dnn_pd(pd, engine, described, &operation, attr, NULL);
 }
 
 #endif

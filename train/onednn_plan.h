@@ -23,11 +23,19 @@ struct row {
 	uint32_t count;
 };
 
+/* A gradient on its way back. */
+struct flow {
+	dnnl_memory_t tensor;  /* NULL: none has come yet */
+	bool shared;           /* others read it too: not to be written */
+};
+
 /* What a layer's forward pass leaves for its backward pass. */
 struct trace {
 	dnnl_primitive_desc_t forward;
 	dnnl_memory_t input, output, workspace, mean, variance;
-	bool relu;  /* the layer after this one is a ReLU, and done here */
+	dnnl_memory_t result;  /* output as the layers after this one see it: an image */
+	struct flow gradient;  /* of the result; while the plan is built */
+	bool relu;             /* the layer after this one is a ReLU, and done here */
 };
 
 /* Whatever oneDNN made and must be told to free. */

@@ -18,7 +18,7 @@ static const char usage[] =
 	"\n"
 	"  --dataset mnist|cifar10|digits  what to learn; digits are drawn, no files needed (mnist)\n"
 	"  --data DIR                where the set's files are, in DIR, DIR/mnist or DIR/cifar-10 ($COLLET_DATA)\n"
-	"  --model convnet|lenet|linear    (convnet; of cifar10: lenet)\n"
+	"  --model convnet|lenet|linear|resnet20  (convnet; of cifar10: lenet)\n"
 	"  --no-batch-norm           leave the model's batch-norm layers out\n"
 	"  --epochs N                passes over the training images (1)\n"
 	"  --batch-size N            images a step and rank (100)\n"

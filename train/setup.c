@@ -43,7 +43,7 @@ static bool build_model(struct trainer *trainer)
 	uint32_t layer_count;
 	const struct layer *layers = model_table(trainer->options->model, &layer_count);
 	if (!layers)
-		return train_fail("there is no model %s; convnet, lenet and linear are known", trainer->options->model);
+		return train_fail("there is no model %s; %s are known", trainer->options->model, model_names());
 	if (!model_build(model, trainer->options->model, layers, layer_count, trainer->train.shape,
 		    trainer->options->batch_norm))
 		return false;

@@ -75,12 +75,13 @@ static double loss_of(struct network *network, const struct batch *batch)
 
 #define LINEAR { LAYER_LINEAR, "linear", .channels = CLASSES }
 #define CONVOLUTION { LAYER_CONVOLUTION, "conv", .channels = 5, .kernel = 3, .padding = 1 }
+#define SAME { LAYER_CONVOLUTION, "same", .channels = 5, .kernel = 3, .padding = 1 }
 
 static void gradients_are_the_slope_of_the_loss(void **state)
 {
 	static const struct {
 		const char *name;
-		struct layer layers[6];
+		struct layer layers[12];
 		uint32_t layer_count;
 	} rows[] = {
 		{"linear", {LINEAR}, 1},
@@ -95,6 +96,30 @@ static void gradients_are_the_slope_of_the_loss(void **state)
 		{"conv norm relu pool",
 			{CONVOLUTION, {LAYER_BATCH_NORM, "norm"}, {LAYER_RELU}, {LAYER_MAX_POOL, .kernel = 2}, LINEAR},
 			5},
+		{"conv, stride 2, no bias",
+			{{LAYER_CONVOLUTION, "conv", .channels = 5, .kernel = 3, .padding = 1, .stride = 2,
+				 .no_bias = true},
+				{LAYER_CONVOLUTION, "conv2", .channels = 3, .kernel = 1, .stride = 2}, LINEAR},
+			3},
+		{"conv, mean of all pixels", {CONVOLUTION, {LAYER_MEAN_POOL}, LINEAR}, 3},
+		{"what came in is added", {CONVOLUTION, {LAYER_FORK}, SAME, {LAYER_ADD}, LINEAR}, 5},
+		{"and ReLU", {CONVOLUTION, {LAYER_FORK}, SAME, {LAYER_ADD}, {LAYER_RELU}, LINEAR}, 6},
+		{"ReLU that two read", {CONVOLUTION, {LAYER_RELU}, {LAYER_FORK}, SAME, {LAYER_ADD}, LINEAR}, 6},
+		{"ReLU that must not be taken in",
+			{CONVOLUTION, {LAYER_FORK}, {LAYER_RELU}, SAME, {LAYER_ADD}, {LAYER_RELU}, LINEAR}, 7},
+		{"residual block with a shortcut",
+			{CONVOLUTION, {LAYER_FORK}, SAME, {LAYER_BATCH_NORM, "norm"}, {LAYER_SHORTCUT},
+				{LAYER_CONVOLUTION, "shortcut", .channels = 5, .kernel = 1, .no_bias = true},
+				{LAYER_BATCH_NORM, "norm2"}, {LAYER_ADD}, {LAYER_RELU}, LINEAR},
+			10},
+		{"two blocks",
+			{CONVOLUTION, {LAYER_FORK}, SAME, {LAYER_ADD}, {LAYER_RELU}, {LAYER_FORK},
+				{LAYER_BATCH_NORM, "norm"}, {LAYER_RELU}, {LAYER_ADD}, LINEAR},
+			10},
+		{"the images themselves are added",
+			{{LAYER_FORK}, {LAYER_CONVOLUTION, "conv", .channels = 2, .kernel = 3, .padding = 1},
+				{LAYER_ADD}, LINEAR},
+			4},
 	};
 	for (size_t row = 0; row < sizeof(rows) / sizeof(rows[0]); row++) {
 		struct model *model = calloc(1, sizeof(*model));
@@ -144,10 +169,11 @@ static void gradients_are_the_slope_of_the_loss(void **state)
  * elements would feel. */
 static void single_elements_have_their_own_slope(void **state)
 {
-	static const struct layer layers[] = { CONVOLUTION, { LAYER_BATCH_NORM, "norm" },
+	static const struct layer layers[] = { CONVOLUTION, { LAYER_BATCH_NORM, "norm" }, { LAYER_FORK },
+		SAME, { LAYER_BATCH_NORM, "norm2" }, { LAYER_ADD },
 		{ LAYER_CONVOLUTION, "conv2", .channels = 3, .kernel = 3 }, LINEAR };
 	struct model *model = calloc(1, sizeof(*model));
-	assert_true(model_build(model, "smooth", layers, 4, (struct shape){ 2, 7, 7 }, true));
+	assert_true(model_build(model, "smooth", layers, 8, (struct shape){ 2, 7, 7 }, true));
 	allocate(model);
 	model_initialise(model, 5);
 	float *images = random_images(BATCH * 2 * 7 * 7);
@@ -212,8 +238,18 @@ static void models_that_do_not_fit_are_refused(void **state)
 	static const struct layer too_large[] = { { LAYER_CONVOLUTION, "conv", .channels = 1, .kernel = 9 }, LINEAR };
 	static const struct layer pooled_away[] = { { LAYER_MAX_POOL, .kernel = 8 }, LINEAR };
 	static const struct layer no_end[] = { CONVOLUTION };
+	static const struct layer nothing_to_add[] = { CONVOLUTION, { LAYER_ADD }, LINEAR };
+	static const struct layer other_channels[] = { { LAYER_FORK }, CONVOLUTION, { LAYER_ADD }, LINEAR };
+	static const struct layer no_sum[] = { { LAYER_FORK }, CONVOLUTION, LINEAR };
+	static const struct layer nested[] = { { LAYER_FORK }, { LAYER_FORK }, { LAYER_ADD }, { LAYER_ADD }, LINEAR };
+	static const struct layer lone_shortcut[] = { { LAYER_SHORTCUT }, CONVOLUTION, LINEAR };
 	struct model *model = calloc(1, sizeof(*model));
 	const struct shape images = { 2, 7, 7 };
+	assert_false(model_build(model, "nothing to add", nothing_to_add, 3, images, true));
+	assert_false(model_build(model, "other channels", other_channels, 4, images, true));
+	assert_false(model_build(model, "no sum", no_sum, 3, images, true));
+	assert_false(model_build(model, "nested", nested, 5, images, true));
+	assert_false(model_build(model, "lone shortcut", lone_shortcut, 3, images, true));
 	assert_false(model_build(model, "too large", too_large, 2, images, true));
 	assert_false(model_build(model, "pooled away", pooled_away, 2, images, true));
 	assert_false(model_build(model, "no end", no_end, 1, images, true));
@@ -226,6 +262,14 @@ static void models_that_do_not_fit_are_refused(void **state)
 	assert_string_equal(model->parameters[4].name, "conv2.weight");
 	assert_true(model_build(model, "convnet", table, count, (struct shape){ 1, 28, 28 }, false));
 	assert_int_equal(model->parameter_count, 6);
+	/* As published: 0.27 million numbers, and two shortcuts of 1 x 1 with their norms. */
+	table = model_table("resnet20", &count);
+	assert_true(model_build(model, "resnet20", table, count, (struct shape){ 3, 32, 32 }, true));
+	uint64_t numbers = 0;
+	for (uint32_t p = 0; p < model->parameter_count; p++)
+		numbers += model->parameters[p].count;
+	assert_int_equal(numbers, 269722 + 16 * 32 + 64 + 32 * 64 + 128);
+	assert_int_equal(model->outputs[model->layer_count - 3].height, 8);
 	free(model);
 }
 

@@ -1,0 +1,159 @@
+/* Layers with weights: convolution and linear.
+ *
+ * Weights are dense at rest (model.h); a reorder stands in the row where a primitive wants them otherwise. A linear
+ * layer takes an image and gives two dimensions; the next layer sees channels of one pixel. */
+#include "onednn_build.h"
+
+static bool is_convolution(const struct plan *plan, uint32_t l)
+{
+	return plan->model->layers[l].kind == LAYER_CONVOLUTION;
+}
+
+static struct dnn_window window_of(const struct layer *layer)
+{
+	const dnnl_dim_t kernel = layer->kernel, padding = layer->padding, stride = layer->stride ? layer->stride : 1;
+	return (struct dnn_window){ { kernel, kernel }, { stride, stride }, { padding, padding } };
+}
+
+static const struct parameter *weights_of(const struct plan *plan, uint32_t l)
+{
+	return &plan->model->parameters[plan->model->first_parameter[l]];
+}
+
+static const struct parameter *bias_of(const struct plan *plan, uint32_t l)
+{
+	return plan->model->layers[l].no_bias ? NULL : weights_of(plan, l) + 1;
+}
+
+/* A layer's weights as its primitive sees them: a linear layer's columns are the pixels and channels before it. */
+static dnn_md weights_layout(struct plan *plan, uint32_t l, dnnl_format_tag_t tag)
+{
+	const struct shape *in = model_input_shape(plan->model, l);
+	dnnl_dims_t dims = { (dnnl_dim_t)weights_of(plan, l)->shape[0], in->channels, in->height, in->width };
+	if (is_convolution(plan, l))
+		dims[2] = dims[3] = plan->model->layers[l].kernel;
+	return plan_layout(plan, 4, dims, dnnl_f32, tag);
+}
+
+static dnn_md flat_layout(struct plan *plan, uint32_t l)
+{
+	const dnnl_dims_t dims = { plan->batch_count, plan->model->outputs[l].channels };
+	return plan_layout(plan, 2, dims, dnnl_f32, dnnl_ab);
+}
+
+/* Of what a layer's primitive gives. */
+static dnn_md output_layout(struct plan *plan, uint32_t l)
+{
+	return is_convolution(plan, l) ? plan_image_layout(plan, &plan->model->outputs[l], dnnl_format_tag_any) :
+		flat_layout(plan, l);
+}
+
+static dnnl_primitive_desc_t describe_forward(struct plan *plan, uint32_t l, dnnl_memory_t bias)
+{
+	const bool convolution = is_convolution(plan, l);
+	const struct dnn_window window = window_of(&plan->model->layers[l]);
+	/* The images are what they are; everything later is laid out as the next primitive likes it best. */
+	dnn_md input = plan_image_layout(plan, model_input_shape(plan->model, l),
+		plan->model->sources[l] == MODEL_INPUT ? dnnl_abcd : dnnl_format_tag_any);
+	dnn_md weights = weights_layout(plan, l, dnnl_format_tag_any), output = output_layout(plan, l);
+	dnnl_primitive_attr_t attribute = plan_relu_attribute(plan, plan->traces[l].relu);
+	dnnl_primitive_desc_t made = NULL;
+	dnnl_status_t status = dnnl_success;
+	if (!plan->failed && convolution)
+		status = dnn_convolution(&made, plan->engine, plan_kind(plan), &window, input, weights,
+			bias ? plan_md_of(bias) : NULL, output, attribute);
+	else if (!plan->failed)
+		status = dnn_linear(&made, plan->engine, plan_kind(plan), input, weights,
+			bias ? plan_md_of(bias) : NULL, output, attribute);
+	dnnl_primitive_attr_destroy(attribute);
+	return plan_keep(plan, status, made, convolution ? "a convolution" : "a linear layer");
+}
+
+void plan_weights_forward(struct plan *plan, uint32_t l)
+{
+	const struct parameter *bias = bias_of(plan, l);
+	struct trace *trace = &plan->traces[l];
+	dnnl_memory_t dense = plan_memory(plan, weights_layout(plan, l, dnnl_abcd), weights_of(plan, l)->value);
+	dnnl_memory_t bias_memory = bias ? plan_vector(plan, bias->count, bias->value) : NULL;
+	trace->forward = describe_forward(plan, l, bias_memory);
+	if (plan->failed)
+		return;
+	trace->input =
+		plan_in_layout(plan, &plan->forward, trace->input, plan_queried(trace->forward, dnnl_query_src_md));
+	dnnl_memory_t weights =
+		plan_in_layout(plan, &plan->forward, dense, plan_queried(trace->forward, dnnl_query_weights_md));
+	trace->result = trace->output =
+		plan_memory(plan, plan_queried(trace->forward, dnnl_query_dst_md), DNNL_MEMORY_ALLOCATE);
+	plan_append(plan, &plan->forward, trace->forward, (dnnl_exec_arg_t[]){ { DNNL_ARG_SRC, trace->input },
+		{ DNNL_ARG_WEIGHTS, weights }, { DNNL_ARG_BIAS, bias_memory }, { DNNL_ARG_DST, trace->output } }, 4);
+	if (!is_convolution(plan, l))
+		trace->result = plan_view(
+			plan, trace->output, plan_image_layout(plan, &plan->model->outputs[l], dnnl_abcd));
+}
+
+static void parameters_gradient(struct plan *plan, uint32_t l, dnnl_memory_t gradient)
+{
+	const struct parameter *bias = bias_of(plan, l);
+	const struct dnn_window window = window_of(&plan->model->layers[l]);
+	const struct trace *trace = &plan->traces[l];
+	dnnl_memory_t dense = plan_memory(plan, weights_layout(plan, l, dnnl_abcd), weights_of(plan, l)->gradient);
+	dnnl_memory_t bias_memory = bias ? plan_vector(plan, bias->count, bias->gradient) : NULL;
+	dnn_md weights = weights_layout(plan, l, dnnl_format_tag_any), output = output_layout(plan, l);
+	if (plan->failed)
+		return;
+	dnn_md input = plan_md_of(trace->input), bias_md = bias ? plan_md_of(bias_memory) : NULL;
+	dnnl_primitive_desc_t made = NULL;
+	dnnl_status_t status = is_convolution(plan, l)
+		? dnn_convolution_weights(&made, plan->engine, &window, input, weights, bias_md, output, trace->forward)
+		: dnn_linear_weights(&made, plan->engine, input, weights, bias_md, output, trace->forward);
+	dnnl_primitive_desc_t backward = plan_keep(plan, status, made, "the gradient of weights");
+	if (plan->failed)
+		return;
+	gradient = plan_in_layout(plan, &plan->backward, gradient, plan_queried(backward, dnnl_query_diff_dst_md));
+	dnnl_memory_t place = plan_gradient_place(plan, dense, plan_queried(backward, dnnl_query_diff_weights_md));
+	plan_append(plan, &plan->backward, backward,
+		(dnnl_exec_arg_t[]){{DNNL_ARG_SRC, trace->input}, {DNNL_ARG_DIFF_DST, gradient},
+			{DNNL_ARG_DIFF_WEIGHTS, place}, {DNNL_ARG_DIFF_BIAS, bias_memory}},
+		4);
+	plan_settle(plan, place, dense, l);
+}
+
+static dnnl_memory_t input_gradient(struct plan *plan, uint32_t l, dnnl_memory_t gradient)
+{
+	const struct dnn_window window = window_of(&plan->model->layers[l]);
+	const struct trace *trace = &plan->traces[l];
+	dnnl_memory_t dense = plan_memory(plan, weights_layout(plan, l, dnnl_abcd), weights_of(plan, l)->value);
+	dnn_md any_weights = weights_layout(plan, l, dnnl_format_tag_any), output = output_layout(plan, l);
+	if (plan->failed)
+		return NULL;
+	dnn_md input = plan_md_of(trace->input);
+	dnnl_primitive_desc_t made = NULL;
+	dnnl_status_t status = is_convolution(plan, l)
+		? dnn_convolution_data(&made, plan->engine, &window, input, any_weights, output, trace->forward)
+		: dnn_linear_data(&made, plan->engine, input, any_weights, output, trace->forward);
+	dnnl_primitive_desc_t backward = plan_keep(plan, status, made, "the gradient of a layer's input");
+	if (plan->failed)
+		return NULL;
+	gradient = plan_in_layout(plan, &plan->backward, gradient, plan_queried(backward, dnnl_query_diff_dst_md));
+	dnnl_memory_t weights =
+		plan_in_layout(plan, &plan->backward, dense, plan_queried(backward, dnnl_query_weights_md));
+	dnnl_memory_t back = plan_memory(plan, input, DNNL_MEMORY_ALLOCATE);
+	plan_append(plan, &plan->backward, backward, (dnnl_exec_arg_t[]){ { DNNL_ARG_DIFF_DST, gradient },
+		{ DNNL_ARG_WEIGHTS, weights }, { DNNL_ARG_DIFF_SRC, back } }, 3);
+	return back;
+}
+
+void plan_weights_backward(struct plan *plan, uint32_t l, struct flow gradient)
+{
+	const uint32_t source = plan->model->sources[l];
+	if (!is_convolution(plan, l)) {
+		gradient = plan_flow_in_layout(
+			plan, gradient, plan_image_layout(plan, &plan->model->outputs[l], dnnl_abcd));
+		gradient.tensor = plan_view(plan, gradient.tensor, flat_layout(plan, l));
+	}
+	if (plan->traces[l].relu)
+		gradient = plan_relu_backward(plan, plan->traces[l].output, gradient);
+	parameters_gradient(plan, l, gradient.tensor);
+	if (source != MODEL_INPUT)
+		plan_pass_back(plan, source, (struct flow){ input_gradient(plan, l, gradient.tensor), false });
+}
