@@ -1,6 +1,7 @@
 /* Timing the limits: two processes on two cores, medians of several batches. */
 #include "limits.h"
 
+#include <dlfcn.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <sched.h>
@@ -16,6 +17,7 @@
 #include "loop.h"
 #include "output.h"
 #include "pin.h"
+#include "process.h"
 
 enum { BATCHES = 7 };
 
@@ -36,6 +38,7 @@ struct limits {
 	char host[65];
 	bool pinned;
 	cpu_set_t before_pinning;   /* where the partner finds its core */
+	bool any;                   /* has been wanted */
 };
 
 /* The partner process of one measurement; pid 0: none. */
@@ -56,7 +59,8 @@ static void become_partner(const struct limit_kind *kind, struct limit *limit, c
 		memset(limit->a, 1, limit->bytes);
 		memset(limit->b, 1, limit->bytes);
 	}
-	kind->serve(limit);
+	if (kind->begin == NULL || kind->begin(limit, true) == 0)
+		kind->serve(limit);
 	_exit(0);
 }
 
@@ -97,7 +101,9 @@ static int start_partner(
 	limit->fd = partner->fds[0];
 	if (partner->fds[1] >= 0)
 		close(partner->fds[1]);
-	return partner->pid > 0 ? wait_ready(kind, limit) : -1;
+	if (partner->pid < 0 || wait_ready(kind, limit) != 0)
+		return -1;
+	return kind->begin != NULL ? kind->begin(limit, false) : 0;
 }
 
 static void stop_partner(struct limit *limit, struct partner *partner)
@@ -147,9 +153,10 @@ static int time_steps(const struct limit_kind *kind, struct limit *limit, double
 static void print(struct limits *all, const struct limit_kind *kind, uint64_t bytes, const double ns[BATCHES])
 {
 	const bool rate = kind->unit == LIMIT_GBS;
-	const double median = rate ? bench_gbs(bytes, ns[BATCHES / 2]) : ns[BATCHES / 2] / 2e3;
-	const double least = rate ? bench_gbs(bytes, ns[BATCHES - 1]) : ns[0] / 2e3;
-	const double most = rate ? bench_gbs(bytes, ns[0]) : ns[BATCHES - 1] / 2e3;
+	const double us = kind->unit == LIMIT_ONE_WAY_US ? 2e3 : 1e3;
+	const double median = rate ? bench_gbs(bytes, ns[BATCHES / 2]) : ns[BATCHES / 2] / us;
+	const double least = rate ? bench_gbs(bytes, ns[BATCHES - 1]) : ns[0] / us;
+	const double most = rate ? bench_gbs(bytes, ns[0]) : ns[BATCHES - 1] / us;
 	const char *unit = rate ? "GB/s" : "us";
 	char size[24];
 	bench_progress_clear();
@@ -198,6 +205,8 @@ static int measure(struct limits *all, const struct limit_kind *kind, uint64_t b
 		if (failed == 0)
 			failed = time_steps(kind, &limit, all->options->manner.seconds, ns);
 		const int reason = errno;
+		if (kind->end != NULL)
+			kind->end(&limit);
 		stop_partner(&limit, &partner);
 		errno = reason;
 	}
@@ -219,11 +228,62 @@ static int measure_kind(struct limits *all, const struct limit_kind *kind)
 {
 	const struct bench_sizes *sizes = &all->options->sizes;
 	int failed = 0;
+	all->any = true;
+	for (size_t i = 0; kind->small_bytes[i] > 0; i++)
+		failed |= measure(all, kind, kind->small_bytes[i]);
 	for (size_t i = 0; kind->by_size && i < sizes->count; i++)
 		if (sizes->bytes[i] >= 64)   /* a rate of less says nothing */
 			failed |= measure(all, kind, sizes->bytes[i]);
-	for (size_t i = 0; !kind->by_size && kind->small_bytes[i] > 0; i++)
-		failed |= measure(all, kind, kind->small_bytes[i]);
+	return failed;
+}
+
+/* Is it a limit of one of these transports? */
+static bool is_wanted(const struct limit_kind *kind, const char *transports)
+{
+	if (transports == NULL)
+		return true;
+	const size_t length = kind->transport != NULL ? strlen(kind->transport) : 0;
+	for (const char *at = transports; length > 0; at += strcspn(at, ",") + 1) {
+		if (strcspn(at, ",") == length && strncmp(at, kind->transport, length) == 0)
+			return true;
+		if (at[strcspn(at, ",")] == '\0')
+			return false;
+	}
+	return false;
+}
+
+/* Beside this program in the build, or where it was installed. */
+static void *load_module(const char *name, char file[4300])
+{
+	const char *own = bench_own_path();
+	snprintf(file, 4300, "%.*scollet-limits-%s.so", own != NULL ? (int)(strrchr(own, '/') + 1 - own) : 0,
+		own != NULL ? own : "", name);
+	if (own == NULL || access(file, R_OK) != 0)
+		snprintf(file, 4300, "%s/collet-limits-%s.so", BENCH_PEERS_INSTALLED, name);
+	return dlopen(file, RTLD_NOW | RTLD_LOCAL);
+}
+
+/* What a module measures. Without it, or without a device, there is nothing, which is a failure if it was asked for. */
+static int measure_module(struct limits *all, const char *name)
+{
+	const struct limit_kind any = { .transport = name };
+	char file[4300];
+	int failed = 0;
+	if (!is_wanted(&any, all->options->transport))
+		return 0;
+	void *library = load_module(name, file);
+	const char *why = library != NULL ? "there is no device" : dlerror();
+	const struct limits_module *module = library != NULL ? dlsym(library, BENCH_LIMITS_MODULE_SYMBOL) : NULL;
+	const bool usable = module != NULL && module->is_there();
+	for (size_t i = 0; usable && module->kinds[i] != NULL; i++)
+		failed |= measure_kind(all, module->kinds[i]);
+	if (!usable && all->options->transport != NULL) {
+		fprintf(stderr, "collet-bench: no limits of %s: %s\n", name, why);
+		all->any = true;
+		failed = 1;
+	}
+	if (library != NULL)
+		dlclose(library);
 	return failed;
 }
 
@@ -243,7 +303,14 @@ int bench_limits(const struct bench_options *options)
 		fprintf(all.table, "# limits of %s, two processes%s; medians of %d, least and most; GB = 10^9 bytes\n",
 			all.host, all.pinned ? " bound to two cores" : "", BATCHES);
 	for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++)
-		status |= measure_kind(&all, kinds[i]);
+		if (is_wanted(kinds[i], options->transport))
+			status |= measure_kind(&all, kinds[i]);
+	status |= measure_module(&all, "verbs");
+	if (!all.any) {
+		fprintf(stderr, "collet-bench: limits --transport %s: there are limits of shm, tcp and verbs\n",
+			options->transport);
+		status = 1;
+	}
 	if (!bench_json_close(all.json))
 		status = 1;
 	return status;

@@ -1,7 +1,8 @@
 /* collet-bench limits: what the machine can do at best, beside which a collective's time means something.
  *
  * Each limit is a step that repeats in this process, most with a partner process on another core that serves until it
- * is told to stop. limits.c times and prints; limits_memory.c and limits_wire.c are the steps. */
+ * is told to stop. limits.c times and prints; limits_memory.c and limits_wire.c are the steps, limits_verbs.c those of
+ * a module. */
 #ifndef BENCH_LIMITS_H
 #define BENCH_LIMITS_H
 
@@ -25,15 +26,20 @@ struct limit {
 	uint64_t bytes;
 	uint8_t *a, *b;            /* of bytes each, page-aligned, touched; in both processes */
 	struct limit_page *page;
-	int fd;                    /* a TCP connection between the two, for kinds that want one; non-blocking */
+	int fd;                    /* a TCP connection between the two, for kinds that want one */
+	void *own;                 /* what begin() made */
 };
 
 struct limit_kind {
 	const char *name, *what;
-	enum { LIMIT_GBS, LIMIT_ONE_WAY_US } unit;  /* bytes / time, or half of a round trip */
-	bool by_size;              /* measured at --sizes; else at small_bytes */
-	uint64_t small_bytes[4];   /* ends with 0 */
+	enum { LIMIT_GBS, LIMIT_ONE_WAY_US, LIMIT_US } unit;  /* bytes / time, half of a round trip, or time */
+	uint64_t small_bytes[4];   /* measured at these; ends with 0 */
+	bool by_size;              /* and at --sizes */
 	bool wants_tcp;
+	const char *transport;     /* whose limit it is; NULL: of memory */
+	/* Optional, in both processes when they are connected; and its end, also where it has failed. */
+	int (*begin)(struct limit *limit, bool partner);
+	void (*end)(struct limit *limit);
 	/* Once here; nonzero: it failed, errno says why. */
 	int (*step)(struct limit *limit);
 	/* In the partner: until page->stop or the connection's end. NULL: no partner. */
@@ -46,6 +52,13 @@ extern const struct limit_kind bench_limit_tcp_stream, bench_limit_tcp_exchange,
 
 /* Two connected loopback sockets without delay, non-blocking. 0, or -1: errno. */
 int bench_limit_connect(int fds[2]);
+
+/* Limits that need a library which collet-bench does not: collet-limits-NAME.so exports one as bench_limits_module. */
+struct limits_module {
+	bool (*is_there)(void);    /* a device to measure */
+	const struct limit_kind *const *kinds;  /* ends with NULL */
+};
+#define BENCH_LIMITS_MODULE_SYMBOL "bench_limits_module"
 
 int bench_limits(const struct bench_options *options);
 

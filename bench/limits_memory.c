@@ -92,5 +92,6 @@ const struct limit_kind bench_limit_cross_memory_read = { .name = "cross_memory_
 	.what = "process_vm_readv of another process's buffer",
 	.unit = LIMIT_GBS,
 	.by_size = true,
+	.transport = "shm",
 	.step = read_partner,
 	.serve = sleep_until_stopped };

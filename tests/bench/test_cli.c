@@ -61,6 +61,8 @@ static void every_command_runs(void **state)
 		{ "allreduce -n 2 --sizes 4 --iters 5 --algorithm no_such_algorithm", 1, "no_such_algorithm" },
 		{ "allreduce -n 2 --sizes 4 --iters 5 --json /nowhere/at/all", 1, "/nowhere/at/all" },
 		{ "limits --sizes 1M --seconds 0.01", 0, "a flag in shared memory" },
+		{ "limits --transport tcp --sizes 1M --seconds 0.01", 0, "loopback TCP, spinning" },
+		{ "limits --transport pigeon", 1, "there are limits of shm, tcp and verbs" },
 		{ "init -n 4", 0, "4 ranks: communicator created in" },
 		{ "faults -n 3 --repeats 1 --transport shm", 0, "COLLET_ERR_PEER_LOST x2" },
 		{ "faults -n 2 --repeats 2 --transport tcp", 0, "COLLET_ERR_PEER_LOST x2" },

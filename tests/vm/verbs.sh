@@ -12,9 +12,10 @@
 # apart   RDMA does not cross the cable, and TCP does: pairs that may use either use TCP
 # kill    a rank is killed amidst its calls: all others are told who is lost
 # down    the cable is pulled: both ends are told, one at least in its adapter's words
+# ratio   an all-reduce of 2 takes at most 1.3 (1 MiB) and 1.5 (8 bytes) of the time of an exchange by hand
 # train   some steps of training on 2 give the same parameters, bit for bit, as over TCP
 #
-# Needs MODULE, the file of the module, MAIN, hosts_main, and for train TRAIN, collet-train.
+# Needs MODULE, the file of the module, MAIN, hosts_main, for train TRAIN, collet-train, for ratio BENCH, collet-bench.
 set -euo pipefail
 folder=
 trap 'rm -rf "$folder"' EXIT
@@ -124,6 +125,31 @@ pull_cable() {
 		"$folder"/rank? || fail 'neither names the adapter and what it said'
 }
 
+# member NAME BYTES: of the object about so many bytes.
+member() { sed -n "s/.*\"bytes\":$2,.*\"$1\":\([0-9.e+]*\).*/\1/p"; }
+
+# Both are of this machine and this minute, in turns, so what their emulation costs falls out of the ratio.
+ratio() {
+	local bytes round most median
+	local -A ratios=() mosts=([8]=1.5 [1048576]=1.3)
+	for round in 1 2 3 4 5; do
+		"$BENCH" limits --transport verbs --sizes 1M --seconds 0.05 --json - 2>/dev/null >"$folder/limits" || fail 'there are no limits'
+		"$BENCH" allreduce -n 2 --transport verbs --buffers alloc --sizes 8,1M --seconds 0.05 --json - 2>/dev/null \
+			>"$folder/allreduce" || fail 'the all-reduce failed'
+		for bytes in "${!mosts[@]}"; do
+			ratios[$bytes]+="$(grep '"verbs_exchange_add"' "$folder/limits" | member median "$bytes")"
+			ratios[$bytes]+=" $(member time_us "$bytes" <"$folder/allreduce")"$'\n'
+		done
+	done
+	for bytes in "${!mosts[@]}"; do
+		most=${mosts[$bytes]}
+		median=$(awk '{ print $2 / $1 }' <<<"${ratios[$bytes]%$'\n'}" | sort -g | sed -n 3p)
+		printf '%s bytes, by hand and all-reduce, us:\n%sratio %s\n' "$bytes" "${ratios[$bytes]}" "$median"
+		awk -v ratio="$median" -v most="$most" 'BEGIN { exit !(ratio > 0 && ratio <= most) }' ||
+			fail "an all-reduce of $bytes bytes takes $median of the time of an exchange by hand, more than $most"
+	done
+}
+
 # What is learnt does not matter here, so the set is one that needs no files.
 train() {
 	local transport rank
@@ -144,7 +170,7 @@ for what; do
 	case $what in
 	all:*) check "${what#*:}" ;;
 	rails) devices=(rxe0,rxe1 rxe1,rxe0); check 2 ;;
-	lossy | apart | limit | leak | train) $what ;;
+	lossy | apart | limit | leak | ratio | train) $what ;;
 	kill) kill_one ;;
 	down) pull_cable ;;
 	*) fail "no check $what" ;;
