@@ -24,6 +24,7 @@
  *     collet_ddp_options.buffers      what is not trained but must be the same everywhere
  *     collet_ddp_options.hook         how buckets travel: compressed, or as you like (ddp_hook.h)
  *     collet_ddp_clip()               the global norm of the gradients
+ *     collet_ddp_state_save()         what a checkpoint needs besides
  *
  * Bits: after wait() every rank holds bitwise the same gradients: for each element, the sum in the order of the
  * all-reduce's algorithm, times 1/n (COLLET_AVERAGE). Ranks that start alike and step alike stay bitwise equal. The
@@ -143,6 +144,21 @@ COLLET_API COLLET_MUST_USE collet_status collet_ddp_join(collet_ddp *ddp, uint64
  * rank, without communication. If it is above most (and finite), every gradient is multiplied by most / norm. most:
  * positive; infinity to ask for the norm only. *norm may be infinite or NaN: then nothing is scaled. */
 COLLET_API COLLET_MUST_USE collet_status collet_ddp_clip(collet_ddp *ddp, double most, double *norm);
+
+/* For checkpoints: what this rank's collet_ddp knows from step to step beside parameters and gradients, which are the
+ * caller's: how many steps there were, where gradients lie, which parameters are unused, and what the hook remembers,
+ * such as error feedback (ddp_hook.h). A collet_ddp that is made anew, by as many ranks with the same parameters and
+ * options, goes on bit for bit when every rank has loaded what the rank of its number has saved. Between steps only.
+ * What is saved is for machines of one byte order. */
+
+/* How many bytes save() writes: the same from the first synchronised step on. COLLET_ERR_MEMORY. */
+COLLET_API COLLET_MUST_USE collet_status collet_ddp_state_bytes(collet_ddp *ddp, uint64_t *bytes);
+/* COLLET_ERR_ARGUMENT: bytes is another number; a step is under way. */
+COLLET_API COLLET_MUST_USE collet_status collet_ddp_state_save(collet_ddp *ddp, void *state, uint64_t bytes);
+/* Collective. Gradients may move: see collet_ddp_layout(). COLLET_ERR_ARGUMENT on every rank: on one it is not what a
+ * rank of that number among as many, with the same parameters and hook, has saved, and the sentence names it; nothing
+ * has changed. COLLET_ERR_MEMORY on every rank: only destroy is left. */
+COLLET_API COLLET_MUST_USE collet_status collet_ddp_state_load(collet_ddp *ddp, const void *state, uint64_t bytes);
 
 /* One parameter's place in a bucket. */
 typedef struct collet_ddp_slice {

@@ -47,6 +47,12 @@ typedef struct collet_ddp_hook {
 	 * on every rank; elements between slices zero. */
 	collet_status (*finish)(void *state, const collet_ddp_task *task);
 	void (*close)(void *state);
+	/* What the state remembers from step to step, for collet_ddp_state_save(): so many bytes, the same for the same
+	 * bucket whatever has happened. load() is given what save() has written for this bucket on the same rank of as
+	 * many. All three NULL: nothing is remembered. */
+	uint64_t (*saved_bytes)(const void *state, const collet_ddp_task *task);
+	void (*save)(const void *state, const collet_ddp_task *task, void *saved);
+	void (*load)(void *state, const collet_ddp_task *task, const void *saved);
 } collet_ddp_hook;
 
 /* Makes a hook from its words. f32 gradients only, unless said. n: ranks; "wire": bytes each rank sends per element of

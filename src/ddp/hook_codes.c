@@ -233,5 +233,33 @@ static collet_status codes_finish(void *state, const collet_ddp_task *task)
 	return COLLET_OK;
 }
 
+/* What was left of all shares, then of this rank's mean. */
+static uint64_t codes_saved_bytes(const void *state, const collet_ddp_task *task)
+{
+	const struct codes *codes = state;
+	return codes->left ? codes->share * (codes->size + 1) * sizeof(float) : 0;
+}
+
+static void codes_save(const void *state, const collet_ddp_task *task, void *saved)
+{
+	const struct codes *codes = state;
+	const uint64_t all = codes->share * codes->size;
+	if (!codes->left)
+		return;
+	memcpy(saved, codes->left, all * sizeof(float));
+	memcpy((float *)saved + all, codes->left_of_mean, codes->share * sizeof(float));
+}
+
+static void codes_load(void *state, const collet_ddp_task *task, const void *saved)
+{
+	const struct codes *codes = state;
+	const uint64_t all = codes->share * codes->size;
+	if (!codes->left)
+		return;
+	memcpy(codes->left, saved, all * sizeof(float));
+	memcpy(codes->left_of_mean, (const float *)saved + all, codes->share * sizeof(float));
+}
+
 const collet_ddp_hook collet_ddp_codes = {
-	.stages = 2, .open = codes_open, .start = codes_start, .finish = codes_finish, .close = codes_close };
+	.stages = 2, .open = codes_open, .start = codes_start, .finish = codes_finish, .close = codes_close,
+	.saved_bytes = codes_saved_bytes, .save = codes_save, .load = codes_load };

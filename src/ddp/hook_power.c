@@ -213,5 +213,33 @@ static collet_status power_finish(void *state, const collet_ddp_task *task)
 	return COLLET_OK;
 }
 
+/* What was left, and the directions to start from; a fresh state has none, which is told by their being zero. */
+static uint64_t power_saved_bytes(const void *state, const collet_ddp_task *task)
+{
+	const struct power *power = state;
+	return (task->bucket.count + power->qs_count) * sizeof(float);
+}
+
+static void power_save(const void *state, const collet_ddp_task *task, void *saved)
+{
+	const struct power *power = state;
+	float *directions = (float *)saved + task->bucket.count;
+	memcpy(saved, power->whole, task->bucket.count * sizeof(float));
+	if (power->warm)
+		memcpy(directions, power->qs, power->qs_count * sizeof(float));
+	else
+		memset(directions, 0, power->qs_count * sizeof(float));
+}
+
+/* Directions of zero are drawn anew, warm or not. */
+static void power_load(void *state, const collet_ddp_task *task, const void *saved)
+{
+	struct power *power = state;
+	memcpy(power->whole, saved, task->bucket.count * sizeof(float));
+	memcpy(power->qs, (const float *)saved + task->bucket.count, power->qs_count * sizeof(float));
+	power->warm = true;
+}
+
 const collet_ddp_hook collet_ddp_power = {
-	.stages = 2, .open = power_open, .start = power_start, .finish = power_finish, .close = power_close };
+	.stages = 2, .open = power_open, .start = power_start, .finish = power_finish, .close = power_close,
+	.saved_bytes = power_saved_bytes, .save = power_save, .load = power_load };

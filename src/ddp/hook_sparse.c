@@ -59,6 +59,21 @@ static void add_gradients(const struct sparse *sparse, const collet_ddp_task *ta
 		left[i] += gradients[i];
 }
 
+static uint64_t sparse_saved_bytes(const void *state, const collet_ddp_task *task)
+{
+	return task->bucket.count * sizeof(float);
+}
+
+static void sparse_save(const void *state, const collet_ddp_task *task, void *saved)
+{
+	memcpy(saved, ((const struct sparse *)state)->left, sparse_saved_bytes(state, task));
+}
+
+static void sparse_load(void *state, const collet_ddp_task *task, const void *saved)
+{
+	memcpy(((struct sparse *)state)->left, saved, sparse_saved_bytes(state, task));
+}
+
 /* ---- Top-k ---------------------------------------------------------------------------------------------------- */
 
 static collet_status top_open(const collet_ddp_hook *hook, const collet_ddp_task *task, void **state)
@@ -153,7 +168,8 @@ static collet_status top_finish(void *state, const collet_ddp_task *task)
 }
 
 const collet_ddp_hook collet_ddp_top = {
-	.stages = 1, .open = top_open, .start = top_start, .finish = top_finish, .close = sparse_close };
+	.stages = 1, .open = top_open, .start = top_start, .finish = top_finish, .close = sparse_close,
+	.saved_bytes = sparse_saved_bytes, .save = sparse_save, .load = sparse_load };
 
 /* ---- Random-k ------------------------------------------------------------------------------------------------- */
 
@@ -213,4 +229,5 @@ static collet_status random_finish(void *state, const collet_ddp_task *task)
 }
 
 const collet_ddp_hook collet_ddp_random = {
-	.stages = 1, .open = random_open, .start = random_start, .finish = random_finish, .close = sparse_close };
+	.stages = 1, .open = random_open, .start = random_start, .finish = random_finish, .close = sparse_close,
+	.saved_bytes = sparse_saved_bytes, .save = sparse_save, .load = sparse_load };

@@ -144,11 +144,18 @@ collet_status collet_ddp_lay_out_again(collet_ddp *ddp, const uint32_t *order)
 	return COLLET_OK;
 }
 
-void collet_ddp_free_layout(collet_ddp *ddp)
+void collet_ddp_close_buckets(collet_ddp *ddp)
 {
-	for (uint32_t b = 0; b < ddp->bucket_count; b++)
+	for (uint32_t b = 0; b < ddp->bucket_count; b++) {
 		if (ddp->buckets[b].open && ddp->hook->close)
 			ddp->hook->close(ddp->buckets[b].state);
+		ddp->buckets[b].open = false;
+	}
+}
+
+void collet_ddp_free_layout(collet_ddp *ddp)
+{
+	collet_ddp_close_buckets(ddp);
 	free_buckets(ddp->comm, ddp->buckets, ddp->bucket_count);
 	free(ddp->slices);
 	free(ddp->slots);

@@ -71,6 +71,11 @@ struct collet_ddp {
 };
 #define COLLET_DDP_NOBODY UINT32_MAX
 
+/* ---- step.c ---- */
+
+/* COLLET_ERR_ARGUMENT, in the name of this function: a step is under way, or ddp is NULL. */
+collet_status collet_ddp_between_steps(const collet_ddp *ddp, const char *function);
+
 extern const collet_ddp_hook collet_ddp_average;
 
 /* ---- ddp.c ---- */
@@ -85,7 +90,9 @@ collet_status collet_ddp_share_values(const collet_ddp *ddp, collet_comm *comm, 
 collet_status collet_ddp_lay_out(collet_ddp *ddp, const uint32_t *order);
 /* The same again: gradients move along. */
 collet_status collet_ddp_lay_out_again(collet_ddp *ddp, const uint32_t *order);
-/* Closes the hook's states and frees the buckets. Nothing is under way. */
+/* Closes the hook's states. Nothing is under way. */
+void collet_ddp_close_buckets(collet_ddp *ddp);
+/* And frees the buckets. */
 void collet_ddp_free_layout(collet_ddp *ddp);
 
 static inline void *collet_ddp_slot_gradient(const collet_ddp *ddp, const struct slot *slot)
@@ -98,6 +105,8 @@ static inline void *collet_ddp_slot_gradient(const collet_ddp *ddp, const struct
 
 /* Starts the buckets that are complete and whose turn it is, and moves all as far as they go without waiting. */
 collet_status collet_ddp_travel_on(collet_ddp *ddp);
+/* Asks the hook for the bucket's state, unless it has one. */
+collet_status collet_ddp_open_bucket(const collet_ddp *ddp, struct bucket *bucket);
 /* Until every bucket is done. */
 collet_status collet_ddp_travel_to_the_end(collet_ddp *ddp);
 /* Waits for all that is under way, whatever becomes of it: nothing of the caller's may still be read or written. */

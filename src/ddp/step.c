@@ -298,7 +298,7 @@ collet_status collet_ddp_wait(collet_ddp *ddp)
 
 /* ---- Between steps -------------------------------------------------------------------------------------------- */
 
-static collet_status between_steps(const collet_ddp *ddp, const char *function)
+collet_status collet_ddp_between_steps(const collet_ddp *ddp, const char *function)
 {
 	if (!ddp)
 		return collet_fail(COLLET_ERR_ARGUMENT, "%s: ddp is NULL", function);
@@ -312,7 +312,7 @@ static collet_status between_steps(const collet_ddp *ddp, const char *function)
 
 collet_status collet_ddp_set_sync(collet_ddp *ddp, bool sync)
 {
-	const collet_status status = between_steps(ddp, "collet_ddp_set_sync");
+	const collet_status status = collet_ddp_between_steps(ddp, "collet_ddp_set_sync");
 	if (status == COLLET_OK)
 		ddp->sync = sync;
 	return status;
@@ -320,7 +320,7 @@ collet_status collet_ddp_set_sync(collet_ddp *ddp, bool sync)
 
 collet_status collet_ddp_zero(collet_ddp *ddp)
 {
-	const collet_status status = between_steps(ddp, "collet_ddp_zero");
+	const collet_status status = collet_ddp_between_steps(ddp, "collet_ddp_zero");
 	if (status == COLLET_OK)
 		zero_all(ddp);
 	return status;
@@ -330,7 +330,7 @@ collet_status collet_ddp_join(collet_ddp *ddp, uint64_t *steps)
 {
 	uint32_t living = 0;
 	uint64_t taken = 0;
-	collet_status status = between_steps(ddp, "collet_ddp_join");
+	collet_status status = collet_ddp_between_steps(ddp, "collet_ddp_join");
 	if (status != COLLET_OK)
 		return status;
 	if (!ddp->options.uneven)

@@ -20,7 +20,7 @@ const collet_ddp_hook collet_ddp_average = { .name = "average", .stages = 1, .st
 
 /* ---- Moving --------------------------------------------------------------------------------------------------- */
 
-static collet_status open_bucket(const collet_ddp *ddp, struct bucket *bucket)
+collet_status collet_ddp_open_bucket(const collet_ddp *ddp, struct bucket *bucket)
 {
 	if (bucket->open)
 		return COLLET_OK;
@@ -74,7 +74,7 @@ static collet_status begin(collet_ddp *ddp, struct bucket *bucket)
 {
 	bucket->task.step = ddp->step;
 	bucket->travel.began_ns = collet_clock_ns();
-	return bucket->bytes > 0 ? open_bucket(ddp, bucket) : COLLET_OK;
+	return bucket->bytes > 0 ? collet_ddp_open_bucket(ddp, bucket) : COLLET_OK;
 }
 
 static collet_status travel_on(collet_ddp *ddp)
