@@ -93,7 +93,8 @@ static bool set_number(const char *name, uint64_t value)
 	return setenv(name, text, 1) == 0;
 }
 
-static bool set_torchrun(const struct options *options, const struct meeting *meeting, uint32_t local_rank)
+static bool set_torchrun(
+	const struct options *options, const struct meeting *meeting, uint32_t local_rank, uint32_t restart)
 {
 	const uint64_t rank = (uint64_t)options->node_rank * options->local_size + local_rank;
 	const uint64_t world_size = (uint64_t)options->node_count * options->local_size;
@@ -111,8 +112,9 @@ static bool set_torchrun(const struct options *options, const struct meeting *me
 		{ "ROLE_RANK", rank },
 		{ "ROLE_WORLD_SIZE", world_size },
 		{ "MASTER_PORT", meeting->port },
-		{ "TORCHELASTIC_RESTART_COUNT", 0 },
-		{ "TORCHELASTIC_MAX_RESTARTS", 0 },
+		{ "TORCHELASTIC_RESTART_COUNT", restart },
+		{ "TORCHELASTIC_MAX_RESTARTS", options->restarts },
+		{ "COLLET_RESTART", restart },
 	};
 	for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++) {
 		if (!set_number(numbers[i].name, numbers[i].value))
@@ -125,9 +127,9 @@ static bool set_torchrun(const struct options *options, const struct meeting *me
 }
 
 bool environment_set(const struct options *options, const struct meeting *meeting, uint32_t local_rank,
-	uint32_t threads, uint32_t columns)
+	uint32_t restart, uint32_t threads, uint32_t columns)
 {
-	if (!set_torchrun(options, meeting, local_rank))
+	if (!set_torchrun(options, meeting, local_rank, restart))
 		return false;
 	if (setenv("COLLET_JOB", meeting->job, 1) != 0 || setenv("COLLET_STORE", meeting->store, 1) != 0)
 		return false;

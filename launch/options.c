@@ -32,6 +32,7 @@ const char options_help[] =
 	"      --env NAME=VALUE       set this in every rank's environment too; may be repeated\n"
 	"      --grace SECONDS        what the other ranks have to end by themselves after one failed, and\n"
 	"                             again between SIGTERM and SIGKILL (default 1)\n"
+	"      --restarts R           when a rank fails, start all of them again, up to R times (default 0)\n"
 	"      --timeout SECONDS      end the whole run after this long, with exit status 124\n"
 	"      --make-secret          make the secret that jobs on several hosts need, if there is none,\n"
 	"                             and say where it is\n"
@@ -52,6 +53,7 @@ enum {
 	OPTION_NO_STDIN,
 	OPTION_ENV,
 	OPTION_GRACE,
+	OPTION_RESTARTS,
 	OPTION_TIMEOUT,
 	OPTION_MAKE_SECRET,
 	OPTION_VERSION,
@@ -70,6 +72,7 @@ static const struct option long_options[] = {
 	{ "no-stdin", no_argument, NULL, OPTION_NO_STDIN },
 	{ "env", required_argument, NULL, OPTION_ENV },
 	{ "grace", required_argument, NULL, OPTION_GRACE },
+	{ "restarts", required_argument, NULL, OPTION_RESTARTS },
 	{ "timeout", required_argument, NULL, OPTION_TIMEOUT },
 	{ "make-secret", no_argument, NULL, OPTION_MAKE_SECRET },
 	{ "version", no_argument, NULL, OPTION_VERSION },
@@ -232,6 +235,8 @@ static bool parse_option(struct options *options, int option, bool *has_local_si
 		return add_environment(options, optarg);
 	case OPTION_GRACE:
 		return parse_seconds("--grace", optarg, &options->grace_s);
+	case OPTION_RESTARTS:
+		return parse_number("--restarts", optarg, 0, RESTARTS_MAX, &options->restarts);
 	case OPTION_TIMEOUT:
 		return parse_seconds("--timeout", optarg, &options->timeout_s);
 	case OPTION_MAKE_SECRET:

@@ -8,7 +8,7 @@
 
 /* With their NULs; as long as the library takes the names of its store and job. */
 enum { HOST_BYTES = 240, JOB_BYTES = 64, STORE_BYTES = 256 };
-enum { LOCAL_SIZE_MAX = 4096, NODE_COUNT_MAX = 65536, TIME_MAX_S = 1000000000 };
+enum { LOCAL_SIZE_MAX = 4096, NODE_COUNT_MAX = 65536, TIME_MAX_S = 1000000000, RESTARTS_MAX = 1000000 };
 
 enum bind_policy {
 	BIND_AUTO, /* an equal share of whole cores for each rank, where there are enough and they are ours alone */
@@ -38,6 +38,7 @@ struct options {
 	bool rank0_reads_stdin;
 	double grace_s;
 	double timeout_s;         /* 0: none */
+	uint32_t restarts;        /* how often the job may be started again */
 	const char **environment; /* NAME=VALUE, environment_count of them, pointing into argv */
 	size_t environment_count;
 	char **program; /* the program and its arguments, NULL-terminated, pointing into argv */

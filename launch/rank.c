@@ -61,7 +61,8 @@ static _Noreturn void become_rank(
 	if (!placement_bind(&job->placement, rank->local_rank) && job->options.bind == BIND_CORE)
 		fail_start(ends, START_BIND);
 	const uint32_t threads = placement_threads(&job->placement, job->options.local_size);
-	if (!environment_set(&job->options, &job->meeting, rank->local_rank, threads, shown_columns(rank, job)) ||
+	if (!environment_set(&job->options, &job->meeting, rank->local_rank, rank->restart, threads,
+		    shown_columns(rank, job)) ||
 		!attach_files(rank, ends, job, stdin_fd))
 		fail_start(ends, START_OTHER);
 	/* A signal forwarded meanwhile has waited, and meets the program. */

@@ -20,6 +20,7 @@ struct start_failure {
 struct rank {
 	uint32_t local_rank;
 	uint32_t rank;
+	uint32_t restart; /* how often it has been started before */
 	pid_t pid;    /* and its process group's; 0 before the start and once it has been reaped */
 	int start_fd; /* ends when the program runs, or brings a start_failure; -1: settled */
 	struct start_failure failure;

@@ -7,7 +7,8 @@
  *   KILLING      SIGKILL is sent until no descendant is left -> DRAINING
  *   DRAINING     no process is left; their output is passed on, then the job is over
  *
- * Whatever phase it is, it becomes DRAINING once no descendant is left. What ranks leave running when the last of them
+ * Whatever phase it is, it becomes DRAINING once no descendant is left. Then, if a rank has failed and --restarts allows
+ * it, all begins again: so no process of one run meets one of the next. What ranks leave running when the last of them
  * has ended gets the same grace, SIGTERM and SIGKILL: this process is the subreaper of all that its ranks start, so
  * nothing escapes by a new session or a dead parent. */
 #include "supervise.h"
@@ -40,6 +41,9 @@ struct supervisor {
 	int64_t deadline_ns; /* of the phase */
 	int64_t timeout_ns;  /* of the run */
 	int exit_status;     /* of the first failure; 0 so far */
+	bool final;          /* it ends by its user, --timeout, or since it cannot start: no use in another try */
+	uint32_t restart;    /* how often the ranks have been started before */
+	char failure[512];   /* the first rank that failed, and how */
 	bool children_left;  /* as of the last look */
 	uint32_t rank_count;
 	uint32_t running_count;
@@ -116,6 +120,7 @@ static void check_deadlines(struct supervisor *s)
 			s->running_count, s->rank_count, s->job->options.timeout_s);
 		report(s, sentence);
 		s->exit_status = EXIT_TIMED_OUT;
+		s->final = true;
 		enter_phase(s, PHASE_TERMINATING);
 	} else if (now >= s->deadline_ns && s->phase == PHASE_GRACE) {
 		enter_phase(s, PHASE_TERMINATING);
@@ -142,8 +147,11 @@ static void fail_with(struct supervisor *s, const struct rank *rank, int exit_st
 	else
 		snprintf(sentence, sizeof(sentence), "%s%s", how, others ? "; ending the others" : "");
 	report(s, sentence);
-	if (s->exit_status == 0)
+	s->final = s->final || at_start;
+	if (s->exit_status == 0) {
 		s->exit_status = exit_status;
+		snprintf(s->failure, sizeof(s->failure), "%s", how);
+	}
 	if (s->phase == PHASE_RUNNING)
 		enter_phase(s, at_start ? PHASE_TERMINATING : PHASE_GRACE);
 }
@@ -239,6 +247,7 @@ static void forward(struct supervisor *s, int signal_number)
 {
 	const bool ends = signal_number == SIGINT || signal_number == SIGTERM || signal_number == SIGHUP ||
 		signal_number == SIGQUIT;
+	s->final = s->final || ends;
 	if (ends && s->phase == PHASE_TERMINATING)
 		enter_phase(s, PHASE_KILLING);
 	else if (ends && s->phase == PHASE_DRAINING)
@@ -261,6 +270,7 @@ static void read_control(struct supervisor *s)
 	close(s->control_fd);
 	s->control_fd = -1;
 	s->exit_status = EXIT_SIGNAL_BASE + SIGKILL;
+	s->final = true;
 	s->sinks[0].broken = s->sinks[1].broken = true;
 	if (s->phase < PHASE_KILLING)
 		enter_phase(s, PHASE_KILLING);
@@ -398,6 +408,30 @@ static void run_loop(struct supervisor *s)
 
 /* ---- Beginning and end -------------------------------------------------------------------------------------- */
 
+static void init_ranks(struct supervisor *s)
+{
+	const struct options *options = &s->job->options;
+	for (uint32_t i = 0; i < s->rank_count; i++) {
+		struct rank *rank = &s->ranks[i];
+		*rank = (struct rank){ .local_rank = i, .rank = options->node_rank * options->local_size + i,
+			.restart = s->restart, .start_fd = -1 };
+		rank->out = (struct stream){ .fd = -1, .rank = rank->rank, .sink = &s->sinks[0] };
+		rank->error = (struct stream){ .fd = -1, .rank = rank->rank, .sink = &s->sinks[s->sink_count - 1] };
+		/* Where the terminal shows the unfinished lines of. */
+		rank->out.shown_live = rank->error.shown_live = options->node_rank == 0 ? rank->rank == 0 : i == 0;
+	}
+}
+
+static void deinit_ranks(struct supervisor *s)
+{
+	for (uint32_t i = 0; s->ranks != NULL && i < s->rank_count; i++) {
+		stream_end(&s->ranks[i].out);
+		stream_end(&s->ranks[i].error);
+		if (s->ranks[i].start_fd >= 0)
+			close(s->ranks[i].start_fd);
+	}
+}
+
 static bool supervisor_init(struct supervisor *s, const struct job *job, int control_fd)
 {
 	memset(s, 0, sizeof(*s));
@@ -417,28 +451,13 @@ static bool supervisor_init(struct supervisor *s, const struct job *job, int con
 		say("cannot start: %s", strerror(errno));
 		return false;
 	}
-	const bool first_node = job->options.node_rank == 0;
-	for (uint32_t i = 0; i < s->rank_count; i++) {
-		struct rank *rank = &s->ranks[i];
-		rank->local_rank = i;
-		rank->rank = job->options.node_rank * job->options.local_size + i;
-		rank->start_fd = -1;
-		rank->out = (struct stream){ .fd = -1, .rank = rank->rank, .sink = &s->sinks[0] };
-		rank->error = (struct stream){ .fd = -1, .rank = rank->rank, .sink = &s->sinks[s->sink_count - 1] };
-		/* Where the terminal shows the unfinished lines of. */
-		rank->out.shown_live = rank->error.shown_live = first_node ? rank->rank == 0 : i == 0;
-	}
+	init_ranks(s);
 	return true;
 }
 
 static void supervisor_deinit(struct supervisor *s)
 {
-	for (uint32_t i = 0; s->ranks != NULL && i < s->rank_count; i++) {
-		stream_end(&s->ranks[i].out);
-		stream_end(&s->ranks[i].error);
-		if (s->ranks[i].start_fd >= 0)
-			close(s->ranks[i].start_fd);
-	}
+	deinit_ranks(s);
 	for (unsigned i = 0; i < s->sink_count; i++)
 		sink_deinit(&s->sinks[i]);
 	if (s->child_fd >= 0)
@@ -452,6 +471,7 @@ static void start_ranks(struct supervisor *s, int stdin_fd)
 	for (uint32_t i = 0; i < s->rank_count; i++) {
 		if (!rank_start(&s->ranks[i], s->job, stdin_fd)) {
 			s->exit_status = EXIT_CANNOT_EXECUTE;
+			s->final = true;
 			enter_phase(s, PHASE_TERMINATING);
 			return;
 		}
@@ -459,17 +479,45 @@ static void start_ranks(struct supervisor *s, int stdin_fd)
 	}
 }
 
+/* Nobody reads any more what a rank would print: then it would fail again. */
+static bool may_start_again(const struct supervisor *s)
+{
+	return s->exit_status != 0 && !s->final && !s->children_left && s->restart < s->job->options.restarts &&
+		!s->sinks[0].broken && !s->sinks[s->sink_count - 1].broken;
+}
+
+static void start_again(struct supervisor *s)
+{
+	char sentence[640];
+	s->restart++;
+	snprintf(sentence, sizeof(sentence), "restart %u of %u: %s", s->restart, s->job->options.restarts, s->failure);
+	report(s, sentence);
+	deinit_ranks(s);
+	init_ranks(s);
+	s->exit_status = 0;
+	enter_phase(s, PHASE_RUNNING);
+}
+
 int supervise(const struct job *job, int control_fd, int stdin_fd)
 {
 	struct supervisor s;
 	const bool ready = supervisor_init(&s, job, control_fd);
-	if (ready)
+	bool again = ready;
+	while (again) {
 		start_ranks(&s, stdin_fd);
-	/* Whatever still holds the ends that are rank 0's would keep it from seeing their end. */
+		/* Whatever still holds the ends that are rank 0's would keep it from seeing their end, and their writer
+		 * from seeing its; but another rank 0 may have to read on. */
+		if (stdin_fd >= 0 && s.restart == job->options.restarts) {
+			close(stdin_fd);
+			stdin_fd = -1;
+		}
+		run_loop(&s);
+		again = may_start_again(&s);
+		if (again)
+			start_again(&s);
+	}
 	if (stdin_fd >= 0)
 		close(stdin_fd);
-	if (ready)
-		run_loop(&s);
 	const int exit_status = ready ? s.exit_status : EXIT_CANNOT_EXECUTE;
 	supervisor_deinit(&s);
 	return exit_status;

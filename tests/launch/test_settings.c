@@ -93,7 +93,7 @@ static const char print_environment[] =
 	"echo RANK=$RANK WORLD_SIZE=$WORLD_SIZE LOCAL_RANK=$LOCAL_RANK LOCAL_WORLD_SIZE=$LOCAL_WORLD_SIZE "
 	"GROUP_RANK=$GROUP_RANK GROUP_WORLD_SIZE=$GROUP_WORLD_SIZE NODE_RANK=$NODE_RANK ROLE_RANK=$ROLE_RANK "
 	"ROLE_WORLD_SIZE=$ROLE_WORLD_SIZE ROLE_NAME=$ROLE_NAME AGENT_STORE=$TORCHELASTIC_USE_AGENT_STORE "
-	"RESTARTS=$TORCHELASTIC_RESTART_COUNT/$TORCHELASTIC_MAX_RESTARTS";
+	"RESTARTS=$TORCHELASTIC_RESTART_COUNT/$TORCHELASTIC_MAX_RESTARTS/$COLLET_RESTART";
 
 static void ranks_on_one_host_are_told_who_they_are(void **state)
 {
@@ -103,7 +103,7 @@ static void ranks_on_one_host_are_told_who_they_are(void **state)
 		char line[512];
 		snprintf(line, sizeof(line), "[%d] RANK=%d WORLD_SIZE=2 LOCAL_RANK=%d LOCAL_WORLD_SIZE=2 GROUP_RANK=0 "
 			"GROUP_WORLD_SIZE=1 NODE_RANK=0 ROLE_RANK=%d ROLE_WORLD_SIZE=2 ROLE_NAME=default "
-			"AGENT_STORE=False RESTARTS=0/0\n", rank, rank, rank, rank);
+			"AGENT_STORE=False RESTARTS=0/0/0\n", rank, rank, rank, rank);
 		assert_int_equal(occurrences(tool.out.text, line), 1);
 	}
 	tool_deinit(&tool);
@@ -119,7 +119,7 @@ static void the_second_of_two_hosts_counts_on(void **state)
 		char line[512];
 		snprintf(line, sizeof(line), "[%d] RANK=%d WORLD_SIZE=4 LOCAL_RANK=%d LOCAL_WORLD_SIZE=2 GROUP_RANK=1 "
 			"GROUP_WORLD_SIZE=2 NODE_RANK=1 ROLE_RANK=%d ROLE_WORLD_SIZE=4 ROLE_NAME=default "
-			"AGENT_STORE=False RESTARTS=0/0\n", rank, rank, rank - 2, rank);
+			"AGENT_STORE=False RESTARTS=0/0/0\n", rank, rank, rank - 2, rank);
 		assert_int_equal(occurrences(tool.out.text, line), 1);
 	}
 	tool_deinit(&tool);
