@@ -31,11 +31,24 @@ static bool gather(void *context, uint32_t p)
 static bool compute_batch(struct trainer *trainer, uint32_t share, const struct batch *batch, gradient_ready ready,
 	void *context, struct outcome *outcome)
 {
-	if (!trainer->backend->forward(trainer->network, batch, share == 0, outcome) ||
-		!trainer->backend->backward(trainer->network, ready, context))
+	timeline_begin(trainer->timeline, PHASE_FORWARD);
+	const bool went = trainer->backend->forward(trainer->network, batch, share == 0, outcome);
+	timeline_end(trainer->timeline);
+	if (!went)
 		return false;
+	timeline_begin(trainer->timeline, PHASE_BACKWARD);
+	const bool came = trainer->backend->backward(trainer->network, ready, context);
+	timeline_end(trainer->timeline);
 	trainer->shares[share].loss_sum += outcome->loss;
-	return true;
+	return came;
+}
+
+static bool load(struct trainer *trainer, struct batch *batch)
+{
+	timeline_begin(trainer->timeline, PHASE_LOAD);
+	const bool came = feed_next(trainer->feed, batch);
+	timeline_end(trainer->timeline);
+	return came;
 }
 
 bool compute_step(struct trainer *trainer, uint32_t share, uint32_t images, gradient_ready ready, void *context,
@@ -43,11 +56,11 @@ bool compute_step(struct trainer *trainer, uint32_t share, uint32_t images, grad
 {
 	struct batch batch;
 	if (trainer->options->accumulate == 1)
-		return feed_next(trainer->feed, &batch) &&
+		return load(trainer, &batch) &&
 			compute_batch(trainer, share, &batch, ready, context, outcome);
 	*outcome = (struct outcome){ 0 };
 	for (uint32_t done = 0; done < images; done += batch.count) {
-		if (!feed_next(trainer->feed, &batch))
+		if (!load(trainer, &batch))
 			return false;
 		struct part part = { trainer, (float)batch.count / (float)images, done == 0,
 			done + batch.count == images, ready, context };

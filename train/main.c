@@ -18,6 +18,8 @@ static bool run(collet_comm *comm, const struct options *options)
 		watch = (struct trainer_watch){ .step = report_step, .epoch = report_epoch, .context = &report };
 	}
 	const bool trained = trainer_run(comm, options, &watch);
+	if (trained && watch.epoch)
+		report_times(&report);
 	return report_deinit(&report) && trained;
 }
 

@@ -44,6 +44,10 @@ static const char usage[] =
 	"  --transport NAMES         only these transports: shm, tcp\n"
 	"  --algorithm NAME          of the all-reduce of gradients: ring, direct, ... (chosen by size)\n"
 	"  --json FILE               one object an epoch, on a line of its own; - for standard output\n"
+	"  --bucket-bytes N          gradients travel in buckets of this many bytes, K or M behind it: KiB, MiB (25M,\n"
+	"                            the first one 1M)\n"
+	"  --no-overlap              gradients travel when all of them are there, not during backward\n"
+	"  --trace FILE              what each rank did when, and where buckets were, for Perfetto, chrome://tracing\n"
 	"  --dump-parameters FILE    the trained parameters, f32 in the machine's byte order, in the model's order\n"
 	"  --help, --version\n";
 
@@ -75,6 +79,9 @@ enum chosen {
 	OPTION_TRANSPORT,
 	OPTION_ALGORITHM,
 	OPTION_JSON,
+	OPTION_BUCKET_BYTES,
+	OPTION_NO_OVERLAP,
+	OPTION_TRACE,
 	OPTION_DUMP_PARAMETERS,
 	OPTION_HELP,
 	OPTION_VERSION
@@ -108,6 +115,9 @@ static const struct option table[] = {
 	{ "transport", required_argument, NULL, OPTION_TRANSPORT },
 	{ "algorithm", required_argument, NULL, OPTION_ALGORITHM },
 	{ "json", required_argument, NULL, OPTION_JSON },
+	{ "bucket-bytes", required_argument, NULL, OPTION_BUCKET_BYTES },
+	{ "no-overlap", no_argument, NULL, OPTION_NO_OVERLAP },
+	{ "trace", required_argument, NULL, OPTION_TRACE },
 	{ "dump-parameters", required_argument, NULL, OPTION_DUMP_PARAMETERS },
 	{ "help", no_argument, NULL, OPTION_HELP },
 	{ "version", no_argument, NULL, OPTION_VERSION },
@@ -141,6 +151,21 @@ static bool parse_u32(int option, const char *text, uint32_t low, uint32_t high,
 	if (!parse_u64(option, text, low, high, &wide))
 		return false;
 	*value = (uint32_t)wide;
+	return true;
+}
+
+/* With K or M behind it, units of 1024 or 1024 x 1024 bytes. */
+static bool parse_bytes(int option, const char *text, uint64_t *value)
+{
+	char *end;
+	errno = 0;
+	const unsigned long long parsed = strtoull(text, &end, 10);
+	const unsigned shift = *end == 'K' ? 10 : *end == 'M' ? 20 : 0;
+	end += shift > 0;
+	if (*text < '0' || *text > '9' || *end || errno || parsed < 1 || parsed > UINT64_C(1) << 40 >> shift)
+		return train_fail("--%s %s: not a number of bytes from 1 to 2^40, such as 65536, 64K or 1M",
+			name_of(option), text);
+	*value = (uint64_t)parsed << shift;
 	return true;
 }
 
@@ -208,6 +233,9 @@ static bool take(struct options *options, int option, const char *argument)
 	case OPTION_TRANSPORT: options->transport = argument; return true;
 	case OPTION_ALGORITHM: options->algorithm = argument; return true;
 	case OPTION_JSON: options->json = argument; return true;
+	case OPTION_BUCKET_BYTES: return parse_bytes(option, argument, &options->bucket_bytes);
+	case OPTION_NO_OVERLAP: options->no_overlap = true; return true;
+	case OPTION_TRACE: options->trace = argument; return true;
 	case OPTION_DUMP_PARAMETERS: options->dump_parameters = argument; return true;
 	}
 	return train_fail("collet-train --help lists what it takes");  /* getopt has said what is wrong */

@@ -11,6 +11,9 @@ struct options {
 	const char *dataset, *data, *model;
 	const char *transport, *algorithm;      /* NULL: collet's choice; algorithm: of the gradients' all-reduce */
 	const char *json, *dump_parameters;     /* NULL: not asked for */
+	uint64_t bucket_bytes;                  /* 0: the library's sizes */
+	bool no_overlap;
+	const char *trace;                      /* NULL: not asked for */
 	uint32_t epochs, batch_size, steps;     /* steps 0: no limit */
 	uint32_t train_samples, test_samples;   /* 0: all there are */
 	const char *compress;                   /* words of collet_ddp_hook_create(); NULL: gradients travel in f32 */

@@ -67,6 +67,32 @@ void report_step(void *context, const struct trainer_progress *progress)
 	fflush(stderr);
 }
 
+static void report_add(struct report *report, const struct times *times)
+{
+	for (int phase = 0; phase < PHASES; phase++)
+		report->times.phases[phase] += times->phases[phase];
+	report->times.travel += times->travel;
+	report->times.hidden += times->hidden;
+}
+
+void report_times(const struct report *report)
+{
+	const struct times *times = &report->times;
+	double all = 0;
+	for (int phase = 0; phase < PHASES; phase++)
+		all += phase == PHASE_EVALUATE ? 0 : times->phases[phase];
+	if (all <= 0 || report->json == stdout)
+		return;
+	printf("training %.1f s:", all);
+	for (int phase = PHASE_LOAD; phase < PHASE_EVALUATE; phase++)
+		printf(" %s %.1f %%%s", phase_name((enum phase)phase), 100 * times->phases[phase] / all,
+			phase + 1 < PHASE_EVALUATE ? "," : "\n");
+	if (report->ranks > 1 && times->travel > 0)
+		printf("communication: gradients travelled for %.2f s, of which %.0f %% were hidden behind computing\n",
+			times->travel, 100 * times->hidden / times->travel);
+	fflush(stdout);
+}
+
 bool report_epoch(void *context, const struct trainer_epoch *epoch)
 {
 	struct report *report = context;
@@ -79,9 +105,13 @@ bool report_epoch(void *context, const struct trainer_epoch *epoch)
 			report->ranks == 1 ? "" : "s");
 		fflush(stdout);
 	}
+	report_add(report, &epoch->times);
 	if (!report->json)
 		return true;
-	fprintf(report->json, "{\"epoch\": %u, \"loss\": %.9g, \"test_accuracy\": %.9g, \"images_per_s\": %.6g}\n",
+	fprintf(report->json, "{\"epoch\": %u, \"loss\": %.9g, \"test_accuracy\": %.9g, \"images_per_s\": %.6g",
 		epoch->epoch, epoch->loss, epoch->test_accuracy, epoch->images_per_s);
+	for (int phase = 0; phase < PHASES; phase++)
+		fprintf(report->json, ", \"%s_s\": %.6g", phase_name((enum phase)phase), epoch->times.phases[phase]);
+	fprintf(report->json, ", \"travel_s\": %.6g, \"hidden_s\": %.6g}\n", epoch->times.travel, epoch->times.hidden);
 	return fflush(report->json) == 0 || train_fail("--json: %s", strerror(errno));
 }

@@ -96,6 +96,10 @@ static bool prepare_feeds(struct trainer *trainer)
 
 bool setup_init(struct trainer *trainer)
 {
+	const char *trace = trainer->options->trace;
+	trainer->timeline = timeline_create(trace != NULL);
+	if (!trainer->timeline || (trace && collet_comm_rank(trainer->comm) == 0 && !timeline_can_write(trace)))
+		return false;
 	if (!load(trainer) || !build_model(trainer) || !order_init(trainer) || !build_network(trainer))
 		return false;
 	prepare_schedule(trainer);
@@ -121,4 +125,5 @@ void setup_deinit(struct trainer *trainer)
 	}
 	dataset_deinit(&trainer->train);
 	dataset_deinit(&trainer->test);
+	timeline_destroy(trainer->timeline);
 }

@@ -12,6 +12,7 @@
 #include "model.h"
 #include "optimiser.h"
 #include "options.h"
+#include "timeline.h"
 #include "trainer.h"
 
 struct strategy;
@@ -50,6 +51,7 @@ struct trainer {
 	struct order order, test_order;
 	struct feed *feed, *test_feed;
 
+	struct timeline *timeline;
 	struct schedule schedule;
 	uint32_t epochs_done, steps_done;  /* steps: in all epochs */
 };

@@ -10,7 +10,11 @@
 #include "shards.h"
 #include "strategy.h"
 
+/* The library's own first one, unless all are smaller. */
+#define FIRST_BUCKET_BYTES (UINT64_C(1) << 20)
+
 struct allreduce {
+	struct timeline *timeline;
 	collet_ddp *ddp;
 	collet_ddp_hook *hook;     /* NULL: gradients travel as they are */
 	struct shards *shards;     /* with --shards only */
@@ -25,9 +29,12 @@ static bool create_ddp(struct trainer *trainer, struct allreduce *state)
 		parameters[p] = (collet_ddp_parameter){ .name = parameter->name, .value = parameter->value,
 			.shape = parameter->shape, .dimensions = parameter->dimensions, .dtype = COLLET_F32 };
 	}
-	/* The network is built over the gradients' addresses, and marks them in the buckets' order anyway. */
-	const collet_ddp_options options = {
-		.algorithm = trainer->options->algorithm, .hook = state->hook, .keep_order = true };
+	/* The network is built over the gradients' addresses; and it marks them in the buckets' order, last to first,
+	 * whatever the model (test_layers.c), so another layout would not be better. */
+	const uint64_t bytes = trainer->options->bucket_bytes;
+	const collet_ddp_options options = { .algorithm = trainer->options->algorithm, .hook = state->hook,
+		.first_bucket_bytes = bytes < FIRST_BUCKET_BYTES ? bytes : FIRST_BUCKET_BYTES, .bucket_bytes = bytes,
+		.keep_order = true };
 	if (!train_check(
 		    collet_ddp_create(&state->ddp, trainer->comm, parameters, model->parameter_count, &options),
 		    "comparing the model across ranks"))
@@ -43,6 +50,7 @@ static bool allreduce_create(struct trainer *trainer)
 	const char *words = trainer->options->compress;
 	if (!state)
 		return train_fail("no memory");
+	state->timeline = trainer->timeline;
 	if (words &&
 		!train_check(collet_ddp_hook_create(&state->hook, words, trainer->options->seed), "--compress"))
 		return false;
@@ -57,7 +65,45 @@ static bool allreduce_create(struct trainer *trainer)
 static bool mark_ready(void *context, uint32_t parameter)
 {
 	struct allreduce *state = context;
-	return train_check(collet_ddp_ready(state->ddp, parameter), "averaging gradients");
+	timeline_begin(state->timeline, PHASE_COMMUNICATE);
+	const collet_status status = collet_ddp_ready(state->ddp, parameter);
+	timeline_end(state->timeline);
+	return train_check(status, "averaging gradients");
+}
+
+static bool mark_nothing(void *context, uint32_t parameter)
+{
+	return true;
+}
+
+/* With --no-overlap: in the order in which backward would have done it. */
+static bool mark_all(struct trainer *trainer)
+{
+	for (uint32_t p = trainer->model.parameter_count; p-- > 0;)
+		if (!mark_ready(trainer->strategy_state, p))
+			return false;
+	return true;
+}
+
+/* Then every gradient is the average, and the timeline knows when. */
+static bool wait_for_all(const struct allreduce *state)
+{
+	struct travel travels[MODEL_PARAMETERS];
+	const uint32_t buckets = collet_ddp_bucket_count(state->ddp);
+	timeline_begin(state->timeline, PHASE_COMMUNICATE);
+	bool fine = train_check(collet_ddp_wait(state->ddp), "averaging gradients");
+	timeline_end(state->timeline);
+	for (uint32_t b = 0; fine && b < buckets; b++) {
+		collet_ddp_travel travel;
+		collet_ddp_bucket bucket;
+		fine = train_check(collet_ddp_last_travel(state->ddp, b, &travel), "a bucket's times") &&
+			train_check(collet_ddp_bucket_get(state->ddp, b, &bucket), "a bucket");
+		travels[b] = (struct travel){ travel.began_ns, travel.ended_ns,
+			bucket.count * collet_dtype_bytes(bucket.dtype) };
+	}
+	if (fine)
+		timeline_travels(state->timeline, travels, buckets);
+	return fine;
 }
 
 static bool allreduce_step(struct trainer *trainer, uint32_t images, struct outcome *outcome)
@@ -65,13 +111,16 @@ static bool allreduce_step(struct trainer *trainer, uint32_t images, struct outc
 	struct allreduce *state = trainer->strategy_state;
 	const float clip = trainer->options->clip;
 	double norm;
+	const gradient_ready ready = trainer->options->no_overlap ? mark_nothing : mark_ready;
 	const bool computed = state->shards ? shards_compute(state->shards, images, mark_ready, state, outcome) :
-		compute_step(trainer, 0, images, mark_ready, state, outcome);
-	if (!computed || !train_check(collet_ddp_wait(state->ddp), "averaging gradients") ||
+		compute_step(trainer, 0, images, ready, state, outcome);
+	if (!computed || (ready == mark_nothing && !state->shards && !mark_all(trainer)) || !wait_for_all(state) ||
 		(clip > 0 && !train_check(collet_ddp_clip(state->ddp, clip, &norm), "--clip")))
 		return false;
 	const struct descent descent = strategy_descent(trainer);
+	timeline_begin(trainer->timeline, PHASE_OPTIMISE);
 	trainer->backend->descend(trainer->network, &descent);
+	timeline_end(trainer->timeline);
 	return true;
 }
 

@@ -50,7 +50,10 @@ static bool train_epoch(struct trainer *trainer, uint64_t *images, double *secon
 	for (uint64_t step = 0; step < steps && !out_of_steps(trainer); step++) {
 		struct outcome outcome;
 		const uint32_t count = order_step_images(trainer, step);
-		if (!trainer->strategy->step(trainer, count, &outcome))
+		timeline_begin(trainer->timeline, PHASE_STEP);
+		const bool went = trainer->strategy->step(trainer, count, &outcome);
+		timeline_end(trainer->timeline);
+		if (!went)
 			return false;
 		trainer->steps_done++;  /* now values, optimiser and place in time agree: what could be gone on from */
 		*images += (uint64_t)count * trainer->share_count;
@@ -60,13 +63,31 @@ static bool train_epoch(struct trainer *trainer, uint64_t *images, double *secon
 	return true;
 }
 
+/* The mean over all ranks: in it, what one waits for the other is in the other's computing. */
+static bool mean_times(struct trainer *trainer, struct times *times)
+{
+	enum { NUMBERS = sizeof(*times) / sizeof(double) };
+	*times = timeline_take(trainer->timeline);
+	return train_check(collet_allreduce(trainer->comm, times, times, NUMBERS, COLLET_F64, COLLET_AVERAGE, NULL),
+		"adding up times");
+}
+
+static bool test(struct trainer *trainer, double *accuracy)
+{
+	timeline_begin(trainer->timeline, PHASE_EVALUATE);
+	const bool went = evaluate_accuracy(trainer, accuracy);
+	timeline_end(trainer->timeline);
+	return went;
+}
+
 static bool run_epoch(struct trainer *trainer)
 {
 	struct trainer_epoch result = { .epoch = trainer->epochs_done + 1 };
 	uint64_t images;
 	double seconds;
 	if (!train_epoch(trainer, &images, &seconds) || !evaluate_loss(trainer, images, &result.loss) ||
-		!evaluate_equality(trainer, &result.checksum) || !evaluate_accuracy(trainer, &result.test_accuracy))
+		!evaluate_equality(trainer, &result.checksum) || !test(trainer, &result.test_accuracy) ||
+		!mean_times(trainer, &result.times))
 		return false;
 	trainer->epochs_done++;
 	result.images_per_s = (double)(images * collet_comm_size(trainer->comm)) / seconds;
@@ -95,6 +116,8 @@ bool trainer_run(collet_comm *comm, const struct options *options, const struct 
 	bool fine = setup_init(trainer);
 	while (fine && trainer->epochs_done < options->epochs && !out_of_steps(trainer))
 		fine = run_epoch(trainer);
+	if (fine && options->trace)
+		fine = timeline_write(trainer->timeline, comm, options->trace);
 	if (fine && options->dump_parameters && collet_comm_rank(comm) == 0)
 		fine = dump_parameters(trainer, options->dump_parameters);
 	setup_deinit(trainer);

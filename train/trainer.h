@@ -8,6 +8,7 @@
 #include <collet/collet.h>
 
 #include "options.h"
+#include "timeline.h"
 
 struct trainer_progress {
 	uint32_t epoch, step, steps;  /* in this epoch */
@@ -20,6 +21,7 @@ struct trainer_epoch {
 	double loss;                  /* mean over all images of all ranks, as they were trained on */
 	double test_accuracy;         /* 0..1, every test image counted once */
 	double images_per_s;          /* of all ranks, training alone */
+	struct times times;           /* of a rank, in the mean over all ranks */
 	uint64_t checksum;            /* of the parameters, the same on every rank */
 };
 

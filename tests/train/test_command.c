@@ -77,12 +77,16 @@ static void json_is_one_object_an_epoch(void **state)
 	char *line = text;
 	for (int expected = 1; expected <= 2; expected++) {
 		int epoch, length = 0;
-		double loss, accuracy, rate;
+		double loss, accuracy, rate, travel, hidden;
 		assert_int_equal(
 			sscanf(line,
-				"{\"epoch\": %d, \"loss\": %lf, \"test_accuracy\": %lf, \"images_per_s\": %lf}\n%n",
-				&epoch, &loss, &accuracy, &rate, &length),
-			4);
+				"{\"epoch\": %d, \"loss\": %lf, \"test_accuracy\": %lf, \"images_per_s\": %lf, "
+				"\"step_s\": %*f, \"load_s\": %*f, \"forward_s\": %*f, \"backward_s\": %*f, "
+				"\"communicate_s\": %*f, \"optimise_s\": %*f, \"evaluate_s\": %*f, "
+				"\"travel_s\": %lf, \"hidden_s\": %lf}\n%n",
+				&epoch, &loss, &accuracy, &rate, &travel, &hidden, &length),
+			6);
+		assert_true(travel > 0 && hidden >= 0 && hidden <= travel);
 		assert_int_equal(epoch, expected);
 		assert_true(loss > 0 && loss < 3 && accuracy >= 0 && accuracy <= 1 && rate > 1);
 		line += length;
@@ -109,6 +113,9 @@ static void what_makes_no_sense_is_refused(void **state)
 		{ { "--seed", "18446744073709551616" }, 2, "--seed 18446744073709551616" },
 		{ { "--lr", "fast" }, 2, "--lr fast" },
 		{ { "--lr", "nan" }, 2, "--lr nan" },
+		{ { "--bucket-bytes", "1G" }, 2, "--bucket-bytes 1G: not a number of bytes" },
+		{ { "--bucket-bytes", "0" }, 2, "--bucket-bytes 0" },
+		{ { "--dataset=digits", "--trace", "/nowhere/at/all" }, 1, "--trace /nowhere/at/all: No such file" },
 		{ { "--momentum", "1.5" }, 2, "--momentum 1.5" },
 		{ { "--fast" }, 2, "--help" },
 		{ { "digits" }, 2, "digits: not an option" },

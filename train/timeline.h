@@ -1,0 +1,64 @@
+/* What a rank does with its time: how long each phase takes, how much of communication hides behind computing, and with
+ * --trace when all of it happened, of all ranks in one file that Perfetto and chrome://tracing open. */
+#ifndef TRAIN_TIMELINE_H
+#define TRAIN_TIMELINE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <collet/collet.h>
+
+/* At any moment a rank is in one phase, the innermost that has begun: a call of the library during backward is
+ * communication, and what of a step is none of the others is left to the step. */
+enum phase {
+	PHASE_STEP,
+	PHASE_LOAD, /* waiting for images, or making them */
+	PHASE_FORWARD,
+	PHASE_BACKWARD,
+	PHASE_COMMUNICATE, /* in calls of the library: what this rank's computing loses to communication */
+	PHASE_OPTIMISE,
+	PHASE_EVALUATE,
+	PHASES
+};
+
+/* Seconds of some steps. */
+struct times {
+	double phases[PHASES];
+	double travel; /* in which at least one bucket was under way */
+	double hidden; /* of that, what this rank spent outside the library */
+};
+
+/* A bucket's way in a step. */
+struct travel {
+	int64_t began_ns, ended_ns; /* CLOCK_MONOTONIC */
+	uint64_t bytes;
+};
+
+/* What a phase is called where users see it. */
+const char *phase_name(enum phase phase);
+
+struct timeline;
+
+/* NULL after a line on standard error. */
+struct timeline *timeline_create(bool tracing);
+void timeline_destroy(struct timeline *timeline); /* NULL is fine */
+
+/* Phases nest: what has begun last ends first. */
+void timeline_begin(struct timeline *timeline, enum phase phase);
+void timeline_end(struct timeline *timeline);
+
+/* Within PHASE_STEP, once its last bucket has arrived: in the order in which buckets began. */
+void timeline_travels(struct timeline *timeline, const struct travel *travels, uint32_t count);
+
+/* What has been spent since the last call of this. */
+struct times timeline_take(struct timeline *timeline);
+
+/* Whether there will be a file; empties it. False after a line on standard error, before anything has been trained. */
+bool timeline_can_write(const char *path);
+
+/* Collective: rank 0 writes what all ranks have traced, with their clocks set by its own. The others' path is not read.
+ * False after a line on standard error. */
+bool timeline_write(const struct timeline *timeline, collet_comm *comm, const char *path);
+
+#endif
