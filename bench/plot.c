@@ -1,25 +1,12 @@
-/* The script is piped to gnuplot, data and all, so that nothing else is left on the disk. */
 #include "plot.h"
 
 #include <errno.h>
 #include <inttypes.h>
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "gnuplot.h"
 #include "sizes.h"
-
-/* In gnuplot's single quotes only the quote itself means something; doubled, it is a quote. */
-static void put_quoted(FILE *out, const char *text)
-{
-	putc('\'', out);
-	for (; *text != '\0'; text++) {
-		if (*text == '\'')
-			putc('\'', out);
-		putc(*text, out);
-	}
-	putc('\'', out);
-}
 
 static void put_ticks(FILE *out, const struct bench_plot *plot)
 {
@@ -73,14 +60,14 @@ static void put_half(FILE *out, const struct bench_plot *plot, bool bandwidth)
 			continue;
 		fprintf(out, "%s$curve%zu using 1:%d with linespoints linewidth 2 title ", first ? "" : ", ", c,
 			bandwidth ? 3 : 2);
-		put_quoted(out, plot->curves[c].name);
+		gnuplot_quote(out, plot->curves[c].name);
 		first = false;
 	}
 	for (size_t l = 0; l < plot->level_count; l++) {
 		if (plot->levels[l].is_bandwidth != bandwidth)
 			continue;
 		fprintf(out, ", %.6g with lines dashtype 2 linecolor 'gray40' title ", plot->levels[l].value);
-		put_quoted(out, plot->levels[l].name);
+		gnuplot_quote(out, plot->levels[l].name);
 	}
 	putc('\n', out);
 }
@@ -88,11 +75,8 @@ static void put_half(FILE *out, const struct bench_plot *plot, bool bandwidth)
 static void put_script(FILE *out, const struct bench_plot *plot)
 {
 	const bool both = plot->bus_factor > 0;
-	fprintf(out, "set terminal svg size %d,560 background 'white'\nset output ", both ? 1280 : 800);
-	put_quoted(out, plot->path);
-	fprintf(out, "\nset multiplot layout 1,%d title ", both ? 2 : 1);
-	put_quoted(out, plot->title);
-	fputs(" noenhanced\nset logscale xy\nset xlabel 'bytes'\nset grid\nset format y '%g'\n", out);
+	gnuplot_begin(out, plot->path, plot->title, both ? 1280 : 800, 560, both ? 2 : 1);
+	fputs("set logscale xy\nset xlabel 'bytes'\n", out);
 	put_ticks(out, plot);
 	for (size_t c = 0; c < plot->curve_count; c++)
 		if (points(plot, &plot->curves[c]) > 0)
@@ -112,17 +96,13 @@ bool bench_plot(const struct bench_plot *plot)
 		fprintf(stderr, "collet-bench: --plot %s: there is nothing to draw\n", plot->path);
 		return false;
 	}
-	FILE *gnuplot = popen("gnuplot", "we");
-	if (gnuplot == NULL) {
+	struct gnuplot gnuplot;
+	if (!gnuplot_open(&gnuplot)) {
 		fprintf(stderr, "collet-bench: --plot %s: %s\n", plot->path, strerror(errno));
 		return false;
 	}
-	/* A shell that finds no gnuplot closes its end: that is told by pclose(), not by a signal. */
-	void (*before)(int) = signal(SIGPIPE, SIG_IGN);
-	put_script(gnuplot, plot);
-	const int status = pclose(gnuplot);
-	signal(SIGPIPE, before);
-	if (status == 0)
+	put_script(gnuplot.script, plot);
+	if (gnuplot_close(&gnuplot))
 		return true;
 	fprintf(stderr, "collet-bench: --plot %s: gnuplot failed (is it installed?)\n", plot->path);
 	return false;

@@ -7,10 +7,10 @@
  *   KILLING      SIGKILL is sent until no descendant is left -> DRAINING
  *   DRAINING     no process is left; their output is passed on, then the job is over
  *
- * Whatever phase it is, it becomes DRAINING once no descendant is left. Then, if a rank has failed and --restarts allows
- * it, all begins again: so no process of one run meets one of the next. What ranks leave running when the last of them
- * has ended gets the same grace, SIGTERM and SIGKILL: this process is the subreaper of all that its ranks start, so
- * nothing escapes by a new session or a dead parent. */
+ * Whatever phase it is, it becomes DRAINING once no descendant is left. Then, if a rank has failed and --restarts
+ * allows it, all begins again: so no process of one run meets one of the next. What ranks leave running when the last
+ * of them has ended gets the same grace, SIGTERM and SIGKILL: this process is the subreaper of all that its ranks
+ * start, so nothing escapes by a new session or a dead parent. */
 #include "supervise.h"
 
 #include <errno.h>

@@ -141,13 +141,15 @@ static collet_status check_saved(const collet_ddp *ddp, const void *state, uint6
 			(unsigned long long)bytes);
 	if (saved->rank != rank || saved->size != size)
 		return collet_fail(COLLET_ERR_ARGUMENT,
-			"collet_ddp_state_load: this was saved by rank %llu of %llu, and is loaded by rank %llu of %llu",
+			"collet_ddp_state_load: this was saved by rank %llu of %llu, and is loaded by rank %llu of "
+			"%llu",
 			(unsigned long long)saved->rank, (unsigned long long)saved->size, rank, size);
 	if (saved->parameter_count != ddp->parameter_count)
 		return collet_fail(COLLET_ERR_ARGUMENT, "collet_ddp_state_load: this is of %llu parameters, not %u",
 			(unsigned long long)saved->parameter_count, ddp->parameter_count);
 	if (saved->hook != hash_of(ddp->options.hook))
-		return collet_fail(COLLET_ERR_ARGUMENT, "collet_ddp_state_load: this was saved with another hook than %s",
+		return collet_fail(COLLET_ERR_ARGUMENT,
+			"collet_ddp_state_load: this was saved with another hook than %s",
 			ddp->options.hook ? ddp->options.hook->name : "none");
 	uint8_t *seen = malloc((size_t)ddp->parameter_count + 1);
 	if (!seen)

@@ -109,7 +109,8 @@ static void nothing_of_the_run_before_is_left(void **state)
 		"	echo alone; exit 0\n"
 		"fi\n"
 		"mkfifo $FOLDER/ready$RANK\n"
-		"(setsid sh -c 'trap \"\" TERM HUP; echo $$ >$FOLDER/helper$RANK; echo >$FOLDER/ready$RANK; sleep 600' &)\n"
+		"(setsid sh -c 'trap \"\" TERM HUP; echo $$ >$FOLDER/helper$RANK; echo >$FOLDER/ready$RANK\n"
+		"	sleep 600' &)\n"
 		"read line <$FOLDER/ready$RANK; [ $RANK = 1 ] || exec sleep 600\n"
 		"while [ ! -s $FOLDER/helper0 ]; do :; done; kill -KILL $$")), 0);
 	assert_int_equal(occurrences(tool.out.text, "] alone\n"), 2);
