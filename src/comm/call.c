@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "comm/comm.h"
+#include "comm/staged.h"
 #include "core/cpu.h"
 #include "core/types.h"
 
@@ -243,11 +244,21 @@ collet_status collet_call_settle(struct collet_request **request)
 {
 	struct collet_request *ended = *request;
 	struct collet_engine *engine = ended->group->engine;
+	struct collet_staged *staged = ended->staged;
+	ended->staged = NULL;
 	*request = NULL;
 	pthread_mutex_lock(&engine->lock);
 	const collet_status status = settle(ended);
 	pthread_mutex_unlock(&engine->lock);
-	return status;
+	return collet_staged_end(staged, status);
+}
+
+collet_status collet_call_follow(struct collet_staged *staged, collet_status status, const collet_how *how)
+{
+	if (!staged || status != COLLET_OK || !how || !how->request)
+		return collet_staged_end(staged, status);
+	(*how->request)->staged = staged;
+	return COLLET_OK;
 }
 
 collet_status collet_call_wait(struct collet_request **request)

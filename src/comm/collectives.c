@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "comm/comm.h"
+#include "comm/staged.h"
 
 /* ---- Checks ---- */
 
@@ -68,6 +69,33 @@ static const char *at(const void *base, uint64_t elements, collet_dtype dtype)
 	return base ? (const char *)base + elements * collet_dtype_bytes(dtype) : NULL;
 }
 
+/* Starts a call whose buffers may be a GPU's. listed: recv is written in these blocks alone; NULL: all of it is. */
+static collet_status start(collet_comm *comm, struct collet_call_arguments *call, struct block send, struct block recv,
+	const struct collet_cut *listed, const collet_how *how)
+{
+	if (!comm->context->cuda.module)
+		return collet_call_start(comm, call, how);
+	struct collet_side sides[COLLET_SIDES] = { { send.first, send.bytes }, { recv.first, recv.bytes } };
+	struct collet_staged *staged;
+	collet_status status = collet_staged_begin(comm->context, call->function, sides, &staged);
+	if (status != COLLET_OK || !staged)
+		return status == COLLET_OK ? collet_call_start(comm, call, how) : status;
+	if (send.bytes)
+		call->send = sides[COLLET_READ].first;
+	if (recv.bytes)
+		call->recv = (void *)(uintptr_t)sides[COLLET_WRITTEN].first;
+	if (call->op == COLLET_USER)
+		status = collet_fail(COLLET_ERR_UNSUPPORTED,
+			"%s: a user-defined operation is a function of the host; buffers of a GPU need a built-in one",
+			call->function);
+	if (status == COLLET_OK && listed)
+		status = collet_staged_blocks(staged, collet_dtype_bytes(call->dtype), comm->group.size,
+			listed->counts, listed->displacements);
+	if (status == COLLET_OK)
+		status = collet_call_start(comm, call, how);
+	return collet_call_follow(staged, status, how);
+}
+
 /* Where in-place means that one buffer is a block of the other. */
 enum in_place { SAME, SEND_IN_RECV, RECV_IN_SEND };
 
@@ -94,7 +122,7 @@ static collet_status run(collet_comm *comm, struct collet_call_arguments *call, 
 		status = check_overlap(call, send, recv, expected, in_place == RECV_IN_SEND ? call->recv : call->send);
 	}
 	if (status == COLLET_OK)
-		status = collet_call_start(comm, call, how);
+		status = start(comm, call, send, recv, NULL, how);
 	collet_comm_leave(comm);
 	return status;
 }
@@ -276,7 +304,8 @@ static collet_status run_listed(collet_comm *comm, struct collet_call_arguments 
 	call->input = &send->cut;
 	call->result = &recv->cut;
 	if (status == COLLET_OK)
-		status = collet_call_start(comm, call, how);
+		status = start(comm, call, send->block, recv->block,
+			recv->used && recv->listed ? &recv->cut : NULL, how);
 	collet_comm_leave(comm);
 	return status;
 }

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "comm/comm.h"
+#include "comm/staged.h"
 
 /* ---- Making ---- */
 
@@ -224,6 +225,11 @@ collet_status collet_comm_destroy(collet_comm **comm)
 		struct collet_engine *engine = &context->engine;
 		pthread_mutex_lock(&engine->lock);
 		collet_group_tear_down(&gone->group);
+		for (struct collet_request *request = gone->group.made_requests; request;
+			request = request->next_made) {
+			(void)collet_staged_end(request->staged, COLLET_ERR_ABORTED);
+			request->staged = NULL;
+		}
 		for (struct collet_group **at = &engine->used_groups; *at; at = &(*at)->next_used) {
 			if (*at == &gone->group) {
 				*at = gone->group.next_used;

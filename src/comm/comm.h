@@ -8,6 +8,8 @@
 #include <stdatomic.h>
 
 #include "bootstrap/bootstrap.h"
+#include "comm/pinned.h"
+#include "cuda/copy.h"
 #include "engine/engine.h"
 #include "transport/memory.h"
 
@@ -41,6 +43,9 @@ struct collet_context {
 	struct collet_arena arena;
 	struct collet_transport_set transports;
 	struct collet_registry registry;
+	struct collet_cuda cuda;     /* and what goes with it, where there is a driver; else zeroed */
+	struct collet_copiers copiers;
+	struct collet_pinned_pool pinned;
 	struct collet_card card;     /* this rank's own, until the table is there */
 	atomic_uint users;           /* communicators */
 	const unsigned char *alive;  /* 1; 0 in a forked child: one page that a fork wipes */
@@ -135,6 +140,10 @@ collet_status collet_call_start(collet_comm *comm, const struct collet_call_argu
 	const collet_how *how);
 /* The call's own, or the communicator's; < 0: none. */
 int64_t collet_call_timeout(const collet_comm *comm, const collet_how *how);
+/* collet_call_start() has returned this status for a call on staged buffers (NULL: on the caller's own): ends it, or
+ * leaves that to whoever settles the request. */
+struct collet_staged;
+collet_status collet_call_follow(struct collet_staged *staged, collet_status status, const collet_how *how);
 /* Takes the status of a request that has ended, frees it and sets *request to NULL. */
 collet_status collet_call_settle(struct collet_request **request);
 /* Blocks until it has ended, then settles it. */

@@ -241,6 +241,27 @@ static collet_status open_transports(struct collet_context *context)
 		&context->card);
 }
 
+/* A program with GPU buffers runs where there is a driver; nothing is asked of it before the first call. */
+static collet_status open_cuda(struct collet_context *context)
+{
+	const collet_status status = collet_cuda_open(&context->cuda, &context->engine.log);
+	if (status == COLLET_OK && context->cuda.module) {
+		collet_copiers_init(&context->copiers, &context->cuda);
+		collet_pinned_init(&context->pinned, &context->cuda, &context->arena, &context->engine.log);
+	}
+	return status;
+}
+
+/* A forked child may not use the driver at all: what its parent has of it is the parent's. */
+static void close_cuda(struct collet_context *context, bool forked)
+{
+	if (forked)
+		return;
+	collet_pinned_deinit(&context->pinned);
+	collet_copiers_deinit(&context->copiers);
+	collet_cuda_close(&context->cuda);
+}
+
 collet_status collet_context_create(struct collet_context **created, const collet_options *options)
 {
 	struct collet_context *context = calloc(1, sizeof(*context));
@@ -266,6 +287,9 @@ collet_status collet_context_create(struct collet_context **created, const colle
 	status = collet_arena_init(&context->arena, 0);
 	if (status != COLLET_OK)
 		goto err_engine;
+	status = open_cuda(context);
+	if (status != COLLET_OK)
+		goto err_arena;
 	engine->transports = &context->transports;
 	status = open_transports(context);
 	if (status != COLLET_OK)
@@ -301,6 +325,7 @@ err_bootstrap:
 err_transports:
 	collet_transports_close(&context->transports, false);
 err_arena:
+	close_cuda(context, false);
 	collet_arena_deinit(&context->arena);
 err_engine:
 	collet_engine_deinit(engine);
@@ -329,6 +354,7 @@ void collet_context_release(struct collet_context *context)
 		collet_engine_deinit(engine);
 	}
 	collet_transports_close(&context->transports, forked);
+	close_cuda(context, forked);
 	collet_arena_deinit(&context->arena);
 	collet_bootstrap_deinit(&context->bootstrap);
 	munmap((void *)(uintptr_t)context->alive, (size_t)sysconf(_SC_PAGESIZE));

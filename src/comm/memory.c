@@ -82,6 +82,16 @@ collet_status collet_mem_register(collet_comm *comm, void *memory, size_t bytes)
 		return status;
 	if (!memory || !bytes)
 		return collet_fail(COLLET_ERR_ARGUMENT, "collet_mem_register: there is no memory to register");
+	struct collet_residence residence;
+	const collet_status placed =
+		collet_residence_find(&comm->context->cuda, "collet_mem_register", memory, bytes, &residence);
+	if (placed != COLLET_OK)
+		return placed;
+	if (residence.device)
+		return collet_fail(COLLET_ERR_UNSUPPORTED,
+			"collet_mem_register: %p is memory of GPU %d, which is not registered yet; calls take it as it "
+			"is",
+			memory, residence.ordinal);
 	struct collet_registry *registry = &comm->context->registry;
 	pthread_mutex_lock(&registry->lock);
 	struct collet_registration *entries = realloc(registry->entries, (registry->count + 1) * sizeof(*entries));

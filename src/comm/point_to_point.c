@@ -1,5 +1,6 @@
 /* The public point-to-point calls. */
 #include "comm/comm.h"
+#include "comm/staged.h"
 
 struct half {
 	bool sends;
@@ -77,7 +78,29 @@ static collet_status start_half(collet_comm *comm, const struct half *half, coll
 	return collet_p2p_start(request);
 }
 
-static collet_status run(collet_comm *comm, const char *function, const struct half *halves, uint32_t count,
+/* Host memory for halves whose buffers are a GPU's; *staged NULL: none is. */
+static collet_status stage(collet_comm *comm, const char *function, struct half *halves, uint32_t count,
+	collet_dtype dtype, struct collet_staged **staged)
+{
+	const size_t element = collet_dtype_bytes(dtype);
+	struct collet_side sides[COLLET_SIDES] = { { NULL, 0 }, { NULL, 0 } };
+	*staged = NULL;
+	if (!comm->context->cuda.module)
+		return COLLET_OK;
+	for (uint32_t i = 0; i < count; i++)
+		sides[halves[i].sends ? COLLET_READ : COLLET_WRITTEN] =
+			(struct collet_side){ halves[i].buffer, halves[i].count * element };
+	const collet_status status = collet_staged_begin(comm->context, function, sides, staged);
+	for (uint32_t i = 0; i < count && *staged; i++) {
+		const struct collet_side *side = &sides[halves[i].sends ? COLLET_READ : COLLET_WRITTEN];
+		halves[i].buffer = (void *)(uintptr_t)side->first;
+		if (!halves[i].sends)
+			halves[i].received = collet_staged_received(*staged, halves[i].received, element);
+	}
+	return status;
+}
+
+static collet_status run(collet_comm *comm, const char *function, struct half *halves, uint32_t count,
 	collet_dtype dtype, const collet_how *how)
 {
 	static const collet_how default_how = COLLET_HOW_DEFAULT;
@@ -89,6 +112,9 @@ static collet_status run(collet_comm *comm, const char *function, const struct h
 	status = check_how(function, how);
 	for (uint32_t i = 0; i < count && status == COLLET_OK; i++)
 		status = check_half(comm, function, &halves[i], dtype);
+	struct collet_staged *staged;
+	if (status == COLLET_OK)
+		status = stage(comm, function, halves, count, dtype, &staged);
 	if (status != COLLET_OK) {
 		collet_comm_leave(comm);
 		return status;
@@ -107,6 +133,10 @@ static collet_status run(collet_comm *comm, const char *function, const struct h
 	/* Only memory can fail here. The communicator is of no use then: half of a call may be on its way. */
 	if (status != COLLET_OK)
 		collet_group_end(&comm->group, status, true, collet_last_error());
+	if (request)
+		request->staged = staged;
+	else
+		status = collet_staged_end(staged, status);
 	if (how->request)
 		collet_engine_unlock_handing_over(engine);
 	else
@@ -122,14 +152,14 @@ static collet_status run(collet_comm *comm, const char *function, const struct h
 collet_status collet_send(collet_comm *comm, const void *buf, uint64_t count, collet_dtype dtype, uint32_t peer,
 	uint32_t tag, const collet_how *how)
 {
-	const struct half half = { true, (void *)(uintptr_t)buf, count, peer, tag, NULL };
+	struct half half = { true, (void *)(uintptr_t)buf, count, peer, tag, NULL };
 	return run(comm, "collet_send", &half, 1, dtype, how);
 }
 
 collet_status collet_recv(collet_comm *comm, void *buf, uint64_t count, collet_dtype dtype, uint32_t source,
 	uint32_t tag, collet_received *received, const collet_how *how)
 {
-	const struct half half = { false, buf, count, source, tag, received };
+	struct half half = { false, buf, count, source, tag, received };
 	return run(comm, "collet_recv", &half, 1, dtype, how);
 }
 
@@ -137,7 +167,7 @@ collet_status collet_sendrecv(collet_comm *comm, const void *send, uint64_t send
 	void *recv, uint64_t recv_count, uint32_t from, uint32_t recv_tag, collet_dtype dtype,
 	collet_received *received, const collet_how *how)
 {
-	const struct half halves[2] = {
+	struct half halves[2] = {
 		{ false, recv, recv_count, from, recv_tag, received },
 		{ true, (void *)(uintptr_t)send, send_count, to, send_tag, NULL },
 	};

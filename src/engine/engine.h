@@ -216,6 +216,7 @@ struct collet_request {
 	uint64_t *listed;            /* owned copies of the v-forms' counts and displacements */
 	size_t listed_capacity;
 	struct collet_p2p_call p2p;
+	void *staged;                /* the caller's (see comm/staged.h); NULL: none */
 };
 
 /* What a rank has answered about a call. */

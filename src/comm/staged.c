@@ -1,0 +1,190 @@
+#include "comm/staged.h"
+
+#include <stdlib.h>
+
+/* Bytes of a side. */
+struct part {
+	size_t offset, bytes;
+};
+
+struct staged_side {
+	struct collet_copier *copier;  /* NULL: the host's */
+	char *gpu, *host;
+	size_t bytes;
+};
+
+struct collet_staged {
+	struct collet_context *context;
+	struct staged_side sides[COLLET_SIDES];
+	struct collet_pinned *blocks[COLLET_SIDES];
+	struct part whole, *parts;     /* of what is written; parts NULL: whole */
+	size_t part_count;
+	const collet_received *received;
+	collet_received own_received;
+	size_t element_bytes;
+};
+
+static void release(struct collet_staged *staged)
+{
+	for (int s = 0; s < COLLET_SIDES; s++)
+		collet_pinned_give(&staged->context->pinned, staged->blocks[s]);
+	free(staged->parts);
+	free(staged);
+}
+
+static bool overlap(const struct staged_side *a, const struct staged_side *b)
+{
+	return a->copier && b->copier && a->gpu < b->gpu + b->bytes && b->gpu < a->gpu + a->bytes;
+}
+
+/* Host memory for a side; what overlaps on the GPU overlaps there. */
+static collet_status take_host(struct collet_staged *staged)
+{
+	struct collet_pinned_pool *pool = &staged->context->pinned;
+	struct staged_side *read = &staged->sides[COLLET_READ], *written = &staged->sides[COLLET_WRITTEN];
+	if (overlap(read, written)) {
+		char *first = read->gpu < written->gpu ? read->gpu : written->gpu;
+		char *read_end = read->gpu + read->bytes, *written_end = written->gpu + written->bytes;
+		char *end = read_end > written_end ? read_end : written_end;
+		const collet_status status =
+			collet_pinned_take(pool, read->copier, (size_t)(end - first), &staged->blocks[0]);
+		if (status != COLLET_OK)
+			return status;
+		read->host = staged->blocks[0]->memory + (read->gpu - first);
+		written->host = staged->blocks[0]->memory + (written->gpu - first);
+		return COLLET_OK;
+	}
+	for (int s = 0; s < COLLET_SIDES; s++) {
+		struct staged_side *side = &staged->sides[s];
+		if (!side->copier)
+			continue;
+		const collet_status status = collet_pinned_take(pool, side->copier, side->bytes, &staged->blocks[s]);
+		if (status != COLLET_OK)
+			return status;
+		side->host = staged->blocks[s]->memory;
+	}
+	return COLLET_OK;
+}
+
+static collet_status copy_in(const struct collet_cuda *cuda, const struct staged_side *side)
+{
+	static const char what[] = "copying a buffer from the GPU";
+	collet_status status = collet_copier_begin(cuda, side->copier);
+	if (status != COLLET_OK)
+		return status;
+	status = collet_copier_add(cuda, side->copier, side->host, side->gpu, side->bytes, what);
+	if (status == COLLET_OK)
+		status = collet_copier_wait(cuda, side->copier, what);
+	collet_copier_end(cuda);
+	return status;
+}
+
+static collet_status copy_out(const struct collet_cuda *cuda, const struct staged_side *side, const struct part *parts,
+	size_t count)
+{
+	static const char what[] = "copying a result to the GPU";
+	collet_status status = collet_copier_begin(cuda, side->copier);
+	if (status != COLLET_OK)
+		return status;
+	for (size_t i = 0; i < count && status == COLLET_OK; i++)
+		if (parts[i].bytes)
+			status = collet_copier_add(cuda, side->copier, side->gpu + parts[i].offset,
+				side->host + parts[i].offset, parts[i].bytes, what);
+	/* What was added must have ended in any case: its memory goes to the next call. */
+	const collet_status waited = collet_copier_wait(cuda, side->copier, what);
+	collet_copier_end(cuda);
+	return status == COLLET_OK ? waited : status;
+}
+
+/* Where the sides are; *any: one is a GPU's. */
+static collet_status find_sides(struct collet_context *context, const char *function,
+	const struct collet_side sides[COLLET_SIDES], struct staged_side found[COLLET_SIDES], bool *any)
+{
+	static const char *const names[COLLET_SIDES] = { "the buffer that is read", "the buffer that is written" };
+	*any = false;
+	for (int s = 0; s < COLLET_SIDES; s++) {
+		struct collet_residence residence;
+		uint64_t offset;
+		found[s] = (struct staged_side){ 0 };
+		if (!sides[s].bytes || collet_arena_contains(&context->arena, sides[s].first, sides[s].bytes, &offset))
+			continue;
+		collet_status status =
+			collet_residence_find(&context->cuda, names[s], sides[s].first, sides[s].bytes, &residence);
+		if (status == COLLET_OK && residence.device)
+			status = collet_copier_find(&context->copiers, &residence, &found[s].copier);
+		if (status != COLLET_OK) {
+			collet_error_prefix("%s", function);
+			return status;
+		}
+		found[s].gpu = (char *)(uintptr_t)sides[s].first;
+		found[s].bytes = sides[s].bytes;
+		*any = *any || residence.device;
+	}
+	return COLLET_OK;
+}
+
+collet_status collet_staged_begin(struct collet_context *context, const char *function,
+	struct collet_side sides[COLLET_SIDES], struct collet_staged **staged)
+{
+	struct staged_side found[COLLET_SIDES];
+	bool any;
+	*staged = NULL;
+	collet_status status = find_sides(context, function, sides, found, &any);
+	if (status != COLLET_OK || !any)
+		return status;
+	struct collet_staged *made = calloc(1, sizeof(*made));
+	if (!made)
+		return collet_fail(COLLET_ERR_MEMORY, "%s: no memory for a call on a GPU's buffer", function);
+	made->context = context;
+	made->sides[COLLET_READ] = found[COLLET_READ];
+	made->sides[COLLET_WRITTEN] = found[COLLET_WRITTEN];
+	made->whole.bytes = sides[COLLET_WRITTEN].bytes;
+	status = take_host(made);
+	if (status == COLLET_OK && found[COLLET_READ].copier)
+		status = copy_in(&context->cuda, &made->sides[COLLET_READ]);
+	if (status != COLLET_OK) {
+		release(made);
+		collet_error_prefix("%s", function);
+		return status;
+	}
+	for (int s = 0; s < COLLET_SIDES; s++)
+		if (made->sides[s].copier)
+			sides[s].first = made->sides[s].host;
+	*staged = made;
+	return COLLET_OK;
+}
+
+collet_status collet_staged_blocks(struct collet_staged *staged, size_t element_bytes, uint32_t size,
+	const uint64_t *counts, const uint64_t *displacements)
+{
+	staged->parts = calloc(size, sizeof(*staged->parts));
+	if (!staged->parts)
+		return collet_fail(COLLET_ERR_MEMORY, "no memory for the blocks of %u ranks", size);
+	staged->part_count = size;
+	for (uint32_t r = 0; r < size; r++)
+		staged->parts[r] = (struct part){ displacements[r] * element_bytes, counts[r] * element_bytes };
+	return COLLET_OK;
+}
+
+collet_received *collet_staged_received(struct collet_staged *staged, collet_received *received, size_t element_bytes)
+{
+	received = received ? received : &staged->own_received;
+	staged->received = received;
+	staged->element_bytes = element_bytes;
+	return received;
+}
+
+collet_status collet_staged_end(struct collet_staged *staged, collet_status status)
+{
+	if (!staged)
+		return status;
+	const struct staged_side *written = &staged->sides[COLLET_WRITTEN];
+	if (status == COLLET_OK && written->copier) {
+		if (staged->received)
+			staged->whole.bytes = staged->received->count * staged->element_bytes;
+		status = copy_out(&staged->context->cuda, written, staged->parts ? staged->parts : &staged->whole,
+			staged->parts ? staged->part_count : 1);
+	}
+	release(staged);
+	return status;
+}

@@ -1,0 +1,34 @@
+/* Calls on GPU memory, by way of the host's: what a call reads is copied to host memory before it starts, what it
+ * writes is copied to the GPU when it has ended. Host and GPU buffers may be mixed, on one rank and between ranks. */
+#ifndef COLLET_COMM_STAGED_H
+#define COLLET_COMM_STAGED_H
+
+#include "comm/comm.h"
+
+/* The caller's buffer of one call: bytes 0, it is not used. */
+struct collet_side {
+	const void *first;
+	size_t bytes;
+};
+
+enum { COLLET_READ, COLLET_WRITTEN, COLLET_SIDES };
+
+struct collet_staged;
+
+/* Where a side is a GPU's, its first becomes the address of host memory that stands for it, filled with what the call
+ * reads. Sides that overlap stay so. *staged NULL: both are the host's, nothing has happened. COLLET_ERR_ARGUMENT,
+ * _MEMORY, _SYSTEM: nothing has happened either. Waits for the copy, not for what other streams of the program do: what
+ * they write must be there before the call. */
+collet_status collet_staged_begin(struct collet_context *context, const char *function,
+	struct collet_side sides[COLLET_SIDES], struct collet_staged **staged);
+/* Of what is written only these blocks are, in elements (v-forms); COLLET_ERR_MEMORY. */
+collet_status collet_staged_blocks(struct collet_staged *staged, size_t element_bytes, uint32_t size,
+	const uint64_t *counts, const uint64_t *displacements);
+/* Of what is written only what a message has brought is: *received, which is the caller's or, if that is NULL, one of
+ * staged's own. */
+collet_received *collet_staged_received(struct collet_staged *staged, collet_received *received, size_t element_bytes);
+/* The call has ended so. Copies back what it has written, if it has ended well, and frees staged; NULL is fine. The
+ * status of both. */
+collet_status collet_staged_end(struct collet_staged *staged, collet_status status);
+
+#endif

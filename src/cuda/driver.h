@@ -1,0 +1,31 @@
+/* The CUDA driver, opened at run time: the library links none, and works the same where there is none. */
+#ifndef COLLET_CUDA_DRIVER_H
+#define COLLET_CUDA_DRIVER_H
+
+#include <stdbool.h>
+
+#include "core/log.h"
+#include "cuda/api.h"
+
+/* CUDA 12.0: the first driver with every function below by one name. */
+enum { COLLET_CUDA_OLDEST = 12000 };
+
+/* One a context. Zeroed: no driver. Read-only once opened, so any thread may call through it. */
+struct collet_cuda {
+	void *module;        /* NULL: no driver, or not one that can be used */
+	int version;         /* 1000 x major + 10 x minor */
+	char absent[160];    /* why module is NULL, for people */
+#define COLLET_CUDA_SLOT(name, arguments) cu_result(*name) arguments;
+	COLLET_CUDA_FUNCTIONS(COLLET_CUDA_SLOT)
+#undef COLLET_CUDA_SLOT
+};
+
+/* Opens libcuda.so.1 unless COLLET_CUDA says no. That there is none is no error: cuda->absent says so. It is not
+ * initialised, which takes long and is the caller's to do before it has any memory of a GPU. */
+collet_status collet_cuda_open(struct collet_cuda *cuda, const struct collet_log *log);
+void collet_cuda_close(struct collet_cuda *cuda);  /* a zeroed one is fine */
+
+/* COLLET_ERR_SYSTEM, with what was tried and the driver's own words; COLLET_ERR_MEMORY if the GPU has none left. */
+collet_status collet_cuda_fail(const struct collet_cuda *cuda, cu_result result, const char *what);
+
+#endif

@@ -1,0 +1,18 @@
+/* Where memory is: the host's, or a GPU's. */
+#ifndef COLLET_CUDA_RESIDENCE_H
+#define COLLET_CUDA_RESIDENCE_H
+
+#include "cuda/driver.h"
+
+struct collet_residence {
+	bool device;         /* only the GPU can touch it; else the host can: plain, pinned or managed memory */
+	int ordinal;         /* of that GPU */
+	cu_context context;  /* that the memory was allocated in; NULL: of none (memory pools, mapped memory) */
+};
+
+/* Asks the driver. Without one, or one that this process has not initialised, all memory is the host's. A buffer that
+ * reaches past the end of its allocation is COLLET_ERR_ARGUMENT; which: its name, for the sentence. */
+collet_status collet_residence_find(const struct collet_cuda *cuda, const char *which, const void *memory, size_t bytes,
+	struct collet_residence *residence);
+
+#endif

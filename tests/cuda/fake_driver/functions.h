@@ -1,0 +1,39 @@
+/* The driver's functions that the stand-in has, by their symbols. */
+#ifndef TESTS_CUDA_FAKE_DRIVER_FUNCTIONS_H
+#define TESTS_CUDA_FAKE_DRIVER_FUNCTIONS_H
+
+#include "cuda/api.h"
+
+#define FAKE_API __attribute__((visibility("default")))
+
+/* state.c */
+FAKE_API cu_result cuInit(unsigned int flags);
+FAKE_API cu_result cuDriverGetVersion(int *version);
+FAKE_API cu_result cuGetErrorName(cu_result result, const char **name);
+FAKE_API cu_result cuGetErrorString(cu_result result, const char **sentence);
+FAKE_API cu_result cuDeviceGetCount(int *count);
+FAKE_API cu_result cuDeviceGet(cu_device *device, int ordinal);
+FAKE_API cu_result cuDevicePrimaryCtxRetain(cu_context *context, cu_device device);
+FAKE_API cu_result cuDevicePrimaryCtxRelease_v2(cu_device device);
+FAKE_API cu_result cuCtxPushCurrent_v2(cu_context context);
+FAKE_API cu_result cuCtxPopCurrent_v2(cu_context *context);
+FAKE_API cu_result cuCtxGetCurrent(cu_context *context);
+FAKE_API cu_result cuGetProcAddress_v2(const char *name, void **function, int version, uint64_t flags, int *found);
+
+/* memory.c */
+FAKE_API cu_result cuMemAlloc_v2(cu_pointer *pointer, size_t bytes);
+FAKE_API cu_result cuMemFree_v2(cu_pointer pointer);
+FAKE_API cu_result cuMemHostRegister_v2(void *memory, size_t bytes, unsigned int flags);
+FAKE_API cu_result cuMemHostUnregister(void *memory);
+FAKE_API cu_result cuPointerGetAttributes(unsigned int count, int *attributes, void **values, cu_pointer pointer);
+
+/* stream.c */
+FAKE_API cu_result cuStreamCreate(cu_stream *created, unsigned int flags);
+FAKE_API cu_result cuStreamDestroy_v2(cu_stream stream);
+FAKE_API cu_result cuMemcpyAsync(cu_pointer to, cu_pointer from, size_t bytes, cu_stream stream);
+FAKE_API cu_result cuStreamSynchronize(cu_stream stream);
+FAKE_API cu_result cuStreamQuery(cu_stream stream);
+FAKE_API cu_result cuMemcpyHtoD_v2(cu_pointer to, const void *from, size_t bytes);
+FAKE_API cu_result cuMemcpyDtoH_v2(void *to, cu_pointer from, size_t bytes);
+
+#endif

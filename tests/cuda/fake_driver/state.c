@@ -1,0 +1,245 @@
+/* Initialisation, devices, contexts, look-up, and failures that a test asks for. */
+#include "fake.h"
+
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { DEPTH = 16, NAMES = 64 };
+
+pthread_mutex_t fake_lock = PTHREAD_MUTEX_INITIALIZER;
+
+struct CUctx_st {
+	int device;
+	unsigned users;
+};
+
+static struct CUctx_st primary[FAKE_DEVICES];
+static bool initialised;
+static _Thread_local struct {
+	cu_context contexts[DEPTH];
+	int count;
+} stack;
+
+/* Calls so far, of every function that has been called. */
+static struct {
+	const char *name;
+	unsigned calls;
+} counted[NAMES];
+
+static long number_of(const char *variable, long otherwise)
+{
+	const char *text = getenv(variable);
+	return text && *text ? strtol(text, NULL, 10) : otherwise;
+}
+
+int fake_device_count(void)
+{
+	const long count = number_of("FAKE_CUDA_DEVICES", 1);
+	return count < 0 ? 0 : count > FAKE_DEVICES ? FAKE_DEVICES : (int)count;
+}
+
+bool fake_has(const char *function)
+{
+	const char *without = getenv("FAKE_CUDA_WITHOUT");
+	return !without || strcmp(without, function) != 0;
+}
+
+/* Which call of this function is this? Under fake_lock. */
+static unsigned count_call(const char *function)
+{
+	int i = 0;
+	while (i < NAMES - 1 && counted[i].name && strcmp(counted[i].name, function) != 0)
+		i++;
+	counted[i].name = function;
+	return ++counted[i].calls;
+}
+
+/* What FAKE_CUDA_FAIL wants of the nth call of this function. */
+static cu_result asked_for(const char *function, unsigned nth)
+{
+	const char *text = getenv("FAKE_CUDA_FAIL");
+	const size_t length = strlen(function);
+	unsigned which;
+	int code;
+	if (!text || strncmp(text, function, length) != 0 || sscanf(text + length, ":%u:%d", &which, &code) != 2)
+		return CU_OK;
+	return which == nth ? code : CU_OK;
+}
+
+cu_result fake_enter(const char *function)
+{
+	pthread_mutex_lock(&fake_lock);
+	const cu_result wanted = asked_for(function, count_call(function));
+	const bool early = !initialised;
+	pthread_mutex_unlock(&fake_lock);
+	return early ? CU_NOT_INITIALIZED : wanted;
+}
+
+cu_result fake_enter_in_context(const char *function, cu_context *context)
+{
+	const cu_result result = fake_enter(function);
+	*context = fake_current();
+	return result != CU_OK ? result : *context ? CU_OK : CU_INVALID_CONTEXT;
+}
+
+cu_context fake_current(void)
+{
+	return stack.count ? stack.contexts[stack.count - 1] : NULL;
+}
+
+int fake_context_device(cu_context context)
+{
+	for (int d = 0; d < FAKE_DEVICES; d++)
+		if (context == &primary[d])
+			return primary[d].users ? d : -1;
+	return -1;
+}
+
+/* ---- The driver's functions ---- */
+
+FAKE_API cu_result cuInit(unsigned int flags)
+{
+	if (flags)
+		return CU_INVALID_VALUE;
+	if (!fake_device_count())
+		return CU_NO_DEVICE;
+	pthread_mutex_lock(&fake_lock);
+	initialised = true;
+	pthread_mutex_unlock(&fake_lock);
+	return CU_OK;
+}
+
+FAKE_API cu_result cuDriverGetVersion(int *version)
+{
+	*version = (int)number_of("FAKE_CUDA_VERSION", 12040);
+	return CU_OK;
+}
+
+FAKE_API cu_result cuGetErrorName(cu_result result, const char **name)
+{
+	static const struct {
+		cu_result result;
+		const char *name;
+	} names[] = {
+		{ CU_INVALID_VALUE, "CUDA_ERROR_INVALID_VALUE" },
+		{ CU_OUT_OF_MEMORY, "CUDA_ERROR_OUT_OF_MEMORY" },
+		{ CU_NOT_INITIALIZED, "CUDA_ERROR_NOT_INITIALIZED" },
+		{ CU_INVALID_CONTEXT, "CUDA_ERROR_INVALID_CONTEXT" },
+		{ CU_INVALID_HANDLE, "CUDA_ERROR_INVALID_HANDLE" },
+		{ CU_ILLEGAL_ADDRESS, "CUDA_ERROR_ILLEGAL_ADDRESS" },
+	};
+	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+		if (names[i].result == result) {
+			*name = names[i].name;
+			return CU_OK;
+		}
+	}
+	*name = NULL;
+	return CU_INVALID_VALUE;
+}
+
+FAKE_API cu_result cuGetErrorString(cu_result result, const char **sentence)
+{
+	*sentence = result == CU_OUT_OF_MEMORY ? "out of memory" : "as the fake driver was told";
+	return CU_OK;
+}
+
+FAKE_API cu_result cuDeviceGetCount(int *count)
+{
+	const cu_result result = fake_enter(__func__);
+	*count = fake_device_count();
+	return result;
+}
+
+FAKE_API cu_result cuDeviceGet(cu_device *device, int ordinal)
+{
+	const cu_result result = fake_enter(__func__);
+	if (result == CU_OK && (ordinal < 0 || ordinal >= fake_device_count()))
+		return CU_INVALID_DEVICE;
+	*device = ordinal;
+	return result;
+}
+
+FAKE_API cu_result cuDevicePrimaryCtxRetain(cu_context *context, cu_device device)
+{
+	const cu_result result = fake_enter(__func__);
+	if (result != CU_OK)
+		return result;
+	if (device < 0 || device >= fake_device_count())
+		return CU_INVALID_DEVICE;
+	pthread_mutex_lock(&fake_lock);
+	primary[device].device = device;
+	primary[device].users++;
+	pthread_mutex_unlock(&fake_lock);
+	*context = &primary[device];
+	return CU_OK;
+}
+
+FAKE_API cu_result cuDevicePrimaryCtxRelease_v2(cu_device device)
+{
+	cu_result result = fake_enter("cuDevicePrimaryCtxRelease");
+	if (result != CU_OK)
+		return result;
+	pthread_mutex_lock(&fake_lock);
+	if (device < 0 || device >= FAKE_DEVICES || !primary[device].users)
+		result = CU_INVALID_CONTEXT;
+	else
+		primary[device].users--;
+	pthread_mutex_unlock(&fake_lock);
+	return result;
+}
+
+FAKE_API cu_result cuCtxPushCurrent_v2(cu_context context)
+{
+	const cu_result result = fake_enter("cuCtxPushCurrent");
+	if (result != CU_OK)
+		return result;
+	if (fake_context_device(context) < 0 || stack.count == DEPTH)
+		return CU_INVALID_CONTEXT;
+	stack.contexts[stack.count++] = context;
+	return CU_OK;
+}
+
+FAKE_API cu_result cuCtxPopCurrent_v2(cu_context *context)
+{
+	const cu_result result = fake_enter("cuCtxPopCurrent");
+	if (result != CU_OK)
+		return result;
+	if (!stack.count)
+		return CU_INVALID_CONTEXT;
+	stack.count--;
+	if (context)
+		*context = stack.contexts[stack.count];
+	return CU_OK;
+}
+
+FAKE_API cu_result cuCtxGetCurrent(cu_context *context)
+{
+	const cu_result result = fake_enter(__func__);
+	*context = fake_current();
+	return result;
+}
+
+/* By the name without the version that some symbols have. */
+FAKE_API cu_result cuGetProcAddress_v2(const char *name, void **function, int version, uint64_t flags, int *found)
+{
+	(void)version;
+	(void)flags;
+	char versioned[128];
+	snprintf(versioned, sizeof(versioned), "%s_v2", name);
+	*function = NULL;
+	if (fake_has(name)) {
+		Dl_info self;
+		void *own = dladdr((void *)(uintptr_t)&cuInit, &self) ? dlopen(self.dli_fname, RTLD_NOW | RTLD_NOLOAD)
+								      : NULL;
+		if (own) {
+			*function = dlsym(own, versioned);
+			*function = *function ? *function : dlsym(own, name);
+			dlclose(own);
+		}
+	}
+	*found = *function ? 0 : 1;
+	return *function ? CU_OK : CU_INVALID_VALUE;
+}
