@@ -151,6 +151,8 @@ struct collet_small_step {
 	uint8_t operands, sends;
 	uint8_t receives;            /* of the operands */
 	bool combines, finishes, copies, writes;
+	bool rewrites;               /* it writes what a step before it sends, or does so if the caller's buffers */
+	bool rewrites_in_place;      /* overlap */
 	uint64_t count;              /* elements of the value */
 	struct collet_place value;
 };
@@ -162,6 +164,7 @@ struct collet_small {
 	struct collet_move move[INLINE_MOVES];
 	uint64_t staged_bytes;
 	/* Of one call: */
+	bool in_place;               /* the caller's buffers overlap */
 	struct collet_item *item;    /* which counts what is pending */
 	char *base[COLLET_PLACES];
 	uint32_t at;                 /* the step at hand */

@@ -136,6 +136,12 @@ static uint32_t send_turn(const struct collet_peers *peers, uint32_t i)
 	return peers->doubling ? peers->count - 1 - i : i;
 }
 
+/* Does the step only copy, and send what it copies? */
+static bool sends_first(const struct collet_small_step *step)
+{
+	return step->copies && !step->combines;
+}
+
 static bool add_sends(struct collet_request *request, const struct collet_step *step, struct collet_small_step *small)
 {
 	const uint32_t first = request->small.move_count;
@@ -150,13 +156,35 @@ static bool add_sends(struct collet_request *request, const struct collet_step *
 			const enum collet_buffer from = step->source[0].buffer;
 			const struct collet_span span = step->per_peer ? chunk(request, from, position) :
                                                                          (struct collet_span){ 0, small->count };
-			const struct collet_place place = step->per_peer ? place_of(request, from, span) : small->value;
+			/* What is only copied here is sent from where it was, before: peers have it sooner, and what
+			 * they read in this rank's memory has not just been written. */
+			const struct collet_place place = step->per_peer || sends_first(small) ?
+				place_of(request, from, step->per_peer ? span : step->source[0].span) : small->value;
 			if (!add_transfer(request, position, place, span.count))
 				return false;
 		}
 	}
 	small->sends = (uint8_t)(request->small.move_count - first);
 	return true;
+}
+
+static bool is_callers(enum collet_buffer buffer)
+{
+	return buffer == COLLET_INPUT || buffer == COLLET_RESULT;
+}
+
+/* The step writes there: does one before it send that? */
+static void add_write(const struct collet_small *small, struct collet_small_step *step, struct collet_place to,
+	uint64_t bytes)
+{
+	for (const struct collet_small_step *before = small->step; before < step; before++) {
+		for (const struct collet_move *sent = before->send; sent < before->send + before->sends; sent++) {
+			const bool same = sent->place.buffer == to.buffer;
+			step->rewrites |= same && sent->place.first < to.first + bytes &&
+				to.first < sent->place.first + sent->bytes;
+			step->rewrites_in_place |= !same && is_callers(sent->place.buffer) && is_callers(to.buffer);
+		}
+	}
 }
 
 /* False: it does not fit into what there is. */
@@ -174,7 +202,15 @@ static bool add_step(struct collet_request *request, const struct collet_step *s
 	made->combines = step->reduce || (made->finishes && is_self(request, &step->source[0]));
 	made->writes = is_self(request, &step->destination[0]);
 	made->copies = made->writes && !step->per_peer && is_self(request, &step->source[0]);
-	return add_operands(request, step, made) && add_sends(request, step, made);
+	if (!add_operands(request, step, made))
+		return false;
+	if (made->combines || made->copies)
+		add_write(small, made, made->value, made->count * request->element_bytes);
+	for (const struct collet_move *move = made->operand; made->writes && !made->combines &&
+		move < made->operand + made->operands; move++)
+		if (move->route)
+			add_write(small, made, move->place, move->bytes);
+	return add_sends(request, step, made);
 }
 
 static bool only_sends(const struct collet_request *request, const struct collet_step *step)
@@ -225,12 +261,19 @@ static struct collet_queued *queue_move(
 	return queued;
 }
 
+/* May what the step writes be on its way still? */
+static bool writes_what_is_sent(
+	const struct collet_request *request, const struct collet_item *item, const struct collet_small_step *step)
+{
+	return item->sends_pending && (step->rewrites || (step->rewrites_in_place && request->small.in_place));
+}
+
 /* What is written here may be on its way still. Small sends have mostly settled when they were posted; one that has not
  * may wait for its receiver, and that one for us: so what comes is taken first, and kept aside until it has gone. */
 static void queue_receives(
 	struct collet_request *request, struct collet_item *item, const struct collet_small_step *step)
 {
-	item->staged = !step->combines && step->writes && item->sends_pending;
+	item->staged = !step->combines && writes_what_is_sent(request, item, step);
 	struct collet_move *const end = step->operand + step->operands;
 	for (struct collet_move *move = step->operand; move < end; move++) {
 		if (!move->route)
@@ -319,20 +362,30 @@ static bool run_step(struct collet_request *request, struct collet_item *item, c
 		if (item->receives_pending)
 			return false;
 	}
-	if (step->writes && item->sends_pending) {
+	if (writes_what_is_sent(request, item, step)) {
 		unload_receives(request, step);
 		return false;
 	}
+	if (sends_first(step))
+		send_value(request, item, step);
 	if (step->combines)
 		combine(request, step);
 	else if (step->copies || item->staged)
 		keep(request, item, step);
 	if (step->receives)
 		release_receives(request, step);
-	send_value(request, item, step);
+	if (!sends_first(step))
+		send_value(request, item, step);
 	request->small.entered = false;
 	request->finished_items++;
 	return true;
+}
+
+/* Of a buffer that is cut so; a v-form is not run here. */
+static uint64_t cut_bytes(const struct collet_request *request, const struct collet_cut *cut)
+{
+	const struct collet_shape *shape = &request->shape;
+	return shape->count * request->element_bytes * (cut->kind == COLLET_CUT_BLOCKS ? shape->size : 1);
 }
 
 void collet_inline_begin(struct collet_request *request)
@@ -347,6 +400,9 @@ void collet_inline_begin(struct collet_request *request)
 	small->base[COLLET_RESULT] = request->result;
 	small->base[COLLET_SCRATCH] = group->scratch;
 	small->base[COLLET_STAGING] = lane->staging;
+	const uintptr_t input = (uintptr_t)request->input, result = (uintptr_t)request->result;
+	small->in_place = input < result + cut_bytes(request, &request->shape.result) &&
+		result < input + cut_bytes(request, &request->shape.input);
 	small->at = 0;
 	small->entered = false;
 	item->request = request;
@@ -391,7 +447,8 @@ static bool is_blind(const struct collet_route *route)
 
 bool collet_inline_sees(const struct collet_request *request)
 {
-	return request->small.entered && !any_awaited(request, is_blind);
+	/* What its own sends wait for is seen by nobody but progress. */
+	return request->small.entered && request->small.item->receives_pending && !any_awaited(request, is_blind);
 }
 
 bool collet_inline_awaits_own_core(const struct collet_request *request)
