@@ -203,7 +203,11 @@ struct collet_message {
 };
 
 enum {
-	COLLET_TRANSFER_VIEW = 1 << 0    /* receive: the bytes may stay where they are, see view */
+	COLLET_TRANSFER_VIEW = 1 << 0,   /* receive: the bytes may stay where they are, see view */
+	COLLET_TRANSFER_WHOLE = 1 << 1,  /* send: the peer combines the bytes, when all are there: a hint to leave them
+					    for it in one piece, where it could view them */
+	COLLET_TRANSFER_WAITS = 1 << 2   /* send: whoever sends waits for the peer all the same: a hint that an answer
+					    costs it little */
 };
 
 /* One message, sent or received. Owned by the caller, and lent with its buffer until status leaves COLLET_PENDING (a

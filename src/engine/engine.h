@@ -159,6 +159,7 @@ struct collet_small_step {
 
 struct collet_small {
 	bool fits;
+	uint32_t send_flags;
 	uint32_t step_count, move_count;
 	struct collet_small_step step[INLINE_STEPS];
 	struct collet_move move[INLINE_MOVES];

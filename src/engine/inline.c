@@ -11,9 +11,10 @@
 #include <string.h>
 
 #include "engine/engine.h"
+#include "engine/item.h"
 
 /* Beyond this, overlap within a message pays. */
-enum { INLINE_BYTES = 32 << 10, INLINE_PEERS = 16 };
+enum { INLINE_BYTES = 64 << 10, INLINE_PEERS = 16 };
 
 /* ---- Planning ---- */
 
@@ -224,6 +225,7 @@ void collet_inline_plan(struct collet_request *request)
 	const struct collet_shape *shape = &request->shape;
 	struct collet_small *small = &request->small;
 	small->fits = false;
+	small->send_flags = request_send_flags(request);
 	if (!is_small(request))
 		return;
 	small->step_count = small->move_count = 0;
@@ -297,9 +299,12 @@ static void take_receives(const struct collet_request *request, const struct col
 
 static void send_value(struct collet_request *request, struct collet_item *item, const struct collet_small_step *step)
 {
+	const struct collet_small *small = &request->small;
 	const struct collet_move *const end = step->send + step->sends;
 	for (const struct collet_move *move = step->send; move < end; move++) {
-		queue_move(request, &move->route->send, move, address(request, move->place));
+		struct collet_queued *queued =
+			queue_move(request, &move->route->send, move, address(request, move->place));
+		queued->transfer.flags = small->send_flags;
 		item->sends_pending++;
 		collet_route_send(move->route);
 	}

@@ -34,6 +34,24 @@ static inline uint32_t item_group_rank(const struct collet_request *request, uin
 	return request->shape.order ? request->shape.order[position] : position;
 }
 
+/* No step of the collective combines anything. */
+static inline bool request_only_moves(const struct collet_request *request)
+{
+	const enum collet_collective collective = request->program->collective;
+	return collective != COLLET_ALLREDUCE && collective != COLLET_REDUCE && collective != COLLET_REDUCE_SCATTER;
+}
+
+/* What a transport may know of its sends: COLLET_TRANSFER_*. */
+static inline uint32_t request_send_flags(const struct collet_request *request)
+{
+	const enum collet_collective collective = request->program->collective;
+	const bool mutual = collective == COLLET_ALLREDUCE || collective == COLLET_REDUCE_SCATTER ||
+		collective == COLLET_ALLGATHER || collective == COLLET_ALLTOALL;
+	/* With more ranks than cores a peer that is to answer may have to be given the core. */
+	return (request_only_moves(request) ? 0 : COLLET_TRANSFER_WHOLE) |
+		(mutual && !request->group->engine->crowded ? COLLET_TRANSFER_WAITS : 0);
+}
+
 /* ---- conflict.c */
 /* Finds out what the item reads and writes of this rank's memory. */
 void collet_item_fill_ranges(const struct collet_request *request, struct collet_item *item);

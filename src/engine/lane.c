@@ -95,17 +95,10 @@ static bool is_read_in_arena(struct collet_lane *lane, const struct collet_item 
 	return some;
 }
 
-/* No step of the collective combines anything. */
-static bool only_moves(const struct collet_request *request)
-{
-	const enum collet_collective collective = request->program->collective;
-	return collective != COLLET_ALLREDUCE && collective != COLLET_REDUCE && collective != COLLET_REDUCE_SCATTER;
-}
-
 static uint64_t publish_min(const struct collet_lane *lane, const struct collet_item *item)
 {
 	const struct collet_step *step = item->step;
-	if (lane->group->engine->crowded || !only_moves(item->request))
+	if (lane->group->engine->crowded || !request_only_moves(item->request))
 		return PUBLISH_MIN;
 	uint32_t peers = 0;
 	for (uint32_t e = 0; e < step->destination_count; e++)
@@ -215,6 +208,7 @@ static void queue_sends(struct collet_lane *lane, struct collet_item *item)
 	struct collet_request *request = item->request;
 	const struct collet_step *step = item->step;
 	const bool makes = makes_each(item);
+	const uint32_t flags = request_send_flags(request);
 	uint32_t made = 0;
 	for (uint32_t e = 0; e < step->destination_count; e++) {
 		for (uint32_t i = 0, position; item_next_remote(request, &step->destination[e].peers, &i, &position);) {
@@ -232,6 +226,7 @@ static void queue_sends(struct collet_lane *lane, struct collet_item *item)
 			collet_route_activate(route);
 			fill_message(request, &queued->transfer, span.count);
 			queued->transfer.data = from;
+			queued->transfer.flags = flags;
 			item->sends_pending++;
 		}
 	}

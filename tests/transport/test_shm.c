@@ -61,6 +61,7 @@ static void each_size_goes_its_way(void **state)
 		size_t bytes;
 		enum shm_kind way;
 		unsigned cells;
+		uint32_t flags;
 	} rows[] = {
 		{"one cell", true, false, SHM_CELL_BYTES, SHM_INLINE, 1},
 		{"two cells", true, false, SHM_CELL_BYTES + 1, SHM_INLINE, 2},
@@ -79,10 +80,17 @@ static void each_size_goes_its_way(void **state)
 			SHM_LONG_BYTES / SHM_BULK_RUN_BYTES},
 		{"bulk: more than there are units", true, false, 3 * MIB + 1, SHM_BULK,
 			3 * MIB / SHM_BULK_RUN_BYTES + 1},
+		{"whole, but one run anyway", true, false, SHM_RUN_BYTES, SHM_RING, 1, COLLET_TRANSFER_WHOLE},
+		{"whole: the least", true, false, SHM_RUN_BYTES + 1, SHM_BULK, 1, COLLET_TRANSFER_WHOLE},
+		{"whole: the most", true, false, SHM_WHOLE_BYTES, SHM_BULK, 1, COLLET_TRANSFER_WHOLE},
+		{"too much for a whole", true, false, SHM_WHOLE_BYTES + 1, SHM_BULK,
+			2 * SHM_WHOLE_BYTES / SHM_BULK_RUN_BYTES + 1, COLLET_TRANSFER_WHOLE},
 		{"pulled", true, false, SHM_BULK_MIN, SHM_PULL, 1},
 		{"pulled in slices", true, false, 3 * MIB + 1, SHM_PULL, 1},
 		{"arena, too small", true, true, SHM_ARENA_MIN - 1, SHM_RING, 3},
 		{"arena", true, true, SHM_ARENA_MIN, SHM_ARENA, 1},
+		{"arena, too small for who waits", true, true, SHM_ARENA_WAITS_MIN - 1, SHM_RING, 1, COLLET_TRANSFER_WAITS},
+		{"arena, for who waits", true, true, SHM_ARENA_WAITS_MIN, SHM_ARENA, 1, COLLET_TRANSFER_WAITS},
 		{"arena, in slices", true, true, 3 * MIB + 1, SHM_ARENA, 1},
 		{"threads: run", false, false, SHM_RUN_BYTES, SHM_RING, 1},
 		{"threads: direct", false, false, 3 * MIB + 1, SHM_DIRECT, 1},
@@ -102,6 +110,7 @@ static void each_size_goes_its_way(void **state)
 			pattern_fill(data, bytes, row);
 			struct collet_transfer send = transfer_of(1, data, bytes);
 			struct collet_transfer receive = view ? view_of(1, into, bytes) : transfer_of(1, into, bytes);
+			send.flags = rows[row].flags;
 			shm->post_send(pair.ends[0].conduit, &send);
 			assert_int_equal(inside(&pair, 0)->tokens_lent, shm_is_lent(rows[row].way));
 			assert_int_equal(inside(&pair, 0)->out_bulk_used != 0, rows[row].way == SHM_BULK);
@@ -116,7 +125,7 @@ static void each_size_goes_its_way(void **state)
 			assert_true(pattern_is(view ? receive.view : into, bytes, row));
 			if (view) {
 				const bool stays = rows[row].way == SHM_ARENA ||
-						   (rows[row].way == SHM_RING && rows[row].cells == 1);
+						   (shm_comes_in_runs(rows[row].way) && rows[row].cells == 1);
 				assert_int_equal(receive.view != into, stays);
 				if (rows[row].way == SHM_ARENA) {
 					/* The sender's own memory: nothing was copied, and it is not handed back before
@@ -245,7 +254,7 @@ static void full_both_ways(void **state)
 static void held_views_stop_nobody(void **state)
 {
 	enum { HELD = 200, LARGEST = 100000 };
-	static const size_t sizes[] = { 100, 600, 5000, SHM_RUN_BYTES, LARGEST };
+	static const size_t sizes[] = { 100, 600, 5000, SHM_RUN_BYTES, 20000, SHM_WHOLE_BYTES, LARGEST };
 	unsigned char *from = malloc(LARGEST), *into[HELD] = { NULL };
 	struct collet_transfer views[HELD];
 	struct pair pair;
@@ -253,6 +262,7 @@ static void held_views_stop_nobody(void **state)
 	for (unsigned i = 0; i < HELD; i++) {
 		const size_t bytes = sizes[i % (sizeof(sizes) / sizeof(sizes[0]))];
 		struct collet_transfer send = transfer_of(i, from, bytes);
+		send.flags = COLLET_TRANSFER_WHOLE;
 		pattern_fill(from, bytes, i);
 		into[i] = malloc(bytes);
 		views[i] = view_of(i, into[i], bytes);

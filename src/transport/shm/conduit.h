@@ -16,9 +16,11 @@
 enum {
 	SHM_RUN_BYTES = SHM_RUN_UNITS * SHM_UNIT_BYTES, /* at most in one run */
 	SHM_BULK_RUN_BYTES = SHM_BULK_RUN_UNITS * SHM_BULK_UNIT_BYTES,
+	SHM_WHOLE_BYTES = SHM_WHOLE_UNITS * SHM_BULK_UNIT_BYTES,
 	SHM_LONG_BYTES = 256 << 10,                     /* from here on in the longest runs, below in half of that */
 	SHM_BULK_MIN = 3 * SHM_RUN_BYTES + 1,           /* from here on through the bulk units, or lent to a thread */
 	SHM_ARENA_MIN = SHM_BULK_MIN,                   /* in its arena; getting less back is dearer than copying */
+	SHM_ARENA_WAITS_MIN = 2049,                     /* the same if the sender waits for the peer anyway */
 	SHM_SLICE_BYTES = 1 << 20,                      /* read from the peer in one call of progress() at most */
 	SHM_RUNS_IN_CALL = 8,                           /* of a long message, in one call of progress() at most */
 	SHM_IDLE_POLLS = 2048                           /* calls of progress() in vain until the peer is looked for */
@@ -94,6 +96,7 @@ struct shm_conduit {
 	uint64_t in_next;                        /* cells taken so far */
 	uint64_t in_told;                        /* as last told to the peer */
 	uint64_t in_units_freed, in_bulk_freed, in_tokens_done; /* what this end has told */
+	uint64_t in_bulk_viewed;                 /* a bit a bulk unit: a view holds it */
 	struct collet_transfer_queue receives;
 	struct shm_incoming incoming;
 	const struct collet_arena_map *peer_arena;

@@ -12,7 +12,7 @@
 #include "transport/shm/payload.h"
 
 /* What a settled view holds until release(), in transfer->transport_private[0]. */
-enum { HOLDS_NOTHING, HOLDS_UNITS, HOLDS_TOKEN };
+enum { HOLDS_NOTHING, HOLDS_UNITS, HOLDS_BULK, HOLDS_TOKEN };
 
 /* Later loads are not satisfied before earlier reads of memory that somebody else may be writing. ThreadSanitizer does
  * not know fences; it is used between threads, which have SHM_DIRECT's handshake instead. */
@@ -123,6 +123,16 @@ static inline bool wants_view(const struct collet_transfer *transfer)
 
 /* ---- Messages that come in runs of units --------------------------------------------------------------------- */
 
+/* Has the receiver use for the run where it lies, and would it leave enough others for the sender to go on? */
+static inline bool may_view(const struct shm_conduit *shm, bool bulk, unsigned first, unsigned count)
+{
+	if (!wants_view(shm->receives.first))
+		return false;
+	if (!bulk)
+		return first + count <= SHM_PINNABLE_UNITS;
+	return shm_find_run(~(shm->in_bulk_viewed | shm_bits(first, count)), SHM_WHOLE_UNITS) >= 0;
+}
+
 /* Takes the run that the next cell names. False: it fails the conduit. */
 static inline bool take_run(struct shm_conduit *shm, bool bulk)
 {
@@ -131,7 +141,7 @@ static inline bool take_run(struct shm_conduit *shm, bool bulk)
 	const uint64_t where = word_of_next(shm, 4);
 	const uint64_t first = (uint32_t)where, bytes = where >> 32;
 	const uint64_t count = (bytes + unit - 1) / unit;
-	if (bytes == 0 || bytes > (bulk ? SHM_BULK_RUN_BYTES : SHM_RUN_BYTES) ||
+	if (bytes == 0 || bytes > (bulk ? SHM_WHOLE_BYTES : SHM_RUN_BYTES) ||
 		first + count > (bulk ? SHM_BULK_UNITS : SHM_UNITS) || bytes > incoming->bytes - incoming->done)
 		return false;
 	take_cells(shm, 1);
@@ -142,8 +152,9 @@ static inline bool take_run(struct shm_conduit *shm, bool bulk)
 	if (complete)
 		incoming->kind = 0;
 	if (!incoming->drop) {
-		if (!bulk && bytes == incoming->bytes && wants_view(transfer) && first + count <= SHM_PINNABLE_UNITS) {
-			settle_first(shm, run, HOLDS_UNITS, first | count << 32);
+		if (bytes == incoming->bytes && may_view(shm, bulk, (unsigned)first, (unsigned)count)) {
+			shm->in_bulk_viewed |= bulk ? shm_bits((unsigned)first, (unsigned)count) : 0;
+			settle_first(shm, run, bulk ? HOLDS_BULK : HOLDS_UNITS, first | count << 32);
 			return true;
 		}
 		memcpy((unsigned char *)transfer->data + incoming->done - bytes, run, bytes);
@@ -414,6 +425,10 @@ void collet_shm_release(struct collet_conduit *conduit, struct collet_transfer *
 		return;
 	if (holds == HOLDS_UNITS)
 		free_units(shm, (unsigned)(uint32_t)what, (unsigned)(what >> 32));
+	if (holds == HOLDS_BULK) {
+		shm->in_bulk_viewed &= ~shm_bits((unsigned)(uint32_t)what, (unsigned)(what >> 32));
+		free_bulk(shm, (unsigned)(uint32_t)what, (unsigned)(what >> 32));
+	}
 	if (holds != HOLDS_TOKEN)
 		return;
 	fence_reads();

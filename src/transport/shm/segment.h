@@ -20,7 +20,8 @@
  * a read-modify-write. The 64 tokens of lent buffers are accounted for in the same way.
  *
  * A receive with a view leaves the bytes where they are only in the units below SHM_PINNABLE_UNITS; what lies above is
- * always copied out at once. So the longest run that is ever asked for becomes free whatever views are held. */
+ * always copied out at once. Of bulk units it leaves them if a longest run without any is left then. So the longest run
+ * that is ever asked for becomes free whatever views are held. */
 #ifndef COLLET_TRANSPORT_SHM_SEGMENT_H
 #define COLLET_TRANSPORT_SHM_SEGMENT_H
 
@@ -43,7 +44,8 @@ enum {
 	SHM_PINNABLE_UNITS = SHM_UNITS - SHM_RUN_UNITS,
 	SHM_BULK_UNITS = 64,
 	SHM_BULK_UNIT_BYTES = 4096,
-	SHM_BULK_RUN_UNITS = 8,                    /* longest run */
+	SHM_BULK_RUN_UNITS = 8,                    /* longest run of a message that is taken run by run */
+	SHM_WHOLE_UNITS = 16,                      /* and of one that is a single run, for a view */
 	SHM_TOKENS = 64,
 	SHM_SMALL_BYTES = 64 * 1024,               /* all that a conduit costs while no long message has come, */
 	SHM_SEGMENT_BYTES = SHM_SMALL_BYTES + 2 * SHM_BULK_UNITS * SHM_BULK_UNIT_BYTES /* and ever; pages exist

@@ -112,11 +112,19 @@ static inline int take_units(struct shm_conduit *shm, bool bulk, unsigned count)
 	return first;
 }
 
+/* Is it to be one run of bulk units? */
+static inline bool is_whole(const struct collet_transfer *transfer)
+{
+	const uint64_t bytes = transfer->message.bytes;
+	return transfer->flags & COLLET_TRANSFER_WHOLE && bytes > SHM_RUN_BYTES && bytes <= SHM_WHOLE_BYTES;
+}
+
 /* How many bytes of the first send go next, through the units. */
 static inline uint64_t run_bytes(const struct shm_conduit *shm, bool bulk)
 {
 	const uint64_t all = shm->sends.first->message.bytes, left = all - shm->sent_bytes;
 	const uint64_t most = !bulk ? SHM_RUN_BYTES :
+		is_whole(shm->sends.first) ? SHM_WHOLE_BYTES :
 		all >= SHM_LONG_BYTES ? SHM_BULK_RUN_BYTES : SHM_BULK_RUN_BYTES / 2;
 	return left < most ? left : most;
 }
@@ -186,11 +194,13 @@ static enum shm_kind way_of_first(const struct shm_conduit *shm, uint64_t *where
 	const uint64_t bytes = transfer->message.bytes;
 	if (bytes <= SHM_INLINE_BYTES)
 		return SHM_INLINE;
-	if (bytes >= shm->arena_min && shm->peer_maps &&
+	const uint64_t arena_min = transfer->flags & COLLET_TRANSFER_WAITS && shm->arena_min > SHM_ARENA_WAITS_MIN ?
+		SHM_ARENA_WAITS_MIN : shm->arena_min;
+	if (bytes >= arena_min && shm->peer_maps &&
 		collet_arena_contains(shm->arena, transfer->data, bytes, where))
 		return SHM_ARENA;
 	if (bytes < shm->bulk_min)
-		return SHM_RING;
+		return is_whole(transfer) ? SHM_BULK : SHM_RING;
 	*where = (uintptr_t)transfer->data;
 	return shm->same_process ? SHM_DIRECT : bytes >= shm->attach_min && shm->peer_reads ? SHM_PULL : SHM_BULK;
 }
