@@ -31,13 +31,23 @@ struct outcome {
 /* Called by backward() as soon as this parameter's gradient is complete, last layer first. false ends backward(). */
 typedef bool (*gradient_ready)(void *context, uint32_t parameter);
 
+/* How batch norm gets to know the other ranks' batches. */
+struct norm_sync {
+	uint32_t ranks;
+	/* Gives every rank count numbers of each rank, in the order of ranks. Every rank calls it equally often. False
+	 * after a line on standard error. */
+	bool (*gather)(void *context, const float *mine, float *all, uint32_t count);
+	void *context;
+};
+
 struct backend {
 	const char *name;
 	/* Memory for values, velocities and statistics, zeroed, 64-byte aligned. NULL: there is none left. */
 	void *(*memory_allocate)(size_t bytes);
 	void (*memory_free)(void *memory);
-	/* A network that computes model, whose pointers are all set and stay. It must outlive the network. */
-	struct network *(*create)(const struct model *model);
+	/* A network that computes model, whose pointers are all set and stay. With sync, batch norm trains on all
+	 * ranks' batches together; NULL: each rank on its own. Both must outlive the network. */
+	struct network *(*create)(const struct model *model, const struct norm_sync *sync);
 	void (*destroy)(struct network *network);  /* NULL is fine */
 	/* Makes ready for batches of this many images. */
 	bool (*prepare)(struct network *network, uint32_t batch_count, bool training);

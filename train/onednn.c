@@ -17,6 +17,7 @@ static const float norm_momentum = 0.1F;
 
 struct network {
 	const struct model *model;
+	const struct norm_sync *sync;
 	dnnl_engine_t engine;
 	dnnl_stream_t stream;
 	struct plan *plans;
@@ -29,7 +30,7 @@ static struct plan *plan_for(struct network *network, uint32_t batch_count, bool
 	for (struct plan *plan = network->plans; plan; plan = plan->next)
 		if (plan->batch_count == batch_count && plan->training == training)
 			return plan;
-	struct plan *plan = plan_create(network->model, network->engine, batch_count, training);
+	struct plan *plan = plan_create(network->model, network->sync, network->engine, batch_count, training);
 	if (plan) {
 		plan->next = network->plans;
 		network->plans = plan;
@@ -37,11 +38,16 @@ static struct plan *plan_for(struct network *network, uint32_t batch_count, bool
 	return plan;
 }
 
-static float *data_of(dnnl_memory_t tensor)
+static bool run_step(struct network *network, struct plan *plan, const struct row *row, uint32_t s)
 {
-	void *data = NULL;
-	dnnl_memory_get_data_handle(tensor, &data);
-	return data;
+	const struct step *step = &row->steps[s];
+	if (step->call) {
+		dnnl_stream_wait(network->stream);
+		return step->call(plan, step->layer);
+	}
+	return dnnl_primitive_execute(step->primitive, network->stream, step->argument_count, step->arguments) ==
+		dnnl_success || train_fail("model %s: step %u of the %s pass failed", plan->model->name, s,
+			row == &plan->forward ? "forward" : "backward");
 }
 
 static bool run_forward(struct network *network, struct plan *plan, const struct batch *batch)
@@ -51,12 +57,9 @@ static bool run_forward(struct network *network, struct plan *plan, const struct
 		void *taken;  /* oneDNN has one pointer for tensors read and written; this one is only read */
 	} images = { .given = batch->images };
 	dnnl_memory_set_data_handle(plan->input, images.taken);
-	for (uint32_t s = 0; s < plan->forward.count; s++) {
-		struct step *step = &plan->forward.steps[s];
-		if (dnnl_primitive_execute(step->primitive, network->stream, step->argument_count, step->arguments) !=
-			dnnl_success)
-			return train_fail("model %s: step %u of the forward pass failed", plan->model->name, s);
-	}
+	for (uint32_t s = 0; s < plan->forward.count; s++)
+		if (!run_step(network, plan, &plan->forward, s))
+			return false;
 	dnnl_stream_wait(network->stream);
 	return true;
 }
@@ -69,8 +72,8 @@ static void update_statistics(const struct plan *plan)
 		if (model->layers[l].kind != LAYER_BATCH_NORM)
 			continue;
 		const struct statistics *statistics = &model->statistics[model->first_statistics[l]];
-		const float *mean = data_of(plan->traces[l].mean), *variance = data_of(plan->traces[l].variance);
-		const double seen = (double)plan->batch_count * model->outputs[l].height * model->outputs[l].width;
+		const float *mean = plan_data(plan->traces[l].mean), *variance = plan_data(plan->traces[l].variance);
+		const double seen = plan_norm_count(plan, l);
 		const float unbiased = (float)(seen > 1 ? seen / (seen - 1) : 1);
 		for (uint32_t c = 0; c < statistics->channels; c++) {
 			statistics->mean[c] += norm_momentum * (mean[c] - statistics->mean[c]);
@@ -107,7 +110,7 @@ static void onednn_destroy(struct network *network)
 	free(network);
 }
 
-static struct network *onednn_create(const struct model *model)
+static struct network *onednn_create(const struct model *model, const struct norm_sync *sync)
 {
 	use_one_thread();
 	struct network *network = calloc(1, sizeof(*network));
@@ -116,6 +119,7 @@ static struct network *onednn_create(const struct model *model)
 		return NULL;
 	}
 	network->model = model;
+	network->sync = sync;
 	if (dnnl_engine_create(&network->engine, dnnl_cpu, 0) != dnnl_success ||
 		dnnl_stream_create(&network->stream, network->engine, dnnl_stream_default_flags) != dnnl_success) {
 		train_fail("oneDNN offers no CPU engine");
@@ -136,7 +140,7 @@ static bool onednn_evaluate(struct network *network, const struct batch *batch, 
 	if (!plan || !run_forward(network, plan, batch))
 		return false;
 	loss_cross_entropy(
-		data_of(plan->output), batch->labels, batch->count, model_classes(network->model), outcome, NULL);
+		plan_data(plan->output), batch->labels, batch->count, model_classes(network->model), outcome, NULL);
 	return true;
 }
 
@@ -145,8 +149,8 @@ static bool onednn_forward(struct network *network, const struct batch *batch, b
 	struct plan *plan = plan_for(network, batch->count, true);
 	if (!plan || !run_forward(network, plan, batch))
 		return false;
-	loss_cross_entropy(data_of(plan->output), batch->labels, batch->count, model_classes(network->model), outcome,
-		data_of(plan->output_gradient));
+	loss_cross_entropy(plan_data(plan->output), batch->labels, batch->count, model_classes(network->model), outcome,
+		plan_data(plan->output_gradient));
 	if (update)
 		update_statistics(plan);
 	network->last = plan;
@@ -157,10 +161,9 @@ static bool onednn_backward(struct network *network, gradient_ready ready, void 
 {
 	struct plan *plan = network->last;
 	for (uint32_t s = 0; s < plan->backward.count; s++) {
-		struct step *step = &plan->backward.steps[s];
-		if (dnnl_primitive_execute(step->primitive, network->stream, step->argument_count, step->arguments) !=
-			dnnl_success)
-			return train_fail("model %s: step %u of the backward pass failed", plan->model->name, s);
+		const struct step *step = &plan->backward.steps[s];
+		if (!run_step(network, plan, &plan->backward, s))
+			return false;
 		if (step->ready_count == 0)
 			continue;
 		dnnl_stream_wait(network->stream);

@@ -76,6 +76,13 @@ dnn_md plan_md_of(dnnl_memory_t tensor)
 	return md;
 }
 
+float *plan_data(dnnl_memory_t tensor)
+{
+	void *data = NULL;
+	dnnl_memory_get_data_handle(tensor, &data);
+	return data;
+}
+
 dnn_md plan_queried(dnnl_primitive_desc_t descriptor, dnnl_query_t what)
 {
 	return dnnl_primitive_desc_query_md(descriptor, what, 0);
@@ -94,22 +101,36 @@ dnnl_primitive_desc_t plan_keep(struct plan *plan, dnnl_status_t status, dnnl_pr
 	return owned->descriptor = descriptor;
 }
 
+/* The next step of a row, zeroed and not counted yet; NULL if there is no room. */
+static struct step *next_step(struct plan *plan, struct row *row)
+{
+	if (plan->failed || !plan_check(plan, row->count < ROW_STEPS ? dnnl_success : dnnl_invalid_arguments,
+			"so long a row of primitives"))
+		return NULL;
+	struct step *step = &row->steps[row->count];
+	*step = (struct step){ 0 };
+	return step;
+}
+
 void plan_append(struct plan *plan, struct row *row, dnnl_primitive_desc_t descriptor,
 	const dnnl_exec_arg_t *arguments, int argument_count)
 {
-	if (plan->failed)
-		return;
-	if (row->count == ROW_STEPS) {
-		plan_check(plan, dnnl_invalid_arguments, "so long a row of primitives");
-		return;
-	}
-	struct step *step = &row->steps[row->count];
-	*step = (struct step){ 0 };
-	if (!plan_check(plan, dnnl_primitive_create(&step->primitive, descriptor), "a primitive"))
+	struct step *step = next_step(plan, row);
+	if (!step || !plan_check(plan, dnnl_primitive_create(&step->primitive, descriptor), "a primitive"))
 		return;
 	for (int i = 0; i < argument_count; i++)
 		if (arguments[i].memory)
 			step->arguments[step->argument_count++] = arguments[i];
+	row->count++;
+}
+
+void plan_append_call(struct plan *plan, struct row *row, bool (*call)(struct plan *plan, uint32_t layer),
+	uint32_t layer)
+{
+	struct step *step = next_step(plan, row);
+	if (!step)
+		return;
+	*step = (struct step){ .call = call, .layer = layer };
 	row->count++;
 }
 
@@ -138,6 +159,21 @@ static void append_reorder(struct plan *plan, struct row *row, dnnl_memory_t fro
 		&made, plan_md_of(from), plan->engine, plan_md_of(to), plan->engine, NULL);
 	dnnl_primitive_desc_t reorder = plan_keep(plan, status, made, "a reorder");
 	plan_append(plan, row, reorder, (dnnl_exec_arg_t[]){ { DNNL_ARG_FROM, from }, { DNNL_ARG_TO, to } }, 2);
+}
+
+void plan_append_sum(struct plan *plan, struct row *row, dnnl_memory_t a, dnnl_memory_t b, dnnl_memory_t sum,
+	bool relu)
+{
+	if (plan->failed)
+		return;
+	dnn_md md = plan_md_of(a);
+	dnnl_primitive_attr_t attribute = plan_relu_attribute(plan, relu);
+	dnnl_primitive_desc_t made = NULL;
+	dnnl_status_t status = plan->failed ? dnnl_success : dnn_add(&made, plan->engine, md, md, md, attribute);
+	dnnl_primitive_attr_destroy(attribute);
+	dnnl_primitive_desc_t add = plan_keep(plan, status, made, "a sum");
+	plan_append(plan, row, add, (dnnl_exec_arg_t[]){ { DNNL_ARG_SRC_0, a }, { DNNL_ARG_SRC_1, b },
+		{ DNNL_ARG_DST, sum } }, 3);
 }
 
 dnnl_memory_t plan_in_layout(struct plan *plan, struct row *row, dnnl_memory_t tensor, dnn_md md)
@@ -191,13 +227,8 @@ void plan_pass_back(struct plan *plan, uint32_t layer, struct flow flow)
 	}
 	/* The sum is written over one of the two, if either may be. */
 	struct flow into = sum->shared ? flow : *sum, from = sum->shared ? *sum : flow;
-	dnn_md md = plan_md_of(into.tensor);
-	from = plan_flow_in_layout(plan, from, md);
-	dnnl_primitive_desc_t made = NULL;
-	dnnl_status_t status = plan->failed ? dnnl_success : dnn_add(&made, plan->engine, md, md, md, NULL);
-	dnnl_primitive_desc_t add = plan_keep(plan, status, made, "a sum of gradients");
+	from = plan_flow_in_layout(plan, from, plan_md_of(into.tensor));
 	dnnl_memory_t place = plan_flow_place(plan, into);
-	plan_append(plan, &plan->backward, add, (dnnl_exec_arg_t[]){ { DNNL_ARG_SRC_0, into.tensor },
-		{ DNNL_ARG_SRC_1, from.tensor }, { DNNL_ARG_DST, place } }, 3);
+	plan_append_sum(plan, &plan->backward, into.tensor, from.tensor, place, false);
 	*sum = (struct flow){ place, false };
 }

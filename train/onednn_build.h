@@ -42,6 +42,12 @@ dnnl_primitive_attr_t plan_relu_attribute(struct plan *plan, bool relu);
 /* Appends a primitive to a row. Arguments whose memory is NULL are left out. */
 void plan_append(struct plan *plan, struct row *row, dnnl_primitive_desc_t descriptor,
 	const dnnl_exec_arg_t *arguments, int argument_count);
+/* Appends what is no primitive. */
+void plan_append_call(struct plan *plan, struct row *row, bool (*call)(struct plan *plan, uint32_t layer),
+	uint32_t layer);
+/* Appends sum = a + b, all three of one layout; sum may be a. */
+void plan_append_sum(struct plan *plan, struct row *row, dnnl_memory_t a, dnnl_memory_t b, dnnl_memory_t sum,
+	bool relu);
 /* The tensor in this layout: itself, or a copy that the row makes each time. */
 dnnl_memory_t plan_in_layout(struct plan *plan, struct row *row, dnnl_memory_t tensor, dnn_md md);
 

@@ -98,13 +98,16 @@ static void build_backward(struct plan *plan)
 static void row_deinit(struct row *row)
 {
 	for (uint32_t s = 0; s < row->count; s++)
-		dnnl_primitive_destroy(row->steps[s].primitive);
+		if (row->steps[s].primitive)
+			dnnl_primitive_destroy(row->steps[s].primitive);
 }
 
 void plan_destroy(struct plan *plan)
 {
 	if (!plan)
 		return;
+	free(plan->mine);
+	free(plan->all);
 	row_deinit(&plan->forward);
 	row_deinit(&plan->backward);
 	while (plan->owned) {
@@ -120,14 +123,30 @@ void plan_destroy(struct plan *plan)
 	free(plan);
 }
 
-struct plan *plan_create(const struct model *model, dnnl_engine_t engine, uint32_t batch_count, bool training)
+/* Two numbers a channel, and how many values they are of. */
+static void prepare_sync(struct plan *plan)
+{
+	uint32_t most = 0;
+	for (uint32_t s = 0; s < plan->model->statistics_count; s++)
+		if (plan->model->statistics[s].channels > most)
+			most = plan->model->statistics[s].channels;
+	plan->mine = calloc(2 * (size_t)most + 1, sizeof(float));
+	plan->all = calloc(plan->sync->ranks * (2 * (size_t)most + 1), sizeof(float));
+	plan_check(plan, plan->mine && plan->all ? dnnl_success : dnnl_out_of_memory, "memory for all ranks' sums");
+}
+
+struct plan *plan_create(const struct model *model, const struct norm_sync *sync, dnnl_engine_t engine,
+	uint32_t batch_count, bool training)
 {
 	struct plan *plan = calloc(1, sizeof(*plan));
 	if (!plan) {
 		train_fail("no memory for a plan");
 		return NULL;
 	}
-	*plan = (struct plan){ .model = model, .engine = engine, .batch_count = batch_count, .training = training };
+	*plan = (struct plan){ .model = model, .sync = training ? sync : NULL, .engine = engine,
+		.batch_count = batch_count, .training = training };
+	if (plan->sync)
+		prepare_sync(plan);
 	build_forward(plan);
 	if (training)
 		build_backward(plan);

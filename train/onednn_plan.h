@@ -5,14 +5,18 @@
 
 #include <stdbool.h>
 
-#include "model.h"
+#include "backend.h"
 #include "onednn_api.h"
 
 enum { STEP_ARGUMENTS = 10, ROW_STEPS = 4 * MODEL_LAYERS };
 
-/* One primitive of a row, and the gradients that are complete once it has run. */
+struct plan;
+
+/* One primitive of a row, or what is no primitive, and the gradients that are complete once it has run. */
 struct step {
 	dnnl_primitive_t primitive;
+	bool (*call)(struct plan *plan, uint32_t layer);  /* instead; false after a line on standard error */
+	uint32_t layer;                                   /* that it is called with */
 	dnnl_exec_arg_t arguments[STEP_ARGUMENTS];
 	int argument_count;
 	uint32_t ready_first, ready_count;
@@ -36,6 +40,10 @@ struct trace {
 	dnnl_memory_t result;  /* output as the layers after this one see it: an image */
 	struct flow gradient;  /* of the result; while the plan is built */
 	bool relu;             /* the layer after this one is a ReLU, and done here */
+	/* Of batch norm over all ranks, one number a channel: what the others' gradients add to this rank's is
+	 * slope x (input, normalised) + offset. */
+	dnnl_memory_t slope, offset;
+	double seen;           /* values of a channel on all ranks */
 };
 
 /* Whatever oneDNN made and must be told to free. */
@@ -52,6 +60,8 @@ struct owned {
 struct plan {
 	struct plan *next;
 	const struct model *model;
+	const struct norm_sync *sync;  /* NULL, as in evaluation: batch norm is this rank's own */
+	float *mine, *all;             /* with sync: what one rank says of a layer, and what all do */
 	dnnl_engine_t engine;
 	uint32_t batch_count;
 	bool training;
@@ -63,7 +73,13 @@ struct plan {
 };
 
 /* NULL, after a line on standard error, when oneDNN refuses the model. Without training there is no backward row. */
-struct plan *plan_create(const struct model *model, dnnl_engine_t engine, uint32_t batch_count, bool training);
+struct plan *plan_create(const struct model *model, const struct norm_sync *sync, dnnl_engine_t engine,
+	uint32_t batch_count, bool training);
 void plan_destroy(struct plan *plan);  /* NULL is fine */
+
+/* A tensor's memory. */
+float *plan_data(dnnl_memory_t tensor);
+/* How many values of a channel a batch-norm layer has seen in the last forward pass, on all ranks with sync. */
+double plan_norm_count(const struct plan *plan, uint32_t layer);
 
 #endif

@@ -68,14 +68,8 @@ void plan_add_forward(struct plan *plan, uint32_t l)
 		return;
 	dnn_md md = plan_md_of(trace->input);
 	dnnl_memory_t addend = plan_in_layout(plan, &plan->forward, result_of(plan, plan->model->addends[l]), md);
-	dnnl_primitive_attr_t attribute = plan_relu_attribute(plan, trace->relu);
-	dnnl_primitive_desc_t made = NULL;
-	dnnl_status_t status = plan->failed ? dnnl_success : dnn_add(&made, plan->engine, md, md, md, attribute);
-	dnnl_primitive_attr_destroy(attribute);
-	dnnl_primitive_desc_t add = plan_keep(plan, status, made, "a sum");
 	trace->result = trace->output = plan_memory(plan, md, DNNL_MEMORY_ALLOCATE);
-	plan_append(plan, &plan->forward, add, (dnnl_exec_arg_t[]){ { DNNL_ARG_SRC_0, trace->input },
-		{ DNNL_ARG_SRC_1, addend }, { DNNL_ARG_DST, trace->output } }, 3);
+	plan_append_sum(plan, &plan->forward, trace->input, addend, trace->output, trace->relu);
 }
 
 /* The same gradient for both: it must not be written any more. */

@@ -20,6 +20,7 @@ static const char usage[] =
 	"  --data DIR                where the set's files are, in DIR, DIR/mnist or DIR/cifar-10 ($COLLET_DATA)\n"
 	"  --model convnet|lenet|linear|resnet20  (convnet; of cifar10: lenet)\n"
 	"  --no-batch-norm           leave the model's batch-norm layers out\n"
+	"  --sync-batch-norm         batch norm over all ranks' batches together\n"
 	"  --epochs N                passes over the training images (1)\n"
 	"  --batch-size N            images a step and rank (100)\n"
 	"  --lr R                    learning rate (0.01)\n"
@@ -56,6 +57,7 @@ enum chosen {
 	OPTION_DATA,
 	OPTION_MODEL,
 	OPTION_NO_BATCH_NORM,
+	OPTION_SYNC_BATCH_NORM,
 	OPTION_EPOCHS,
 	OPTION_BATCH_SIZE,
 	OPTION_LR,
@@ -92,6 +94,7 @@ static const struct option table[] = {
 	{ "data", required_argument, NULL, OPTION_DATA },
 	{ "model", required_argument, NULL, OPTION_MODEL },
 	{ "no-batch-norm", no_argument, NULL, OPTION_NO_BATCH_NORM },
+	{ "sync-batch-norm", no_argument, NULL, OPTION_SYNC_BATCH_NORM },
 	{ "epochs", required_argument, NULL, OPTION_EPOCHS },
 	{ "batch-size", required_argument, NULL, OPTION_BATCH_SIZE },
 	{ "lr", required_argument, NULL, OPTION_LR },
@@ -198,6 +201,7 @@ static bool take(struct options *options, int option, const char *argument)
 	case OPTION_DATA: options->data = argument; return true;
 	case OPTION_MODEL: options->model = argument; return true;
 	case OPTION_NO_BATCH_NORM: options->batch_norm = false; return true;
+	case OPTION_SYNC_BATCH_NORM: options->sync_batch_norm = true; return true;
 	case OPTION_EPOCHS: return parse_u32(option, argument, 1, 1000000, &options->epochs);
 	case OPTION_BATCH_SIZE: return parse_u32(option, argument, 1, 65536, &options->batch_size);
 	case OPTION_LR: return parse_float(option, argument, 1000, &options->learning_rate);
@@ -264,6 +268,10 @@ enum options_verdict options_parse(struct options *options, int argc, char **arg
 	}
 	if (optind < argc) {
 		train_fail("%s: not an option; collet-train --help lists them", argv[optind]);
+		return OPTIONS_WRONG;
+	}
+	if (options->sync_batch_norm && options->shards > 1) {
+		train_fail("--sync-batch-norm is for ranks that compute at once: not with --shards");
 		return OPTIONS_WRONG;
 	}
 	if (options->shards > 1 && (options->compress || options->accumulate > 1)) {

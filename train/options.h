@@ -24,7 +24,7 @@ struct options {
 	float clip;                             /* the most that gradients' norm may be; 0: any */
 	uint32_t warmup, decay_every;           /* steps; epochs */
 	uint64_t seed;
-	bool batch_norm, nesterov, scale_rate;
+	bool batch_norm, sync_batch_norm, nesterov, scale_rate;
 };
 
 enum options_verdict { OPTIONS_RUN, OPTIONS_DONE, OPTIONS_WRONG };

@@ -56,13 +56,22 @@ static bool build_model(struct trainer *trainer)
 	return true;
 }
 
+static bool gather_norm(void *context, const float *mine, float *all, uint32_t count)
+{
+	const struct trainer *trainer = context;
+	return train_check(
+		collet_allgather(trainer->comm, mine, all, count, COLLET_F32, NULL), "batch norm over all ranks");
+}
+
 /* Only a strategy knows where gradients live, and a network is built over them. */
 static bool build_network(struct trainer *trainer)
 {
 	trainer->strategy = &strategy_allreduce;
 	if (!trainer->strategy->create(trainer))
 		return false;
-	trainer->network = trainer->backend->create(&trainer->model);
+	trainer->norm_sync = (struct norm_sync){ collet_comm_size(trainer->comm), gather_norm, trainer };
+	trainer->network = trainer->backend->create(
+		&trainer->model, trainer->options->sync_batch_norm ? &trainer->norm_sync : NULL);
 	return trainer->network != NULL;
 }
 

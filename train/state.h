@@ -42,6 +42,7 @@ struct trainer {
 	struct dataset train, test;
 	struct model model;
 	struct flat flat;          /* the model's memory */
+	struct norm_sync norm_sync;  /* with --sync-batch-norm */
 	struct network *network;
 	float *gathered[MODEL_PARAMETERS];  /* what earlier batches of a step have given; with --accumulate only */
 

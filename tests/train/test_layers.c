@@ -133,7 +133,7 @@ static void gradients_are_the_slope_of_the_loss(void **state)
 		model_initialise(model, 3);
 		float *images = random_images(BATCH * 2 * 7 * 7);
 		const struct batch batch = { images, (const uint8_t[]){ 0, 1, 2, 3, 1, 0 }, BATCH };
-		struct network *network = backend->create(model);
+		struct network *network = backend->create(model, NULL);
 		assert_non_null(network);
 		assert_true(backend->prepare(network, BATCH, true));
 		loss_of(network, &batch);
@@ -182,7 +182,7 @@ static void single_elements_have_their_own_slope(void **state)
 	model_initialise(model, 5);
 	float *images = random_images(BATCH * 2 * 7 * 7);
 	const struct batch batch = { images, (const uint8_t[]){ 3, 1, 2, 0, 2, 0 }, BATCH };
-	struct network *network = backend->create(model);
+	struct network *network = backend->create(model, NULL);
 	loss_of(network, &batch);
 	uint32_t seen[MODEL_PARAMETERS] = { 0 };
 	assert_true(backend->backward(network, note_ready, seen));
@@ -220,7 +220,7 @@ static void statistics_move_only_when_told(void **state)
 		model->parameters[1].value[c] = (float)c;  /* the convolution gives its bias: mean c, variance 0 */
 	float *images = random_images(BATCH * 2 * 7 * 7);
 	const struct batch batch = { images, (const uint8_t[]){ 3, 1, 2, 0, 2, 0 }, BATCH };
-	struct network *network = backend->create(model);
+	struct network *network = backend->create(model, NULL);
 	struct outcome outcome;
 	for (int update = 0; update <= 1; update++) {
 		assert_true(backend->forward(network, &batch, update, &outcome));
