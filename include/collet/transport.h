@@ -359,9 +359,9 @@ struct collet_transport {
 	 * transfers that can no longer move settle as COLLET_ERR_PEER_LOST, and so does the conduit's status; what a
 	 * peer had sent before it went is delivered first. */
 	uint32_t (*progress)(struct collet_conduit *conduit);
-	/* Optional: has something come for a receive of so many bytes, if it is posted now? Cheap, and only while none
-	 * is posted. */
-	bool (*has_come)(const struct collet_conduit *conduit, uint64_t bytes);
+	/* Optional: has something come for a receive of so many bytes, if it is posted now? Cheap: it may read into the
+	 * conduit's own memory, and with COLLET_CAP_CALLS makes one system call at most. Only while none is posted. */
+	bool (*has_come)(struct collet_conduit *conduit, uint64_t bytes);
 	/* The header of the next message that no posted receive has taken: true and *message, or false (none yet, or
 	 * status not COLLET_OK). Only while no receive is posted. Moves what can move. */
 	bool (*peek)(struct collet_conduit *conduit, struct collet_message *message);

@@ -7,8 +7,8 @@
 #include "core/cpu.h"
 #include "core/types.h"
 
-/* A blocking call on the spot asks so often whether it is over before it is waited for: a microsecond or so. */
-enum { BRIEF_POLLS = 64 };
+/* A blocking call on the spot looks so often whether it is over before it is waited for: a microsecond or so. */
+enum { BRIEF_LOOKS = 64 };
 
 static bool reserved_is_zero(const collet_how *how)
 {
@@ -322,10 +322,14 @@ static void start(collet_comm *comm, struct collet_request *request, bool blocks
 	collet_recorder_start(&group->recorder, &request->call, request->signature, request->started_ticks);
 	collet_request_activate(request);
 	if (on_the_spot) {
-		uint32_t polls = blocks && !group->engine->crowded ? group->engine->spin_polls : 1;
-		polls = polls < BRIEF_POLLS ? polls : BRIEF_POLLS;
+		uint32_t looks = blocks && !group->engine->crowded ? group->engine->spin_polls : 0;
+		looks = looks < BRIEF_LOOKS ? looks : BRIEF_LOOKS;
 		collet_inline_advance(request);
-		while (--polls && request->status == COLLET_PENDING && collet_inline_sees(request)) {
+		while (request->status == COLLET_PENDING) {
+			const uint32_t cost = collet_inline_look_cost(request);
+			if (!cost || cost > looks)
+				break;
+			looks -= cost;
 			collet_cpu_relax();
 			collet_inline_advance(request);
 		}

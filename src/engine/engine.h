@@ -365,8 +365,9 @@ bool collet_inline_fits(const struct collet_request *request);
 void collet_inline_begin(struct collet_request *request);
 /* Goes on as far as it can without waiting; it may have ended then. */
 void collet_inline_advance(struct collet_request *request);
-/* Will another look tell whether what it waits for has come? Not where that takes a system call. */
-bool collet_inline_sees(const struct collet_request *request);
+/* What collet_inline_advance() costs that finds nothing, in looks into memory; 0: it would not look at all that it
+ * waits for. */
+uint32_t collet_inline_look_cost(const struct collet_request *request);
 /* Does it wait for a rank that was last seen on this one's core? */
 bool collet_inline_awaits_own_core(const struct collet_request *request);
 /* It will be waited for in earnest: its receives are posted, for progress and sleep to look after.
@@ -374,6 +375,7 @@ bool collet_inline_awaits_own_core(const struct collet_request *request);
 bool collet_inline_post(struct collet_request *request);
 
 /* ---- route.c. Under lock. */
+enum { COLLET_CALL_LOOKS = 16 };
 struct collet_route *collet_route_get(struct collet_group *group, uint32_t channel, uint32_t peer);
 /* The same, but NULL if there is none. */
 struct collet_route *collet_route_peek(struct collet_group *group, uint32_t channel, uint32_t peer);
@@ -401,8 +403,9 @@ void collet_route_unload(struct collet_route *route, struct collet_queued *queue
 void collet_route_unload_all(struct collet_route *route);
 /* A receive's bytes are not needed any more. */
 void collet_route_release(struct collet_route *route, struct collet_queued *queued);
-/* Does a look into memory tell whether a message has come? */
-bool collet_route_sees(const struct collet_route *route);
+/* What it costs to find out whether the message has come that was queued last, in looks into memory: asking a kernel
+ * takes as long as COLLET_CALL_LOOKS of them. 0: that is progress's to find out. */
+uint32_t collet_route_look_cost(const struct collet_route *route);
 /* Was the peer on this rank's core when it was last heard of? */
 bool collet_route_shares_core(const struct collet_route *route);
 /* Takes it off the list of active routes; its queues are not looked at any more. */

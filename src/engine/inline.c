@@ -431,8 +431,29 @@ void collet_inline_advance(struct collet_request *request)
 		collet_request_end(request, COLLET_OK);
 }
 
-/* Is one of the ranks that the step still waits for such? */
-static bool any_awaited(const struct collet_request *request, bool (*is_such)(const struct collet_route *route))
+static bool is_awaited(const struct collet_move *move)
+{
+	return move->route && move->queued->transfer.status == COLLET_PENDING;
+}
+
+uint32_t collet_inline_look_cost(const struct collet_request *request)
+{
+	const struct collet_small *small = &request->small;
+	if (!small->entered)
+		return 0;
+	uint32_t cost = 0;
+	const struct collet_small_step *step = &small->step[small->at];
+	const struct collet_move *const end = step->operand + step->operands;
+	for (const struct collet_move *move = step->operand; move < end; move++) {
+		const uint32_t looks = is_awaited(move) ? collet_route_look_cost(move->route) : 0;
+		if (!looks && is_awaited(move))
+			return 0;
+		cost += looks;
+	}
+	return cost;
+}
+
+bool collet_inline_awaits_own_core(const struct collet_request *request)
 {
 	const struct collet_small *small = &request->small;
 	if (!small->entered)
@@ -440,25 +461,9 @@ static bool any_awaited(const struct collet_request *request, bool (*is_such)(co
 	const struct collet_small_step *step = &small->step[small->at];
 	const struct collet_move *const end = step->operand + step->operands;
 	for (const struct collet_move *move = step->operand; move < end; move++)
-		if (move->route && move->queued->transfer.status == COLLET_PENDING && is_such(move->route))
+		if (is_awaited(move) && collet_route_shares_core(move->route))
 			return true;
 	return false;
-}
-
-static bool is_blind(const struct collet_route *route)
-{
-	return !collet_route_sees(route);
-}
-
-bool collet_inline_sees(const struct collet_request *request)
-{
-	/* What its own sends wait for is seen by nobody but progress. */
-	return request->small.entered && request->small.item->receives_pending && !any_awaited(request, is_blind);
-}
-
-bool collet_inline_awaits_own_core(const struct collet_request *request)
-{
-	return any_awaited(request, collet_route_shares_core);
 }
 
 bool collet_inline_post(struct collet_request *request)

@@ -259,11 +259,13 @@ struct collet_route *collet_route_get(struct collet_group *group, uint32_t chann
 	return route ? route : collet_fabric_route(group, channel, peer);
 }
 
-bool collet_route_sees(const struct collet_route *route)
+uint32_t collet_route_look_cost(const struct collet_route *route)
 {
 	/* Acquire, as in the pump. */
 	const struct collet_conduit *conduit = atomic_load_explicit(&route->conduit, memory_order_acquire);
-	return conduit && conduit->transport->has_come;
+	if (!conduit || !conduit->transport->has_come || route->receive.posted == route->receive.tail)
+		return 0;
+	return conduit->transport->caps & COLLET_CAP_CALLS ? COLLET_CALL_LOOKS : 1;
 }
 
 bool collet_route_shares_core(const struct collet_route *route)

@@ -16,9 +16,6 @@
 #include "core/cpu.h"
 #include "engine/engine.h"
 
-/* Asking a kernel whether something has come takes as long as so many looks into memory. */
-enum { CALL_POLLS = 16 };
-
 /* A sleep is never longer than this, so that deadlines and suspicions are looked at. */
 enum { SLEEP_MS = 50, EVENTS = 16 };
 
@@ -179,8 +176,11 @@ static uint32_t polls_of_a_round(const struct collet_engine *engine)
 		/* Acquire: it may have been published since progress looked. */
 		const struct collet_conduit *conduit = atomic_load_explicit(&route->conduit, memory_order_acquire);
 		if (conduit && conduit->transport->caps & COLLET_CAP_CALLS)
-			polls += CALL_POLLS;
+			polls += COLLET_CALL_LOOKS;
 	}
+	for (const struct collet_group *group = engine->used_groups; group; group = group->next_used)
+		if (group->inlined)
+			polls += collet_inline_look_cost(group->inlined);
 	return polls;
 }
 

@@ -323,6 +323,42 @@ static void peek_shows_the_next_message(void **state)
 	pair_close(&pair);
 }
 
+/* Whoever looks before it posts finds every message, large ones and wrong ones too, and nothing before it is sent. */
+static void has_come_tells_of_each_message(void **state)
+{
+	static const size_t sizes[] = { 0, 4, 300, 5000, 40000, 300000 };
+	struct pair pair = { 0 };
+	pair_open(&pair, name_of(state));
+	struct collet_conduit *receiver = pair.ends[1].conduit;
+	if (!pair.transport->has_come) {
+		pair_close(&pair);
+		skip();
+	}
+	uint8_t *from = malloc(300000), *into = malloc(300000);
+	for (uint64_t round = 0; round < 2 * sizeof(sizes) / sizeof(sizes[0]); round++) {
+		const size_t bytes = sizes[round / 2];
+		const bool wrong = round % 2;
+		struct collet_transfer send = transfer_of(round + wrong, from, bytes),
+				       receive = transfer_of(round, into, bytes);
+		assert_false(bytes <= 300 && pair.transport->has_come(receiver, bytes));
+		pattern_fill(from, bytes, round);
+		post_send(&pair.ends[0], &send);
+		const int64_t deadline = collet_deadline_after(INT64_C(20000000000));
+		while (!pair.transport->has_come(receiver, bytes)) {
+			if (send.status == COLLET_PENDING)
+				pair.transport->progress(pair.ends[0].conduit);
+			assert_false(collet_deadline_passed(deadline));
+		}
+		post_recv(&pair.ends[1], &receive);
+		assert_true(pair_settle(&pair, &receive) && pair_settle(&pair, &send));
+		assert_int_equal(receive.status, wrong ? COLLET_ERR_MISMATCH : COLLET_OK);
+		assert_true(wrong || pattern_is(into, bytes, round));
+	}
+	free(from);
+	free(into);
+	pair_close(&pair);
+}
+
 static void a_mismatch_touches_nothing(void **state)
 {
 	static const struct {
@@ -416,6 +452,7 @@ int contract_messages(const char *const *names)
 		{ "sends_wait_for_their_receives", sends_wait_for_their_receives },
 		{ "views_are_released_in_any_order", views_are_released_in_any_order },
 		{ "peek_shows_the_next_message", peek_shows_the_next_message },
+		{ "has_come_tells_of_each_message", has_come_tells_of_each_message },
 		{ "a_mismatch_touches_nothing", a_mismatch_touches_nothing },
 		{ "statistics_count", statistics_count },
 	};

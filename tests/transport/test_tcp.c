@@ -454,6 +454,8 @@ static void what_is_not_waited_for_wakes_once(void **state)
 	pair_open(&pair, "tcp");
 	uint8_t out[8] = { 0 };
 	struct collet_transfer send = transfer_of(0, out, 8);
+	assert_true(tcp->arm(pair.ends[0].conduit));  /* it has slept before */
+	tcp->disarm(pair.ends[0].conduit);
 	tcp->post_send(pair.ends[1].conduit, &send);
 	struct epoll_event event;
 	int wakes = 0;
@@ -461,10 +463,53 @@ static void what_is_not_waited_for_wakes_once(void **state)
 		assert_ptr_equal(event.data.ptr, pair.ends[0].conduit);
 		wakes++;
 	}
-	assert_true(wakes < 3);
+	assert_true(wakes > 0 && wakes < 3);
 	struct collet_message message;
 	assert_false(tcp->arm(pair.ends[0].conduit));  /* yet who waits for it does not sleep */
 	assert_true(tcp->peek(pair.ends[0].conduit, &message));
+	pair_close(&pair);
+}
+
+/* Is the end's socket in its epoll set? A message from the other end has come. */
+static bool is_watched(struct end *end)
+{
+	struct epoll_event event;
+	struct collet_message message;
+	while (!tcp->peek(end->conduit, &message))
+		;
+	return epoll_wait(end->wake.epoll_fd, &event, 1, 0) == 1;
+}
+
+/* A socket in an epoll set makes each of the peer's sends dearer: whoever does not sleep is not in it, and whoever is
+ * about to sleep always is. */
+static void who_stays_awake_leaves_the_epoll_set(void **state)
+{
+	enum { MANY = 1000 };
+	struct pair pair = { 0 };
+	pair_open(&pair, "tcp");
+	struct end *end = &pair.ends[0];
+	uint8_t out[8] = { 0 }, in[8];
+	for (unsigned i = 0; i < 2 * MANY; i++) {
+		struct collet_transfer send = transfer_of(i, out, 8), receive = transfer_of(i, in, 8);
+		if (i % MANY == MANY / 2) {  /* it sleeps until the message comes */
+			tcp->post_recv(end->conduit, &receive);
+			assert_true(tcp->arm(end->conduit));
+			tcp->post_send(pair.ends[1].conduit, &send);
+			struct epoll_event event;
+			assert_int_equal(epoll_wait(end->wake.epoll_fd, &event, 1, 20000), 1);
+			tcp->disarm(end->conduit);
+		} else {
+			tcp->post_send(pair.ends[1].conduit, &send);
+			const bool watched = is_watched(end);
+			if (i < MANY / 2 || i == MANY)
+				assert_false(watched);
+			if (i % MANY == MANY / 2 + 1)  /* it may sleep again soon */
+				assert_true(watched);
+			tcp->post_recv(end->conduit, &receive);
+		}
+		assert_true(end_settle(end, &receive));
+		assert_int_equal(receive.status, COLLET_OK);
+	}
 	pair_close(&pair);
 }
 
@@ -508,6 +553,7 @@ int main(void)
 		cmocka_unit_test(a_small_message_costs_one_call_each_end),
 		cmocka_unit_test(queued_messages_share_calls),
 		cmocka_unit_test(what_is_not_waited_for_wakes_once),
+		cmocka_unit_test(who_stays_awake_leaves_the_epoll_set),
 		cmocka_unit_test(a_forked_child_closes_only_its_own),
 	};
 	return cmocka_run_group_tests_name("tcp", tests, NULL, NULL);

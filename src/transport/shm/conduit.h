@@ -161,7 +161,7 @@ bool collet_shm_can_send(const struct shm_conduit *shm);
 /* Returns how many receives were settled. */
 uint32_t collet_shm_receive(struct shm_conduit *shm);
 bool collet_shm_receive_at_once(struct shm_conduit *shm, struct collet_transfer *transfer);
-bool collet_shm_has_come(const struct collet_conduit *conduit, uint64_t bytes);
+bool collet_shm_has_come(struct collet_conduit *conduit, uint64_t bytes);
 void collet_shm_release(struct collet_conduit *conduit, struct collet_transfer *transfer);
 bool collet_shm_peek(struct collet_conduit *conduit, struct collet_message *message);
 /* Is there a cell that has not been taken? With seq_cst, for the same purpose. */

@@ -460,7 +460,7 @@ bool collet_shm_receive_at_once(struct shm_conduit *shm, struct collet_transfer 
 	return true;
 }
 
-bool collet_shm_has_come(const struct collet_conduit *conduit, uint64_t bytes)
+bool collet_shm_has_come(struct collet_conduit *conduit, uint64_t bytes)
 {
 	const struct shm_conduit *shm = (const struct shm_conduit *)conduit;
 	/* The whole message travels at once, not its first line alone. */

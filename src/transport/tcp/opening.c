@@ -2,7 +2,6 @@
  * that the other has refused. Nothing is read beyond the greetings: messages may follow at once. */
 #include <errno.h>
 #include <string.h>
-#include <sys/epoll.h>
 #include <sys/socket.h>
 
 #include "core/status.h"
@@ -91,20 +90,6 @@ static collet_status hear(struct tcp_conduit *tcp)
 	return status;
 }
 
-/* Edge-triggered and never changed again: what is not waited for must not wake again and again, and a rank that spins
- * must not pay for this. arm() asks the socket itself, so no edge is missed. */
-static collet_status watch(struct tcp_conduit *tcp)
-{
-	struct epoll_event event = { .events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET, .data.ptr = &tcp->conduit };
-	if (epoll_ctl(tcp->epoll_fd, EPOLL_CTL_ADD, tcp->socket, &event) == 0)
-		return COLLET_OK;
-	const collet_status status =
-		collet_fail(COLLET_ERR_SYSTEM, "tcp: cannot watch the connection to rank %u on %s: %s",
-			tcp->conduit.peer, tcp->peer->host, strerror(errno));
-	collet_tcp_fail(tcp, status);
-	return status;
-}
-
 collet_status collet_tcp_opening(struct tcp_conduit *tcp)
 {
 	static collet_status (*const steps[])(struct tcp_conduit *) = {
@@ -113,9 +98,7 @@ collet_status collet_tcp_opening(struct tcp_conduit *tcp)
 	if (tcp->conduit.status != COLLET_OK)
 		return tcp->conduit.status;
 	while (tcp->state != TCP_READY) {
-		collet_status status = steps[tcp->state](tcp);
-		if (status == COLLET_OK && tcp->state == TCP_HEAR_ACCEPTED)
-			status = watch(tcp);
+		const collet_status status = steps[tcp->state](tcp);
 		if (status != COLLET_OK)
 			return status;
 		tcp->state++;

@@ -87,6 +87,8 @@ static void finish(struct tcp_conduit *tcp)
 	tcp->conduit.stats.messages_received++;
 	receive->view = receive->data;
 	collet_transfer_queue_settle(&tcp->receives, &tcp->conduit, COLLET_OK);
+	if (tcp->watched && ++tcp->awake_count >= TCP_AWAKE_COUNT && !tcp->armed)
+		collet_tcp_unwatch(tcp);
 }
 
 uint32_t collet_tcp_deliver(struct tcp_conduit *tcp)
@@ -182,6 +184,16 @@ uint32_t collet_tcp_receive(struct tcp_conduit *tcp, size_t *moved)
 		settled += collet_tcp_deliver(tcp);
 	}
 	return settled;
+}
+
+bool collet_tcp_has_come(struct tcp_conduit *tcp)
+{
+	uint32_t settled = 0;
+	bool full;
+	assert(!tcp->receives.first);
+	if (!read_header(tcp, &settled) && tcp->conduit.status == COLLET_OK && read_some(tcp, &full, &settled))
+		read_header(tcp, &settled);
+	return tcp->has_header || tcp->conduit.status != COLLET_OK;
 }
 
 bool collet_tcp_peek(struct tcp_conduit *tcp, struct collet_message *message)

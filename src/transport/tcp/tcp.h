@@ -23,7 +23,9 @@ enum {
 	/* Queued messages sent by one system call. */
 	TCP_BATCH = 16,
 	/* Payloads up to this are copied behind their header before they are sent. */
-	TCP_STAGED_MOST = 512
+	TCP_STAGED_MOST = 512,
+	/* So many messages received since it last slept, and a conduit leaves the epoll set. */
+	TCP_AWAKE_COUNT = 256
 };
 
 enum tcp_state {
@@ -60,6 +62,9 @@ struct tcp_conduit {
 	uint32_t process;                 /* that opened it: a forked child must not shut the parent's connection */
 	const struct collet_card *self, *peer;
 	int64_t looked_ns;                /* when the peer's host was last looked at for silence */
+	bool watched;                     /* in the epoll set */
+	bool armed;                       /* somebody may be asleep who relies on that */
+	uint32_t awake_count;             /* messages received since the last arm(), while watched */
 
 	struct collet_transfer_queue sends;
 	uint64_t sent;                    /* of the first send: bytes of header and payload together */
@@ -86,6 +91,9 @@ uint32_t collet_tcp_fail(struct tcp_conduit *tcp, collet_status status);
 /* The same for a connection that has broken: error is errno, 0 for the end of the stream. */
 uint32_t collet_tcp_lost(struct tcp_conduit *tcp, const char *doing, int error);
 
+/* Out of the epoll set, if it is there; nobody may be asleep who relies on it. */
+void collet_tcp_unwatch(struct tcp_conduit *tcp);
+
 /* Sends what the socket takes; returns how many transfers settled. */
 uint32_t collet_tcp_send(struct tcp_conduit *tcp);
 uint32_t collet_tcp_check(const struct collet_message *message);
@@ -94,6 +102,8 @@ uint32_t collet_tcp_check(const struct collet_message *message);
 uint32_t collet_tcp_deliver(struct tcp_conduit *tcp);
 /* Reads what is there and wanted, and delivers it. *moved: bytes read. */
 uint32_t collet_tcp_receive(struct tcp_conduit *tcp, size_t *moved);
+/* Has the next message's header come? Reads once if not. No receive is posted. */
+bool collet_tcp_has_come(struct tcp_conduit *tcp);
 /* The next message's header, read if need be. */
 bool collet_tcp_peek(struct tcp_conduit *tcp, struct collet_message *message);
 /* Is a header read that no receive has taken? */

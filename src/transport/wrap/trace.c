@@ -210,9 +210,11 @@ static uint32_t progress(struct collet_conduit *conduit)
 	return settled;
 }
 
-static bool has_come(const struct collet_conduit *conduit, uint64_t bytes)
+static bool has_come(struct collet_conduit *conduit, uint64_t bytes)
 {
-	return table_of(conduit)->has_come(inner_of(conduit), bytes);
+	const bool is_there = table_of(conduit)->has_come(inner_of(conduit), bytes);
+	mirror(conduit);
+	return is_there;
 }
 
 static bool peek(struct collet_conduit *conduit, struct collet_message *message)
