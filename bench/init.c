@@ -22,15 +22,17 @@
 /* What each rank reports, in memory that all share. */
 struct report {
 	int64_t created_ns;                    /* by the clock that all share */
-	int64_t own_before_kb, own_after_kb;   /* memory of this process alone and its share of what is shared */
+	/* Memory of this process alone and its share of what is shared: then, and with a connection to each other
+	 * rank more. */
+	int64_t own_before_kb, own_after_kb, connected_kb;
 	_Atomic uint32_t phase;                /* enum phase; released after what belongs to it is written */
 	char problem[512];
 };
 
-enum phase { STARTING, WEIGHED, DONE };
+enum phase { STARTING, WEIGHED, CREATED, DONE };
 
 /* The gates: a pipe each, at which ranks block in read() until the parent closes the other end. */
-enum gate { GATE_WEIGH, GATE_CREATE, GATE_END, GATES };
+enum gate { GATE_WEIGH, GATE_CREATE, GATE_CONNECT, GATE_END, GATES };
 
 /* This process's proportional set size: shared pages count by their share. -1: the kernel does not tell. */
 static int64_t memory_kb(void)
@@ -59,6 +61,23 @@ static void reach(struct report *report, enum phase phase)
 	atomic_store_explicit(&report->phase, phase, memory_order_release);   /* pairs with all_reached() */
 }
 
+/* Point-to-point messages have connections of their own: an exchange with each makes one a peer. */
+static collet_status meet_all(collet_comm *comm, uint32_t rank, uint32_t ranks)
+{
+	collet_status status = COLLET_OK;
+	uint64_t out = rank, in;
+	for (uint32_t step = 1; step < ranks && status == COLLET_OK; step++)
+		status = collet_sendrecv(comm, &out, 1, (rank + step) % ranks, 0, &in, 1, (rank + ranks - step) % ranks,
+			0, COLLET_U64, NULL, NULL);
+	return status;
+}
+
+static void give_up(struct report *report)
+{
+	snprintf(report->problem, sizeof(report->problem), "%s", collet_last_error());
+	_exit(1);
+}
+
 static void be_rank(
 	const struct bench_options *o, uint32_t rank, const char *job, int gates[GATES][2], struct report *report)
 {
@@ -77,24 +96,26 @@ static void be_rank(
 	report->own_before_kb = memory_kb();
 	reach(report, WEIGHED);
 	wait_at(gates, GATE_CREATE);
-	if (collet_comm_create(&comm, &options) != COLLET_OK) {
-		snprintf(report->problem, sizeof(report->problem), "%s", collet_last_error());
-		_exit(1);
-	}
+	if (collet_comm_create(&comm, &options) != COLLET_OK)
+		give_up(report);
 	report->created_ns = bench_clock_ns();
 	/* A first small collective: what it opens belongs to the price. */
-	if (collet_barrier(comm, NULL) != COLLET_OK) {
-		snprintf(report->problem, sizeof(report->problem), "%s", collet_last_error());
-		_exit(1);
-	}
+	if (collet_barrier(comm, NULL) != COLLET_OK)
+		give_up(report);
 	report->own_after_kb = memory_kb();
+	reach(report, CREATED);
+	wait_at(gates, GATE_CONNECT);   /* others' new connections are not to be weighed as this one's first */
+	if (meet_all(comm, rank, o->ranks) != COLLET_OK || collet_barrier(comm, NULL) != COLLET_OK)
+		give_up(report);
+	report->connected_kb = memory_kb();
 	reach(report, DONE);
 	wait_at(gates, GATE_END);   /* nobody leaves while another one weighs what they share */
 	collet_comm_destroy(&comm);
 	_exit(0);
 }
 
-static void print_json(const struct bench_options *o, FILE *json, double create_ns, double kb, double most_kb)
+static void print_json(const struct bench_options *o, FILE *json, double create_ns, double kb, double most_kb,
+	double peer_kb)
 {
 	bench_json_begin(json);
 	fputs(",\"transport\":", json);
@@ -105,12 +126,14 @@ static void print_json(const struct bench_options *o, FILE *json, double create_
 	bench_json_number(json, kb);
 	fputs(",\"most_kib\":", json);
 	bench_json_number(json, most_kb);
+	fputs(",\"peer_kib\":", json);
+	bench_json_number(json, peer_kb);
 	fputs("}\n", json);
 }
 
 static int summarise(const struct bench_options *o, struct report *reports, int64_t opened_ns)
 {
-	int64_t last_ns = 0, sum_kb = 0, most_kb = 0;
+	int64_t last_ns = 0, sum_kb = 0, most_kb = 0, connected_kb = 0;
 	for (uint32_t r = 0; r < o->ranks; r++) {
 		if (atomic_load_explicit(&reports[r].phase, memory_order_acquire) != DONE) {
 			fprintf(stderr, "collet-bench: rank %u: %s\n", r,
@@ -121,18 +144,21 @@ static int summarise(const struct bench_options *o, struct report *reports, int6
 		last_ns = reports[r].created_ns > last_ns ? reports[r].created_ns : last_ns;
 		most_kb = kb > most_kb ? kb : most_kb;
 		sum_kb += kb;
+		connected_kb += reports[r].connected_kb - reports[r].own_after_kb;
 	}
 	const double create_ns = (double)(last_ns - opened_ns), mean_kb = (double)sum_kb / (double)o->ranks;
+	const double peers = (double)o->ranks * (o->ranks - 1);
+	const double peer_kb = peers > 0 ? (double)connected_kb / peers : 0;
 	bool failed;
 	FILE *json = bench_json_open(o->json, &failed);
 	if (failed)
 		return 1;
 	if (json != stdout)
 		printf("%u ranks: communicator created in %.1f ms (the last rank); memory per rank, a barrier done: "
-			"%.2f MiB mean, %.2f MiB most\n",
-			o->ranks, create_ns / 1e6, mean_kb / 1024, (double)most_kb / 1024);
+			"%.2f MiB mean, %.2f MiB most; %.1f KiB for each further connection to a peer\n",
+			o->ranks, create_ns / 1e6, mean_kb / 1024, (double)most_kb / 1024, peer_kb);
 	if (json != NULL)
-		print_json(o, json, create_ns, mean_kb, (double)most_kb);
+		print_json(o, json, create_ns, mean_kb, (double)most_kb, peer_kb);
 	return !bench_json_close(json);
 }
 
@@ -208,6 +234,8 @@ static int run_ranks(const struct bench_options *o, struct report *reports, pid_
 		wait_for(reports, pids, o->ranks, WEIGHED);
 		opened_ns = bench_clock_ns();
 		close(gates[GATE_CREATE][1]);
+		wait_for(reports, pids, o->ranks, CREATED);
+		close(gates[GATE_CONNECT][1]);
 		wait_for(reports, pids, o->ranks, DONE);
 		close(gates[GATE_END][1]);
 	} else {

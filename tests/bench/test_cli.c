@@ -64,6 +64,7 @@ static void every_command_runs(void **state)
 		{ "limits --transport tcp --sizes 1M --seconds 0.01", 0, "loopback TCP, spinning" },
 		{ "limits --transport pigeon", 1, "there are limits of shm, tcp and verbs" },
 		{ "init -n 4", 0, "4 ranks: communicator created in" },
+		{ "init -n 3", 0, "KiB for each further connection to a peer" },
 		{ "faults -n 3 --repeats 1 --transport shm", 0, "COLLET_ERR_PEER_LOST x2" },
 		{ "faults -n 2 --repeats 2 --transport tcp", 0, "COLLET_ERR_PEER_LOST x2" },
 		{ "faults --repeats 1 --transport pigeon", 1, "pigeon" },

@@ -44,6 +44,35 @@ static void exchange(struct pair *pair, uint64_t sequence, uint8_t *from, uint8_
 	assert_true(pattern_is(into, bytes, sequence));
 }
 
+/* New conduits of the same devices. */
+static void open_again(struct pair *pair)
+{
+	for (int i = 0; i < 2; i++) {
+		pair->transport->close(pair->ends[i].conduit);
+		memset(pair->ends[i].conduit, 0, pair->transport->conduit_bytes);
+	}
+	pair_connect_tcp(pair);
+	for (int i = 0; i < 2; i++) {
+		struct end *end = &pair->ends[i];
+		const struct collet_conduit_config config = { .self = &end->card,
+			.peer = &pair->ends[!i].card,
+			.channel = 3,
+			.dialed = i == 0,
+			.socket = pair->sockets[i],
+			.wake = &end->wake,
+			.log = &end->log,
+			.host = &collet_host_functions,
+			.device = end->offer->device };
+		pair->sockets[i] = -1;
+		end->conduit->transport = end->offer->transport;
+		end->conduit->peer = pair->ends[!i].card.rank;
+		end->conduit->channel = 3;
+		assert_int_equal(pair->transport->open(end->conduit, &config), COLLET_OK);
+	}
+	for (int i = 0; i < 2; i++)
+		assert_int_equal(pair_await(pair, i), COLLET_OK);
+}
+
 /* ---- What a small message costs ------------------------------------------------------------------------------- */
 
 static void a_small_message_is_one_write(void **state)
@@ -64,17 +93,18 @@ static void a_small_message_is_one_write(void **state)
 	assert_int_equal(sender->posted - sent, COUNT);
 	assert_true(completions <= COUNT / SIGNAL_EVERY + 1);
 	/* Nothing goes the other way, so what is free is told by writes of their own: a few. */
-	assert_true(receiver->posted - told <= COUNT / TELL_MESSAGES);
+	assert_true(receiver->posted - told <= COUNT / (verbs_of(&pair, 0)->shape->window / TELL_PARTS));
 	pair_close(&pair);
 }
 
-static void a_view_lies_in_the_ring(void **state)
+static void look_at_views(const struct verbs_shape *shape)
 {
-	static const size_t sizes[] = { 1, 8, 100, 1000, SMALL_MOST };
+	const size_t most = verbs_small_most(shape), sizes[] = { 1, 8, 100, most / 2, most };
 	struct pair pair = { 0 };
 	pair_open(&pair, "verbs");
-	const struct verbs_memory *memory = verbs_of(&pair, 1)->memory;
-	uint8_t from[SMALL_MOST], into[SMALL_MOST];
+	const struct verbs_conduit *receiver = verbs_of(&pair, 1);
+	assert_int_equal(receiver->shape->units, shape->units);
+	uint8_t from[4096], into[4096];
 	for (uint64_t i = 0; i < 50; i++) {
 		const size_t bytes = sizes[i % (sizeof(sizes) / sizeof(sizes[0]))];
 		struct collet_transfer send = transfer_of(i, from, bytes), receive = transfer_of(i, into, bytes);
@@ -84,7 +114,7 @@ static void a_view_lies_in_the_ring(void **state)
 		post_send(&pair.ends[0], &send);
 		assert_true(pair_settle(&pair, &receive));
 		const uint8_t *view = receive.view;
-		assert_true(view > memory->ring && view + bytes <= memory->ring + RING_BYTES);
+		assert_true(view > receiver->ring && view + bytes <= receiver->ring + shape->units * UNIT_BYTES);
 		assert_true(pattern_is(view, bytes, i));
 		receive.view = receive.data;  /* as the engine does when it has taken a copy */
 		pair.transport->release(pair.ends[1].conduit, &receive);
@@ -93,9 +123,82 @@ static void a_view_lies_in_the_ring(void **state)
 	pair_close(&pair);
 }
 
+static void a_view_lies_in_the_ring(void **state)
+{
+	look_at_views(&collet_verbs_wide);
+	setenv("COLLET_VERBS_WIDE", "0", 1);
+	look_at_views(&collet_verbs_lean);
+	unsetenv("COLLET_VERBS_WIDE");
+}
+
+/* ---- What a conduit takes ------------------------------------------------------------------------------------- */
+
+/* Queues that the adapters' drivers have mapped into this process. */
+static size_t driver_bytes(void)
+{
+	char line[512];
+	size_t sum = 0;
+	FILE *maps = fopen("/proc/self/maps", "re");
+	assert_non_null(maps);
+	while (fgets(line, sizeof(line), maps)) {
+		char *end;
+		const uintptr_t first = strtoul(line, &end, 16);
+		sum += strstr(line, "uverbs") ? strtoul(end + 1, NULL, 16) - first : 0;
+	}
+	fclose(maps);
+	return sum;
+}
+
+/* Of one conduit of a pair: itself, what it has registered, and the queues. */
+static size_t weigh(const struct verbs_shape *shape, size_t *queues)
+{
+	struct pair pair = { 0 };
+	const size_t before = driver_bytes();
+	pair_open(&pair, "verbs");
+	const struct verbs_conduit *verbs = verbs_of(&pair, 0);
+	assert_int_equal(verbs->shape->units, shape->units);
+	assert_int_equal(verbs->memory_bytes, verbs_memory_bytes(shape));
+	assert_int_equal(verbs->pair_count, 1 + shape->data_pairs);
+	*queues = (driver_bytes() - before) / 2;
+	const size_t own = pair.transport->conduit_bytes + (verbs->memory_bytes + 4095) / 4096 * 4096;
+	print_message("a conduit takes %zu bytes, of them %zu registered, and %zu of queues in the driver\n", own,
+		verbs->memory_bytes, *queues);
+	pair_close(&pair);
+	assert_true(driver_bytes() == before);
+	return own;
+}
+
 static void a_conduit_takes_64_kib(void **state)
 {
-	assert_true(sizeof(struct verbs_memory) + sizeof(struct verbs_conduit) <= 65536);
+	size_t wide_queues, lean_queues;
+	const size_t wide = weigh(&collet_verbs_wide, &wide_queues);
+	setenv("COLLET_VERBS_WIDE", "0", 1);
+	const size_t lean = weigh(&collet_verbs_lean, &lean_queues);
+	unsetenv("COLLET_VERBS_WIDE");
+	assert_true(wide <= 65536);
+	assert_true(wide_queues > 0 && lean_queues > 0);
+	assert_true(lean + lean_queues <= 65536);
+}
+
+/* With one end that wants to be lean, both are. */
+static void the_leaner_end_counts(void **state)
+{
+	for (int who = 0; who < 2; who++) {
+		struct pair pair = { 0 };
+		pair_open(&pair, "verbs");
+		pair.ends[who].offer->device->options.wide_most = 0;
+		open_again(&pair);
+		uint8_t *from = malloc(300000), *into = malloc(300000);
+		for (int i = 0; i < 2; i++)
+			assert_int_equal(verbs_of(&pair, i)->shape->units, collet_verbs_lean.units);
+		assert_int_equal(verbs_of(&pair, 0)->pair_count, 1 + collet_verbs_lean.data_pairs);
+		static const size_t sizes[] = { 8, 863, 864, 865, 4064, 300000 };
+		for (uint64_t i = 0; i < 120; i++)
+			exchange(&pair, i, from, into, i < 100 ? sizes[i % 4] : sizes[i % 6]);
+		free(from);
+		free(into);
+		pair_close(&pair);
+	}
 }
 
 /* ---- Registration --------------------------------------------------------------------------------------------- */
@@ -197,7 +300,7 @@ static void no_more_is_kept_than_allowed(void **state)
 /* As if the limit of locked memory were reached: at the sender, the receiver, both. */
 static void what_cannot_be_registered_is_staged(void **state)
 {
-	static const size_t sizes[] = { SMALL_MOST + 1, PLACE_BYTES + 1, 2 * PLACE_BYTES, 2 * PLACE_BYTES + 1, 100003 };
+	static const size_t sizes[] = { 4065, 4097, 8192, 8193, 100003 };  /* places have 4096 bytes */
 	enum { SIZES = sizeof(sizes) / sizeof(sizes[0]), LARGEST = 100003, COUNT = 6 };
 	uint8_t *from = malloc(COUNT * LARGEST), *into = malloc(COUNT * LARGEST);
 	for (unsigned who = 1; who < 4; who++) {
@@ -253,35 +356,6 @@ static void no_write_is_longer_than_an_adapter_takes(void **state)
 }
 
 /* ---- Adapters --------------------------------------------------------------------------------------------------- */
-
-/* New conduits of the same devices. */
-static void open_again(struct pair *pair)
-{
-	for (int i = 0; i < 2; i++) {
-		pair->transport->close(pair->ends[i].conduit);
-		memset(pair->ends[i].conduit, 0, pair->transport->conduit_bytes);
-	}
-	pair_connect_tcp(pair);
-	for (int i = 0; i < 2; i++) {
-		struct end *end = &pair->ends[i];
-		const struct collet_conduit_config config = { .self = &end->card,
-			.peer = &pair->ends[!i].card,
-			.channel = 3,
-			.dialed = i == 0,
-			.socket = pair->sockets[i],
-			.wake = &end->wake,
-			.log = &end->log,
-			.host = &collet_host_functions,
-			.device = end->offer->device };
-		pair->sockets[i] = -1;
-		end->conduit->transport = end->offer->transport;
-		end->conduit->peer = pair->ends[!i].card.rank;
-		end->conduit->channel = 3;
-		assert_int_equal(pair->transport->open(end->conduit, &config), COLLET_OK);
-	}
-	for (int i = 0; i < 2; i++)
-		assert_int_equal(pair_await(pair, i), COLLET_OK);
-}
 
 /* Ends may have different numbers of adapters, and an adapter whose port is not active is passed over. */
 static void another_adapter_takes_over(void **state)
@@ -427,6 +501,7 @@ int main(void)
 		cmocka_unit_test(a_small_message_is_one_write),
 		cmocka_unit_test(a_view_lies_in_the_ring),
 		cmocka_unit_test(a_conduit_takes_64_kib),
+		cmocka_unit_test(the_leaner_end_counts),
 		cmocka_unit_test(only_memory_whose_end_is_told_stays_registered),
 		cmocka_unit_test(what_nobody_may_write_can_be_sent),
 		cmocka_unit_test(no_more_is_kept_than_allowed),

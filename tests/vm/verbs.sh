@@ -5,6 +5,7 @@
 #   verbs.sh CHECK...
 #
 # all:N   every algorithm of every collective on N ranks
+# lean    the same on 4 of which each has at most one wide conduit
 # rails   the same on 2 that use both devices
 # lossy   the same on 2, over a cable that loses 1 % and delays by 1 ms; and over TCP
 # limit   the same on 2, by a user who may lock 64 KiB: large messages are staged, and a warning says what to raise
@@ -169,6 +170,7 @@ for what; do
 	began=$SECONDS
 	case $what in
 	all:*) check "${what#*:}" ;;
+	lean) COLLET_VERBS_WIDE=1 check 4 ;;
 	rails) devices=(rxe0,rxe1 rxe1,rxe0); check 2 ;;
 	lossy | apart | limit | leak | ratio | train) $what ;;
 	kill) kill_one ;;

@@ -146,7 +146,7 @@ uint32_t collet_verbs_poll(struct verbs_conduit *verbs)
 		return count;
 	for (uint32_t p = 0; p < verbs->pair_count; p++) {
 		struct verbs_pair *pair = &verbs->pairs[p];
-		if (pair->taken < RECEIVE_BATCH)
+		if (pair->taken < verbs->shape->receive_batch)
 			continue;
 		if (!collet_verbs_give_receives(pair, pair->taken))
 			collet_verbs_lose(

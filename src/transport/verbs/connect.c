@@ -16,7 +16,7 @@
 
 #include "verbs.h"
 
-enum { HELLO_MAGIC = 0x76746c67, PROTOCOL_VERSION = 1, COMPLETIONS = 256 };
+enum { HELLO_MAGIC = 0x76746c67, PROTOCOL_VERSION = 2 };
 enum { KEEPALIVE_IDLE_S = 10, KEEPALIVE_INTERVAL_S = 5, KEEPALIVE_COUNT = 4 };
 enum { SEQUENCE_BITS = 24, MIN_RNR_TIMER = 12, RNR_RETRIES = 6, HOP_LIMIT = 255 };
 
@@ -30,14 +30,40 @@ static collet_status fail(const struct verbs_conduit *verbs, const char *what, c
 
 static collet_status make_memory(struct verbs_conduit *verbs)
 {
-	void *memory = mmap(
-		NULL, sizeof(struct verbs_memory), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	const size_t bytes = verbs_memory_bytes(verbs->shape);
+	void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (memory == MAP_FAILED)
 		return fail(verbs, "no memory for its ring", strerror(errno));
 	verbs->memory = memory;
+	verbs->memory_bytes = bytes;
 	/* Adapters know pages, and after a fork this process's next write could give it another one. */
-	(void)madvise(memory, sizeof(struct verbs_memory), MADV_DONTFORK);
+	(void)madvise(memory, bytes, MADV_DONTFORK);
 	return COLLET_OK;
+}
+
+/* Receive requests, by what verbs.h counts. */
+static uint32_t receives_of(const struct verbs_shape *shape, uint32_t pair)
+{
+	return (pair ? LARGE_MOST + PLACES : shape->window + 8 + 3 * LARGE_MOST) + shape->receive_batch;
+}
+
+static uint32_t depth_of(const struct verbs_shape *shape, uint32_t pair)
+{
+	return pair ? shape->data_depth : shape->depth;
+}
+
+/* Of all adapters, but for the first, which also has the ring's, as many. */
+static uint32_t pairs_of(const struct verbs_conduit *verbs)
+{
+	const uint32_t rails = verbs->rail_count;
+	return 1 + (rails > verbs->shape->data_pairs ? rails : verbs->shape->data_pairs);
+}
+
+/* Room for all that the rail's queue pairs can have under way. */
+static int completions_of(const struct verbs_shape *shape)
+{
+	const uint32_t data = depth_of(shape, 1) + receives_of(shape, 1);
+	return (int)(depth_of(shape, 0) + receives_of(shape, 0) + shape->data_pairs * data);
 }
 
 static collet_status make_rail(struct verbs_conduit *verbs, struct verbs_adapter *adapter)
@@ -47,11 +73,11 @@ static collet_status make_rail(struct verbs_conduit *verbs, struct verbs_adapter
 	rail->channel = ibv_create_comp_channel(adapter->context);
 	if (!rail->channel)
 		return fail(verbs, "no completion channel", strerror(errno));
-	const int most = adapter->limits.max_cqe < COMPLETIONS ? adapter->limits.max_cqe : COMPLETIONS;
-	rail->completions = ibv_create_cq(adapter->context, most, NULL, rail->channel, 0);
+	const int most = adapter->limits.max_cqe, wished = completions_of(verbs->shape);
+	rail->completions = ibv_create_cq(adapter->context, most < wished ? most : wished, NULL, rail->channel, 0);
 	if (!rail->completions)
 		return fail(verbs, "no completion queue", strerror(errno));
-	rail->memory = ibv_reg_mr(adapter->protection, verbs->memory, sizeof(struct verbs_memory),
+	rail->memory = ibv_reg_mr(adapter->protection, verbs->memory, verbs->memory_bytes,
 		IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
 	if (!rail->memory)
 		return fail(verbs,
@@ -60,13 +86,15 @@ static collet_status make_rail(struct verbs_conduit *verbs, struct verbs_adapter
 	return COLLET_OK;
 }
 
-/* Inline data is asked for and adapters differ in how much they take. */
+/* Inline data is asked for, where messages are small, and adapters differ in how much they take. */
 static struct ibv_qp *create_pair(
-	const struct verbs_rail *rail, uint32_t sends, uint32_t receives, uint32_t *inline_bytes)
+	const struct verbs_rail *rail, uint32_t sends, uint32_t receives, uint32_t wished, uint32_t *inline_bytes)
 {
-	static const uint32_t sizes[] = { INLINE_BYTES, 128, 64, 0 };
+	const uint32_t sizes[] = { wished, 128, 64, 0 };
 	struct ibv_qp *pair = NULL;
 	for (unsigned i = 0; i < sizeof(sizes) / sizeof(sizes[0]) && !pair; i++) {
+		if (sizes[i] > wished)
+			continue;
 		struct ibv_qp_init_attr wish = { .send_cq = rail->completions,
 			.recv_cq = rail->completions,
 			.cap = { .max_send_wr = sends, .max_recv_wr = receives, .max_send_sge = 2, .max_recv_sge = 1,
@@ -83,12 +111,13 @@ static collet_status make_pair(struct verbs_conduit *verbs)
 	const uint32_t index = verbs->pair_count;
 	struct verbs_pair *pair = &verbs->pairs[index];
 	pair->rail = index ? (index - 1) % verbs->rail_count : 0;
-	pair->depth = index ? DATA_SEND_DEPTH : SEND_DEPTH;
-	const uint32_t receives = index ? DATA_RECEIVE_DEPTH : RECEIVE_DEPTH;
+	pair->depth = depth_of(verbs->shape, index);
+	const uint32_t receives = receives_of(verbs->shape, index);
 	const struct verbs_rail *rail = &verbs->rails[pair->rail];
 	if ((uint32_t)rail->adapter->limits.max_qp_wr < receives)
 		return fail(verbs, rail->adapter->name, "its queue pairs are too short");
-	pair->pair = create_pair(rail, pair->depth, receives, &pair->inline_bytes);
+	const uint32_t inline_most = index ? 0 : verbs->shape->inline_bytes;
+	pair->pair = create_pair(rail, pair->depth, receives, inline_most, &pair->inline_bytes);
 	if (!pair->pair)
 		return fail(verbs, "no queue pair (has the adapter too many?)", strerror(errno));
 	verbs->pair_count++;
@@ -106,13 +135,13 @@ static collet_status make_pair(struct verbs_conduit *verbs)
 static collet_status make_all(struct verbs_conduit *verbs)
 {
 	collet_status status = make_memory(verbs);
-	for (uint32_t i = 0; i < verbs->device->adapter_count && status == COLLET_OK; i++)
+	const uint32_t most = verbs->shape->many_rails ? RAILS_MOST : 1;
+	for (uint32_t i = 0; i < verbs->device->adapter_count && verbs->rail_count < most && status == COLLET_OK; i++)
 		if (collet_verbs_adapter_active(&verbs->device->adapters[i]))
 			status = make_rail(verbs, &verbs->device->adapters[i]);
 	if (status == COLLET_OK && verbs->rail_count == 0)
 		return fail(verbs, "no adapter has an active port any more", verbs->device->adapters[0].name);
-	const uint32_t pairs = 1 + (verbs->rail_count > 2 ? verbs->rail_count : 2);
-	while (verbs->pair_count < pairs && status == COLLET_OK)
+	while (verbs->pair_count < pairs_of(verbs) && status == COLLET_OK)
 		status = make_pair(verbs);
 	return status;
 }
@@ -123,7 +152,7 @@ static void say_hello(struct verbs_conduit *verbs)
 	*hello = (struct verbs_hello){ .magic = HELLO_MAGIC, .version = PROTOCOL_VERSION, .stage = VERBS_SAY_HELLO,
 		.from = verbs->self->rank, .to = verbs->peer->rank, .channel = verbs->conduit.channel,
 		.rail_count = verbs->rail_count, .pair_count = verbs->pair_count,
-		.memory = (uintptr_t)verbs->memory };
+		.lean = verbs->shape == &collet_verbs_lean, .memory = (uintptr_t)verbs->memory };
 	/* Packets of a former connection that are still on their way must not fit into this one. */
 	hello->start_sequence = (uint32_t)((uint64_t)collet_verbs_now_ns() >> 10) & ((1u << SEQUENCE_BITS) - 1);
 	for (uint32_t r = 0; r < verbs->rail_count; r++) {
@@ -157,6 +186,15 @@ static void keep_alive(int socket)
 		(void)setsockopt(socket, rows[i].level, rows[i].name, &rows[i].value, sizeof(rows[i].value));
 }
 
+/* How many conduits a rank may have is not known when it makes the first. */
+static const struct verbs_shape *choose_shape(struct collet_device *device)
+{
+	pthread_mutex_lock(&device->lock);
+	const uint32_t before = device->conduits++;
+	pthread_mutex_unlock(&device->lock);
+	return before < device->options.wide_most ? &collet_verbs_wide : &collet_verbs_lean;
+}
+
 collet_status collet_verbs_open(struct collet_conduit *conduit, const struct collet_conduit_config *config)
 {
 	struct verbs_conduit *verbs = (struct verbs_conduit *)conduit;
@@ -164,13 +202,13 @@ collet_status collet_verbs_open(struct collet_conduit *conduit, const struct col
 	verbs->state = VERBS_SAY_HELLO;
 	verbs->host = config->host;
 	verbs->device = config->device;
+	verbs->shape = choose_shape(verbs->device);
 	verbs->self = config->self;
 	verbs->peer = config->peer;
 	verbs->log = config->log;
 	verbs->socket = config->socket;
 	verbs->epoll_fd = config->wake->epoll_fd;
 	verbs->owner = getpid();
-	verbs->out_free = RING_UNITS;
 	keep_alive(verbs->socket);
 	conduit->status = make_all(verbs);
 	if (conduit->status == COLLET_OK)
@@ -237,7 +275,7 @@ static bool sane(const struct verbs_hello *hello)
 		hello->pair_count <= PAIRS_MOST;
 	for (uint32_t r = 0; sane && r < hello->rail_count; r++)
 		sane = hello->rails[r].mtu >= IBV_MTU_256 && hello->rails[r].mtu <= IBV_MTU_4096 &&
-			hello->rails[r].message_most >= PLACE_BYTES;
+			hello->rails[r].message_most >= collet_verbs_wide.place_bytes;
 	for (uint32_t p = 0; sane && p < hello->pair_count; p++)
 		sane = hello->pairs[p].rail < hello->rail_count;
 	return sane;
@@ -290,11 +328,25 @@ static collet_status connect_pair(struct verbs_conduit *verbs, uint32_t index)
 	return fail(verbs, what, strerror(error));
 }
 
+/* The memory may be larger than the shape that both have. */
+static void lay_out(struct verbs_conduit *verbs)
+{
+	const size_t ring = (size_t)verbs->shape->units * UNIT_BYTES, places = PLACES * verbs->shape->place_bytes;
+	verbs->ring = verbs->memory->rest;
+	verbs->landing = verbs->ring + ring;
+	verbs->mirror = verbs->landing + places;
+	verbs->staging = verbs->mirror + ring;
+	verbs->out_free = verbs->shape->units;
+}
+
 static collet_status connect_all(struct verbs_conduit *verbs)
 {
 	const struct verbs_hello *hello = &verbs->hear;
 	if (!sane(hello))
 		return fail(verbs, "the peer's greeting makes no sense", "this should not happen");
+	if (hello->lean)
+		verbs->shape = &collet_verbs_lean;
+	lay_out(verbs);
 	/* The smaller number counts at both ends. */
 	while (verbs->pair_count > hello->pair_count)
 		ibv_destroy_qp(verbs->pairs[--verbs->pair_count].pair);
@@ -439,6 +491,12 @@ void collet_verbs_let_go(struct verbs_conduit *verbs)
 	}
 	verbs->rail_count = 0;
 	if (verbs->memory)
-		munmap(verbs->memory, sizeof(struct verbs_memory));
+		munmap(verbs->memory, verbs->memory_bytes);
 	verbs->memory = NULL;
+	if (verbs->shape) {
+		pthread_mutex_lock(&verbs->device->lock);
+		verbs->device->conduits--;
+		pthread_mutex_unlock(&verbs->device->lock);
+	}
+	verbs->shape = NULL;
 }

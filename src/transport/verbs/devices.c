@@ -11,14 +11,14 @@
 
 #include "verbs.h"
 
-enum { CANDIDATES_MOST = 32, GIDS_MOST = 256 };
+enum { CANDIDATES_MOST = 32, GIDS_MOST = 256, WIDE_MOST = 32 };
 
 /* What a rank puts on its card. */
 struct card {
 	uint8_t version;                 /* of the protocol */
 	uint8_t kinds;                   /* bit 0: InfiniBand, bit 1: RoCE */
 };
-enum { CARD_VERSION = 1, KIND_INFINIBAND = 1, KIND_ROCE = 2 };
+enum { CARD_VERSION = 2, KIND_INFINIBAND = 1, KIND_ROCE = 2 };
 
 /* ---- Options ------------------------------------------------------------------------------------------------ */
 
@@ -42,7 +42,7 @@ static collet_status read_options(const struct collet_host *host, struct verbs_o
 	/* 2^16 * 4.096 us = 0.27 s, seven times (the adapter may take up to four times as long): longer than a switch
 	 * needs to find another way, short enough that nobody waits for minutes. Not 7 retries: there are adapters, rxe
 	 * among them, that then never give up. */
-	unsigned long timeout = 16, retries = 6, level = 0, class = 0, gid = ULONG_MAX, pinned = 0;
+	unsigned long timeout = 16, retries = 6, level = 0, class = 0, gid = ULONG_MAX, pinned = 0, wide = WIDE_MOST;
 	struct sysinfo machine;
 	if (sysinfo(&machine) == 0)
 		pinned = machine.totalram / 2 * machine.mem_unit >> 20;
@@ -56,6 +56,7 @@ static collet_status read_options(const struct collet_host *host, struct verbs_o
 		{ "COLLET_VERBS_TRAFFIC_CLASS", 255, &class },
 		{ "COLLET_VERBS_GID_INDEX", 255, &gid },
 		{ "COLLET_VERBS_PINNED_MIB", ULONG_MAX >> 20, &pinned },
+		{ "COLLET_VERBS_WIDE", UINT32_MAX, &wide },
 	};
 	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
 		const collet_status status = number(host, rows[i].name, rows[i].most, rows[i].value);
@@ -67,7 +68,8 @@ static collet_status read_options(const struct collet_host *host, struct verbs_o
 		.service_level = (uint8_t)level,
 		.traffic_class = (uint8_t)class,
 		.gid_index = gid == ULONG_MAX ? -1 : (int)gid,
-		.pinned_most = (uint64_t)pinned << 20 };
+		.pinned_most = (uint64_t)pinned << 20,
+		.wide_most = (uint32_t)wide };
 	return COLLET_OK;
 }
 

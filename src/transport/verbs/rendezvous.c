@@ -27,7 +27,7 @@ void collet_verbs_expect(struct verbs_conduit *verbs, uint32_t which, struct col
 	*incoming = (struct verbs_incoming){ .transfer = transfer, .mode = GRANT_DISCARD };
 	if (!transfer)
 		return;
-	const uint64_t bytes = transfer->message.bytes, places = (uint64_t)PLACES * PLACE_BYTES;
+	const uint64_t bytes = transfer->message.bytes, places = (uint64_t)PLACES * verbs->shape->place_bytes;
 	incoming->allowed = bytes < places ? bytes : places;
 	const bool registered =
 		collet_verbs_use(verbs->device, &incoming->use, transfer->data, bytes, ACCESS_WRITE);
@@ -81,15 +81,16 @@ static void come(struct verbs_conduit *verbs, struct verbs_incoming *incoming)
 static bool take_piece(struct verbs_conduit *verbs, struct verbs_incoming *incoming, uint32_t bytes)
 {
 	const uint64_t total = incoming->transfer->message.bytes, left = total - incoming->received;
-	if (bytes != (left < PLACE_BYTES ? left : PLACE_BYTES) || incoming->received >= incoming->allowed)
+	const uint64_t most = verbs->shape->place_bytes;
+	if (bytes != (left < most ? left : most) || incoming->received >= incoming->allowed)
 		return false;
 	memcpy((uint8_t *)incoming->transfer->data + incoming->received,
-		verbs->memory->landing[incoming->received / PLACE_BYTES % PLACES], bytes);
+		verbs->landing + incoming->received / most % PLACES * most, bytes);
 	incoming->received += bytes;
 	if (incoming->received == total) {
 		come(verbs, incoming);
 	} else if (incoming->allowed < total) {
-		incoming->allowed += total - incoming->allowed < PLACE_BYTES ? total - incoming->allowed : PLACE_BYTES;
+		incoming->allowed += total - incoming->allowed < most ? total - incoming->allowed : most;
 		incoming->granted = false;
 	}
 	return true;
@@ -179,7 +180,8 @@ static bool push_piece(struct verbs_conduit *verbs, uint32_t which, uint32_t par
 	struct verbs_outgoing *outgoing = &verbs->outgoing[which];
 	const struct verbs_pair *pair = &verbs->pairs[1 + part];
 	const bool places = outgoing->grant.mode == GRANT_PLACES;
-	const uint64_t at = outgoing->at[part], most = places || outgoing->staged ? PLACE_BYTES : verbs->message_most;
+	const uint64_t place_bytes = verbs->shape->place_bytes;
+	const uint64_t at = outgoing->at[part], most = places || outgoing->staged ? place_bytes : verbs->message_most;
 	uint64_t bytes = outgoing->end[part] - at;
 	bytes = bytes < most ? bytes : most;
 	if (!bytes || !collet_verbs_room(pair) || (places && at + bytes > outgoing->grant.allowed))
@@ -191,7 +193,7 @@ static bool push_piece(struct verbs_conduit *verbs, uint32_t which, uint32_t par
 			staging++;
 		if (staging == PLACES)
 			return false;
-		from = memcpy(verbs->memory->staging[staging], from, bytes);
+		from = memcpy(verbs->staging + staging * place_bytes, from, bytes);
 		verbs->staging_busy |= 1u << staging++;
 		key = verbs->rails[pair->rail].memory->lkey;
 	} else {
@@ -200,8 +202,8 @@ static bool push_piece(struct verbs_conduit *verbs, uint32_t which, uint32_t par
 	const struct verbs_write write = {
 		.parts = { { .addr = (uintptr_t)from, .length = (uint32_t)bytes, .lkey = key } },
 		.part_count = 1,
-		.to = places ? verbs->peer_memory + offsetof(struct verbs_memory, landing) +
-				at / PLACE_BYTES % PLACES * PLACE_BYTES
+		.to = places ? verbs->peer_memory + verbs_memory_offset(verbs, verbs->landing) +
+				at / place_bytes % PLACES * place_bytes
 			     : outgoing->grant.address + at,
 		.peer_key = places ? verbs->peer_keys[pair->peer_rail] : outgoing->grant.keys[pair->peer_rail],
 		.has_immediate = places || at + bytes == outgoing->end[part],

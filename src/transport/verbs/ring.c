@@ -6,6 +6,7 @@
 #include "verbs.h"
 
 enum { HEADER_CHECK = 0x76746c63 };  /* "cltv" */
+_Static_assert(sizeof(struct verbs_header) == HEADER_BYTES, "a ring's messages are counted with their headers");
 
 static uint32_t units_of(uint64_t bytes)
 {
@@ -19,14 +20,14 @@ static bool put(struct verbs_conduit *verbs, const struct verbs_header *header, 
 {
 	struct verbs_pair *pair = &verbs->pairs[0];
 	const uint32_t units = units_of(bytes);
-	const bool skips = verbs->out_at + units > RING_UNITS;
-	const uint32_t skipped = skips ? RING_UNITS - verbs->out_at : 0;
-	if (verbs->out_sent - verbs->out_freed == WINDOW || skipped + units > verbs->out_free ||
+	const bool skips = verbs->out_at + units > verbs->shape->units;
+	const uint32_t skipped = skips ? verbs->shape->units - verbs->out_at : 0;
+	if (verbs->out_sent - verbs->out_freed == verbs->shape->window || skipped + units > verbs->out_free ||
 		!collet_verbs_room(pair))
 		return false;
 	const uint32_t start = skips ? 0 : verbs->out_at;
 	const uint32_t length = (uint32_t)(sizeof(*header) + bytes);
-	const uint64_t ring = verbs->peer_memory + offsetof(struct verbs_memory, ring);
+	const uint64_t ring = verbs->peer_memory + verbs_memory_offset(verbs, verbs->ring);
 	struct verbs_write write = { .to = ring + start * UNIT_BYTES,
 		.peer_key = verbs->peer_keys[pair->peer_rail], .has_immediate = true, .tag = TAG_RING };
 	if (length <= pair->inline_bytes) {
@@ -35,7 +36,7 @@ static bool put(struct verbs_conduit *verbs, const struct verbs_header *header, 
 		write.part_count = bytes ? 2 : 1;
 	} else {
 		/* The place is free here as it is there: what was sent from it has been received. */
-		uint8_t *mirror = verbs->memory->mirror + start * UNIT_BYTES;
+		uint8_t *mirror = verbs->mirror + start * UNIT_BYTES;
 		memcpy(mirror, header, sizeof(*header));
 		memcpy(mirror + sizeof(*header), data, bytes);
 		write.parts[0] = (struct ibv_sge){ .addr = (uintptr_t)mirror, .length = length,
@@ -45,7 +46,7 @@ static bool put(struct verbs_conduit *verbs, const struct verbs_header *header, 
 	write.immediate = collet_verbs_immediate(verbs, KIND_MESSAGE, start);
 	verbs->out_at = start + units;
 	verbs->out_free -= skipped + units;
-	verbs->out_units[verbs->out_sent++ % WINDOW] = (uint16_t)(skipped + units);
+	verbs->out_units[verbs->out_sent++ % SLOTS] = (uint16_t)(skipped + units);
 	collet_verbs_write(verbs, 0, &write);
 	return true;
 }
@@ -69,7 +70,8 @@ static bool put_large(struct verbs_conduit *verbs, struct collet_transfer *trans
 
 bool collet_verbs_send_at_once(struct verbs_conduit *verbs, struct collet_transfer *transfer)
 {
-	if (verbs->sends.first || verbs->gone || transfer->message.bytes > SMALL_MOST || !put_small(verbs, transfer))
+	if (verbs->sends.first || verbs->gone || transfer->message.bytes > verbs_small_most(verbs->shape) ||
+		!put_small(verbs, transfer))
 		return false;
 	verbs->conduit.stats.messages_sent++;
 	verbs->conduit.stats.bytes_sent += transfer->message.bytes;
@@ -81,7 +83,7 @@ void collet_verbs_send(struct verbs_conduit *verbs)
 {
 	while (verbs->unsent && !verbs->gone) {
 		struct collet_transfer *transfer = verbs->unsent;
-		const bool small = transfer->message.bytes <= SMALL_MOST;
+		const bool small = transfer->message.bytes <= verbs_small_most(verbs->shape);
 		if (!(small ? put_small(verbs, transfer) : put_large(verbs, transfer)))
 			return;
 		transfer->transport_private[0] = small ? PHASE_DONE : PHASE_FLYING;
@@ -99,45 +101,46 @@ void collet_verbs_credit(struct verbs_conduit *verbs, uint32_t freed)
 		return;
 	}
 	for (; more; more--)
-		verbs->out_free += verbs->out_units[verbs->out_freed++ % WINDOW];
+		verbs->out_free += verbs->out_units[verbs->out_freed++ % SLOTS];
 }
 
 /* ---- Receiving ---------------------------------------------------------------------------------------------- */
 
 void collet_verbs_arrived(struct verbs_conduit *verbs, uint32_t start, uint32_t bytes)
 {
+	const struct verbs_shape *shape = verbs->shape;
 	struct verbs_header header = { 0 };
-	if (start < RING_UNITS)
-		memcpy(&header, verbs->memory->ring + start * UNIT_BYTES, sizeof(header));
+	if (start < shape->units)
+		memcpy(&header, verbs->ring + start * UNIT_BYTES, sizeof(header));
 	const uint64_t payload = header.large ? 0 : header.message.bytes;
-	const bool sane = header.check == HEADER_CHECK && header.large <= LARGE_MOST && payload <= SMALL_MOST &&
-		bytes == sizeof(header) + payload && verbs->in_come - verbs->in_freed < WINDOW &&
-		start + units_of(payload) <= RING_UNITS;
+	const bool sane = header.check == HEADER_CHECK && header.large <= LARGE_MOST &&
+		payload <= verbs_small_most(shape) && bytes == sizeof(header) + payload &&
+		verbs->in_come - verbs->in_freed < shape->window && start + units_of(payload) <= shape->units;
 	const uint32_t units = sane ? units_of(payload) : 0;
-	const bool skips = verbs->in_at + units > RING_UNITS;
+	const bool skips = verbs->in_at + units > shape->units;
 	if (!sane || start != (skips ? 0 : verbs->in_at)) {
 		collet_verbs_lose(verbs, COLLET_ERR_TRANSPORT,
 			"what came into unit %u of the ring (expected in unit %u) with %u bytes is no message", start,
 			skips ? 0 : verbs->in_at, bytes);
 		return;
 	}
-	verbs->arrivals[verbs->in_come++ % WINDOW] = (struct verbs_arrival){ .header = header, .start = (uint16_t)start,
-		.units = (uint16_t)(units + (skips ? RING_UNITS - verbs->in_at : 0)) };
+	verbs->arrivals[verbs->in_come++ % SLOTS] = (struct verbs_arrival){ .header = header, .start = (uint16_t)start,
+		.units = (uint16_t)(units + (skips ? shape->units - verbs->in_at : 0)) };
 	verbs->in_at = start + units;
 }
 
 void collet_verbs_free_arrival(struct verbs_conduit *verbs, uint32_t index)
 {
-	verbs->arrivals[index % WINDOW].freed = true;
-	while (verbs->in_freed != verbs->in_taken && verbs->arrivals[verbs->in_freed % WINDOW].freed)
-		verbs->in_units_untold += verbs->arrivals[verbs->in_freed++ % WINDOW].units;
+	verbs->arrivals[index % SLOTS].freed = true;
+	while (verbs->in_freed != verbs->in_taken && verbs->arrivals[verbs->in_freed % SLOTS].freed)
+		verbs->in_units_untold += verbs->arrivals[verbs->in_freed++ % SLOTS].units;
 }
 
 /* A small message meets its receive. */
 static enum verbs_phase deliver(struct verbs_conduit *verbs, struct collet_transfer *receive, uint32_t index)
 {
-	const struct verbs_arrival *arrival = &verbs->arrivals[index % WINDOW];
-	const uint8_t *bytes = verbs->memory->ring + arrival->start * UNIT_BYTES + sizeof(arrival->header);
+	const struct verbs_arrival *arrival = &verbs->arrivals[index % SLOTS];
+	const uint8_t *bytes = verbs->ring + arrival->start * UNIT_BYTES + sizeof(arrival->header);
 	if (receive->flags & COLLET_TRANSFER_VIEW) {
 		receive->view = bytes;
 		receive->transport_private[1] = index;
@@ -156,7 +159,7 @@ void collet_verbs_match(struct verbs_conduit *verbs)
 	while (verbs->unmatched && verbs->in_taken != verbs->in_come) {
 		struct collet_transfer *receive = verbs->unmatched;
 		const uint32_t index = verbs->in_taken++;
-		const struct verbs_header header = verbs->arrivals[index % WINDOW].header;
+		const struct verbs_header header = verbs->arrivals[index % SLOTS].header;
 		const bool wanted = collet_message_equal(&header.message, &receive->message);
 		enum verbs_phase phase = PHASE_MISMATCH;
 		verbs->unmatched = receive->next;
@@ -177,7 +180,8 @@ void collet_verbs_match(struct verbs_conduit *verbs)
 
 void collet_verbs_tell(struct verbs_conduit *verbs)
 {
-	const bool due = verbs->in_freed - verbs->in_told >= TELL_MESSAGES || verbs->in_units_untold >= TELL_UNITS;
+	const bool due = verbs->in_freed - verbs->in_told >= verbs->shape->window / TELL_PARTS ||
+		verbs->in_units_untold >= verbs->shape->units / 2;
 	if (!due || verbs->gone || !collet_verbs_room(&verbs->pairs[0]))
 		return;
 	const struct verbs_write write = { .to = verbs->peer_memory + offsetof(struct verbs_memory, probe),

@@ -118,7 +118,7 @@ static bool peek(struct collet_conduit *conduit, struct collet_message *message)
 		(void)move(verbs);
 	if (verbs->in_taken == verbs->in_come)
 		return false;
-	*message = verbs->arrivals[verbs->in_taken % WINDOW].header.message;
+	*message = verbs->arrivals[verbs->in_taken % SLOTS].header.message;
 	return true;
 }
 

@@ -12,9 +12,12 @@
  * carries an immediate. Where the receiver cannot register its memory, pieces go through two landing places instead;
  * where the sender cannot, through two staging places.
  *
- * Receive requests carry no buffers, only room for immediates. There is always room, by counting: WINDOW small messages
- * not yet freed, two grants and two ends for each of LARGE_MOST announced messages, and credits, of which the window
- * bounds the number. So a peer that computes never makes a queue pair wait (receiver not ready).
+ * Receive requests carry no buffers, only room for immediates. There is always room, by counting: a window of small
+ * messages not yet freed, two grants and two ends for each of LARGE_MOST announced messages, and credits, of which the
+ * window bounds the number. So a peer that computes never makes a queue pair wait (receiver not ready).
+ *
+ * A rank with many conduits makes further ones lean: with a smaller ring, fewer and shorter queue pairs. If either end
+ * wants it so, both have it (struct verbs_shape).
  *
  * The socket over which the ends met stays open: its end tells that the peer's process is gone, which a queue pair that
  * only receives would never learn. That the network is gone, it learns by an empty write after a time of silence.
@@ -37,27 +40,42 @@ enum {
 	PAIRS_MOST = 1 + DATA_PAIRS_MOST,
 
 	UNIT_BYTES = 64,
-	RING_UNITS = 256,
-	RING_BYTES = RING_UNITS * UNIT_BYTES,
-	WINDOW = 48,                     /* small messages that the receiver has not freed */
-	SMALL_MOST = 4064,               /* bytes of a message in the ring: with its header a quarter of it */
-	TELL_MESSAGES = WINDOW / 3,      /* freed and untold: told by a write of their own */
-	TELL_UNITS = RING_UNITS / 2,
+	SLOTS = 64,                      /* of messages in a ring; no window is larger. A power of two: numbers wrap */
+	HEADER_BYTES = 32,               /* struct verbs_header */
+	TELL_PARTS = 3,                  /* a window's part freed and untold is told by a write of its own */
 
 	LARGE_MOST = 4,                  /* announced and not over, each way */
-	PLACE_BYTES = 4096,              /* of a landing or staging place */
-	PLACES = 2,
+	PLACES = 2,                      /* landing, and staging */
+
 	PIECE_BYTES = 1 << 20,           /* of a large message, a write */
 	STRIPE_BYTES = 65536,            /* less for each data queue pair is not worth another one */
 
-	SIGNAL_EVERY = 16,
-	SEND_DEPTH = 64,
-	DATA_SEND_DEPTH = 16,
-	RECEIVE_BATCH = 16,              /* receive requests given back at a time */
-	RECEIVE_DEPTH = WINDOW + 8 + 3 * LARGE_MOST + RECEIVE_BATCH,
-	DATA_RECEIVE_DEPTH = LARGE_MOST + PLACES + RECEIVE_BATCH,
-	INLINE_BYTES = 220
+	SIGNAL_EVERY = 16
 };
+
+/* What a conduit has of everything. */
+struct verbs_shape {
+	uint32_t units;                  /* of a ring */
+	uint32_t window;                 /* small messages that the receiver has not freed */
+	uint32_t place_bytes;            /* of a landing or staging place */
+	uint32_t data_pairs;             /* queue pairs for large messages, and on each adapter one */
+	bool many_rails;                 /* all adapters are used, not one */
+	uint32_t depth, data_depth;      /* of send queues; more than SIGNAL_EVERY, where not all are signalled */
+	uint32_t receive_batch;          /* receive requests given back at a time */
+	uint32_t inline_bytes;           /* asked for */
+};
+/* Depths, and their sums in completion queues, stay below powers of two: drivers have one place more and round up. */
+static const struct verbs_shape collet_verbs_wide = { .units = 256, .window = 48, .place_bytes = 4096, .data_pairs = 2,
+	.many_rails = true, .depth = 63, .data_depth = 15, .receive_batch = 16, .inline_bytes = 220 };
+/* Its registered memory is three pages. */
+static const struct verbs_shape collet_verbs_lean = { .units = 56, .window = 8, .place_bytes = 1024, .data_pairs = 1,
+	.depth = 20, .data_depth = 3, .receive_batch = 3, .inline_bytes = 128 };
+
+/* Bytes of a message in the ring: with its header a quarter of it. */
+static inline uint32_t verbs_small_most(const struct verbs_shape *shape)
+{
+	return shape->units / 4 * UNIT_BYTES - HEADER_BYTES;
+}
 
 /* ---- Adapters and memory (devices.c, registration.c) --------------------------------------------------------- */
 
@@ -82,6 +100,7 @@ struct verbs_options {
 	uint8_t service_level, traffic_class;
 	int gid_index;                   /* -1: chosen */
 	uint64_t pinned_most;            /* bytes of kept registrations */
+	uint32_t wide_most;              /* conduits; further ones are lean */
 };
 
 /* Memory that memory_register() has named: registered when it is first used. */
@@ -107,6 +126,7 @@ struct collet_device {
 	struct verbs_region **regions;   /* by first */
 	size_t region_count, region_capacity;
 	uint64_t pinned_bytes, clock;
+	uint32_t conduits;               /* that are open */
 	bool warned;                     /* that registration is refused */
 };
 
@@ -139,17 +159,19 @@ struct verbs_grant {
 	uint32_t reserved[3];
 };
 
-/* Registered memory of a conduit. The peer writes what comes first. */
+/* Registered memory of a conduit, laid out alike at both ends. Behind what is here come, by the shape, ring and landing
+ * places, which the peer writes, and mirror and staging places, which only this end's adapters read. */
 struct verbs_memory {
-	uint8_t ring[RING_BYTES];
-	uint8_t landing[PLACES][PLACE_BYTES];
 	struct verbs_grant grants[LARGE_MOST];
 	uint64_t probe[8];               /* written by nothing but empty writes and probes */
-	/* Only read, by this end's adapters. */
-	uint8_t mirror[RING_BYTES];
-	uint8_t staging[PLACES][PLACE_BYTES];
-	struct verbs_grant granted[LARGE_MOST];
+	struct verbs_grant granted[LARGE_MOST];  /* only read, by this end's adapters */
+	uint8_t rest[];
 };
+
+static inline size_t verbs_memory_bytes(const struct verbs_shape *shape)
+{
+	return sizeof(struct verbs_memory) + 2 * ((size_t)shape->units * UNIT_BYTES + PLACES * shape->place_bytes);
+}
 
 /* Said by both ends over the socket. */
 struct verbs_hello {
@@ -160,6 +182,7 @@ struct verbs_hello {
 	uint32_t channel;
 	uint32_t rail_count, pair_count;
 	uint32_t start_sequence;
+	uint32_t lean, reserved;
 	uint64_t memory;                 /* address of struct verbs_memory */
 	struct {
 		uint8_t gid[16];
@@ -247,7 +270,10 @@ struct verbs_conduit {
 	enum verbs_state state;
 	struct collet_device *device;
 	const struct collet_host *host;
+	const struct verbs_shape *shape; /* what this end wants, and from the peer's hello on what both have */
 	struct verbs_memory *memory;
+	size_t memory_bytes;
+	uint8_t *ring, *landing, *mirror, *staging;  /* in it */
 	uint64_t peer_memory;
 	uint32_t peer_keys[RAILS_MOST];
 	uint32_t rail_count, pair_count;
@@ -261,7 +287,7 @@ struct verbs_conduit {
 	struct collet_transfer *unsent;  /* the first of them with nothing posted */
 	uint32_t out_at, out_free;       /* units: where the next goes, how many are free */
 	uint32_t out_sent, out_freed;    /* messages */
-	uint16_t out_units[WINDOW];      /* of message i % WINDOW */
+	uint16_t out_units[SLOTS];       /* of message i % SLOTS */
 	uint32_t large_sent;             /* announced; the next is large_sent % LARGE_MOST */
 	struct verbs_outgoing outgoing[LARGE_MOST];
 	uint32_t staging_busy;           /* bits */
@@ -272,7 +298,7 @@ struct verbs_conduit {
 	uint32_t in_at;                  /* unit after the last message */
 	uint32_t in_come, in_taken, in_freed, in_told;
 	uint32_t in_units_untold;
-	struct verbs_arrival arrivals[WINDOW];
+	struct verbs_arrival arrivals[SLOTS];
 	struct verbs_incoming incoming[LARGE_MOST];
 	struct verbs_incoming *in_places;        /* who uses the landing places */
 
