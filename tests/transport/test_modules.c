@@ -275,8 +275,8 @@ static void devices_know_memory(void **state)
 static void wrappers_take_no_nonsense(void **state)
 {
 	static const char *const wrong[] = { "skip=1", "delay=", "delay=2000000", "split", "lose=-1", "delay=5;split=2",
-		"drop=x", "speed=3", "delay=5 split=3" };
-	static char logged[4096];
+		"drop=x", "lose=", "rank", "speed=3", "delay=5 split=3" };
+	static char logged[4096], again[4096];
 	struct rank_side side;
 	for (unsigned i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
 		setenv("COLLET_FAULTY", wrong[i], 1);
@@ -288,6 +288,22 @@ static void wrappers_take_no_nonsense(void **state)
 	assert_int_equal(open_logged(&side, "faulty:self", COLLET_LOG_NONE, logged, sizeof(logged)), COLLET_OK);
 	assert_says(logged, "COLLET_FAULTY_SEED=1");
 	collet_transports_close(&side.set, false);
+
+	/* When a fault comes may be left to the seed, which then says so. */
+	setenv("COLLET_FAULTY", "fail,rank=7", 1);
+	setenv("COLLET_FAULTY_SEED", "5", 1);
+	assert_int_equal(open_logged(&side, "faulty:self", COLLET_LOG_NONE, logged, sizeof(logged)), COLLET_OK);
+	collet_transports_close(&side.set, false);
+	assert_int_equal(open_logged(&side, "faulty:self", COLLET_LOG_NONE, again, sizeof(again)), COLLET_OK);
+	collet_transports_close(&side.set, false);
+	const char *drawn = strstr(logged, "COLLET_FAULTY_SEED=5 (lose=0, fail=");
+	assert_non_null(drawn);
+	assert_in_range(strtoul(strstr(drawn, "fail=") + 5, NULL, 10), 1, 100);
+	assert_non_null(strstr(again, drawn));
+	setenv("COLLET_FAULTY_SEED", "6", 1);
+	assert_int_equal(open_logged(&side, "faulty:self", COLLET_LOG_NONE, again, sizeof(again)), COLLET_OK);
+	collet_transports_close(&side.set, false);
+	assert_null(strstr(again, strstr(drawn, " (")));
 	unsetenv("COLLET_FAULTY");
 	setenv("COLLET_FAULTY_SEED", "12x", 1);
 	assert_int_equal(open_set(&side, "faulty:self", COLLET_LOG_NONE), COLLET_ERR_CONFIG);

@@ -1,0 +1,67 @@
+/* faulty, settings: COLLET_FAULTY and COLLET_FAULTY_SEED. */
+#include <stdio.h>
+#include <string.h>
+
+#include "core/config.h"
+#include "core/status.h"
+#include "transport/wrap/faulty.h"
+
+enum { DRAWN_MOST = 100 };               /* a fault whose message the seed chooses comes at one of so many */
+
+static uint64_t draw_when(uint64_t seed, uint32_t setting)
+{
+	uint64_t state = seed ^ (uint64_t)setting << 32;
+	return 1 + faulty_draw(&state) % DRAWN_MOST;
+}
+
+static collet_status parse(struct faulty_device *device, const char *text, bool *drawn)
+{
+	const struct {
+		const char *name;
+		uint64_t *value, most;
+		bool is_fault;
+	} known[] = {
+		{ "delay", &device->delay_us, 1000000, false }, { "split", &device->split, UINT32_MAX, false },
+		{ "skip", &device->skip, UINT32_MAX, false }, { "lose", &device->lose, UINT64_MAX, true },
+		{ "fail", &device->fail, UINT64_MAX, true }, { "drop", &device->drop, UINT64_MAX, true },
+		{ "rank", &device->rank, UINT32_MAX, false },
+	};
+	for (const char *at = text; *at;) {
+		char name[16], value[32];
+		int word = 0, used = 0;
+		uint32_t k = 0;
+		if (sscanf(at, "%15[a-z]%n=%31[0-9]%n", name, &word, value, &used) >= 1)
+			while (k < sizeof(known) / sizeof(known[0]) && strcmp(known[k].name, name) != 0)
+				k++;
+		/* A fault alone: the seed says when. */
+		const bool is_fault = word && k < sizeof(known) / sizeof(known[0]) && known[k].is_fault;
+		if (is_fault && !used) {
+			*known[k].value = draw_when(device->seed, k);
+			used = word;
+			*drawn = true;
+		} else if (!used || k == sizeof(known) / sizeof(known[0]) ||
+			!collet_parse_u64(value, known[k].most, known[k].value)) {
+			used = 0;
+		}
+		if (!used || (at[used] != ',' && at[used] != '\0'))
+			return collet_fail(COLLET_ERR_CONFIG,
+				"COLLET_FAULTY=%s: \"%s\" is none of delay=US (up to 1000000), split=N, skip=N, "
+				"lose[=N], fail[=N], drop[=N], rank=R",
+				text, at);
+		at += used + (at[used] == ',');
+	}
+	if (device->skip == 1)
+		return collet_fail(COLLET_ERR_CONFIG, "COLLET_FAULTY=%s: skip=1 would never make progress", text);
+	return COLLET_OK;
+}
+
+collet_status faulty_read_settings(struct faulty_device *device, uint64_t job, bool *drawn)
+{
+	const char *text = collet_env("COLLET_FAULTY");
+	*drawn = !collet_env("COLLET_FAULTY_SEED");
+	device->rank = UINT64_MAX;
+	/* Alike on all ranks. */
+	device->seed = (job ^ job >> 32) & UINT32_MAX;
+	const collet_status status = collet_env_u64("COLLET_FAULTY_SEED", UINT64_MAX, &device->seed);
+	return status == COLLET_OK ? parse(device, text ? text : "delay=50,split=3,skip=4", drawn) : status;
+}
