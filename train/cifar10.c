@@ -45,7 +45,7 @@ bool cifar10_load(struct dataset *set, const char *directory, enum dataset_part 
 		return train_fail(
 			"cifar10: say where it is with --data DIR or COLLET_DATA; --dataset digits needs no files");
 	*set = (struct dataset){ .shape = { 3, SIDE, SIDE }, .classes = 10, .count = count,
-		.mean = { 0.4914F, 0.4822F, 0.4465F }, .deviation = { 0.2023F, 0.1994F, 0.2010F } };
+		.mean = { 0.4914F, 0.4822F, 0.4465F }, .deviation = { 0.2023F, 0.1994F, 0.2010F }, .mirrors = true };
 	set->pixels = malloc((size_t)count * PIXELS);
 	set->labels = malloc(count);
 	uint8_t *records = malloc((size_t)RECORDS * RECORD);

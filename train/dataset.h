@@ -5,6 +5,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "augment.h"
 #include "model.h"
 
 enum { DATASET_CHANNELS = 4 };
@@ -18,6 +19,7 @@ struct dataset {
 	uint8_t *labels;      /* below classes */
 	/* Of the training pixels of a channel, as fractions of 255: networks see (pixel / 255 - mean) / deviation. */
 	float mean[DATASET_CHANNELS], deviation[DATASET_CHANNELS];
+	bool mirrors;         /* a mirrored image is one of the same class */
 };
 
 /* "mnist", "cifar10": from directory, which is the set's folder or its parent. "digits": drawn, no directory needed. At
@@ -25,7 +27,8 @@ struct dataset {
 bool dataset_load(struct dataset *set, const char *name, const char *directory, enum dataset_part part, uint32_t limit);
 void dataset_deinit(struct dataset *set);
 
-/* Gathers the images of these indices, normalised, and their labels. */
-void dataset_batch(const struct dataset *set, const uint64_t *indices, uint32_t count, float *images, uint8_t *labels);
+/* Gathers the images of these indices, augmented (NULL: as they are) and normalised, and their labels. */
+void dataset_batch(const struct dataset *set, const struct augment *augment, const uint64_t *indices, uint32_t count,
+	float *images, uint8_t *labels);
 
 #endif

@@ -8,8 +8,15 @@
 
 struct feed;
 
+struct feed_options {
+	uint32_t workers;  /* threads that make batches ahead; 0: feed_next() makes them */
+	bool augment;      /* images are shifted, and mirrored where the set allows it, by seed and epoch */
+	uint64_t seed;
+};
+
 /* For batches of at most this many images of the set, which must outlive it. NULL after a line on standard error. */
-struct feed *feed_create(const struct backend *backend, const struct dataset *set, uint32_t largest);
+struct feed *feed_create(
+	const struct backend *backend, const struct dataset *set, uint32_t largest, const struct feed_options *options);
 void feed_destroy(struct feed *feed);  /* NULL is fine */
 
 /* From now on come these batches: number b is of the next counts[b] indices. What was left of the epoch before is not

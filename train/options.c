@@ -21,6 +21,8 @@ static const char usage[] =
 	"  --model convnet|lenet|linear|resnet20  (convnet; of cifar10: lenet)\n"
 	"  --no-batch-norm           leave the model's batch-norm layers out\n"
 	"  --sync-batch-norm         batch norm over all ranks' batches together\n"
+	"  --augment                 shift images by up to 4 pixels, and mirror them (not digits), by --seed and epoch\n"
+	"  --workers N               threads a rank that make batches ahead (0)\n"
 	"  --epochs N                passes over the training images (1)\n"
 	"  --batch-size N            images a step and rank (100)\n"
 	"  --lr R                    learning rate (0.01)\n"
@@ -58,6 +60,8 @@ enum chosen {
 	OPTION_MODEL,
 	OPTION_NO_BATCH_NORM,
 	OPTION_SYNC_BATCH_NORM,
+	OPTION_AUGMENT,
+	OPTION_WORKERS,
 	OPTION_EPOCHS,
 	OPTION_BATCH_SIZE,
 	OPTION_LR,
@@ -95,6 +99,8 @@ static const struct option table[] = {
 	{ "model", required_argument, NULL, OPTION_MODEL },
 	{ "no-batch-norm", no_argument, NULL, OPTION_NO_BATCH_NORM },
 	{ "sync-batch-norm", no_argument, NULL, OPTION_SYNC_BATCH_NORM },
+	{ "augment", no_argument, NULL, OPTION_AUGMENT },
+	{ "workers", required_argument, NULL, OPTION_WORKERS },
 	{ "epochs", required_argument, NULL, OPTION_EPOCHS },
 	{ "batch-size", required_argument, NULL, OPTION_BATCH_SIZE },
 	{ "lr", required_argument, NULL, OPTION_LR },
@@ -202,6 +208,8 @@ static bool take(struct options *options, int option, const char *argument)
 	case OPTION_MODEL: options->model = argument; return true;
 	case OPTION_NO_BATCH_NORM: options->batch_norm = false; return true;
 	case OPTION_SYNC_BATCH_NORM: options->sync_batch_norm = true; return true;
+	case OPTION_AUGMENT: options->augment = true; return true;
+	case OPTION_WORKERS: return parse_u32(option, argument, 0, 64, &options->workers);
 	case OPTION_EPOCHS: return parse_u32(option, argument, 1, 1000000, &options->epochs);
 	case OPTION_BATCH_SIZE: return parse_u32(option, argument, 1, 65536, &options->batch_size);
 	case OPTION_LR: return parse_float(option, argument, 1000, &options->learning_rate);

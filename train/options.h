@@ -17,14 +17,14 @@ struct options {
 	uint32_t epochs, batch_size, steps;     /* steps 0: no limit */
 	uint32_t train_samples, test_samples;   /* 0: all there are */
 	const char *compress;                   /* words of collet_ddp_hook_create(); NULL: gradients travel in f32 */
-	uint32_t shards, accumulate;
+	uint32_t shards, accumulate, workers;
 	enum optimiser optimiser;
 	enum schedule_kind schedule;
 	float learning_rate, momentum, weight_decay, decay_factor;
 	float clip;                             /* the most that gradients' norm may be; 0: any */
 	uint32_t warmup, decay_every;           /* steps; epochs */
 	uint64_t seed;
-	bool batch_norm, sync_batch_norm, nesterov, scale_rate;
+	bool augment, batch_norm, sync_batch_norm, nesterov, scale_rate;
 };
 
 enum options_verdict { OPTIONS_RUN, OPTIONS_DONE, OPTIONS_WRONG };

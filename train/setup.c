@@ -6,14 +6,8 @@
 #include "error.h"
 #include "evaluate.h"
 #include "order.h"
+#include "prepare.h"
 #include "strategy.h"
-
-static bool load(struct trainer *trainer)
-{
-	const struct options *options = trainer->options;
-	return dataset_load(&trainer->train, options->dataset, options->data, DATASET_TRAIN, options->train_samples) &&
-		dataset_load(&trainer->test, options->dataset, options->data, DATASET_TEST, options->test_samples);
-}
 
 static bool allocate_parameters(struct trainer *trainer)
 {
@@ -98,8 +92,11 @@ static void prepare_schedule(struct trainer *trainer)
 
 static bool prepare_feeds(struct trainer *trainer)
 {
-	trainer->feed = feed_create(trainer->backend, &trainer->train, trainer->options->batch_size);
-	trainer->test_feed = feed_create(trainer->backend, &trainer->test, EVALUATION_BATCH);
+	const struct options *options = trainer->options;
+	const struct feed_options training = { options->workers, options->augment, options->seed };
+	const struct feed_options test = { .workers = options->workers };
+	trainer->feed = feed_create(trainer->backend, &trainer->train, options->batch_size, &training);
+	trainer->test_feed = feed_create(trainer->backend, &trainer->test, EVALUATION_BATCH, &test);
 	return trainer->feed && trainer->test_feed;
 }
 
@@ -109,7 +106,7 @@ bool setup_init(struct trainer *trainer)
 	trainer->timeline = timeline_create(trace != NULL);
 	if (!trainer->timeline || (trace && collet_comm_rank(trainer->comm) == 0 && !timeline_can_write(trace)))
 		return false;
-	if (!load(trainer) || !build_model(trainer) || !order_init(trainer) || !build_network(trainer))
+	if (!prepare_images(trainer->comm, trainer->options, &trainer->train, &trainer->test) || !build_model(trainer) || !order_init(trainer) || !build_network(trainer))
 		return false;
 	prepare_schedule(trainer);
 	return prepare_feeds(trainer) && prepare_batches(trainer, &trainer->order, true) &&

@@ -160,7 +160,7 @@ static void mnist_is_found_in_its_folder_or_the_parent(void **state)
 		assert_int_equal(set.count, 2);
 		float images[2 * 784];
 		uint8_t labels[2];
-		dataset_batch(&set, (const uint64_t[]){ 1, 0 }, 2, images, labels);
+		dataset_batch(&set, NULL, (const uint64_t[]){ 1, 0 }, 2, images, labels);
 		assert_int_equal(labels[0], 9);
 		assert_int_equal(labels[1], 3);
 		/* As torchvision's Normalize((0.1307,), (0.3081,)): background -0.4242, ink 2.8215. */
@@ -215,7 +215,7 @@ static void cifar10_is_found_in_its_folder_or_the_parent(void **state)
 		assert_int_equal(set.shape.channels, 3);
 		static float images[2 * 3072];
 		uint8_t labels[2];
-		dataset_batch(&set, (const uint64_t[]){ 9999, 50 }, 2, images, labels);
+		dataset_batch(&set, NULL, (const uint64_t[]){ 9999, 50 }, 2, images, labels);
 		assert_int_equal(labels[0], 9);
 		assert_int_equal(labels[1], 0);
 		/* Channel by channel, as torchvision's Normalize does with these means and deviations. */

@@ -117,6 +117,21 @@ static void the_same_words_give_the_same_bits(void **state)
 	free(second);
 }
 
+static void workers_change_nothing(void **state)
+{
+	uint64_t checksums[2];
+	for (int i = 0; i < 2; i++) {
+		const char *const words[] = { SHORT, "--augment", "--workers", i ? "3" : "0", NULL };
+		struct run *run = run_words(2, words, true);
+		checksums[i] = run->epochs[1][1].checksum;
+		free(run);
+	}
+	assert_int_equal(checksums[0], checksums[1]);
+	struct run *plain = run_words(2, (const char *const[]){ SHORT, NULL }, true);
+	assert_true(plain->epochs[0][1].checksum != checksums[0]);
+	free(plain);
+}
+
 static void read_floats(const char *path, float *values, size_t count)
 {
 	FILE *file = fopen(path, "rb");
@@ -196,15 +211,23 @@ static void shards_are_for_one_rank(void **state)
 	free(run_words(2, (const char *const[]){ SHORT, "--shards", "2", NULL }, false));
 }
 
+/* Only rank 0 looks for files, and nobody waits for what it has not found. */
+static void images_that_rank_0_cannot_find_end_all_ranks(void **state)
+{
+	free(run_words(3, (const char *const[]){ "--dataset", "mnist", "--data", "/nowhere", NULL }, false));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(ranks_equal_one_rank_that_does_their_shares_in_turn),
 		cmocka_unit_test(the_same_words_give_the_same_bits),
+		cmocka_unit_test(workers_change_nothing),
 		cmocka_unit_test(two_ranks_follow_one_with_the_whole_batch),
 		cmocka_unit_test(synchronised_batch_norm_follows_the_whole_batch),
 		cmocka_unit_test(batches_added_up_follow_the_whole_batch),
 		cmocka_unit_test(shards_are_for_one_rank),
+		cmocka_unit_test(images_that_rank_0_cannot_find_end_all_ranks),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
