@@ -1,5 +1,6 @@
 /* verbs from within: what a message costs, what is registered and for how long, and faults that only an adapter tells.
  * What every transport promises is in the contract suite. Needs two RDMA devices and the module: see tests/vm. */
+#include <dlfcn.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -416,6 +417,132 @@ static bool settle_asleep(struct end *end, const struct collet_transfer *transfe
 	return transfer->status != COLLET_PENDING;
 }
 
+/* What rxe never tells: the module calls these in place of libibverbs's, and made-up events come before real ones. */
+static struct ibv_async_event made_up;
+static struct ibv_context *made_up_on;   /* NULL: none is waiting */
+static unsigned acknowledged;
+
+__attribute__((visibility("default"))) int ibv_get_async_event(
+	struct ibv_context *context, struct ibv_async_event *event)
+{
+	int (*real)(struct ibv_context *, struct ibv_async_event *) = NULL;
+	*(void **)&real = dlsym(RTLD_NEXT, "ibv_get_async_event");
+	if (made_up_on != context)
+		return real(context, event);
+	made_up_on = NULL;
+	*event = made_up;
+	return 0;
+}
+
+__attribute__((visibility("default"))) void ibv_ack_async_event(struct ibv_async_event *event)
+{
+	void (*real)(struct ibv_async_event *) = NULL;
+	*(void **)&real = dlsym(RTLD_NEXT, "ibv_ack_async_event");
+	if (memcmp(event, &made_up, sizeof(made_up)) == 0)
+		acknowledged++;
+	else
+		real(event);
+}
+
+static void make_up(struct ibv_context *context, struct ibv_async_event event)
+{
+	made_up = event;
+	made_up_on = context;
+	acknowledged = 0;
+}
+
+/* A broken queue pair or completion queue ends its conduit, in the event's words; and no other. */
+static void what_an_adapter_tells_of_a_conduit_ends_it(void **state)
+{
+	static const struct {
+		enum ibv_event_type type;
+		const char *says;
+	} rows[] = {
+		{ IBV_EVENT_QP_FATAL, "local work queue catastrophic error" },
+		{ IBV_EVENT_QP_REQ_ERR, "invalid request local work queue error" },
+		{ IBV_EVENT_QP_ACCESS_ERR, "local access violation work queue error" },
+		{ IBV_EVENT_PATH_MIG_ERR, "path migration request error" },
+		{ IBV_EVENT_CQ_ERR, "CQ error" },
+	};
+	struct pair pair = { 0 };
+	uint8_t from[100], into[100];
+	pair_open(&pair, "verbs");
+	for (unsigned i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+		struct verbs_conduit *hurt = verbs_of(&pair, 0);
+		struct ibv_async_event event = { .event_type = rows[i].type };
+		if (rows[i].type == IBV_EVENT_CQ_ERR)
+			event.element.cq = hurt->rails[1].completions;
+		else
+			event.element.qp = hurt->pairs[1].pair;
+		exchange(&pair, 1, from, into, sizeof(from));
+		struct collet_transfer receive = transfer_of(2, into, sizeof(into));
+		post_recv(&pair.ends[0], &receive);
+		make_up(hurt->rails[0].adapter->context, event);
+		assert_true(end_settle(&pair.ends[0], &receive));
+		assert_says(&receive, COLLET_ERR_TRANSPORT, rows[i].says);
+		assert_says(&receive, COLLET_ERR_TRANSPORT, "rank 11 on beta");
+		assert_int_equal(acknowledged, 1);
+		open_again(&pair);
+	}
+	pair_close(&pair);
+}
+
+/* A broken device ends what uses it, asleep or not, and new conduits do without it. */
+static void a_broken_device_is_given_up(void **state)
+{
+	struct pair pair = { 0 };
+	uint8_t *from = malloc(300000), *into = malloc(300000);
+	pair_open(&pair, "verbs");
+	struct verbs_adapter *broken = &pair.ends[0].offer->device->adapters[1];
+	struct collet_transfer receive = transfer_of(1, into, 100);
+	post_recv(&pair.ends[0], &receive);
+	make_up(broken->context, (struct ibv_async_event){ .event_type = IBV_EVENT_DEVICE_FATAL });
+	assert_true(settle_asleep(&pair.ends[0], &receive));
+	assert_says(&receive, COLLET_ERR_TRANSPORT, "local catastrophic error");
+	assert_says(&receive, COLLET_ERR_TRANSPORT, broken->name);
+	open_again(&pair);
+	assert_int_equal(verbs_of(&pair, 0)->rail_count, 1);
+	assert_ptr_not_equal(verbs_of(&pair, 0)->rails[0].adapter, broken);
+	exchange(&pair, 2, from, into, 300000);
+	free(from);
+	free(into);
+	pair_close(&pair);
+}
+
+static void run(const char *command)
+{
+	if (system(command) != 0)
+		fail_msg("failed: %s", command);
+}
+
+/* For real: a port that goes down says so, which wakes a sleeper, who asks at once; one that comes back is used again. */
+static void a_port_that_goes_is_heard_of(void **state)
+{
+	struct pair pair = { 0 };
+	uint8_t into[100], from[100];
+	pair_open(&pair, "verbs");
+	struct verbs_conduit *verbs = verbs_of(&pair, 0);
+	struct collet_device *device = pair.ends[0].offer->device;
+	assert_int_equal(atomic_load(&device->alarms), 0);
+	struct collet_transfer receive = transfer_of(1, into, sizeof(into));
+	post_recv(&pair.ends[0], &receive);
+	run("ip link set net1 down");
+	assert_true(settle_asleep(&pair.ends[0], &receive));
+	assert_true(atomic_load(&device->alarms) > 0);
+	assert_int_equal(verbs->alarms, atomic_load(&device->alarms));
+	/* Its own end's packets cannot leave, or the other's are not answered. */
+	if (receive.status != COLLET_ERR_PEER_LOST)
+		assert_int_equal(receive.status, COLLET_ERR_TRANSPORT);
+	assert_says(&receive, receive.status, "rxe");
+	assert_says(&receive, receive.status, "the port is down");
+	run("ip link set net1 up && ip route replace 10.77.0.1 dev net1 src 10.77.0.2 table 77 && "
+	    "for i in $(seq 200); do rdma link show rxe1/1 | grep -q ACTIVE && exit 0; sleep 0.05; done; exit 1");
+	open_again(&pair);
+	assert_int_equal(verbs_of(&pair, 0)->rail_count, 2);
+	exchange(&pair, 2, from, into, sizeof(from));
+	pair_close(&pair);
+}
+
 /* The peer's process lives and its socket is open; only its adapter answers no more, and this end merely receives. */
 static void a_silent_adapter_is_found_out(void **state)
 {
@@ -508,6 +635,9 @@ int main(void)
 		cmocka_unit_test(what_cannot_be_registered_is_staged),
 		cmocka_unit_test(no_write_is_longer_than_an_adapter_takes),
 		cmocka_unit_test(another_adapter_takes_over),
+		cmocka_unit_test(what_an_adapter_tells_of_a_conduit_ends_it),
+		cmocka_unit_test(a_broken_device_is_given_up),
+		cmocka_unit_test(a_port_that_goes_is_heard_of),
 		cmocka_unit_test(a_silent_adapter_is_found_out),
 		cmocka_unit_test(an_adapter_that_completes_nothing_is_given_up),
 		cmocka_unit_test(a_broken_queue_pair_is_told_at_both_ends),

@@ -74,7 +74,7 @@ static collet_status make_rail(struct verbs_conduit *verbs, struct verbs_adapter
 	if (!rail->channel)
 		return fail(verbs, "no completion channel", strerror(errno));
 	const int most = adapter->limits.max_cqe, wished = completions_of(verbs->shape);
-	rail->completions = ibv_create_cq(adapter->context, most < wished ? most : wished, NULL, rail->channel, 0);
+	rail->completions = ibv_create_cq(adapter->context, most < wished ? most : wished, verbs, rail->channel, 0);
 	if (!rail->completions)
 		return fail(verbs, "no completion queue", strerror(errno));
 	rail->memory = ibv_reg_mr(adapter->protection, verbs->memory, verbs->memory_bytes,
@@ -87,15 +87,16 @@ static collet_status make_rail(struct verbs_conduit *verbs, struct verbs_adapter
 }
 
 /* Inline data is asked for, where messages are small, and adapters differ in how much they take. */
-static struct ibv_qp *create_pair(
-	const struct verbs_rail *rail, uint32_t sends, uint32_t receives, uint32_t wished, uint32_t *inline_bytes)
+static struct ibv_qp *create_pair(struct verbs_conduit *verbs, const struct verbs_rail *rail, uint32_t sends,
+	uint32_t receives, uint32_t wished, uint32_t *inline_bytes)
 {
 	const uint32_t sizes[] = { wished, 128, 64, 0 };
 	struct ibv_qp *pair = NULL;
 	for (unsigned i = 0; i < sizeof(sizes) / sizeof(sizes[0]) && !pair; i++) {
 		if (sizes[i] > wished)
 			continue;
-		struct ibv_qp_init_attr wish = { .send_cq = rail->completions,
+		struct ibv_qp_init_attr wish = { .qp_context = verbs,
+			.send_cq = rail->completions,
 			.recv_cq = rail->completions,
 			.cap = { .max_send_wr = sends, .max_recv_wr = receives, .max_send_sge = 2, .max_recv_sge = 1,
 				.max_inline_data = sizes[i] },
@@ -117,7 +118,7 @@ static collet_status make_pair(struct verbs_conduit *verbs)
 	if ((uint32_t)rail->adapter->limits.max_qp_wr < receives)
 		return fail(verbs, rail->adapter->name, "its queue pairs are too short");
 	const uint32_t inline_most = index ? 0 : verbs->shape->inline_bytes;
-	pair->pair = create_pair(rail, pair->depth, receives, inline_most, &pair->inline_bytes);
+	pair->pair = create_pair(verbs, rail, pair->depth, receives, inline_most, &pair->inline_bytes);
 	if (!pair->pair)
 		return fail(verbs, "no queue pair (has the adapter too many?)", strerror(errno));
 	verbs->pair_count++;
@@ -385,6 +386,7 @@ static collet_status probe(struct verbs_conduit *verbs)
 	for (const int64_t begun = collet_verbs_now_ns();
 		verbs->probes_pending && !verbs->gone && collet_verbs_now_ns() - begun < 200000;)
 		collet_verbs_poll(verbs);
+	(void)collet_verbs_heed_events(verbs);
 	if (verbs->gone)
 		return verbs->host->fail(verbs->gone_status, "%s", verbs->reason);
 	/* rxe that may not send tries for ever. */

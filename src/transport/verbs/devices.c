@@ -159,6 +159,9 @@ static uint32_t rate(const struct ibv_port_attr *port)
 bool collet_verbs_adapter_active(const struct verbs_adapter *adapter)
 {
 	struct ibv_port_attr port;
+	/* Pairs with the store when the device told it. */
+	if (atomic_load_explicit(&adapter->fatal, memory_order_acquire))
+		return false;
 	return ibv_query_port(adapter->context, adapter->port, &port) == 0 && port.state == IBV_PORT_ACTIVE;
 }
 
@@ -377,7 +380,8 @@ static collet_status fill(struct collet_device *device, const struct collet_devi
 		return host->fail(COLLET_ERR_UNSUPPORTED, "verbs: no port to use%s%s (%s)",
 			list ? " among COLLET_VERBS_DEVICES=" : "", list ? list : "",
 			refusals.used ? refusals.text : "none is named so");
-	return protect(device);
+	status = protect(device);
+	return status == COLLET_OK ? collet_verbs_watch_events(device) : status;
 }
 
 collet_status collet_verbs_device_open(struct collet_device **result, const struct collet_device_config *config,
@@ -388,6 +392,7 @@ collet_status collet_verbs_device_open(struct collet_device **result, const stru
 		return config->host->fail(COLLET_ERR_MEMORY, "verbs: no memory for the list of adapters");
 	device->host = config->host;
 	device->log = config->log;
+	device->epoll_fd = config->wake->epoll_fd;
 	pthread_mutex_init(&device->lock, NULL);
 	const collet_status status = fill(device, config);
 	if (status != COLLET_OK) {
@@ -410,6 +415,7 @@ void collet_verbs_device_close(struct collet_device *device)
 	while (device->region_count)
 		collet_verbs_memory_deregister(device, device->regions[0]);
 	free(device->regions);
+	collet_verbs_unwatch_events(device);
 	for (uint32_t i = 0; i < device->adapter_count; i++) {
 		struct verbs_adapter *adapter = &device->adapters[i];
 		if (adapter->protection)

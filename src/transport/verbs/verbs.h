@@ -28,6 +28,7 @@
 
 #include <infiniband/verbs.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
@@ -93,6 +94,7 @@ struct verbs_adapter {
 	uint32_t rate_mbps;
 	uint64_t message_most;           /* bytes of one write */
 	struct ibv_device_attr limits;
+	_Atomic bool fatal;              /* its device has told that it is broken */
 };
 
 struct verbs_options {
@@ -127,6 +129,9 @@ struct collet_device {
 	size_t region_count, region_capacity;
 	uint64_t pinned_bytes, clock;
 	uint32_t conduits;               /* that are open */
+
+	int epoll_fd;                    /* the rank's */
+	_Atomic uint32_t alarms;         /* ports that went down */
 	bool warned;                     /* that registration is refused */
 };
 
@@ -308,6 +313,8 @@ struct verbs_conduit {
 	collet_status gone_status;
 	char reason[400];
 	uint32_t idle;                   /* rounds of progress without any */
+	_Atomic int event;               /* 1 + the enum ibv_event_type that ends it */
+	uint32_t alarms;                 /* of the device, that have been heeded */
 	bool heard;                      /* any completion, since somebody looked */
 	int64_t heard_ns;
 	uint32_t probes_pending;
@@ -334,6 +341,13 @@ bool collet_verbs_adapter_active(const struct verbs_adapter *adapter);
 /* "rxe0 port 1 (10.77.0.1)" */
 const char *collet_verbs_adapter_name(const struct verbs_adapter *adapter, char *text, size_t bytes);
 const char *collet_verbs_gid_text(const uint8_t gid[16], char *text, size_t bytes);
+
+/* events.c */
+collet_status collet_verbs_watch_events(struct collet_device *device);
+void collet_verbs_unwatch_events(struct collet_device *device);
+/* Takes what adapters have told. The conduit is lost if it was about that; true: a port has gone, so the adapters are to
+ * be asked now. */
+bool collet_verbs_heed_events(struct verbs_conduit *verbs);
 
 /* registration.c */
 collet_status collet_verbs_memory_register(

@@ -23,10 +23,13 @@ int64_t collet_verbs_answer_ns(const struct verbs_options *options)
 	return ((INT64_C(4096) << options->timeout) * (options->retries + 1)) * 4 + INT64_C(10000000000);
 }
 
-static void ask_adapters(struct verbs_conduit *verbs)
+static void ask_adapters(struct verbs_conduit *verbs, bool at_once)
 {
 	const int64_t now = collet_verbs_now_ns();
-	if (verbs->heard || !verbs->heard_ns) {
+	if (at_once) {
+		verbs->heard = false;
+		verbs->heard_ns = now - silence_ns;
+	} else if (verbs->heard || !verbs->heard_ns) {
 		verbs->heard = false;
 		verbs->heard_ns = now;
 	}
@@ -49,6 +52,7 @@ static void ask_adapters(struct verbs_conduit *verbs)
 void collet_verbs_look_for_peer(struct verbs_conduit *verbs)
 {
 	char byte;
+	const bool alarmed = collet_verbs_heed_events(verbs);
 	verbs->conduit.stats.system_calls++;
 	const ssize_t got = recv(verbs->socket, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
 	if (got == 0)
@@ -56,7 +60,7 @@ void collet_verbs_look_for_peer(struct verbs_conduit *verbs)
 	else if (got < 0 && errno != EAGAIN && errno != EINTR)
 		collet_verbs_lose(verbs, COLLET_ERR_PEER_LOST, "its connection has ended (errno %d)", errno);
 	else
-		ask_adapters(verbs);
+		ask_adapters(verbs, alarmed);
 }
 
 /* The next completion makes the channel readable, once. */
