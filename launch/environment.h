@@ -21,8 +21,8 @@ bool meeting_init(struct meeting *meeting, const struct options *options);
 void meeting_deinit(struct meeting *meeting);
 
 /* Sets, in the calling process's own environment, what rank local_rank of options->local_size is told. It is called in
- * the child that is about to become the rank. restart: how often the job has been started before. columns: the terminal's width less the prefix, 0 if there is none.
- * False: out of memory. */
+ * the child that is about to become the rank. restart: how often the job has been started before. columns: the
+ * terminal's width less the prefix, 0 if there is none. False: out of memory. */
 bool environment_set(const struct options *options, const struct meeting *meeting, uint32_t local_rank,
 	uint32_t restart, uint32_t threads, uint32_t columns);
 

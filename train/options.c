@@ -46,6 +46,9 @@ static const char usage[] =
 	"(1)\n"
 	"  --transport NAMES         only these transports: shm, tcp\n"
 	"  --algorithm NAME          of the all-reduce of gradients: ring, direct, ... (chosen by size)\n"
+	"  --checkpoint FILE|DIR     save all that it takes to go on, after every epoch; in a folder, each by itself\n"
+	"  --checkpoint-every N      and every N steps\n"
+	"  --resume                  go on from the last checkpoint, if there is one\n"
 	"  --json FILE               one object an epoch, on a line of its own; - for standard output\n"
 	"  --bucket-bytes N          gradients travel in buckets of this many bytes, K or M behind it: KiB, MiB (25M,\n"
 	"                            the first one 1M)\n"
@@ -84,6 +87,9 @@ enum chosen {
 	OPTION_SHARDS,
 	OPTION_TRANSPORT,
 	OPTION_ALGORITHM,
+	OPTION_CHECKPOINT,
+	OPTION_CHECKPOINT_EVERY,
+	OPTION_RESUME,
 	OPTION_JSON,
 	OPTION_BUCKET_BYTES,
 	OPTION_NO_OVERLAP,
@@ -123,6 +129,9 @@ static const struct option table[] = {
 	{ "shards", required_argument, NULL, OPTION_SHARDS },
 	{ "transport", required_argument, NULL, OPTION_TRANSPORT },
 	{ "algorithm", required_argument, NULL, OPTION_ALGORITHM },
+	{ "checkpoint", required_argument, NULL, OPTION_CHECKPOINT },
+	{ "checkpoint-every", required_argument, NULL, OPTION_CHECKPOINT_EVERY },
+	{ "resume", no_argument, NULL, OPTION_RESUME },
 	{ "json", required_argument, NULL, OPTION_JSON },
 	{ "bucket-bytes", required_argument, NULL, OPTION_BUCKET_BYTES },
 	{ "no-overlap", no_argument, NULL, OPTION_NO_OVERLAP },
@@ -244,6 +253,9 @@ static bool take(struct options *options, int option, const char *argument)
 	case OPTION_SHARDS: return parse_u32(option, argument, 1, 4096, &options->shards);
 	case OPTION_TRANSPORT: options->transport = argument; return true;
 	case OPTION_ALGORITHM: options->algorithm = argument; return true;
+	case OPTION_CHECKPOINT: options->checkpoint = argument; return true;
+	case OPTION_CHECKPOINT_EVERY: return parse_u32(option, argument, 1, UINT32_MAX, &options->checkpoint_every);
+	case OPTION_RESUME: options->resume = true; return true;
 	case OPTION_JSON: options->json = argument; return true;
 	case OPTION_BUCKET_BYTES: return parse_bytes(option, argument, &options->bucket_bytes);
 	case OPTION_NO_OVERLAP: options->no_overlap = true; return true;
@@ -284,6 +296,10 @@ enum options_verdict options_parse(struct options *options, int argc, char **arg
 	}
 	if (options->shards > 1 && (options->compress || options->accumulate > 1)) {
 		train_fail("--shards goes neither with --compress nor with --accumulate");
+		return OPTIONS_WRONG;
+	}
+	if ((options->resume || options->checkpoint_every > 0) && !options->checkpoint) {
+		train_fail("%s: say where with --checkpoint", options->resume ? "--resume" : "--checkpoint-every");
 		return OPTIONS_WRONG;
 	}
 	if (!options->model)

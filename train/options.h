@@ -11,6 +11,9 @@ struct options {
 	const char *dataset, *data, *model;
 	const char *transport, *algorithm;      /* NULL: collet's choice; algorithm: of the gradients' all-reduce */
 	const char *json, *dump_parameters;     /* NULL: not asked for */
+	const char *checkpoint;                 /* a file, or a folder; NULL: none */
+	uint32_t checkpoint_every;              /* steps; 0: after each epoch only */
+	bool resume;
 	uint64_t bucket_bytes;                  /* 0: the library's sizes */
 	bool no_overlap;
 	const char *trace;                      /* NULL: not asked for */

@@ -42,6 +42,13 @@ uint32_t order_step_images(const struct trainer *trainer, uint64_t step)
 	return (uint32_t)(left < most ? left : most);
 }
 
+uint64_t order_images_before(const struct trainer *trainer, uint64_t step)
+{
+	const uint64_t most = step * most_of_a_step(trainer);
+	const uint64_t each = most < trainer->share_images ? most : trainer->share_images;
+	return each * collet_comm_size(trainer->comm) * trainer->share_count;
+}
+
 /* Every step but the last is whole. */
 uint64_t order_batches_before(const struct trainer *trainer, uint64_t step)
 {

@@ -13,6 +13,8 @@ void order_deinit(struct trainer *trainer);
 uint64_t order_steps(const struct trainer *trainer);
 /* Images of each share in this step of an epoch. */
 uint32_t order_step_images(const struct trainer *trainer, uint64_t step);
+/* Images of all ranks' shares before this step of an epoch. */
+uint64_t order_images_before(const struct trainer *trainer, uint64_t step);
 /* Batches before this step of an epoch. */
 uint64_t order_batches_before(const struct trainer *trainer, uint64_t step);
 

@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 
+#include "checkpoint.h"
 #include "error.h"
 #include "evaluate.h"
 #include "order.h"
@@ -61,7 +62,7 @@ static bool gather_norm(void *context, const float *mine, float *all, uint32_t c
 static bool build_network(struct trainer *trainer)
 {
 	trainer->strategy = &strategy_allreduce;
-	if (!trainer->strategy->create(trainer))
+	if (!trainer->strategy->create(trainer) || !checkpoint_resume(trainer))
 		return false;
 	trainer->norm_sync = (struct norm_sync){ collet_comm_size(trainer->comm), gather_norm, trainer };
 	trainer->network = trainer->backend->create(

@@ -55,6 +55,11 @@ struct trainer {
 	struct timeline *timeline;
 	struct schedule schedule;
 	uint32_t epochs_done, steps_done;  /* steps: in all epochs */
+	uint32_t epoch_step;       /* steps done in the epoch under way */
+	uint64_t epoch_images;     /* and how many images this rank has seen in it */
+	struct trainer_epoch *history;     /* epochs done, those before a resumed run included */
+	uint32_t history_count;
+	bool checkpoint_failed;    /* the last one could not be written */
 };
 
 #endif

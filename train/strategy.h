@@ -15,6 +15,12 @@ struct strategy {
 	 * this rank's. steps_done is the caller's. */
 	bool (*step)(struct trainer *trainer, uint32_t images, struct outcome *outcome);
 	void (*destroy)(struct trainer *trainer);  /* takes what a failed create() has left */
+	/* For checkpoints, between two steps: what this rank must keep for itself, besides what everybody can see in
+	 * the trainer, to go on bit for bit. load() is given what the same rank of as many has saved. All may be NULL.
+	 */
+	bool (*saved_bytes)(struct trainer *trainer, uint64_t *bytes);
+	bool (*save)(struct trainer *trainer, void *state, uint64_t bytes);
+	bool (*load)(struct trainer *trainer, const void *state, uint64_t bytes);
 };
 
 extern const struct strategy strategy_allreduce;

@@ -124,6 +124,26 @@ static bool allreduce_step(struct trainer *trainer, uint32_t images, struct outc
 	return true;
 }
 
+/* Without a hook nothing is remembered from step to step, and a checkpoint fits any number of ranks. */
+static bool allreduce_saved_bytes(struct trainer *trainer, uint64_t *bytes)
+{
+	const struct allreduce *state = trainer->strategy_state;
+	*bytes = 0;
+	return !state->hook || train_check(collet_ddp_state_bytes(state->ddp, bytes), "a checkpoint");
+}
+
+static bool allreduce_save(struct trainer *trainer, void *saved, uint64_t bytes)
+{
+	const struct allreduce *state = trainer->strategy_state;
+	return train_check(collet_ddp_state_save(state->ddp, saved, bytes), "a checkpoint");
+}
+
+static bool allreduce_load(struct trainer *trainer, const void *saved, uint64_t bytes)
+{
+	const struct allreduce *state = trainer->strategy_state;
+	return train_check(collet_ddp_state_load(state->ddp, saved, bytes), "--resume");
+}
+
 static void allreduce_destroy(struct trainer *trainer)
 {
 	struct allreduce *state = trainer->strategy_state;
@@ -144,4 +164,7 @@ const struct strategy strategy_allreduce = {
 	.create = allreduce_create,
 	.step = allreduce_step,
 	.destroy = allreduce_destroy,
+	.saved_bytes = allreduce_saved_bytes,
+	.save = allreduce_save,
+	.load = allreduce_load,
 };

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <time.h>
 
+#include "checkpoint.h"
 #include "error.h"
 #include "evaluate.h"
 #include "order.h"
@@ -37,18 +38,27 @@ static void show_step(const struct trainer *trainer, uint64_t step, double loss,
 	trainer->watch->step(trainer->watch->context, &progress);
 }
 
-/* Trains; *images is how many this rank has seen. */
-static bool train_epoch(struct trainer *trainer, uint64_t *images, double *seconds)
+static void begin_epoch(struct trainer *trainer)
 {
-	const uint64_t steps = order_steps(trainer);
 	for (uint32_t s = 0; s < trainer->share_count; s++)
 		trainer->shares[s].loss_sum = 0;
-	if (!order_epoch(trainer, trainer->epochs_done, 0))
+	trainer->epoch_images = 0;
+}
+
+/* Trains what is left of an epoch, which a resumed run begins in its middle. *images_per_s: of all ranks, in what of
+ * the epoch was trained here, without the time that checkpoints took. */
+static bool train_epoch(struct trainer *trainer, double *images_per_s)
+{
+	const uint64_t steps = order_steps(trainer);
+	if (trainer->epoch_step == 0)
+		begin_epoch(trainer);
+	if (!order_epoch(trainer, trainer->epochs_done, trainer->epoch_step))
 		return false;
-	const double start = now_s();
-	*images = 0;
-	for (uint64_t step = 0; step < steps && !out_of_steps(trainer); step++) {
+	double start = now_s(), saving;
+	uint64_t images = 0;
+	while (trainer->epoch_step < steps && !out_of_steps(trainer)) {
 		struct outcome outcome;
+		const uint64_t step = trainer->epoch_step;
 		const uint32_t count = order_step_images(trainer, step);
 		timeline_begin(trainer->timeline, PHASE_STEP);
 		const bool went = trainer->strategy->step(trainer, count, &outcome);
@@ -56,10 +66,15 @@ static bool train_epoch(struct trainer *trainer, uint64_t *images, double *secon
 		if (!went)
 			return false;
 		trainer->steps_done++;  /* now values, optimiser and place in time agree: what could be gone on from */
-		*images += (uint64_t)count * trainer->share_count;
-		show_step(trainer, step, outcome.loss / count, *images, now_s() - start);
+		trainer->epoch_step++;
+		images += (uint64_t)count * trainer->share_count;
+		trainer->epoch_images += (uint64_t)count * trainer->share_count;
+		show_step(trainer, step, outcome.loss / count, images, now_s() - start);
+		if (!checkpoint_after_step(trainer, &saving))
+			return false;
+		start += saving;
 	}
-	*seconds = now_s() - start;
+	*images_per_s = (double)(images * collet_comm_size(trainer->comm)) / (now_s() - start);
 	return true;
 }
 
@@ -80,17 +95,32 @@ static bool test(struct trainer *trainer, double *accuracy)
 	return went;
 }
 
+/* One that --steps has cut short is not done. */
+static bool note_epoch(struct trainer *trainer, const struct trainer_epoch *result)
+{
+	if (trainer->epoch_step < order_steps(trainer))
+		return true;
+	struct trainer_epoch *grown =
+		realloc(trainer->history, (trainer->history_count + 1) * sizeof(*trainer->history));
+	if (!grown)
+		return train_fail("no memory for epoch %u", result->epoch);
+	trainer->history = grown;
+	trainer->history[trainer->history_count++] = *result;
+	trainer->epochs_done++;
+	trainer->epoch_step = 0;
+	return true;
+}
+
 static bool run_epoch(struct trainer *trainer)
 {
 	struct trainer_epoch result = { .epoch = trainer->epochs_done + 1 };
-	uint64_t images;
-	double seconds;
-	if (!train_epoch(trainer, &images, &seconds) || !evaluate_loss(trainer, images, &result.loss) ||
+	if (!train_epoch(trainer, &result.images_per_s) ||
+		!evaluate_loss(trainer, trainer->epoch_images, &result.loss) ||
 		!evaluate_equality(trainer, &result.checksum) || !test(trainer, &result.test_accuracy) ||
 		!mean_times(trainer, &result.times))
 		return false;
-	trainer->epochs_done++;
-	result.images_per_s = (double)(images * collet_comm_size(trainer->comm)) / seconds;
+	if (!note_epoch(trainer, &result) || !checkpoint_after_epoch(trainer))
+		return false;
 	return !trainer->watch->epoch || trainer->watch->epoch(trainer->watch->context, &result);
 }
 
@@ -113,14 +143,17 @@ bool trainer_run(collet_comm *comm, const struct options *options, const struct 
 	if (!trainer)
 		return train_fail("no memory");
 	*trainer = (struct trainer){ .comm = comm, .options = options, .watch = watch, .backend = &backend_onednn };
-	bool fine = setup_init(trainer);
+	bool fine = checkpoint_begin(trainer) && setup_init(trainer);
 	while (fine && trainer->epochs_done < options->epochs && !out_of_steps(trainer))
 		fine = run_epoch(trainer);
 	if (fine && options->trace)
 		fine = timeline_write(trainer->timeline, comm, options->trace);
 	if (fine && options->dump_parameters && collet_comm_rank(comm) == 0)
 		fine = dump_parameters(trainer, options->dump_parameters);
+	if (fine && trainer->checkpoint_failed)
+		fine = train_fail("--checkpoint %s: the last one could not be written", options->checkpoint);
 	setup_deinit(trainer);
+	free(trainer->history);
 	free(trainer);
 	return fine;
 }

@@ -6,7 +6,7 @@
 #include <stddef.h>
 #include <sys/types.h>
 
-enum { TOOL_DEADLINE_MS = 60000, TOOL_ARGUMENTS_MAX = 32 };
+enum { TOOL_DEADLINE_MS = 60000, TOOL_ARGUMENTS_MAX = 48 };
 
 /* What has come from one of its files, always NUL-terminated (the NUL is not counted). */
 struct tool_text {

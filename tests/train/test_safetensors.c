@@ -1,7 +1,6 @@
 /* Files of named arrays: what is written is read, by Python too; what is damaged, in whatever byte, is refused; and
  * whoever is killed while it writes leaves the file that was there. */
 #include <errno.h>
-#include <fcntl.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -14,6 +13,7 @@
 
 #include <cmocka.h>
 
+#include "listen.h"
 #include "safetensors.h"
 
 static char folder[] = "/tmp/collet-tensors-XXXXXX", path[64], partial[80];
@@ -32,27 +32,6 @@ static int leave(void **state)
 	unlink(path);
 	unlink(partial);
 	return rmdir(folder);
-}
-
-/* ---- What a function says on standard error ------------------------------------------------------------------ */
-
-static int kept_error;
-
-static void listen_begin(void)
-{
-	fflush(stderr);
-	kept_error = dup(STDERR_FILENO);
-	const int fd = open("/tmp", O_TMPFILE | O_RDWR, 0600);
-	assert_true(kept_error >= 0 && fd >= 0 && dup2(fd, STDERR_FILENO) >= 0);
-	close(fd);
-}
-
-static void listen_end(char *text, size_t capacity)
-{
-	const ssize_t got = pread(STDERR_FILENO, text, capacity - 1, 0);
-	text[got > 0 ? got : 0] = '\0';
-	dup2(kept_error, STDERR_FILENO);
-	close(kept_error);
 }
 
 /* Reads the file; false: it was refused, and text says why. */

@@ -1,0 +1,369 @@
+/* A run that was stopped goes on bit for bit as if it had not been; on another number of ranks, to within rounding; and
+ * from a file that is damaged, or of another training, not at all. Ranks are threads here. */
+#include <dirent.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "listen.h"
+#include "options.h"
+#include "ranks.h"
+#include "safetensors.h"
+#include "trainer.h"
+
+enum { RANKS = 3, WORDS_MOST = 40 };
+
+static char folder[] = "/tmp/collet-checkpoint-XXXXXX", path[64], dumps[2][64];
+
+/* What every rank saw; only the main thread asserts. */
+struct run {
+	struct options options;
+	bool fine[RANKS];
+	uint32_t epochs;                  /* that were reported */
+	struct trainer_epoch last[RANKS];
+};
+
+struct member {
+	struct run *run;
+	uint32_t rank;
+};
+
+static bool note_epoch(void *context, const struct trainer_epoch *epoch)
+{
+	struct member *member = context;
+	member->run->last[member->rank] = *epoch;
+	member->run->epochs += member->rank == 0;
+	return true;
+}
+
+static void train(collet_comm *comm, void *context)
+{
+	struct run *run = context;
+	struct member member = { run, collet_comm_rank(comm) };
+	const struct trainer_watch watch = { .epoch = note_epoch, .context = &member };
+	const struct options options = run->options;
+	run->fine[member.rank] = trainer_run(comm, &options, &watch);
+	if (!run->fine[member.rank])
+		collet_comm_abort(comm);
+}
+
+/* Tells ranks the words of both lists. */
+static struct run run_words(uint32_t ranks, const char *const *words, const char *const *more)
+{
+	char *arguments[WORDS_MOST] = { strdup("collet-train") };
+	int count = 1;
+	for (int list = 0; list < 2; list++)
+		for (const char *const *word = list ? more : words; word && *word; word++)
+			arguments[count++] = strdup(*word);
+	struct run run = { 0 };
+	assert_int_equal(options_parse(&run.options, count, arguments), OPTIONS_RUN);
+	ranks_run(ranks, train, &run);
+	while (count-- > 0)
+		free(arguments[count]);
+	return run;
+}
+
+#define TELL(...) ((const char *const[]){ __VA_ARGS__, NULL })
+/* 610 images on two ranks: ten steps of 32 an epoch, the last one short. */
+#define SHORT \
+	"--dataset", "digits", "--train-samples", "610", "--test-samples", "41", "--batch-size", "32", "--epochs", \
+		"3", "--algorithm", "direct"
+
+static void expect_alike(const char *what, const struct run *through, const struct run *resumed, uint32_t ranks)
+{
+	for (uint32_t rank = 0; rank < ranks; rank++) {
+		if (!through->fine[rank] || !resumed->fine[rank])
+			fail_msg("%s: rank %u failed", what, rank);
+		const struct trainer_epoch *a = &through->last[rank], *b = &resumed->last[rank];
+		if (a->checksum != b->checksum || a->epoch != b->epoch || a->loss != b->loss ||
+			a->test_accuracy != b->test_accuracy)
+			fail_msg("%s: rank %u ends elsewhere: loss %.9g and %.9g", what, rank, a->loss, b->loss);
+	}
+}
+
+static void remove_checkpoints(void)
+{
+	char each[400];
+	DIR *entries = opendir(path);
+	for (const struct dirent *entry; entries && (entry = readdir(entries)) != NULL;) {
+		snprintf(each, sizeof(each), "%s/%s", path, entry->d_name);
+		if (entry->d_name[0] != '.')
+			unlink(each);
+	}
+	if (entries)
+		closedir(entries);
+	remove(path);
+}
+
+static uint32_t count_checkpoints(void)
+{
+	uint32_t count = 0;
+	DIR *entries = opendir(path);
+	for (const struct dirent *entry; entries && (entry = readdir(entries)) != NULL;)
+		count += entry->d_name[0] != '.';
+	if (entries)
+		closedir(entries);
+	return count;
+}
+
+static void a_stopped_run_goes_on_bit_for_bit(void **state)
+{
+	static const struct {
+		uint32_t ranks;
+		const char *words[9];
+	} rows[] = {
+		{ 2, { NULL } },
+		{ 1, { "--shards", "2" } },
+		{ 3, { "--nesterov", "--weight-decay", "0.01", "--warmup", "12" } },
+		{ 2, { "--augment", "--workers", "2", "--sync-batch-norm" } },
+		{ 2, { "--optimizer", "adamw", "--schedule", "step", "--decay-every", "1" } },
+		{ 2, { "--accumulate", "2", "--clip", "0.5", "--no-batch-norm" } },
+		{ 2, { "--model", "linear", "--compress", "topk:0.05" } },
+		{ 2, { "--model", "linear", "--compress", "randomk:0.1", "--lr", "0.002" } },
+		{ 2, { "--model", "linear", "--compress", "qsgd:4", "--optimizer", "adamw" } },
+		{ 2, { "--model", "linear", "--compress", "sign", "--lr", "0.002" } },
+		{ 3, { "--model", "linear", "--compress", "powersgd:2" } },
+	};
+	/* In the middle of the first epoch, of the second, and where one ends. With --accumulate an epoch has 5. */
+	static const char *const stops[] = { "3", "12", "10" };
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+		char what[40];
+		const char *stop = stops[i % 3];
+		const struct run through = run_words(rows[i].ranks, TELL(SHORT, "--steps", "14"), rows[i].words);
+		const struct run stopped = run_words(
+			rows[i].ranks, TELL(SHORT, "--steps", stop, "--checkpoint", path), rows[i].words);
+		const struct run resumed = run_words(rows[i].ranks,
+			TELL(SHORT, "--steps", "14", "--checkpoint", path, "--resume"), rows[i].words);
+		snprintf(what, sizeof(what), "row %zu, stopped after %s", i, stop);
+		expect_alike(what, &through, &resumed, rows[i].ranks);
+		assert_true(stopped.last[0].checksum != through.last[0].checksum);
+		remove_checkpoints();
+	}
+}
+
+/* What a hook keeps matters: without it, the same place is another run. */
+static void what_ranks_keep_for_themselves_matters(void **state)
+{
+	const char *const compressed[] = { "--model", "linear", "--compress", "topk:0.05", NULL };
+	struct tensor_file file;
+	assert_true(run_words(2, TELL(SHORT, "--steps", "3", "--checkpoint", path), compressed).fine[0]);
+	assert_true(safetensors_read(&file, path));
+	assert_non_null(safetensors_tensor(&file, "ranks.own"));
+	safetensors_deinit(&file);
+	assert_true(run_words(2, TELL(SHORT, "--steps", "3", "--checkpoint", path), NULL).fine[0]);
+	assert_true(safetensors_read(&file, path));
+	assert_null(safetensors_tensor(&file, "ranks.own"));
+	safetensors_deinit(&file);
+	remove_checkpoints();
+}
+
+static void a_folder_keeps_every_checkpoint(void **state)
+{
+	char newest[128];
+	snprintf(newest, sizeof(newest), "%s/step-0000000012.safetensors", path);
+	char as_folder[80];
+	snprintf(as_folder, sizeof(as_folder), "%s/", path);
+	const struct run through = run_words(2, TELL(SHORT), NULL);
+	assert_true(run_words(2, TELL(SHORT, "--steps", "12", "--checkpoint", as_folder, "--checkpoint-every", "4"),
+		NULL).fine[0]);
+	/* After steps 4 and 8, the epoch's 10, and 12. */
+	assert_int_equal(count_checkpoints(), 4);
+	/* The newest is not there; the one before it is as good. */
+	assert_int_equal(unlink(newest), 0);
+	const struct run resumed = run_words(2, TELL(SHORT, "--checkpoint", path, "--resume"), NULL);
+	assert_int_equal(resumed.epochs, 2);
+	expect_alike("from a folder", &through, &resumed, 2);
+	assert_int_equal(count_checkpoints(), 5);
+	remove_checkpoints();
+}
+
+/* One that is not there yet is no mistake: a job can be told the same words every time. */
+static void without_a_checkpoint_a_run_begins(void **state)
+{
+	const struct run through = run_words(2, TELL(SHORT, "--steps", "4"), NULL);
+	const struct run begun = run_words(2, TELL(SHORT, "--steps", "4", "--checkpoint", path, "--resume"), NULL);
+	expect_alike("from nothing", &through, &begun, 2);
+	/* Nor is one with which there is nothing left to do. */
+	const struct run done = run_words(2, TELL(SHORT, "--steps", "4", "--checkpoint", path, "--resume"), NULL);
+	assert_true(done.fine[0] && done.fine[1] && done.epochs == 0);
+	remove_checkpoints();
+}
+
+/* ---- Other ranks ------------------------------------------------------------------------------------------------ */
+
+/* One rank that does two ranks' shares in turn computes the same bits: it may take up their run. */
+static void shards_go_on_with_what_ranks_began(void **state)
+{
+	const struct run through = run_words(2, TELL(SHORT, "--steps", "16"), NULL);
+	assert_true(run_words(2, TELL(SHORT, "--steps", "13", "--checkpoint", path), NULL).fine[0]);
+	const struct run resumed = run_words(
+		1, TELL(SHORT, "--steps", "16", "--shards", "2", "--checkpoint", path, "--resume"), NULL);
+	expect_alike("by shards", &through, &resumed, 1);
+	remove_checkpoints();
+}
+
+static void read_floats(const char *from, float *values, size_t count)
+{
+	FILE *file = fopen(from, "rb");
+	assert_non_null(file);
+	assert_int_equal(fread(values, sizeof(float), count, file), count);
+	fclose(file);
+	unlink(from);
+}
+
+/* The same images make each step, in another order of adding. 600 images divide by all there are. */
+#define EVEN \
+	"--dataset", "digits", "--train-samples", "600", "--test-samples", "100", "--no-batch-norm", "--lr", "0.002", \
+		"--epochs", "2"
+
+static void another_number_of_ranks_goes_on_to_within_rounding(void **state)
+{
+	enum { PARAMETERS = 16 * 25 + 16 + 32 * 16 * 25 + 32 + 10 * 1568 + 10 };
+	static const struct {
+		uint32_t before, after;
+		const char *batches[2];
+	} rows[] = { { 2, 1, { "30", "60" } }, { 1, 3, { "60", "20" } }, { 3, 2, { "20", "30" } } };
+	float *values[2] = { calloc(PARAMETERS, sizeof(float)), calloc(PARAMETERS, sizeof(float)) };
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+		const struct run through = run_words(rows[i].before,
+			TELL(EVEN, "--batch-size", rows[i].batches[0], "--dump-parameters", dumps[0]), NULL);
+		assert_true(run_words(rows[i].before, TELL(EVEN, "--batch-size", rows[i].batches[0], "--steps", "14",
+			"--checkpoint", path), NULL).fine[0]);
+		const struct run resumed = run_words(rows[i].after, TELL(EVEN, "--batch-size", rows[i].batches[1],
+			"--checkpoint", path, "--resume", "--dump-parameters", dumps[1]), NULL);
+		assert_true(through.fine[0] && resumed.fine[0]);
+		assert_int_equal(resumed.epochs, 1);
+		/* All of the epoch's images count, those before the stop too. */
+		assert_float_equal(through.last[0].loss, resumed.last[0].loss, 1e-4);
+		for (int d = 0; d < 2; d++)
+			read_floats(dumps[d], values[d], PARAMETERS);
+		for (size_t v = 0; v < PARAMETERS; v++)
+			assert_float_equal(values[0][v], values[1][v], 1e-4);
+		remove_checkpoints();
+	}
+	free(values[0]);
+	free(values[1]);
+}
+
+/* ---- Refusals --------------------------------------------------------------------------------------------------- */
+
+static void what_is_of_another_training_is_refused(void **state)
+{
+	static const struct {
+		const char *words[5];
+		bool goes_on;
+		const char *sentence;
+	} rows[] = {
+		{ { "--model", "linear" }, false, "--model was convnet and is linear" },
+		{ { "--seed", "1" }, false, "--seed was 0 and is 1" },
+		{ { "--optimizer", "adamw" }, false, "--optimizer was sgd and is adamw" },
+		{ { "--no-batch-norm" }, false, "--no-batch-norm was not given and is given" },
+		{ { "--train-samples", "600" }, false, "--train-samples was 610 and is 600" },
+		{ { "--lr", "0.02" }, true, "goes on with --lr 0.02, which was 0.01" },
+		{ { "--compress", "bf16" }, true, "goes on with --compress bf16, which was not given" },
+		{ { "--nesterov" }, true, "goes on with --nesterov given, which was not given" },
+		{ { NULL }, true, "goes on from " },
+	};
+	assert_true(run_words(2, TELL(SHORT, "--steps", "3", "--checkpoint", path), NULL).fine[0]);
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+		char text[2000];
+		listen_begin();
+		const struct run run = run_words(2, TELL(SHORT, "--checkpoint", path, "--steps", "3", "--resume"),
+			rows[i].words);
+		listen_end(text, sizeof(text));
+		if (run.fine[0] != rows[i].goes_on || run.fine[1] != rows[i].goes_on ||
+			!strstr(text, rows[i].sentence) || !strstr(text, path))
+			fail_msg("row %zu: %s", i, text);
+	}
+	remove_checkpoints();
+}
+
+static void what_is_damaged_is_refused(void **state)
+{
+	static const char *const sentences[] = { "truncated: ", "damaged: its checksum is", "no checksum",
+		"has no tensor", "another shape" };
+	assert_true(run_words(1, TELL(SHORT, "--steps", "3", "--checkpoint", path), NULL).fine[0]);
+	struct tensor_file file;
+	assert_true(safetensors_read(&file, path));
+	const struct tensor *last = &file.tensors[file.tensor_count - 1];
+	const size_t count = (size_t)((const uint8_t *)last->data - file.bytes) + tensor_bytes(last);
+	for (int damage = 0; damage < 5; damage++) {
+		char text[2000];
+		FILE *out = fopen(path, "wb");
+		assert_non_null(out);
+		if (damage == 1)
+			file.bytes[count / 2] ^= 1;
+		if (damage == 2)
+			file.bytes[SAFETENSORS_CHECKSUM_AT - 5] ^= 1;  /* the checksum's name */
+		const size_t kept_bytes = damage == 0 ? count / 2 : count;
+		assert_int_equal(fwrite(file.bytes, 1, kept_bytes, out), kept_bytes);
+		fclose(out);
+		if (damage == 1)
+			file.bytes[count / 2] ^= 1;
+		if (damage == 2)
+			file.bytes[SAFETENSORS_CHECKSUM_AT - 5] ^= 1;
+		if (damage >= 3) {
+			/* Whole, but with something else in it. */
+			static const char *const names[] = { "checkpoint", "epochs", "steps", "images", "ranks",
+				"--dataset", "--train-samples", "--model", "--no-batch-norm", "--optimizer", "--seed" };
+			enum { NOTES = sizeof(names) / sizeof(names[0]) };
+			struct tensor_note notes[NOTES];
+			struct tensor tensors[64];
+			uint32_t kept = 0;
+			for (size_t n = 0; n < NOTES; n++)
+				notes[n] = (struct tensor_note){ names[n], safetensors_note(&file, names[n]) };
+			for (uint32_t t = 0; t < file.tensor_count; t++) {
+				const bool is_it = strcmp(file.tensors[t].name, "norm2.weight") == 0;
+				if (is_it && damage == 3)
+					continue;
+				tensors[kept] = file.tensors[t];
+				tensors[kept++].shape[0] -= is_it;
+			}
+			assert_true(safetensors_write(path, tensors, kept, notes, NOTES));
+		}
+		listen_begin();
+		const struct run run = run_words(2, TELL(SHORT, "--checkpoint", path, "--resume"), NULL);
+		listen_end(text, sizeof(text));
+		if (run.fine[0] || run.fine[1] || !strstr(text, sentences[damage]))
+			fail_msg("damage %d: %s", damage, text);
+	}
+	safetensors_deinit(&file);
+	remove_checkpoints();
+}
+
+static int enter(void **state)
+{
+	if (!mkdtemp(folder))
+		return -1;
+	snprintf(path, sizeof(path), "%s/run", folder);
+	for (int d = 0; d < 2; d++)
+		snprintf(dumps[d], sizeof(dumps[d]), "%s/dump%d", folder, d);
+	return 0;
+}
+
+static int leave(void **state)
+{
+	remove_checkpoints();
+	return rmdir(folder);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(a_stopped_run_goes_on_bit_for_bit),
+		cmocka_unit_test(what_ranks_keep_for_themselves_matters),
+		cmocka_unit_test(a_folder_keeps_every_checkpoint),
+		cmocka_unit_test(without_a_checkpoint_a_run_begins),
+		cmocka_unit_test(shards_go_on_with_what_ranks_began),
+		cmocka_unit_test(another_number_of_ranks_goes_on_to_within_rounding),
+		cmocka_unit_test(what_is_of_another_training_is_refused),
+		cmocka_unit_test(what_is_damaged_is_refused),
+	};
+	return cmocka_run_group_tests(tests, enter, leave);
+}
