@@ -14,7 +14,7 @@
 #include "ranks.h"
 #include "trainer.h"
 
-enum { RANKS = 3, EPOCHS = 3, STEPS = 64 };
+enum { RANKS = 4, EPOCHS = 3, STEPS = 64 };
 
 /* What every rank saw; only the main thread asserts. */
 struct run {
@@ -106,6 +106,37 @@ static void ranks_equal_one_rank_that_does_their_shares_in_turn(void **state)
 	}
 	/* And the proof can fail: other ranks, models or seeds end elsewhere. */
 	assert_true(last[0] != last[1] && last[0] != last[2] && last[0] != last[3]);
+}
+
+/* How gradients are cut into buckets and when these leave is not in the bits: n ranks against one that does their
+ * shares in turn, over an epoch and another one. 16 bytes: every parameter travels alone; 20 KiB: three buckets; 1 MiB:
+ * one. Of the combinations a third for each n, together all; COLLET_TEST_FULL=1: all for each. */
+#define SMALL                                                                                                          \
+	"--dataset", "digits", "--train-samples", "203", "--test-samples", "40", "--batch-size", "16", "--epochs",    \
+		"2", "--algorithm", "direct"
+
+static void buckets_and_overlap_change_nothing(void **state)
+{
+	static const char *const numbers[] = {"2", "3", "4"}, *const sizes[] = {"16", "20K", "1M"};
+	const char *full = getenv("COLLET_TEST_FULL");
+	for (uint32_t n = 0; n < 3; n++) {
+		struct run *alone = run_words(1, (const char *const[]){SMALL, "--shards", numbers[n], NULL}, true);
+		for (uint32_t combination = 0; combination < 6; combination++) {
+			const char *late = combination < 3 ? NULL : "--no-overlap";
+			if (!full && combination % 3 != n)
+				continue;
+			struct run *together = run_words(n + 2,
+				(const char *const[]){SMALL, "--bucket-bytes",
+					sizes[(combination + combination / 3) % 3], late, NULL},
+				true);
+			for (uint32_t epoch = 0; epoch < 2; epoch++)
+				for (uint32_t rank = 0; rank < n + 2; rank++)
+					assert_int_equal(together->epochs[rank][epoch].checksum,
+						alone->epochs[0][epoch].checksum);
+			free(together);
+		}
+		free(alone);
+	}
 }
 
 static void the_same_words_give_the_same_bits(void **state)
@@ -221,6 +252,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(ranks_equal_one_rank_that_does_their_shares_in_turn),
+		cmocka_unit_test(buckets_and_overlap_change_nothing),
 		cmocka_unit_test(the_same_words_give_the_same_bits),
 		cmocka_unit_test(workers_change_nothing),
 		cmocka_unit_test(two_ranks_follow_one_with_the_whole_batch),
