@@ -1,5 +1,5 @@
 /* verbs, asynchronous events: what adapters tell unasked. Ports go and come, devices and queue pairs break without a
- * completion that would say so. Every event is logged; what is over ends the conduits concerned, with the event's words,
+ * completion that would say so. Every event is logged; what is over ends the conduits concerned, in the event's words,
  * and what may be over makes them ask their adapters at once instead of after a time of silence.
  *
  * The descriptors are in the rank's epoll set, so a sleeper wakes; whoever looks for its peer takes what is there, for

@@ -345,8 +345,8 @@ const char *collet_verbs_gid_text(const uint8_t gid[16], char *text, size_t byte
 /* events.c */
 collet_status collet_verbs_watch_events(struct collet_device *device);
 void collet_verbs_unwatch_events(struct collet_device *device);
-/* Takes what adapters have told. The conduit is lost if it was about that; true: a port has gone, so the adapters are to
- * be asked now. */
+/* Takes what adapters have told. The conduit is lost if it was about that; true: a port has gone, so the adapters are
+ * to be asked now. */
 bool collet_verbs_heed_events(struct verbs_conduit *verbs);
 
 /* registration.c */
