@@ -112,10 +112,13 @@ static void start_process(struct ranks *ranks, struct held *held)
 	held->ending = held->ordered = -1;
 }
 
-/* COLLET_TEST_THROUGH=faulty: puts a wrapper around every transport that a test asks for. */
+/* COLLET_TEST_INSTEAD=verbs is used instead of every transport that a test asks for; COLLET_TEST_THROUGH=faulty: puts a
+ * wrapper around each. */
 static void wrap_transports(struct ranks *ranks)
 {
-	const char *through = getenv("COLLET_TEST_THROUGH");
+	const char *through = getenv("COLLET_TEST_THROUGH"), *instead = getenv("COLLET_TEST_INSTEAD");
+	if (instead)
+		ranks->options.transport = instead;
 	if (!through)
 		return;
 	const char *name = ranks->options.transport ? ranks->options.transport : "shm,tcp";

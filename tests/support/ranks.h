@@ -30,7 +30,8 @@ struct ranks_options {
 	enum ranks_mode mode;
 	uint32_t size;
 	const char *transport;       /* "shm", "tcp"; NULL: as the library likes. In the environment,
-					COLLET_TEST_THROUGH=faulty: makes them "faulty:shm" and so on */
+					COLLET_TEST_THROUGH=faulty: makes them "faulty:shm" and so on,
+					and COLLET_TEST_INSTEAD=verbs makes them this one */
 	const char *algorithm;       /* as COLLET_ALGORITHM; NULL: chosen by the library */
 	int64_t timeout_ns;          /* of each call; 0: longer than the deadline, which then names who is stuck */
 	int64_t deadline_ms;         /* since any rank got on; 0: two minutes. Four times that under a sanitizer */
