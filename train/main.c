@@ -13,14 +13,17 @@ static bool run(collet_comm *comm, const struct options *options)
 	struct report report = { 0 };
 	struct trainer_watch watch = { 0 };
 	if (collet_comm_rank(comm) == 0) {
-		if (!report_init(&report, options->json, options->epochs, collet_comm_size(comm)))
+		if (!report_init(&report, options, collet_comm_size(comm))) {
+			report_deinit(&report);
 			return false;
-		watch = (struct trainer_watch){ .step = report_step, .epoch = report_epoch, .context = &report };
+		}
+		watch = (struct trainer_watch){ .step = report_step, .epoch = report_epoch, .context = &report,
+			.resumed = report_resumed };
 	}
-	const bool trained = trainer_run(comm, options, &watch);
-	if (trained && watch.epoch)
-		report_times(&report);
-	return report_deinit(&report) && trained;
+	bool fine = trainer_run(comm, options, &watch);
+	if (fine && watch.epoch)
+		fine = report_end(&report);
+	return report_deinit(&report) && fine;
 }
 
 int main(int argc, char **argv)

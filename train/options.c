@@ -49,6 +49,8 @@ static const char usage[] =
 	"  --checkpoint FILE|DIR     save all that it takes to go on, after every epoch; in a folder, each by itself\n"
 	"  --checkpoint-every N      and every N steps\n"
 	"  --resume                  go on from the last checkpoint, if there is one\n"
+	"  --log FILE                one JSON object every --log-every N steps (50), and one an epoch\n"
+	"  --plot FILE.svg           loss, accuracy and images/s by epoch, by gnuplot\n"
 	"  --json FILE               one object an epoch, on a line of its own; - for standard output\n"
 	"  --bucket-bytes N          gradients travel in buckets of this many bytes, K or M behind it: KiB, MiB (25M,\n"
 	"                            the first one 1M)\n"
@@ -90,6 +92,9 @@ enum chosen {
 	OPTION_CHECKPOINT,
 	OPTION_CHECKPOINT_EVERY,
 	OPTION_RESUME,
+	OPTION_LOG,
+	OPTION_LOG_EVERY,
+	OPTION_PLOT,
 	OPTION_JSON,
 	OPTION_BUCKET_BYTES,
 	OPTION_NO_OVERLAP,
@@ -132,6 +137,9 @@ static const struct option table[] = {
 	{ "checkpoint", required_argument, NULL, OPTION_CHECKPOINT },
 	{ "checkpoint-every", required_argument, NULL, OPTION_CHECKPOINT_EVERY },
 	{ "resume", no_argument, NULL, OPTION_RESUME },
+	{ "log", required_argument, NULL, OPTION_LOG },
+	{ "log-every", required_argument, NULL, OPTION_LOG_EVERY },
+	{ "plot", required_argument, NULL, OPTION_PLOT },
 	{ "json", required_argument, NULL, OPTION_JSON },
 	{ "bucket-bytes", required_argument, NULL, OPTION_BUCKET_BYTES },
 	{ "no-overlap", no_argument, NULL, OPTION_NO_OVERLAP },
@@ -256,6 +264,9 @@ static bool take(struct options *options, int option, const char *argument)
 	case OPTION_CHECKPOINT: options->checkpoint = argument; return true;
 	case OPTION_CHECKPOINT_EVERY: return parse_u32(option, argument, 1, UINT32_MAX, &options->checkpoint_every);
 	case OPTION_RESUME: options->resume = true; return true;
+	case OPTION_LOG: options->log = argument; return true;
+	case OPTION_LOG_EVERY: return parse_u32(option, argument, 1, UINT32_MAX, &options->log_every);
+	case OPTION_PLOT: options->plot = argument; return true;
 	case OPTION_JSON: options->json = argument; return true;
 	case OPTION_BUCKET_BYTES: return parse_bytes(option, argument, &options->bucket_bytes);
 	case OPTION_NO_OVERLAP: options->no_overlap = true; return true;
@@ -269,7 +280,7 @@ enum options_verdict options_parse(struct options *options, int argc, char **arg
 {
 	const char *data = getenv("COLLET_DATA");
 	*options = (struct options){ .dataset = "mnist", .data = data && *data ? data : NULL,
-		.epochs = 1, .batch_size = 100, .shards = 1, .accumulate = 1,
+		.epochs = 1, .batch_size = 100, .shards = 1, .accumulate = 1, .log_every = 50,
 		.decay_every = 10, .decay_factor = 0.1F, .learning_rate = 0.01F, .momentum = 0.9F,
 		.batch_norm = true };
 	optind = 1;

@@ -14,6 +14,8 @@ struct options {
 	const char *checkpoint;                 /* a file, or a folder; NULL: none */
 	uint32_t checkpoint_every;              /* steps; 0: after each epoch only */
 	bool resume;
+	const char *log, *plot;                 /* NULL: not asked for */
+	uint32_t log_every;                     /* steps a line */
 	uint64_t bucket_bytes;                  /* 0: the library's sizes */
 	bool no_overlap;
 	const char *trace;                      /* NULL: not asked for */

@@ -6,7 +6,9 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "curves.h"
 #include "error.h"
+#include "gnuplot.h"
 
 enum { BAR_WIDTH = 24 };
 
@@ -32,12 +34,18 @@ static int width(void)
 	return count > 1 && count < 1000 ? (int)count - 1 : 79;
 }
 
-bool report_init(struct report *report, const char *json_path, uint32_t epochs, uint32_t ranks)
+bool report_init(struct report *report, const struct options *options, uint32_t ranks)
 {
-	*report = (struct report){ .epochs = epochs, .ranks = ranks, .terminal = on_terminal(), .width = width() };
-	if (json_path)
-		report->json = strcmp(json_path, "-") == 0 ? stdout : fopen(json_path, "w");
-	return report->json || !json_path || train_fail("%s: %s", json_path, strerror(errno));
+	const char *json = options->json;
+	*report = (struct report){ .options = options, .epochs = options->epochs, .ranks = ranks,
+		.terminal = on_terminal(), .width = width(), .began_s = now_s() };
+	if (json)
+		report->json = strcmp(json, "-") == 0 ? stdout : fopen(json, "w");
+	if (json && !report->json)
+		return train_fail("%s: %s", json, strerror(errno));
+	if (options->plot && !gnuplot_found())
+		return train_fail("--plot %s: there is no gnuplot to draw it with", options->plot);
+	return journal_open(&report->journal, options->log, options->log_every, options->resume);
 }
 
 bool report_deinit(struct report *report)
@@ -46,13 +54,19 @@ bool report_deinit(struct report *report)
 	if (report->json)
 		arrived = report->json == stdout ? fflush(stdout) == 0 : fclose(report->json) == 0;
 	report->json = NULL;
-	return arrived || train_fail("--json: %s", strerror(errno));
+	free(report->history);
+	report->history = NULL;
+	if (!arrived)
+		train_fail("--json: %s", strerror(errno));
+	return journal_close(&report->journal) && arrived;
 }
 
 void report_step(void *context, const struct trainer_progress *progress)
 {
 	struct report *report = context;
 	const double now = now_s();
+	/* A full disk is seen again at the epoch's line, and ends the run there. */
+	(void)journal_step(&report->journal, progress);
 	if (!report->terminal || (now - report->shown_s < 0.1 && progress->step < progress->steps))
 		return;
 	report->shown_s = now;
@@ -75,7 +89,7 @@ static void report_add(struct report *report, const struct times *times)
 	report->times.hidden += times->hidden;
 }
 
-void report_times(const struct report *report)
+static void report_times(const struct report *report)
 {
 	const struct times *times = &report->times;
 	double all = 0;
@@ -93,6 +107,57 @@ void report_times(const struct report *report)
 	fflush(stdout);
 }
 
+/* Of what was trained in this run, and of the best epoch of all. */
+static void report_summary(const struct report *report)
+{
+	double images = 0, seconds = 0;
+	const struct trainer_epoch *best = NULL;
+	for (uint32_t e = 0; e < report->history_count; e++) {
+		const struct trainer_epoch *epoch = &report->history[e];
+		images += epoch->images;
+		seconds += epoch->seconds;
+		if (!best || epoch->test_accuracy > best->test_accuracy)
+			best = epoch;
+	}
+	if (!best || seconds <= 0 || report->json == stdout)
+		return;
+	const struct trainer_epoch *last = &report->history[report->history_count - 1];
+	printf("%u epoch%s, %u steps: test accuracy %.2f %%", last->epoch, last->epoch == 1 ? "" : "s", last->steps_done,
+		100 * last->test_accuracy);
+	if (best != last)
+		printf(" (%.2f %% after epoch %u)", 100 * best->test_accuracy, best->epoch);
+	printf(", %.0f images/s; %.1f s in all, of which %.1f s of training\n", images / seconds,
+		now_s() - report->began_s, seconds);
+}
+
+bool report_end(const struct report *report)
+{
+	char title[200];
+	const struct options *options = report->options;
+	report_summary(report);
+	report_times(report);
+	snprintf(title, sizeof(title), "%s on %s, %u rank%s, batch %u a rank", options->model, options->dataset,
+		report->ranks, report->ranks == 1 ? "" : "s", options->batch_size);
+	return !options->plot || curves_draw(options->plot, title, report->history, report->history_count);
+}
+
+static bool remember(struct report *report, const struct trainer_epoch *epochs, uint32_t count)
+{
+	struct trainer_epoch *grown =
+		realloc(report->history, (report->history_count + (size_t)count) * sizeof(*grown));
+	if (!grown)
+		return train_fail("no memory for %u epochs", count);
+	report->history = grown;
+	memcpy(report->history + report->history_count, epochs, count * sizeof(*epochs));
+	report->history_count += count;
+	return true;
+}
+
+bool report_resumed(void *context, const struct trainer_epoch *epochs, uint32_t count)
+{
+	return remember(context, epochs, count);
+}
+
 bool report_epoch(void *context, const struct trainer_epoch *epoch)
 {
 	struct report *report = context;
@@ -106,6 +171,8 @@ bool report_epoch(void *context, const struct trainer_epoch *epoch)
 		fflush(stdout);
 	}
 	report_add(report, &epoch->times);
+	if (!remember(report, epoch, 1) || !journal_epoch(&report->journal, epoch))
+		return false;
 	if (!report->json)
 		return true;
 	fprintf(report->json, "{\"epoch\": %u, \"loss\": %.9g, \"test_accuracy\": %.9g, \"images_per_s\": %.6g",

@@ -29,12 +29,21 @@ static bool out_of_steps(const struct trainer *trainer)
 	return trainer->options->steps > 0 && trainer->steps_done >= trainer->options->steps;
 }
 
-static void show_step(const struct trainer *trainer, uint64_t step, double loss, uint64_t images, double seconds)
+/* Of the step that was taken last. */
+static double last_rate(const struct trainer *trainer)
+{
+	return trainer->steps_done > 0 ? (double)schedule_rate(&trainer->schedule, trainer->steps_done - 1) : 0;
+}
+
+static void show_step(const struct trainer *trainer, const struct outcome *outcome, uint32_t count,
+	double images_per_s)
 {
 	if (!trainer->watch->step)
 		return;
-	const struct trainer_progress progress = { trainer->epochs_done + 1, (uint32_t)(step + 1),
-		(uint32_t)order_steps(trainer), loss, (double)(images * collet_comm_size(trainer->comm)) / seconds };
+	const struct trainer_progress progress = { .epoch = trainer->epochs_done + 1, .step = trainer->epoch_step,
+		.steps = (uint32_t)order_steps(trainer), .loss = outcome->loss / count, .images_per_s = images_per_s,
+		.accuracy = (double)outcome->correct / count, .rate = last_rate(trainer),
+		.steps_done = trainer->steps_done };
 	trainer->watch->step(trainer->watch->context, &progress);
 }
 
@@ -45,21 +54,20 @@ static void begin_epoch(struct trainer *trainer)
 	trainer->epoch_images = 0;
 }
 
-/* Trains what is left of an epoch, which a resumed run begins in its middle. *images_per_s: of all ranks, in what of
- * the epoch was trained here, without the time that checkpoints took. */
-static bool train_epoch(struct trainer *trainer, double *images_per_s)
+/* Trains what is left of an epoch, which a resumed run begins in its middle. Time does not count while a checkpoint is
+ * written. */
+static bool train_epoch(struct trainer *trainer, struct trainer_epoch *result)
 {
+	const uint32_t ranks = collet_comm_size(trainer->comm);
 	const uint64_t steps = order_steps(trainer);
 	if (trainer->epoch_step == 0)
 		begin_epoch(trainer);
 	if (!order_epoch(trainer, trainer->epochs_done, trainer->epoch_step))
 		return false;
 	double start = now_s(), saving;
-	uint64_t images = 0;
 	while (trainer->epoch_step < steps && !out_of_steps(trainer)) {
 		struct outcome outcome;
-		const uint64_t step = trainer->epoch_step;
-		const uint32_t count = order_step_images(trainer, step);
+		const uint32_t count = order_step_images(trainer, trainer->epoch_step);
 		timeline_begin(trainer->timeline, PHASE_STEP);
 		const bool went = trainer->strategy->step(trainer, count, &outcome);
 		timeline_end(trainer->timeline);
@@ -67,14 +75,17 @@ static bool train_epoch(struct trainer *trainer, double *images_per_s)
 			return false;
 		trainer->steps_done++;  /* now values, optimiser and place in time agree: what could be gone on from */
 		trainer->epoch_step++;
-		images += (uint64_t)count * trainer->share_count;
 		trainer->epoch_images += (uint64_t)count * trainer->share_count;
-		show_step(trainer, step, outcome.loss / count, images, now_s() - start);
+		result->images += (double)count * trainer->share_count * ranks;
+		show_step(trainer, &outcome, count, result->images / (now_s() - start));
 		if (!checkpoint_after_step(trainer, &saving))
 			return false;
 		start += saving;
 	}
-	*images_per_s = (double)(images * collet_comm_size(trainer->comm)) / (now_s() - start);
+	result->seconds = now_s() - start;
+	result->images_per_s = result->images / result->seconds;
+	result->steps_done = trainer->steps_done;
+	result->rate = last_rate(trainer);
 	return true;
 }
 
@@ -114,7 +125,7 @@ static bool note_epoch(struct trainer *trainer, const struct trainer_epoch *resu
 static bool run_epoch(struct trainer *trainer)
 {
 	struct trainer_epoch result = { .epoch = trainer->epochs_done + 1 };
-	if (!train_epoch(trainer, &result.images_per_s) ||
+	if (!train_epoch(trainer, &result) ||
 		!evaluate_loss(trainer, trainer->epoch_images, &result.loss) ||
 		!evaluate_equality(trainer, &result.checksum) || !test(trainer, &result.test_accuracy) ||
 		!mean_times(trainer, &result.times))
@@ -144,6 +155,8 @@ bool trainer_run(collet_comm *comm, const struct options *options, const struct 
 		return train_fail("no memory");
 	*trainer = (struct trainer){ .comm = comm, .options = options, .watch = watch, .backend = &backend_onednn };
 	bool fine = checkpoint_begin(trainer) && setup_init(trainer);
+	if (fine && trainer->history_count > 0 && watch->resumed)
+		fine = watch->resumed(watch->context, trainer->history, trainer->history_count);
 	while (fine && trainer->epochs_done < options->epochs && !out_of_steps(trainer))
 		fine = run_epoch(trainer);
 	if (fine && options->trace)

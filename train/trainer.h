@@ -14,6 +14,9 @@ struct trainer_progress {
 	uint32_t epoch, step, steps;  /* in this epoch */
 	double loss;                  /* mean of this rank's last batch */
 	double images_per_s;          /* of all ranks */
+	double accuracy;              /* 0..1, of the last batch */
+	double rate;                  /* of learning, in this step */
+	uint32_t steps_done;          /* in all epochs */
 };
 
 struct trainer_epoch {
@@ -23,6 +26,10 @@ struct trainer_epoch {
 	double images_per_s;          /* of all ranks, training alone */
 	struct times times;           /* of a rank, in the mean over all ranks */
 	uint64_t checksum;            /* of the parameters, the same on every rank */
+	double seconds;               /* in which images were trained on, ... */
+	double images;                /* ... and how many by all ranks: both in this run, if it was resumed */
+	double rate;                  /* of learning, in its last step */
+	uint32_t steps_done;          /* in all epochs */
 };
 
 /* Called on every rank. Members may be NULL. */
@@ -30,6 +37,9 @@ struct trainer_watch {
 	void (*step)(void *context, const struct trainer_progress *progress);
 	bool (*epoch)(void *context, const struct trainer_epoch *epoch);  /* false ends training */
 	void *context;
+	/* Before the first step of a run that goes on: the epochs that are done (of loss, test accuracy and images/s).
+	 */
+	bool (*resumed)(void *context, const struct trainer_epoch *epochs, uint32_t count);
 };
 
 /* Collective. False, after a line on standard error: this rank has failed, and the others may be waiting for it. */
