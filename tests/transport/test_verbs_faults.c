@@ -1,0 +1,295 @@
+/* verbs from within: adapters that are gone, quiet or broken, and what they tell. */
+#include <dlfcn.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+
+#include <cmocka.h>
+
+#include "core/clock.h"
+#include "verbs_ends.h"
+
+/* ---- Adapters --------------------------------------------------------------------------------------------------- */
+
+/* Ends may have different numbers of adapters, and an adapter whose port is not active is passed over. */
+static void another_adapter_takes_over(void **state)
+{
+	enum { BYTES = 300000, NO_PORT = 200 };
+	struct pair pair = { 0 };
+	uint8_t *from = malloc(BYTES), *into = malloc(BYTES);
+	pair_open(&pair, "verbs");
+	assert_int_equal(verbs_of(&pair, 0)->rail_count, 2);
+	for (int who = 0; who < 2; who++) {
+		struct verbs_adapter *lost = &pair.ends[who].offer->device->adapters[who];
+		const uint8_t port = lost->port;
+		lost->port = NO_PORT;
+		open_again(&pair);
+		assert_int_equal(verbs_of(&pair, who)->rail_count, 1);
+		assert_int_equal(verbs_of(&pair, !who)->rail_count, 2);
+		assert_ptr_not_equal(verbs_of(&pair, who)->rails[0].adapter, lost);
+		exchange(&pair, 1, from, into, BYTES);
+		exchange(&pair, 2, from, into, 100);
+		lost->port = port;
+	}
+	open_again(&pair);
+	assert_int_equal(verbs_of(&pair, 0)->rail_count, 2);
+	exchange(&pair, 3, from, into, BYTES);
+	free(from);
+	free(into);
+	pair_close(&pair);
+}
+
+/* ---- Faults --------------------------------------------------------------------------------------------------- */
+
+static void assert_says(const struct collet_transfer *transfer, collet_status status, const char *what)
+{
+	assert_int_equal(transfer->status, status);
+	if (!strstr(collet_last_error(), what))
+		print_error("%s\n", collet_last_error());
+	assert_non_null(strstr(collet_last_error(), what));
+}
+
+static void break_pairs(struct verbs_conduit *verbs)
+{
+	struct ibv_qp_attr attributes = { .qp_state = IBV_QPS_ERR };
+	for (uint32_t p = 0; p < verbs->pair_count; p++)
+		assert_int_equal(ibv_modify_qp(verbs->pairs[p].pair, &attributes, IBV_QP_STATE), 0);
+}
+
+/* As the engine sleeps: not for long, since some things are only found out by looking again. */
+static bool settle_asleep(struct end *end, const struct collet_transfer *transfer)
+{
+	const struct collet_transport *transport = end->conduit->transport;
+	const int64_t deadline = collet_deadline_after(INT64_C(20000000000));
+	while (transfer->status == COLLET_PENDING && !collet_deadline_passed(deadline)) {
+		struct epoll_event event;
+		if (transport->progress(end->conduit) == 0 && transport->arm(end->conduit))
+			(void)epoll_wait(end->wake.epoll_fd, &event, 1, 50);
+		transport->disarm(end->conduit);
+	}
+	return transfer->status != COLLET_PENDING;
+}
+
+/* What rxe never tells: the module calls these in place of libibverbs's, and made-up events come before real ones. */
+static struct ibv_async_event made_up;
+static struct ibv_context *made_up_on;   /* NULL: none is waiting */
+static unsigned acknowledged;
+
+__attribute__((visibility("default"))) int ibv_get_async_event(
+	struct ibv_context *context, struct ibv_async_event *event)
+{
+	int (*real)(struct ibv_context *, struct ibv_async_event *) = NULL;
+	*(void **)&real = dlsym(RTLD_NEXT, "ibv_get_async_event");
+	if (made_up_on != context)
+		return real(context, event);
+	made_up_on = NULL;
+	*event = made_up;
+	return 0;
+}
+
+__attribute__((visibility("default"))) void ibv_ack_async_event(struct ibv_async_event *event)
+{
+	void (*real)(struct ibv_async_event *) = NULL;
+	*(void **)&real = dlsym(RTLD_NEXT, "ibv_ack_async_event");
+	if (memcmp(event, &made_up, sizeof(made_up)) == 0)
+		acknowledged++;
+	else
+		real(event);
+}
+
+static void make_up(struct ibv_context *context, struct ibv_async_event event)
+{
+	made_up = event;
+	made_up_on = context;
+	acknowledged = 0;
+}
+
+/* A broken queue pair or completion queue ends its conduit, in the event's words; and no other. */
+static void what_an_adapter_tells_of_a_conduit_ends_it(void **state)
+{
+	static const struct {
+		enum ibv_event_type type;
+		const char *says;
+	} rows[] = {
+		{ IBV_EVENT_QP_FATAL, "local work queue catastrophic error" },
+		{ IBV_EVENT_QP_REQ_ERR, "invalid request local work queue error" },
+		{ IBV_EVENT_QP_ACCESS_ERR, "local access violation work queue error" },
+		{ IBV_EVENT_PATH_MIG_ERR, "path migration request error" },
+		{ IBV_EVENT_CQ_ERR, "CQ error" },
+	};
+	struct pair pair = { 0 };
+	uint8_t from[100], into[100];
+	pair_open(&pair, "verbs");
+	for (unsigned i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+		struct verbs_conduit *hurt = verbs_of(&pair, 0);
+		struct ibv_async_event event = { .event_type = rows[i].type };
+		if (rows[i].type == IBV_EVENT_CQ_ERR)
+			event.element.cq = hurt->rails[1].completions;
+		else
+			event.element.qp = hurt->pairs[1].pair;
+		exchange(&pair, 1, from, into, sizeof(from));
+		struct collet_transfer receive = transfer_of(2, into, sizeof(into));
+		post_recv(&pair.ends[0], &receive);
+		make_up(hurt->rails[0].adapter->context, event);
+		assert_true(end_settle(&pair.ends[0], &receive));
+		assert_says(&receive, COLLET_ERR_TRANSPORT, rows[i].says);
+		assert_says(&receive, COLLET_ERR_TRANSPORT, "rank 11 on beta");
+		assert_int_equal(acknowledged, 1);
+		open_again(&pair);
+	}
+	pair_close(&pair);
+}
+
+/* A broken device ends what uses it, asleep or not, and new conduits do without it. */
+static void a_broken_device_is_given_up(void **state)
+{
+	struct pair pair = { 0 };
+	uint8_t *from = malloc(300000), *into = malloc(300000);
+	pair_open(&pair, "verbs");
+	struct verbs_adapter *broken = &pair.ends[0].offer->device->adapters[1];
+	struct collet_transfer receive = transfer_of(1, into, 100);
+	post_recv(&pair.ends[0], &receive);
+	make_up(broken->context, (struct ibv_async_event){ .event_type = IBV_EVENT_DEVICE_FATAL });
+	assert_true(settle_asleep(&pair.ends[0], &receive));
+	assert_says(&receive, COLLET_ERR_TRANSPORT, "local catastrophic error");
+	assert_says(&receive, COLLET_ERR_TRANSPORT, broken->name);
+	open_again(&pair);
+	assert_int_equal(verbs_of(&pair, 0)->rail_count, 1);
+	assert_ptr_not_equal(verbs_of(&pair, 0)->rails[0].adapter, broken);
+	exchange(&pair, 2, from, into, 300000);
+	free(from);
+	free(into);
+	pair_close(&pair);
+}
+
+static void run(const char *command)
+{
+	if (system(command) != 0)
+		fail_msg("failed: %s", command);
+}
+
+/* For real: a port that goes down says so, which wakes a sleeper, who asks at once; one that is back is used again. */
+static void a_port_that_goes_is_heard_of(void **state)
+{
+	struct pair pair = { 0 };
+	uint8_t into[100], from[100];
+	pair_open(&pair, "verbs");
+	struct verbs_conduit *verbs = verbs_of(&pair, 0);
+	struct collet_device *device = pair.ends[0].offer->device;
+	assert_int_equal(atomic_load(&device->alarms), 0);
+	struct collet_transfer receive = transfer_of(1, into, sizeof(into));
+	post_recv(&pair.ends[0], &receive);
+	run("ip link set net1 down");
+	assert_true(settle_asleep(&pair.ends[0], &receive));
+	assert_true(atomic_load(&device->alarms) > 0);
+	assert_int_equal(verbs->alarms, atomic_load(&device->alarms));
+	/* Its own end's packets cannot leave, or the other's are not answered. */
+	if (receive.status != COLLET_ERR_PEER_LOST)
+		assert_int_equal(receive.status, COLLET_ERR_TRANSPORT);
+	assert_says(&receive, receive.status, "rxe");
+	assert_says(&receive, receive.status, "the port is down");
+	run("ip link set net1 up && ip route replace 10.77.0.1 dev net1 src 10.77.0.2 table 77 && "
+	    "for i in $(seq 200); do rdma link show rxe1/1 | grep -q ACTIVE && exit 0; sleep 0.05; done; exit 1");
+	open_again(&pair);
+	assert_int_equal(verbs_of(&pair, 0)->rail_count, 2);
+	exchange(&pair, 2, from, into, sizeof(from));
+	pair_close(&pair);
+}
+
+/* The peer's process lives and its socket is open; only its adapter answers no more, and this end merely receives. */
+static void a_silent_adapter_is_found_out(void **state)
+{
+	for (unsigned asleep = 0; asleep < 2; asleep++) {
+		struct pair pair = { 0 };
+		pair_open(&pair, "verbs");
+		uint8_t into[100];
+		struct collet_transfer receive = transfer_of(1, into, sizeof(into));
+		post_recv(&pair.ends[0], &receive);
+		break_pairs(verbs_of(&pair, 1));
+		const int64_t began = collet_clock_ns();
+		assert_true(asleep ? settle_asleep(&pair.ends[0], &receive) : end_settle(&pair.ends[0], &receive));
+		assert_true(collet_clock_ns() - began < INT64_C(15000000000));
+		assert_says(&receive, COLLET_ERR_PEER_LOST, "transport retry counter exceeded");
+		assert_says(&receive, COLLET_ERR_PEER_LOST, "rxe");
+		assert_says(&receive, COLLET_ERR_PEER_LOST, "to 10.77.0.");
+		assert_says(&receive, COLLET_ERR_PEER_LOST, "rank 11 on beta");
+		pair_close(&pair);
+	}
+}
+
+/* As one that was removed: it says nothing, not even that nothing comes. */
+static void an_adapter_that_completes_nothing_is_given_up(void **state)
+{
+	struct pair pair = { 0 };
+	pair_open(&pair, "verbs");
+	uint8_t into[100];
+	struct collet_transfer receive = transfer_of(1, into, sizeof(into));
+	post_recv(&pair.ends[0], &receive);
+	struct verbs_pair *quiet = &verbs_of(&pair, 0)->pairs[2];
+	quiet->asking = true;
+	quiet->asked_ns = collet_clock_ns() - INT64_C(60000000000);
+	assert_true(end_settle(&pair.ends[0], &receive));
+	assert_says(&receive, COLLET_ERR_TRANSPORT, "completes nothing any more");
+	assert_says(&receive, COLLET_ERR_TRANSPORT, verbs_of(&pair, 0)->rails[1].adapter->name);
+	pair_close(&pair);
+}
+
+static void a_broken_queue_pair_is_told_at_both_ends(void **state)
+{
+	struct pair pair = { 0 };
+	pair_open(&pair, "verbs");
+	uint8_t into[2][100];
+	struct collet_transfer receives[2];
+	for (int i = 0; i < 2; i++) {
+		receives[i] = transfer_of(1, into[i], sizeof(into[i]));
+		post_recv(&pair.ends[i], &receives[i]);
+	}
+	break_pairs(verbs_of(&pair, 0));
+	assert_true(end_settle(&pair.ends[0], &receives[0]));
+	assert_says(&receives[0], COLLET_ERR_PEER_LOST, "Work Request Flushed Error");
+	assert_true(end_settle(&pair.ends[1], &receives[1]));
+	assert_says(&receives[1], COLLET_ERR_PEER_LOST, "rank 10 on alpha");
+	pair_close(&pair);
+}
+
+static void what_is_no_message_ends_the_connection(void **state)
+{
+	struct pair pair = { 0 };
+	pair_open(&pair, "verbs");
+	const struct verbs_conduit *evil = verbs_of(&pair, 0);
+	uint8_t into[100], rubbish[64];
+	memset(rubbish, 0x5a, sizeof(rubbish));
+	struct ibv_sge part = { .addr = (uintptr_t)rubbish, .length = sizeof(rubbish) };
+	struct ibv_send_wr *refused, request = { .sg_list = &part,
+		.num_sge = 1,
+		.opcode = IBV_WR_RDMA_WRITE_WITH_IMM,
+		.send_flags = IBV_SEND_INLINE,
+		.wr.rdma = { .remote_addr = evil->peer_memory, .rkey = evil->peer_keys[evil->pairs[0].peer_rail] } };
+	struct collet_transfer receive = transfer_of(1, into, sizeof(into));
+	post_recv(&pair.ends[1], &receive);
+	assert_int_equal(ibv_post_send(evil->pairs[0].pair, &request, &refused), 0);
+	assert_true(end_settle(&pair.ends[1], &receive));
+	assert_says(&receive, COLLET_ERR_TRANSPORT, "is no message");
+	pair_close(&pair);
+}
+
+int main(void)
+{
+	/* So that an adapter gives up sooner: 2^14 * 4.096 us, 7 times. */
+	setenv("COLLET_VERBS_TIMEOUT", "14", 1);
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(another_adapter_takes_over),
+		cmocka_unit_test(what_an_adapter_tells_of_a_conduit_ends_it),
+		cmocka_unit_test(a_broken_device_is_given_up),
+		cmocka_unit_test(a_port_that_goes_is_heard_of),
+		cmocka_unit_test(a_silent_adapter_is_found_out),
+		cmocka_unit_test(an_adapter_that_completes_nothing_is_given_up),
+		cmocka_unit_test(a_broken_queue_pair_is_told_at_both_ends),
+		cmocka_unit_test(what_is_no_message_ends_the_connection),
+	};
+	return cmocka_run_group_tests_name("verbs, faults", tests, NULL, NULL);
+}

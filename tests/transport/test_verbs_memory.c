@@ -1,0 +1,287 @@
+/* verbs from within: what is registered and for how long, what is done where that is refused, and memory of a GPU. */
+#include <dlfcn.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "verbs_ends.h"
+
+/* ---- Registration --------------------------------------------------------------------------------------------- */
+
+static void *learn(const struct end *end, void *first, size_t bytes)
+{
+	const struct collet_memory memory = {
+		.first = first, .bytes = bytes, .kind = COLLET_MEMORY_HOST, .gpu = -1, .dmabuf = -1 };
+	void *registration = NULL;
+	assert_int_equal(
+		end->offer->transport->memory_register(end->offer->device, &memory, &registration), COLLET_OK);
+	return registration;
+}
+
+static void only_memory_whose_end_is_told_stays_registered(void **state)
+{
+	enum { BYTES = 300000 };
+	struct pair pair = { 0 };
+	pair_open(&pair, "verbs");
+	const struct collet_device *device = pair.ends[0].offer->device;
+	uint8_t *from = malloc(2 * BYTES), *into = malloc(BYTES);
+	exchange(&pair, 1, from, into, BYTES);
+	assert_int_equal(device->pinned_bytes, 0);
+
+	struct verbs_region *whole = learn(&pair.ends[0], from, 2 * BYTES);
+	struct verbs_region *part = learn(&pair.ends[0], from + BYTES / 2, BYTES);
+	assert_int_equal(device->pinned_bytes, 0);  /* not before it is used */
+	exchange(&pair, 2, from, into, BYTES);
+	assert_null(part->registered[0]);
+	const struct ibv_mr *kept = whole->registered[0];
+	assert_non_null(kept);
+	exchange(&pair, 3, from + BYTES, into, BYTES);
+	assert_ptr_equal(whole->registered[0], kept);
+	exchange(&pair, 4, from + BYTES / 2, into, BYTES);
+	const bool either = device->pinned_bytes == 2 * BYTES || device->pinned_bytes == 3 * BYTES;
+	assert_true(either);
+	assert_int_equal(whole->users + part->users, 0);
+
+	pair.ends[0].offer->transport->memory_deregister(pair.ends[0].offer->device, whole);
+	exchange(&pair, 5, from, into, BYTES);
+	exchange(&pair, 6, from + BYTES / 2, into, BYTES);
+	assert_int_equal(device->pinned_bytes, BYTES);
+	pair.ends[0].offer->transport->memory_deregister(pair.ends[0].offer->device, part);
+	assert_int_equal(device->pinned_bytes, 0);
+	assert_int_equal(device->region_count, 0);
+	free(from);
+	free(into);
+	pair_close(&pair);
+}
+
+static void what_nobody_may_write_can_be_sent(void **state)
+{
+	enum { BYTES = 300000 };
+	struct pair pair = { 0 };
+	pair_open(&pair, "verbs");
+	uint8_t *into = malloc(BYTES);
+	uint8_t *from = mmap(NULL, BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	assert_ptr_not_equal(from, MAP_FAILED);
+	pattern_fill(from, BYTES, 1);
+	assert_int_equal(mprotect(from, BYTES, PROT_READ), 0);
+	struct collet_transfer send = transfer_of(1, from, BYTES), receive = transfer_of(1, into, BYTES);
+	post_recv(&pair.ends[1], &receive);
+	post_send(&pair.ends[0], &send);
+	assert_true(pair_settle(&pair, &receive) && pair_settle(&pair, &send));
+	assert_true(pattern_is(into, BYTES, 1));
+	assert_false(pair.ends[0].offer->device->warned);
+	munmap(from, BYTES);
+	free(into);
+	pair_close(&pair);
+}
+
+static void no_more_is_kept_than_allowed(void **state)
+{
+	enum { BYTES = 100000, COUNT = 8, MOST = 3 * BYTES };
+	struct pair pair = { 0 };
+	pair_open(&pair, "verbs");
+	struct collet_device *device = pair.ends[0].offer->device;
+	device->options.pinned_most = MOST;
+	uint8_t *from[COUNT], *into = malloc(BYTES);
+	void *registrations[COUNT];
+	for (unsigned i = 0; i < COUNT; i++) {
+		from[i] = malloc(BYTES);
+		registrations[i] = learn(&pair.ends[0], from[i], BYTES);
+	}
+	for (unsigned i = 0; i < 3 * COUNT; i++) {
+		exchange(&pair, i, from[i * 5 % COUNT], into, BYTES);
+		assert_true(device->pinned_bytes <= MOST);
+		assert_non_null(((struct verbs_region *)registrations[i * 5 % COUNT])->registered[0]);
+	}
+	for (unsigned i = 0; i < COUNT; i++) {
+		pair.ends[0].offer->transport->memory_deregister(device, registrations[i]);
+		free(from[i]);
+	}
+	assert_int_equal(device->pinned_bytes, 0);
+	free(into);
+	pair_close(&pair);
+}
+
+/* As if the limit of locked memory were reached: at the sender, the receiver, both. */
+static void what_cannot_be_registered_is_staged(void **state)
+{
+	static const size_t sizes[] = { 4065, 4097, 8192, 8193, 100003 };  /* places have 4096 bytes */
+	enum { SIZES = sizeof(sizes) / sizeof(sizes[0]), LARGEST = 100003, COUNT = 6 };
+	uint8_t *from = malloc(COUNT * LARGEST), *into = malloc(COUNT * LARGEST);
+	for (unsigned who = 1; who < 4; who++) {
+		struct pair pair = { 0 };
+		pair_open(&pair, "verbs");
+		for (unsigned end = 0; end < 2; end++)
+			for (unsigned rail = 0; who >> end & 1 && rail < RAILS_MOST; rail++)
+				pair.ends[end].offer->device->adapters[rail].limits.max_mr_size = 1024;
+		for (uint64_t i = 0; i < SIZES; i++)
+			exchange(&pair, i, from, into, sizes[i]);
+		/* Several at once, small ones between them. */
+		struct collet_transfer sends[COUNT], receives[COUNT];
+		for (uint64_t i = 0; i < COUNT; i++) {
+			const size_t bytes = i % 3 ? sizes[i % SIZES] : 50;
+			pattern_fill(from + i * LARGEST, bytes, i);
+			sends[i] = transfer_of(i, from + i * LARGEST, bytes);
+			receives[i] = transfer_of(i, into + i * LARGEST, bytes);
+			post_send(&pair.ends[0], &sends[i]);
+		}
+		for (uint64_t i = 0; i < COUNT; i++)
+			post_recv(&pair.ends[1], &receives[i]);
+		for (uint64_t i = 0; i < COUNT; i++) {
+			assert_true(pair_settle(&pair, &receives[i]) && pair_settle(&pair, &sends[i]));
+			assert_int_equal(receives[i].status, COLLET_OK);
+			assert_true(pattern_is(into + i * LARGEST, receives[i].message.bytes, i));
+		}
+		assert_true(pair.ends[who & 1 ? 0 : 1].offer->device->warned);
+		pair_close(&pair);
+	}
+	free(from);
+	free(into);
+}
+
+/* ---- GPU memory, as far as it goes without a GPU --------------------------------------------------------------- */
+
+/* Stands in for libibverbs's where an adapter is to take dma-bufs, which rxe does not: registers a memfd's pages. */
+static bool takes_dmabufs;
+
+__attribute__((visibility("default"))) struct ibv_mr *ibv_reg_dmabuf_mr(
+	struct ibv_pd *protection, uint64_t offset, size_t bytes, uint64_t address, int fd, int access)
+{
+	struct ibv_mr *(*real)(struct ibv_pd *, uint64_t, size_t, uint64_t, int, int) = NULL;
+	*(void **)&real = dlsym(RTLD_NEXT, "ibv_reg_dmabuf_mr");
+	if (!takes_dmabufs)
+		return real(protection, offset, bytes, address, fd, access);
+	void *pages = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, (off_t)offset);
+	struct ibv_mr *registered =
+		pages != MAP_FAILED ? ibv_reg_mr_iova(protection, pages, bytes, address, (unsigned)access) : NULL;
+	if (pages != MAP_FAILED)
+		munmap(pages, bytes);  /* registered pages stay */
+	return registered;
+}
+
+struct gpu {
+	int fd;
+	uint8_t *pages;                  /* where this process sees them */
+	struct collet_memory memory;     /* at addresses where nothing is to be seen */
+	void *registration;
+};
+
+static struct gpu make_gpu(size_t bytes, size_t offset)
+{
+	struct gpu gpu = { .fd = memfd_create("gpu", MFD_CLOEXEC) };
+	assert_true(gpu.fd >= 0 && ftruncate(gpu.fd, (off_t)(offset + bytes)) == 0);
+	gpu.pages = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, gpu.fd, (off_t)offset);
+	gpu.memory = (struct collet_memory){ .first = mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0),
+		.bytes = bytes, .kind = COLLET_MEMORY_GPU, .dmabuf = gpu.fd, .dmabuf_offset = offset };
+	assert_ptr_not_equal(gpu.pages, MAP_FAILED);
+	assert_ptr_not_equal(gpu.memory.first, MAP_FAILED);
+	return gpu;
+}
+
+static void free_gpu(struct gpu *gpu)
+{
+	munmap(gpu->pages, gpu->memory.bytes);
+	munmap(gpu->memory.first, gpu->memory.bytes);
+	close(gpu->fd);
+}
+
+static void an_adapter_without_dmabufs_refuses_gpu_memory(void **state)
+{
+	struct pair pair = { 0 };
+	pair_open(&pair, "verbs");
+	struct collet_device *device = pair.ends[0].offer->device;
+	struct gpu gpu = make_gpu(8192, 0);
+	for (int with = 0; with < 2; with++) {
+		gpu.memory.dmabuf = with ? gpu.fd : -1;
+		assert_int_equal(
+			pair.ends[0].offer->transport->memory_register(device, &gpu.memory, &gpu.registration),
+			COLLET_ERR_UNSUPPORTED);
+		assert_non_null(strstr(collet_last_error(), "rxe"));
+		assert_non_null(strstr(collet_last_error(), "8192 bytes of GPU memory by a dma-buf"));
+	}
+	assert_null(gpu.registration);
+	assert_int_equal(device->region_count, 0);
+	assert_int_equal(device->pinned_bytes, 0);
+	free_gpu(&gpu);
+	pair_close(&pair);
+}
+
+/* Large messages go from a dma-buf into a dma-buf, on all rails, and nobody looks at the addresses. */
+static void gpu_memory_is_sent_and_received_in_place(void **state)
+{
+	enum { BYTES = 75 * 4096, OFFSET = 3 * 4096 };
+	struct pair pair = { 0 };
+	struct gpu gpus[2];
+	pair_open(&pair, "verbs");
+	takes_dmabufs = true;
+	for (int end = 0; end < 2; end++) {
+		struct collet_device *device = pair.ends[end].offer->device;
+		gpus[end] = make_gpu(BYTES, end ? OFFSET : 0);
+		assert_int_equal(pair.ends[end].offer->transport->memory_register(
+					 device, &gpus[end].memory, &gpus[end].registration),
+			COLLET_OK);
+		assert_int_equal(device->pinned_bytes, BYTES);
+	}
+	for (uint64_t i = 0; i < 3; i++) {
+		const size_t at = i * 100, bytes = BYTES - 2 * at;
+		uint8_t *from = gpus[0].memory.first, *into = gpus[1].memory.first;
+		struct collet_transfer send = transfer_of(i, from + at, bytes);
+		struct collet_transfer receive = transfer_of(i, into + 2 * at, bytes);
+		pattern_fill(gpus[0].pages + at, bytes, i);
+		post_recv(&pair.ends[1], &receive);
+		post_send(&pair.ends[0], &send);
+		assert_true(pair_settle(&pair, &receive) && pair_settle(&pair, &send));
+		assert_int_equal(receive.status, COLLET_OK);
+		assert_true(pattern_is(gpus[1].pages + 2 * at, bytes, i));
+	}
+	for (int end = 0; end < 2; end++) {
+		struct collet_device *device = pair.ends[end].offer->device;
+		pair.ends[end].offer->transport->memory_deregister(device, gpus[end].registration);
+		assert_int_equal(device->pinned_bytes, 0);
+		free_gpu(&gpus[end]);
+	}
+	takes_dmabufs = false;
+	pair_close(&pair);
+}
+
+static void no_write_is_longer_than_an_adapter_takes(void **state)
+{
+	enum { BYTES = (1 << 20) + 17, MOST = 8192 };
+	struct pair pair = { 0 };
+	pair_open(&pair, "verbs");
+	struct verbs_conduit *sender = verbs_of(&pair, 0);
+	assert_true(sender->message_most <= sender->rails[0].adapter->message_most);
+	sender->message_most = MOST;
+	uint8_t *from = malloc(BYTES), *into = malloc(BYTES);
+	uint32_t before = 0, after = 0;
+	for (uint32_t p = 1; p < sender->pair_count; p++)
+		before += sender->pairs[p].posted;
+	exchange(&pair, 1, from, into, BYTES);
+	for (uint32_t p = 1; p < sender->pair_count; p++)
+		after += sender->pairs[p].posted;
+	assert_true(after - before >= BYTES / MOST);
+	free(from);
+	free(into);
+	pair_close(&pair);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(only_memory_whose_end_is_told_stays_registered),
+		cmocka_unit_test(what_nobody_may_write_can_be_sent),
+		cmocka_unit_test(no_more_is_kept_than_allowed),
+		cmocka_unit_test(what_cannot_be_registered_is_staged),
+		cmocka_unit_test(an_adapter_without_dmabufs_refuses_gpu_memory),
+		cmocka_unit_test(gpu_memory_is_sent_and_received_in_place),
+		cmocka_unit_test(no_write_is_longer_than_an_adapter_takes),
+	};
+	return cmocka_run_group_tests_name("verbs, memory", tests, NULL, NULL);
+}

@@ -1,0 +1,51 @@
+/* Driving verbs's ends. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "verbs_ends.h"
+
+void exchange(struct pair *pair, uint64_t sequence, uint8_t *from, uint8_t *into, size_t bytes)
+{
+	struct collet_transfer send = transfer_of(sequence, from, bytes), receive = transfer_of(sequence, into, bytes);
+	pattern_fill(from, bytes, sequence);
+	memset(into, 0xee, bytes);
+	post_recv(&pair->ends[1], &receive);
+	post_send(&pair->ends[0], &send);
+	assert_true(pair_settle(pair, &receive) && pair_settle(pair, &send));
+	assert_int_equal(receive.status, COLLET_OK);
+	assert_int_equal(send.status, COLLET_OK);
+	assert_true(pattern_is(into, bytes, sequence));
+}
+
+void open_again(struct pair *pair)
+{
+	for (int i = 0; i < 2; i++) {
+		pair->transport->close(pair->ends[i].conduit);
+		memset(pair->ends[i].conduit, 0, pair->transport->conduit_bytes);
+	}
+	pair_connect_tcp(pair);
+	for (int i = 0; i < 2; i++) {
+		struct end *end = &pair->ends[i];
+		const struct collet_conduit_config config = { .self = &end->card,
+			.peer = &pair->ends[!i].card,
+			.channel = 3,
+			.dialed = i == 0,
+			.socket = pair->sockets[i],
+			.wake = &end->wake,
+			.log = &end->log,
+			.host = &collet_host_functions,
+			.device = end->offer->device };
+		pair->sockets[i] = -1;
+		end->conduit->transport = end->offer->transport;
+		end->conduit->peer = pair->ends[!i].card.rank;
+		end->conduit->channel = 3;
+		assert_int_equal(pair->transport->open(end->conduit, &config), COLLET_OK);
+	}
+	for (int i = 0; i < 2; i++)
+		assert_int_equal(pair_await(pair, i), COLLET_OK);
+}

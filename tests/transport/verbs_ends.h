@@ -1,0 +1,28 @@
+/* Ends of a pair that are verbs's, seen from within. For tests in the machine of tests/vm: it has two RDMA devices. */
+#ifndef TESTS_TRANSPORT_VERBS_ENDS_H
+#define TESTS_TRANSPORT_VERBS_ENDS_H
+
+#include "pair.h"
+#include "transport/verbs/verbs.h"
+
+static inline struct verbs_conduit *verbs_of(const struct pair *pair, int which)
+{
+	return (struct verbs_conduit *)pair->ends[which].conduit;
+}
+
+static inline void post_send(struct end *end, struct collet_transfer *transfer)
+{
+	end->conduit->transport->post_send(end->conduit, transfer);
+}
+
+static inline void post_recv(struct end *end, struct collet_transfer *transfer)
+{
+	end->conduit->transport->post_recv(end->conduit, transfer);
+}
+
+/* One message from end 0 to end 1, checked. */
+void exchange(struct pair *pair, uint64_t sequence, uint8_t *from, uint8_t *into, size_t bytes);
+/* New conduits of the same devices. */
+void open_again(struct pair *pair);
+
+#endif
