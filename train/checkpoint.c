@@ -57,7 +57,7 @@ static bool gather_losses(struct trainer *trainer, double **all)
 		return train_fail("no memory for a checkpoint");
 	*all = mine;
 	for (uint32_t s = 0; s < trainer->share_count; s++)
-		mine[(size_t)shards * size + s] = trainer->shares[s].loss_sum;
+		mine[(size_t)shards * size + s] = trainer->loss_sums[s];
 	return train_check(
 		collet_gather(trainer->comm, mine + (size_t)shards * size, mine, shards, COLLET_F64, 0, NULL),
 		"a checkpoint");

@@ -28,7 +28,7 @@ static bool gather(void *context, uint32_t p)
 }
 
 /* Rank 0's batch-norm statistics are what counts, so of shards the first one's. */
-static bool compute_batch(struct trainer *trainer, uint32_t share, const struct batch *batch, gradient_ready ready,
+bool compute_batch(struct trainer *trainer, uint32_t share, const struct batch *batch, gradient_ready ready,
 	void *context, struct outcome *outcome)
 {
 	timeline_begin(trainer->timeline, PHASE_FORWARD);
@@ -39,11 +39,11 @@ static bool compute_batch(struct trainer *trainer, uint32_t share, const struct 
 	timeline_begin(trainer->timeline, PHASE_BACKWARD);
 	const bool came = trainer->backend->backward(trainer->network, ready, context);
 	timeline_end(trainer->timeline);
-	trainer->shares[share].loss_sum += outcome->loss;
+	trainer->loss_sums[share] += outcome->loss;
 	return came;
 }
 
-static bool load(struct trainer *trainer, struct batch *batch)
+bool compute_load(struct trainer *trainer, struct batch *batch)
 {
 	timeline_begin(trainer->timeline, PHASE_LOAD);
 	const bool came = feed_next(trainer->feed, batch);
@@ -56,11 +56,11 @@ bool compute_step(struct trainer *trainer, uint32_t share, uint32_t images, grad
 {
 	struct batch batch;
 	if (trainer->options->accumulate == 1)
-		return load(trainer, &batch) &&
+		return compute_load(trainer, &batch) &&
 			compute_batch(trainer, share, &batch, ready, context, outcome);
 	*outcome = (struct outcome){ 0 };
 	for (uint32_t done = 0; done < images; done += batch.count) {
-		if (!load(trainer, &batch))
+		if (!compute_load(trainer, &batch))
 			return false;
 		struct part part = { trainer, (float)batch.count / (float)images, done == 0,
 			done + batch.count == images, ready, context };
@@ -70,5 +70,10 @@ bool compute_step(struct trainer *trainer, uint32_t share, uint32_t images, grad
 		outcome->loss += one.loss;
 		outcome->correct += one.correct;
 	}
+	return true;
+}
+
+bool compute_till_all(void *context, uint32_t parameter)
+{
 	return true;
 }

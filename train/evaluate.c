@@ -10,7 +10,7 @@ bool evaluate_loss(struct trainer *trainer, uint64_t images, double *loss)
 {
 	double sums[2] = { 0, (double)images };
 	for (uint32_t s = 0; s < trainer->share_count; s++)
-		sums[0] = s == 0 ? trainer->shares[s].loss_sum : sums[0] + trainer->shares[s].loss_sum;
+		sums[0] = s == 0 ? trainer->loss_sums[s] : sums[0] + trainer->loss_sums[s];
 	if (!train_check(
 		    collet_allreduce(trainer->comm, sums, sums, 2, COLLET_F64, COLLET_SUM, NULL), "adding up losses"))
 		return false;

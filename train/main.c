@@ -6,6 +6,7 @@
 #include "error.h"
 #include "options.h"
 #include "report.h"
+#include "threads.h"
 #include "trainer.h"
 
 static bool run(collet_comm *comm, const struct options *options)
@@ -26,6 +27,32 @@ static bool run(collet_comm *comm, const struct options *options)
 	return report_deinit(&report) && fine;
 }
 
+static bool run_or_abort(collet_comm *comm, const struct options *options)
+{
+	const bool fine = run(comm, options);
+	if (!fine)
+		collet_comm_abort(comm);  /* the others may be waiting for this rank */
+	return fine;
+}
+
+/* Ranks that a launcher has started, or this process alone; with --threads it must be alone. */
+static bool run_process(const struct options *options)
+{
+	const collet_options meeting = { .transport = options->transport };
+	collet_comm *comm = NULL;
+	bool fine;
+	if (collet_comm_create(&comm, &meeting) != COLLET_OK)
+		return train_fail("%s", collet_last_error());
+	if (options->threads == 1)
+		fine = run_or_abort(comm, options);
+	else
+		fine = collet_comm_size(comm) == 1 ||
+			train_fail("--threads %u: this is one of %u ranks already: leave one of both away",
+				options->threads, collet_comm_size(comm));
+	collet_comm_destroy(&comm);
+	return fine;
+}
+
 int main(int argc, char **argv)
 {
 	struct options options;
@@ -34,15 +61,8 @@ int main(int argc, char **argv)
 	case OPTIONS_DONE: return EXIT_SUCCESS;
 	case OPTIONS_WRONG: return 2;
 	}
-	const collet_options meeting = { .transport = options.transport };
-	collet_comm *comm = NULL;
-	if (collet_comm_create(&comm, &meeting) != COLLET_OK) {
-		train_fail("%s", collet_last_error());
-		return EXIT_FAILURE;
-	}
-	const bool fine = run(comm, &options);
-	if (!fine)
-		collet_comm_abort(comm);  /* the others may be waiting for this rank */
-	collet_comm_destroy(&comm);
+	bool fine = run_process(&options);
+	if (fine && options.threads > 1)
+		fine = threads_run(&options, run);
 	return fine ? EXIT_SUCCESS : EXIT_FAILURE;
 }

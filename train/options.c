@@ -10,11 +10,12 @@
 #include <collet/collet.h>
 
 #include "error.h"
+#include "strategy.h"
 
 static const char usage[] =
 	"Usage: collet-run -n N collet-train [OPTION...]\n"
 	"Trains a network on several ranks: each has the whole network and its share of the images, and gradients are\n"
-	"averaged by all-reduce. Without collet-run (or mpirun, torchrun), one rank trains alone.\n"
+	"averaged by all-reduce (or see --strategy). Without collet-run (or mpirun, torchrun), one rank trains alone.\n"
 	"\n"
 	"  --dataset mnist|cifar10|digits  what to learn; digits are drawn, no files needed (mnist)\n"
 	"  --data DIR                where the set's files are, in DIR, DIR/mnist or DIR/cifar-10 ($COLLET_DATA)\n"
@@ -44,6 +45,19 @@ static const char usage[] =
 	"  --test-samples N          use the first N test images only (all)\n"
 	"  --shards N                one rank computes N ranks' shares in turn and adds their gradients in rank order "
 	"(1)\n"
+	"  --strategy NAME           how ranks work together (allreduce)\n"
+	"      allreduce             gradients are averaged by all-reduce, in buckets, while backward goes on\n"
+	"      gather                rank 0 gathers all gradients and sends the mean back\n"
+	"      data-parallel         rank 0 deals out values and a large batch, and steps by the reduced gradients\n"
+	"      parameter-server      the last --servers ranks each own a part of the model, and step it\n"
+	"      async                 the same, but workers go on, at most --staleness steps ahead of the slowest\n"
+	"      gossip                each rank averages its values with two neighbours'\n"
+	"      local-sgd             each rank steps on its own; every --local-steps steps values are averaged\n"
+	"      sharded               each rank steps its part of the model: an n-th of the optimiser's memory (ZeRO)\n"
+	"  --servers S               of parameter-server and async (1)\n"
+	"  --staleness K             of async (2)\n"
+	"  --local-steps H           of local-sgd (8)\n"
+	"  --threads N               ranks are N threads of this process, without collet-run (1)\n"
 	"  --transport NAMES         only these transports: shm, tcp\n"
 	"  --algorithm NAME          of the all-reduce of gradients: ring, direct, ... (chosen by size)\n"
 	"  --checkpoint FILE|DIR     save all that it takes to go on, after every epoch; in a folder, each by itself\n"
@@ -87,6 +101,11 @@ enum chosen {
 	OPTION_TRAIN_SAMPLES,
 	OPTION_TEST_SAMPLES,
 	OPTION_SHARDS,
+	OPTION_STRATEGY,
+	OPTION_SERVERS,
+	OPTION_STALENESS,
+	OPTION_LOCAL_STEPS,
+	OPTION_THREADS,
 	OPTION_TRANSPORT,
 	OPTION_ALGORITHM,
 	OPTION_CHECKPOINT,
@@ -132,6 +151,11 @@ static const struct option table[] = {
 	{ "train-samples", required_argument, NULL, OPTION_TRAIN_SAMPLES },
 	{ "test-samples", required_argument, NULL, OPTION_TEST_SAMPLES },
 	{ "shards", required_argument, NULL, OPTION_SHARDS },
+	{ "strategy", required_argument, NULL, OPTION_STRATEGY },
+	{ "servers", required_argument, NULL, OPTION_SERVERS },
+	{ "staleness", required_argument, NULL, OPTION_STALENESS },
+	{ "local-steps", required_argument, NULL, OPTION_LOCAL_STEPS },
+	{ "threads", required_argument, NULL, OPTION_THREADS },
 	{ "transport", required_argument, NULL, OPTION_TRANSPORT },
 	{ "algorithm", required_argument, NULL, OPTION_ALGORITHM },
 	{ "checkpoint", required_argument, NULL, OPTION_CHECKPOINT },
@@ -259,6 +283,11 @@ static bool take(struct options *options, int option, const char *argument)
 	case OPTION_TRAIN_SAMPLES: return parse_u32(option, argument, 1, UINT32_MAX, &options->train_samples);
 	case OPTION_TEST_SAMPLES: return parse_u32(option, argument, 1, UINT32_MAX, &options->test_samples);
 	case OPTION_SHARDS: return parse_u32(option, argument, 1, 4096, &options->shards);
+	case OPTION_STRATEGY: options->strategy = argument; return true;
+	case OPTION_SERVERS: return parse_u32(option, argument, 1, 4096, &options->servers);
+	case OPTION_STALENESS: return parse_u32(option, argument, 0, 1000000, &options->staleness);
+	case OPTION_LOCAL_STEPS: return parse_u32(option, argument, 1, 1000000, &options->local_steps);
+	case OPTION_THREADS: return parse_u32(option, argument, 1, 4096, &options->threads);
 	case OPTION_TRANSPORT: options->transport = argument; return true;
 	case OPTION_ALGORITHM: options->algorithm = argument; return true;
 	case OPTION_CHECKPOINT: options->checkpoint = argument; return true;
@@ -282,7 +311,7 @@ enum options_verdict options_parse(struct options *options, int argc, char **arg
 	*options = (struct options){ .dataset = "mnist", .data = data && *data ? data : NULL,
 		.epochs = 1, .batch_size = 100, .shards = 1, .accumulate = 1, .log_every = 50,
 		.decay_every = 10, .decay_factor = 0.1F, .learning_rate = 0.01F, .momentum = 0.9F,
-		.batch_norm = true };
+		.batch_norm = true, .strategy = "allreduce", .staleness = OPTIONS_NOT_GIVEN, .threads = 1 };
 	optind = 1;
 	int option;
 	while ((option = getopt_long(argc, argv, "", table, NULL)) != -1) {
@@ -313,6 +342,8 @@ enum options_verdict options_parse(struct options *options, int argc, char **arg
 		train_fail("%s: say where with --checkpoint", options->resume ? "--resume" : "--checkpoint-every");
 		return OPTIONS_WRONG;
 	}
+	if (!strategy_fits(options))
+		return OPTIONS_WRONG;
 	if (!options->model)
 		options->model = strcmp(options->dataset, "cifar10") == 0 ? "lenet" : "convnet";
 	return OPTIONS_RUN;

@@ -7,6 +7,8 @@
 
 #include "optimiser.h"
 
+#define OPTIONS_NOT_GIVEN UINT32_MAX
+
 struct options {
 	const char *dataset, *data, *model;
 	const char *transport, *algorithm;      /* NULL: collet's choice; algorithm: of the gradients' all-reduce */
@@ -23,6 +25,10 @@ struct options {
 	uint32_t train_samples, test_samples;   /* 0: all there are */
 	const char *compress;                   /* words of collet_ddp_hook_create(); NULL: gradients travel in f32 */
 	uint32_t shards, accumulate, workers;
+	const char *strategy;
+	uint32_t servers, local_steps;          /* 0: not given */
+	uint32_t staleness;                     /* OPTIONS_NOT_GIVEN */
+	uint32_t threads;                       /* ranks that are threads of this process */
 	enum optimiser optimiser;
 	enum schedule_kind schedule;
 	float learning_rate, momentum, weight_decay, decay_factor;

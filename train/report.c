@@ -1,6 +1,7 @@
 #include "report.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -130,12 +131,36 @@ static void report_summary(const struct report *report)
 		now_s() - report->began_s, seconds);
 }
 
+/* What the strategy cost, and what is special about it. */
+static void report_strategy(const struct report *report)
+{
+	if (report->ranks == 1 || report->history_count == 0 || report->json == stdout)
+		return;
+	const struct trainer_epoch *last = &report->history[report->history_count - 1];
+	if (last->steps == 0)
+		return;
+	printf("%s: a rank sent %.1f KiB a step, the busiest moved %.1f KiB one way, and none held more than %.1f MiB "
+	       "of weights, gradients, optimiser and exchange\n",
+		last->strategy, last->bytes_per_step / 1024, last->busiest_bytes_per_step / 1024,
+		(double)last->memory_bytes / 1048576);
+	if (last->staleness_bound != OPTIONS_NOT_GIVEN)
+		printf("staleness: ranks were %.2f steps ahead of the slowest in the mean, at most %" PRIu64
+		       " (%u are allowed)\n",
+			last->staleness_mean, last->staleness_most, last->staleness_bound);
+	if (last->apart >= 0)
+		printf("gossip: what was evaluated is the average, from which no weight of any rank was further than "
+		       "%.2g\n",
+			last->apart);
+	fflush(stdout);
+}
+
 bool report_end(const struct report *report)
 {
 	char title[200];
 	const struct options *options = report->options;
 	report_summary(report);
 	report_times(report);
+	report_strategy(report);
 	snprintf(title, sizeof(title), "%s on %s, %u rank%s, batch %u a rank", options->model, options->dataset,
 		report->ranks, report->ranks == 1 ? "" : "s", options->batch_size);
 	return !options->plot || curves_draw(options->plot, title, report->history, report->history_count);
@@ -179,6 +204,18 @@ bool report_epoch(void *context, const struct trainer_epoch *epoch)
 		epoch->epoch, epoch->loss, epoch->test_accuracy, epoch->images_per_s);
 	for (int phase = 0; phase < PHASES; phase++)
 		fprintf(report->json, ", \"%s_s\": %.6g", phase_name((enum phase)phase), epoch->times.phases[phase]);
-	fprintf(report->json, ", \"travel_s\": %.6g, \"hidden_s\": %.6g}\n", epoch->times.travel, epoch->times.hidden);
+	fprintf(report->json, ", \"travel_s\": %.6g, \"hidden_s\": %.6g", epoch->times.travel, epoch->times.hidden);
+	fprintf(report->json,
+		", \"strategy\": \"%s\", \"ranks\": %u, \"steps\": %" PRIu64 ", \"bytes_per_step\": %.9g, "
+		"\"busiest_bytes_per_step\": %.9g, \"memory_bytes\": %" PRIu64,
+		epoch->strategy, report->ranks, epoch->steps, epoch->bytes_per_step, epoch->busiest_bytes_per_step,
+		epoch->memory_bytes);
+	if (epoch->staleness_bound != OPTIONS_NOT_GIVEN)
+		fprintf(report->json,
+			", \"staleness_bound\": %u, \"staleness_mean\": %.4g, \"staleness_most\": %" PRIu64,
+			epoch->staleness_bound, epoch->staleness_mean, epoch->staleness_most);
+	if (epoch->apart >= 0)
+		fprintf(report->json, ", \"apart\": %.9g", epoch->apart);
+	fputs("}\n", report->json);
 	return fflush(report->json) == 0 || train_fail("--json: %s", strerror(errno));
 }

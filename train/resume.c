@@ -214,18 +214,16 @@ static bool hand_out_values(const struct source *source, struct trainer *trainer
 static bool hand_out_state(const struct source *source, struct trainer *trainer, const char *prefix, float *mine)
 {
 	const struct flat *flat = &trainer->flat;
-	const bool reads = collet_comm_rank(trainer->comm) == 0;
-	uint8_t is_whole = flat->state_count == flat->count;
-	if (!train_check(collet_broadcast(trainer->comm, &is_whole, &is_whole, 1, COLLET_U8, 0, NULL), "--resume"))
-		return false;
-	float *whole = reads ? calloc(flat->count, sizeof(*whole)) : NULL;
-	bool fine = !reads || ((whole || train_fail("no memory for a checkpoint")) &&
-				      take_parameters(source, trainer, prefix, whole));
-	if (fine && reads && is_whole)
-		memcpy(mine, whole, flat->count * sizeof(*whole));
-	if (fine)
-		fine = is_whole ? share_floats(trainer, mine, flat->count) :
-				  parts_deal(trainer->comm, mine, flat->state_first, flat->state_count, whole);
+	const bool reads = collet_comm_rank(trainer->comm) == 0, in_parts = trainer->strategy->state == STATE_PARTS;
+	float *whole = reads || !in_parts ? calloc(flat->count, sizeof(*whole)) : NULL;
+	bool fine = whole || (!reads && in_parts) || train_fail("no memory for a checkpoint");
+	fine = fine && (!reads || take_parameters(source, trainer, prefix, whole));
+	if (fine && in_parts)
+		fine = parts_deal(trainer->comm, mine, flat->state_first, flat->state_count, whole);
+	else if (fine)
+		fine = share_floats(trainer, whole, flat->count);
+	if (fine && !in_parts)  /* a server may need none of it */
+		memcpy(mine, whole + flat->state_first, flat->state_count * sizeof(*mine));
 	free(whole);
 	return fine;
 }
@@ -251,7 +249,7 @@ static bool hand_out_losses(const struct source *source, struct trainer *trainer
 	const bool fine = train_check(
 		collet_scatter(trainer->comm, all, mine, shards, COLLET_F64, 0, NULL), "--resume");
 	for (uint32_t s = 0; fine && s < trainer->share_count; s++)
-		trainer->shares[s].loss_sum = mine[s];
+		trainer->loss_sums[s] = mine[s];
 	free(all);
 	return fine;
 }
@@ -315,7 +313,9 @@ static void take_place(struct trainer *trainer, const struct heading *heading)
 	trainer->epoch_step = 0;
 	while (trainer->epoch_step < steps && order_images_before(trainer, trainer->epoch_step + 1) <= heading->images)
 		trainer->epoch_step++;
-	trainer->epoch_images = order_images_before(trainer, trainer->epoch_step) / collet_comm_size(trainer->comm);
+	trainer->epoch_images = trainer->share_count == 0 ? 0 :
+		order_images_before(trainer, trainer->epoch_step) / trainer->workers;
+	trainer->resumed_steps = trainer->steps_done;
 }
 
 static bool hand_out(const struct source *source, struct trainer *trainer, const struct heading *heading)

@@ -54,6 +54,11 @@ uint32_t settings_list(const struct options *options, struct setting *rows)
 	add_number(&list, "seed", options->seed);
 	for (uint32_t i = 0; i < list.count; i++)
 		rows[i].binding = true;
+	add_text(&list, "strategy", options->strategy);
+	add_number(&list, "servers", options->servers);
+	add_number(&list, "local-steps", options->local_steps);
+	if (options->staleness != OPTIONS_NOT_GIVEN)
+		add_number(&list, "staleness", options->staleness);
 	add_number(&list, "batch-size", options->batch_size);
 	add_number(&list, "accumulate", options->accumulate);
 	add_float(&list, "lr", options->learning_rate);

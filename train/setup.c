@@ -61,7 +61,6 @@ static bool gather_norm(void *context, const float *mine, float *all, uint32_t c
 /* Only a strategy knows where gradients live, and a network is built over them. */
 static bool build_network(struct trainer *trainer)
 {
-	trainer->strategy = &strategy_allreduce;
 	if (!trainer->strategy->create(trainer) || !checkpoint_resume(trainer))
 		return false;
 	trainer->norm_sync = (struct norm_sync){ collet_comm_size(trainer->comm), gather_norm, trainer };
@@ -71,20 +70,26 @@ static bool build_network(struct trainer *trainer)
 }
 
 /* Networks for every batch size there will be, so that no step has to build one. */
-static bool prepare_batches(struct trainer *trainer, const struct order *order, bool training)
+static bool prepare_batches(struct trainer *trainer, uint64_t images, uint32_t batch_size, bool training)
 {
+	const uint32_t rest = (uint32_t)(images % batch_size);
+	return (images < batch_size || trainer->backend->prepare(trainer->network, batch_size, training)) &&
+		(rest == 0 || trainer->backend->prepare(trainer->network, rest, training));
+}
+
+static uint64_t images_of(const struct order *order)
+{
+	uint64_t images = 0;
 	for (uint64_t b = 0; b < order->batch_count; b++)
-		if ((b == 0 || order->counts[b] != order->counts[b - 1]) &&
-			!trainer->backend->prepare(trainer->network, order->counts[b], training))
-			return false;
-	return true;
+		images += order->counts[b];
+	return images;
 }
 
 static void prepare_schedule(struct trainer *trainer)
 {
 	const struct options *options = trainer->options;
 	const uint64_t an_epoch = order_steps(trainer), all = an_epoch * options->epochs;
-	const uint32_t shares = collet_comm_size(trainer->comm) * trainer->share_count;
+	const uint32_t shares = trainer->workers * options->shards;
 	trainer->schedule = (struct schedule){ .kind = options->schedule, .warmup = options->warmup,
 		.rate = options->learning_rate * (options->scale_rate ? (float)shares : 1),
 		.steps = options->steps > 0 && options->steps < all ? options->steps : all,
@@ -96,22 +101,26 @@ static bool prepare_feeds(struct trainer *trainer)
 	const struct options *options = trainer->options;
 	const struct feed_options training = { options->workers, options->augment, options->seed };
 	const struct feed_options test = { .workers = options->workers };
-	trainer->feed = feed_create(trainer->backend, &trainer->train, options->batch_size, &training);
+	trainer->feed = feed_create(trainer->backend, &trainer->train, order_largest_batch(trainer), &training);
 	trainer->test_feed = feed_create(trainer->backend, &trainer->test, EVALUATION_BATCH, &test);
 	return trainer->feed && trainer->test_feed;
 }
 
 bool setup_init(struct trainer *trainer)
 {
+	const uint32_t batch_size = trainer->options->batch_size;
 	const char *trace = trainer->options->trace;
 	trainer->timeline = timeline_create(trace != NULL);
 	if (!trainer->timeline || (trace && collet_comm_rank(trainer->comm) == 0 && !timeline_can_write(trace)))
 		return false;
-	if (!prepare_images(trainer->comm, trainer->options, &trainer->train, &trainer->test) || !build_model(trainer) || !order_init(trainer) || !build_network(trainer))
+	trainer->strategy = strategy_find(trainer->options->strategy);
+	if (!prepare_images(trainer->comm, trainer->options, &trainer->train, &trainer->test) ||
+		!build_model(trainer) || !order_init(trainer) || !build_network(trainer))
 		return false;
 	prepare_schedule(trainer);
-	return prepare_feeds(trainer) && prepare_batches(trainer, &trainer->order, true) &&
-		prepare_batches(trainer, &trainer->test_order, false);
+	return prepare_feeds(trainer) &&
+		(trainer->share_count == 0 || prepare_batches(trainer, trainer->share_images, batch_size, true)) &&
+		prepare_batches(trainer, images_of(&trainer->test_order), EVALUATION_BATCH, false);
 }
 
 void setup_deinit(struct trainer *trainer)
@@ -120,7 +129,10 @@ void setup_deinit(struct trainer *trainer)
 	feed_destroy(trainer->feed);
 	feed_destroy(trainer->test_feed);
 	backend->destroy(trainer->network);
-	if (trainer->strategy)
+	/* First, so that nothing is under way in the memory that goes next. */
+	if (trainer->lane)
+		collet_comm_destroy(&trainer->lane);
+	if (trainer->strategy && trainer->strategy->destroy)
 		trainer->strategy->destroy(trainer);
 	order_deinit(trainer);
 	flat_deinit(&trainer->flat, backend);

@@ -43,11 +43,6 @@ void shards_destroy(struct shards *shards)
 	free(shards);
 }
 
-static bool mark_nothing(void *context, uint32_t parameter)
-{
-	return true;
-}
-
 /* sum += gradients (the first shard's are the sum so far); after the last shard, gradients = sum x 1/shards. */
 static void add_shard(float *restrict sum, float *restrict gradients, uint64_t count, uint32_t s, uint32_t shards)
 {
@@ -63,7 +58,7 @@ bool shards_compute(
 {
 	struct trainer *trainer = shards->trainer;
 	for (uint32_t s = 0; s < trainer->share_count; s++) {
-		if (!compute_step(trainer, s, images, mark_nothing, NULL, outcome))
+		if (!compute_step(trainer, s, images, compute_till_all, NULL, outcome))
 			return false;
 		for (uint32_t b = 0; b < shards->bucket_count; b++) {
 			collet_ddp_bucket bucket;

@@ -17,11 +17,10 @@
 
 struct strategy;
 
-/* What one rank (or one shard of --shards) goes through in an epoch. */
-struct share {
+/* What one rank (or one shard of --shards) goes through in an epoch, as the sampler deals it out. */
+struct lot {
 	collet_sampler sampler;
 	uint64_t *indices;
-	double loss_sum;
 };
 
 /* Images in the order in which a feed is asked for them, and the batches they come in (order.h). */
@@ -32,7 +31,8 @@ struct order {
 };
 
 struct trainer {
-	collet_comm *comm;         /* of all ranks; a strategy that lets several things travel at once splits it */
+	collet_comm *comm;         /* of all ranks */
+	collet_comm *lane;         /* likewise, for what steps move; NULL: the strategy has communicators of its own */
 	const struct options *options;
 	const struct trainer_watch *watch;
 	const struct backend *backend;
@@ -46,14 +46,18 @@ struct trainer {
 	struct network *network;
 	float *gathered[MODEL_PARAMETERS];  /* what earlier batches of a step have given; with --accumulate only */
 
-	struct share *shares;      /* one, or one a shard */
-	uint32_t share_count;
+	uint32_t workers;          /* ranks 0 .. workers - 1 train; the others serve them */
+	uint32_t share_count;      /* whose gradients this rank computes in a step: 1, or --shards, or on a server 0 */
+	double *loss_sums;         /* one a share, of this epoch */
 	uint64_t share_images;     /* of each share in an epoch */
+	struct lot *lots;          /* that this rank's feed gives out: its shares' own, unless a strategy deals them */
+	uint32_t lot_count;
 	struct order order, test_order;
 	struct feed *feed, *test_feed;
 
 	struct timeline *timeline;
 	struct schedule schedule;
+	uint32_t resumed_steps;    /* that had been taken before this process began */
 	uint32_t epochs_done, steps_done;  /* steps: in all epochs */
 	uint32_t epoch_step;       /* steps done in the epoch under way */
 	uint64_t epoch_images;     /* and how many images this rank has seen in it */

@@ -1,20 +1,64 @@
 /* How ranks work together. What each trains on is settled (order.h); a strategy says where gradients live, and what
- * becomes of them and of the values in a step. One const table a strategy, one file each. */
+ * becomes of them and of the values in a step. One const table a strategy, one file each, on collet's public interface
+ * alone. */
 #ifndef TRAIN_STRATEGY_H
 #define TRAIN_STRATEGY_H
 
 #include "state.h"
 
+/* Options that only some strategies can do something with. */
+enum strategy_takes {
+	TAKES_COMPRESS = 1 << 0,
+	TAKES_ALGORITHM = 1 << 1,    /* --algorithm names that of the collective that carries gradients or values */
+	TAKES_CLIP = 1 << 2,
+	TAKES_ACCUMULATE = 1 << 3,
+	TAKES_SHARDS = 1 << 4,
+	TAKES_SERVERS = 1 << 5,
+	TAKES_STALENESS = 1 << 6,
+	TAKES_LOCAL_STEPS = 1 << 7,
+	TAKES_BUCKETS = 1 << 8,      /* --bucket-bytes, --no-overlap */
+	TAKES_SYNC_NORM = 1 << 9     /* all ranks compute batches, in the same number of steps */
+};
+
+/* Where what the optimiser remembers (flat.velocity, flat.squares) is, for who wants to keep or restore all of it. */
+enum strategy_state {
+	STATE_ALIKE,   /* all of it on every rank, the same bits */
+	STATE_PARTS,   /* each rank has elements state_first .. + state_count, no element is twice */
+	STATE_OWN      /* all of it on every rank that trains, each its own */
+};
+
+/* Payload. */
+struct traffic {
+	uint64_t sent, received;
+};
+
 struct strategy {
-	const char *name;          /* as --strategy takes it */
-	const char *sentence;      /* what happens in a step, for --help */
-	/* Collective, as all of these. Makes trainer->strategy_state, gives every parameter memory for its gradient,
-	 * and all ranks the same values. False, as everywhere below, after a line on standard error. */
+	const char *name;            /* as --strategy takes it */
+	const char *sentence;        /* what happens in a step, for --help */
+	unsigned takes;              /* of enum strategy_takes */
+	enum strategy_state state;
+	bool deals;                  /* rank 0's feed gives one batch a step, of all ranks' images, rank by rank */
+	/* How many of the ranks, the last ones, serve the others and train on nothing. NULL: none. */
+	uint32_t (*servers)(const struct options *options);
+
+	/* All below are collective and called on servers too. False: after a line on standard error. */
+
+	/* Makes trainer->strategy_state, gives every parameter memory for its gradient and the optimiser its own, and
+	 * all ranks the same values. */
 	bool (*create)(struct trainer *trainer);
 	/* Takes compute_step() and makes of its gradients a step of the optimiser. images: of each share; *outcome: of
 	 * this rank's. steps_done is the caller's. */
 	bool (*step)(struct trainer *trainer, uint32_t images, struct outcome *outcome);
-	void (*destroy)(struct trainer *trainer);  /* takes what a failed create() has left */
+	/* Before the first step of an epoch, and after the last: then every rank's values become those that are
+	 * evaluated, the same on every rank. May be NULL. */
+	bool (*begin_epoch)(struct trainer *trainer);
+	bool (*end_epoch)(struct trainer *trainer);
+	/* Frees strategy_state; takes what a failed create() has left. The lane has gone. NULL: there is none. */
+	void (*destroy)(struct trainer *trainer);
+	/* What this rank has moved in all steps so far. */
+	bool (*traffic)(struct trainer *trainer, struct traffic *traffic);
+	/* Adds what is special about this strategy (trainer.h), over all ranks. May be NULL. */
+	bool (*report)(struct trainer *trainer, struct trainer_epoch *epoch);
 	/* For checkpoints, between two steps: what this rank must keep for itself, besides what everybody can see in
 	 * the trainer, to go on bit for bit. load() is given what the same rank of as many has saved. All may be NULL.
 	 */
@@ -23,9 +67,43 @@ struct strategy {
 	bool (*load)(struct trainer *trainer, const void *state, uint64_t bytes);
 };
 
-extern const struct strategy strategy_allreduce;
+/* The table by the name; NULL: there is none. */
+const struct strategy *strategy_find(const char *name);
+/* All of them, in the order in which they are best understood; ends with NULL. */
+extern const struct strategy *const strategies[];
 
-/* What the optimiser does in this step. */
-struct descent strategy_descent(const struct trainer *trainer);
+/* Whether the strategy that options name exists and has a use for all that they ask for. */
+bool strategy_fits(const struct options *options);
+
+/* ---- For strategies ------------------------------------------------------------------------------------------- */
+
+/* The optimiser's step: for all parameters, or for the part that this rank has the optimiser's memory of. */
+void strategy_descend(struct trainer *trainer);
+void strategy_descend_part(struct trainer *trainer, const float *gradients);
+
+/* Makes sure that all ranks have the same parameters, and gives them rank 0's values. */
+bool strategy_share_values(struct trainer *trainer);
+/* trainer->lane: a communicator of all ranks for what steps move, so that it can be told from all else. */
+bool strategy_open_lane(struct trainer *trainer);
+bool strategy_lane_traffic(struct trainer *trainer, struct traffic *traffic);
+
+/* CLOCK_MONOTONIC. */
+int64_t strategy_now_ns(void);
+/* For the timeline: from communicate() to arrived() a model's worth was under way, and this rank did nothing else. */
+int64_t strategy_communicate(struct trainer *trainer);
+void strategy_arrived(struct trainer *trainer, int64_t began_ns);
+
+/* to[i] = the mean of from[i], from[stride + i], ..., added in this order. */
+void strategy_average(float *to, const float *from, uint64_t count, uint64_t stride, uint32_t operands);
+/* With --clip: scales the gradients (elements of flat) down to that norm. */
+void strategy_clip(const struct trainer *trainer, float *gradients, uint64_t count);
+double strategy_square_sum(const float *gradients, uint64_t count);
+void strategy_clip_to(const struct trainer *trainer, double square_sum, float *gradients, uint64_t count);
+
+/* Elements of flat that part number `part` of `parts` is: cut at multiples of 64 bytes. */
+struct range {
+	uint64_t first, count;
+};
+struct range strategy_part(const struct flat *flat, uint32_t part, uint32_t parts);
 
 #endif

@@ -41,6 +41,12 @@ static bool create_ddp(struct trainer *trainer, struct allreduce *state)
 		return false;
 	for (uint32_t p = 0; p < model->parameter_count; p++)
 		model->parameters[p].gradient = collet_ddp_gradient(state->ddp, p);
+	for (uint32_t b = 0; b < collet_ddp_bucket_count(state->ddp); b++) {
+		collet_ddp_bucket bucket;
+		if (!train_check(collet_ddp_bucket_get(state->ddp, b, &bucket), "a bucket"))
+			return false;
+		trainer->flat.bytes += bucket.count * sizeof(float);
+	}
 	return true;
 }
 
@@ -69,11 +75,6 @@ static bool mark_ready(void *context, uint32_t parameter)
 	const collet_status status = collet_ddp_ready(state->ddp, parameter);
 	timeline_end(state->timeline);
 	return train_check(status, "averaging gradients");
-}
-
-static bool mark_nothing(void *context, uint32_t parameter)
-{
-	return true;
 }
 
 /* With --no-overlap: in the order in which backward would have done it. */
@@ -106,21 +107,28 @@ static bool wait_for_all(const struct allreduce *state)
 	return fine;
 }
 
+static bool allreduce_traffic(struct trainer *trainer, struct traffic *traffic)
+{
+	const struct allreduce *state = trainer->strategy_state;
+	collet_ddp_traffic moved;
+	if (!train_check(collet_ddp_traffic_get(state->ddp, &moved), "counting bytes"))
+		return false;
+	*traffic = (struct traffic){ moved.bytes_sent, moved.bytes_received };
+	return true;
+}
+
 static bool allreduce_step(struct trainer *trainer, uint32_t images, struct outcome *outcome)
 {
 	struct allreduce *state = trainer->strategy_state;
 	const float clip = trainer->options->clip;
 	double norm;
-	const gradient_ready ready = trainer->options->no_overlap ? mark_nothing : mark_ready;
+	const gradient_ready ready = trainer->options->no_overlap ? compute_till_all : mark_ready;
 	const bool computed = state->shards ? shards_compute(state->shards, images, mark_ready, state, outcome) :
 		compute_step(trainer, 0, images, ready, state, outcome);
-	if (!computed || (ready == mark_nothing && !state->shards && !mark_all(trainer)) || !wait_for_all(state) ||
+	if (!computed || (ready == compute_till_all && !state->shards && !mark_all(trainer)) || !wait_for_all(state) ||
 		(clip > 0 && !train_check(collet_ddp_clip(state->ddp, clip, &norm), "--clip")))
 		return false;
-	const struct descent descent = strategy_descent(trainer);
-	timeline_begin(trainer->timeline, PHASE_OPTIMISE);
-	trainer->backend->descend(trainer->network, &descent);
-	timeline_end(trainer->timeline);
+	strategy_descend(trainer);
 	return true;
 }
 
@@ -161,10 +169,14 @@ static void allreduce_destroy(struct trainer *trainer)
 const struct strategy strategy_allreduce = {
 	.name = "allreduce",
 	.sentence = "gradients are averaged by all-reduce, in buckets, while backward goes on",
+	.takes = TAKES_COMPRESS | TAKES_ALGORITHM | TAKES_CLIP | TAKES_ACCUMULATE | TAKES_SHARDS |
+		TAKES_BUCKETS | TAKES_SYNC_NORM,
+	.state = STATE_ALIKE,
 	.create = allreduce_create,
 	.step = allreduce_step,
 	.destroy = allreduce_destroy,
 	.saved_bytes = allreduce_saved_bytes,
 	.save = allreduce_save,
 	.load = allreduce_load,
+	.traffic = allreduce_traffic,
 };

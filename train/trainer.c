@@ -9,7 +9,9 @@
 #include <stdlib.h>
 #include <time.h>
 
+#include "agree.h"
 #include "checkpoint.h"
+#include "costs.h"
 #include "error.h"
 #include "evaluate.h"
 #include "order.h"
@@ -50,7 +52,7 @@ static void show_step(const struct trainer *trainer, const struct outcome *outco
 static void begin_epoch(struct trainer *trainer)
 {
 	for (uint32_t s = 0; s < trainer->share_count; s++)
-		trainer->shares[s].loss_sum = 0;
+		trainer->loss_sums[s] = 0;
 	trainer->epoch_images = 0;
 }
 
@@ -58,11 +60,11 @@ static void begin_epoch(struct trainer *trainer)
  * written. */
 static bool train_epoch(struct trainer *trainer, struct trainer_epoch *result)
 {
-	const uint32_t ranks = collet_comm_size(trainer->comm);
 	const uint64_t steps = order_steps(trainer);
 	if (trainer->epoch_step == 0)
 		begin_epoch(trainer);
-	if (!order_epoch(trainer, trainer->epochs_done, trainer->epoch_step))
+	if (!order_epoch(trainer, trainer->epochs_done, trainer->epoch_step) ||
+		(trainer->strategy->begin_epoch && !trainer->strategy->begin_epoch(trainer)))
 		return false;
 	double start = now_s(), saving;
 	while (trainer->epoch_step < steps && !out_of_steps(trainer)) {
@@ -76,7 +78,7 @@ static bool train_epoch(struct trainer *trainer, struct trainer_epoch *result)
 		trainer->steps_done++;  /* now values, optimiser and place in time agree: what could be gone on from */
 		trainer->epoch_step++;
 		trainer->epoch_images += (uint64_t)count * trainer->share_count;
-		result->images += (double)count * trainer->share_count * ranks;
+		result->images += (double)count * trainer->share_count * trainer->workers;
 		show_step(trainer, &outcome, count, result->images / (now_s() - start));
 		if (!checkpoint_after_step(trainer, &saving))
 			return false;
@@ -122,13 +124,20 @@ static bool note_epoch(struct trainer *trainer, const struct trainer_epoch *resu
 	return true;
 }
 
+/* Now values are those that are evaluated. */
+static bool end_strategy_epoch(struct trainer *trainer)
+{
+	return !trainer->strategy->end_epoch || trainer->strategy->end_epoch(trainer);
+}
+
 static bool run_epoch(struct trainer *trainer)
 {
 	struct trainer_epoch result = { .epoch = trainer->epochs_done + 1 };
 	if (!train_epoch(trainer, &result) ||
 		!evaluate_loss(trainer, trainer->epoch_images, &result.loss) ||
-		!evaluate_equality(trainer, &result.checksum) || !test(trainer, &result.test_accuracy) ||
-		!mean_times(trainer, &result.times))
+		!end_strategy_epoch(trainer) || !evaluate_equality(trainer, &result.checksum) ||
+		!test(trainer, &result.test_accuracy) || !mean_times(trainer, &result.times) ||
+		!costs_fill(trainer, &result))
 		return false;
 	if (!note_epoch(trainer, &result) || !checkpoint_after_epoch(trainer))
 		return false;
@@ -154,7 +163,7 @@ bool trainer_run(collet_comm *comm, const struct options *options, const struct 
 	if (!trainer)
 		return train_fail("no memory");
 	*trainer = (struct trainer){ .comm = comm, .options = options, .watch = watch, .backend = &backend_onednn };
-	bool fine = checkpoint_begin(trainer) && setup_init(trainer);
+	bool fine = agree_on_options(comm, options) && checkpoint_begin(trainer) && setup_init(trainer);
 	if (fine && trainer->history_count > 0 && watch->resumed)
 		fine = watch->resumed(watch->context, trainer->history, trainer->history_count);
 	while (fine && trainer->epochs_done < options->epochs && !out_of_steps(trainer))

@@ -30,6 +30,17 @@ struct trainer_epoch {
 	double images;                /* ... and how many by all ranks: both in this run, if it was resumed */
 	double rate;                  /* of learning, in its last step */
 	uint32_t steps_done;          /* in all epochs */
+
+	/* Of all steps so far, over all ranks. */
+	const char *strategy;
+	uint64_t steps;
+	double bytes_per_step;        /* that a rank sends, in the mean */
+	double busiest_bytes_per_step;/* of the rank that sends or receives most */
+	uint64_t memory_bytes;        /* values, gradients, optimiser and exchange, on the rank that has most */
+	uint32_t staleness_bound;     /* async; OPTIONS_NOT_GIVEN: there is none */
+	double staleness_mean;        /* steps by which a worker was ahead of the slowest when it got values */
+	uint64_t staleness_most;
+	double apart;                 /* gossip: how far any value is from the average, at most; < 0: nobody's is */
 };
 
 /* Called on every rank. Members may be NULL. */

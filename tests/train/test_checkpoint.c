@@ -1,6 +1,7 @@
 /* A run that was stopped goes on bit for bit as if it had not been; on another number of ranks, to within rounding; and
  * from a file that is damaged, or of another training, not at all. Ranks are threads here. */
 #include <dirent.h>
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdint.h>
@@ -17,7 +18,7 @@
 #include "safetensors.h"
 #include "trainer.h"
 
-enum { RANKS = 3, WORDS_MOST = 40 };
+enum { RANKS = 4, WORDS_MOST = 40 };
 
 static char folder[] = "/tmp/collet-checkpoint-XXXXXX", path[64], dumps[2][64];
 
@@ -71,9 +72,9 @@ static struct run run_words(uint32_t ranks, const char *const *words, const char
 
 #define TELL(...) ((const char *const[]){ __VA_ARGS__, NULL })
 /* 610 images on two ranks: ten steps of 32 an epoch, the last one short. */
-#define SHORT \
-	"--dataset", "digits", "--train-samples", "610", "--test-samples", "41", "--batch-size", "32", "--epochs", \
-		"3", "--algorithm", "direct"
+#define PLAIN \
+	"--dataset", "digits", "--train-samples", "610", "--test-samples", "41", "--batch-size", "32", "--epochs", "3"
+#define SHORT PLAIN, "--algorithm", "direct"
 
 static void expect_alike(const char *what, const struct run *through, const struct run *resumed, uint32_t ranks)
 {
@@ -112,6 +113,26 @@ static uint32_t count_checkpoints(void)
 	return count;
 }
 
+static void stop_and_go_on(size_t row, uint32_t ranks, const char *const *common, const char *const *words)
+{
+	/* In the middle of the first epoch, of the second, and where one ends. With --accumulate an epoch has 5. */
+	static const char *const stops[] = { "3", "12", "10" };
+	const char *const stop = stops[row % 3], *all[WORDS_MOST] = { NULL };
+	char what[40];
+	int count = 0;
+	for (int list = 0; list < 2; list++)
+		for (const char *const *word = list ? words : common; *word; word++)
+			all[count++] = *word;
+	const struct run through = run_words(ranks, TELL(PLAIN, "--steps", "14"), all);
+	const struct run stopped = run_words(ranks, TELL(PLAIN, "--steps", stop, "--checkpoint", path), all);
+	const struct run resumed =
+		run_words(ranks, TELL(PLAIN, "--steps", "14", "--checkpoint", path, "--resume"), all);
+	snprintf(what, sizeof(what), "row %zu (%s), stopped after %s", row, common[0], stop);
+	expect_alike(what, &through, &resumed, ranks);
+	assert_true(stopped.last[0].checksum != through.last[0].checksum);
+	remove_checkpoints();
+}
+
 static void a_stopped_run_goes_on_bit_for_bit(void **state)
 {
 	static const struct {
@@ -130,21 +151,44 @@ static void a_stopped_run_goes_on_bit_for_bit(void **state)
 		{ 2, { "--model", "linear", "--compress", "sign", "--lr", "0.002" } },
 		{ 3, { "--model", "linear", "--compress", "powersgd:2" } },
 	};
-	/* In the middle of the first epoch, of the second, and where one ends. With --accumulate an epoch has 5. */
-	static const char *const stops[] = { "3", "12", "10" };
-	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-		char what[40];
-		const char *stop = stops[i % 3];
-		const struct run through = run_words(rows[i].ranks, TELL(SHORT, "--steps", "14"), rows[i].words);
-		const struct run stopped = run_words(
-			rows[i].ranks, TELL(SHORT, "--steps", stop, "--checkpoint", path), rows[i].words);
-		const struct run resumed = run_words(rows[i].ranks,
-			TELL(SHORT, "--steps", "14", "--checkpoint", path, "--resume"), rows[i].words);
-		snprintf(what, sizeof(what), "row %zu, stopped after %s", i, stop);
-		expect_alike(what, &through, &resumed, rows[i].ranks);
-		assert_true(stopped.last[0].checksum != through.last[0].checksum);
-		remove_checkpoints();
-	}
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
+		stop_and_go_on(i, rows[i].ranks, TELL("--algorithm", "direct"), rows[i].words);
+}
+
+/* Whether all ranks have everything, each a part, or each something of its own. */
+static void so_it_does_with_every_strategy(void **state)
+{
+	static const struct {
+		uint32_t ranks;
+		const char *words[9];
+	} rows[] = {
+		{ 3, { "--model", "linear", "--strategy", "gossip" } },
+		{ 2, { "--model", "linear", "--strategy", "local-sgd", "--optimizer", "adamw" } },
+		{ 2, { "--model", "linear", "--strategy", "gossip", "--optimizer", "adamw" } },
+		{ 3, { "--model", "linear", "--strategy", "local-sgd", "--local-steps", "5" } },
+		{ 3, { "--model", "linear", "--strategy", "sharded", "--optimizer", "adamw" } },
+		{ 3, { "--model", "linear", "--strategy", "parameter-server" } },
+		{ 4, { "--strategy", "parameter-server", "--servers", "2", "--optimizer", "adamw" } },
+		{ 2, { "--model", "linear", "--strategy", "data-parallel", "--augment" } },
+		{ 2, { "--model", "linear", "--strategy", "gather" } },
+	};
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
+		stop_and_go_on(i, rows[i].ranks, TELL("--momentum", "0.8"), rows[i].words);
+}
+
+/* What comes then is another run every time; but what was learnt is there. */
+static void an_asynchronous_run_goes_on_too(void **state)
+{
+	const char *const words[] = { "--strategy", "async", "--model", "linear", NULL };
+	const struct run stopped = run_words(3, TELL(PLAIN, "--steps", "13", "--checkpoint", path), words);
+	const struct run resumed =
+		run_words(3, TELL(PLAIN, "--steps", "14", "--checkpoint", path, "--resume"), words);
+	assert_true(stopped.fine[0] && stopped.fine[1] && stopped.fine[2]);
+	assert_true(resumed.fine[0] && resumed.fine[1] && resumed.fine[2]);
+	assert_true(resumed.last[0].checksum != stopped.last[0].checksum);
+	/* 3 steps of the second epoch, and one more. */
+	assert_true(fabs(resumed.last[0].loss - stopped.last[0].loss) < 0.2 * stopped.last[0].loss);
+	remove_checkpoints();
 }
 
 /* What a hook keeps matters: without it, the same place is another run. */
@@ -357,6 +401,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_stopped_run_goes_on_bit_for_bit),
+		cmocka_unit_test(so_it_does_with_every_strategy),
+		cmocka_unit_test(an_asynchronous_run_goes_on_too),
 		cmocka_unit_test(what_ranks_keep_for_themselves_matters),
 		cmocka_unit_test(a_folder_keeps_every_checkpoint),
 		cmocka_unit_test(without_a_checkpoint_a_run_begins),

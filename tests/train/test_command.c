@@ -65,6 +65,32 @@ static void processes_equal_one_rank_over_every_transport(void **state)
 	remove_folder(folder);
 }
 
+/* One process, as data-parallel training was before there was a process a GPU. */
+static void ranks_may_be_threads_of_one_process(void **state)
+{
+	char folder[64], paths[2][80], *bytes[2] = { calloc(1, PARAMETER_BYTES + 2), calloc(1, PARAMETER_BYTES + 2) };
+	struct tool tool;
+	make_folder(folder);
+	for (int i = 0; i < 2; i++)
+		snprintf(paths[i], sizeof(paths[i]), "%s/%d", folder, i);
+	assert_int_equal(run_train(&tool, WORDS(SHORT, "--threads", "2", "--strategy", "data-parallel",
+						"--dump-parameters", paths[0])),
+		0);
+	assert_non_null(strstr(tool.out.text, " images/s on 2 ranks"));
+	tool_deinit(&tool);
+	assert_int_equal(run_train(&tool, WORDS(SHORT, "--shards", "2", "--dump-parameters", paths[1])), 0);
+	tool_deinit(&tool);
+	for (int i = 0; i < 2; i++)
+		assert_int_equal(read_file(paths[i], bytes[i], PARAMETER_BYTES + 2), PARAMETER_BYTES);
+	assert_memory_equal(bytes[0], bytes[1], PARAMETER_BYTES);
+	for (int i = 0; i < 2; i++)
+		free(bytes[i]);
+	remove_folder(folder);
+	assert_int_not_equal(tool_run(&tool, WORDS("-n", "2", train, SHORT, "--threads", "2")), 0);
+	assert_non_null(strstr(tool.error.text, "--threads 2: this is one of 2 ranks already"));
+	tool_deinit(&tool);
+}
+
 static void json_is_one_object_an_epoch(void **state)
 {
 	char folder[64], path[80], text[1000];
@@ -83,7 +109,8 @@ static void json_is_one_object_an_epoch(void **state)
 				"{\"epoch\": %d, \"loss\": %lf, \"test_accuracy\": %lf, \"images_per_s\": %lf, "
 				"\"step_s\": %*f, \"load_s\": %*f, \"forward_s\": %*f, \"backward_s\": %*f, "
 				"\"communicate_s\": %*f, \"optimise_s\": %*f, \"evaluate_s\": %*f, "
-				"\"travel_s\": %lf, \"hidden_s\": %lf}\n%n",
+				"\"travel_s\": %lf, \"hidden_s\": %lf, "
+				"\"strategy\": \"allreduce\", \"ranks\": 2, %*[^}]}\n%n",
 				&epoch, &loss, &accuracy, &rate, &travel, &hidden, &length),
 			6);
 		assert_true(travel > 0 && hidden >= 0 && hidden <= travel);
@@ -119,6 +146,18 @@ static void what_makes_no_sense_is_refused(void **state)
 		{ { "--momentum", "1.5" }, 2, "--momentum 1.5" },
 		{ { "--fast" }, 2, "--help" },
 		{ { "digits" }, 2, "digits: not an option" },
+		{ { "--strategy", "hope" }, 2, "--strategy hope: there is no such thing" },
+		{ { "--strategy=gossip", "--compress", "f16" }, 2, "--compress does not go with --strategy gossip:" },
+		{ { "--strategy=gossip", "--clip", "1" }, 2, "--clip does not go with --strategy gossip" },
+		{ { "--strategy=async", "--algorithm", "ring" }, 2, "--algorithm does not go with --strategy async" },
+		{ { "--strategy=sharded", "--shards", "2" }, 2, "--shards does not go with --strategy sharded" },
+		{ { "--strategy=data-parallel", "--accumulate", "2" }, 2, "--accumulate does not go with --strategy" },
+		{ { "--strategy=async", "--sync-batch-norm" }, 2, "--sync-batch-norm does not go with" },
+		{ { "--strategy=gather", "--no-overlap" }, 2, "--no-overlap does not go with --strategy gather" },
+		{ { "--servers", "1" }, 2, "--servers does not go with --strategy allreduce: it has none" },
+		{ { "--strategy=parameter-server", "--staleness", "1" }, 2, "--staleness does not go with" },
+		{ { "--strategy=sharded", "--local-steps", "4" }, 2, "--local-steps does not go with" },
+		{ { "--dataset=digits", "--strategy", "async" }, 1, "async with 1 server needs more than 1 rank: the" },
 		{ { "--dataset", "letters" }, 1, "there is no data set letters" },
 		{ { "--dataset", "mnist" }, 1, "--dataset digits needs no files" },
 		{ { "--data", "/nowhere" }, 1, "scripts/get-data mnist /nowhere" },
@@ -140,11 +179,21 @@ static void what_makes_no_sense_is_refused(void **state)
 static void ranks_that_disagree_are_told(void **state)
 {
 	static const char script[] =
-		"[ $RANK = 1 ] && more=--no-batch-norm; exec \"$0\" --dataset digits --train-samples 100 $more";
-	struct tool tool;
-	assert_int_not_equal(tool_run(&tool, WORDS("-n", "2", "sh", "-c", script, train)), 0);
-	assert_non_null(strstr(tool.error.text, "number of parameters is 6 on rank 1 and 10 on rank 0"));
-	tool_deinit(&tool);
+		"[ $RANK = 1 ] && more=$1; exec \"$0\" --dataset digits --train-samples 100 $more";
+	static const struct {
+		const char *words, *sentence;
+	} rows[] = {
+		{ "--no-batch-norm", "--no-batch-norm is given on rank 1 and not given on rank 0" },
+		{ "--strategy gossip", "--strategy is gossip on rank 1 and allreduce on rank 0" },
+		{ "--batch-size 50", "--batch-size is 50 on rank 1 and 100 on rank 0" },
+		{ "--lr 0.5", "--lr is 0.5 on rank 1 and 0.01 on rank 0" },
+	};
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+		struct tool tool;
+		assert_int_not_equal(tool_run(&tool, WORDS("-n", "2", "sh", "-c", script, train, rows[i].words)), 0);
+		assert_non_null(strstr(tool.error.text, rows[i].sentence));
+		tool_deinit(&tool);
+	}
 }
 
 static void help_and_version_are_printed(void **state)
@@ -162,6 +211,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(processes_equal_one_rank_over_every_transport),
+		cmocka_unit_test(ranks_may_be_threads_of_one_process),
 		cmocka_unit_test(json_is_one_object_an_epoch),
 		cmocka_unit_test(what_makes_no_sense_is_refused),
 		cmocka_unit_test(ranks_that_disagree_are_told),

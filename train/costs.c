@@ -1,0 +1,28 @@
+#include "costs.h"
+
+#include "error.h"
+#include "strategy.h"
+
+bool costs_fill(struct trainer *trainer, struct trainer_epoch *epoch)
+{
+	struct traffic traffic;
+	if (!trainer->strategy->traffic(trainer, &traffic))
+		return false;
+	uint64_t sent = traffic.sent;
+	uint64_t most[] = { traffic.sent > traffic.received ? traffic.sent : traffic.received, trainer->flat.bytes };
+	if (!train_check(collet_allreduce(trainer->comm, &sent, &sent, 1, COLLET_U64, COLLET_SUM, NULL),
+		    "adding up costs") ||
+		!train_check(collet_allreduce(trainer->comm, most, most, 2, COLLET_U64, COLLET_MAX, NULL),
+			"comparing costs"))
+		return false;
+	const uint32_t taken = trainer->steps_done - trainer->resumed_steps;
+	const double steps = taken > 0 ? taken : 1;
+	epoch->strategy = trainer->strategy->name;
+	epoch->steps = taken;
+	epoch->bytes_per_step = (double)sent / steps / collet_comm_size(trainer->comm);
+	epoch->busiest_bytes_per_step = (double)most[0] / steps;
+	epoch->memory_bytes = most[1];
+	epoch->staleness_bound = OPTIONS_NOT_GIVEN;
+	epoch->apart = -1;
+	return !trainer->strategy->report || trainer->strategy->report(trainer, epoch);
+}
