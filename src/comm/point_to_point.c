@@ -50,7 +50,9 @@ static collet_status new_request(collet_comm *comm, const collet_how *how, struc
 	(*request)->point_to_point = true;
 	(*request)->key.algorithm = 0;
 	(*request)->timeout_ns = collet_call_timeout(comm, how);
-	collet_request_set_clock(*request, collet_clock_ns());
+	(*request)->started_ticks = collet_ticks();
+	(*request)->started_ns = (*request)->next_ask_ns = 0;  /* as in call.c */
+	(*request)->warned = 0;
 	(*request)->p2p = (struct collet_p2p_call){ 0 };
 	collet_request_activate(*request);
 	return COLLET_OK;

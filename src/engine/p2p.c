@@ -13,6 +13,7 @@
 
 enum {
 	EAGER_BYTES = 64 << 10,           /* larger messages are announced */
+	SPARES_MOST = 64,
 	KEPT_BYTES_MOST = 64 << 20        /* of unasked-for messages of a peer; beyond, its conduit is left alone */
 };
 
@@ -24,7 +25,7 @@ struct note {
 
 /* A message on its way out. */
 struct outgoing {
-	struct outgoing *next;
+	struct outgoing *next;            /* in its peer's queue, or among the spare ones */
 	struct collet_transfer transfer;
 	struct collet_request *request;   /* settles with it; NULL: nobody */
 	struct note note;                 /* the payload of ANNOUNCE and FETCH */
@@ -59,6 +60,8 @@ struct collet_p2p {
 	uint64_t next_id;
 	uint32_t pending;                                /* requests under way */
 	uint32_t busy;                                   /* messages on their way out */
+	struct outgoing *spare;                          /* kept for the next messages */
+	uint32_t spares;
 	struct peer *peers;
 };
 
@@ -119,14 +122,43 @@ static struct collet_conduit *conduit_of(struct collet_route *route)
 	return route ? atomic_load_explicit(&route->conduit, memory_order_acquire) : NULL;
 }
 
+static struct outgoing *get_outgoing(struct collet_p2p *p2p)
+{
+	struct outgoing *out = p2p->spare;
+	if (!out)
+		return calloc(1, sizeof(*out));
+	p2p->spare = out->next;
+	p2p->spares--;
+	*out = (struct outgoing){ 0 };
+	return out;
+}
+
+static void put_outgoing(struct collet_p2p *p2p, struct outgoing *out)
+{
+	if (p2p->spares == SPARES_MOST) {
+		free(out);
+		return;
+	}
+	out->next = p2p->spare;
+	p2p->spare = out;
+	p2p->spares++;
+}
+
+static void free_outgoing(struct outgoing *first)
+{
+	for (struct outgoing *next; first; first = next) {
+		next = first->next;
+		free(first);
+	}
+}
+
 static collet_status send_message(struct collet_group *group, uint32_t to, enum kind kind, uint32_t tag,
 	const struct note *note, const void *data, uint64_t bytes, struct collet_request *request)
 {
 	struct collet_p2p *p2p = group->p2p;
 	struct collet_route *route = route_to(group, to);
-	struct outgoing *out = calloc(1, sizeof(*out));
-	if (!out || !route) {
-		free(out);
+	struct outgoing *out = route ? get_outgoing(p2p) : NULL;
+	if (!out) {
 		return collet_fail(COLLET_ERR_MEMORY, "no memory for a message to rank %u", to);
 	}
 	struct peer *peer = &p2p->peers[to];
@@ -166,7 +198,7 @@ static bool advance_out(struct collet_group *group, struct peer *peer, struct co
 		p2p->busy--;
 		if (out->request)
 			end_request(p2p, out->request);
-		free(out);
+		put_outgoing(p2p, out);
 	}
 	return true;
 }
@@ -510,12 +542,10 @@ void collet_p2p_deinit(struct collet_group *group)
 	if (!p2p)
 		return;
 	for (uint32_t rank = 0; rank < group->size; rank++) {
-		for (struct outgoing *out = p2p->peers[rank].first_out, *next; out; out = next) {
-			next = out->next;
-			free(out);
-		}
+		free_outgoing(p2p->peers[rank].first_out);
 		free(p2p->peers[rank].keeping);
 	}
+	free_outgoing(p2p->spare);
 	for (struct kept *kept = p2p->kept, *next; kept; kept = next) {
 		next = kept->next;
 		free(kept);
