@@ -3,7 +3,11 @@
  * The machine is not the same from one second to the next: other work, clocks, cores that share a cache or do not. So
  * the algorithms of one size take turns, batch by batch; the whole sweep is gone through several times; and what counts
  * of a point is the lower quartile of all its batches: of a machine that has two speeds the median is now the one, now
- * the other, and what else runs only ever makes it slower. The first call of each is checked. */
+ * the other, and what else runs only ever makes it slower. The first call of each is checked.
+ *
+ * Every other pass has buffers from collet_mem_alloc, and a point's time is the geometric mean of both kinds: ranks must
+ * choose alike and do not know what each other's memory is, so a choice has to do for both. */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,9 +16,10 @@
 #include "tune.h"
 
 enum {
-	PASSES = 5,        /* through the whole sweep */
+	KINDS = 2,         /* of buffers: ordinary ones, and the library's */
+	PASSES = 6,        /* through the whole sweep; of each kind, one after the other */
 	TURNS = 2,         /* of each algorithm, at each size, in a pass; of long calls, one */
-	BATCHES = PASSES * TURNS,
+	BATCHES = PASSES / KINDS * TURNS,
 	LONG_BYTES = 2 << 20,
 	ALGORITHMS = 16    /* of a collective, at most */
 };
@@ -27,8 +32,8 @@ struct point {
 	double predicted_ns;
 	uint32_t piece_bytes;
 	bool chosen;                 /* by the library, left to itself */
-	uint32_t batches;
-	uint64_t ns[BATCHES];        /* of a batch, on this rank; at the end, on the slowest */
+	uint32_t batches[KINDS];
+	uint64_t ns[KINDS][BATCHES]; /* of a batch, on this rank; at the end, on the slowest */
 };
 
 struct sweep {
@@ -101,8 +106,9 @@ static void look(struct sweep *s, const struct bench_work *work, uint64_t count,
 	}
 }
 
-static int take_turns(struct sweep *s, struct bench_run *run, struct point *points, bool first_pass)
+static int take_turns(struct sweep *s, struct bench_run *run, struct point *points, uint32_t pass)
 {
+	const uint32_t kind = pass % KINDS;
 	const enum bench_collective collective = (enum bench_collective)run->work.collective;
 	const size_t count = s->algorithm_count[collective];
 	const size_t turns = bench_bytes(&run->work, s->side.library.size, run->count) < LONG_BYTES ? TURNS : 1;
@@ -114,30 +120,31 @@ static int take_turns(struct sweep *s, struct bench_run *run, struct point *poin
 			run->call.how = collet_side_plan(&s->side, &run->work, run->count, point->algorithm);
 			if (s->side.plan.algorithm == NULL || s->side.plan.predicted_ns < 0)
 				continue;
-			if (first_pass && turn == 0 && calibrate(s, run, point))
+			if (pass == 0 && turn == 0 && calibrate(s, run, point))
 				return 1;
 			if (bench_run_batch(run, point->calls, &times))
 				return complain(s, point->algorithm);
-			point->ns[point->batches++] = (uint64_t)times.elapsed_ns;
+			point->ns[kind][point->batches[kind]++] = (uint64_t)times.elapsed_ns;
 		}
 	}
 	return 0;
 }
 
-static int measure_size(struct sweep *s, enum bench_collective collective, size_t size, bool first_pass)
+static int measure_size(struct sweep *s, enum bench_collective collective, size_t size, uint32_t pass)
 {
+	const enum bench_buffer_kind kinds[KINDS] = { BENCH_MALLOC, BENCH_ALLOC };
 	const struct bench_work work = { .collective = collective, .dtype = COLLET_F32, .op = COLLET_SUM };
 	const uint64_t count = bench_count(&work, s->side.library.size, s->options->sizes.bytes[size]);
 	struct point *points = points_at(s, collective, size);
 	struct bench_run run;
-	if (first_pass)
+	if (pass == 0)
 		look(s, &work, count, points);
-	const char *problem = bench_run_init(&run, &s->side.library, &work, count, BENCH_MALLOC, false, NULL);
+	const char *problem = bench_run_init(&run, &s->side.library, &work, count, kinds[pass % KINDS], false, NULL);
 	if (problem != NULL) {
 		fprintf(stderr, "collet-bench: tune: %s\n", problem);
 		return 1;
 	}
-	const int failed = take_turns(s, &run, points, first_pass);
+	const int failed = take_turns(s, &run, points, pass);
 	bench_run_deinit(&run);
 	return failed;
 }
@@ -148,23 +155,34 @@ static int by_value(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
-/* The slowest rank's batches, then their lower quartile; rank 0 prints. */
+/* The slowest rank's batches of a kind, then their lower quartile. */
+static int quartile(struct sweep *s, struct point *p, uint32_t kind, uint64_t *ns)
+{
+	uint64_t slowest[BATCHES];
+	if (collet_allreduce(s->side.comm, p->ns[kind], slowest, p->batches[kind], COLLET_U64, COLLET_MAX, NULL)
+		!= COLLET_OK)
+		return complain(s, "collecting the times");
+	qsort(slowest, p->batches[kind], sizeof(slowest[0]), by_value);
+	*ns = slowest[p->batches[kind] / 4];
+	return 0;
+}
+
+/* Rank 0 prints. */
 static int report(struct sweep *s, enum bench_collective collective, size_t size)
 {
 	struct point *points = points_at(s, collective, size);
 	for (size_t a = 0; a < s->algorithm_count[collective]; a++) {
 		struct point *p = &points[a];
-		uint64_t slowest[BATCHES];
-		if (p->batches == 0)
+		uint64_t ns[KINDS];
+		if (p->batches[0] == 0)
 			continue;
-		if (collet_allreduce(s->side.comm, p->ns, slowest, p->batches, COLLET_U64, COLLET_MAX, NULL)
-			!= COLLET_OK)
-			return complain(s, "collecting the times");
-		qsort(slowest, p->batches, sizeof(slowest[0]), by_value);
+		for (uint32_t kind = 0; kind < KINDS; kind++)
+			if (quartile(s, p, kind, &ns[kind]))
+				return 1;
 		if (s->side.library.rank == 0)
 			printf("point %s %s %zu %llu %u %.2f %.2f %d\n", bench_collective_name(collective),
 				p->algorithm, size, (unsigned long long)p->bytes, p->piece_bytes,
-				(double)slowest[p->batches / 4] / (double)p->calls, p->predicted_ns, p->chosen);
+				sqrt((double)ns[0] * (double)ns[1]) / (double)p->calls, p->predicted_ns, p->chosen);
 	}
 	return 0;
 }
@@ -174,7 +192,7 @@ static int run_sweep(struct sweep *s)
 	for (uint32_t pass = 0; pass < PASSES; pass++)
 		for (uint32_t c = 0; c < BENCH_SENDRECV; c++)
 			for (size_t i = 0; i < sizes_of(s, (enum bench_collective)c); i++)
-				if (measure_size(s, (enum bench_collective)c, i, pass == 0))
+				if (measure_size(s, (enum bench_collective)c, i, pass))
 					return 1;
 	if (s->side.library.rank == 0)
 		printf("cores %u\n", s->cores);

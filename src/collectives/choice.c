@@ -10,8 +10,9 @@
 
 /* A dearer piece size is taken if it saves messages and costs hardly more. */
 static const double piece_slack = 1.02;
-/* A program later in the list must save so much: formulas are no truer than that. */
-static const double program_gain = 0.99;
+/* A program later in the list must save so much: formulas are no truer than that, nor are measured factors, of which
+ * those of programs that are as fast differ by chance. */
+static const double program_gain = 0.99, measured_gain = 0.95;
 
 enum {
 	SIZES = COLLET_CHOICE_ROWS, /* 1 byte to 8 GiB */
@@ -124,12 +125,16 @@ static void set_prices(struct pricing *pricing, const struct collet_choice_input
 }
 
 /* Factors hold for what they were measured with, and nothing else. */
-static double factor_of(const struct collet_choice_inputs *inputs, const struct collet_program *program, uint64_t bytes)
+static bool has_factors(const struct collet_choice_inputs *inputs)
 {
 	const collet_link_cost *link = inputs->local;
-	if (inputs->hosts > 1 || inputs->size != link->ranks || fabs(in_crowd(inputs, link) - 1) > 0.01)
-		return 1;
-	return collet_tuning_factor(link, program, bytes);
+	return link->sizes > 0 && inputs->hosts <= 1 && inputs->size == link->ranks &&
+	       fabs(in_crowd(inputs, link) - 1) <= 0.01;
+}
+
+static double factor_of(const struct collet_choice_inputs *inputs, const struct collet_program *program, uint64_t bytes)
+{
+	return has_factors(inputs) ? collet_tuning_factor(inputs->local, program, bytes) : 1;
 }
 
 /* The model's time. works: NULL, or what has been counted so far. */
@@ -196,6 +201,7 @@ static struct collet_choice_row best_row(enum collet_collective collective, enum
 	struct collet_choice_row row = {.max_bytes = bytes, .channels = (uint16_t)channels_for(inputs, bytes)};
 	struct pricing pricing;
 	set_prices(&pricing, inputs, bytes);
+	const double gain = has_factors(inputs) ? measured_gain : program_gain;
 	double least = 0;
 	bool found = false, found_in_bounds = false;
 	for (size_t i = 0; i < count; i++) {
@@ -209,7 +215,7 @@ static struct collet_choice_row best_row(enum collet_collective collective, enum
 			best_piece(programs[i], &shape, ELEMENT_BYTES, inputs, &pricing, works, &piece_bytes) *
 			factor_of(inputs, programs[i], bytes);
 		if (found &&
-			(found_in_bounds > in_bounds || (found_in_bounds == in_bounds && cost >= least * program_gain)))
+			(found_in_bounds > in_bounds || (found_in_bounds == in_bounds && cost >= least * gain)))
 			continue;
 		found = true;
 		found_in_bounds = in_bounds;
