@@ -31,6 +31,9 @@ struct outcome {
 /* Called by backward() as soon as this parameter's gradient is complete, last layer first. false ends backward(). */
 typedef bool (*gradient_ready)(void *context, uint32_t parameter);
 
+/* What activations, and the weights that layers compute with, are kept in; parameters and their gradients are f32. */
+enum precision { PRECISION_F32, PRECISION_BF16, PRECISION_F16 };
+
 /* How batch norm gets to know the other ranks' batches. */
 struct norm_sync {
 	uint32_t ranks;
@@ -46,8 +49,10 @@ struct backend {
 	void *(*memory_allocate)(size_t bytes);
 	void (*memory_free)(void *memory);
 	/* A network that computes model, whose pointers are all set and stay. With sync, batch norm trains on all
-	 * ranks' batches together; NULL: each rank on its own. Both must outlive the network. */
-	struct network *(*create)(const struct model *model, const struct norm_sync *sync);
+	 * ranks' batches together; NULL: each rank on its own. Both must outlive the network. A precision that it
+	 * cannot compute in is an error here or in prepare(). */
+	struct network *(*create)(
+		const struct model *model, enum precision precision, const struct norm_sync *sync);
 	void (*destroy)(struct network *network);  /* NULL is fine */
 	/* Makes ready for batches of this many images. */
 	bool (*prepare)(struct network *network, uint32_t batch_count, bool training);
@@ -55,8 +60,8 @@ struct backend {
 	bool (*evaluate)(struct network *network, const struct batch *batch, struct outcome *outcome);
 	/* Forward for training: batch norm uses the batch, and moves the statistics towards it where update is set. */
 	bool (*forward)(struct network *network, const struct batch *batch, bool update, struct outcome *outcome);
-	/* Writes the gradient of the last forward()'s mean loss to every parameter's gradient. */
-	bool (*backward)(struct network *network, gradient_ready ready, void *context);
+	/* Writes the gradient of scale x the last forward()'s mean loss to every parameter's gradient. */
+	bool (*backward)(struct network *network, float scale, gradient_ready ready, void *context);
 	/* The optimiser's step, for all parameters, or for a run of elements of the back end's memory. */
 	void (*descend)(struct network *network, const struct descent *descent);
 	void (*descend_stretch)(const struct stretch *stretch, const struct descent *descent);

@@ -152,6 +152,11 @@ static void add_notes(struct image *image, const struct trainer *trainer)
 	add_note(image, "steps", "%" PRIu32, trainer->steps_done);
 	add_note(image, "images", "%" PRIu64, order_images_before(trainer, trainer->epoch_step));
 	add_note(image, "ranks", "%" PRIu32, collet_comm_size(trainer->comm));
+	if (trainer->scaling.dynamic) {
+		add_note(image, "loss-scale", "%.0f", (double)trainer->scaling.factor);
+		add_note(image, "loss-scale-steps", "%" PRIu32, trainer->scaling.good_steps);
+		add_note(image, "loss-scale-skipped", "%" PRIu64, trainer->scaling.skipped);
+	}
 	for (uint32_t i = 0; i < count; i++) {
 		char name[NAME];
 		snprintf(name, sizeof(name), "--%s", settings[i].name);

@@ -37,7 +37,7 @@ bool compute_batch(struct trainer *trainer, uint32_t share, const struct batch *
 	if (!went)
 		return false;
 	timeline_begin(trainer->timeline, PHASE_BACKWARD);
-	const bool came = trainer->backend->backward(trainer->network, ready, context);
+	const bool came = trainer->backend->backward(trainer->network, trainer->scaling.factor, ready, context);
 	timeline_end(trainer->timeline);
 	trainer->loss_sums[share] += outcome->loss;
 	return came;

@@ -18,6 +18,7 @@ static const float norm_momentum = 0.1F;
 struct network {
 	const struct model *model;
 	const struct norm_sync *sync;
+	enum precision precision;
 	dnnl_engine_t engine;
 	dnnl_stream_t stream;
 	struct plan *plans;
@@ -30,7 +31,8 @@ static struct plan *plan_for(struct network *network, uint32_t batch_count, bool
 	for (struct plan *plan = network->plans; plan; plan = plan->next)
 		if (plan->batch_count == batch_count && plan->training == training)
 			return plan;
-	struct plan *plan = plan_create(network->model, network->sync, network->engine, batch_count, training);
+	struct plan *plan = plan_create(
+		network->model, network->precision, network->sync, network->engine, batch_count, training);
 	if (plan) {
 		plan->next = network->plans;
 		network->plans = plan;
@@ -43,7 +45,7 @@ static bool run_step(struct network *network, struct plan *plan, const struct ro
 	const struct step *step = &row->steps[s];
 	if (step->call) {
 		dnnl_stream_wait(network->stream);
-		return step->call(plan, step->layer);
+		return step->call(plan, step);
 	}
 	return dnnl_primitive_execute(step->primitive, network->stream, step->argument_count, step->arguments) ==
 		dnnl_success || train_fail("model %s: step %u of the %s pass failed", plan->model->name, s,
@@ -110,7 +112,8 @@ static void onednn_destroy(struct network *network)
 	free(network);
 }
 
-static struct network *onednn_create(const struct model *model, const struct norm_sync *sync)
+static struct network *onednn_create(
+	const struct model *model, enum precision precision, const struct norm_sync *sync)
 {
 	use_one_thread();
 	struct network *network = calloc(1, sizeof(*network));
@@ -120,6 +123,7 @@ static struct network *onednn_create(const struct model *model, const struct nor
 	}
 	network->model = model;
 	network->sync = sync;
+	network->precision = precision;
 	if (dnnl_engine_create(&network->engine, dnnl_cpu, 0) != dnnl_success ||
 		dnnl_stream_create(&network->stream, network->engine, dnnl_stream_default_flags) != dnnl_success) {
 		train_fail("oneDNN offers no CPU engine");
@@ -157,9 +161,13 @@ static bool onednn_forward(struct network *network, const struct batch *batch, b
 	return true;
 }
 
-static bool onednn_backward(struct network *network, gradient_ready ready, void *context)
+static bool onednn_backward(struct network *network, float scale, gradient_ready ready, void *context)
 {
 	struct plan *plan = network->last;
+	float *gradient = plan_data(plan->output_gradient);
+	const uint32_t outputs = plan->batch_count * model_classes(network->model);
+	for (uint32_t i = 0; scale != 1 && i < outputs; i++)
+		gradient[i] *= scale;
 	for (uint32_t s = 0; s < plan->backward.count; s++) {
 		const struct step *step = &plan->backward.steps[s];
 		if (!run_step(network, plan, &plan->backward, s))

@@ -4,13 +4,15 @@
 #include <stdlib.h>
 
 #include "error.h"
+#include "half.h"
 
 bool plan_check(struct plan *plan, dnnl_status_t status, const char *what)
 {
 	if (status != dnnl_success && !plan->failed)
-		plan->failed = !train_fail("model %s, batch %u: oneDNN %d.%d.%d refuses %s (status %d)",
+		plan->failed = !train_fail("model %s, batch %u: oneDNN %d.%d.%d refuses %s (status %d)%s",
 			plan->model->name, plan->batch_count, dnnl_version()->major, dnnl_version()->minor,
-			dnnl_version()->patch, what, (int)status);
+			dnnl_version()->patch, what, (int)status,
+			plan->type == dnnl_bf16 ? ": where the CPU has no bf16, --precision f32 goes on" : "");
 	return !plan->failed;
 }
 
@@ -51,7 +53,7 @@ dnnl_memory_t plan_memory(struct plan *plan, dnn_md md, void *data)
 dnn_md plan_image_layout(struct plan *plan, const struct shape *shape, dnnl_format_tag_t tag)
 {
 	const dnnl_dims_t dims = { plan->batch_count, shape->channels, shape->height, shape->width };
-	return plan_layout(plan, 4, dims, dnnl_f32, tag);
+	return plan_layout(plan, 4, dims, plan->type, tag);
 }
 
 dnnl_memory_t plan_view(struct plan *plan, dnnl_memory_t tensor, dnn_md md)
@@ -124,14 +126,27 @@ void plan_append(struct plan *plan, struct row *row, dnnl_primitive_desc_t descr
 	row->count++;
 }
 
-void plan_append_call(struct plan *plan, struct row *row, bool (*call)(struct plan *plan, uint32_t layer),
-	uint32_t layer)
+void plan_append_call(struct plan *plan, struct row *row, bool (*call)(struct plan *plan, const struct step *step),
+	uint32_t layer, dnnl_memory_t tensor)
 {
 	struct step *step = next_step(plan, row);
 	if (!step)
 		return;
-	*step = (struct step){ .call = call, .layer = layer };
+	*step = (struct step){ .call = call, .layer = layer, .arguments = { { .memory = tensor } } };
 	row->count++;
+}
+
+static bool round_tensor(struct plan *plan, const struct step *step)
+{
+	dnnl_memory_t tensor = step->arguments[0].memory;
+	half_round(plan_data(tensor), dnnl_memory_desc_get_size(plan_md_of(tensor)) / sizeof(float));
+	return true;
+}
+
+void plan_round(struct plan *plan, struct row *row, dnnl_memory_t tensor)
+{
+	if (plan->rounds && !plan->failed)
+		plan_append_call(plan, row, round_tensor, 0, tensor);
 }
 
 dnnl_primitive_attr_t plan_relu_attribute(struct plan *plan, bool relu)
@@ -150,7 +165,7 @@ dnnl_primitive_attr_t plan_relu_attribute(struct plan *plan, bool relu)
 	return attribute;
 }
 
-static void append_reorder(struct plan *plan, struct row *row, dnnl_memory_t from, dnnl_memory_t to)
+void plan_append_copy(struct plan *plan, struct row *row, dnnl_memory_t from, dnnl_memory_t to)
 {
 	if (plan->failed)
 		return;
@@ -181,7 +196,7 @@ dnnl_memory_t plan_in_layout(struct plan *plan, struct row *row, dnnl_memory_t t
 	if (plan->failed || dnnl_memory_desc_equal(plan_md_of(tensor), md))
 		return tensor;
 	dnnl_memory_t copy = plan_memory(plan, md, DNNL_MEMORY_ALLOCATE);
-	append_reorder(plan, row, tensor, copy);
+	plan_append_copy(plan, row, tensor, copy);
 	return copy;
 }
 
@@ -195,7 +210,7 @@ dnnl_memory_t plan_gradient_place(struct plan *plan, dnnl_memory_t dense, dnn_md
 void plan_settle(struct plan *plan, dnnl_memory_t place, dnnl_memory_t dense, uint32_t layer)
 {
 	if (place != dense)
-		append_reorder(plan, &plan->backward, place, dense);
+		plan_append_copy(plan, &plan->backward, place, dense);
 	if (plan->failed)
 		return;
 	struct step *last = &plan->backward.steps[plan->backward.count - 1];
@@ -221,6 +236,8 @@ void plan_pass_back(struct plan *plan, uint32_t layer, struct flow flow)
 	if (plan->failed || layer == MODEL_INPUT)
 		return;
 	struct flow *sum = &plan->traces[layer].gradient;
+	if (!flow.shared)
+		plan_round(plan, &plan->backward, flow.tensor);
 	if (!sum->tensor) {
 		*sum = flow;
 		return;
@@ -230,5 +247,6 @@ void plan_pass_back(struct plan *plan, uint32_t layer, struct flow flow)
 	from = plan_flow_in_layout(plan, from, plan_md_of(into.tensor));
 	dnnl_memory_t place = plan_flow_place(plan, into);
 	plan_append_sum(plan, &plan->backward, into.tensor, from.tensor, place, false);
+	plan_round(plan, &plan->backward, place);
 	*sum = (struct flow){ place, false };
 }

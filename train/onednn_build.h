@@ -15,7 +15,7 @@ bool plan_check(struct plan *plan, dnnl_status_t status, const char *what);
 
 /* dnnl_format_tag_any leaves it to the primitive. */
 dnn_md plan_layout(struct plan *plan, int rank, const dnnl_dim_t *dims, dnnl_data_type_t type, dnnl_format_tag_t tag);
-/* Of a batch of these, as one layer hands them to the next. */
+/* Of a batch of these, as one layer hands them to the next, in the plan's type. */
 dnn_md plan_image_layout(struct plan *plan, const struct shape *shape, dnnl_format_tag_t tag);
 /* data: DNNL_MEMORY_ALLOCATE, DNNL_MEMORY_NONE (given later) or the caller's. */
 dnnl_memory_t plan_memory(struct plan *plan, dnn_md md, void *data);
@@ -42,12 +42,16 @@ dnnl_primitive_attr_t plan_relu_attribute(struct plan *plan, bool relu);
 /* Appends a primitive to a row. Arguments whose memory is NULL are left out. */
 void plan_append(struct plan *plan, struct row *row, dnnl_primitive_desc_t descriptor,
 	const dnnl_exec_arg_t *arguments, int argument_count);
-/* Appends what is no primitive. */
-void plan_append_call(struct plan *plan, struct row *row, bool (*call)(struct plan *plan, uint32_t layer),
-	uint32_t layer);
+/* Appends what is no primitive; it finds the layer and the tensor (may be NULL) in its step. */
+void plan_append_call(struct plan *plan, struct row *row, bool (*call)(struct plan *plan, const struct step *step),
+	uint32_t layer, dnnl_memory_t tensor);
+/* Appends the rounding of a tensor, where the plan rounds. */
+void plan_round(struct plan *plan, struct row *row, dnnl_memory_t tensor);
 /* Appends sum = a + b, all three of one layout; sum may be a. */
 void plan_append_sum(struct plan *plan, struct row *row, dnnl_memory_t a, dnnl_memory_t b, dnnl_memory_t sum,
 	bool relu);
+/* Appends to = from, in to's layout and type. */
+void plan_append_copy(struct plan *plan, struct row *row, dnnl_memory_t from, dnnl_memory_t to);
 /* The tensor in this layout: itself, or a copy that the row makes each time. */
 dnnl_memory_t plan_in_layout(struct plan *plan, struct row *row, dnnl_memory_t tensor, dnn_md md);
 

@@ -47,8 +47,9 @@ static bool gather(struct plan *plan, uint32_t count)
 
 /* This rank's mean and variance become all ranks'. As sums of squares about the common mean, without cancellation:
  * Chan, Golub and LeVeque, "Updating Formulae and a Pairwise Algorithm for Computing Sample Variances", 1979. */
-static bool join_statistics(struct plan *plan, uint32_t l)
+static bool join_statistics(struct plan *plan, const struct step *step)
 {
+	const uint32_t l = step->layer;
 	struct trace *trace = &plan->traces[l];
 	const uint32_t channels = channels_of(plan, l), each = 2 * channels + 1, ranks = plan->sync->ranks;
 	float *mean = plan_data(trace->mean), *variance = plan_data(trace->variance);
@@ -79,8 +80,9 @@ static bool join_statistics(struct plan *plan, uint32_t l)
 }
 
 /* All ranks' gradients of scale and shift become the slope and offset of what is missing. */
-static bool join_gradients(struct plan *plan, uint32_t l)
+static bool join_gradients(struct plan *plan, const struct step *step)
 {
+	const uint32_t l = step->layer;
 	struct trace *trace = &plan->traces[l];
 	const struct parameter *scale = scale_of(plan, l), *shift = scale + 1;
 	const uint32_t channels = channels_of(plan, l), each = 2 * channels;
@@ -147,7 +149,7 @@ void plan_norm_forward(struct plan *plan, uint32_t l)
 	trace->result = trace->output = plan_memory(plan, plan_md_of(trace->input), DNNL_MEMORY_ALLOCATE);
 	if (plan->sync) {  /* for its mean and variance alone */
 		append_forward(plan, &plan->forward, l, 0, scales, shifts, trace->output);
-		plan_append_call(plan, &plan->forward, join_statistics, l);
+		plan_append_call(plan, &plan->forward, join_statistics, l, NULL);
 	}
 	trace->forward = append_forward(
 		plan, &plan->forward, l, flags_of(plan, l), scales, shifts, trace->output);
@@ -190,7 +192,7 @@ void plan_norm_backward(struct plan *plan, uint32_t l, struct flow gradient)
 	if (plan->sync) {
 		trace->slope = plan_vector(plan, scale->count, NULL);
 		trace->offset = plan_vector(plan, shift->count, NULL);
-		plan_append_call(plan, &plan->backward, join_gradients, l);
+		plan_append_call(plan, &plan->backward, join_gradients, l, NULL);
 	}
 	plan_settle(plan, NULL, NULL, l);  /* from now on they may travel, and change */
 	if (plan->sync)

@@ -50,7 +50,8 @@ static void layer_forward(struct plan *plan, uint32_t l)
 static void build_forward(struct plan *plan)
 {
 	const struct model *model = plan->model;
-	plan->input = plan_memory(plan, plan_image_layout(plan, &model->input, dnnl_abcd), DNNL_MEMORY_NONE);
+	const dnnl_dims_t images = {plan->batch_count, model->input.channels, model->input.height, model->input.width};
+	plan->input = plan_memory(plan, plan_layout(plan, 4, images, dnnl_f32, dnnl_abcd), DNNL_MEMORY_NONE);
 	for (uint32_t l = 0; l < model->layer_count; l++) {
 		struct trace *trace = &plan->traces[l];
 		const uint32_t source = model->sources[l];
@@ -60,8 +61,10 @@ static void build_forward(struct plan *plan)
 			trace->result = trace->input;
 		else
 			layer_forward(plan, l);
+		if (!is_taken_in(plan, l) && l + 1 < model->layer_count)
+			plan_round(plan, &plan->forward, trace->output);
 	}
-	plan->output = plan->traces[model->layer_count - 1].result;  /* dense: the last layer is linear */
+	plan->output = plan->traces[model->layer_count - 1].result;  /* dense f32: the last layer is linear */
 }
 
 static void layer_backward(struct plan *plan, uint32_t l, struct flow gradient)
@@ -135,15 +138,16 @@ static void prepare_sync(struct plan *plan)
 	plan_check(plan, plan->mine && plan->all ? dnnl_success : dnnl_out_of_memory, "memory for all ranks' sums");
 }
 
-struct plan *plan_create(const struct model *model, const struct norm_sync *sync, dnnl_engine_t engine,
-	uint32_t batch_count, bool training)
+struct plan *plan_create(const struct model *model, enum precision precision, const struct norm_sync *sync,
+	dnnl_engine_t engine, uint32_t batch_count, bool training)
 {
 	struct plan *plan = calloc(1, sizeof(*plan));
 	if (!plan) {
 		train_fail("no memory for a plan");
 		return NULL;
 	}
-	*plan = (struct plan){ .model = model, .sync = training ? sync : NULL, .engine = engine,
+	*plan = (struct plan){ .model = model, .type = precision == PRECISION_BF16 ? dnnl_bf16 : dnnl_f32,
+		.rounds = precision == PRECISION_F16, .sync = training ? sync : NULL, .engine = engine,
 		.batch_count = batch_count, .training = training };
 	if (plan->sync)
 		prepare_sync(plan);

@@ -15,8 +15,8 @@ struct plan;
 /* One primitive of a row, or what is no primitive, and the gradients that are complete once it has run. */
 struct step {
 	dnnl_primitive_t primitive;
-	bool (*call)(struct plan *plan, uint32_t layer);  /* instead; false after a line on standard error */
-	uint32_t layer;                                   /* that it is called with */
+	bool (*call)(struct plan *plan, const struct step *step);  /* instead; false after a line on standard error */
+	uint32_t layer;        /* that this belongs to */
 	dnnl_exec_arg_t arguments[STEP_ARGUMENTS];
 	int argument_count;
 	uint32_t ready_first, ready_count;
@@ -60,6 +60,8 @@ struct owned {
 struct plan {
 	struct plan *next;
 	const struct model *model;
+	dnnl_data_type_t type;         /* of activations, and of weights in use */
+	bool rounds;                   /* f16: they are f32, and rounded wherever f16 would be stored */
 	const struct norm_sync *sync;  /* NULL, as in evaluation: batch norm is this rank's own */
 	float *mine, *all;             /* with sync: what one rank says of a layer, and what all do */
 	dnnl_engine_t engine;
@@ -73,8 +75,8 @@ struct plan {
 };
 
 /* NULL, after a line on standard error, when oneDNN refuses the model. Without training there is no backward row. */
-struct plan *plan_create(const struct model *model, const struct norm_sync *sync, dnnl_engine_t engine,
-	uint32_t batch_count, bool training);
+struct plan *plan_create(const struct model *model, enum precision precision, const struct norm_sync *sync,
+	dnnl_engine_t engine, uint32_t batch_count, bool training);
 void plan_destroy(struct plan *plan);  /* NULL is fine */
 
 /* A tensor's memory. */

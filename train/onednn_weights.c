@@ -26,26 +26,47 @@ static const struct parameter *bias_of(const struct plan *plan, uint32_t l)
 }
 
 /* A layer's weights as its primitive sees them: a linear layer's columns are the pixels and channels before it. */
-static dnn_md weights_layout(struct plan *plan, uint32_t l, dnnl_format_tag_t tag)
+static dnn_md weights_layout(struct plan *plan, uint32_t l, dnnl_data_type_t type, dnnl_format_tag_t tag)
 {
 	const struct shape *in = model_input_shape(plan->model, l);
 	dnnl_dims_t dims = { (dnnl_dim_t)weights_of(plan, l)->shape[0], in->channels, in->height, in->width };
 	if (is_convolution(plan, l))
 		dims[2] = dims[3] = plan->model->layers[l].kernel;
-	return plan_layout(plan, 4, dims, dnnl_f32, tag);
+	return plan_layout(plan, 4, dims, type, tag);
 }
 
-static dnn_md flat_layout(struct plan *plan, uint32_t l)
+static dnn_md flat_layout(struct plan *plan, uint32_t l, dnnl_data_type_t type)
 {
 	const dnnl_dims_t dims = { plan->batch_count, plan->model->outputs[l].channels };
-	return plan_layout(plan, 2, dims, dnnl_f32, dnnl_ab);
+	return plan_layout(plan, 2, dims, type, dnnl_ab);
 }
 
-/* Of what a layer's primitive gives. */
+/* Of what a layer's primitive gives: in f32 if it is what the loss is of. */
 static dnn_md output_layout(struct plan *plan, uint32_t l)
 {
-	return is_convolution(plan, l) ? plan_image_layout(plan, &plan->model->outputs[l], dnnl_format_tag_any) :
-		flat_layout(plan, l);
+	if (is_convolution(plan, l))
+		return plan_image_layout(plan, &plan->model->outputs[l], dnnl_format_tag_any);
+	return flat_layout(plan, l, l + 1 == plan->model->layer_count ? dnnl_f32 : plan->type);
+}
+
+/* Of the gradient that comes to it. */
+static dnn_md gradient_layout(struct plan *plan, uint32_t l)
+{
+	return is_convolution(plan, l) ? output_layout(plan, l) : flat_layout(plan, l, plan->type);
+}
+
+/* The weights as a primitive wants them; where they are rounded, that must not be the parameter itself. */
+static dnnl_memory_t weights_in(struct plan *plan, struct row *row, uint32_t l, dnn_md md)
+{
+	dnnl_memory_t dense = plan_memory(
+		plan, weights_layout(plan, l, dnnl_f32, dnnl_abcd), weights_of(plan, l)->value);
+	dnnl_memory_t laid_out = plan_in_layout(plan, row, dense, md);
+	if (plan->rounds && laid_out == dense && !plan->failed) {
+		laid_out = plan_memory(plan, md, DNNL_MEMORY_ALLOCATE);
+		plan_append_copy(plan, row, dense, laid_out);
+	}
+	plan_round(plan, row, laid_out);
+	return laid_out;
 }
 
 static dnnl_primitive_desc_t describe_forward(struct plan *plan, uint32_t l, dnnl_memory_t bias)
@@ -55,7 +76,7 @@ static dnnl_primitive_desc_t describe_forward(struct plan *plan, uint32_t l, dnn
 	/* The images are what they are; everything later is laid out as the next primitive likes it best. */
 	dnn_md input = plan_image_layout(plan, model_input_shape(plan->model, l),
 		plan->model->sources[l] == MODEL_INPUT ? dnnl_abcd : dnnl_format_tag_any);
-	dnn_md weights = weights_layout(plan, l, dnnl_format_tag_any), output = output_layout(plan, l);
+	dnn_md weights = weights_layout(plan, l, plan->type, dnnl_format_tag_any), output = output_layout(plan, l);
 	dnnl_primitive_attr_t attribute = plan_relu_attribute(plan, plan->traces[l].relu);
 	dnnl_primitive_desc_t made = NULL;
 	dnnl_status_t status = dnnl_success;
@@ -73,7 +94,6 @@ void plan_weights_forward(struct plan *plan, uint32_t l)
 {
 	const struct parameter *bias = bias_of(plan, l);
 	struct trace *trace = &plan->traces[l];
-	dnnl_memory_t dense = plan_memory(plan, weights_layout(plan, l, dnnl_abcd), weights_of(plan, l)->value);
 	dnnl_memory_t bias_memory = bias ? plan_vector(plan, bias->count, bias->value) : NULL;
 	trace->forward = describe_forward(plan, l, bias_memory);
 	if (plan->failed)
@@ -81,13 +101,14 @@ void plan_weights_forward(struct plan *plan, uint32_t l)
 	trace->input =
 		plan_in_layout(plan, &plan->forward, trace->input, plan_queried(trace->forward, dnnl_query_src_md));
 	dnnl_memory_t weights =
-		plan_in_layout(plan, &plan->forward, dense, plan_queried(trace->forward, dnnl_query_weights_md));
+		weights_in(plan, &plan->forward, l, plan_queried(trace->forward, dnnl_query_weights_md));
 	trace->result = trace->output =
 		plan_memory(plan, plan_queried(trace->forward, dnnl_query_dst_md), DNNL_MEMORY_ALLOCATE);
 	plan_append(plan, &plan->forward, trace->forward, (dnnl_exec_arg_t[]){ { DNNL_ARG_SRC, trace->input },
 		{ DNNL_ARG_WEIGHTS, weights }, { DNNL_ARG_BIAS, bias_memory }, { DNNL_ARG_DST, trace->output } }, 4);
+	const bool last = l + 1 == plan->model->layer_count;  /* flat, for the loss */
 	if (!is_convolution(plan, l))
-		trace->result = plan_view(
+		trace->result = last ? trace->output : plan_view(
 			plan, trace->output, plan_image_layout(plan, &plan->model->outputs[l], dnnl_abcd));
 }
 
@@ -96,9 +117,10 @@ static void parameters_gradient(struct plan *plan, uint32_t l, dnnl_memory_t gra
 	const struct parameter *bias = bias_of(plan, l);
 	const struct dnn_window window = window_of(&plan->model->layers[l]);
 	const struct trace *trace = &plan->traces[l];
-	dnnl_memory_t dense = plan_memory(plan, weights_layout(plan, l, dnnl_abcd), weights_of(plan, l)->gradient);
+	dnnl_memory_t dense =
+		plan_memory(plan, weights_layout(plan, l, dnnl_f32, dnnl_abcd), weights_of(plan, l)->gradient);
 	dnnl_memory_t bias_memory = bias ? plan_vector(plan, bias->count, bias->gradient) : NULL;
-	dnn_md weights = weights_layout(plan, l, dnnl_format_tag_any), output = output_layout(plan, l);
+	dnn_md weights = weights_layout(plan, l, dnnl_f32, dnnl_format_tag_any), output = gradient_layout(plan, l);
 	if (plan->failed)
 		return;
 	dnn_md input = plan_md_of(trace->input), bias_md = bias ? plan_md_of(bias_memory) : NULL;
@@ -122,8 +144,8 @@ static dnnl_memory_t input_gradient(struct plan *plan, uint32_t l, dnnl_memory_t
 {
 	const struct dnn_window window = window_of(&plan->model->layers[l]);
 	const struct trace *trace = &plan->traces[l];
-	dnnl_memory_t dense = plan_memory(plan, weights_layout(plan, l, dnnl_abcd), weights_of(plan, l)->value);
-	dnn_md any_weights = weights_layout(plan, l, dnnl_format_tag_any), output = output_layout(plan, l);
+	dnn_md any_weights = weights_layout(plan, l, plan->type, dnnl_format_tag_any),
+	       output = gradient_layout(plan, l);
 	if (plan->failed)
 		return NULL;
 	dnn_md input = plan_md_of(trace->input);
@@ -136,7 +158,7 @@ static dnnl_memory_t input_gradient(struct plan *plan, uint32_t l, dnnl_memory_t
 		return NULL;
 	gradient = plan_in_layout(plan, &plan->backward, gradient, plan_queried(backward, dnnl_query_diff_dst_md));
 	dnnl_memory_t weights =
-		plan_in_layout(plan, &plan->backward, dense, plan_queried(backward, dnnl_query_weights_md));
+		weights_in(plan, &plan->backward, l, plan_queried(backward, dnnl_query_weights_md));
 	dnnl_memory_t back = plan_memory(plan, input, DNNL_MEMORY_ALLOCATE);
 	plan_append(plan, &plan->backward, backward, (dnnl_exec_arg_t[]){ { DNNL_ARG_DIFF_DST, gradient },
 		{ DNNL_ARG_WEIGHTS, weights }, { DNNL_ARG_DIFF_SRC, back } }, 3);
@@ -146,10 +168,12 @@ static dnnl_memory_t input_gradient(struct plan *plan, uint32_t l, dnnl_memory_t
 void plan_weights_backward(struct plan *plan, uint32_t l, struct flow gradient)
 {
 	const uint32_t source = plan->model->sources[l];
-	if (!is_convolution(plan, l)) {
+	if (l + 1 == plan->model->layer_count) {
+		gradient = plan_flow_in_layout(plan, gradient, flat_layout(plan, l, plan->type));
+	} else if (!is_convolution(plan, l)) {
 		gradient = plan_flow_in_layout(
 			plan, gradient, plan_image_layout(plan, &plan->model->outputs[l], dnnl_abcd));
-		gradient.tensor = plan_view(plan, gradient.tensor, flat_layout(plan, l));
+		gradient.tensor = plan_view(plan, gradient.tensor, flat_layout(plan, l, plan->type));
 	}
 	if (plan->traces[l].relu)
 		gradient = plan_relu_backward(plan, plan->traces[l].output, gradient);

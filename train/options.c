@@ -22,7 +22,8 @@ static const char usage[] =
 	"  --model convnet|lenet|linear|resnet20  (convnet; of cifar10: lenet)\n"
 	"  --no-batch-norm           leave the model's batch-norm layers out\n"
 	"  --sync-batch-norm         batch norm over all ranks' batches together\n"
-	"  --augment                 shift images by up to 4 pixels, and mirror them (not digits), by --seed and epoch\n"
+	"  --precision f32|bf16|f16  what layers compute in, and gradients travel in; parameters stay f32 (f32)\n"
+	"  --augment                 shift images by up to 4 pixels, mirror them (not digits), by seed and epoch\n"
 	"  --workers N               threads a rank that make batches ahead (0)\n"
 	"  --epochs N                passes over the training images (1)\n"
 	"  --batch-size N            images a step and rank (100)\n"
@@ -79,6 +80,7 @@ enum chosen {
 	OPTION_MODEL,
 	OPTION_NO_BATCH_NORM,
 	OPTION_SYNC_BATCH_NORM,
+	OPTION_PRECISION,
 	OPTION_AUGMENT,
 	OPTION_WORKERS,
 	OPTION_EPOCHS,
@@ -129,6 +131,7 @@ static const struct option table[] = {
 	{ "model", required_argument, NULL, OPTION_MODEL },
 	{ "no-batch-norm", no_argument, NULL, OPTION_NO_BATCH_NORM },
 	{ "sync-batch-norm", no_argument, NULL, OPTION_SYNC_BATCH_NORM },
+	{ "precision", required_argument, NULL, OPTION_PRECISION },
 	{ "augment", no_argument, NULL, OPTION_AUGMENT },
 	{ "workers", required_argument, NULL, OPTION_WORKERS },
 	{ "epochs", required_argument, NULL, OPTION_EPOCHS },
@@ -249,6 +252,13 @@ static bool take(struct options *options, int option, const char *argument)
 	case OPTION_MODEL: options->model = argument; return true;
 	case OPTION_NO_BATCH_NORM: options->batch_norm = false; return true;
 	case OPTION_SYNC_BATCH_NORM: options->sync_batch_norm = true; return true;
+	case OPTION_PRECISION: {
+		static const char *const names[] = { "f32", "bf16", "f16", NULL };
+		int which = 0;
+		const bool known = parse_word(option, argument, names, &which);
+		options->precision = (enum precision)which;
+		return known;
+	}
 	case OPTION_AUGMENT: options->augment = true; return true;
 	case OPTION_WORKERS: return parse_u32(option, argument, 0, 64, &options->workers);
 	case OPTION_EPOCHS: return parse_u32(option, argument, 1, 1000000, &options->epochs);
@@ -332,6 +342,10 @@ enum options_verdict options_parse(struct options *options, int argc, char **arg
 	}
 	if (options->sync_batch_norm && options->shards > 1) {
 		train_fail("--sync-batch-norm is for ranks that compute at once: not with --shards");
+		return OPTIONS_WRONG;
+	}
+	if (options->shards > 1 && options->precision != PRECISION_F32) {
+		train_fail("--shards goes with --precision f32 only");
 		return OPTIONS_WRONG;
 	}
 	if (options->shards > 1 && (options->compress || options->accumulate > 1)) {

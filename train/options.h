@@ -5,6 +5,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "backend.h"
 #include "optimiser.h"
 
 #define OPTIONS_NOT_GIVEN UINT32_MAX
@@ -29,6 +30,7 @@ struct options {
 	uint32_t servers, local_steps;          /* 0: not given */
 	uint32_t staleness;                     /* OPTIONS_NOT_GIVEN */
 	uint32_t threads;                       /* ranks that are threads of this process */
+	enum precision precision;
 	enum optimiser optimiser;
 	enum schedule_kind schedule;
 	float learning_rate, momentum, weight_decay, decay_factor;

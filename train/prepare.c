@@ -39,7 +39,8 @@ bool prepare_images(collet_comm *comm, const struct options *options, struct dat
 	struct card card;
 	memset(&card, 0, sizeof(card));
 	if (collet_comm_rank(comm) == 0) {
-		card.fine = dataset_load(train, options->dataset, options->data, DATASET_TRAIN, options->train_samples) &&
+		card.fine =
+			dataset_load(train, options->dataset, options->data, DATASET_TRAIN, options->train_samples) &&
 			dataset_load(test, options->dataset, options->data, DATASET_TEST, options->test_samples);
 		card.train = *train;
 		card.test = *test;

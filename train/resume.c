@@ -23,6 +23,7 @@ struct heading {
 	uint64_t ranks;             /* of the run that wrote it */
 	uint64_t has_own;           /* what each rank kept for itself, and as many ranks as there are now */
 	uint64_t history_count;
+	uint64_t has_scale, scale, scale_steps, scale_skipped;  /* of the loss in f16 */
 };
 
 /* Rank 0's. */
@@ -153,6 +154,16 @@ static bool check_rows(struct source *source, const struct trainer *trainer)
 	return true;
 }
 
+/* Another precision may go on, and then begins with a factor of its own. */
+static bool read_scaling(struct source *source)
+{
+	struct heading *heading = &source->heading;
+	heading->has_scale = safetensors_note(&source->file, "loss-scale") != NULL;
+	return !heading->has_scale || (read_number(source, "loss-scale", &heading->scale) &&
+		read_number(source, "loss-scale-steps", &heading->scale_steps) &&
+		read_number(source, "loss-scale-skipped", &heading->scale_skipped));
+}
+
 static bool is_of_this_training(struct source *source, const struct trainer *trainer)
 {
 	struct heading *heading = &source->heading;
@@ -163,7 +174,7 @@ static bool is_of_this_training(struct source *source, const struct trainer *tra
 		return train_fail("%s: is a checkpoint of kind %s; this program knows kind 1", source->path, version);
 	if (!compare_settings(source, trainer->options) || !read_number(source, "epochs", &heading->epochs) ||
 		!read_number(source, "steps", &heading->steps) || !read_number(source, "images", &heading->images) ||
-		!read_number(source, "ranks", &heading->ranks))
+		!read_number(source, "ranks", &heading->ranks) || !read_scaling(source))
 		return false;
 	if (heading->epochs > UINT32_MAX || heading->steps > UINT32_MAX || heading->ranks == 0 ||
 		heading->ranks > UINT32_MAX || heading->images / trainer->train.count > 2)
@@ -310,6 +321,9 @@ static void take_place(struct trainer *trainer, const struct heading *heading)
 	const uint64_t steps = order_steps(trainer);
 	trainer->epochs_done = (uint32_t)heading->epochs;
 	trainer->steps_done = (uint32_t)heading->steps;
+	if (trainer->scaling.dynamic && heading->has_scale)
+		trainer->scaling = (struct scaling){ .dynamic = true, .factor = (float)heading->scale,
+			.good_steps = (uint32_t)heading->scale_steps, .skipped = heading->scale_skipped };
 	trainer->epoch_step = 0;
 	while (trainer->epoch_step < steps && order_images_before(trainer, trainer->epoch_step + 1) <= heading->images)
 		trainer->epoch_step++;

@@ -64,8 +64,8 @@ static bool build_network(struct trainer *trainer)
 	if (!trainer->strategy->create(trainer) || !checkpoint_resume(trainer))
 		return false;
 	trainer->norm_sync = (struct norm_sync){ collet_comm_size(trainer->comm), gather_norm, trainer };
-	trainer->network = trainer->backend->create(
-		&trainer->model, trainer->options->sync_batch_norm ? &trainer->norm_sync : NULL);
+	trainer->network = trainer->backend->create(&trainer->model, trainer->options->precision,
+		trainer->options->sync_batch_norm ? &trainer->norm_sync : NULL);
 	return trainer->network != NULL;
 }
 
@@ -114,6 +114,7 @@ bool setup_init(struct trainer *trainer)
 	if (!trainer->timeline || (trace && collet_comm_rank(trainer->comm) == 0 && !timeline_can_write(trace)))
 		return false;
 	trainer->strategy = strategy_find(trainer->options->strategy);
+	scaling_init(&trainer->scaling, trainer->options->precision == PRECISION_F16);
 	if (!prepare_images(trainer->comm, trainer->options, &trainer->train, &trainer->test) ||
 		!build_model(trainer) || !order_init(trainer) || !build_network(trainer))
 		return false;

@@ -12,6 +12,7 @@
 #include "model.h"
 #include "optimiser.h"
 #include "options.h"
+#include "scaling.h"
 #include "timeline.h"
 #include "trainer.h"
 
@@ -56,6 +57,7 @@ struct trainer {
 	struct feed *feed, *test_feed;
 
 	struct timeline *timeline;
+	struct scaling scaling;
 	struct schedule schedule;
 	uint32_t resumed_steps;    /* that had been taken before this process began */
 	uint32_t epochs_done, steps_done;  /* steps: in all epochs */

@@ -50,10 +50,19 @@ static bool create_ddp(struct trainer *trainer, struct allreduce *state)
 	return true;
 }
 
+/* How gradients travel: as they were told to, else in the precision that layers compute in. NULL: as they are. */
+static const char *travel_words(const struct trainer *trainer)
+{
+	static const char *const words[] = { [PRECISION_BF16] = "bf16", [PRECISION_F16] = "f16" };
+	if (trainer->options->compress || collet_comm_size(trainer->comm) == 1)
+		return trainer->options->compress;
+	return words[trainer->options->precision];
+}
+
 static bool allreduce_create(struct trainer *trainer)
 {
 	struct allreduce *state = trainer->strategy_state = calloc(1, sizeof(*state));
-	const char *words = trainer->options->compress;
+	const char *words = travel_words(trainer);
 	if (!state)
 		return train_fail("no memory");
 	state->timeline = trainer->timeline;
@@ -122,11 +131,16 @@ static bool allreduce_step(struct trainer *trainer, uint32_t images, struct outc
 	struct allreduce *state = trainer->strategy_state;
 	const float clip = trainer->options->clip;
 	double norm;
+	bool take;
 	const gradient_ready ready = trainer->options->no_overlap ? compute_till_all : mark_ready;
 	const bool computed = state->shards ? shards_compute(state->shards, images, mark_ready, state, outcome) :
 		compute_step(trainer, 0, images, ready, state, outcome);
 	if (!computed || (ready == compute_till_all && !state->shards && !mark_all(trainer)) || !wait_for_all(state) ||
-		(clip > 0 && !train_check(collet_ddp_clip(state->ddp, clip, &norm), "--clip")))
+		!scaling_settle(trainer, &take))
+		return false;
+	if (!take)
+		return true;
+	if (clip > 0 && !train_check(collet_ddp_clip(state->ddp, clip, &norm), "--clip"))
 		return false;
 	strategy_descend(trainer);
 	return true;
@@ -170,7 +184,7 @@ const struct strategy strategy_allreduce = {
 	.name = "allreduce",
 	.sentence = "gradients are averaged by all-reduce, in buckets, while backward goes on",
 	.takes = TAKES_COMPRESS | TAKES_ALGORITHM | TAKES_CLIP | TAKES_ACCUMULATE | TAKES_SHARDS |
-		TAKES_BUCKETS | TAKES_SYNC_NORM,
+		TAKES_BUCKETS | TAKES_SYNC_NORM | TAKES_F16,
 	.state = STATE_ALIKE,
 	.create = allreduce_create,
 	.step = allreduce_step,

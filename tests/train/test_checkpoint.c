@@ -150,6 +150,7 @@ static void a_stopped_run_goes_on_bit_for_bit(void **state)
 		{ 2, { "--model", "linear", "--compress", "qsgd:4", "--optimizer", "adamw" } },
 		{ 2, { "--model", "linear", "--compress", "sign", "--lr", "0.002" } },
 		{ 3, { "--model", "linear", "--compress", "powersgd:2" } },
+		{ 2, { "--precision", "f16", "--lr", "0.02" } },
 	};
 	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
 		stop_and_go_on(i, rows[i].ranks, TELL("--algorithm", "direct"), rows[i].words);

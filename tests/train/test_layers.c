@@ -133,12 +133,12 @@ static void gradients_are_the_slope_of_the_loss(void **state)
 		model_initialise(model, 3);
 		float *images = random_images(BATCH * 2 * 7 * 7);
 		const struct batch batch = { images, (const uint8_t[]){ 0, 1, 2, 3, 1, 0 }, BATCH };
-		struct network *network = backend->create(model, NULL);
+		struct network *network = backend->create(model, PRECISION_F32, NULL);
 		assert_non_null(network);
 		assert_true(backend->prepare(network, BATCH, true));
 		loss_of(network, &batch);
 		uint32_t seen[MODEL_PARAMETERS] = { 0 };
-		assert_true(backend->backward(network, note_ready, seen));
+		assert_true(backend->backward(network, 1, note_ready, seen));
 		for (uint32_t p = 0; p < model->parameter_count; p++) {
 			struct parameter *parameter = &model->parameters[p];
 			assert_int_equal(seen[p], 1);
@@ -182,10 +182,10 @@ static void single_elements_have_their_own_slope(void **state)
 	model_initialise(model, 5);
 	float *images = random_images(BATCH * 2 * 7 * 7);
 	const struct batch batch = { images, (const uint8_t[]){ 3, 1, 2, 0, 2, 0 }, BATCH };
-	struct network *network = backend->create(model, NULL);
+	struct network *network = backend->create(model, PRECISION_F32, NULL);
 	loss_of(network, &batch);
 	uint32_t seen[MODEL_PARAMETERS] = { 0 };
-	assert_true(backend->backward(network, note_ready, seen));
+	assert_true(backend->backward(network, 1, note_ready, seen));
 	for (uint32_t p = 0; p < model->parameter_count; p++) {
 		struct parameter *parameter = &model->parameters[p];
 		for (uint64_t i = 0; i < parameter->count; i += parameter->count / 7 + 1) {
@@ -220,7 +220,7 @@ static void statistics_move_only_when_told(void **state)
 		model->parameters[1].value[c] = (float)c;  /* the convolution gives its bias: mean c, variance 0 */
 	float *images = random_images(BATCH * 2 * 7 * 7);
 	const struct batch batch = { images, (const uint8_t[]){ 3, 1, 2, 0, 2, 0 }, BATCH };
-	struct network *network = backend->create(model, NULL);
+	struct network *network = backend->create(model, PRECISION_F32, NULL);
 	struct outcome outcome;
 	for (int update = 0; update <= 1; update++) {
 		assert_true(backend->forward(network, &batch, update, &outcome));

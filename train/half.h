@@ -1,0 +1,10 @@
+/* Numbers of 16 bits, for back ends whose hardware has none: an f32 that is rounded to what an f16 holds. */
+#ifndef TRAIN_HALF_H
+#define TRAIN_HALF_H
+
+#include <stddef.h>
+
+/* To the nearest, ties to even; what is too large becomes infinite, NaN stays. */
+void half_round(float *values, size_t count);
+
+#endif
