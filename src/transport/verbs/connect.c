@@ -7,10 +7,8 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
-#include <sys/mman.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -20,132 +18,13 @@ enum { HELLO_MAGIC = 0x76746c67, PROTOCOL_VERSION = 2 };
 enum { KEEPALIVE_IDLE_S = 10, KEEPALIVE_INTERVAL_S = 5, KEEPALIVE_COUNT = 4 };
 enum { SEQUENCE_BITS = 24, MIN_RNR_TIMER = 12, RNR_RETRIES = 6, HOP_LIMIT = 255 };
 
-/* ---- Making ------------------------------------------------------------------------------------------------- */
-
-static collet_status fail(const struct verbs_conduit *verbs, const char *what, const char *why)
+collet_status collet_verbs_refuse(const struct verbs_conduit *verbs, const char *what, const char *why)
 {
 	return verbs->host->fail(COLLET_ERR_TRANSPORT, "verbs: rank %u on %s, channel %u: %s: %s", verbs->conduit.peer,
 		verbs->peer->host, verbs->conduit.channel, what, why);
 }
 
-static collet_status make_memory(struct verbs_conduit *verbs)
-{
-	const size_t bytes = verbs_memory_bytes(verbs->shape);
-	void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	if (memory == MAP_FAILED)
-		return fail(verbs, "no memory for its ring", strerror(errno));
-	verbs->memory = memory;
-	verbs->memory_bytes = bytes;
-	/* Adapters know pages, and after a fork this process's next write could give it another one. */
-	(void)madvise(memory, bytes, MADV_DONTFORK);
-	return COLLET_OK;
-}
-
-/* Receive requests, by what verbs.h counts. */
-static uint32_t receives_of(const struct verbs_shape *shape, uint32_t pair)
-{
-	return (pair ? LARGE_MOST + PLACES : shape->window + 8 + 3 * LARGE_MOST) + shape->receive_batch;
-}
-
-static uint32_t depth_of(const struct verbs_shape *shape, uint32_t pair)
-{
-	return pair ? shape->data_depth : shape->depth;
-}
-
-/* Of all adapters, but for the first, which also has the ring's, as many. */
-static uint32_t pairs_of(const struct verbs_conduit *verbs)
-{
-	const uint32_t rails = verbs->rail_count;
-	return 1 + (rails > verbs->shape->data_pairs ? rails : verbs->shape->data_pairs);
-}
-
-/* Room for all that the rail's queue pairs can have under way. */
-static int completions_of(const struct verbs_shape *shape)
-{
-	const uint32_t data = depth_of(shape, 1) + receives_of(shape, 1);
-	return (int)(depth_of(shape, 0) + receives_of(shape, 0) + shape->data_pairs * data);
-}
-
-static collet_status make_rail(struct verbs_conduit *verbs, struct verbs_adapter *adapter)
-{
-	struct verbs_rail *rail = &verbs->rails[verbs->rail_count++];
-	rail->adapter = adapter;
-	rail->channel = ibv_create_comp_channel(adapter->context);
-	if (!rail->channel)
-		return fail(verbs, "no completion channel", strerror(errno));
-	const int most = adapter->limits.max_cqe, wished = completions_of(verbs->shape);
-	rail->completions = ibv_create_cq(adapter->context, most < wished ? most : wished, verbs, rail->channel, 0);
-	if (!rail->completions)
-		return fail(verbs, "no completion queue", strerror(errno));
-	rail->memory = ibv_reg_mr(adapter->protection, verbs->memory, verbs->memory_bytes,
-		IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
-	if (!rail->memory)
-		return fail(verbs,
-			"its ring cannot be registered (raise the limit of locked memory: ulimit -l unlimited)",
-			strerror(errno));
-	return COLLET_OK;
-}
-
-/* Inline data is asked for, where messages are small, and adapters differ in how much they take. */
-static struct ibv_qp *create_pair(struct verbs_conduit *verbs, const struct verbs_rail *rail, uint32_t sends,
-	uint32_t receives, uint32_t wished, uint32_t *inline_bytes)
-{
-	const uint32_t sizes[] = { wished, 128, 64, 0 };
-	struct ibv_qp *pair = NULL;
-	for (unsigned i = 0; i < sizeof(sizes) / sizeof(sizes[0]) && !pair; i++) {
-		if (sizes[i] > wished)
-			continue;
-		struct ibv_qp_init_attr wish = { .qp_context = verbs,
-			.send_cq = rail->completions,
-			.recv_cq = rail->completions,
-			.cap = { .max_send_wr = sends, .max_recv_wr = receives, .max_send_sge = 2, .max_recv_sge = 1,
-				.max_inline_data = sizes[i] },
-			.qp_type = IBV_QPT_RC };
-		pair = ibv_create_qp(rail->adapter->protection, &wish);
-		*inline_bytes = wish.cap.max_inline_data < sizes[i] ? wish.cap.max_inline_data : sizes[i];
-	}
-	return pair;
-}
-
-static collet_status make_pair(struct verbs_conduit *verbs)
-{
-	const uint32_t index = verbs->pair_count;
-	struct verbs_pair *pair = &verbs->pairs[index];
-	pair->rail = index ? (index - 1) % verbs->rail_count : 0;
-	pair->depth = depth_of(verbs->shape, index);
-	const uint32_t receives = receives_of(verbs->shape, index);
-	const struct verbs_rail *rail = &verbs->rails[pair->rail];
-	if ((uint32_t)rail->adapter->limits.max_qp_wr < receives)
-		return fail(verbs, rail->adapter->name, "its queue pairs are too short");
-	const uint32_t inline_most = index ? 0 : verbs->shape->inline_bytes;
-	pair->pair = create_pair(verbs, rail, pair->depth, receives, inline_most, &pair->inline_bytes);
-	if (!pair->pair)
-		return fail(verbs, "no queue pair (has the adapter too many?)", strerror(errno));
-	verbs->pair_count++;
-	struct ibv_qp_attr attributes = { .qp_state = IBV_QPS_INIT, .port_num = rail->adapter->port,
-		.qp_access_flags = IBV_ACCESS_REMOTE_WRITE };
-	const int error = ibv_modify_qp(pair->pair, &attributes,
-		IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
-	if (error)
-		return fail(verbs, "cannot set up a queue pair", strerror(error));
-	if (!collet_verbs_give_receives(pair, receives))
-		return fail(verbs, "a queue pair takes no receive requests", strerror(errno));
-	return COLLET_OK;
-}
-
-static collet_status make_all(struct verbs_conduit *verbs)
-{
-	collet_status status = make_memory(verbs);
-	const uint32_t most = verbs->shape->many_rails ? RAILS_MOST : 1;
-	for (uint32_t i = 0; i < verbs->device->adapter_count && verbs->rail_count < most && status == COLLET_OK; i++)
-		if (collet_verbs_adapter_active(&verbs->device->adapters[i]))
-			status = make_rail(verbs, &verbs->device->adapters[i]);
-	if (status == COLLET_OK && verbs->rail_count == 0)
-		return fail(verbs, "no adapter has an active port any more", verbs->device->adapters[0].name);
-	while (verbs->pair_count < pairs_of(verbs) && status == COLLET_OK)
-		status = make_pair(verbs);
-	return status;
-}
+/* ---- Beginning ---------------------------------------------------------------------------------------------- */
 
 static void say_hello(struct verbs_conduit *verbs)
 {
@@ -153,7 +32,7 @@ static void say_hello(struct verbs_conduit *verbs)
 	*hello = (struct verbs_hello){ .magic = HELLO_MAGIC, .version = PROTOCOL_VERSION, .stage = VERBS_SAY_HELLO,
 		.from = verbs->self->rank, .to = verbs->peer->rank, .channel = verbs->conduit.channel,
 		.rail_count = verbs->rail_count, .pair_count = verbs->pair_count,
-		.lean = verbs->shape == &collet_verbs_lean, .memory = (uintptr_t)verbs->memory };
+		.lean = verbs->shape->lean, .memory = (uintptr_t)verbs->memory };
 	/* Packets of a former connection that are still on their way must not fit into this one. */
 	hello->start_sequence = (uint32_t)((uint64_t)collet_verbs_now_ns() >> 10) & ((1u << SEQUENCE_BITS) - 1);
 	for (uint32_t r = 0; r < verbs->rail_count; r++) {
@@ -187,15 +66,6 @@ static void keep_alive(int socket)
 		(void)setsockopt(socket, rows[i].level, rows[i].name, &rows[i].value, sizeof(rows[i].value));
 }
 
-/* How many conduits a rank may have is not known when it makes the first. */
-static const struct verbs_shape *choose_shape(struct collet_device *device)
-{
-	pthread_mutex_lock(&device->lock);
-	const uint32_t before = device->conduits++;
-	pthread_mutex_unlock(&device->lock);
-	return before < device->options.wide_most ? &collet_verbs_wide : &collet_verbs_lean;
-}
-
 collet_status collet_verbs_open(struct collet_conduit *conduit, const struct collet_conduit_config *config)
 {
 	struct verbs_conduit *verbs = (struct verbs_conduit *)conduit;
@@ -203,7 +73,6 @@ collet_status collet_verbs_open(struct collet_conduit *conduit, const struct col
 	verbs->state = VERBS_SAY_HELLO;
 	verbs->host = config->host;
 	verbs->device = config->device;
-	verbs->shape = choose_shape(verbs->device);
 	verbs->self = config->self;
 	verbs->peer = config->peer;
 	verbs->log = config->log;
@@ -211,7 +80,7 @@ collet_status collet_verbs_open(struct collet_conduit *conduit, const struct col
 	verbs->epoll_fd = config->wake->epoll_fd;
 	verbs->owner = getpid();
 	keep_alive(verbs->socket);
-	conduit->status = make_all(verbs);
+	conduit->status = collet_verbs_make(verbs);
 	if (conduit->status == COLLET_OK)
 		say_hello(verbs);
 	return conduit->status;
@@ -221,7 +90,8 @@ collet_status collet_verbs_open(struct collet_conduit *conduit, const struct col
 
 static collet_status ended(const struct verbs_conduit *verbs, int error)
 {
-	return fail(verbs, "the connection ended before it was ready", error ? strerror(error) : "closed by the peer");
+	return collet_verbs_refuse(verbs, "the connection ended before it was ready",
+		error ? strerror(error) : "closed by the peer");
 }
 
 static collet_status say(struct verbs_conduit *verbs)
@@ -260,11 +130,12 @@ static collet_status hear(struct verbs_conduit *verbs, enum verbs_state stage)
 	verbs->heard_bytes = 0;
 	const struct verbs_hello *heard = &verbs->hear;
 	if (heard->magic != HELLO_MAGIC || heard->version != PROTOCOL_VERSION)
-		return fail(verbs, "what came is no greeting of this version of verbs",
+		return collet_verbs_refuse(verbs, "what came is no greeting of this version of verbs",
 			"is something else talking to this port, or another version of the transport?");
 	if (heard->stage != stage || heard->from != verbs->peer->rank || heard->to != verbs->self->rank ||
 		heard->channel != verbs->conduit.channel)
-		return fail(verbs, "the greeting that came is for another connection", "this should not happen");
+		return collet_verbs_refuse(
+			verbs, "the greeting that came is for another connection", "this should not happen");
 	return COLLET_OK;
 }
 
@@ -290,7 +161,7 @@ static collet_status connect_pair(struct verbs_conduit *verbs, uint32_t index)
 	const struct verbs_options *options = &verbs->device->options;
 	pair->peer_rail = hello->pairs[index].rail;
 	if (adapter->ethernet != (bool)hello->rails[pair->peer_rail].ethernet)
-		return fail(verbs, "one end has InfiniBand and the other Ethernet", adapter->name);
+		return collet_verbs_refuse(verbs, "one end has InfiniBand and the other Ethernet", adapter->name);
 	const uint8_t mtu = hello->rails[pair->peer_rail].mtu;
 	struct ibv_qp_attr attributes = { .qp_state = IBV_QPS_RTR,
 		.path_mtu = mtu < (uint8_t)adapter->mtu ? (enum ibv_mtu)mtu : adapter->mtu,
@@ -326,7 +197,7 @@ static collet_status connect_pair(struct verbs_conduit *verbs, uint32_t index)
 	snprintf(what, sizeof(what), "cannot connect %s port %u (%s) to %s", adapter->name, adapter->port,
 		collet_verbs_gid_text(adapter->gid.raw, here, sizeof(here)),
 		collet_verbs_gid_text(hello->rails[pair->peer_rail].gid, there, sizeof(there)));
-	return fail(verbs, what, strerror(error));
+	return collet_verbs_refuse(verbs, what, strerror(error));
 }
 
 /* The memory may be larger than the shape that both have. */
@@ -344,7 +215,7 @@ static collet_status connect_all(struct verbs_conduit *verbs)
 {
 	const struct verbs_hello *hello = &verbs->hear;
 	if (!sane(hello))
-		return fail(verbs, "the peer's greeting makes no sense", "this should not happen");
+		return collet_verbs_refuse(verbs, "the peer's greeting makes no sense", "this should not happen");
 	if (hello->lean)
 		verbs->shape = &collet_verbs_lean;
 	lay_out(verbs);
@@ -392,7 +263,7 @@ static collet_status probe(struct verbs_conduit *verbs)
 	/* rxe that may not send tries for ever. */
 	if (verbs->probes_pending &&
 		collet_verbs_now_ns() - verbs->heard_ns > collet_verbs_answer_ns(&verbs->device->options))
-		return fail(verbs, "its adapter did not answer", verbs->rails[0].adapter->name);
+		return collet_verbs_refuse(verbs, "its adapter did not answer", verbs->rails[0].adapter->name);
 	return verbs->probes_pending ? COLLET_PENDING : COLLET_OK;
 }
 
@@ -403,10 +274,10 @@ static collet_status watch(struct verbs_conduit *verbs)
 		/* Asked for events until there are none, see disarm(). */
 		const int flags = fcntl(fd, F_GETFL);
 		if (flags < 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK) != 0)
-			return fail(verbs, "cannot set up its completions", strerror(errno));
+			return collet_verbs_refuse(verbs, "cannot set up its completions", strerror(errno));
 		struct epoll_event event = { .events = EPOLLIN | EPOLLRDHUP | EPOLLET, .data.ptr = &verbs->conduit };
 		if (epoll_ctl(verbs->epoll_fd, EPOLL_CTL_ADD, fd, &event) != 0)
-			return fail(verbs, "cannot watch its completions", strerror(errno));
+			return collet_verbs_refuse(verbs, "cannot watch its completions", strerror(errno));
 	}
 	return COLLET_OK;
 }
@@ -468,37 +339,3 @@ collet_status collet_verbs_opening(struct collet_conduit *conduit)
 	return conduit->status;
 }
 
-/* ---- Undoing ------------------------------------------------------------------------------------------------ */
-
-void collet_verbs_destroy_pairs(struct verbs_conduit *verbs)
-{
-	for (uint32_t p = 0; p < verbs->pair_count; p++)
-		ibv_destroy_qp(verbs->pairs[p].pair);
-	verbs->pair_count = 0;
-}
-
-void collet_verbs_let_go(struct verbs_conduit *verbs)
-{
-	collet_verbs_destroy_pairs(verbs);
-	for (uint32_t r = 0; r < verbs->rail_count; r++) {
-		struct verbs_rail *rail = &verbs->rails[r];
-		if (rail->memory)
-			ibv_dereg_mr(rail->memory);
-		if (rail->completions)
-			ibv_destroy_cq(rail->completions);
-		if (rail->channel) {
-			(void)epoll_ctl(verbs->epoll_fd, EPOLL_CTL_DEL, rail->channel->fd, NULL);
-			ibv_destroy_comp_channel(rail->channel);
-		}
-	}
-	verbs->rail_count = 0;
-	if (verbs->memory)
-		munmap(verbs->memory, verbs->memory_bytes);
-	verbs->memory = NULL;
-	if (verbs->shape) {
-		pthread_mutex_lock(&verbs->device->lock);
-		verbs->device->conduits--;
-		pthread_mutex_unlock(&verbs->device->lock);
-	}
-	verbs->shape = NULL;
-}

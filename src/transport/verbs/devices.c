@@ -2,16 +2,15 @@
  * cores, at most RAILS_MOST; several carry parts of each large message. */
 #include <arpa/inet.h>
 #include <errno.h>
-#include <limits.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/sysinfo.h>
+#include <unistd.h>
 
 #include "verbs.h"
 
-enum { CANDIDATES_MOST = 32, GIDS_MOST = 256, WIDE_MOST = 32 };
+enum { CANDIDATES_MOST = 32, GIDS_MOST = 256 };
 
 /* What a rank puts on its card. */
 struct card {
@@ -19,76 +18,6 @@ struct card {
 	uint8_t kinds;                   /* bit 0: InfiniBand, bit 1: RoCE */
 };
 enum { CARD_VERSION = 2, KIND_INFINIBAND = 1, KIND_ROCE = 2 };
-
-/* ---- Options ------------------------------------------------------------------------------------------------ */
-
-static collet_status number(const struct collet_host *host, const char *name, unsigned long most, unsigned long *value)
-{
-	const char *text = host->option(name);
-	if (!text)
-		return COLLET_OK;
-	char *end;
-	errno = 0;
-	const unsigned long parsed = strtoul(text, &end, 10);
-	if (errno || *end || *text < '0' || *text > '9' || parsed > most)
-		return host->fail(
-			COLLET_ERR_CONFIG, "verbs: %s=%s is not a number from 0 to %lu", name, text, most);
-	*value = parsed;
-	return COLLET_OK;
-}
-
-static collet_status read_options(const struct collet_host *host, struct verbs_options *options)
-{
-	/* 2^16 * 4.096 us = 0.27 s, seven times (the adapter may take up to four times as long): longer than a switch
-	 * needs to find another way, short enough that nobody waits for minutes. Not 7 retries: there are adapters, rxe
-	 * among them, that then never give up. */
-	unsigned long timeout = 16, retries = 6, level = 0, class = 0, gid = ULONG_MAX, pinned = 0, wide = WIDE_MOST;
-	struct sysinfo machine;
-	if (sysinfo(&machine) == 0)
-		pinned = machine.totalram / 2 * machine.mem_unit >> 20;
-	const struct {
-		const char *name;
-		unsigned long most, *value;
-	} rows[] = {
-		{ "COLLET_VERBS_TIMEOUT", 31, &timeout },
-		{ "COLLET_VERBS_RETRY_COUNT", 7, &retries },
-		{ "COLLET_VERBS_SERVICE_LEVEL", 15, &level },
-		{ "COLLET_VERBS_TRAFFIC_CLASS", 255, &class },
-		{ "COLLET_VERBS_GID_INDEX", 255, &gid },
-		{ "COLLET_VERBS_PINNED_MIB", ULONG_MAX >> 20, &pinned },
-		{ "COLLET_VERBS_WIDE", UINT32_MAX, &wide },
-	};
-	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-		const collet_status status = number(host, rows[i].name, rows[i].most, rows[i].value);
-		if (status != COLLET_OK)
-			return status;
-	}
-	*options = (struct verbs_options){ .timeout = (uint8_t)timeout,
-		.retries = (uint8_t)retries,
-		.service_level = (uint8_t)level,
-		.traffic_class = (uint8_t)class,
-		.gid_index = gid == ULONG_MAX ? -1 : (int)gid,
-		.pinned_most = (uint64_t)pinned << 20,
-		.wide_most = (uint32_t)wide };
-	return COLLET_OK;
-}
-
-/* Is "name" or "name:port" in the comma-separated list? NULL lists all. */
-static bool listed(const char *list, const char *name, uint8_t port)
-{
-	if (!list)
-		return true;
-	const size_t length = strlen(name);
-	for (const char *at = list;; at++) {
-		const size_t item = strcspn(at, ",");
-		if (item >= length && strncmp(at, name, length) == 0 &&
-			(item == length || (at[length] == ':' && strtoul(at + length + 1, NULL, 10) == port)))
-			return true;
-		at += item;
-		if (!*at)
-			return false;
-	}
-}
 
 /* ---- Ports -------------------------------------------------------------------------------------------------- */
 
@@ -188,6 +117,23 @@ static bool is_near(const char *name)
 		at += *at == ',';
 	}
 	return false;
+}
+
+/* Is "name" or "name:port" in the comma-separated list? NULL lists all. */
+static bool listed(const char *list, const char *name, uint8_t port)
+{
+	if (!list)
+		return true;
+	const size_t length = strlen(name);
+	for (const char *at = list;; at++) {
+		const size_t item = strcspn(at, ",");
+		if (item >= length && strncmp(at, name, length) == 0 &&
+			(item == length || (at[length] == ':' && strtoul(at + length + 1, NULL, 10) == port)))
+			return true;
+		at += item;
+		if (!*at)
+			return false;
+	}
 }
 
 /* ---- Choosing ----------------------------------------------------------------------------------------------- */
@@ -359,7 +305,7 @@ static collet_status fill(struct collet_device *device, const struct collet_devi
 {
 	const struct collet_host *host = config->host;
 	const char *list = host->option("COLLET_VERBS_DEVICES");
-	collet_status status = read_options(host, &device->options);
+	collet_status status = collet_verbs_read_options(host, &device->options);
 	if (status != COLLET_OK)
 		return status;
 	int device_count = 0;
@@ -408,6 +354,19 @@ collet_status collet_verbs_device_open(struct collet_device **result, const stru
 	}
 	*result = device;
 	return COLLET_OK;
+}
+
+void collet_verbs_leave_adapters(const struct collet_device *device)
+{
+	for (uint32_t i = 0; i < device->adapter_count; i++) {
+		bool again = false;
+		for (uint32_t before = 0; before < i; before++)
+			again |= device->adapters[before].context == device->adapters[i].context;
+		if (again)
+			continue;
+		close(device->adapters[i].context->async_fd);
+		close(device->adapters[i].context->cmd_fd);
+	}
 }
 
 void collet_verbs_device_close(struct collet_device *device)

@@ -140,6 +140,20 @@ static void let_sends_out(struct verbs_conduit *verbs)
 	}
 }
 
+/* In a forked child the adapters' objects are the parent's, and its registered memory is not there. What is closed are
+ * descriptors; the device's own by the first conduit, since no device is closed in a child. */
+static void let_go_in_child(struct verbs_conduit *verbs)
+{
+	for (uint32_t r = 0; r < verbs->rail_count; r++)
+		if (verbs->rails[r].channel)
+			close(verbs->rails[r].channel->fd);
+	close(verbs->socket);
+	if (verbs->device->left_in_child)
+		return;
+	verbs->device->left_in_child = true;
+	collet_verbs_leave_adapters(verbs->device);
+}
+
 static void close_conduit(struct collet_conduit *conduit)
 {
 	struct verbs_conduit *verbs = of(conduit);
@@ -149,9 +163,8 @@ static void close_conduit(struct collet_conduit *conduit)
 	if (conduit->status == COLLET_OK)
 		conduit->status = COLLET_CANCELLED;
 	verbs->state = VERBS_CLOSED;
-	/* In a forked child the adapters' objects are the parent's, and its registered memory is not there. */
 	if (verbs->owner != getpid()) {
-		close(verbs->socket);
+		let_go_in_child(verbs);
 		return;
 	}
 	if (whole)

@@ -60,17 +60,17 @@ struct verbs_shape {
 	uint32_t window;                 /* small messages that the receiver has not freed */
 	uint32_t place_bytes;            /* of a landing or staging place */
 	uint32_t data_pairs;             /* queue pairs for large messages, and on each adapter one */
-	bool many_rails;                 /* all adapters are used, not one */
+	bool lean;                       /* only one adapter is used */
 	uint32_t depth, data_depth;      /* of send queues; more than SIGNAL_EVERY, where not all are signalled */
 	uint32_t receive_batch;          /* receive requests given back at a time */
 	uint32_t inline_bytes;           /* asked for */
 };
 /* Depths, and their sums in completion queues, stay below powers of two: drivers have one place more and round up. */
 static const struct verbs_shape collet_verbs_wide = { .units = 256, .window = 48, .place_bytes = 4096, .data_pairs = 2,
-	.many_rails = true, .depth = 63, .data_depth = 15, .receive_batch = 16, .inline_bytes = 220 };
+	.depth = 63, .data_depth = 15, .receive_batch = 16, .inline_bytes = 220 };
 /* Its registered memory is three pages. */
 static const struct verbs_shape collet_verbs_lean = { .units = 56, .window = 8, .place_bytes = 1024, .data_pairs = 1,
-	.depth = 20, .data_depth = 3, .receive_batch = 3, .inline_bytes = 128 };
+	.lean = true, .depth = 20, .data_depth = 3, .receive_batch = 3, .inline_bytes = 128 };
 
 /* Bytes of a message in the ring: with its header a quarter of it. */
 static inline uint32_t verbs_small_most(const struct verbs_shape *shape)
@@ -129,6 +129,7 @@ struct collet_device {
 	size_t region_count, region_capacity;
 	uint64_t pinned_bytes, clock;
 	uint32_t conduits;               /* that are open */
+	bool left_in_child;              /* of a fork: its descriptors are closed there */
 
 	int epoll_fd;                    /* the rank's */
 	_Atomic uint32_t alarms;         /* ports that went down */
@@ -332,10 +333,15 @@ static inline uint64_t verbs_memory_offset(const struct verbs_conduit *verbs, co
 	return (uint64_t)((const uint8_t *)place - (const uint8_t *)verbs->memory);
 }
 
+/* options.c */
+collet_status collet_verbs_read_options(const struct collet_host *host, struct verbs_options *options);
+
 /* devices.c */
 collet_status collet_verbs_device_open(struct collet_device **device, const struct collet_device_config *config,
 	struct collet_device_info *info);
 void collet_verbs_device_close(struct collet_device *device);
+/* In a forked child: closes its copies of descriptors, and leaves everything to the parent. */
+void collet_verbs_leave_adapters(const struct collet_device *device);
 /* Asks the port now: its state changes. */
 bool collet_verbs_adapter_active(const struct verbs_adapter *adapter);
 /* "rxe0 port 1 (10.77.0.1)" */
@@ -366,8 +372,14 @@ static inline struct ibv_mr *collet_verbs_used(const struct verbs_use *use, uint
 /* connect.c */
 collet_status collet_verbs_open(struct collet_conduit *conduit, const struct collet_conduit_config *config);
 collet_status collet_verbs_opening(struct collet_conduit *conduit);
+/* The sentence of a conduit that does not come to be. */
+collet_status collet_verbs_refuse(const struct verbs_conduit *verbs, const char *what, const char *why);
+
+/* make.c */
+/* Memory, completion queues and queue pairs that can receive; on failure some of them. */
+collet_status collet_verbs_make(struct verbs_conduit *verbs);
 void collet_verbs_destroy_pairs(struct verbs_conduit *verbs);
-/* Everything that opening made. */
+/* Everything that was made. */
 void collet_verbs_let_go(struct verbs_conduit *verbs);
 
 /* completion.c: what queue pairs are given and what they give back */
