@@ -68,17 +68,19 @@ static void settings_that_differ_are_refused(void **state)
 /* Rank 0 gives and goes; what it has given reaches those that take it later. */
 static void give_and_go(struct rank *rank)
 {
-	enum { COUNT = 3000 };
-	float data[COUNT];
-	for (int i = 0; i < COUNT; i++)
+	/* Not so much that a transport asks the receiver first. */
+	enum { MOST = 3000 };
+	const int count = getenv("COLLET_TEST_INSTEAD") ? 200 : MOST;
+	float data[MOST];
+	for (int i = 0; i < count; i++)
 		data[i] = rank->rank == 0 ? (float)i : -1;
 	if (rank->rank != 0 && !rank_await(rank, 0, 1))
 		return;
-	rank_ok(rank, collet_broadcast(rank->comm, data, data, COUNT, COLLET_F32, 0, NULL), "broadcast");
+	rank_ok(rank, collet_broadcast(rank->comm, data, data, (uint64_t)count, COLLET_F32, 0, NULL), "broadcast");
 	if (rank->rank == 0)
 		rank_destroy(rank);
 	rank_post(rank, 0);
-	for (int i = 0; i < COUNT; i++)
+	for (int i = 0; i < count; i++)
 		if (!rank_check(rank, data[i] == (float)i, "element %d is %g", i, (double)data[i]))
 			return;
 }

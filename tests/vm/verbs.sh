@@ -14,6 +14,7 @@
 # kill    a rank is killed amidst its calls: all others are told who is lost
 # down    the cable is pulled: both ends are told, one at least in its adapter's words
 # ratio   an all-reduce of 2 takes at most 1.3 (1 MiB) and 1.5 (8 bytes) of the time of an exchange by hand
+# iwarp   (vm -d siw) devices that are no RoCE ones are refused by name if verbs is asked for, else passed over
 # train   some steps of training on 2 give the same parameters, bit for bit, as over TCP
 #
 # Needs MODULE, the file of the module, MAIN, hosts_main, for train TRAIN, collet-train, for ratio BENCH, collet-bench.
@@ -151,6 +152,15 @@ ratio() {
 	done
 }
 
+iwarp() {
+	devices=(siw0 siw1)
+	start 2 check 2
+	! wait "${pids[0]}" && ! wait "${pids[1]}" || fail 'a rank has found something to use'
+	grep -q 'verbs: no port to use among COLLET_VERBS_DEVICES=siw0 (siw0 port 1 is no InfiniBand or RoCE device' "$folder/rank0" ||
+		fail 'it is not said why'
+	COLLET_TRANSPORT= check 2
+}
+
 # What is learnt does not matter here, so the set is one that needs no files.
 train() {
 	local transport rank
@@ -172,7 +182,7 @@ for what; do
 	all:*) check "${what#*:}" ;;
 	lean) COLLET_VERBS_WIDE=1 check 4 ;;
 	rails) devices=(rxe0,rxe1 rxe1,rxe0); check 2 ;;
-	lossy | apart | limit | leak | ratio | train) $what ;;
+	lossy | apart | limit | leak | ratio | iwarp | train) $what ;;
 	kill) kill_one ;;
 	down) pull_cable ;;
 	*) fail "no check $what" ;;
