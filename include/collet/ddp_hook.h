@@ -59,20 +59,27 @@ typedef struct collet_ddp_hook {
  * 4 bytes, against 8 (n-1)/n of an all-reduce. Error feedback: what a rank's message leaves out is added to its next
  * step's gradient (Seide et al. 2014; Karimireddy et al., "Error Feedback Fixes SignSGD", 2019).
  *
- *   "f16", "bf16"     rounded to 16 bits, averaged so. Wire: half. Cost: two passes over the bucket.
- *   "topk:R"          the R (0 < R <= 1) share of largest magnitude of each bucket, as an all-gather of index and
- * value; error feedback. Wire: 8 R (n-1) bytes. Cost: a selection and n R additions an element. (Aji and Heafield,
- * "Sparse Communication for Distributed Gradient Descent", 2017.) "randomk:R"       a share R, drawn from seed and
- * step, the same on every rank, so that values alone travel, by all-reduce; error feedback. Wire: R. (Stich et al.,
- * "Sparsified SGD with Memory", 2018.) "qsgd:B"          B = 8, 4 or 2 bits an element and a scale every 512 (the
- * largest magnitude; of 2 bits, which are -s, 0 and s, the mean one): rounded up or down at random so that it is right
- * in the mean; error feedback for 4 and 2 bits. Codes do not add: an all-to-all brings each rank its share of
- * everybody's, which it decodes, averages and encodes again for an all-gather. Wire: (B + 1/16) / 32. (Alistarh et al.,
- * "QSGD", 2017.) "sign"            one bit an element, and a mean magnitude every 512 elements; the same way; error
- * feedback. Wire: (1 + 1/16) / 32. (Seide et al., "1-Bit Stochastic Gradient Descent", 2014.) "powersgd:K" matrices
- * (dimension 0 against the others) as a product of rank K, warm started; error feedback; what would not get smaller
- * travels as it is. Two all-reduces. Wire: K (rows + columns) / (rows columns) a matrix. Cost: 3 products and an
- * orthogonalisation. (Vogels et al., "PowerSGD", 2019.)
+ * "f16", "bf16": rounded to 16 bits, averaged so. Wire: half. Cost: two passes over the bucket.
+ *
+ * "topk:R": the R (0 < R <= 1) share of largest magnitude of each bucket, as an all-gather of index and value; error
+ * feedback. Wire: 8 R (n-1) bytes. Cost: a selection and n R additions an element. (Aji and Heafield, "Sparse
+ * Communication for Distributed Gradient Descent", 2017.)
+ *
+ * "randomk:R": a share R, drawn from seed and step, the same on every rank, so that values alone travel, by all-reduce;
+ * error feedback. Parameters of one dimension (biases, batch norm) travel whole. Wire: R. (Stich et al., "Sparsified
+ * SGD with Memory", 2018.)
+ *
+ * "qsgd:B": B = 8, 4 or 2 bits an element and a scale every 512 (the largest magnitude; of 2 bits, which are -s, 0 and
+ * s, the mean one): rounded up or down at random so that it is right in the mean; error feedback for 4 and 2 bits.
+ * Codes do not add: an all-to-all brings each rank its share of everybody's, which it decodes, averages and encodes
+ * again for an all-gather. Wire: (B + 1/16) / 32. (Alistarh et al., "QSGD", 2017.)
+ *
+ * "sign": one bit an element, and a mean magnitude every 512 elements; the same way; error feedback. Wire: (1 + 1/16) /
+ * 32. (Seide et al., "1-Bit Stochastic Gradient Descent", 2014.)
+ *
+ * "powersgd:K": matrices (dimension 0 against the others) as a product of rank K, warm started; error feedback; what
+ * would not get smaller travels as it is. Two all-reduces. Wire: K (rows + columns) / (rows columns) a matrix. Cost: 3
+ * products and an orthogonalisation. (Vogels et al., "PowerSGD", 2019.)
  *
  * COLLET_ERR_ARGUMENT: none of these words, or a number out of range. COLLET_ERR_MEMORY. */
 COLLET_API COLLET_MUST_USE collet_status collet_ddp_hook_create(

@@ -189,10 +189,18 @@ static collet_status random_open(const collet_ddp_hook *hook, const collet_ddp_t
 	return status;
 }
 
-/* Each element by itself: as many as the share says in the mean, the same ones on every rank. */
-static inline bool is_drawn(const struct sparse *sparse, uint32_t stream, uint32_t i)
+/* Biases and the like: so few elements that drawing them saves nothing, and a step that is ten steps old does most harm
+ * to them. */
+static bool is_vector(const collet_ddp_slice *slice)
 {
-	return collet_ddp_draw(stream, i) < sparse->words->share * 4294967296.0;
+	return slice->dimensions == 0 || slice->count == slice->shape[0];
+}
+
+/* Each element by itself: as many as the share says in the mean, the same ones on every rank; of vectors all. Between
+ * slices nothing travels. */
+static inline bool is_drawn(const struct sparse *sparse, uint32_t stream, bool all, uint64_t i)
+{
+	return all || collet_ddp_draw(stream, (uint32_t)i) < sparse->words->share * 4294967296.0;
 }
 
 static uint32_t stream_of(const struct sparse *sparse, const collet_ddp_task *task)
@@ -206,11 +214,15 @@ static collet_status random_start(void *state, const collet_ddp_task *task, uint
 	const uint32_t stream = stream_of(sparse, task);
 	add_gradients(sparse, task);
 	sparse->k = 0;
-	for (uint32_t i = 0; i < task->bucket.count; i++) {
-		if (!is_drawn(sparse, stream, i))
-			continue;
-		sparse->values[sparse->k++] = sparse->left[i];
-		sparse->left[i] = 0;
+	for (uint32_t s = 0; s < task->bucket.slice_count; s++) {
+		const collet_ddp_slice *slice = &task->bucket.slices[s];
+		const bool all = is_vector(slice);
+		for (uint64_t i = slice->first; i < slice->first + slice->count; i++) {
+			if (!is_drawn(sparse, stream, all, i))
+				continue;
+			sparse->values[sparse->k++] = sparse->left[i];
+			sparse->left[i] = 0;
+		}
 	}
 	collet_how how = collet_ddp_how(task, request);
 	return collet_allreduce(
@@ -223,8 +235,12 @@ static collet_status random_finish(void *state, const collet_ddp_task *task)
 	const uint32_t stream = stream_of(sparse, task);
 	float *gradients = task->bucket.gradients;
 	uint64_t taken = 0;
-	for (uint32_t i = 0; i < task->bucket.count; i++)
-		gradients[i] = is_drawn(sparse, stream, i) ? sparse->values[taken++] : 0;
+	for (uint32_t s = 0; s < task->bucket.slice_count; s++) {
+		const collet_ddp_slice *slice = &task->bucket.slices[s];
+		const bool all = is_vector(slice);
+		for (uint64_t i = slice->first; i < slice->first + slice->count; i++)
+			gradients[i] = is_drawn(sparse, stream, all, i) ? sparse->values[taken++] : 0;
+	}
 	return COLLET_OK;
 }
 

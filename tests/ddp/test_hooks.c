@@ -205,6 +205,21 @@ static void one_step_is_near_the_mean(void **state)
 	}
 }
 
+/* Of the matrix about a tenth comes out in a step, as it is; of the vectors behind it everything. */
+static void random_draws_leave_vectors_whole(void **state)
+{
+	struct run *run = run_alike("randomk:0.1", 3, 1, 1 << 20, noise);
+	uint64_t drawn = 0;
+	for (uint64_t i = 0; i < ELEMENTS; i++) {
+		const float came = run->last[0][i];
+		const bool there = fabs((double)came - exact_mean(run, 0, i)) < 1e-6;
+		drawn += i < count_of(0) && there;
+		assert_true(there || (came == 0 && i < count_of(0)));
+	}
+	assert_in_range(drawn, count_of(0) / 11, count_of(0) / 9);
+	free(run);
+}
+
 /* All that goes in comes out in the end: the mean over many steps is nearer than that of one. */
 static void what_a_step_leaves_out_comes_later(void **state)
 {
@@ -362,6 +377,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(one_step_is_near_the_mean),
+		cmocka_unit_test(random_draws_leave_vectors_whole),
 		cmocka_unit_test(what_a_step_leaves_out_comes_later),
 		cmocka_unit_test(a_matrix_of_low_rank_arrives_whole),
 		cmocka_unit_test(a_hook_begins_when_the_layout_is_settled),
