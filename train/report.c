@@ -123,8 +123,8 @@ static void report_summary(const struct report *report)
 	if (!best || seconds <= 0 || report->json == stdout)
 		return;
 	const struct trainer_epoch *last = &report->history[report->history_count - 1];
-	printf("%u epoch%s, %u steps: test accuracy %.2f %%", last->epoch, last->epoch == 1 ? "" : "s", last->steps_done,
-		100 * last->test_accuracy);
+	printf("%u epoch%s, %u steps: test accuracy %.2f %%", last->epoch, last->epoch == 1 ? "" : "s",
+		last->steps_done, 100 * last->test_accuracy);
 	if (best != last)
 		printf(" (%.2f %% after epoch %u)", 100 * best->test_accuracy, best->epoch);
 	printf(", %.0f images/s; %.1f s in all, of which %.1f s of training\n", images / seconds,

@@ -126,6 +126,28 @@ static const struct tensor *find_table(
 		tensor : NULL;
 }
 
+/* Whether what each rank kept for itself still means something. */
+static bool suits_own(const struct source *source, const struct trainer *trainer)
+{
+	static const char *const names[] = { "strategy", "servers", "compress", "bucket-bytes" };
+	struct setting settings[SETTINGS];
+	const uint32_t count = settings_list(trainer->options, settings), ranks = collet_comm_size(trainer->comm);
+	bool suits = source->heading.ranks == ranks;
+	for (uint32_t i = 0; i < count; i++) {
+		char note[80];
+		snprintf(note, sizeof(note), "--%s", settings[i].name);
+		const char *was = safetensors_note(&source->file, note);
+		for (size_t n = 0; n < sizeof(names) / sizeof(names[0]); n++)
+			if (strcmp(names[n], settings[i].name) == 0)
+				suits = suits && was && strcmp(was, settings[i].text) == 0;
+	}
+	if (!suits)
+		train_fail("%s: what each of %" PRIu64 " ranks kept for itself (error feedback, say) is left out: it "
+			   "is of another number of ranks, or of another way to work together",
+			source->path, source->heading.ranks);
+	return suits;
+}
+
 static bool check_rows(struct source *source, const struct trainer *trainer)
 {
 	struct heading *heading = &source->heading;
@@ -147,10 +169,7 @@ static bool check_rows(struct source *source, const struct trainer *trainer)
 	}
 	if (!counts || own != find_table(source, "ranks.own", COLLET_U8, total, 0))
 		return train_fail("%s: its ranks.own and ranks.own_bytes do not fit together", source->path);
-	heading->has_own = heading->ranks == collet_comm_size(trainer->comm);
-	if (!heading->has_own)
-		train_fail("%s: what each of %" PRIu64 " ranks kept for itself (error feedback, say) is left out: "
-			   "there are %u now", source->path, heading->ranks, collet_comm_size(trainer->comm));
+	heading->has_own = suits_own(source, trainer);
 	return true;
 }
 
