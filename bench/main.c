@@ -16,6 +16,7 @@
 #include "overlap.h"
 #include "pin.h"
 #include "process.h"
+#include "training.h"
 #include "tune.h"
 #include "variants.h"
 #include "waiting.h"
@@ -104,6 +105,7 @@ int main(int argc, char **argv)
 	case BENCH_COMMAND_OVERLAP: status = run_ranks(&options, typed, bench_overlap); break;
 	case BENCH_COMMAND_WAITING: status = run_ranks(&options, typed, bench_waiting); break;
 	case BENCH_COMMAND_COMPARE: status = bench_compare(&options); break;
+	case BENCH_COMMAND_TRAINING: status = bench_training(&options); break;
 	case BENCH_COMMAND_DRIVER: status = bench_collet_driver(&options); break;
 	case BENCH_COMMAND_TUNE: status = tune(&options, typed); break;
 	case BENCH_COMMAND_HELP: fputs(bench_usage, stdout); status = 0; break;

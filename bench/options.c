@@ -23,6 +23,8 @@ const char bench_usage[] =
 	"  collet-bench faults -n 3              how long after kill -9 of one rank all others know\n"
 	"  collet-bench overlap COLLECTIVE -n 2  how much of a request hides behind a sleep, or behind computing\n"
 	"  collet-bench waiting COLLECTIVE -n 2  what ranks use of the processor while they wait for a late one\n"
+	"  collet-bench training -n 2 [-- OPTION...]\n"
+	"                                        collet-train's strategies, one after the other, with its options\n"
 	"  collet-bench list                     algorithms and transports\n"
 	"  collet-bench explain COLLECTIVE -n 8  which algorithm is chosen for which size, and why\n"
 	"  collet-bench tune                     measure and fit what choices are made from; tune --check judges them\n"
@@ -47,8 +49,10 @@ const char bench_usage[] =
 	"  --with LIST            compare: openmpi, mpich, gloo, or a variant: openmpi:ucx (all that are there)\n"
 	"  --variants WHICH       compare: default, or tuned: each library in every setting that helps it (tuned)\n"
 	"  --repeats N            compare: rounds, the libraries taking turns (5); faults: kills a row (10);\n"
-	"                         overlap (9), waiting (10): rounds; tune: sweeps (1)\n"
-	"  --plot FILE.svg        compare: time and bus bandwidth against bytes, by gnuplot\n"
+	"                         overlap (9), waiting (10), training (1): rounds; tune: sweeps (1)\n"
+	"  --strategies LIST      training: all, or names as collet-train --strategy has them (all)\n"
+	"  --predict LIST         training: and what the cost model says of so many ranks, 1,4,8,64 for example\n"
+	"  --plot FILE.svg        compare: time and bus bandwidth against bytes; training: its table; by gnuplot\n"
 	"  --markdown FILE        compare: the table as Markdown; - for standard output instead of the table\n"
 	"  --baseline FILE        compare: exit status 1 if collet became slower since FILE was written by --json\n"
 	"  --check                tune: judge what is chosen now, write nothing\n"
@@ -82,6 +86,8 @@ enum {
 	OPT_BASELINE,
 	OPT_OUTPUT,
 	OPT_CHECK,
+	OPT_STRATEGIES,
+	OPT_PREDICT,
 	OPT_VERSION
 };
 
@@ -109,6 +115,8 @@ static const struct option long_options[] = {
 	{ "baseline", required_argument, NULL, OPT_BASELINE },
 	{ "output", required_argument, NULL, OPT_OUTPUT },
 	{ "check", no_argument, NULL, OPT_CHECK },
+	{ "strategies", required_argument, NULL, OPT_STRATEGIES },
+	{ "predict", required_argument, NULL, OPT_PREDICT },
 	{ "help", no_argument, NULL, 'h' },
 	{ "version", no_argument, NULL, OPT_VERSION },
 	{ 0 },
@@ -133,6 +141,7 @@ static const struct {
 	{ "waiting", BENCH_COMMAND_WAITING, true, "4", 0, 10 },
 	{ "compare", BENCH_COMMAND_COMPARE, true, "4,1K,16K,256K,1M,16M,64M", 0.1, 5 },
 	{ "tune", BENCH_COMMAND_TUNE, false, "8,512,4K,16K,64K,256K,1M,4M,16M", 0.003, 1 },
+	{ "training", BENCH_COMMAND_TRAINING, false, "0", 0, 1 },
 	{ "driver", BENCH_COMMAND_DRIVER, false, "0", 0, 0 },
 };
 
@@ -142,6 +151,7 @@ struct given {
 	double seconds;   /* < 0: not given */
 	const char *stray;   /* an option of compare alone */
 	const char *for_tune;   /* of tune alone */
+	const char *for_training;   /* of training alone */
 };
 
 static bool fail(char problem[256], const char *format, ...) __attribute__((format(printf, 2, 3)));
@@ -217,6 +227,23 @@ static bool take_manner(int option, struct bench_options *o, struct given *given
 	}
 }
 
+/* A list of numbers of ranks. */
+static bool take_ranks(struct bench_options *o, char problem[256])
+{
+	o->predict_count = 0;
+	for (const char *at = optarg;; at += strcspn(at, ",") + 1) {
+		const size_t length = strcspn(at, ",");
+		uint64_t ranks;
+		if (o->predict_count == BENCH_PREDICT_MOST || !bench_bytes_parse(at, at + length, &ranks) || ranks < 1
+			|| ranks > 100000)
+			return fail(problem, "--predict %s: expected up to %d numbers of ranks, 1 to 100000", optarg,
+				BENCH_PREDICT_MOST);
+		o->predict[o->predict_count++] = (uint32_t)ranks;
+		if (at[length] == '\0')
+			return true;
+	}
+}
+
 static bool take(int option, struct bench_options *o, struct given *given, char problem[256])
 {
 	uint64_t number;
@@ -240,8 +267,10 @@ static bool take(int option, struct bench_options *o, struct given *given, char 
 			|| fail(problem, "--variants %s: expected default or tuned", optarg);
 	case OPT_MARKDOWN: o->markdown = optarg; given->stray = "--markdown"; return true;
 	case OPT_BASELINE: o->baseline = optarg; given->stray = "--baseline"; return true;
-	case OPT_PLOT: o->plot = optarg; given->stray = "--plot"; return true;
+	case OPT_PLOT: o->plot = optarg; return true;
 	case OPT_OUTPUT: o->output = optarg; given->for_tune = "--output"; return true;
+	case OPT_STRATEGIES: o->strategies = optarg; given->for_training = "--strategies"; return true;
+	case OPT_PREDICT: given->for_training = "--predict"; return take_ranks(o, problem);
 	case OPT_CHECK: o->check = true; given->for_tune = "--check"; return true;
 	case OPT_REPEATS:
 		if (!take_number("repeats", 1, 1000, &number, problem))
@@ -303,6 +332,11 @@ static bool take_words(int count, char **words, struct bench_options *o, size_t 
 			*row = c;
 	const int own = *row > 0;
 	o->command = commands[*row].command;
+	if (o->command == BENCH_COMMAND_TRAINING) {
+		o->words = words + own;
+		o->word_count = count - own;
+		return true;
+	}
 	if (count != own + commands[*row].takes_collective) {
 		if (count > own + commands[*row].takes_collective)
 			return fail(problem, "do not know what to do with '%s'",
@@ -363,8 +397,12 @@ bool bench_options_parse(int argc, char **argv, struct bench_options *options, c
 		return fail(problem, "%s is for compare", given.stray);
 	if (given.for_tune != NULL && o.command != BENCH_COMMAND_TUNE)
 		return fail(problem, "%s is for tune", given.for_tune);
+	if (given.for_training != NULL && o.command != BENCH_COMMAND_TRAINING)
+		return fail(problem, "%s is for training", given.for_training);
+	if (o.plot != NULL && o.command != BENCH_COMMAND_COMPARE && o.command != BENCH_COMMAND_TRAINING)
+		return fail(problem, "--plot is for compare and training");
 	if (o.repeats > 0 && commands[row].repeats == 0)
-		return fail(problem, "--repeats is for compare, faults, overlap, waiting and tune");
+		return fail(problem, "--repeats is for compare, faults, overlap, waiting, training and tune");
 	if (o.repeats == 0)
 		o.repeats = commands[row].repeats;
 	const char *wrong = bench_sizes_parse(given.sizes != NULL ? given.sizes : commands[row].sizes, &o.sizes);

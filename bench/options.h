@@ -16,6 +16,7 @@ enum bench_command_kind {
 	BENCH_COMMAND_WAITING,
 	BENCH_COMMAND_COMPARE,
 	BENCH_COMMAND_TUNE,
+	BENCH_COMMAND_TRAINING,
 	BENCH_COMMAND_DRIVER,   /* not for people: collet as a driver of compare */
 	BENCH_COMMAND_HELP,
 	BENCH_COMMAND_VERSION
@@ -28,6 +29,8 @@ struct bench_manner {
 	enum bench_buffer_kind buffers;
 	bool cold, sync, pin;
 };
+
+enum { BENCH_PREDICT_MOST = 16 };
 
 struct bench_options {
 	enum bench_command_kind command;
@@ -46,7 +49,12 @@ struct bench_options {
 	const char *baseline;      /* compare: a file that --json wrote before */
 	const char *with;          /* compare: names, separated by commas */
 	bool tuned;                /* compare: every variant of each library, not its default alone */
-	uint32_t repeats;          /* compare, faults, overlap, waiting, tune */
+	uint32_t repeats;          /* compare, faults, overlap, waiting, tune, training */
+	const char *strategies;    /* training: names, separated by commas; NULL: all */
+	uint32_t predict[BENCH_PREDICT_MOST];  /* training: numbers of ranks */
+	uint32_t predict_count;
+	char **words;              /* training: collet-train's own; they point into argv */
+	int word_count;
 };
 
 /* False: a sentence about what is wrong is in problem. Strings point into argv, whose order may change. */

@@ -12,6 +12,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "pin.h"
+
 /* What launchers set: a rank that is started here must not see another job's. */
 static const char *const launcher_variables[] = {
 	"RANK",
@@ -75,6 +77,8 @@ static void become(const struct bench_program *program, uint32_t rank)
 		dup2(program->output, STDERR_FILENO);
 	}
 	set_environment(program, rank);
+	if (program->pin)
+		bench_pin(rank, program->ranks, true);
 	execvp(program->argv[0], (char *const *)(uintptr_t)program->argv);
 	fprintf(stderr, "cannot run %s: %s\n", program->argv[0], strerror(errno));
 	_exit(127);

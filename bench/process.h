@@ -13,6 +13,7 @@ struct bench_program {
 	uint32_t ranks; /* 0: one process, whose own business ranks are; else that many, told by RANK and its kin */
 	const char *job;            /* with ranks: names their rendezvous */
 	int output;                 /* where standard output and error go; -1: where ours go */
+	bool pin;                   /* with ranks: each on a core of its own, where there are enough */
 	bool own_group;             /* each in a process group of its own, to be killed whole */
 };
 

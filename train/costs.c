@@ -3,6 +3,13 @@
 #include "error.h"
 #include "strategy.h"
 
+/* As a network gets it. */
+static uint64_t image_bytes(const struct trainer *trainer)
+{
+	const struct shape shape = trainer->train.shape;
+	return (uint64_t)shape.channels * shape.height * shape.width * sizeof(float);
+}
+
 bool costs_fill(struct trainer *trainer, struct trainer_epoch *epoch)
 {
 	struct traffic traffic;
@@ -19,6 +26,9 @@ bool costs_fill(struct trainer *trainer, struct trainer_epoch *epoch)
 	const double steps = taken > 0 ? taken : 1;
 	epoch->strategy = trainer->strategy->name;
 	epoch->steps = taken;
+	epoch->workers = trainer->workers;
+	epoch->model_bytes = trainer->flat.count * sizeof(float);
+	epoch->batch_bytes = image_bytes(trainer) * trainer->options->batch_size;
 	epoch->bytes_per_step = (double)sent / steps / collet_comm_size(trainer->comm);
 	epoch->busiest_bytes_per_step = (double)most[0] / steps;
 	epoch->memory_bytes = most[1];

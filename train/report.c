@@ -139,8 +139,8 @@ static void report_strategy(const struct report *report)
 	const struct trainer_epoch *last = &report->history[report->history_count - 1];
 	if (last->steps == 0)
 		return;
-	printf("%s: a rank sent %.1f KiB a step, the busiest moved %.1f KiB one way, and none held more than %.1f MiB "
-	       "of weights, gradients, optimiser and exchange\n",
+	printf("%s: a rank sent %.1f KiB a step, the busiest moved %.1f KiB one way, and none held more than "
+	       "%.1f MiB of weights, gradients, optimiser and exchange\n",
 		last->strategy, last->bytes_per_step / 1024, last->busiest_bytes_per_step / 1024,
 		(double)last->memory_bytes / 1048576);
 	if (last->staleness_bound != OPTIONS_NOT_GIVEN)
@@ -206,10 +206,14 @@ bool report_epoch(void *context, const struct trainer_epoch *epoch)
 		fprintf(report->json, ", \"%s_s\": %.6g", phase_name((enum phase)phase), epoch->times.phases[phase]);
 	fprintf(report->json, ", \"travel_s\": %.6g, \"hidden_s\": %.6g", epoch->times.travel, epoch->times.hidden);
 	fprintf(report->json,
-		", \"strategy\": \"%s\", \"ranks\": %u, \"steps\": %" PRIu64 ", \"bytes_per_step\": %.9g, "
-		"\"busiest_bytes_per_step\": %.9g, \"memory_bytes\": %" PRIu64,
-		epoch->strategy, report->ranks, epoch->steps, epoch->bytes_per_step, epoch->busiest_bytes_per_step,
+		", \"strategy\": \"%s\", \"ranks\": %u, \"workers\": %u, \"steps\": %" PRIu64
+		", \"batch_size\": %u, \"model_bytes\": %" PRIu64 ", \"batch_bytes\": %" PRIu64
+		", \"bytes_per_step\": %.9g, \"busiest_bytes_per_step\": %.9g, \"memory_bytes\": %" PRIu64,
+		epoch->strategy, report->ranks, epoch->workers, epoch->steps, report->options->batch_size,
+		epoch->model_bytes, epoch->batch_bytes, epoch->bytes_per_step, epoch->busiest_bytes_per_step,
 		epoch->memory_bytes);
+	if (epoch->local_steps > 0)
+		fprintf(report->json, ", \"local_steps\": %u", epoch->local_steps);
 	if (epoch->staleness_bound != OPTIONS_NOT_GIVEN)
 		fprintf(report->json,
 			", \"staleness_bound\": %u, \"staleness_mean\": %.4g, \"staleness_most\": %" PRIu64,

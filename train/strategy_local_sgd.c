@@ -30,9 +30,14 @@ static bool average(struct trainer *trainer)
 	return true;
 }
 
+static uint32_t local_steps(const struct trainer *trainer)
+{
+	return trainer->options->local_steps ? trainer->options->local_steps : LOCAL_STEPS;
+}
+
 static bool is_time(const struct trainer *trainer, uint32_t steps)
 {
-	return steps % (trainer->options->local_steps ? trainer->options->local_steps : LOCAL_STEPS) == 0;
+	return steps % local_steps(trainer) == 0;
 }
 
 static bool local_sgd_step(struct trainer *trainer, uint32_t images, struct outcome *outcome)
@@ -59,6 +64,12 @@ static bool local_sgd_load(struct trainer *trainer, const void *state, uint64_t 
 	return own_load(trainer, trainer->flat.values, state, bytes);
 }
 
+static bool local_sgd_report(struct trainer *trainer, struct trainer_epoch *epoch)
+{
+	epoch->local_steps = local_steps(trainer);
+	return true;
+}
+
 const struct strategy strategy_local_sgd = {
 	.name = "local-sgd",
 	.sentence = "each rank steps on its own; every --local-steps steps values are averaged by all-reduce",
@@ -68,6 +79,7 @@ const struct strategy strategy_local_sgd = {
 	.step = local_sgd_step,
 	.end_epoch = local_sgd_end_epoch,
 	.traffic = strategy_lane_traffic,
+	.report = local_sgd_report,
 	.saved_bytes = own_bytes,
 	.save = local_sgd_save,
 	.load = local_sgd_load,

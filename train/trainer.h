@@ -34,6 +34,10 @@ struct trainer_epoch {
 	/* Of all steps so far, over all ranks. */
 	const char *strategy;
 	uint64_t steps;
+	uint32_t workers;             /* ranks that train */
+	uint64_t model_bytes;         /* all values */
+	uint64_t batch_bytes;         /* the images of a batch, as they are dealt out */
+	uint32_t local_steps;         /* local-sgd: from average to average; 0: there is no such thing */
 	double bytes_per_step;        /* that a rank sends, in the mean */
 	double busiest_bytes_per_step;/* of the rank that sends or receives most */
 	uint64_t memory_bytes;        /* values, gradients, optimiser and exchange, on the rank that has most */

@@ -93,7 +93,7 @@ static void ranks_may_be_threads_of_one_process(void **state)
 
 static void json_is_one_object_an_epoch(void **state)
 {
-	char folder[64], path[80], text[1000];
+	char folder[64], path[80], text[4000];
 	struct tool tool;
 	make_folder(folder);
 	snprintf(path, sizeof(path), "%s/json", folder);
@@ -125,6 +125,35 @@ static void json_is_one_object_an_epoch(void **state)
 	assert_int_equal(occurrences(tool.out.text, "\n"), 1);
 	tool_deinit(&tool);
 	remove_folder(folder);
+}
+
+/* collet-bench training runs this very program. */
+static void the_benchmark_has_a_row_for_each_strategy(void **state)
+{
+	static const char *const rows[] = { "\"allreduce\",\"ranks\":1,\"workers\":1,\"predicted\":false",
+		"\"allreduce\",\"ranks\":2,\"workers\":2,\"predicted\":false",
+		"\"async\",\"ranks\":2,\"workers\":1,\"predicted\":false",
+		"\"allreduce\",\"ranks\":64,\"workers\":64,\"predicted\":true",
+		"\"async\",\"ranks\":64,\"workers\":63,\"predicted\":true" };
+	const struct tool_setup setup = { .program = getenv("COLLET_BENCH") };
+	struct tool tool;
+	tool_start(&tool, &setup, WORDS("training", "-n", "2", "--strategies", "allreduce,async", "--predict", "64",
+					  "--json", "-", "--", "--dataset", "digits", "--model", "linear",
+					  "--train-samples", "200", "--test-samples", "100", "--batch-size", "20"));
+	assert_int_equal(tool_finish(&tool), 0);
+	assert_int_equal(occurrences(tool.out.text, "\n"), 5);
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
+		assert_int_equal(occurrences(tool.out.text, rows[i]), 1);
+	tool_deinit(&tool);
+	/* What the program says goes on to the user. */
+	tool_start(&tool, &setup, WORDS("training", "-n", "2", "--", "--dataset", "letters"));
+	assert_int_not_equal(tool_finish(&tool), 0);
+	assert_non_null(strstr(tool.error.text, "there is no data set letters"));
+	tool_deinit(&tool);
+	tool_start(&tool, &setup, WORDS("training", "--strategies", "hope"));
+	assert_int_equal(tool_finish(&tool), 2);
+	assert_non_null(strstr(tool.error.text, "--strategies: 'hope' is none"));
+	tool_deinit(&tool);
 }
 
 static void what_makes_no_sense_is_refused(void **state)
@@ -217,6 +246,7 @@ int main(void)
 		cmocka_unit_test(processes_equal_one_rank_over_every_transport),
 		cmocka_unit_test(ranks_may_be_threads_of_one_process),
 		cmocka_unit_test(json_is_one_object_an_epoch),
+		cmocka_unit_test(the_benchmark_has_a_row_for_each_strategy),
 		cmocka_unit_test(what_makes_no_sense_is_refused),
 		cmocka_unit_test(ranks_that_disagree_are_told),
 		cmocka_unit_test(help_and_version_are_printed),
