@@ -129,7 +129,7 @@ static const struct tensor *find_table(
 /* Whether what each rank kept for itself still means something. */
 static bool suits_own(const struct source *source, const struct trainer *trainer)
 {
-	static const char *const names[] = { "strategy", "servers", "compress", "bucket-bytes" };
+	static const char *const names[] = { "strategy", "servers", "compress", "precision", "bucket-bytes" };
 	struct setting settings[SETTINGS];
 	const uint32_t count = settings_list(trainer->options, settings), ranks = collet_comm_size(trainer->comm);
 	bool suits = source->heading.ranks == ranks;

@@ -1,5 +1,6 @@
 #include "settings.h"
 
+#include <assert.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,6 +12,7 @@ struct list {
 
 static struct setting *add(struct list *list, const char *name)
 {
+	assert(list->count < SETTINGS);
 	struct setting *row = &list->rows[list->count++];
 	*row = (struct setting){ .name = name };
 	return row;

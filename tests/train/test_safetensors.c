@@ -54,9 +54,11 @@ static int moments_left = -1, failing_call = -1;
 ssize_t __real_write(int fd, const void *bytes, size_t count);
 int __real_fsync(int fd);
 int __real_rename(const char *from, const char *to);
-ssize_t __wrap_write(int fd, const void *bytes, size_t count);
-int __wrap_fsync(int fd);
-int __wrap_rename(const char *from, const char *to);
+/* Visible: under AddressSanitizer its library's calls are wrapped with the rest. */
+#define VISIBLE __attribute__((visibility("default")))
+VISIBLE ssize_t __wrap_write(int fd, const void *bytes, size_t count);
+VISIBLE int __wrap_fsync(int fd);
+VISIBLE int __wrap_rename(const char *from, const char *to);
 
 static void moment(void)
 {
