@@ -81,6 +81,11 @@ typedef struct collet_ddp_hook {
  * would not get smaller travels as it is. Two all-reduces. Wire: K (rows + columns) / (rows columns) a matrix. Cost: 3
  * products and an orthogonalisation. (Vogels et al., "PowerSGD", 2019.)
  *
+ * Any of them with ",momentum:M" behind it ("sign,momentum:0.9", 0 <= M < 1; f32 only): each rank's velocity = M
+ * velocity + gradient travels instead of its gradients, for an optimiser without momentum of its own. What comes late
+ * by error feedback then does less harm. Cost: another pass, another copy of the gradients. (Lin et al., "Deep Gradient
+ * Compression", 2018, momentum correction.)
+ *
  * COLLET_ERR_ARGUMENT: none of these words, or a number out of range. COLLET_ERR_MEMORY. */
 COLLET_API COLLET_MUST_USE collet_status collet_ddp_hook_create(
 	collet_ddp_hook **hook, const char *words, uint64_t seed);

@@ -7,7 +7,8 @@
 #include "ddp/hooks.h"
 
 struct made {
-	collet_ddp_hook hook;
+	collet_ddp_hook hook;       /* what users see: the kind, or what goes around it */
+	collet_ddp_hook kind;
 	struct collet_ddp_words words;
 	char name[];
 };
@@ -72,27 +73,54 @@ static const collet_ddp_hook *parse(const char *text, struct collet_ddp_words *w
 	return NULL;
 }
 
+/* What stands before a comma and "momentum:M", if that is there. */
+static const collet_ddp_hook *parse_all(const char *text, struct collet_ddp_words *words)
+{
+	static const char more[] = ",momentum:";
+	char kind[32];
+	double value;
+	const size_t length = strcspn(text, ",");
+	if (length >= sizeof(kind))
+		return NULL;
+	memcpy(kind, text, length);
+	kind[length] = 0;
+	if (text[length]) {
+		if (strncmp(text + length, more, sizeof(more) - 1) != 0 ||
+			!number(text + length + sizeof(more) - 1, 0, 1, &value) || value >= 1)
+			return NULL;
+		words->momentum = (float)value;
+	}
+	return parse(kind, words);
+}
+
 collet_status collet_ddp_hook_create(collet_ddp_hook **hook, const char *words, uint64_t seed)
 {
 	if (!hook || !words)
 		return collet_fail(COLLET_ERR_ARGUMENT, "collet_ddp_hook_create: hook or words is NULL");
 	struct collet_ddp_words heard = { .seed = seed };
-	const collet_ddp_hook *kind = parse(words, &heard);
+	const collet_ddp_hook *kind = parse_all(words, &heard);
 	if (!kind)
 		return collet_fail(COLLET_ERR_ARGUMENT,
 			"collet_ddp_hook_create: '%s' is none of f16, bf16, topk:SHARE, randomk:SHARE (0 < SHARE <= "
-			"1), "
-			"qsgd:BITS (8, 4, 2), sign, powersgd:RANK (1 to 1024)",
+			"1), qsgd:BITS (8, 4, 2), sign, powersgd:RANK (1 to 1024), each alone or with ,momentum:M "
+			"(0 <= M < 1) behind it",
 			words);
 	/* Hooks that draw must draw alike: ranks compare names. */
 	const size_t bytes = strlen(words) + 24;
 	struct made *made = calloc(1, sizeof(*made) + bytes);
 	if (!made)
 		return collet_fail(COLLET_ERR_MEMORY, "collet_ddp_hook_create: no memory");
-	made->hook = *kind;
 	made->words = heard;
-	made->hook.context = &made->words;
-	made->hook.name = made->name;
+	made->kind = *kind;
+	made->kind.context = &made->words;
+	made->kind.name = made->name;
+	made->hook = made->kind;
+	if (heard.momentum > 0) {
+		made->hook = collet_ddp_momentum;
+		made->hook.stages = kind->stages;
+		made->hook.context = &made->kind;
+		made->hook.name = made->name;
+	}
 	snprintf(made->name, bytes, "%s/%llu", words, (unsigned long long)seed);
 	*hook = &made->hook;
 	return COLLET_OK;

@@ -12,10 +12,13 @@ struct collet_ddp_words {
 	double share;          /* topk, randomk */
 	uint32_t bits;         /* qsgd; sign: 1 */
 	uint32_t rank;         /* powersgd */
+	float momentum;        /* of the velocity that travels instead of gradients; 0: gradients do */
 	uint64_t seed;
 };
 
 extern const collet_ddp_hook collet_ddp_half, collet_ddp_top, collet_ddp_random, collet_ddp_codes, collet_ddp_power;
+/* Around another one, which is its context. */
+extern const collet_ddp_hook collet_ddp_momentum;
 
 /* COLLET_ERR_UNSUPPORTED unless the bucket is of f32. */
 collet_status collet_ddp_needs_f32(const collet_ddp_hook *hook, const collet_ddp_task *task);

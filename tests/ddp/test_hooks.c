@@ -205,6 +205,27 @@ static void one_step_is_near_the_mean(void **state)
 	}
 }
 
+/* What would be lossless gives the velocity's mean: each step's gradient, and half of what was before. */
+static void momentum_goes_before_compression(void **state)
+{
+	static const struct {
+		const char *words;
+		double most;
+	} rows[] = { { "topk:1,momentum:0.5", 1e-6 }, { "randomk:1,momentum:0.5", 1e-6 }, { "f16,momentum:0.5", 3e-3 },
+		{ "qsgd:8,momentum:0.5", 4.0 / 127 }, { "powersgd:64,momentum:0.5", 1e-4 } };
+	for (size_t row = 0; row < sizeof(rows) / sizeof(rows[0]); row++) {
+		struct run *run = run_alike(rows[row].words, 3, 3, row % 2 ? 1 << 20 : 100, noise);
+		for (uint64_t i = 0; i < ELEMENTS; i++) {
+			const double expected = exact_mean(run, 2, i) + 0.5 * exact_mean(run, 1, i) +
+				0.25 * exact_mean(run, 0, i);
+			if (fabs(run->last[0][i] - expected) > rows[row].most)
+				fail_msg("%s: element %llu is %g, not %g", rows[row].words, (unsigned long long)i,
+					(double)run->last[0][i], expected);
+		}
+		free(run);
+	}
+}
+
 /* Of the matrix about a tenth comes out in a step, as it is; of the vectors behind it everything. */
 static void random_draws_leave_vectors_whole(void **state)
 {
@@ -309,8 +330,9 @@ static void bytes_on_the_wire(void **state)
 
 static void words_that_make_no_sense_are_refused(void **state)
 {
-	static const char *const words[] = { "", "f8", "topk", "topk:0", "topk:1.5", "topk:x", "randomk:-1", "qsgd:3",
-		"qsgd:16", "powersgd:0", "powersgd:1.5", "sign:1", "topk:nan" };
+	static const char *const words[] = {"", "f8", "sign,", "sign,momentum:1", "sign,momentum:x", ",momentum:0.9",
+		"topk", "topk:0", "topk:1.5", "topk:x", "randomk:-1", "qsgd:3", "qsgd:16", "powersgd:0", "powersgd:1.5",
+		"sign:1", "topk:nan"};
 	for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++) {
 		collet_ddp_hook *hook = NULL;
 		assert_int_equal(collet_ddp_hook_create(&hook, words[i], 0), COLLET_ERR_ARGUMENT);
@@ -377,6 +399,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(one_step_is_near_the_mean),
+		cmocka_unit_test(momentum_goes_before_compression),
 		cmocka_unit_test(random_draws_leave_vectors_whole),
 		cmocka_unit_test(what_a_step_leaves_out_comes_later),
 		cmocka_unit_test(a_matrix_of_low_rank_arrives_whole),

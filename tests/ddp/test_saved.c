@@ -174,6 +174,8 @@ static void what_is_saved_goes_on(void **state)
 		{ "sign", true, true, COLLET_DDP_ALL_USED },
 		{ "sign", true, false, COLLET_DDP_STATIC_UNUSED },
 		{ "powersgd:2", true, true, COLLET_DDP_ALL_USED },
+		{ "bf16,momentum:0.9", true, true, COLLET_DDP_ALL_USED },
+		{ "sign,momentum:0.9", true, false, COLLET_DDP_ALL_USED },
 		{ "powersgd:2", true, false, COLLET_DDP_FIND_UNUSED },
 	};
 	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
