@@ -229,7 +229,7 @@ static void a_wrong_greeting_is_refused(void **state)
 		struct tcp_greeting greeting;
 		for (int i = 0; i < 1000 && tcp->opening(pair.ends[0].conduit) == COLLET_PENDING; i++) {
 			struct pollfd readable = { .fd = pair.sockets[1], .events = POLLIN };
-			if (poll(&readable, 1, 0) > 0)
+			if (poll(&readable, 1, 10) > 0)
 				break;
 		}
 		assert_int_equal(recv(pair.sockets[1], &greeting, sizeof(greeting), 0), sizeof(greeting));
