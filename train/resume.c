@@ -346,8 +346,11 @@ static void take_place(struct trainer *trainer, const struct heading *heading)
 	trainer->epoch_step = 0;
 	while (trainer->epoch_step < steps && order_images_before(trainer, trainer->epoch_step + 1) <= heading->images)
 		trainer->epoch_step++;
-	trainer->epoch_images = trainer->share_count == 0 ? 0 :
-		order_images_before(trainer, trainer->epoch_step) / trainer->workers;
+	/* Of those that the losses are of: some of them may come again. */
+	if (trainer->share_count > 0)
+		trainer->epoch_images = heading->images / trainer->workers;
+	if (collet_comm_rank(trainer->comm) == 0)
+		trainer->epoch_images += heading->images % trainer->workers;
 	trainer->resumed_steps = trainer->steps_done;
 }
 

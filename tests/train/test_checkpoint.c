@@ -40,7 +40,8 @@ static bool note_epoch(void *context, const struct trainer_epoch *epoch)
 {
 	struct member *member = context;
 	member->run->last[member->rank] = *epoch;
-	member->run->epochs += member->rank == 0;
+	if (member->rank == 0)
+		member->run->epochs++;
 	return true;
 }
 
@@ -338,6 +339,27 @@ static void another_number_of_ranks_goes_on_to_within_rounding(void **state)
 	free(values[1]);
 }
 
+/* 150 images are two steps of 64, and a rest that is seen again: the epoch's loss is the mean over all that were seen.
+ * Without a step every image has one loss, whenever it is seen. */
+static void a_step_that_does_not_divide_begins_before(void **state)
+{
+	const char *const still[] = { "--lr", "0", "--model", "linear", "--dataset", "digits", "--train-samples",
+		"610", "--test-samples", "41", "--checkpoint", path, NULL };
+	struct tensor_file file;
+	const struct run through = run_words(1, TELL("--batch-size", "50"), still);
+	assert_true(run_words(1, TELL("--batch-size", "50", "--steps", "3"), still).fine[0]);
+	const struct run resumed = run_words(2, TELL("--batch-size", "32", "--resume"), still);
+	assert_true(through.fine[0] && resumed.fine[0] && resumed.fine[1]);
+	assert_int_equal(resumed.last[0].epoch, 1);
+	assert_true(fabs(resumed.last[0].loss / through.last[0].loss - 1) < 0.01);
+	/* An epoch has 305 images a rank: 2 + 8 steps. */
+	assert_true(safetensors_read(&file, path));
+	assert_string_equal(safetensors_note(&file, "steps"), "11");
+	assert_string_equal(safetensors_note(&file, "epochs"), "1");
+	safetensors_deinit(&file);
+	remove_checkpoints();
+}
+
 /* ---- Refusals --------------------------------------------------------------------------------------------------- */
 
 static void what_is_of_another_training_is_refused(void **state)
@@ -451,6 +473,7 @@ int main(void)
 		cmocka_unit_test(without_a_checkpoint_a_run_begins),
 		cmocka_unit_test(shards_go_on_with_what_ranks_began),
 		cmocka_unit_test(another_number_of_ranks_goes_on_to_within_rounding),
+		cmocka_unit_test(a_step_that_does_not_divide_begins_before),
 		cmocka_unit_test(what_is_of_another_training_is_refused),
 		cmocka_unit_test(what_is_damaged_is_refused),
 	};
