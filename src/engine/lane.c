@@ -22,6 +22,8 @@ enum {
 	PUBLISH_MIN = (64 << 10) + 1,        /* bytes of a piece; smaller ones go through the transport's own ring */
 	PUBLISH_MOVE_MIN = (128 << 10) + 1,  /* the same if they are for one peer, which has a core of its own and does
 						not combine them: the ring brings them run by run */
+	SHORT_CALL_BYTES = 512 << 10,        /* two ranks' calls of up to so many bytes that combine: */
+	PUBLISH_SHORT_MIN = (256 << 10) + 1, /* theirs go through the ring whole, and need no answer */
 	BLOCK_BYTES = 32 << 10   /* what is made in one go if it is to be copied too */
 };
 
@@ -98,8 +100,11 @@ static bool is_read_in_arena(struct collet_lane *lane, const struct collet_item 
 static uint64_t publish_min(const struct collet_lane *lane, const struct collet_item *item)
 {
 	const struct collet_step *step = item->step;
-	if (lane->group->engine->crowded || !request_only_moves(item->request))
+	if (lane->group->engine->crowded)
 		return PUBLISH_MIN;
+	if (!request_only_moves(item->request))
+		return lane->group->size == 2 && item->request->counted_bytes <= SHORT_CALL_BYTES ? PUBLISH_SHORT_MIN :
+                                                                                                    PUBLISH_MIN;
 	uint32_t peers = 0;
 	for (uint32_t e = 0; e < step->destination_count; e++)
 		for (uint32_t i = 0, position;

@@ -84,7 +84,7 @@ static void each_size_goes_its_way(void **state)
 		{"whole: the least", true, false, SHM_RUN_BYTES + 1, SHM_BULK, 1, COLLET_TRANSFER_WHOLE},
 		{"whole: the most", true, false, SHM_WHOLE_BYTES, SHM_BULK, 1, COLLET_TRANSFER_WHOLE},
 		{"too much for a whole", true, false, SHM_WHOLE_BYTES + 1, SHM_BULK,
-			2 * SHM_WHOLE_BYTES / SHM_BULK_RUN_BYTES + 1, COLLET_TRANSFER_WHOLE},
+			SHM_WHOLE_BYTES / SHM_BULK_RUN_BYTES + 1, COLLET_TRANSFER_WHOLE},
 		{"pulled", true, false, SHM_BULK_MIN, SHM_PULL, 1},
 		{"pulled in slices", true, false, 3 * MIB + 1, SHM_PULL, 1},
 		{"arena, too small", true, true, SHM_ARENA_MIN - 1, SHM_RING, 3},
@@ -254,7 +254,7 @@ static void full_both_ways(void **state)
 /* Views that are never released must not keep the next messages from coming, of whatever size and way. */
 static void held_views_stop_nobody(void **state)
 {
-	enum { HELD = 200, LARGEST = 100000 };
+	enum { HELD = 200, LARGEST = 300000 };
 	static const size_t sizes[] = { 100, 600, 5000, SHM_RUN_BYTES, 20000, SHM_WHOLE_BYTES, LARGEST };
 	unsigned char *from = malloc(LARGEST), *into[HELD] = { NULL };
 	struct collet_transfer views[HELD];

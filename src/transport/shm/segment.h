@@ -43,9 +43,9 @@ enum {
 	SHM_RUN_UNITS = 16,                        /* longest run */
 	SHM_PINNABLE_UNITS = SHM_UNITS - SHM_RUN_UNITS,
 	SHM_BULK_UNITS = 64,
-	SHM_BULK_UNIT_BYTES = 4096,
-	SHM_BULK_RUN_UNITS = 8,                    /* longest run of a message that is taken run by run */
-	SHM_WHOLE_UNITS = 16,                      /* and of one that is a single run, for a view */
+	SHM_BULK_UNIT_BYTES = 8192,
+	SHM_BULK_RUN_UNITS = 4,                    /* longest run of a message that is taken run by run */
+	SHM_WHOLE_UNITS = 32,                      /* and of one that is a single run, for a view */
 	SHM_TOKENS = 64,
 	SHM_SMALL_BYTES = 64 * 1024,               /* all that a conduit costs while no long message has come, */
 	SHM_SEGMENT_BYTES = SHM_SMALL_BYTES + 2 * SHM_BULK_UNITS * SHM_BULK_UNIT_BYTES /* and ever; pages exist
