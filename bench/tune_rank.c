@@ -5,8 +5,8 @@
  * of a point is the lower quartile of all its batches: of a machine that has two speeds the median is now the one, now
  * the other, and what else runs only ever makes it slower. The first call of each is checked.
  *
- * Every other pass has buffers from collet_mem_alloc, and a point's time is the geometric mean of both kinds: ranks must
- * choose alike and do not know what each other's memory is, so a choice has to do for both. */
+ * Every other pass has buffers from collet_mem_alloc, and a point's time is the geometric mean of both kinds: ranks
+ * must choose alike and do not know what each other's memory is, so a choice has to do for both. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
