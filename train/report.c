@@ -140,9 +140,9 @@ static void report_strategy(const struct report *report)
 	if (last->steps == 0)
 		return;
 	printf("%s: a rank sent %.1f KiB a step, the busiest moved %.1f KiB one way, and none held more than "
-	       "%.1f MiB of weights, gradients, optimiser and exchange\n",
+	       "%.1f MiB of weights, gradients, optimiser and exchange (%.0f MiB with all else)\n",
 		last->strategy, last->bytes_per_step / 1024, last->busiest_bytes_per_step / 1024,
-		(double)last->memory_bytes / 1048576);
+		(double)last->memory_bytes / 1048576, (double)last->resident_bytes / 1048576);
 	if (last->staleness_bound != OPTIONS_NOT_GIVEN)
 		printf("staleness: ranks were %.2f steps ahead of the slowest in the mean, at most %" PRIu64
 		       " (%u are allowed)\n",
@@ -208,10 +208,11 @@ bool report_epoch(void *context, const struct trainer_epoch *epoch)
 	fprintf(report->json,
 		", \"strategy\": \"%s\", \"ranks\": %u, \"workers\": %u, \"steps\": %" PRIu64
 		", \"batch_size\": %u, \"model_bytes\": %" PRIu64 ", \"batch_bytes\": %" PRIu64
-		", \"bytes_per_step\": %.9g, \"busiest_bytes_per_step\": %.9g, \"memory_bytes\": %" PRIu64,
+		", \"bytes_per_step\": %.9g, \"busiest_bytes_per_step\": %.9g, \"memory_bytes\": %" PRIu64
+		", \"resident_bytes\": %" PRIu64,
 		epoch->strategy, report->ranks, epoch->workers, epoch->steps, report->options->batch_size,
 		epoch->model_bytes, epoch->batch_bytes, epoch->bytes_per_step, epoch->busiest_bytes_per_step,
-		epoch->memory_bytes);
+		epoch->memory_bytes, epoch->resident_bytes);
 	if (epoch->local_steps > 0)
 		fprintf(report->json, ", \"local_steps\": %u", epoch->local_steps);
 	if (epoch->staleness_bound != OPTIONS_NOT_GIVEN)

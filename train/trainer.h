@@ -41,6 +41,7 @@ struct trainer_epoch {
 	double bytes_per_step;        /* that a rank sends, in the mean */
 	double busiest_bytes_per_step;/* of the rank that sends or receives most */
 	uint64_t memory_bytes;        /* values, gradients, optimiser and exchange, on the rank that has most */
+	uint64_t resident_bytes;      /* the most that a process has had in memory, images and code included */
 	uint32_t staleness_bound;     /* async; OPTIONS_NOT_GIVEN: there is none */
 	double staleness_mean;        /* steps by which a worker was ahead of the slowest when it got values */
 	uint64_t staleness_most;
