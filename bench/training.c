@@ -117,8 +117,32 @@ static void show_log(int log)
 		fwrite(text, 1, (size_t)got, stderr);
 }
 
-/* One job. strategy NULL: one rank alone. */
-static int run(const struct session *s, const char *strategy, const char *json, struct outcome *outcome)
+/* How many of the user's words, from this one on, are an option that only other strategies take: 0, 1 or 2. */
+static int words_of_others(const struct bench_options *o, int at, enum training_strategy strategy)
+{
+	static const struct {
+		const char *option;
+		enum training_strategy takers[2];
+	} rows[] = {
+		{ "--servers", { TRAINING_PARAMETER_SERVER, TRAINING_ASYNC } },
+		{ "--staleness", { TRAINING_ASYNC, TRAINING_ASYNC } },
+		{ "--local-steps", { TRAINING_LOCAL_SGD, TRAINING_LOCAL_SGD } },
+	};
+	for (size_t r = 0; r < sizeof(rows) / sizeof(rows[0]); r++) {
+		const size_t length = strlen(rows[r].option);
+		const char *rest = o->words[at] + length;
+		if (strncmp(o->words[at], rows[r].option, length) != 0 || (*rest != '\0' && *rest != '='))
+			continue;
+		if (strategy == rows[r].takers[0] || strategy == rows[r].takers[1])
+			return 0;
+		return *rest == '=' || at + 1 == o->word_count ? 1 : 2;
+	}
+	return 0;
+}
+
+/* One job; alone: of one rank. */
+static int run(const struct session *s, bool alone, enum training_strategy strategy, const char *json,
+	struct outcome *outcome)
 {
 	static const char *const defaults[] = { "--dataset", "digits", "--train-samples", "12000", "--test-samples",
 		"2000" };
@@ -126,18 +150,20 @@ static int run(const struct session *s, const char *strategy, const char *json, 
 	const char *words[WORDS_MOST + 16] = { s->program, "--json", json };
 	char job[64], log_path[] = "/tmp/collet-bench-training-XXXXXX";
 	int count = 3;
-	if (strategy != NULL) {
-		words[count++] = "--strategy";
-		words[count++] = strategy;
-	}
-	if (o->transport != NULL && strategy != NULL) {
+	words[count++] = "--strategy";
+	words[count++] = training_strategy_name(strategy);
+	if (o->transport != NULL && !alone) {
 		words[count++] = "--transport";
 		words[count++] = o->transport;
 	}
 	for (int i = 0; o->word_count == 0 && i < 6; i++)
 		words[count++] = defaults[i];
-	for (int i = 0; i < o->word_count && i < WORDS_MOST; i++)
-		words[count++] = o->words[i];
+	for (int i = 0; i < o->word_count && count < WORDS_MOST; i++) {
+		const int others = words_of_others(o, i, strategy);
+		if (others == 0)
+			words[count++] = o->words[i];
+		i += others > 0 ? others - 1 : 0;
+	}
 	words[count] = NULL;
 	bench_unique_name(job, sizeof(job));
 	const int log = mkostemp(log_path, O_CLOEXEC);
@@ -146,9 +172,9 @@ static int run(const struct session *s, const char *strategy, const char *json, 
 		return 1;
 	}
 	unlink(log_path);
-	const struct bench_program program = { .argv = words, .ranks = strategy != NULL ? s->ranks : 1, .job = job,
+	const struct bench_program program = { .argv = words, .ranks = alone ? 1 : s->ranks, .job = job,
 		.output = log, .pin = o->manner.pin };
-	bench_progress("%s", strategy != NULL ? strategy : "one rank alone");
+	bench_progress("%s", alone ? "one rank alone" : training_strategy_name(strategy));
 	const int status = bench_ranks_run(&program);
 	bench_progress_clear();
 	if (status != 0)
@@ -193,11 +219,10 @@ static bool wanted(const struct session *s, int strategy)
 static int run_all(struct session *s, const char *json)
 {
 	for (uint32_t round = 0; round < s->options->repeats && round < ROUNDS_MOST; round++) {
-		int status = run(s, NULL, json, &s->alone);
+		int status = run(s, true, TRAINING_ALLREDUCE, json, &s->alone);
 		for (int k = 0; status == 0 && k < TRAINING_STRATEGIES; k++)
 			if (wanted(s, k))
-				status = run(s, training_strategy_name((enum training_strategy)k), json,
-					&s->outcomes[k]);
+				status = run(s, false, (enum training_strategy)k, json, &s->outcomes[k]);
 		if (status != 0)
 			return status;
 	}

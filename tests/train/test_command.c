@@ -139,7 +139,8 @@ static void the_benchmark_has_a_row_for_each_strategy(void **state)
 	struct tool tool;
 	tool_start(&tool, &setup, WORDS("training", "-n", "2", "--strategies", "allreduce,async", "--predict", "64",
 					  "--json", "-", "--", "--dataset", "digits", "--model", "linear",
-					  "--train-samples", "200", "--test-samples", "100", "--batch-size", "20"));
+					  "--train-samples", "200", "--test-samples", "100", "--batch-size", "20",
+					  "--staleness=0", "--servers", "1"));
 	assert_int_equal(tool_finish(&tool), 0);
 	assert_int_equal(occurrences(tool.out.text, "\n"), 5);
 	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
