@@ -97,8 +97,9 @@ static void the_plot_has_all_epochs(void **state)
 	/* The first epoch is another run's, and the checkpoint's to tell. */
 	assert_int_equal(tool_run(&tool, WORDS("-n", "2", train, SHORT, "--steps", "10", "--checkpoint", checkpoint)), 0);
 	tool_deinit(&tool);
-	assert_int_equal(tool_run(&tool, WORDS("-n", "2", train, SHORT, "--checkpoint", checkpoint, "--resume", "--plot",
-		path)), 0);
+	assert_int_equal(
+		tool_run(&tool, WORDS("-n", "2", train, SHORT, "--checkpoint", checkpoint, "--resume", "--plot", path)),
+		0);
 	assert_non_null(strstr(tool.out.text, "2 epochs, 20 steps: "));
 	tool_deinit(&tool);
 	read_text(path, text, sizeof(text));
@@ -121,9 +122,9 @@ static void what_cannot_be_had_is_said_before_training(void **state)
 		const char *path, *sentence;
 		int status;
 	} rows[] = {
-		{ { "--dataset", "digits", "--log", "/nowhere/at/all" }, NULL, "--log /nowhere/at/all: No such file", 1 },
-		{ { "--dataset", "digits", "--plot", "p.svg" }, "/nowhere", "--plot p.svg: there is no gnuplot", 1 },
-		{ { "--log-every", "0" }, NULL, "--log-every 0: not a whole number from 1", 2 },
+		{{"--dataset", "digits", "--log", "/nowhere/at/all"}, NULL, "--log /nowhere/at/all: No such file", 1},
+		{{"--dataset", "digits", "--plot", "p.svg"}, "/nowhere", "--plot p.svg: there is no gnuplot", 1},
+		{{"--log-every", "0"}, NULL, "--log-every 0: not a whole number from 1", 2},
 	};
 	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
 		struct tool tool;
