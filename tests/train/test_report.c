@@ -95,7 +95,8 @@ static void the_plot_has_all_epochs(void **state)
 		skip();
 	}
 	/* The first epoch is another run's, and the checkpoint's to tell. */
-	assert_int_equal(tool_run(&tool, WORDS("-n", "2", train, SHORT, "--steps", "10", "--checkpoint", checkpoint)), 0);
+	assert_int_equal(
+		tool_run(&tool, WORDS("-n", "2", train, SHORT, "--steps", "10", "--checkpoint", checkpoint)), 0);
 	tool_deinit(&tool);
 	assert_int_equal(
 		tool_run(&tool, WORDS("-n", "2", train, SHORT, "--checkpoint", checkpoint, "--resume", "--plot", path)),
