@@ -242,6 +242,13 @@ static void the_leaner_end_counts(void **state)
 		static const size_t sizes[] = { 8, 863, 864, 865, 4064, 300000 };
 		for (uint64_t i = 0; i < 120; i++)
 			exchange(&pair, i, from, into, i < 100 ? sizes[i % 4] : sizes[i % 6]);
+		/* Its staging and landing places are small, too. */
+		for (unsigned rail = 0; rail < RAILS_MOST; rail++)
+			pair.ends[who].offer->device->adapters[rail].limits.max_mr_size = 512;
+		static const size_t staged[] = { 865, 1024, 1025, 2048, 2049, 50001 };
+		for (uint64_t i = 0; i < 12; i++)
+			exchange(&pair, i, from, into, staged[i % 6]);
+		assert_true(pair.ends[who].offer->device->warned);
 		free(from);
 		free(into);
 		pair_close(&pair);

@@ -5,7 +5,8 @@
 
 #include "verbs.h"
 
-enum { IDLE_ROUNDS = 1000 };             /* of progress, between looks for the peer: each is a system call */
+/* Rounds of progress, or of lingering, between looks for the peer: each is a system call. */
+enum { IDLE_ROUNDS = 1000, LINGER_LOOKS = 100 };
 
 /* How long close() waits for what has been sent to be acknowledged. */
 static const int64_t linger_ns = INT64_C(1000000000);
@@ -124,6 +125,13 @@ static bool peek(struct collet_conduit *conduit, struct collet_message *message)
 
 /* ---- Closing ------------------------------------------------------------------------------------------------ */
 
+/* The peer closes its socket last: then it has no queue pairs any more that would acknowledge anything. */
+static bool has_left(const struct verbs_conduit *verbs)
+{
+	char byte;
+	return recv(verbs->socket, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0;
+}
+
 /* A send settles when its bytes have been taken, not when they have arrived. */
 static void let_sends_out(struct verbs_conduit *verbs)
 {
@@ -131,7 +139,10 @@ static void let_sends_out(struct verbs_conduit *verbs)
 	bool asked = false;
 	verbs->closing = true;
 	verbs->last_pending = true;
-	while (verbs->last_pending && !verbs->gone && collet_verbs_now_ns() - begun < linger_ns) {
+	for (uint32_t round = 1; verbs->last_pending && !verbs->gone && collet_verbs_now_ns() - begun < linger_ns;
+		round++) {
+		if (round % LINGER_LOOKS == 0 && has_left(verbs))
+			break;
 		if (!asked && collet_verbs_room(&verbs->pairs[0])) {
 			asked = true;
 			collet_verbs_write_empty(verbs, 0, TAG_LAST);
