@@ -383,8 +383,9 @@ static void what_is_of_another_training_is_refused(void **state)
 	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
 		char text[2000];
 		listen_begin();
-		const struct run run = run_words(2, TELL("--model", "linear", SHORT, "--checkpoint", path, "--steps", "3", "--resume"),
-			rows[i].words);
+		const struct run run =
+			run_words(2, TELL("--model", "linear", SHORT, "--checkpoint", path, "--steps", "3", "--resume"),
+				rows[i].words);
 		listen_end(text, sizeof(text));
 		if (run.fine[0] != rows[i].goes_on || run.fine[1] != rows[i].goes_on ||
 			!strstr(text, rows[i].sentence) || !strstr(text, path))
