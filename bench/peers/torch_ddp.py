@@ -9,8 +9,8 @@ one a variant (eager, channels-last, scripted), for --epochs one an epoch, of th
 
 PyTorch gets what helps it: batches that lie ready in memory and in the layout that the variant wants (no loader is
 timed), gradients that live in the buckets, a static graph, no broadcast of statistics, the fused optimiser, gradients
-dropped instead of zeroed. A step's time is the slowest rank's; its computing is what the same step takes without
-averaging (no_sync), the rest is communication that did not hide.
+dropped instead of zeroed. A step's time is the median of a round's, of the slowest rank; its computing is what the same
+step takes without averaging (no_sync), the rest is communication that did not hide.
 """
 
 import argparse
@@ -177,10 +177,12 @@ def measure(arguments, variant, rank, size):
     def seconds(count):
         if size > 1:
             torch.distributed.barrier()
-        start = time.perf_counter()
+        clock = [time.perf_counter()]
         for i in range(count):
             trainer.step(*batches[i % len(batches)])
-        return everywhere(time.perf_counter() - start, size, torch.distributed.ReduceOp.MAX) / count
+            clock.append(time.perf_counter())
+        step = statistics.median(after - before for before, after in zip(clock, clock[1:]))
+        return everywhere(step, size, torch.distributed.ReduceOp.MAX)
 
     seconds(arguments.warmup)
     with trainer.alone():
