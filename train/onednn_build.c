@@ -195,7 +195,8 @@ dnnl_memory_t plan_in_layout(struct plan *plan, struct row *row, dnnl_memory_t t
 {
 	if (plan->failed || dnnl_memory_desc_equal(plan_md_of(tensor), md))
 		return tensor;
-	dnnl_memory_t copy = plan_memory(plan, md, DNNL_MEMORY_ALLOCATE);
+	const bool passing = row == &plan->backward;
+	dnnl_memory_t copy = passing ? plan_passing(plan, md) : plan_memory(plan, md, DNNL_MEMORY_ALLOCATE);
 	plan_append_copy(plan, row, tensor, copy);
 	return copy;
 }
@@ -218,6 +219,40 @@ void plan_settle(struct plan *plan, dnnl_memory_t place, dnnl_memory_t dense, ui
 	last->ready_count = model_layer_parameters(&plan->model->layers[layer]);
 }
 
+dnnl_memory_t plan_passing(struct plan *plan, dnn_md md)
+{
+	const size_t bytes = plan->failed ? 0 : dnnl_memory_desc_get_size(md);
+	struct buffer *best = NULL;
+	for (uint32_t b = 0; b < plan->buffer_count; b++) {
+		struct buffer *buffer = &plan->buffers[b];
+		if (!buffer->busy && buffer->bytes >= bytes && (!best || buffer->bytes < best->bytes))
+			best = buffer;
+	}
+	if (!best && plan_check(plan, plan->buffer_count < PLAN_BUFFERS ? dnnl_success : dnnl_out_of_memory,
+			     "so many gradients at once")) {
+		best = &plan->buffers[plan->buffer_count];
+		*best = (struct buffer){ .data = backend_onednn.memory_allocate(bytes), .bytes = bytes };
+		if (plan_check(plan, best->data ? dnnl_success : dnnl_out_of_memory, "memory"))
+			plan->buffer_count++;
+	}
+	if (plan->failed)
+		return NULL;
+	best->busy = true;
+	return plan_memory(plan, md, best->data);
+}
+
+void plan_passed(struct plan *plan, uint32_t layer)
+{
+	for (uint32_t b = 0; !plan->failed && b < plan->buffer_count; b++) {
+		plan->buffers[b].busy = false;
+		for (uint32_t l = 0; l < layer; l++) {
+			dnnl_memory_t gradient = plan->traces[l].gradient.tensor;
+			if (gradient && (void *)plan_data(gradient) == plan->buffers[b].data)
+				plan->buffers[b].busy = true;
+		}
+	}
+}
+
 struct flow plan_flow_in_layout(struct plan *plan, struct flow flow, dnn_md md)
 {
 	dnnl_memory_t tensor = plan_in_layout(plan, &plan->backward, flow.tensor, md);
@@ -228,7 +263,7 @@ dnnl_memory_t plan_flow_place(struct plan *plan, struct flow flow)
 {
 	if (plan->failed || !flow.shared)
 		return flow.tensor;
-	return plan_memory(plan, plan_md_of(flow.tensor), DNNL_MEMORY_ALLOCATE);
+	return plan_passing(plan, plan_md_of(flow.tensor));
 }
 
 void plan_pass_back(struct plan *plan, uint32_t layer, struct flow flow)

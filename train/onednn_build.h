@@ -58,6 +58,11 @@ dnnl_memory_t plan_in_layout(struct plan *plan, struct row *row, dnnl_memory_t t
 /* ---- Gradients ---------------------------------------------------------------------------------------------- */
 
 struct flow plan_flow_in_layout(struct plan *plan, struct flow flow, dnn_md md);
+/* Memory for what is needed until gradients have passed the layer that is being built, or, being one of those, until
+ * they have passed the next: later layers write over it, while it is still in the cache. */
+dnnl_memory_t plan_passing(struct plan *plan, dnn_md md);
+/* All layers from this one on have passed their gradients back. */
+void plan_passed(struct plan *plan, uint32_t layer);
 /* Where a primitive that can work in place writes: over the flow, if nobody else reads that. */
 dnnl_memory_t plan_flow_place(struct plan *plan, struct flow flow);
 /* A flow has come to what the layer gives (or to the images, where it ends); to others that have, it is added. */

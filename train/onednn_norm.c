@@ -160,7 +160,7 @@ static void append_correction(struct plan *plan, uint32_t l, dnnl_memory_t gradi
 {
 	struct trace *trace = &plan->traces[l];
 	dnnl_memory_t missing =
-		plan->failed ? NULL : plan_memory(plan, plan_md_of(trace->input), DNNL_MEMORY_ALLOCATE);
+		plan->failed ? NULL : plan_passing(plan, plan_md_of(trace->input));
 	append_forward(plan, &plan->backward, l, dnnl_use_global_stats, trace->slope, trace->offset, missing);
 	plan_append_sum(plan, &plan->backward, gradient, missing, gradient, false);
 }

@@ -95,6 +95,7 @@ static void build_backward(struct plan *plan)
 			plan_pass_back(plan, model->sources[l], plan->traces[l].gradient);
 		else
 			layer_backward(plan, l, plan->traces[l].gradient);
+		plan_passed(plan, l);
 	}
 }
 
@@ -111,6 +112,8 @@ void plan_destroy(struct plan *plan)
 		return;
 	free(plan->mine);
 	free(plan->all);
+	for (uint32_t b = 0; b < plan->buffer_count; b++)
+		backend_onednn.memory_free(plan->buffers[b].data);
 	row_deinit(&plan->forward);
 	row_deinit(&plan->backward);
 	while (plan->owned) {

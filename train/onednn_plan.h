@@ -8,7 +8,7 @@
 #include "backend.h"
 #include "onednn_api.h"
 
-enum { STEP_ARGUMENTS = 10, ROW_STEPS = 4 * MODEL_LAYERS };
+enum { STEP_ARGUMENTS = 10, ROW_STEPS = 4 * MODEL_LAYERS, PLAN_BUFFERS = 64 };
 
 struct plan;
 
@@ -57,6 +57,13 @@ struct owned {
 	dnnl_primitive_desc_t descriptor;
 };
 
+/* Memory that gradients pass through; in use from one layer to those that it passes back to. */
+struct buffer {
+	void *data;
+	size_t bytes;
+	bool busy;
+};
+
 struct plan {
 	struct plan *next;
 	const struct model *model;
@@ -72,6 +79,8 @@ struct plan {
 	struct trace traces[MODEL_LAYERS];
 	dnnl_memory_t input, output, output_gradient;
 	struct owned *owned;
+	struct buffer buffers[PLAN_BUFFERS];
+	uint32_t buffer_count;
 };
 
 /* NULL, after a line on standard error, when oneDNN refuses the model. Without training there is no backward row. */

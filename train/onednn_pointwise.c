@@ -50,7 +50,7 @@ void plan_pool_backward(struct plan *plan, uint32_t l, struct flow gradient)
 		&made, plan->engine, how_of(&plan->model->layers[l]), &window, input, output, trace->forward);
 	dnnl_primitive_desc_t backward = plan_keep(plan, status, made, "the gradient of pooling");
 	gradient = plan_flow_in_layout(plan, gradient, output);
-	dnnl_memory_t back = plan_memory(plan, input, DNNL_MEMORY_ALLOCATE);
+	dnnl_memory_t back = plan_passing(plan, input);
 	plan_append(plan, &plan->backward, backward, (dnnl_exec_arg_t[]){ { DNNL_ARG_DIFF_DST, gradient.tensor },
 		{ DNNL_ARG_WORKSPACE, trace->workspace }, { DNNL_ARG_DIFF_SRC, back } }, 3);
 	plan_pass_back(plan, plan->model->sources[l], (struct flow){ back, false });

@@ -212,7 +212,7 @@ static dnnl_memory_t input_gradient(struct plan *plan, uint32_t l, dnnl_memory_t
 	gradient = plan_in_layout(plan, &plan->backward, gradient, plan_queried(backward, dnnl_query_diff_dst_md));
 	dnnl_memory_t weights =
 		weights_in(plan, &plan->backward, l, plan_queried(backward, dnnl_query_weights_md));
-	dnnl_memory_t back = plan_memory(plan, plan_queried(backward, dnnl_query_diff_src_md), DNNL_MEMORY_ALLOCATE);
+	dnnl_memory_t back = plan_passing(plan, plan_queried(backward, dnnl_query_diff_src_md));
 	plan_append(plan, &plan->backward, backward, (dnnl_exec_arg_t[]){ { DNNL_ARG_DIFF_DST, gradient },
 		{ DNNL_ARG_WEIGHTS, weights }, { DNNL_ARG_DIFF_SRC, back } }, 3);
 	return back;
