@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "checkpoint/settings.h"
 #include "error.h"
-#include "settings.h"
 
 enum { ROWS = SETTINGS + 8, NAME = 24, TEXT = 64 };
 

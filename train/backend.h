@@ -9,8 +9,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "model.h"
-#include "optimiser.h"
+#include "model/model.h"
+#include "model/optimiser.h"
 
 /* The back end's own. */
 struct network;

@@ -5,7 +5,7 @@
 
 #include "error.h"
 #include "options.h"
-#include "report.h"
+#include "report/report.h"
 #include "threads.h"
 #include "trainer.h"
 

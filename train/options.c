@@ -10,7 +10,7 @@
 #include <collet/collet.h>
 
 #include "error.h"
-#include "strategy.h"
+#include "strategies/strategy.h"
 
 static const char usage[] =
 	"Usage: collet-run -n N collet-train [OPTION...]\n"

@@ -6,7 +6,7 @@
 #include <stdint.h>
 
 #include "backend.h"
-#include "optimiser.h"
+#include "model/optimiser.h"
 
 #define OPTIONS_NOT_GIVEN UINT32_MAX
 

@@ -3,12 +3,12 @@
 
 #include <stdlib.h>
 
-#include "checkpoint.h"
+#include "checkpoint/checkpoint.h"
+#include "data/order.h"
+#include "data/prepare.h"
 #include "error.h"
 #include "evaluate.h"
-#include "order.h"
-#include "prepare.h"
-#include "strategy.h"
+#include "strategies/strategy.h"
 
 static bool allocate_parameters(struct trainer *trainer)
 {

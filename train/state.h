@@ -6,14 +6,14 @@
 #include <collet/sampler.h>
 
 #include "backend.h"
-#include "dataset.h"
-#include "feed.h"
-#include "flat.h"
-#include "model.h"
-#include "optimiser.h"
+#include "data/dataset.h"
+#include "data/feed.h"
+#include "model/flat.h"
+#include "model/model.h"
+#include "model/optimiser.h"
+#include "model/scaling.h"
 #include "options.h"
-#include "scaling.h"
-#include "timeline.h"
+#include "report/timeline.h"
 #include "trainer.h"
 
 struct strategy;

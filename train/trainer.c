@@ -10,14 +10,14 @@
 #include <time.h>
 
 #include "agree.h"
-#include "checkpoint.h"
-#include "costs.h"
+#include "checkpoint/checkpoint.h"
+#include "data/order.h"
 #include "error.h"
 #include "evaluate.h"
-#include "order.h"
+#include "report/costs.h"
 #include "setup.h"
 #include "state.h"
-#include "strategy.h"
+#include "strategies/strategy.h"
 
 static double now_s(void)
 {

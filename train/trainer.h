@@ -8,7 +8,7 @@
 #include <collet/collet.h>
 
 #include "options.h"
-#include "timeline.h"
+#include "report/timeline.h"
 
 struct trainer_progress {
 	uint32_t epoch, step, steps;  /* in this epoch */

@@ -32,7 +32,7 @@ from torch.utils.data import DistributedSampler
 
 EVALUATION_BATCH = 200
 
-# ---- Data: as train/dataset.c has it ----------------------------------------------------------------------------
+# ---- Data: as train/data/dataset.c has it ----------------------------------------------------------------------------
 
 
 def read(data, folder, name):
@@ -65,7 +65,7 @@ def load(arguments, part):
     return images, torch.from_numpy(labels.astype(numpy.int64))
 
 
-# ---- Models: the tables of train/model.c --------------------------------------------------------------------------
+# ---- Models: the tables of train/model/models.c --------------------------------------------------------------------------
 
 
 def convnet():

@@ -12,10 +12,10 @@
 
 #include <cmocka.h>
 
+#include "checkpoint/safetensors.h"
 #include "listen.h"
 #include "options.h"
 #include "ranks.h"
-#include "safetensors.h"
 #include "sample.h"
 #include "trainer.h"
 
@@ -220,13 +220,16 @@ static void what_ranks_keep_for_themselves_is_theirs(void **state)
 	struct tensor_file file;
 	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
 		char text[2000];
-		assert_true(run_words(2, TELL("--model", "linear", SHORT, "--steps", "3", "--checkpoint", path), compressed).fine[0]);
+		assert_true(
+			run_words(2, TELL("--model", "linear", SHORT, "--steps", "3", "--checkpoint", path), compressed)
+				.fine[0]);
 		assert_true(safetensors_read(&file, path));
 		assert_non_null(safetensors_tensor(&file, "ranks.own"));
 		safetensors_deinit(&file);
 		listen_begin();
 		const struct run run = run_words(rows[i].ranks,
-			TELL("--model", "linear", SHORT, "--steps", "4", "--checkpoint", path, "--resume"), rows[i].words);
+			TELL("--model", "linear", SHORT, "--steps", "4", "--checkpoint", path, "--resume"),
+			rows[i].words);
 		listen_end(text, sizeof(text));
 		if (!run.fine[0] || !strstr(text, "goes on from ") || !strstr(text, "left out") == rows[i].left_out)
 			fail_msg("row %zu: %s", i, text);

@@ -9,9 +9,9 @@
 #include <cmocka.h>
 #include <zlib.h>
 
-#include "dataset.h"
-#include "digits.h"
-#include "idx.h"
+#include "data/dataset.h"
+#include "data/digits.h"
+#include "data/idx.h"
 
 enum { PATH_BYTES = 256 };
 

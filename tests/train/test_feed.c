@@ -7,8 +7,8 @@
 
 #include <cmocka.h>
 
-#include "feed.h"
-#include "random.h"
+#include "data/feed.h"
+#include "data/random.h"
 
 enum { IMAGES = 40, CHANNELS = 2, HEIGHT = 6, WIDTH = 9, PIXELS = CHANNELS * HEIGHT * WIDTH, LARGEST = 7 };
 

@@ -11,7 +11,7 @@
 #include <cmocka.h>
 
 #include "backend.h"
-#include "random.h"
+#include "data/random.h"
 
 enum { BATCH = 6, CLASSES = 4 };
 

@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-#include "optimiser.h"
+#include "model/optimiser.h"
 
 enum { COUNT = 37, STEPS = 60 };
 

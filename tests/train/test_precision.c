@@ -8,9 +8,9 @@
 
 #include <cmocka.h>
 
-#include "half.h"
+#include "data/random.h"
+#include "model/half.h"
 #include "options.h"
-#include "random.h"
 #include "ranks.h"
 #include "state.h"
 #include "trainer.h"

@@ -11,7 +11,7 @@
 
 #include <cmocka.h>
 
-#include "safetensors.h"
+#include "checkpoint/safetensors.h"
 #include "tool.h"
 
 #define LONG                                                                                                           \

@@ -13,8 +13,8 @@
 
 #include <cmocka.h>
 
+#include "checkpoint/safetensors.h"
 #include "listen.h"
-#include "safetensors.h"
 
 static char folder[] = "/tmp/collet-tensors-XXXXXX", path[64], partial[80];
 

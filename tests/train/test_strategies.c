@@ -15,7 +15,7 @@
 #include "options.h"
 #include "ranks.h"
 #include "sample.h"
-#include "strategy.h"
+#include "strategies/strategy.h"
 #include "trainer.h"
 
 enum { RANKS = 4, EPOCHS = 2 };

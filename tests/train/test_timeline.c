@@ -13,7 +13,7 @@
 
 #include "options.h"
 #include "ranks.h"
-#include "timeline.h"
+#include "report/timeline.h"
 #include "trainer.h"
 
 enum { RANKS = 3, STEPS = 4, MOST_EVENTS = 2000, MOST_THREADS = 12 };

@@ -1,0 +1,29 @@
+/* Where batches come from. A feed knows an epoch's batches ahead, in the order in which they will be taken; what comes
+ * does not depend on how it makes them. */
+#ifndef TRAIN_FEED_H
+#define TRAIN_FEED_H
+
+#include "backend.h"
+#include "data/dataset.h"
+
+struct feed;
+
+struct feed_options {
+	uint32_t workers;  /* threads that make batches ahead; 0: feed_next() makes them */
+	bool augment;      /* images are shifted, and mirrored where the set allows it, by seed and epoch */
+	uint64_t seed;
+};
+
+/* For batches of at most this many images of the set, which must outlive it. NULL after a line on standard error. */
+struct feed *feed_create(
+	const struct backend *backend, const struct dataset *set, uint32_t largest, const struct feed_options *options);
+void feed_destroy(struct feed *feed);  /* NULL is fine */
+
+/* From now on come these batches: number b is of the next counts[b] indices. What was left of the epoch before is not
+ * taken any more. Both lists stay the caller's, unchanged, until the next feed_epoch() or feed_destroy(). */
+bool feed_epoch(
+	struct feed *feed, uint32_t epoch, const uint64_t *indices, const uint32_t *counts, uint64_t batch_count);
+/* The next batch, valid until the next call. There must be one. */
+bool feed_next(struct feed *feed, struct batch *batch);
+
+#endif

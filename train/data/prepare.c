@@ -1,0 +1,54 @@
+#include "data/prepare.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "error.h"
+
+/* What the others must know before there is memory for the images. */
+struct card {
+	uint64_t fine;
+	struct dataset train, test;  /* pointers are rank 0's, and mean nothing elsewhere */
+};
+
+static size_t pixel_bytes(const struct dataset *set)
+{
+	return (size_t)set->count * set->shape.channels * set->shape.height * set->shape.width;
+}
+
+static bool broadcast(collet_comm *comm, void *bytes, size_t count)
+{
+	return train_check(
+		collet_broadcast(comm, bytes, bytes, count, COLLET_U8, 0, NULL), "rank 0 deals out the images");
+}
+
+static bool share(collet_comm *comm, const struct dataset *card, struct dataset *set)
+{
+	if (collet_comm_rank(comm) != 0) {
+		*set = *card;
+		set->pixels = malloc(pixel_bytes(set));
+		set->labels = malloc(set->count);
+		if (!set->pixels || !set->labels)
+			return train_fail("no memory for %u images", set->count);
+	}
+	return broadcast(comm, set->pixels, pixel_bytes(set)) && broadcast(comm, set->labels, set->count);
+}
+
+bool prepare_images(collet_comm *comm, const struct options *options, struct dataset *train, struct dataset *test)
+{
+	struct card card;
+	memset(&card, 0, sizeof(card));
+	if (collet_comm_rank(comm) == 0) {
+		card.fine =
+			dataset_load(train, options->dataset, options->data, DATASET_TRAIN, options->train_samples) &&
+			dataset_load(test, options->dataset, options->data, DATASET_TEST, options->test_samples);
+		card.train = *train;
+		card.test = *test;
+		card.train.pixels = card.train.labels = card.test.pixels = card.test.labels = NULL;
+	}
+	if (!broadcast(comm, &card, sizeof(card)))
+		return false;
+	if (!card.fine)
+		return collet_comm_rank(comm) == 0 ? false : train_fail("rank 0 has no images to deal out");
+	return share(comm, &card.train, train) && share(comm, &card.test, test);
+}

@@ -1,0 +1,60 @@
+#include "model/scaling.h"
+
+#include <string.h>
+
+#include "error.h"
+#include "state.h"
+
+/* torch.amp.GradScaler's default. */
+static const float first_factor = 65536;
+
+void scaling_init(struct scaling *scaling, bool dynamic)
+{
+	*scaling = (struct scaling){ .factor = dynamic ? first_factor : 1, .dynamic = dynamic };
+}
+
+void scaling_follow(struct scaling *scaling, bool finite)
+{
+	if (!finite) {
+		scaling->factor = scaling->factor > 1 ? scaling->factor / 2 : 1;
+		scaling->good_steps = 0;
+		scaling->skipped++;
+	} else if (++scaling->good_steps == SCALING_PATIENCE) {
+		scaling->factor = scaling->factor < 0x1p30F ? scaling->factor * 2 : scaling->factor;
+		scaling->good_steps = 0;
+	}
+}
+
+bool scaling_multiply(float *values, uint64_t count, float factor)
+{
+	uint32_t wrong = 0;
+	for (uint64_t i = 0; i < count; i++) {
+		uint32_t bits;
+		memcpy(&bits, &values[i], sizeof(bits));
+		wrong |= (bits & UINT32_C(0x7f800000)) == UINT32_C(0x7f800000);
+		values[i] *= factor;
+	}
+	return !wrong;
+}
+
+bool scaling_settle(struct trainer *trainer, bool *take)
+{
+	struct scaling *scaling = &trainer->scaling;
+	uint32_t overflows = 0;
+	*take = true;
+	if (!scaling->dynamic)
+		return true;
+	for (uint32_t p = 0; p < trainer->model.parameter_count; p++) {
+		const struct parameter *parameter = &trainer->model.parameters[p];
+		overflows |= !scaling_multiply(parameter->gradient, parameter->count, 1 / scaling->factor);
+	}
+	/* A factor of less than 1 would not help: this is no overflow of f16. */
+	if (overflows && scaling->factor <= 1)
+		overflows = 2;
+	if (!train_check(collet_allreduce(trainer->comm, &overflows, &overflows, 1, COLLET_U32, COLLET_MAX, NULL),
+		    "agreeing on what has overflowed"))
+		return false;
+	*take = overflows == 0;
+	scaling_follow(scaling, *take);
+	return overflows < 2 || train_fail("gradients overflow even unscaled: try a lower --lr");
+}

@@ -1,0 +1,92 @@
+/* What a plan is built with: plan.c goes through the table of layers, a file for each family of layers appends
+ * its primitives (weights.c, norm.c, pointwise.c), and all use what build.c offers.
+ *
+ * A mistake is printed and remembered in the plan, and everything after it does nothing: so that building reads as the
+ * list of layers it is. After a failure, tensors and descriptors are NULL. */
+#ifndef TRAIN_ONEDNN_BUILD_H
+#define TRAIN_ONEDNN_BUILD_H
+
+#include "onednn/plan.h"
+
+/* False if this or anything before it has failed. */
+bool plan_check(struct plan *plan, dnnl_status_t status, const char *what);
+
+/* ---- Tensors ------------------------------------------------------------------------------------------------ */
+
+/* dnnl_format_tag_any leaves it to the primitive. */
+dnn_md plan_layout(struct plan *plan, int rank, const dnnl_dim_t *dims, dnnl_data_type_t type, dnnl_format_tag_t tag);
+/* Of a batch of these, as one layer hands them to the next, in the plan's type. */
+dnn_md plan_image_layout(struct plan *plan, const struct shape *shape, dnnl_format_tag_t tag);
+/* data: DNNL_MEMORY_ALLOCATE, DNNL_MEMORY_NONE (given later) or the caller's. */
+dnnl_memory_t plan_memory(struct plan *plan, dnn_md md, void *data);
+/* Dense f32; its own memory where data is NULL. */
+dnnl_memory_t plan_vector(struct plan *plan, uint64_t count, float *data);
+/* The same bytes under another layout. */
+dnnl_memory_t plan_view(struct plan *plan, dnnl_memory_t tensor, dnn_md md);
+/* The layout of a tensor; the plan must not have failed. */
+dnn_md plan_md_of(dnnl_memory_t tensor);
+dnn_md plan_queried(dnnl_primitive_desc_t descriptor, dnnl_query_t what);
+
+/* ---- Rows --------------------------------------------------------------------------------------------------- */
+
+static inline dnnl_prop_kind_t plan_kind(const struct plan *plan)
+{
+	return plan->training ? dnnl_forward_training : dnnl_forward_inference;
+}
+
+/* Takes a new primitive descriptor into the plan. */
+dnnl_primitive_desc_t plan_keep(struct plan *plan, dnnl_status_t status, dnnl_primitive_desc_t descriptor,
+	const char *what);
+/* Attributes with a ReLU after the primitive, or NULL for none; the caller destroys them. */
+dnnl_primitive_attr_t plan_relu_attribute(struct plan *plan, bool relu);
+/* Appends a primitive to a row. Arguments whose memory is NULL are left out. */
+void plan_append(struct plan *plan, struct row *row, dnnl_primitive_desc_t descriptor,
+	const dnnl_exec_arg_t *arguments, int argument_count);
+/* Appends what is no primitive; it finds the layer and the tensor (may be NULL) in its step. */
+void plan_append_call(struct plan *plan, struct row *row, bool (*call)(struct plan *plan, const struct step *step),
+	uint32_t layer, dnnl_memory_t tensor);
+/* Appends the rounding of a tensor, where the plan rounds. */
+void plan_round(struct plan *plan, struct row *row, dnnl_memory_t tensor);
+/* Appends sum = a + b, all three of one layout; sum may be a. */
+void plan_append_sum(struct plan *plan, struct row *row, dnnl_memory_t a, dnnl_memory_t b, dnnl_memory_t sum,
+	bool relu);
+/* Appends to = from, in to's layout and type. */
+void plan_append_copy(struct plan *plan, struct row *row, dnnl_memory_t from, dnnl_memory_t to);
+/* The tensor in this layout: itself, or a copy that the row makes each time. */
+dnnl_memory_t plan_in_layout(struct plan *plan, struct row *row, dnnl_memory_t tensor, dnn_md md);
+
+/* ---- Gradients ---------------------------------------------------------------------------------------------- */
+
+struct flow plan_flow_in_layout(struct plan *plan, struct flow flow, dnn_md md);
+/* Memory for what is needed until gradients have passed the layer that is being built, or, being one of those, until
+ * they have passed the next: later layers write over it, while it is still in the cache. */
+dnnl_memory_t plan_passing(struct plan *plan, dnn_md md);
+/* All layers from this one on have passed their gradients back. */
+void plan_passed(struct plan *plan, uint32_t layer);
+/* Where a primitive that can work in place writes: over the flow, if nobody else reads that. */
+dnnl_memory_t plan_flow_place(struct plan *plan, struct flow flow);
+/* A flow has come to what the layer gives (or to the images, where it ends); to others that have, it is added. */
+void plan_pass_back(struct plan *plan, uint32_t layer, struct flow flow);
+/* A place for a parameter's gradient in this layout: the bucket itself if it is dense, else one that plan_settle()
+ * copies from. */
+dnnl_memory_t plan_gradient_place(struct plan *plan, dnnl_memory_t dense, dnn_md md);
+/* The last step of a layer's parameters: their gradients are where they belong, and said to be. */
+void plan_settle(struct plan *plan, dnnl_memory_t place, dnnl_memory_t dense, uint32_t layer);
+
+/* ---- Layers ------------------------------------------------------------------------------------------------- */
+
+/* Forward: from the trace's input to its output and result. Backward: the gradient of the result has come. */
+void plan_weights_forward(struct plan *plan, uint32_t l);
+void plan_weights_backward(struct plan *plan, uint32_t l, struct flow gradient);
+void plan_norm_forward(struct plan *plan, uint32_t l);
+void plan_norm_backward(struct plan *plan, uint32_t l, struct flow gradient);
+void plan_pool_forward(struct plan *plan, uint32_t l);
+void plan_pool_backward(struct plan *plan, uint32_t l, struct flow gradient);
+void plan_add_forward(struct plan *plan, uint32_t l);
+void plan_add_backward(struct plan *plan, uint32_t l, struct flow gradient);
+/* A ReLU that nothing before it could take in. */
+void plan_relu_forward(struct plan *plan, uint32_t l);
+/* The gradient of what came into a ReLU whose output this is. */
+struct flow plan_relu_backward(struct plan *plan, dnnl_memory_t output, struct flow gradient);
+
+#endif

@@ -1,0 +1,194 @@
+/* A parameter server that waits for nobody, within bounds: each worker steps on its own (the optimiser's memory is its
+ * own too), sends the servers by how much its values have changed, divided by the number of workers, and gets back what
+ * they have become by everybody's changes. How far it may run ahead is bounded: a server answers a worker only when no
+ * other is more than --staleness steps behind it. So what a worker computes on has all changes but those of each other
+ * worker's last few steps. With staleness 0 all go in step.
+ * (Ho et al., "More Effective Distributed ML via a Stale Synchronous Parallel Parameter Server", 2013.)
+ *
+ * In which order changes arrive, and so what comes out, differs from run to run. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "error.h"
+#include "strategies/compute.h"
+#include "strategies/own.h"
+#include "strategies/servers.h"
+
+enum { STALENESS = 2 };
+
+/* What a server knows of a worker. */
+struct pace {
+	uint64_t steps;    /* whose changes have come */
+	bool waits;        /* for values */
+};
+
+struct async {
+	collet_request **requests;
+	uint32_t bound;
+	float *change;     /* on a worker as long as flat; on a server one worker's, of its part */
+	/* On servers. */
+	struct pace *paces;
+	uint64_t steps;    /* that every worker has taken */
+	uint64_t answers;
+	uint64_t staleness_sum, staleness_most;  /* of answers: steps by which the slowest was behind */
+};
+
+static bool async_create(struct trainer *trainer)
+{
+	struct flat *flat = &trainer->flat;
+	const struct backend *backend = trainer->backend;
+	const struct options *options = trainer->options;
+	struct async *state = trainer->strategy_state = calloc(1, sizeof(*state));
+	const bool server = servers_is_one(trainer);
+	if (!state)
+		return train_fail("no memory");
+	state->bound = options->staleness == OPTIONS_NOT_GIVEN ? STALENESS : options->staleness;
+	state->paces = calloc(trainer->workers, sizeof(*state->paces));
+	if (!state->paces)
+		return train_fail("no memory for %u workers", trainer->workers);
+	return servers_create(trainer, &state->requests) && flat_gradients(flat, &trainer->model, backend) &&
+		flat_state(flat, &trainer->model, backend, options->optimiser, 0, server ? 0 : flat->count) &&
+		flat_allocate(flat, backend, &state->change, server ? servers_own_part(trainer).count : flat->count);
+}
+
+/* ---- A worker -------------------------------------------------------------------------------------------------- */
+
+static bool work(struct trainer *trainer, struct async *state, uint32_t images, struct outcome *outcome)
+{
+	struct flat *flat = &trainer->flat;
+	if (!compute_step(trainer, 0, images, compute_till_all, NULL, outcome))
+		return false;
+	memcpy(state->change, flat->values, flat->count * sizeof(*flat->values));
+	strategy_descend(trainer);
+	const float share = 1 / (float)trainer->workers;
+	for (uint64_t i = 0; i < flat->count; i++)
+		state->change[i] = (flat->values[i] - state->change[i]) * share;
+	return servers_exchange(trainer, state->change, state->requests);
+}
+
+/* ---- A server -------------------------------------------------------------------------------------------------- */
+
+static uint64_t slowest(const struct trainer *trainer, const struct async *state)
+{
+	uint64_t least = UINT64_MAX;
+	for (uint32_t w = 0; w < trainer->workers; w++)
+		least = state->paces[w].steps < least ? state->paces[w].steps : least;
+	return least;
+}
+
+static bool take_change(struct trainer *trainer, struct async *state, struct range part)
+{
+	collet_received received;
+	if (!train_check(collet_recv(trainer->lane, state->change, part.count, COLLET_F32, COLLET_ANY_SOURCE,
+				 SERVERS_GRADIENTS, &received, NULL),
+		    "receiving changes"))
+		return false;
+	float *restrict values = trainer->flat.values + part.first, *restrict change = state->change;
+	for (uint64_t i = 0; i < part.count; i++)
+		values[i] += change[i];
+	struct pace *pace = &state->paces[received.source];
+	pace->steps++;
+	pace->waits = true;
+	return true;
+}
+
+/* A worker that waits has its receive posted, so no send here waits for long. */
+static bool answer(struct trainer *trainer, struct async *state, struct range part)
+{
+	for (uint32_t w = 0; w < trainer->workers; w++) {
+		struct pace *pace = &state->paces[w];
+		const uint64_t ahead = pace->steps - state->steps;
+		if (!pace->waits || ahead > state->bound)
+			continue;
+		if (!train_check(collet_send(trainer->lane, trainer->flat.values + part.first, part.count, COLLET_F32,
+					 w, SERVERS_VALUES, NULL),
+			    "sending values"))
+			return false;
+		pace->waits = false;
+		state->answers++;
+		state->staleness_sum += ahead;
+		state->staleness_most = ahead > state->staleness_most ? ahead : state->staleness_most;
+	}
+	return true;
+}
+
+/* Until the slowest worker has taken one more step; the others may have taken more. */
+static bool serve(struct trainer *trainer, struct async *state)
+{
+	const struct range part = servers_own_part(trainer);
+	const uint64_t until = state->steps + 1;
+	while (state->steps < until) {
+		if (!take_change(trainer, state, part))
+			return false;
+		state->steps = slowest(trainer, state);
+		if (!answer(trainer, state, part))
+			return false;
+	}
+	return true;
+}
+
+/* ---- Both ------------------------------------------------------------------------------------------------------ */
+
+static bool async_step(struct trainer *trainer, uint32_t images, struct outcome *outcome)
+{
+	struct async *state = trainer->strategy_state;
+	*outcome = (struct outcome){ 0 };
+	return servers_is_one(trainer) ? serve(trainer, state) : work(trainer, state, images, outcome);
+}
+
+static bool async_report(struct trainer *trainer, struct trainer_epoch *epoch)
+{
+	const struct async *state = trainer->strategy_state;
+	uint64_t sums[2] = { state->staleness_sum, state->answers }, most = state->staleness_most;
+	if (!train_check(collet_allreduce(trainer->comm, sums, sums, 2, COLLET_U64, COLLET_SUM, NULL),
+		    "adding up staleness") ||
+		!train_check(collet_allreduce(trainer->comm, &most, &most, 1, COLLET_U64, COLLET_MAX, NULL),
+			"comparing staleness"))
+		return false;
+	epoch->staleness_bound = state->bound;
+	epoch->staleness_mean = sums[1] ? (double)sums[0] / (double)sums[1] : 0;
+	epoch->staleness_most = most;
+	return true;
+}
+
+/* All have taken the same number of steps here, so nothing is under way; but no worker has everybody's last change. */
+static bool async_save(struct trainer *trainer, void *state, uint64_t bytes)
+{
+	if (!servers_share(trainer))
+		return false;
+	own_save(trainer, trainer->flat.values, state);
+	return true;
+}
+
+static bool async_load(struct trainer *trainer, const void *state, uint64_t bytes)
+{
+	return own_load(trainer, trainer->flat.values, state, bytes);
+}
+
+static void async_destroy(struct trainer *trainer)
+{
+	struct async *state = trainer->strategy_state;
+	if (!state)
+		return;
+	trainer->backend->memory_free(state->change);
+	free(state->paces);
+	free(state->requests);
+	free(state);
+}
+
+const struct strategy strategy_async = {
+	.name = "async",
+	.sentence = "workers step on their own; servers add up changes, no worker more than --staleness steps ahead",
+	.takes = TAKES_ACCUMULATE | TAKES_SERVERS | TAKES_STALENESS,
+	.state = STATE_OWN,
+	.servers = servers_count,
+	.create = async_create,
+	.step = async_step,
+	.end_epoch = servers_share,
+	.destroy = async_destroy,
+	.traffic = strategy_lane_traffic,
+	.report = async_report,
+	.saved_bytes = own_bytes,
+	.save = async_save,
+	.load = async_load,
+};

@@ -1,0 +1,108 @@
+/* One master, as PyTorch's DataParallel has it (there, one process with a thread for each GPU): rank 0 alone holds the
+ * optimiser and feeds all. In each step it broadcasts the values, deals out its large batch, and gets back the mean
+ * gradient by reduce; then it steps while the others wait. Made for ranks that are threads (--threads), and the same
+ * for processes. */
+#include <stdlib.h>
+
+#include "error.h"
+#include "strategies/compute.h"
+#include "strategies/strategy.h"
+
+struct data_parallel {
+	float *images;      /* this rank's part of a batch */
+	uint8_t *labels;
+	uint64_t pixels;    /* of an image, all channels */
+};
+
+static bool data_parallel_create(struct trainer *trainer)
+{
+	struct flat *flat = &trainer->flat;
+	struct data_parallel *state = trainer->strategy_state = calloc(1, sizeof(*state));
+	const struct shape shape = trainer->train.shape;
+	const uint32_t batch_size = trainer->options->batch_size;
+	const bool master = collet_comm_rank(trainer->comm) == 0;
+	if (!state)
+		return train_fail("no memory");
+	state->pixels = (uint64_t)shape.channels * shape.height * shape.width;
+	state->labels = calloc(batch_size, 1);
+	if (!state->labels)
+		return train_fail("no memory for a batch of %u", batch_size);
+	return strategy_share_values(trainer) && strategy_open_lane(trainer) &&
+		flat_gradients(flat, &trainer->model, trainer->backend) &&
+		flat_state(flat, &trainer->model, trainer->backend, trainer->options->optimiser, 0,
+			master ? flat->count : 0) &&
+		flat_allocate(flat, trainer->backend, &state->images, batch_size * state->pixels);
+}
+
+/* Values to everybody, and to each its part of rank 0's next batch. */
+static bool deal(struct trainer *trainer, uint32_t images)
+{
+	const struct data_parallel *state = trainer->strategy_state;
+	float *values = trainer->flat.values;
+	struct batch all = { 0 };
+	if (collet_comm_rank(trainer->lane) == 0 && !compute_load(trainer, &all))
+		return false;
+	const int64_t began = strategy_communicate(trainer);
+	const bool fine =
+		train_check(collet_broadcast(trainer->lane, values, values, trainer->flat.count, COLLET_F32, 0, NULL),
+			"broadcasting values") &&
+		train_check(collet_scatter(trainer->lane, all.images, state->images, images * state->pixels, COLLET_F32,
+				    0, NULL),
+			"dealing out images") &&
+		train_check(collet_scatter(trainer->lane, all.labels, state->labels, images, COLLET_U8, 0, NULL),
+			"dealing out labels");
+	strategy_arrived(trainer, began);
+	return fine;
+}
+
+static bool data_parallel_step(struct trainer *trainer, uint32_t images, struct outcome *outcome)
+{
+	const struct data_parallel *state = trainer->strategy_state;
+	float *gradients = trainer->flat.gradients;
+	const struct batch mine = { state->images, state->labels, images };
+	const collet_how how = { .algorithm = trainer->options->algorithm };
+	if (!deal(trainer, images) || !compute_batch(trainer, 0, &mine, compute_till_all, NULL, outcome))
+		return false;
+	const int64_t began = strategy_communicate(trainer);
+	if (!train_check(collet_reduce(trainer->lane, gradients, gradients, trainer->flat.count, COLLET_F32,
+				 COLLET_AVERAGE, 0, &how),
+		    "averaging gradients"))
+		return false;
+	strategy_arrived(trainer, began);
+	if (collet_comm_rank(trainer->lane) > 0)
+		return true;
+	strategy_clip(trainer, gradients, trainer->flat.count);
+	strategy_descend(trainer);
+	return true;
+}
+
+/* What is evaluated is the master's. */
+static bool data_parallel_end_epoch(struct trainer *trainer)
+{
+	float *values = trainer->flat.values;
+	return train_check(collet_broadcast(trainer->comm, values, values, trainer->flat.count, COLLET_F32, 0, NULL),
+		"broadcasting values");
+}
+
+static void data_parallel_destroy(struct trainer *trainer)
+{
+	struct data_parallel *state = trainer->strategy_state;
+	if (!state)
+		return;
+	trainer->backend->memory_free(state->images);
+	free(state->labels);
+	free(state);
+}
+
+const struct strategy strategy_data_parallel = {
+	.name = "data-parallel",
+	.sentence = "rank 0 broadcasts values, deals out a large batch, and steps by the reduced gradients",
+	.takes = TAKES_ALGORITHM | TAKES_CLIP | TAKES_SYNC_NORM,
+	.state = STATE_PARTS,
+	.deals = true,
+	.create = data_parallel_create,
+	.step = data_parallel_step,
+	.end_epoch = data_parallel_end_epoch,
+	.destroy = data_parallel_destroy,
+	.traffic = strategy_lane_traffic,
+};

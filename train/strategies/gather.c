@@ -1,0 +1,68 @@
+/* The first thing one thinks of: rank 0 gathers everybody's gradients, averages them, and sends the mean back. Every
+ * rank then takes the same step. In a step rank 0 receives n - 1 times the model, and holds it n times. */
+#include <stdlib.h>
+
+#include "error.h"
+#include "strategies/compute.h"
+#include "strategies/strategy.h"
+
+struct gather {
+	float *all;   /* on rank 0: gradients rank by rank */
+};
+
+static bool gather_create(struct trainer *trainer)
+{
+	struct flat *flat = &trainer->flat;
+	struct gather *state = trainer->strategy_state = calloc(1, sizeof(*state));
+	const uint32_t size = collet_comm_size(trainer->comm);
+	if (!state)
+		return train_fail("no memory");
+	return strategy_share_values(trainer) && strategy_open_lane(trainer) &&
+		flat_gradients(flat, &trainer->model, trainer->backend) &&
+		flat_state(flat, &trainer->model, trainer->backend, trainer->options->optimiser, 0, flat->count) &&
+		(collet_comm_rank(trainer->comm) > 0 ||
+			flat_allocate(flat, trainer->backend, &state->all, size * flat->count));
+}
+
+static bool gather_step(struct trainer *trainer, uint32_t images, struct outcome *outcome)
+{
+	const struct gather *state = trainer->strategy_state;
+	float *gradients = trainer->flat.gradients;
+	const uint64_t count = trainer->flat.count;
+	const collet_how how = { .algorithm = trainer->options->algorithm };
+	if (!compute_step(trainer, 0, images, compute_till_all, NULL, outcome))
+		return false;
+	const int64_t began = strategy_communicate(trainer);
+	if (!train_check(collet_gather(trainer->lane, gradients, state->all, count, COLLET_F32, 0, &how),
+		    "gathering gradients"))
+		return false;
+	if (collet_comm_rank(trainer->lane) == 0) {
+		strategy_average(gradients, state->all, count, count, collet_comm_size(trainer->lane));
+		strategy_clip(trainer, gradients, count);
+	}
+	if (!train_check(collet_broadcast(trainer->lane, gradients, gradients, count, COLLET_F32, 0, NULL),
+		    "sending gradients back"))
+		return false;
+	strategy_arrived(trainer, began);
+	strategy_descend(trainer);
+	return true;
+}
+
+static void gather_destroy(struct trainer *trainer)
+{
+	struct gather *state = trainer->strategy_state;
+	if (state)
+		trainer->backend->memory_free(state->all);
+	free(state);
+}
+
+const struct strategy strategy_gather = {
+	.name = "gather",
+	.sentence = "rank 0 gathers all gradients, averages them and sends the mean back",
+	.takes = TAKES_ALGORITHM | TAKES_CLIP | TAKES_ACCUMULATE | TAKES_SYNC_NORM,
+	.state = STATE_ALIKE,
+	.create = gather_create,
+	.step = gather_step,
+	.destroy = gather_destroy,
+	.traffic = strategy_lane_traffic,
+};

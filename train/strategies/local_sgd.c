@@ -1,0 +1,86 @@
+/* Each rank trains on its own for --local-steps steps; then values are averaged by all-reduce, as they are after each
+ * epoch. A step moves 1/H of what all-reduce moves. What the optimiser remembers stays each rank's own.
+ * (McMahan et al., "Communication-Efficient Learning of Deep Networks from Decentralized Data", 2017; Stich, "Local SGD
+ * Converges Fast and Communicates Little", 2019.) */
+#include "error.h"
+#include "strategies/compute.h"
+#include "strategies/own.h"
+#include "strategies/strategy.h"
+
+enum { LOCAL_STEPS = 8 };
+
+static bool local_sgd_create(struct trainer *trainer)
+{
+	struct flat *flat = &trainer->flat;
+	return strategy_share_values(trainer) && strategy_open_lane(trainer) &&
+		flat_gradients(flat, &trainer->model, trainer->backend) &&
+		flat_state(flat, &trainer->model, trainer->backend, trainer->options->optimiser, 0, flat->count);
+}
+
+static bool average(struct trainer *trainer)
+{
+	float *values = trainer->flat.values;
+	const collet_how how = { .algorithm = trainer->options->algorithm };
+	const int64_t began = strategy_communicate(trainer);
+	if (!train_check(collet_allreduce(trainer->lane, values, values, trainer->flat.count, COLLET_F32,
+				 COLLET_AVERAGE, &how),
+		    "averaging values"))
+		return false;
+	strategy_arrived(trainer, began);
+	return true;
+}
+
+static uint32_t local_steps(const struct trainer *trainer)
+{
+	return trainer->options->local_steps ? trainer->options->local_steps : LOCAL_STEPS;
+}
+
+static bool is_time(const struct trainer *trainer, uint32_t steps)
+{
+	return steps % local_steps(trainer) == 0;
+}
+
+static bool local_sgd_step(struct trainer *trainer, uint32_t images, struct outcome *outcome)
+{
+	if (!compute_step(trainer, 0, images, compute_till_all, NULL, outcome))
+		return false;
+	strategy_descend(trainer);
+	return !is_time(trainer, trainer->steps_done + 1) || average(trainer);
+}
+
+static bool local_sgd_end_epoch(struct trainer *trainer)
+{
+	return is_time(trainer, trainer->steps_done) || average(trainer);
+}
+
+static bool local_sgd_save(struct trainer *trainer, void *state, uint64_t bytes)
+{
+	own_save(trainer, trainer->flat.values, state);
+	return true;
+}
+
+static bool local_sgd_load(struct trainer *trainer, const void *state, uint64_t bytes)
+{
+	return own_load(trainer, trainer->flat.values, state, bytes);
+}
+
+static bool local_sgd_report(struct trainer *trainer, struct trainer_epoch *epoch)
+{
+	epoch->local_steps = local_steps(trainer);
+	return true;
+}
+
+const struct strategy strategy_local_sgd = {
+	.name = "local-sgd",
+	.sentence = "each rank steps on its own; every --local-steps steps values are averaged by all-reduce",
+	.takes = TAKES_ALGORITHM | TAKES_ACCUMULATE | TAKES_LOCAL_STEPS | TAKES_SYNC_NORM,
+	.state = STATE_OWN,
+	.create = local_sgd_create,
+	.step = local_sgd_step,
+	.end_epoch = local_sgd_end_epoch,
+	.traffic = strategy_lane_traffic,
+	.report = local_sgd_report,
+	.saved_bytes = own_bytes,
+	.save = local_sgd_save,
+	.load = local_sgd_load,
+};

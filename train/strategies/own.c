@@ -1,0 +1,48 @@
+#include "strategies/own.h"
+
+#include <string.h>
+
+#include "error.h"
+#include "strategies/strategy.h"
+
+static uint64_t state_bytes(const struct trainer *trainer)
+{
+	return trainer->flat.state_count * sizeof(float);
+}
+
+static uint64_t value_bytes(const struct trainer *trainer)
+{
+	return trainer->flat.count * sizeof(float);
+}
+
+bool own_bytes(struct trainer *trainer, uint64_t *bytes)
+{
+	*bytes = value_bytes(trainer) + state_bytes(trainer) * (trainer->flat.squares ? 2 : 1);
+	return true;
+}
+
+void own_save(const struct trainer *trainer, const float *values, void *state)
+{
+	unsigned char *at = state;
+	memcpy(at, values, value_bytes(trainer));
+	at += value_bytes(trainer);
+	memcpy(at, trainer->flat.velocity, state_bytes(trainer));
+	if (trainer->flat.squares)
+		memcpy(at + state_bytes(trainer), trainer->flat.squares, state_bytes(trainer));
+}
+
+bool own_load(struct trainer *trainer, float *values, const void *state, uint64_t bytes)
+{
+	const unsigned char *at = state;
+	uint64_t expected;
+	own_bytes(trainer, &expected);
+	if (bytes != expected)
+		return train_fail("the checkpoint is of another strategy than %s, or of other servers",
+			trainer->strategy->name);
+	memcpy(values, at, value_bytes(trainer));
+	at += value_bytes(trainer);
+	memcpy(trainer->flat.velocity, at, state_bytes(trainer));
+	if (trainer->flat.squares)
+		memcpy(trainer->flat.squares, at + state_bytes(trainer), state_bytes(trainer));
+	return true;
+}

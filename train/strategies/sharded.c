@@ -1,0 +1,70 @@
+/* All-reduce in its two halves, with the optimiser between them: reduce-scatter gives each rank the mean gradient of
+ * its part of the model; it steps that part, so it alone needs the optimiser's memory for it; all-gather gives
+ * everybody the new values. As many bytes as all-reduce, 1/n of the optimiser's memory, 1/n of its work.
+ * (Rajbhandari et al., "ZeRO: Memory Optimizations Toward Training Trillion Parameter Models", 2020: stage 1.) */
+#include "error.h"
+#include "strategies/compute.h"
+#include "strategies/strategy.h"
+
+/* The same number of elements on every rank: flat.count is a multiple of the ranks. */
+static uint64_t part_count(const struct trainer *trainer)
+{
+	return trainer->flat.count / collet_comm_size(trainer->comm);
+}
+
+static bool sharded_create(struct trainer *trainer)
+{
+	struct flat *flat = &trainer->flat;
+	const uint64_t count = part_count(trainer);
+	return strategy_share_values(trainer) && strategy_open_lane(trainer) &&
+		flat_gradients(flat, &trainer->model, trainer->backend) &&
+		flat_state(flat, &trainer->model, trainer->backend, trainer->options->optimiser,
+			collet_comm_rank(trainer->comm) * count, count);
+}
+
+/* Every part's squares make the norm. */
+static bool clip(struct trainer *trainer, float *gradients, uint64_t count)
+{
+	if (!(trainer->options->clip > 0))
+		return true;
+	double sum = strategy_square_sum(gradients, count);
+	if (!train_check(collet_allreduce(trainer->lane, &sum, &sum, 1, COLLET_F64, COLLET_SUM, NULL), "--clip"))
+		return false;
+	strategy_clip_to(trainer, sum, gradients, count);
+	return true;
+}
+
+static bool sharded_step(struct trainer *trainer, uint32_t images, struct outcome *outcome)
+{
+	const struct flat *flat = &trainer->flat;
+	const uint64_t count = part_count(trainer);
+	float *mine = flat->gradients + flat->state_first;
+	const collet_how how = { .algorithm = trainer->options->algorithm };
+	if (!compute_step(trainer, 0, images, compute_till_all, NULL, outcome))
+		return false;
+	int64_t began = strategy_communicate(trainer);
+	if (!train_check(collet_reduce_scatter(
+				 trainer->lane, flat->gradients, mine, count, COLLET_F32, COLLET_AVERAGE, &how),
+		    "averaging gradients") ||
+		!clip(trainer, mine, count))
+		return false;
+	strategy_arrived(trainer, began);
+	strategy_descend_part(trainer, mine);
+	began = strategy_communicate(trainer);
+	if (!train_check(collet_allgather(trainer->lane, flat->values + flat->state_first, flat->values, count,
+				 COLLET_F32, NULL),
+		    "gathering values"))
+		return false;
+	strategy_arrived(trainer, began);
+	return true;
+}
+
+const struct strategy strategy_sharded = {
+	.name = "sharded",
+	.sentence = "each rank averages and steps its part of the model, then values are gathered (ZeRO)",
+	.takes = TAKES_ALGORITHM | TAKES_CLIP | TAKES_ACCUMULATE | TAKES_SYNC_NORM,
+	.state = STATE_PARTS,
+	.create = sharded_create,
+	.step = sharded_step,
+	.traffic = strategy_lane_traffic,
+};

@@ -1,0 +1,194 @@
+/* The table of strategies, and what they have in common. */
+#include "strategies/strategy.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include <collet/ddp.h>
+
+#include "error.h"
+
+extern const struct strategy strategy_allreduce, strategy_gather, strategy_data_parallel, strategy_parameter_server,
+	strategy_async, strategy_gossip, strategy_local_sgd, strategy_sharded;
+
+const struct strategy *const strategies[] = { &strategy_allreduce, &strategy_gather, &strategy_data_parallel,
+	&strategy_parameter_server, &strategy_async, &strategy_gossip, &strategy_local_sgd, &strategy_sharded, NULL };
+
+const struct strategy *strategy_find(const char *name)
+{
+	for (size_t i = 0; strategies[i]; i++)
+		if (strcmp(strategies[i]->name, name) == 0)
+			return strategies[i];
+	return NULL;
+}
+
+/* ---- What goes with what ------------------------------------------------------------------------------------- */
+
+bool strategy_fits(const struct options *options)
+{
+	const struct strategy *strategy = strategy_find(options->strategy);
+	const struct {
+		enum strategy_takes what;
+		bool asked;
+		const char *option, *why;
+	} rows[] = {
+		{ TAKES_COMPRESS, options->compress, "compress", "it is a hook of the all-reduce of gradients" },
+		{ TAKES_ALGORITHM, options->algorithm, "algorithm", "no collective carries what it moves" },
+		{ TAKES_CLIP, options->clip > 0, "clip", "no rank ever has the averaged gradients" },
+		{ TAKES_BUCKETS, options->bucket_bytes > 0, "bucket-bytes", "its gradients travel as one" },
+		{ TAKES_BUCKETS, options->no_overlap, "no-overlap", "its gradients travel when all are there" },
+		{ TAKES_ACCUMULATE, options->accumulate > 1, "accumulate", "rank 0 deals out one batch a step" },
+		{ TAKES_SHARDS, options->shards > 1, "shards", "it proves what the all-reduce computes" },
+		{ TAKES_SYNC_NORM, options->sync_batch_norm, "sync-batch-norm", "its servers see no batches" },
+		{ TAKES_F16, options->precision == PRECISION_F16, "precision f16",
+			"no rank sees every gradient before it is used" },
+		{ TAKES_SERVERS, options->servers > 0, "servers", "it has none" },
+		{ TAKES_STALENESS, options->staleness != OPTIONS_NOT_GIVEN, "staleness", "no rank runs ahead in it" },
+		{ TAKES_LOCAL_STEPS, options->local_steps > 0, "local-steps", "every step of it is everybody's" },
+	};
+	if (!strategy)
+		return train_fail("--strategy %s: there is no such thing; collet-train --help lists them",
+			options->strategy);
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
+		if (rows[i].asked && !(strategy->takes & rows[i].what))
+			return train_fail("--%s does not go with --strategy %s: %s", rows[i].option, strategy->name,
+				rows[i].why);
+	return true;
+}
+
+/* ---- The optimiser ------------------------------------------------------------------------------------------- */
+
+static struct descent this_step(const struct trainer *trainer)
+{
+	const struct options *options = trainer->options;
+	return (struct descent){ .optimiser = options->optimiser, .weight_decay = options->weight_decay,
+		.rate = schedule_rate(&trainer->schedule, trainer->steps_done), .momentum = options->momentum,
+		.nesterov = options->nesterov, .step = trainer->steps_done + 1 };
+}
+
+void strategy_descend(struct trainer *trainer)
+{
+	const struct descent descent = this_step(trainer);
+	timeline_begin(trainer->timeline, PHASE_OPTIMISE);
+	trainer->backend->descend(trainer->network, &descent);
+	timeline_end(trainer->timeline);
+}
+
+void strategy_descend_part(struct trainer *trainer, const float *gradients)
+{
+	const struct descent descent = this_step(trainer);
+	timeline_begin(trainer->timeline, PHASE_OPTIMISE);
+	flat_descend(&trainer->flat, trainer->backend, gradients, &descent);
+	timeline_end(trainer->timeline);
+}
+
+/* ---- Ranks --------------------------------------------------------------------------------------------------- */
+
+/* collet_ddp compares parameters, names the difference, and broadcasts values when it is created; no more is wanted of
+ * it here. */
+bool strategy_share_values(struct trainer *trainer)
+{
+	const struct model *model = &trainer->model;
+	collet_ddp_parameter parameters[MODEL_PARAMETERS];
+	collet_ddp *ddp = NULL;
+	for (uint32_t p = 0; p < model->parameter_count; p++) {
+		const struct parameter *parameter = &model->parameters[p];
+		parameters[p] = (collet_ddp_parameter){ .name = parameter->name, .value = parameter->value,
+			.shape = parameter->shape, .dimensions = parameter->dimensions, .dtype = COLLET_F32 };
+	}
+	return train_check(collet_ddp_create(&ddp, trainer->comm, parameters, model->parameter_count, NULL),
+		       "comparing the model across ranks") &&
+		train_check(collet_ddp_destroy(&ddp), "comparing the model across ranks");
+}
+
+bool strategy_open_lane(struct trainer *trainer)
+{
+	return train_check(collet_comm_split(trainer->comm, 0, collet_comm_rank(trainer->comm), &trainer->lane),
+		"splitting the communicator");
+}
+
+bool strategy_lane_traffic(struct trainer *trainer, struct traffic *traffic)
+{
+	size_t count = 0;
+	if (!train_check(collet_comm_stats(trainer->lane, NULL, 0, &count), "counting bytes"))
+		return false;
+	collet_stat *rows = calloc(count + 1, sizeof(*rows));
+	bool fine = rows || train_fail("no memory for %zu statistics", count);
+	size_t there = 0;
+	fine = fine && train_check(collet_comm_stats(trainer->lane, rows, count, &there), "counting bytes");
+	*traffic = (struct traffic){ 0 };
+	for (size_t i = 0; fine && i < count && i < there; i++) {
+		if (rows[i].kind != COLLET_STAT_TRANSPORT)
+			continue;
+		traffic->sent += rows[i].bytes_sent;
+		traffic->received += rows[i].bytes_received;
+	}
+	free(rows);
+	return fine;
+}
+
+int64_t strategy_now_ns(void)
+{
+	struct timespec now;
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+int64_t strategy_communicate(struct trainer *trainer)
+{
+	timeline_begin(trainer->timeline, PHASE_COMMUNICATE);
+	return strategy_now_ns();
+}
+
+void strategy_arrived(struct trainer *trainer, int64_t began_ns)
+{
+	const struct travel travel = { began_ns, strategy_now_ns(), trainer->flat.count * sizeof(float) };
+	timeline_end(trainer->timeline);
+	timeline_travels(trainer->timeline, &travel, 1);
+}
+
+/* ---- Gradients ----------------------------------------------------------------------------------------------- */
+
+/* As COLLET_AVERAGE has it: the sum, then times 1/n. */
+void strategy_average(float *to, const float *from, uint64_t count, uint64_t stride, uint32_t operands)
+{
+	const float share = 1 / (float)operands;
+	for (uint64_t i = 0; i < count; i++) {
+		float sum = from[i];
+		for (uint32_t o = 1; o < operands; o++)
+			sum += from[o * stride + i];
+		to[i] = sum * share;
+	}
+}
+
+double strategy_square_sum(const float *gradients, uint64_t count)
+{
+	double sum = 0;
+	for (uint64_t i = 0; i < count; i++)
+		sum += (double)gradients[i] * (double)gradients[i];
+	return sum;
+}
+
+void strategy_clip_to(const struct trainer *trainer, double square_sum, float *gradients, uint64_t count)
+{
+	const double norm = sqrt(square_sum), most = trainer->options->clip;
+	if (!isfinite(norm) || norm <= most)
+		return;
+	for (uint64_t i = 0; i < count; i++)
+		gradients[i] = (float)(gradients[i] * (most / norm));
+}
+
+void strategy_clip(const struct trainer *trainer, float *gradients, uint64_t count)
+{
+	if (trainer->options->clip > 0)
+		strategy_clip_to(trainer, strategy_square_sum(gradients, count), gradients, count);
+}
+
+struct range strategy_part(const struct flat *flat, uint32_t part, uint32_t parts)
+{
+	const uint64_t lines = flat->count / 16;
+	const uint64_t first = lines * part / parts, end = lines * (part + 1) / parts;
+	return (struct range){ first * 16, (end - first) * 16 };
+}
