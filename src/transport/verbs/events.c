@@ -43,14 +43,15 @@ void collet_verbs_unwatch_events(struct collet_device *device)
 
 /* ---- One event ---------------------------------------------------------------------------------------------- */
 
-static void note_conduit(struct verbs_conduit *verbs, const struct collet_device *device, uint32_t adapter, int type)
+static void note_conduit(
+	struct verbs_conduit *verbs, const struct collet_device *device, uint32_t adapter, enum ibv_event_type type)
 {
 	device->host->log(device->log, COLLET_LOG_WARN, "verbs: %s, connection to rank %u, channel %u: %s",
 		device->adapters[adapter].name, verbs->conduit.peer, verbs->conduit.channel,
-		ibv_event_type_str((enum ibv_event_type)type));
+		ibv_event_type_str(type));
 	/* Before the event is acknowledged: until then the conduit cannot go, since it destroys its queue pairs first.
 	 * Pairs with the load in collet_verbs_heed_events(). */
-	atomic_store_explicit(&verbs->event, type + 1, memory_order_release);
+	atomic_store_explicit(&verbs->event, (int)type + 1, memory_order_release);
 }
 
 /* Of the port, or of the whole device. */
