@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "front.h"
+#include "gpu.h"
 #include "say.h"
 #include "secret.h"
 
@@ -69,6 +70,17 @@ static int make_secret(void)
 	return EXIT_SUCCESS;
 }
 
+/* What -n leaves open. */
+static bool count_ranks(struct options *options, const struct placement *placement)
+{
+	char why[GPU_WHY_BYTES] = "";
+	if (options->local_size == 0)
+		options->local_size = options->by_gpus ? gpu_count(why) : placement->usable_count;
+	if (options->local_size == 0)
+		say("-n gpu: %s; give a number of ranks, or 'cores'", why);
+	return options->local_size > 0;
+}
+
 static int run(struct job *job)
 {
 	struct options *options = &job->options;
@@ -76,8 +88,8 @@ static int run(struct job *job)
 		strcpy(job->host_name, "?");
 	if (!placement_init(&job->placement))
 		return EXIT_CANNOT_EXECUTE;
-	if (options->local_size == 0)
-		options->local_size = job->placement.usable_count;
+	if (!count_ranks(options, &job->placement))
+		return EXIT_USAGE;
 	if (!placement_choose(&job->placement, options->bind, options->local_size))
 		return EXIT_USAGE;
 	if (!prepare_secret(options))

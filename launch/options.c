@@ -15,7 +15,8 @@ const char options_help[] =
 	"Starts N ranks of PROGRAM on this host, tells each its rank and where to meet the others,\n"
 	"and ends them all when one of them fails.\n"
 	"\n"
-	"  -n N, --nproc-per-node N   ranks on this host; 'cores': one for each core that may be used\n"
+	"  -n N, --nproc-per-node N   ranks on this host; 'cores': one for each core that may be used;\n"
+	"                             'gpu': one for each GPU that the driver shows\n"
 	"      --nnodes N             hosts in the job, with one collet-run on each (default 1)\n"
 	"      --node-rank R          which of them this is, 0 to N-1 (default 0)\n"
 	"      --rdzv-endpoint HOST:PORT\n"
@@ -106,21 +107,18 @@ static bool parse_seconds(const char *option, const char *text, double *value)
 	return true;
 }
 
-static bool parse_local_size(const char *text, uint32_t *value)
+static bool parse_local_size(const char *text, struct options *options)
 {
-	if (strcmp(text, "cores") == 0) {
-		*value = 0;
+	options->by_gpus = strcmp(text, "gpu") == 0;
+	if (options->by_gpus || strcmp(text, "cores") == 0) {
+		options->local_size = 0;
 		return true;
 	}
-	if (strcmp(text, "gpu") == 0) {
-		say("-n gpu: one rank for each GPU is not offered yet; give a number, or 'cores'");
-		return false;
-	}
 	if (text[0] < '0' || text[0] > '9') {
-		say("-n %s: expected a number of ranks, or 'cores'", text);
+		say("-n %s: expected a number of ranks, 'cores' or 'gpu'", text);
 		return false;
 	}
-	return parse_number("-n", text, 1, LOCAL_SIZE_MAX, value);
+	return parse_number("-n", text, 1, LOCAL_SIZE_MAX, &options->local_size);
 }
 
 /* "HOST:PORT", "ADDRESS:PORT", "[IPV6]:PORT". */
@@ -211,7 +209,7 @@ static bool parse_option(struct options *options, int option, bool *has_local_si
 	switch (option) {
 	case 'n':
 		*has_local_size = true;
-		return parse_local_size(optarg, &options->local_size);
+		return parse_local_size(optarg, options);
 	case OPTION_NODE_COUNT:
 		return parse_number("--nnodes", optarg, 1, NODE_COUNT_MAX, &options->node_count);
 	case OPTION_NODE_RANK:

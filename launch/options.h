@@ -27,7 +27,8 @@ enum command {
 
 struct options {
 	enum command command;
-	uint32_t local_size; /* ranks on this host; 0: as many as usable cores */
+	uint32_t local_size; /* ranks on this host; 0: as many as usable cores, or as GPUs */
+	bool by_gpus;
 	uint32_t node_count;
 	uint32_t node_rank;
 	char host[HOST_BYTES]; /* the rendezvous endpoint, "" for none */

@@ -5,7 +5,7 @@
  * before cuInit(), calls that need a current context say so, streams belong to their context, and what a stream has
  * been given happens on another thread, later, in order.
  *
- * FAKE_CUDA_DEVICES=N           there are N GPUs (default 1)
+ * FAKE_CUDA_DEVICES=N           there are N GPUs (default 1), of which CUDA_VISIBLE_DEVICES shows some
  * FAKE_CUDA_VERSION=N           the driver is of this version (default 12040)
  * FAKE_CUDA_WITHOUT=NAME        the driver does not have this function
  * FAKE_CUDA_FAIL=NAME:NTH:CODE  the nth call of this function in this process gives CODE */

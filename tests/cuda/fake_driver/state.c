@@ -34,10 +34,24 @@ static long number_of(const char *variable, long otherwise)
 	return text && *text ? strtol(text, NULL, 10) : otherwise;
 }
 
+/* Of CUDA_VISIBLE_DEVICES, "1,0", the numbers up to the first that is no GPU; all GPUs are alike here. */
+static int visible(int count)
+{
+	const char *at = getenv("CUDA_VISIBLE_DEVICES");
+	int shown = 0;
+	for (char *end; at; at = *end == ',' ? end + 1 : NULL) {
+		const long ordinal = strtol(at, &end, 10);
+		if (end == at || ordinal < 0 || ordinal >= count || (*end && *end != ','))
+			return shown;
+		shown++;
+	}
+	return getenv("CUDA_VISIBLE_DEVICES") ? shown : count;
+}
+
 int fake_device_count(void)
 {
 	const long count = number_of("FAKE_CUDA_DEVICES", 1);
-	return count < 0 ? 0 : count > FAKE_DEVICES ? FAKE_DEVICES : (int)count;
+	return visible(count < 0 ? 0 : count > FAKE_DEVICES ? FAKE_DEVICES : (int)count);
 }
 
 bool fake_has(const char *function)
