@@ -43,4 +43,17 @@ bool fake_has(const char *function);
  * they are in no allocation, or reach past its end. */
 char *fake_reach(cu_pointer pointer, size_t bytes);
 
+/* ---- stream.c ---- */
+
+/* What a stream has been given to do, from malloc(); what it needs lies behind this. */
+struct fake_job {
+	struct fake_job *next;
+	/* On the stream's thread, once, if nothing before it has failed. Anything but CU_OK spoils the stream. */
+	cu_result (*run)(struct fake_job *job);
+};
+
+cu_context fake_stream_context(cu_stream stream);
+/* Takes the job over. */
+void fake_enqueue(cu_stream stream, struct fake_job *job);
+
 #endif

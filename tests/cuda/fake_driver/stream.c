@@ -1,11 +1,11 @@
-/* Streams: a queue and a thread each. A copy that fails spoils its stream, as on a GPU. */
+/* Streams: a queue and a thread each. A job that fails spoils its stream, as on a GPU. */
 #include "fake.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 struct copy {
-	struct copy *next;
+	struct fake_job job;
 	cu_pointer to, from;
 	size_t bytes;
 };
@@ -15,7 +15,7 @@ struct CUstream_st {
 	pthread_t thread;
 	pthread_mutex_t lock;
 	pthread_cond_t changed;
-	struct copy *first, **last;
+	struct fake_job *first, **last;
 	bool working, ending;
 	cu_result result;    /* what it has come to; from then on nothing happens any more */
 };
@@ -29,6 +29,11 @@ static cu_result copy_now(const struct copy *copy)
 	return CU_OK;
 }
 
+static cu_result run_copy(struct fake_job *job)
+{
+	return copy_now((const struct copy *)job);
+}
+
 static void *work(void *argument)
 {
 	struct CUstream_st *stream = argument;
@@ -36,17 +41,17 @@ static void *work(void *argument)
 	for (;;) {
 		while (!stream->first && !stream->ending)
 			pthread_cond_wait(&stream->changed, &stream->lock);
-		struct copy *copy = stream->first;
-		if (!copy)
+		struct fake_job *job = stream->first;
+		if (!job)
 			break;
-		stream->first = copy->next;
+		stream->first = job->next;
 		if (!stream->first)
 			stream->last = &stream->first;
 		stream->working = true;
 		const bool fine = stream->result == CU_OK;
 		pthread_mutex_unlock(&stream->lock);
-		const cu_result result = fine ? copy_now(copy) : CU_OK;
-		free(copy);
+		const cu_result result = fine ? job->run(job) : CU_OK;
+		free(job);
 		pthread_mutex_lock(&stream->lock);
 		stream->working = false;
 		if (result != CU_OK)
@@ -55,6 +60,21 @@ static void *work(void *argument)
 	}
 	pthread_mutex_unlock(&stream->lock);
 	return NULL;
+}
+
+cu_context fake_stream_context(cu_stream stream)
+{
+	return stream->context;
+}
+
+void fake_enqueue(cu_stream stream, struct fake_job *job)
+{
+	job->next = NULL;
+	pthread_mutex_lock(&stream->lock);
+	*stream->last = job;
+	stream->last = &job->next;
+	pthread_cond_broadcast(&stream->changed);
+	pthread_mutex_unlock(&stream->lock);
 }
 
 /* ---- The driver's functions ---- */
@@ -113,12 +133,8 @@ FAKE_API cu_result cuMemcpyAsync(cu_pointer to, cu_pointer from, size_t bytes, c
 	struct copy *copy = malloc(sizeof(*copy));
 	if (!copy)
 		return CU_OUT_OF_MEMORY;
-	*copy = (struct copy){ .to = to, .from = from, .bytes = bytes };
-	pthread_mutex_lock(&stream->lock);
-	*stream->last = copy;
-	stream->last = &copy->next;
-	pthread_cond_broadcast(&stream->changed);
-	pthread_mutex_unlock(&stream->lock);
+	*copy = (struct copy){ .job.run = run_copy, .to = to, .from = from, .bytes = bytes };
+	fake_enqueue(stream, &copy->job);
 	return CU_OK;
 }
 
