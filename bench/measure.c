@@ -38,22 +38,24 @@ static int agree(struct session *s, const uint64_t *mine, uint64_t *all, size_t 
 	return collet_allreduce(s->side.comm, mine, all, count, COLLET_U64, op, NULL) != COLLET_OK;
 }
 
-/* Doubles a batch until it takes a tenth of the time, on the slowest rank; then *iterations would take all of it. The
- * calls are the warm-up as well. */
+/* Doubles a batch until it takes a tenth of the time, on the slowest rank, and does so twice: in a first one connections
+ * are opened. Then *iterations would take all of it. The calls are the warm-up as well. */
 static int calibrate(struct session *s, struct bench_run *run, uint64_t *iterations)
 {
 	const double seconds = s->options->manner.seconds;
 	uint64_t batch = 1, elapsed[1];
-	for (;;) {
+	for (bool again = false;;) {
 		struct bench_times times;
 		if (bench_run_batch(run, batch, &times))
 			return complain("warming up");
 		const uint64_t mine[1] = { (uint64_t)times.elapsed_ns };
 		if (agree(s, mine, elapsed, 1, COLLET_MAX))
 			return complain("agreeing on the time");
-		if ((double)elapsed[0] >= seconds * 1e8 || batch >= BENCH_ITERATIONS_MAX)
+		const bool enough = (double)elapsed[0] >= seconds * 1e8 || batch >= BENCH_ITERATIONS_MAX;
+		if (enough && again)
 			break;
-		batch *= 2;
+		again = enough;
+		batch *= enough ? 1 : 2;
 	}
 	*iterations = s->options->manner.iterations > 0 ? s->options->manner.iterations
 		: bench_iterations_for(seconds, batch, (int64_t)elapsed[0]);
