@@ -12,6 +12,7 @@ typedef int cu_device;
 typedef unsigned long long cu_pointer;
 typedef struct CUctx_st *cu_context;
 typedef struct CUstream_st *cu_stream;
+typedef struct CUevent_st *cu_event;
 
 /* cu_result */
 enum {
@@ -43,6 +44,11 @@ enum {
 enum { CU_MEMORY_HOST = 1, CU_MEMORY_DEVICE = 2 };
 
 enum { CU_NON_BLOCKING_STREAM = 1 };
+enum { CU_BLOCKING_EVENT = 1, CU_UNTIMED_EVENT = 2 };
+
+/* What cuDeviceGetAttribute() is asked. */
+enum { CU_DEVICE_L2_CACHE_BYTES = 38 };
+
 enum { CU_HOST_REGISTER_PORTABLE = 1 };
 
 /* F(name, arguments): every function that is used, by the name that cuGetProcAddress() knows. */

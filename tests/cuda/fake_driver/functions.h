@@ -20,6 +20,9 @@ FAKE_API cu_result cuCtxPopCurrent_v2(cu_context *context);
 FAKE_API cu_result cuCtxGetCurrent(cu_context *context);
 FAKE_API cu_result cuGetProcAddress_v2(const char *name, void **function, int version, uint64_t flags, int *found);
 
+FAKE_API cu_result cuDeviceGetName(char *name, int bytes, cu_device device);
+FAKE_API cu_result cuDeviceGetAttribute(int *value, int attribute, cu_device device);
+
 /* memory.c */
 FAKE_API cu_result cuMemAlloc_v2(cu_pointer *pointer, size_t bytes);
 FAKE_API cu_result cuMemFree_v2(cu_pointer pointer);
@@ -35,5 +38,15 @@ FAKE_API cu_result cuStreamSynchronize(cu_stream stream);
 FAKE_API cu_result cuStreamQuery(cu_stream stream);
 FAKE_API cu_result cuMemcpyHtoD_v2(cu_pointer to, const void *from, size_t bytes);
 FAKE_API cu_result cuMemcpyDtoH_v2(void *to, cu_pointer from, size_t bytes);
+FAKE_API cu_result cuMemsetD8Async(cu_pointer first, unsigned char value, size_t bytes, cu_stream stream);
+
+/* event.c */
+FAKE_API cu_result cuEventCreate(cu_event *created, unsigned int flags);
+FAKE_API cu_result cuEventDestroy_v2(cu_event event);
+FAKE_API cu_result cuEventRecord(cu_event event, cu_stream stream);
+FAKE_API cu_result cuStreamWaitEvent(cu_stream stream, cu_event event, unsigned int flags);
+FAKE_API cu_result cuEventQuery(cu_event event);
+FAKE_API cu_result cuEventSynchronize(cu_event event);
+FAKE_API cu_result cuEventElapsedTime(float *ms, cu_event start, cu_event end);
 
 #endif

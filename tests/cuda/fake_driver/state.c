@@ -176,6 +176,26 @@ FAKE_API cu_result cuDeviceGet(cu_device *device, int ordinal)
 	return result;
 }
 
+FAKE_API cu_result cuDeviceGetName(char *name, int bytes, cu_device device)
+{
+	const cu_result result = fake_enter(__func__);
+	if (result == CU_OK && (device < 0 || device >= fake_device_count()))
+		return CU_INVALID_DEVICE;
+	snprintf(name, (size_t)bytes, "a stand-in for a GPU");
+	return result;
+}
+
+FAKE_API cu_result cuDeviceGetAttribute(int *value, int attribute, cu_device device)
+{
+	const cu_result result = fake_enter(__func__);
+	if (result == CU_OK && (device < 0 || device >= fake_device_count()))
+		return CU_INVALID_DEVICE;
+	switch (attribute) {
+	case CU_DEVICE_L2_CACHE_BYTES: *value = 1 << 20; return result;
+	default: return CU_INVALID_VALUE;
+	}
+}
+
 FAKE_API cu_result cuDevicePrimaryCtxRetain(cu_context *context, cu_device device)
 {
 	const cu_result result = fake_enter(__func__);

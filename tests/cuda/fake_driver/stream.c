@@ -138,6 +138,41 @@ FAKE_API cu_result cuMemcpyAsync(cu_pointer to, cu_pointer from, size_t bytes, c
 	return CU_OK;
 }
 
+struct fill {
+	struct fake_job job;
+	cu_pointer first;
+	size_t bytes;
+	unsigned char value;
+};
+
+static cu_result run_fill(struct fake_job *job)
+{
+	const struct fill *fill = (const struct fill *)job;
+	char *first = fake_reach(fill->first, fill->bytes);
+	if (!first)
+		return CU_ILLEGAL_ADDRESS;
+	memset(first, fill->value, fill->bytes);
+	return CU_OK;
+}
+
+FAKE_API cu_result cuMemsetD8Async(cu_pointer first, unsigned char value, size_t bytes, cu_stream stream)
+{
+	cu_context context;
+	const cu_result result = fake_enter_in_context(__func__, &context);
+	if (result != CU_OK)
+		return result;
+	if (!stream || stream->context != context)
+		return CU_INVALID_HANDLE;
+	if (!fake_reach(first, bytes))
+		return CU_INVALID_VALUE;
+	struct fill *fill = malloc(sizeof(*fill));
+	if (!fill)
+		return CU_OUT_OF_MEMORY;
+	*fill = (struct fill){ .job.run = run_fill, .first = first, .bytes = bytes, .value = value };
+	fake_enqueue(stream, &fill->job);
+	return CU_OK;
+}
+
 FAKE_API cu_result cuStreamSynchronize(cu_stream stream)
 {
 	cu_context context;

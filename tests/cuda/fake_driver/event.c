@@ -1,0 +1,186 @@
+/* Events: how far a stream was when it was told, and when it came there. */
+#include "fake.h"
+
+#include <stdlib.h>
+#include <time.h>
+
+struct CUevent_st {
+	cu_context context;
+	unsigned int flags;
+	pthread_mutex_t lock;
+	pthread_cond_t changed;
+	unsigned users;              /* the program, until it destroys it, and jobs under way */
+	uint64_t recorded, reached;  /* how often */
+	int64_t reached_ns;
+};
+
+struct mark {
+	struct fake_job job;
+	cu_event event;
+	uint64_t which;
+};
+
+/* Takes the lock, and the event with it if nobody uses it any more. */
+static void let_go(cu_event event)
+{
+	const bool last = --event->users == 0;
+	pthread_mutex_unlock(&event->lock);
+	if (!last)
+		return;
+	pthread_cond_destroy(&event->changed);
+	pthread_mutex_destroy(&event->lock);
+	free(event);
+}
+
+static cu_result reach(struct fake_job *job)
+{
+	const struct mark *mark = (const struct mark *)job;
+	cu_event event = mark->event;
+	struct timespec now;
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	pthread_mutex_lock(&event->lock);
+	if (mark->which > event->reached) {
+		event->reached = mark->which;
+		event->reached_ns = (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+	}
+	pthread_cond_broadcast(&event->changed);
+	let_go(event);
+	return CU_OK;
+}
+
+static cu_result wait_for(struct fake_job *job)
+{
+	const struct mark *mark = (const struct mark *)job;
+	cu_event event = mark->event;
+	pthread_mutex_lock(&event->lock);
+	while (event->reached < mark->which)
+		pthread_cond_wait(&event->changed, &event->lock);
+	let_go(event);
+	return CU_OK;
+}
+
+/* Appends a job about the event as it is now, or as it will be when it comes to this job. */
+static cu_result append(cu_event event, cu_stream stream, cu_result (*run)(struct fake_job *job), bool recording)
+{
+	struct mark *mark = malloc(sizeof(*mark));
+	if (!mark)
+		return CU_OUT_OF_MEMORY;
+	pthread_mutex_lock(&event->lock);
+	event->recorded += recording;
+	event->users++;
+	*mark = (struct mark){ .job.run = run, .event = event, .which = event->recorded };
+	pthread_mutex_unlock(&event->lock);
+	fake_enqueue(stream, &mark->job);
+	return CU_OK;
+}
+
+/* ---- The driver's functions ---- */
+
+FAKE_API cu_result cuEventCreate(cu_event *created, unsigned int flags)
+{
+	cu_context context;
+	const cu_result result = fake_enter_in_context(__func__, &context);
+	if (result != CU_OK)
+		return result;
+	if (flags & ~(unsigned int)(CU_BLOCKING_EVENT | CU_UNTIMED_EVENT))
+		return CU_INVALID_VALUE;
+	struct CUevent_st *event = calloc(1, sizeof(*event));
+	if (!event)
+		return CU_OUT_OF_MEMORY;
+	event->context = context;
+	event->flags = flags;
+	event->users = 1;
+	pthread_mutex_init(&event->lock, NULL);
+	pthread_cond_init(&event->changed, NULL);
+	*created = event;
+	return CU_OK;
+}
+
+FAKE_API cu_result cuEventDestroy_v2(cu_event event)
+{
+	const cu_result result = fake_enter("cuEventDestroy");
+	if (result != CU_OK)
+		return result;
+	if (!event)
+		return CU_INVALID_HANDLE;
+	pthread_mutex_lock(&event->lock);
+	let_go(event);
+	return CU_OK;
+}
+
+FAKE_API cu_result cuEventRecord(cu_event event, cu_stream stream)
+{
+	const cu_result result = fake_enter(__func__);
+	if (result != CU_OK)
+		return result;
+	if (!event || !stream || event->context != fake_stream_context(stream))
+		return CU_INVALID_HANDLE;
+	return append(event, stream, reach, true);
+}
+
+/* Streams of any device may wait. */
+FAKE_API cu_result cuStreamWaitEvent(cu_stream stream, cu_event event, unsigned int flags)
+{
+	const cu_result result = fake_enter(__func__);
+	if (result != CU_OK)
+		return result;
+	if (!event || !stream)
+		return CU_INVALID_HANDLE;
+	return flags ? CU_INVALID_VALUE : append(event, stream, wait_for, false);
+}
+
+FAKE_API cu_result cuEventQuery(cu_event event)
+{
+	const cu_result result = fake_enter(__func__);
+	if (result != CU_OK)
+		return result;
+	if (!event)
+		return CU_INVALID_HANDLE;
+	pthread_mutex_lock(&event->lock);
+	const bool there = event->reached == event->recorded;
+	pthread_mutex_unlock(&event->lock);
+	return there ? CU_OK : CU_NOT_READY;
+}
+
+FAKE_API cu_result cuEventSynchronize(cu_event event)
+{
+	const cu_result result = fake_enter(__func__);
+	if (result != CU_OK)
+		return result;
+	if (!event)
+		return CU_INVALID_HANDLE;
+	pthread_mutex_lock(&event->lock);
+	const uint64_t which = event->recorded;
+	while (event->reached < which)
+		pthread_cond_wait(&event->changed, &event->lock);
+	pthread_mutex_unlock(&event->lock);
+	return CU_OK;
+}
+
+/* What an event says of the time: CU_OK, or why it says nothing. */
+static cu_result read_time(cu_event event, int64_t *ns)
+{
+	pthread_mutex_lock(&event->lock);
+	const cu_result result = !event->recorded || (event->flags & CU_UNTIMED_EVENT) ? CU_INVALID_HANDLE :
+		event->reached < event->recorded					 ? CU_NOT_READY :
+											   CU_OK;
+	*ns = event->reached_ns;
+	pthread_mutex_unlock(&event->lock);
+	return result;
+}
+
+FAKE_API cu_result cuEventElapsedTime(float *ms, cu_event start, cu_event end)
+{
+	int64_t from, to;
+	cu_result result = fake_enter(__func__);
+	if (result != CU_OK)
+		return result;
+	if (!start || !end || start->context != end->context)
+		return CU_INVALID_HANDLE;
+	result = read_time(start, &from);
+	if (result == CU_OK)
+		result = read_time(end, &to);
+	if (result == CU_OK)
+		*ms = (float)((double)(to - from) * 1e-6);
+	return result;
+}
