@@ -436,7 +436,8 @@ static void advance_peer(struct collet_group *group, uint32_t rank)
 	collet_status status = advance_out(group, peer, conduit) ? COLLET_OK : conduit->status;
 	if (status == COLLET_OK)
 		status = advance_in(group, rank, peer, conduit);
-	if (status == COLLET_OK && !advance_out(group, peer, conduit))
+	/* Looking for what comes may have moved the last of a message whose receiver then left: it is sent. */
+	if (!advance_out(group, peer, conduit) && status == COLLET_OK)
 		status = conduit->status;
 	if (status != COLLET_OK && (status != COLLET_ERR_PEER_LOST || needs(group->p2p, rank))) {
 		char sentence[COLLET_ERROR_BYTES];

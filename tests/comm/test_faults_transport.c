@@ -110,6 +110,41 @@ static void every_rank_is_told(void **state)
 	unsetenv("COLLET_FAULTY");
 }
 
+/* ---- A receiver that leaves ---- */
+
+/* It has got all that was meant for it: the message is sent, though its sender learns both at once. */
+static void send_to_who_leaves(struct rank *rank)
+{
+	const uint64_t *count = rank->options->context;
+	float *data = calloc(*count, sizeof(*data));
+	if (rank->rank == 0)
+		rank_ok(rank, collet_recv(rank->comm, data, *count, COLLET_F32, 1, 0, NULL, NULL), "collet_recv");
+	else
+		rank_ok(rank, collet_send(rank->comm, data, *count, COLLET_F32, 0, 0, NULL), "collet_send");
+	free(data);
+}
+
+static void who_leaves_has_got_its_message(void **state)
+{
+	static const char *const transports[] = { "faulty:shm", "faulty:tcp" };
+	/* leave: the bytes themselves; of a large message they follow its announcement. */
+	static const struct {
+		uint64_t count;
+		const char *faults;
+	} rows[] = { { 10, "leave=1" }, { 100000, "leave=2" } };
+	for (unsigned i = 0; i < 2 * sizeof(rows) / sizeof(rows[0]); i++) {
+		const unsigned row = i / 2;
+		char text[80];
+		snprintf(text, sizeof(text), "delay=0,split=0,skip=0,%s,rank=1", rows[row].faults);
+		setenv("COLLET_FAULTY", text, 1);
+		const struct ranks_options options = {
+			.size = 2, .transport = transports[i % 2], .context = &rows[row].count
+		};
+		ranks_must_pass(&options, send_to_who_leaves);
+	}
+	unsetenv("COLLET_FAULTY");
+}
+
 /* ---- Modules ---- */
 
 static bool uses(struct rank *rank, const char *transport)
@@ -224,15 +259,19 @@ static void a_module_without_device_ends_creation_if_named(void **state)
 
 int main(int argc, char **argv)
 {
-	struct CMUnitTest tests[FAULTS + 3];
+	const struct CMUnitTest others[] = {
+		cmocka_unit_test(who_leaves_has_got_its_message),
+		cmocka_unit_test(a_pair_uses_what_both_have),
+		cmocka_unit_test(a_module_without_device_ends_creation_if_named),
+		cmocka_unit_test(devices_are_told_of_memory),
+	};
+	struct CMUnitTest tests[FAULTS + sizeof(others) / sizeof(others[0])];
 	if (argc != 2)
 		return 2;
 	modules = argv[1];
 	for (unsigned i = 0; i < FAULTS; i++)
 		tests[i] = (struct CMUnitTest){ .name = faults[i].name, .test_func = every_rank_is_told,
 			.initial_state = (void *)(uintptr_t)&faults[i] };
-	tests[FAULTS] = (struct CMUnitTest)cmocka_unit_test(a_pair_uses_what_both_have);
-	tests[FAULTS + 2] = (struct CMUnitTest)cmocka_unit_test(devices_are_told_of_memory);
-	tests[FAULTS + 1] = (struct CMUnitTest)cmocka_unit_test(a_module_without_device_ends_creation_if_named);
+	memcpy(tests + FAULTS, others, sizeof(others));
 	return cmocka_run_group_tests_name("faults of transports", tests, NULL, NULL);
 }

@@ -11,8 +11,9 @@
  *   lose=N      the conduit of the rank's Nth message ends as COLLET_ERR_PEER_LOST
  *   fail=N      the same, as COLLET_ERR_TRANSPORT
  *   drop=N      the Nth message, and all that would follow it on its conduit, is not sent, and nobody is told
- *   lose, fail and drop alone: at one of the first 100 messages, by the seed
- *   rank=R      lose, fail and drop hold for this rank only
+ *   leave=N     that the Nth message has gone is seen late: in the look that sees its receiver gone too
+ *   lose, fail, drop and leave alone: at one of the first 100 messages, by the seed
+ *   rank=R      lose, fail, drop and leave hold for this rank only
  * COLLET_FAULTY_SEED makes a run's decisions again: how long a message is held back and where it is cut depend on the
  * seed, the two ranks, the channel and its number there only. Otherwise the seed is made from the job's name and
  * meeting place, alike on all ranks, and printed. Sentences of injected faults have it too.
@@ -58,7 +59,7 @@ uint32_t faulty_follow(struct faulty_conduit *faulty)
 	const struct collet_conduit *inner = faulty_inner(faulty);
 	faulty->conduit.stats.system_calls = inner->stats.system_calls;
 	faulty->conduit.peer_cpu = inner->peer_cpu;
-	if (inner->status == COLLET_OK || faulty->conduit.status != COLLET_OK)
+	if (inner->status == COLLET_OK || faulty->conduit.status != COLLET_OK || faulty->last)
 		return 0;
 	return faulty_end(faulty, inner->status);
 }
@@ -69,12 +70,14 @@ static bool meant(const struct faulty_device *device, uint64_t wanted, uint64_t 
 }
 
 /* The faults of the rank's message that is sent next; true: it ended the conduit. */
-static bool inject(struct faulty_conduit *faulty)
+static bool inject(struct faulty_conduit *faulty, const struct collet_transfer *transfer)
 {
 	struct faulty_device *device = faulty->device;
 	const uint64_t number = atomic_fetch_add_explicit(&device->messages, 1, memory_order_relaxed) + 1;
 	const bool loses = meant(device, device->lose, number);
 	faulty->silent |= meant(device, device->drop, number);
+	if (meant(device, device->leave, number))
+		faulty->last = transfer;
 	if (!loses && !meant(device, device->fail, number))
 		return false;
 	(void)faulty_end(faulty,
@@ -191,6 +194,16 @@ static void swallow(struct faulty_conduit *faulty)
 	(void)collet_transfer_queue_settle_all(&faulty->out.waiting, &faulty->conduit, COLLET_OK);
 }
 
+/* The last message that its receiver takes: that it has gone is told by the second look after its leaving. */
+static bool hides(struct faulty_conduit *faulty, const struct collet_transfer *outer)
+{
+	if (outer != faulty->last)
+		return false;
+	const bool had_left = faulty->left;
+	faulty->left = faulty_inner(faulty)->status != COLLET_OK;
+	return !had_left;
+}
+
 /* Begins what is due, and settles what has gone. */
 static uint32_t advance_out(struct faulty_conduit *faulty)
 {
@@ -211,9 +224,13 @@ static uint32_t advance_out(struct faulty_conduit *faulty)
 		collet_status status;
 		if (slot->head.status == COLLET_PENDING || !faulty_has_settled(slot, &status))
 			break;
-		if (status != COLLET_OK)
-			break;  /* the wrapped conduit has ended: faulty_follow() */
+		if (status != COLLET_OK) {
+			faulty->last = NULL;  /* the wrapped conduit has ended: faulty_follow() */
+			break;
+		}
 		struct collet_transfer *outer = slot->outer;
+		if (hides(faulty, outer))
+			break;
 		out->first = slot->next;
 		slot->used = false;
 		slot->outer = NULL;
@@ -222,6 +239,8 @@ static uint32_t advance_out(struct faulty_conduit *faulty)
 		faulty->conduit.stats.bytes_sent += outer->message.bytes;
 		outer->status = COLLET_OK;
 		settled++;
+		if (outer == faulty->last)
+			faulty->last = NULL;
 	}
 	return settled;
 }
@@ -235,7 +254,7 @@ static void post_send(struct collet_conduit *conduit, struct collet_transfer *tr
 	transfer->status = COLLET_PENDING;
 	conduit->posted++;
 	collet_transfer_queue_add(&faulty->out.waiting, transfer);
-	if (inject(faulty))
+	if (inject(faulty, transfer))
 		return;
 	(void)advance_out(faulty);
 	(void)faulty_follow(faulty);

@@ -19,7 +19,7 @@ struct faulty_device {
 	struct collet_wrapper wrapper;
 	char name[COLLET_TRANSPORT_NAME_BYTES];
 	uint64_t seed;
-	uint64_t delay_us, split, skip, lose, fail, drop, rank;
+	uint64_t delay_us, split, skip, lose, fail, drop, leave, rank;
 	uint32_t own_rank;
 	_Atomic uint64_t messages;       /* that this rank has sent */
 };
@@ -54,6 +54,8 @@ struct faulty_conduit {
 	uint32_t process;
 	bool ready, closed;
 	bool silent;                     /* nothing is sent any more */
+	const struct collet_transfer *last;  /* what is told late; NULL: nothing */
+	bool left;                       /* its receiver has */
 	bool timed;                      /* due holds for the first that waits */
 	int64_t due_ns;
 	uint64_t random_out, random_look;

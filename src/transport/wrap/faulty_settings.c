@@ -24,7 +24,7 @@ static collet_status parse(struct faulty_device *device, const char *text, bool 
 		{ "delay", &device->delay_us, 1000000, false }, { "split", &device->split, UINT32_MAX, false },
 		{ "skip", &device->skip, UINT32_MAX, false }, { "lose", &device->lose, UINT64_MAX, true },
 		{ "fail", &device->fail, UINT64_MAX, true }, { "drop", &device->drop, UINT64_MAX, true },
-		{ "rank", &device->rank, UINT32_MAX, false },
+		{ "leave", &device->leave, UINT64_MAX, true }, { "rank", &device->rank, UINT32_MAX, false },
 	};
 	for (const char *at = text; *at;) {
 		char name[16], value[32];
@@ -46,7 +46,7 @@ static collet_status parse(struct faulty_device *device, const char *text, bool 
 		if (!used || (at[used] != ',' && at[used] != '\0'))
 			return collet_fail(COLLET_ERR_CONFIG,
 				"COLLET_FAULTY=%s: \"%s\" is none of delay=US (up to 1000000), split=N, skip=N, "
-				"lose[=N], fail[=N], drop[=N], rank=R",
+				"lose[=N], fail[=N], drop[=N], leave[=N], rank=R",
 				text, at);
 		at += used + (at[used] == ',');
 	}
