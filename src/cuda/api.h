@@ -23,9 +23,13 @@ enum {
 	CU_NO_DEVICE = 100,
 	CU_INVALID_DEVICE = 101,
 	CU_INVALID_CONTEXT = 201,
+	CU_MAP_FAILED = 205,
+	CU_ALREADY_MAPPED = 208,
+	CU_PEER_ACCESS_UNSUPPORTED = 217,
 	CU_INVALID_HANDLE = 400,
 	CU_NOT_READY = 600,
 	CU_ILLEGAL_ADDRESS = 700,
+	CU_PEER_ACCESS_ALREADY_ENABLED = 704,
 	CU_HOST_MEMORY_ALREADY_REGISTERED = 712,
 	CU_HOST_MEMORY_NOT_REGISTERED = 713
 };
@@ -34,8 +38,10 @@ enum {
 enum {
 	CU_ATTRIBUTE_CONTEXT = 1,
 	CU_ATTRIBUTE_MEMORY_TYPE = 2,
+	CU_ATTRIBUTE_BUFFER_ID = 7,  /* of an allocation: new when memory at the same address is */
 	CU_ATTRIBUTE_IS_MANAGED = 8,
 	CU_ATTRIBUTE_DEVICE_ORDINAL = 9,
+	CU_ATTRIBUTE_IS_IPC_CAPABLE = 10,  /* by cuIpcGetMemHandle() */
 	CU_ATTRIBUTE_RANGE_START = 11,
 	CU_ATTRIBUTE_RANGE_BYTES = 12
 };
@@ -43,11 +49,56 @@ enum {
 /* CU_ATTRIBUTE_MEMORY_TYPE; 0: none that the driver knows. */
 enum { CU_MEMORY_HOST = 1, CU_MEMORY_DEVICE = 2 };
 
+/* What another process opens an allocation by. */
+typedef struct {
+	char bytes[64];
+} cu_ipc_handle;
+
+typedef struct {
+	unsigned char bytes[16];
+} cu_uuid;
+
+/* Physical memory, which is mapped to addresses by cuMemMap(). */
+typedef unsigned long long cu_memory;
+
+typedef struct {
+	int type;            /* CU_LOCATION_DEVICE: id is a device */
+	int id;
+} cu_location;
+
+typedef struct {
+	int type;            /* CU_ALLOCATION_PINNED */
+	int handle_types;    /* CU_HANDLE_* that it may be exported as */
+	cu_location location;
+	void *reserved0;
+	struct {
+		unsigned char compression, rdma_capable;
+		unsigned short usage;
+		unsigned char reserved[4];
+	} flags;
+} cu_memory_properties;
+
+typedef struct {
+	cu_location location;
+	int flags;           /* CU_ACCESS_READ_WRITE */
+} cu_access;
+
+enum { CU_LOCATION_DEVICE = 1 };
+enum { CU_ALLOCATION_PINNED = 1 };
+enum { CU_HANDLE_FILE_DESCRIPTOR = 1 };
+enum { CU_ACCESS_READ_WRITE = 3 };
+enum { CU_GRANULARITY_MINIMUM = 0 };
+enum { CU_IPC_LAZY_PEER_ACCESS = 1 };
+
 enum { CU_NON_BLOCKING_STREAM = 1 };
 enum { CU_BLOCKING_EVENT = 1, CU_UNTIMED_EVENT = 2 };
 
 /* What cuDeviceGetAttribute() is asked. */
-enum { CU_DEVICE_L2_CACHE_BYTES = 38 };
+enum {
+	CU_DEVICE_L2_CACHE_BYTES = 38,
+	CU_DEVICE_HAS_VIRTUAL_MEMORY = 102,
+	CU_DEVICE_EXPORTS_FILE_DESCRIPTORS = 103
+};
 
 enum { CU_HOST_REGISTER_PORTABLE = 1 };
 
@@ -61,6 +112,29 @@ enum { CU_HOST_REGISTER_PORTABLE = 1 };
 	F(cuDevicePrimaryCtxRelease, (cu_device device))                                                               \
 	F(cuCtxPushCurrent, (cu_context context))                                                                      \
 	F(cuCtxPopCurrent, (cu_context * context))                                                                     \
+	F(cuCtxGetCurrent, (cu_context * context))                                                                     \
+	F(cuCtxGetDevice, (cu_device * device))                                                                        \
+	F(cuDeviceGetCount, (int *count))                                                                              \
+	F(cuDeviceGetUuid, (cu_uuid * uuid, cu_device device))                                                         \
+	F(cuDeviceGetAttribute, (int *value, int attribute, cu_device device))                                         \
+	F(cuDeviceCanAccessPeer, (int *can, cu_device device, cu_device peer))                                         \
+	F(cuCtxEnablePeerAccess, (cu_context peer, unsigned int flags))                                                \
+	F(cuMemGetAddressRange, (cu_pointer * first, size_t *bytes, cu_pointer pointer))                               \
+	F(cuIpcGetMemHandle, (cu_ipc_handle * handle, cu_pointer pointer))                                             \
+	F(cuIpcOpenMemHandle, (cu_pointer * pointer, cu_ipc_handle handle, unsigned int flags))                        \
+	F(cuIpcCloseMemHandle, (cu_pointer pointer))                                                                   \
+	F(cuMemGetAllocationGranularity, (size_t *bytes, const cu_memory_properties *properties, int option))          \
+	F(cuMemCreate, (cu_memory * memory, size_t bytes, const cu_memory_properties *properties, uint64_t flags))     \
+	F(cuMemRelease, (cu_memory memory))                                                                            \
+	F(cuMemRetainAllocationHandle, (cu_memory * memory, void *pointer))                                            \
+	F(cuMemAddressReserve,                                                                                         \
+		(cu_pointer * pointer, size_t bytes, size_t alignment, cu_pointer wanted, uint64_t flags))             \
+	F(cuMemAddressFree, (cu_pointer pointer, size_t bytes))                                                        \
+	F(cuMemMap, (cu_pointer pointer, size_t bytes, size_t offset, cu_memory memory, uint64_t flags))               \
+	F(cuMemUnmap, (cu_pointer pointer, size_t bytes))                                                              \
+	F(cuMemSetAccess, (cu_pointer pointer, size_t bytes, const cu_access *access, size_t count))                   \
+	F(cuMemExportToShareableHandle, (void *handle, cu_memory memory, int type, uint64_t flags))                    \
+	F(cuMemImportFromShareableHandle, (cu_memory * memory, void *handle, int type))                                \
 	F(cuPointerGetAttributes, (unsigned int count, int *attributes, void **values, cu_pointer pointer))            \
 	F(cuMemHostRegister, (void *memory, size_t bytes, unsigned int flags))                                         \
 	F(cuMemHostUnregister, (void *memory))                                                                         \

@@ -2,8 +2,9 @@
  *
  * It proves logic, never speed. It is strict where the driver is: device memory cannot be touched by the program (what
  * is handed out is mapped without any rights; the fake works on another mapping of the same pages), nothing works
- * before cuInit(), calls that need a current context say so, streams belong to their context, and what a stream has
- * been given happens on another thread, later, in order.
+ * before cuInit(), calls that need a current context say so, a process opens no handle twice and none of its own, mapped
+ * memory is nobody's before its access is set, streams belong to their context, and what a stream has been given happens
+ * on another thread, later, in order.
  *
  * FAKE_CUDA_DEVICES=N           there are N GPUs (default 1), of which CUDA_VISIBLE_DEVICES shows some
  * FAKE_CUDA_VERSION=N           the driver is of this version (default 12040)
@@ -37,11 +38,42 @@ cu_context fake_current(void);
 /* What FAKE_CUDA_WITHOUT names is not there. */
 bool fake_has(const char *function);
 
-/* ---- memory.c ---- */
+/* ---- memory.c: what is at an address ---- */
 
 /* Where bytes at pointer are for the fake itself: the other mapping of device memory, or the host's own memory. NULL:
  * they are in no allocation, or reach past its end. */
 char *fake_reach(cu_pointer pointer, size_t bytes);
+
+enum fake_kind {
+	FAKE_DEVICE,         /* cuMemAlloc() */
+	FAKE_PINNED,         /* the program's own */
+	FAKE_OPENED,         /* another process's, by a handle */
+	FAKE_MAPPED          /* cuMemMap() */
+};
+
+struct fake_block {
+	struct fake_block *next;
+	enum fake_kind kind;
+	cu_pointer first;
+	size_t bytes, mapped;
+	char *reach;         /* not of FAKE_PINNED: the fake's own mapping */
+	bool accessible;     /* FAKE_MAPPED: cuMemSetAccess() has been called */
+	cu_context context;  /* NULL: of none */
+	int device;
+	int file;            /* FAKE_DEVICE: what others open; else -1 */
+	cu_memory memory;    /* FAKE_MAPPED: what is mapped there */
+	uint64_t exporter;   /* FAKE_OPENED: see ipc.c */
+	uint64_t id;         /* new for each block */
+};
+
+size_t fake_round_up(size_t bytes, size_t unit);
+/* Under fake_lock: the block that has this byte. */
+struct fake_block *fake_find(cu_pointer pointer);
+/* A block of these pages, in both mappings, on the list; it takes nothing over. at 0: anywhere. */
+struct fake_block *fake_add(const struct fake_block *like, int file, size_t offset, cu_pointer at);
+/* The block of this kind that starts at first, off the list; free() it. */
+struct fake_block *fake_take(cu_pointer first, enum fake_kind kind);
+void fake_unmap(const struct fake_block *block);
 
 /* ---- stream.c ---- */
 

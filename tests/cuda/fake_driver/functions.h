@@ -18,6 +18,10 @@ FAKE_API cu_result cuDevicePrimaryCtxRelease_v2(cu_device device);
 FAKE_API cu_result cuCtxPushCurrent_v2(cu_context context);
 FAKE_API cu_result cuCtxPopCurrent_v2(cu_context *context);
 FAKE_API cu_result cuCtxGetCurrent(cu_context *context);
+FAKE_API cu_result cuCtxGetDevice(cu_device *device);
+FAKE_API cu_result cuDeviceGetUuid_v2(cu_uuid *uuid, cu_device device);
+FAKE_API cu_result cuDeviceCanAccessPeer(int *can, cu_device device, cu_device peer);
+FAKE_API cu_result cuCtxEnablePeerAccess(cu_context peer, unsigned int flags);
 FAKE_API cu_result cuGetProcAddress_v2(const char *name, void **function, int version, uint64_t flags, int *found);
 
 FAKE_API cu_result cuDeviceGetName(char *name, int bytes, cu_device device);
@@ -29,6 +33,27 @@ FAKE_API cu_result cuMemFree_v2(cu_pointer pointer);
 FAKE_API cu_result cuMemHostRegister_v2(void *memory, size_t bytes, unsigned int flags);
 FAKE_API cu_result cuMemHostUnregister(void *memory);
 FAKE_API cu_result cuPointerGetAttributes(unsigned int count, int *attributes, void **values, cu_pointer pointer);
+
+FAKE_API cu_result cuMemGetAddressRange_v2(cu_pointer *first, size_t *bytes, cu_pointer pointer);
+
+/* ipc.c */
+FAKE_API cu_result cuIpcGetMemHandle(cu_ipc_handle *handle, cu_pointer pointer);
+FAKE_API cu_result cuIpcOpenMemHandle_v2(cu_pointer *pointer, cu_ipc_handle handle, unsigned int flags);
+FAKE_API cu_result cuIpcCloseMemHandle(cu_pointer pointer);
+
+/* mapped.c */
+FAKE_API cu_result cuMemGetAllocationGranularity(size_t *bytes, const cu_memory_properties *properties, int option);
+FAKE_API cu_result cuMemCreate(cu_memory *memory, size_t bytes, const cu_memory_properties *properties, uint64_t flags);
+FAKE_API cu_result cuMemRelease(cu_memory memory);
+FAKE_API cu_result cuMemRetainAllocationHandle(cu_memory *memory, void *pointer);
+FAKE_API cu_result cuMemAddressReserve(
+	cu_pointer *pointer, size_t bytes, size_t alignment, cu_pointer wanted, uint64_t flags);
+FAKE_API cu_result cuMemAddressFree(cu_pointer pointer, size_t bytes);
+FAKE_API cu_result cuMemMap(cu_pointer pointer, size_t bytes, size_t offset, cu_memory memory, uint64_t flags);
+FAKE_API cu_result cuMemUnmap(cu_pointer pointer, size_t bytes);
+FAKE_API cu_result cuMemSetAccess(cu_pointer pointer, size_t bytes, const cu_access *access, size_t count);
+FAKE_API cu_result cuMemExportToShareableHandle(void *handle, cu_memory memory, int type, uint64_t flags);
+FAKE_API cu_result cuMemImportFromShareableHandle(cu_memory *memory, void *handle, int type);
 
 /* stream.c */
 FAKE_API cu_result cuStreamCreate(cu_stream *created, unsigned int flags);

@@ -5,42 +5,61 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-enum kind { DEVICE, PINNED };
+static struct fake_block *blocks;
+static uint64_t ids;
 
-struct block {
-	struct block *next;
-	enum kind kind;
-	cu_pointer first;
-	size_t bytes, mapped;
-	char *reach;         /* DEVICE: the fake's own mapping */
-	cu_context context;
-};
-
-static struct block *blocks;
-
-/* Under fake_lock. */
-static struct block *find(cu_pointer pointer)
+size_t fake_round_up(size_t bytes, size_t unit)
 {
-	for (struct block *block = blocks; block; block = block->next)
+	return (bytes + unit - 1) / unit * unit;
+}
+
+struct fake_block *fake_find(cu_pointer pointer)
+{
+	for (struct fake_block *block = blocks; block; block = block->next)
 		if (pointer >= block->first && pointer < block->first + block->bytes)
 			return block;
 	return NULL;
 }
 
-static void add(struct block *block)
+static void add(struct fake_block *block)
 {
 	pthread_mutex_lock(&fake_lock);
+	block->id = ++ids;
 	block->next = blocks;
 	blocks = block;
 	pthread_mutex_unlock(&fake_lock);
 }
 
-/* The block that starts at first, out of the list. */
-static struct block *take(cu_pointer first, enum kind kind)
+struct fake_block *fake_add(const struct fake_block *like, int file, size_t offset, cu_pointer at)
 {
-	struct block *found = NULL;
+	const size_t page = (size_t)sysconf(_SC_PAGESIZE), mapped = fake_round_up(like->bytes, page);
+	struct fake_block *block = malloc(sizeof(*block));
+	if (!block)
+		return NULL;
+	void *shown = mmap((void *)(uintptr_t)at, mapped, PROT_NONE, MAP_SHARED | (at ? MAP_FIXED : 0), file,
+		(off_t)offset);
+	void *reach = mmap(NULL, mapped, PROT_READ | PROT_WRITE, MAP_SHARED, file, (off_t)offset);
+	*block = *like;
+	block->first = (uintptr_t)shown;
+	block->mapped = mapped;
+	block->reach = reach;
+	if (shown != MAP_FAILED && reach != MAP_FAILED) {
+		add(block);
+		return block;
+	}
+	if (shown != MAP_FAILED && !at)
+		munmap(shown, mapped);
+	if (reach != MAP_FAILED)
+		munmap(reach, mapped);
+	free(block);
+	return NULL;
+}
+
+struct fake_block *fake_take(cu_pointer first, enum fake_kind kind)
+{
+	struct fake_block *found = NULL;
 	pthread_mutex_lock(&fake_lock);
-	for (struct block **at = &blocks; *at && !found; at = &(*at)->next) {
+	for (struct fake_block **at = &blocks; *at && !found; at = &(*at)->next) {
 		if ((*at)->first == first && (*at)->kind == kind) {
 			found = *at;
 			*at = found->next;
@@ -51,14 +70,21 @@ static struct block *take(cu_pointer first, enum kind kind)
 	return found;
 }
 
+void fake_unmap(const struct fake_block *block)
+{
+	munmap((void *)(uintptr_t)block->first, block->mapped);
+	munmap(block->reach, block->mapped);
+}
+
 char *fake_reach(cu_pointer pointer, size_t bytes)
 {
 	char *reached = (char *)(uintptr_t)pointer;
 	pthread_mutex_lock(&fake_lock);
-	const struct block *block = find(pointer);
-	if (block && bytes > block->first + block->bytes - pointer)
+	const struct fake_block *block = fake_find(pointer);
+	if (block && (bytes > block->first + block->bytes - pointer ||
+			     (block->kind == FAKE_MAPPED && !block->accessible)))
 		reached = NULL;
-	else if (block && block->kind == DEVICE)
+	else if (block && block->kind != FAKE_PINNED)
 		reached = block->reach + (pointer - block->first);
 	pthread_mutex_unlock(&fake_lock);
 	return reached;
@@ -74,25 +100,17 @@ FAKE_API cu_result cuMemAlloc_v2(cu_pointer *pointer, size_t bytes)
 		return result;
 	if (!bytes)
 		return CU_INVALID_VALUE;
-	struct block *block = calloc(1, sizeof(*block));
 	const int file = memfd_create("fake-device-memory", MFD_CLOEXEC);
-	const size_t page = (size_t)sysconf(_SC_PAGESIZE), mapped = (bytes + page - 1) / page * page;
-	void *shown = MAP_FAILED, *reach = MAP_FAILED;
-	if (block && file >= 0 && ftruncate(file, (off_t)mapped) == 0) {
-		shown = mmap(NULL, mapped, PROT_NONE, MAP_SHARED, file, 0);
-		reach = mmap(NULL, mapped, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
-	}
-	if (file >= 0)
-		close(file);
-	if (shown == MAP_FAILED || reach == MAP_FAILED) {
-		if (shown != MAP_FAILED)
-			munmap(shown, mapped);
-		free(block);
+	const struct fake_block like = { .kind = FAKE_DEVICE, .bytes = bytes, .context = context,
+		.device = fake_context_device(context), .file = file };
+	struct fake_block *block = NULL;
+	if (file >= 0 && ftruncate(file, (off_t)fake_round_up(bytes, (size_t)sysconf(_SC_PAGESIZE))) == 0)
+		block = fake_add(&like, file, 0, 0);
+	if (!block) {
+		if (file >= 0)
+			close(file);
 		return CU_OUT_OF_MEMORY;
 	}
-	*block = (struct block){ .kind = DEVICE, .first = (uintptr_t)shown, .bytes = bytes, .mapped = mapped,
-		.reach = reach, .context = context };
-	add(block);
 	*pointer = block->first;
 	return CU_OK;
 }
@@ -102,13 +120,29 @@ FAKE_API cu_result cuMemFree_v2(cu_pointer pointer)
 	const cu_result result = fake_enter("cuMemFree");
 	if (result != CU_OK)
 		return result;
-	struct block *block = take(pointer, DEVICE);
+	struct fake_block *block = fake_take(pointer, FAKE_DEVICE);
 	if (!block)
 		return CU_INVALID_VALUE;
-	munmap((void *)(uintptr_t)block->first, block->mapped);
-	munmap(block->reach, block->mapped);
+	fake_unmap(block);
+	close(block->file);
 	free(block);
 	return CU_OK;
+}
+
+FAKE_API cu_result cuMemGetAddressRange_v2(cu_pointer *first, size_t *bytes, cu_pointer pointer)
+{
+	cu_result result = fake_enter("cuMemGetAddressRange");
+	if (result != CU_OK)
+		return result;
+	pthread_mutex_lock(&fake_lock);
+	const struct fake_block *block = fake_find(pointer);
+	if (block && first)
+		*first = block->first;
+	if (block && bytes)
+		*bytes = block->bytes;
+	result = block ? CU_OK : CU_INVALID_VALUE;
+	pthread_mutex_unlock(&fake_lock);
+	return result;
 }
 
 FAKE_API cu_result cuMemHostRegister_v2(void *memory, size_t bytes, unsigned int flags)
@@ -121,14 +155,15 @@ FAKE_API cu_result cuMemHostRegister_v2(void *memory, size_t bytes, unsigned int
 	if (!memory || !bytes)
 		return CU_INVALID_VALUE;
 	pthread_mutex_lock(&fake_lock);
-	const bool known = find((uintptr_t)memory) || find((uintptr_t)memory + bytes - 1);
+	const bool known = fake_find((uintptr_t)memory) || fake_find((uintptr_t)memory + bytes - 1);
 	pthread_mutex_unlock(&fake_lock);
 	if (known)
 		return CU_HOST_MEMORY_ALREADY_REGISTERED;
-	struct block *block = calloc(1, sizeof(*block));
+	struct fake_block *block = calloc(1, sizeof(*block));
 	if (!block)
 		return CU_OUT_OF_MEMORY;
-	*block = (struct block){ .kind = PINNED, .first = (uintptr_t)memory, .bytes = bytes, .context = context };
+	*block = (struct fake_block){ .kind = FAKE_PINNED, .first = (uintptr_t)memory, .bytes = bytes,
+		.context = context, .device = fake_context_device(context), .file = -1 };
 	add(block);
 	return CU_OK;
 }
@@ -139,35 +174,37 @@ FAKE_API cu_result cuMemHostUnregister(void *memory)
 	const cu_result result = fake_enter_in_context(__func__, &context);
 	if (result != CU_OK)
 		return result;
-	struct block *block = take((uintptr_t)memory, PINNED);
+	struct fake_block *block = fake_take((uintptr_t)memory, FAKE_PINNED);
 	free(block);
 	return block ? CU_OK : CU_HOST_MEMORY_NOT_REGISTERED;
 }
 
-/* Of memory that the driver does not know every answer is nothing, and that is no error. */
+/* Under fake_lock. Of memory that the driver does not know every answer is nothing, and that is no error. */
+static cu_result answer(const struct fake_block *block, int attribute, void *value)
+{
+	switch (attribute) {
+	case CU_ATTRIBUTE_CONTEXT: *(cu_context *)value = block ? block->context : NULL; break;
+	case CU_ATTRIBUTE_MEMORY_TYPE:
+		*(unsigned int *)value = !block ? 0 : block->kind == FAKE_PINNED ? CU_MEMORY_HOST : CU_MEMORY_DEVICE;
+		break;
+	case CU_ATTRIBUTE_BUFFER_ID: *(unsigned long long *)value = block ? block->id : 0; break;
+	case CU_ATTRIBUTE_IS_MANAGED: *(unsigned int *)value = 0; break;
+	case CU_ATTRIBUTE_DEVICE_ORDINAL: *(int *)value = block ? block->device : -2; break;
+	case CU_ATTRIBUTE_IS_IPC_CAPABLE: *(unsigned int *)value = block && block->kind == FAKE_DEVICE; break;
+	case CU_ATTRIBUTE_RANGE_START: *(cu_pointer *)value = block ? block->first : 0; break;
+	case CU_ATTRIBUTE_RANGE_BYTES: *(size_t *)value = block ? block->bytes : 0; break;
+	default: return CU_INVALID_VALUE;
+	}
+	return CU_OK;
+}
+
 FAKE_API cu_result cuPointerGetAttributes(unsigned int count, int *attributes, void **values, cu_pointer pointer)
 {
-	const cu_result result = fake_enter(__func__);
-	if (result != CU_OK)
-		return result;
+	cu_result result = fake_enter(__func__);
 	pthread_mutex_lock(&fake_lock);
-	const struct block *block = find(pointer);
-	for (unsigned int i = 0; i < count; i++) {
-		switch (attributes[i]) {
-		case CU_ATTRIBUTE_CONTEXT: *(cu_context *)values[i] = block ? block->context : NULL; break;
-		case CU_ATTRIBUTE_MEMORY_TYPE:
-			*(unsigned int *)values[i] =
-				!block ? 0 : block->kind == DEVICE ? CU_MEMORY_DEVICE : CU_MEMORY_HOST;
-			break;
-		case CU_ATTRIBUTE_IS_MANAGED: *(unsigned int *)values[i] = 0; break;
-		case CU_ATTRIBUTE_DEVICE_ORDINAL:
-			*(int *)values[i] = block ? fake_context_device(block->context) : -2;
-			break;
-		case CU_ATTRIBUTE_RANGE_START: *(cu_pointer *)values[i] = block ? block->first : 0; break;
-		case CU_ATTRIBUTE_RANGE_BYTES: *(size_t *)values[i] = block ? block->bytes : 0; break;
-		default: pthread_mutex_unlock(&fake_lock); return CU_INVALID_VALUE;
-		}
-	}
+	const struct fake_block *block = fake_find(pointer);
+	for (unsigned int i = 0; i < count && result == CU_OK; i++)
+		result = answer(block, attributes[i], values[i]);
 	pthread_mutex_unlock(&fake_lock);
-	return CU_OK;
+	return result;
 }

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { DEPTH = 16, NAMES = 64 };
+enum { DEPTH = 16, NAMES = 128 };
 
 pthread_mutex_t fake_lock = PTHREAD_MUTEX_INITIALIZER;
 
@@ -141,6 +141,8 @@ FAKE_API cu_result cuGetErrorName(cu_result result, const char **name)
 		{ CU_OUT_OF_MEMORY, "CUDA_ERROR_OUT_OF_MEMORY" },
 		{ CU_NOT_INITIALIZED, "CUDA_ERROR_NOT_INITIALIZED" },
 		{ CU_INVALID_CONTEXT, "CUDA_ERROR_INVALID_CONTEXT" },
+		{ CU_MAP_FAILED, "CUDA_ERROR_MAP_FAILED" },
+		{ CU_ALREADY_MAPPED, "CUDA_ERROR_ALREADY_MAPPED" },
 		{ CU_INVALID_HANDLE, "CUDA_ERROR_INVALID_HANDLE" },
 		{ CU_ILLEGAL_ADDRESS, "CUDA_ERROR_ILLEGAL_ADDRESS" },
 	};
@@ -192,6 +194,8 @@ FAKE_API cu_result cuDeviceGetAttribute(int *value, int attribute, cu_device dev
 		return CU_INVALID_DEVICE;
 	switch (attribute) {
 	case CU_DEVICE_L2_CACHE_BYTES: *value = 1 << 20; return result;
+	case CU_DEVICE_HAS_VIRTUAL_MEMORY:
+	case CU_DEVICE_EXPORTS_FILE_DESCRIPTORS: *value = 1; return result;
 	default: return CU_INVALID_VALUE;
 	}
 }
@@ -253,6 +257,63 @@ FAKE_API cu_result cuCtxGetCurrent(cu_context *context)
 {
 	const cu_result result = fake_enter(__func__);
 	*context = fake_current();
+	return result;
+}
+
+FAKE_API cu_result cuCtxGetDevice(cu_device *device)
+{
+	cu_context context;
+	const cu_result result = fake_enter_in_context(__func__, &context);
+	if (result == CU_OK)
+		*device = fake_context_device(context);
+	return result;
+}
+
+static bool is_device(cu_device device)
+{
+	return device >= 0 && device < fake_device_count();
+}
+
+/* The same in every process, as a GPU's is. */
+FAKE_API cu_result cuDeviceGetUuid_v2(cu_uuid *uuid, cu_device device)
+{
+	const cu_result result = fake_enter("cuDeviceGetUuid");
+	if (result != CU_OK)
+		return result;
+	if (!is_device(device))
+		return CU_INVALID_DEVICE;
+	memset(uuid, 0xf0 + device, sizeof(*uuid));
+	return CU_OK;
+}
+
+FAKE_API cu_result cuDeviceCanAccessPeer(int *can, cu_device device, cu_device peer)
+{
+	const cu_result result = fake_enter(__func__);
+	if (result != CU_OK)
+		return result;
+	if (!is_device(device) || !is_device(peer))
+		return CU_INVALID_DEVICE;
+	*can = device != peer;
+	return CU_OK;
+}
+
+static bool reached[FAKE_DEVICES][FAKE_DEVICES]; /* under fake_lock */
+
+FAKE_API cu_result cuCtxEnablePeerAccess(cu_context peer, unsigned int flags)
+{
+	cu_context context;
+	cu_result result = fake_enter_in_context(__func__, &context);
+	if (result != CU_OK)
+		return result;
+	const int from = fake_context_device(context), to = fake_context_device(peer);
+	if (flags)
+		return CU_INVALID_VALUE;
+	if (to < 0 || from == to)
+		return CU_INVALID_CONTEXT;
+	pthread_mutex_lock(&fake_lock);
+	result = reached[from][to] ? CU_PEER_ACCESS_ALREADY_ENABLED : CU_OK;
+	reached[from][to] = true;
+	pthread_mutex_unlock(&fake_lock);
 	return result;
 }
 

@@ -1,0 +1,131 @@
+/* Handles of allocations, which other processes open by way of /proc: the exporter's descriptor is what the handle says
+ * it is for as long as that has not been freed. */
+#include "fake.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* What is in a cu_ipc_handle. */
+struct contents {
+	uint64_t magic, inode, bytes;
+	int32_t process, file, device, reserved0;
+};
+
+static const uint64_t MAGIC = 0x66616b652d697063;
+
+FAKE_API cu_result cuIpcGetMemHandle(cu_ipc_handle *handle, cu_pointer pointer)
+{
+	cu_context context;
+	cu_result result = fake_enter_in_context(__func__, &context);
+	if (result != CU_OK)
+		return result;
+	struct contents contents = { .magic = MAGIC, .process = getpid() };
+	struct stat info;
+	pthread_mutex_lock(&fake_lock);
+	const struct fake_block *block = fake_find(pointer);
+	if (!block || block->kind != FAKE_DEVICE || fstat(block->file, &info) != 0) {
+		result = CU_INVALID_VALUE;
+	} else {
+		contents.inode = info.st_ino;
+		contents.bytes = block->bytes;
+		contents.file = block->file;
+		contents.device = block->device;
+	}
+	pthread_mutex_unlock(&fake_lock);
+	memset(handle, 0, sizeof(*handle));
+	memcpy(handle, &contents, sizeof(contents));
+	return result;
+}
+
+/* -1: it has been freed, or its process has ended. */
+static int open_exported(const struct contents *contents)
+{
+	char path[64];
+	struct stat info;
+	snprintf(path, sizeof(path), "/proc/%d/fd/%d", contents->process, contents->file);
+	const int file = open(path, O_RDWR | O_CLOEXEC);
+	if (file < 0 || (fstat(file, &info) == 0 && info.st_ino == contents->inode))
+		return file;
+	close(file);
+	return -1;
+}
+
+static uint64_t exporter_of(const struct contents *contents)
+{
+	return (uint64_t)contents->process << 32 ^ contents->inode;
+}
+
+static pthread_mutex_t opening = PTHREAD_MUTEX_INITIALIZER;
+static uint64_t opened[256]; /* by exporter_of(), 0: free; under opening */
+
+static uint64_t *find_opened(uint64_t exporter)
+{
+	for (size_t i = 0; i < sizeof(opened) / sizeof(opened[0]); i++)
+		if (opened[i] == exporter)
+			return &opened[i];
+	return NULL;
+}
+
+/* Under opening. */
+static cu_result open_handle(const struct contents *contents, cu_context context, cu_pointer *pointer)
+{
+	const uint64_t exporter = exporter_of(contents);
+	uint64_t *free_entry = find_opened(0);
+	if (find_opened(exporter))
+		return CU_ALREADY_MAPPED;
+	const int file = open_exported(contents);
+	if (file < 0 || !free_entry) {
+		if (file >= 0)
+			close(file);
+		return CU_MAP_FAILED;
+	}
+	const struct fake_block like = { .kind = FAKE_OPENED, .bytes = contents->bytes, .context = context,
+		.device = contents->device, .file = -1, .exporter = exporter };
+	const struct fake_block *block = fake_add(&like, file, 0, 0);
+	close(file);
+	if (!block)
+		return CU_MAP_FAILED;
+	*free_entry = exporter;
+	*pointer = block->first;
+	return CU_OK;
+}
+
+FAKE_API cu_result cuIpcOpenMemHandle_v2(cu_pointer *pointer, cu_ipc_handle handle, unsigned int flags)
+{
+	cu_context context;
+	cu_result result = fake_enter_in_context("cuIpcOpenMemHandle", &context);
+	if (result != CU_OK)
+		return result;
+	struct contents contents;
+	memcpy(&contents, &handle, sizeof(contents));
+	if (flags != CU_IPC_LAZY_PEER_ACCESS)
+		return CU_INVALID_VALUE;
+	if (contents.magic != MAGIC)
+		return CU_INVALID_HANDLE;
+	if (contents.process == getpid())
+		return CU_INVALID_CONTEXT;
+	pthread_mutex_lock(&opening);
+	result = open_handle(&contents, context, pointer);
+	pthread_mutex_unlock(&opening);
+	return result;
+}
+
+FAKE_API cu_result cuIpcCloseMemHandle(cu_pointer pointer)
+{
+	const cu_result result = fake_enter(__func__);
+	if (result != CU_OK)
+		return result;
+	struct fake_block *block = fake_take(pointer, FAKE_OPENED);
+	if (!block)
+		return CU_INVALID_VALUE;
+	fake_unmap(block);
+	pthread_mutex_lock(&opening);
+	*find_opened(block->exporter) = 0;
+	pthread_mutex_unlock(&opening);
+	free(block);
+	return CU_OK;
+}

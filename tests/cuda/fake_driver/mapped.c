@@ -1,0 +1,262 @@
+/* Physical memory apart from addresses: made, exported as a file descriptor, mapped where addresses are reserved. */
+#include "fake.h"
+
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { GRANULARITY = 2 << 20 };
+
+struct memory {
+	unsigned users;      /* handles and mappings; under fake_lock */
+	unsigned handles;    /* that cuMemRelease() has not been called for */
+	int file, device;
+	bool exportable;
+	size_t bytes;
+};
+
+struct reservation {
+	struct reservation *next;
+	cu_pointer first;
+	size_t bytes;
+};
+
+static struct reservation *reservations; /* under fake_lock */
+
+static struct memory *memory_of(cu_memory memory)
+{
+	return (struct memory *)(uintptr_t)memory;
+}
+
+/* Takes the file over. */
+static cu_result make(cu_memory *made, int file, size_t bytes, int device, bool exportable)
+{
+	struct memory *memory = malloc(sizeof(*memory));
+	if (!memory) {
+		close(file);
+		return CU_OUT_OF_MEMORY;
+	}
+	*memory = (struct memory){ 1, 1, file, device, exportable, bytes };
+	*made = (uintptr_t)memory;
+	return CU_OK;
+}
+
+/* Under fake_lock. */
+static void put(struct memory *memory)
+{
+	if (--memory->users)
+		return;
+	close(memory->file);
+	free(memory);
+}
+
+static bool is_proper(const cu_memory_properties *properties)
+{
+	return properties->type == CU_ALLOCATION_PINNED && properties->location.type == CU_LOCATION_DEVICE &&
+	       properties->location.id >= 0 && properties->location.id < fake_device_count();
+}
+
+/* ---- The driver's functions ---- */
+
+FAKE_API cu_result cuMemGetAllocationGranularity(size_t *bytes, const cu_memory_properties *properties, int option)
+{
+	const cu_result result = fake_enter(__func__);
+	if (result != CU_OK)
+		return result;
+	*bytes = GRANULARITY;
+	return option == CU_GRANULARITY_MINIMUM && is_proper(properties) ? CU_OK : CU_INVALID_VALUE;
+}
+
+FAKE_API cu_result cuMemCreate(cu_memory *memory, size_t bytes, const cu_memory_properties *properties, uint64_t flags)
+{
+	const cu_result result = fake_enter(__func__);
+	if (result != CU_OK)
+		return result;
+	if (flags || !bytes || bytes % GRANULARITY || !is_proper(properties))
+		return CU_INVALID_VALUE;
+	const int file = memfd_create("fake-device-memory", MFD_CLOEXEC);
+	if (file >= 0 && ftruncate(file, (off_t)bytes) == 0)
+		return make(memory, file, bytes, properties->location.id,
+			properties->handle_types & CU_HANDLE_FILE_DESCRIPTOR);
+	if (file >= 0)
+		close(file);
+	return CU_OUT_OF_MEMORY;
+}
+
+FAKE_API cu_result cuMemRelease(cu_memory memory)
+{
+	cu_result result = fake_enter(__func__);
+	if (result != CU_OK)
+		return result;
+	if (!memory)
+		return CU_INVALID_VALUE;
+	pthread_mutex_lock(&fake_lock);
+	if (!memory_of(memory)->handles) {
+		result = CU_INVALID_VALUE;
+	} else {
+		memory_of(memory)->handles--;
+		put(memory_of(memory));
+	}
+	pthread_mutex_unlock(&fake_lock);
+	return result;
+}
+
+FAKE_API cu_result cuMemRetainAllocationHandle(cu_memory *memory, void *pointer)
+{
+	cu_result result = fake_enter(__func__);
+	if (result != CU_OK)
+		return result;
+	pthread_mutex_lock(&fake_lock);
+	const struct fake_block *block = fake_find((uintptr_t)pointer);
+	if (block && block->kind == FAKE_MAPPED) {
+		*memory = block->memory;
+		memory_of(*memory)->users++;
+		memory_of(*memory)->handles++;
+	} else {
+		result = CU_INVALID_VALUE;
+	}
+	pthread_mutex_unlock(&fake_lock);
+	return result;
+}
+
+FAKE_API cu_result cuMemAddressReserve(
+	cu_pointer *pointer, size_t bytes, size_t alignment, cu_pointer wanted, uint64_t flags)
+{
+	const cu_result result = fake_enter(__func__);
+	if (result != CU_OK)
+		return result;
+	if (flags || wanted || alignment > GRANULARITY || !bytes || bytes % GRANULARITY)
+		return CU_INVALID_VALUE;
+	struct reservation *reservation = malloc(sizeof(*reservation));
+	void *first = mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	if (!reservation || first == MAP_FAILED) {
+		free(reservation);
+		return CU_OUT_OF_MEMORY;
+	}
+	*pointer = (uintptr_t)first;
+	pthread_mutex_lock(&fake_lock);
+	*reservation = (struct reservation){ reservations, (uintptr_t)first, bytes };
+	reservations = reservation;
+	pthread_mutex_unlock(&fake_lock);
+	return CU_OK;
+}
+
+/* Under fake_lock. Where the reservation is linked that has these addresses. */
+static struct reservation **find_reservation(cu_pointer pointer, size_t bytes)
+{
+	struct reservation **at = &reservations;
+	while (*at && !(pointer >= (*at)->first && pointer + bytes <= (*at)->first + (*at)->bytes))
+		at = &(*at)->next;
+	return at;
+}
+
+FAKE_API cu_result cuMemAddressFree(cu_pointer pointer, size_t bytes)
+{
+	cu_result result = fake_enter(__func__);
+	if (result != CU_OK)
+		return result;
+	pthread_mutex_lock(&fake_lock);
+	struct reservation **at = find_reservation(pointer, bytes), *found = *at;
+	if (!found || found->first != pointer || found->bytes != bytes || fake_find(pointer)) {
+		result = CU_INVALID_VALUE;
+	} else {
+		*at = found->next;
+		munmap((void *)(uintptr_t)pointer, bytes);
+		free(found);
+	}
+	pthread_mutex_unlock(&fake_lock);
+	return result;
+}
+
+FAKE_API cu_result cuMemMap(cu_pointer pointer, size_t bytes, size_t offset, cu_memory memory, uint64_t flags)
+{
+	const cu_result result = fake_enter(__func__);
+	if (result != CU_OK)
+		return result;
+	if (flags || offset || !memory || !bytes || bytes % GRANULARITY || bytes > memory_of(memory)->bytes)
+		return CU_INVALID_VALUE;
+	pthread_mutex_lock(&fake_lock);
+	const bool reserved = *find_reservation(pointer, bytes) && !fake_find(pointer);
+	if (reserved)
+		memory_of(memory)->users++;
+	pthread_mutex_unlock(&fake_lock);
+	if (!reserved)
+		return CU_INVALID_VALUE;
+	const struct fake_block like = { .kind = FAKE_MAPPED, .bytes = bytes, .device = memory_of(memory)->device,
+		.file = -1, .memory = memory };
+	if (fake_add(&like, memory_of(memory)->file, 0, pointer))
+		return CU_OK;
+	pthread_mutex_lock(&fake_lock);
+	put(memory_of(memory));
+	pthread_mutex_unlock(&fake_lock);
+	return CU_OUT_OF_MEMORY;
+}
+
+/* The addresses stay reserved. */
+FAKE_API cu_result cuMemUnmap(cu_pointer pointer, size_t bytes)
+{
+	const cu_result result = fake_enter(__func__);
+	if (result != CU_OK)
+		return result;
+	pthread_mutex_lock(&fake_lock);
+	const struct fake_block *known = fake_find(pointer);
+	const bool whole = known && known->bytes == bytes;
+	pthread_mutex_unlock(&fake_lock);
+	struct fake_block *block = whole ? fake_take(pointer, FAKE_MAPPED) : NULL;
+	if (!block)
+		return CU_INVALID_VALUE;
+	munmap(block->reach, block->mapped);
+	if (mmap((void *)(uintptr_t)pointer, bytes, PROT_NONE,
+		    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) == MAP_FAILED)
+		abort();
+	pthread_mutex_lock(&fake_lock);
+	put(memory_of(block->memory));
+	pthread_mutex_unlock(&fake_lock);
+	free(block);
+	return CU_OK;
+}
+
+FAKE_API cu_result cuMemSetAccess(cu_pointer pointer, size_t bytes, const cu_access *access, size_t count)
+{
+	cu_result result = fake_enter(__func__);
+	if (result != CU_OK)
+		return result;
+	pthread_mutex_lock(&fake_lock);
+	struct fake_block *block = fake_find(pointer);
+	if (!block || block->kind != FAKE_MAPPED || block->bytes != bytes || count != 1 ||
+		access->location.type != CU_LOCATION_DEVICE || access->flags != CU_ACCESS_READ_WRITE)
+		result = CU_INVALID_VALUE;
+	else
+		block->accessible = true;
+	pthread_mutex_unlock(&fake_lock);
+	return result;
+}
+
+FAKE_API cu_result cuMemExportToShareableHandle(void *handle, cu_memory memory, int type, uint64_t flags)
+{
+	const cu_result result = fake_enter(__func__);
+	if (result != CU_OK)
+		return result;
+	if (flags || type != CU_HANDLE_FILE_DESCRIPTOR || !memory || !memory_of(memory)->exportable)
+		return CU_INVALID_VALUE;
+	const int file = dup(memory_of(memory)->file);
+	*(int *)handle = file;
+	return file >= 0 ? CU_OK : CU_OUT_OF_MEMORY;
+}
+
+/* The descriptor stays the caller's. On the first device, as there is no telling which one it is of. */
+FAKE_API cu_result cuMemImportFromShareableHandle(cu_memory *memory, void *handle, int type)
+{
+	const cu_result result = fake_enter(__func__);
+	if (result != CU_OK)
+		return result;
+	struct stat info;
+	const int file = dup((int)(intptr_t)handle);
+	if (type != CU_HANDLE_FILE_DESCRIPTOR || file < 0 || fstat(file, &info) != 0 || info.st_size % GRANULARITY) {
+		if (file >= 0)
+			close(file);
+		return CU_INVALID_VALUE;
+	}
+	return make(memory, file, (size_t)info.st_size, 0, true);
+}
