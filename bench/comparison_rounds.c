@@ -57,8 +57,8 @@ static struct bench_command command_for(const struct comparison *all, size_t at,
 	return command;
 }
 
-/* Doubles a batch until it takes a tenth of the time, and does so twice: in a first one connections are opened and ranks
- * woken, which takes as long as thousands of small calls. False: it is out, at this size or for good. */
+/* Doubles a batch until it takes a tenth of the time, and does so twice: in a first one connections are opened and
+ * ranks woken, which takes as long as thousands of small calls. False: it is out, at this size or for good. */
 static bool calibrate(struct comparison *all, size_t at, uint64_t count)
 {
 	struct cell *cell = &all->cells[at];

@@ -38,8 +38,8 @@ static int agree(struct session *s, const uint64_t *mine, uint64_t *all, size_t 
 	return collet_allreduce(s->side.comm, mine, all, count, COLLET_U64, op, NULL) != COLLET_OK;
 }
 
-/* Doubles a batch until it takes a tenth of the time, on the slowest rank, and does so twice: in a first one connections
- * are opened. Then *iterations would take all of it. The calls are the warm-up as well. */
+/* Doubles a batch until it takes a tenth of the time, on the slowest rank, and does so twice: in a first one
+ * connections are opened. Then *iterations would take all of it. The calls are the warm-up as well. */
 static int calibrate(struct session *s, struct bench_run *run, uint64_t *iterations)
 {
 	const double seconds = s->options->manner.seconds;
