@@ -2,9 +2,9 @@
  *
  * It proves logic, never speed. It is strict where the driver is: device memory cannot be touched by the program (what
  * is handed out is mapped without any rights; the fake works on another mapping of the same pages), nothing works
- * before cuInit(), calls that need a current context say so, a process opens no handle twice and none of its own, mapped
- * memory is nobody's before its access is set, streams belong to their context, and what a stream has been given happens
- * on another thread, later, in order.
+ * before cuInit(), calls that need a current context say so, a process opens no handle twice and none of its own,
+ * mapped memory is nobody's before its access is set, streams belong to their context, and what a stream has been given
+ * happens on another thread, later, in order.
  *
  * FAKE_CUDA_DEVICES=N           there are N GPUs (default 1), of which CUDA_VISIBLE_DEVICES shows some
  * FAKE_CUDA_VERSION=N           the driver is of this version (default 12040)

@@ -1,0 +1,71 @@
+/* GPU memory between processes of one host: what one has allocated, mapped in another.
+ *
+ * Who wants to show a buffer describes its allocation; the description travels as it is, and whoever gets it opens it.
+ * Ordinary allocations are opened by the driver's handle. Memory that was mapped (cuMemMap(), as collet_mem_alloc() and
+ * some frameworks' allocators do) has no such handle, only a file descriptor, which has to travel by itself.
+ *
+ * What has been opened is kept: opening takes the driver a tenth of a millisecond and more. The driver numbers
+ * allocations, so one that was freed, and whose address was handed out anew, is not taken for the old one; the old
+ * mapping, which keeps the freed memory from the GPU's other users, is then given up. */
+#ifndef COLLET_CUDA_IPC_H
+#define COLLET_CUDA_IPC_H
+
+#include <pthread.h>
+
+#include "cuda/driver.h"
+
+enum collet_shared_kind {
+	COLLET_SHARED_NOT,           /* cannot be opened elsewhere */
+	COLLET_SHARED_HANDLE,
+	COLLET_SHARED_DESCRIPTOR
+};
+
+/* An allocation; what no other has is (process, allocation). */
+struct collet_shared {
+	uint64_t process;            /* who has made it: a card's process_id */
+	uint64_t allocation;         /* the driver's number for it, there */
+	uint64_t first, bytes;       /* where it lies there */
+	uint32_t kind;               /* enum collet_shared_kind */
+	uint32_t reserved0;
+	cu_ipc_handle handle;
+};
+
+/* Describes the allocation that memory, a GPU's, is in. With the memory's context current. That it cannot be shared is
+ * no error: kind says so. */
+collet_status collet_ipc_describe(
+	const struct collet_cuda *cuda, uint64_t process, const void *memory, struct collet_shared *shared);
+/* Of one that is COLLET_SHARED_DESCRIPTOR: a descriptor of it, the caller's to close. */
+collet_status collet_ipc_export(const struct collet_cuda *cuda, const struct collet_shared *shared, int *file);
+
+/* What this rank has opened; kept in order of use, the latest first. */
+struct collet_opened {
+	struct collet_opened *next;
+	uint64_t process, allocation, first, bytes;
+	cu_pointer mapped;
+	size_t mapped_bytes;         /* COLLET_SHARED_DESCRIPTOR: of the addresses; else 0 */
+	cu_context context;
+	uint32_t users;
+};
+
+struct collet_ipc {
+	const struct collet_cuda *cuda;      /* NULL: there is none */
+	pthread_mutex_t lock;
+	struct collet_opened *first;
+	uint32_t count, most;
+	uint64_t bytes, most_bytes;
+};
+
+/* Keeps up to so many allocations, and bytes of them; those in use besides, if there are more. */
+void collet_ipc_init(struct collet_ipc *ipc, const struct collet_cuda *cuda, uint32_t most, uint64_t most_bytes);
+/* Nothing is in use any more. A zeroed one is fine. */
+void collet_ipc_deinit(struct collet_ipc *ipc);
+
+/* Is it open? Then it is in use until it is put back, as after collet_ipc_open(). */
+struct collet_opened *collet_ipc_find(struct collet_ipc *ipc, const struct collet_shared *shared, cu_context context);
+/* Maps it for a GPU's context, which is current; file: its descriptor, which stays the caller's, or -1. Where it is
+ * open already, as find. COLLET_ERR_SYSTEM: the driver refuses, and the sentence says how. */
+collet_status collet_ipc_open(struct collet_ipc *ipc, const struct collet_shared *shared, int file, cu_context context,
+	int device, struct collet_opened **opened);
+void collet_ipc_put(struct collet_ipc *ipc, struct collet_opened *opened);
+
+#endif

@@ -1,0 +1,332 @@
+/* GPU memory of one process in another: opened by handle and by descriptor, kept, and given up when it has gone. */
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <setjmp.h>
+#include <cmocka.h>
+
+#include "cuda/ipc.h"
+#include "device/desk.h"
+#include "program.h"
+#include "ranks.h"
+
+enum { BYTES = 2 << 20, COUNT = 6 };
+
+/* Of one rank: the driver as the library sees it, and as the program does. */
+struct side {
+	struct program program;
+	struct collet_cuda cuda;
+	struct collet_desk desk;
+};
+
+/* What the ranks see of each other. */
+struct table {
+	char name[8];
+	struct collet_shared shared[COUNT];
+};
+
+static const struct collet_log no_log;
+
+static bool start(struct rank *rank, struct side *side)
+{
+	return rank_check(rank, program_start(&side->program, 0), "no GPU") &&
+	       rank_ok(rank, collet_cuda_open(&side->cuda, &no_log), "driver") &&
+	       rank_ok(rank, collet_desk_open(&side->desk), "desk");
+}
+
+static void end(struct rank *rank, struct side *side)
+{
+	collet_desk_close(&side->desk);
+	collet_cuda_close(&side->cuda);
+	rank_check(rank, program_end(&side->program), "another context is current than before");
+}
+
+static char *make_mapped(struct rank *rank, const struct collet_cuda *cuda)
+{
+	const cu_memory_properties properties = { CU_ALLOCATION_PINNED, CU_HANDLE_FILE_DESCRIPTOR,
+		{ CU_LOCATION_DEVICE, 0 }, NULL, { 0 } };
+	const cu_access access = { { CU_LOCATION_DEVICE, 0 }, CU_ACCESS_READ_WRITE };
+	cu_memory memory = 0;
+	cu_pointer pointer = 0;
+	rank_check(rank, cuda->cuMemCreate(&memory, BYTES, &properties, 0) == CU_OK &&
+			cuda->cuMemAddressReserve(&pointer, BYTES, 0, 0, 0) == CU_OK &&
+			cuda->cuMemMap(pointer, BYTES, 0, memory, 0) == CU_OK &&
+			cuda->cuMemSetAccess(pointer, BYTES, &access, 1) == CU_OK &&
+			cuda->cuMemRelease(memory) == CU_OK, "mapping memory");
+	return (char *)(uintptr_t)pointer;
+}
+
+static void free_mapped(struct rank *rank, const struct collet_cuda *cuda, char *first)
+{
+	rank_check(rank, cuda->cuMemUnmap((uintptr_t)first, BYTES) == CU_OK &&
+			cuda->cuMemAddressFree((uintptr_t)first, BYTES) == CU_OK, "unmapping memory");
+}
+
+/* ---- Opened, read and written ---- */
+
+enum { SHOWN, TAKEN };
+
+static void show(struct rank *rank, struct side *side, bool mapped)
+{
+	struct table *table = rank->shared;
+	struct buffer buffer = { .program = &side->program, .gpu = true, .bytes = BYTES };
+	struct collet_shared *shared = &table->shared[0];
+	char *bytes = malloc(BYTES);
+	memset(bytes, 'a', BYTES);
+	if (mapped)
+		buffer.first = make_mapped(rank, &side->cuda);
+	else
+		rank_check(rank, buffer_make(&buffer, &side->program, true, BYTES), "allocating");
+	rank_check(rank, buffer_write(&buffer, bytes), "writing");
+	rank_ok(rank, collet_ipc_describe(&side->cuda, 7, buffer.first + 100, shared), "describing");
+	rank_check(rank, shared->first == (uintptr_t)buffer.first && shared->bytes >= BYTES &&
+			shared->kind == (mapped ? COLLET_SHARED_DESCRIPTOR : COLLET_SHARED_HANDLE), "description");
+	if (mapped) {
+		const struct collet_desk_note note = { 7, shared->allocation };
+		int file = -1;
+		rank_ok(rank, collet_ipc_export(&side->cuda, shared, &file), "exporting");
+		rank_ok(rank, collet_desk_send(&side->desk, table->name, &note, file), "sending");
+		close(file);
+	}
+	rank_post(rank, SHOWN);
+	rank_await(rank, TAKEN, mapped ? 4 : 3);
+	rank_check(rank, buffer_read(&buffer, bytes) && bytes[0] == 'a' && bytes[BYTES - 1] == 'b', "what was written");
+	if (mapped)
+		free_mapped(rank, &side->cuda, buffer.first);
+	else
+		buffer_free(&buffer);
+	free(bytes);
+}
+
+static void take(struct rank *rank, struct side *side, bool mapped)
+{
+	const struct table *table = rank->shared;
+	const struct collet_shared *shared = &table->shared[0];
+	struct collet_ipc ipc;
+	struct collet_opened *opened, *again;
+	struct collet_desk_note note = { 0 };
+	int file = -1;
+	char byte = 0;
+	collet_ipc_init(&ipc, &side->cuda, 4, UINT64_MAX);
+	rank_await(rank, SHOWN, mapped ? 2 : 1);
+	rank_check(rank, !collet_ipc_find(&ipc, shared, side->program.context), "it is open before it was opened");
+	if (mapped) {
+		rank_status(rank, collet_ipc_open(&ipc, shared, -1, side->program.context, 0, &opened),
+			COLLET_ERR_SYSTEM, "without the descriptor");
+		rank_check(rank, collet_desk_take(&side->desk, &note, &file) && note.process == 7 &&
+				note.allocation == shared->allocation, "the descriptor");
+	}
+	if (rank_ok(rank, collet_ipc_open(&ipc, shared, file, side->program.context, 0, &opened), "opening")) {
+		const cu_pointer last = opened->mapped + BYTES - 1;
+		rank_check(rank, side->program.cuMemcpyDtoH_v2(&byte, last, 1) == CU_OK && byte == 'a', "reading");
+		byte = 'b';
+		rank_check(rank, side->program.cuMemcpyHtoD_v2(last, &byte, 1) == CU_OK, "writing");
+		rank_ok(rank, collet_ipc_open(&ipc, shared, -1, side->program.context, 0, &again), "opening again");
+		rank_check(rank, again == opened && opened->users == 2 && ipc.count == 1, "opened twice");
+		collet_ipc_put(&ipc, again);
+		collet_ipc_put(&ipc, opened);
+	}
+	if (file >= 0)
+		close(file);
+	collet_ipc_deinit(&ipc);
+	rank_post(rank, TAKEN);
+}
+
+static void read_and_write(struct rank *rank)
+{
+	struct side side;
+	struct table *table = rank->shared;
+	if (!start(rank, &side))
+		return;
+	if (rank->rank == 1)
+		memcpy(table->name, side.desk.name, sizeof(table->name));
+	rank_post(rank, TAKEN);
+	rank_await(rank, TAKEN, 2);
+	for (int mapped = 0; mapped < 2; mapped++) {
+		if (rank->rank == 0)
+			show(rank, &side, mapped);
+		else
+			take(rank, &side, mapped);
+	}
+	end(rank, &side);
+}
+
+static void run(ranks_body *body)
+{
+	const struct ranks_options options = {
+		.mode = RANKS_PROCESSES, .size = 2, .bare = true, .shared_bytes = sizeof(struct table) };
+	ranks_must_pass(&options, body);
+}
+
+static void what_one_process_has_another_reads_and_writes(void **state)
+{
+	run(read_and_write);
+}
+
+/* ---- Kept, and given up ---- */
+
+static void exporter(struct rank *rank, struct side *side)
+{
+	struct table *table = rank->shared;
+	struct buffer buffers[COUNT];
+	for (int i = 0; i < COUNT; i++) {
+		rank_check(rank, buffer_make(&buffers[i], &side->program, true, 1000), "allocating");
+		rank_ok(rank, collet_ipc_describe(&side->cuda, 7, buffers[i].first, &table->shared[i]), "describing");
+		rank_check(rank, !i || table->shared[i].allocation != table->shared[i - 1].allocation, "numbers");
+	}
+	rank_post(rank, SHOWN);
+	rank_await(rank, TAKEN, 1);
+	/* Its own handle is nothing that a process may open; nor, from now on, may others this one. */
+	cu_pointer own;
+	rank_check(rank, side->cuda.cuIpcOpenMemHandle(&own, table->shared[1].handle, CU_IPC_LAZY_PEER_ACCESS) ==
+			CU_INVALID_CONTEXT, "its own handle");
+	buffer_free(&buffers[5]);
+	rank_post(rank, SHOWN);
+	rank_await(rank, TAKEN, 2);
+	for (int i = 0; i < COUNT - 1; i++)
+		buffer_free(&buffers[i]);
+}
+
+static bool is_open(struct collet_ipc *ipc, const struct collet_shared *shared, cu_context context)
+{
+	struct collet_opened *opened = collet_ipc_find(ipc, shared, context);
+	collet_ipc_put(ipc, opened);
+	return opened != NULL;
+}
+
+static struct collet_opened *open_one(struct rank *rank, struct side *side, struct collet_ipc *ipc, int i)
+{
+	const struct table *table = rank->shared;
+	struct collet_opened *opened = NULL;
+	rank_ok(rank, collet_ipc_open(ipc, &table->shared[i], -1, side->program.context, 0, &opened), "opening");
+	return opened;
+}
+
+static void importer(struct rank *rank, struct side *side)
+{
+	const struct table *table = rank->shared;
+	const cu_context context = side->program.context;
+	struct collet_ipc ipc;
+	struct collet_opened *opened[COUNT], *none;
+	collet_ipc_init(&ipc, &side->cuda, 2, 10 * 1001);
+	rank_await(rank, SHOWN, 1);
+	/* Three in use are more than two that are kept; the first to be idle is the first to go. */
+	for (int i = 0; i < 3; i++)
+		opened[i] = open_one(rank, side, &ipc, i);
+	rank_check(rank, ipc.count == 3, "in use, and dropped");
+	collet_ipc_put(&ipc, opened[1]);
+	rank_check(rank, ipc.count == 2 && !is_open(&ipc, &table->shared[1], context), "beyond what is kept");
+	collet_ipc_put(&ipc, opened[0]);
+	collet_ipc_put(&ipc, opened[2]);
+	rank_check(rank, is_open(&ipc, &table->shared[0], context), "the latest are kept");
+	collet_ipc_put(&ipc, open_one(rank, side, &ipc, 3));
+	rank_check(rank, is_open(&ipc, &table->shared[0], context) && is_open(&ipc, &table->shared[3], context) &&
+			!is_open(&ipc, &table->shared[2], context), "the longest unused goes");
+	/* The same address with another number: the old one was freed. */
+	struct collet_shared anew = table->shared[4];
+	anew.first = table->shared[3].first;
+	rank_ok(rank, collet_ipc_open(&ipc, &anew, -1, context, 0, &opened[4]), "anew");
+	rank_check(rank, !is_open(&ipc, &table->shared[3], context) && ipc.count == 2, "what was freed is kept");
+	collet_ipc_put(&ipc, opened[4]);
+	/* The driver opens none twice in a process, and none that has been freed. */
+	cu_pointer twice;
+	rank_check(rank, side->cuda.cuIpcOpenMemHandle(&twice, table->shared[4].handle, CU_IPC_LAZY_PEER_ACCESS) ==
+			CU_ALREADY_MAPPED, "twice");
+	rank_post(rank, TAKEN);
+	rank_await(rank, SHOWN, 2);
+	rank_status(rank, collet_ipc_open(&ipc, &table->shared[5], -1, context, 0, &none), COLLET_ERR_SYSTEM, "freed");
+	rank_check(rank, strstr(collet_last_error(), "another process's allocation: CUDA_ERROR_MAP_FAILED") != NULL,
+		"%s", collet_last_error());
+	const struct collet_shared not = { .kind = COLLET_SHARED_NOT };
+	rank_status(rank, collet_ipc_open(&ipc, &not, -1, context, 0, &none), COLLET_ERR_UNSUPPORTED, "not shared");
+	/* By bytes. */
+	ipc.most_bytes = 1001;
+	collet_ipc_put(&ipc, open_one(rank, side, &ipc, 2));
+	rank_check(rank, ipc.count == 1 && is_open(&ipc, &table->shared[2], context), "more bytes than are kept");
+	collet_ipc_deinit(&ipc);
+	rank_post(rank, TAKEN);
+}
+
+static void keep_some(struct rank *rank)
+{
+	struct side side;
+	if (!start(rank, &side))
+		return;
+	if (rank->rank == 0)
+		exporter(rank, &side);
+	else
+		importer(rank, &side);
+	end(rank, &side);
+}
+
+static void what_was_opened_is_kept_up_to_a_limit(void **state)
+{
+	run(keep_some);
+}
+
+/* ---- Failures of the driver: an error, and nothing stays mapped ---- */
+
+static void map_and_fail(struct rank *rank)
+{
+	static const char *const fails[] = { "cuMemImportFromShareableHandle:1:1", "cuMemAddressReserve:1:2",
+		"cuMemMap:1:1", "cuMemSetAccess:1:1" };
+	struct side side;
+	struct table *table = rank->shared;
+	if (!start(rank, &side))
+		return;
+	if (rank->rank == 0) {
+		rank_await(rank, TAKEN, 1);
+		char *first = make_mapped(rank, &side.cuda);
+		int file = -1;
+		rank_ok(rank, collet_ipc_describe(&side.cuda, 7, first, &table->shared[0]), "describing");
+		rank_ok(rank, collet_ipc_export(&side.cuda, &table->shared[0], &file), "exporting");
+		const struct collet_desk_note note = { 7, table->shared[0].allocation };
+		rank_ok(rank, collet_desk_send(&side.desk, table->name, &note, file), "sending");
+		close(file);
+		rank_post(rank, SHOWN);
+		rank_await(rank, TAKEN, 2);
+		free_mapped(rank, &side.cuda, first);
+	} else {
+		struct collet_ipc ipc;
+		struct collet_opened *opened;
+		struct collet_desk_note note;
+		int file = -1;
+		memcpy(table->name, side.desk.name, sizeof(table->name));
+		rank_post(rank, TAKEN);
+		rank_await(rank, SHOWN, 1);
+		rank_check(rank, collet_desk_take(&side.desk, &note, &file), "no descriptor");
+		collet_ipc_init(&ipc, &side.cuda, 2, UINT64_MAX);
+		for (size_t i = 0; i < sizeof(fails) / sizeof(fails[0]); i++) {
+			rank_doing(rank, "%s", fails[i]);
+			setenv("FAKE_CUDA_FAIL", fails[i], 1);
+			const collet_status status = collet_ipc_open(
+				&ipc, &table->shared[0], file, side.program.context, 0, &opened);
+			unsetenv("FAKE_CUDA_FAIL");
+			rank_status(rank, status, i == 1 ? COLLET_ERR_MEMORY : COLLET_ERR_SYSTEM, fails[i]);
+		}
+		if (rank_ok(rank, collet_ipc_open(&ipc, &table->shared[0], file, side.program.context, 0, &opened),
+			    "afterwards"))
+			collet_ipc_put(&ipc, opened);
+		close(file);
+		collet_ipc_deinit(&ipc);
+		rank_post(rank, TAKEN);
+	}
+	end(rank, &side);
+}
+
+static void what_the_driver_refuses_is_an_error(void **state)
+{
+	run(map_and_fail);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(what_one_process_has_another_reads_and_writes),
+		cmocka_unit_test(what_was_opened_is_kept_up_to_a_limit),
+		cmocka_unit_test(what_the_driver_refuses_is_an_error),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
