@@ -209,13 +209,35 @@ static uint64_t bulk_runs(uint64_t bytes)
 	}
 }
 
-static void full_both_ways(void **state)
+/* How many cells messages of so many bytes take until there is no room. Where ranks outnumber cores they go on through
+ * the bulk units when the others are full. */
+static uint64_t cells_until_full(uint64_t bytes, bool crowded)
+{
+	if (bytes <= SHM_INLINE_BYTES)
+		return SHM_CELLS / shm_inline_cells(bytes) * shm_inline_cells(bytes);
+	if (bytes >= SHM_BULK_MIN)
+		return bulk_runs(bytes);
+	const uint64_t cells = SHM_UNITS / ((bytes + SHM_UNIT_BYTES - 1) / SHM_UNIT_BYTES) +
+		(crowded ? bulk_runs(bytes) : 0);
+	return cells < SHM_CELLS ? cells : SHM_CELLS;
+}
+
+/* As on a machine whose ranks outnumber its cores. */
+static void crowd(struct pair *pair)
+{
+	for (int i = 0; i < 2; i++)
+		pair->ends[i].wake.cpu = 1;
+}
+
+static void fill_both_ways(bool crowded)
 {
 	enum { COUNT = 300 };
 	static const size_t sizes[] = { 8, 100, 300, 1024, 3000, SHM_RUN_BYTES, 30000, 100000 };
 	for (unsigned s = 0; s < sizeof(sizes) / sizeof(sizes[0]); s++) {
 		struct pair pair;
 		shm_pair_open(&pair, true, NULL);
+		if (crowded)
+			crowd(&pair);
 		const size_t bytes = sizes[s];
 		struct collet_transfer *sends = calloc(2 * COUNT, sizeof(*sends)),
 				       *receives = calloc(2 * COUNT, sizeof(*receives));
@@ -226,11 +248,7 @@ static void full_both_ways(void **state)
 			shm->post_send(pair.ends[i % 2].conduit, &sends[i]);
 		}
 		for (int i = 0; i < 2; i++) {
-			const uint64_t cells = bytes <= SHM_INLINE_BYTES ? shm_inline_cells(bytes) : 1;
-			const uint64_t room = bytes <= SHM_INLINE_BYTES ? SHM_CELLS / cells * cells :
-				bytes < SHM_BULK_MIN ? SHM_UNITS / ((bytes + SHM_UNIT_BYTES - 1) / SHM_UNIT_BYTES) :
-				bulk_runs(bytes);
-			assert_int_equal(inside(&pair, i)->out_next, room);
+			assert_int_equal(inside(&pair, i)->out_next, cells_until_full(bytes, crowded));
 			assert_true(shm->arm(pair.ends[i].conduit));  /* nothing to do until the peer makes room */
 			shm->disarm(pair.ends[i].conduit);
 		}
@@ -251,8 +269,13 @@ static void full_both_ways(void **state)
 	}
 }
 
-/* Views that are never released must not keep the next messages from coming, of whatever size and way. */
-static void held_views_stop_nobody(void **state)
+static void full_both_ways(void **state)
+{
+	fill_both_ways(false);
+	fill_both_ways(true);
+}
+
+static void hold_views(bool crowded)
 {
 	enum { HELD = 200, LARGEST = 300000 };
 	static const size_t sizes[] = { 100, 600, 5000, SHM_RUN_BYTES, 20000, SHM_WHOLE_BYTES, LARGEST };
@@ -260,6 +283,8 @@ static void held_views_stop_nobody(void **state)
 	struct collet_transfer views[HELD];
 	struct pair pair;
 	shm_pair_open(&pair, true, NULL);
+	if (crowded)
+		crowd(&pair);
 	for (unsigned i = 0; i < HELD; i++) {
 		const size_t bytes = sizes[i % (sizeof(sizes) / sizeof(sizes[0]))];
 		struct collet_transfer send = transfer_of(i, from, bytes);
@@ -286,6 +311,13 @@ static void held_views_stop_nobody(void **state)
 	assert_true(inside(&pair, 0)->out_bulk_used == inside(&pair, 1)->in_bulk_freed);
 	free(from);
 	pair_close(&pair);
+}
+
+/* Views that are never released must not keep the next messages from coming, of whatever size and way. */
+static void held_views_stop_nobody(void **state)
+{
+	hold_views(false);
+	hold_views(true);
 }
 
 /* ---- Nothing is left ------------------------------------------------------------------------------------------ */

@@ -87,7 +87,8 @@ struct shm_conduit {
 	uint64_t tokens_lent;                    /* a bit a token: has an owner in lent */
 	struct collet_transfer *lent[SHM_TOKENS];
 	struct collet_transfer_queue sends;      /* not, or not wholly, published yet */
-	uint64_t sent_bytes;                     /* of the first of them */
+	uint64_t sent_bytes;                     /* of the first of them, */
+	enum shm_kind sent_kind;                 /* which travels so */
 
 	/* Receiving. */
 	struct shm_cell *in_cells;

@@ -6,7 +6,8 @@
  *	side[i]     what end i tells: what it has taken, whether it sleeps, whether it has revoked its memory
  *	cells[i]    headers of the messages from end i, one cache line each, which is written by end i alone
  *	units[i]    payload of those of its messages that do not fit into their cell
- *	bulk[i]     payload of longer ones, which flows through: in larger units, with an account of its own
+ *	bulk[i]     payload of longer ones, which flows through: in larger units, with an account of its own; where
+ *	            ranks outnumber cores also of shorter ones for which there is no room among the others
  *
  * A cell is its own flag: its first word is a stamp that names the cell's position in the stream of cells, so that one
  * transfer of one cache line carries flag, header and up to 40 bytes. Up to 168 more follow in the next cells, which a

@@ -151,7 +151,8 @@ static inline bool send_run(struct shm_conduit *shm, bool bulk)
 	fill_header(cell, &transfer->message);
 	fill(cell, 3, transfer->message.bytes);
 	fill(cell, 4, (uint64_t)first | bytes << 32);
-	publish(shm, shm->sent_bytes ? SHM_MORE : bulk ? SHM_BULK : SHM_RING, 0);
+	shm->sent_kind = bulk ? SHM_BULK : SHM_RING;
+	publish(shm, shm->sent_bytes ? SHM_MORE : shm->sent_kind, 0);
 	shm->sent_bytes += bytes;
 	if (shm->sent_bytes == transfer->message.bytes) {
 		shm->sent_bytes = 0;
@@ -187,11 +188,42 @@ static bool lend(struct shm_conduit *shm, enum shm_kind kind, uint64_t where)
 	return true;
 }
 
-/* How the first send travels; *where is what a lent buffer's cell says. */
-static enum shm_kind way_of_first(const struct shm_conduit *shm, uint64_t *where)
+static inline uint64_t free_units(const struct shm_conduit *shm, uint64_t freed)
+{
+	return ~(shm->out_units_used ^ freed) & shm_bits(0, SHM_UNITS);
+}
+
+/* Where the units are full, does the sender go on through the bulk units? That many more messages spoil the caches; but
+ * where ranks outnumber cores it is each message that it still sends which saves a change of ranks. */
+static inline bool goes_on(const struct shm_conduit *shm)
+{
+	return shm->wake->cpu != 0;
+}
+
+static inline bool units_hold(uint64_t free, uint64_t bytes)
+{
+	return (unsigned)__builtin_popcountll(free) * (uint64_t)SHM_UNIT_BYTES >= bytes;
+}
+
+/* Those that are free for the first send; when they seem too few, as the peer says now. */
+static inline uint64_t units_for_first(struct shm_conduit *shm)
+{
+	const uint64_t bytes = shm->sends.first->message.bytes;
+	const uint64_t free = free_units(shm, shm->out_units_freed);
+	if (!goes_on(shm) || shm->sent_bytes || bytes >= shm->bulk_min || units_hold(free, bytes))
+		return free;
+	/* Acquire, as in take_units(). */
+	shm->out_units_freed = atomic_load_explicit(&shm->theirs->units_freed, memory_order_acquire);
+	return free_units(shm, shm->out_units_freed);
+}
+
+/* How the first send travels, if these units are free; *where is what a lent buffer's cell says. */
+static enum shm_kind way_of_first(const struct shm_conduit *shm, uint64_t units_free, uint64_t *where)
 {
 	const struct collet_transfer *transfer = shm->sends.first;
 	const uint64_t bytes = transfer->message.bytes;
+	if (shm->sent_bytes)
+		return shm->sent_kind;
 	if (bytes <= SHM_INLINE_BYTES)
 		return SHM_INLINE;
 	const uint64_t arena_min = transfer->flags & COLLET_TRANSFER_WAITS && shm->arena_min > SHM_ARENA_WAITS_MIN ?
@@ -200,7 +232,7 @@ static enum shm_kind way_of_first(const struct shm_conduit *shm, uint64_t *where
 		collet_arena_contains(shm->arena, transfer->data, bytes, where))
 		return SHM_ARENA;
 	if (bytes < shm->bulk_min)
-		return is_whole(transfer) ? SHM_BULK : SHM_RING;
+		return is_whole(transfer) || (goes_on(shm) && !units_hold(units_free, bytes)) ? SHM_BULK : SHM_RING;
 	*where = (uintptr_t)transfer->data;
 	return shm->same_process ? SHM_DIRECT : bytes >= shm->attach_min && shm->peer_reads ? SHM_PULL : SHM_BULK;
 }
@@ -211,7 +243,7 @@ static bool send_first(struct shm_conduit *shm)
 	uint64_t where = 0;
 	if (!has_cells(shm, 1))
 		return false;
-	const enum shm_kind kind = way_of_first(shm, &where);
+	const enum shm_kind kind = way_of_first(shm, units_for_first(shm), &where);
 	switch (kind) {
 	case SHM_INLINE:
 		return send_inline(shm);
@@ -271,10 +303,10 @@ bool collet_shm_can_send(const struct shm_conduit *shm)
 	if (!shm->sends.first || shm->out_next - taken >= SHM_CELLS)
 		return false;
 	uint64_t where;
-	const enum shm_kind kind = way_of_first(shm, &where);
+	const uint64_t units_free = free_units(shm, freed);
+	const enum shm_kind kind = way_of_first(shm, units_free, &where);
 	if (kind == SHM_INLINE)
 		return shm->out_next + shm_inline_cells(shm->sends.first->message.bytes) - taken <= SHM_CELLS;
-	const uint64_t units_free = ~(shm->out_units_used ^ freed) & shm_bits(0, SHM_UNITS);
 	if (kind == SHM_RING)
 		return shm_find_run(units_free, run_units(shm, false)) >= 0;
 	if (kind == SHM_BULK)
