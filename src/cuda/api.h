@@ -12,6 +12,10 @@ typedef int cu_device;
 typedef unsigned long long cu_pointer;
 typedef struct CUctx_st *cu_context;
 typedef struct CUstream_st *cu_stream;
+typedef struct CUgraph_st *cu_graph;
+typedef struct CUgraphNode_st *cu_graph_node;
+typedef struct CUgraphExec_st *cu_graph_exec;
+typedef void cu_host_function(void *data);
 typedef struct CUevent_st *cu_event;
 
 /* cu_result */
@@ -27,11 +31,16 @@ enum {
 	CU_ALREADY_MAPPED = 208,
 	CU_PEER_ACCESS_UNSUPPORTED = 217,
 	CU_INVALID_HANDLE = 400,
+	CU_ILLEGAL_STATE = 401,
 	CU_NOT_READY = 600,
 	CU_ILLEGAL_ADDRESS = 700,
 	CU_PEER_ACCESS_ALREADY_ENABLED = 704,
 	CU_HOST_MEMORY_ALREADY_REGISTERED = 712,
-	CU_HOST_MEMORY_NOT_REGISTERED = 713
+	CU_HOST_MEMORY_NOT_REGISTERED = 713,
+	CU_NOT_PERMITTED = 800,
+	CU_CAPTURE_UNSUPPORTED = 900,  /* not while a stream is being captured */
+	CU_CAPTURE_INVALIDATED = 901,  /* something of the kind has spoilt the capture */
+	CU_CAPTURE_WRONG_THREAD = 908
 };
 
 /* What cuPointerGetAttributes() is asked. */
@@ -100,7 +109,19 @@ enum {
 	CU_DEVICE_EXPORTS_FILE_DESCRIPTORS = 103
 };
 
-enum { CU_HOST_REGISTER_PORTABLE = 1 };
+enum { CU_HOST_REGISTER_PORTABLE = 1, CU_HOST_REGISTER_MAPPED = 2 };
+
+/* Streams by these addresses are the default ones. */
+enum { CU_LEGACY_STREAM = 1, CU_PER_THREAD_STREAM = 2 };
+
+/* How a stream waits for a word of memory: until (signed) word - value >= 0, until they are equal. */
+enum { CU_WAIT_AT_LEAST = 0, CU_WAIT_EQUAL = 1 };
+
+/* What a capture is to its stream. */
+enum { CU_NOT_CAPTURED = 0, CU_BEING_CAPTURED = 1, CU_CAPTURE_SPOILT = 2 };
+
+/* From which threads calls spoil a capture that may not be made meanwhile. */
+enum { CU_CAPTURE_GLOBAL = 0, CU_CAPTURE_OF_THREAD = 1, CU_CAPTURE_RELAXED = 2 };
 
 /* F(name, arguments): every function that is used, by the name that cuGetProcAddress() knows. */
 #define COLLET_CUDA_FUNCTIONS(F)                                                                                       \
@@ -142,6 +163,16 @@ enum { CU_HOST_REGISTER_PORTABLE = 1 };
 	F(cuStreamCreate, (cu_stream * stream, unsigned int flags))                                                    \
 	F(cuStreamDestroy, (cu_stream stream))                                                                         \
 	F(cuStreamSynchronize, (cu_stream stream))                                                                     \
-	F(cuStreamQuery, (cu_stream stream))
+	F(cuStreamQuery, (cu_stream stream))                                                                           \
+	F(cuStreamGetCtx, (cu_stream stream, cu_context * context))                                                    \
+	F(cuStreamGetId, (cu_stream stream, unsigned long long *id))                                                   \
+	F(cuStreamWaitValue32, (cu_stream stream, cu_pointer word, uint32_t value, unsigned int flags))                \
+	F(cuStreamWriteValue32, (cu_stream stream, cu_pointer word, uint32_t value, unsigned int flags))               \
+	F(cuLaunchHostFunc, (cu_stream stream, cu_host_function * function, void *data))                               \
+	F(cuStreamGetCaptureInfo,                                                                                      \
+		(cu_stream stream, int *status, uint64_t *id, cu_graph *graph, const cu_graph_node **nodes,            \
+			size_t *count))                                                                                \
+	F(cuThreadExchangeStreamCaptureMode, (int *mode))                                                              \
+	F(cuMemHostGetDevicePointer, (cu_pointer * pointer, void *memory, unsigned int flags))
 
 #endif

@@ -70,8 +70,13 @@ static cu_result append(cu_event event, cu_stream stream, cu_result (*run)(struc
 	event->users++;
 	*mark = (struct mark){ .job.run = run, .event = event, .which = event->recorded };
 	pthread_mutex_unlock(&event->lock);
-	fake_enqueue(stream, &mark->job);
-	return CU_OK;
+	const cu_result result = fake_enqueue(stream, &mark->job);
+	if (result != CU_OK) {
+		pthread_mutex_lock(&event->lock);
+		event->recorded -= recording;
+		let_go(event);
+	}
+	return result;
 }
 
 /* ---- The driver's functions ---- */
@@ -113,7 +118,7 @@ FAKE_API cu_result cuEventRecord(cu_event event, cu_stream stream)
 	const cu_result result = fake_enter(__func__);
 	if (result != CU_OK)
 		return result;
-	if (!event || !stream || event->context != fake_stream_context(stream))
+	if (!event || event->context != fake_stream_context(stream))
 		return CU_INVALID_HANDLE;
 	return append(event, stream, reach, true);
 }
@@ -124,14 +129,16 @@ FAKE_API cu_result cuStreamWaitEvent(cu_stream stream, cu_event event, unsigned 
 	const cu_result result = fake_enter(__func__);
 	if (result != CU_OK)
 		return result;
-	if (!event || !stream)
+	if (!event || !fake_stream_context(stream))
 		return CU_INVALID_HANDLE;
 	return flags ? CU_INVALID_VALUE : append(event, stream, wait_for, false);
 }
 
 FAKE_API cu_result cuEventQuery(cu_event event)
 {
-	const cu_result result = fake_enter(__func__);
+	cu_result result = fake_enter(__func__);
+	if (result == CU_OK)
+		result = fake_unsafe();
 	if (result != CU_OK)
 		return result;
 	if (!event)
@@ -144,7 +151,9 @@ FAKE_API cu_result cuEventQuery(cu_event event)
 
 FAKE_API cu_result cuEventSynchronize(cu_event event)
 {
-	const cu_result result = fake_enter(__func__);
+	cu_result result = fake_enter(__func__);
+	if (result == CU_OK)
+		result = fake_unsafe();
 	if (result != CU_OK)
 		return result;
 	if (!event)

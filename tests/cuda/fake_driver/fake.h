@@ -3,8 +3,8 @@
  * It proves logic, never speed. It is strict where the driver is: device memory cannot be touched by the program (what
  * is handed out is mapped without any rights; the fake works on another mapping of the same pages), nothing works
  * before cuInit(), calls that need a current context say so, a process opens no handle twice and none of its own,
- * mapped memory is nobody's before its access is set, streams belong to their context, and what a stream has been given
- * happens on another thread, later, in order.
+ * mapped memory is nobody's before its access is set, streams belong to their context, what a stream has been given
+ * happens on another thread, later, in order, and what may not be done while a stream is captured spoils the capture.
  *
  * FAKE_CUDA_DEVICES=N           there are N GPUs (default 1), of which CUDA_VISIBLE_DEVICES shows some
  * FAKE_CUDA_VERSION=N           the driver is of this version (default 12040)
@@ -37,12 +37,21 @@ int fake_context_device(cu_context context);
 cu_context fake_current(void);
 /* What FAKE_CUDA_WITHOUT names is not there. */
 bool fake_has(const char *function);
+/* This thread is in a function that a stream calls: from there nothing of the driver may be used. */
+void fake_forbid_driver(bool forbidden);
+
+/* ---- capture.c ---- */
+
+/* CU_OK; or, of a call that could depend on what is being captured, that it is not allowed, and has spoilt it. */
+cu_result fake_unsafe(void);
 
 /* ---- memory.c: what is at an address ---- */
 
 /* Where bytes at pointer are for the fake itself: the other mapping of device memory, or the host's own memory. NULL:
  * they are in no allocation, or reach past its end. */
 char *fake_reach(cu_pointer pointer, size_t bytes);
+/* Are they the driver's, or registered with it? */
+bool fake_is_known(cu_pointer pointer, size_t bytes);
 
 enum fake_kind {
 	FAKE_DEVICE,         /* cuMemAlloc() */
@@ -82,10 +91,12 @@ struct fake_job {
 	struct fake_job *next;
 	/* On the stream's thread, once, if nothing before it has failed. Anything but CU_OK spoils the stream. */
 	cu_result (*run)(struct fake_job *job);
+	size_t bytes;        /* of all of it: it can be captured, copied, and done again; 0: it cannot */
 };
 
+/* NULL: there is no such stream. */
 cu_context fake_stream_context(cu_stream stream);
-/* Takes the job over. */
-void fake_enqueue(cu_stream stream, struct fake_job *job);
+/* Takes the job over. Fails only where the stream is captured and the job cannot be. */
+cu_result fake_enqueue(cu_stream stream, struct fake_job *job);
 
 #endif

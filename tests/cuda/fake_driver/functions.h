@@ -65,6 +65,26 @@ FAKE_API cu_result cuMemcpyHtoD_v2(cu_pointer to, const void *from, size_t bytes
 FAKE_API cu_result cuMemcpyDtoH_v2(void *to, cu_pointer from, size_t bytes);
 FAKE_API cu_result cuMemsetD8Async(cu_pointer first, unsigned char value, size_t bytes, cu_stream stream);
 
+FAKE_API cu_result cuStreamGetCtx(cu_stream stream, cu_context *context);
+FAKE_API cu_result cuStreamGetId(cu_stream stream, unsigned long long *id);
+
+/* words.c */
+FAKE_API cu_result cuStreamWaitValue32_v2(cu_stream stream, cu_pointer word, uint32_t value, unsigned int flags);
+FAKE_API cu_result cuStreamWriteValue32_v2(cu_stream stream, cu_pointer word, uint32_t value, unsigned int flags);
+FAKE_API cu_result cuLaunchHostFunc(cu_stream stream, cu_host_function *function, void *data);
+FAKE_API cu_result cuMemHostGetDevicePointer_v2(cu_pointer *pointer, void *memory, unsigned int flags);
+
+/* capture.c */
+FAKE_API cu_result cuStreamBeginCapture_v2(cu_stream stream, int mode);
+FAKE_API cu_result cuStreamEndCapture(cu_stream stream, cu_graph *graph);
+FAKE_API cu_result cuStreamGetCaptureInfo_v2(cu_stream stream, int *status, uint64_t *id, cu_graph *graph,
+	const cu_graph_node **nodes, size_t *count);
+FAKE_API cu_result cuThreadExchangeStreamCaptureMode(int *mode);
+FAKE_API cu_result cuGraphInstantiateWithFlags(cu_graph_exec *exec, cu_graph graph, unsigned long long flags);
+FAKE_API cu_result cuGraphDestroy(cu_graph graph);
+FAKE_API cu_result cuGraphLaunch(cu_graph_exec exec, cu_stream stream);
+FAKE_API cu_result cuGraphExecDestroy(cu_graph_exec exec);
+
 /* event.c */
 FAKE_API cu_result cuEventCreate(cu_event *created, unsigned int flags);
 FAKE_API cu_result cuEventDestroy_v2(cu_event event);

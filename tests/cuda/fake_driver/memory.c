@@ -90,12 +90,23 @@ char *fake_reach(cu_pointer pointer, size_t bytes)
 	return reached;
 }
 
+bool fake_is_known(cu_pointer pointer, size_t bytes)
+{
+	pthread_mutex_lock(&fake_lock);
+	const struct fake_block *block = fake_find(pointer);
+	const bool known = block && bytes <= block->first + block->bytes - pointer;
+	pthread_mutex_unlock(&fake_lock);
+	return known;
+}
+
 /* ---- The driver's functions ---- */
 
 FAKE_API cu_result cuMemAlloc_v2(cu_pointer *pointer, size_t bytes)
 {
 	cu_context context;
-	const cu_result result = fake_enter_in_context("cuMemAlloc", &context);
+	cu_result result = fake_enter_in_context("cuMemAlloc", &context);
+	if (result == CU_OK)
+		result = fake_unsafe();
 	if (result != CU_OK)
 		return result;
 	if (!bytes)
@@ -117,7 +128,9 @@ FAKE_API cu_result cuMemAlloc_v2(cu_pointer *pointer, size_t bytes)
 
 FAKE_API cu_result cuMemFree_v2(cu_pointer pointer)
 {
-	const cu_result result = fake_enter("cuMemFree");
+	cu_result result = fake_enter("cuMemFree");
+	if (result == CU_OK)
+		result = fake_unsafe();
 	if (result != CU_OK)
 		return result;
 	struct fake_block *block = fake_take(pointer, FAKE_DEVICE);
@@ -148,7 +161,9 @@ FAKE_API cu_result cuMemGetAddressRange_v2(cu_pointer *first, size_t *bytes, cu_
 FAKE_API cu_result cuMemHostRegister_v2(void *memory, size_t bytes, unsigned int flags)
 {
 	cu_context context;
-	const cu_result result = fake_enter_in_context("cuMemHostRegister", &context);
+	cu_result result = fake_enter_in_context("cuMemHostRegister", &context);
+	if (result == CU_OK)
+		result = fake_unsafe();
 	if (result != CU_OK)
 		return result;
 	(void)flags;
@@ -171,7 +186,9 @@ FAKE_API cu_result cuMemHostRegister_v2(void *memory, size_t bytes, unsigned int
 FAKE_API cu_result cuMemHostUnregister(void *memory)
 {
 	cu_context context;
-	const cu_result result = fake_enter_in_context(__func__, &context);
+	cu_result result = fake_enter_in_context(__func__, &context);
+	if (result == CU_OK)
+		result = fake_unsafe();
 	if (result != CU_OK)
 		return result;
 	struct fake_block *block = fake_take((uintptr_t)memory, FAKE_PINNED);

@@ -1,5 +1,5 @@
 /* Initialisation, devices, contexts, look-up, and failures that a test asks for. */
-#include "fake.h"
+#include "stream.h"
 
 #include <dlfcn.h>
 #include <stdio.h>
@@ -17,6 +17,7 @@ struct CUctx_st {
 
 static struct CUctx_st primary[FAKE_DEVICES];
 static bool initialised;
+static _Thread_local bool in_host_function;
 static _Thread_local struct {
 	cu_context contexts[DEPTH];
 	int count;
@@ -88,7 +89,12 @@ cu_result fake_enter(const char *function)
 	const cu_result wanted = asked_for(function, count_call(function));
 	const bool early = !initialised;
 	pthread_mutex_unlock(&fake_lock);
-	return early ? CU_NOT_INITIALIZED : wanted;
+	return early ? CU_NOT_INITIALIZED : in_host_function ? CU_NOT_PERMITTED : wanted;
+}
+
+void fake_forbid_driver(bool forbidden)
+{
+	in_host_function = forbidden;
 }
 
 cu_result fake_enter_in_context(const char *function, cu_context *context)
@@ -145,6 +151,8 @@ FAKE_API cu_result cuGetErrorName(cu_result result, const char **name)
 		{ CU_ALREADY_MAPPED, "CUDA_ERROR_ALREADY_MAPPED" },
 		{ CU_INVALID_HANDLE, "CUDA_ERROR_INVALID_HANDLE" },
 		{ CU_ILLEGAL_ADDRESS, "CUDA_ERROR_ILLEGAL_ADDRESS" },
+		{ CU_CAPTURE_UNSUPPORTED, "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED" },
+		{ CU_CAPTURE_INVALIDATED, "CUDA_ERROR_STREAM_CAPTURE_INVALIDATED" },
 	};
 	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
 		if (names[i].result == result) {
@@ -225,7 +233,10 @@ FAKE_API cu_result cuDevicePrimaryCtxRelease_v2(cu_device device)
 		result = CU_INVALID_CONTEXT;
 	else
 		primary[device].users--;
+	const bool gone = result == CU_OK && !primary[device].users;
 	pthread_mutex_unlock(&fake_lock);
+	if (gone)
+		fake_streams_end(&primary[device]);
 	return result;
 }
 

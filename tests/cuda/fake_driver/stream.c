@@ -1,23 +1,16 @@
 /* Streams: a queue and a thread each. A job that fails spoils its stream, as on a GPU. */
-#include "fake.h"
+#include "stream.h"
 
 #include <stdlib.h>
 #include <string.h>
+
+static struct CUstream_st *defaults;  /* of all contexts; under fake_lock */
+static uint64_t last_id;              /* likewise */
 
 struct copy {
 	struct fake_job job;
 	cu_pointer to, from;
 	size_t bytes;
-};
-
-struct CUstream_st {
-	cu_context context;
-	pthread_t thread;
-	pthread_mutex_t lock;
-	pthread_cond_t changed;
-	struct fake_job *first, **last;
-	bool working, ending;
-	cu_result result;    /* what it has come to; from then on nothing happens any more */
 };
 
 static cu_result copy_now(const struct copy *copy)
@@ -62,19 +55,101 @@ static void *work(void *argument)
 	return NULL;
 }
 
-cu_context fake_stream_context(cu_stream stream)
+static struct CUstream_st *make(cu_context context)
 {
-	return stream->context;
+	struct CUstream_st *stream = calloc(1, sizeof(*stream));
+	if (!stream)
+		return NULL;
+	stream->context = context;
+	stream->last = &stream->first;
+	pthread_mutex_init(&stream->lock, NULL);
+	pthread_cond_init(&stream->changed, NULL);
+	if (pthread_create(&stream->thread, NULL, work, stream) != 0) {
+		free(stream);
+		return NULL;
+	}
+	return stream;
 }
 
-void fake_enqueue(cu_stream stream, struct fake_job *job)
+static void destroy(struct CUstream_st *stream)
 {
-	job->next = NULL;
 	pthread_mutex_lock(&stream->lock);
-	*stream->last = job;
-	stream->last = &job->next;
+	stream->ending = true;
 	pthread_cond_broadcast(&stream->changed);
 	pthread_mutex_unlock(&stream->lock);
+	pthread_join(stream->thread, NULL);
+	pthread_mutex_destroy(&stream->lock);
+	pthread_cond_destroy(&stream->changed);
+	free(stream);
+}
+
+struct CUstream_st *fake_stream_find(cu_stream handle)
+{
+	const uintptr_t number = (uintptr_t)handle;
+	if (number > CU_PER_THREAD_STREAM)
+		return handle;
+	/* The driver takes NULL for the legacy stream; here whoever means that has to say so. */
+	cu_context context = number ? fake_current() : NULL;
+	if (!context)
+		return NULL;
+	const bool legacy = number == CU_LEGACY_STREAM;
+	pthread_mutex_lock(&fake_lock);
+	struct CUstream_st *found = defaults;
+	while (found && (found->context != context || found->legacy != legacy ||
+				(!legacy && !pthread_equal(found->owner, pthread_self()))))
+		found = found->next_default;
+	if (!found) {
+		found = make(context);
+		if (found) {
+			found->legacy = legacy;
+			found->owner = pthread_self();
+			found->id = ++last_id;
+			found->next_default = defaults;
+			defaults = found;
+		}
+	}
+	pthread_mutex_unlock(&fake_lock);
+	return found;
+}
+
+void fake_streams_end(cu_context context)
+{
+	for (;;) {
+		pthread_mutex_lock(&fake_lock);
+		struct CUstream_st **at = &defaults;
+		while (*at && (*at)->context != context)
+			at = &(*at)->next_default;
+		struct CUstream_st *stream = *at;
+		if (stream)
+			*at = stream->next_default;
+		pthread_mutex_unlock(&fake_lock);
+		if (!stream)
+			return;
+		destroy(stream);
+	}
+}
+
+cu_context fake_stream_context(cu_stream handle)
+{
+	const struct CUstream_st *stream = fake_stream_find(handle);
+	return stream ? stream->context : NULL;
+}
+
+cu_result fake_enqueue(cu_stream handle, struct fake_job *job)
+{
+	struct CUstream_st *stream = fake_stream_find(handle);
+	cu_result result = CU_OK;
+	job->next = NULL;
+	pthread_mutex_lock(&stream->lock);
+	if (stream->capture) {
+		result = fake_capture_add(stream->capture, job);
+	} else {
+		*stream->last = job;
+		stream->last = &job->next;
+		pthread_cond_broadcast(&stream->changed);
+	}
+	pthread_mutex_unlock(&stream->lock);
+	return result;
 }
 
 /* ---- The driver's functions ---- */
@@ -87,17 +162,12 @@ FAKE_API cu_result cuStreamCreate(cu_stream *created, unsigned int flags)
 		return result;
 	if (flags & ~(unsigned int)CU_NON_BLOCKING_STREAM)
 		return CU_INVALID_VALUE;
-	struct CUstream_st *stream = calloc(1, sizeof(*stream));
+	struct CUstream_st *stream = make(context);
 	if (!stream)
 		return CU_OUT_OF_MEMORY;
-	stream->context = context;
-	stream->last = &stream->first;
-	pthread_mutex_init(&stream->lock, NULL);
-	pthread_cond_init(&stream->changed, NULL);
-	if (pthread_create(&stream->thread, NULL, work, stream) != 0) {
-		free(stream);
-		return CU_OUT_OF_MEMORY;
-	}
+	pthread_mutex_lock(&fake_lock);
+	stream->id = ++last_id;
+	pthread_mutex_unlock(&fake_lock);
 	*created = stream;
 	return CU_OK;
 }
@@ -107,16 +177,10 @@ FAKE_API cu_result cuStreamDestroy_v2(cu_stream stream)
 	const cu_result result = fake_enter("cuStreamDestroy");
 	if (result != CU_OK)
 		return result;
-	if (!stream)
+	if ((uintptr_t)stream <= CU_PER_THREAD_STREAM)
 		return CU_INVALID_HANDLE;
-	pthread_mutex_lock(&stream->lock);
-	stream->ending = true;
-	pthread_cond_broadcast(&stream->changed);
-	pthread_mutex_unlock(&stream->lock);
-	pthread_join(stream->thread, NULL);
-	pthread_mutex_destroy(&stream->lock);
-	pthread_cond_destroy(&stream->changed);
-	free(stream);
+	(void)fake_capture_forbids(stream);
+	destroy(stream);
 	return CU_OK;
 }
 
@@ -126,16 +190,15 @@ FAKE_API cu_result cuMemcpyAsync(cu_pointer to, cu_pointer from, size_t bytes, c
 	const cu_result result = fake_enter_in_context(__func__, &context);
 	if (result != CU_OK)
 		return result;
-	if (!stream || stream->context != context)
+	if (fake_stream_context(stream) != context)
 		return CU_INVALID_HANDLE;
 	if (!fake_reach(to, bytes) || !fake_reach(from, bytes))
 		return CU_INVALID_VALUE;
 	struct copy *copy = malloc(sizeof(*copy));
 	if (!copy)
 		return CU_OUT_OF_MEMORY;
-	*copy = (struct copy){ .job.run = run_copy, .to = to, .from = from, .bytes = bytes };
-	fake_enqueue(stream, &copy->job);
-	return CU_OK;
+	*copy = (struct copy){.job = {.run = run_copy, .bytes = sizeof(*copy)}, .to = to, .from = from, .bytes = bytes};
+	return fake_enqueue(stream, &copy->job);
 }
 
 struct fill {
@@ -161,26 +224,38 @@ FAKE_API cu_result cuMemsetD8Async(cu_pointer first, unsigned char value, size_t
 	const cu_result result = fake_enter_in_context(__func__, &context);
 	if (result != CU_OK)
 		return result;
-	if (!stream || stream->context != context)
+	if (fake_stream_context(stream) != context)
 		return CU_INVALID_HANDLE;
 	if (!fake_reach(first, bytes))
 		return CU_INVALID_VALUE;
 	struct fill *fill = malloc(sizeof(*fill));
 	if (!fill)
 		return CU_OUT_OF_MEMORY;
-	*fill = (struct fill){ .job.run = run_fill, .first = first, .bytes = bytes, .value = value };
-	fake_enqueue(stream, &fill->job);
-	return CU_OK;
+	*fill = (struct fill){
+		.job = {.run = run_fill, .bytes = sizeof(*fill)}, .first = first, .bytes = bytes, .value = value};
+	return fake_enqueue(stream, &fill->job);
 }
 
-FAKE_API cu_result cuStreamSynchronize(cu_stream stream)
+/* What a call that waits for a stream, or asks how far it is, finds: the stream, or why not. */
+static cu_result look_at(const char *function, cu_stream handle, struct CUstream_st **stream)
 {
 	cu_context context;
-	cu_result result = fake_enter_in_context(__func__, &context);
+	cu_result result = fake_enter_in_context(function, &context);
 	if (result != CU_OK)
 		return result;
-	if (!stream)
+	*stream = fake_stream_find(handle);
+	if (!*stream)
 		return CU_INVALID_HANDLE;
+	result = fake_capture_forbids(*stream);
+	return result == CU_OK ? fake_unsafe() : result;
+}
+
+FAKE_API cu_result cuStreamSynchronize(cu_stream handle)
+{
+	struct CUstream_st *stream;
+	cu_result result = look_at(__func__, handle, &stream);
+	if (result != CU_OK)
+		return result;
 	pthread_mutex_lock(&stream->lock);
 	while (stream->first || stream->working)
 		pthread_cond_wait(&stream->changed, &stream->lock);
@@ -189,24 +264,45 @@ FAKE_API cu_result cuStreamSynchronize(cu_stream stream)
 	return result;
 }
 
-FAKE_API cu_result cuStreamQuery(cu_stream stream)
+FAKE_API cu_result cuStreamQuery(cu_stream handle)
 {
-	cu_result result = fake_enter(__func__);
+	struct CUstream_st *stream;
+	cu_result result = look_at(__func__, handle, &stream);
 	if (result != CU_OK)
 		return result;
-	if (!stream)
-		return CU_INVALID_HANDLE;
 	pthread_mutex_lock(&stream->lock);
 	result = stream->result != CU_OK ? stream->result : stream->first || stream->working ? CU_NOT_READY : CU_OK;
 	pthread_mutex_unlock(&stream->lock);
 	return result;
 }
 
+FAKE_API cu_result cuStreamGetCtx(cu_stream stream, cu_context *context)
+{
+	const cu_result result = fake_enter(__func__);
+	if (result != CU_OK)
+		return result;
+	*context = fake_stream_context(stream);
+	return *context ? CU_OK : CU_INVALID_CONTEXT;
+}
+
+/* Never that of another stream, whatever happens to handles. */
+FAKE_API cu_result cuStreamGetId(cu_stream handle, unsigned long long *id)
+{
+	const cu_result result = fake_enter(__func__);
+	if (result != CU_OK)
+		return result;
+	const struct CUstream_st *stream = fake_stream_find(handle);
+	*id = stream ? stream->id : 0;
+	return stream ? CU_OK : CU_INVALID_CONTEXT;
+}
+
 /* The program's own way in and out: at once, on its own thread. */
 static cu_result copy_at_once(const char *function, cu_pointer to, cu_pointer from, size_t bytes)
 {
 	cu_context context;
-	const cu_result result = fake_enter_in_context(function, &context);
+	cu_result result = fake_enter_in_context(function, &context);
+	if (result == CU_OK)
+		result = fake_unsafe();
 	if (result != CU_OK)
 		return result;
 	const struct copy copy = { .to = to, .from = from, .bytes = bytes };

@@ -1,0 +1,40 @@
+/* What a program does with streams and graphs, by the driver, around collet. */
+#ifndef TESTS_CUDA_STREAMS_H
+#define TESTS_CUDA_STREAMS_H
+
+#include "fake_driver/functions.h"
+#include "program.h"
+
+#define STREAM_FUNCTIONS(F)                                                                                            \
+	F(cuStreamCreate)                                                                                              \
+	F(cuStreamDestroy_v2)                                                                                          \
+	F(cuStreamSynchronize)                                                                                         \
+	F(cuStreamQuery)                                                                                               \
+	F(cuStreamGetCtx)                                                                                              \
+	F(cuStreamGetId)                                                                                               \
+	F(cuMemcpyAsync)                                                                                               \
+	F(cuStreamWaitValue32_v2)                                                                                      \
+	F(cuStreamWriteValue32_v2)                                                                                     \
+	F(cuLaunchHostFunc)                                                                                            \
+	F(cuMemHostRegister_v2)                                                                                        \
+	F(cuMemHostUnregister)                                                                                         \
+	F(cuStreamBeginCapture_v2)                                                                                     \
+	F(cuStreamEndCapture)                                                                                          \
+	F(cuStreamGetCaptureInfo_v2)                                                                                   \
+	F(cuThreadExchangeStreamCaptureMode)                                                                           \
+	F(cuGraphInstantiateWithFlags)                                                                                 \
+	F(cuGraphDestroy)                                                                                              \
+	F(cuGraphLaunch)                                                                                               \
+	F(cuGraphExecDestroy)
+
+/* By the names of their symbols. */
+struct streams {
+#define STREAM_SLOT(name) __typeof__(name) *name;
+	STREAM_FUNCTIONS(STREAM_SLOT)
+#undef STREAM_SLOT
+};
+
+/* false: the driver lacks some. */
+bool streams_find(struct streams *streams, const struct program *program);
+
+#endif
