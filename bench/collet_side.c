@@ -87,8 +87,13 @@ static void release(void *context, void *memory)
 collet_status collet_side_init(struct collet_side *side, const char *transport)
 {
 	const collet_options options = { .transport = transport };
+	return collet_side_meet(side, &options);
+}
+
+collet_status collet_side_meet(struct collet_side *side, const collet_options *options)
+{
 	memset(side, 0, sizeof(*side));
-	const collet_status status = collet_comm_create(&side->comm, &options);
+	const collet_status status = collet_comm_create(&side->comm, options);
 	if (status != COLLET_OK)
 		return status;
 	side->allocator = (struct bench_allocator){ .allocate = allocate, .release = release, .context = side };

@@ -17,6 +17,8 @@ struct collet_side {
 
 /* Creates the communicator of all ranks from the environment. COLLET_OK or what collet_last_error() tells. */
 collet_status collet_side_init(struct collet_side *side, const char *transport);
+/* The same by what the caller says of the ranks and where they meet. */
+collet_status collet_side_meet(struct collet_side *side, const collet_options *options);
 void collet_side_deinit(struct collet_side *side);
 
 /* Settles how the work is called; the result is for bench_call.how, valid until the next one. side->plan then says what

@@ -14,6 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "device.h"
 #include "loop.h"
 #include "output.h"
 #include "pin.h"
@@ -287,6 +288,53 @@ static int measure_module(struct limits *all, const char *name)
 	return failed;
 }
 
+static int by_value(const void *a, const void *b)
+{
+	const double x = *(const double *)a, y = *(const double *)b;
+	return (x > y) - (x < y);
+}
+
+/* What a GPU's memory can do: copies within it, timed by the GPU. */
+static int measure_device(struct limits *all)
+{
+	static const struct limit_kind kind = { .name = "device_copy", .what = "copy within a GPU's memory",
+		.unit = LIMIT_GBS };
+	const struct bench_sizes *sizes = &all->options->sizes;
+	struct bench_device device;
+	int failed = !bench_device_open(&device, 0);
+	if (!failed && all->table != NULL)
+		fprintf(all->table, "# %s, of %d; its cache has %.1f MiB\n", device.device.name, device.device.count,
+			(double)device.device.cache_bytes / (1 << 20));
+	for (size_t i = 0; !failed && i < sizes->count; i++) {
+		double ns[BATCHES], gbs = 0;
+		for (int b = 0; !failed && b < BATCHES; b++) {
+			failed = !bench_device_copy(
+				&device, sizes->bytes[i], all->options->manner.seconds / BATCHES, &gbs);
+			ns[b] = gbs > 0 ? (double)sizes->bytes[i] / gbs : 0;
+		}
+		qsort(ns, BATCHES, sizeof(ns[0]), by_value);
+		if (!failed)
+			print(all, &kind, sizes->bytes[i], ns);
+	}
+	bench_device_close(&device);
+	return failed;
+}
+
+static int measure_host(struct limits *all)
+{
+	int status = 0;
+	for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++)
+		if (is_wanted(kinds[i], all->options->transport))
+			status |= measure_kind(all, kinds[i]);
+	status |= measure_module(all, "verbs");
+	if (!all->any) {
+		fprintf(stderr, "collet-bench: limits --transport %s: there are limits of shm, tcp and verbs\n",
+			all->options->transport);
+		status = 1;
+	}
+	return status;
+}
+
 int bench_limits(const struct bench_options *options)
 {
 	struct limits all = { .options = options };
@@ -298,19 +346,14 @@ int bench_limits(const struct bench_options *options)
 		return 1;
 	all.table = all.json == stdout ? NULL : stdout;
 	sched_getaffinity(0, sizeof(all.before_pinning), &all.before_pinning);
-	all.pinned = options->manner.pin && bench_pin(0, 2, false);
-	if (all.table != NULL)
+	all.pinned = options->manner.pin && !options->manner.device && bench_pin(0, 2, false);
+	if (all.table != NULL && options->manner.device)
+		fprintf(all.table, "# limits of a GPU of %s; medians of %d, least and most; GB = 10^9 bytes\n",
+			all.host, BATCHES);
+	else if (all.table != NULL)
 		fprintf(all.table, "# limits of %s, two processes%s; medians of %d, least and most; GB = 10^9 bytes\n",
 			all.host, all.pinned ? " bound to two cores" : "", BATCHES);
-	for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++)
-		if (is_wanted(kinds[i], options->transport))
-			status |= measure_kind(&all, kinds[i]);
-	status |= measure_module(&all, "verbs");
-	if (!all.any) {
-		fprintf(stderr, "collet-bench: limits --transport %s: there are limits of shm, tcp and verbs\n",
-			options->transport);
-		status = 1;
-	}
+	status = options->manner.device ? measure_device(&all) : measure_host(&all);
 	if (!bench_json_close(all.json))
 		status = 1;
 	return status;

@@ -16,6 +16,7 @@
 #include "overlap.h"
 #include "pin.h"
 #include "process.h"
+#include "threads.h"
 #include "training.h"
 #include "tune.h"
 #include "variants.h"
@@ -96,7 +97,10 @@ int main(int argc, char **argv)
 	if (!options.manner.pin)
 		setenv(BENCH_NO_PIN_VARIABLE, "1", 1);
 	switch (options.command) {
-	case BENCH_COMMAND_MEASURE: status = run_ranks(&options, typed, bench_measure); break;
+	case BENCH_COMMAND_MEASURE:
+		status = options.manner.threads ? bench_threads_run(&options, bench_measure_as)
+						: run_ranks(&options, typed, bench_measure);
+		break;
 	case BENCH_COMMAND_LIST: status = list(&options); break;
 	case BENCH_COMMAND_EXPLAIN: status = bench_explain(&options); break;
 	case BENCH_COMMAND_LIMITS: status = bench_limits(&options); break;

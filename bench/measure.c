@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "collet_side.h"
+#include "device.h"
 #include "output.h"
 #include "pin.h"
 
@@ -21,6 +22,8 @@ struct session {
 	FILE *table, *json;   /* on rank 0; NULL: not wanted */
 	char host[65];
 	bool pinned;          /* on all ranks */
+	struct bench_device device;  /* with --device cuda */
+	double copy_gbs;      /* on rank 0 */
 	uint64_t wrong;       /* elements so far */
 	bool header_done;
 };
@@ -99,9 +102,12 @@ static int run_size(struct session *s, struct bench_run *run, struct numbers *mi
 	if (bench_run_samples(run, samples, &s->samples))
 		return complain("the calls timed one by one");
 	mine->elapsed_ns = (uint64_t)times.elapsed_ns;
-	mine->cpu_ns = (uint64_t)times.cpu_ns;
-	mine->page_faults = (uint64_t)times.page_faults;
-	mine->switches = (uint64_t)times.switches;
+	/* These are the process's: of threads, one speaks for all. */
+	if (!s->options->manner.threads || s->side.library.rank == 0) {
+		mine->cpu_ns = (uint64_t)times.cpu_ns;
+		mine->page_faults = (uint64_t)times.page_faults;
+		mine->switches = (uint64_t)times.switches;
+	}
 	mine->p50_ns = (uint64_t)bench_percentile(&s->samples, 0.5);
 	mine->p99_ns = (uint64_t)bench_percentile(&s->samples, 0.99);
 	return check(s, run, &mine->wrong);
@@ -119,9 +125,25 @@ static int merge(struct session *s, const struct numbers *mine, struct numbers *
 	return 0;
 }
 
+/* Every rank reads what it sends and writes what it receives, at the least; ranks that share a GPU do so there. */
+static double copied_bytes(const struct session *s, const struct bench_run *run)
+{
+	const uint32_t ranks = s->side.library.size, local = collet_comm_local_size(s->side.comm),
+		       gpus = (uint32_t)s->device.device.count, sharing = (local + gpus - 1) / gpus;
+	uint64_t elements = 0;
+	for (uint32_t r = 0; r < ranks; r++)
+		elements += bench_send_count(&run->work, r, ranks, run->count) +
+			bench_recv_count(&run->work, r, ranks, run->count);
+	const double bytes = (double)elements * (double)collet_dtype_bytes((collet_dtype)run->work.dtype);
+	return bytes / ranks * sharing / 2;
+}
+
 static void print(struct session *s, const struct bench_run *run, const struct numbers *all, uint64_t iterations)
 {
 	const uint32_t ranks = s->side.library.size;
+	const bool device = s->options->manner.device;
+	const struct bench_on_device on = { .name = s->device.device.name, .copy_gbs = s->copy_gbs,
+		.copy_bytes = device ? copied_bytes(s, run) : 0 };
 	const struct bench_measurement m = {
 		.library = "collet", .version = collet_version(), .host = s->host,
 		.algorithm = s->side.plan.algorithm,
@@ -134,6 +156,7 @@ static void print(struct session *s, const struct bench_run *run, const struct n
 		.page_faults = (double)all->page_faults / (double)iterations,
 		.switches = (double)all->switches / (double)iterations,
 		.predicted_ns = s->side.plan.predicted_ns, .wrong = all->wrong,
+		.threads = s->options->manner.threads, .device = device ? &on : NULL,
 	};
 	bench_progress_clear();
 	if (s->table != NULL && !s->header_done)
@@ -158,10 +181,13 @@ static int measure_size(struct session *s, uint64_t bytes)
 		bench_progress("%s, %s: measuring", bench_collective_name((enum bench_collective)o->work.collective),
 			bench_bytes_text(bytes, text));
 	const void *how = collet_side_plan(&s->side, &o->work, count, o->algorithm);
-	const char *problem = bench_run_init(&run, library, &o->work, count, o->manner.buffers, o->manner.cold, how);
+	/* On a GPU always cold: what its cache holds between two calls of a bench is nobody's else. */
+	const char *problem = bench_run_init(&run, library, &o->work, count,
+		o->manner.device ? BENCH_DEVICE : o->manner.buffers, o->manner.cold || o->manner.device, how);
 	if (problem != NULL) {
 		bench_progress_clear();
-		fprintf(stderr, "collet-bench: %s, %s: %s\n", bench_bytes_text(bytes, text), problem,
+		fprintf(stderr, "collet-bench: %s: %s%s%s\n", bench_bytes_text(bytes, text), problem,
+			o->manner.buffers == BENCH_ALLOC ? ": " : "",
 			o->manner.buffers == BENCH_ALLOC ? collet_last_error() : "");
 		return 1;
 	}
@@ -173,6 +199,24 @@ static int measure_size(struct session *s, uint64_t bytes)
 	}
 	bench_run_deinit(&run);
 	return failed;
+}
+
+/* Each rank its GPU; then rank 0 copies, while the others wait for it. */
+static int begin_device(struct session *s)
+{
+	const struct bench_sizes *sizes = &s->options->sizes;
+	uint64_t bytes = 0;
+	if (!bench_device_open(&s->device, collet_comm_local_rank(s->side.comm)))
+		return 1;
+	s->side.library.allocator = &s->device.allocator;
+	for (size_t i = 0; i < sizes->count; i++)
+		bytes = bytes < sizes->bytes[i] ? sizes->bytes[i] : bytes;
+	if (bytes < 2 * s->device.device.cache_bytes)
+		bytes = 2 * s->device.device.cache_bytes;
+	if (s->side.library.rank == 0 &&
+		!bench_device_copy(&s->device, bytes, s->options->manner.seconds / 3, &s->copy_gbs))
+		return 1;
+	return collet_barrier(s->side.comm, NULL) != COLLET_OK ? complain("the first call") : 0;
 }
 
 static int measure_sizes(struct session *s)
@@ -208,19 +252,29 @@ static bool open_outputs(struct session *s)
 	return !failed;
 }
 
-int bench_measure(const struct bench_options *options)
+int bench_measure_as(const struct bench_options *options, const collet_options *meeting)
 {
 	struct session s = { .options = options, .samples.capacity = SAMPLES };
 	int status = 1;
 	gethostname(s.host, sizeof(s.host) - 1);
-	if (collet_side_init(&s.side, options->transport) != COLLET_OK)
+	if (collet_side_meet(&s.side, meeting) != COLLET_OK)
 		return complain("creating the communicator");
 	s.samples.ns = calloc(SAMPLES, sizeof(s.samples.ns[0]));
-	if (s.samples.ns != NULL && open_outputs(&s))
+	if (s.samples.ns != NULL && open_outputs(&s) && (!options->manner.device || begin_device(&s) == 0))
 		status = measure_sizes(&s);
 	if (!bench_json_close(s.json))
 		status = 1;
 	free(s.samples.ns);
+	/* A process's end is seen by the others; a thread's is not. */
+	if (status != 0 && options->manner.threads)
+		collet_comm_abort(s.side.comm);
+	bench_device_close(&s.device);
 	collet_side_deinit(&s.side);
 	return status;
+}
+
+int bench_measure(const struct bench_options *options)
+{
+	const collet_options meeting = { .transport = options->transport };
+	return bench_measure_as(options, &meeting);
 }

@@ -42,6 +42,9 @@ const char bench_usage[] =
 	"  --iters N              calls a size, instead of --seconds\n"
 	"  --in-place             one buffer for both\n"
 	"  --buffers KIND         malloc, alloc (collet_mem_alloc), huge (huge pages) (malloc)\n"
+	"  --device WHERE         COLLECTIVE, limits: cpu, or cuda: buffers in the memory of LOCAL_RANK's GPU, others\n"
+	"                         for each call, and their times beside that of a copy within it (cpu)\n"
+	"  --threads              COLLECTIVE: ranks are threads of one process\n"
 	"  --cold                 other buffers for each call, so that no cache holds them\n"
 	"  --sync                 a barrier before each call, outside the time\n"
 	"  --no-pin               do not bind ranks to cores\n"
@@ -88,6 +91,8 @@ enum {
 	OPT_CHECK,
 	OPT_STRATEGIES,
 	OPT_PREDICT,
+	OPT_DEVICE,
+	OPT_THREADS,
 	OPT_VERSION
 };
 
@@ -117,6 +122,8 @@ static const struct option long_options[] = {
 	{ "check", no_argument, NULL, OPT_CHECK },
 	{ "strategies", required_argument, NULL, OPT_STRATEGIES },
 	{ "predict", required_argument, NULL, OPT_PREDICT },
+	{ "device", required_argument, NULL, OPT_DEVICE },
+	{ "threads", no_argument, NULL, OPT_THREADS },
 	{ "help", no_argument, NULL, 'h' },
 	{ "version", no_argument, NULL, OPT_VERSION },
 	{ 0 },
@@ -152,6 +159,7 @@ struct given {
 	const char *stray;   /* an option of compare alone */
 	const char *for_tune;   /* of tune alone */
 	const char *for_training;   /* of training alone */
+	const char *for_device;   /* of collectives and limits */
 };
 
 static bool fail(char problem[256], const char *format, ...) __attribute__((format(printf, 2, 3)));
@@ -221,6 +229,12 @@ static bool take_manner(int option, struct bench_options *o, struct given *given
 		o->manner.buffers = bench_buffer_kind_find(optarg);
 		return o->manner.buffers != BENCH_BUFFER_KINDS
 			|| fail(problem, "--buffers %s: expected malloc, alloc or huge", optarg);
+	case OPT_DEVICE:
+		given->for_device = "--device";
+		o->manner.device = strcmp(optarg, "cuda") == 0;
+		return o->manner.device || strcmp(optarg, "cpu") == 0
+			|| fail(problem, "--device %s: expected cpu or cuda", optarg);
+	case OPT_THREADS: o->manner.threads = true; return true;
 	case OPT_COLD: o->manner.cold = true; return true;
 	case OPT_SYNC: o->manner.sync = true; return true;
 	default: o->manner.pin = false; return true;
@@ -280,6 +294,7 @@ static bool take(int option, struct bench_options *o, struct given *given, char 
 	case OPT_DTYPE: case OPT_OP: case OPT_ROOT: case OPT_IN_PLACE:
 		return take_work(option, o, problem);
 	case OPT_SECONDS: case OPT_ITERS: case OPT_BUFFERS: case OPT_COLD: case OPT_SYNC: case OPT_NO_PIN:
+	case OPT_DEVICE: case OPT_THREADS:
 		return take_manner(option, o, given, problem);
 	default:
 		return false;   /* the caller knows the word */
@@ -361,6 +376,11 @@ static bool check(const struct bench_options *o, char problem[256])
 			collet_dtype_name((collet_dtype)o->work.dtype));
 	if (o->command == BENCH_COMMAND_FAULTS && o->ranks == 1)
 		return fail(problem, "-n 1: faults kills one rank, and asks the others");
+	if (o->manner.device && o->command == BENCH_COMMAND_LIMITS && o->transport != NULL)
+		return fail(problem, "--transport: with --device cuda, limits are the GPU's");
+	if (o->manner.device && o->manner.buffers != BENCH_MALLOC)
+		return fail(problem, "--buffers %s: with --device cuda they are the GPU's",
+			bench_buffer_kind_name(o->manner.buffers));
 	if (o->work.in_place && (o->collectives >> BENCH_SENDRECV & 1) != 0)
 		return fail(problem, "sendrecv has no in-place form");
 	if (o->plot != NULL && (o->collectives & (o->collectives - 1)) != 0)
@@ -399,6 +419,10 @@ bool bench_options_parse(int argc, char **argv, struct bench_options *options, c
 		return fail(problem, "%s is for tune", given.for_tune);
 	if (given.for_training != NULL && o.command != BENCH_COMMAND_TRAINING)
 		return fail(problem, "%s is for training", given.for_training);
+	if (given.for_device != NULL && o.command != BENCH_COMMAND_MEASURE && o.command != BENCH_COMMAND_LIMITS)
+		return fail(problem, "--device is for a collective and for limits");
+	if (o.manner.threads && o.command != BENCH_COMMAND_MEASURE)
+		return fail(problem, "--threads is for a collective");
 	if (o.plot != NULL && o.command != BENCH_COMMAND_COMPARE && o.command != BENCH_COMMAND_TRAINING)
 		return fail(problem, "--plot is for compare and training");
 	if (o.repeats > 0 && commands[row].repeats == 0)

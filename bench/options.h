@@ -28,6 +28,8 @@ struct bench_manner {
 	uint64_t iterations;   /* 0: as many as fit */
 	enum bench_buffer_kind buffers;
 	bool cold, sync, pin;
+	bool device;           /* --device cuda */
+	bool threads;          /* ranks are threads of one process */
 };
 
 enum { BENCH_PREDICT_MOST = 16 };

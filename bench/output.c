@@ -27,19 +27,33 @@ static double busbw(const struct bench_measurement *m)
 	return algbw(m) * bench_bus_factor((enum bench_collective)m->work.collective, m->ranks);
 }
 
+/* How much of the speed of a copy the call's reads and writes have had; 1: all of it. */
+static double part_of_copy(const struct bench_measurement *m)
+{
+	const struct bench_on_device *d = m->device;
+	return m->time_ns > 0 && d->copy_gbs > 0 ? d->copy_bytes / m->time_ns / d->copy_gbs : -1;
+}
+
 void bench_table_header(FILE *out, const struct bench_measurement *first)
 {
 	fprintf(out, "# %s %s: %s of %u ranks on %s, %s%s, %s buffers\n", first->library, first->version,
 		bench_collective_name((enum bench_collective)first->work.collective), first->ranks, first->host,
-		first->work.in_place ? "in place" : "out of place", first->pinned ? ", bound to cores" : "",
+		first->work.in_place ? "in place" : "out of place",
+		first->threads ? ", threads" : first->pinned ? ", bound to cores" : "",
 		bench_buffer_kind_name(first->buffers));
+	if (first->device != NULL)
+		fprintf(out,
+			"# GPU: %s; copies within its memory at %.1f GB/s; of copy: what a call must read and write, "
+			"at that speed, / time\n",
+			first->device->name, first->device->copy_gbs);
 	fprintf(out,
 		"# times: mean of calls back to back, slowest rank; p50 and p99 in a pass of their own; GB = 10^9 "
 		"bytes\n");
-	fprintf(out, "%12s %12s %7s %10s %-16s %-9s %10s %10s %10s %8s %8s %7s\n", "bytes", "count", "type", "op",
-		"algorithm", "transport", "time", "p50", "p99", "algbw", "busbw", "wrong");
-	fprintf(out, "%12s %12s %7s %10s %-16s %-9s %10s %10s %10s %8s %8s %7s\n", "", "elements", "", "", "", "", "us",
-		"us", "us", "GB/s", "GB/s", "");
+	const bool device = first->device != NULL;
+	fprintf(out, "%12s %12s %7s %10s %-16s %-9s %10s %10s %10s %8s %8s %7s%s\n", "bytes", "count", "type", "op",
+		"algorithm", "transport", "time", "p50", "p99", "algbw", "busbw", "wrong", device ? "  of copy" : "");
+	fprintf(out, "%12s %12s %7s %10s %-16s %-9s %10s %10s %10s %8s %8s %7s%s\n", "", "elements", "", "", "", "",
+		"us", "us", "us", "GB/s", "GB/s", "", device ? "        %" : "");
 }
 
 void bench_table_number(FILE *out, double value, int width)
@@ -58,7 +72,10 @@ void bench_table_row(FILE *out, const struct bench_measurement *m)
 	bench_table_number(out, m->time_ns / 1e3, 10);
 	bench_table_number(out, m->p50_ns / 1e3, 10);
 	bench_table_number(out, m->p99_ns / 1e3, 10);
-	fprintf(out, " %8.2f %8.2f %7" PRIu64 "\n", algbw(m), busbw(m), m->wrong);
+	fprintf(out, " %8.2f %8.2f %7" PRIu64, algbw(m), busbw(m), m->wrong);
+	if (m->device != NULL)
+		bench_table_number(out, 100 * part_of_copy(m), 8);
+	putc('\n', out);
 	fflush(out);
 }
 
@@ -125,6 +142,15 @@ static void put_beside(FILE *out, const struct bench_beside *b)
 	bench_json_number(out, b->ratio_most);
 }
 
+static void put_device(FILE *out, const struct bench_measurement *m)
+{
+	putc(',', out);
+	string_member(out, "device", m->device->name);
+	number_member(out, "copy_gbs", m->device->copy_gbs);
+	fputs("\"of_copy\":", out);
+	bench_json_number(out, part_of_copy(m));
+}
+
 void bench_json_measurement(FILE *out, const struct bench_measurement *m)
 {
 	putc('{', out);
@@ -151,6 +177,10 @@ void bench_json_measurement(FILE *out, const struct bench_measurement *m)
 	number_member(out, "switches_per_op", m->switches);
 	fputs("\"predicted_us\":", out);
 	bench_json_number(out, m->predicted_ns / 1e3);
+	if (m->threads)
+		fputs(",\"threads\":true", out);
+	if (m->device != NULL)
+		put_device(out, m);
 	if (m->beside != NULL)
 		put_beside(out, m->beside);
 	fputs("}\n", out);

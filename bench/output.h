@@ -21,6 +21,8 @@ struct bench_measurement {
 	double page_faults, switches;   /* of one call; < 0: not known */
 	double predicted_ns;
 	uint64_t wrong;            /* elements, of all ranks together */
+	bool threads;              /* ranks are threads of one process */
+	const struct bench_on_device *device;   /* NULL: buffers are in the host's memory */
 	const struct bench_beside *beside;   /* compare's part of it; NULL: it stands alone */
 };
 
@@ -31,6 +33,13 @@ struct bench_beside {
 	uint32_t repeats;          /* that it was measured in */
 	double ratio, ratio_least, ratio_most;   /* collet's time to this one's; < 0: unknown, or it is collet's */
 	bool best;                 /* the best peer */
+};
+
+/* On a GPU. */
+struct bench_on_device {
+	const char *name;
+	double copy_gbs;           /* of a copy from its memory to its memory, in bytes copied */
+	double copy_bytes;         /* what a call reads and writes at least, per GPU, as if it were copied */
 };
 
 void bench_table_header(FILE *out, const struct bench_measurement *first);

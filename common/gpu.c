@@ -90,6 +90,58 @@ const char *gpu_words(const struct gpu *gpu, gpu_result result, char words[GPU_W
 	return words;
 }
 
+/* ---- One GPU ------------------------------------------------------------------------------------------------- */
+
+static gpu_result enter(struct gpu_device *d, uint32_t local_rank)
+{
+	const struct gpu *gpu = &d->gpu;
+	int cache_bytes = 0;
+	gpu_result result = gpu->cuDeviceGetCount(&d->count);
+	d->ordinal = d->count > 0 ? (int)(local_rank % (uint32_t)d->count) : 0;
+	if (result == GPU_OK)
+		result = gpu->cuDeviceGet(&d->device, d->ordinal);
+	if (result == GPU_OK)
+		result = gpu->cuDeviceGetName(d->name, sizeof(d->name), d->device);
+	if (result == GPU_OK)
+		result = gpu->cuDeviceGetAttribute(&cache_bytes, GPU_L2_CACHE_BYTES, d->device);
+	d->cache_bytes = (size_t)cache_bytes;
+	if (result == GPU_OK)
+		result = gpu->cuDevicePrimaryCtxRetain(&d->context, d->device);
+	if (result != GPU_OK)
+		return result;
+	result = gpu->cuCtxPushCurrent(d->context);
+	if (result != GPU_OK) {
+		(void)gpu->cuDevicePrimaryCtxRelease(d->device);
+		d->context = NULL;
+	}
+	return result;
+}
+
+bool gpu_device_open(struct gpu_device *device, uint32_t local_rank, char why[GPU_WHY_BYTES])
+{
+	char words[GPU_WHY_BYTES];
+	*device = (struct gpu_device){ 0 };
+	if (!gpu_open(&device->gpu, why))
+		return false;
+	const gpu_result result = enter(device, local_rank);
+	if (result == GPU_OK)
+		return true;
+	snprintf(why, GPU_WHY_BYTES, "GPU %d cannot be used: %.200s", device->ordinal,
+		gpu_words(&device->gpu, result, words));
+	gpu_device_close(device);
+	return false;
+}
+
+void gpu_device_close(struct gpu_device *device)
+{
+	if (device->context) {
+		(void)device->gpu.cuCtxPopCurrent(NULL);
+		(void)device->gpu.cuDevicePrimaryCtxRelease(device->device);
+	}
+	gpu_close(&device->gpu);
+	*device = (struct gpu_device){ 0 };
+}
+
 /* ---- Counting ----------------------------------------------------------------------------------------------- */
 
 /* A driver whose GPU has failed can take for ever. */

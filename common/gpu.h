@@ -10,9 +10,14 @@
 
 typedef int gpu_result;      /* 0: it went */
 typedef int gpu_device;
+typedef unsigned long long gpu_pointer;
 typedef struct CUctx_st *gpu_context;
+typedef struct CUstream_st *gpu_stream;
+typedef struct CUevent_st *gpu_event;
 
 enum { GPU_OK = 0, GPU_NO_DEVICE = 100 };
+enum { GPU_NON_BLOCKING_STREAM = 1 };
+enum { GPU_L2_CACHE_BYTES = 38 };  /* of cuDeviceGetAttribute() */
 
 /* CUDA 12.0, as the library. */
 enum { GPU_OLDEST = 12000 };
@@ -22,7 +27,27 @@ enum { GPU_OLDEST = 12000 };
 	F(cuInit, (unsigned int flags))                                                                                \
 	F(cuGetErrorName, (gpu_result result, const char **name))                                                      \
 	F(cuGetErrorString, (gpu_result result, const char **sentence))                                                \
-	F(cuDeviceGetCount, (int *count))
+	F(cuDeviceGetCount, (int *count))                                                                              \
+	F(cuDeviceGet, (gpu_device * device, int ordinal))                                                             \
+	F(cuDeviceGetName, (char *name, int bytes, gpu_device device))                                                 \
+	F(cuDeviceGetAttribute, (int *value, int attribute, gpu_device device))                                        \
+	F(cuDevicePrimaryCtxRetain, (gpu_context * context, gpu_device device))                                        \
+	F(cuDevicePrimaryCtxRelease, (gpu_device device))                                                              \
+	F(cuCtxPushCurrent, (gpu_context context))                                                                     \
+	F(cuCtxPopCurrent, (gpu_context * context))                                                                    \
+	F(cuMemAlloc, (gpu_pointer * pointer, size_t bytes))                                                           \
+	F(cuMemFree, (gpu_pointer pointer))                                                                            \
+	F(cuMemcpyHtoD, (gpu_pointer to, const void *from, size_t bytes))                                              \
+	F(cuMemcpyDtoH, (void *to, gpu_pointer from, size_t bytes))                                                    \
+	F(cuMemcpyAsync, (gpu_pointer to, gpu_pointer from, size_t bytes, gpu_stream stream))                          \
+	F(cuStreamCreate, (gpu_stream * stream, unsigned int flags))                                                   \
+	F(cuStreamDestroy, (gpu_stream stream))                                                                        \
+	F(cuStreamSynchronize, (gpu_stream stream))                                                                    \
+	F(cuEventCreate, (gpu_event * event, unsigned int flags))                                                      \
+	F(cuEventDestroy, (gpu_event event))                                                                           \
+	F(cuEventRecord, (gpu_event event, gpu_stream stream))                                                         \
+	F(cuEventSynchronize, (gpu_event event))                                                                       \
+	F(cuEventElapsedTime, (float *ms, gpu_event start, gpu_event end))
 
 /* Zeroed: no driver. Read-only once opened. */
 struct gpu {
@@ -45,5 +70,20 @@ const char *gpu_words(const struct gpu *gpu, gpu_result result, char words[GPU_W
  * a child, as what the driver keeps (threads, files, memory) is no good to a process that is about to fork. 0: why says
  * what is missing. */
 unsigned gpu_count(char why[GPU_WHY_BYTES]);
+
+/* One of the GPUs, and this thread at work on it. Zeroed: none. */
+struct gpu_device {
+	struct gpu gpu;
+	int ordinal, count;          /* of how many that the driver shows */
+	gpu_device device;
+	gpu_context context;         /* the GPU's primary one, current on the thread that opened it */
+	char name[64];
+	size_t cache_bytes;          /* of L2 */
+};
+
+/* Opens the GPU of a rank: LOCAL_RANK's, and where there are fewer than ranks they share. False: why says in half a
+ * sentence what is missing. Closed by the thread that has opened it. */
+bool gpu_device_open(struct gpu_device *device, uint32_t local_rank, char why[GPU_WHY_BYTES]);
+void gpu_device_close(struct gpu_device *device);  /* a zeroed one is fine */
 
 #endif

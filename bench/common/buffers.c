@@ -9,6 +9,7 @@
 static const char *const kinds[BENCH_BUFFER_KINDS] = {
 	[BENCH_MALLOC] = "malloc", [BENCH_ALLOC] = "alloc", [BENCH_HUGE] = "huge",
 };
+static const char device[] = "device";
 
 /* Buffers start on pages of their own, so that no library profits from where malloc happened to put them. */
 static const size_t page_bytes = 4096;
@@ -16,7 +17,7 @@ static const size_t huge_page_bytes = (size_t)2 << 20;
 
 const char *bench_buffer_kind_name(enum bench_buffer_kind kind)
 {
-	return (unsigned)kind < BENCH_BUFFER_KINDS ? kinds[kind] : NULL;
+	return kind == BENCH_DEVICE ? device : (unsigned)kind < BENCH_BUFFER_KINDS ? kinds[kind] : NULL;
 }
 
 enum bench_buffer_kind bench_buffer_kind_find(const char *name)
@@ -58,9 +59,10 @@ static void lay_out(
 }
 
 /* Slots must be equally many on all ranks only in that each rank goes round its own; their number may differ. */
-static uint32_t slots_to_stay_cold(size_t slot_bytes)
+static uint32_t slots_to_stay_cold(const struct bench_buffers *b)
 {
-	const size_t slots = 2 * bench_cache_bytes() / slot_bytes + 2;
+	const size_t told = b->kind == BENCH_DEVICE ? b->allocator->cache_bytes : 0;
+	const size_t slots = 2 * (told > 0 ? told : bench_cache_bytes()) / b->slot_bytes + 2;
 	return slots > 65536 ? 65536 : (uint32_t)slots;
 }
 
@@ -68,12 +70,13 @@ static const char *allocate(struct bench_buffers *b)
 {
 	const size_t unit = b->kind == BENCH_HUGE ? huge_page_bytes : page_bytes;
 	b->memory_bytes = round_up(b->memory_bytes, unit);
-	if (b->kind == BENCH_ALLOC) {
+	if (b->kind == BENCH_ALLOC || b->kind == BENCH_DEVICE) {
 		void *memory = NULL;
 		if (b->allocator == NULL)
 			return "this library has no memory of its own to give (--buffers alloc)";
 		if (b->allocator->allocate(b->allocator->context, &memory, b->memory_bytes) != 0)
-			return "the library has no more memory to give (--buffers alloc)";
+			return b->kind == BENCH_ALLOC ? "the library has no more memory to give (--buffers alloc)"
+						      : "the GPU has no more memory to give";
 		b->memory = memory;
 		return NULL;
 	}
@@ -94,20 +97,21 @@ const char *bench_buffers_init(struct bench_buffers *b, enum bench_buffer_kind k
 	b->kind = kind;
 	b->allocator = allocator;
 	lay_out(b, work, rank, ranks, count);
-	b->slots = cold ? slots_to_stay_cold(b->slot_bytes) : 1;
+	b->slots = cold ? slots_to_stay_cold(b) : 1;
 	b->memory_bytes = b->slots * b->slot_bytes;
 	const char *problem = allocate(b);
 	if (problem != NULL) {
 		memset(b, 0, sizeof(*b));
 		return problem;
 	}
-	memset(b->memory, 0, b->memory_bytes);   /* touched: no page fault is ever timed */
+	if (kind != BENCH_DEVICE)
+		memset(b->memory, 0, b->memory_bytes);   /* touched: no page fault is ever timed */
 	return NULL;
 }
 
 void bench_buffers_deinit(struct bench_buffers *b)
 {
-	if (b->memory != NULL && b->kind == BENCH_ALLOC)
+	if (b->memory != NULL && (b->kind == BENCH_ALLOC || b->kind == BENCH_DEVICE))
 		b->allocator->release(b->allocator->context, b->memory);
 	else
 		free(b->memory);

@@ -8,15 +8,25 @@
 
 #include "work.h"
 
-enum bench_buffer_kind { BENCH_MALLOC, BENCH_ALLOC, BENCH_HUGE, BENCH_BUFFER_KINDS };
+enum bench_buffer_kind {
+	BENCH_MALLOC,
+	BENCH_ALLOC,
+	BENCH_HUGE,
+	BENCH_BUFFER_KINDS,
+	BENCH_DEVICE   /* a GPU's memory: --buffers does not take it, --device decides */
+};
 
 const char *bench_buffer_kind_name(enum bench_buffer_kind kind);
 enum bench_buffer_kind bench_buffer_kind_find(const char *name);
 
-/* Where memory of kind `alloc` comes from; only collet has it. Nonzero: failure. */
+/* Where memory of the kinds `alloc` and `device` comes from; only collet has it. Nonzero: failure. */
 struct bench_allocator {
 	int (*allocate)(void *context, void **memory, size_t bytes);
 	void (*release)(void *context, void *memory);
+	/* NULL: the host can touch it. Else how its bytes get there, and back. */
+	int (*write)(void *context, void *memory, const void *from, size_t bytes);
+	int (*read)(void *context, void *to, const void *memory, size_t bytes);
+	size_t cache_bytes;   /* of the cache before that memory; 0: the host's */
 	void *context;
 };
 

@@ -34,12 +34,30 @@ static void aim(struct bench_run *r, uint32_t slot)
 	r->call.recv = bench_buffers_recv(&r->buffers, slot);
 }
 
-static void fill_slot(struct bench_run *r, uint32_t slot)
+/* Where the host sees a slot's bytes. */
+static uint8_t *seen(const struct bench_run *r, uint32_t slot)
+{
+	return r->mirror != NULL ? r->mirror : r->buffers.memory + slot * r->buffers.slot_bytes;
+}
+
+static int fill_slot(struct bench_run *r, uint32_t slot)
 {
 	const struct bench_library *library = r->library;
+	const struct bench_buffers *b = &r->buffers;
+	uint8_t *at = seen(r, slot);
 	/* In place the receive buffer covers the send buffer, so it is spoilt first. */
-	bench_spoil(&r->work, library->rank, library->size, r->count, bench_buffers_recv(&r->buffers, slot));
-	bench_fill(&r->work, library->rank, library->size, r->count, bench_buffers_send(&r->buffers, slot));
+	bench_spoil(&r->work, library->rank, library->size, r->count, at + b->recv_offset);
+	bench_fill(&r->work, library->rank, library->size, r->count, at + b->send_offset);
+	return r->mirror == NULL ? 0
+		: b->allocator->write(b->allocator->context, b->memory + slot * b->slot_bytes, at, b->slot_bytes);
+}
+
+/* What the last call has left in a slot, for the host to look at. */
+static int fetch_slot(struct bench_run *r, uint32_t slot)
+{
+	const struct bench_buffers *b = &r->buffers;
+	return r->mirror == NULL ? 0
+		: b->allocator->read(b->allocator->context, r->mirror, b->memory + slot * b->slot_bytes, b->slot_bytes);
 }
 
 const char *bench_run_init(struct bench_run *r, const struct bench_library *library, const struct bench_work *work,
@@ -61,15 +79,23 @@ const char *bench_run_init(struct bench_run *r, const struct bench_library *libr
 	r->call.root = work->root;
 	r->call.in_place = work->in_place != 0;
 	r->call.how = how;
-	for (uint32_t slot = 0; slot < r->buffers.slots; slot++)
-		fill_slot(r, slot);
+	if (kind == BENCH_DEVICE) {
+		r->mirror = calloc(1, r->buffers.slot_bytes);
+		problem = r->mirror == NULL ? "out of memory for a copy of the buffers" : NULL;
+	}
+	for (uint32_t slot = 0; problem == NULL && slot < r->buffers.slots; slot++)
+		if (fill_slot(r, slot))
+			problem = "the buffers cannot be filled";
 	aim(r, 0);
-	return NULL;
+	if (problem != NULL)
+		bench_run_deinit(r);
+	return problem;
 }
 
 void bench_run_deinit(struct bench_run *r)
 {
 	bench_buffers_deinit(&r->buffers);
+	free(r->mirror);
 	memset(r, 0, sizeof(*r));
 }
 
@@ -82,12 +108,11 @@ int bench_run_checked(struct bench_run *r, uint64_t *wrong, uint64_t *first)
 {
 	aim(r, 0);
 	r->next_slot = 0;
-	fill_slot(r, 0);
-	const int failed = call_once(r);
-	if (failed)
-		return failed;
+	if (fill_slot(r, 0) || call_once(r) || fetch_slot(r, 0))
+		return 1;
 	*first = 0;
-	*wrong = bench_check(&r->work, r->library->rank, r->library->size, r->count, r->call.recv, first);
+	*wrong = bench_check(&r->work, r->library->rank, r->library->size, r->count,
+		seen(r, 0) + r->buffers.recv_offset, first);
 	return 0;
 }
 

@@ -41,6 +41,7 @@ struct bench_run {
 	struct bench_work work;
 	struct bench_call call;
 	struct bench_buffers buffers;
+	uint8_t *mirror;   /* a slot where the host can fill and check it; NULL: it can where the slots are */
 	uint32_t next_slot;
 	uint64_t count;
 };

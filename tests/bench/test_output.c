@@ -57,6 +57,27 @@ static void a_measurement_is_one_object_with_the_documented_members(void **state
 	free(text);
 }
 
+static void of_a_gpu_it_says_how_near_to_a_copy_it_came(void **state)
+{
+	const struct bench_on_device on = { .name = "a GPU", .copy_gbs = 20, .copy_bytes = 8000 };
+	struct bench_measurement m = measured;
+	m.device = &on;
+	m.threads = true;
+	m.buffers = BENCH_DEVICE;
+	/* 8000 bytes in 2000 ns are 4 GB/s, a fifth. */
+	char *text = written(bench_json_measurement, &m);
+	assert_non_null(strstr(text, "\"buffers\":\"device\""));
+	assert_non_null(strstr(text,
+		"\"predicted_us\":1.5,\"threads\":true,\"device\":\"a GPU\",\"copy_gbs\":20,\"of_copy\":0.2}\n"));
+	free(text);
+	text = written(bench_table_header, &m);
+	assert_non_null(strstr(text, ", threads, device buffers\n# GPU: a GPU; copies within its memory at 20.0 GB/s"));
+	free(text);
+	text = written(bench_table_row, &m);
+	assert_non_null(strstr(text, "       3    20.00\n"));
+	free(text);
+}
+
 static void what_is_not_known_is_null(void **state)
 {
 	struct bench_measurement m = measured;
@@ -143,6 +164,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_measurement_is_one_object_with_the_documented_members),
+		cmocka_unit_test(of_a_gpu_it_says_how_near_to_a_copy_it_came),
 		cmocka_unit_test(what_is_not_known_is_null),
 		cmocka_unit_test(in_a_comparison_it_says_how_it_stands),
 		cmocka_unit_test(control_characters_are_escaped),

@@ -1,0 +1,85 @@
+/* collet-bench --device cuda, on the stand-in for the driver: every collective's results are right in memory that the
+ * host cannot touch, and what is missing is said. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+
+#include <cmocka.h>
+
+struct row {
+	const char *before, *arguments;
+	int status;
+	const char *says;
+};
+
+static void run(const struct row *row)
+{
+	static char text[65536];
+	char line[1024];
+	snprintf(line, sizeof(line), "%s timeout 60 \"$COLLET_BENCH\" %s 2>&1", row->before, row->arguments);
+	FILE *out = popen(line, "r");
+	assert_non_null(out);
+	text[fread(text, 1, sizeof(text) - 1, out)] = '\0';
+	const int ended = pclose(out), status = WIFEXITED(ended) ? WEXITSTATUS(ended) : 128 + WTERMSIG(ended);
+	if (status != row->status || strstr(text, row->says) == NULL)
+		fail_msg("%s: status %d, not %d with '%s':\n%s", line, status, row->status, row->says, text);
+}
+
+static void every_collective_is_measured(void **state)
+{
+	static const char *const collectives[] = {"allreduce", "reduce", "broadcast", "barrier", "allgather",
+		"reduce_scatter", "gather", "scatter", "alltoall", "sendrecv"};
+	for (size_t i = 0; i < sizeof(collectives) / sizeof(collectives[0]); i++) {
+		char arguments[128];
+		snprintf(arguments, sizeof(arguments), "%s -n 2 --device cuda --sizes 4000 --iters 2 --seconds 0.001",
+			collectives[i]);
+		run(&(struct row){"", arguments, 0, "device buffers\n# GPU: a stand-in for a GPU; copies"});
+	}
+}
+
+static void in_every_manner(void **state)
+{
+	static const struct row rows[] = {
+		{"", "allreduce -n 2 --threads --device cuda --sizes 4,100K --iters 2 --seconds 0.001", 0,
+			", threads, device buffers"},
+		{"FAKE_CUDA_DEVICES=2", "allreduce -n 2 --device cuda --in-place --sizes 64K --iters 2 --seconds 0.001",
+			0, "in place"},
+		{"", "allreduce -n 2 --device cuda --sizes 64K --iters 2 --sync --seconds 0.001 --json -", 0,
+			"\"of_copy\":"},
+		{"", "allreduce -n 3 --threads --sizes 64K --iters 2 --seconds 0.001 --json -", 0, "\"threads\":true}"},
+		{"", "limits --device cuda --sizes 64K --seconds 0.01", 0, "copy within a GPU's memory"},
+		{"", "limits --device cuda --sizes 64K --seconds 0.01 --json -", 0, "\"limit\":\"device_copy\""},
+	};
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
+		run(&rows[i]);
+}
+
+/* Where one rank cannot go on, no other is left behind, threads included. */
+static void what_is_missing_is_said(void **state)
+{
+	static const struct row rows[] = {
+		{"FAKE_CUDA_DEVICES=0", "allreduce -n 2 --device cuda --sizes 4", 1,
+			"cuda: the CUDA driver finds no GPU"},
+		{"FAKE_CUDA_DEVICES=0", "allreduce -n 2 --threads --device cuda --sizes 4", 1, "finds no GPU"},
+		{"FAKE_CUDA_WITHOUT=cuEventCreate", "limits --device cuda", 1, "is too old: it has no cuEventCreate"},
+		{"FAKE_CUDA_FAIL=cuMemAlloc:2:2", "allreduce -n 2 --threads --device cuda --sizes 4", 1,
+			"out of memory"},
+		{"FAKE_CUDA_FAIL=cuMemAlloc:1:2", "limits --device cuda --sizes 64K", 1,
+			"memory to copy in: CUDA_ERROR_"},
+	};
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
+		run(&rows[i]);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(every_collective_is_measured),
+		cmocka_unit_test(in_every_manner),
+		cmocka_unit_test(what_is_missing_is_said),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
