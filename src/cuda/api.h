@@ -17,6 +17,8 @@ typedef struct CUgraphNode_st *cu_graph_node;
 typedef struct CUgraphExec_st *cu_graph_exec;
 typedef void cu_host_function(void *data);
 typedef struct CUevent_st *cu_event;
+typedef struct CUmod_st *cu_module;
+typedef struct CUfunc_st *cu_function;
 
 /* cu_result */
 enum {
@@ -26,14 +28,19 @@ enum {
 	CU_NOT_INITIALIZED = 3,
 	CU_NO_DEVICE = 100,
 	CU_INVALID_DEVICE = 101,
+	CU_INVALID_IMAGE = 200,
 	CU_INVALID_CONTEXT = 201,
 	CU_MAP_FAILED = 205,
 	CU_ALREADY_MAPPED = 208,
+	CU_NO_BINARY_FOR_GPU = 209,
 	CU_PEER_ACCESS_UNSUPPORTED = 217,
+	CU_INVALID_PTX = 218,
 	CU_INVALID_HANDLE = 400,
 	CU_ILLEGAL_STATE = 401,
+	CU_NOT_FOUND = 500,
 	CU_NOT_READY = 600,
 	CU_ILLEGAL_ADDRESS = 700,
+	CU_LAUNCH_OUT_OF_RESOURCES = 701,
 	CU_PEER_ACCESS_ALREADY_ENABLED = 704,
 	CU_HOST_MEMORY_ALREADY_REGISTERED = 712,
 	CU_HOST_MEMORY_NOT_REGISTERED = 713,
@@ -104,6 +111,7 @@ enum { CU_BLOCKING_EVENT = 1, CU_UNTIMED_EVENT = 2 };
 
 /* What cuDeviceGetAttribute() is asked. */
 enum {
+	CU_DEVICE_MULTIPROCESSORS = 16,
 	CU_DEVICE_L2_CACHE_BYTES = 38,
 	CU_DEVICE_HAS_VIRTUAL_MEMORY = 102,
 	CU_DEVICE_EXPORTS_FILE_DESCRIPTORS = 103
@@ -173,6 +181,15 @@ enum { CU_CAPTURE_GLOBAL = 0, CU_CAPTURE_OF_THREAD = 1, CU_CAPTURE_RELAXED = 2 }
 		(cu_stream stream, int *status, uint64_t *id, cu_graph *graph, const cu_graph_node **nodes,            \
 			size_t *count))                                                                                \
 	F(cuThreadExchangeStreamCaptureMode, (int *mode))                                                              \
-	F(cuMemHostGetDevicePointer, (cu_pointer * pointer, void *memory, unsigned int flags))
+	F(cuMemHostGetDevicePointer, (cu_pointer * pointer, void *memory, unsigned int flags))                         \
+	F(cuModuleLoadData, (cu_module * module, const void *image))                                                   \
+	F(cuModuleUnload, (cu_module module))                                                                          \
+	F(cuModuleGetFunction, (cu_function * function, cu_module module, const char *name))                           \
+	F(cuOccupancyMaxActiveBlocksPerMultiprocessor,                                                                 \
+		(int *blocks, cu_function function, int threads, size_t shared_bytes))                                 \
+	F(cuLaunchKernel,                                                                                              \
+		(cu_function function, unsigned int columns, unsigned int rows, unsigned int layers,                   \
+			unsigned int threads, unsigned int threads_y, unsigned int threads_z,                          \
+			unsigned int shared_bytes, cu_stream stream, void **arguments, void **extra))
 
 #endif

@@ -20,7 +20,8 @@
 
 #include "functions.h"
 
-enum { FAKE_DEVICES = 8 };
+/* How many blocks of a kernel run at the same time follows from the last two; the others wait for them, as on a GPU. */
+enum { FAKE_DEVICES = 8, FAKE_MULTIPROCESSORS = 4, FAKE_BLOCKS_EACH = 2 };
 
 /* One lock for all bookkeeping; streams have their own besides. */
 extern pthread_mutex_t fake_lock;
@@ -35,6 +36,8 @@ int fake_device_count(void);
 /* The device of a context; -1: it is none, or has gone. */
 int fake_context_device(cu_context context);
 cu_context fake_current(void);
+/* Under fake_lock: has access to the peer's memory been enabled? */
+bool fake_peer_reaches(int device, int peer);
 /* What FAKE_CUDA_WITHOUT names is not there. */
 bool fake_has(const char *function);
 /* This thread is in a function that a stream calls: from there nothing of the driver may be used. */
@@ -52,6 +55,8 @@ cu_result fake_unsafe(void);
 char *fake_reach(cu_pointer pointer, size_t bytes);
 /* Are they the driver's, or registered with it? */
 bool fake_is_known(cu_pointer pointer, size_t bytes);
+/* The same for a kernel on this device: the host's memory only if it is pinned, other devices' if it is enabled. */
+char *fake_reach_from(int device, cu_pointer pointer, size_t bytes);
 
 enum fake_kind {
 	FAKE_DEVICE,         /* cuMemAlloc() */

@@ -94,4 +94,14 @@ FAKE_API cu_result cuEventQuery(cu_event event);
 FAKE_API cu_result cuEventSynchronize(cu_event event);
 FAKE_API cu_result cuEventElapsedTime(float *ms, cu_event start, cu_event end);
 
+/* launch.c */
+FAKE_API cu_result cuModuleLoadData(cu_module *loaded, const void *image);
+FAKE_API cu_result cuModuleUnload(cu_module module);
+FAKE_API cu_result cuModuleGetFunction(cu_function *function, cu_module module, const char *name);
+FAKE_API cu_result cuOccupancyMaxActiveBlocksPerMultiprocessor(
+	int *blocks, cu_function function, int threads, size_t shared_bytes);
+FAKE_API cu_result cuLaunchKernel(cu_function function, unsigned int columns, unsigned int rows, unsigned int layers,
+	unsigned int threads, unsigned int threads_y, unsigned int threads_z, unsigned int shared_bytes,
+	cu_stream stream, void **arguments, void **extra);
+
 #endif

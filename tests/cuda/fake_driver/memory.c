@@ -99,6 +99,15 @@ bool fake_is_known(cu_pointer pointer, size_t bytes)
 	return known;
 }
 
+char *fake_reach_from(int device, cu_pointer pointer, size_t bytes)
+{
+	pthread_mutex_lock(&fake_lock);
+	const struct fake_block *block = fake_find(pointer);
+	const bool known = block && (block->kind != FAKE_DEVICE || fake_peer_reaches(device, block->device));
+	pthread_mutex_unlock(&fake_lock);
+	return known ? fake_reach(pointer, bytes) : NULL;
+}
+
 /* ---- The driver's functions ---- */
 
 FAKE_API cu_result cuMemAlloc_v2(cu_pointer *pointer, size_t bytes)

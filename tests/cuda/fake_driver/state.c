@@ -201,6 +201,7 @@ FAKE_API cu_result cuDeviceGetAttribute(int *value, int attribute, cu_device dev
 	if (result == CU_OK && (device < 0 || device >= fake_device_count()))
 		return CU_INVALID_DEVICE;
 	switch (attribute) {
+	case CU_DEVICE_MULTIPROCESSORS: *value = FAKE_MULTIPROCESSORS; return result;
 	case CU_DEVICE_L2_CACHE_BYTES: *value = 1 << 20; return result;
 	case CU_DEVICE_HAS_VIRTUAL_MEMORY:
 	case CU_DEVICE_EXPORTS_FILE_DESCRIPTORS: *value = 1; return result;
@@ -309,6 +310,11 @@ FAKE_API cu_result cuDeviceCanAccessPeer(int *can, cu_device device, cu_device p
 }
 
 static bool reached[FAKE_DEVICES][FAKE_DEVICES]; /* under fake_lock */
+
+bool fake_peer_reaches(int device, int peer)
+{
+	return device == peer || reached[device][peer];
+}
 
 FAKE_API cu_result cuCtxEnablePeerAccess(cu_context peer, unsigned int flags)
 {

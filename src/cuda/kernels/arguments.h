@@ -1,0 +1,57 @@
+/* What the host gives to the kernels, and what they are called. For C, for nvcc, and for the stand-in driver. */
+#ifndef COLLET_CUDA_KERNELS_ARGUMENTS_H
+#define COLLET_CUDA_KERNELS_ARGUMENTS_H
+
+#include <collet/collet.h>
+
+/* K(name): every kernel, "collet_" before it. Those of a dtype are named for it, in the order of collet_dtype. */
+#define COLLET_GPU_KERNELS(K)                                                                                          \
+	K(fold_i8)                                                                                                     \
+	K(fold_u8)                                                                                                     \
+	K(fold_i32)                                                                                                    \
+	K(fold_u32)                                                                                                    \
+	K(fold_i64)                                                                                                    \
+	K(fold_u64)                                                                                                    \
+	K(fold_f16)                                                                                                    \
+	K(fold_bf16)                                                                                                   \
+	K(fold_f32)                                                                                                    \
+	K(fold_f64)                                                                                                    \
+	K(fold_f8e4m3)                                                                                                 \
+	K(fold_f8e5m2)                                                                                                 \
+	K(copy)
+
+enum collet_gpu_kernel {
+#define COLLET_GPU_KERNEL_NUMBER(name) COLLET_GPU_##name,
+	COLLET_GPU_KERNELS(COLLET_GPU_KERNEL_NUMBER)
+#undef COLLET_GPU_KERNEL_NUMBER
+	COLLET_GPU_KERNEL_COUNT
+};
+
+enum {
+	COLLET_BLOCK_THREADS = 512,
+	COLLET_FOLD_MOST = 64,     /* sources of a span, and results */
+	COLLET_FOLD_SPANS = 64,    /* in one launch */
+	COLLET_FOLD_WORDS = 376    /* all is to fit the 4 KiB that every driver passes by value */
+};
+
+/* Words from `at` on: addresses of sources, then of results, then, if it is scaled, what each source is multiplied by
+ * (a double's bits). */
+struct collet_fold_item {
+	uint64_t count;            /* elements; of copy: bytes */
+	uint16_t at;
+	uint8_t sources, results;
+	uint8_t scaled;
+	uint8_t unused[3];
+};
+
+/* One span a row of blocks (blockIdx.y). */
+struct collet_fold_arguments {
+	uint32_t op;               /* collet_op; average and premul_sum are sums */
+	uint32_t divisor;          /* of an average; 1: nothing is divided */
+	uint32_t item_count;
+	uint32_t unused;
+	struct collet_fold_item items[COLLET_FOLD_SPANS];
+	uint64_t words[COLLET_FOLD_WORDS];
+};
+
+#endif

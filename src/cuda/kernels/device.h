@@ -1,0 +1,143 @@
+/* What kernels are written in: under nvcc CUDA, and elsewhere plain C17, for the stand-in driver of the tests. Kernels
+ * use this layer and nothing else of CUDA.
+ *
+ * In the host form a block is one thread, and the blocks of a launch are threads that run at the same time, so that
+ * blocks may wait for each other. What it proves is logic: that a block's threads agree with each other it does not. */
+#ifndef COLLET_CUDA_KERNELS_DEVICE_H
+#define COLLET_CUDA_KERNELS_DEVICE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "cuda/kernels/arguments.h"
+
+/* The device's widest access. */
+union pack {
+	uint8_t u8[16];
+	uint16_t u16[8];
+	uint32_t u32[4];
+	uint64_t u64[2];
+	float f32[4];
+	double f64[2];
+};
+
+#ifdef __CUDACC__
+
+#define DEVICE static __device__ __forceinline__
+#define UNROLL _Pragma("unroll")
+/* The arguments stay where the driver puts them: a copy for each thread would go through its stack. */
+#define KERNEL(name, type, body)                                                                                       \
+	extern "C" __global__ void __launch_bounds__(COLLET_BLOCK_THREADS)                                             \
+		collet_##name(const __grid_constant__ type arguments)                                                  \
+	{                                                                                                              \
+		body(&arguments);                                                                                      \
+	}
+
+DEVICE uint32_t thread_index(void) { return threadIdx.x; }
+DEVICE uint32_t thread_count(void) { return blockDim.x; }
+DEVICE uint32_t block_index(void) { return blockIdx.x; }
+DEVICE uint32_t block_count(void) { return gridDim.x; }
+DEVICE uint32_t block_row(void) { return blockIdx.y; }
+
+/* Memory by an address that came from the host. */
+DEVICE unsigned char *reach(uint64_t address, uint64_t bytes) { return (unsigned char *)address; }
+/* The same, of a list; slot: which of the two lists that a thread may have at a time. */
+DEVICE const uint64_t *reach_all(const uint64_t *addresses, uint32_t count, uint64_t bytes, int slot)
+{
+	return addresses;
+}
+
+/* At an address that is a multiple of 16. */
+DEVICE union pack pack_load(const unsigned char *from)
+{
+	const uint4 words = *(const uint4 *)from;
+	union pack pack;
+	pack.u32[0] = words.x;
+	pack.u32[1] = words.y;
+	pack.u32[2] = words.z;
+	pack.u32[3] = words.w;
+	return pack;
+}
+
+DEVICE void pack_store(unsigned char *to, const union pack *pack)
+{
+	*(uint4 *)to = make_uint4(pack->u32[0], pack->u32[1], pack->u32[2], pack->u32[3]);
+}
+
+#else
+
+#define DEVICE static inline __attribute__((always_inline, unused))
+#define UNROLL
+#define KERNEL(name, type, body)                                                                                       \
+	enum { argument_bytes_##name = sizeof(type) };                                                                 \
+	static void run_##name(const void *arguments)                                                                  \
+	{                                                                                                              \
+		body((const type *)arguments);                                                                         \
+	}
+
+/* Which block this thread is; set by who runs it. */
+struct host_block {
+	uint32_t column, columns, row;
+};
+extern _Thread_local struct host_block host_block;
+/* Where the host finds the device's memory. Does not return if these bytes are in no allocation. */
+unsigned char *host_reach(uint64_t address, uint64_t bytes);
+
+DEVICE uint32_t thread_index(void) { return 0; }
+DEVICE uint32_t thread_count(void) { return 1; }
+DEVICE uint32_t block_index(void) { return host_block.column; }
+DEVICE uint32_t block_count(void) { return host_block.columns; }
+DEVICE uint32_t block_row(void) { return host_block.row; }
+
+DEVICE unsigned char *reach(uint64_t address, uint64_t bytes) { return host_reach(address, bytes); }
+
+static inline const uint64_t *reach_all(const uint64_t *addresses, uint32_t count, uint64_t bytes, int slot)
+{
+	static _Thread_local uint64_t reached[2][COLLET_FOLD_MOST];
+	for (uint32_t i = 0; i < count; i++)
+		reached[slot][i] = (uintptr_t)host_reach(addresses[i], bytes);
+	return reached[slot];
+}
+
+DEVICE union pack pack_load(const unsigned char *from)
+{
+	return *(const union pack *)(const void *)from;
+}
+
+DEVICE void pack_store(unsigned char *to, const union pack *pack)
+{
+	*(union pack *)(void *)to = *pack;
+}
+
+#endif
+
+/* One element of so many bytes, at any address: a device faults where an access is not aligned. */
+DEVICE void element_load(union pack *to, const unsigned char *from, uint32_t bytes)
+{
+	if (bytes == 8 && (uintptr_t)from % 8 == 0)
+		to->u64[0] = *(const uint64_t *)(const void *)from;
+	else if (bytes == 4 && (uintptr_t)from % 4 == 0)
+		to->u32[0] = *(const uint32_t *)(const void *)from;
+	else if (bytes == 2 && (uintptr_t)from % 2 == 0)
+		to->u16[0] = *(const uint16_t *)(const void *)from;
+	else
+		for (uint32_t i = 0; i < bytes; i++)
+			to->u8[i] = from[i];
+}
+
+DEVICE void element_store(unsigned char *to, const union pack *pack, uint32_t bytes)
+{
+	if (bytes == 8 && (uintptr_t)to % 8 == 0)
+		*(uint64_t *)(void *)to = pack->u64[0];
+	else if (bytes == 4 && (uintptr_t)to % 4 == 0)
+		*(uint32_t *)(void *)to = pack->u32[0];
+	else if (bytes == 2 && (uintptr_t)to % 2 == 0)
+		*(uint16_t *)(void *)to = pack->u16[0];
+	else
+		for (uint32_t i = 0; i < bytes; i++)
+			to[i] = pack->u8[i];
+}
+
+#endif

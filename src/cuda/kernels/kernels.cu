@@ -1,0 +1,2 @@
+/* What nvcc compiles. */
+#include "cuda/kernels/launched.h"

@@ -1,0 +1,227 @@
+/* Modules and launches. A kernel's blocks are threads; of all kernels of a GPU only so many run at the same time, and
+ * the others begin as those end: a block that waits for one that has not begun waits for ever, as it would there. */
+#include "fake.h"
+
+#include <setjmp.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cuda/kernels/device.h"
+#include "cuda/kernels/image.h"
+#include "host_form.h"
+
+enum { RESIDENT = FAKE_MULTIPROCESSORS * FAKE_BLOCKS_EACH, SHARED_BYTES = 48 << 10 };
+
+struct CUfunc_st {
+	struct CUfunc_st *next;
+	cu_context context;
+	const struct host_kernel *kernel;
+};
+
+struct CUmod_st {
+	cu_context context;
+	struct CUfunc_st *functions;
+};
+
+struct launch {
+	struct fake_job job;
+	const struct host_kernel *kernel;
+	int device;
+	uint32_t columns, rows;
+	_Alignas(16) char argument[];
+};
+
+/* A launch that runs. */
+struct run {
+	const struct launch *launch;
+	pthread_mutex_t lock;
+	uint64_t begun;              /* blocks */
+	cu_result result;
+};
+
+static struct {
+	pthread_mutex_t lock;
+	pthread_cond_t freed;
+	unsigned busy[FAKE_DEVICES];
+} places = { .lock = PTHREAD_MUTEX_INITIALIZER, .freed = PTHREAD_COND_INITIALIZER };
+
+/* ---- A block ---- */
+
+_Thread_local struct host_block host_block;
+static _Thread_local struct {
+	int device;
+	jmp_buf fault;
+} block;
+
+unsigned char *host_reach(uint64_t address, uint64_t bytes)
+{
+	char *reached = bytes ? fake_reach_from(block.device, address, bytes) : (char *)(uintptr_t)address;
+	if (!reached)
+		longjmp(block.fault, 1);
+	return (unsigned char *)reached;
+}
+
+static cu_result run_block(const struct launch *launch, uint64_t number)
+{
+	host_block = (struct host_block){ .column = (uint32_t)(number % launch->columns), .columns = launch->columns,
+		.row = (uint32_t)(number / launch->columns) };
+	block.device = launch->device;
+	if (setjmp(block.fault))
+		return CU_ILLEGAL_ADDRESS;
+	launch->kernel->run(launch->argument);
+	return CU_OK;
+}
+
+static void *run_blocks(void *argument)
+{
+	struct run *run = argument;
+	const struct launch *launch = run->launch;
+	const uint64_t blocks = (uint64_t)launch->columns * launch->rows;
+	pthread_mutex_lock(&run->lock);
+	while (run->begun < blocks && run->result == CU_OK) {
+		const uint64_t number = run->begun++;
+		pthread_mutex_unlock(&run->lock);
+		pthread_mutex_lock(&places.lock);
+		while (places.busy[launch->device] == RESIDENT)
+			pthread_cond_wait(&places.freed, &places.lock);
+		places.busy[launch->device]++;
+		pthread_mutex_unlock(&places.lock);
+		const cu_result result = run_block(launch, number);
+		pthread_mutex_lock(&places.lock);
+		places.busy[launch->device]--;
+		pthread_cond_broadcast(&places.freed);
+		pthread_mutex_unlock(&places.lock);
+		pthread_mutex_lock(&run->lock);
+		if (result != CU_OK)
+			run->result = result;
+	}
+	pthread_mutex_unlock(&run->lock);
+	return NULL;
+}
+
+/* This thread and as many more as blocks can run at once. */
+static cu_result run_launch(struct fake_job *job)
+{
+	struct run run = { .launch = (const struct launch *)job, .lock = PTHREAD_MUTEX_INITIALIZER };
+	const uint64_t blocks = (uint64_t)run.launch->columns * run.launch->rows;
+	pthread_t threads[RESIDENT - 1];
+	uint32_t started = 0;
+	while (started < RESIDENT - 1 && started + 1 < blocks) {
+		if (pthread_create(&threads[started], NULL, run_blocks, &run) != 0)
+			abort(); /* with fewer, blocks that wait for each other would wait for ever */
+		started++;
+	}
+	run_blocks(&run);
+	while (started)
+		pthread_join(threads[--started], NULL);
+	pthread_mutex_destroy(&run.lock);
+	return run.result;
+}
+
+/* ---- The driver's functions ---- */
+
+/* A fat binary, by its first word; or what stands for one in a build without nvcc. */
+static bool is_image(const void *image)
+{
+	static const uint32_t fat_binary = 0xba55ed50;
+	return memcmp(image, &fat_binary, sizeof(fat_binary)) == 0 ||
+		memcmp(image, COLLET_KERNELS_ABSENT, sizeof(COLLET_KERNELS_ABSENT)) == 0;
+}
+
+FAKE_API cu_result cuModuleLoadData(cu_module *loaded, const void *image)
+{
+	cu_context context;
+	const cu_result result = fake_enter_in_context(__func__, &context);
+	if (result != CU_OK)
+		return result;
+	const cu_result unsafe = fake_unsafe();
+	if (unsafe != CU_OK)
+		return unsafe;
+	if (!image || !is_image(image))
+		return CU_INVALID_IMAGE;
+	struct CUmod_st *module = calloc(1, sizeof(*module));
+	if (!module)
+		return CU_OUT_OF_MEMORY;
+	module->context = context;
+	*loaded = module;
+	return CU_OK;
+}
+
+FAKE_API cu_result cuModuleUnload(cu_module module)
+{
+	cu_context context;
+	const cu_result result = fake_enter_in_context(__func__, &context);
+	if (result != CU_OK)
+		return result;
+	if (!module || module->context != context)
+		return CU_INVALID_HANDLE;
+	for (struct CUfunc_st *function = module->functions, *next; function; function = next) {
+		next = function->next;
+		free(function);
+	}
+	free(module);
+	return CU_OK;
+}
+
+FAKE_API cu_result cuModuleGetFunction(cu_function *found, cu_module module, const char *name)
+{
+	const cu_result result = fake_enter(__func__);
+	if (result != CU_OK)
+		return result;
+	if (!module)
+		return CU_INVALID_HANDLE;
+	const struct host_kernel *kernel = host_kernel_find(name);
+	if (!kernel)
+		return CU_NOT_FOUND;
+	struct CUfunc_st *function = malloc(sizeof(*function));
+	if (!function)
+		return CU_OUT_OF_MEMORY;
+	*function = (struct CUfunc_st){ .context = module->context, .kernel = kernel };
+	pthread_mutex_lock(&fake_lock);
+	function->next = module->functions;
+	module->functions = function;
+	pthread_mutex_unlock(&fake_lock);
+	*found = function;
+	return CU_OK;
+}
+
+FAKE_API cu_result cuOccupancyMaxActiveBlocksPerMultiprocessor(
+	int *blocks, cu_function function, int threads, size_t shared_bytes)
+{
+	const cu_result result = fake_enter(__func__);
+	if (result != CU_OK)
+		return result;
+	if (!function || threads < 1)
+		return CU_INVALID_VALUE;
+	*blocks = threads > COLLET_BLOCK_THREADS || shared_bytes > SHARED_BYTES ? 0 : FAKE_BLOCKS_EACH;
+	return CU_OK;
+}
+
+FAKE_API cu_result cuLaunchKernel(cu_function function, unsigned int columns, unsigned int rows, unsigned int layers,
+	unsigned int threads, unsigned int threads_y, unsigned int threads_z, unsigned int shared_bytes,
+	cu_stream stream, void **arguments, void **extra)
+{
+	cu_context context;
+	const cu_result result = fake_enter_in_context(__func__, &context);
+	if (result != CU_OK)
+		return result;
+	if (!function || !stream || function->context != context || fake_stream_context(stream) != context)
+		return CU_INVALID_HANDLE;
+	/* The host form is of one row of threads and knows nothing of the other two dimensions. */
+	if (!columns || columns > INT32_MAX || !rows || rows > 65535 || layers != 1 || !threads ||
+		threads > COLLET_BLOCK_THREADS || threads_y != 1 || threads_z != 1 || shared_bytes > SHARED_BYTES ||
+		!arguments || !arguments[0] || extra)
+		return CU_INVALID_VALUE;
+	const size_t bytes = sizeof(struct launch) + function->kernel->argument_bytes;
+	struct launch *launch = calloc(1, bytes);
+	if (!launch)
+		return CU_OUT_OF_MEMORY;
+	launch->job.run = run_launch;
+	launch->job.bytes = bytes;
+	launch->kernel = function->kernel;
+	launch->device = fake_context_device(context);
+	launch->columns = columns;
+	launch->rows = rows;
+	memcpy(launch->argument, arguments[0], function->kernel->argument_bytes);
+	return fake_enqueue(stream, &launch->job);
+}

@@ -1,0 +1,353 @@
+/* The fold kernels against the host's reduction, bit for bit: every dtype and operation, over spans that lie alike,
+ * apart, or on odd addresses, of few and many sources, to several results, in place. On whatever driver there is. */
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <setjmp.h>
+#include <cmocka.h>
+
+#include "core/status.h"
+#include "core/types.h"
+#include "cuda/kernels.h"
+#include "program.h"
+#include "reduce/reduce.h"
+
+enum { POOL = 96 << 10, SPANS = 48, MOST_COUNT = 300 };
+
+static const struct collet_log no_log;
+
+/* A GPU with the library's kernels in it. */
+struct bench {
+	struct collet_cuda cuda;
+	struct program program;
+	struct collet_copiers copiers;
+	struct collet_kernel_sets sets;
+	struct collet_copier *copier;
+	struct collet_kernel_set *set;
+};
+
+static uint32_t seed = 1;
+
+static uint32_t random_below(uint32_t end)
+{
+	seed = seed * 1664525u + 1013904223u;
+	return (uint32_t)((uint64_t)(seed >> 8) * end >> 24);
+}
+
+static collet_status bench_load(struct bench *bench)
+{
+	const struct collet_residence residence = { .device = true, .context = bench->program.context };
+	collet_kernel_sets_init(&bench->sets, &bench->cuda);
+	collet_copiers_init(&bench->copiers, &bench->cuda);
+	const collet_status status = collet_copier_find(&bench->copiers, &residence, &bench->copier);
+	return status != COLLET_OK ? status : collet_kernel_set_find(&bench->sets, bench->copier, &bench->set);
+}
+
+static void bench_unload(struct bench *bench)
+{
+	collet_kernel_sets_deinit(&bench->sets);
+	collet_copiers_deinit(&bench->copiers);
+}
+
+static void bench_start(struct bench *bench)
+{
+	assert_int_equal(collet_cuda_open(&bench->cuda, &no_log), COLLET_OK);
+	assert_true(program_start(&bench->program, 0));
+}
+
+static void bench_end(struct bench *bench)
+{
+	assert_true(program_end(&bench->program));
+	collet_cuda_close(&bench->cuda);
+}
+
+/* ---- Elements: any bits for small types, and for all of them what arithmetic finds hard ---- */
+
+static void fill(unsigned char *pool, size_t bytes, collet_dtype dtype)
+{
+	static const float hard_f32[] = { 0.0f, -0.0f, 1.0f, 1e-40f, -3e38f, 3e38f, 0.1f, 16777217.0f };
+	static const uint32_t hard_bits[] = { 0x7f800000, 0xff800000, 0x7fc00000, 0xffc12345, 0x7f800001, 1 };
+	const size_t element = collet_dtype_bytes(dtype);
+	for (size_t i = 0; i < bytes; i++)
+		pool[i] = (unsigned char)random_below(256);
+	for (size_t i = 0; i + element <= bytes && element >= 4; i += element) {
+		const uint32_t kind = random_below(4), which = random_below(6);
+		float x = kind == 0 ? hard_f32[which] : (float)random_below(2000) / 7 - 140;
+		if (kind == 1)
+			memcpy(&x, &hard_bits[which], sizeof(x));
+		const double wide = x;
+		if (kind < 3 && dtype == COLLET_F32)
+			memcpy(pool + i, &x, sizeof(x));
+		else if (kind < 3 && dtype == COLLET_F64)
+			memcpy(pool + i, &wide, sizeof(wide));
+	}
+}
+
+/* ---- One launch of many spans ---- */
+
+struct span {
+	uint32_t sources, results;
+	uint64_t count;
+	size_t source_at[COLLET_FOLD_MOST], result_at[COLLET_FOLD_MOST];  /* bytes into the pools */
+	bool in_place;                                                   /* the first source is the first result */
+	double scales[COLLET_FOLD_MOST];
+};
+
+struct row {
+	collet_dtype dtype;
+	collet_op op;
+	uint32_t average_of;
+	unsigned char *sources, *results, *expected;
+	struct span spans[SPANS];
+	uint32_t span_count;
+};
+
+/* The same distance from 16 bytes for all, one of its own for each, or not even a multiple of the element. */
+enum lie { ALIKE, APART, ODD, LIES };
+
+static size_t place(enum lie lie, size_t element, size_t shift)
+{
+	return lie == ALIKE ? shift * element % 16 : lie == APART ? random_below(16) / element * element :
+								    random_below(16);
+}
+
+static void lay_out(struct row *row, bool wide)
+{
+	static const uint32_t few[] = { 1, 2, 3, 4, 5, 8, 9 };
+	static const uint64_t counts[] = { 1, 15, 16, 17, 33, 64, 100, MOST_COUNT - 1 };
+	static const double scales[] = { 1.0, -0.5, 0.003, 3.0 };
+	const size_t element = collet_dtype_bytes(row->dtype);
+	size_t used = 0;
+	row->span_count = 0;
+	for (uint32_t s = 0; s < SPANS; s++) {
+		struct span *span = &row->spans[row->span_count];
+		const enum lie lie = (enum lie)(s % LIES);
+		const size_t shift = random_below(16);
+		span->sources = wide && s == 0 ? COLLET_FOLD_MOST : few[random_below(7)];
+		span->results = wide && s == 1 ? COLLET_FOLD_MOST : 1 + random_below(3);
+		span->count = span->results > 3 ? 20 : counts[random_below(8)];
+		span->in_place = random_below(3) == 0;
+		const size_t bytes = span->count * element;
+		if (used + span->results * (bytes + 64) > POOL)
+			break;
+		for (uint32_t k = 0; k < span->results; k++) {
+			used = (used + 15) / 16 * 16;
+			span->result_at[k] = used + place(lie, element, shift);
+			used = span->result_at[k] + bytes;
+		}
+		for (uint32_t k = 0; k < span->sources; k++) {
+			const size_t room = (POOL - bytes) / 16 - 1;
+			span->source_at[k] = random_below((uint32_t)room) * 16 + place(lie, element, shift);
+			span->scales[k] = scales[random_below(4)];
+		}
+		row->span_count++;
+	}
+}
+
+/* What one source is where it is combined: scaled, and rounded. */
+static void scaled(const struct row *row, const unsigned char *from, double scale, uint64_t count, void *to)
+{
+	struct collet_reduction reduction;
+	const struct collet_operand operand = { from, true };
+	assert_int_equal(collet_reduction_init(&reduction, row->dtype, row->op, NULL, scale, 1, COLLET_ISA_AUTO),
+		COLLET_OK);
+	collet_reduction_run(&reduction, to, &operand, 1, count, false, NULL);
+}
+
+static void expect(const struct row *row, const struct span *span)
+{
+	static unsigned char copies[COLLET_FOLD_MOST][MOST_COUNT * 8], result[MOST_COUNT * 8];
+	struct collet_reduction reduction;
+	struct collet_operand operands[COLLET_FOLD_MOST];
+	assert_int_equal(collet_reduction_init(
+		&reduction, row->dtype, row->op, NULL, 1, row->average_of, COLLET_ISA_AUTO), COLLET_OK);
+	for (uint32_t k = 0; k < span->sources; k++) {
+		const unsigned char *from = span->in_place && !k ? row->results + span->result_at[0] :
+			row->sources + span->source_at[k];
+		if (row->op == COLLET_PREMUL_SUM)
+			scaled(row, from, span->scales[k], span->count, copies[k]);
+		operands[k] = (struct collet_operand){ row->op == COLLET_PREMUL_SUM ? copies[k] : from, false };
+	}
+	collet_reduction_run(&reduction, result, operands, span->sources, span->count, true, NULL);
+	for (uint32_t k = 0; k < span->results; k++)
+		memcpy(row->expected + span->result_at[k], result, span->count * collet_dtype_bytes(row->dtype));
+}
+
+static void run_row(const struct bench *bench, struct row *row, const struct buffer *sources,
+	const struct buffer *results)
+{
+	static const void *from[SPANS][COLLET_FOLD_MOST];
+	static void *to[SPANS][COLLET_FOLD_MOST];
+	static unsigned char got[POOL];
+	struct collet_fold_span spans[SPANS];
+	fill(row->sources, POOL, row->dtype);
+	fill(row->results, POOL, row->dtype);
+	memcpy(row->expected, row->results, POOL);
+	assert_true(buffer_write(sources, row->sources) && buffer_write(results, row->results));
+	for (uint32_t s = 0; s < row->span_count; s++) {
+		const struct span *span = &row->spans[s];
+		expect(row, span);
+		for (uint32_t k = 0; k < span->sources; k++)
+			from[s][k] = span->in_place && !k ? results->first + span->result_at[0] :
+				sources->first + span->source_at[k];
+		for (uint32_t k = 0; k < span->results; k++)
+			to[s][k] = results->first + span->result_at[k];
+		spans[s] = (struct collet_fold_span){ from[s], to[s], span->sources, span->results,
+			row->op == COLLET_PREMUL_SUM ? span->scales : NULL, span->count };
+	}
+	const struct collet_fold fold = { row->dtype, row->op, row->average_of };
+	assert_int_equal(collet_copier_begin(&bench->cuda, bench->copier), COLLET_OK);
+	assert_int_equal(collet_fold_launch(bench->set, &fold, spans, row->span_count, bench->copier->stream),
+		COLLET_OK);
+	collet_copier_end(&bench->cuda);
+	assert_int_equal(collet_copier_wait(&bench->cuda, bench->copier, "folding"), COLLET_OK);
+	assert_true(buffer_read(results, got));
+	for (size_t i = 0; i < POOL; i++)
+		if (got[i] != row->expected[i])
+			fail_msg("%s/%s/average of %u: byte %zu is %02x, not %02x", collet_dtype_name(row->dtype),
+				collet_op_name(row->op), row->average_of, i, got[i], row->expected[i]);
+}
+
+static void every_fold_gives_what_the_host_gives(void **state)
+{
+	struct bench bench;
+	struct row row;
+	struct buffer sources, results;
+	bench_start(&bench);
+	assert_int_equal(bench_load(&bench), COLLET_OK);
+	row.sources = malloc(3 * POOL);
+	assert_non_null(row.sources);
+	row.results = row.sources + POOL;
+	row.expected = row.results + POOL;
+	assert_true(buffer_make(&sources, &bench.program, true, POOL) &&
+		buffer_make(&results, &bench.program, true, POOL));
+	for (uint32_t d = 0; d < COLLET_DTYPE_COUNT; d++) {
+		for (uint32_t o = 0; o < COLLET_USER; o++) {
+			row.dtype = (collet_dtype)d;
+			row.op = (collet_op)o;
+			if (!collet_op_supports(row.op, row.dtype))
+				continue;
+			for (row.average_of = 1; row.average_of <= (o == COLLET_AVERAGE ? 7 : 1); row.average_of += 3) {
+				lay_out(&row, o == COLLET_SUM);
+				run_row(&bench, &row, &sources, &results);
+			}
+		}
+	}
+	buffer_free(&sources);
+	buffer_free(&results);
+	free(row.sources);
+	bench_unload(&bench);
+	bench_end(&bench);
+}
+
+/* More than the blocks that run at once take in one go. */
+static void a_large_span_is_shared_among_blocks(void **state)
+{
+	enum { COUNT = 400003 };
+	struct bench bench;
+	struct buffer buffers[3];
+	bench_start(&bench);
+	assert_int_equal(bench_load(&bench), COLLET_OK);
+	float *values = malloc(3 * COUNT * sizeof(float));
+	assert_non_null(values);
+	for (size_t i = 0; i < (size_t)2 * COUNT; i++)
+		values[i] = (float)random_below(100000) / 3;
+	for (uint32_t b = 0; b < 3; b++)
+		assert_true(buffer_make(&buffers[b], &bench.program, true, COUNT * sizeof(float)));
+	assert_true(buffer_write(&buffers[0], values) && buffer_write(&buffers[1], values + COUNT));
+	const void *sources[] = { buffers[0].first, buffers[1].first };
+	void *result[] = { buffers[2].first }, *both[] = { buffers[0].first, buffers[1].first };
+	const void *sum[] = { buffers[2].first };
+	const struct collet_fold fold = { COLLET_F32, COLLET_SUM, 1 };
+	const struct collet_fold_span span = { sources, result, 2, 1, NULL, COUNT };
+	const struct collet_fold_span copy = { sum, both, 1, 2, NULL, COUNT };
+	assert_int_equal(collet_copier_begin(&bench.cuda, bench.copier), COLLET_OK);
+	assert_int_equal(collet_fold_launch(bench.set, &fold, &span, 1, bench.copier->stream), COLLET_OK);
+	assert_int_equal(collet_fold_launch(bench.set, &fold, &copy, 1, bench.copier->stream), COLLET_OK);
+	collet_copier_end(&bench.cuda);
+	assert_int_equal(collet_copier_wait(&bench.cuda, bench.copier, "folding"), COLLET_OK);
+	for (uint32_t b = 0; b < 3; b++) {
+		float *got = values + (size_t)2 * COUNT;
+		assert_true(buffer_read(&buffers[b], got));
+		for (size_t i = 0; i < COUNT; i++)
+			if (got[i] != values[i] + values[COUNT + i])
+				fail_msg("buffer %u, element %zu: %g", b, i, (double)got[i]);
+	}
+	for (uint32_t b = 0; b < 3; b++)
+		buffer_free(&buffers[b]);
+	free(values);
+	bench_unload(&bench);
+	bench_end(&bench);
+}
+
+/* ---- On the stand-in alone: what goes wrong ---- */
+
+static void kernels_that_do_not_load_are_a_reason(void **state)
+{
+	static const struct {
+		const char *fail;
+		collet_status status;
+	} rows[] = {
+		{ "cuModuleLoadData:1:209", COLLET_ERR_UNSUPPORTED },
+		{ "cuModuleLoadData:2:2", COLLET_ERR_MEMORY },
+		{ "cuModuleGetFunction:3:500", COLLET_ERR_UNSUPPORTED },
+	};
+	struct bench bench;
+	bench_start(&bench);
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+		setenv("FAKE_CUDA_FAIL", rows[i].fail, 1);
+		const collet_status status = bench_load(&bench);
+		unsetenv("FAKE_CUDA_FAIL");
+		/* A build without kernels says that, whatever the driver says. */
+		if (status != rows[i].status)
+			assert_non_null(strstr(collet_last_error(), "built without kernels"));
+		assert_null(bench.set);
+		bench_unload(&bench);
+	}
+	bench_end(&bench);
+}
+
+static void a_source_that_is_nowhere_spoils_the_stream(void **state)
+{
+	struct bench bench;
+	struct buffer buffer;
+	bench_start(&bench);
+	assert_int_equal(bench_load(&bench), COLLET_OK);
+	assert_true(buffer_make(&buffer, &bench.program, true, 399));
+	const void *sources[] = { buffer.first, buffer.first };
+	void *results[] = { buffer.first };
+	const struct collet_fold fold = { COLLET_F32, COLLET_SUM, 1 };
+	const struct collet_fold_span span = { sources, results, 2, 1, NULL, 101 };
+	assert_int_equal(collet_copier_begin(&bench.cuda, bench.copier), COLLET_OK);
+	assert_int_equal(collet_fold_launch(bench.set, &fold, &span, 1, bench.copier->stream), COLLET_OK);
+	collet_copier_end(&bench.cuda);
+	assert_int_equal(collet_copier_wait(&bench.cuda, bench.copier, "folding"), COLLET_ERR_SYSTEM);
+	assert_non_null(strstr(collet_last_error(), "CUDA_ERROR_ILLEGAL_ADDRESS"));
+	buffer_free(&buffer);
+	bench_unload(&bench);
+	bench_end(&bench);
+}
+
+int main(int argc, char **argv)
+{
+	const struct CMUnitTest anywhere[] = {
+		cmocka_unit_test(every_fold_gives_what_the_host_gives),
+		cmocka_unit_test(a_large_span_is_shared_among_blocks),
+	};
+	const struct CMUnitTest fake[] = {
+		cmocka_unit_test(kernels_that_do_not_load_are_a_reason),
+		cmocka_unit_test(a_source_that_is_nowhere_spoils_the_stream),
+	};
+	struct program program;
+	if (!program_start(&program, 0)) {
+		puts("skipped: there is no CUDA driver, or no GPU");
+		return 77;
+	}
+	const bool ended = program_end(&program);
+	int failed = cmocka_run_group_tests(anywhere, NULL, NULL);
+	if (argc > 1 && strcmp(argv[1], "fake") == 0)
+		failed += cmocka_run_group_tests(fake, NULL, NULL);
+	return failed + !ended;
+}
