@@ -32,7 +32,11 @@ static bool is_small(const struct collet_request *request)
 		request->prescales)
 		return false;
 	const uint64_t blocks = shape->result.kind == COLLET_CUT_BLOCKS ? shape->size : 1;
-	return shape->count <= request->piece && shape->count * blocks * request->element_bytes <= INLINE_BYTES;
+	/* Nothing is cut here, so nothing may be cut by a rank that cannot do its part here: trees send several blocks
+	 * in one span. */
+	const bool many = shape->result.kind == COLLET_CUT_BLOCKS || shape->input.kind == COLLET_CUT_BLOCKS;
+	return shape->count * (many ? shape->size : 1) <= request->piece &&
+		shape->count * blocks * request->element_bytes <= INLINE_BYTES;
 }
 
 static bool is_self(const struct collet_request *request, const struct collet_end *end)
