@@ -7,11 +7,12 @@
 #include "driver.h"
 #include "pin.h"
 
-static const void *plan(void *context, const struct bench_work *work, uint64_t count, const char *algorithm,
-	struct bench_reply *reply)
+static const void *plan(void *context, const struct bench_command *command, struct bench_reply *reply)
 {
 	struct collet_side *side = context;
-	const void *how = collet_side_plan(side, work, count, algorithm);
+	side->piece_bytes = command->piece_bytes;
+	side->channels = command->channels;
+	const void *how = collet_side_plan(side, &command->work, command->count, command->algorithm);
 	if (side->plan.algorithm != NULL)
 		snprintf(reply->algorithm, sizeof(reply->algorithm), "%s", side->plan.algorithm);
 	snprintf(reply->transport, sizeof(reply->transport), "%s", side->plan.transport);

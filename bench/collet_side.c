@@ -133,8 +133,15 @@ const void *collet_side_plan(
 	}
 	if (work->op == COLLET_PREMUL_SUM)
 		side->how.scale = bench_scale(side->library.rank);
+	side->how.piece_bytes = side->piece_bytes;
+	side->how.channels = side->channels;
 	if (collet_comm_plan(side->comm, collective, count, (collet_dtype)work->dtype, (collet_op)work->op, work->root,
 			side->how.algorithm, &side->plan) != COLLET_OK)
 		side->plan = (collet_plan){ .algorithm = side->how.algorithm, .predicted_ns = -1 };
-	return named || work->op == COLLET_PREMUL_SUM ? &side->how : NULL;
+	if (side->piece_bytes > 0)
+		side->plan.piece_bytes = side->piece_bytes;
+	if (side->channels > 0)
+		side->plan.channels = side->channels;
+	const bool cut = side->piece_bytes > 0 || side->channels > 0;
+	return named || cut || work->op == COLLET_PREMUL_SUM ? &side->how : NULL;
 }

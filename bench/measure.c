@@ -180,6 +180,8 @@ static int measure_size(struct session *s, uint64_t bytes)
 	if (library->rank == 0)
 		bench_progress("%s, %s: measuring", bench_collective_name((enum bench_collective)o->work.collective),
 			bench_bytes_text(bytes, text));
+	s->side.piece_bytes = o->piece_bytes;
+	s->side.channels = o->channels;
 	const void *how = collet_side_plan(&s->side, &o->work, count, o->algorithm);
 	/* On a GPU always cold: what its cache holds between two calls of a bench is nobody's else. */
 	const char *problem = bench_run_init(&run, library, &o->work, count,

@@ -34,6 +34,8 @@ const char bench_usage[] =
 	"  -n, --ranks N          how many ranks; without it a launcher's, or one for each core\n"
 	"  --transport LIST       only these, as COLLET_TRANSPORT: shm, tcp, shm,tcp\n"
 	"  --algorithm NAME       this one instead of the chosen one (collet-bench list)\n"
+	"  --pieces BYTES         messages cut into pieces of so many bytes instead of the chosen ones\n"
+	"  --channels N           over so many channels (sockets of a pair, for tcp), instead of the chosen number\n"
 	"  --dtype NAME           i8 u8 i32 u32 i64 u64 f16 bf16 f32 f64 f8e4m3 f8e5m2 (f32)\n"
 	"  --op NAME              sum product min max average premul_sum and or xor (sum)\n"
 	"  --root RANK            (0)\n"
@@ -69,6 +71,8 @@ const char bench_usage[] =
 enum {
 	OPT_TRANSPORT = 256,
 	OPT_ALGORITHM,
+	OPT_PIECES,
+	OPT_CHANNELS,
 	OPT_DTYPE,
 	OPT_OP,
 	OPT_ROOT,
@@ -100,6 +104,8 @@ static const struct option long_options[] = {
 	{ "ranks", required_argument, NULL, 'n' },
 	{ "transport", required_argument, NULL, OPT_TRANSPORT },
 	{ "algorithm", required_argument, NULL, OPT_ALGORITHM },
+	{ "pieces", required_argument, NULL, OPT_PIECES },
+	{ "channels", required_argument, NULL, OPT_CHANNELS },
 	{ "dtype", required_argument, NULL, OPT_DTYPE },
 	{ "op", required_argument, NULL, OPT_OP },
 	{ "root", required_argument, NULL, OPT_ROOT },
@@ -271,6 +277,16 @@ static bool take(int option, struct bench_options *o, struct given *given, char 
 	case OPT_VERSION: o->command = BENCH_COMMAND_VERSION; return true;
 	case OPT_TRANSPORT: o->transport = optarg; return true;
 	case OPT_ALGORITHM: o->algorithm = optarg; return true;
+	case OPT_PIECES:
+		if (!take_number("pieces", 1, UINT32_MAX, &number, problem))
+			return false;
+		o->piece_bytes = (uint32_t)number;
+		return true;
+	case OPT_CHANNELS:
+		if (!take_number("channels", 1, COLLET_CHANNELS_MOST, &number, problem))
+			return false;
+		o->channels = (uint32_t)number;
+		return true;
 	case OPT_SIZES: given->sizes = optarg; return true;
 	case OPT_JSON: o->json = optarg; return true;
 	case OPT_WITH: o->with = optarg; given->stray = "--with"; return true;

@@ -172,6 +172,8 @@ static int measure_size(struct session *s, uint64_t bytes, struct bench_samples 
 	const uint64_t count = bench_count(&o->work, library->size, bytes);
 	struct bench_run run;
 	struct outcome outcome;
+	s->side.piece_bytes = o->piece_bytes;
+	s->side.channels = o->channels;
 	collet_side_plan(&s->side, &o->work, count, o->algorithm);
 	const char *problem = bench_run_init(&run, library, &o->work, count, o->manner.buffers, o->manner.cold, NULL);
 	if (problem != NULL) {

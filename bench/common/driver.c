@@ -87,7 +87,7 @@ static void prepare(struct server *s, const struct bench_command *command, struc
 	}
 	const void *how = NULL;
 	if (s->driver->plan != NULL)
-		how = s->driver->plan(library->context, &command->work, command->count, command->algorithm, reply);
+		how = s->driver->plan(library->context, command, reply);
 	const char *problem = bench_run_init(&s->run, library, &command->work, command->count,
 		(enum bench_buffer_kind)command->buffers, command->cold != 0, how);
 	if (problem != NULL) {

@@ -34,6 +34,7 @@ struct bench_command {
 	uint64_t count;
 	uint64_t iterations, warm_iterations;
 	char algorithm[32];  /* "": the library's choice */
+	uint32_t piece_bytes, channels;   /* 0: likewise */
 };
 
 enum bench_answer { BENCH_DONE, BENCH_CANNOT, BENCH_FAILED };
@@ -55,8 +56,7 @@ struct bench_driver {
 	const char *version;
 	/* Before each prepared work: returns what bench_call.how shall be, and writes what it knows into the reply.
 	 * NULL when the library has nothing of that kind. */
-	const void *(*plan)(void *context, const struct bench_work *work, uint64_t count, const char *algorithm,
-		struct bench_reply *reply);
+	const void *(*plan)(void *context, const struct bench_command *command, struct bench_reply *reply);
 };
 
 /* Reads the first of these variables that is set as a number; missing if none is. For ranks of drivers, which must bind

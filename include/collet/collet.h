@@ -250,9 +250,15 @@ typedef struct collet_how {
 	const char *algorithm;        /* "ring", ...; NULL: chosen. The same on every rank */
 	const collet_user_op *user_op;/* with COLLET_USER */
 	double scale;                 /* with COLLET_PREMUL_SUM: what this rank's elements are multiplied by */
-	uint64_t reserved[6];
+	/* How a collective's messages are cut, the same on every rank; 0: as chosen. It never changes a result's bits.
+	 * Pieces are at most as large as there is room for; channels are used by algorithms that work piece by piece.
+	 */
+	uint32_t piece_bytes;
+	uint32_t channels;            /* up to COLLET_CHANNELS_MOST */
+	uint64_t reserved[5];
 } collet_how;
 #define COLLET_HOW_DEFAULT { 0 }
+#define COLLET_CHANNELS_MOST 8
 
 /* recv[i] = send of all ranks combined, on every rank. count elements each. */
 COLLET_API COLLET_MUST_USE collet_status collet_allreduce(collet_comm *comm, const void *send, void *recv,

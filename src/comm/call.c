@@ -30,6 +30,9 @@ static collet_status check_how(const struct collet_call_arguments *call, const c
 		return collet_fail(COLLET_ERR_ARGUMENT,
 			"%s: how.timeout_ns is %lld; a number of ns, 0 or COLLET_NO_TIMEOUT is meant", call->function,
 			(long long)how->timeout_ns);
+	if (how->channels > COLLET_CHANNELS_MOST)
+		return collet_fail(COLLET_ERR_ARGUMENT, "%s: how.channels is %u; at most %d are meant", call->function,
+			how->channels, COLLET_CHANNELS_MOST);
 	return COLLET_OK;
 }
 
@@ -129,6 +132,8 @@ static void describe(struct collet_request *request, const struct collet_call_ar
 		.dtype = call->collective == COLLET_BARRIER ? UINT8_MAX : (uint8_t)call->dtype,
 		.op = call->op == COLLET_OP_COUNT ? UINT8_MAX : (uint8_t)call->op,
 		.algorithm = program_index(request->program),
+		.piece_bytes = how->piece_bytes,
+		.channels = how->channels,
 		.user_op = call->op == COLLET_USER ? hash_name(how->user_op->name) : 0,
 	};
 	if (call->op == COLLET_USER && how->user_op->name)
@@ -187,6 +192,8 @@ static collet_status plan(collet_comm *comm, const struct collet_call_arguments 
 	status = choose(comm, call, how, request, &choice);
 	if (status != COLLET_OK)
 		return status;
+	choice.piece_bytes = how->piece_bytes ? how->piece_bytes : choice.piece_bytes;
+	choice.channels = how->channels ? how->channels : choice.channels;
 	const struct collet_program *program = choice.program;
 	collet_layout_near(comm, &request->shape, program, call->dtype, call->op);
 	request->prescales = request->averages = false;
@@ -288,7 +295,7 @@ static collet_status plan_unless_planned(collet_comm *comm, const struct collet_
 	const struct collet_program *named =
 		how->algorithm ? collet_program_find(call->collective, how->algorithm) : NULL;
 	const bool repeatable = !call->input && !how->algorithm == !named && call->op != COLLET_USER &&
-		call->op != COLLET_PREMUL_SUM;
+		call->op != COLLET_PREMUL_SUM && !how->piece_bytes && !how->channels;
 	const struct collet_plan_key key = { call->count, call->root, (uint32_t)call->op, (uint8_t)call->collective,
 		(uint8_t)call->dtype, named ? (uint8_t)(2 + program_index(named)) : 1 };
 	request->input = call->send;

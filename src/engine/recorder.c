@@ -162,7 +162,9 @@ uint64_t collet_call_signature(const struct collet_call *call)
 {
 	const uint64_t what = (uint64_t)call->collective | (uint64_t)call->listed << 8 | (uint64_t)call->dtype << 16 |
 		(uint64_t)call->op << 24 | (uint64_t)call->algorithm << 32;
-	return mix(mix(mix(0, what), call->count), (uint64_t)call->root << 32 | call->user_op);
+	const uint64_t cut = (uint64_t)call->piece_bytes << 32 | call->channels;
+	const uint64_t signature = mix(mix(mix(0, what), call->count), (uint64_t)call->root << 32 | call->user_op);
+	return cut ? mix(signature, cut) : signature;
 }
 
 uint64_t collet_call_history(uint64_t signature, uint64_t history)
@@ -188,7 +190,13 @@ void collet_call_describe(const struct collet_call *call, char *text, size_t cap
 	if (used >= 0 && (size_t)used < capacity && call->root != UINT32_MAX)
 		used += snprintf(text + used, capacity - (size_t)used, " root %u", call->root);
 	if (used >= 0 && (size_t)used < capacity)
-		snprintf(text + used, capacity - (size_t)used, " (call %llu, algorithm %s)",
+		used += snprintf(text + used, capacity - (size_t)used, " (call %llu, algorithm %s",
 			(unsigned long long)call->sequence,
 			call->algorithm < programs ? list[call->algorithm]->name : "unknown");
+	if (used >= 0 && (size_t)used < capacity && call->piece_bytes)
+		used += snprintf(text + used, capacity - (size_t)used, ", pieces of %u bytes", call->piece_bytes);
+	if (used >= 0 && (size_t)used < capacity && call->channels)
+		used += snprintf(text + used, capacity - (size_t)used, ", %u channels", call->channels);
+	if (used >= 0 && (size_t)used < capacity)
+		snprintf(text + used, capacity - (size_t)used, ")");
 }

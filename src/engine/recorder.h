@@ -18,6 +18,7 @@ struct collet_call {
 	uint8_t listed;          /* a v-form */
 	uint8_t dtype, op;       /* 0xff: the collective has none */
 	uint32_t algorithm;      /* index into the collective's programs */
+	uint32_t piece_bytes, channels; /* as the caller wants them; 0: as chosen */
 	uint32_t user_op;        /* hash of a user operation's name */
 	char user_name[24];      /* its beginning, for sentences */
 };

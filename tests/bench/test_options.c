@@ -100,7 +100,8 @@ static void every_option_is_read(void **state)
 	char problem[256];
 	assert_true(parse("reduce -n 4 --transport tcp --algorithm ring --dtype bf16 --op average --root 3 --sizes "
 			  "4:64:x2 --seconds 1.5 "
-			  "--iters 10 --in-place --buffers huge --cold --sync --no-pin --json out.json",
+			  "--iters 10 --in-place --buffers huge --cold --sync --no-pin --json out.json "
+			  "--pieces 64K --channels 2",
 		&o, problem));
 	assert_int_equal(o.work.collective, BENCH_REDUCE);
 	assert_int_equal(o.ranks, 4);
@@ -115,6 +116,8 @@ static void every_option_is_read(void **state)
 	assert_true(o.work.in_place && o.manner.cold && o.manner.sync && !o.manner.pin);
 	assert_int_equal(o.manner.buffers, BENCH_HUGE);
 	assert_string_equal(o.json, "out.json");
+	assert_int_equal(o.piece_bytes, 65536);
+	assert_int_equal(o.channels, 2);
 	assert_true(parse(
 		"--sizes 8 compare -n 2 allgather --with openmpi,gloo --repeats 7 --plot p.svg --json -", &o, problem));
 	assert_int_equal(o.command, BENCH_COMMAND_COMPARE);

@@ -112,6 +112,12 @@ static collet_status negative_timeout(struct rank *rank)
 	return allreduce_how(rank, COLLET_SUM, COLLET_F32, &(collet_how){ .timeout_ns = -2 });
 }
 
+static collet_status too_many_channels(struct rank *rank)
+{
+	return allreduce_how(
+		rank, COLLET_SUM, COLLET_F32, &(collet_how){ .channels = COLLET_CHANNELS_MOST + 1 });
+}
+
 static collet_status unknown_algorithm(struct rank *rank)
 {
 	return allreduce_how(rank, COLLET_SUM, COLLET_F32, &(collet_how){ .algorithm = "astrology" });
@@ -287,6 +293,7 @@ static const struct mistake mistakes[] = {
 	MISTAKE(reserved_set, COLLET_ERR_ARGUMENT),
 	MISTAKE(stream_set, COLLET_ERR_UNSUPPORTED),
 	MISTAKE(negative_timeout, COLLET_ERR_ARGUMENT),
+	MISTAKE(too_many_channels, COLLET_ERR_ARGUMENT),
 	MISTAKE(unknown_algorithm, COLLET_ERR_ARGUMENT),
 	MISTAKE(other_collectives_algorithm, COLLET_ERR_ARGUMENT),
 	MISTAKE(too_many_elements, COLLET_ERR_ARGUMENT),

@@ -19,9 +19,10 @@
 
 enum { PATIENCE_MS = 5000, CANARY = 0x55 };
 
-enum property { COUNT, DTYPE, OP, ROOT, ALGORITHM, USER_NAME, LISTED_COUNT, COLLECTIVE, ORDER, PROPERTIES };
+enum property { COUNT, DTYPE, OP, ROOT, ALGORITHM, USER_NAME, LISTED_COUNT, COLLECTIVE, ORDER, CUT, PROPERTIES };
 static const char *const property_names[] = {
-	"count", "dtype", "op", "root", "algorithm", "user operation's name", "own count", "collective", "order"};
+	"count", "dtype", "op", "root", "algorithm", "user operation's name", "own count", "collective", "order",
+	"cut"};
 
 /* How a row is run. */
 struct variant {
@@ -73,6 +74,10 @@ static bool fill_row(enum form form, enum property property, const struct varian
 		odd->longer = traits->rooted && variant->odd != 0 ? variant->odd : (variant->odd + 1) % size;
 		return traits->listed;
 	case COLLECTIVE: odd->form = (form + 1) % FORMS; return true;
+	case CUT:
+		odd->piece_bytes = variant->count % 2 ? 4096 : 0;
+		odd->channels = variant->count % 2 ? 0 : 2;
+		return true;
 	case ORDER:
 		/* Called one after the other, and the other way round. */
 		odd->form = form == FORM_BARRIER ? FORM_ALLREDUCE : FORM_BARRIER;
