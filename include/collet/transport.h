@@ -363,7 +363,9 @@ struct collet_transport {
 	 * conduit's own memory, and with COLLET_CAP_CALLS makes one system call at most. Only while none is posted. */
 	bool (*has_come)(struct collet_conduit *conduit, uint64_t bytes);
 	/* The header of the next message that no posted receive has taken: true and *message, or false (none yet, or
-	 * status not COLLET_OK). Only while no receive is posted. Moves what can move. */
+	 * status not COLLET_OK). Only while no receive is posted. Moves what can move, and finds out as progress() does
+	 * that the peer is gone, once nothing is left of what it had sent: nobody calls progress() while nothing is
+	 * posted. */
 	bool (*peek)(struct collet_conduit *conduit, struct collet_message *message);
 
 	/* ---- Sleeping: mandatory ---- */

@@ -466,7 +466,9 @@ bool collet_p2p_arm(struct collet_group *group)
 {
 	for (uint32_t rank = 0; collet_p2p_is_busy(group) && rank < group->size; rank++) {
 		struct collet_conduit *conduit = conduit_of(collet_route_peek(group, COLLET_CHANNEL_P2P, rank));
-		if (conduit && !conduit->transport->arm(conduit))
+		/* One that has failed has nothing to tell any more: its rank has left in order, or progress, which has
+		 * just been here, has told the board. */
+		if (conduit && conduit->status == COLLET_OK && !conduit->transport->arm(conduit))
 			return false;
 	}
 	return true;

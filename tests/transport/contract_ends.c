@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -153,6 +154,51 @@ static void a_closed_peer_is_lost(void **state)
 		pair_close(&pair);
 	}
 	free(buffer);
+}
+
+/* Nothing is posted, and one looks for what comes: it is told when nothing more will, awake or asleep, but not before
+ * it has seen what had been sent. */
+static void a_closed_peer_is_lost_to_who_peeks(void **state)
+{
+	enum { BYTES = 100 };
+	for (unsigned row = 0; row < 4; row++) {
+		const bool asleep = row & 1, unread = row & 2;
+		struct pair pair = { 0 };
+		uint8_t from[BYTES], into[BYTES];
+		struct collet_message message;
+		pair_open(&pair, name_of(state));
+		if (pair.single) {
+			pair_close(&pair);
+			skip();
+		}
+		struct end *left = &pair.ends[1];
+		assert_false(pair.transport->peek(left->conduit, &message));
+		struct collet_transfer send = transfer_of(0, from, BYTES), receive = transfer_of(0, into, BYTES);
+		if (unread) {
+			post_send(&pair.ends[0], &send);
+			assert_true(end_settle(&pair.ends[0], &send));
+		}
+		struct epoll_event event;
+		const bool waits = asleep && !unread;
+		if (waits)
+			assert_true(pair.transport->arm(left->conduit));
+		pair.transport->close(pair.ends[0].conduit);
+		if (waits)
+			assert_int_equal(epoll_wait(left->wake.epoll_fd, &event, 1, 20000), 1);
+		pair.transport->disarm(left->conduit);
+		if (unread) {
+			assert_true(end_peek(left, &message, asleep));
+			post_recv(left, &receive);
+			assert_true(end_settle(left, &receive));
+			assert_int_equal(receive.status, COLLET_OK);
+		}
+		assert_false(end_peek(left, &message, asleep));
+		assert_int_equal(left->conduit->status, COLLET_ERR_PEER_LOST);
+		assert_non_null(strstr(collet_last_error(), "rank"));
+		post_recv(left, &receive);
+		assert_int_equal(receive.status, COLLET_ERR_PEER_LOST);
+		pair_close(&pair);
+	}
 }
 
 /* A rank that has finished its calls leaves; what it sent is still there, whether or not it had read everything. */
@@ -325,6 +371,7 @@ int contract_ends(const char *const *names)
 		{ "close_takes_what_is_half_open", close_takes_what_is_half_open },
 		{ "opening_fails_when_the_other_end_leaves", opening_fails_when_the_other_end_leaves },
 		{ "a_closed_peer_is_lost", a_closed_peer_is_lost },
+		{ "a_closed_peer_is_lost_to_who_peeks", a_closed_peer_is_lost_to_who_peeks },
 		{ "settled_sends_outlive_their_sender", settled_sends_outlive_their_sender },
 		{ "a_killed_peer_is_lost", a_killed_peer_is_lost },
 		{ "a_forked_child_closes_only_its_own", a_forked_child_closes_only_its_own },

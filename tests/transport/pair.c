@@ -243,6 +243,21 @@ bool end_settle_asleep(struct end *end, const struct collet_transfer *transfer)
 	return true;
 }
 
+bool end_peek(struct end *end, struct collet_message *message, bool asleep)
+{
+	const struct collet_transport *transport = end->conduit->transport;
+	for (const int64_t deadline = collet_deadline_after(patience_ns); !transport->peek(end->conduit, message);) {
+		if (end->conduit->status != COLLET_OK || collet_deadline_passed(deadline))
+			return false;
+		if (!asleep)
+			continue;
+		if (transport->arm(end->conduit))
+			sleep_once(&end->wake, deadline);
+		transport->disarm(end->conduit);
+	}
+	return true;
+}
+
 struct collet_transfer transfer_of(uint64_t sequence, void *data, size_t bytes)
 {
 	return (struct collet_transfer){

@@ -45,6 +45,8 @@ bool pair_settle(struct pair *pair, const struct collet_transfer *transfer);
 bool end_settle(struct end *end, const struct collet_transfer *transfer);
 /* The same, sleeping: never spins, so a wake-up that gets lost is a failure. */
 bool end_settle_asleep(struct end *end, const struct collet_transfer *transfer);
+/* Peeks until there is a message, true, or the conduit has ended. */
+bool end_peek(struct end *end, struct collet_message *message, bool asleep);
 
 /* Transfers with a message of their own: signature 7, this sequence. */
 struct collet_transfer transfer_of(uint64_t sequence, void *data, size_t bytes);

@@ -23,6 +23,14 @@ collet_status collet_shm_fail_system(const struct shm_conduit *shm, const char *
 	return collet_shm_fail_peer(shm, COLLET_ERR_SYSTEM, text);
 }
 
+/* What the socket says of a peer that has closed its end is no fault of this machine's. */
+static collet_status fail_socket(const struct shm_conduit *shm, const char *what)
+{
+	if (errno == EPIPE || errno == ECONNRESET)
+		return collet_shm_fail_peer(shm, COLLET_ERR_PEER_LOST, "it has hung up");
+	return collet_shm_fail_system(shm, what);
+}
+
 collet_status collet_shm_send_hello(const struct shm_conduit *shm, const struct shm_hello *hello, const int *fds,
 	uint32_t count)
 {
@@ -47,7 +55,7 @@ collet_status collet_shm_send_hello(const struct shm_conduit *shm, const struct 
 	if (sent < 0 && (errno == EAGAIN || errno == EINTR))
 		return COLLET_PENDING;
 	if (sent < 0)
-		return collet_shm_fail_system(shm, "sending");
+		return fail_socket(shm, "sending");
 	return collet_shm_fail_peer(shm, COLLET_ERR_TRANSPORT, "the socket took half a message");
 }
 
@@ -92,7 +100,7 @@ collet_status collet_shm_receive_hello(struct shm_conduit *shm)
 		if (got < 0 && (errno == EAGAIN || errno == EINTR))
 			return COLLET_PENDING;
 		if (got < 0)
-			return collet_shm_fail_system(shm, "receiving");
+			return fail_socket(shm, "receiving");
 		keep_descriptors(shm, &message);
 		if (got == 0)
 			return collet_shm_fail_peer(shm, COLLET_ERR_PEER_LOST, "it has hung up");

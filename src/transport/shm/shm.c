@@ -159,6 +159,11 @@ static uint32_t move(struct shm_conduit *shm)
 	return settled;
 }
 
+static bool is_waited_for(const struct shm_conduit *shm)
+{
+	return shm->conduit.posted != 0 || shm->peeked;
+}
+
 /* Nothing has moved for long. What a peer published before it went is still delivered; what needs it to act is not. */
 static uint32_t check_peer(struct shm_conduit *shm)
 {
@@ -168,8 +173,10 @@ static uint32_t check_peer(struct shm_conduit *shm)
 	const uint64_t cells = shm->in_next;
 	const uint32_t settled = move(shm);
 	const bool moves = settled || shm->in_next != cells || shm_is_lent(shm->incoming.kind);
-	if (moves || shm->conduit.status != COLLET_OK || shm->conduit.posted == 0)
+	if (moves || shm->conduit.status != COLLET_OK || !is_waited_for(shm))
 		return settled;
+	if (shm->conduit.posted == 0 && collet_shm_has_arrived(shm))
+		return settled;  /* the next look finds it */
 	const bool closed = atomic_load_explicit(&shm->theirs->closed, memory_order_relaxed) != 0;
 	return collet_shm_lose_peer(shm, closed ? "has closed its connection" : "has died (its socket has hung up)");
 }
@@ -187,6 +194,17 @@ static uint32_t progress(struct collet_conduit *conduit)
 	if (shm->gone || ++shm->idle >= SHM_IDLE_POLLS)
 		return check_peer(shm);
 	return 0;
+}
+
+static bool peek(struct collet_conduit *conduit, struct collet_message *message)
+{
+	struct shm_conduit *shm = (struct shm_conduit *)conduit;
+	const bool is_there = collet_shm_peek(conduit, message);
+	if (is_there)
+		shm->idle = 0;
+	else if (conduit->status == COLLET_OK && conduit->posted == 0 && (shm->gone || ++shm->idle >= SHM_IDLE_POLLS))
+		(void)check_peer(shm);
+	return is_there;
 }
 
 /* ---- Sleeping ----------------------------------------------------------------------------------------------- */
@@ -224,7 +242,7 @@ static bool arm(struct collet_conduit *conduit)
 		fence_tellers();
 	/* The socket is in the epoll set edge-triggered, lest one peer that has left keeps the rank awake for ever; so
 	 * a hang-up that came before now is found here. It matters only to who waits for something. */
-	if (!can_move(shm) && (conduit->posted == 0 || !look_for_peer(shm)))
+	if (!can_move(shm) && (!is_waited_for(shm) || !look_for_peer(shm)))
 		return true;
 	atomic_store_explicit(&shm->mine->sleeping, 0, memory_order_relaxed);
 	return false;
@@ -255,7 +273,7 @@ const struct collet_transport collet_shm_transport = {
 	.release = collet_shm_release,
 	.progress = progress,
 	.has_come = collet_shm_has_come,
-	.peek = collet_shm_peek,
+	.peek = peek,
 	.arm = arm,
 	.disarm = disarm,
 };

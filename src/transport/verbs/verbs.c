@@ -110,6 +110,22 @@ static uint32_t progress(struct collet_conduit *conduit)
 	return conduit->posted ? settled + collet_verbs_fail(verbs) : settled;
 }
 
+/* Nobody makes progress where nothing is posted: so who peeks finds out that the peer is gone. */
+static void look_in_vain(struct verbs_conduit *verbs)
+{
+	if (verbs->idle >= IDLE_ROUNDS && !verbs->gone) {
+		verbs->idle = 0;
+		collet_verbs_look_for_peer(verbs);
+	}
+	if (!verbs->gone)
+		return;
+	do
+		(void)move(verbs);
+	while (verbs->idle == 0);
+	if (verbs->in_taken == verbs->in_come)
+		(void)collet_verbs_fail(verbs);
+}
+
 static bool peek(struct collet_conduit *conduit, struct collet_message *message)
 {
 	struct verbs_conduit *verbs = of(conduit);
@@ -117,6 +133,8 @@ static bool peek(struct collet_conduit *conduit, struct collet_message *message)
 		return false;
 	if (verbs->in_taken == verbs->in_come)
 		(void)move(verbs);
+	if (verbs->in_taken == verbs->in_come && conduit->posted == 0)
+		look_in_vain(verbs);
 	if (verbs->in_taken == verbs->in_come)
 		return false;
 	*message = verbs->arrivals[verbs->in_taken % SLOTS].header.message;

@@ -75,15 +75,14 @@ static bool ask_for_events(struct verbs_conduit *verbs)
 bool collet_verbs_arm(struct collet_conduit *conduit)
 {
 	struct verbs_conduit *verbs = (struct verbs_conduit *)conduit;
-	if (conduit->status != COLLET_OK || (conduit->posted && verbs->gone))
+	if (conduit->status != COLLET_OK || verbs->gone)
 		return false;
-	if (conduit->posted)
-		collet_verbs_look_for_peer(verbs);
+	collet_verbs_look_for_peer(verbs);
 	/* Asked first and looked then: what completes in between makes an event or is found here. */
 	verbs->armed = true;
 	if (!ask_for_events(verbs) || collet_verbs_poll(verbs) > 0)
 		return false;
-	return !(conduit->posted && verbs->gone) && (conduit->posted || verbs->in_taken == verbs->in_come);
+	return !verbs->gone && (conduit->posted || verbs->in_taken == verbs->in_come);
 }
 
 void collet_verbs_disarm(struct collet_conduit *conduit)
