@@ -9,7 +9,10 @@
  *
  * A connection that ends is a suspicion too (doubt): a rank that has found a mistake, timed out or aborted closes its
  * connections, and its peers may see that before its word, which goes by way of rank 0, has reached them. So a lost
- * connection waits a moment for the true reason; the death of a process is told by the control plane at once. */
+ * connection waits a moment for the true reason; the death of a process is told by the control plane at once.
+ *
+ * A communicator of some ranks may end although all of them live: one has left since another rank, which is not in this
+ * communicator, has died. So who died first in the world is told with every loss. */
 #include <stdio.h>
 #include <string.h>
 
@@ -70,12 +73,25 @@ void collet_board_suspect(struct collet_group *group, uint32_t peer, const struc
 	ask(group, peer, came->sequence < request->sequence ? came->sequence : request->sequence);
 }
 
+/* The group ends over a rank of which nothing is known but that it does not answer any more. */
+static void end_over_loss(struct collet_group *group, enum collet_status status, const char *what)
+{
+	const char *death = group->engine->first_death;
+	/* A connection that will not open after a death is its consequence: who should answer has ended too. */
+	if (death[0] && status == COLLET_ERR_TRANSPORT)
+		status = COLLET_ERR_PEER_LOST;
+	char sentence[COLLET_ERROR_BYTES + sizeof(group->engine->first_death)];
+	snprintf(sentence, sizeof(sentence), "%s%s%s%s", what, death[0] ? "; before that, " : "",
+		death[0] && group->world ? "of all ranks, " : "", death);
+	collet_group_end(group, status, true, sentence);
+}
+
 /* Something needs a rank that has closed its context in order. */
 static void end_without(struct collet_group *group, uint32_t peer, const char *what)
 {
 	char sentence[COLLET_ERROR_BYTES];
 	snprintf(sentence, sizeof(sentence), "rank %u on %s has left: %s", peer, host_of(group, peer), what);
-	collet_group_end(group, COLLET_ERR_PEER_LOST, true, sentence);
+	end_over_loss(group, COLLET_ERR_PEER_LOST, sentence);
 }
 
 void collet_board_doubt(struct collet_group *group, uint32_t peer, enum collet_status status, const char *sentence)
@@ -108,8 +124,10 @@ static bool give_up(struct collet_group *group, int64_t now)
 		return false;
 	pthread_mutex_lock(&group->engine->fabric_lock);
 	const bool over = now >= board->give_up_ns;
-	if (over)
-		collet_group_end(group, suspicion(board), true, board->sentence);
+	if (over && suspicion(board) == COLLET_ERR_MISMATCH)
+		collet_group_end(group, COLLET_ERR_MISMATCH, true, board->sentence);
+	else if (over)
+		end_over_loss(group, suspicion(board), board->sentence);
 	pthread_mutex_unlock(&group->engine->fabric_lock);
 	return over;
 }

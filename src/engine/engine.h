@@ -294,6 +294,7 @@ struct collet_engine {
 	uint32_t early_ends_count;
 	uint64_t *left;                      /* ids of groups that are no more */
 	size_t left_count;
+	char first_death[512];               /* "rank 3 on host (pid 7) is gone: ..."; empty: none has died */
 
 	pthread_mutex_t end_lock;            /* of every group's end; taken last */
 

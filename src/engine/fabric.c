@@ -410,6 +410,8 @@ static void peer_gone(void *context, uint32_t rank, bool left, const char *sente
 {
 	struct collet_engine *engine = context;
 	pthread_mutex_lock(&engine->fabric_lock);
+	if (!left && !engine->first_death[0])
+		snprintf(engine->first_death, sizeof(engine->first_death), "%s", sentence);
 	for (struct collet_group *group = engine->groups; group; group = group->next) {
 		const uint32_t peer = rank_in(group, rank);
 		if (peer == group->size)
