@@ -139,9 +139,10 @@ static bool run_epoch(struct trainer *trainer)
 		!test(trainer, &result.test_accuracy) || !mean_times(trainer, &result.times) ||
 		!costs_fill(trainer, &result))
 		return false;
-	if (!note_epoch(trainer, &result) || !checkpoint_after_epoch(trainer))
-		return false;
-	return !trainer->watch->epoch || trainer->watch->epoch(trainer->watch->context, &result);
+	/* Told before it is saved: what a run that goes on has been told of is all that it does not do again. */
+	return note_epoch(trainer, &result) &&
+		(!trainer->watch->epoch || trainer->watch->epoch(trainer->watch->context, &result)) &&
+		checkpoint_after_epoch(trainer);
 }
 
 static bool dump_parameters(const struct trainer *trainer, const char *path)
@@ -164,8 +165,9 @@ bool trainer_run(collet_comm *comm, const struct options *options, const struct 
 		return train_fail("no memory");
 	*trainer = (struct trainer){ .comm = comm, .options = options, .watch = watch, .backend = &backend_onednn };
 	bool fine = agree_on_options(comm, options) && checkpoint_begin(trainer) && setup_init(trainer);
-	if (fine && trainer->history_count > 0 && watch->resumed)
-		fine = watch->resumed(watch->context, trainer->history, trainer->history_count);
+	if (fine && options->resume && watch->resumed)
+		fine = watch->resumed(
+			watch->context, trainer->history, trainer->history_count, trainer->steps_done);
 	while (fine && trainer->epochs_done < options->epochs && !out_of_steps(trainer))
 		fine = run_epoch(trainer);
 	if (fine && options->trace)

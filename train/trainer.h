@@ -53,9 +53,9 @@ struct trainer_watch {
 	void (*step)(void *context, const struct trainer_progress *progress);
 	bool (*epoch)(void *context, const struct trainer_epoch *epoch);  /* false ends training */
 	void *context;
-	/* Before the first step of a run that goes on: the epochs that are done (of loss, test accuracy and images/s).
-	 */
-	bool (*resumed)(void *context, const struct trainer_epoch *epochs, uint32_t count);
+	/* With --resume, before the first step: the steps and epochs that are done (of loss, test accuracy and
+	 * images/s), none if there is no checkpoint. */
+	bool (*resumed)(void *context, const struct trainer_epoch *epochs, uint32_t count, uint32_t steps_done);
 };
 
 /* Collective. False, after a line on standard error: this rank has failed, and the others may be waiting for it. */

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -86,6 +87,50 @@ static void the_log_has_steps_and_epochs(void **state)
 	unlink(path);
 }
 
+/* What was logged after the checkpoint, and half of a line besides, is gone when the run goes on; and all of it when
+ * there was no checkpoint yet. */
+static void the_log_reads_as_if_no_rank_had_died(void **state)
+{
+	enum { LINES = 7 };
+	static const char *const names[] = { "step-0000000008", "step-0000000010", "step-0000000016",
+		"step-0000000020" };
+	struct line expected[LINES], lines[LINES];
+	struct tool tool;
+	char saved[4][120], text[8000];
+	assert_int_equal(mkdir(checkpoint, 0777), 0);
+	assert_int_equal(tool_run(&tool, WORDS("-n", "2", train, SHORT, "--log", path, "--log-every", "4",
+		"--checkpoint", checkpoint, "--checkpoint-every", "8")), 0);
+	tool_deinit(&tool);
+	assert_int_equal(read_log(expected, LINES), LINES);
+	for (size_t first = 1;; first--) {
+		for (size_t i = 0; i < 4; i++) {
+			snprintf(saved[i], sizeof(saved[i]), "%s/%s.safetensors", checkpoint, names[i]);
+			if (i >= first)
+				unlink(saved[i]);
+		}
+		read_text(path, text, sizeof(text));
+		const char *torn = strstr(text, "\"step\": 16");
+		assert_non_null(torn);
+		assert_int_equal(truncate(path, torn - text), 0);
+		assert_int_equal(tool_run(&tool, WORDS("-n", "2", train, SHORT, "--log", path, "--log-every", "4",
+			"--checkpoint", checkpoint, "--resume")), 0);
+		assert_int_equal(occurrences(tool.error.text, "goes on from "), first);
+		tool_deinit(&tool);
+		assert_int_equal(read_log(lines, LINES), LINES);
+		for (size_t i = 0; i < LINES; i++) {
+			assert_int_equal(lines[i].step, expected[i].step);
+			assert_string_equal(lines[i].kind, expected[i].kind);
+			assert_true(lines[i].loss == expected[i].loss && lines[i].accuracy == expected[i].accuracy);
+		}
+		if (first == 0)
+			break;
+	}
+	for (size_t i = 0; i < 4; i++)
+		unlink(saved[i]);
+	rmdir(checkpoint);
+	unlink(path);
+}
+
 static void the_plot_has_all_epochs(void **state)
 {
 	static char text[1 << 20];
@@ -161,6 +206,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(the_log_has_steps_and_epochs),
+		cmocka_unit_test(the_log_reads_as_if_no_rank_had_died),
 		cmocka_unit_test(the_plot_has_all_epochs),
 		cmocka_unit_test(what_cannot_be_had_is_said_before_training),
 	};

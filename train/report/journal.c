@@ -2,8 +2,11 @@
 
 #include <errno.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "error.h"
 
@@ -11,8 +14,39 @@ bool journal_open(struct journal *journal, const char *path, uint32_t every, boo
 {
 	*journal = (struct journal){ .path = path, .every = every };
 	if (path)
-		journal->file = fopen(path, append ? "ae" : "we");
+		journal->file = fopen(path, append ? "a+e" : "we");
 	return journal->file || !path || train_fail("--log %s: %s", path, strerror(errno));
+}
+
+/* Where the first line begins that is of a later step, or has no end. */
+static off_t find_later(FILE *file, uint32_t steps_done)
+{
+	char *line = NULL;
+	size_t capacity = 0;
+	off_t place = 0;
+	ssize_t length;
+	rewind(file);
+	while ((length = getline(&line, &capacity, file)) > 0) {
+		unsigned step = 0;
+		sscanf(line, "{\"time\": %*f, \"epoch\": %*u, \"step\": %u", &step);
+		if (step > steps_done || line[length - 1] != '\n')
+			break;
+		place += length;
+	}
+	free(line);
+	return place;
+}
+
+bool journal_cut(struct journal *journal, uint32_t steps_done)
+{
+	struct stat about;
+	if (!journal->file || fstat(fileno(journal->file), &about) != 0 || !S_ISREG(about.st_mode))
+		return true;  /* a pipe, say, has been read already */
+	const off_t place = find_later(journal->file, steps_done);
+	const bool cut = !ferror(journal->file) && ftruncate(fileno(journal->file), place) == 0 &&
+		fseeko(journal->file, 0, SEEK_END) == 0;
+	return cut || train_fail("--log %s: it cannot be cut back to step %u: %s; without --log the run goes on",
+		journal->path, steps_done, strerror(errno));
 }
 
 /* JSON has no word for what is not a number. */

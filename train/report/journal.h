@@ -17,6 +17,9 @@ struct journal {
 
 /* path NULL: none. A resumed run appends to what is there. All return false after a line on standard error. */
 bool journal_open(struct journal *journal, const char *path, uint32_t every, bool append);
+/* Of one that is appended to: takes away what comes after this step, and a line that is not whole, both of a run that
+ * ended before it could save what it had done. */
+bool journal_cut(struct journal *journal, uint32_t steps_done);
 bool journal_step(struct journal *journal, const struct trainer_progress *progress);
 bool journal_epoch(struct journal *journal, const struct trainer_epoch *epoch);
 bool journal_close(struct journal *journal);

@@ -178,9 +178,10 @@ static bool remember(struct report *report, const struct trainer_epoch *epochs, 
 	return true;
 }
 
-bool report_resumed(void *context, const struct trainer_epoch *epochs, uint32_t count)
+bool report_resumed(void *context, const struct trainer_epoch *epochs, uint32_t count, uint32_t steps_done)
 {
-	return remember(context, epochs, count);
+	struct report *report = context;
+	return journal_cut(&report->journal, steps_done) && (count == 0 || remember(report, epochs, count));
 }
 
 bool report_epoch(void *context, const struct trainer_epoch *epoch)

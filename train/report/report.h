@@ -34,6 +34,6 @@ bool report_end(const struct report *report);
 /* trainer_watch's three; context is the report. */
 void report_step(void *context, const struct trainer_progress *progress);
 bool report_epoch(void *context, const struct trainer_epoch *epoch);
-bool report_resumed(void *context, const struct trainer_epoch *epochs, uint32_t count);
+bool report_resumed(void *context, const struct trainer_epoch *epochs, uint32_t count, uint32_t steps_done);
 
 #endif
