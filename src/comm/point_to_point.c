@@ -102,6 +102,12 @@ static collet_status stage(collet_comm *comm, const char *function, struct half 
 	return status;
 }
 
+static bool has_ended(void *context)
+{
+	const struct collet_request *request = context;
+	return request->status != COLLET_PENDING;
+}
+
 static collet_status run(collet_comm *comm, const char *function, struct half *halves, uint32_t count,
 	collet_dtype dtype, const collet_how *how)
 {
@@ -139,14 +145,17 @@ static collet_status run(collet_comm *comm, const char *function, struct half *h
 		request->staged = staged;
 	else
 		status = collet_staged_end(staged, status);
-	if (how->request)
+	if (how->request) {
 		collet_engine_unlock_handing_over(engine);
-	else
+	} else {
+		if (request && request->status == COLLET_PENDING)
+			collet_engine_wait_locked(engine, has_ended, request);
 		pthread_mutex_unlock(&engine->lock);
+	}
 	if (request && how->request)
 		*how->request = request;
 	else if (request)
-		status = collet_call_wait(&request);
+		status = collet_call_settle(&request);
 	collet_comm_leave(comm);
 	return request && how->request ? COLLET_OK : status;
 }
@@ -169,9 +178,10 @@ collet_status collet_sendrecv(collet_comm *comm, const void *send, uint64_t send
 	void *recv, uint64_t recv_count, uint32_t from, uint32_t recv_tag, collet_dtype dtype,
 	collet_received *received, const collet_how *how)
 {
+	/* What is sent goes first: a peer may be waiting for it. */
 	struct half halves[2] = {
-		{ false, recv, recv_count, from, recv_tag, received },
 		{ true, (void *)(uintptr_t)send, send_count, to, send_tag, NULL },
+		{ false, recv, recv_count, from, recv_tag, received },
 	};
 	return run(comm, "collet_sendrecv", halves, 2, dtype, how);
 }

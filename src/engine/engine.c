@@ -65,7 +65,7 @@ uint32_t collet_engine_progress(struct collet_engine *engine)
 			collet_group_tear_down(group);
 			continue;
 		}
-		collet_p2p_progress(group);
+		settled += collet_p2p_progress(group);
 		if (group->inlined)
 			collet_inline_advance(group->inlined);
 		if (!group->lanes_dirty)

@@ -379,7 +379,7 @@ bool collet_inline_post(struct collet_request *request);
 enum { COLLET_CALL_LOOKS = 16 };
 struct collet_route *collet_route_get(struct collet_group *group, uint32_t channel, uint32_t peer);
 /* The same, but NULL if there is none. */
-struct collet_route *collet_route_peek(struct collet_group *group, uint32_t channel, uint32_t peer);
+struct collet_route *collet_route_peek(const struct collet_group *group, uint32_t channel, uint32_t peer);
 bool collet_queue_full(const struct collet_queue *queue);
 struct collet_queued *collet_queue_add(struct collet_queue *queue, struct collet_item *item);
 /* The item's transfer whose bytes it still holds; NULL: it has none here. */

@@ -14,7 +14,8 @@
 enum {
 	EAGER_BYTES = 64 << 10,           /* larger messages are announced */
 	SPARES_MOST = 64,
-	KEPT_BYTES_MOST = 64 << 20        /* of unasked-for messages of a peer; beyond, its conduit is left alone */
+	KEPT_BYTES_MOST = 64 << 20,       /* of unasked-for messages of a peer; beyond, its conduit is left alone */
+	ROUNDS_OF_FEW = 16                /* rounds of progress until peers are looked at that nobody here waits for */
 };
 
 enum kind { EAGER = 1, ANNOUNCE, FETCH, DATA };
@@ -42,6 +43,11 @@ struct kept {
 
 /* One peer's conduit. */
 struct peer {
+	/* Messages to it, receives from it and sends that it has not fetched: while there are any, each round of
+	 * progress looks at it. Others are looked at now and then, and before a sleep: what they send unasked has time,
+	 * but they may wait until it has been taken. */
+	uint32_t needs;
+	struct peer *next_needed, **previous_needed;
 	struct outgoing *first_out, *last_out;
 	uint64_t sent;                    /* messages, for their sequence */
 	bool receiving;                   /* incoming is lent */
@@ -62,8 +68,37 @@ struct collet_p2p {
 	uint32_t busy;                                   /* messages on their way out */
 	struct outgoing *spare;                          /* kept for the next messages */
 	uint32_t spares;
-	struct peer *peers;
+	struct peer *peers;                              /* by rank */
+	struct peer *needed, *next_look;                 /* the second: whom a round under way comes to next */
+	uint32_t any;                                    /* receives that whoever sends may satisfy */
+	uint32_t rounds;
+	uint32_t ended;                                  /* requests, and messages on their way out; it wraps */
 };
+
+static void need(struct collet_p2p *p2p, uint32_t rank)
+{
+	struct peer *peer = &p2p->peers[rank];
+	if (peer->needs++)
+		return;
+	peer->next_needed = p2p->needed;
+	if (p2p->needed)
+		p2p->needed->previous_needed = &peer->next_needed;
+	p2p->needed = peer;
+	peer->previous_needed = &p2p->needed;
+}
+
+static void need_no_more(struct collet_p2p *p2p, uint32_t rank)
+{
+	struct peer *peer = &p2p->peers[rank];
+	assert(peer->needs);
+	if (--peer->needs)
+		return;
+	if (p2p->next_look == peer)
+		p2p->next_look = peer->next_needed;
+	*peer->previous_needed = peer->next_needed;
+	if (peer->next_needed)
+		peer->next_needed->previous_needed = peer->previous_needed;
+}
 
 static uint64_t signature_of(enum kind kind, uint32_t tag)
 {
@@ -84,12 +119,14 @@ static void end_request(struct collet_p2p *p2p, struct collet_request *request)
 {
 	struct collet_p2p_call *call = &request->p2p;
 	if (!call->sends) {
+		need_no_more(p2p, call->peer);
 		remove_from(&p2p->receives, request);
 		p2p->last_receive = &p2p->receives;
 		while (*p2p->last_receive)
 			p2p->last_receive = &(*p2p->last_receive)->p2p.next;
 	}
 	p2p->pending--;
+	p2p->ended++;
 	struct collet_request *parent = call->parent;
 	const enum collet_status status = call->truncated ? COLLET_ERR_TRUNCATED : COLLET_OK;
 	collet_request_end(request, status);
@@ -129,7 +166,8 @@ static struct outgoing *get_outgoing(struct collet_p2p *p2p)
 		return calloc(1, sizeof(*out));
 	p2p->spare = out->next;
 	p2p->spares--;
-	*out = (struct outgoing){ 0 };
+	out->next = NULL;
+	out->transfer = (struct collet_transfer){ 0 };
 	return out;
 }
 
@@ -177,13 +215,15 @@ static collet_status send_message(struct collet_group *group, uint32_t to, enum 
 		peer->first_out = out;
 	peer->last_out = out;
 	p2p->busy++;
+	need(p2p, to);
 	return COLLET_OK;
 }
 
 /* Posts what is queued, and takes what has settled; false: the conduit failed. */
-static bool advance_out(struct collet_group *group, struct peer *peer, struct collet_conduit *conduit)
+static bool advance_out(struct collet_group *group, uint32_t rank, struct collet_conduit *conduit)
 {
 	struct collet_p2p *p2p = group->p2p;
+	struct peer *peer = &p2p->peers[rank];
 	for (struct outgoing *out = peer->first_out; out; out = out->next) {
 		if (out->transfer.status != COLLET_CANCELLED)
 			continue;
@@ -196,6 +236,8 @@ static bool advance_out(struct collet_group *group, struct peer *peer, struct co
 			return false;
 		peer->first_out = out->next;
 		p2p->busy--;
+		p2p->ended++;
+		need_no_more(p2p, rank);
 		if (out->request)
 			end_request(p2p, out->request);
 		put_outgoing(p2p, out);
@@ -218,13 +260,24 @@ static struct collet_request *find_receive(const struct collet_p2p *p2p, uint32_
 	return request;
 }
 
+/* A message from source is this receive's. */
+static void match(struct collet_p2p *p2p, struct collet_request *request, uint32_t source)
+{
+	struct collet_p2p_call *call = &request->p2p;
+	call->started = true;
+	if (call->peer != COLLET_ANY_SOURCE)
+		return;
+	call->peer = source;
+	p2p->any--;
+	need(p2p, source);
+}
+
 /* A large message goes into this receive: ask for it. One that is too long is fetched by nobody; its sender is told. */
 static collet_status fetch(struct collet_group *group, struct collet_request *request, uint32_t source,
 	const struct note *note)
 {
 	struct collet_p2p_call *call = &request->p2p;
-	call->started = true;
-	call->peer = source;
+	match(group->p2p, request, source);
 	call->id = note->id;
 	call->truncated = note->bytes > call->bytes;
 	const struct note ask = { call->truncated ? 0 : note->bytes, note->id };
@@ -290,6 +343,7 @@ static collet_status arrived(struct collet_group *group, uint32_t source, struct
 			return collet_fail(COLLET_ERR_TRANSPORT,
 				"rank %u asked for a message that was not announced to it", source);
 		remove_from(&p2p->sends, request);
+		need_no_more(p2p, source);
 		if (peer->note.bytes == 0) {
 			end_request(p2p, request);  /* its receive was too short: dropped */
 			return COLLET_OK;
@@ -315,8 +369,7 @@ static collet_status place(
 	if (kind == EAGER && next->bytes <= EAGER_BYTES) {
 		struct collet_request *request = find_receive(p2p, source, tag);
 		if (request && next->bytes <= request->p2p.bytes) {
-			request->p2p.started = true;
-			request->p2p.peer = source;
+			match(p2p, request, source);
 			peer->into = request;
 			peer->incoming.data = request->p2p.buffer;
 			return COLLET_OK;
@@ -396,8 +449,7 @@ void collet_p2p_match_kept(struct collet_group *group)
 				collet_group_end(group, status, true, collet_last_error());
 		} else {
 			struct collet_p2p_call *call = &request->p2p;
-			call->started = true;
-			call->peer = kept->source;
+			match(p2p, request, kept->source);
 			call->truncated = kept->note.bytes > call->bytes;
 			if (!call->truncated && kept->note.bytes)
 				memcpy(call->buffer, kept->data, kept->note.bytes);
@@ -410,15 +462,16 @@ void collet_p2p_match_kept(struct collet_group *group)
 
 /* ---- What the engine calls ---- */
 
-/* Does something that is pending need this very peer? Else it may have left in good order. */
-static bool needs(const struct collet_p2p *p2p, uint32_t rank)
+static void fail(struct collet_group *group, uint32_t rank, collet_status status)
 {
-	bool needed = p2p->peers[rank].first_out != NULL;
-	for (const struct collet_request *request = p2p->receives; request; request = request->p2p.next)
-		needed |= request->p2p.peer == rank;
-	for (const struct collet_request *request = p2p->sends; request; request = request->p2p.next)
-		needed |= request->p2p.peer == rank;
-	return needed;
+	/* A peer that nothing here needs may have left in good order. */
+	if (status == COLLET_ERR_PEER_LOST && !group->p2p->peers[rank].needs)
+		return;
+	char sentence[COLLET_ERROR_BYTES];
+	snprintf(sentence, sizeof(sentence), "point to point with rank %u: %s", rank, collet_last_error());
+	pthread_mutex_lock(&group->engine->fabric_lock);
+	collet_board_doubt(group, rank, status, sentence);
+	pthread_mutex_unlock(&group->engine->fabric_lock);
 }
 
 static void advance_peer(struct collet_group *group, uint32_t rank)
@@ -433,19 +486,14 @@ static void advance_peer(struct collet_group *group, uint32_t rank)
 	}
 	if (conduit->posted)
 		conduit->transport->progress(conduit);
-	collet_status status = advance_out(group, peer, conduit) ? COLLET_OK : conduit->status;
+	collet_status status = !peer->first_out || advance_out(group, rank, conduit) ? COLLET_OK : conduit->status;
 	if (status == COLLET_OK)
 		status = advance_in(group, rank, peer, conduit);
 	/* Looking for what comes may have moved the last of a message whose receiver then left: it is sent. */
-	if (!advance_out(group, peer, conduit) && status == COLLET_OK)
+	if (peer->first_out && !advance_out(group, rank, conduit) && status == COLLET_OK)
 		status = conduit->status;
-	if (status != COLLET_OK && (status != COLLET_ERR_PEER_LOST || needs(group->p2p, rank))) {
-		char sentence[COLLET_ERROR_BYTES];
-		snprintf(sentence, sizeof(sentence), "point to point with rank %u: %s", rank, collet_last_error());
-		pthread_mutex_lock(&group->engine->fabric_lock);
-		collet_board_doubt(group, rank, status, sentence);
-		pthread_mutex_unlock(&group->engine->fabric_lock);
-	}
+	if (status != COLLET_OK)
+		fail(group, rank, status);
 }
 
 bool collet_p2p_is_busy(const struct collet_group *group)
@@ -454,12 +502,59 @@ bool collet_p2p_is_busy(const struct collet_group *group)
 	return p2p && (p2p->pending || p2p->busy);
 }
 
-void collet_p2p_progress(struct collet_group *group)
+/* One round of all peers. Returns how many requests and messages it has brought to their end. */
+static uint32_t advance_all(struct collet_group *group)
 {
-	if (!collet_p2p_is_busy(group))
-		return;
+	const struct collet_p2p *p2p = group->p2p;
+	const uint32_t before = p2p->ended;
 	for (uint32_t rank = 0; rank < group->size; rank++)
 		advance_peer(group, rank);
+	return p2p->ended - before;
+}
+
+uint32_t collet_p2p_progress(struct collet_group *group)
+{
+	struct collet_p2p *p2p = group->p2p;
+	if (!collet_p2p_is_busy(group))
+		return 0;
+	if (p2p->any || ++p2p->rounds % ROUNDS_OF_FEW == 0)
+		return advance_all(group);
+	const uint32_t before = p2p->ended;
+	for (struct peer *peer = p2p->needed; peer; peer = p2p->next_look) {
+		p2p->next_look = peer->next_needed;
+		advance_peer(group, (uint32_t)(peer - p2p->peers));
+	}
+	return p2p->ended - before;
+}
+
+bool collet_p2p_settle_down(struct collet_group *group)
+{
+	return collet_p2p_is_busy(group) && advance_all(group);
+}
+
+uint32_t collet_p2p_look_cost(const struct collet_group *group)
+{
+	uint32_t cost = 0;
+	for (const struct peer *peer = group->p2p ? group->p2p->needed : NULL; peer; peer = peer->next_needed) {
+		const uint32_t rank = (uint32_t)(peer - group->p2p->peers);
+		const struct collet_conduit *conduit =
+			conduit_of(collet_route_peek(group, COLLET_CHANNEL_P2P, rank));
+		cost += !conduit || !(conduit->transport->caps & COLLET_CAP_CALLS) ? 1 : COLLET_CALL_LOOKS;
+	}
+	return cost;
+}
+
+bool collet_p2p_awaits_own_core(const struct collet_group *group)
+{
+	const struct peer *peer = group->p2p ? group->p2p->needed : NULL;
+	const bool some = peer;
+	for (; peer; peer = peer->next_needed) {
+		const uint32_t rank = (uint32_t)(peer - group->p2p->peers);
+		const struct collet_route *route = collet_route_peek(group, COLLET_CHANNEL_P2P, rank);
+		if (!route || !collet_route_shares_core(route))
+			return false;
+	}
+	return some;
 }
 
 bool collet_p2p_arm(struct collet_group *group)
@@ -509,34 +604,54 @@ static collet_status start_send(struct collet_request *request)
 	call->id = group->p2p->next_id++;
 	call->next = group->p2p->sends;
 	group->p2p->sends = request;
+	need(group->p2p, call->peer);
 	const struct note note = { call->bytes, call->id };
 	return send_message(group, call->peer, ANNOUNCE, call->tag, &note, NULL, 0, NULL);
 }
 
+static void start_receive(struct collet_request *request)
+{
+	struct collet_group *group = request->group;
+	struct collet_p2p *p2p = group->p2p;
+	const uint32_t peer = request->p2p.peer;
+	request->p2p.next = NULL;
+	*p2p->last_receive = request;
+	p2p->last_receive = &request->p2p.next;
+	if (peer == COLLET_ANY_SOURCE) {
+		p2p->any++;
+	} else {
+		need(p2p, peer);
+		struct collet_route *route = route_to(group, peer);
+		if (route && !conduit_of(route))
+			collet_fabric_want(route);
+	}
+	if (p2p->kept)
+		collet_p2p_match_kept(group);
+}
+
+/* What is sent goes at once if it can; that it could not will be seen by progress. */
 collet_status collet_p2p_start(struct collet_request *request)
 {
 	struct collet_group *group = request->group;
+	const uint32_t rank = request->p2p.peer;
 	collet_status status = group->p2p ? COLLET_OK : make(group);
 	if (status != COLLET_OK)
 		return status;
-	struct collet_p2p *p2p = group->p2p;
-	p2p->pending++;
-	if (request->p2p.sends) {
-		status = start_send(request);
-	} else {
-		request->p2p.next = NULL;
-		*p2p->last_receive = request;
-		p2p->last_receive = &request->p2p.next;
-		if (request->p2p.peer != COLLET_ANY_SOURCE) {
-			struct collet_route *route = route_to(group, request->p2p.peer);
-			if (route && !conduit_of(route))
-				collet_fabric_want(route);
-		}
-		collet_p2p_match_kept(group);
+	group->p2p->pending++;
+	if (!request->p2p.sends) {
+		start_receive(request);
+		return COLLET_OK;
 	}
-	if (status == COLLET_OK)
-		collet_p2p_progress(group);
-	return status;
+	status = start_send(request);
+	if (status != COLLET_OK)
+		return status;
+	struct collet_route *route = collet_route_peek(group, COLLET_CHANNEL_P2P, rank);
+	struct collet_conduit *conduit = conduit_of(route);
+	if (conduit)
+		(void)advance_out(group, rank, conduit);
+	else
+		collet_fabric_want(route);
+	return COLLET_OK;
 }
 
 void collet_p2p_deinit(struct collet_group *group)

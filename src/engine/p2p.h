@@ -28,7 +28,14 @@ struct collet_p2p;
 
 /* Under the engine's lock, all of them. */
 collet_status collet_p2p_start(struct collet_request *request);
-void collet_p2p_progress(struct collet_group *group);
+/* A round for the peers that something waits for, now and then for all. Returns how much it has brought to its end. */
+uint32_t collet_p2p_progress(struct collet_group *group);
+/* Before a sleep: a round for all peers. True: there was something to be moved. */
+bool collet_p2p_settle_down(struct collet_group *group);
+/* What a round costs that finds nothing, in looks into memory. */
+uint32_t collet_p2p_look_cost(const struct collet_group *group);
+/* Does it wait for a rank that was last seen on this one's core? */
+bool collet_p2p_awaits_own_core(const struct collet_group *group);
 /* Is a request or a message under way? */
 bool collet_p2p_is_busy(const struct collet_group *group);
 /* Gives messages that came unasked to receives that ask for them now. */

@@ -246,7 +246,7 @@ uint32_t collet_route_progress(struct collet_route *route)
 	return taken;
 }
 
-struct collet_route *collet_route_peek(struct collet_group *group, uint32_t channel, uint32_t peer)
+struct collet_route *collet_route_peek(const struct collet_group *group, uint32_t channel, uint32_t peer)
 {
 	/* Pairs with the release store of whoever made it: this thread, or the control thread for a peer that dialed.
 	 */

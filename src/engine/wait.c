@@ -88,9 +88,11 @@ static void look_around(struct collet_engine *engine)
 static bool settle_down(struct collet_engine *engine)
 {
 	bool some = false;
-	for (struct collet_group *group = engine->used_groups; group; group = group->next_used)
+	for (struct collet_group *group = engine->used_groups; group; group = group->next_used) {
 		if (group->inlined)
 			some |= collet_inline_post(group->inlined);
+		some |= collet_p2p_settle_down(group);
+	}
 	for (struct collet_route *route = engine->active; route; route = route->next_active)
 		collet_route_unload_all(route);
 	return some;
@@ -178,9 +180,11 @@ static uint32_t polls_of_a_round(const struct collet_engine *engine)
 		if (conduit && conduit->transport->caps & COLLET_CAP_CALLS)
 			polls += COLLET_CALL_LOOKS;
 	}
-	for (const struct collet_group *group = engine->used_groups; group; group = group->next_used)
+	for (const struct collet_group *group = engine->used_groups; group; group = group->next_used) {
 		if (group->inlined)
 			polls += collet_inline_look_cost(group->inlined);
+		polls += collet_p2p_look_cost(group);
+	}
 	return polls;
 }
 
@@ -188,7 +192,8 @@ static uint32_t polls_of_a_round(const struct collet_engine *engine)
 static bool awaits_own_core(const struct collet_engine *engine)
 {
 	for (const struct collet_group *group = engine->used_groups; group; group = group->next_used)
-		if (group->inlined && collet_inline_awaits_own_core(group->inlined))
+		if ((group->inlined && collet_inline_awaits_own_core(group->inlined)) ||
+			collet_p2p_awaits_own_core(group))
 			return true;
 	for (const struct collet_route *route = engine->active; route; route = route->next_active)
 		if (route->receive.settled != route->receive.tail && collet_route_shares_core(route))

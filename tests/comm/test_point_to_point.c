@@ -147,6 +147,31 @@ static void any_source_takes_from_all(void **state)
 	ranks_must_pass_everywhere(&(struct ranks_options){ .size = 4 }, gather_from_any);
 }
 
+/* More than any conduit holds, which rank 0 does not ask for before rank 1 has sent, who waits until rank 2 is through
+ * with it: so rank 0 must take it while it waits for another. */
+static void unasked(struct rank *rank)
+{
+	enum { MESSAGES = 500, BYTES = 20000 };
+	for (uint32_t i = 0; rank->rank == 2 && i < MESSAGES; i++)
+		if (!send_one(rank, 0, i % 2, i, BYTES))
+			return;
+	if (rank->rank == 2)
+		send_one(rank, 1, 7, 0, 1);
+	else if (rank->rank == 1 && receive_one(rank, 2, 2, 7, 0, 1))
+		send_one(rank, 0, 7, 0, 1);
+	else if (rank->rank == 0 && receive_one(rank, 1, 1, 7, 0, 1))
+		for (uint32_t i = 0; i < MESSAGES; i++) {
+			const uint32_t tag = i >= MESSAGES / 2;
+			if (!receive_one(rank, 2, 2, tag, 2 * (i % (MESSAGES / 2)) + tag, BYTES))
+				return;
+		}
+}
+
+static void what_nobody_waits_for_is_taken(void **state)
+{
+	ranks_must_pass_everywhere(&(struct ranks_options){ .size = 3 }, unasked);
+}
+
 /* To the right, from the left, all at once; and to oneself. */
 static void ring(struct rank *rank)
 {
@@ -271,6 +296,7 @@ int main(void)
 		cmocka_unit_test(messages_of_every_length_arrive),
 		cmocka_unit_test(tags_choose_whatever_the_order),
 		cmocka_unit_test(any_source_takes_from_all),
+		cmocka_unit_test(what_nobody_waits_for_is_taken),
 		cmocka_unit_test(sendrecv_goes_round),
 		cmocka_unit_test(a_rank_may_send_to_itself),
 		cmocka_unit_test(a_longer_message_is_truncated),
