@@ -21,6 +21,7 @@ enum {
 	SHM_BULK_MIN = 3 * SHM_RUN_BYTES + 1,           /* from here on through the bulk units, or lent to a thread */
 	SHM_ARENA_MIN = SHM_BULK_MIN,                   /* in its arena; getting less back is dearer than copying */
 	SHM_ARENA_WAITS_MIN = 2049,                     /* the same if the sender waits for the peer anyway */
+	SHM_OWN_BYTES = 1024,                           /* up to here the next message's lines are fetched ahead */
 	SHM_SLICE_BYTES = 1 << 20,                      /* read from the peer in one call of progress() at most */
 	SHM_RUNS_IN_CALL = 8,                           /* of a long message, in one call of progress() at most */
 	SHM_IDLE_POLLS = 2048                           /* calls of progress() in vain until the peer is looked for */

@@ -1,6 +1,7 @@
 /* Sending: a message is published as one cell, with its bytes beside it, or left where it is and lent. */
 #include <string.h>
 
+#include "core/cpu.h"
 #include "transport/shm/conduit.h"
 #include "transport/shm/payload.h"
 
@@ -135,6 +136,22 @@ static inline unsigned run_units(const struct shm_conduit *shm, bool bulk)
 	return (unsigned)((run_bytes(shm, bulk) + unit - 1) / unit);
 }
 
+static inline uint64_t free_units(const struct shm_conduit *shm, uint64_t freed)
+{
+	return ~(shm->out_units_used ^ freed) & shm_bits(0, SHM_UNITS);
+}
+
+/* A message like the one just sent may follow: its lines, which the peer has read long since, are taken back while this
+ * rank waits for it, and not when it writes. Not so those of cells: there the peer looks all the time, so each would go
+ * back and forth. */
+static inline void own_next_run(struct shm_conduit *shm, uint64_t bytes)
+{
+	const unsigned count = (unsigned)((bytes + SHM_UNIT_BYTES - 1) / SHM_UNIT_BYTES);
+	const int first = shm_find_run(free_units(shm, shm->out_units_freed), count);
+	for (uint64_t at = 0; first >= 0 && at < bytes; at += sizeof(struct shm_cell))
+		collet_cpu_own(&shm->out_units[first][at]);
+}
+
 /* The next run of bytes through the units. False when there is no room. */
 static inline bool send_run(struct shm_conduit *shm, bool bulk)
 {
@@ -157,6 +174,8 @@ static inline bool send_run(struct shm_conduit *shm, bool bulk)
 	if (shm->sent_bytes == transfer->message.bytes) {
 		shm->sent_bytes = 0;
 		settle_first(shm);
+		if (!bulk && bytes <= SHM_OWN_BYTES)
+			own_next_run(shm, bytes);
 	}
 	return true;
 }
@@ -186,11 +205,6 @@ static bool lend(struct shm_conduit *shm, enum shm_kind kind, uint64_t where)
 	fill(cell, 5, token);
 	publish(shm, kind, 0);
 	return true;
-}
-
-static inline uint64_t free_units(const struct shm_conduit *shm, uint64_t freed)
-{
-	return ~(shm->out_units_used ^ freed) & shm_bits(0, SHM_UNITS);
 }
 
 /* Where the units are full, does the sender go on through the bulk units? That many more messages spoil the caches; but
