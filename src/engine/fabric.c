@@ -129,7 +129,7 @@ static collet_status make_conduit(struct collet_engine *engine, const struct col
 	const struct collet_transport *table = offer->transport;
 	const size_t bytes = (table->conduit_bytes + 63) & ~(size_t)63;
 	struct collet_conduit *made = aligned_alloc(64, bytes);
-	*conduit = made;
+	*conduit = NULL;
 	if (!made) {
 		if (socket >= 0)
 			close(socket);
@@ -151,7 +151,10 @@ static collet_status make_conduit(struct collet_engine *engine, const struct col
 		.host = &collet_host_functions,
 		.device = offer->device,
 	};
-	return table->open(made, &config);
+	const enum collet_status status = table->open(made, &config);
+	/* Not before: a user's thread may fork at any time, and the child closes what it finds. */
+	*conduit = made;
+	return status;
 }
 
 /* The best transport that this pair has not tried in vain; false: none. */
