@@ -9,6 +9,7 @@
 
 #include <cmocka.h>
 
+#include "core/clock.h"
 #include "verbs_ends.h"
 
 /* ---- Counting calls of libibverbs: each post of sends rings a doorbell --------------------------------------- */
@@ -144,6 +145,51 @@ static void a_large_message_is_copied_by_nobody(void **state)
 	pair_close(&pair);
 }
 
+/* The receiver's second adapter tells of nothing: an end of the first message waits there while the fifth, of the same
+ * number, is announced over the first adapter. */
+static int tell_nothing(struct ibv_cq *queue, int most, struct ibv_wc *completions)
+{
+	return 0;
+}
+
+static void an_announcement_may_overtake_an_end(void **state)
+{
+	enum { BYTES = 300000, COUNT = LARGE_MOST + 1 };
+	struct pair pair = {0};
+	struct collet_transfer sends[COUNT], receives[COUNT];
+	uint8_t *from = malloc(BYTES), *into = calloc(COUNT, BYTES);
+	pair_open(&pair, "verbs");
+	const struct verbs_conduit *receiver = verbs_of(&pair, 1);
+	assert_int_equal(receiver->rail_count, 2);
+	struct ibv_context *quiet = receiver->rails[1].adapter->context;
+	const struct ibv_context_ops real = quiet->ops;
+	quiet->ops.poll_cq = tell_nothing;
+	pattern_fill(from, BYTES, 1);
+	for (uint32_t i = 0; i < COUNT; i++) {
+		receives[i] = transfer_of(i, into + i * (size_t)BYTES, BYTES);
+		sends[i] = transfer_of(i, from, BYTES);
+		post_recv(&pair.ends[1], &receives[i]);
+		post_send(&pair.ends[0], &sends[i]);
+	}
+	const int64_t deadline = collet_deadline_after(INT64_C(20000000000));
+	while (receiver->in_come < COUNT && !collet_deadline_passed(deadline))
+		for (int i = 0; i < 2; i++)
+			pair.transport->progress(pair.ends[i].conduit);
+	assert_int_equal(receiver->in_come, COUNT);
+	pair.transport->progress(pair.ends[1].conduit);
+	assert_int_equal(receiver->in_taken, LARGE_MOST);
+	assert_int_equal(receives[0].status, COLLET_PENDING);
+	quiet->ops = real;
+	for (uint32_t i = 0; i < COUNT; i++) {
+		assert_true(pair_settle(&pair, &receives[i]) && pair_settle(&pair, &sends[i]));
+		assert_int_equal(receives[i].status, COLLET_OK);
+		assert_true(pattern_is(into + i * (size_t)BYTES, BYTES, 1));
+	}
+	free(from);
+	free(into);
+	pair_close(&pair);
+}
+
 static void look_at_views(const struct verbs_shape *shape)
 {
 	const size_t most = verbs_small_most(shape), sizes[] = { 1, 8, 100, most / 2, most };
@@ -260,6 +306,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_small_message_is_one_write),
 		cmocka_unit_test(a_large_message_is_copied_by_nobody),
+		cmocka_unit_test(an_announcement_may_overtake_an_end),
 		cmocka_unit_test(a_view_lies_in_the_ring),
 		cmocka_unit_test(a_conduit_takes_64_kib),
 		cmocka_unit_test(the_leaner_end_counts),

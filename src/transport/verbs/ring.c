@@ -154,12 +154,22 @@ static enum verbs_phase deliver(struct verbs_conduit *verbs, struct collet_trans
 	return PHASE_DONE;
 }
 
+/* Announced under the number of an earlier large message whose last end is still on its way: queue pairs overtake each
+ * other, and so do completion queues. */
+static bool is_early(const struct verbs_conduit *verbs, const struct verbs_header *header)
+{
+	return header->large && verbs->incoming[header->large - 1].mode != GRANT_NONE;
+}
+
 void collet_verbs_match(struct verbs_conduit *verbs)
 {
 	while (verbs->unmatched && verbs->in_taken != verbs->in_come) {
 		struct collet_transfer *receive = verbs->unmatched;
-		const uint32_t index = verbs->in_taken++;
+		const uint32_t index = verbs->in_taken;
 		const struct verbs_header header = verbs->arrivals[index % SLOTS].header;
+		if (is_early(verbs, &header))
+			return;
+		verbs->in_taken++;
 		const bool wanted = collet_message_equal(&header.message, &receive->message);
 		enum verbs_phase phase = PHASE_MISMATCH;
 		verbs->unmatched = receive->next;

@@ -427,7 +427,7 @@ uint32_t collet_verbs_settle(struct verbs_conduit *verbs);
 /* rendezvous.c */
 /* The transfer is being announced as the next large one. */
 void collet_verbs_announced(struct verbs_conduit *verbs, uint32_t which, struct collet_transfer *transfer);
-/* An announced message has met its receive; transfer NULL: it was a mismatch. */
+/* An announced message has met its receive; transfer NULL: it was a mismatch. The last one of this number has ended. */
 void collet_verbs_expect(struct verbs_conduit *verbs, uint32_t which, struct collet_transfer *transfer);
 void collet_verbs_granted(struct verbs_conduit *verbs, uint32_t which);
 void collet_verbs_end(struct verbs_conduit *verbs, uint32_t argument, uint32_t bytes);
