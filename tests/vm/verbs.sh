@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Ranks that talk by verbs, inside the machine of vm: even ones on rxe0 (10.77.0.1), odd ones on rxe1 (10.77.0.2), as if
-# on two hosts.
+# on two hosts; in one of iWARP (vm -d siw) on siw0 and siw1.
 #
 #   verbs.sh CHECK...
 #
@@ -14,7 +14,7 @@
 # kill    a rank is killed amidst its calls: all others are told who is lost
 # down    the cable is pulled: both ends are told, one at least in its adapter's words
 # ratio   an all-reduce of 2 takes at most 1.3 (1 MiB) and 1.5 (8 bytes) of the time of an exchange by hand
-# iwarp   (vm -d siw) devices that are no RoCE ones are refused by name if verbs is asked for, else passed over
+# alone   (iWARP) without librdmacm its devices are refused by name if verbs is asked for, else passed over
 # train   some steps of training on 2 give the same parameters, bit for bit, as over TCP
 #
 # Needs MODULE, the file of the module, MAIN, hosts_main, for train TRAIN, collet-train, for ratio BENCH, collet-bench.
@@ -26,6 +26,8 @@ fail() { echo "failed: $*"; tail -n 20 "$folder"/rank* 2>/dev/null || true; exit
 export COLLET_TRANSPORT_PATH=${MODULE%/*} COLLET_TRANSPORT=verbs COLLET_SECRET=two-hosts-of-one-machine COLLET_RENDEZVOUS_TIMEOUT=120
 export MASTER_ADDR=10.77.0.1 MASTER_PORT=29400
 export COLLET_LOG=warn
+kind=rxe
+[ ! -e /sys/class/infiniband/siw0 ] || kind=siw
 
 # start N ARGUMENT...: ranks 0 to N-1, odd ones on the second host; what they say goes to $folder/rankR.
 start() {
@@ -123,7 +125,7 @@ pull_cable() {
 	lose 2 -1 ip link set net1 down
 	ip link set net1 up
 	ip route replace 10.77.0.1 dev net1 src 10.77.0.2 table 77
-	grep -qE 'verbs: .* rank [01] on .*: rxe[01] port 1, GID 1 \(10\.77\.0\.[12]\) to 10\.77\.0\.[12]: .* error .*; the port is ' \
+	grep -qiE "verbs: .* rank [01] on .*: ${kind}[01] port 1(, GID 1)? \(10\.77\.0\.[12]\) to 10\.77\.0\.[12]: .* error .*; the port is " \
 		"$folder"/rank? || fail 'neither names the adapter and what it said'
 }
 
@@ -152,11 +154,12 @@ ratio() {
 	done
 }
 
-iwarp() {
-	devices=(siw0 siw1)
+alone() {
+	local library
+	for library in $(ldconfig -p | sed -n 's/.*librdmacm\.so\.1.* => //p'); do mount --bind /dev/null "$library"; done
 	start 2 check 2
 	! wait "${pids[0]}" && ! wait "${pids[1]}" || fail 'a rank has found something to use'
-	grep -q 'verbs: no port to use among COLLET_VERBS_DEVICES=siw0 (siw0 port 1 is no InfiniBand or RoCE device' "$folder/rank0" ||
+	grep -q 'verbs: no port to use among COLLET_VERBS_DEVICES=siw0 (siw0 port 1 is iWARP, which needs librdmacm' "$folder/rank0" ||
 		fail 'it is not said why'
 	COLLET_TRANSPORT= check 2
 }
@@ -175,14 +178,14 @@ train() {
 
 for what; do
 	folder=$(mktemp -d)
-	devices=(rxe0 rxe1) as=() program=$MAIN
+	devices=(${kind}0 ${kind}1) as=() program=$MAIN
 	chmod 755 "$folder"
 	began=$SECONDS
 	case $what in
 	all:*) check "${what#*:}" ;;
 	lean) COLLET_VERBS_WIDE=1 check 4 ;;
-	rails) devices=(rxe0,rxe1 rxe1,rxe0); check 2 ;;
-	lossy | apart | limit | leak | ratio | iwarp | train) $what ;;
+	rails) devices=(${kind}0,${kind}1 ${kind}1,${kind}0); check 2 ;;
+	lossy | apart | limit | leak | ratio | alone | train) $what ;;
 	kill) kill_one ;;
 	down) pull_cable ;;
 	*) fail "no check $what" ;;

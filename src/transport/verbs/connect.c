@@ -14,7 +14,7 @@
 
 #include "verbs.h"
 
-enum { HELLO_MAGIC = 0x76746c67, PROTOCOL_VERSION = 2 };
+enum { HELLO_MAGIC = 0x76746c67, PROTOCOL_VERSION = 3 };
 enum { KEEPALIVE_IDLE_S = 10, KEEPALIVE_INTERVAL_S = 5, KEEPALIVE_COUNT = 4 };
 enum { SEQUENCE_BITS = 24, MIN_RNR_TIMER = 12, RNR_RETRIES = 6, HOP_LIMIT = 255 };
 
@@ -43,7 +43,7 @@ static void say_hello(struct verbs_conduit *verbs)
 		hello->rails[r].message_most = adapter->message_most;
 		hello->rails[r].lid = adapter->lid;
 		hello->rails[r].mtu = (uint8_t)adapter->mtu;
-		hello->rails[r].ethernet = adapter->ethernet;
+		hello->rails[r].network = (uint8_t)adapter->network;
 	}
 	for (uint32_t p = 0; p < verbs->pair_count; p++) {
 		hello->pairs[p].number = verbs->pairs[p].pair->qp_num;
@@ -79,10 +79,14 @@ collet_status collet_verbs_open(struct collet_conduit *conduit, const struct col
 	verbs->socket = config->socket;
 	verbs->epoll_fd = config->wake->epoll_fd;
 	verbs->owner = getpid();
+	verbs->dialed = config->dialed;
 	keep_alive(verbs->socket);
 	conduit->status = collet_verbs_make(verbs);
-	if (conduit->status == COLLET_OK)
-		say_hello(verbs);
+	if (conduit->status != COLLET_OK)
+		return conduit->status;
+	say_hello(verbs);
+	if (verbs_is_iwarp(verbs) && !verbs->dialed)
+		conduit->status = collet_verbs_iwarp_await(verbs);
 	return conduit->status;
 }
 
@@ -160,22 +164,24 @@ static collet_status connect_pair(struct verbs_conduit *verbs, uint32_t index)
 	const struct verbs_adapter *adapter = verbs->rails[pair->rail].adapter;
 	const struct verbs_options *options = &verbs->device->options;
 	pair->peer_rail = hello->pairs[index].rail;
-	if (adapter->ethernet != (bool)hello->rails[pair->peer_rail].ethernet)
-		return collet_verbs_refuse(verbs, "one end has InfiniBand and the other Ethernet", adapter->name);
+	if ((uint8_t)adapter->network != hello->rails[pair->peer_rail].network)
+		return collet_verbs_refuse(verbs, "its two ends are on networks of different kinds", adapter->name);
+	if (adapter->network == NETWORK_IWARP)
+		return COLLET_OK;
 	const uint8_t mtu = hello->rails[pair->peer_rail].mtu;
-	struct ibv_qp_attr attributes = { .qp_state = IBV_QPS_RTR,
+	struct ibv_qp_attr attributes = {.qp_state = IBV_QPS_RTR,
 		.path_mtu = mtu < (uint8_t)adapter->mtu ? (enum ibv_mtu)mtu : adapter->mtu,
 		.dest_qp_num = hello->pairs[index].number,
 		.rq_psn = hello->start_sequence,
 		.max_dest_rd_atomic = 1,
 		.min_rnr_timer = MIN_RNR_TIMER,
-		.ah_attr = { .dlid = hello->rails[pair->peer_rail].lid,
+		.ah_attr = {.dlid = hello->rails[pair->peer_rail].lid,
 			.sl = options->service_level,
 			.port_num = adapter->port,
-			.is_global = adapter->ethernet,
-			.grh = { .sgid_index = adapter->gid_index,
+			.is_global = adapter->network == NETWORK_ROCE,
+			.grh = {.sgid_index = adapter->gid_index,
 				.hop_limit = HOP_LIMIT,
-				.traffic_class = options->traffic_class } } };
+				.traffic_class = options->traffic_class}}};
 	memcpy(attributes.ah_attr.grh.dgid.raw, hello->rails[pair->peer_rail].gid, 16);
 	int error = ibv_modify_qp(pair->pair, &attributes,
 		IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
@@ -239,16 +245,9 @@ static collet_status connect_all(struct verbs_conduit *verbs)
 		if (adapter->message_most < verbs->message_most)
 			verbs->message_most = adapter->message_most;
 	}
+	if (status == COLLET_OK && verbs_is_iwarp(verbs) && verbs->dialed)
+		status = collet_verbs_iwarp_connect(verbs);
 	return status;
-}
-
-static void begin_probes(struct verbs_conduit *verbs)
-{
-	verbs->heard_ns = collet_verbs_now_ns();
-	for (uint32_t p = 0; p < verbs->pair_count; p++) {
-		verbs->probes_pending++;
-		collet_verbs_write_empty(verbs, p, TAG_PROBE);
-	}
 }
 
 static collet_status probe(struct verbs_conduit *verbs)
@@ -294,6 +293,16 @@ static void log_ready(const struct verbs_conduit *verbs)
 	}
 }
 
+static collet_status connecting(struct verbs_conduit *verbs)
+{
+	char byte;
+	const collet_status status = verbs_is_iwarp(verbs) ? collet_verbs_iwarp_connecting(verbs) : COLLET_OK;
+	/* rdma_cm waits for one who has given up, too. */
+	if (status == COLLET_PENDING && recv(verbs->socket, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0)
+		return ended(verbs, 0);
+	return status;
+}
+
 /* What the state waits for; COLLET_OK: it is over. */
 static collet_status step(struct verbs_conduit *verbs)
 {
@@ -307,10 +316,11 @@ static collet_status step(struct verbs_conduit *verbs)
 	case VERBS_HEAR_HELLO:
 		status = hear(verbs, VERBS_SAY_HELLO);
 		return status == COLLET_OK ? connect_all(verbs) : status;
+	case VERBS_CONNECT: return connecting(verbs);
 	case VERBS_HEAR_CONNECTED:
 		status = hear(verbs, VERBS_SAY_CONNECTED);
 		if (status == COLLET_OK)
-			begin_probes(verbs);
+			collet_verbs_begin_probes(verbs);
 		return status;
 	case VERBS_PROBE:
 		return probe(verbs);

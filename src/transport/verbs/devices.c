@@ -15,9 +15,9 @@ enum { CANDIDATES_MOST = 32, GIDS_MOST = 256 };
 /* What a rank puts on its card. */
 struct card {
 	uint8_t version;                 /* of the protocol */
-	uint8_t kinds;                   /* bit 0: InfiniBand, bit 1: RoCE */
+	uint8_t networks;                /* enum verbs_network */
 };
-enum { CARD_VERSION = 2, KIND_INFINIBAND = 1, KIND_ROCE = 2 };
+enum { CARD_VERSION = 3 };
 
 /* ---- Ports -------------------------------------------------------------------------------------------------- */
 
@@ -34,8 +34,11 @@ const char *collet_verbs_gid_text(const uint8_t gid[16], char *text, size_t byte
 const char *collet_verbs_adapter_name(const struct verbs_adapter *adapter, char *text, size_t bytes)
 {
 	char gid[INET6_ADDRSTRLEN];
-	snprintf(text, bytes, "%s port %u, GID %u (%s)", adapter->name, adapter->port, adapter->gid_index,
-		collet_verbs_gid_text(adapter->gid.raw, gid, sizeof(gid)));
+	collet_verbs_gid_text(adapter->gid.raw, gid, sizeof(gid));
+	if (adapter->network == NETWORK_IWARP)
+		snprintf(text, bytes, "%s port %u (%s)", adapter->name, adapter->port, gid);
+	else
+		snprintf(text, bytes, "%s port %u, GID %u (%s)", adapter->name, adapter->port, adapter->gid_index, gid);
 	return text;
 }
 
@@ -159,8 +162,29 @@ static void refuse(struct refusals *refusals, const char *name, unsigned port, c
 		refusals->text[refusals->used] = '\0';
 }
 
-static bool look_at_port(struct ibv_context *context, const struct ibv_device_attr *limits, uint8_t number,
-	const struct verbs_options *options, struct refusals *refusals, struct candidate *found)
+/* What its network knows it by; false: there is nothing. */
+static bool find_address(struct collet_device *device, struct verbs_adapter *adapter, struct refusals *refusals)
+{
+	const int wanted = device->options.gid_index;
+	const char *why = NULL;
+	if (adapter->network == NETWORK_IWARP)
+		why = collet_verbs_iwarp_address(device, adapter);
+	else if (!choose_gid(adapter, wanted))
+		why = wanted < 0 ? "has no GID" : "has no such GID";
+	if (why)
+		refuse(refusals, adapter->name, adapter->port, why);
+	return !why;
+}
+
+static enum verbs_network network_of(const struct ibv_context *context, const struct ibv_port_attr *port)
+{
+	if (context->device->transport_type == IBV_TRANSPORT_IWARP)
+		return NETWORK_IWARP;
+	return port->link_layer == IBV_LINK_LAYER_ETHERNET ? NETWORK_ROCE : NETWORK_INFINIBAND;
+}
+
+static bool look_at_port(struct collet_device *device, struct ibv_context *context,
+	const struct ibv_device_attr *limits, uint8_t number, struct refusals *refusals, struct candidate *found)
 {
 	const char *name = ibv_get_device_name(context->device);
 	struct ibv_port_attr port;
@@ -173,26 +197,28 @@ static bool look_at_port(struct ibv_context *context, const struct ibv_device_at
 		return false;
 	}
 	struct verbs_adapter *adapter = &found->adapter;
-	*adapter = (struct verbs_adapter){ .context = context, .port = number,
-		.ethernet = port.link_layer == IBV_LINK_LAYER_ETHERNET, .lid = port.lid, .mtu = port.active_mtu,
-		.rate_mbps = rate(&port), .message_most = port.max_msg_sz, .limits = *limits };
+	*adapter = (struct verbs_adapter){.context = context,
+		.port = number,
+		.network = network_of(context, &port),
+		.lid = port.lid,
+		.mtu = port.active_mtu,
+		.rate_mbps = rate(&port),
+		.message_most = port.max_msg_sz,
+		.limits = *limits};
 	snprintf(adapter->name, sizeof(adapter->name), "%s", name);
-	if (!choose_gid(adapter, options->gid_index)) {
-		refuse(refusals, name, number, options->gid_index < 0 ? "has no GID" : "has no such GID");
-		return false;
-	}
-	return true;
+	return find_address(device, adapter, refusals);
 }
 
 /* All ports that would do. A context stays open if one of its ports is among them. */
-static uint32_t look_at_devices(struct ibv_device **devices, const char *list, const struct verbs_options *options,
+static uint32_t look_at_devices(struct collet_device *device, struct ibv_device **devices, const char *list,
 	struct refusals *refusals, struct candidate *candidates)
 {
 	uint32_t count = 0;
 	for (; *devices; devices++) {
 		const char *name = ibv_get_device_name(*devices);
-		if ((*devices)->transport_type != IBV_TRANSPORT_IB) {
-			refuse(refusals, name, 1, "is no InfiniBand or RoCE device");
+		const enum ibv_transport_type type = (*devices)->transport_type;
+		if (type != IBV_TRANSPORT_IB && type != IBV_TRANSPORT_IWARP) {
+			refuse(refusals, name, 1, "is no InfiniBand, RoCE or iWARP device");
 			continue;
 		}
 		struct ibv_context *context = ibv_open_device(*devices);
@@ -205,8 +231,8 @@ static uint32_t look_at_devices(struct ibv_device **devices, const char *list, c
 		if (ibv_query_device(context, &limits) == 0)
 			for (unsigned port = 1; port <= limits.phys_port_cnt && count < CANDIDATES_MOST; port++) {
 				if (!listed(list, name, (uint8_t)port) ||
-					!look_at_port(context, &limits, (uint8_t)port, options, refusals,
-						&candidates[count]))
+					!look_at_port(
+						device, context, &limits, (uint8_t)port, refusals, &candidates[count]))
 					continue;
 				candidates[count++].near = is_near(name);
 			}
@@ -216,37 +242,50 @@ static uint32_t look_at_devices(struct ibv_device **devices, const char *list, c
 	return count;
 }
 
+static bool is_iwarp(const struct candidate *candidate)
+{
+	return candidate->adapter.network == NETWORK_IWARP;
+}
+
+static void take(struct collet_device *device, struct candidate *candidate)
+{
+	device->iwarp = is_iwarp(candidate);
+	device->adapters[device->adapter_count++] = candidate->adapter;
+	candidate->adapter.context = NULL;
+}
+
 /* Takes those named, in the order in which they were named; else the near ones, beginning with another one on each rank
- * so that the ranks of a host share them. Whatever is not taken is left in candidates. */
+ * so that the ranks of a host share them. iWARP moves bytes in another way, so a rank has nothing but it or nothing of
+ * it: as the first named one is; else it comes last. Whatever is not taken is left in candidates. */
 static void choose(struct collet_device *device, const char *list, uint32_t rank, struct candidate *candidates,
 	uint32_t count)
 {
-	bool any_near = false;
-	for (uint32_t i = 0; i < count; i++)
-		any_near |= candidates[i].near;
 	if (list) {
 		for (const char *at = list;; at++) {
 			const size_t item = strcspn(at, ",");
 			char one[64];
 			snprintf(one, sizeof(one), "%.*s", (int)(item < 63 ? item : 63), at);
 			for (uint32_t i = 0; i < count && device->adapter_count < RAILS_MOST; i++) {
-				struct verbs_adapter *adapter = &candidates[i].adapter;
-				if (!adapter->context || !listed(one, adapter->name, adapter->port))
+				const struct verbs_adapter *adapter = &candidates[i].adapter;
+				if (!adapter->context || !listed(one, adapter->name, adapter->port) ||
+					(device->adapter_count && device->iwarp != is_iwarp(&candidates[i])))
 					continue;
-				device->adapters[device->adapter_count++] = *adapter;
-				adapter->context = NULL;
+				take(device, &candidates[i]);
 			}
 			at += item;
 			if (!*at)
 				return;
 		}
 	}
+	bool any_near = false, iwarp = true;
+	for (uint32_t i = 0; i < count; i++)
+		iwarp &= is_iwarp(&candidates[i]);
+	for (uint32_t i = 0; i < count; i++)
+		any_near |= candidates[i].near && is_iwarp(&candidates[i]) == iwarp;
 	for (uint32_t i = 0; i < count && device->adapter_count < RAILS_MOST; i++) {
 		struct candidate *candidate = &candidates[(i + rank) % count];
-		if (any_near && !candidate->near)
-			continue;
-		device->adapters[device->adapter_count++] = candidate->adapter;
-		candidate->adapter.context = NULL;
+		if ((candidate->near || !any_near) && is_iwarp(candidate) == iwarp)
+			take(device, candidate);
 	}
 }
 
@@ -283,6 +322,11 @@ static collet_status protect(struct collet_device *device)
 	return COLLET_OK;
 }
 
+static const char *network_name(enum verbs_network network)
+{
+	return network == NETWORK_IWARP ? "iWARP" : network == NETWORK_ROCE ? "RoCE" : "InfiniBand";
+}
+
 static void describe(const struct collet_device *device, struct collet_device_info *info)
 {
 	struct card card = { .version = CARD_VERSION };
@@ -291,11 +335,11 @@ static void describe(const struct collet_device *device, struct collet_device_in
 		const struct verbs_adapter *adapter = &device->adapters[i];
 		char gid[INET6_ADDRSTRLEN];
 		const int more = snprintf(info->text + used, sizeof(info->text) - used, "%s%s:%u %s %s %u Gb/s",
-			i ? ", " : "", adapter->name, adapter->port, adapter->ethernet ? "RoCE" : "InfiniBand",
+			i ? ", " : "", adapter->name, adapter->port, network_name(adapter->network),
 			collet_verbs_gid_text(adapter->gid.raw, gid, sizeof(gid)), adapter->rate_mbps / 1000);
 		if (more > 0 && used + (size_t)more < sizeof(info->text))
 			used += (size_t)more;
-		card.kinds |= adapter->ethernet ? KIND_ROCE : KIND_INFINIBAND;
+		card.networks |= (uint8_t)adapter->network;
 	}
 	memcpy(info->card, &card, sizeof(card));
 	info->card_bytes = sizeof(card);
@@ -318,7 +362,7 @@ static collet_status fill(struct collet_device *device, const struct collet_devi
 	}
 	struct candidate candidates[CANDIDATES_MOST];
 	struct refusals refusals = { 0 };
-	const uint32_t count = look_at_devices(devices, list, &device->options, &refusals, candidates);
+	const uint32_t count = look_at_devices(device, devices, list, &refusals, candidates);
 	ibv_free_device_list(devices);
 	choose(device, list, config->self->rank, candidates, count);
 	close_others(device, candidates, count);
@@ -385,6 +429,7 @@ void collet_verbs_device_close(struct collet_device *device)
 		if (!again)
 			ibv_close_device(adapter->context);
 	}
+	collet_verbs_unload_rdmacm(device->rdmacm);
 	pthread_mutex_destroy(&device->lock);
 	free(device);
 }

@@ -18,9 +18,23 @@ static const struct verbs_shape *choose_shape(struct collet_device *device)
 	return before < device->options.wide_most ? &collet_verbs_wide : &collet_verbs_lean;
 }
 
+/* Receive requests, by what verbs.h counts. */
+static uint32_t receives_of(const struct verbs_shape *shape, uint32_t pair)
+{
+	return (pair ? LARGE_MOST + PLACES : shape->window + 8 + 3 * LARGE_MOST) + shape->receive_batch;
+}
+
+/* Those of the queue pairs before this one. */
+static uint32_t notices_before(const struct verbs_shape *shape, uint32_t pair)
+{
+	return pair ? receives_of(shape, 0) + (pair - 1) * receives_of(shape, 1) : 0;
+}
+
 static collet_status make_memory(struct verbs_conduit *verbs)
 {
-	const size_t bytes = verbs_memory_bytes(verbs->shape);
+	const struct verbs_shape *shape = verbs->shape;
+	const uint32_t notices = verbs_is_iwarp(verbs) ? notices_before(shape, shape->lean ? 2 : PAIRS_MOST) : 0;
+	const size_t bytes = verbs_memory_bytes(shape) + notices * sizeof(struct verbs_notice);
 	void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (memory == MAP_FAILED)
 		return collet_verbs_refuse(verbs, "no memory for its ring", strerror(errno));
@@ -29,12 +43,6 @@ static collet_status make_memory(struct verbs_conduit *verbs)
 	/* Adapters know pages, and after a fork this process's next write could give it another one. */
 	(void)madvise(memory, bytes, MADV_DONTFORK);
 	return COLLET_OK;
-}
-
-/* Receive requests, by what verbs.h counts. */
-static uint32_t receives_of(const struct verbs_shape *shape, uint32_t pair)
-{
-	return (pair ? LARGE_MOST + PLACES : shape->window + 8 + 3 * LARGE_MOST) + shape->receive_batch;
 }
 
 static uint32_t depth_of(const struct verbs_shape *shape, uint32_t pair)
@@ -56,6 +64,12 @@ static int completions_of(const struct verbs_shape *shape)
 	return (int)(depth_of(shape, 0) + receives_of(shape, 0) + shape->data_pairs * data);
 }
 
+/* The peer's. */
+static unsigned access_of(const struct verbs_conduit *verbs)
+{
+	return IBV_ACCESS_REMOTE_WRITE | (verbs_is_iwarp(verbs) ? (unsigned)IBV_ACCESS_REMOTE_READ : 0);
+}
+
 static collet_status make_rail(struct verbs_conduit *verbs, struct verbs_adapter *adapter)
 {
 	struct verbs_rail *rail = &verbs->rails[verbs->rail_count++];
@@ -67,8 +81,8 @@ static collet_status make_rail(struct verbs_conduit *verbs, struct verbs_adapter
 	rail->completions = ibv_create_cq(adapter->context, most < wished ? most : wished, verbs, rail->channel, 0);
 	if (!rail->completions)
 		return collet_verbs_refuse(verbs, "no completion queue", strerror(errno));
-	rail->memory = ibv_reg_mr(adapter->protection, verbs->memory, verbs->memory_bytes,
-		IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
+	rail->memory = ibv_reg_mr(
+		adapter->protection, verbs->memory, verbs->memory_bytes, IBV_ACCESS_LOCAL_WRITE | access_of(verbs));
 	if (!rail->memory)
 		return collet_verbs_refuse(verbs,
 			"its ring cannot be registered (raise the limit of locked memory: ulimit -l unlimited)",
@@ -107,13 +121,25 @@ static collet_status make_pair(struct verbs_conduit *verbs)
 	const struct verbs_rail *rail = &verbs->rails[pair->rail];
 	if ((uint32_t)rail->adapter->limits.max_qp_wr < receives)
 		return collet_verbs_refuse(verbs, rail->adapter->name, "its queue pairs are too short");
-	const uint32_t inline_most = index ? 0 : verbs->shape->inline_bytes;
-	pair->pair = create_pair(verbs, rail, pair->depth, receives, inline_most, &pair->inline_bytes);
+	const bool iwarp = verbs_is_iwarp(verbs);
+	const uint32_t notice = iwarp ? sizeof(struct verbs_notice) : 0;
+	const uint32_t inline_most = index ? notice : verbs->shape->inline_bytes;
+	/* A write and its notice each time, and a notice whose write has completed. */
+	const uint32_t sends = iwarp ? 2 * pair->depth + 1 : pair->depth;
+	pair->pair = create_pair(verbs, rail, sends, receives, inline_most, &pair->inline_bytes);
 	if (!pair->pair)
 		return collet_verbs_refuse(verbs, "no queue pair (has the adapter too many?)", strerror(errno));
 	verbs->pair_count++;
-	struct ibv_qp_attr attributes = { .qp_state = IBV_QPS_INIT, .port_num = rail->adapter->port,
-		.qp_access_flags = IBV_ACCESS_REMOTE_WRITE };
+	if (pair->inline_bytes < notice)
+		return collet_verbs_refuse(verbs, rail->adapter->name, "its queue pairs take nothing inline");
+	if (iwarp) {
+		uint8_t *after = (uint8_t *)verbs->memory + verbs_memory_bytes(verbs->shape);
+		pair->notices = (struct verbs_notice *)after + notices_before(verbs->shape, index);
+		pair->notice_count = receives;
+		pair->notice_key = rail->memory->lkey;
+	}
+	struct ibv_qp_attr attributes = {
+		.qp_state = IBV_QPS_INIT, .port_num = rail->adapter->port, .qp_access_flags = access_of(verbs)};
 	const int error = ibv_modify_qp(pair->pair, &attributes,
 		IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
 	if (error)
@@ -143,6 +169,8 @@ collet_status collet_verbs_make(struct verbs_conduit *verbs)
 
 void collet_verbs_destroy_pairs(struct verbs_conduit *verbs)
 {
+	if (verbs_is_iwarp(verbs))
+		collet_verbs_iwarp_hang_up(verbs);
 	for (uint32_t p = 0; p < verbs->pair_count; p++)
 		ibv_destroy_qp(verbs->pairs[p].pair);
 	verbs->pair_count = 0;

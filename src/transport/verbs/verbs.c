@@ -176,6 +176,8 @@ static void let_go_in_child(struct verbs_conduit *verbs)
 	for (uint32_t r = 0; r < verbs->rail_count; r++)
 		if (verbs->rails[r].channel)
 			close(verbs->rails[r].channel->fd);
+	if (verbs_is_iwarp(verbs))
+		collet_verbs_iwarp_leave_in_child(verbs);
 	close(verbs->socket);
 	if (verbs->device->left_in_child)
 		return;
@@ -211,7 +213,7 @@ const struct collet_transport collet_transport_module = {
 	.version = COLLET_TRANSPORT_VERSION,
 	.bytes = sizeof(struct collet_transport),
 	.name = "verbs",
-	.summary = "hosts with RDMA adapters: InfiniBand and RoCE, by reliable connections",
+	.summary = "hosts with RDMA adapters: InfiniBand, RoCE and iWARP, by reliable connections",
 	.caps = COLLET_CAP_VIEW,
 	.priority = 500,
 	.conduit_bytes = sizeof(struct verbs_conduit),

@@ -1,4 +1,5 @@
-/* verbs: ranks whose hosts have RDMA adapters (InfiniBand, RoCE). A conduit is a few reliable connected queue pairs.
+/* verbs: ranks whose hosts have RDMA adapters (InfiniBand, RoCE, iWARP). A conduit is a few reliable connected queue
+ * pairs.
  *
  * Small messages: one RDMA write with immediate each, header and bytes together, into the next place of the peer's
  * ring; inline where the adapter takes so much, else from a mirror of that ring. The receiver's completion says where
@@ -18,6 +19,10 @@
  *
  * A rank with many conduits makes further ones lean: with a smaller ring, fewer and shorter queue pairs. If either end
  * wants it so, both have it (struct verbs_shape).
+ *
+ * iWARP has no immediates: what one would tell comes in a short message of its own behind the write, both posted at
+ * once. Its queue pairs are connected by rdma_cm (iwarp.c); and since a write completes there when it has left, whether
+ * the peer's adapter is there is asked by reading instead of by an empty write.
  *
  * The socket over which the ends met stays open: its end tells that the peer's process is gone, which a queue pair that
  * only receives would never learn. That the network is gone, it learns by an empty write after a time of silence.
@@ -80,6 +85,9 @@ static inline uint32_t verbs_small_most(const struct verbs_shape *shape)
 
 /* ---- Adapters and memory (devices.c, registration.c) --------------------------------------------------------- */
 
+/* Bits: on a rank's card are those of all its adapters. */
+enum verbs_network { NETWORK_INFINIBAND = 1, NETWORK_ROCE = 2, NETWORK_IWARP = 4 };
+
 /* A port of a device. */
 struct verbs_adapter {
 	struct ibv_context *context;
@@ -87,8 +95,8 @@ struct verbs_adapter {
 	char name[IBV_SYSFS_NAME_MAX];
 	uint8_t port;
 	uint8_t gid_index;
-	bool ethernet;                   /* RoCE: addressed by GID; else by LID */
-	union ibv_gid gid;
+	enum verbs_network network; /* of an adapter: InfiniBand is addressed by LID, the others by GID */
+	union ibv_gid gid;          /* iWARP: the IP address, as RoCE writes it */
 	uint16_t lid;
 	enum ibv_mtu mtu;
 	uint32_t rate_mbps;
@@ -117,12 +125,15 @@ struct verbs_region {
 	bool gone;                       /* to be freed when the last user lets go */
 };
 
+struct verbs_rdmacm;
 struct collet_device {
 	const struct collet_host *host;
 	const struct collet_log *log;
 	struct verbs_options options;
 	uint32_t adapter_count;
 	struct verbs_adapter adapters[RAILS_MOST];
+	bool iwarp;                  /* all of them are, or none is */
+	struct verbs_rdmacm *rdmacm; /* loaded when there is such a one */
 
 	pthread_mutex_t lock;            /* of everything below */
 	struct verbs_region **regions;   /* by first */
@@ -147,6 +158,12 @@ struct verbs_use {
 /* An immediate: what, an argument of ten bits, and how many messages the sender of it has freed, modulo 2^20. */
 enum verbs_kind { KIND_MESSAGE, KIND_CREDIT, KIND_GRANT, KIND_END };
 
+/* What an immediate's completion says, as iWARP sends it. */
+struct verbs_notice {
+	uint32_t immediate; /* big endian, as the other one */
+	uint32_t bytes;     /* of the write before it */
+};
+
 /* At the beginning of a message in the ring. */
 struct verbs_header {
 	struct collet_message message;
@@ -169,7 +186,8 @@ struct verbs_grant {
  * places, which the peer writes, and mirror and staging places, which only this end's adapters read. */
 struct verbs_memory {
 	struct verbs_grant grants[LARGE_MOST];
-	uint64_t probe[8];               /* written by nothing but empty writes and probes */
+	uint64_t probe[8]; /* written by nothing but empty writes and probes; iWARP: the first is read by
+			      the peer, into its second */
 	struct verbs_grant granted[LARGE_MOST];  /* only read, by this end's adapters */
 	uint8_t rest[];
 };
@@ -190,6 +208,7 @@ struct verbs_hello {
 	uint32_t start_sequence;
 	uint32_t lean, reserved;
 	uint64_t memory;                 /* address of struct verbs_memory */
+	uint8_t pass[16];                /* iWARP: whoever connects has to show it */
 	struct {
 		uint8_t gid[16];
 		uint32_t key;            /* of memory */
@@ -197,8 +216,9 @@ struct verbs_hello {
 		uint64_t message_most;
 		uint16_t lid;
 		uint8_t mtu;
-		uint8_t ethernet;
-		uint32_t reserved;
+		uint8_t network;
+		uint16_t port; /* iWARP: where the end that accepts awaits connections */
+		uint16_t reserved;
 	} rails[RAILS_MOST];
 	struct {
 		uint32_t number;
@@ -209,12 +229,13 @@ struct verbs_hello {
 /* ---- A conduit ---------------------------------------------------------------------------------------------- */
 
 enum verbs_state {
-	VERBS_CLOSED = 0,                /* as zeroed */
-	VERBS_SAY_HELLO,                 /* waits for room to tell its queue pairs */
-	VERBS_HEAR_HELLO,                /* waits for the peer's */
+	VERBS_CLOSED = 0, /* as zeroed */
+	VERBS_SAY_HELLO,  /* waits for room to tell its queue pairs */
+	VERBS_HEAR_HELLO, /* waits for the peer's */
+	VERBS_CONNECT,    /* iWARP: waits for rdma_cm */
 	VERBS_SAY_CONNECTED,
-	VERBS_HEAR_CONNECTED,            /* waits for the peer's queue pairs to be ready to receive */
-	VERBS_PROBE,                     /* waits for a write on each to be acknowledged: adapters reach each other */
+	VERBS_HEAR_CONNECTED, /* waits for the peer's queue pairs to be ready to receive */
+	VERBS_PROBE,          /* waits for a write on each to be acknowledged: adapters reach each other */
 	VERBS_SAY_READY,
 	VERBS_HEAR_READY,
 	VERBS_READY
@@ -229,6 +250,14 @@ struct verbs_pair {
 	uint32_t inline_bytes;
 	bool asking;                     /* an empty write is under way */
 	int64_t asked_ns;
+	/* iWARP: where notices arrive, in turns. */
+	struct verbs_notice *notices;
+	uint32_t notice_count, notice_next;
+	uint32_t notice_key;
+	struct rdma_cm_id *id;
+	uint32_t dials;
+	bool established;
+	bool answered; /* this end has probed back */
 };
 
 struct verbs_rail {
@@ -285,6 +314,9 @@ struct verbs_conduit {
 	uint32_t rail_count, pair_count;
 	struct verbs_rail rails[RAILS_MOST];
 	struct verbs_pair pairs[PAIRS_MOST];     /* the first carries the ring */
+	bool dialed;                             /* this end connected the socket */
+	struct rdma_event_channel *channel;      /* iWARP, as are */
+	struct rdma_cm_id *listeners[RAILS_MOST];
 	uint64_t message_most;           /* bytes of one write */
 	uint32_t rates[PAIRS_MOST];      /* Mb/s, of the slower end */
 
@@ -327,6 +359,11 @@ struct verbs_conduit {
 	struct verbs_hello say, hear;
 	size_t said, heard_bytes;
 };
+
+static inline bool verbs_is_iwarp(const struct verbs_conduit *verbs)
+{
+	return verbs->device->iwarp;
+}
 
 static inline uint64_t verbs_memory_offset(const struct verbs_conduit *verbs, const void *place)
 {
@@ -375,6 +412,19 @@ collet_status collet_verbs_opening(struct collet_conduit *conduit);
 /* The sentence of a conduit that does not come to be. */
 collet_status collet_verbs_refuse(const struct verbs_conduit *verbs, const char *what, const char *why);
 
+/* iwarp.c; without librdmacm's headers iwarp_none.c, which knows no address and so is asked for nothing else */
+/* Fills in the address of an iWARP adapter; NULL: it can be used, else why not. */
+const char *collet_verbs_iwarp_address(struct collet_device *device, struct verbs_adapter *adapter);
+/* The end that accepts: opens its doors, to be told in the hello. */
+collet_status collet_verbs_iwarp_await(struct verbs_conduit *verbs);
+/* The end that dialed: begins to connect its queue pairs to the doors in the peer's hello. */
+collet_status collet_verbs_iwarp_connect(struct verbs_conduit *verbs);
+/* COLLET_OK when all queue pairs are connected. */
+collet_status collet_verbs_iwarp_connecting(struct verbs_conduit *verbs);
+void collet_verbs_iwarp_hang_up(struct verbs_conduit *verbs);
+void collet_verbs_iwarp_leave_in_child(const struct verbs_conduit *verbs);
+void collet_verbs_unload_rdmacm(struct verbs_rdmacm *rdmacm);
+
 /* make.c */
 /* Memory, completion queues and queue pairs that can receive; on failure some of them. */
 collet_status collet_verbs_make(struct verbs_conduit *verbs);
@@ -388,6 +438,7 @@ struct verbs_write {
 	int part_count;
 	uint64_t to;
 	uint32_t peer_key;
+	bool reads; /* instead, into its part */
 	bool has_immediate;
 	uint32_t immediate;
 	bool signalled;                  /* on the first queue pair; on the others every write is */
@@ -400,8 +451,10 @@ static inline bool collet_verbs_room(const struct verbs_pair *pair)
 }
 /* Only with room. Should it fail, the conduit is lost. */
 void collet_verbs_write(struct verbs_conduit *verbs, uint32_t pair, const struct verbs_write *write);
-/* A write of nothing: it asks the peer's adapter whether it is there. */
+/* A write of nothing (iWARP: a small read): it asks the peer's adapter whether it is there. */
 void collet_verbs_write_empty(struct verbs_conduit *verbs, uint32_t pair, uint32_t tag);
+/* Over each queue pair. The answers are counted by probes_pending. */
+void collet_verbs_begin_probes(struct verbs_conduit *verbs);
 /* For the first queue pair, which is in order: carries what has been freed. */
 uint32_t collet_verbs_immediate(struct verbs_conduit *verbs, enum verbs_kind kind, uint32_t argument);
 /* Receive requests; false: refused. */
