@@ -17,6 +17,8 @@ typedef struct CUevent_st *gpu_event;
 
 enum { GPU_OK = 0, GPU_NO_DEVICE = 100 };
 enum { GPU_NON_BLOCKING_STREAM = 1 };
+enum { GPU_UNTIMED_EVENT = 2 };
+enum { GPU_NOT_READY = 600 };
 enum { GPU_L2_CACHE_BYTES = 38 };  /* of cuDeviceGetAttribute() */
 
 /* CUDA 12.0, as the library. */
@@ -40,12 +42,17 @@ enum { GPU_OLDEST = 12000 };
 	F(cuMemcpyHtoD, (gpu_pointer to, const void *from, size_t bytes))                                              \
 	F(cuMemcpyDtoH, (void *to, gpu_pointer from, size_t bytes))                                                    \
 	F(cuMemcpyAsync, (gpu_pointer to, gpu_pointer from, size_t bytes, gpu_stream stream))                          \
+	F(cuMemsetD8Async, (gpu_pointer first, unsigned char value, size_t bytes, gpu_stream stream))                  \
+	F(cuMemHostRegister, (void *memory, size_t bytes, unsigned int flags))                                         \
+	F(cuMemHostUnregister, (void *memory))                                                                         \
 	F(cuStreamCreate, (gpu_stream * stream, unsigned int flags))                                                   \
 	F(cuStreamDestroy, (gpu_stream stream))                                                                        \
 	F(cuStreamSynchronize, (gpu_stream stream))                                                                    \
+	F(cuStreamWaitEvent, (gpu_stream stream, gpu_event event, unsigned int flags))                                 \
 	F(cuEventCreate, (gpu_event * event, unsigned int flags))                                                      \
 	F(cuEventDestroy, (gpu_event event))                                                                           \
 	F(cuEventRecord, (gpu_event event, gpu_stream stream))                                                         \
+	F(cuEventQuery, (gpu_event event))                                                                             \
 	F(cuEventSynchronize, (gpu_event event))                                                                       \
 	F(cuEventElapsedTime, (float *ms, gpu_event start, gpu_event end))
 

@@ -41,6 +41,7 @@ static void say_all(const struct options *options, struct said *rows)
 	say_number(more++, "checkpoint-every", options->checkpoint_every);
 	say(more++, "checkpoint", options->checkpoint ? "given" : "");
 	say(more++, "resume", options->resume ? "given" : "");
+	say(more++, "device", options->device == DEVICE_CPU ? "cpu" : options->device == DEVICE_CUDA ? "cuda" : "auto");
 	say(more++, "trace", options->trace ? "given" : "");
 }
 

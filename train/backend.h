@@ -50,7 +50,8 @@ struct backend {
 	void (*memory_free)(void *memory);
 	/* A network that computes model, whose pointers are all set and stay. With sync, batch norm trains on all
 	 * ranks' batches together; NULL: each rank on its own. Both must outlive the network. A precision that it
-	 * cannot compute in is an error here or in prepare(). */
+	 * cannot compute in is an error here or in prepare(). NULL: it takes more than this (cuda/network.h), and
+	 * gradients and the optimiser are between it and its strategy. */
 	struct network *(*create)(
 		const struct model *model, enum precision precision, const struct norm_sync *sync);
 	void (*destroy)(struct network *network);  /* NULL is fine */
@@ -65,6 +66,9 @@ struct backend {
 	/* The optimiser's step, for all parameters, or for a run of elements of the back end's memory. */
 	void (*descend)(struct network *network, const struct descent *descent);
 	void (*descend_stretch)(const struct stretch *stretch, const struct descent *descent);
+	/* Brings values, what the optimiser remembers and statistics to where the model's pointers say. NULL: they are
+	 * there. */
+	bool (*fetch)(struct network *network);
 };
 
 extern const struct backend backend_onednn;

@@ -23,6 +23,10 @@ static const char usage[] =
 	"  --no-batch-norm           leave the model's batch-norm layers out\n"
 	"  --sync-batch-norm         batch norm over all ranks' batches together\n"
 	"  --precision f32|bf16|f16  what layers compute in, and gradients travel in; parameters stay f32 (f32)\n"
+	"  --device cpu|cuda|auto    where layers compute: cuda: on LOCAL_RANK's GPU, shared where GPUs are fewer "
+	"than\n"
+	"                            ranks; auto: there, if every rank can (cpu)\n"
+	"  --tf32                    on a GPU, f32 values may be rounded to TF32 where they are multiplied\n"
 	"  --augment                 shift images by up to 4 pixels, mirror them (not digits), by seed and epoch\n"
 	"  --workers N               threads a rank that make batches ahead (0)\n"
 	"  --epochs N                passes over the training images (1)\n"
@@ -81,6 +85,8 @@ enum chosen {
 	OPTION_NO_BATCH_NORM,
 	OPTION_SYNC_BATCH_NORM,
 	OPTION_PRECISION,
+	OPTION_DEVICE,
+	OPTION_TF32,
 	OPTION_AUGMENT,
 	OPTION_WORKERS,
 	OPTION_EPOCHS,
@@ -132,6 +138,8 @@ static const struct option table[] = {
 	{ "no-batch-norm", no_argument, NULL, OPTION_NO_BATCH_NORM },
 	{ "sync-batch-norm", no_argument, NULL, OPTION_SYNC_BATCH_NORM },
 	{ "precision", required_argument, NULL, OPTION_PRECISION },
+	{ "device", required_argument, NULL, OPTION_DEVICE },
+	{ "tf32", no_argument, NULL, OPTION_TF32 },
 	{ "augment", no_argument, NULL, OPTION_AUGMENT },
 	{ "workers", required_argument, NULL, OPTION_WORKERS },
 	{ "epochs", required_argument, NULL, OPTION_EPOCHS },
@@ -259,6 +267,14 @@ static bool take(struct options *options, int option, const char *argument)
 		options->precision = (enum precision)which;
 		return known;
 	}
+	case OPTION_DEVICE: {
+		static const char *const names[] = { "cpu", "cuda", "auto", NULL };
+		int which = 0;
+		const bool known = parse_word(option, argument, names, &which);
+		options->device = (enum device)which;
+		return known;
+	}
+	case OPTION_TF32: options->tf32 = true; return true;
 	case OPTION_AUGMENT: options->augment = true; return true;
 	case OPTION_WORKERS: return parse_u32(option, argument, 0, 64, &options->workers);
 	case OPTION_EPOCHS: return parse_u32(option, argument, 1, 1000000, &options->epochs);
@@ -354,6 +370,10 @@ enum options_verdict options_parse(struct options *options, int argc, char **arg
 	}
 	if ((options->resume || options->checkpoint_every > 0) && !options->checkpoint) {
 		train_fail("%s: say where with --checkpoint", options->resume ? "--resume" : "--checkpoint-every");
+		return OPTIONS_WRONG;
+	}
+	if (options->tf32 && (options->device == DEVICE_CPU || options->precision != PRECISION_F32)) {
+		train_fail("--tf32 is for --device cuda with --precision f32");
 		return OPTIONS_WRONG;
 	}
 	if (!strategy_fits(options))

@@ -10,6 +10,9 @@
 
 #define OPTIONS_NOT_GIVEN UINT32_MAX
 
+/* Where layers compute; AUTO: on GPUs if every rank has one. */
+enum device { DEVICE_CPU, DEVICE_CUDA, DEVICE_AUTO };
+
 struct options {
 	const char *dataset, *data, *model;
 	const char *transport, *algorithm;      /* NULL: collet's choice; algorithm: of the gradients' all-reduce */
@@ -31,6 +34,8 @@ struct options {
 	uint32_t staleness;                     /* OPTIONS_NOT_GIVEN */
 	uint32_t threads;                       /* ranks that are threads of this process */
 	enum precision precision;
+	enum device device;
+	bool tf32;
 	enum optimiser optimiser;
 	enum schedule_kind schedule;
 	float learning_rate, momentum, weight_decay, decay_factor;

@@ -4,6 +4,8 @@
 #include <stdlib.h>
 
 #include "checkpoint/checkpoint.h"
+#include "cuda/choose.h"
+#include "cuda/network.h"
 #include "data/order.h"
 #include "data/prepare.h"
 #include "error.h"
@@ -64,8 +66,12 @@ static bool build_network(struct trainer *trainer)
 	if (!trainer->strategy->create(trainer) || !checkpoint_resume(trainer))
 		return false;
 	trainer->norm_sync = (struct norm_sync){ collet_comm_size(trainer->comm), gather_norm, trainer };
-	trainer->network = trainer->backend->create(&trainer->model, trainer->options->precision,
-		trainer->options->sync_batch_norm ? &trainer->norm_sync : NULL);
+	if (trainer->device)
+		trainer->network = cuda_network_create(trainer->device, trainer->layers, &trainer->model,
+			trainer->options->precision, trainer->options->tf32);
+	else
+		trainer->network = trainer->backend->create(&trainer->model, trainer->options->precision,
+			trainer->options->sync_batch_norm ? &trainer->norm_sync : NULL);
 	return trainer->network != NULL;
 }
 
@@ -115,7 +121,8 @@ bool setup_init(struct trainer *trainer)
 		return false;
 	trainer->strategy = strategy_find(trainer->options->strategy);
 	scaling_init(&trainer->scaling, trainer->options->precision == PRECISION_F16);
-	if (!prepare_images(trainer->comm, trainer->options, &trainer->train, &trainer->test) ||
+	if (!device_choose(trainer) ||
+		!prepare_images(trainer->comm, trainer->options, &trainer->train, &trainer->test) ||
 		!build_model(trainer) || !order_init(trainer) || !build_network(trainer))
 		return false;
 	prepare_schedule(trainer);
@@ -127,9 +134,10 @@ bool setup_init(struct trainer *trainer)
 void setup_deinit(struct trainer *trainer)
 {
 	const struct backend *backend = trainer->backend;
+	/* It may have locked the feeds' memory, and be reading it. */
+	backend->destroy(trainer->network);
 	feed_destroy(trainer->feed);
 	feed_destroy(trainer->test_feed);
-	backend->destroy(trainer->network);
 	/* First, so that nothing is under way in the memory that goes next. */
 	if (trainer->lane)
 		collet_comm_destroy(&trainer->lane);
@@ -146,4 +154,5 @@ void setup_deinit(struct trainer *trainer)
 	dataset_deinit(&trainer->train);
 	dataset_deinit(&trainer->test);
 	timeline_destroy(trainer->timeline);
+	cuda_device_close(trainer->device);
 }

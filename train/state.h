@@ -17,6 +17,8 @@
 #include "trainer.h"
 
 struct strategy;
+struct cuda_device;
+struct layers_table;
 
 /* What one rank (or one shard of --shards) goes through in an epoch, as the sampler deals it out. */
 struct lot {
@@ -38,6 +40,8 @@ struct trainer {
 	const struct trainer_watch *watch;
 	const struct backend *backend;
 	const struct strategy *strategy;
+	struct cuda_device *device;          /* NULL: the CPU */
+	const struct layers_table *layers;   /* on that device */
 	void *strategy_state;      /* the strategy's own: its create() makes it, its destroy() frees it */
 
 	struct dataset train, test;

@@ -192,6 +192,9 @@ static void write_image(struct trainer *trainer, struct image *image)
 
 static bool save(struct trainer *trainer)
 {
+	const struct backend *backend = trainer->backend;
+	if (backend->fetch && !backend->fetch(trainer->network))
+		return false;
 	struct image *image = calloc(1, sizeof(*image));
 	const struct flat *flat = &trainer->flat;
 	if (!image)

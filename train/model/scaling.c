@@ -37,17 +37,10 @@ bool scaling_multiply(float *values, uint64_t count, float factor)
 	return !wrong;
 }
 
-bool scaling_settle(struct trainer *trainer, bool *take)
+bool scaling_agree(struct trainer *trainer, bool finite, bool *take)
 {
 	struct scaling *scaling = &trainer->scaling;
-	uint32_t overflows = 0;
-	*take = true;
-	if (!scaling->dynamic)
-		return true;
-	for (uint32_t p = 0; p < trainer->model.parameter_count; p++) {
-		const struct parameter *parameter = &trainer->model.parameters[p];
-		overflows |= !scaling_multiply(parameter->gradient, parameter->count, 1 / scaling->factor);
-	}
+	uint32_t overflows = !finite;
 	/* A factor of less than 1 would not help: this is no overflow of f16. */
 	if (overflows && scaling->factor <= 1)
 		overflows = 2;
@@ -57,4 +50,18 @@ bool scaling_settle(struct trainer *trainer, bool *take)
 	*take = overflows == 0;
 	scaling_follow(scaling, *take);
 	return overflows < 2 || train_fail("gradients overflow even unscaled: try a lower --lr");
+}
+
+bool scaling_settle(struct trainer *trainer, bool *take)
+{
+	const struct scaling *scaling = &trainer->scaling;
+	bool finite = true;
+	*take = true;
+	if (!scaling->dynamic)
+		return true;
+	for (uint32_t p = 0; p < trainer->model.parameter_count; p++) {
+		const struct parameter *parameter = &trainer->model.parameters[p];
+		finite &= scaling_multiply(parameter->gradient, parameter->count, 1 / scaling->factor);
+	}
+	return scaling_agree(trainer, finite, take);
 }

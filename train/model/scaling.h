@@ -29,5 +29,7 @@ struct trainer;
 /* Collective. Divides the parameters' gradients by the factor, follows, and says whether the optimiser may take the
  * step: the same on every rank. False after a line on standard error. */
 bool scaling_settle(struct trainer *trainer, bool *take);
+/* The second half, for who has divided: finite: whether all of this rank's gradients were. */
+bool scaling_agree(struct trainer *trainer, bool finite, bool *take);
 
 #endif

@@ -60,7 +60,7 @@ bool strategy_fits(const struct options *options)
 
 /* ---- The optimiser ------------------------------------------------------------------------------------------- */
 
-static struct descent this_step(const struct trainer *trainer)
+struct descent strategy_descent(const struct trainer *trainer)
 {
 	const struct options *options = trainer->options;
 	return (struct descent){ .optimiser = options->optimiser, .weight_decay = options->weight_decay,
@@ -70,7 +70,7 @@ static struct descent this_step(const struct trainer *trainer)
 
 void strategy_descend(struct trainer *trainer)
 {
-	const struct descent descent = this_step(trainer);
+	const struct descent descent = strategy_descent(trainer);
 	timeline_begin(trainer->timeline, PHASE_OPTIMISE);
 	trainer->backend->descend(trainer->network, &descent);
 	timeline_end(trainer->timeline);
@@ -78,7 +78,7 @@ void strategy_descend(struct trainer *trainer)
 
 void strategy_descend_part(struct trainer *trainer, const float *gradients)
 {
-	const struct descent descent = this_step(trainer);
+	const struct descent descent = strategy_descent(trainer);
 	timeline_begin(trainer->timeline, PHASE_OPTIMISE);
 	flat_descend(&trainer->flat, trainer->backend, gradients, &descent);
 	timeline_end(trainer->timeline);

@@ -80,6 +80,8 @@ bool strategy_fits(const struct options *options);
 
 /* The optimiser's step: for all parameters, or for the part that this rank has the optimiser's memory of. */
 void strategy_descend(struct trainer *trainer);
+/* What it goes by in this step. */
+struct descent strategy_descent(const struct trainer *trainer);
 void strategy_descend_part(struct trainer *trainer, const float *gradients);
 
 /* Makes sure that all ranks have the same parameters, and gives them rank 0's values. */

@@ -1,0 +1,166 @@
+/* --device cuda on the stand-in for the driver: where gradients live and on which streams they travel changes no bit.
+ * Every run on GPUs ends with the parameters, losses and accuracies of the same run on the CPU, on every rank. Ranks
+ * are threads here; layers are the host's (layers_host.c). */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "options.h"
+#include "ranks.h"
+#include "trainer.h"
+
+enum { RANKS = 4, EPOCHS = 2, WORDS_MOST = 40 };
+
+struct run {
+	struct options options;
+	bool fine[RANKS];
+	struct trainer_epoch epochs[RANKS][EPOCHS];
+};
+
+struct member {
+	struct run *run;
+	uint32_t rank;
+};
+
+static bool note_epoch(void *context, const struct trainer_epoch *epoch)
+{
+	struct member *member = context;
+	member->run->epochs[member->rank][epoch->epoch - 1] = *epoch;
+	return true;
+}
+
+static void train(collet_comm *comm, void *context)
+{
+	struct run *run = context;
+	struct member member = { run, collet_comm_rank(comm) };
+	const struct trainer_watch watch = { .epoch = note_epoch, .context = &member };
+	run->fine[member.rank] = trainer_run(comm, &run->options, &watch);
+}
+
+/* Short: images that divide by nothing. */
+static struct run *run_words(uint32_t ranks, const char *device, const char *const *more, bool fine)
+{
+	static const char *const always[] = { "collet-train", "--dataset", "digits", "--train-samples", "203",
+		"--test-samples", "51", "--batch-size", "32", "--epochs", "2", "--device" };
+	char *words[WORDS_MOST];
+	int count = 0;
+	for (size_t i = 0; i < sizeof(always) / sizeof(always[0]); i++)
+		words[count++] = strdup(always[i]);
+	words[count++] = strdup(device);
+	for (; *more; more++)
+		words[count++] = strdup(*more);
+	words[count] = NULL;
+	struct run *run = calloc(1, sizeof(*run));
+	assert_int_equal(options_parse(&run->options, count, words), OPTIONS_RUN);
+	ranks_run(ranks, train, run);
+	for (uint32_t rank = 0; rank < ranks; rank++)
+		assert_int_equal(run->fine[rank], fine);
+	while (count-- > 0)
+		free(words[count]);
+	return run;
+}
+
+static void assert_same(const struct run *cuda, const struct run *cpu, uint32_t ranks)
+{
+	for (uint32_t epoch = 0; epoch < EPOCHS; epoch++) {
+		for (uint32_t rank = 0; rank < ranks; rank++) {
+			const struct trainer_epoch *got = &cuda->epochs[rank][epoch],
+						   *expected = &cpu->epochs[0][epoch];
+			assert_int_equal(got->epoch, epoch + 1);
+			assert_int_equal(got->checksum, expected->checksum);
+			assert_true(got->loss == expected->loss);
+			assert_true(got->test_accuracy == expected->test_accuracy);
+		}
+	}
+}
+
+static void gpus_end_where_cpus_end(void **state)
+{
+	static const struct {
+		const char *gpus;
+		uint32_t ranks;
+		const char *words[12];
+	} rows[] = {
+		{ "1", 1, { NULL } },
+		{ "1", 2, { NULL } },
+		{ "2", 3, { "--bucket-bytes", "40000", NULL } },
+		{ "1", 2, { "--bucket-bytes", "20000", "--no-overlap", NULL } },
+		{ "1", 2, { "--augment", "--workers", "2", "--optimizer", "adamw", "--lr", "0.001", NULL } },
+		{ "1", 1, { "--precision", "f16", "--model", "linear", NULL } },
+	};
+	uint64_t last = 0;
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+		setenv("FAKE_CUDA_DEVICES", rows[i].gpus, 1);
+		struct run *cuda = run_words(rows[i].ranks, "cuda", rows[i].words, true);
+		struct run *cpu = run_words(rows[i].ranks, "cpu", rows[i].words, true);
+		assert_same(cuda, cpu, rows[i].ranks);
+		/* And the comparison can fail. */
+		assert_true(cuda->epochs[0][0].checksum != cuda->epochs[0][1].checksum);
+		assert_true(i == 0 || cuda->epochs[0][1].checksum != last);
+		last = cuda->epochs[0][1].checksum;
+		free(cuda);
+		free(cpu);
+	}
+	unsetenv("FAKE_CUDA_DEVICES");
+}
+
+/* What a checkpoint of GPUs holds is what one of CPUs would: half of the steps there, and the rest here. */
+static void a_checkpoint_moves_between_them(void **state)
+{
+	char folder[] = "/tmp/collet-test-XXXXXX", file[64];
+	assert_non_null(mkdtemp(folder));
+	snprintf(file, sizeof(file), "%s/saved", folder);
+	const char *const nothing[] = { NULL };
+	struct run *whole = run_words(2, "cpu", nothing, true);
+	for (int on_gpu_first = 0; on_gpu_first < 2; on_gpu_first++) {
+		const char *const first[] = { "--checkpoint", file, "--steps", "6", NULL };
+		const char *const then[] = { "--checkpoint", file, "--resume", NULL };
+		free(run_words(2, on_gpu_first ? "cuda" : "cpu", first, true));
+		struct run *rest = run_words(2, on_gpu_first ? "cpu" : "cuda", then, true);
+		for (uint32_t rank = 0; rank < 2; rank++) {
+			assert_int_equal(rest->epochs[rank][1].checksum, whole->epochs[rank][1].checksum);
+			assert_true(rest->epochs[rank][1].test_accuracy == whole->epochs[rank][1].test_accuracy);
+		}
+		free(rest);
+		unlink(file);
+	}
+	free(whole);
+	rmdir(folder);
+}
+
+static void auto_is_the_cpu_where_something_is_missing(void **state)
+{
+	const char *const nothing[] = { NULL }, *const shards[] = { "--shards", "2", NULL };
+	struct run *cpu = run_words(2, "cpu", nothing, true), *found = run_words(2, "auto", nothing, true);
+	assert_same(found, cpu, 2);
+	free(found);
+	setenv("FAKE_CUDA_DEVICES", "0", 1);
+	found = run_words(2, "auto", nothing, true);
+	assert_same(found, cpu, 2);
+	free(found);
+	free(run_words(2, "cuda", nothing, false));
+	unsetenv("FAKE_CUDA_DEVICES");
+	setenv("TEST_LAYERS_ABSENT", "1", 1);
+	found = run_words(2, "auto", nothing, true);
+	assert_same(found, cpu, 2);
+	free(found);
+	free(run_words(2, "cuda", nothing, false));
+	unsetenv("TEST_LAYERS_ABSENT");
+	free(run_words(1, "cuda", shards, false));
+	free(cpu);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(gpus_end_where_cpus_end),
+		cmocka_unit_test(a_checkpoint_moves_between_them),
+		cmocka_unit_test(auto_is_the_cpu_where_something_is_missing),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

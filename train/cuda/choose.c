@@ -1,0 +1,77 @@
+#include "cuda/choose.h"
+
+#include <stdio.h>
+
+#include "cuda/network.h"
+#include "error.h"
+#include "strategies/strategy.h"
+
+extern const struct strategy strategy_allreduce_device;
+
+/* What the GPU does not do, in half a sentence; NULL: it does all that was asked for. */
+static const char *not_offered(const struct options *options)
+{
+	const struct {
+		bool asked;
+		const char *sentence;
+	} rows[] = {
+		{strategy_find(options->strategy) != strategy_find("allreduce"), "--strategy is allreduce alone there"},
+		{options->shards > 1, "--shards is for the CPU"},
+		{options->accumulate > 1, "--accumulate is for the CPU"},
+		{options->compress != NULL, "--compress is for the CPU"},
+		{options->clip > 0, "--clip is for the CPU"},
+		{options->sync_batch_norm, "--sync-batch-norm is for the CPU"},
+	};
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
+		if (rows[i].asked)
+			return rows[i].sentence;
+	return NULL;
+}
+
+/* Whether this rank could; why not, if not. */
+static bool could(struct trainer *trainer, char why[LAYERS_WHY_BYTES])
+{
+	const char *sentence = not_offered(trainer->options);
+	struct gpu_device probe;
+	char driver[GPU_WHY_BYTES];
+	if (sentence) {
+		snprintf(why, LAYERS_WHY_BYTES, "%s", sentence);
+		return false;
+	}
+	if (!gpu_device_open(&probe, collet_comm_local_rank(trainer->comm), driver)) {
+		snprintf(why, LAYERS_WHY_BYTES, "%s", driver);
+		return false;
+	}
+	gpu_device_close(&probe);
+	trainer->layers = layers_open(why);
+	return trainer->layers != NULL;
+}
+
+static bool use_cuda(struct trainer *trainer)
+{
+	trainer->device = cuda_device_open(collet_comm_local_rank(trainer->comm));
+	trainer->backend = &backend_cuda;
+	trainer->strategy = &strategy_allreduce_device;
+	return trainer->device != NULL;
+}
+
+bool device_choose(struct trainer *trainer)
+{
+	const struct options *options = trainer->options;
+	const bool first = collet_comm_rank(trainer->comm) == 0;
+	char why[LAYERS_WHY_BYTES] = "another rank has no GPU that it can compute on";
+	if (options->device == DEVICE_CPU)
+		return true;
+	const uint32_t mine = could(trainer, why);
+	uint32_t all = 0;
+	if (options->device == DEVICE_CUDA && !mine)
+		return train_fail("--device cuda: %s", why);
+	if (!train_check(collet_allreduce(trainer->comm, &mine, &all, 1, COLLET_U32, COLLET_MIN, NULL),
+		    "agreeing on the device"))
+		return false;
+	if (all)
+		return use_cuda(trainer);
+	if (first)
+		fprintf(stderr, "collet-train: --device auto: cpu: %s\n", why);
+	return true;
+}

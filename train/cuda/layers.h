@@ -1,0 +1,57 @@
+/* What computes layers on a GPU: one table, filled by a module that is built where cuDNN's and cuBLAS' headers are
+ * (cudnn/), and opened at run time, so that one binary runs everywhere. Tests fill another one, whose layers copy to
+ * the host and compute there.
+ *
+ * All work is enqueued on one stream, and memory is the GPU's throughout: a call returns when the GPU has been told,
+ * not when it has done it. */
+#ifndef TRAIN_CUDA_LAYERS_H
+#define TRAIN_CUDA_LAYERS_H
+
+#include "backend.h"
+
+struct CUstream_st;
+
+/* Sums over a batch, as struct outcome, but in the GPU's memory. */
+struct layers_outcome {
+	double loss;
+	uint64_t correct;
+};
+
+/* Where everything is; addresses of the GPU, that stay. */
+struct layers_setup {
+	const struct model *model;           /* for its shapes; outlives the layers */
+	enum precision precision;
+	bool tf32;                           /* f32 may be rounded to TF32 where two values are multiplied */
+	struct CUstream_st *stream;
+	float *values[MODEL_PARAMETERS], *gradients[MODEL_PARAMETERS];
+	float *velocities[MODEL_PARAMETERS], *squares[MODEL_PARAMETERS];  /* squares: NULL but for AdamW */
+	float *means[MODEL_STATISTICS], *variances[MODEL_STATISTICS];
+};
+
+enum layers_pass { LAYERS_EVALUATE, LAYERS_TRAIN, LAYERS_TRAIN_AND_FOLLOW };  /* FOLLOW: statistics move, too */
+
+struct layers;
+
+/* False or NULL: a line on standard error has said why. */
+struct layers_table {
+	struct layers *(*create)(const struct layers_setup *setup);
+	void (*destroy)(struct layers *layers);  /* NULL is fine */
+	/* Makes ready for batches of this many images; nothing allocates later. */
+	bool (*prepare)(struct layers *layers, uint32_t batch_count, bool training);
+	bool (*forward)(struct layers *layers, const float *images, const uint8_t *labels, uint32_t batch_count,
+		enum layers_pass pass, struct layers_outcome *outcome);
+	/* Of the last forward(). ready: this parameter's gradient is complete once the stream has come so far. */
+	bool (*backward)(struct layers *layers, float scale, gradient_ready ready, void *context);
+	bool (*descend)(struct layers *layers, const struct descent *descent);
+	/* Multiplies every gradient; *wrong (of the GPU, 0 before) is set if any is infinite or not a number. */
+	bool (*unscale)(struct layers *layers, float factor, uint32_t *wrong);
+};
+
+/* The table of this program; NULL: why says in half a sentence what is missing. */
+enum { LAYERS_WHY_BYTES = 512 };
+const struct layers_table *layers_open(char why[LAYERS_WHY_BYTES]);
+
+#define LAYERS_MODULE "collet-train-cuda.so"
+#define LAYERS_SYMBOL "collet_train_layers"
+
+#endif

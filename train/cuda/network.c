@@ -1,0 +1,334 @@
+#include "cuda/network.h"
+
+#include <stdlib.h>
+
+#include "error.h"
+
+/* Images come from a handful of places that stay for the run: one for each batch that a feed makes ahead. */
+enum { PLACES = 2 * (2 * 64 + 1), PAGE_BYTES = 4096 };
+
+/* A batch in the GPU's memory. */
+struct slot {
+	void *images, *labels;
+	uint32_t count;
+	gpu_event came;          /* on the copying stream */
+	gpu_event used;          /* on the computing one: nothing reads it any more */
+};
+
+struct network {
+	struct cuda_device *device;
+	const struct layers_table *table;
+	struct layers *layers;
+	const struct model *model;
+	struct layers_setup setup;
+	size_t image_bytes;
+	uint32_t largest;        /* batch that slots hold */
+	struct slot slots[2];    /* one computes while the other one fills */
+	uint32_t staged, current;
+	struct layers_outcome *outcome_there;   /* in the GPU's memory */
+	struct layers_outcome *outcome;         /* a page of the host's, locked */
+	bool outcome_locked;
+	gpu_event told;          /* outcome has come */
+	uint32_t *wrong;         /* in the GPU's memory */
+	struct place {
+		void *first;
+		size_t bytes;
+	} places[PLACES];        /* page-locked */
+	uint32_t place_count;
+};
+
+/* ---- The model, there and back ------------------------------------------------------------------------------ */
+
+/* What is put, or got: the same list both ways. */
+static bool move_all(const struct network *n, bool get)
+{
+	const struct model *model = n->model;
+	const struct cuda_device *d = n->device;
+	bool fine = true;
+	for (uint32_t p = 0; p < model->parameter_count; p++) {
+		const struct parameter *parameter = &model->parameters[p];
+		float *const here[] = { parameter->value, parameter->velocity, parameter->squares };
+		float *const there[] = { n->setup.values[p], n->setup.velocities[p], n->setup.squares[p] };
+		const size_t bytes = parameter->count * sizeof(float);
+		for (int i = 0; fine && i < 3; i++)
+			if (here[i])
+				fine = get ? cuda_get(d, here[i], there[i], bytes) :
+					cuda_put(d, there[i], here[i], bytes);
+	}
+	return fine;
+}
+
+static bool move_statistics(const struct network *n, bool get)
+{
+	const struct cuda_device *d = n->device;
+	bool fine = true;
+	for (uint32_t s = 0; fine && s < n->model->statistics_count; s++) {
+		const struct statistics *statistics = &n->model->statistics[s];
+		const size_t bytes = statistics->channels * sizeof(float);
+		fine = get ? cuda_get(d, statistics->mean, n->setup.means[s], bytes) &&
+				cuda_get(d, statistics->variance, n->setup.variances[s], bytes) :
+			cuda_put(d, n->setup.means[s], statistics->mean, bytes) &&
+				cuda_put(d, n->setup.variances[s], statistics->variance, bytes);
+	}
+	return fine;
+}
+
+static bool settle(const struct network *n)
+{
+	return cuda_check(n->device, n->device->gpu.gpu.cuStreamSynchronize(n->device->compute), "computing");
+}
+
+static bool cuda_fetch(struct network *n)
+{
+	return settle(n) && move_all(n, true) && move_statistics(n, true);
+}
+
+/* ---- Making one --------------------------------------------------------------------------------------------- */
+
+static bool allocate_floats(struct network *n, float **memory, uint64_t count)
+{
+	void *there;
+	const bool fine = cuda_allocate(n->device, &there, count * sizeof(float));
+	*memory = there;
+	return fine;
+}
+
+static bool allocate_model(struct network *n)
+{
+	bool fine = true;
+	for (uint32_t p = 0; fine && p < n->model->parameter_count; p++) {
+		const struct parameter *parameter = &n->model->parameters[p];
+		fine = allocate_floats(n, &n->setup.values[p], parameter->count) &&
+			allocate_floats(n, &n->setup.velocities[p], parameter->count) &&
+			(!parameter->squares || allocate_floats(n, &n->setup.squares[p], parameter->count));
+	}
+	for (uint32_t s = 0; fine && s < n->model->statistics_count; s++)
+		fine = allocate_floats(n, &n->setup.means[s], n->model->statistics[s].channels) &&
+			allocate_floats(n, &n->setup.variances[s], n->model->statistics[s].channels);
+	return fine;
+}
+
+static bool allocate_outcome(struct network *n)
+{
+	void *outcome, *wrong;
+	const bool fine = cuda_allocate(n->device, &outcome, sizeof(*n->outcome_there));
+	n->outcome_there = outcome;
+	if (!fine)
+		return false;
+	const bool both = cuda_allocate(n->device, &wrong, sizeof(*n->wrong));
+	n->wrong = wrong;
+	n->outcome = aligned_alloc(PAGE_BYTES, PAGE_BYTES);
+	if (!n->outcome)
+		return train_fail("no memory");
+	/* Where it cannot be page-locked, copies to it are slower. */
+	n->outcome_locked = n->device->gpu.gpu.cuMemHostRegister(n->outcome, PAGE_BYTES, 0) == GPU_OK;
+	return both && cuda_event(n->device, &n->told, false);
+}
+
+static void cuda_destroy(struct network *n)
+{
+	if (!n)
+		return;
+	const struct gpu *gpu = &n->device->gpu.gpu;
+	(void)gpu->cuStreamSynchronize(n->device->copy);
+	(void)gpu->cuStreamSynchronize(n->device->compute);
+	n->table->destroy(n->layers);
+	for (uint32_t i = 0; i < n->place_count; i++)
+		if (n->places[i].bytes > 0)
+			(void)gpu->cuMemHostUnregister(n->places[i].first);
+	for (int s = 0; s < 2; s++) {
+		cuda_free(n->device, n->slots[s].images);
+		cuda_free(n->device, n->slots[s].labels);
+		cuda_event_free(n->device, n->slots[s].came);
+		cuda_event_free(n->device, n->slots[s].used);
+	}
+	for (uint32_t p = 0; p < n->model->parameter_count; p++) {
+		cuda_free(n->device, n->setup.values[p]);
+		cuda_free(n->device, n->setup.velocities[p]);
+		cuda_free(n->device, n->setup.squares[p]);
+	}
+	for (uint32_t s = 0; s < n->model->statistics_count; s++) {
+		cuda_free(n->device, n->setup.means[s]);
+		cuda_free(n->device, n->setup.variances[s]);
+	}
+	if (n->outcome_locked)
+		(void)gpu->cuMemHostUnregister(n->outcome);
+	free(n->outcome);
+	cuda_free(n->device, n->outcome_there);
+	cuda_free(n->device, n->wrong);
+	cuda_event_free(n->device, n->told);
+	free(n);
+}
+
+struct network *cuda_network_create(struct cuda_device *device, const struct layers_table *table,
+	const struct model *model, enum precision precision, bool tf32)
+{
+	struct network *n = calloc(1, sizeof(*n));
+	if (!n) {
+		train_fail("no memory for a network");
+		return NULL;
+	}
+	*n = (struct network){ .device = device, .table = table, .model = model };
+	n->setup = (struct layers_setup){ .model = model, .precision = precision, .tf32 = tf32,
+		.stream = device->compute };
+	n->image_bytes = sizeof(float) * model->input.channels * model->input.height * model->input.width;
+	for (uint32_t p = 0; p < model->parameter_count; p++)
+		n->setup.gradients[p] = model->parameters[p].gradient;
+	bool fine = allocate_model(n) && allocate_outcome(n) && move_all(n, false) && move_statistics(n, false);
+	for (int s = 0; fine && s < 2; s++)
+		fine = cuda_event(device, &n->slots[s].came, false) && cuda_event(device, &n->slots[s].used, false);
+	n->layers = fine ? table->create(&n->setup) : NULL;
+	if (n->layers)
+		return n;
+	cuda_destroy(n);
+	return NULL;
+}
+
+static bool grow_slots(struct network *n, uint32_t count)
+{
+	for (int s = 0; s < 2; s++) {
+		cuda_free(n->device, n->slots[s].images);
+		cuda_free(n->device, n->slots[s].labels);
+		n->slots[s].images = n->slots[s].labels = NULL;
+		if (!cuda_allocate(n->device, &n->slots[s].images, count * n->image_bytes) ||
+			!cuda_allocate(n->device, &n->slots[s].labels, count))
+			return false;
+	}
+	n->largest = count;
+	return true;
+}
+
+static bool cuda_prepare(struct network *n, uint32_t batch_count, bool training)
+{
+	return (batch_count <= n->largest || grow_slots(n, batch_count)) &&
+		n->table->prepare(n->layers, batch_count, training);
+}
+
+/* ---- Passes ------------------------------------------------------------------------------------------------- */
+
+/* What is page-locked is copied by the GPU itself while the host goes on; what cannot be is copied all the same. A
+ * place whose first batch was a small one is locked once more: none may be locked in part. */
+static bool lock_place(struct network *n, const struct batch *batch)
+{
+	const struct gpu *gpu = &n->device->gpu.gpu;
+	const size_t bytes = batch->count * n->image_bytes;
+	union {
+		const float *given;
+		void *taken;
+	} images = { batch->images };
+	struct place *place = n->places;
+	while (place < n->places + n->place_count && place->first != images.taken)
+		place++;
+	if (place == n->places + PLACES)
+		return true;
+	if (place == n->places + n->place_count)
+		n->place_count++;
+	if (place->bytes >= bytes && place->first)
+		return true;
+	if (place->bytes > 0 &&
+		(!cuda_check(n->device, gpu->cuStreamSynchronize(n->device->copy), "copying images") ||
+			!cuda_check(n->device, gpu->cuMemHostUnregister(place->first), "unlocking a page")))
+		return false;
+	*place = (struct place){ images.taken, gpu->cuMemHostRegister(images.taken, bytes, 0) == GPU_OK ? bytes : 0 };
+	return true;
+}
+
+bool cuda_network_stage(struct network *n, const struct batch *batch)
+{
+	const struct cuda_device *d = n->device;
+	const struct gpu *gpu = &d->gpu.gpu;
+	n->staged = 1 - n->current;
+	struct slot *slot = &n->slots[n->staged];
+	slot->count = batch->count;
+	return lock_place(n, batch) && cuda_follow(d, d->copy, slot->used) &&
+		cuda_check(d, gpu->cuMemcpyAsync((uintptr_t)slot->images, (uintptr_t)batch->images,
+			batch->count * n->image_bytes, d->copy), "copying images") &&
+		cuda_check(d, gpu->cuMemcpyAsync((uintptr_t)slot->labels, (uintptr_t)batch->labels, batch->count,
+			d->copy), "copying labels") &&
+		cuda_record(d, slot->came, d->copy);
+}
+
+bool cuda_network_staged(struct network *n)
+{
+	return cuda_await(n->device, n->slots[n->staged].came);
+}
+
+static bool pass_forward(struct network *n, enum layers_pass pass)
+{
+	const struct cuda_device *d = n->device;
+	n->current = n->staged;
+	const struct slot *slot = &n->slots[n->current];
+	return cuda_follow(d, d->compute, slot->came) &&
+		n->table->forward(n->layers, slot->images, slot->labels, slot->count, pass, n->outcome_there) &&
+		cuda_check(d, d->gpu.gpu.cuMemcpyAsync((uintptr_t)n->outcome, (uintptr_t)n->outcome_there,
+			sizeof(*n->outcome), d->compute), "fetching the loss") &&
+		cuda_record(d, n->told, d->compute) &&
+		(pass != LAYERS_EVALUATE || cuda_record(d, slot->used, d->compute));
+}
+
+bool cuda_network_forward(struct network *n, bool update)
+{
+	return pass_forward(n, update ? LAYERS_TRAIN_AND_FOLLOW : LAYERS_TRAIN);
+}
+
+bool cuda_network_backward(struct network *n, float scale, gradient_ready ready, void *context)
+{
+	return n->table->backward(n->layers, scale, ready, context) &&
+		cuda_record(n->device, n->slots[n->current].used, n->device->compute);
+}
+
+bool cuda_network_outcome(struct network *n, struct outcome *outcome)
+{
+	if (!cuda_await(n->device, n->told))
+		return false;
+	*outcome = (struct outcome){ n->outcome->loss, (uint32_t)n->outcome->correct };
+	return true;
+}
+
+bool cuda_network_descend(struct network *n, const struct descent *descent)
+{
+	return n->table->descend(n->layers, descent);
+}
+
+bool cuda_network_unscale(struct network *n, float factor, bool *finite)
+{
+	const struct cuda_device *d = n->device;
+	uint32_t wrong = 0;
+	if (!cuda_check(d, d->gpu.gpu.cuMemsetD8Async((uintptr_t)n->wrong, 0, sizeof(wrong), d->compute), "a flag") ||
+		!n->table->unscale(n->layers, factor, n->wrong) || !settle(n) ||
+		!cuda_get(d, &wrong, n->wrong, sizeof(wrong)))
+		return false;
+	*finite = wrong == 0;
+	return true;
+}
+
+/* ---- As the trainer knows it -------------------------------------------------------------------------------- */
+
+/* The statistics are those that the host has now: rank 0's, for all. */
+static bool cuda_evaluate(struct network *n, const struct batch *batch, struct outcome *outcome)
+{
+	return settle(n) && move_statistics(n, false) && cuda_network_stage(n, batch) &&
+		pass_forward(n, LAYERS_EVALUATE) && cuda_network_outcome(n, outcome);
+}
+
+static bool cuda_forward(struct network *n, const struct batch *batch, bool update, struct outcome *outcome)
+{
+	return cuda_network_stage(n, batch) && cuda_network_forward(n, update) && cuda_network_outcome(n, outcome);
+}
+
+static void *host_memory(size_t bytes)
+{
+	return backend_onednn.memory_allocate(bytes);
+}
+
+const struct backend backend_cuda = {
+	.name = "cuda",
+	.memory_allocate = host_memory,
+	.memory_free = free,
+	.destroy = cuda_destroy,
+	.prepare = cuda_prepare,
+	.evaluate = cuda_evaluate,
+	.forward = cuda_forward,
+	.backward = cuda_network_backward,
+	.fetch = cuda_fetch,
+};
