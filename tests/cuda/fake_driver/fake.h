@@ -88,6 +88,8 @@ struct fake_block *fake_add(const struct fake_block *like, int file, size_t offs
 /* The block of this kind that starts at first, off the list; free() it. */
 struct fake_block *fake_take(cu_pointer first, enum fake_kind kind);
 void fake_unmap(const struct fake_block *block);
+/* With a context goes what was page-locked in it. */
+void fake_unlock_all(cu_context context);
 
 /* ---- stream.c ---- */
 

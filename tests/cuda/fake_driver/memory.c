@@ -70,6 +70,21 @@ struct fake_block *fake_take(cu_pointer first, enum fake_kind kind)
 	return found;
 }
 
+void fake_unlock_all(cu_context context)
+{
+	pthread_mutex_lock(&fake_lock);
+	for (struct fake_block **at = &blocks; *at;) {
+		struct fake_block *block = *at;
+		if (block->kind == FAKE_PINNED && block->context == context) {
+			*at = block->next;
+			free(block);
+		} else {
+			at = &block->next;
+		}
+	}
+	pthread_mutex_unlock(&fake_lock);
+}
+
 void fake_unmap(const struct fake_block *block)
 {
 	munmap((void *)(uintptr_t)block->first, block->mapped);

@@ -238,6 +238,8 @@ FAKE_API cu_result cuDevicePrimaryCtxRelease_v2(cu_device device)
 	pthread_mutex_unlock(&fake_lock);
 	if (gone)
 		fake_streams_end(&primary[device]);
+	if (gone)
+		fake_unlock_all(&primary[device]);
 	return result;
 }
 
