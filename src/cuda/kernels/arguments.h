@@ -4,6 +4,8 @@
 
 #include <collet/collet.h>
 
+#include "cuda/kernels/tape.h"
+
 /* K(name): every kernel, "collet_" before it. Those of a dtype are named for it, in the order of collet_dtype. */
 #define COLLET_GPU_KERNELS(K)                                                                                          \
 	K(fold_i8)                                                                                                     \
@@ -18,7 +20,8 @@
 	K(fold_f64)                                                                                                    \
 	K(fold_f8e4m3)                                                                                                 \
 	K(fold_f8e5m2)                                                                                                 \
-	K(copy)
+	K(copy)                                                                                                        \
+	K(program)
 
 enum collet_gpu_kernel {
 #define COLLET_GPU_KERNEL_NUMBER(name) COLLET_GPU_##name,
@@ -31,7 +34,8 @@ enum {
 	COLLET_BLOCK_THREADS = 512,
 	COLLET_FOLD_MOST = 64,     /* sources of a span, and results */
 	COLLET_FOLD_SPANS = 64,    /* in one launch */
-	COLLET_FOLD_WORDS = 376    /* all is to fit the 4 KiB that every driver passes by value */
+	COLLET_FOLD_WORDS = 376,   /* all is to fit the 4 KiB that every driver passes by value */
+	COLLET_PROGRAM_ROWS = 16   /* ranks that one launch serves */
 };
 
 /* Words from `at` on: addresses of sources, then of results, then, if it is scaled, what each source is multiplied by
@@ -52,6 +56,25 @@ struct collet_fold_arguments {
 	uint32_t unused;
 	struct collet_fold_item items[COLLET_FOLD_SPANS];
 	uint64_t words[COLLET_FOLD_WORDS];
+};
+
+/* One rank. Addresses are the GPU's; a buffer that the rank does not use has no bytes. */
+struct collet_program_row {
+	uint64_t tape, tape_bytes;
+	uint64_t windows;          /* an array of the addresses of all ranks' windows */
+	uint64_t abort;            /* a 32-bit word: not 0, and whoever waits gives up */
+	uint64_t buffers[3], bytes[3];  /* by enum collet_tape_place */
+	uint64_t scale;            /* premul_sum: what elements of the input are multiplied by, a double's bits */
+};
+
+/* A rank a row of blocks, a lane a column. */
+struct collet_program_arguments {
+	uint32_t op;
+	uint32_t divisor;          /* of an average, at its elements' last touch; 1: none */
+	uint32_t scaled;
+	uint32_t dtype;            /* collet_dtype */
+	struct collet_window window;
+	struct collet_program_row rows[COLLET_PROGRAM_ROWS];
 };
 
 #endif

@@ -36,7 +36,7 @@ DEVICE void copy_bytes(const struct fold *fold, uint64_t first, uint64_t end)
 }
 
 /* count is of bytes. Source and results that lie alike go by 16 bytes, or at least by 4, where they are aligned. */
-DEVICE void copy(const struct fold *fold)
+CALLED void copy(const struct fold *fold)
 {
 	uint64_t differs = 0;
 	for (uint32_t k = 0; k < fold->result_count; k++)

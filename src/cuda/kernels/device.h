@@ -26,6 +26,8 @@ union pack {
 #ifdef __CUDACC__
 
 #define DEVICE static __device__ __forceinline__
+/* Compiled once, and called: what several kernels have in common. */
+#define CALLED static __device__ __noinline__
 #define UNROLL _Pragma("unroll")
 /* The arguments stay where the driver puts them: a copy for each thread would go through its stack. */
 #define KERNEL(name, type, body)                                                                                       \
@@ -35,11 +37,62 @@ union pack {
 		body(&arguments);                                                                                      \
 	}
 
+/* What a block's threads share. */
+#define SHARED __shared__
+
 DEVICE uint32_t thread_index(void) { return threadIdx.x; }
 DEVICE uint32_t thread_count(void) { return blockDim.x; }
 DEVICE uint32_t block_index(void) { return blockIdx.x; }
 DEVICE uint32_t block_count(void) { return gridDim.x; }
 DEVICE uint32_t block_row(void) { return blockIdx.y; }
+
+/* All of the block's threads come here; what any wrote before, all see after. */
+DEVICE void block_sync(void) { __syncthreads(); }
+/* The same: do all of them agree? */
+DEVICE bool block_all(bool agreed) { return __syncthreads_and(agreed); }
+
+/* Words that several GPUs, or the host, look at. acquire: what was written before the store that is read here is seen
+ * after. */
+DEVICE uint64_t flag_acquire(const unsigned char *flag)
+{
+	uint64_t value;
+	asm volatile("ld.acquire.sys.global.u64 %0, [%1];" : "=l"(value) : "l"(flag) : "memory");
+	return value;
+}
+
+DEVICE void flag_release(unsigned char *flag, uint64_t value)
+{
+	asm volatile("st.release.sys.global.u64 [%0], %1;" : : "l"(flag), "l"(value) : "memory");
+}
+
+DEVICE uint64_t flag_add(unsigned char *flag, uint64_t more)
+{
+	uint64_t before;
+	asm volatile("atom.acq_rel.gpu.global.add.u64 %0, [%1], %2;" : "=l"(before) : "l"(flag), "l"(more) : "memory");
+	return before;
+}
+
+DEVICE uint32_t abort_load(const unsigned char *flag)
+{
+	uint32_t value;
+	asm volatile("ld.relaxed.sys.global.u32 %0, [%1];" : "=r"(value) : "l"(flag) : "memory");
+	return value;
+}
+
+/* Two words of 8 bytes; each goes as one, the two in no order. */
+DEVICE void line_store(unsigned char *to, uint64_t first, uint64_t second)
+{
+	asm volatile("st.relaxed.sys.global.v2.u64 [%0], {%1, %2};" : : "l"(to), "l"(first), "l"(second) : "memory");
+}
+
+DEVICE void line_load(const unsigned char *from, uint64_t *first, uint64_t *second)
+{
+	asm volatile("ld.relaxed.sys.global.v2.u64 {%0, %1}, [%2];"
+		: "=l"(*first), "=l"(*second) : "l"(from) : "memory");
+}
+
+/* How many times round between looks at whether to give up: the flag may be in the host's memory. */
+enum { ABORT_EVERY = 256 };
 
 /* Memory by an address that came from the host. */
 DEVICE unsigned char *reach(uint64_t address, uint64_t bytes) { return (unsigned char *)address; }
@@ -69,6 +122,7 @@ DEVICE void pack_store(unsigned char *to, const union pack *pack)
 #else
 
 #define DEVICE static inline __attribute__((always_inline, unused))
+#define CALLED static __attribute__((unused))
 #define UNROLL
 #define KERNEL(name, type, body)                                                                                       \
 	enum { argument_bytes_##name = sizeof(type) };                                                                 \
@@ -85,11 +139,58 @@ extern _Thread_local struct host_block host_block;
 /* Where the host finds the device's memory. Does not return if these bytes are in no allocation. */
 unsigned char *host_reach(uint64_t address, uint64_t bytes);
 
+/* Somebody waits, or is about to signal: another block may go on first. */
+void host_pause(void);
+
+#define SHARED
+
 DEVICE uint32_t thread_index(void) { return 0; }
 DEVICE uint32_t thread_count(void) { return 1; }
 DEVICE uint32_t block_index(void) { return host_block.column; }
 DEVICE uint32_t block_count(void) { return host_block.columns; }
 DEVICE uint32_t block_row(void) { return host_block.row; }
+DEVICE void block_sync(void) {}
+DEVICE bool block_all(bool agreed) { return agreed; }
+
+DEVICE uint64_t flag_acquire(const unsigned char *flag)
+{
+	host_pause();
+	return __atomic_load_n((const uint64_t *)(const void *)flag, __ATOMIC_ACQUIRE);
+}
+
+DEVICE void flag_release(unsigned char *flag, uint64_t value)
+{
+	host_pause();
+	__atomic_store_n((uint64_t *)(void *)flag, value, __ATOMIC_RELEASE);
+}
+
+DEVICE uint64_t flag_add(unsigned char *flag, uint64_t more)
+{
+	host_pause();
+	return __atomic_fetch_add((uint64_t *)(void *)flag, more, __ATOMIC_ACQ_REL);
+}
+
+DEVICE uint32_t abort_load(const unsigned char *flag)
+{
+	return __atomic_load_n((const uint32_t *)(const void *)flag, __ATOMIC_RELAXED);
+}
+
+DEVICE void line_store(unsigned char *to, uint64_t first, uint64_t second)
+{
+	host_pause();
+	__atomic_store_n((uint64_t *)(void *)to + 1, second, __ATOMIC_RELAXED);
+	host_pause();
+	__atomic_store_n((uint64_t *)(void *)to, first, __ATOMIC_RELAXED);
+}
+
+DEVICE void line_load(const unsigned char *from, uint64_t *first, uint64_t *second)
+{
+	host_pause();
+	*first = __atomic_load_n((const uint64_t *)(const void *)from, __ATOMIC_RELAXED);
+	*second = __atomic_load_n((const uint64_t *)(const void *)from + 1, __ATOMIC_RELAXED);
+}
+
+enum { ABORT_EVERY = 1 };
 
 DEVICE unsigned char *reach(uint64_t address, uint64_t bytes) { return host_reach(address, bytes); }
 

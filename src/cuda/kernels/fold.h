@@ -17,7 +17,6 @@ struct fold {
 	double inverse_f64;
 };
 
-/* How many sources are read before the first of them is waited for. */
 enum { FOLD_BATCH = 4 };
 
 /* All sources and results of a span that lie at one distance from a multiple of 16 are read and written 16 bytes at a

@@ -7,15 +7,16 @@
 #define FOLD_BY(word) FOLD_EXPAND(word##_, FOLD_IN)
 #define FOLD_LANES (16 / FOLD_BYTES)
 
-/* `lanes` elements from number `at` on, 1 or a pack full: a constant wherever this is called. */
-DEVICE void FOLD(fold_group)(const struct fold *fold, uint64_t at, uint32_t lanes)
+/* `lanes` elements from number `at` on, 1 or a pack full; `batch` sources are read before the first of them is waited
+ * for. Both are constants wherever this is called. */
+DEVICE void FOLD(fold_group)(const struct fold *fold, uint64_t at, uint32_t lanes, uint32_t batch)
 {
 	FOLD_TYPE sum[FOLD_LANES], next[FOLD_LANES];
 	union pack packs[FOLD_BATCH], result;
 	uint32_t first = 0;
 	do {
 		UNROLL
-		for (uint32_t b = 0; b < FOLD_BATCH; b++) {
+		for (uint32_t b = 0; b < batch; b++) {
 			if (b && first + b >= fold->source_count)
 				continue;
 			const unsigned char *from = (const unsigned char *)(uintptr_t)fold->sources[first + b];
@@ -25,7 +26,7 @@ DEVICE void FOLD(fold_group)(const struct fold *fold, uint64_t at, uint32_t lane
 				packs[b] = pack_load(from + at * FOLD_BYTES);
 		}
 		UNROLL
-		for (uint32_t b = 0; b < FOLD_BATCH; b++) {
+		for (uint32_t b = 0; b < batch; b++) {
 			if (b && first + b >= fold->source_count)
 				continue;
 			UNROLL
@@ -41,7 +42,7 @@ DEVICE void FOLD(fold_group)(const struct fold *fold, uint64_t at, uint32_t lane
 			for (uint32_t i = 0; i < lanes; i++)
 				sum[i] = first + b ? FOLD_BY(combine)(fold->op, sum[i], next[i]) : next[i];
 		}
-		first += FOLD_BATCH;
+		first += batch;
 	} while (first < fold->source_count);
 	UNROLL
 	for (uint32_t i = 0; i < lanes; i++)
@@ -55,15 +56,26 @@ DEVICE void FOLD(fold_group)(const struct fold *fold, uint64_t at, uint32_t lane
 	}
 }
 
-DEVICE void FOLD(fold)(const struct fold *fold)
+/* What lies before the first pack and behind the last goes one by one. */
+DEVICE void FOLD(fold_span)(const struct fold *fold, uint32_t batch)
 {
 	const uint64_t head = fold_head(fold, FOLD_BYTES), packs = (fold->count - head) / FOLD_LANES;
+	const uint64_t single = fold->count - packs * FOLD_LANES;
 	for (uint64_t p = fold->worker; p < packs; p += fold->workers)
-		FOLD(fold_group)(fold, head + p * FOLD_LANES, FOLD_LANES);
-	for (uint64_t i = fold->worker; i < head; i += fold->workers)
-		FOLD(fold_group)(fold, i, 1);
-	for (uint64_t i = head + packs * FOLD_LANES + fold->worker; i < fold->count; i += fold->workers)
-		FOLD(fold_group)(fold, i, 1);
+		FOLD(fold_group)(fold, head + p * FOLD_LANES, FOLD_LANES, batch);
+	for (uint64_t i = fold->worker; i < single; i += fold->workers)
+		FOLD(fold_group)(fold, i < head ? i : packs * FOLD_LANES + i, 1, batch);
+}
+
+DEVICE void FOLD(fold)(const struct fold *fold)
+{
+	FOLD(fold_span)(fold, FOLD_BATCH);
+}
+
+/* The same, small: for a kernel that has all dtypes in it. */
+CALLED void FOLD(fold_called)(const struct fold *fold)
+{
+	FOLD(fold_span)(fold, 1);
 }
 
 #undef FOLD

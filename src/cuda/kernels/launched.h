@@ -2,7 +2,7 @@
 #ifndef COLLET_CUDA_KERNELS_LAUNCHED_H
 #define COLLET_CUDA_KERNELS_LAUNCHED_H
 
-#include "cuda/kernels/copy.h"
+#include "cuda/kernels/executor.h"
 
 /* The span of this row of blocks, its columns' threads sharing it. */
 DEVICE struct fold fold_of(const struct collet_fold_arguments *arguments, uint32_t element_bytes)
@@ -52,5 +52,7 @@ DEVICE void copy_launched(const struct collet_fold_arguments *arguments)
 	copy(&fold);
 }
 KERNEL(copy, struct collet_fold_arguments, copy_launched)
+
+KERNEL(program, struct collet_program_arguments, run_lane)
 
 #endif

@@ -2,6 +2,7 @@
  * the others begin as those end: a block that waits for one that has not begun waits for ever, as it would there. */
 #include "fake.h"
 
+#include <sched.h>
 #include <setjmp.h>
 #include <stdlib.h>
 #include <string.h>
@@ -59,6 +60,11 @@ unsigned char *host_reach(uint64_t address, uint64_t bytes)
 	if (!reached)
 		longjmp(block.fault, 1);
 	return (unsigned char *)reached;
+}
+
+void host_pause(void)
+{
+	sched_yield();
 }
 
 static cu_result run_block(const struct launch *launch, uint64_t number)

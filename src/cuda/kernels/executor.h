@@ -1,0 +1,445 @@
+/* The executor: a block runs one lane of a rank's tape. Messages go into slots of the receiver's window; the sender
+ * waits for a slot, writes, and says so; the receiver folds from the slot to wherever the value goes, slots of others
+ * included, and gives the slot back. Pieces, passes and pairs are taken in the order that collectives/step.h says, so
+ * that both ends count alike.
+ *
+ * A lane does one thing after the other: the look-ahead that programs count on is what slots hold.
+ *
+ * Numbers of messages only grow. They are kept in the window, so that a launch goes on where the last one ended: what
+ * waits compares with a number that no earlier launch, nor an earlier replay of this one, can have reached. */
+#ifndef COLLET_CUDA_KERNELS_EXECUTOR_H
+#define COLLET_CUDA_KERNELS_EXECUTOR_H
+
+#include "cuda/kernels/copy.h"
+
+/* Shared by a block's threads. */
+struct lane {
+	uint64_t windows[COLLET_TAPE_RANKS];
+	uint64_t sent[COLLET_TAPE_RANKS], taken[COLLET_TAPE_RANKS];    /* messages to, and from, each peer */
+	uint64_t from[COLLET_FOLD_MOST], to[COLLET_FOLD_MOST], scales[COLLET_FOLD_MOST];
+	uint64_t from_number[COLLET_FOLD_MOST], to_number[COLLET_FOLD_MOST];
+	uint64_t buffers[3];
+};
+
+struct run {
+	const struct collet_program_arguments *arguments;
+	const struct collet_tape *tape;
+	const unsigned char *abort;
+	unsigned char *own;          /* window */
+	struct lane *lane;
+	uint32_t number;             /* of the lane */
+	uint32_t part, channel;
+};
+
+/* ---- Waiting ---- */
+
+DEVICE bool given_up(const struct run *run, uint32_t *turns)
+{
+	return ++*turns % ABORT_EVERY == 0 && abort_load(run->abort) != 0;
+}
+
+/* false: it was told to give up. */
+DEVICE bool wait_for(const struct run *run, const unsigned char *flag, uint64_t least)
+{
+	uint32_t turns = 0;
+	while (flag_acquire(flag) < least)
+		if (given_up(run, &turns))
+			return false;
+	return true;
+}
+
+DEVICE unsigned char *word(const struct run *run, enum collet_window_word which, uint32_t window, uint32_t peer)
+{
+	return (unsigned char *)(uintptr_t)run->lane->windows[window] +
+		collet_window_word_at(&run->arguments->window, which, run->number, peer);
+}
+
+/* The channels of this part wait for each other. Counted apart for each number of channels, so that a call may have
+ * another than the one before. */
+DEVICE bool meet(const struct run *run)
+{
+	const uint64_t channels = run->tape->channels;
+	bool met = true;
+	block_sync();
+	if (thread_index() == 0 && channels > 1) {
+		unsigned char *count = run->own +
+			collet_window_word_at(&run->arguments->window, COLLET_WINDOW_MET, run->tape->channels - 1,
+				run->part);
+		const uint64_t before = flag_add(count, 1);
+		met = wait_for(run, count, (before / channels + 1) * channels);
+	}
+	return block_all(met);
+}
+
+/* ---- Pieces with flags between their bytes: each word of 8 bytes is four of them and the message's number ---- */
+
+/* Numbers repeat after 2^32 messages, and a word that none of those was long enough to reach would be taken for new: so
+ * once in a while a message has all words there are. */
+enum { QUICK_WHOLE = 1 << 20 };
+
+DEVICE void quick_send(const unsigned char *from, unsigned char *slot, uint64_t bytes, uint64_t number)
+{
+	const uint64_t flag = (number & 0xffffffff) << 32;
+	const uint64_t some = number % QUICK_WHOLE <= COLLET_TAPE_SLOTS ? COLLET_QUICK_BYTES : bytes;
+	for (uint64_t at = thread_index() * 8; at < some; at += thread_count() * 8) {
+		const uint64_t data = at < bytes ? *(const uint64_t *)(const void *)(from + at) : 0;
+		line_store(slot + 2 * at, (data & 0xffffffff) | flag, data >> 32 | flag);
+	}
+}
+
+DEVICE bool quick_receive(
+	const struct run *run, const unsigned char *slot, unsigned char *to, uint64_t bytes, uint64_t number)
+{
+	uint32_t turns = 0;
+	for (uint64_t at = thread_index() * 8; at < bytes; at += thread_count() * 8) {
+		uint64_t first, second;
+		for (;;) {
+			line_load(slot + 2 * at, &first, &second);
+			if (first >> 32 == (number & 0xffffffff) && second >> 32 == (number & 0xffffffff))
+				break;
+			if (given_up(run, &turns))
+				return false;
+		}
+		*(uint64_t *)(void *)(to + at) = (first & 0xffffffff) | second << 32;
+	}
+	return true;
+}
+
+/* ---- A move ---- */
+
+struct piece {
+	const struct collet_tape_move *move;
+	const struct collet_tape_end *ends;
+	uint64_t offset, count;      /* elements */
+};
+
+/* How many of the ends before this one are of the same peer: their messages come first. */
+DEVICE uint64_t earlier(const struct collet_tape_end *ends, uint32_t k)
+{
+	uint64_t same = 0;
+	for (uint32_t i = 0; i < k; i++)
+		same += ends[i].place == COLLET_TAPE_PEER && ends[i].peer == ends[k].peer;
+	return same;
+}
+
+DEVICE uint64_t local(const struct run *run, const struct piece *piece, const struct collet_tape_end *end)
+{
+	return run->lane->buffers[end->place] + (end->first + piece->offset) * run->tape->element_bytes;
+}
+
+DEVICE uint64_t slot(const struct run *run, uint32_t window, uint32_t peer, uint64_t number)
+{
+	return run->lane->windows[window] + collet_window_slot_at(
+		&run->arguments->window, run->tape->quick, run->number, peer, number);
+}
+
+/* Where the k-th source is, once it is there; of a quick message, where it will be unpacked. */
+DEVICE bool find_source(const struct run *run, const struct piece *piece, uint32_t k)
+{
+	const struct collet_tape_end *end = &piece->ends[k];
+	struct lane *lane = run->lane;
+	const bool input = end->place == COLLET_TAPE_INPUT;
+	lane->scales[k] = input ? run->arguments->rows[block_row()].scale : f64_bits(1.0);
+	if (end->place != COLLET_TAPE_PEER) {
+		lane->from[k] = local(run, piece, end);
+		return true;
+	}
+	const uint64_t number = lane->taken[end->peer] + earlier(piece->ends, k);
+	lane->from_number[k] = number;
+	if (run->tape->quick) {
+		lane->from[k] = (uintptr_t)run->own + collet_window_stage_at(&run->arguments->window, run->number, k);
+		return true;
+	}
+	lane->from[k] = slot(run, run->tape->rank, end->peer, number);
+	return wait_for(run, word(run, COLLET_WINDOW_FULL, run->tape->rank, end->peer), number + 1);
+}
+
+/* Where the k-th result goes, once there is room for it. */
+DEVICE bool find_result(const struct run *run, const struct piece *piece, uint32_t k)
+{
+	const struct collet_tape_end *ends = piece->ends + piece->move->sources, *end = &ends[k];
+	struct lane *lane = run->lane;
+	if (end->place != COLLET_TAPE_PEER) {
+		lane->to[k] = local(run, piece, end);
+		return true;
+	}
+	const uint64_t number = lane->sent[end->peer] + earlier(ends, k);
+	lane->to_number[k] = number;
+	if (run->tape->quick)
+		lane->to[k] = (uintptr_t)run->own + collet_window_stage_at(
+			&run->arguments->window, run->number, 2 * run->tape->size);
+	else
+		lane->to[k] = slot(run, end->peer, run->tape->rank, number);
+	return number < COLLET_TAPE_SLOTS || wait_for(run, word(run, COLLET_WINDOW_FREE, run->tape->rank, end->peer),
+						     number + 1 - COLLET_TAPE_SLOTS);
+}
+
+DEVICE bool find_ends(const struct run *run, const struct piece *piece)
+{
+	bool found = true;
+	for (uint32_t k = thread_index(); k < piece->move->sources; k += thread_count())
+		found = find_source(run, piece, k) && found;
+	for (uint32_t k = thread_index(); k < piece->move->results; k += thread_count())
+		found = find_result(run, piece, k) && found;
+	return block_all(found);
+}
+
+DEVICE bool unpack(const struct run *run, const struct piece *piece)
+{
+	bool there = true;
+	for (uint32_t k = 0; k < piece->move->sources && there; k++) {
+		const struct collet_tape_end *end = &piece->ends[k];
+		if (end->place != COLLET_TAPE_PEER)
+			continue;
+		const unsigned char *from = (const unsigned char *)(uintptr_t)slot(
+			run, run->tape->rank, end->peer, run->lane->from_number[k]);
+		/* An empty message is its number alone. */
+		const uint64_t bytes = piece->count ? piece->count * run->tape->element_bytes : 1;
+		there = quick_receive(run, from, (unsigned char *)(uintptr_t)run->lane->from[k], bytes,
+			run->lane->from_number[k] + 1);
+	}
+	return block_all(there);
+}
+
+DEVICE void pack(const struct run *run, const struct piece *piece)
+{
+	const struct collet_tape_end *ends = piece->ends + piece->move->sources;
+	block_sync();
+	for (uint32_t k = 0; k < piece->move->results; k++) {
+		if (ends[k].place != COLLET_TAPE_PEER)
+			continue;
+		const uint64_t number = run->lane->to_number[k];
+		quick_send((const unsigned char *)(uintptr_t)run->lane->to[k],
+			(unsigned char *)(uintptr_t)slot(run, ends[k].peer, run->tape->rank, number),
+			piece->count ? piece->count * run->tape->element_bytes : 1, number + 1);
+	}
+}
+
+/* Messages sent and taken: told to the peers, and counted. One thread, in order, so that no number goes back. */
+DEVICE void settle(const struct run *run, const struct piece *piece)
+{
+	struct lane *lane = run->lane;
+	for (uint32_t k = 0; k < piece->move->sources + piece->move->results; k++) {
+		const struct collet_tape_end *end = &piece->ends[k];
+		if (end->place != COLLET_TAPE_PEER)
+			continue;
+		if (k < piece->move->sources)
+			flag_release(
+				word(run, COLLET_WINDOW_FREE, end->peer, run->tape->rank), ++lane->taken[end->peer]);
+		else if (run->tape->quick)
+			lane->sent[end->peer]++;
+		else
+			flag_release(
+				word(run, COLLET_WINDOW_FULL, end->peer, run->tape->rank), ++lane->sent[end->peer]);
+	}
+}
+
+DEVICE struct fold fold_of_piece(const struct run *run, const struct piece *piece)
+{
+	struct fold fold;
+	bool input = false;
+	for (uint32_t k = 0; k < piece->move->sources; k++)
+		input = input || piece->ends[k].place == COLLET_TAPE_INPUT;
+	fold.sources = run->lane->from;
+	fold.results = run->lane->to;
+	fold.scales = run->arguments->scaled && input ? run->lane->scales : NULL;
+	fold.source_count = piece->move->sources;
+	fold.result_count = piece->move->results;
+	fold.count = piece->count;
+	fold.worker = thread_index();
+	fold.workers = thread_count();
+	fold.op = run->arguments->op;
+	fold.divisor = piece->move->finish ? run->arguments->divisor : 1;
+	fold.inverse_f32 = fold.divisor > 1 ? 1.0f / (float)fold.divisor : 1.0f;
+	fold.inverse_f64 = fold.divisor > 1 ? 1.0 / fold.divisor : 1.0;
+	return fold;
+}
+
+/* ---- The order of pieces ---- */
+
+/* Has this channel a turn-th piece of so many elements, and which? The first piece of all exists even if it is empty,
+ * so that empty messages travel too. */
+DEVICE bool piece_at(const struct run *run, uint64_t turn, uint64_t count, struct piece *piece)
+{
+	const struct collet_tape *tape = run->tape;
+	piece->offset = (turn * tape->channels + run->channel) * tape->piece;
+	if (piece->offset >= count) {
+		piece->count = 0;
+		return piece->offset == 0;
+	}
+	piece->count = count - piece->offset < tape->piece ? count - piece->offset : tape->piece;
+	return true;
+}
+
+DEVICE const struct collet_tape_step *step_at(const struct run *run, uint32_t number)
+{
+	return (const struct collet_tape_step *)(const void *)((const char *)run->tape + run->tape->step_at) + number;
+}
+
+DEVICE const struct collet_tape_move *move_at(const struct run *run, uint32_t number)
+{
+	return (const struct collet_tape_move *)(const void *)((const char *)run->tape + run->tape->move_at) + number;
+}
+
+DEVICE const struct collet_tape_end *end_at(const struct run *run, uint32_t number)
+{
+	return (const struct collet_tape_end *)(const void *)((const char *)run->tape + run->tape->end_at) + number;
+}
+
+/* What the lane does next. */
+struct cursor {
+	uint64_t pass, turn;         /* turn: this pass's piece */
+	uint32_t step, end;          /* step: the one, or the first of two */
+	uint32_t second, move;
+	bool more, failed;
+};
+
+DEVICE bool has_turn(const struct run *run, const struct cursor *cursor, const struct collet_tape_step *step)
+{
+	struct piece piece;
+	return piece_at(run, cursor->pass * run->tape->few + cursor->turn, step->longest, &piece);
+}
+
+/* To the next turn of the step, or of the pair; or past it. */
+DEVICE void next_turn(const struct run *run, struct cursor *cursor)
+{
+	const struct collet_tape_step *step = step_at(run, cursor->step);
+	const bool pair = step->paired && cursor->step + 1 < cursor->end;
+	cursor->turn++;
+	const bool more = has_turn(run, cursor, step) || (pair && has_turn(run, cursor, step + 1));
+	if (more && cursor->turn < run->tape->few)
+		return;
+	cursor->more = cursor->more || more;
+	cursor->turn = 0;
+	cursor->step += 1 + pair;
+	if (cursor->step < cursor->end || !cursor->more)
+		return;
+	cursor->step = run->tape->steps[run->part];
+	cursor->more = false;
+	cursor->pass++;
+}
+
+/* The next move's piece; false: that was all. */
+DEVICE bool next_piece(const struct run *run, struct cursor *cursor, struct piece *piece)
+{
+	while (cursor->step < cursor->end) {
+		const struct collet_tape_step *step = step_at(run, cursor->step + cursor->second);
+		const bool pair = step_at(run, cursor->step)->paired && cursor->step + 1 < cursor->end;
+		if (step->meets && !cursor->turn && !cursor->move && !meet(run)) {
+			cursor->failed = true;
+			return false;
+		}
+		while (cursor->move < step->moves) {
+			piece->move = move_at(run, step->move + cursor->move++);
+			piece->ends = end_at(run, piece->move->end);
+			if (piece_at(run, cursor->pass * run->tape->few + cursor->turn, piece->move->count, piece))
+				return true;
+		}
+		cursor->move = 0;
+		if (pair && !cursor->second) {
+			cursor->second = 1;
+			continue;
+		}
+		cursor->second = 0;
+		next_turn(run, cursor);
+	}
+	return false;
+}
+
+/* ---- A lane ---- */
+
+DEVICE void load_lane(const struct run *run, const struct collet_program_row *row)
+{
+	struct lane *lane = run->lane;
+	const uint64_t *windows =
+		(const uint64_t *)(const void *)reach(row->windows, run->tape->size * sizeof(uint64_t));
+	for (uint32_t p = thread_index(); p < run->tape->size; p += thread_count())
+		lane->windows[p] = (uintptr_t)reach(windows[p], collet_window_bytes(&run->arguments->window));
+	for (uint32_t b = thread_index(); b < 3; b += thread_count())
+		lane->buffers[b] = (uintptr_t)reach(row->buffers[b], row->bytes[b]);
+	block_sync();
+	for (uint32_t p = thread_index(); p < run->tape->size; p += thread_count()) {
+		lane->sent[p] = *(const uint64_t *)(const void *)word(run, COLLET_WINDOW_SENT, run->tape->rank, p);
+		lane->taken[p] = *(const uint64_t *)(const void *)word(run, COLLET_WINDOW_TAKEN, run->tape->rank, p);
+	}
+	block_sync();
+}
+
+DEVICE void save_lane(const struct run *run)
+{
+	block_sync();
+	for (uint32_t p = thread_index(); p < run->tape->size; p += thread_count()) {
+		*(uint64_t *)(void *)word(run, COLLET_WINDOW_SENT, run->tape->rank, p) = run->lane->sent[p];
+		*(uint64_t *)(void *)word(run, COLLET_WINDOW_TAKEN, run->tape->rank, p) = run->lane->taken[p];
+	}
+}
+
+DEVICE void fold_as(uint32_t dtype, const struct fold *fold)
+{
+	switch (dtype) {
+	case COLLET_I8: fold_called_i8(fold); break;
+	case COLLET_U8: fold_called_u8(fold); break;
+	case COLLET_I32: fold_called_i32(fold); break;
+	case COLLET_U32: fold_called_u32(fold); break;
+	case COLLET_I64: fold_called_i64(fold); break;
+	case COLLET_U64: fold_called_u64(fold); break;
+	case COLLET_F16: fold_called_f16(fold); break;
+	case COLLET_BF16: fold_called_bf16(fold); break;
+	case COLLET_F32: fold_called_f32(fold); break;
+	case COLLET_F64: fold_called_f64(fold); break;
+	case COLLET_F8E4M3: fold_called_f8e4m3(fold); break;
+	case COLLET_F8E5M2: fold_called_f8e5m2(fold); break;
+	default: break;
+	}
+}
+
+/* false: it was told to give up. */
+DEVICE bool run_piece(const struct run *run, const struct piece *piece)
+{
+	if (!find_ends(run, piece) || (run->tape->quick && !unpack(run, piece)))
+		return false;
+	struct fold fold = fold_of_piece(run, piece);
+	if (fold.source_count == 1 && !fold.scales && fold.divisor <= 1) {
+		fold.count *= run->tape->element_bytes;
+		copy(&fold);
+	} else {
+		fold_as(run->arguments->dtype, &fold);
+	}
+	if (run->tape->quick)
+		pack(run, piece);
+	block_sync();
+	if (thread_index() == 0)
+		settle(run, piece);
+	block_sync();
+	return true;
+}
+
+/* Given up, the numbers in the window mean nothing any more: it is done with. */
+DEVICE void run_lane(const struct collet_program_arguments *arguments)
+{
+	SHARED struct lane lane;
+	const struct collet_program_row *row = &arguments->rows[block_row()];
+	struct run run;
+	struct cursor cursor = { 0, 0, 0, 0, 0, 0, false, false };
+	struct piece piece;
+	run.tape = (const struct collet_tape *)(const void *)reach(row->tape, row->tape_bytes);
+	run.number = block_index();
+	run.part = run.number / run.tape->channels;
+	run.channel = run.number % run.tape->channels;
+	if (run.part >= run.tape->parts)
+		return;
+	run.arguments = arguments;
+	run.abort = reach(row->abort, sizeof(uint32_t));
+	run.lane = &lane;
+	load_lane(&run, row);
+	run.own = (unsigned char *)(uintptr_t)lane.windows[run.tape->rank];
+	cursor.step = run.tape->steps[run.part];
+	cursor.end = run.tape->steps[run.part + 1];
+	bool fine = true;
+	while (fine && next_piece(&run, &cursor, &piece))
+		fine = run_piece(&run, &piece);
+	if (fine && !cursor.failed)
+		save_lane(&run);
+}
+
+#endif
