@@ -1,0 +1,37 @@
+#!/usr/bin/env bash
+# scripts/gpu-check on the stand-in for the driver: every part runs, what it measures is kept, what is wrong is a failure;
+# and without a GPU it says so and does nothing.
+#   test_gpu_check.sh SCRIPT BUILD
+set -euo pipefail
+script=$1 build=$2 python=$(python3 -c 'import sys; print(sys.executable)')
+root=$(mktemp -d)
+trap 'rm -rf "$root"' EXIT
+
+fail() { echo "failed: $*"; cat "$root/said"; exit 1; }
+
+# No nvidia-smi in sight.
+status=0; PATH=/nowhere "$python" "$script" --out "$root/none" >"$root/said" 2>&1 || status=$?
+[ $status = 77 ] || fail "status $status without a GPU"
+grep -q 'there is no NVIDIA GPU here' "$root/said" || fail 'no sentence about the GPU'
+[ ! -e "$root/none" ] || fail 'a folder without a GPU'
+
+# The parts that are this script's own; training is tested elsewhere.
+"$script" --fake --build "$build" --out "$root/out" --only suite,sanitizer,delays,bench >"$root/said" 2>&1 || fail "status $?"
+grep -q ' ok, 0 failed, 1 not run' "$root/said" || fail 'not all of it went'
+grep -q "^ok .* copy within the GPU's memory: .* GB/s" "$root/out/gpu-check.txt" || fail 'no table'
+python3 - "$root/out/gpu-check.json" <<'END' || fail 'the JSON is not what it should be'
+import json, sys
+result = json.load(open(sys.argv[1]))
+rows = {row["name"]: row for row in result["rows"]}
+assert result["machine"]["fake"] is True
+assert rows["allreduce 64K, 2 threads"]["value"] > 0 and rows["allreduce 64K, 2 threads"]["least"] == 0.8
+assert rows["allreduce 64K, 2 threads"]["measurement"]["device"] == "a stand-in for a GPU"
+assert rows["compute-sanitizer"]["result"] == "not run"
+END
+
+# A driver that fails is a failure of each part, and the end is come to all the same.
+status=0; FAKE_CUDA_FAIL=cuMemAlloc:1:2 "$script" --fake --build "$build" --out "$root/out" --only bench >"$root/said" 2>&1 ||
+	status=$?
+[ $status = 1 ] || fail "status $status with a driver that fails"
+grep -q '^0 ok, 5 failed' "$root/said" || fail 'not every part failed'
+grep -q 'CUDA_ERROR_OUT_OF_MEMORY' "$root/out/gpu-check.txt" || fail 'no reason'
