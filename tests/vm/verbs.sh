@@ -13,6 +13,7 @@
 # apart   RDMA does not cross the cable, and TCP does: pairs that may use either use TCP
 # kill    a rank is killed amidst its calls: all others are told who is lost
 # down    the cable is pulled: both ends are told, one at least in its adapter's words
+# removed the adapters are taken out (the last check: they do not come back): both ends are told that the port is gone
 # ratio   an all-reduce of 2 takes at most 1.3 (1 MiB) and 1.5 (8 bytes) of the time of an exchange by hand
 # alone   (iWARP) without librdmacm its devices are refused by name if verbs is asked for, else passed over
 # train   some steps of training on 2 give the same parameters, bit for bit, as over TCP
@@ -129,6 +130,18 @@ pull_cable() {
 		"$folder"/rank? || fail 'neither names the adapter and what it said'
 }
 
+# A device with its network interface, which goes when nobody has it open any more.
+take_out() { timeout 100 ip link del net1 3>&- & taken=$!; }
+
+removed() {
+	local i
+	lose 2 -1 take_out
+	wait "$taken" || fail 'it is still there'
+	grep -qE "verbs: .* rank [01] on .*: ${kind}[01] port 1.* to 10\.77\.0\.[12]: .*; the port is (gone|down)" "$folder"/rank? ||
+		fail 'it is not said what is gone'
+	for i in 0 1; do ! rdma link show ${kind}$i/1 2>/dev/null | grep -q . || fail "${kind}$i is still there"; done
+}
+
 # member NAME BYTES: of the object about so many bytes.
 member() { sed -n "s/.*\"bytes\":$2,.*\"$1\":\([0-9.e+]*\).*/\1/p"; }
 
@@ -188,6 +201,7 @@ for what; do
 	lossy | apart | limit | leak | ratio | alone | train) $what ;;
 	kill) kill_one ;;
 	down) pull_cable ;;
+	removed) removed ;;
 	*) fail "no check $what" ;;
 	esac
 	rm -rf "$folder"

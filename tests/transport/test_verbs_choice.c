@@ -1,0 +1,252 @@
+/* verbs from within: what options ask for reaches the queue pairs, which adapters are chosen, who carries how much, and
+ * what an adapter's limits do. Calls of libibverbs and of files that the module makes come here first. */
+#include <dlfcn.h>
+#include <errno.h>
+#include <sched.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "verbs_ends.h"
+
+#define SHOWN __attribute__((visibility("default")))
+
+/* ---- In between ----------------------------------------------------------------------------------------------- */
+
+static struct ibv_qp_attr asked_of_path, asked_of_sending;
+
+SHOWN int ibv_modify_qp(struct ibv_qp *pair, struct ibv_qp_attr *attributes, int mask)
+{
+	int (*real)(struct ibv_qp *, struct ibv_qp_attr *, int) = NULL;
+	*(void **)&real = dlsym(RTLD_NEXT, "ibv_modify_qp");
+	if (attributes->qp_state == IBV_QPS_RTR)
+		asked_of_path = *attributes;
+	if (attributes->qp_state == IBV_QPS_RTS)
+		asked_of_sending = *attributes;
+	return real(pair, attributes, mask);
+}
+
+static uint32_t inline_most = UINT32_MAX, pairs_left = UINT32_MAX;
+
+SHOWN struct ibv_qp *ibv_create_qp(struct ibv_pd *protection, struct ibv_qp_init_attr *wish)
+{
+	struct ibv_qp *(*real)(struct ibv_pd *, struct ibv_qp_init_attr *) = NULL;
+	*(void **)&real = dlsym(RTLD_NEXT, "ibv_create_qp");
+	errno = wish->cap.max_inline_data > inline_most ? EINVAL : ENOMEM;
+	if (wish->cap.max_inline_data > inline_most || pairs_left == 0)
+		return NULL;
+	pairs_left--;
+	return real(protection, wish);
+}
+
+/* What the system would say of adapters that are no virtual ones. NULL: as it is. */
+static const char *near_first, *near_second;
+
+SHOWN FILE *fopen(const char *path, const char *mode)
+{
+	FILE *(*real)(const char *, const char *) = NULL;
+	*(void **)&real = dlsym(RTLD_NEXT, "fopen");
+	const char *said = strstr(path, "rxe0/device/local_cpulist")   ? near_first
+			   : strstr(path, "rxe1/device/local_cpulist") ? near_second
+								       : NULL;
+	return said ? fmemopen((void *)said, strlen(said), "r") : real(path, mode);
+}
+
+/* ---- Options ---------------------------------------------------------------------------------------------------- */
+
+static void options_reach_the_queue_pairs(void **state)
+{
+	static const char *const options[][2] = {{"COLLET_VERBS_TRAFFIC_CLASS", "104"},
+		{"COLLET_VERBS_SERVICE_LEVEL", "3"}, {"COLLET_VERBS_TIMEOUT", "15"}, {"COLLET_VERBS_RETRY_COUNT", "5"},
+		{"COLLET_VERBS_GID_INDEX", "0"}};
+	struct pair pair = {0};
+	pair_open(&pair, "verbs");
+	assert_int_equal(asked_of_path.ah_attr.grh.traffic_class, 0);
+	assert_int_equal(asked_of_path.ah_attr.sl, 0);
+	assert_int_equal(asked_of_path.ah_attr.grh.sgid_index, 1);
+	assert_true(asked_of_sending.retry_cnt < 7);
+	pair_close(&pair);
+	for (size_t i = 0; i < sizeof(options) / sizeof(options[0]); i++)
+		setenv(options[i][0], options[i][1], 1);
+	pair_open(&pair, "verbs");
+	assert_int_equal(asked_of_path.ah_attr.grh.traffic_class, 104);
+	assert_int_equal(asked_of_path.ah_attr.sl, 3);
+	assert_int_equal(asked_of_path.ah_attr.grh.sgid_index, 0);
+	assert_int_equal(asked_of_sending.timeout, 15);
+	assert_int_equal(asked_of_sending.retry_cnt, 5);
+	pair_close(&pair);
+	for (size_t i = 0; i < sizeof(options) / sizeof(options[0]); i++)
+		unsetenv(options[i][0]);
+}
+
+/* ---- Which, and how much ---------------------------------------------------------------------------------------- */
+
+/* The adapters of one that runs on this processor. */
+static void look_from(unsigned cpu, uint32_t count, const char *first)
+{
+	cpu_set_t all, one;
+	struct pair pair = {0};
+	assert_int_equal(sched_getaffinity(0, sizeof(all), &all), 0);
+	CPU_ZERO(&one);
+	CPU_SET(cpu, &one);
+	assert_int_equal(sched_setaffinity(0, sizeof(one), &one), 0);
+	pair_open(&pair, "verbs");
+	assert_int_equal(sched_setaffinity(0, sizeof(all), &all), 0);
+	const struct collet_device *device = pair.ends[0].offer->device;
+	assert_int_equal(device->adapter_count, count);
+	assert_string_equal(device->adapters[0].name, first);
+	pair_close(&pair);
+}
+
+static void the_nearest_adapters_are_chosen(void **state)
+{
+	near_first = "0-1\n";
+	near_second = "2,3\n";
+	look_from(1, 1, "rxe0");
+	look_from(3, 1, "rxe1");
+	near_second = "0,2-3\n";
+	look_from(0, 2, "rxe0");
+	near_first = near_second = "100-120\n"; /* none is near */
+	look_from(0, 2, "rxe0");
+	near_first = near_second = NULL;
+	look_from(0, 2, "rxe0");
+}
+
+static uint64_t carried[2];
+static struct {
+	const struct ibv_context *context;
+	struct ibv_context_ops real;
+} adapters[2];
+
+static int count_bytes(struct ibv_qp *pair, struct ibv_send_wr *request, struct ibv_send_wr **refused)
+{
+	const int which = adapters[1].context == pair->context;
+	for (int i = 0; i < request->num_sge; i++)
+		carried[which] += request->sg_list[i].length;
+	return adapters[which].real.post_send(pair, request, refused);
+}
+
+static void adapters_share_by_their_rates(void **state)
+{
+	enum { BYTES = 1200000, SLACK = 4096, FAST = 3 };
+	struct pair pair = {0};
+	uint8_t *from = malloc(BYTES), *into = malloc(BYTES);
+	pair_open(&pair, "verbs");
+	for (int end = 0; end < 2; end++)
+		for (uint32_t i = 0; i < 2; i++) {
+			struct verbs_adapter *adapter = &pair.ends[end].offer->device->adapters[i];
+			adapter->rate_mbps = strcmp(adapter->name, "rxe1") == 0 ? FAST * 1000 : 1000;
+		}
+	/* As both are listed at either end, and taken in turns, fast meets slow: the slower end counts. */
+	open_again(&pair);
+	struct verbs_conduit *sender = verbs_of(&pair, 0);
+	for (uint32_t p = 1; p < sender->pair_count; p++)
+		assert_int_equal(sender->rates[p], 1000);
+	sender->rates[1] = FAST * 1000;
+	for (uint32_t i = 0; i < 2; i++) {
+		struct ibv_context *context = sender->rails[i].adapter->context;
+		adapters[i].context = context;
+		adapters[i].real = context->ops;
+		context->ops.post_send = count_bytes;
+	}
+	exchange(&pair, 1, from, into, BYTES);
+	for (uint32_t i = 0; i < 2; i++)
+		sender->rails[i].adapter->context->ops = adapters[i].real;
+	assert_true(carried[0] > BYTES / 4 * FAST - SLACK && carried[0] < BYTES / 4 * FAST + SLACK);
+	assert_true(carried[1] > BYTES / 4 - SLACK && carried[1] < BYTES / 4 + SLACK);
+	free(from);
+	free(into);
+	pair_close(&pair);
+}
+
+/* ---- Limits ----------------------------------------------------------------------------------------------------- */
+
+static void an_adapter_may_take_less_inline(void **state)
+{
+	static const uint32_t most[] = {128, 100, 64, 0};
+	uint8_t from[300], into[300];
+	for (size_t i = 0; i < sizeof(most) / sizeof(most[0]); i++) {
+		struct pair pair = {0};
+		inline_most = most[i];
+		pair_open(&pair, "verbs");
+		assert_true(verbs_of(&pair, 0)->pairs[0].inline_bytes <= most[i]);
+		for (uint64_t s = 0; s < 60; s++)
+			exchange(&pair, s, from, into, s * 5);
+		pair_close(&pair);
+	}
+	inline_most = UINT32_MAX;
+}
+
+/* The conduit is refused, and what was made of it is gone. */
+static void assert_refused(struct pair *pair, const char *why)
+{
+	struct end *end = &pair->ends[0];
+	const struct collet_transport *transport = pair->transport;
+	struct collet_conduit *made = aligned_alloc(64, (transport->conduit_bytes + 63) & ~(size_t)63);
+	memset(made, 0, transport->conduit_bytes);
+	pair_connect_tcp(pair);
+	const struct collet_conduit_config config = {.self = &end->card,
+		.peer = &pair->ends[1].card,
+		.channel = 4,
+		.dialed = true,
+		.socket = pair->sockets[0],
+		.wake = &end->wake,
+		.log = &end->log,
+		.host = &collet_host_functions,
+		.device = end->offer->device};
+	pair->sockets[0] = -1;
+	made->transport = transport;
+	made->peer = pair->ends[1].card.rank;
+	made->channel = 4;
+	assert_int_equal(transport->open(made, &config), COLLET_ERR_TRANSPORT);
+	if (!strstr(collet_last_error(), why))
+		fail_msg("%s", collet_last_error());
+	transport->close(made);
+	free(made);
+}
+
+static void what_an_adapter_has_not_got_is_refused(void **state)
+{
+	struct pair pair = {0};
+	uint8_t from[100], into[100];
+	pair_open(&pair, "verbs");
+	struct collet_device *device = pair.ends[0].offer->device;
+	for (pairs_left = 0; pairs_left < 3;) {
+		const uint32_t left = pairs_left;
+		assert_refused(&pair, "no queue pair (has the adapter too many?)");
+		pairs_left = left + 1;
+	}
+	pairs_left = UINT32_MAX;
+	const int most = device->adapters[0].limits.max_qp_wr;
+	device->adapters[0].limits.max_qp_wr = 16;
+	assert_refused(&pair, "its queue pairs are too short");
+	device->adapters[0].limits.max_qp_wr = most;
+	assert_int_equal(device->conduits, 1);
+	exchange(&pair, 1, from, into, sizeof(from));
+	open_again(&pair);
+	exchange(&pair, 2, from, into, sizeof(from));
+	pair_close(&pair);
+}
+
+int main(void)
+{
+	struct ibv_device **devices = ibv_get_device_list(NULL);
+	if (!devices || !devices[0] || !devices[1]) {
+		puts("skipped: there are no two RDMA devices");
+		return 77;
+	}
+	ibv_free_device_list(devices);
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(options_reach_the_queue_pairs),
+		cmocka_unit_test(the_nearest_adapters_are_chosen),
+		cmocka_unit_test(adapters_share_by_their_rates),
+		cmocka_unit_test(an_adapter_may_take_less_inline),
+		cmocka_unit_test(what_an_adapter_has_not_got_is_refused),
+	};
+	return cmocka_run_group_tests_name("verbs, choice", tests, NULL, NULL);
+}
