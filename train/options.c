@@ -12,6 +12,8 @@
 #include "error.h"
 #include "strategies/strategy.h"
 
+enum { KEPT = 5 };
+
 static const char usage[] =
 	"Usage: collet-run -n N collet-train [OPTION...]\n"
 	"Trains a network on several ranks: each has the whole network and its share of the images, and gradients are\n"
@@ -67,6 +69,7 @@ static const char usage[] =
 	"  --algorithm NAME          of the all-reduce of gradients: ring, direct, ... (chosen by size)\n"
 	"  --checkpoint FILE|DIR     save all that it takes to go on, after every epoch; in a folder, each by itself\n"
 	"  --checkpoint-every N      and every N steps\n"
+	"  --keep N                  of a folder's checkpoints the newest N; 0: all of them (5)\n"
 	"  --resume                  go on from the last checkpoint, if there is one\n"
 	"  --log FILE                one JSON object every --log-every N steps (50), and one an epoch\n"
 	"  --plot FILE.svg           loss, accuracy and images/s by epoch, by gnuplot\n"
@@ -118,6 +121,7 @@ enum chosen {
 	OPTION_ALGORITHM,
 	OPTION_CHECKPOINT,
 	OPTION_CHECKPOINT_EVERY,
+	OPTION_KEEP,
 	OPTION_RESUME,
 	OPTION_LOG,
 	OPTION_LOG_EVERY,
@@ -171,6 +175,7 @@ static const struct option table[] = {
 	{ "algorithm", required_argument, NULL, OPTION_ALGORITHM },
 	{ "checkpoint", required_argument, NULL, OPTION_CHECKPOINT },
 	{ "checkpoint-every", required_argument, NULL, OPTION_CHECKPOINT_EVERY },
+	{ "keep", required_argument, NULL, OPTION_KEEP },
 	{ "resume", no_argument, NULL, OPTION_RESUME },
 	{ "log", required_argument, NULL, OPTION_LOG },
 	{ "log-every", required_argument, NULL, OPTION_LOG_EVERY },
@@ -318,6 +323,7 @@ static bool take(struct options *options, int option, const char *argument)
 	case OPTION_ALGORITHM: options->algorithm = argument; return true;
 	case OPTION_CHECKPOINT: options->checkpoint = argument; return true;
 	case OPTION_CHECKPOINT_EVERY: return parse_u32(option, argument, 1, UINT32_MAX, &options->checkpoint_every);
+	case OPTION_KEEP: return parse_u32(option, argument, 0, 1000000, &options->keep);
 	case OPTION_RESUME: options->resume = true; return true;
 	case OPTION_LOG: options->log = argument; return true;
 	case OPTION_LOG_EVERY: return parse_u32(option, argument, 1, UINT32_MAX, &options->log_every);
@@ -336,6 +342,7 @@ enum options_verdict options_parse(struct options *options, int argc, char **arg
 	const char *data = getenv("COLLET_DATA");
 	*options = (struct options){ .dataset = "mnist", .data = data && *data ? data : NULL,
 		.epochs = 1, .batch_size = 100, .shards = 1, .accumulate = 1, .log_every = 50,
+		.keep = OPTIONS_NOT_GIVEN,
 		.decay_every = 10, .decay_factor = 0.1F, .learning_rate = 0.01F, .momentum = 0.9F,
 		.batch_norm = true, .strategy = "allreduce", .staleness = OPTIONS_NOT_GIVEN, .threads = 1 };
 	optind = 1;
@@ -376,6 +383,12 @@ enum options_verdict options_parse(struct options *options, int argc, char **arg
 		train_fail("--tf32 is for --device cuda with --precision f32");
 		return OPTIONS_WRONG;
 	}
+	if (options->keep != OPTIONS_NOT_GIVEN && !options->checkpoint) {
+		train_fail("--keep: say where with --checkpoint");
+		return OPTIONS_WRONG;
+	}
+	if (options->keep == OPTIONS_NOT_GIVEN)
+		options->keep = KEPT;
 	if (!strategy_fits(options))
 		return OPTIONS_WRONG;
 	if (!options->model)

@@ -19,6 +19,7 @@ struct options {
 	const char *json, *dump_parameters;     /* NULL: not asked for */
 	const char *checkpoint;                 /* a file, or a folder; NULL: none */
 	uint32_t checkpoint_every;              /* steps; 0: after each epoch only */
+	uint32_t keep;                          /* of a folder's; 0: all */
 	bool resume;
 	const char *log, *plot;                 /* NULL: not asked for */
 	uint32_t log_every;                     /* steps a line */

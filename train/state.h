@@ -6,6 +6,7 @@
 #include <collet/sampler.h>
 
 #include "backend.h"
+#include "checkpoint/writer.h"
 #include "data/dataset.h"
 #include "data/feed.h"
 #include "model/flat.h"
@@ -69,7 +70,7 @@ struct trainer {
 	uint64_t epoch_images;     /* and how many images this rank has seen in it */
 	struct trainer_epoch *history;     /* epochs done, those before a resumed run included */
 	uint32_t history_count;
-	bool checkpoint_failed;    /* the last one could not be written */
+	struct writer writer;      /* of checkpoints */
 };
 
 #endif

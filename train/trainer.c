@@ -174,8 +174,7 @@ bool trainer_run(collet_comm *comm, const struct options *options, const struct 
 		fine = timeline_write(trainer->timeline, comm, options->trace);
 	if (fine && options->dump_parameters && collet_comm_rank(comm) == 0)
 		fine = dump_parameters(trainer, options->dump_parameters);
-	if (fine && trainer->checkpoint_failed)
-		fine = train_fail("--checkpoint %s: the last one could not be written", options->checkpoint);
+	fine = checkpoint_end(trainer) && fine;
 	setup_deinit(trainer);
 	free(trainer->history);
 	free(trainer);

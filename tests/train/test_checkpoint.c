@@ -1,13 +1,18 @@
 /* A run that was stopped goes on bit for bit as if it had not been; on another number of ranks, to within rounding; and
  * from a file that is damaged, or of another training, not at all. Ranks are threads here. */
 #include <dirent.h>
+#include <errno.h>
 #include <math.h>
+#include <semaphore.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -28,8 +33,44 @@ struct run {
 	struct options options;
 	bool fine[RANKS];
 	uint32_t epochs;                  /* that were reported */
+	bool disk_is_busy, went_on;       /* meanwhile */
 	struct trainer_epoch last[RANKS];
 };
+
+/* Of a disk that takes its time, or has no room: the linker hands the trainer's fsync() to this file first. */
+static struct {
+	_Atomic bool holds, fails_once, fails;
+	_Atomic int inside, most_inside;
+	sem_t reached, released;
+} disk;
+
+static bool await(sem_t *event)
+{
+	struct timespec deadline;
+	clock_gettime(CLOCK_REALTIME, &deadline);
+	deadline.tv_sec += 60;
+	return sem_timedwait(event, &deadline) == 0;
+}
+
+int __real_fsync(int fd);
+int __wrap_fsync(int fd);
+
+int __wrap_fsync(int fd)
+{
+	const int inside = atomic_fetch_add(&disk.inside, 1) + 1;
+	if (inside > atomic_load(&disk.most_inside))
+		atomic_store(&disk.most_inside, inside);
+	if (atomic_exchange(&disk.holds, false)) {
+		sem_post(&disk.reached);
+		(void)await(&disk.released);
+	}
+	atomic_fetch_sub(&disk.inside, 1);
+	if (atomic_exchange(&disk.fails_once, false) || atomic_load(&disk.fails)) {
+		errno = ENOSPC;
+		return -1;
+	}
+	return __real_fsync(fd);
+}
 
 struct member {
 	struct run *run;
@@ -45,11 +86,22 @@ static bool note_epoch(void *context, const struct trainer_epoch *epoch)
 	return true;
 }
 
+/* The disk lets go in the second step after the checkpoint, and only when the checkpoint has got to it. */
+static void release_in_step_five(void *context, const struct trainer_progress *progress)
+{
+	const struct member *member = context;
+	if (!member->run->disk_is_busy || member->rank != 0 || progress->steps_done != 5)
+		return;
+	member->run->went_on = await(&disk.reached) && atomic_load(&disk.inside) == 1;
+	sem_post(&disk.released);
+}
+
 static void train(collet_comm *comm, void *context)
 {
 	struct run *run = context;
 	struct member member = { run, collet_comm_rank(comm) };
-	const struct trainer_watch watch = { .epoch = note_epoch, .context = &member };
+	const struct trainer_watch watch = {
+		.step = release_in_step_five, .epoch = note_epoch, .context = &member };
 	const struct options options = run->options;
 	run->fine[member.rank] = trainer_run(comm, &options, &watch);
 	if (!run->fine[member.rank])
@@ -64,7 +116,7 @@ static struct run run_words(uint32_t ranks, const char *const *words, const char
 	for (int list = 0; list < 2; list++)
 		for (const char *const *word = list ? more : words; word && *word; word++)
 			arguments[count++] = strdup(*word);
-	struct run run = { 0 };
+	struct run run = { .disk_is_busy = atomic_load(&disk.holds) };
 	assert_int_equal(options_parse(&run.options, count, arguments), OPTIONS_RUN);
 	ranks_run(ranks, train, &run);
 	while (count-- > 0)
@@ -242,7 +294,7 @@ static void what_ranks_keep_for_themselves_is_theirs(void **state)
 	remove_checkpoints();
 }
 
-static void a_folder_keeps_every_checkpoint(void **state)
+static void a_folder_keeps_the_newest(void **state)
 {
 	char newest[128];
 	snprintf(newest, sizeof(newest), "%s/step-0000000012.safetensors", path);
@@ -260,6 +312,83 @@ static void a_folder_keeps_every_checkpoint(void **state)
 	expect_alike("from a folder", &through, &resumed, 2);
 	assert_int_equal(count_checkpoints(), 5);
 	remove_checkpoints();
+}
+
+static void put_file(const char *name)
+{
+	char file[200];
+	snprintf(file, sizeof(file), "%s/%s", path, name);
+	FILE *out = fopen(file, "w");
+	assert_non_null(out);
+	fclose(out);
+}
+
+static bool has_file(const char *name)
+{
+	char file[200];
+	snprintf(file, sizeof(file), "%s/%s", path, name);
+	return access(file, F_OK) == 0;
+}
+
+/* Neither what is not ours, nor what another run has left that was further; but what a killed one had not finished. */
+static void older_ones_go_and_no_others(void **state)
+{
+	static const struct {
+		const char *words[3];
+		uint32_t kept;
+	} rows[] = { { { NULL }, 5 }, { { "--keep", "1" }, 1 }, { { "--keep", "3" }, 3 }, { { "--keep", "0" }, 7 } };
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+		assert_int_equal(mkdir(path, 0777), 0);
+		put_file("step-0000000900.safetensors");
+		put_file("step-1.safetensors");
+		put_file("step-0000000001.safetensors.partial");
+		assert_true(run_words(1, TELL("--model", "linear", SHORT, "--steps", "14", "--checkpoint", path,
+			"--checkpoint-every", "2"), rows[i].words).fine[0]);
+		assert_int_equal(count_checkpoints(), 2 + rows[i].kept);
+		assert_true(has_file("step-0000000900.safetensors") && has_file("step-1.safetensors"));
+		assert_true(has_file("step-0000000014.safetensors"));
+		for (uint32_t step = 2; step < 14; step += 2) {
+			char name[40];
+			snprintf(name, sizeof(name), "step-%010u.safetensors", step);
+			assert_int_equal(has_file(name), step > 14 - 2 * rows[i].kept);
+		}
+		remove_checkpoints();
+	}
+}
+
+static void training_goes_on_while_the_disk_is_busy(void **state)
+{
+	const char *const words[] = { "--model", "linear", "--checkpoint", path, "--checkpoint-every", "3", NULL };
+	assert_true(sem_init(&disk.reached, 0, 0) == 0 && sem_init(&disk.released, 0, 0) == 0);
+	atomic_store(&disk.most_inside, 0);
+	atomic_store(&disk.holds, true);
+	const struct run run = run_words(2, TELL(SHORT, "--steps", "8"), words);
+	assert_true(run.fine[0] && run.fine[1] && run.went_on);
+	assert_int_equal(atomic_load(&disk.most_inside), 1);
+	struct tensor_file file;
+	assert_true(safetensors_read(&file, path));
+	assert_string_equal(safetensors_note(&file, "steps"), "8");
+	safetensors_deinit(&file);
+	remove_checkpoints();
+}
+
+static void a_disk_that_fails_is_told_of(void **state)
+{
+	const char *const words[] = { "--model", "linear", "--checkpoint", path, "--checkpoint-every", "3", NULL };
+	char text[2000];
+	for (int always = 0; always < 2; always++) {
+		atomic_store(always ? &disk.fails : &disk.fails_once, true);
+		listen_begin();
+		const struct run run = run_words(2, TELL(SHORT, "--steps", "8"), words);
+		listen_end(text, sizeof(text));
+		atomic_store(&disk.fails, false);
+		/* Training is worth more than one of several checkpoints. */
+		assert_int_equal(run.fine[0], !always);
+		assert_non_null(strstr(text, "run.partial: No space left on device"));
+		assert_int_equal(strstr(text, "the last one could not be written") != NULL, always);
+		assert_int_equal(access(path, F_OK) == 0, !always);
+		remove_checkpoints();
+	}
 }
 
 /* One that is not there yet is no mistake: a job can be told the same words every time. */
@@ -473,7 +602,10 @@ int main(void)
 		cmocka_unit_test(so_it_does_with_every_strategy),
 		cmocka_unit_test(an_asynchronous_run_goes_on_too),
 		cmocka_unit_test(what_ranks_keep_for_themselves_is_theirs),
-		cmocka_unit_test(a_folder_keeps_every_checkpoint),
+		cmocka_unit_test(a_folder_keeps_the_newest),
+		cmocka_unit_test(older_ones_go_and_no_others),
+		cmocka_unit_test(training_goes_on_while_the_disk_is_busy),
+		cmocka_unit_test(a_disk_that_fails_is_told_of),
 		cmocka_unit_test(without_a_checkpoint_a_run_begins),
 		cmocka_unit_test(shards_go_on_with_what_ranks_began),
 		cmocka_unit_test(another_number_of_ranks_goes_on_to_within_rounding),

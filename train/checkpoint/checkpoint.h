@@ -19,10 +19,14 @@ bool checkpoint_begin(const struct trainer *trainer);
  * of another training. */
 bool checkpoint_resume(struct trainer *trainer);
 
-/* After every step, and after every epoch once it is evaluated: writes one if it is time. A disk that is full fails the
- * run only at its end, if no later checkpoint could be written. *seconds: what that took. */
+/* After every step, and after every epoch once it is evaluated: saves if it is time. What is to be written is copied,
+ * and reaches the disk while training goes on; the next one waits for it. A disk that is full fails the run only at its
+ * end, if no later checkpoint could be written. *seconds: what training had to wait. */
 bool checkpoint_after_step(struct trainer *trainer, double *seconds);
 bool checkpoint_after_epoch(struct trainer *trainer);
+
+/* Not collective, and whatever has become of the run: until the last one is on the disk. False: it is not. */
+bool checkpoint_end(struct trainer *trainer);
 
 /* ---- Between writing and reading ------------------------------------------------------------------------------ */
 
@@ -32,5 +36,8 @@ enum { CHECKPOINT_PATH = 4096 };
 bool checkpoint_path(const struct options *options, uint32_t step, char *path);
 /* The newest; *found: whether there is one. */
 bool checkpoint_newest(const struct options *options, char *path, bool *found);
+/* The one of this step is on the disk: in a folder, takes away older ones but for the newest --keep - 1, and what a run
+ * that was killed had not written to its end. Those of later steps are of another run, and stay. */
+void checkpoint_prune(const struct options *options, uint32_t step);
 
 #endif

@@ -19,12 +19,12 @@ static bool is_folder(const char *path)
 	return (length > 0 && path[length - 1] == '/') || (stat(path, &about) == 0 && S_ISDIR(about.st_mode));
 }
 
-/* "step-0000012345.safetensors"; false for every other name. */
-static bool parse_name(const char *name, uint32_t *step)
+/* "step-0000012345.safetensors", with the ending behind it; false for every other name. */
+static bool parse_name(const char *name, const char *ending, uint32_t *step)
 {
-	char again[40];
+	char again[60];
 	const unsigned long parsed = strncmp(name, "step-", 5) == 0 ? strtoul(name + 5, NULL, 10) : 0;
-	snprintf(again, sizeof(again), "step-%010lu.safetensors", parsed);
+	snprintf(again, sizeof(again), "step-%010lu.safetensors%s", parsed, ending);
 	*step = (uint32_t)parsed;
 	return parsed <= UINT32_MAX && strcmp(name, again) == 0;
 }
@@ -51,7 +51,7 @@ bool checkpoint_newest(const struct options *options, char *path, bool *found)
 		return train_fail("--checkpoint %s: %s", options->checkpoint, strerror(errno));
 	const struct dirent *entry;
 	while ((entry = readdir(folder)) != NULL) {
-		if (!parse_name(entry->d_name, &step) || (*found && step < newest))
+		if (!parse_name(entry->d_name, "", &step) || (*found && step < newest))
 			continue;
 		*found = true;
 		newest = step;
@@ -59,6 +59,82 @@ bool checkpoint_newest(const struct options *options, char *path, bool *found)
 	closedir(folder);
 	return checkpoint_path(options, newest, path);
 }
+
+/* ---- Taking away ----------------------------------------------------------------------------------------------- */
+
+static int earlier(const void *a, const void *b)
+{
+	const uint32_t *x = a, *y = b;
+	return (*x > *y) - (*x < *y);
+}
+
+/* The steps before this one of which there are checkpoints, in order; to be freed. NULL: no memory. */
+static uint32_t *list_before(DIR *folder, uint32_t step, size_t *count)
+{
+	size_t capacity = 16;
+	uint32_t *steps = malloc(capacity * sizeof(*steps)), other;
+	*count = 0;
+	rewinddir(folder);
+	for (const struct dirent *entry; steps && (entry = readdir(folder)) != NULL;) {
+		if (!parse_name(entry->d_name, "", &other) || other >= step)
+			continue;
+		if (*count == capacity) {
+			uint32_t *grown = realloc(steps, (capacity *= 2) * sizeof(*steps));
+			if (!grown)
+				free(steps);
+			steps = grown;
+		}
+		if (steps)
+			steps[(*count)++] = other;
+	}
+	if (steps)
+		qsort(steps, *count, sizeof(*steps), earlier);
+	return steps;
+}
+
+static void take_away(DIR *folder, const char *name)
+{
+	if (unlinkat(dirfd(folder), name, 0) != 0 && errno != ENOENT)
+		train_fail("--keep: %s cannot be removed: %s; --keep 0 keeps all", name, strerror(errno));
+}
+
+static void take_away_old(DIR *folder, uint32_t keep, uint32_t step)
+{
+	size_t count;
+	char name[60];
+	uint32_t *steps = list_before(folder, step, &count);
+	if (!steps) {
+		train_fail("--keep %u: no memory to list what is there", keep);
+		return;
+	}
+	for (size_t i = 0; i + keep <= count; i++) {
+		snprintf(name, sizeof(name), "step-%010" PRIu32 ".safetensors", steps[i]);
+		take_away(folder, name);
+	}
+	free(steps);
+}
+
+static void take_away_torn(DIR *folder, uint32_t step)
+{
+	uint32_t other;
+	rewinddir(folder);
+	for (const struct dirent *entry; (entry = readdir(folder)) != NULL;)
+		if (parse_name(entry->d_name, ".partial", &other) && other < step)
+			take_away(folder, entry->d_name);
+}
+
+void checkpoint_prune(const struct options *options, uint32_t step)
+{
+	DIR *folder = is_folder(options->checkpoint) ? opendir(options->checkpoint) : NULL;
+	if (!folder)
+		return;
+	take_away_torn(folder, step);
+	if (options->keep > 0)
+		take_away_old(folder, options->keep, step);
+	closedir(folder);
+}
+
+/* ---- Before training ------------------------------------------------------------------------------------------- */
 
 static bool may_write(const char *given)
 {

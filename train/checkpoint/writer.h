@@ -1,0 +1,25 @@
+/* Puts images on the disk while training goes on: each by a thread of its own, one at a time. On rank 0 alone. */
+#ifndef TRAIN_WRITER_H
+#define TRAIN_WRITER_H
+
+#include <pthread.h>
+#include <stdbool.h>
+
+struct image;
+struct options;
+
+/* Zeroed: nothing was written yet. */
+struct writer {
+	const struct options *options;
+	struct image *image;       /* the thread's until it is joined */
+	pthread_t thread;
+	bool is_writing;
+	bool failed;               /* the last image is not on the disk; a line on standard error has said why */
+};
+
+/* Takes the image over. Nothing is being written. */
+void writer_begin(struct writer *writer, const struct options *options, struct image *image);
+/* Until nothing is being written any more; failed is known then. */
+void writer_wait(struct writer *writer);
+
+#endif
