@@ -225,7 +225,7 @@ static void so_it_does_with_every_strategy(void **state)
 		uint32_t ranks;
 		const char *words[9];
 	} rows[] = {
-		{ 3, { "--model", "linear", "--strategy", "gossip" } },
+		{ 3, { "--model", "linear", "--strategy", "gossip", "--precision", "f16", "--lr", "0.02" } },
 		{ 2, { "--model", "linear", "--strategy", "local-sgd", "--optimizer", "adamw" } },
 		{ 2, { "--model", "linear", "--strategy", "gossip", "--optimizer", "adamw" } },
 		{ 3, { "--model", "linear", "--strategy", "local-sgd", "--local-steps", "5" } },

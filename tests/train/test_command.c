@@ -177,7 +177,6 @@ static void what_makes_no_sense_is_refused(void **state)
 		{{"--fast"}, 2, "--help"},
 		{{"--precision", "f8"}, 2, "--precision f8"},
 		{{"--shards", "2", "--precision=bf16"}, 2, "--shards goes with --precision f32 only"},
-		{{"--strategy", "gossip", "--precision=f16"}, 2, "--precision f16 does not go with --strategy gossip"},
 		{{"--shards", "2", "--sync-batch-norm"}, 2, "not with --shards"},
 		{{"digits"}, 2, "digits: not an option"},
 		{{"--strategy", "hope"}, 2, "--strategy hope: there is no such thing"},

@@ -13,6 +13,7 @@
 #include "options.h"
 #include "ranks.h"
 #include "state.h"
+#include "strategies/strategy.h"
 #include "trainer.h"
 
 static const struct backend *const backend = &backend_onednn;
@@ -77,6 +78,7 @@ static void the_factor_falls_at_once_and_grows_with_patience(void **state)
 
 /* What every rank makes of gradients that overflow on one rank, or on none; only the main thread asserts. */
 struct agreement {
+	bool alone;
 	bool fine[2][3], took[2][3];
 	float factor[2][3], gradient[2][3];
 };
@@ -96,7 +98,8 @@ static void settle_thrice(collet_comm *comm, void *context)
 			gradient[e] = 3 * trainer->scaling.factor;
 		if (i < 2 && rank == (uint32_t)i)
 			gradient[3] = i ? NAN : -INFINITY;
-		agreement->fine[rank][i] = scaling_settle(trainer, &agreement->took[rank][i]);
+		agreement->fine[rank][i] = (agreement->alone ? scaling_settle_alone : scaling_settle)(
+			trainer, &agreement->took[rank][i]);
 		agreement->factor[rank][i] = trainer->scaling.factor;
 		agreement->gradient[rank][i] = gradient[4];
 	}
@@ -112,6 +115,22 @@ static void an_overflow_on_one_rank_skips_the_step_on_all(void **state)
 			assert_true(agreement->fine[rank][i]);
 			assert_int_equal(agreement->took[rank][i], i == 2);
 			assert_true(agreement->factor[rank][i] == (i == 0 ? 32768 : 16384));
+		}
+		assert_true(agreement->gradient[rank][2] == 3);
+	}
+	free(agreement);
+}
+
+static void where_each_steps_alone_an_overflow_is_its_own(void **state)
+{
+	struct agreement *agreement = calloc(1, sizeof(*agreement));
+	agreement->alone = true;
+	ranks_run(2, settle_thrice, agreement);
+	for (int rank = 0; rank < 2; rank++) {
+		for (int i = 0; i < 3; i++) {
+			assert_true(agreement->fine[rank][i]);
+			assert_int_equal(agreement->took[rank][i], i != rank);
+			assert_true(agreement->factor[rank][i] == (i >= rank ? 32768 : 65536));
 		}
 		assert_true(agreement->gradient[rank][2] == 3);
 	}
@@ -298,6 +317,65 @@ static bool curve(const char *precision, struct run *run)
 	return run->fine[0];
 }
 
+/* Every rank that computes; values are of the end. */
+struct outcome_of_all {
+	struct options options;
+	bool fine[3];
+	uint64_t checksum;
+	double loss;
+};
+
+struct teller {
+	struct outcome_of_all *all;
+	uint32_t rank;
+};
+
+static bool tell_epoch(void *context, const struct trainer_epoch *epoch)
+{
+	const struct teller *teller = context;
+	if (teller->rank == 0) {
+		teller->all->checksum = epoch->checksum;
+		teller->all->loss = epoch->loss;
+	}
+	return true;
+}
+
+static void train_together(collet_comm *comm, void *context)
+{
+	struct outcome_of_all *all = context;
+	struct teller teller = { all, collet_comm_rank(comm) };
+	const struct trainer_watch watch = { .epoch = tell_epoch, .context = &teller };
+	const struct options options = all->options;
+	all->fine[teller.rank] = trainer_run(comm, &options, &watch);
+	if (!all->fine[teller.rank])
+		collet_comm_abort(comm);
+}
+
+static struct outcome_of_all together(const char *strategy, const char *precision)
+{
+	const char *const words[] = { "collet-train", "--dataset", "digits", "--model", "linear", "--train-samples",
+		"1280", "--test-samples", "100", "--strategy", strategy, "--precision", precision, "--batch-size",
+		"16", "--steps", "20", "--lr", "0.02" };
+	char *arguments[sizeof(words) / sizeof(words[0])];
+	struct outcome_of_all all = { 0 };
+	memcpy(arguments, words, sizeof(words));
+	assert_int_equal(options_parse(&all.options, sizeof(words) / sizeof(words[0]), arguments), OPTIONS_RUN);
+	ranks_run(3, train_together, &all);
+	assert_true(all.fine[0] && all.fine[1] && all.fine[2]);
+	return all;
+}
+
+static void every_strategy_learns_in_f16(void **state)
+{
+	for (size_t i = 0; strategies[i]; i++) {
+		const struct outcome_of_all exact = together(strategies[i]->name, "f32");
+		const struct outcome_of_all seen = together(strategies[i]->name, "f16");
+		assert_true(exact.checksum != seen.checksum);
+		if (!(fabs(seen.loss - exact.loss) < 0.1))
+			fail_msg("%s: the loss is %g, f32's %g", strategies[i]->name, seen.loss, exact.loss);
+	}
+}
+
 /* Over ten steps: where f16 skips one, it is a step behind from there on. */
 static double mean_loss(const struct run *run, int first)
 {
@@ -333,8 +411,10 @@ int main(void)
 		cmocka_unit_test(every_half_is_kept_and_what_is_between_goes_to_the_nearest),
 		cmocka_unit_test(the_factor_falls_at_once_and_grows_with_patience),
 		cmocka_unit_test(an_overflow_on_one_rank_skips_the_step_on_all),
+		cmocka_unit_test(where_each_steps_alone_an_overflow_is_its_own),
 		cmocka_unit_test(gradients_are_near_those_of_f32),
 		cmocka_unit_test(training_follows_f32s_curve),
+		cmocka_unit_test(every_strategy_learns_in_f16),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -37,31 +37,49 @@ bool scaling_multiply(float *values, uint64_t count, float factor)
 	return !wrong;
 }
 
+/* A factor of less than 1 would not help: this is no overflow of f16. */
+static bool refuse(void)
+{
+	return train_fail("gradients overflow even unscaled: try a lower --lr");
+}
+
+static bool divide(const struct trainer *trainer)
+{
+	bool finite = true;
+	for (uint32_t p = 0; p < trainer->model.parameter_count; p++) {
+		const struct parameter *parameter = &trainer->model.parameters[p];
+		finite &= scaling_multiply(parameter->gradient, parameter->count, 1 / trainer->scaling.factor);
+	}
+	return finite;
+}
+
 bool scaling_agree(struct trainer *trainer, bool finite, bool *take)
 {
 	struct scaling *scaling = &trainer->scaling;
-	uint32_t overflows = !finite;
-	/* A factor of less than 1 would not help: this is no overflow of f16. */
-	if (overflows && scaling->factor <= 1)
-		overflows = 2;
+	uint32_t overflows = finite ? 0 : scaling->factor > 1 ? 1 : 2;
+	*take = true;
+	if (!scaling->dynamic)
+		return true;
 	if (!train_check(collet_allreduce(trainer->comm, &overflows, &overflows, 1, COLLET_U32, COLLET_MAX, NULL),
 		    "agreeing on what has overflowed"))
 		return false;
 	*take = overflows == 0;
 	scaling_follow(scaling, *take);
-	return overflows < 2 || train_fail("gradients overflow even unscaled: try a lower --lr");
+	return overflows < 2 || refuse();
 }
 
 bool scaling_settle(struct trainer *trainer, bool *take)
 {
-	const struct scaling *scaling = &trainer->scaling;
-	bool finite = true;
-	*take = true;
-	if (!scaling->dynamic)
-		return true;
-	for (uint32_t p = 0; p < trainer->model.parameter_count; p++) {
-		const struct parameter *parameter = &trainer->model.parameters[p];
-		finite &= scaling_multiply(parameter->gradient, parameter->count, 1 / scaling->factor);
-	}
-	return scaling_agree(trainer, finite, take);
+	return scaling_agree(trainer, !trainer->scaling.dynamic || divide(trainer), take);
+}
+
+bool scaling_settle_alone(struct trainer *trainer, bool *take)
+{
+	struct scaling *scaling = &trainer->scaling;
+	*take = !scaling->dynamic || divide(trainer);
+	if (!*take && scaling->factor <= 1)
+		return refuse();
+	if (scaling->dynamic)
+		scaling_follow(scaling, *take);
+	return true;
 }

@@ -1,7 +1,7 @@
 /* The loss in f16 is multiplied by a factor, so that small gradients are not lost below what f16 can hold, and
  * gradients are divided by it before they are used. The factor is as large as it can be: halved, and the step skipped,
- * when a gradient is too large on any rank, and doubled after SCALING_PATIENCE steps in which none was. (Micikevicius
- * et al., "Mixed Precision Training", 2018.) */
+ * when a gradient is too large on any of the ranks that take one step together, and doubled after SCALING_PATIENCE
+ * steps in which none was. (Micikevicius et al., "Mixed Precision Training", 2018.) */
 #ifndef TRAIN_SCALING_H
 #define TRAIN_SCALING_H
 
@@ -29,7 +29,9 @@ struct trainer;
 /* Collective. Divides the parameters' gradients by the factor, follows, and says whether the optimiser may take the
  * step: the same on every rank. False after a line on standard error. */
 bool scaling_settle(struct trainer *trainer, bool *take);
-/* The second half, for who has divided: finite: whether all of this rank's gradients were. */
+/* The second half, for who has divided, or has no gradients: finite: whether all of this rank's gradients were. */
 bool scaling_agree(struct trainer *trainer, bool finite, bool *take);
+/* Not collective: where each rank takes a step of its own, it has a factor of its own. */
+bool scaling_settle_alone(struct trainer *trainer, bool *take);
 
 #endif

@@ -184,7 +184,7 @@ const struct strategy strategy_allreduce = {
 	.name = "allreduce",
 	.sentence = "gradients are averaged by all-reduce, in buckets, while backward goes on",
 	.takes = TAKES_COMPRESS | TAKES_ALGORITHM | TAKES_CLIP | TAKES_ACCUMULATE | TAKES_SHARDS |
-		TAKES_BUCKETS | TAKES_SYNC_NORM | TAKES_F16,
+		TAKES_BUCKETS | TAKES_SYNC_NORM,
 	.state = STATE_ALIKE,
 	.create = allreduce_create,
 	.step = allreduce_step,

@@ -349,7 +349,7 @@ static bool device_end_epoch(struct trainer *trainer)
 const struct strategy strategy_allreduce_device = {
 	.name = "allreduce",
 	.sentence = "gradients are averaged by all-reduce between GPUs, in buckets, while backward goes on",
-	.takes = TAKES_ALGORITHM | TAKES_BUCKETS | TAKES_F16,
+	.takes = TAKES_ALGORITHM | TAKES_BUCKETS,
 	.state = STATE_ALIKE,
 	.create = device_create,
 	.step = device_step,

@@ -56,10 +56,13 @@ static bool async_create(struct trainer *trainer)
 static bool work(struct trainer *trainer, struct async *state, uint32_t images, struct outcome *outcome)
 {
 	struct flat *flat = &trainer->flat;
-	if (!compute_step(trainer, 0, images, compute_till_all, NULL, outcome))
+	bool take;
+	if (!compute_step(trainer, 0, images, compute_till_all, NULL, outcome) ||
+		!scaling_settle_alone(trainer, &take))
 		return false;
 	memcpy(state->change, flat->values, flat->count * sizeof(*flat->values));
-	strategy_descend(trainer);
+	if (take)
+		strategy_descend(trainer);
 	const float share = 1 / (float)trainer->workers;
 	for (uint64_t i = 0; i < flat->count; i++)
 		state->change[i] = (flat->values[i] - state->change[i]) * share;

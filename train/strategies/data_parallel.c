@@ -61,8 +61,12 @@ static bool data_parallel_step(struct trainer *trainer, uint32_t images, struct 
 	float *gradients = trainer->flat.gradients;
 	const struct batch mine = { state->images, state->labels, images };
 	const collet_how how = { .algorithm = trainer->options->algorithm };
-	if (!deal(trainer, images) || !compute_batch(trainer, 0, &mine, compute_till_all, NULL, outcome))
+	bool take;
+	if (!deal(trainer, images) || !compute_batch(trainer, 0, &mine, compute_till_all, NULL, outcome) ||
+		!scaling_settle(trainer, &take))
 		return false;
+	if (!take)
+		return true;
 	const int64_t began = strategy_communicate(trainer);
 	if (!train_check(collet_reduce(trainer->lane, gradients, gradients, trainer->flat.count, COLLET_F32,
 				 COLLET_AVERAGE, 0, &how),

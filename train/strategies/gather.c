@@ -30,8 +30,11 @@ static bool gather_step(struct trainer *trainer, uint32_t images, struct outcome
 	float *gradients = trainer->flat.gradients;
 	const uint64_t count = trainer->flat.count;
 	const collet_how how = { .algorithm = trainer->options->algorithm };
-	if (!compute_step(trainer, 0, images, compute_till_all, NULL, outcome))
+	bool take;
+	if (!compute_step(trainer, 0, images, compute_till_all, NULL, outcome) || !scaling_settle(trainer, &take))
 		return false;
+	if (!take)
+		return true;
 	const int64_t began = strategy_communicate(trainer);
 	if (!train_check(collet_gather(trainer->lane, gradients, state->all, count, COLLET_F32, 0, &how),
 		    "gathering gradients"))

@@ -114,12 +114,14 @@ static void mix(const struct gossip *state, float *restrict values, uint64_t cou
 static bool gossip_step(struct trainer *trainer, uint32_t images, struct outcome *outcome)
 {
 	struct gossip *state = trainer->strategy_state;
+	bool take;
 	if (!start_exchange(trainer, state) || !compute_step(trainer, 0, images, advance, trainer, outcome) ||
-		!end_exchange(trainer, state))
+		!end_exchange(trainer, state) || !scaling_settle_alone(trainer, &take))
 		return false;
 	if (state->sides > 0)
 		mix(state, trainer->flat.values, trainer->flat.count);
-	strategy_descend(trainer);
+	if (take)
+		strategy_descend(trainer);
 	return true;
 }
 

@@ -42,9 +42,12 @@ static bool is_time(const struct trainer *trainer, uint32_t steps)
 
 static bool local_sgd_step(struct trainer *trainer, uint32_t images, struct outcome *outcome)
 {
-	if (!compute_step(trainer, 0, images, compute_till_all, NULL, outcome))
+	bool take;
+	if (!compute_step(trainer, 0, images, compute_till_all, NULL, outcome) ||
+		!scaling_settle_alone(trainer, &take))
 		return false;
-	strategy_descend(trainer);
+	if (take)
+		strategy_descend(trainer);
 	return !is_time(trainer, trainer->steps_done + 1) || average(trainer);
 }
 

@@ -15,9 +15,16 @@ static uint64_t value_bytes(const struct trainer *trainer)
 	return trainer->flat.count * sizeof(float);
 }
 
+/* Of the loss in f16: the rank follows it alone. */
+static uint64_t scaling_bytes(const struct trainer *trainer)
+{
+	return trainer->scaling.dynamic ? sizeof(trainer->scaling) : 0;
+}
+
 bool own_bytes(struct trainer *trainer, uint64_t *bytes)
 {
-	*bytes = value_bytes(trainer) + state_bytes(trainer) * (trainer->flat.squares ? 2 : 1);
+	*bytes = value_bytes(trainer) + state_bytes(trainer) * (trainer->flat.squares ? 2 : 1) +
+		scaling_bytes(trainer);
 	return true;
 }
 
@@ -27,8 +34,12 @@ void own_save(const struct trainer *trainer, const float *values, void *state)
 	memcpy(at, values, value_bytes(trainer));
 	at += value_bytes(trainer);
 	memcpy(at, trainer->flat.velocity, state_bytes(trainer));
-	if (trainer->flat.squares)
-		memcpy(at + state_bytes(trainer), trainer->flat.squares, state_bytes(trainer));
+	at += state_bytes(trainer);
+	if (trainer->flat.squares) {
+		memcpy(at, trainer->flat.squares, state_bytes(trainer));
+		at += state_bytes(trainer);
+	}
+	memcpy(at, &trainer->scaling, scaling_bytes(trainer));
 }
 
 bool own_load(struct trainer *trainer, float *values, const void *state, uint64_t bytes)
@@ -42,7 +53,11 @@ bool own_load(struct trainer *trainer, float *values, const void *state, uint64_
 	memcpy(values, at, value_bytes(trainer));
 	at += value_bytes(trainer);
 	memcpy(trainer->flat.velocity, at, state_bytes(trainer));
-	if (trainer->flat.squares)
-		memcpy(trainer->flat.squares, at + state_bytes(trainer), state_bytes(trainer));
+	at += state_bytes(trainer);
+	if (trainer->flat.squares) {
+		memcpy(trainer->flat.squares, at, state_bytes(trainer));
+		at += state_bytes(trainer);
+	}
+	memcpy(&trainer->scaling, at, scaling_bytes(trainer));
 	return true;
 }

@@ -70,11 +70,12 @@ static bool serve(struct trainer *trainer, const struct parameter_server *state)
 static bool parameter_server_step(struct trainer *trainer, uint32_t images, struct outcome *outcome)
 {
 	const struct parameter_server *state = trainer->strategy_state;
+	bool take;
 	*outcome = (struct outcome){ 0 };
 	if (servers_is_one(trainer))
-		return serve(trainer, state);
-	return compute_step(trainer, 0, images, compute_till_all, NULL, outcome) &&
-		servers_exchange(trainer, trainer->flat.gradients, state->requests);
+		return scaling_agree(trainer, true, &take) && (!take || serve(trainer, state));
+	return compute_step(trainer, 0, images, compute_till_all, NULL, outcome) && scaling_settle(trainer, &take) &&
+		(!take || servers_exchange(trainer, trainer->flat.gradients, state->requests));
 }
 
 static void parameter_server_destroy(struct trainer *trainer)

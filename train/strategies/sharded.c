@@ -40,8 +40,11 @@ static bool sharded_step(struct trainer *trainer, uint32_t images, struct outcom
 	const uint64_t count = part_count(trainer);
 	float *mine = flat->gradients + flat->state_first;
 	const collet_how how = { .algorithm = trainer->options->algorithm };
-	if (!compute_step(trainer, 0, images, compute_till_all, NULL, outcome))
+	bool take;
+	if (!compute_step(trainer, 0, images, compute_till_all, NULL, outcome) || !scaling_settle(trainer, &take))
 		return false;
+	if (!take)
+		return true;
 	int64_t began = strategy_communicate(trainer);
 	if (!train_check(collet_reduce_scatter(
 				 trainer->lane, flat->gradients, mine, count, COLLET_F32, COLLET_AVERAGE, &how),

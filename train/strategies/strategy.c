@@ -42,8 +42,6 @@ bool strategy_fits(const struct options *options)
 		{ TAKES_ACCUMULATE, options->accumulate > 1, "accumulate", "rank 0 deals out one batch a step" },
 		{ TAKES_SHARDS, options->shards > 1, "shards", "it proves what the all-reduce computes" },
 		{ TAKES_SYNC_NORM, options->sync_batch_norm, "sync-batch-norm", "its servers see no batches" },
-		{ TAKES_F16, options->precision == PRECISION_F16, "precision f16",
-			"no rank sees every gradient before it is used" },
 		{ TAKES_SERVERS, options->servers > 0, "servers", "it has none" },
 		{ TAKES_STALENESS, options->staleness != OPTIONS_NOT_GIVEN, "staleness", "no rank runs ahead in it" },
 		{ TAKES_LOCAL_STEPS, options->local_steps > 0, "local-steps", "every step of it is everybody's" },

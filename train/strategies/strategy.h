@@ -17,7 +17,6 @@ enum strategy_takes {
 	TAKES_STALENESS = 1 << 6,
 	TAKES_LOCAL_STEPS = 1 << 7,
 	TAKES_BUCKETS = 1 << 8,      /* --bucket-bytes, --no-overlap */
-	TAKES_F16 = 1 << 10,         /* scaling_settle() comes before the optimiser */
 	TAKES_SYNC_NORM = 1 << 9     /* all ranks compute batches, in the same number of steps */
 };
 
