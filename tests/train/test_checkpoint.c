@@ -271,7 +271,7 @@ static void what_ranks_keep_for_themselves_is_theirs(void **state)
 	};
 	struct tensor_file file;
 	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-		char text[2000];
+		char text[8000];
 		assert_true(
 			run_words(2, TELL("--model", "linear", SHORT, "--steps", "3", "--checkpoint", path), compressed)
 				.fine[0]);
@@ -375,7 +375,7 @@ static void training_goes_on_while_the_disk_is_busy(void **state)
 static void a_disk_that_fails_is_told_of(void **state)
 {
 	const char *const words[] = { "--model", "linear", "--checkpoint", path, "--checkpoint-every", "3", NULL };
-	char text[2000];
+	char text[8000];
 	for (int always = 0; always < 2; always++) {
 		atomic_store(always ? &disk.fails : &disk.fails_once, true);
 		listen_begin();
@@ -513,7 +513,7 @@ static void what_is_of_another_training_is_refused(void **state)
 	};
 	assert_true(run_words(2, TELL("--model", "linear", SHORT, "--steps", "3", "--checkpoint", path), NULL).fine[0]);
 	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-		char text[2000];
+		char text[8000];
 		listen_begin();
 		const struct run run =
 			run_words(2, TELL("--model", "linear", SHORT, "--checkpoint", path, "--steps", "3", "--resume"),
@@ -536,7 +536,7 @@ static void what_is_damaged_is_refused(void **state)
 	const struct tensor *last = &file.tensors[file.tensor_count - 1];
 	const size_t count = (size_t)((const uint8_t *)last->data - file.bytes) + tensor_bytes(last);
 	for (int damage = 0; damage < 5; damage++) {
-		char text[2000];
+		char text[8000];
 		FILE *out = fopen(path, "wb");
 		assert_non_null(out);
 		if (damage == 1)
