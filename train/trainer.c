@@ -5,8 +5,10 @@
  * rank's own while it trains; rank 0's are used, as in PyTorch. */
 #include "trainer.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
 #include "agree.h"
@@ -145,6 +147,18 @@ static bool run_epoch(struct trainer *trainer)
 		checkpoint_after_epoch(trainer);
 }
 
+/* Said before training rather than after it. What is there stays until there is something better. */
+static bool may_dump(collet_comm *comm, const char *path)
+{
+	if (!path || collet_comm_rank(comm) != 0)
+		return true;
+	FILE *file = fopen(path, "ab");
+	if (!file)
+		return train_fail("--dump-parameters %s: %s", path, strerror(errno));
+	fclose(file);
+	return true;
+}
+
 static bool dump_parameters(const struct trainer *trainer, const char *path)
 {
 	FILE *file = fopen(path, "wb");
@@ -155,7 +169,7 @@ static bool dump_parameters(const struct trainer *trainer, const char *path)
 	}
 	if (file && fclose(file) != 0)
 		complete = false;
-	return complete || train_fail("%s: cannot be written", path);
+	return complete || train_fail("--dump-parameters %s: %s", path, strerror(errno));
 }
 
 bool trainer_run(collet_comm *comm, const struct options *options, const struct trainer_watch *watch)
@@ -164,7 +178,8 @@ bool trainer_run(collet_comm *comm, const struct options *options, const struct 
 	if (!trainer)
 		return train_fail("no memory");
 	*trainer = (struct trainer){ .comm = comm, .options = options, .watch = watch, .backend = &backend_onednn };
-	bool fine = agree_on_options(comm, options) && checkpoint_begin(trainer) && setup_init(trainer);
+	bool fine = agree_on_options(comm, options) && checkpoint_begin(trainer) &&
+		may_dump(comm, options->dump_parameters) && setup_init(trainer);
 	if (fine && options->resume && watch->resumed)
 		fine = watch->resumed(
 			watch->context, trainer->history, trainer->history_count, trainer->steps_done);

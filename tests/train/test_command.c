@@ -195,7 +195,9 @@ static void what_makes_no_sense_is_refused(void **state)
 		{{"--dataset", "mnist"}, 1, "--dataset digits needs no files"},
 		{{"--data", "/nowhere"}, 1, "scripts/get-data mnist /nowhere"},
 		{{"--dataset=digits", "--model", "large"}, 1, "there is no model large"},
-		{{"--dataset=digits", "--json", "/nowhere/at/all"}, 1, "/nowhere/at/all: No such file"},
+		{{"--dataset=digits", "--json", "/nowhere/at/all"}, 1, "--json /nowhere/at/all: No such file"},
+		{{"--dataset=digits", "--dump-parameters", "/nowhere/at/all"}, 1,
+			"--dump-parameters /nowhere/at/all: No such file"},
 	};
 	unsetenv("COLLET_DATA");
 	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {

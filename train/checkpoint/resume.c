@@ -263,9 +263,10 @@ static bool hand_out_state(const struct source *source, struct trainer *trainer,
 static bool hand_out_losses(const struct source *source, struct trainer *trainer)
 {
 	const uint32_t shards = trainer->options->shards, ranks = collet_comm_size(trainer->comm);
-	double *all = calloc((size_t)shards * (ranks + 1), sizeof(*all)), *mine = all + (size_t)shards * ranks;
+	double *all = calloc((size_t)shards * (ranks + 1), sizeof(*all));
 	if (!all)
 		return train_fail("no memory for a checkpoint");
+	double *mine = all + (size_t)shards * ranks;
 	if (collet_comm_rank(trainer->comm) == 0) {
 		const struct tensor *saved = safetensors_tensor(&source->file, "ranks.loss_sums");
 		const uint64_t count = saved->shape[0] * saved->shape[1];

@@ -43,7 +43,7 @@ bool report_init(struct report *report, const struct options *options, uint32_t 
 	if (json)
 		report->json = strcmp(json, "-") == 0 ? stdout : fopen(json, "w");
 	if (json && !report->json)
-		return train_fail("%s: %s", json, strerror(errno));
+		return train_fail("--json %s: %s", json, strerror(errno));
 	if (options->plot && !gnuplot_found())
 		return train_fail("--plot %s: there is no gnuplot to draw it with", options->plot);
 	return journal_open(&report->journal, options->log, options->log_every, options->resume);
