@@ -14,6 +14,7 @@
 #include "measure.h"
 #include "options.h"
 #include "overlap.h"
+#include "request.h"
 #include "pin.h"
 #include "process.h"
 #include "threads.h"
@@ -107,6 +108,7 @@ int main(int argc, char **argv)
 	case BENCH_COMMAND_INIT: status = bench_init(&options); break;
 	case BENCH_COMMAND_FAULTS: status = bench_faults(&options); break;
 	case BENCH_COMMAND_OVERLAP: status = run_ranks(&options, typed, bench_overlap); break;
+	case BENCH_COMMAND_REQUEST: status = run_ranks(&options, typed, bench_request); break;
 	case BENCH_COMMAND_WAITING: status = run_ranks(&options, typed, bench_waiting); break;
 	case BENCH_COMMAND_COMPARE: status = bench_compare(&options); break;
 	case BENCH_COMMAND_TRAINING: status = bench_training(&options); break;

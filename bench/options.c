@@ -22,6 +22,7 @@ const char bench_usage[] =
 	"  collet-bench init -n 64               time and memory to create a communicator\n"
 	"  collet-bench faults -n 3              how long after kill -9 of one rank all others know\n"
 	"  collet-bench overlap COLLECTIVE -n 2  how much of a request hides behind a sleep, or behind computing\n"
+	"  collet-bench request COLLECTIVE -n 2  what a request costs over the same call without one\n"
 	"  collet-bench waiting COLLECTIVE -n 2  what ranks use of the processor while they wait for a late one\n"
 	"  collet-bench training -n 2 [-- OPTION...]\n"
 	"                                        collet-train's strategies, one after the other, with its options\n"
@@ -54,7 +55,7 @@ const char bench_usage[] =
 	"  --with LIST            compare: openmpi, mpich, gloo, or a variant: openmpi:ucx (all that are there)\n"
 	"  --variants WHICH       compare: default, or tuned: each library in every setting that helps it (tuned)\n"
 	"  --repeats N            compare: rounds, the libraries taking turns (5); faults: kills a row (10);\n"
-	"                         overlap (9), waiting (10), training (1): rounds; tune: sweeps (1)\n"
+	"                         overlap, request (9), waiting (10), training (1): rounds; tune: sweeps (1)\n"
 	"  --strategies LIST      training: all, or names as collet-train --strategy has them (all)\n"
 	"  --predict LIST         training: and what the cost model says of so many ranks, 1,4,8,64 for example\n"
 	"  --plot FILE.svg        compare: time and bus bandwidth against bytes; training: its table; by gnuplot\n"
@@ -151,6 +152,7 @@ static const struct {
 	{ "init", BENCH_COMMAND_INIT, false, "0", 0, 0 },
 	{ "faults", BENCH_COMMAND_FAULTS, false, "0", 0, 10 },
 	{ "overlap", BENCH_COMMAND_OVERLAP, true, "16M", 0, 9 },
+	{ "request", BENCH_COMMAND_REQUEST, true, "8", 0.3, 9 },
 	{ "waiting", BENCH_COMMAND_WAITING, true, "4", 0, 10 },
 	{ "compare", BENCH_COMMAND_COMPARE, true, "4,1K,16K,256K,1M,16M,64M", 0.1, 5 },
 	{ "tune", BENCH_COMMAND_TUNE, false, "8,512,4K,16K,64K,256K,1M,4M,16M", 0.003, 1 },
@@ -442,7 +444,7 @@ bool bench_options_parse(int argc, char **argv, struct bench_options *options, c
 	if (o.plot != NULL && o.command != BENCH_COMMAND_COMPARE && o.command != BENCH_COMMAND_TRAINING)
 		return fail(problem, "--plot is for compare and training");
 	if (o.repeats > 0 && commands[row].repeats == 0)
-		return fail(problem, "--repeats is for compare, faults, overlap, waiting, training and tune");
+		return fail(problem, "--repeats is for compare, faults, overlap, request, waiting, training and tune");
 	if (o.repeats == 0)
 		o.repeats = commands[row].repeats;
 	const char *wrong = bench_sizes_parse(given.sizes != NULL ? given.sizes : commands[row].sizes, &o.sizes);

@@ -13,6 +13,7 @@ enum bench_command_kind {
 	BENCH_COMMAND_INIT,
 	BENCH_COMMAND_FAULTS,
 	BENCH_COMMAND_OVERLAP,
+	BENCH_COMMAND_REQUEST,
 	BENCH_COMMAND_WAITING,
 	BENCH_COMMAND_COMPARE,
 	BENCH_COMMAND_TUNE,
@@ -52,7 +53,7 @@ struct bench_options {
 	const char *baseline;      /* compare: a file that --json wrote before */
 	const char *with;          /* compare: names, separated by commas */
 	bool tuned;                /* compare: every variant of each library, not its default alone */
-	uint32_t repeats;          /* compare, faults, overlap, waiting, tune, training */
+	uint32_t repeats;          /* compare, faults, overlap, request, waiting, tune, training */
 	const char *strategies;    /* training: names, separated by commas; NULL: all */
 	uint32_t predict[BENCH_PREDICT_MOST];  /* training: numbers of ranks */
 	uint32_t predict_count;

@@ -1,0 +1,10 @@
+/* collet-bench request: what a request costs over the same call without one. */
+#ifndef BENCH_REQUEST_H
+#define BENCH_REQUEST_H
+
+#include "options.h"
+
+/* One rank's part; all ranks call it. The exit status. */
+int bench_request(const struct bench_options *options);
+
+#endif
