@@ -247,17 +247,23 @@ static collet_status settle(struct collet_request *request)
                                                collet_fail(status, "%s: %s", call, group->sentence);
 }
 
-collet_status collet_call_settle(struct collet_request **request)
+/* Under lock, which it lets go of. */
+static collet_status settle_and_unlock(struct collet_request **request)
 {
 	struct collet_request *ended = *request;
 	struct collet_engine *engine = ended->group->engine;
 	struct collet_staged *staged = ended->staged;
 	ended->staged = NULL;
 	*request = NULL;
-	pthread_mutex_lock(&engine->lock);
 	const collet_status status = settle(ended);
 	pthread_mutex_unlock(&engine->lock);
 	return collet_staged_end(staged, status);
+}
+
+collet_status collet_call_settle(struct collet_request **request)
+{
+	pthread_mutex_lock(&(*request)->group->engine->lock);
+	return settle_and_unlock(request);
 }
 
 collet_status collet_call_follow(struct collet_staged *staged, collet_status status, const collet_how *how)
@@ -268,10 +274,33 @@ collet_status collet_call_follow(struct collet_staged *staged, collet_status sta
 	return COLLET_OK;
 }
 
+/* Of a call on the spot, before it is waited for in earnest: looks at its own messages alone, and so at once. Under
+ * lock. */
+static void look_briefly(struct collet_request *request)
+{
+	const struct collet_engine *engine = request->group->engine;
+	uint32_t looks = engine->crowded ? 0 : engine->spin_polls;
+	looks = looks < BRIEF_LOOKS ? looks : BRIEF_LOOKS;
+	while (request->status == COLLET_PENDING) {
+		const uint32_t cost = collet_inline_look_cost(request);
+		if (!cost || cost > looks)
+			return;
+		looks -= cost;
+		collet_cpu_relax();
+		collet_inline_advance(request);
+	}
+}
+
 collet_status collet_call_wait(struct collet_request **request)
 {
-	collet_engine_wait((*request)->group->engine, has_ended, *request);
-	return collet_call_settle(request);
+	struct collet_request *awaited = *request;
+	const struct collet_group *group = awaited->group;
+	pthread_mutex_lock(&group->engine->lock);
+	if (group->inlined == awaited)
+		look_briefly(awaited);
+	if (awaited->status == COLLET_PENDING)
+		collet_engine_wait_locked(group->engine, has_ended, awaited);
+	return settle_and_unlock(request);
 }
 
 collet_status collet_call_poll(struct collet_request **request)
@@ -329,17 +358,9 @@ static void start(collet_comm *comm, struct collet_request *request, bool blocks
 	collet_recorder_start(&group->recorder, &request->call, request->signature, request->started_ticks);
 	collet_request_activate(request);
 	if (on_the_spot) {
-		uint32_t looks = blocks && !group->engine->crowded ? group->engine->spin_polls : 0;
-		looks = looks < BRIEF_LOOKS ? looks : BRIEF_LOOKS;
 		collet_inline_advance(request);
-		while (request->status == COLLET_PENDING) {
-			const uint32_t cost = collet_inline_look_cost(request);
-			if (!cost || cost > looks)
-				break;
-			looks -= cost;
-			collet_cpu_relax();
-			collet_inline_advance(request);
-		}
+		if (blocks)
+			look_briefly(request);
 		request->brief = false;
 		return;
 	}
