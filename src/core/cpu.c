@@ -14,6 +14,7 @@ static const char *const names[COLLET_ISA_COUNT] = {
 	[COLLET_ISA_PLAIN] = "plain",
 	[COLLET_ISA_AVX2] = "avx2",
 	[COLLET_ISA_AVX512] = "avx512",
+	[COLLET_ISA_AVX512_BF16] = "avx512_bf16",
 };
 
 const char *collet_isa_name(enum collet_isa isa)
@@ -55,6 +56,12 @@ static bool have_avx512(void)
 	return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
 		__builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
 }
+
+static bool have_avx512_bf16(void)
+{
+	unsigned eax, ebx, ecx, edx;
+	return __get_cpuid_count(7, 1, &eax, &ebx, &ecx, &edx) && (eax & bit_AVX512BF16);
+}
 #else
 static bool have_avx2(void)
 {
@@ -62,6 +69,11 @@ static bool have_avx2(void)
 }
 
 static bool have_avx512(void)
+{
+	return false;
+}
+
+static bool have_avx512_bf16(void)
 {
 	return false;
 }
@@ -76,6 +88,8 @@ bool collet_isa_available(enum collet_isa isa)
 		return have_avx2();
 	case COLLET_ISA_AVX512:
 		return have_avx2() && have_avx512();
+	case COLLET_ISA_AVX512_BF16:
+		return have_avx2() && have_avx512() && have_avx512_bf16();
 	case COLLET_ISA_COUNT:
 		break;
 	}
@@ -95,7 +109,8 @@ collet_status collet_isa_from_env(enum collet_isa *isa)
 	const char *text = collet_env("COLLET_ISA");
 	enum collet_isa asked = COLLET_ISA_AUTO;
 	if (text && !collet_isa_parse(text, &asked))
-		return collet_fail(COLLET_ERR_CONFIG, "COLLET_ISA=%s is none of auto, plain, avx2, avx512", text);
+		return collet_fail(COLLET_ERR_CONFIG,
+			"COLLET_ISA=%s is none of auto, plain, avx2, avx512, avx512_bf16", text);
 	if (!collet_isa_available(asked))
 		return collet_fail(COLLET_ERR_CONFIG, "COLLET_ISA=%s: not available here; the best one is %s", text,
 			collet_isa_name(collet_isa_best()));

@@ -10,6 +10,7 @@ enum collet_isa {
 	COLLET_ISA_PLAIN,
 	COLLET_ISA_AVX2,   /* with F16C */
 	COLLET_ISA_AVX512, /* F, BW, DQ and VL */
+	COLLET_ISA_AVX512_BF16, /* and that */
 	COLLET_ISA_COUNT
 };
 
@@ -36,7 +37,7 @@ static inline void collet_cpu_own(const void *line)
 #endif
 }
 
-/* "auto", "plain", "avx2", "avx512"; NULL for a value that names none. */
+/* "auto", "plain", "avx2", "avx512", "avx512_bf16"; NULL for a value that names none. */
 const char *collet_isa_name(enum collet_isa isa);
 /* False: not such a name; *isa is left alone. */
 bool collet_isa_parse(const char *text, enum collet_isa *isa);

@@ -44,10 +44,35 @@ VECTOR_INLINE void load_bf16(vec *to, const unsigned char *from, uint32_t accumu
 	}
 }
 
+#if defined(COLLET_VECTOR_BF16)
+/* The processor rounds as bf16_round() does, but makes zeros of denormals, and no canonical NaN. Is there either? */
+VECTOR_INLINE bool bf16_is_special(vec a, vec b)
+{
+	enum { QUIET_NAN = 0x01, DENORMAL = 0x20, SIGNALLING_NAN = 0x80 };
+	return (_mm512_fpclass_ps_mask((__m512)a, QUIET_NAN | DENORMAL | SIGNALLING_NAN) |
+		_mm512_fpclass_ps_mask((__m512)b, QUIET_NAN | DENORMAL | SIGNALLING_NAN)) != 0;
+}
+
+/* All of the lower ones, then all of the upper: words 0, 32, 1, 33, ... are what is to be stored. */
+VECTOR_INLINE vec bf16_round_both(vec lower, vec upper)
+{
+	const __m512i pairs = _mm512_add_epi32(_mm512_set1_epi32(0x00100000),
+		_mm512_mullo_epi32(_mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0),
+			_mm512_set1_epi32(0x00010001)));
+	return (vec)_mm512_permutexvar_epi16(pairs, (__m512i)_mm512_cvtne2ps_pbh((__m512)upper, (__m512)lower));
+}
+#endif
+
 VECTOR_INLINE void store_bf16(unsigned char *to, const vec *from, uint32_t accumulators)
 {
 	for (uint32_t i = 0; i < accumulators; i += 2) {
 		vec lower = from[i], upper = from[i + 1];
+#if defined(COLLET_VECTOR_BF16)
+		if (__builtin_expect(!bf16_is_special(lower, upper), true)) {
+			vec_store(to + i / 2 * sizeof(vec), bf16_round_both(lower, upper));
+			continue;
+		}
+#endif
 		if (__builtin_expect(nan_any_f32(lower, upper), false)) {
 			lower = nan_canonical_f32(lower);
 			upper = nan_canonical_f32(upper);

@@ -18,6 +18,7 @@ extern const struct collet_kernels collet_kernels_plain;
 #if defined(__x86_64__)
 extern const struct collet_kernels collet_kernels_avx2;
 extern const struct collet_kernels collet_kernels_avx512;
+extern const struct collet_kernels collet_kernels_avx512_bf16;
 #endif
 
 /* The table of an isa, which is taken to be available; AUTO: of the best one. NULL for one that this build lacks. */

@@ -1,5 +1,6 @@
 /* Every kernel of one instruction set. The file that includes this defines
  *   COLLET_VECTOR_BYTES  how wide a vector is: 16 (any machine), 32 (AVX2 and F16C) or 64 (AVX-512 F, BW, DQ)
+ *   COLLET_VECTOR_BF16   if it has AVX512_BF16 too
  *   COLLET_KERNELS       the name of the table to define
  * and is compiled with the flags of its instruction set. Nothing here has external linkage but the table.
  *

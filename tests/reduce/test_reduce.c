@@ -250,6 +250,33 @@ static void many_operands_round_once(void **state)
 	}
 }
 
+/* Every code and a few others: denormals, what rounds to the next exponent or to infinity, NaN. */
+static void every_bf16_is_rounded_alike(void **state)
+{
+	enum { CODES = 65536 };
+	static const uint16_t others[] = { 0, 0x0001, 0x807f, 0x0080, 0x3f80, 0xbf81, 0x7f7f, 0xff7f, 0x7f80, 0x7fc1 };
+	uint16_t *const codes = calloc(4, CODES * sizeof(*codes)), *const other = codes + CODES,
+		 *const plain = other + CODES, *const sums = plain + CODES;
+	for (uint32_t i = 0; i < CODES; i++)
+		codes[i] = (uint16_t)i;
+	for (size_t o = 0; o < sizeof(others) / sizeof(others[0]); o++) {
+		for (uint32_t i = 0; i < CODES; i++)
+			other[i] = others[o];
+		for (enum collet_isa isa = COLLET_ISA_PLAIN; isa < COLLET_ISA_COUNT; isa++) {
+			struct collet_reduction r;
+			const struct collet_operand both[] = { { codes, false }, { other, false } };
+			uint16_t *const into = isa == COLLET_ISA_PLAIN ? plain : sums;
+			if (!collet_isa_available(isa))
+				continue;
+			assert_int_equal(
+				collet_reduction_init(&r, COLLET_BF16, COLLET_SUM, NULL, 0, 1, isa), COLLET_OK);
+			collet_reduction_run(&r, into, both, 2, CODES, false, NULL);
+			assert_memory_equal(into, plain, CODES * sizeof(*plain));
+		}
+	}
+	free(codes);
+}
+
 /* ---- The caller's floating-point mode ---- */
 
 #if defined(__x86_64__)
@@ -386,6 +413,7 @@ int main(void)
 		cmocka_unit_test(floats_match_the_reference),
 		cmocka_unit_test(nan_and_zero_obey_one_rule),
 		cmocka_unit_test(many_operands_round_once),
+		cmocka_unit_test(every_bf16_is_rounded_alike),
 		cmocka_unit_test(the_callers_mode_is_neither_used_nor_lost),
 		cmocka_unit_test(user_operations_fold_from_the_left),
 		cmocka_unit_test(what_does_not_exist_is_refused),
