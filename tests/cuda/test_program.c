@@ -274,6 +274,17 @@ static collet_status launch(struct seat *seat, const struct collet_program_argum
 	return status;
 }
 
+/* Another order of the blocks of a launch for each seed; 0: any. On the stand-in alone. */
+static void set_schedule(uint64_t seed)
+{
+	char text[24];
+	snprintf(text, sizeof(text), "%llu", (unsigned long long)seed);
+	if (seed)
+		setenv("FAKE_CUDA_SCHEDULE", text, 1);
+	else
+		unsetenv("FAKE_CUDA_SCHEDULE");
+}
+
 /* In one launch, or in a launch for each. Ranks are sorted into launches; all of them before any is waited for. */
 static bool run_on_gpus(struct gpus *gpus, const struct row *row, uint32_t size)
 {
@@ -320,6 +331,13 @@ static void compare(struct rank *rank, const struct gpus *gpus, const struct row
 }
 
 /* ---- Rows ---- */
+
+/* Never 0, with what is added to it. */
+static uint64_t test_seed(void)
+{
+	const char *text = getenv("COLLET_TEST_SEED");
+	return 1 + (text ? strtoull(text, NULL, 10) & 0xffffffff : 0);
+}
 
 /* Element types and operations that round, wrap and scale; the n-th of them. */
 static void choose_type(struct row *row, uint64_t n)
@@ -375,6 +393,14 @@ static bool row_runs(const struct row *row, uint32_t size, const struct gpus *gp
 	return collet_program_fits(row->program, &shape) && lanes * (row->apart ? 1 : size) <= resident;
 }
 
+/* Rows that are explored: small ones, all ranks in one launch. */
+static bool is_small(const struct row *row)
+{
+	return !row->apart && row->count <= 701 && row->count != 5 &&
+		(row->program->collective == COLLET_ALLREDUCE || row->program->collective == COLLET_ALLTOALL ||
+			row->program->collective == COLLET_BROADCAST);
+}
+
 /* The first that can be run from this number on, program NULL if there is none; and the number after it. */
 static uint64_t choose_row(struct row *row, uint32_t size, const struct gpus *gpus, uint64_t number)
 {
@@ -398,6 +424,7 @@ static void all_rows(struct rank *rank)
 	struct shared *shared = rank->shared;
 	struct gpus gpus = { 0 };
 	char *send = malloc(ROOM);
+	const uint64_t seeds = *(const uint64_t *)rank->options->context;
 	uint64_t ran = 0;
 	bool fine = send != NULL;
 	if (rank->rank == 0)
@@ -414,10 +441,14 @@ static void all_rows(struct rank *rank)
 		fill((unsigned char *)send, &row, rank->rank);
 		fine = rank_ok(rank, call(rank, &row, send, shared->expected[rank->rank]), row.program->name) &&
 			rank_ok(rank, collet_barrier(rank->comm, NULL), "all called");
-		if (fine && rank->rank == 0) {
-			fine = rank_check(rank, run_on_gpus(&gpus, &row, rank->size), "%s: %s", row.program->name,
-				collet_last_error());
+		for (uint64_t s = 0; s < (seeds && is_small(&row) ? seeds : !seeds) && fine && !rank->rank; s++) {
+			const uint64_t seed = seeds ? test_seed() + row.number * 1000 + s : 0;
+			set_schedule(seed);
+			fine = rank_check(rank, run_on_gpus(&gpus, &row, rank->size), "%s, schedule %llu: %s",
+				row.program->name, (unsigned long long)seed, collet_last_error());
+			set_schedule(0);
 			compare(rank, &gpus, &row, shared->expected[0]);
+			fine = fine && !rank->report->failed;
 			ran++;
 		}
 		fine = fine && !rank->report->failed;
@@ -430,24 +461,75 @@ static void all_rows(struct rank *rank)
 	free(send);
 }
 
-static void every_program_gives_what_it_gives_on_the_host(void **state)
+static void run_worlds(uint64_t seeds, uint32_t most)
 {
-	for (uint32_t size = 2; size <= WORLD; size++) {
-		const struct ranks_options options = {
-			.mode = RANKS_THREADS, .size = size, .transport = "shm",
-			.shared_bytes = sizeof(struct shared) };
+	for (uint32_t size = 2; size <= most; size++) {
+		const struct ranks_options options = { .mode = RANKS_THREADS, .size = size, .transport = "shm",
+			.shared_bytes = sizeof(struct shared), .context = &seeds };
 		ranks_must_pass(&options, all_rows);
 	}
 }
 
-int main(void)
+static void every_program_gives_what_it_gives_on_the_host(void **state)
 {
-	const struct CMUnitTest tests[] = { cmocka_unit_test(every_program_gives_what_it_gives_on_the_host) };
+	run_worlds(0, WORLD);
+}
+
+/* One block at a time, in orders drawn from seeds. */
+static void every_order_of_blocks_gives_the_same(void **state)
+{
+	run_worlds(getenv("COLLET_TEST_FULL") ? 60 : 2, 3);
+}
+
+/* ---- Giving up ---- */
+
+/* Rank 0 alone is launched: it waits for the other until it is told not to. */
+static void give_up(struct gpus *gpus, bool quick)
+{
+	const struct row row = { .program = collet_program_find(COLLET_ALLREDUCE, "two_shot"), .count = 701,
+		.dtype = COLLET_F32, .op = COLLET_SUM, .quick = quick, .channels = CHANNELS };
+	struct seat *seat = &gpus->seats[0][0];
+	struct collet_program_arguments arguments = { .op = row.op, .divisor = 1, .dtype = row.dtype,
+		.window = gpus->window };
+	cu_stream other;
+	uint32_t lanes;
+	assert_true(lay(gpus, seat, &row, 0, 2, &arguments.rows[0], &lanes));
+	assert_int_equal(launch(seat, &arguments, lanes, 1), COLLET_OK);
+	assert_int_equal(gpus->cuda.cuStreamCreate(&other, CU_NON_BLOCKING_STREAM), CU_OK);
+	assert_int_equal(gpus->cuda.cuStreamQuery(seat->copier->stream), CU_NOT_READY);
+	const cu_pointer word = (uintptr_t)gpus->abort_word.first;
+	assert_int_equal(gpus->cuda.cuStreamWriteValue32(other, word, 1, 0), CU_OK);
+	assert_int_equal(collet_copier_wait(&gpus->cuda, seat->copier, "giving up"), COLLET_OK);
+	assert_int_equal(gpus->cuda.cuStreamWriteValue32(other, word, 0, 0), CU_OK);
+	assert_int_equal(gpus->cuda.cuStreamSynchronize(other), CU_OK);
+	assert_int_equal(gpus->cuda.cuStreamDestroy(other), CU_OK);
+}
+
+static void who_waits_in_vain_gives_up_when_told(void **state)
+{
+	for (int quick = 0; quick < 2; quick++) {
+		struct gpus gpus;
+		assert_true(gpus_open(&gpus, 2));
+		give_up(&gpus, quick);
+		assert_true(gpus_close(&gpus));
+	}
+}
+
+int main(int argc, char **argv)
+{
+	const struct CMUnitTest anywhere[] = {
+		cmocka_unit_test(every_program_gives_what_it_gives_on_the_host),
+		cmocka_unit_test(who_waits_in_vain_gives_up_when_told),
+	};
+	const struct CMUnitTest fake[] = { cmocka_unit_test(every_order_of_blocks_gives_the_same) };
 	struct program program;
 	if (!program_start(&program, 0)) {
 		puts("skipped: there is no CUDA driver, or no GPU");
 		return 77;
 	}
 	const bool ended = program_end(&program);
-	return cmocka_run_group_tests(tests, NULL, NULL) + !ended;
+	int failed = cmocka_run_group_tests(anywhere, NULL, NULL);
+	if (argc > 1 && strcmp(argv[1], "fake") == 0)
+		failed += cmocka_run_group_tests(fake, NULL, NULL);
+	return failed + !ended;
 }

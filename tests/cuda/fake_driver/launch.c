@@ -10,6 +10,7 @@
 #include "cuda/kernels/device.h"
 #include "cuda/kernels/image.h"
 #include "host_form.h"
+#include "schedule.h"
 
 enum { RESIDENT = FAKE_MULTIPROCESSORS * FAKE_BLOCKS_EACH, SHARED_BYTES = 48 << 10 };
 
@@ -35,6 +36,7 @@ struct launch {
 /* A launch that runs. */
 struct run {
 	const struct launch *launch;
+	struct schedule *schedule;
 	pthread_mutex_t lock;
 	uint64_t begun;              /* blocks */
 	cu_result result;
@@ -50,8 +52,10 @@ static struct {
 
 _Thread_local struct host_block host_block;
 static _Thread_local struct {
+	struct schedule *schedule;   /* NULL: the system's */
+	uint32_t number;
 	int device;
-	jmp_buf fault;
+	jmp_buf fault;               /* 1: an address that is nowhere; 2: nobody gets on */
 } block;
 
 unsigned char *host_reach(uint64_t address, uint64_t bytes)
@@ -64,18 +68,25 @@ unsigned char *host_reach(uint64_t address, uint64_t bytes)
 
 void host_pause(void)
 {
-	sched_yield();
+	if (!block.schedule)
+		sched_yield();
+	else if (!schedule_pause(block.schedule, block.number))
+		longjmp(block.fault, 2);
 }
 
-static cu_result run_block(const struct launch *launch, uint64_t number)
+static cu_result run_block(const struct launch *launch, struct schedule *schedule, uint64_t number)
 {
 	host_block = (struct host_block){ .column = (uint32_t)(number % launch->columns), .columns = launch->columns,
 		.row = (uint32_t)(number / launch->columns) };
 	block.device = launch->device;
-	if (setjmp(block.fault))
-		return CU_ILLEGAL_ADDRESS;
-	launch->kernel->run(launch->argument);
-	return CU_OK;
+	block.schedule = schedule;
+	block.number = (uint32_t)number;
+	schedule_join(schedule, block.number);
+	const int fault = setjmp(block.fault);
+	if (!fault)
+		launch->kernel->run(launch->argument);
+	schedule_leave(schedule, block.number);
+	return fault == 1 ? CU_ILLEGAL_ADDRESS : fault == 2 ? CU_LAUNCH_TIMEOUT : CU_OK;
 }
 
 static void *run_blocks(void *argument)
@@ -92,7 +103,7 @@ static void *run_blocks(void *argument)
 			pthread_cond_wait(&places.freed, &places.lock);
 		places.busy[launch->device]++;
 		pthread_mutex_unlock(&places.lock);
-		const cu_result result = run_block(launch, number);
+		const cu_result result = run_block(launch, run->schedule, number);
 		pthread_mutex_lock(&places.lock);
 		places.busy[launch->device]--;
 		pthread_cond_broadcast(&places.freed);
@@ -112,6 +123,8 @@ static cu_result run_launch(struct fake_job *job)
 	const uint64_t blocks = (uint64_t)run.launch->columns * run.launch->rows;
 	pthread_t threads[RESIDENT - 1];
 	uint32_t started = 0;
+	if (blocks <= RESIDENT)
+		run.schedule = schedule_create((uint32_t)blocks);
 	while (started < RESIDENT - 1 && started + 1 < blocks) {
 		if (pthread_create(&threads[started], NULL, run_blocks, &run) != 0)
 			abort(); /* with fewer, blocks that wait for each other would wait for ever */
@@ -120,6 +133,7 @@ static cu_result run_launch(struct fake_job *job)
 	run_blocks(&run);
 	while (started)
 		pthread_join(threads[--started], NULL);
+	schedule_destroy(run.schedule);
 	pthread_mutex_destroy(&run.lock);
 	return run.result;
 }
