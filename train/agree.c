@@ -8,7 +8,7 @@
 #include "checkpoint/settings.h"
 #include "error.h"
 
-enum { ROWS = SETTINGS + 8, NAME = 24, TEXT = 64 };
+enum { ROWS = SETTINGS + 9, NAME = 24, TEXT = 64 };
 
 /* One option as all ranks see it. */
 struct said {
@@ -42,6 +42,7 @@ static void say_all(const struct options *options, struct said *rows)
 	say(more++, "checkpoint", options->checkpoint ? "given" : "");
 	say(more++, "resume", options->resume ? "given" : "");
 	say(more++, "device", options->device == DEVICE_CPU ? "cpu" : options->device == DEVICE_CUDA ? "cuda" : "auto");
+	say(more++, "tf32", options->tf32 ? "given" : "");
 	say(more++, "trace", options->trace ? "given" : "");
 }
 

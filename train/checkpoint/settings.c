@@ -84,7 +84,6 @@ uint32_t settings_list(const struct options *options, struct setting *rows)
 	add_text(&list, "compress", options->compress);
 	static const char *const precisions[] = { "f32", "bf16", "f16" };
 	add_text(&list, "precision", precisions[options->precision]);
-	add_flag(&list, "tf32", options->tf32);
 	add_flag(&list, "augment", options->augment);
 	add_flag(&list, "sync-batch-norm", options->sync_batch_norm);
 	add_text(&list, "algorithm", options->algorithm);
