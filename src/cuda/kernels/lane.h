@@ -1,0 +1,164 @@
+/* A lane on its way through a tape: what it knows, how it waits, and which piece comes next. */
+#ifndef COLLET_CUDA_KERNELS_LANE_H
+#define COLLET_CUDA_KERNELS_LANE_H
+
+#include "cuda/kernels/numbers.h"
+
+/* Shared by a block's threads. */
+struct lane {
+	uint64_t windows[COLLET_TAPE_RANKS];
+	uint64_t sent[COLLET_TAPE_RANKS], taken[COLLET_TAPE_RANKS];    /* messages to, and from, each peer */
+	uint64_t from[COLLET_FOLD_MOST], to[COLLET_FOLD_MOST], scales[COLLET_FOLD_MOST];
+	uint64_t from_number[COLLET_FOLD_MOST], to_number[COLLET_FOLD_MOST];
+	uint64_t buffers[3];
+};
+
+struct run {
+	const struct collet_program_arguments *arguments;
+	const struct collet_tape *tape;
+	const unsigned char *abort;
+	unsigned char *own;          /* window */
+	struct lane *lane;
+	uint32_t number;             /* of the lane */
+	uint32_t part, channel;
+};
+
+/* ---- Waiting ---- */
+
+DEVICE bool given_up(const struct run *run, uint32_t *turns)
+{
+	return ++*turns % ABORT_EVERY == 0 && abort_load(run->abort) != 0;
+}
+
+/* false: it was told to give up. */
+DEVICE bool wait_for(const struct run *run, const unsigned char *flag, uint64_t least)
+{
+	uint32_t turns = 0;
+	while (flag_acquire(flag) < least)
+		if (given_up(run, &turns))
+			return false;
+	return true;
+}
+
+DEVICE unsigned char *word(const struct run *run, enum collet_window_word which, uint32_t window, uint32_t peer)
+{
+	return (unsigned char *)(uintptr_t)run->lane->windows[window] +
+		collet_window_word_at(&run->arguments->window, which, run->number, peer);
+}
+
+/* The channels of this part wait for each other. Counted apart for each number of channels, so that a call may have
+ * another than the one before. */
+DEVICE bool meet(const struct run *run)
+{
+	const uint64_t channels = run->tape->channels;
+	bool met = true;
+	block_sync();
+	if (thread_index() == 0 && channels > 1) {
+		unsigned char *count = run->own +
+			collet_window_word_at(&run->arguments->window, COLLET_WINDOW_MET, run->tape->channels - 1,
+				run->part);
+		const uint64_t before = flag_add(count, 1);
+		met = wait_for(run, count, (before / channels + 1) * channels);
+	}
+	return block_all(met);
+}
+
+/* Of a move. */
+struct piece {
+	const struct collet_tape_move *move;
+	const struct collet_tape_end *ends;
+	uint64_t offset, count;      /* elements */
+};
+
+/* ---- The order of pieces ---- */
+
+/* Has this channel a turn-th piece of so many elements, and which? The first piece of all exists even if it is empty,
+ * so that empty messages travel too. */
+DEVICE bool piece_at(const struct run *run, uint64_t turn, uint64_t count, struct piece *piece)
+{
+	const struct collet_tape *tape = run->tape;
+	piece->offset = (turn * tape->channels + run->channel) * tape->piece;
+	if (piece->offset >= count) {
+		piece->count = 0;
+		return piece->offset == 0;
+	}
+	piece->count = count - piece->offset < tape->piece ? count - piece->offset : tape->piece;
+	return true;
+}
+
+DEVICE const struct collet_tape_step *step_at(const struct run *run, uint32_t number)
+{
+	return (const struct collet_tape_step *)(const void *)((const char *)run->tape + run->tape->step_at) + number;
+}
+
+DEVICE const struct collet_tape_move *move_at(const struct run *run, uint32_t number)
+{
+	return (const struct collet_tape_move *)(const void *)((const char *)run->tape + run->tape->move_at) + number;
+}
+
+DEVICE const struct collet_tape_end *end_at(const struct run *run, uint32_t number)
+{
+	return (const struct collet_tape_end *)(const void *)((const char *)run->tape + run->tape->end_at) + number;
+}
+
+/* What the lane does next. */
+struct cursor {
+	uint64_t pass, turn;         /* turn: this pass's piece */
+	uint32_t step, end;          /* step: the one, or the first of two */
+	uint32_t second, move;
+	bool more, failed;
+};
+
+DEVICE bool has_turn(const struct run *run, const struct cursor *cursor, const struct collet_tape_step *step)
+{
+	struct piece piece;
+	return piece_at(run, cursor->pass * run->tape->few + cursor->turn, step->longest, &piece);
+}
+
+/* To the next turn of the step, or of the pair; or past it. */
+DEVICE void next_turn(const struct run *run, struct cursor *cursor)
+{
+	const struct collet_tape_step *step = step_at(run, cursor->step);
+	const bool pair = step->paired && cursor->step + 1 < cursor->end;
+	cursor->turn++;
+	const bool more = has_turn(run, cursor, step) || (pair && has_turn(run, cursor, step + 1));
+	if (more && cursor->turn < run->tape->few)
+		return;
+	cursor->more = cursor->more || more;
+	cursor->turn = 0;
+	cursor->step += 1 + pair;
+	if (cursor->step < cursor->end || !cursor->more)
+		return;
+	cursor->step = run->tape->steps[run->part];
+	cursor->more = false;
+	cursor->pass++;
+}
+
+/* The next move's piece; false: that was all. */
+DEVICE bool next_piece(const struct run *run, struct cursor *cursor, struct piece *piece)
+{
+	while (cursor->step < cursor->end) {
+		const struct collet_tape_step *step = step_at(run, cursor->step + cursor->second);
+		const bool pair = step_at(run, cursor->step)->paired && cursor->step + 1 < cursor->end;
+		if (step->meets && !cursor->turn && !cursor->move && !meet(run)) {
+			cursor->failed = true;
+			return false;
+		}
+		while (cursor->move < step->moves) {
+			piece->move = move_at(run, step->move + cursor->move++);
+			piece->ends = end_at(run, piece->move->end);
+			if (piece_at(run, cursor->pass * run->tape->few + cursor->turn, piece->move->count, piece))
+				return true;
+		}
+		cursor->move = 0;
+		if (pair && !cursor->second) {
+			cursor->second = 1;
+			continue;
+		}
+		cursor->second = 0;
+		next_turn(run, cursor);
+	}
+	return false;
+}
+
+#endif
