@@ -245,7 +245,7 @@ COLLET_API const char *collet_comm_host(const collet_comm *comm, uint32_t rank);
  * the tuner's algorithm. reserved must be zero, so that the struct can grow. */
 typedef struct collet_how {
 	collet_request **request;     /* set: the call returns at once and *request must be waited for */
-	void *stream;                 /* a CUDA stream; not offered yet: COLLET_ERR_UNSUPPORTED if not NULL */
+	void *stream;                 /* a CUDA stream, see Streams at the end; NULL: none. Not together with request */
 	int64_t timeout_ns;           /* 0: the communicator's; COLLET_NO_TIMEOUT */
 	const char *algorithm;        /* "ring", ...; NULL: chosen. The same on every rank */
 	const collet_user_op *user_op;/* with COLLET_USER */
@@ -379,6 +379,28 @@ typedef struct collet_stat {
 /* Writes at most capacity rows and sets *count to how many there are. Counters only grow. Any thread. */
 COLLET_API COLLET_MUST_USE collet_status collet_comm_stats(
 	collet_comm *comm, collet_stat *rows, size_t capacity, size_t *count);
+
+/* ---- Streams ------------------------------------------------------------------------------------------------ */
+
+/* With how.stream a call, of a collective or of a message, is put on that CUDA stream (CU_STREAM_LEGACY and
+ * CU_STREAM_PER_THREAD too) and returns at once: it waits neither for peers nor for the GPU. The stream makes the call
+ * when it gets there, and goes on when it has ended. Until then the buffers, a GPU's or any of the host's, and
+ * *received are the stream's. Bits are those of the same call without a stream.
+ *
+ * Errors   Mistakes are refused at once, as ever. What happens later ends the communicator (COLLET_ERR_TRUNCATED too),
+ *          is told by collet_comm_error(), and leaves the stream going; what the call should have written is undefined
+ *          then. Deadlines run from when the stream gets to the call. COLLET_ERR_UNSUPPORTED: no driver, or a GPU
+ *          without stream memory operations. COLLET_ERR_MEMORY: page-locked memory could not be had (ulimit -l).
+ * Order    Calls start in the order in which they are made, on whatever streams: one that its stream has come to waits
+ *          for those before it to start, not to end. So does a call without a stream. All ranks make them in one order.
+ * Graphs   Calls may be captured into a CUDA graph; each launch makes them again, in the order of their capture. What
+ *          they use stays until the communicator goes. The program orders launches and the communicator's other calls
+ *          by streams, events or waiting, alike on all ranks. Launches of one capture must not overlap (as two
+ *          instances), and there is none while the communicator is destroyed or after that.
+ * Threads  Ranks that are threads of a process need streams of their own: on the legacy one, one waits for another.
+ * Destroy  collet_comm_destroy() ends calls on streams with COLLET_ERR_ABORTED, and waits until their streams have
+ *          passed them, which takes as long as what the streams were given before. After 10 s it returns all the same,
+ *          and what those calls use is not freed. */
 
 #ifdef __cplusplus
 }

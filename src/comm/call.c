@@ -23,9 +23,6 @@ static collet_status check_how(const struct collet_call_arguments *call, const c
 	if (!reserved_is_zero(how))
 		return collet_fail(COLLET_ERR_ARGUMENT,
 			"%s: how.reserved is not zero; initialise with COLLET_HOW_DEFAULT", call->function);
-	if (how->stream)
-		return collet_fail(COLLET_ERR_UNSUPPORTED,
-			"%s: how.stream: CUDA streams are not offered by this version", call->function);
 	if (how->timeout_ns < COLLET_NO_TIMEOUT)
 		return collet_fail(COLLET_ERR_ARGUMENT,
 			"%s: how.timeout_ns is %lld; a number of ns, 0 or COLLET_NO_TIMEOUT is meant", call->function,
@@ -228,23 +225,27 @@ static bool has_ended(void *context)
 	return request->status != COLLET_PENDING;
 }
 
-/* Under lock. */
-static collet_status settle(struct collet_request *request)
+collet_status collet_call_outcome(const struct collet_request *request)
 {
 	const struct collet_group *group = request->group;
 	const enum collet_status status = request->status;
 	char call[160];
-	if (status == COLLET_OK) {
-		collet_request_free(request);
+	if (status == COLLET_OK)
 		return COLLET_OK;
-	}
-	collet_request_describe(request, call, sizeof(call));
-	collet_request_free(request);
 	if (status == COLLET_ERR_TRUNCATED)
 		return collet_fail(status, "collet_recv: the message is longer than the buffer, and was dropped");
+	collet_request_describe(request, call, sizeof(call));
 	/* What ended the communicator may have been somebody else's doing: then say which call it ended here. */
 	return strstr(group->sentence, call) ? collet_fail_again(status, group->sentence) :
                                                collet_fail(status, "%s: %s", call, group->sentence);
+}
+
+/* Under lock. */
+static collet_status settle(struct collet_request *request)
+{
+	const collet_status status = collet_call_outcome(request);
+	collet_request_free(request);
+	return status;
 }
 
 /* Under lock, which it lets go of. */
@@ -369,6 +370,51 @@ static void start(collet_comm *comm, struct collet_request *request, bool blocks
 		collet_group_end(group, status, true, collet_last_error());
 }
 
+/* A request for the call, which is not started yet. Under lock. */
+static collet_status prepare(collet_comm *comm, const struct collet_call_arguments *call, const collet_how *how,
+	struct collet_request **prepared)
+{
+	struct collet_request *request;
+	collet_status status = collet_request_new(&comm->group, &request);
+	if (status != COLLET_OK)
+		return status;
+	status = plan_unless_planned(comm, call, how, request);
+	if (status != COLLET_OK) {
+		collet_request_free(request);
+		return status;
+	}
+	request->timeout_ns = collet_call_timeout(comm, how);
+	*prepared = request;
+	return COLLET_OK;
+}
+
+/* It is this communicator's next call. Under lock. */
+static void number(struct collet_group *group, struct collet_request *request)
+{
+	request->sequence = request->call.sequence = group->next_sequence++;
+	request->signature = group->history = collet_call_history(request->own_signature, group->history);
+}
+
+collet_status collet_call_prepare(collet_comm *comm, const struct collet_call_arguments *call, const collet_how *how,
+	struct collet_request **request)
+{
+	struct collet_engine *engine = comm->group.engine;
+	collet_status status = check_how(call, how);
+	if (status != COLLET_OK)
+		return status;
+	pthread_mutex_lock(&engine->lock);
+	status = prepare(comm, call, how, request);
+	pthread_mutex_unlock(&engine->lock);
+	return status;
+}
+
+void collet_call_launch(collet_comm *comm, struct collet_request *request)
+{
+	collet_request_renew(request);
+	number(&comm->group, request);
+	start(comm, request, false);
+}
+
 collet_status collet_call_start(collet_comm *comm, const struct collet_call_arguments *call, const collet_how *how)
 {
 	static const collet_how default_how = COLLET_HOW_DEFAULT;
@@ -381,19 +427,12 @@ collet_status collet_call_start(collet_comm *comm, const struct collet_call_argu
 	struct collet_engine *engine = group->engine;
 	struct collet_request *request;
 	pthread_mutex_lock(&engine->lock);
-	status = collet_request_new(group, &request);
-	if (status == COLLET_OK) {
-		status = plan_unless_planned(comm, call, how, request);
-		if (status != COLLET_OK)
-			collet_request_free(request);
-	}
+	status = prepare(comm, call, how, &request);
 	if (status != COLLET_OK) {
 		pthread_mutex_unlock(&engine->lock);
 		return status;
 	}
-	request->sequence = request->call.sequence = group->next_sequence++;
-	request->signature = group->history = collet_call_history(request->own_signature, group->history);
-	request->timeout_ns = collet_call_timeout(comm, how);
+	number(group, request);
 	start(comm, request, !how->request);
 	if (how->request) {
 		collet_engine_unlock_handing_over(engine);

@@ -3,6 +3,7 @@
 
 #include "comm/comm.h"
 #include "comm/staged.h"
+#include "comm/streamed.h"
 
 /* ---- Checks ---- */
 
@@ -69,28 +70,40 @@ static const char *at(const void *base, uint64_t elements, collet_dtype dtype)
 	return base ? (const char *)base + elements * collet_dtype_bytes(dtype) : NULL;
 }
 
+collet_status collet_call_take_staged(const collet_comm *comm, struct collet_call_arguments *call,
+	const struct collet_side sides[COLLET_SIDES], const struct collet_cut *listed, struct collet_staged *staged)
+{
+	if (sides[COLLET_READ].bytes)
+		call->send = sides[COLLET_READ].first;
+	if (sides[COLLET_WRITTEN].bytes)
+		call->recv = (void *)(uintptr_t)sides[COLLET_WRITTEN].first;
+	if (call->op == COLLET_USER)
+		return collet_fail(COLLET_ERR_UNSUPPORTED,
+			"%s: a user-defined operation is a function of the host; buffers of a GPU need a built-in one",
+			call->function);
+	if (!listed)
+		return COLLET_OK;
+	return collet_staged_blocks(staged, collet_dtype_bytes(call->dtype), comm->group.size, listed->counts,
+		listed->displacements);
+}
+
 /* Starts a call whose buffers may be a GPU's. listed: recv is written in these blocks alone; NULL: all of it is. */
 static collet_status start(collet_comm *comm, struct collet_call_arguments *call, struct block send, struct block recv,
 	const struct collet_cut *listed, const collet_how *how)
 {
+	struct collet_side sides[COLLET_SIDES] = { { send.first, send.bytes }, { recv.first, recv.bytes } };
+	if (how && how->stream)
+		return collet_streamed_call(comm, call, sides, listed, how);
+	collet_status status = collet_streams_let_start(comm, call->function, how);
+	if (status != COLLET_OK)
+		return status;
 	if (!comm->context->cuda.module)
 		return collet_call_start(comm, call, how);
-	struct collet_side sides[COLLET_SIDES] = { { send.first, send.bytes }, { recv.first, recv.bytes } };
 	struct collet_staged *staged;
-	collet_status status = collet_staged_begin(comm->context, call->function, sides, &staged);
+	status = collet_staged_begin(comm->context, call->function, sides, &staged);
 	if (status != COLLET_OK || !staged)
 		return status == COLLET_OK ? collet_call_start(comm, call, how) : status;
-	if (send.bytes)
-		call->send = sides[COLLET_READ].first;
-	if (recv.bytes)
-		call->recv = (void *)(uintptr_t)sides[COLLET_WRITTEN].first;
-	if (call->op == COLLET_USER)
-		status = collet_fail(COLLET_ERR_UNSUPPORTED,
-			"%s: a user-defined operation is a function of the host; buffers of a GPU need a built-in one",
-			call->function);
-	if (status == COLLET_OK && listed)
-		status = collet_staged_blocks(staged, collet_dtype_bytes(call->dtype), comm->group.size,
-			listed->counts, listed->displacements);
+	status = collet_call_take_staged(comm, call, sides, listed, staged);
 	if (status == COLLET_OK)
 		status = collet_call_start(comm, call, how);
 	return collet_call_follow(staged, status, how);

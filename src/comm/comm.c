@@ -5,6 +5,7 @@
 
 #include "comm/comm.h"
 #include "comm/staged.h"
+#include "comm/streamed.h"
 
 /* ---- Making ---- */
 
@@ -214,6 +215,7 @@ collet_status collet_comm_destroy(collet_comm **comm)
 		return collet_fail(COLLET_ERR_ARGUMENT, "collet_comm_destroy: there is no communicator");
 	struct collet_comm *gone = *comm;
 	struct collet_context *context = gone->context;
+	bool context_is_used = false;
 	if (collet_context_forked(context)) {
 		collet_fabric_forget(&gone->group);
 	} else {
@@ -224,6 +226,7 @@ collet_status collet_comm_destroy(collet_comm **comm)
 		}
 		struct collet_engine *engine = &context->engine;
 		pthread_mutex_lock(&engine->lock);
+		collet_streams_close(gone);
 		collet_group_tear_down(&gone->group);
 		for (struct collet_request *request = gone->group.made_requests; request;
 			request = request->next_made) {
@@ -237,9 +240,11 @@ collet_status collet_comm_destroy(collet_comm **comm)
 			}
 		}
 		pthread_mutex_unlock(&engine->lock);
+		context_is_used = !collet_streams_free(gone);
 	}
 	free_comm(gone);
-	collet_context_release(context);
+	if (!context_is_used)
+		collet_context_release(context);
 	*comm = NULL;
 	return COLLET_OK;
 }

@@ -79,6 +79,7 @@ struct collet_comm {
 	struct collet_layout near;   /* and among them those that share packages, NUMA nodes and caches */
 	uint32_t local_rank, local_size;
 	uint32_t splits;             /* so far, to derive ids */
+	struct collet_streams *streams; /* see streamed.h; NULL: no call has been made on a stream */
 	atomic_flag busy;
 	struct collet_use uses[COLLET_COLLECTIVE_COUNT][COLLET_PROGRAMS_MOST]; /* under the engine's lock */
 };
@@ -138,6 +139,13 @@ struct collet_call_arguments {
 };
 collet_status collet_call_start(collet_comm *comm, const struct collet_call_arguments *arguments,
 	const collet_how *how);
+/* The same in two steps, for a call that is started later, perhaps again and again: all checks, and a request, which is
+ * the caller's to free; under lock, its start (it has not been started, or has ended). */
+collet_status collet_call_prepare(collet_comm *comm, const struct collet_call_arguments *arguments,
+	const collet_how *how, struct collet_request **request);
+void collet_call_launch(collet_comm *comm, struct collet_request *request);
+/* How it has ended, with a sentence. Under lock. */
+collet_status collet_call_outcome(const struct collet_request *request);
 /* The call's own, or the communicator's; < 0: none. */
 int64_t collet_call_timeout(const collet_comm *comm, const collet_how *how);
 /* collet_call_start() has returned this status for a call on staged buffers (NULL: on the caller's own): ends it, or
@@ -150,5 +158,19 @@ collet_status collet_call_settle(struct collet_request **request);
 collet_status collet_call_wait(struct collet_request **request);
 /* One round of progress; COLLET_PENDING, or settled. */
 collet_status collet_call_poll(struct collet_request **request);
+
+/* ---- point_to_point.c */
+/* A send or a receive. */
+struct collet_half {
+	bool sends;
+	void *buffer;
+	uint64_t count;
+	uint32_t peer, tag;
+	collet_received *received;
+};
+/* Starts them, as one request if they are several. Only for want of memory it cannot, which ends the communicator;
+ * NULL: nothing has been started. Under lock. */
+struct collet_request *collet_halves_start(
+	collet_comm *comm, const struct collet_half *halves, uint32_t count, collet_dtype dtype, int64_t timeout_ns);
 
 #endif

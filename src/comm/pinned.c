@@ -62,13 +62,14 @@ static struct collet_pinned *take_kept(struct collet_pinned_pool *pool, size_t b
 	return found;
 }
 
-/* For every context (PORTABLE), not for the copier's alone. */
+/* For every context (PORTABLE), not for the copier's alone, and for streams to write words there (MAPPED). */
 static void page_lock(struct collet_pinned_pool *pool, const struct collet_copier *copier, struct collet_pinned *block)
 {
 	const struct collet_cuda *cuda = pool->cuda;
 	if (collet_copier_begin(cuda, copier) != COLLET_OK)
 		return;
-	const cu_result result = cuda->cuMemHostRegister(block->memory, block->bytes, CU_HOST_REGISTER_PORTABLE);
+	const cu_result result = cuda->cuMemHostRegister(block->memory, block->bytes,
+		CU_HOST_REGISTER_PORTABLE | CU_HOST_REGISTER_MAPPED);
 	collet_copier_end(cuda);
 	if (result == CU_OK) {
 		block->copier = copier;
@@ -100,6 +101,14 @@ collet_status collet_pinned_take(struct collet_pinned_pool *pool, const struct c
 	}
 	*block = found;
 	return COLLET_OK;
+}
+
+bool collet_pinned_lock(
+	struct collet_pinned_pool *pool, const struct collet_copier *copier, struct collet_pinned *block)
+{
+	if (!block->copier)
+		page_lock(pool, copier, block);
+	return block->copier != NULL;
 }
 
 void collet_pinned_give(struct collet_pinned_pool *pool, struct collet_pinned *block)

@@ -36,6 +36,9 @@ void collet_pinned_deinit(struct collet_pinned_pool *pool);
  * is logged. */
 collet_status collet_pinned_take(struct collet_pinned_pool *pool, const struct collet_copier *copier, size_t bytes,
 	struct collet_pinned **block);
+/* Of one that is ordinary memory yet, tries again. */
+bool collet_pinned_lock(
+	struct collet_pinned_pool *pool, const struct collet_copier *copier, struct collet_pinned *block);
 void collet_pinned_give(struct collet_pinned_pool *pool, struct collet_pinned *block);
 
 #endif

@@ -1,17 +1,10 @@
 /* The public point-to-point calls. */
 #include "comm/comm.h"
 #include "comm/staged.h"
-
-struct half {
-	bool sends;
-	void *buffer;
-	uint64_t count;
-	uint32_t peer, tag;
-	collet_received *received;
-};
+#include "comm/streamed.h"
 
 static collet_status check_half(
-	const collet_comm *comm, const char *function, const struct half *half, collet_dtype dtype)
+	const collet_comm *comm, const char *function, const struct collet_half *half, collet_dtype dtype)
 {
 	const size_t element = collet_dtype_bytes(dtype);
 	if (!element)
@@ -29,9 +22,6 @@ static collet_status check_half(
 
 static collet_status check_how(const char *function, const collet_how *how)
 {
-	if (how->stream)
-		return collet_fail(COLLET_ERR_UNSUPPORTED,
-			"%s: how.stream: CUDA streams are not offered by this version", function);
 	if (how->timeout_ns < COLLET_NO_TIMEOUT)
 		return collet_fail(
 			COLLET_ERR_ARGUMENT, "%s: how.timeout_ns is %lld", function, (long long)how->timeout_ns);
@@ -42,14 +32,14 @@ static collet_status check_how(const char *function, const collet_how *how)
 }
 
 /* Under lock. */
-static collet_status new_request(collet_comm *comm, const collet_how *how, struct collet_request **request)
+static collet_status new_request(collet_comm *comm, int64_t timeout_ns, struct collet_request **request)
 {
 	const collet_status status = collet_request_new(&comm->group, request);
 	if (status != COLLET_OK)
 		return status;
 	(*request)->point_to_point = true;
 	(*request)->key.algorithm = 0;
-	(*request)->timeout_ns = collet_call_timeout(comm, how);
+	(*request)->timeout_ns = timeout_ns;
 	(*request)->started_ticks = collet_ticks();
 	(*request)->started_ns = (*request)->next_ask_ns = 0;  /* as in call.c */
 	(*request)->warned = 0;
@@ -58,11 +48,11 @@ static collet_status new_request(collet_comm *comm, const collet_how *how, struc
 	return COLLET_OK;
 }
 
-static collet_status start_half(collet_comm *comm, const struct half *half, collet_dtype dtype, const collet_how *how,
-	struct collet_request *parent, struct collet_request **started)
+static collet_status start_half(collet_comm *comm, const struct collet_half *half, collet_dtype dtype,
+	int64_t timeout_ns, struct collet_request *parent, struct collet_request **started)
 {
 	struct collet_request *request;
-	const collet_status status = new_request(comm, how, &request);
+	const collet_status status = new_request(comm, timeout_ns, &request);
 	if (status != COLLET_OK)
 		return status;
 	const size_t element = collet_dtype_bytes(dtype);
@@ -81,7 +71,7 @@ static collet_status start_half(collet_comm *comm, const struct half *half, coll
 }
 
 /* Host memory for halves whose buffers are a GPU's; *staged NULL: none is. */
-static collet_status stage(collet_comm *comm, const char *function, struct half *halves, uint32_t count,
+static collet_status stage(collet_comm *comm, const char *function, struct collet_half *halves, uint32_t count,
 	collet_dtype dtype, struct collet_staged **staged)
 {
 	const size_t element = collet_dtype_bytes(dtype);
@@ -108,7 +98,26 @@ static bool has_ended(void *context)
 	return request->status != COLLET_PENDING;
 }
 
-static collet_status run(collet_comm *comm, const char *function, struct half *halves, uint32_t count,
+struct collet_request *collet_halves_start(
+	collet_comm *comm, const struct collet_half *halves, uint32_t count, collet_dtype dtype, int64_t timeout_ns)
+{
+	struct collet_request *request = NULL, *half;
+	collet_status status = COLLET_OK;
+	if (count > 1) {
+		status = new_request(comm, timeout_ns, &request);
+		if (status == COLLET_OK)
+			request->p2p.pending_parts = count;
+	}
+	for (uint32_t i = 0; i < count && status == COLLET_OK; i++)
+		status = start_half(comm, &halves[i], dtype, timeout_ns, count > 1 ? request : NULL,
+			count > 1 ? &half : &request);
+	/* Only memory can fail here. The communicator is of no use then: half of a call may be on its way. */
+	if (status != COLLET_OK)
+		collet_group_end(&comm->group, status, true, collet_last_error());
+	return request;
+}
+
+static collet_status run(collet_comm *comm, const char *function, struct collet_half *halves, uint32_t count,
 	collet_dtype dtype, const collet_how *how)
 {
 	static const collet_how default_how = COLLET_HOW_DEFAULT;
@@ -120,7 +129,15 @@ static collet_status run(collet_comm *comm, const char *function, struct half *h
 	status = check_how(function, how);
 	for (uint32_t i = 0; i < count && status == COLLET_OK; i++)
 		status = check_half(comm, function, &halves[i], dtype);
-	struct collet_staged *staged;
+	if (how->stream) {
+		if (status == COLLET_OK)
+			status = collet_streamed_halves(comm, function, halves, count, dtype, how);
+		collet_comm_leave(comm);
+		return status;
+	}
+	struct collet_staged *staged = NULL;
+	if (status == COLLET_OK)
+		status = collet_streams_let_start(comm, function, how);
 	if (status == COLLET_OK)
 		status = stage(comm, function, halves, count, dtype, &staged);
 	if (status != COLLET_OK) {
@@ -128,23 +145,13 @@ static collet_status run(collet_comm *comm, const char *function, struct half *h
 		return status;
 	}
 	struct collet_engine *engine = comm->group.engine;
-	struct collet_request *request = NULL, *half;
 	pthread_mutex_lock(&engine->lock);
-	if (count > 1) {
-		status = new_request(comm, how, &request);
-		if (status == COLLET_OK)
-			request->p2p.pending_parts = count;
-	}
-	for (uint32_t i = 0; i < count && status == COLLET_OK; i++)
-		status = start_half(
-			comm, &halves[i], dtype, how, count > 1 ? request : NULL, count > 1 ? &half : &request);
-	/* Only memory can fail here. The communicator is of no use then: half of a call may be on its way. */
-	if (status != COLLET_OK)
-		collet_group_end(&comm->group, status, true, collet_last_error());
+	struct collet_request *request =
+		collet_halves_start(comm, halves, count, dtype, collet_call_timeout(comm, how));
 	if (request)
 		request->staged = staged;
 	else
-		status = collet_staged_end(staged, status);
+		status = collet_staged_end(staged, COLLET_ERR_MEMORY);
 	if (how->request) {
 		collet_engine_unlock_handing_over(engine);
 	} else {
@@ -163,14 +170,14 @@ static collet_status run(collet_comm *comm, const char *function, struct half *h
 collet_status collet_send(collet_comm *comm, const void *buf, uint64_t count, collet_dtype dtype, uint32_t peer,
 	uint32_t tag, const collet_how *how)
 {
-	struct half half = { true, (void *)(uintptr_t)buf, count, peer, tag, NULL };
+	struct collet_half half = { true, (void *)(uintptr_t)buf, count, peer, tag, NULL };
 	return run(comm, "collet_send", &half, 1, dtype, how);
 }
 
 collet_status collet_recv(collet_comm *comm, void *buf, uint64_t count, collet_dtype dtype, uint32_t source,
 	uint32_t tag, collet_received *received, const collet_how *how)
 {
-	struct half half = { false, buf, count, source, tag, received };
+	struct collet_half half = { false, buf, count, source, tag, received };
 	return run(comm, "collet_recv", &half, 1, dtype, how);
 }
 
@@ -179,7 +186,7 @@ collet_status collet_sendrecv(collet_comm *comm, const void *send, uint64_t send
 	collet_received *received, const collet_how *how)
 {
 	/* What is sent goes first: a peer may be waiting for it. */
-	struct half halves[2] = {
+	struct collet_half halves[2] = {
 		{ true, (void *)(uintptr_t)send, send_count, to, send_tag, NULL },
 		{ false, recv, recv_count, from, recv_tag, received },
 	};

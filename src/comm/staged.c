@@ -24,8 +24,10 @@ struct collet_staged {
 	size_t element_bytes;
 };
 
-static void release(struct collet_staged *staged)
+void collet_staged_drop(struct collet_staged *staged)
 {
+	if (!staged)
+		return;
 	for (int s = 0; s < COLLET_SIDES; s++)
 		collet_pinned_give(&staged->context->pinned, staged->blocks[s]);
 	free(staged->parts);
@@ -123,7 +125,8 @@ static collet_status find_sides(struct collet_context *context, const char *func
 	return COLLET_OK;
 }
 
-collet_status collet_staged_begin(struct collet_context *context, const char *function,
+/* Everything but the copies; sides are the host's then. */
+static collet_status prepare(struct collet_context *context, const char *function,
 	struct collet_side sides[COLLET_SIDES], struct collet_staged **staged)
 {
 	struct staged_side found[COLLET_SIDES];
@@ -140,10 +143,8 @@ collet_status collet_staged_begin(struct collet_context *context, const char *fu
 	made->sides[COLLET_WRITTEN] = found[COLLET_WRITTEN];
 	made->whole.bytes = sides[COLLET_WRITTEN].bytes;
 	status = take_host(made);
-	if (status == COLLET_OK && found[COLLET_READ].copier)
-		status = copy_in(&context->cuda, &made->sides[COLLET_READ]);
 	if (status != COLLET_OK) {
-		release(made);
+		collet_staged_drop(made);
 		collet_error_prefix("%s", function);
 		return status;
 	}
@@ -152,6 +153,77 @@ collet_status collet_staged_begin(struct collet_context *context, const char *fu
 			sides[s].first = made->sides[s].host;
 	*staged = made;
 	return COLLET_OK;
+}
+
+collet_status collet_staged_begin(struct collet_context *context, const char *function,
+	struct collet_side sides[COLLET_SIDES], struct collet_staged **staged)
+{
+	collet_status status = prepare(context, function, sides, staged);
+	if (status != COLLET_OK || !*staged || !(*staged)->sides[COLLET_READ].copier)
+		return status;
+	status = copy_in(&context->cuda, &(*staged)->sides[COLLET_READ]);
+	if (status == COLLET_OK)
+		return COLLET_OK;
+	collet_staged_drop(*staged);
+	*staged = NULL;
+	collet_error_prefix("%s", function);
+	return status;
+}
+
+collet_status collet_staged_lay_out(struct collet_context *context, const char *function,
+	struct collet_side sides[COLLET_SIDES], struct collet_staged **staged)
+{
+	const collet_status status = prepare(context, function, sides, staged);
+	if (status != COLLET_OK || !*staged)
+		return status;
+	for (int s = 0; s < COLLET_SIDES; s++) {
+		struct collet_pinned *block = (*staged)->blocks[s];
+		const struct collet_copier *read = (*staged)->sides[COLLET_READ].copier;
+		const struct collet_copier *copier = read ? read : (*staged)->sides[COLLET_WRITTEN].copier;
+		if (!block || collet_pinned_lock(&context->pinned, copier, block))
+			continue;
+		const size_t bytes = block->bytes;
+		collet_staged_drop(*staged);
+		*staged = NULL;
+		return collet_fail(COLLET_ERR_MEMORY,
+			"%s: %zu bytes cannot be page-locked, which a call on a stream needs; raise the limit of "
+			"locked memory (ulimit -l), or call without how.stream",
+			function, bytes);
+	}
+	return COLLET_OK;
+}
+
+static collet_status enqueue(const struct collet_staged *staged, cu_stream stream, void *to, const void *from,
+	size_t bytes, const char *what)
+{
+	const struct collet_cuda *cuda = &staged->context->cuda;
+	const cu_result result = cuda->cuMemcpyAsync((uintptr_t)to, (uintptr_t)from, bytes, stream);
+	return result == CU_OK ? COLLET_OK : collet_cuda_fail(cuda, result, what);
+}
+
+collet_status collet_staged_enqueue_in(const struct collet_staged *staged, cu_stream stream, bool whole)
+{
+	collet_status status = COLLET_OK;
+	for (int s = 0; s < (whole ? COLLET_SIDES : COLLET_READ + 1) && status == COLLET_OK; s++) {
+		const struct staged_side *side = &staged->sides[s];
+		if (side->copier)
+			status = enqueue(staged, stream, side->host, side->gpu, side->bytes,
+				"copying a buffer from the GPU");
+	}
+	return status;
+}
+
+collet_status collet_staged_enqueue_out(const struct collet_staged *staged, cu_stream stream)
+{
+	const struct staged_side *side = &staged->sides[COLLET_WRITTEN];
+	const struct part *parts = staged->parts ? staged->parts : &staged->whole;
+	const size_t count = side->copier ? staged->parts ? staged->part_count : 1 : 0;
+	collet_status status = COLLET_OK;
+	for (size_t i = 0; i < count && status == COLLET_OK; i++)
+		if (parts[i].bytes)
+			status = enqueue(staged, stream, side->gpu + parts[i].offset, side->host + parts[i].offset,
+				parts[i].bytes, "copying a result to the GPU");
+	return status;
 }
 
 collet_status collet_staged_blocks(struct collet_staged *staged, size_t element_bytes, uint32_t size,
@@ -185,6 +257,6 @@ collet_status collet_staged_end(struct collet_staged *staged, collet_status stat
 		status = copy_out(&staged->context->cuda, written, staged->parts ? staged->parts : &staged->whole,
 			staged->parts ? staged->part_count : 1);
 	}
-	release(staged);
+	collet_staged_drop(staged);
 	return status;
 }

@@ -21,9 +21,24 @@ struct collet_staged;
  * they write must be there before the call. */
 collet_status collet_staged_begin(struct collet_context *context, const char *function,
 	struct collet_side sides[COLLET_SIDES], struct collet_staged **staged);
+/* The same for a call on a stream: nothing is copied yet, and the host's memory is page-locked, since a copy to other
+ * memory would keep the caller waiting; that it cannot be is COLLET_ERR_MEMORY. */
+collet_status collet_staged_lay_out(struct collet_context *context, const char *function,
+	struct collet_side sides[COLLET_SIDES], struct collet_staged **staged);
+/* What the call reads; whole: and what is in the buffer that it writes, since it may write less than all of it. The
+ * stream's CUDA context is current. */
+collet_status collet_staged_enqueue_in(const struct collet_staged *staged, cu_stream stream, bool whole);
+/* What the call has written. */
+collet_status collet_staged_enqueue_out(const struct collet_staged *staged, cu_stream stream);
+/* Nothing of it is under way any more; NULL is fine. */
+void collet_staged_drop(struct collet_staged *staged);
 /* Of what is written only these blocks are, in elements (v-forms); COLLET_ERR_MEMORY. */
 collet_status collet_staged_blocks(struct collet_staged *staged, size_t element_bytes, uint32_t size,
 	const uint64_t *counts, const uint64_t *displacements);
+/* A collective's arguments become what stands for them (collectives.c). listed: of recv, these blocks are written;
+ * NULL: all of it is. COLLET_ERR_UNSUPPORTED, _MEMORY. */
+collet_status collet_call_take_staged(const collet_comm *comm, struct collet_call_arguments *call,
+	const struct collet_side sides[COLLET_SIDES], const struct collet_cut *listed, struct collet_staged *staged);
 /* Of what is written only what a message has brought is: *received, which is the caller's or, if that is NULL, one of
  * staged's own. */
 collet_received *collet_staged_received(struct collet_staged *staged, collet_received *received, size_t element_bytes);

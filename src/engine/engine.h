@@ -459,6 +459,8 @@ static inline uint32_t collet_group_world_rank(const struct collet_group *group,
 	return group->world ? group->world[rank] : rank;
 }
 collet_status collet_request_new(struct collet_group *group, struct collet_request **request);
+/* It has not been started, or has ended: it may be started (again). */
+void collet_request_renew(struct collet_request *request);
 void collet_request_free(struct collet_request *request);
 /* It is pending from here on: deadlines and progress look after it. */
 void collet_request_activate(struct collet_request *request);

@@ -21,13 +21,19 @@ collet_status collet_request_new(struct collet_group *group, struct collet_reque
 		made->next_made = group->made_requests;
 		group->made_requests = made;
 	}
-	made->status = COLLET_PENDING;
-	made->lanes_entering = 0;
-	made->items = made->finished_items = 0;
-	made->point_to_point = made->spoilt = false;
-	made->previous_active = NULL;
+	made->point_to_point = false;
+	collet_request_renew(made);
 	*request = made;
 	return COLLET_OK;
+}
+
+void collet_request_renew(struct collet_request *request)
+{
+	request->status = COLLET_PENDING;
+	request->lanes_entering = 0;
+	request->items = request->finished_items = 0;
+	request->spoilt = false;
+	request->previous_active = NULL;
 }
 
 void collet_request_free(struct collet_request *request)

@@ -9,8 +9,8 @@
  * FAKE_CUDA_DEVICES=N           there are N GPUs (default 1), of which CUDA_VISIBLE_DEVICES shows some
  * FAKE_CUDA_VERSION=N           the driver is of this version (default 12040)
  * FAKE_CUDA_SCHEDULE=SEED       see schedule.h
- * FAKE_CUDA_WITHOUT=NAME        the driver does not have this function
- * FAKE_CUDA_FAIL=NAME:NTH:CODE  the nth call of this function in this process gives CODE */
+ * FAKE_CUDA_WITHOUT=NAME        the driver does not have this function, or this: "stream memory operations"
+ * FAKE_CUDA_FAIL=NAME:NTH:CODE  the nth call of this function in this process gives CODE; 0: every call does */
 #ifndef TESTS_CUDA_FAKE_DRIVER_FAKE_H
 #define TESTS_CUDA_FAKE_DRIVER_FAKE_H
 

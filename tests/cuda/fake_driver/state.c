@@ -80,7 +80,7 @@ static cu_result asked_for(const char *function, unsigned nth)
 	int code;
 	if (!text || strncmp(text, function, length) != 0 || sscanf(text + length, ":%u:%d", &which, &code) != 2)
 		return CU_OK;
-	return which == nth ? code : CU_OK;
+	return which == nth || !which ? code : CU_OK;
 }
 
 cu_result fake_enter(const char *function)
@@ -205,6 +205,7 @@ FAKE_API cu_result cuDeviceGetAttribute(int *value, int attribute, cu_device dev
 	case CU_DEVICE_L2_CACHE_BYTES: *value = 1 << 20; return result;
 	case CU_DEVICE_HAS_VIRTUAL_MEMORY:
 	case CU_DEVICE_EXPORTS_FILE_DESCRIPTORS: *value = 1; return result;
+	case CU_DEVICE_HAS_MEMORY_OPERATIONS: *value = fake_has("stream memory operations"); return result;
 	default: return CU_INVALID_VALUE;
 	}
 }

@@ -1,0 +1,358 @@
+/* The thread that answers what streams ring, and what waits for it. */
+#include "comm/streams.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "core/clock.h"
+
+/* While some call is held up by others, how often the thread looks whether the communicator has ended meanwhile; and
+ * how long destroying sleeps between looks. */
+enum { LOOK_MS = 50, LOOK_NS = 200 * 1000 };
+
+/* ---- Rings ---- */
+
+static void wake(struct collet_streams *streams)
+{
+	const uint64_t one = 1;
+	/* Pairs with the thread's: it has seen what this is about, or is seen to be in the engine. */
+	if (atomic_load_explicit(&streams->in_engine, memory_order_seq_cst)) {
+		collet_engine_wake(streams->engine);
+		return;
+	}
+	const ssize_t written = write(streams->ring_fd, &one, sizeof(one));
+	(void)written;  /* EAGAIN: the counter is full, so the thread is awake already */
+}
+
+void collet_streams_ring(void *data)
+{
+	struct collet_streamed *call = data;
+	struct collet_streams *streams = call->streams;
+	/* What an earlier launch of a graph has left. The stream, which comes to its wait when this has returned, is
+	 * the only one to read `done`; the thread writes it after it has seen `rung`. */
+	atomic_store_explicit(&call->words->done, 0, memory_order_relaxed);
+	atomic_store_explicit(&call->words->passed, 0, memory_order_relaxed);
+	call->rung_ns = collet_clock_ns();
+	atomic_store_explicit(&call->rung, true, memory_order_release);
+	/* seq_cst: either the thread sees this ring before it sleeps, or this sees where it sleeps. */
+	atomic_fetch_add_explicit(&streams->rings, 1, memory_order_seq_cst);
+	if (atomic_load_explicit(&streams->closing, memory_order_seq_cst))
+		atomic_store_explicit(&call->words->done, 1, memory_order_release);
+	wake(streams);
+}
+
+/* ---- The thread ---- */
+
+static bool has_ended(const struct collet_streams *streams)
+{
+	return atomic_load_explicit(&streams->closing, memory_order_seq_cst) ||
+		atomic_load_explicit(&streams->comm->group.ended, memory_order_acquire) != COLLET_OK;
+}
+
+/* However it has ended. Under the engine's lock. */
+static void let_go(struct collet_streamed *call)
+{
+	const bool again = call->capture != 0;
+	if (call->request && (!again || call->half_count)) {
+		collet_request_free(call->request);
+		call->request = NULL;
+	}
+	/* Pairs with the stream's wait. From here on a graph's call may ring again. */
+	atomic_store_explicit(&call->words->done, 1, memory_order_release);
+	if (!again)
+		collet_streamed_let_pass(call);
+}
+
+/* Under the engine's lock. */
+static void start(struct collet_streams *streams, struct collet_streamed *call)
+{
+	collet_comm *comm = streams->comm;
+	if (has_ended(streams)) {
+		let_go(call);
+		return;
+	}
+	if (call->half_count)
+		call->request =
+			collet_halves_start(comm, call->halves, call->half_count, call->dtype, call->timeout_ns);
+	else
+		collet_call_launch(comm, call->request);
+	if (!call->request) {  /* no memory, which has ended the communicator */
+		let_go(call);
+		return;
+	}
+	call->next = streams->active;
+	streams->active = call;
+}
+
+/* Starts what has rung and is next. Under the engine's lock. */
+static void start_rung(struct collet_streams *streams)
+{
+	for (;;) {
+		struct collet_streamed *call = collet_streams_take(streams, has_ended(streams));
+		if (!call)
+			return;
+		const bool counted = call->capture == 0;
+		start(streams, call);  /* which may have been all: then it is not this thread's any more */
+		if (!counted)
+			continue;
+		/* seq_cst, both: a waiter that has not seen this is seen. */
+		atomic_fetch_sub_explicit(&streams->unstarted, 1, memory_order_seq_cst);
+		if (atomic_load_explicit(&streams->waiters, memory_order_seq_cst))
+			collet_engine_wake(streams->engine);
+	}
+}
+
+/* Whatever a call on a stream ends with has nobody else to be told to. */
+static void end_for(struct collet_streams *streams, const struct collet_request *request)
+{
+	const collet_status status = collet_call_outcome(request);
+	if (status != COLLET_OK)
+		collet_group_end(&streams->comm->group, status, true, collet_last_error());
+}
+
+/* Under the engine's lock. */
+static void settle_ended(struct collet_streams *streams)
+{
+	for (struct collet_streamed **at = &streams->active; *at;) {
+		struct collet_streamed *call = *at;
+		if (call->request->status == COLLET_PENDING) {
+			at = &call->next;
+			continue;
+		}
+		*at = call->next;
+		end_for(streams, call->request);
+		let_go(call);
+	}
+	const int64_t now = streams->held_until ? collet_clock_ns() : 0;
+	if (!streams->held_until || now < streams->held_until)
+		return;
+	char sentence[256];
+	snprintf(sentence, sizeof(sentence),
+		"%s timed out: its stream has come to it, but another stream has not come to a call that was made "
+		"before it, or is captured before it; calls of a communicator start in order",
+		streams->held);
+	collet_group_end(&streams->comm->group, COLLET_ERR_TIMEOUT, true, sentence);
+}
+
+/* Under the engine's lock. */
+static bool something_happened(void *context)
+{
+	const struct collet_streams *streams = context;
+	if (atomic_load_explicit(&streams->rings, memory_order_seq_cst) != streams->rings_seen ||
+		atomic_load_explicit(&streams->stop, memory_order_seq_cst))
+		return true;
+	for (const struct collet_streamed *call = streams->active; call; call = call->next)
+		if (call->request->status != COLLET_PENDING)
+			return true;
+	return streams->held_until && collet_clock_ns() >= streams->held_until;
+}
+
+/* Nothing is under way: asleep, until something rings. */
+static void sleep_until_rung(struct collet_streams *streams)
+{
+	struct pollfd ring = { .fd = streams->ring_fd, .events = POLLIN };
+	uint64_t ignored;
+	if (atomic_load_explicit(&streams->rings, memory_order_seq_cst) != streams->rings_seen)
+		return;
+	const int limit = streams->held_until ? collet_deadline_ms(streams->held_until, LOOK_MS) : -1;
+	(void)poll(&ring, 1, limit);
+	const ssize_t got = read(streams->ring_fd, &ignored, sizeof(ignored));
+	(void)got;  /* EAGAIN: it was the time that ended the poll */
+}
+
+static void *run(void *context)
+{
+	struct collet_streams *streams = context;
+	while (!atomic_load_explicit(&streams->stop, memory_order_seq_cst)) {
+		streams->rings_seen = atomic_load_explicit(&streams->rings, memory_order_seq_cst);
+		pthread_mutex_lock(&streams->engine->lock);
+		start_rung(streams);
+		settle_ended(streams);
+		pthread_mutex_unlock(&streams->engine->lock);
+		if (!streams->active) {
+			sleep_until_rung(streams);
+			continue;
+		}
+		atomic_store_explicit(&streams->in_engine, true, memory_order_seq_cst);
+		collet_engine_wait(streams->engine, something_happened, streams);
+		atomic_store_explicit(&streams->in_engine, false, memory_order_seq_cst);
+	}
+	return NULL;
+}
+
+/* ---- Calls without a stream ---- */
+
+struct await {
+	const collet_comm *comm;
+	int64_t deadline;
+};
+
+static bool all_have_started(const struct collet_streams *streams)
+{
+	return atomic_load_explicit(&streams->unstarted, memory_order_seq_cst) == 0;
+}
+
+static bool may_go_on(void *context)
+{
+	const struct await *await = context;
+	return all_have_started(await->comm->streams) || collet_clock_ns() >= await->deadline ||
+		atomic_load_explicit(&await->comm->group.ended, memory_order_acquire) != COLLET_OK;
+}
+
+collet_status collet_streams_let_start(collet_comm *comm, const char *function, const collet_how *how)
+{
+	static const collet_how default_how = COLLET_HOW_DEFAULT;
+	struct collet_streams *streams = comm->streams;
+	if (!streams || all_have_started(streams))
+		return COLLET_OK;
+	const int64_t timeout = collet_call_timeout(comm, how ? how : &default_how), now = collet_clock_ns();
+	struct await await = { comm, timeout < 0 || timeout > COLLET_NEVER - now ? COLLET_NEVER : now + timeout };
+	atomic_fetch_add_explicit(&streams->waiters, 1, memory_order_seq_cst);
+	collet_engine_wait(streams->engine, may_go_on, &await);
+	atomic_fetch_sub_explicit(&streams->waiters, 1, memory_order_seq_cst);
+	if (!all_have_started(streams) && atomic_load_explicit(&comm->group.ended, memory_order_acquire) == COLLET_OK) {
+		char sentence[256];
+		snprintf(sentence, sizeof(sentence),
+			"%s timed out: it comes after calls on streams, and %u of their streams have not come to them",
+			function, atomic_load_explicit(&streams->unstarted, memory_order_relaxed));
+		collet_group_end(&comm->group, COLLET_ERR_TIMEOUT, true, sentence);
+	}
+	return collet_comm_ended(comm);
+}
+
+/* ---- Beginning and end ---- */
+
+static collet_status start_thread(struct collet_streams *streams)
+{
+	sigset_t all, before;
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &before);  /* signals are for the user's threads */
+	const int error = pthread_create(&streams->thread, NULL, run, streams);
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	return error ? collet_fail(COLLET_ERR_SYSTEM, "a thread for calls on streams: %s", strerror(error)) : COLLET_OK;
+}
+
+collet_status collet_streams_get(collet_comm *comm, struct collet_streams **streams)
+{
+	*streams = comm->streams;
+	if (*streams)
+		return COLLET_OK;
+	struct collet_streams *made = calloc(1, sizeof(*made));
+	if (!made)
+		return collet_fail(COLLET_ERR_MEMORY, "no memory for calls on streams");
+	made->comm = comm;
+	made->engine = comm->group.engine;
+	made->last = &made->first;
+	made->ring_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	collet_status status = COLLET_OK;
+	if (made->ring_fd < 0)
+		status = collet_fail(COLLET_ERR_SYSTEM,
+			"eventfd for calls on streams: %s; is the limit of open files (ulimit -n) reached?",
+			strerror(errno));
+	pthread_mutex_init(&made->lock, NULL);
+	if (status == COLLET_OK)
+		status = start_thread(made);
+	if (status != COLLET_OK) {
+		if (made->ring_fd >= 0)
+			close(made->ring_fd);
+		pthread_mutex_destroy(&made->lock);
+		free(made);
+		return status;
+	}
+	*streams = comm->streams = made;
+	return COLLET_OK;
+}
+
+void collet_streams_close(collet_comm *comm)
+{
+	struct collet_streams *streams = comm->streams;
+	if (!streams)
+		return;
+	atomic_store_explicit(&streams->closing, true, memory_order_seq_cst);
+	/* Which has rung before, and is not next. */
+	atomic_fetch_add_explicit(&streams->rings, 1, memory_order_seq_cst);
+	wake(streams);
+}
+
+/* Under the streams' lock. */
+static bool graphs_have_passed(const struct collet_streams *streams)
+{
+	for (const struct collet_captured *captured = streams->captured; captured; captured = captured->next)
+		for (size_t i = 0; i < captured->count; i++)
+			if (!captured->calls[i]->lost &&
+				!atomic_load_explicit(&captured->calls[i]->words->passed, memory_order_acquire))
+				return false;
+	return true;
+}
+
+/* True: streams use nothing of it any more, as far as they have ever rung. */
+static bool let_all_pass(struct collet_streams *streams)
+{
+	const int64_t deadline = collet_clock_ns() + COLLET_STREAMS_PATIENCE_NS;
+	const struct timespec pause = { .tv_nsec = LOOK_NS };
+	for (;;) {
+		collet_streams_reap(streams);
+		pthread_mutex_lock(&streams->lock);
+		const bool passed = !streams->under_way && graphs_have_passed(streams);
+		pthread_mutex_unlock(&streams->lock);
+		if (passed || collet_clock_ns() >= deadline)
+			return passed;
+		nanosleep(&pause, NULL);
+	}
+}
+
+static void free_streams(struct collet_streams *streams)
+{
+	struct collet_pinned_pool *pool = &streams->comm->context->pinned;
+	for (struct collet_captured *captured = streams->captured, *next; captured; captured = next) {
+		next = captured->next;
+		for (size_t i = 0; i < captured->count; i++)
+			collet_streamed_free(captured->calls[i]);
+		free(captured->calls);
+		free(captured);
+	}
+	*streams->last = streams->passing;  /* what is left of both is lost */
+	for (struct collet_streamed *call = streams->first, *next; call; call = next) {
+		next = call->next;
+		collet_streamed_free(call);
+	}
+	for (struct collet_streamed *call = streams->free, *next; call; call = next) {
+		next = call->next;
+		free(call);
+	}
+	for (struct collet_words_block *block = streams->blocks, *next; block; block = next) {
+		next = block->next;
+		collet_pinned_give(pool, block->memory);
+		free(block);
+	}
+	close(streams->ring_fd);
+	pthread_mutex_destroy(&streams->lock);
+	free(streams);
+}
+
+bool collet_streams_free(collet_comm *comm)
+{
+	struct collet_streams *streams = comm->streams;
+	if (!streams)
+		return true;
+	const bool passed = let_all_pass(streams);
+	atomic_store_explicit(&streams->stop, true, memory_order_seq_cst);
+	wake(streams);
+	pthread_join(streams->thread, NULL);
+	if (passed)
+		free_streams(streams);
+	else
+		collet_log(&streams->engine->log, COLLET_LOG_ERROR,
+			"collet_comm_destroy: after %d s a stream has not passed calls of this communicator; what they "
+			"use is not freed",
+			(int)(COLLET_STREAMS_PATIENCE_NS / 1000000000));
+	comm->streams = NULL;
+	return passed;
+}

@@ -1,0 +1,177 @@
+#include "calls.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { ROOT = 1, SENTINEL = 0xa5, MOST = 4 };
+
+static const char *const names[CALL_KINDS] = { "allreduce", "reduce", "broadcast", "allgather", "allgatherv",
+	"reduce_scatter", "gather", "scatter", "alltoall", "sendrecv" };
+
+/* The v-form's: rank r gives r + count elements, and there is a gap before each. */
+struct listed {
+	uint64_t counts[MOST], displacements[MOST], end;
+};
+
+static struct listed list(uint32_t size, uint64_t count)
+{
+	struct listed listed = { .end = 0 };
+	for (uint32_t r = 0; r < size; r++) {
+		listed.displacements[r] = listed.end + 3;
+		listed.counts[r] = count + r;
+		listed.end = listed.displacements[r] + listed.counts[r];
+	}
+	return listed;
+}
+
+/* Elements of a rank's buffers; 0: it does not use it. */
+static uint64_t send_count(const struct rank *rank, const struct call_row *row)
+{
+	switch (row->kind) {
+	case BROADCAST: return rank->rank == ROOT ? row->count : 0;
+	case ALLGATHERV: return row->count + rank->rank;
+	case REDUCE_SCATTER:
+	case ALLTOALL: return row->count * rank->size;
+	case SCATTER: return rank->rank == ROOT ? row->count * rank->size : 0;
+	default: return row->count;
+	}
+}
+
+static uint64_t recv_count(const struct rank *rank, const struct call_row *row)
+{
+	switch (row->kind) {
+	case REDUCE: return rank->rank == ROOT ? row->count : 0;
+	case ALLGATHER:
+	case ALLTOALL: return row->count * rank->size;
+	case ALLGATHERV: return list(rank->size, row->count).end;
+	case GATHER: return rank->rank == ROOT ? row->count * rank->size : 0;
+	case EXCHANGE: return row->count + 7;  /* longer than what comes */
+	default: return row->count;
+	}
+}
+
+/* Where the smaller buffer lies in the larger one, in elements, when a call is in place. */
+static uint64_t in_place_at(const struct rank *rank, const struct call_row *row)
+{
+	switch (row->kind) {
+	case ALLGATHERV: return list(rank->size, row->count).displacements[rank->rank];
+	case ALLGATHER:
+	case REDUCE_SCATTER:
+	case GATHER:
+	case SCATTER: return row->count * rank->rank;
+	default: return 0;
+	}
+}
+
+static bool can_be_in_place(const struct rank *rank, const struct call_row *row)
+{
+	return row->kind != EXCHANGE && row->send_on_gpu == row->recv_on_gpu && send_count(rank, row) &&
+		recv_count(rank, row);
+}
+
+static collet_status call(
+	struct rank *rank, const struct call_row *row, const void *send, void *recv, const collet_how *how)
+{
+	collet_comm *comm = rank->comm;
+	const uint64_t count = row->count;
+	const struct listed listed = list(rank->size, count);
+	const uint32_t next = (rank->rank + 1) % rank->size, previous = (rank->rank + rank->size - 1) % rank->size;
+	switch (row->kind) {
+	case ALLREDUCE: return collet_allreduce(comm, send, recv, count, COLLET_F32, COLLET_SUM, how);
+	case REDUCE: return collet_reduce(comm, send, recv, count, COLLET_F32, COLLET_SUM, ROOT, how);
+	case BROADCAST: return collet_broadcast(comm, send, recv, count, COLLET_F32, ROOT, how);
+	case ALLGATHER: return collet_allgather(comm, send, recv, count, COLLET_F32, how);
+	case ALLGATHERV:
+		return collet_allgatherv(comm, send, count + rank->rank, recv, listed.counts, listed.displacements,
+			COLLET_F32, how);
+	case REDUCE_SCATTER: return collet_reduce_scatter(comm, send, recv, count, COLLET_F32, COLLET_SUM, how);
+	case GATHER: return collet_gather(comm, send, recv, count, COLLET_F32, ROOT, how);
+	case SCATTER: return collet_scatter(comm, send, recv, count, COLLET_F32, ROOT, how);
+	case ALLTOALL: return collet_alltoall(comm, send, recv, count, COLLET_F32, how);
+	case EXCHANGE:
+		return collet_sendrecv(
+			comm, send, count, next, 5, recv, count + 7, previous, 5, COLLET_F32, NULL, how);
+	case CALL_KINDS: break;
+	}
+	abort();
+}
+
+static bool call_and_wait(struct rank *rank, const struct call_row *row, const void *send, void *recv)
+{
+	collet_request *request = NULL;
+	collet_how how = COLLET_HOW_DEFAULT;
+	how.request = row->request ? &request : NULL;
+	how.stream = row->stream;
+	return rank_ok(rank, call(rank, row, send, recv, &how), names[row->kind]) &&
+		rank_ok(rank, collet_request_wait(&request), "waiting") &&
+		(!row->stream ||
+			rank_check(rank, row->streams->cuStreamSynchronize(row->stream) == CU_OK, "the stream"));
+}
+
+/* Runs the row with buffers as it says, and writes what is in them afterwards to sent and received. */
+static bool run(
+	struct rank *rank, const struct call_row *row, const struct program *program, char *sent, char *received)
+{
+	const size_t send_bytes = send_count(rank, row) * sizeof(float);
+	const size_t recv_bytes = recv_count(rank, row) * sizeof(float);
+	const size_t at = in_place_at(rank, row) * sizeof(float);
+	const bool in_place = row->in_place && can_be_in_place(rank, row);
+	struct buffer send = { 0 }, recv = { 0 };
+	bool fine;
+	if (in_place) {
+		const bool recv_is_larger = recv_bytes >= send_bytes;
+		fine = buffer_make(&recv, program, row->recv_on_gpu, recv_is_larger ? recv_bytes : send_bytes);
+		char *whole = recv_is_larger ? received : sent;
+		if (recv_is_larger)
+			memcpy(received + at, sent, send_bytes);
+		fine = fine && buffer_write(&recv, whole) &&
+			call_and_wait(rank, row, recv.first + (recv_is_larger ? at : 0),
+				recv.first + (recv_is_larger ? 0 : at)) &&
+			buffer_read(&recv, whole);
+		if (fine && !recv_is_larger)
+			memcpy(received, sent + at, recv_bytes);
+	} else {
+		fine = buffer_make(&send, program, row->send_on_gpu, send_bytes) &&
+			buffer_make(&recv, program, row->recv_on_gpu, recv_bytes) && buffer_write(&send, sent) &&
+			buffer_write(&recv, received) &&
+			call_and_wait(rank, row, send_bytes ? send.first : NULL, recv_bytes ? recv.first : NULL) &&
+			buffer_read(&send, sent) && buffer_read(&recv, received);
+	}
+	buffer_free(&send);
+	buffer_free(&recv);
+	return rank_check(rank, fine, "the driver failed, or the call");
+}
+
+bool call_matches_host(struct rank *rank, const struct call_row *row, const struct program *program)
+{
+	const size_t send_bytes = send_count(rank, row) * sizeof(float);
+	const size_t recv_bytes = recv_count(rank, row) * sizeof(float);
+	float *given = malloc(send_bytes + 1);
+	char *buffers[4] = { malloc(send_bytes + 1), malloc(recv_bytes + 1), malloc(send_bytes + 1),
+		malloc(recv_bytes + 1) };
+	rank_doing(rank, "%s of %llu, send on the %s, recv on the %s%s%s", names[row->kind],
+		(unsigned long long)row->count, row->send_on_gpu ? "GPU" : "host", row->recv_on_gpu ? "GPU" : "host",
+		row->in_place ? ", in place" : "",
+		row->request  ? ", by a request"
+		: row->stream ? ", on a stream"
+			      : "");
+	for (size_t i = 0; i < send_bytes / sizeof(float); i++)
+		given[i] = (float)(1 + i % 97) * 0.37f + (float)rank->rank;
+	for (int b = 0; b < 4; b += 2) {
+		memcpy(buffers[b], given, send_bytes);
+		memset(buffers[b + 1], SENTINEL, recv_bytes);
+	}
+	struct call_row on_host = *row;
+	on_host.send_on_gpu = on_host.recv_on_gpu = on_host.request = false;
+	on_host.stream = NULL;
+	bool fine = run(rank, &on_host, program, buffers[0], buffers[1]) &&
+		run(rank, row, program, buffers[2], buffers[3]);
+	fine = fine && rank_check(rank, memcmp(buffers[1], buffers[3], recv_bytes) == 0, "recv differs: %s",
+		rank->report->doing);
+	fine = fine &&
+	       rank_check(rank, row->in_place || memcmp(buffers[2], given, send_bytes) == 0, "send has changed");
+	for (int b = 0; b < 4; b++)
+		free(buffers[b]);
+	free(given);
+	return fine;
+}

@@ -1,0 +1,87 @@
+#include "gpu.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { PAGE = 4096 };
+
+bool gpu_start(struct gpu *gpu, struct rank *rank)
+{
+	*gpu = (struct gpu){ .rank = rank, .gates = aligned_alloc(PAGE, PAGE) };
+	bool fine = gpu->gates && program_start(&gpu->program, 0) && streams_find(&gpu->cuda, &gpu->program);
+	if (fine)
+		memset((void *)gpu->gates, 0, PAGE);
+	fine = fine && gpu->cuda.cuMemHostRegister_v2((void *)gpu->gates, PAGE, 0) == CU_OK;
+	for (int s = 0; s < GPU_STREAMS && fine; s++)
+		fine = gpu->cuda.cuStreamCreate(&gpu->stream[s], CU_NON_BLOCKING_STREAM) == CU_OK;
+	return rank_check(rank, fine, "the driver does not start");
+}
+
+void gpu_end(struct gpu *gpu)
+{
+	bool fine = true;
+	if (gpu->rank->comm)
+		rank_destroy(gpu->rank);
+	for (int s = 0; s < GPU_STREAMS; s++)
+		fine = gpu->cuda.cuStreamDestroy_v2(gpu->stream[s]) == CU_OK && fine;
+	fine = gpu->cuda.cuMemHostUnregister((void *)gpu->gates) == CU_OK && fine;
+	rank_check(gpu->rank, program_end(&gpu->program), "another context is current than before");
+	rank_check(gpu->rank, fine, "the driver failed at the end");
+	free((void *)gpu->gates);
+}
+
+bool gpu_hold(struct gpu *gpu, int stream, int gate)
+{
+	const cu_result result = gpu->cuda.cuStreamWaitValue32_v2(
+		gpu->stream[stream], (uintptr_t)&gpu->gates[gate], 1, CU_WAIT_AT_LEAST);
+	return rank_check(gpu->rank, result == CU_OK, "holding a stream up");
+}
+
+void gpu_open(struct gpu *gpu, int gate)
+{
+	atomic_store(&gpu->gates[gate], 1);
+}
+
+bool gpu_synchronize(struct gpu *gpu, int stream)
+{
+	const cu_result result = gpu->cuda.cuStreamSynchronize(gpu->stream[stream]);
+	return rank_check(gpu->rank, result == CU_OK, "the stream has come to %d", result);
+}
+
+bool gpu_make(struct gpu *gpu, struct buffer *buffer, uint64_t count, uint32_t value)
+{
+	uint32_t *values = malloc(count * sizeof(*values) + 1);
+	for (uint64_t i = 0; i < count; i++)
+		values[i] = value;
+	const bool fine = buffer_make(buffer, &gpu->program, true, count * sizeof(*values)) &&
+		buffer_write(buffer, values);
+	free(values);
+	return rank_check(gpu->rank, fine, "a buffer on the GPU");
+}
+
+bool gpu_holds(struct gpu *gpu, const struct buffer *buffer, uint32_t value, const char *what)
+{
+	uint32_t *values = malloc(buffer->bytes + 1);
+	bool fine = rank_check(gpu->rank, buffer_read(buffer, values), "reading a buffer");
+	for (size_t i = 0; i < buffer->bytes / sizeof(*values) && fine; i++)
+		fine = rank_check(gpu->rank, values[i] == value, "%s: element %zu is %u, not %u", what, i, values[i],
+			value);
+	free(values);
+	return fine;
+}
+
+collet_status gpu_allreduce(struct gpu *gpu, int stream, const struct buffer *buffer)
+{
+	collet_how how = COLLET_HOW_DEFAULT;
+	how.stream = gpu->stream[stream];
+	how.timeout_ns = gpu->timeout_ns;
+	return collet_allreduce(gpu->rank->comm, buffer->first, buffer->first, buffer->bytes / sizeof(uint32_t),
+		COLLET_U32, COLLET_SUM, &how);
+}
+
+uint32_t gpu_power(uint32_t factor, uint32_t times, uint32_t value)
+{
+	while (times--)
+		value *= factor;
+	return value;
+}
