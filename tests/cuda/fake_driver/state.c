@@ -12,7 +12,7 @@ pthread_mutex_t fake_lock = PTHREAD_MUTEX_INITIALIZER;
 
 struct CUctx_st {
 	int device;
-	unsigned users;
+	_Atomic unsigned users;      /* written under fake_lock, read without */
 };
 
 static struct CUctx_st primary[FAKE_DEVICES];
