@@ -148,8 +148,11 @@ static inline void own_next_run(struct shm_conduit *shm, uint64_t bytes)
 {
 	const unsigned count = (unsigned)((bytes + SHM_UNIT_BYTES - 1) / SHM_UNIT_BYTES);
 	const int first = shm_find_run(free_units(shm, shm->out_units_freed), count);
-	for (uint64_t at = 0; first >= 0 && at < bytes; at += sizeof(struct shm_cell))
-		collet_cpu_own(&shm->out_units[first][at]);
+	if (first < 0)
+		return;
+	unsigned char *const run = shm->out_units[first];
+	for (uint64_t at = 0; at < bytes; at += sizeof(struct shm_cell))
+		collet_cpu_own(run + at);
 }
 
 /* The next run of bytes through the units. False when there is no room. */
