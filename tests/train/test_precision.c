@@ -365,13 +365,20 @@ static struct outcome_of_all together(const char *strategy, const char *precisio
 	return all;
 }
 
+/* How far from f32's loss the mean loss of 20 steps may be. Each of async's steps goes by whichever ranks came first:
+ * its loss is 1.95 or 2.1, in f32 as in f16, where guessing has 2.3. */
+static double loss_tolerance(const char *strategy)
+{
+	return strcmp(strategy, "async") == 0 ? 0.25 : 0.1;
+}
+
 static void every_strategy_learns_in_f16(void **state)
 {
 	for (size_t i = 0; strategies[i]; i++) {
 		const struct outcome_of_all exact = together(strategies[i]->name, "f32");
 		const struct outcome_of_all seen = together(strategies[i]->name, "f16");
 		assert_true(exact.checksum != seen.checksum);
-		if (!(fabs(seen.loss - exact.loss) < 0.1))
+		if (!(fabs(seen.loss - exact.loss) < loss_tolerance(strategies[i]->name) && seen.loss < 2.25))
 			fail_msg("%s: the loss is %g, f32's %g", strategies[i]->name, seen.loss, exact.loss);
 	}
 }
