@@ -126,27 +126,10 @@ void collet_layout_by_host(const struct collet_comm *comm, struct collet_shape *
 		lay_out(&comm->by_host, shape);
 }
 
-/* Whatever the order of the operands: integers wrap, the greatest is the greatest, and moves combine nothing. */
-static bool is_exact(collet_dtype dtype, collet_op op)
-{
-	switch (op) {
-	case COLLET_OP_COUNT:
-	case COLLET_MIN:
-	case COLLET_MAX:
-	case COLLET_AND:
-	case COLLET_OR:
-	case COLLET_XOR: return true;
-	case COLLET_SUM:
-	case COLLET_PRODUCT:
-	case COLLET_AVERAGE: return collet_dtype_is_integer(dtype);
-	default: return false;
-	}
-}
-
 void collet_layout_near(const struct collet_comm *comm, struct collet_shape *shape,
 	const struct collet_program *program, collet_dtype dtype, collet_op op)
 {
-	if (!comm->near.order || comm->context->deterministic || !is_exact(dtype, op))
+	if (!comm->near.order || comm->context->deterministic || !collet_op_is_exact(op, dtype))
 		return;
 	struct collet_shape near = *shape;
 	near.order = NULL;

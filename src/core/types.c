@@ -76,3 +76,19 @@ bool collet_op_supports(collet_op op, collet_dtype dtype)
 	}
 	return false;
 }
+
+bool collet_op_is_exact(collet_op op, collet_dtype dtype)
+{
+	switch (op) {
+	case COLLET_OP_COUNT:
+	case COLLET_MIN:
+	case COLLET_MAX:
+	case COLLET_AND:
+	case COLLET_OR:
+	case COLLET_XOR: return true;
+	case COLLET_SUM:
+	case COLLET_PRODUCT:
+	case COLLET_AVERAGE: return collet_dtype_is_integer(dtype);
+	default: return false;
+	}
+}

@@ -133,8 +133,11 @@ static bool give_up(struct collet_group *group, int64_t now)
 }
 
 /* Asks whoever the group's pending transfers wait for. */
-static void ask_awaited(struct collet_group *group, uint64_t sequence)
+static void ask_awaited(struct collet_group *group, const struct collet_request *request)
 {
+	const uint64_t sequence = request->sequence;
+	if (request->held)
+		ask(group, COLLET_CONTROL_EVERYBODY, sequence);
 	for (const struct collet_route *route = group->engine->active; route; route = route->next_active)
 		if (route->group == group && route->channel != COLLET_CHANNEL_P2P &&
 			(route->receive.settled != route->receive.tail || route->send.settled != route->send.tail))
@@ -181,7 +184,7 @@ void collet_board_waited(struct collet_request *request, int64_t now)
 		return;
 	if (now >= request->next_ask_ns) {
 		request->next_ask_ns = now + ASK_EVERY_NS;
-		ask_awaited(group, request->sequence);
+		ask_awaited(group, request);
 	}
 	if (now - request->started_ns < WARN_AFTER_NS || request->warned == 2)
 		return;

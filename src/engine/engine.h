@@ -190,6 +190,8 @@ struct collet_request {
 	/* It has read what means nothing: it cannot end well, and waits for the group's end. */
 	bool spoilt;
 	bool point_to_point;
+	bool held;                   /* its lanes let nothing in, of it or behind it, until it is said who does it */
+	bool elsewhere;              /* it is done by other means: its lanes pass it over */
 	uint32_t lanes;              /* it uses lanes 0 .. lanes - 1 */
 	uint32_t lanes_entering;     /* lanes that have not taken all of its items in yet */
 	uint64_t items;              /* under way */
@@ -221,6 +223,7 @@ struct collet_request {
 	size_t listed_capacity;
 	struct collet_p2p_call p2p;
 	void *staged;                /* the caller's (see comm/staged.h); NULL: none */
+	bool named;                  /* its algorithm was asked for by name */
 };
 
 /* What a rank has answered about a call. */
@@ -242,8 +245,22 @@ struct collet_board {
 	struct collet_arrival *arrivals; /* by rank */
 };
 
+/* For who does a group's calls by other means than lanes (see device/direct.h). Under lock. */
+struct collet_group_hooks {
+	/* In each round of progress while the group has not ended. true: something has got on, and may have left
+	 * transfers that only the next round moves. */
+	bool (*advance)(struct collet_group *group);
+	/* Does it need no further round before a message comes? */
+	bool (*rests)(const struct collet_group *group);
+	/* Which ranks a held request waits for, for a sentence. */
+	void (*name_awaited)(const struct collet_request *request, char *text, size_t capacity);
+};
+
 struct collet_group {
 	struct collet_engine *engine;
+	const struct collet_group_hooks *hooks; /* NULL: none */
+	void *hooked;                        /* the hooks' */
+	struct collet_group *shadow;         /* of the same ranks, for the hooks' messages; it ends with this one */
 	struct collet_group *next_used;      /* in engine.used_groups */
 	struct collet_group *next;           /* in engine.groups */
 	uint64_t id;                         /* the same on every member */
@@ -319,7 +336,7 @@ void collet_engine_deinit(struct collet_engine *engine);
 /* In a forked child, as deinit, but for locks and condition variable: threads that are not here may hold or await them,
  * and pthread_cond_destroy() would wait until these have left. */
 void collet_engine_forget(struct collet_engine *engine);
-/* One round for everything of this rank; how many transfers settled. Under lock. */
+/* One round for everything of this rank; how many transfers settled, and groups got on by their hooks. Under lock. */
 uint32_t collet_engine_progress(struct collet_engine *engine);
 
 /* ---- wait.c */

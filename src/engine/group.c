@@ -32,7 +32,7 @@ void collet_request_renew(struct collet_request *request)
 	request->status = COLLET_PENDING;
 	request->lanes_entering = 0;
 	request->items = request->finished_items = 0;
-	request->spoilt = false;
+	request->spoilt = request->held = request->elsewhere = false;
 	request->previous_active = NULL;
 }
 
@@ -165,11 +165,27 @@ void collet_group_end(struct collet_group *group, enum collet_status status, boo
 	collet_engine_wake(engine);
 }
 
+/* Without a word: whoever ended the group has said why. */
+static void end_shadow(struct collet_group *shadow, const struct collet_group *group)
+{
+	int status = atomic_load_explicit(&group->ended, memory_order_acquire);
+	status = status == COLLET_OK ? COLLET_ERR_ABORTED : status;
+	pthread_mutex_lock(&group->engine->end_lock);
+	if (atomic_load_explicit(&shadow->ended, memory_order_relaxed) == COLLET_OK) {
+		memcpy(shadow->sentence, group->sentence, sizeof(shadow->sentence));
+		atomic_store_explicit(&shadow->ended, status, memory_order_release);
+	}
+	pthread_mutex_unlock(&group->engine->end_lock);
+	collet_group_tear_down(shadow);
+}
+
 void collet_group_tear_down(struct collet_group *group)
 {
 	if (group->torn_down)
 		return;
 	group->torn_down = true;
+	if (group->shadow)
+		end_shadow(group->shadow, group);
 	/* Conduits first: after that no peer and no transport reads or writes a buffer of ours. */
 	collet_fabric_remove(group);
 	const enum collet_status status = (enum collet_status)atomic_load_explicit(&group->ended, memory_order_acquire);

@@ -243,11 +243,12 @@ static bool enter_one(struct collet_lane *lane)
 	if (lane->group->inlined && lane->channel == 0)
 		return false;  /* its messages go first, and it uses the lane's staging */
 	struct collet_request *request = lane->first;
-	if (!request || lane->next - lane->oldest >= (request->publishing ? PUBLISH_WINDOW : LANE_WINDOW))
+	if (!request || request->held ||
+		lane->next - lane->oldest >= (request->publishing ? PUBLISH_WINDOW : LANE_WINDOW))
 		return false;
 	struct collet_item *item = &lane->items[lane->next % LANE_WINDOW];
 	if (!lane->pending_item) {
-		if (!collet_cursor_next(lane, item)) {
+		if (request->elsewhere || !collet_cursor_next(lane, item)) {
 			lane->first = request->next_in_lane[lane->channel];
 			if (lane->first)
 				collet_cursor_begin(lane);

@@ -36,9 +36,14 @@ void collet_engine_ended_one(struct collet_engine *engine)
 	pthread_cond_broadcast(&engine->something_ended);
 }
 
-/* Which ranks the group's pending transfers wait for, for a sentence. */
-static void name_awaited(struct collet_group *group, char *text, size_t capacity)
+/* Which ranks the request, or its group's pending transfers, wait for, for a sentence. */
+static void name_awaited(const struct collet_request *request, char *text, size_t capacity)
 {
+	const struct collet_group *group = request->group;
+	if (request->held) {
+		group->hooks->name_awaited(request, text, capacity);
+		return;
+	}
 	size_t used = 0;
 	uint32_t named = 0;
 	text[0] = '\0';
@@ -73,7 +78,7 @@ static void look_around(struct collet_engine *engine)
 		if (request->deadline != COLLET_NEVER && now >= request->deadline) {
 			char call[160], awaited[400], sentence[COLLET_ERROR_BYTES];
 			collet_request_describe(request, call, sizeof(call));
-			name_awaited(group, awaited, sizeof(awaited));
+			name_awaited(request, awaited, sizeof(awaited));
 			snprintf(sentence, sizeof(sentence), "%s timed out after %.3f s, waiting for rank %s", call,
 				(double)(now - request->started_ns) * 1e-9, awaited);
 			collet_group_end(group, COLLET_ERR_TIMEOUT, true, sentence);
@@ -119,7 +124,7 @@ static bool arm_all(struct collet_engine *engine)
 			return false;
 	}
 	for (struct collet_group *group = engine->used_groups; group; group = group->next_used)
-		if (!collet_p2p_arm(group))
+		if (!collet_p2p_arm(group) || (group->hooks && !group->hooks->rests(group)))
 			return false;
 	return true;
 }
