@@ -12,9 +12,12 @@
  *               v-forms: the same by displacement. Any other overlap is COLLET_ERR_ARGUMENT.
  *   GPUs        Buffers may be a CUDA GPU's; the library tells by the driver, host and GPU may be mixed in a call
  *               and between ranks, and the current CUDA context is left as it is. Their contents must be there when
- *               the call is made, whatever stream writes them, and travel through host memory: a call, or the start
- *               of a request, waits for the copy to the host, and a wait or test that ends the request for the copy
- *               back. User-defined operations, and registering, are for host memory. Never run on a GPU yet.
+ *               the call is made, whatever stream writes them. Ranks of one host that had the same GPU's context
+ *               current when the communicator was made have it do calls on its memory in one launch, in rank order:
+ *               the bits of the algorithm "direct" (after an error what a buffer of these holds is undefined until
+ *               destroy returns). All else travels through host memory: a call, or the start of a request, waits
+ *               for the copy to the host, and a wait or test that ends the request for the copy back. User-defined
+ *               operations, and registering, are for host memory. Never run on a GPU yet.
  *   Errors      COLLET_OK is 0. COLLET_ERR_ARGUMENT and COLLET_ERR_UNSUPPORTED changed nothing and the
  *               communicator works on. COLLET_ERR_BUSY changed nothing: call again later.
  *               COLLET_ERR_TIMEOUT, _PEER_LOST, _MISMATCH, _ABORTED, _TRANSPORT end the communicator: every later

@@ -156,6 +156,8 @@ struct collet_card {
 	/* From here on the library's own. */
 	char unix_name[64]; /* abstract Unix socket that this rank listens on (without the leading NUL); "" none */
 	char settings[256]; /* "NAME=value\n" for each setting that all ranks must share, compared at creation */
+	uint8_t gpu[16];    /* the UUID of the GPU that this rank's thread uses; zeros: none that it knows */
+	char desk[8];       /* where it takes descriptors of GPU memory: see src/device/desk.h */
 };
 
 /* What the rank's transport of this name has put on its card in device_open(); NULL when the rank does not offer it or

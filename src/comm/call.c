@@ -3,9 +3,11 @@
 #include <string.h>
 
 #include "comm/comm.h"
+#include "comm/direct.h"
 #include "comm/staged.h"
 #include "core/cpu.h"
 #include "core/types.h"
+#include "device/direct.h"
 
 /* A blocking call on the spot looks so often whether it is over before it is waited for: a microsecond or so. */
 enum { BRIEF_LOOKS = 64 };
@@ -82,6 +84,7 @@ static collet_status choose(collet_comm *comm, const struct collet_call_argument
 	struct collet_request *request, struct collet_decision *choice)
 {
 	const bool commutes = call->op == COLLET_OP_COUNT || call->op != COLLET_USER || how->user_op->commutative;
+	request->named = how->algorithm != NULL;
 	*choice = collet_choose(&comm->table, call->collective, commutes, &request->shape, request->element_bytes);
 	if (how->algorithm) {
 		const struct collet_program *named = collet_program_find(call->collective, how->algorithm);
@@ -93,12 +96,14 @@ static collet_status choose(collet_comm *comm, const struct collet_call_argument
 	}
 	/* COLLET_ALGORITHM forces where it can, so that one setting may cover a whole program. */
 	const struct collet_program *forced = comm->context->forced[call->collective];
-	if (forced && take_named(call, forced->name, forced, request, commutes) == COLLET_OK)
+	if (forced && take_named(call, forced->name, forced, request, commutes) == COLLET_OK) {
 		*choice = collet_choose_for(&comm->inputs, forced, &request->shape, request->element_bytes);
+		request->named = true;
+	}
 	return COLLET_OK;
 }
 
-static uint32_t program_index(const struct collet_program *program)
+uint32_t collet_call_program_index(const struct collet_program *program)
 {
 	size_t count;
 	const struct collet_program *const *programs = collet_programs(program->collective, &count);
@@ -128,7 +133,7 @@ static void describe(struct collet_request *request, const struct collet_call_ar
 		.listed = call->input != NULL,
 		.dtype = call->collective == COLLET_BARRIER ? UINT8_MAX : (uint8_t)call->dtype,
 		.op = call->op == COLLET_OP_COUNT ? UINT8_MAX : (uint8_t)call->op,
-		.algorithm = program_index(request->program),
+		.algorithm = collet_call_program_index(request->program),
 		.piece_bytes = how->piece_bytes,
 		.channels = how->channels,
 		.user_op = call->op == COLLET_USER ? hash_name(how->user_op->name) : 0,
@@ -327,7 +332,7 @@ static collet_status plan_unless_planned(collet_comm *comm, const struct collet_
 	const bool repeatable = !call->input && !how->algorithm == !named && call->op != COLLET_USER &&
 		call->op != COLLET_PREMUL_SUM && !how->piece_bytes && !how->channels;
 	const struct collet_plan_key key = { call->count, call->root, (uint32_t)call->op, (uint8_t)call->collective,
-		(uint8_t)call->dtype, named ? (uint8_t)(2 + program_index(named)) : 1 };
+		(uint8_t)call->dtype, named ? (uint8_t)(2 + collet_call_program_index(named)) : 1 };
 	request->input = call->send;
 	request->result = call->recv;
 	if (repeatable && same_key(&key, &request->key))
@@ -344,6 +349,28 @@ static collet_status plan_unless_planned(collet_comm *comm, const struct collet_
 	return COLLET_OK;
 }
 
+static void register_start(struct collet_request *request)
+{
+	request->started_ticks = collet_ticks();
+	request->started_ns = request->next_ask_ns = 0;
+	request->warned = 0;
+	collet_recorder_start(
+		&request->group->recorder, &request->call, request->signature, request->started_ticks);
+	collet_request_activate(request);
+}
+
+/* Offered first: its lanes hold it, and what comes after it, until the leader has said which way it goes. */
+static void start_offered(collet_comm *comm, struct collet_request *request, const struct collet_direct_sides *sides)
+{
+	request->brief = false;
+	register_start(request);
+	collet_status status = collet_direct_begin(comm->direct, request, sides);
+	if (status == COLLET_OK)
+		status = collet_request_start(request);
+	if (status != COLLET_OK)
+		collet_group_end(&comm->group, status, true, collet_last_error());
+}
+
 /* On the spot if possible: then its first messages go before anything else is done, which is done while they travel. */
 static void start(collet_comm *comm, struct collet_request *request, bool blocks)
 {
@@ -351,13 +378,9 @@ static void start(collet_comm *comm, struct collet_request *request, bool blocks
 	const bool on_the_spot = collet_inline_fits(request);
 	if (on_the_spot)
 		collet_inline_begin(request);
-	request->started_ticks = collet_ticks();
-	request->started_ns = request->next_ask_ns = 0;
-	request->warned = 0;
 	request->brief = on_the_spot;
 	collet_comm_count_use(comm, request);
-	collet_recorder_start(&group->recorder, &request->call, request->signature, request->started_ticks);
-	collet_request_activate(request);
+	register_start(request);
 	if (on_the_spot) {
 		collet_inline_advance(request);
 		if (blocks)
@@ -411,8 +434,14 @@ collet_status collet_call_prepare(collet_comm *comm, const struct collet_call_ar
 void collet_call_launch(collet_comm *comm, struct collet_request *request)
 {
 	collet_request_renew(request);
+	/* Of a stream's call, whose buffers are the host's by now. Other ranks may call without a stream. */
+	static const struct collet_direct_sides on_host = { .function = "a call on a stream", .scale = 1,
+		.side = { { .place = COLLET_PLACE_HOST }, { .place = COLLET_PLACE_HOST } } };
 	number(&comm->group, request);
-	start(comm, request, false);
+	if (collet_request_may_be_direct(comm, request))
+		start_offered(comm, request, &on_host);
+	else
+		start(comm, request, false);
 }
 
 collet_status collet_call_start(collet_comm *comm, const struct collet_call_arguments *call, const collet_how *how)
@@ -433,7 +462,10 @@ collet_status collet_call_start(collet_comm *comm, const struct collet_call_argu
 		return status;
 	}
 	number(group, request);
-	start(comm, request, !how->request);
+	if (call->sides)
+		start_offered(comm, request, call->sides);
+	else
+		start(comm, request, !how->request);
 	if (how->request) {
 		collet_engine_unlock_handing_over(engine);
 		*how->request = request;
@@ -441,7 +473,9 @@ collet_status collet_call_start(collet_comm *comm, const struct collet_call_argu
 	}
 	if (request->status == COLLET_PENDING)
 		collet_engine_wait_locked(engine, has_ended, request);
+	struct collet_staged *staged = request->staged;  /* if it was offered, and goes by way of the host */
+	request->staged = NULL;
 	status = settle(request);
 	pthread_mutex_unlock(&engine->lock);
-	return status;
+	return collet_staged_end(staged, status);
 }

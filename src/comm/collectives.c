@@ -2,7 +2,9 @@
 #include <string.h>
 
 #include "comm/comm.h"
+#include "comm/direct.h"
 #include "comm/staged.h"
+#include "device/direct.h"
 #include "comm/streamed.h"
 
 /* ---- Checks ---- */
@@ -87,6 +89,21 @@ collet_status collet_call_take_staged(const collet_comm *comm, struct collet_cal
 		listed->displacements);
 }
 
+/* Of ranks that share a GPU. */
+static collet_status start_directly(collet_comm *comm, struct collet_call_arguments *call, struct block send,
+	struct block recv, const collet_how *how)
+{
+	struct collet_direct_sides sides = {.function = call->function,
+		.scale = how ? how->scale : 1,
+		.side = {{.first = send.first, .bytes = send.bytes}, {.first = recv.first, .bytes = recv.bytes}}};
+	collet_status status = collet_direct_locate(comm->direct, &sides);
+	call->sides = &sides;
+	if (status == COLLET_OK)
+		status = collet_call_start(comm, call, how);
+	call->sides = NULL;
+	return status;
+}
+
 /* Starts a call whose buffers may be a GPU's. listed: recv is written in these blocks alone; NULL: all of it is. */
 static collet_status start(collet_comm *comm, struct collet_call_arguments *call, struct block send, struct block recv,
 	const struct collet_cut *listed, const collet_how *how)
@@ -99,6 +116,8 @@ static collet_status start(collet_comm *comm, struct collet_call_arguments *call
 		return status;
 	if (!comm->context->cuda.module)
 		return collet_call_start(comm, call, how);
+	if (collet_call_may_be_direct(comm, call))
+		return start_directly(comm, call, send, recv, how);
 	struct collet_staged *staged;
 	status = collet_staged_begin(comm->context, call->function, sides, &staged);
 	if (status != COLLET_OK || !staged)
@@ -156,7 +175,7 @@ collet_status collet_allreduce(collet_comm *comm, const void *send, void *recv, 
 	collet_op op, const collet_how *how)
 {
 	struct collet_call_arguments call = {
-		"collet_allreduce", COLLET_ALLREDUCE, send, recv, count, dtype, op, 0, NULL, NULL};
+		"collet_allreduce", COLLET_ALLREDUCE, send, recv, count, dtype, op, 0, NULL, NULL, NULL};
 	return run(comm, &call, count, true, count, true, SAME, how);
 }
 
@@ -164,22 +183,22 @@ collet_status collet_reduce(collet_comm *comm, const void *send, void *recv, uin
 	collet_op op, uint32_t root, const collet_how *how)
 {
 	struct collet_call_arguments call = {
-		"collet_reduce", COLLET_REDUCE, send, recv, count, dtype, op, root, NULL, NULL};
+		"collet_reduce", COLLET_REDUCE, send, recv, count, dtype, op, root, NULL, NULL, NULL};
 	return run(comm, &call, count, true, count, is_root(comm, root), SAME, how);
 }
 
 collet_status collet_broadcast(collet_comm *comm, const void *send, void *recv, uint64_t count, collet_dtype dtype,
 	uint32_t root, const collet_how *how)
 {
-	struct collet_call_arguments call = {
-		"collet_broadcast", COLLET_BROADCAST, send, recv, count, dtype, COLLET_OP_COUNT, root, NULL, NULL};
+	struct collet_call_arguments call = {"collet_broadcast", COLLET_BROADCAST, send, recv, count, dtype,
+		COLLET_OP_COUNT, root, NULL, NULL, NULL};
 	return run(comm, &call, count, is_root(comm, root), count, true, SAME, how);
 }
 
 collet_status collet_barrier(collet_comm *comm, const collet_how *how)
 {
 	struct collet_call_arguments call = {
-		"collet_barrier", COLLET_BARRIER, NULL, NULL, 0, COLLET_U8, COLLET_OP_COUNT, 0, NULL, NULL};
+		"collet_barrier", COLLET_BARRIER, NULL, NULL, 0, COLLET_U8, COLLET_OP_COUNT, 0, NULL, NULL, NULL};
 	return run(comm, &call, 0, false, 0, false, SAME, how);
 }
 
@@ -187,7 +206,7 @@ collet_status collet_allgather(collet_comm *comm, const void *send, void *recv, 
 	const collet_how *how)
 {
 	struct collet_call_arguments call = {
-		"collet_allgather", COLLET_ALLGATHER, send, recv, count, dtype, COLLET_OP_COUNT, 0, NULL, NULL};
+		"collet_allgather", COLLET_ALLGATHER, send, recv, count, dtype, COLLET_OP_COUNT, 0, NULL, NULL, NULL};
 	return run(comm, &call, count, true, times(count, size_of(comm)), true, SEND_IN_RECV, how);
 }
 
@@ -195,7 +214,7 @@ collet_status collet_reduce_scatter(collet_comm *comm, const void *send, void *r
 	collet_op op, const collet_how *how)
 {
 	struct collet_call_arguments call = {
-		"collet_reduce_scatter", COLLET_REDUCE_SCATTER, send, recv, count, dtype, op, 0, NULL, NULL};
+		"collet_reduce_scatter", COLLET_REDUCE_SCATTER, send, recv, count, dtype, op, 0, NULL, NULL, NULL};
 	return run(comm, &call, times(count, size_of(comm)), true, count, true, RECV_IN_SEND, how);
 }
 
@@ -203,7 +222,7 @@ collet_status collet_gather(collet_comm *comm, const void *send, void *recv, uin
 	uint32_t root, const collet_how *how)
 {
 	struct collet_call_arguments call = {
-		"collet_gather", COLLET_GATHER, send, recv, count, dtype, COLLET_OP_COUNT, root, NULL, NULL};
+		"collet_gather", COLLET_GATHER, send, recv, count, dtype, COLLET_OP_COUNT, root, NULL, NULL, NULL};
 	return run(comm, &call, count, true, times(count, size_of(comm)), is_root(comm, root), SEND_IN_RECV, how);
 }
 
@@ -211,7 +230,7 @@ collet_status collet_scatter(collet_comm *comm, const void *send, void *recv, ui
 	uint32_t root, const collet_how *how)
 {
 	struct collet_call_arguments call = {
-		"collet_scatter", COLLET_SCATTER, send, recv, count, dtype, COLLET_OP_COUNT, root, NULL, NULL};
+		"collet_scatter", COLLET_SCATTER, send, recv, count, dtype, COLLET_OP_COUNT, root, NULL, NULL, NULL};
 	return run(comm, &call, times(count, size_of(comm)), is_root(comm, root), count, true, RECV_IN_SEND, how);
 }
 
@@ -219,7 +238,7 @@ collet_status collet_alltoall(collet_comm *comm, const void *send, void *recv, u
 	const collet_how *how)
 {
 	struct collet_call_arguments call = {
-		"collet_alltoall", COLLET_ALLTOALL, send, recv, count, dtype, COLLET_OP_COUNT, 0, NULL, NULL};
+		"collet_alltoall", COLLET_ALLTOALL, send, recv, count, dtype, COLLET_OP_COUNT, 0, NULL, NULL, NULL};
 	const uint64_t all = times(count, size_of(comm));
 	return run(comm, &call, all, true, all, true, SAME, how);
 }
@@ -339,8 +358,8 @@ collet_status collet_allgatherv(collet_comm *comm, const void *send, uint64_t se
 	const collet_status status = check_own_count(comm, "collet_allgatherv", "send_count", send_count, counts);
 	if (status != COLLET_OK)
 		return status;
-	struct collet_call_arguments call = {
-		"collet_allgatherv", COLLET_ALLGATHER, send, recv, send_count, dtype, COLLET_OP_COUNT, 0, NULL, NULL};
+	struct collet_call_arguments call = {"collet_allgatherv", COLLET_ALLGATHER, send, recv, send_count, dtype,
+		COLLET_OP_COUNT, 0, NULL, NULL, NULL};
 	struct side from = { .used = true, .own_count = send_count };
 	struct side to = { .used = true, .listed = true, .counts = counts, .displacements = displacements };
 	return run_listed(comm, &call, &from, &to, how);
@@ -354,8 +373,8 @@ collet_status collet_gatherv(collet_comm *comm, const void *send, uint64_t send_
 		root_here ? check_own_count(comm, "collet_gatherv", "send_count", send_count, counts) : COLLET_OK;
 	if (status != COLLET_OK)
 		return status;
-	struct collet_call_arguments call = {
-		"collet_gatherv", COLLET_GATHER, send, recv, send_count, dtype, COLLET_OP_COUNT, root, NULL, NULL};
+	struct collet_call_arguments call = {"collet_gatherv", COLLET_GATHER, send, recv, send_count, dtype,
+		COLLET_OP_COUNT, root, NULL, NULL, NULL};
 	struct side from = { .used = true, .own_count = send_count };
 	struct side to = { .used = root_here, .listed = true, .counts = counts, .displacements = displacements };
 	return run_listed(comm, &call, &from, &to, how);
@@ -370,8 +389,8 @@ collet_status collet_scatterv(collet_comm *comm, const void *send, const uint64_
 		root_here ? check_own_count(comm, "collet_scatterv", "recv_count", recv_count, counts) : COLLET_OK;
 	if (status != COLLET_OK)
 		return status;
-	struct collet_call_arguments call = {
-		"collet_scatterv", COLLET_SCATTER, send, recv, recv_count, dtype, COLLET_OP_COUNT, root, NULL, NULL};
+	struct collet_call_arguments call = {"collet_scatterv", COLLET_SCATTER, send, recv, recv_count, dtype,
+		COLLET_OP_COUNT, root, NULL, NULL, NULL};
 	struct side from = { .used = root_here, .listed = true, .counts = counts, .displacements = displacements };
 	struct side to = { .used = true, .own_count = recv_count };
 	return run_listed(comm, &call, &from, &to, how);
@@ -382,7 +401,7 @@ collet_status collet_alltoallv(collet_comm *comm, const void *send, const uint64
 	collet_dtype dtype, const collet_how *how)
 {
 	struct collet_call_arguments call = {
-		"collet_alltoallv", COLLET_ALLTOALL, send, recv, 0, dtype, COLLET_OP_COUNT, 0, NULL, NULL};
+		"collet_alltoallv", COLLET_ALLTOALL, send, recv, 0, dtype, COLLET_OP_COUNT, 0, NULL, NULL, NULL};
 	struct side from = { .used = true, .listed = true, .counts = send_counts, .displacements = send_displacements };
 	struct side to = { .used = true, .listed = true, .counts = recv_counts, .displacements = recv_displacements };
 	return run_listed(comm, &call, &from, &to, how);

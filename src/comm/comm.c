@@ -1,10 +1,13 @@
 /* Communicators: making, splitting, ending, and what they tell about themselves. */
 #include <sched.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "comm/comm.h"
+#include "comm/direct.h"
 #include "comm/staged.h"
+#include "device/direct.h"
 #include "comm/streamed.h"
 
 /* ---- Making ---- */
@@ -41,10 +44,31 @@ static void fill_table(struct collet_comm *comm)
 
 static void free_comm(struct collet_comm *comm)
 {
+	collet_direct_free(comm->direct);
 	collet_group_deinit(&comm->group);
 	collet_layouts_deinit(comm);
 	free(comm->world);
 	free(comm);
+}
+
+/* Ends what is pending, and takes the group off the engine's hands. */
+static void tear_down(struct collet_comm *comm)
+{
+	struct collet_engine *engine = &comm->context->engine;
+	pthread_mutex_lock(&engine->lock);
+	collet_streams_close(comm);
+	collet_group_tear_down(&comm->group);
+	for (struct collet_request *request = comm->group.made_requests; request; request = request->next_made) {
+		(void)collet_staged_end(request->staged, COLLET_ERR_ABORTED);
+		request->staged = NULL;
+	}
+	for (struct collet_group **at = &engine->used_groups; *at; at = &(*at)->next_used) {
+		if (*at == &comm->group) {
+			*at = comm->group.next_used;
+			break;
+		}
+	}
+	pthread_mutex_unlock(&engine->lock);
 }
 
 collet_status collet_comm_make(
@@ -75,6 +99,15 @@ collet_status collet_comm_make(
 	pthread_mutex_lock(&context->engine.lock);
 	collet_fabric_add(&comm->group);
 	pthread_mutex_unlock(&context->engine.lock);
+	status = collet_comm_make_direct(comm);
+	if (status != COLLET_OK) {
+		char sentence[COLLET_ERROR_BYTES];
+		snprintf(sentence, sizeof(sentence), "%s", collet_last_error());
+		collet_group_end(&comm->group, status, true, sentence);
+		tear_down(comm);
+		free_comm(comm);
+		return collet_fail_again(status, sentence);
+	}
 	*made = comm;
 	return COLLET_OK;
 }
@@ -218,28 +251,15 @@ collet_status collet_comm_destroy(collet_comm **comm)
 	bool context_is_used = false;
 	if (collet_context_forked(context)) {
 		collet_fabric_forget(&gone->group);
+		collet_direct_forget(gone->direct);
+		gone->direct = NULL;
 	} else {
 		if (atomic_flag_test_and_set_explicit(&gone->busy, memory_order_acquire)) {
 			collet_comm_abort(gone);  /* wakes the thread that is inside */
 			while (atomic_flag_test_and_set_explicit(&gone->busy, memory_order_acquire))
 				sched_yield();
 		}
-		struct collet_engine *engine = &context->engine;
-		pthread_mutex_lock(&engine->lock);
-		collet_streams_close(gone);
-		collet_group_tear_down(&gone->group);
-		for (struct collet_request *request = gone->group.made_requests; request;
-			request = request->next_made) {
-			(void)collet_staged_end(request->staged, COLLET_ERR_ABORTED);
-			request->staged = NULL;
-		}
-		for (struct collet_group **at = &engine->used_groups; *at; at = &(*at)->next_used) {
-			if (*at == &gone->group) {
-				*at = gone->group.next_used;
-				break;
-			}
-		}
-		pthread_mutex_unlock(&engine->lock);
+		tear_down(gone);
 		context_is_used = !collet_streams_free(gone);
 	}
 	free_comm(gone);

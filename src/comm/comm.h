@@ -10,6 +10,7 @@
 #include "bootstrap/bootstrap.h"
 #include "comm/pinned.h"
 #include "cuda/copy.h"
+#include "device/device.h"
 #include "engine/engine.h"
 #include "transport/memory.h"
 
@@ -46,6 +47,7 @@ struct collet_context {
 	struct collet_cuda cuda;     /* and what goes with it, where there is a driver; else zeroed */
 	struct collet_copiers copiers;
 	struct collet_pinned_pool pinned;
+	struct collet_device device;
 	struct collet_card card;     /* this rank's own, until the table is there */
 	atomic_uint users;           /* communicators */
 	const unsigned char *alive;  /* 1; 0 in a forked child: one page that a fork wipes */
@@ -78,6 +80,7 @@ struct collet_comm {
 	struct collet_layout by_host;/* hosts' ranks together, in rank order */
 	struct collet_layout near;   /* and among them those that share packages, NUMA nodes and caches */
 	uint32_t local_rank, local_size;
+	struct collet_direct *direct;/* NULL: its ranks do not share a GPU, or cannot go together */
 	uint32_t splits;             /* so far, to derive ids */
 	struct collet_streams *streams; /* see streamed.h; NULL: no call has been made on a stream */
 	atomic_flag busy;
@@ -136,6 +139,8 @@ struct collet_call_arguments {
 	collet_op op;                        /* COLLET_OP_COUNT: it combines nothing */
 	uint32_t root;
 	const struct collet_cut *input, *result; /* v-forms: LISTED (or an own block); else NULL */
+	const struct collet_direct_sides
+		*sides; /* to be offered to the leader first (see device/direct.h); else NULL */
 };
 collet_status collet_call_start(collet_comm *comm, const struct collet_call_arguments *arguments,
 	const collet_how *how);
@@ -146,6 +151,8 @@ collet_status collet_call_prepare(collet_comm *comm, const struct collet_call_ar
 void collet_call_launch(collet_comm *comm, struct collet_request *request);
 /* How it has ended, with a sentence. Under lock. */
 collet_status collet_call_outcome(const struct collet_request *request);
+/* Of its collective's programs. */
+uint32_t collet_call_program_index(const struct collet_program *program);
 /* The call's own, or the communicator's; < 0: none. */
 int64_t collet_call_timeout(const collet_comm *comm, const collet_how *how);
 /* collet_call_start() has returned this status for a call on staged buffers (NULL: on the caller's own): ends it, or

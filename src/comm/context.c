@@ -244,10 +244,15 @@ static collet_status open_transports(struct collet_context *context)
 /* A program with GPU buffers runs where there is a driver; nothing is asked of it before the first call. */
 static collet_status open_cuda(struct collet_context *context)
 {
-	const collet_status status = collet_cuda_open(&context->cuda, &context->engine.log);
+	bool direct = true;
+	collet_status status = collet_env_bool("COLLET_CUDA_DIRECT", &direct);
+	if (status == COLLET_OK)
+		status = collet_cuda_open(&context->cuda, &context->engine.log);
 	if (status == COLLET_OK && context->cuda.module) {
 		collet_copiers_init(&context->copiers, &context->cuda);
 		collet_pinned_init(&context->pinned, &context->cuda, &context->arena, &context->engine.log);
+		collet_device_init(&context->device, &context->cuda, &context->copiers, direct, &context->card,
+			&context->engine.log);
 	}
 	return status;
 }
@@ -258,6 +263,7 @@ static void close_cuda(struct collet_context *context, bool forked)
 	if (forked)
 		return;
 	collet_pinned_deinit(&context->pinned);
+	collet_device_deinit(&context->device);
 	collet_copiers_deinit(&context->copiers);
 	collet_cuda_close(&context->cuda);
 }

@@ -150,6 +150,8 @@ enum { CU_CAPTURE_GLOBAL = 0, CU_CAPTURE_OF_THREAD = 1, CU_CAPTURE_RELAXED = 2 }
 	F(cuDeviceGetAttribute, (int *value, int attribute, cu_device device))                                         \
 	F(cuDeviceCanAccessPeer, (int *can, cu_device device, cu_device peer))                                         \
 	F(cuCtxEnablePeerAccess, (cu_context peer, unsigned int flags))                                                \
+	F(cuMemAlloc, (cu_pointer * pointer, size_t bytes))                                                            \
+	F(cuMemFree, (cu_pointer pointer))                                                                             \
 	F(cuMemGetAddressRange, (cu_pointer * first, size_t *bytes, cu_pointer pointer))                               \
 	F(cuIpcGetMemHandle, (cu_ipc_handle * handle, cu_pointer pointer))                                             \
 	F(cuIpcOpenMemHandle, (cu_pointer * pointer, cu_ipc_handle handle, unsigned int flags))                        \

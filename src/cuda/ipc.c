@@ -234,3 +234,17 @@ void collet_ipc_put(struct collet_ipc *ipc, struct collet_opened *opened)
 	trim(ipc);
 	pthread_mutex_unlock(&ipc->lock);
 }
+
+void collet_ipc_close(struct collet_ipc *ipc, struct collet_opened *opened)
+{
+	if (!opened)
+		return;
+	pthread_mutex_lock(&ipc->lock);
+	if (!--opened->users) {
+		struct collet_opened **at = &ipc->first;
+		while (*at != opened)
+			at = &(*at)->next;
+		drop(ipc, at);
+	}
+	pthread_mutex_unlock(&ipc->lock);
+}

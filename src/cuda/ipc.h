@@ -66,6 +66,9 @@ struct collet_opened *collet_ipc_find(struct collet_ipc *ipc, const struct colle
  * open already, as find. COLLET_ERR_SYSTEM: the driver refuses, and the sentence says how. */
 collet_status collet_ipc_open(struct collet_ipc *ipc, const struct collet_shared *shared, int file, cu_context context,
 	int device, struct collet_opened **opened);
+/* NULL is fine. */
 void collet_ipc_put(struct collet_ipc *ipc, struct collet_opened *opened);
+/* The same, and nobody will want it again. */
+void collet_ipc_close(struct collet_ipc *ipc, struct collet_opened *opened);
 
 #endif

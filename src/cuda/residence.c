@@ -13,9 +13,11 @@ collet_status collet_residence_find(const struct collet_cuda *cuda, const char *
 	int ordinal = -1;
 	cu_pointer start = 0;
 	size_t range = 0;
+	unsigned long long allocation = 0;
 	int asked[] = { CU_ATTRIBUTE_MEMORY_TYPE, CU_ATTRIBUTE_IS_MANAGED, CU_ATTRIBUTE_DEVICE_ORDINAL,
-		CU_ATTRIBUTE_CONTEXT, CU_ATTRIBUTE_RANGE_START, CU_ATTRIBUTE_RANGE_BYTES };
-	void *answers[] = { &type, &managed, &ordinal, &context, &start, &range };
+		CU_ATTRIBUTE_CONTEXT, CU_ATTRIBUTE_RANGE_START, CU_ATTRIBUTE_RANGE_BYTES,
+		CU_ATTRIBUTE_BUFFER_ID };
+	void *answers[] = { &type, &managed, &ordinal, &context, &start, &range, &allocation };
 	const cu_pointer pointer = (cu_pointer)(uintptr_t)memory;
 	const cu_result result =
 		cuda->cuPointerGetAttributes(sizeof(asked) / sizeof(asked[0]), asked, answers, pointer);
@@ -30,6 +32,7 @@ collet_status collet_residence_find(const struct collet_cuda *cuda, const char *
 		return collet_fail(COLLET_ERR_ARGUMENT,
 			"%s: %zu bytes at %p reach past the end of their allocation on GPU %d, %llu bytes further on",
 			which, bytes, memory, ordinal, start + range - pointer);
-	*residence = (struct collet_residence){ .device = true, .ordinal = ordinal, .context = context };
+	*residence = (struct collet_residence){
+		.device = true, .ordinal = ordinal, .context = context, .allocation = allocation };
 	return COLLET_OK;
 }

@@ -8,6 +8,7 @@ struct collet_residence {
 	bool device;         /* only the GPU can touch it; else the host can: plain, pinned or managed memory */
 	int ordinal;         /* of that GPU */
 	cu_context context;  /* that the memory was allocated in; NULL: of none (memory pools, mapped memory) */
+	uint64_t allocation; /* the driver's number of it: another is another, even at the same address */
 };
 
 /* Asks the driver. Without one, or one that this process has not initialised, all memory is the host's. A buffer that

@@ -1,0 +1,71 @@
+#include "comm/direct.h"
+
+#include <stddef.h>
+
+#include "comm/staged.h"
+#include "device/direct.h"
+
+static struct collet_comm *comm_of(const struct collet_request *request)
+{
+	return (struct collet_comm *)(void *)((char *)request->group - offsetof(struct collet_comm, group));
+}
+
+/* It counts for the algorithm whose order of operands it had. */
+static void done(struct collet_request *request)
+{
+	const uint32_t planned = request->call.algorithm;
+	const struct collet_program *direct =
+		collet_program_find((enum collet_collective)request->call.collective, "direct");
+	request->call.algorithm = collet_call_program_index(direct);
+	collet_comm_count_use(comm_of(request), request);
+	request->call.algorithm = planned;
+}
+
+static collet_status stage(struct collet_request *request, const struct collet_direct_sides *given)
+{
+	struct collet_comm *comm = comm_of(request);
+	const struct collet_cut *result = &request->shape.result;
+	struct collet_side sides[COLLET_SIDES];
+	struct collet_staged *staged;
+	for (int s = 0; s < COLLET_SIDES; s++)
+		sides[s] = (struct collet_side){ given->side[s].first, given->side[s].bytes };
+	collet_status status = collet_staged_begin(comm->context, given->function, sides, &staged);
+	if (status == COLLET_OK && staged && request->call.listed && result->counts)
+		status = collet_staged_blocks(
+			staged, request->element_bytes, comm->group.size, result->counts, result->displacements);
+	if (status != COLLET_OK)
+		return collet_staged_end(staged, status);
+	if (sides[COLLET_READ].bytes)
+		request->input = sides[COLLET_READ].first;
+	if (sides[COLLET_WRITTEN].bytes)
+		request->result = (char *)(uintptr_t)sides[COLLET_WRITTEN].first;
+	request->staged = staged;
+	collet_comm_count_use(comm, request);
+	return COLLET_OK;
+}
+
+collet_status collet_comm_make_direct(collet_comm *comm)
+{
+	static const struct collet_direct_events events = { done, stage };
+	if (!comm->context->device.cuda || !collet_direct_fits(&comm->group))
+		return COLLET_OK;
+	const collet_status status =
+		collet_direct_make(&comm->direct, &comm->context->device, &comm->group, &events);
+	if (comm->direct && comm->group.rank == 0)
+		collet_log(&comm->context->engine.log, COLLET_LOG_INFO,
+			"cuda: %u ranks share a GPU, whose collectives rank 0 does in one go", comm->group.size);
+	return status;
+}
+
+bool collet_call_may_be_direct(const collet_comm *comm, const struct collet_call_arguments *call)
+{
+	return comm->direct && call->collective != COLLET_BARRIER && call->op != COLLET_USER &&
+	       (call->count || call->input);
+}
+
+bool collet_request_may_be_direct(const collet_comm *comm, const struct collet_request *request)
+{
+	const struct collet_call *call = &request->call;
+	return comm->direct && call->collective != COLLET_BARRIER && call->op != COLLET_USER &&
+	       (request->shape.count || call->listed);
+}

@@ -1,0 +1,15 @@
+/* A communicator's calls of ranks that share a GPU: what device/direct.h needs of it, and what it needs of that. */
+#ifndef COLLET_COMM_DIRECT_H
+#define COLLET_COMM_DIRECT_H
+
+#include "comm/comm.h"
+
+/* Tests whether the ranks may go together, if they have one GPU; blocks for as long. COLLET_ERR_*: the group has ended,
+ * or is to. */
+collet_status collet_comm_make_direct(collet_comm *comm);
+/* Is this call one of which it is decided, with all ranks, which way it goes? Alike on all ranks. */
+bool collet_call_may_be_direct(const collet_comm *comm, const struct collet_call_arguments *call);
+/* The same of a planned request. */
+bool collet_request_may_be_direct(const collet_comm *comm, const struct collet_request *request);
+
+#endif

@@ -1,0 +1,55 @@
+/* What a rank's context has for its GPU: which one that is, its kernels, and other processes' memory. */
+#ifndef COLLET_DEVICE_DEVICE_H
+#define COLLET_DEVICE_DEVICE_H
+
+#include "cuda/ipc.h"
+#include "cuda/kernels.h"
+#include "device/desk.h"
+#include "transport/transport.h"
+
+enum {
+	COLLET_OPENED_MOST = 256,    /* of other processes' allocations kept open, */
+	COLLET_DESCRIBED = 16,       /* of this process's, with their descriptions */
+	COLLET_RECEIVED_MOST = 64    /* descriptors that wait to be asked for */
+};
+static const uint64_t COLLET_OPENED_MOST_BYTES = UINT64_C(64) << 30;
+
+/* A descriptor that has come. */
+struct collet_received_file {
+	struct collet_desk_note note;
+	int file;                    /* -1: this entry is free */
+};
+
+struct collet_device {
+	const struct collet_cuda *cuda;      /* NULL: there is no driver */
+	struct collet_copiers *copiers;
+	const struct collet_log *log;
+	uint64_t process;                    /* the card's */
+	int ordinal;                         /* of the GPU that the context's thread uses; -1: none that it knows */
+	cu_context context;                  /* which it uses it by; NULL: by the primary one */
+	struct collet_kernel_sets kernels;
+	struct collet_ipc ipc;
+	struct collet_desk desk;
+	/* Under the engine's lock. */
+	struct collet_received_file received[COLLET_RECEIVED_MOST];
+	uint32_t next_received;
+	struct collet_shared described[COLLET_DESCRIBED];
+};
+
+/* Finds the GPU that the calling thread uses, if the program has initialised the driver: that of its current context,
+ * or the only one there is. card gets its UUID, for the others to compare. direct: whether ranks of one GPU are to go
+ * together at all. That there is no such GPU is no error. */
+void collet_device_init(struct collet_device *device, const struct collet_cuda *cuda, struct collet_copiers *copiers,
+	bool direct, struct collet_card *card, const struct collet_log *log);
+/* Before the copiers go. A zeroed one is fine. */
+void collet_device_deinit(struct collet_device *device);
+
+/* What this process's memory is for others; found once for each allocation. */
+collet_status collet_device_describe(struct collet_device *device, const struct collet_residence *residence,
+	const void *memory, struct collet_shared *shared);
+/* The same in this process, for the copier's context: open until collet_ipc_put(). COLLET_ERR_SYSTEM and
+ * COLLET_ERR_UNSUPPORTED: with the reason. */
+collet_status collet_device_open(struct collet_device *device, const struct collet_copier *copier,
+	const struct collet_shared *shared, struct collet_opened **opened);
+
+#endif

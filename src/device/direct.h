@@ -1,0 +1,83 @@
+/* Collectives of ranks that share one GPU: threads of a process, or processes of a host.
+ *
+ * Nobody's kernel waits for another's. Each rank tells rank 0, the leader, where its buffers are (an offer); the leader
+ * maps what it has not mapped yet, does all of the collective in one go, and tells the others, who return (a verdict).
+ * So all that waits is the host's: deadlines, lost peers, aborts and disagreement are what they are without a GPU.
+ *
+ *	follower	offer ->			<- verdict
+ *	leader		gathers offers, launches, waits for the GPU, tells
+ *
+ * A verdict may also be that the call goes by way of the host: if some buffer is the host's, or in memory that others
+ * cannot open, or if an algorithm was asked for by name whose order of operands is not the launch's. Which way it will
+ * be nobody knows before, so all calls of such a communicator are offered, those on host memory too, and calls behind
+ * one that is undecided wait in the lanes. That ranks go together at all is settled when the communicator is made, by
+ * a test with their own memory whose result each of them checks.
+ *
+ * Messages travel in a group of their own, the shadow, point to point: they are matched by number, so that calls that
+ * overlap, and are decided in another order than others start, cannot cross.
+ *
+ * For calls on a stream: what a stream call needs besides is that the leader's launch comes after what the followers'
+ * streams hold, and that these wait for it. It would offer with an event or a flag that its stream reaches, and
+ * collet_direct_begin() is where that is taken from the caller; run() in direct.c is where the leader's stream would
+ * have to wait for the offers' flags, and tell() where followers' streams are let go. */
+#ifndef COLLET_DEVICE_DIRECT_H
+#define COLLET_DEVICE_DIRECT_H
+
+#include "device/device.h"
+#include "engine/engine.h"
+
+enum { COLLET_DIRECT_RANKS = COLLET_FOLD_MOST };
+
+enum collet_direct_place {
+	COLLET_PLACE_NONE,           /* this rank does not use it */
+	COLLET_PLACE_HOST,
+	COLLET_PLACE_GPU,            /* the one that all share */
+	COLLET_PLACE_BEYOND          /* a GPU's, but out of the leader's reach */
+};
+
+/* A buffer of this rank's. */
+struct collet_direct_side {
+	const void *first;
+	uint64_t bytes;
+	uint32_t place;
+	uint32_t reserved0;
+	uint64_t context;            /* that it was allocated in, as this process knows it; 0: none */
+	struct collet_shared shared; /* COLLET_PLACE_GPU */
+};
+
+/* Of one call: what is read, and what is written. */
+struct collet_direct_sides {
+	const char *function;        /* for sentences; static */
+	double scale;
+	struct collet_direct_side side[2];
+};
+
+struct collet_direct;
+
+/* The communicator's part. Under the engine's lock. */
+struct collet_direct_events {
+	/* The GPU has done it. */
+	void (*done)(struct collet_request *request);
+	/* It goes by way of the host: gives the request host buffers in place of the GPU's. */
+	collet_status (*stage)(struct collet_request *request, const struct collet_direct_sides *sides);
+};
+
+/* May these ranks go together? Alike on all of them. */
+bool collet_direct_fits(const struct collet_group *group);
+/* Of a group that does. All ranks make theirs at once; blocks. *made NULL: they go by way of the host, as all of them
+ * know, and the leader has logged why. COLLET_ERR_MEMORY, or what ended the group. */
+collet_status collet_direct_make(struct collet_direct **made, struct collet_device *device, struct collet_group *group,
+	const struct collet_direct_events *events);
+/* The group has been torn down. NULL is fine. */
+void collet_direct_free(struct collet_direct *direct);
+/* In a forked child. */
+void collet_direct_forget(struct collet_direct *direct);
+
+/* Finds out where a call's buffers are; first and bytes are filled in, 0 bytes: unused. COLLET_ERR_ARGUMENT,
+ * COLLET_ERR_SYSTEM: nothing has happened. */
+collet_status collet_direct_locate(struct collet_direct *direct, struct collet_direct_sides *sides);
+/* Offers a planned request that has its place in the order of calls; it is held until the verdict. Under lock. */
+collet_status collet_direct_begin(
+	struct collet_direct *direct, struct collet_request *request, const struct collet_direct_sides *sides);
+
+#endif

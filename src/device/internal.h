@@ -1,0 +1,108 @@
+/* What direct.c, leader.c and connect.c know of each other. */
+#ifndef COLLET_DEVICE_INTERNAL_H
+#define COLLET_DEVICE_INTERNAL_H
+
+#include "device/direct.h"
+#include "device/plan.h"
+
+/* What a rank offers; travels as it is. A v-form's counts and displacements follow: of the input, then of the result,
+ * each `size` of them, zeros where it knows none. */
+struct offer {
+	uint64_t signature, sequence;
+	uint64_t input_count, result_count;  /* a v-form: of the own block */
+	uint32_t input_listed, result_listed;
+	uint32_t fine, reserved0;            /* connecting: it has no complaint */
+	double scale;
+	struct collet_direct_side side[2];
+};
+
+struct verdict {
+	uint32_t staged;             /* it goes by way of the host */
+	uint32_t again;              /* descriptors that have been sent are to be sent again */
+};
+
+/* What is called, of which all ranks know the same. */
+struct job {
+	enum collet_collective collective;
+	bool listed;
+	bool any_order;              /* the launch's order of operands will do */
+	collet_dtype dtype;
+	collet_op op;                /* COLLET_OP_COUNT: it combines nothing */
+	uint32_t root;
+	uint64_t count;
+	uint64_t signature, sequence;
+};
+
+enum stage {
+	GATHERING,                   /* leader: offers come */
+	RUNNING,                     /* leader: the GPU works */
+	TELLING,                     /* leader: verdicts leave */
+	WAITING,                     /* follower: its offer leaves, a verdict comes */
+	OVER
+};
+
+struct call {
+	struct call *next;
+	struct collet_request *request;      /* NULL: connecting */
+	struct job job;
+	struct collet_direct_sides sides;
+	enum stage stage;
+	bool surprising;             /* that it goes by way of the host: something has failed */
+	bool suspected;              /* a disagreement has been reported */
+	struct verdict verdict;
+	struct collet_request **messages;    /* under way; leader: by rank, follower: two */
+	char *offers;                /* leader: by rank, direct->offer_bytes each; follower: its own */
+	struct collet_opened **opened;       /* leader: two a rank */
+};
+
+struct collet_direct {
+	struct collet_device *device;
+	struct collet_group *group;
+	struct collet_group shadow;
+	const struct collet_direct_events *events;
+	struct collet_copier *copier;        /* of the context that all is done in */
+	const struct collet_kernel_set *kernels; /* leader */
+	cu_stream stream;                    /* leader: its launches' own */
+	size_t offer_bytes;          /* at most */
+	bool one_process;            /* all ranks are threads of one process: nothing has to be opened */
+	struct call *first, **last;  /* undecided, in order */
+	struct call *spare;
+	struct collet_span_plan plan;     /* leader */
+	struct collet_span_plan_rank *ranks;      /* leader */
+	uint64_t sent[COLLET_RECEIVED_MOST]; /* allocations whose descriptors the leader has been sent */
+	uint32_t next_sent;
+	bool connecting;
+};
+
+static inline bool is_leader(const struct collet_direct *direct)
+{
+	return direct->group->rank == 0;
+}
+
+static inline struct offer *offer_of(const struct collet_direct *direct, const struct call *call, uint32_t rank)
+{
+	return (struct offer *)(void *)(call->offers + rank * direct->offer_bytes);
+}
+
+/* ---- direct.c. Under lock. */
+/* One for a call of this rank's; NULL: no memory. */
+struct call *collet_direct_new(struct collet_direct *direct);
+void collet_direct_put(struct collet_direct *direct, struct call *call);
+/* Its job, sides and own offer are filled in. COLLET_ERR_MEMORY. */
+collet_status collet_direct_offer(struct collet_direct *direct, struct call *call, size_t bytes);
+extern const struct collet_group_hooks collet_direct_hooks;
+
+/* ---- leader.c. Under lock. */
+/* All offers have come. false: the call cannot go on (ranks disagree, and the group will end for it). */
+bool collet_leader_decide(struct collet_direct *direct, struct call *call);
+/* Has the GPU done it? If it has failed, the group has ended. */
+bool collet_leader_finished(struct collet_direct *direct, struct call *call);
+/* Nothing of it is in use any more. */
+void collet_leader_release(struct collet_direct *direct, struct call *call);
+
+/* ---- connect.c */
+/* Do all ranks find what the leader's launch makes of their memory right? *fine false: no, and the leader has said why.
+ * Blocks. COLLET_ERR_*: the group has ended. */
+collet_status collet_direct_connect(struct collet_direct *direct, bool *fine);
+
+#endif

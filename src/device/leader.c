@@ -1,0 +1,198 @@
+/* The leader's part: from all ranks' offers to a launch, or to the reason why there is none. */
+#include <string.h>
+
+#include "core/status.h"
+#include "core/types.h"
+#include "device/internal.h"
+
+/* ---- Reach ---- */
+
+static const char *place_name(uint32_t place)
+{
+	return place == COLLET_PLACE_HOST ? "the host's memory" : "memory that the leader cannot reach";
+}
+
+/* Where a rank's buffer is for the leader; NULL, and *why, if nowhere. */
+static char *reach(struct collet_direct *direct, struct call *call, const struct collet_direct_side *side,
+	struct collet_opened **opened, const char **why)
+{
+	const struct collet_shared *shared = &side->shared;
+	if (shared->process == direct->device->process) {
+		if (!side->context || (cu_context)(uintptr_t)side->context == direct->copier->context)
+			return (char *)(uintptr_t)side->first;
+		*why = "a buffer was allocated in another CUDA context";
+		return NULL;
+	}
+	const uint64_t offset = (uintptr_t)side->first - shared->first;
+	if ((uintptr_t)side->first < shared->first || offset > shared->bytes || side->bytes > shared->bytes - offset) {
+		*why = "a buffer lies in several allocations";
+		return NULL;
+	}
+	if (collet_device_open(direct->device, direct->copier, shared, opened) != COLLET_OK) {
+		*why = collet_last_error();
+		call->surprising = true;
+		return NULL;
+	}
+	return (char *)(uintptr_t)((*opened)->mapped + offset);
+}
+
+/* NULL, and all buffers are within reach; or why not. */
+static const char *reach_all(struct collet_direct *direct, struct call *call)
+{
+	for (uint32_t r = 0; r < direct->group->size; r++) {
+		const struct offer *offer = offer_of(direct, call, r);
+		struct collet_span_plan_rank *rank = &direct->ranks[r];
+		char *reached[2] = { NULL, NULL };
+		for (uint32_t s = 0; s < 2; s++) {
+			const struct collet_direct_side *side = &offer->side[s];
+			const char *why = NULL;
+			if (side->place == COLLET_PLACE_NONE)
+				continue;
+			if (side->place != COLLET_PLACE_GPU)
+				return place_name(side->place);
+			reached[s] = reach(direct, call, side, &call->opened[2 * r + s], &why);
+			if (!reached[s]) {
+				call->verdict.again |= side->shared.kind == COLLET_SHARED_DESCRIPTOR;
+				return why;
+			}
+		}
+		*rank = (struct collet_span_plan_rank){ .send = reached[0], .recv = reached[1],
+			.send_bytes = offer->side[0].bytes, .recv_bytes = offer->side[1].bytes,
+			.scale = offer->scale };
+	}
+	return NULL;
+}
+
+/* A v-form's cut, as a rank has offered it. */
+static struct collet_cut cut_of(uint64_t count, bool listed, const uint64_t *lists, uint32_t size)
+{
+	return (struct collet_cut){ .kind = COLLET_CUT_LISTED, .count = count, .counts = listed ? lists : NULL,
+		.displacements = listed ? lists + size : NULL };
+}
+
+/* false: a rank that must list blocks has listed none. */
+static bool take_cuts(struct collet_direct *direct, struct call *call)
+{
+	const uint32_t size = direct->group->size;
+	const enum collet_collective collective = call->job.collective;
+	for (uint32_t r = 0; r < size; r++) {
+		const struct offer *offer = offer_of(direct, call, r);
+		const uint64_t *lists = (const uint64_t *)(const void *)(offer + 1);
+		struct collet_span_plan_rank *rank = &direct->ranks[r];
+		rank->input = cut_of(offer->input_count, offer->input_listed, lists, size);
+		rank->result = cut_of(offer->result_count, offer->result_listed, lists + 2 * size, size);
+		const bool is_root = r == call->job.root;
+		const bool lists_input = collective == COLLET_ALLTOALL || (collective == COLLET_SCATTER && is_root);
+		const bool lists_result = collective == COLLET_ALLTOALL || collective == COLLET_ALLGATHER ||
+			(collective == COLLET_GATHER && is_root);
+		if ((lists_input && !rank->input.counts) || (lists_result && !rank->result.counts))
+			return false;
+	}
+	return true;
+}
+
+/* ---- Deciding ---- */
+
+static bool agree(struct collet_direct *direct, struct call *call)
+{
+	for (uint32_t r = 1; r < direct->group->size; r++) {
+		const struct offer *offer = offer_of(direct, call, r);
+		if (offer->signature == call->job.signature)
+			continue;
+		const struct collet_message came = { .signature = offer->signature, .sequence = offer->sequence };
+		if (call->request && !call->suspected)
+			collet_board_suspect(direct->group, r, call->request, &came);
+		call->suspected = true;
+		return false;
+	}
+	return true;
+}
+
+/* Puts it on the stream; NULL, or why not. */
+static const char *launch(struct collet_direct *direct, struct call *call)
+{
+	const struct job *job = &call->job;
+	const bool combines = job->op != COLLET_OP_COUNT;
+	const struct collet_span_plan_call planned = { .collective = job->collective, .listed = job->listed,
+		.size = direct->group->size, .root = job->root, .count = job->count,
+		.element_bytes = collet_dtype_bytes(job->dtype), .scales = job->op == COLLET_PREMUL_SUM };
+	const char *why = collet_span_plan_make(&direct->plan, &planned, direct->ranks);
+	if (why)
+		return why;
+	const struct collet_fold fold = { .dtype = job->dtype, .op = combines ? job->op : COLLET_SUM,
+		.average_of = job->op == COLLET_AVERAGE ? direct->group->size : 1 };
+	collet_status status = collet_copier_begin(direct->device->cuda, direct->copier);
+	if (status != COLLET_OK)
+		return collet_last_error();
+	status = collet_fold_launch(
+		direct->kernels, &fold, direct->plan.spans, direct->plan.span_count, direct->stream);
+	if (status != COLLET_OK)
+		why = collet_last_error();
+	call->surprising = why != NULL;
+	/* Of several launches some may be on their way. */
+	if (why && direct->device->cuda->cuStreamSynchronize(direct->stream) != CU_OK)
+		collet_group_end(direct->group, status, true, why);
+	collet_copier_end(direct->device->cuda);
+	return why;
+}
+
+/* NULL: the GPU works at it. */
+static const char *run(struct collet_direct *direct, struct call *call)
+{
+	for (uint32_t r = 0; r < direct->group->size; r++)
+		if (!offer_of(direct, call, r)->fine)
+			return "a rank has a complaint";
+	if (!call->job.any_order)
+		return "the algorithm that was asked for has another order of operands";
+	const char *why = reach_all(direct, call);
+	if (!why && call->job.listed && !take_cuts(direct, call))
+		why = "a rank has listed no blocks";
+	return why ? why : launch(direct, call);
+}
+
+bool collet_leader_decide(struct collet_direct *direct, struct call *call)
+{
+	if (!agree(direct, call))
+		return false;
+	const char *why = run(direct, call);
+	call->verdict.staged = why != NULL;
+	if (!why) {
+		call->stage = RUNNING;
+		return true;
+	}
+	collet_log(&direct->group->engine->log, call->surprising ? COLLET_LOG_WARN : COLLET_LOG_DEBUG,
+		"cuda: %s by way of the host, and not on the GPU in one go: %s", call->sides.function, why);
+	collet_leader_release(direct, call);
+	return true;
+}
+
+bool collet_leader_finished(struct collet_direct *direct, struct call *call)
+{
+	const struct collet_cuda *cuda = direct->device->cuda;
+	/* The progress thread has no context of its own. */
+	cu_result result = cuda->cuCtxPushCurrent(direct->copier->context);
+	if (result == CU_OK) {
+		result = cuda->cuStreamQuery(direct->stream);
+		(void)cuda->cuCtxPopCurrent(NULL);
+	}
+	if (result == CU_NOT_READY)
+		return false;
+	collet_leader_release(direct, call);
+	if (result != CU_OK) {
+		(void)collet_cuda_fail(cuda, result, "a collective of ranks that share a GPU");
+		collet_group_end(direct->group, COLLET_ERR_SYSTEM, true, collet_last_error());
+		return false;
+	}
+	return true;
+}
+
+void collet_leader_release(struct collet_direct *direct, struct call *call)
+{
+	for (uint32_t i = 0; i < 2 * direct->group->size; i++) {
+		if (direct->connecting)
+			collet_ipc_close(&direct->device->ipc, call->opened[i]);
+		else
+			collet_ipc_put(&direct->device->ipc, call->opened[i]);
+		call->opened[i] = NULL;
+	}
+}

@@ -1,0 +1,528 @@
+/* Ranks that share a GPU: what the leader's one launch gives is, byte for byte, what the host gives by the algorithm
+ * with its order of operands; for every call, dtype and operation, in place or not, with buffers on the GPU, on the
+ * host and on both; and it is as careful about ranks that disagree, die and abort. */
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <setjmp.h>
+#include <cmocka.h>
+
+#include <collet/tools.h>
+
+#include "core/types.h"
+#include "program.h"
+#include "ranks.h"
+#include "rows.h"
+#include "values.h"
+
+enum { SENTINEL = 0xa5 };
+
+/* The program's GPU first, so that the communicator knows of it. */
+static bool start(struct rank *rank, struct program *program)
+{
+	return rank_check(rank, program_start(program, 0), "the driver does not start") && rank_create(rank);
+}
+
+static void end(struct rank *rank, struct program *program)
+{
+	rank_destroy(rank);
+	rank_check(rank, program_end(program), "another context is current than before");
+}
+
+/* How often its collectives were done by this algorithm. */
+static uint64_t uses(struct rank *rank, const char *name)
+{
+	collet_stat stats[128];
+	const size_t most = sizeof(stats) / sizeof(stats[0]);
+	size_t count = 0;
+	uint64_t calls = 0;
+	rank_ok(rank, collet_comm_stats(rank->comm, stats, most, &count), "statistics");
+	for (size_t i = 0; i < count && i < most; i++)
+		if (stats[i].kind == COLLET_STAT_ALGORITHM && strstr(stats[i].name, name))
+			calls += stats[i].calls;
+	return calls;
+}
+
+/* ---- One call ---- */
+
+/* Which of a rank's buffers are the GPU's, and how the call is made. */
+struct way {
+	bool send_on_gpu, recv_on_gpu, in_place, request;
+	const char *algorithm;
+};
+
+static collet_status call(
+	struct rank *rank, const struct row *row, const struct side *send, const struct side *recv, const void *from,
+	void *to, const collet_how *how)
+{
+	collet_comm *comm = rank->comm;
+	const uint64_t n = row->count, mine = rank->rank;
+	switch (row->call) {
+	case CALL_ALLREDUCE: return collet_allreduce(comm, from, to, n, row->dtype, row->op, how);
+	case CALL_REDUCE: return collet_reduce(comm, from, to, n, row->dtype, row->op, row->root, how);
+	case CALL_BROADCAST: return collet_broadcast(comm, from, to, n, row->dtype, row->root, how);
+	case CALL_BARRIER: return collet_barrier(comm, how);
+	case CALL_ALLGATHER: return collet_allgather(comm, from, to, n, row->dtype, how);
+	case CALL_REDUCE_SCATTER: return collet_reduce_scatter(comm, from, to, n, row->dtype, row->op, how);
+	case CALL_GATHER: return collet_gather(comm, from, to, n, row->dtype, row->root, how);
+	case CALL_SCATTER: return collet_scatter(comm, from, to, n, row->dtype, row->root, how);
+	case CALL_ALLTOALL: return collet_alltoall(comm, from, to, n, row->dtype, how);
+	case CALL_ALLGATHERV:
+		return collet_allgatherv(
+			comm, from, recv->counts[mine], to, recv->counts, recv->displacements, row->dtype, how);
+	case CALL_GATHERV:
+		return collet_gatherv(comm, from, send->elements, to, recv->counts, recv->displacements, row->dtype,
+			row->root, how);
+	case CALL_SCATTERV:
+		return collet_scatterv(comm, from, send->counts, send->displacements, to, recv->elements, row->dtype,
+			row->root, how);
+	case CALL_ALLTOALLV:
+		return collet_alltoallv(comm, from, send->counts, send->displacements, to, recv->counts,
+			recv->displacements, row->dtype, how);
+	case CALLS: break;
+	}
+	abort();
+}
+
+static size_t bytes_of(const struct row *row, const struct side *side)
+{
+	return side->used ? side->elements * collet_dtype_bytes(row->dtype) : 0;
+}
+
+/* Where the smaller buffer lies in the larger one when the call is in place, in elements; false: it cannot be. */
+static bool in_place_at(struct rank *rank, const struct row *row, const struct side *send, const struct side *recv,
+	uint64_t *at)
+{
+	*at = 0;
+	if (!send->used || !recv->used || row->call == CALL_BARRIER)
+		return false;
+	switch (call_infos[row->call].in_place) {
+	case IN_PLACE_SAME:
+		return row->call != CALL_ALLTOALLV ||
+			(memcmp(send->counts, recv->counts, sizeof(send->counts)) == 0 &&
+				memcmp(send->displacements, recv->displacements, sizeof(send->counts)) == 0);
+	case IN_PLACE_SEND_IN_RECV:
+		*at = call_infos[row->call].listed ? recv->displacements[rank->rank] : rank->rank * row->count;
+		return true;
+	case IN_PLACE_RECV_IN_SEND:
+		*at = call_infos[row->call].listed ? send->displacements[rank->rank] : rank->rank * row->count;
+		return true;
+	}
+	return false;
+}
+
+/* What is in recv afterwards. */
+static bool run(struct rank *rank, const struct program *program, const struct row *row, const struct way *way,
+	char *result)
+{
+	struct side send, recv;
+	uint64_t at;
+	row_sides(row, rank->size, rank->rank, &send, &recv);
+	const size_t element = collet_dtype_bytes(row->dtype);
+	const size_t send_bytes = bytes_of(row, &send), recv_bytes = bytes_of(row, &recv);
+	const bool in_place = way->in_place && way->send_on_gpu == way->recv_on_gpu &&
+		in_place_at(rank, row, &send, &recv, &at);
+	const bool recv_is_larger = recv_bytes >= send_bytes;
+	const size_t whole_bytes = recv_is_larger ? recv_bytes : send_bytes;
+	char *given = malloc(send_bytes + 1), *whole = malloc(whole_bytes + 1);
+	struct buffer from = { 0 }, to = { 0 };
+	collet_request *request = NULL;
+	collet_how how = COLLET_HOW_DEFAULT;
+	how.request = way->request ? &request : NULL;
+	how.scale = row_scale(row, rank->rank);
+	how.algorithm = way->algorithm;
+	memset(given, SENTINEL, send_bytes);
+	memset(whole, SENTINEL, whole_bytes);
+	row_fill(row, rank->size, &send, given);
+	bool fine = buffer_make(&to, program, way->recv_on_gpu, in_place ? whole_bytes : recv_bytes);
+	if (in_place) {
+		memcpy(whole + (recv_is_larger ? at * element : 0), given, send_bytes);
+		char *read = to.first + (recv_is_larger ? at * element : 0);
+		char *written = to.first + (recv_is_larger ? 0 : at * element);
+		fine = fine && buffer_write(&to, whole) &&
+			rank_ok(rank, call(rank, row, &send, &recv, read, written, &how), "in place") &&
+			rank_ok(rank, collet_request_wait(&request), "waiting") && buffer_read(&to, whole);
+		memcpy(result, whole + (recv_is_larger ? 0 : at * element), recv_bytes);
+		/* The part of an input around it is none of a result's business. */
+	} else {
+		memset(result, SENTINEL, recv_bytes);
+		fine = fine && buffer_make(&from, program, way->send_on_gpu, send_bytes) &&
+		       buffer_write(&from, given) && buffer_write(&to, result) &&
+		       rank_ok(rank,
+			       call(rank, row, &send, &recv, send.used ? from.first : NULL, recv.used ? to.first : NULL,
+				       &how),
+			       call_infos[row->call].name) &&
+		       rank_ok(rank, collet_request_wait(&request), "waiting") && buffer_read(&to, result) &&
+		       buffer_read(&from, whole);
+		fine = fine && rank_check(rank, memcmp(given, whole, send_bytes) == 0, "what was sent has changed");
+	}
+	buffer_free(&from);
+	buffer_free(&to);
+	free(given);
+	free(whole);
+	return rank_check(rank, fine, "the driver failed, or the call");
+}
+
+/* On the host by the algorithm whose order is the launch's, then as way says; the same bytes. */
+static bool compare(struct rank *rank, const struct program *program, const struct row *row, const struct way *way)
+{
+	const struct way on_host = {
+		.in_place = way->in_place, .algorithm = call_infos[row->call].reduces ? "direct" : NULL };
+	struct side send, recv;
+	char name[ROW_NAME_BYTES];
+	row_sides(row, rank->size, rank->rank, &send, &recv);
+	const size_t bytes = bytes_of(row, &recv);
+	char *expected = malloc(bytes + 1), *got = malloc(bytes + 1);
+	row_name(row, "gpu", rank->size, name);
+	rank_doing(rank, "%s, send on the %s, recv on the %s%s%s", name, way->send_on_gpu ? "GPU" : "host",
+		way->recv_on_gpu ? "GPU" : "host", way->in_place ? ", in place" : "",
+		way->request ? ", by a request" : "");
+	bool fine = run(rank, program, row, &on_host, expected) && run(rank, program, row, way, got);
+	size_t differs = 0;
+	while (fine && differs < bytes && expected[differs] == got[differs])
+		differs++;
+	fine = fine && rank_check(rank, differs == bytes, "%s differs from byte %zu of %zu: %s", name, differs, bytes,
+		rank->report->doing);
+	free(expected);
+	free(got);
+	return fine;
+}
+
+/* ---- The matrix ---- */
+
+static const uint64_t counts[] = { 1, 3, 16, 257, 1000 };
+
+/* One row of each call, dtype and operation; what else may vary does so from row to row. */
+static struct row make_row(enum call call, collet_dtype dtype, collet_op op, uint32_t size, uint64_t seed)
+{
+	const bool wild = value_is_float(dtype) && seed % 2;
+	return (struct row){ .call = call, .dtype = dtype, .op = op, .values = wild ? VALUES_WILD : VALUES_EXACT,
+		.count = counts[seed % (sizeof(counts) / sizeof(counts[0]))], .root = (uint32_t)(seed / 7 % size),
+		.seed = seed };
+}
+
+struct task {
+	uint32_t share;              /* every so manieth row is run */
+	uint64_t seed;
+};
+
+static bool run_row(struct rank *rank, const struct program *program, const struct row *row, uint64_t mixed)
+{
+	/* Alike on all ranks where all share it, so that both kinds come often. */
+	const bool all_on_gpu = mixed & 3;
+	const uint64_t own = rows_mix(mixed, rank->rank);
+	/* By way of the host another algorithm may be chosen. */
+	const struct way way = { .send_on_gpu = all_on_gpu || (own & 1), .recv_on_gpu = all_on_gpu || (own & 2),
+		.in_place = own & 4, .request = own & 8,
+		.algorithm = !all_on_gpu && call_infos[row->call].reduces ? "direct" : NULL };
+	return compare(rank, program, row, &way);
+}
+
+/* False: it does not exist, or another share's turn it is. */
+static bool is_row(const struct task *task, enum call call, collet_dtype dtype, collet_op op, uint64_t mixed)
+{
+	const struct call_info *info = &call_infos[call];
+	return call != CALL_BARRIER && (info->reduces ? collet_op_supports(op, dtype) : op == 0) &&
+	       mixed % task->share == 0;
+}
+
+static void all_rows(struct rank *rank)
+{
+	const struct task *task = rank->options->context;
+	struct program program;
+	if (!start(rank, &program))
+		return;
+	bool fine = true;
+	for (uint64_t number = 0; number < (uint64_t)CALLS * COLLET_DTYPE_COUNT * COLLET_USER && fine; number++) {
+		const enum call call = (enum call)(number % CALLS);
+		const collet_dtype dtype = (collet_dtype)(number / CALLS % COLLET_DTYPE_COUNT);
+		const collet_op op = (collet_op)(number / CALLS / COLLET_DTYPE_COUNT);
+		const uint64_t mixed = rows_mix(task->seed, number);
+		if (!is_row(task, call, dtype, op, mixed))
+			continue;
+		const struct row row = make_row(call, dtype, op, rank->size, mixed / task->share);
+		fine = run_row(rank, &program, &row, mixed >> 20);
+	}
+	rank_check(rank, uses(rank, ":direct") > 0, "nothing was done directly");
+	end(rank, &program);
+}
+
+static void every_call_gives_what_the_host_gives(void **state)
+{
+	const bool full = getenv("COLLET_TEST_FULL") != NULL;
+	const char *given = getenv("COLLET_TEST_SEED");
+	static const struct {
+		uint32_t size;
+		enum ranks_mode mode;
+		bool progress_thread;
+		uint32_t share;
+	} worlds[] = {
+		{ 2, RANKS_THREADS, false, 1 },
+		{ 2, RANKS_PROCESSES, false, 2 },
+		{ 3, RANKS_PROCESSES, false, 4 },
+		{ 4, RANKS_MIXED, true, 8 },
+		{ 8, RANKS_THREADS, false, 16 },
+		{ 8, RANKS_PROCESSES, false, 16 },
+	};
+	for (size_t w = 0; w < sizeof(worlds) / sizeof(worlds[0]); w++) {
+		const struct task task = {
+			full ? 1 : worlds[w].share * (ranks_are_slow() ? 4 : 1), given ? strtoull(given, NULL, 10) : 1};
+		const struct ranks_options options = { .size = worlds[w].size, .mode = worlds[w].mode, .bare = true,
+			.transport = "shm", .progress_thread = worlds[w].progress_thread, .context = &task };
+		ranks_must_pass(&options, all_rows);
+	}
+}
+
+/* ---- Which way it goes ---- */
+
+enum { ELEMENTS = 5000 };
+
+static collet_status sum(struct rank *rank, const struct buffer *buffer, const collet_how *how)
+{
+	return collet_allreduce(
+		rank->comm, buffer->first, buffer->first, ELEMENTS, COLLET_F32, COLLET_SUM, how);
+}
+
+static bool make_ones(struct rank *rank, const struct program *program, bool gpu, struct buffer *buffer)
+{
+	float *ones = malloc(ELEMENTS * sizeof(float));
+	for (int i = 0; i < ELEMENTS; i++)
+		ones[i] = 1;
+	const bool fine = buffer_make(buffer, program, gpu, ELEMENTS * sizeof(float)) && buffer_write(buffer, ones);
+	free(ones);
+	return rank_check(rank, fine, "no GPU");
+}
+
+static void check_sum(struct rank *rank, const struct buffer *buffer, float expected)
+{
+	float *values = malloc(ELEMENTS * sizeof(float));
+	bool fine = buffer_read(buffer, values);
+	for (int i = 0; i < ELEMENTS; i++)
+		fine = fine && values[i] == expected;
+	rank_check(rank, fine, "the sum is not %g, but %g", (double)expected, (double)values[0]);
+	free(values);
+}
+
+/* Several calls of each kind under way at once: those that are held keep their place. */
+static void choose(struct rank *rank)
+{
+	struct program program;
+	struct buffer gpu[4], host;
+	collet_request *requests[7] = { NULL };
+	collet_how how[7];
+	if (!start(rank, &program))
+		return;
+	for (int i = 0; i < 7; i++) {
+		how[i] = (collet_how)COLLET_HOW_DEFAULT;
+		how[i].request = &requests[i];
+	}
+	bool fine = make_ones(rank, &program, false, &host);
+	for (int i = 0; i < 4; i++)
+		fine = fine && make_ones(rank, &program, i != 2 || rank->rank, &gpu[i]);
+	const uint64_t before = uses(rank, "allreduce:direct");
+	how[1].algorithm = "ring";
+	fine = fine && rank_ok(rank, sum(rank, &gpu[0], &how[0]), "on the GPU") &&
+		rank_ok(rank, sum(rank, &gpu[1], &how[1]), "by the ring") &&
+		rank_ok(rank, collet_barrier(rank->comm, &how[2]), "a barrier") &&
+		rank_ok(rank, sum(rank, &gpu[2], &how[3]), "one rank's on the host") &&
+		rank_ok(rank, sum(rank, &host, &how[4]), "on the host") &&
+		rank_ok(rank, sum(rank, &gpu[3], &how[5]), "on the GPU again") &&
+		rank_ok(rank, collet_barrier(rank->comm, &how[6]), "a barrier");
+	/* Each rank waits in an order of its own. */
+	for (uint32_t i = 0; i < 7 && fine; i++)
+		fine = rank_ok(rank, collet_request_wait(&requests[(i * (1 + rank->rank % 6)) % 7]), "waiting");
+	for (uint32_t i = 0; i < 7; i++)
+		fine = rank_ok(rank, collet_request_wait(&requests[i]), "waiting") && fine;
+	for (int i = 0; i < 4 && fine; i++)
+		check_sum(rank, &gpu[i], (float)rank->size);
+	if (fine)
+		check_sum(rank, &host, (float)rank->size);
+	rank_check(rank, uses(rank, "allreduce:direct") >= before + 2, "what is on the GPU was not done there");
+	rank_check(rank, uses(rank, "allreduce:ring") >= 1, "the algorithm that was asked for was not taken");
+	for (int i = 0; i < 4; i++)
+		buffer_free(&gpu[i]);
+	buffer_free(&host);
+	end(rank, &program);
+}
+
+static void each_call_goes_the_way_that_all_can(void **state)
+{
+	static const enum ranks_mode modes[] = { RANKS_PROCESSES, RANKS_THREADS };
+	for (uint32_t m = 0; m < 2; m++)
+		for (int thread = 0; thread < 2; thread++) {
+			const struct ranks_options options = { .size = 3, .mode = modes[m], .bare = true,
+				.transport = "shm", .progress_thread = thread };
+			ranks_must_pass(&options, choose);
+		}
+}
+
+/* Communicators of some of the ranks have leaders of their own. */
+static void split(struct rank *rank)
+{
+	struct program program;
+	struct buffer gpu;
+	if (!start(rank, &program) || !make_ones(rank, &program, true, &gpu))
+		return;
+	collet_comm *whole = rank->comm, *part = NULL;
+	if (rank_ok(rank, collet_comm_split(whole, rank->rank % 2, rank->size - rank->rank, &part), "split")) {
+		rank->comm = part;
+		rank_ok(rank, sum(rank, &gpu, NULL), "in a part");
+		check_sum(rank, &gpu, (float)collet_comm_size(part));
+		rank_check(rank, uses(rank, "allreduce:direct") == 1, "a part's was not done directly");
+		rank->comm = whole;
+		rank_ok(rank, sum(rank, &gpu, NULL), "in the whole");
+		collet_comm_destroy(&part);
+		rank_ok(rank, sum(rank, &gpu, NULL), "afterwards");
+	}
+	buffer_free(&gpu);
+	end(rank, &program);
+}
+
+static void a_part_of_the_ranks_has_its_own_leader(void **state)
+{
+	const struct ranks_options options = { .size = 4, .bare = true, .transport = "shm" };
+	ranks_must_pass(&options, split);
+}
+
+/* ---- When something fails ---- */
+
+struct failure {
+	const char *fail;            /* FAKE_CUDA_FAIL, of every rank, or of the leader alone */
+	bool connecting, leader;
+};
+
+/* Whatever the driver refuses, the call is done by way of the host, and the next one too, or directly again. */
+static void fail_once(struct rank *rank)
+{
+	const struct failure *failure = rank->options->context;
+	const bool fails = !failure->leader || rank->rank == 0;
+	struct program program;
+	struct buffer gpu;
+	if (fails && failure->connecting)
+		setenv("FAKE_CUDA_FAIL", failure->fail, 1);
+	const bool started = start(rank, &program);
+	unsetenv("FAKE_CUDA_FAIL");
+	if (!started || !make_ones(rank, &program, true, &gpu))
+		return;
+	if (fails && !failure->connecting)
+		setenv("FAKE_CUDA_FAIL", failure->fail, 1);
+	/* Whose order is the launch's, and which counts only if it is run on the host. */
+	collet_how how = COLLET_HOW_DEFAULT;
+	how.algorithm = "two_shot";
+	rank_ok(rank, sum(rank, &gpu, &how), failure->fail);
+	unsetenv("FAKE_CUDA_FAIL");
+	check_sum(rank, &gpu, (float)rank->size);
+	rank_check(rank, uses(rank, "allreduce:two_shot") == 1, "it was done directly");
+	rank_ok(rank, sum(rank, &gpu, &how), "afterwards");
+	check_sum(rank, &gpu, (float)(rank->size * rank->size));
+	rank_check(rank, uses(rank, "allreduce:direct") == !failure->connecting, "the next one went the wrong way");
+	buffer_free(&gpu);
+	end(rank, &program);
+}
+
+static void what_the_driver_refuses_goes_by_way_of_the_host(void **state)
+{
+	static const struct failure failures[] = {
+		{ "cuMemAlloc:1:2", true, false },
+		{ "cuStreamCreate:2:2", true, true },
+		{ "cuIpcGetMemHandle:1:1", true, false },
+		{ "cuIpcOpenMemHandle:1:205", true, true },
+		{ "cuLaunchKernel:1:701", true, true },
+		{ "cuMemcpyAsync:3:1", true, false },
+		{ "cuDeviceGetUuid:1:999", true, false },
+		{ "cuIpcOpenMemHandle:2:205", false, true },
+		{ "cuLaunchKernel:2:701", false, true },
+	};
+	for (size_t i = 0; i < sizeof(failures) / sizeof(failures[0]); i++) {
+		const struct ranks_options options = { .size = 2, .mode = RANKS_PROCESSES, .bare = true,
+			.transport = "shm", .context = &failures[i] };
+		ranks_must_pass(&options, fail_once);
+	}
+}
+
+enum { READY };
+
+struct loss {
+	uint32_t lost;               /* this rank does not call, but */
+	enum { DIES, ABORTS, CALLS_ANOTHER, LEAVES, COMES_LATE } how;
+	collet_status status;        /* what the others get */
+};
+
+static void lose(struct rank *rank)
+{
+	const struct loss *loss = rank->options->context;
+	struct program program;
+	struct buffer gpu;
+	collet_status status = COLLET_OK;
+	if (!start(rank, &program) || !make_ones(rank, &program, true, &gpu))
+		return;
+	rank_ok(rank, sum(rank, &gpu, NULL), "before");
+	rank_post(rank, READY);
+	rank_await(rank, READY, rank->size);
+	if (rank->rank != loss->lost) {
+		collet_request *request = NULL;
+		collet_how how = COLLET_HOW_DEFAULT;
+		how.request = &request;
+		how.timeout_ns = loss->how == COMES_LATE ? 50 * 1000000 : 0;
+		status = sum(rank, &gpu, &how);
+		if (status == COLLET_OK)
+			status = collet_request_wait(&request);
+		rank_status(rank, status, loss->status, "a call that not all make");
+	} else if (loss->how == DIES) {
+		_exit(0);
+	} else if (loss->how == ABORTS) {
+		collet_comm_abort(rank->comm);
+	} else if (loss->how == CALLS_ANOTHER) {
+		status = collet_broadcast(rank->comm, gpu.first, gpu.first, ELEMENTS, COLLET_F32, 0, NULL);
+		rank_status(rank, status, COLLET_ERR_MISMATCH, "another call");
+		rank_check(rank, strstr(collet_last_error(), "allreduce of 5000 f32 sum") != NULL, "%s",
+			collet_last_error());
+	} else if (loss->how == COMES_LATE) {
+		rank_await(rank, READY, 2 * rank->size - 1);
+	}
+	rank_post(rank, READY);
+	buffer_free(&gpu);
+	end(rank, &program);
+}
+
+static void whoever_is_lost_ends_the_call_of_all(void **state)
+{
+	for (uint32_t lost = 0; lost < 2; lost++) {
+		const struct loss losses[] = {
+			{ lost, DIES, COLLET_ERR_PEER_LOST },
+			{ lost, ABORTS, COLLET_ERR_ABORTED },
+			{ lost, CALLS_ANOTHER, COLLET_ERR_MISMATCH },
+			{ lost, LEAVES, COLLET_ERR_PEER_LOST },
+			{ lost, COMES_LATE, COLLET_ERR_TIMEOUT },
+		};
+		for (size_t i = 0; i < sizeof(losses) / sizeof(losses[0]); i++) {
+			const struct ranks_options options = { .size = 3, .mode = RANKS_PROCESSES, .bare = true,
+				.transport = "shm", .context = &losses[i] };
+			struct ranks *ranks = ranks_start(&options, lose);
+			assert_true(ranks_wait(ranks));
+			for (uint32_t r = 0; r < 3; r++)
+				if ((losses[i].how != DIES || r != lost) && !(ranks_report(ranks, r)->returned &&
+						!ranks_report(ranks, r)->failed)) {
+					print_error("loss %zu of rank %u: rank %u: %s\n", i, lost, r,
+						ranks_report(ranks, r)->sentence);
+					fail();
+				}
+			ranks_free(&ranks);
+		}
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(each_call_goes_the_way_that_all_can),
+		cmocka_unit_test(a_part_of_the_ranks_has_its_own_leader),
+		cmocka_unit_test(what_the_driver_refuses_goes_by_way_of_the_host),
+		cmocka_unit_test(whoever_is_lost_ends_the_call_of_all),
+		cmocka_unit_test(every_call_gives_what_the_host_gives),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
