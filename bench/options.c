@@ -63,6 +63,7 @@ const char bench_usage[] =
 	"  --baseline FILE        compare: exit status 1 if collet became slower since FILE was written by --json\n"
 	"  --check                tune: judge what is chosen now, write nothing\n"
 	"  --output FILE          tune: write this instead of COLLET_TUNING or ~/.config/collet/tuning\n"
+	"  --points FILE          tune: sweeps of earlier runs in FILE count too; this one's are added to it\n"
 	"  -h, --help, --version\n"
 	"\n"
 	"Exit status: 0; 1 when something failed, an element was wrong or a survivor got no error; "
@@ -94,6 +95,7 @@ enum {
 	OPT_BASELINE,
 	OPT_OUTPUT,
 	OPT_CHECK,
+	OPT_POINTS,
 	OPT_STRATEGIES,
 	OPT_PREDICT,
 	OPT_DEVICE,
@@ -126,6 +128,7 @@ static const struct option long_options[] = {
 	{ "markdown", required_argument, NULL, OPT_MARKDOWN },
 	{ "baseline", required_argument, NULL, OPT_BASELINE },
 	{ "output", required_argument, NULL, OPT_OUTPUT },
+	{ "points", required_argument, NULL, OPT_POINTS },
 	{ "check", no_argument, NULL, OPT_CHECK },
 	{ "strategies", required_argument, NULL, OPT_STRATEGIES },
 	{ "predict", required_argument, NULL, OPT_PREDICT },
@@ -301,6 +304,7 @@ static bool take(int option, struct bench_options *o, struct given *given, char 
 	case OPT_BASELINE: o->baseline = optarg; given->stray = "--baseline"; return true;
 	case OPT_PLOT: o->plot = optarg; return true;
 	case OPT_OUTPUT: o->output = optarg; given->for_tune = "--output"; return true;
+	case OPT_POINTS: o->points = optarg; given->for_tune = "--points"; return true;
 	case OPT_STRATEGIES: o->strategies = optarg; given->for_training = "--strategies"; return true;
 	case OPT_PREDICT: given->for_training = "--predict"; return take_ranks(o, problem);
 	case OPT_CHECK: o->check = true; given->for_tune = "--check"; return true;

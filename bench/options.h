@@ -47,6 +47,7 @@ struct bench_options {
 	const char *json;          /* a path, or "-": standard output, instead of the table */
 	uint32_t collectives;      /* a bit for each, by enum bench_collective: compare takes several */
 	const char *output;        /* tune: the file to write; NULL: where the library looks for it */
+	const char *points;        /* tune: a file of sweeps to add to; NULL: none */
 	bool check;                /* tune: only measure, and judge what is predicted and chosen now */
 	const char *plot;          /* compare: an SVG file */
 	const char *markdown;      /* compare: a path, or "-" */

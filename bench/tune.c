@@ -14,6 +14,7 @@
 #include "pin.h"
 #include "process.h"
 #include "tune_fit.h"
+#include "tune_points.h"
 
 enum { POINTS_MAX = 8192, WORLDS_MAX = 16, PATH_BYTES = 4096 };
 
@@ -85,19 +86,36 @@ static int sweep(struct world *world, char **argv)
 	return ended || failed;
 }
 
-/* Ranks of another sweep may lie elsewhere in memory, and the machine be another. */
-static int measure(struct world *world, uint32_t sweeps, char **argv)
+/* Takes in one more sweep; world then has its points alone. */
+static void take_in(struct world *world, struct world *more, uint32_t sweeps)
 {
-	for (uint32_t s = 0; s < sweeps; s++) {
+	world->cores = more->cores;
+	if (sweeps == 0) {
+		world->points = more->points;
+		world->count = more->count;
+		more->points = NULL;
+		return;
+	}
+	world->count = tune_merge(world->points, world->count, more->points, more->count, sweeps);
+}
+
+/* Ranks of another sweep may lie elsewhere in memory, and the machine be another. */
+static int measure(struct world *world, const struct bench_options *options, char **argv)
+{
+	uint32_t kept = 0;
+	if (options->points != NULL && tune_points_read(options->points, world->transport, world->ranks, &world->points,
+			&world->count, &kept))
+		return 1;
+	for (uint32_t s = 0; s < options->repeats; s++) {
 		struct world more = { .transport = world->transport, .ranks = world->ranks };
-		bench_progress(
-			"tune: measuring %u ranks over %s, %u of %u", world->ranks, world->transport, s + 1, sweeps);
-		int failed = sweep(s == 0 ? world : &more, argv);
-		if (!failed && s > 0 && !tune_merge(world->points, world->count, more.points, more.count, s)) {
-			fprintf(stderr, "collet-bench: tune: %u ranks over %s: two sweeps measured different things\n",
-				world->ranks, world->transport);
-			failed = 1;
-		}
+		bench_progress("tune: measuring %u ranks over %s, %u of %u", world->ranks, world->transport, s + 1,
+			options->repeats);
+		int failed = sweep(&more, argv);
+		if (!failed && options->points != NULL)
+			failed = tune_points_add(
+				options->points, world->transport, world->ranks, more.points, more.count);
+		if (!failed)
+			take_in(world, &more, kept + s);
 		free(more.points);
 		if (failed)
 			return 1;
@@ -124,12 +142,13 @@ static void print_quality(const struct world *world, const char *what, struct tu
 /* Each point, what was predicted beside what was measured. */
 static void print_points(const struct world *world)
 {
-	printf("%-15s %-18s %12s %12s %12s %8s\n", "collective", "algorithm", "bytes", "measured us", "predicted us",
-		"error");
+	printf("%-15s %-18s %12s %10s %2s %12s %12s %8s\n", "collective", "algorithm", "bytes", "pieces", "of",
+		"measured us", "predicted us", "error");
 	for (size_t i = 0; i < world->count; i++) {
 		const struct tune_point *p = &world->points[i];
-		char text[24];
-		printf("%-15s %-18s %12s ", p->collective, p->algorithm, bench_bytes_text(p->bytes, text));
+		char text[24], piece[24];
+		printf("%-15s %-18s %12s %10s %2u ", p->collective, p->algorithm, bench_bytes_text(p->bytes, text),
+			bench_bytes_text(p->piece_bytes, piece), p->channels);
 		bench_table_number(stdout, p->ns / 1e3, 12);
 		putchar(' ');
 		bench_table_number(stdout, p->predicted_ns / 1e3, 12);
@@ -142,9 +161,10 @@ static void write_json(FILE *json, const struct world *world)
 	for (size_t i = 0; json != NULL && i < world->count; i++) {
 		const struct tune_point *p = &world->points[i];
 		fprintf(json, "{\"transport\":\"%s\",\"ranks\":%u,\"cores\":%u,\"collective\":\"%s\","
-			"\"algorithm\":\"%s\",\"bytes\":%llu,\"piece_bytes\":%u,\"chosen\":%s,\"time_us\":",
+			"\"algorithm\":\"%s\",\"bytes\":%llu,\"piece_bytes\":%u,\"channels\":%u,"
+			"\"chosen\":%s,\"time_us\":",
 			world->transport, world->ranks, world->cores, p->collective, p->algorithm,
-			(unsigned long long)p->bytes, p->piece_bytes, p->chosen ? "true" : "false");
+			(unsigned long long)p->bytes, p->piece_bytes, p->channels, p->chosen ? "true" : "false");
 		bench_json_number(json, p->ns / 1e3);
 		fputs(",\"predicted_us\":", json);
 		bench_json_number(json, p->predicted_ns / 1e3);
@@ -155,10 +175,13 @@ static void write_json(FILE *json, const struct world *world)
 static void print_link(const collet_link_cost *l)
 {
 	char near[24];
-	printf("# latency %.0f ns, a message %.0f ns, a byte %.3f %.3f %.3f %.3f ns, one reduced %.3f ns; "
-		"beyond %s a byte %.3f and %.3f ns more\n", l->latency_ns, l->message_ns, l->byte_ns[0],
-		l->byte_ns[1], l->byte_ns[2], l->byte_ns[3], l->reduce_byte_ns,
-		bench_bytes_text(l->near_bytes, near), l->far_byte_ns, l->far_reduce_byte_ns);
+	printf("# latency %.0f ns, a message %.0f ns, a further piece of it %.0f ns, a byte %.3f %.3f %.3f %.3f ns, "
+		"one reduced %.3f ns; beyond %s a byte %.3f and %.3f ns more\n",
+		l->latency_ns, l->message_ns, l->piece_ns, l->byte_ns[0], l->byte_ns[1], l->byte_ns[2], l->byte_ns[3],
+		l->reduce_byte_ns, bench_bytes_text(l->near_bytes, near), l->far_byte_ns, l->far_reduce_byte_ns);
+	for (int c = 1; c < COLLET_TUNING_CHANNELS; c++)
+		if (l->channel_parts[c] > 0)
+			printf("# over %d channels a byte takes %.2f of the time\n", 1 << c, l->channel_parts[c]);
 }
 
 /* ---- Tuning ---- */
@@ -189,6 +212,8 @@ static collet_link_cost *link_of(struct tuning *tuning, const struct world *worl
 	}
 	link->ranks = world->ranks;
 	link->cores = world->cores;
+	link->least_piece_bytes = TUNE_LEAST_PIECE;
+	link->most_piece_bytes = TUNE_USUAL_PIECE;
 	link->sizes = 0;
 	memset(link->size, 0, sizeof(link->size));
 	for (size_t i = 0; i < sizes->count; i++)
@@ -202,9 +227,12 @@ static int fit(struct tuning *tuning, struct world *world, const struct bench_op
 	if (link == NULL)
 		return 1;
 	memset(link->factor, 0, sizeof(link->factor));
+	memset(link->piece_log2, 0, sizeof(link->piece_log2));
+	memset(link->channels_log2, 0, sizeof(link->channels_log2));
 	printf("# %u ranks on %u cores over %s: %zu points\n", world->ranks, world->cores, world->transport,
 		world->count);
 	if (tune_fit(link, world->points, world->count) != COLLET_OK
+		|| tune_fit_channels(link, world->points, world->count) != COLLET_OK
 		|| tune_predict(link, world->points, world->count) != COLLET_OK)
 		return complain("the fit");
 	print_link(link);
@@ -243,7 +271,7 @@ static int tune_world(struct tuning *tuning, const char *transport, uint32_t ran
 	char **argv, FILE *json)
 {
 	struct world world = { .transport = transport, .ranks = ranks };
-	int failed = measure(&world, options->repeats, argv);
+	int failed = measure(&world, options, argv);
 	if (!failed)
 		failed = options->check ? check(&world) : fit(tuning, &world, options);
 	if (!failed)

@@ -8,6 +8,9 @@
 #define BENCH_TUNE_RANK "COLLET_BENCH_TUNE_RANK"
 #define BENCH_TUNE_TRANSPORT "COLLET_BENCH_TUNE_TRANSPORT"
 
+/* The pieces that are tried: the usual ones, a quarter, and so on down to the least. */
+enum { TUNE_USUAL_PIECE = 256 << 10, TUNE_LEAST_PIECE = 64 << 10 };
+
 /* Starts ranks, transport by transport and world by world; fits, shows, writes. The process's exit status. */
 int bench_tune(const struct bench_options *options, char **argv);
 

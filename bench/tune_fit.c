@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { UNKNOWNS = 9, ROUNDS = 8, SWEEPS = 400 };
+enum { UNKNOWNS = 10, ROUNDS = 8, SWEEPS = 2000 };
 
 static const double far_off = 0.25;   /* relative errors above weigh less */
 
@@ -23,15 +23,17 @@ static double *unknown_at(collet_link_cost *link, int i)
 	case 2: case 3: case 4: case 5: return &link->byte_ns[i - 2];
 	case 6: return &link->far_byte_ns;
 	case 7: return &link->reduce_byte_ns;
+	case 8: return &link->piece_ns;
 	default: return &link->far_reduce_byte_ns;
 	}
 }
 
-static collet_status predict(
-	const collet_link_cost *link, const struct tune_point *point, uint64_t piece_bytes, double *ns)
+/* as_cut: as the point was; else as the link would. */
+static collet_status predict(const collet_link_cost *link, const struct tune_point *point, bool as_cut, double *ns)
 {
 	const collet_call_shape shape = { .collective = point->collective, .ranks = link->ranks, .cores = link->cores,
-		.dtype = COLLET_F32, .op = COLLET_SUM, .piece_bytes = piece_bytes };
+		.dtype = COLLET_F32, .op = COLLET_SUM, .piece_bytes = as_cut ? point->piece_bytes : 0,
+		.channels = as_cut ? point->channels : 0 };
 	return collet_cost_predict(&shape, point->algorithm, NULL, link, point->bytes, ns);
 }
 
@@ -40,7 +42,7 @@ static collet_link_cost empty(const collet_link_cost *like)
 {
 	collet_link_cost link = { .ranks = like->ranks, .cores = like->cores, .near_bytes = like->near_bytes,
 		.least_piece_bytes = like->least_piece_bytes, .most_piece_bytes = like->most_piece_bytes,
-		.channels = like->channels, .channel_bytes = like->channel_bytes };
+		.channel_parts = { 1 } };
 	memcpy(link.transport, like->transport, sizeof(link.transport));
 	return link;
 }
@@ -54,10 +56,11 @@ static collet_status weigh(const collet_link_cost *like, const struct tune_point
 		*unknown_at(&one, u) = 1;
 		for (size_t i = 0; i < count; i++) {
 			double ns;
-			const collet_status status = predict(&one, &points[i], points[i].piece_bytes, &ns);
+			const collet_status status = predict(&one, &points[i], true, &ns);
 			if (status != COLLET_OK)
 				return status;
-			weights[i][u] = ns / points[i].ns;
+			/* Over several channels a byte costs something else. */
+			weights[i][u] = points[i].channels > 1 ? 0 : ns / points[i].ns;
 		}
 	}
 	return COLLET_OK;
@@ -96,13 +99,19 @@ static void solve(double (*weights)[UNKNOWNS], const double *trust, size_t count
 static double fit_robustly(double (*weights)[UNKNOWNS], double *trust, size_t count, double x[UNKNOWNS])
 {
 	double mean = 0;
-	for (size_t i = 0; i < count; i++)
-		trust[i] = 1;
+	for (size_t i = 0; i < count; i++) {
+		trust[i] = 0;   /* a point with no weights says nothing */
+		for (int u = 0; u < UNKNOWNS; u++)
+			if (weights[i][u] > 0)
+				trust[i] = 1;
+	}
 	memset(x, 0, UNKNOWNS * sizeof(x[0]));
 	for (int round = 0; round < ROUNDS; round++) {
 		solve(weights, trust, count, x);
 		mean = 0;
 		for (size_t i = 0; i < count; i++) {
+			if (trust[i] == 0)
+				continue;
 			const double off = fabs(residual(weights[i], x));
 			trust[i] = off > far_off ? far_off / off : 1;
 			mean += off > far_off ? off - far_off / 2 : off * off / (2 * far_off);
@@ -157,6 +166,65 @@ collet_status tune_fit(collet_link_cost *link, const struct tune_point *points, 
 	return COLLET_OK;
 }
 
+static bool same_call(const struct tune_point *a, const struct tune_point *b)
+{
+	return a->size == b->size && strcmp(a->collective, b->collective) == 0;
+}
+
+static bool same_algorithm(const struct tune_point *a, const struct tune_point *b)
+{
+	return same_call(a, b) && strcmp(a->algorithm, b->algorithm) == 0;
+}
+
+static int by_value(const void *a, const void *b)
+{
+	const double x = *(const double *)a, y = *(const double *)b;
+	return (x > y) - (x < y);
+}
+
+/* What a byte of this point costs in parts of what it does over one channel: what it took more or less than `one`,
+ * beside what bytes alone take. */
+static collet_status part_of(
+	const collet_link_cost *link, const struct tune_point *point, const struct tune_point *one, double *part)
+{
+	collet_link_cost bytes = empty(link);
+	double ns;
+	memcpy(bytes.byte_ns, link->byte_ns, sizeof(bytes.byte_ns));
+	bytes.far_byte_ns = link->far_byte_ns;
+	bytes.message_ns = 1e-6;   /* some time it must take */
+	const collet_status status = predict(&bytes, one, true, &ns);
+	if (status == COLLET_OK)
+		*part = 1 + (point->ns - one->ns) / (ns > 0 ? ns : one->ns);
+	return status;
+}
+
+collet_status tune_fit_channels(collet_link_cost *link, const struct tune_point *points, size_t count)
+{
+	double *parts = calloc(count + 1, sizeof(parts[0]));
+	collet_status status = parts != NULL ? COLLET_OK : COLLET_ERR_MEMORY;
+	link->channel_parts[0] = 1;
+	for (int c = 1; c < COLLET_TUNING_CHANNELS; c++) {
+		size_t told = 0;
+		link->channel_parts[c] = 0;
+		for (size_t i = 0; i < count && status == COLLET_OK; i++) {
+			const struct tune_point *one = &points[i];
+			if (points[i].channels != 1u << c)
+				continue;
+			while (one > points && same_algorithm(one - 1, &points[i]))
+				one--;
+			if (one->channels == 1 && one->piece_bytes == points[i].piece_bytes)
+				status = part_of(link, &points[i], one, &parts[told++]);
+		}
+		if (told == 0)
+			continue;
+		qsort(parts, told, sizeof(parts[0]), by_value);
+		const double middle = parts[told / 2];
+		link->channel_parts[c] = middle < 0.05 ? 0.05 : middle > 100 ? 100 : middle;
+	}
+	free(parts);
+	return status;
+}
+
 /* The algorithm's place in collet_algorithm_list(NULL, ...). */
 static size_t number_of(const struct tune_point *point, const collet_algorithm_info *rows, size_t count)
 {
@@ -168,53 +236,94 @@ static size_t number_of(const struct tune_point *point, const collet_algorithm_i
 	return i;
 }
 
+static uint8_t log2_of(uint32_t value)
+{
+	uint8_t log = 0;
+	for (; value > 1; value /= 2)
+		log++;
+	return log;
+}
+
+/* From one point of an algorithm and size on: which of its ways is to be taken. */
+static const struct tune_point *best_way(const struct tune_point *first, const struct tune_point *end)
+{
+	const struct tune_point *best = first;
+	for (const struct tune_point *p = first + 1; p < end && same_algorithm(p, first); p++)
+		if (p->ns < best->ns && p->ns <= first->ns * TUNE_WAY_GAIN)
+			best = p;
+	return best;
+}
+
 collet_status tune_set_factors(collet_link_cost *link, const struct tune_point *points, size_t count)
 {
 	collet_algorithm_info rows[COLLET_TUNING_ALGORITHMS];
 	size_t there;
 	collet_status status = collet_algorithm_list(NULL, rows, COLLET_TUNING_ALGORITHMS, &there);
 	memset(link->factor, 0, sizeof(link->factor));
+	memset(link->piece_log2, 0, sizeof(link->piece_log2));
+	memset(link->channels_log2, 0, sizeof(link->channels_log2));
 	for (size_t i = 0; status == COLLET_OK && i < count; i++) {
 		const size_t number = number_of(&points[i], rows, there);
+		const uint32_t size = points[i].size;
 		double ns;
-		if (number >= COLLET_TUNING_ALGORITHMS || points[i].size >= COLLET_TUNING_SIZES)
+		if (number >= COLLET_TUNING_ALGORITHMS || size >= COLLET_TUNING_SIZES
+			|| (i > 0 && same_algorithm(&points[i - 1], &points[i])))
 			continue;
+		const struct tune_point *best = best_way(&points[i], points + count);
 		collet_link_cost plain = *link;
 		plain.sizes = 0;   /* without factors */
-		status = predict(&plain, &points[i], 0, &ns);
-		if (status == COLLET_OK && ns > 0)
-			link->factor[number][points[i].size] = (float)(points[i].ns / ns);
+		status = predict(&plain, best, true, &ns);
+		if (status != COLLET_OK || ns <= 0)
+			continue;
+		link->factor[number][size] = (float)(best->ns / ns);
+		if (best->bytes <= link->least_piece_bytes)
+			continue;   /* nothing is cut */
+		link->piece_log2[number][size] = log2_of(best->piece_bytes);
+		link->channels_log2[number][size] = log2_of(best->channels);
 	}
 	return status;
 }
 
-static bool same_call(const struct tune_point *a, const struct tune_point *b)
+/* Marks which of the points of one call, first to end, the link would choose. */
+static collet_status mark_choice(const collet_link_cost *link, struct tune_point *first, const struct tune_point *end)
 {
-	return a->size == b->size && strcmp(a->collective, b->collective) == 0;
+	const collet_call_shape shape = { .collective = first->collective, .ranks = link->ranks, .cores = link->cores,
+		.dtype = COLLET_F32, .op = COLLET_SUM };
+	collet_choice rows[64];
+	size_t count, at = 0;
+	const collet_status status = collet_choice_list(&shape, NULL, link, rows, 64, &count);
+	if (status != COLLET_OK)
+		return status;
+	while (at + 1 < count && at + 1 < 64 && rows[at].last_bytes < first->bytes)
+		at++;
+	struct tune_point *chosen = NULL;
+	for (struct tune_point *p = first; p < end; p++) {
+		if (strcmp(p->algorithm, rows[at].algorithm) != 0)
+			continue;
+		if (chosen == NULL || (p->piece_bytes == rows[at].piece_bytes && p->channels == rows[at].channels))
+			chosen = p;
+	}
+	if (chosen != NULL)
+		chosen->chosen = true;
+	return COLLET_OK;
 }
 
 collet_status tune_predict(const collet_link_cost *link, struct tune_point *points, size_t count)
 {
 	for (size_t i = 0; i < count; i++) {
-		const collet_status status = predict(link, &points[i], 0, &points[i].predicted_ns);
+		const collet_status status = predict(link, &points[i], true, &points[i].predicted_ns);
 		if (status != COLLET_OK)
 			return status;
 		points[i].chosen = false;
 	}
 	for (size_t i = 0, end; i < count; i = end) {
-		size_t best = i;
-		for (end = i + 1; end < count && same_call(&points[i], &points[end]); end++)
-			if (points[end].predicted_ns < points[best].predicted_ns)
-				best = end;
-		points[best].chosen = true;
+		for (end = i + 1; end < count && same_call(&points[i], &points[end]);)
+			end++;
+		const collet_status status = mark_choice(link, &points[i], points + end);
+		if (status != COLLET_OK)
+			return status;
 	}
 	return COLLET_OK;
-}
-
-static int by_value(const void *a, const void *b)
-{
-	const double x = *(const double *)a, y = *(const double *)b;
-	return (x > y) - (x < y);
 }
 
 struct tune_quality tune_judge(const struct tune_point *points, size_t count)
@@ -252,17 +361,22 @@ struct tune_quality tune_judge(const struct tune_point *points, size_t count)
 	return q;
 }
 
-bool tune_merge(struct tune_point *points, size_t count, const struct tune_point *more, size_t more_count,
+size_t tune_merge(struct tune_point *points, size_t count, const struct tune_point *more, size_t more_count,
 	uint32_t sweeps)
 {
-	if (count != more_count)
-		return false;
-	for (size_t i = 0; i < count; i++)
-		if (!same_call(&points[i], &more[i]) || strcmp(points[i].algorithm, more[i].algorithm) != 0)
-			return false;
-	for (size_t i = 0; i < count; i++)
-		points[i].ns = exp((sweeps * log(points[i].ns) + log(more[i].ns)) / (sweeps + 1));
-	return true;
+	size_t left = 0;
+	for (size_t i = 0; i < count; i++) {
+		const struct tune_point *p = &points[i], *same = more;
+		while (same < more + more_count
+			&& !(same_algorithm(p, same) && p->piece_bytes == same->piece_bytes
+				&& p->channels == same->channels))
+			same++;
+		if (same == more + more_count)
+			continue;
+		points[left] = *p;
+		points[left++].ns = exp((sweeps * log(p->ns) + log(same->ns)) / (sweeps + 1));
+	}
+	return left;
 }
 
 bool tune_point_read(const char *line, struct tune_point *point)
@@ -270,10 +384,11 @@ bool tune_point_read(const char *line, struct tune_point *point)
 	unsigned long long bytes;
 	unsigned chosen;
 	memset(point, 0, sizeof(*point));
-	if (sscanf(line, "point %23s %31s %u %llu %u %lf %lf %u", point->collective, point->algorithm, &point->size,
-			&bytes, &point->piece_bytes, &point->ns, &point->predicted_ns, &chosen) != 8)
+	if (sscanf(line, "point %23s %31s %u %llu %u %u %lf %lf %u", point->collective, point->algorithm, &point->size,
+			&bytes, &point->piece_bytes, &point->channels, &point->ns, &point->predicted_ns, &chosen)
+		!= 9)
 		return false;
 	point->bytes = bytes;
 	point->chosen = chosen != 0;
-	return point->ns > 0 && point->piece_bytes > 0;
+	return point->ns > 0 && point->piece_bytes > 0 && point->channels > 0;
 }

@@ -4,12 +4,13 @@
 
 #include <collet/tools.h>
 
-/* One algorithm, measured at one size. */
+/* One algorithm, measured at one size, cut in one way. Of one algorithm and size the usual way comes first. */
 struct tune_point {
 	char collective[24], algorithm[32];
 	uint64_t bytes;              /* of the call */
 	uint32_t size;               /* which of the sweep's sizes that is */
-	uint32_t piece_bytes;        /* it was cut into these */
+	uint32_t piece_bytes;        /* it was cut into these (or less, where there is no room), ... */
+	uint32_t channels;           /* ... which went over so many channels */
 	double ns;                   /* measured */
 	double predicted_ns;         /* by the library, as it was when this was measured */
 	bool chosen;                 /* by the library, left to itself */
@@ -25,13 +26,18 @@ struct tune_quality {
 	size_t choices, bad_choices; /* calls (collective and size); those of them where it is above TUNE_BAD_CHOICE */
 };
 #define TUNE_BAD_CHOICE 1.10
+#define TUNE_WAY_GAIN 0.93
 
 /* Fits the numbers of `link` to the points: those that make the median of the relative errors small, none negative. The
  * link's transport, ranks, cores, cuts and sizes are given; its factors are left alone. Where the points do not tell
  * what a byte costs, that stays as it is. COLLET_OK, or why a prediction failed. */
 collet_status tune_fit(collet_link_cost *link, const struct tune_point *points, size_t count);
 
-/* Sets the factors of `link` to measured / predicted without them. */
+/* Sets what a byte costs over several channels, by the points that have used them beside those that used one. */
+collet_status tune_fit_channels(collet_link_cost *link, const struct tune_point *points, size_t count);
+
+/* Sets the factors of `link` to measured / predicted without them, for the way to cut that was the fastest, and that
+ * way (the usual one, unless another takes TUNE_WAY_GAIN of its time or less). */
 collet_status tune_set_factors(collet_link_cost *link, const struct tune_point *points, size_t count);
 
 /* Sets each point's prediction to the link's, with its factors, and marks those that it would choose. */
@@ -40,9 +46,9 @@ collet_status tune_predict(const collet_link_cost *link, struct tune_point *poin
 /* Judges predictions and marks as they are in the points. Points of one call are neighbours. */
 struct tune_quality tune_judge(const struct tune_point *points, size_t count);
 
-/* Takes in the points of one more sweep, after `sweeps` of them: a point's time becomes their geometric mean. False:
- * they are other points. */
-bool tune_merge(struct tune_point *points, size_t count, const struct tune_point *more, size_t more_count,
+/* Takes in the points of one more sweep, after `sweeps` of them: a point's time becomes their geometric mean. Sweeps
+ * may have tried different ways to cut: what only one has measured goes. Returns how many are left. */
+size_t tune_merge(struct tune_point *points, size_t count, const struct tune_point *more, size_t more_count,
 	uint32_t sweeps);
 
 /* Reads what rank 0 printed of one point. False: it is no such line. */

@@ -6,7 +6,15 @@
  * the other, and what else runs only ever makes it slower. The first call of each is checked.
  *
  * Every other pass has buffers from collet_mem_alloc, and a point's time is the geometric mean of both kinds: ranks
- * must choose alike and do not know what each other's memory is, so a choice has to do for both. */
+ * must choose alike and do not know what each other's memory is, so a choice has to do for both.
+ *
+ * Calls back to back are another thing than two after a pause. Where there is a root, ranks run ahead until rings or
+ * sockets are full, and what lies there in megabytes is no longer in a cache when it is taken out: a direct reduce of 4
+ * MiB over tcp, four ranks on two cores, takes 1.6 ms for each of two calls, 2.0 for each of eight, 3.4 for each of 32
+ * and 3.9 for each of a hundred. So the batches of those are long, and twice as much goes before them untimed.
+ *
+ * The first two passes are for all algorithms, their messages cut in the usual way. In the others only those that may
+ * be chosen go on, in the other ways to cut their messages too. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,23 +25,40 @@
 
 enum {
 	KINDS = 2,         /* of buffers: ordinary ones, and the library's */
-	PASSES = 6,        /* through the whole sweep; of each kind, one after the other */
-	TURNS = 2,         /* of each algorithm, at each size, in a pass; of long calls, one */
+	PASSES = 4,        /* through the whole sweep; of each kind, one after the other */
+	TURNS = 2,         /* of each algorithm, at each size, in a pass; of long calls and batches, one */
 	BATCHES = PASSES / KINDS * TURNS,
 	LONG_BYTES = 2 << 20,
-	ALGORITHMS = 16    /* of a collective, at most */
+	LONG_CALLS = 4,    /* in a batch of long calls, at least; of more than LONGEST_BYTES, half as many */
+	LONGEST_BYTES = 8 << 20,
+	AHEAD_LENGTHS = 8, /* where there is a root batches are so many times as long, ... */
+	AHEAD_LENGTHS_SHM = 3, /* ... or so many times, over shared memory, where little lies under way */
+	ALGORITHMS = 16,   /* of a collective, at most */
+	POINTS = 64,       /* of a collective and size: algorithms, each in several ways */
+	MOST_CHANNELS = 4,
+	CHANNELS_FROM_BYTES = 1 << 20   /* of a call */
 };
 
-/* One algorithm at one size. */
+/* An algorithm that takes so much longer than the best one is not looked at any further. */
+static const double hopeless = 1.3;
+
+/* One algorithm at one size, cut in one way. */
 struct point {
-	const char *algorithm;
+	const collet_algorithm_info *algorithm;
 	uint64_t bytes;              /* as the call has them: what divides */
-	uint64_t calls;              /* in a batch; 0: it cannot do this call */
+	uint64_t calls;              /* in a batch */
 	double predicted_ns;
-	uint32_t piece_bytes;
+	uint32_t piece_bytes, channels;
+	uint32_t most_piece_bytes;   /* for which there is room */
 	bool chosen;                 /* by the library, left to itself */
+	bool hopeless;
 	uint32_t batches[KINDS];
 	uint64_t ns[KINDS][BATCHES]; /* of a batch, on this rank; at the end, on the slowest */
+};
+
+struct call_points {
+	struct point point[POINTS];
+	size_t count;
 };
 
 struct sweep {
@@ -42,7 +67,8 @@ struct sweep {
 	collet_algorithm_info algorithms[BENCH_COLLECTIVES][ALGORITHMS];
 	size_t algorithm_count[BENCH_COLLECTIVES];
 	uint32_t cores;              /* that the ranks have together */
-	struct point *points;        /* collective by collective, size by size, algorithm by algorithm */
+	bool shared_memory;          /* where further channels have nothing to offer: one core copies for all of them */
+	struct call_points *calls;   /* collective by collective, size by size */
 };
 
 static int complain(const struct sweep *s, const char *what)
@@ -56,74 +82,187 @@ static size_t sizes_of(const struct sweep *s, enum bench_collective collective)
 	return bench_collective_takes_bytes(collective) ? s->options->sizes.count : 1;
 }
 
-static struct point *points_at(const struct sweep *s, enum bench_collective collective, size_t size)
+static struct call_points *points_at(const struct sweep *s, enum bench_collective collective, size_t size)
 {
-	return &s->points[((size_t)collective * BENCH_SIZES_MAX + size) * ALGORITHMS];
+	return &s->calls[(size_t)collective * BENCH_SIZES_MAX + size];
 }
 
-/* Doubles a batch until it takes long enough, on the slowest rank. The first call is checked. */
+static bool runs_ahead(enum bench_collective collective)
+{
+	return collective == BENCH_REDUCE || collective == BENCH_BROADCAST || collective == BENCH_GATHER
+		|| collective == BENCH_SCATTER;
+}
+
+/* Doubles a batch until it takes long enough, on the slowest rank. */
 static int calibrate(struct sweep *s, struct bench_run *run, struct point *point)
 {
-	uint64_t wrong = 0, first = 0, all;
-	if (bench_run_checked(run, &wrong, &first))
-		return complain(s, point->algorithm);
-	if (collet_allreduce(s->side.comm, &wrong, &all, 1, COLLET_U64, COLLET_SUM, NULL) != COLLET_OK)
-		return complain(s, "adding up mistakes");
-	if (all > 0) {
-		fprintf(stderr, "collet-bench: tune: %s gave %llu wrong elements\n", point->algorithm,
-			(unsigned long long)all);
-		return 1;
-	}
+	const uint64_t least = point->bytes < LONG_BYTES ? 2 /* a call alone would have its memory to itself */
+		: point->bytes < LONGEST_BYTES ? LONG_CALLS : LONG_CALLS / 2;
+	const bool ahead = runs_ahead((enum bench_collective)run->work.collective);
+	const double wanted = s->options->manner.seconds * 0.7e9
+		* (!ahead ? 1 : s->shared_memory ? AHEAD_LENGTHS_SHM : AHEAD_LENGTHS);
 	for (uint64_t calls = 1;; calls *= 2) {
 		struct bench_times times;
 		if (bench_run_batch(run, calls, &times))
-			return complain(s, point->algorithm);
+			return complain(s, point->algorithm->name);
 		const uint64_t mine = (uint64_t)times.elapsed_ns;
+		uint64_t all;
 		if (collet_allreduce(s->side.comm, &mine, &all, 1, COLLET_U64, COLLET_MAX, NULL) != COLLET_OK)
 			return complain(s, "agreeing on the time");
-		point->calls = calls;
-		/* At least two: a call alone would have its memory to itself. */
-		if (calls > 1 && ((double)all >= s->options->manner.seconds * 0.7e9 || calls >= BENCH_ITERATIONS_MAX))
+		const bool would_do = (double)all * (double)least / (double)calls >= wanted;
+		point->calls = would_do && calls < least ? least : calls;
+		if ((would_do || (double)all >= wanted || calls >= BENCH_ITERATIONS_MAX) && point->calls >= least)
 			return 0;
 	}
 }
 
-/* Which algorithms there are for this size, and which the library would take. */
-static void look(struct sweep *s, const struct bench_work *work, uint64_t count, struct point *points)
+static int check(struct sweep *s, struct bench_run *run, const struct point *point)
+{
+	uint64_t wrong = 0, first = 0, all;
+	if (bench_run_checked(run, &wrong, &first))
+		return complain(s, point->algorithm->name);
+	if (collet_allreduce(s->side.comm, &wrong, &all, 1, COLLET_U64, COLLET_SUM, NULL) != COLLET_OK)
+		return complain(s, "adding up mistakes");
+	if (all == 0)
+		return 0;
+	fprintf(stderr, "collet-bench: tune: %s gave %llu wrong elements\n", point->algorithm->name,
+		(unsigned long long)all);
+	return 1;
+}
+
+/* The plan for an algorithm (NULL: the library's choice), cut like this (0: as chosen). */
+static const void *plan(struct sweep *s, const struct bench_work *work, uint64_t count, const char *algorithm,
+	uint32_t piece_bytes, uint32_t channels)
+{
+	s->side.piece_bytes = piece_bytes;
+	s->side.channels = channels;
+	return collet_side_plan(&s->side, work, count, algorithm);
+}
+
+static uint32_t fitting(uint32_t piece_bytes, uint32_t most)
+{
+	return piece_bytes < most ? piece_bytes : most;
+}
+
+/* One more way to cut what `like` is; it runs from the next pass on. */
+static struct point *add_way(
+	struct call_points *call, const struct point *like, uint32_t piece_bytes, uint32_t channels)
+{
+	if (call->count == POINTS)
+		return NULL;
+	struct point *point = &call->point[call->count++];
+	*point = (struct point){ .algorithm = like->algorithm, .bytes = like->bytes, .calls = like->calls,
+		.predicted_ns = like->predicted_ns, .piece_bytes = piece_bytes, .channels = channels,
+		.most_piece_bytes = like->most_piece_bytes };
+	return point;
+}
+
+/* Which algorithms there are for this size, and which the library would take, and how. */
+static void look(struct sweep *s, const struct bench_work *work, uint64_t count, struct call_points *call)
 {
 	const enum bench_collective collective = (enum bench_collective)work->collective;
-	collet_side_plan(&s->side, work, count, NULL);
-	s->cores = s->side.plan.cores;
-	const char *chosen = s->side.plan.algorithm;
+	plan(s, work, count, NULL, 0, 0);
+	const collet_plan chosen = s->side.plan;
+	s->cores = chosen.cores;
+	s->shared_memory = strcmp(chosen.transport, "shm") == 0;
+	call->count = 0;
 	for (size_t a = 0; a < s->algorithm_count[collective]; a++) {
-		const char *name = s->algorithms[collective][a].name;
-		collet_side_plan(&s->side, work, count, name);
-		points[a].algorithm = name;
-		points[a].bytes = bench_bytes(work, s->side.library.size, count);
-		points[a].predicted_ns = s->side.plan.predicted_ns;
-		points[a].piece_bytes = s->side.plan.piece_bytes;
-		points[a].chosen = chosen != NULL && strcmp(chosen, name) == 0;
+		const collet_algorithm_info *info = &s->algorithms[collective][a];
+		plan(s, work, count, info->name, 0, 0);
+		const collet_plan own = s->side.plan;
+		if (own.algorithm == NULL || own.predicted_ns < 0)
+			continue;
+		const bool is_chosen = chosen.algorithm != NULL && strcmp(chosen.algorithm, info->name) == 0;
+		const bool is_usual = own.channels == 1
+			&& own.piece_bytes == fitting(TUNE_USUAL_PIECE, own.most_piece_bytes);
+		const uint64_t bytes = bench_bytes(work, s->side.library.size, count);
+		struct point *usual = &call->point[call->count++];
+		*usual = (struct point){ .algorithm = info, .bytes = bytes, .predicted_ns = own.predicted_ns,
+			.piece_bytes = TUNE_USUAL_PIECE, .channels = 1, .most_piece_bytes = own.most_piece_bytes };
+		const bool is_cut = bytes > TUNE_LEAST_PIECE;
+		usual->chosen = is_chosen && (is_usual || !is_cut);
+		if (!is_chosen || is_usual || !is_cut)
+			continue;
+		const bool is_whole = own.piece_bytes == fitting(TUNE_USUAL_PIECE, own.most_piece_bytes);
+		struct point *other =
+			add_way(call, usual, is_whole ? TUNE_USUAL_PIECE : own.piece_bytes, own.channels);
+		if (other != NULL)
+			other->chosen = true;
 	}
 }
 
-static int take_turns(struct sweep *s, struct bench_run *run, struct point *points, uint32_t pass)
+/* After the first passes: who goes on, and in which ways. */
+static void add_ways(const struct sweep *s, struct call_points *call)
+{
+	const size_t usual = call->count;
+	for (size_t i = 0; i < usual; i++) {
+		const struct point *p = &call->point[i];
+		/* The library's own way, if it is another, is there already. */
+		const struct point *own = i + 1 < usual && call->point[i + 1].algorithm == p->algorithm ? p + 1 : NULL;
+		if (p->hopeless || p->piece_bytes != TUNE_USUAL_PIECE || p->channels != 1
+			|| p->bytes <= TUNE_LEAST_PIECE)
+			continue;
+		for (uint32_t piece = TUNE_USUAL_PIECE / 4; piece >= TUNE_LEAST_PIECE; piece /= 4)
+			if (piece < p->most_piece_bytes && piece < p->bytes
+				&& !(own != NULL && own->piece_bytes == piece && own->channels == 1))
+				add_way(call, p, piece, 1);
+		for (uint32_t channels = 2; p->algorithm->pieced && !s->shared_memory && channels <= MOST_CHANNELS;
+			channels *= 2)
+			if (p->bytes >= CHANNELS_FROM_BYTES
+				&& !(own != NULL && own->piece_bytes == TUNE_USUAL_PIECE && own->channels == channels))
+				add_way(call, p, TUNE_USUAL_PIECE, channels);
+	}
+}
+
+/* Of all ranks' first passes: whose times are beyond hope. All ranks judge alike. */
+static int narrow(struct sweep *s, struct call_points *call)
+{
+	uint64_t mine[KINDS * POINTS], all[KINDS * POINTS];
+	double ns[POINTS], best = INFINITY;
+	for (size_t i = 0; i < call->count; i++) {
+		for (uint32_t kind = 0; kind < KINDS; kind++) {
+			const struct point *p = &call->point[i];
+			uint64_t least = UINT64_MAX;
+			for (uint32_t b = 0; b < p->batches[kind]; b++)
+				least = p->ns[kind][b] < least ? p->ns[kind][b] : least;
+			mine[KINDS * i + kind] = least / p->calls;
+		}
+	}
+	if (collet_allreduce(s->side.comm, mine, all, KINDS * call->count, COLLET_U64, COLLET_MAX, NULL) != COLLET_OK)
+		return complain(s, "comparing the times");
+	for (size_t i = 0; i < call->count; i++) {
+		ns[i] = sqrt((double)all[KINDS * i] * (double)all[KINDS * i + 1]);
+		best = ns[i] < best ? ns[i] : best;
+	}
+	for (size_t i = 0; i < call->count; i++)
+		call->point[i].hopeless = ns[i] > hopeless * best && !call->point[i].chosen;
+	add_ways(s, call);
+	return 0;
+}
+
+static int take_turns(struct sweep *s, struct bench_run *run, struct call_points *call, uint32_t pass)
 {
 	const uint32_t kind = pass % KINDS;
-	const enum bench_collective collective = (enum bench_collective)run->work.collective;
-	const size_t count = s->algorithm_count[collective];
-	const size_t turns = bench_bytes(&run->work, s->side.library.size, run->count) < LONG_BYTES ? TURNS : 1;
+	const bool ahead = runs_ahead((enum bench_collective)run->work.collective);
+	const size_t turns =
+		!ahead && bench_bytes(&run->work, s->side.library.size, run->count) < LONG_BYTES ? TURNS : 1;
 	for (size_t turn = 0; turn < turns; turn++) {
-		for (size_t i = 0; i < count; i++) {
+		for (size_t i = 0; i < call->count; i++) {
 			/* The order moves on, so that nobody always follows the same one. */
-			struct point *point = &points[(i + turn) % count];
+			struct point *point = &call->point[(i + turn + pass) % call->count];
 			struct bench_times times;
-			run->call.how = collet_side_plan(&s->side, &run->work, run->count, point->algorithm);
-			if (s->side.plan.algorithm == NULL || s->side.plan.predicted_ns < 0)
+			if (point->hopeless)
 				continue;
-			if (pass == 0 && turn == 0 && calibrate(s, run, point))
+			run->call.how = plan(s, &run->work, run->count, point->algorithm->name, point->piece_bytes,
+				point->channels);
+			if (point->batches[0] == 0 && point->batches[1] == 0 && check(s, run, point))
 				return 1;
-			if (bench_run_batch(run, point->calls, &times))
-				return complain(s, point->algorithm);
+			if (point->calls == 0 && calibrate(s, run, point))
+				return 1;
+			const uint64_t warm = ahead ? 2 * point->calls : point->calls / 4;
+			if (bench_run_batch(run, warm > 0 ? warm : 1, &times)
+				|| bench_run_batch(run, point->calls, &times))
+				return complain(s, point->algorithm->name);
 			point->ns[kind][point->batches[kind]++] = (uint64_t)times.elapsed_ns;
 		}
 	}
@@ -135,16 +274,18 @@ static int measure_size(struct sweep *s, enum bench_collective collective, size_
 	const enum bench_buffer_kind kinds[KINDS] = { BENCH_MALLOC, BENCH_ALLOC };
 	const struct bench_work work = { .collective = collective, .dtype = COLLET_F32, .op = COLLET_SUM };
 	const uint64_t count = bench_count(&work, s->side.library.size, s->options->sizes.bytes[size]);
-	struct point *points = points_at(s, collective, size);
+	struct call_points *call = points_at(s, collective, size);
 	struct bench_run run;
 	if (pass == 0)
-		look(s, &work, count, points);
+		look(s, &work, count, call);
+	if (pass == KINDS && narrow(s, call))
+		return 1;
 	const char *problem = bench_run_init(&run, &s->side.library, &work, count, kinds[pass % KINDS], false, NULL);
 	if (problem != NULL) {
 		fprintf(stderr, "collet-bench: tune: %s\n", problem);
 		return 1;
 	}
-	const int failed = take_turns(s, &run, points, pass);
+	const int failed = take_turns(s, &run, call, pass);
 	bench_run_deinit(&run);
 	return failed;
 }
@@ -168,22 +309,28 @@ static int quartile(struct sweep *s, struct point *p, uint32_t kind, uint64_t *n
 }
 
 /* Rank 0 prints. */
+static int report_point(struct sweep *s, enum bench_collective collective, size_t size, struct point *p)
+{
+	uint64_t ns[KINDS];
+	for (uint32_t kind = 0; kind < KINDS; kind++)
+		if (quartile(s, p, kind, &ns[kind]))
+			return 1;
+	if (s->side.library.rank == 0)
+		printf("point %s %s %zu %llu %u %u %.2f %.2f %d\n", bench_collective_name(collective),
+			p->algorithm->name, size, (unsigned long long)p->bytes, p->piece_bytes, p->channels,
+			sqrt((double)ns[0] * (double)ns[1]) / (double)p->calls, p->predicted_ns, p->chosen);
+	return 0;
+}
+
+/* Algorithm by algorithm, the usual way first. */
 static int report(struct sweep *s, enum bench_collective collective, size_t size)
 {
-	struct point *points = points_at(s, collective, size);
-	for (size_t a = 0; a < s->algorithm_count[collective]; a++) {
-		struct point *p = &points[a];
-		uint64_t ns[KINDS];
-		if (p->batches[0] == 0)
-			continue;
-		for (uint32_t kind = 0; kind < KINDS; kind++)
-			if (quartile(s, p, kind, &ns[kind]))
+	struct call_points *call = points_at(s, collective, size);
+	for (size_t a = 0; a < s->algorithm_count[collective]; a++)
+		for (size_t i = 0; i < call->count; i++)
+			if (call->point[i].algorithm == &s->algorithms[collective][a]
+				&& report_point(s, collective, size, &call->point[i]))
 				return 1;
-		if (s->side.library.rank == 0)
-			printf("point %s %s %zu %llu %u %.2f %.2f %d\n", bench_collective_name(collective),
-				p->algorithm, size, (unsigned long long)p->bytes, p->piece_bytes,
-				sqrt((double)ns[0] * (double)ns[1]) / (double)p->calls, p->predicted_ns, p->chosen);
-	}
 	return 0;
 }
 
@@ -215,10 +362,10 @@ int bench_tune_rank(const struct bench_options *options, const char *transport)
 		if (collet_algorithm_list(bench_collective_name((enum bench_collective)c), s.algorithms[c], ALGORITHMS,
 				&s.algorithm_count[c]) != COLLET_OK || s.algorithm_count[c] > ALGORITHMS)
 			goto out;
-	s.points = calloc((size_t)BENCH_SENDRECV * BENCH_SIZES_MAX * ALGORITHMS, sizeof(s.points[0]));
-	if (s.points != NULL)
+	s.calls = calloc((size_t)BENCH_SENDRECV * BENCH_SIZES_MAX, sizeof(s.calls[0]));
+	if (s.calls != NULL)
 		status = run_sweep(&s);
-	free(s.points);
+	free(s.calls);
 out:
 	collet_side_deinit(&s.side);
 	return status;

@@ -31,7 +31,8 @@ typedef struct collet_algorithm_info {
 	const char *summary;     /* one line: what it does and what it is for */
 	const char *source;      /* the paper or textbook it comes from; NULL: folklore */
 	bool ordered; /* combines in rank order, so a user-defined operation that is not commutative may use it */
-	uint8_t reserved[7];
+	bool pieced;  /* works piece by piece, so that it can use several channels */
+	uint8_t reserved[6];
 } collet_algorithm_info;
 
 /* Every algorithm of this build, grouped by collective. collective NULL: all; else that collective's. */
@@ -56,7 +57,8 @@ COLLET_API COLLET_MUST_USE collet_status collet_transport_list(
 enum {
 	COLLET_TUNING_LINKS = 16,      /* in a tuning, at most */
 	COLLET_TUNING_ALGORITHMS = 64, /* of all collectives, at most */
-	COLLET_TUNING_SIZES = 12       /* at which algorithms were measured, at most */
+	COLLET_TUNING_SIZES = 12,      /* at which algorithms were measured, at most */
+	COLLET_TUNING_CHANNELS = 4     /* numbers of channels: 1, 2, 4, 8 */
 };
 
 /* What the cost model knows of one transport between so many ranks on so many cores: the numbers of the closed forms at
@@ -69,15 +71,17 @@ typedef struct collet_link_cost {
 	uint32_t cores;             /* that they had together */
 	double latency_ns;          /* alpha: from a message's leaving its sender's hands to its being there */
 	double message_ns;          /* o: that each message holds its sender and its receiver */
+	double piece_ns;            /* p: and each of its pieces but the first */
 	double byte_ns[4]; /* beta: each byte up to 4 KiB of a message, from there to 32 KiB, to 256 KiB, beyond */
 	double far_byte_ns;         /* and more for each byte of calls whose bytes do not stay in a cache, ... */
 	double reduce_byte_ns;      /* gamma: combining one byte of a received operand */
 	double far_reduce_byte_ns;  /* ... likewise */
 	uint64_t near_bytes;        /* of a call, that stay in a cache */
+	/* What a byte costs over 1, 2, 4 and 8 channels (over tcp: sockets of a pair), in parts of what it does over
+	 * one; 0: not measured, not used. */
+	double channel_parts[COLLET_TUNING_CHANNELS];
 	uint32_t least_piece_bytes; /* messages are cut into pieces of this ... */
-	uint32_t most_piece_bytes;  /* ... to this many bytes; which, the formulas say */
-	uint32_t channels;          /* conduits a pair, at most, ... */
-	uint32_t channel_bytes;     /* ... one for each so many bytes that a rank has to give to one peer */
+	uint32_t most_piece_bytes;  /* ... to this many bytes; which, the formulas say, or the ways below */
 	uint32_t sizes;             /* bytes of calls at which algorithms were measured, rising */
 	uint32_t reserved0;
 	uint64_t size[COLLET_TUNING_SIZES];
@@ -85,6 +89,10 @@ typedef struct collet_link_cost {
 	 * between sizes read off a line in the logarithm of bytes; 0: not measured. Used only for just these numbers of
 	 * ranks and cores on one host. */
 	float factor[COLLET_TUNING_ALGORITHMS][COLLET_TUNING_SIZES];
+	/* Of the ways in which messages were cut then, the fastest, at that size and those nearest to it: pieces of
+	 * 2^piece_log2 bytes over 2^channels_log2 channels. Pieces 0: the formulas say. */
+	uint8_t piece_log2[COLLET_TUNING_ALGORITHMS][COLLET_TUNING_SIZES];
+	uint8_t channels_log2[COLLET_TUNING_ALGORITHMS][COLLET_TUNING_SIZES];
 	uint64_t reserved[4];       /* zero */
 } collet_link_cost;
 
@@ -99,7 +107,9 @@ typedef struct collet_call_shape {
 	uint8_t reserved0[3];
 	uint32_t cores;             /* that the ranks have together; 0: one each */
 	uint64_t piece_bytes;       /* cut into pieces of so many bytes; 0: as the model would */
-	uint64_t reserved[3];       /* zero */
+	uint32_t channels;          /* over so many; 0: likewise */
+	uint32_t reserved1;
+	uint64_t reserved[2];       /* zero */
 } collet_call_shape;
 
 /* The model's time in ns of one call that moves bytes, all ranks arriving together, on one host. cost NULL: the
@@ -109,12 +119,17 @@ typedef struct collet_call_shape {
 COLLET_API COLLET_MUST_USE collet_status collet_cost_predict(const collet_call_shape *shape, const char *algorithm,
 	const char *transport, const collet_link_cost *cost, uint64_t bytes, double *ns);
 
-/* One line of the choice table: messages of first_bytes to last_bytes take algorithm. */
+/* One line of the choice table: messages of first_bytes to last_bytes take algorithm, cut into pieces of piece_bytes
+ * that go over so many channels. */
 typedef struct collet_choice {
 	uint64_t first_bytes;
 	uint64_t last_bytes;        /* UINT64_MAX: no end */
 	const char *algorithm;
 	double first_ns;            /* the model's time at first_bytes */
+	uint32_t piece_bytes;
+	uint32_t channels;
+	bool measured;              /* the cut is that of a measurement near this size, not of the formulas */
+	uint8_t reserved[7];
 } collet_choice;
 
 /* Which algorithm is chosen by size, lines in rising order without gaps from 0 on. cost and transport as above. Pure.
@@ -130,7 +145,7 @@ typedef struct collet_plan {
 	uint32_t piece_bytes;       /* messages are cut into pieces of so many bytes */
 	uint32_t channels;          /* that the pieces go by, where the algorithm can use several */
 	uint32_t cores;             /* that the first rank's host has for its ranks */
-	uint32_t reserved0;
+	uint32_t most_piece_bytes;  /* for larger pieces of this call there is no room */
 	uint64_t reserved[2];
 } collet_plan;
 

@@ -10,6 +10,8 @@
 
 /* A dearer piece size is taken if it saves messages and costs hardly more. */
 static const double piece_slack = 1.02;
+/* Further channels must save so much. */
+static const double channel_gain = 0.97;
 /* A program later in the list must save so much: formulas are no truer than that, nor are measured factors, of which
  * those of programs that are as fast differ by chance. */
 static const double program_gain = 0.99, measured_gain = 0.95;
@@ -137,13 +139,33 @@ static double factor_of(const struct collet_choice_inputs *inputs, const struct 
 	return has_factors(inputs) ? collet_tuning_factor(inputs->local, program, bytes) : 1;
 }
 
+static const collet_link_cost *link_between(const struct collet_choice_inputs *inputs)
+{
+	return inputs->hosts > 1 ? inputs->remote : inputs->local;
+}
+
+/* What bytes cost over so many channels; an unmeasured number counts as one. */
+static struct collet_cost_model over_channels(
+	const struct collet_choice_inputs *inputs, const struct collet_cost_model *one, uint32_t channels)
+{
+	struct collet_cost_model model = *one;
+	double part = 1;
+	for (int i = 0; i < COLLET_TUNING_CHANNELS; i++)
+		if (channels == (uint32_t)1 << i && link_between(inputs)->channel_parts[i] > 0)
+			part = link_between(inputs)->channel_parts[i];
+	for (int i = 0; i < COLLET_COST_CLASSES; i++)
+		model.beta_s[i] *= part;
+	return model;
+}
+
 /* The model's time. works: NULL, or what has been counted so far. */
 static double price(const struct collet_program *program, const struct collet_shape *shape, size_t element_bytes,
-	const struct collet_choice_inputs *inputs, const struct pricing *pricing, uint32_t piece_bytes,
+	const struct collet_choice_inputs *inputs, const struct pricing *pricing, struct collet_way way,
 	struct works *works)
 {
+	const struct collet_cost_model model = over_channels(inputs, &pricing->model, way.channels);
 	if (!is_shared(inputs))
-		return program->cost(shape, element_bytes, piece_bytes, &pricing->model);
+		return program->cost(shape, element_bytes, way.piece_bytes, &model);
 	struct collet_work alone, *work = &alone;
 	const uint32_t number = collet_program_number(program);
 	const bool kept = works && number < COLLET_TUNING_ALGORITHMS;
@@ -153,43 +175,60 @@ static double price(const struct collet_program *program, const struct collet_sh
 		collet_work_count(work, program, shape->size, shape->root);
 	if (kept)
 		works->known[number] = true;
-	return collet_work_cost(
-		work, shape->count, element_bytes, piece_bytes, inputs->cores_per_host, &pricing->model);
-}
-
-static const collet_link_cost *link_between(const struct collet_choice_inputs *inputs)
-{
-	return inputs->hosts > 1 ? inputs->remote : inputs->local;
+	return collet_work_cost(work, shape->count, element_bytes, way.piece_bytes, inputs->cores_per_host, &model);
 }
 
 /* The cheapest piece size for this program by its formula; the largest of those that cost hardly more. */
 static double best_piece(const struct collet_program *program, const struct collet_shape *shape, size_t element_bytes,
 	const struct collet_choice_inputs *inputs, const struct pricing *pricing, struct works *works,
-	uint32_t *piece_bytes)
+	struct collet_way *way)
 {
 	const collet_link_cost *link = link_between(inputs);
-	const uint32_t most = link->most_piece_bytes;
-	*piece_bytes = most;
-	double least = price(program, shape, element_bytes, inputs, pricing, most, works);
+	struct collet_way tried = {.piece_bytes = link->most_piece_bytes, .channels = way->channels};
+	double least = price(program, shape, element_bytes, inputs, pricing, tried, works);
+	*way = tried;
 	if (shape->count * element_bytes <= link->least_piece_bytes) /* no span is longer than a piece */
 		return least;
-	for (uint32_t piece = most / 2; piece >= link->least_piece_bytes; piece /= 2) {
-		const double cost = price(program, shape, element_bytes, inputs, pricing, piece, works);
+	for (tried.piece_bytes /= 2; tried.piece_bytes >= link->least_piece_bytes; tried.piece_bytes /= 2) {
+		const double cost = price(program, shape, element_bytes, inputs, pricing, tried, works);
 		least = cost < least ? cost : least;
 	}
-	uint32_t piece = most;
-	while (piece / 2 >= link->least_piece_bytes &&
-		price(program, shape, element_bytes, inputs, pricing, piece, works) > least * piece_slack)
-		piece /= 2;
-	*piece_bytes = piece;
-	return price(program, shape, element_bytes, inputs, pricing, piece, works);
+	while (way->piece_bytes / 2 >= link->least_piece_bytes &&
+		price(program, shape, element_bytes, inputs, pricing, *way, works) > least * piece_slack)
+		way->piece_bytes /= 2;
+	return price(program, shape, element_bytes, inputs, pricing, *way, works);
 }
 
-static uint32_t channels_for(const struct collet_choice_inputs *inputs, uint64_t bytes)
+/* How this program's messages are to be cut, and its price then: as it was measured to be the fastest, else as the
+ * formulas say. */
+static double best_way(const struct collet_program *program, const struct collet_shape *shape, size_t element_bytes,
+	const struct collet_choice_inputs *inputs, const struct pricing *pricing, struct works *works,
+	struct collet_way *way, bool *measured)
 {
 	const collet_link_cost *link = link_between(inputs);
-	const uint64_t channels = bytes / inputs->size / link->channel_bytes;
-	return channels < 1 ? 1 : channels < link->channels ? (uint32_t)channels : link->channels;
+	if (has_factors(inputs)) {
+		*way = collet_tuning_way(
+			inputs->local, program, collet_shape_bytes(program->collective, shape, element_bytes));
+		*measured = way->piece_bytes > 0;
+		if (*measured)
+			return price(program, shape, element_bytes, inputs, pricing, *way, works);
+	}
+	*measured = false;
+	*way = (struct collet_way){.channels = 1};
+	double least = best_piece(program, shape, element_bytes, inputs, pricing, works, way);
+	for (int i = 1; program->sliced && i < COLLET_TUNING_CHANNELS; i++) {
+		struct collet_way tried = {.channels = (uint32_t)1 << i};
+		if (link->channel_parts[i] <= 0)
+			continue;
+		const double cost = best_piece(program, shape, element_bytes, inputs, pricing, works, &tried);
+		/* Each channel has a piece of a rank's share. */
+		if (cost >= least * channel_gain ||
+			shape->count * element_bytes / shape->size < (uint64_t)tried.channels * tried.piece_bytes)
+			continue;
+		least = cost;
+		*way = tried;
+	}
+	return least;
 }
 
 static struct collet_choice_row best_row(enum collet_collective collective, enum table_kind kind, uint64_t bytes,
@@ -198,7 +237,7 @@ static struct collet_choice_row best_row(enum collet_collective collective, enum
 	size_t count;
 	const struct collet_program *const *programs = collet_programs(collective, &count);
 	const struct collet_shape shape = shape_for(collective, kind, bytes, inputs);
-	struct collet_choice_row row = {.max_bytes = bytes, .channels = (uint16_t)channels_for(inputs, bytes)};
+	struct collet_choice_row row = {.max_bytes = bytes};
 	struct pricing pricing;
 	set_prices(&pricing, inputs, bytes);
 	const double gain = has_factors(inputs) ? measured_gain : program_gain;
@@ -210,9 +249,10 @@ static struct collet_choice_row best_row(enum collet_collective collective, enum
 		/* One that needs too much scratch is better than none. */
 		const bool in_bounds =
 			collet_program_most_scratch(programs[i], shape) <= inputs->scratch_bytes / ELEMENT_BYTES;
-		uint32_t piece_bytes;
+		struct collet_way way;
+		bool measured;
 		const double cost =
-			best_piece(programs[i], &shape, ELEMENT_BYTES, inputs, &pricing, works, &piece_bytes) *
+			best_way(programs[i], &shape, ELEMENT_BYTES, inputs, &pricing, works, &way, &measured) *
 			factor_of(inputs, programs[i], bytes);
 		if (found &&
 			(found_in_bounds > in_bounds || (found_in_bounds == in_bounds && cost >= least * gain)))
@@ -221,14 +261,16 @@ static struct collet_choice_row best_row(enum collet_collective collective, enum
 		found_in_bounds = in_bounds;
 		least = cost;
 		row.program = (uint16_t)i;
-		row.piece_bytes = piece_bytes;
+		row.way = way;
+		row.measured = measured;
 	}
 	return row;
 }
 
 static bool same_answer(const struct collet_choice_row *a, const struct collet_choice_row *b)
 {
-	return a->program == b->program && a->channels == b->channels && a->piece_bytes == b->piece_bytes;
+	return a->program == b->program && a->way.channels == b->way.channels &&
+	       a->way.piece_bytes == b->way.piece_bytes && a->measured == b->measured;
 }
 
 static uint32_t fill_rows(struct collet_choice_row out[COLLET_CHOICE_ROWS], enum collet_collective collective,
@@ -289,27 +331,30 @@ struct collet_decision collet_choose(const struct collet_choice_table *table, en
 	const struct collet_program *program = collet_programs(collective, &count)[row->program];
 	if (program->fits && !program->fits(shape))
 		program = any_that_fits(collective, listed ? LISTED : commutative ? COMMUTATIVE : ORDERED, shape);
-	return (struct collet_decision){.program = program, .channels = row->channels, .piece_bytes = row->piece_bytes};
+	return (struct collet_decision){
+		.program = program, .channels = row->way.channels, .piece_bytes = row->way.piece_bytes};
 }
 
 struct collet_decision collet_choose_for(const struct collet_choice_inputs *inputs,
 	const struct collet_program *program, const struct collet_shape *shape, size_t element_bytes)
 {
 	const uint64_t bytes = collet_shape_bytes(program->collective, shape, element_bytes);
-	struct collet_decision decision = {.program = program, .channels = channels_for(inputs, bytes)};
 	struct pricing pricing;
 	set_prices(&pricing, inputs, bytes);
 	struct works works = {0};
-	best_piece(program, shape, element_bytes, inputs, &pricing, &works, &decision.piece_bytes);
-	return decision;
+	struct collet_way way;
+	bool measured;
+	best_way(program, shape, element_bytes, inputs, &pricing, &works, &way, &measured);
+	return (struct collet_decision){
+		.program = program, .channels = way.channels, .piece_bytes = way.piece_bytes};
 }
 
 double collet_choice_cost(const struct collet_choice_inputs *inputs, const struct collet_program *program,
-	const struct collet_shape *shape, size_t element_bytes, uint32_t piece_bytes)
+	const struct collet_shape *shape, size_t element_bytes, struct collet_way way)
 {
 	const uint64_t bytes = collet_shape_bytes(program->collective, shape, element_bytes);
 	struct pricing pricing;
 	set_prices(&pricing, inputs, bytes);
-	return price(program, shape, element_bytes, inputs, &pricing, piece_bytes, NULL) *
+	return price(program, shape, element_bytes, inputs, &pricing, way, NULL) *
 	       factor_of(inputs, program, bytes);
 }

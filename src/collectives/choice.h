@@ -14,8 +14,9 @@ enum { COLLET_CHOICE_ROWS = 34 }; /* 1 byte to 8 GiB */
 struct collet_choice_row {
 	uint64_t max_bytes;
 	uint16_t program;  /* index into collet_programs(collective) */
-	uint16_t channels; /* copies of each part over conduits of their own, each taking every channels-th piece */
-	uint32_t piece_bytes;
+	bool measured;     /* so was the way */
+	/* Its channels are copies of each part over conduits of their own, each taking every channels-th piece. */
+	struct collet_way way;
 };
 
 struct collet_choice_table {
@@ -54,7 +55,7 @@ struct collet_decision collet_choose_for(const struct collet_choice_inputs *inpu
 
 /* The model's time for it, in seconds. */
 double collet_choice_cost(const struct collet_choice_inputs *inputs, const struct collet_program *program,
-	const struct collet_shape *shape, size_t element_bytes, uint32_t piece_bytes);
+	const struct collet_shape *shape, size_t element_bytes, struct collet_way way);
 
 /* Parses "ring" or "allreduce:ring,broadcast:tree" into forced[collective] (NULL: not forced). A name that no
  * collective, or not the named one, has is COLLET_ERR_CONFIG listing those there are. A bare name forces it where it

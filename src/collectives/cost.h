@@ -1,7 +1,8 @@
 /* What the cost formulas are made of. They predict the slowest rank's time in this model, which the tests walk step
  * by step: a rank has one way out and one way in, used at once; a message of b bytes holds each for overhead +
- * transfer(b), and is there alpha after it has left the way out; combining costs gamma a byte for each operand beyond
- * the first, and is part of taking in: the same core does both. transfer is a broken line through 0 (program.h). */
+ * transfer(b), a further piece of one for piece + transfer(b), and is there alpha after it has left the way out;
+ * combining costs gamma a byte for each operand beyond the first, and is part of taking in: the same core does both.
+ * transfer is a broken line through 0 (program.h). */
 #ifndef COLLET_COLLECTIVES_COST_H
 #define COLLET_COLLECTIVES_COST_H
 
@@ -61,7 +62,7 @@ COLLET_PURE static inline double collet_cost_port(
 {
 	const double pieces = collet_cost_pieces(bytes, piece_bytes), whole = (double)piece_bytes;
 	/* All but the last are whole. */
-	return messages * (pieces * model->overhead_s + (pieces - 1) * collet_cost_transfer(model, whole) +
+	return messages * (model->overhead_s + (pieces - 1) * (model->piece_s + collet_cost_transfer(model, whole)) +
 				  collet_cost_transfer(model, bytes - (pieces - 1) * whole));
 }
 

@@ -32,6 +32,7 @@ enum { COLLET_COST_CLASSES = 4 };
 struct collet_cost_model {
 	double alpha_s;                       /* from a message's leaving its sender's hands to its being there */
 	double overhead_s;                    /* that each message holds its sender, and its receiver */
+	double piece_s;                       /* likewise, each of its pieces but the first */
 	double beta_s[COLLET_COST_CLASSES];   /* that each byte does, by where in the message it is */
 	double gamma_s;                       /* a byte reduced: of each operand beyond the first */
 	const struct collet_cost_model *local; /* between ranks of one host, where there are several; NULL: the same */

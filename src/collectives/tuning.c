@@ -2,6 +2,7 @@
 #include "collectives/tuning.h"
 
 #include <assert.h>
+#include <float.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,13 +22,13 @@ collet_link_cost collet_tuning_fixed(void)
 		.cores = 2,
 		.latency_ns = 3500,
 		.message_ns = 1500,
+		.piece_ns = 1500,
 		.byte_ns = {1 / 3., 1 / 3., 1 / 3., 1 / 3.},
 		.reduce_byte_ns = 1 / 20.,
 		.near_bytes = UINT64_MAX,
 		.least_piece_bytes = 16 << 10,
 		.most_piece_bytes = 256 << 10,
-		.channels = 1,
-		.channel_bytes = 512 << 10,
+		.channel_parts = {1},
 	};
 }
 
@@ -44,6 +45,7 @@ struct collet_cost_model collet_tuning_model(const collet_link_cost *link, uint6
 	struct collet_cost_model model = {
 		.alpha_s = link->latency_ns * unit,
 		.overhead_s = link->message_ns * unit,
+		.piece_s = link->piece_ns * unit,
 		.gamma_s = (link->reduce_byte_ns + far * link->far_reduce_byte_ns) * unit,
 	};
 	for (int i = 0; i < COLLET_COST_CLASSES; i++)
@@ -95,6 +97,27 @@ double collet_tuning_factor(const collet_link_cost *link, const struct collet_pr
 		worst = factor > worst ? factor : worst;
 	}
 	return worst > 0 ? worst : 1;
+}
+
+struct collet_way collet_tuning_way(const collet_link_cost *link, const struct collet_program *program, uint64_t bytes)
+{
+	const uint32_t number = collet_program_number(program);
+	struct collet_way way = {0};
+	if (number >= COLLET_TUNING_ALGORITHMS)
+		return way;
+	double least = 0;
+	for (uint32_t i = 0; i < link->sizes; i++) {
+		if (link->factor[number][i] <= 0)
+			continue;
+		const double off = fabs(log2(((double)bytes + 1) / ((double)link->size[i] + 1)));
+		if (least > 0 && off >= least)
+			continue;
+		least = off > 0 ? off : DBL_MIN;
+		const uint8_t piece = link->piece_log2[number][i];
+		way = (struct collet_way){.piece_bytes = piece ? (uint32_t)1 << piece : 0,
+			.channels = (uint32_t)1 << link->channels_log2[number][i]};
+	}
+	return way;
 }
 
 const collet_link_cost *collet_tuning_find(

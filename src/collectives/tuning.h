@@ -29,6 +29,16 @@ collet_status collet_tuning_check(const collet_link_cost *link);
  * this factor than those that the link was measured with. */
 struct collet_cost_model collet_tuning_model(const collet_link_cost *link, uint64_t bytes, double in_crowd);
 
+/* How messages are cut. */
+struct collet_way {
+	uint32_t piece_bytes;
+	uint32_t channels;
+};
+
+/* The way that was measured to be the fastest at the size nearest to bytes; piece_bytes 0: the formulas say. */
+struct collet_way collet_tuning_way(
+	const collet_link_cost *link, const struct collet_program *program, uint64_t bytes);
+
 /* How many ranks share a core, at least 1; cores 0: nobody shares. */
 double collet_tuning_share(uint32_t ranks, uint32_t cores);
 

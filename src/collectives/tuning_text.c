@@ -10,7 +10,7 @@
 #include "collectives/tuning.h"
 #include "core/status.h"
 
-enum { FORMAT = 1, LINE_BYTES = 512, WORDS = COLLET_TUNING_SIZES + 4 };
+enum { FORMAT = 2, LINE_BYTES = 512, WORDS = COLLET_TUNING_SIZES + 4 };
 
 struct reader {
 	const char *name, *machine;
@@ -31,13 +31,14 @@ static const struct field {
 } fields[] = {
 	{"latency", DOUBLES, offsetof(collet_link_cost, latency_ns), 1},
 	{"message", DOUBLES, offsetof(collet_link_cost, message_ns), 1},
+	{"piece", DOUBLES, offsetof(collet_link_cost, piece_ns), 1},
 	{"byte", DOUBLES, offsetof(collet_link_cost, byte_ns), 4},
 	{"far_byte", DOUBLES, offsetof(collet_link_cost, far_byte_ns), 1},
 	{"reduce_byte", DOUBLES, offsetof(collet_link_cost, reduce_byte_ns), 1},
 	{"far_reduce_byte", DOUBLES, offsetof(collet_link_cost, far_reduce_byte_ns), 1},
 	{"near", UINT64S, offsetof(collet_link_cost, near_bytes), 1},
 	{"pieces", UINT32S, offsetof(collet_link_cost, least_piece_bytes), 2},
-	{"channels", UINT32S, offsetof(collet_link_cost, channels), 2},
+	{"channels", DOUBLES, offsetof(collet_link_cost, channel_parts), COLLET_TUNING_CHANNELS},
 };
 enum { FIELDS = sizeof(fields) / sizeof(fields[0]) };
 
@@ -110,28 +111,73 @@ static collet_status read_sizes(struct reader *r, char **words, uint32_t count)
 	return COLLET_OK;
 }
 
-/* Percent of the formula's time; "-": not measured. */
-static collet_status read_factors(struct reader *r, char **words, uint32_t count)
+/* Which algorithm "factor" and "way" are of: its number. */
+static collet_status read_algorithm(struct reader *r, char **words, uint32_t count, uint32_t *number)
 {
-	collet_link_cost *link = &r->links[r->count - 1];
+	const collet_link_cost *link = &r->links[r->count - 1];
 	const struct collet_program *program = NULL;
 	for (uint32_t c = 0; count > 2 && c < COLLET_COLLECTIVE_COUNT; c++)
 		if (strcmp(collet_collective_name((enum collet_collective)c), words[1]) == 0)
 			program = collet_program_find((enum collet_collective)c, words[2]);
 	if (!program)
-		return fail_at(r, "\"factor\" names no algorithm of this version; tune again");
+		return fail_at(r, "\"%s\" names no algorithm of this version; tune again", words[0]);
 	if (count - 3 != link->sizes)
-		return fail_at(
-			r, "\"factor\" takes as many numbers as there are sizes, %u, not %u", link->sizes, count - 3);
-	const uint32_t number = collet_program_number(program);
-	if (number >= COLLET_TUNING_ALGORITHMS)
+		return fail_at(r, "\"%s\" takes as many numbers as there are sizes, %u, not %u", words[0], link->sizes,
+			count - 3);
+	*number = collet_program_number(program);
+	if (*number >= COLLET_TUNING_ALGORITHMS)
 		return fail_at(r, "there are more algorithms than a tuning holds");
+	return COLLET_OK;
+}
+
+/* Percent of the formula's time; "-": not measured. */
+static collet_status read_factors(struct reader *r, char **words, uint32_t count)
+{
+	collet_link_cost *link = &r->links[r->count - 1];
+	uint32_t number;
+	const collet_status status = read_algorithm(r, words, count, &number);
+	if (status != COLLET_OK)
+		return status;
 	for (uint32_t i = 0; i < link->sizes; i++) {
 		uint64_t percent = 0;
 		if (strcmp(words[i + 3], "-") != 0 &&
 			(!read_whole(words[i + 3], 100000, &percent) || percent == 0))
 			return fail_at(r, "\"%s\" is no factor in percent (1 to 100000, or -)", words[i + 3]);
 		link->factor[number][i] = (float)percent / 100;
+	}
+	return COLLET_OK;
+}
+
+static bool read_power(const char *word, uint64_t most, uint8_t *log)
+{
+	uint64_t value;
+	if (!read_whole(word, most, &value) || value == 0 || value & (value - 1))
+		return false;
+	for (*log = 0; value > 1; value /= 2)
+		++*log;
+	return true;
+}
+
+/* "262144x2": pieces of so many bytes over two channels; "-": the formulas say. */
+static collet_status read_ways(struct reader *r, char **words, uint32_t count)
+{
+	collet_link_cost *link = &r->links[r->count - 1];
+	uint32_t number;
+	const collet_status status = read_algorithm(r, words, count, &number);
+	if (status != COLLET_OK)
+		return status;
+	for (uint32_t i = 0; i < link->sizes; i++) {
+		char *piece = words[i + 3], *channels = strchr(piece, 'x');
+		if (strcmp(piece, "-") == 0)
+			continue;
+		if (channels)
+			*channels = '\0';
+		if (!channels || !read_power(piece, (uint64_t)1 << 30, &link->piece_log2[number][i]) ||
+			link->piece_log2[number][i] == 0 ||
+			!read_power(channels + 1, COLLET_CHANNELS_MOST, &link->channels_log2[number][i]))
+			return fail_at(r,
+				"\"%s%s%s\" is no way to cut: powers of two are meant, as in 65536x1, or -", piece,
+				channels ? "x" : "", channels ? channels + 1 : "");
 	}
 	return COLLET_OK;
 }
@@ -204,6 +250,8 @@ static collet_status read_words(struct reader *r, char **words, uint32_t count)
 		return read_sizes(r, words, count);
 	if (strcmp(words[0], "factor") == 0)
 		return read_factors(r, words, count);
+	if (strcmp(words[0], "way") == 0)
+		return read_ways(r, words, count);
 	for (uint32_t i = 0; i < FIELDS; i++)
 		if (strcmp(fields[i].word, words[0]) == 0)
 			return read_field(r, &fields[i], words, count);
@@ -269,8 +317,11 @@ collet_status collet_tuning_check(const collet_link_cost *link)
 	if (link->least_piece_bytes < 1024 || link->most_piece_bytes < link->least_piece_bytes)
 		return collet_fail(COLLET_ERR_ARGUMENT, "pieces of %u to %u bytes; from 1024 up is meant",
 			link->least_piece_bytes, link->most_piece_bytes);
-	if (link->channels == 0 || link->channel_bytes == 0)
-		return collet_fail(COLLET_ERR_ARGUMENT, "no channels, or channels for no bytes");
+	for (int i = 0; i < COLLET_TUNING_CHANNELS; i++)
+		if (!(link->channel_parts[i] >= 0 && link->channel_parts[i] < 1e3) ||
+			(i == 0 && link->channel_parts[0] != 1))
+			return collet_fail(COLLET_ERR_ARGUMENT, "%g is no part for %d channels (of one it is 1)",
+				link->channel_parts[i], 1 << i);
 	if (link->sizes > COLLET_TUNING_SIZES)
 		return collet_fail(COLLET_ERR_ARGUMENT, "%u sizes are more than %d", link->sizes, COLLET_TUNING_SIZES);
 	return COLLET_OK;
@@ -287,6 +338,24 @@ static void format_field(FILE *out, const struct field *field, const collet_link
 			fprintf(out, " %u", ((const uint32_t *)(const void *)at)[i]);
 		else
 			fprintf(out, " %llu", (unsigned long long)((const uint64_t *)(const void *)at)[i]);
+	}
+	fputc('\n', out);
+}
+
+static void format_ways(
+	FILE *out, const collet_link_cost *link, uint32_t number, const char *collective, const char *name)
+{
+	bool any = false;
+	for (uint32_t i = 0; i < link->sizes; i++)
+		any |= link->piece_log2[number][i] > 0;
+	if (!any)
+		return;
+	fprintf(out, "way %s %s", collective, name);
+	for (uint32_t i = 0; i < link->sizes; i++) {
+		if (link->piece_log2[number][i])
+			fprintf(out, " %ux%u", 1u << link->piece_log2[number][i], 1u << link->channels_log2[number][i]);
+		else
+			fputs(" -", out);
 	}
 	fputc('\n', out);
 }
@@ -314,6 +383,8 @@ static void format_factors(FILE *out, const collet_link_cost *link)
 					fputs(" -", out);
 			}
 			fputc('\n', out);
+			format_ways(out, link, number, collet_collective_name((enum collet_collective)c),
+				programs[p]->name);
 		}
 	}
 }

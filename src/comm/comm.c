@@ -12,8 +12,8 @@
 
 /* ---- Making ---- */
 
-/* What the choice is made from: the machine as it is; or, where the bits must not depend on it, no machine at all (but
- * for the number of channels, which changes no bits). Every rank computes the same table: all that it reads came from
+/* What the choice is made from: the machine as it is; or, where the bits must not depend on it, no machine at all.
+ * Every rank computes the same table: all that it reads came from
  * rank 0, or from the cards that all have. */
 static void fill_table(struct collet_comm *comm)
 {

@@ -180,7 +180,6 @@ static collet_status take_agreement(struct collet_context *context)
 	if (!find_link(context, "shm") || !find_link(context, "tcp"))
 		return collet_fail(COLLET_ERR_CONFIG, "the tuning is full, and has no link of shm or none of tcp");
 	context->fixed = collet_tuning_fixed();
-	context->fixed.channels = find_link(context, collet_local_transport(context))->channels;
 	return COLLET_OK;
 }
 

@@ -55,6 +55,7 @@ collet_status collet_algorithm_list(const char *collective, collet_algorithm_inf
 					.summary = list[p]->summary,
 					.source = list[p]->source,
 					.ordered = list[p]->ordered,
+					.pieced = list[p]->sliced,
 				};
 			++*count;
 		}
@@ -136,9 +137,9 @@ static collet_status judge(const char *function, const collet_call_shape *shape,
 	else
 		status = take_builtin(function, shape, transport, &judged->link);
 	if (status == COLLET_OK &&
-		(!judged->link.ranks || !judged->link.least_piece_bytes || !judged->link.channel_bytes ||
+		(!judged->link.ranks || !judged->link.least_piece_bytes ||
 			judged->link.most_piece_bytes < judged->link.least_piece_bytes))
-		return collet_fail(COLLET_ERR_ARGUMENT, "%s: the cost has no ranks, pieces or channels", function);
+		return collet_fail(COLLET_ERR_ARGUMENT, "%s: the cost has no ranks or pieces", function);
 	judged->inputs = (struct collet_choice_inputs){
 		.size = shape->ranks,
 		.hosts = 1,
@@ -177,10 +178,10 @@ collet_status collet_cost_predict(const collet_call_shape *shape, const char *al
 	if (!judged.commutes && !program->ordered)
 		return collet_fail(COLLET_ERR_UNSUPPORTED,
 			"collet_cost_predict: %s does not keep operands in rank order", algorithm);
-	uint32_t piece_bytes = (uint32_t)shape->piece_bytes;
-	if (piece_bytes == 0)
-		piece_bytes = collet_choose_for(&judged.inputs, program, &call, judged.element_bytes).piece_bytes;
-	*ns = collet_choice_cost(&judged.inputs, program, &call, judged.element_bytes, piece_bytes) * 1e9;
+	const struct collet_decision cut = collet_choose_for(&judged.inputs, program, &call, judged.element_bytes);
+	const struct collet_way way = {shape->piece_bytes ? (uint32_t)shape->piece_bytes : cut.piece_bytes,
+		shape->channels ? shape->channels : cut.channels};
+	*ns = collet_choice_cost(&judged.inputs, program, &call, judged.element_bytes, way) * 1e9;
 	return COLLET_OK;
 }
 
@@ -201,23 +202,20 @@ collet_status collet_choice_list(const collet_call_shape *shape, const char *tra
 	const uint32_t listed = judged.commutes ? table.commutative[judged.collective].rows :
                                                   table.ordered[judged.collective].rows;
 	uint64_t first = 0;
-	const struct collet_program *last = NULL;
 	for (uint32_t i = 0; i < listed; i++) {
 		size_t programs;
 		const struct collet_program *program = collet_programs(judged.collective, &programs)[row[i].program];
 		const struct collet_shape call = collet_shape_of(judged.collective, 0, shape->ranks, shape->root,
 			count_of(&judged, shape->ranks, first));
-		if (program != last) {
-			if (*count < capacity)
-				rows[*count] = (collet_choice){first, row[i].max_bytes, program->name,
-					collet_choice_cost(&judged.inputs, program, &call, judged.element_bytes,
-						row[i].piece_bytes) *
-						1e9};
-			++*count;
-			last = program;
-		} else if (*count <= capacity) {
-			rows[*count - 1].last_bytes = row[i].max_bytes;
-		}
+		if (*count < capacity)
+			rows[*count] = (collet_choice){.first_bytes = first, .last_bytes = row[i].max_bytes,
+				.algorithm = program->name,
+				.first_ns = collet_choice_cost(&judged.inputs, program, &call, judged.element_bytes,
+						    row[i].way) *
+					1e9,
+				.piece_bytes = row[i].way.piece_bytes, .channels = row[i].way.channels,
+				.measured = row[i].measured};
+		++*count;
 		first = row[i].max_bytes == UINT64_MAX ? UINT64_MAX : row[i].max_bytes + 1;
 	}
 	return COLLET_OK;
@@ -289,9 +287,13 @@ collet_status collet_comm_plan(collet_comm *comm, const char *collective, uint64
 	memset(plan, 0, sizeof(*plan));
 	plan->algorithm = decision.program->name;
 	plan->predicted_ns =
-		collet_choice_cost(&comm->inputs, decision.program, &shape, element, decision.piece_bytes) * 1e9;
-	plan->piece_bytes = decision.piece_bytes;
-	plan->channels = decision.channels;
+		collet_choice_cost(&comm->inputs, decision.program, &shape, element,
+			(struct collet_way){decision.piece_bytes, decision.channels}) * 1e9;
+	const uint32_t fan_in = decision.program->fan_in ? decision.program->fan_in(&shape) : shape.size;
+	plan->most_piece_bytes = (uint32_t)(collet_piece_elements(UINT32_MAX, fan_in, element) * element);
+	plan->piece_bytes =
+		decision.piece_bytes < plan->most_piece_bytes ? decision.piece_bytes : plan->most_piece_bytes;
+	plan->channels = decision.program->sliced ? decision.channels : 1;
 	plan->cores = comm->context->bootstrap.cards[collet_group_world_rank(&comm->group, 0)].host_cores;
 	name_transports(comm, plan->transport, sizeof(plan->transport));
 	return COLLET_OK;

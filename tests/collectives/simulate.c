@@ -144,6 +144,14 @@ static bool let(const struct stream *s, uint64_t index, double *when)
 	return true;
 }
 
+/* What a piece holds a way in or out for. */
+static double port_for(const struct simulation *sim, const struct item *item, uint32_t move,
+	const struct collet_cost_model *model)
+{
+	const double bytes = (double)(sim->moves[move].length * sim->element_bytes);
+	return (item->what.offset > 0 ? model->piece_s : model->overhead_s) + collet_cost_transfer(model, bytes);
+}
+
 static double next_arrival(struct simulation *sim, uint32_t move, uint32_t rank, uint32_t part)
 {
 	const struct lane *lane = lane_at(sim, part, sim->moves[move].peer, rank);
@@ -171,8 +179,7 @@ static bool receive(
 			break;
 		struct lane *lane = lane_at(sim, part, sim->moves[i].peer, rank);
 		const struct collet_cost_model *model = between(sim, rank, sim->moves[i].peer);
-		const double bytes = (double)(sim->moves[i].length * sim->element_bytes);
-		const double port = model->overhead_s + collet_cost_transfer(model, bytes);
+		const double port = port_for(sim, item, i, model);
 		sim->in_free[rank] = later(lane->arrivals[lane->taken++], sim->in_free[rank] + port);
 		*when = later(*when, sim->in_free[rank]);
 		sim->moves[i].peer = rank; /* done with */
@@ -189,11 +196,10 @@ static void send(struct simulation *sim, struct item *item, uint32_t rank, uint3
 			continue;
 		struct lane *lane = lane_at(sim, part, rank, sim->moves[i].peer);
 		const struct collet_cost_model *model = between(sim, rank, sim->moves[i].peer);
-		const double bytes = (double)(sim->moves[i].length * sim->element_bytes);
 		double set_out = later(when, sim->out_free[rank]);
 		double *link = link_between(sim, rank, sim->moves[i].peer);
 		set_out = link ? later(set_out, *link) : set_out;
-		sim->out_free[rank] = set_out + model->overhead_s + collet_cost_transfer(model, bytes);
+		sim->out_free[rank] = set_out + port_for(sim, item, i, model);
 		if (link)
 			*link = sim->out_free[rank];
 		item->finished = sim->out_free[rank];

@@ -16,37 +16,37 @@ static const collet_link_cost links[] = {
 		.cores = 1,
 		.latency_ns = 30,
 		.message_ns = 20,
+		.piece_ns = 20,
 		.byte_ns = {0.1, 0.1, 0.1, 0.1},
 		.reduce_byte_ns = 0.05,
 		.near_bytes = UINT64_MAX,
 		.least_piece_bytes = 16384,
 		.most_piece_bytes = 262144,
-		.channels = 1,
-		.channel_bytes = 524288},
+		.channel_parts = {1}},
 	{.transport = "shm",
 		.ranks = 2,
 		.cores = 2,
 		.latency_ns = 200,
 		.message_ns = 50,
+		.piece_ns = 50,
 		.byte_ns = {0.125, 0.125, 0.125, 0.125},
 		.reduce_byte_ns = 0.05,
 		.near_bytes = UINT64_MAX,
 		.least_piece_bytes = 16384,
 		.most_piece_bytes = 262144,
-		.channels = 1,
-		.channel_bytes = 524288},
+		.channel_parts = {1}},
 	{.transport = "tcp",
 		.ranks = 2,
 		.cores = 2,
 		.latency_ns = 3500,
 		.message_ns = 1500,
+		.piece_ns = 1000,
 		.byte_ns = {0.333, 0.333, 0.333, 0.333},
 		.reduce_byte_ns = 0.05,
 		.near_bytes = UINT64_MAX,
 		.least_piece_bytes = 16384,
 		.most_piece_bytes = 262144,
-		.channels = 4,
-		.channel_bytes = 524288},
+		.channel_parts = {1, 0.7, 0.6}},
 };
 
 /* Each rank with a core of its own unless `cores` says less. */
@@ -166,6 +166,75 @@ static void listed(void **state)
 	}
 }
 
+static struct collet_decision decided(
+	const struct collet_choice_inputs *inputs, const char *program, uint32_t size, uint64_t bytes)
+{
+	const struct collet_shape shape = collet_shape_of(COLLET_ALLREDUCE, 0, size, 0, bytes / 4);
+	return collet_choose_for(inputs, collet_program_find(COLLET_ALLREDUCE, program), &shape, 4);
+}
+
+/* A pipeline wants short pieces while they cost little and long ones else; channels are for programs that work piece by
+ * piece, where they were measured to make bytes cheaper, and of so much that each has a piece. */
+static void the_model_cuts(void **state)
+{
+	(void)state;
+	struct collet_choice_inputs inputs = inputs_of("tcp", 4);
+	collet_link_cost link = *inputs.local;
+	inputs.local = inputs.remote = &link;
+	assert_int_equal(decided(&inputs, "ring", 4, 16 << 20).channels, 4);
+	assert_int_equal(decided(&inputs, "ring", 4, 64 << 10).channels, 1);
+	assert_int_equal(decided(&inputs, "halving_doubling", 4, 16 << 20).channels, 1);
+	link.channel_parts[1] = 0.99;
+	link.channel_parts[2] = 1.1;
+	assert_int_equal(decided(&inputs, "ring", 4, 16 << 20).channels, 1);
+	link.channel_parts[1] = 0;
+	link.channel_parts[2] = 0.8;
+	assert_int_equal(decided(&inputs, "ring", 4, 16 << 20).channels, 4);
+	const struct collet_shape shape = collet_shape_of(COLLET_REDUCE, 0, 4, 0, 1 << 20);
+	const struct collet_program *chain = collet_program_find(COLLET_REDUCE, "chain");
+	link.piece_ns = 10;
+	const uint32_t cheap = collet_choose_for(&inputs, chain, &shape, 4).piece_bytes;
+	link.piece_ns = 200000;
+	const uint32_t dear = collet_choose_for(&inputs, chain, &shape, 4).piece_bytes;
+	assert_true(cheap < dear);
+}
+
+/* What was measured overrules the formulas near the sizes where it was, and in that world alone. */
+static void measured_ways_are_taken(void **state)
+{
+	(void)state;
+	static struct collet_choice_table table;
+	collet_link_cost link = *inputs_of("tcp", 2).local;
+	const uint32_t exchange = collet_program_number(collet_program_find(COLLET_ALLREDUCE, "exchange"));
+	link.sizes = 2;
+	link.size[0] = 1 << 20;
+	link.size[1] = 16 << 20;
+	link.factor[exchange][0] = link.factor[exchange][1] = 0.01F;
+	/* Others, which were not measured, count as bad as the worst that was. */
+	link.factor[collet_program_number(collet_program_find(COLLET_ALLREDUCE, "direct"))][0] = 5;
+	link.piece_log2[exchange][1] = 15;
+	link.channels_log2[exchange][1] = 1;
+	struct collet_choice_inputs inputs = inputs_of("tcp", 2);
+	inputs.local = inputs.remote = &link;
+	assert_int_equal(decided(&inputs, "exchange", 2, 16 << 20).piece_bytes, 32768);
+	assert_int_equal(decided(&inputs, "exchange", 2, 16 << 20).channels, 2);
+	assert_int_equal(decided(&inputs, "exchange", 2, 8 << 20).piece_bytes, 32768);
+	const struct collet_decision below = decided(&inputs, "exchange", 2, 2 << 20);
+	link.sizes = 0;
+	const struct collet_decision model = decided(&inputs, "exchange", 2, 2 << 20);
+	link.sizes = 2;
+	assert_true(below.piece_bytes == model.piece_bytes && below.channels == model.channels);
+	collet_choice_table_fill(&table, &inputs);
+	const struct collet_shape shape = collet_shape_of(COLLET_ALLREDUCE, 0, 2, 0, 4 << 20);
+	const struct collet_decision chosen = collet_choose(&table, COLLET_ALLREDUCE, true, &shape, 4);
+	assert_string_equal(chosen.program->name, "exchange");
+	assert_int_equal(chosen.piece_bytes, 32768);
+	assert_int_equal(chosen.channels, 2);
+	inputs.size = 3;
+	inputs.cores_per_host = 3;
+	assert_int_equal(decided(&inputs, "tree", 3, 16 << 20).channels, 1);
+}
+
 static void forced(void **state)
 {
 	(void)state;
@@ -225,6 +294,8 @@ int main(void)
 		cmocka_unit_test(two_ranks_exchange),
 		cmocka_unit_test(scratch_is_bounded),
 		cmocka_unit_test(listed),
+		cmocka_unit_test(the_model_cuts),
+		cmocka_unit_test(measured_ways_are_taken),
 		cmocka_unit_test(forced),
 		cmocka_unit_test(every_program_is_described),
 	};

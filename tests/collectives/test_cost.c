@@ -32,9 +32,9 @@ struct tally {
 /* Of the kind that shared memory and loopback TCP have; not the built-in ones, which are measured anew now and then. */
 static struct collet_cost_model model_of(const char *transport)
 {
-	static const struct collet_cost_model shm = {.alpha_s = 0.2e-6, .overhead_s = 0.05e-6,
+	static const struct collet_cost_model shm = {.alpha_s = 0.2e-6, .overhead_s = 0.05e-6, .piece_s = 0.04e-6,
 		.beta_s = {1 / 8e9, 1 / 8e9, 1 / 8e9, 1 / 8e9}, .gamma_s = 1 / 20e9};
-	static const struct collet_cost_model tcp = {.alpha_s = 3.5e-6, .overhead_s = 1.5e-6,
+	static const struct collet_cost_model tcp = {.alpha_s = 3.5e-6, .overhead_s = 1.5e-6, .piece_s = 0.7e-6,
 		.beta_s = {1 / 2e9, 1 / 3e9, 1 / 3e9, 1 / 4e9}, .gamma_s = 1 / 20e9};
 	return strcmp(transport, "shm") == 0 ? shm : tcp;
 }

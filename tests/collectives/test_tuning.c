@@ -16,12 +16,15 @@ static const char machine[] = "3 cores, a kind of its own";
 static collet_link_cost some_link(void)
 {
 	collet_link_cost link = {.transport = "shm", .ranks = 4, .cores = 2, .latency_ns = 250, .message_ns = 31.25,
+		.piece_ns = 15.5,
 		.byte_ns = {0.5, 0.25, 0.125, 0.0625}, .far_byte_ns = 0.5, .reduce_byte_ns = 0.03125,
 		.far_reduce_byte_ns = 1, .near_bytes = 1 << 20, .least_piece_bytes = 8192, .most_piece_bytes = 131072,
-		.channels = 2, .channel_bytes = 65536, .sizes = 3, .size = {8, 4096, 1 << 20}};
+		.channel_parts = {1, 0.5, 1.25}, .sizes = 3, .size = {8, 4096, 1 << 20}};
 	link.factor[0][0] = 1.5F;
 	link.factor[0][2] = 0.75F;
 	link.factor[collet_program_number(collet_program_find(COLLET_ALLTOALL, "pairwise"))][1] = 2;
+	link.piece_log2[0][2] = 16;
+	link.channels_log2[0][2] = 2;
 	return link;
 }
 
@@ -46,6 +49,8 @@ static void text_comes_back(void **state)
 	two[1].sizes = 0;
 	memset(two[1].size, 0, sizeof two[1].size);
 	memset(two[1].factor, 0, sizeof two[1].factor);
+	memset(two[1].piece_log2, 0, sizeof two[1].piece_log2);
+	memset(two[1].channels_log2, 0, sizeof two[1].channels_log2);
 	char *text = text_of(two, 2);
 	uint32_t count;
 	assert_int_equal(collet_tuning_parse(text, "t", machine, back, &count), COLLET_OK);
@@ -68,9 +73,9 @@ static void what_is_not_understood_is_an_error(void **state)
 		uint32_t line;
 		const char *says;
 	} rows[] = {
-		{"collet-tuning 1", "collet-tunning 1", 1, "no tuning"},
-		{"collet-tuning 1", "collet-tuning 7", 1, "format 7; this version reads 1"},
-		{"collet-tuning 1\n", "", 1, "no tuning"},
+		{"collet-tuning 2", "collet-tunning 1", 1, "no tuning"},
+		{"collet-tuning 2", "collet-tuning 7", 1, "format 7; this version reads 2"},
+		{"collet-tuning 2\n", "", 1, "no tuning"},
 		{"3 cores, a", "4 cores, a", 2, "another machine: 4 cores, a kind of its own, not 3 cores"},
 		{"machine 3 cores, a kind of its own\n", "", 20, "no line \"machine\""},
 		{"link shm 4 2\n", "", 3, "\"latency\" before the first \"link\""},
@@ -87,15 +92,21 @@ static void what_is_not_understood_is_an_error(void **state)
 		{"message 31.25", "mesage 31.25", 5, "\"mesage\" means nothing"},
 		{"latency 250", "latency 1e300", 20, "cannot be"},
 		{"pieces 8192 131072", "pieces 131072 8192", 18, "pieces of 131072 to 8192"},
-		{"pieces 8192 131072", "pieces 8192 99999999999", 11, "\"99999999999\" is no number"},
-		{"channels 2 65536", "channels 0 65536", 18, "no channels"},
-		{"sizes 8 4096", "sizes 4096 8", 13, "\"8\" is no size that follows"},
-		{"sizes 8", "sizes 1 2 3 4 5 6 7 8 9 10 11", 13, "up to 12 sizes"},
-		{"factor allreduce direct", "factor allreduce dirct", 14, "names no algorithm"},
-		{"factor allreduce direct 150 - 75", "factor allreduce direct 150 -", 14,
+		{"pieces 8192 131072", "pieces 8192 99999999999", 12, "\"99999999999\" is no number"},
+		{"channels 1 0.5", "channels 2 0.5", 19, "2 is no part for 1 channels"},
+		{"channels 1 0.5", "channels 1 nan", 13, "\"nan\" is no number"},
+		{"- - 65536x4", "- - 65536", 16, "\"65536\" is no way"},
+		{"- - 65536x4", "- - 65537x4", 16, "\"65537x4\" is no way"},
+		{"- - 65536x4", "- - 65536x16", 16, "\"65536x16\" is no way"},
+		{"- - 65536x4", "- 65536x4", 16, "as many numbers as there are sizes"},
+		{"way allreduce direct", "way allreduce dirct", 16, "names no algorithm"},
+		{"sizes 8 4096", "sizes 4096 8", 14, "\"8\" is no size that follows"},
+		{"sizes 8", "sizes 1 2 3 4 5 6 7 8 9 10 11", 14, "up to 12 sizes"},
+		{"factor allreduce direct", "factor allreduce dirct", 15, "names no algorithm"},
+		{"factor allreduce direct 150 - 75", "factor allreduce direct 150 -", 15,
 			"as many numbers as there are sizes"},
-		{"factor allreduce direct 150", "factor allreduce direct 0", 14, "\"0\" is no factor"},
-		{"end\n", "", 15, "ends without \"end\""},
+		{"factor allreduce direct 150", "factor allreduce direct 0", 15, "\"0\" is no factor"},
+		{"end\n", "", 17, "ends without \"end\""},
 		{"end\n", "end\nlatency 1\n", 17, "follows \"end\""},
 	};
 	const collet_link_cost link = some_link();
@@ -118,7 +129,7 @@ static void what_is_not_understood_is_an_error(void **state)
 	}
 	char *many = text_of(&link, 1), *all = malloc(64 << 10);
 	assert_non_null(all);
-	strcpy(all, "collet-tuning 1\nmachine any\n");
+	strcpy(all, "collet-tuning 2\nmachine any\n");
 	char *from = strstr(many, "link"), *end = strstr(many, "end\n");
 	*end = '\0';
 	for (int i = 0; i <= COLLET_TUNING_LINKS; i++)
@@ -204,7 +215,8 @@ static double cost_with(const collet_link_cost *link, uint32_t size, uint32_t co
 	const struct collet_choice_inputs inputs = {.size = size, .hosts = 1, .cores_per_host = cores, .local = link,
 		.remote = link, .scratch_bytes = 8 << 20};
 	const struct collet_shape shape = collet_shape_of(COLLET_ALLREDUCE, 0, size, 0, count);
-	return collet_choice_cost(&inputs, collet_program_find(COLLET_ALLREDUCE, "direct"), &shape, 4, 65536);
+	return collet_choice_cost(&inputs, collet_program_find(COLLET_ALLREDUCE, "direct"), &shape, 4,
+		(struct collet_way){.piece_bytes = 65536, .channels = 1});
 }
 
 /* Factors hold for the ranks and cores that they were measured with; in a crowd of another size each turn takes as much
@@ -233,7 +245,7 @@ static void a_crowd_takes_longer(void **state)
 static void formulas_are_linear(void **state)
 {
 	(void)state;
-	const struct collet_cost_model all = {5e-7, 3e-8, {1e-9, 5e-10, 2e-10, 1e-10}, 7e-11, NULL};
+	const struct collet_cost_model all = {5e-7, 3e-8, 2e-8, {1e-9, 5e-10, 2e-10, 1e-10}, 7e-11, NULL};
 	for (enum collet_collective c = 0; c < COLLET_COLLECTIVE_COUNT; c++) {
 		size_t count;
 		const struct collet_program *const *programs = collet_programs(c, &count);
@@ -242,12 +254,13 @@ static void formulas_are_linear(void **state)
 			if (!collet_program_fits(programs[i], &shape))
 				continue;
 			double sum = 0;
-			for (int u = 0; u < 7; u++) {
+			for (int u = 0; u < 8; u++) {
 				struct collet_cost_model one = {.alpha_s = u == 0 ? all.alpha_s : 0,
 					.overhead_s = u == 1 ? all.overhead_s : 0,
-					.gamma_s = u == 2 ? all.gamma_s : 0};
-				if (u >= 3)
-					one.beta_s[u - 3] = all.beta_s[u - 3];
+					.gamma_s = u == 2 ? all.gamma_s : 0,
+					.piece_s = u == 3 ? all.piece_s : 0};
+				if (u >= 4)
+					one.beta_s[u - 4] = all.beta_s[u - 4];
 				sum += programs[i]->cost(&shape, 4, 65536, &one);
 			}
 			near(sum, programs[i]->cost(&shape, 4, 65536, &all));

@@ -149,14 +149,14 @@ static void what_is_wrong_is_said(void **state)
 	write_odd();
 	const char *text = read_text();
 	const char *rest = strchr(strchr(text, '\n') + 1, '\n');
-	snprintf(elsewhere, sizeof(elsewhere), "collet-tuning 1\nmachine 3 cores, of another kind%s", rest);
+	snprintf(elsewhere, sizeof(elsewhere), "collet-tuning 2\nmachine 3 cores, of another kind%s", rest);
 	const struct {
 		const char *text, *sentence;
 	} rows[] = {
 		{ "rubbish\n", ":1: this is no tuning" },
-		{ "collet-tuning 2\n", ":1: a tuning of format 2" },
+		{ "collet-tuning 1\n", ":1: a tuning of format 1" },
 		{ elsewhere, ":2: made on another machine: 3 cores, of another kind" },
-		{ "collet-tuning 1\nmachine", ":2: " },
+		{ "collet-tuning 2\nmachine", ":2: " },
 	};
 	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
 		write_text(rows[i].text);

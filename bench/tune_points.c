@@ -1,0 +1,84 @@
+/* The file of kept sweeps: a line "sweep TRANSPORT RANKS POINTS", then a line for each point as the ranks print it. */
+#include "tune_points.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { POINTS_MAX = 8192 };
+
+static int complain(const char *path, const char *why)
+{
+	fprintf(stderr, "collet-bench: tune: %s: %s\n", path, why);
+	return 1;
+}
+
+int tune_points_add(
+	const char *path, const char *transport, uint32_t ranks, const struct tune_point *points, size_t count)
+{
+	FILE *file = fopen(path, "ae");
+	if (file == NULL)
+		return complain(path, strerror(errno));
+	fprintf(file, "sweep %s %u %zu\n", transport, ranks, count);
+	for (size_t i = 0; i < count; i++) {
+		const struct tune_point *p = &points[i];
+		fprintf(file, "point %s %s %u %llu %u %u %.2f %.2f %d\n", p->collective, p->algorithm, p->size,
+			(unsigned long long)p->bytes, p->piece_bytes, p->channels, p->ns, p->predicted_ns, p->chosen);
+	}
+	const int failed = ferror(file);
+	return fclose(file) != 0 || failed ? complain(path, "it could not be written") : 0;
+}
+
+/* The points of the sweep whose first line was read. */
+static bool read_sweep(FILE *file, struct tune_point *points, size_t count)
+{
+	char line[512];
+	for (size_t i = 0; i < count; i++)
+		if (fgets(line, sizeof(line), file) == NULL || !tune_point_read(line, &points[i]))
+			return false;
+	return true;
+}
+
+/* False: it is no file of sweeps. */
+static bool read_sweeps(FILE *file, const char *transport, uint32_t ranks, struct tune_point *points,
+	struct tune_point *more, size_t *count, uint32_t *sweeps)
+{
+	char line[512], of[64];
+	unsigned number;
+	size_t there;
+	while (fgets(line, sizeof(line), file) != NULL) {
+		const bool first = *sweeps == 0;
+		if (sscanf(line, "sweep %63s %u %zu", of, &number, &there) != 3 || there > POINTS_MAX
+			|| !read_sweep(file, first ? points : more, there))
+			return false;
+		if (strcmp(of, transport) != 0 || number != ranks)
+			continue;
+		*count = first ? there : tune_merge(points, *count, more, there, *sweeps);
+		++*sweeps;
+	}
+	return true;
+}
+
+int tune_points_read(const char *path, const char *transport, uint32_t ranks, struct tune_point **points, size_t *count,
+	uint32_t *sweeps)
+{
+	*points = NULL;
+	*count = 0;
+	*sweeps = 0;
+	FILE *file = fopen(path, "re");
+	if (file == NULL)
+		return errno == ENOENT ? 0 : complain(path, strerror(errno));
+	*points = calloc(POINTS_MAX, sizeof(**points));
+	struct tune_point *more = calloc(POINTS_MAX, sizeof(*more));
+	int failed = *points == NULL || more == NULL ? complain(path, strerror(errno)) : 0;
+	if (!failed && !read_sweeps(file, transport, ranks, *points, more, count, sweeps))
+		failed = complain(path, "this is no file of sweeps, or it was cut off");
+	free(more);
+	fclose(file);
+	if (failed || *sweeps == 0) {
+		free(*points);
+		*points = NULL;
+	}
+	return failed;
+}
