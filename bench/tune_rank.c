@@ -11,7 +11,7 @@
  * Calls back to back are another thing than two after a pause. Where there is a root, ranks run ahead until rings or
  * sockets are full, and what lies there in megabytes is no longer in a cache when it is taken out: a direct reduce of 4
  * MiB over tcp, four ranks on two cores, takes 1.6 ms for each of two calls, 2.0 for each of eight, 3.4 for each of 32
- * and 3.9 for each of a hundred. So the batches of those are long, and twice as much goes before them untimed.
+ * and 3.9 for each of a hundred. So the batches of those are long, and more goes before them untimed.
  *
  * The first two passes are for all algorithms, their messages cut in the usual way. In the others only those that may
  * be chosen go on, in the other ways to cut their messages too. */
@@ -32,7 +32,9 @@ enum {
 	LONG_CALLS = 4,    /* in a batch of long calls, at least; of more than LONGEST_BYTES, half as many */
 	LONGEST_BYTES = 8 << 20,
 	AHEAD_LENGTHS = 8, /* where there is a root batches are so many times as long, ... */
-	AHEAD_LENGTHS_SHM = 3, /* ... or so many times, over shared memory, where little lies under way */
+	AHEAD_LENGTHS_SHM = 3, /* ... or so many times, over shared memory, where little lies under way, ... */
+	AHEAD_BYTES = 128 << 20, /* ... after so many bytes or WARM_BATCHES batches untimed */
+	WARM_BATCHES = 4,
 	ALGORITHMS = 16,   /* of a collective, at most */
 	POINTS = 64,       /* of a collective and size: algorithms, each in several ways */
 	MOST_CHANNELS = 4,
@@ -240,6 +242,16 @@ static int narrow(struct sweep *s, struct call_points *call)
 	return 0;
 }
 
+/* So many calls until ranks are as far ahead as they get, or caches and connections at least in use. */
+static uint64_t warm_calls(const struct sweep *s, const struct point *point, bool ahead)
+{
+	const uint64_t full = AHEAD_BYTES / (point->bytes > 0 ? point->bytes : 1);
+	if (!ahead || s->shared_memory)
+		return ahead ? point->calls : point->calls > 4 ? point->calls / 4 : 1;
+	return full < point->calls ? point->calls
+		: full < WARM_BATCHES * point->calls ? full : WARM_BATCHES * point->calls;
+}
+
 static int take_turns(struct sweep *s, struct bench_run *run, struct call_points *call, uint32_t pass)
 {
 	const uint32_t kind = pass % KINDS;
@@ -259,8 +271,7 @@ static int take_turns(struct sweep *s, struct bench_run *run, struct call_points
 				return 1;
 			if (point->calls == 0 && calibrate(s, run, point))
 				return 1;
-			const uint64_t warm = ahead ? 2 * point->calls : point->calls / 4;
-			if (bench_run_batch(run, warm > 0 ? warm : 1, &times)
+			if (bench_run_batch(run, warm_calls(s, point, ahead), &times)
 				|| bench_run_batch(run, point->calls, &times))
 				return complain(s, point->algorithm->name);
 			point->ns[kind][point->batches[kind]++] = (uint64_t)times.elapsed_ns;
