@@ -66,12 +66,16 @@ static void bytes_are_told_in_the_unit_that_divides(void **state)
 static bool parse(const char *line, struct bench_options *options, char problem[256])
 {
 	static char words[512];
-	char *argv[32], *at = words;
+	enum { WORDS = 64 };
+	char *argv[WORDS + 1], *at = words;
 	int argc = 0;
 	snprintf(words, sizeof(words), "collet-bench %s", line);
-	for (char *word; (word = strsep(&at, " ")) != NULL;)
-		if (*word != '\0')
-			argv[argc++] = word;
+	for (char *word; (word = strsep(&at, " ")) != NULL;) {
+		if (*word == '\0')
+			continue;
+		assert_in_range(argc, 0, WORDS - 1);
+		argv[argc++] = word;
+	}
 	argv[argc] = NULL;
 	return bench_options_parse(argc, argv, options, problem);
 }
