@@ -403,13 +403,12 @@ static void destroy_early(struct rank *rank)
 	if (!gpu_start(&gpu, rank) || !gpu_make(&gpu, &buffer, COUNT, 1))
 		return;
 	rank_ok(rank, gpu_allreduce(&gpu, 0, &buffer), "together");
+	gpu_synchronize(&gpu, 0);
 	if (rank->rank == 0) {
 		gpu_hold(&gpu, 1, 0);
 		rank_ok(rank, gpu_allreduce(&gpu, 0, &buffer), "alone");
 		rank_ok(rank, gpu_allreduce(&gpu, 1, &buffer), "held up");
 		rank_ok(rank, gpu_allreduce(&gpu, 0, &buffer), "behind it");
-	} else {
-		gpu_synchronize(&gpu, 0);
 	}
 	rank_post(rank, 0);
 	pthread_create(&opener, NULL, open_when_the_others_are_there, &gpu);
