@@ -11,7 +11,7 @@
  *   request  one call: a program, a shape, two buffers
  *
  * Threads. Everything here is under engine.lock, held by whichever thread makes progress (a user's, or the progress
- * thread), and never while sleeping. The control thread touches only what is marked so: it opens conduits (fabric.c)
+ * thread), and never while sleeping. The control thread touches only what is marked so: it opens conduits (opening.c)
  * under fabric_lock and publishes them, and it ends groups by group.ended. */
 #ifndef COLLET_ENGINE_ENGINE_H
 #define COLLET_ENGINE_ENGINE_H
