@@ -1,0 +1,92 @@
+/* What p2p.c and p2p_messages.c know of each other. */
+#ifndef COLLET_ENGINE_P2P_INTERNAL_H
+#define COLLET_ENGINE_P2P_INTERNAL_H
+
+#include "engine/engine.h"
+#include "engine/p2p.h"
+
+enum { COLLET_EAGER_BYTES = 64 << 10 };  /* larger messages are announced */
+
+enum collet_p2p_kind { EAGER = 1, ANNOUNCE, FETCH, DATA };
+
+struct collet_p2p_note {
+	uint64_t bytes, id;
+};
+
+/* A message on its way out. */
+struct collet_p2p_outgoing {
+	struct collet_p2p_outgoing *next;   /* in its peer's queue, or among the spare ones */
+	struct collet_transfer transfer;
+	struct collet_request *request;     /* settles with it; NULL: nobody */
+	struct collet_p2p_note note;        /* the payload of ANNOUNCE and FETCH */
+};
+
+/* A message that nobody has asked for yet: of an eager one the bytes, of a large one the announcement. */
+struct collet_p2p_kept {
+	struct collet_p2p_kept *next;
+	uint32_t source, tag;
+	bool announced;
+	struct collet_p2p_note note;
+	char data[];
+};
+
+/* One peer's conduit. */
+struct collet_p2p_peer {
+	/* Messages to it, receives from it and sends that it has not fetched: while there are any, each round of
+	 * progress looks at it. Others are looked at now and then, and before a sleep: what they send unasked has time,
+	 * but they may wait until it has been taken. */
+	uint32_t needs;
+	struct collet_p2p_peer *next_needed, **previous_needed;
+	struct collet_p2p_outgoing *first_out, *last_out;
+	uint64_t sent;                      /* messages, for their sequence */
+	bool receiving;                     /* incoming is lent */
+	struct collet_transfer incoming;
+	enum collet_p2p_kind incoming_kind;
+	struct collet_request *into;        /* whose buffer it goes into; NULL: kept, or a note */
+	struct collet_p2p_kept *keeping;    /* not yet in the list: its bytes are on their way */
+	struct collet_p2p_note note;
+	uint64_t kept_bytes;
+};
+
+struct collet_p2p {
+	struct collet_request *receives, **last_receive;  /* posted, in order; matched ones included until they end */
+	struct collet_request *sends;       /* large ones, not fetched yet */
+	struct collet_p2p_kept *kept, **last_kept;  /* in order of arrival */
+	uint64_t next_id;
+	uint32_t pending;                   /* requests under way */
+	uint32_t busy;                      /* messages on their way out */
+	struct collet_p2p_outgoing *spare;  /* kept for the next messages */
+	uint32_t spares;
+	struct collet_p2p_peer *peers;      /* by rank */
+	struct collet_p2p_peer *needed, *next_look;  /* the second: whom a round under way comes to next */
+	uint32_t any;                       /* receives that whoever sends may satisfy */
+	uint32_t rounds;
+	uint32_t ended;                     /* requests, and messages on their way out; it wraps */
+};
+
+static inline struct collet_route *collet_p2p_route(struct collet_group *group, uint32_t peer)
+{
+	return collet_route_get(group, COLLET_CHANNEL_P2P, peer);
+}
+
+static inline struct collet_conduit *collet_p2p_conduit(struct collet_route *route)
+{
+	/* Pairs with the control thread's release store that publishes it. */
+	return route ? atomic_load_explicit(&route->conduit, memory_order_acquire) : NULL;
+}
+
+/* ---- p2p_messages.c */
+/* Something waits for this peer; as often as that is said, it ends with a request or with a message that is sent. */
+void collet_p2p_need(struct collet_p2p *p2p, uint32_t rank);
+/* Queues a message: a note, or data that stay until it has been sent, which settles the request, if any. */
+collet_status collet_p2p_send_message(struct collet_group *group, uint32_t to, enum collet_p2p_kind kind, uint32_t tag,
+	const struct collet_p2p_note *note, const void *data, uint64_t bytes, struct collet_request *request);
+/* Posts what is queued, and takes what has settled; false: the conduit failed. */
+bool collet_p2p_advance_out(struct collet_group *group, uint32_t rank, struct collet_conduit *conduit);
+/* Takes in what has come, one message after the other. */
+collet_status collet_p2p_advance_in(struct collet_group *group, uint32_t source, struct collet_p2p_peer *peer,
+	struct collet_conduit *conduit);
+/* All of a list. */
+void collet_p2p_free_outgoing(struct collet_p2p_outgoing *first);
+
+#endif
