@@ -17,6 +17,12 @@ static inline uint32_t fan_in_two(const struct collet_shape *shape)
 	return 2;
 }
 
+/* The other ranks of a half, or the first one of the other half. */
+static inline uint32_t fan_in_half(const struct collet_shape *shape)
+{
+	return shape->size > 3 ? shape->size - shape->size / 2 - 1 : 1;
+}
+
 static inline uint32_t fan_in_children(const struct collet_shape *shape)
 {
 	return shape->size > 2 ? collet_log2_ceil(shape->size) : 1;

@@ -5,12 +5,14 @@
 #include "collectives/allgather_bruck.h"
 #include "collectives/allgather_direct.h"
 #include "collectives/allgather_doubling.h"
+#include "collectives/allgather_halves.h"
 #include "collectives/allgather_ring.h"
 #include "collectives/alltoall_bruck.h"
 #include "collectives/alltoall_direct.h"
 #include "collectives/alltoall_pairwise.h"
 #include "collectives/barrier_direct.h"
 #include "collectives/barrier_dissemination.h"
+#include "collectives/barrier_halves.h"
 #include "collectives/barrier_hierarchical.h"
 #include "collectives/broadcast_chain.h"
 #include "collectives/broadcast_direct.h"
@@ -122,6 +124,20 @@ static const struct collet_program barrier_hierarchical = {
 	.fan_in = fan_in_host,
 };
 
+static const struct collet_program barrier_halves = {
+	.name = "halves",
+	.collective = COLLET_BARRIER,
+	.source = "Karonis et al. 2000, with two groups",
+	.summary = "one rank of each half hears from it, tells the other, lets go: for ranks that share two cores",
+	.ordered = true,
+	.step_count = barrier_halves_step_count,
+	.step = barrier_halves_step,
+	.cost = barrier_halves_cost,
+	.fits = collet_halves_fit,
+	.scratch = barrier_halves_scratch,
+	.fan_in = fan_in_half,
+};
+
 static const struct collet_program allgather_direct = {
 	.name = "direct",
 	.collective = COLLET_ALLGATHER,
@@ -159,6 +175,19 @@ static const struct collet_program allgather_doubling = {
 	.cost = allgather_doubling_cost,
 	.fits = allgather_doubling_fits,
 	.fan_in = fan_in_one,
+};
+
+static const struct collet_program allgather_halves = {
+	.name = "halves",
+	.collective = COLLET_ALLGATHER,
+	.source = "Karonis et al. 2000, with two groups",
+	.summary = "one rank of each half collects, swaps, hands out all: for ranks that share two cores",
+	.ordered = true,
+	.step_count = allgather_halves_step_count,
+	.step = allgather_halves_step,
+	.cost = allgather_halves_cost,
+	.fits = allgather_halves_fits,
+	.fan_in = fan_in_half,
 };
 
 static const struct collet_program allgather_ring = {
@@ -279,11 +308,13 @@ static const struct collet_program *const barrier_programs[] = {
 	&barrier_direct,
 	&barrier_dissemination,
 	&barrier_hierarchical,
+	&barrier_halves,
 };
 static const struct collet_program *const allgather_programs[] = {
 	&allgather_direct,
 	&allgather_bruck,
 	&allgather_doubling,
+	&allgather_halves,
 	&allgather_ring,
 };
 static const struct collet_program *const gather_programs[] = {

@@ -5,6 +5,7 @@
 #include "collectives/allreduce_double_tree.h"
 #include "collectives/allreduce_doubling.h"
 #include "collectives/allreduce_exchange.h"
+#include "collectives/allreduce_halves.h"
 #include "collectives/allreduce_halving_doubling.h"
 #include "collectives/allreduce_hierarchical.h"
 #include "collectives/allreduce_hierarchical_ring.h"
@@ -18,6 +19,7 @@
 #include "collectives/reduce_scatter_bruck.h"
 #include "collectives/reduce_scatter_direct.h"
 #include "collectives/reduce_scatter_gather.h"
+#include "collectives/reduce_scatter_halves.h"
 #include "collectives/reduce_scatter_halving.h"
 #include "collectives/reduce_scatter_ring.h"
 #include "collectives/reduce_tree.h"
@@ -82,6 +84,20 @@ static const struct collet_program allreduce_doubling = {
 	.step = allreduce_doubling_step,
 	.cost = allreduce_doubling_cost,
 	.fan_in = fan_in_one,
+};
+
+static const struct collet_program allreduce_halves = {
+	.name = "halves",
+	.collective = COLLET_ALLREDUCE,
+	.source = "Karonis et al. 2000, with two flat groups",
+	.summary = "adds up in each half of the ranks, then across: for many ranks on two cores",
+	.ordered = true,
+	.sliced = true,
+	.step_count = allreduce_halves_step_count,
+	.step = allreduce_halves_step,
+	.cost = allreduce_halves_cost,
+	.fits = collet_halves_fit,
+	.fan_in = fan_in_half,
 };
 
 static const struct collet_program allreduce_halving_doubling = {
@@ -243,6 +259,20 @@ static const struct collet_program reduce_scatter_halving = {
 	.fan_in = fan_in_two,
 };
 
+static const struct collet_program reduce_scatter_halves = {
+	.name = "halves",
+	.collective = COLLET_REDUCE_SCATTER,
+	.source = "Karonis et al. 2000, with two groups",
+	.summary = "one rank of each half adds up, swaps with the other, deals out: for ranks that share two cores",
+	.ordered = true,
+	.step_count = reduce_scatter_halves_step_count,
+	.step = reduce_scatter_halves_step,
+	.cost = reduce_scatter_halves_cost,
+	.fits = reduce_scatter_halves_fits,
+	.scratch = reduce_scatter_halves_scratch,
+	.fan_in = fan_in_half,
+};
+
 static const struct collet_program reduce_scatter_ring = {
 	.name = "ring",
 	.collective = COLLET_REDUCE_SCATTER,
@@ -261,6 +291,7 @@ static const struct collet_program *const allreduce_programs[] = {
 	&allreduce_two_shot,
 	&allreduce_tree,
 	&allreduce_doubling,
+	&allreduce_halves,
 	&allreduce_halving_doubling,
 	&allreduce_hierarchical,
 	&allreduce_double_tree,
@@ -278,6 +309,7 @@ static const struct collet_program *const reduce_scatter_programs[] = {
 	&reduce_scatter_direct,
 	&reduce_scatter_bruck,
 	&reduce_scatter_halving,
+	&reduce_scatter_halves,
 	&reduce_scatter_ring,
 };
 

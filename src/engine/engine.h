@@ -388,6 +388,8 @@ void collet_inline_advance(struct collet_request *request);
 uint32_t collet_inline_look_cost(const struct collet_request *request);
 /* Does it wait for a rank that was last seen on this one's core? */
 bool collet_inline_awaits_own_core(const struct collet_request *request);
+/* Has it something to send yet to a rank that was last seen there? */
+bool collet_inline_owes_own_core(const struct collet_request *request);
 /* It will be waited for in earnest: its receives are posted, for progress and sleep to look after.
  * True: some were not. */
 bool collet_inline_post(struct collet_request *request);

@@ -470,6 +470,18 @@ bool collet_inline_awaits_own_core(const struct collet_request *request)
 	return false;
 }
 
+bool collet_inline_owes_own_core(const struct collet_request *request)
+{
+	const struct collet_small *small = &request->small;
+	for (uint32_t s = small->at; s < small->step_count; s++) {
+		const struct collet_small_step *step = &small->step[s];
+		for (const struct collet_move *move = step->send; move < step->send + step->sends; move++)
+			if (collet_route_shares_core(move->route))
+				return true;
+	}
+	return false;
+}
+
 bool collet_inline_post(struct collet_request *request)
 {
 	const struct collet_small *small = &request->small;

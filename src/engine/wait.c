@@ -19,6 +19,9 @@
 /* A sleep is never longer than this, so that deadlines and suspicions are looked at. */
 enum { SLEEP_MS = 50, EVENTS = 16 };
 
+/* How many times as often somebody looks whom the ranks of its core wait for. */
+enum { OWING_LOOKS = 10 };
+
 /* Of the progress thread: looks before it yields, and how long it leaves the core to a thread that rouses it. */
 enum { BACKGROUND_POLLS = 32, MOMENT_NS = 20 * 1000 };
 
@@ -165,7 +168,7 @@ static void sleep_once(struct collet_engine *engine)
 		for (int i = 0; i < count; i++) {
 			uint64_t ignored;
 			if (!events[i].data.ptr && read(engine->wake.event_fd, &ignored, sizeof(ignored)) < 0)
-				continue;  /* another thread has drained it */
+				continue; /* another thread has drained it */
 		}
 		pthread_mutex_lock(&engine->lock);
 		engine->has_sleeper = false;
@@ -206,6 +209,15 @@ static bool awaits_own_core(const struct collet_engine *engine)
 	return false;
 }
 
+/* Does a call that runs on the spot have something to send yet to a rank of this core? That one waits for it. */
+static bool owes_own_core(const struct collet_engine *engine)
+{
+	for (const struct collet_group *group = engine->used_groups; group; group = group->next_used)
+		if (group->inlined && collet_inline_owes_own_core(group->inlined))
+			return true;
+	return false;
+}
+
 /* Where this rank is, for its peers to know. */
 static void look_where(struct collet_engine *engine)
 {
@@ -219,14 +231,25 @@ struct patience {
 	int64_t yielding_since;
 };
 
+/* Does it go on looking instead of giving way? Where ranks outnumber cores: not if it waits for one that needs this
+ * very core; far longer than else if those of its core wait for it in turn, since whom it gives way to gives way
+ * again. */
+static bool looks_on(const struct collet_engine *engine, struct patience *patience)
+{
+	const bool owes = engine->crowded && patience->polls >= patience->spin_polls &&
+		patience->polls < patience->spin_polls * OWING_LOOKS && owes_own_core(engine);
+	const uint32_t most = patience->spin_polls * (owes ? OWING_LOOKS : 1);
+	if (patience->polls < most)
+		patience->polls += polls_of_a_round(engine);
+	return patience->polls < most && !(engine->crowded && awaits_own_core(engine));
+}
+
 /* After a round that moved nothing. Under lock, which it lets go of now and then. */
 static void wait_a_little(struct collet_engine *engine, struct patience *patience)
 {
-	if (patience->polls < patience->spin_polls)
-		patience->polls += polls_of_a_round(engine);
-	if (patience->polls < patience->spin_polls && !(engine->crowded && awaits_own_core(engine))) {
+	if (looks_on(engine, patience)) {
 		collet_cpu_relax();
-		if (++patience->rounds % 16 == 0) {  /* let other threads of this rank in */
+		if (++patience->rounds % 16 == 0) { /* let other threads of this rank in */
 			pthread_mutex_unlock(&engine->lock);
 			collet_cpu_relax();
 			pthread_mutex_lock(&engine->lock);

@@ -1,0 +1,32 @@
+/* The ranks in two halves, each led by its first rank: where half of the ranks share something, as a core. */
+#ifndef COLLET_COLLECTIVES_HALVES_H
+#define COLLET_COLLECTIVES_HALVES_H
+
+#include "collectives/moves.h"
+
+struct collet_half {
+	uint32_t first, count, other; /* other: the first rank of the other half */
+};
+
+/* Of two ranks or more. The lower half has the odd one. */
+COLLET_PURE static inline struct collet_half collet_half_of(const struct collet_shape *shape)
+{
+	const uint32_t lower = shape->size - shape->size / 2;
+	const bool is_lower = shape->rank < lower;
+	struct collet_half half = {is_lower ? 0 : lower, is_lower ? lower : shape->size - lower, is_lower ? lower : 0};
+	return half;
+}
+
+/* Of three ranks or more. */
+COLLET_PURE static inline bool collet_halves_fit(const struct collet_shape *shape)
+{
+	return shape->size >= 3;
+}
+
+/* The half's other ranks. */
+COLLET_PURE static inline struct collet_peers collet_half_rest(const struct collet_half *half)
+{
+	return collet_peers_range(half->first + 1, half->count - 1);
+}
+
+#endif
