@@ -128,6 +128,14 @@ void collet_layout_by_host(const struct collet_comm *comm, struct collet_shape *
 void collet_layout_near(const struct collet_comm *comm, struct collet_shape *shape,
 	const struct collet_program *program, collet_dtype dtype, collet_op op);
 
+/* ---- call_plan.c */
+struct collet_call_arguments;
+collet_status collet_call_check_how(const struct collet_call_arguments *call, const collet_how *how);
+/* Plans the request, which may come from the pool: its plan is then good for the same call again, as those of its
+ * arguments say that a plan depends on, and that have been checked when it was made. Under lock. */
+collet_status collet_call_plan(collet_comm *comm, const struct collet_call_arguments *call, const collet_how *how,
+	struct collet_request *request);
+
 /* ---- call.c */
 struct collet_call_arguments {
 	const char *function;                /* for sentences */
