@@ -229,6 +229,13 @@ struct collet_transfer {
 	uint64_t transport_private[3];
 };
 
+/* What becomes of a transfer that is to settle at once. */
+enum collet_now {
+	COLLET_NOW_DONE,                 /* it has */
+	COLLET_NOW_WAIT,                 /* a receive: nothing has come yet; trying again is as cheap as has_come() */
+	COLLET_NOW_POST                  /* this way it does not, or not well: it is to be posted */
+};
+
 struct collet_conduit_stats {
 	uint64_t bytes_sent, bytes_received, messages_sent, messages_received, system_calls;
 };
@@ -377,6 +384,15 @@ struct collet_transport {
 	bool (*arm)(struct collet_conduit *conduit);
 	/* After sleeping; also after an arm() that has returned false, or none. */
 	void (*disarm)(struct collet_conduit *conduit);
+
+	/* ---- At once: optional, both or neither ---- */
+
+	/* As post_send() and post_recv() where these settle the transfer before they return, COLLET_OK. Else the
+	 * transfer is as it was and not lent, data untouched, and the answer says whether to try again. That is so for
+	 * every error too: posting tells which it is. Only while no transfer of that direction is lent; without a
+	 * system call. */
+	enum collet_now (*send_now)(struct collet_conduit *conduit, struct collet_transfer *transfer);
+	enum collet_now (*recv_now)(struct collet_conduit *conduit, struct collet_transfer *transfer);
 };
 
 /* What a module defines and exports: its table, under this name. */

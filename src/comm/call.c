@@ -213,11 +213,16 @@ collet_status collet_call_start(collet_comm *comm, const struct collet_call_argu
 	struct collet_group *group = &comm->group;
 	struct collet_engine *engine = group->engine;
 	struct collet_request *request;
+	comm->again.request = NULL;
 	pthread_mutex_lock(&engine->lock);
 	status = prepare(comm, call, how, &request);
 	if (status != COLLET_OK) {
 		pthread_mutex_unlock(&engine->lock);
 		return status;
+	}
+	if (how == &default_how && !call->sides && request->key.algorithm) {
+		comm->again.request = request;
+		comm->again.plans = request->plans;
 	}
 	number(group, request);
 	if (call->sides)
@@ -235,5 +240,32 @@ collet_status collet_call_start(collet_comm *comm, const struct collet_call_argu
 	request->staged = NULL;
 	status = settle(request);
 	pthread_mutex_unlock(&engine->lock);
-	return collet_staged_end(staged, status);
+	return staged ? collet_staged_end(staged, status) : status;
+}
+
+bool collet_call_again(collet_comm *comm, const void *send, void *recv, collet_status *status)
+{
+	const struct collet_again *again = &comm->again;
+	struct collet_group *group = &comm->group;
+	struct collet_engine *engine = group->engine;
+	struct collet_request *request = again->request;
+	pthread_mutex_lock(&engine->lock);
+	if (group->free_requests != request || request->plans != again->plans || !request->key.algorithm ||
+		!collet_inline_fits(request)) {
+		pthread_mutex_unlock(&engine->lock);
+		return false;
+	}
+	group->free_requests = request->next_free;
+	collet_request_renew(request);
+	request->point_to_point = false;
+	request->input = send;
+	request->result = recv;
+	request->timeout_ns = group->timeout_ns;
+	number(group, request);
+	start(comm, request, true);
+	if (request->status == COLLET_PENDING)
+		collet_engine_wait_locked(engine, has_ended, request);
+	*status = settle(request);
+	pthread_mutex_unlock(&engine->lock);
+	return true;
 }

@@ -232,6 +232,7 @@ collet_status collet_call_plan(collet_comm *comm, const struct collet_call_argum
 	if (repeatable && same_key(&key, &request->key))
 		return COLLET_OK;
 	request->key.algorithm = 0;
+	request->plans++;
 	collet_status status = check_op(call, how);
 	if (status == COLLET_OK)
 		status = plan(comm, call, how, request);

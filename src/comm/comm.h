@@ -71,6 +71,19 @@ struct collet_layout {
 	uint32_t hosts;
 };
 
+/* The last call, if it blocked, had nothing special and was planned: one that differs from it in its buffers alone is
+ * neither checked nor planned again. Whoever is inside the communicator may touch it. */
+struct collet_again {
+	struct collet_request *request; /* with the plan; NULL: no such call */
+	uint32_t plans;              /* that the request had had then */
+	enum collet_collective collective;
+	collet_dtype dtype;
+	collet_op op;
+	uint32_t root;
+	uint64_t count;
+	uint64_t send_bytes, recv_bytes; /* that this rank uses */
+};
+
 struct collet_comm {
 	struct collet_context *context;
 	struct collet_group group;
@@ -84,6 +97,7 @@ struct collet_comm {
 	uint32_t splits;             /* so far, to derive ids */
 	struct collet_streams *streams; /* see streamed.h; NULL: no call has been made on a stream */
 	atomic_flag busy;
+	struct collet_again again;
 	struct collet_use uses[COLLET_COLLECTIVE_COUNT][COLLET_PROGRAMS_MOST]; /* under the engine's lock */
 };
 
@@ -152,6 +166,9 @@ struct collet_call_arguments {
 };
 collet_status collet_call_start(collet_comm *comm, const struct collet_call_arguments *arguments,
 	const collet_how *how);
+/* The call that comm->again knows, with other buffers, blocking. False: nothing has happened, since its plan is in use
+ * or something else is under way. */
+bool collet_call_again(collet_comm *comm, const void *send, void *recv, collet_status *status);
 /* The same in two steps, for a call that is started later, perhaps again and again: all checks, and a request, which is
  * the caller's to free; under lock, its start (it has not been started, or has ended). */
 collet_status collet_call_prepare(collet_comm *comm, const struct collet_call_arguments *arguments,

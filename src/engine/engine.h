@@ -143,7 +143,8 @@ struct collet_move {
 	struct collet_route *route;  /* NULL: own */
 	struct collet_place place, spare; /* spare: while its place is not free */
 	uint64_t bytes;
-	struct collet_queued *queued;/* while it is being received */
+	struct collet_transfer now;  /* while it may settle at once, */
+	struct collet_queued *queued;/* and otherwise; NULL: not queued */
 };
 
 struct collet_small_step {
@@ -169,7 +170,8 @@ struct collet_small {
 	struct collet_item *item;    /* which counts what is pending */
 	char *base[COLLET_PLACES];
 	uint32_t at;                 /* the step at hand */
-	bool entered;                /* its receives are queued */
+	bool entered;                /* its receives are expected, */
+	uint32_t listening;          /* so many of them without having been queued */
 };
 
 /* What a request was planned for. A pooled request that is used for the same call again keeps its plan. */
@@ -212,6 +214,7 @@ struct collet_request {
 	uint64_t signature, sequence; /* what its messages carry; the first is the group's history up to this call */
 	struct collet_call call;
 	struct collet_plan_key key;
+	uint32_t plans;              /* that it has had */
 	int64_t timeout_ns;
 	uint64_t started_ticks;
 	int64_t started_ns;          /* the same in ns; 0: nobody has asked yet, as for most short calls nobody does */
@@ -413,6 +416,12 @@ void collet_route_pump(struct collet_route *route);
 void collet_route_send(struct collet_route *route);
 /* The same for the receive that has just been queued, but only if it is likely to settle: something has come. */
 void collet_route_take(struct collet_route *route);
+/* Sends or receives at once, past the queues, where they are empty and the transport can. */
+enum collet_now collet_route_send_now(struct collet_route *route, struct collet_transfer *transfer);
+enum collet_now collet_route_receive_now(struct collet_route *route, struct collet_transfer *transfer);
+/* Ends the view of one that was received so, for the request: it may have become COLLET_ERR_PEER_LOST. */
+void collet_route_release_now(
+	struct collet_route *route, struct collet_request *request, struct collet_transfer *transfer);
 /* Posts it whatever has come, and activates the route. False: it was posted. */
 bool collet_route_post(struct collet_route *route);
 /* Returns how many transfers settled. */

@@ -5,9 +5,10 @@
  * one that only sends goes first, so that ranks that exchange do not wait for each other.
  *
  * The steps are asked for once, when the call is planned, and kept as moves: whom to send to or receive from, and where
- * the bytes are, as offsets into buffers that each call brings along. Transfers go through the routes' queues as
- * everywhere, so that order, deadlines, loss and sleep are the engine's; but a send is posted where it is queued, and a
- * receive when something has come: mostly both settle then, and nothing ever looks for them. */
+ * the bytes are, as offsets into buffers that each call brings along. Where a route's queue is empty a transfer is
+ * tried at once, past it: mostly it settles then, and a receive is tried again for a while. What does not settle so
+ * goes through the queues as everywhere, so that order, deadlines, loss and sleep are the engine's: a send is posted
+ * where it is queued, and a receive when something has come. */
 #include <string.h>
 
 #include "engine/engine.h"
@@ -84,7 +85,7 @@ static bool add_transfer(struct collet_request *request, uint32_t position, stru
 	if (!route)
 		return false;
 	const uint64_t bytes = count * request->element_bytes;
-	*move = (struct collet_move){ route, place, stage(small, bytes), bytes, NULL };
+	*move = (struct collet_move){ .route = route, .place = place, .spare = stage(small, bytes), .bytes = bytes };
 	return true;
 }
 
@@ -274,9 +275,24 @@ static bool writes_what_is_sent(
 	return item->sends_pending && (step->rewrites || (step->rewrites_in_place && request->small.in_place));
 }
 
+/* A receive's, whichever way it goes. */
+static struct collet_transfer *transfer_of(struct collet_move *move)
+{
+	return move->queued ? &move->queued->transfer : &move->now;
+}
+
+/* It will not settle at once, or nobody looks for it any more. */
+static void queue_receive(struct collet_request *request, struct collet_item *item, struct collet_move *move)
+{
+	move->queued = queue_move(request, &move->route->receive, move, move->now.data);
+	move->queued->transfer.flags = move->now.flags;
+	request->small.listening--;
+	item->receives_pending++;
+}
+
 /* What is written here may be on its way still. Small sends have mostly settled when they were posted; one that has not
  * may wait for its receiver, and that one for us: so what comes is taken first, and kept aside until it has gone. */
-static void queue_receives(
+static void expect_receives(
 	struct collet_request *request, struct collet_item *item, const struct collet_small_step *step)
 {
 	item->staged = !step->combines && writes_what_is_sent(request, item, step);
@@ -284,30 +300,52 @@ static void queue_receives(
 	for (struct collet_move *move = step->operand; move < end; move++) {
 		if (!move->route)
 			continue;
-		move->queued = queue_move(request, &move->route->receive, move,
-			address(request, item->staged ? move->spare : move->place));
-		if (step->combines)
-			move->queued->transfer.flags = COLLET_TRANSFER_VIEW;
-		item->receives_pending++;
+		move->queued = NULL;
+		move->now.status = COLLET_PENDING;
+		move->now.flags = step->combines ? COLLET_TRANSFER_VIEW : 0;
+		move->now.message = (struct collet_message){ request->signature, request->sequence, move->bytes };
+		move->now.data = address(request, item->staged ? move->spare : move->place);
 	}
+	request->small.listening = step->receives;
+	request->small.entered = true;
 }
 
-static void take_receives(const struct collet_request *request, const struct collet_small_step *step)
+static bool is_awaited(struct collet_move *move)
 {
-	const struct collet_move *const end = step->operand + step->operands;
-	for (const struct collet_move *move = step->operand; move < end; move++) {
-		if (move->route && move->queued->transfer.status == COLLET_PENDING)
-			collet_route_take(move->route);
+	return move->route && transfer_of(move)->status == COLLET_PENDING;
+}
+
+static void take_receives(
+	struct collet_request *request, struct collet_item *item, const struct collet_small_step *step)
+{
+	struct collet_move *const end = step->operand + step->operands;
+	for (struct collet_move *move = step->operand; move < end; move++) {
+		if (!is_awaited(move))
+			continue;
+		const enum collet_now now =
+			move->queued ? COLLET_NOW_POST : collet_route_receive_now(move->route, &move->now);
+		if (now == COLLET_NOW_DONE)
+			request->small.listening--;
+		if (now != COLLET_NOW_POST)
+			continue;
+		if (!move->queued)
+			queue_receive(request, item, move);
+		collet_route_take(move->route);
 	}
 }
 
 static void send_value(struct collet_request *request, struct collet_item *item, const struct collet_small_step *step)
 {
 	const struct collet_small *small = &request->small;
-	const struct collet_move *const end = step->send + step->sends;
-	for (const struct collet_move *move = step->send; move < end; move++) {
-		struct collet_queued *queued =
-			queue_move(request, &move->route->send, move, address(request, move->place));
+	struct collet_move *const end = step->send + step->sends;
+	for (struct collet_move *move = step->send; move < end; move++) {
+		char *data = address(request, move->place);
+		move->now.message = (struct collet_message){ request->signature, request->sequence, move->bytes };
+		move->now.flags = small->send_flags;
+		move->now.data = data;
+		if (collet_route_send_now(move->route, &move->now) == COLLET_NOW_DONE)
+			continue;
+		struct collet_queued *queued = queue_move(request, &move->route->send, move, data);
 		queued->transfer.flags = small->send_flags;
 		item->sends_pending++;
 		collet_route_send(move->route);
@@ -318,10 +356,10 @@ static void combine(struct collet_request *request, const struct collet_small_st
 {
 	struct collet_group *group = request->group;
 	struct collet_operand *operands = group->lanes[0]->operands;
-	const struct collet_move *const end = step->operand + step->operands;
-	for (const struct collet_move *move = step->operand; move < end; move++) {
+	struct collet_move *const end = step->operand + step->operands;
+	for (struct collet_move *move = step->operand; move < end; move++) {
 		operands->scale = false;
-		operands++->data = move->route ? move->queued->transfer.view : address(request, move->place);
+		operands++->data = move->route ? transfer_of(move)->view : address(request, move->place);
 	}
 	collet_reduction_run(&request->reduction, address(request, step->value), group->lanes[0]->operands,
 		step->operands, step->count, step->finishes, &group->roundings);
@@ -340,35 +378,53 @@ static void keep(struct collet_request *request, const struct collet_item *item,
 	}
 }
 
-static void release_receives(const struct collet_request *request, const struct collet_small_step *step)
+static void release_receives(struct collet_request *request, const struct collet_small_step *step)
 {
-	const struct collet_move *const end = step->operand + step->operands;
-	for (const struct collet_move *move = step->operand; move < end; move++) {
-		if (move->route)
+	struct collet_move *const end = step->operand + step->operands;
+	for (struct collet_move *move = step->operand; move < end; move++) {
+		if (!move->route)
+			continue;
+		if (move->queued)
 			collet_route_release(move->route, move->queued);
+		else if (move->now.flags & COLLET_TRANSFER_VIEW)
+			collet_route_release_now(move->route, request, &move->now);
 	}
 }
 
-/* Peers may be waiting for just that, to be done with what they lent and so with what they must do for us. */
-static void unload_receives(const struct collet_request *request, const struct collet_small_step *step)
+/* Bytes that lie in a transport's or a peer's memory are taken to their own place. */
+static void unload_now(struct collet_request *request, struct collet_move *move)
 {
-	const struct collet_move *const end = step->operand + step->operands;
-	for (const struct collet_move *move = step->operand; move < end; move++) {
-		if (move->route)
+	struct collet_transfer *now = &move->now;
+	if (now->status != COLLET_OK || !(now->flags & COLLET_TRANSFER_VIEW))
+		return;
+	if (now->view != now->data && now->message.bytes)
+		memcpy(now->data, now->view, now->message.bytes);
+	now->view = now->data;
+	collet_route_release_now(move->route, request, now);
+}
+
+/* Peers may be waiting for just that, to be done with what they lent and so with what they must do for us. */
+static void unload_receives(struct collet_request *request, const struct collet_small_step *step)
+{
+	struct collet_move *const end = step->operand + step->operands;
+	for (struct collet_move *move = step->operand; move < end; move++) {
+		if (!move->route)
+			continue;
+		if (move->queued)
 			collet_route_unload(move->route, move->queued);
+		else
+			unload_now(request, move);
 	}
 }
 
 /* True: the step is done. */
 static bool run_step(struct collet_request *request, struct collet_item *item, const struct collet_small_step *step)
 {
-	if (step->receives && !request->small.entered) {
-		queue_receives(request, item, step);
-		request->small.entered = true;
-	}
-	if (item->receives_pending) {
-		take_receives(request, step);
-		if (item->receives_pending)
+	if (step->receives && !request->small.entered)
+		expect_receives(request, item, step);
+	if (request->small.listening || item->receives_pending) {
+		take_receives(request, item, step);
+		if (request->small.listening || item->receives_pending)
 			return false;
 	}
 	if (writes_what_is_sent(request, item, step)) {
@@ -412,7 +468,7 @@ void collet_inline_begin(struct collet_request *request)
 	const uintptr_t input = (uintptr_t)request->input, result = (uintptr_t)request->result;
 	small->in_place = input < result + cut_bytes(request, &request->shape.result) &&
 		result < input + cut_bytes(request, &request->shape.input);
-	small->at = 0;
+	small->at = small->listening = 0;
 	small->entered = false;
 	item->request = request;
 	item->receives_pending = item->sends_pending = 0;
@@ -435,11 +491,6 @@ void collet_inline_advance(struct collet_request *request)
 		collet_request_end(request, COLLET_OK);
 }
 
-static bool is_awaited(const struct collet_move *move)
-{
-	return move->route && move->queued->transfer.status == COLLET_PENDING;
-}
-
 uint32_t collet_inline_look_cost(const struct collet_request *request)
 {
 	const struct collet_small *small = &request->small;
@@ -447,10 +498,12 @@ uint32_t collet_inline_look_cost(const struct collet_request *request)
 		return 0;
 	uint32_t cost = 0;
 	const struct collet_small_step *step = &small->step[small->at];
-	const struct collet_move *const end = step->operand + step->operands;
-	for (const struct collet_move *move = step->operand; move < end; move++) {
-		const uint32_t looks = is_awaited(move) ? collet_route_look_cost(move->route) : 0;
-		if (!looks && is_awaited(move))
+	struct collet_move *const end = step->operand + step->operands;
+	for (struct collet_move *move = step->operand; move < end; move++) {
+		if (!is_awaited(move))
+			continue;
+		const uint32_t looks = move->queued ? collet_route_look_cost(move->route) : 1;
+		if (!looks)
 			return 0;
 		cost += looks;
 	}
@@ -463,8 +516,8 @@ bool collet_inline_awaits_own_core(const struct collet_request *request)
 	if (!small->entered)
 		return false;
 	const struct collet_small_step *step = &small->step[small->at];
-	const struct collet_move *const end = step->operand + step->operands;
-	for (const struct collet_move *move = step->operand; move < end; move++)
+	struct collet_move *const end = step->operand + step->operands;
+	for (struct collet_move *move = step->operand; move < end; move++)
 		if (is_awaited(move) && collet_route_shares_core(move->route))
 			return true;
 	return false;
@@ -489,10 +542,16 @@ bool collet_inline_post(struct collet_request *request)
 		return false;
 	bool some = false;
 	const struct collet_small_step *step = &small->step[small->at];
-	const struct collet_move *const end = step->operand + step->operands;
-	for (const struct collet_move *move = step->operand; move < end; move++) {
-		if (move->route)
+	struct collet_move *const end = step->operand + step->operands;
+	for (struct collet_move *move = step->operand; move < end; move++) {
+		if (!move->route)
+			continue;
+		if (is_awaited(move) && !move->queued)
+			queue_receive(request, small->item, move);
+		if (move->queued)
 			some |= collet_route_post(move->route);
+		else
+			unload_now(request, move);
 	}
 	return some;
 }

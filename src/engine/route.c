@@ -76,35 +76,42 @@ static void forget_released(struct collet_queue *queue)
 }
 
 /* What a settled transfer's status means to the whole group. */
-static void fail(struct collet_route *route, const struct collet_queued *queued)
+static void fail(
+	struct collet_route *route, const struct collet_request *request, const struct collet_transfer *transfer)
 {
 	struct collet_group *group = route->group;
-	const enum collet_status status = queued->transfer.status;
+	const enum collet_status status = transfer->status;
 	/* Relaxed: a hint; it is asked at every round until the group ends. */
 	if (atomic_load_explicit(&group->board.suspected, memory_order_relaxed) != COLLET_OK)
 		return;
 	if (status == COLLET_ERR_MISMATCH) {
-		collet_board_suspect(group, route->peer, queued->item->request, &queued->transfer.message);
+		collet_board_suspect(group, route->peer, request, &transfer->message);
 		return;
 	}
 	char call[160], sentence[COLLET_ERROR_BYTES];
-	collet_call_describe(&queued->item->request->call, call, sizeof(call));
+	collet_call_describe(&request->call, call, sizeof(call));
 	snprintf(sentence, sizeof(sentence), "%s: %s", call, collet_last_error());
 	pthread_mutex_lock(&group->engine->fabric_lock);
 	collet_board_doubt(group, route->peer, status, sentence);
 	pthread_mutex_unlock(&group->engine->fabric_lock);
 }
 
+void collet_route_release_now(
+	struct collet_route *route, struct collet_request *request, struct collet_transfer *transfer)
+{
+	struct collet_conduit *conduit = atomic_load_explicit(&route->conduit, memory_order_relaxed);
+	conduit->transport->release(conduit, transfer);
+	transfer->flags &= ~(uint32_t)COLLET_TRANSFER_VIEW;
+	if (transfer->status != COLLET_OK) {
+		request->spoilt = true;
+		fail(route, request, transfer);
+	}
+}
+
 /* A view is needed no more. */
 static void give_back(struct collet_route *route, struct collet_queued *queued)
 {
-	struct collet_conduit *conduit = atomic_load_explicit(&route->conduit, memory_order_relaxed);
-	conduit->transport->release(conduit, &queued->transfer);
-	queued->transfer.flags &= ~(uint32_t)COLLET_TRANSFER_VIEW;
-	if (queued->transfer.status != COLLET_OK) {
-		queued->item->request->spoilt = true;
-		fail(route, queued);
-	}
+	collet_route_release_now(route, queued->item->request, &queued->transfer);
 }
 
 void collet_route_unload(struct collet_route *route, struct collet_queued *queued)
@@ -144,7 +151,7 @@ static uint32_t take_settled(struct collet_route *route, struct collet_queue *qu
 		if (queued->transfer.status == COLLET_PENDING)
 			break;
 		if (queued->transfer.status != COLLET_OK) {
-			fail(route, queued);
+			fail(route, queued->item->request, &queued->transfer);
 			break;
 		}
 		queue->settled++;
@@ -186,6 +193,24 @@ static bool settled_at_once(struct collet_queue *queue, struct collet_queued *qu
 		queued->released = sent;
 	collet_item_settled(queued, sent);
 	return true;
+}
+
+enum collet_now collet_route_send_now(struct collet_route *route, struct collet_transfer *transfer)
+{
+	/* Acquire, as in the pump. */
+	struct collet_conduit *conduit = atomic_load_explicit(&route->conduit, memory_order_acquire);
+	if (!conduit || !conduit->transport->send_now || route->send.settled != route->send.tail)
+		return COLLET_NOW_POST;
+	return conduit->transport->send_now(conduit, transfer);
+}
+
+enum collet_now collet_route_receive_now(struct collet_route *route, struct collet_transfer *transfer)
+{
+	/* Acquire, as in the pump. */
+	struct collet_conduit *conduit = atomic_load_explicit(&route->conduit, memory_order_acquire);
+	if (!conduit || !conduit->transport->recv_now || route->receive.settled != route->receive.tail)
+		return COLLET_NOW_POST;
+	return conduit->transport->recv_now(conduit, transfer);
 }
 
 void collet_route_send(struct collet_route *route)

@@ -359,6 +359,61 @@ static void has_come_tells_of_each_message(void **state)
 	pair_close(&pair);
 }
 
+/* A transfer that is tried at once settles wholly or has not happened, and then it can be posted. Every other receive
+ * takes a view, every third message is a wrong one. */
+static void at_once_is_wholly_or_not(void **state)
+{
+	static const size_t sizes[] = { 0, 4, 41, 300, 1024, 2048, 5000, 40000 };
+	enum { ROUNDS = 6 * sizeof(sizes) / sizeof(sizes[0]), MOST = 40000 };
+	struct pair pair = { 0 };
+	pair_open(&pair, name_of(state));
+	struct collet_conduit *sender = pair.ends[0].conduit, *receiver = pair.ends[1].conduit;
+	const struct collet_transport *transport = pair.transport;
+	if (!transport->send_now) {
+		assert_null(transport->recv_now);
+		pair_close(&pair);
+		skip();
+	}
+	uint8_t *from = malloc(MOST), *into = malloc(MOST);
+	for (uint64_t round = 0; round < ROUNDS; round++) {
+		const size_t bytes = sizes[round / 6];
+		const bool wrong = round % 3 == 2, view = round % 2;
+		struct collet_transfer send = transfer_of(round + wrong, from, bytes),
+				       receive = transfer_of(round, into, bytes);
+		receive.flags = view ? COLLET_TRANSFER_VIEW : 0;
+		pattern_fill(from, bytes, round);
+		memset(into, 0, bytes);
+		assert_int_equal(transport->recv_now(receiver, &receive), COLLET_NOW_WAIT);
+		if (transport->send_now(sender, &send) == COLLET_NOW_POST)
+			post_send(&pair.ends[0], &send);
+		else
+			assert_int_equal(send.status, COLLET_OK);
+		const int64_t deadline = collet_deadline_after(INT64_C(20000000000));
+		enum collet_now now;
+		while ((now = transport->recv_now(receiver, &receive)) == COLLET_NOW_WAIT) {
+			if (send.status == COLLET_PENDING)
+				transport->progress(sender);
+			assert_false(collet_deadline_passed(deadline));
+		}
+		assert_int_equal(receiver->posted, 0);
+		assert_true(now == COLLET_NOW_POST || (!wrong && receive.status == COLLET_OK));
+		if (now == COLLET_NOW_POST) {
+			for (size_t i = 0; i < bytes; i++)
+				assert_int_equal(into[i], 0);
+			post_recv(&pair.ends[1], &receive);
+		}
+		assert_true(pair_settle(&pair, &receive));
+		assert_int_equal(receive.status, wrong ? COLLET_ERR_MISMATCH : COLLET_OK);
+		assert_true(wrong || pattern_is(view ? receive.view : into, bytes, round));
+		if (view && !wrong)
+			transport->release(receiver, &receive);
+		assert_true(pair_settle(&pair, &send));
+	}
+	free(from);
+	free(into);
+	pair_close(&pair);
+}
+
 static void a_mismatch_touches_nothing(void **state)
 {
 	static const struct {
@@ -453,6 +508,7 @@ int contract_messages(const char *const *names)
 		{ "views_are_released_in_any_order", views_are_released_in_any_order },
 		{ "peek_shows_the_next_message", peek_shows_the_next_message },
 		{ "has_come_tells_of_each_message", has_come_tells_of_each_message },
+		{ "at_once_is_wholly_or_not", at_once_is_wholly_or_not },
 		{ "a_mismatch_touches_nothing", a_mismatch_touches_nothing },
 		{ "statistics_count", statistics_count },
 	};

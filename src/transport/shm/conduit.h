@@ -151,9 +151,8 @@ void collet_shm_let_go(struct shm_conduit *shm, bool forked);
 /* send.c */
 /* Publishes what there is room for; a bounded share of a long message, however fast the peer reads. */
 void collet_shm_send_some(struct shm_conduit *shm);
-/* A message that fits into cells, with nothing in its way: settled without being queued. False: it is still to be
- * posted. */
-bool collet_shm_send_at_once(struct shm_conduit *shm, struct collet_transfer *transfer);
+/* A message that fits into cells or into one run of units, with nothing in its way. */
+enum collet_now collet_shm_send_now(struct collet_conduit *conduit, struct collet_transfer *transfer);
 /* Also collects what was lent; returns how many sends were settled. */
 uint32_t collet_shm_send(struct shm_conduit *shm);
 /* Could collet_shm_send() do something? Reads what the peer has published with seq_cst. */
@@ -162,7 +161,7 @@ bool collet_shm_can_send(const struct shm_conduit *shm);
 /* receive.c */
 /* Returns how many receives were settled. */
 uint32_t collet_shm_receive(struct shm_conduit *shm);
-bool collet_shm_receive_at_once(struct shm_conduit *shm, struct collet_transfer *transfer);
+enum collet_now collet_shm_receive_now(struct collet_conduit *conduit, struct collet_transfer *transfer);
 bool collet_shm_has_come(struct collet_conduit *conduit, uint64_t bytes);
 void collet_shm_release(struct collet_conduit *conduit, struct collet_transfer *transfer);
 bool collet_shm_peek(struct collet_conduit *conduit, struct collet_message *message);

@@ -441,31 +441,64 @@ void collet_shm_release(struct collet_conduit *conduit, struct collet_transfer *
 	give_back(shm, (uint32_t)what);
 }
 
-bool collet_shm_receive_at_once(struct shm_conduit *shm, struct collet_transfer *transfer)
+/* The whole message travels at once, not its first line alone. */
+static inline void prefetch_rest(const struct shm_conduit *shm, uint64_t bytes)
 {
-	if (shm->receives.first || shm->incoming.kind)
+	for (unsigned i = 1; bytes > SHM_CELL_BYTES && bytes <= SHM_INLINE_BYTES && i < shm_inline_cells(bytes); i++)
+		__builtin_prefetch(next_in(shm, i));
+}
+
+/* A message that is a single run of units, which the next cell names. */
+static bool receive_whole_run(struct shm_conduit *shm, struct collet_transfer *transfer)
+{
+	const uint64_t where = word_of_next(shm, 4);
+	const uint64_t first = (uint32_t)where, bytes = where >> 32;
+	const uint64_t count = (bytes + SHM_UNIT_BYTES - 1) / SHM_UNIT_BYTES;
+	if (bytes != transfer->message.bytes || bytes == 0 || bytes > SHM_RUN_BYTES || first + count > SHM_UNITS)
 		return false;
+	take_cells(shm, 1);
+	if (wants_view(transfer) && first + count <= SHM_PINNABLE_UNITS) {
+		transfer->view = shm->in_units[first];
+		transfer->transport_private[0] = HOLDS_UNITS;
+		transfer->transport_private[1] = first | count << 32;
+		return true;
+	}
+	memcpy(transfer->data, shm->in_units[first], bytes);
+	free_units(shm, (unsigned)first, (unsigned)count);
+	return true;
+}
+
+enum collet_now collet_shm_receive_now(struct collet_conduit *conduit, struct collet_transfer *transfer)
+{
+	struct shm_conduit *shm = (struct shm_conduit *)conduit;
 	const uint64_t stamp = next_stamp(shm, memory_order_acquire);
-	if (stamp_kind(stamp) != SHM_INLINE)
-		return false;
+	if (conduit->status != COLLET_OK || shm->receives.first || shm->incoming.kind)
+		return COLLET_NOW_POST;
+	if (!stamp) {
+		prefetch_rest(shm, transfer->message.bytes);
+		return COLLET_NOW_WAIT;
+	}
+	const enum shm_kind kind = stamp_kind(stamp);
+	if (kind != SHM_INLINE && kind != SHM_RING)
+		return COLLET_NOW_POST;
 	const struct collet_message message = next_message(shm, stamp);
+	if (!collet_message_equal(&message, &transfer->message))
+		return COLLET_NOW_POST;
 	shm->conduit.peer_cpu = (uint32_t)(stamp >> 48);
-	if (message.bytes > SHM_INLINE_BYTES || !collet_message_equal(&message, &transfer->message) ||
-		!take_inline(shm, message.bytes, transfer->data))
-		return false;
-	count_received(shm, transfer);
 	transfer->view = transfer->data;
 	transfer->transport_private[0] = HOLDS_NOTHING;
+	if (kind == SHM_RING ? !receive_whole_run(shm, transfer) :
+		message.bytes > SHM_INLINE_BYTES || !take_inline(shm, message.bytes, transfer->data))
+		return COLLET_NOW_POST;
+	count_received(shm, transfer);
 	transfer->status = COLLET_OK;
-	return true;
+	return COLLET_NOW_DONE;
 }
 
 bool collet_shm_has_come(struct collet_conduit *conduit, uint64_t bytes)
 {
 	const struct shm_conduit *shm = (const struct shm_conduit *)conduit;
-	/* The whole message travels at once, not its first line alone. */
-	for (unsigned i = 1; bytes > SHM_CELL_BYTES && bytes <= SHM_INLINE_BYTES && i < shm_inline_cells(bytes); i++)
-		__builtin_prefetch(next_in(shm, i));
+	prefetch_rest(shm, bytes);
 	return next_stamp(shm, memory_order_relaxed) || shm->incoming.kind || conduit->status != COLLET_OK;
 }
 

@@ -85,16 +85,6 @@ static bool send_inline(struct shm_conduit *shm)
 	return true;
 }
 
-bool collet_shm_send_at_once(struct shm_conduit *shm, struct collet_transfer *transfer)
-{
-	const uint64_t bytes = transfer->message.bytes;
-	if (bytes > SHM_INLINE_BYTES || shm->sends.first || !has_cells(shm, shm_inline_cells(bytes)))
-		return false;
-	publish_inline(shm, transfer);
-	transfer->status = COLLET_OK;
-	return true;
-}
-
 /* A run of units; -1 when none is free. */
 static inline int take_units(struct shm_conduit *shm, bool bulk, unsigned count)
 {
@@ -155,6 +145,20 @@ static inline void own_next_run(struct shm_conduit *shm, uint64_t bytes)
 		collet_cpu_own(run + at);
 }
 
+/* Fills a run and publishes it: `bytes` of the transfer's from `at` on. */
+static inline void publish_run(struct shm_conduit *shm, const struct collet_transfer *transfer, uint64_t at,
+	uint64_t bytes, unsigned first, bool bulk)
+{
+	/* Through the caches: written past them, measured, it takes the reader 2 to 3 times as long where the cores
+	 * share one, and no less where they do not. */
+	memcpy(bulk ? shm->out_bulk[first] : shm->out_units[first], (const unsigned char *)transfer->data + at, bytes);
+	struct shm_cell *cell = next_cell(shm);
+	fill_header(cell, &transfer->message);
+	fill(cell, 3, transfer->message.bytes);
+	fill(cell, 4, (uint64_t)first | bytes << 32);
+	publish(shm, at ? SHM_MORE : bulk ? SHM_BULK : SHM_RING, 0);
+}
+
 /* The next run of bytes through the units. False when there is no room. */
 static inline bool send_run(struct shm_conduit *shm, bool bulk)
 {
@@ -163,16 +167,8 @@ static inline bool send_run(struct shm_conduit *shm, bool bulk)
 	const int first = take_units(shm, bulk, run_units(shm, bulk));
 	if (first < 0)
 		return false;
-	/* Through the caches: written past them, measured, it takes the reader 2 to 3 times as long where the cores
-	 * share one, and no less where they do not. */
-	memcpy(bulk ? shm->out_bulk[first] : shm->out_units[first],
-		(const unsigned char *)transfer->data + shm->sent_bytes, bytes);
-	struct shm_cell *cell = next_cell(shm);
-	fill_header(cell, &transfer->message);
-	fill(cell, 3, transfer->message.bytes);
-	fill(cell, 4, (uint64_t)first | bytes << 32);
+	publish_run(shm, transfer, shm->sent_bytes, bytes, (unsigned)first, bulk);
 	shm->sent_kind = bulk ? SHM_BULK : SHM_RING;
-	publish(shm, shm->sent_bytes ? SHM_MORE : shm->sent_kind, 0);
 	shm->sent_bytes += bytes;
 	if (shm->sent_bytes == transfer->message.bytes) {
 		shm->sent_bytes = 0;
@@ -252,6 +248,33 @@ static enum shm_kind way_of_first(const struct shm_conduit *shm, uint64_t units_
 		return is_whole(transfer) || (goes_on(shm) && !units_hold(units_free, bytes)) ? SHM_BULK : SHM_RING;
 	*where = (uintptr_t)transfer->data;
 	return shm->same_process ? SHM_DIRECT : bytes >= shm->attach_min && shm->peer_reads ? SHM_PULL : SHM_BULK;
+}
+
+enum collet_now collet_shm_send_now(struct collet_conduit *conduit, struct collet_transfer *transfer)
+{
+	struct shm_conduit *shm = (struct shm_conduit *)conduit;
+	const uint64_t bytes = transfer->message.bytes;
+	if (conduit->status != COLLET_OK || shm->sends.first)
+		return COLLET_NOW_POST;
+	if (bytes <= SHM_INLINE_BYTES) {
+		if (!has_cells(shm, shm_inline_cells(bytes)))
+			return COLLET_NOW_POST;
+		publish_inline(shm, transfer);
+	} else {
+		/* What may go another way is for way_of_first() to say. */
+		if (bytes >= SHM_ARENA_WAITS_MIN || bytes >= shm->bulk_min || bytes >= shm->arena_min ||
+			!has_cells(shm, 1))
+			return COLLET_NOW_POST;
+		const int first = take_units(shm, false, (unsigned)((bytes + SHM_UNIT_BYTES - 1) / SHM_UNIT_BYTES));
+		if (first < 0)
+			return COLLET_NOW_POST;
+		publish_run(shm, transfer, 0, bytes, (unsigned)first, false);
+		count_sent(shm, transfer);
+		if (bytes <= SHM_OWN_BYTES)
+			own_next_run(shm, bytes);
+	}
+	transfer->status = COLLET_OK;
+	return COLLET_NOW_DONE;
 }
 
 /* Publishes what it can of the first send; false when there was no room for anything. */

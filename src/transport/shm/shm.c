@@ -106,7 +106,8 @@ static void post_send(struct collet_conduit *conduit, struct collet_transfer *tr
 {
 	struct shm_conduit *shm = (struct shm_conduit *)conduit;
 	transfer->status = conduit->status;
-	if (conduit->status != COLLET_OK || collet_shm_send_at_once(shm, transfer))
+	if (conduit->status != COLLET_OK ||
+		(!shm->sends.first && collet_shm_send_now(conduit, transfer) == COLLET_NOW_DONE))
 		return;
 	transfer->status = COLLET_PENDING;
 	conduit->posted++;
@@ -121,7 +122,8 @@ static void post_recv(struct collet_conduit *conduit, struct collet_transfer *tr
 	struct shm_conduit *shm = (struct shm_conduit *)conduit;
 	transfer->status = conduit->status;
 	shm->peeked = false;
-	if (conduit->status != COLLET_OK || collet_shm_receive_at_once(shm, transfer))
+	if (conduit->status != COLLET_OK ||
+		(!shm->receives.first && collet_shm_receive_now(conduit, transfer) == COLLET_NOW_DONE))
 		return;
 	/* Trying may have failed it. */
 	transfer->status = conduit->status;
@@ -276,4 +278,6 @@ const struct collet_transport collet_shm_transport = {
 	.peek = peek,
 	.arm = arm,
 	.disarm = disarm,
+	.send_now = collet_shm_send_now,
+	.recv_now = collet_shm_receive_now,
 };

@@ -401,6 +401,7 @@ collet_status collet_faulty_wrap(struct collet_offer *offer, const struct collet
 	own->release = faulty_release;
 	own->progress = progress;
 	own->has_come = NULL;
+	own->send_now = own->recv_now = NULL;
 	own->peek = peek;
 	own->arm = arm;
 	own->disarm = disarm;

@@ -278,6 +278,7 @@ collet_status collet_trace_wrap(struct collet_offer *offer, const struct collet_
 	own->release = release;
 	own->progress = progress;
 	own->has_come = own->has_come ? has_come : NULL;
+	own->send_now = own->recv_now = NULL;
 	own->peek = peek;
 	own->arm = arm;
 	own->disarm = disarm;
