@@ -193,6 +193,8 @@ struct collet_wake {
 					    pass it to a peer on the same host, which then wakes this rank by a write */
 	uint32_t cpu;                    /* 1 + the one on which the rank makes progress, if ranks outnumber cores;
 					    else 0. A transport may tell local peers, see collet_conduit */
+	uint32_t waits;                  /* how often the rank has looked for something to do and found nothing: a
+					    transport sees whether it waited between two posts */
 };
 
 /* ---- What travels ------------------------------------------------------------------------------------------- */

@@ -75,7 +75,7 @@ collet_status collet_call_follow(struct collet_staged *staged, collet_status sta
  * lock. */
 static void look_briefly(struct collet_request *request)
 {
-	const struct collet_engine *engine = request->group->engine;
+	struct collet_engine *engine = request->group->engine;
 	uint32_t looks = engine->crowded ? 0 : engine->spin_polls;
 	looks = looks < BRIEF_LOOKS ? looks : BRIEF_LOOKS;
 	while (request->status == COLLET_PENDING) {
@@ -83,6 +83,7 @@ static void look_briefly(struct collet_request *request)
 		if (!cost || cost > looks)
 			return;
 		looks -= cost;
+		engine->wake.waits++;
 		collet_cpu_relax();
 		collet_inline_advance(request);
 	}

@@ -247,6 +247,7 @@ static bool looks_on(const struct collet_engine *engine, struct patience *patien
 /* After a round that moved nothing. Under lock, which it lets go of now and then. */
 static void wait_a_little(struct collet_engine *engine, struct patience *patience)
 {
+	engine->wake.waits++;
 	if (looks_on(engine, patience)) {
 		collet_cpu_relax();
 		if (++patience->rounds % 16 == 0) { /* let other threads of this rank in */
@@ -352,6 +353,7 @@ bool collet_engine_poll(struct collet_engine *engine, bool (*done)(void *context
 	pthread_mutex_lock(&engine->lock);
 	collet_engine_progress(engine);
 	bool ended = done(context);
+	engine->wake.waits += !ended;
 	if (!ended && engine->polls_since_look++ % 64 == 0) {
 		(void)settle_down(engine);
 		look_around(engine);

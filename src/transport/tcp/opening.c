@@ -9,7 +9,7 @@
 
 enum {
 	GREETING_MAGIC = 0x67746c63,  /* "cltg" */
-	PROTOCOL_VERSION = 1
+	PROTOCOL_VERSION = 2
 };
 
 static struct tcp_greeting greeting(const struct tcp_conduit *tcp, bool accepted)

@@ -47,17 +47,20 @@ static bool read_header(struct tcp_conduit *tcp, uint32_t *settled)
 		return false;
 	struct tcp_header header;
 	take(tcp, &header, sizeof(header));
-	if (header.magic != TCP_MESSAGE_MAGIC || header.check != collet_tcp_check(&header.message) ||
-		header.message.bytes > INT64_MAX) {
+	const bool known = header.magic == TCP_MESSAGE_MAGIC || header.magic == TCP_AHEAD_MAGIC;
+	if (!known || header.check != collet_tcp_check(&header.message) || header.message.bytes > INT64_MAX) {
 		collet_fail(COLLET_ERR_TRANSPORT,
 			"tcp: rank %u on %s, channel %u: what came is not a message (it starts with "
-			"%08x and says to be %llu bytes long); is something else talking to this port?",
+			"%04x and says to be %llu bytes long); is something else talking to this port?",
 			tcp->conduit.peer, tcp->peer->host, tcp->conduit.channel, header.magic,
 			(unsigned long long)header.message.bytes);
 		*settled += collet_tcp_fail(tcp, COLLET_ERR_TRANSPORT);
 		return false;
 	}
 	tcp->arriving = header.message;
+	/* Whoever waits for the next one of large messages had better look on than give way at once. */
+	tcp->conduit.peer_cpu = header.message.bytes <= TCP_BUFFERED_MOST ? header.cpu : 0;
+	tcp->peer_ahead = header.magic == TCP_AHEAD_MAGIC;
 	tcp->has_header = true;
 	return true;
 }
@@ -83,6 +86,7 @@ static void finish(struct tcp_conduit *tcp)
 {
 	struct collet_transfer *receive = tcp->receives.first;
 	tcp->taking = false;
+	collet_tcp_ahead_end(tcp);
 	tcp->conduit.stats.bytes_received += receive->message.bytes;
 	tcp->conduit.stats.messages_received++;
 	receive->view = receive->data;
@@ -162,8 +166,11 @@ static size_t read_some(struct tcp_conduit *tcp, bool *full, uint32_t *settled)
 	if (bytes <= 0) {
 		if (bytes == 0 || (errno != EAGAIN && errno != EWOULDBLOCK))
 			*settled += collet_tcp_lost(tcp, "receiving", bytes == 0 ? 0 : errno);
+		else
+			collet_tcp_ahead_starved(tcp, false);
 		return 0;
 	}
+	collet_tcp_ahead_received(tcp);
 	size_t into_buffer = (size_t)bytes;
 	if (tcp->taking) {
 		const size_t direct = into_buffer < parts[0].iov_len ? into_buffer : parts[0].iov_len;

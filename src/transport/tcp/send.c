@@ -55,7 +55,9 @@ static void gather(const struct tcp_conduit *tcp, struct batch *batch)
 	for (size_t i = 0; i < TCP_BATCH && send && batch->bytes < TCP_MOVE_BYTES; i++, send = send->next, done = 0) {
 		uint64_t payload_done = 0;
 		if (done < sizeof(struct tcp_header)) {
-			const struct tcp_header header = {.magic = TCP_MESSAGE_MAGIC,
+			const struct tcp_header header = {
+				.magic = tcp->says_ahead ? TCP_AHEAD_MAGIC : TCP_MESSAGE_MAGIC,
+				.cpu = tcp->near ? (uint16_t)tcp->wake->cpu : 0,
 				.check = collet_tcp_check(&send->message),
 				.message = send->message};
 			add_copy(batch, (const uint8_t *)&header + done, sizeof(header) - done);
@@ -117,6 +119,8 @@ uint32_t collet_tcp_send(struct tcp_conduit *tcp)
 	uint32_t settled = 0;
 	for (size_t moved = 0; tcp->sends.first && moved < TCP_MOVE_BYTES;) {
 		struct batch batch;
+		if (tcp->sent == 0)
+			collet_tcp_ahead_judge(tcp, tcp->sends.first->message.bytes);
 		gather(tcp, &batch);
 		tcp->conduit.stats.system_calls++;
 		const ssize_t written = write_batch(tcp->socket, &batch);
@@ -127,6 +131,7 @@ uint32_t collet_tcp_send(struct tcp_conduit *tcp)
 				break;
 			return settled + broken(tcp, errno);
 		}
+		collet_tcp_ahead_sent(tcp);
 		settled += account(tcp, (size_t)written);
 		moved += (size_t)written;
 		if ((size_t)written < batch.bytes)  /* the socket is full: asking again would only say so */

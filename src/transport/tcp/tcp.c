@@ -63,6 +63,8 @@ static collet_status open_conduit(struct collet_conduit *conduit, const struct c
 	tcp->process = (uint32_t)getpid();
 	tcp->self = config->self;
 	tcp->peer = config->peer;
+	tcp->wake = config->wake;
+	tcp->near = config->self->host_id == config->peer->host_id;
 	collet_tcp_greetings_begin(tcp);
 	if (!set_option(tcp->socket, IPPROTO_TCP, TCP_NODELAY, 1) ||
 		!set_option(tcp->socket, SOL_SOCKET, SO_KEEPALIVE, 1) ||
@@ -73,7 +75,7 @@ static collet_status open_conduit(struct collet_conduit *conduit, const struct c
 			collet_fail(COLLET_ERR_SYSTEM, "tcp: cannot set up the connection to rank %u on %s: %s",
 				conduit->peer, tcp->peer->host, strerror(errno));
 	}
-	if (config->self->host_id == config->peer->host_id)
+	if (tcp->near)
 		send_without_pacing(tcp->socket);
 	return conduit->status;
 }
@@ -158,6 +160,7 @@ static void close_conduit(struct collet_conduit *conduit)
 		collet_transfer_queue_settle_all(&tcp->sends, conduit, COLLET_CANCELLED);
 		collet_transfer_queue_settle_all(&tcp->receives, conduit, COLLET_CANCELLED);
 		collet_tcp_unwatch(tcp);
+		collet_tcp_ahead_end(tcp);
 		if (tcp->state == TCP_READY && whole)
 			let_sends_out(tcp->socket);
 		/* Not left to close(): a child forked meanwhile may hold the connection open. */
@@ -278,6 +281,7 @@ static bool arm(struct collet_conduit *conduit)
 	}
 	if (!watch(tcp))
 		return false;
+	collet_tcp_ahead_starved(tcp, true);
 	struct pollfd ready = { .fd = tcp->socket };
 	if (tcp->receives.first || peeking)
 		ready.events |= POLLIN | POLLRDHUP;

@@ -4,7 +4,8 @@
  * What is fast about it: a send is one system call (header and payload gathered, queued messages too); a receive of a
  * small message is one, into a buffer that the next messages come with; a large payload is received where it is wanted,
  * together with the header that follows it. User memory is written only after the header was compared with the posted
- * receive's. Nothing that is not wanted is read, so a fast sender is held back by the socket.
+ * receive's. Nothing that is not wanted is read, so a fast sender is held back by the socket. One that sends small
+ * messages without ever waiting has them held together by the kernel (ahead.c).
  *
  * The peer's bytes are not trusted: they choose no address and no length, and nothing is allocated on their word. */
 #ifndef COLLET_TRANSPORT_TCP_TCP_H
@@ -24,6 +25,10 @@ enum {
 	TCP_BATCH = 16,
 	/* Payloads up to this are copied behind their header before they are sent. */
 	TCP_STAGED_MOST = 512,
+	/* So many small messages sent one after the other without waiting, and the sender is taken to run ahead. */
+	TCP_AHEAD_COUNT = 8,
+	/* So often a receiver looks in vain before it asks for what the sender's kernel may hold back. */
+	TCP_VAIN_COUNT = 2,
 	/* So many messages received since it last slept, and a conduit leaves the epoll set. */
 	TCP_AWAKE_COUNT = 256
 };
@@ -39,7 +44,8 @@ enum tcp_state {
 
 /* Before every message. Both ends have one byte order; the version check at the rendezvous saw to that. */
 struct tcp_header {
-	uint32_t magic;
+	uint16_t magic;
+	uint16_t cpu;    /* the sender's collet_wake.cpu: a hint, believed unchecked */
 	uint32_t check;  /* of the message's three fields, so that what is no header is not taken for a wrong message */
 	struct collet_message message;
 };
@@ -66,6 +72,17 @@ struct tcp_conduit {
 	bool armed;                       /* somebody may be asleep who relies on that */
 	uint32_t awake_count;             /* messages received since the last arm(), while watched */
 
+	const struct collet_wake *wake;   /* of this rank; what follows: see ahead.c */
+	bool near;                        /* the peer is on this host */
+	bool says_ahead;                  /* headers that are sent now say that this end runs ahead */
+	bool told_ahead;                  /* one that has been sent did */
+	bool holds;                       /* Nagle's algorithm is on */
+	uint32_t ahead_count;             /* up by one when a send follows another without a wait, down by more else */
+	uint32_t waits_seen;              /* the rank's, at the last send */
+	bool peer_ahead;                  /* so said the last header */
+	bool owes;                        /* bytes have come, and nothing that went since acknowledges them surely */
+	uint32_t vain_count;              /* looks in vain since */
+
 	struct collet_transfer_queue sends;
 	uint64_t sent;                    /* of the first send: bytes of header and payload together */
 
@@ -91,6 +108,17 @@ uint32_t collet_tcp_fail(struct tcp_conduit *tcp, collet_status status);
 /* The same for a connection that has broken: error is errno, 0 for the end of the stream. */
 uint32_t collet_tcp_lost(struct tcp_conduit *tcp, const char *doing, int error);
 
+/* Before messages of so many bytes, none of which has begun to leave, are sent. */
+void collet_tcp_ahead_judge(struct tcp_conduit *tcp, uint64_t bytes);
+/* This end does not run ahead of the peer, or is about to close: nothing is held back. */
+void collet_tcp_ahead_end(struct tcp_conduit *tcp);
+/* Bytes have come. */
+void collet_tcp_ahead_received(struct tcp_conduit *tcp);
+/* Bytes have gone, and with them an acknowledgement of what has come. */
+void collet_tcp_ahead_sent(struct tcp_conduit *tcp);
+/* Nothing has come. sleeping: and nobody will look for a while. */
+void collet_tcp_ahead_starved(struct tcp_conduit *tcp, bool sleeping);
+
 /* Out of the epoll set, if it is there; nobody may be asleep who relies on it. */
 void collet_tcp_unwatch(struct tcp_conduit *tcp);
 
@@ -112,6 +140,9 @@ bool collet_tcp_has_header(const struct tcp_conduit *tcp);
 collet_status collet_tcp_opening(struct tcp_conduit *tcp);
 void collet_tcp_greetings_begin(struct tcp_conduit *tcp);
 
-enum { TCP_MESSAGE_MAGIC = 0x6d746c63 };  /* "cltm" */
+enum {
+	TCP_MESSAGE_MAGIC = 0x6d63,  /* "cm" */
+	TCP_AHEAD_MAGIC = 0x6163     /* "ca": the same, and the sender runs ahead */
+};
 
 #endif

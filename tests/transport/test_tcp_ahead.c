@@ -1,0 +1,172 @@
+/* tcp, who runs ahead: small messages that nobody seems to wait for are held back, and come at once to who misses one.
+ * The kernel alone would let them wait for 40 ms: the rounds here would take ten times as long as they may. */
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+
+#include <cmocka.h>
+
+#include "core/clock.h"
+#include "pair.h"
+#include "transport/tcp/tcp.h"
+
+extern const struct collet_transport collet_tcp_transport;
+static const struct collet_transport *const tcp = &collet_tcp_transport;
+
+enum { BYTES = 64, ENOUGH = 4 * TCP_AHEAD_COUNT, ROUNDS = 500 };
+static const int64_t rounds_most_ns = INT64_C(2000000000);
+
+static bool holds(const struct end *end)
+{
+	int at_once = -1;
+	socklen_t bytes = sizeof(at_once);
+	const struct tcp_conduit *conduit = (const struct tcp_conduit *)end->conduit;
+	assert_int_equal(getsockopt(conduit->socket, IPPROTO_TCP, TCP_NODELAY, &at_once, &bytes), 0);
+	return !at_once;
+}
+
+static void send_one(struct end *end, uint64_t sequence, size_t bytes)
+{
+	static uint8_t data[TCP_BUFFERED_MOST + 1];
+	struct collet_transfer send = transfer_of(sequence, data, bytes);
+	tcp->post_send(end->conduit, &send);
+	assert_int_equal(send.status, COLLET_OK);
+}
+
+static void receive_one(struct end *end, uint64_t sequence, size_t bytes, bool asleep)
+{
+	static uint8_t data[TCP_BUFFERED_MOST + 1];
+	struct collet_transfer receive = transfer_of(sequence, data, bytes);
+	tcp->post_recv(end->conduit, &receive);
+	assert_true(asleep ? end_settle_asleep(end, &receive) : end_settle(end, &receive));
+	assert_int_equal(receive.status, COLLET_OK);
+}
+
+static void held_messages_come_to_who_misses_them(void **state)
+{
+	for (int asleep = 0; asleep < 2; asleep++) {
+		struct pair pair = { 0 };
+		pair_open(&pair, "tcp");
+		uint64_t sent = 0, received = 0;
+		const int64_t begun = collet_clock_ns();
+		for (int round = 0; round < ROUNDS; round++) {
+			for (int i = 0; i < 1 + round % 5; i++)
+				send_one(&pair.ends[0], sent++, BYTES);
+			while (received < sent)
+				receive_one(&pair.ends[1], received++, BYTES, asleep);
+			assert_true(holds(&pair.ends[0]) == (sent > TCP_AHEAD_COUNT + 1) || sent < ENOUGH);
+		}
+		assert_true(collet_clock_ns() - begun < rounds_most_ns);
+		pair_close(&pair);
+	}
+}
+
+/* A receiver that now and then answers has a kernel that delays acknowledgements, since they could travel with the next
+ * answer. The sender does not take the answers before the end, else it would have waited. */
+static void held_messages_come_after_answers(void **state)
+{
+	struct pair pair = { 0 };
+	pair_open(&pair, "tcp");
+	uint64_t sent = 0, received = 0, answers = 0;
+	const int64_t begun = collet_clock_ns();
+	for (int round = 0; round < ROUNDS; round++) {
+		for (int i = 0; i < 3; i++)
+			send_one(&pair.ends[0], sent++, BYTES);
+		while (received < sent)
+			receive_one(&pair.ends[1], received++, BYTES, round % 2);
+		pair.ends[1].wake.waits++;
+		send_one(&pair.ends[1], answers++, BYTES);
+	}
+	assert_true(holds(&pair.ends[0]));
+	for (uint64_t i = 0; i < answers; i++)
+		receive_one(&pair.ends[0], i, BYTES, false);
+	assert_false(holds(&pair.ends[0]));
+	assert_true(collet_clock_ns() - begun < rounds_most_ns);
+	pair_close(&pair);
+}
+
+static void who_waits_between_sends_holds_nothing_back(void **state)
+{
+	struct pair pair = { 0 };
+	pair_open(&pair, "tcp");
+	for (uint64_t i = 0; i < 2 * ENOUGH; i++) {
+		pair.ends[0].wake.waits += i % 2;
+		send_one(&pair.ends[0], i, BYTES);
+		assert_false(holds(&pair.ends[0]));
+		receive_one(&pair.ends[1], i, BYTES, false);
+	}
+	pair_close(&pair);
+}
+
+/* One wait, for room in the socket for example, is no reason to stop; waits at every turn are, and a large message. */
+static void who_begins_to_wait_stops_holding_back(void **state)
+{
+	struct pair pair = { 0 };
+	pair_open(&pair, "tcp");
+	uint64_t sequence = 0;
+	for (int way = 0; way < 2; way++) {
+		while (sequence % 100 < ENOUGH) {
+			send_one(&pair.ends[0], sequence, BYTES);
+			receive_one(&pair.ends[1], sequence++, BYTES, false);
+		}
+		pair.ends[0].wake.waits++;
+		send_one(&pair.ends[0], sequence, BYTES);
+		receive_one(&pair.ends[1], sequence++, BYTES, false);
+		assert_true(holds(&pair.ends[0]));
+		for (; sequence % 100 != 0; sequence++) {
+			const size_t bytes = way == 0 ? BYTES : TCP_BUFFERED_MOST + 1;
+			pair.ends[0].wake.waits += way == 0;
+			send_one(&pair.ends[0], sequence, bytes);
+			receive_one(&pair.ends[1], sequence, bytes, false);
+		}
+		assert_false(holds(&pair.ends[0]));
+	}
+	pair_close(&pair);
+}
+
+static void between_hosts_nothing_is_held_back(void **state)
+{
+	struct pair pair = { 0 };
+	pair_connect(&pair, "tcp", true);
+	pair.ends[0].card.host_id = 1;
+	pair.ends[1].card.host_id = 2;
+	for (int i = 0; i < 2; i++)
+		pair_begin(&pair, i);
+	for (int i = 0; i < 2; i++)
+		assert_int_equal(pair_await(&pair, i), COLLET_OK);
+	for (uint64_t i = 0; i < ENOUGH; i++)
+		send_one(&pair.ends[0], i, BYTES);
+	assert_false(holds(&pair.ends[0]));
+	pair_close(&pair);
+}
+
+/* What a sender's kernel holds when it closes has been sent, as far as anybody was told. */
+static void held_messages_outlive_their_sender(void **state)
+{
+	struct pair pair = { 0 };
+	pair_open(&pair, "tcp");
+	for (uint64_t i = 0; i < ENOUGH; i++)
+		send_one(&pair.ends[0], i, BYTES);
+	assert_true(holds(&pair.ends[0]));
+	tcp->close(pair.ends[0].conduit);
+	for (uint64_t i = 0; i < ENOUGH; i++)
+		receive_one(&pair.ends[1], i, BYTES, false);
+	pair_close(&pair);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(held_messages_come_to_who_misses_them),
+		cmocka_unit_test(held_messages_come_after_answers),
+		cmocka_unit_test(who_waits_between_sends_holds_nothing_back),
+		cmocka_unit_test(who_begins_to_wait_stops_holding_back),
+		cmocka_unit_test(between_hosts_nothing_is_held_back),
+		cmocka_unit_test(held_messages_outlive_their_sender),
+	};
+	return cmocka_run_group_tests_name("tcp ahead", tests, NULL, NULL);
+}
