@@ -16,7 +16,7 @@
 #include "tune_fit.h"
 #include "tune_points.h"
 
-enum { POINTS_MAX = 8192, WORLDS_MAX = 16, PATH_BYTES = 4096 };
+enum { POINTS_MAX = 8192, WORLDS_MAX = 16, PATH_BYTES = 4096, AGAIN_MAX = 1024 };
 
 /* One transport with one number of ranks, measured. */
 struct world {
@@ -24,6 +24,8 @@ struct world {
 	uint32_t ranks, cores;
 	struct tune_point *points;
 	size_t count;
+	double again[AGAIN_MAX];     /* of what was measured twice, how far both are apart */
+	size_t again_count;
 };
 
 static int complain(const char *what)
@@ -41,8 +43,14 @@ static int read_points(struct world *world, FILE *printed)
 	char line[512];
 	rewind(printed);
 	while (fgets(line, sizeof(line), printed) != NULL) {
+		double again;
 		if (sscanf(line, "cores %u", &world->cores) == 1)
 			continue;
+		if (sscanf(line, "again %lf", &again) == 1) {
+			if (world->again_count < AGAIN_MAX && again > 0)
+				world->again[world->again_count++] = fabs(log(again));
+			continue;
+		}
 		if (world->count == POINTS_MAX) {
 			fprintf(stderr, "collet-bench: tune: more than %d points\n", POINTS_MAX);
 			return 1;
@@ -90,6 +98,8 @@ static int sweep(struct world *world, char **argv)
 static void take_in(struct world *world, struct world *more, uint32_t sweeps)
 {
 	world->cores = more->cores;
+	for (size_t i = 0; i < more->again_count && world->again_count < AGAIN_MAX; i++)
+		world->again[world->again_count++] = more->again[i];
 	if (sweeps == 0) {
 		world->points = more->points;
 		world->count = more->count;
@@ -137,6 +147,24 @@ static void print_quality(const struct world *world, const char *what, struct tu
 		printf("; at worst %.2f times: %s %s, %s", q.worst_choice, choice->collective, choice->algorithm,
 			bench_bytes_text(choice->bytes, text));
 	putchar('\n');
+}
+
+static int by_value(const void *a, const void *b)
+{
+	const double x = *(const double *)a, y = *(const double *)b;
+	return (x > y) - (x < y);
+}
+
+/* What differences within a sweep are worth. */
+static void print_noise(struct world *world)
+{
+	if (world->again_count == 0)
+		return;
+	qsort(world->again, world->again_count, sizeof(world->again[0]), by_value);
+	const size_t count = world->again_count;
+	printf("# the same measured twice, in turns with the others: apart by %.0f %% in the median, by %.0f %% one "
+		"time in ten, by %.0f %% at worst\n", 100 * expm1(world->again[count / 2]),
+		100 * expm1(world->again[count * 9 / 10]), 100 * expm1(world->again[count - 1]));
 }
 
 /* Each point, what was predicted beside what was measured. */
@@ -236,6 +264,7 @@ static int fit(struct tuning *tuning, struct world *world, const struct bench_op
 		|| tune_predict(link, world->points, world->count) != COLLET_OK)
 		return complain("the fit");
 	print_link(link);
+	print_noise(world);
 	print_quality(world, "the formulas alone", tune_judge(world->points, world->count));
 	if (tune_set_factors(link, world->points, world->count) != COLLET_OK
 		|| tune_predict(link, world->points, world->count) != COLLET_OK)
@@ -250,6 +279,7 @@ static int check(struct world *world)
 	printf("# %u ranks on %u cores over %s: %zu points\n", world->ranks, world->cores, world->transport,
 		world->count);
 	print_points(world);
+	print_noise(world);
 	print_quality(world, "as chosen now", q);
 	return 0;
 }

@@ -2,8 +2,7 @@
  *
  * The machine is not the same from one second to the next: other work, clocks, cores that share a cache or do not. So
  * the algorithms of one size take turns, batch by batch; the whole sweep is gone through several times; and what counts
- * of a point is the lower quartile of all its batches: of a machine that has two speeds the median is now the one, now
- * the other, and what else runs only ever makes it slower. The first call of each is checked.
+ * of a point is how it compares with the others of its turns (tune_polish.c). The first call of each is checked.
  *
  * Every other pass has buffers from collet_mem_alloc, and a point's time is the geometric mean of both kinds: ranks
  * must choose alike and do not know what each other's memory is, so a choice has to do for both.
@@ -14,7 +13,9 @@
  * and 3.9 for each of a hundred. So the batches of those are long, and more goes before them untimed.
  *
  * The first two passes are for all algorithms, their messages cut in the usual way. In the others only those that may
- * be chosen go on, in the other ways to cut their messages too. */
+ * be chosen go on, in the other ways to cut their messages too; in the last two only those that are close to the best
+ * by then, with more turns. What the library chooses is in all of them twice, as two points: how far these are apart
+ * says what the sweep's differences are worth. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,12 +23,15 @@
 #include "collet_side.h"
 #include "output.h"
 #include "tune.h"
+#include "tune_polish.h"
 
 enum {
 	KINDS = 2,         /* of buffers: ordinary ones, and the library's */
 	PASSES = 4,        /* through the whole sweep; of each kind, one after the other */
 	TURNS = 2,         /* of each algorithm, at each size, in a pass; of long calls and batches, one */
-	BATCHES = PASSES / KINDS * TURNS,
+	FINALS = KINDS,    /* further passes, of those that are close to the best, */
+	FINAL_TURNS = 4,   /* with so many turns each */
+	BATCHES = PASSES / KINDS * TURNS + FINAL_TURNS,
 	LONG_BYTES = 2 << 20,
 	LONG_CALLS = 4,    /* in a batch of long calls, at least; of more than LONGEST_BYTES, half as many */
 	LONGEST_BYTES = 8 << 20,
@@ -41,8 +45,8 @@ enum {
 	CHANNELS_FROM_BYTES = 1 << 20   /* of a call */
 };
 
-/* An algorithm that takes so much longer than the best one is not looked at any further. */
-static const double hopeless = 1.3;
+/* An algorithm that takes so much longer than the best one is not looked at any further; in the end, so much. */
+static const double hopeless = 1.3, close_by = 1.15;
 
 /* One algorithm at one size, cut in one way. */
 struct point {
@@ -53,14 +57,16 @@ struct point {
 	uint32_t piece_bytes, channels;
 	uint32_t most_piece_bytes;   /* for which there is room */
 	bool chosen;                 /* by the library, left to itself */
+	bool again;                  /* the same as the chosen one, once more */
 	bool hopeless;
-	uint32_t batches[KINDS];
-	uint64_t ns[KINDS][BATCHES]; /* of a batch, on this rank; at the end, on the slowest */
+	bool checked;
+	uint64_t ns[KINDS][BATCHES]; /* of each turn's batch, on this rank; 0: it was not in it */
 };
 
 struct call_points {
 	struct point point[POINTS];
 	size_t count;
+	double ns[POINTS];           /* of a call, as far as is known */
 };
 
 struct sweep {
@@ -191,6 +197,15 @@ static void look(struct sweep *s, const struct bench_work *work, uint64_t count,
 		if (other != NULL)
 			other->chosen = true;
 	}
+	for (size_t i = 0; i < call->count; i++) {
+		if (!call->point[i].chosen || call->count == POINTS)
+			continue;
+		struct point *again = &call->point[call->count++];
+		*again = call->point[i];
+		again->chosen = false;
+		again->again = true;
+		break;
+	}
 }
 
 /* After the first passes: who goes on, and in which ways. */
@@ -200,8 +215,8 @@ static void add_ways(const struct sweep *s, struct call_points *call)
 	for (size_t i = 0; i < usual; i++) {
 		const struct point *p = &call->point[i];
 		/* The library's own way, if it is another, is there already. */
-		const struct point *own = i + 1 < usual && call->point[i + 1].algorithm == p->algorithm ? p + 1 : NULL;
-		if (p->hopeless || p->piece_bytes != TUNE_USUAL_PIECE || p->channels != 1
+		const struct point *own = i + 1 < usual && p[1].algorithm == p->algorithm && !p[1].again ? p + 1 : NULL;
+		if (p->hopeless || p->again || p->piece_bytes != TUNE_USUAL_PIECE || p->channels != 1
 			|| p->bytes <= TUNE_LEAST_PIECE)
 			continue;
 		for (uint32_t piece = TUNE_USUAL_PIECE / 4; piece >= TUNE_LEAST_PIECE; piece /= 4)
@@ -216,29 +231,66 @@ static void add_ways(const struct sweep *s, struct call_points *call)
 	}
 }
 
-/* Of all ranks' first passes: whose times are beyond hope. All ranks judge alike. */
+/* What each point takes by all turns so far. All ranks come to the same. */
+static int settle(const struct sweep *s, struct call_points *call)
+{
+	uint64_t mine[KINDS][POINTS * BATCHES], all[KINDS][POINTS * BATCHES];
+	double each[POINTS * BATCHES], ns[POINTS];
+	for (uint32_t kind = 0; kind < KINDS; kind++)
+		for (size_t i = 0; i < call->count; i++)
+			memcpy(&mine[kind][i * BATCHES], call->point[i].ns[kind], sizeof(call->point[i].ns[kind]));
+	for (size_t i = 0; i < call->count; i++)
+		call->ns[i] = 1;
+	for (uint32_t kind = 0; kind < KINDS; kind++) {
+		if (collet_allreduce(s->side.comm, mine[kind], all[kind], call->count * BATCHES, COLLET_U64, COLLET_MAX,
+				NULL) != COLLET_OK)
+			return complain(s, "collecting the times");
+		for (size_t i = 0; i < call->count * BATCHES; i++)
+			each[i] = (double)all[kind][i] / (double)call->point[i / BATCHES].calls;
+		if (!tune_polish(each, call->count, BATCHES, ns)) {
+			fprintf(stderr, "collet-bench: tune: no memory\n");
+			return 1;
+		}
+		for (size_t i = 0; i < call->count; i++)
+			call->ns[i] *= sqrt(ns[i]);
+	}
+	return 0;
+}
+
+static double best_of(const struct call_points *call)
+{
+	double best = INFINITY;
+	for (size_t i = 0; i < call->count; i++)
+		best = call->ns[i] < best ? call->ns[i] : best;
+	return best;
+}
+
+/* After the first passes: whose times are beyond hope. All ranks judge alike. */
 static int narrow(struct sweep *s, struct call_points *call)
 {
-	uint64_t mine[KINDS * POINTS], all[KINDS * POINTS];
-	double ns[POINTS], best = INFINITY;
+	if (settle(s, call))
+		return 1;
 	for (size_t i = 0; i < call->count; i++) {
-		for (uint32_t kind = 0; kind < KINDS; kind++) {
-			const struct point *p = &call->point[i];
-			uint64_t least = UINT64_MAX;
-			for (uint32_t b = 0; b < p->batches[kind]; b++)
-				least = p->ns[kind][b] < least ? p->ns[kind][b] : least;
-			mine[KINDS * i + kind] = least / p->calls;
-		}
+		struct point *p = &call->point[i];
+		p->hopeless = call->ns[i] > hopeless * best_of(call) && !p->chosen && !p->again;
 	}
-	if (collet_allreduce(s->side.comm, mine, all, KINDS * call->count, COLLET_U64, COLLET_MAX, NULL) != COLLET_OK)
-		return complain(s, "comparing the times");
-	for (size_t i = 0; i < call->count; i++) {
-		ns[i] = sqrt((double)all[KINDS * i] * (double)all[KINDS * i + 1]);
-		best = ns[i] < best ? ns[i] : best;
-	}
-	for (size_t i = 0; i < call->count; i++)
-		call->point[i].hopeless = ns[i] > hopeless * best && !call->point[i].chosen;
 	add_ways(s, call);
+	return 0;
+}
+
+/* Before the last passes: who is close to the best, or the library's choice; nobody if that is one alone. */
+static int pick_finalists(struct sweep *s, struct call_points *call)
+{
+	size_t finalists = 0;
+	if (settle(s, call))
+		return 1;
+	for (size_t i = 0; i < call->count; i++) {
+		struct point *p = &call->point[i];
+		p->hopeless |= call->ns[i] > close_by * best_of(call) && !p->chosen && !p->again;
+		finalists += !p->hopeless && !p->again;
+	}
+	for (size_t i = 0; finalists < 2 && i < call->count; i++)
+		call->point[i].hopeless = true;
 	return 0;
 }
 
@@ -256,8 +308,9 @@ static int take_turns(struct sweep *s, struct bench_run *run, struct call_points
 {
 	const uint32_t kind = pass % KINDS;
 	const bool ahead = runs_ahead((enum bench_collective)run->work.collective);
-	const size_t turns =
-		!ahead && bench_bytes(&run->work, s->side.library.size, run->count) < LONG_BYTES ? TURNS : 1;
+	const bool is_long = bench_bytes(&run->work, s->side.library.size, run->count) >= LONG_BYTES;
+	const size_t turns = pass >= PASSES ? FINAL_TURNS : ahead || is_long ? 1 : TURNS;
+	const size_t before = (pass < PASSES ? pass : PASSES) / KINDS * TURNS;
 	for (size_t turn = 0; turn < turns; turn++) {
 		for (size_t i = 0; i < call->count; i++) {
 			/* The order moves on, so that nobody always follows the same one. */
@@ -267,17 +320,26 @@ static int take_turns(struct sweep *s, struct bench_run *run, struct call_points
 				continue;
 			run->call.how = plan(s, &run->work, run->count, point->algorithm->name, point->piece_bytes,
 				point->channels);
-			if (point->batches[0] == 0 && point->batches[1] == 0 && check(s, run, point))
+			if (!point->checked && check(s, run, point))
 				return 1;
+			point->checked = true;
 			if (point->calls == 0 && calibrate(s, run, point))
 				return 1;
 			if (bench_run_batch(run, warm_calls(s, point, ahead), &times)
 				|| bench_run_batch(run, point->calls, &times))
 				return complain(s, point->algorithm->name);
-			point->ns[kind][point->batches[kind]++] = (uint64_t)times.elapsed_ns;
+			point->ns[kind][before + turn] = (uint64_t)times.elapsed_ns;
 		}
 	}
 	return 0;
+}
+
+static bool is_over(const struct call_points *call)
+{
+	for (size_t i = 0; i < call->count; i++)
+		if (!call->point[i].hopeless)
+			return false;
+	return true;
 }
 
 static int measure_size(struct sweep *s, enum bench_collective collective, size_t size, uint32_t pass)
@@ -289,8 +351,10 @@ static int measure_size(struct sweep *s, enum bench_collective collective, size_
 	struct bench_run run;
 	if (pass == 0)
 		look(s, &work, count, call);
-	if (pass == KINDS && narrow(s, call))
+	if ((pass == KINDS && narrow(s, call)) || (pass == PASSES && pick_finalists(s, call)))
 		return 1;
+	if (is_over(call))
+		return 0;
 	const char *problem = bench_run_init(&run, &s->side.library, &work, count, kinds[pass % KINDS], false, NULL);
 	if (problem != NULL) {
 		fprintf(stderr, "collet-bench: tune: %s\n", problem);
@@ -301,53 +365,36 @@ static int measure_size(struct sweep *s, enum bench_collective collective, size_
 	return failed;
 }
 
-static int by_value(const void *a, const void *b)
-{
-	const uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-	return (x > y) - (x < y);
-}
-
-/* The slowest rank's batches of a kind, then their lower quartile. */
-static int quartile(struct sweep *s, struct point *p, uint32_t kind, uint64_t *ns)
-{
-	uint64_t slowest[BATCHES];
-	if (collet_allreduce(s->side.comm, p->ns[kind], slowest, p->batches[kind], COLLET_U64, COLLET_MAX, NULL)
-		!= COLLET_OK)
-		return complain(s, "collecting the times");
-	qsort(slowest, p->batches[kind], sizeof(slowest[0]), by_value);
-	*ns = slowest[p->batches[kind] / 4];
-	return 0;
-}
-
-/* Rank 0 prints. */
-static int report_point(struct sweep *s, enum bench_collective collective, size_t size, struct point *p)
-{
-	uint64_t ns[KINDS];
-	for (uint32_t kind = 0; kind < KINDS; kind++)
-		if (quartile(s, p, kind, &ns[kind]))
-			return 1;
-	if (s->side.library.rank == 0)
-		printf("point %s %s %zu %llu %u %u %.2f %.2f %d\n", bench_collective_name(collective),
-			p->algorithm->name, size, (unsigned long long)p->bytes, p->piece_bytes, p->channels,
-			sqrt((double)ns[0] * (double)ns[1]) / (double)p->calls, p->predicted_ns, p->chosen);
-	return 0;
-}
-
-/* Algorithm by algorithm, the usual way first. */
+/* Rank 0 prints: algorithm by algorithm, the usual way first. */
 static int report(struct sweep *s, enum bench_collective collective, size_t size)
 {
 	struct call_points *call = points_at(s, collective, size);
-	for (size_t a = 0; a < s->algorithm_count[collective]; a++)
-		for (size_t i = 0; i < call->count; i++)
-			if (call->point[i].algorithm == &s->algorithms[collective][a]
-				&& report_point(s, collective, size, &call->point[i]))
-				return 1;
+	double chosen = 0, again = 0;
+	if (settle(s, call))
+		return 1;
+	if (s->side.library.rank != 0)
+		return 0;
+	for (size_t i = 0; i < call->count; i++) {
+		chosen = call->point[i].chosen ? call->ns[i] : chosen;
+		again = call->point[i].again ? call->ns[i] : again;
+	}
+	if (chosen > 0 && again > 0)
+		printf("again %.4f\n", again / chosen);
+	for (size_t a = 0; a < s->algorithm_count[collective]; a++) {
+		for (size_t i = 0; i < call->count; i++) {
+			const struct point *p = &call->point[i];
+			if (p->algorithm == &s->algorithms[collective][a] && !p->again)
+				printf("point %s %s %zu %llu %u %u %.2f %.2f %d\n", bench_collective_name(collective),
+					p->algorithm->name, size, (unsigned long long)p->bytes, p->piece_bytes,
+					p->channels, call->ns[i], p->predicted_ns, p->chosen);
+		}
+	}
 	return 0;
 }
 
 static int run_sweep(struct sweep *s)
 {
-	for (uint32_t pass = 0; pass < PASSES; pass++)
+	for (uint32_t pass = 0; pass < PASSES + FINALS; pass++)
 		for (uint32_t c = 0; c < BENCH_SENDRECV; c++)
 			for (size_t i = 0; i < sizes_of(s, (enum bench_collective)c); i++)
 				if (measure_size(s, (enum bench_collective)c, i, pass))
