@@ -7,19 +7,16 @@
 #include <stdlib.h>
 #include <time.h>
 
-#include "collet_side.h"
-#include "output.h"
+#include "session.h"
 
 enum step { CALL, SLEEP, SLEEP_OVER_CALL, COMPUTE, COMPUTE_OVER_CALL, STEPS };
 
 enum { OPERANDS = 2048, CALIBRATION = 1000, ROUNDS_MOST = 1000 };
 
 struct session {
-	const struct bench_options *options;
-	struct collet_side side;
+	struct bench_session base;
 	float operands[OPERANDS];   /* stay in the first-level cache: computing does not compete for memory */
 	double pass_ns;             /* of one pass over them */
-	FILE *table, *json;         /* on rank 0; NULL: not wanted */
 };
 
 /* What a size came to: medians in ns, of the slowest rank. */
@@ -28,13 +25,6 @@ struct outcome {
 	double sleep_hidden;        /* share of the call's time that a sleep of equal length hid */
 	double compute_ratio;       /* both at once, over the sum of both alone */
 };
-
-static int complain(const char *what)
-{
-	bench_progress_clear();
-	fprintf(stderr, "collet-bench: %s: %s\n", what, collet_last_error());
-	return 1;
-}
 
 /* ---- What the caller does meanwhile ---- */
 
@@ -80,22 +70,22 @@ static bool has_call(enum step step)
 
 static int run_step(struct session *s, struct bench_run *run, enum step step, int64_t meanwhile_ns, int64_t *took_ns)
 {
-	const struct bench_library *library = &s->side.library;
+	const struct bench_library *library = &s->base.side.library;
 	collet_request *request = NULL;
-	collet_how how = s->side.how;
+	collet_how how = s->base.side.how;
 	how.request = &request;
 	run->call.how = &how;
 	if (bench_run_barrier(run))
-		return complain("a barrier");
+		return bench_session_complain("a barrier");
 	const int64_t before = bench_clock_ns();
 	if (has_call(step) && library->run[run->work.collective](library->context, &run->call))
-		return complain("starting the call");
+		return bench_session_complain("starting the call");
 	if (step == SLEEP || step == SLEEP_OVER_CALL)
 		sleep_for(meanwhile_ns);
 	if (step == COMPUTE || step == COMPUTE_OVER_CALL)
 		compute_for(s, meanwhile_ns);
 	if (has_call(step) && collet_request_wait(&request) != COLLET_OK)
-		return complain("waiting for the call");
+		return bench_session_complain("waiting for the call");
 	*took_ns = bench_clock_ns() - before;
 	return 0;
 }
@@ -104,8 +94,8 @@ static int run_step(struct session *s, struct bench_run *run, enum step step, in
 static int agree(struct session *s, int64_t *ns)
 {
 	int64_t slowest;
-	if (collet_allreduce(s->side.comm, ns, &slowest, 1, COLLET_I64, COLLET_MAX, NULL) != COLLET_OK)
-		return complain("agreeing on the time");
+	if (collet_allreduce(s->base.side.comm, ns, &slowest, 1, COLLET_I64, COLLET_MAX, NULL) != COLLET_OK)
+		return bench_session_complain("agreeing on the time");
 	*ns = slowest;
 	return 0;
 }
@@ -116,7 +106,7 @@ static int run_rounds(struct session *s, struct bench_run *run, struct bench_sam
 {
 	int64_t call_ns = 0;
 	/* The first round warms up, and finds how long the call takes. */
-	for (uint32_t round = 0; round <= s->options->repeats; round++) {
+	for (uint32_t round = 0; round <= s->base.options->repeats; round++) {
 		for (enum step step = CALL; step < STEPS; step++) {
 			int64_t took_ns;
 			if (run_step(s, run, step, call_ns, &took_ns) || agree(s, &took_ns))
@@ -149,15 +139,12 @@ static void print_row(FILE *out, uint64_t bytes, const struct outcome *o)
 	fflush(out);
 }
 
-static void print_json(FILE *json, const struct session *s, uint64_t bytes, const struct outcome *o)
+static void print_json(const struct session *s, const struct bench_run *run, const struct outcome *o)
 {
 	static const char *const names[STEPS] = { "call_us", "sleep_us", "sleep_over_call_us", "compute_us",
 		"compute_over_call_us" };
-	bench_json_begin(json);
-	fprintf(json, ",\"collective\":\"%s\",\"transport\":",
-		bench_collective_name((enum bench_collective)s->options->work.collective));
-	bench_json_string(json, s->side.plan.transport[0] != '\0' ? s->side.plan.transport : s->options->transport);
-	fprintf(json, ",\"ranks\":%u,\"bytes\":%llu", s->side.library.size, (unsigned long long)bytes);
+	FILE *json = s->base.json;
+	bench_session_json(&s->base, run);
 	for (enum step step = CALL; step < STEPS; step++) {
 		fprintf(json, ",\"%s\":", names[step]);
 		bench_json_number(json, (double)o->ns[step] / 1e3);
@@ -167,29 +154,19 @@ static void print_json(FILE *json, const struct session *s, uint64_t bytes, cons
 
 static int measure_size(struct session *s, uint64_t bytes, struct bench_samples samples[STEPS])
 {
-	const struct bench_options *o = s->options;
-	const struct bench_library *library = &s->side.library;
-	const uint64_t count = bench_count(&o->work, library->size, bytes);
 	struct bench_run run;
 	struct outcome outcome;
-	s->side.piece_bytes = o->piece_bytes;
-	s->side.channels = o->channels;
-	collet_side_plan(&s->side, &o->work, count, o->algorithm);
-	const char *problem = bench_run_init(&run, library, &o->work, count, o->manner.buffers, o->manner.cold, NULL);
-	if (problem != NULL) {
-		fprintf(stderr, "collet-bench: %llu bytes: %s\n", (unsigned long long)bytes, problem);
+	if (bench_session_prepare(&s->base, &run, bytes))
 		return 1;
-	}
 	for (enum step step = CALL; step < STEPS; step++)
 		samples[step].count = 0;
 	const int failed = run_rounds(s, &run, samples);
 	if (!failed) {
 		summarise(samples, &outcome);
-		const uint64_t rounded = bench_bytes(&o->work, library->size, count);
-		if (s->table != NULL)
-			print_row(s->table, rounded, &outcome);
-		if (s->json != NULL)
-			print_json(s->json, s, rounded, &outcome);
+		if (s->base.table != NULL)
+			print_row(s->base.table, bench_session_bytes(&s->base, &run), &outcome);
+		if (s->base.json != NULL)
+			print_json(s, &run, &outcome);
 	}
 	bench_run_deinit(&run);
 	return failed;
@@ -197,17 +174,17 @@ static int measure_size(struct session *s, uint64_t bytes, struct bench_samples 
 
 static int measure_sizes(struct session *s)
 {
-	const struct bench_options *o = s->options;
+	const struct bench_options *o = s->base.options;
 	struct bench_samples samples[STEPS];
 	int64_t *memory = calloc((size_t)STEPS * ROUNDS_MOST, sizeof(memory[0]));
 	if (memory == NULL)
 		return 1;
 	for (enum step step = CALL; step < STEPS; step++)
 		samples[step] = (struct bench_samples){ .ns = memory + step * ROUNDS_MOST, .capacity = ROUNDS_MOST };
-	if (s->table != NULL)
-		fprintf(s->table, "# %s, %u ranks, progress thread; medians of %u rounds in us, slowest rank\n"
+	if (s->base.table != NULL)
+		fprintf(s->base.table, "# %s, %u ranks, progress thread; medians of %u rounds in us, slowest rank\n"
 				  "%14s%12s%12s%12s%12s%12s%11s%9s\n",
-			bench_collective_name((enum bench_collective)o->work.collective), s->side.library.size,
+			bench_session_collective(&s->base), s->base.side.library.size,
 			o->repeats, "bytes", "call", "sleep", "both", "compute", "both", "hidden", "ratio");
 	calibrate(s);
 	int failed = 0;
@@ -220,23 +197,11 @@ static int measure_sizes(struct session *s)
 int bench_overlap(const struct bench_options *options)
 {
 	struct session *s = calloc(1, sizeof(*s));
-	bool failed = false;
 	if (s == NULL)
 		return 1;
-	s->options = options;
 	setenv("COLLET_PROGRESS_THREAD", "1", 1);
-	if (collet_side_init(&s->side, options->transport) != COLLET_OK) {
-		free(s);
-		return complain("creating the communicator");
-	}
-	if (s->side.library.rank == 0) {
-		s->json = bench_json_open(options->json, &failed);
-		s->table = s->json == stdout ? NULL : stdout;
-	}
-	int status = failed ? 1 : measure_sizes(s);
-	if (!bench_json_close(s->json))
-		status = 1;
-	collet_side_deinit(&s->side);
+	const int status =
+		bench_session_begin(&s->base, options) || bench_session_end(&s->base, measure_sizes(s));
 	free(s);
 	return status;
 }

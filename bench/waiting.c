@@ -6,23 +6,14 @@
 #include <stdlib.h>
 #include <time.h>
 
-#include "collet_side.h"
-#include "output.h"
+#include "session.h"
 
 static const int64_t late_ns = 100000000;
 
 struct session {
-	const struct bench_options *options;
-	struct collet_side side;
+	struct bench_session base;
 	struct bench_samples worst;   /* of each round: the rank that used most, in parts per million of a core */
-	FILE *table, *json;           /* on rank 0; NULL: not wanted */
 };
-
-static int complain(const char *what)
-{
-	fprintf(stderr, "collet-bench: %s: %s\n", what, collet_last_error());
-	return 1;
-}
 
 static int64_t cpu_ns(void)
 {
@@ -40,72 +31,59 @@ static void be_late(void)
 
 static int run_round(struct session *s, struct bench_run *run, uint32_t round)
 {
-	const struct bench_library *library = &s->side.library;
+	const struct bench_library *library = &s->base.side.library;
 	const bool is_late = round % library->size == library->rank;
 	int64_t used = 0, most;
 	if (bench_run_barrier(run))
-		return complain("a barrier");
+		return bench_session_complain("a barrier");
 	if (is_late)
 		be_late();
 	const int64_t cpu_before = cpu_ns(), before = bench_clock_ns();
 	if (library->run[run->work.collective](library->context, &run->call))
-		return complain("the call");
+		return bench_session_complain("the call");
 	if (!is_late)
 		used = (cpu_ns() - cpu_before) * 1000000 / (bench_clock_ns() - before);
-	if (collet_allreduce(s->side.comm, &used, &most, 1, COLLET_I64, COLLET_MAX, NULL) != COLLET_OK)
-		return complain("collecting the times");
+	if (collet_allreduce(s->base.side.comm, &used, &most, 1, COLLET_I64, COLLET_MAX, NULL) != COLLET_OK)
+		return bench_session_complain("collecting the times");
 	s->worst.ns[s->worst.count++] = most;
 	return 0;
 }
 
-static void print(const struct session *s, uint64_t bytes, double median, double most)
+static void print(const struct session *s, const struct bench_run *run, double median, double most)
 {
-	const char *transport = s->side.plan.transport[0] != '\0' ? s->side.plan.transport : s->options->transport;
-	const char *collective = bench_collective_name((enum bench_collective)s->options->work.collective);
-	if (s->table != NULL)
+	if (s->base.table != NULL)
 		printf("%s of %llu bytes over %s, %u ranks, one of them %lld ms late: the others use %.2f %% of a core "
 		       "(the worst rank; median of %u rounds), %.2f %% at most\n",
-			collective, (unsigned long long)bytes, transport != NULL ? transport : "?",
-			s->side.library.size, (long long)(late_ns / 1000000), median * 100, s->options->repeats,
-			most * 100);
-	if (s->json == NULL)
+			bench_session_collective(&s->base), (unsigned long long)bench_session_bytes(&s->base, run),
+			bench_session_transport(&s->base), s->base.side.library.size, (long long)(late_ns / 1000000),
+			median * 100, s->base.options->repeats, most * 100);
+	if (s->base.json == NULL)
 		return;
-	bench_json_begin(s->json);
-	fprintf(s->json, ",\"collective\":\"%s\",\"transport\":", collective);
-	bench_json_string(s->json, transport);
-	fprintf(s->json, ",\"ranks\":%u,\"bytes\":%llu,\"late_ms\":%lld,\"core_median\":%.5f,\"core_most\":%.5f}\n",
-		s->side.library.size, (unsigned long long)bytes, (long long)(late_ns / 1000000), median, most);
+	bench_session_json(&s->base, run);
+	fprintf(s->base.json, ",\"late_ms\":%lld,\"core_median\":%.5f,\"core_most\":%.5f}\n",
+		(long long)(late_ns / 1000000), median, most);
 }
 
 static int measure_size(struct session *s, uint64_t bytes)
 {
-	const struct bench_options *o = s->options;
-	const struct bench_library *library = &s->side.library;
-	const uint64_t count = bench_count(&o->work, library->size, bytes);
 	struct bench_run run;
-	s->side.piece_bytes = o->piece_bytes;
-	s->side.channels = o->channels;
-	const void *how = collet_side_plan(&s->side, &o->work, count, o->algorithm);
-	const char *problem = bench_run_init(&run, library, &o->work, count, o->manner.buffers, o->manner.cold, how);
-	if (problem != NULL) {
-		fprintf(stderr, "collet-bench: %llu bytes: %s\n", (unsigned long long)bytes, problem);
-		return 1;
-	}
 	int failed = 0;
+	if (bench_session_prepare(&s->base, &run, bytes))
+		return 1;
 	s->worst.count = 0;
-	for (uint32_t round = 0; round < o->repeats && !failed; round++)
+	for (uint32_t round = 0; round < s->base.options->repeats && !failed; round++)
 		failed = run_round(s, &run, round);
 	if (!failed)
-		print(s, bench_bytes(&o->work, library->size, count),
-			(double)bench_percentile(&s->worst, 0.5) / 1e6, (double)bench_percentile(&s->worst, 1) / 1e6);
+		print(s, &run, (double)bench_percentile(&s->worst, 0.5) / 1e6,
+			(double)bench_percentile(&s->worst, 1) / 1e6);
 	bench_run_deinit(&run);
 	return failed;
 }
 
 static int measure_sizes(struct session *s)
 {
-	const struct bench_options *o = s->options;
-	if (s->side.library.size < 2) {
+	const struct bench_options *o = s->base.options;
+	if (s->base.side.library.size < 2) {
 		fprintf(stderr, "collet-bench: waiting needs two ranks or more\n");
 		return 1;
 	}
@@ -121,17 +99,6 @@ static int measure_sizes(struct session *s)
 
 int bench_waiting(const struct bench_options *options)
 {
-	struct session s = { .options = options };
-	bool failed = false;
-	if (collet_side_init(&s.side, options->transport) != COLLET_OK)
-		return complain("creating the communicator");
-	if (s.side.library.rank == 0) {
-		s.json = bench_json_open(options->json, &failed);
-		s.table = s.json == stdout ? NULL : stdout;
-	}
-	int status = failed ? 1 : measure_sizes(&s);
-	if (!bench_json_close(s.json))
-		status = 1;
-	collet_side_deinit(&s.side);
-	return status;
+	struct session s = { 0 };
+	return bench_session_begin(&s.base, options) || bench_session_end(&s.base, measure_sizes(&s));
 }

@@ -1,0 +1,70 @@
+#include "session.h"
+
+int bench_session_complain(const char *what)
+{
+	bench_progress_clear();
+	fprintf(stderr, "collet-bench: %s: %s\n", what, collet_last_error());
+	return 1;
+}
+
+int bench_session_begin(struct bench_session *session, const struct bench_options *options)
+{
+	bool failed = false;
+	session->options = options;
+	if (collet_side_init(&session->side, options->transport) != COLLET_OK)
+		return bench_session_complain("creating the communicator");
+	if (session->side.library.rank == 0) {
+		session->json = bench_json_open(options->json, &failed);
+		session->table = session->json == stdout ? NULL : stdout;
+	}
+	if (failed)
+		collet_side_deinit(&session->side);
+	return failed;
+}
+
+int bench_session_end(struct bench_session *session, int status)
+{
+	if (!bench_json_close(session->json))
+		status = 1;
+	collet_side_deinit(&session->side);
+	return status;
+}
+
+int bench_session_prepare(struct bench_session *session, struct bench_run *run, uint64_t bytes)
+{
+	const struct bench_options *o = session->options;
+	const struct bench_library *library = &session->side.library;
+	const uint64_t count = bench_count(&o->work, library->size, bytes);
+	session->side.piece_bytes = o->piece_bytes;
+	session->side.channels = o->channels;
+	const void *how = collet_side_plan(&session->side, &o->work, count, o->algorithm);
+	const char *problem = bench_run_init(run, library, &o->work, count, o->manner.buffers, o->manner.cold, how);
+	if (problem != NULL)
+		fprintf(stderr, "collet-bench: %llu bytes: %s\n", (unsigned long long)bytes, problem);
+	return problem != NULL;
+}
+
+const char *bench_session_collective(const struct bench_session *session)
+{
+	return bench_collective_name((enum bench_collective)session->options->work.collective);
+}
+
+const char *bench_session_transport(const struct bench_session *session)
+{
+	const char *planned = session->side.plan.transport, *asked = session->options->transport;
+	return planned[0] != '\0' ? planned : asked != NULL ? asked : "?";
+}
+
+uint64_t bench_session_bytes(const struct bench_session *session, const struct bench_run *run)
+{
+	return bench_bytes(&session->options->work, session->side.library.size, run->count);
+}
+
+void bench_session_json(const struct bench_session *session, const struct bench_run *run)
+{
+	bench_json_begin(session->json);
+	fprintf(session->json, ",\"collective\":\"%s\",\"transport\":", bench_session_collective(session));
+	bench_json_string(session->json, bench_session_transport(session));
+	fprintf(session->json, ",\"ranks\":%u,\"bytes\":%llu", session->side.library.size,
+		(unsigned long long)bench_session_bytes(session, run));
+}

@@ -1,0 +1,38 @@
+/* What the commands that time calls in ways of their own (overlap, request, waiting) share: a communicator, where
+ * results go, and a size made ready. One a rank. */
+#ifndef BENCH_SESSION_H
+#define BENCH_SESSION_H
+
+#include "collet_side.h"
+#include "options.h"
+#include "output.h"
+
+struct bench_session {
+	const struct bench_options *options;
+	struct collet_side side;
+	FILE *table, *json;             /* on rank 0; NULL: not wanted */
+};
+
+/* Creates the communicator and opens what options ask for. Then bench_session_end(), unless it is 1: that has
+ * been told, and there is nothing to end. */
+int bench_session_begin(struct bench_session *session, const struct bench_options *options);
+/* The exit status: status, or 1 if the results could not be written. */
+int bench_session_end(struct bench_session *session, int status);
+
+/* Says what failed, and the library's own sentence. 1. */
+int bench_session_complain(const char *what);
+
+/* Buffers for a size, and side.plan and side.how with them; calls are made as those say. Then
+ * bench_run_deinit(). 1: what is wrong has been told, and there is nothing to free. */
+int bench_session_prepare(struct bench_session *session, struct bench_run *run, uint64_t bytes);
+
+/* Begins an object of json: collective, transport, ranks, bytes. The caller goes on with a comma. */
+void bench_session_json(const struct bench_session *session, const struct bench_run *run);
+
+const char *bench_session_collective(const struct bench_session *session);
+/* What calls went over; as asked for where the library cannot tell. Never NULL. */
+const char *bench_session_transport(const struct bench_session *session);
+/* Of the call that was prepared, as tables count them. */
+uint64_t bench_session_bytes(const struct bench_session *session, const struct bench_run *run);
+
+#endif
