@@ -46,8 +46,10 @@ enum {
 	CU_HOST_MEMORY_ALREADY_REGISTERED = 712,
 	CU_HOST_MEMORY_NOT_REGISTERED = 713,
 	CU_NOT_PERMITTED = 800,
+	CU_NOT_SUPPORTED = 801,
 	CU_CAPTURE_UNSUPPORTED = 900,  /* not while a stream is being captured */
 	CU_CAPTURE_INVALIDATED = 901,  /* something of the kind has spoilt the capture */
+	CU_CAPTURE_ISOLATION = 905,    /* what is captured and what is not would wait for each other */
 	CU_CAPTURE_WRONG_THREAD = 908
 };
 
@@ -104,6 +106,7 @@ enum { CU_LOCATION_DEVICE = 1 };
 enum { CU_ALLOCATION_PINNED = 1 };
 enum { CU_HANDLE_FILE_DESCRIPTOR = 1 };
 enum { CU_ACCESS_READ_WRITE = 3 };
+enum { CU_RANGE_DMABUF = 1 };
 enum { CU_GRANULARITY_MINIMUM = 0 };
 enum { CU_IPC_LAZY_PEER_ACCESS = 1 };
 
@@ -116,7 +119,8 @@ enum {
 	CU_DEVICE_L2_CACHE_BYTES = 38,
 	CU_DEVICE_HAS_VIRTUAL_MEMORY = 102,
 	CU_DEVICE_EXPORTS_FILE_DESCRIPTORS = 103,
-	CU_DEVICE_HAS_MEMORY_OPERATIONS = 122  /* words of 64 bits too, that streams write and wait for */
+	CU_DEVICE_HAS_MEMORY_OPERATIONS = 122, /* words of 64 bits too, that streams write and wait for */
+	CU_DEVICE_HAS_DMABUF = 124
 };
 
 enum { CU_HOST_REGISTER_PORTABLE = 1, CU_HOST_REGISTER_MAPPED = 2 };
@@ -153,6 +157,8 @@ enum { CU_CAPTURE_GLOBAL = 0, CU_CAPTURE_OF_THREAD = 1, CU_CAPTURE_RELAXED = 2 }
 	F(cuMemAlloc, (cu_pointer * pointer, size_t bytes))                                                            \
 	F(cuMemFree, (cu_pointer pointer))                                                                             \
 	F(cuMemGetAddressRange, (cu_pointer * first, size_t *bytes, cu_pointer pointer))                               \
+	F(cuMemGetHandleForAddressRange,                                                                               \
+		(void *handle, cu_pointer pointer, size_t bytes, int type, uint64_t flags))                            \
 	F(cuIpcGetMemHandle, (cu_ipc_handle * handle, cu_pointer pointer))                                             \
 	F(cuIpcOpenMemHandle, (cu_pointer * pointer, cu_ipc_handle handle, unsigned int flags))                        \
 	F(cuIpcCloseMemHandle, (cu_pointer pointer))                                                                   \
@@ -172,7 +178,14 @@ enum { CU_CAPTURE_GLOBAL = 0, CU_CAPTURE_OF_THREAD = 1, CU_CAPTURE_RELAXED = 2 }
 	F(cuMemHostRegister, (void *memory, size_t bytes, unsigned int flags))                                         \
 	F(cuMemHostUnregister, (void *memory))                                                                         \
 	F(cuMemcpyAsync, (cu_pointer to, cu_pointer from, size_t bytes, cu_stream stream))                             \
-	F(cuStreamCreate, (cu_stream * stream, unsigned int flags))                                                    \
+	F(cuCtxGetStreamPriorityRange, (int *least, int *greatest))                                                    \
+	F(cuStreamCreateWithPriority, (cu_stream * stream, unsigned int flags, int priority))                          \
+	F(cuMemsetD8Async, (cu_pointer first, unsigned char value, size_t bytes, cu_stream stream))                    \
+	F(cuEventCreate, (cu_event * event, unsigned int flags))                                                       \
+	F(cuEventDestroy, (cu_event event))                                                                            \
+	F(cuEventRecord, (cu_event event, cu_stream stream))                                                           \
+	F(cuEventQuery, (cu_event event))                                                                              \
+	F(cuStreamWaitEvent, (cu_stream stream, cu_event event, unsigned int flags))                                   \
 	F(cuStreamDestroy, (cu_stream stream))                                                                         \
 	F(cuStreamSynchronize, (cu_stream stream))                                                                     \
 	F(cuStreamQuery, (cu_stream stream))                                                                           \

@@ -51,7 +51,7 @@ static collet_status make_copier(
 	if (result == CU_OK)
 		result = cuda->cuCtxPushCurrent(copier->context);
 	if (result == CU_OK) {
-		result = cuda->cuStreamCreate(&copier->stream, CU_NON_BLOCKING_STREAM);
+		result = collet_cuda_make_stream(cuda, &copier->stream);
 		(void)cuda->cuCtxPopCurrent(NULL);
 	}
 	if (result == CU_OK) {

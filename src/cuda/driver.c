@@ -116,3 +116,22 @@ collet_status collet_cuda_fail(const struct collet_cuda *cuda, cu_result result,
 	return collet_fail(result == CU_OUT_OF_MEMORY ? COLLET_ERR_MEMORY : COLLET_ERR_SYSTEM, "cuda: %s: %s (%d: %s)",
 		what, name, result, sentence);
 }
+
+cu_result collet_cuda_make_stream(const struct collet_cuda *cuda, cu_stream *stream)
+{
+	int least = 0, greatest = 0;
+	const cu_result result = cuda->cuCtxGetStreamPriorityRange(&least, &greatest);
+	return result == CU_OK ? cuda->cuStreamCreateWithPriority(stream, CU_NON_BLOCKING_STREAM, greatest) : result;
+}
+
+int collet_cuda_relax(const struct collet_cuda *cuda)
+{
+	int mode = CU_CAPTURE_RELAXED;
+	(void)cuda->cuThreadExchangeStreamCaptureMode(&mode);
+	return mode;
+}
+
+void collet_cuda_relax_no_more(const struct collet_cuda *cuda, int mode)
+{
+	(void)cuda->cuThreadExchangeStreamCaptureMode(&mode);
+}

@@ -28,4 +28,14 @@ void collet_cuda_close(struct collet_cuda *cuda);  /* a zeroed one is fine */
 /* COLLET_ERR_SYSTEM, with what was tried and the driver's own words; COLLET_ERR_MEMORY if the GPU has none left. */
 collet_status collet_cuda_fail(const struct collet_cuda *cuda, cu_result result, const char *what);
 
+/* A stream of the library's own, in the current context. It is of the highest priority, not for haste: the program's
+ * streams may wait for what this one does, by a word of which the driver knows nothing, and a GPU has few queues for
+ * its streams; but those of one priority are not put into a queue with those of another. */
+cu_result collet_cuda_make_stream(const struct collet_cuda *cuda, cu_stream *stream);
+
+/* What the thread asks of the driver spoils no capture, its own or others', until the second is given what the first
+ * has returned. */
+int collet_cuda_relax(const struct collet_cuda *cuda);
+void collet_cuda_relax_no_more(const struct collet_cuda *cuda, int mode);
+
 #endif

@@ -86,7 +86,7 @@ static collet_status prepare_leading(struct collet_direct *direct)
 	status = collet_copier_begin(direct->device->cuda, direct->copier);
 	if (status != COLLET_OK)
 		return status;
-	const cu_result result = direct->device->cuda->cuStreamCreate(&direct->stream, CU_NON_BLOCKING_STREAM);
+	const cu_result result = collet_cuda_make_stream(direct->device->cuda, &direct->stream);
 	collet_copier_end(direct->device->cuda);
 	if (result != CU_OK) {
 		direct->stream = NULL;

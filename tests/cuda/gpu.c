@@ -5,16 +5,26 @@
 
 enum { PAGE = 4096 };
 
-bool gpu_start(struct gpu *gpu, struct rank *rank)
+static bool start(struct gpu *gpu, struct rank *rank, int device)
 {
 	*gpu = (struct gpu){ .rank = rank, .gates = aligned_alloc(PAGE, PAGE) };
-	bool fine = gpu->gates && program_start(&gpu->program, 0) && streams_find(&gpu->cuda, &gpu->program);
+	bool fine = gpu->gates && program_start(&gpu->program, device) && streams_find(&gpu->cuda, &gpu->program);
 	if (fine)
 		memset((void *)gpu->gates, 0, PAGE);
 	fine = fine && gpu->cuda.cuMemHostRegister_v2((void *)gpu->gates, PAGE, 0) == CU_OK;
 	for (int s = 0; s < GPU_STREAMS && fine; s++)
 		fine = gpu->cuda.cuStreamCreate(&gpu->stream[s], CU_NON_BLOCKING_STREAM) == CU_OK;
 	return rank_check(rank, fine, "the driver does not start");
+}
+
+bool gpu_start(struct gpu *gpu, struct rank *rank)
+{
+	return start(gpu, rank, 0);
+}
+
+bool gpu_start_own(struct gpu *gpu, struct rank *rank)
+{
+	return start(gpu, rank, (int)rank->rank) && rank_create(rank);
 }
 
 void gpu_end(struct gpu *gpu)
@@ -84,4 +94,29 @@ uint32_t gpu_power(uint32_t factor, uint32_t times, uint32_t value)
 	while (times--)
 		value *= factor;
 	return value;
+}
+
+bool gpu_begin_capture(struct gpu *gpu, int stream)
+{
+	/* A global one is spoilt by what ranks of the same process do meanwhile. */
+	const int mode = gpu->rank->options->mode == RANKS_PROCESSES ? CU_CAPTURE_GLOBAL : CU_CAPTURE_OF_THREAD;
+	const cu_result result = gpu->cuda.cuStreamBeginCapture_v2(gpu->stream[stream], mode);
+	return rank_check(gpu->rank, result == CU_OK, "beginning a capture: %d", result);
+}
+
+bool gpu_end_capture(struct gpu *gpu, int stream, cu_graph_exec *exec)
+{
+	cu_graph graph = NULL;
+	cu_result result = gpu->cuda.cuStreamEndCapture(gpu->stream[stream], &graph);
+	if (result == CU_OK)
+		result = gpu->cuda.cuGraphInstantiateWithFlags(exec, graph, 0);
+	if (graph)
+		(void)gpu->cuda.cuGraphDestroy(graph);
+	return rank_check(gpu->rank, result == CU_OK, "ending a capture: %d", result);
+}
+
+bool gpu_launch(struct gpu *gpu, cu_graph_exec exec, int stream)
+{
+	const cu_result result = gpu->cuda.cuGraphLaunch(exec, gpu->stream[stream]);
+	return rank_check(gpu->rank, result == CU_OK, "launching a graph: %d", result);
 }

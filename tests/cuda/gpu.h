@@ -19,6 +19,8 @@ struct gpu {
 
 /* false: reported. */
 bool gpu_start(struct gpu *gpu, struct rank *rank);
+/* Of rank r GPU r, and then a communicator, which knows of it (the run is bare). */
+bool gpu_start_own(struct gpu *gpu, struct rank *rank);
 /* Destroys the communicator too, and checks that the caller's context is current yet. */
 void gpu_end(struct gpu *gpu);
 /* The stream goes on when the gate has been opened. */
@@ -32,6 +34,10 @@ bool gpu_make(struct gpu *gpu, struct buffer *buffer, uint64_t count, uint32_t v
 bool gpu_holds(struct gpu *gpu, const struct buffer *buffer, uint32_t value, const char *what);
 /* In place, sum, on the stream. */
 collet_status gpu_allreduce(struct gpu *gpu, int stream, const struct buffer *buffer);
+/* What the stream is told in between becomes a graph; false: reported, as of the launch. */
+bool gpu_begin_capture(struct gpu *gpu, int stream);
+bool gpu_end_capture(struct gpu *gpu, int stream, cu_graph_exec *exec);
+bool gpu_launch(struct gpu *gpu, cu_graph_exec exec, int stream);
 /* value, multiplied by factor so often. */
 uint32_t gpu_power(uint32_t factor, uint32_t times, uint32_t value);
 

@@ -427,7 +427,7 @@ static void what_the_driver_refuses_goes_by_way_of_the_host(void **state)
 {
 	static const struct failure failures[] = {
 		{ "cuMemAlloc:1:2", true, false },
-		{ "cuStreamCreate:2:2", true, true },
+		{ "cuStreamCreateWithPriority:2:2", true, true },
 		{ "cuIpcGetMemHandle:1:1", true, false },
 		{ "cuIpcOpenMemHandle:1:205", true, true },
 		{ "cuLaunchKernel:1:701", true, true },

@@ -11,31 +11,6 @@
 
 enum { COUNT = 300, LAUNCHES = 1000, DEATH = 40 };
 
-static bool begin(struct gpu *gpu, int stream)
-{
-	/* A global one is spoilt by what ranks of the same process do meanwhile. */
-	const int mode = gpu->rank->options->mode == RANKS_PROCESSES ? CU_CAPTURE_GLOBAL : CU_CAPTURE_OF_THREAD;
-	const cu_result result = gpu->cuda.cuStreamBeginCapture_v2(gpu->stream[stream], mode);
-	return rank_check(gpu->rank, result == CU_OK, "beginning a capture: %d", result);
-}
-
-static bool end(struct gpu *gpu, int stream, cu_graph_exec *exec)
-{
-	cu_graph graph = NULL;
-	cu_result result = gpu->cuda.cuStreamEndCapture(gpu->stream[stream], &graph);
-	if (result == CU_OK)
-		result = gpu->cuda.cuGraphInstantiateWithFlags(exec, graph, 0);
-	if (graph)
-		(void)gpu->cuda.cuGraphDestroy(graph);
-	return rank_check(gpu->rank, result == CU_OK, "ending a capture: %d", result);
-}
-
-static bool launch(struct gpu *gpu, cu_graph_exec exec, int stream)
-{
-	const cu_result result = gpu->cuda.cuGraphLaunch(exec, gpu->stream[stream]);
-	return rank_check(gpu->rank, result == CU_OK, "launching a graph: %d", result);
-}
-
 static void exchange(struct rank *rank, const struct buffer *from, const struct buffer *to, const collet_how *how)
 {
 	const uint32_t next = (rank->rank + 1) % rank->size, before = (rank->rank + rank->size - 1) % rank->size;
@@ -55,22 +30,22 @@ static void replay(struct rank *rank)
 	if (!gpu_start(&gpu, rank) || !gpu_make(&gpu, &first, COUNT, 1) || !gpu_make(&gpu, &second, COUNT, 7))
 		return;
 	const collet_how how = { .stream = gpu.stream[0] };
-	begin(&gpu, 0);
+	gpu_begin_capture(&gpu, 0);
 	rank_ok(rank, gpu_allreduce(&gpu, 0, &first), "captured");
 	rank_ok(rank, gpu_allreduce(&gpu, 0, &first), "captured");
-	end(&gpu, 0, &exec[0]);
-	begin(&gpu, 0);
+	gpu_end_capture(&gpu, 0, &exec[0]);
+	gpu_begin_capture(&gpu, 0);
 	rank_ok(rank, gpu_allreduce(&gpu, 0, &first), "captured");
 	exchange(rank, &first, &second, &how);
 	rank_ok(rank, collet_barrier(rank->comm, &how), "captured");
-	end(&gpu, 0, &exec[1]);
+	gpu_end_capture(&gpu, 0, &exec[1]);
 	gpu_holds(&gpu, &first, 1, "while it was captured");
 	for (uint32_t i = 0; i < launches && !rank->report->failed; i++) {
 		if (i % 7 == 0) {
 			rank_ok(rank, gpu_allreduce(&gpu, 0, &first), "in no graph");
 			calls++;
 		}
-		launch(&gpu, exec[i % 2], 0);
+		gpu_launch(&gpu, exec[i % 2], 0);
 		calls += 2 - i % 2;
 		if (i % 100 != 99)
 			continue;
@@ -110,18 +85,18 @@ static void pile_up(struct rank *rank)
 	cu_graph_exec exec = NULL;
 	if (!gpu_start(&gpu, rank) || !gpu_make(&gpu, &buffer, COUNT, 1))
 		return;
-	begin(&gpu, 0);
+	gpu_begin_capture(&gpu, 0);
 	rank_ok(rank, gpu_allreduce(&gpu, 0, &buffer), "captured");
-	end(&gpu, 0, &exec);
+	gpu_end_capture(&gpu, 0, &exec);
 	gpu_hold(&gpu, 0, 0);
 	for (int i = 0; i < 30; i++)
-		launch(&gpu, exec, 0);
+		gpu_launch(&gpu, exec, 0);
 	rank_post(rank, 0);
 	rank_await(rank, 0, rank->size);
 	gpu_open(&gpu, 0);
 	/* On the other stream, when the first has passed. */
 	gpu_synchronize(&gpu, 0);
-	launch(&gpu, exec, 1);
+	gpu_launch(&gpu, exec, 1);
 	gpu_synchronize(&gpu, 1);
 	gpu_holds(&gpu, &buffer, gpu_power(rank->size, 31, 1), "after 31 launches");
 	rank_destroy(rank);
@@ -144,20 +119,20 @@ static void lose_one(struct rank *rank)
 	cu_graph_exec exec = NULL;
 	if (!gpu_start(&gpu, rank) || !gpu_make(&gpu, &buffer, COUNT, 1))
 		return;
-	begin(&gpu, 0);
+	gpu_begin_capture(&gpu, 0);
 	rank_ok(rank, gpu_allreduce(&gpu, 0, &buffer), "captured");
 	rank_ok(rank, gpu_allreduce(&gpu, 0, &buffer), "captured");
-	end(&gpu, 0, &exec);
+	gpu_end_capture(&gpu, 0, &exec);
 	for (int i = 0; i < 2 * DEATH; i++) {
 		if (rank->rank == 2 && i == DEATH) {
 			gpu_synchronize(&gpu, 0);
 			raise(SIGKILL);
 		}
-		launch(&gpu, exec, 0);
+		gpu_launch(&gpu, exec, 0);
 	}
 	gpu_synchronize(&gpu, 0);
 	rank_status(rank, collet_comm_error(rank->comm), COLLET_ERR_PEER_LOST, "the error");
-	launch(&gpu, exec, 0);
+	gpu_launch(&gpu, exec, 0);
 	gpu_synchronize(&gpu, 0);
 	rank_destroy(rank);
 	(void)gpu.cuda.cuGraphExecDestroy(exec);
@@ -192,14 +167,14 @@ static void fail_once(struct rank *rank)
 	cu_graph_exec exec = NULL;
 	if (!gpu_start(&gpu, rank) || !gpu_make(&gpu, &buffer, COUNT, 1))
 		return;
-	begin(&gpu, 0);
+	gpu_begin_capture(&gpu, 0);
 	setenv("FAKE_CUDA_FAIL", failure->fail, 1);
 	rank_status(rank, gpu_allreduce(&gpu, 0, &buffer), COLLET_ERR_SYSTEM, failure->fail);
 	unsetenv("FAKE_CUDA_FAIL");
-	end(&gpu, 0, &exec);
+	gpu_end_capture(&gpu, 0, &exec);
 	rank_status(rank, collet_comm_error(rank->comm), failure->ends ? COLLET_ERR_SYSTEM : COLLET_OK, failure->fail);
 	/* What of the call it holds hurts nobody. */
-	launch(&gpu, exec, 0);
+	gpu_launch(&gpu, exec, 0);
 	gpu_synchronize(&gpu, 0);
 	(void)gpu.cuda.cuGraphExecDestroy(exec);
 	rank_status(rank, gpu_allreduce(&gpu, 0, &buffer), failure->ends ? COLLET_ERR_SYSTEM : COLLET_OK, "afterwards");
@@ -226,7 +201,7 @@ static void capture_what_is_spoilt(struct rank *rank)
 	cu_graph graph;
 	if (!gpu_start(&gpu, rank) || !gpu_make(&gpu, &buffer, COUNT, 1))
 		return;
-	begin(&gpu, 0);
+	gpu_begin_capture(&gpu, 0);
 	rank_check(rank, gpu.cuda.cuStreamSynchronize(gpu.stream[0]) == CU_CAPTURE_UNSUPPORTED, "not refused");
 	rank_status(rank, gpu_allreduce(&gpu, 0, &buffer), COLLET_ERR_ARGUMENT, "in a spoilt capture");
 	rank_check(rank, gpu.cuda.cuStreamEndCapture(gpu.stream[0], &graph) == CU_CAPTURE_INVALIDATED, "not spoilt");

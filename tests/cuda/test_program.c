@@ -495,7 +495,7 @@ static void give_up(struct gpus *gpus, bool quick)
 	uint32_t lanes;
 	assert_true(lay(gpus, seat, &row, 0, 2, &arguments.rows[0], &lanes));
 	assert_int_equal(launch(seat, &arguments, lanes, 1), COLLET_OK);
-	assert_int_equal(gpus->cuda.cuStreamCreate(&other, CU_NON_BLOCKING_STREAM), CU_OK);
+	assert_int_equal(collet_cuda_make_stream(&gpus->cuda, &other), CU_OK);
 	assert_int_equal(gpus->cuda.cuStreamQuery(seat->copier->stream), CU_NOT_READY);
 	const cu_pointer word = (uintptr_t)gpus->abort_word.first;
 	assert_int_equal(gpus->cuda.cuStreamWriteValue32(other, word, 1, 0), CU_OK);

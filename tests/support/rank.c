@@ -139,3 +139,16 @@ void rank_end_stuck(struct rank *rank)
 	}
 	pthread_mutex_unlock(&rank->comm_lock);
 }
+
+uint64_t rank_uses(struct rank *rank, const char *name)
+{
+	collet_stat stats[128];
+	const size_t most = sizeof(stats) / sizeof(stats[0]);
+	size_t count = 0;
+	uint64_t calls = 0;
+	rank_ok(rank, collet_comm_stats(rank->comm, stats, most, &count), "statistics");
+	for (size_t i = 0; i < count && i < most; i++)
+		if (stats[i].kind == COLLET_STAT_ALGORITHM && strstr(stats[i].name, name))
+			calls += stats[i].calls;
+	return calls;
+}

@@ -14,6 +14,8 @@
 #include <stdatomic.h>
 #include <sys/types.h>
 
+/* In the environment, COLLET_TEST_RANKS=processes or threads takes the place of all of them: a process that has used a
+ * GPU can fork no other that uses one. */
 enum ranks_mode {
 	RANKS_PROCESSES,
 	RANKS_THREADS,               /* of the calling process, each with a context of its own */
@@ -67,6 +69,7 @@ struct rank {
 	collet_comm *comm;           /* of all ranks; destroyed for the body when it returns, if it has not done so */
 	const struct ranks_options *options;
 	void *shared;                /* options->shared_bytes */
+	bool leaks;                  /* the body was kept from giving back what it had: nobody looks for leaks */
 	struct rank_report *report;
 	struct ranks *run;
 	pthread_mutex_t comm_lock;   /* comm may be looked at by another thread, at the deadline */
@@ -115,6 +118,8 @@ bool rank_check(struct rank *rank, bool ok, const char *format, ...) __attribute
 /* Is status the one wanted? Reports it with collet_last_error() if not. */
 bool rank_status(struct rank *rank, collet_status status, collet_status wanted, const char *what);
 bool rank_ok(struct rank *rank, collet_status status, const char *what);
+/* How many of its communicator's calls were made by algorithms with this in their name ("allreduce:ring"). */
+uint64_t rank_uses(struct rank *rank, const char *name);
 /* For whoever reads about a rank that is stuck or dead. */
 void rank_doing(struct rank *rank, const char *format, ...) __attribute__((format(printf, 2, 3)));
 

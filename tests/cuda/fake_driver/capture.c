@@ -99,6 +99,20 @@ cu_result fake_capture_forbids(struct CUstream_st *stream)
 	return captured ? CU_CAPTURE_UNSUPPORTED : CU_OK;
 }
 
+uint64_t fake_capture_id(cu_stream handle)
+{
+	struct CUstream_st *stream = fake_stream_find(handle);
+	pthread_mutex_lock(&stream->lock);
+	const uint64_t id = stream->capture ? stream->capture->id : 0;
+	pthread_mutex_unlock(&stream->lock);
+	return id;
+}
+
+void fake_capture_spoil(cu_stream handle)
+{
+	(void)fake_capture_forbids(fake_stream_find(handle));
+}
+
 /* May this thread do what could depend on work that is captured and not done? */
 cu_result fake_unsafe(void)
 {
@@ -237,6 +251,7 @@ FAKE_API cu_result cuStreamEndCapture(cu_stream handle, cu_graph *graph)
 	else
 		free_jobs(capture->first);
 	free(capture);
+	fake_alive(made != NULL);
 	*graph = made;
 	return spoilt ? CU_CAPTURE_INVALIDATED : made ? CU_OK : CU_OUT_OF_MEMORY;
 }
@@ -292,6 +307,7 @@ FAKE_API cu_result cuGraphInstantiateWithFlags(cu_graph_exec *exec, cu_graph gra
 	made->first = copy_jobs(graph->first);
 	pthread_mutex_init(&made->lock, NULL);
 	pthread_cond_init(&made->changed, NULL);
+	fake_alive(1);
 	*exec = made;
 	return CU_OK;
 }
@@ -305,6 +321,7 @@ FAKE_API cu_result cuGraphDestroy(cu_graph graph)
 		return CU_INVALID_VALUE;
 	free_jobs(graph->first);
 	free(graph);
+	fake_alive(-1);
 	return CU_OK;
 }
 
@@ -339,6 +356,7 @@ FAKE_API cu_result cuGraphExecDestroy(cu_graph_exec exec)
 		return result;
 	if (!exec)
 		return CU_INVALID_VALUE;
+	fake_alive(-1);
 	pthread_mutex_lock(&exec->lock);
 	let_go(exec);
 	return CU_OK;

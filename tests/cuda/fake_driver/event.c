@@ -11,6 +11,7 @@ struct CUevent_st {
 	pthread_cond_t changed;
 	unsigned users;              /* the program, until it destroys it, and jobs under way */
 	uint64_t recorded, reached;  /* how often */
+	uint64_t capture;            /* it was last recorded in this one; 0: in none */
 	int64_t reached_ns;
 };
 
@@ -79,6 +80,23 @@ static cu_result append(cu_event event, cu_stream stream, cu_result (*run)(struc
 	return result;
 }
 
+/* In a capture an event is a mark and no job: whoever waits for it there comes after it, as all of a capture that is
+ * one stream's does. Between what is captured and what is not there is no waiting. CU_OK, with *captured 0: neither is.
+ */
+static cu_result meet_capture(cu_event event, cu_stream stream, bool recording, uint64_t *captured)
+{
+	const uint64_t id = fake_capture_id(stream);
+	pthread_mutex_lock(&event->lock);
+	if (recording)
+		event->capture = id;
+	const bool apart = event->capture != id;
+	pthread_mutex_unlock(&event->lock);
+	*captured = id;
+	if (apart && id)
+		fake_capture_spoil(stream);
+	return apart ? CU_CAPTURE_ISOLATION : CU_OK;
+}
+
 /* ---- The driver's functions ---- */
 
 FAKE_API cu_result cuEventCreate(cu_event *created, unsigned int flags)
@@ -97,6 +115,7 @@ FAKE_API cu_result cuEventCreate(cu_event *created, unsigned int flags)
 	event->users = 1;
 	pthread_mutex_init(&event->lock, NULL);
 	pthread_cond_init(&event->changed, NULL);
+	fake_alive(1);
 	*created = event;
 	return CU_OK;
 }
@@ -108,6 +127,7 @@ FAKE_API cu_result cuEventDestroy_v2(cu_event event)
 		return result;
 	if (!event)
 		return CU_INVALID_HANDLE;
+	fake_alive(-1);
 	pthread_mutex_lock(&event->lock);
 	let_go(event);
 	return CU_OK;
@@ -120,7 +140,9 @@ FAKE_API cu_result cuEventRecord(cu_event event, cu_stream stream)
 		return result;
 	if (!event || event->context != fake_stream_context(stream))
 		return CU_INVALID_HANDLE;
-	return append(event, stream, reach, true);
+	uint64_t captured;
+	(void)meet_capture(event, stream, true, &captured);
+	return captured ? CU_OK : append(event, stream, reach, true);
 }
 
 /* Streams of any device may wait. */
@@ -131,7 +153,11 @@ FAKE_API cu_result cuStreamWaitEvent(cu_stream stream, cu_event event, unsigned 
 		return result;
 	if (!event || !fake_stream_context(stream))
 		return CU_INVALID_HANDLE;
-	return flags ? CU_INVALID_VALUE : append(event, stream, wait_for, false);
+	if (flags)
+		return CU_INVALID_VALUE;
+	uint64_t captured;
+	const cu_result met = meet_capture(event, stream, false, &captured);
+	return met != CU_OK || captured ? met : append(event, stream, wait_for, false);
 }
 
 FAKE_API cu_result cuEventQuery(cu_event event)

@@ -9,12 +9,21 @@
  * FAKE_CUDA_DEVICES=N           there are N GPUs (default 1), of which CUDA_VISIBLE_DEVICES shows some
  * FAKE_CUDA_VERSION=N           the driver is of this version (default 12040)
  * FAKE_CUDA_SCHEDULE=SEED       see schedule.h
- * FAKE_CUDA_WITHOUT=NAME        the driver does not have this function, or this: "stream memory operations"
- * FAKE_CUDA_FAIL=NAME:NTH:CODE  the nth call of this function in this process gives CODE; 0: every call does */
+ * FAKE_CUDA_WITHOUT=NAME        the driver does not have this function, or this ("stream memory operations",
+ *                               "dma-bufs"),
+ *                               "exportable memory"
+ * FAKE_CUDA_IN_BEFORE_OUT=N     after N bytes from GPUs to the host, on streams, the next ones wait for a copy to a GPU
+ * FAKE_CUDA_ASTRAY=WHICH        what this process opens of others is not quite what it seems, and no call says so:
+ *                               "reads", of one bit; "writes" (and "reads"), nobody else sees what it writes
+ * FAKE_CUDA_FAIL=NAME:NTH:CODE  the nth call of this function in this process gives CODE; 0: every call does
+ *
+ * fakeFail() has the nth call from now on fail, whatever it is, and onwards all after it, and streams do nothing any
+ * more. A wait that fails has waited. */
 #ifndef TESTS_CUDA_FAKE_DRIVER_FAKE_H
 #define TESTS_CUDA_FAKE_DRIVER_FAKE_H
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -44,10 +53,24 @@ bool fake_has(const char *function);
 /* This thread is in a function that a stream calls: from there nothing of the driver may be used. */
 void fake_forbid_driver(bool forbidden);
 
+/* ---- failure.c ---- */
+
+/* Of this call, whose number it takes: what it is to fail with. Under fake_lock. */
+cu_result fake_failure(const char *function);
+/* A failure that lasts: the GPU does nothing any more either. */
+bool fake_is_dead(void);
+/* So many more contexts held, streams, events, modules, graphs, allocations, registrations. */
+void fake_alive(int more);
+
 /* ---- capture.c ---- */
 
 /* CU_OK; or, of a call that could depend on what is being captured, that it is not allowed, and has spoilt it. */
 cu_result fake_unsafe(void);
+
+/* Which capture a stream is in; 0: none. */
+uint64_t fake_capture_id(cu_stream stream);
+/* It is in one, and something has been asked that none allows. */
+void fake_capture_spoil(cu_stream stream);
 
 /* ---- memory.c: what is at an address ---- */
 
@@ -89,6 +112,8 @@ struct fake_block *fake_add(const struct fake_block *like, int file, size_t offs
 /* The block of this kind that starts at first, off the list; free() it. */
 struct fake_block *fake_take(cu_pointer first, enum fake_kind kind);
 void fake_unmap(const struct fake_block *block);
+/* What has been opened becomes what FAKE_CUDA_ASTRAY wants of it. */
+void fake_lead_astray(const struct fake_block *block, int file);
 /* With a context goes what was page-locked in it. */
 void fake_unlock_all(cu_context context);
 
@@ -101,6 +126,10 @@ struct fake_job {
 	cu_result (*run)(struct fake_job *job);
 	size_t bytes;        /* of all of it: it can be captured, copied, and done again; 0: it cannot */
 };
+
+/* overlap.c: of a copy that is given to a stream now, and before that is made. */
+size_t fake_copies_ahead(void);
+void fake_copy_waits(cu_pointer to, cu_pointer from, size_t bytes, size_t ahead);
 
 /* NULL: there is no such stream. */
 cu_context fake_stream_context(cu_stream stream);

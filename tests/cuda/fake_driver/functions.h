@@ -4,7 +4,18 @@
 
 #include "cuda/api.h"
 
+#include <stdbool.h>
+
 #define FAKE_API __attribute__((visibility("default")))
+
+/* failure.c: no driver has these. nth 0: no call fails any more. fakeFailed(): the first that did; NULL: none has. */
+FAKE_API void fakeFail(uint64_t nth, cu_result code, bool onwards);
+FAKE_API const char *fakeFailed(void);
+/* Since then. What this thread calls while it is spared neither counts nor fails: the program's own. */
+FAKE_API uint64_t fakeCalls(void);
+FAKE_API void fakeSpare(bool on);
+/* How much this process has made and not destroyed: contexts held, streams, events, modules, graphs, memory. */
+FAKE_API long fakeAlive(void);
 
 /* state.c */
 FAKE_API cu_result cuInit(unsigned int flags);
@@ -37,6 +48,8 @@ FAKE_API cu_result cuPointerGetAttributes(unsigned int count, int *attributes, v
 FAKE_API cu_result cuMemGetAddressRange_v2(cu_pointer *first, size_t *bytes, cu_pointer pointer);
 
 /* ipc.c */
+FAKE_API cu_result cuMemGetHandleForAddressRange(
+	void *handle, cu_pointer pointer, size_t bytes, int type, uint64_t flags);
 FAKE_API cu_result cuIpcGetMemHandle(cu_ipc_handle *handle, cu_pointer pointer);
 FAKE_API cu_result cuIpcOpenMemHandle_v2(cu_pointer *pointer, cu_ipc_handle handle, unsigned int flags);
 FAKE_API cu_result cuIpcCloseMemHandle(cu_pointer pointer);
@@ -57,6 +70,8 @@ FAKE_API cu_result cuMemImportFromShareableHandle(cu_memory *memory, void *handl
 
 /* stream.c */
 FAKE_API cu_result cuStreamCreate(cu_stream *created, unsigned int flags);
+FAKE_API cu_result cuStreamCreateWithPriority(cu_stream *created, unsigned int flags, int priority);
+FAKE_API cu_result cuCtxGetStreamPriorityRange(int *least, int *greatest);
 FAKE_API cu_result cuStreamDestroy_v2(cu_stream stream);
 FAKE_API cu_result cuMemcpyAsync(cu_pointer to, cu_pointer from, size_t bytes, cu_stream stream);
 FAKE_API cu_result cuStreamSynchronize(cu_stream stream);

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -16,6 +17,32 @@ struct contents {
 };
 
 static const uint64_t MAGIC = 0x66616b652d697063;
+
+/* A dma-buf is what others open an allocation by, here: so only one that begins where that does can be had. */
+FAKE_API cu_result cuMemGetHandleForAddressRange(
+	void *handle, cu_pointer pointer, size_t bytes, int type, uint64_t flags)
+{
+	const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+	cu_result result = fake_enter(__func__);
+	if (result != CU_OK)
+		return result;
+	if (pointer % page || bytes % page || !bytes || type != CU_RANGE_DMABUF || flags)
+		return CU_INVALID_VALUE;
+	if (!fake_has("dma-bufs"))
+		return CU_NOT_SUPPORTED;
+	pthread_mutex_lock(&fake_lock);
+	const struct fake_block *block = fake_find(pointer);
+	if (!block || block->kind != FAKE_DEVICE || bytes > block->mapped - (pointer - block->first)) {
+		result = CU_INVALID_VALUE;
+	} else if (pointer != block->first) {
+		result = CU_NOT_SUPPORTED;
+	} else {
+		*(int *)handle = fcntl(block->file, F_DUPFD_CLOEXEC, 0);
+		result = *(int *)handle < 0 ? CU_OUT_OF_MEMORY : CU_OK;
+	}
+	pthread_mutex_unlock(&fake_lock);
+	return result;
+}
 
 FAKE_API cu_result cuIpcGetMemHandle(cu_ipc_handle *handle, cu_pointer pointer)
 {
@@ -70,6 +97,18 @@ static uint64_t *find_opened(uint64_t exporter)
 	return NULL;
 }
 
+/* A copy of one's own. */
+void fake_lead_astray(const struct fake_block *block, int file)
+{
+	const char *which = getenv("FAKE_CUDA_ASTRAY");
+	if (!which)
+		return;
+	if (mmap(block->reach, block->mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED, file, 0) == MAP_FAILED)
+		abort();
+	if (strcmp(which, "reads") == 0)
+		block->reach[0] ^= 4;
+}
+
 /* Under opening. */
 static cu_result open_handle(const struct contents *contents, cu_context context, cu_pointer *pointer)
 {
@@ -86,6 +125,8 @@ static cu_result open_handle(const struct contents *contents, cu_context context
 	const struct fake_block like = { .kind = FAKE_OPENED, .bytes = contents->bytes, .context = context,
 		.device = contents->device, .file = -1, .exporter = exporter };
 	const struct fake_block *block = fake_add(&like, file, 0, 0);
+	if (block)
+		fake_lead_astray(block, file);
 	close(file);
 	if (!block)
 		return CU_MAP_FAILED;

@@ -61,7 +61,7 @@ static _Thread_local struct {
 unsigned char *host_reach(uint64_t address, uint64_t bytes)
 {
 	char *reached = bytes ? fake_reach_from(block.device, address, bytes) : (char *)(uintptr_t)address;
-	if (!reached)
+	if (!reached && bytes)
 		longjmp(block.fault, 1);
 	return (unsigned char *)reached;
 }
@@ -163,6 +163,7 @@ FAKE_API cu_result cuModuleLoadData(cu_module *loaded, const void *image)
 	if (!module)
 		return CU_OUT_OF_MEMORY;
 	module->context = context;
+	fake_alive(1);
 	*loaded = module;
 	return CU_OK;
 }
@@ -180,6 +181,7 @@ FAKE_API cu_result cuModuleUnload(cu_module module)
 		free(function);
 	}
 	free(module);
+	fake_alive(-1);
 	return CU_OK;
 }
 

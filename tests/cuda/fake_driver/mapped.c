@@ -14,6 +14,7 @@ struct memory {
 	int file, device;
 	bool exportable;
 	size_t bytes;
+	bool imported;
 };
 
 struct reservation {
@@ -37,8 +38,9 @@ static cu_result make(cu_memory *made, int file, size_t bytes, int device, bool 
 		close(file);
 		return CU_OUT_OF_MEMORY;
 	}
-	*memory = (struct memory){ 1, 1, file, device, exportable, bytes };
+	*memory = (struct memory){ 1, 1, file, device, exportable, bytes, false };
 	*made = (uintptr_t)memory;
+	fake_alive(1);
 	return CU_OK;
 }
 
@@ -96,6 +98,7 @@ FAKE_API cu_result cuMemRelease(cu_memory memory)
 		result = CU_INVALID_VALUE;
 	} else {
 		memory_of(memory)->handles--;
+		fake_alive(-1);
 		put(memory_of(memory));
 	}
 	pthread_mutex_unlock(&fake_lock);
@@ -113,6 +116,7 @@ FAKE_API cu_result cuMemRetainAllocationHandle(cu_memory *memory, void *pointer)
 		*memory = block->memory;
 		memory_of(*memory)->users++;
 		memory_of(*memory)->handles++;
+		fake_alive(1);
 	} else {
 		result = CU_INVALID_VALUE;
 	}
@@ -138,6 +142,7 @@ FAKE_API cu_result cuMemAddressReserve(
 	pthread_mutex_lock(&fake_lock);
 	*reservation = (struct reservation){ reservations, (uintptr_t)first, bytes };
 	reservations = reservation;
+	fake_alive(1);
 	pthread_mutex_unlock(&fake_lock);
 	return CU_OK;
 }
@@ -162,6 +167,7 @@ FAKE_API cu_result cuMemAddressFree(cu_pointer pointer, size_t bytes)
 		result = CU_INVALID_VALUE;
 	} else {
 		*at = found->next;
+		fake_alive(-1);
 		munmap((void *)(uintptr_t)pointer, bytes);
 		free(found);
 	}
@@ -185,7 +191,10 @@ FAKE_API cu_result cuMemMap(cu_pointer pointer, size_t bytes, size_t offset, cu_
 		return CU_INVALID_VALUE;
 	const struct fake_block like = { .kind = FAKE_MAPPED, .bytes = bytes, .device = memory_of(memory)->device,
 		.file = -1, .memory = memory };
-	if (fake_add(&like, memory_of(memory)->file, 0, pointer))
+	const struct fake_block *block = fake_add(&like, memory_of(memory)->file, 0, pointer);
+	if (block && memory_of(memory)->imported)
+		fake_lead_astray(block, memory_of(memory)->file);
+	if (block)
 		return CU_OK;
 	pthread_mutex_lock(&fake_lock);
 	put(memory_of(memory));
@@ -224,10 +233,13 @@ FAKE_API cu_result cuMemSetAccess(cu_pointer pointer, size_t bytes, const cu_acc
 		return result;
 	pthread_mutex_lock(&fake_lock);
 	struct fake_block *block = fake_find(pointer);
-	if (!block || block->kind != FAKE_MAPPED || block->bytes != bytes || count != 1 ||
-		access->location.type != CU_LOCATION_DEVICE || access->flags != CU_ACCESS_READ_WRITE)
+	if (!block || block->kind != FAKE_MAPPED || block->bytes != bytes || !count)
 		result = CU_INVALID_VALUE;
-	else
+	for (size_t i = 0; i < count && result == CU_OK; i++)
+		if (access[i].location.type != CU_LOCATION_DEVICE || access[i].location.id < 0 ||
+			access[i].location.id >= fake_device_count() || access[i].flags != CU_ACCESS_READ_WRITE)
+			result = CU_INVALID_VALUE;
+	if (result == CU_OK)
 		block->accessible = true;
 	pthread_mutex_unlock(&fake_lock);
 	return result;
@@ -258,5 +270,8 @@ FAKE_API cu_result cuMemImportFromShareableHandle(cu_memory *memory, void *handl
 			close(file);
 		return CU_INVALID_VALUE;
 	}
-	return make(memory, file, (size_t)info.st_size, 0, true);
+	const cu_result made = make(memory, file, (size_t)info.st_size, 0, true);
+	if (made == CU_OK)
+		memory_of(*memory)->imported = true;
+	return made;
 }

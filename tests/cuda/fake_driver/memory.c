@@ -28,6 +28,7 @@ static void add(struct fake_block *block)
 	block->next = blocks;
 	blocks = block;
 	pthread_mutex_unlock(&fake_lock);
+	fake_alive(1);
 }
 
 struct fake_block *fake_add(const struct fake_block *like, int file, size_t offset, cu_pointer at)
@@ -63,6 +64,7 @@ struct fake_block *fake_take(cu_pointer first, enum fake_kind kind)
 		if ((*at)->first == first && (*at)->kind == kind) {
 			found = *at;
 			*at = found->next;
+			fake_alive(-1);
 			break;
 		}
 	}
@@ -77,6 +79,7 @@ void fake_unlock_all(cu_context context)
 		struct fake_block *block = *at;
 		if (block->kind == FAKE_PINNED && block->context == context) {
 			*at = block->next;
+			fake_alive(-1);
 			free(block);
 		} else {
 			at = &block->next;

@@ -1,4 +1,4 @@
-/* Initialisation, devices, contexts, look-up, and failures that a test asks for. */
+/* Initialisation, devices, contexts, look-up. */
 #include "stream.h"
 
 #include <dlfcn.h>
@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { DEPTH = 16, NAMES = 128 };
+enum { DEPTH = 16 };
 
 pthread_mutex_t fake_lock = PTHREAD_MUTEX_INITIALIZER;
 
@@ -22,12 +22,6 @@ static _Thread_local struct {
 	cu_context contexts[DEPTH];
 	int count;
 } stack;
-
-/* Calls so far, of every function that has been called. */
-static struct {
-	const char *name;
-	unsigned calls;
-} counted[NAMES];
 
 static long number_of(const char *variable, long otherwise)
 {
@@ -61,32 +55,10 @@ bool fake_has(const char *function)
 	return !without || strcmp(without, function) != 0;
 }
 
-/* Which call of this function is this? Under fake_lock. */
-static unsigned count_call(const char *function)
-{
-	int i = 0;
-	while (i < NAMES - 1 && counted[i].name && strcmp(counted[i].name, function) != 0)
-		i++;
-	counted[i].name = function;
-	return ++counted[i].calls;
-}
-
-/* What FAKE_CUDA_FAIL wants of the nth call of this function. */
-static cu_result asked_for(const char *function, unsigned nth)
-{
-	const char *text = getenv("FAKE_CUDA_FAIL");
-	const size_t length = strlen(function);
-	unsigned which;
-	int code;
-	if (!text || strncmp(text, function, length) != 0 || sscanf(text + length, ":%u:%d", &which, &code) != 2)
-		return CU_OK;
-	return which == nth || !which ? code : CU_OK;
-}
-
 cu_result fake_enter(const char *function)
 {
 	pthread_mutex_lock(&fake_lock);
-	const cu_result wanted = asked_for(function, count_call(function));
+	const cu_result wanted = fake_failure(function);
 	const bool early = !initialised;
 	pthread_mutex_unlock(&fake_lock);
 	return early ? CU_NOT_INITIALIZED : in_host_function ? CU_NOT_PERMITTED : wanted;
@@ -204,7 +176,8 @@ FAKE_API cu_result cuDeviceGetAttribute(int *value, int attribute, cu_device dev
 	case CU_DEVICE_MULTIPROCESSORS: *value = FAKE_MULTIPROCESSORS; return result;
 	case CU_DEVICE_L2_CACHE_BYTES: *value = 1 << 20; return result;
 	case CU_DEVICE_HAS_VIRTUAL_MEMORY:
-	case CU_DEVICE_EXPORTS_FILE_DESCRIPTORS: *value = 1; return result;
+	case CU_DEVICE_EXPORTS_FILE_DESCRIPTORS: *value = fake_has("exportable memory"); return result;
+	case CU_DEVICE_HAS_DMABUF: *value = fake_has("dma-bufs"); return result;
 	case CU_DEVICE_HAS_MEMORY_OPERATIONS: *value = fake_has("stream memory operations"); return result;
 	default: return CU_INVALID_VALUE;
 	}
@@ -220,6 +193,7 @@ FAKE_API cu_result cuDevicePrimaryCtxRetain(cu_context *context, cu_device devic
 	pthread_mutex_lock(&fake_lock);
 	primary[device].device = device;
 	primary[device].users++;
+	fake_alive(1);
 	pthread_mutex_unlock(&fake_lock);
 	*context = &primary[device];
 	return CU_OK;
@@ -231,10 +205,12 @@ FAKE_API cu_result cuDevicePrimaryCtxRelease_v2(cu_device device)
 	if (result != CU_OK)
 		return result;
 	pthread_mutex_lock(&fake_lock);
-	if (device < 0 || device >= FAKE_DEVICES || !primary[device].users)
+	if (device < 0 || device >= FAKE_DEVICES || !primary[device].users) {
 		result = CU_INVALID_CONTEXT;
-	else
+	} else {
 		primary[device].users--;
+		fake_alive(-1);
+	}
 	const bool gone = result == CU_OK && !primary[device].users;
 	pthread_mutex_unlock(&fake_lock);
 	if (gone)

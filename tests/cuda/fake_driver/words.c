@@ -50,6 +50,8 @@ static cu_result run_wait(struct fake_job *job)
 		const _Atomic uint32_t *word = reach_word(wait->word);
 		if (!word)
 			return CU_ILLEGAL_ADDRESS;
+		if (fake_is_dead())
+			return CU_ILLEGAL_ADDRESS;
 		if (reached(wait, atomic_load_explicit(word, memory_order_acquire)))
 			return CU_OK;
 		if (round < PATIENCE)

@@ -1,0 +1,124 @@
+/* Failures that a test asks for, by a function's name or by a number; and how much of the driver's is in use. */
+#include "fake.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { NAMES = 128 };
+
+/* Calls so far, of every function that has been called. */
+static struct {
+	const char *name;
+	unsigned calls;
+} counted[NAMES];
+
+/* What fakeFail() has asked for. */
+static struct {
+	uint64_t nth, calls;         /* nth 0: nothing */
+	cu_result code;
+	bool onwards;
+	const char *first;           /* that has failed */
+} numbered;
+
+static atomic_long alive;
+static atomic_bool dead;
+static _Thread_local bool spared;
+
+/* Which call of this function is this? */
+static unsigned count_call(const char *function)
+{
+	int i = 0;
+	while (i < NAMES - 1 && counted[i].name && strcmp(counted[i].name, function) != 0)
+		i++;
+	counted[i].name = function;
+	return ++counted[i].calls;
+}
+
+/* What FAKE_CUDA_FAIL wants of the nth call of this function. */
+static cu_result named_failure(const char *function, unsigned nth)
+{
+	const char *text = getenv("FAKE_CUDA_FAIL");
+	const size_t length = strlen(function);
+	unsigned which;
+	int code;
+	if (!text || strncmp(text, function, length) != 0 || sscanf(text + length, ":%u:%d", &which, &code) != 2)
+		return CU_OK;
+	return which == nth || !which ? code : CU_OK;
+}
+
+/* How often a program asks how far something is, and enters a context to do so, depends on the moment: such calls have
+ * no numbers, and fail only after others. */
+static bool asks(const char *function)
+{
+	static const char *const names[] = { "cuEventQuery", "cuStreamQuery", "cuCtxPushCurrent", "cuCtxPopCurrent",
+		"cuThreadExchangeStreamCaptureMode" };
+	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+		if (strcmp(function, names[i]) == 0)
+			return true;
+	return false;
+}
+
+cu_result fake_failure(const char *function)
+{
+	const cu_result named = named_failure(function, count_call(function));
+	if (spared)
+		return named;
+	const bool counts = !asks(function);
+	numbered.calls += counts;
+	if (!numbered.nth || numbered.calls < numbered.nth ||
+		(!numbered.onwards && (!counts || numbered.calls > numbered.nth)))
+		return named;
+	if (!numbered.first)
+		numbered.first = function;
+	if (numbered.onwards)
+		atomic_store(&dead, true);
+	return numbered.code;
+}
+
+bool fake_is_dead(void)
+{
+	return atomic_load(&dead);
+}
+
+void fake_alive(int more)
+{
+	atomic_fetch_add(&alive, more);
+}
+
+FAKE_API void fakeFail(uint64_t nth, cu_result code, bool onwards)
+{
+	pthread_mutex_lock(&fake_lock);
+	numbered.nth = nth;
+	numbered.code = code;
+	numbered.onwards = onwards;
+	numbered.calls = 0;
+	numbered.first = NULL;
+	pthread_mutex_unlock(&fake_lock);
+}
+
+FAKE_API const char *fakeFailed(void)
+{
+	pthread_mutex_lock(&fake_lock);
+	const char *first = numbered.first;
+	pthread_mutex_unlock(&fake_lock);
+	return first;
+}
+
+FAKE_API uint64_t fakeCalls(void)
+{
+	pthread_mutex_lock(&fake_lock);
+	const uint64_t calls = numbered.calls;
+	pthread_mutex_unlock(&fake_lock);
+	return calls;
+}
+
+FAKE_API void fakeSpare(bool on)
+{
+	spared = on;
+}
+
+FAKE_API long fakeAlive(void)
+{
+	return atomic_load(&alive);
+}
