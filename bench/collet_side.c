@@ -135,6 +135,7 @@ const void *collet_side_plan(
 		side->how.scale = bench_scale(side->library.rank);
 	side->how.piece_bytes = side->piece_bytes;
 	side->how.channels = side->channels;
+	side->how.stream = side->stream;
 	if (collet_comm_plan(side->comm, collective, count, (collet_dtype)work->dtype, (collet_op)work->op, work->root,
 			side->how.algorithm, &side->plan) != COLLET_OK)
 		side->plan = (collet_plan){ .algorithm = side->how.algorithm, .predicted_ns = -1 };
@@ -143,5 +144,5 @@ const void *collet_side_plan(
 	if (side->channels > 0)
 		side->plan.channels = side->channels;
 	const bool cut = side->piece_bytes > 0 || side->channels > 0;
-	return named || cut || work->op == COLLET_PREMUL_SUM ? &side->how : NULL;
+	return named || cut || side->stream != NULL || work->op == COLLET_PREMUL_SUM ? &side->how : NULL;
 }

@@ -10,6 +10,7 @@ struct collet_side {
 	collet_comm *comm;
 	collet_how how;                      /* of the prepared work: algorithm, scale */
 	char algorithm[32];                  /* what how.algorithm points to; whoever named it may forget it */
+	void *stream;                        /* for collet_side_plan(): calls are put on it; NULL: they block */
 	uint32_t piece_bytes, channels;      /* for collet_side_plan(); 0: as chosen */
 	struct bench_allocator allocator;
 	struct bench_library library;        /* what to hand to the loop */

@@ -11,6 +11,7 @@
 #include "device.h"
 #include "output.h"
 #include "pin.h"
+#include "streamed.h"
 
 enum { SAMPLES = 20000 };
 
@@ -23,6 +24,7 @@ struct session {
 	char host[65];
 	bool pinned;          /* on all ranks */
 	struct bench_device device;  /* with --device cuda */
+	struct bench_streamed streamed;  /* of a size, with --stream or --graph */
 	double copy_gbs;      /* on rank 0 */
 	uint64_t wrong;       /* elements so far */
 	bool header_done;
@@ -41,6 +43,37 @@ static int agree(struct session *s, const uint64_t *mine, uint64_t *all, size_t 
 	return collet_allreduce(s->side.comm, mine, all, count, COLLET_U64, op, NULL) != COLLET_OK;
 }
 
+/* ---- Each as calls block, or as a stream has them ---- */
+
+static bool is_streamed(const struct session *s)
+{
+	return s->options->manner.calling != BENCH_BLOCKING;
+}
+
+static int run_batch(struct session *s, struct bench_run *run, uint64_t iterations, struct bench_times *times)
+{
+	if (is_streamed(s))
+		return bench_streamed_batch(&s->streamed, iterations, times);
+	return bench_run_batch(run, iterations, times) ? complain("timed calls") : 0;
+}
+
+static int run_samples(struct session *s, struct bench_run *run, uint64_t iterations)
+{
+	if (is_streamed(s))
+		return bench_streamed_samples(&s->streamed, iterations, &s->samples);
+	return bench_run_samples(run, iterations, &s->samples) ? complain("the calls timed one by one") : 0;
+}
+
+static int run_checked(struct session *s, struct bench_run *run, uint64_t *wrong, uint64_t *first)
+{
+	if (is_streamed(s))
+		return bench_streamed_checked(&s->streamed, wrong, first);
+	return bench_run_checked(run, wrong, first) ?
+		complain(bench_collective_name((enum bench_collective)run->work.collective)) : 0;
+}
+
+/* ---- A size ---- */
+
 /* Doubles a batch until it takes a tenth of the time, on the slowest rank, and does so twice: in a first one
  * connections are opened. Then *iterations would take all of it. The calls are the warm-up as well. */
 static int calibrate(struct session *s, struct bench_run *run, uint64_t *iterations)
@@ -49,8 +82,8 @@ static int calibrate(struct session *s, struct bench_run *run, uint64_t *iterati
 	uint64_t batch = 1, elapsed[1];
 	for (bool again = false;;) {
 		struct bench_times times;
-		if (bench_run_batch(run, batch, &times))
-			return complain("warming up");
+		if (run_batch(s, run, batch, &times))
+			return 1;
 		const uint64_t mine[1] = { (uint64_t)times.elapsed_ns };
 		if (agree(s, mine, elapsed, 1, COLLET_MAX))
 			return complain("agreeing on the time");
@@ -69,8 +102,8 @@ static int calibrate(struct session *s, struct bench_run *run, uint64_t *iterati
 static int check(struct session *s, struct bench_run *run, uint64_t *wrong)
 {
 	uint64_t here = 0, first = 0;
-	if (bench_run_checked(run, &here, &first))
-		return complain(bench_collective_name((enum bench_collective)run->work.collective));
+	if (run_checked(s, run, &here, &first))
+		return 1;
 	*wrong += here;
 	if (here == 0)
 		return 0;
@@ -85,7 +118,7 @@ static int check(struct session *s, struct bench_run *run, uint64_t *wrong)
 
 /* One rank's numbers of one size, to be merged. */
 struct numbers {
-	uint64_t elapsed_ns, p50_ns, p99_ns;   /* the largest counts */
+	uint64_t elapsed_ns, p50_ns, p99_ns, host_ns;   /* the largest counts */
 	uint64_t cpu_ns, wrong, page_faults, switches;   /* the sum counts */
 };
 
@@ -94,13 +127,12 @@ static int run_size(struct session *s, struct bench_run *run, struct numbers *mi
 	struct bench_times times;
 	if (check(s, run, &mine->wrong) || calibrate(s, run, iterations))
 		return 1;
-	const int failed = s->options->manner.sync ? bench_run_synced_batch(run, *iterations, &times)
-		: bench_run_batch(run, *iterations, &times);
-	if (failed)
-		return complain("the timed calls");
+	if (s->options->manner.sync ? bench_run_synced_batch(run, *iterations, &times) && complain("timed calls")
+		: run_batch(s, run, *iterations, &times))
+		return 1;
 	const uint64_t samples = *iterations < SAMPLES ? *iterations : SAMPLES;
-	if (bench_run_samples(run, samples, &s->samples))
-		return complain("the calls timed one by one");
+	if (run_samples(s, run, samples))
+		return 1;
 	mine->elapsed_ns = (uint64_t)times.elapsed_ns;
 	/* These are the process's: of threads, one speaks for all. */
 	if (!s->options->manner.threads || s->side.library.rank == 0) {
@@ -110,18 +142,22 @@ static int run_size(struct session *s, struct bench_run *run, struct numbers *mi
 	}
 	mine->p50_ns = (uint64_t)bench_percentile(&s->samples, 0.5);
 	mine->p99_ns = (uint64_t)bench_percentile(&s->samples, 0.99);
+	int64_t host_ns = 0;
+	if (s->options->manner.calling == BENCH_ON_STREAM && bench_streamed_host(&s->streamed, &s->samples, &host_ns))
+		return 1;
+	mine->host_ns = (uint64_t)host_ns;
 	return check(s, run, &mine->wrong);
 }
 
 static int merge(struct session *s, const struct numbers *mine, struct numbers *all)
 {
-	const uint64_t largest[3] = { mine->elapsed_ns, mine->p50_ns, mine->p99_ns },
+	const uint64_t largest[4] = { mine->elapsed_ns, mine->p50_ns, mine->p99_ns, mine->host_ns },
 		       sums[4] = { mine->cpu_ns, mine->wrong, mine->page_faults, mine->switches };
-	uint64_t all_largest[3], all_sums[4];
-	if (agree(s, largest, all_largest, 3, COLLET_MAX) || agree(s, sums, all_sums, 4, COLLET_SUM))
+	uint64_t all_largest[4], all_sums[4];
+	if (agree(s, largest, all_largest, 4, COLLET_MAX) || agree(s, sums, all_sums, 4, COLLET_SUM))
 		return complain("collecting the times");
-	*all = (struct numbers){ all_largest[0], all_largest[1], all_largest[2], all_sums[0], all_sums[1], all_sums[2],
-		all_sums[3] };
+	*all = (struct numbers){ all_largest[0], all_largest[1], all_largest[2], all_largest[3], all_sums[0],
+		all_sums[1], all_sums[2], all_sums[3] };
 	return 0;
 }
 
@@ -141,9 +177,11 @@ static double copied_bytes(const struct session *s, const struct bench_run *run)
 static void print(struct session *s, const struct bench_run *run, const struct numbers *all, uint64_t iterations)
 {
 	const uint32_t ranks = s->side.library.size;
-	const bool device = s->options->manner.device;
+	static const char *const callings[] = { [BENCH_ON_STREAM] = "stream", [BENCH_IN_GRAPH] = "graph" };
+	const bool device = s->options->manner.device, hosts = s->options->manner.calling == BENCH_ON_STREAM;
 	const struct bench_on_device on = { .name = s->device.device.name, .copy_gbs = s->copy_gbs,
-		.copy_bytes = device ? copied_bytes(s, run) : 0 };
+		.copy_bytes = device ? copied_bytes(s, run) : 0, .calling = callings[s->options->manner.calling],
+		.host_ns = hosts ? (double)all->host_ns : -1 };
 	const struct bench_measurement m = {
 		.library = "collet", .version = collet_version(), .host = s->host,
 		.algorithm = s->side.plan.algorithm,
@@ -193,12 +231,15 @@ static int measure_size(struct session *s, uint64_t bytes)
 			o->manner.buffers == BENCH_ALLOC ? collet_last_error() : "");
 		return 1;
 	}
-	int failed = run_size(s, &run, &mine, &iterations) || merge(s, &mine, &all);
+	int failed = is_streamed(s) && bench_streamed_init(&s->streamed, &s->side, &s->device, &run,
+		o->manner.calling == BENCH_IN_GRAPH);
+	failed = failed || run_size(s, &run, &mine, &iterations) || merge(s, &mine, &all);
 	if (!failed) {
 		s->wrong += all.wrong;
 		if (library->rank == 0)
 			print(s, &run, &all, iterations);
 	}
+	bench_streamed_deinit(&s->streamed);
 	bench_run_deinit(&run);
 	return failed;
 }
@@ -211,6 +252,8 @@ static int begin_device(struct session *s)
 	if (!bench_device_open(&s->device, collet_comm_local_rank(s->side.comm)))
 		return 1;
 	s->side.library.allocator = &s->device.allocator;
+	if (is_streamed(s))
+		s->side.stream = s->device.stream;
 	for (size_t i = 0; i < sizes->count; i++)
 		bytes = bytes < sizes->bytes[i] ? sizes->bytes[i] : bytes;
 	if (bytes < 2 * s->device.device.cache_bytes)
@@ -270,8 +313,9 @@ int bench_measure_as(const struct bench_options *options, const collet_options *
 	/* A process's end is seen by the others; a thread's is not. */
 	if (status != 0 && options->manner.threads)
 		collet_comm_abort(s.side.comm);
-	bench_device_close(&s.device);
+	/* In this order: the communicator has streams and events in the GPU's context. */
 	collet_side_deinit(&s.side);
+	bench_device_close(&s.device);
 	return status;
 }
 

@@ -47,6 +47,9 @@ const char bench_usage[] =
 	"  --buffers KIND         malloc, alloc (collet_mem_alloc), huge (huge pages) (malloc)\n"
 	"  --device WHERE         COLLECTIVE, limits: cpu, or cuda: buffers in the memory of LOCAL_RANK's GPU, others\n"
 	"                         for each call, and their times beside that of a copy within it (cpu)\n"
+	"  --stream               COLLECTIVE, --device cuda: calls on a CUDA stream, timed by its events; and what a\n"
+	"                         call takes of the host's time\n"
+	"  --graph                the same, captured in a graph that is launched again and again\n"
 	"  --threads              COLLECTIVE: ranks are threads of one process\n"
 	"  --cold                 other buffers for each call, so that no cache holds them\n"
 	"  --sync                 a barrier before each call, outside the time\n"
@@ -100,6 +103,8 @@ enum {
 	OPT_PREDICT,
 	OPT_DEVICE,
 	OPT_THREADS,
+	OPT_STREAM,
+	OPT_GRAPH,
 	OPT_VERSION
 };
 
@@ -133,6 +138,8 @@ static const struct option long_options[] = {
 	{ "strategies", required_argument, NULL, OPT_STRATEGIES },
 	{ "predict", required_argument, NULL, OPT_PREDICT },
 	{ "device", required_argument, NULL, OPT_DEVICE },
+	{ "stream", no_argument, NULL, OPT_STREAM },
+	{ "graph", no_argument, NULL, OPT_GRAPH },
 	{ "threads", no_argument, NULL, OPT_THREADS },
 	{ "help", no_argument, NULL, 'h' },
 	{ "version", no_argument, NULL, OPT_VERSION },
@@ -245,6 +252,10 @@ static bool take_manner(int option, struct bench_options *o, struct given *given
 		o->manner.device = strcmp(optarg, "cuda") == 0;
 		return o->manner.device || strcmp(optarg, "cpu") == 0
 			|| fail(problem, "--device %s: expected cpu or cuda", optarg);
+	case OPT_STREAM:
+		o->manner.calling = o->manner.calling == BENCH_BLOCKING ? BENCH_ON_STREAM : o->manner.calling;
+		return true;
+	case OPT_GRAPH: o->manner.calling = BENCH_IN_GRAPH; return true;
 	case OPT_THREADS: o->manner.threads = true; return true;
 	case OPT_COLD: o->manner.cold = true; return true;
 	case OPT_SYNC: o->manner.sync = true; return true;
@@ -316,7 +327,7 @@ static bool take(int option, struct bench_options *o, struct given *given, char 
 	case OPT_DTYPE: case OPT_OP: case OPT_ROOT: case OPT_IN_PLACE:
 		return take_work(option, o, problem);
 	case OPT_SECONDS: case OPT_ITERS: case OPT_BUFFERS: case OPT_COLD: case OPT_SYNC: case OPT_NO_PIN:
-	case OPT_DEVICE: case OPT_THREADS:
+	case OPT_DEVICE: case OPT_STREAM: case OPT_GRAPH: case OPT_THREADS:
 		return take_manner(option, o, given, problem);
 	default:
 		return false;   /* the caller knows the word */
@@ -400,6 +411,10 @@ static bool check(const struct bench_options *o, char problem[256])
 		return fail(problem, "-n 1: faults kills one rank, and asks the others");
 	if (o->manner.device && o->command == BENCH_COMMAND_LIMITS && o->transport != NULL)
 		return fail(problem, "--transport: with --device cuda, limits are the GPU's");
+	if (o->manner.calling != BENCH_BLOCKING && (!o->manner.device || o->command != BENCH_COMMAND_MEASURE))
+		return fail(problem, "--stream and --graph are for a collective with --device cuda");
+	if (o->manner.calling != BENCH_BLOCKING && o->manner.sync)
+		return fail(problem, "--sync: calls on a stream are not waited for one by one");
 	if (o->manner.device && o->manner.buffers != BENCH_MALLOC)
 		return fail(problem, "--buffers %s: with --device cuda they are the GPU's",
 			bench_buffer_kind_name(o->manner.buffers));

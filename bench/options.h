@@ -23,6 +23,13 @@ enum bench_command_kind {
 	BENCH_COMMAND_VERSION
 };
 
+/* How calls are made. */
+enum bench_calling {
+	BENCH_BLOCKING,
+	BENCH_ON_STREAM,       /* --stream */
+	BENCH_IN_GRAPH         /* --graph */
+};
+
 /* How a size is run and timed. */
 struct bench_manner {
 	double seconds;        /* of timed calls a size (compare: a size and repeat) */
@@ -30,6 +37,7 @@ struct bench_manner {
 	enum bench_buffer_kind buffers;
 	bool cold, sync, pin;
 	bool device;           /* --device cuda */
+	enum bench_calling calling;
 	bool threads;          /* ranks are threads of one process */
 };
 

@@ -46,14 +46,22 @@ void bench_table_header(FILE *out, const struct bench_measurement *first)
 			"# GPU: %s; copies within its memory at %.1f GB/s; of copy: what a call must read and write, "
 			"at that speed, / time\n",
 			first->device->name, first->device->copy_gbs);
+	if (first->device != NULL && first->device->calling != NULL)
+		fprintf(out,
+			"# calls %s, times by the stream's events; host: what a call takes of its caller's time, "
+			"median\n",
+			strcmp(first->device->calling, "graph") == 0 ? "in a graph that is launched again and again" :
+								       "on a stream");
 	fprintf(out,
 		"# times: mean of calls back to back, slowest rank; p50 and p99 in a pass of their own; GB = 10^9 "
 		"bytes\n");
+	const bool ordered = first->device != NULL && first->device->calling != NULL;
 	const bool device = first->device != NULL;
-	fprintf(out, "%12s %12s %7s %10s %-16s %-9s %10s %10s %10s %8s %8s %7s%s\n", "bytes", "count", "type", "op",
-		"algorithm", "transport", "time", "p50", "p99", "algbw", "busbw", "wrong", device ? "  of copy" : "");
-	fprintf(out, "%12s %12s %7s %10s %-16s %-9s %10s %10s %10s %8s %8s %7s%s\n", "", "elements", "", "", "", "",
-		"us", "us", "us", "GB/s", "GB/s", "", device ? "        %" : "");
+	fprintf(out, "%12s %12s %7s %10s %-16s %-9s %10s %10s %10s %8s %8s %7s%s%s\n", "bytes", "count", "type", "op",
+		"algorithm", "transport", "time", "p50", "p99", "algbw", "busbw", "wrong", device ? "  of copy" : "",
+		ordered ? "       host" : "");
+	fprintf(out, "%12s %12s %7s %10s %-16s %-9s %10s %10s %10s %8s %8s %7s%s%s\n", "", "elements", "", "", "", "",
+		"us", "us", "us", "GB/s", "GB/s", "", device ? "        %" : "", ordered ? "         us" : "");
 }
 
 void bench_table_number(FILE *out, double value, int width)
@@ -75,6 +83,8 @@ void bench_table_row(FILE *out, const struct bench_measurement *m)
 	fprintf(out, " %8.2f %8.2f %7" PRIu64, algbw(m), busbw(m), m->wrong);
 	if (m->device != NULL)
 		bench_table_number(out, 100 * part_of_copy(m), 8);
+	if (m->device != NULL && m->device->calling != NULL)
+		bench_table_number(out, m->device->host_ns / 1e3, 10);
 	putc('\n', out);
 	fflush(out);
 }
@@ -149,6 +159,12 @@ static void put_device(FILE *out, const struct bench_measurement *m)
 	number_member(out, "copy_gbs", m->device->copy_gbs);
 	fputs("\"of_copy\":", out);
 	bench_json_number(out, part_of_copy(m));
+	if (m->device->calling == NULL)
+		return;
+	putc(',', out);
+	string_member(out, "calling", m->device->calling);
+	fputs("\"host_us\":", out);
+	bench_json_number(out, m->device->host_ns / 1e3);
 }
 
 void bench_json_measurement(FILE *out, const struct bench_measurement *m)

@@ -40,6 +40,8 @@ struct bench_on_device {
 	const char *name;
 	double copy_gbs;           /* of a copy from its memory to its memory, in bytes copied */
 	double copy_bytes;         /* what a call reads and writes at least, per GPU, as if it were copied */
+	const char *calling;       /* "stream", "graph"; NULL: calls block */
+	double host_ns;            /* what a call on a stream takes of its caller's time; < 0: not known */
 };
 
 void bench_table_header(FILE *out, const struct bench_measurement *first);

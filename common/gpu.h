@@ -14,11 +14,14 @@ typedef unsigned long long gpu_pointer;
 typedef struct CUctx_st *gpu_context;
 typedef struct CUstream_st *gpu_stream;
 typedef struct CUevent_st *gpu_event;
+typedef struct CUgraph_st *gpu_graph;
+typedef struct CUgraphExec_st *gpu_graph_exec;
 
 enum { GPU_OK = 0, GPU_NO_DEVICE = 100 };
 enum { GPU_NON_BLOCKING_STREAM = 1 };
 enum { GPU_UNTIMED_EVENT = 2 };
 enum { GPU_NOT_READY = 600 };
+enum { GPU_CAPTURE_RELAXED = 2 };
 enum { GPU_L2_CACHE_BYTES = 38 };  /* of cuDeviceGetAttribute() */
 
 /* CUDA 12.0, as the library. */
@@ -49,6 +52,12 @@ enum { GPU_OLDEST = 12000 };
 	F(cuStreamDestroy, (gpu_stream stream))                                                                        \
 	F(cuStreamSynchronize, (gpu_stream stream))                                                                    \
 	F(cuStreamWaitEvent, (gpu_stream stream, gpu_event event, unsigned int flags))                                 \
+	F(cuStreamBeginCapture, (gpu_stream stream, int mode))                                                         \
+	F(cuStreamEndCapture, (gpu_stream stream, gpu_graph * graph))                                                  \
+	F(cuGraphInstantiateWithFlags, (gpu_graph_exec * exec, gpu_graph graph, unsigned long long flags))             \
+	F(cuGraphLaunch, (gpu_graph_exec exec, gpu_stream stream))                                                     \
+	F(cuGraphExecDestroy, (gpu_graph_exec exec))                                                                   \
+	F(cuGraphDestroy, (gpu_graph graph))                                                                           \
 	F(cuEventCreate, (gpu_event * event, unsigned int flags))                                                      \
 	F(cuEventDestroy, (gpu_event event))                                                                           \
 	F(cuEventRecord, (gpu_event event, gpu_stream stream))                                                         \

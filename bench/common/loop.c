@@ -28,8 +28,9 @@ bool bench_library_can(const struct bench_library *library, const struct bench_w
 
 /* Where the next call's buffers are. A rank's unused buffer is still a valid pointer: every library then sees the same.
  */
-static void aim(struct bench_run *r, uint32_t slot)
+void bench_run_aim(struct bench_run *r, uint32_t slot)
 {
+	r->next_slot = slot;
 	r->call.send = bench_buffers_send(&r->buffers, slot);
 	r->call.recv = bench_buffers_recv(&r->buffers, slot);
 }
@@ -86,7 +87,7 @@ const char *bench_run_init(struct bench_run *r, const struct bench_library *libr
 	for (uint32_t slot = 0; problem == NULL && slot < r->buffers.slots; slot++)
 		if (fill_slot(r, slot))
 			problem = "the buffers cannot be filled";
-	aim(r, 0);
+	bench_run_aim(r, 0);
 	if (problem != NULL)
 		bench_run_deinit(r);
 	return problem;
@@ -99,16 +100,25 @@ void bench_run_deinit(struct bench_run *r)
 	memset(r, 0, sizeof(*r));
 }
 
-static int call_once(struct bench_run *r)
+int bench_run_call(struct bench_run *r)
 {
 	return r->library->run[r->work.collective](r->library->context, &r->call);
 }
 
 int bench_run_checked(struct bench_run *r, uint64_t *wrong, uint64_t *first)
 {
-	aim(r, 0);
-	r->next_slot = 0;
-	if (fill_slot(r, 0) || call_once(r) || fetch_slot(r, 0))
+	return bench_run_fill(r) || bench_run_call(r) || bench_run_look(r, wrong, first);
+}
+
+int bench_run_fill(struct bench_run *r)
+{
+	bench_run_aim(r, 0);
+	return fill_slot(r, 0);
+}
+
+int bench_run_look(struct bench_run *r, uint64_t *wrong, uint64_t *first)
+{
+	if (fetch_slot(r, 0))
 		return 1;
 	*first = 0;
 	*wrong = bench_check(&r->work, r->library->rank, r->library->size, r->count,
@@ -124,10 +134,9 @@ int bench_run_barrier(struct bench_run *r)
 	return r->library->run[BENCH_BARRIER](r->library->context, &nothing);
 }
 
-static void next_slot(struct bench_run *r)
+void bench_run_next(struct bench_run *r)
 {
-	r->next_slot = r->next_slot + 1 < r->buffers.slots ? r->next_slot + 1 : 0;
-	aim(r, r->next_slot);
+	bench_run_aim(r, r->next_slot + 1 < r->buffers.slots ? r->next_slot + 1 : 0);
 }
 
 /* The loop itself, apart for warm buffers so that it holds nothing but the call. */
@@ -142,7 +151,7 @@ static int repeat(struct bench_run *r, uint64_t iterations)
 		return 0;
 	}
 	for (uint64_t i = 0; i < iterations; i++) {
-		next_slot(r);
+		bench_run_next(r);
 		if (run(context, &r->call))
 			return 1;
 	}
@@ -177,11 +186,11 @@ int bench_run_synced_batch(struct bench_run *r, uint64_t iterations, struct benc
 	memset(times, 0, sizeof(*times));
 	read_use(times);
 	for (uint64_t i = 0; i < iterations; i++) {
-		next_slot(r);
+		bench_run_next(r);
 		if (bench_run_barrier(r))
 			return 1;
 		const int64_t before = bench_clock_ns();
-		if (call_once(r))
+		if (bench_run_call(r))
 			return 1;
 		times->elapsed_ns += bench_clock_ns() - before;
 	}
@@ -196,8 +205,8 @@ int bench_run_samples(struct bench_run *r, uint64_t iterations, struct bench_sam
 		return 1;
 	int64_t before = bench_clock_ns();
 	for (uint64_t i = 0; i < iterations && samples->count < samples->capacity; i++) {
-		next_slot(r);
-		if (call_once(r))
+		bench_run_next(r);
+		if (bench_run_call(r))
 			return 1;
 		const int64_t after = bench_clock_ns();
 		samples->ns[samples->count++] = after - before;

@@ -78,6 +78,29 @@ static void of_a_gpu_it_says_how_near_to_a_copy_it_came(void **state)
 	free(text);
 }
 
+static void of_calls_on_a_stream_it_says_what_they_cost_the_host(void **state)
+{
+	struct bench_on_device on = { .name = "a GPU", .copy_gbs = 20, .copy_bytes = 8000, .calling = "stream",
+		.host_ns = 4200 };
+	struct bench_measurement m = measured;
+	m.device = &on;
+	char *text = written(bench_json_measurement, &m);
+	assert_non_null(strstr(text, "\"of_copy\":0.2,\"calling\":\"stream\",\"host_us\":4.2}\n"));
+	free(text);
+	text = written(bench_table_header, &m);
+	assert_non_null(strstr(text, "# calls on a stream, times by the stream's events;"));
+	assert_non_null(strstr(text, "of copy       host\n"));
+	free(text);
+	text = written(bench_table_row, &m);
+	assert_non_null(strstr(text, "    20.00      4.200\n"));
+	free(text);
+	on.calling = "graph";
+	on.host_ns = -1;
+	text = written(bench_json_measurement, &m);
+	assert_non_null(strstr(text, "\"calling\":\"graph\",\"host_us\":null}\n"));
+	free(text);
+}
+
 static void what_is_not_known_is_null(void **state)
 {
 	struct bench_measurement m = measured;
@@ -165,6 +188,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_measurement_is_one_object_with_the_documented_members),
 		cmocka_unit_test(of_a_gpu_it_says_how_near_to_a_copy_it_came),
+		cmocka_unit_test(of_calls_on_a_stream_it_says_what_they_cost_the_host),
 		cmocka_unit_test(what_is_not_known_is_null),
 		cmocka_unit_test(in_a_comparison_it_says_how_it_stands),
 		cmocka_unit_test(control_characters_are_escaped),
