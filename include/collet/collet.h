@@ -353,7 +353,9 @@ COLLET_API COLLET_MUST_USE collet_status collet_mem_alloc(collet_comm *comm, voi
 /* NULL is fine. Memory in use by a pending request is COLLET_ERR_ARGUMENT. */
 COLLET_API collet_status collet_mem_free(collet_comm *comm, void *memory);
 /* Tells the library that the caller's own memory will be used again and again and stays mapped until deregister, so
- * that transports may keep it registered. */
+ * that transports may keep it registered. A GPU's is told to those that take it, by a dma-buf, where driver and adapter
+ * can; where they cannot it is registered all the same, and calls do what they would do without. COLLET_ERR_ARGUMENT,
+ * _MEMORY, _SYSTEM: nothing has changed. */
 COLLET_API COLLET_MUST_USE collet_status collet_mem_register(collet_comm *comm, void *memory, size_t bytes);
 COLLET_API collet_status collet_mem_deregister(collet_comm *comm, void *memory);
 

@@ -1,7 +1,9 @@
 /* Memory that peers can map, and the user's own. */
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "comm/comm.h"
+#include "cuda/dmabuf.h"
 
 static collet_status check(const collet_comm *comm, const char *function)
 {
@@ -74,41 +76,66 @@ static bool forget_entry(struct collet_registry *registry, const void *memory)
 	return found;
 }
 
-/* shm and tcp move ordinary memory as it is; what is registered is told to the transports that gain by knowing it. */
-collet_status collet_mem_register(collet_comm *comm, void *memory, size_t bytes)
+static collet_status add_entry(struct collet_registry *registry, void *memory, size_t bytes)
 {
-	const collet_status status = check(comm, "collet_mem_register");
-	if (status != COLLET_OK)
-		return status;
-	if (!memory || !bytes)
-		return collet_fail(COLLET_ERR_ARGUMENT, "collet_mem_register: there is no memory to register");
-	struct collet_residence residence;
-	const collet_status placed =
-		collet_residence_find(&comm->context->cuda, "collet_mem_register", memory, bytes, &residence);
-	if (placed != COLLET_OK)
-		return placed;
-	if (residence.device)
-		return collet_fail(COLLET_ERR_UNSUPPORTED,
-			"collet_mem_register: %p is memory of GPU %d, which is not registered yet; calls take it as it "
-			"is",
-			memory, residence.ordinal);
-	struct collet_registry *registry = &comm->context->registry;
 	pthread_mutex_lock(&registry->lock);
 	struct collet_registration *entries = realloc(registry->entries, (registry->count + 1) * sizeof(*entries));
 	if (entries) {
 		registry->entries = entries;
-		entries[registry->count++] = (struct collet_registration){ memory, bytes };
+		entries[registry->count++] = (struct collet_registration){memory, bytes};
 	}
 	pthread_mutex_unlock(&registry->lock);
-	if (!entries)
-		return collet_fail(COLLET_ERR_MEMORY, "collet_mem_register: no memory for the registration");
+	return entries ? COLLET_OK
+		       : collet_fail(COLLET_ERR_MEMORY, "collet_mem_register: no memory for the registration");
+}
+
+/* That an adapter cannot reach it, or that there is none, is no error: calls go by way of the host's memory then. */
+static void tell_of_gpu(
+	struct collet_context *context, const struct collet_residence *residence, void *memory, size_t bytes)
+{
+	struct collet_memory known = {
+		.first = memory, .bytes = bytes, .kind = COLLET_MEMORY_GPU, .gpu = residence->ordinal, .dmabuf = -1};
+	int file;
+	if (!context->transports.learns)
+		return;
+	collet_status status =
+		collet_dmabuf_export(&context->cuda, residence, memory, bytes, &file, &known.dmabuf_offset);
+	if (status == COLLET_OK) {
+		known.dmabuf = file;
+		status = collet_transports_learn(&context->transports, &context->engine.log, &known);
+		close(file);
+	}
+	if (status != COLLET_OK)
+		collet_log(&context->engine.log, COLLET_LOG_INFO,
+			"%zu bytes of GPU %d are not registered with transports: %s", bytes, residence->ordinal,
+			collet_last_error());
+}
+
+/* shm and tcp move ordinary memory as it is; what is registered is told to the transports that gain by knowing it. */
+collet_status collet_mem_register(collet_comm *comm, void *memory, size_t bytes)
+{
+	collet_status status = check(comm, "collet_mem_register");
+	if (status != COLLET_OK)
+		return status;
+	if (!memory || !bytes)
+		return collet_fail(COLLET_ERR_ARGUMENT, "collet_mem_register: there is no memory to register");
+	struct collet_context *context = comm->context;
+	struct collet_residence residence;
+	status = collet_residence_find(&context->cuda, "collet_mem_register", memory, bytes, &residence);
+	if (status == COLLET_OK)
+		status = add_entry(&context->registry, memory, bytes);
+	if (status != COLLET_OK)
+		return status;
+	if (residence.device) {
+		tell_of_gpu(context, &residence, memory, bytes);
+		return COLLET_OK;
+	}
 	const struct collet_memory known = {
-		.first = memory, .bytes = bytes, .kind = COLLET_MEMORY_HOST, .gpu = -1, .dmabuf = -1 };
-	const collet_status learned =
-		collet_transports_learn(&comm->context->transports, &comm->context->engine.log, &known);
-	if (learned != COLLET_OK)
-		(void)forget_entry(registry, memory);
-	return learned;
+		.first = memory, .bytes = bytes, .kind = COLLET_MEMORY_HOST, .gpu = -1, .dmabuf = -1};
+	status = collet_transports_learn(&context->transports, &context->engine.log, &known);
+	if (status != COLLET_OK)
+		(void)forget_entry(&context->registry, memory);
+	return status;
 }
 
 collet_status collet_mem_deregister(collet_comm *comm, void *memory)

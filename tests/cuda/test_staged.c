@@ -63,7 +63,6 @@ static void refuse(struct rank *rank)
 		COLLET_ERR_ARGUMENT, "more than there is");
 	rank_check(rank, strstr(collet_last_error(), "collet_allreduce: the buffer that is read: 404 bytes") != NULL,
 		"%s", collet_last_error());
-	rank_status(rank, collet_mem_register(rank->comm, gpu.first, 400), COLLET_ERR_UNSUPPORTED, "registering");
 	/* Nothing of that has hurt the communicator. */
 	rank_ok(rank, collet_allreduce(rank->comm, gpu.first, gpu.first, 100, COLLET_F32, COLLET_SUM, NULL),
 		"afterwards");
