@@ -16,20 +16,28 @@ struct laying {
 	struct collet_fold_arguments arguments;
 };
 
-static void begin(struct laying *laying, const struct collet_fold *fold, bool copies)
+enum kind { FOLDS, COPIES, EXCHANGES, KINDS };
+
+static void begin(struct laying *laying, const struct collet_fold *fold, enum kind kind)
 {
+	static const enum collet_gpu_kernel kernels[KINDS] = {
+		[COPIES] = COLLET_GPU_copy, [EXCHANGES] = COLLET_GPU_exchange };
 	const uint32_t divisor = fold->op == COLLET_AVERAGE && fold->average_of > 1 ? fold->average_of : 1;
-	laying->kernel = copies ? COLLET_GPU_copy : (enum collet_gpu_kernel)(COLLET_GPU_fold_i8 + fold->dtype);
+	laying->kernel =
+		kind == FOLDS ? (enum collet_gpu_kernel)(COLLET_GPU_fold_i8 + fold->dtype) : kernels[kind];
 	laying->words = 0;
 	laying->most = 0;
 	laying->arguments.op = fold->op;
-	laying->arguments.divisor = copies ? 1 : divisor;
+	laying->arguments.divisor = kind == FOLDS ? divisor : 1;
 	laying->arguments.item_count = 0;
 }
 
-static bool is_copy(const struct collet_fold *fold, const struct collet_fold_span *span)
+static enum kind kind_of(const struct collet_fold *fold, const struct collet_fold_span *span)
 {
-	return span->source_count == 1 && !span->scales && !(fold->op == COLLET_AVERAGE && fold->average_of > 1);
+	if (span->exchanges)
+		return EXCHANGES;
+	return span->source_count == 1 && !span->scales && !(fold->op == COLLET_AVERAGE && fold->average_of > 1) ?
+		COPIES : FOLDS;
 }
 
 static uint32_t words_of(const struct collet_fold_span *span)
@@ -45,11 +53,11 @@ static bool has_room(const struct laying *laying, const struct collet_fold_span 
 
 static void add(struct laying *laying, const struct collet_fold_span *span, size_t element_bytes)
 {
-	const bool copies = laying->kernel == COLLET_GPU_copy;
+	const bool moves = laying->kernel == COLLET_GPU_copy || laying->kernel == COLLET_GPU_exchange;
 	const uint64_t pieces = (span->count * element_bytes + 15) / 16;
 	uint64_t *word = laying->arguments.words + laying->words;
 	laying->arguments.items[laying->arguments.item_count++] = (struct collet_fold_item){
-		.count = copies ? span->count * element_bytes : span->count,
+		.count = moves ? span->count * element_bytes : span->count,
 		.at = (uint16_t)laying->words,
 		.sources = (uint8_t)span->source_count,
 		.results = (uint8_t)span->result_count,
@@ -77,23 +85,24 @@ static collet_status launch(const struct collet_kernel_set *set, const struct la
 	return collet_kernel_launch(set, laying->kernel, columns, rows, &laying->arguments, stream);
 }
 
-/* Those spans that are copies, or those that are not. */
+/* The spans of this kind. */
 static collet_status launch_kind(const struct collet_kernel_set *set, const struct collet_fold *fold,
-	const struct collet_fold_span *spans, uint32_t span_count, bool copies, cu_stream stream)
+	const struct collet_fold_span *spans, uint32_t span_count, enum kind kind, cu_stream stream)
 {
 	const size_t element_bytes = collet_dtype_bytes(fold->dtype);
 	struct laying laying;
 	collet_status status = COLLET_OK;
-	begin(&laying, fold, copies);
+	begin(&laying, fold, kind);
 	for (uint32_t s = 0; s < span_count && status == COLLET_OK; s++) {
 		const struct collet_fold_span *span = &spans[s];
 		assert(span->source_count >= 1 && span->source_count <= COLLET_FOLD_MOST);
 		assert(span->result_count >= 1 && span->result_count <= COLLET_FOLD_MOST);
-		if (!span->count || is_copy(fold, span) != copies)
+		assert(!span->exchanges || (span->source_count == 2 && span->result_count == 2));
+		if (!span->count || kind_of(fold, span) != kind)
 			continue;
 		if (!has_room(&laying, span)) {
 			status = launch(set, &laying, stream);
-			begin(&laying, fold, copies);
+			begin(&laying, fold, kind);
 		}
 		add(&laying, span, element_bytes);
 	}
@@ -104,6 +113,8 @@ collet_status collet_fold_launch(const struct collet_kernel_set *set, const stru
 	const struct collet_fold_span *spans, uint32_t span_count, cu_stream stream)
 {
 	assert(collet_op_supports(fold->op, fold->dtype) && fold->op != COLLET_USER);
-	const collet_status status = launch_kind(set, fold, spans, span_count, false, stream);
-	return status == COLLET_OK ? launch_kind(set, fold, spans, span_count, true, stream) : status;
+	collet_status status = COLLET_OK;
+	for (int kind = 0; kind < KINDS && status == COLLET_OK; kind++)
+		status = launch_kind(set, fold, spans, span_count, (enum kind)kind, stream);
+	return status;
 }

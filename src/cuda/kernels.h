@@ -57,6 +57,8 @@ struct collet_fold_span {
 	const double *scales;        /* premul_sum: what each source is multiplied by, and rounded to the dtype; else
 					NULL */
 	uint64_t count;              /* 0: nothing */
+	bool exchanges;              /* two of each: source k goes to result k as it is, and may lie where the other's
+					result does */
 };
 
 /* In the set's context. What is given is copied before this returns; the elements' memory is used until the stream has

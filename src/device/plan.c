@@ -156,23 +156,71 @@ static bool is_in_place(const struct collet_span_plan_rank *rank)
 	       rank->recv < rank->send + rank->send_bytes;
 }
 
+/* Is what each block is read from where the same rank's is written? */
+static bool is_in_place_exactly(const struct maker *maker, const struct collet_span_plan_rank *rank)
+{
+	bool same = rank->send == rank->recv;
+	for (uint32_t r = 0; maker->call->listed && same && r < maker->call->size; r++)
+		same = rank->input.counts[r] == rank->result.counts[r] &&
+			rank->input.displacements[r] == rank->result.displacements[r];
+	return same;
+}
+
+/* What one rank gives another. NULL; or why not. */
+static const char *give(const struct maker *maker, struct collet_fold_span *span, uint32_t from, uint32_t to)
+{
+	const struct collet_span source = block(maker, &maker->ranks[from].input, to);
+	const struct collet_span place = block(maker, &maker->ranks[to].result, from);
+	if (source.count != place.count || source.count != span->count)
+		return differ;
+	add_source(maker, span, at(maker, maker->ranks[from].send, source.first));
+	return NULL;
+}
+
+static char *taken_to(const struct maker *maker, uint32_t from, uint32_t to)
+{
+	return at(maker, maker->ranks[to].recv, block(maker, &maker->ranks[to].result, from).first);
+}
+
+/* Two ranks' blocks for each other, of which one lies where the other is to go. */
+static const char *exchange(const struct maker *maker, uint32_t a, uint32_t b)
+{
+	struct collet_fold_span *span = begin(maker, block(maker, &maker->ranks[a].input, b).count);
+	const char *why = give(maker, span, a, b);
+	if (!why)
+		why = give(maker, span, b, a);
+	if (why)
+		return why;
+	span->exchanges = true;
+	add_result(maker, span, taken_to(maker, a, b));
+	add_result(maker, span, taken_to(maker, b, a));
+	finish(maker, span);
+	return NULL;
+}
+
 static const char *alltoall(const struct maker *maker)
 {
 	const uint32_t size = maker->call->size;
-	/* What one span reads another would write, in no order. */
 	for (uint32_t r = 0; r < size; r++)
-		if (is_in_place(&maker->ranks[r]))
-			return "an all-to-all in place would overwrite what it has not read yet";
+		if (is_in_place(&maker->ranks[r]) && !is_in_place_exactly(maker, &maker->ranks[r]))
+			return "what a rank reads overlaps what it writes, and is not the same";
 	for (uint32_t from = 0; from < size; from++) {
 		for (uint32_t to = 0; to < size; to++) {
-			const struct collet_span source = block(maker, &maker->ranks[from].input, to);
-			const struct collet_span place = block(maker, &maker->ranks[to].result, from);
-			if (source.count != place.count)
-				return differ;
-			struct collet_fold_span *span = begin(maker, source.count);
-			add_source(maker, span, at(maker, maker->ranks[from].send, source.first));
-			add_copy(maker, span, at(maker, maker->ranks[to].recv, place.first));
-			finish(maker, span);
+			/* One span would overwrite, in no order, what another has to read: both at once. */
+			const bool exchanges = from != to &&
+				(is_in_place(&maker->ranks[from]) || is_in_place(&maker->ranks[to]));
+			const char *why = NULL;
+			if (exchanges && from < to)
+				why = exchange(maker, from, to);
+			if (!exchanges) {
+				struct collet_fold_span *span =
+					begin(maker, block(maker, &maker->ranks[from].input, to).count);
+				why = give(maker, span, from, to);
+				add_copy(maker, span, taken_to(maker, from, to));
+				finish(maker, span);
+			}
+			if (why)
+				return why;
 		}
 	}
 	return NULL;

@@ -282,6 +282,54 @@ static void a_large_span_is_shared_among_blocks(void **state)
 	bench_end(&bench);
 }
 
+/* Blocks that change places, on addresses of all kinds; every third goes to a place of its own. */
+static void blocks_change_places(void **state)
+{
+	enum { BLOCKS = 70, ROOM = 1200 };
+	struct bench bench;
+	struct buffer buffer;
+	unsigned char *given = malloc(3 * BLOCKS * ROOM), *got = malloc(3 * BLOCKS * ROOM);
+	struct collet_fold_span spans[BLOCKS];
+	const void *sources[BLOCKS][2];
+	void *results[BLOCKS][2];
+	assert_true(given && got);
+	bench_start(&bench);
+	assert_int_equal(bench_load(&bench), COLLET_OK);
+	for (size_t i = 0; i < 3 * BLOCKS * ROOM; i++)
+		given[i] = (unsigned char)random_below(256);
+	assert_true(buffer_make(&buffer, &bench.program, true, 3 * BLOCKS * ROOM) && buffer_write(&buffer, given));
+	for (uint32_t b = 0; b < BLOCKS; b++) {
+		static const uint32_t units[] = { 16, 4, 1 };
+		const uint32_t unit = units[random_below(3)], count = random_below(ROOM - 16);
+		size_t at[3];
+		for (uint32_t k = 0; k < 3; k++)
+			at[k] = (3 * b + k) * ROOM + (unit == 16 ? b % 16 : random_below(16 / unit) * unit);
+		const size_t away = b % 3 ? at[0] : at[2];
+		sources[b][0] = buffer.first + at[0];
+		sources[b][1] = buffer.first + at[1];
+		results[b][0] = buffer.first + at[1];
+		results[b][1] = buffer.first + away;
+		spans[b] = (struct collet_fold_span){ sources[b], results[b], 2, 2, NULL, count, .exchanges = true };
+		for (uint32_t i = 0; i < count; i++) {
+			const unsigned char first = given[at[0] + i], second = given[at[1] + i];
+			given[at[1] + i] = first;
+			given[away + i] = second;
+		}
+	}
+	const struct collet_fold fold = { COLLET_U8, COLLET_SUM, 1 };
+	assert_int_equal(collet_copier_begin(&bench.cuda, bench.copier), COLLET_OK);
+	assert_int_equal(collet_fold_launch(bench.set, &fold, spans, BLOCKS, bench.copier->stream), COLLET_OK);
+	collet_copier_end(&bench.cuda);
+	assert_int_equal(collet_copier_wait(&bench.cuda, bench.copier, "exchanging"), COLLET_OK);
+	assert_true(buffer_read(&buffer, got));
+	assert_memory_equal(got, given, 3 * BLOCKS * ROOM);
+	buffer_free(&buffer);
+	free(given);
+	free(got);
+	bench_unload(&bench);
+	bench_end(&bench);
+}
+
 /* ---- On the stand-in alone: what goes wrong ---- */
 
 static void kernels_that_do_not_load_are_a_reason(void **state)
@@ -335,6 +383,7 @@ int main(int argc, char **argv)
 	const struct CMUnitTest anywhere[] = {
 		cmocka_unit_test(every_fold_gives_what_the_host_gives),
 		cmocka_unit_test(a_large_span_is_shared_among_blocks),
+		cmocka_unit_test(blocks_change_places),
 	};
 	const struct CMUnitTest fake[] = {
 		cmocka_unit_test(kernels_that_do_not_load_are_a_reason),

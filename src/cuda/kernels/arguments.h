@@ -21,6 +21,7 @@
 	K(fold_f8e4m3)                                                                                                 \
 	K(fold_f8e5m2)                                                                                                 \
 	K(copy)                                                                                                        \
+	K(exchange)                                                                                                    \
 	K(program)
 
 enum collet_gpu_kernel {
@@ -41,7 +42,7 @@ enum {
 /* Words from `at` on: addresses of sources, then of results, then, if it is scaled, what each source is multiplied by
  * (a double's bits). */
 struct collet_fold_item {
-	uint64_t count;            /* elements; of copy: bytes */
+	uint64_t count;            /* elements; of copy and exchange: bytes */
 	uint16_t at;
 	uint8_t sources, results;
 	uint8_t scaled;

@@ -2,6 +2,7 @@
 #ifndef COLLET_CUDA_KERNELS_LAUNCHED_H
 #define COLLET_CUDA_KERNELS_LAUNCHED_H
 
+#include "cuda/kernels/exchange.h"
 #include "cuda/kernels/executor.h"
 
 /* The span of this row of blocks, its columns' threads sharing it. */
@@ -52,6 +53,13 @@ DEVICE void copy_launched(const struct collet_fold_arguments *arguments)
 	copy(&fold);
 }
 KERNEL(copy, struct collet_fold_arguments, copy_launched)
+
+DEVICE void exchange_launched(const struct collet_fold_arguments *arguments)
+{
+	const struct fold fold = fold_of(arguments, 1);
+	exchange(&fold);
+}
+KERNEL(exchange, struct collet_fold_arguments, exchange_launched)
 
 KERNEL(program, struct collet_program_arguments, run_lane)
 
