@@ -1,11 +1,11 @@
 /* The engine's life, and one round of progress. */
-#include "engine/engine.h"
-
 #include <errno.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
+
+#include "engine/flow.h"
 
 collet_status collet_engine_init(struct collet_engine *engine)
 {
@@ -59,6 +59,11 @@ uint32_t collet_engine_progress(struct collet_engine *engine)
 	for (struct collet_route *route = engine->active, *next; route; route = next) {
 		next = route->next_active;
 		settled += collet_route_progress(route);
+	}
+	for (struct collet_flow *flow = engine->flows, *next; flow; flow = next) {
+		next = flow->next;
+		if (flow->request->status == COLLET_PENDING)
+			settled += flow->advance(flow);
 	}
 	for (struct collet_group *group = engine->used_groups; group; group = group->next_used) {
 		if (atomic_load_explicit(&group->ended, memory_order_acquire) != COLLET_OK) {

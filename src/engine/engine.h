@@ -44,6 +44,7 @@ enum {
 	COLLET_SCRATCH_BYTES = 8 << 20  /* of a group, likewise */
 };
 
+struct collet_flow;
 struct collet_group;
 struct collet_route;
 
@@ -226,6 +227,7 @@ struct collet_request {
 	size_t listed_capacity;
 	struct collet_p2p_call p2p;
 	void *staged;                /* the caller's (see comm/staged.h); NULL: none */
+	struct collet_flow *flow;    /* its buffers are filled and emptied while it runs (see flow.h); NULL: no */
 	bool named;                  /* its algorithm was asked for by name */
 };
 
@@ -293,6 +295,7 @@ struct collet_engine {
 	struct collet_route *active;          /* routes with something queued */
 	struct collet_request *requests;     /* pending */
 	struct collet_group *used_groups;    /* all of them, for progress */
+	struct collet_flow *flows;           /* of requests that run */
 	bool has_sleeper;                    /* a thread is in epoll_wait */
 	uint32_t followers;                  /* threads on something_ended */
 	pthread_cond_t something_ended;

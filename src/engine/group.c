@@ -4,7 +4,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include "engine/engine.h"
+#include "engine/flow.h"
 
 /* ---- Requests ---- */
 
@@ -84,7 +84,7 @@ void collet_request_end(struct collet_request *request, enum collet_status statu
 void collet_request_finish_if_done(struct collet_request *request)
 {
 	if (request->status == COLLET_PENDING && request->lanes_entering == 0 && request->items == 0 &&
-		!request->spoilt)
+		!request->spoilt && (!request->flow || collet_flow_is_over(request->flow)))
 		collet_request_end(request, COLLET_OK);
 }
 

@@ -34,6 +34,19 @@ static inline uint32_t item_group_rank(const struct collet_request *request, uin
 	return request->shape.order ? request->shape.order[position] : position;
 }
 
+/* Elements of this item's piece in a per_peer span, and where they start; false: that chunk has no such piece. */
+static inline bool item_per_peer_piece(const struct collet_request *request, const struct collet_item *item,
+	enum collet_buffer buffer, uint32_t position, struct collet_span *span)
+{
+	*span = collet_cut_chunk(collet_step_cut(&request->shape, buffer), &request->shape, position);
+	if (item->offset && item->offset >= span->count)
+		return false;
+	const uint64_t left = span->count - item->offset;
+	span->first += item->offset;
+	span->count = left < request->piece ? left : request->piece;
+	return true;
+}
+
 /* No step of the collective combines anything. */
 static inline bool request_only_moves(const struct collet_request *request)
 {

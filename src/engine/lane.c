@@ -10,7 +10,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include "engine/engine.h"
+#include "engine/flow.h"
 #include "engine/item.h"
 #include "transport/memory.h"
 
@@ -40,19 +40,6 @@ static uint64_t largest_piece_bytes(uint32_t fan_in)
 }
 
 /* ---- Entering ---- */
-
-/* Elements of this item's piece in a per_peer span, and where they start; false: that chunk has no such piece. */
-static bool per_peer_piece(const struct collet_request *request, const struct collet_item *item,
-	enum collet_buffer buffer, uint32_t position, struct collet_span *span)
-{
-	*span = collet_cut_chunk(collet_step_cut(&request->shape, buffer), &request->shape, position);
-	if (item->offset && item->offset >= span->count)
-		return false;
-	const uint64_t left = span->count - item->offset;
-	span->first += item->offset;
-	span->count = left < request->piece ? left : request->piece;
-	return true;
-}
 
 static void fill_message(const struct collet_request *request, struct collet_transfer *transfer, uint64_t count)
 {
@@ -173,7 +160,7 @@ static void queue_receives(struct collet_lane *lane, struct collet_item *item)
 			struct collet_span span = { 0, item->count };
 			char *place = NULL;
 			if (step->per_peer) {
-				if (!per_peer_piece(request, item, step->destination[0].buffer, position, &span))
+				if (!item_per_peer_piece(request, item, step->destination[0].buffer, position, &span))
 					continue;
 				if (!item->staged)
 					place = item_address(request, step->destination[0].buffer, span.first);
@@ -220,7 +207,7 @@ static void queue_sends(struct collet_lane *lane, struct collet_item *item)
 			struct collet_span span = { 0, item->count };
 			char *from = item->value;
 			if (step->per_peer) {
-				if (!per_peer_piece(request, item, step->source[0].buffer, position, &span))
+				if (!item_per_peer_piece(request, item, step->source[0].buffer, position, &span))
 					continue;
 				from = makes ? slot_address(lane, item, made++) :
                                                item_address(request, step->source[0].buffer, span.first);
@@ -271,7 +258,8 @@ static bool enter_one(struct collet_lane *lane)
 	const uint32_t index = lane->next++;
 	place_value(lane, item);
 	item->staged = !item->step->reduce && !item_is_local(request, &item->step->source[0]) && item->writes.bytes &&
-		!item->published && collet_item_conflicts(lane, index, false);
+		!item->published && (collet_item_conflicts(lane, index, false) ||
+			(request->flow && !collet_flow_lets(request->flow, item, false)));
 	queue_receives(lane, item);
 	queue_sends(lane, item);
 	if (item->sends_pending && !item->published) {
@@ -309,7 +297,7 @@ static void make_each(struct collet_lane *lane, struct collet_item *item)
 	for (uint32_t e = 0; e < step->destination_count; e++) {
 		for (uint32_t i = 0, position; item_next_remote(request, &step->destination[e].peers, &i, &position);) {
 			struct collet_span span;
-			if (!per_peer_piece(request, item, buffer, position, &span))
+			if (!item_per_peer_piece(request, item, buffer, position, &span))
 				continue;
 			const struct collet_operand operand = { item_address(request, buffer, span.first), scale };
 			char *into = slot_address(lane, item, made++);
@@ -425,7 +413,7 @@ static void keep(struct collet_lane *lane, struct collet_item *item)
 		struct collet_span span = { 0, item->count };
 		char *place = item->value;
 		if (item->step->per_peer) {
-			if (!per_peer_piece(request, item, item->step->destination[0].buffer, position, &span))
+			if (!item_per_peer_piece(request, item, item->step->destination[0].buffer, position, &span))
 				continue;
 			place = item_address(request, item->step->destination[0].buffer, span.first);
 		}
@@ -478,6 +466,8 @@ static void execute(struct collet_lane *lane, struct collet_item *item)
 	else if (!(item->step->per_peer && item_is_local(item->request, &item->step->source[0])))
 		keep(lane, item);
 	item->executed = true;
+	if (item->request->flow)
+		collet_flow_wrote(item->request->flow, item);
 	release_receives(lane, item);
 	if (item->sends_pending)
 		let_sends_go(lane, item);
@@ -489,6 +479,9 @@ static bool execute_some(struct collet_lane *lane)
 	for (uint32_t i = lane->oldest; i != lane->next; i++) {
 		struct collet_item *item = &lane->items[i % LANE_WINDOW];
 		if (item->executed || item->receives_pending)
+			continue;
+		/* What it holds of peers meanwhile it holds for a copy's time, which waits for nobody. */
+		if (item->request->flow && !collet_flow_lets(item->request->flow, item, true))
 			continue;
 		if (i != lane->oldest && collet_item_conflicts(lane, i, true)) {
 			if (item->step->reduce)

@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 #include "core/cpu.h"
-#include "engine/engine.h"
+#include "engine/flow.h"
 
 /* A sleep is never longer than this, so that deadlines and suspicions are looked at. */
 enum { SLEEP_MS = 50, EVENTS = 16 };
@@ -128,6 +128,9 @@ static bool arm_all(struct collet_engine *engine)
 	}
 	for (struct collet_group *group = engine->used_groups; group; group = group->next_used)
 		if (!collet_p2p_arm(group) || (group->hooks && !group->hooks->rests(group)))
+			return false;
+	for (const struct collet_flow *flow = engine->flows; flow; flow = flow->next)
+		if (flow->busy && flow->request->status == COLLET_PENDING)
 			return false;
 	return true;
 }
