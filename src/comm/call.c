@@ -6,6 +6,7 @@
 #include "comm/staged.h"
 #include "core/cpu.h"
 #include "device/direct.h"
+#include "engine/flow.h"
 
 /* A blocking call on the spot looks so often whether it is over before it is waited for: a microsecond or so. */
 enum { BRIEF_LOOKS = 64 };
@@ -52,6 +53,8 @@ static collet_status settle_and_unlock(struct collet_request **request)
 	struct collet_staged *staged = ended->staged;
 	ended->staged = NULL;
 	*request = NULL;
+	if (staged)
+		collet_staged_stop(staged);
 	const collet_status status = settle(ended);
 	pthread_mutex_unlock(&engine->lock);
 	return collet_staged_end(staged, status);
@@ -118,18 +121,6 @@ static void register_start(struct collet_request *request)
 	collet_request_activate(request);
 }
 
-/* Offered first: its lanes hold it, and what comes after it, until the leader has said which way it goes. */
-static void start_offered(collet_comm *comm, struct collet_request *request, const struct collet_direct_sides *sides)
-{
-	request->brief = false;
-	register_start(request);
-	collet_status status = collet_direct_begin(comm->direct, request, sides);
-	if (status == COLLET_OK)
-		status = collet_request_start(request);
-	if (status != COLLET_OK)
-		collet_group_end(&comm->group, status, true, collet_last_error());
-}
-
 /* On the spot if possible: then its first messages go before anything else is done, which is done while they travel. */
 static void start(collet_comm *comm, struct collet_request *request, bool blocks)
 {
@@ -150,6 +141,47 @@ static void start(collet_comm *comm, struct collet_request *request, bool blocks
 	const collet_status status = collet_request_start(request);
 	if (status != COLLET_OK)
 		collet_group_end(group, status, true, collet_last_error());
+}
+
+/* Offered first: its lanes hold it, and what comes after it, until the leader has said which way it goes. */
+static void start_offered(collet_comm *comm, struct collet_request *request, const struct collet_direct_sides *sides,
+	bool blocks)
+{
+	collet_status status = collet_direct_begin(comm->direct, request, sides);
+	if (status == COLLET_OK && !request->held) {
+		start(comm, request, blocks);
+		return;
+	}
+	request->brief = false;
+	register_start(request);
+	if (status == COLLET_OK)
+		status = collet_request_start(request);
+	if (status != COLLET_OK)
+		collet_group_end(&comm->group, status, true, collet_last_error());
+}
+
+/* With buffers that are filled while it runs. */
+static void start_flowing(collet_comm *comm, struct collet_request *request, struct collet_flow *flow)
+{
+	request->brief = false;
+	collet_comm_count_use(comm, request);
+	register_start(request);
+	collet_flow_start(flow, request);
+	const collet_status status = collet_request_start(request);
+	if (status == COLLET_OK)
+		(void)flow->advance(flow);
+	else
+		collet_group_end(&comm->group, status, true, collet_last_error());
+}
+
+/* A call that could have been offered, and is not: its buffers are the host's by now. */
+static void start_staged(collet_comm *comm, struct collet_request *request, bool blocks)
+{
+	struct collet_flow *flow = collet_staged_flow(request->staged);
+	if (flow)
+		start_flowing(comm, request, flow);
+	else
+		start(comm, request, blocks);
 }
 
 /* A request for the call, which is not started yet. Under lock. */
@@ -190,17 +222,34 @@ collet_status collet_call_prepare(collet_comm *comm, const struct collet_call_ar
 	return status;
 }
 
-void collet_call_launch(collet_comm *comm, struct collet_request *request)
+void collet_call_launch(collet_comm *comm, struct collet_request *request, const struct collet_direct_sides *sides,
+	struct collet_flow *flow)
 {
 	collet_request_renew(request);
-	/* Of a stream's call, whose buffers are the host's by now. Other ranks may call without a stream. */
-	static const struct collet_direct_sides on_host = { .function = "a call on a stream", .scale = 1,
-		.side = { { .place = COLLET_PLACE_HOST }, { .place = COLLET_PLACE_HOST } } };
 	number(&comm->group, request);
-	if (collet_request_may_be_direct(comm, request))
-		start_offered(comm, request, &on_host);
-	else
-		start(comm, request, false);
+	if (!sides) {
+		if (flow)
+			start_flowing(comm, request, flow);
+		else
+			start(comm, request, false);
+		return;
+	}
+	/* The last launch may have gone by way of the host. */
+	if (sides->side[0].bytes)
+		request->input = sides->side[0].first;
+	if (sides->side[1].bytes)
+		request->result = (char *)(uintptr_t)sides->side[1].first;
+	if (collet_request_is_offered(comm, request)) {
+		start_offered(comm, request, sides, false);
+		return;
+	}
+	const collet_status status = collet_request_stage(request, sides);
+	if (status == COLLET_OK) {
+		start_staged(comm, request, false);
+		return;
+	}
+	register_start(request);
+	collet_group_end(&comm->group, status, true, collet_last_error());
 }
 
 collet_status collet_call_start(collet_comm *comm, const struct collet_call_arguments *call, const collet_how *how)
@@ -208,7 +257,7 @@ collet_status collet_call_start(collet_comm *comm, const struct collet_call_argu
 	static const collet_how default_how = COLLET_HOW_DEFAULT;
 	collet_status status = how ? collet_call_check_how(call, how) : COLLET_OK;
 	if (status != COLLET_OK)
-		return status;
+		return collet_staged_end(call->staged, status);
 	if (!how)
 		how = &default_how;
 	struct collet_group *group = &comm->group;
@@ -217,19 +266,31 @@ collet_status collet_call_start(collet_comm *comm, const struct collet_call_argu
 	comm->again.request = NULL;
 	pthread_mutex_lock(&engine->lock);
 	status = prepare(comm, call, how, &request);
+	const bool stays = status == COLLET_OK && call->sides && !collet_request_is_offered(comm, request);
+	if (stays) {
+		status = collet_request_stage(request, call->sides);
+		if (status != COLLET_OK)
+			collet_request_free(request);
+	}
 	if (status != COLLET_OK) {
 		pthread_mutex_unlock(&engine->lock);
-		return status;
+		return collet_staged_end(call->staged, status);
 	}
-	if (how == &default_how && !call->sides && request->key.algorithm) {
+	if (how == &default_how && !call->sides && !call->staged && request->key.algorithm) {
 		comm->again.request = request;
 		comm->again.plans = request->plans;
 	}
 	number(group, request);
-	if (call->sides)
-		start_offered(comm, request, call->sides);
-	else
+	if (stays) {
+		start_staged(comm, request, !how->request);
+	} else if (call->sides) {
+		start_offered(comm, request, call->sides, !how->request);
+	} else if (call->staged) {
+		request->staged = call->staged;
+		start_flowing(comm, request, collet_staged_flow(call->staged));
+	} else {
 		start(comm, request, !how->request);
+	}
 	if (how->request) {
 		collet_engine_unlock_handing_over(engine);
 		*how->request = request;
@@ -237,8 +298,10 @@ collet_status collet_call_start(collet_comm *comm, const struct collet_call_argu
 	}
 	if (request->status == COLLET_PENDING)
 		collet_engine_wait_locked(engine, has_ended, request);
-	struct collet_staged *staged = request->staged;  /* if it was offered, and goes by way of the host */
+	struct collet_staged *staged = request->staged;  /* if it goes by way of the host */
 	request->staged = NULL;
+	if (staged)
+		collet_staged_stop(staged);
 	status = settle(request);
 	pthread_mutex_unlock(&engine->lock);
 	return staged ? collet_staged_end(staged, status) : status;

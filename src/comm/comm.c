@@ -59,6 +59,8 @@ static void tear_down(struct collet_comm *comm)
 	collet_streams_close(comm);
 	collet_group_tear_down(&comm->group);
 	for (struct collet_request *request = comm->group.made_requests; request; request = request->next_made) {
+		if (request->staged)
+			collet_staged_stop(request->staged);
 		(void)collet_staged_end(request->staged, COLLET_ERR_ABORTED);
 		request->staged = NULL;
 	}

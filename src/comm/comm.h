@@ -93,7 +93,8 @@ struct collet_comm {
 	struct collet_layout by_host;/* hosts' ranks together, in rank order */
 	struct collet_layout near;   /* and among them those that share packages, NUMA nodes and caches */
 	uint32_t local_rank, local_size;
-	struct collet_direct *direct;/* NULL: its ranks do not share a GPU, or cannot go together */
+	struct collet_direct *direct;/* NULL: its ranks, or those of this host, share no GPU, or cannot go together */
+	bool gpu_each_host;          /* there are several hosts, and each one's ranks share a GPU */
 	uint32_t splits;             /* so far, to derive ids */
 	struct collet_streams *streams; /* see streamed.h; NULL: no call has been made on a stream */
 	atomic_flag busy;
@@ -151,6 +152,7 @@ collet_status collet_call_plan(collet_comm *comm, const struct collet_call_argum
 	struct collet_request *request);
 
 /* ---- call.c */
+struct collet_staged;
 struct collet_call_arguments {
 	const char *function;                /* for sentences */
 	enum collet_collective collective;
@@ -163,6 +165,7 @@ struct collet_call_arguments {
 	const struct collet_cut *input, *result; /* v-forms: LISTED (or an own block); else NULL */
 	const struct collet_direct_sides
 		*sides; /* to be offered to the leader first (see device/direct.h); else NULL */
+	struct collet_staged *staged;        /* the buffers', with a flow: taken over, however it ends; else NULL */
 };
 collet_status collet_call_start(collet_comm *comm, const struct collet_call_arguments *arguments,
 	const collet_how *how);
@@ -173,7 +176,9 @@ bool collet_call_again(collet_comm *comm, const void *send, void *recv, collet_s
  * the caller's to free; under lock, its start (it has not been started, or has ended). */
 collet_status collet_call_prepare(collet_comm *comm, const struct collet_call_arguments *arguments,
 	const collet_how *how, struct collet_request **request);
-void collet_call_launch(collet_comm *comm, struct collet_request *request);
+/* sides: to be offered to the leader first, as in the arguments; else NULL. flow: its buffers'; else NULL. */
+void collet_call_launch(collet_comm *comm, struct collet_request *request, const struct collet_direct_sides *sides,
+	struct collet_flow *flow);
 /* How it has ended, with a sentence. Under lock. */
 collet_status collet_call_outcome(const struct collet_request *request);
 /* Of its collective's programs. */
@@ -182,7 +187,6 @@ uint32_t collet_call_program_index(const struct collet_program *program);
 int64_t collet_call_timeout(const collet_comm *comm, const collet_how *how);
 /* collet_call_start() has returned this status for a call on staged buffers (NULL: on the caller's own): ends it, or
  * leaves that to whoever settles the request. */
-struct collet_staged;
 collet_status collet_call_follow(struct collet_staged *staged, collet_status status, const collet_how *how);
 /* Takes the status of a request that has ended, frees it and sets *request to NULL. */
 collet_status collet_call_settle(struct collet_request **request);

@@ -1,9 +1,11 @@
 #include "comm/direct.h"
 
 #include <stddef.h>
+#include <string.h>
 
 #include "comm/staged.h"
 #include "device/direct.h"
+#include "engine/flow.h"
 
 static struct collet_comm *comm_of(const struct collet_request *request)
 {
@@ -21,7 +23,7 @@ static void done(struct collet_request *request)
 	request->call.algorithm = planned;
 }
 
-static collet_status stage(struct collet_request *request, const struct collet_direct_sides *given)
+collet_status collet_request_stage(struct collet_request *request, const struct collet_direct_sides *given)
 {
 	struct collet_comm *comm = comm_of(request);
 	const struct collet_cut *result = &request->shape.result;
@@ -29,7 +31,7 @@ static collet_status stage(struct collet_request *request, const struct collet_d
 	struct collet_staged *staged;
 	for (int s = 0; s < COLLET_SIDES; s++)
 		sides[s] = (struct collet_side){ given->side[s].first, given->side[s].bytes };
-	collet_status status = collet_staged_begin(comm->context, given->function, sides, &staged);
+	collet_status status = collet_staged_begin(comm->context, given->function, sides, true, &staged);
 	if (status == COLLET_OK && staged && request->call.listed && result->counts)
 		status = collet_staged_blocks(
 			staged, request->element_bytes, comm->group.size, result->counts, result->displacements);
@@ -40,14 +42,24 @@ static collet_status stage(struct collet_request *request, const struct collet_d
 	if (sides[COLLET_WRITTEN].bytes)
 		request->result = (char *)(uintptr_t)sides[COLLET_WRITTEN].first;
 	request->staged = staged;
-	collet_comm_count_use(comm, request);
 	return COLLET_OK;
+}
+
+static collet_status stage(struct collet_request *request, const struct collet_direct_sides *given)
+{
+	const collet_status status =
+		collet_direct_is_hosts(given) ? COLLET_OK : collet_request_stage(request, given);
+	if (status == COLLET_OK && collet_staged_flow(request->staged))
+		collet_flow_start(collet_staged_flow(request->staged), request);
+	if (status == COLLET_OK)
+		collet_comm_count_use(comm_of(request), request);
+	return status;
 }
 
 collet_status collet_comm_make_direct(collet_comm *comm)
 {
-	static const struct collet_direct_events events = { done, stage };
-	if (!comm->context->device.cuda || !collet_direct_fits(&comm->group))
+	static const struct collet_direct_events events = { done, stage, NULL };
+	if (!comm->context->device.cuda || collet_direct_fits(&comm->group) != COLLET_DIRECT_ALL)
 		return COLLET_OK;
 	const collet_status status =
 		collet_direct_make(&comm->direct, &comm->context->device, &comm->group, &events);
@@ -57,15 +69,15 @@ collet_status collet_comm_make_direct(collet_comm *comm)
 	return status;
 }
 
-bool collet_call_may_be_direct(const collet_comm *comm, const struct collet_call_arguments *call)
+bool collet_request_is_offered(const collet_comm *comm, const struct collet_request *request)
 {
-	return comm->direct && call->collective != COLLET_BARRIER && call->op != COLLET_USER &&
-	       (call->count || call->input);
+	return !comm->gpu_each_host || strcmp(request->program->name, "hierarchical") == 0;
 }
 
-bool collet_request_may_be_direct(const collet_comm *comm, const struct collet_request *request)
+bool collet_call_may_be_direct(const collet_comm *comm, const struct collet_call_arguments *call)
 {
-	const struct collet_call *call = &request->call;
+	if (comm->gpu_each_host && call->collective != COLLET_ALLREDUCE)
+		return false;
 	return comm->direct && call->collective != COLLET_BARRIER && call->op != COLLET_USER &&
-	       (request->shape.count || call->listed);
+	       (call->count || call->input);
 }

@@ -82,7 +82,7 @@ static collet_status stage(collet_comm *comm, const char *function, struct colle
 	for (uint32_t i = 0; i < count; i++)
 		sides[halves[i].sends ? COLLET_READ : COLLET_WRITTEN] =
 			(struct collet_side){ halves[i].buffer, halves[i].count * element };
-	const collet_status status = collet_staged_begin(comm->context, function, sides, staged);
+	const collet_status status = collet_staged_begin(comm->context, function, sides, false, staged);
 	for (uint32_t i = 0; i < count && *staged; i++) {
 		const struct collet_side *side = &sides[halves[i].sends ? COLLET_READ : COLLET_WRITTEN];
 		halves[i].buffer = (void *)(uintptr_t)side->first;

@@ -2,39 +2,42 @@
 
 #include <stdlib.h>
 
-/* Bytes of a side. */
-struct part {
-	size_t offset, bytes;
-};
-
-struct staged_side {
-	struct collet_copier *copier;  /* NULL: the host's */
-	char *gpu, *host;
-	size_t bytes;
-};
+#include "comm/piped.h"
 
 struct collet_staged {
 	struct collet_context *context;
-	struct staged_side sides[COLLET_SIDES];
+	struct collet_piped_side sides[COLLET_SIDES];
 	struct collet_pinned *blocks[COLLET_SIDES];
-	struct part whole, *parts;     /* of what is written; parts NULL: whole */
+	struct collet_piped *piped;    /* NULL: it is copied whole, before and after */
+	struct collet_part whole, *parts;     /* of what is written; parts NULL: whole */
 	size_t part_count;
 	const collet_received *received;
 	collet_received own_received;
 	size_t element_bytes;
 };
 
+bool collet_staged_uses(const struct collet_staged *staged, const char *first, size_t bytes)
+{
+	for (int s = 0; s < COLLET_SIDES; s++) {
+		const struct collet_piped_side *side = &staged->sides[s];
+		if (side->copier && side->gpu < first + bytes && first < side->gpu + side->bytes)
+			return true;
+	}
+	return false;
+}
+
 void collet_staged_drop(struct collet_staged *staged)
 {
 	if (!staged)
 		return;
+	collet_piped_free(staged->piped);
 	for (int s = 0; s < COLLET_SIDES; s++)
 		collet_pinned_give(&staged->context->pinned, staged->blocks[s]);
 	free(staged->parts);
 	free(staged);
 }
 
-static bool overlap(const struct staged_side *a, const struct staged_side *b)
+static bool overlap(const struct collet_piped_side *a, const struct collet_piped_side *b)
 {
 	return a->copier && b->copier && a->gpu < b->gpu + b->bytes && b->gpu < a->gpu + a->bytes;
 }
@@ -43,7 +46,7 @@ static bool overlap(const struct staged_side *a, const struct staged_side *b)
 static collet_status take_host(struct collet_staged *staged)
 {
 	struct collet_pinned_pool *pool = &staged->context->pinned;
-	struct staged_side *read = &staged->sides[COLLET_READ], *written = &staged->sides[COLLET_WRITTEN];
+	struct collet_piped_side *read = &staged->sides[COLLET_READ], *written = &staged->sides[COLLET_WRITTEN];
 	if (overlap(read, written)) {
 		char *first = read->gpu < written->gpu ? read->gpu : written->gpu;
 		char *read_end = read->gpu + read->bytes, *written_end = written->gpu + written->bytes;
@@ -57,7 +60,7 @@ static collet_status take_host(struct collet_staged *staged)
 		return COLLET_OK;
 	}
 	for (int s = 0; s < COLLET_SIDES; s++) {
-		struct staged_side *side = &staged->sides[s];
+		struct collet_piped_side *side = &staged->sides[s];
 		if (!side->copier)
 			continue;
 		const collet_status status = collet_pinned_take(pool, side->copier, side->bytes, &staged->blocks[s]);
@@ -68,7 +71,7 @@ static collet_status take_host(struct collet_staged *staged)
 	return COLLET_OK;
 }
 
-static collet_status copy_in(const struct collet_cuda *cuda, const struct staged_side *side)
+static collet_status copy_in(const struct collet_cuda *cuda, const struct collet_piped_side *side)
 {
 	static const char what[] = "copying a buffer from the GPU";
 	collet_status status = collet_copier_begin(cuda, side->copier);
@@ -81,8 +84,8 @@ static collet_status copy_in(const struct collet_cuda *cuda, const struct staged
 	return status;
 }
 
-static collet_status copy_out(const struct collet_cuda *cuda, const struct staged_side *side, const struct part *parts,
-	size_t count)
+static collet_status copy_out(const struct collet_cuda *cuda, const struct collet_piped_side *side,
+	const struct collet_part *parts, size_t count)
 {
 	static const char what[] = "copying a result to the GPU";
 	collet_status status = collet_copier_begin(cuda, side->copier);
@@ -100,14 +103,14 @@ static collet_status copy_out(const struct collet_cuda *cuda, const struct stage
 
 /* Where the sides are; *any: one is a GPU's. */
 static collet_status find_sides(struct collet_context *context, const char *function,
-	const struct collet_side sides[COLLET_SIDES], struct staged_side found[COLLET_SIDES], bool *any)
+	const struct collet_side sides[COLLET_SIDES], struct collet_piped_side found[COLLET_SIDES], bool *any)
 {
 	static const char *const names[COLLET_SIDES] = { "the buffer that is read", "the buffer that is written" };
 	*any = false;
 	for (int s = 0; s < COLLET_SIDES; s++) {
 		struct collet_residence residence;
 		uint64_t offset;
-		found[s] = (struct staged_side){ 0 };
+		found[s] = (struct collet_piped_side){ 0 };
 		if (!sides[s].bytes || collet_arena_contains(&context->arena, sides[s].first, sides[s].bytes, &offset))
 			continue;
 		collet_status status =
@@ -129,7 +132,7 @@ static collet_status find_sides(struct collet_context *context, const char *func
 static collet_status prepare(struct collet_context *context, const char *function,
 	struct collet_side sides[COLLET_SIDES], struct collet_staged **staged)
 {
-	struct staged_side found[COLLET_SIDES];
+	struct collet_piped_side found[COLLET_SIDES];
 	bool any;
 	*staged = NULL;
 	collet_status status = find_sides(context, function, sides, found, &any);
@@ -155,13 +158,26 @@ static collet_status prepare(struct collet_context *context, const char *functio
 	return COLLET_OK;
 }
 
+static bool is_large(const struct collet_staged *staged)
+{
+	for (int s = 0; s < COLLET_SIDES; s++)
+		if (staged->sides[s].copier && staged->sides[s].bytes >= COLLET_PIPED_LEAST)
+			return true;
+	return false;
+}
+
 collet_status collet_staged_begin(struct collet_context *context, const char *function,
-	struct collet_side sides[COLLET_SIDES], struct collet_staged **staged)
+	struct collet_side sides[COLLET_SIDES], bool in_pieces, struct collet_staged **staged)
 {
 	collet_status status = prepare(context, function, sides, staged);
-	if (status != COLLET_OK || !*staged || !(*staged)->sides[COLLET_READ].copier)
+	if (status != COLLET_OK || !*staged)
 		return status;
-	status = copy_in(&context->cuda, &(*staged)->sides[COLLET_READ]);
+	const struct collet_piped_side *read = &(*staged)->sides[COLLET_READ];
+	if (in_pieces && is_large(*staged))
+		status = collet_piped_make(
+			&(*staged)->piped, context, read, &(*staged)->sides[COLLET_WRITTEN]);
+	else if (read->copier)
+		status = copy_in(&context->cuda, read);
 	if (status == COLLET_OK)
 		return COLLET_OK;
 	collet_staged_drop(*staged);
@@ -170,10 +186,51 @@ collet_status collet_staged_begin(struct collet_context *context, const char *fu
 	return status;
 }
 
-collet_status collet_staged_lay_out(struct collet_context *context, const char *function,
-	struct collet_side sides[COLLET_SIDES], struct collet_staged **staged)
+collet_status collet_staged_of(struct collet_context *context, struct collet_copier *copier,
+	const struct collet_side sides[COLLET_SIDES], const struct collet_piped_cargo *cargo, char **host,
+	struct collet_staged **staged)
 {
-	const collet_status status = prepare(context, function, sides, staged);
+	const size_t bytes = sides[COLLET_WRITTEN].bytes;
+	struct collet_staged *made = calloc(1, sizeof(*made));
+	collet_status status = made ? collet_pinned_take(&context->pinned, copier, bytes, &made->blocks[0]) :
+                                      collet_fail(COLLET_ERR_MEMORY, "no memory for a call on a GPU's buffer");
+	if (status != COLLET_OK) {
+		free(made);
+		cargo->free(cargo->owner);
+		return status;
+	}
+	const struct collet_piped_side both = { .copier = copier, .host = made->blocks[0]->memory, .bytes = bytes };
+	made->context = context;
+	for (int s = 0; s < COLLET_SIDES; s++)  /* they are in use */
+		made->sides[s] = (struct collet_piped_side){
+			.copier = copier, .gpu = (char *)(uintptr_t)sides[s].first, .bytes = bytes };
+	status = collet_piped_make_of(&made->piped, context, &both, cargo);
+	if (status == COLLET_OK) {
+		*host = both.host;
+		*staged = made;
+	} else {
+		collet_staged_drop(made);
+	}
+	return status;
+}
+
+struct collet_flow *collet_staged_flow(const struct collet_staged *staged)
+{
+	return staged && staged->piped ? collet_piped_flow(staged->piped) : NULL;
+}
+
+void collet_staged_stop(const struct collet_staged *staged)
+{
+	if (!staged->piped)
+		return;
+	collet_flow_stop(collet_piped_flow(staged->piped));
+	collet_piped_rest(staged->piped);
+}
+
+collet_status collet_staged_lay_out(struct collet_context *context, const char *function,
+	struct collet_side sides[COLLET_SIDES], bool in_pieces, struct collet_staged **staged)
+{
+	collet_status status = prepare(context, function, sides, staged);
 	if (status != COLLET_OK || !*staged)
 		return status;
 	for (int s = 0; s < COLLET_SIDES; s++) {
@@ -190,7 +247,18 @@ collet_status collet_staged_lay_out(struct collet_context *context, const char *
 			"locked memory (ulimit -l), or call without how.stream",
 			function, bytes);
 	}
-	return COLLET_OK;
+	if (!in_pieces || !is_large(*staged))
+		return COLLET_OK;
+	status = collet_piped_make(&(*staged)->piped, context, &(*staged)->sides[COLLET_READ],
+		&(*staged)->sides[COLLET_WRITTEN]);
+	if (status == COLLET_OK) {
+		collet_piped_rest((*staged)->piped);
+		return COLLET_OK;
+	}
+	collet_staged_drop(*staged);
+	*staged = NULL;
+	collet_error_prefix("%s", function);
+	return status;
 }
 
 static collet_status enqueue(const struct collet_staged *staged, cu_stream stream, void *to, const void *from,
@@ -204,8 +272,10 @@ static collet_status enqueue(const struct collet_staged *staged, cu_stream strea
 collet_status collet_staged_enqueue_in(const struct collet_staged *staged, cu_stream stream, bool whole)
 {
 	collet_status status = COLLET_OK;
+	if (staged->piped)
+		return COLLET_OK;
 	for (int s = 0; s < (whole ? COLLET_SIDES : COLLET_READ + 1) && status == COLLET_OK; s++) {
-		const struct staged_side *side = &staged->sides[s];
+		const struct collet_piped_side *side = &staged->sides[s];
 		if (side->copier)
 			status = enqueue(staged, stream, side->host, side->gpu, side->bytes,
 				"copying a buffer from the GPU");
@@ -215,9 +285,9 @@ collet_status collet_staged_enqueue_in(const struct collet_staged *staged, cu_st
 
 collet_status collet_staged_enqueue_out(const struct collet_staged *staged, cu_stream stream)
 {
-	const struct staged_side *side = &staged->sides[COLLET_WRITTEN];
-	const struct part *parts = staged->parts ? staged->parts : &staged->whole;
-	const size_t count = side->copier ? staged->parts ? staged->part_count : 1 : 0;
+	const struct collet_piped_side *side = &staged->sides[COLLET_WRITTEN];
+	const struct collet_part *parts = staged->parts ? staged->parts : &staged->whole;
+	const size_t count = side->copier && !staged->piped ? staged->parts ? staged->part_count : 1 : 0;
 	collet_status status = COLLET_OK;
 	for (size_t i = 0; i < count && status == COLLET_OK; i++)
 		if (parts[i].bytes)
@@ -234,7 +304,9 @@ collet_status collet_staged_blocks(struct collet_staged *staged, size_t element_
 		return collet_fail(COLLET_ERR_MEMORY, "no memory for the blocks of %u ranks", size);
 	staged->part_count = size;
 	for (uint32_t r = 0; r < size; r++)
-		staged->parts[r] = (struct part){ displacements[r] * element_bytes, counts[r] * element_bytes };
+		staged->parts[r] = (struct collet_part){ displacements[r] * element_bytes, counts[r] * element_bytes };
+	if (staged->piped)
+		collet_piped_take_parts(staged->piped, staged->parts, staged->part_count);
 	return COLLET_OK;
 }
 
@@ -250,8 +322,8 @@ collet_status collet_staged_end(struct collet_staged *staged, collet_status stat
 {
 	if (!staged)
 		return status;
-	const struct staged_side *written = &staged->sides[COLLET_WRITTEN];
-	if (status == COLLET_OK && written->copier) {
+	const struct collet_piped_side *written = &staged->sides[COLLET_WRITTEN];
+	if (status == COLLET_OK && written->copier && !staged->piped) {
 		if (staged->received)
 			staged->whole.bytes = staged->received->count * staged->element_bytes;
 		status = copy_out(&staged->context->cuda, written, staged->parts ? staged->parts : &staged->whole,

@@ -1,5 +1,6 @@
 /* Calls on GPU memory, by way of the host's: what a call reads is copied to host memory before it starts, what it
- * writes is copied to the GPU when it has ended. Host and GPU buffers may be mixed, on one rank and between ranks. */
+ * writes is copied to the GPU when it has ended; or, of a large collective, both piece by piece while it runs. Host and
+ * GPU buffers may be mixed, on one rank and between ranks. */
 #ifndef COLLET_COMM_STAGED_H
 #define COLLET_COMM_STAGED_H
 
@@ -16,20 +17,33 @@ enum { COLLET_READ, COLLET_WRITTEN, COLLET_SIDES };
 struct collet_staged;
 
 /* Where a side is a GPU's, its first becomes the address of host memory that stands for it, filled with what the call
- * reads. Sides that overlap stay so. *staged NULL: both are the host's, nothing has happened. COLLET_ERR_ARGUMENT,
+ * reads. Sides that overlap stay so. in_pieces: if there is much to copy nothing is filled yet: the request is to be
+ * started with collet_staged_flow(). *staged NULL: both are the host's, nothing has happened. COLLET_ERR_ARGUMENT,
  * _MEMORY, _SYSTEM: nothing has happened either. Waits for the copy, not for what other streams of the program do: what
  * they write must be there before the call. */
 collet_status collet_staged_begin(struct collet_context *context, const char *function,
-	struct collet_side sides[COLLET_SIDES], struct collet_staged **staged);
+	struct collet_side sides[COLLET_SIDES], bool in_pieces, struct collet_staged **staged);
+/* Of cargo (piped.h), which is taken over, even if this fails: host memory, as long as this rank's sides, that it is
+ * brought to, for a request to be started with collet_staged_flow(). */
+struct collet_piped_cargo;
+collet_status collet_staged_of(struct collet_context *context, struct collet_copier *copier,
+	const struct collet_side sides[COLLET_SIDES], const struct collet_piped_cargo *cargo, char **host,
+	struct collet_staged **staged);
+/* NULL: it has been filled, and is emptied by collet_staged_end(). */
+struct collet_flow *collet_staged_flow(const struct collet_staged *staged);
+/* Its request has ended, or never starts, and is still there. Under the engine's lock, before end or drop. */
+void collet_staged_stop(const struct collet_staged *staged);
 /* The same for a call on a stream: nothing is copied yet, and the host's memory is page-locked, since a copy to other
  * memory would keep the caller waiting; that it cannot be is COLLET_ERR_MEMORY. */
 collet_status collet_staged_lay_out(struct collet_context *context, const char *function,
-	struct collet_side sides[COLLET_SIDES], struct collet_staged **staged);
-/* What the call reads; whole: and what is in the buffer that it writes, since it may write less than all of it. The
- * stream's CUDA context is current. */
+	struct collet_side sides[COLLET_SIDES], bool in_pieces, struct collet_staged **staged);
+/* What the call reads, if that is not brought in pieces; whole: and what is in the buffer that it writes, since it may
+ * write less than all of it. The stream's CUDA context is current. */
 collet_status collet_staged_enqueue_in(const struct collet_staged *staged, cu_stream stream, bool whole);
-/* What the call has written. */
+/* What the call has written, likewise. */
 collet_status collet_staged_enqueue_out(const struct collet_staged *staged, cu_stream stream);
+/* Is a buffer of it there, on a GPU? */
+bool collet_staged_uses(const struct collet_staged *staged, const char *first, size_t bytes);
 /* Nothing of it is under way any more; NULL is fine. */
 void collet_staged_drop(struct collet_staged *staged);
 /* Of what is written only these blocks are, in elements (v-forms); COLLET_ERR_MEMORY. */
@@ -42,7 +56,8 @@ collet_status collet_call_take_staged(const collet_comm *comm, struct collet_cal
 /* Of what is written only what a message has brought is: *received, which is the caller's or, if that is NULL, one of
  * staged's own. */
 collet_received *collet_staged_received(struct collet_staged *staged, collet_received *received, size_t element_bytes);
-/* The call has ended so. Copies back what it has written, if it has ended well, and frees staged; NULL is fine. The
+/* The call has ended so. Copies back what it has written, if it has ended well and that has not been done, and frees
+ * staged; NULL is fine. The
  * status of both. */
 collet_status collet_staged_end(struct collet_staged *staged, collet_status status);
 

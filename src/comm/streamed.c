@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "comm/direct.h"
 #include "comm/streams.h"
 
 /* ---- Words ---- */
@@ -103,6 +104,10 @@ void collet_streams_reap(struct collet_streams *streams)
 		next = call->next;
 		collet_streamed_free(call);
 		streams->under_way--;
+	}
+	if (streams->holds && !streams->under_way && !streams->captured) {
+		collet_ipc_let_go(&streams->comm->context->device.ipc);
+		streams->holds = false;
 	}
 }
 
@@ -209,6 +214,9 @@ static void give_up(const struct place *place, struct collet_streamed *call)
 static collet_status put(const struct place *place, struct collet_streamed *call)
 {
 	struct collet_streams *streams = call->streams;
+	if (!streams->holds)
+		collet_ipc_hold(&streams->comm->context->device.ipc);
+	streams->holds = true;
 	collet_status status = collet_streamed_add(call);
 	if (status != COLLET_OK) {
 		collet_streamed_free(call);
@@ -259,9 +267,8 @@ static collet_status name_caller(collet_status status, const char *function)
 	return status;
 }
 
-/* sides: the host's afterwards. */
 static collet_status make(collet_comm *comm, const struct place *place, const char *function,
-	struct collet_side sides[COLLET_SIDES], const collet_how *how, struct collet_streamed **call)
+	const struct collet_side sides[COLLET_SIDES], const collet_how *how, struct collet_streamed **call)
 {
 	struct collet_streams *streams;
 	collet_status status = collet_streams_get(comm, &streams);
@@ -274,10 +281,30 @@ static collet_status make(collet_comm *comm, const struct place *place, const ch
 	(*call)->function = function;
 	(*call)->capture = place->capture;
 	(*call)->timeout_ns = collet_call_timeout(comm, how);
-	status = collet_staged_lay_out(comm->context, function, sides, &(*call)->staged);
-	if (status != COLLET_OK)
-		collet_streamed_free(*call);
-	return status;
+	for (int s = 0; s < COLLET_SIDES; s++)
+		(*call)->sides.side[s] =
+			(struct collet_direct_side){ .first = sides[s].first, .bytes = sides[s].bytes };
+	return COLLET_OK;
+}
+
+/* The stream copies to and from the host's memory. sides: the host's afterwards. */
+static collet_status lay_out(collet_comm *comm, struct collet_streamed *call, struct collet_call_arguments *arguments,
+	struct collet_side sides[COLLET_SIDES], const struct collet_cut *listed)
+{
+	const collet_status status =
+		collet_staged_lay_out(comm->context, arguments->function, sides, true, &call->staged);
+	return status == COLLET_OK && call->staged ?
+		collet_call_take_staged(comm, arguments, sides, listed, call->staged) : status;
+}
+
+/* The stream copies nothing: which way it goes is decided when all have rung. */
+static collet_status locate(
+	const collet_comm *comm, struct collet_streamed *call, const char *function, const collet_how *how)
+{
+	call->offered = true;
+	call->sides.function = function;
+	call->sides.scale = how->scale;
+	return collet_direct_locate(comm->direct, &call->sides);
 }
 
 collet_status collet_streamed_call(collet_comm *comm, struct collet_call_arguments *arguments,
@@ -292,8 +319,9 @@ collet_status collet_streamed_call(collet_comm *comm, struct collet_call_argumen
 		return status;
 	status = make(comm, &place, arguments->function, sides, how, &call);
 	if (status == COLLET_OK) {
-		if (call->staged)
-			status = collet_call_take_staged(comm, arguments, sides, listed, call->staged);
+		status = collet_call_may_be_direct(comm, arguments) ?
+			locate(comm, call, arguments->function, how) :
+			lay_out(comm, call, arguments, sides, listed);
 		if (status == COLLET_OK)
 			status = collet_call_prepare(comm, arguments, how, &call->request);
 		if (status == COLLET_OK)
@@ -320,6 +348,11 @@ collet_status collet_streamed_halves(collet_comm *comm, const char *function, co
 		sides[halves[i].sends ? COLLET_READ : COLLET_WRITTEN] =
 			(struct collet_side){ halves[i].buffer, halves[i].count * collet_dtype_bytes(dtype) };
 	status = make(comm, &place, function, sides, how, &call);
+	if (status == COLLET_OK) {
+		status = collet_staged_lay_out(comm->context, function, sides, false, &call->staged);
+		if (status != COLLET_OK)
+			collet_streamed_free(call);
+	}
 	if (status == COLLET_OK) {
 		call->half_count = count;
 		call->dtype = dtype;

@@ -3,7 +3,9 @@
  * What is put on the stream: a copy of what is read from the GPU to page-locked memory; a function of the host that
  * rings; a wait for a word that says `done`; a copy of the result to the GPU; a word that says `passed`. A thread of
  * the communicator answers the rings: it runs the call on the host's memory, by the same requests as any other, and
- * sets `done` however the call has ended, so no stream waits for good.
+ * sets `done` however the call has ended, so no stream waits for good. Where ranks share a GPU there are no copies: the
+ * call is offered to the leader when it has rung (device/direct.h). Nor are there of a large collective: the thread
+ * copies piece by piece, on streams of the library's own (piped.h).
  *
  * Ranks must run a communicator's calls in one order, and streams may ring in any. So calls start in the order in which
  * they were made: one that rings early waits for those before it to ring, too.

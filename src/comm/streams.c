@@ -82,7 +82,8 @@ static void start(struct collet_streams *streams, struct collet_streamed *call)
 		call->request =
 			collet_halves_start(comm, call->halves, call->half_count, call->dtype, call->timeout_ns);
 	else
-		collet_call_launch(comm, call->request);
+		collet_call_launch(comm, call->request, call->offered ? &call->sides : NULL,
+			collet_staged_flow(call->staged));
 	if (!call->request) {  /* no memory, which has ended the communicator */
 		let_go(call);
 		return;
@@ -109,26 +110,36 @@ static void start_rung(struct collet_streams *streams)
 	}
 }
 
-/* Whatever a call on a stream ends with has nobody else to be told to. */
-static void end_for(struct collet_streams *streams, const struct collet_request *request)
+/* Takes a call that has ended off the list. Under the engine's lock, which it lets go of while it copies. */
+static void settle(struct collet_streams *streams, struct collet_streamed **at)
 {
-	const collet_status status = collet_call_outcome(request);
+	struct collet_streamed *call = *at;
+	struct collet_staged *staged = call->request->staged;  /* if it was offered, and has gone by way of the host */
+	collet_status status = collet_call_outcome(call->request);
+	call->request->staged = NULL;
+	if (call->staged)
+		collet_staged_stop(call->staged);
+	if (staged) {
+		collet_staged_stop(staged);
+		pthread_mutex_unlock(&streams->engine->lock);
+		status = collet_staged_end(staged, status);
+		pthread_mutex_lock(&streams->engine->lock);
+	}
+	/* Whatever a call on a stream ends with has nobody else to be told to. */
 	if (status != COLLET_OK)
 		collet_group_end(&streams->comm->group, status, true, collet_last_error());
+	*at = call->next;
+	let_go(call);
 }
 
-/* Under the engine's lock. */
+/* Under the engine's lock, which it may let go of meanwhile. */
 static void settle_ended(struct collet_streams *streams)
 {
 	for (struct collet_streamed **at = &streams->active; *at;) {
-		struct collet_streamed *call = *at;
-		if (call->request->status == COLLET_PENDING) {
-			at = &call->next;
-			continue;
-		}
-		*at = call->next;
-		end_for(streams, call->request);
-		let_go(call);
+		if ((*at)->request->status == COLLET_PENDING)
+			at = &(*at)->next;
+		else
+			settle(streams, at);
 	}
 	const int64_t now = streams->held_until ? collet_clock_ns() : 0;
 	if (!streams->held_until || now < streams->held_until)
@@ -170,6 +181,7 @@ static void sleep_until_rung(struct collet_streams *streams)
 static void *run(void *context)
 {
 	struct collet_streams *streams = context;
+	(void)collet_cuda_relax(&streams->comm->context->cuda);
 	while (!atomic_load_explicit(&streams->stop, memory_order_seq_cst)) {
 		streams->rings_seen = atomic_load_explicit(&streams->rings, memory_order_seq_cst);
 		pthread_mutex_lock(&streams->engine->lock);
@@ -311,6 +323,8 @@ static bool let_all_pass(struct collet_streams *streams)
 static void free_streams(struct collet_streams *streams)
 {
 	struct collet_pinned_pool *pool = &streams->comm->context->pinned;
+	if (streams->holds)
+		collet_ipc_let_go(&streams->comm->context->device.ipc);
 	for (struct collet_captured *captured = streams->captured, *next; captured; captured = next) {
 		next = captured->next;
 		for (size_t i = 0; i < captured->count; i++)

@@ -3,6 +3,7 @@
 #define COLLET_COMM_STREAMS_H
 
 #include "comm/streamed.h"
+#include "device/direct.h"
 
 /* What a stream and the host tell each other, in page-locked memory. */
 struct collet_words {
@@ -15,7 +16,9 @@ struct collet_streamed {
 	struct collet_streams *streams;
 	struct collet_streamed *next;/* in whichever list it is */
 	const char *function;        /* for sentences; static */
-	struct collet_staged *staged;/* NULL: both buffers are the host's */
+	struct collet_staged *staged;/* the stream copies to and from it; NULL: it copies nothing */
+	bool offered;                /* the leader is offered sides, once it has rung (see device/direct.h) */
+	struct collet_direct_sides sides; /* else only where the caller's buffers are */
 	struct collet_request *request; /* a collective's, from the beginning; a message's, while it is under way */
 	struct collet_half halves[2];/* messages: half_count of them */
 	uint32_t half_count;
@@ -70,6 +73,7 @@ struct collet_streams {
 
 	/* The caller's own (whoever is inside the communicator). */
 	size_t under_way;            /* calls not of graphs that streams may not have passed */
+	bool holds;                  /* what is open of other processes (see cuda/ipc.h) */
 	struct collet_streamed *free;
 	struct collet_words_block *blocks;
 };

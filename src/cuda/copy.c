@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "core/status.h"
+#include "cuda/pipe.h"
 
 void collet_copiers_init(struct collet_copiers *copiers, const struct collet_cuda *cuda)
 {
@@ -13,10 +14,15 @@ void collet_copiers_init(struct collet_copiers *copiers, const struct collet_cud
 static void free_copier(const struct collet_cuda *cuda, struct collet_copier *copier)
 {
 	/* The program may have destroyed its context, and the stream with it: then there is nothing left to free. */
-	if (copier->stream && cuda->cuCtxPushCurrent(copier->context) == CU_OK) {
+	const bool entered = copier->stream && cuda->cuCtxPushCurrent(copier->context) == CU_OK;
+	if (entered)
 		(void)cuda->cuStreamDestroy(copier->stream);
-		(void)cuda->cuCtxPopCurrent(NULL);
+	for (struct collet_pipe *pipe = copier->pipes, *next; pipe; pipe = next) {
+		next = pipe->next;
+		collet_pipe_free(cuda, pipe, entered);
 	}
+	if (entered)
+		(void)cuda->cuCtxPopCurrent(NULL);
 	if (copier->retained)
 		(void)cuda->cuDevicePrimaryCtxRelease(copier->ordinal);
 	free(copier);

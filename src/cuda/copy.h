@@ -6,6 +6,8 @@
 
 #include "cuda/residence.h"
 
+struct collet_pipe;
+
 /* A stream in one CUDA context. */
 struct collet_copier {
 	struct collet_copier *next;
@@ -13,6 +15,7 @@ struct collet_copier {
 	int ordinal;
 	bool retained;       /* context is the GPU's primary one, and held */
 	cu_stream stream;
+	struct collet_pipe *pipes;   /* of this context, and of no use now; under the copiers' lock (see pipe.h) */
 };
 
 /* One a context of the library. */

@@ -96,6 +96,14 @@ void collet_ipc_deinit(struct collet_ipc *ipc)
 /* Down to what may be kept, the longest unused first. Under lock. */
 static void trim(struct collet_ipc *ipc)
 {
+	if (ipc->holds)
+		return;
+	for (struct collet_opened **at = &ipc->first; *at;) {
+		if ((*at)->freed && !(*at)->users)
+			drop(ipc, at);
+		else
+			at = &(*at)->next;
+	}
 	while (ipc->count > ipc->most || ipc->bytes > ipc->most_bytes) {
 		struct collet_opened **last = NULL;
 		for (struct collet_opened **at = &ipc->first; *at; at = &(*at)->next)
@@ -108,16 +116,12 @@ static void trim(struct collet_ipc *ipc)
 }
 
 /* Other allocations where this one lies are no more. Under lock. */
-static void drop_freed(struct collet_ipc *ipc, const struct collet_shared *shared)
+static void mark_freed(const struct collet_ipc *ipc, const struct collet_shared *shared)
 {
-	for (struct collet_opened **at = &ipc->first; *at;) {
-		const struct collet_opened *old = *at;
-		if (old->process == shared->process && old->allocation != shared->allocation && !old->users &&
+	for (struct collet_opened *old = ipc->first; old; old = old->next)
+		if (old->process == shared->process && old->allocation != shared->allocation &&
 			old->first < shared->first + shared->bytes && shared->first < old->first + old->bytes)
-			drop(ipc, at);
-		else
-			at = &(*at)->next;
-	}
+			old->freed = true;
 }
 
 /* To the front, one user more; NULL: it is not open. Under lock. */
@@ -217,12 +221,38 @@ collet_status collet_ipc_open(struct collet_ipc *ipc, const struct collet_shared
 	if (!*opened && shared->kind == COLLET_SHARED_DESCRIPTOR && file < 0)
 		status = collet_fail(COLLET_ERR_SYSTEM, "cuda: the descriptor of a peer's mapped memory has not come");
 	if (!*opened && status == COLLET_OK) {
-		drop_freed(ipc, shared);
+		mark_freed(ipc, shared);
+		trim(ipc);
 		status = open_one(ipc, shared, file, context, device, opened);
 		trim(ipc);
 	}
 	pthread_mutex_unlock(&ipc->lock);
 	return status;
+}
+
+void collet_ipc_forget(struct collet_ipc *ipc, uint64_t process, uint64_t allocation)
+{
+	pthread_mutex_lock(&ipc->lock);
+	for (struct collet_opened *old = ipc->first; old; old = old->next)
+		if (old->process == process && old->allocation == allocation)
+			old->freed = true;
+	trim(ipc);
+	pthread_mutex_unlock(&ipc->lock);
+}
+
+void collet_ipc_hold(struct collet_ipc *ipc)
+{
+	pthread_mutex_lock(&ipc->lock);
+	ipc->holds++;
+	pthread_mutex_unlock(&ipc->lock);
+}
+
+void collet_ipc_let_go(struct collet_ipc *ipc)
+{
+	pthread_mutex_lock(&ipc->lock);
+	ipc->holds--;
+	trim(ipc);
+	pthread_mutex_unlock(&ipc->lock);
 }
 
 void collet_ipc_put(struct collet_ipc *ipc, struct collet_opened *opened)

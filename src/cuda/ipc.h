@@ -6,7 +6,10 @@
  *
  * What has been opened is kept: opening takes the driver a tenth of a millisecond and more. The driver numbers
  * allocations, so one that was freed, and whose address was handed out anew, is not taken for the old one; the old
- * mapping, which keeps the freed memory from the GPU's other users, is then given up. */
+ * mapping, which keeps the freed memory from the GPU's other users, is then given up.
+ *
+ * Giving one up may wait for all that the GPU has been given. So nothing is while there are streams that wait for
+ * whoever would have to wait for them. */
 #ifndef COLLET_CUDA_IPC_H
 #define COLLET_CUDA_IPC_H
 
@@ -45,6 +48,7 @@ struct collet_opened {
 	size_t mapped_bytes;         /* COLLET_SHARED_DESCRIPTOR: of the addresses; else 0 */
 	cu_context context;
 	uint32_t users;
+	bool freed;                  /* what it was of is no more */
 };
 
 struct collet_ipc {
@@ -53,6 +57,7 @@ struct collet_ipc {
 	struct collet_opened *first;
 	uint32_t count, most;
 	uint64_t bytes, most_bytes;
+	uint32_t holds;              /* nothing is given up */
 };
 
 /* Keeps up to so many allocations, and bytes of them; those in use besides, if there are more. */
@@ -66,9 +71,14 @@ struct collet_opened *collet_ipc_find(struct collet_ipc *ipc, const struct colle
  * open already, as find. COLLET_ERR_SYSTEM: the driver refuses, and the sentence says how. */
 collet_status collet_ipc_open(struct collet_ipc *ipc, const struct collet_shared *shared, int file, cu_context context,
 	int device, struct collet_opened **opened);
+/* It is no more: what is open of it is given up as soon as may be. */
+void collet_ipc_forget(struct collet_ipc *ipc, uint64_t process, uint64_t allocation);
+/* From here on nothing is given up, until all who have asked for that let go. */
+void collet_ipc_hold(struct collet_ipc *ipc);
+void collet_ipc_let_go(struct collet_ipc *ipc);
 /* NULL is fine. */
 void collet_ipc_put(struct collet_ipc *ipc, struct collet_opened *opened);
-/* The same, and nobody will want it again. */
+/* The same, and nobody will want it again; it is given up, held or not. */
 void collet_ipc_close(struct collet_ipc *ipc, struct collet_opened *opened);
 
 #endif

@@ -60,7 +60,7 @@ static collet_status fill(struct test *test)
 		return collet_cuda_fail(direct->device->cuda, result, "allocating memory to test");
 	}
 	for (uint32_t i = 0; i < WORDS; i++)
-		words[i] = pattern(direct->group->rank, i);
+		words[i] = pattern(direct->place, i);
 	collet_status status = copy(test, (void *)(uintptr_t)test->memory, words);
 	memset(words, 0, sizeof(words));
 	if (status == COLLET_OK)
@@ -70,13 +70,14 @@ static collet_status fill(struct test *test)
 
 static collet_status prepare_leading(struct collet_direct *direct)
 {
-	collet_status status = collet_span_plan_init(&direct->plan, direct->group->size);
+	collet_status status = collet_span_plan_init(&direct->plan, direct->size);
 	if (status != COLLET_OK)
 		return status;
-	direct->ranks = calloc(direct->group->size, sizeof(*direct->ranks));
-	if (!direct->ranks)
+	direct->ranks = calloc(direct->size, sizeof(*direct->ranks));
+	direct->seen = calloc(direct->size, sizeof(*direct->seen));
+	if (!direct->ranks || !direct->seen)
 		return collet_fail(COLLET_ERR_MEMORY, "no memory for what %u ranks' GPU does at once",
-			direct->group->size);
+			direct->size);
 	const struct collet_kernel_set *kernels = NULL;
 	struct collet_kernel_set *found;
 	status = collet_kernel_set_find(&direct->device->kernels, direct->copier, &found);
@@ -124,7 +125,7 @@ static void check(struct test *test)
 	}
 	for (uint32_t i = 0; i < WORDS && status == COLLET_OK; i++) {
 		uint32_t expected = 0;
-		for (uint32_t r = 0; r < direct->group->size; r++)
+		for (uint32_t r = 0; r < direct->size; r++)
 			expected ^= pattern(r, i);
 		wrong += words[i] != expected;
 	}

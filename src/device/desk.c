@@ -52,11 +52,16 @@ collet_status collet_desk_send(
 		.msg_namelen = offsetof(struct sockaddr_un, sun_path) + NAME_BYTES, .msg_iov = &part, .msg_iovlen = 1,
 		.msg_control = control.bytes, .msg_controllen = sizeof(control.bytes) };
 	memcpy(address.sun_path, to, NAME_BYTES);
-	struct cmsghdr *header = CMSG_FIRSTHDR(&message);
-	header->cmsg_level = SOL_SOCKET;
-	header->cmsg_type = SCM_RIGHTS;
-	header->cmsg_len = CMSG_LEN(sizeof(int));
-	memcpy(CMSG_DATA(header), &file, sizeof(file));
+	if (file < 0) {
+		message.msg_control = NULL;
+		message.msg_controllen = 0;
+	} else {
+		struct cmsghdr *header = CMSG_FIRSTHDR(&message);
+		header->cmsg_level = SOL_SOCKET;
+		header->cmsg_type = SCM_RIGHTS;
+		header->cmsg_len = CMSG_LEN(sizeof(int));
+		memcpy(CMSG_DATA(header), &file, sizeof(file));
+	}
 	ssize_t sent;
 	do {
 		sent = sendmsg(desk->socket, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
@@ -91,7 +96,7 @@ static ssize_t take_one(const struct collet_desk *desk, struct collet_desk_note 
 			header->cmsg_len == CMSG_LEN(sizeof(int)))
 			memcpy(file, CMSG_DATA(header), sizeof(*file));
 	}
-	*fine = got == (ssize_t)sizeof(*note) && *file >= 0 && who.uid == geteuid();
+	*fine = got == (ssize_t)sizeof(*note) && !note->gone == (*file >= 0) && who.uid == geteuid();
 	if (!*fine && *file >= 0)
 		close(*file);
 	return got;

@@ -10,9 +10,11 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* What comes with a descriptor: whose it is, as in struct collet_shared. */
+/* What comes with a descriptor, or with none: whose it is, as in struct collet_shared. */
 struct collet_desk_note {
 	uint64_t process, allocation;
+	uint32_t gone;               /* it is no more; no descriptor */
+	uint32_t reserved0;
 };
 
 struct collet_desk {
@@ -22,10 +24,10 @@ struct collet_desk {
 
 collet_status collet_desk_open(struct collet_desk *desk);
 void collet_desk_close(struct collet_desk *desk);
-/* The descriptor stays the caller's. COLLET_PENDING: there is no room, for now. */
+/* The descriptor stays the caller's; -1: the note says that it is gone. COLLET_PENDING: there is no room, for now. */
 collet_status collet_desk_send(
 	const struct collet_desk *desk, const char to[8], const struct collet_desk_note *note, int file);
-/* The next that has come; its descriptor is the caller's. false: none is left. */
+/* The next that has come; its descriptor, if it has one, is the caller's. false: none is left. */
 bool collet_desk_take(const struct collet_desk *desk, struct collet_desk_note *note, int *file);
 
 #endif

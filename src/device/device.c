@@ -77,12 +77,29 @@ collet_status collet_device_describe(struct collet_device *device, const struct 
 	return COLLET_OK;
 }
 
+static void forget(struct collet_device *device, const struct collet_desk_note *note)
+{
+	for (uint32_t i = 0; i < COLLET_RECEIVED_MOST; i++) {
+		struct collet_received_file *entry = &device->received[i];
+		if (entry->file < 0 || entry->note.process != note->process ||
+			entry->note.allocation != note->allocation)
+			continue;
+		close(entry->file);
+		entry->file = -1;
+	}
+	collet_ipc_forget(&device->ipc, note->process, note->allocation);
+}
+
 /* What has come is kept until it is asked for, or many others have come since. */
-static void take_all(struct collet_device *device)
+void collet_device_look(struct collet_device *device)
 {
 	struct collet_desk_note note;
 	int file;
 	while (collet_desk_take(&device->desk, &note, &file)) {
+		if (note.gone) {
+			forget(device, &note);
+			continue;
+		}
 		struct collet_received_file *entry = &device->received[device->next_received++ % COLLET_RECEIVED_MOST];
 		if (entry->file >= 0)
 			close(entry->file);
@@ -93,7 +110,7 @@ static void take_all(struct collet_device *device)
 /* -1: it has not come. */
 static int take_file(struct collet_device *device, const struct collet_shared *shared)
 {
-	take_all(device);
+	collet_device_look(device);
 	for (uint32_t i = 0; i < COLLET_RECEIVED_MOST; i++) {
 		struct collet_received_file *entry = &device->received[i];
 		if (entry->file < 0 || entry->note.process != shared->process ||

@@ -47,6 +47,8 @@ void collet_device_deinit(struct collet_device *device);
 /* What this process's memory is for others; found once for each allocation. */
 collet_status collet_device_describe(struct collet_device *device, const struct collet_residence *residence,
 	const void *memory, struct collet_shared *shared);
+/* Takes what has come to the desk: descriptors, and word of memory that is no more. Under the engine's lock. */
+void collet_device_look(struct collet_device *device);
 /* The same in this process, for the copier's context: open until collet_ipc_put(). COLLET_ERR_SYSTEM and
  * COLLET_ERR_UNSUPPORTED: with the reason. */
 collet_status collet_device_open(struct collet_device *device, const struct collet_copier *copier,

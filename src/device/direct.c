@@ -3,7 +3,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "core/status.h"
 #include "core/types.h"
@@ -11,9 +10,9 @@
 
 /* ---- Messages: point to point in the shadow ---- */
 
-/* NULL: the group has ended. */
+/* With the member in that place; NULL: the group has ended. */
 static struct collet_request *post(
-	struct collet_direct *direct, bool sends, uint32_t peer, uint32_t tag, void *buffer, size_t bytes)
+	struct collet_direct *direct, bool sends, uint32_t place, uint32_t tag, void *buffer, size_t bytes)
 {
 	struct collet_request *request;
 	collet_status status = collet_request_new(&direct->shadow, &request);
@@ -26,7 +25,8 @@ static struct collet_request *post(
 		request->started_ns = request->next_ask_ns = 0;
 		request->warned = 0;
 		request->p2p = (struct collet_p2p_call){
-			.sends = sends, .peer = peer, .tag = tag, .buffer = buffer, .bytes = bytes, .element_bytes = 1};
+			.sends = sends, .peer = direct->members[place], .tag = tag,
+			.buffer = buffer, .bytes = bytes, .element_bytes = 1};
 		collet_request_activate(request);
 		status = collet_p2p_start(request);
 		if (status == COLLET_OK)
@@ -44,10 +44,10 @@ static uint32_t offer_tag(const struct call *call)
 /* Have all messages of the call arrived, or left? */
 static bool messages_ended(const struct collet_direct *direct, const struct call *call)
 {
-	for (uint32_t i = 0; i < direct->group->size; i++)
+	for (uint32_t i = 0; i < direct->size; i++)
 		if (call->messages[i] && call->messages[i]->status == COLLET_PENDING)
 			return false;
-	for (uint32_t i = 0; i < direct->group->size; i++) {
+	for (uint32_t i = 0; i < direct->size; i++) {
 		if (call->messages[i])
 			collet_request_free(call->messages[i]);
 		call->messages[i] = NULL;
@@ -70,10 +70,10 @@ static void free_call(struct call *call)
 struct call *collet_direct_new(struct collet_direct *direct)
 {
 	struct call *call = direct->spare;
-	const size_t size = direct->group->size;
+	const size_t size = direct->size;
 	if (call) {
 		direct->spare = call->next;
-		call->suspected = call->surprising = false;
+		call->suspected = call->surprising = call->shared = call->over = false;
 		call->verdict = (struct verdict){ 0 };
 		return call;
 	}
@@ -97,14 +97,15 @@ void collet_direct_put(struct collet_direct *direct, struct call *call)
 
 collet_status collet_direct_offer(struct collet_direct *direct, struct call *call, size_t bytes)
 {
-	const uint32_t tag = offer_tag(call), size = direct->group->size;
+	const uint32_t tag = offer_tag(call), size = direct->size;
 	call->next = NULL;
 	*direct->last = call;
 	direct->last = &call->next;
 	call->stage = is_leader(direct) ? GATHERING : WAITING;
 	if (!is_leader(direct)) {
 		call->messages[0] = post(direct, true, 0, tag, call->offers, bytes);
-		call->messages[1] = post(direct, false, 0, tag + 1, &call->verdict, sizeof(call->verdict));
+		if (!offer_of(direct, call, 0)->declined)
+			call->messages[1] = post(direct, false, 0, tag + 1, &call->verdict, sizeof(call->verdict));
 		return COLLET_OK;
 	}
 	for (uint32_t r = 1; r < size; r++)
@@ -113,28 +114,6 @@ collet_status collet_direct_offer(struct collet_direct *direct, struct call *cal
 }
 
 /* ---- Offers ---- */
-
-/* The leader must have it before it gets the offer. COLLET_PENDING: it has no room. */
-static collet_status send_descriptor(struct collet_direct *direct, const struct collet_shared *shared)
-{
-	for (uint32_t i = 0; i < COLLET_RECEIVED_MOST; i++)
-		if (direct->sent[i] == shared->allocation)
-			return COLLET_OK;
-	const struct collet_card *leader =
-		&direct->group->engine->cards[collet_group_world_rank(direct->group, 0)];
-	const struct collet_desk_note note = { shared->process, shared->allocation };
-	int file;
-	if (direct->device->desk.socket < 0 || !leader->desk[1])
-		return COLLET_PENDING;
-	collet_status status = collet_ipc_export(direct->device->cuda, shared, &file);
-	if (status != COLLET_OK)
-		return status;
-	status = collet_desk_send(&direct->device->desk, leader->desk, &note, file);
-	close(file);
-	if (status == COLLET_OK)
-		direct->sent[direct->next_sent++ % COLLET_RECEIVED_MOST] = shared->allocation;
-	return status;
-}
 
 static collet_status locate(struct collet_direct *direct, const char *which, struct collet_direct_side *side)
 {
@@ -172,7 +151,7 @@ collet_status collet_direct_locate(struct collet_direct *direct, struct collet_d
 /* Cuts go along with a v-form's offer; how long that is. */
 static size_t add_lists(struct collet_direct *direct, struct offer *offer, const struct collet_shape *shape)
 {
-	const size_t size = direct->group->size, bytes = size * sizeof(uint64_t);
+	const size_t size = direct->size, bytes = size * sizeof(uint64_t);
 	uint64_t *lists = (uint64_t *)(void *)(offer + 1);
 	const struct collet_cut *cuts[2] = { &shape->input, &shape->result };
 	offer->input_count = shape->input.count;
@@ -189,7 +168,7 @@ static size_t add_lists(struct collet_direct *direct, struct offer *offer, const
 	return sizeof(*offer) + 4 * bytes;
 }
 
-static struct job job_of(const struct collet_request *request)
+static struct job job_of(const struct collet_direct *direct, const struct collet_request *request)
 {
 	const struct collet_call *call = &request->call;
 	const collet_op op = call->op == UINT8_MAX ? COLLET_OP_COUNT : (collet_op)call->op;
@@ -197,6 +176,7 @@ static struct job job_of(const struct collet_request *request)
 	return (struct job){
 		.collective = (enum collet_collective)call->collective,
 		.listed = call->listed,
+		.between_hosts = direct->by_host,
 		.any_order = !request->named || collet_op_is_exact(op, (collet_dtype)call->dtype) ||
 			strcmp(name, "direct") == 0 || strcmp(name, "two_shot") == 0,
 		.dtype = (collet_dtype)call->dtype,
@@ -208,17 +188,40 @@ static struct job job_of(const struct collet_request *request)
 	};
 }
 
+/* The first of the undecided calls, on the host's memory. The leader must have this rank's offer before the call ends
+ * here, since nobody may hear of this rank for long then; and those of others that await a verdict must have theirs
+ * from the leader. So it is held until messages have left, or come. Mostly they have, at once, and nobody awaits
+ * anything: then it is a call like any other. */
+static void let_go_at_once(struct collet_direct *direct, struct call *call)
+{
+	/* Ended: some message could not even be posted. */
+	if (atomic_load_explicit(&direct->group->ended, memory_order_acquire) != COLLET_OK ||
+		!messages_ended(direct, call))
+		return;
+	for (uint32_t r = 1; is_leader(direct) && r < direct->size; r++)
+		if (!offer_of(direct, call, r)->declined)
+			return;
+	if (is_leader(direct) && !collet_leader_agrees(direct, call))
+		return;
+	direct->first = NULL;
+	direct->last = &direct->first;
+	call->request->held = false;
+	collet_direct_put(direct, call);
+}
+
 collet_status collet_direct_begin(
 	struct collet_direct *direct, struct collet_request *request, const struct collet_direct_sides *sides)
 {
 	struct call *call = collet_direct_new(direct);
+	collet_status status;
 	if (!call)
 		return collet_fail(COLLET_ERR_MEMORY, "%s: no memory for a call of ranks that share a GPU",
 			sides->function);
 	call->request = request;
-	call->job = job_of(request);
+	call->job = job_of(direct, request);
 	call->sides = *sides;
 	struct offer *offer = offer_of(direct, call, 0);
+	collet_direct_tell_owed(direct);
 	*offer = (struct offer){ .signature = request->signature, .sequence = request->sequence, .fine = 1,
 		.scale = sides->scale, .side = { sides->side[0], sides->side[1] } };
 	const size_t bytes = call->job.listed ? add_lists(direct, offer, &request->shape) : sizeof(*offer);
@@ -227,11 +230,26 @@ collet_status collet_direct_begin(
 		if (side->place != COLLET_PLACE_GPU || is_leader(direct) || direct->one_process ||
 			side->shared.kind == COLLET_SHARED_HANDLE)
 			continue;
-		if (side->shared.kind == COLLET_SHARED_NOT || send_descriptor(direct, &side->shared) != COLLET_OK)
+		if (side->shared.kind == COLLET_SHARED_NOT || collet_direct_show(direct, &side->shared) != COLLET_OK)
 			side->place = COLLET_PLACE_BEYOND;
 	}
+	offer->notes = direct->notes;
 	request->held = true;
-	return collet_direct_offer(direct, call, bytes);
+	/* Then the verdict is known, whatever others offer. */
+	const bool declines = collet_direct_is_hosts(sides) &&
+		(sides->side[0].place == COLLET_PLACE_HOST || sides->side[1].place == COLLET_PLACE_HOST);
+	offer->declined = declines && !is_leader(direct);
+	call->verdict.staged = offer->declined;
+	status = collet_direct_offer(direct, call, bytes);
+	if (status == COLLET_OK && declines && direct->first == call)
+		let_go_at_once(direct, call);
+	return status;
+}
+
+void collet_direct_over(void *data)
+{
+	struct call *call = data;
+	call->over = true;
 }
 
 /* ---- Progress ---- */
@@ -239,8 +257,10 @@ collet_status collet_direct_begin(
 static void tell(struct collet_direct *direct, struct call *call)
 {
 	call->stage = TELLING;
-	for (uint32_t r = 1; r < direct->group->size; r++)
-		call->messages[r] = post(direct, true, r, offer_tag(call) + 1, &call->verdict, sizeof(call->verdict));
+	for (uint32_t r = 1; r < direct->size; r++)
+		if (!offer_of(direct, call, r)->declined)
+			call->messages[r] = post(
+				direct, true, r, offer_tag(call) + 1, &call->verdict, sizeof(call->verdict));
 }
 
 /* The call is decided, on this rank too. */
@@ -250,7 +270,9 @@ static void settle(struct collet_direct *direct, struct call *call)
 	call->stage = OVER;
 	if (call->verdict.again)
 		memset(direct->sent, 0, sizeof(direct->sent));
-	if (!request)
+	if (call->shared)
+		collet_direct_put(direct, call);
+	if (call->shared || !request)
 		return;
 	if (!call->verdict.staged) {
 		request->elsewhere = true;
@@ -273,6 +295,12 @@ static bool step(struct collet_direct *direct, struct call *call)
 			return false;
 		if (call->stage == GATHERING)
 			tell(direct, call);
+		return true;
+	case SHARING:
+		if (!call->over)
+			return false;
+		collet_leader_release(direct, call);
+		tell(direct, call);
 		return true;
 	case RUNNING:
 		if (!collet_leader_finished(direct, call))
@@ -325,13 +353,16 @@ static void name_awaited(const struct collet_request *request, char *text, size_
 	size_t used = 0;
 	while (call && call->request != request)
 		call = call->next;
-	snprintf(text, capacity, call && call->stage == RUNNING ? "none, but for the GPU" : "0, which leads");
+	if (call && call->stage == RUNNING)
+		snprintf(text, capacity, "none, but for the GPU");
+	else
+		snprintf(text, capacity, "%u, which leads", direct->members[0]);
 	if (!call || call->stage != GATHERING)
 		return;
-	for (uint32_t r = 1; r < direct->group->size; r++) {
+	for (uint32_t r = 1; r < direct->size; r++) {
 		if (!call->messages[r] || call->messages[r]->status != COLLET_PENDING)
 			continue;
-		const int more = snprintf(text + used, capacity - used, "%s%u", used ? ", " : "", r);
+		const int more = snprintf(text + used, capacity - used, "%s%u", used ? ", " : "", direct->members[r]);
 		if (more < 0 || used + (size_t)more >= capacity)
 			return;
 		used += (size_t)more;
@@ -347,17 +378,66 @@ static const struct collet_card *card_of(const struct collet_group *group, uint3
 	return &group->engine->cards[collet_group_world_rank(group, rank)];
 }
 
-bool collet_direct_fits(const struct collet_group *group)
+static bool has_gpu(const struct collet_card *card)
 {
-	static const uint8_t none[sizeof(((struct collet_card *)0)->gpu)];
-	const struct collet_card *first = card_of(group, 0);
-	bool fits = group->size > 1 && group->size <= COLLET_DIRECT_RANKS &&
-		memcmp(first->gpu, none, sizeof(none)) != 0;
-	for (uint32_t r = 1; r < group->size && fits; r++) {
+	static const uint8_t none[sizeof(card->gpu)];
+	return memcmp(card->gpu, none, sizeof(none)) != 0;
+}
+
+/* How many share this rank's host; 0: not all of them share its GPU. */
+static uint32_t ranks_of_host(const struct collet_group *group, uint32_t rank)
+{
+	const struct collet_card *own = card_of(group, rank);
+	uint32_t count = 0;
+	for (uint32_t r = 0; r < group->size; r++) {
 		const struct collet_card *card = card_of(group, r);
-		fits = card->host_id == first->host_id && memcmp(card->gpu, first->gpu, sizeof(none)) == 0;
+		if (card->host_id != own->host_id)
+			continue;
+		if (!has_gpu(card) || memcmp(card->gpu, own->gpu, sizeof(own->gpu)) != 0)
+			return 0;
+		count++;
 	}
-	return fits;
+	return count;
+}
+
+enum collet_direct_fit collet_direct_fits(const struct collet_group *group)
+{
+	uint32_t most = 0;
+	for (uint32_t r = 0; r < group->size; r++) {
+		/* Once a host: at its first rank. */
+		bool first = true;
+		for (uint32_t s = 0; s < r && first; s++)
+			first = card_of(group, s)->host_id != card_of(group, r)->host_id;
+		if (!first)
+			continue;
+		const uint32_t count = ranks_of_host(group, r);
+		if (!count || count > COLLET_DIRECT_RANKS)
+			return COLLET_DIRECT_NONE;
+		most = count > most ? count : most;
+	}
+	return most < 2 ? COLLET_DIRECT_NONE : most == group->size ? COLLET_DIRECT_ALL : COLLET_DIRECT_BY_HOST;
+}
+
+/* Who goes together, and the place among them; of one process or of several. */
+static collet_status find_members(struct collet_direct *direct)
+{
+	const struct collet_group *group = direct->group;
+	const struct collet_card *own = card_of(group, group->rank);
+	direct->members = calloc(group->size, sizeof(*direct->members));
+	if (!direct->members)
+		return collet_fail(COLLET_ERR_MEMORY, "no memory for ranks that share a GPU");
+	direct->one_process = true;
+	for (uint32_t r = 0; r < group->size; r++) {
+		const struct collet_card *card = card_of(group, r);
+		if (card->host_id != own->host_id)
+			continue;
+		if (r == group->rank)
+			direct->place = direct->size;
+		direct->one_process &= card->process_id == own->process_id;
+		direct->members[direct->size++] = r;
+	}
+	direct->by_host = direct->size != group->size;
+	return COLLET_OK;
 }
 
 static collet_status make_shadow(struct collet_direct *direct)
@@ -410,11 +490,10 @@ collet_status collet_direct_make(struct collet_direct **made, struct collet_devi
 	direct->group = group;
 	direct->events = events;
 	direct->last = &direct->first;
-	direct->offer_bytes = sizeof(struct offer) + 4 * sizeof(uint64_t) * group->size;
-	direct->one_process = true;
-	for (uint32_t r = 1; r < group->size; r++)
-		direct->one_process &= card_of(group, r)->process_id == card_of(group, 0)->process_id;
-	collet_status status = make_shadow(direct);
+	collet_status status = find_members(direct);
+	direct->offer_bytes = sizeof(struct offer) + 4 * sizeof(uint64_t) * direct->size;
+	if (status == COLLET_OK)
+		status = make_shadow(direct);
 	if (status == COLLET_OK)
 		status = collet_direct_connect(direct, &fine);
 	if (status != COLLET_OK || !fine)
@@ -437,12 +516,9 @@ static void stop_leading(struct collet_direct *direct)
 		collet_leader_release(direct, call);
 }
 
-void collet_direct_free(struct collet_direct *direct)
+/* What is neither the driver's nor the group's. */
+static void free_memory(struct collet_direct *direct)
 {
-	if (!direct)
-		return;
-	stop_leading(direct);
-	remove_shadow(direct);
 	*direct->last = direct->spare;
 	for (struct call *call = direct->first, *next; call; call = next) {
 		next = call->next;
@@ -450,7 +526,18 @@ void collet_direct_free(struct collet_direct *direct)
 	}
 	collet_span_plan_deinit(&direct->plan);
 	free(direct->ranks);
+	free(direct->seen);
+	free(direct->members);
 	free(direct);
+}
+
+void collet_direct_free(struct collet_direct *direct)
+{
+	if (!direct)
+		return;
+	stop_leading(direct);
+	remove_shadow(direct);
+	free_memory(direct);
 }
 
 /* What is the driver's is the parent's. */
@@ -460,12 +547,5 @@ void collet_direct_forget(struct collet_direct *direct)
 		return;
 	collet_fabric_forget(&direct->shadow);
 	collet_group_deinit(&direct->shadow);
-	*direct->last = direct->spare;
-	for (struct call *call = direct->first, *next; call; call = next) {
-		next = call->next;
-		free_call(call);
-	}
-	collet_span_plan_deinit(&direct->plan);
-	free(direct->ranks);
-	free(direct);
+	free_memory(direct);
 }

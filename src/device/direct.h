@@ -16,14 +16,17 @@
  * Messages travel in a group of their own, the shadow, point to point: they are matched by number, so that calls that
  * overlap, and are decided in another order than others start, cannot cross.
  *
- * For calls on a stream: what a stream call needs besides is that the leader's launch comes after what the followers'
- * streams hold, and that these wait for it. It would offer with an event or a flag that its stream reaches, and
- * collet_direct_begin() is where that is taken from the caller; run() in direct.c is where the leader's stream would
- * have to wait for the offers' flags, and tell() where followers' streams are let go. */
+ * Of a communicator of several hosts, each with a GPU that its ranks share, all of this is for the ranks of one host. A
+ * verdict then is about that host alone: whether its ranks' part of a hierarchical algorithm is the GPU's work, and the
+ * leader goes between hosts for all of them, or each rank does what the algorithm says by itself. What travels between
+ * hosts is the same.
+ *
+ * A call on a stream is offered when its stream has come to it, and the stream waits until it is decided and done. */
 #ifndef COLLET_DEVICE_DIRECT_H
 #define COLLET_DEVICE_DIRECT_H
 
 #include "device/device.h"
+#include "device/plan.h"
 #include "engine/engine.h"
 
 enum { COLLET_DIRECT_RANKS = COLLET_FOLD_MOST };
@@ -52,22 +55,51 @@ struct collet_direct_sides {
 	struct collet_direct_side side[2];
 };
 
+/* Is none of it a GPU's? */
+static inline bool collet_direct_is_hosts(const struct collet_direct_sides *sides)
+{
+	return sides->side[0].place <= COLLET_PLACE_HOST && sides->side[1].place <= COLLET_PLACE_HOST;
+}
+
 struct collet_direct;
+
+/* Which ranks of a group share a GPU. */
+enum collet_direct_fit {
+	COLLET_DIRECT_NONE,          /* not all of each host */
+	COLLET_DIRECT_ALL,           /* all of them: there is one host */
+	COLLET_DIRECT_BY_HOST        /* those of each host, with one GPU a host */
+};
+
+/* What the ranks of a host have, for the leader of a call between hosts; valid during the event. */
+struct collet_direct_local {
+	const struct collet_kernel_set *kernels;
+	struct collet_copier *copier;        /* all of it is within reach of this context */
+	const struct collet_span_plan_rank *ranks; /* by place */
+	uint32_t size;
+	void *call;                          /* for collet_direct_over() */
+};
 
 /* The communicator's part. Under the engine's lock. */
 struct collet_direct_events {
-	/* The GPU has done it. */
+	/* The GPU has done it, of one host or of each of several. */
 	void (*done)(struct collet_request *request);
 	/* It goes by way of the host: gives the request host buffers in place of the GPU's. */
 	collet_status (*stage)(struct collet_request *request, const struct collet_direct_sides *sides);
+	/* Leader, between hosts: the request is going to run on host memory, to which it brings what its host's ranks
+	 * have, combined, and from which it takes the result to each. COLLET_ERR_*: it goes by way of the host. */
+	collet_status (*share)(struct collet_request *request, const struct collet_direct_local *local);
 };
 
 /* May these ranks go together? Alike on all of them. */
-bool collet_direct_fits(const struct collet_group *group);
-/* Of a group that does. All ranks make theirs at once; blocks. *made NULL: they go by way of the host, as all of them
+enum collet_direct_fit collet_direct_fits(const struct collet_group *group);
+/* Of a group that does; BY_HOST: of a rank that is not alone on its host. All ranks, or all of a host, make theirs at
+ * once; blocks. *made NULL: they go by way of the host, as all of them
  * know, and the leader has logged why. COLLET_ERR_MEMORY, or what ended the group. */
 collet_status collet_direct_make(struct collet_direct **made, struct collet_device *device, struct collet_group *group,
 	const struct collet_direct_events *events);
+/* This rank has memory that is COLLET_SHARED_DESCRIPTOR, or has it no more: tells all leaders that there are, so that
+ * no call has to. Under lock. */
+void collet_direct_tell(struct collet_engine *engine, const struct collet_shared *shared, bool gone);
 /* The group has been torn down. NULL is fine. */
 void collet_direct_free(struct collet_direct *direct);
 /* In a forked child. */
@@ -76,8 +108,11 @@ void collet_direct_forget(struct collet_direct *direct);
 /* Finds out where a call's buffers are; first and bytes are filled in, 0 bytes: unused. COLLET_ERR_ARGUMENT,
  * COLLET_ERR_SYSTEM: nothing has happened. */
 collet_status collet_direct_locate(struct collet_direct *direct, struct collet_direct_sides *sides);
-/* Offers a planned request that has its place in the order of calls; it is held until the verdict. Under lock. */
+/* Offers a planned request that has its place in the order of calls; it is held until the verdict. Not held: the
+ * verdict is known, and it is a call like any other. Under lock. */
 collet_status collet_direct_begin(
 	struct collet_direct *direct, struct collet_request *request, const struct collet_direct_sides *sides);
+/* What has been shared is done on this host's GPU, or never will be. Under lock. */
+void collet_direct_over(void *call);
 
 #endif

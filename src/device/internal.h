@@ -11,7 +11,10 @@ struct offer {
 	uint64_t signature, sequence;
 	uint64_t input_count, result_count;  /* a v-form: of the own block */
 	uint32_t input_listed, result_listed;
-	uint32_t fine, reserved0;            /* connecting: it has no complaint */
+	uint32_t fine;               /* connecting: it has no complaint */
+	uint32_t notes;              /* that it has sent to the leader's desk so far, or tried to */
+	uint32_t declined;           /* its buffers are the host's: it awaits no verdict */
+	uint32_t reserved0;
 	double scale;
 	struct collet_direct_side side[2];
 };
@@ -25,6 +28,7 @@ struct verdict {
 struct job {
 	enum collet_collective collective;
 	bool listed;
+	bool between_hosts;          /* the launch does one host's part of the program that was planned */
 	bool any_order;              /* the launch's order of operands will do */
 	collet_dtype dtype;
 	collet_op op;                /* COLLET_OP_COUNT: it combines nothing */
@@ -36,8 +40,9 @@ struct job {
 enum stage {
 	GATHERING,                   /* leader: offers come */
 	RUNNING,                     /* leader: the GPU works */
+	SHARING,                     /* leader: so do other hosts */
 	TELLING,                     /* leader: verdicts leave */
-	WAITING,                     /* follower: its offer leaves, a verdict comes */
+	WAITING,                     /* follower: its offer leaves, and, unless it declines, a verdict comes */
 	OVER
 };
 
@@ -47,6 +52,8 @@ struct call {
 	struct job job;
 	struct collet_direct_sides sides;
 	enum stage stage;
+	bool shared;                 /* between hosts: its request is done with, or on its own, since it was decided */
+	bool over;                   /* SHARING: this host's part of it is */
 	bool surprising;             /* that it goes by way of the host: something has failed */
 	bool suspected;              /* a disagreement has been reported */
 	struct verdict verdict;
@@ -58,6 +65,11 @@ struct call {
 struct collet_direct {
 	struct collet_device *device;
 	struct collet_group *group;
+	/* Those who go together, by their places among them: all of the group, or those of this rank's host, in order
+	 * of rank. The first leads. */
+	uint32_t size, place;
+	uint32_t *members;           /* by place: rank in the group */
+	bool by_host;
 	struct collet_group shadow;
 	const struct collet_direct_events *events;
 	struct collet_copier *copier;        /* of the context that all is done in */
@@ -71,12 +83,15 @@ struct collet_direct {
 	struct collet_span_plan_rank *ranks;      /* leader */
 	uint64_t sent[COLLET_RECEIVED_MOST]; /* allocations whose descriptors the leader has been sent */
 	uint32_t next_sent;
+	uint64_t owed[COLLET_RECEIVED_MOST]; /* some that are no more, which the leader's desk had no room to be told */
+	uint32_t notes;
+	uint32_t *seen;              /* leader: by rank, the notes of which it has looked at its desk */
 	bool connecting;
 };
 
 static inline bool is_leader(const struct collet_direct *direct)
 {
-	return direct->group->rank == 0;
+	return direct->place == 0;
 }
 
 static inline struct offer *offer_of(const struct collet_direct *direct, const struct call *call, uint32_t rank)
@@ -92,8 +107,16 @@ void collet_direct_put(struct collet_direct *direct, struct call *call);
 collet_status collet_direct_offer(struct collet_direct *direct, struct call *call, size_t bytes);
 extern const struct collet_group_hooks collet_direct_hooks;
 
+/* ---- show.c. Under lock. */
+/* The leader must have a descriptor before it gets the offer. COLLET_PENDING: it has no room. */
+collet_status collet_direct_show(struct collet_direct *direct, const struct collet_shared *shared);
+/* What is no more, and was owed. */
+void collet_direct_tell_owed(struct collet_direct *direct);
+
 /* ---- leader.c. Under lock. */
-/* All offers have come. false: the call cannot go on (ranks disagree, and the group will end for it). */
+/* All offers have come. Are they for the same call? If not, the group will end for it. */
+bool collet_leader_agrees(struct collet_direct *direct, struct call *call);
+/* Likewise. false: the call cannot go on (ranks disagree, and the group will end for it). */
 bool collet_leader_decide(struct collet_direct *direct, struct call *call);
 /* Has the GPU done it? If it has failed, the group has ended. */
 bool collet_leader_finished(struct collet_direct *direct, struct call *call);

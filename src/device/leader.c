@@ -39,7 +39,7 @@ static char *reach(struct collet_direct *direct, struct call *call, const struct
 /* NULL, and all buffers are within reach; or why not. */
 static const char *reach_all(struct collet_direct *direct, struct call *call)
 {
-	for (uint32_t r = 0; r < direct->group->size; r++) {
+	for (uint32_t r = 0; r < direct->size; r++) {
 		const struct offer *offer = offer_of(direct, call, r);
 		struct collet_span_plan_rank *rank = &direct->ranks[r];
 		char *reached[2] = { NULL, NULL };
@@ -73,7 +73,7 @@ static struct collet_cut cut_of(uint64_t count, bool listed, const uint64_t *lis
 /* false: a rank that must list blocks has listed none. */
 static bool take_cuts(struct collet_direct *direct, struct call *call)
 {
-	const uint32_t size = direct->group->size;
+	const uint32_t size = direct->size;
 	const enum collet_collective collective = call->job.collective;
 	for (uint32_t r = 0; r < size; r++) {
 		const struct offer *offer = offer_of(direct, call, r);
@@ -93,15 +93,15 @@ static bool take_cuts(struct collet_direct *direct, struct call *call)
 
 /* ---- Deciding ---- */
 
-static bool agree(struct collet_direct *direct, struct call *call)
+bool collet_leader_agrees(struct collet_direct *direct, struct call *call)
 {
-	for (uint32_t r = 1; r < direct->group->size; r++) {
+	for (uint32_t r = 1; r < direct->size; r++) {
 		const struct offer *offer = offer_of(direct, call, r);
 		if (offer->signature == call->job.signature)
 			continue;
 		const struct collet_message came = { .signature = offer->signature, .sequence = offer->sequence };
 		if (call->request && !call->suspected)
-			collet_board_suspect(direct->group, r, call->request, &came);
+			collet_board_suspect(direct->group, direct->members[r], call->request, &came);
 		call->suspected = true;
 		return false;
 	}
@@ -114,13 +114,13 @@ static const char *launch(struct collet_direct *direct, struct call *call)
 	const struct job *job = &call->job;
 	const bool combines = job->op != COLLET_OP_COUNT;
 	const struct collet_span_plan_call planned = { .collective = job->collective, .listed = job->listed,
-		.size = direct->group->size, .root = job->root, .count = job->count,
+		.size = direct->size, .root = job->root, .count = job->count,
 		.element_bytes = collet_dtype_bytes(job->dtype), .scales = job->op == COLLET_PREMUL_SUM };
 	const char *why = collet_span_plan_make(&direct->plan, &planned, direct->ranks);
 	if (why)
 		return why;
 	const struct collet_fold fold = { .dtype = job->dtype, .op = combines ? job->op : COLLET_SUM,
-		.average_of = job->op == COLLET_AVERAGE ? direct->group->size : 1 };
+		.average_of = job->op == COLLET_AVERAGE ? direct->size : 1 };
 	collet_status status = collet_copier_begin(direct->device->cuda, direct->copier);
 	if (status != COLLET_OK)
 		return collet_last_error();
@@ -136,28 +136,64 @@ static const char *launch(struct collet_direct *direct, struct call *call)
 	return why;
 }
 
+/* The request goes between hosts for all ranks of this one, on its own from here on. NULL, or why not. */
+static const char *share(struct collet_direct *direct, struct call *call)
+{
+	const struct collet_direct_local local = { .kernels = direct->kernels, .copier = direct->copier,
+		.ranks = direct->ranks, .size = direct->size, .call = call };
+	if (direct->events->share(call->request, &local) != COLLET_OK) {
+		call->surprising = true;
+		return collet_last_error();
+	}
+	call->shared = true;
+	call->request->held = false;
+	call->request = NULL;
+	direct->group->lanes_dirty = true;
+	return NULL;
+}
+
 /* NULL: the GPU works at it. */
 static const char *run(struct collet_direct *direct, struct call *call)
 {
-	for (uint32_t r = 0; r < direct->group->size; r++)
+	for (uint32_t r = 0; r < direct->size; r++)
 		if (!offer_of(direct, call, r)->fine)
 			return "a rank has a complaint";
-	if (!call->job.any_order)
+	if (!call->job.between_hosts && !call->job.any_order)
 		return "the algorithm that was asked for has another order of operands";
 	const char *why = reach_all(direct, call);
 	if (!why && call->job.listed && !take_cuts(direct, call))
 		why = "a rank has listed no blocks";
+	if (!why && call->job.between_hosts)
+		return share(direct, call);
 	return why ? why : launch(direct, call);
+}
+
+/* What followers have handed in at the desk is taken in, whether it is asked for now or not: it is full soon. */
+static void look_at_desk(struct collet_direct *direct, const struct call *call)
+{
+	bool look = false;
+	for (uint32_t r = 1; r < direct->size; r++) {
+		const uint32_t notes = offer_of(direct, call, r)->notes;
+		look |= notes != direct->seen[r];
+		direct->seen[r] = notes;
+	}
+	if (look)
+		collet_device_look(direct->device);
 }
 
 bool collet_leader_decide(struct collet_direct *direct, struct call *call)
 {
-	if (!agree(direct, call))
+	if (!collet_leader_agrees(direct, call))
 		return false;
+	/* Progress is made by whichever thread waits, the program's own among them. */
+	const int mode = collet_cuda_relax(direct->device->cuda);
+	if (direct->seen)
+		look_at_desk(direct, call);
 	const char *why = run(direct, call);
+	collet_cuda_relax_no_more(direct->device->cuda, mode);
 	call->verdict.staged = why != NULL;
 	if (!why) {
-		call->stage = RUNNING;
+		call->stage = call->shared ? SHARING : RUNNING;
 		return true;
 	}
 	collet_log(&direct->group->engine->log, call->surprising ? COLLET_LOG_WARN : COLLET_LOG_DEBUG,
@@ -170,11 +206,13 @@ bool collet_leader_finished(struct collet_direct *direct, struct call *call)
 {
 	const struct collet_cuda *cuda = direct->device->cuda;
 	/* The progress thread has no context of its own. */
+	const int mode = collet_cuda_relax(cuda);
 	cu_result result = cuda->cuCtxPushCurrent(direct->copier->context);
 	if (result == CU_OK) {
 		result = cuda->cuStreamQuery(direct->stream);
 		(void)cuda->cuCtxPopCurrent(NULL);
 	}
+	collet_cuda_relax_no_more(cuda, mode);
 	if (result == CU_NOT_READY)
 		return false;
 	collet_leader_release(direct, call);
@@ -188,7 +226,7 @@ bool collet_leader_finished(struct collet_direct *direct, struct call *call)
 
 void collet_leader_release(struct collet_direct *direct, struct call *call)
 {
-	for (uint32_t i = 0; i < 2 * direct->group->size; i++) {
+	for (uint32_t i = 0; i < 2 * direct->size; i++) {
 		if (direct->connecting)
 			collet_ipc_close(&direct->device->ipc, call->opened[i]);
 		else

@@ -84,7 +84,7 @@ static void show(struct rank *rank, struct side *side, bool mapped)
 	rank_check(rank, shared->first == (uintptr_t)buffer.first && shared->bytes >= BYTES &&
 			shared->kind == (mapped ? COLLET_SHARED_DESCRIPTOR : COLLET_SHARED_HANDLE), "description");
 	if (mapped) {
-		const struct collet_desk_note note = { 7, shared->allocation };
+		const struct collet_desk_note note = { .process = 7, .allocation = shared->allocation };
 		int file = -1;
 		rank_ok(rank, collet_ipc_export(&side->cuda, shared, &file), "exporting");
 		rank_ok(rank, collet_desk_send(&side->desk, table->name, &note, file), "sending");
@@ -230,6 +230,19 @@ static void importer(struct rank *rank, struct side *side)
 	rank_ok(rank, collet_ipc_open(&ipc, &anew, -1, context, 0, &opened[4]), "anew");
 	rank_check(rank, !is_open(&ipc, &table->shared[3], context) && ipc.count == 2, "what was freed is kept");
 	collet_ipc_put(&ipc, opened[4]);
+	/* Held, neither what was freed goes nor what is beyond the limit, until it is let go. */
+	collet_ipc_hold(&ipc);
+	collet_ipc_put(&ipc, open_one(rank, side, &ipc, 3));
+	collet_ipc_put(&ipc, open_one(rank, side, &ipc, 2));
+	anew = table->shared[1];
+	anew.first = table->shared[3].first;
+	rank_ok(rank, collet_ipc_open(&ipc, &anew, -1, context, 0, &opened[1]), "anew, held");
+	collet_ipc_put(&ipc, opened[1]);
+	rank_check(rank, ipc.count == 5, "%u are open", ipc.count);
+	collet_ipc_let_go(&ipc);
+	rank_check(rank, ipc.count == 2 && is_open(&ipc, &table->shared[1], context) &&
+			is_open(&ipc, &table->shared[2], context), "let go");
+	collet_ipc_put(&ipc, open_one(rank, side, &ipc, 4));
 	/* The driver opens none twice in a process, and none that has been freed. */
 	cu_pointer twice;
 	rank_check(rank, side->cuda.cuIpcOpenMemHandle(&twice, table->shared[4].handle, CU_IPC_LAZY_PEER_ACCESS) ==
@@ -282,7 +295,8 @@ static void map_and_fail(struct rank *rank)
 		int file = -1;
 		rank_ok(rank, collet_ipc_describe(&side.cuda, 7, first, &table->shared[0]), "describing");
 		rank_ok(rank, collet_ipc_export(&side.cuda, &table->shared[0], &file), "exporting");
-		const struct collet_desk_note note = { 7, table->shared[0].allocation };
+		const struct collet_desk_note note = {
+			.process = 7, .allocation = table->shared[0].allocation };
 		rank_ok(rank, collet_desk_send(&side.desk, table->name, &note, file), "sending");
 		close(file);
 		rank_post(rank, SHOWN);
@@ -321,12 +335,13 @@ static void what_the_driver_refuses_is_an_error(void **state)
 	run(map_and_fail);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(what_one_process_has_another_reads_and_writes),
 		cmocka_unit_test(what_was_opened_is_kept_up_to_a_limit),
 		cmocka_unit_test(what_the_driver_refuses_is_an_error),
 	};
+	cmocka_set_test_filter(argc > 1 ? argv[1] : NULL);
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

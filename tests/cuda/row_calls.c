@@ -1,0 +1,151 @@
+#include "row_calls.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/types.h"
+
+enum { SENTINEL = 0xa5 };
+
+static bool wait_for(struct rank *rank, const struct way *way, collet_request **request)
+{
+	return rank_ok(rank, collet_request_wait(request), "waiting") &&
+	       (!way->stream || way->streams->cuStreamSynchronize(way->stream) == CU_OK);
+}
+
+static collet_status call(struct rank *rank, collet_comm *comm, const struct row *row, const struct side *send,
+	const struct side *recv, const void *from, void *to, const collet_how *how)
+{
+	const uint64_t n = row->count, mine = rank->rank;
+	switch (row->call) {
+	case CALL_ALLREDUCE: return collet_allreduce(comm, from, to, n, row->dtype, row->op, how);
+	case CALL_REDUCE: return collet_reduce(comm, from, to, n, row->dtype, row->op, row->root, how);
+	case CALL_BROADCAST: return collet_broadcast(comm, from, to, n, row->dtype, row->root, how);
+	case CALL_BARRIER: return collet_barrier(comm, how);
+	case CALL_ALLGATHER: return collet_allgather(comm, from, to, n, row->dtype, how);
+	case CALL_REDUCE_SCATTER: return collet_reduce_scatter(comm, from, to, n, row->dtype, row->op, how);
+	case CALL_GATHER: return collet_gather(comm, from, to, n, row->dtype, row->root, how);
+	case CALL_SCATTER: return collet_scatter(comm, from, to, n, row->dtype, row->root, how);
+	case CALL_ALLTOALL: return collet_alltoall(comm, from, to, n, row->dtype, how);
+	case CALL_ALLGATHERV:
+		return collet_allgatherv(
+			comm, from, recv->counts[mine], to, recv->counts, recv->displacements, row->dtype, how);
+	case CALL_GATHERV:
+		return collet_gatherv(
+			comm, from, send->elements, to, recv->counts, recv->displacements, row->dtype, row->root, how);
+	case CALL_SCATTERV:
+		return collet_scatterv(
+			comm, from, send->counts, send->displacements, to, recv->elements, row->dtype, row->root, how);
+	case CALL_ALLTOALLV:
+		return collet_alltoallv(comm, from, send->counts, send->displacements, to, recv->counts,
+			recv->displacements, row->dtype, how);
+	case CALLS: break;
+	}
+	abort();
+}
+
+static size_t bytes_of(const struct row *row, const struct side *side)
+{
+	return side->used ? side->elements * collet_dtype_bytes(row->dtype) : 0;
+}
+
+/* Where the smaller buffer lies in the larger one when the call is in place, in elements; false: it cannot be. */
+static bool in_place_at(
+	struct rank *rank, const struct row *row, const struct side *send, const struct side *recv, uint64_t *at)
+{
+	*at = 0;
+	if (!send->used || !recv->used || row->call == CALL_BARRIER)
+		return false;
+	switch (call_infos[row->call].in_place) {
+	case IN_PLACE_SAME:
+		return row->call != CALL_ALLTOALLV ||
+		       (memcmp(send->counts, recv->counts, sizeof(send->counts)) == 0 &&
+			       memcmp(send->displacements, recv->displacements, sizeof(send->counts)) == 0);
+	case IN_PLACE_SEND_IN_RECV:
+		*at = call_infos[row->call].listed ? recv->displacements[rank->rank] : rank->rank * row->count;
+		return true;
+	case IN_PLACE_RECV_IN_SEND:
+		*at = call_infos[row->call].listed ? send->displacements[rank->rank] : rank->rank * row->count;
+		return true;
+	}
+	return false;
+}
+
+/* What is in recv afterwards. */
+static bool run(struct rank *rank, collet_comm *comm, const struct program *program, const struct row *row,
+	const struct way *way, char *result)
+{
+	struct side send, recv;
+	uint64_t at;
+	row_sides(row, rank->size, rank->rank, &send, &recv);
+	const size_t element = collet_dtype_bytes(row->dtype);
+	const size_t send_bytes = bytes_of(row, &send), recv_bytes = bytes_of(row, &recv);
+	const bool in_place =
+		way->in_place && way->send_on_gpu == way->recv_on_gpu && in_place_at(rank, row, &send, &recv, &at);
+	const bool recv_is_larger = recv_bytes >= send_bytes;
+	const size_t whole_bytes = recv_is_larger ? recv_bytes : send_bytes;
+	char *given = malloc(send_bytes + 1), *whole = malloc(whole_bytes + 1);
+	struct buffer from = {0}, to = {0};
+	collet_request *request = NULL;
+	collet_how how = COLLET_HOW_DEFAULT;
+	how.request = way->request ? &request : NULL;
+	how.stream = way->stream;
+	how.scale = row_scale(row, rank->rank);
+	how.algorithm = way->algorithm;
+	memset(given, SENTINEL, send_bytes);
+	memset(whole, SENTINEL, whole_bytes);
+	row_fill(row, rank->size, &send, given);
+	bool fine = buffer_make(&to, program, way->recv_on_gpu, in_place ? whole_bytes : recv_bytes);
+	if (in_place) {
+		memcpy(whole + (recv_is_larger ? at * element : 0), given, send_bytes);
+		char *read = to.first + (recv_is_larger ? at * element : 0);
+		char *written = to.first + (recv_is_larger ? 0 : at * element);
+		fine = fine && buffer_write(&to, whole) &&
+		       rank_ok(rank, call(rank, comm, row, &send, &recv, read, written, &how), "in place") &&
+		       wait_for(rank, way, &request) && buffer_read(&to, whole);
+		memcpy(result, whole + (recv_is_larger ? 0 : at * element), recv_bytes);
+		/* The part of an input around it is none of a result's business. */
+	} else {
+		memset(result, SENTINEL, recv_bytes);
+		fine = fine && buffer_make(&from, program, way->send_on_gpu, send_bytes) &&
+		       buffer_write(&from, given) && buffer_write(&to, result) &&
+		       rank_ok(rank,
+			       call(rank, comm, row, &send, &recv, send.used ? from.first : NULL,
+				       recv.used ? to.first : NULL, &how),
+			       call_infos[row->call].name) &&
+		       wait_for(rank, way, &request) && buffer_read(&to, result) && buffer_read(&from, whole);
+		fine = fine && rank_check(rank, memcmp(given, whole, send_bytes) == 0, "what was sent has changed");
+	}
+	buffer_free(&from);
+	buffer_free(&to);
+	free(given);
+	free(whole);
+	return rank_check(rank, fine, "the driver failed, or the call");
+}
+
+bool row_matches_host(struct rank *rank, const struct program *program, const struct row *row, const struct way *way)
+{
+	const char *direct = call_infos[row->call].reduces ? "direct" : NULL;
+	const struct way on_host = {.in_place = way->in_place, .algorithm = way->host ? way->algorithm : direct};
+	struct side send, recv;
+	char name[ROW_NAME_BYTES];
+	row_sides(row, rank->size, rank->rank, &send, &recv);
+	const size_t bytes = bytes_of(row, &recv);
+	char *expected = malloc(bytes + 1), *got = malloc(bytes + 1);
+	row_name(row, "gpu", rank->size, name);
+	rank_doing(rank, "%s, send on the %s, recv on the %s%s%s", name, way->send_on_gpu ? "GPU" : "host",
+		way->recv_on_gpu ? "GPU" : "host", way->in_place ? ", in place" : "",
+		way->request  ? ", by a request"
+		: way->stream ? ", on a stream"
+			      : "");
+	bool fine = run(rank, way->host ? way->host : rank->comm, program, row, &on_host, expected) &&
+		    run(rank, rank->comm, program, row, way, got);
+	size_t differs = 0;
+	while (fine && differs < bytes && expected[differs] == got[differs])
+		differs++;
+	fine = fine && rank_check(rank, differs == bytes, "%s differs from byte %zu of %zu: %s", name, differs, bytes,
+			       rank->report->doing);
+	free(expected);
+	free(got);
+	return fine;
+}

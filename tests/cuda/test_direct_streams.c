@@ -1,0 +1,401 @@
+/* Ranks that share a GPU, on streams: the leader does it in one launch, no stream copies anything, and graphs launch it
+ * again and again; whatever cannot be done so goes by way of the host, and whatever ends the communicator leaves
+ * streams going. */
+#include <sched.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include <collet/tools.h>
+
+#include "gpu.h"
+
+enum { COUNT = 3000, LAUNCHES = 1000, DEATH = 30 };
+
+/* The GPU first, so that the communicator knows of it. */
+static bool start(struct rank *rank, struct gpu *gpu, struct buffer *buffer)
+{
+	return gpu_start(gpu, rank) && rank_create(rank) && gpu_make(gpu, buffer, COUNT, 1);
+}
+
+static void end(struct gpu *gpu, struct buffer *buffer, cu_graph_exec exec)
+{
+	rank_destroy(gpu->rank);
+	if (exec)
+		(void)gpu->cuda.cuGraphExecDestroy(exec);
+	buffer_free(buffer);
+	gpu_end(gpu);
+}
+
+/* In place, on the stream, by an algorithm that counts only if the host does it. */
+static collet_status sum(struct gpu *gpu, const struct buffer *buffer)
+{
+	const collet_how how = { .stream = gpu->stream[0], .algorithm = "two_shot" };
+	return collet_allreduce(gpu->rank->comm, buffer->first, buffer->first, COUNT, COLLET_U32, COLLET_SUM, &how);
+}
+
+/* ---- Replays ---- */
+
+/* The driver copies nothing meanwhile. */
+static void replay(struct rank *rank)
+{
+	const uint32_t launches = ranks_are_slow() ? LAUNCHES / 5 : LAUNCHES;
+	struct gpu gpu;
+	struct buffer buffer = { 0 };
+	cu_graph_exec exec[2] = { NULL, NULL };
+	uint32_t calls = 0, eager = 0;
+	if (!start(rank, &gpu, &buffer))
+		return;
+	if (rank->options->mode == RANKS_PROCESSES)
+		setenv("FAKE_CUDA_FAIL", "cuMemcpyAsync:0:1", 1);
+	gpu_begin_capture(&gpu, 0);
+	rank_ok(rank, sum(&gpu, &buffer), "captured");
+	rank_ok(rank, sum(&gpu, &buffer), "captured");
+	gpu_end_capture(&gpu, 0, &exec[0]);
+	for (uint32_t i = 0; i < launches && !rank->report->failed; i++) {
+		rank_doing(rank, "launch %u", i);
+		if (i % 7 == 0) {
+			rank_ok(rank, sum(&gpu, &buffer), "in no graph");
+			eager++;
+		}
+		gpu_launch(&gpu, exec[i % 2 && exec[1] ? 1 : 0], 0);
+		calls += 2;
+		if (i == 10) {
+			gpu_begin_capture(&gpu, 0);
+			rank_ok(rank, sum(&gpu, &buffer), "captured when others have been launched");
+			rank_ok(rank, sum(&gpu, &buffer), "likewise");
+			gpu_end_capture(&gpu, 0, &exec[1]);
+		}
+		if (i % 100 != 99)
+			continue;
+		gpu_synchronize(&gpu, 0);
+		rank_ok(rank, collet_allreduce(rank->comm, buffer.first, buffer.first, COUNT, COLLET_U32, COLLET_SUM,
+				      NULL), "on no stream");
+		eager++;
+	}
+	gpu_synchronize(&gpu, 0);
+	unsetenv("FAKE_CUDA_FAIL");
+	gpu_holds(&gpu, &buffer, gpu_power(rank->size, calls + eager, 1), "after all launches");
+	rank_check(rank, rank_uses(rank, "allreduce:direct") == calls + eager,
+		"%u calls, of which %llu were done directly", calls + eager,
+		(unsigned long long)rank_uses(rank, "allreduce:direct"));
+	rank_ok(rank, collet_comm_error(rank->comm), "the error");
+	if (exec[1])
+		(void)gpu.cuda.cuGraphExecDestroy(exec[1]);
+	end(&gpu, &buffer, exec[0]);
+}
+
+static void graphs_go_the_direct_way_again_and_again(void **state)
+{
+	static const struct ranks_options worlds[] = {
+		{ .size = 3, .transport = "shm", .bare = true },
+		{ .size = 2, .transport = "shm", .bare = true, .mode = RANKS_THREADS, .progress_thread = true },
+	};
+	for (size_t w = 0; w < sizeof(worlds) / sizeof(worlds[0]); w++)
+		ranks_must_pass(&worlds[w], replay);
+}
+
+/* A capture is under way on one stream while a call on another is made, directly and by way of the host. */
+static void capture_beside(struct rank *rank)
+{
+	static const char *const algorithms[] = { "two_shot", "ring" };
+	struct gpu gpu;
+	struct buffer buffer = { 0 };
+	cu_graph_exec exec = NULL;
+	if (!start(rank, &gpu, &buffer))
+		return;
+	gpu_begin_capture(&gpu, 0);
+	rank_ok(rank, sum(&gpu, &buffer), "captured");
+	for (int i = 0; i < 2; i++) {
+		const collet_how how = { .stream = gpu.stream[1], .algorithm = algorithms[i] };
+		rank_ok(rank, collet_allreduce(rank->comm, buffer.first, buffer.first, COUNT, COLLET_F32, COLLET_SUM,
+				      &how), "on the other stream");
+		rank_check(rank, gpu.cuda.cuStreamWriteValue32_v2(gpu.stream[1], (uintptr_t)&gpu.gates[i], 1, 0) ==
+				CU_OK, "a word");
+		while (!atomic_load(&gpu.gates[i]) && collet_comm_error(rank->comm) == COLLET_OK)
+			sched_yield();
+	}
+	rank_ok(rank, collet_comm_error(rank->comm), "the error");
+	gpu_end_capture(&gpu, 0, &exec);
+	end(&gpu, &buffer, exec);
+}
+
+static void what_the_library_does_spoils_no_capture(void **state)
+{
+	const struct ranks_options options = { .size = 3, .transport = "shm", .bare = true };
+	ranks_must_pass(&options, capture_beside);
+}
+
+/* What rank `from` gives `to`, as many elements as the other way, and where its blocks lie: with a gap before each. */
+static uint64_t block_count(uint32_t from, uint32_t to)
+{
+	return 40 + 3 * (from + to);
+}
+
+static void list_blocks(const struct rank *rank, uint64_t *counts, uint64_t *displacements)
+{
+	uint64_t end = 0;
+	for (uint32_t r = 0; r < rank->size; r++) {
+		counts[r] = block_count(rank->rank, r);
+		displacements[r] = end + 5;
+		end = displacements[r] + counts[r];
+	}
+}
+
+static uint32_t given(uint32_t from, uint32_t to, uint64_t element)
+{
+	return 1000000 * (from + 1) + 1000 * to + (uint32_t)element;
+}
+
+/* All-to-alls, listed ones too, of which these ranks' are in place; the driver copies nothing meanwhile. */
+static void change_places(struct rank *rank)
+{
+	const uint32_t in_place = *(const uint32_t *)rank->options->context;
+	struct gpu gpu;
+	struct buffer send = { 0 }, recv = { 0 };
+	uint32_t values[COUNT];
+	uint64_t counts[8], displacements[8];
+	if (!start(rank, &gpu, &send) || !gpu_make(&gpu, &recv, COUNT, 0))
+		return;
+	const collet_how how = { .stream = gpu.stream[0] };
+	char *to = in_place >> rank->rank & 1 ? send.first : recv.first;
+	list_blocks(rank, counts, displacements);
+	for (uint32_t r = 0; r < rank->size; r++)
+		for (uint64_t i = 0; i < counts[r]; i++)
+			values[displacements[r] + i] = given(rank->rank, r, i);
+	rank_check(rank, buffer_write(&send, values), "writing");
+	setenv("FAKE_CUDA_FAIL", "cuMemcpyAsync:0:1", 1);
+	rank_ok(rank, collet_alltoallv(rank->comm, send.first, counts, displacements, to, counts, displacements,
+			      COLLET_U32, &how), "listed");
+	/* And back: what each has got goes where it came from. */
+	rank_ok(rank, collet_alltoallv(rank->comm, to, counts, displacements, to, counts, displacements, COLLET_U32,
+			      &how), "listed, back");
+	rank_ok(rank, collet_alltoallv(rank->comm, to, counts, displacements, to, counts, displacements, COLLET_U32,
+			      &how), "listed, again");
+	rank_ok(rank, collet_alltoall(rank->comm, to, to, COUNT / rank->size, COLLET_U32, &how), "not listed");
+	rank_ok(rank, collet_alltoall(rank->comm, to, to, COUNT / rank->size, COLLET_U32, &how), "and back");
+	gpu_synchronize(&gpu, 0);
+	unsetenv("FAKE_CUDA_FAIL");
+	rank_check(rank, buffer_read(to == send.first ? &send : &recv, values), "reading");
+	for (uint32_t r = 0; r < rank->size; r++)
+		for (uint64_t i = 0; i < counts[r] && !rank->report->failed; i++)
+			rank_check(rank, values[displacements[r] + i] == given(r, rank->rank, i),
+				"element %llu from rank %u is %u", (unsigned long long)i, r,
+				values[displacements[r] + i]);
+	rank_ok(rank, collet_comm_error(rank->comm), "the error");
+	buffer_free(&recv);
+	end(&gpu, &send, NULL);
+}
+
+static void blocks_change_places_directly(void **state)
+{
+	static const uint32_t in_place[] = { 7, 5, 2 };
+	for (size_t i = 0; i < sizeof(in_place) / sizeof(in_place[0]); i++) {
+		const struct ranks_options options = {
+			.size = 3, .transport = "shm", .bare = true, .context = &in_place[i] };
+		ranks_must_pass(&options, change_places);
+	}
+}
+
+/* ---- By way of the host ---- */
+
+/* One rank's buffer is the host's, in a graph and without; the others' are the GPU's. Then all go directly again. */
+static void mix(struct rank *rank)
+{
+	const bool on_host = rank->rank == rank->size - 1;
+	struct gpu gpu;
+	struct buffer buffer = { 0 }, own = { 0 };
+	cu_graph_exec exec = NULL;
+	uint32_t calls = 0;
+	if (!start(rank, &gpu, &buffer) || !buffer_make(&own, &gpu.program, !on_host, COUNT * sizeof(uint32_t)))
+		return;
+	uint32_t *ones = malloc(own.bytes);
+	for (int i = 0; i < COUNT; i++)
+		ones[i] = 1;
+	rank_check(rank, buffer_write(&own, ones), "writing a buffer");
+	free(ones);
+	gpu_begin_capture(&gpu, 0);
+	rank_ok(rank, sum(&gpu, &own), "captured, mixed");
+	rank_ok(rank, sum(&gpu, &buffer), "captured");
+	gpu_end_capture(&gpu, 0, &exec);
+	for (; calls < 20 && !rank->report->failed; calls++) {
+		gpu_launch(&gpu, exec, 0);
+		rank_ok(rank, sum(&gpu, calls % 2 ? &own : &buffer), "in no graph");
+	}
+	gpu_synchronize(&gpu, 0);
+	gpu_holds(&gpu, &own, gpu_power(rank->size, calls + calls / 2, 1), "what was mixed");
+	gpu_holds(&gpu, &buffer, gpu_power(rank->size, calls + calls / 2, 1), "what was not");
+	rank_check(rank, rank_uses(rank, "allreduce:direct") == calls + calls / 2, "%llu were done directly",
+		(unsigned long long)rank_uses(rank, "allreduce:direct"));
+	buffer_free(&own);
+	end(&gpu, &buffer, exec);
+}
+
+static void what_is_mixed_goes_by_way_of_the_host(void **state)
+{
+	static const struct ranks_options worlds[] = {
+		{ .size = 3, .transport = "shm", .bare = true },
+		{ .size = 3, .transport = "shm", .bare = true, .mode = RANKS_THREADS },
+	};
+	for (size_t w = 0; w < sizeof(worlds) / sizeof(worlds[0]); w++)
+		ranks_must_pass(&worlds[w], mix);
+}
+
+/* What the leader's driver refuses is done by the host. */
+static void refuse(struct rank *rank)
+{
+	const char *fail = rank->options->context;
+	struct gpu gpu;
+	struct buffer buffer = { 0 };
+	if (!start(rank, &gpu, &buffer))
+		return;
+	if (rank->rank == 0)
+		setenv("FAKE_CUDA_FAIL", fail, 1);
+	rank_ok(rank, sum(&gpu, &buffer), fail);
+	gpu_synchronize(&gpu, 0);
+	unsetenv("FAKE_CUDA_FAIL");
+	gpu_holds(&gpu, &buffer, rank->size, fail);
+	rank_check(rank, rank_uses(rank, "allreduce:two_shot") == 1, "it was done directly");
+	rank_ok(rank, sum(&gpu, &buffer), "afterwards");
+	gpu_synchronize(&gpu, 0);
+	gpu_holds(&gpu, &buffer, rank->size * rank->size, "afterwards");
+	rank_check(rank, rank_uses(rank, "allreduce:direct") == 1, "the next one went the wrong way");
+	end(&gpu, &buffer, NULL);
+}
+
+static void what_the_driver_refuses_goes_by_way_of_the_host(void **state)
+{
+	static const char *const failures[] = { "cuLaunchKernel:0:701", "cuIpcOpenMemHandle:0:205" };
+	for (size_t i = 0; i < sizeof(failures) / sizeof(failures[0]); i++) {
+		const struct ranks_options options = {
+			.size = 2, .transport = "shm", .bare = true, .context = failures[i] };
+		ranks_must_pass(&options, refuse);
+	}
+}
+
+/* ---- What goes wrong ---- */
+
+struct fault {
+	const char *fail;            /* FAKE_CUDA_FAIL of rank 0 */
+	bool staged;                 /* by way of the host, by its algorithm */
+};
+
+/* Nobody is told but the communicator, and the streams go on. */
+static void fail_late(struct rank *rank)
+{
+	const struct fault *fault = rank->options->context;
+	struct gpu gpu;
+	struct buffer buffer = { 0 };
+	if (!start(rank, &gpu, &buffer))
+		return;
+	if (rank->rank == 0)
+		setenv("FAKE_CUDA_FAIL", fault->fail, 1);
+	const collet_how how = { .stream = gpu.stream[0], .algorithm = fault->staged ? "ring" : NULL };
+	rank_ok(rank, collet_allreduce(rank->comm, buffer.first, buffer.first, COUNT, COLLET_F32, COLLET_SUM, &how),
+		fault->fail);
+	gpu_synchronize(&gpu, 0);
+	if (rank->rank == 0)
+		rank_status(rank, collet_comm_error(rank->comm), COLLET_ERR_SYSTEM, fault->fail);
+	unsetenv("FAKE_CUDA_FAIL");
+	end(&gpu, &buffer, NULL);
+}
+
+static void what_the_driver_refuses_too_late_ends_the_communicator(void **state)
+{
+	/* The GPU's end is not known; it cannot be copied from; nor to, after three copies of the test at creation. */
+	static const struct fault faults[] = {
+		{ "cuStreamQuery:0:700", false }, { "cuMemcpyAsync:0:700", true }, { "cuMemcpyAsync:5:700", true } };
+	for (size_t i = 0; i < sizeof(faults) / sizeof(faults[0]); i++) {
+		const struct ranks_options options = {
+			.size = 3, .transport = "shm", .bare = true, .context = &faults[i] };
+		ranks_must_pass(&options, fail_late);
+	}
+}
+
+/* One rank is killed among the launches; the others' go on, and pass. */
+static void lose_one(struct rank *rank)
+{
+	const uint32_t lost = *(const uint32_t *)rank->options->context;
+	struct gpu gpu;
+	struct buffer buffer = { 0 };
+	cu_graph_exec exec = NULL;
+	if (!start(rank, &gpu, &buffer))
+		return;
+	gpu_begin_capture(&gpu, 0);
+	rank_ok(rank, sum(&gpu, &buffer), "captured");
+	rank_ok(rank, sum(&gpu, &buffer), "captured");
+	gpu_end_capture(&gpu, 0, &exec);
+	for (int i = 0; i < 2 * DEATH; i++) {
+		if (rank->rank == lost && i == DEATH) {
+			gpu_synchronize(&gpu, 0);
+			raise(SIGKILL);
+		}
+		gpu_launch(&gpu, exec, 0);
+	}
+	gpu_synchronize(&gpu, 0);
+	rank_status(rank, collet_comm_error(rank->comm), COLLET_ERR_PEER_LOST, "the error");
+	gpu_launch(&gpu, exec, 0);
+	gpu_synchronize(&gpu, 0);
+	end(&gpu, &buffer, exec);
+}
+
+static void a_rank_that_dies_leaves_no_stream_stuck(void **state)
+{
+	for (uint32_t lost = 0; lost < 3; lost += 2) {
+		const struct ranks_options options = {
+			.size = 3, .transport = "shm", .bare = true, .context = &lost };
+		struct ranks *ranks = ranks_start(&options, lose_one);
+		ranks_wait(ranks);
+		for (uint32_t r = 0; r < 3; r++) {
+			const struct rank_report *report = ranks_report(ranks, r);
+			if (r != lost && (report->failed || report->end != RANK_RETURNED))
+				fail_msg("rank %u, when %u is lost: %s", r, lost, report->sentence);
+		}
+		ranks_free(&ranks);
+	}
+}
+
+/* Rank 0's stream is held up: its calls return all the same. Others' are destroyed with calls under way. */
+static void go_early(struct rank *rank)
+{
+	struct gpu gpu;
+	struct buffer buffer = { 0 };
+	if (!start(rank, &gpu, &buffer))
+		return;
+	if (rank->rank == 0)
+		gpu_hold(&gpu, 0, 0);
+	for (int i = 0; i < 5; i++)
+		rank_ok(rank, sum(&gpu, &buffer), "on a stream");
+	rank_check(rank, gpu.cuda.cuStreamQuery(gpu.stream[0]) == CU_NOT_READY, "nobody has waited for rank 0");
+	rank_post(rank, 0);
+	rank_await(rank, 0, rank->size);
+	gpu_open(&gpu, 0);
+	end(&gpu, &buffer, NULL);
+}
+
+static void calls_return_at_once_and_communicators_go_when_streams_have_passed(void **state)
+{
+	const struct ranks_options options = { .size = 3, .transport = "shm", .bare = true };
+	ranks_must_pass(&options, go_early);
+}
+
+int main(int argc, char **argv)
+{
+	const struct CMUnitTest tests[] = {
+		/* What ranks that are threads do counts for FAKE_CUDA_FAIL: they come last. */
+		cmocka_unit_test(what_the_driver_refuses_too_late_ends_the_communicator),
+		cmocka_unit_test(what_the_driver_refuses_goes_by_way_of_the_host),
+		cmocka_unit_test(a_rank_that_dies_leaves_no_stream_stuck),
+		cmocka_unit_test(calls_return_at_once_and_communicators_go_when_streams_have_passed),
+		cmocka_unit_test(what_the_library_does_spoils_no_capture),
+		cmocka_unit_test(blocks_change_places_directly),
+		cmocka_unit_test(graphs_go_the_direct_way_again_and_again),
+		cmocka_unit_test(what_is_mixed_goes_by_way_of_the_host),
+	};
+	cmocka_set_test_filter(argc > 1 ? argv[1] : NULL);
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
