@@ -60,6 +60,24 @@ COLLET_PURE static inline struct collet_step hierarchical_leaders_step(
 	return step;
 }
 
+/* The part of it that is between hosts: of a leader that has its host's sum in RESULT, and hands on what comes of it by
+ * other means than steps. */
+COLLET_PURE static inline uint64_t allreduce_hierarchical_between_step_count(
+	const struct collet_shape *shape, uint32_t part)
+{
+	(void)part;
+	const struct collet_host host = collet_host_of(shape, shape->rank);
+	return hierarchical_leaders_step_count(shape, &host);
+}
+
+COLLET_PURE static inline struct collet_step allreduce_hierarchical_between_step(
+	const struct collet_shape *shape, uint32_t part, uint64_t index)
+{
+	(void)part;
+	const struct collet_host host = collet_host_of(shape, shape->rank);
+	return hierarchical_leaders_step(shape, &host, index);
+}
+
 COLLET_PURE static inline uint64_t allreduce_hierarchical_step_count(const struct collet_shape *shape, uint32_t part)
 {
 	(void)part;

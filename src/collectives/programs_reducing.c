@@ -124,6 +124,16 @@ static const struct collet_program allreduce_hierarchical = {
 	.fan_in = fan_in_host_children,
 };
 
+/* In no list: what the engine runs of `hierarchical` where a GPU does what is inside its hosts. */
+const struct collet_program collet_allreduce_hierarchical_between = {
+	.name = "hierarchical",
+	.collective = COLLET_ALLREDUCE,
+	.ordered = true,
+	.step_count = allreduce_hierarchical_between_step_count,
+	.step = allreduce_hierarchical_between_step,
+	.fan_in = fan_in_host_children,
+};
+
 static const struct collet_program allreduce_hierarchical_ring = {
 	.name = "hierarchical_ring",
 	.collective = COLLET_ALLREDUCE,

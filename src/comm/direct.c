@@ -3,6 +3,7 @@
 #include <stddef.h>
 #include <string.h>
 
+#include "comm/hosted.h"
 #include "comm/staged.h"
 #include "device/direct.h"
 #include "engine/flow.h"
@@ -15,6 +16,10 @@ static struct collet_comm *comm_of(const struct collet_request *request)
 /* It counts for the algorithm whose order of operands it had. */
 static void done(struct collet_request *request)
 {
+	if (comm_of(request)->gpu_each_host) {
+		collet_comm_count_use(comm_of(request), request);
+		return;
+	}
 	const uint32_t planned = request->call.algorithm;
 	const struct collet_program *direct =
 		collet_program_find((enum collet_collective)request->call.collective, "direct");
@@ -58,14 +63,21 @@ static collet_status stage(struct collet_request *request, const struct collet_d
 
 collet_status collet_comm_make_direct(collet_comm *comm)
 {
-	static const struct collet_direct_events events = { done, stage, NULL };
-	if (!comm->context->device.cuda || collet_direct_fits(&comm->group) != COLLET_DIRECT_ALL)
+	static const struct collet_direct_events events = { done, stage, collet_hosted_share };
+	const enum collet_direct_fit fit =
+		comm->context->device.cuda ? collet_direct_fits(&comm->group) : COLLET_DIRECT_NONE;
+	const bool by_host = fit == COLLET_DIRECT_BY_HOST;
+	/* Alike on all ranks. A deterministic choice knows no hosts, and no algorithm then does. */
+	comm->gpu_each_host = by_host && !comm->context->deterministic;
+	if (fit == COLLET_DIRECT_NONE || (by_host && (!comm->gpu_each_host || comm->local_size == 1)))
 		return COLLET_OK;
 	const collet_status status =
 		collet_direct_make(&comm->direct, &comm->context->device, &comm->group, &events);
-	if (comm->direct && comm->group.rank == 0)
+	if (comm->direct && comm->local_rank == 0)
 		collet_log(&comm->context->engine.log, COLLET_LOG_INFO,
-			"cuda: %u ranks share a GPU, whose collectives rank 0 does in one go", comm->group.size);
+			by_host ? "cuda: %u ranks of this host share a GPU, and go together to other hosts"
+				: "cuda: %u ranks share a GPU, whose collectives rank 0 does in one go",
+			comm->local_size);
 	return status;
 }
 

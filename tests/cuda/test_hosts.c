@@ -1,0 +1,218 @@
+/* Ranks of several hosts, of which each has a GPU that its ranks share: an all-reduce is combined and handed out by the
+ * hosts' GPUs, and gives on every rank, byte for byte, what `hierarchical` gives in the hosts' memory. Hosts are made
+ * by COLLET_HOST_ID, and have different numbers of ranks. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "gpu.h"
+#include "sample.h"
+
+enum { SMALL = 37, MIDDLE = 70001, LARGE = 400000 };
+
+/* A letter a rank: the host that it is on. */
+struct world {
+	const char *hosts;
+	const char *fail;            /* FAKE_CUDA_FAIL, of rank 0 */
+};
+
+static bool leads(const struct rank *rank, const struct world *world)
+{
+	return strchr(world->hosts, world->hosts[rank->rank]) == world->hosts + rank->rank;
+}
+
+/* Ranks are processes: each has an environment of its own. */
+static bool begin(struct gpu *gpu, struct rank *rank)
+{
+	const struct world *world = rank->options->context;
+	const char host[] = { world->hosts[rank->rank], '\0' };
+	setenv("COLLET_HOST_ID", host, 1);
+	return gpu_start(gpu, rank) && rank_create(rank);
+}
+
+static void fill(char *bytes, size_t count, uint32_t seed)
+{
+	uint64_t state = seed * UINT64_C(0x9e3779b97f4a7c15) + 1;
+	for (size_t b = 0; b < count; b++) {
+		state = state * UINT64_C(6364136223846793005) + 1442695040888963407u;
+		bytes[b] = (char)(state >> 56);
+	}
+}
+
+struct row {
+	collet_dtype dtype;
+	collet_op op;
+	uint64_t count;
+	bool in_place, request, stream;
+	bool mixed;                  /* of rank 1, the buffer that is written is the host's */
+	bool chosen;                 /* it is not asked for by name */
+};
+
+static collet_how how_of(const struct rank *rank, const struct row *row)
+{
+	collet_how how = COLLET_HOW_DEFAULT;
+	how.scale = 0.5 + rank->rank;
+	how.algorithm = row->chosen ? NULL : "hierarchical";
+	return how;
+}
+
+static bool call_on_gpu(struct gpu *gpu, const struct row *row, const void *send, void *recv)
+{
+	struct rank *rank = gpu->rank;
+	collet_request *request = NULL;
+	collet_how how = how_of(rank, row);
+	how.request = row->request ? &request : NULL;
+	how.stream = row->stream ? gpu->stream[0] : NULL;
+	return rank_ok(rank, collet_allreduce(rank->comm, send, recv, row->count, row->dtype, row->op, &how),
+		       "all-reduce") &&
+		rank_ok(rank, collet_request_wait(&request), "waiting") &&
+		(!row->stream || gpu_synchronize(gpu, 0)) &&
+		rank_ok(rank, collet_comm_error(rank->comm), "the error");
+}
+
+static void compare(struct gpu *gpu, const struct world *world, const struct row *row)
+{
+	struct rank *rank = gpu->rank;
+	const size_t bytes = row->count * collet_dtype_bytes(row->dtype);
+	char *given = malloc(bytes), *on_host = malloc(bytes), *on_gpu = malloc(bytes);
+	struct buffer send = { 0 }, recv = { 0 };
+	struct row named = *row;
+	named.chosen = false;
+	const collet_how how = how_of(rank, &named);
+	rank_doing(rank, "%s %s of %llu%s%s%s%s%s", collet_dtype_name(row->dtype), collet_op_name(row->op),
+		(unsigned long long)row->count, row->in_place ? ", in place" : "", row->mixed ? ", mixed" : "",
+		row->request ? ", by a request" : "", row->stream ? ", on a stream" : "",
+		row->chosen ? ", chosen" : "");
+	fill(given, bytes, rank->rank + (uint32_t)row->count);
+	const bool mixed = row->mixed && rank->rank == 1;
+	bool fine = rank_ok(rank, collet_allreduce(rank->comm, given, on_host, row->count, row->dtype, row->op, &how),
+			"on the host") &&
+		rank_check(rank, buffer_make(&send, &gpu->program, true, bytes) && buffer_write(&send, given) &&
+			buffer_make(&recv, &gpu->program, !mixed, bytes), "buffers");
+	/* Who does not lead copies nothing. */
+	if (!row->mixed && !leads(rank, world))
+		setenv("FAKE_CUDA_FAIL", "cuMemcpyAsync:0:1", 1);
+	fine = fine && call_on_gpu(gpu, row, send.first, row->in_place && !mixed ? send.first : recv.first);
+	unsetenv("FAKE_CUDA_FAIL");
+	fine = fine && rank_check(rank, buffer_read(row->in_place && !mixed ? &send : &recv, on_gpu), "reading");
+	if (fine)
+		rank_check(rank, memcmp(on_host, on_gpu, bytes) == 0, "differs");
+	buffer_free(&send);
+	buffer_free(&recv);
+	free(given), free(on_host), free(on_gpu);
+}
+
+static void all_rows(struct rank *rank)
+{
+	static const struct row rows[] = {
+		{ COLLET_F32, COLLET_SUM, 1, .in_place = true },
+		{ COLLET_F32, COLLET_SUM, SMALL },
+		{ COLLET_F16, COLLET_SUM, MIDDLE, .in_place = true },
+		{ COLLET_F16, COLLET_PREMUL_SUM, MIDDLE, .request = true },
+		{ COLLET_BF16, COLLET_AVERAGE, LARGE, .chosen = true },
+		{ COLLET_F32, COLLET_AVERAGE, MIDDLE, .chosen = true, .stream = true },
+		{ COLLET_F32, COLLET_PREMUL_SUM, LARGE, .in_place = true, .chosen = true },
+		{ COLLET_F64, COLLET_MAX, SMALL, .stream = true, .in_place = true },
+		{ COLLET_F8E4M3, COLLET_SUM, MIDDLE },
+		{ COLLET_I32, COLLET_SUM, LARGE, .request = true, .chosen = true },
+		{ COLLET_I8, COLLET_AVERAGE, MIDDLE },
+		{ COLLET_F32, COLLET_SUM, LARGE, .mixed = true },
+		{ COLLET_F16, COLLET_SUM, MIDDLE, .mixed = true, .stream = true },
+	};
+	const struct world *world = rank->options->context;
+	struct gpu gpu;
+	if (!begin(&gpu, rank))
+		return;
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]) && !rank->report->failed; i++)
+		if (sample_has(rank->size * 100 + i))
+			compare(&gpu, world, &rows[i]);
+	gpu_end(&gpu);
+}
+
+static void bits_are_those_of_the_hosts_hierarchical(void **state)
+{
+	static const struct world worlds[] = { { "aabb", NULL }, { "aaaaab", NULL }, { "abbabbbc", NULL } };
+	for (size_t w = 0; w < sizeof(worlds) / sizeof(worlds[0]); w++) {
+		const struct ranks_options options = { .size = (uint32_t)strlen(worlds[w].hosts), .bare = true,
+			.context = &worlds[w] };
+		ranks_must_pass(&options, all_rows);
+	}
+}
+
+/* What is not combined inside hosts goes as it always has, and in its turn. */
+static void go_in_turn(struct rank *rank)
+{
+	enum { ROUNDS = 6 };
+	struct gpu gpu;
+	struct buffer buffer = { 0 };
+	collet_request *requests[ROUNDS] = { NULL };
+	uint32_t value = rank->rank == 1;
+	if (!begin(&gpu, rank) || !gpu_make(&gpu, &buffer, MIDDLE, 1))
+		return;
+	for (int i = 0; i < ROUNDS && !rank->report->failed; i++) {
+		collet_how how = COLLET_HOW_DEFAULT;
+		how.request = &requests[i];
+		how.algorithm = i % 3 == 1 ? "ring" : NULL;
+		rank_ok(rank, collet_allreduce(rank->comm, buffer.first, buffer.first, MIDDLE, COLLET_U32, COLLET_SUM,
+			&how), "starting");
+		if (i % 3 == 2)
+			rank_ok(rank, collet_broadcast(rank->comm, &value, &value, 1, COLLET_U32, 1, NULL), "between");
+		rank_ok(rank, collet_request_wait(&requests[i]), "waiting");
+	}
+	rank_check(rank, value == 1, "a broadcast has given %u", value);
+	gpu_holds(&gpu, &buffer, gpu_power(rank->size, ROUNDS, 1), "after all");
+	buffer_free(&buffer);
+	gpu_end(&gpu);
+}
+
+static void other_calls_go_by_way_of_the_host(void **state)
+{
+	static const struct world world = { "abbaa", NULL };
+	const struct ranks_options options = { .size = 5, .bare = true, .context = &world };
+	ranks_must_pass(&options, go_in_turn);
+}
+
+/* ---- What fails ---- */
+
+static void fail_once(struct rank *rank)
+{
+	const struct world *world = rank->options->context;
+	const struct row row = { COLLET_F32, COLLET_SUM, LARGE, .in_place = true };
+	const collet_how how = how_of(rank, &row);
+	struct gpu gpu;
+	struct buffer buffer = { 0 };
+	if (!begin(&gpu, rank) || !gpu_make(&gpu, &buffer, LARGE, 1))
+		return;
+	rank_post(rank, 0);
+	rank_await(rank, 0, rank->size);  /* else it may fail while others are about to begin */
+	if (rank->rank == 0)
+		setenv("FAKE_CUDA_FAIL", world->fail, 1);
+	rank_status(rank,
+		collet_allreduce(rank->comm, buffer.first, buffer.first, LARGE, COLLET_F32, COLLET_SUM, &how),
+		COLLET_ERR_SYSTEM, world->fail);
+	unsetenv("FAKE_CUDA_FAIL");
+	buffer_free(&buffer);
+	gpu_end(&gpu);
+}
+
+static void a_leaders_failure_is_everybodys(void **state)
+{
+	static const struct world worlds[] = { { "aabb", "cuLaunchKernel:0:700" }, { "aabb", "cuMemcpyAsync:0:1" } };
+	for (size_t w = 0; w < sizeof(worlds) / sizeof(worlds[0]); w++) {
+		const struct ranks_options options = { .size = 4, .bare = true, .context = &worlds[w] };
+		ranks_must_pass(&options, fail_once);
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(bits_are_those_of_the_hosts_hierarchical),
+		cmocka_unit_test(other_calls_go_by_way_of_the_host),
+		cmocka_unit_test(a_leaders_failure_is_everybodys),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
