@@ -350,7 +350,17 @@ COLLET_API COLLET_MUST_USE collet_status collet_request_wait_all(collet_request 
  * valid for every communicator of comm's context, until collet_mem_free() or the context's last destroy.
  * After an error its contents are undefined until destroy returns. COLLET_ERR_MEMORY when the arena is full. */
 COLLET_API COLLET_MUST_USE collet_status collet_mem_alloc(collet_comm *comm, void **memory, size_t bytes);
-/* NULL is fine. Memory in use by a pending request is COLLET_ERR_ARGUMENT. */
+/* Memory of a GPU that ranks which share it can map, told to them now and not at the first call on it: of the GPU
+ * whose CUDA context is current, or else of the one that this rank had when the communicator was created. It is whole
+ * units of the driver's (2 MiB as a rule), mapped for all GPUs that reach it, contents undefined, this rank's, valid
+ * for every communicator of comm's context, until collet_mem_free() or the context's last destroy, whichever is first.
+ * May be called while streams are captured. COLLET_ERR_UNSUPPORTED: no driver, no GPU that can be told, or one whose
+ * memory cannot be shown to other processes. COLLET_ERR_MEMORY, COLLET_ERR_SYSTEM: as the driver says. Nothing has
+ * changed then. */
+COLLET_API COLLET_MUST_USE collet_status collet_mem_alloc_device(collet_comm *comm, void **memory, size_t bytes);
+/* Of either kind; NULL is fine. Memory in use by a pending request, by a call on a stream that has not passed it, or by
+ * one in a graph (whose communicator goes first) is COLLET_ERR_ARGUMENT. Kernels and copies of the program's own must
+ * have done with a GPU's. It is the GPU's again when the ranks that have mapped it hear of that, at their next call. */
 COLLET_API collet_status collet_mem_free(collet_comm *comm, void *memory);
 /* Tells the library that the caller's own memory will be used again and again and stays mapped until deregister, so
  * that transports may keep it registered. A GPU's is told to those that take it, by a dma-buf, where driver and adapter

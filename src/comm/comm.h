@@ -48,6 +48,7 @@ struct collet_context {
 	struct collet_copiers copiers;
 	struct collet_pinned_pool pinned;
 	struct collet_device device;
+	struct collet_streams *streams; /* of all its communicators; under the engine's lock */
 	struct collet_card card;     /* this rank's own, until the table is there */
 	atomic_uint users;           /* communicators */
 	const unsigned char *alive;  /* 1; 0 in a forked child: one page that a fork wipes */

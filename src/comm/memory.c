@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include "comm/comm.h"
+#include "comm/memory_device.h"
 #include "cuda/dmabuf.h"
 
 static collet_status check(const collet_comm *comm, const char *function)
@@ -37,6 +38,19 @@ collet_status collet_mem_alloc(collet_comm *comm, void **memory, size_t bytes)
 	return allocated;
 }
 
+collet_status collet_mem_alloc_device(collet_comm *comm, void **memory, size_t bytes)
+{
+	collet_status status = check(comm, "collet_mem_alloc_device");
+	if (status != COLLET_OK)
+		return status;
+	if (!memory)
+		return collet_fail(COLLET_ERR_ARGUMENT, "collet_mem_alloc_device: memory is NULL");
+	status = collet_memory_device_alloc(comm->context, memory, bytes);
+	if (status != COLLET_OK)
+		collet_error_prefix("collet_mem_alloc_device");
+	return status;
+}
+
 /* Does a pending request read or write into the block that starts at memory? */
 static bool in_use(struct collet_context *context, const void *memory)
 {
@@ -52,8 +66,8 @@ static bool in_use(struct collet_context *context, const void *memory)
 
 collet_status collet_mem_free(collet_comm *comm, void *memory)
 {
-	const collet_status status = check(comm, "collet_mem_free");
-	if (status != COLLET_OK || !memory)
+	collet_status status = check(comm, "collet_mem_free");
+	if (status != COLLET_OK || !memory || collet_memory_device_free(comm->context, memory, &status))
 		return status;
 	if (in_use(comm->context, memory))
 		return collet_fail(

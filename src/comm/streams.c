@@ -278,6 +278,10 @@ collet_status collet_streams_get(collet_comm *comm, struct collet_streams **stre
 		free(made);
 		return status;
 	}
+	pthread_mutex_lock(&made->engine->lock);
+	made->next_in_context = comm->context->streams;
+	comm->context->streams = made;
+	pthread_mutex_unlock(&made->engine->lock);
 	*streams = comm->streams = made;
 	return COLLET_OK;
 }
@@ -360,6 +364,12 @@ bool collet_streams_free(collet_comm *comm)
 	atomic_store_explicit(&streams->stop, true, memory_order_seq_cst);
 	wake(streams);
 	pthread_join(streams->thread, NULL);
+	pthread_mutex_lock(&streams->engine->lock);
+	struct collet_streams **at = &comm->context->streams;
+	while (*at != streams)
+		at = &(*at)->next_in_context;
+	*at = streams->next_in_context;
+	pthread_mutex_unlock(&streams->engine->lock);
 	if (passed)
 		free_streams(streams);
 	else

@@ -49,6 +49,7 @@ struct collet_words_block {
 };
 
 struct collet_streams {
+	struct collet_streams *next_in_context;
 	collet_comm *comm;
 	struct collet_engine *engine;
 	pthread_t thread;
@@ -101,6 +102,8 @@ collet_status collet_streamed_add(struct collet_streamed *call);
 void collet_streamed_withdraw(struct collet_streamed *call);
 /* Out of the order, but its memory may be in use by the stream. */
 void collet_streamed_let_pass(struct collet_streamed *call);
+/* May some stream of the context still use what is there? Under the engine's lock. */
+bool collet_streams_use(const struct collet_context *context, const void *first, size_t bytes);
 /* The next call that may start, and has not rung any more; ended: in whatever order. NULL: there is none; then the
  * streams' held says which others hold up. The thread's. */
 struct collet_streamed *collet_streams_take(struct collet_streams *streams, bool ended);

@@ -153,3 +153,52 @@ struct collet_streamed *collet_streams_take(struct collet_streams *streams, bool
 	pthread_mutex_unlock(&streams->lock);
 	return call;
 }
+
+static bool uses(const struct collet_streamed *call, const char *first, size_t bytes)
+{
+	for (int s = 0; s < COLLET_SIDES; s++) {
+		const struct collet_direct_side *side = &call->sides.side[s];
+		const char *begin = side->first;
+		if (side->bytes && begin < first + bytes && first < begin + side->bytes)
+			return true;
+	}
+	return false;
+}
+
+static bool one_uses(const struct collet_streamed *call, const char *first, size_t bytes)
+{
+	while (call && !uses(call, first, bytes))
+		call = call->next;
+	return call;
+}
+
+/* Under the streams' lock. */
+static bool graphs_use(const struct collet_streams *streams, const char *first, size_t bytes)
+{
+	for (const struct collet_captured *captured = streams->captured; captured; captured = captured->next)
+		for (size_t i = 0; i < captured->count; i++)
+			if (uses(captured->calls[i], first, bytes))
+				return true;
+	return false;
+}
+
+/* Under the streams' lock. */
+static bool ended_use(const struct collet_streams *streams, const char *first, size_t bytes)
+{
+	for (const struct collet_streamed *call = streams->passing; call; call = call->next)
+		if (!atomic_load_explicit(&call->words->passed, memory_order_acquire) && uses(call, first, bytes))
+			return true;
+	return false;
+}
+
+bool collet_streams_use(const struct collet_context *context, const void *first, size_t bytes)
+{
+	bool used = false;
+	for (struct collet_streams *streams = context->streams; streams && !used; streams = streams->next_in_context) {
+		pthread_mutex_lock(&streams->lock);
+		used = one_uses(streams->first, first, bytes) || one_uses(streams->active, first, bytes) ||
+			graphs_use(streams, first, bytes) || ended_use(streams, first, bytes);
+		pthread_mutex_unlock(&streams->lock);
+	}
+	return used;
+}

@@ -5,9 +5,9 @@
 #include <unistd.h>
 
 #include "core/status.h"
+#include "device/own.h"
 
-/* The device of the calling thread; -1: the program has not initialised the driver, or uses none that can be told. */
-static int find_own(const struct collet_cuda *cuda, cu_context *context)
+int collet_device_of_thread(const struct collet_cuda *cuda, cu_context *context)
 {
 	cu_device device = -1;
 	int count = 0;
@@ -31,7 +31,7 @@ void collet_device_init(struct collet_device *device, const struct collet_cuda *
 	collet_ipc_init(&device->ipc, cuda, COLLET_OPENED_MOST, COLLET_OPENED_MOST_BYTES);
 	if (!direct)
 		return;
-	device->ordinal = find_own(cuda, &device->context);
+	device->ordinal = collet_device_of_thread(cuda, &device->context);
 	if (device->ordinal < 0 || cuda->cuDeviceGetUuid(&uuid, device->ordinal) != CU_OK)
 		return;
 	static_assert(sizeof(card->gpu) == sizeof(uuid), "a UUID");
@@ -49,6 +49,10 @@ void collet_device_deinit(struct collet_device *device)
 	for (uint32_t i = 0; i < COLLET_RECEIVED_MOST; i++)
 		if (device->received[i].file >= 0)
 			close(device->received[i].file);
+	for (struct collet_own_block *block = device->own, *next; block; block = next) {
+		next = block->next;
+		collet_own_free(device, block);
+	}
 	collet_desk_close(&device->desk);
 	collet_ipc_deinit(&device->ipc);
 	collet_kernel_sets_deinit(&device->kernels);

@@ -34,6 +34,7 @@ struct collet_device {
 	struct collet_received_file received[COLLET_RECEIVED_MOST];
 	uint32_t next_received;
 	struct collet_shared described[COLLET_DESCRIBED];
+	struct collet_own_block *own;        /* see own.h */
 };
 
 /* Finds the GPU that the calling thread uses, if the program has initialised the driver: that of its current context,
@@ -44,6 +45,9 @@ void collet_device_init(struct collet_device *device, const struct collet_cuda *
 /* Before the copiers go. A zeroed one is fine. */
 void collet_device_deinit(struct collet_device *device);
 
+/* The device of the calling thread, and its context; -1: the program has not initialised the driver, or uses none that
+ * can be told. */
+int collet_device_of_thread(const struct collet_cuda *cuda, cu_context *context);
 /* What this process's memory is for others; found once for each allocation. */
 collet_status collet_device_describe(struct collet_device *device, const struct collet_residence *residence,
 	const void *memory, struct collet_shared *shared);
