@@ -15,7 +15,9 @@
  *               the call is made, whatever stream writes them. Ranks of one host that had the same GPU's context
  *               current when the communicator was made have it do calls on its memory in one launch, in rank order:
  *               the bits of the algorithm "direct" (after an error what a buffer of these holds is undefined until
- *               destroy returns). All else travels through host memory: a call, or the start of a request, waits
+ *               destroy returns). Where ranks of one host had a GPU each, which reach each other, every collective
+ *               of theirs is done there, one on host memory too, by the algorithm that the host would have run.
+ *               All else travels through host memory: a call, or the start of a request, waits
  *               for the copy to the host, and a wait or test that ends the request for the copy back. User-defined
  *               operations, and registering, are for host memory. Never run on a GPU yet.
  *   Errors      COLLET_OK is 0. COLLET_ERR_ARGUMENT and COLLET_ERR_UNSUPPORTED changed nothing and the
@@ -408,6 +410,8 @@ COLLET_API COLLET_MUST_USE collet_status collet_comm_stats(
  *          without stream memory operations. COLLET_ERR_MEMORY: page-locked memory could not be had (ulimit -l).
  * Order    Calls start in the order in which they are made, on whatever streams: one that its stream has come to waits
  *          for those before it to start, not to end. So does a call without a stream. All ranks make them in one order.
+ *          Where ranks have a GPU each, a collective waits for those before it to end, its stream is of the context
+ *          that was current when the communicator was made, and ranks capture alike.
  * Graphs   Calls may be captured into a CUDA graph; each launch makes them again, in the order of their capture. What
  *          they use stays until the communicator goes. The program orders launches and the communicator's other calls
  *          by streams, events or waiting, alike on all ranks. Launches of one capture must not overlap (as two

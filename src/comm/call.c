@@ -252,6 +252,15 @@ void collet_call_launch(collet_comm *comm, struct collet_request *request, const
 	collet_group_end(&comm->group, status, true, collet_last_error());
 }
 
+void collet_call_begin_elsewhere(collet_comm *comm, struct collet_request *request)
+{
+	number(&comm->group, request);
+	request->brief = false;
+	request->held = request->elsewhere = true;
+	collet_comm_count_use(comm, request);
+	register_start(request);
+}
+
 collet_status collet_call_start(collet_comm *comm, const struct collet_call_arguments *call, const collet_how *how)
 {
 	static const collet_how default_how = COLLET_HOW_DEFAULT;

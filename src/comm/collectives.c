@@ -3,6 +3,7 @@
 
 #include "comm/comm.h"
 #include "comm/direct.h"
+#include "comm/executed.h"
 #include "comm/staged.h"
 #include "device/direct.h"
 #include "comm/streamed.h"
@@ -109,9 +110,13 @@ static collet_status start(collet_comm *comm, struct collet_call_arguments *call
 	const struct collet_cut *listed, const collet_how *how)
 {
 	struct collet_side sides[COLLET_SIDES] = { { send.first, send.bytes }, { recv.first, recv.bytes } };
+	bool handled;
+	collet_status status = collet_executed_call(comm, call, sides, how, &handled);
+	if (handled)
+		return status;
 	if (how && how->stream)
 		return collet_streamed_call(comm, call, sides, listed, how);
-	collet_status status = collet_streams_let_start(comm, call->function, how);
+	status = collet_streams_let_start(comm, call->function, how);
 	if (status != COLLET_OK)
 		return status;
 	if (!comm->context->cuda.module)

@@ -6,6 +6,7 @@
 
 #include "comm/comm.h"
 #include "comm/direct.h"
+#include "comm/executed.h"
 #include "comm/staged.h"
 #include "device/direct.h"
 #include "comm/streamed.h"
@@ -45,6 +46,7 @@ static void fill_table(struct collet_comm *comm)
 static void free_comm(struct collet_comm *comm)
 {
 	collet_direct_free(comm->direct);
+	(void)collet_executed_free(comm);
 	collet_group_deinit(&comm->group);
 	collet_layouts_deinit(comm);
 	free(comm->world);
@@ -57,6 +59,7 @@ static void tear_down(struct collet_comm *comm)
 	struct collet_engine *engine = &comm->context->engine;
 	pthread_mutex_lock(&engine->lock);
 	collet_streams_close(comm);
+	collet_executed_close(comm);
 	collet_group_tear_down(&comm->group);
 	for (struct collet_request *request = comm->group.made_requests; request; request = request->next_made) {
 		if (request->staged)
@@ -102,6 +105,8 @@ collet_status collet_comm_make(
 	collet_fabric_add(&comm->group);
 	pthread_mutex_unlock(&context->engine.lock);
 	status = collet_comm_make_direct(comm);
+	if (status == COLLET_OK)
+		status = collet_comm_make_executed(comm);
 	if (status != COLLET_OK) {
 		char sentence[COLLET_ERROR_BYTES];
 		snprintf(sentence, sizeof(sentence), "%s", collet_last_error());
@@ -148,6 +153,7 @@ collet_status collet_comm_enter(collet_comm *comm, const char *function)
 			"%s: this process is a fork of the one that created the communicator; only "
 			"collet_comm_destroy() works here. Create a communicator after the fork",
 			function);
+	collet_executed_look(comm);
 	const enum collet_status ended =
 		(enum collet_status)atomic_load_explicit(&comm->group.ended, memory_order_acquire);
 	if (ended != COLLET_OK)
@@ -255,6 +261,7 @@ collet_status collet_comm_destroy(collet_comm **comm)
 		collet_fabric_forget(&gone->group);
 		collet_direct_forget(gone->direct);
 		gone->direct = NULL;
+		collet_executed_forget(gone);
 	} else {
 		if (atomic_flag_test_and_set_explicit(&gone->busy, memory_order_acquire)) {
 			collet_comm_abort(gone);  /* wakes the thread that is inside */
@@ -263,6 +270,7 @@ collet_status collet_comm_destroy(collet_comm **comm)
 		}
 		tear_down(gone);
 		context_is_used = !collet_streams_free(gone);
+		context_is_used |= !collet_executed_free(gone);
 	}
 	free_comm(gone);
 	if (!context_is_used)
@@ -275,6 +283,7 @@ collet_status collet_comm_error(collet_comm *comm)
 {
 	if (!comm)
 		return collet_fail(COLLET_ERR_ARGUMENT, "collet_comm_error: the communicator is NULL");
+	collet_executed_look(comm);
 	return collet_comm_ended(comm);
 }
 

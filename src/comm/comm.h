@@ -95,6 +95,7 @@ struct collet_comm {
 	struct collet_layout near;   /* and among them those that share packages, NUMA nodes and caches */
 	uint32_t local_rank, local_size;
 	struct collet_direct *direct;/* NULL: its ranks, or those of this host, share no GPU, or cannot go together */
+	struct collet_executions *executions; /* see executed.h; NULL: its ranks' GPUs do not reach each other */
 	bool gpu_each_host;          /* there are several hosts, and each one's ranks share a GPU */
 	uint32_t splits;             /* so far, to derive ids */
 	struct collet_streams *streams; /* see streamed.h; NULL: no call has been made on a stream */
@@ -180,6 +181,9 @@ collet_status collet_call_prepare(collet_comm *comm, const struct collet_call_ar
 /* sides: to be offered to the leader first, as in the arguments; else NULL. flow: its buffers'; else NULL. */
 void collet_call_launch(collet_comm *comm, struct collet_request *request, const struct collet_direct_sides *sides,
 	struct collet_flow *flow);
+/* Of a prepared request that is done by other means than lanes: it has its place in the order of calls, and counts, and
+ * whoever does it ends it. Under lock. */
+void collet_call_begin_elsewhere(collet_comm *comm, struct collet_request *request);
 /* How it has ended, with a sentence. Under lock. */
 collet_status collet_call_outcome(const struct collet_request *request);
 /* Of its collective's programs. */

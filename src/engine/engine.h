@@ -259,6 +259,8 @@ struct collet_group_hooks {
 	bool (*rests)(const struct collet_group *group);
 	/* Which ranks a held request waits for, for a sentence. */
 	void (*name_awaited)(const struct collet_request *request, char *text, size_t capacity);
+	/* The group is over, and its requests are about to end: then buffers are the callers'. NULL: nothing. */
+	void (*let_go)(struct collet_group *group);
 };
 
 struct collet_group {
@@ -285,6 +287,7 @@ struct collet_group {
 	uint64_t roundings;
 	_Atomic int ended;                   /* COLLET_OK, or the status that ended it; sentence set before (release) */
 	char sentence[COLLET_ERROR_BYTES];
+	_Atomic uint32_t *abort_word;        /* becomes 1 when the group ends; NULL: none. Under end_lock */
 	bool torn_down;                      /* its conduits are closed and its requests ended */
 	struct collet_p2p *p2p;
 	struct collet_board board;

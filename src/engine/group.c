@@ -154,6 +154,8 @@ void collet_group_end(struct collet_group *group, enum collet_status status, boo
 			engine->cards[engine->rank].host, sentence);
 		/* Pairs with the acquire loads of whoever looks: the sentence is there once the status is. */
 		atomic_store_explicit(&group->ended, (int)status, memory_order_release);
+		if (group->abort_word)
+			atomic_store_explicit(group->abort_word, 1, memory_order_relaxed);
 	}
 	pthread_mutex_unlock(&engine->end_lock);
 	if (!first)
@@ -188,6 +190,8 @@ void collet_group_tear_down(struct collet_group *group)
 		end_shadow(group->shadow, group);
 	/* Conduits first: after that no peer and no transport reads or writes a buffer of ours. */
 	collet_fabric_remove(group);
+	if (group->hooks && group->hooks->let_go)
+		group->hooks->let_go(group);
 	const enum collet_status status = (enum collet_status)atomic_load_explicit(&group->ended, memory_order_acquire);
 	for (struct collet_request *request = group->engine->requests, *next; request; request = next) {
 		next = request->next_active;

@@ -39,6 +39,11 @@ enum {
 	COLLET_PROGRAM_ROWS = 16   /* ranks that one launch serves */
 };
 
+/* What a kernel writes to the abort word that has waited too long, or that another rank was launched for another call;
+ * the lower bits: for which position. */
+#define COLLET_LATE UINT32_C(0x80000000)
+#define COLLET_DISAGREES UINT32_C(0x40000000)
+
 /* Words from `at` on: addresses of sources, then of results, then, if it is scaled, what each source is multiplied by
  * (a double's bits). */
 struct collet_fold_item {
@@ -63,7 +68,11 @@ struct collet_fold_arguments {
 struct collet_program_row {
 	uint64_t tape, tape_bytes;
 	uint64_t windows;          /* an array of the addresses of all ranks' windows */
-	uint64_t abort;            /* a 32-bit word: not 0, and whoever waits gives up */
+	uint64_t abort;            /* a 32-bit word: not 0, and whoever waits gives up. See COLLET_LATE */
+	uint64_t timeout_ns;       /* from the launch's beginning, each wait; 0: none */
+	uint64_t signature;        /* of the call: ranks that are launched for others disagree. 0: nobody looks */
+	uint64_t done, ticket;     /* a 64-bit word, which becomes the ticket when all lanes have ended, however they
+	                              have; done 0: nobody is told */
 	uint64_t buffers[3], bytes[3];  /* by enum collet_tape_place */
 	uint64_t scale;            /* premul_sum: what elements of the input are multiplied by, a double's bits */
 };

@@ -10,6 +10,9 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
+#ifndef __CUDACC__
+#include <time.h>
+#endif
 
 #include "cuda/kernels/arguments.h"
 
@@ -79,6 +82,19 @@ DEVICE uint32_t abort_load(const unsigned char *flag)
 	return value;
 }
 
+DEVICE void abort_store(unsigned char *flag, uint32_t value)
+{
+	asm volatile("st.relaxed.sys.global.u32 [%0], %1;" : : "l"(flag), "r"(value) : "memory");
+}
+
+/* Of a clock that all blocks of this GPU have. */
+DEVICE uint64_t clock_ns(void)
+{
+	uint64_t ns;
+	asm volatile("mov.u64 %0, %globaltimer;" : "=l"(ns));
+	return ns;
+}
+
 /* Two words of 8 bytes; each goes as one, the two in no order. */
 DEVICE void line_store(unsigned char *to, uint64_t first, uint64_t second)
 {
@@ -93,6 +109,8 @@ DEVICE void line_load(const unsigned char *from, uint64_t *first, uint64_t *seco
 
 /* How many times round between looks at whether to give up: the flag may be in the host's memory. */
 enum { ABORT_EVERY = 256 };
+/* And between looks at what others were launched for. */
+enum { CALLED_EVERY = 1 << 14 };
 
 /* Memory by an address that came from the host. */
 DEVICE unsigned char *reach(uint64_t address, uint64_t bytes) { return (unsigned char *)address; }
@@ -175,6 +193,18 @@ DEVICE uint32_t abort_load(const unsigned char *flag)
 	return __atomic_load_n((const uint32_t *)(const void *)flag, __ATOMIC_RELAXED);
 }
 
+DEVICE void abort_store(unsigned char *flag, uint32_t value)
+{
+	__atomic_store_n((uint32_t *)(void *)flag, value, __ATOMIC_RELAXED);
+}
+
+DEVICE uint64_t clock_ns(void)
+{
+	struct timespec now;
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
+}
+
 DEVICE void line_store(unsigned char *to, uint64_t first, uint64_t second)
 {
 	host_pause();
@@ -190,7 +220,7 @@ DEVICE void line_load(const unsigned char *from, uint64_t *first, uint64_t *seco
 	*second = __atomic_load_n((const uint64_t *)(const void *)from + 1, __ATOMIC_RELAXED);
 }
 
-enum { ABORT_EVERY = 1 };
+enum { ABORT_EVERY = 1, CALLED_EVERY = 1 << 10 };
 
 DEVICE unsigned char *reach(uint64_t address, uint64_t bytes) { return host_reach(address, bytes); }
 

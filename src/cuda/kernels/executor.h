@@ -30,7 +30,8 @@ DEVICE void quick_send(const unsigned char *from, unsigned char *slot, uint64_t 
 }
 
 DEVICE bool quick_receive(
-	const struct run *run, const unsigned char *slot, unsigned char *to, uint64_t bytes, uint64_t number)
+	const struct run *run, const unsigned char *slot, unsigned char *to, uint64_t bytes, uint64_t number,
+	uint32_t peer)
 {
 	uint32_t turns = 0;
 	for (uint64_t at = thread_index() * 8; at < bytes; at += thread_count() * 8) {
@@ -39,7 +40,7 @@ DEVICE bool quick_receive(
 			line_load(slot + 2 * at, &first, &second);
 			if (first >> 32 == (number & 0xffffffff) && second >> 32 == (number & 0xffffffff))
 				break;
-			if (given_up(run, &turns))
+			if (given_up(run, &turns, peer))
 				return false;
 		}
 		*(uint64_t *)(void *)(to + at) = (first & 0xffffffff) | second << 32;
@@ -87,7 +88,7 @@ DEVICE bool find_source(const struct run *run, const struct piece *piece, uint32
 		return true;
 	}
 	lane->from[k] = slot(run, run->tape->rank, end->peer, number);
-	return wait_for(run, word(run, COLLET_WINDOW_FULL, run->tape->rank, end->peer), number + 1);
+	return wait_for(run, word(run, COLLET_WINDOW_FULL, run->tape->rank, end->peer), number + 1, end->peer);
 }
 
 /* Where the k-th result goes, once there is room for it. */
@@ -107,7 +108,7 @@ DEVICE bool find_result(const struct run *run, const struct piece *piece, uint32
 	else
 		lane->to[k] = slot(run, end->peer, run->tape->rank, number);
 	return number < COLLET_TAPE_SLOTS || wait_for(run, word(run, COLLET_WINDOW_FREE, run->tape->rank, end->peer),
-						     number + 1 - COLLET_TAPE_SLOTS);
+						     number + 1 - COLLET_TAPE_SLOTS, end->peer);
 }
 
 DEVICE bool find_ends(const struct run *run, const struct piece *piece)
@@ -132,7 +133,7 @@ DEVICE bool unpack(const struct run *run, const struct piece *piece)
 		/* An empty message is its number alone. */
 		const uint64_t bytes = piece->count ? piece->count * run->tape->element_bytes : 1;
 		there = quick_receive(run, from, (unsigned char *)(uintptr_t)run->lane->from[k], bytes,
-			run->lane->from_number[k] + 1);
+			run->lane->from_number[k] + 1, end->peer);
 	}
 	return block_all(there);
 }
@@ -193,13 +194,19 @@ DEVICE struct fold fold_of_piece(const struct run *run, const struct piece *piec
 
 /* ---- A lane ---- */
 
-DEVICE void load_lane(const struct run *run, const struct collet_program_row *row)
+DEVICE void load_windows(const struct run *run, const struct collet_program_row *row)
 {
 	struct lane *lane = run->lane;
 	const uint64_t *windows =
 		(const uint64_t *)(const void *)reach(row->windows, run->tape->size * sizeof(uint64_t));
 	for (uint32_t p = thread_index(); p < run->tape->size; p += thread_count())
 		lane->windows[p] = (uintptr_t)reach(windows[p], collet_window_bytes(&run->arguments->window));
+	block_sync();
+}
+
+DEVICE void load_lane(const struct run *run, const struct collet_program_row *row)
+{
+	struct lane *lane = run->lane;
 	for (uint32_t b = thread_index(); b < 3; b += thread_count())
 		lane->buffers[b] = (uintptr_t)reach(row->buffers[b], row->bytes[b]);
 	block_sync();
@@ -259,7 +266,49 @@ DEVICE bool run_piece(const struct run *run, const struct piece *piece)
 	return true;
 }
 
-/* Given up, the numbers in the window mean nothing any more: it is done with. */
+/* What this rank was launched for, to all others: they find out, as they wait or in the end, if it was for another call
+ * than they were. */
+DEVICE void announce(const struct run *run)
+{
+	const uint64_t called = collet_called(run->launch, run->signature);
+	if (!run->signature || run->number)
+		return;
+	for (uint32_t p = thread_index(); p < run->tape->size; p += thread_count())
+		if (p != run->tape->rank)
+			line_store((unsigned char *)(uintptr_t)run->lane->windows[p] +
+					collet_window_word_at(&run->arguments->window, COLLET_WINDOW_CALLED, 0,
+						run->tape->rank) +
+					run->launch % COLLET_CALLED_SLOTS * 16,
+				called, called);
+}
+
+/* What went well may have been a sum of what others took for a maximum. */
+DEVICE void compare_calls(const struct run *run)
+{
+	if (run->number)
+		return;
+	for (uint32_t p = thread_index(); p < run->tape->size; p += thread_count())
+		if (disagrees(run, p))
+			abort_store(run->abort, COLLET_DISAGREES | p);
+}
+
+/* The last lane to end counts the launch, and tells the host. */
+DEVICE void tell(const struct run *run, const struct collet_program_row *row)
+{
+	block_sync();
+	if (thread_index())
+		return;
+	unsigned char *left = run->own + collet_window_word_at(&run->arguments->window, COLLET_WINDOW_LEFT, 0, 0);
+	if (flag_add(left, 1) + 1 < block_count())
+		return;
+	*(uint64_t *)(void *)left = 0;
+	*(uint64_t *)(void *)(run->own +
+		collet_window_word_at(&run->arguments->window, COLLET_WINDOW_LAUNCHES, 0, 0)) = run->launch + 1;
+	if (row->done)
+		flag_release(reach(row->done, sizeof(uint64_t)), row->ticket);
+}
+
+/* Given up, the numbers in the window mean nothing any more: it is done with, and later launches leave at once. */
 DEVICE void run_lane(const struct collet_program_arguments *arguments)
 {
 	SHARED struct lane lane;
@@ -275,16 +324,27 @@ DEVICE void run_lane(const struct collet_program_arguments *arguments)
 		return;
 	run.arguments = arguments;
 	run.abort = reach(row->abort, sizeof(uint32_t));
+	run.until = row->timeout_ns ? clock_ns() + row->timeout_ns : 0;
 	run.lane = &lane;
-	load_lane(&run, row);
+	load_windows(&run, row);
 	run.own = (unsigned char *)(uintptr_t)lane.windows[run.tape->rank];
+	run.signature = row->signature;
+	run.launch = *(const uint64_t *)(const void *)(run.own +
+		collet_window_word_at(&arguments->window, COLLET_WINDOW_LAUNCHES, 0, 0));
 	cursor.step = run.tape->steps[run.part];
 	cursor.end = run.tape->steps[run.part + 1];
-	bool fine = true;
+	bool fine = block_all(!abort_load(run.abort));
+	if (fine) {
+		announce(&run);
+		load_lane(&run, row);
+	}
 	while (fine && next_piece(&run, &cursor, &piece))
 		fine = run_piece(&run, &piece);
-	if (fine && !cursor.failed)
+	if (fine && !cursor.failed) {
 		save_lane(&run);
+		compare_calls(&run);
+	}
+	tell(&run, row);
 }
 
 #endif

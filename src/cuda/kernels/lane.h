@@ -16,7 +16,10 @@ struct lane {
 struct run {
 	const struct collet_program_arguments *arguments;
 	const struct collet_tape *tape;
-	const unsigned char *abort;
+	unsigned char *abort;
+	uint64_t until;              /* in ns; 0: no end */
+	uint64_t signature;          /* 0: nobody looks */
+	uint64_t launch;             /* its number */
 	unsigned char *own;          /* window */
 	struct lane *lane;
 	uint32_t number;             /* of the lane */
@@ -25,17 +28,41 @@ struct run {
 
 /* ---- Waiting ---- */
 
-DEVICE bool given_up(const struct run *run, uint32_t *turns)
+/* Was the peer, as its launch of this number, launched for another call? As far as is known. */
+DEVICE bool disagrees(const struct run *run, uint32_t peer)
 {
-	return ++*turns % ABORT_EVERY == 0 && abort_load(run->abort) != 0;
+	const uint64_t own = collet_called(run->launch, run->signature);
+	uint64_t called, again;
+	if (!run->signature || peer == run->tape->rank)
+		return false;
+	line_load(run->own + collet_window_word_at(&run->arguments->window, COLLET_WINDOW_CALLED, 0, peer) +
+			run->launch % COLLET_CALLED_SLOTS * 16,
+		&called, &again);
+	return called >> COLLET_CALLED_SIGNATURE_BITS == own >> COLLET_CALLED_SIGNATURE_BITS && called != own;
 }
 
-/* false: it was told to give up. */
-DEVICE bool wait_for(const struct run *run, const unsigned char *flag, uint64_t least)
+DEVICE bool given_up(const struct run *run, uint32_t *turns, uint32_t peer)
+{
+	if (++*turns % ABORT_EVERY)
+		return false;
+	if (abort_load(run->abort))
+		return true;
+	if (*turns % CALLED_EVERY == 0 && disagrees(run, peer)) {
+		abort_store(run->abort, COLLET_DISAGREES | peer);
+		return true;
+	}
+	if (!run->until || clock_ns() < run->until)
+		return false;
+	abort_store(run->abort, COLLET_LATE | peer);
+	return true;
+}
+
+/* For the peer. false: it was told to give up. */
+DEVICE bool wait_for(const struct run *run, const unsigned char *flag, uint64_t least, uint32_t peer)
 {
 	uint32_t turns = 0;
 	while (flag_acquire(flag) < least)
-		if (given_up(run, &turns))
+		if (given_up(run, &turns, peer))
 			return false;
 	return true;
 }
@@ -58,7 +85,7 @@ DEVICE bool meet(const struct run *run)
 			collet_window_word_at(&run->arguments->window, COLLET_WINDOW_MET, run->tape->channels - 1,
 				run->part);
 		const uint64_t before = flag_add(count, 1);
-		met = wait_for(run, count, (before / channels + 1) * channels);
+		met = wait_for(run, count, (before / channels + 1) * channels, run->tape->rank);
 	}
 	return block_all(met);
 }

@@ -76,6 +76,9 @@ enum collet_window_word {
 	COLLET_WINDOW_SENT,
 	COLLET_WINDOW_TAKEN,
 	COLLET_WINDOW_MET,           /* by number of channels and part: how often one of them has come */
+	COLLET_WINDOW_LEFT,          /* the first: how many lanes of this launch have ended */
+	COLLET_WINDOW_LAUNCHES,      /* the first: how many there have been */
+	COLLET_WINDOW_CALLED,        /* the first lane's: what the peer has been launched for, see collet_called() */
 	COLLET_WINDOW_WORDS
 };
 
@@ -83,6 +86,15 @@ COLLET_BOTH static inline uint64_t collet_window_word_at(
 	const struct collet_window *window, enum collet_window_word word, uint32_t lane, uint32_t peer)
 {
 	return (((uint64_t)word * window->lanes + lane) * window->size + peer) * COLLET_LINE_BYTES;
+}
+
+/* What a rank tells the others of a launch, in one word: which one it is, and what for. Of the last four there is one
+ * each, every 16 bytes of a line. */
+enum { COLLET_CALLED_SLOTS = 4, COLLET_CALLED_SIGNATURE_BITS = 40 };
+COLLET_BOTH static inline uint64_t collet_called(uint64_t launch, uint64_t signature)
+{
+	return (launch + 1) << COLLET_CALLED_SIGNATURE_BITS |
+		(signature & (((uint64_t)1 << COLLET_CALLED_SIGNATURE_BITS) - 1));
 }
 
 COLLET_BOTH static inline uint64_t collet_window_words(const struct collet_window *window)

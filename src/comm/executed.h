@@ -1,0 +1,27 @@
+/* Calls that each rank's GPU does a part of, in a kernel of its own (device/executor.h): blocking, as requests, and on
+ * streams, where a call is one launch.
+ *
+ * Buffers that the GPU does not reach (the host's, another GPU's) are copied to page-locked memory and from there,
+ * which kernels do reach: so it is no rank's to decide which way a call goes. */
+#ifndef COLLET_COMM_EXECUTED_H
+#define COLLET_COMM_EXECUTED_H
+
+#include "comm/staged.h"
+
+/* Finds out whether the ranks' GPUs reach each other, if each rank has one; blocks for as long. COLLET_ERR_*: the group
+ * has ended, or is to. */
+collet_status collet_comm_make_executed(collet_comm *comm);
+/* A checked call. *handled false: it goes another way, on all ranks alike; nothing has happened. */
+collet_status collet_executed_call(collet_comm *comm, const struct collet_call_arguments *call,
+	const struct collet_side sides[COLLET_SIDES], const collet_how *how, bool *handled);
+/* A kernel that waited too long ends the communicator, once somebody looks. Any thread. */
+void collet_executed_look(const collet_comm *comm);
+/* Destroying a communicator: under the engine's lock, whatever waits is let go of. */
+void collet_executed_close(collet_comm *comm);
+/* Then, without it, and when the group has been torn down. false: after 10 s streams may still use the communicator's
+ * memory and context, which are not freed. */
+bool collet_executed_free(collet_comm *comm);
+/* In a forked child. */
+void collet_executed_forget(collet_comm *comm);
+
+#endif

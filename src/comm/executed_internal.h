@@ -1,0 +1,65 @@
+/* What executed.c and executed_sides.c know of each other. */
+#ifndef COLLET_COMM_EXECUTED_INTERNAL_H
+#define COLLET_COMM_EXECUTED_INTERNAL_H
+
+#include <stdatomic.h>
+
+#include "comm/executed.h"
+#include "device/executor.h"
+
+/* A buffer of a call. */
+struct executed_side {
+	char *first;
+	size_t bytes;                       /* 0: the rank does not use it */
+	bool away;                          /* the GPU does not reach it: `pinned` stands for it */
+	const struct collet_copier *copier; /* away: another GPU's; NULL: the host's */
+	char *pinned;
+	cu_pointer gpu; /* where the kernel has it */
+};
+
+struct executed_part {
+	size_t offset, bytes;
+};
+
+/* A call of which something is left to be done, or kept. */
+struct executed {
+	struct executed *next;
+	struct collet_executions *executions;
+	struct collet_request *request; /* NULL: it is on a stream, or has ended */
+	uint64_t ticket;
+	struct executed_side sides[COLLET_SIDES];
+	struct collet_pinned *blocks[COLLET_SIDES];
+	struct executed_part *parts; /* of what is written, v-forms; NULL: all of it is */
+	uint32_t part_count;
+	bool captured;      /* it stays */
+	atomic_bool passed; /* by the stream, which uses nothing of it any more */
+};
+
+/* A communicator's. */
+struct collet_executions {
+	collet_comm *comm;
+	struct collet_executor *executor;
+	uint64_t tickets;		  /* given out */
+	bool asked;			  /* who disagrees; under the engine's lock */
+	struct executed *pending, **last; /* requests, in order; under the engine's lock */
+	struct executed *passing;         /* of streams, whose memory they may use */
+};
+
+/* ---- executed_sides.c */
+/* Where the buffers are; those away get page-locked memory. In the executor's context. */
+collet_status executed_find(
+	struct executed *executed, const char *function, const struct collet_side sides[COLLET_SIDES]);
+/* The result's blocks alone are written. COLLET_ERR_MEMORY. */
+collet_status executed_list(
+	struct executed *executed, size_t element_bytes, uint32_t size, const struct collet_cut *cut);
+bool executed_is_away(const struct executed *executed);
+/* At once. */
+collet_status executed_copy_in(const struct executed *executed);
+collet_status executed_copy_out(const struct executed *executed);
+/* By a stream, whose context is current. */
+collet_status executed_enqueue_in(struct executed *executed, cu_stream stream);
+collet_status executed_enqueue_out(struct executed *executed, cu_stream stream);
+/* Nothing uses its memory any more. */
+void executed_free(struct executed *executed);
+
+#endif

@@ -1,0 +1,451 @@
+/* Windows: each rank makes one, shows it to all, and opens theirs; then all of them run collectives through the windows
+ * whose results each checks. On some machines a GPU's writes to another go astray without any error; then, or where
+ * there are no kernels or no such memory, all go other ways. */
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "core/clock.h"
+#include "core/status.h"
+#include "device/executor_internal.h"
+
+enum {
+	WINDOW_BYTES = 64 << 20,    /* about what all slots of a window take, */
+	LEAST_SLOT_BYTES = 8 << 10, /* in slots of at least and at most so many bytes */
+	MOST_SLOT_BYTES = 128 << 10,
+	SENT_AT_ONCE = 8, /* descriptors that a desk has room for, whatever the system's limits */
+	TEST_PIECE_BYTES = 4 << 10
+};
+static const int64_t TEST_NS = INT64_C(10) * 1000 * 1000 * 1000;
+
+/* One rank's part of it. */
+struct connecting {
+	struct collet_executor *executor;
+	bool fine;
+	char why[COLLET_ERROR_BYTES];
+	struct hello {
+		uint32_t fine;
+		uint32_t resident; /* blocks of the kernel on its GPU at a time */
+	} * hellos;                /* by rank */
+};
+
+static void complain(struct connecting *connecting)
+{
+	if (connecting->fine)
+		strncpy(connecting->why, collet_last_error(), sizeof(connecting->why) - 1);
+	connecting->fine = false;
+}
+
+/* Are all ranks fine so far? They are as far as this one when this returns. */
+static collet_status agree(struct connecting *connecting, bool *all)
+{
+	struct collet_executor *executor = connecting->executor;
+	const struct hello own = {
+		connecting->fine, executor->kernels ? executor->kernels->resident[COLLET_GPU_program] : 0};
+	const collet_status status =
+		executor->exchange->run(executor->exchange->context, &own, connecting->hellos, sizeof(own));
+	*all = status == COLLET_OK;
+	for (uint32_t r = 0; r < executor->group->size && status == COLLET_OK; r++)
+		*all = *all && connecting->hellos[r].fine;
+	return status;
+}
+
+/* ---- What a rank has without the others ---- */
+
+static collet_status make_words(struct collet_executor *executor)
+{
+	/* Shared, so that after a fork the page is still the one that the GPU knows. */
+	void *memory =
+		mmap(NULL, sizeof(struct executor_words), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	if (memory == MAP_FAILED)
+		return collet_fail(COLLET_ERR_MEMORY, "no memory for collectives of ranks with GPUs");
+	executor->words = memory;
+	cu_result result = executor->cuda->cuMemHostRegister(
+		memory, sizeof(struct executor_words), CU_HOST_REGISTER_PORTABLE | CU_HOST_REGISTER_MAPPED);
+	if (result != CU_OK)
+		return collet_cuda_fail(executor->cuda, result, "page-locking what a kernel tells the host by");
+	result = executor->cuda->cuMemHostGetDevicePointer(&executor->words_gpu, memory, 0);
+	if (result == CU_OK) {
+		struct collet_group *group = executor->group;
+		pthread_mutex_lock(&group->engine->end_lock);
+		group->abort_word = &executor->words->abort;
+		if (atomic_load_explicit(&group->ended, memory_order_relaxed) != COLLET_OK)
+			atomic_store_explicit(group->abort_word, 1, memory_order_relaxed);
+		pthread_mutex_unlock(&group->engine->end_lock);
+		return COLLET_OK;
+	}
+	(void)executor->cuda->cuMemHostUnregister(memory);
+	executor->words_gpu = 0;
+	return collet_cuda_fail(executor->cuda, result, "finding where the GPU has page-locked memory");
+}
+
+static collet_status make_streams(struct collet_executor *executor)
+{
+	static const char what[] = "making a stream for a communicator";
+	const struct collet_cuda *cuda = executor->cuda;
+	cu_result result = collet_cuda_make_stream(cuda, &executor->stream);
+	if (result != CU_OK) {
+		executor->stream = NULL;
+		return collet_cuda_fail(cuda, result, what);
+	}
+	cu_event *const events[] = {&executor->order, &executor->captured_order};
+	for (size_t e = 0; e < sizeof(events) / sizeof(events[0]); e++) {
+		result = cuda->cuEventCreate(events[e], CU_UNTIMED_EVENT);
+		if (result != CU_OK) {
+			*events[e] = NULL;
+			return collet_cuda_fail(cuda, result, what);
+		}
+	}
+	return COLLET_OK;
+}
+
+static collet_status prepare(struct collet_executor *executor)
+{
+	const struct collet_residence own = {
+		.device = true, .ordinal = executor->device->ordinal, .context = executor->device->context};
+	struct collet_copier *copier;
+	collet_status status = collet_copier_find(executor->device->copiers, &own, &copier);
+	if (status != COLLET_OK)
+		return status;
+	executor->copier = copier;
+	status = collet_kernel_set_find(&executor->device->kernels, copier, &executor->kernels);
+	if (status == COLLET_OK)
+		status = collet_copier_begin(executor->cuda, copier);
+	if (status != COLLET_OK)
+		return status;
+	status = make_words(executor);
+	if (status == COLLET_OK)
+		status = make_streams(executor);
+	collet_copier_end(executor->cuda);
+	return status;
+}
+
+/* ---- Windows ---- */
+
+/* The same on all ranks, of what all have told. */
+static collet_status lay_out(struct connecting *connecting)
+{
+	struct collet_executor *executor = connecting->executor;
+	const uint32_t size = executor->group->size, parts = size < COLLET_TAPE_PARTS ? size : COLLET_TAPE_PARTS;
+	uint32_t resident = UINT32_MAX;
+	for (uint32_t r = 0; r < size; r++)
+		resident = connecting->hellos[r].resident < resident ? connecting->hellos[r].resident : resident;
+	/* A share, so that several communicators' launches fit a GPU together: in whatever order they begin on each. */
+	const uint32_t fit = resident / parts, share = fit / EXECUTOR_SHARES;
+	executor->channels = share > EXECUTOR_CHANNELS ? EXECUTOR_CHANNELS : share ? share : fit < 2 ? fit : 2;
+	if (!executor->channels)
+		return collet_fail(COLLET_ERR_UNSUPPORTED,
+			"cuda: of the blocks that a collective has, %u run at a time on a GPU, and it needs %u",
+			resident, parts);
+	uint32_t slot = WINDOW_BYTES / (executor->channels * parts * size * COLLET_TAPE_SLOTS);
+	slot = slot < LEAST_SLOT_BYTES ? LEAST_SLOT_BYTES : slot > MOST_SLOT_BYTES ? MOST_SLOT_BYTES : slot;
+	executor->piece_bytes = slot / COLLET_LINE_BYTES * COLLET_LINE_BYTES;
+	executor->window = collet_window_for(size, executor->channels, executor->piece_bytes);
+	return COLLET_OK;
+}
+
+/* Numbers, and flags between bytes, begin with nothing. In the executor's context. */
+static collet_status make_window(struct collet_executor *executor)
+{
+	static const char what[] = "clearing a window for peers";
+	const struct collet_cuda *cuda = executor->cuda;
+	const size_t bytes = collet_window_bytes(&executor->window);
+	const uint64_t cleared = collet_window_slot_at(&executor->window, false, 0, 0, 0);
+	const collet_status status = collet_mapped_make(
+		cuda, executor->copier->ordinal, bytes + executor->group->size * sizeof(uint64_t), &executor->own);
+	if (status != COLLET_OK)
+		return status;
+	const cu_result result = cuda->cuMemsetD8Async(executor->own.first, 0, cleared, executor->copier->stream);
+	if (result != CU_OK)
+		return collet_cuda_fail(cuda, result, what);
+	return collet_copier_wait(cuda, executor->copier, what);
+}
+
+static struct collet_shared shared_of(const struct collet_executor *executor, uint32_t rank)
+{
+	return (struct collet_shared){.process = executor->group->id,
+		.allocation = rank + 1,
+		.first = (uint64_t)(rank + 1) << 48,
+		.bytes = executor->own.bytes,
+		.kind = COLLET_SHARED_DESCRIPTOR};
+}
+
+static collet_status send_one(struct collet_executor *executor, uint32_t to, int file)
+{
+	struct collet_engine *engine = executor->group->engine;
+	const struct collet_card *card = &engine->cards[collet_group_world_rank(executor->group, to)];
+	const struct collet_shared own = shared_of(executor, executor->group->rank);
+	const struct collet_desk_note note = {own.process, own.allocation};
+	const int64_t deadline = collet_clock_ns() + TEST_NS;
+	for (;;) {
+		const collet_status status = collet_desk_send(&executor->device->desk, card->desk, &note, file);
+		if (status != COLLET_PENDING)
+			return status;
+		if (collet_clock_ns() >= deadline)
+			return collet_fail(COLLET_ERR_SYSTEM, "rank %u takes no descriptors of GPU memory", to);
+		sched_yield();
+	}
+}
+
+static collet_status open_one(struct collet_executor *executor, uint32_t from)
+{
+	const struct collet_shared shared = shared_of(executor, from);
+	pthread_mutex_lock(&executor->group->engine->lock);
+	const collet_status status =
+		collet_device_open(executor->device, executor->copier, &shared, &executor->opened[from]);
+	pthread_mutex_unlock(&executor->group->engine->lock);
+	return status;
+}
+
+/* To those after this rank, and from those before it, some at a time. */
+static collet_status show_windows(struct connecting *connecting, bool *all)
+{
+	struct collet_executor *executor = connecting->executor;
+	const uint32_t size = executor->group->size, rank = executor->group->rank;
+	const struct collet_shared own = {.first = executor->own.first};
+	int file = -1;
+	if (connecting->fine && collet_ipc_export(executor->cuda, &own, &file) != COLLET_OK) {
+		file = -1;
+		complain(connecting);
+	}
+	collet_status status = COLLET_OK;
+	for (uint32_t first = 1; first < size && status == COLLET_OK; first += SENT_AT_ONCE) {
+		const uint32_t end = first + SENT_AT_ONCE < size ? first + SENT_AT_ONCE : size;
+		for (uint32_t i = first; i < end && connecting->fine; i++)
+			if (send_one(executor, (rank + i) % size, file) != COLLET_OK)
+				complain(connecting);
+		status = agree(connecting, all);
+		for (uint32_t i = first; i < end && status == COLLET_OK && *all && connecting->fine; i++)
+			if (open_one(executor, (rank + size - i) % size) != COLLET_OK)
+				complain(connecting);
+	}
+	if (file >= 0)
+		close(file);
+	return status;
+}
+
+/* In the executor's context. */
+static collet_status write_addresses(struct collet_executor *executor)
+{
+	static const char what[] = "telling a GPU where windows are";
+	uint64_t addresses[COLLET_TAPE_RANKS];
+	for (uint32_t r = 0; r < executor->group->size; r++)
+		addresses[r] = r == executor->group->rank ? executor->own.first : executor->opened[r]->mapped;
+	const collet_status status =
+		collet_copier_add(executor->cuda, executor->copier, (void *)(uintptr_t)executor_windows(executor),
+			addresses, executor->group->size * sizeof(uint64_t), what);
+	const collet_status waited = collet_copier_wait(executor->cuda, executor->copier, what);
+	return status == COLLET_OK ? waited : status;
+}
+
+/* ---- The test ---- */
+
+static uint32_t pattern(uint32_t rank, uint64_t word)
+{
+	const uint32_t mixed = (rank + 1) * 2654435761u ^ ((uint32_t)word + 1) * 2246822519u;
+	return mixed ^ mixed >> 15;
+}
+
+static collet_status copy(struct collet_executor *executor, cu_pointer to, const void *from, size_t bytes, bool back)
+{
+	static const char what[] = "testing a GPU's windows";
+	void *memory = (void *)(uintptr_t)to;
+	const collet_status status = collet_copier_add(executor->cuda, executor->copier,
+		back ? (void *)(uintptr_t)from : memory, back ? memory : from, bytes, what);
+	const collet_status waited = collet_copier_wait(executor->cuda, executor->copier, what);
+	return status == COLLET_OK ? waited : status;
+}
+
+static collet_status check(const struct collet_executor *executor, const uint32_t *words, uint64_t count)
+{
+	uint64_t wrong = 0;
+	for (uint64_t i = 0; i < count; i++) {
+		uint32_t expected = 0;
+		for (uint32_t r = 0; r < executor->group->size; r++)
+			expected ^= pattern(r, i);
+		wrong += words[i] != expected;
+	}
+	if (!wrong)
+		return COLLET_OK;
+	return collet_fail(COLLET_ERR_SYSTEM,
+		"cuda: of %llu words that went from GPU to GPU %llu are wrong; is an IOMMU in the way?",
+		(unsigned long long)count, (unsigned long long)wrong);
+}
+
+/* A kernel's first launch may have to wait for whatever runs on the GPU: before any waits for another's. It does
+ * nothing. In the executor's context. */
+static collet_status warm_up(struct collet_executor *executor)
+{
+	static const char what[] = "launching a kernel for the first time";
+	const struct collet_tape nothing = {.bytes = sizeof(nothing), .size = executor->group->size, .channels = 1};
+	struct collet_program_arguments arguments = {.window = executor->window};
+	/* What the window's messages go over later. */
+	const cu_pointer at = executor->own.first + collet_window_slot_at(&executor->window, false, 0, 0, 0);
+	const collet_status status = copy(executor, at, &nothing, sizeof(nothing), false);
+	if (status != COLLET_OK)
+		return status;
+	arguments.rows[0] = (struct collet_program_row){.tape = at, .tape_bytes = sizeof(nothing)};
+	const collet_status launched =
+		collet_kernel_launch(executor->kernels, COLLET_GPU_program, 1, 1, &arguments, executor->stream);
+	cu_result result = executor->cuda->cuEventRecord(executor->order, executor->stream);
+	const cu_result waited = executor->cuda->cuStreamSynchronize(executor->stream);
+	result = result == CU_OK ? waited : result;
+	if (launched != COLLET_OK)
+		return launched;
+	return result == CU_OK ? COLLET_OK : collet_cuda_fail(executor->cuda, result, what);
+}
+
+/* A line by the GPU's own copies, into a slot of each peer's window that nothing else has used: what is lost finds out
+ * without a kernel that waits for it. In the executor's context. */
+static cu_pointer line_of(const struct collet_executor *executor, cu_pointer window, uint32_t from)
+{
+	return window + collet_window_slot_at(&executor->window, false, 0, from, 1);
+}
+
+static collet_status write_lines(struct collet_executor *executor)
+{
+	uint32_t words[COLLET_LINE_BYTES / sizeof(uint32_t)];
+	collet_status status = COLLET_OK;
+	for (uint32_t i = 0; i < sizeof(words) / sizeof(words[0]); i++)
+		words[i] = pattern(executor->group->rank, i);
+	for (uint32_t r = 0; r < executor->group->size && status == COLLET_OK; r++)
+		if (r != executor->group->rank)
+			status = copy(executor, line_of(executor, executor->opened[r]->mapped, executor->group->rank),
+				words, sizeof(words), false);
+	return status;
+}
+
+static collet_status check_lines(struct collet_executor *executor)
+{
+	uint32_t words[COLLET_LINE_BYTES / sizeof(uint32_t)];
+	for (uint32_t r = 0; r < executor->group->size; r++) {
+		if (r == executor->group->rank)
+			continue;
+		const collet_status status =
+			copy(executor, line_of(executor, executor->own.first, r), words, sizeof(words), true);
+		if (status != COLLET_OK)
+			return status;
+		for (uint32_t i = 0; i < sizeof(words) / sizeof(words[0]); i++)
+			if (words[i] != pattern(r, i))
+				return collet_fail(COLLET_ERR_SYSTEM,
+					"cuda: what rank %u's GPU has written to this rank's is not there; is an IOMMU "
+					"in "
+					"the way?",
+					r);
+	}
+	return COLLET_OK;
+}
+
+/* All ranks' patterns, combined in place. In the executor's context. */
+static collet_status run_test(struct collet_executor *executor, bool quick, uint32_t *words, cu_pointer memory)
+{
+	const uint32_t channels = quick ? 1 : executor->channels;
+	const uint64_t bytes = quick ? COLLET_QUICK_BYTES : (uint64_t)TEST_PIECE_BYTES * channels * COLLET_TAPE_SLOTS;
+	const uint64_t count = bytes / sizeof(uint32_t);
+	struct collet_executor_call call = {
+		.program = collet_program_find(COLLET_ALLREDUCE, "direct"),
+		.shape = collet_shape_of(COLLET_ALLREDUCE, executor->group->rank, executor->group->size, 0, count),
+		.taping = {sizeof(uint32_t), channels, quick ? COLLET_QUICK_BYTES : TEST_PIECE_BYTES, quick},
+		.dtype = COLLET_U32,
+		.op = COLLET_XOR,
+		.input = memory,
+		.result = memory,
+		.input_bytes = bytes,
+		.result_bytes = bytes,
+		.timeout_ns = TEST_NS,
+	};
+	const struct collet_executor_place place = {.stream = executor->stream};
+	struct collet_executor_tape *tape;
+	uint32_t late;
+	for (uint64_t i = 0; i < count; i++)
+		words[i] = pattern(executor->group->rank, i);
+	collet_status status = copy(executor, memory, words, bytes, false);
+	if (status == COLLET_OK)
+		status = collet_executor_prepare(executor, &call, &tape);
+	if (status == COLLET_OK)
+		status = collet_executor_launch(executor, &call, tape, &place);
+	if (status != COLLET_OK)
+		return status;
+	const cu_result result = executor->cuda->cuStreamSynchronize(executor->stream);
+	if (result != CU_OK)
+		return collet_cuda_fail(executor->cuda, result, "testing a GPU's windows");
+	if (collet_executor_complains(executor, &late) == COLLET_EXECUTOR_LATE)
+		return collet_fail(COLLET_ERR_SYSTEM,
+			"cuda: what rank %u's GPU has written to this rank's has not come in 10 s", late);
+	status = copy(executor, memory, words, bytes, true);
+	return status == COLLET_OK ? check(executor, words, count) : status;
+}
+
+static collet_status run_tests(struct collet_executor *executor)
+{
+	const size_t bytes = (size_t)TEST_PIECE_BYTES * executor->channels * COLLET_TAPE_SLOTS;
+	uint32_t *words = malloc(bytes);
+	cu_pointer memory = 0;
+	if (!words)
+		return collet_fail(COLLET_ERR_MEMORY, "no memory to test a GPU's windows");
+	const cu_result result = executor->cuda->cuMemAlloc(&memory, bytes);
+	collet_status status =
+		result == CU_OK ? COLLET_OK : collet_cuda_fail(executor->cuda, result, "allocating memory to test");
+	if (status == COLLET_OK)
+		status = run_test(executor, true, words, memory);
+	if (status == COLLET_OK)
+		status = run_test(executor, false, words, memory);
+	if (result == CU_OK)
+		(void)executor->cuda->cuMemFree(memory);
+	free(words);
+	return status;
+}
+
+/* ---- All of it ---- */
+
+/* Whatever one rank finds wrong, it goes along with the others to the next exchange. */
+static collet_status connect_all(struct connecting *connecting, bool *all)
+{
+	struct collet_executor *executor = connecting->executor;
+	if (prepare(executor) != COLLET_OK)
+		complain(connecting);
+	collet_status status = agree(connecting, all);
+	if (status != COLLET_OK || !*all)
+		return status;
+	if (lay_out(connecting) != COLLET_OK || collet_copier_begin(executor->cuda, executor->copier) != COLLET_OK) {
+		complain(connecting);
+		return agree(connecting, all);
+	}
+	if (make_window(executor) != COLLET_OK)
+		complain(connecting);
+	status = show_windows(connecting, all);
+	if (status == COLLET_OK && *all) {
+		if (connecting->fine && (write_addresses(executor) != COLLET_OK || warm_up(executor) != COLLET_OK ||
+						write_lines(executor) != COLLET_OK))
+			complain(connecting);
+		status = agree(connecting, all);
+	}
+	if (status == COLLET_OK && *all) {
+		if (check_lines(executor) != COLLET_OK)
+			complain(connecting);
+		status = agree(connecting, all);
+	}
+	if (status == COLLET_OK && *all) {
+		if (run_tests(executor) != COLLET_OK)
+			complain(connecting);
+		status = agree(connecting, all);
+	}
+	collet_copier_end(executor->cuda);
+	return status;
+}
+
+collet_status collet_executor_connect(struct collet_executor *executor, bool *fine)
+{
+	struct connecting connecting = {
+		.executor = executor, .fine = true, .hellos = calloc(executor->group->size, sizeof(struct hello))};
+	if (!connecting.hellos)
+		return collet_fail(COLLET_ERR_MEMORY, "no memory for collectives of ranks with GPUs");
+	const collet_status status = connect_all(&connecting, fine);
+	if (!connecting.fine)
+		collet_log(executor->device->log, COLLET_LOG_WARN,
+			"collectives of ranks with GPUs of their own go by way of the host: %s", connecting.why);
+	free(connecting.hellos);
+	return status;
+}

@@ -1,0 +1,62 @@
+/* How a call of so many bytes is cut for kernels: small ones with flags between the bytes, large ones over several
+ * channels, in pieces that fit a window's slots. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+#include "device/executor_internal.h"
+
+enum { SLOT_BYTES = 128 << 10, CHANNELS = 8 };
+
+struct row {
+	uint32_t size;
+	const char *algorithm;
+	uint64_t bytes;
+	uint32_t piece_bytes, wanted;        /* by the caller; 0: as it likes */
+	bool quick;
+	uint32_t channels;
+	uint64_t piece;
+};
+
+static void check(const struct row *row)
+{
+	struct collet_executor executor = { .channels = CHANNELS, .piece_bytes = SLOT_BYTES,
+		.window = collet_window_for(row->size, CHANNELS, SLOT_BYTES) };
+	const struct collet_program *program = collet_program_find(COLLET_ALLREDUCE, row->algorithm);
+	const struct collet_shape shape = collet_shape_of(COLLET_ALLREDUCE, 0, row->size, 0, row->bytes / 4);
+	const struct collet_taping cut =
+		collet_executor_cut(&executor, program, &shape, 4, row->bytes, row->piece_bytes, row->wanted);
+	if (cut.quick != row->quick || cut.channels != row->channels || cut.piece_bytes != row->piece)
+		fail_msg("%s of %llu bytes, %u ranks: %squick, %u channels, pieces of %llu bytes", row->algorithm,
+			(unsigned long long)row->bytes, row->size, cut.quick ? "" : "not ", cut.channels,
+			(unsigned long long)cut.piece_bytes);
+	assert_int_equal(cut.element_bytes, 4);
+	assert_true(collet_program_parts(program, &shape) * cut.channels <= executor.window.lanes);
+}
+
+static void calls_are_cut_by_their_size(void **state)
+{
+	static const struct row rows[] = {
+		{ 2, "direct", 8, 0, 0, true, 1, COLLET_QUICK_BYTES },
+		{ 8, "tree", 8 << 10, 0, 0, true, 1, COLLET_QUICK_BYTES },
+		{ 2, "direct", (8 << 10) + 4, 0, 0, false, 1, 4 << 10 },
+		{ 2, "direct", 64 << 10, 0, 0, false, 1, 16 << 10 },
+		{ 4, "ring", 128 << 10, 0, 0, false, 2, 8 << 10 },
+		{ 4, "ring", 1 << 20, 0, 0, false, CHANNELS, 16 << 10 },
+		{ 4, "ring", 64 << 20, 0, 0, false, CHANNELS, SLOT_BYTES },
+		{ 8, "double_tree", 64 << 20, 0, 0, false, CHANNELS, SLOT_BYTES },
+		{ 4, "ring", 1 << 20, 100, 3, false, 3, 96 },
+		{ 4, "ring", 8, 0, 2, false, 2, 4 << 10 },
+		{ 4, "ring", 1 << 20, UINT32_MAX, 100, false, CHANNELS, SLOT_BYTES },
+	};
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
+		check(&rows[i]);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = { cmocka_unit_test(calls_are_cut_by_their_size) };
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

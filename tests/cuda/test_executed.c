@@ -1,0 +1,343 @@
+/* Ranks with GPUs of their own: what their kernels give, each doing its rank's part, is byte for byte what the host
+ * gives; for every call, dtype and operation, in place or not, blocking, by requests and on streams, with buffers on
+ * the GPU, on the host and on both; no message goes by way of the host; and it is as careful about ranks that disagree,
+ * die and abort. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "core/types.h"
+#include "ranks.h"
+#include "row_calls.h"
+#include "values.h"
+
+struct gpu {
+	struct rank *rank;
+	struct program program;
+	struct streams cuda;
+	cu_stream stream;
+	collet_comm *host; /* made before there was a GPU */
+};
+
+/* Rank r has GPU r. */
+static bool start(struct gpu *gpu, struct rank *rank, bool host_too)
+{
+	collet_options options;
+	char store[64];
+	*gpu = (struct gpu){.rank = rank};
+	rank_fill_options(rank, 1, &options, store);
+	if (host_too && !rank_ok(rank, collet_comm_create(&gpu->host, &options), "a communicator of the host's"))
+		return false;
+	return rank_check(rank,
+		       program_start(&gpu->program, (int)rank->rank) && streams_find(&gpu->cuda, &gpu->program) &&
+			       gpu->cuda.cuStreamCreate(&gpu->stream, CU_NON_BLOCKING_STREAM) == CU_OK,
+		       "the driver does not start") &&
+	       rank_create(rank);
+}
+
+static void end(struct gpu *gpu)
+{
+	struct rank *rank = gpu->rank;
+	if (gpu->host)
+		collet_comm_destroy(&gpu->host);
+	rank_destroy(rank);
+	rank_check(rank, gpu->cuda.cuStreamDestroy_v2(gpu->stream) == CU_OK, "destroying a stream");
+	rank_check(rank, program_end(&gpu->program), "another context is current than before");
+}
+
+/* That the communicator has sent, by way of the host. */
+static uint64_t messages(struct rank *rank)
+{
+	collet_stat stats[128];
+	const size_t most = sizeof(stats) / sizeof(stats[0]);
+	size_t count = 0;
+	uint64_t sent = 0;
+	rank_ok(rank, collet_comm_stats(rank->comm, stats, most, &count), "statistics");
+	for (size_t i = 0; i < count && i < most; i++)
+		if (stats[i].kind == COLLET_STAT_TRANSPORT)
+			sent += stats[i].messages_sent;
+	return sent;
+}
+
+/* ---- The matrix ---- */
+
+static const uint64_t counts[] = {0, 1, 16, 257, 1000, 5003, 40000};
+
+struct task {
+	uint32_t share; /* every so manieth row is run */
+	uint64_t seed;
+};
+
+static struct row make_row(enum call call, collet_dtype dtype, collet_op op, uint32_t size, uint64_t seed)
+{
+	const bool wild = value_is_float(dtype) && seed % 2;
+	return (struct row){.call = call,
+		.dtype = dtype,
+		.op = op,
+		.values = wild ? VALUES_WILD : VALUES_EXACT,
+		.count = call == CALL_BARRIER ? 0 : counts[seed % (sizeof(counts) / sizeof(counts[0]))],
+		.root = (uint32_t)(seed / 7 % size),
+		.seed = seed};
+}
+
+static bool run_row(struct gpu *gpu, const struct row *row, uint64_t mixed)
+{
+	static const char *const algorithms[] = {NULL, "direct", "tree", "two_shot"};
+	const bool all_on_gpu = mixed & 3;
+	const uint64_t own = rows_mix(mixed, gpu->rank->rank);
+	const struct way way = {.send_on_gpu = all_on_gpu || (own & 1),
+		.recv_on_gpu = all_on_gpu || (own & 2),
+		.in_place = own & 4,
+		.request = (own & 24) == 8,
+		.stream = own & 16 ? gpu->stream : NULL,
+		.streams = &gpu->cuda,
+		.host = gpu->host,
+		.algorithm = row->call == CALL_ALLREDUCE ? algorithms[mixed >> 2 & 3] : NULL};
+	return row_matches_host(gpu->rank, &gpu->program, row, &way);
+}
+
+static bool is_row(const struct task *task, enum call call, collet_dtype dtype, collet_op op, uint64_t mixed)
+{
+	const struct call_info *info = &call_infos[call];
+	return (info->reduces ? collet_op_supports(op, dtype) : op == 0) && mixed % task->share == 0;
+}
+
+static void all_rows(struct rank *rank)
+{
+	const struct task *task = rank->options->context;
+	struct gpu gpu;
+	bool fine = start(&gpu, rank, true);
+	if (!fine)
+		return;
+	const uint64_t sent = messages(rank);
+	for (uint64_t number = 0; number < (uint64_t)CALLS * COLLET_DTYPE_COUNT * COLLET_USER && fine; number++) {
+		const enum call call = (enum call)(number % CALLS);
+		const collet_dtype dtype = (collet_dtype)(number / CALLS % COLLET_DTYPE_COUNT);
+		const collet_op op = (collet_op)(number / CALLS / COLLET_DTYPE_COUNT);
+		const uint64_t mixed = rows_mix(task->seed, number);
+		if (!is_row(task, call, dtype, op, mixed))
+			continue;
+		const struct row row = make_row(call, dtype, op, rank->size, mixed / task->share);
+		fine = run_row(&gpu, &row, mixed >> 20);
+	}
+	rank_check(rank, messages(rank) == sent, "some calls went by way of the host");
+	end(&gpu);
+}
+
+static void every_call_gives_what_the_host_gives(void **state)
+{
+	const bool full = getenv("COLLET_TEST_FULL") != NULL;
+	const char *given = getenv("COLLET_TEST_SEED");
+	static const struct {
+		uint32_t size;
+		enum ranks_mode mode;
+		bool progress_thread;
+		uint32_t share;
+	} worlds[] = {
+		{2, RANKS_THREADS, false, 8},
+		{2, RANKS_PROCESSES, true, 8},
+		{3, RANKS_PROCESSES, false, 16},
+		{4, RANKS_MIXED, true, 32},
+		{4, RANKS_THREADS, false, 32},
+	};
+	for (size_t w = 0; w < sizeof(worlds) / sizeof(worlds[0]); w++) {
+		const struct task task = {
+			full ? 1 : worlds[w].share * (ranks_are_slow() ? 4 : 1), given ? strtoull(given, NULL, 10) : 1};
+		const struct ranks_options options = {.size = worlds[w].size,
+			.mode = worlds[w].mode,
+			.bare = true,
+			.transport = "shm",
+			.progress_thread = worlds[w].progress_thread,
+			.context = &task};
+		ranks_must_pass(&options, all_rows);
+	}
+}
+
+/* ---- When something fails ---- */
+
+enum { ELEMENTS = 5000, READY = 0 };
+
+static bool make_ones(struct gpu *gpu, struct buffer *buffer)
+{
+	uint32_t ones[ELEMENTS];
+	for (int i = 0; i < ELEMENTS; i++)
+		ones[i] = 1;
+	return rank_check(gpu->rank,
+		buffer_make(buffer, &gpu->program, true, sizeof(ones)) && buffer_write(buffer, ones), "no GPU");
+}
+
+static void check_all(struct gpu *gpu, const struct buffer *buffer, uint32_t expected)
+{
+	uint32_t values[ELEMENTS] = {0};
+	bool fine = buffer_read(buffer, values);
+	for (int i = 0; i < ELEMENTS; i++)
+		fine = fine && values[i] == expected;
+	rank_check(gpu->rank, fine, "the sum is not %u, but %u", expected, values[0]);
+}
+
+static collet_status sum(struct gpu *gpu, const struct buffer *buffer, const collet_how *how)
+{
+	return collet_allreduce(gpu->rank->comm, buffer->first, buffer->first, ELEMENTS, COLLET_U32, COLLET_SUM, how);
+}
+
+/* Of the last rank, while it connects; the context is FAKE_CUDA_FAIL, or FAKE_CUDA_ASTRAY. */
+static void fail_once(struct rank *rank)
+{
+	const char *failure = rank->options->context;
+	const bool fails = rank->rank == rank->size - 1;
+	struct gpu gpu;
+	struct buffer buffer = {0};
+	if (fails)
+		setenv(strcmp(failure, "writes") == 0 ? "FAKE_CUDA_ASTRAY" : "FAKE_CUDA_FAIL", failure, 1);
+	const bool started = start(&gpu, rank, false);
+	unsetenv("FAKE_CUDA_FAIL");
+	unsetenv("FAKE_CUDA_ASTRAY");
+	if (!started || !make_ones(&gpu, &buffer))
+		return;
+	const uint64_t sent = messages(rank);
+	rank_ok(rank, sum(&gpu, &buffer, NULL), failure);
+	check_all(&gpu, &buffer, rank->size);
+	rank_check(rank, messages(rank) > sent, "%s: it did not go by way of the host", failure);
+	const collet_how how = {.stream = gpu.stream};
+	rank_ok(rank, sum(&gpu, &buffer, &how), "on a stream");
+	rank_check(rank, gpu.cuda.cuStreamSynchronize(gpu.stream) == CU_OK, "the stream");
+	check_all(&gpu, &buffer, rank->size * rank->size);
+	buffer_free(&buffer);
+	end(&gpu);
+}
+
+static void where_gpus_do_not_reach_each_other_all_goes_by_way_of_the_host(void **state)
+{
+	static const char *const failures[] = {
+		"cuMemCreate:1:2",
+		"cuMemMap:1:1",
+		"cuMemMap:2:1",
+		"cuMemSetAccess:2:801",
+		"cuMemExportToShareableHandle:1:1",
+		"cuMemImportFromShareableHandle:1:1",
+		"cuStreamCreateWithPriority:2:2",
+		"cuEventCreate:2:2",
+		"cuMemHostRegister:1:1",
+		"cuMemsetD8Async:1:1",
+		"cuModuleLoadData:1:218",
+		"cuLaunchKernel:1:701",
+		"cuMemcpyAsync:2:1",
+		"cuEventRecord:1:1",
+		"writes", "cuCtxGetStreamPriorityRange:2:1",
+	};
+	for (size_t i = 0; i < sizeof(failures) / sizeof(failures[0]); i++) {
+		const struct ranks_options options = {
+			.size = 2, .mode = RANKS_PROCESSES, .bare = true, .transport = "shm", .context = failures[i]};
+		ranks_must_pass(&options, fail_once);
+	}
+}
+
+struct loss {
+	enum { DIES, ABORTS, CALLS_ANOTHER, COMES_LATE } how; /* what the last rank does instead of calling */
+	collet_status status;                                 /* what the others get */
+};
+
+static void lose(struct rank *rank)
+{
+	const struct loss *loss = rank->options->context;
+	struct gpu gpu;
+	struct buffer buffer = {0};
+	if (!start(&gpu, rank, false) || !make_ones(&gpu, &buffer))
+		return;
+	rank_ok(rank, sum(&gpu, &buffer, NULL), "before");
+	rank_post(rank, READY);
+	rank_await(rank, READY, rank->size);
+	if (rank->rank != rank->size - 1) {
+		collet_request *request = NULL;
+		collet_how how = COLLET_HOW_DEFAULT;
+		how.request = &request;
+		how.timeout_ns = loss->how == COMES_LATE ? 50 * 1000000 : 0;
+		collet_status status = sum(&gpu, &buffer, &how);
+		if (status == COLLET_OK)
+			status = collet_request_wait(&request);
+		rank_status(rank, status, loss->status, "a call that not all make");
+	} else if (loss->how == DIES) {
+		_exit(0);
+	} else if (loss->how == ABORTS) {
+		collet_comm_abort(rank->comm);
+	} else if (loss->how == CALLS_ANOTHER) {
+		const collet_status status =
+			collet_broadcast(rank->comm, buffer.first, buffer.first, ELEMENTS, COLLET_F32, 0, NULL);
+		rank_status(rank, status, COLLET_ERR_MISMATCH, "another call");
+		rank_check(rank, strstr(collet_last_error(), "allreduce of 5000 u32 sum") != NULL, "%s",
+			collet_last_error());
+	} else {
+		rank_await(rank, READY, 2 * rank->size - 1);
+	}
+	rank_post(rank, READY);
+	buffer_free(&buffer);
+	end(&gpu);
+}
+
+static void whoever_is_lost_ends_the_call_of_all(void **state)
+{
+	static const struct loss losses[] = {
+		{DIES, COLLET_ERR_PEER_LOST},
+		{ABORTS, COLLET_ERR_ABORTED},
+		{CALLS_ANOTHER, COLLET_ERR_MISMATCH},
+		{COMES_LATE, COLLET_ERR_TIMEOUT},
+	};
+	for (size_t i = 0; i < sizeof(losses) / sizeof(losses[0]); i++) {
+		const struct ranks_options options = {
+			.size = 3, .mode = RANKS_PROCESSES, .bare = true, .transport = "shm", .context = &losses[i]};
+		struct ranks *ranks = ranks_start(&options, lose);
+		assert_true(ranks_wait(ranks));
+		for (uint32_t r = 0; r < 3; r++) {
+			const struct rank_report *report = ranks_report(ranks, r);
+			if ((losses[i].how != DIES || r != 2) && (!report->returned || report->failed))
+				fail_msg("loss %zu: rank %u: %s", i, r, report->sentence);
+		}
+		ranks_free(&ranks);
+	}
+}
+
+/* Communicators of some of the ranks have windows of their own. */
+static void split(struct rank *rank)
+{
+	struct gpu gpu;
+	struct buffer buffer = {0};
+	if (!start(&gpu, rank, false) || !make_ones(&gpu, &buffer))
+		return;
+	collet_comm *whole = rank->comm, *part = NULL;
+	if (rank_ok(rank, collet_comm_split(whole, rank->rank % 2, rank->size - rank->rank, &part), "split")) {
+		rank->comm = part;
+		const uint64_t sent = messages(rank);
+		rank_ok(rank, sum(&gpu, &buffer, NULL), "in a part");
+		check_all(&gpu, &buffer, collet_comm_size(part));
+		rank_check(rank, messages(rank) == sent, "a part's went by way of the host");
+		rank->comm = whole;
+		rank_ok(rank, sum(&gpu, &buffer, NULL), "in the whole");
+		collet_comm_destroy(&part);
+		rank_ok(rank, sum(&gpu, &buffer, NULL), "afterwards");
+	}
+	buffer_free(&buffer);
+	end(&gpu);
+}
+
+static void a_part_of_the_ranks_has_its_own_windows(void **state)
+{
+	const struct ranks_options options = {.size = 4, .bare = true, .transport = "shm"};
+	ranks_must_pass(&options, split);
+}
+
+int main(int argc, char **argv)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(where_gpus_do_not_reach_each_other_all_goes_by_way_of_the_host),
+		cmocka_unit_test(whoever_is_lost_ends_the_call_of_all),
+		cmocka_unit_test(a_part_of_the_ranks_has_its_own_windows),
+		cmocka_unit_test(every_call_gives_what_the_host_gives),
+	};
+	cmocka_set_test_filter(argc > 1 ? argv[1] : NULL);
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

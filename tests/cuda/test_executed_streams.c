@@ -1,0 +1,265 @@
+/* Ranks with GPUs of their own, on streams: a call is a launch there, and one after the other whatever streams they are
+ * on; graphs make their calls again and again, between calls of other kinds; and whatever ends the communicator leaves
+ * streams and graphs going. */
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "gpu.h"
+
+enum { COUNT = 3000, LAUNCHES = 1000, DEATH = 40, READY = 0 };
+
+static bool allreduce_host(struct gpu *gpu, uint32_t *values, bool on_stream)
+{
+	const collet_how how = {.stream = on_stream ? gpu->stream[0] : NULL};
+	return rank_ok(gpu->rank,
+		collet_allreduce(gpu->rank->comm, values, values, COUNT, COLLET_U32, COLLET_SUM, &how),
+		"a sum of the host's memory");
+}
+
+/* A graph of two sums on the GPU's memory, one of a sum on the host's and a barrier; in turn, and now and then a call
+ * that is in neither, on the same stream or on none. */
+static void replay(struct rank *rank)
+{
+	const uint32_t launches = ranks_are_slow() ? LAUNCHES / 5 : LAUNCHES;
+	struct gpu gpu;
+	struct buffer buffer = {0};
+	cu_graph_exec exec[2] = {NULL, NULL};
+	uint32_t *host = calloc(COUNT, sizeof(*host)), calls = 0, host_calls = 0;
+	if (!gpu_start_own(&gpu, rank) || !gpu_make(&gpu, &buffer, COUNT, 1))
+		return;
+	const collet_how how = {.stream = gpu.stream[0]};
+	gpu_begin_capture(&gpu, 0);
+	rank_ok(rank, gpu_allreduce(&gpu, 0, &buffer), "captured");
+	rank_ok(rank, gpu_allreduce(&gpu, 0, &buffer), "captured");
+	gpu_end_capture(&gpu, 0, &exec[0]);
+	gpu_begin_capture(&gpu, 0);
+	allreduce_host(&gpu, host, true);
+	rank_ok(rank, collet_barrier(rank->comm, &how), "captured");
+	gpu_end_capture(&gpu, 0, &exec[1]);
+	gpu_holds(&gpu, &buffer, 1, "while it was captured");
+	for (uint32_t i = 0; i < COUNT; i++)
+		host[i] = i;
+	for (uint32_t i = 0; i < launches && !rank->report->failed; i++) {
+		if (i % 7 == 0) {
+			rank_ok(rank, gpu_allreduce(&gpu, 0, &buffer), "in no graph");
+			calls++;
+		}
+		gpu_launch(&gpu, exec[i % 2], 0);
+		calls += 2 - i % 2 * 2;
+		host_calls += i % 2;
+		if (i % 100 != 99)
+			continue;
+		rank_doing(rank, "launch %u", i);
+		gpu_synchronize(&gpu, 0);
+		gpu_holds(&gpu, &buffer, gpu_power(rank->size, calls, 1), "after some launches");
+		for (uint32_t e = 0; e < COUNT && !rank->report->failed; e++)
+			rank_check(rank, host[e] == gpu_power(rank->size, host_calls, e),
+				"on the host element %u is %u", e, host[e]);
+		allreduce_host(&gpu, host, false);
+		host_calls++;
+	}
+	gpu_synchronize(&gpu, 0);
+	rank_ok(rank, collet_comm_error(rank->comm), "the error");
+	rank_destroy(rank);
+	for (int g = 0; g < 2; g++)
+		rank_check(rank, gpu.cuda.cuGraphExecDestroy(exec[g]) == CU_OK, "destroying a graph");
+	buffer_free(&buffer);
+	free(host);
+	gpu_end(&gpu);
+}
+
+static void graphs_are_launched_again_and_again(void **state)
+{
+	static const struct ranks_options worlds[] = {
+		{.size = 3, .transport = "shm", .bare = true},
+		{.size = 2, .transport = "shm", .bare = true, .mode = RANKS_THREADS},
+	};
+	for (size_t w = 0; w < sizeof(worlds) / sizeof(worlds[0]); w++)
+		ranks_must_pass(&worlds[w], replay);
+}
+
+/* Of one stream and another, of which the first is held up; in a capture, and in none. */
+static void take_turns(struct rank *rank)
+{
+	struct gpu gpu;
+	struct buffer buffer = {0};
+	uint32_t value = 1;
+	if (!gpu_start_own(&gpu, rank) || !gpu_make(&gpu, &buffer, COUNT, 1))
+		return;
+	/* Rank 0 comes last. */
+	if (rank->rank == 0)
+		gpu_hold(&gpu, 0, 0);
+	rank_ok(rank, gpu_allreduce(&gpu, 0, &buffer), "on the first");
+	rank_ok(rank, gpu_allreduce(&gpu, 1, &buffer), "on the second");
+	rank_ok(rank, gpu_allreduce(&gpu, 0, &buffer), "on the first again");
+	rank_post(rank, READY);
+	rank_await(rank, READY, rank->size);
+	rank_check(rank, gpu.cuda.cuStreamQuery(gpu.stream[1]) == CU_NOT_READY, "the second has overtaken the first");
+	gpu_open(&gpu, 0);
+	rank_ok(rank, collet_allreduce(rank->comm, &value, &value, 1, COLLET_U32, COLLET_SUM, NULL), "on none");
+	rank_check(rank, value == rank->size, "a blocking call has given %u", value);
+	rank_check(rank, gpu.cuda.cuStreamQuery(gpu.stream[0]) == CU_OK, "a call on none has overtaken the streams");
+	gpu_holds(&gpu, &buffer, gpu_power(rank->size, 3, 1), "after three calls");
+	buffer_free(&buffer);
+	gpu_end(&gpu);
+}
+
+static void calls_are_made_in_order_on_whatever_streams(void **state)
+{
+	static const struct ranks_options worlds[] = {
+		{.size = 3, .transport = "shm", .bare = true},
+		{.size = 3, .transport = "shm", .bare = true, .mode = RANKS_THREADS},
+	};
+	for (size_t w = 0; w < sizeof(worlds) / sizeof(worlds[0]); w++)
+		ranks_must_pass(&worlds[w], take_turns);
+}
+
+/* ---- When something fails ---- */
+
+/* Rank 2 dies among the launches; the others' go on, and pass. */
+static void lose_one(struct rank *rank)
+{
+	struct gpu gpu;
+	struct buffer buffer = {0};
+	cu_graph_exec exec = NULL;
+	if (!gpu_start_own(&gpu, rank) || !gpu_make(&gpu, &buffer, COUNT, 1))
+		return;
+	gpu_begin_capture(&gpu, 0);
+	rank_ok(rank, gpu_allreduce(&gpu, 0, &buffer), "captured");
+	rank_ok(rank, gpu_allreduce(&gpu, 0, &buffer), "captured");
+	gpu_end_capture(&gpu, 0, &exec);
+	for (int i = 0; i < 2 * DEATH; i++) {
+		if (rank->rank == 2 && i == DEATH) {
+			gpu_synchronize(&gpu, 0);
+			raise(SIGKILL);
+		}
+		gpu_launch(&gpu, exec, 0);
+	}
+	gpu_synchronize(&gpu, 0);
+	rank_status(rank, collet_comm_error(rank->comm), COLLET_ERR_PEER_LOST, "the error");
+	rank_status(rank, gpu_allreduce(&gpu, 0, &buffer), COLLET_ERR_PEER_LOST, "afterwards");
+	gpu_launch(&gpu, exec, 0);
+	gpu_synchronize(&gpu, 0);
+	rank_destroy(rank);
+	(void)gpu.cuda.cuGraphExecDestroy(exec);
+	buffer_free(&buffer);
+	gpu_end(&gpu);
+}
+
+static void a_rank_that_dies_leaves_no_graph_stuck(void **state)
+{
+	const struct ranks_options options = {.size = 3, .transport = "shm", .bare = true};
+	struct ranks *ranks = ranks_start(&options, lose_one);
+	ranks_wait(ranks);
+	for (uint32_t r = 0; r < 2; r++) {
+		const struct rank_report *report = ranks_report(ranks, r);
+		if (report->failed || report->end != RANK_RETURNED)
+			fail_msg("rank %u: %s", r, report->sentence);
+	}
+	ranks_free(&ranks);
+}
+
+/* The last rank never calls: the kernels of the others leave, and say for whom they waited. */
+static void wait_in_vain(struct rank *rank)
+{
+	struct gpu gpu;
+	struct buffer buffer = {0};
+	const uint32_t last = rank->size - 1;
+	if (!gpu_start_own(&gpu, rank) || !gpu_make(&gpu, &buffer, COUNT, 1))
+		return;
+	gpu.timeout_ns = 50 * 1000000;
+	if (rank->rank != last) {
+		rank_ok(rank, gpu_allreduce(&gpu, 0, &buffer), "put on the stream");
+		gpu_synchronize(&gpu, 0);
+		rank_status(rank, collet_comm_error(rank->comm), COLLET_ERR_TIMEOUT, "the error");
+	}
+	rank_post(rank, READY);
+	rank_await(rank, READY, rank->size);
+	buffer_free(&buffer);
+	gpu_end(&gpu);
+}
+
+static void a_kernel_that_waits_in_vain_leaves(void **state)
+{
+	const struct ranks_options options = {.size = 3, .transport = "shm", .bare = true};
+	ranks_must_pass(&options, wait_in_vain);
+}
+
+/* Rank 1 takes a sum for a maximum: nobody waits in vain, and yet it is found out. */
+static void disagree(struct rank *rank)
+{
+	struct gpu gpu;
+	struct buffer buffer = {0};
+	if (!gpu_start_own(&gpu, rank) || !gpu_make(&gpu, &buffer, COUNT, 1))
+		return;
+	const collet_how how = {.stream = gpu.stream[0]};
+	rank_ok(rank, gpu_allreduce(&gpu, 0, &buffer), "alike");
+	rank_ok(rank,
+		collet_allreduce(rank->comm, buffer.first, buffer.first, COUNT, COLLET_U32,
+			rank->rank == 1 ? COLLET_MAX : COLLET_SUM, &how),
+		"not alike");
+	gpu_synchronize(&gpu, 0);
+	/* Whoever has found out tells the others as soon as it looks. */
+	rank_status(rank, collet_barrier(rank->comm, NULL), COLLET_ERR_MISMATCH, "what comes after");
+	rank_check(rank, strstr(collet_last_error(), "has called something else") != NULL, "%s", collet_last_error());
+	buffer_free(&buffer);
+	gpu_end(&gpu);
+}
+
+static void who_calls_something_else_is_found_out(void **state)
+{
+	const struct ranks_options options = {.size = 3, .transport = "shm", .bare = true};
+	ranks_must_pass(&options, disagree);
+}
+
+/* Destroyed, or aborted, while a rank's stream has not come to its call. */
+static void leave_early(struct rank *rank)
+{
+	const bool aborts = *(const bool *)rank->options->context;
+	struct gpu gpu;
+	struct buffer buffer = {0};
+	if (!gpu_start_own(&gpu, rank) || !gpu_make(&gpu, &buffer, COUNT, 1))
+		return;
+	if (rank->rank != 0)
+		rank_ok(rank, gpu_allreduce(&gpu, 0, &buffer), "that rank 0 does not make");
+	rank_post(rank, READY);
+	rank_await(rank, READY, rank->size);
+	if (aborts && rank->rank == 0)
+		collet_comm_abort(rank->comm);
+	if (aborts && rank->rank != 0) {
+		gpu_synchronize(&gpu, 0);
+		rank_status(rank, collet_comm_error(rank->comm), COLLET_ERR_ABORTED, "the error");
+	}
+	rank_destroy(rank);
+	gpu_synchronize(&gpu, 0);
+	buffer_free(&buffer);
+	gpu_end(&gpu);
+}
+
+static void whoever_ends_a_communicator_leaves_streams_going(void **state)
+{
+	for (int aborts = 0; aborts < 2; aborts++) {
+		const bool context = aborts;
+		const struct ranks_options options = {.size = 2, .transport = "shm", .bare = true, .context = &context};
+		ranks_must_pass(&options, leave_early);
+	}
+}
+
+int main(int argc, char **argv)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(graphs_are_launched_again_and_again),
+		cmocka_unit_test(calls_are_made_in_order_on_whatever_streams),
+		cmocka_unit_test(a_rank_that_dies_leaves_no_graph_stuck),
+		cmocka_unit_test(a_kernel_that_waits_in_vain_leaves),
+		cmocka_unit_test(who_calls_something_else_is_found_out),
+		cmocka_unit_test(whoever_ends_a_communicator_leaves_streams_going),
+	};
+	cmocka_set_test_filter(argc > 1 ? argv[1] : NULL);
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
