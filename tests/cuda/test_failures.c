@@ -1,0 +1,338 @@
+/* Whatever call of the driver fails, in whichever moment between a communicator's creation and its end: every rank
+ * gets through all of it, or has an error that says what happened; results that were said to be right are; no stream
+ * is stuck, and nothing of the driver's is left over. With each call in turn under COLLET_TEST_FULL, else with a share
+ * of them. */
+#include <dlfcn.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include <setjmp.h>
+#include <cmocka.h>
+
+#include "program.h"
+#include "ranks.h"
+#include "sample.h"
+#include "streams.h"
+
+enum { RANKS = 2, ELEMENTS = 3000, LAUNCHES = 3, DEADLINE_MS = 60000, SHARE = 24 };
+
+struct attempt {
+	uint32_t who;                /* the rank whose driver fails */
+	uint64_t nth;
+	cu_result code;
+	bool onwards;                /* it never works again, as after a fault of the GPU's */
+};
+
+/* By rank `who`. */
+struct outcome {
+	uint64_t calls;
+	bool failed;
+};
+
+struct fake {
+	__typeof__(fakeFail) *fail_at;
+	__typeof__(fakeFailed) *failed;
+	__typeof__(fakeCalls) *calls;
+	__typeof__(fakeSpare) *spare;
+	__typeof__(fakeAlive) *alive;
+};
+
+struct body {
+	struct rank *rank;
+	struct program program;
+	struct streams cuda;
+	struct fake fake;
+	struct buffer buffer;
+	cu_stream stream;
+	collet_comm *comm;
+	float expected;              /* all over the buffer */
+	char sentence[1000];         /* of the first error */
+};
+
+static bool find(const struct program *program, void *slot, const char *name)
+{
+	void *address = dlsym(program->driver, name);
+	memcpy(slot, &address, sizeof(address));
+	return address != NULL;
+}
+
+static bool begin(struct body *body)
+{
+	float ones[ELEMENTS];
+	struct fake *fake = &body->fake;
+	const struct program *program = &body->program;
+	for (int i = 0; i < ELEMENTS; i++)
+		ones[i] = 1;
+	body->expected = 1;
+	return rank_check(body->rank, program_start(&body->program, 0) && streams_find(&body->cuda, program) &&
+			find(program, &fake->fail_at, "fakeFail") && find(program, &fake->failed, "fakeFailed") &&
+			find(program, &fake->calls, "fakeCalls") && find(program, &fake->spare, "fakeSpare") &&
+			find(program, &fake->alive, "fakeAlive") &&
+			buffer_make(&body->buffer, program, true, sizeof(ones)) && buffer_write(&body->buffer, ones) &&
+			body->cuda.cuStreamCreate(&body->stream, CU_NON_BLOCKING_STREAM) == CU_OK,
+		"the stand-in does not start");
+}
+
+/* ---- What a communicator lives through; each false once something has failed ---- */
+
+static bool went(struct body *body, collet_status status)
+{
+	if (status != COLLET_OK && !*body->sentence)
+		snprintf(body->sentence, sizeof(body->sentence), "%s: %s", collet_status_name(status),
+			collet_last_error());
+	return status == COLLET_OK;
+}
+
+/* What it said that it has done. */
+static bool holds(struct body *body, const struct buffer *buffer, float expected)
+{
+	float values[ELEMENTS] = { 0 };
+	body->fake.spare(true);
+	bool fine = buffer_read(buffer, values);
+	body->fake.spare(false);
+	for (int i = 0; i < ELEMENTS && fine; i++)
+		fine = values[i] == expected;
+	return rank_check(body->rank, fine, "%s: what was done is %g, not %g", body->rank->report->doing,
+		(double)values[0], (double)expected);
+}
+
+static collet_status add_up(struct body *body, const struct buffer *buffer, const collet_how *how)
+{
+	return collet_allreduce(body->comm, buffer->first, buffer->first, ELEMENTS, COLLET_F32, COLLET_SUM, how);
+}
+
+static bool block(struct body *body)
+{
+	rank_doing(body->rank, "a blocking call");
+	if (!went(body, add_up(body, &body->buffer, NULL)))
+		return false;
+	body->expected *= RANKS;
+	return holds(body, &body->buffer, body->expected);
+}
+
+static bool request(struct body *body)
+{
+	collet_request *request = NULL;
+	const collet_how how = { .request = &request };
+	rank_doing(body->rank, "a request");
+	if (!went(body, collet_broadcast(body->comm, body->buffer.first, body->buffer.first, ELEMENTS, COLLET_F32, 1,
+				&how)))
+		return false;
+	return went(body, collet_request_wait(&request)) && holds(body, &body->buffer, body->expected);
+}
+
+static bool send_on(struct body *body)
+{
+	rank_doing(body->rank, "a message");
+	const uint32_t other = 1 - body->rank->rank;
+	return went(body, collet_sendrecv(body->comm, body->buffer.first, ELEMENTS / 2, other, 3,
+			body->buffer.first + sizeof(float) * (ELEMENTS / 2), ELEMENTS / 2, other, 3, COLLET_F32, NULL,
+			NULL)) &&
+		holds(body, &body->buffer, body->expected);
+}
+
+/* Its own memory: what cannot be had of that is no end. */
+static bool own_memory(struct body *body)
+{
+	void *memory = NULL;
+	rank_doing(body->rank, "memory of the library's");
+	if (collet_mem_alloc_device(body->comm, &memory, sizeof(float) * ELEMENTS) != COLLET_OK)
+		memory = NULL;
+	float threes[ELEMENTS];
+	for (int i = 0; i < ELEMENTS; i++)
+		threes[i] = 3;
+	struct buffer own = { &body->program, true, memory, sizeof(threes) };
+	body->fake.spare(true);
+	bool fine = memory ? rank_check(body->rank, buffer_write(&own, threes), "memory that cannot be written") :
+			     buffer_make(&own, &body->program, true, sizeof(threes)) && buffer_write(&own, threes);
+	body->fake.spare(false);
+	fine = fine && went(body, add_up(body, &own, NULL)) && holds(body, &own, 3 * RANKS);
+	if (memory && fine)
+		return went(body, collet_mem_free(body->comm, memory));
+	body->fake.spare(true);
+	if (!memory)
+		buffer_free(&own);
+	body->fake.spare(false);
+	return fine;
+}
+
+/* Then nothing of the GPU's can be asked for any more. */
+static bool is_dead(const struct body *body)
+{
+	const struct attempt *attempt = body->rank->options->context;
+	return attempt->onwards && body->rank->rank == attempt->who && body->fake.failed();
+}
+
+static bool drain(struct body *body)
+{
+	body->fake.spare(true);
+	const bool fine = body->cuda.cuStreamSynchronize(body->stream) == CU_OK;
+	rank_check(body->rank, fine || is_dead(body), "%s: the stream is spoilt", body->rank->report->doing);
+	body->fake.spare(false);
+	return fine && went(body, collet_comm_error(body->comm)) && holds(body, &body->buffer, body->expected);
+}
+
+static bool on_stream(struct body *body)
+{
+	const collet_how how = { .stream = body->stream };
+	rank_doing(body->rank, "a call on a stream");
+	if (!went(body, add_up(body, &body->buffer, &how))) {
+		(void)body->cuda.cuStreamSynchronize(body->stream);
+		return false;
+	}
+	body->expected *= RANKS;
+	return drain(body);
+}
+
+static bool in_graph(struct body *body)
+{
+	const collet_how how = { .stream = body->stream };
+	cu_graph graph = NULL;
+	cu_graph_exec exec = NULL;
+	rank_doing(body->rank, "a call in a graph");
+	body->fake.spare(true);
+	bool fine = body->cuda.cuStreamBeginCapture_v2(body->stream, CU_CAPTURE_RELAXED) == CU_OK;
+	body->fake.spare(false);
+	const bool made = fine && went(body, add_up(body, &body->buffer, &how));
+	body->fake.spare(true);
+	const bool ended = body->cuda.cuStreamEndCapture(body->stream, &graph) == CU_OK;
+	fine = made && ended && body->cuda.cuGraphInstantiateWithFlags(&exec, graph, 0) == CU_OK;
+	for (int launch = 0; fine && launch < LAUNCHES; launch++)
+		fine = body->cuda.cuGraphLaunch(exec, body->stream) == CU_OK;
+	if (fine)
+		body->expected *= RANKS * RANKS * RANKS;
+	rank_check(body->rank, fine || !made, "a graph that cannot be launched");
+	body->fake.spare(false);
+	fine = fine && drain(body);
+	body->fake.spare(true);
+	(void)body->cuda.cuStreamSynchronize(body->stream);
+	if (exec)
+		(void)body->cuda.cuGraphExecDestroy(exec);
+	if (graph)
+		(void)body->cuda.cuGraphDestroy(graph);
+	body->fake.spare(false);
+	return fine;
+}
+
+static bool create(struct body *body)
+{
+	char store[64];
+	collet_options options;
+	rank_doing(body->rank, "creating");
+	rank_fill_options(body->rank, 0, &options, store);
+	return went(body, collet_comm_create(&body->comm, &options));
+}
+
+/* ---- A run ---- */
+
+/* Where these fail, what they were to give back is still there. */
+static bool gives_back(const char *function)
+{
+	static const char *const names[] = { "cuMemFree", "cuMemUnmap", "cuMemRelease",
+		"cuMemAddressFree", "cuMemHostUnregister", "cuIpcCloseMemHandle", "cuModuleUnload", "cuStreamDestroy",
+		"cuEventDestroy", "cuDevicePrimaryCtxRelease", "cuStreamSynchronize" };
+	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+		if (strcmp(names[i], function) == 0)
+			return true;
+	return false;
+}
+
+static void judge(struct body *body, const struct attempt *attempt, long alive_before)
+{
+	struct outcome *outcome = body->rank->shared;
+	const char *failed = body->fake.failed();
+	const long left = body->fake.alive() - alive_before;
+	const bool mine = body->rank->rank == attempt->who;
+	if (mine)
+		*outcome = (struct outcome){ body->fake.calls(), failed != NULL };
+	body->rank->leaks = mine && failed && (attempt->onwards || gives_back(failed));
+	body->fake.fail_at(0, CU_OK, false);
+	rank_check(body->rank, !mine || failed || !*body->sentence, "nothing failed, but: %s", body->sentence);
+	rank_check(body->rank, !mine || !*body->sentence || strstr(body->sentence, "CUDA_ERROR_"),
+		"%s failed, and this is all that is said: %s", failed, body->sentence);
+	if (!failed || (!attempt->onwards && !gives_back(failed)))
+		rank_check(body->rank, left == 0, "%s failed: %ld too many things of the driver's are alive (%s)",
+			failed ? failed : "nothing", left, body->sentence);
+}
+
+static void live(struct rank *rank)
+{
+	const struct attempt *attempt = rank->options->context;
+	struct body *body = calloc(1, sizeof(*body));
+	body->rank = rank;
+	if (!begin(body))
+		return;
+	const long alive = body->fake.alive();
+	if (rank->rank == attempt->who)
+		body->fake.fail_at(attempt->nth, attempt->code, attempt->onwards);
+	(void)(create(body) && block(body) && request(body) && send_on(body) && own_memory(body) && on_stream(body) &&
+		in_graph(body) && block(body));
+	rank_doing(rank, "destroying, after: %s", body->sentence);
+	if (body->comm)
+		(void)collet_comm_destroy(&body->comm);
+	judge(body, attempt, alive);
+	buffer_free(&body->buffer);
+	(void)body->cuda.cuStreamDestroy_v2(body->stream);
+	(void)program_end(&body->program);
+	free(body);
+}
+
+static struct outcome run(const struct attempt *attempt)
+{
+	const struct ranks_options options = { .size = RANKS, .mode = RANKS_PROCESSES, .bare = true, .transport = "shm",
+		.deadline_ms = DEADLINE_MS, .shared_bytes = sizeof(struct outcome), .context = attempt };
+	struct ranks *ranks = ranks_start(&options, live);
+	ranks_wait(ranks);
+	if (!ranks_all_passed(ranks))
+		fail_msg("call %llu of rank %u%s, with %d", (unsigned long long)attempt->nth, attempt->who,
+			attempt->onwards ? " and all after it" : "", attempt->code);
+	const struct outcome outcome = *(struct outcome *)ranks_shared(ranks);
+	ranks_free(&ranks);
+	return outcome;
+}
+
+/* Each run takes others, and a failure names its call. */
+static bool is_taken(uint64_t nth)
+{
+	static uint64_t turn;
+	if (getenv("COLLET_TEST_FULL"))
+		return true;
+	if (!turn)
+		turn = 1 + (uint64_t)time(NULL) % SHARE;
+	return nth % SHARE == turn - 1 && sample_has(nth);
+}
+
+static void fail_all(bool onwards, cu_result code)
+{
+	for (uint32_t who = 0; who < RANKS; who++) {
+		const struct outcome whole = run(&(struct attempt){ who, UINT64_MAX, code, onwards });
+		assert_false(whole.failed);
+		assert_true(whole.calls > 50);
+		for (uint64_t nth = 1; nth <= whole.calls; nth++)
+			if (is_taken(nth))
+				(void)run(&(struct attempt){ who, nth, code, onwards });
+	}
+}
+
+static void a_call_that_fails_is_said_or_done_without(void **state)
+{
+	fail_all(false, CU_OUT_OF_MEMORY);
+}
+
+static void a_driver_that_fails_for_good_stops_nobody(void **state)
+{
+	fail_all(true, CU_ILLEGAL_ADDRESS);
+}
+
+int main(int argc, char **argv)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(a_call_that_fails_is_said_or_done_without),
+		cmocka_unit_test(a_driver_that_fails_for_good_stops_nobody),
+	};
+	cmocka_set_test_filter(argc > 1 ? argv[1] : NULL);
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
