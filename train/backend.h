@@ -43,15 +43,29 @@ struct norm_sync {
 	void *context;
 };
 
+/* One run of numbers of several. */
+struct array {
+	float *first;
+	uint64_t count;
+};
+
+/* Whose memory arrays are in; NULL: the host's. */
+struct cuda_device;
+
 struct backend {
 	const char *name;
-	/* Memory for values, velocities and statistics, zeroed, 64-byte aligned. NULL: there is none left. */
+	/* Memory of the host, for images and statistics, zeroed, 64-byte aligned. NULL: there is none left. */
 	void *(*memory_allocate)(size_t bytes);
 	void (*memory_free)(void *memory);
+	/* Memory that steps work on: values, gradients, what the optimiser remembers. Zeroed, 64-byte aligned. */
+	void *(*array_allocate)(struct cuda_device *device, size_t bytes);
+	void (*array_free)(struct cuda_device *device, void *memory);
+	/* From and to memory of the host, at once: what is under way in them must have been settled. */
+	bool (*array_get)(struct cuda_device *device, float *to, const float *from, uint64_t count);
+	bool (*array_put)(struct cuda_device *device, float *to, const float *from, uint64_t count);
 	/* A network that computes model, whose pointers are all set and stay. With sync, batch norm trains on all
 	 * ranks' batches together; NULL: each rank on its own. Both must outlive the network. A precision that it
-	 * cannot compute in is an error here or in prepare(). NULL: it takes more than this (cuda/network.h), and
-	 * gradients and the optimiser are between it and its strategy. */
+	 * cannot compute in is an error here or in prepare(). NULL: it takes more than this (cuda/network.h). */
 	struct network *(*create)(
 		const struct model *model, enum precision precision, const struct norm_sync *sync);
 	void (*destroy)(struct network *network);  /* NULL is fine */
@@ -63,11 +77,21 @@ struct backend {
 	bool (*forward)(struct network *network, const struct batch *batch, bool update, struct outcome *outcome);
 	/* Writes the gradient of scale x the last forward()'s mean loss to every parameter's gradient. */
 	bool (*backward)(struct network *network, float scale, gradient_ready ready, void *context);
-	/* The optimiser's step, for all parameters, or for a run of elements of the back end's memory. */
-	void (*descend)(struct network *network, const struct descent *descent);
-	void (*descend_stretch)(const struct stretch *stretch, const struct descent *descent);
-	/* Brings values, what the optimiser remembers and statistics to where the model's pointers say. NULL: they are
-	 * there. */
+
+	/* All below work on arrays, in the order in which they are called, and may return before it is done. */
+
+	/* The optimiser's step, for all parameters, or for a run of elements. */
+	bool (*descend)(struct network *network, const struct descent *descent);
+	bool (*descend_stretch)(struct network *network, const struct stretch *stretch, const struct descent *descent);
+	/* to[i] = (a[i] + b[i]) x scale, rounded after each; b NULL: a[i] x scale. to may be a or b. */
+	bool (*add)(struct network *network, float *to, const float *a, const float *b, double scale, uint64_t count);
+	/* *sum: of all elements' squares, array by array. Waits. */
+	bool (*squares)(struct network *network, const struct array *arrays, uint32_t array_count, double *sum);
+	/* Multiplies every parameter's gradient, and waits. *finite: whether all were. */
+	bool (*unscale)(struct network *network, float factor, bool *finite);
+	/* Waits until all of it is done: before arrays are anybody else's to read or write. */
+	bool (*settle)(struct network *network);
+	/* Settles, and brings values, what the optimiser remembers and statistics to the host (state.h, flat). */
 	bool (*fetch)(struct network *network);
 };
 

@@ -15,10 +15,15 @@
 static bool allocate_parameters(struct trainer *trainer)
 {
 	struct model *model = &trainer->model;
-	if (!flat_init(&trainer->flat, model, trainer->backend, collet_comm_size(trainer->comm)))
+	const uint32_t ranks = collet_comm_size(trainer->comm);
+	trainer->work = trainer->device ? &trainer->there : &trainer->flat;
+	if (!flat_init(&trainer->flat, model, &backend_onednn, NULL, ranks) ||
+		(trainer->device && !flat_init(&trainer->there, model, trainer->backend, trainer->device, ranks)))
 		return false;
+	for (uint32_t p = 0; p < model->parameter_count; p++)
+		model->parameters[p].value = trainer->flat.values + trainer->flat.first[p];
 	for (uint32_t p = 0; trainer->options->accumulate > 1 && p < model->parameter_count; p++)
-		if (!flat_allocate(&trainer->flat, trainer->backend, &trainer->gathered[p], model->parameters[p].count))
+		if (!flat_allocate(trainer->work, &trainer->gathered[p], model->parameters[p].count))
 			return false;
 	return true;
 }
@@ -27,8 +32,8 @@ static bool allocate_statistics(struct trainer *trainer)
 {
 	for (uint32_t s = 0; s < trainer->model.statistics_count; s++) {
 		struct statistics *statistics = &trainer->model.statistics[s];
-		if (!flat_allocate(&trainer->flat, trainer->backend, &statistics->mean, statistics->channels) ||
-			!flat_allocate(&trainer->flat, trainer->backend, &statistics->variance, statistics->channels))
+		if (!flat_allocate(&trainer->flat, &statistics->mean, statistics->channels) ||
+			!flat_allocate(&trainer->flat, &statistics->variance, statistics->channels))
 			return false;
 	}
 	return true;
@@ -66,12 +71,14 @@ static bool build_network(struct trainer *trainer)
 	if (!trainer->strategy->create(trainer) || !checkpoint_resume(trainer))
 		return false;
 	trainer->norm_sync = (struct norm_sync){ collet_comm_size(trainer->comm), gather_norm, trainer };
+	const struct norm_sync *sync = trainer->options->sync_batch_norm ? &trainer->norm_sync : NULL;
 	if (trainer->device)
-		trainer->network = cuda_network_create(trainer->device, trainer->layers, &trainer->model,
-			trainer->options->precision, trainer->options->tf32);
+		trainer->network = cuda_network_create(&(struct cuda_network_setup){ .device = trainer->device,
+			.table = trainer->layers, .model = &trainer->model, .here = &trainer->flat,
+			.there = trainer->work, .precision = trainer->options->precision,
+			.tf32 = trainer->options->tf32, .sync = sync });
 	else
-		trainer->network = trainer->backend->create(&trainer->model, trainer->options->precision,
-			trainer->options->sync_batch_norm ? &trainer->norm_sync : NULL);
+		trainer->network = trainer->backend->create(&trainer->model, trainer->options->precision, sync);
 	return trainer->network != NULL;
 }
 
@@ -144,13 +151,14 @@ void setup_deinit(struct trainer *trainer)
 	if (trainer->strategy && trainer->strategy->destroy)
 		trainer->strategy->destroy(trainer);
 	order_deinit(trainer);
-	flat_deinit(&trainer->flat, backend);
 	for (uint32_t p = 0; p < trainer->model.parameter_count; p++)
-		backend->memory_free(trainer->gathered[p]);
+		flat_free(trainer->work, trainer->gathered[p]);
 	for (uint32_t s = 0; s < trainer->model.statistics_count; s++) {
-		backend->memory_free(trainer->model.statistics[s].mean);
-		backend->memory_free(trainer->model.statistics[s].variance);
+		flat_free(&trainer->flat, trainer->model.statistics[s].mean);
+		flat_free(&trainer->flat, trainer->model.statistics[s].variance);
 	}
+	flat_deinit(&trainer->flat);
+	flat_deinit(&trainer->there);
 	dataset_deinit(&trainer->train);
 	dataset_deinit(&trainer->test);
 	timeline_destroy(trainer->timeline);

@@ -47,7 +47,9 @@ struct trainer {
 
 	struct dataset train, test;
 	struct model model;
-	struct flat flat;          /* the model's memory */
+	struct flat flat;          /* the model in the host's memory: what is made, saved, compared and told */
+	struct flat *work;         /* what steps work on: that, or, where a GPU computes, ... */
+	struct flat there;         /* ... this, in its memory; the host's is then as old as the last fetch() */
 	struct norm_sync norm_sync;  /* with --sync-batch-norm */
 	struct network *network;
 	float *gathered[MODEL_PARAMETERS];  /* what earlier batches of a step have given; with --accumulate only */

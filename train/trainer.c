@@ -126,10 +126,11 @@ static bool note_epoch(struct trainer *trainer, const struct trainer_epoch *resu
 	return true;
 }
 
-/* Now values are those that are evaluated. */
+/* Now values are those that are evaluated, and the host has them. */
 static bool end_strategy_epoch(struct trainer *trainer)
 {
-	return !trainer->strategy->end_epoch || trainer->strategy->end_epoch(trainer);
+	return (!trainer->strategy->end_epoch || trainer->strategy->end_epoch(trainer)) &&
+		trainer->backend->fetch(trainer->network);
 }
 
 static bool run_epoch(struct trainer *trainer)

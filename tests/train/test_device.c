@@ -92,6 +92,22 @@ static void gpus_end_where_cpus_end(void **state)
 		{ "1", 2, { "--bucket-bytes", "20000", "--no-overlap", NULL } },
 		{ "1", 2, { "--augment", "--workers", "2", "--optimizer", "adamw", "--lr", "0.001", NULL } },
 		{ "1", 1, { "--precision", "f16", "--model", "linear", NULL } },
+		{ "1", 2, { "--precision", "f16", "--model", "linear", NULL } },
+		{ "2", 2, { "--compress", "bf16", "--model", "linear", NULL } },
+		{ "1", 2, { "--accumulate", "3", "--clip", "0.5", NULL } },
+		{ "1", 1, { "--shards", "3", "--batch-size", "16", NULL } },
+		{ "1", 2, { "--compress", "topk:0.1", "--bucket-bytes", "20000", NULL } },
+		{ "2", 3, { "--compress", "powersgd:2,momentum:0.9", "--momentum", "0", "--no-overlap", NULL } },
+		{ "2", 3, { "--sync-batch-norm", NULL } },
+		{ "1", 2, { "--strategy", "gather", "--clip", "0.5", "--precision", "f16", "--model", "linear",
+			NULL } },
+		{ "2", 3, { "--strategy", "data-parallel", "--clip", "1", NULL } },
+		{ "2", 3, { "--strategy", "parameter-server", "--accumulate", "2", "--model", "linear", NULL } },
+		{ "1", 2, { "--strategy", "async", "--model", "linear", NULL } },  /* one worker: always the same */
+		{ "1", 3, { "--strategy", "gossip", "--model", "linear", NULL } },
+		{ "2", 2, { "--strategy", "local-sgd", "--local-steps", "2", "--optimizer", "adamw", "--lr", "0.001",
+			NULL } },
+		{ "1", 3, { "--strategy", "sharded", "--clip", "0.5", "--optimizer", "adamw", "--lr", "0.001", NULL } },
 	};
 	uint64_t last = 0;
 	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
@@ -109,33 +125,50 @@ static void gpus_end_where_cpus_end(void **state)
 	unsetenv("FAKE_CUDA_DEVICES");
 }
 
+static void join(const char *to[WORDS_MOST], const char *const *first, const char *const *then)
+{
+	while (*first)
+		*to++ = *first++;
+	while (*then)
+		*to++ = *then++;
+	*to = NULL;
+}
+
 /* What a checkpoint of GPUs holds is what one of CPUs would: half of the steps there, and the rest here. */
 static void a_checkpoint_moves_between_them(void **state)
 {
 	char folder[] = "/tmp/collet-test-XXXXXX", file[64];
 	assert_non_null(mkdtemp(folder));
 	snprintf(file, sizeof(file), "%s/saved", folder);
-	const char *const nothing[] = { NULL };
-	struct run *whole = run_words(2, "cpu", nothing, true);
-	for (int on_gpu_first = 0; on_gpu_first < 2; on_gpu_first++) {
-		const char *const first[] = { "--checkpoint", file, "--steps", "6", NULL };
-		const char *const then[] = { "--checkpoint", file, "--resume", NULL };
-		free(run_words(2, on_gpu_first ? "cuda" : "cpu", first, true));
-		struct run *rest = run_words(2, on_gpu_first ? "cpu" : "cuda", then, true);
-		for (uint32_t rank = 0; rank < 2; rank++) {
-			assert_int_equal(rest->epochs[rank][1].checksum, whole->epochs[rank][1].checksum);
-			assert_true(rest->epochs[rank][1].test_accuracy == whole->epochs[rank][1].test_accuracy);
+	static const char *const rows[][6] = { { NULL }, { "--strategy", "gossip", "--model", "linear", NULL },
+		{ "--strategy", "sharded", "--model", "linear", NULL },
+		{ "--compress", "topk:0.1", "--model", "linear", NULL } };
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+		struct run *whole = run_words(2, "cpu", rows[i], true);
+		for (int on_gpu_first = 0; on_gpu_first < 2; on_gpu_first++) {
+			const char *const before[] = { "--checkpoint", file, "--steps", "6", NULL };
+			const char *const after[] = { "--checkpoint", file, "--resume", NULL };
+			const char *first[WORDS_MOST], *then[WORDS_MOST];
+			join(first, rows[i], before);
+			join(then, rows[i], after);
+			free(run_words(2, on_gpu_first ? "cuda" : "cpu", first, true));
+			struct run *rest = run_words(2, on_gpu_first ? "cpu" : "cuda", then, true);
+			for (uint32_t rank = 0; rank < 2; rank++) {
+				assert_int_equal(rest->epochs[rank][1].checksum, whole->epochs[rank][1].checksum);
+				assert_true(
+					rest->epochs[rank][1].test_accuracy == whole->epochs[rank][1].test_accuracy);
+			}
+			free(rest);
+			unlink(file);
 		}
-		free(rest);
-		unlink(file);
+		free(whole);
 	}
-	free(whole);
 	rmdir(folder);
 }
 
 static void auto_is_the_cpu_where_something_is_missing(void **state)
 {
-	const char *const nothing[] = { NULL }, *const shards[] = { "--shards", "2", NULL };
+	const char *const nothing[] = { NULL };
 	struct run *cpu = run_words(2, "cpu", nothing, true), *found = run_words(2, "auto", nothing, true);
 	assert_same(found, cpu, 2);
 	free(found);
@@ -151,7 +184,6 @@ static void auto_is_the_cpu_where_something_is_missing(void **state)
 	free(found);
 	free(run_words(2, "cuda", nothing, false));
 	unsetenv("TEST_LAYERS_ABSENT");
-	free(run_words(1, "cuda", shards, false));
 	free(cpu);
 }
 

@@ -73,8 +73,7 @@ static bool gather(struct trainer *trainer, struct image *image)
  * checkpoint. */
 static bool save(struct trainer *trainer)
 {
-	const struct backend *backend = trainer->backend;
-	if (backend->fetch && !backend->fetch(trainer->network))
+	if (!trainer->backend->fetch(trainer->network))
 		return false;
 	struct image *image = calloc(1, sizeof(*image));
 	if (!image)

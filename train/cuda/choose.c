@@ -8,36 +8,11 @@
 
 extern const struct strategy strategy_allreduce_device;
 
-/* What the GPU does not do, in half a sentence; NULL: it does all that was asked for. */
-static const char *not_offered(const struct options *options)
-{
-	const struct {
-		bool asked;
-		const char *sentence;
-	} rows[] = {
-		{strategy_find(options->strategy) != strategy_find("allreduce"), "--strategy is allreduce alone there"},
-		{options->shards > 1, "--shards is for the CPU"},
-		{options->accumulate > 1, "--accumulate is for the CPU"},
-		{options->compress != NULL, "--compress is for the CPU"},
-		{options->clip > 0, "--clip is for the CPU"},
-		{options->sync_batch_norm, "--sync-batch-norm is for the CPU"},
-	};
-	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
-		if (rows[i].asked)
-			return rows[i].sentence;
-	return NULL;
-}
-
 /* Whether this rank could; why not, if not. */
 static bool could(struct trainer *trainer, char why[LAYERS_WHY_BYTES])
 {
-	const char *sentence = not_offered(trainer->options);
 	struct gpu_device probe;
 	char driver[GPU_WHY_BYTES];
-	if (sentence) {
-		snprintf(why, LAYERS_WHY_BYTES, "%s", sentence);
-		return false;
-	}
 	if (!gpu_device_open(&probe, collet_comm_local_rank(trainer->comm), driver)) {
 		snprintf(why, LAYERS_WHY_BYTES, "%s", driver);
 		return false;
@@ -51,7 +26,8 @@ static bool use_cuda(struct trainer *trainer)
 {
 	trainer->device = cuda_device_open(collet_comm_local_rank(trainer->comm));
 	trainer->backend = &backend_cuda;
-	trainer->strategy = &strategy_allreduce_device;
+	if (trainer->strategy == strategy_find("allreduce"))
+		trainer->strategy = &strategy_allreduce_device;
 	return trainer->device != NULL;
 }
 

@@ -23,8 +23,8 @@ struct layers_setup {
 	enum precision precision;
 	bool tf32;                           /* f32 may be rounded to TF32 where two values are multiplied */
 	struct CUstream_st *stream;
+	const struct norm_sync *sync;        /* NULL: each rank on its own. Its gather() takes the GPU's memory, too */
 	float *values[MODEL_PARAMETERS], *gradients[MODEL_PARAMETERS];
-	float *velocities[MODEL_PARAMETERS], *squares[MODEL_PARAMETERS];  /* squares: NULL but for AdamW */
 	float *means[MODEL_STATISTICS], *variances[MODEL_STATISTICS];
 };
 
@@ -42,7 +42,14 @@ struct layers_table {
 		enum layers_pass pass, struct layers_outcome *outcome);
 	/* Of the last forward(). ready: this parameter's gradient is complete once the stream has come so far. */
 	bool (*backward)(struct layers *layers, float scale, gradient_ready ready, void *context);
-	bool (*descend)(struct layers *layers, const struct descent *descent);
+	bool (*descend)(struct layers *layers, const struct stretch *stretch, const struct descent *descent);
+	/* As a back end's (backend.h). */
+	bool (*add)(struct layers *layers, float *to, const float *a, const float *b, double scale, uint64_t count);
+	/* *sum (of the GPU): of the squares, in an order that depends on count alone. */
+	bool (*squares)(struct layers *layers, const float *from, uint64_t count, double *sum);
+	/* To f16 or bf16, rounded to nearest even, and back. */
+	bool (*narrow)(struct layers *layers, enum precision to_type, void *to, const float *from, uint64_t count);
+	bool (*widen)(struct layers *layers, enum precision from_type, float *to, const void *from, uint64_t count);
 	/* Multiplies every gradient; *wrong (of the GPU, 0 before) is set if any is infinite or not a number. */
 	bool (*unscale)(struct layers *layers, float factor, uint32_t *wrong);
 };

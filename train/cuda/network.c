@@ -20,6 +20,7 @@ struct network {
 	const struct layers_table *table;
 	struct layers *layers;
 	const struct model *model;
+	struct flat *here, *there;
 	struct layers_setup setup;
 	size_t image_bytes;
 	uint32_t largest;        /* batch that slots hold */
@@ -30,6 +31,7 @@ struct network {
 	bool outcome_locked;
 	gpu_event told;          /* outcome has come */
 	uint32_t *wrong;         /* in the GPU's memory */
+	double *sums;            /* there, too: one an array */
 	struct place {
 		void *first;
 		size_t bytes;
@@ -42,19 +44,18 @@ struct network {
 /* What is put, or got: the same list both ways. */
 static bool move_all(const struct network *n, bool get)
 {
-	const struct model *model = n->model;
-	const struct cuda_device *d = n->device;
+	const struct flat *here = n->here, *there = n->there;
+	const struct {
+		float *here, *there;
+		uint64_t count;
+	} rows[] = { { here->values, there->values, here->count },
+		{ here->velocity, there->velocity, here->state_count },
+		{ here->squares, there->squares, here->state_count } };
 	bool fine = true;
-	for (uint32_t p = 0; p < model->parameter_count; p++) {
-		const struct parameter *parameter = &model->parameters[p];
-		float *const here[] = { parameter->value, parameter->velocity, parameter->squares };
-		float *const there[] = { n->setup.values[p], n->setup.velocities[p], n->setup.squares[p] };
-		const size_t bytes = parameter->count * sizeof(float);
-		for (int i = 0; fine && i < 3; i++)
-			if (here[i])
-				fine = get ? cuda_get(d, here[i], there[i], bytes) :
-					cuda_put(d, there[i], here[i], bytes);
-	}
+	for (int i = 0; fine && i < 3; i++)
+		if (rows[i].here)
+			fine = get ? cuda_get(n->device, rows[i].here, rows[i].there, rows[i].count * sizeof(float)) :
+				cuda_put(n->device, rows[i].there, rows[i].here, rows[i].count * sizeof(float));
 	return fine;
 }
 
@@ -73,14 +74,14 @@ static bool move_statistics(const struct network *n, bool get)
 	return fine;
 }
 
-static bool settle(const struct network *n)
+static bool cuda_settle(struct network *n)
 {
 	return cuda_check(n->device, n->device->gpu.gpu.cuStreamSynchronize(n->device->compute), "computing");
 }
 
 static bool cuda_fetch(struct network *n)
 {
-	return settle(n) && move_all(n, true) && move_statistics(n, true);
+	return cuda_settle(n) && move_all(n, true) && move_statistics(n, true);
 }
 
 /* ---- Making one --------------------------------------------------------------------------------------------- */
@@ -95,34 +96,35 @@ static bool allocate_floats(struct network *n, float **memory, uint64_t count)
 
 static bool allocate_model(struct network *n)
 {
+	const struct model *model = n->model;
 	bool fine = true;
-	for (uint32_t p = 0; fine && p < n->model->parameter_count; p++) {
-		const struct parameter *parameter = &n->model->parameters[p];
-		fine = allocate_floats(n, &n->setup.values[p], parameter->count) &&
-			allocate_floats(n, &n->setup.velocities[p], parameter->count) &&
-			(!parameter->squares || allocate_floats(n, &n->setup.squares[p], parameter->count));
+	for (uint32_t p = 0; p < model->parameter_count; p++) {
+		n->setup.values[p] = n->there->values + n->there->first[p];
+		n->setup.gradients[p] = model->parameters[p].gradient;
 	}
-	for (uint32_t s = 0; fine && s < n->model->statistics_count; s++)
-		fine = allocate_floats(n, &n->setup.means[s], n->model->statistics[s].channels) &&
-			allocate_floats(n, &n->setup.variances[s], n->model->statistics[s].channels);
+	for (uint32_t s = 0; fine && s < model->statistics_count; s++)
+		fine = allocate_floats(n, &n->setup.means[s], model->statistics[s].channels) &&
+			allocate_floats(n, &n->setup.variances[s], model->statistics[s].channels);
 	return fine;
 }
 
 static bool allocate_outcome(struct network *n)
 {
-	void *outcome, *wrong;
+	void *outcome, *wrong, *sums = NULL;
 	const bool fine = cuda_allocate(n->device, &outcome, sizeof(*n->outcome_there));
 	n->outcome_there = outcome;
 	if (!fine)
 		return false;
-	const bool both = cuda_allocate(n->device, &wrong, sizeof(*n->wrong));
+	const bool all = cuda_allocate(n->device, &wrong, sizeof(*n->wrong)) &&
+		cuda_allocate(n->device, &sums, MODEL_PARAMETERS * sizeof(*n->sums));
 	n->wrong = wrong;
+	n->sums = sums;
 	n->outcome = aligned_alloc(PAGE_BYTES, PAGE_BYTES);
 	if (!n->outcome)
 		return train_fail("no memory");
 	/* Where it cannot be page-locked, copies to it are slower. */
 	n->outcome_locked = n->device->gpu.gpu.cuMemHostRegister(n->outcome, PAGE_BYTES, 0) == GPU_OK;
-	return both && cuda_event(n->device, &n->told, false);
+	return all && cuda_event(n->device, &n->told, false);
 }
 
 static void cuda_destroy(struct network *n)
@@ -142,11 +144,6 @@ static void cuda_destroy(struct network *n)
 		cuda_event_free(n->device, n->slots[s].came);
 		cuda_event_free(n->device, n->slots[s].used);
 	}
-	for (uint32_t p = 0; p < n->model->parameter_count; p++) {
-		cuda_free(n->device, n->setup.values[p]);
-		cuda_free(n->device, n->setup.velocities[p]);
-		cuda_free(n->device, n->setup.squares[p]);
-	}
 	for (uint32_t s = 0; s < n->model->statistics_count; s++) {
 		cuda_free(n->device, n->setup.means[s]);
 		cuda_free(n->device, n->setup.variances[s]);
@@ -156,28 +153,28 @@ static void cuda_destroy(struct network *n)
 	free(n->outcome);
 	cuda_free(n->device, n->outcome_there);
 	cuda_free(n->device, n->wrong);
+	cuda_free(n->device, n->sums);
 	cuda_event_free(n->device, n->told);
 	free(n);
 }
 
-struct network *cuda_network_create(struct cuda_device *device, const struct layers_table *table,
-	const struct model *model, enum precision precision, bool tf32)
+struct network *cuda_network_create(const struct cuda_network_setup *setup)
 {
 	struct network *n = calloc(1, sizeof(*n));
+	struct cuda_device *device = setup->device;
+	const struct shape input = setup->model->input;
 	if (!n) {
 		train_fail("no memory for a network");
 		return NULL;
 	}
-	*n = (struct network){ .device = device, .table = table, .model = model };
-	n->setup = (struct layers_setup){ .model = model, .precision = precision, .tf32 = tf32,
-		.stream = device->compute };
-	n->image_bytes = sizeof(float) * model->input.channels * model->input.height * model->input.width;
-	for (uint32_t p = 0; p < model->parameter_count; p++)
-		n->setup.gradients[p] = model->parameters[p].gradient;
+	*n = (struct network){ .device = device, .table = setup->table, .model = setup->model, .here = setup->here,
+		.there = setup->there, .image_bytes = sizeof(float) * input.channels * input.height * input.width,
+		.setup = { .model = setup->model, .precision = setup->precision, .tf32 = setup->tf32,
+			.stream = device->compute, .sync = setup->sync } };
 	bool fine = allocate_model(n) && allocate_outcome(n) && move_all(n, false) && move_statistics(n, false);
 	for (int s = 0; fine && s < 2; s++)
 		fine = cuda_event(device, &n->slots[s].came, false) && cuda_event(device, &n->slots[s].used, false);
-	n->layers = fine ? table->create(&n->setup) : NULL;
+	n->layers = fine ? n->table->create(&n->setup) : NULL;
 	if (n->layers)
 		return n;
 	cuda_destroy(n);
@@ -285,17 +282,92 @@ bool cuda_network_outcome(struct network *n, struct outcome *outcome)
 	return true;
 }
 
-bool cuda_network_descend(struct network *n, const struct descent *descent)
+static enum precision precision_of(collet_dtype dtype)
 {
-	return n->table->descend(n->layers, descent);
+	return dtype == COLLET_F16 ? PRECISION_F16 : PRECISION_BF16;
 }
 
-bool cuda_network_unscale(struct network *n, float factor, bool *finite)
+bool cuda_network_narrow(struct network *n, collet_dtype dtype, void *to, const float *from, uint64_t count)
+{
+	return n->table->narrow(n->layers, precision_of(dtype), to, from, count);
+}
+
+bool cuda_network_widen(struct network *n, collet_dtype dtype, float *to, const void *from, uint64_t count)
+{
+	return n->table->widen(n->layers, precision_of(dtype), to, from, count);
+}
+
+/* ---- Arrays ------------------------------------------------------------------------------------------------- */
+
+static void *cuda_array_allocate(struct cuda_device *device, size_t bytes)
+{
+	void *memory;
+	if (cuda_allocate(device, &memory, bytes))
+		return memory;
+	cuda_free(device, memory);
+	return NULL;
+}
+
+static void cuda_array_free(struct cuda_device *device, void *memory)
+{
+	cuda_free(device, memory);
+}
+
+static bool cuda_array_get(struct cuda_device *device, float *to, const float *from, uint64_t count)
+{
+	return cuda_get(device, to, from, count * sizeof(*to));
+}
+
+static bool cuda_array_put(struct cuda_device *device, float *to, const float *from, uint64_t count)
+{
+	return cuda_put(device, to, from, count * sizeof(*to));
+}
+
+/* Where gradients lie as values do one stretch would do; they need not. */
+static bool cuda_descend(struct network *n, const struct descent *descent)
+{
+	const struct flat *there = n->there;
+	bool fine = true;
+	for (uint32_t p = 0; fine && p < n->model->parameter_count; p++) {
+		const uint64_t first = there->first[p];
+		const struct stretch stretch = { there->values + first, there->velocity + first,
+			there->squares ? there->squares + first : NULL, n->setup.gradients[p],
+			n->model->parameters[p].count };
+		fine = n->table->descend(n->layers, &stretch, descent);
+	}
+	return fine;
+}
+
+static bool cuda_descend_stretch(struct network *n, const struct stretch *stretch, const struct descent *descent)
+{
+	return n->table->descend(n->layers, stretch, descent);
+}
+
+static bool cuda_add(struct network *n, float *to, const float *a, const float *b, double scale, uint64_t count)
+{
+	return n->table->add(n->layers, to, a, b, scale, count);
+}
+
+static bool cuda_squares(struct network *n, const struct array *arrays, uint32_t array_count, double *sum)
+{
+	double sums[MODEL_PARAMETERS];
+	bool fine = array_count <= MODEL_PARAMETERS || train_fail("squares of %u arrays", array_count);
+	for (uint32_t a = 0; fine && a < array_count; a++)
+		fine = n->table->squares(n->layers, arrays[a].first, arrays[a].count, n->sums + a);
+	if (!fine || !cuda_settle(n) || !cuda_get(n->device, sums, n->sums, array_count * sizeof(*sums)))
+		return false;
+	*sum = 0;
+	for (uint32_t a = 0; a < array_count; a++)
+		*sum += sums[a];
+	return true;
+}
+
+static bool cuda_unscale(struct network *n, float factor, bool *finite)
 {
 	const struct cuda_device *d = n->device;
 	uint32_t wrong = 0;
 	if (!cuda_check(d, d->gpu.gpu.cuMemsetD8Async((uintptr_t)n->wrong, 0, sizeof(wrong), d->compute), "a flag") ||
-		!n->table->unscale(n->layers, factor, n->wrong) || !settle(n) ||
+		!n->table->unscale(n->layers, factor, n->wrong) || !cuda_settle(n) ||
 		!cuda_get(d, &wrong, n->wrong, sizeof(wrong)))
 		return false;
 	*finite = wrong == 0;
@@ -307,7 +379,7 @@ bool cuda_network_unscale(struct network *n, float factor, bool *finite)
 /* The statistics are those that the host has now: rank 0's, for all. */
 static bool cuda_evaluate(struct network *n, const struct batch *batch, struct outcome *outcome)
 {
-	return settle(n) && move_statistics(n, false) && cuda_network_stage(n, batch) &&
+	return cuda_settle(n) && move_statistics(n, false) && cuda_network_stage(n, batch) &&
 		pass_forward(n, LAYERS_EVALUATE) && cuda_network_outcome(n, outcome);
 }
 
@@ -325,10 +397,20 @@ const struct backend backend_cuda = {
 	.name = "cuda",
 	.memory_allocate = host_memory,
 	.memory_free = free,
+	.array_allocate = cuda_array_allocate,
+	.array_free = cuda_array_free,
+	.array_get = cuda_array_get,
+	.array_put = cuda_array_put,
 	.destroy = cuda_destroy,
 	.prepare = cuda_prepare,
 	.evaluate = cuda_evaluate,
 	.forward = cuda_forward,
 	.backward = cuda_network_backward,
+	.descend = cuda_descend,
+	.descend_stretch = cuda_descend_stretch,
+	.add = cuda_add,
+	.squares = cuda_squares,
+	.unscale = cuda_unscale,
+	.settle = cuda_settle,
 	.fetch = cuda_fetch,
 };

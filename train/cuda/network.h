@@ -1,9 +1,12 @@
 /* The CUDA back end: a model in a GPU's memory, its layers on a stream.
  *
- * What the trainer sees of the model (model.h, flat.h) stays the host's: first values, checkpoints, checksums. store
- * and fetch bring it over and back; in between, the GPU's is what counts. Gradients are the GPU's alone. */
+ * What is read and saved of a model (state.h, flat) stays the host's: first values, checkpoints, checksums. It is
+ * brought over when a network is made, and back by fetch(); in between, the GPU's is what counts. Gradients are the
+ * GPU's alone. */
 #ifndef TRAIN_CUDA_NETWORK_H
 #define TRAIN_CUDA_NETWORK_H
+
+#include <collet/collet.h>
 
 #include "cuda/device.h"
 #include "cuda/layers.h"
@@ -11,10 +14,17 @@
 
 extern const struct backend backend_cuda;
 
-/* A network over a model whose host memory is all set, and whose gradients' addresses are the GPU's. tf32: layers.h.
- * NULL after a line on standard error. */
-struct network *cuda_network_create(struct cuda_device *device, const struct layers_table *table,
-	const struct model *model, enum precision precision, bool tf32);
+struct cuda_network_setup {
+	struct cuda_device *device;
+	const struct layers_table *table;
+	const struct model *model;           /* whose gradients' addresses are the GPU's */
+	struct flat *here, *there;           /* alike, in the host's memory and in the GPU's */
+	enum precision precision;
+	bool tf32;                           /* layers.h */
+	const struct norm_sync *sync;        /* as a back end's create() */
+};
+/* All but the setup itself outlives it. NULL after a line on standard error. */
+struct network *cuda_network_create(const struct cuda_network_setup *setup);
 
 /* Training in pieces, for a strategy that puts its own between them. None waits for the GPU. */
 
@@ -25,10 +35,10 @@ bool cuda_network_stage(struct network *network, const struct batch *batch);
 bool cuda_network_staged(struct network *network);
 bool cuda_network_forward(struct network *network, bool update);
 bool cuda_network_backward(struct network *network, float scale, gradient_ready ready, void *context);
+/* As layers.h; dtype: COLLET_F16 or COLLET_BF16. */
+bool cuda_network_narrow(
+	struct network *network, collet_dtype dtype, void *to, const float *from, uint64_t count);
+bool cuda_network_widen(struct network *network, collet_dtype dtype, float *to, const void *from, uint64_t count);
 /* Waits for the last forward. */
 bool cuda_network_outcome(struct network *network, struct outcome *outcome);
-bool cuda_network_descend(struct network *network, const struct descent *descent);
-/* Multiplies gradients, and waits. *finite: whether all were. */
-bool cuda_network_unscale(struct network *network, float factor, bool *finite);
-
 #endif

@@ -7,6 +7,8 @@
 #include "model/model.h"
 
 struct flat {
+	const struct backend *backend;      /* whose arrays, ... */
+	struct cuda_device *device;         /* ... and where */
 	uint64_t count;                     /* elements, what lies between included; a multiple of 16 x the ranks */
 	uint64_t first[MODEL_PARAMETERS];
 	float *values;
@@ -18,22 +20,25 @@ struct flat {
 	uint64_t bytes;                     /* of all memory that flat_allocate() has given */
 };
 
-/* Works out the places for a job of so many ranks, and gives every parameter its value's memory. All of these: false,
- * after a line on standard error, when there is no memory; deinit takes what there is. */
-bool flat_init(struct flat *flat, struct model *model, const struct backend *backend, uint32_t ranks);
-void flat_deinit(struct flat *flat, const struct backend *backend);
+/* Works out the places for a job of so many ranks, and makes the values. All of these: false, after a line on standard
+ * error, when there is no memory; deinit takes what there is. */
+bool flat_init(struct flat *flat, const struct model *model, const struct backend *backend, struct cuda_device *device,
+	uint32_t ranks);
+void flat_deinit(struct flat *flat);
 
 /* Gives every parameter its gradient's memory. */
-bool flat_gradients(struct flat *flat, struct model *model, const struct backend *backend);
-/* Memory for what the optimiser remembers of these elements; of all, every parameter is given its own. */
-bool flat_state(struct flat *flat, struct model *model, const struct backend *backend, enum optimiser optimiser,
-	uint64_t first, uint64_t count);
-/* Any other numbers that this rank must have beside, to be freed by the back end. */
-bool flat_allocate(struct flat *flat, const struct backend *backend, float **memory, uint64_t count);
+bool flat_gradients(struct flat *flat, struct model *model);
+/* Memory for what the optimiser remembers of these elements. */
+bool flat_state(struct flat *flat, enum optimiser optimiser, uint64_t first, uint64_t count);
+/* Whether it is of all elements, so that every parameter's is there. */
+bool flat_has_all_state(const struct flat *flat);
+/* Any other numbers that this rank must have beside, and what frees them; NULL is fine. */
+bool flat_allocate(struct flat *flat, float **memory, uint64_t count);
+void flat_free(const struct flat *flat, float *memory);
 
 /* A step of the optimiser for the elements that flat has the state of; gradients: theirs (the first is that of element
  * state_first). */
-void flat_descend(
-	const struct flat *flat, const struct backend *backend, const float *gradients, const struct descent *descent);
+bool flat_descend(
+	const struct flat *flat, struct network *network, const float *gradients, const struct descent *descent);
 
 #endif

@@ -43,14 +43,11 @@ static bool refuse(void)
 	return train_fail("gradients overflow even unscaled: try a lower --lr");
 }
 
-static bool divide(const struct trainer *trainer)
+static bool divide(struct trainer *trainer, bool *finite)
 {
-	bool finite = true;
-	for (uint32_t p = 0; p < trainer->model.parameter_count; p++) {
-		const struct parameter *parameter = &trainer->model.parameters[p];
-		finite &= scaling_multiply(parameter->gradient, parameter->count, 1 / trainer->scaling.factor);
-	}
-	return finite;
+	*finite = true;
+	return !trainer->scaling.dynamic ||
+		trainer->backend->unscale(trainer->network, 1 / trainer->scaling.factor, finite);
 }
 
 bool scaling_agree(struct trainer *trainer, bool finite, bool *take)
@@ -70,13 +67,15 @@ bool scaling_agree(struct trainer *trainer, bool finite, bool *take)
 
 bool scaling_settle(struct trainer *trainer, bool *take)
 {
-	return scaling_agree(trainer, !trainer->scaling.dynamic || divide(trainer), take);
+	bool finite;
+	return divide(trainer, &finite) && scaling_agree(trainer, finite, take);
 }
 
 bool scaling_settle_alone(struct trainer *trainer, bool *take)
 {
 	struct scaling *scaling = &trainer->scaling;
-	*take = !scaling->dynamic || divide(trainer);
+	if (!divide(trainer, take))
+		return false;
 	if (!*take && scaling->factor <= 1)
 		return refuse();
 	if (scaling->dynamic)

@@ -9,7 +9,9 @@
 #include <string.h>
 
 #include "error.h"
+#include "model/arithmetic.h"
 #include "model/loss.h"
+#include "model/scaling.h"
 #include "onednn/plan.h"
 
 /* torch.nn.BatchNorm2d's default. */
@@ -183,11 +185,6 @@ static bool onednn_backward(struct network *network, float scale, gradient_ready
 	return true;
 }
 
-static void onednn_descend(struct network *network, const struct descent *descent)
-{
-	optimiser_descend(network->model, descent);
-}
-
 static void *onednn_memory_allocate(size_t bytes)
 {
 	size_t rounded = (bytes + 63) / 64 * 64;
@@ -197,10 +194,74 @@ static void *onednn_memory_allocate(size_t bytes)
 	return memory;
 }
 
+/* ---- Arrays, which are the host's --------------------------------------------------------------------------- */
+
+static void *onednn_array_allocate(struct cuda_device *device, size_t bytes)
+{
+	return onednn_memory_allocate(bytes);
+}
+
+static void onednn_array_free(struct cuda_device *device, void *memory)
+{
+	free(memory);
+}
+
+static bool onednn_array_copy(struct cuda_device *device, float *to, const float *from, uint64_t count)
+{
+	memcpy(to, from, count * sizeof(*to));
+	return true;
+}
+
+static bool onednn_descend(struct network *network, const struct descent *descent)
+{
+	optimiser_descend(network->model, descent);
+	return true;
+}
+
+static bool onednn_descend_stretch(
+	struct network *network, const struct stretch *stretch, const struct descent *descent)
+{
+	optimiser_descend_stretch(stretch, descent);
+	return true;
+}
+
+static bool onednn_add(
+	struct network *network, float *to, const float *a, const float *b, double scale, uint64_t count)
+{
+	arithmetic_add(to, a, b, scale, count);
+	return true;
+}
+
+static bool onednn_squares(struct network *network, const struct array *arrays, uint32_t array_count, double *sum)
+{
+	*sum = arithmetic_squares(arrays, array_count);
+	return true;
+}
+
+static bool onednn_unscale(struct network *network, float factor, bool *finite)
+{
+	*finite = true;
+	for (uint32_t p = 0; p < network->model->parameter_count; p++) {
+		const struct parameter *parameter = &network->model->parameters[p];
+		*finite &= scaling_multiply(parameter->gradient, parameter->count, factor);
+	}
+	return true;
+}
+
+/* Nothing is ever under way. */
+static bool onednn_settle(struct network *network)
+{
+	return true;
+}
+
 const struct backend backend_onednn = {
 	.name = "onednn",
 	.memory_allocate = onednn_memory_allocate,
 	.memory_free = free,
+	.array_allocate = onednn_array_allocate,
+	.array_free = onednn_array_free,
+	.array_get = onednn_array_copy,
+	.array_put = onednn_array_copy,
 	.create = onednn_create,
 	.destroy = onednn_destroy,
 	.prepare = onednn_prepare,
@@ -208,5 +269,10 @@ const struct backend backend_onednn = {
 	.forward = onednn_forward,
 	.backward = onednn_backward,
 	.descend = onednn_descend,
-	.descend_stretch = optimiser_descend_stretch,
+	.descend_stretch = onednn_descend_stretch,
+	.add = onednn_add,
+	.squares = onednn_squares,
+	.unscale = onednn_unscale,
+	.settle = onednn_settle,
+	.fetch = onednn_settle,
 };

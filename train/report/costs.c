@@ -24,7 +24,7 @@ bool costs_fill(struct trainer *trainer, struct trainer_epoch *epoch)
 	if (!trainer->strategy->traffic(trainer, &traffic))
 		return false;
 	uint64_t sent = traffic.sent;
-	uint64_t most[] = { traffic.sent > traffic.received ? traffic.sent : traffic.received, trainer->flat.bytes,
+	uint64_t most[] = { traffic.sent > traffic.received ? traffic.sent : traffic.received, trainer->work->bytes,
 		resident_bytes() };
 	if (!train_check(collet_allreduce(trainer->comm, &sent, &sent, 1, COLLET_U64, COLLET_SUM, NULL),
 		    "adding up costs") ||

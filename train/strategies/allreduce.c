@@ -45,7 +45,7 @@ static bool create_ddp(struct trainer *trainer, struct allreduce *state)
 		collet_ddp_bucket bucket;
 		if (!train_check(collet_ddp_bucket_get(state->ddp, b, &bucket), "a bucket"))
 			return false;
-		trainer->flat.bytes += bucket.count * sizeof(float);
+		trainer->work->bytes += bucket.count * sizeof(float);
 	}
 	return true;
 }
@@ -59,6 +59,20 @@ static const char *travel_words(const struct trainer *trainer)
 	return words[trainer->options->precision];
 }
 
+static bool create_shards(struct trainer *trainer, struct allreduce *state)
+{
+	struct array gradients[MODEL_PARAMETERS];
+	const uint32_t buckets = collet_ddp_bucket_count(state->ddp);
+	for (uint32_t b = 0; b < buckets; b++) {
+		collet_ddp_bucket bucket;
+		if (!train_check(collet_ddp_bucket_get(state->ddp, b, &bucket), "a bucket"))
+			return false;
+		gradients[b] = (struct array){ bucket.gradients, bucket.count };
+	}
+	state->shards = shards_create(trainer, gradients, buckets);
+	return state->shards != NULL;
+}
+
 static bool allreduce_create(struct trainer *trainer)
 {
 	struct allreduce *state = trainer->strategy_state = calloc(1, sizeof(*state));
@@ -70,11 +84,9 @@ static bool allreduce_create(struct trainer *trainer)
 		!train_check(collet_ddp_hook_create(&state->hook, words, trainer->options->seed), "--compress"))
 		return false;
 	if (!create_ddp(trainer, state) ||
-		!flat_state(&trainer->flat, &trainer->model, trainer->backend, trainer->options->optimiser, 0,
-			trainer->flat.count))
+		!strategy_state(trainer, 0, trainer->flat.count))
 		return false;
-	state->shards = trainer->share_count > 1 ? shards_create(trainer, state->ddp) : NULL;
-	return trainer->share_count == 1 || state->shards;
+	return trainer->share_count == 1 || create_shards(trainer, state);
 }
 
 static bool mark_ready(void *context, uint32_t parameter)
@@ -142,8 +154,7 @@ static bool allreduce_step(struct trainer *trainer, uint32_t images, struct outc
 		return true;
 	if (clip > 0 && !train_check(collet_ddp_clip(state->ddp, clip, &norm), "--clip"))
 		return false;
-	strategy_descend(trainer);
-	return true;
+	return strategy_descend(trainer);
 }
 
 /* Without a hook nothing is remembered from step to step, and a checkpoint fits any number of ranks. */

@@ -7,7 +7,6 @@
  *
  * In which order changes arrive, and so what comes out, differs from run to run. */
 #include <stdlib.h>
-#include <string.h>
 
 #include "error.h"
 #include "strategies/compute.h"
@@ -35,8 +34,7 @@ struct async {
 
 static bool async_create(struct trainer *trainer)
 {
-	struct flat *flat = &trainer->flat;
-	const struct backend *backend = trainer->backend;
+	struct flat *flat = trainer->work;
 	const struct options *options = trainer->options;
 	struct async *state = trainer->strategy_state = calloc(1, sizeof(*state));
 	const bool server = servers_is_one(trainer);
@@ -46,27 +44,26 @@ static bool async_create(struct trainer *trainer)
 	state->paces = calloc(trainer->workers, sizeof(*state->paces));
 	if (!state->paces)
 		return train_fail("no memory for %u workers", trainer->workers);
-	return servers_create(trainer, &state->requests) && flat_gradients(flat, &trainer->model, backend) &&
-		flat_state(flat, &trainer->model, backend, options->optimiser, 0, server ? 0 : flat->count) &&
-		flat_allocate(flat, backend, &state->change, server ? servers_own_part(trainer).count : flat->count);
+	return servers_create(trainer, &state->requests) && flat_gradients(flat, &trainer->model) &&
+		strategy_state(trainer, 0, server ? 0 : flat->count) &&
+		flat_allocate(flat, &state->change, server ? servers_own_part(trainer).count : flat->count);
 }
 
 /* ---- A worker -------------------------------------------------------------------------------------------------- */
 
 static bool work(struct trainer *trainer, struct async *state, uint32_t images, struct outcome *outcome)
 {
-	struct flat *flat = &trainer->flat;
+	const struct flat *flat = trainer->work;
+	const struct backend *backend = trainer->backend;
+	const double share = (double)(1 / (float)trainer->workers);
 	bool take;
 	if (!compute_step(trainer, 0, images, compute_till_all, NULL, outcome) ||
 		!scaling_settle_alone(trainer, &take))
 		return false;
-	memcpy(state->change, flat->values, flat->count * sizeof(*flat->values));
-	if (take)
-		strategy_descend(trainer);
-	const float share = 1 / (float)trainer->workers;
-	for (uint64_t i = 0; i < flat->count; i++)
-		state->change[i] = (flat->values[i] - state->change[i]) * share;
-	return servers_exchange(trainer, state->change, state->requests);
+	return backend->add(trainer->network, state->change, flat->values, NULL, -1, flat->count) &&
+		(!take || strategy_descend(trainer)) &&
+		backend->add(trainer->network, state->change, flat->values, state->change, share, flat->count) &&
+		servers_exchange(trainer, state->change, state->requests);
 }
 
 /* ---- A server -------------------------------------------------------------------------------------------------- */
@@ -86,9 +83,10 @@ static bool take_change(struct trainer *trainer, struct async *state, struct ran
 				 SERVERS_GRADIENTS, &received, NULL),
 		    "receiving changes"))
 		return false;
-	float *restrict values = trainer->flat.values + part.first, *restrict change = state->change;
-	for (uint64_t i = 0; i < part.count; i++)
-		values[i] += change[i];
+	float *values = trainer->work->values + part.first;
+	if (!trainer->backend->add(trainer->network, values, values, state->change, 1, part.count) ||
+		!trainer->backend->settle(trainer->network))
+		return false;
 	struct pace *pace = &state->paces[received.source];
 	pace->steps++;
 	pace->waits = true;
@@ -103,7 +101,7 @@ static bool answer(struct trainer *trainer, struct async *state, struct range pa
 		const uint64_t ahead = pace->steps - state->steps;
 		if (!pace->waits || ahead > state->bound)
 			continue;
-		if (!train_check(collet_send(trainer->lane, trainer->flat.values + part.first, part.count, COLLET_F32,
+		if (!train_check(collet_send(trainer->lane, trainer->work->values + part.first, part.count, COLLET_F32,
 					 w, SERVERS_VALUES, NULL),
 			    "sending values"))
 			return false;
@@ -157,7 +155,7 @@ static bool async_report(struct trainer *trainer, struct trainer_epoch *epoch)
 /* All have taken the same number of steps here, so nothing is under way; but no worker has everybody's last change. */
 static bool async_save(struct trainer *trainer, void *state, uint64_t bytes)
 {
-	if (!servers_share(trainer))
+	if (!servers_share(trainer) || !trainer->backend->fetch(trainer->network))
 		return false;
 	own_save(trainer, trainer->flat.values, state);
 	return true;
@@ -173,7 +171,7 @@ static void async_destroy(struct trainer *trainer)
 	struct async *state = trainer->strategy_state;
 	if (!state)
 		return;
-	trainer->backend->memory_free(state->change);
+	flat_free(trainer->work, state->change);
 	free(state->paces);
 	free(state->requests);
 	free(state);

@@ -1,7 +1,5 @@
 #include "strategies/compute.h"
 
-#include <string.h>
-
 /* One of several batches of a step. */
 struct part {
 	struct trainer *trainer;
@@ -11,20 +9,20 @@ struct part {
 	void *context;
 };
 
-/* Gradients of a step are the mean over its images; the last batch's stay in place, and are ready. */
+/* Gradients of a step are the mean over its images; of the last batch they take the place of its own, and are ready. */
 static bool gather(void *context, uint32_t p)
 {
 	const struct part *part = context;
-	const struct parameter *parameter = &part->trainer->model.parameters[p];
-	float *restrict gradient = parameter->gradient, *restrict gathered = part->trainer->gathered[p];
-	for (uint64_t i = 0; i < parameter->count; i++) {
-		const float mine = gradient[i] * part->weight;
-		gathered[i] = part->first ? mine : gathered[i] + mine;
-	}
-	if (!part->last)
-		return true;
-	memcpy(gradient, gathered, parameter->count * sizeof(*gradient));
-	return part->ready(part->context, p);
+	struct trainer *trainer = part->trainer;
+	const struct backend *backend = trainer->backend;
+	const uint64_t count = trainer->model.parameters[p].count;
+	float *gradient = trainer->model.parameters[p].gradient, *gathered = trainer->gathered[p];
+	float *sum = part->last ? gradient : gathered;
+	if (!backend->add(
+		    trainer->network, part->first ? sum : gradient, gradient, NULL, (double)part->weight, count) ||
+		(!part->first && !backend->add(trainer->network, sum, gathered, gradient, 1, count)))
+		return false;
+	return !part->last || part->ready(part->context, p);
 }
 
 /* Rank 0's batch-norm statistics are what counts, so of shards the first one's. */

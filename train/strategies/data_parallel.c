@@ -16,7 +16,7 @@ struct data_parallel {
 
 static bool data_parallel_create(struct trainer *trainer)
 {
-	struct flat *flat = &trainer->flat;
+	struct flat *flat = trainer->work;
 	struct data_parallel *state = trainer->strategy_state = calloc(1, sizeof(*state));
 	const struct shape shape = trainer->train.shape;
 	const uint32_t batch_size = trainer->options->batch_size;
@@ -25,26 +25,25 @@ static bool data_parallel_create(struct trainer *trainer)
 		return train_fail("no memory");
 	state->pixels = (uint64_t)shape.channels * shape.height * shape.width;
 	state->labels = calloc(batch_size, 1);
-	if (!state->labels)
+	state->images = trainer->backend->memory_allocate(batch_size * state->pixels * sizeof(*state->images));
+	if (!state->labels || !state->images)
 		return train_fail("no memory for a batch of %u", batch_size);
+	flat->bytes += batch_size * state->pixels * sizeof(*state->images);
 	return strategy_share_values(trainer) && strategy_open_lane(trainer) &&
-		flat_gradients(flat, &trainer->model, trainer->backend) &&
-		flat_state(flat, &trainer->model, trainer->backend, trainer->options->optimiser, 0,
-			master ? flat->count : 0) &&
-		flat_allocate(flat, trainer->backend, &state->images, batch_size * state->pixels);
+		flat_gradients(flat, &trainer->model) && strategy_state(trainer, 0, master ? flat->count : 0);
 }
 
 /* Values to everybody, and to each its part of rank 0's next batch. */
 static bool deal(struct trainer *trainer, uint32_t images)
 {
 	const struct data_parallel *state = trainer->strategy_state;
-	float *values = trainer->flat.values;
+	float *values = trainer->work->values;
 	struct batch all = { 0 };
 	if (collet_comm_rank(trainer->lane) == 0 && !compute_load(trainer, &all))
 		return false;
-	const int64_t began = strategy_communicate(trainer);
-	const bool fine =
-		train_check(collet_broadcast(trainer->lane, values, values, trainer->flat.count, COLLET_F32, 0, NULL),
+	int64_t began;
+	const bool fine = strategy_communicate(trainer, &began) &&
+		train_check(collet_broadcast(trainer->lane, values, values, trainer->work->count, COLLET_F32, 0, NULL),
 			"broadcasting values") &&
 		train_check(collet_scatter(trainer->lane, all.images, state->images, images * state->pixels, COLLET_F32,
 				    0, NULL),
@@ -58,7 +57,8 @@ static bool deal(struct trainer *trainer, uint32_t images)
 static bool data_parallel_step(struct trainer *trainer, uint32_t images, struct outcome *outcome)
 {
 	const struct data_parallel *state = trainer->strategy_state;
-	float *gradients = trainer->flat.gradients;
+	float *gradients = trainer->work->gradients;
+	const uint64_t count = trainer->work->count;
 	const struct batch mine = { state->images, state->labels, images };
 	const collet_how how = { .algorithm = trainer->options->algorithm };
 	bool take;
@@ -67,25 +67,24 @@ static bool data_parallel_step(struct trainer *trainer, uint32_t images, struct 
 		return false;
 	if (!take)
 		return true;
-	const int64_t began = strategy_communicate(trainer);
-	if (!train_check(collet_reduce(trainer->lane, gradients, gradients, trainer->flat.count, COLLET_F32,
-				 COLLET_AVERAGE, 0, &how),
+	int64_t began;
+	if (!strategy_communicate(trainer, &began) ||
+		!train_check(collet_reduce(trainer->lane, gradients, gradients, count, COLLET_F32, COLLET_AVERAGE, 0,
+				     &how),
 		    "averaging gradients"))
 		return false;
 	strategy_arrived(trainer, began);
-	if (collet_comm_rank(trainer->lane) > 0)
-		return true;
-	strategy_clip(trainer, gradients, trainer->flat.count);
-	strategy_descend(trainer);
-	return true;
+	return collet_comm_rank(trainer->lane) > 0 ||
+		(strategy_clip(trainer, gradients, count) && strategy_descend(trainer));
 }
 
 /* What is evaluated is the master's. */
 static bool data_parallel_end_epoch(struct trainer *trainer)
 {
-	float *values = trainer->flat.values;
-	return train_check(collet_broadcast(trainer->comm, values, values, trainer->flat.count, COLLET_F32, 0, NULL),
-		"broadcasting values");
+	float *values = trainer->work->values;
+	return trainer->backend->settle(trainer->network) &&
+		train_check(collet_broadcast(trainer->comm, values, values, trainer->work->count, COLLET_F32, 0, NULL),
+			"broadcasting values");
 }
 
 static void data_parallel_destroy(struct trainer *trainer)

@@ -12,50 +12,48 @@ struct gather {
 
 static bool gather_create(struct trainer *trainer)
 {
-	struct flat *flat = &trainer->flat;
+	struct flat *flat = trainer->work;
 	struct gather *state = trainer->strategy_state = calloc(1, sizeof(*state));
 	const uint32_t size = collet_comm_size(trainer->comm);
 	if (!state)
 		return train_fail("no memory");
 	return strategy_share_values(trainer) && strategy_open_lane(trainer) &&
-		flat_gradients(flat, &trainer->model, trainer->backend) &&
-		flat_state(flat, &trainer->model, trainer->backend, trainer->options->optimiser, 0, flat->count) &&
-		(collet_comm_rank(trainer->comm) > 0 ||
-			flat_allocate(flat, trainer->backend, &state->all, size * flat->count));
+		flat_gradients(flat, &trainer->model) && strategy_state(trainer, 0, flat->count) &&
+		(collet_comm_rank(trainer->comm) > 0 || flat_allocate(flat, &state->all, size * flat->count));
 }
 
 static bool gather_step(struct trainer *trainer, uint32_t images, struct outcome *outcome)
 {
 	const struct gather *state = trainer->strategy_state;
-	float *gradients = trainer->flat.gradients;
-	const uint64_t count = trainer->flat.count;
+	float *gradients = trainer->work->gradients;
+	const uint64_t count = trainer->work->count;
 	const collet_how how = { .algorithm = trainer->options->algorithm };
 	bool take;
 	if (!compute_step(trainer, 0, images, compute_till_all, NULL, outcome) || !scaling_settle(trainer, &take))
 		return false;
 	if (!take)
 		return true;
-	const int64_t began = strategy_communicate(trainer);
-	if (!train_check(collet_gather(trainer->lane, gradients, state->all, count, COLLET_F32, 0, &how),
+	int64_t began;
+	if (!strategy_communicate(trainer, &began) ||
+		!train_check(collet_gather(trainer->lane, gradients, state->all, count, COLLET_F32, 0, &how),
 		    "gathering gradients"))
 		return false;
-	if (collet_comm_rank(trainer->lane) == 0) {
-		strategy_average(gradients, state->all, count, count, collet_comm_size(trainer->lane));
-		strategy_clip(trainer, gradients, count);
-	}
+	if (collet_comm_rank(trainer->lane) == 0 &&
+		!(strategy_average(trainer, gradients, state->all, count, count, collet_comm_size(trainer->lane)) &&
+			strategy_clip(trainer, gradients, count) && trainer->backend->settle(trainer->network)))
+		return false;
 	if (!train_check(collet_broadcast(trainer->lane, gradients, gradients, count, COLLET_F32, 0, NULL),
 		    "sending gradients back"))
 		return false;
 	strategy_arrived(trainer, began);
-	strategy_descend(trainer);
-	return true;
+	return strategy_descend(trainer);
 }
 
 static void gather_destroy(struct trainer *trainer)
 {
 	struct gather *state = trainer->strategy_state;
 	if (state)
-		trainer->backend->memory_free(state->all);
+		flat_free(trainer->work, state->all);
 	free(state);
 }
 

@@ -8,7 +8,6 @@
  * own. */
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "error.h"
 #include "strategies/compute.h"
@@ -31,7 +30,7 @@ struct gossip {
 
 static bool gossip_create(struct trainer *trainer)
 {
-	struct flat *flat = &trainer->flat;
+	struct flat *flat = trainer->work;
 	struct gossip *state = trainer->strategy_state = calloc(1, sizeof(*state));
 	const uint32_t rank = collet_comm_rank(trainer->comm), size = collet_comm_size(trainer->comm);
 	if (!state)
@@ -40,21 +39,21 @@ static bool gossip_create(struct trainer *trainer)
 	state->neighbours[RIGHT] = (rank + 1) % size;
 	state->sides = size > 2 ? 2 : size - 1;
 	for (uint32_t side = 0; side < state->sides; side++)
-		if (!flat_allocate(flat, trainer->backend, &state->received[side], flat->count))
+		if (!flat_allocate(flat, &state->received[side], flat->count))
 			return false;
 	return strategy_share_values(trainer) && strategy_open_lane(trainer) &&
-		flat_gradients(flat, &trainer->model, trainer->backend) &&
-		flat_allocate(flat, trainer->backend, &state->own, flat->count) &&
-		flat_state(flat, &trainer->model, trainer->backend, trainer->options->optimiser, 0, flat->count);
+		flat_gradients(flat, &trainer->model) && flat_allocate(flat, &state->own, flat->count) &&
+		strategy_state(trainer, 0, flat->count);
 }
 
 /* Both ways with each neighbour; the tag says which way round the ring a message goes. */
 static bool start_exchange(struct trainer *trainer, struct gossip *state)
 {
-	const uint64_t count = trainer->flat.count;
+	const uint64_t count = trainer->work->count;
 	state->request_count = 0;
-	state->began_ns = strategy_communicate(trainer);
 	state->ended_ns = 0;
+	if (!strategy_communicate(trainer, &state->began_ns))
+		return false;
 	for (uint32_t side = 0; side < state->sides; side++) {
 		const uint32_t peer = state->neighbours[side], other_way = state->sides - 1 - side;
 		const collet_how receive = { .request = &state->requests[state->request_count++] };
@@ -62,7 +61,7 @@ static bool start_exchange(struct trainer *trainer, struct gossip *state)
 		if (!train_check(collet_recv(trainer->lane, state->received[side], count, COLLET_F32, peer, other_way,
 					 NULL, &receive),
 			    "receiving a neighbour's values") ||
-			!train_check(collet_send(trainer->lane, trainer->flat.values, count, COLLET_F32, peer, side,
+			!train_check(collet_send(trainer->lane, trainer->work->values, count, COLLET_F32, peer, side,
 					     &send),
 				"sending values to a neighbour"))
 			return false;
@@ -77,7 +76,7 @@ static bool advance(void *context, uint32_t parameter)
 	struct trainer *trainer = context;
 	struct gossip *state = trainer->strategy_state;
 	bool pending = false;
-	strategy_communicate(trainer);
+	timeline_begin(trainer->timeline, PHASE_COMMUNICATE);
 	for (uint32_t r = 0; r < state->request_count; r++) {
 		const collet_status status = collet_request_test(&state->requests[r]);
 		if (status != COLLET_PENDING && !train_check(status, "exchanging values with a neighbour"))
@@ -92,23 +91,25 @@ static bool advance(void *context, uint32_t parameter)
 
 static bool end_exchange(struct trainer *trainer, struct gossip *state)
 {
-	strategy_communicate(trainer);
+	timeline_begin(trainer->timeline, PHASE_COMMUNICATE);
 	if (!train_check(collet_request_wait_all(state->requests, state->request_count),
 		    "exchanging values with a neighbour"))
 		return false;
 	timeline_end(trainer->timeline);
 	const struct travel travel = { state->began_ns, state->ended_ns ? state->ended_ns : strategy_now_ns(),
-		trainer->flat.count * sizeof(float) };
+		trainer->work->count * sizeof(float) };
 	timeline_travels(trainer->timeline, &travel, state->sides > 0);
 	return true;
 }
 
-static void mix(const struct gossip *state, float *restrict values, uint64_t count)
+static bool mix(struct trainer *trainer, const struct gossip *state)
 {
+	const struct backend *backend = trainer->backend;
 	const float *left = state->received[LEFT], *right = state->received[state->sides - 1];
-	const float third = 1 / 3.0F;
-	for (uint64_t i = 0; i < count; i++)
-		values[i] = (left[i] + values[i] + right[i]) * third;
+	float *values = trainer->work->values;
+	const uint64_t count = trainer->work->count;
+	return backend->add(trainer->network, values, left, values, 1, count) &&
+		backend->add(trainer->network, values, values, right, (double)(1 / 3.0F), count);
 }
 
 static bool gossip_step(struct trainer *trainer, uint32_t images, struct outcome *outcome)
@@ -118,51 +119,63 @@ static bool gossip_step(struct trainer *trainer, uint32_t images, struct outcome
 	if (!start_exchange(trainer, state) || !compute_step(trainer, 0, images, advance, trainer, outcome) ||
 		!end_exchange(trainer, state) || !scaling_settle_alone(trainer, &take))
 		return false;
-	if (state->sides > 0)
-		mix(state, trainer->flat.values, trainer->flat.count);
-	if (take)
-		strategy_descend(trainer);
-	return true;
+	/* What computed the gradient may still read the values, in the order of the stream that also mixes them. */
+	return (state->sides == 0 || mix(trainer, state)) && (!take || strategy_descend(trainer));
+}
+
+static bool measure_apart(struct trainer *trainer, struct gossip *state)
+{
+	float *own = own_values(trainer, state->own), *mean = own_values(trainer, trainer->work->values);
+	state->apart = 0;
+	for (uint64_t i = 0; own && mean && i < trainer->work->count; i++)
+		state->apart = fmaxf(state->apart, fabsf(own[i] - mean[i]));
+	const bool fine = own && mean;
+	free(own);
+	free(mean);
+	return fine;
 }
 
 static bool gossip_end_epoch(struct trainer *trainer)
 {
 	struct gossip *state = trainer->strategy_state;
-	float *values = trainer->flat.values;
-	const uint64_t count = trainer->flat.count;
-	memcpy(state->own, values, count * sizeof(*values));
+	float *values = trainer->work->values;
+	const uint64_t count = trainer->work->count;
 	state->averaged = true;
-	if (!train_check(collet_allreduce(trainer->comm, values, values, count, COLLET_F32, COLLET_AVERAGE, NULL),
+	if (!strategy_copy(trainer, state->own, values, count) || !trainer->backend->settle(trainer->network) ||
+		!train_check(collet_allreduce(trainer->comm, values, values, count, COLLET_F32, COLLET_AVERAGE, NULL),
 		    "averaging values"))
 		return false;
-	state->apart = 0;
-	for (uint64_t i = 0; i < count; i++)
-		state->apart = fmaxf(state->apart, fabsf(state->own[i] - values[i]));
-	return true;
+	return measure_apart(trainer, state);
 }
 
 static bool gossip_begin_epoch(struct trainer *trainer)
 {
 	struct gossip *state = trainer->strategy_state;
-	if (state->averaged)
-		memcpy(trainer->flat.values, state->own, trainer->flat.count * sizeof(float));
+	const bool averaged = state->averaged;
 	state->averaged = false;
-	return true;
+	return !averaged || strategy_copy(trainer, trainer->work->values, state->own, trainer->work->count);
 }
 
 static bool gossip_save(struct trainer *trainer, void *memory, uint64_t bytes)
 {
 	const struct gossip *state = trainer->strategy_state;
-	own_save(trainer, state->averaged ? state->own : trainer->flat.values, memory);
-	return true;
+	float *values = own_values(trainer, state->averaged ? state->own : trainer->work->values);
+	if (values)
+		own_save(trainer, values, memory);
+	free(values);
+	return values != NULL;
 }
 
 /* begin_epoch() comes next. */
 static bool gossip_load(struct trainer *trainer, const void *memory, uint64_t bytes)
 {
 	struct gossip *state = trainer->strategy_state;
-	state->averaged = true;
-	return own_load(trainer, state->own, memory, bytes);
+	float *values = own_values(trainer, state->own);
+	const bool fine = values && own_load(trainer, values, memory, bytes) &&
+		trainer->backend->array_put(trainer->work->device, state->own, values, trainer->work->count);
+	state->averaged = fine;
+	free(values);
+	return fine;
 }
 
 static bool gossip_report(struct trainer *trainer, struct trainer_epoch *epoch)
@@ -182,8 +195,8 @@ static void gossip_destroy(struct trainer *trainer)
 	if (!state)
 		return;
 	for (uint32_t side = 0; side < state->sides; side++)
-		trainer->backend->memory_free(state->received[side]);
-	trainer->backend->memory_free(state->own);
+		flat_free(trainer->work, state->received[side]);
+	flat_free(trainer->work, state->own);
 	free(state);
 }
 

@@ -11,18 +11,18 @@ enum { LOCAL_STEPS = 8 };
 
 static bool local_sgd_create(struct trainer *trainer)
 {
-	struct flat *flat = &trainer->flat;
+	struct flat *flat = trainer->work;
 	return strategy_share_values(trainer) && strategy_open_lane(trainer) &&
-		flat_gradients(flat, &trainer->model, trainer->backend) &&
-		flat_state(flat, &trainer->model, trainer->backend, trainer->options->optimiser, 0, flat->count);
+		flat_gradients(flat, &trainer->model) && strategy_state(trainer, 0, flat->count);
 }
 
 static bool average(struct trainer *trainer)
 {
-	float *values = trainer->flat.values;
+	float *values = trainer->work->values;
 	const collet_how how = { .algorithm = trainer->options->algorithm };
-	const int64_t began = strategy_communicate(trainer);
-	if (!train_check(collet_allreduce(trainer->lane, values, values, trainer->flat.count, COLLET_F32,
+	int64_t began;
+	if (!strategy_communicate(trainer, &began) ||
+		!train_check(collet_allreduce(trainer->lane, values, values, trainer->work->count, COLLET_F32,
 				 COLLET_AVERAGE, &how),
 		    "averaging values"))
 		return false;
@@ -46,8 +46,8 @@ static bool local_sgd_step(struct trainer *trainer, uint32_t images, struct outc
 	if (!compute_step(trainer, 0, images, compute_till_all, NULL, outcome) ||
 		!scaling_settle_alone(trainer, &take))
 		return false;
-	if (take)
-		strategy_descend(trainer);
+	if (take && !strategy_descend(trainer))
+		return false;
 	return !is_time(trainer, trainer->steps_done + 1) || average(trainer);
 }
 

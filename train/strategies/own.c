@@ -1,5 +1,6 @@
 #include "strategies/own.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "error.h"
@@ -19,6 +20,17 @@ static uint64_t value_bytes(const struct trainer *trainer)
 static uint64_t scaling_bytes(const struct trainer *trainer)
 {
 	return trainer->scaling.dynamic ? sizeof(trainer->scaling) : 0;
+}
+
+float *own_values(struct trainer *trainer, const float *array)
+{
+	float *values = malloc(value_bytes(trainer));
+	if (!values)
+		train_fail("no memory for a copy of the model");
+	if (values && trainer->backend->array_get(trainer->work->device, values, array, trainer->work->count))
+		return values;
+	free(values);
+	return NULL;
 }
 
 bool own_bytes(struct trainer *trainer, uint64_t *bytes)

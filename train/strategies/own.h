@@ -4,9 +4,13 @@
 
 #include "state.h"
 
+/* A copy, in the host's memory, of an array as long as the model, which must be settled; to be freed. NULL after a line
+ * on standard error. */
+float *own_values(struct trainer *trainer, const float *array);
+
 /* As strategies' saved_bytes(). */
 bool own_bytes(struct trainer *trainer, uint64_t *bytes);
-/* values: those that this rank goes on with. */
+/* values: those that this rank goes on with, in the host's memory. */
 void own_save(const struct trainer *trainer, const float *values, void *state);
 /* False after a line on standard error: this is not what such a rank has saved. */
 bool own_load(struct trainer *trainer, float *values, const void *state, uint64_t bytes);

@@ -16,20 +16,17 @@ struct parameter_server {
 
 static bool parameter_server_create(struct trainer *trainer)
 {
-	struct flat *flat = &trainer->flat;
-	const struct backend *backend = trainer->backend;
-	const enum optimiser optimiser = trainer->options->optimiser;
+	struct flat *flat = trainer->work;
 	struct parameter_server *state = trainer->strategy_state = calloc(1, sizeof(*state));
 	if (!state)
 		return train_fail("no memory");
-	if (!servers_create(trainer, &state->requests) || !flat_gradients(flat, &trainer->model, backend))
+	if (!servers_create(trainer, &state->requests) || !flat_gradients(flat, &trainer->model))
 		return false;
 	if (!servers_is_one(trainer))
-		return flat_state(flat, &trainer->model, backend, optimiser, 0, 0);
+		return strategy_state(trainer, 0, 0);
 	const struct range part = servers_own_part(trainer);
-	return flat_state(flat, &trainer->model, backend, optimiser, part.first, part.count) &&
-		flat_allocate(flat, backend, &state->mean, part.count) &&
-		flat_allocate(flat, backend, &state->received, trainer->workers * part.count);
+	return strategy_state(trainer, part.first, part.count) && flat_allocate(flat, &state->mean, part.count) &&
+		flat_allocate(flat, &state->received, trainer->workers * part.count);
 }
 
 /* Every worker's part of the gradient, and in the end the new values to all of them. */
@@ -49,7 +46,7 @@ static bool hand_out(struct trainer *trainer, const struct parameter_server *sta
 {
 	for (uint32_t w = 0; w < trainer->workers; w++) {
 		const collet_how how = { .request = &state->requests[w] };
-		if (!train_check(collet_send(trainer->lane, trainer->flat.values + part.first, part.count, COLLET_F32,
+		if (!train_check(collet_send(trainer->lane, trainer->work->values + part.first, part.count, COLLET_F32,
 					 w, SERVERS_VALUES, &how),
 			    "sending values"))
 			return false;
@@ -60,11 +57,11 @@ static bool hand_out(struct trainer *trainer, const struct parameter_server *sta
 static bool serve(struct trainer *trainer, const struct parameter_server *state)
 {
 	const struct range part = servers_own_part(trainer);
-	if (!collect(trainer, state, part.count))
-		return false;
-	strategy_average(state->mean, state->received, part.count, part.count, trainer->workers);
-	strategy_descend_part(trainer, state->mean);
-	return hand_out(trainer, state, part);
+	return collect(trainer, state, part.count) &&
+		strategy_average(
+			trainer, state->mean, state->received, part.count, part.count, trainer->workers) &&
+		strategy_descend_part(trainer, state->mean) && trainer->backend->settle(trainer->network) &&
+		hand_out(trainer, state, part);
 }
 
 static bool parameter_server_step(struct trainer *trainer, uint32_t images, struct outcome *outcome)
@@ -75,7 +72,7 @@ static bool parameter_server_step(struct trainer *trainer, uint32_t images, stru
 	if (servers_is_one(trainer))
 		return scaling_agree(trainer, true, &take) && (!take || serve(trainer, state));
 	return compute_step(trainer, 0, images, compute_till_all, NULL, outcome) && scaling_settle(trainer, &take) &&
-		(!take || servers_exchange(trainer, trainer->flat.gradients, state->requests));
+		(!take || servers_exchange(trainer, trainer->work->gradients, state->requests));
 }
 
 static void parameter_server_destroy(struct trainer *trainer)
@@ -83,8 +80,8 @@ static void parameter_server_destroy(struct trainer *trainer)
 	struct parameter_server *state = trainer->strategy_state;
 	if (!state)
 		return;
-	trainer->backend->memory_free(state->received);
-	trainer->backend->memory_free(state->mean);
+	flat_free(trainer->work, state->received);
+	flat_free(trainer->work, state->mean);
 	free(state->requests);
 	free(state);
 }

@@ -21,7 +21,7 @@ bool servers_is_one(const struct trainer *trainer)
 
 struct range servers_part(const struct trainer *trainer, uint32_t s)
 {
-	return strategy_part(&trainer->flat, s, servers_count(trainer->options));
+	return strategy_part(trainer->work, s, servers_count(trainer->options));
 }
 
 struct range servers_own_part(const struct trainer *trainer)
@@ -40,11 +40,13 @@ bool servers_create(struct trainer *trainer, collet_request ***requests)
 bool servers_exchange(struct trainer *trainer, const float *what, collet_request **requests)
 {
 	const uint32_t servers = servers_count(trainer->options);
-	const int64_t began = strategy_communicate(trainer);
+	int64_t began;
+	if (!strategy_communicate(trainer, &began))
+		return false;
 	for (uint32_t s = 0; s < servers; s++) {
 		const struct range part = servers_part(trainer, s);
 		const collet_how receive = { .request = &requests[2 * s] }, send = { .request = &requests[2 * s + 1] };
-		if (!train_check(collet_recv(trainer->lane, trainer->flat.values + part.first, part.count, COLLET_F32,
+		if (!train_check(collet_recv(trainer->lane, trainer->work->values + part.first, part.count, COLLET_F32,
 					 servers_rank(trainer, s), SERVERS_VALUES, NULL, &receive),
 			    "receiving values from a server") ||
 			!train_check(collet_send(trainer->lane, what + part.first, part.count, COLLET_F32,
@@ -60,9 +62,11 @@ bool servers_exchange(struct trainer *trainer, const float *what, collet_request
 
 bool servers_share(struct trainer *trainer)
 {
+	if (!trainer->backend->settle(trainer->network))
+		return false;
 	for (uint32_t s = 0; s < servers_count(trainer->options); s++) {
 		const struct range part = servers_part(trainer, s);
-		float *values = trainer->flat.values + part.first;
+		float *values = trainer->work->values + part.first;
 		if (!train_check(collet_broadcast(trainer->comm, values, values, part.count, COLLET_F32,
 					 servers_rank(trainer, s), NULL),
 			    "sharing the servers' values"))

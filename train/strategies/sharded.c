@@ -9,17 +9,15 @@
 /* The same number of elements on every rank: flat.count is a multiple of the ranks. */
 static uint64_t part_count(const struct trainer *trainer)
 {
-	return trainer->flat.count / collet_comm_size(trainer->comm);
+	return trainer->work->count / collet_comm_size(trainer->comm);
 }
 
 static bool sharded_create(struct trainer *trainer)
 {
-	struct flat *flat = &trainer->flat;
 	const uint64_t count = part_count(trainer);
 	return strategy_share_values(trainer) && strategy_open_lane(trainer) &&
-		flat_gradients(flat, &trainer->model, trainer->backend) &&
-		flat_state(flat, &trainer->model, trainer->backend, trainer->options->optimiser,
-			collet_comm_rank(trainer->comm) * count, count);
+		flat_gradients(trainer->work, &trainer->model) &&
+		strategy_state(trainer, collet_comm_rank(trainer->comm) * count, count);
 }
 
 /* Every part's squares make the norm. */
@@ -27,16 +25,17 @@ static bool clip(struct trainer *trainer, float *gradients, uint64_t count)
 {
 	if (!(trainer->options->clip > 0))
 		return true;
-	double sum = strategy_square_sum(gradients, count);
-	if (!train_check(collet_allreduce(trainer->lane, &sum, &sum, 1, COLLET_F64, COLLET_SUM, NULL), "--clip"))
+	const struct array array = { gradients, count };
+	double sum;
+	if (!trainer->backend->squares(trainer->network, &array, 1, &sum) ||
+		!train_check(collet_allreduce(trainer->lane, &sum, &sum, 1, COLLET_F64, COLLET_SUM, NULL), "--clip"))
 		return false;
-	strategy_clip_to(trainer, sum, gradients, count);
-	return true;
+	return strategy_clip_to(trainer, sum, gradients, count);
 }
 
 static bool sharded_step(struct trainer *trainer, uint32_t images, struct outcome *outcome)
 {
-	const struct flat *flat = &trainer->flat;
+	const struct flat *flat = trainer->work;
 	const uint64_t count = part_count(trainer);
 	float *mine = flat->gradients + flat->state_first;
 	const collet_how how = { .algorithm = trainer->options->algorithm };
@@ -45,16 +44,16 @@ static bool sharded_step(struct trainer *trainer, uint32_t images, struct outcom
 		return false;
 	if (!take)
 		return true;
-	int64_t began = strategy_communicate(trainer);
-	if (!train_check(collet_reduce_scatter(
+	int64_t began;
+	if (!strategy_communicate(trainer, &began) ||
+		!train_check(collet_reduce_scatter(
 				 trainer->lane, flat->gradients, mine, count, COLLET_F32, COLLET_AVERAGE, &how),
 		    "averaging gradients") ||
 		!clip(trainer, mine, count))
 		return false;
 	strategy_arrived(trainer, began);
-	strategy_descend_part(trainer, mine);
-	began = strategy_communicate(trainer);
-	if (!train_check(collet_allgather(trainer->lane, flat->values + flat->state_first, flat->values, count,
+	if (!strategy_descend_part(trainer, mine) || !strategy_communicate(trainer, &began) ||
+		!train_check(collet_allgather(trainer->lane, flat->values + flat->state_first, flat->values, count,
 				 COLLET_F32, NULL),
 		    "gathering values"))
 		return false;

@@ -3,14 +3,12 @@
 #ifndef TRAIN_SHARDS_H
 #define TRAIN_SHARDS_H
 
-#include <collet/ddp.h>
-
 #include "state.h"
 
 struct shards;
 
-/* Adds up in the buckets of ddp. NULL after a line on standard error. */
-struct shards *shards_create(struct trainer *trainer, const collet_ddp *ddp);
+/* Where gradients are: all of them, in a few arrays, which stay. NULL after a line on standard error. */
+struct shards *shards_create(struct trainer *trainer, const struct array *gradients, uint32_t count);
 void shards_destroy(struct shards *shards);  /* NULL is fine */
 
 /* compute_step() of every shard; then the gradients are the mean over all, and all are ready. *outcome: the last

@@ -66,20 +66,37 @@ struct descent strategy_descent(const struct trainer *trainer)
 		.nesterov = options->nesterov, .step = trainer->steps_done + 1 };
 }
 
-void strategy_descend(struct trainer *trainer)
+bool strategy_state(struct trainer *trainer, uint64_t first, uint64_t count)
 {
-	const struct descent descent = strategy_descent(trainer);
-	timeline_begin(trainer->timeline, PHASE_OPTIMISE);
-	trainer->backend->descend(trainer->network, &descent);
-	timeline_end(trainer->timeline);
+	const enum optimiser optimiser = trainer->options->optimiser;
+	struct flat *flat = &trainer->flat;
+	if (!flat_state(flat, optimiser, first, count) ||
+		(trainer->work != flat && !flat_state(trainer->work, optimiser, first, count)))
+		return false;
+	for (uint32_t p = 0; flat_has_all_state(flat) && p < trainer->model.parameter_count; p++) {
+		struct parameter *parameter = &trainer->model.parameters[p];
+		parameter->velocity = flat->velocity + flat->first[p];
+		parameter->squares = flat->squares ? flat->squares + flat->first[p] : NULL;
+	}
+	return true;
 }
 
-void strategy_descend_part(struct trainer *trainer, const float *gradients)
+bool strategy_descend(struct trainer *trainer)
 {
 	const struct descent descent = strategy_descent(trainer);
 	timeline_begin(trainer->timeline, PHASE_OPTIMISE);
-	flat_descend(&trainer->flat, trainer->backend, gradients, &descent);
+	const bool fine = trainer->backend->descend(trainer->network, &descent);
 	timeline_end(trainer->timeline);
+	return fine;
+}
+
+bool strategy_descend_part(struct trainer *trainer, const float *gradients)
+{
+	const struct descent descent = strategy_descent(trainer);
+	timeline_begin(trainer->timeline, PHASE_OPTIMISE);
+	const bool fine = flat_descend(trainer->work, trainer->network, gradients, &descent);
+	timeline_end(trainer->timeline);
+	return fine;
 }
 
 /* ---- Ranks --------------------------------------------------------------------------------------------------- */
@@ -134,10 +151,12 @@ int64_t strategy_now_ns(void)
 	return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }
 
-int64_t strategy_communicate(struct trainer *trainer)
+bool strategy_communicate(struct trainer *trainer, int64_t *began_ns)
 {
+	const bool fine = trainer->backend->settle(trainer->network);
 	timeline_begin(trainer->timeline, PHASE_COMMUNICATE);
-	return strategy_now_ns();
+	*began_ns = strategy_now_ns();
+	return fine;
 }
 
 void strategy_arrived(struct trainer *trainer, int64_t began_ns)
@@ -150,38 +169,40 @@ void strategy_arrived(struct trainer *trainer, int64_t began_ns)
 /* ---- Gradients ----------------------------------------------------------------------------------------------- */
 
 /* As COLLET_AVERAGE has it: the sum, then times 1/n. */
-void strategy_average(float *to, const float *from, uint64_t count, uint64_t stride, uint32_t operands)
+bool strategy_average(struct trainer *trainer, float *to, const float *from, uint64_t count, uint64_t stride,
+	uint32_t operands)
 {
-	const float share = 1 / (float)operands;
-	for (uint64_t i = 0; i < count; i++) {
-		float sum = from[i];
-		for (uint32_t o = 1; o < operands; o++)
-			sum += from[o * stride + i];
-		to[i] = sum * share;
+	const struct backend *backend = trainer->backend;
+	const double share = (double)(1 / (float)operands);
+	const float *sum = from;
+	bool fine = operands > 1 || strategy_copy(trainer, to, from, count);
+	for (uint32_t o = 1; fine && o < operands; o++) {
+		fine = backend->add(
+			trainer->network, to, sum, from + o * stride, o + 1 < operands ? 1 : share, count);
+		sum = to;
 	}
+	return fine;
 }
 
-double strategy_square_sum(const float *gradients, uint64_t count)
+bool strategy_copy(struct trainer *trainer, float *to, const float *from, uint64_t count)
 {
-	double sum = 0;
-	for (uint64_t i = 0; i < count; i++)
-		sum += (double)gradients[i] * (double)gradients[i];
-	return sum;
+	return trainer->backend->add(trainer->network, to, from, NULL, 1, count);
 }
 
-void strategy_clip_to(const struct trainer *trainer, double square_sum, float *gradients, uint64_t count)
+bool strategy_clip_to(struct trainer *trainer, double square_sum, float *gradients, uint64_t count)
 {
-	const double norm = sqrt(square_sum), most = trainer->options->clip;
-	if (!isfinite(norm) || norm <= most)
-		return;
-	for (uint64_t i = 0; i < count; i++)
-		gradients[i] = (float)(gradients[i] * (most / norm));
+	const double norm = sqrt(square_sum), most = (double)trainer->options->clip;
+	return !isfinite(norm) || norm <= most ||
+		trainer->backend->add(trainer->network, gradients, gradients, NULL, most / norm, count);
 }
 
-void strategy_clip(const struct trainer *trainer, float *gradients, uint64_t count)
+bool strategy_clip(struct trainer *trainer, float *gradients, uint64_t count)
 {
-	if (trainer->options->clip > 0)
-		strategy_clip_to(trainer, strategy_square_sum(gradients, count), gradients, count);
+	const struct array array = { gradients, count };
+	double sum;
+	return !(trainer->options->clip > 0) ||
+		(trainer->backend->squares(trainer->network, &array, 1, &sum) &&
+			strategy_clip_to(trainer, sum, gradients, count));
 }
 
 struct range strategy_part(const struct flat *flat, uint32_t part, uint32_t parts)

@@ -77,11 +77,13 @@ bool strategy_fits(const struct options *options);
 
 /* ---- For strategies ------------------------------------------------------------------------------------------- */
 
+/* Memory for what the optimiser remembers of these elements of the model. */
+bool strategy_state(struct trainer *trainer, uint64_t first, uint64_t count);
 /* The optimiser's step: for all parameters, or for the part that this rank has the optimiser's memory of. */
-void strategy_descend(struct trainer *trainer);
+bool strategy_descend(struct trainer *trainer);
 /* What it goes by in this step. */
 struct descent strategy_descent(const struct trainer *trainer);
-void strategy_descend_part(struct trainer *trainer, const float *gradients);
+bool strategy_descend_part(struct trainer *trainer, const float *gradients);
 
 /* Makes sure that all ranks have the same parameters, and gives them rank 0's values. */
 bool strategy_share_values(struct trainer *trainer);
@@ -91,16 +93,18 @@ bool strategy_lane_traffic(struct trainer *trainer, struct traffic *traffic);
 
 /* CLOCK_MONOTONIC. */
 int64_t strategy_now_ns(void);
-/* For the timeline: from communicate() to arrived() a model's worth was under way, and this rank did nothing else. */
-int64_t strategy_communicate(struct trainer *trainer);
+/* Settles what was computed, so that it may travel. For the timeline: from communicate() to arrived() a model's worth
+ * was under way, and this rank did nothing else. */
+bool strategy_communicate(struct trainer *trainer, int64_t *began_ns);
 void strategy_arrived(struct trainer *trainer, int64_t began_ns);
 
 /* to[i] = the mean of from[i], from[stride + i], ..., added in this order. */
-void strategy_average(float *to, const float *from, uint64_t count, uint64_t stride, uint32_t operands);
-/* With --clip: scales the gradients (elements of flat) down to that norm. */
-void strategy_clip(const struct trainer *trainer, float *gradients, uint64_t count);
-double strategy_square_sum(const float *gradients, uint64_t count);
-void strategy_clip_to(const struct trainer *trainer, double square_sum, float *gradients, uint64_t count);
+bool strategy_average(struct trainer *trainer, float *to, const float *from, uint64_t count, uint64_t stride,
+	uint32_t operands);
+bool strategy_copy(struct trainer *trainer, float *to, const float *from, uint64_t count);
+/* With --clip: scales gradients down to that norm; to() of what has these squares in all. */
+bool strategy_clip(struct trainer *trainer, float *gradients, uint64_t count);
+bool strategy_clip_to(struct trainer *trainer, double square_sum, float *gradients, uint64_t count);
 
 /* Elements of flat that part number `part` of `parts` is: cut at multiples of 64 bytes. */
 struct range {

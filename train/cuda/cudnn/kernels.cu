@@ -1,30 +1,7 @@
 #include "cuda/cudnn/kernels.h"
-
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
-#include <cuda_runtime.h>
+#include "cuda/cudnn/kernels_common.h"
 
 namespace {
-
-enum { THREADS = 256, BLOCKS_MOST = 65535 };
-
-unsigned blocks_for(uint64_t count)
-{
-	const uint64_t blocks = (count + THREADS - 1) / THREADS;
-	return (unsigned)(blocks < 1 ? 1 : blocks > BLOCKS_MOST ? BLOCKS_MOST : blocks);
-}
-
-__device__ float widened(float x) { return x; }
-__device__ float widened(__half x) { return __half2float(x); }
-__device__ float widened(__nv_bfloat16 x) { return __bfloat162float(x); }
-
-template <typename T> __device__ T rounded(float x);
-template <> __device__ float rounded<float>(float x) { return x; }
-template <> __device__ __half rounded<__half>(float x) { return __float2half_rn(x); }
-template <> __device__ __nv_bfloat16 rounded<__nv_bfloat16>(float x) { return __float2bfloat16_rn(x); }
-
-__device__ uint64_t first_element() { return (uint64_t)blockIdx.x * blockDim.x + threadIdx.x; }
-__device__ uint64_t stride() { return (uint64_t)gridDim.x * blockDim.x; }
 
 template <typename T> __global__ void round_all(T *to, const float *from, float scale, uint64_t count)
 {
@@ -43,20 +20,6 @@ template <typename T> __global__ void add_bias(T *values, const float *bias, uin
 {
 	for (uint64_t i = first_element(); i < count; i += stride())
 		values[i] = rounded<T>(widened(values[i]) + bias[i / pixels % channels]);
-}
-
-/* Sums a value of each thread, in the same order always; thread 0 has the sum. */
-template <typename S> __device__ S sum_block(S mine)
-{
-	__shared__ S parts[THREADS];
-	parts[threadIdx.x] = mine;
-	for (unsigned half = THREADS / 2; half > 0; half /= 2) {
-		__syncthreads();
-		if (threadIdx.x < half)
-			parts[threadIdx.x] += parts[threadIdx.x + half];
-	}
-	__syncthreads();
-	return parts[0];
 }
 
 /* A block a channel. */
@@ -153,6 +116,31 @@ __global__ void step_adamw(float *value, float *mean, float *square, const float
 	}
 }
 
+__global__ void combine_all(float *to, const float *a, const float *b, double scale, uint64_t count)
+{
+	for (uint64_t i = first_element(); i < count; i += stride()) {
+		const float sum = b ? a[i] + b[i] : a[i];
+		to[i] = (float)((double)sum * scale);
+	}
+}
+
+__global__ void square_parts(const float *from, uint64_t count, double *partials)
+{
+	double mine = 0;
+	for (uint64_t i = first_element(); i < count; i += stride())
+		mine += (double)from[i] * (double)from[i];
+	const double sum = sum_block(mine);
+	if (threadIdx.x == 0)
+		partials[blockIdx.x] = sum;
+}
+
+__global__ void sum_parts(const double *partials, double *sum)
+{
+	const double all = sum_block(partials[threadIdx.x]);
+	if (threadIdx.x == 0)
+		*sum = all;
+}
+
 __global__ void unscale_all(float *values, float factor, uint64_t count, uint32_t *wrong)
 {
 	for (uint64_t i = first_element(); i < count; i += stride()) {
@@ -163,14 +151,6 @@ __global__ void unscale_all(float *values, float factor, uint64_t count, uint32_
 }
 
 }  // namespace
-
-/* One call for each type that values may have; TYPE is that type within. */
-#define FOR_TYPE(type, call)                                                                                           \
-	switch (type) {                                                                                                \
-	case KERNELS_F32: { using TYPE = float; call; break; }                                                         \
-	case KERNELS_F16: { using TYPE = __half; call; break; }                                                        \
-	case KERNELS_BF16: { using TYPE = __nv_bfloat16; call; break; }                                                \
-	}
 
 int kernels_round(enum kernels_type type, void *to, const float *from, float scale, uint64_t count,
 	struct CUstream_st *stream)
@@ -251,6 +231,22 @@ int kernels_adamw(float *value, float *mean, float *square, const float *gradien
 	struct kernels_adamw how, struct CUstream_st *stream)
 {
 	step_adamw<<<blocks_for(count), THREADS, 0, stream>>>(value, mean, square, gradient, count, how);
+	return cudaGetLastError();
+}
+
+int kernels_combine(float *to, const float *a, const float *b, double scale, uint64_t count,
+	struct CUstream_st *stream)
+{
+	combine_all<<<blocks_for(count), THREADS, 0, stream>>>(to, a, b, scale, count);
+	return cudaGetLastError();
+}
+
+static_assert((int)KERNELS_PARTIALS == (int)THREADS, "sum_parts() reads one a thread");
+
+int kernels_squares(const float *from, uint64_t count, double *partials, double *sum, struct CUstream_st *stream)
+{
+	square_parts<<<KERNELS_PARTIALS, THREADS, 0, stream>>>(from, count, partials);
+	sum_parts<<<1, THREADS, 0, stream>>>(partials, sum);
 	return cudaGetLastError();
 }
 

@@ -34,6 +34,31 @@ int kernels_add(enum kernels_type type, void *to, const void *a, const void *b, 
 int kernels_gather(enum kernels_type type, void *to, const void *from, int first, uint64_t count,
 	struct CUstream_st *stream);
 
+/* Batch norm over all ranks' batches, in pieces between which ranks gather what the pieces give (norm_sync.c). A row of
+ * statistics is a rank's means, variances, and number of values of a channel; one of gradients those of scale and
+ * shift. */
+int kernels_norm_statistics(enum kernels_type type, float *row, const void *values, uint32_t images,
+	uint32_t channels, uint32_t pixels, struct CUstream_st *stream);
+/* All ranks' rows, in the order of ranks: mean and 1 / deviation of all; *seen values of a channel. */
+int kernels_norm_join(const float *rows, uint32_t ranks, uint32_t channels, float epsilon, float *mean, float *variance,
+	float *inverse_deviation, double *seen, struct CUstream_st *stream);
+/* Running statistics move towards these by momentum. */
+int kernels_norm_follow(float *running_mean, float *running_variance, const float *mean, const float *variance,
+	const double *seen, float momentum, uint32_t channels, struct CUstream_st *stream);
+int kernels_norm(enum kernels_type type, void *to, const void *values, const float *mean,
+	const float *inverse_deviation, const float *scale, const float *shift, uint32_t images, uint32_t channels,
+	uint32_t pixels, struct CUstream_st *stream);
+/* row: this rank's gradients of scale, then of shift. */
+int kernels_norm_sums(enum kernels_type type, float *row, const void *values, const void *gradient, const float *mean,
+	const float *inverse_deviation, uint32_t images, uint32_t channels, uint32_t pixels,
+	struct CUstream_st *stream);
+/* sums: all ranks' rows added up, in the order of ranks. */
+int kernels_norm_add(const float *rows, uint32_t ranks, uint32_t channels, double *sums, struct CUstream_st *stream);
+/* to (first: =, else +=) the gradient of the values. */
+int kernels_norm_gradient(enum kernels_type type, void *to, const void *values, const void *gradient,
+	const float *mean, const float *inverse_deviation, const float *scale, const double *sums, const double *seen,
+	int first, uint32_t images, uint32_t channels, uint32_t pixels, struct CUstream_st *stream);
+
 /* Cross-entropy of softmax, as the host's (model/loss.h): *loss and *correct over the batch; gradient of the mean, or
  * NULL. */
 int kernels_loss(const float *outputs, const uint8_t *labels, uint32_t images, uint32_t classes, float *gradient,
@@ -51,6 +76,12 @@ struct kernels_adamw {
 };
 int kernels_adamw(float *value, float *mean, float *square, const float *gradient, uint64_t count,
 	struct kernels_adamw how, struct CUstream_st *stream);
+/* to = (a + b) x scale, rounded to f32 after each; b NULL: a x scale. */
+int kernels_combine(float *to, const float *a, const float *b, double scale, uint64_t count,
+	struct CUstream_st *stream);
+/* *sum of the squares; partials: room for KERNELS_PARTIALS. */
+enum { KERNELS_PARTIALS = 256 };
+int kernels_squares(const float *from, uint64_t count, double *partials, double *sum, struct CUstream_st *stream);
 /* values x factor; *wrong = 1 if one of them was infinite or not a number. */
 int kernels_unscale(float *values, float factor, uint64_t count, uint32_t *wrong, struct CUstream_st *stream);
 

@@ -44,6 +44,7 @@ static void destroy(struct layers *layers)
 	for (uint32_t p = 0; p < MODEL_PARAMETERS; p++)
 		(void)cudaFree(layers->rounded[p]);
 	(void)cudaFree(layers->weights_gradient);
+	(void)cudaFree(layers->partials);
 	(void)cudaFree(layers->workspace);
 	if (layers->cublas)
 		(void)cublasDestroy(layers->cublas);
@@ -68,6 +69,14 @@ static bool allocate_rounded(struct layers *layers)
 			return false;
 	}
 	return most == 0 || layers_allocate(&layers->weights_gradient, most * plan_type_bytes(layers));
+}
+
+static bool allocate_partials(struct layers *layers)
+{
+	void *memory;
+	const bool fine = layers_allocate(&memory, KERNELS_PARTIALS * sizeof(*layers->partials));
+	layers->partials = memory;
+	return fine;
 }
 
 static bool open_libraries(struct layers *layers)
@@ -103,7 +112,7 @@ static struct layers *create(const struct layers_setup *setup)
 	layers->cublas_type = types[setup->precision].cublas;
 	if (setup->model->layers[setup->model->layer_count - 1].kind != LAYER_LINEAR)
 		say(setup->model->name, "the last layer is not linear");
-	else if (open_libraries(layers) && allocate_rounded(layers))
+	else if (open_libraries(layers) && allocate_rounded(layers) && allocate_partials(layers))
 		return layers;
 	destroy(layers);
 	return NULL;
@@ -137,23 +146,43 @@ static bool backward(struct layers *layers, float scale, gradient_ready ready, v
 	return pass_backward(layers, layers->last, scale, ready, context);
 }
 
-static bool descend(struct layers *layers, const struct descent *descent)
+static bool descend(struct layers *layers, const struct stretch *stretch, const struct descent *descent)
 {
-	const struct layers_setup *setup = &layers->setup;
 	const struct kernels_sgd sgd = { descent->rate, descent->momentum, descent->weight_decay, descent->nesterov };
 	const struct kernels_adamw adamw = { 1 - descent->rate * descent->weight_decay,
 		(float)(descent->rate / (1 - pow((double)0.9F, descent->step))),
 		(float)sqrt(1 - pow((double)0.999F, descent->step)) };
-	bool fine = true;
-	for (uint32_t p = 0; fine && p < setup->model->parameter_count; p++) {
-		const uint64_t count = setup->model->parameters[p].count;
-		fine = layers_check_cuda(descent->optimiser == OPTIMISER_SGD ?
-			kernels_sgd(setup->values[p], setup->velocities[p], setup->gradients[p], count, sgd,
-				setup->stream) :
-			kernels_adamw(setup->values[p], setup->velocities[p], setup->squares[p], setup->gradients[p],
-				count, adamw, setup->stream), "the optimiser's step");
-	}
-	return fine;
+	struct CUstream_st *stream = layers->setup.stream;
+	return layers_check_cuda(descent->optimiser == OPTIMISER_SGD ?
+		kernels_sgd(stretch->value, stretch->velocity, stretch->gradient, stretch->count, sgd, stream) :
+		kernels_adamw(stretch->value, stretch->velocity, stretch->squares, stretch->gradient, stretch->count,
+			adamw, stream), "the optimiser's step");
+}
+
+static bool add(struct layers *layers, float *to, const float *a, const float *b, double scale, uint64_t count)
+{
+	return layers_check_cuda(kernels_combine(to, a, b, scale, count, layers->setup.stream), "a sum of arrays");
+}
+
+static bool squares(struct layers *layers, const float *from, uint64_t count, double *sum)
+{
+	return layers_check_cuda(
+		kernels_squares(from, count, layers->partials, sum, layers->setup.stream), "a sum of squares");
+}
+
+static enum kernels_type type_of(enum precision precision)
+{
+	return precision == PRECISION_F16 ? KERNELS_F16 : KERNELS_BF16;
+}
+
+static bool narrow(struct layers *layers, enum precision to_type, void *to, const float *from, uint64_t count)
+{
+	return layers_check_cuda(kernels_round(type_of(to_type), to, from, 1, count, layers->setup.stream), "rounding");
+}
+
+static bool widen(struct layers *layers, enum precision from_type, float *to, const void *from, uint64_t count)
+{
+	return layers_check_cuda(kernels_widen(type_of(from_type), to, from, count, layers->setup.stream), "widening");
 }
 
 static bool unscale(struct layers *layers, float factor, uint32_t *wrong)
@@ -174,5 +203,9 @@ __attribute__((visibility("default"))) const struct layers_table collet_train_la
 	.forward = forward,
 	.backward = backward,
 	.descend = descend,
+	.add = add,
+	.squares = squares,
+	.narrow = narrow,
+	.widen = widen,
 	.unscale = unscale,
 };

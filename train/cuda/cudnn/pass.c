@@ -76,6 +76,8 @@ static bool forward_norm(struct layers *layers, const struct plan *plan, uint32_
 			CUDNN_BATCHNORM_SPATIAL, &one, &zero, unit->in, input, unit->out, unit->output, unit->channels,
 			scale, shift, mean, variance, norm_epsilon), "batch norm");
 	const bool follow = pass == LAYERS_TRAIN_AND_FOLLOW;
+	if (layers->setup.sync)
+		return norm_sync_forward(layers, plan, l, input, follow);
 	return layers_check_cudnn(cudnnBatchNormalizationForwardTraining(layers->cudnn, CUDNN_BATCHNORM_SPATIAL, &one,
 		&zero, unit->in, input, unit->out, unit->output, unit->channels, scale, shift,
 		follow ? norm_momentum : 0, follow ? mean : NULL, follow ? variance : NULL, norm_epsilon, unit->mean,
@@ -224,6 +226,9 @@ static bool backward_norm(struct layers *layers, struct plan *plan, uint32_t l, 
 	void *back = reach(layers, plan, model->sources[l], &keep);
 	if (!back)
 		return layers_check_cudnn(CUDNN_STATUS_NOT_SUPPORTED, "batch norm of the images themselves");
+	if (layers->setup.sync)
+		return norm_sync_backward(layers, plan, l, input_of(layers, plan, l), back, keep == &zero) &&
+			ready(context, p + 1) && ready(context, p);
 	return layers_check_cudnn(cudnnBatchNormalizationBackward(layers->cudnn, CUDNN_BATCHNORM_SPATIAL, &one, keep,
 		&one, &zero, unit->in, input_of(layers, plan, l), unit->out, unit->gradient, unit->in, back,
 		unit->channels, layers->setup.values[p], layers->setup.gradients[p], layers->setup.gradients[p + 1],

@@ -132,7 +132,7 @@ static bool plan_convolution(struct layers *layers, const struct plan *plan, str
 
 /* ---- The others --------------------------------------------------------------------------------------------- */
 
-static bool plan_norm(const struct plan *plan, struct unit *unit, uint32_t channels)
+static bool plan_norm(const struct layers *layers, const struct plan *plan, struct unit *unit, uint32_t channels)
 {
 	void *mean = NULL, *deviation = NULL;
 	if (!layers_check_cudnn(cudnnCreateTensorDescriptor(&unit->channels), "a tensor") ||
@@ -145,7 +145,7 @@ static bool plan_norm(const struct plan *plan, struct unit *unit, uint32_t chann
 		layers_allocate(&deviation, channels * sizeof(float));
 	unit->mean = mean;
 	unit->inverse_deviation = deviation;
-	return fine;
+	return fine && (!layers->setup.sync || norm_sync_plan(layers, &unit->shared, channels));
 }
 
 static bool plan_pool(const struct layers *layers, struct unit *unit, uint32_t l)
@@ -175,7 +175,7 @@ static bool plan_unit(struct layers *layers, const struct plan *plan, struct uni
 		return false;
 	switch (model->layers[l].kind) {
 	case LAYER_CONVOLUTION: return plan_convolution(layers, plan, unit, l);
-	case LAYER_BATCH_NORM: return plan_norm(plan, unit, out->channels);
+	case LAYER_BATCH_NORM: return plan_norm(layers, plan, unit, out->channels);
 	case LAYER_MAX_POOL: case LAYER_MEAN_POOL: return plan_pool(layers, unit, l);
 	case LAYER_RELU: case LAYER_LINEAR: case LAYER_ADD: case LAYER_FORK: case LAYER_SHORTCUT: break;
 	}
@@ -235,6 +235,7 @@ void plan_destroy(struct plan *plan)
 			(void)cudnnDestroyPoolingDescriptor(unit->pooling);
 		(void)cudaFree(unit->mean);
 		(void)cudaFree(unit->inverse_deviation);
+		norm_sync_free(&unit->shared);
 		(void)cudaFree(unit->output);
 		(void)cudaFree(unit->gradient);
 	}

@@ -10,6 +10,13 @@
 #include "cuda/cudnn/kernels.h"
 #include "cuda/layers.h"
 
+/* What batch norm over all ranks needs beside (norm_sync.c). */
+struct norm_shared {
+	float *variance;                        /* of all ranks' batches */
+	float *row, *rows;                      /* what this rank tells, and what all do */
+	double *sums, *seen;
+};
+
 /* One layer of a plan. */
 struct unit {
 	cudnnTensorDescriptor_t in, out;
@@ -21,6 +28,7 @@ struct unit {
 	cudnnConvolutionBwdDataAlgo_t back_data;
 	cudnnConvolutionBwdFilterAlgo_t back_filter;
 	float *mean, *inverse_deviation;        /* batch norm: of the batch */
+	struct norm_shared shared;
 	void *output;                           /* f32 if the loss is of it */
 	void *gradient;                         /* of output */
 	uint64_t in_count, out_count;           /* elements, of the whole batch */
@@ -45,6 +53,7 @@ struct layers {
 	cublasHandle_t cublas;
 	void *rounded[MODEL_PARAMETERS];        /* weights as activations are; NULL: they are f32, or not multiplied */
 	void *weights_gradient;                 /* likewise, of the largest: f32 it becomes where it belongs */
+	double *partials;                       /* of a sum of squares */
 	void *workspace;
 	size_t workspace_bytes;
 	struct plan *plans, *last;              /* last: of the last forward pass */
@@ -66,6 +75,13 @@ size_t plan_type_bytes(const struct layers *layers);
 const struct shape *plan_shape_into(const struct model *model, uint32_t l);
 uint32_t plan_weights(const struct model *model, uint32_t l);
 bool plan_has_bias(const struct layer *layer);
+
+/* With setup.sync. back, first: pass.c, reach(). */
+bool norm_sync_plan(const struct layers *layers, struct norm_shared *shared, uint32_t channels);
+void norm_sync_free(struct norm_shared *shared);
+bool norm_sync_forward(struct layers *layers, const struct plan *plan, uint32_t l, const void *input, bool follow);
+bool norm_sync_backward(struct layers *layers, const struct plan *plan, uint32_t l, const void *input, void *back,
+	bool first);
 
 bool pass_forward(struct layers *layers, struct plan *plan, const float *images, enum layers_pass pass);
 bool pass_backward(struct layers *layers, struct plan *plan, float scale, gradient_ready ready, void *context);

@@ -1,0 +1,123 @@
+/* Hooks of collet_ddp work on the host: a bucket is copied to a page-locked place there by the side stream, while
+ * backward goes on, travels as the hook has it, and is copied back. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "error.h"
+#include "strategies/allreduce_device.h"
+
+enum { PAGE_BYTES = 4096 };
+
+static uint64_t bucket_bytes(const struct bucket *bucket)
+{
+	return bucket->count * sizeof(float);
+}
+
+bool device_hook_init(struct device_allreduce *state)
+{
+	const struct gpu *gpu = &state->trainer->device->gpu.gpu;
+	for (uint32_t b = 0; b < state->bucket_count; b++) {
+		struct bucket *bucket = &state->buckets[b];
+		const size_t bytes = (bucket_bytes(bucket) + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES;
+		bucket->here = aligned_alloc(PAGE_BYTES, bytes ? bytes : PAGE_BYTES);
+		if (!bucket->here)
+			return train_fail("no memory for a bucket of %zu bytes", bytes);
+		/* Where it cannot be page-locked, copies hold up the host. */
+		bucket->locked = bytes > 0 && gpu->cuMemHostRegister(bucket->here, bytes, 0) == GPU_OK;
+	}
+	return true;
+}
+
+void device_hook_deinit(struct device_allreduce *state)
+{
+	const struct cuda_device *device = state->trainer->device;
+	if (state->hook)
+		(void)device->gpu.gpu.cuStreamSynchronize(device->side);
+	for (uint32_t b = 0; b < state->bucket_count; b++) {
+		struct bucket *bucket = &state->buckets[b];
+		if (bucket->locked)
+			(void)device->gpu.gpu.cuMemHostUnregister(bucket->here);
+		free(bucket->here);
+	}
+	if (state->ddp)
+		collet_ddp_destroy(&state->ddp);
+	if (state->hook)
+		collet_ddp_hook_destroy(&state->hook);
+}
+
+bool device_hook_mark(struct device_allreduce *state, struct bucket *bucket)
+{
+	const struct cuda_device *d = state->trainer->device;
+	return cuda_record(d, bucket->complete, d->compute) && cuda_follow(d, d->side, bucket->complete) &&
+		cuda_check(d, d->gpu.gpu.cuMemcpyAsync((uintptr_t)bucket->here, (uintptr_t)bucket->gradients,
+			bucket_bytes(bucket), d->side), "fetching gradients") &&
+		cuda_record(d, bucket->ended, d->side);
+}
+
+/* The next bucket has come. */
+static bool hand_over(struct device_allreduce *state)
+{
+	const struct trainer *trainer = state->trainer;
+	const uint32_t b = state->started++;
+	collet_ddp_bucket bucket;
+	if (!train_check(collet_ddp_bucket_get(state->ddp, b, &bucket), "a bucket"))
+		return false;
+	memcpy(bucket.gradients, state->buckets[b].here, bucket_bytes(&state->buckets[b]));
+	bool fine = true;
+	for (uint32_t p = trainer->model.parameter_count; fine && p-- > 0;)
+		if (state->bucket_of[p] == b)
+			fine = train_check(collet_ddp_ready(state->ddp, p), "averaging gradients");
+	return fine;
+}
+
+static bool look_at_copies(struct device_allreduce *state)
+{
+	const struct trainer *trainer = state->trainer;
+	bool fine = true;
+	while (fine && !trainer->options->no_overlap && state->started < state->bucket_count &&
+		trainer->device->gpu.gpu.cuEventQuery(state->buckets[state->started].ended) == GPU_OK)
+		fine = hand_over(state);
+	return fine;
+}
+
+static bool copy_back(const struct device_allreduce *state)
+{
+	const struct cuda_device *d = state->trainer->device;
+	bool fine = true;
+	for (uint32_t b = 0; fine && b < state->bucket_count; b++) {
+		const struct bucket *mine = &state->buckets[b];
+		collet_ddp_bucket bucket;
+		fine = train_check(collet_ddp_bucket_get(state->ddp, b, &bucket), "a bucket");
+		if (!fine)
+			break;
+		memcpy(mine->here, bucket.gradients, bucket_bytes(mine));
+		fine = cuda_check(d, d->gpu.gpu.cuMemcpyAsync((uintptr_t)mine->gradients, (uintptr_t)mine->here,
+			bucket_bytes(mine), d->compute), "bringing gradients back");
+	}
+	return fine;
+}
+
+static bool tell_travels(const struct device_allreduce *state)
+{
+	struct travel travels[MODEL_PARAMETERS];
+	for (uint32_t b = 0; b < state->bucket_count; b++) {
+		collet_ddp_travel travel;
+		if (!train_check(collet_ddp_last_travel(state->ddp, b, &travel), "a bucket's times"))
+			return false;
+		travels[b] = (struct travel){ travel.began_ns, travel.ended_ns, bucket_bytes(&state->buckets[b]) };
+	}
+	timeline_travels(state->trainer->timeline, travels, state->bucket_count);
+	return true;
+}
+
+bool device_hook_travel(struct device_allreduce *state)
+{
+	const struct trainer *trainer = state->trainer;
+	bool fine = device_while_computing(state, look_at_copies);
+	timeline_begin(trainer->timeline, PHASE_COMMUNICATE);
+	while (fine && state->started < state->bucket_count)
+		fine = cuda_await(trainer->device, state->buckets[state->started].ended) && hand_over(state);
+	fine = fine && train_check(collet_ddp_wait(state->ddp), "averaging gradients") && copy_back(state);
+	timeline_end(trainer->timeline);
+	return fine && tell_travels(state);
+}
