@@ -16,8 +16,9 @@ grep -q 'there is no NVIDIA GPU here' "$root/said" || fail 'no sentence about th
 [ ! -e "$root/none" ] || fail 'a folder without a GPU'
 
 # The parts that are this script's own; training is tested elsewhere.
-"$script" --fake --build "$build" --out "$root/out" --only suite,sanitizer,delays,bench >"$root/said" 2>&1 || fail "status $?"
-grep -q ' ok, 0 failed, 4 not run' "$root/said" || fail 'not all of it went'
+"$script" --fake --build "$build" --out "$root/out" --only suite,sanitizer,delays,bench,tests >"$root/said" 2>&1 ||
+	fail "status $?"
+grep -q ' ok, 0 failed, 1 not run' "$root/said" || fail 'not all of it went'
 grep -q "^ok .* copy within the GPU's memory: .* GB/s" "$root/out/gpu-check.txt" || fail 'no table'
 python3 - "$root/out/gpu-check.json" <<'END' || fail 'the JSON is not what it should be'
 import json, sys
@@ -26,6 +27,12 @@ rows = {row["name"]: row for row in result["rows"]}
 assert result["machine"]["fake"] is True
 assert rows["allreduce 64K, 2 threads"]["value"] > 0 and rows["allreduce 64K, 2 threads"]["least"] == 0.8
 assert rows["allreduce 64K, 2 threads"]["measurement"]["device"] == "a stand-in for a GPU"
+assert rows["allreduce 8 B in a graph, 2 threads"]["measurement"]["calling"] == "graph"
+assert rows["allreduce 8 B on a stream, 2 threads"]["most"] == 12
+assert rows["what a call on a stream costs the host"]["value"] > 0
+assert rows["reduction kernel alone, bf16, 2 into 1"]["least"] == 0.9
+assert rows["fold"]["result"] == "ok" and rows["allreduce --graph, 2 processes"]["result"] == "ok"
+assert all("; asked for at " in row["text"] for row in result["rows"] if row.get("most") or row.get("least"))
 assert rows["compute-sanitizer"]["result"] == "not run"
 END
 
@@ -33,5 +40,5 @@ END
 status=0; FAKE_CUDA_FAIL=cuMemAlloc:1:2 "$script" --fake --build "$build" --out "$root/out" --only bench >"$root/said" 2>&1 ||
 	status=$?
 [ $status = 1 ] || fail "status $status with a driver that fails"
-grep -q '^0 ok, 5 failed' "$root/said" || fail 'not every part failed'
+grep -q '^0 ok, 9 failed' "$root/said" || fail 'not every part failed'
 grep -q 'CUDA_ERROR_OUT_OF_MEMORY' "$root/out/gpu-check.txt" || fail 'no reason'
