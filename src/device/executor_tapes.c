@@ -12,9 +12,10 @@ static bool same_taping(const struct collet_taping *a, const struct collet_tapin
 	       a->quick == b->quick;
 }
 
+/* A v-form's blocks are its own: its tape is kept for nobody, and nobody's is right for it. */
 static bool is_of(const struct collet_executor_tape *tape, const struct collet_executor_call *call)
 {
-	return tape->program && tape->program == call->program && tape->count == call->shape.count &&
+	return !call->listed && tape->program && tape->program == call->program && tape->count == call->shape.count &&
 	       tape->root == call->shape.root && same_taping(&tape->taping, &call->taping);
 }
 

@@ -330,9 +330,52 @@ static void a_part_of_the_ranks_has_its_own_windows(void **state)
 	ranks_must_pass(&options, split);
 }
 
+/* A v-form of as many elements of this rank's as the call before it had, but others of the others'. */
+static void gather_unlike(struct rank *rank)
+{
+	enum { GAP = 1, COUNT = 3 };
+	const uint64_t blocks[] = { 0, COUNT }, displacements[] = { GAP, GAP };
+	const uint8_t own[COUNT] = { 1, 2, 3 }, untouched[2 * COUNT] = { 0 };
+	uint8_t plain[2 * COUNT], listed[2 * COUNT];
+	struct gpu gpu;
+	struct buffer from = { 0 }, to = { 0 };
+	if (!start(&gpu, rank, false))
+		return;
+	if (!rank_check(rank,
+		    buffer_make(&from, &gpu.program, true, sizeof(own)) && buffer_write(&from, own) &&
+			    buffer_make(&to, &gpu.program, true, sizeof(untouched)) && buffer_write(&to, untouched),
+		    "no GPU"))
+		return;
+	rank_ok(rank, collet_allgather(rank->comm, from.first, to.first, COUNT, COLLET_U8, NULL), "plain");
+	rank_check(rank,
+		buffer_read(&to, plain) && memcmp(plain, own, COUNT) == 0 && memcmp(plain + COUNT, own, COUNT) == 0 &&
+			buffer_write(&to, untouched),
+		"the plain form");
+	rank_ok(rank,
+		collet_allgatherv(rank->comm, from.first, blocks[rank->rank], to.first, blocks, displacements,
+			COLLET_U8, NULL),
+		"listed");
+	rank_check(rank,
+		buffer_read(&to, listed) && memcmp(listed, untouched, GAP) == 0 &&
+			memcmp(listed + GAP, own, COUNT) == 0 &&
+			memcmp(listed + GAP + COUNT, untouched, COUNT - GAP) == 0,
+		"the v-form is not its own");
+	buffer_free(&from);
+	buffer_free(&to);
+	end(&gpu);
+}
+
+static void a_v_form_is_not_taken_for_the_plain_form_before_it(void **state)
+{
+	const struct ranks_options options = {
+		.size = 2, .mode = RANKS_PROCESSES, .bare = true, .transport = "shm"};
+	ranks_must_pass(&options, gather_unlike);
+}
+
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(a_v_form_is_not_taken_for_the_plain_form_before_it),
 		cmocka_unit_test(where_gpus_do_not_reach_each_other_all_goes_by_way_of_the_host),
 		cmocka_unit_test(whoever_is_lost_ends_the_call_of_all),
 		cmocka_unit_test(a_part_of_the_ranks_has_its_own_windows),
