@@ -21,7 +21,9 @@ enum {
 	SHM_BULK_MIN = 3 * SHM_RUN_BYTES + 1,           /* from here on through the bulk units, or lent to a thread */
 	SHM_ARENA_MIN = SHM_BULK_MIN,                   /* in its arena; getting less back is dearer than copying */
 	SHM_ARENA_WAITS_MIN = 2049,                     /* the same if the sender waits for the peer anyway */
-	SHM_OWN_BYTES = 1024,                           /* up to here the next message's lines are fetched ahead */
+	SHM_OWN_BYTES = 1024,                           /* up to here the next message's lines are fetched ahead, */
+	SHM_AHEAD_BYTES = 1024,                         /* and those of one that has come before it is asked for, */
+	SHM_AHEAD_AFTER = 3,                            /* if as many in a row had come by then */
 	SHM_SLICE_BYTES = 1 << 20,                      /* read from the peer in one call of progress() at most */
 	SHM_RUNS_IN_CALL = 8,                           /* of a long message, in one call of progress() at most */
 	SHM_IDLE_POLLS = 2048                           /* calls of progress() in vain until the peer is looked for */
@@ -101,6 +103,7 @@ struct shm_conduit {
 	uint64_t in_bulk_viewed;                 /* a bit a bulk unit: a view holds it */
 	struct collet_transfer_queue receives;
 	struct shm_incoming incoming;
+	uint32_t prompt;                         /* messages in a row that had come when they were asked for */
 	const struct collet_arena_map *peer_arena;
 	pid_t peer_pid;                          /* in this process's pid namespace */
 	uint64_t peer_nonce, peer_nonce_address;

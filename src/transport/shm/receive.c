@@ -468,6 +468,31 @@ static bool receive_whole_run(struct shm_conduit *shm, struct collet_transfer *t
 	return true;
 }
 
+/* The sender is ahead of this rank, as a root's or a leaf's are: then the next message has mostly come, too, and its
+ * lines travel while this one is worked on. Else the sender is about to write just these lines, and is left alone. */
+static inline void fetch_ahead(struct shm_conduit *shm)
+{
+	if (++shm->prompt < SHM_AHEAD_AFTER)
+		return;
+	if (shm->prompt == SHM_AHEAD_AFTER) {
+		__builtin_prefetch(next_in(shm, 0));
+		return;
+	}
+	const uint64_t stamp = next_stamp(shm, memory_order_relaxed);
+	if (!stamp) {
+		shm->prompt = 0;
+		return;
+	}
+	__builtin_prefetch(next_in(shm, 1));
+	const uint64_t where = word_of_next(shm, 4);
+	const uint64_t first = (uint32_t)where, bytes = where >> 32;
+	if (stamp_kind(stamp) != SHM_RING || first >= SHM_UNITS || bytes > SHM_AHEAD_BYTES ||
+		bytes > (SHM_UNITS - first) * SHM_UNIT_BYTES)
+		return;
+	for (uint64_t at = 0; at < bytes; at += sizeof(struct shm_cell))
+		__builtin_prefetch(shm->in_units[first] + at);
+}
+
 enum collet_now collet_shm_receive_now(struct collet_conduit *conduit, struct collet_transfer *transfer)
 {
 	struct shm_conduit *shm = (struct shm_conduit *)conduit;
@@ -476,6 +501,7 @@ enum collet_now collet_shm_receive_now(struct collet_conduit *conduit, struct co
 		return COLLET_NOW_POST;
 	if (!stamp) {
 		prefetch_rest(shm, transfer->message.bytes);
+		shm->prompt = 0;
 		return COLLET_NOW_WAIT;
 	}
 	const enum shm_kind kind = stamp_kind(stamp);
@@ -492,6 +518,7 @@ enum collet_now collet_shm_receive_now(struct collet_conduit *conduit, struct co
 		return COLLET_NOW_POST;
 	count_received(shm, transfer);
 	transfer->status = COLLET_OK;
+	fetch_ahead(shm);
 	return COLLET_NOW_DONE;
 }
 
