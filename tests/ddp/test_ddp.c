@@ -9,7 +9,7 @@
 
 #include <collet/ddp.h>
 
-#include "ranks.h"
+#include "thread_ranks.h"
 
 enum { RANKS = 3, PARAMETERS = 4, ELEMENTS = 1000 };
 
@@ -112,7 +112,7 @@ static void ranks_start_equal_and_gradients_are_averaged(void **state)
 	for (size_t row = 0; row < sizeof(rows) / sizeof(rows[0]); row++) {
 		struct report *report = calloc(1, sizeof(*report));
 		report->options = row > 0 ? &rows[row].options : NULL;
-		ranks_run(RANKS, train_two_steps, report);
+		thread_ranks_run(RANKS, train_two_steps, report);
 		for (uint32_t rank = 0; rank < RANKS; rank++) {
 			assert_int_equal(report->created[rank], COLLET_OK);
 			assert_int_equal(report->stepped[rank], COLLET_OK);
@@ -223,7 +223,7 @@ static void what_differs_between_ranks_is_refused_by_name(void **state)
 	for (size_t row = 0; row < sizeof(rows) / sizeof(rows[0]); row++) {
 		struct report *report = calloc(1, sizeof(*report));
 		report->spoil = rows[row].spoil;
-		ranks_run(RANKS, create_spoilt, report);
+		thread_ranks_run(RANKS, create_spoilt, report);
 		for (uint32_t rank = 0; rank < RANKS; rank++) {
 			assert_int_equal(report->created[rank], COLLET_ERR_ARGUMENT);
 			assert_non_null(strstr(report->sentences[rank], rows[row].everywhere));
@@ -247,7 +247,7 @@ static void one_rank_that_makes_no_sense_holds_up_nobody(void **state)
 	for (size_t row = 0; row < sizeof(rows) / sizeof(rows[0]); row++) {
 		struct report *report = calloc(1, sizeof(*report));
 		report->spoil = rows[row].spoil;
-		ranks_run(RANKS, create_spoilt, report);
+		thread_ranks_run(RANKS, create_spoilt, report);
 		for (uint32_t rank = 0; rank < RANKS; rank++) {
 			assert_int_equal(report->created[rank], COLLET_ERR_ARGUMENT);
 			assert_non_null(strstr(report->sentences[rank],
@@ -292,7 +292,7 @@ static void marking_twice_or_not_at_all_is_refused(void **state)
 		COLLET_ERR_ARGUMENT, COLLET_OK, COLLET_OK, COLLET_OK, COLLET_ERR_ARGUMENT, COLLET_OK,
 		COLLET_ERR_ARGUMENT};
 	collet_status seen[11];
-	ranks_run(1, misuse, seen);
+	thread_ranks_run(1, misuse, seen);
 	for (size_t i = 0; i < 11; i++)
 		assert_int_equal(seen[i], expected[i]);
 }

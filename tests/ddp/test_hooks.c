@@ -12,7 +12,7 @@
 
 #include <collet/ddp_hook.h>
 
-#include "ranks.h"
+#include "thread_ranks.h"
 
 enum { RANKS_MOST = 4, PARAMETERS = 3, STEPS_MOST = 40, ELEMENTS = 64 * 900 + 37 + 3 };
 
@@ -122,7 +122,7 @@ static void run_as_told(struct run *run)
 {
 	const char *words = run->words;
 	const uint32_t ranks = run->ranks;
-	ranks_run(ranks, train, run);
+	thread_ranks_run(ranks, train, run);
 	for (uint32_t rank = 0; rank < ranks; rank++) {
 		if (run->status[rank] != COLLET_OK)
 			fail_msg("%s, rank %u: %s", words ? words : "none", rank, run->sentence[rank]);
@@ -376,7 +376,7 @@ static void a_dtype_that_a_hook_does_not_take_is_named(void **state)
 	static const char *const words[] = { "f16", "bf16", "topk:0.5", "randomk:0.5", "qsgd:8", "sign", "powersgd:1" };
 	for (size_t i = 0; i < sizeof(words) / sizeof(words[0]); i++) {
 		struct refused seen = { .words = { words[i], words[i] } };
-		ranks_run(2, try_to_train, &seen);
+		thread_ranks_run(2, try_to_train, &seen);
 		for (uint32_t rank = 0; rank < 2; rank++) {
 			assert_int_equal(seen.created[rank], COLLET_OK);
 			assert_int_equal(seen.ready[rank], COLLET_ERR_UNSUPPORTED);
@@ -388,7 +388,7 @@ static void a_dtype_that_a_hook_does_not_take_is_named(void **state)
 static void another_hook_on_another_rank_is_refused(void **state)
 {
 	struct refused seen = { .words = { "qsgd:8", "qsgd:4" } };
-	ranks_run(2, try_to_train, &seen);
+	thread_ranks_run(2, try_to_train, &seen);
 	for (uint32_t rank = 0; rank < 2; rank++) {
 		assert_int_equal(seen.created[rank], COLLET_ERR_ARGUMENT);
 		assert_non_null(strstr(seen.sentence[rank], "the hook is 'qsgd:4"));

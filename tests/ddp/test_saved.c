@@ -11,7 +11,7 @@
 
 #include <collet/ddp_hook.h>
 
-#include "ranks.h"
+#include "thread_ranks.h"
 
 enum { RANKS = 3, PARAMETERS = 4, HALF = 5, ELEMENTS = 40 * 60 + 37 + 3 + 24 * 50 };
 
@@ -181,7 +181,7 @@ static void what_is_saved_goes_on(void **state)
 	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
 		struct run *run = calloc(1, sizeof(*run));
 		run->row = &rows[i];
-		ranks_run(RANKS, body, run);
+		thread_ranks_run(RANKS, body, run);
 		for (uint32_t rank = 0; rank < RANKS; rank++) {
 			if (run->status[rank] != COLLET_OK)
 				fail_msg("row %zu, rank %u: %s", i, rank, run->sentence[rank]);
@@ -271,7 +271,7 @@ static void what_is_not_its_own_is_refused(void **state)
 		"another hook", "layout is none of these", "saved after 0 steps, and not when rank 0's was"};
 	struct refused *refused = calloc(1, sizeof(*refused));
 	refused->run.row = &row;
-	ranks_run(RANKS, refused_body, refused);
+	thread_ranks_run(RANKS, refused_body, refused);
 	for (uint32_t rank = 0; rank < RANKS; rank++) {
 		if (refused->run.status[rank] != COLLET_OK)
 			fail_msg("rank %u: %s", rank, refused->run.sentence[rank]);

@@ -12,7 +12,7 @@
 
 #include <collet/ddp.h>
 
-#include "ranks.h"
+#include "thread_ranks.h"
 
 enum { RANKS = 3, PARAMETERS = 4, ELEMENTS = 50, NOTES = 64 };
 
@@ -93,7 +93,7 @@ static struct seen *run(void (*body)(collet_comm *, void *), const collet_ddp_op
 {
 	struct seen *seen = calloc(1, sizeof(*seen));
 	seen->options = options;
-	ranks_run(RANKS, body, seen);
+	thread_ranks_run(RANKS, body, seen);
 	for (uint32_t rank = 0; rank < RANKS; rank++)
 		for (uint32_t i = 0; i < seen->statuses[rank]; i++)
 			if (seen->status[rank][i] != COLLET_OK)

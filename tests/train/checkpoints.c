@@ -9,7 +9,7 @@
 #include <cmocka.h>
 
 #include "checkpoints.h"
-#include "ranks.h"
+#include "thread_ranks.h"
 
 enum { WORDS_MOST = 40 };
 
@@ -59,7 +59,7 @@ struct run run_words_watched(
 			arguments[count++] = strdup(*word);
 	struct run run = { .step = step };
 	assert_int_equal(options_parse(&run.options, count, arguments), OPTIONS_RUN);
-	ranks_run(ranks, train, &run);
+	thread_ranks_run(ranks, train, &run);
 	while (count-- > 0)
 		free(arguments[count]);
 	return run;

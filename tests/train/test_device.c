@@ -10,59 +10,16 @@
 
 #include <cmocka.h>
 
-#include "options.h"
-#include "ranks.h"
-#include "trainer.h"
+#include "runs.h"
 
-enum { RANKS = 4, EPOCHS = 2, WORDS_MOST = 40 };
-
-struct run {
-	struct options options;
-	bool fine[RANKS];
-	struct trainer_epoch epochs[RANKS][EPOCHS];
-};
-
-struct member {
-	struct run *run;
-	uint32_t rank;
-};
-
-static bool note_epoch(void *context, const struct trainer_epoch *epoch)
-{
-	struct member *member = context;
-	member->run->epochs[member->rank][epoch->epoch - 1] = *epoch;
-	return true;
-}
-
-static void train(collet_comm *comm, void *context)
-{
-	struct run *run = context;
-	struct member member = { run, collet_comm_rank(comm) };
-	const struct trainer_watch watch = { .epoch = note_epoch, .context = &member };
-	run->fine[member.rank] = trainer_run(comm, &run->options, &watch);
-}
+enum { EPOCHS = 2, WORDS_MOST = 40 };
 
 /* Short: images that divide by nothing. */
-static struct run *run_words(uint32_t ranks, const char *device, const char *const *more, bool fine)
+static struct run *run_on(uint32_t ranks, const char *device, const char *const *more, bool fine)
 {
-	static const char *const always[] = { "collet-train", "--dataset", "digits", "--train-samples", "203",
-		"--test-samples", "51", "--batch-size", "32", "--epochs", "2", "--device" };
-	char *words[WORDS_MOST];
-	int count = 0;
-	for (size_t i = 0; i < sizeof(always) / sizeof(always[0]); i++)
-		words[count++] = strdup(always[i]);
-	words[count++] = strdup(device);
-	for (; *more; more++)
-		words[count++] = strdup(*more);
-	words[count] = NULL;
-	struct run *run = calloc(1, sizeof(*run));
-	assert_int_equal(options_parse(&run->options, count, words), OPTIONS_RUN);
-	ranks_run(ranks, train, run);
-	for (uint32_t rank = 0; rank < ranks; rank++)
-		assert_int_equal(run->fine[rank], fine);
-	while (count-- > 0)
-		free(words[count]);
-	return run;
+	const char *const always[] = { "--dataset", "digits", "--train-samples", "203", "--test-samples", "51",
+		"--batch-size", "32", "--epochs", "2", "--device", device, NULL };
+	return run_words(ranks, always, more, fine);
 }
 
 static void assert_same(const struct run *cuda, const struct run *cpu, uint32_t ranks)
@@ -112,8 +69,8 @@ static void gpus_end_where_cpus_end(void **state)
 	uint64_t last = 0;
 	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
 		setenv("FAKE_CUDA_DEVICES", rows[i].gpus, 1);
-		struct run *cuda = run_words(rows[i].ranks, "cuda", rows[i].words, true);
-		struct run *cpu = run_words(rows[i].ranks, "cpu", rows[i].words, true);
+		struct run *cuda = run_on(rows[i].ranks, "cuda", rows[i].words, true);
+		struct run *cpu = run_on(rows[i].ranks, "cpu", rows[i].words, true);
 		assert_same(cuda, cpu, rows[i].ranks);
 		/* And the comparison can fail. */
 		assert_true(cuda->epochs[0][0].checksum != cuda->epochs[0][1].checksum);
@@ -144,15 +101,15 @@ static void a_checkpoint_moves_between_them(void **state)
 		{ "--strategy", "sharded", "--model", "linear", NULL },
 		{ "--compress", "topk:0.1", "--model", "linear", NULL } };
 	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-		struct run *whole = run_words(2, "cpu", rows[i], true);
+		struct run *whole = run_on(2, "cpu", rows[i], true);
 		for (int on_gpu_first = 0; on_gpu_first < 2; on_gpu_first++) {
 			const char *const before[] = { "--checkpoint", file, "--steps", "6", NULL };
 			const char *const after[] = { "--checkpoint", file, "--resume", NULL };
 			const char *first[WORDS_MOST], *then[WORDS_MOST];
 			join(first, rows[i], before);
 			join(then, rows[i], after);
-			free(run_words(2, on_gpu_first ? "cuda" : "cpu", first, true));
-			struct run *rest = run_words(2, on_gpu_first ? "cpu" : "cuda", then, true);
+			free(run_on(2, on_gpu_first ? "cuda" : "cpu", first, true));
+			struct run *rest = run_on(2, on_gpu_first ? "cpu" : "cuda", then, true);
 			for (uint32_t rank = 0; rank < 2; rank++) {
 				assert_int_equal(rest->epochs[rank][1].checksum, whole->epochs[rank][1].checksum);
 				assert_true(
@@ -169,20 +126,20 @@ static void a_checkpoint_moves_between_them(void **state)
 static void auto_is_the_cpu_where_something_is_missing(void **state)
 {
 	const char *const nothing[] = { NULL };
-	struct run *cpu = run_words(2, "cpu", nothing, true), *found = run_words(2, "auto", nothing, true);
+	struct run *cpu = run_on(2, "cpu", nothing, true), *found = run_on(2, "auto", nothing, true);
 	assert_same(found, cpu, 2);
 	free(found);
 	setenv("FAKE_CUDA_DEVICES", "0", 1);
-	found = run_words(2, "auto", nothing, true);
+	found = run_on(2, "auto", nothing, true);
 	assert_same(found, cpu, 2);
 	free(found);
-	free(run_words(2, "cuda", nothing, false));
+	free(run_on(2, "cuda", nothing, false));
 	unsetenv("FAKE_CUDA_DEVICES");
 	setenv("TEST_LAYERS_ABSENT", "1", 1);
-	found = run_words(2, "auto", nothing, true);
+	found = run_on(2, "auto", nothing, true);
 	assert_same(found, cpu, 2);
 	free(found);
-	free(run_words(2, "cuda", nothing, false));
+	free(run_on(2, "cuda", nothing, false));
 	unsetenv("TEST_LAYERS_ABSENT");
 	free(cpu);
 }

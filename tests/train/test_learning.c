@@ -10,7 +10,7 @@
 #include <cmocka.h>
 
 #include "options.h"
-#include "ranks.h"
+#include "thread_ranks.h"
 #include "trainer.h"
 
 struct run {
@@ -60,7 +60,7 @@ static void digits_are_too_hard_for_a_linear_model(void **state)
 		run.options.model = "linear";
 		run.options.learning_rate = rates[i];
 		run.options.epochs = 5;
-		ranks_run(1, train, &run);
+		thread_ranks_run(1, train, &run);
 		assert_true(run.fine);
 		assert_in_range((uint64_t)(run.best_accuracy * 1e4), 7000, 9499);
 	}
@@ -72,7 +72,7 @@ static void digits_are_not_too_hard_for_the_convnet(void **state)
 	run.options.dataset = "digits";
 	run.options.train_samples = 12000;
 	run.options.test_samples = 2000;
-	ranks_run(2, train, &run);
+	thread_ranks_run(2, train, &run);
 	assert_true(run.fine);
 	assert_in_range((uint64_t)(run.best_accuracy * 1e4), 9550, 10000);
 }
@@ -80,7 +80,7 @@ static void digits_are_not_too_hard_for_the_convnet(void **state)
 static void mnist_reaches_98_percent_in_one_epoch_on_two_ranks(void **state)
 {
 	struct run run = { .options = defaults() };
-	ranks_run(2, train, &run);
+	thread_ranks_run(2, train, &run);
 	assert_true(run.fine);
 	printf("test accuracy %.2f %%\n", 100 * run.best_accuracy);
 	assert_in_range((uint64_t)(run.best_accuracy * 1e4), 9800, 10000);
@@ -92,7 +92,7 @@ static void cifar10_is_learnt_by_lenet_on_two_ranks(void **state)
 	run.options.dataset = "cifar10";
 	run.options.model = "lenet";
 	run.options.epochs = 2;
-	ranks_run(2, train, &run);
+	thread_ranks_run(2, train, &run);
 	assert_true(run.fine);
 	printf("test accuracy %.2f %%\n", 100 * run.best_accuracy);
 	assert_in_range((uint64_t)(run.best_accuracy * 1e4), 4000, 10000);

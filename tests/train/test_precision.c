@@ -10,11 +10,10 @@
 
 #include "data/random.h"
 #include "model/half.h"
-#include "options.h"
-#include "ranks.h"
+#include "runs.h"
 #include "state.h"
 #include "strategies/strategy.h"
-#include "trainer.h"
+#include "thread_ranks.h"
 
 static const struct backend *const backend = &backend_onednn;
 
@@ -119,7 +118,7 @@ static void settle_thrice(collet_comm *comm, void *context)
 static void an_overflow_on_one_rank_skips_the_step_on_all(void **state)
 {
 	struct agreement *agreement = calloc(1, sizeof(*agreement));
-	ranks_run(2, settle_thrice, agreement);
+	thread_ranks_run(2, settle_thrice, agreement);
 	for (int rank = 0; rank < 2; rank++) {
 		for (int i = 0; i < 3; i++) {
 			assert_true(agreement->fine[rank][i]);
@@ -135,7 +134,7 @@ static void where_each_steps_alone_an_overflow_is_its_own(void **state)
 {
 	struct agreement *agreement = calloc(1, sizeof(*agreement));
 	agreement->alone = true;
-	ranks_run(2, settle_thrice, agreement);
+	thread_ranks_run(2, settle_thrice, agreement);
 	for (int rank = 0; rank < 2; rank++) {
 		for (int i = 0; i < 3; i++) {
 			assert_true(agreement->fine[rank][i]);
@@ -275,104 +274,12 @@ static void gradients_are_near_those_of_f32(void **state)
 
 enum { STEPS = 40 };
 
-struct run {
-	struct options options;
-	double losses[2][STEPS];
-	double accuracy;
-	bool fine[2];
-};
-
-struct member {
-	struct run *run;
-	uint32_t rank;
-};
-
-static void note_step(void *context, const struct trainer_progress *progress)
+static struct run *together(const char *strategy, const char *precision)
 {
-	struct member *member = context;
-	if (progress->step <= STEPS)
-		member->run->losses[member->rank][progress->step - 1] = progress->loss;
-}
-
-static bool note_epoch(void *context, const struct trainer_epoch *epoch)
-{
-	struct member *member = context;
-	if (member->rank == 0)
-		member->run->accuracy = epoch->test_accuracy;
-	return true;
-}
-
-static void train(collet_comm *comm, void *context)
-{
-	struct run *run = context;
-	struct member member = { run, collet_comm_rank(comm) };
-	const struct trainer_watch watch = { note_step, note_epoch, &member };
-	const struct options options = run->options;
-	run->fine[member.rank] = trainer_run(comm, &options, &watch);
-}
-
-/* Two ranks, whose gradients travel in the precision, too. False: it is not offered. */
-static bool curve(const char *precision, struct run *run)
-{
-	char words[][24] = { "collet-train", "--dataset", "digits", "--train-samples", "2560", "--test-samples", "500",
-		"--batch-size", "32", "--steps", "40", "--precision", "" };
-	char *arguments[13];
-	strcpy(words[12], precision);
-	for (int i = 0; i < 13; i++)
-		arguments[i] = words[i];
-	*run = (struct run){ 0 };
-	assert_int_equal(options_parse(&run->options, 13, arguments), OPTIONS_RUN);
-	ranks_run(2, train, run);
-	assert_int_equal(run->fine[0], run->fine[1]);
-	return run->fine[0];
-}
-
-/* Every rank that computes; values are of the end. */
-struct outcome_of_all {
-	struct options options;
-	bool fine[3];
-	uint64_t checksum;
-	double loss;
-};
-
-struct teller {
-	struct outcome_of_all *all;
-	uint32_t rank;
-};
-
-static bool tell_epoch(void *context, const struct trainer_epoch *epoch)
-{
-	const struct teller *teller = context;
-	if (teller->rank == 0) {
-		teller->all->checksum = epoch->checksum;
-		teller->all->loss = epoch->loss;
-	}
-	return true;
-}
-
-static void train_together(collet_comm *comm, void *context)
-{
-	struct outcome_of_all *all = context;
-	struct teller teller = { all, collet_comm_rank(comm) };
-	const struct trainer_watch watch = { .epoch = tell_epoch, .context = &teller };
-	const struct options options = all->options;
-	all->fine[teller.rank] = trainer_run(comm, &options, &watch);
-	if (!all->fine[teller.rank])
-		collet_comm_abort(comm);
-}
-
-static struct outcome_of_all together(const char *strategy, const char *precision)
-{
-	const char *const words[] = { "collet-train", "--dataset", "digits", "--model", "linear", "--train-samples",
-		"1280", "--test-samples", "100", "--strategy", strategy, "--precision", precision, "--batch-size",
-		"16", "--steps", "20", "--lr", "0.02" };
-	char *arguments[sizeof(words) / sizeof(words[0])];
-	struct outcome_of_all all = { 0 };
-	memcpy(arguments, words, sizeof(words));
-	assert_int_equal(options_parse(&all.options, sizeof(words) / sizeof(words[0]), arguments), OPTIONS_RUN);
-	ranks_run(3, train_together, &all);
-	assert_true(all.fine[0] && all.fine[1] && all.fine[2]);
-	return all;
+	const char *const words[] = { "--dataset", "digits", "--model", "linear", "--train-samples", "1280",
+		"--test-samples", "100", "--strategy", strategy, "--precision", precision, "--batch-size", "16",
+		"--steps", "20", "--lr", "0.02", NULL };
+	return run_words(3, words, NULL, true);
 }
 
 /* How far from f32's loss the mean loss of 20 steps may be. Each of async's steps goes by whichever ranks came first:
@@ -385,12 +292,22 @@ static double loss_tolerance(const char *strategy)
 static void every_strategy_learns_in_f16(void **state)
 {
 	for (size_t i = 0; strategies[i]; i++) {
-		const struct outcome_of_all exact = together(strategies[i]->name, "f32");
-		const struct outcome_of_all seen = together(strategies[i]->name, "f16");
-		assert_true(exact.checksum != seen.checksum);
-		if (!(fabs(seen.loss - exact.loss) < loss_tolerance(strategies[i]->name) && seen.loss < 2.25))
-			fail_msg("%s: the loss is %g, f32's %g", strategies[i]->name, seen.loss, exact.loss);
+		struct run *exact = together(strategies[i]->name, "f32"), *seen = together(strategies[i]->name, "f16");
+		const double expected = exact->epochs[0][0].loss, loss = seen->epochs[0][0].loss;
+		assert_true(exact->epochs[0][0].checksum != seen->epochs[0][0].checksum);
+		if (!(fabs(loss - expected) < loss_tolerance(strategies[i]->name) && loss < 2.25))
+			fail_msg("%s: the loss is %g, f32's %g", strategies[i]->name, loss, expected);
+		free(exact);
+		free(seen);
 	}
+}
+
+/* Two ranks, whose gradients travel in the precision, too. It may not be offered. */
+static struct run *curve(const char *precision)
+{
+	const char *const words[] = { "--dataset", "digits", "--train-samples", "2560", "--test-samples", "500",
+		"--batch-size", "32", "--steps", "40", "--precision", precision, NULL };
+	return run_words_if_offered(2, words, NULL);
 }
 
 /* Over ten steps: where f16 skips one, it is a step behind from there on. */
@@ -405,21 +322,22 @@ static double mean_loss(const struct run *run, int first)
 static void training_follows_f32s_curve(void **state)
 {
 	static const char *const precisions[] = { "bf16", "f16" };
-	struct run *exact = calloc(1, sizeof(*exact)), *seen = calloc(1, sizeof(*seen));
-	assert_true(curve("f32", exact));
+	struct run *exact = curve("f32");
+	assert_true(exact->fine[0]);
 	assert_true(exact->losses[0][STEPS - 1] < 0.7 * exact->losses[0][0]);
 	for (int i = 0; i < 2; i++) {
-		if (!curve(precisions[i], seen)) {
+		struct run *seen = curve(precisions[i]);
+		if (seen->fine[0]) {
+			assert_true(seen->losses[0][STEPS - 1] != exact->losses[0][STEPS - 1]);
+			for (int step = 0; step < STEPS; step += 10)
+				assert_float_equal(mean_loss(seen, step), mean_loss(exact, step), 0.15);
+			assert_float_equal(seen->epochs[0][0].test_accuracy, exact->epochs[0][0].test_accuracy, 0.05);
+		} else {
 			assert_int_equal(i, 0);
-			continue;
 		}
-		assert_true(seen->losses[0][STEPS - 1] != exact->losses[0][STEPS - 1]);
-		for (int step = 0; step < STEPS; step += 10)
-			assert_float_equal(mean_loss(seen, step), mean_loss(exact, step), 0.15);
-		assert_float_equal(seen->accuracy, exact->accuracy, 0.05);
+		free(seen);
 	}
 	free(exact);
-	free(seen);
 }
 
 int main(void)

@@ -10,64 +10,7 @@
 
 #include <cmocka.h>
 
-#include "options.h"
-#include "ranks.h"
-#include "trainer.h"
-
-enum { RANKS = 4, EPOCHS = 3, STEPS = 64 };
-
-/* What every rank saw; only the main thread asserts. */
-struct run {
-	struct options options;
-	bool fine[RANKS];
-	struct trainer_epoch epochs[RANKS][EPOCHS];
-	double losses[RANKS][STEPS];
-};
-
-struct member {
-	struct run *run;
-	uint32_t rank;
-};
-
-static void note_step(void *context, const struct trainer_progress *progress)
-{
-	struct member *member = context;
-	if (progress->step <= STEPS)
-		member->run->losses[member->rank][progress->step - 1] = progress->loss;
-}
-
-static bool note_epoch(void *context, const struct trainer_epoch *epoch)
-{
-	struct member *member = context;
-	member->run->epochs[member->rank][epoch->epoch - 1] = *epoch;
-	return true;
-}
-
-static void train(collet_comm *comm, void *context)
-{
-	struct run *run = context;
-	struct member member = { run, collet_comm_rank(comm) };
-	const struct trainer_watch watch = { note_step, note_epoch, &member };
-	struct options options = run->options;
-	run->fine[member.rank] = trainer_run(comm, &options, &watch);
-}
-
-/* One body for all: this many ranks, told the same words; every one of them ends well, or none. */
-static struct run *run_words(uint32_t ranks, const char *const *words, bool fine)
-{
-	char *arguments[32] = { strdup("collet-train") };
-	int count = 1;
-	for (; words[count - 1]; count++)
-		arguments[count] = strdup(words[count - 1]);
-	struct run *run = calloc(1, sizeof(*run));
-	assert_int_equal(options_parse(&run->options, count, arguments), OPTIONS_RUN);
-	ranks_run(ranks, train, run);
-	for (uint32_t rank = 0; rank < ranks; rank++)
-		assert_int_equal(run->fine[rank], fine);
-	while (count-- > 0)
-		free(arguments[count]);
-	return run;
-}
+#include "runs.h"
 
 /* 610 images do not divide by 3 nor shares by 32: padding and short batches are in it. */
 #define SHORT                                                                                                          \
@@ -87,8 +30,8 @@ static void ranks_equal_one_rank_that_does_their_shares_in_turn(void **state)
 	};
 	uint64_t last[4];
 	for (size_t row = 0; row < 4; row++) {
-		struct run *alone = run_words(1, rows[row].shards, true);
-		struct run *together = run_words(rows[row].ranks, rows[row].ranked, true);
+		struct run *alone = run_words(1, rows[row].shards, NULL, true);
+		struct run *together = run_words(rows[row].ranks, rows[row].ranked, NULL, true);
 		for (uint32_t epoch = 0; epoch < 2; epoch++) {
 			const struct trainer_epoch *expected = &alone->epochs[0][epoch];
 			assert_int_equal(expected->epoch, epoch + 1);
@@ -120,7 +63,8 @@ static void buckets_and_overlap_change_nothing(void **state)
 	static const char *const numbers[] = {"2", "3", "4"}, *const sizes[] = {"16", "20K", "1M"};
 	const char *full = getenv("COLLET_TEST_FULL");
 	for (uint32_t n = 0; n < 3; n++) {
-		struct run *alone = run_words(1, (const char *const[]){SMALL, "--shards", numbers[n], NULL}, true);
+		const char *const shards[] = { SMALL, "--shards", numbers[n], NULL };
+		struct run *alone = run_words(1, shards, NULL, true);
 		for (uint32_t combination = 0; combination < 6; combination++) {
 			const char *late = combination < 3 ? NULL : "--no-overlap";
 			if (!full && combination % 3 != n)
@@ -128,7 +72,7 @@ static void buckets_and_overlap_change_nothing(void **state)
 			struct run *together = run_words(n + 2,
 				(const char *const[]){SMALL, "--bucket-bytes",
 					sizes[(combination + combination / 3) % 3], late, NULL},
-				true);
+				NULL, true);
 			for (uint32_t epoch = 0; epoch < 2; epoch++)
 				for (uint32_t rank = 0; rank < n + 2; rank++)
 					assert_int_equal(together->epochs[rank][epoch].checksum,
@@ -142,7 +86,7 @@ static void buckets_and_overlap_change_nothing(void **state)
 static void the_same_words_give_the_same_bits(void **state)
 {
 	static const char *const words[] = { SHORT, NULL };
-	struct run *first = run_words(2, words, true), *second = run_words(2, words, true);
+	struct run *first = run_words(2, words, NULL, true), *second = run_words(2, words, NULL, true);
 	assert_int_equal(first->epochs[0][1].checksum, second->epochs[0][1].checksum);
 	free(first);
 	free(second);
@@ -153,12 +97,12 @@ static void workers_change_nothing(void **state)
 	uint64_t checksums[2];
 	for (int i = 0; i < 2; i++) {
 		const char *const words[] = { SHORT, "--augment", "--workers", i ? "3" : "0", NULL };
-		struct run *run = run_words(2, words, true);
+		struct run *run = run_words(2, words, NULL, true);
 		checksums[i] = run->epochs[1][1].checksum;
 		free(run);
 	}
 	assert_int_equal(checksums[0], checksums[1]);
-	struct run *plain = run_words(2, (const char *const[]){ SHORT, NULL }, true);
+	struct run *plain = run_words(2, (const char *const[]){ SHORT, NULL }, NULL, true);
 	assert_true(plain->epochs[0][1].checksum != checksums[0]);
 	free(plain);
 }
@@ -205,7 +149,7 @@ static struct course *follow(uint32_t ranks, const char *norm, const char *rate,
 	course->run = run_words(ranks,
 		(const char *const[]){HALVES, batch, "--accumulate", batches, "--steps", steps, norm, "--lr", rate,
 			"--dump-parameters", path, NULL},
-		true);
+		NULL, true);
 	read_floats(path, course->values, strcmp(norm, "--no-batch-norm") == 0 ? WITHOUT : PARAMETERS);
 	rmdir(folder);
 	return course;
@@ -261,13 +205,13 @@ static void synchronised_batch_norm_follows_the_whole_batch(void **state)
 
 static void shards_are_for_one_rank(void **state)
 {
-	free(run_words(2, (const char *const[]){ SHORT, "--shards", "2", NULL }, false));
+	free(run_words(2, (const char *const[]){ SHORT, "--shards", "2", NULL }, NULL, false));
 }
 
 /* Only rank 0 looks for files, and nobody waits for what it has not found. */
 static void images_that_rank_0_cannot_find_end_all_ranks(void **state)
 {
-	free(run_words(3, (const char *const[]){ "--dataset", "mnist", "--data", "/nowhere", NULL }, false));
+	free(run_words(3, (const char *const[]){ "--dataset", "mnist", "--data", "/nowhere", NULL }, NULL, false));
 }
 
 int main(void)

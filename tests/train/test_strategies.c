@@ -11,40 +11,12 @@
 
 #include <cmocka.h>
 
-#include "options.h"
 #include "ranks.h"
+#include "runs.h"
 #include "sample.h"
 #include "strategies/strategy.h"
-#include "trainer.h"
 
-enum { RANKS = 4, EPOCHS = 2 };
-
-/* What every rank saw; only the main thread asserts. */
-struct run {
-	struct options options;
-	bool fine[RANKS];
-	struct trainer_epoch epochs[RANKS][EPOCHS];
-};
-
-struct member {
-	struct run *run;
-	uint32_t rank;
-};
-
-static bool note_epoch(void *context, const struct trainer_epoch *epoch)
-{
-	struct member *member = context;
-	member->run->epochs[member->rank][epoch->epoch - 1] = *epoch;
-	return true;
-}
-
-static void train(struct rank *rank)
-{
-	struct run *run = (struct run *)(uintptr_t)rank->options->context;
-	struct member member = { run, rank->rank };
-	const struct trainer_watch watch = { NULL, note_epoch, &member };
-	run->fine[rank->rank] = trainer_run(rank->comm, &run->options, &watch);
-}
+enum { EPOCHS = 2 };
 
 /* 360 images, 20 a batch: shares of 2, 3 and 4 ranks are whole batches but for the last of 4 ranks. */
 #define SHORT                                                                                                          \
@@ -61,38 +33,19 @@ static void assert_near(double seen, double expected, double most)
 		fail_msg("%.9g, not %.9g", seen, expected);
 }
 
-static void parse(struct options *options, const char *const *words)
+/* Every one of them ends well, with the same values. */
+static struct run *run_alike(uint32_t ranks, const char *const *words)
 {
-	/* Never freed: options point into them. */
-	static char *arguments[4096];
-	static int used;
-	char **first = &arguments[used];
-	int count = 0;
-	for (first[count++] = strdup("collet-train"); words[count - 1]; count++)
-		first[count] = strdup(words[count - 1]);
-	used += count + 1;
-	assert_in_range(used, 1, 4095);
-	assert_int_equal(options_parse(options, count, first), OPTIONS_RUN);
-}
-
-/* This many ranks told these words; every one of them ends well, with the same values. */
-static struct run *run_words(uint32_t ranks, const char *const *words)
-{
-	struct run *run = calloc(1, sizeof(*run));
-	parse(&run->options, words);
-	const struct ranks_options how = { .mode = RANKS_THREADS, .size = ranks, .context = run };
-	ranks_must_pass(&how, train);
-	for (uint32_t rank = 0; rank < ranks; rank++) {
-		assert_true(run->fine[rank]);
+	struct run *run = run_words(ranks, words, NULL, true);
+	for (uint32_t rank = 0; rank < ranks; rank++)
 		for (uint32_t epoch = 0; epoch < EPOCHS; epoch++)
 			assert_int_equal(run->epochs[rank][epoch].checksum, run->epochs[0][epoch].checksum);
-	}
 	return run;
 }
 
 static uint64_t checksum_of(uint32_t ranks, const char *const *words)
 {
-	struct run *run = run_words(ranks, words);
+	struct run *run = run_alike(ranks, words);
 	const uint64_t checksum = run->epochs[0][EPOCHS - 1].checksum;
 	free(run);
 	return checksum;
@@ -113,7 +66,7 @@ static void values_are_equal_and_learn_something(void **state)
 			if (!sample_has(10 * i + ranks))
 				continue;
 			struct run *run =
-				run_words(ranks, (const char *const[]){ SHORT, "--strategy", names[i], NULL });
+				run_alike(ranks, (const char *const[]){ SHORT, "--strategy", names[i], NULL });
 			const struct trainer_epoch *epochs = run->epochs[0];
 			assert_string_equal(epochs[0].strategy, names[i]);
 			assert_true(epochs[0].checksum != epochs[1].checksum);
@@ -180,16 +133,16 @@ static void the_same_sums_give_the_same_bits(void **state)
 static void clipping_and_accumulation_go_with_whole_gradients(void **state)
 {
 	const char *const clip[] = { "--clip", "0.5" }, *const more[] = { "--accumulate", "2" };
-	struct run *plain = run_words(2, (const char *const[]){ SHORT, NULL });
+	struct run *plain = run_alike(2, (const char *const[]){ SHORT, NULL });
 	for (int option = 0; option < 2; option++) {
 		const char *const *extra = option == 0 ? clip : more;
-		struct run *first = run_words(2, (const char *const[]){ SHORT, extra[0], extra[1], NULL });
+		struct run *first = run_alike(2, (const char *const[]){ SHORT, extra[0], extra[1], NULL });
 		assert_true(first->epochs[0][1].checksum != plain->epochs[0][1].checksum);
 		static const char *const others[] = { "gather", "sharded", "data-parallel", "parameter-server" };
 		for (int i = 0; i < 3 + option; i++) {
 			if (option == 1 && i == 2)
 				continue;  /* data-parallel deals out one batch a step */
-			struct run *other = run_words(2 + (i == 3),
+			struct run *other = run_alike(2 + (i == 3),
 				(const char *const[]){ SHORT, extra[0], extra[1], "--strategy", others[i], NULL });
 			/* Norms are added up in other orders; everything else is the same. */
 			assert_near(first->epochs[0][1].loss, other->epochs[0][1].loss, option == 0 ? 1e-5 : 0);
@@ -203,9 +156,9 @@ static void clipping_and_accumulation_go_with_whole_gradients(void **state)
 static void staleness_stays_within_its_bound(void **state)
 {
 	static const char *const bounds[] = { "0", "1", "4" };
-	struct run *in_step = run_words(3, (const char *const[]){ SHORT, "--strategy", "parameter-server", NULL });
+	struct run *in_step = run_alike(3, (const char *const[]){ SHORT, "--strategy", "parameter-server", NULL });
 	for (size_t i = 0; i < 3; i++) {
-		struct run *run = run_words(
+		struct run *run = run_alike(
 			4, (const char *const[]){ SHORT, "--strategy", "async", "--staleness", bounds[i], NULL });
 		const struct trainer_epoch *epoch = &run->epochs[0][1];
 		assert_int_equal(epoch->staleness_bound, atoi(bounds[i]));
@@ -214,7 +167,7 @@ static void staleness_stays_within_its_bound(void **state)
 		free(run);
 	}
 	/* With bound 0 it is the synchronous one, with sums in another order. */
-	struct run *run = run_words(
+	struct run *run = run_alike(
 		3, (const char *const[]){ SHORT, "--strategy", "async", "--staleness", "0", NULL });
 	assert_int_equal(run->epochs[0][1].staleness_most, 0);
 	for (int epoch = 0; epoch < EPOCHS; epoch++)
@@ -233,7 +186,7 @@ static void mixing_brings_neighbours_together(void **state)
 		double least, most;  /* of what is left of the difference after them */
 	} rows[] = { { 2, "12", 0.9 / 27, 1.1 / 27 }, { 3, "9", 0, 1e-4 }, { 4, "8", 0.2 / 27, 5.0 / 27 } };
 	for (size_t i = 0; i < 3; i++) {
-		struct run *run = run_words(rows[i].ranks,
+		struct run *run = run_alike(rows[i].ranks,
 			(const char *const[]){ SHORT, "--strategy", "gossip", "--schedule", "step", "--decay-every",
 				"1", "--decay-factor", "0", "--momentum", "0", "--steps", rows[i].steps, NULL });
 		const double first = run->epochs[0][0].apart, second = run->epochs[0][1].apart;
@@ -247,9 +200,9 @@ static void mixing_brings_neighbours_together(void **state)
 static void one_step_is_the_same_for_all_in_the_mean(void **state)
 {
 	static const char *const others[] = { "gossip", "local-sgd" };
-	struct run *run = run_words(3, (const char *const[]){ SHORT, "--steps", "1", "--momentum", "0", NULL });
+	struct run *run = run_alike(3, (const char *const[]){ SHORT, "--steps", "1", "--momentum", "0", NULL });
 	for (int i = 0; i < 2; i++) {
-		struct run *other = run_words(3, (const char *const[]){ SHORT, "--steps", "1", "--momentum", "0",
+		struct run *other = run_alike(3, (const char *const[]){ SHORT, "--steps", "1", "--momentum", "0",
 						     "--strategy", others[i], NULL });
 		assert_true(run->epochs[0][0].test_accuracy == other->epochs[0][0].test_accuracy);
 		assert_true(run->epochs[0][0].loss == other->epochs[0][0].loss);
@@ -261,9 +214,9 @@ static void one_step_is_the_same_for_all_in_the_mean(void **state)
 /* Nine steps an epoch: averages after the fourth, the eighth and the last; in the second after 12, 16 and 18. */
 static void local_steps_move_nothing(void **state)
 {
-	struct run *every = run_words(
+	struct run *every = run_alike(
 		2, (const char *const[]){ SHORT, "--strategy", "local-sgd", "--local-steps", "1", NULL });
-	struct run *fourth = run_words(
+	struct run *fourth = run_alike(
 		2, (const char *const[]){ SHORT, "--strategy", "local-sgd", "--local-steps", "4", NULL });
 	assert_near(fourth->epochs[0][1].bytes_per_step * 18, every->epochs[0][1].bytes_per_step * 6, 1);
 	free(every);
@@ -273,8 +226,8 @@ static void local_steps_move_nothing(void **state)
 /* AdamW keeps two numbers a parameter. */
 static void shards_of_the_optimiser_need_less_memory(void **state)
 {
-	struct run *whole = run_words(4, (const char *const[]){ SHORT, "--optimizer", "adamw", NULL });
-	struct run *sharded = run_words(
+	struct run *whole = run_alike(4, (const char *const[]){ SHORT, "--optimizer", "adamw", NULL });
+	struct run *sharded = run_alike(
 		4, (const char *const[]){ SHORT, "--optimizer", "adamw", "--strategy", "sharded", NULL });
 	/* (2 + 2/4) / (2 + 2), and some padding. */
 	assert_near(
@@ -316,9 +269,13 @@ static void a_dead_rank_is_named(void **state)
 	for (size_t i = 0; i < NAMES; i++) {
 		if (!sample_has(300 + i))
 			continue;
+		const char *const words[] = { "collet-train", SHORT, "--train-samples", "3600",
+			"--strategy", names[i] };
+		char *arguments[sizeof(words) / sizeof(words[0])];
 		struct death death = { .rank = i % 2 ? 2 : 1 };
-		parse(&death.options,
-			(const char *const[]){ SHORT, "--train-samples", "3600", "--strategy", names[i], NULL });
+		memcpy(arguments, words, sizeof(words));
+		assert_int_equal(
+			options_parse(&death.options, sizeof(words) / sizeof(words[0]), arguments), OPTIONS_RUN);
 		const struct ranks_options how = { .mode = RANKS_PROCESSES, .size = 3, .context = &death };
 		struct ranks *ranks = ranks_start(&how, train_until_one_dies);
 		assert_true(ranks_wait(ranks));

@@ -12,8 +12,8 @@
 #include <jansson.h>
 
 #include "options.h"
-#include "ranks.h"
 #include "report/timeline.h"
+#include "thread_ranks.h"
 #include "trainer.h"
 
 enum { RANKS = 3, STEPS = 4, MOST_EVENTS = 2000, MOST_THREADS = 12 };
@@ -65,7 +65,7 @@ static struct run *run_traced(const char *path, uint32_t ranks, const char *more
 	const int count = sizeof(arguments) / sizeof(arguments[0]);
 	struct run *run = calloc(1, sizeof(*run));
 	assert_int_equal(options_parse(&run->options, count - (*more == 0), arguments), OPTIONS_RUN);
-	ranks_run(ranks, train, run);
+	thread_ranks_run(ranks, train, run);
 	for (uint32_t rank = 0; rank < ranks; rank++)
 		assert_true(run->fine[rank]);
 	for (int i = 0; i < count; i++)

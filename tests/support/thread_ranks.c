@@ -1,4 +1,4 @@
-#include "ranks.h"
+#include "thread_ranks.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -38,7 +38,7 @@ static void *run_member(void *argument)
 	return NULL;
 }
 
-void ranks_run(uint32_t ranks, void (*body)(collet_comm *comm, void *context), void *context)
+void thread_ranks_run(uint32_t ranks, void (*body)(collet_comm *comm, void *context), void *context)
 {
 	static atomic_uint runs;
 	struct member members[MOST_RANKS];
