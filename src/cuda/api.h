@@ -49,7 +49,11 @@ enum {
 	CU_NOT_SUPPORTED = 801,
 	CU_CAPTURE_UNSUPPORTED = 900,  /* not while a stream is being captured */
 	CU_CAPTURE_INVALIDATED = 901,  /* something of the kind has spoilt the capture */
+	CU_CAPTURE_MERGE = 902,        /* two captures would become one */
+	CU_CAPTURE_UNMATCHED = 903,    /* it was begun on another stream */
+	CU_CAPTURE_UNJOINED = 904,     /* what another stream was told in it nothing comes after */
 	CU_CAPTURE_ISOLATION = 905,    /* what is captured and what is not would wait for each other */
+	CU_CAPTURED_EVENT = 907,       /* nobody else's: it was recorded in a capture */
 	CU_CAPTURE_WRONG_THREAD = 908
 };
 

@@ -11,7 +11,8 @@ static bool start(struct gpu *gpu, struct rank *rank, int device)
 	bool fine = gpu->gates && program_start(&gpu->program, device) && streams_find(&gpu->cuda, &gpu->program);
 	if (fine)
 		memset((void *)gpu->gates, 0, PAGE);
-	fine = fine && gpu->cuda.cuMemHostRegister_v2((void *)gpu->gates, PAGE, 0) == CU_OK;
+	fine = fine && gpu->cuda.cuMemHostRegister_v2((void *)gpu->gates, PAGE, 0) == CU_OK &&
+		gpu->cuda.cuMemHostGetDevicePointer_v2(&gpu->gates_gpu, (void *)gpu->gates, 0) == CU_OK;
 	for (int s = 0; s < GPU_STREAMS && fine; s++)
 		fine = gpu->cuda.cuStreamCreate(&gpu->stream[s], CU_NON_BLOCKING_STREAM) == CU_OK;
 	return rank_check(rank, fine, "the driver does not start");
@@ -40,10 +41,15 @@ void gpu_end(struct gpu *gpu)
 	free((void *)gpu->gates);
 }
 
+cu_pointer gpu_gate(const struct gpu *gpu, int gate)
+{
+	return gpu->gates_gpu + (cu_pointer)gate * sizeof(*gpu->gates);
+}
+
 bool gpu_hold(struct gpu *gpu, int stream, int gate)
 {
 	const cu_result result = gpu->cuda.cuStreamWaitValue32_v2(
-		gpu->stream[stream], (uintptr_t)&gpu->gates[gate], 1, CU_WAIT_AT_LEAST);
+		gpu->stream[stream], gpu_gate(gpu, gate), 1, CU_WAIT_AT_LEAST);
 	return rank_check(gpu->rank, result == CU_OK, "holding a stream up");
 }
 
@@ -113,6 +119,19 @@ bool gpu_end_capture(struct gpu *gpu, int stream, cu_graph_exec *exec)
 	if (graph)
 		(void)gpu->cuda.cuGraphDestroy(graph);
 	return rank_check(gpu->rank, result == CU_OK, "ending a capture: %d", result);
+}
+
+bool gpu_follow(struct gpu *gpu, int stream, int other)
+{
+	cu_event event = NULL;
+	cu_result result = gpu->cuda.cuEventCreate(&event, CU_UNTIMED_EVENT);
+	if (result == CU_OK)
+		result = gpu->cuda.cuEventRecord(event, gpu->stream[other]);
+	if (result == CU_OK)
+		result = gpu->cuda.cuStreamWaitEvent(gpu->stream[stream], event, 0);
+	if (event)
+		(void)gpu->cuda.cuEventDestroy_v2(event);
+	return rank_check(gpu->rank, result == CU_OK, "a stream that follows another: %d", result);
 }
 
 bool gpu_launch(struct gpu *gpu, cu_graph_exec exec, int stream)

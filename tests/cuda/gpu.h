@@ -13,7 +13,8 @@ struct gpu {
 	struct program program;
 	struct streams cuda;
 	cu_stream stream[GPU_STREAMS];
-	_Atomic uint32_t *gates;     /* registered with the driver */
+	_Atomic uint32_t *gates;     /* registered with the driver, */
+	cu_pointer gates_gpu;        /* which has them here */
 	int64_t timeout_ns;          /* of gpu_allreduce(); 0: the communicator's */
 };
 
@@ -25,6 +26,7 @@ bool gpu_start_own(struct gpu *gpu, struct rank *rank);
 void gpu_end(struct gpu *gpu);
 /* The stream goes on when the gate has been opened. */
 bool gpu_hold(struct gpu *gpu, int stream, int gate);
+cu_pointer gpu_gate(const struct gpu *gpu, int gate);
 void gpu_open(struct gpu *gpu, int gate);
 bool gpu_synchronize(struct gpu *gpu, int stream);
 
@@ -38,6 +40,8 @@ collet_status gpu_allreduce(struct gpu *gpu, int stream, const struct buffer *bu
 bool gpu_begin_capture(struct gpu *gpu, int stream);
 bool gpu_end_capture(struct gpu *gpu, int stream, cu_graph_exec *exec);
 bool gpu_launch(struct gpu *gpu, cu_graph_exec exec, int stream);
+/* What the stream is told from now on comes after what the other has been told; if that one is captured, so is this. */
+bool gpu_follow(struct gpu *gpu, int stream, int other);
 /* value, multiplied by factor so often. */
 uint32_t gpu_power(uint32_t factor, uint32_t times, uint32_t value);
 

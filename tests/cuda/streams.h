@@ -18,6 +18,12 @@
 	F(cuLaunchHostFunc)                                                                                            \
 	F(cuMemHostRegister_v2)                                                                                        \
 	F(cuMemHostUnregister)                                                                                         \
+	F(cuMemHostGetDevicePointer_v2)                                                                                \
+	F(cuEventCreate)                                                                                               \
+	F(cuEventDestroy_v2)                                                                                           \
+	F(cuEventRecord)                                                                                               \
+	F(cuEventQuery)                                                                                                \
+	F(cuStreamWaitEvent)                                                                                           \
 	F(cuStreamBeginCapture_v2)                                                                                     \
 	F(cuStreamEndCapture)                                                                                          \
 	F(cuStreamGetCaptureInfo_v2)                                                                                   \

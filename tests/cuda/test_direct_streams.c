@@ -114,7 +114,7 @@ static void capture_beside(struct rank *rank)
 		const collet_how how = { .stream = gpu.stream[1], .algorithm = algorithms[i] };
 		rank_ok(rank, collet_allreduce(rank->comm, buffer.first, buffer.first, COUNT, COLLET_F32, COLLET_SUM,
 				      &how), "on the other stream");
-		rank_check(rank, gpu.cuda.cuStreamWriteValue32_v2(gpu.stream[1], (uintptr_t)&gpu.gates[i], 1, 0) ==
+		rank_check(rank, gpu.cuda.cuStreamWriteValue32_v2(gpu.stream[1], gpu_gate(&gpu, i), 1, 0) ==
 				CU_OK, "a word");
 		while (!atomic_load(&gpu.gates[i]) && collet_comm_error(rank->comm) == COLLET_OK)
 			sched_yield();

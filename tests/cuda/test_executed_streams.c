@@ -6,12 +6,14 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
 #include "gpu.h"
 
-enum { COUNT = 3000, LAUNCHES = 1000, DEATH = 40, READY = 0 };
+enum { COUNT = 3000, LAUNCHES = 1000, BRANCHED = 20, DEVICES = 4, DEATH = 40, READY = 0 };
 
 static bool allreduce_host(struct gpu *gpu, uint32_t *values, bool on_stream)
 {
@@ -117,6 +119,144 @@ static void calls_are_made_in_order_on_whatever_streams(void **state)
 	};
 	for (size_t w = 0; w < sizeof(worlds) / sizeof(worlds[0]); w++)
 		ranks_must_pass(&worlds[w], take_turns);
+}
+
+/* A graph of two branches, and in each a call or two of this communicator: they are made in the order of the capture,
+ * though nothing of the program's orders them. */
+static void branch_out(struct rank *rank)
+{
+	struct gpu gpu;
+	struct buffer sums = {0}, largest = {0};
+	cu_graph_exec exec = NULL;
+	if (!gpu_start_own(&gpu, rank) || !gpu_make(&gpu, &sums, COUNT, 1) || !gpu_make(&gpu, &largest, 8, rank->rank))
+		return;
+	const collet_how how = {.stream = gpu.stream[1]};
+	gpu_begin_capture(&gpu, 0);
+	gpu_follow(&gpu, 1, 0);
+	for (int i = 0; i < 2; i++) {
+		rank_ok(rank, gpu_allreduce(&gpu, 0, &sums), "in one branch");
+		rank_ok(rank,
+			collet_allreduce(
+				rank->comm, largest.first, largest.first, 8, COLLET_U32, COLLET_MAX, &how),
+			"in the other");
+	}
+	gpu_follow(&gpu, 0, 1);
+	gpu_end_capture(&gpu, 0, &exec);
+	for (uint32_t i = 1; i <= BRANCHED && !rank->report->failed; i++) {
+		gpu_launch(&gpu, exec, 0);
+		if (i % 5 == 0)
+			rank_ok(rank, gpu_allreduce(&gpu, 0, &sums), "in none");
+	}
+	gpu_synchronize(&gpu, 0);
+	gpu_holds(&gpu, &sums, gpu_power(rank->size, 2 * BRANCHED + BRANCHED / 5, 1), "of sums");
+	gpu_holds(&gpu, &largest, rank->size - 1, "of the largest");
+	rank_ok(rank, collet_comm_error(rank->comm), "the error");
+	rank_destroy(rank);
+	(void)gpu.cuda.cuGraphExecDestroy(exec);
+	buffer_free(&sums);
+	buffer_free(&largest);
+	gpu_end(&gpu);
+}
+
+static void calls_in_branches_of_a_graph_are_made_in_order(void **state)
+{
+	static const struct ranks_options worlds[] = {
+		{.size = 3, .transport = "shm", .bare = true},
+		{.size = 2, .transport = "shm", .bare = true, .mode = RANKS_THREADS},
+	};
+	for (size_t w = 0; w < sizeof(worlds) / sizeof(worlds[0]); w++)
+		ranks_must_pass(&worlds[w], branch_out);
+}
+
+/* The buffer is another GPU's than the rank's: copied by the stream, or for the call. */
+static void work_beyond(struct rank *rank)
+{
+	struct gpu gpu;
+	struct program beyond;
+	struct buffer buffer = {0};
+	cu_graph_exec exec = NULL;
+	uint32_t calls = 0;
+	if (!gpu_start_own(&gpu, rank) ||
+		!rank_check(rank, program_start(&beyond, (int)(rank->rank + 1) % DEVICES), "another GPU"))
+		return;
+	uint32_t ones[COUNT];
+	for (int i = 0; i < COUNT; i++)
+		ones[i] = 1;
+	rank_check(rank, buffer_make(&buffer, &beyond, true, sizeof(ones)) && buffer_write(&buffer, ones), "a buffer");
+	rank_check(rank, beyond.cuCtxPopCurrent_v2(NULL) == CU_OK, "its own GPU");
+	for (int i = 0; i < 3; i++, calls += 2) {
+		rank_ok(rank, collet_allreduce(rank->comm, buffer.first, buffer.first, COUNT, COLLET_U32, COLLET_SUM,
+				      NULL), "on no stream");
+		rank_ok(rank, gpu_allreduce(&gpu, i % 2, &buffer), "on a stream");
+		gpu_synchronize(&gpu, i % 2);
+	}
+	gpu_begin_capture(&gpu, 0);
+	rank_ok(rank, gpu_allreduce(&gpu, 0, &buffer), "captured");
+	gpu_end_capture(&gpu, 0, &exec);
+	for (int i = 0; i < 5; i++, calls++)
+		gpu_launch(&gpu, exec, 0);
+	gpu_synchronize(&gpu, 0);
+	gpu_holds(&gpu, &buffer, gpu_power(rank->size, calls, 1), "after all of them");
+	rank_destroy(rank);
+	(void)gpu.cuda.cuGraphExecDestroy(exec);
+	rank_check(rank, beyond.cuCtxPushCurrent_v2(beyond.context) == CU_OK, "the other's context");
+	buffer_free(&buffer);
+	rank_check(rank, program_end(&beyond), "another context is current");
+	gpu_end(&gpu);
+}
+
+static void buffers_may_be_another_gpus(void **state)
+{
+	static const struct ranks_options worlds[] = {
+		{.size = 3, .transport = "shm", .bare = true},
+		{.size = 3, .transport = "shm", .bare = true, .mode = RANKS_THREADS},
+	};
+	for (size_t w = 0; w < sizeof(worlds) / sizeof(worlds[0]); w++)
+		ranks_must_pass(&worlds[w], work_beyond);
+}
+
+/* A child knows of the communicator, and lets go of it, while the parent's kernels wait. */
+static void fork_one(struct rank *rank)
+{
+	struct gpu gpu;
+	struct buffer buffer = {0};
+	cu_graph_exec exec = NULL;
+	int status = -1;
+	if (!gpu_start_own(&gpu, rank) || !gpu_make(&gpu, &buffer, COUNT, 1))
+		return;
+	gpu_begin_capture(&gpu, 0);
+	rank_ok(rank, gpu_allreduce(&gpu, 0, &buffer), "captured");
+	gpu_end_capture(&gpu, 0, &exec);
+	if (rank->rank == 0)
+		gpu_hold(&gpu, 0, 0);
+	rank_ok(rank, gpu_allreduce(&gpu, 0, &buffer), "before");
+	gpu_launch(&gpu, exec, 0);
+	const pid_t child = fork();
+	if (child == 0) {
+		uint32_t value = 1;
+		const collet_status refused =
+			collet_allreduce(rank->comm, &value, &value, 1, COLLET_U32, COLLET_SUM, NULL);
+		const collet_status on_stream = gpu_allreduce(&gpu, 0, &buffer);
+		_exit(refused == COLLET_OK || on_stream == COLLET_OK ? 1 :
+			collet_comm_destroy(&rank->comm) == COLLET_OK ? 0 : 2);
+	}
+	rank_check(rank, child > 0 && waitpid(child, &status, 0) == child && status == 0, "the child: %d", status);
+	gpu_open(&gpu, 0);
+	gpu_launch(&gpu, exec, 0);
+	rank_ok(rank, gpu_allreduce(&gpu, 0, &buffer), "afterwards");
+	gpu_synchronize(&gpu, 0);
+	gpu_holds(&gpu, &buffer, gpu_power(rank->size, 4, 1), "the parent's four");
+	rank_ok(rank, collet_comm_error(rank->comm), "the error");
+	rank_destroy(rank);
+	(void)gpu.cuda.cuGraphExecDestroy(exec);
+	buffer_free(&buffer);
+	gpu_end(&gpu);
+}
+
+static void a_forked_child_leaves_kernels_alone(void **state)
+{
+	const struct ranks_options options = {.size = 2, .transport = "shm", .bare = true};
+	ranks_must_pass(&options, fork_one);
 }
 
 /* ---- When something fails ---- */
@@ -255,6 +395,9 @@ int main(int argc, char **argv)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(graphs_are_launched_again_and_again),
 		cmocka_unit_test(calls_are_made_in_order_on_whatever_streams),
+		cmocka_unit_test(calls_in_branches_of_a_graph_are_made_in_order),
+		cmocka_unit_test(buffers_may_be_another_gpus),
+		cmocka_unit_test(a_forked_child_leaves_kernels_alone),
 		cmocka_unit_test(a_rank_that_dies_leaves_no_graph_stuck),
 		cmocka_unit_test(a_kernel_that_waits_in_vain_leaves),
 		cmocka_unit_test(who_calls_something_else_is_found_out),

@@ -304,7 +304,7 @@ static void what_the_driver_refuses_leaves_the_stream_going(void **state)
 		{"cuStreamCreateWithPriority:1:2", COLLET_ERR_MEMORY, false, "making a stream to copy on"},
 		{"cuMemHostRegister:0:2", COLLET_ERR_MEMORY, false, "ulimit -l"},
 		{"cuMemHostRegister:2:2", COLLET_OK, false, NULL}, /* it is tried again */
-		{"cuMemHostGetDevicePointer:1:1", COLLET_ERR_SYSTEM, false, NULL},
+		{"cuMemHostGetDevicePointer:2:1", COLLET_ERR_SYSTEM, false, NULL},
 		{"cuPointerGetAttributes:1:999", COLLET_ERR_SYSTEM, false, "asking where a buffer is"},
 		{"cuMemcpyAsync:1:1", COLLET_ERR_SYSTEM, false,
 			"collet_allreduce: cuda: copying a buffer from the GPU"},
@@ -412,6 +412,9 @@ static void destroy_early(struct rank *rank)
 	}
 	rank_post(rank, 0);
 	pthread_create(&opener, NULL, open_when_the_others_are_there, &gpu);
+	/* Whose calls would come after the communicator's end. */
+	if (rank->rank != 0)
+		rank_await(rank, 0, rank->size);
 	rank_destroy(rank);
 	pthread_join(opener, NULL);
 	gpu_synchronize(&gpu, 0);

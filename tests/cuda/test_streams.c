@@ -1,5 +1,6 @@
 /* The stand-in's streams behave as the driver's where collet's calls on streams need it: words that they write and wait
  * for, functions that they call, captures and graphs, and what may not be done meanwhile. */
+#include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -13,7 +14,9 @@
 static struct program program;
 static struct streams cuda;
 static cu_stream stream;
-static _Atomic uint32_t *words;  /* registered: the first 1024 */
+static bool broken;              /* nothing can be given back any more */
+static _Atomic uint32_t *words;  /* registered: the first 1024, */
+static cu_pointer words_gpu;     /* which the driver has here */
 
 static int begin(void **state)
 {
@@ -22,11 +25,14 @@ static int begin(void **state)
 		return -1;
 	memset((void *)words, 0, 8192);
 	return cuda.cuMemHostRegister_v2((void *)words, 4096, 0) ||
+	       cuda.cuMemHostGetDevicePointer_v2(&words_gpu, (void *)words, 0) ||
 	       cuda.cuStreamCreate(&stream, CU_NON_BLOCKING_STREAM);
 }
 
 static int end(void **state)
 {
+	if (broken)
+		return 0;
 	const bool fine = cuda.cuStreamDestroy_v2(stream) == CU_OK &&
 		cuda.cuMemHostUnregister((void *)words) == CU_OK && program_end(&program);
 	free((void *)words);
@@ -35,7 +41,7 @@ static int end(void **state)
 
 static cu_pointer word(int index)
 {
-	return (uintptr_t)&words[index];
+	return words_gpu + (cu_pointer)index * sizeof(*words);
 }
 
 static void a_stream_waits_for_a_word(void **state)
@@ -120,6 +126,164 @@ static void what_may_not_be_done_meanwhile_spoils_a_capture(void **state)
 	assert_int_equal(program.cuMemFree_v2(memory), CU_OK);
 }
 
+static cu_event mark(cu_stream marked)
+{
+	cu_event event = NULL;
+	assert_int_equal(cuda.cuEventCreate(&event, CU_UNTIMED_EVENT), CU_OK);
+	assert_int_equal(cuda.cuEventRecord(event, marked), CU_OK);
+	return event;
+}
+
+/* One stream comes after what the other has been told. */
+static void follow(cu_stream follower, cu_stream first)
+{
+	const cu_event event = mark(first);
+	assert_int_equal(cuda.cuStreamWaitEvent(follower, event, 0), CU_OK);
+	assert_int_equal(cuda.cuEventDestroy_v2(event), CU_OK);
+}
+
+static cu_stream second_stream(void)
+{
+	cu_stream made;
+	assert_int_equal(cuda.cuStreamCreate(&made, CU_NON_BLOCKING_STREAM), CU_OK);
+	return made;
+}
+
+/* Each branch waits for what the other does: both are under way at the same time, and what joins them comes last. */
+static void branches_of_a_graph_are_parallel(void **state)
+{
+	enum { FIRST = 10, SECOND, BEFORE, AFTER };
+	const cu_stream other = second_stream();
+	cu_graph graph;
+	cu_graph_exec exec;
+	assert_int_equal(cuda.cuStreamBeginCapture_v2(stream, CU_CAPTURE_GLOBAL), CU_OK);
+	assert_int_equal(cuda.cuLaunchHostFunc(stream, count_up, (void *)&words[BEFORE]), CU_OK);
+	follow(other, stream);
+	for (int side = 0; side < 2; side++) {
+		const cu_stream branch = side ? other : stream;
+		assert_int_equal(cuda.cuStreamWriteValue32_v2(branch, word(FIRST + side), 1, 0), CU_OK);
+		assert_int_equal(cuda.cuStreamWaitValue32_v2(branch, word(SECOND - side), 1, CU_WAIT_EQUAL), CU_OK);
+	}
+	follow(stream, other);
+	assert_int_equal(cuda.cuLaunchHostFunc(stream, count_up, (void *)&words[AFTER]), CU_OK);
+	assert_int_equal(cuda.cuStreamWaitValue32_v2(stream, word(BEFORE), 1, CU_WAIT_AT_LEAST), CU_OK);
+	assert_int_equal(cuda.cuStreamEndCapture(other, &graph), CU_CAPTURE_UNMATCHED);
+	assert_int_equal(cuda.cuStreamEndCapture(stream, &graph), CU_CAPTURE_INVALIDATED);
+	/* The same, ended where it was begun. */
+	assert_int_equal(cuda.cuStreamBeginCapture_v2(stream, CU_CAPTURE_GLOBAL), CU_OK);
+	assert_int_equal(cuda.cuLaunchHostFunc(stream, count_up, (void *)&words[BEFORE]), CU_OK);
+	follow(other, stream);
+	for (int side = 0; side < 2; side++) {
+		const cu_stream branch = side ? other : stream;
+		assert_int_equal(cuda.cuStreamWriteValue32_v2(branch, word(FIRST + side), 1, 0), CU_OK);
+		assert_int_equal(cuda.cuStreamWaitValue32_v2(branch, word(SECOND - side), 1, CU_WAIT_EQUAL), CU_OK);
+	}
+	follow(stream, other);
+	assert_int_equal(cuda.cuLaunchHostFunc(stream, count_up, (void *)&words[AFTER]), CU_OK);
+	assert_int_equal(cuda.cuStreamEndCapture(stream, &graph), CU_OK);
+	assert_int_equal(cuda.cuGraphInstantiateWithFlags(&exec, graph, 0), CU_OK);
+	assert_int_equal(cuda.cuGraphDestroy(graph), CU_OK);
+	for (uint32_t launch = 1; launch <= 3; launch++) {
+		atomic_store(&words[FIRST], 0);
+		atomic_store(&words[SECOND], 0);
+		assert_int_equal(cuda.cuGraphLaunch(exec, stream), CU_OK);
+		assert_int_equal(cuda.cuStreamSynchronize(stream), CU_OK);
+		assert_int_equal(atomic_load(&words[BEFORE]), launch);
+		assert_int_equal(atomic_load(&words[AFTER]), launch);
+	}
+	assert_int_equal(cuda.cuGraphExecDestroy(exec), CU_OK);
+	/* Nobody's capture any more. */
+	assert_int_equal(cuda.cuStreamWriteValue32_v2(other, word(FIRST), 2, 0), CU_OK);
+	assert_int_equal(cuda.cuStreamSynchronize(other), CU_OK);
+	assert_int_equal(atomic_load(&words[FIRST]), 2);
+	assert_int_equal(cuda.cuStreamDestroy_v2(other), CU_OK);
+}
+
+static void captures_keep_to_themselves(void **state)
+{
+	const cu_stream other = second_stream();
+	cu_event event;
+	cu_graph graph;
+	/* What the other stream was told nothing comes after. */
+	assert_int_equal(cuda.cuStreamBeginCapture_v2(stream, CU_CAPTURE_GLOBAL), CU_OK);
+	follow(other, stream);
+	assert_int_equal(cuda.cuStreamWriteValue32_v2(other, word(5), 1, 0), CU_OK);
+	assert_int_equal(cuda.cuStreamEndCapture(stream, &graph), CU_CAPTURE_UNJOINED);
+	/* Two do not become one. */
+	assert_int_equal(cuda.cuStreamBeginCapture_v2(stream, CU_CAPTURE_GLOBAL), CU_OK);
+	assert_int_equal(cuda.cuStreamBeginCapture_v2(other, CU_CAPTURE_GLOBAL), CU_OK);
+	event = mark(stream);
+	assert_int_equal(cuda.cuStreamWaitEvent(other, event, 0), CU_CAPTURE_MERGE);
+	assert_int_equal(cuda.cuStreamEndCapture(other, &graph), CU_CAPTURE_INVALIDATED);
+	assert_int_equal(cuda.cuStreamEndCapture(stream, &graph), CU_OK);
+	assert_int_equal(cuda.cuGraphDestroy(graph), CU_OK);
+	/* Afterwards, or from outside. */
+	assert_int_equal(cuda.cuEventQuery(event), CU_CAPTURED_EVENT);
+	assert_int_equal(cuda.cuStreamWaitEvent(other, event, 0), CU_CAPTURED_EVENT);
+	assert_int_equal(cuda.cuEventRecord(event, other), CU_OK);
+	assert_int_equal(cuda.cuStreamBeginCapture_v2(stream, CU_CAPTURE_GLOBAL), CU_OK);
+	assert_int_equal(cuda.cuStreamWaitEvent(stream, event, 0), CU_CAPTURE_ISOLATION);
+	assert_int_equal(cuda.cuStreamEndCapture(stream, &graph), CU_CAPTURE_INVALIDATED);
+	assert_int_equal(cuda.cuEventDestroy_v2(event), CU_OK);
+	assert_int_equal(cuda.cuStreamDestroy_v2(other), CU_OK);
+}
+
+/* Of the host's memory that nobody has registered the driver makes a copy of its own, which takes the caller's time. */
+static void copies_of_ordinary_memory_are_the_callers(void **state)
+{
+	uint32_t value = 0;
+	cu_pointer memory;
+	cu_graph graph;
+	assert_int_equal(program.cuMemAlloc_v2(&memory, sizeof(value)), CU_OK);
+	atomic_store(&words[6], 9);
+	assert_int_equal(cuda.cuMemcpyAsync(memory, (uintptr_t)&words[6], sizeof(value), stream), CU_OK);
+	assert_int_equal(cuda.cuMemcpyAsync((uintptr_t)&value, memory, sizeof(value), stream), CU_OK);
+	assert_int_equal(value, 9);
+	assert_int_equal(cuda.cuStreamBeginCapture_v2(stream, CU_CAPTURE_GLOBAL), CU_OK);
+	assert_int_equal(cuda.cuMemcpyAsync(memory, (uintptr_t)&value, sizeof(value), stream), CU_CAPTURE_UNSUPPORTED);
+	assert_int_equal(cuda.cuStreamEndCapture(stream, &graph), CU_CAPTURE_INVALIDATED);
+	assert_int_equal(program.cuMemFree_v2(memory), CU_OK);
+}
+
+/* Whatever is asked of a context that nobody has entered, and of registered memory that the host alone knows. */
+static void what_is_a_contexts_needs_one(void **state)
+{
+	cu_context context;
+	cu_event event = mark(stream);
+	cu_pointer memory;
+	assert_int_equal(program.cuMemAlloc_v2(&memory, 1), CU_OK);
+	assert_int_equal(program.cuCtxPopCurrent_v2(&context), CU_OK);
+	assert_int_equal(cuda.cuEventRecord(event, stream), CU_INVALID_CONTEXT);
+	assert_int_equal(cuda.cuStreamWaitEvent(stream, event, 0), CU_INVALID_CONTEXT);
+	assert_int_equal(cuda.cuEventDestroy_v2(event), CU_INVALID_CONTEXT);
+	assert_int_equal(program.cuMemFree_v2(memory), CU_INVALID_CONTEXT);
+	assert_int_equal(program.cuCtxPushCurrent_v2(context), CU_OK);
+	assert_int_equal(cuda.cuStreamWriteValue32_v2(stream, (uintptr_t)&words[0], 1, 0), CU_INVALID_VALUE);
+	assert_int_equal(program.cuMemFree_v2(memory), CU_OK);
+	assert_int_equal(cuda.cuEventDestroy_v2(event), CU_OK);
+}
+
+/* A stream that writes where nothing is any more; then the context is of no use, until it is made anew. */
+static void a_fault_breaks_all_of_a_context(void **state)
+{
+	const cu_stream other = second_stream(), third = second_stream();
+	cu_event event = mark(third);
+	cu_pointer memory, more;
+	assert_int_equal(cuda.cuStreamSynchronize(third), CU_OK);
+	assert_int_equal(program.cuMemAlloc_v2(&memory, sizeof(uint32_t)), CU_OK);
+	atomic_store(&words[7], 0);
+	assert_int_equal(cuda.cuStreamWaitValue32_v2(other, word(7), 1, CU_WAIT_EQUAL), CU_OK);
+	assert_int_equal(cuda.cuStreamWriteValue32_v2(other, memory, 1, 0), CU_OK);
+	assert_int_equal(program.cuMemFree_v2(memory), CU_OK);
+	atomic_store(&words[7], 1);
+	while (cuda.cuEventQuery(event) == CU_OK)
+		sched_yield();
+	assert_int_equal(cuda.cuEventQuery(event), CU_ILLEGAL_ADDRESS);
+	assert_int_equal(cuda.cuStreamQuery(third), CU_ILLEGAL_ADDRESS);
+	assert_int_equal(program.cuMemAlloc_v2(&more, 1), CU_ILLEGAL_ADDRESS);
+	broken = true;
+}
+
 static void the_default_streams_are_streams(void **state)
 {
 	cu_context context;
@@ -144,7 +308,12 @@ int main(void)
 		cmocka_unit_test(a_stream_waits_for_a_word),
 		cmocka_unit_test(a_graph_does_again_what_was_captured),
 		cmocka_unit_test(what_may_not_be_done_meanwhile_spoils_a_capture),
+		cmocka_unit_test(branches_of_a_graph_are_parallel),
+		cmocka_unit_test(captures_keep_to_themselves),
+		cmocka_unit_test(copies_of_ordinary_memory_are_the_callers),
+		cmocka_unit_test(what_is_a_contexts_needs_one),
 		cmocka_unit_test(the_default_streams_are_streams),
+		cmocka_unit_test(a_fault_breaks_all_of_a_context),  /* the last one in a process */
 	};
 	return cmocka_run_group_tests(tests, begin, end);
 }

@@ -1,63 +1,26 @@
-/* Capturing streams, and graphs: the jobs of one stream, to be done again and again. Calls that may not be made
- * meanwhile fail, and spoil the capture, as the driver has it. */
+/* Capturing streams: what they are told becomes nodes of a graph, each after what came before in its stream, or was
+ * waited for by an event, by which other streams come in. Calls that may not be made meanwhile fail, and spoil the
+ * capture, as the driver has it. */
 #include "stream.h"
 
 #include <stdlib.h>
 #include <string.h>
 
+/* Its nodes, members and tips: under fake_lock. */
 struct fake_capture {
 	struct fake_capture *next;
 	uint64_t id;
 	int mode;
 	pthread_t thread;
 	bool spoilt;
-	struct fake_job *first, **last;
-};
-
-struct CUgraph_st {
-	struct fake_job *first;
-};
-
-/* One launch at a time, as the driver has it: those of one graph follow each other, whatever streams they are on. */
-struct CUgraphExec_st {
-	struct fake_job *first;
-	pthread_mutex_t lock;
-	pthread_cond_t changed;
-	uint64_t launched, ended;
-	unsigned users;              /* the program, until it destroys it, and launches under way */
+	struct fake_nodes nodes;
+	struct CUstream_st *members[FAKE_TIPS];      /* the first one began it */
+	uint32_t member_count;
 };
 
 static struct fake_capture *captures;
 static uint64_t last_id;
 static _Thread_local int thread_mode = CU_CAPTURE_GLOBAL;
-
-static void free_jobs(struct fake_job *first)
-{
-	for (struct fake_job *job = first, *next; job; job = next) {
-		next = job->next;
-		free(job);
-	}
-}
-
-static struct fake_job *copy_job(const struct fake_job *job)
-{
-	struct fake_job *copy = malloc(job->bytes);
-	if (!copy)
-		abort();
-	memcpy(copy, job, job->bytes);
-	copy->next = NULL;
-	return copy;
-}
-
-static struct fake_job *copy_jobs(const struct fake_job *first)
-{
-	struct fake_job *copies = NULL, **last = &copies;
-	for (const struct fake_job *job = first; job; job = job->next) {
-		*last = copy_job(job);
-		last = &(*last)->next;
-	}
-	return copies;
-}
 
 static void spoil(struct fake_capture *capture)
 {
@@ -74,8 +37,21 @@ static bool is_spoilt(const struct fake_capture *capture)
 	return spoilt;
 }
 
-cu_result fake_capture_add(struct fake_capture *capture, struct fake_job *job)
+/* Under fake_lock. */
+static void add_node(struct fake_nodes *nodes, struct fake_job *job, const struct fake_tips *after)
 {
+	if (nodes->count == nodes->capacity) {
+		nodes->capacity = nodes->capacity ? 2 * nodes->capacity : 16;
+		nodes->first = realloc(nodes->first, nodes->capacity * sizeof(*nodes->first));
+		if (!nodes->first)
+			abort();
+	}
+	nodes->first[nodes->count++] = (struct fake_node){ job, *after };
+}
+
+cu_result fake_capture_add(struct CUstream_st *stream, struct fake_job *job)
+{
+	struct fake_capture *capture = stream->capture;
 	if (!job->bytes)
 		spoil(capture);
 	if (is_spoilt(capture)) {
@@ -83,9 +59,10 @@ cu_result fake_capture_add(struct fake_capture *capture, struct fake_job *job)
 		free(job);
 		return fits ? CU_CAPTURE_INVALIDATED : CU_CAPTURE_UNSUPPORTED;
 	}
-	job->next = NULL;
-	*capture->last = job;
-	capture->last = &job->next;
+	pthread_mutex_lock(&fake_lock);
+	add_node(&capture->nodes, job, &stream->tips);
+	stream->tips = (struct fake_tips){ 1, { capture->nodes.count - 1 } };
+	pthread_mutex_unlock(&fake_lock);
 	return CU_OK;
 }
 
@@ -99,18 +76,80 @@ cu_result fake_capture_forbids(struct CUstream_st *stream)
 	return captured ? CU_CAPTURE_UNSUPPORTED : CU_OK;
 }
 
-uint64_t fake_capture_id(cu_stream handle)
+uint64_t fake_capture_place(struct CUstream_st *stream, struct fake_tips *tips)
 {
-	struct CUstream_st *stream = fake_stream_find(handle);
 	pthread_mutex_lock(&stream->lock);
 	const uint64_t id = stream->capture ? stream->capture->id : 0;
+	*tips = stream->tips;
 	pthread_mutex_unlock(&stream->lock);
 	return id;
+}
+
+uint64_t fake_capture_id(cu_stream handle)
+{
+	struct fake_tips tips;
+	return fake_capture_place(fake_stream_find(handle), &tips);
 }
 
 void fake_capture_spoil(cu_stream handle)
 {
 	(void)fake_capture_forbids(fake_stream_find(handle));
+}
+
+static bool has_tip(const struct fake_tips *tips, uint32_t node)
+{
+	for (uint32_t t = 0; t < tips->count; t++)
+		if (tips->nodes[t] == node)
+			return true;
+	return false;
+}
+
+static void add_tips(struct fake_tips *tips, const struct fake_tips *more)
+{
+	for (uint32_t t = 0; t < more->count; t++) {
+		if (has_tip(tips, more->nodes[t]))
+			continue;
+		if (tips->count == FAKE_TIPS)
+			abort();
+		tips->nodes[tips->count++] = more->nodes[t];
+	}
+}
+
+/* Under the stream's lock, of one that is in no capture. */
+static cu_result join_capture(struct CUstream_st *stream, uint64_t id)
+{
+	cu_result result = CU_CAPTURED_EVENT;
+	pthread_mutex_lock(&fake_lock);
+	struct fake_capture *capture = captures;
+	while (capture && capture->id != id)
+		capture = capture->next;
+	if (capture && stream->legacy) {
+		result = CU_CAPTURE_UNSUPPORTED;
+		capture->spoilt = true;
+	} else if (capture && capture->member_count < FAKE_TIPS) {
+		capture->members[capture->member_count++] = stream;
+		stream->capture = capture;
+		stream->tips.count = 0;
+		result = CU_OK;
+	}
+	pthread_mutex_unlock(&fake_lock);
+	return result;
+}
+
+cu_result fake_capture_follow(struct CUstream_st *stream, uint64_t id, const struct fake_tips *tips)
+{
+	cu_result result = CU_OK;
+	pthread_mutex_lock(&stream->lock);
+	if (!stream->capture)
+		result = join_capture(stream, id);
+	else if (stream->capture->id != id)
+		result = id ? CU_CAPTURE_MERGE : CU_CAPTURE_ISOLATION;
+	if (result == CU_OK)
+		add_tips(&stream->tips, tips);
+	else if (stream->capture)
+		spoil(stream->capture);
+	pthread_mutex_unlock(&stream->lock);
+	return result;
 }
 
 /* May this thread do what could depend on work that is captured and not done? */
@@ -128,56 +167,6 @@ cu_result fake_unsafe(void)
 	}
 	pthread_mutex_unlock(&fake_lock);
 	return forbidden ? CU_CAPTURE_UNSUPPORTED : CU_OK;
-}
-
-/* ---- Launches ---- */
-
-struct edge {
-	struct fake_job job;
-	struct CUgraphExec_st *exec;
-	uint64_t launch;
-};
-
-static void let_go(struct CUgraphExec_st *exec)
-{
-	const bool last = --exec->users == 0;
-	pthread_mutex_unlock(&exec->lock);
-	if (!last)
-		return;
-	free_jobs(exec->first);
-	pthread_cond_destroy(&exec->changed);
-	pthread_mutex_destroy(&exec->lock);
-	free(exec);
-}
-
-static cu_result begin_launch(struct fake_job *job)
-{
-	const struct edge *edge = (const struct edge *)job;
-	pthread_mutex_lock(&edge->exec->lock);
-	while (edge->exec->ended < edge->launch)
-		pthread_cond_wait(&edge->exec->changed, &edge->exec->lock);
-	pthread_mutex_unlock(&edge->exec->lock);
-	return CU_OK;
-}
-
-static cu_result end_launch(struct fake_job *job)
-{
-	const struct edge *edge = (const struct edge *)job;
-	pthread_mutex_lock(&edge->exec->lock);
-	edge->exec->ended++;
-	pthread_cond_broadcast(&edge->exec->changed);
-	let_go(edge->exec);
-	return CU_OK;
-}
-
-static void add_edge(struct CUgraphExec_st *exec, uint64_t launch, cu_stream stream,
-	cu_result (*run)(struct fake_job *job))
-{
-	struct edge *edge = malloc(sizeof(*edge));
-	if (!edge)
-		abort();
-	*edge = (struct edge){ { .run = run }, exec, launch };
-	(void)fake_enqueue(stream, &edge->job);
 }
 
 /* ---- The driver's functions ---- */
@@ -200,22 +189,79 @@ FAKE_API cu_result cuStreamBeginCapture_v2(cu_stream handle, int mode)
 		return CU_OUT_OF_MEMORY;
 	capture->mode = mode;
 	capture->thread = pthread_self();
-	capture->last = &capture->first;
+	capture->members[0] = stream;
+	capture->member_count = 1;
 	pthread_mutex_lock(&stream->lock);
 	const bool already = stream->capture != NULL;
-	if (!already)
+	if (!already) {
 		stream->capture = capture;
-	pthread_mutex_unlock(&stream->lock);
-	if (already) {
-		free(capture);
-		return CU_ILLEGAL_STATE;
+		stream->tips.count = 0;
+		pthread_mutex_lock(&fake_lock);
+		capture->id = ++last_id;
+		capture->next = captures;
+		captures = capture;
+		pthread_mutex_unlock(&fake_lock);
 	}
+	pthread_mutex_unlock(&stream->lock);
+	if (already)
+		free(capture);
+	return already ? CU_ILLEGAL_STATE : CU_OK;
+}
+
+/* From a node back to all that it comes after. */
+static void mark_before(const struct fake_nodes *nodes, const struct fake_tips *tips, bool *before)
+{
+	for (uint32_t t = 0; t < tips->count; t++)
+		before[tips->nodes[t]] = true;
+	for (uint32_t n = nodes->count; n--;)
+		for (uint32_t t = 0; before[n] && t < nodes->first[n].after.count; t++)
+			before[nodes->first[n].after.nodes[t]] = true;
+}
+
+/* Does all that members were told come before where the first one is? It is off the list. */
+static bool is_joined(const struct fake_capture *capture)
+{
+	bool *before = calloc(capture->nodes.count + 1, sizeof(*before)), joined = true;
+	if (!before)
+		abort();
+	mark_before(&capture->nodes, &capture->members[0]->tips, before);
+	for (uint32_t m = 1; m < capture->member_count; m++)
+		for (uint32_t t = 0; t < capture->members[m]->tips.count; t++)
+			joined = joined && before[capture->members[m]->tips.nodes[t]];
+	free(before);
+	return joined;
+}
+
+static void take_off_list(struct fake_capture *capture)
+{
 	pthread_mutex_lock(&fake_lock);
-	capture->id = ++last_id;
-	capture->next = captures;
-	captures = capture;
+	struct fake_capture **at = &captures;
+	while (*at != capture)
+		at = &(*at)->next;
+	*at = capture->next;
 	pthread_mutex_unlock(&fake_lock);
-	return CU_OK;
+}
+
+/* Of a capture that this thread may end. */
+static cu_result end_capture(struct fake_capture *capture, cu_graph *graph)
+{
+	take_off_list(capture);
+	const bool joined = is_joined(capture);
+	for (uint32_t m = 0; m < capture->member_count; m++) {
+		struct CUstream_st *member = capture->members[m];
+		pthread_mutex_lock(&member->lock);
+		member->capture = NULL;
+		pthread_mutex_unlock(&member->lock);
+	}
+	capture->nodes.width = capture->member_count;
+	const bool fine = joined && !capture->spoilt;
+	if (fine)
+		*graph = fake_graph_of(&capture->nodes);
+	else
+		fake_nodes_free(&capture->nodes);
+	const cu_result why = capture->spoilt ? CU_CAPTURE_INVALIDATED : CU_CAPTURE_UNJOINED;
+	free(capture);
+	return !fine ? why : *graph ? CU_OK : CU_OUT_OF_MEMORY;
 }
 
 FAKE_API cu_result cuStreamEndCapture(cu_stream handle, cu_graph *graph)
@@ -230,30 +276,18 @@ FAKE_API cu_result cuStreamEndCapture(cu_stream handle, cu_graph *graph)
 	struct fake_capture *capture = stream->capture;
 	const bool elsewhere = capture && capture->mode != CU_CAPTURE_RELAXED &&
 		!pthread_equal(capture->thread, pthread_self());
-	if (!elsewhere)
-		stream->capture = NULL;
+	const bool others = capture && capture->members[0] != stream;
 	pthread_mutex_unlock(&stream->lock);
 	*graph = NULL;
 	if (!capture)
 		return CU_ILLEGAL_STATE;
 	if (elsewhere)
 		return CU_CAPTURE_WRONG_THREAD;
-	pthread_mutex_lock(&fake_lock);
-	struct fake_capture **at = &captures;
-	while (*at != capture)
-		at = &(*at)->next;
-	*at = capture->next;
-	const bool spoilt = capture->spoilt;
-	pthread_mutex_unlock(&fake_lock);
-	struct CUgraph_st *made = spoilt ? NULL : calloc(1, sizeof(*made));
-	if (made)
-		made->first = capture->first;
-	else
-		free_jobs(capture->first);
-	free(capture);
-	fake_alive(made != NULL);
-	*graph = made;
-	return spoilt ? CU_CAPTURE_INVALIDATED : made ? CU_OK : CU_OUT_OF_MEMORY;
+	if (others) {
+		spoil(capture);
+		return CU_CAPTURE_UNMATCHED;
+	}
+	return end_capture(capture, graph);
 }
 
 /* What the nodes are is not told. */
@@ -289,75 +323,5 @@ FAKE_API cu_result cuThreadExchangeStreamCaptureMode(int *mode)
 	const int before = thread_mode;
 	thread_mode = *mode;
 	*mode = before;
-	return CU_OK;
-}
-
-FAKE_API cu_result cuGraphInstantiateWithFlags(cu_graph_exec *exec, cu_graph graph, unsigned long long flags)
-{
-	cu_context context;
-	const cu_result result = fake_enter_in_context("cuGraphInstantiate", &context);
-	if (result != CU_OK)
-		return result;
-	if (!graph || flags)
-		return CU_INVALID_VALUE;
-	struct CUgraphExec_st *made = calloc(1, sizeof(*made));
-	if (!made)
-		return CU_OUT_OF_MEMORY;
-	made->users = 1;
-	made->first = copy_jobs(graph->first);
-	pthread_mutex_init(&made->lock, NULL);
-	pthread_cond_init(&made->changed, NULL);
-	fake_alive(1);
-	*exec = made;
-	return CU_OK;
-}
-
-FAKE_API cu_result cuGraphDestroy(cu_graph graph)
-{
-	const cu_result result = fake_enter(__func__);
-	if (result != CU_OK)
-		return result;
-	if (!graph)
-		return CU_INVALID_VALUE;
-	free_jobs(graph->first);
-	free(graph);
-	fake_alive(-1);
-	return CU_OK;
-}
-
-FAKE_API cu_result cuGraphLaunch(cu_graph_exec exec, cu_stream stream)
-{
-	cu_context context;
-	cu_result result = fake_enter_in_context(__func__, &context);
-	if (result != CU_OK)
-		return result;
-	if (!exec)
-		return CU_INVALID_VALUE;
-	if (fake_stream_context(stream) != context)
-		return CU_INVALID_HANDLE;
-	result = fake_capture_forbids(fake_stream_find(stream));
-	if (result != CU_OK)
-		return result;
-	pthread_mutex_lock(&exec->lock);
-	const uint64_t launch = exec->launched++;
-	exec->users++;
-	pthread_mutex_unlock(&exec->lock);
-	add_edge(exec, launch, stream, begin_launch);
-	for (const struct fake_job *job = exec->first; job; job = job->next)
-		(void)fake_enqueue(stream, copy_job(job));
-	add_edge(exec, launch, stream, end_launch);
-	return CU_OK;
-}
-
-FAKE_API cu_result cuGraphExecDestroy(cu_graph_exec exec)
-{
-	const cu_result result = fake_enter(__func__);
-	if (result != CU_OK)
-		return result;
-	if (!exec)
-		return CU_INVALID_VALUE;
-	fake_alive(-1);
-	pthread_mutex_lock(&exec->lock);
-	let_go(exec);
 	return CU_OK;
 }

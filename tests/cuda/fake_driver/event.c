@@ -1,5 +1,5 @@
 /* Events: how far a stream was when it was told, and when it came there. */
-#include "fake.h"
+#include "stream.h"
 
 #include <stdlib.h>
 #include <time.h>
@@ -11,7 +11,8 @@ struct CUevent_st {
 	pthread_cond_t changed;
 	unsigned users;              /* the program, until it destroys it, and jobs under way */
 	uint64_t recorded, reached;  /* how often */
-	uint64_t capture;            /* it was last recorded in this one; 0: in none */
+	uint64_t capture;            /* it was last recorded in this one, */
+	struct fake_tips tips;       /* there; 0: in none */
 	int64_t reached_ns;
 };
 
@@ -69,7 +70,7 @@ static cu_result append(cu_event event, cu_stream stream, cu_result (*run)(struc
 	pthread_mutex_lock(&event->lock);
 	event->recorded += recording;
 	event->users++;
-	*mark = (struct mark){ .job.run = run, .event = event, .which = event->recorded };
+	*mark = (struct mark){ .job = { .run = run, .always = recording }, .event = event, .which = event->recorded };
 	pthread_mutex_unlock(&event->lock);
 	const cu_result result = fake_enqueue(stream, &mark->job);
 	if (result != CU_OK) {
@@ -80,21 +81,25 @@ static cu_result append(cu_event event, cu_stream stream, cu_result (*run)(struc
 	return result;
 }
 
-/* In a capture an event is a mark and no job: whoever waits for it there comes after it, as all of a capture that is
- * one stream's does. Between what is captured and what is not there is no waiting. CU_OK, with *captured 0: neither is.
- */
-static cu_result meet_capture(cu_event event, cu_stream stream, bool recording, uint64_t *captured)
+/* In a capture an event is a place there, and no job: whoever waits for it comes after that. *captured: it was so. */
+static void note_place(cu_event event, cu_stream handle, bool *captured)
 {
-	const uint64_t id = fake_capture_id(stream);
+	struct fake_tips tips;
+	const uint64_t id = fake_capture_place(fake_stream_find(handle), &tips);
 	pthread_mutex_lock(&event->lock);
-	if (recording)
-		event->capture = id;
-	const bool apart = event->capture != id;
+	event->capture = id;
+	event->tips = tips;
 	pthread_mutex_unlock(&event->lock);
-	*captured = id;
-	if (apart && id)
-		fake_capture_spoil(stream);
-	return apart ? CU_CAPTURE_ISOLATION : CU_OK;
+	*captured = id != 0;
+}
+
+static uint64_t captured_in(cu_event event, struct fake_tips *tips)
+{
+	pthread_mutex_lock(&event->lock);
+	const uint64_t id = event->capture;
+	*tips = event->tips;
+	pthread_mutex_unlock(&event->lock);
+	return id;
 }
 
 /* ---- The driver's functions ---- */
@@ -122,7 +127,8 @@ FAKE_API cu_result cuEventCreate(cu_event *created, unsigned int flags)
 
 FAKE_API cu_result cuEventDestroy_v2(cu_event event)
 {
-	const cu_result result = fake_enter("cuEventDestroy");
+	cu_context context;
+	const cu_result result = fake_enter_in_context("cuEventDestroy", &context);
 	if (result != CU_OK)
 		return result;
 	if (!event)
@@ -135,29 +141,33 @@ FAKE_API cu_result cuEventDestroy_v2(cu_event event)
 
 FAKE_API cu_result cuEventRecord(cu_event event, cu_stream stream)
 {
-	const cu_result result = fake_enter(__func__);
+	cu_context context;
+	const cu_result result = fake_enter_in_context(__func__, &context);
 	if (result != CU_OK)
 		return result;
 	if (!event || event->context != fake_stream_context(stream))
 		return CU_INVALID_HANDLE;
-	uint64_t captured;
-	(void)meet_capture(event, stream, true, &captured);
+	bool captured;
+	note_place(event, stream, &captured);
 	return captured ? CU_OK : append(event, stream, reach, true);
 }
 
 /* Streams of any device may wait. */
 FAKE_API cu_result cuStreamWaitEvent(cu_stream stream, cu_event event, unsigned int flags)
 {
-	const cu_result result = fake_enter(__func__);
+	cu_context context;
+	const cu_result result = fake_enter_in_context(__func__, &context);
 	if (result != CU_OK)
 		return result;
 	if (!event || !fake_stream_context(stream))
 		return CU_INVALID_HANDLE;
 	if (flags)
 		return CU_INVALID_VALUE;
-	uint64_t captured;
-	const cu_result met = meet_capture(event, stream, false, &captured);
-	return met != CU_OK || captured ? met : append(event, stream, wait_for, false);
+	struct fake_tips tips;
+	const uint64_t capture = captured_in(event, &tips);
+	if (!capture && !fake_capture_id(stream))
+		return append(event, stream, wait_for, false);
+	return fake_capture_follow(fake_stream_find(stream), capture, &tips);
 }
 
 FAKE_API cu_result cuEventQuery(cu_event event)
@@ -167,8 +177,13 @@ FAKE_API cu_result cuEventQuery(cu_event event)
 		result = fake_unsafe();
 	if (result != CU_OK)
 		return result;
+	struct fake_tips tips;
 	if (!event)
 		return CU_INVALID_HANDLE;
+	if (captured_in(event, &tips))
+		return CU_CAPTURED_EVENT;
+	if (fake_is_broken(fake_context_device(event->context)))
+		return CU_ILLEGAL_ADDRESS;
 	pthread_mutex_lock(&event->lock);
 	const bool there = event->reached == event->recorded;
 	pthread_mutex_unlock(&event->lock);
@@ -177,13 +192,17 @@ FAKE_API cu_result cuEventQuery(cu_event event)
 
 FAKE_API cu_result cuEventSynchronize(cu_event event)
 {
-	cu_result result = fake_enter(__func__);
+	cu_context context;
+	cu_result result = fake_enter_in_context(__func__, &context);
 	if (result == CU_OK)
 		result = fake_unsafe();
 	if (result != CU_OK)
 		return result;
+	struct fake_tips tips;
 	if (!event)
 		return CU_INVALID_HANDLE;
+	if (captured_in(event, &tips))
+		return CU_CAPTURED_EVENT;
 	pthread_mutex_lock(&event->lock);
 	const uint64_t which = event->recorded;
 	while (event->reached < which)
@@ -207,7 +226,8 @@ static cu_result read_time(cu_event event, int64_t *ns)
 FAKE_API cu_result cuEventElapsedTime(float *ms, cu_event start, cu_event end)
 {
 	int64_t from, to;
-	cu_result result = fake_enter(__func__);
+	cu_context context;
+	cu_result result = fake_enter_in_context(__func__, &context);
 	if (result != CU_OK)
 		return result;
 	if (!start || !end || start->context != end->context)

@@ -48,6 +48,10 @@ int fake_context_device(cu_context context);
 cu_context fake_current(void);
 /* Under fake_lock: has access to the peer's memory been enabled? */
 bool fake_peer_reaches(int device, int peer);
+/* A fault has broken the context of this device (-1: there is none): every call there says so, and streams do nothing
+ * any more, until nobody retains it. */
+void fake_break(int device);
+bool fake_is_broken(int device);
 /* What FAKE_CUDA_WITHOUT names is not there. */
 bool fake_has(const char *function);
 /* This thread is in a function that a stream calls: from there nothing of the driver may be used. */
@@ -74,13 +78,21 @@ void fake_capture_spoil(cu_stream stream);
 
 /* ---- memory.c: what is at an address ---- */
 
+/* GPUs have registered memory elsewhere than the host, as real ones may (this much further on): kernels, and what
+ * streams do to words, go by the address that cuMemHostGetDevicePointer() tells. Copies take either. */
+#define FAKE_PINNED_AT (UINT64_C(1) << 56)
+
 /* Where bytes at pointer are for the fake itself: the other mapping of device memory, or the host's own memory. NULL:
  * they are in no allocation, or reach past its end. */
 char *fake_reach(cu_pointer pointer, size_t bytes);
-/* Are they the driver's, or registered with it? */
+/* Can a GPU's streams write words there? */
 bool fake_is_known(cu_pointer pointer, size_t bytes);
-/* The same for a kernel on this device: the host's memory only if it is pinned, other devices' if it is enabled. */
+/* The same as fake_reach() for a copy by this device; and for a kernel on it: the host's memory only if it is pinned,
+ * other devices' if it is enabled. */
+char *fake_reach_to_copy(int device, cu_pointer pointer, size_t bytes);
 char *fake_reach_from(int device, cu_pointer pointer, size_t bytes);
+/* The host's memory that is not registered: copies to and from there are done when the call returns. */
+bool fake_is_pageable(cu_pointer pointer);
 
 enum fake_kind {
 	FAKE_DEVICE,         /* cuMemAlloc() */
@@ -95,7 +107,7 @@ struct fake_block {
 	cu_pointer first;
 	size_t bytes, mapped;
 	char *reach;         /* not of FAKE_PINNED: the fake's own mapping */
-	bool accessible;     /* FAKE_MAPPED: cuMemSetAccess() has been called */
+	unsigned access;     /* FAKE_MAPPED: for which devices cuMemSetAccess() has been called, a bit each */
 	cu_context context;  /* NULL: of none */
 	int device;
 	int file;            /* FAKE_DEVICE: what others open; else -1 */
@@ -125,6 +137,8 @@ struct fake_job {
 	/* On the stream's thread, once, if nothing before it has failed. Anything but CU_OK spoils the stream. */
 	cu_result (*run)(struct fake_job *job);
 	size_t bytes;        /* of all of it: it can be captured, copied, and done again; 0: it cannot */
+	bool always;         /* whatever has failed before it: others wait for it. Then it is told: */
+	bool spoilt;
 };
 
 /* overlap.c: of a copy that is given to a stream now, and before that is made. */

@@ -157,7 +157,8 @@ FAKE_API cu_result cuIpcOpenMemHandle_v2(cu_pointer *pointer, cu_ipc_handle hand
 
 FAKE_API cu_result cuIpcCloseMemHandle(cu_pointer pointer)
 {
-	const cu_result result = fake_enter(__func__);
+	cu_context context;
+	const cu_result result = fake_enter_in_context(__func__, &context);
 	if (result != CU_OK)
 		return result;
 	struct fake_block *block = fake_take(pointer, FAKE_OPENED);

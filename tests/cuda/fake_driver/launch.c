@@ -68,6 +68,8 @@ unsigned char *host_reach(uint64_t address, uint64_t bytes)
 
 void host_pause(void)
 {
+	if (fake_is_broken(block.device))
+		longjmp(block.fault, 1);
 	if (!block.schedule)
 		sched_yield();
 	else if (!schedule_pause(block.schedule, block.number))
@@ -187,7 +189,8 @@ FAKE_API cu_result cuModuleUnload(cu_module module)
 
 FAKE_API cu_result cuModuleGetFunction(cu_function *found, cu_module module, const char *name)
 {
-	const cu_result result = fake_enter(__func__);
+	cu_context context;
+	const cu_result result = fake_enter_in_context(__func__, &context);
 	if (result != CU_OK)
 		return result;
 	if (!module)
@@ -210,7 +213,8 @@ FAKE_API cu_result cuModuleGetFunction(cu_function *found, cu_module module, con
 FAKE_API cu_result cuOccupancyMaxActiveBlocksPerMultiprocessor(
 	int *blocks, cu_function function, int threads, size_t shared_bytes)
 {
-	const cu_result result = fake_enter(__func__);
+	cu_context context;
+	const cu_result result = fake_enter_in_context(__func__, &context);
 	if (result != CU_OK)
 		return result;
 	if (!function || threads < 1)

@@ -1,12 +1,16 @@
 /* Physical memory apart from addresses: made, exported as a file descriptor, mapped where addresses are reserved. */
 #include "fake.h"
 
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 enum { GRANULARITY = 2 << 20 };
+/* Of the file, with the device behind it. */
+static const char NAME[] = "fake-device-memory-";
 
 struct memory {
 	unsigned users;      /* handles and mappings; under fake_lock */
@@ -77,7 +81,9 @@ FAKE_API cu_result cuMemCreate(cu_memory *memory, size_t bytes, const cu_memory_
 		return result;
 	if (flags || !bytes || bytes % GRANULARITY || !is_proper(properties))
 		return CU_INVALID_VALUE;
-	const int file = memfd_create("fake-device-memory", MFD_CLOEXEC);
+	char name[64];
+	snprintf(name, sizeof(name), "%s%d", NAME, properties->location.id);
+	const int file = memfd_create(name, MFD_CLOEXEC);
 	if (file >= 0 && ftruncate(file, (off_t)bytes) == 0)
 		return make(memory, file, bytes, properties->location.id,
 			properties->handle_types & CU_HANDLE_FILE_DESCRIPTOR);
@@ -239,8 +245,8 @@ FAKE_API cu_result cuMemSetAccess(cu_pointer pointer, size_t bytes, const cu_acc
 		if (access[i].location.type != CU_LOCATION_DEVICE || access[i].location.id < 0 ||
 			access[i].location.id >= fake_device_count() || access[i].flags != CU_ACCESS_READ_WRITE)
 			result = CU_INVALID_VALUE;
-	if (result == CU_OK)
-		block->accessible = true;
+	for (size_t i = 0; i < count && result == CU_OK; i++)
+		block->access |= 1u << access[i].location.id;
 	pthread_mutex_unlock(&fake_lock);
 	return result;
 }
@@ -257,7 +263,20 @@ FAKE_API cu_result cuMemExportToShareableHandle(void *handle, cu_memory memory, 
 	return file >= 0 ? CU_OK : CU_OUT_OF_MEMORY;
 }
 
-/* The descriptor stays the caller's. On the first device, as there is no telling which one it is of. */
+/* That this memory is of; -1: it is no GPU's. */
+static int device_of(int file)
+{
+	char path[64], name[128];
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", file);
+	const ssize_t length = readlink(path, name, sizeof(name) - 1);
+	if (length < 0)
+		return -1;
+	name[length] = 0;
+	const char *at = strstr(name, NAME);
+	return at ? atoi(at + strlen(NAME)) : -1;
+}
+
+/* The descriptor stays the caller's. */
 FAKE_API cu_result cuMemImportFromShareableHandle(cu_memory *memory, void *handle, int type)
 {
 	const cu_result result = fake_enter(__func__);
@@ -265,12 +284,14 @@ FAKE_API cu_result cuMemImportFromShareableHandle(cu_memory *memory, void *handl
 		return result;
 	struct stat info;
 	const int file = dup((int)(intptr_t)handle);
-	if (type != CU_HANDLE_FILE_DESCRIPTOR || file < 0 || fstat(file, &info) != 0 || info.st_size % GRANULARITY) {
+	const int device = device_of(file);
+	if (type != CU_HANDLE_FILE_DESCRIPTOR || device < 0 || fstat(file, &info) != 0 ||
+		info.st_size % GRANULARITY) {
 		if (file >= 0)
 			close(file);
 		return CU_INVALID_VALUE;
 	}
-	const cu_result made = make(memory, file, (size_t)info.st_size, 0, true);
+	const cu_result made = make(memory, file, (size_t)info.st_size, device, true);
 	if (made == CU_OK)
 		memory_of(*memory)->imported = true;
 	return made;

@@ -13,11 +13,17 @@ size_t fake_round_up(size_t bytes, size_t unit)
 	return (bytes + unit - 1) / unit * unit;
 }
 
+static bool is_at_gpus(cu_pointer pointer)
+{
+	return pointer & FAKE_PINNED_AT;
+}
+
 struct fake_block *fake_find(cu_pointer pointer)
 {
+	const cu_pointer at = pointer & ~FAKE_PINNED_AT;
 	for (struct fake_block *block = blocks; block; block = block->next)
-		if (pointer >= block->first && pointer < block->first + block->bytes)
-			return block;
+		if (at >= block->first && at < block->first + block->bytes)
+			return block->kind == FAKE_PINNED || !is_at_gpus(pointer) ? block : NULL;
 	return NULL;
 }
 
@@ -94,15 +100,22 @@ void fake_unmap(const struct fake_block *block)
 	munmap(block->reach, block->mapped);
 }
 
+/* Under fake_lock. */
+static bool ends_within(const struct fake_block *block, cu_pointer pointer, size_t bytes)
+{
+	return bytes <= block->first + block->bytes - (pointer & ~FAKE_PINNED_AT);
+}
+
 char *fake_reach(cu_pointer pointer, size_t bytes)
 {
-	char *reached = (char *)(uintptr_t)pointer;
+	char *reached = is_at_gpus(pointer) ? NULL : (char *)(uintptr_t)pointer;
 	pthread_mutex_lock(&fake_lock);
 	const struct fake_block *block = fake_find(pointer);
-	if (block && (bytes > block->first + block->bytes - pointer ||
-			     (block->kind == FAKE_MAPPED && !block->accessible)))
+	if (block && (!ends_within(block, pointer, bytes) || (block->kind == FAKE_MAPPED && !block->access)))
 		reached = NULL;
-	else if (block && block->kind != FAKE_PINNED)
+	else if (block && block->kind == FAKE_PINNED)
+		reached = (char *)(uintptr_t)(pointer & ~FAKE_PINNED_AT);
+	else if (block)
 		reached = block->reach + (pointer - block->first);
 	pthread_mutex_unlock(&fake_lock);
 	return reached;
@@ -112,16 +125,42 @@ bool fake_is_known(cu_pointer pointer, size_t bytes)
 {
 	pthread_mutex_lock(&fake_lock);
 	const struct fake_block *block = fake_find(pointer);
-	const bool known = block && bytes <= block->first + block->bytes - pointer;
+	const bool known = block && ends_within(block, pointer, bytes) &&
+		(block->kind != FAKE_PINNED || is_at_gpus(pointer));
 	pthread_mutex_unlock(&fake_lock);
 	return known;
+}
+
+bool fake_is_pageable(cu_pointer pointer)
+{
+	pthread_mutex_lock(&fake_lock);
+	const bool pageable = !fake_find(pointer);
+	pthread_mutex_unlock(&fake_lock);
+	return pageable;
+}
+
+/* Under fake_lock. */
+static bool has_access(const struct fake_block *block, int device)
+{
+	return block->kind != FAKE_MAPPED || block->access >> device & 1;
+}
+
+char *fake_reach_to_copy(int device, cu_pointer pointer, size_t bytes)
+{
+	pthread_mutex_lock(&fake_lock);
+	const struct fake_block *block = fake_find(pointer);
+	const bool allowed = !block || has_access(block, device);
+	pthread_mutex_unlock(&fake_lock);
+	return allowed ? fake_reach(pointer, bytes) : NULL;
 }
 
 char *fake_reach_from(int device, cu_pointer pointer, size_t bytes)
 {
 	pthread_mutex_lock(&fake_lock);
 	const struct fake_block *block = fake_find(pointer);
-	const bool known = block && (block->kind != FAKE_DEVICE || fake_peer_reaches(device, block->device));
+	const bool known = block && has_access(block, device) &&
+		(block->kind != FAKE_DEVICE || fake_peer_reaches(device, block->device)) &&
+		(block->kind != FAKE_PINNED || is_at_gpus(pointer));
 	pthread_mutex_unlock(&fake_lock);
 	return known ? fake_reach(pointer, bytes) : NULL;
 }
@@ -155,7 +194,8 @@ FAKE_API cu_result cuMemAlloc_v2(cu_pointer *pointer, size_t bytes)
 
 FAKE_API cu_result cuMemFree_v2(cu_pointer pointer)
 {
-	cu_result result = fake_enter("cuMemFree");
+	cu_context context;
+	cu_result result = fake_enter_in_context("cuMemFree", &context);
 	if (result == CU_OK)
 		result = fake_unsafe();
 	if (result != CU_OK)
@@ -171,7 +211,8 @@ FAKE_API cu_result cuMemFree_v2(cu_pointer pointer)
 
 FAKE_API cu_result cuMemGetAddressRange_v2(cu_pointer *first, size_t *bytes, cu_pointer pointer)
 {
-	cu_result result = fake_enter("cuMemGetAddressRange");
+	cu_context context;
+	cu_result result = fake_enter_in_context("cuMemGetAddressRange", &context);
 	if (result != CU_OK)
 		return result;
 	pthread_mutex_lock(&fake_lock);

@@ -13,6 +13,7 @@ pthread_mutex_t fake_lock = PTHREAD_MUTEX_INITIALIZER;
 struct CUctx_st {
 	int device;
 	_Atomic unsigned users;      /* written under fake_lock, read without */
+	atomic_bool broken;
 };
 
 static struct CUctx_st primary[FAKE_DEVICES];
@@ -73,7 +74,20 @@ cu_result fake_enter_in_context(const char *function, cu_context *context)
 {
 	const cu_result result = fake_enter(function);
 	*context = fake_current();
+	if (result == CU_OK && *context && atomic_load(&(*context)->broken))
+		return CU_ILLEGAL_ADDRESS;
 	return result != CU_OK ? result : *context ? CU_OK : CU_INVALID_CONTEXT;
+}
+
+void fake_break(int device)
+{
+	if (device >= 0)
+		atomic_store(&primary[device].broken, true);
+}
+
+bool fake_is_broken(int device)
+{
+	return fake_is_dead() || (device >= 0 && atomic_load(&primary[device].broken));
 }
 
 cu_context fake_current(void)
@@ -215,8 +229,10 @@ FAKE_API cu_result cuDevicePrimaryCtxRelease_v2(cu_device device)
 	pthread_mutex_unlock(&fake_lock);
 	if (gone)
 		fake_streams_end(&primary[device]);
-	if (gone)
+	if (gone) {
 		fake_unlock_all(&primary[device]);
+		atomic_store(&primary[device].broken, false);
+	}
 	return result;
 }
 

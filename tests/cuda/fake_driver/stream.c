@@ -1,4 +1,5 @@
-/* Streams: a queue and a thread each. A job that fails spoils its stream, as on a GPU. */
+/* Streams: a queue and a thread each. A job that fails spoils its stream, and a fault its whole context, as on a GPU.
+ */
 #include "stream.h"
 
 #include <stdlib.h>
@@ -44,16 +45,19 @@ static void *work(void *argument)
 		if (!stream->first)
 			stream->last = &stream->first;
 		stream->working = true;
-		if (stream->result == CU_OK && fake_is_dead())
+		if (stream->result == CU_OK && fake_is_broken(fake_context_device(stream->context)))
 			stream->result = CU_ILLEGAL_ADDRESS;
 		const bool fine = stream->result == CU_OK;
+		job->spoilt = !fine;
 		pthread_mutex_unlock(&stream->lock);
-		const cu_result result = fine ? job->run(job) : CU_OK;
+		const cu_result result = fine || job->always ? job->run(job) : CU_OK;
 		free(job);
 		pthread_mutex_lock(&stream->lock);
 		stream->working = false;
 		if (result != CU_OK)
 			stream->result = result;
+		if (result == CU_ILLEGAL_ADDRESS)
+			fake_break(fake_context_device(stream->context));
 		pthread_cond_broadcast(&stream->changed);
 	}
 	pthread_mutex_unlock(&stream->lock);
@@ -147,7 +151,7 @@ cu_result fake_enqueue(cu_stream handle, struct fake_job *job)
 	job->next = NULL;
 	pthread_mutex_lock(&stream->lock);
 	if (stream->capture) {
-		result = fake_capture_add(stream->capture, job);
+		result = fake_capture_add(stream, job);
 	} else {
 		*stream->last = job;
 		stream->last = &job->next;
@@ -201,7 +205,8 @@ FAKE_API cu_result cuCtxGetStreamPriorityRange(int *least, int *greatest)
 
 FAKE_API cu_result cuStreamDestroy_v2(cu_stream stream)
 {
-	const cu_result result = fake_enter("cuStreamDestroy");
+	cu_context context;
+	const cu_result result = fake_enter_in_context("cuStreamDestroy", &context);
 	if (result != CU_OK)
 		return result;
 	if ((uintptr_t)stream <= CU_PER_THREAD_STREAM)
@@ -212,6 +217,16 @@ FAKE_API cu_result cuStreamDestroy_v2(cu_stream stream)
 	return CU_OK;
 }
 
+static cu_result wait_until_idle(struct CUstream_st *stream)
+{
+	pthread_mutex_lock(&stream->lock);
+	while (stream->first || stream->working)
+		pthread_cond_wait(&stream->changed, &stream->lock);
+	const cu_result result = stream->result;
+	pthread_mutex_unlock(&stream->lock);
+	return result;
+}
+
 FAKE_API cu_result cuMemcpyAsync(cu_pointer to, cu_pointer from, size_t bytes, cu_stream stream)
 {
 	cu_context context;
@@ -220,14 +235,24 @@ FAKE_API cu_result cuMemcpyAsync(cu_pointer to, cu_pointer from, size_t bytes, c
 		return result;
 	if (fake_stream_context(stream) != context)
 		return CU_INVALID_HANDLE;
-	if (!fake_reach(to, bytes) || !fake_reach(from, bytes))
+	const int device = fake_context_device(context);
+	if (!fake_reach_to_copy(device, to, bytes) || !fake_reach_to_copy(device, from, bytes))
 		return CU_INVALID_VALUE;
+	const bool pageable = fake_is_pageable(to) || fake_is_pageable(from);
+	if (pageable && fake_capture_id(stream)) {
+		fake_capture_spoil(stream);
+		return CU_CAPTURE_UNSUPPORTED;
+	}
 	struct copy *copy = malloc(sizeof(*copy));
 	if (!copy)
 		return CU_OUT_OF_MEMORY;
 	*copy = (struct copy){.job = {.run = run_copy, .bytes = sizeof(*copy)}, .to = to, .from = from, .bytes = bytes,
 		.ahead = fake_copies_ahead()};
-	return fake_enqueue(stream, &copy->job);
+	const cu_result added = fake_enqueue(stream, &copy->job);
+	/* What comes of it the stream says. */
+	if (added == CU_OK && pageable)
+		(void)wait_until_idle(fake_stream_find(stream));
+	return added;
 }
 
 struct fill {
@@ -255,7 +280,7 @@ FAKE_API cu_result cuMemsetD8Async(cu_pointer first, unsigned char value, size_t
 		return result;
 	if (fake_stream_context(stream) != context)
 		return CU_INVALID_HANDLE;
-	if (!fake_reach(first, bytes))
+	if (!fake_reach_to_copy(fake_context_device(context), first, bytes))
 		return CU_INVALID_VALUE;
 	struct fill *fill = malloc(sizeof(*fill));
 	if (!fill)
@@ -277,16 +302,6 @@ static cu_result look_at(const char *function, cu_stream handle, struct CUstream
 		return CU_INVALID_HANDLE;
 	result = fake_capture_forbids(*stream);
 	return result == CU_OK ? fake_unsafe() : result;
-}
-
-static cu_result wait_until_idle(struct CUstream_st *stream)
-{
-	pthread_mutex_lock(&stream->lock);
-	while (stream->first || stream->working)
-		pthread_cond_wait(&stream->changed, &stream->lock);
-	const cu_result result = stream->result;
-	pthread_mutex_unlock(&stream->lock);
-	return result;
 }
 
 FAKE_API cu_result cuStreamSynchronize(cu_stream handle)

@@ -13,6 +13,7 @@ struct word_job {
 	cu_pointer word;
 	uint32_t value;
 	unsigned int how;
+	int device;
 };
 
 struct call_job {
@@ -23,7 +24,8 @@ struct call_job {
 
 static _Atomic uint32_t *reach_word(cu_pointer word)
 {
-	return (_Atomic uint32_t *)(void *)fake_reach(word, sizeof(uint32_t));
+	return fake_is_known(word, sizeof(uint32_t)) ?
+		(_Atomic uint32_t *)(void *)fake_reach(word, sizeof(uint32_t)) : NULL;
 }
 
 /* As on a GPU: what came before in the stream is seen by whoever sees the word. */
@@ -50,7 +52,7 @@ static cu_result run_wait(struct fake_job *job)
 		const _Atomic uint32_t *word = reach_word(wait->word);
 		if (!word)
 			return CU_ILLEGAL_ADDRESS;
-		if (fake_is_dead())
+		if (fake_is_broken(wait->device))
 			return CU_ILLEGAL_ADDRESS;
 		if (reached(wait, atomic_load_explicit(word, memory_order_acquire)))
 			return CU_OK;
@@ -84,7 +86,8 @@ static cu_result add_word(const char *function, cu_stream stream, cu_pointer wor
 	struct word_job *job = malloc(sizeof(*job));
 	if (!job)
 		return CU_OUT_OF_MEMORY;
-	*job = (struct word_job){ { .run = run, .bytes = sizeof(*job) }, word, value, how };
+	*job = (struct word_job){ { .run = run, .bytes = sizeof(*job) }, word, value, how,
+		fake_context_device(context) };
 	return fake_enqueue(stream, &job->job);
 }
 
@@ -117,15 +120,15 @@ FAKE_API cu_result cuLaunchHostFunc(cu_stream stream, cu_host_function *function
 	return fake_enqueue(stream, &job->job);
 }
 
-/* The GPU sees the host's memory at the host's addresses, if it was registered. */
+/* The GPU sees the host's memory if it was registered, elsewhere. */
 FAKE_API cu_result cuMemHostGetDevicePointer_v2(cu_pointer *pointer, void *memory, unsigned int flags)
 {
 	cu_context context;
 	const cu_result result = fake_enter_in_context("cuMemHostGetDevicePointer", &context);
 	if (result != CU_OK)
 		return result;
-	if (flags || !fake_is_known((uintptr_t)memory, 1))
+	if (flags || !fake_is_known((uintptr_t)memory | FAKE_PINNED_AT, 1))
 		return CU_INVALID_VALUE;
-	*pointer = (uintptr_t)memory;
+	*pointer = (uintptr_t)memory | FAKE_PINNED_AT;
 	return CU_OK;
 }
