@@ -132,9 +132,13 @@ collet_status collet_comm_create(collet_comm **comm, const collet_options *optio
 	atomic_store_explicit(&context->users, 1, memory_order_relaxed);
 	status = collet_comm_make(
 		comm, context, context->agreement.session, context->launch.rank, context->launch.size, NULL);
-	if (status != COLLET_OK)
-		collet_context_release(context);
-	return status;
+	if (status == COLLET_OK)
+		return COLLET_OK;
+	/* Closing has its own to say. */
+	char sentence[COLLET_ERROR_BYTES];
+	snprintf(sentence, sizeof(sentence), "%s", collet_last_error());
+	collet_context_release(context);
+	return collet_fail_again(status, sentence);
 }
 
 collet_status collet_comm_ended(const collet_comm *comm)
