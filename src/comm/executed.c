@@ -8,7 +8,10 @@
 #include "comm/executed_internal.h"
 #include "core/types.h"
 
-enum { LOOK_NS = 200 * 1000 };
+enum {
+	LOOK_NS = 200 * 1000,
+	FAULT_EVERY = 4096 /* rounds of a wait, of which each is well below a microsecond */
+};
 /* A kernel that is told to leave has left long before, and one that has not begun looks at no buffer. */
 static const int64_t LEAVING_NS = INT64_C(1) * 1000 * 1000 * 1000;
 static const int64_t PATIENCE_NS = INT64_C(10) * 1000 * 1000 * 1000;
@@ -126,6 +129,17 @@ static bool ask_who_disagrees(struct collet_executions *executions)
 	return true;
 }
 
+/* Of all that is pending nothing would ever be heard. true: the group has ended for it. */
+static bool ends_for_a_fault(struct collet_executions *executions)
+{
+	if (!executions->pending || ++executions->looks % FAULT_EVERY)
+		return false;
+	const collet_status status = collet_executor_find_fault(executions->executor);
+	if (status != COLLET_OK)
+		collet_group_end(&executions->comm->group, status, true, collet_last_error());
+	return status != COLLET_OK;
+}
+
 static bool advance(struct collet_group *group)
 {
 	struct collet_executions *executions = group->hooked;
@@ -143,7 +157,7 @@ static bool advance(struct collet_group *group)
 		settle(executions, executed);
 		any = true;
 	}
-	return any;
+	return any || ends_for_a_fault(executions);
 }
 
 /* No message comes of what a GPU has done. */
@@ -394,15 +408,22 @@ void collet_executed_look(const collet_comm *comm)
 	const enum collet_executor_complaint complaint = collet_executor_complains(comm->executions->executor, &rank);
 	if (complaint == COLLET_EXECUTOR_FINE)
 		return;
-	char sentence[200];
-	const bool late = complaint == COLLET_EXECUTOR_LATE;
-	snprintf(sentence, sizeof(sentence),
-		late ? "a call on a stream timed out: its kernel waited for rank %u on %s"
-		     : "rank %u on %s has called something else than this rank has, as its next call that GPUs do; "
-		       "calls on streams and in graphs must be alike on all ranks, and in one order",
-		rank, collet_comm_host(comm, rank));
-	collet_group_end((struct collet_group *)(uintptr_t)&comm->group,
-		late ? COLLET_ERR_TIMEOUT : COLLET_ERR_MISMATCH, true, sentence);
+	static const struct {
+		collet_status status;
+		const char *before, *after; /* the rank */
+	} complaints[] = {
+		[COLLET_EXECUTOR_LATE] = { COLLET_ERR_TIMEOUT,
+			"a call on a stream timed out: its kernel waited for ", "" },
+		[COLLET_EXECUTOR_DISAGREES] = { COLLET_ERR_MISMATCH, "",
+			" has called something else than this rank has, as its next call that GPUs do; "
+			"calls on streams and in graphs must be alike on all ranks, and in one order" },
+		[COLLET_EXECUTOR_GONE] = { COLLET_ERR_PEER_LOST, "",
+			" has left without a call that this rank's kernel waits for" },
+	};
+	char sentence[COLLET_ERROR_BYTES];
+	snprintf(sentence, sizeof(sentence), "%srank %u on %s%s", complaints[complaint].before, rank,
+		collet_comm_host(comm, rank), complaints[complaint].after);
+	collet_group_end((struct collet_group *)(uintptr_t)&comm->group, complaints[complaint].status, true, sentence);
 }
 
 /* ---- Beginning and end ---- */

@@ -41,6 +41,7 @@ struct collet_executions {
 	struct collet_executor *executor;
 	uint64_t tickets;		  /* given out */
 	bool asked;			  /* who disagrees; under the engine's lock */
+	uint32_t looks;			  /* at what is pending; likewise */
 	struct executed *pending, **last; /* requests, in order; under the engine's lock */
 	struct executed *passing;         /* of streams, whose memory they may use */
 };

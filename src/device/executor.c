@@ -103,6 +103,7 @@ static struct collet_program_arguments arguments_of(const struct collet_executor
 		.tape_bytes = tape->bytes,
 		.windows = executor_windows(executor),
 		.abort = executor->words_gpu + offsetof(struct executor_words, abort),
+		.left = executor->words_gpu + offsetof(struct executor_words, left),
 		.signature = call->signature,
 		.timeout_ns = call->timeout_ns > 0 ? (uint64_t)call->timeout_ns : 0,
 		.done = call->ticket ? executor->words_gpu + offsetof(struct executor_words, done) : 0,
@@ -154,17 +155,29 @@ uint64_t collet_executor_done(const struct collet_executor *executor)
 	return atomic_load_explicit(&executor->words->done, memory_order_acquire);
 }
 
+/* That they have not been reached is all that keeps them: where a fault has broken the context, or the program has
+ * destroyed it, nothing runs any more either. */
 bool collet_executor_is_idle(struct collet_executor *executor)
 {
-	return !executor->launches || executor->cuda->cuEventQuery(executor->order) == CU_OK;
+	return !executor->launches || executor->cuda->cuEventQuery(executor->order) != CU_NOT_READY;
+}
+
+collet_status collet_executor_find_fault(struct collet_executor *executor)
+{
+	const int mode = collet_cuda_relax(executor->cuda);
+	const cu_result result = executor->launches ? executor->cuda->cuEventQuery(executor->order) : CU_OK;
+	collet_cuda_relax_no_more(executor->cuda, mode);
+	return result == CU_NOT_READY ? COLLET_OK :
+		check(executor, result, "a collective of GPUs that reach each other");
 }
 
 enum collet_executor_complaint collet_executor_complains(const struct collet_executor *executor, uint32_t *rank)
 {
 	const uint32_t word = atomic_load_explicit(&executor->words->abort, memory_order_relaxed);
-	*rank = word & ~(COLLET_LATE | COLLET_DISAGREES);
+	*rank = word & ~(COLLET_LATE | COLLET_DISAGREES | COLLET_GONE);
 	return word & COLLET_LATE ? COLLET_EXECUTOR_LATE :
-		word & COLLET_DISAGREES ? COLLET_EXECUTOR_DISAGREES : COLLET_EXECUTOR_FINE;
+		word & COLLET_DISAGREES ? COLLET_EXECUTOR_DISAGREES :
+		word & COLLET_GONE ? COLLET_EXECUTOR_GONE : COLLET_EXECUTOR_FINE;
 }
 
 /* ---- Beginning and end ---- */
@@ -272,19 +285,25 @@ bool collet_executor_free(struct collet_executor *executor)
 		return true;
 	pthread_mutex_lock(&executor->group->engine->end_lock);
 	executor->group->abort_word = NULL;
+	executor->group->left_word = NULL;
 	pthread_mutex_unlock(&executor->group->engine->end_lock);
 	collet_executor_stop(executor);
-	if (!wait_until_idle(executor))
-		return false;
-	if (executor->copier && executor->cuda->cuCtxPushCurrent(executor->copier->context) == CU_OK) {
+	/* What other threads of the program capture meanwhile is none of this. */
+	const struct collet_cuda *cuda = executor->cuda;
+	const int mode = collet_cuda_relax(cuda);
+	const bool idle = wait_until_idle(executor);
+	if (idle && executor->copier && cuda->cuCtxPushCurrent(executor->copier->context) == CU_OK) {
 		free_on_gpu(executor);
-		(void)executor->cuda->cuCtxPopCurrent(NULL);
+		(void)cuda->cuCtxPopCurrent(NULL);
 	}
-	for (uint32_t r = 0; r < executor->group->size; r++)
-		collet_ipc_close(&executor->device->ipc, executor->opened[r]);
-	collet_mapped_free(executor->cuda, &executor->own);
-	forget(executor);
-	return true;
+	if (idle) {
+		for (uint32_t r = 0; r < executor->group->size; r++)
+			collet_ipc_close(&executor->device->ipc, executor->opened[r]);
+		collet_mapped_free(cuda, &executor->own);
+		forget(executor);
+	}
+	collet_cuda_relax_no_more(cuda, mode);
+	return idle;
 }
 
 void collet_executor_forget(struct collet_executor *executor)

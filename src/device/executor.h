@@ -78,11 +78,19 @@ const struct collet_copier *collet_executor_copier(const struct collet_executor 
 cu_stream collet_executor_stream(const struct collet_executor *executor);
 /* The highest ticket whose launch has ended; tickets rise from launch to launch. */
 uint64_t collet_executor_done(const struct collet_executor *executor);
-/* Have all launches ended that are not a graph's? */
+/* Have all launches ended that are not a graph's, or the context with them? */
 bool collet_executor_is_idle(struct collet_executor *executor);
+/* COLLET_ERR_SYSTEM: a fault has broken the context, and no launch says anything any more. It asks the driver, which
+ * takes a microsecond. */
+COLLET_MUST_USE collet_status collet_executor_find_fault(struct collet_executor *executor);
 /* What a kernel has left to be told, and of which rank: it has waited too long for it, or that one was launched for
- * another call. */
-enum collet_executor_complaint { COLLET_EXECUTOR_FINE, COLLET_EXECUTOR_LATE, COLLET_EXECUTOR_DISAGREES };
+ * another call, or has left without the call. */
+enum collet_executor_complaint {
+	COLLET_EXECUTOR_FINE,
+	COLLET_EXECUTOR_LATE,
+	COLLET_EXECUTOR_DISAGREES,
+	COLLET_EXECUTOR_GONE
+};
 enum collet_executor_complaint collet_executor_complains(const struct collet_executor *executor, uint32_t *rank);
 
 #endif

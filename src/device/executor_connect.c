@@ -71,6 +71,7 @@ static collet_status make_words(struct collet_executor *executor)
 		struct collet_group *group = executor->group;
 		pthread_mutex_lock(&group->engine->end_lock);
 		group->abort_word = &executor->words->abort;
+		group->left_word = &executor->words->left;
 		if (atomic_load_explicit(&group->ended, memory_order_relaxed) != COLLET_OK)
 			atomic_store_explicit(group->abort_word, 1, memory_order_relaxed);
 		pthread_mutex_unlock(&group->engine->end_lock);

@@ -19,6 +19,7 @@ struct executor_words {
 	_Atomic uint32_t abort;      /* 1: by the host, when the group has ended; by a kernel COLLET_LATE ... */
 	uint32_t unused;
 	_Atomic uint64_t done;       /* by kernels: a ticket */
+	_Atomic uint64_t left;       /* by the host: ranks that have, a bit each */
 };
 
 /* A tape on the GPU. Good for every call of its key. */

@@ -288,6 +288,7 @@ struct collet_group {
 	_Atomic int ended;                   /* COLLET_OK, or the status that ended it; sentence set before (release) */
 	char sentence[COLLET_ERROR_BYTES];
 	_Atomic uint32_t *abort_word;        /* becomes 1 when the group ends; NULL: none. Under end_lock */
+	_Atomic uint64_t *left_word;         /* gets the bits of members that leave in order; likewise */
 	bool torn_down;                      /* its conduits are closed and its requests ended */
 	struct collet_p2p *p2p;
 	struct collet_board board;

@@ -127,6 +127,15 @@ static void dial_failed(void *context, const struct collet_hello *hello, collet_
 	pthread_mutex_unlock(&engine->fabric_lock);
 }
 
+/* Whoever waits for it without a connection, a GPU, sees nothing close. */
+static void note_left(struct collet_group *group, uint32_t peer)
+{
+	pthread_mutex_lock(&group->engine->end_lock);
+	if (group->left_word)
+		atomic_fetch_or_explicit(group->left_word, UINT64_C(1) << peer, memory_order_release);
+	pthread_mutex_unlock(&group->engine->end_lock);
+}
+
 static void peer_gone(void *context, uint32_t rank, bool left, const char *sentence)
 {
 	struct collet_engine *engine = context;
@@ -139,10 +148,12 @@ static void peer_gone(void *context, uint32_t rank, bool left, const char *sente
 			continue;
 		/* What a rank that has left has sent may still be read; who needs more of it sees its connections
 		 * close. */
-		if (left)
+		if (left) {
 			collet_board_left(group, peer);
-		else
+			note_left(group, peer);
+		} else {
 			collet_group_end(group, COLLET_ERR_PEER_LOST, false, sentence);
+		}
 	}
 	pthread_mutex_unlock(&engine->fabric_lock);
 }

@@ -238,7 +238,7 @@ static void where_gpus_do_not_reach_each_other_all_goes_by_way_of_the_host(void 
 }
 
 struct loss {
-	enum { DIES, ABORTS, CALLS_ANOTHER, COMES_LATE } how; /* what the last rank does instead of calling */
+	enum { DIES, ABORTS, LEAVES, CALLS_ANOTHER, COMES_LATE } how; /* what the last rank does instead of calling */
 	collet_status status;                                 /* what the others get */
 };
 
@@ -263,6 +263,8 @@ static void lose(struct rank *rank)
 		rank_status(rank, status, loss->status, "a call that not all make");
 	} else if (loss->how == DIES) {
 		_exit(0);
+	} else if (loss->how == LEAVES) {
+		rank_destroy(rank);
 	} else if (loss->how == ABORTS) {
 		collet_comm_abort(rank->comm);
 	} else if (loss->how == CALLS_ANOTHER) {
@@ -284,6 +286,7 @@ static void whoever_is_lost_ends_the_call_of_all(void **state)
 	static const struct loss losses[] = {
 		{DIES, COLLET_ERR_PEER_LOST},
 		{ABORTS, COLLET_ERR_ABORTED},
+		{LEAVES, COLLET_ERR_PEER_LOST},
 		{CALLS_ANOTHER, COLLET_ERR_MISMATCH},
 		{COMES_LATE, COLLET_ERR_TIMEOUT},
 	};
@@ -299,6 +302,48 @@ static void whoever_is_lost_ends_the_call_of_all(void **state)
 		}
 		ranks_free(&ranks);
 	}
+}
+
+/* The last rank's GPU faults, for whatever reason, while its kernel waits for the others': its call ends, and theirs.
+ */
+static void fault(struct rank *rank)
+{
+	struct gpu gpu;
+	struct buffer buffer = {0};
+	if (!start(&gpu, rank, false) || !make_ones(&gpu, &buffer))
+		return;
+	rank_ok(rank, sum(&gpu, &buffer, NULL), "before");
+	const bool faults = rank->rank == rank->size - 1;
+	collet_request *request = NULL;
+	const collet_how how = {.request = &request, .timeout_ns = -1};
+	collet_status status = COLLET_OK;
+	if (faults) {
+		cu_pointer gone = 0;
+		rank_ok(rank, sum(&gpu, &buffer, &how), "the call");
+		/* A wait for a word where the next moment nothing is any more. */
+		rank_check(rank, gpu.program.cuMemAlloc_v2(&gone, sizeof(uint32_t)) == CU_OK &&
+				gpu.cuda.cuStreamWaitValue32_v2(gpu.stream, gone, 1, CU_WAIT_EQUAL) == CU_OK &&
+				gpu.program.cuMemFree_v2(gone) == CU_OK, "a fault");
+		status = collet_request_wait(&request);
+		rank_check(rank, strstr(collet_last_error(), "CUDA_ERROR_ILLEGAL_ADDRESS") != NULL, "%s",
+			collet_last_error());
+	}
+	rank_post(rank, READY);
+	rank_await(rank, READY, 1);
+	if (!faults)
+		status = sum(&gpu, &buffer, NULL);
+	rank_check(rank, status != COLLET_OK, "a call of which one rank's GPU did nothing");
+	rank_destroy(rank);
+	if (!faults) {
+		buffer_free(&buffer);
+		end(&gpu);
+	}
+}
+
+static void a_gpu_that_faults_ends_the_call_of_all(void **state)
+{
+	const struct ranks_options options = {.size = 3, .mode = RANKS_PROCESSES, .bare = true, .transport = "shm"};
+	ranks_must_pass(&options, fault);
 }
 
 /* Communicators of some of the ranks have windows of their own. */
@@ -378,6 +423,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(a_v_form_is_not_taken_for_the_plain_form_before_it),
 		cmocka_unit_test(where_gpus_do_not_reach_each_other_all_goes_by_way_of_the_host),
 		cmocka_unit_test(whoever_is_lost_ends_the_call_of_all),
+		cmocka_unit_test(a_gpu_that_faults_ends_the_call_of_all),
 		cmocka_unit_test(a_part_of_the_ranks_has_its_own_windows),
 		cmocka_unit_test(every_call_gives_what_the_host_gives),
 	};

@@ -39,10 +39,11 @@ enum {
 	COLLET_PROGRAM_ROWS = 16   /* ranks that one launch serves */
 };
 
-/* What a kernel writes to the abort word that has waited too long, or that another rank was launched for another call;
- * the lower bits: for which position. */
+/* What a kernel writes to the abort word that has waited too long, or that another rank was launched for another call,
+ * or has left; the lower bits: for which position. */
 #define COLLET_LATE UINT32_C(0x80000000)
 #define COLLET_DISAGREES UINT32_C(0x40000000)
+#define COLLET_GONE UINT32_C(0x20000000)
 
 /* Words from `at` on: addresses of sources, then of results, then, if it is scaled, what each source is multiplied by
  * (a double's bits). */
@@ -69,6 +70,7 @@ struct collet_program_row {
 	uint64_t tape, tape_bytes;
 	uint64_t windows;          /* an array of the addresses of all ranks' windows */
 	uint64_t abort;            /* a 32-bit word: not 0, and whoever waits gives up. See COLLET_LATE */
+	uint64_t left;             /* a 64-bit word: ranks that have left, a bit each; 0: nobody looks */
 	uint64_t timeout_ns;       /* from the launch's beginning, each wait; 0: none */
 	uint64_t signature;        /* of the call: ranks that are launched for others disagree. 0: nobody looks */
 	uint64_t done, ticket;     /* a 64-bit word, which becomes the ticket when all lanes have ended, however they

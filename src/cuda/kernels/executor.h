@@ -33,7 +33,7 @@ DEVICE bool quick_receive(
 	const struct run *run, const unsigned char *slot, unsigned char *to, uint64_t bytes, uint64_t number,
 	uint32_t peer)
 {
-	uint32_t turns = 0;
+	uint64_t turns = 0;
 	for (uint64_t at = thread_index() * 8; at < bytes; at += thread_count() * 8) {
 		uint64_t first, second;
 		for (;;) {
@@ -324,6 +324,7 @@ DEVICE void run_lane(const struct collet_program_arguments *arguments)
 		return;
 	run.arguments = arguments;
 	run.abort = reach(row->abort, sizeof(uint32_t));
+	run.left = row->left ? reach(row->left, sizeof(uint64_t)) : NULL;
 	run.until = row->timeout_ns ? clock_ns() + row->timeout_ns : 0;
 	run.lane = &lane;
 	load_windows(&run, row);

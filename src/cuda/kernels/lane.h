@@ -17,6 +17,7 @@ struct run {
 	const struct collet_program_arguments *arguments;
 	const struct collet_tape *tape;
 	unsigned char *abort;
+	unsigned char *left;         /* NULL: nobody looks */
 	uint64_t until;              /* in ns; 0: no end */
 	uint64_t signature;          /* 0: nobody looks */
 	uint64_t launch;             /* its number */
@@ -41,12 +42,29 @@ DEVICE bool disagrees(const struct run *run, uint32_t peer)
 	return called >> COLLET_CALLED_SIGNATURE_BITS == own >> COLLET_CALLED_SIGNATURE_BITS && called != own;
 }
 
-DEVICE bool given_up(const struct run *run, uint32_t *turns, uint32_t peer)
+/* In a count of turns: the peer had left before the flag was looked at again. */
+#define TURNS_LEFT (UINT64_C(1) << 63)
+
+/* Who has left had sent all that it ever will: that is there once its leaving is seen. */
+DEVICE bool is_lost(const struct run *run, uint64_t *turns, uint32_t peer)
+{
+	if (!run->left || !(flag_acquire(run->left) >> peer & 1))
+		return false;
+	const bool seen = *turns & TURNS_LEFT;
+	*turns |= TURNS_LEFT;
+	return seen;
+}
+
+DEVICE bool given_up(const struct run *run, uint64_t *turns, uint32_t peer)
 {
 	if (++*turns % ABORT_EVERY)
 		return false;
 	if (abort_load(run->abort))
 		return true;
+	if (is_lost(run, turns, peer)) {
+		abort_store(run->abort, COLLET_GONE | peer);
+		return true;
+	}
 	if (*turns % CALLED_EVERY == 0 && disagrees(run, peer)) {
 		abort_store(run->abort, COLLET_DISAGREES | peer);
 		return true;
@@ -60,7 +78,7 @@ DEVICE bool given_up(const struct run *run, uint32_t *turns, uint32_t peer)
 /* For the peer. false: it was told to give up. */
 DEVICE bool wait_for(const struct run *run, const unsigned char *flag, uint64_t least, uint32_t peer)
 {
-	uint32_t turns = 0;
+	uint64_t turns = 0;
 	while (flag_acquire(flag) < least)
 		if (given_up(run, &turns, peer))
 			return false;
