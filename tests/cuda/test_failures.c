@@ -20,6 +20,7 @@
 enum { RANKS = 2, ELEMENTS = 3000, LAUNCHES = 3, DEADLINE_MS = 60000, SHARE = 24 };
 
 struct attempt {
+	bool own;                    /* each rank has a GPU of its own; else they share one */
 	uint32_t who;                /* the rank whose driver fails */
 	uint64_t nth;
 	cu_result code;
@@ -64,10 +65,13 @@ static bool begin(struct body *body)
 	float ones[ELEMENTS];
 	struct fake *fake = &body->fake;
 	const struct program *program = &body->program;
+	const struct attempt *attempt = body->rank->options->context;
+	setenv("FAKE_CUDA_DEVICES", attempt->own ? "2" : "1", 1);
 	for (int i = 0; i < ELEMENTS; i++)
 		ones[i] = 1;
 	body->expected = 1;
-	return rank_check(body->rank, program_start(&body->program, 0) && streams_find(&body->cuda, program) &&
+	const int gpu = attempt->own ? (int)body->rank->rank : 0;
+	return rank_check(body->rank, program_start(&body->program, gpu) && streams_find(&body->cuda, program) &&
 			find(program, &fake->fail_at, "fakeFail") && find(program, &fake->failed, "fakeFailed") &&
 			find(program, &fake->calls, "fakeCalls") && find(program, &fake->spare, "fakeSpare") &&
 			find(program, &fake->alive, "fakeAlive") &&
@@ -287,8 +291,9 @@ static struct outcome run(const struct attempt *attempt)
 	struct ranks *ranks = ranks_start(&options, live);
 	ranks_wait(ranks);
 	if (!ranks_all_passed(ranks))
-		fail_msg("call %llu of rank %u%s, with %d", (unsigned long long)attempt->nth, attempt->who,
-			attempt->onwards ? " and all after it" : "", attempt->code);
+		fail_msg("call %llu of rank %u%s, with %d, %s", (unsigned long long)attempt->nth, attempt->who,
+			attempt->onwards ? " and all after it" : "", attempt->code,
+			attempt->own ? "on GPUs of their own" : "on one GPU");
 	const struct outcome outcome = *(struct outcome *)ranks_shared(ranks);
 	ranks_free(&ranks);
 	return outcome;
@@ -305,33 +310,45 @@ static bool is_taken(uint64_t nth)
 	return nth % SHARE == turn - 1 && sample_has(nth);
 }
 
-static void fail_all(bool onwards, cu_result code)
+static void fail_all(bool own, bool onwards, cu_result code)
 {
 	for (uint32_t who = 0; who < RANKS; who++) {
-		const struct outcome whole = run(&(struct attempt){ who, UINT64_MAX, code, onwards });
+		const struct outcome whole = run(&(struct attempt){ own, who, UINT64_MAX, code, onwards });
 		assert_false(whole.failed);
 		assert_true(whole.calls > 50);
 		for (uint64_t nth = 1; nth <= whole.calls; nth++)
 			if (is_taken(nth))
-				(void)run(&(struct attempt){ who, nth, code, onwards });
+				(void)run(&(struct attempt){ own, who, nth, code, onwards });
 	}
 }
 
 static void a_call_that_fails_is_said_or_done_without(void **state)
 {
-	fail_all(false, CU_OUT_OF_MEMORY);
+	fail_all(false, false, CU_OUT_OF_MEMORY);
+}
+
+static void a_call_that_fails_on_a_gpu_of_ones_own_is_said_or_done_without(void **state)
+{
+	fail_all(true, false, CU_OUT_OF_MEMORY);
 }
 
 static void a_driver_that_fails_for_good_stops_nobody(void **state)
 {
-	fail_all(true, CU_ILLEGAL_ADDRESS);
+	fail_all(false, true, CU_ILLEGAL_ADDRESS);
+}
+
+static void a_driver_that_fails_for_good_on_a_gpu_of_ones_own_stops_nobody(void **state)
+{
+	fail_all(true, true, CU_ILLEGAL_ADDRESS);
 }
 
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_call_that_fails_is_said_or_done_without),
+		cmocka_unit_test(a_call_that_fails_on_a_gpu_of_ones_own_is_said_or_done_without),
 		cmocka_unit_test(a_driver_that_fails_for_good_stops_nobody),
+		cmocka_unit_test(a_driver_that_fails_for_good_on_a_gpu_of_ones_own_stops_nobody),
 	};
 	cmocka_set_test_filter(argc > 1 ? argv[1] : NULL);
 	return cmocka_run_group_tests(tests, NULL, NULL);
