@@ -36,6 +36,28 @@ assert all("; asked for at " in row["text"] for row in result["rows"] if row.get
 assert rows["compute-sanitizer"]["result"] == "not run"
 END
 
+# Nothing keeps it: what takes too long is ended, though something of it lives on and holds its output; what is not there
+# is said; and the result is there all the while.
+python3 - "$script" "$root/kept" >"$root/said" 2>&1 <<'END' || fail 'something kept it'
+import argparse, importlib.machinery, importlib.util, json, sys, time
+loader = importlib.machinery.SourceFileLoader("gpu_check", sys.argv[1])
+module = importlib.util.module_from_spec(importlib.util.spec_from_loader("gpu_check", loader))
+loader.exec_module(module)
+check = module.Check(argparse.Namespace(fake=True, build=None, out=sys.argv[2]))
+began = time.monotonic()
+status, output = check.run(["sh", "-c", "setsid sleep 20 & echo begun; sleep 20"], 1)
+assert (status, output) == (124, "begun\n\nended after 1 s") and time.monotonic() - began < 15, output
+assert check.run(["/no/such/program"], 1) == (127, "/no/such/program: No such file or directory")
+check.note("part", "first", True)
+assert [row["name"] for row in json.load(open(sys.argv[2] + "/gpu-check.json"))["rows"]] == ["first"]
+check.part_ends = time.monotonic()
+try:
+    check.run(["true"], 1)
+    raise AssertionError("time was over")
+except TimeoutError:
+    pass
+END
+
 # A driver that fails is a failure of each part, and the end is come to all the same.
 status=0; FAKE_CUDA_FAIL=cuMemAlloc:1:2 "$script" --fake --build "$build" --out "$root/out" --only bench >"$root/said" 2>&1 ||
 	status=$?
