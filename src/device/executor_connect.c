@@ -393,6 +393,11 @@ static collet_status run_tests(struct collet_executor *executor)
 		status = run_test(executor, true, words, memory);
 	if (status == COLLET_OK)
 		status = run_test(executor, false, words, memory);
+	if (status != COLLET_OK) {
+		/* A kernel may be on its way there. */
+		collet_executor_stop(executor);
+		(void)executor->cuda->cuStreamSynchronize(executor->stream);
+	}
 	if (result == CU_OK)
 		(void)executor->cuda->cuMemFree(memory);
 	free(words);
