@@ -326,6 +326,7 @@ static collet_status place(
 collet_status collet_p2p_advance_in(struct collet_group *group, uint32_t source, struct collet_p2p_peer *peer,
 	struct collet_conduit *conduit)
 {
+	const bool needed = peer->needs;
 	for (;;) {
 		if (peer->receiving) {
 			if (peer->incoming.status == COLLET_PENDING)
@@ -336,6 +337,10 @@ collet_status collet_p2p_advance_in(struct collet_group *group, uint32_t source,
 			const collet_status status = arrived(group, source, peer);
 			if (status != COLLET_OK)
 				return status;
+			/* What follows is for a call that has not been made yet: its bytes are copied once less, and no
+			 * memory is taken for them, if they wait where they are until it is. */
+			if (needed && !peer->needs)
+				return COLLET_OK;
 		}
 		struct collet_message next;
 		if (peer->kept_bytes > KEPT_BYTES_MOST || !conduit->transport->peek(conduit, &next))
