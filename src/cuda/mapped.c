@@ -65,15 +65,19 @@ collet_status collet_mapped_make(
 	const struct collet_cuda *cuda, int ordinal, size_t bytes, struct collet_mapped *mapped)
 {
 	static const char what[] = "allocating memory that other processes may be shown";
-	const cu_memory_properties properties = { .type = CU_ALLOCATION_PINNED,
+	cu_memory_properties properties = { .type = CU_ALLOCATION_PINNED,
 		.handle_types = CU_HANDLE_FILE_DESCRIPTOR, .location = { CU_LOCATION_DEVICE, ordinal } };
 	struct collet_mapped made = { .ordinal = ordinal };
 	cu_memory memory;
 	size_t unit = 0;
+	int adapters = 0;
 	*mapped = (struct collet_mapped){ 0 };
 	const collet_status status = check_offered(cuda, ordinal);
 	if (status != COLLET_OK)
 		return status;
+	/* Else no dma-buf of it is any use to one. */
+	if (cuda->cuDeviceGetAttribute(&adapters, CU_DEVICE_LETS_ADAPTERS_AT_VIRTUAL_MEMORY, ordinal) == CU_OK)
+		properties.flags.rdma_capable = adapters != 0;
 	cu_result result = cuda->cuMemGetAllocationGranularity(&unit, &properties, CU_GRANULARITY_MINIMUM);
 	if (result != CU_OK || !unit)
 		return collet_cuda_fail(cuda, result, what);

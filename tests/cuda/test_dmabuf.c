@@ -12,6 +12,7 @@
 #include <cmocka.h>
 
 #include "cuda/dmabuf.h"
+#include "cuda/mapped.h"
 #include "program.h"
 #include "ranks.h"
 
@@ -59,6 +60,33 @@ static void a_dmabuf_is_the_memory(void **state)
 	collet_cuda_close(&cuda);
 	assert_true(program_end(&program));
 	free(bytes);
+}
+
+/* The library's own memory, which is made for that where there are dma-bufs, and where not is there all the same. */
+static void mapped_memory_has_one_too(void **state)
+{
+	struct program program;
+	struct collet_cuda cuda;
+	struct collet_mapped mapped;
+	char bytes[1000], seen[1000];
+	int file = -1;
+	uint64_t offset = 0;
+	memset(bytes, 5, sizeof(bytes));
+	assert_true(program_start(&program, 0));
+	assert_int_equal(collet_cuda_open(&cuda, &no_log), COLLET_OK);
+	assert_int_equal(collet_mapped_make(&cuda, 0, BYTES, &mapped), COLLET_OK);
+	assert_int_equal(program.cuMemcpyHtoD_v2(mapped.first, bytes, sizeof(bytes)), CU_OK);
+	assert_int_equal(export_it(&cuda, (const char *)(uintptr_t)mapped.first, BYTES, &file, &offset), COLLET_OK);
+	assert_int_equal(pread(file, seen, sizeof(seen), (off_t)offset), sizeof(seen));
+	assert_memory_equal(seen, bytes, sizeof(bytes));
+	close(file);
+	collet_mapped_free(&cuda, &mapped);
+	setenv("FAKE_CUDA_WITHOUT", "dma-bufs", 1);
+	assert_int_equal(collet_mapped_make(&cuda, 0, BYTES, &mapped), COLLET_OK);
+	unsetenv("FAKE_CUDA_WITHOUT");
+	collet_mapped_free(&cuda, &mapped);
+	collet_cuda_close(&cuda);
+	assert_true(program_end(&program));
 }
 
 /* ---- What is registered ---- */
@@ -119,6 +147,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_dmabuf_is_the_memory),
+		cmocka_unit_test(mapped_memory_has_one_too),
 		cmocka_unit_test(transports_are_told_of_it),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

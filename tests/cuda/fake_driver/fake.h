@@ -126,6 +126,8 @@ struct fake_block *fake_take(cu_pointer first, enum fake_kind kind);
 void fake_unmap(const struct fake_block *block);
 /* What has been opened becomes what FAKE_CUDA_ASTRAY wants of it. */
 void fake_lead_astray(const struct fake_block *block, int file);
+/* Under fake_lock: the file of mapped memory that was made for adapters; -1: it was not. */
+int fake_file_for_adapters(const struct fake_block *block);
 /* With a context goes what was page-locked in it. */
 void fake_unlock_all(cu_context context);
 

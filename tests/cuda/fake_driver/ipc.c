@@ -32,12 +32,14 @@ FAKE_API cu_result cuMemGetHandleForAddressRange(
 		return CU_NOT_SUPPORTED;
 	pthread_mutex_lock(&fake_lock);
 	const struct fake_block *block = fake_find(pointer);
-	if (!block || block->kind != FAKE_DEVICE || bytes > block->mapped - (pointer - block->first)) {
+	const int exported = !block || (block->kind != FAKE_DEVICE && block->kind != FAKE_MAPPED) ? -1 :
+		block->kind == FAKE_MAPPED ? fake_file_for_adapters(block) : block->file;
+	if (exported < 0 || bytes > block->mapped - (pointer - block->first)) {
 		result = CU_INVALID_VALUE;
 	} else if (pointer != block->first) {
 		result = CU_NOT_SUPPORTED;
 	} else {
-		*(int *)handle = fcntl(block->file, F_DUPFD_CLOEXEC, 0);
+		*(int *)handle = fcntl(exported, F_DUPFD_CLOEXEC, 0);
 		result = *(int *)handle < 0 ? CU_OUT_OF_MEMORY : CU_OK;
 	}
 	pthread_mutex_unlock(&fake_lock);

@@ -17,6 +17,7 @@ struct memory {
 	unsigned handles;    /* that cuMemRelease() has not been called for */
 	int file, device;
 	bool exportable;
+	bool for_adapters;
 	size_t bytes;
 	bool imported;
 };
@@ -42,7 +43,8 @@ static cu_result make(cu_memory *made, int file, size_t bytes, int device, bool 
 		close(file);
 		return CU_OUT_OF_MEMORY;
 	}
-	*memory = (struct memory){ 1, 1, file, device, exportable, bytes, false };
+	*memory = (struct memory){
+		.users = 1, .handles = 1, .file = file, .device = device, .exportable = exportable, .bytes = bytes };
 	*made = (uintptr_t)memory;
 	fake_alive(1);
 	return CU_OK;
@@ -55,6 +57,11 @@ static void put(struct memory *memory)
 		return;
 	close(memory->file);
 	free(memory);
+}
+
+int fake_file_for_adapters(const struct fake_block *block)
+{
+	return memory_of(block->memory)->for_adapters ? memory_of(block->memory)->file : -1;
 }
 
 static bool is_proper(const cu_memory_properties *properties)
@@ -81,12 +88,18 @@ FAKE_API cu_result cuMemCreate(cu_memory *memory, size_t bytes, const cu_memory_
 		return result;
 	if (flags || !bytes || bytes % GRANULARITY || !is_proper(properties))
 		return CU_INVALID_VALUE;
+	if (properties->flags.rdma_capable && !fake_has("dma-bufs"))
+		return CU_NOT_SUPPORTED;
 	char name[64];
 	snprintf(name, sizeof(name), "%s%d", NAME, properties->location.id);
 	const int file = memfd_create(name, MFD_CLOEXEC);
-	if (file >= 0 && ftruncate(file, (off_t)bytes) == 0)
-		return make(memory, file, bytes, properties->location.id,
+	if (file >= 0 && ftruncate(file, (off_t)bytes) == 0) {
+		const cu_result made = make(memory, file, bytes, properties->location.id,
 			properties->handle_types & CU_HANDLE_FILE_DESCRIPTOR);
+		if (made == CU_OK)
+			memory_of(*memory)->for_adapters = properties->flags.rdma_capable;
+		return made;
+	}
 	if (file >= 0)
 		close(file);
 	return CU_OUT_OF_MEMORY;
