@@ -17,9 +17,9 @@ static void free_block(struct collet_pinned_pool *pool, struct collet_pinned *bl
 {
 	const struct collet_cuda *cuda = pool->cuda;
 	/* Fails where the program has destroyed the context, and the registration with it. */
-	if (block->copier && cuda->cuCtxPushCurrent(block->copier->context) == CU_OK) {
+	if (block->copier && collet_cuda_enter(cuda, block->copier->context) == CU_OK) {
 		(void)cuda->cuMemHostUnregister(block->memory);
-		(void)cuda->cuCtxPopCurrent(NULL);
+		collet_cuda_leave(cuda);
 	}
 	(void)collet_arena_free(pool->arena, block->memory);
 	free(block);

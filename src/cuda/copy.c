@@ -14,7 +14,7 @@ void collet_copiers_init(struct collet_copiers *copiers, const struct collet_cud
 static void free_copier(const struct collet_cuda *cuda, struct collet_copier *copier)
 {
 	/* The program may have destroyed its context, and the stream with it: then there is nothing left to free. */
-	const bool entered = copier->stream && cuda->cuCtxPushCurrent(copier->context) == CU_OK;
+	const bool entered = copier->stream && collet_cuda_enter(cuda, copier->context) == CU_OK;
 	if (entered)
 		(void)cuda->cuStreamDestroy(copier->stream);
 	for (struct collet_pipe *pipe = copier->pipes, *next; pipe; pipe = next) {
@@ -22,7 +22,7 @@ static void free_copier(const struct collet_cuda *cuda, struct collet_copier *co
 		collet_pipe_free(cuda, pipe, entered);
 	}
 	if (entered)
-		(void)cuda->cuCtxPopCurrent(NULL);
+		collet_cuda_leave(cuda);
 	if (copier->retained)
 		(void)cuda->cuDevicePrimaryCtxRelease(copier->ordinal);
 	free(copier);
@@ -55,10 +55,10 @@ static collet_status make_copier(
 		copier->retained = result == CU_OK;
 	}
 	if (result == CU_OK)
-		result = cuda->cuCtxPushCurrent(copier->context);
+		result = collet_cuda_enter(cuda, copier->context);
 	if (result == CU_OK) {
 		result = collet_cuda_make_stream(cuda, &copier->stream);
-		(void)cuda->cuCtxPopCurrent(NULL);
+		collet_cuda_leave(cuda);
 	}
 	if (result == CU_OK) {
 		*made = copier;
@@ -91,13 +91,13 @@ collet_status collet_copier_find(
 
 collet_status collet_copier_begin(const struct collet_cuda *cuda, const struct collet_copier *copier)
 {
-	const cu_result result = cuda->cuCtxPushCurrent(copier->context);
+	const cu_result result = collet_cuda_enter(cuda, copier->context);
 	return result == CU_OK ? COLLET_OK : collet_cuda_fail(cuda, result, "entering the context of a buffer");
 }
 
 void collet_copier_end(const struct collet_cuda *cuda)
 {
-	(void)cuda->cuCtxPopCurrent(NULL);
+	collet_cuda_leave(cuda);
 }
 
 collet_status collet_copier_add(const struct collet_cuda *cuda, const struct collet_copier *copier, void *to,

@@ -33,7 +33,8 @@ void collet_copiers_deinit(struct collet_copiers *copiers);
 collet_status collet_copier_find(
 	struct collet_copiers *copiers, const struct collet_residence *residence, struct collet_copier **copier);
 
-/* Between begin and end the calling thread's current CUDA context is the copier's; end puts back what was there. */
+/* Between begin and end the calling thread's current CUDA context is the copier's, and nothing it asks for spoils a
+ * capture; end puts back what was there. */
 collet_status collet_copier_begin(const struct collet_cuda *cuda, const struct collet_copier *copier);
 void collet_copier_end(const struct collet_cuda *cuda);
 

@@ -135,3 +135,24 @@ void collet_cuda_relax_no_more(const struct collet_cuda *cuda, int mode)
 {
 	(void)cuda->cuThreadExchangeStreamCaptureMode(&mode);
 }
+
+/* The outermost's: within it nothing changes. */
+static _Thread_local struct {
+	unsigned depth;
+	int mode;
+} entered;
+
+cu_result collet_cuda_enter(const struct collet_cuda *cuda, cu_context context)
+{
+	const cu_result result = cuda->cuCtxPushCurrent(context);
+	if (result == CU_OK && !entered.depth++)
+		entered.mode = collet_cuda_relax(cuda);
+	return result;
+}
+
+void collet_cuda_leave(const struct collet_cuda *cuda)
+{
+	if (!--entered.depth)
+		collet_cuda_relax_no_more(cuda, entered.mode);
+	(void)cuda->cuCtxPopCurrent(NULL);
+}

@@ -38,4 +38,8 @@ cu_result collet_cuda_make_stream(const struct collet_cuda *cuda, cu_stream *str
 int collet_cuda_relax(const struct collet_cuda *cuda);
 void collet_cuda_relax_no_more(const struct collet_cuda *cuda, int mode);
 
+/* Until it is left this context is the thread's, which is relaxed so. What is entered last is left first. */
+cu_result collet_cuda_enter(const struct collet_cuda *cuda, cu_context context);
+void collet_cuda_leave(const struct collet_cuda *cuda);
+
 #endif

@@ -66,9 +66,9 @@ static void unmap(const struct collet_cuda *cuda, const struct collet_opened *op
 		return;
 	}
 	/* Fails where the program has destroyed its context, and what was opened in it with it. */
-	if (cuda->cuCtxPushCurrent(opened->context) == CU_OK) {
+	if (collet_cuda_enter(cuda, opened->context) == CU_OK) {
 		(void)cuda->cuIpcCloseMemHandle(opened->mapped);
-		(void)cuda->cuCtxPopCurrent(NULL);
+		collet_cuda_leave(cuda);
 	}
 }
 

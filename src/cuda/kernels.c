@@ -21,9 +21,9 @@ void collet_kernel_sets_init(struct collet_kernel_sets *sets, const struct colle
 static void free_set(struct collet_kernel_set *set)
 {
 	/* The program may have destroyed its context, and the module with it: then there is nothing left to free. */
-	if (set->module && set->cuda->cuCtxPushCurrent(set->context) == CU_OK) {
+	if (set->module && collet_cuda_enter(set->cuda, set->context) == CU_OK) {
 		(void)set->cuda->cuModuleUnload(set->module);
-		(void)set->cuda->cuCtxPopCurrent(NULL);
+		collet_cuda_leave(set->cuda);
 	}
 	free(set);
 }
@@ -81,14 +81,14 @@ static collet_status load(const struct collet_cuda *cuda, cu_context context, st
 		return collet_fail(COLLET_ERR_MEMORY, "no memory to load kernels");
 	set->cuda = cuda;
 	set->context = context;
-	cu_result result = cuda->cuCtxPushCurrent(context);
+	cu_result result = collet_cuda_enter(cuda, context);
 	if (result == CU_OK) {
 		result = cuda->cuModuleLoadData(&set->module, collet_kernels_image);
 		if (result != CU_OK)
 			set->module = NULL;
 		else
 			result = find_functions(set);
-		(void)cuda->cuCtxPopCurrent(NULL);
+		collet_cuda_leave(cuda);
 	}
 	if (result == CU_OK) {
 		*loaded = set;

@@ -210,9 +210,9 @@ static void release(struct test *test)
 {
 	const struct collet_direct *direct = test->direct;
 	const struct collet_cuda *cuda = direct->device->cuda;
-	if (test->memory && cuda->cuCtxPushCurrent(direct->copier->context) == CU_OK) {
+	if (test->memory && collet_cuda_enter(cuda, direct->copier->context) == CU_OK) {
 		(void)cuda->cuMemFree(test->memory);
-		(void)cuda->cuCtxPopCurrent(NULL);
+		collet_cuda_leave(cuda);
 	}
 }
 

@@ -507,10 +507,10 @@ collet_status collet_direct_make(struct collet_direct **made, struct collet_devi
 static void stop_leading(struct collet_direct *direct)
 {
 	const struct collet_cuda *cuda = direct->device->cuda;
-	if (direct->stream && cuda->cuCtxPushCurrent(direct->copier->context) == CU_OK) {
+	if (direct->stream && collet_cuda_enter(cuda, direct->copier->context) == CU_OK) {
 		(void)cuda->cuStreamSynchronize(direct->stream);
 		(void)cuda->cuStreamDestroy(direct->stream);
-		(void)cuda->cuCtxPopCurrent(NULL);
+		collet_cuda_leave(cuda);
 	}
 	for (struct call *call = direct->first; call; call = call->next)
 		collet_leader_release(direct, call);

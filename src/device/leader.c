@@ -206,13 +206,11 @@ bool collet_leader_finished(struct collet_direct *direct, struct call *call)
 {
 	const struct collet_cuda *cuda = direct->device->cuda;
 	/* The progress thread has no context of its own. */
-	const int mode = collet_cuda_relax(cuda);
-	cu_result result = cuda->cuCtxPushCurrent(direct->copier->context);
+	cu_result result = collet_cuda_enter(cuda, direct->copier->context);
 	if (result == CU_OK) {
 		result = cuda->cuStreamQuery(direct->stream);
-		(void)cuda->cuCtxPopCurrent(NULL);
+		collet_cuda_leave(cuda);
 	}
-	collet_cuda_relax_no_more(cuda, mode);
 	if (result == CU_NOT_READY)
 		return false;
 	collet_leader_release(direct, call);

@@ -64,6 +64,15 @@ bool gpu_synchronize(struct gpu *gpu, int stream)
 	return rank_check(gpu->rank, result == CU_OK, "the stream has come to %d", result);
 }
 
+bool gpu_synchronize_relaxed(struct gpu *gpu, int stream)
+{
+	int mode = CU_CAPTURE_RELAXED;
+	(void)gpu->cuda.cuThreadExchangeStreamCaptureMode(&mode);
+	const bool fine = gpu_synchronize(gpu, stream);
+	(void)gpu->cuda.cuThreadExchangeStreamCaptureMode(&mode);
+	return fine;
+}
+
 bool gpu_make(struct gpu *gpu, struct buffer *buffer, uint64_t count, uint32_t value)
 {
 	uint32_t *values = malloc(count * sizeof(*values) + 1);

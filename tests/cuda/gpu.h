@@ -29,6 +29,8 @@ bool gpu_hold(struct gpu *gpu, int stream, int gate);
 cu_pointer gpu_gate(const struct gpu *gpu, int gate);
 void gpu_open(struct gpu *gpu, int gate);
 bool gpu_synchronize(struct gpu *gpu, int stream);
+/* While another one is captured. */
+bool gpu_synchronize_relaxed(struct gpu *gpu, int stream);
 
 /* count u32 of value in the GPU's memory. */
 bool gpu_make(struct gpu *gpu, struct buffer *buffer, uint64_t count, uint32_t value);

@@ -168,6 +168,46 @@ static void calls_in_branches_of_a_graph_are_made_in_order(void **state)
 		ranks_must_pass(&worlds[w], branch_out);
 }
 
+/* Whatever is done while the thread, or another one, captures a stream: it is none of the capture's. */
+static void do_all_meanwhile(struct rank *rank)
+{
+	struct gpu gpu;
+	struct buffer buffer = {0};
+	cu_graph_exec exec = NULL;
+	collet_comm *whole, *part = NULL;
+	if (!gpu_start_own(&gpu, rank) || !gpu_make(&gpu, &buffer, COUNT, 1))
+		return;
+	gpu_begin_capture(&gpu, 0);
+	rank_ok(rank, gpu_allreduce(&gpu, 0, &buffer), "captured");
+	whole = rank->comm;
+	rank_ok(rank, collet_comm_split(whole, 0, rank->rank, &part), "a communicator that is made meanwhile");
+	rank->comm = part;
+	rank_ok(rank, gpu_allreduce(&gpu, 1, &buffer), "a first call on a stream");
+	gpu_synchronize_relaxed(&gpu, 1);
+	rank_ok(rank, collet_allreduce(part, buffer.first, buffer.first, COUNT, COLLET_U32, COLLET_SUM, NULL), "one");
+	rank_ok(rank, collet_comm_destroy(&part), "destroyed meanwhile");
+	rank->comm = whole;
+	rank_ok(rank, collet_allreduce(whole, buffer.first, buffer.first, COUNT, COLLET_U32, COLLET_SUM, NULL), "more");
+	gpu_end_capture(&gpu, 0, &exec);
+	gpu_launch(&gpu, exec, 0);
+	gpu_synchronize(&gpu, 0);
+	gpu_holds(&gpu, &buffer, gpu_power(rank->size, 4, 1), "after four");
+	rank_destroy(rank);
+	(void)gpu.cuda.cuGraphExecDestroy(exec);
+	buffer_free(&buffer);
+	gpu_end(&gpu);
+}
+
+static void what_is_done_meanwhile_spoils_no_capture(void **state)
+{
+	static const struct ranks_options worlds[] = {
+		{.size = 3, .transport = "shm", .bare = true},
+		{.size = 3, .transport = "shm", .bare = true, .mode = RANKS_THREADS},
+	};
+	for (size_t w = 0; w < sizeof(worlds) / sizeof(worlds[0]); w++)
+		ranks_must_pass(&worlds[w], do_all_meanwhile);
+}
+
 /* The buffer is another GPU's than the rank's: copied by the stream, or for the call. */
 static void work_beyond(struct rank *rank)
 {
@@ -396,6 +436,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(graphs_are_launched_again_and_again),
 		cmocka_unit_test(calls_are_made_in_order_on_whatever_streams),
 		cmocka_unit_test(calls_in_branches_of_a_graph_are_made_in_order),
+		cmocka_unit_test(what_is_done_meanwhile_spoils_no_capture),
 		cmocka_unit_test(buffers_may_be_another_gpus),
 		cmocka_unit_test(a_forked_child_leaves_kernels_alone),
 		cmocka_unit_test(a_rank_that_dies_leaves_no_graph_stuck),

@@ -67,6 +67,45 @@ static void replay(struct rank *rank)
 	gpu_end(&gpu);
 }
 
+/* Whatever is done while a stream is captured is none of the capture's: a communicator made, used and destroyed, on a
+ * GPU that all share. */
+static void do_all_meanwhile(struct rank *rank)
+{
+	struct gpu gpu;
+	struct buffer buffer = { 0 };
+	cu_graph_exec exec = NULL;
+	void *own = NULL;
+	if (!gpu_start(&gpu, rank) || !gpu_make(&gpu, &buffer, COUNT, 1))
+		return;
+	gpu_begin_capture(&gpu, 0);
+	if (rank_create(rank)) {
+		const collet_how staged = { .algorithm = "ring" };
+		rank_ok(rank, gpu_allreduce(&gpu, 1, &buffer), "on another stream");
+		gpu_synchronize_relaxed(&gpu, 1);
+		rank_ok(rank, collet_allreduce(rank->comm, buffer.first, buffer.first, COUNT, COLLET_U32, COLLET_SUM,
+				      NULL), "a blocking call");
+		rank_ok(rank, collet_allreduce(rank->comm, buffer.first, buffer.first, COUNT, COLLET_F32, COLLET_SUM,
+				      &staged), "one by way of the host");
+		rank_ok(rank, collet_mem_alloc_device(rank->comm, &own, 1000), "memory");
+		rank_ok(rank, collet_mem_free(rank->comm, own), "memory");
+		rank_destroy(rank);
+	}
+	gpu_end_capture(&gpu, 0, &exec);
+	(void)gpu.cuda.cuGraphExecDestroy(exec);
+	buffer_free(&buffer);
+	gpu_end(&gpu);
+}
+
+static void what_is_done_meanwhile_spoils_no_capture(void **state)
+{
+	static const struct ranks_options worlds[] = {
+		{ .size = 3, .transport = "shm", .bare = true },
+		{ .size = 3, .transport = "shm", .bare = true, .mode = RANKS_THREADS },
+	};
+	for (size_t w = 0; w < sizeof(worlds) / sizeof(worlds[0]); w++)
+		ranks_must_pass(&worlds[w], do_all_meanwhile);
+}
+
 static void graphs_are_launched_again_and_again(void **state)
 {
 	static const struct ranks_options worlds[] = {
@@ -222,6 +261,7 @@ int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(graphs_are_launched_again_and_again),
+		cmocka_unit_test(what_is_done_meanwhile_spoils_no_capture),
 		cmocka_unit_test(launches_may_pile_up),
 		cmocka_unit_test(a_rank_that_dies_leaves_no_graph_stuck),
 		cmocka_unit_test(what_the_driver_refuses_is_an_error_of_the_captured_call),
