@@ -334,6 +334,7 @@ static void fault(struct rank *rank)
 		status = sum(&gpu, &buffer, NULL);
 	rank_check(rank, status != COLLET_OK, "a call of which one rank's GPU did nothing");
 	rank_destroy(rank);
+	rank->leaks = faults; /* what the driver does not take back any more */
 	if (!faults) {
 		buffer_free(&buffer);
 		end(&gpu);

@@ -266,9 +266,10 @@ static void what_is_a_contexts_needs_one(void **state)
 /* A stream that writes where nothing is any more; then the context is of no use, until it is made anew. */
 static void a_fault_breaks_all_of_a_context(void **state)
 {
+	static cu_event event; /* it stays: for a search for leaks as well */
 	const cu_stream other = second_stream(), third = second_stream();
-	cu_event event = mark(third);
 	cu_pointer memory, more;
+	event = mark(third);
 	assert_int_equal(cuda.cuStreamSynchronize(third), CU_OK);
 	assert_int_equal(program.cuMemAlloc_v2(&memory, sizeof(uint32_t)), CU_OK);
 	atomic_store(&words[7], 0);
