@@ -28,7 +28,7 @@ const char bench_usage[] =
 	"                                        collet-train's strategies, one after the other, with its options\n"
 	"  collet-bench list                     algorithms and transports\n"
 	"  collet-bench explain COLLECTIVE -n 8  which algorithm is chosen for which size, and why\n"
-	"  collet-bench tune                     measure and fit what choices are made from; tune --check judges them\n"
+	"  collet-bench tune [COLLECTIVE,...]    measure and fit what choices are made from; tune --check judges them\n"
 	"\n"
 	"COLLECTIVE: allreduce reduce broadcast barrier allgather reduce_scatter gather scatter alltoall sendrecv\n"
 	"\n"
@@ -146,28 +146,30 @@ static const struct option long_options[] = {
 	{ 0 },
 };
 
-/* The words that are no collective; `takes_collective`: one follows. */
+enum collective_word { NONE, ONE, SOME, SOME_OR_NONE };
+
+/* The words that are no collective. */
 static const struct {
 	const char *word;
 	enum bench_command_kind command;
-	bool takes_collective;
+	enum collective_word collective;   /* what follows */
 	const char *sizes;
 	double seconds;
 	uint32_t repeats;   /* 0: it does not repeat */
 } commands[] = {
-	{ "", BENCH_COMMAND_MEASURE, true, "4:256M:x4", 0.3, 0 },
-	{ "list", BENCH_COMMAND_LIST, false, "0", 0, 0 },
-	{ "explain", BENCH_COMMAND_EXPLAIN, true, "4:256M:x4", 0, 0 },
-	{ "limits", BENCH_COMMAND_LIMITS, false, "1M,16M,64M", 0.1, 0 },
-	{ "init", BENCH_COMMAND_INIT, false, "0", 0, 0 },
-	{ "faults", BENCH_COMMAND_FAULTS, false, "0", 0, 10 },
-	{ "overlap", BENCH_COMMAND_OVERLAP, true, "16M", 0, 9 },
-	{ "request", BENCH_COMMAND_REQUEST, true, "8", 0.3, 9 },
-	{ "waiting", BENCH_COMMAND_WAITING, true, "4", 0, 10 },
-	{ "compare", BENCH_COMMAND_COMPARE, true, "4,1K,16K,256K,1M,16M,64M", 0.1, 5 },
-	{ "tune", BENCH_COMMAND_TUNE, false, "8,512,4K,16K,64K,256K,1M,4M,16M", 0.003, 1 },
-	{ "training", BENCH_COMMAND_TRAINING, false, "0", 0, 1 },
-	{ "driver", BENCH_COMMAND_DRIVER, false, "0", 0, 0 },
+	{ "", BENCH_COMMAND_MEASURE, ONE, "4:256M:x4", 0.3, 0 },
+	{ "list", BENCH_COMMAND_LIST, NONE, "0", 0, 0 },
+	{ "explain", BENCH_COMMAND_EXPLAIN, ONE, "4:256M:x4", 0, 0 },
+	{ "limits", BENCH_COMMAND_LIMITS, NONE, "1M,16M,64M", 0.1, 0 },
+	{ "init", BENCH_COMMAND_INIT, NONE, "0", 0, 0 },
+	{ "faults", BENCH_COMMAND_FAULTS, NONE, "0", 0, 10 },
+	{ "overlap", BENCH_COMMAND_OVERLAP, ONE, "16M", 0, 9 },
+	{ "request", BENCH_COMMAND_REQUEST, ONE, "8", 0.3, 9 },
+	{ "waiting", BENCH_COMMAND_WAITING, ONE, "4", 0, 10 },
+	{ "compare", BENCH_COMMAND_COMPARE, SOME, "4,1K,16K,256K,1M,16M,64M", 0.1, 5 },
+	{ "tune", BENCH_COMMAND_TUNE, SOME_OR_NONE, "8,512,4K,16K,64K,256K,1M,4M,16M", 0.003, 1 },
+	{ "training", BENCH_COMMAND_TRAINING, NONE, "0", 0, 1 },
+	{ "driver", BENCH_COMMAND_DRIVER, NONE, "0", 0, 0 },
 };
 
 /* What was given, before it is known what for. */
@@ -349,15 +351,16 @@ static bool parse_collectives(const char *list, uint32_t *collectives, char prob
 	}
 }
 
-/* "allreduce"; for compare also "allreduce,broadcast" and "all". */
-static bool take_collectives(const char *words, struct bench_options *o, char problem[256])
+/* "allreduce"; for compare and tune also "allreduce,broadcast" and "all". */
+static bool take_collectives(const char *words, enum collective_word expected, struct bench_options *o,
+	char problem[256])
 {
-	if (o->command == BENCH_COMMAND_COMPARE && strcmp(words, "all") == 0)
+	if (expected != ONE && strcmp(words, "all") == 0)
 		o->collectives = (UINT32_C(1) << BENCH_COLLECTIVES) - 1;
 	else if (!parse_collectives(words, &o->collectives, problem))
 		return false;
-	if (o->command != BENCH_COMMAND_COMPARE && strchr(words, ',') != NULL)
-		return fail(problem, "%s: only compare takes several collectives", words);
+	if (expected == ONE && strchr(words, ',') != NULL)
+		return fail(problem, "%s: only compare and tune take several collectives", words);
 	while ((o->collectives >> o->work.collective & 1) == 0)
 		o->work.collective++;
 	return true;
@@ -385,15 +388,13 @@ static bool take_words(int count, char **words, struct bench_options *o, size_t 
 		o->word_count = count - own;
 		return true;
 	}
-	if (count != own + commands[*row].takes_collective) {
-		if (count > own + commands[*row].takes_collective)
-			return fail(problem, "do not know what to do with '%s'",
-				words[own + commands[*row].takes_collective]);
+	const enum collective_word expected = commands[*row].collective;
+	const int most = own + (expected != NONE);
+	if (count > most)
+		return fail(problem, "do not know what to do with '%s'", words[most]);
+	if (count < most && expected != SOME_OR_NONE)
 		return fail(problem, "which collective? allreduce, for example; --help shows all");
-	}
-	if (!commands[*row].takes_collective)
-		return true;
-	return take_collectives(words[own], o, problem);
+	return count == own || take_collectives(words[own], expected, o, problem);
 }
 
 static bool check(const struct bench_options *o, char problem[256])
@@ -402,6 +403,8 @@ static bool check(const struct bench_options *o, char problem[256])
 		return fail(problem, "--sizes: tune takes up to %d", COLLET_TUNING_SIZES);
 	if (o->command == BENCH_COMMAND_TUNE && o->ranks == 1)
 		return fail(problem, "-n 1: one rank has nothing to tune");
+	if (o->command == BENCH_COMMAND_TUNE && o->collectives == UINT32_C(1) << BENCH_SENDRECV)
+		return fail(problem, "sendrecv has no algorithms to choose from");
 	if (o->ranks > 0 && o->work.root >= o->ranks)
 		return fail(problem, "--root %u: the ranks are 0 to %u", o->work.root, o->ranks - 1);
 	if (any_combines(o->collectives) && !bench_op_fits((collet_op)o->work.op, (collet_dtype)o->work.dtype))

@@ -16,7 +16,7 @@
 #include "tune_fit.h"
 #include "tune_points.h"
 
-enum { POINTS_MAX = 8192, WORLDS_MAX = 16, PATH_BYTES = 4096, AGAIN_MAX = 1024 };
+enum { WORLDS_MAX = 16, PATH_BYTES = 4096, AGAIN_MAX = 1024 };
 
 /* One transport with one number of ranks, measured. */
 struct world {
@@ -51,8 +51,8 @@ static int read_points(struct world *world, FILE *printed)
 				world->again[world->again_count++] = fabs(log(again));
 			continue;
 		}
-		if (world->count == POINTS_MAX) {
-			fprintf(stderr, "collet-bench: tune: more than %d points\n", POINTS_MAX);
+		if (world->count == TUNE_POINTS_MAX) {
+			fprintf(stderr, "collet-bench: tune: more than %d points\n", TUNE_POINTS_MAX);
 			return 1;
 		}
 		if (tune_point_read(line, &world->points[world->count]))
@@ -73,7 +73,7 @@ static int sweep(struct world *world, char **argv)
 	const int fd = memfd_create("collet-bench-tune", MFD_CLOEXEC);
 	FILE *printed = fd >= 0 ? fdopen(fd, "r+") : NULL;
 	const char *own = bench_own_path();
-	world->points = calloc(POINTS_MAX, sizeof(world->points[0]));
+	world->points = calloc(TUNE_POINTS_MAX, sizeof(world->points[0]));
 	if (printed == NULL || own == NULL || world->points == NULL) {
 		fprintf(stderr, "collet-bench: tune: %s\n", strerror(errno));
 		if (printed != NULL)
@@ -95,26 +95,25 @@ static int sweep(struct world *world, char **argv)
 }
 
 /* Takes in one more sweep; world then has its points alone. */
-static void take_in(struct world *world, struct world *more, uint32_t sweeps)
+static void take_in(struct world *world, const struct world *more)
 {
 	world->cores = more->cores;
 	for (size_t i = 0; i < more->again_count && world->again_count < AGAIN_MAX; i++)
 		world->again[world->again_count++] = more->again[i];
-	if (sweeps == 0) {
-		world->points = more->points;
-		world->count = more->count;
-		more->points = NULL;
-		return;
-	}
-	world->count = tune_merge(world->points, world->count, more->points, more->count, sweeps);
+	world->count = tune_merge(world->points, world->count, TUNE_POINTS_MAX, more->points, more->count);
 }
 
 /* Ranks of another sweep may lie elsewhere in memory, and the machine be another. */
 static int measure(struct world *world, const struct bench_options *options, char **argv)
 {
-	uint32_t kept = 0;
-	if (options->points != NULL && tune_points_read(options->points, world->transport, world->ranks, &world->points,
-			&world->count, &kept))
+	world->points = calloc(TUNE_POINTS_MAX, sizeof(world->points[0]));
+	if (world->points == NULL) {
+		fprintf(stderr, "collet-bench: tune: %s\n", strerror(errno));
+		return 1;
+	}
+	if (options->points != NULL
+		&& tune_points_read(
+			options->points, world->transport, world->ranks, world->points, &world->count))
 		return 1;
 	for (uint32_t s = 0; s < options->repeats; s++) {
 		struct world more = { .transport = world->transport, .ranks = world->ranks };
@@ -125,7 +124,7 @@ static int measure(struct world *world, const struct bench_options *options, cha
 			failed = tune_points_add(
 				options->points, world->transport, world->ranks, more.points, more.count);
 		if (!failed)
-			take_in(world, &more, kept + s);
+			take_in(world, &more);
 		free(more.points);
 		if (failed)
 			return 1;

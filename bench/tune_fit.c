@@ -361,21 +361,42 @@ struct tune_quality tune_judge(const struct tune_point *points, size_t count)
 	return q;
 }
 
-size_t tune_merge(struct tune_point *points, size_t count, const struct tune_point *more, size_t more_count,
-	uint32_t sweeps)
+static bool has_call(const struct tune_point *points, size_t count, const struct tune_point *of)
+{
+	for (size_t i = 0; i < count; i++)
+		if (same_call(&points[i], of))
+			return true;
+	return false;
+}
+
+static const struct tune_point *find_same(const struct tune_point *points, size_t count, const struct tune_point *as)
+{
+	for (const struct tune_point *p = points; p < points + count; p++)
+		if (same_algorithm(p, as) && p->piece_bytes == as->piece_bytes && p->channels == as->channels)
+			return p;
+	return NULL;
+}
+
+size_t tune_merge(struct tune_point *points, size_t count, size_t most, const struct tune_point *more,
+	size_t more_count)
 {
 	size_t left = 0;
 	for (size_t i = 0; i < count; i++) {
-		const struct tune_point *p = &points[i], *same = more;
-		while (same < more + more_count
-			&& !(same_algorithm(p, same) && p->piece_bytes == same->piece_bytes
-				&& p->channels == same->channels))
-			same++;
-		if (same == more + more_count)
+		struct tune_point merged = points[i];
+		const struct tune_point *same = find_same(more, more_count, &merged);
+		if (same != NULL) {
+			const uint32_t sweeps = merged.sweeps + same->sweeps;
+			merged.ns = exp((merged.sweeps * log(merged.ns) + same->sweeps * log(same->ns)) / sweeps);
+			merged.sweeps = sweeps;
+		} else if (has_call(more, more_count, &merged)) {
 			continue;
-		points[left] = *p;
-		points[left++].ns = exp((sweeps * log(p->ns) + log(same->ns)) / (sweeps + 1));
+		}
+		points[left++] = merged;
 	}
+	const size_t both = left;
+	for (size_t i = 0; i < more_count && left < most; i++)
+		if (!has_call(points, both, &more[i]))
+			points[left++] = more[i];
 	return left;
 }
 
@@ -390,5 +411,6 @@ bool tune_point_read(const char *line, struct tune_point *point)
 		return false;
 	point->bytes = bytes;
 	point->chosen = chosen != 0;
+	point->sweeps = 1;
 	return point->ns > 0 && point->piece_bytes > 0 && point->channels > 0;
 }

@@ -11,7 +11,8 @@ struct tune_point {
 	uint32_t size;               /* which of the sweep's sizes that is */
 	uint32_t piece_bytes;        /* it was cut into these (or less, where there is no room), ... */
 	uint32_t channels;           /* ... which went over so many channels */
-	double ns;                   /* measured */
+	double ns;                   /* measured, */
+	uint32_t sweeps;             /* so often: the geometric mean */
 	double predicted_ns;         /* by the library, as it was when this was measured */
 	bool chosen;                 /* by the library, left to itself */
 };
@@ -46,10 +47,11 @@ collet_status tune_predict(const collet_link_cost *link, struct tune_point *poin
 /* Judges predictions and marks as they are in the points. Points of one call are neighbours. */
 struct tune_quality tune_judge(const struct tune_point *points, size_t count);
 
-/* Takes in the points of one more sweep, after `sweeps` of them: a point's time becomes their geometric mean. Sweeps
- * may have tried different ways to cut: what only one has measured goes. Returns how many are left. */
-size_t tune_merge(struct tune_point *points, size_t count, const struct tune_point *more, size_t more_count,
-	uint32_t sweeps);
+/* Takes in the points of one more sweep: a point's time becomes the geometric mean. Sweeps may have tried different
+ * ways to cut: of a call that both have measured goes what only one has. Returns how many points there are then, at
+ * most `most`. */
+size_t tune_merge(struct tune_point *points, size_t count, size_t most, const struct tune_point *more,
+	size_t more_count);
 
 /* Reads what rank 0 printed of one point. False: it is no such line. */
 bool tune_point_read(const char *line, struct tune_point *point);

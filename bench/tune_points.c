@@ -6,8 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { POINTS_MAX = 8192 };
-
 static int complain(const char *path, const char *why)
 {
 	fprintf(stderr, "collet-bench: tune: %s: %s\n", path, why);
@@ -42,43 +40,32 @@ static bool read_sweep(FILE *file, struct tune_point *points, size_t count)
 
 /* False: it is no file of sweeps. */
 static bool read_sweeps(FILE *file, const char *transport, uint32_t ranks, struct tune_point *points,
-	struct tune_point *more, size_t *count, uint32_t *sweeps)
+	struct tune_point *more, size_t *count)
 {
 	char line[512], of[64];
 	unsigned number;
 	size_t there;
 	while (fgets(line, sizeof(line), file) != NULL) {
-		const bool first = *sweeps == 0;
-		if (sscanf(line, "sweep %63s %u %zu", of, &number, &there) != 3 || there > POINTS_MAX
-			|| !read_sweep(file, first ? points : more, there))
+		if (sscanf(line, "sweep %63s %u %zu", of, &number, &there) != 3 || there > TUNE_POINTS_MAX
+			|| !read_sweep(file, more, there))
 			return false;
-		if (strcmp(of, transport) != 0 || number != ranks)
-			continue;
-		*count = first ? there : tune_merge(points, *count, more, there, *sweeps);
-		++*sweeps;
+		if (strcmp(of, transport) == 0 && number == ranks)
+			*count = tune_merge(points, *count, TUNE_POINTS_MAX, more, there);
 	}
 	return true;
 }
 
-int tune_points_read(const char *path, const char *transport, uint32_t ranks, struct tune_point **points, size_t *count,
-	uint32_t *sweeps)
+int tune_points_read(const char *path, const char *transport, uint32_t ranks, struct tune_point *points, size_t *count)
 {
-	*points = NULL;
 	*count = 0;
-	*sweeps = 0;
 	FILE *file = fopen(path, "re");
 	if (file == NULL)
 		return errno == ENOENT ? 0 : complain(path, strerror(errno));
-	*points = calloc(POINTS_MAX, sizeof(**points));
-	struct tune_point *more = calloc(POINTS_MAX, sizeof(*more));
-	int failed = *points == NULL || more == NULL ? complain(path, strerror(errno)) : 0;
-	if (!failed && !read_sweeps(file, transport, ranks, *points, more, count, sweeps))
+	struct tune_point *more = calloc(TUNE_POINTS_MAX, sizeof(*more));
+	int failed = more == NULL ? complain(path, strerror(errno)) : 0;
+	if (!failed && !read_sweeps(file, transport, ranks, points, more, count))
 		failed = complain(path, "this is no file of sweeps, or it was cut off");
 	free(more);
 	fclose(file);
-	if (failed || *sweeps == 0) {
-		free(*points);
-		*points = NULL;
-	}
 	return failed;
 }

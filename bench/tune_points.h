@@ -8,9 +8,11 @@
 int tune_points_add(
 	const char *path, const char *transport, uint32_t ranks, const struct tune_point *points, size_t count);
 
-/* Merges the file's sweeps of this transport and number of ranks (tune_merge()); *sweeps of them, 0 if there is no
- * file. *points is to be freed; NULL for none. Nonzero, having said why: the file cannot be read. */
-int tune_points_read(const char *path, const char *transport, uint32_t ranks, struct tune_point **points, size_t *count,
-	uint32_t *sweeps);
+enum { TUNE_POINTS_MAX = 8192 };  /* of a world */
+
+/* Merges the file's sweeps of this transport and number of ranks (tune_merge()) into points, which have room for
+ * TUNE_POINTS_MAX; none if there is no file. Nonzero, having said why: the file cannot be read. */
+int tune_points_read(
+	const char *path, const char *transport, uint32_t ranks, struct tune_point *points, size_t *count);
 
 #endif

@@ -85,8 +85,12 @@ static int complain(const struct sweep *s, const char *what)
 	return 1;
 }
 
+/* How many sizes of it are measured: none, if others were named. */
 static size_t sizes_of(const struct sweep *s, enum bench_collective collective)
 {
+	const uint32_t named = s->options->collectives;
+	if (named != 0 && (named >> collective & 1) == 0)
+		return 0;
 	return bench_collective_takes_bytes(collective) ? s->options->sizes.count : 1;
 }
 

@@ -148,7 +148,7 @@ static void factors_take_up_the_rest(void **state)
 static struct tune_point point(const char *collective, const char *algorithm, uint32_t size, double ns,
 	double predicted, bool chosen)
 {
-	struct tune_point p = { .size = size, .ns = ns, .predicted_ns = predicted, .chosen = chosen };
+	struct tune_point p = { .size = size, .ns = ns, .sweeps = 1, .predicted_ns = predicted, .chosen = chosen };
 	strcpy(p.collective, collective);
 	strcpy(p.algorithm, algorithm);
 	return p;
@@ -174,7 +174,7 @@ static void choices_are_judged_call_by_call(void **state)
 
 static void sweeps_are_averaged(void **state)
 {
-	struct tune_point points[] = { point("allreduce", "ring", 0, 100, 110, true),
+	struct tune_point points[4] = { point("allreduce", "ring", 0, 100, 110, true),
 		point("allreduce", "tree", 0, 400, 120, false) };
 	const struct tune_point second[] = { point("allreduce", "ring", 0, 400, 0, true),
 		point("allreduce", "tree", 0, 100, 0, false) };
@@ -182,15 +182,23 @@ static void sweeps_are_averaged(void **state)
 		point("allreduce", "tree", 0, 1600, 0, false) };
 	const struct tune_point other[] = { point("allreduce", "ring", 0, 200, 0, true),
 		point("allreduce", "direct", 0, 1600, 0, false) };
-	assert_int_equal(tune_merge(points, 2, second, 2, 1), 2);
-	assert_int_equal(tune_merge(points, 2, third, 2, 2), 2);
+	const struct tune_point longer[] = { point("allreduce", "ring", 1, 800, 0, true),
+		point("barrier", "direct", 0, 90, 0, false) };
+	assert_int_equal(tune_merge(points, 0, 4, points, 2), 2);
+	assert_int_equal(tune_merge(points, 2, 4, second, 2), 2);
+	assert_int_equal(tune_merge(points, 2, 4, third, 2), 2);
 	assert_true(fabs(points[0].ns - 200) < 1e-9);
 	assert_true(fabs(points[1].ns - 400) < 1e-9);
 	assert_true(points[0].predicted_ns > 109 && points[0].chosen);
-	assert_int_equal(tune_merge(points, 2, other, 2, 0), 1);
+	/* Of a call what both have; calls that only one has are left as they are. */
+	assert_int_equal(tune_merge(points, 2, 4, other, 2), 1);
 	assert_string_equal(points[0].algorithm, "ring");
-	points[0].channels = 2;
-	assert_int_equal(tune_merge(points, 1, other, 2, 0), 0);
+	assert_int_equal(tune_merge(points, 1, 4, longer, 2), 3);
+	assert_true(points[0].sweeps == 4 && points[1].sweeps == 1 && fabs(points[1].ns - 800) < 1e-9);
+	assert_string_equal(points[2].collective, "barrier");
+	/* There is no more room. */
+	points[2].size = 1;
+	assert_int_equal(tune_merge(points, 3, 3, longer, 2), 3);
 }
 
 static void lines_are_read(void **state)
@@ -221,26 +229,24 @@ static void sweeps_are_kept(void **state)
 	char path[] = "/tmp/collet-test-points-XXXXXX";
 	const int fd = mkstemp(path);
 	assert_true(fd >= 0 && close(fd) == 0 && unlink(path) == 0);
-	struct tune_point *points, first[] = { point("allreduce", "ring", 0, 100, 110, true),
+	static struct tune_point points[TUNE_POINTS_MAX];
+	struct tune_point first[] = { point("allreduce", "ring", 0, 100, 110, true),
 		point("allreduce", "tree", 0, 400, 120, false) }, other = point("barrier", "direct", 0, 7, 7, true);
 	first[0].piece_bytes = first[1].piece_bytes = other.piece_bytes = 65536;
 	first[0].channels = first[1].channels = other.channels = 1;
 	size_t count;
-	uint32_t sweeps;
-	assert_int_equal(tune_points_read(path, "tcp", 4, &points, &count, &sweeps), 0);
-	assert_true(points == NULL && count == 0 && sweeps == 0);
+	assert_int_equal(tune_points_read(path, "tcp", 4, points, &count), 0);
+	assert_int_equal(count, 0);
 	assert_int_equal(tune_points_add(path, "shm", 4, &other, 1), 0);
 	assert_int_equal(tune_points_add(path, "tcp", 4, first, 2), 0);
 	assert_int_equal(tune_points_add(path, "tcp", 8, &other, 1), 0);
 	first[0].ns = 400;
 	assert_int_equal(tune_points_add(path, "tcp", 4, first, 2), 0);
-	assert_int_equal(tune_points_read(path, "tcp", 4, &points, &count, &sweeps), 0);
-	assert_true(count == 2 && sweeps == 2);
+	assert_int_equal(tune_points_read(path, "tcp", 4, points, &count), 0);
+	assert_true(count == 2 && points[0].sweeps == 2);
 	assert_true(fabs(points[0].ns - 200) < 1e-6 && fabs(points[1].ns - 400) < 1e-6);
-	free(points);
 	assert_int_equal(truncate(path, 60), 0);
-	assert_int_equal(tune_points_read(path, "tcp", 4, &points, &count, &sweeps), 1);
-	assert_null(points);
+	assert_int_equal(tune_points_read(path, "tcp", 4, points, &count), 1);
 	unlink(path);
 }
 
