@@ -17,6 +17,9 @@
 /* Beyond this, overlap within a message pays. */
 enum { INLINE_BYTES = 64 << 10, INLINE_PEERS = 16 };
 
+/* Up to here what is combined is not left with the transport: it costs more to give a view back than to copy this. */
+enum { COPIED_BYTES = 128 };
+
 /* ---- Planning ---- */
 
 bool collet_inline_fits(const struct collet_request *request)
@@ -302,7 +305,7 @@ static void expect_receives(
 			continue;
 		move->queued = NULL;
 		move->now.status = COLLET_PENDING;
-		move->now.flags = step->combines ? COLLET_TRANSFER_VIEW : 0;
+		move->now.flags = step->combines && move->bytes > COPIED_BYTES ? COLLET_TRANSFER_VIEW : 0;
 		move->now.message = (struct collet_message){ request->signature, request->sequence, move->bytes };
 		move->now.data = address(request, item->staged ? move->spare : move->place);
 	}
@@ -352,6 +355,13 @@ static void send_value(struct collet_request *request, struct collet_item *item,
 	}
 }
 
+/* Where a receive's bytes are. */
+static const void *bytes_of(struct collet_move *move)
+{
+	const struct collet_transfer *transfer = transfer_of(move);
+	return transfer->flags & COLLET_TRANSFER_VIEW ? transfer->view : transfer->data;
+}
+
 static void combine(struct collet_request *request, const struct collet_small_step *step)
 {
 	struct collet_group *group = request->group;
@@ -359,7 +369,7 @@ static void combine(struct collet_request *request, const struct collet_small_st
 	struct collet_move *const end = step->operand + step->operands;
 	for (struct collet_move *move = step->operand; move < end; move++) {
 		operands->scale = false;
-		operands++->data = move->route ? transfer_of(move)->view : address(request, move->place);
+		operands++->data = move->route ? bytes_of(move) : address(request, move->place);
 	}
 	collet_reduction_run(&request->reduction, address(request, step->value), group->lanes[0]->operands,
 		step->operands, step->count, step->finishes, &group->roundings);
