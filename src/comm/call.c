@@ -45,8 +45,7 @@ static collet_status settle(struct collet_request *request)
 	return status;
 }
 
-/* Under lock, which it lets go of. */
-static collet_status settle_and_unlock(struct collet_request **request)
+collet_status collet_call_settle_and_unlock(struct collet_request **request)
 {
 	struct collet_request *ended = *request;
 	struct collet_engine *engine = ended->group->engine;
@@ -63,7 +62,7 @@ static collet_status settle_and_unlock(struct collet_request **request)
 collet_status collet_call_settle(struct collet_request **request)
 {
 	pthread_mutex_lock(&(*request)->group->engine->lock);
-	return settle_and_unlock(request);
+	return collet_call_settle_and_unlock(request);
 }
 
 collet_status collet_call_follow(struct collet_staged *staged, collet_status status, const collet_how *how)
@@ -101,7 +100,7 @@ collet_status collet_call_wait(struct collet_request **request)
 		look_briefly(awaited);
 	if (awaited->status == COLLET_PENDING)
 		collet_engine_wait_locked(group->engine, has_ended, awaited);
-	return settle_and_unlock(request);
+	return collet_call_settle_and_unlock(request);
 }
 
 collet_status collet_call_poll(struct collet_request **request)

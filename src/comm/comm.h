@@ -195,6 +195,8 @@ int64_t collet_call_timeout(const collet_comm *comm, const collet_how *how);
 collet_status collet_call_follow(struct collet_staged *staged, collet_status status, const collet_how *how);
 /* Takes the status of a request that has ended, frees it and sets *request to NULL. */
 collet_status collet_call_settle(struct collet_request **request);
+/* The same under lock, which it lets go of. */
+collet_status collet_call_settle_and_unlock(struct collet_request **request);
 /* Blocks until it has ended, then settles it. */
 collet_status collet_call_wait(struct collet_request **request);
 /* One round of progress; COLLET_PENDING, or settled. */

@@ -154,17 +154,17 @@ static collet_status run(collet_comm *comm, const char *function, struct collet_
 		status = collet_staged_end(staged, COLLET_ERR_MEMORY);
 	if (how->request) {
 		collet_engine_unlock_handing_over(engine);
-	} else {
-		if (request && request->status == COLLET_PENDING)
+		if (request)
+			*how->request = request;
+	} else if (request) {
+		if (request->status == COLLET_PENDING)
 			collet_engine_wait_locked(engine, has_ended, request);
+		status = collet_call_settle_and_unlock(&request);
+	} else {
 		pthread_mutex_unlock(&engine->lock);
 	}
-	if (request && how->request)
-		*how->request = request;
-	else if (request)
-		status = collet_call_settle(&request);
 	collet_comm_leave(comm);
-	return request && how->request ? COLLET_OK : status;
+	return status;
 }
 
 collet_status collet_send(collet_comm *comm, const void *buf, uint64_t count, collet_dtype dtype, uint32_t peer,

@@ -198,6 +198,8 @@ collet_status collet_p2p_start(struct collet_request *request)
 		start_receive(request);
 		return COLLET_OK;
 	}
+	if (request->p2p.bytes <= COLLET_EAGER_BYTES && collet_p2p_send_now(request))
+		return COLLET_OK;
 	status = start_send(request);
 	if (status != COLLET_OK)
 		return status;

@@ -81,6 +81,8 @@ void collet_p2p_need(struct collet_p2p *p2p, uint32_t rank);
 /* Queues a message: a note, or data that stay until it has been sent, which settles the request, if any. */
 collet_status collet_p2p_send_message(struct collet_group *group, uint32_t to, enum collet_p2p_kind kind, uint32_t tag,
 	const struct collet_p2p_note *note, const void *data, uint64_t bytes, struct collet_request *request);
+/* Sends an eager message past the queue, where that is empty and the transport can: then the request has ended. */
+bool collet_p2p_send_now(struct collet_request *request);
 /* Posts what is queued, and takes what has settled; false: the conduit failed. */
 bool collet_p2p_advance_out(struct collet_group *group, uint32_t rank, struct collet_conduit *conduit);
 /* Takes in what has come, one message after the other. */

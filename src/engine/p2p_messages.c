@@ -143,6 +143,26 @@ collet_status collet_p2p_send_message(struct collet_group *group, uint32_t to, e
 	return COLLET_OK;
 }
 
+bool collet_p2p_send_now(struct collet_request *request)
+{
+	struct collet_group *group = request->group;
+	const struct collet_p2p_call *call = &request->p2p;
+	struct collet_p2p_peer *peer = &group->p2p->peers[call->peer];
+	struct collet_conduit *conduit = collet_p2p_conduit(collet_p2p_route(group, call->peer));
+	if (!conduit || !conduit->transport->send_now || peer->first_out)
+		return false;
+	struct collet_transfer now = {
+		.status = COLLET_PENDING,
+		.message = { signature_of(EAGER, call->tag), peer->sent, call->bytes },
+		.data = call->buffer,
+	};
+	if (conduit->transport->send_now(conduit, &now) != COLLET_NOW_DONE)
+		return false;
+	peer->sent++;
+	end_request(group->p2p, request);
+	return true;
+}
+
 bool collet_p2p_advance_out(struct collet_group *group, uint32_t rank, struct collet_conduit *conduit)
 {
 	struct collet_p2p *p2p = group->p2p;
