@@ -115,8 +115,8 @@ static void register_start(struct collet_request *request)
 	request->started_ticks = collet_ticks();
 	request->started_ns = request->next_ask_ns = 0;
 	request->warned = 0;
-	collet_recorder_start(
-		&request->group->recorder, &request->call, request->signature, request->started_ticks);
+	collet_recorder_start(&request->group->recorder, &request->call, request->own_signature, request->signature,
+		request->started_ticks);
 	collet_request_activate(request);
 }
 

@@ -1,5 +1,6 @@
 #include "engine/recorder.h"
 
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,24 +9,28 @@
 #include "core/clock.h"
 #include "core/status.h"
 
-/* Where in a slot what is: the call first. */
+/* Where in a slot what is: the call last, and of that its sequence first. */
 enum {
-	CALL_WORDS = sizeof(struct collet_call) / 8,
-	HISTORY = CALL_WORDS,
+	HISTORY,
 	STARTED,
 	ENDED,
 	STATUS,
 	ITEMS,
-	WORDS
+	CALL,
+	CALL_WORDS = sizeof(struct collet_call) / 8,
+	WORDS = CALL + CALL_WORDS
 };
 
 _Static_assert(sizeof(struct collet_call) % 8 == 0, "a call is copied by words");
+_Static_assert(offsetof(struct collet_call, sequence) == 0 &&
+	offsetof(struct collet_recorder_slot, word[CALL + 1]) == 64, "what differs from call to call fills a line");
 
 collet_status collet_recorder_init(struct collet_recorder *recorder)
 {
-	recorder->ring = calloc(COLLET_RECORDS, sizeof(*recorder->ring));
+	recorder->ring = aligned_alloc(alignof(struct collet_recorder_slot), COLLET_RECORDS * sizeof(*recorder->ring));
 	if (!recorder->ring)
 		return collet_fail(COLLET_ERR_MEMORY, "no memory for the flight recorder");
+	memset(recorder->ring, 0, COLLET_RECORDS * sizeof(*recorder->ring));
 	atomic_init(&recorder->calls, 0);
 	recorder->first_ticks = collet_ticks();
 	recorder->first_ns = collet_clock_ns();
@@ -63,16 +68,26 @@ static void end_write(struct collet_recorder_slot *slot)
 	atomic_store_explicit(&slot->version, version + 1, memory_order_release);
 }
 
-void collet_recorder_start(
-	struct collet_recorder *recorder, const struct collet_call *call, uint64_t history, uint64_t ticks)
+/* All of the call but its sequence. */
+static void put_rest(struct collet_recorder_slot *slot, const struct collet_call *call)
+{
+	for (unsigned i = 1; i < CALL_WORDS; i++) {
+		uint64_t word;
+		memcpy(&word, (const char *)call + i * sizeof(word), sizeof(word));
+		put(slot, CALL + i, word);
+	}
+}
+
+void collet_recorder_start(struct collet_recorder *recorder, const struct collet_call *call, uint64_t signature,
+	uint64_t history, uint64_t ticks)
 {
 	struct collet_recorder_slot *slot = slot_of(recorder, call->sequence);
 	begin_write(slot);
-	for (unsigned i = 0; i < CALL_WORDS; i++) {
-		uint64_t word;
-		memcpy(&word, (const char *)call + i * sizeof(word), sizeof(word));
-		put(slot, i, word);
+	if (slot->signature != signature || call->sequence < COLLET_RECORDS) {
+		slot->signature = signature;
+		put_rest(slot, call);
 	}
+	put(slot, CALL, call->sequence);
 	put(slot, HISTORY, history);
 	put(slot, STARTED, ticks);
 	put(slot, ENDED, 0);
@@ -132,7 +147,7 @@ bool collet_recorder_find(const struct collet_recorder *recorder, uint64_t seque
 		if (++tries >
 			100000) /* the writer is a few stores away from its end, unless it has been stopped there */
 			return false;
-	memcpy(&record->call, words, sizeof(record->call));
+	memcpy(&record->call, words + CALL, sizeof(record->call));
 	if (record->call.sequence != sequence)
 		return false;
 	record->history = words[HISTORY];

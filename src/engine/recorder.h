@@ -3,6 +3,7 @@
 #ifndef COLLET_ENGINE_RECORDER_H
 #define COLLET_ENGINE_RECORDER_H
 
+#include <stdalign.h>
 #include <stdatomic.h>
 
 #include <collet/collet.h>
@@ -33,10 +34,13 @@ struct collet_record {
 };
 
 /* A record as it lies in the ring: written by one thread, read by any. version is odd while it is being written; the
- * words are atomic so that a torn read is seen by its version, not undefined. */
+ * words are atomic so that a torn read is seen by its version, not undefined. What differs from call to call fills a
+ * line; the rest of the call comes behind, and is not written again where a call like the one that was here takes its
+ * place, as in a loop. */
 struct collet_recorder_slot {
-	_Atomic uint64_t version;
-	_Atomic uint64_t word[sizeof(struct collet_call) / 8 + 5];
+	alignas(64) _Atomic uint64_t version;
+	uint64_t signature;            /* of the call alone; the writer's own: it says what the rest is of */
+	_Atomic uint64_t word[5 + sizeof(struct collet_call) / 8];
 };
 
 struct collet_recorder {
@@ -49,9 +53,10 @@ struct collet_recorder {
 
 collet_status collet_recorder_init(struct collet_recorder *recorder);
 void collet_recorder_deinit(struct collet_recorder *recorder);
-/* Calls come in order of their sequence. Both by one thread at a time, at a moment in ticks. */
-void collet_recorder_start(struct collet_recorder *recorder, const struct collet_call *call, uint64_t history,
-	uint64_t ticks);
+/* Calls come in order of their sequence. Both by one thread at a time, at a moment in ticks. signature: the call's own;
+ * history: with all before it. */
+void collet_recorder_start(struct collet_recorder *recorder, const struct collet_call *call, uint64_t signature,
+	uint64_t history, uint64_t ticks);
 void collet_recorder_end(struct collet_recorder *recorder, uint64_t sequence, enum collet_status status, uint64_t items,
 	uint64_t ticks);
 /* The monotonic clock's reading at that moment, as exact as the clock's and the ticks' common past is long. */
