@@ -1,5 +1,6 @@
 /* Hierarchical broadcast. Each host has a leader: the root where it is, elsewhere the host's first rank. Leaders
- * hand on what comes, piece by piece, down a binary tree of hosts, and send it to all ranks of their own host.
+ * hand on what comes, piece by piece, down a binary tree of hosts, and send it to all ranks of their own host. Where
+ * hosts' first ranks lead in any case, the root of another place gives what it has to its host's first.
  *
  * Cost, of hosts with at most g ranks: the tree's over hosts with the model between hosts, and (g-1) m beta with the
  * one inside. So: for several hosts with several ranks each.
@@ -12,7 +13,42 @@
 #include "collectives/hosts.h"
 #include "collectives/tree.h"
 
-/* To other hosts first; then to the ranks of the own host after the leader, and before it. */
+COLLET_PURE static inline struct collet_tree_node broadcast_hierarchical_node(
+	const struct collet_shape *shape, const struct collet_host *host)
+{
+	return collet_tree_at(host->index, collet_host_count(shape), collet_host_of(shape, shape->root).index);
+}
+
+/* The part of it that is between hosts, hosts' first ranks leading: of a leader that on the root's host has it in
+ * INPUT, and elsewhere gets it in RESULT. To the host on the left, then to the one on the right. */
+COLLET_PURE static inline uint64_t broadcast_hierarchical_between_step_count(
+	const struct collet_shape *shape, uint32_t part)
+{
+	(void)part;
+	return collet_host_leader(shape, collet_host_of(shape, shape->rank).index) == shape->rank ? 2 : 0;
+}
+
+COLLET_PURE static inline struct collet_step broadcast_hierarchical_between_step(
+	const struct collet_shape *shape, uint32_t part, uint64_t index)
+{
+	(void)part;
+	const struct collet_span all = collet_span_all(shape);
+	const struct collet_host host = collet_host_of(shape, shape->rank);
+	const struct collet_tree_node node = broadcast_hierarchical_node(shape, &host);
+	const struct collet_peers parent = collet_host_leaders(shape, node.parent), self = collet_self(shape);
+	const bool first = parent.count == 0;
+	const struct collet_peers next = collet_host_leaders(shape, index == 1 ? node.right : node.left);
+	if (first || index == 1)
+		return collet_move(self, first ? COLLET_INPUT : COLLET_RESULT, all, next, COLLET_RESULT, all);
+	struct collet_step step = collet_step_none();
+	collet_step_from(&step, parent, COLLET_RESULT, all);
+	collet_step_to(&step, self, COLLET_RESULT, all);
+	collet_step_to(&step, next, COLLET_RESULT, all);
+	return step;
+}
+
+/* A leader: to other hosts first; then to the ranks of the own host that have not given it, those after who has had it
+ * first, and those before. */
 COLLET_PURE static inline uint64_t broadcast_hierarchical_step_count(const struct collet_shape *shape, uint32_t part)
 {
 	(void)part;
@@ -28,27 +64,28 @@ COLLET_PURE static inline struct collet_step broadcast_hierarchical_step(
 	const struct collet_host host = collet_host_of(shape, shape->rank);
 	const struct collet_peers self = collet_self(shape);
 	const struct collet_peers leader = collet_peer(collet_host_leader(shape, host.index));
-	const uint32_t before = leader.first - host.first;
-	if (leader.first != shape->rank)
+	const bool leads = leader.first == shape->rank, is_root = shape->rank == shape->root;
+	if (!leads && !is_root)
 		return collet_move(leader, COLLET_RESULT, all, self, COLLET_RESULT, all);
+	const uint32_t source = collet_host_has_root(shape, &host) ? shape->root : leader.first;
+	const uint32_t end = host.first + host.count, low = host.first + (leader.first != source);
 	if (index == 2)
-		return collet_move(self, COLLET_RESULT, all,
-			collet_peers_range(leader.first + 1, host.count - 1 - before), COLLET_RESULT, all);
+		return collet_move(self, COLLET_RESULT, all, collet_peers_range(source + 1, end - 1 - source),
+			COLLET_RESULT, all);
 	if (index == 3)
 		return collet_move(
-			self, COLLET_RESULT, all, collet_peers_range(host.first, before), COLLET_RESULT, all);
+			self, COLLET_RESULT, all, collet_peers_range(low, source - low), COLLET_RESULT, all);
 
-	const struct collet_tree_node node =
-		collet_tree_at(host.index, collet_host_count(shape), collet_host_of(shape, shape->root).index);
-	const bool is_root = shape->rank == shape->root;
+	const struct collet_tree_node node = broadcast_hierarchical_node(shape, &host);
 	if (index == 1)
 		return collet_move(
 			self, COLLET_RESULT, all, collet_host_leaders(shape, node.right), COLLET_RESULT, all);
+	const struct collet_peers above =
+		leader.first != source ? collet_peer(source) : collet_host_leaders(shape, node.parent);
 	struct collet_step step = collet_step_none();
-	collet_step_from(&step, is_root ? self : collet_host_leaders(shape, node.parent),
-		is_root ? COLLET_INPUT : COLLET_RESULT, all);
+	collet_step_from(&step, is_root ? self : above, is_root ? COLLET_INPUT : COLLET_RESULT, all);
 	collet_step_to(&step, self, COLLET_RESULT, all);
-	collet_step_to(&step, collet_host_leaders(shape, node.left), COLLET_RESULT, all);
+	collet_step_to(&step, leads ? collet_host_leaders(shape, node.left) : leader, COLLET_RESULT, all);
 	return step;
 }
 

@@ -39,12 +39,16 @@ COLLET_PURE static inline struct collet_host collet_host_of(const struct collet_
 	return collet_host_at(shape, low);
 }
 
-/* The one rank of a host that talks to other hosts: the root where it is, else the first. */
+COLLET_PURE static inline bool collet_host_has_root(const struct collet_shape *shape, const struct collet_host *host)
+{
+	return shape->root >= host->first && shape->root - host->first < host->count;
+}
+
+/* The one rank of a host that talks to other hosts: the root where it is, else the first; or always the first. */
 COLLET_PURE static inline uint32_t collet_host_leader(const struct collet_shape *shape, uint32_t index)
 {
 	const struct collet_host host = collet_host_at(shape, index);
-	const bool has_root = shape->root >= host.first && shape->root - host.first < host.count;
-	return has_root ? shape->root : host.first;
+	return collet_host_has_root(shape, &host) && !shape->first_leads ? shape->root : host.first;
 }
 
 /* The same for a neighbour in a tree over hosts; nobody for nobody. */

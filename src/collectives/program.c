@@ -46,6 +46,16 @@ const struct collet_program *collet_program_find(enum collet_collective collecti
 	return NULL;
 }
 
+const struct collet_program *collet_program_between(enum collet_collective collective)
+{
+	switch (collective) {
+	case COLLET_ALLREDUCE: return &collet_allreduce_between;
+	case COLLET_REDUCE: return &collet_reduce_between;
+	case COLLET_BROADCAST: return &collet_broadcast_between;
+	default: return NULL;
+	}
+}
+
 uint32_t collet_program_number(const struct collet_program *program)
 {
 	uint32_t number = 0;

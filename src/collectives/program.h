@@ -65,8 +65,9 @@ struct collet_program {
 
 /* All programs of a collective, best for small messages first; *count says how many. */
 const struct collet_program *const *collet_programs(enum collet_collective collective, size_t *count);
-/* What is between hosts of allreduce's `hierarchical`, in its order and pieces; in no list. */
-extern const struct collet_program collet_allreduce_hierarchical_between;
+/* What is between hosts of a `hierarchical`, in its order and pieces, where hosts' first ranks lead; in no list. NULL:
+ * there is none of this collective. */
+const struct collet_program *collet_program_between(enum collet_collective collective);
 /* By name; NULL if there is none. */
 const struct collet_program *collet_program_find(enum collet_collective collective, const char *name);
 

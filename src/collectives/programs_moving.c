@@ -62,6 +62,16 @@ static const struct collet_program broadcast_hierarchical = {
 	.fan_in = fan_in_one,
 };
 
+const struct collet_program collet_broadcast_between = {
+	.name = "hierarchical",
+	.collective = COLLET_BROADCAST,
+	.ordered = true,
+	.sliced = true,
+	.step_count = broadcast_hierarchical_between_step_count,
+	.step = broadcast_hierarchical_between_step,
+	.fan_in = fan_in_one,
+};
+
 static const struct collet_program broadcast_scatter_allgather = {
 	.name = "scatter_allgather",
 	.collective = COLLET_BROADCAST,

@@ -124,8 +124,7 @@ static const struct collet_program allreduce_hierarchical = {
 	.fan_in = fan_in_host_children,
 };
 
-/* In no list: what the engine runs of `hierarchical` where a GPU does what is inside its hosts. */
-const struct collet_program collet_allreduce_hierarchical_between = {
+const struct collet_program collet_allreduce_between = {
 	.name = "hierarchical",
 	.collective = COLLET_ALLREDUCE,
 	.ordered = true,
@@ -206,6 +205,15 @@ static const struct collet_program reduce_hierarchical = {
 	.step = reduce_hierarchical_step,
 	.cost = reduce_hierarchical_cost,
 	.fan_in = fan_in_host,
+};
+
+const struct collet_program collet_reduce_between = {
+	.name = "hierarchical",
+	.collective = COLLET_REDUCE,
+	.ordered = true,
+	.step_count = reduce_hierarchical_between_step_count,
+	.step = reduce_hierarchical_between_step,
+	.fan_in = fan_in_two,
 };
 
 static const struct collet_program reduce_scatter_gather = {

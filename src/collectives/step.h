@@ -126,6 +126,7 @@ struct collet_shape {
 	const uint32_t
 		*host_first; /* position of each host's first rank, ascending; host_first[hosts] == size; NULL: one */
 	uint32_t hosts;
+	bool first_leads; /* what leads a host is its first rank, also where the root is another */
 };
 
 COLLET_PURE static inline struct collet_span collet_cut_chunk(

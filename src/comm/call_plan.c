@@ -79,7 +79,7 @@ static bool goes_by_host(
 	const collet_comm *comm, const struct collet_call_arguments *call, const struct collet_request *request)
 {
 	enum { LEAST_BYTES = 64 << 10 };
-	return comm->gpu_each_host && call->collective == COLLET_ALLREDUCE && call->op != COLLET_USER &&
+	return comm->gpu_each_host && collet_program_between(call->collective) && call->op != COLLET_USER &&
 		request->shape.hosts > 1 && call->count >= LEAST_BYTES / request->element_bytes;
 }
 

@@ -5,6 +5,7 @@
 
 #include "comm/hosted.h"
 #include "comm/staged.h"
+#include "core/types.h"
 #include "device/direct.h"
 #include "engine/flow.h"
 
@@ -83,12 +84,18 @@ collet_status collet_comm_make_direct(collet_comm *comm)
 
 bool collet_request_is_offered(const collet_comm *comm, const struct collet_request *request)
 {
-	return !comm->gpu_each_host || strcmp(request->program->name, "hierarchical") == 0;
+	if (!comm->gpu_each_host)
+		return true;
+	if (strcmp(request->program->name, "hierarchical") != 0)
+		return false;
+	/* A reduce's order of operands is its own then. */
+	return request->call.collective != COLLET_REDUCE || !request->named ||
+		collet_op_is_exact((collet_op)request->call.op, (collet_dtype)request->call.dtype);
 }
 
 bool collet_call_may_be_direct(const collet_comm *comm, const struct collet_call_arguments *call)
 {
-	if (comm->gpu_each_host && call->collective != COLLET_ALLREDUCE)
+	if (comm->gpu_each_host && !collet_program_between(call->collective))
 		return false;
 	return comm->direct && call->collective != COLLET_BARRIER && call->op != COLLET_USER &&
 	       (call->count || call->input);

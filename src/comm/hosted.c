@@ -23,11 +23,41 @@ struct hosted {
 	struct collet_fold fold;
 	size_t element_bytes;
 	bool scales;
-	uint32_t size;
+	cu_pointer gpu; /* where the GPU has the host's block, if a kernel writes there */
+	uint32_t size, root; /* root: a place; size: it is on another host */
 	struct collet_span_plan_rank ranks[];
 };
 
-/* ---- Inside the host ---- */
+static bool has_root(const struct hosted *hosted)
+{
+	return hosted->root < hosted->size;
+}
+
+/* From one place to those others that are not it. */
+static collet_status copy_to(const struct hosted *hosted, cu_stream stream, const void *source, void *const *others,
+	uint32_t count, size_t bytes)
+{
+	const struct collet_fold copy = {.dtype = COLLET_U8, .op = COLLET_SUM, .average_of = 1};
+	const struct collet_fold_span span = {
+		.sources = &source, .results = others, .source_count = 1, .result_count = count, .count = bytes};
+	return count ? collet_fold_launch(hosted->kernels, &copy, &span, 1, stream) : COLLET_OK;
+}
+
+/* To the first rank's result, and from there to the others'. */
+static collet_status take_for_all(
+	void *owner, struct collet_pipe *pipe, const char *host, size_t offset, size_t bytes)
+{
+	struct hosted *hosted = owner;
+	char *own = hosted->ranks[0].recv + offset;
+	void *others[COLLET_DIRECT_RANKS];
+	for (uint32_t r = 1; r < hosted->size; r++)
+		others[r - 1] = hosted->ranks[r].recv + offset;
+	const collet_status status =
+		collet_pipe_add(&hosted->context->cuda, pipe, own, host, bytes, "copying a result to the GPU");
+	return status == COLLET_OK ? copy_to(hosted, pipe->stream, own, others, hosted->size - 1, bytes) : status;
+}
+
+/* ---- Inside the host: all-reduce ---- */
 
 /* A node of the host's tree: its own elements, and what its children have come to. */
 struct node {
@@ -78,7 +108,7 @@ static collet_status combine_level(
 	return collet_fold_launch(hosted->kernels, &hosted->fold, spans, count, stream);
 }
 
-static collet_status bring(void *owner, struct collet_pipe *pipe, char *host, size_t offset, size_t bytes)
+static collet_status bring_tree(void *owner, struct collet_pipe *pipe, char *host, size_t offset, size_t bytes)
 {
 	struct hosted *hosted = owner;
 	const uint32_t most = collet_binomial_children(0, hosted->size);
@@ -90,23 +120,52 @@ static collet_status bring(void *owner, struct collet_pipe *pipe, char *host, si
 				   : status;
 }
 
-static collet_status take(void *owner, struct collet_pipe *pipe, const char *host, size_t offset, size_t bytes)
+/* ---- Inside the host: reduce ---- */
+
+/* Only the root has a place for what comes of it, so the kernel writes to the host's memory itself. */
+static collet_status bring_sum(void *owner, struct collet_pipe *pipe, char *host, size_t offset, size_t bytes)
 {
 	struct hosted *hosted = owner;
-	char *own = hosted->ranks[0].recv + offset;
+	const void *sources[COLLET_DIRECT_RANKS];
+	double scales[COLLET_DIRECT_RANKS];
+	void *result = (void *)(uintptr_t)(hosted->gpu + offset);
+	const struct collet_fold_span span = {.sources = sources,
+		.results = &result,
+		.source_count = hosted->size,
+		.result_count = 1,
+		.scales = hosted->scales ? scales : NULL,
+		.count = bytes / hosted->element_bytes};
+	(void)host;
+	for (uint32_t r = 0; r < hosted->size; r++) {
+		sources[r] = hosted->ranks[r].send + offset;
+		scales[r] = hosted->ranks[r].scale;
+	}
+	return collet_fold_launch(hosted->kernels, &hosted->fold, &span, 1, pipe->stream);
+}
+
+static collet_status take_for_root(
+	void *owner, struct collet_pipe *pipe, const char *host, size_t offset, size_t bytes)
+{
+	struct hosted *hosted = owner;
+	return collet_pipe_add(&hosted->context->cuda, pipe, hosted->ranks[hosted->root].recv + offset, host, bytes,
+		"copying a result to the GPU");
+}
+
+/* ---- Inside the host: broadcast ---- */
+
+/* The root's host needs nothing of what comes back. */
+static collet_status bring_roots(void *owner, struct collet_pipe *pipe, char *host, size_t offset, size_t bytes)
+{
+	struct hosted *hosted = owner;
+	const char *source = hosted->ranks[hosted->root].send + offset;
 	void *others[COLLET_DIRECT_RANKS];
-	const void *source = own;
-	const struct collet_fold copy = {.dtype = COLLET_U8, .op = COLLET_SUM, .average_of = 1};
-	const struct collet_fold_span span = {.sources = &source,
-		.results = others,
-		.source_count = 1,
-		.result_count = hosted->size - 1,
-		.count = bytes};
-	for (uint32_t r = 1; r < hosted->size; r++)
-		others[r - 1] = hosted->ranks[r].recv + offset;
-	const collet_status status =
-		collet_pipe_add(&hosted->context->cuda, pipe, own, host, bytes, "copying a result to the GPU");
-	return status == COLLET_OK ? collet_fold_launch(hosted->kernels, &copy, &span, 1, pipe->stream) : status;
+	uint32_t count = 0;
+	for (uint32_t r = 0; r < hosted->size; r++)
+		if (hosted->ranks[r].recv + offset != source)
+			others[count++] = hosted->ranks[r].recv + offset;
+	const collet_status status = collet_pipe_add(
+		&hosted->context->cuda, pipe, host, source, bytes, "copying the root's buffer from the GPU");
+	return status == COLLET_OK ? copy_to(hosted, pipe->stream, source, others, count, bytes) : status;
 }
 
 /* ---- Its life ---- */
@@ -134,7 +193,7 @@ static void free_hosted(void *owner)
 	free(owner);
 }
 
-/* From here on the request works on the host's sum, by the part of its program that is between hosts. Its lanes have
+/* From here on the request works on what the host has, by the part of its program that is between hosts. Its lanes have
  * let nothing of it in yet. */
 static void take_request(struct hosted *hosted, struct collet_request *request, char *host)
 {
@@ -142,7 +201,7 @@ static void take_request(struct hosted *hosted, struct collet_request *request, 
 	hosted->request = request;
 	hosted->planned = request->program;
 	hosted->prescales = request->prescales;
-	request->program = &collet_allreduce_hierarchical_between;
+	request->program = collet_program_between((enum collet_collective)request->call.collective);
 	request->prescales = false;
 	request->input = request->result = host;
 	for (uint32_t i = 0; i < request->lanes; i++)
@@ -150,18 +209,18 @@ static void take_request(struct hosted *hosted, struct collet_request *request, 
 			collet_cursor_begin(group->lanes[i]);
 }
 
-collet_status collet_hosted_share(struct collet_request *request, const struct collet_direct_local *local)
+static struct collet_comm *comm_of(const struct collet_request *request)
 {
-	struct collet_comm *comm =
-		(struct collet_comm *)(void *)((char *)request->group - offsetof(struct collet_comm, group));
-	const size_t bytes = request->shape.count * request->element_bytes;
-	const struct collet_side sides[COLLET_SIDES] = {{local->ranks[0].send, bytes}, {local->ranks[0].recv, bytes}};
-	struct collet_staged *staged;
-	char *host;
+	return (struct collet_comm *)(void *)((char *)request->group - offsetof(struct collet_comm, group));
+}
+
+/* NULL: no memory. */
+static struct hosted *make(const struct collet_request *request, const struct collet_direct_local *local)
+{
 	struct hosted *hosted = calloc(1, sizeof(*hosted) + local->size * sizeof(hosted->ranks[0]));
 	if (!hosted)
-		return collet_fail(COLLET_ERR_MEMORY, "no memory for what a host's ranks have");
-	*hosted = (struct hosted){.context = comm->context,
+		return NULL;
+	*hosted = (struct hosted){.context = comm_of(request)->context,
 		.call = local->call,
 		.kernels = local->kernels,
 		.fold = {.dtype = (collet_dtype)request->call.dtype,
@@ -169,15 +228,73 @@ collet_status collet_hosted_share(struct collet_request *request, const struct c
 			.average_of = 1},
 		.element_bytes = request->element_bytes,
 		.scales = request->prescales,
-		.size = local->size};
+		.size = local->size,
+		.root = local->root};
 	memcpy(hosted->ranks, local->ranks, local->size * sizeof(hosted->ranks[0]));
-	const struct collet_piped_cargo cargo = {hosted, bring, take, over, stop, free_hosted};
-	const collet_status status = collet_staged_of(comm->context, local->copier, sides, &cargo, &host, &staged);
+	return hosted;
+}
+
+static struct collet_piped_cargo cargo_of(struct hosted *hosted, enum collet_collective collective)
+{
+	struct collet_piped_cargo cargo = {hosted, .over = over, .stop = stop, .free = free_hosted};
+	switch (collective) {
+	case COLLET_REDUCE:
+		cargo.brings = true;
+		cargo.takes = has_root(hosted);
+		cargo.bring = bring_sum;
+		cargo.take = take_for_root;
+		return cargo;
+	case COLLET_BROADCAST:
+		cargo.brings = has_root(hosted);
+		cargo.takes = !cargo.brings;
+		cargo.bring = bring_roots;
+		cargo.take = take_for_all;
+		return cargo;
+	default:
+		assert(collective == COLLET_ALLREDUCE);
+		cargo.brings = cargo.takes = true;
+		cargo.bring = bring_tree;
+		cargo.take = take_for_all;
+		return cargo;
+	}
+}
+
+/* Where kernels write to the block. */
+static collet_status find_block(
+	struct hosted *hosted, const struct collet_copier *copier, const struct collet_staged *staged)
+{
+	collet_status status = collet_copier_begin(&hosted->context->cuda, copier);
 	if (status != COLLET_OK)
 		return status;
+	status = collet_staged_find_block(staged, &hosted->gpu);
+	collet_copier_end(&hosted->context->cuda);
+	return status;
+}
+
+collet_status collet_hosted_share(struct collet_request *request, const struct collet_direct_local *local)
+{
+	const enum collet_collective collective = (enum collet_collective)request->call.collective;
+	const struct collet_span_plan_rank *own = &local->ranks[0];
+	const struct collet_side sides[COLLET_SIDES] = {{own->send, own->send_bytes}, {own->recv, own->recv_bytes}};
+	struct collet_staged *staged;
+	struct hosted *hosted = make(request, local);
+	char *host;
+	if (!hosted)
+		return collet_fail(COLLET_ERR_MEMORY, "no memory for what a host's ranks have");
+	const struct collet_piped_cargo cargo = cargo_of(hosted, collective);
+	collet_status status = collet_staged_of(hosted->context, local->copier, sides,
+		request->shape.count * request->element_bytes, &cargo, &host, &staged);
+	if (status != COLLET_OK)
+		return status;
+	if (collective == COLLET_REDUCE)
+		status = find_block(hosted, local->copier, staged);
+	if (status != COLLET_OK) {
+		collet_staged_drop(staged);
+		return status;
+	}
 	take_request(hosted, request, host);
 	request->staged = staged;
 	collet_flow_start(collet_staged_flow(staged), request);
-	collet_comm_count_use(comm, request);
+	collet_comm_count_use(comm_of(request), request);
 	return COLLET_OK;
 }

@@ -1,6 +1,9 @@
-/* The hierarchical all-reduce of hosts whose ranks share a GPU: the host's first rank, its leader, has the GPU combine
- * what all of them have, exchanges the sum with the other hosts' leaders, and has the GPU hand out the result; all
- * three piece by piece, at the same time. */
+/* Hierarchical collectives of hosts whose ranks share a GPU: the host's first rank, its leader, has the GPU combine
+ * what all of them have (or copies what the root has), goes between hosts with it for all of them, and has the GPU hand
+ * out what comes of it; all three piece by piece, at the same time.
+ *
+ * An all-reduce combines along the tree that the program has for hosts, so bits are those of the host's memory. A
+ * reduce combines a host's ranks in one pass and rounds, and then hosts; in the host's memory both are one pass. */
 #ifndef COLLET_COMM_HOSTED_H
 #define COLLET_COMM_HOSTED_H
 

@@ -124,6 +124,7 @@ void collet_layout_by_host(const struct collet_comm *comm, struct collet_shape *
 {
 	if (comm->by_host.hosts > 1 && commutes && !comm->context->deterministic)
 		lay_out(&comm->by_host, shape);
+	shape->first_leads = comm->gpu_each_host;
 }
 
 void collet_layout_near(const struct collet_comm *comm, struct collet_shape *shape,

@@ -98,6 +98,9 @@ static collet_status push_on(
 			status = collet_pipe_mark(cuda, way->pipe, way->what);
 		way->issued += status == COLLET_OK;
 	}
+	/* Something of the cell may be under way, with no mark behind it. */
+	if (status != COLLET_OK)
+		way->pipe->failed = true;
 	collet_pipe_leave(cuda, way->pipe);
 	return status;
 }
@@ -177,7 +180,8 @@ collet_status collet_piped_make(struct collet_piped **made, struct collet_contex
 collet_status collet_piped_make_of(struct collet_piped **made, struct collet_context *context,
 	const struct collet_piped_side *both, const struct collet_piped_cargo *cargo)
 {
-	return make(made, context, both, both, cargo);
+	static const struct collet_piped_side none;
+	return make(made, context, cargo->brings ? both : &none, cargo->takes ? both : &none, cargo);
 }
 
 void collet_piped_rest(struct collet_piped *piped)

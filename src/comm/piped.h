@@ -24,10 +24,11 @@ struct collet_piped_side {
 
 struct collet_piped;
 
-/* Whose data it is, where it is more than one buffer: how bytes of it come to the host's block, and leave. Between
- * collet_pipe_enter() and leave, but for over, stop and free. */
+/* Whose data it is, where it is more than one buffer: how bytes of it come to the host's block, and leave, as far as
+ * they do. Between collet_pipe_enter() and leave, but for over, stop and free. */
 struct collet_piped_cargo {
 	void *owner;
+	bool brings, takes;
 	collet_status (*bring)(void *owner, struct collet_pipe *pipe, char *host, size_t offset, size_t bytes);
 	collet_status (*take)(void *owner, struct collet_pipe *pipe, const char *host, size_t offset, size_t bytes);
 	/* All has been brought and taken. Under the engine's lock. */

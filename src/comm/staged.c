@@ -187,10 +187,9 @@ collet_status collet_staged_begin(struct collet_context *context, const char *fu
 }
 
 collet_status collet_staged_of(struct collet_context *context, struct collet_copier *copier,
-	const struct collet_side sides[COLLET_SIDES], const struct collet_piped_cargo *cargo, char **host,
-	struct collet_staged **staged)
+	const struct collet_side sides[COLLET_SIDES], size_t bytes, const struct collet_piped_cargo *cargo,
+	char **host, struct collet_staged **staged)
 {
-	const size_t bytes = sides[COLLET_WRITTEN].bytes;
 	struct collet_staged *made = calloc(1, sizeof(*made));
 	collet_status status = made ? collet_pinned_take(&context->pinned, copier, bytes, &made->blocks[0]) :
                                       collet_fail(COLLET_ERR_MEMORY, "no memory for a call on a GPU's buffer");
@@ -202,8 +201,9 @@ collet_status collet_staged_of(struct collet_context *context, struct collet_cop
 	const struct collet_piped_side both = { .copier = copier, .host = made->blocks[0]->memory, .bytes = bytes };
 	made->context = context;
 	for (int s = 0; s < COLLET_SIDES; s++)  /* they are in use */
-		made->sides[s] = (struct collet_piped_side){
-			.copier = copier, .gpu = (char *)(uintptr_t)sides[s].first, .bytes = bytes };
+		if (sides[s].bytes)
+			made->sides[s] = (struct collet_piped_side){ .copier = copier,
+				.gpu = (char *)(uintptr_t)sides[s].first, .bytes = sides[s].bytes };
 	status = collet_piped_make_of(&made->piped, context, &both, cargo);
 	if (status == COLLET_OK) {
 		*host = both.host;
@@ -212,6 +212,20 @@ collet_status collet_staged_of(struct collet_context *context, struct collet_cop
 		collet_staged_drop(made);
 	}
 	return status;
+}
+
+collet_status collet_staged_find_block(const struct collet_staged *staged, cu_pointer *gpu)
+{
+	struct collet_context *context = staged->context;
+	if (!staged->blocks[0]->copier)
+		return collet_fail(COLLET_ERR_MEMORY,
+			"%zu bytes cannot be page-locked, by which a kernel reaches memory that is not its GPU's; "
+			"raise the limit of locked memory (ulimit -l)",
+			staged->blocks[0]->bytes);
+	const cu_result result = context->cuda.cuMemHostGetDevicePointer(gpu, staged->blocks[0]->memory, 0);
+	return result == CU_OK
+		       ? COLLET_OK
+		       : collet_cuda_fail(&context->cuda, result, "finding where the GPU has page-locked memory");
 }
 
 struct collet_flow *collet_staged_flow(const struct collet_staged *staged)

@@ -23,12 +23,15 @@ struct collet_staged;
  * they write must be there before the call. */
 collet_status collet_staged_begin(struct collet_context *context, const char *function,
 	struct collet_side sides[COLLET_SIDES], bool in_pieces, struct collet_staged **staged);
-/* Of cargo (piped.h), which is taken over, even if this fails: host memory, as long as this rank's sides, that it is
- * brought to, for a request to be started with collet_staged_flow(). */
+/* Of cargo (piped.h), which is taken over, even if this fails: so many bytes of host memory, that it is brought to and
+ * taken from, for a request to be started with collet_staged_flow(). sides: what this rank has of it on the GPU. */
 struct collet_piped_cargo;
 collet_status collet_staged_of(struct collet_context *context, struct collet_copier *copier,
-	const struct collet_side sides[COLLET_SIDES], const struct collet_piped_cargo *cargo, char **host,
-	struct collet_staged **staged);
+	const struct collet_side sides[COLLET_SIDES], size_t bytes, const struct collet_piped_cargo *cargo,
+	char **host, struct collet_staged **staged);
+/* Where kernels reach that memory, in the current CUDA context, the copier's. COLLET_ERR_MEMORY: it cannot be
+ * page-locked; COLLET_ERR_SYSTEM. */
+collet_status collet_staged_find_block(const struct collet_staged *staged, cu_pointer *gpu);
 /* NULL: it has been filled, and is emptied by collet_staged_end(). */
 struct collet_flow *collet_staged_flow(const struct collet_staged *staged);
 /* Its request has ended, or never starts, and is still there. Under the engine's lock, before end or drop. */

@@ -76,6 +76,7 @@ struct collet_direct_local {
 	struct collet_copier *copier;        /* all of it is within reach of this context */
 	const struct collet_span_plan_rank *ranks; /* by place */
 	uint32_t size;
+	uint32_t root;                       /* its place; size: it is not of this host */
 	void *call;                          /* for collet_direct_over() */
 };
 

@@ -139,8 +139,11 @@ static const char *launch(struct collet_direct *direct, struct call *call)
 /* The request goes between hosts for all ranks of this one, on its own from here on. NULL, or why not. */
 static const char *share(struct collet_direct *direct, struct call *call)
 {
+	uint32_t root = 0;
+	while (root < direct->size && direct->members[root] != call->job.root)
+		root++;
 	const struct collet_direct_local local = { .kernels = direct->kernels, .copier = direct->copier,
-		.ranks = direct->ranks, .size = direct->size, .call = call };
+		.ranks = direct->ranks, .size = direct->size, .root = root, .call = call };
 	if (direct->events->share(call->request, &local) != COLLET_OK) {
 		call->surprising = true;
 		return collet_last_error();

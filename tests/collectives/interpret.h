@@ -53,6 +53,7 @@ struct call {
 	const uint32_t *order; /* as in collet_shape */
 	const uint32_t *host_first;
 	uint32_t hosts;
+	bool first_leads;
 };
 
 struct run {

@@ -51,6 +51,7 @@ bool row_fits(const struct call *call, uint32_t size)
 	shape.order = call->order;
 	shape.host_first = call->host_first;
 	shape.hosts = call->host_first ? call->hosts : 1;
+	shape.first_leads = call->first_leads;
 	return collet_program_fits(call->program, &shape);
 }
 

@@ -133,6 +133,7 @@ static void hosts(void **state)
 				struct call call = row_call(program, size, elements, v, &seed);
 				call.host_first = first;
 				call.hosts = count;
+				call.first_leads = draw(&seed, 2);
 				row_prove(&call, size, mode_of[v], draw(&seed, 0));
 			}
 		}

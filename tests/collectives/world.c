@@ -139,6 +139,7 @@ static void set_up(struct world *world, uint32_t c, uint32_t rank)
 	side->shape.order = call->order;
 	side->shape.host_first = call->host_first;
 	side->shape.hosts = call->host_first ? call->hosts : 1;
+	side->shape.first_leads = call->first_leads;
 	side->in_place = call->in_place >> rank & 1;
 	plain_lengths(call, run->size, lengths);
 	if (call->listed)

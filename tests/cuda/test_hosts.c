@@ -1,6 +1,7 @@
-/* Ranks of several hosts, of which each has a GPU that its ranks share: an all-reduce is combined and handed out by the
- * hosts' GPUs, and gives on every rank, byte for byte, what `hierarchical` gives in the hosts' memory. Hosts are made
- * by COLLET_HOST_ID, and have different numbers of ranks. */
+/* Ranks of several hosts, of which each has a GPU that its ranks share: what leaders have for each other is combined,
+ * and what comes of it handed out, by the hosts' GPUs; on every rank it is, byte for byte, what `hierarchical` gives in
+ * the hosts' memory (of a reduce, where no order can change it). Hosts are made by COLLET_HOST_ID, and have different
+ * numbers of ranks. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -17,6 +18,7 @@ enum { SMALL = 37, MIDDLE = 70001, LARGE = 400000 };
 struct world {
 	const char *hosts;
 	const char *fail;            /* FAKE_CUDA_FAIL, of rank 0 */
+	enum call_kind kind;         /* what fails */
 };
 
 static bool leads(const struct rank *rank, const struct world *world)
@@ -33,14 +35,8 @@ static bool begin(struct gpu *gpu, struct rank *rank)
 	return gpu_start(gpu, rank) && rank_create(rank);
 }
 
-static void fill(char *bytes, size_t count, uint32_t seed)
-{
-	uint64_t state = seed * UINT64_C(0x9e3779b97f4a7c15) + 1;
-	for (size_t b = 0; b < count; b++) {
-		state = state * UINT64_C(6364136223846793005) + 1442695040888963407u;
-		bytes[b] = (char)(state >> 56);
-	}
-}
+/* By enum call_kind. */
+static const char *const kind_names[] = { "all-reduce", "reduce", "broadcast" };
 
 struct row {
 	collet_dtype dtype;
@@ -49,7 +45,25 @@ struct row {
 	bool in_place, request, stream;
 	bool mixed;                  /* of rank 1, the buffer that is written is the host's */
 	bool chosen;                 /* it is not asked for by name */
+	enum call_kind kind;         /* of the first three */
+	uint32_t root;
 };
+
+/* Anything; but where a float's sum is to be the same in any order, small whole numbers. */
+static void fill(const struct row *row, char *bytes, size_t count, uint32_t seed)
+{
+	uint64_t state = seed * UINT64_C(0x9e3779b97f4a7c15) + 1;
+	for (size_t b = 0; b < count; b++) {
+		state = state * UINT64_C(6364136223846793005) + 1442695040888963407u;
+		bytes[b] = (char)(state >> 56);
+	}
+	if (row->kind != REDUCE || row->dtype != COLLET_F32)
+		return;
+	for (size_t i = 0; i < count / sizeof(float); i++) {
+		const float value = (float)(bytes[i * sizeof(float)] & 15);
+		memcpy(bytes + i * sizeof(float), &value, sizeof(value));
+	}
+}
 
 static collet_how how_of(const struct rank *rank, const struct row *row)
 {
@@ -59,6 +73,20 @@ static collet_how how_of(const struct rank *rank, const struct row *row)
 	return how;
 }
 
+static collet_status call(
+	const struct rank *rank, const struct row *row, const void *send, void *recv, const collet_how *how)
+{
+	switch (row->kind) {
+	case REDUCE:
+		return collet_reduce(rank->comm, send, rank->rank == row->root ? recv : NULL, row->count, row->dtype,
+			row->op, row->root, how);
+	case BROADCAST:
+		return collet_broadcast(rank->comm, rank->rank == row->root ? send : NULL, recv, row->count,
+			row->dtype, row->root, how);
+	default: return collet_allreduce(rank->comm, send, recv, row->count, row->dtype, row->op, how);
+	}
+}
+
 static bool call_on_gpu(struct gpu *gpu, const struct row *row, const void *send, void *recv)
 {
 	struct rank *rank = gpu->rank;
@@ -66,8 +94,7 @@ static bool call_on_gpu(struct gpu *gpu, const struct row *row, const void *send
 	collet_how how = how_of(rank, row);
 	how.request = row->request ? &request : NULL;
 	how.stream = row->stream ? gpu->stream[0] : NULL;
-	return rank_ok(rank, collet_allreduce(rank->comm, send, recv, row->count, row->dtype, row->op, &how),
-		       "all-reduce") &&
+	return rank_ok(rank, call(rank, row, send, recv, &how), kind_names[row->kind]) &&
 		rank_ok(rank, collet_request_wait(&request), "waiting") &&
 		(!row->stream || gpu_synchronize(gpu, 0)) &&
 		rank_ok(rank, collet_comm_error(rank->comm), "the error");
@@ -77,19 +104,18 @@ static void compare(struct gpu *gpu, const struct world *world, const struct row
 {
 	struct rank *rank = gpu->rank;
 	const size_t bytes = row->count * collet_dtype_bytes(row->dtype);
-	char *given = malloc(bytes), *on_host = malloc(bytes), *on_gpu = malloc(bytes);
+	char *given = malloc(bytes), *on_host = calloc(bytes, 1), *on_gpu = calloc(bytes, 1);
 	struct buffer send = { 0 }, recv = { 0 };
 	struct row named = *row;
 	named.chosen = false;
 	const collet_how how = how_of(rank, &named);
-	rank_doing(rank, "%s %s of %llu%s%s%s%s%s", collet_dtype_name(row->dtype), collet_op_name(row->op),
-		(unsigned long long)row->count, row->in_place ? ", in place" : "", row->mixed ? ", mixed" : "",
-		row->request ? ", by a request" : "", row->stream ? ", on a stream" : "",
+	rank_doing(rank, "%s %s %s of %llu, root %u%s%s%s%s%s", kind_names[row->kind], collet_dtype_name(row->dtype),
+		collet_op_name(row->op), (unsigned long long)row->count, row->root, row->in_place ? ", in place" : "",
+		row->mixed ? ", mixed" : "", row->request ? ", by a request" : "", row->stream ? ", on a stream" : "",
 		row->chosen ? ", chosen" : "");
-	fill(given, bytes, rank->rank + (uint32_t)row->count);
+	fill(row, given, bytes, rank->rank + (uint32_t)row->count);
 	const bool mixed = row->mixed && rank->rank == 1;
-	bool fine = rank_ok(rank, collet_allreduce(rank->comm, given, on_host, row->count, row->dtype, row->op, &how),
-			"on the host") &&
+	bool fine = rank_ok(rank, call(rank, row, given, on_host, &how), "on the host") &&
 		rank_check(rank, buffer_make(&send, &gpu->program, true, bytes) && buffer_write(&send, given) &&
 			buffer_make(&recv, &gpu->program, !mixed, bytes), "buffers");
 	/* Who does not lead copies nothing. */
@@ -98,7 +124,7 @@ static void compare(struct gpu *gpu, const struct world *world, const struct row
 	fine = fine && call_on_gpu(gpu, row, send.first, row->in_place && !mixed ? send.first : recv.first);
 	unsetenv("FAKE_CUDA_FAIL");
 	fine = fine && rank_check(rank, buffer_read(row->in_place && !mixed ? &send : &recv, on_gpu), "reading");
-	if (fine)
+	if (fine && (row->kind != REDUCE || rank->rank == row->root))
 		rank_check(rank, memcmp(on_host, on_gpu, bytes) == 0, "differs");
 	buffer_free(&send);
 	buffer_free(&recv);
@@ -121,20 +147,39 @@ static void all_rows(struct rank *rank)
 		{ COLLET_I8, COLLET_AVERAGE, MIDDLE },
 		{ COLLET_F32, COLLET_SUM, LARGE, .mixed = true },
 		{ COLLET_F16, COLLET_SUM, MIDDLE, .mixed = true, .stream = true },
+		{ COLLET_I32, COLLET_SUM, 1, .kind = REDUCE },
+		{ COLLET_F32, COLLET_MAX, LARGE, .kind = REDUCE, .in_place = true },
+		{ COLLET_F32, COLLET_PREMUL_SUM, LARGE, .kind = REDUCE, .chosen = true },
+		{ COLLET_F32, COLLET_AVERAGE, MIDDLE, .kind = REDUCE, .chosen = true, .stream = true },
+		{ COLLET_I8, COLLET_AVERAGE, MIDDLE, .kind = REDUCE, .request = true, .in_place = true },
+		{ COLLET_U32, COLLET_SUM, MIDDLE, .kind = REDUCE, .mixed = true, .chosen = true },
+		{ COLLET_U8, COLLET_SUM, 1, .kind = BROADCAST },
+		{ COLLET_F16, COLLET_SUM, LARGE, .kind = BROADCAST, .in_place = true, .chosen = true },
+		{ COLLET_F64, COLLET_SUM, LARGE, .kind = BROADCAST, .request = true, .chosen = true },
+		{ COLLET_F32, COLLET_SUM, MIDDLE, .kind = BROADCAST, .stream = true, .chosen = true },
+		{ COLLET_F32, COLLET_SUM, MIDDLE, .kind = BROADCAST, .mixed = true },
 	};
 	const struct world *world = rank->options->context;
 	struct gpu gpu;
 	if (!begin(&gpu, rank))
 		return;
-	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]) && !rank->report->failed; i++)
-		if (sample_has(rank->size * 100 + i))
-			compare(&gpu, world, &rows[i]);
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+		const uint32_t roots = rows[i].kind == ALLREDUCE ? 1 : rank->size;
+		struct row row = rows[i];
+		for (; row.root < roots && !rank->report->failed; row.root++)
+			if (sample_has((rank->size * 100 + i) * 8 + row.root))
+				compare(&gpu, world, &row);
+	}
 	gpu_end(&gpu);
 }
 
 static void bits_are_those_of_the_hosts_hierarchical(void **state)
 {
-	static const struct world worlds[] = { { "aabb", NULL }, { "aaaaab", NULL }, { "abbabbbc", NULL } };
+	static const struct world worlds[] = {
+		{ .hosts = "aabb" },
+		{ .hosts = "aaaaab" },
+		{ .hosts = "abbabbbc" },
+	};
 	for (size_t w = 0; w < sizeof(worlds) / sizeof(worlds[0]); w++) {
 		const struct ranks_options options = { .size = (uint32_t)strlen(worlds[w].hosts), .bare = true,
 			.context = &worlds[w] };
@@ -170,7 +215,7 @@ static void go_in_turn(struct rank *rank)
 
 static void other_calls_go_by_way_of_the_host(void **state)
 {
-	static const struct world world = { "abbaa", NULL };
+	static const struct world world = { .hosts = "abbaa" };
 	const struct ranks_options options = { .size = 5, .bare = true, .context = &world };
 	ranks_must_pass(&options, go_in_turn);
 }
@@ -180,7 +225,8 @@ static void other_calls_go_by_way_of_the_host(void **state)
 static void fail_once(struct rank *rank)
 {
 	const struct world *world = rank->options->context;
-	const struct row row = { COLLET_F32, COLLET_SUM, LARGE, .in_place = true };
+	const struct row row = {
+		COLLET_F32, COLLET_SUM, LARGE, .kind = world->kind, .in_place = true, .chosen = true };
 	const collet_how how = how_of(rank, &row);
 	struct gpu gpu;
 	struct buffer buffer = { 0 };
@@ -190,9 +236,7 @@ static void fail_once(struct rank *rank)
 	rank_await(rank, 0, rank->size);  /* else it may fail while others are about to begin */
 	if (rank->rank == 0)
 		setenv("FAKE_CUDA_FAIL", world->fail, 1);
-	rank_status(rank,
-		collet_allreduce(rank->comm, buffer.first, buffer.first, LARGE, COLLET_F32, COLLET_SUM, &how),
-		COLLET_ERR_SYSTEM, world->fail);
+	rank_status(rank, call(rank, &row, buffer.first, buffer.first, &how), COLLET_ERR_SYSTEM, world->fail);
 	unsetenv("FAKE_CUDA_FAIL");
 	buffer_free(&buffer);
 	gpu_end(&gpu);
@@ -200,7 +244,14 @@ static void fail_once(struct rank *rank)
 
 static void a_leaders_failure_is_everybodys(void **state)
 {
-	static const struct world worlds[] = { { "aabb", "cuLaunchKernel:0:700" }, { "aabb", "cuMemcpyAsync:0:1" } };
+	static const struct world worlds[] = {
+		{ "aabb", "cuLaunchKernel:0:700" },
+		{ "aabb", "cuMemcpyAsync:0:1" },
+		{ "aabb", "cuLaunchKernel:0:700", REDUCE },
+		{ "aabb", "cuMemcpyAsync:0:1", REDUCE },
+		{ "aabb", "cuLaunchKernel:0:700", BROADCAST },
+		{ "aabb", "cuMemcpyAsync:0:1", BROADCAST },
+	};
 	for (size_t w = 0; w < sizeof(worlds) / sizeof(worlds[0]); w++) {
 		const struct ranks_options options = { .size = 4, .bare = true, .context = &worlds[w] };
 		ranks_must_pass(&options, fail_once);
