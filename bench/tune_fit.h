@@ -27,7 +27,7 @@ struct tune_quality {
 	size_t choices, bad_choices; /* calls (collective and size); those of them where it is above TUNE_BAD_CHOICE */
 };
 #define TUNE_BAD_CHOICE 1.10
-#define TUNE_WAY_GAIN 0.93
+#define TUNE_WAY_GAIN 0.96
 
 /* Fits the numbers of `link` to the points: those that make the median of the relative errors small, none negative. The
  * link's transport, ranks, cores, cuts and sizes are given; its factors are left alone. Where the points do not tell
