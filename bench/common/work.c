@@ -92,7 +92,9 @@ uint64_t bench_count(const struct bench_work *work, uint32_t ranks, uint64_t byt
 	if (work->collective == BENCH_BARRIER)
 		return 0;
 	const uint64_t elements = bytes / collet_dtype_bytes((collet_dtype)work->dtype);
-	return table[work->collective].counts_all ? elements / ranks : elements;
+	if (!table[work->collective].counts_all || elements == 0)
+		return elements;
+	return elements < ranks ? 1 : elements / ranks;
 }
 
 uint64_t bench_bytes(const struct bench_work *work, uint32_t ranks, uint64_t count)

@@ -46,7 +46,8 @@ struct bench_work {
 	uint32_t reserved;
 };
 
-/* What the API's count is for a message of at most bytes: rounded down to what divides. */
+/* What the API's count is for a message of at most bytes: rounded down to what divides, but where there are too few for
+ * an element of each rank, that: a call that moves nothing says nothing of small ones. */
 uint64_t bench_count(const struct bench_work *work, uint32_t ranks, uint64_t bytes);
 /* The message's bytes with that count. */
 uint64_t bench_bytes(const struct bench_work *work, uint32_t ranks, uint64_t count);
