@@ -6,6 +6,14 @@
 
 /* ---- What this process has ---- */
 
+/* The driver may number addresses that were reserved together, and not what is mapped there piece by piece, as
+ * allocators whose segments grow do. Pieces are of 2 MiB and more. */
+static uint64_t number_of_mapping(uint64_t id, cu_pointer first)
+{
+	enum { PIECE_BITS = 21, PLACE_BITS = 28 };
+	return id << PLACE_BITS | (first >> PIECE_BITS & ((UINT64_C(1) << PLACE_BITS) - 1));
+}
+
 collet_status collet_ipc_describe(
 	const struct collet_cuda *cuda, uint64_t process, const void *memory, struct collet_shared *shared)
 {
@@ -33,6 +41,7 @@ collet_status collet_ipc_describe(
 	cu_memory mapped;
 	if (cuda->cuMemRetainAllocationHandle(&mapped, (void *)(uintptr_t)first) == CU_OK) {
 		shared->kind = COLLET_SHARED_DESCRIPTOR;
+		shared->allocation = number_of_mapping(id, first);
 		(void)cuda->cuMemRelease(mapped);
 	}
 	return COLLET_OK;

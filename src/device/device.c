@@ -62,8 +62,11 @@ void collet_device_deinit(struct collet_device *device)
 collet_status collet_device_describe(struct collet_device *device, const struct collet_residence *residence,
 	const void *memory, struct collet_shared *shared)
 {
-	struct collet_shared *known = &device->described[residence->allocation % COLLET_DESCRIBED];
-	if (!known->bytes || known->allocation != residence->allocation) {
+	const size_t place = residence->allocation % COLLET_DESCRIBED;
+	struct collet_shared *known = &device->described[place];
+	/* One number may be that of several allocations, see cuda/ipc.c. */
+	if (device->described_ids[place] != residence->allocation || (uintptr_t)memory < known->first ||
+		(uintptr_t)memory - known->first >= known->bytes) {
 		struct collet_copier *copier;
 		collet_status status = collet_copier_find(device->copiers, residence, &copier);
 		if (status == COLLET_OK)
@@ -76,6 +79,7 @@ collet_status collet_device_describe(struct collet_device *device, const struct 
 			known->bytes = 0;
 			return status;
 		}
+		device->described_ids[place] = residence->allocation;
 	}
 	*shared = *known;
 	return COLLET_OK;

@@ -34,6 +34,7 @@ struct collet_device {
 	struct collet_received_file received[COLLET_RECEIVED_MOST];
 	uint32_t next_received;
 	struct collet_shared described[COLLET_DESCRIBED];
+	uint64_t described_ids[COLLET_DESCRIBED];     /* of their residences */
 	struct collet_own_block *own;        /* see own.h */
 };
 

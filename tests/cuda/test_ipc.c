@@ -9,6 +9,7 @@
 
 #include "cuda/ipc.h"
 #include "device/desk.h"
+#include "device/device.h"
 #include "program.h"
 #include "ranks.h"
 
@@ -62,6 +63,48 @@ static void free_mapped(struct rank *rank, const struct collet_cuda *cuda, char 
 {
 	rank_check(rank, cuda->cuMemUnmap((uintptr_t)first, BYTES) == CU_OK &&
 			cuda->cuMemAddressFree((uintptr_t)first, BYTES) == CU_OK, "unmapping memory");
+}
+
+/* Pieces of what was reserved together have one number, and are not each other. */
+static void pieces_are_told_apart(void **state)
+{
+	const cu_memory_properties properties = { CU_ALLOCATION_PINNED, CU_HANDLE_FILE_DESCRIPTOR,
+		{ CU_LOCATION_DEVICE, 0 }, NULL, { 0 } };
+	const cu_access access = { { CU_LOCATION_DEVICE, 0 }, CU_ACCESS_READ_WRITE };
+	struct program program;
+	struct collet_cuda cuda;
+	struct collet_copiers copiers;
+	struct collet_device device = { 0 };
+	struct collet_card card = { 0 };
+	struct collet_shared shared[2];
+	cu_pointer first = 0;
+	assert_true(program_start(&program, 0));
+	assert_int_equal(collet_cuda_open(&cuda, &no_log), COLLET_OK);
+	collet_copiers_init(&copiers, &cuda);
+	collet_device_init(&device, &cuda, &copiers, false, &card, &no_log);
+	assert_int_equal(cuda.cuMemAddressReserve(&first, 2 * BYTES, 0, 0, 0), CU_OK);
+	for (int i = 0; i < 2; i++) {
+		struct collet_residence residence;
+		const cu_pointer piece = first + (cu_pointer)i * BYTES;
+		const void *within = (const void *)(uintptr_t)(piece + 100);
+		cu_memory memory = 0;
+		assert_int_equal(cuda.cuMemCreate(&memory, BYTES, &properties, 0), CU_OK);
+		assert_int_equal(cuda.cuMemMap(piece, BYTES, 0, memory, 0), CU_OK);
+		assert_int_equal(cuda.cuMemSetAccess(piece, BYTES, &access, 1), CU_OK);
+		assert_int_equal(cuda.cuMemRelease(memory), CU_OK);
+		assert_int_equal(collet_residence_find(&cuda, "it", within, 100, &residence), COLLET_OK);
+		assert_int_equal(collet_device_describe(&device, &residence, within, &shared[i]), COLLET_OK);
+		assert_int_equal(shared[i].kind, COLLET_SHARED_DESCRIPTOR);
+		assert_true(shared[i].first == piece && shared[i].bytes == BYTES);
+	}
+	assert_true(shared[0].allocation != shared[1].allocation);
+	for (int i = 0; i < 2; i++)
+		assert_int_equal(cuda.cuMemUnmap(first + (cu_pointer)i * BYTES, BYTES), CU_OK);
+	assert_int_equal(cuda.cuMemAddressFree(first, 2 * BYTES), CU_OK);
+	collet_device_deinit(&device);
+	collet_copiers_deinit(&copiers);
+	collet_cuda_close(&cuda);
+	assert_true(program_end(&program));
 }
 
 /* ---- Opened, read and written ---- */
@@ -338,6 +381,7 @@ static void what_the_driver_refuses_is_an_error(void **state)
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(pieces_are_told_apart),
 		cmocka_unit_test(what_one_process_has_another_reads_and_writes),
 		cmocka_unit_test(what_was_opened_is_kept_up_to_a_limit),
 		cmocka_unit_test(what_the_driver_refuses_is_an_error),

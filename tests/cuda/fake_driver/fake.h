@@ -113,7 +113,9 @@ struct fake_block {
 	int file;            /* FAKE_DEVICE: what others open; else -1 */
 	cu_memory memory;    /* FAKE_MAPPED: what is mapped there */
 	uint64_t exporter;   /* FAKE_OPENED: see ipc.c */
-	uint64_t id;         /* new for each block */
+	cu_pointer range;    /* FAKE_MAPPED: of the reservation, as the driver has it */
+	size_t range_bytes;
+	uint64_t id;         /* new for each block, or reservation */
 };
 
 size_t fake_round_up(size_t bytes, size_t unit);
@@ -128,6 +130,8 @@ void fake_unmap(const struct fake_block *block);
 void fake_lead_astray(const struct fake_block *block, int file);
 /* Under fake_lock: the file of mapped memory that was made for adapters; -1: it was not. */
 int fake_file_for_adapters(const struct fake_block *block);
+/* Under fake_lock. */
+uint64_t fake_new_id(void);
 /* With a context goes what was page-locked in it. */
 void fake_unlock_all(cu_context context);
 

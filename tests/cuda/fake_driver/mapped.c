@@ -26,6 +26,7 @@ struct reservation {
 	struct reservation *next;
 	cu_pointer first;
 	size_t bytes;
+	uint64_t id;
 };
 
 static struct reservation *reservations; /* under fake_lock */
@@ -159,7 +160,7 @@ FAKE_API cu_result cuMemAddressReserve(
 	}
 	*pointer = (uintptr_t)first;
 	pthread_mutex_lock(&fake_lock);
-	*reservation = (struct reservation){ reservations, (uintptr_t)first, bytes };
+	*reservation = (struct reservation){ reservations, (uintptr_t)first, bytes, fake_new_id() };
 	reservations = reservation;
 	fake_alive(1);
 	pthread_mutex_unlock(&fake_lock);
@@ -202,14 +203,15 @@ FAKE_API cu_result cuMemMap(cu_pointer pointer, size_t bytes, size_t offset, cu_
 	if (flags || offset || !memory || !bytes || bytes % GRANULARITY || bytes > memory_of(memory)->bytes)
 		return CU_INVALID_VALUE;
 	pthread_mutex_lock(&fake_lock);
-	const bool reserved = *find_reservation(pointer, bytes) && !fake_find(pointer);
-	if (reserved)
+	const struct reservation *reservation = fake_find(pointer) ? NULL : *find_reservation(pointer, bytes);
+	if (reservation)
 		memory_of(memory)->users++;
+	const struct reservation found = reservation ? *reservation : (struct reservation){ 0 };
 	pthread_mutex_unlock(&fake_lock);
-	if (!reserved)
+	if (!reservation)
 		return CU_INVALID_VALUE;
 	const struct fake_block like = { .kind = FAKE_MAPPED, .bytes = bytes, .device = memory_of(memory)->device,
-		.file = -1, .memory = memory };
+		.file = -1, .memory = memory, .range = found.first, .range_bytes = found.bytes, .id = found.id };
 	const struct fake_block *block = fake_add(&like, memory_of(memory)->file, 0, pointer);
 	if (block && memory_of(memory)->imported)
 		fake_lead_astray(block, memory_of(memory)->file);

@@ -8,6 +8,11 @@
 static struct fake_block *blocks;
 static uint64_t ids;
 
+uint64_t fake_new_id(void)
+{
+	return ++ids;
+}
+
 size_t fake_round_up(size_t bytes, size_t unit)
 {
 	return (bytes + unit - 1) / unit * unit;
@@ -30,7 +35,8 @@ struct fake_block *fake_find(cu_pointer pointer)
 static void add(struct fake_block *block)
 {
 	pthread_mutex_lock(&fake_lock);
-	block->id = ++ids;
+	if (!block->id)
+		block->id = ++ids;
 	block->next = blocks;
 	blocks = block;
 	pthread_mutex_unlock(&fake_lock);
@@ -46,7 +52,7 @@ struct fake_block *fake_add(const struct fake_block *like, int file, size_t offs
 	void *shown = mmap((void *)(uintptr_t)at, mapped, PROT_NONE, MAP_SHARED | (at ? MAP_FIXED : 0), file,
 		(off_t)offset);
 	void *reach = mmap(NULL, mapped, PROT_READ | PROT_WRITE, MAP_SHARED, file, (off_t)offset);
-	*block = *like;
+	*block = *like; /* with its id, if that has one */
 	block->first = (uintptr_t)shown;
 	block->mapped = mapped;
 	block->reach = reach;
@@ -276,8 +282,12 @@ static cu_result answer(const struct fake_block *block, int attribute, void *val
 	case CU_ATTRIBUTE_IS_MANAGED: *(unsigned int *)value = 0; break;
 	case CU_ATTRIBUTE_DEVICE_ORDINAL: *(int *)value = block ? block->device : -2; break;
 	case CU_ATTRIBUTE_IS_IPC_CAPABLE: *(unsigned int *)value = block && block->kind == FAKE_DEVICE; break;
-	case CU_ATTRIBUTE_RANGE_START: *(cu_pointer *)value = block ? block->first : 0; break;
-	case CU_ATTRIBUTE_RANGE_BYTES: *(size_t *)value = block ? block->bytes : 0; break;
+	case CU_ATTRIBUTE_RANGE_START:
+		*(cu_pointer *)value = !block ? 0 : block->range_bytes ? block->range : block->first;
+		break;
+	case CU_ATTRIBUTE_RANGE_BYTES:
+		*(size_t *)value = !block ? 0 : block->range_bytes ? block->range_bytes : block->bytes;
+		break;
 	default: return CU_INVALID_VALUE;
 	}
 	return CU_OK;
