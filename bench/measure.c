@@ -184,7 +184,7 @@ static void print(struct session *s, const struct bench_run *run, const struct n
 		.host_ns = hosts ? (double)all->host_ns : -1 };
 	const struct bench_measurement m = {
 		.library = "collet", .version = collet_version(), .host = s->host,
-		.algorithm = s->side.plan.algorithm,
+		.algorithm = device && s->side.plan.gpu ? s->side.plan.gpu_algorithm : s->side.plan.algorithm,
 		.transport = s->side.plan.transport[0] != '\0' ? s->side.plan.transport : s->options->transport,
 		.work = run->work, .buffers = run->buffers.kind, .ranks = ranks, .pinned = s->pinned,
 		.bytes = bench_bytes(&run->work, ranks, run->count), .count = run->count,

@@ -146,7 +146,15 @@ typedef struct collet_plan {
 	uint32_t channels;          /* that the pieces go by, where the algorithm can use several */
 	uint32_t cores;             /* that the first rank's host has for its ranks */
 	uint32_t most_piece_bytes;  /* for larger pieces of this call there is no room */
-	uint64_t reserved[2];
+	/* The same call on buffers that all are a GPU's: how it goes, and by the order of operands of which algorithm.
+	 *	"direct"	the ranks share the GPU, which does it for all of them in one launch
+	 *	"executor"	each rank has a GPU, whose kernel runs the rank's steps
+	 *	"hosted"	each host's ranks share a GPU, which does what is inside; one goes between hosts
+	 *	"piped"		by way of the host's memory, copied piece by piece while the call runs
+	 *	"staged"	by way of the host's memory, copied before and after
+	 * NULL, both: no driver is loaded, the call has no buffers, or it is refused (COLLET_USER). */
+	const char *gpu;
+	const char *gpu_algorithm;
 } collet_plan;
 
 /* The plan for a call with these arguments, algorithm NULL for the communicator's choice. Local: no peer is asked, and

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "comm/comm.h"
+#include "comm/way.h"
 #include "core/types.h"
 
 static bool reserved_is_zero(const collet_how *how)
@@ -73,16 +74,6 @@ static collet_status take_named(const struct collet_call_arguments *call, const 
 	return COLLET_OK;
 }
 
-/* Where each host's ranks share a GPU, which does what is inside hosts, what is between them is all that counts. The
- * table is about the host's memory; of small messages it is right all the same, as their copies are what takes long. */
-static bool goes_by_host(
-	const collet_comm *comm, const struct collet_call_arguments *call, const struct collet_request *request)
-{
-	enum { LEAST_BYTES = 64 << 10 };
-	return comm->gpu_each_host && collet_program_between(call->collective) && call->op != COLLET_USER &&
-		request->shape.hosts > 1 && call->count >= LEAST_BYTES / request->element_bytes;
-}
-
 static collet_status choose(collet_comm *comm, const struct collet_call_arguments *call, const collet_how *how,
 	struct collet_request *request, struct collet_decision *choice)
 {
@@ -97,7 +88,9 @@ static collet_status choose(collet_comm *comm, const struct collet_call_argument
 		*choice = collet_choose_for(&comm->inputs, named, &request->shape, request->element_bytes);
 		return COLLET_OK;
 	}
-	if (goes_by_host(comm, call, request) && !comm->context->forced[call->collective]) {
+	const struct collet_way_call way = {
+		.collective = call->collective, .op = call->op, .dtype = call->dtype, .shape = &request->shape};
+	if (collet_way_is_by_host(comm, &way) && !comm->context->forced[call->collective]) {
 		*choice = collet_choose_for(&comm->inputs, collet_program_find(call->collective, "hierarchical"),
 			&request->shape, request->element_bytes);
 		return COLLET_OK;

@@ -5,7 +5,7 @@
 
 #include "comm/hosted.h"
 #include "comm/staged.h"
-#include "core/types.h"
+#include "comm/way.h"
 #include "device/direct.h"
 #include "engine/flow.h"
 
@@ -84,13 +84,14 @@ collet_status collet_comm_make_direct(collet_comm *comm)
 
 bool collet_request_is_offered(const collet_comm *comm, const struct collet_request *request)
 {
-	if (!comm->gpu_each_host)
-		return true;
-	if (strcmp(request->program->name, "hierarchical") != 0)
-		return false;
-	/* A reduce's order of operands is its own then. */
-	return request->call.collective != COLLET_REDUCE || !request->named ||
-		collet_op_is_exact((collet_op)request->call.op, (collet_dtype)request->call.dtype);
+	const struct collet_call *call = &request->call;
+	const struct collet_way_call way = {.collective = (enum collet_collective)call->collective,
+		.op = call->op == UINT8_MAX ? COLLET_OP_COUNT : (collet_op)call->op,
+		.dtype = (collet_dtype)call->dtype,
+		.shape = &request->shape,
+		.program = request->program,
+		.named = request->named};
+	return !comm->gpu_each_host || collet_way_leaders_go(&way);
 }
 
 bool collet_call_may_be_direct(const collet_comm *comm, const struct collet_call_arguments *call)

@@ -7,9 +7,6 @@
 #include "cuda/pipe.h"
 #include "engine/flow.h"
 
-/* From so many bytes on; below, two whole copies cost less than the starts of many. */
-enum { COLLET_PIPED_LEAST = 1 << 20 };
-
 /* Bytes of a buffer. */
 struct collet_part {
 	size_t offset, bytes;

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "comm/piped.h"
+#include "comm/way.h"
 
 struct collet_staged {
 	struct collet_context *context;

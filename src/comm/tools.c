@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "comm/comm.h"
+#include "comm/way.h"
 #include "core/types.h"
 
 /* ---- Lists ---- */
@@ -271,6 +272,12 @@ collet_status collet_comm_plan(collet_comm *comm, const char *collective, uint64
 	collet_layout_by_host(comm, &shape, op != COLLET_USER);
 	struct collet_decision decision = collet_choose(&comm->table, which, op != COLLET_USER, &shape, element);
 	const struct collet_program *forced = comm->context->forced[which];
+	const bool combines = which == COLLET_ALLREDUCE || which == COLLET_REDUCE || which == COLLET_REDUCE_SCATTER;
+	struct collet_way_call way = {
+		.collective = which, .op = combines ? op : COLLET_OP_COUNT, .dtype = dtype, .shape = &shape};
+	if (!forced && collet_way_is_by_host(comm, &way))
+		decision = collet_choose_for(
+			&comm->inputs, collet_program_find(which, "hierarchical"), &shape, element);
 	if (algorithm) {
 		forced = collet_program_find(which, algorithm);
 		if (!forced)
@@ -282,9 +289,12 @@ collet_status collet_comm_plan(collet_comm *comm, const char *collective, uint64
 				"or so much scratch",
 				algorithm);
 	}
-	if (forced && can(forced, &shape, element))
+	way.named = forced && can(forced, &shape, element);
+	if (way.named)
 		decision = collet_choose_for(&comm->inputs, forced, &shape, element);
 	memset(plan, 0, sizeof(*plan));
+	way.program = decision.program;
+	plan->gpu = collet_way_of(comm, &way, &plan->gpu_algorithm);
 	plan->algorithm = decision.program->name;
 	plan->predicted_ns =
 		collet_choice_cost(&comm->inputs, decision.program, &shape, element,

@@ -9,6 +9,8 @@
 
 #include <cmocka.h>
 
+#include <collet/tools.h>
+
 #include "gpu.h"
 #include "sample.h"
 
@@ -220,6 +222,56 @@ static void other_calls_go_by_way_of_the_host(void **state)
 	ranks_must_pass(&options, go_in_turn);
 }
 
+/* ---- What a plan says ---- */
+
+static void plan_is(struct rank *rank, const char *collective, uint64_t count, const char *asked, const char *way,
+	const char *algorithm)
+{
+	collet_plan plan;
+	rank_doing(rank, "the plan of %s of %llu", collective, (unsigned long long)count);
+	if (!rank_ok(rank,
+		    collet_comm_plan(rank->comm, collective, count, COLLET_F32, COLLET_SUM, 0, asked, &plan), "plan"))
+		return;
+	rank_check(rank, plan.gpu && strcmp(plan.gpu, way) == 0, "%s, not %s", plan.gpu ? plan.gpu : "none", way);
+	rank_check(rank, !algorithm || (plan.gpu_algorithm && strcmp(plan.gpu_algorithm, algorithm) == 0), "by %s",
+		plan.gpu_algorithm ? plan.gpu_algorithm : "none");
+}
+
+static void ask_for_plans(struct rank *rank)
+{
+	const struct world *world = rank->options->context;
+	const bool alone = world->hosts[rank->rank] == 'b';
+	struct gpu gpu;
+	collet_plan plan;
+	if (!begin(&gpu, rank))
+		return;
+	if (!strchr(world->hosts, 'b')) {
+		plan_is(rank, "allreduce", LARGE, NULL, "direct", "direct");
+		plan_is(rank, "allreduce", LARGE, "doubling", "piped", "doubling");
+		plan_is(rank, "broadcast", LARGE, "tree", "direct", "direct");
+	} else {
+		plan_is(rank, "allreduce", LARGE, NULL, alone ? "piped" : "hosted", "hierarchical");
+		plan_is(rank, "reduce", MIDDLE, NULL, alone ? "staged" : "hosted", "hierarchical");
+		plan_is(rank, "reduce", LARGE, "hierarchical", "piped", "hierarchical");
+		plan_is(rank, "broadcast", LARGE, NULL, alone ? "piped" : "hosted", "hierarchical");
+		plan_is(rank, "broadcast", SMALL, "tree", "staged", "tree");
+		plan_is(rank, "allgather", LARGE, NULL, "piped", NULL);
+	}
+	rank_ok(rank, collet_comm_plan(rank->comm, "barrier", 0, COLLET_F32, COLLET_SUM, 0, NULL, &plan), "plan");
+	rank_check(rank, !plan.gpu && !plan.gpu_algorithm, "a barrier has no buffers");
+	gpu_end(&gpu);
+}
+
+static void plans_say_which_way(void **state)
+{
+	static const struct world worlds[] = { { .hosts = "aab" }, { .hosts = "aa" } };
+	for (size_t w = 0; w < sizeof(worlds) / sizeof(worlds[0]); w++) {
+		const struct ranks_options options = { .size = (uint32_t)strlen(worlds[w].hosts), .bare = true,
+			.context = &worlds[w] };
+		ranks_must_pass(&options, ask_for_plans);
+	}
+}
+
 /* ---- What fails ---- */
 
 static void fail_once(struct rank *rank)
@@ -263,6 +315,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(bits_are_those_of_the_hosts_hierarchical),
 		cmocka_unit_test(other_calls_go_by_way_of_the_host),
+		cmocka_unit_test(plans_say_which_way),
 		cmocka_unit_test(a_leaders_failure_is_everybodys),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

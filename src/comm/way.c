@@ -1,0 +1,61 @@
+#include "comm/way.h"
+
+#include <string.h>
+
+#include "core/types.h"
+
+static bool is_any_order(const struct collet_way_call *call)
+{
+	return !call->named || call->op == COLLET_OP_COUNT || collet_op_is_exact(call->op, call->dtype);
+}
+
+bool collet_way_is_by_host(const collet_comm *comm, const struct collet_way_call *call)
+{
+	return comm->gpu_each_host && collet_program_between(call->collective) && call->op != COLLET_USER &&
+	       call->shape->hosts > 1 && call->shape->count >= COLLET_HOSTED_LEAST / collet_dtype_bytes(call->dtype);
+}
+
+bool collet_way_leaders_go(const struct collet_way_call *call)
+{
+	if (strcmp(call->program->name, "hierarchical") != 0)
+		return false;
+	/* A reduce's order of operands is its own then. */
+	return call->collective != COLLET_REDUCE || is_any_order(call);
+}
+
+/* The larger of the buffers that this rank uses. */
+static uint64_t side_bytes(const collet_comm *comm, const struct collet_way_call *call)
+{
+	const enum collet_collective collective = call->collective;
+	const bool one_for_each = collective == COLLET_ALLGATHER || collective == COLLET_REDUCE_SCATTER ||
+				  collective == COLLET_ALLTOALL ||
+				  ((collective == COLLET_GATHER || collective == COLLET_SCATTER) &&
+					  call->shape->rank == call->shape->root);
+	return call->shape->count * collet_dtype_bytes(call->dtype) * (one_for_each ? comm->group.size : 1);
+}
+
+static bool is_direct(const collet_comm *comm, const struct collet_way_call *call)
+{
+	const char *name = call->program->name;
+	return comm->direct && !comm->gpu_each_host &&
+	       (is_any_order(call) || strcmp(name, "direct") == 0 || strcmp(name, "two_shot") == 0);
+}
+
+const char *collet_way_of(const collet_comm *comm, const struct collet_way_call *call, const char **algorithm)
+{
+	*algorithm = NULL;
+	if (!comm->context->cuda.module || call->collective == COLLET_BARRIER || call->op == COLLET_USER ||
+		!call->shape->count)
+		return NULL;
+	*algorithm = call->program->name;
+	if (comm->executions)
+		return "executor";
+	if (is_direct(comm, call)) {
+		*algorithm = "direct";
+		return "direct";
+	}
+	if (comm->direct && comm->gpu_each_host && collet_program_between(call->collective) &&
+		collet_way_leaders_go(call))
+		return "hosted";
+	return side_bytes(comm, call) >= COLLET_PIPED_LEAST ? "piped" : "staged";
+}

@@ -1,0 +1,36 @@
+/* Which way a call goes whose buffers are a GPU's: what the ways are, from which sizes on they are taken, and what a
+ * communicator says of it (collet_comm_plan()). */
+#ifndef COLLET_COMM_WAY_H
+#define COLLET_COMM_WAY_H
+
+#include "comm/comm.h"
+
+enum {
+	/* A side from which on a call's buffers are copied piece by piece while it runs: below, two whole copies cost
+	 * less than the starts of many, and there is little to overlap. */
+	COLLET_PIPED_LEAST = 1 << 20,
+	/* A call from which on hosts whose ranks share a GPU each go together. What is inside hosts the GPU does then,
+	 * of which the table, being about the host's memory, knows nothing; of small messages it is right all the same,
+	 * as their copies are what takes long. Neither size has been measured on a GPU. */
+	COLLET_HOSTED_LEAST = 64 << 10
+};
+
+/* What a call is, as far as its way depends on that. */
+struct collet_way_call {
+	enum collet_collective collective;
+	collet_op op;                         /* COLLET_OP_COUNT: it combines nothing */
+	collet_dtype dtype;
+	const struct collet_shape *shape;
+	const struct collet_program *program; /* that it is planned with */
+	bool named;                           /* asked for, and not chosen */
+};
+
+/* Does it go by hosts, if no algorithm is asked for? Alike on all ranks. */
+bool collet_way_is_by_host(const collet_comm *comm, const struct collet_way_call *call);
+/* Where each host's ranks share a GPU: may leaders go between hosts for all, by this program? Alike on all ranks. */
+bool collet_way_leaders_go(const struct collet_way_call *call);
+/* The way, and the name of the algorithm whose order of operands it has. NULL: there is no driver, or a call of this
+ * kind has no buffers, or none of a GPU's. */
+const char *collet_way_of(const collet_comm *comm, const struct collet_way_call *call, const char **algorithm);
+
+#endif
