@@ -140,9 +140,9 @@ static bool ends_for_a_fault(struct collet_executions *executions)
 	return status != COLLET_OK;
 }
 
-static bool advance(struct collet_group *group)
+static bool advance(struct collet_group *group, void *hooked)
 {
-	struct collet_executions *executions = group->hooked;
+	struct collet_executions *executions = hooked;
 	bool any = false;
 	while (executions->pending && collet_executor_done(executions->executor) >= executions->pending->ticket) {
 		struct executed *executed = executions->pending;
@@ -161,20 +161,26 @@ static bool advance(struct collet_group *group)
 }
 
 /* No message comes of what a GPU has done. */
-static bool rests(const struct collet_group *group)
+static bool rests(const void *hooked)
 {
-	const struct collet_executions *executions = group->hooked;
+	const struct collet_executions *executions = hooked;
 	return !executions->pending;
 }
 
-static void name_awaited(const struct collet_request *request, char *text, size_t capacity)
+static bool name_awaited(const void *hooked, const struct collet_request *request, char *text, size_t capacity)
 {
-	snprintf(text, capacity, "any of the others, or its GPU");
+	const struct collet_executions *executions = hooked;
+	const struct executed *executed = executions->pending;
+	while (executed && executed->request != request)
+		executed = executed->next;
+	if (executed)
+		snprintf(text, capacity, "any of the others, or its GPU");
+	return executed != NULL;
 }
 
-static void let_go(struct collet_group *group)
+static void let_go(void *hooked)
 {
-	const struct collet_executions *executions = group->hooked;
+	const struct collet_executions *executions = hooked;
 	const int64_t deadline = collet_clock_ns() + LEAVING_NS;
 	uint64_t last = 0;
 	for (const struct executed *executed = executions->pending; executed; executed = executed->next)
@@ -452,8 +458,8 @@ collet_status collet_comm_make_executed(collet_comm *comm)
 	made->executor = executor;
 	made->last = &made->pending;
 	pthread_mutex_lock(&comm->group.engine->lock);
-	comm->group.hooked = made;
-	comm->group.hooks = &hooks;
+	made->hook = (struct collet_group_hook){.hooks = &hooks, .hooked = made};
+	collet_group_add_hook(&comm->group, &made->hook);
 	pthread_mutex_unlock(&comm->group.engine->lock);
 	comm->executions = made;
 	if (comm->group.rank == 0)
@@ -492,8 +498,7 @@ bool collet_executed_free(collet_comm *comm)
 		return true;
 	const bool passed = let_all_pass(executions) && collet_executor_free(executions->executor);
 	pthread_mutex_lock(&comm->group.engine->lock);
-	comm->group.hooks = NULL;
-	comm->group.hooked = NULL;
+	collet_group_remove_hook(&comm->group, &executions->hook);
 	pthread_mutex_unlock(&comm->group.engine->lock);
 	comm->executions = NULL;
 	if (!passed) {
@@ -518,7 +523,7 @@ void collet_executed_forget(collet_comm *comm)
 	if (!comm->executions)
 		return;
 	collet_executor_forget(comm->executions->executor);
-	comm->group.hooks = NULL;
+	collet_group_remove_hook(&comm->group, &comm->executions->hook);
 	free(comm->executions);
 	comm->executions = NULL;
 }

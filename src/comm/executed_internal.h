@@ -38,6 +38,7 @@ struct executed {
 /* A communicator's. */
 struct collet_executions {
 	collet_comm *comm;
+	struct collet_group_hook hook;
 	struct collet_executor *executor;
 	uint64_t tickets;		  /* given out */
 	bool asked;			  /* who disagrees; under the engine's lock */

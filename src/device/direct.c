@@ -323,9 +323,9 @@ static bool has_ended(const struct collet_group *group)
 	return atomic_load_explicit(&group->ended, memory_order_acquire) != COLLET_OK;
 }
 
-static bool advance(struct collet_group *group)
+static bool advance(struct collet_group *group, void *hooked)
 {
-	struct collet_direct *direct = group->hooked;
+	struct collet_direct *direct = hooked;
 	bool any = false, some = true;
 	while (direct->first && some && !has_ended(group)) {
 		if (has_ended(&direct->shadow)) {
@@ -340,33 +340,36 @@ static bool advance(struct collet_group *group)
 }
 
 /* No message comes of what the GPU has done. */
-static bool rests(const struct collet_group *group)
+static bool rests(const void *hooked)
 {
-	const struct collet_direct *direct = group->hooked;
+	const struct collet_direct *direct = hooked;
 	return !direct->first || direct->first->stage != RUNNING;
 }
 
-static void name_awaited(const struct collet_request *request, char *text, size_t capacity)
+static bool name_awaited(const void *hooked, const struct collet_request *request, char *text, size_t capacity)
 {
-	const struct collet_direct *direct = request->group->hooked;
+	const struct collet_direct *direct = hooked;
 	const struct call *call = direct->first;
 	size_t used = 0;
 	while (call && call->request != request)
 		call = call->next;
-	if (call && call->stage == RUNNING)
+	if (!call)
+		return false;
+	if (call->stage == RUNNING)
 		snprintf(text, capacity, "none, but for the GPU");
 	else
 		snprintf(text, capacity, "%u, which leads", direct->members[0]);
-	if (!call || call->stage != GATHERING)
-		return;
+	if (call->stage != GATHERING)
+		return true;
 	for (uint32_t r = 1; r < direct->size; r++) {
 		if (!call->messages[r] || call->messages[r]->status != COLLET_PENDING)
 			continue;
 		const int more = snprintf(text + used, capacity - used, "%s%u", used ? ", " : "", direct->members[r]);
 		if (more < 0 || used + (size_t)more >= capacity)
-			return;
+			break;
 		used += (size_t)more;
 	}
+	return true;
 }
 
 const struct collet_group_hooks collet_direct_hooks = { advance, rests, name_awaited };
@@ -451,8 +454,8 @@ static collet_status make_shadow(struct collet_direct *direct)
 	pthread_mutex_lock(&group->engine->lock);
 	collet_fabric_add(shadow);
 	group->shadow = shadow;
-	group->hooked = direct;
-	group->hooks = &collet_direct_hooks;
+	direct->hook = (struct collet_group_hook){ .hooks = &collet_direct_hooks, .hooked = direct };
+	collet_group_add_hook(group, &direct->hook);
 	pthread_mutex_unlock(&group->engine->lock);
 	return COLLET_OK;
 }
@@ -472,7 +475,7 @@ static void remove_shadow(struct collet_direct *direct)
 			break;
 		}
 	}
-	group->hooks = NULL;
+	collet_group_remove_hook(group, &direct->hook);
 	group->shadow = NULL;
 	pthread_mutex_unlock(&engine->lock);
 	collet_group_deinit(&direct->shadow);
@@ -545,6 +548,7 @@ void collet_direct_forget(struct collet_direct *direct)
 {
 	if (!direct)
 		return;
+	collet_group_remove_hook(direct->group, &direct->hook);
 	collet_fabric_forget(&direct->shadow);
 	collet_group_deinit(&direct->shadow);
 	free_memory(direct);

@@ -71,6 +71,7 @@ struct collet_direct {
 	uint32_t *members;           /* by place: rank in the group */
 	bool by_host;
 	struct collet_group shadow;
+	struct collet_group_hook hook;       /* in the group's list */
 	const struct collet_direct_events *events;
 	struct collet_copier *copier;        /* of the context that all is done in */
 	const struct collet_kernel_set *kernels; /* leader */

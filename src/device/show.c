@@ -70,8 +70,11 @@ static void forget(struct collet_direct *direct, uint64_t allocation)
 void collet_direct_tell(struct collet_engine *engine, const struct collet_shared *shared, bool gone)
 {
 	for (struct collet_group *group = engine->used_groups; group; group = group->next_used) {
-		struct collet_direct *direct = group->hooked;
-		if (group->hooks != &collet_direct_hooks || is_leader(direct) || direct->one_process)
+		const struct collet_group_hook *hook = group->hooks;
+		while (hook && hook->hooks != &collet_direct_hooks)
+			hook = hook->next;
+		struct collet_direct *direct = hook ? hook->hooked : NULL;
+		if (!direct || is_leader(direct) || direct->one_process)
 			continue;
 		collet_direct_tell_owed(direct);
 		if (gone)

@@ -71,8 +71,8 @@ uint32_t collet_engine_progress(struct collet_engine *engine)
 			continue;
 		}
 		settled += collet_p2p_progress(group);
-		if (group->hooks)
-			settled += group->hooks->advance(group);
+		for (struct collet_group_hook *hook = group->hooks; hook; hook = hook->next)
+			settled += hook->hooks->advance(group, hook->hooked);
 		if (group->inlined)
 			collet_inline_advance(group->inlined);
 		if (!group->lanes_dirty)

@@ -250,23 +250,30 @@ struct collet_board {
 	struct collet_arrival *arrivals; /* by rank */
 };
 
-/* For who does a group's calls by other means than lanes (see device/direct.h). Under lock. */
+/* For who does a group's calls by other means than lanes (see device/direct.h, comm/executed.h). Under lock. */
 struct collet_group_hooks {
 	/* In each round of progress while the group has not ended. true: something has got on, and may have left
 	 * transfers that only the next round moves. */
-	bool (*advance)(struct collet_group *group);
+	bool (*advance)(struct collet_group *group, void *hooked);
 	/* Does it need no further round before a message comes? */
-	bool (*rests)(const struct collet_group *group);
-	/* Which ranks a held request waits for, for a sentence. */
-	void (*name_awaited)(const struct collet_request *request, char *text, size_t capacity);
+	bool (*rests)(const void *hooked);
+	/* Which ranks a held request waits for, for a sentence. false: somebody else does it. */
+	bool (*name_awaited)(
+		const void *hooked, const struct collet_request *request, char *text, size_t capacity);
 	/* The group is over, and its requests are about to end: then buffers are the callers'. NULL: nothing. */
-	void (*let_go)(struct collet_group *group);
+	void (*let_go)(void *hooked);
+};
+
+/* One of those who do, in a group's list. */
+struct collet_group_hook {
+	struct collet_group_hook *next;
+	const struct collet_group_hooks *hooks;
+	void *hooked;                        /* the hooks' */
 };
 
 struct collet_group {
 	struct collet_engine *engine;
-	const struct collet_group_hooks *hooks; /* NULL: none */
-	void *hooked;                        /* the hooks' */
+	struct collet_group_hook *hooks;     /* what they are is their owners' */
 	struct collet_group *shadow;         /* of the same ranks, for the hooks' messages; it ends with this one */
 	struct collet_group *next_used;      /* in engine.used_groups */
 	struct collet_group *next;           /* in engine.groups */
@@ -489,6 +496,9 @@ void collet_group_end(struct collet_group *group, enum collet_status status, boo
 /* Closes its conduits, so that nobody touches its buffers any more, and ends its requests. Under lock;
  * safe to repeat. */
 void collet_group_tear_down(struct collet_group *group);
+/* The hook stays where it is until it is removed; one that is in no list may be removed. */
+void collet_group_add_hook(struct collet_group *group, struct collet_group_hook *hook);
+void collet_group_remove_hook(struct collet_group *group, const struct collet_group_hook *hook);
 static inline uint32_t collet_group_world_rank(const struct collet_group *group, uint32_t rank)
 {
 	return group->world ? group->world[rank] : rank;

@@ -190,12 +190,28 @@ void collet_group_tear_down(struct collet_group *group)
 		end_shadow(group->shadow, group);
 	/* Conduits first: after that no peer and no transport reads or writes a buffer of ours. */
 	collet_fabric_remove(group);
-	if (group->hooks && group->hooks->let_go)
-		group->hooks->let_go(group);
+	for (struct collet_group_hook *hook = group->hooks; hook; hook = hook->next)
+		if (hook->hooks->let_go)
+			hook->hooks->let_go(hook->hooked);
 	const enum collet_status status = (enum collet_status)atomic_load_explicit(&group->ended, memory_order_acquire);
 	for (struct collet_request *request = group->engine->requests, *next; request; request = next) {
 		next = request->next_active;
 		if (request->group == group)
 			collet_request_end(request, status == COLLET_OK ? COLLET_ERR_ABORTED : status);
 	}
+}
+
+void collet_group_add_hook(struct collet_group *group, struct collet_group_hook *hook)
+{
+	hook->next = group->hooks;
+	group->hooks = hook;
+}
+
+void collet_group_remove_hook(struct collet_group *group, const struct collet_group_hook *hook)
+{
+	struct collet_group_hook **at = &group->hooks;
+	while (*at && *at != hook)
+		at = &(*at)->next;
+	if (*at)
+		*at = hook->next;
 }

@@ -43,10 +43,9 @@ void collet_engine_ended_one(struct collet_engine *engine)
 static void name_awaited(const struct collet_request *request, char *text, size_t capacity)
 {
 	const struct collet_group *group = request->group;
-	if (request->held) {
-		group->hooks->name_awaited(request, text, capacity);
-		return;
-	}
+	for (const struct collet_group_hook *hook = group->hooks; hook && request->held; hook = hook->next)
+		if (hook->hooks->name_awaited(hook->hooked, request, text, capacity))
+			return;
 	size_t used = 0;
 	uint32_t named = 0;
 	text[0] = '\0';
@@ -115,6 +114,14 @@ static int sleep_limit_ms(const struct collet_engine *engine)
 	return collet_deadline_ms(first, SLEEP_MS);
 }
 
+static bool hooks_rest(const struct collet_group *group)
+{
+	for (const struct collet_group_hook *hook = group->hooks; hook; hook = hook->next)
+		if (!hook->hooks->rests(hook->hooked))
+			return false;
+	return true;
+}
+
 /* Is it certain that every active route tells when it can move? Else something can move now. Under lock. */
 static bool arm_all(struct collet_engine *engine)
 {
@@ -127,7 +134,7 @@ static bool arm_all(struct collet_engine *engine)
 			return false;
 	}
 	for (struct collet_group *group = engine->used_groups; group; group = group->next_used)
-		if (!collet_p2p_arm(group) || (group->hooks && !group->hooks->rests(group)))
+		if (!collet_p2p_arm(group) || !hooks_rest(group))
 			return false;
 	for (const struct collet_flow *flow = engine->flows; flow; flow = flow->next)
 		if (flow->busy && flow->request->status == COLLET_PENDING)
