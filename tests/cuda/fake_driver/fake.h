@@ -7,6 +7,8 @@
  * happens on another thread, later, in order, and what may not be done while a stream is captured spoils the capture.
  *
  * FAKE_CUDA_DEVICES=N           there are N GPUs (default 1), of which CUDA_VISIBLE_DEVICES shows some
+ * FAKE_CUDA_MULTIPROCESSORS=N   each has N multiprocessors (default 4)
+ * FAKE_CUDA_FREE_WAITS=1        freeing memory waits for the kernels that run, as it does there
  * FAKE_CUDA_VERSION=N           the driver is of this version (default 12040)
  * FAKE_CUDA_SCHEDULE=SEED       see schedule.h
  * FAKE_CUDA_WITHOUT=NAME        the driver does not have this function, or this ("stream memory operations",
@@ -31,7 +33,7 @@
 #include "functions.h"
 
 /* How many blocks of a kernel run at the same time follows from the last two; the others wait for them, as on a GPU. */
-enum { FAKE_DEVICES = 8, FAKE_MULTIPROCESSORS = 4, FAKE_BLOCKS_EACH = 2 };
+enum { FAKE_DEVICES = 8, FAKE_MULTIPROCESSORS = 4, FAKE_MULTIPROCESSORS_MOST = 64, FAKE_BLOCKS_EACH = 2 };
 
 /* One lock for all bookkeeping; streams have their own besides. */
 extern pthread_mutex_t fake_lock;
@@ -43,6 +45,7 @@ cu_result fake_enter(const char *function);
 /* The same, and that there is a current context. */
 cu_result fake_enter_in_context(const char *function, cu_context *context);
 int fake_device_count(void);
+uint32_t fake_multiprocessors(void);
 /* The device of a context; -1: it is none, or has gone. */
 int fake_context_device(cu_context context);
 cu_context fake_current(void);
@@ -134,6 +137,11 @@ int fake_file_for_adapters(const struct fake_block *block);
 uint64_t fake_new_id(void);
 /* With a context goes what was page-locked in it. */
 void fake_unlock_all(cu_context context);
+
+/* ---- launch.c ---- */
+
+/* Until as many kernels have ended on the device as have begun by now. */
+void fake_wait_for_kernels(int device);
 
 /* ---- stream.c ---- */
 

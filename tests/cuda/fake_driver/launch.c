@@ -12,7 +12,7 @@
 #include "host_form.h"
 #include "schedule.h"
 
-enum { RESIDENT = FAKE_MULTIPROCESSORS * FAKE_BLOCKS_EACH, SHARED_BYTES = 48 << 10 };
+enum { RESIDENT_MOST = FAKE_MULTIPROCESSORS_MOST * FAKE_BLOCKS_EACH, SHARED_BYTES = 48 << 10 };
 
 struct CUfunc_st {
 	struct CUfunc_st *next;
@@ -37,6 +37,7 @@ struct launch {
 struct run {
 	const struct launch *launch;
 	struct schedule *schedule;
+	uint32_t resident;           /* blocks that run at the same time */
 	pthread_mutex_t lock;
 	uint64_t begun;              /* blocks */
 	cu_result result;
@@ -46,6 +47,7 @@ static struct {
 	pthread_mutex_t lock;
 	pthread_cond_t freed;
 	unsigned busy[FAKE_DEVICES];
+	uint64_t begun[FAKE_DEVICES], ended[FAKE_DEVICES];   /* launches */
 } places = { .lock = PTHREAD_MUTEX_INITIALIZER, .freed = PTHREAD_COND_INITIALIZER };
 
 /* ---- A block ---- */
@@ -101,7 +103,7 @@ static void *run_blocks(void *argument)
 		const uint64_t number = run->begun++;
 		pthread_mutex_unlock(&run->lock);
 		pthread_mutex_lock(&places.lock);
-		while (places.busy[launch->device] == RESIDENT)
+		while (places.busy[launch->device] >= run->resident)
 			pthread_cond_wait(&places.freed, &places.lock);
 		places.busy[launch->device]++;
 		pthread_mutex_unlock(&places.lock);
@@ -118,16 +120,35 @@ static void *run_blocks(void *argument)
 	return NULL;
 }
 
+static void count(uint64_t *launches)
+{
+	pthread_mutex_lock(&places.lock);
+	(*launches)++;
+	pthread_cond_broadcast(&places.freed);
+	pthread_mutex_unlock(&places.lock);
+}
+
+void fake_wait_for_kernels(int device)
+{
+	pthread_mutex_lock(&places.lock);
+	const uint64_t begun = places.begun[device];
+	while (places.ended[device] < begun)
+		pthread_cond_wait(&places.freed, &places.lock);
+	pthread_mutex_unlock(&places.lock);
+}
+
 /* This thread and as many more as blocks can run at once. */
 static cu_result run_launch(struct fake_job *job)
 {
-	struct run run = { .launch = (const struct launch *)job, .lock = PTHREAD_MUTEX_INITIALIZER };
+	struct run run = { .launch = (const struct launch *)job, .lock = PTHREAD_MUTEX_INITIALIZER,
+		.resident = fake_multiprocessors() * FAKE_BLOCKS_EACH };
 	const uint64_t blocks = (uint64_t)run.launch->columns * run.launch->rows;
-	pthread_t threads[RESIDENT - 1];
+	pthread_t threads[RESIDENT_MOST - 1];
 	uint32_t started = 0;
-	if (blocks <= RESIDENT)
+	count(&places.begun[run.launch->device]);
+	if (blocks <= run.resident)
 		run.schedule = schedule_create((uint32_t)blocks);
-	while (started < RESIDENT - 1 && started + 1 < blocks) {
+	while (started < run.resident - 1 && started + 1 < blocks) {
 		if (pthread_create(&threads[started], NULL, run_blocks, &run) != 0)
 			abort(); /* with fewer, blocks that wait for each other would wait for ever */
 		started++;
@@ -137,6 +158,7 @@ static cu_result run_launch(struct fake_job *job)
 		pthread_join(threads[--started], NULL);
 	schedule_destroy(run.schedule);
 	pthread_mutex_destroy(&run.lock);
+	count(&places.ended[run.launch->device]);
 	return run.result;
 }
 

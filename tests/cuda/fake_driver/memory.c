@@ -209,6 +209,8 @@ FAKE_API cu_result cuMemFree_v2(cu_pointer pointer)
 	struct fake_block *block = fake_take(pointer, FAKE_DEVICE);
 	if (!block)
 		return CU_INVALID_VALUE;
+	if (getenv("FAKE_CUDA_FREE_WAITS"))
+		fake_wait_for_kernels(block->device);
 	fake_unmap(block);
 	close(block->file);
 	free(block);

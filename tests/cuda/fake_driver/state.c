@@ -50,6 +50,12 @@ int fake_device_count(void)
 	return visible(count < 0 ? 0 : count > FAKE_DEVICES ? FAKE_DEVICES : (int)count);
 }
 
+uint32_t fake_multiprocessors(void)
+{
+	const long count = number_of("FAKE_CUDA_MULTIPROCESSORS", FAKE_MULTIPROCESSORS);
+	return count < 1 ? 1 : count > FAKE_MULTIPROCESSORS_MOST ? FAKE_MULTIPROCESSORS_MOST : (uint32_t)count;
+}
+
 bool fake_has(const char *function)
 {
 	const char *without = getenv("FAKE_CUDA_WITHOUT");
@@ -187,7 +193,7 @@ FAKE_API cu_result cuDeviceGetAttribute(int *value, int attribute, cu_device dev
 	if (result == CU_OK && (device < 0 || device >= fake_device_count()))
 		return CU_INVALID_DEVICE;
 	switch (attribute) {
-	case CU_DEVICE_MULTIPROCESSORS: *value = FAKE_MULTIPROCESSORS; return result;
+	case CU_DEVICE_MULTIPROCESSORS: *value = (int)fake_multiprocessors(); return result;
 	case CU_DEVICE_L2_CACHE_BYTES: *value = 1 << 20; return result;
 	case CU_DEVICE_HAS_VIRTUAL_MEMORY:
 	case CU_DEVICE_EXPORTS_FILE_DESCRIPTORS: *value = fake_has("exportable memory"); return result;
