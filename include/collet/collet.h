@@ -16,7 +16,8 @@
  *               current when the communicator was made have it do calls on its memory in one launch, in rank order:
  *               the bits of the algorithm "direct" (after an error what a buffer of these holds is undefined until
  *               destroy returns). Where ranks of one host had a GPU each, which reach each other, every collective
- *               of theirs is done there, one on host memory too, by the algorithm that the host would have run.
+ *               of theirs is done there, one on host memory too, by the algorithm that the host would have run; as are
+ *               those of at most 256 KiB, but no v-forms and barriers, of threads that share one.
  *               All else travels through host memory: a call, or the start of a request, waits
  *               for the copy to the host, and a wait or test that ends the request for the copy back. User-defined
  *               operations, and registering, are for host memory. Never run on a GPU yet.
@@ -410,13 +411,17 @@ COLLET_API COLLET_MUST_USE collet_status collet_comm_stats(
  *          without stream memory operations. COLLET_ERR_MEMORY: page-locked memory could not be had (ulimit -l).
  * Order    Calls start in the order in which they are made, on whatever streams: one that its stream has come to waits
  *          for those before it to start, not to end. So does a call without a stream. All ranks make them in one order.
- *          Where ranks have a GPU each, a collective waits for those before it to end, its stream is of the context
+ *          Where ranks have a GPU each, or are threads that share one and the call is at most 256 KiB long, a
+ *          collective waits for those of this kind before it to end, not for others, its stream is of the context
  *          that was current when the communicator was made, and ranks capture alike.
  * Graphs   Calls may be captured into a CUDA graph; each launch makes them again, in the order of their capture. What
  *          they use stays until the communicator goes. The program orders launches and the communicator's other calls
  *          by streams, events or waiting, alike on all ranks. Launches of one capture must not overlap (as two
  *          instances), and there is none while the communicator is destroyed or after that.
- * Threads  Ranks that are threads of a process need streams of their own: on the legacy one, one waits for another.
+ * Threads  Ranks that are threads of a process need streams of their own: on the legacy one, one waits for another,
+ *          and calls of at most 256 KiB are COLLET_ERR_UNSUPPORTED there if the threads share a GPU. What has the
+ *          driver wait for all that runs (freeing memory, making or destroying communicators) is to be done when all
+ *          of them have made the calls that any has put on a stream.
  * Destroy  collet_comm_destroy() ends calls on streams with COLLET_ERR_ABORTED, and waits until their streams have
  *          passed them, which takes as long as what the streams were given before. After 10 s it returns all the same,
  *          and what those calls use is not freed. */

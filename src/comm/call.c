@@ -115,8 +115,9 @@ static void register_start(struct collet_request *request)
 	request->started_ticks = collet_ticks();
 	request->started_ns = request->next_ask_ns = 0;
 	request->warned = 0;
-	collet_recorder_start(&request->group->recorder, &request->call, request->own_signature, request->signature,
-		request->started_ticks);
+	if (!request->unnumbered)
+		collet_recorder_start(&request->group->recorder, &request->call, request->own_signature,
+			request->signature, request->started_ticks);
 	collet_request_activate(request);
 }
 
@@ -251,9 +252,13 @@ void collet_call_launch(collet_comm *comm, struct collet_request *request, const
 	collet_group_end(&comm->group, status, true, collet_last_error());
 }
 
-void collet_call_begin_elsewhere(collet_comm *comm, struct collet_request *request)
+void collet_call_begin_elsewhere(collet_comm *comm, struct collet_request *request, bool numbered)
 {
-	number(&comm->group, request);
+	request->unnumbered = !numbered;
+	if (numbered)
+		number(&comm->group, request);
+	else
+		request->call.sequence = comm->group.next_sequence; /* for sentences */
 	request->brief = false;
 	request->held = request->elsewhere = true;
 	collet_comm_count_use(comm, request);

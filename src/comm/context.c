@@ -243,8 +243,10 @@ static collet_status open_transports(struct collet_context *context)
 /* A program with GPU buffers runs where there is a driver; nothing is asked of it before the first call. */
 static collet_status open_cuda(struct collet_context *context)
 {
-	bool direct = true;
+	bool direct = true, leader_only = false;
 	collet_status status = collet_env_bool("COLLET_CUDA_DIRECT", &direct);
+	if (status == COLLET_OK)
+		status = collet_env_bool("COLLET_CUDA_LEADER", &leader_only);
 	if (status == COLLET_OK)
 		status = collet_cuda_open(&context->cuda, &context->engine.log);
 	if (status == COLLET_OK && context->cuda.module) {
@@ -252,6 +254,7 @@ static collet_status open_cuda(struct collet_context *context)
 		collet_pinned_init(&context->pinned, &context->cuda, &context->arena, &context->engine.log);
 		collet_device_init(&context->device, &context->cuda, &context->copiers, direct, &context->card,
 			&context->engine.log);
+		context->device.leader_only = leader_only;
 	}
 	return status;
 }

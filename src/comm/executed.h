@@ -8,7 +8,8 @@
 
 #include "comm/staged.h"
 
-/* Finds out whether the ranks' GPUs reach each other, if each rank has one; blocks for as long. COLLET_ERR_*: the group
+/* Finds out whether the ranks' GPUs reach each other, if each rank has one, or whether kernels of those that share one
+ * run at the same time; blocks for as long. COLLET_ERR_*: the group
  * has ended, or is to. */
 collet_status collet_comm_make_executed(collet_comm *comm);
 /* A checked call. *handled false: it goes another way, on all ranks alike; nothing has happened. */

@@ -4,6 +4,7 @@
 
 #include <stdatomic.h>
 
+#include "comm/comm.h"
 #include "comm/executed.h"
 #include "device/executor.h"
 
@@ -26,7 +27,10 @@ struct executed {
 	struct executed *next;
 	struct collet_executions *executions;
 	struct collet_request *request; /* NULL: it is on a stream, or has ended */
-	uint64_t ticket;
+	struct collet_executor_call call;
+	struct collet_executor_tape *tape;
+	uint64_t ticket; /* 0: it is on a stream, or has not been launched */
+	uint64_t number; /* among those that this rank, and all others, has made; see device/together.h */
 	struct executed_side sides[COLLET_SIDES];
 	struct collet_pinned *blocks[COLLET_SIDES];
 	struct executed_part *parts; /* of what is written, v-forms; NULL: all of it is */
@@ -40,12 +44,45 @@ struct collet_executions {
 	collet_comm *comm;
 	struct collet_group_hook hook;
 	struct collet_executor *executor;
+	struct collet_together *together; /* NULL: no ranks share a GPU */
+	/* A leader does larger calls. Of those that are ranged by when their streams come to them nobody knows how they
+	 * lie among these, which are by when they are made: so these have no number in the communicator. */
+	bool led;
 	uint64_t tickets;		  /* given out */
 	bool asked;			  /* who disagrees; under the engine's lock */
 	uint32_t looks;			  /* at what is pending; likewise */
 	struct executed *pending, **last; /* requests, in order; under the engine's lock */
 	struct executed *passing;         /* of streams, whose memory they may use */
 };
+
+/* ---- executed.c */
+/* It has its place among the communicator's calls. Under the engine's lock. */
+void executed_begin(const struct collet_executions *executions, struct collet_request *request);
+
+/* ---- executed_own.c */
+extern const struct collet_group_hooks executed_hooks;
+/* Its call, tape and sides are there. *followed: it has taken both over. */
+collet_status executed_run_own(struct collet_executions *executions, struct executed *executed,
+	struct collet_request *request, const collet_how *how, bool *followed);
+/* Whatever waits for its turn does so no more. */
+void executed_launch_all(struct collet_executions *executions);
+
+/* ---- executed_streams.c */
+/* Where a call is made: the executor's context is the thread's until it leaves, and what is made meanwhile spoils
+ * nobody's capture. stream NULL: on none. */
+struct executed_place {
+	const struct collet_cuda *cuda;
+	struct collet_executor_place at;
+	int mode; /* the thread's, of capturing, before */
+};
+collet_status executed_enter(struct collet_executions *executions, void *stream, struct executed_place *place);
+void executed_leave(struct executed_place *place);
+/* Takes both over. */
+collet_status executed_run_on_stream(struct collet_executions *executions, struct executed *executed,
+	struct collet_request *request, const struct executed_place *place);
+/* The memory of what streams have passed, of which graphs' stays until the end. */
+void executed_reap(struct collet_executions *executions, bool graphs_too);
+void executed_keep(struct collet_executions *executions, struct executed *executed);
 
 /* ---- executed_sides.c */
 /* Where the buffers are; those away get page-locked memory. In the executor's context. */

@@ -27,6 +27,7 @@ struct collet_device {
 	uint64_t process;                    /* the card's */
 	int ordinal;                         /* of the GPU that the context's thread uses; -1: none that it knows */
 	cu_context context;                  /* which it uses it by; NULL: by the primary one */
+	bool leader_only;                    /* ranks that share a GPU have a leader do all of their collectives */
 	struct collet_kernel_sets kernels;
 	struct collet_ipc ipc;
 	struct collet_desk desk;

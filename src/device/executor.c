@@ -13,8 +13,7 @@
 static const int64_t PATIENCE_NS = INT64_C(10) * 1000 * 1000 * 1000;
 enum {
 	LOOK_NS = 200 * 1000,
-	QUICK_CALL_BYTES = 8 << 10, /* calls of so many bytes go with flags between the bytes, */
-	CHANNEL_BYTES = 64 << 10,   /* others over a channel for each so many, */
+	QUICK_CALL_BYTES = 8 << 10, /* calls of so many bytes go with flags between the bytes, others */
 	LEAST_PIECE_BYTES = 4 << 10 /* in pieces that are no shorter than this */
 };
 
@@ -42,7 +41,7 @@ struct collet_taping collet_executor_cut(const struct collet_executor *executor,
 	const uint64_t most = parts * executor->channels <= executor->window.lanes
 				      ? executor->channels
 				      : at_least(executor->window.lanes / parts, 1);
-	uint64_t wanted = channels ? channels : bytes ? bytes / CHANNEL_BYTES : most;
+	uint64_t wanted = channels ? channels : bytes ? bytes / EXECUTOR_CHANNEL_BYTES : most;
 	wanted = quick ? 1 : at_most(at_least(wanted, 1), most);
 	uint64_t piece = bytes ? bytes / (shape->size * wanted * 2) : executor->piece_bytes;
 	piece = piece_bytes ? piece_bytes : at_least(piece, LEAST_PIECE_BYTES);
@@ -139,6 +138,11 @@ collet_status collet_executor_launch(struct collet_executor *executor, const str
 	return status;
 }
 
+struct collet_together *collet_executor_together(const struct collet_executor *executor)
+{
+	return executor->together;
+}
+
 const struct collet_copier *collet_executor_copier(const struct collet_executor *executor)
 {
 	return executor->copier;
@@ -182,26 +186,50 @@ enum collet_executor_complaint collet_executor_complains(const struct collet_exe
 
 /* ---- Beginning and end ---- */
 
+static const struct collet_card *card_of(const struct collet_group *group, uint32_t rank)
+{
+	return &group->engine->cards[collet_group_world_rank(group, rank)];
+}
+
+bool collet_executor_share(const struct collet_group *group, uint32_t rank, uint32_t other)
+{
+	const struct collet_card *a = card_of(group, rank), *b = card_of(group, other);
+	return memcmp(a->gpu, b->gpu, sizeof(a->gpu)) == 0;
+}
+
 bool collet_executor_fits(const struct collet_group *group)
 {
 	static const uint8_t none[sizeof(((struct collet_card *)0)->gpu)];
-	const struct collet_card *cards = group->engine->cards;
-	const struct collet_card *first = &cards[collet_group_world_rank(group, 0)];
+	const struct collet_card *first = card_of(group, 0);
 	if (group->size < 2 || group->size > COLLET_TAPE_RANKS)
 		return false;
 	for (uint32_t r = 0; r < group->size; r++) {
-		const struct collet_card *card = &cards[collet_group_world_rank(group, r)];
+		const struct collet_card *card = card_of(group, r);
 		if (card->host_id != first->host_id || !card->desk[1] || memcmp(card->gpu, none, sizeof(none)) == 0)
 			return false;
+		/* Kernels of two processes take turns on a GPU. */
 		for (uint32_t other = 0; other < r; other++)
-			if (memcmp(cards[collet_group_world_rank(group, other)].gpu, card->gpu, sizeof(none)) == 0)
+			if (collet_executor_share(group, r, other) &&
+				card_of(group, other)->process_id != card->process_id)
 				return false;
 	}
 	return true;
 }
 
+static uint32_t most_on_a_gpu(const struct collet_group *group)
+{
+	uint32_t most = 0;
+	for (uint32_t r = 0; r < group->size; r++) {
+		uint32_t count = 0;
+		for (uint32_t other = 0; other < group->size; other++)
+			count += collet_executor_share(group, r, other);
+		most = count > most ? count : most;
+	}
+	return most;
+}
+
 collet_status collet_executor_make(struct collet_executor **made, struct collet_device *device,
-	struct collet_group *group, const struct collet_executor_exchange *exchange)
+	struct collet_group *group, bool led, const struct collet_executor_exchange *exchange)
 {
 	bool fine = false;
 	*made = NULL;
@@ -216,6 +244,8 @@ collet_status collet_executor_make(struct collet_executor **made, struct collet_
 	executor->cuda = device->cuda;
 	executor->group = group;
 	executor->exchange = exchange;
+	executor->led = led;
+	executor->neighbours = most_on_a_gpu(group);
 	executor->opened = opened;
 	const collet_status status = collet_executor_connect(executor, &fine);
 	executor->exchange = NULL;
@@ -300,6 +330,8 @@ bool collet_executor_free(struct collet_executor *executor)
 		for (uint32_t r = 0; r < executor->group->size; r++)
 			collet_ipc_close(&executor->device->ipc, executor->opened[r]);
 		collet_mapped_free(cuda, &executor->own);
+		collet_together_give(executor->device->ordinal, executor->taken);
+		collet_together_leave(executor->together, executor->group->rank);
 		forget(executor);
 	}
 	collet_cuda_relax_no_more(cuda, mode);

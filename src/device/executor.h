@@ -1,5 +1,11 @@
-/* Collectives of ranks that each have a GPU of their own, within reach of each other: every rank launches one kernel,
- * which runs the rank's steps and pushes its messages into the windows of the others (cuda/kernels/executor.h).
+/* Collectives of ranks that each have a GPU of their own, within reach of each other, or share one as threads of a
+ * process: every rank launches one kernel, which runs the rank's steps and pushes its messages into the windows of the
+ * others (cuda/kernels/executor.h).
+ *
+ * On a GPU that is shared kernels wait for each other, so there must be room for all of their blocks at the same time,
+ * and nothing that has the driver run one after the other (device/together.h). What can be known of that is looked at
+ * when the communicator is made, and tested; then a leader does small calls only where it does not hold
+ * (device/direct.h), and the large ones in any case.
  *
  * Windows are made and shown to all when the communicator is, and tested. From then on a launch needs nothing of any
  * other rank but its own launch of the same call: no buffer is exchanged and nothing is agreed on. So it may be put on
@@ -14,9 +20,16 @@
 
 #include "device/device.h"
 #include "device/tape.h"
+#include "device/together.h"
 #include "engine/engine.h"
 
 struct collet_executor;
+
+/* Where a leader can do calls, too, it does those of more bytes, of messages and blocks. One launch for all ranks reads
+ * and writes each rank's elements once, which is the least there is; what goes by way of windows is read and written
+ * twice, by as few blocks as others leave room for. A leader must first hear of all ranks, though, by way of the host,
+ * and that takes longer than all of a small call. */
+static const uint64_t COLLET_EXECUTOR_LED_MOST_BYTES = UINT64_C(256) << 10;
 
 /* How ranks tell each other while theirs are made: bytes of each, to all, by rank. Blocks. */
 struct collet_executor_exchange {
@@ -26,10 +39,12 @@ struct collet_executor_exchange {
 
 /* May these ranks go this way? Alike on all of them. */
 bool collet_executor_fits(const struct collet_group *group);
-/* Of a group that does; all ranks at once. *made NULL: they go other ways, as all of them know, and whoever it is for
- * has logged why. COLLET_ERR_*: what the exchange came to. */
+/* Of a group that does; all ranks at once. led: larger calls go by a leader. *made NULL: they go other ways, as all of
+ * them know, and whoever it is for has logged why. COLLET_ERR_*: what the exchange came to. */
 COLLET_MUST_USE collet_status collet_executor_make(struct collet_executor **made, struct collet_device *device,
-	struct collet_group *group, const struct collet_executor_exchange *exchange);
+	struct collet_group *group, bool led, const struct collet_executor_exchange *exchange);
+/* Of ranks some of which share a GPU; else NULL. */
+struct collet_together *collet_executor_together(const struct collet_executor *executor);
 /* What is launched leaves as soon as it waits, and what is launched later at once. NULL is fine. */
 void collet_executor_stop(struct collet_executor *executor);
 /* Waits until nothing runs any more. false: after 10 s something may, and what it uses is not freed. NULL is fine. */
@@ -67,6 +82,8 @@ struct collet_taping collet_executor_cut(const struct collet_executor *executor,
  * to be launched; COLLET_ERR_MEMORY, COLLET_ERR_SYSTEM. Waits for a short copy to the GPU if it is the first of its
  * kind. */
 struct collet_executor_tape;
+/* Of a launch that comes later: the tape is kept until then. */
+void collet_executor_promise(struct collet_executor_tape *tape, bool promised);
 COLLET_MUST_USE collet_status collet_executor_prepare(struct collet_executor *executor,
 	const struct collet_executor_call *call, struct collet_executor_tape **tape);
 COLLET_MUST_USE collet_status collet_executor_launch(struct collet_executor *executor,

@@ -13,12 +13,12 @@
 
 enum {
 	WINDOW_BYTES = 64 << 20,    /* about what all slots of a window take, */
+	LED_WINDOW_BYTES = 8 << 20, /* where large calls have no use for it, */
 	LEAST_SLOT_BYTES = 8 << 10, /* in slots of at least and at most so many bytes */
 	MOST_SLOT_BYTES = 128 << 10,
-	SENT_AT_ONCE = 8, /* descriptors that a desk has room for, whatever the system's limits */
-	TEST_PIECE_BYTES = 4 << 10
+	SENT_AT_ONCE = 8 /* descriptors that a desk has room for, whatever the system's limits */
 };
-static const int64_t TEST_NS = INT64_C(10) * 1000 * 1000 * 1000;
+static const int64_t SENT_NS = INT64_C(10) * 1000 * 1000 * 1000;
 
 /* One rank's part of it. */
 struct connecting {
@@ -28,7 +28,9 @@ struct connecting {
 	struct hello {
 		uint32_t fine;
 		uint32_t resident; /* blocks of the kernel on its GPU at a time */
+		uint64_t context;  /* as its process knows it */
 	} * hellos;                /* by rank */
+	struct executor_test test;
 };
 
 static void complain(struct connecting *connecting)
@@ -42,8 +44,9 @@ static void complain(struct connecting *connecting)
 static collet_status agree(struct connecting *connecting, bool *all)
 {
 	struct collet_executor *executor = connecting->executor;
-	const struct hello own = {
-		connecting->fine, executor->kernels ? executor->kernels->resident[COLLET_GPU_program] : 0};
+	const struct hello own = {.fine = connecting->fine,
+		.resident = executor->kernels ? executor->kernels->resident[COLLET_GPU_program] : 0,
+		.context = executor->copier ? (uintptr_t)executor->copier->context : 0};
 	const collet_status status =
 		executor->exchange->run(executor->exchange->context, &own, connecting->hellos, sizeof(own));
 	*all = status == COLLET_OK;
@@ -102,12 +105,28 @@ static collet_status make_streams(struct collet_executor *executor)
 	return COLLET_OK;
 }
 
+/* Do kernels of this rank and of those that share its GPU run at the same time, as far as can be known? */
+static collet_status join_neighbours(struct collet_executor *executor)
+{
+	const char *doubt = executor->device->leader_only ? "COLLET_CUDA_LEADER is set"
+							  : collet_together_doubt(executor->neighbours);
+	if (doubt)
+		return collet_fail(COLLET_ERR_UNSUPPORTED, "cuda: %s", doubt);
+	executor->together =
+		collet_together_join(executor->group->id, executor->group->rank, executor->group->size);
+	return executor->together
+		       ? COLLET_OK
+		       : collet_fail(COLLET_ERR_MEMORY, "no memory for collectives of ranks that share a GPU");
+}
+
 static collet_status prepare(struct collet_executor *executor)
 {
 	const struct collet_residence own = {
 		.device = true, .ordinal = executor->device->ordinal, .context = executor->device->context};
 	struct collet_copier *copier;
-	collet_status status = collet_copier_find(executor->device->copiers, &own, &copier);
+	collet_status status = executor->neighbours > 1 ? join_neighbours(executor) : COLLET_OK;
+	if (status == COLLET_OK)
+		status = collet_copier_find(executor->device->copiers, &own, &copier);
 	if (status != COLLET_OK)
 		return status;
 	executor->copier = copier;
@@ -119,6 +138,8 @@ static collet_status prepare(struct collet_executor *executor)
 	status = make_words(executor);
 	if (status == COLLET_OK)
 		status = make_streams(executor);
+	if (status == COLLET_OK && executor->together)
+		status = collet_executor_allocate_ahead(executor);
 	collet_copier_end(executor->cuda);
 	return status;
 }
@@ -134,16 +155,39 @@ static collet_status lay_out(struct connecting *connecting)
 	for (uint32_t r = 0; r < size; r++)
 		resident = connecting->hellos[r].resident < resident ? connecting->hellos[r].resident : resident;
 	/* A share, so that several communicators' launches fit a GPU together: in whatever order they begin on each. */
-	const uint32_t fit = resident / parts, share = fit / EXECUTOR_SHARES;
-	executor->channels = share > EXECUTOR_CHANNELS ? EXECUTOR_CHANNELS : share ? share : fit < 2 ? fit : 2;
+	const uint32_t fit = resident / (parts * executor->neighbours), share = fit / EXECUTOR_SHARES;
+	const uint32_t most =
+		executor->led ? COLLET_EXECUTOR_LED_MOST_BYTES / EXECUTOR_CHANNEL_BYTES : EXECUTOR_CHANNELS;
+	executor->channels = share > most ? most : share ? share : fit < 2 ? fit : 2;
 	if (!executor->channels)
 		return collet_fail(COLLET_ERR_UNSUPPORTED,
 			"cuda: of the blocks that a collective has, %u run at a time on a GPU, and it needs %u",
-			resident, parts);
-	uint32_t slot = WINDOW_BYTES / (executor->channels * parts * size * COLLET_TAPE_SLOTS);
+			resident, parts * executor->neighbours);
+	const uint32_t bytes = executor->led ? LED_WINDOW_BYTES : WINDOW_BYTES;
+	uint32_t slot = bytes / (executor->channels * parts * size * COLLET_TAPE_SLOTS);
 	slot = slot < LEAST_SLOT_BYTES ? LEAST_SLOT_BYTES : slot > MOST_SLOT_BYTES ? MOST_SLOT_BYTES : slot;
 	executor->piece_bytes = slot / COLLET_LINE_BYTES * COLLET_LINE_BYTES;
 	executor->window = collet_window_for(size, executor->channels, executor->piece_bytes);
+	return COLLET_OK;
+}
+
+/* Of this rank's blocks; and kernels of two contexts take turns on a GPU, as those of two processes do. */
+static collet_status take_room(struct connecting *connecting)
+{
+	struct collet_executor *executor = connecting->executor;
+	const uint32_t rank = executor->group->rank, blocks = executor->window.lanes,
+		       resident = executor->kernels->resident[COLLET_GPU_program];
+	for (uint32_t r = 0; r < executor->group->size; r++)
+		if (collet_executor_share(executor->group, r, rank) &&
+			connecting->hellos[r].context != connecting->hellos[rank].context)
+			return collet_fail(COLLET_ERR_UNSUPPORTED,
+				"cuda: rank %u has another CUDA context than this one, on the same GPU", r);
+	if (!collet_together_take(executor->device->ordinal, blocks, resident, !executor->together))
+		return collet_fail(COLLET_ERR_UNSUPPORTED,
+			"cuda: of the %u blocks that run at a time on the GPU, communicators of this process leave "
+			"less than %u",
+			resident, blocks);
+	executor->taken = blocks;
 	return COLLET_OK;
 }
 
@@ -179,7 +223,7 @@ static collet_status send_one(struct collet_executor *executor, uint32_t to, int
 	const struct collet_card *card = &engine->cards[collet_group_world_rank(executor->group, to)];
 	const struct collet_shared own = shared_of(executor, executor->group->rank);
 	const struct collet_desk_note note = {own.process, own.allocation};
-	const int64_t deadline = collet_clock_ns() + TEST_NS;
+	const int64_t deadline = collet_clock_ns() + SENT_NS;
 	for (;;) {
 		const collet_status status = collet_desk_send(&executor->device->desk, card->desk, &note, file);
 		if (status != COLLET_PENDING)
@@ -241,169 +285,6 @@ static collet_status write_addresses(struct collet_executor *executor)
 	return status == COLLET_OK ? waited : status;
 }
 
-/* ---- The test ---- */
-
-static uint32_t pattern(uint32_t rank, uint64_t word)
-{
-	const uint32_t mixed = (rank + 1) * 2654435761u ^ ((uint32_t)word + 1) * 2246822519u;
-	return mixed ^ mixed >> 15;
-}
-
-static collet_status copy(struct collet_executor *executor, cu_pointer to, const void *from, size_t bytes, bool back)
-{
-	static const char what[] = "testing a GPU's windows";
-	void *memory = (void *)(uintptr_t)to;
-	const collet_status status = collet_copier_add(executor->cuda, executor->copier,
-		back ? (void *)(uintptr_t)from : memory, back ? memory : from, bytes, what);
-	const collet_status waited = collet_copier_wait(executor->cuda, executor->copier, what);
-	return status == COLLET_OK ? waited : status;
-}
-
-static collet_status check(const struct collet_executor *executor, const uint32_t *words, uint64_t count)
-{
-	uint64_t wrong = 0;
-	for (uint64_t i = 0; i < count; i++) {
-		uint32_t expected = 0;
-		for (uint32_t r = 0; r < executor->group->size; r++)
-			expected ^= pattern(r, i);
-		wrong += words[i] != expected;
-	}
-	if (!wrong)
-		return COLLET_OK;
-	return collet_fail(COLLET_ERR_SYSTEM,
-		"cuda: of %llu words that went from GPU to GPU %llu are wrong; is an IOMMU in the way?",
-		(unsigned long long)count, (unsigned long long)wrong);
-}
-
-/* A kernel's first launch may have to wait for whatever runs on the GPU: before any waits for another's. It does
- * nothing. In the executor's context. */
-static collet_status warm_up(struct collet_executor *executor)
-{
-	static const char what[] = "launching a kernel for the first time";
-	const struct collet_tape nothing = {.bytes = sizeof(nothing), .size = executor->group->size, .channels = 1};
-	struct collet_program_arguments arguments = {.window = executor->window};
-	/* What the window's messages go over later. */
-	const cu_pointer at = executor->own.first + collet_window_slot_at(&executor->window, false, 0, 0, 0);
-	const collet_status status = copy(executor, at, &nothing, sizeof(nothing), false);
-	if (status != COLLET_OK)
-		return status;
-	arguments.rows[0] = (struct collet_program_row){.tape = at, .tape_bytes = sizeof(nothing)};
-	const collet_status launched =
-		collet_kernel_launch(executor->kernels, COLLET_GPU_program, 1, 1, &arguments, executor->stream);
-	cu_result result = executor->cuda->cuEventRecord(executor->order, executor->stream);
-	const cu_result waited = executor->cuda->cuStreamSynchronize(executor->stream);
-	result = result == CU_OK ? waited : result;
-	if (launched != COLLET_OK)
-		return launched;
-	return result == CU_OK ? COLLET_OK : collet_cuda_fail(executor->cuda, result, what);
-}
-
-/* A line by the GPU's own copies, into a slot of each peer's window that nothing else has used: what is lost finds out
- * without a kernel that waits for it. In the executor's context. */
-static cu_pointer line_of(const struct collet_executor *executor, cu_pointer window, uint32_t from)
-{
-	return window + collet_window_slot_at(&executor->window, false, 0, from, 1);
-}
-
-static collet_status write_lines(struct collet_executor *executor)
-{
-	uint32_t words[COLLET_LINE_BYTES / sizeof(uint32_t)];
-	collet_status status = COLLET_OK;
-	for (uint32_t i = 0; i < sizeof(words) / sizeof(words[0]); i++)
-		words[i] = pattern(executor->group->rank, i);
-	for (uint32_t r = 0; r < executor->group->size && status == COLLET_OK; r++)
-		if (r != executor->group->rank)
-			status = copy(executor, line_of(executor, executor->opened[r]->mapped, executor->group->rank),
-				words, sizeof(words), false);
-	return status;
-}
-
-static collet_status check_lines(struct collet_executor *executor)
-{
-	uint32_t words[COLLET_LINE_BYTES / sizeof(uint32_t)];
-	for (uint32_t r = 0; r < executor->group->size; r++) {
-		if (r == executor->group->rank)
-			continue;
-		const collet_status status =
-			copy(executor, line_of(executor, executor->own.first, r), words, sizeof(words), true);
-		if (status != COLLET_OK)
-			return status;
-		for (uint32_t i = 0; i < sizeof(words) / sizeof(words[0]); i++)
-			if (words[i] != pattern(r, i))
-				return collet_fail(COLLET_ERR_SYSTEM,
-					"cuda: what rank %u's GPU has written to this rank's is not there; is an IOMMU "
-					"in "
-					"the way?",
-					r);
-	}
-	return COLLET_OK;
-}
-
-/* All ranks' patterns, combined in place. In the executor's context. */
-static collet_status run_test(struct collet_executor *executor, bool quick, uint32_t *words, cu_pointer memory)
-{
-	const uint32_t channels = quick ? 1 : executor->channels;
-	const uint64_t bytes = quick ? COLLET_QUICK_BYTES : (uint64_t)TEST_PIECE_BYTES * channels * COLLET_TAPE_SLOTS;
-	const uint64_t count = bytes / sizeof(uint32_t);
-	struct collet_executor_call call = {
-		.program = collet_program_find(COLLET_ALLREDUCE, "direct"),
-		.shape = collet_shape_of(COLLET_ALLREDUCE, executor->group->rank, executor->group->size, 0, count),
-		.taping = {sizeof(uint32_t), channels, quick ? COLLET_QUICK_BYTES : TEST_PIECE_BYTES, quick},
-		.dtype = COLLET_U32,
-		.op = COLLET_XOR,
-		.input = memory,
-		.result = memory,
-		.input_bytes = bytes,
-		.result_bytes = bytes,
-		.timeout_ns = TEST_NS,
-	};
-	const struct collet_executor_place place = {.stream = executor->stream};
-	struct collet_executor_tape *tape;
-	uint32_t late;
-	for (uint64_t i = 0; i < count; i++)
-		words[i] = pattern(executor->group->rank, i);
-	collet_status status = copy(executor, memory, words, bytes, false);
-	if (status == COLLET_OK)
-		status = collet_executor_prepare(executor, &call, &tape);
-	if (status == COLLET_OK)
-		status = collet_executor_launch(executor, &call, tape, &place);
-	if (status != COLLET_OK)
-		return status;
-	const cu_result result = executor->cuda->cuStreamSynchronize(executor->stream);
-	if (result != CU_OK)
-		return collet_cuda_fail(executor->cuda, result, "testing a GPU's windows");
-	if (collet_executor_complains(executor, &late) == COLLET_EXECUTOR_LATE)
-		return collet_fail(COLLET_ERR_SYSTEM,
-			"cuda: what rank %u's GPU has written to this rank's has not come in 10 s", late);
-	status = copy(executor, memory, words, bytes, true);
-	return status == COLLET_OK ? check(executor, words, count) : status;
-}
-
-static collet_status run_tests(struct collet_executor *executor)
-{
-	const size_t bytes = (size_t)TEST_PIECE_BYTES * executor->channels * COLLET_TAPE_SLOTS;
-	uint32_t *words = malloc(bytes);
-	cu_pointer memory = 0;
-	if (!words)
-		return collet_fail(COLLET_ERR_MEMORY, "no memory to test a GPU's windows");
-	const cu_result result = executor->cuda->cuMemAlloc(&memory, bytes);
-	collet_status status =
-		result == CU_OK ? COLLET_OK : collet_cuda_fail(executor->cuda, result, "allocating memory to test");
-	if (status == COLLET_OK)
-		status = run_test(executor, true, words, memory);
-	if (status == COLLET_OK)
-		status = run_test(executor, false, words, memory);
-	if (status != COLLET_OK) {
-		/* A kernel may be on its way there. */
-		collet_executor_stop(executor);
-		(void)executor->cuda->cuStreamSynchronize(executor->stream);
-	}
-	if (result == CU_OK)
-		(void)executor->cuda->cuMemFree(memory);
-	free(words);
-	return status;
-}
-
 /* ---- All of it ---- */
 
 /* Whatever one rank finds wrong, it goes along with the others to the next exchange. */
@@ -415,7 +296,8 @@ static collet_status connect_all(struct connecting *connecting, bool *all)
 	collet_status status = agree(connecting, all);
 	if (status != COLLET_OK || !*all)
 		return status;
-	if (lay_out(connecting) != COLLET_OK || collet_copier_begin(executor->cuda, executor->copier) != COLLET_OK) {
+	if (lay_out(connecting) != COLLET_OK || take_room(connecting) != COLLET_OK ||
+		collet_copier_begin(executor->cuda, executor->copier) != COLLET_OK) {
 		complain(connecting);
 		return agree(connecting, all);
 	}
@@ -423,21 +305,24 @@ static collet_status connect_all(struct connecting *connecting, bool *all)
 		complain(connecting);
 	status = show_windows(connecting, all);
 	if (status == COLLET_OK && *all) {
-		if (connecting->fine && (write_addresses(executor) != COLLET_OK || warm_up(executor) != COLLET_OK ||
-						write_lines(executor) != COLLET_OK))
+		if (connecting->fine &&
+			(write_addresses(executor) != COLLET_OK || collet_executor_warm_up(executor) != COLLET_OK ||
+				collet_executor_write_lines(executor) != COLLET_OK))
 			complain(connecting);
 		status = agree(connecting, all);
 	}
 	if (status == COLLET_OK && *all) {
-		if (check_lines(executor) != COLLET_OK)
+		if (collet_executor_check_lines(executor) != COLLET_OK ||
+			collet_executor_make_test(executor, &connecting->test) != COLLET_OK)
 			complain(connecting);
 		status = agree(connecting, all);
 	}
 	if (status == COLLET_OK && *all) {
-		if (run_tests(executor) != COLLET_OK)
+		if (collet_executor_run_test(executor, &connecting->test) != COLLET_OK)
 			complain(connecting);
 		status = agree(connecting, all);
 	}
+	collet_executor_free_test(executor, &connecting->test);
 	collet_copier_end(executor->cuda);
 	return status;
 }
@@ -450,8 +335,10 @@ collet_status collet_executor_connect(struct collet_executor *executor, bool *fi
 		return collet_fail(COLLET_ERR_MEMORY, "no memory for collectives of ranks with GPUs");
 	const collet_status status = connect_all(&connecting, fine);
 	if (!connecting.fine)
-		collet_log(executor->device->log, COLLET_LOG_WARN,
-			"collectives of ranks with GPUs of their own go by way of the host: %s", connecting.why);
+		collet_log(executor->device->log, executor->led ? COLLET_LOG_INFO : COLLET_LOG_WARN,
+			executor->led ? "all collectives of ranks that share a GPU are done by rank 0: %s"
+				      : "collectives of ranks with GPUs go by way of the host: %s",
+			connecting.why);
 	free(connecting.hellos);
 	return status;
 }

@@ -9,6 +9,7 @@
 
 enum {
 	EXECUTOR_CHANNELS = 16,      /* of a part, at most; */
+	EXECUTOR_CHANNEL_BYTES = 64 << 10,   /* of a call, for each channel of it */
 	EXECUTOR_SHARES = 4,         /* all lanes of so many communicators run on a GPU at the same time */
 	EXECUTOR_TAPES = 256,        /* that are kept, but for those of graphs */
 	EXECUTOR_TAPE_BLOCK = 1 << 20
@@ -31,6 +32,7 @@ struct collet_executor_tape {
 	struct collet_taping taping;
 	uint32_t lanes, bytes, room;
 	cu_pointer at;
+	uint32_t promised;           /* launches that are still to come */
 	uint64_t used;               /* by the launch of this number, and none after it; 0: by none */
 	bool captured;               /* a graph has it: it stays */
 };
@@ -46,6 +48,10 @@ struct collet_executor {
 	const struct collet_cuda *cuda;
 	struct collet_group *group;
 	const struct collet_executor_exchange *exchange;     /* while it is made */
+	bool led;                    /* larger calls go by a leader */
+	uint32_t neighbours;         /* ranks on one GPU, at most, this one with them */
+	struct collet_together *together;    /* NULL: each rank has a GPU of its own */
+	uint32_t taken;              /* blocks of this rank's GPU */
 	struct collet_copier *copier;
 	struct collet_kernel_set *kernels;
 	uint32_t channels;
@@ -73,11 +79,34 @@ static inline cu_pointer executor_windows(const struct collet_executor *executor
 	return executor->own.first + collet_window_bytes(&executor->window);
 }
 
+/* ---- executor.c */
+/* Is it the same GPU? */
+bool collet_executor_share(const struct collet_group *group, uint32_t rank, uint32_t other);
+
 /* ---- executor_connect.c */
 /* All but the tapes; *fine false: some rank has a complaint. */
 COLLET_MUST_USE collet_status collet_executor_connect(struct collet_executor *executor, bool *fine);
 
+/* ---- executor_test.c. In the executor's context. */
+/* A kernel's first launch, of one that does nothing. */
+COLLET_MUST_USE collet_status collet_executor_warm_up(struct collet_executor *executor);
+/* To each peer a line; and what all of them have written here. */
+COLLET_MUST_USE collet_status collet_executor_write_lines(struct collet_executor *executor);
+COLLET_MUST_USE collet_status collet_executor_check_lines(struct collet_executor *executor);
+/* What is allocated is so before any rank's kernel waits for another's. A zeroed one may be freed. */
+struct executor_test {
+	uint32_t *words;
+	cu_pointer memory;
+};
+COLLET_MUST_USE collet_status collet_executor_make_test(
+	const struct collet_executor *executor, struct executor_test *test);
+COLLET_MUST_USE collet_status collet_executor_run_test(
+	struct collet_executor *executor, const struct executor_test *test);
+void collet_executor_free_test(const struct collet_executor *executor, const struct executor_test *test);
+
 /* ---- executor_tapes.c */
+/* What calls would allocate else, when others' kernels wait for theirs already. In the executor's context. */
+COLLET_MUST_USE collet_status collet_executor_allocate_ahead(struct collet_executor *executor);
 /* Nothing runs any more. In the executor's context. */
 void collet_executor_free_tapes(struct collet_executor *executor);
 

@@ -40,9 +40,34 @@ static struct collet_executor_tape **find_unused(struct collet_executor *executo
 {
 	struct collet_executor_tape **found = NULL;
 	for (struct collet_executor_tape **at = &executor->tapes; *at; at = &(*at)->next)
-		if (!(*at)->captured && (*at)->room == room && (*at)->used <= executor->ended)
+		if (!(*at)->captured && !(*at)->promised && (*at)->room == room && (*at)->used <= executor->ended)
 			found = at;
 	return found;
+}
+
+void collet_executor_promise(struct collet_executor_tape *tape, bool promised)
+{
+	if (promised)
+		tape->promised++;
+	else
+		tape->promised--;
+}
+
+/* In the executor's context. */
+static collet_status add_block(struct collet_executor *executor, uint32_t room)
+{
+	struct executor_block *block = calloc(1, sizeof(*block));
+	if (!block)
+		return collet_fail(COLLET_ERR_MEMORY, "no memory for what a kernel is to do");
+	block->bytes = room > EXECUTOR_TAPE_BLOCK ? room : EXECUTOR_TAPE_BLOCK;
+	const cu_result result = executor->cuda->cuMemAlloc(&block->memory, block->bytes);
+	if (result != CU_OK) {
+		free(block);
+		return collet_cuda_fail(executor->cuda, result, "allocating memory for what a kernel is to do");
+	}
+	block->next = executor->blocks;
+	executor->blocks = block;
+	return COLLET_OK;
 }
 
 /* In the executor's context. */
@@ -50,17 +75,10 @@ static collet_status take_memory(struct collet_executor *executor, uint32_t room
 {
 	struct executor_block *block = executor->blocks;
 	if (!block || block->bytes - block->used < room) {
-		block = calloc(1, sizeof(*block));
-		if (!block)
-			return collet_fail(COLLET_ERR_MEMORY, "no memory for what a kernel is to do");
-		block->bytes = room > EXECUTOR_TAPE_BLOCK ? room : EXECUTOR_TAPE_BLOCK;
-		const cu_result result = executor->cuda->cuMemAlloc(&block->memory, block->bytes);
-		if (result != CU_OK) {
-			free(block);
-			return collet_cuda_fail(executor->cuda, result, "allocating memory for what a kernel is to do");
-		}
-		block->next = executor->blocks;
-		executor->blocks = block;
+		const collet_status status = add_block(executor, room);
+		if (status != COLLET_OK)
+			return status;
+		block = executor->blocks;
 	}
 	*at = block->memory + block->used;
 	block->used += room;
@@ -129,9 +147,10 @@ static collet_status add(struct collet_executor *executor, const struct collet_e
 	return COLLET_OK;
 }
 
-static collet_status make_scratch(struct collet_executor *executor, const struct collet_executor_call *call)
+/* In the executor's context. */
+static collet_status make_scratch(struct collet_executor *executor)
 {
-	if (executor->scratch || !collet_program_scratch(call->program, &call->shape))
+	if (executor->scratch)
 		return COLLET_OK;
 	const cu_result result = executor->cuda->cuMemAlloc(&executor->scratch, COLLET_SCRATCH_BYTES);
 	if (result == CU_OK)
@@ -156,13 +175,20 @@ collet_status collet_executor_prepare(
 		return status;
 	status = collet_copier_begin(executor->cuda, executor->copier);
 	if (status == COLLET_OK) {
-		status = make_scratch(executor, call);
+		if (collet_program_scratch(call->program, &call->shape))
+			status = make_scratch(executor);
 		if (status == COLLET_OK)
 			status = add(executor, call, laid, tape);
 		collet_copier_end(executor->cuda);
 	}
 	free(laid);
 	return status;
+}
+
+collet_status collet_executor_allocate_ahead(struct collet_executor *executor)
+{
+	const collet_status status = make_scratch(executor);
+	return status == COLLET_OK ? add_block(executor, 0) : status;
 }
 
 void collet_executor_free_tapes(struct collet_executor *executor)

@@ -5,7 +5,7 @@
 
 enum { PAGE = 4096 };
 
-static bool start(struct gpu *gpu, struct rank *rank, int device)
+bool gpu_start_on(struct gpu *gpu, struct rank *rank, int device)
 {
 	*gpu = (struct gpu){ .rank = rank, .gates = aligned_alloc(PAGE, PAGE) };
 	bool fine = gpu->gates && program_start(&gpu->program, device) && streams_find(&gpu->cuda, &gpu->program);
@@ -20,12 +20,12 @@ static bool start(struct gpu *gpu, struct rank *rank, int device)
 
 bool gpu_start(struct gpu *gpu, struct rank *rank)
 {
-	return start(gpu, rank, 0);
+	return gpu_start_on(gpu, rank, 0);
 }
 
 bool gpu_start_own(struct gpu *gpu, struct rank *rank)
 {
-	return start(gpu, rank, (int)rank->rank) && rank_create(rank);
+	return gpu_start_on(gpu, rank, (int)rank->rank) && rank_create(rank);
 }
 
 void gpu_end(struct gpu *gpu)

@@ -406,6 +406,8 @@ int main(int argc, char **argv)
 		cmocka_unit_test(whoever_is_lost_ends_the_call_of_all),
 		cmocka_unit_test(every_call_gives_what_the_host_gives),
 	};
+	/* Threads of one process would launch kernels of their own. */
+	setenv("COLLET_CUDA_LEADER", "1", 1);
 	cmocka_set_test_filter(argc > 1 ? argv[1] : NULL);
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -396,6 +396,8 @@ int main(int argc, char **argv)
 		cmocka_unit_test(graphs_go_the_direct_way_again_and_again),
 		cmocka_unit_test(what_is_mixed_goes_by_way_of_the_host),
 	};
+	/* Threads of one process would launch kernels of their own. */
+	setenv("COLLET_CUDA_LEADER", "1", 1);
 	cmocka_set_test_filter(argc > 1 ? argv[1] : NULL);
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

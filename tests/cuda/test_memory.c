@@ -257,6 +257,8 @@ int main(int argc, char **argv)
 		cmocka_unit_test(what_is_used_is_not_freed),
 		cmocka_unit_test(the_leader_is_told_once_of_memory_and_of_its_end),
 	};
+	/* Threads of one process would launch kernels of their own. */
+	setenv("COLLET_CUDA_LEADER", "1", 1);
 	cmocka_set_test_filter(argc > 1 ? argv[1] : NULL);
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
