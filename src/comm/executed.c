@@ -77,6 +77,14 @@ static void free_request(collet_comm *comm, struct collet_request *request)
 	pthread_mutex_unlock(&comm->group.engine->lock);
 }
 
+bool collet_executed_is_for(const collet_comm *comm, enum collet_collective collective,
+	const struct collet_shape *shape, collet_dtype dtype)
+{
+	return comm->executions &&
+	       (!comm->executions->led || collet_shape_bytes(collective, shape, collet_dtype_bytes(dtype)) <=
+						  COLLET_EXECUTOR_LED_MOST_BYTES);
+}
+
 /* Is it done here, as all ranks know? What a leader does better is its (see device/executor.h), and what no kernel does
  * is the host's. */
 static bool is_done_here(const struct collet_executions *executions, const struct collet_call_arguments *arguments)
@@ -90,8 +98,7 @@ static bool is_done_here(const struct collet_executions *executions, const struc
 		return false;
 	const struct collet_shape shape = collet_shape_of(
 		arguments->collective, comm->group.rank, comm->group.size, arguments->root, arguments->count);
-	return collet_shape_bytes(arguments->collective, &shape, collet_dtype_bytes(arguments->dtype)) <=
-	       COLLET_EXECUTOR_LED_MOST_BYTES;
+	return collet_executed_is_for(comm, arguments->collective, &shape, arguments->dtype);
 }
 
 /* Calls that wait for their turn are launched under the engine's lock, by whichever thread makes progress. */

@@ -15,6 +15,9 @@ collet_status collet_comm_make_executed(collet_comm *comm);
 /* A checked call. *handled false: it goes another way, on all ranks alike; nothing has happened. */
 collet_status collet_executed_call(collet_comm *comm, const struct collet_call_arguments *call,
 	const struct collet_side sides[COLLET_SIDES], const collet_how *how, bool *handled);
+/* Is a call of something, with a built-in operation and of no v-form, done here, and not by a leader? */
+bool collet_executed_is_for(const collet_comm *comm, enum collet_collective collective,
+	const struct collet_shape *shape, collet_dtype dtype);
 /* A kernel that waited too long ends the communicator, once somebody looks. Any thread. */
 void collet_executed_look(const collet_comm *comm);
 /* Destroying a communicator: under the engine's lock, whatever waits is let go of. */

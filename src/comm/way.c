@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "comm/executed.h"
 #include "core/types.h"
 
 static bool is_any_order(const struct collet_way_call *call)
@@ -48,7 +49,7 @@ const char *collet_way_of(const collet_comm *comm, const struct collet_way_call 
 		!call->shape->count)
 		return NULL;
 	*algorithm = call->program->name;
-	if (comm->executions)
+	if (collet_executed_is_for(comm, call->collective, call->shape, call->dtype))
 		return "executor";
 	if (is_direct(comm, call)) {
 		*algorithm = "direct";

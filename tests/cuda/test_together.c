@@ -9,6 +9,8 @@
 
 #include <cmocka.h>
 
+#include <collet/tools.h>
+
 #include "core/types.h"
 #include "gpu.h"
 #include "row_calls.h"
@@ -186,6 +188,15 @@ static void graphs_are_launched_again_and_again(void **state)
 
 /* ---- Who may ---- */
 
+static void check_plan(struct rank *rank, uint64_t count, const char *way)
+{
+	collet_plan plan;
+	if (rank_ok(rank, collet_comm_plan(rank->comm, "allreduce", count, COLLET_U32, COLLET_SUM, 0, NULL, &plan),
+		    "plan"))
+		rank_check(rank, plan.gpu && strcmp(plan.gpu, way) == 0, "%llu go the way \"%s\"",
+			(unsigned long long)count, plan.gpu ? plan.gpu : "none");
+}
+
 /* Calls of one kind go on behind another of which the streams have not come to their call. */
 static void overtake(struct rank *rank)
 {
@@ -194,6 +205,8 @@ static void overtake(struct rank *rank)
 	if (!start(&gpu, rank, 1) || !gpu_make(&gpu, &buffer, COUNT, 1) || !gpu_make(&gpu, &large, LONG_COUNT, 1))
 		return;
 	const collet_how how = {.stream = gpu.stream[0]};
+	check_plan(rank, COUNT, "executor");
+	check_plan(rank, LONG_COUNT, "direct");
 	if (rank->rank == 0)
 		gpu_hold(&gpu, 0, 0);
 	for (int i = 0; i < 3; i++) {
