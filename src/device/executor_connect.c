@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "core/clock.h"
@@ -16,7 +17,8 @@ enum {
 	LED_WINDOW_BYTES = 8 << 20, /* where large calls have no use for it, */
 	LEAST_SLOT_BYTES = 8 << 10, /* in slots of at least and at most so many bytes */
 	MOST_SLOT_BYTES = 128 << 10,
-	SENT_AT_ONCE = 8 /* descriptors that a desk has room for, whatever the system's limits */
+	SENT_AT_ONCE = 8, /* descriptors that a desk has room for, whatever the system's limits */
+	LOOK_NS = 50 * 1000 /* between looks whether a test has ended */
 };
 static const int64_t SENT_NS = INT64_C(10) * 1000 * 1000 * 1000;
 
@@ -24,9 +26,11 @@ static const int64_t SENT_NS = INT64_C(10) * 1000 * 1000 * 1000;
 struct connecting {
 	struct collet_executor *executor;
 	bool fine;
+	bool busy;                   /* its kernel runs */
 	char why[COLLET_ERROR_BYTES];
 	struct hello {
 		uint32_t fine;
+		uint32_t busy;
 		uint32_t resident; /* blocks of the kernel on its GPU at a time */
 		uint64_t context;  /* as its process knows it */
 	} * hellos;                /* by rank */
@@ -45,6 +49,7 @@ static collet_status agree(struct connecting *connecting, bool *all)
 {
 	struct collet_executor *executor = connecting->executor;
 	const struct hello own = {.fine = connecting->fine,
+		.busy = connecting->busy,
 		.resident = executor->kernels ? executor->kernels->resident[COLLET_GPU_program] : 0,
 		.context = executor->copier ? (uintptr_t)executor->copier->context : 0};
 	const collet_status status =
@@ -285,6 +290,64 @@ static collet_status write_addresses(struct collet_executor *executor)
 	return status == COLLET_OK ? waited : status;
 }
 
+/* ---- The test ---- */
+
+static bool some_are_busy(const struct connecting *connecting)
+{
+	for (uint32_t r = 0; r < connecting->executor->group->size; r++)
+		if (connecting->hellos[r].busy)
+			return true;
+	return false;
+}
+
+/* All have prepared it. They go on telling each other while kernels run, since a kernel that waits for one which has
+ * not been launched, or has met a fault, finds out only when its time is over. */
+static collet_status launch_test(struct connecting *connecting, bool *all)
+{
+	static const struct timespec pause = {.tv_nsec = LOOK_NS};
+	struct collet_executor *executor = connecting->executor;
+	collet_status status;
+	if (collet_executor_launch_test(executor, &connecting->test) != COLLET_OK)
+		complain(connecting);
+	for (;;) {
+		connecting->busy = !collet_executor_is_idle(executor);
+		if (!connecting->busy && connecting->fine && collet_executor_find_fault(executor) != COLLET_OK)
+			complain(connecting);
+		status = agree(connecting, all);
+		if (status != COLLET_OK || !*all)
+			break;
+		if (!some_are_busy(connecting))
+			return COLLET_OK;
+		nanosleep(&pause, NULL);
+	}
+	connecting->busy = false;
+	collet_executor_stop_test(executor);
+	return status;
+}
+
+/* Each rank goes as far as the others before any launches what others wait for. */
+static collet_status test_windows(struct connecting *connecting, bool *all)
+{
+	struct collet_executor *executor = connecting->executor;
+	struct executor_test *test = &connecting->test;
+	if (collet_executor_check_lines(executor) != COLLET_OK ||
+		collet_executor_make_test(executor, test) != COLLET_OK)
+		complain(connecting);
+	for (uint32_t round = 0; round < 2; round++) {
+		const bool quick = round == 0;
+		if (connecting->fine && collet_executor_prepare_test(executor, test, quick) != COLLET_OK)
+			complain(connecting);
+		collet_status status = agree(connecting, all);
+		if (status == COLLET_OK && *all)
+			status = launch_test(connecting, all);
+		if (status != COLLET_OK || !*all)
+			return status;
+		if (collet_executor_check_test(executor, test) != COLLET_OK)
+			complain(connecting);
+	}
+	return agree(connecting, all);
+}
+
 /* ---- All of it ---- */
 
 /* Whatever one rank finds wrong, it goes along with the others to the next exchange. */
@@ -311,17 +374,8 @@ static collet_status connect_all(struct connecting *connecting, bool *all)
 			complain(connecting);
 		status = agree(connecting, all);
 	}
-	if (status == COLLET_OK && *all) {
-		if (collet_executor_check_lines(executor) != COLLET_OK ||
-			collet_executor_make_test(executor, &connecting->test) != COLLET_OK)
-			complain(connecting);
-		status = agree(connecting, all);
-	}
-	if (status == COLLET_OK && *all) {
-		if (collet_executor_run_test(executor, &connecting->test) != COLLET_OK)
-			complain(connecting);
-		status = agree(connecting, all);
-	}
+	if (status == COLLET_OK && *all)
+		status = test_windows(connecting, all);
 	collet_executor_free_test(executor, &connecting->test);
 	collet_copier_end(executor->cuda);
 	return status;

@@ -97,11 +97,21 @@ COLLET_MUST_USE collet_status collet_executor_check_lines(struct collet_executor
 struct executor_test {
 	uint32_t *words;
 	cu_pointer memory;
+	uint64_t count;              /* of words in use */
+	bool quick;
+	struct collet_executor_tape *tape;
 };
 COLLET_MUST_USE collet_status collet_executor_make_test(
 	const struct collet_executor *executor, struct executor_test *test);
-COLLET_MUST_USE collet_status collet_executor_run_test(
+/* One collective, quick or through all lanes. launch: all ranks have prepared theirs. check: it has ended. stop: some
+ * rank's will not, and a kernel of this one may be on its way. */
+COLLET_MUST_USE collet_status collet_executor_prepare_test(
+	struct collet_executor *executor, struct executor_test *test, bool quick);
+COLLET_MUST_USE collet_status collet_executor_launch_test(
 	struct collet_executor *executor, const struct executor_test *test);
+COLLET_MUST_USE collet_status collet_executor_check_test(
+	struct collet_executor *executor, const struct executor_test *test);
+void collet_executor_stop_test(struct collet_executor *executor);
 void collet_executor_free_test(const struct collet_executor *executor, const struct executor_test *test);
 
 /* ---- executor_tapes.c */

@@ -104,44 +104,67 @@ collet_status collet_executor_check_lines(struct collet_executor *executor)
 	return COLLET_OK;
 }
 
-/* All ranks' patterns, combined in place. In the executor's context. */
-static collet_status run(struct collet_executor *executor, bool quick, uint32_t *words, cu_pointer memory)
+/* All ranks' patterns, combined in place. */
+static struct collet_executor_call call_of(const struct collet_executor *executor, const struct executor_test *test)
 {
-	const uint32_t channels = quick ? 1 : executor->channels;
-	const uint64_t bytes = quick ? COLLET_QUICK_BYTES : (uint64_t)TEST_PIECE_BYTES * channels * COLLET_TAPE_SLOTS;
-	const uint64_t count = bytes / sizeof(uint32_t);
-	struct collet_executor_call call = {
+	const uint32_t channels = test->quick ? 1 : executor->channels;
+	const uint64_t bytes = test->count * sizeof(uint32_t);
+	return (struct collet_executor_call){
 		.program = collet_program_find(COLLET_ALLREDUCE, "direct"),
-		.shape = collet_shape_of(COLLET_ALLREDUCE, executor->group->rank, executor->group->size, 0, count),
-		.taping = {sizeof(uint32_t), channels, quick ? COLLET_QUICK_BYTES : TEST_PIECE_BYTES, quick},
+		.shape = collet_shape_of(
+			COLLET_ALLREDUCE, executor->group->rank, executor->group->size, 0, test->count),
+		.taping = {sizeof(uint32_t), channels, test->quick ? COLLET_QUICK_BYTES : TEST_PIECE_BYTES,
+			test->quick},
 		.dtype = COLLET_U32,
 		.op = COLLET_XOR,
-		.input = memory,
-		.result = memory,
+		.input = test->memory,
+		.result = test->memory,
 		.input_bytes = bytes,
 		.result_bytes = bytes,
 		.timeout_ns = TEST_NS,
 	};
+}
+
+collet_status collet_executor_prepare_test(
+	struct collet_executor *executor, struct executor_test *test, bool quick)
+{
+	test->quick = quick;
+	test->count = (quick ? COLLET_QUICK_BYTES
+			     : (uint64_t)TEST_PIECE_BYTES * executor->channels * COLLET_TAPE_SLOTS) /
+		      sizeof(uint32_t);
+	for (uint64_t i = 0; i < test->count; i++)
+		test->words[i] = pattern(executor->group->rank, i);
+	const collet_status status =
+		copy(executor, test->memory, test->words, test->count * sizeof(uint32_t), false);
+	const struct collet_executor_call call = call_of(executor, test);
+	return status == COLLET_OK ? collet_executor_prepare(executor, &call, &test->tape) : status;
+}
+
+collet_status collet_executor_launch_test(struct collet_executor *executor, const struct executor_test *test)
+{
+	const struct collet_executor_call call = call_of(executor, test);
 	const struct collet_executor_place place = {.stream = executor->stream};
-	struct collet_executor_tape *tape;
+	return collet_executor_launch(executor, &call, test->tape, &place);
+}
+
+collet_status collet_executor_check_test(struct collet_executor *executor, const struct executor_test *test)
+{
 	uint32_t late;
-	for (uint64_t i = 0; i < count; i++)
-		words[i] = pattern(executor->group->rank, i);
-	collet_status status = copy(executor, memory, words, bytes, false);
-	if (status == COLLET_OK)
-		status = collet_executor_prepare(executor, &call, &tape);
-	if (status == COLLET_OK)
-		status = collet_executor_launch(executor, &call, tape, &place);
-	if (status != COLLET_OK)
-		return status;
 	const cu_result result = executor->cuda->cuStreamSynchronize(executor->stream);
 	if (result != CU_OK)
 		return collet_cuda_fail(executor->cuda, result, "testing a GPU's windows");
 	if (collet_executor_complains(executor, &late) == COLLET_EXECUTOR_LATE)
 		return collet_fail(COLLET_ERR_SYSTEM,
 			"cuda: what rank %u's GPU has written to this rank's has not come in 10 s", late);
-	status = copy(executor, memory, words, bytes, true);
-	return status == COLLET_OK ? check(executor, words, count) : status;
+	const collet_status status =
+		copy(executor, test->memory, test->words, test->count * sizeof(uint32_t), true);
+	return status == COLLET_OK ? check(executor, test->words, test->count) : status;
+}
+
+void collet_executor_stop_test(struct collet_executor *executor)
+{
+	collet_executor_stop(executor);
+	(void)executor->cuda->cuStreamSynchronize(executor->stream);
 }
 
 collet_status collet_executor_make_test(const struct collet_executor *executor, struct executor_test *test)
@@ -155,19 +178,6 @@ collet_status collet_executor_make_test(const struct collet_executor *executor, 
 		return COLLET_OK;
 	test->memory = 0;
 	return collet_cuda_fail(executor->cuda, result, "allocating memory to test");
-}
-
-collet_status collet_executor_run_test(struct collet_executor *executor, const struct executor_test *test)
-{
-	collet_status status = run(executor, true, test->words, test->memory);
-	if (status == COLLET_OK)
-		status = run(executor, false, test->words, test->memory);
-	if (status != COLLET_OK) {
-		/* A kernel may be on its way there. */
-		collet_executor_stop(executor);
-		(void)executor->cuda->cuStreamSynchronize(executor->stream);
-	}
-	return status;
 }
 
 void collet_executor_free_test(const struct collet_executor *executor, const struct executor_test *test)

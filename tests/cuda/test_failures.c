@@ -1,7 +1,7 @@
 /* Whatever call of the driver fails, in whichever moment between a communicator's creation and its end: every rank
- * gets through all of it, or has an error that says what happened; results that were said to be right are; no stream
- * is stuck, and nothing of the driver's is left over. With each call in turn under COLLET_TEST_FULL, else with a share
- * of them. */
+ * gets through all of it, or has an error that says what happened, and none waits for long; results that were said to
+ * be right are; no stream is stuck, and nothing of the driver's is left over. With each call in turn under
+ * COLLET_TEST_FULL, else with a share of them. */
 #include <dlfcn.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -18,6 +18,10 @@
 #include "streams.h"
 
 enum { RANKS = 2, ELEMENTS = 3000, LAUNCHES = 3, DEADLINE_MS = 60000, SHARE = 24 };
+enum {
+	SOON_MS = 5000,              /* half of what a kernel of the test waits for others' */
+	TEST_CALLS = 40              /* of the driver, at least, in the end of a creation */
+};
 
 struct attempt {
 	bool own;                    /* each rank has a GPU of its own; else they share one */
@@ -30,6 +34,7 @@ struct attempt {
 /* By rank `who`. */
 struct outcome {
 	uint64_t calls;
+	uint64_t created;            /* of them, so many by the end of the creation */
 	bool failed;
 };
 
@@ -51,6 +56,7 @@ struct body {
 	collet_comm *comm;
 	float expected;              /* all over the buffer */
 	char sentence[1000];         /* of the first error */
+	uint64_t created;
 };
 
 static bool find(const struct program *program, void *slot, const char *name)
@@ -221,13 +227,30 @@ static bool in_graph(struct body *body)
 	return fine;
 }
 
+static int64_t now_ms(void)
+{
+	struct timespec now;
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+static void check_soon(struct body *body, int64_t began_ms)
+{
+	const int64_t took_ms = now_ms() - began_ms;
+	rank_check(body->rank, took_ms < SOON_MS, "%s took %lld ms", body->rank->report->doing, (long long)took_ms);
+}
+
 static bool create(struct body *body)
 {
 	char store[64];
 	collet_options options;
 	rank_doing(body->rank, "creating");
 	rank_fill_options(body->rank, 0, &options, store);
-	return went(body, collet_comm_create(&body->comm, &options));
+	const int64_t began_ms = now_ms();
+	const bool made = went(body, collet_comm_create(&body->comm, &options));
+	body->created = body->fake.calls();
+	check_soon(body, began_ms);
+	return made;
 }
 
 /* ---- A run ---- */
@@ -251,7 +274,7 @@ static void judge(struct body *body, const struct attempt *attempt, long alive_b
 	const long left = body->fake.alive() - alive_before;
 	const bool mine = body->rank->rank == attempt->who;
 	if (mine)
-		*outcome = (struct outcome){ body->fake.calls(), failed != NULL };
+		*outcome = (struct outcome){ body->fake.calls(), body->created, failed != NULL };
 	body->rank->leaks = mine && failed && (attempt->onwards || gives_back(failed));
 	body->fake.fail_at(0, CU_OK, false);
 	rank_check(body->rank, !mine || failed || !*body->sentence, "nothing failed, but: %s", body->sentence);
@@ -342,9 +365,19 @@ static void a_driver_that_fails_for_good_on_a_gpu_of_ones_own_stops_nobody(void 
 	fail_all(true, true, CU_ILLEGAL_ADDRESS);
 }
 
+/* Where each rank has a GPU of its own, a creation ends with kernels that wait for each other. */
+static void a_rank_that_cannot_test_its_windows_keeps_nobody_waiting(void **state)
+{
+	const struct outcome whole = run(&(struct attempt){ true, 0, UINT64_MAX, CU_OUT_OF_MEMORY, false });
+	assert_true(whole.created > TEST_CALLS);
+	for (uint64_t nth = whole.created - TEST_CALLS + 1; nth <= whole.created; nth++)
+		(void)run(&(struct attempt){ true, nth % RANKS, nth, CU_OUT_OF_MEMORY, false });
+}
+
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(a_rank_that_cannot_test_its_windows_keeps_nobody_waiting),
 		cmocka_unit_test(a_call_that_fails_is_said_or_done_without),
 		cmocka_unit_test(a_call_that_fails_on_a_gpu_of_ones_own_is_said_or_done_without),
 		cmocka_unit_test(a_driver_that_fails_for_good_stops_nobody),
