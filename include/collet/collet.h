@@ -423,8 +423,8 @@ COLLET_API COLLET_MUST_USE collet_status collet_comm_stats(
  *          driver wait for all that runs (freeing memory, making or destroying communicators) is to be done when all
  *          of them have made the calls that any has put on a stream.
  * Destroy  collet_comm_destroy() ends calls on streams with COLLET_ERR_ABORTED, and waits until their streams have
- *          passed them, which takes as long as what the streams were given before. After 10 s it returns all the same,
- *          and what those calls use is not freed. */
+ *          passed them, which takes as long as what the streams were given before; a context that a fault has broken
+ *          is not waited for. After 10 s it returns all the same, and what those calls use is not freed. */
 
 #ifdef __cplusplus
 }

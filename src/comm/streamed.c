@@ -61,8 +61,8 @@ collet_status collet_streamed_new(
 		made->passed = made->done + offsetof(struct collet_words, passed);
 		block->used++;
 	}
-	*made = (struct collet_streamed){
-		.streams = streams, .words = made->words, .done = made->done, .passed = made->passed };
+	*made = (struct collet_streamed){ .streams = streams, .copier = copier, .words = made->words,
+		.done = made->done, .passed = made->passed };
 	atomic_store_explicit(&made->words->done, 0, memory_order_relaxed);
 	atomic_store_explicit(&made->words->passed, 1, memory_order_relaxed);
 	*call = made;

@@ -170,7 +170,8 @@ static void sleep_until_rung(struct collet_streams *streams)
 {
 	struct pollfd ring = { .fd = streams->ring_fd, .events = POLLIN };
 	uint64_t ignored;
-	if (atomic_load_explicit(&streams->rings, memory_order_seq_cst) != streams->rings_seen)
+	if (atomic_load_explicit(&streams->rings, memory_order_seq_cst) != streams->rings_seen ||
+		atomic_load_explicit(&streams->stop, memory_order_seq_cst))
 		return;
 	const int limit = streams->held_until ? collet_deadline_ms(streams->held_until, LOOK_MS) : -1;
 	(void)poll(&ring, 1, limit);
@@ -182,7 +183,8 @@ static void *run(void *context)
 {
 	struct collet_streams *streams = context;
 	(void)collet_cuda_relax(&streams->comm->context->cuda);
-	while (!atomic_load_explicit(&streams->stop, memory_order_seq_cst)) {
+	/* What is active when it is to stop has been torn down. */
+	while (!atomic_load_explicit(&streams->stop, memory_order_seq_cst) || streams->active) {
 		streams->rings_seen = atomic_load_explicit(&streams->rings, memory_order_seq_cst);
 		pthread_mutex_lock(&streams->engine->lock);
 		start_rung(streams);
@@ -297,15 +299,67 @@ void collet_streams_close(collet_comm *comm)
 	wake(streams);
 }
 
+/* What a look has found out of contexts. */
+struct looked {
+	const struct collet_copier *copier;  /* asked last; */
+	bool broken;                 /* and so its context was */
+	bool any;                    /* some context was */
+};
+
+/* Nothing runs in a context that a fault has broken, or that the program has destroyed: no stream of it passes
+ * anything. */
+static bool is_broken(const struct collet_streams *streams, const struct collet_copier *copier, struct looked *looked)
+{
+	const struct collet_cuda *cuda = &streams->comm->context->cuda;
+	if (looked->copier == copier)
+		return looked->broken;
+	cu_result result = collet_cuda_enter(cuda, copier->context);
+	if (result == CU_OK) {
+		result = cuda->cuStreamQuery(copier->stream);
+		collet_cuda_leave(cuda);
+	}
+	looked->copier = copier;
+	looked->broken = result != CU_OK && result != CU_NOT_READY;
+	looked->any |= looked->broken;
+	return looked->broken;
+}
+
+/* Of a list's calls. Under the streams' lock. */
+static size_t count_broken(
+	const struct collet_streams *streams, const struct collet_streamed *call, struct looked *looked)
+{
+	size_t count = 0;
+	for (; call; call = call->next)
+		count += !call->lost && is_broken(streams, call->copier, looked);
+	return count;
+}
+
 /* Under the streams' lock. */
-static bool graphs_have_passed(const struct collet_streams *streams)
+static bool graphs_have_passed(const struct collet_streams *streams, struct looked *looked)
 {
 	for (const struct collet_captured *captured = streams->captured; captured; captured = captured->next)
 		for (size_t i = 0; i < captured->count; i++)
 			if (!captured->calls[i]->lost &&
-				!atomic_load_explicit(&captured->calls[i]->words->passed, memory_order_acquire))
+				!atomic_load_explicit(&captured->calls[i]->words->passed, memory_order_acquire) &&
+				!is_broken(streams, captured->calls[i]->copier, looked))
 				return false;
 	return true;
+}
+
+/* Does no stream use anything of it any more? *broken: so it is said of some for their context's sake. */
+static bool have_all_passed(struct collet_streams *streams, bool *broken)
+{
+	struct looked looked = {.copier = NULL};
+	collet_streams_reap(streams);
+	pthread_mutex_lock(&streams->lock);
+	/* What the thread is at is in neither list, for the moment. */
+	const bool passed = (!streams->under_way ||
+				    streams->under_way == count_broken(streams, streams->first, &looked) +
+							    count_broken(streams, streams->passing, &looked)) &&
+			    graphs_have_passed(streams, &looked);
+	pthread_mutex_unlock(&streams->lock);
+	*broken = looked.any;
+	return passed;
 }
 
 /* True: streams use nothing of it any more, as far as they have ever rung. */
@@ -313,12 +367,11 @@ static bool let_all_pass(struct collet_streams *streams)
 {
 	const int64_t deadline = collet_clock_ns() + COLLET_STREAMS_PATIENCE_NS;
 	const struct timespec pause = { .tv_nsec = LOOK_NS };
+	bool broken = false;
 	for (;;) {
-		collet_streams_reap(streams);
-		pthread_mutex_lock(&streams->lock);
-		const bool passed = !streams->under_way && graphs_have_passed(streams);
-		pthread_mutex_unlock(&streams->lock);
-		if (passed || collet_clock_ns() >= deadline)
+		/* A fault is there at the next look too; what was ringing when it came has done so by then. */
+		const bool before = broken, passed = have_all_passed(streams, &broken);
+		if ((passed && broken == before) || collet_clock_ns() >= deadline)
 			return passed;
 		nanosleep(&pause, NULL);
 	}

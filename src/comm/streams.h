@@ -16,6 +16,7 @@ struct collet_streamed {
 	struct collet_streams *streams;
 	struct collet_streamed *next;/* in whichever list it is */
 	const char *function;        /* for sentences; static */
+	const struct collet_copier *copier;  /* of its stream's context */
 	struct collet_staged *staged;/* the stream copies to and from it; NULL: it copies nothing */
 	bool offered;                /* the leader is offered sides, once it has rung (see device/direct.h) */
 	struct collet_direct_sides sides; /* else only where the caller's buffers are */

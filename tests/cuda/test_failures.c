@@ -20,7 +20,8 @@
 enum { RANKS = 2, ELEMENTS = 3000, LAUNCHES = 3, DEADLINE_MS = 60000, SHARE = 24 };
 enum {
 	SOON_MS = 5000,              /* half of what a kernel of the test waits for others' */
-	TEST_CALLS = 40              /* of the driver, at least, in the end of a creation */
+	TEST_CALLS = 24,             /* of the driver's functions, at least, in the end of a creation; and some */
+	REST_CALLS = 16              /* after a call has been put on a stream */
 };
 
 struct attempt {
@@ -34,7 +35,8 @@ struct attempt {
 /* By rank `who`. */
 struct outcome {
 	uint64_t calls;
-	uint64_t created;            /* of them, so many by the end of the creation */
+	uint64_t created;            /* of them, so many by the end of the creation, */
+	uint64_t before_stream, after_stream; /* and before and after a call on a stream */
 	bool failed;
 };
 
@@ -56,7 +58,7 @@ struct body {
 	collet_comm *comm;
 	float expected;              /* all over the buffer */
 	char sentence[1000];         /* of the first error */
-	uint64_t created;
+	struct outcome outcome;
 };
 
 static bool find(const struct program *program, void *slot, const char *name)
@@ -189,7 +191,10 @@ static bool on_stream(struct body *body)
 {
 	const collet_how how = { .stream = body->stream };
 	rank_doing(body->rank, "a call on a stream");
-	if (!went(body, add_up(body, &body->buffer, &how))) {
+	body->outcome.before_stream = body->fake.calls();
+	const collet_status status = add_up(body, &body->buffer, &how);
+	body->outcome.after_stream = body->fake.calls();
+	if (!went(body, status)) {
 		(void)body->cuda.cuStreamSynchronize(body->stream);
 		return false;
 	}
@@ -248,7 +253,7 @@ static bool create(struct body *body)
 	rank_fill_options(body->rank, 0, &options, store);
 	const int64_t began_ms = now_ms();
 	const bool made = went(body, collet_comm_create(&body->comm, &options));
-	body->created = body->fake.calls();
+	body->outcome.created = body->fake.calls();
 	check_soon(body, began_ms);
 	return made;
 }
@@ -273,8 +278,10 @@ static void judge(struct body *body, const struct attempt *attempt, long alive_b
 	const char *failed = body->fake.failed();
 	const long left = body->fake.alive() - alive_before;
 	const bool mine = body->rank->rank == attempt->who;
+	body->outcome.calls = body->fake.calls();
+	body->outcome.failed = failed != NULL;
 	if (mine)
-		*outcome = (struct outcome){ body->fake.calls(), body->created, failed != NULL };
+		*outcome = body->outcome;
 	body->rank->leaks = mine && failed && (attempt->onwards || gives_back(failed));
 	body->fake.fail_at(0, CU_OK, false);
 	rank_check(body->rank, !mine || failed || !*body->sentence, "nothing failed, but: %s", body->sentence);
@@ -298,8 +305,10 @@ static void live(struct rank *rank)
 	(void)(create(body) && block(body) && request(body) && send_on(body) && own_memory(body) && on_stream(body) &&
 		in_graph(body) && block(body));
 	rank_doing(rank, "destroying, after: %s", body->sentence);
+	const int64_t began_ms = now_ms();
 	if (body->comm)
 		(void)collet_comm_destroy(&body->comm);
+	check_soon(body, began_ms);
 	judge(body, attempt, alive);
 	buffer_free(&body->buffer);
 	(void)body->cuda.cuStreamDestroy_v2(body->stream);
@@ -365,19 +374,38 @@ static void a_driver_that_fails_for_good_on_a_gpu_of_ones_own_stops_nobody(void 
 	fail_all(true, true, CU_ILLEGAL_ADDRESS);
 }
 
+static uint64_t stride(void)
+{
+	return ranks_are_slow() ? 5 : 1;
+}
+
 /* Where each rank has a GPU of its own, a creation ends with kernels that wait for each other. */
 static void a_rank_that_cannot_test_its_windows_keeps_nobody_waiting(void **state)
 {
 	const struct outcome whole = run(&(struct attempt){ true, 0, UINT64_MAX, CU_OUT_OF_MEMORY, false });
 	assert_true(whole.created > TEST_CALLS);
-	for (uint64_t nth = whole.created - TEST_CALLS + 1; nth <= whole.created; nth++)
+	for (uint64_t nth = whole.created - TEST_CALLS + 1; nth <= whole.created; nth += stride())
 		(void)run(&(struct attempt){ true, nth % RANKS, nth, CU_OUT_OF_MEMORY, false });
+}
+
+/* No stream of theirs says any more that it has passed a call. */
+static void a_driver_that_fails_for_good_in_a_call_on_a_stream_keeps_nobody_waiting(void **state)
+{
+	for (uint32_t who = 0; who < RANKS; who++) {
+		const struct outcome whole = run(&(struct attempt){ false, who, UINT64_MAX, CU_ILLEGAL_ADDRESS, true });
+		assert_true(whole.after_stream > whole.before_stream);
+		/* And in what the leader does for it, and the library at its end. */
+		for (uint64_t nth = whole.before_stream + 1; nth <= whole.after_stream + REST_CALLS;
+			nth += stride())
+			(void)run(&(struct attempt){ false, who, nth, CU_ILLEGAL_ADDRESS, true });
+	}
 }
 
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_rank_that_cannot_test_its_windows_keeps_nobody_waiting),
+		cmocka_unit_test(a_driver_that_fails_for_good_in_a_call_on_a_stream_keeps_nobody_waiting),
 		cmocka_unit_test(a_call_that_fails_is_said_or_done_without),
 		cmocka_unit_test(a_call_that_fails_on_a_gpu_of_ones_own_is_said_or_done_without),
 		cmocka_unit_test(a_driver_that_fails_for_good_stops_nobody),
