@@ -266,11 +266,13 @@ void collet_executed_close(collet_comm *comm)
 		collet_executor_stop(comm->executions->executor);
 }
 
-/* Have streams passed all that is no graph's? */
+/* Have streams passed all that is no graph's? Those of a context that a fault has broken never say so; it is there at
+ * the next look too, when what the host was copying for them is done. */
 static bool let_all_pass(struct collet_executions *executions)
 {
 	const int64_t deadline = collet_clock_ns() + PATIENCE_NS;
 	const struct timespec pause = {.tv_nsec = LOOK_NS};
+	bool broken = false;
 	for (;;) {
 		bool passed = true;
 		executed_reap(executions, false);
@@ -278,6 +280,10 @@ static bool let_all_pass(struct collet_executions *executions)
 			passed = passed && executed->captured;
 		if (passed || collet_clock_ns() >= deadline)
 			return passed;
+		const bool before = broken;
+		broken = collet_executor_find_fault(executions->executor) != COLLET_OK;
+		if (broken && before)
+			return true;
 		nanosleep(&pause, NULL);
 	}
 }

@@ -80,8 +80,8 @@ void executed_leave(struct executed_place *place);
 /* Takes both over. */
 collet_status executed_run_on_stream(struct collet_executions *executions, struct executed *executed,
 	struct collet_request *request, const struct executed_place *place);
-/* The memory of what streams have passed, of which graphs' stays until the end. */
-void executed_reap(struct collet_executions *executions, bool graphs_too);
+/* The memory of what streams have passed, of which graphs' stays until the end; all: this is it, and nothing runs. */
+void executed_reap(struct collet_executions *executions, bool all);
 void executed_keep(struct collet_executions *executions, struct executed *executed);
 
 /* ---- executed_sides.c */

@@ -55,12 +55,12 @@ collet_status executed_enter(struct collet_executions *executions, void *stream,
 	return status;
 }
 
-void executed_reap(struct collet_executions *executions, bool graphs_too)
+void executed_reap(struct collet_executions *executions, bool all)
 {
 	for (struct executed **at = &executions->passing; *at;) {
 		struct executed *executed = *at;
-		if (!(graphs_too && executed->captured) &&
-			(executed->captured || !atomic_load_explicit(&executed->passed, memory_order_acquire))) {
+		if (!all && (executed->captured ||
+				    !atomic_load_explicit(&executed->passed, memory_order_acquire))) {
 			at = &executed->next;
 			continue;
 		}

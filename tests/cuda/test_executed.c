@@ -11,6 +11,7 @@
 
 #include <cmocka.h>
 
+#include "core/clock.h"
 #include "core/types.h"
 #include "ranks.h"
 #include "row_calls.h"
@@ -304,6 +305,15 @@ static void whoever_is_lost_ends_the_call_of_all(void **state)
 	}
 }
 
+/* A wait for a word where the next moment nothing is any more. */
+static void break_gpu(const struct gpu *gpu)
+{
+	cu_pointer gone = 0;
+	rank_check(gpu->rank, gpu->program.cuMemAlloc_v2(&gone, sizeof(uint32_t)) == CU_OK &&
+			gpu->cuda.cuStreamWaitValue32_v2(gpu->stream, gone, 1, CU_WAIT_EQUAL) == CU_OK &&
+			gpu->program.cuMemFree_v2(gone) == CU_OK, "a fault");
+}
+
 /* The last rank's GPU faults, for whatever reason, while its kernel waits for the others': its call ends, and theirs.
  */
 static void fault(struct rank *rank)
@@ -318,12 +328,8 @@ static void fault(struct rank *rank)
 	const collet_how how = {.request = &request, .timeout_ns = -1};
 	collet_status status = COLLET_OK;
 	if (faults) {
-		cu_pointer gone = 0;
 		rank_ok(rank, sum(&gpu, &buffer, &how), "the call");
-		/* A wait for a word where the next moment nothing is any more. */
-		rank_check(rank, gpu.program.cuMemAlloc_v2(&gone, sizeof(uint32_t)) == CU_OK &&
-				gpu.cuda.cuStreamWaitValue32_v2(gpu.stream, gone, 1, CU_WAIT_EQUAL) == CU_OK &&
-				gpu.program.cuMemFree_v2(gone) == CU_OK, "a fault");
+		break_gpu(&gpu);
 		status = collet_request_wait(&request);
 		rank_check(rank, strstr(collet_last_error(), "CUDA_ERROR_ILLEGAL_ADDRESS") != NULL, "%s",
 			collet_last_error());
@@ -345,6 +351,37 @@ static void a_gpu_that_faults_ends_the_call_of_all(void **state)
 {
 	const struct ranks_options options = {.size = 3, .mode = RANKS_PROCESSES, .bare = true, .transport = "shm"};
 	ranks_must_pass(&options, fault);
+}
+
+/* A call on a stream, whose buffer is the host's: the stream will never say that it has passed it. */
+static void fault_on_stream(struct rank *rank)
+{
+	struct gpu gpu;
+	uint32_t ones[ELEMENTS] = {0};
+	struct buffer held = {.first = (char *)ones, .bytes = sizeof(ones)};
+	if (!start(&gpu, rank, false))
+		return;
+	if (rank->rank == 0) {
+		cu_stream stream = NULL;
+		rank_check(rank, gpu.cuda.cuStreamCreate(&stream, CU_NON_BLOCKING_STREAM) == CU_OK, "a stream");
+		const collet_how how = {.stream = stream, .timeout_ns = -1};
+		rank_ok(rank, sum(&gpu, &held, &how), "the call");
+		break_gpu(&gpu);
+		const int64_t began_ns = collet_clock_ns();
+		rank_destroy(rank);
+		const int64_t took_ms = (collet_clock_ns() - began_ns) / 1000000;
+		rank_check(rank, took_ms < 5000, "destroying took %lld ms", (long long)took_ms);
+		rank->leaks = true; /* as above */
+	} else {
+		rank_destroy(rank);
+		end(&gpu);
+	}
+}
+
+static void a_gpu_that_has_faulted_is_not_waited_for(void **state)
+{
+	const struct ranks_options options = {.size = 2, .mode = RANKS_PROCESSES, .bare = true, .transport = "shm"};
+	ranks_must_pass(&options, fault_on_stream);
 }
 
 /* Communicators of some of the ranks have windows of their own. */
@@ -425,6 +462,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(where_gpus_do_not_reach_each_other_all_goes_by_way_of_the_host),
 		cmocka_unit_test(whoever_is_lost_ends_the_call_of_all),
 		cmocka_unit_test(a_gpu_that_faults_ends_the_call_of_all),
+		cmocka_unit_test(a_gpu_that_has_faulted_is_not_waited_for),
 		cmocka_unit_test(a_part_of_the_ranks_has_its_own_windows),
 		cmocka_unit_test(every_call_gives_what_the_host_gives),
 	};
