@@ -50,8 +50,8 @@ static void expect_same(const char *expected, size_t count)
 	free(bytes);
 }
 
-/* Rank 1 is killed as soon as there is a checkpoint that was not there before, in the first run and in the second. It is
- * collet-run's own child that is: were it another's, rank 0 could miss it, and be gone, before collet-run knows. */
+/* Rank 1 is killed as soon as there is a checkpoint that was not there before, in the first run and in the second. It
+ * is collet-run's own child that is: were it another's, rank 0 could miss it, and be gone, before collet-run knows. */
 static const char kill_a_rank[] =
 	"[ $RANK = 1 ] && [ $COLLET_RESTART -lt 2 ] || exec \"$0\" \"$@\"\n"
 	"before=$(ls -i $CHECKPOINT 2>/dev/null)\n"
