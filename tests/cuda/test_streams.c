@@ -149,13 +149,11 @@ static cu_stream second_stream(void)
 	return made;
 }
 
+enum { FIRST = 10, SECOND, BEFORE, AFTER }; /* words */
+
 /* Each branch waits for what the other does: both are under way at the same time, and what joins them comes last. */
-static void branches_of_a_graph_are_parallel(void **state)
+static void capture_branches(cu_stream other)
 {
-	enum { FIRST = 10, SECOND, BEFORE, AFTER };
-	const cu_stream other = second_stream();
-	cu_graph graph;
-	cu_graph_exec exec;
 	assert_int_equal(cuda.cuStreamBeginCapture_v2(stream, CU_CAPTURE_GLOBAL), CU_OK);
 	assert_int_equal(cuda.cuLaunchHostFunc(stream, count_up, (void *)&words[BEFORE]), CU_OK);
 	follow(other, stream);
@@ -166,20 +164,19 @@ static void branches_of_a_graph_are_parallel(void **state)
 	}
 	follow(stream, other);
 	assert_int_equal(cuda.cuLaunchHostFunc(stream, count_up, (void *)&words[AFTER]), CU_OK);
+}
+
+static void branches_of_a_graph_are_parallel(void **state)
+{
+	const cu_stream other = second_stream();
+	cu_graph graph;
+	cu_graph_exec exec;
+	capture_branches(other);
 	assert_int_equal(cuda.cuStreamWaitValue32_v2(stream, word(BEFORE), 1, CU_WAIT_AT_LEAST), CU_OK);
 	assert_int_equal(cuda.cuStreamEndCapture(other, &graph), CU_CAPTURE_UNMATCHED);
 	assert_int_equal(cuda.cuStreamEndCapture(stream, &graph), CU_CAPTURE_INVALIDATED);
 	/* The same, ended where it was begun. */
-	assert_int_equal(cuda.cuStreamBeginCapture_v2(stream, CU_CAPTURE_GLOBAL), CU_OK);
-	assert_int_equal(cuda.cuLaunchHostFunc(stream, count_up, (void *)&words[BEFORE]), CU_OK);
-	follow(other, stream);
-	for (int side = 0; side < 2; side++) {
-		const cu_stream branch = side ? other : stream;
-		assert_int_equal(cuda.cuStreamWriteValue32_v2(branch, word(FIRST + side), 1, 0), CU_OK);
-		assert_int_equal(cuda.cuStreamWaitValue32_v2(branch, word(SECOND - side), 1, CU_WAIT_EQUAL), CU_OK);
-	}
-	follow(stream, other);
-	assert_int_equal(cuda.cuLaunchHostFunc(stream, count_up, (void *)&words[AFTER]), CU_OK);
+	capture_branches(other);
 	assert_int_equal(cuda.cuStreamEndCapture(stream, &graph), CU_OK);
 	assert_int_equal(cuda.cuGraphInstantiateWithFlags(&exec, graph, 0), CU_OK);
 	assert_int_equal(cuda.cuGraphDestroy(graph), CU_OK);
