@@ -79,7 +79,7 @@ COLLET_PURE static inline double collet_cost_pipeline(
 
 /* So many bytes up or down a binomial tree of `size` ranks, k = log2(size) deep. The root has k children: up, it
  * combines what all send when the last has come; down, it sends to the deepest last (of small messages first:
- * inline.c). */
+ * inline_plan.c). */
 COLLET_PURE static inline double collet_cost_binomial(
 	uint32_t size, double bytes, size_t piece_bytes, bool up, const struct collet_cost_model *model)
 {

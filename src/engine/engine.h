@@ -129,7 +129,7 @@ struct collet_route {
 	bool wanted;                 /* this rank has dialed */
 };
 
-/* ---- A small call's steps, as inline.c keeps them ---- */
+/* ---- A small call's steps, as inline_plan.c keeps them ---- */
 
 enum { COLLET_STAGING = COLLET_SCRATCH + 1, COLLET_PLACES };
 
@@ -153,6 +153,7 @@ struct collet_small_step {
 	uint8_t operands, sends;
 	uint8_t receives;            /* of the operands */
 	bool combines, finishes, copies, writes;
+	bool sends_first;            /* it only copies, and sends what it copies */
 	bool rewrites;               /* it writes what a step before it sends, or does so if the caller's buffers */
 	bool rewrites_in_place;      /* overlap */
 	uint64_t count;              /* elements of the value */
@@ -392,9 +393,11 @@ void collet_lane_free(struct collet_lane *lane);
  * item under way. */
 uint64_t collet_piece_elements(uint32_t piece_bytes, uint32_t fan_in, size_t element_bytes);
 
-/* ---- inline.c. Under lock. */
+/* ---- inline_plan.c */
 /* Finds out whether each of its few steps is one small piece, and if so keeps the steps. */
 void collet_inline_plan(struct collet_request *request);
+
+/* ---- inline.c. Under lock. */
 /* May it be run on the spot now? */
 bool collet_inline_fits(const struct collet_request *request);
 /* Sends what it can send before anything has come. It is the group's inlined from here to its end. */

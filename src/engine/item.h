@@ -47,6 +47,23 @@ static inline bool item_per_peer_piece(const struct collet_request *request, con
 	return true;
 }
 
+/* The item's slot of the lane's staging: what comes from up to fan_in peers, the value if it has no place of its own,
+ * and this rank's own operand scaled. */
+static inline char *item_slot(const struct collet_lane *lane, const struct collet_item *item, uint32_t piece)
+{
+	return lane->staging + (size_t)item->slot * (COLLET_STAGING_BYTES / LANE_WINDOW) +
+		(size_t)piece * (size_t)item->request->piece * item->request->element_bytes;
+}
+
+/* Of a step that sends each peer another part of a buffer: are the parts made in the slot? */
+static inline bool item_makes_each(const struct collet_item *item)
+{
+	const struct collet_request *request = item->request;
+	const struct collet_step *step = item->step;
+	return step->per_peer && item_is_local(request, &step->source[0]) &&
+		(item->published || (request->prescales && step->source[0].buffer == COLLET_INPUT));
+}
+
 /* No step of the collective combines anything. */
 static inline bool request_only_moves(const struct collet_request *request)
 {
@@ -64,6 +81,13 @@ static inline uint32_t request_send_flags(const struct collet_request *request)
 	return (request_only_moves(request) ? 0 : COLLET_TRANSFER_WHOLE) |
 		(mutual && !request->group->engine->crowded ? COLLET_TRANSFER_WAITS : 0);
 }
+
+/* ---- execute.c */
+/* The item has its bytes and its place: combines or keeps, and lets its sends go. */
+void collet_item_execute(struct collet_lane *lane, struct collet_item *item);
+/* An item that has its bytes but must wait for its place takes them into its staging and gives the views back: peers
+ * may be waiting for just that, to be done with what they lent and so with what they must do for us. */
+void collet_item_unload(struct collet_lane *lane, struct collet_item *item);
 
 /* ---- conflict.c */
 /* Finds out what the item reads and writes of this rank's memory. */

@@ -23,15 +23,8 @@ enum {
 	PUBLISH_MOVE_MIN = (128 << 10) + 1,  /* the same if they are for one peer, which has a core of its own and does
 						not combine them: the ring brings them run by run */
 	SHORT_CALL_BYTES = 512 << 10,        /* two ranks' calls of up to so many bytes that combine: */
-	PUBLISH_SHORT_MIN = (256 << 10) + 1, /* theirs go through the ring whole, and need no answer */
-	BLOCK_BYTES = 32 << 10   /* what is made in one go if it is to be copied too */
+	PUBLISH_SHORT_MIN = (256 << 10) + 1  /* theirs go through the ring whole, and need no answer */
 };
-
-static char *slot_address(const struct collet_lane *lane, const struct collet_item *item, uint32_t piece)
-{
-	return lane->staging + (size_t)item->slot * (COLLET_STAGING_BYTES / LANE_WINDOW) +
-		(size_t)piece * (size_t)item->request->piece * item->request->element_bytes;
-}
 
 /* The largest piece, in bytes, of which a slot holds what it must. */
 static uint64_t largest_piece_bytes(uint32_t fan_in)
@@ -60,7 +53,7 @@ static char *value_place(const struct collet_lane *lane, const struct collet_ite
 	if (!step->reduce && item_is_local(request, &step->source[0]) &&
 		!(request->prescales && step->source[0].buffer == COLLET_INPUT))
 		return item_address(request, step->source[0].buffer, step->source[0].span.first + item->offset);
-	return slot_address(lane, item, request->fan_in);
+	return item_slot(lane, item, request->fan_in);
 }
 
 /* Do all the peers that the item sends to read this rank's arena where it is? */
@@ -128,7 +121,7 @@ static void place_value(struct collet_lane *lane, struct collet_item *item)
 	item->published = publishes(lane, item, item->value);
 	item->request->publishing |= item->published;
 	if (item->published && !item->step->per_peer)
-		item->value = slot_address(lane, item, item->request->fan_in);
+		item->value = item_slot(lane, item, item->request->fan_in);
 }
 
 /* Are all queues that the item needs open to one more? */
@@ -168,7 +161,7 @@ static void queue_receives(struct collet_lane *lane, struct collet_item *item)
 				place = item->value;
 			}
 			if (!place)
-				place = slot_address(lane, item, staged++);
+				place = item_slot(lane, item, staged++);
 			struct collet_route *route =
 				collet_route_get(lane->group, lane->channel, item_group_rank(request, position));
 			struct collet_queued *queued = collet_queue_add(&route->receive, item);
@@ -186,20 +179,11 @@ static void queue_receives(struct collet_lane *lane, struct collet_item *item)
 	}
 }
 
-/* Of a step that sends each peer another part of a buffer: are the parts made in the slot? */
-static bool makes_each(const struct collet_item *item)
-{
-	const struct collet_request *request = item->request;
-	const struct collet_step *step = item->step;
-	return step->per_peer && item_is_local(request, &step->source[0]) &&
-		(item->published || (request->prescales && step->source[0].buffer == COLLET_INPUT));
-}
-
 static void queue_sends(struct collet_lane *lane, struct collet_item *item)
 {
 	struct collet_request *request = item->request;
 	const struct collet_step *step = item->step;
-	const bool makes = makes_each(item);
+	const bool makes = item_makes_each(item);
 	const uint32_t flags = request_send_flags(request);
 	uint32_t made = 0;
 	for (uint32_t e = 0; e < step->destination_count; e++) {
@@ -209,7 +193,7 @@ static void queue_sends(struct collet_lane *lane, struct collet_item *item)
 			if (step->per_peer) {
 				if (!item_per_peer_piece(request, item, step->source[0].buffer, position, &span))
 					continue;
-				from = makes ? slot_address(lane, item, made++) :
+				from = makes ? item_slot(lane, item, made++) :
                                                item_address(request, step->source[0].buffer, span.first);
 			}
 			struct collet_route *route =
@@ -273,206 +257,6 @@ static bool enter_one(struct collet_lane *lane)
 
 /* ---- Executing ---- */
 
-/* This rank's own operand, scaled and rounded to the dtype: the same value that its peers get, so that all ranks
- * combine the same. */
-static const void *scaled_copy(struct collet_lane *lane, const struct collet_item *item, const void *data)
-{
-	const struct collet_request *request = item->request;
-	const struct collet_operand operand = { data, true };
-	char *copy = slot_address(lane, item, request->fan_in + 1);
-	if (item->count)
-		collet_reduction_run(
-			&request->reduction, copy, &operand, 1, item->count, false, &lane->group->roundings);
-	return copy;
-}
-
-/* The parts that queue_sends() has promised, in its order. */
-static void make_each(struct collet_lane *lane, struct collet_item *item)
-{
-	struct collet_request *request = item->request;
-	const struct collet_step *step = item->step;
-	const enum collet_buffer buffer = step->source[0].buffer;
-	const bool scale = request->prescales && buffer == COLLET_INPUT;
-	uint32_t made = 0;
-	for (uint32_t e = 0; e < step->destination_count; e++) {
-		for (uint32_t i = 0, position; item_next_remote(request, &step->destination[e].peers, &i, &position);) {
-			struct collet_span span;
-			if (!item_per_peer_piece(request, item, buffer, position, &span))
-				continue;
-			const struct collet_operand operand = { item_address(request, buffer, span.first), scale };
-			char *into = slot_address(lane, item, made++);
-			if (span.count)
-				collet_reduction_run(&request->reduction, into, &operand, 1, span.count, false,
-					&lane->group->roundings);
-		}
-	}
-}
-
-/* An item that has its bytes but must wait for its place takes them into its staging and gives the views back: peers
- * may be waiting for just that, to be done with what they lent and so with what they must do for us. */
-static void unload(struct collet_lane *lane, struct collet_item *item)
-{
-	const struct collet_request *request = item->request;
-	for (uint32_t e = 0; e < item->step->source_count; e++) {
-		for (uint32_t i = 0, position;
-			item_next_remote(request, &item->step->source[e].peers, &i, &position);) {
-			struct collet_route *route =
-				collet_route_get(lane->group, lane->channel, item_group_rank(request, position));
-			collet_route_unload(route, collet_queue_find(&route->receive, item));
-		}
-	}
-}
-
-/* Where the item's bytes from a peer are. */
-static const void *received_from(const struct collet_lane *lane, const struct collet_item *item, uint32_t position)
-{
-	struct collet_route *route =
-		collet_route_get(lane->group, lane->channel, item_group_rank(item->request, position));
-	return collet_queue_find(&route->receive, item)->transfer.view;
-}
-
-/* In the caller's memory, of a step with such a destination. */
-static char *final_place(const struct collet_item *item)
-{
-	const struct collet_end *end = &item->step->destination[0];
-	return item_address(item->request, end->buffer, end->span.first + item->offset);
-}
-
-/* The item's value from its operands. A published one is made in its own place, if it has one, and copied to staging,
- * for the peers, while it is in a cache. In this order, and in blocks that the C library's memcpy() moves as a string:
- * lines of staging are in the peers' caches too, and string moves need not fetch them to overwrite them, as kernels'
- * stores must. */
-static void make(struct collet_lane *lane, const struct collet_item *item, struct collet_operand *operands,
-	uint32_t count, bool finish)
-{
-	const struct collet_request *request = item->request;
-	const size_t element_bytes = request->element_bytes;
-	char *value = item->value, *copy = NULL;
-	if (item->published && item_is_local(request, &item->step->destination[0])) {
-		copy = value;
-		value = final_place(item);
-	}
-	const uint64_t block = copy ? BLOCK_BYTES / element_bytes : item->count;
-	for (uint64_t left = item->count, some; left > 0; left -= some) {
-		some = left < block ? left : block;
-		const size_t bytes = some * element_bytes;
-		collet_reduction_run(
-			&request->reduction, value, operands, count, some, finish, &lane->group->roundings);
-		for (uint32_t i = 0; i < count; i++)
-			operands[i].data = (const char *)operands[i].data + bytes;
-		if (copy) {
-			memcpy(copy, value, bytes);
-			copy += bytes;
-		}
-		value += bytes;
-	}
-}
-
-static void combine(struct collet_lane *lane, struct collet_item *item)
-{
-	struct collet_request *request = item->request;
-	const struct collet_step *step = item->step;
-	uint32_t operands = 0;
-	for (uint32_t e = 0; e < step->source_count; e++) {
-		const struct collet_end *end = &step->source[e];
-		for (uint32_t i = 0; i < end->peers.count; i++) {
-			const uint32_t position = collet_peers_at(&end->peers, i, request->shape.size);
-			struct collet_operand *operand = &lane->operands[operands++];
-			operand->scale = false;
-			if (position == request->shape.rank) {
-				operand->data = item_address(request, end->buffer, end->span.first + item->offset);
-				if (request->prescales && end->buffer == COLLET_INPUT)
-					operand->data = scaled_copy(lane, item, operand->data);
-			} else {
-				operand->data = received_from(lane, item, position);
-			}
-		}
-	}
-	make(lane, item, lane->operands, operands, step->last_touch && request->averages);
-}
-
-/* A kept value that must still be moved or changed here: an own operand, or bytes that came while their place was
- * taken. */
-static void keep(struct collet_lane *lane, struct collet_item *item)
-{
-	struct collet_request *request = item->request;
-	const struct collet_end *source = &item->step->source[0];
-	if (item_is_local(request, source)) {
-		const char *from = item_address(request, source->buffer, source->span.first + item->offset);
-		const bool scale = request->prescales && source->buffer == COLLET_INPUT;
-		const bool finish = item->step->last_touch && request->averages;
-		struct collet_operand operand = { from, scale };
-		if (scale || finish || item->published)
-			make(lane, item, &operand, 1, finish);
-		else if (from != item->value && item->count)
-			memmove(item->value, from, item->count * request->element_bytes);
-		return;
-	}
-	uint32_t staged = 0;
-	for (uint32_t i = 0, position; item->staged && item_next_remote(request, &source->peers, &i, &position);) {
-		struct collet_span span = { 0, item->count };
-		char *place = item->value;
-		if (item->step->per_peer) {
-			if (!item_per_peer_piece(request, item, item->step->destination[0].buffer, position, &span))
-				continue;
-			place = item_address(request, item->step->destination[0].buffer, span.first);
-		}
-		const char *staging = slot_address(lane, item, staged++);
-		if (span.count)
-			memcpy(place, staging, span.count * request->element_bytes);
-	}
-	if (item->published && item_is_local(request, &item->step->destination[0]) && item->count)
-		memcpy(final_place(item), item->value, item->count * request->element_bytes);
-}
-
-static void release_receives(struct collet_lane *lane, const struct collet_item *item)
-{
-	const struct collet_request *request = item->request;
-	for (uint32_t e = 0; e < item->step->source_count; e++) {
-		for (uint32_t i = 0, position;
-			item_next_remote(request, &item->step->source[e].peers, &i, &position);) {
-			struct collet_route *route =
-				collet_route_get(lane->group, lane->channel, item_group_rank(request, position));
-			struct collet_queued *queued = collet_queue_find(&route->receive, item);
-			if (queued)  /* per_peer: a chunk may have had no such piece */
-				collet_route_release(route, queued);
-		}
-	}
-}
-
-static void let_sends_go(struct collet_lane *lane, const struct collet_item *item)
-{
-	const struct collet_request *request = item->request;
-	for (uint32_t e = 0; e < item->step->destination_count; e++) {
-		for (uint32_t i = 0, position;
-			item_next_remote(request, &item->step->destination[e].peers, &i, &position);) {
-			struct collet_route *route =
-				collet_route_get(lane->group, lane->channel, item_group_rank(request, position));
-			struct collet_queued *queued = collet_queue_find_waiting(&route->send, item);
-			if (!queued)
-				continue;
-			queued->ready = true;
-			collet_route_pump(route);
-		}
-	}
-}
-
-static void execute(struct collet_lane *lane, struct collet_item *item)
-{
-	if (item->step->reduce)
-		combine(lane, item);
-	else if (makes_each(item))
-		make_each(lane, item);
-	else if (!(item->step->per_peer && item_is_local(item->request, &item->step->source[0])))
-		keep(lane, item);
-	item->executed = true;
-	if (item->request->flow)
-		collet_flow_wrote(item->request->flow, item);
-	release_receives(lane, item);
-	if (item->sends_pending)
-		let_sends_go(lane, item);
-}
-
 static bool execute_some(struct collet_lane *lane)
 {
 	bool some = false;
@@ -485,10 +269,10 @@ static bool execute_some(struct collet_lane *lane)
 			continue;
 		if (i != lane->oldest && collet_item_conflicts(lane, i, true)) {
 			if (item->step->reduce)
-				unload(lane, item);
+				collet_item_unload(lane, item);
 			continue;
 		}
-		execute(lane, item);
+		collet_item_execute(lane, item);
 		some = true;
 	}
 	return some;
