@@ -64,7 +64,7 @@ void collet_item_fill_ranges(const struct collet_request *request, struct collet
 
 /* ---- Who waits ---- */
 
-static bool overlap(struct collet_range a, struct collet_range b)
+bool collet_ranges_overlap(struct collet_range a, struct collet_range b)
 {
 	return a.bytes && b.bytes && a.first < b.first + b.bytes && b.first < a.first + a.bytes;
 }
@@ -77,7 +77,7 @@ static bool contains(struct collet_range outer, struct collet_range inner)
 /* Does an item's set of spans (a hull, with this rank's own chunk left out) touch a range? */
 static bool touches(struct collet_range hull, struct collet_range hole, struct collet_range range)
 {
-	return overlap(hull, range) && !(hole.bytes && contains(hole, range));
+	return collet_ranges_overlap(hull, range) && !(hole.bytes && contains(hole, range));
 }
 
 /* Must `item` wait with writing `writes` and reading its operands, since `earlier` is unfinished? */

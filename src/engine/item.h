@@ -92,6 +92,7 @@ void collet_item_unload(struct collet_lane *lane, struct collet_item *item);
 /* ---- conflict.c */
 /* Finds out what the item reads and writes of this rank's memory. */
 void collet_item_fill_ranges(const struct collet_request *request, struct collet_item *item);
+bool collet_ranges_overlap(struct collet_range a, struct collet_range b);
 /* Must the lane's item wait for an earlier one that is not finished? Before it writes; reads_too: or reads its
  * operands. */
 bool collet_item_conflicts(const struct collet_lane *lane, uint32_t index, bool reads_too);

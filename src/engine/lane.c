@@ -5,7 +5,7 @@
  * let go) when its bytes have come and nothing earlier still reads or writes what it writes, or writes what it reads.
  * It leaves when its sends have settled. A kept receive lands in place if that place is free when the item enters, else
  * in the lane's staging, to be copied when it is: so every receive can be posted, and two ranks that swap spans in
- * place do not wait for each other. */
+ * place do not wait for each other. One that is to be combined lands, if it can, where the sum will be. */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -143,10 +143,24 @@ static bool routes_have_room(
 	return true;
 }
 
-static void queue_receives(struct collet_lane *lane, struct collet_item *item)
+/* May an operand that comes from a peer be received where the combined value goes? One buffer less passes through the
+ * caches then, and what is overwritten there has not to be fetched for it. */
+static bool combines_in_place(const struct collet_lane *lane, const struct collet_item *item, uint32_t index)
+{
+	const struct collet_request *request = item->request;
+	if (!item->step->reduce || item->published || request->flow || !item->writes.bytes)
+		return false;
+	for (uint32_t i = 0; i < item->read_count; i++)
+		if (collet_ranges_overlap(item->reads[i], item->writes))
+			return false;
+	return !collet_item_conflicts(lane, index, false);
+}
+
+static void queue_receives(struct collet_lane *lane, struct collet_item *item, uint32_t index)
 {
 	struct collet_request *request = item->request;
 	const struct collet_step *step = item->step;
+	bool place_is_free = combines_in_place(lane, item, index);
 	uint32_t staged = 0;
 	for (uint32_t e = 0; e < step->source_count; e++) {
 		for (uint32_t i = 0, position; item_next_remote(request, &step->source[e].peers, &i, &position);) {
@@ -157,8 +171,9 @@ static void queue_receives(struct collet_lane *lane, struct collet_item *item)
 					continue;
 				if (!item->staged)
 					place = item_address(request, step->destination[0].buffer, span.first);
-			} else if (!step->reduce && !item->staged) {
+			} else if (step->reduce ? place_is_free : !item->staged) {
 				place = item->value;
+				place_is_free = false;
 			}
 			if (!place)
 				place = item_slot(lane, item, staged++);
@@ -244,7 +259,7 @@ static bool enter_one(struct collet_lane *lane)
 	item->staged = !item->step->reduce && !item_is_local(request, &item->step->source[0]) && item->writes.bytes &&
 		!item->published && (collet_item_conflicts(lane, index, false) ||
 			(request->flow && !collet_flow_lets(request->flow, item, false)));
-	queue_receives(lane, item);
+	queue_receives(lane, item, index);
 	queue_sends(lane, item);
 	if (item->sends_pending && !item->published) {
 		if (item->step->per_peer)
