@@ -111,41 +111,16 @@ static collet_status read_sizes(struct reader *r, char **words, uint32_t count)
 	return COLLET_OK;
 }
 
-/* Which algorithm "factor" and "way" are of: its number. */
-static collet_status read_algorithm(struct reader *r, char **words, uint32_t count, uint32_t *number)
-{
-	const collet_link_cost *link = &r->links[r->count - 1];
-	const struct collet_program *program = NULL;
-	for (uint32_t c = 0; count > 2 && c < COLLET_COLLECTIVE_COUNT; c++)
-		if (strcmp(collet_collective_name((enum collet_collective)c), words[1]) == 0)
-			program = collet_program_find((enum collet_collective)c, words[2]);
-	if (!program)
-		return fail_at(r, "\"%s\" names no algorithm of this version; tune again", words[0]);
-	if (count - 3 != link->sizes)
-		return fail_at(r, "\"%s\" takes as many numbers as there are sizes, %u, not %u", words[0], link->sizes,
-			count - 3);
-	*number = collet_program_number(program);
-	if (*number >= COLLET_TUNING_ALGORITHMS)
-		return fail_at(r, "there are more algorithms than a tuning holds");
-	return COLLET_OK;
-}
+/* A word of a row, of one algorithm at one of the link's sizes. False: it is not what the row is made of. */
+typedef bool read_cell(collet_link_cost *link, uint32_t number, uint32_t size, char *word);
 
-/* Percent of the formula's time; "-": not measured. */
-static collet_status read_factors(struct reader *r, char **words, uint32_t count)
+static bool read_factor(collet_link_cost *link, uint32_t number, uint32_t size, char *word)
 {
-	collet_link_cost *link = &r->links[r->count - 1];
-	uint32_t number;
-	const collet_status status = read_algorithm(r, words, count, &number);
-	if (status != COLLET_OK)
-		return status;
-	for (uint32_t i = 0; i < link->sizes; i++) {
-		uint64_t percent = 0;
-		if (strcmp(words[i + 3], "-") != 0 &&
-			(!read_whole(words[i + 3], 100000, &percent) || percent == 0))
-			return fail_at(r, "\"%s\" is no factor in percent (1 to 100000, or -)", words[i + 3]);
-		link->factor[number][i] = (float)percent / 100;
-	}
-	return COLLET_OK;
+	uint64_t percent;
+	if (!read_whole(word, 100000, &percent) || percent == 0)
+		return false;
+	link->factor[number][size] = (float)percent / 100;
+	return true;
 }
 
 static bool read_power(const char *word, uint64_t most, uint8_t *log)
@@ -158,27 +133,49 @@ static bool read_power(const char *word, uint64_t most, uint8_t *log)
 	return true;
 }
 
-/* "262144x2": pieces of so many bytes over two channels; "-": the formulas say. */
-static collet_status read_ways(struct reader *r, char **words, uint32_t count)
+static bool read_way(collet_link_cost *link, uint32_t number, uint32_t size, char *word)
+{
+	char *between = strchr(word, 'x');
+	if (!between)
+		return false;
+	*between = '\0';
+	const bool good = read_power(word, (uint64_t)1 << 30, &link->piece_log2[number][size]) &&
+			  link->piece_log2[number][size] > 0 &&
+			  read_power(between + 1, COLLET_CHANNELS_MOST, &link->channels_log2[number][size]);
+	*between = 'x';
+	return good;
+}
+
+/* The lines that have a word for each of the link's sizes, "-" where there is nothing to say. */
+static const struct row {
+	const char *word;
+	read_cell *read;
+	const char *meant;
+} rows[] = {
+	{"factor", read_factor, "factor in percent (1 to 100000, or -)"},
+	{"way", read_way, "way to cut: powers of two are meant, as in 65536x1, or -"},
+};
+enum { ROWS = sizeof(rows) / sizeof(rows[0]) };
+
+/* "factor allreduce ring 110 - 95" */
+static collet_status read_row(struct reader *r, const struct row *row, char **words, uint32_t count)
 {
 	collet_link_cost *link = &r->links[r->count - 1];
-	uint32_t number;
-	const collet_status status = read_algorithm(r, words, count, &number);
-	if (status != COLLET_OK)
-		return status;
-	for (uint32_t i = 0; i < link->sizes; i++) {
-		char *piece = words[i + 3], *channels = strchr(piece, 'x');
-		if (strcmp(piece, "-") == 0)
-			continue;
-		if (channels)
-			*channels = '\0';
-		if (!channels || !read_power(piece, (uint64_t)1 << 30, &link->piece_log2[number][i]) ||
-			link->piece_log2[number][i] == 0 ||
-			!read_power(channels + 1, COLLET_CHANNELS_MOST, &link->channels_log2[number][i]))
-			return fail_at(r,
-				"\"%s%s%s\" is no way to cut: powers of two are meant, as in 65536x1, or -", piece,
-				channels ? "x" : "", channels ? channels + 1 : "");
-	}
+	const struct collet_program *program = NULL;
+	for (uint32_t c = 0; count > 2 && c < COLLET_COLLECTIVE_COUNT; c++)
+		if (strcmp(collet_collective_name((enum collet_collective)c), words[1]) == 0)
+			program = collet_program_find((enum collet_collective)c, words[2]);
+	if (!program)
+		return fail_at(r, "\"%s\" names no algorithm of this version; tune again", row->word);
+	if (count - 3 != link->sizes)
+		return fail_at(r, "\"%s\" takes as many numbers as there are sizes, %u, not %u", row->word, link->sizes,
+			count - 3);
+	const uint32_t number = collet_program_number(program);
+	if (number >= COLLET_TUNING_ALGORITHMS)
+		return fail_at(r, "there are more algorithms than a tuning holds");
+	for (uint32_t i = 0; i < link->sizes; i++)
+		if (strcmp(words[i + 3], "-") != 0 && !row->read(link, number, i, words[i + 3]))
+			return fail_at(r, "\"%s\" is no %s", words[i + 3], row->meant);
 	return COLLET_OK;
 }
 
@@ -248,10 +245,9 @@ static collet_status read_words(struct reader *r, char **words, uint32_t count)
 		return fail_at(r, "\"%s\" before the first \"link\"", words[0]);
 	if (strcmp(words[0], "sizes") == 0)
 		return read_sizes(r, words, count);
-	if (strcmp(words[0], "factor") == 0)
-		return read_factors(r, words, count);
-	if (strcmp(words[0], "way") == 0)
-		return read_ways(r, words, count);
+	for (uint32_t i = 0; i < ROWS; i++)
+		if (strcmp(rows[i].word, words[0]) == 0)
+			return read_row(r, &rows[i], words, count);
 	for (uint32_t i = 0; i < FIELDS; i++)
 		if (strcmp(fields[i].word, words[0]) == 0)
 			return read_field(r, &fields[i], words, count);
