@@ -26,6 +26,7 @@ struct world {
 	size_t count;
 	double again[AGAIN_MAX];     /* of what was measured twice, how far both are apart */
 	size_t again_count;
+	size_t doubts;               /* calls of which the sweep could not make sure what is the fastest */
 };
 
 static int complain(const char *what)
@@ -46,6 +47,10 @@ static int read_points(struct world *world, FILE *printed)
 		double again;
 		if (sscanf(line, "cores %u", &world->cores) == 1)
 			continue;
+		if (strcmp(line, "doubt\n") == 0) {
+			world->doubts++;
+			continue;
+		}
 		if (sscanf(line, "again %lf", &again) == 1) {
 			if (world->again_count < AGAIN_MAX && again > 0)
 				world->again[world->again_count++] = fabs(log(again));
@@ -98,6 +103,7 @@ static int sweep(struct world *world, char **argv)
 static void take_in(struct world *world, const struct world *more)
 {
 	world->cores = more->cores;
+	world->doubts += more->doubts;
 	for (size_t i = 0; i < more->again_count && world->again_count < AGAIN_MAX; i++)
 		world->again[world->again_count++] = more->again[i];
 	world->count = tune_merge(world->points, world->count, TUNE_POINTS_MAX, more->points, more->count);
@@ -155,8 +161,10 @@ static int by_value(const void *a, const void *b)
 }
 
 /* What differences within a sweep are worth. */
-static void print_noise(struct world *world)
+static void print_noise(struct world *world, const char *question)
 {
+	if (world->doubts > 0)
+		printf("# in %zu calls noise has left it open %s\n", world->doubts, question);
 	if (world->again_count == 0)
 		return;
 	qsort(world->again, world->again_count, sizeof(world->again[0]), by_value);
@@ -263,7 +271,7 @@ static int fit(struct tuning *tuning, struct world *world, const struct bench_op
 		|| tune_predict(link, world->points, world->count) != COLLET_OK)
 		return complain("the fit");
 	print_link(link);
-	print_noise(world);
+	print_noise(world, "which algorithm is the fastest, or as good");
 	print_quality(world, "the formulas alone", tune_judge(world->points, world->count));
 	if (tune_set_factors(link, world->points, world->count) != COLLET_OK
 		|| tune_predict(link, world->points, world->count) != COLLET_OK)
@@ -278,7 +286,7 @@ static int check(struct world *world)
 	printf("# %u ranks on %u cores over %s: %zu points\n", world->ranks, world->cores, world->transport,
 		world->count);
 	print_points(world);
-	print_noise(world);
+	print_noise(world, "whether the choice is too slow");
 	print_quality(world, "as chosen now", q);
 	return 0;
 }

@@ -1,0 +1,51 @@
+/* Each turn that both were in gives one ratio, in which what the machine was at that time is left out. The median of
+ * the ratios is what counts (tune_polish.c), so the doubt is a median's: 1.25 times that of a mean, with a standard
+ * deviation taken from the median distance to the median, which one turn in which somebody else ran does not touch. */
+#include "tune_doubt.h"
+
+#include <assert.h>
+#include <math.h>
+#include <stdlib.h>
+
+/* A median's standard error beside a mean's; a standard deviation beside the median distance. Both of normal errors. */
+static const double of_median = 1.2533, of_distance = 1.4826;
+/* Turns that agree by chance are no proof. */
+static const double least_doubt = 0.003;
+/* So many standard errors are sure enough: one verdict in twenty is wrong. */
+static const double sure = 2;
+
+static int by_value(const void *a, const void *b)
+{
+	const double x = *(const double *)a, y = *(const double *)b;
+	return (x > y) - (x < y);
+}
+
+static double middle_of(double *values, size_t count)
+{
+	qsort(values, count, sizeof(values[0]), by_value);
+	return (values[(count - 1) / 2] + values[count / 2]) / 2;
+}
+
+double tune_doubt(const double *a, const double *b, size_t turns)
+{
+	double ratio[TUNE_DOUBT_TURNS];
+	size_t count = 0;
+	assert(turns <= TUNE_DOUBT_TURNS);
+	for (size_t k = 0; k < turns; k++)
+		if (a[k] > 0 && b[k] > 0)
+			ratio[count++] = log(a[k] / b[k]);
+	if (count < 3)
+		return INFINITY;
+	const double middle = middle_of(ratio, count);
+	for (size_t k = 0; k < count; k++)
+		ratio[k] = fabs(ratio[k] - middle);
+	const double doubt = of_median * of_distance * middle_of(ratio, count) / sqrt((double)count);
+	return doubt > least_doubt ? doubt : least_doubt;
+}
+
+enum tune_verdict tune_verdict(double lead, double doubt, double limit)
+{
+	if (lead - sure * doubt > limit)
+		return TUNE_BEYOND;
+	return lead + sure * doubt > limit ? TUNE_OPEN : TUNE_WITHIN;
+}

@@ -1,0 +1,85 @@
+/* What one rank of tune has while it measures: shared by what decides who is measured (tune_rank.c), in which ways
+ * (tune_ways.c), and how (tune_batch.c). */
+#ifndef BENCH_TUNE_SWEEP_H
+#define BENCH_TUNE_SWEEP_H
+
+#include "collet_side.h"
+#include "options.h"
+
+enum {
+	TUNE_KINDS = 3,          /* of calls, at most: tune_kinds() */
+	TUNE_TURNS = 2,          /* of each algorithm, size and kind in a pass; of long batches, half as many */
+	TUNE_PASSES = 2,         /* of everybody, then of who may be chosen, */
+	TUNE_FINAL_TURNS = 4,    /* then of those close to the best, with so many turns, */
+	TUNE_CONTESTS = 5,       /* and so often again, of those whose order is still in doubt */
+	TUNE_STAGES = TUNE_PASSES + 1 + TUNE_CONTESTS,
+	TUNE_BATCHES = TUNE_PASSES * TUNE_TURNS + (1 + TUNE_CONTESTS) * TUNE_FINAL_TURNS,
+	TUNE_ALGORITHMS = 16,    /* of a collective, at most */
+	TUNE_WAYS = 64           /* of a collective and size: algorithms, each in several ways */
+};
+
+/* A kind of calls, and its part in a point's time. */
+struct tune_kind {
+	enum bench_buffer_kind buffers;
+	bool in_step;                /* a barrier after each; else back to back */
+	double part;
+};
+
+/* One algorithm at one size, cut in one way. */
+struct tune_way {
+	const collet_algorithm_info *algorithm;
+	uint64_t bytes;              /* as the call has them: what divides */
+	uint64_t calls[TUNE_KINDS];  /* in a batch; 0: not known yet */
+	double predicted_ns;
+	uint32_t piece_bytes, channels;
+	uint32_t most_piece_bytes;   /* for which there is room */
+	bool chosen;                 /* by the library, left to itself */
+	bool again;                  /* the same as the chosen one, once more */
+	bool out;                    /* of what is still measured */
+	bool checked;
+	uint64_t ns[TUNE_KINDS][TUNE_BATCHES]; /* of each turn's batch, here, then on the slowest rank; 0: none */
+};
+
+/* One collective at one size. */
+struct tune_call {
+	struct tune_way way[TUNE_WAYS];
+	size_t count;
+	double ns[TUNE_WAYS];        /* of a call, as far as is known */
+	bool in_doubt;               /* which is the best, when all turns were over */
+};
+
+struct tune_sweep {
+	const struct bench_options *options;
+	struct collet_side side;
+	collet_algorithm_info algorithms[BENCH_COLLECTIVES][TUNE_ALGORITHMS];
+	size_t algorithm_count[BENCH_COLLECTIVES];
+	uint32_t cores;              /* that the ranks have together */
+	bool shared_memory;          /* where further channels have nothing to offer: one core copies for all of them */
+	bool any_memory;             /* the transport copies from the library's as from any other */
+	struct tune_call *calls;     /* collective by collective, size by size */
+};
+
+/* Says what failed, in the library's words. 1. */
+int tune_complain(const struct tune_sweep *s, const char *what);
+
+/* The kinds of calls that count for a collective; returns how many. */
+size_t tune_kinds(const struct tune_sweep *s, enum bench_collective collective, const struct tune_kind **kinds);
+
+/* How many turns each way takes in a pass with calls of this kind; in the last ones there are more. */
+size_t tune_turns(const struct tune_sweep *s, const struct bench_run *run, size_t kind, bool last);
+
+/* The plan for an algorithm (NULL: the library's choice), cut like this (0: as chosen). */
+const void *tune_plan(struct tune_sweep *s, const struct bench_work *work, uint64_t count, const char *algorithm,
+	uint32_t piece_bytes, uint32_t channels);
+
+/* Which algorithms there are for this size, and which the library would take, and how. */
+void tune_look(struct tune_sweep *s, const struct bench_work *work, uint64_t count, struct tune_call *call);
+
+/* After the first pass: who is not out goes on in other ways to cut messages too. */
+void tune_add_ways(const struct tune_sweep *s, struct tune_call *call);
+
+/* One batch of a way, of this kind (run has its buffers), into its place `turn`; before its first one, the result is
+ * checked. Nonzero: told. */
+int tune_batch(struct tune_sweep *s, struct bench_run *run, struct tune_way *way, size_t kind, size_t turn);
+
+#endif

@@ -1,0 +1,103 @@
+/* Which algorithms take part at a size, and in which ways their messages are cut. */
+#include <string.h>
+
+#include "tune.h"
+#include "tune_sweep.h"
+
+enum {
+	MOST_CHANNELS = 4,
+	CHANNELS_FROM_BYTES = 1 << 20   /* of a call */
+};
+
+const void *tune_plan(struct tune_sweep *s, const struct bench_work *work, uint64_t count, const char *algorithm,
+	uint32_t piece_bytes, uint32_t channels)
+{
+	s->side.piece_bytes = piece_bytes;
+	s->side.channels = channels;
+	return collet_side_plan(&s->side, work, count, algorithm);
+}
+
+static uint32_t fitting(uint32_t piece_bytes, uint32_t most)
+{
+	return piece_bytes < most ? piece_bytes : most;
+}
+
+/* One more way to cut what `like` is; it runs from the next pass on. */
+static struct tune_way *add_way(
+	struct tune_call *call, const struct tune_way *like, uint32_t piece_bytes, uint32_t channels)
+{
+	if (call->count == TUNE_WAYS)
+		return NULL;
+	struct tune_way *way = &call->way[call->count++];
+	*way = (struct tune_way){ .algorithm = like->algorithm, .bytes = like->bytes,
+		.predicted_ns = like->predicted_ns, .piece_bytes = piece_bytes, .channels = channels,
+		.most_piece_bytes = like->most_piece_bytes };
+	memcpy(way->calls, like->calls, sizeof(way->calls));
+	return way;
+}
+
+void tune_look(struct tune_sweep *s, const struct bench_work *work, uint64_t count, struct tune_call *call)
+{
+	const enum bench_collective collective = (enum bench_collective)work->collective;
+	tune_plan(s, work, count, NULL, 0, 0);
+	const collet_plan chosen = s->side.plan;
+	s->cores = chosen.cores;
+	s->shared_memory = strcmp(chosen.transport, "shm") == 0;
+	s->any_memory = strcmp(chosen.transport, "tcp") == 0;
+	call->count = 0;
+	for (size_t a = 0; a < s->algorithm_count[collective]; a++) {
+		const collet_algorithm_info *info = &s->algorithms[collective][a];
+		tune_plan(s, work, count, info->name, 0, 0);
+		const collet_plan own = s->side.plan;
+		if (own.algorithm == NULL || own.predicted_ns < 0)
+			continue;
+		const bool is_chosen = chosen.algorithm != NULL && strcmp(chosen.algorithm, info->name) == 0;
+		const bool is_usual = own.channels == 1
+			&& own.piece_bytes == fitting(TUNE_USUAL_PIECE, own.most_piece_bytes);
+		const uint64_t bytes = bench_bytes(work, s->side.library.size, count);
+		struct tune_way *usual = &call->way[call->count++];
+		*usual = (struct tune_way){ .algorithm = info, .bytes = bytes, .predicted_ns = own.predicted_ns,
+			.piece_bytes = TUNE_USUAL_PIECE, .channels = 1, .most_piece_bytes = own.most_piece_bytes };
+		const bool is_cut = bytes > TUNE_LEAST_PIECE;
+		usual->chosen = is_chosen && (is_usual || !is_cut);
+		if (!is_chosen || is_usual || !is_cut)
+			continue;
+		const bool is_whole = own.piece_bytes == fitting(TUNE_USUAL_PIECE, own.most_piece_bytes);
+		struct tune_way *other =
+			add_way(call, usual, is_whole ? TUNE_USUAL_PIECE : own.piece_bytes, own.channels);
+		if (other != NULL)
+			other->chosen = true;
+	}
+	for (size_t i = 0; i < call->count; i++) {
+		if (!call->way[i].chosen || call->count == TUNE_WAYS)
+			continue;
+		struct tune_way *again = &call->way[call->count++];
+		*again = call->way[i];
+		again->chosen = false;
+		again->again = true;
+		break;
+	}
+}
+
+void tune_add_ways(const struct tune_sweep *s, struct tune_call *call)
+{
+	const size_t usual = call->count;
+	for (size_t i = 0; i < usual; i++) {
+		const struct tune_way *p = &call->way[i];
+		/* The library's own way, if it is another, is there already. */
+		const struct tune_way *own =
+			i + 1 < usual && p[1].algorithm == p->algorithm && !p[1].again ? p + 1 : NULL;
+		if (p->out || p->again || p->piece_bytes != TUNE_USUAL_PIECE || p->channels != 1
+			|| p->bytes <= TUNE_LEAST_PIECE)
+			continue;
+		for (uint32_t piece = TUNE_USUAL_PIECE / 4; piece >= TUNE_LEAST_PIECE; piece /= 4)
+			if (piece < p->most_piece_bytes && piece < p->bytes
+				&& !(own != NULL && own->piece_bytes == piece && own->channels == 1))
+				add_way(call, p, piece, 1);
+		for (uint32_t channels = 2; p->algorithm->pieced && !s->shared_memory && channels <= MOST_CHANNELS;
+			channels *= 2)
+			if (p->bytes >= CHANNELS_FROM_BYTES
+				&& !(own != NULL && own->piece_bytes == TUNE_USUAL_PIECE && own->channels == channels))
+				add_way(call, p, TUNE_USUAL_PIECE, channels);
+	}
+}
