@@ -25,7 +25,8 @@ extern const struct collet_program_list collet_scatter_programs;
 extern const struct collet_program_list collet_alltoall_programs;
 
 /* In no list: what the engine runs of a `hierarchical` where GPUs do what is inside hosts. */
-extern const struct collet_program collet_allreduce_between, collet_reduce_between; /* programs_reducing.c */
-extern const struct collet_program collet_broadcast_between;                        /* programs_moving.c */
+/* programs_reducing.c */
+extern const struct collet_program collet_allreduce_between, collet_reduce_between, collet_reduce_scatter_between;
+extern const struct collet_program collet_broadcast_between, collet_allgather_between; /* programs_moving.c */
 
 #endif

@@ -6,6 +6,7 @@
 #include "collectives/allgather_direct.h"
 #include "collectives/allgather_doubling.h"
 #include "collectives/allgather_halves.h"
+#include "collectives/allgather_hierarchical.h"
 #include "collectives/allgather_ring.h"
 #include "collectives/alltoall_bruck.h"
 #include "collectives/alltoall_direct.h"
@@ -214,6 +215,31 @@ static const struct collet_program allgather_ring = {
 	.fan_in = fan_in_one,
 };
 
+static const struct collet_program allgather_hierarchical = {
+	.name = "hierarchical",
+	.collective = COLLET_ALLGATHER,
+	.source = "Karonis et al. 2000, with a ring between hosts",
+	.summary = "collects on each host, blocks go round hosts: for several hosts with several ranks each",
+	.ordered = true,
+	.sliced = true,
+	.listed = true,
+	.step_count = allgather_hierarchical_step_count,
+	.step = allgather_hierarchical_step,
+	.cost = allgather_hierarchical_cost,
+	.fan_in = fan_in_one,
+};
+
+const struct collet_program collet_allgather_between = {
+	.name = "hierarchical",
+	.collective = COLLET_ALLGATHER,
+	.ordered = true,
+	.sliced = true,
+	.listed = true,
+	.step_count = allgather_hierarchical_between_step_count,
+	.step = allgather_hierarchical_between_step,
+	.fan_in = fan_in_one,
+};
+
 static const struct collet_program gather_direct = {
 	.name = "direct",
 	.collective = COLLET_GATHER,
@@ -325,6 +351,7 @@ static const struct collet_program *const allgather_programs[] = {
 	&allgather_bruck,
 	&allgather_doubling,
 	&allgather_halves,
+	&allgather_hierarchical,
 	&allgather_ring,
 };
 static const struct collet_program *const gather_programs[] = {

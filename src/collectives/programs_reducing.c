@@ -21,6 +21,7 @@
 #include "collectives/reduce_scatter_gather.h"
 #include "collectives/reduce_scatter_halves.h"
 #include "collectives/reduce_scatter_halving.h"
+#include "collectives/reduce_scatter_hierarchical.h"
 #include "collectives/reduce_scatter_ring.h"
 #include "collectives/reduce_tree.h"
 
@@ -303,6 +304,27 @@ static const struct collet_program reduce_scatter_ring = {
 	.fan_in = fan_in_one,
 };
 
+static const struct collet_program reduce_scatter_hierarchical = {
+	.name = "hierarchical",
+	.collective = COLLET_REDUCE_SCATTER,
+	.source = "Cho et al. 2019, with one leader a host",
+	.summary = "adds up on each host, blocks go round hosts: for several hosts with several ranks each",
+	.sliced = true,
+	.step_count = reduce_scatter_hierarchical_step_count,
+	.step = reduce_scatter_hierarchical_step,
+	.cost = reduce_scatter_hierarchical_cost,
+	.fan_in = fan_in_host,
+};
+
+const struct collet_program collet_reduce_scatter_between = {
+	.name = "hierarchical",
+	.collective = COLLET_REDUCE_SCATTER,
+	.sliced = true,
+	.step_count = reduce_scatter_hierarchical_between_step_count,
+	.step = reduce_scatter_hierarchical_between_step,
+	.fan_in = fan_in_one,
+};
+
 static const struct collet_program *const allreduce_programs[] = {
 	&allreduce_direct,
 	&allreduce_exchange,
@@ -328,6 +350,7 @@ static const struct collet_program *const reduce_scatter_programs[] = {
 	&reduce_scatter_bruck,
 	&reduce_scatter_halving,
 	&reduce_scatter_halves,
+	&reduce_scatter_hierarchical,
 	&reduce_scatter_ring,
 };
 

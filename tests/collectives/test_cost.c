@@ -112,6 +112,8 @@ static void hierarchies_follow_theirs(void **state)
 		{ COLLET_REDUCE, "hierarchical" },
 		{ COLLET_BROADCAST, "hierarchical" },
 		{ COLLET_BARRIER, "hierarchical" },
+		{ COLLET_ALLGATHER, "hierarchical" },
+		{ COLLET_REDUCE_SCATTER, "hierarchical" },
 	};
 	for (size_t i = 0; i < sizeof of / sizeof of[0]; i++) {
 		const struct collet_program *program = collet_program_find(of[i].collective, of[i].name);

@@ -110,6 +110,8 @@ static const struct {
 	{ COLLET_REDUCE, "hierarchical" },
 	{ COLLET_BROADCAST, "hierarchical" },
 	{ COLLET_BARRIER, "hierarchical" },
+	{ COLLET_ALLGATHER, "hierarchical" },
+	{ COLLET_REDUCE_SCATTER, "hierarchical" },
 };
 
 /* Every way to put up to 12 ranks on hosts: bit i of `cuts` starts a new host at rank i + 1. Fewer elements than chunks
@@ -134,6 +136,7 @@ static void hosts(void **state)
 				call.host_first = first;
 				call.hosts = count;
 				call.first_leads = draw(&seed, 2);
+				call.listed = program->listed && draw(&seed, 2);
 				row_prove(&call, size, mode_of[v], draw(&seed, 0));
 			}
 		}
