@@ -52,6 +52,8 @@ const struct collet_program *collet_program_between(enum collet_collective colle
 	case COLLET_ALLREDUCE: return &collet_allreduce_between;
 	case COLLET_REDUCE: return &collet_reduce_between;
 	case COLLET_BROADCAST: return &collet_broadcast_between;
+	case COLLET_ALLGATHER: return &collet_allgather_between;
+	case COLLET_REDUCE_SCATTER: return &collet_reduce_scatter_between;
 	default: return NULL;
 	}
 }

@@ -1,11 +1,10 @@
-#include "comm/hosted.h"
+#include "comm/hosted_internal.h"
 
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "collectives/moves.h"
-#include "comm/piped.h"
 #include "comm/staged.h"
 #include "engine/flow.h"
 
@@ -13,34 +12,25 @@ enum { CHILDREN_MOST = 8 };
 
 _Static_assert(COLLET_DIRECT_RANKS <= 1 << CHILDREN_MOST, "a node of the tree has no more children");
 
-struct hosted {
-	struct collet_context *context;
-	struct collet_request *request; /* while its program is the part between hosts; else NULL */
-	const struct collet_program *planned;
-	bool prescales; /* as it was planned */
-	void *call;     /* the leader's; NULL: it has been told that it is over */
-	const struct collet_kernel_set *kernels;
-	struct collet_fold fold;
-	size_t element_bytes;
-	bool scales;
-	cu_pointer gpu; /* where the GPU has the host's block, if a kernel writes there */
-	uint32_t size, root; /* root: a place; size: it is on another host */
-	struct collet_span_plan_rank ranks[];
-};
-
 static bool has_root(const struct hosted *hosted)
 {
 	return hosted->root < hosted->size;
+}
+
+collet_status hosted_copy(
+	const struct hosted *hosted, cu_stream stream, const struct collet_fold_span *spans, uint32_t count)
+{
+	const struct collet_fold copy = {.dtype = COLLET_U8, .op = COLLET_SUM, .average_of = 1};
+	return count ? collet_fold_launch(hosted->kernels, &copy, spans, count, stream) : COLLET_OK;
 }
 
 /* From one place to those others that are not it. */
 static collet_status copy_to(const struct hosted *hosted, cu_stream stream, const void *source, void *const *others,
 	uint32_t count, size_t bytes)
 {
-	const struct collet_fold copy = {.dtype = COLLET_U8, .op = COLLET_SUM, .average_of = 1};
 	const struct collet_fold_span span = {
 		.sources = &source, .results = others, .source_count = 1, .result_count = count, .count = bytes};
-	return count ? collet_fold_launch(hosted->kernels, &copy, &span, 1, stream) : COLLET_OK;
+	return hosted_copy(hosted, stream, &span, count != 0);
 }
 
 /* To the first rank's result, and from there to the others'. */
@@ -120,9 +110,9 @@ static collet_status bring_tree(void *owner, struct collet_pipe *pipe, char *hos
 				   : status;
 }
 
-/* ---- Inside the host: reduce ---- */
+/* ---- Inside the host: reduce, and reduce-scatter ---- */
 
-/* Only the root has a place for what comes of it, so the kernel writes to the host's memory itself. */
+/* Nobody, or only the root, has a place for what comes of it, so the kernel writes to the host's memory itself. */
 static collet_status bring_sum(void *owner, struct collet_pipe *pipe, char *host, size_t offset, size_t bytes)
 {
 	struct hosted *hosted = owner;
@@ -228,8 +218,10 @@ static struct hosted *make(const struct collet_request *request, const struct co
 			.average_of = 1},
 		.element_bytes = request->element_bytes,
 		.scales = request->prescales,
+		.shape = request->shape,
 		.size = local->size,
 		.root = local->root};
+	memcpy(hosted->members, local->members, local->size * sizeof(hosted->members[0]));
 	memcpy(hosted->ranks, local->ranks, local->size * sizeof(hosted->ranks[0]));
 	return hosted;
 }
@@ -249,6 +241,16 @@ static struct collet_piped_cargo cargo_of(struct hosted *hosted, enum collet_col
 		cargo.takes = !cargo.brings;
 		cargo.bring = bring_roots;
 		cargo.take = take_for_all;
+		return cargo;
+	case COLLET_ALLGATHER:
+		cargo.brings = cargo.takes = true;
+		cargo.bring = hosted_bring_blocks;
+		cargo.take = hosted_take_blocks;
+		return cargo;
+	case COLLET_REDUCE_SCATTER:
+		cargo.brings = cargo.takes = true;
+		cargo.bring = bring_sum;
+		cargo.take = hosted_take_own_blocks;
 		return cargo;
 	default:
 		assert(collective == COLLET_ALLREDUCE);
@@ -281,12 +283,19 @@ collet_status collet_hosted_share(struct collet_request *request, const struct c
 	char *host;
 	if (!hosted)
 		return collet_fail(COLLET_ERR_MEMORY, "no memory for what a host's ranks have");
+	const char *why = hosted_blocks_differ(hosted);
+	if (why) {
+		free(hosted);
+		return collet_fail(COLLET_ERR_ARGUMENT, "%s", why);
+	}
+	/* The larger of the two has room for all that travels. */
+	const size_t bytes = own->send_bytes > own->recv_bytes ? own->send_bytes : own->recv_bytes;
 	const struct collet_piped_cargo cargo = cargo_of(hosted, collective);
-	collet_status status = collet_staged_of(hosted->context, local->copier, sides,
-		request->shape.count * request->element_bytes, &cargo, &host, &staged);
+	collet_status status =
+		collet_staged_of(hosted->context, local->copier, sides, bytes, &cargo, &host, &staged);
 	if (status != COLLET_OK)
 		return status;
-	if (collective == COLLET_REDUCE)
+	if (cargo.bring == bring_sum)
 		status = find_block(hosted, local->copier, staged);
 	if (status != COLLET_OK) {
 		collet_staged_drop(staged);

@@ -3,7 +3,8 @@
  * out what comes of it; all three piece by piece, at the same time.
  *
  * An all-reduce combines along the tree that the program has for hosts, so bits are those of the host's memory. A
- * reduce combines a host's ranks in one pass and rounds, and then hosts; in the host's memory both are one pass. */
+ * reduce and a reduce-scatter combine a host's ranks in one pass and round, and then hosts; in the host's memory both
+ * are one pass. */
 #ifndef COLLET_COMM_HOSTED_H
 #define COLLET_COMM_HOSTED_H
 

@@ -13,15 +13,20 @@ static bool is_any_order(const struct collet_way_call *call)
 bool collet_way_is_by_host(const collet_comm *comm, const struct collet_way_call *call)
 {
 	return comm->gpu_each_host && collet_program_between(call->collective) && call->op != COLLET_USER &&
-	       call->shape->hosts > 1 && call->shape->count >= COLLET_HOSTED_LEAST / collet_dtype_bytes(call->dtype);
+	       call->shape->hosts > 1 &&
+	       collet_shape_bytes(call->collective, call->shape, collet_dtype_bytes(call->dtype)) >=
+		       COLLET_HOSTED_LEAST;
 }
 
 bool collet_way_leaders_go(const struct collet_way_call *call)
 {
-	if (strcmp(call->program->name, "hierarchical") != 0)
+	const bool one_pass = call->collective == COLLET_REDUCE || call->collective == COLLET_REDUCE_SCATTER;
+	/* Barriers and, of listed counts, calls of nothing. */
+	if (strcmp(call->program->name, "hierarchical") != 0 || !collet_program_between(call->collective) ||
+		!collet_shape_bytes(call->collective, call->shape, collet_dtype_bytes(call->dtype)))
 		return false;
-	/* A reduce's order of operands is its own then. */
-	return call->collective != COLLET_REDUCE || is_any_order(call);
+	/* What is combined inside hosts is rounded there, which is an order of operands of its own. */
+	return !one_pass || is_any_order(call);
 }
 
 /* The larger of the buffers that this rank uses. */
@@ -55,8 +60,7 @@ const char *collet_way_of(const collet_comm *comm, const struct collet_way_call 
 		*algorithm = "direct";
 		return "direct";
 	}
-	if (comm->direct && comm->gpu_each_host && collet_program_between(call->collective) &&
-		collet_way_leaders_go(call))
+	if (comm->direct && comm->gpu_each_host && collet_way_leaders_go(call))
 		return "hosted";
 	return side_bytes(comm, call) >= COLLET_PIPED_LEAST ? "piped" : "staged";
 }

@@ -151,7 +151,7 @@ collet_status collet_direct_locate(struct collet_direct *direct, struct collet_d
 /* Cuts go along with a v-form's offer; how long that is. */
 static size_t add_lists(struct collet_direct *direct, struct offer *offer, const struct collet_shape *shape)
 {
-	const size_t size = direct->size, bytes = size * sizeof(uint64_t);
+	const size_t size = direct->group->size, bytes = size * sizeof(uint64_t);
 	uint64_t *lists = (uint64_t *)(void *)(offer + 1);
 	const struct collet_cut *cuts[2] = { &shape->input, &shape->result };
 	offer->input_count = shape->input.count;
@@ -494,7 +494,7 @@ collet_status collet_direct_make(struct collet_direct **made, struct collet_devi
 	direct->events = events;
 	direct->last = &direct->first;
 	collet_status status = find_members(direct);
-	direct->offer_bytes = sizeof(struct offer) + 4 * sizeof(uint64_t) * direct->size;
+	direct->offer_bytes = sizeof(struct offer) + 4 * sizeof(uint64_t) * group->size;
 	if (status == COLLET_OK)
 		status = make_shadow(direct);
 	if (status == COLLET_OK)

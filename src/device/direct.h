@@ -75,6 +75,7 @@ struct collet_direct_local {
 	const struct collet_kernel_set *kernels;
 	struct collet_copier *copier;        /* all of it is within reach of this context */
 	const struct collet_span_plan_rank *ranks; /* by place */
+	const uint32_t *members;             /* likewise: ranks of the group, rising */
 	uint32_t size;
 	uint32_t root;                       /* its place; size: it is not of this host */
 	void *call;                          /* for collet_direct_over() */

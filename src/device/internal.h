@@ -6,7 +6,7 @@
 #include "device/plan.h"
 
 /* What a rank offers; travels as it is. A v-form's counts and displacements follow: of the input, then of the result,
- * each `size` of them, zeros where it knows none. */
+ * one for each rank of the group, zeros where it knows none. */
 struct offer {
 	uint64_t signature, sequence;
 	uint64_t input_count, result_count;  /* a v-form: of the own block */

@@ -73,9 +73,9 @@ static struct collet_cut cut_of(uint64_t count, bool listed, const uint64_t *lis
 /* false: a rank that must list blocks has listed none. */
 static bool take_cuts(struct collet_direct *direct, struct call *call)
 {
-	const uint32_t size = direct->size;
+	const uint32_t size = direct->group->size;
 	const enum collet_collective collective = call->job.collective;
-	for (uint32_t r = 0; r < size; r++) {
+	for (uint32_t r = 0; r < direct->size; r++) {
 		const struct offer *offer = offer_of(direct, call, r);
 		const uint64_t *lists = (const uint64_t *)(const void *)(offer + 1);
 		struct collet_span_plan_rank *rank = &direct->ranks[r];
@@ -143,7 +143,7 @@ static const char *share(struct collet_direct *direct, struct call *call)
 	while (root < direct->size && direct->members[root] != call->job.root)
 		root++;
 	const struct collet_direct_local local = { .kernels = direct->kernels, .copier = direct->copier,
-		.ranks = direct->ranks, .size = direct->size, .root = root, .call = call };
+		.ranks = direct->ranks, .members = direct->members, .size = direct->size, .root = root, .call = call };
 	if (direct->events->share(call->request, &local) != COLLET_OK) {
 		call->surprising = true;
 		return collet_last_error();

@@ -11,124 +11,54 @@
 
 #include <collet/tools.h>
 
-#include "gpu.h"
+#include "hosts.h"
 #include "sample.h"
-
-enum { SMALL = 37, MIDDLE = 70001, LARGE = 400000 };
-
-/* A letter a rank: the host that it is on. */
-struct world {
-	const char *hosts;
-	const char *fail;            /* FAKE_CUDA_FAIL, of rank 0 */
-	enum call_kind kind;         /* what fails */
-	uint32_t root;               /* of it: nobody gets on without rank 0 */
-};
-
-static bool leads(const struct rank *rank, const struct world *world)
-{
-	return strchr(world->hosts, world->hosts[rank->rank]) == world->hosts + rank->rank;
-}
-
-/* Ranks are processes: each has an environment of its own. */
-static bool begin(struct gpu *gpu, struct rank *rank)
-{
-	const struct world *world = rank->options->context;
-	const char host[] = { world->hosts[rank->rank], '\0' };
-	setenv("COLLET_HOST_ID", host, 1);
-	return gpu_start(gpu, rank) && rank_create(rank);
-}
-
-/* By enum call_kind. */
-static const char *const kind_names[] = { "all-reduce", "reduce", "broadcast" };
-
-struct row {
-	collet_dtype dtype;
-	collet_op op;
-	uint64_t count;
-	bool in_place, request, stream;
-	bool mixed;                  /* of rank 1, the buffer that is written is the host's */
-	bool chosen;                 /* it is not asked for by name */
-	enum call_kind kind;         /* of the first three */
-	uint32_t root;
-};
-
-/* Anything; but where a float's sum is to be the same in any order, small whole numbers. */
-static void fill(const struct row *row, char *bytes, size_t count, uint32_t seed)
-{
-	uint64_t state = seed * UINT64_C(0x9e3779b97f4a7c15) + 1;
-	for (size_t b = 0; b < count; b++) {
-		state = state * UINT64_C(6364136223846793005) + 1442695040888963407u;
-		bytes[b] = (char)(state >> 56);
-	}
-	if (row->kind != REDUCE || row->dtype != COLLET_F32)
-		return;
-	for (size_t i = 0; i < count / sizeof(float); i++) {
-		const float value = (float)(bytes[i * sizeof(float)] & 15);
-		memcpy(bytes + i * sizeof(float), &value, sizeof(value));
-	}
-}
-
-static collet_how how_of(const struct rank *rank, const struct row *row)
-{
-	collet_how how = COLLET_HOW_DEFAULT;
-	how.scale = 0.5 + rank->rank;
-	how.algorithm = row->chosen ? NULL : "hierarchical";
-	return how;
-}
-
-static collet_status call(
-	const struct rank *rank, const struct row *row, const void *send, void *recv, const collet_how *how)
-{
-	switch (row->kind) {
-	case REDUCE:
-		return collet_reduce(rank->comm, send, rank->rank == row->root ? recv : NULL, row->count, row->dtype,
-			row->op, row->root, how);
-	case BROADCAST:
-		return collet_broadcast(rank->comm, rank->rank == row->root ? send : NULL, recv, row->count,
-			row->dtype, row->root, how);
-	default: return collet_allreduce(rank->comm, send, recv, row->count, row->dtype, row->op, how);
-	}
-}
 
 static bool call_on_gpu(struct gpu *gpu, const struct row *row, const void *send, void *recv)
 {
 	struct rank *rank = gpu->rank;
 	collet_request *request = NULL;
-	collet_how how = how_of(rank, row);
+	collet_how how = hosts_how(rank, row);
 	how.request = row->request ? &request : NULL;
 	how.stream = row->stream ? gpu->stream[0] : NULL;
-	return rank_ok(rank, call(rank, row, send, recv, &how), kind_names[row->kind]) &&
+	return rank_ok(rank, hosts_call(rank, row, send, recv, &how), hosts_kind_names[row->kind]) &&
 		rank_ok(rank, collet_request_wait(&request), "waiting") &&
 		(!row->stream || gpu_synchronize(gpu, 0)) &&
 		rank_ok(rank, collet_comm_error(rank->comm), "the error");
 }
 
-/* On the host, then on the GPU. */
+/* On the host, then on the GPU, from and to buffers that hold the same at first. in_place: recv is in send, or send in
+ * recv, whichever is the larger. */
 static void compare(struct gpu *gpu, const struct row *row, const struct buffer *send, const struct buffer *recv)
 {
 	struct rank *rank = gpu->rank;
 	const struct world *world = rank->options->context;
-	const size_t bytes = row->count * collet_dtype_bytes(row->dtype);
-	char *given = malloc(bytes), *on_host = calloc(bytes, 1), *on_gpu = calloc(bytes, 1);
+	const struct sides sides = hosts_sides(rank, row);
+	const bool in_place = send == recv;
+	const size_t send_at = in_place ? sides.send_at : 0, recv_at = in_place ? sides.recv_at : 0;
+	char *from = malloc(send->bytes), *to = in_place ? from : malloc(recv->bytes), *on_gpu = malloc(recv->bytes);
 	struct row named = *row;
 	named.chosen = false;
-	const collet_how how = how_of(rank, &named);
-	rank_doing(rank, "%s %s %s of %llu, root %u%s%s%s%s%s", kind_names[row->kind], collet_dtype_name(row->dtype),
-		collet_op_name(row->op), (unsigned long long)row->count, row->root, row->in_place ? ", in place" : "",
-		row->mixed ? ", mixed" : "", row->request ? ", by a request" : "", row->stream ? ", on a stream" : "",
-		row->chosen ? ", chosen" : "");
-	fill(row, given, bytes, rank->rank + (uint32_t)row->count);
-	bool fine = rank_ok(rank, call(rank, row, given, on_host, &how), "on the host") &&
-		rank_check(rank, buffer_write(send, given), "writing");
+	const collet_how how = hosts_how(rank, &named);
+	rank_doing(rank, "%s %s %s of %llu, root %u%s%s%s%s%s", hosts_kind_names[row->kind],
+		collet_dtype_name(row->dtype), collet_op_name(row->op), (unsigned long long)row->count, row->root,
+		in_place ? ", in place" : "", row->mixed ? ", mixed" : "", row->request ? ", by a request" : "",
+		row->stream ? ", on a stream" : "", row->chosen ? ", chosen" : "");
+	memset(to, 0xa5, recv->bytes);
+	hosts_fill(row, from + send_at, sides.send, rank->rank + (uint32_t)row->count);
+	bool fine = rank_check(rank, buffer_write(recv, to) && (in_place || buffer_write(send, from)), "writing");
+	fine = fine && rank_ok(rank, hosts_call(rank, row, from + send_at, to + recv_at, &how), "on the host");
 	/* Who does not lead copies nothing. */
-	if (!row->mixed && !leads(rank, world))
+	if (!row->mixed && !hosts_leads(rank, world))
 		setenv("FAKE_CUDA_FAIL", "cuMemcpyAsync:0:1", 1);
-	fine = fine && call_on_gpu(gpu, row, send->first, recv->first);
+	fine = fine && call_on_gpu(gpu, row, send->first + send_at, recv->first + recv_at);
 	unsetenv("FAKE_CUDA_FAIL");
 	fine = fine && rank_check(rank, buffer_read(recv, on_gpu), "reading");
 	if (fine && (row->kind != REDUCE || rank->rank == row->root))
-		rank_check(rank, memcmp(on_host, on_gpu, bytes) == 0, "differs");
-	free(given), free(on_host), free(on_gpu);
+		rank_check(rank, memcmp(to + recv_at, on_gpu + recv_at, sides.recv) == 0, "differs");
+	if (!in_place)
+		free(to);
+	free(from), free(on_gpu);
 }
 
 /* With every root. All have the same buffers: the leader keeps those of others open, and the stand-in few. */
@@ -136,12 +66,13 @@ static void compare_all(struct gpu *gpu, struct row row, size_t number)
 {
 	struct rank *rank = gpu->rank;
 	const bool mixed = row.mixed && rank->rank == 1, in_place = row.in_place && !mixed;
-	const uint32_t roots = row.kind == ALLREDUCE ? 1 : rank->size;
-	const size_t bytes = row.count * collet_dtype_bytes(row.dtype);
+	const uint32_t roots = row.kind == REDUCE || row.kind == BROADCAST ? rank->size : 1;
+	const struct sides sides = hosts_sides(rank, &row);
+	const size_t more = sides.send > sides.recv ? sides.send : sides.recv;
 	struct buffer send = { 0 }, recv = { 0 };
 	rank_check(rank,
-		buffer_make(&send, &gpu->program, true, bytes) &&
-			(in_place || buffer_make(&recv, &gpu->program, !mixed, bytes)),
+		buffer_make(&send, &gpu->program, true, in_place ? more : sides.send) &&
+			(in_place || buffer_make(&recv, &gpu->program, !mixed, sides.recv)),
 		"buffers");
 	for (; row.root < roots && !rank->report->failed; row.root++)
 		if (sample_has(number * 8 + row.root))
@@ -177,9 +108,27 @@ static void all_rows(struct rank *rank)
 		{ COLLET_F64, COLLET_SUM, LARGE, .kind = BROADCAST, .request = true, .chosen = true },
 		{ COLLET_F32, COLLET_SUM, MIDDLE, .kind = BROADCAST, .stream = true, .chosen = true },
 		{ COLLET_F32, COLLET_SUM, MIDDLE, .kind = BROADCAST, .mixed = true },
+		{ COLLET_U8, COLLET_SUM, 1, .kind = ALLGATHER },
+		{ COLLET_F32, COLLET_SUM, MIDDLE, .kind = ALLGATHER, .chosen = true },
+		{ COLLET_F16, COLLET_SUM, MIDDLE, .kind = ALLGATHER, .in_place = true, .request = true },
+		{ COLLET_F64, COLLET_SUM, MIDDLE, .kind = ALLGATHER, .stream = true, .chosen = true },
+		{ COLLET_F32, COLLET_SUM, MIDDLE, .kind = ALLGATHER, .mixed = true },
+		{ COLLET_U8, COLLET_SUM, 0, .kind = ALLGATHERV },
+		{ COLLET_U8, COLLET_SUM, SMALL, .kind = ALLGATHERV },
+		{ COLLET_F32, COLLET_SUM, MIDDLE, .kind = ALLGATHERV, .chosen = true },
+		{ COLLET_I8, COLLET_SUM, MIDDLE, .kind = ALLGATHERV, .in_place = true, .chosen = true },
+		{ COLLET_F16, COLLET_SUM, MIDDLE, .kind = ALLGATHERV, .stream = true, .chosen = true },
+		{ COLLET_I32, COLLET_SUM, 1, .kind = REDUCE_SCATTER },
+		{ COLLET_F32, COLLET_SUM, MIDDLE, .kind = REDUCE_SCATTER, .chosen = true },
+		{ COLLET_U32, COLLET_SUM, MIDDLE, .kind = REDUCE_SCATTER, .in_place = true },
+		{ COLLET_F32, COLLET_MAX, MIDDLE, .kind = REDUCE_SCATTER, .request = true, .chosen = true },
+		{ COLLET_F32, COLLET_PREMUL_SUM, MIDDLE, .kind = REDUCE_SCATTER, .in_place = true, .chosen = true },
+		{ COLLET_F32, COLLET_AVERAGE, MIDDLE, .kind = REDUCE_SCATTER, .stream = true, .chosen = true },
+		{ COLLET_I8, COLLET_AVERAGE, MIDDLE, .kind = REDUCE_SCATTER, .stream = true, .in_place = true },
+		{ COLLET_U32, COLLET_SUM, MIDDLE, .kind = REDUCE_SCATTER, .mixed = true, .chosen = true },
 	};
 	struct gpu gpu;
-	if (!begin(&gpu, rank))
+	if (!hosts_begin(&gpu, rank))
 		return;
 	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]) && !rank->report->failed; i++)
 		compare_all(&gpu, rows[i], rank->size * 100 + i);
@@ -200,6 +149,121 @@ static void bits_are_those_of_the_hosts_hierarchical(void **state)
 	}
 }
 
+/* ---- In which order a reduce-scatter's operands are ---- */
+
+static float operand(uint32_t rank, uint64_t element)
+{
+	return (float)((rank * 7919 + element * 104729) % 1000003) / 997;
+}
+
+/* As a leader adds them: of a host, in order of rank. */
+static float host_sum(const struct world *world, char host, uint64_t element)
+{
+	float sum = 0;
+	bool first = true;
+	for (uint32_t r = 0; world->hosts[r]; r++) {
+		if (world->hosts[r] != host)
+			continue;
+		sum = first ? operand(r, element) : sum + operand(r, element);
+		first = false;
+	}
+	return sum;
+}
+
+/* Hosts from the one after this rank's on, round to it; their order is that of their lowest ranks. */
+static float ring_sum(const struct world *world, uint32_t rank, uint64_t element)
+{
+	char ring[RANKS_MOST + 1] = "";
+	for (uint32_t r = 0; world->hosts[r]; r++)
+		if (!strchr(ring, world->hosts[r]))
+			strncat(ring, &world->hosts[r], 1);
+	const size_t hosts = strlen(ring), own = (size_t)(strchr(ring, world->hosts[rank]) - ring);
+	float sum = host_sum(world, ring[(own + 1) % hosts], element);
+	for (size_t h = 2; h <= hosts; h++)
+		sum += host_sum(world, ring[(own + h) % hosts], element);
+	return sum;
+}
+
+static void add_up(struct rank *rank)
+{
+	const struct world *world = rank->options->context;
+	const uint64_t all = (uint64_t)rank->size * MIDDLE;
+	struct gpu gpu;
+	struct buffer send = { 0 }, recv = { 0 };
+	float *values = malloc(all * sizeof(*values));
+	if (!hosts_begin(&gpu, rank))
+		return;
+	for (uint64_t i = 0; i < all; i++)
+		values[i] = operand(rank->rank, i);
+	if (!rank_check(rank,
+		    buffer_make(&send, &gpu.program, true, all * sizeof(*values)) &&
+			    buffer_make(&recv, &gpu.program, true, MIDDLE * sizeof(*values)) &&
+			    buffer_write(&send, values),
+		    "buffers"))
+		return;
+	rank_ok(rank,
+		collet_reduce_scatter(rank->comm, send.first, recv.first, MIDDLE, COLLET_F32, COLLET_SUM, NULL),
+		"adding up");
+	rank_check(rank, buffer_read(&recv, values), "reading");
+	for (uint64_t i = 0; i < MIDDLE && !rank->report->failed; i++) {
+		const float expected = ring_sum(world, rank->rank, (uint64_t)rank->rank * MIDDLE + i);
+		rank_check(rank, values[i] == expected, "element %llu: %a, not %a", (unsigned long long)i,
+			(double)values[i], (double)expected);
+	}
+	buffer_free(&send);
+	buffer_free(&recv);
+	free(values);
+	gpu_end(&gpu);
+}
+
+static void a_reduce_scatter_adds_hosts_in_a_ring(void **state)
+{
+	static const struct world worlds[] = { { .hosts = "abbab" }, { .hosts = "aaccbb" } };
+	for (size_t w = 0; w < sizeof(worlds) / sizeof(worlds[0]); w++) {
+		const struct ranks_options options = { .size = (uint32_t)strlen(worlds[w].hosts), .bare = true,
+			.context = &worlds[w] };
+		ranks_must_pass(&options, add_up);
+	}
+}
+
+/* ---- Other ways ---- */
+
+/* An all-reduce made of the two, in place, again and again. */
+static void replay(struct rank *rank)
+{
+	enum { LAUNCHES = 5 };
+	const struct row scatter = { COLLET_U32, COLLET_SUM, MIDDLE, .kind = REDUCE_SCATTER, .chosen = true };
+	const struct row gather = { COLLET_U32, COLLET_SUM, MIDDLE, .kind = ALLGATHER, .chosen = true };
+	const size_t own = (size_t)rank->rank * MIDDLE * sizeof(uint32_t);
+	struct gpu gpu;
+	struct buffer buffer = { 0 };
+	cu_graph_exec exec = NULL;
+	if (!hosts_begin(&gpu, rank) || !gpu_make(&gpu, &buffer, (uint64_t)rank->size * MIDDLE, 1))
+		return;
+	collet_how how = COLLET_HOW_DEFAULT;
+	how.stream = gpu.stream[0];
+	gpu_begin_capture(&gpu, 0);
+	rank_ok(rank, hosts_call(rank, &scatter, buffer.first, buffer.first + own, &how), "captured");
+	rank_ok(rank, hosts_call(rank, &gather, buffer.first + own, buffer.first, &how), "captured");
+	gpu_end_capture(&gpu, 0, &exec);
+	for (int i = 0; i < LAUNCHES; i++)
+		gpu_launch(&gpu, exec, 0);
+	gpu_synchronize(&gpu, 0);
+	rank_ok(rank, collet_comm_error(rank->comm), "the error");
+	gpu_holds(&gpu, &buffer, gpu_power(rank->size, LAUNCHES, 1), "after all");
+	rank_destroy(rank);
+	rank_check(rank, gpu.cuda.cuGraphExecDestroy(exec) == CU_OK, "destroying a graph");
+	buffer_free(&buffer);
+	gpu_end(&gpu);
+}
+
+static void a_graph_goes_by_hosts_at_each_launch(void **state)
+{
+	static const struct world world = { .hosts = "abbca" };
+	const struct ranks_options options = { .size = 5, .bare = true, .context = &world };
+	ranks_must_pass(&options, replay);
+}
+
 /* What is not combined inside hosts goes as it always has, and in its turn. */
 static void go_in_turn(struct rank *rank)
 {
@@ -208,7 +272,7 @@ static void go_in_turn(struct rank *rank)
 	struct buffer buffer = { 0 };
 	collet_request *requests[ROUNDS] = { NULL };
 	uint32_t value = rank->rank == 1;
-	if (!begin(&gpu, rank) || !gpu_make(&gpu, &buffer, MIDDLE, 1))
+	if (!hosts_begin(&gpu, rank) || !gpu_make(&gpu, &buffer, MIDDLE, 1))
 		return;
 	for (int i = 0; i < ROUNDS && !rank->report->failed; i++) {
 		collet_how how = COLLET_HOW_DEFAULT;
@@ -254,7 +318,7 @@ static void ask_for_plans(struct rank *rank)
 	const bool alone = world->hosts[rank->rank] == 'b';
 	struct gpu gpu;
 	collet_plan plan;
-	if (!begin(&gpu, rank))
+	if (!hosts_begin(&gpu, rank))
 		return;
 	if (!strchr(world->hosts, 'b')) {
 		plan_is(rank, "allreduce", LARGE, NULL, "direct", "direct");
@@ -266,7 +330,13 @@ static void ask_for_plans(struct rank *rank)
 		plan_is(rank, "reduce", LARGE, "hierarchical", "piped", "hierarchical");
 		plan_is(rank, "broadcast", LARGE, NULL, alone ? "piped" : "hosted", "hierarchical");
 		plan_is(rank, "broadcast", SMALL, "tree", "staged", "tree");
-		plan_is(rank, "allgather", LARGE, NULL, "piped", NULL);
+		plan_is(rank, "allgather", LARGE, NULL, alone ? "piped" : "hosted", "hierarchical");
+		plan_is(rank, "allgather", SMALL, NULL, "staged", NULL);
+		plan_is(rank, "reduce_scatter", LARGE, NULL, alone ? "piped" : "hosted", "hierarchical");
+		plan_is(rank, "reduce_scatter", LARGE, "hierarchical", "piped", "hierarchical");
+		plan_is(rank, "alltoall", LARGE, NULL, "piped", NULL);
+		plan_is(rank, "gather", LARGE, NULL, "piped", NULL);
+		plan_is(rank, "scatter", LARGE, NULL, "piped", NULL);
 	}
 	rank_ok(rank, collet_comm_plan(rank->comm, "barrier", 0, COLLET_F32, COLLET_SUM, 0, NULL, &plan), "plan");
 	rank_check(rank, !plan.gpu && !plan.gpu_algorithm, "a barrier has no buffers");
@@ -283,50 +353,14 @@ static void plans_say_which_way(void **state)
 	}
 }
 
-/* ---- What fails ---- */
-
-static void fail_once(struct rank *rank)
-{
-	const struct world *world = rank->options->context;
-	const struct row row = {
-		COLLET_F32, COLLET_SUM, LARGE, .kind = world->kind, .root = world->root, .chosen = true };
-	const collet_how how = how_of(rank, &row);
-	struct gpu gpu;
-	struct buffer buffer = { 0 };
-	if (!begin(&gpu, rank) || !gpu_make(&gpu, &buffer, LARGE, 1))
-		return;
-	rank_post(rank, 0);
-	rank_await(rank, 0, rank->size);  /* else it may fail while others are about to begin */
-	if (rank->rank == 0)
-		setenv("FAKE_CUDA_FAIL", world->fail, 1);
-	rank_status(rank, call(rank, &row, buffer.first, buffer.first, &how), COLLET_ERR_SYSTEM, world->fail);
-	unsetenv("FAKE_CUDA_FAIL");
-	buffer_free(&buffer);
-	gpu_end(&gpu);
-}
-
-static void a_leaders_failure_is_everybodys(void **state)
-{
-	static const struct world worlds[] = {
-		{ "aabb", "cuLaunchKernel:0:700" },
-		{ "aabb", "cuMemcpyAsync:0:1" },
-		{ "aabb", "cuLaunchKernel:0:700", REDUCE, .root = 3 },
-		{ "aabb", "cuLaunchKernel:0:700", BROADCAST },
-		{ "aabb", "cuMemcpyAsync:0:1", BROADCAST },
-	};
-	for (size_t w = 0; w < sizeof(worlds) / sizeof(worlds[0]); w++) {
-		const struct ranks_options options = { .size = 4, .bare = true, .context = &worlds[w] };
-		ranks_must_pass(&options, fail_once);
-	}
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(bits_are_those_of_the_hosts_hierarchical),
+		cmocka_unit_test(a_reduce_scatter_adds_hosts_in_a_ring),
+		cmocka_unit_test(a_graph_goes_by_hosts_at_each_launch),
 		cmocka_unit_test(other_calls_go_by_way_of_the_host),
 		cmocka_unit_test(plans_say_which_way),
-		cmocka_unit_test(a_leaders_failure_is_everybodys),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
