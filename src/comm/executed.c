@@ -189,30 +189,41 @@ void executed_begin(const struct collet_executions *executions, struct collet_re
 	collet_call_begin_elsewhere(executions->comm, request, !executions->led);
 }
 
+/* What a kernel complains of, in words. */
+static collet_status word_complaint(const collet_comm *comm, enum collet_executor_complaint complaint, uint32_t rank,
+	char sentence[COLLET_ERROR_BYTES])
+{
+	const char *host = collet_comm_host(comm, rank);
+	if (complaint == COLLET_EXECUTOR_LATE) {
+		snprintf(sentence, COLLET_ERROR_BYTES, "a call timed out: its kernel waited for rank %u on %s", rank,
+			host);
+		return COLLET_ERR_TIMEOUT;
+	}
+	if (complaint == COLLET_EXECUTOR_DISAGREES) {
+		snprintf(sentence, COLLET_ERROR_BYTES,
+			"rank %u on %s has called something else than this rank has, as its next call that GPUs do; "
+			"calls on streams and in graphs must be alike on all ranks, and in one order",
+			rank, host);
+		return COLLET_ERR_MISMATCH;
+	}
+	snprintf(sentence, COLLET_ERROR_BYTES,
+		"rank %u on %s has left this communicator, of %u ranks, without a call that this rank's kernel waits "
+		"for",
+		rank, host, comm->group.size);
+	return COLLET_ERR_PEER_LOST;
+}
+
 void collet_executed_look(const collet_comm *comm)
 {
+	char sentence[COLLET_ERROR_BYTES];
 	uint32_t rank;
 	if (!comm->executions || atomic_load_explicit(&comm->group.ended, memory_order_acquire) != COLLET_OK)
 		return;
 	const enum collet_executor_complaint complaint = collet_executor_complains(comm->executions->executor, &rank);
 	if (complaint == COLLET_EXECUTOR_FINE)
 		return;
-	static const struct {
-		collet_status status;
-		const char *before, *after; /* the rank */
-	} complaints[] = {
-		[COLLET_EXECUTOR_LATE] = { COLLET_ERR_TIMEOUT,
-			"a call timed out: its kernel waited for ", "" },
-		[COLLET_EXECUTOR_DISAGREES] = { COLLET_ERR_MISMATCH, "",
-			" has called something else than this rank has, as its next call that GPUs do; "
-			"calls on streams and in graphs must be alike on all ranks, and in one order" },
-		[COLLET_EXECUTOR_GONE] = { COLLET_ERR_PEER_LOST, "",
-			" has left without a call that this rank's kernel waits for" },
-	};
-	char sentence[COLLET_ERROR_BYTES];
-	snprintf(sentence, sizeof(sentence), "%srank %u on %s%s", complaints[complaint].before, rank,
-		collet_comm_host(comm, rank), complaints[complaint].after);
-	collet_group_end((struct collet_group *)(uintptr_t)&comm->group, complaints[complaint].status, true, sentence);
+	const collet_status status = word_complaint(comm, complaint, rank, sentence);
+	collet_group_end((struct collet_group *)(uintptr_t)&comm->group, status, true, sentence);
 }
 
 /* ---- Beginning and end ---- */
@@ -293,6 +304,7 @@ bool collet_executed_free(collet_comm *comm)
 	struct collet_executions *executions = comm->executions;
 	if (!executions)
 		return true;
+	collet_executor_leave(executions->executor);
 	const bool passed = let_all_pass(executions) && collet_executor_free(executions->executor);
 	pthread_mutex_lock(&comm->group.engine->lock);
 	collet_group_remove_hook(&comm->group, &executions->hook);

@@ -10,7 +10,7 @@
 #include "core/status.h"
 #include "device/executor_internal.h"
 
-static const int64_t PATIENCE_NS = INT64_C(10) * 1000 * 1000 * 1000;
+static const int64_t PATIENCE_NS = INT64_C(10) * 1000 * 1000 * 1000, LEAVING_NS = INT64_C(1) * 1000 * 1000 * 1000;
 enum {
 	LOOK_NS = 200 * 1000,
 	QUICK_CALL_BYTES = 8 << 10, /* calls of so many bytes go with flags between the bytes, others */
@@ -264,16 +264,24 @@ void collet_executor_stop(struct collet_executor *executor)
 			&executor->words->abort, &nothing, 1, memory_order_relaxed, memory_order_relaxed);
 }
 
-static bool wait_until_idle(struct collet_executor *executor)
+static bool wait_until_idle(struct collet_executor *executor, int64_t patience_ns)
 {
-	const struct timespec pause = {.tv_nsec = LOOK_NS};
-	const int64_t deadline = collet_clock_ns() + PATIENCE_NS;
+	const struct timespec pause = { .tv_nsec = LOOK_NS };
+	const int64_t deadline = collet_clock_ns() + patience_ns;
 	while (executor->order && !collet_executor_is_idle(executor)) {
 		if (collet_clock_ns() >= deadline)
 			return false;
 		nanosleep(&pause, NULL);
 	}
 	return true;
+}
+
+void collet_executor_leave(struct collet_executor *executor)
+{
+	const int mode = collet_cuda_relax(executor->cuda);
+	(void)wait_until_idle(executor, LEAVING_NS);
+	collet_cuda_relax_no_more(executor->cuda, mode);
+	collet_fabric_tell_left(executor->group);
 }
 
 /* In its context, which the program may have destroyed: then all that was there has gone with it. */
@@ -321,7 +329,7 @@ bool collet_executor_free(struct collet_executor *executor)
 	/* What other threads of the program capture meanwhile is none of this. */
 	const struct collet_cuda *cuda = executor->cuda;
 	const int mode = collet_cuda_relax(cuda);
-	const bool idle = wait_until_idle(executor);
+	const bool idle = wait_until_idle(executor, PATIENCE_NS);
 	if (idle && executor->copier && cuda->cuCtxPushCurrent(executor->copier->context) == CU_OK) {
 		free_on_gpu(executor);
 		(void)cuda->cuCtxPopCurrent(NULL);

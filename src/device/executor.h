@@ -47,6 +47,10 @@ COLLET_MUST_USE collet_status collet_executor_make(struct collet_executor **made
 struct collet_together *collet_executor_together(const struct collet_executor *executor);
 /* What is launched leaves as soon as it waits, and what is launched later at once. NULL is fine. */
 void collet_executor_stop(struct collet_executor *executor);
+/* It has been stopped because its communicator is destroyed: tells the others' kernels, which wait for this rank, as
+ * soon as nothing runs here any more. What is still behind something else on its stream after a second leaves when it
+ * begins: that is not waited for. */
+void collet_executor_leave(struct collet_executor *executor);
 /* Waits until nothing runs any more. false: after 10 s something may, and what it uses is not freed. NULL is fine. */
 bool collet_executor_free(struct collet_executor *executor);
 /* In a forked child. */

@@ -86,7 +86,7 @@ static void end_over_loss(struct collet_group *group, enum collet_status status,
 	collet_group_end(group, status, true, sentence);
 }
 
-/* Something needs a rank that has closed its context in order. */
+/* Something needs a rank that has left in order. */
 static void end_without(struct collet_group *group, uint32_t peer, const char *what)
 {
 	char sentence[COLLET_ERROR_BYTES];

@@ -465,7 +465,7 @@ void collet_board_suspect(struct collet_group *group, uint32_t peer, const struc
 /* The connection to peer has ended. That may be the first sign of what peer, or somebody, is about to tell: the group
  * ends with this status only if nothing comes. Under fabric_lock. */
 void collet_board_doubt(struct collet_group *group, uint32_t peer, enum collet_status status, const char *sentence);
-/* Peer has closed its context in order. Control thread, under fabric_lock. */
+/* Peer has closed its context, or destroyed the communicator, in order. Control thread, under fabric_lock. */
 void collet_board_left(struct collet_group *group, uint32_t peer);
 /* A request is pending at `now`. Under lock. */
 void collet_board_waited(struct collet_request *request, int64_t now);
@@ -486,6 +486,9 @@ void collet_fabric_remove(struct collet_group *group);
 void collet_fabric_forget(struct collet_group *group);
 /* Tells the other ranks that the group has ended. Any thread. */
 void collet_fabric_tell_end(const struct collet_group *group, enum collet_status status, const char *sentence);
+/* Tells its members that this rank has left the group, unless that has ended: then they have been told why. Nothing
+ * comes from this rank any more. Needed where some of them wait for it without a connection that closes. */
+void collet_fabric_tell_left(const struct collet_group *group);
 void collet_fabric_deinit(struct collet_engine *engine);
 extern const struct collet_control_events collet_fabric_events;
 

@@ -127,9 +127,11 @@ static void dial_failed(void *context, const struct collet_hello *hello, collet_
 	pthread_mutex_unlock(&engine->fabric_lock);
 }
 
-/* Whoever waits for it without a connection, a GPU, sees nothing close. */
+/* What a rank that has left has sent may still be read; who needs more of it sees its connections close. Whoever waits
+ * for it without a connection, a GPU, sees nothing close. */
 static void note_left(struct collet_group *group, uint32_t peer)
 {
+	collet_board_left(group, peer);
 	pthread_mutex_lock(&group->engine->end_lock);
 	if (group->left_word)
 		atomic_fetch_or_explicit(group->left_word, UINT64_C(1) << peer, memory_order_release);
@@ -146,14 +148,10 @@ static void peer_gone(void *context, uint32_t rank, bool left, const char *sente
 		const uint32_t peer = rank_in(group, rank);
 		if (peer == group->size)
 			continue;
-		/* What a rank that has left has sent may still be read; who needs more of it sees its connections
-		 * close. */
-		if (left) {
-			collet_board_left(group, peer);
+		if (left)
 			note_left(group, peer);
-		} else {
+		else
 			collet_group_end(group, COLLET_ERR_PEER_LOST, false, sentence);
-		}
 	}
 	pthread_mutex_unlock(&engine->fabric_lock);
 }
@@ -200,6 +198,13 @@ static void take_early_end(struct collet_engine *engine, struct collet_group *gr
 	}
 }
 
+static void hear_left(struct collet_group *group, uint32_t from)
+{
+	const uint32_t peer = rank_in(group, from);
+	if (peer != group->size)
+		note_left(group, peer);
+}
+
 static void message(void *context, uint32_t from, uint32_t type, const void *data, size_t bytes)
 {
 	struct collet_engine *engine = context;
@@ -210,7 +215,9 @@ static void message(void *context, uint32_t from, uint32_t type, const void *dat
 		uint64_t id;
 		memcpy(&id, data, sizeof(id));
 		struct collet_group *group = find_group(engine, id);
-		if (group)
+		if (group && type == COLLET_MESSAGE_LEFT)
+			hear_left(group, from);
+		else if (group)
 			collet_board_message(group, from, type, data, bytes);
 		else if (type == COLLET_MESSAGE_END && bytes == sizeof(struct collet_message_end))
 			keep_early_end(engine, id, data);
@@ -313,6 +320,17 @@ void collet_fabric_tell_end(const struct collet_group *group, enum collet_status
 	snprintf(end.sentence, sizeof(end.sentence), "rank %u on %s: %s", group->rank,
 		group->engine->cards[group->engine->rank].host, sentence);
 	collet_control_send(group->engine->control, COLLET_CONTROL_EVERYBODY, COLLET_MESSAGE_END, &end, sizeof(end));
+}
+
+void collet_fabric_tell_left(const struct collet_group *group)
+{
+	const struct collet_message_left left = { .group = group->id };
+	if (atomic_load_explicit(&group->ended, memory_order_acquire) != COLLET_OK)
+		return;
+	for (uint32_t r = 0; r < group->size; r++)
+		if (r != group->rank)
+			collet_control_send(group->engine->control, collet_group_world_rank(group, r),
+				COLLET_MESSAGE_LEFT, &left, sizeof(left));
 }
 
 /* After the control thread has ended: what it left. */

@@ -9,7 +9,8 @@ enum collet_message_type {
 	COLLET_MESSAGE_CLAIM = 1,  /* to oneself: a group was made that peers may have dialed already */
 	COLLET_MESSAGE_END,        /* struct collet_message_end */
 	COLLET_MESSAGE_ASK,        /* struct collet_message_ask */
-	COLLET_MESSAGE_ANSWER      /* struct collet_message_answer */
+	COLLET_MESSAGE_ANSWER,     /* struct collet_message_answer */
+	COLLET_MESSAGE_LEFT        /* struct collet_message_left */
 };
 
 /* The communicator has ended for everybody. */
@@ -18,6 +19,11 @@ struct collet_message_end {
 	uint32_t status;
 	uint32_t reserved0;
 	char sentence[960];
+};
+
+/* Its sender has destroyed the communicator in order, and lives on. */
+struct collet_message_left {
+	uint64_t group;
 };
 
 /* What have you called as number `sequence`? */
