@@ -68,6 +68,13 @@ DEVICE void flag_release(unsigned char *flag, uint64_t value)
 	asm volatile("st.release.sys.global.u64 [%0], %1;" : : "l"(flag), "l"(value) : "memory");
 }
 
+/* The same of several flags: one fence, and then stores. */
+DEVICE void fence_release(void) { asm volatile("fence.acq_rel.sys;" : : : "memory"); }
+DEVICE void flag_store_fenced(unsigned char *flag, uint64_t value)
+{
+	asm volatile("st.relaxed.sys.global.u64 [%0], %1;" : : "l"(flag), "l"(value) : "memory");
+}
+
 DEVICE uint64_t flag_add(unsigned char *flag, uint64_t more)
 {
 	uint64_t before;
@@ -181,6 +188,10 @@ DEVICE void flag_release(unsigned char *flag, uint64_t value)
 	host_pause();
 	__atomic_store_n((uint64_t *)(void *)flag, value, __ATOMIC_RELEASE);
 }
+
+/* ThreadSanitizer knows no fences: each of the stores releases. */
+DEVICE void fence_release(void) {}
+DEVICE void flag_store_fenced(unsigned char *flag, uint64_t value) { flag_release(flag, value); }
 
 DEVICE uint64_t flag_add(unsigned char *flag, uint64_t more)
 {

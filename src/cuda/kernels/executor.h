@@ -152,22 +152,31 @@ DEVICE void pack(const struct run *run, const struct piece *piece)
 	}
 }
 
+/* *fenced: all that the block has done is to be seen before any of these flags, so one fence does. */
+DEVICE void tell_peer(
+	const struct run *run, enum collet_window_word which, uint32_t peer, uint64_t number, bool *fenced)
+{
+	if (!*fenced)
+		fence_release();
+	*fenced = true;
+	flag_store_fenced(word(run, which, peer, run->tape->rank), number);
+}
+
 /* Messages sent and taken: told to the peers, and counted. One thread, in order, so that no number goes back. */
 DEVICE void settle(const struct run *run, const struct piece *piece)
 {
 	struct lane *lane = run->lane;
+	bool fenced = false;
 	for (uint32_t k = 0; k < piece->move->sources + piece->move->results; k++) {
 		const struct collet_tape_end *end = &piece->ends[k];
 		if (end->place != COLLET_TAPE_PEER)
 			continue;
 		if (k < piece->move->sources)
-			flag_release(
-				word(run, COLLET_WINDOW_FREE, end->peer, run->tape->rank), ++lane->taken[end->peer]);
+			tell_peer(run, COLLET_WINDOW_FREE, end->peer, ++lane->taken[end->peer], &fenced);
 		else if (run->tape->quick)
 			lane->sent[end->peer]++;
 		else
-			flag_release(
-				word(run, COLLET_WINDOW_FULL, end->peer, run->tape->rank), ++lane->sent[end->peer]);
+			tell_peer(run, COLLET_WINDOW_FULL, end->peer, ++lane->sent[end->peer], &fenced);
 	}
 }
 
