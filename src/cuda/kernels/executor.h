@@ -255,7 +255,7 @@ DEVICE void fold_as(uint32_t dtype, const struct fold *fold)
 }
 
 /* false: it was told to give up. */
-DEVICE bool run_piece(const struct run *run, const struct piece *piece)
+CALLED bool run_piece(const struct run *run, const struct piece *piece)
 {
 	if (!find_ends(run, piece) || (run->tape->quick && !unpack(run, piece)))
 		return false;
@@ -321,8 +321,8 @@ DEVICE void tell(const struct run *run, const struct collet_program_row *row)
 DEVICE void run_lane(const struct collet_program_arguments *arguments)
 {
 	SHARED struct lane lane;
+	SHARED struct run run;
 	const struct collet_program_row *row = &arguments->rows[block_row()];
-	struct run run;
 	struct cursor cursor = { 0, 0, 0, 0, 0, 0, false, false };
 	struct piece piece;
 	run.tape = (const struct collet_tape *)(const void *)reach(row->tape, row->tape_bytes);

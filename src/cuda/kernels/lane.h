@@ -13,6 +13,7 @@ struct lane {
 	uint64_t buffers[3];
 };
 
+/* The same on all of a block's threads, and shared by them, so that it takes no registers. */
 struct run {
 	const struct collet_program_arguments *arguments;
 	const struct collet_tape *tape;
@@ -55,10 +56,8 @@ DEVICE bool is_lost(const struct run *run, uint64_t *turns, uint32_t peer)
 	return seen;
 }
 
-DEVICE bool given_up(const struct run *run, uint64_t *turns, uint32_t peer)
+CALLED bool find_reason(const struct run *run, uint64_t *turns, uint32_t peer)
 {
-	if (++*turns % ABORT_EVERY)
-		return false;
 	if (abort_load(run->abort))
 		return true;
 	if (is_lost(run, turns, peer)) {
@@ -73,6 +72,11 @@ DEVICE bool given_up(const struct run *run, uint64_t *turns, uint32_t peer)
 		return false;
 	abort_store(run->abort, COLLET_LATE | peer);
 	return true;
+}
+
+DEVICE bool given_up(const struct run *run, uint64_t *turns, uint32_t peer)
+{
+	return ++*turns % ABORT_EVERY == 0 && find_reason(run, turns, peer);
 }
 
 /* For the peer. false: it was told to give up. */
@@ -179,8 +183,9 @@ DEVICE void next_turn(const struct run *run, struct cursor *cursor)
 	cursor->pass++;
 }
 
-/* The next move's piece; false: that was all. */
-DEVICE bool next_piece(const struct run *run, struct cursor *cursor, struct piece *piece)
+/* The next move's piece; false: that was all. Called, as what runs it is: registers that one of them needs are not kept
+ * while the other runs, nor while elements are folded. */
+CALLED bool next_piece(const struct run *run, struct cursor *cursor, struct piece *piece)
 {
 	while (cursor->step < cursor->end) {
 		const struct collet_tape_step *step = step_at(run, cursor->step + cursor->second);
