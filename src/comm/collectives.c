@@ -124,7 +124,7 @@ static collet_status start(collet_comm *comm, struct collet_call_arguments *call
 	if (collet_call_may_be_direct(comm, call))
 		return start_directly(comm, call, send, recv, how);
 	struct collet_staged *staged;
-	status = collet_staged_begin(comm->context, call->function, sides, true, &staged);
+	status = collet_staged_begin(comm->context, call->function, sides, COLLET_STAGED_FLOWS, &staged);
 	if (status != COLLET_OK || !staged)
 		return status == COLLET_OK ? collet_call_start(comm, call, how) : status;
 	status = collet_call_take_staged(comm, call, sides, listed, staged);

@@ -37,7 +37,7 @@ collet_status collet_request_stage(struct collet_request *request, const struct 
 	struct collet_staged *staged;
 	for (int s = 0; s < COLLET_SIDES; s++)
 		sides[s] = (struct collet_side){ given->side[s].first, given->side[s].bytes };
-	collet_status status = collet_staged_begin(comm->context, given->function, sides, true, &staged);
+	collet_status status = collet_staged_begin(comm->context, given->function, sides, COLLET_STAGED_FLOWS, &staged);
 	if (status == COLLET_OK && staged && request->call.listed && result->counts)
 		status = collet_staged_blocks(
 			staged, request->element_bytes, comm->group.size, result->counts, result->displacements);

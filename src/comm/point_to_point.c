@@ -61,6 +61,7 @@ static collet_status start_half(collet_comm *comm, const struct collet_half *hal
 		.peer = half->peer,
 		.tag = half->tag,
 		.buffer = half->buffer,
+		.bounce = half->bounce,
 		.bytes = half->count * element,
 		.element_bytes = element,
 		.received = half->received,
@@ -68,6 +69,16 @@ static collet_status start_half(collet_comm *comm, const struct collet_half *hal
 	};
 	*started = request;
 	return collet_p2p_start(request);
+}
+
+void collet_halves_take_staged(struct collet_half *halves, uint32_t count, const struct collet_side sides[COLLET_SIDES],
+	const struct collet_staged *staged)
+{
+	for (uint32_t i = 0; i < count && staged; i++) {
+		const int side = halves[i].sends ? COLLET_READ : COLLET_WRITTEN;
+		halves[i].buffer = (void *)(uintptr_t)sides[side].first;
+		halves[i].bounce = collet_staged_bounce(staged, side);
+	}
 }
 
 /* Host memory for halves whose buffers are a GPU's; *staged NULL: none is. */
@@ -82,13 +93,11 @@ static collet_status stage(collet_comm *comm, const char *function, struct colle
 	for (uint32_t i = 0; i < count; i++)
 		sides[halves[i].sends ? COLLET_READ : COLLET_WRITTEN] =
 			(struct collet_side){ halves[i].buffer, halves[i].count * element };
-	const collet_status status = collet_staged_begin(comm->context, function, sides, false, staged);
-	for (uint32_t i = 0; i < count && *staged; i++) {
-		const struct collet_side *side = &sides[halves[i].sends ? COLLET_READ : COLLET_WRITTEN];
-		halves[i].buffer = (void *)(uintptr_t)side->first;
+	const collet_status status = collet_staged_begin(comm->context, function, sides, COLLET_STAGED_BOUNCES, staged);
+	collet_halves_take_staged(halves, count, sides, *staged);
+	for (uint32_t i = 0; i < count && *staged; i++)
 		if (!halves[i].sends)
 			halves[i].received = collet_staged_received(*staged, halves[i].received, element);
-	}
 	return status;
 }
 
@@ -170,14 +179,14 @@ static collet_status run(collet_comm *comm, const char *function, struct collet_
 collet_status collet_send(collet_comm *comm, const void *buf, uint64_t count, collet_dtype dtype, uint32_t peer,
 	uint32_t tag, const collet_how *how)
 {
-	struct collet_half half = { true, (void *)(uintptr_t)buf, count, peer, tag, NULL };
+	struct collet_half half = { true, (void *)(uintptr_t)buf, count, peer, tag, NULL, NULL };
 	return run(comm, "collet_send", &half, 1, dtype, how);
 }
 
 collet_status collet_recv(collet_comm *comm, void *buf, uint64_t count, collet_dtype dtype, uint32_t source,
 	uint32_t tag, collet_received *received, const collet_how *how)
 {
-	struct collet_half half = { false, buf, count, source, tag, received };
+	struct collet_half half = { false, buf, count, source, tag, received, NULL };
 	return run(comm, "collet_recv", &half, 1, dtype, how);
 }
 
@@ -187,8 +196,8 @@ collet_status collet_sendrecv(collet_comm *comm, const void *send, uint64_t send
 {
 	/* What is sent goes first: a peer may be waiting for it. */
 	struct collet_half halves[2] = {
-		{ true, (void *)(uintptr_t)send, send_count, to, send_tag, NULL },
-		{ false, recv, recv_count, from, recv_tag, received },
+		{ true, (void *)(uintptr_t)send, send_count, to, send_tag, NULL, NULL },
+		{ false, recv, recv_count, from, recv_tag, received, NULL },
 	};
 	return run(comm, "collet_sendrecv", halves, 2, dtype, how);
 }

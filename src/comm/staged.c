@@ -2,6 +2,7 @@
 
 #include <stdlib.h>
 
+#include "comm/bounced.h"
 #include "comm/piped.h"
 #include "comm/way.h"
 
@@ -9,7 +10,8 @@ struct collet_staged {
 	struct collet_context *context;
 	struct collet_piped_side sides[COLLET_SIDES];
 	struct collet_pinned *blocks[COLLET_SIDES];
-	struct collet_piped *piped;    /* NULL: it is copied whole, before and after */
+	struct collet_piped *piped;    /* NULL: it is copied whole, before and after, */
+	struct collet_bounced *bounced[COLLET_SIDES]; /* but for such sides */
 	struct collet_part whole, *parts;     /* of what is written; parts NULL: whole */
 	size_t part_count;
 	const collet_received *received;
@@ -32,8 +34,10 @@ void collet_staged_drop(struct collet_staged *staged)
 	if (!staged)
 		return;
 	collet_piped_free(staged->piped);
-	for (int s = 0; s < COLLET_SIDES; s++)
+	for (int s = 0; s < COLLET_SIDES; s++) {
+		collet_bounced_free(staged->bounced[s]);
 		collet_pinned_give(&staged->context->pinned, staged->blocks[s]);
+	}
 	free(staged->parts);
 	free(staged);
 }
@@ -43,12 +47,17 @@ static bool overlap(const struct collet_piped_side *a, const struct collet_piped
 	return a->copier && b->copier && a->gpu < b->gpu + b->bytes && b->gpu < a->gpu + a->bytes;
 }
 
-/* Host memory for a side; what overlaps on the GPU overlaps there. */
-static collet_status take_host(struct collet_staged *staged)
+static bool bounces(const struct collet_piped_side *side, enum collet_staging staging)
+{
+	return staging == COLLET_STAGED_BOUNCES && side->copier && side->bytes >= COLLET_BOUNCE_LEAST;
+}
+
+/* Host memory for the sides; what overlaps on the GPU overlaps there. */
+static collet_status take_host(struct collet_staged *staged, enum collet_staging staging)
 {
 	struct collet_pinned_pool *pool = &staged->context->pinned;
 	struct collet_piped_side *read = &staged->sides[COLLET_READ], *written = &staged->sides[COLLET_WRITTEN];
-	if (overlap(read, written)) {
+	if (staging != COLLET_STAGED_BOUNCES && overlap(read, written)) {
 		char *first = read->gpu < written->gpu ? read->gpu : written->gpu;
 		char *read_end = read->gpu + read->bytes, *written_end = written->gpu + written->bytes;
 		char *end = read_end > written_end ? read_end : written_end;
@@ -64,7 +73,8 @@ static collet_status take_host(struct collet_staged *staged)
 		struct collet_piped_side *side = &staged->sides[s];
 		if (!side->copier)
 			continue;
-		const collet_status status = collet_pinned_take(pool, side->copier, side->bytes, &staged->blocks[s]);
+		const size_t bytes = bounces(side, staging) ? collet_bounce_cells_bytes(side->bytes) : side->bytes;
+		const collet_status status = collet_pinned_take(pool, side->copier, bytes, &staged->blocks[s]);
 		if (status != COLLET_OK)
 			return status;
 		side->host = staged->blocks[s]->memory;
@@ -131,7 +141,7 @@ static collet_status find_sides(struct collet_context *context, const char *func
 
 /* Everything but the copies; sides are the host's then. */
 static collet_status prepare(struct collet_context *context, const char *function,
-	struct collet_side sides[COLLET_SIDES], struct collet_staged **staged)
+	struct collet_side sides[COLLET_SIDES], enum collet_staging staging, struct collet_staged **staged)
 {
 	struct collet_piped_side found[COLLET_SIDES];
 	bool any;
@@ -146,7 +156,7 @@ static collet_status prepare(struct collet_context *context, const char *functio
 	made->sides[COLLET_READ] = found[COLLET_READ];
 	made->sides[COLLET_WRITTEN] = found[COLLET_WRITTEN];
 	made->whole.bytes = sides[COLLET_WRITTEN].bytes;
-	status = take_host(made);
+	status = take_host(made, staging);
 	if (status != COLLET_OK) {
 		collet_staged_drop(made);
 		collet_error_prefix("%s", function);
@@ -167,24 +177,44 @@ static bool is_large(const struct collet_staged *staged)
 	return false;
 }
 
-collet_status collet_staged_begin(struct collet_context *context, const char *function,
-	struct collet_side sides[COLLET_SIDES], bool in_pieces, struct collet_staged **staged)
+/* What copies while the request runs, where it does. */
+static collet_status make_copying(struct collet_staged *staged, enum collet_staging staging)
 {
-	collet_status status = prepare(context, function, sides, staged);
-	if (status != COLLET_OK || !*staged)
-		return status;
-	const struct collet_piped_side *read = &(*staged)->sides[COLLET_READ];
-	if (in_pieces && is_large(*staged))
-		status = collet_piped_make(
-			&(*staged)->piped, context, read, &(*staged)->sides[COLLET_WRITTEN]);
-	else if (read->copier)
-		status = copy_in(&context->cuda, read);
-	if (status == COLLET_OK)
-		return COLLET_OK;
+	struct collet_context *context = staged->context;
+	const struct collet_piped_side *sides = staged->sides;
+	collet_status status = COLLET_OK;
+	if (staging == COLLET_STAGED_FLOWS && is_large(staged))
+		return collet_piped_make(&staged->piped, context, &sides[COLLET_READ], &sides[COLLET_WRITTEN]);
+	for (int s = 0; s < COLLET_SIDES && status == COLLET_OK; s++)
+		if (bounces(&sides[s], staging))
+			status = collet_bounced_make(&staged->bounced[s], context, &sides[s], s == COLLET_READ);
+	return status;
+}
+
+/* Is the side copied before and after? */
+static bool is_copied_whole(const struct collet_staged *staged, int side)
+{
+	return staged->sides[side].copier && !staged->piped && !staged->bounced[side];
+}
+
+static collet_status give_up(struct collet_staged **staged, const char *function, collet_status status)
+{
 	collet_staged_drop(*staged);
 	*staged = NULL;
 	collet_error_prefix("%s", function);
 	return status;
+}
+
+collet_status collet_staged_begin(struct collet_context *context, const char *function,
+	struct collet_side sides[COLLET_SIDES], enum collet_staging staging, struct collet_staged **staged)
+{
+	collet_status status = prepare(context, function, sides, staging, staged);
+	if (status != COLLET_OK || !*staged)
+		return status;
+	status = make_copying(*staged, staging);
+	if (status == COLLET_OK && is_copied_whole(*staged, COLLET_READ))
+		status = copy_in(&context->cuda, &(*staged)->sides[COLLET_READ]);
+	return status == COLLET_OK ? COLLET_OK : give_up(staged, function, status);
 }
 
 collet_status collet_staged_of(struct collet_context *context, struct collet_copier *copier,
@@ -234,8 +264,16 @@ struct collet_flow *collet_staged_flow(const struct collet_staged *staged)
 	return staged && staged->piped ? collet_piped_flow(staged->piped) : NULL;
 }
 
+struct collet_bounce *collet_staged_bounce(const struct collet_staged *staged, int side)
+{
+	return staged && staged->bounced[side] ? collet_bounced_bounce(staged->bounced[side]) : NULL;
+}
+
 void collet_staged_stop(const struct collet_staged *staged)
 {
+	for (int s = 0; s < COLLET_SIDES; s++)
+		if (staged->bounced[s])
+			collet_bounced_rest(staged->bounced[s]);
 	if (!staged->piped)
 		return;
 	collet_flow_stop(collet_piped_flow(staged->piped));
@@ -243,9 +281,9 @@ void collet_staged_stop(const struct collet_staged *staged)
 }
 
 collet_status collet_staged_lay_out(struct collet_context *context, const char *function,
-	struct collet_side sides[COLLET_SIDES], bool in_pieces, struct collet_staged **staged)
+	struct collet_side sides[COLLET_SIDES], enum collet_staging staging, struct collet_staged **staged)
 {
-	collet_status status = prepare(context, function, sides, staged);
+	collet_status status = prepare(context, function, sides, staging, staged);
 	if (status != COLLET_OK || !*staged)
 		return status;
 	for (int s = 0; s < COLLET_SIDES; s++) {
@@ -254,26 +292,17 @@ collet_status collet_staged_lay_out(struct collet_context *context, const char *
 		const struct collet_copier *copier = read ? read : (*staged)->sides[COLLET_WRITTEN].copier;
 		if (!block || collet_pinned_lock(&context->pinned, copier, block))
 			continue;
-		const size_t bytes = block->bytes;
-		collet_staged_drop(*staged);
-		*staged = NULL;
-		return collet_fail(COLLET_ERR_MEMORY,
-			"%s: %zu bytes cannot be page-locked, which a call on a stream needs; raise the limit of "
+		status = collet_fail(COLLET_ERR_MEMORY,
+			"%zu bytes cannot be page-locked, which a call on a stream needs; raise the limit of "
 			"locked memory (ulimit -l), or call without how.stream",
-			function, bytes);
+			block->bytes);
+		return give_up(staged, function, status);
 	}
-	if (!in_pieces || !is_large(*staged))
-		return COLLET_OK;
-	status = collet_piped_make(&(*staged)->piped, context, &(*staged)->sides[COLLET_READ],
-		&(*staged)->sides[COLLET_WRITTEN]);
-	if (status == COLLET_OK) {
-		collet_piped_rest((*staged)->piped);
-		return COLLET_OK;
-	}
-	collet_staged_drop(*staged);
-	*staged = NULL;
-	collet_error_prefix("%s", function);
-	return status;
+	status = make_copying(*staged, staging);
+	if (status != COLLET_OK)
+		return give_up(staged, function, status);
+	collet_staged_stop(*staged);
+	return COLLET_OK;
 }
 
 static collet_status enqueue(const struct collet_staged *staged, cu_stream stream, void *to, const void *from,
@@ -287,11 +316,9 @@ static collet_status enqueue(const struct collet_staged *staged, cu_stream strea
 collet_status collet_staged_enqueue_in(const struct collet_staged *staged, cu_stream stream, bool whole)
 {
 	collet_status status = COLLET_OK;
-	if (staged->piped)
-		return COLLET_OK;
 	for (int s = 0; s < (whole ? COLLET_SIDES : COLLET_READ + 1) && status == COLLET_OK; s++) {
 		const struct collet_piped_side *side = &staged->sides[s];
-		if (side->copier)
+		if (is_copied_whole(staged, s))
 			status = enqueue(staged, stream, side->host, side->gpu, side->bytes,
 				"copying a buffer from the GPU");
 	}
@@ -302,7 +329,7 @@ collet_status collet_staged_enqueue_out(const struct collet_staged *staged, cu_s
 {
 	const struct collet_piped_side *side = &staged->sides[COLLET_WRITTEN];
 	const struct collet_part *parts = staged->parts ? staged->parts : &staged->whole;
-	const size_t count = side->copier && !staged->piped ? staged->parts ? staged->part_count : 1 : 0;
+	const size_t count = !is_copied_whole(staged, COLLET_WRITTEN) ? 0 : staged->parts ? staged->part_count : 1;
 	collet_status status = COLLET_OK;
 	for (size_t i = 0; i < count && status == COLLET_OK; i++)
 		if (parts[i].bytes)
@@ -338,7 +365,7 @@ collet_status collet_staged_end(struct collet_staged *staged, collet_status stat
 	if (!staged)
 		return status;
 	const struct collet_piped_side *written = &staged->sides[COLLET_WRITTEN];
-	if (status == COLLET_OK && written->copier && !staged->piped) {
+	if (status == COLLET_OK && is_copied_whole(staged, COLLET_WRITTEN)) {
 		if (staged->received)
 			staged->whole.bytes = staged->received->count * staged->element_bytes;
 		status = copy_out(&staged->context->cuda, written, staged->parts ? staged->parts : &staged->whole,

@@ -1,6 +1,7 @@
 /* Calls on GPU memory, by way of the host's: what a call reads is copied to host memory before it starts, what it
- * writes is copied to the GPU when it has ended; or, of a large collective, both piece by piece while it runs. Host and
- * GPU buffers may be mixed, on one rank and between ranks. */
+ * writes is copied to the GPU when it has ended; or both piece by piece while it runs: of a large collective to memory
+ * as large as the buffers, of a large message to a few cells. Host and GPU buffers may be mixed, on one rank and
+ * between ranks. */
 #ifndef COLLET_COMM_STAGED_H
 #define COLLET_COMM_STAGED_H
 
@@ -14,15 +15,21 @@ struct collet_side {
 
 enum { COLLET_READ, COLLET_WRITTEN, COLLET_SIDES };
 
+/* What becomes of a side that is long. */
+enum collet_staging {
+	COLLET_STAGED_WHOLE,   /* what becomes of a short one */
+	COLLET_STAGED_FLOWS,   /* a collective: the request is to be started with collet_staged_flow() */
+	COLLET_STAGED_BOUNCES  /* a message: its request is to be started with collet_staged_bounce() */
+};
+
 struct collet_staged;
 
 /* Where a side is a GPU's, its first becomes the address of host memory that stands for it, filled with what the call
- * reads. Sides that overlap stay so. in_pieces: if there is much to copy nothing is filled yet: the request is to be
- * started with collet_staged_flow(). *staged NULL: both are the host's, nothing has happened. COLLET_ERR_ARGUMENT,
- * _MEMORY, _SYSTEM: nothing has happened either. Waits for the copy, not for what other streams of the program do: what
- * they write must be there before the call. */
+ * reads, if that is not left to a flow or bounce. A collective's sides that overlap stay so. *staged NULL: both are the
+ * host's, nothing has happened. COLLET_ERR_ARGUMENT, _MEMORY, _SYSTEM: nothing has happened either. Waits for the copy,
+ * not for what other streams of the program do: what they write must be there before the call. */
 collet_status collet_staged_begin(struct collet_context *context, const char *function,
-	struct collet_side sides[COLLET_SIDES], bool in_pieces, struct collet_staged **staged);
+	struct collet_side sides[COLLET_SIDES], enum collet_staging staging, struct collet_staged **staged);
 /* Of cargo (piped.h), which is taken over, even if this fails: so many bytes of host memory, that it is brought to and
  * taken from, for a request to be started with collet_staged_flow(). sides: what this rank has of it on the GPU. */
 struct collet_piped_cargo;
@@ -34,14 +41,16 @@ collet_status collet_staged_of(struct collet_context *context, struct collet_cop
 collet_status collet_staged_find_block(const struct collet_staged *staged, cu_pointer *gpu);
 /* NULL: it has been filled, and is emptied by collet_staged_end(). */
 struct collet_flow *collet_staged_flow(const struct collet_staged *staged);
+/* Of a side: COLLET_READ, COLLET_WRITTEN; NULL likewise, or there is nothing to copy. */
+struct collet_bounce *collet_staged_bounce(const struct collet_staged *staged, int side);
 /* Its request has ended, or never starts, and is still there. Under the engine's lock, before end or drop. */
 void collet_staged_stop(const struct collet_staged *staged);
 /* The same for a call on a stream: nothing is copied yet, and the host's memory is page-locked, since a copy to other
  * memory would keep the caller waiting; that it cannot be is COLLET_ERR_MEMORY. */
 collet_status collet_staged_lay_out(struct collet_context *context, const char *function,
-	struct collet_side sides[COLLET_SIDES], bool in_pieces, struct collet_staged **staged);
-/* What the call reads, if that is not brought in pieces; whole: and what is in the buffer that it writes, since it may
- * write less than all of it. The stream's CUDA context is current. */
+	struct collet_side sides[COLLET_SIDES], enum collet_staging staging, struct collet_staged **staged);
+/* What the call reads, where that is not brought in pieces; whole: and what is in the buffer that it writes, since it
+ * may write less than all of it. The stream's CUDA context is current. */
 collet_status collet_staged_enqueue_in(const struct collet_staged *staged, cu_stream stream, bool whole);
 /* What the call has written, likewise. */
 collet_status collet_staged_enqueue_out(const struct collet_staged *staged, cu_stream stream);
@@ -56,6 +65,9 @@ collet_status collet_staged_blocks(struct collet_staged *staged, size_t element_
  * NULL: all of it is. COLLET_ERR_UNSUPPORTED, _MEMORY. */
 collet_status collet_call_take_staged(const collet_comm *comm, struct collet_call_arguments *call,
 	const struct collet_side sides[COLLET_SIDES], const struct collet_cut *listed, struct collet_staged *staged);
+/* The halves' buffers become what stands for them; staged NULL: nothing does (point_to_point.c). */
+void collet_halves_take_staged(struct collet_half *halves, uint32_t count, const struct collet_side sides[COLLET_SIDES],
+	const struct collet_staged *staged);
 /* Of what is written only what a message has brought is: *received, which is the caller's or, if that is NULL, one of
  * staged's own. */
 collet_received *collet_staged_received(struct collet_staged *staged, collet_received *received, size_t element_bytes);

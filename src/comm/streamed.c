@@ -292,7 +292,8 @@ static collet_status lay_out(collet_comm *comm, struct collet_streamed *call, st
 	struct collet_side sides[COLLET_SIDES], const struct collet_cut *listed)
 {
 	const collet_status status =
-		collet_staged_lay_out(comm->context, arguments->function, sides, true, &call->staged);
+		collet_staged_lay_out(
+			comm->context, arguments->function, sides, COLLET_STAGED_FLOWS, &call->staged);
 	return status == COLLET_OK && call->staged ?
 		collet_call_take_staged(comm, arguments, sides, listed, call->staged) : status;
 }
@@ -349,18 +350,15 @@ collet_status collet_streamed_halves(collet_comm *comm, const char *function, co
 			(struct collet_side){ halves[i].buffer, halves[i].count * collet_dtype_bytes(dtype) };
 	status = make(comm, &place, function, sides, how, &call);
 	if (status == COLLET_OK) {
-		status = collet_staged_lay_out(comm->context, function, sides, false, &call->staged);
+		status = collet_staged_lay_out(comm->context, function, sides, COLLET_STAGED_BOUNCES, &call->staged);
 		if (status != COLLET_OK)
 			collet_streamed_free(call);
 	}
 	if (status == COLLET_OK) {
 		call->half_count = count;
 		call->dtype = dtype;
-		for (uint32_t i = 0; i < count; i++) {
-			call->halves[i] = halves[i];
-			call->halves[i].buffer =
-				(void *)(uintptr_t)sides[halves[i].sends ? COLLET_READ : COLLET_WRITTEN].first;
-		}
+		memcpy(call->halves, halves, count * sizeof(*halves));
+		collet_halves_take_staged(call->halves, count, sides, call->staged);
 		status = name_caller(put(&place, call), function);
 	}
 	leave(&place);

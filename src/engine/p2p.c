@@ -1,8 +1,9 @@
 /* Point to point. Small messages travel with their tag at once (EAGER) and are kept by the receiver until somebody asks
  * for them. Of a large one only the announcement travels (ANNOUNCE: length and the sender's number for it); the
- * receiver asks for it when a receive matches (FETCH), and then it goes straight into the receive's buffer (DATA). All
- * four share one conduit a pair, in order, which is what keeps messages of one pair and tag in order. A conduit's next
- * message is looked at (peek) before a place for it is chosen, so one message at a time comes in per peer. */
+ * receiver asks for it when a receive matches (FETCH), and then it goes straight into the receive's buffer (DATA), as
+ * one message or in pieces (p2p_pieces.c). All four share one conduit a pair, in order, which is what keeps messages of
+ * one pair and tag in order. A conduit's next message is looked at (peek) before a place for it is chosen, so one
+ * message at a time comes in per peer. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -70,14 +71,15 @@ uint32_t collet_p2p_progress(struct collet_group *group)
 	struct collet_p2p *p2p = group->p2p;
 	if (!collet_p2p_is_busy(group))
 		return 0;
+	const uint32_t moved = collet_p2p_advance_bounces(p2p);
 	if (p2p->any || ++p2p->rounds % ROUNDS_OF_FEW == 0)
-		return advance_all(group);
+		return moved + advance_all(group);
 	const uint32_t before = p2p->ended;
 	for (struct collet_p2p_peer *peer = p2p->needed; peer; peer = p2p->next_look) {
 		p2p->next_look = peer->next_needed;
 		advance_peer(group, (uint32_t)(peer - p2p->peers));
 	}
-	return p2p->ended - before;
+	return moved + p2p->ended - before;
 }
 
 bool collet_p2p_settle_down(struct collet_group *group)
@@ -114,6 +116,8 @@ bool collet_p2p_awaits_own_core(const struct collet_group *group)
 
 bool collet_p2p_arm(struct collet_group *group)
 {
+	if (group->p2p && !collet_p2p_bounces_rest(group->p2p))
+		return false;
 	for (uint32_t rank = 0; collet_p2p_is_busy(group) && rank < group->size; rank++) {
 		struct collet_conduit *conduit = collet_p2p_conduit(collet_route_peek(group, COLLET_CHANNEL_P2P, rank));
 		/* One that has failed has nothing to tell any more: its rank has left in order, or progress, which has
@@ -158,10 +162,11 @@ static collet_status start_send(struct collet_request *request)
 		return collet_p2p_send_message(
 			group, call->peer, EAGER, call->tag, NULL, call->buffer, call->bytes, request);
 	call->id = group->p2p->next_id++;
+	call->message_bytes = call->bytes;
 	call->next = group->p2p->sends;
 	group->p2p->sends = request;
-	collet_p2p_need(group->p2p, call->peer);
-	const struct collet_p2p_note note = { call->bytes, call->id };
+	collet_p2p_need_peer(group->p2p, request);
+	const struct collet_p2p_note note = { .bytes = call->bytes, .id = call->id };
 	return collet_p2p_send_message(group, call->peer, ANNOUNCE, call->tag, &note, NULL, 0, NULL);
 }
 
@@ -176,7 +181,7 @@ static void start_receive(struct collet_request *request)
 	if (peer == COLLET_ANY_SOURCE) {
 		p2p->any++;
 	} else {
-		collet_p2p_need(p2p, peer);
+		collet_p2p_need_peer(p2p, request);
 		struct collet_route *route = collet_p2p_route(group, peer);
 		if (route && !collet_p2p_conduit(route))
 			collet_fabric_want(route);
@@ -194,6 +199,8 @@ collet_status collet_p2p_start(struct collet_request *request)
 	if (status != COLLET_OK)
 		return status;
 	group->p2p->pending++;
+	if (request->p2p.bounce)
+		collet_p2p_start_bounce(request);
 	if (!request->p2p.sends) {
 		start_receive(request);
 		return COLLET_OK;

@@ -4,6 +4,7 @@
 
 #include <collet/collet.h>
 
+struct collet_bounce;
 struct collet_group;
 struct collet_request;
 
@@ -15,10 +16,17 @@ struct collet_p2p_call {
 	uint32_t peer;               /* group rank, or COLLET_ANY_SOURCE */
 	uint32_t tag;
 	uint32_t pending_parts;      /* of a sendrecv's own request: halves under way */
+	bool needs_peer;             /* something has yet to come from the peer, or to be asked for by it */
+	bool fetched;                /* a large send: its receiver has asked for it */
 	void *buffer;
+	struct collet_bounce *bounce;/* what stands for the buffer, which cannot be touched; NULL: it can */
 	uint64_t bytes;              /* a receive: its capacity */
 	size_t element_bytes;
-	uint64_t id;                 /* of a large message, the sender's number for it */
+	uint64_t id;                 /* of a large message, the sender's number for it; else 0 */
+	uint64_t message_bytes;      /* a receive: once there is one */
+	uint64_t moved_bytes;        /* posted to be sent, or come; of a large message, or a bounce's */
+	uint64_t piece_bytes;        /* in which a large message is sent */
+	uint32_t flying;             /* of these, posted and not sent yet */
 	collet_received *received;
 	struct collet_request *next; /* in the group's lists */
 	struct collet_request *parent; /* of a sendrecv's half */

@@ -11,13 +11,14 @@ enum collet_p2p_kind { EAGER = 1, ANNOUNCE, FETCH, DATA };
 
 struct collet_p2p_note {
 	uint64_t bytes, id;
+	uint64_t piece_bytes;               /* FETCH: DATA may be so long each; 0: as long as the sender likes */
 };
 
 /* A message on its way out. */
 struct collet_p2p_outgoing {
 	struct collet_p2p_outgoing *next;   /* in its peer's queue, or among the spare ones */
 	struct collet_transfer transfer;
-	struct collet_request *request;     /* settles with it; NULL: nobody */
+	struct collet_request *request;     /* whose data it is; NULL: a note */
 	struct collet_p2p_note note;        /* the payload of ANNOUNCE and FETCH */
 };
 
@@ -57,6 +58,7 @@ struct collet_p2p {
 	uint32_t busy;                      /* messages on their way out */
 	struct collet_p2p_outgoing *spare;  /* kept for the next messages */
 	uint32_t spares;
+	struct collet_bounce *bounces;      /* of requests under way */
 	struct collet_p2p_peer *peers;      /* by rank */
 	struct collet_p2p_peer *needed, *next_look;  /* the second: whom a round under way comes to next */
 	uint32_t any;                       /* receives that whoever sends may satisfy */
@@ -78,7 +80,13 @@ static inline struct collet_conduit *collet_p2p_conduit(struct collet_route *rou
 /* ---- p2p_messages.c */
 /* Something waits for this peer; as often as that is said, it ends with a request or with a message that is sent. */
 void collet_p2p_need(struct collet_p2p *p2p, uint32_t rank);
-/* Queues a message: a note, or data that stay until it has been sent, which settles the request, if any. */
+/* The same for a request's peer, and until nothing of that is left; the latter is safe to repeat. */
+void collet_p2p_need_peer(struct collet_p2p *p2p, struct collet_request *request);
+void collet_p2p_need_peer_no_more(struct collet_p2p *p2p, struct collet_request *request);
+/* A request comes to its end; a receive with what it has got. */
+void collet_p2p_end(struct collet_p2p *p2p, struct collet_request *request);
+void collet_p2p_end_receive(struct collet_p2p *p2p, struct collet_request *request);
+/* Queues a message: a note, or data of the request, which stay until it has been sent. tag: of DATA its id. */
 collet_status collet_p2p_send_message(struct collet_group *group, uint32_t to, enum collet_p2p_kind kind, uint32_t tag,
 	const struct collet_p2p_note *note, const void *data, uint64_t bytes, struct collet_request *request);
 /* Sends an eager message past the queue, where that is empty and the transport can: then the request has ended. */
@@ -90,5 +98,27 @@ collet_status collet_p2p_advance_in(struct collet_group *group, uint32_t source,
 	struct collet_conduit *conduit);
 /* All of a list. */
 void collet_p2p_free_outgoing(struct collet_p2p_outgoing *first);
+
+/* ---- p2p_pieces.c */
+void collet_p2p_start_bounce(struct collet_request *request);
+/* A round; returns how many have got on. */
+uint32_t collet_p2p_advance_bounces(const struct collet_p2p *p2p);
+/* Is no copy under way? */
+bool collet_p2p_bounces_rest(const struct collet_p2p *p2p);
+/* The receiver has asked for this send, so. COLLET_ERR_TRANSPORT. */
+collet_status collet_p2p_fetched(struct collet_request *request, const struct collet_p2p_note *note);
+/* Queues what is there of a send, if it has been asked for. */
+void collet_p2p_send_pieces(struct collet_request *request);
+/* One of its messages has been sent, which may be its end. */
+void collet_p2p_piece_sent(struct collet_request *request);
+/* For FETCH. */
+uint64_t collet_p2p_piece_asked_for(const struct collet_request *request);
+/* Where the DATA goes that is next: PLACED, into the peer's `into`. PLACED_LATER: there is no free cell yet.
+ * PLACED_NOWHERE: nobody has asked for it. */
+enum collet_p2p_placed { PLACED, PLACED_LATER, PLACED_NOWHERE };
+enum collet_p2p_placed collet_p2p_place_piece(
+	struct collet_p2p *p2p, uint32_t source, struct collet_p2p_peer *peer, const struct collet_message *next);
+/* A message of so many bytes is there; it may be the receive's end. */
+void collet_p2p_piece_came(struct collet_p2p *p2p, struct collet_request *request, uint64_t bytes);
 
 #endif

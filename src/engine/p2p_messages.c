@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "engine/bounce.h"
 #include "engine/p2p_internal.h"
 
 enum {
@@ -35,6 +36,19 @@ static void need_no_more(struct collet_p2p *p2p, uint32_t rank)
 		peer->next_needed->previous_needed = peer->previous_needed;
 }
 
+void collet_p2p_need_peer(struct collet_p2p *p2p, struct collet_request *request)
+{
+	request->p2p.needs_peer = true;
+	collet_p2p_need(p2p, request->p2p.peer);
+}
+
+void collet_p2p_need_peer_no_more(struct collet_p2p *p2p, struct collet_request *request)
+{
+	if (request->p2p.needs_peer)
+		need_no_more(p2p, request->p2p.peer);
+	request->p2p.needs_peer = false;
+}
+
 static uint64_t signature_of(enum collet_p2p_kind kind, uint32_t tag)
 {
 	return (uint64_t)kind << 32 | tag;
@@ -50,11 +64,13 @@ static void remove_from(struct collet_request **list, struct collet_request *req
 		*list = request->p2p.next;
 }
 
-static void end_request(struct collet_p2p *p2p, struct collet_request *request)
+void collet_p2p_end(struct collet_p2p *p2p, struct collet_request *request)
 {
 	struct collet_p2p_call *call = &request->p2p;
+	if (call->bounce)
+		collet_bounce_stop(call->bounce);
+	collet_p2p_need_peer_no_more(p2p, request);
 	if (!call->sends) {
-		need_no_more(p2p, call->peer);
 		remove_from(&p2p->receives, request);
 		p2p->last_receive = &p2p->receives;
 		while (*p2p->last_receive)
@@ -73,12 +89,13 @@ static void end_request(struct collet_p2p *p2p, struct collet_request *request)
 		collet_request_end(parent, parent->p2p.truncated ? COLLET_ERR_TRUNCATED : COLLET_OK);
 }
 
-static void end_receive(struct collet_p2p *p2p, struct collet_request *request, uint64_t bytes)
+void collet_p2p_end_receive(struct collet_p2p *p2p, struct collet_request *request)
 {
 	struct collet_p2p_call *call = &request->p2p;
 	if (call->received && !call->truncated)
-		*call->received = (collet_received){ call->peer, call->tag, bytes / call->element_bytes };
-	end_request(p2p, request);
+		*call->received =
+			(collet_received){ call->peer, call->tag, call->message_bytes / call->element_bytes };
+	collet_p2p_end(p2p, request);
 }
 
 /* ---- Sending ---- */
@@ -159,32 +176,54 @@ bool collet_p2p_send_now(struct collet_request *request)
 	if (conduit->transport->send_now(conduit, &now) != COLLET_NOW_DONE)
 		return false;
 	peer->sent++;
-	end_request(group->p2p, request);
+	collet_p2p_end(group->p2p, request);
 	return true;
 }
 
-bool collet_p2p_advance_out(struct collet_group *group, uint32_t rank, struct collet_conduit *conduit)
+static bool is_posted(const struct collet_p2p_outgoing *out)
 {
-	struct collet_p2p *p2p = group->p2p;
-	struct collet_p2p_peer *peer = &p2p->peers[rank];
+	return out->transfer.status != COLLET_CANCELLED;
+}
+
+static void post_queued(const struct collet_p2p_peer *peer, struct collet_conduit *conduit)
+{
 	for (struct collet_p2p_outgoing *out = peer->first_out; out; out = out->next) {
-		if (out->transfer.status != COLLET_CANCELLED)
+		if (is_posted(out))
 			continue;
 		out->transfer.status = COLLET_PENDING;
 		conduit->transport->post_send(conduit, &out->transfer);
 	}
-	while (peer->first_out && peer->first_out->transfer.status != COLLET_PENDING) {
-		struct collet_p2p_outgoing *out = peer->first_out;
-		if (out->transfer.status != COLLET_OK)
-			return false;
-		peer->first_out = out->next;
-		p2p->busy--;
-		p2p->ended++;
-		need_no_more(p2p, rank);
-		if (out->request)
-			end_request(p2p, out->request);
-		put_outgoing(p2p, out);
-	}
+}
+
+/* The first of the queue has been sent. A message's next piece may be queued by that. */
+static void take_sent(struct collet_p2p *p2p, uint32_t rank)
+{
+	struct collet_p2p_peer *peer = &p2p->peers[rank];
+	struct collet_p2p_outgoing *out = peer->first_out;
+	struct collet_request *request = out->request;
+	peer->first_out = out->next;
+	p2p->busy--;
+	p2p->ended++;
+	need_no_more(p2p, rank);
+	put_outgoing(p2p, out);
+	if (request && request->p2p.id)
+		collet_p2p_piece_sent(request);
+	else if (request)
+		collet_p2p_end(p2p, request);
+}
+
+bool collet_p2p_advance_out(struct collet_group *group, uint32_t rank, struct collet_conduit *conduit)
+{
+	struct collet_p2p_peer *peer = &group->p2p->peers[rank];
+	do {
+		post_queued(peer, conduit);
+		while (peer->first_out && is_posted(peer->first_out) &&
+			peer->first_out->transfer.status != COLLET_PENDING) {
+			if (peer->first_out->transfer.status != COLLET_OK)
+				return false;
+			take_sent(group->p2p, rank);
+		}
+	} while (peer->first_out && !is_posted(peer->last_out));
 	return true;
 }
 
@@ -212,7 +251,7 @@ static void match(struct collet_p2p *p2p, struct collet_request *request, uint32
 		return;
 	call->peer = source;
 	p2p->any--;
-	collet_p2p_need(p2p, source);
+	collet_p2p_need_peer(p2p, request);
 }
 
 /* A large message goes into this receive: ask for it. One that is too long is fetched by nobody; its sender is told. */
@@ -222,11 +261,14 @@ static collet_status fetch(struct collet_group *group, struct collet_request *re
 	struct collet_p2p_call *call = &request->p2p;
 	match(group->p2p, request, source);
 	call->id = note->id;
+	call->message_bytes = note->bytes;
 	call->truncated = note->bytes > call->bytes;
-	const struct collet_p2p_note ask = { call->truncated ? 0 : note->bytes, note->id };
+	const struct collet_p2p_note ask = { .bytes = call->truncated ? 0 : note->bytes,
+		.id = note->id,
+		.piece_bytes = collet_p2p_piece_asked_for(request) };
 	const collet_status status = collet_p2p_send_message(group, source, FETCH, call->tag, &ask, NULL, 0, NULL);
 	if (status == COLLET_OK && call->truncated)
-		end_receive(group->p2p, request, 0);
+		collet_p2p_end_receive(group->p2p, request);
 	return status;
 }
 
@@ -257,7 +299,7 @@ static collet_status arrived(struct collet_group *group, uint32_t source, struct
 	switch (peer->incoming_kind) {
 	case EAGER:
 		if (request) {
-			end_receive(p2p, request, peer->incoming.message.bytes);
+			collet_p2p_piece_came(p2p, request, peer->incoming.message.bytes);
 		} else {
 			peer->kept_bytes += peer->keeping->note.bytes;
 			struct collet_p2p_kept *kept = peer->keeping;
@@ -282,39 +324,46 @@ static collet_status arrived(struct collet_group *group, uint32_t source, struct
 	case FETCH:
 		for (request = p2p->sends; request && request->p2p.id != peer->note.id;)
 			request = request->p2p.next;
-		if (!request || request->p2p.peer != source || peer->note.bytes > request->p2p.bytes)
+		if (!request || request->p2p.peer != source ||
+			(peer->note.bytes && peer->note.bytes != request->p2p.bytes))
 			return collet_fail(COLLET_ERR_TRANSPORT,
 				"rank %u asked for a message that was not announced to it", source);
 		remove_from(&p2p->sends, request);
-		need_no_more(p2p, source);
-		if (peer->note.bytes == 0) {
-			end_request(p2p, request);  /* its receive was too short: dropped */
-			return COLLET_OK;
-		}
-		return collet_p2p_send_message(
-			group, source, DATA, request->p2p.tag, NULL, request->p2p.buffer, request->p2p.bytes, request);
+		if (peer->note.bytes)
+			return collet_p2p_fetched(request, &peer->note);
+		collet_p2p_end(p2p, request);  /* its receive was too short: dropped */
+		return COLLET_OK;
 	case DATA:
-		end_receive(p2p, request, peer->incoming.message.bytes);
+		collet_p2p_piece_came(p2p, request, peer->incoming.message.bytes);
 		return COLLET_OK;
 	}
 	return COLLET_OK;
 }
 
-/* Where the message that is next goes. */
-static collet_status place(
-	struct collet_group *group, uint32_t source, struct collet_p2p_peer *peer, const struct collet_message *next)
+/* An eager message of so many bytes is this receive's: where they go. */
+static char *take_eager(struct collet_p2p *p2p, struct collet_request *request, uint32_t source, uint64_t bytes)
+{
+	struct collet_p2p_call *call = &request->p2p;
+	match(p2p, request, source);
+	call->message_bytes = bytes;
+	return call->bounce ? call->bounce->cells : call->buffer;
+}
+
+/* Where the message that is next goes; *later: nowhere yet. */
+static collet_status place(struct collet_group *group, uint32_t source, struct collet_p2p_peer *peer,
+	const struct collet_message *next, bool *later)
 {
 	struct collet_p2p *p2p = group->p2p;
 	const enum collet_p2p_kind kind = (enum collet_p2p_kind)(next->signature >> 32);
 	const uint32_t tag = (uint32_t)next->signature;
 	peer->incoming_kind = kind;
 	peer->into = NULL;
+	*later = false;
 	if (kind == EAGER && next->bytes <= COLLET_EAGER_BYTES) {
 		struct collet_request *request = find_receive(p2p, source, tag);
 		if (request && next->bytes <= request->p2p.bytes) {
-			match(p2p, request, source);
 			peer->into = request;
-			peer->incoming.data = request->p2p.buffer;
+			peer->incoming.data = take_eager(p2p, request, source, next->bytes);
 			return COLLET_OK;
 		}
 		peer->keeping = keep(source, tag, next->bytes);
@@ -328,15 +377,10 @@ static collet_status place(
 		return COLLET_OK;
 	}
 	if (kind == DATA) {
-		/* Large messages of a pair come in the order in which they were fetched. */
-		for (struct collet_request *request = p2p->receives; request; request = request->p2p.next) {
-			if (request->p2p.started && request->p2p.peer == source && request->p2p.tag == tag &&
-				request->p2p.id && next->bytes <= request->p2p.bytes) {
-				peer->into = request;
-				peer->incoming.data = request->p2p.buffer;
-				return COLLET_OK;
-			}
-		}
+		const enum collet_p2p_placed placed = collet_p2p_place_piece(p2p, source, peer, next);
+		*later = placed == PLACED_LATER;
+		if (placed != PLACED_NOWHERE)
+			return COLLET_OK;
 	}
 	return collet_fail(COLLET_ERR_TRANSPORT,
 		"rank %u sent a point-to-point message that makes no sense (kind %u, %llu bytes)", source,
@@ -365,8 +409,9 @@ collet_status collet_p2p_advance_in(struct collet_group *group, uint32_t source,
 		struct collet_message next;
 		if (peer->kept_bytes > KEPT_BYTES_MOST || !conduit->transport->peek(conduit, &next))
 			return conduit->status;
-		const collet_status status = place(group, source, peer, &next);
-		if (status != COLLET_OK)
+		bool later;
+		const collet_status status = place(group, source, peer, &next, &later);
+		if (status != COLLET_OK || later)
 			return status;
 		peer->incoming.status = COLLET_PENDING;
 		peer->incoming.flags = 0;
@@ -395,12 +440,12 @@ void collet_p2p_match_kept(struct collet_group *group)
 				collet_group_end(group, status, true, collet_last_error());
 		} else {
 			struct collet_p2p_call *call = &request->p2p;
-			match(p2p, request, kept->source);
 			call->truncated = kept->note.bytes > call->bytes;
-			if (!call->truncated && kept->note.bytes)
-				memcpy(call->buffer, kept->data, kept->note.bytes);
+			char *to = take_eager(p2p, request, kept->source, call->truncated ? 0 : kept->note.bytes);
+			if (call->message_bytes)
+				memcpy(to, kept->data, call->message_bytes);
 			p2p->peers[kept->source].kept_bytes -= kept->note.bytes;
-			end_receive(p2p, request, kept->note.bytes);
+			collet_p2p_piece_came(p2p, request, call->message_bytes);
 		}
 		free(kept);
 	}

@@ -17,7 +17,7 @@
 #include "sample.h"
 #include "streams.h"
 
-enum { RANKS = 2, ELEMENTS = 3000, LAUNCHES = 3, DEADLINE_MS = 60000, SHARE = 24 };
+enum { RANKS = 2, ELEMENTS = 3000, LONG = 300000, LAUNCHES = 3, DEADLINE_MS = 60000, SHARE = 24 };
 enum {
 	SOON_MS = 5000,              /* half of what a kernel of the test waits for others' */
 	TEST_CALLS = 24,             /* of the driver's functions, at least, in the end of a creation; and some */
@@ -53,7 +53,7 @@ struct body {
 	struct program program;
 	struct streams cuda;
 	struct fake fake;
-	struct buffer buffer;
+	struct buffer buffer, message; /* the second has a place for what comes behind what is sent */
 	cu_stream stream;
 	collet_comm *comm;
 	float expected;              /* all over the buffer */
@@ -84,6 +84,8 @@ static bool begin(struct body *body)
 			find(program, &fake->calls, "fakeCalls") && find(program, &fake->spare, "fakeSpare") &&
 			find(program, &fake->alive, "fakeAlive") &&
 			buffer_make(&body->buffer, program, true, sizeof(ones)) && buffer_write(&body->buffer, ones) &&
+			buffer_make(&body->message, program, true, sizeof(float) * 2 * LONG) &&
+			body->program.cuMemcpyHtoD_v2((uintptr_t)body->message.first, ones, sizeof(ones)) == CU_OK &&
 			body->cuda.cuStreamCreate(&body->stream, CU_NON_BLOCKING_STREAM) == CU_OK,
 		"the stand-in does not start");
 }
@@ -144,6 +146,18 @@ static bool send_on(struct body *body)
 			body->buffer.first + sizeof(float) * (ELEMENTS / 2), ELEMENTS / 2, other, 3, COLLET_F32, NULL,
 			NULL)) &&
 		holds(body, &body->buffer, body->expected);
+}
+
+/* One that travels in pieces. */
+static bool send_long(struct body *body)
+{
+	char *to = body->message.first + sizeof(float) * LONG;
+	rank_doing(body->rank, "a long message");
+	const uint32_t other = 1 - body->rank->rank;
+	const struct buffer came = { &body->program, true, to, sizeof(float) * ELEMENTS };
+	return went(body, collet_sendrecv(body->comm, body->message.first, LONG, other, 4, to, LONG, other, 4,
+			COLLET_F32, NULL, NULL)) &&
+		holds(body, &came, 1);
 }
 
 /* Its own memory: what cannot be had of that is no end. */
@@ -302,8 +316,8 @@ static void live(struct rank *rank)
 	const long alive = body->fake.alive();
 	if (rank->rank == attempt->who)
 		body->fake.fail_at(attempt->nth, attempt->code, attempt->onwards);
-	(void)(create(body) && block(body) && request(body) && send_on(body) && own_memory(body) && on_stream(body) &&
-		in_graph(body) && block(body));
+	(void)(create(body) && block(body) && request(body) && send_on(body) && send_long(body) && own_memory(body) &&
+		on_stream(body) && in_graph(body) && block(body));
 	rank_doing(rank, "destroying, after: %s", body->sentence);
 	const int64_t began_ms = now_ms();
 	if (body->comm)
@@ -311,6 +325,7 @@ static void live(struct rank *rank)
 	check_soon(body, began_ms);
 	judge(body, attempt, alive);
 	buffer_free(&body->buffer);
+	buffer_free(&body->message);
 	(void)body->cuda.cuStreamDestroy_v2(body->stream);
 	(void)program_end(&body->program);
 	free(body);

@@ -17,6 +17,9 @@ FAKE_API void fakeSpare(bool on);
 /* How much this process has made and not destroyed: contexts held, streams, events, modules, graphs, memory. */
 FAKE_API long fakeAlive(void);
 
+/* memory.c: bytes of the host's memory that this process has had page-locked at a time, at most so far. */
+FAKE_API size_t fakeLockedMost(void);
+
 /* state.c */
 FAKE_API cu_result cuInit(unsigned int flags);
 FAKE_API cu_result cuDriverGetVersion(int *version);

@@ -234,6 +234,25 @@ FAKE_API cu_result cuMemGetAddressRange_v2(cu_pointer *first, size_t *bytes, cu_
 	return result;
 }
 
+static size_t locked_most;           /* under fake_lock */
+
+/* Under fake_lock. */
+static void note_locked(void)
+{
+	size_t locked = 0;
+	for (const struct fake_block *block = blocks; block; block = block->next)
+		locked += block->kind == FAKE_PINNED ? block->bytes : 0;
+	locked_most = locked > locked_most ? locked : locked_most;
+}
+
+FAKE_API size_t fakeLockedMost(void)
+{
+	pthread_mutex_lock(&fake_lock);
+	const size_t most = locked_most;
+	pthread_mutex_unlock(&fake_lock);
+	return most;
+}
+
 FAKE_API cu_result cuMemHostRegister_v2(void *memory, size_t bytes, unsigned int flags)
 {
 	cu_context context;
@@ -256,6 +275,9 @@ FAKE_API cu_result cuMemHostRegister_v2(void *memory, size_t bytes, unsigned int
 	*block = (struct fake_block){ .kind = FAKE_PINNED, .first = (uintptr_t)memory, .bytes = bytes,
 		.context = context, .device = fake_context_device(context), .file = -1 };
 	add(block);
+	pthread_mutex_lock(&fake_lock);
+	note_locked();
+	pthread_mutex_unlock(&fake_lock);
 	return CU_OK;
 }
 
