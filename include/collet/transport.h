@@ -210,8 +210,10 @@ enum {
 	COLLET_TRANSFER_VIEW = 1 << 0,   /* receive: the bytes may stay where they are, see view */
 	COLLET_TRANSFER_WHOLE = 1 << 1,  /* send: the peer combines the bytes, when all are there: a hint to leave them
 					    for it in one piece, where it could view them */
-	COLLET_TRANSFER_WAITS = 1 << 2   /* send: whoever sends waits for the peer all the same: a hint that an answer
+	COLLET_TRANSFER_WAITS = 1 << 2,  /* send: whoever sends waits for the peer all the same: a hint that an answer
 					    costs it little */
+	COLLET_TRANSFER_GPU = 1 << 3     /* data is GPU memory, as takes_gpu() has allowed: the processor must not
+					    touch it */
 };
 
 /* One message, sent or received. Owned by the caller, and lent with its buffer until status leaves COLLET_PENDING (a
@@ -266,8 +268,7 @@ struct collet_conduit {
 enum {
 	COLLET_CAP_VIEW = 1 << 0,        /* receives of COLLET_TRANSFER_VIEW may cost no copy */
 	COLLET_CAP_LOCAL = 1 << 1,       /* reaches ranks of this host only; then the socket is AF_UNIX */
-	COLLET_CAP_CALLS = 1 << 2,       /* progress() costs a system call, even where nothing has come */
-	COLLET_CAP_GPU = 1 << 3          /* data may be GPU memory that memory_register() has taken */
+	COLLET_CAP_CALLS = 1 << 2        /* progress() costs a system call, even where nothing has come */
 };
 
 struct collet_device_config {
@@ -395,6 +396,14 @@ struct collet_transport {
 	 * system call. */
 	enum collet_now (*send_now)(struct collet_conduit *conduit, struct collet_transfer *transfer);
 	enum collet_now (*recv_now)(struct collet_conduit *conduit, struct collet_transfer *transfer);
+
+	/* ---- GPUs: optional, with memory_register ---- */
+
+	/* May a message of so many bytes be posted, sent or received, that lie at data in a GPU's memory? So it is
+	 * then, with COLLET_TRANSFER_GPU, whatever the other end's memory is. Only of what memory_register() has taken;
+	 * short messages, which a processor copies somewhere, had better be refused: they come by way of the host's
+	 * memory. That it has been deregistered since is an error of the transfer. */
+	bool (*takes_gpu)(struct collet_conduit *conduit, const void *data, uint64_t bytes);
 };
 
 /* What a module defines and exports: its table, under this name. */

@@ -84,7 +84,7 @@ collet_status collet_bounced_make(struct collet_bounced **made, struct collet_co
 	struct collet_bounced *bounced = calloc(1, sizeof(*bounced));
 	if (!bounced)
 		return collet_fail(COLLET_ERR_MEMORY, "no memory for a message of a GPU's buffer");
-	*bounced = (struct collet_bounced){ .bounce = { .advance = advance, .cells = side->host },
+	*bounced = (struct collet_bounced){ .bounce = { .advance = advance, .buffer = side->gpu, .cells = side->host },
 		.context = context,
 		.copier = side->copier,
 		.gpu = side->gpu,

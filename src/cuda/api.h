@@ -124,9 +124,11 @@ enum {
 	CU_DEVICE_HAS_VIRTUAL_MEMORY = 102,
 	CU_DEVICE_EXPORTS_FILE_DESCRIPTORS = 103,
 	CU_DEVICE_LETS_ADAPTERS_AT_VIRTUAL_MEMORY = 110,  /* that was made for it */
+	CU_DEVICE_ORDERS_ADAPTERS_WRITES = 118,  /* from then on, at least for itself: */
 	CU_DEVICE_HAS_MEMORY_OPERATIONS = 122, /* words of 64 bits too, that streams write and wait for */
 	CU_DEVICE_HAS_DMABUF = 124
 };
+enum { CU_ORDERED_FOR_OWNER = 100 };
 
 enum { CU_HOST_REGISTER_PORTABLE = 1, CU_HOST_REGISTER_MAPPED = 2 };
 

@@ -23,6 +23,7 @@ struct collet_bounce {
 	bool (*advance)(struct collet_bounce *bounce);
 	bool busy;                  /* the owner's: copies are under way, of which nobody tells the end */
 	uint32_t begun;             /* the owner's: pieces whose copy has been begun; 0 at the start of a request */
+	void *buffer;               /* where the message really is: transports may reach it (takes_gpu) */
 	char *cells;                /* piece i is in cell i % COLLET_BOUNCE_CELLS, if there are that many pieces */
 	uint32_t filled, emptied;   /* pieces; both only grow */
 };

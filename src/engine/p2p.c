@@ -199,7 +199,8 @@ collet_status collet_p2p_start(struct collet_request *request)
 	if (status != COLLET_OK)
 		return status;
 	group->p2p->pending++;
-	if (request->p2p.bounce)
+	/* A send that may go as it is learns that when it is asked for. */
+	if (request->p2p.bounce && !(request->p2p.sends && collet_p2p_reaches_gpu(request, request->p2p.bytes)))
 		collet_p2p_start_bounce(request);
 	if (!request->p2p.sends) {
 		start_receive(request);

@@ -17,6 +17,8 @@ struct collet_p2p_call {
 	uint32_t tag;
 	uint32_t pending_parts;      /* of a sendrecv's own request: halves under way */
 	bool needs_peer;             /* something has yet to come from the peer, or to be asked for by it */
+	bool takes_whole;            /* a large receive's buffer is a GPU's, and the transport may write there */
+	bool on_gpu;                 /* buffer is, and the message goes from there or into it as it is */
 	bool fetched;                /* a large send: its receiver has asked for it */
 	void *buffer;
 	struct collet_bounce *bounce;/* what stands for the buffer, which cannot be touched; NULL: it can */

@@ -12,6 +12,7 @@ enum collet_p2p_kind { EAGER = 1, ANNOUNCE, FETCH, DATA };
 struct collet_p2p_note {
 	uint64_t bytes, id;
 	uint64_t piece_bytes;               /* FETCH: DATA may be so long each; 0: as long as the sender likes */
+	uint64_t whole;                     /* FETCH: or all of it at once */
 };
 
 /* A message on its way out. */
@@ -105,14 +106,16 @@ void collet_p2p_start_bounce(struct collet_request *request);
 uint32_t collet_p2p_advance_bounces(const struct collet_p2p *p2p);
 /* Is no copy under way? */
 bool collet_p2p_bounces_rest(const struct collet_p2p *p2p);
+/* Can the transport reach a bounce's buffer itself, for so many bytes? */
+bool collet_p2p_reaches_gpu(const struct collet_request *request, uint64_t bytes);
 /* The receiver has asked for this send, so. COLLET_ERR_TRANSPORT. */
 collet_status collet_p2p_fetched(struct collet_request *request, const struct collet_p2p_note *note);
 /* Queues what is there of a send, if it has been asked for. */
 void collet_p2p_send_pieces(struct collet_request *request);
 /* One of its messages has been sent, which may be its end. */
 void collet_p2p_piece_sent(struct collet_request *request);
-/* For FETCH. */
-uint64_t collet_p2p_piece_asked_for(const struct collet_request *request);
+/* What a matched receive asks for. */
+void collet_p2p_ask(struct collet_request *request, struct collet_p2p_note *note);
 /* Where the DATA goes that is next: PLACED, into the peer's `into`. PLACED_LATER: there is no free cell yet.
  * PLACED_NOWHERE: nobody has asked for it. */
 enum collet_p2p_placed { PLACED, PLACED_LATER, PLACED_NOWHERE };

@@ -145,6 +145,7 @@ collet_status collet_p2p_send_message(struct collet_group *group, uint32_t to, e
 	out->transfer.status = COLLET_CANCELLED;  /* not posted yet */
 	out->transfer.message = (struct collet_message){ signature_of(kind, tag), peer->sent++, bytes };
 	out->transfer.data = (void *)(uintptr_t)data;
+	out->transfer.flags = request && request->p2p.on_gpu ? COLLET_TRANSFER_GPU : 0;
 	if (note) {
 		out->note = *note;
 		out->transfer.data = &out->note;
@@ -263,9 +264,8 @@ static collet_status fetch(struct collet_group *group, struct collet_request *re
 	call->id = note->id;
 	call->message_bytes = note->bytes;
 	call->truncated = note->bytes > call->bytes;
-	const struct collet_p2p_note ask = { .bytes = call->truncated ? 0 : note->bytes,
-		.id = note->id,
-		.piece_bytes = collet_p2p_piece_asked_for(request) };
+	struct collet_p2p_note ask = { .bytes = call->truncated ? 0 : note->bytes, .id = note->id };
+	collet_p2p_ask(request, &ask);
 	const collet_status status = collet_p2p_send_message(group, source, FETCH, call->tag, &ask, NULL, 0, NULL);
 	if (status == COLLET_OK && call->truncated)
 		collet_p2p_end_receive(group->p2p, request);
@@ -410,11 +410,11 @@ collet_status collet_p2p_advance_in(struct collet_group *group, uint32_t source,
 		if (peer->kept_bytes > KEPT_BYTES_MOST || !conduit->transport->peek(conduit, &next))
 			return conduit->status;
 		bool later;
+		peer->incoming.flags = 0;
 		const collet_status status = place(group, source, peer, &next, &later);
 		if (status != COLLET_OK || later)
 			return status;
 		peer->incoming.status = COLLET_PENDING;
-		peer->incoming.flags = 0;
 		peer->incoming.message = next;
 		peer->receiving = true;
 		conduit->transport->post_recv(conduit, &peer->incoming);

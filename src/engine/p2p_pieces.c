@@ -123,14 +123,43 @@ void collet_p2p_send_pieces(struct collet_request *request)
 	}
 }
 
+/* ---- As it is ---- */
+
+bool collet_p2p_reaches_gpu(const struct collet_request *request, uint64_t bytes)
+{
+	const struct collet_p2p_call *call = &request->p2p;
+	struct collet_conduit *conduit =
+		collet_p2p_conduit(collet_route_peek(request->group, COLLET_CHANNEL_P2P, call->peer));
+	return conduit && call->bounce && conduit->transport->takes_gpu &&
+	       conduit->transport->takes_gpu(conduit, call->bounce->buffer, bytes);
+}
+
+/* No cells any more: what they have been filled with is not wanted. */
+static void go_whole(struct collet_request *request)
+{
+	struct collet_p2p_call *call = &request->p2p;
+	collet_bounce_stop(call->bounce);
+	call->buffer = call->bounce->buffer;
+	call->bounce = NULL;
+	call->on_gpu = true;
+}
+
+/* ---- Being asked ---- */
+
 collet_status collet_p2p_fetched(struct collet_request *request, const struct collet_p2p_note *note)
 {
 	struct collet_p2p_call *call = &request->p2p;
+	const bool may_be_whole = note->whole || !note->piece_bytes;
+	if (may_be_whole && collet_p2p_reaches_gpu(request, call->message_bytes))
+		go_whole(request);
+	else if (call->bounce && !call->bounce->request)
+		collet_p2p_start_bounce(request);
 	const uint64_t longest = call->bounce ? COLLET_BOUNCE_CELL : call->message_bytes;
 	if (call->bounce && note->piece_bytes && note->piece_bytes < longest)
 		return collet_fail(COLLET_ERR_TRANSPORT, "rank %u asked for a message in pieces of %llu bytes",
 			call->peer, (unsigned long long)note->piece_bytes);
-	call->piece_bytes = note->piece_bytes && note->piece_bytes < longest ? note->piece_bytes : longest;
+	const bool whole = note->whole && !call->bounce;
+	call->piece_bytes = !whole && note->piece_bytes && note->piece_bytes < longest ? note->piece_bytes : longest;
 	call->fetched = true;
 	collet_p2p_send_pieces(request);
 	return COLLET_OK;
@@ -149,9 +178,11 @@ void collet_p2p_piece_sent(struct collet_request *request)
 
 /* ---- Receiving ---- */
 
-uint64_t collet_p2p_piece_asked_for(const struct collet_request *request)
+void collet_p2p_ask(struct collet_request *request, struct collet_p2p_note *note)
 {
-	return request->p2p.bounce ? COLLET_BOUNCE_CELL : 0;
+	struct collet_p2p_call *call = &request->p2p;
+	note->piece_bytes = call->bounce ? COLLET_BOUNCE_CELL : 0;
+	note->whole = call->takes_whole = collet_p2p_reaches_gpu(request, note->bytes);
 }
 
 static struct collet_request *find_fetched(const struct collet_p2p *p2p, uint32_t source, uint32_t id)
@@ -170,10 +201,13 @@ enum collet_p2p_placed collet_p2p_place_piece(
 	if (!request)
 		return PLACED_NOWHERE;
 	const struct collet_p2p_call *call = &request->p2p;
-	const struct collet_bounce *bounce = call->bounce;
 	const uint64_t left = call->message_bytes - call->moved_bytes;
 	if (!next->bytes || next->bytes > left)
 		return PLACED_NOWHERE;
+	if (call->takes_whole && next->bytes == call->message_bytes)
+		go_whole(request);
+	peer->incoming.flags = call->on_gpu ? COLLET_TRANSFER_GPU : 0;
+	const struct collet_bounce *bounce = call->bounce;
 	if (!bounce) {
 		peer->incoming.data = (char *)call->buffer + call->moved_bytes;
 	} else {

@@ -213,6 +213,11 @@ static void an_adapter_without_dmabufs_refuses_gpu_memory(void **state)
 	pair_close(&pair);
 }
 
+static bool takes(struct pair *pair, int end, const void *data, uint64_t bytes)
+{
+	return pair->ends[end].offer->transport->takes_gpu(pair->ends[end].conduit, data, bytes);
+}
+
 /* Large messages go from a dma-buf into a dma-buf, on all rails, and nobody looks at the addresses. */
 static void gpu_memory_is_sent_and_received_in_place(void **state)
 {
@@ -234,6 +239,8 @@ static void gpu_memory_is_sent_and_received_in_place(void **state)
 		uint8_t *from = gpus[0].memory.first, *into = gpus[1].memory.first;
 		struct collet_transfer send = transfer_of(i, from + at, bytes);
 		struct collet_transfer receive = transfer_of(i, into + 2 * at, bytes);
+		send.flags = receive.flags = COLLET_TRANSFER_GPU;
+		assert_true(takes(&pair, 0, from + at, bytes) && takes(&pair, 1, into + 2 * at, bytes));
 		pattern_fill(gpus[0].pages + at, bytes, i);
 		post_recv(&pair.ends[1], &receive);
 		post_send(&pair.ends[0], &send);
@@ -248,6 +255,47 @@ static void gpu_memory_is_sent_and_received_in_place(void **state)
 		free_gpu(&gpus[end]);
 	}
 	takes_dmabufs = false;
+	pair_close(&pair);
+}
+
+/* What is short, or not registered, the engine brings and takes by way of the host. */
+static void gpu_memory_is_taken_message_by_message(void **state)
+{
+	enum { BYTES = 75 * 4096 + 5 };  /* of the last write few enough to go inline */
+	struct pair pair = { 0 };
+	pair_open(&pair, "verbs");
+	struct collet_device *device = pair.ends[0].offer->device;
+	struct gpu gpu = make_gpu(BYTES, 0);
+	uint8_t *first = gpu.memory.first, *host = malloc(BYTES);
+	assert_false(takes(&pair, 0, first, BYTES));
+	takes_dmabufs = true;
+	assert_int_equal(pair.ends[0].offer->transport->memory_register(device, &gpu.memory, &gpu.registration),
+		COLLET_OK);
+	assert_true(takes(&pair, 0, first, BYTES));
+	assert_true(takes(&pair, 0, first + 1, BYTES - 1));
+	assert_false(takes(&pair, 0, first + 1, BYTES));
+	assert_false(takes(&pair, 0, first, 100));
+	assert_false(takes(&pair, 0, host, BYTES));
+	/* From a GPU to where nothing can be registered: through places, which the sender writes without a look. */
+	pair.ends[1].offer->device->options.pinned_most = 0;
+	struct collet_transfer send = transfer_of(1, first, BYTES), receive = transfer_of(1, host, BYTES);
+	send.flags = COLLET_TRANSFER_GPU;
+	pattern_fill(gpu.pages, BYTES, 1);
+	post_recv(&pair.ends[1], &receive);
+	post_send(&pair.ends[0], &send);
+	assert_true(pair_settle(&pair, &receive) && pair_settle(&pair, &send));
+	assert_true(pattern_is(host, BYTES, 1));
+	/* Taken back too early: an error instead of a look. */
+	pair.ends[0].offer->transport->memory_deregister(device, gpu.registration);
+	send = transfer_of(2, first, BYTES);
+	send.flags = COLLET_TRANSFER_GPU;
+	post_send(&pair.ends[0], &send);
+	assert_true(pair_settle(&pair, &send));
+	assert_int_equal(send.status, COLLET_ERR_ARGUMENT);
+	assert_non_null(strstr(collet_last_error(), "deregistered before a message there had ended"));
+	takes_dmabufs = false;
+	free_gpu(&gpu);
+	free(host);
 	pair_close(&pair);
 }
 
@@ -281,6 +329,7 @@ int main(void)
 		cmocka_unit_test(what_cannot_be_registered_is_staged),
 		cmocka_unit_test(an_adapter_without_dmabufs_refuses_gpu_memory),
 		cmocka_unit_test(gpu_memory_is_sent_and_received_in_place),
+		cmocka_unit_test(gpu_memory_is_taken_message_by_message),
 		cmocka_unit_test(no_write_is_longer_than_an_adapter_takes),
 	};
 	return cmocka_run_group_tests_name("verbs, memory", tests, NULL, NULL);

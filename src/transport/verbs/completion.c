@@ -51,7 +51,8 @@ void collet_verbs_write(struct verbs_conduit *verbs, uint32_t index, const struc
 {
 	struct verbs_pair *pair = &verbs->pairs[index];
 	const bool signalled = index > 0 || write->signalled || pair->posted % SIGNAL_EVERY == SIGNAL_EVERY - 1;
-	const bool inlined = write->part_count && !write->reads && length(write) <= pair->inline_bytes;
+	/* By the processor: what the others carry may be a GPU's memory. */
+	const bool inlined = index == 0 && write->part_count && !write->reads && length(write) <= pair->inline_bytes;
 	struct ibv_send_wr request = {.wr_id = (uint64_t)pair->posted << 32 | write->tag,
 		.sg_list = (struct ibv_sge *)write->parts,
 		.num_sge = write->part_count,

@@ -155,6 +155,14 @@ static bool pin(struct collet_device *device, struct verbs_region *region)
 	return true;
 }
 
+/* Nothing else can be registered of a GPU's memory than what a dma-buf has been given for. */
+static struct verbs_region *search_gpu(const struct collet_device *device, const void *data, uint64_t bytes)
+{
+	const uintptr_t first = (uintptr_t)data;
+	struct verbs_region *region = search(device, first, first + bytes);
+	return region && region->dmabuf >= 0 ? region : NULL;
+}
+
 /* ---- For transfers ------------------------------------------------------------------------------------------ */
 
 bool collet_verbs_use(struct collet_device *device, struct verbs_use *use, void *data, uint64_t bytes,
@@ -171,6 +179,25 @@ bool collet_verbs_use(struct collet_device *device, struct verbs_use *use, void 
 	const bool used = use->region || pin_range(device, use->own, data, bytes, access);
 	pthread_mutex_unlock(&device->lock);
 	return used;
+}
+
+bool collet_verbs_knows_gpu(struct collet_device *device, const void *data, uint64_t bytes)
+{
+	pthread_mutex_lock(&device->lock);
+	const bool known = search_gpu(device, data, bytes);
+	pthread_mutex_unlock(&device->lock);
+	return known;
+}
+
+bool collet_verbs_use_gpu(struct collet_device *device, struct verbs_use *use, const void *data, uint64_t bytes)
+{
+	*use = (struct verbs_use){ 0 };
+	pthread_mutex_lock(&device->lock);
+	use->region = search_gpu(device, data, bytes);
+	if (use->region)
+		use->region->users++;
+	pthread_mutex_unlock(&device->lock);
+	return use->region;
 }
 
 static void free_region(struct collet_device *device, struct verbs_region *region)

@@ -15,6 +15,21 @@ static uint32_t adapter_of(const struct verbs_conduit *verbs, uint32_t rail)
 	return (uint32_t)(verbs->rails[rail].adapter - verbs->device->adapters);
 }
 
+/* False: its memory cannot be registered, so it goes through places; but not that of a GPU, which nobody here can copy
+ * from or to: then the conduit has ended. */
+static bool use(struct verbs_conduit *verbs, struct verbs_use *use, const struct collet_transfer *transfer,
+	enum verbs_access access)
+{
+	const uint64_t bytes = transfer->message.bytes;
+	if (!(transfer->flags & COLLET_TRANSFER_GPU))
+		return collet_verbs_use(verbs->device, use, transfer->data, bytes, access);
+	if (!collet_verbs_use_gpu(verbs->device, use, transfer->data, bytes))
+		collet_verbs_lose(verbs, COLLET_ERR_ARGUMENT,
+			"%llu bytes of GPU memory at %p were deregistered before a message there had ended",
+			(unsigned long long)bytes, transfer->data);
+	return true;
+}
+
 /* ---- Receiving ---------------------------------------------------------------------------------------------- */
 
 void collet_verbs_expect(struct verbs_conduit *verbs, uint32_t which, struct collet_transfer *transfer)
@@ -26,9 +41,7 @@ void collet_verbs_expect(struct verbs_conduit *verbs, uint32_t which, struct col
 		return;
 	const uint64_t bytes = transfer->message.bytes, places = (uint64_t)PLACES * verbs->shape->place_bytes;
 	incoming->allowed = bytes < places ? bytes : places;
-	const bool registered =
-		collet_verbs_use(verbs->device, &incoming->use, transfer->data, bytes, ACCESS_WRITE);
-	incoming->mode = registered ? GRANT_DIRECT : GRANT_PLACES;
+	incoming->mode = use(verbs, &incoming->use, transfer, ACCESS_WRITE) ? GRANT_DIRECT : GRANT_PLACES;
 }
 
 /* False: it has to wait. */
@@ -117,8 +130,7 @@ void collet_verbs_announced(struct verbs_conduit *verbs, uint32_t which, struct 
 	struct verbs_outgoing *outgoing = &verbs->outgoing[which];
 	*outgoing = (struct verbs_outgoing){ .transfer = transfer };
 	/* The announcement is under way meanwhile. */
-	outgoing->staged = !collet_verbs_use(
-		verbs->device, &outgoing->use, transfer->data, transfer->message.bytes, ACCESS_READ);
+	outgoing->staged = !use(verbs, &outgoing->use, transfer, ACCESS_READ);
 }
 
 /* A part for each data queue pair, by rate; whole units, the last takes the rest. */

@@ -141,6 +141,13 @@ static bool peek(struct collet_conduit *conduit, struct collet_message *message)
 	return true;
 }
 
+/* What fits into the ring the processor copies there. */
+static bool takes_gpu(struct collet_conduit *conduit, const void *data, uint64_t bytes)
+{
+	const struct verbs_conduit *verbs = of(conduit);
+	return bytes > verbs_small_most(verbs->shape) && collet_verbs_knows_gpu(verbs->device, data, bytes);
+}
+
 /* ---- Closing ------------------------------------------------------------------------------------------------ */
 
 /* The peer closes its socket last: then it has no queue pairs any more that would acknowledge anything. */
@@ -232,4 +239,5 @@ const struct collet_transport collet_transport_module = {
 	.peek = peek,
 	.arm = collet_verbs_arm,
 	.disarm = collet_verbs_disarm,
+	.takes_gpu = takes_gpu,
 };

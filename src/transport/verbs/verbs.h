@@ -400,6 +400,9 @@ enum verbs_access { ACCESS_READ = 0, ACCESS_WRITE = IBV_ACCESS_LOCAL_WRITE | IBV
 /* False: it is refused (a warning has said so, once), and the caller goes through its own memory. */
 bool collet_verbs_use(struct collet_device *device, struct verbs_use *use, void *data, uint64_t bytes,
 	enum verbs_access access);
+/* The same of a GPU's memory. False: none of it is registered there now. knows: would it be true? */
+bool collet_verbs_use_gpu(struct collet_device *device, struct verbs_use *use, const void *data, uint64_t bytes);
+bool collet_verbs_knows_gpu(struct collet_device *device, const void *data, uint64_t bytes);
 void collet_verbs_unuse(struct collet_device *device, struct verbs_use *use);
 static inline struct ibv_mr *collet_verbs_used(const struct verbs_use *use, uint32_t adapter)
 {

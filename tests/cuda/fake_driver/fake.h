@@ -12,8 +12,7 @@
  * FAKE_CUDA_VERSION=N           the driver is of this version (default 12040)
  * FAKE_CUDA_SCHEDULE=SEED       see schedule.h
  * FAKE_CUDA_WITHOUT=NAME        the driver does not have this function, or this ("stream memory operations",
- *                               "dma-bufs"),
- *                               "exportable memory"
+ *                               "dma-bufs", "ordered writes", "exportable memory")
  * FAKE_CUDA_IN_BEFORE_OUT=N     after N bytes from GPUs to the host, on streams, the next ones wait for a copy to a GPU
  * FAKE_CUDA_ASTRAY=WHICH        what this process opens of others is not quite what it seems, and no call says so:
  *                               "reads", of one bit; "writes" (and "reads"), nobody else sees what it writes

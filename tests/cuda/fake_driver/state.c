@@ -199,6 +199,9 @@ FAKE_API cu_result cuDeviceGetAttribute(int *value, int attribute, cu_device dev
 	case CU_DEVICE_EXPORTS_FILE_DESCRIPTORS: *value = fake_has("exportable memory"); return result;
 	case CU_DEVICE_LETS_ADAPTERS_AT_VIRTUAL_MEMORY:
 	case CU_DEVICE_HAS_DMABUF: *value = fake_has("dma-bufs"); return result;
+	case CU_DEVICE_ORDERS_ADAPTERS_WRITES:
+		*value = fake_has("ordered writes") ? CU_ORDERED_FOR_OWNER : 0;
+		return result;
 	case CU_DEVICE_HAS_MEMORY_OPERATIONS: *value = fake_has("stream memory operations"); return result;
 	default: return CU_INVALID_VALUE;
 	}

@@ -3,6 +3,10 @@
 #include "../../../examples/transport-skeleton/skeleton.c"
 #undef collet_transport_module
 
+#include <pthread.h>
+#include <stdatomic.h>
+#include <sys/mman.h>
+
 #define TEXT_OF(name) #name
 #define NAME_OF(name) TEXT_OF(name)
 
@@ -53,6 +57,99 @@ __attribute__((unused)) static void forget(struct collet_device *device, void *r
 	memory_known_count--;
 }
 
+/* ---- One that reaches GPU memory, as an adapter would: by the pages of the dma-buf, which the processor sees here. */
+
+enum { WINDOWS = 32, SHORT_BYTES = 64 << 10 };
+
+struct window {
+	char *first;                     /* of the GPU; NULL: free */
+	char *seen;
+	uint64_t bytes;
+	void *mapped;
+	size_t mapped_bytes;
+};
+static struct window windows[WINDOWS];
+static pthread_mutex_t windows_lock = PTHREAD_MUTEX_INITIALIZER;
+
+/* Messages that were posted so. */
+COLLET_API atomic_uint gpu_sent_count, gpu_received_count;
+
+/* NULL: it is in none. */
+static char *see(const void *data, uint64_t bytes)
+{
+	char *at = (char *)(uintptr_t)data, *seen = NULL;
+	pthread_mutex_lock(&windows_lock);
+	for (int i = 0; i < WINDOWS && !seen; i++) {
+		const struct window *window = &windows[i];
+		if (window->first && at >= window->first && at + bytes <= window->first + window->bytes)
+			seen = window->seen + (at - window->first);
+	}
+	pthread_mutex_unlock(&windows_lock);
+	return seen;
+}
+
+__attribute__((unused)) static collet_status open_window(
+	struct collet_device *device, const struct collet_memory *memory, void **registration)
+{
+	collet_status status = COLLET_OK;
+	*registration = NULL;
+	if (memory->kind != COLLET_MEMORY_GPU)
+		return COLLET_OK;
+	const size_t bytes = memory->dmabuf_offset + memory->bytes;
+	char *mapped = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, memory->dmabuf, 0);
+	if (mapped == MAP_FAILED)
+		return device->host->fail(COLLET_ERR_UNSUPPORTED, "there is nothing to be seen");
+	pthread_mutex_lock(&windows_lock);
+	struct window *window = windows;
+	while (window < windows + WINDOWS && window->first)
+		window++;
+	if (window == windows + WINDOWS)
+		status = device->host->fail(COLLET_ERR_MEMORY, "all windows are open");
+	else
+		*window = (struct window){
+			memory->first, mapped + memory->dmabuf_offset, memory->bytes, mapped, bytes };
+	pthread_mutex_unlock(&windows_lock);
+	if (status != COLLET_OK)
+		munmap(mapped, bytes);
+	else
+		*registration = window;
+	return status;
+}
+
+__attribute__((unused)) static void close_window(struct collet_device *device, void *registration)
+{
+	struct window *window = registration;
+	(void)device;
+	pthread_mutex_lock(&windows_lock);
+	munmap(window->mapped, window->mapped_bytes);
+	*window = (struct window){ 0 };
+	pthread_mutex_unlock(&windows_lock);
+}
+
+__attribute__((unused)) static bool takes_gpu(struct collet_conduit *conduit, const void *data, uint64_t bytes)
+{
+	(void)conduit;
+	return bytes > SHORT_BYTES && see(data, bytes);
+}
+
+__attribute__((unused)) static void send_seen(struct collet_conduit *conduit, struct collet_transfer *transfer)
+{
+	if (transfer->flags & COLLET_TRANSFER_GPU) {
+		transfer->data = see(transfer->data, transfer->message.bytes);
+		atomic_fetch_add(&gpu_sent_count, 1);
+	}
+	post_send(conduit, transfer);
+}
+
+__attribute__((unused)) static void receive_seen(struct collet_conduit *conduit, struct collet_transfer *transfer)
+{
+	if (transfer->flags & COLLET_TRANSFER_GPU) {
+		transfer->data = see(transfer->data, transfer->message.bytes);
+		atomic_fetch_add(&gpu_received_count, 1);
+	}
+	post_recv(conduit, transfer);
+}
+
 __attribute__((unused)) static bool reaches_all(const struct collet_card *self, const struct collet_card *peer)
 {
 	size_t bytes;
@@ -96,6 +193,12 @@ __attribute__((constructor)) static void spoil(void)
 #elif defined(KIND_memory)
 	table->memory_register = learn;
 	table->memory_deregister = forget;
+#elif defined(KIND_gpu)
+	table->memory_register = open_window;
+	table->memory_deregister = close_window;
+	table->takes_gpu = takes_gpu;
+	table->post_send = send_seen;
+	table->post_recv = receive_seen;
 #endif
 }
 #endif

@@ -1,0 +1,148 @@
+/* Messages of GPU memory that a transport reaches itself: it sends and receives long ones in place, where both ends
+ * allow it, and whatever it does not take goes by way of the host's memory as ever. The transport is one of the tests'
+ * own (transport/modules/kinds.c), which sees the pages of a dma-buf, as an adapter does. */
+#include <dlfcn.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "gpu.h"
+
+enum { CELL = (512 << 10) / sizeof(uint32_t), SHORT = (64 << 10) / sizeof(uint32_t), LONG = 11 * CELL + 77, TAG = 5 };
+
+enum place { ON_HOST, ON_GPU, REGISTERED, PLACES };
+
+struct message {
+	uint64_t count;
+	enum place from, to;
+	bool on_stream;
+};
+
+static unsigned posted(struct rank *rank, const char *what)
+{
+	char path[400];
+	snprintf(path, sizeof(path), "%s/libcollet-transport-gpu.so", getenv("COLLET_TRANSPORT_PATH"));
+	void *module = dlopen(path, RTLD_NOW | RTLD_NOLOAD);
+	atomic_uint *count = module ? dlsym(module, what) : NULL;
+	const unsigned found = count ? atomic_load(count) : 0;
+	rank_check(rank, count != NULL, "the module is not loaded: %s", path);
+	if (module)
+		dlclose(module);
+	return found;
+}
+
+/* Does it go from there, or into there, as it is? A receiver that is reached asks for all of it at once; a sender that
+ * is not sends pieces of a cell each, of which one may be all there is. */
+static bool is_in_place(const struct message *message, bool sends)
+{
+	if (message->count <= SHORT || (sends ? message->from : message->to) != REGISTERED)
+		return false;
+	return sends ? message->to != ON_GPU : message->from != ON_GPU || message->count <= CELL;
+}
+
+static void pass(struct gpu *gpu, const struct message *message, uint32_t seed)
+{
+	struct rank *rank = gpu->rank;
+	const bool sends = rank->rank == 0;
+	const enum place place = sends ? message->from : message->to;
+	const size_t bytes = message->count * sizeof(uint32_t);
+	const char *what = sends ? "gpu_sent_count" : "gpu_received_count";
+	const collet_how how = {.stream = message->on_stream ? gpu->stream[0] : NULL};
+	uint32_t *values = malloc(bytes);
+	struct buffer buffer;
+	rank_doing(rank, "%llu elements from %d to %d%s", (unsigned long long)message->count, message->from,
+		message->to, message->on_stream ? ", on a stream" : "");
+	for (uint64_t i = 0; i < message->count; i++)
+		values[i] = sends ? seed + (uint32_t)i : 0;
+	const bool made = buffer_make(&buffer, &gpu->program, place != ON_HOST, bytes) && buffer_write(&buffer, values);
+	if (!rank_check(rank, made, "a buffer"))
+		return;
+	if (place == REGISTERED)
+		rank_ok(rank, collet_mem_register(rank->comm, buffer.first, bytes), "registering");
+	const unsigned before = posted(rank, what);
+	rank_ok(rank, sends ? collet_send(rank->comm, buffer.first, message->count, COLLET_U32, 1, TAG, &how)
+			    : collet_recv(rank->comm, buffer.first, message->count, COLLET_U32, 0, TAG, NULL, &how),
+		"passing");
+	if (message->on_stream)
+		gpu_synchronize(gpu, 0);
+	const unsigned in_place = posted(rank, what) - before;
+	rank_check(rank, in_place == is_in_place(message, sends), "%s: %u messages in place", rank->report->doing,
+		in_place);
+	bool fine = rank_check(rank, buffer_read(&buffer, values), "reading a buffer");
+	for (uint64_t i = 0; i < message->count && fine; i++)
+		fine = rank_check(rank, values[i] == seed + (uint32_t)i, "%s: element %llu is %u", rank->report->doing,
+			(unsigned long long)i, values[i]);
+	if (place == REGISTERED)
+		rank_ok(rank, collet_mem_deregister(rank->comm, buffer.first), "deregistering");
+	buffer_free(&buffer);
+	free(values);
+}
+
+static void pass_all(struct rank *rank)
+{
+	static const uint64_t counts[] = {1, SHORT, SHORT + 1, CELL, CELL + 1, LONG};
+	struct gpu gpu;
+	if (!gpu_start(&gpu, rank))
+		return;
+	uint32_t seed = 1;
+	for (size_t c = 0; c < sizeof(counts) / sizeof(counts[0]); c++)
+		for (uint32_t row = 0; row < 2 * PLACES * PLACES && !rank->report->failed; row++) {
+			const struct message message = {counts[c], (enum place)(row / 2 / PLACES),
+				(enum place)(row / 2 % PLACES), row % 2};
+			pass(&gpu, &message, seed++);
+		}
+	gpu_end(&gpu);
+}
+
+static void long_ones_go_as_they_are_where_both_ends_are_reached(void **state)
+{
+	const struct ranks_options options = {.size = 2, .transport = "gpu"};
+	ranks_must_pass(&options, pass_all);
+}
+
+/* Where the GPU cannot be reached, and why is logged, registering changes nothing. */
+static void pass_by_way_of_the_host(struct rank *rank)
+{
+	static const char *const lacks[] = {"dma-bufs", "ordered writes"};
+	struct gpu gpu;
+	if (!gpu_start(&gpu, rank))
+		return;
+	const unsigned before = posted(rank, "gpu_sent_count") + posted(rank, "gpu_received_count");
+	for (size_t i = 0; i < 2; i++) {
+		struct buffer buffer;
+		setenv("FAKE_CUDA_WITHOUT", lacks[i], 1);
+		if (!gpu_make(&gpu, &buffer, LONG, 3))
+			return;
+		rank_ok(rank, collet_mem_register(rank->comm, buffer.first, buffer.bytes), "registering");
+		const collet_status status =
+			rank->rank == 0 ? collet_send(rank->comm, buffer.first, LONG, COLLET_U32, 1, TAG, NULL)
+					: collet_recv(rank->comm, buffer.first, LONG, COLLET_U32, 0, TAG, NULL, NULL);
+		rank_ok(rank, status, lacks[i]);
+		gpu_holds(&gpu, &buffer, 3, lacks[i]);
+		rank_ok(rank, collet_mem_deregister(rank->comm, buffer.first), "deregistering");
+		buffer_free(&buffer);
+	}
+	unsetenv("FAKE_CUDA_WITHOUT");
+	rank_check(rank, posted(rank, "gpu_sent_count") + posted(rank, "gpu_received_count") == before, "reached");
+	gpu_end(&gpu);
+}
+
+static void what_cannot_be_reached_goes_by_way_of_the_host(void **state)
+{
+	const struct ranks_options options = {.size = 2, .transport = "gpu"};
+	ranks_must_pass(&options, pass_by_way_of_the_host);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(long_ones_go_as_they_are_where_both_ends_are_reached),
+		cmocka_unit_test(what_cannot_be_reached_goes_by_way_of_the_host),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
