@@ -17,7 +17,7 @@ uint32_t collet_tcp_check(const struct collet_message *message)
 }
 
 struct batch {
-	uint8_t staged[TCP_BATCH * (sizeof(struct tcp_header) + TCP_STAGED_MOST)];  /* headers and small payloads */
+	uint8_t staged[TCP_BATCH * sizeof(struct tcp_header) + TCP_STAGED_BYTES];  /* headers and small payloads */
 	size_t staged_bytes;
 	struct iovec parts[2 * TCP_BATCH];
 	size_t part_count;
@@ -65,7 +65,9 @@ static void gather(const struct tcp_conduit *tcp, struct batch *batch)
 			payload_done = done - sizeof(struct tcp_header);
 		}
 		const uint64_t left = send->message.bytes - payload_done;
-		if (left > TCP_STAGED_MOST)
+		/* Headers to come have their place. */
+		const size_t taken = batch->staged_bytes + (TCP_BATCH - 1 - i) * sizeof(struct tcp_header);
+		if (left > TCP_STAGED_MOST || left > sizeof(batch->staged) - taken)
 			add_part(batch, (uint8_t *)send->data + payload_done,
 				left < TCP_MOVE_BYTES ? left : TCP_MOVE_BYTES);
 		else if (left)  /* data may be NULL */

@@ -23,8 +23,11 @@ enum {
 	TCP_MOVE_BYTES = 1 << 20,
 	/* Queued messages sent by one system call. */
 	TCP_BATCH = 16,
-	/* Payloads up to this are copied behind their header before they are sent. */
-	TCP_STAGED_MOST = 512,
+	/* Payloads up to this are copied behind their header before they are sent: one part, which the kernel takes
+	 * 50 ns faster than two. */
+	TCP_STAGED_MOST = 4096,
+	/* So many bytes of payloads at most for one system call. */
+	TCP_STAGED_BYTES = 8192,
 	/* So many small messages sent one after the other without waiting, and the sender is taken to run ahead. */
 	TCP_AHEAD_COUNT = 8,
 	/* So often a receiver looks in vain before it asks for what the sender's kernel may hold back. */
