@@ -40,7 +40,9 @@ enum {
 	COLLET_LANES = 8,            /* parts x channels of one request at most */
 	COLLET_CHANNEL_P2P = COLLET_LANES, /* the channel of point-to-point messages */
 	COLLET_CHANNELS,
-	COLLET_STAGING_BYTES = 8 << 20, /* of a lane, touched only as far as used */
+	/* Of a lane, touched only as far as used. The odd 64 KiB make three pieces of a slot a little longer than
+	 * 512 KiB: behind them, a span of a power of two has no message of some bytes. */
+	COLLET_STAGING_BYTES = (8 << 20) + (64 << 10),
 	COLLET_SCRATCH_BYTES = 8 << 20  /* of a group, likewise */
 };
 
