@@ -149,6 +149,55 @@ static void each_size_goes_its_way(void **state)
 }
 
 /* Threads work on one mapping, so that ThreadSanitizer sees what they do to each other; processes on two. */
+/* Two ends that have lent each other something and then post their receives: neither reads before it has posted all, or
+ * the other would wait for a whole copy. */
+static void what_is_lent_is_read_by_progress(void **state)
+{
+	static const struct {
+		bool processes, in_arena;
+	} rows[] = { { true, false }, { true, true }, { false, false } };
+	for (unsigned row = 0; row < sizeof(rows) / sizeof(rows[0]); row++) {
+		struct pair pair;
+		struct collet_arena arenas[2];
+		struct collet_transfer send[2], receive[2];
+		void *memory[2], *data[2], *into[2];
+		const size_t bytes = 2 * MIB;
+		shm_pair_open(&pair, rows[row].processes, arenas);
+		for (int i = 0; i < 2; i++) {
+			inside(&pair, i)->attach_min = bytes;
+			assert_int_equal(collet_arena_alloc(&arenas[i], &memory[i], bytes), COLLET_OK);
+			data[i] = rows[row].in_arena ? memory[i] : malloc(bytes);
+			into[i] = malloc(bytes);
+			pattern_fill(data[i], bytes, (unsigned)i);
+			memset(into[i], 0x5a, bytes);
+		}
+		for (int i = 0; i < 2; i++) {
+			send[i] = transfer_of(1, data[i], bytes);
+			receive[i] = transfer_of(1, into[i], bytes);
+			if (i == 1)
+				shm->post_recv(pair.ends[1].conduit, &receive[1]);
+			shm->post_send(pair.ends[i].conduit, &send[i]);
+		}
+		shm->post_recv(pair.ends[0].conduit, &receive[0]);
+		for (int i = 0; i < 2; i++) {
+			assert_int_equal(receive[i].status, COLLET_PENDING);
+			assert_int_equal(((unsigned char *)into[i])[bytes - 1], 0x5a);
+			assert_false(shm->arm(pair.ends[i].conduit));
+		}
+		for (int i = 0; i < 2; i++)
+			assert_true(pair_settle(&pair, &receive[i]) && pair_settle(&pair, &send[i]));
+		for (int i = 0; i < 2; i++) {
+			assert_true(pattern_is(into[i], bytes, (unsigned)!i));
+			free(into[i]);
+			if (!rows[row].in_arena)
+				free(data[i]);
+		}
+		pair_close(&pair);
+		collet_arena_deinit(&arenas[0]);
+		collet_arena_deinit(&arenas[1]);
+	}
+}
+
 static void threads_share_one_mapping(void **state)
 {
 	for (unsigned processes = 0; processes < 2; processes++) {
@@ -382,6 +431,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(runs_are_found),
 		cmocka_unit_test(each_size_goes_its_way),
+		cmocka_unit_test(what_is_lent_is_read_by_progress),
 		cmocka_unit_test(threads_share_one_mapping),
 		cmocka_unit_test(a_conduit_costs_what_it_says),
 		cmocka_unit_test(full_both_ways),

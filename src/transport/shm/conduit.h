@@ -162,8 +162,9 @@ uint32_t collet_shm_send(struct shm_conduit *shm);
 bool collet_shm_can_send(const struct shm_conduit *shm);
 
 /* receive.c */
-/* Returns how many receives were settled. */
-uint32_t collet_shm_receive(struct shm_conduit *shm);
+/* Returns how many receives were settled. What the peer has lent is read only if it is said here: whoever has just
+ * posted a receive may have something to post that the peer waits for, and would keep it waiting for a whole copy. */
+uint32_t collet_shm_receive(struct shm_conduit *shm, bool reads);
 enum collet_now collet_shm_receive_now(struct collet_conduit *conduit, struct collet_transfer *transfer);
 bool collet_shm_has_come(struct collet_conduit *conduit, uint64_t bytes);
 void collet_shm_release(struct collet_conduit *conduit, struct collet_transfer *transfer);

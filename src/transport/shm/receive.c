@@ -394,7 +394,7 @@ static void begin(struct shm_conduit *shm, uint64_t stamp)
 		(void)fail_nonsense(shm, "a run of units");
 }
 
-uint32_t collet_shm_receive(struct shm_conduit *shm)
+uint32_t collet_shm_receive(struct shm_conduit *shm, bool reads)
 {
 	const uint32_t before = shm->conduit.posted;
 	/* A bounded share of a long message in a call, however fast the peer is: others wait for their turn too. */
@@ -404,7 +404,9 @@ uint32_t collet_shm_receive(struct shm_conduit *shm)
 			if (++runs == SHM_RUNS_IN_CALL || !receive_run(shm))
 				break;
 		} else if (shm->incoming.kind) {
-			receive_slice(shm);
+			/* What is only given back costs nothing, and nobody makes progress for it. */
+			if (reads || shm->incoming.drop)
+				receive_slice(shm);
 			break;
 		} else {
 			const uint64_t stamp = shm->receives.first ? next_stamp(shm, memory_order_acquire) : 0;
@@ -542,7 +544,7 @@ bool collet_shm_peek(struct collet_conduit *conduit, struct collet_message *mess
 		return false;
 	/* The rest of a message that is being dropped is in the way. */
 	if (shm->incoming.kind)
-		(void)collet_shm_receive(shm);
+		(void)collet_shm_receive(shm, true);
 	const uint64_t stamp =
 		conduit->status == COLLET_OK && !shm->incoming.kind ? next_stamp(shm, memory_order_acquire) : 0;
 	if (!stamp)

@@ -134,7 +134,7 @@ static void post_recv(struct collet_conduit *conduit, struct collet_transfer *tr
 	const bool first = !shm->receives.first;
 	collet_transfer_queue_add(&shm->receives, transfer);
 	if (first)
-		(void)collet_shm_receive(shm);
+		(void)collet_shm_receive(shm, false);
 }
 
 /* Is the peer gone? Nothing is said on the socket once the conduit is open, so all there can be is its end. */
@@ -155,7 +155,7 @@ static uint32_t move(struct shm_conduit *shm)
 {
 	uint32_t settled = 0;
 	if (shm->receives.first || shm->incoming.kind)
-		settled += collet_shm_receive(shm);
+		settled += collet_shm_receive(shm, true);
 	if ((shm->sends.first || shm->tokens_lent) && shm->conduit.status == COLLET_OK)
 		settled += collet_shm_send(shm);
 	return settled;
