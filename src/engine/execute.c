@@ -64,13 +64,6 @@ static const void *received_from(const struct collet_lane *lane, const struct co
 	return collet_queue_find(&route->receive, item)->transfer.view;
 }
 
-/* In the caller's memory, of a step with such a destination. */
-static char *final_place(const struct collet_item *item)
-{
-	const struct collet_end *end = &item->step->destination[0];
-	return item_address(item->request, end->buffer, end->span.first + item->offset);
-}
-
 /* The item's value from its operands. A published one is made in its own place, if it has one, and copied to staging,
  * for the peers, while it is in a cache. In this order, and in blocks that the C library's memcpy() moves as a string:
  * lines of staging are in the peers' caches too, and string moves need not fetch them to overwrite them, as kernels'
@@ -83,7 +76,7 @@ static void make(struct collet_lane *lane, const struct collet_item *item, struc
 	char *value = item->value, *copy = NULL;
 	if (item->published && item_is_local(request, &item->step->destination[0])) {
 		copy = value;
-		value = final_place(item);
+		value = item_final_place(item);
 	}
 	const uint64_t block = copy ? BLOCK_BYTES / element_bytes : item->count;
 	for (uint64_t left = item->count, some; left > 0; left -= some) {
@@ -131,14 +124,15 @@ static void keep(struct collet_lane *lane, struct collet_item *item)
 	struct collet_request *request = item->request;
 	const struct collet_end *source = &item->step->source[0];
 	if (item_is_local(request, source)) {
-		const char *from = item_address(request, source->buffer, source->span.first + item->offset);
+		const char *from = item_source_place(item);
 		const bool scale = request->prescales && source->buffer == COLLET_INPUT;
 		const bool finish = item->step->last_touch && request->averages;
 		struct collet_operand operand = { from, scale };
 		if (scale || finish || item->published)
 			make(lane, item, &operand, 1, finish);
-		else if (from != item->value && item->count)
-			memmove(item->value, from, item->count * request->element_bytes);
+		else if (item_is_local(request, &item->step->destination[0]) && from != item_final_place(item) &&
+			item->count)
+			memmove(item_final_place(item), from, item->count * request->element_bytes);
 		return;
 	}
 	uint32_t staged = 0;
@@ -155,7 +149,7 @@ static void keep(struct collet_lane *lane, struct collet_item *item)
 			memcpy(place, staging, span.count * request->element_bytes);
 	}
 	if (item->published && item_is_local(request, &item->step->destination[0]) && item->count)
-		memcpy(final_place(item), item->value, item->count * request->element_bytes);
+		memcpy(item_final_place(item), item->value, item->count * request->element_bytes);
 }
 
 static void release_receives(struct collet_lane *lane, const struct collet_item *item)
@@ -192,6 +186,10 @@ static void let_sends_go(struct collet_lane *lane, const struct collet_item *ite
 
 void collet_item_execute(struct collet_lane *lane, struct collet_item *item)
 {
+	/* What peers get as it lies here leaves before it is copied to its place. */
+	if (item->sends_pending && !item->step->per_peer && item_is_plain_copy(item) &&
+		item->value == item_source_place(item))
+		let_sends_go(lane, item);
 	if (item->step->reduce)
 		combine(lane, item);
 	else if (item_makes_each(item))

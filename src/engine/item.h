@@ -64,6 +64,30 @@ static inline bool item_makes_each(const struct collet_item *item)
 		(item->published || (request->prescales && step->source[0].buffer == COLLET_INPUT));
 }
 
+/* In the caller's memory, of a step with such a destination. */
+static inline char *item_final_place(const struct collet_item *item)
+{
+	const struct collet_end *end = &item->step->destination[0];
+	return item_address(item->request, end->buffer, end->span.first + item->offset);
+}
+
+/* Of a step that is no per_peer one, with a source here. */
+static inline char *item_source_place(const struct collet_item *item)
+{
+	const struct collet_end *end = &item->step->source[0];
+	return item_address(item->request, end->buffer, end->span.first + item->offset);
+}
+
+/* Is the item's value what this rank has, as it is? */
+static inline bool item_is_plain_copy(const struct collet_item *item)
+{
+	const struct collet_request *request = item->request;
+	const struct collet_step *step = item->step;
+	return !step->reduce && item_is_local(request, &step->source[0]) &&
+		!(request->prescales && step->source[0].buffer == COLLET_INPUT) &&
+		!(request->averages && step->last_touch);
+}
+
 /* No step of the collective combines anything. */
 static inline bool request_only_moves(const struct collet_request *request)
 {

@@ -41,19 +41,18 @@ static void fill_message(const struct collet_request *request, struct collet_tra
 	transfer->message.bytes = count * request->element_bytes;
 }
 
-/* Where the combined piece goes: in place, or into the item's staging if it only travels on. A plain send has it where
- * it is, unless it must be scaled on the way. */
+/* Where the combined piece goes: in place, or into the item's staging if it only travels on. What is sent as it is, is
+ * sent from where it is, even if it has a place here too: so it can leave before it is copied there, and from lines
+ * that the peers may still have from last time. But from its place if they have mapped that one. */
 static char *value_place(const struct collet_lane *lane, const struct collet_item *item)
 {
-	const struct collet_request *request = item->request;
-	const struct collet_step *step = item->step;
-	if (item_is_local(request, &step->destination[0]))
-		return item_address(
-			request, step->destination[0].buffer, step->destination[0].span.first + item->offset);
-	if (!step->reduce && item_is_local(request, &step->source[0]) &&
-		!(request->prescales && step->source[0].buffer == COLLET_INPUT))
-		return item_address(request, step->source[0].buffer, step->source[0].span.first + item->offset);
-	return item_slot(lane, item, request->fan_in);
+	const struct collet_arena *arena = lane->group->engine->arena;
+	const bool stays = item_is_local(item->request, &item->step->destination[0]);
+	uint64_t offset;
+	if (item_is_plain_copy(item) &&
+		!(stays && arena && collet_arena_contains(arena, item_final_place(item), 1, &offset)))
+		return item_source_place(item);
+	return stays ? item_final_place(item) : item_slot(lane, item, item->request->fan_in);
 }
 
 /* Do all the peers that the item sends to read this rank's arena where it is? */
