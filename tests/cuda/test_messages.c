@@ -411,6 +411,10 @@ static void lose_one(struct rank *rank)
 	rank_ok(rank, receives ? collet_recv(rank->comm, buffer.first, count, COLLET_U32, other, TAG, NULL, &how)
 			       : collet_send(rank->comm, buffer.first, count, COLLET_U32, other, TAG, &how),
 		"starting");
+	if (rank->rank == 0)
+		rank_post(rank, 0);
+	else
+		rank_await(rank, 0, 1);
 	for (int i = 0; i < LOOKS && rank->rank == 1; i++)
 		rank_check(rank, collet_request_test(&request) == COLLET_PENDING, "it has ended already");
 	if (rank->rank == 1)
