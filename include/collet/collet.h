@@ -424,7 +424,8 @@ COLLET_API COLLET_MUST_USE collet_status collet_comm_stats(
  *          of them have made the calls that any has put on a stream.
  * Destroy  collet_comm_destroy() ends calls on streams with COLLET_ERR_ABORTED, and waits until their streams have
  *          passed them, which takes as long as what the streams were given before; a context that a fault has broken
- *          is not waited for. After 10 s it returns all the same, and what those calls use is not freed. */
+ *          is not waited for. After 10 s it returns all the same, and what those calls use is never freed; nor is it
+ *          where the driver has refused a call in the middle, which is not waited for. */
 
 #ifdef __cplusplus
 }

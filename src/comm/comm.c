@@ -260,7 +260,6 @@ collet_status collet_comm_destroy(collet_comm **comm)
 		return collet_fail(COLLET_ERR_ARGUMENT, "collet_comm_destroy: there is no communicator");
 	struct collet_comm *gone = *comm;
 	struct collet_context *context = gone->context;
-	bool context_is_used = false;
 	if (collet_context_forked(context)) {
 		collet_fabric_forget(&gone->group);
 		collet_direct_forget(gone->direct);
@@ -273,12 +272,12 @@ collet_status collet_comm_destroy(collet_comm **comm)
 				sched_yield();
 		}
 		tear_down(gone);
-		context_is_used = !collet_streams_free(gone);
-		context_is_used |= !collet_executed_free(gone);
+		const bool streams_passed = collet_streams_free(gone), kernels_passed = collet_executed_free(gone);
+		if (!streams_passed || !kernels_passed)
+			atomic_store_explicit(&context->kept, true, memory_order_relaxed);
 	}
 	free_comm(gone);
-	if (!context_is_used)
-		collet_context_release(context);
+	collet_context_release(context);
 	*comm = NULL;
 	return COLLET_OK;
 }

@@ -51,6 +51,9 @@ struct collet_context {
 	struct collet_streams *streams; /* of all its communicators; under the engine's lock */
 	struct collet_card card;     /* this rank's own, until the table is there */
 	atomic_uint users;           /* communicators */
+	atomic_bool kept;            /* streams may use its memory when they are gone, */
+	struct collet_executions *executions; /* and what these have; under the engine's lock */
+	struct collet_context *next_kept;
 	const unsigned char *alive;  /* 1; 0 in a forked child: one page that a fork wipes */
 	bool deterministic;
 	enum collet_isa isa;

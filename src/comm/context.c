@@ -345,6 +345,23 @@ err_free:
 	return status;
 }
 
+/* Of contexts whose memory streams may yet use, though all their communicators are gone: these have no end that anybody
+ * would be told of, so what is left of them is the process's. */
+static struct {
+	pthread_mutex_t lock;
+	struct collet_context *first;
+} kept = { .lock = PTHREAD_MUTEX_INITIALIZER };
+
+/* Its threads have ended and its connections are closed. */
+static void keep(struct collet_context *context)
+{
+	explicit_bzero(context->launch.secret, sizeof(context->launch.secret));
+	pthread_mutex_lock(&kept.lock);
+	context->next_kept = kept.first;
+	kept.first = context;
+	pthread_mutex_unlock(&kept.lock);
+}
+
 void collet_context_release(struct collet_context *context)
 {
 	/* Pairs with the other users' releases: what they did with the context happened before it goes. */
@@ -362,6 +379,11 @@ void collet_context_release(struct collet_context *context)
 		collet_engine_deinit(engine);
 	}
 	collet_transports_close(&context->transports, forked);
+	/* Relaxed: ordered by the count of users. */
+	if (atomic_load_explicit(&context->kept, memory_order_relaxed)) {
+		keep(context);
+		return;
+	}
 	close_cuda(context, forked);
 	collet_arena_deinit(&context->arena);
 	collet_bootstrap_deinit(&context->bootstrap);

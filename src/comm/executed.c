@@ -253,6 +253,7 @@ collet_status collet_comm_make_executed(collet_comm *comm)
 		return collet_fail(COLLET_ERR_MEMORY, "no memory for collectives of ranks with GPUs");
 	}
 	made->comm = comm;
+	made->context = comm->context;
 	made->executor = executor;
 	made->together = collet_executor_together(executor);
 	made->led = led;
@@ -288,7 +289,7 @@ static bool let_all_pass(struct collet_executions *executions)
 		bool passed = true;
 		executed_reap(executions, false);
 		for (const struct executed *executed = executions->passing; executed; executed = executed->next)
-			passed = passed && executed->captured;
+			passed = passed && (executed->captured || executed->lost);
 		if (passed || collet_clock_ns() >= deadline)
 			return passed;
 		const bool before = broken;
@@ -299,22 +300,46 @@ static bool let_all_pass(struct collet_executions *executions)
 	}
 }
 
+/* May a stream of a context that works have a part of a call of which it does not say that it has passed it? */
+static bool some_are_lost(struct collet_executions *executions)
+{
+	bool lost = false;
+	for (const struct executed *executed = executions->passing; executed; executed = executed->next)
+		lost = lost || executed->lost;
+	return lost && collet_executor_find_fault(executions->executor) == COLLET_OK;
+}
+
+static void log_kept(const collet_comm *comm, bool lost)
+{
+	if (lost)
+		collet_log(&comm->context->engine.log, COLLET_LOG_ERROR,
+			"collet_comm_destroy: the driver has refused a call in the middle, so nobody knows when its "
+			"stream has passed what it has of that; what the communicator's calls use is not freed");
+	else
+		collet_log(&comm->context->engine.log, COLLET_LOG_ERROR,
+			"collet_comm_destroy: after %d s a stream has not passed calls of this communicator; what they "
+			"use is not freed",
+			(int)(PATIENCE_NS / 1000000000));
+}
+
 bool collet_executed_free(collet_comm *comm)
 {
 	struct collet_executions *executions = comm->executions;
 	if (!executions)
 		return true;
 	collet_executor_leave(executions->executor);
-	const bool passed = let_all_pass(executions) && collet_executor_free(executions->executor);
+	const bool passed = let_all_pass(executions), lost = passed && some_are_lost(executions);
+	const bool idle = passed && !lost && collet_executor_free(executions->executor);
 	pthread_mutex_lock(&comm->group.engine->lock);
 	collet_group_remove_hook(&comm->group, &executions->hook);
+	if (!idle) {
+		executions->next_kept = comm->context->executions;
+		comm->context->executions = executions;
+	}
 	pthread_mutex_unlock(&comm->group.engine->lock);
 	comm->executions = NULL;
-	if (!passed) {
-		collet_log(&comm->context->engine.log, COLLET_LOG_ERROR,
-			"collet_comm_destroy: after %d s a stream has not passed calls of this communicator; what they "
-			"use is not freed",
-			(int)(PATIENCE_NS / 1000000000));
+	if (!idle) {
+		log_kept(comm, lost);
 		return false;
 	}
 	executed_reap(executions, true);

@@ -36,12 +36,15 @@ struct executed {
 	struct executed_part *parts; /* of what is written, v-forms; NULL: all of it is */
 	uint32_t part_count;
 	bool captured;      /* it stays */
+	bool lost;          /* likewise: the driver failed twice, and nobody will say that the stream has passed */
 	atomic_bool passed; /* by the stream, which uses nothing of it any more */
 };
 
 /* A communicator's. */
 struct collet_executions {
 	collet_comm *comm;
+	struct collet_context *context; /* which outlives it where streams have not passed, */
+	struct collet_executions *next_kept; /* and has this then */
 	struct collet_group_hook hook;
 	struct collet_executor *executor;
 	struct collet_together *together; /* NULL: no ranks share a GPU */
@@ -98,6 +101,8 @@ collet_status executed_copy_out(const struct executed *executed);
 /* By a stream, whose context is current. */
 collet_status executed_enqueue_in(struct executed *executed, cu_stream stream);
 collet_status executed_enqueue_out(struct executed *executed, cu_stream stream);
+/* In place of the rest, which the driver has refused: that the stream has passed what it has. */
+collet_status executed_enqueue_passed(struct executed *executed, cu_stream stream);
 /* Nothing uses its memory any more. */
 void executed_free(struct executed *executed);
 

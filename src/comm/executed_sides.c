@@ -6,7 +6,7 @@
 
 static struct collet_context *context_of(const struct executed *executed)
 {
-	return executed->executions->comm->context;
+	return executed->executions->context;
 }
 
 static collet_status find(struct executed *executed, int s, const struct collet_side *given)
@@ -183,14 +183,20 @@ static void run_in(void *data)
 	memcpy(side->pinned, side->first, side->bytes);
 }
 
+static void note_passed(void *data)
+{
+	struct executed *executed = data;
+	/* Pairs with the look of whoever wants to free it. */
+	atomic_store_explicit(&executed->passed, true, memory_order_release);
+}
+
 static void run_out(void *data)
 {
 	struct executed *executed = data;
 	const struct executed_side *side = &executed->sides[COLLET_WRITTEN];
 	if (side->away && !side->copier)
 		(void)executed_copy_out(executed);
-	/* Pairs with the look of whoever wants to free it. */
-	atomic_store_explicit(&executed->passed, true, memory_order_release);
+	note_passed(executed);
 }
 
 static collet_status call_host(const struct executed *executed, cu_stream stream, cu_host_function *function)
@@ -229,6 +235,11 @@ collet_status executed_enqueue_out(struct executed *executed, cu_stream stream)
 				executed, stream, side->first + part.offset, side->pinned + part.offset, part.bytes);
 	}
 	return status == COLLET_OK ? call_host(executed, stream, run_out) : status;
+}
+
+collet_status executed_enqueue_passed(struct executed *executed, cu_stream stream)
+{
+	return call_host(executed, stream, note_passed);
 }
 
 void executed_free(struct executed *executed)

@@ -1,4 +1,6 @@
 /* Calls on streams: a call is a launch there, and what it uses stays until the stream has passed it. */
+#include <stdio.h>
+
 #include "comm/executed_internal.h"
 
 void executed_leave(struct executed_place *place)
@@ -59,7 +61,7 @@ void executed_reap(struct collet_executions *executions, bool all)
 {
 	for (struct executed **at = &executions->passing; *at;) {
 		struct executed *executed = *at;
-		if (!all && (executed->captured ||
+		if (!all && (executed->captured || executed->lost ||
 				    !atomic_load_explicit(&executed->passed, memory_order_acquire))) {
 			at = &executed->next;
 			continue;
@@ -82,8 +84,8 @@ static collet_status put(struct collet_executions *executions, struct executed *
 {
 	const bool away = executed_is_away(executed);
 	executed->captured = place->at.capture != 0;
-	*kept = away;
 	collet_status status = executed_enqueue_in(executed, place->at.stream);
+	*kept = away && status == COLLET_OK;
 	if (status == COLLET_OK)
 		status = collet_executor_launch(executions->executor, &executed->call, executed->tape, &place->at);
 	if (status != COLLET_OK || !away)
@@ -92,6 +94,15 @@ static collet_status put(struct collet_executions *executions, struct executed *
 	if (status != COLLET_OK)
 		collet_group_end(&executions->comm->group, status, true, collet_last_error());
 	return status;
+}
+
+/* The driver has refused a call in the middle, with this status; the stream may have a part of it. */
+static void give_up(struct executed *executed, const struct executed_place *place, collet_status status)
+{
+	char sentence[COLLET_ERROR_BYTES];
+	snprintf(sentence, sizeof(sentence), "%s", collet_last_error());
+	executed->lost = executed_enqueue_passed(executed, place->at.stream) != COLLET_OK;
+	(void)collet_fail_again(status, sentence);
 }
 
 collet_status executed_run_on_stream(struct collet_executions *executions, struct executed *executed,
@@ -103,8 +114,8 @@ collet_status executed_run_on_stream(struct collet_executions *executions, struc
 	const collet_status status = put(executions, executed, place, &kept);
 	if (status == COLLET_OK && executions->together)
 		(void)collet_together_call(executions->together, executions->comm->group.rank);
-	/* What has failed half-way is kept as a graph's is. */
-	executed->captured |= status != COLLET_OK;
+	if (status != COLLET_OK && kept && !executed->captured)
+		give_up(executed, place, status);
 	if (kept)
 		executed_keep(executions, executed);
 	else

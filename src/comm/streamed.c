@@ -204,7 +204,7 @@ static collet_status enqueue_rest(const struct place *place, const struct collet
 }
 
 /* The driver has refused something. The stream may have a part of the call: then its memory stays until the stream has
- * passed, or, where that cannot be known, with the communicator. */
+ * passed, or, where that cannot be known, for ever. */
 static void give_up(const struct place *place, struct collet_streamed *call)
 {
 	call->lost = place->capture != 0 ||

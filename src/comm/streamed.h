@@ -35,8 +35,9 @@ collet_status collet_streams_let_start(collet_comm *comm, const char *function, 
 /* Destroying a communicator. Nothing starts any more, and whatever waits is let go of: under the engine's lock. */
 void collet_streams_close(collet_comm *comm);
 /* Then, without it: waits until no stream uses anything of this communicator, and frees it. That takes no longer than
- * what the streams were given before; if it is more than COLLET_STREAMS_PATIENCE_NS, false: the communicator's memory
- * and context are not freed, since the streams will still come to use them. */
+ * what the streams were given before; if it is more than COLLET_STREAMS_PATIENCE_NS, or the driver has refused to have
+ * them tell, false: the communicator's memory and context are not freed, since the streams will still come to use
+ * them. */
 bool collet_streams_free(collet_comm *comm);
 
 #define COLLET_STREAMS_PATIENCE_NS (INT64_C(10) * 1000 * 1000 * 1000)

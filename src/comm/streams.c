@@ -8,14 +8,12 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "core/clock.h"
 
-/* While some call is held up by others, how often the thread looks whether the communicator has ended meanwhile; and
- * how long destroying sleeps between looks. */
-enum { LOOK_MS = 50, LOOK_NS = 200 * 1000 };
+/* While some call is held up by others, how often the thread looks whether the communicator has ended meanwhile. */
+enum { LOOK_MS = 50 };
 
 /* ---- Rings ---- */
 
@@ -299,137 +297,9 @@ void collet_streams_close(collet_comm *comm)
 	wake(streams);
 }
 
-/* What a look has found out of contexts. */
-struct looked {
-	const struct collet_copier *copier;  /* asked last; */
-	bool broken;                 /* and so its context was */
-	bool any;                    /* some context was */
-};
-
-/* Nothing runs in a context that a fault has broken, or that the program has destroyed: no stream of it passes
- * anything. */
-static bool is_broken(const struct collet_streams *streams, const struct collet_copier *copier, struct looked *looked)
+void collet_streams_stop(struct collet_streams *streams)
 {
-	const struct collet_cuda *cuda = &streams->comm->context->cuda;
-	if (looked->copier == copier)
-		return looked->broken;
-	cu_result result = collet_cuda_enter(cuda, copier->context);
-	if (result == CU_OK) {
-		result = cuda->cuStreamQuery(copier->stream);
-		collet_cuda_leave(cuda);
-	}
-	looked->copier = copier;
-	looked->broken = result != CU_OK && result != CU_NOT_READY;
-	looked->any |= looked->broken;
-	return looked->broken;
-}
-
-/* Of a list's calls. Under the streams' lock. */
-static size_t count_broken(
-	const struct collet_streams *streams, const struct collet_streamed *call, struct looked *looked)
-{
-	size_t count = 0;
-	for (; call; call = call->next)
-		count += !call->lost && is_broken(streams, call->copier, looked);
-	return count;
-}
-
-/* Under the streams' lock. */
-static bool graphs_have_passed(const struct collet_streams *streams, struct looked *looked)
-{
-	for (const struct collet_captured *captured = streams->captured; captured; captured = captured->next)
-		for (size_t i = 0; i < captured->count; i++)
-			if (!captured->calls[i]->lost &&
-				!atomic_load_explicit(&captured->calls[i]->words->passed, memory_order_acquire) &&
-				!is_broken(streams, captured->calls[i]->copier, looked))
-				return false;
-	return true;
-}
-
-/* Does no stream use anything of it any more? *broken: so it is said of some for their context's sake. */
-static bool have_all_passed(struct collet_streams *streams, bool *broken)
-{
-	struct looked looked = {.copier = NULL};
-	collet_streams_reap(streams);
-	pthread_mutex_lock(&streams->lock);
-	/* What the thread is at is in neither list, for the moment. */
-	const bool passed = (!streams->under_way ||
-				    streams->under_way == count_broken(streams, streams->first, &looked) +
-							    count_broken(streams, streams->passing, &looked)) &&
-			    graphs_have_passed(streams, &looked);
-	pthread_mutex_unlock(&streams->lock);
-	*broken = looked.any;
-	return passed;
-}
-
-/* True: streams use nothing of it any more, as far as they have ever rung. */
-static bool let_all_pass(struct collet_streams *streams)
-{
-	const int64_t deadline = collet_clock_ns() + COLLET_STREAMS_PATIENCE_NS;
-	const struct timespec pause = { .tv_nsec = LOOK_NS };
-	bool broken = false;
-	for (;;) {
-		/* A fault is there at the next look too; what was ringing when it came has done so by then. */
-		const bool before = broken, passed = have_all_passed(streams, &broken);
-		if ((passed && broken == before) || collet_clock_ns() >= deadline)
-			return passed;
-		nanosleep(&pause, NULL);
-	}
-}
-
-static void free_streams(struct collet_streams *streams)
-{
-	struct collet_pinned_pool *pool = &streams->comm->context->pinned;
-	if (streams->holds)
-		collet_ipc_let_go(&streams->comm->context->device.ipc);
-	for (struct collet_captured *captured = streams->captured, *next; captured; captured = next) {
-		next = captured->next;
-		for (size_t i = 0; i < captured->count; i++)
-			collet_streamed_free(captured->calls[i]);
-		free(captured->calls);
-		free(captured);
-	}
-	*streams->last = streams->passing;  /* what is left of both is lost */
-	for (struct collet_streamed *call = streams->first, *next; call; call = next) {
-		next = call->next;
-		collet_streamed_free(call);
-	}
-	for (struct collet_streamed *call = streams->free, *next; call; call = next) {
-		next = call->next;
-		free(call);
-	}
-	for (struct collet_words_block *block = streams->blocks, *next; block; block = next) {
-		next = block->next;
-		collet_pinned_give(pool, block->memory);
-		free(block);
-	}
-	close(streams->ring_fd);
-	pthread_mutex_destroy(&streams->lock);
-	free(streams);
-}
-
-bool collet_streams_free(collet_comm *comm)
-{
-	struct collet_streams *streams = comm->streams;
-	if (!streams)
-		return true;
-	const bool passed = let_all_pass(streams);
 	atomic_store_explicit(&streams->stop, true, memory_order_seq_cst);
 	wake(streams);
 	pthread_join(streams->thread, NULL);
-	pthread_mutex_lock(&streams->engine->lock);
-	struct collet_streams **at = &comm->context->streams;
-	while (*at != streams)
-		at = &(*at)->next_in_context;
-	*at = streams->next_in_context;
-	pthread_mutex_unlock(&streams->engine->lock);
-	if (passed)
-		free_streams(streams);
-	else
-		collet_log(&streams->engine->log, COLLET_LOG_ERROR,
-			"collet_comm_destroy: after %d s a stream has not passed calls of this communicator; what they "
-			"use is not freed",
-			(int)(COLLET_STREAMS_PATIENCE_NS / 1000000000));
-	comm->streams = NULL;
-	return passed;
 }

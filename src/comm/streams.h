@@ -1,4 +1,4 @@
-/* The streams of one communicator, for the two files that know what is in it. */
+/* The streams of one communicator, for the files that know what is in it. */
 #ifndef COLLET_COMM_STREAMS_H
 #define COLLET_COMM_STREAMS_H
 
@@ -26,7 +26,8 @@ struct collet_streamed {
 	collet_dtype dtype;
 	int64_t timeout_ns;
 	uint64_t capture;            /* it belongs to a graph; 0: it does not */
-	bool lost;                   /* the driver failed twice: nobody will say that the stream has passed */
+	bool lost;                   /* the driver failed twice: nobody will say that the stream has passed, and what
+	                                it uses is never freed, but for a graph's */
 	struct collet_words *words;
 	cu_pointer done, passed;     /* where the GPU has them */
 	int64_t rung_ns;             /* when; before rung */
@@ -86,6 +87,9 @@ void collet_streams_ring(void *data);
 
 /* The communicator's, made with its thread when they are first asked for. */
 collet_status collet_streams_get(collet_comm *comm, struct collet_streams **streams);
+
+/* Ends the thread, when all that was active has been torn down. */
+void collet_streams_stop(struct collet_streams *streams);
 
 /* ---- streamed.c */
 /* A call with words, and nothing else in it. copier: in whose context words are page-locked. */

@@ -281,6 +281,8 @@ void collet_executor_leave(struct collet_executor *executor)
 	const int mode = collet_cuda_relax(executor->cuda);
 	(void)wait_until_idle(executor, LEAVING_NS);
 	collet_cuda_relax_no_more(executor->cuda, mode);
+	collet_together_leave(executor->together, executor->group->rank);
+	executor->together = NULL;
 	collet_fabric_tell_left(executor->group);
 }
 

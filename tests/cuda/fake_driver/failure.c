@@ -42,9 +42,11 @@ static cu_result named_failure(const char *function, unsigned nth)
 	const size_t length = strlen(function);
 	unsigned which;
 	int code;
-	if (!text || strncmp(text, function, length) != 0 || sscanf(text + length, ":%u:%d", &which, &code) != 2)
+	if (!text || strncmp(text, function, length) != 0)
 		return CU_OK;
-	return which == nth || !which ? code : CU_OK;
+	if (sscanf(text + length, ":%u+:%d", &which, &code) == 2)
+		return nth >= which ? code : CU_OK;
+	return sscanf(text + length, ":%u:%d", &which, &code) == 2 && (which == nth || !which) ? code : CU_OK;
 }
 
 /* How often a program asks how far something is, and enters a context to do so, depends on the moment: such calls have

@@ -16,7 +16,8 @@
  * FAKE_CUDA_IN_BEFORE_OUT=N     after N bytes from GPUs to the host, on streams, the next ones wait for a copy to a GPU
  * FAKE_CUDA_ASTRAY=WHICH        what this process opens of others is not quite what it seems, and no call says so:
  *                               "reads", of one bit; "writes" (and "reads"), nobody else sees what it writes
- * FAKE_CUDA_FAIL=NAME:NTH:CODE  the nth call of this function in this process gives CODE; 0: every call does
+ * FAKE_CUDA_FAIL=NAME:NTH:CODE  the nth call of this function in this process gives CODE; NTH+: and all after it;
+ *                               0: every call does
  *
  * fakeFail() has the nth call from now on fail, whatever it is, and onwards all after it, and streams do nothing any
  * more. A wait that fails has waited. */
