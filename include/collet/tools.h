@@ -192,7 +192,8 @@ COLLET_API const collet_link_cost *collet_tuning_find(
 /* ---- Flight recorder ---------------------------------------------------------------------------------------- */
 
 /* Writes the last few hundred collectives of this rank, oldest first, as text to a file descriptor: number, collective,
- * count, dtype, op, root, algorithm, when it started and ended, how it ended or how far it is. Never waits for the
+ * count, dtype, op, root, algorithm, when it started and ended, how it ended or how far it is; then, where threads
+ * share a GPU, those that were kernels of the rank's own, numbered among themselves. Never waits for the
  * communicator, so it works while another thread is stuck inside it; a line being written meanwhile may be left out.
  * COLLET_ERR_SYSTEM when the descriptor refuses. Any thread, also after an error has ended the communicator. */
 COLLET_API COLLET_MUST_USE collet_status collet_comm_dump(collet_comm *comm, int fd);

@@ -115,9 +115,8 @@ static void register_start(struct collet_request *request)
 	request->started_ticks = collet_ticks();
 	request->started_ns = request->next_ask_ns = 0;
 	request->warned = 0;
-	if (!request->unnumbered)
-		collet_recorder_start(&request->group->recorder, &request->call, request->own_signature,
-			request->signature, request->started_ticks);
+	collet_recorder_start(request->apart ? request->apart : &request->group->recorder, &request->call,
+		request->own_signature, request->signature, request->started_ticks);
 	collet_request_activate(request);
 }
 
@@ -252,13 +251,14 @@ void collet_call_launch(collet_comm *comm, struct collet_request *request, const
 	collet_group_end(&comm->group, status, true, collet_last_error());
 }
 
-void collet_call_begin_elsewhere(collet_comm *comm, struct collet_request *request, bool numbered)
+void collet_call_begin_elsewhere(
+	collet_comm *comm, struct collet_request *request, struct collet_recorder *apart, uint64_t sequence)
 {
-	request->unnumbered = !numbered;
-	if (numbered)
-		number(&comm->group, request);
+	request->apart = apart;
+	if (apart)
+		request->sequence = request->call.sequence = sequence;
 	else
-		request->call.sequence = comm->group.next_sequence; /* for sentences */
+		number(&comm->group, request);
 	request->brief = false;
 	request->held = request->elsewhere = true;
 	collet_comm_count_use(comm, request);

@@ -184,9 +184,10 @@ collet_status collet_call_prepare(collet_comm *comm, const struct collet_call_ar
 /* sides: to be offered to the leader first, as in the arguments; else NULL. flow: its buffers'; else NULL. */
 void collet_call_launch(collet_comm *comm, struct collet_request *request, const struct collet_direct_sides *sides,
 	struct collet_flow *flow);
-/* Of a prepared request that is done by other means than lanes: it has its place in the order of calls, if it is
- * numbered, and counts, and whoever does it ends it. Under lock. */
-void collet_call_begin_elsewhere(collet_comm *comm, struct collet_request *request, bool numbered);
+/* Of a prepared request that is done by other means than lanes: it has its place in the order of calls, or, with this
+ * number, in an order of its own, that is recorded apart; it counts, and whoever does it ends it. Under lock. */
+void collet_call_begin_elsewhere(
+	collet_comm *comm, struct collet_request *request, struct collet_recorder *apart, uint64_t sequence);
 /* How it has ended, with a sentence. Under lock. */
 collet_status collet_call_outcome(const struct collet_request *request);
 /* Of its collective's programs. */

@@ -1,5 +1,6 @@
 #include "comm/executed.h"
 
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
@@ -9,7 +10,7 @@
 #include "core/types.h"
 #include "device/direct.h"
 
-enum { LOOK_NS = 200 * 1000 };
+enum { LOOK_NS = 200 * 1000, NAMING_NS = 2 * 1000 * 1000 };
 static const int64_t PATIENCE_NS = INT64_C(10) * 1000 * 1000 * 1000;
 
 /* ---- From a planned request to what a kernel does ---- */
@@ -184,9 +185,42 @@ collet_status collet_executed_call(collet_comm *comm, const struct collet_call_a
 	return status;
 }
 
-void executed_begin(const struct collet_executions *executions, struct collet_request *request)
+void executed_begin(struct collet_executions *executions, struct collet_request *request, uint64_t number)
 {
-	collet_call_begin_elsewhere(executions->comm, request, !executions->led);
+	if (executions->led)
+		collet_call_begin_elsewhere(executions->comm, request, &executions->apart, number - 1);
+	else
+		collet_call_begin_elsewhere(executions->comm, request, NULL, 0);
+}
+
+const struct collet_recorder *collet_executed_recorder(const collet_comm *comm)
+{
+	return comm->executions && comm->executions->led ? &comm->executions->apart : NULL;
+}
+
+/* What two ranks of this process have called: their own kernels, by number. A call is recorded when it has been put on
+ * its stream, which the other's kernel may find out a moment before; but graphs that are launched in another order are
+ * never found. */
+static bool name_both(const collet_comm *comm, uint32_t rank, char sentence[COLLET_ERROR_BYTES])
+{
+	const struct collet_executions *executions = comm->executions;
+	const int64_t deadline = collet_clock_ns() + NAMING_NS;
+	struct collet_call own, others;
+	char mine[160], theirs[160];
+	if (!executions->led)
+		return false;
+	while (!collet_together_differ(executions->together, comm->group.rank, rank, &own, &others)) {
+		if (collet_clock_ns() >= deadline)
+			return false;
+		sched_yield();
+	}
+	collet_call_describe(&own, mine, sizeof(mine));
+	collet_call_describe(&others, theirs, sizeof(theirs));
+	snprintf(sentence, COLLET_ERROR_BYTES,
+		"ranks disagree: as kernels of their own rank %u on %s called %s, rank %u on %s called %s",
+		comm->group.rank, collet_comm_host(comm, comm->group.rank), mine, rank, collet_comm_host(comm, rank),
+		theirs);
+	return true;
 }
 
 /* What a kernel complains of, in words. */
@@ -199,6 +233,8 @@ static collet_status word_complaint(const collet_comm *comm, enum collet_executo
 			host);
 		return COLLET_ERR_TIMEOUT;
 	}
+	if (complaint == COLLET_EXECUTOR_DISAGREES && name_both(comm, rank, sentence))
+		return COLLET_ERR_MISMATCH;
 	if (complaint == COLLET_EXECUTOR_DISAGREES) {
 		snprintf(sentence, COLLET_ERROR_BYTES,
 			"rank %u on %s has called something else than this rank has, as its next call that GPUs do; "
@@ -248,7 +284,8 @@ collet_status collet_comm_make_executed(collet_comm *comm)
 	if (status != COLLET_OK || !executor)
 		return status;
 	struct collet_executions *made = calloc(1, sizeof(*made));
-	if (!made) {
+	if (!made || (led && collet_recorder_init(&made->apart) != COLLET_OK)) {
+		free(made);
 		(void)collet_executor_free(executor);
 		return collet_fail(COLLET_ERR_MEMORY, "no memory for collectives of ranks with GPUs");
 	}
@@ -257,6 +294,8 @@ collet_status collet_comm_make_executed(collet_comm *comm)
 	made->executor = executor;
 	made->together = collet_executor_together(executor);
 	made->led = led;
+	if (led)
+		collet_together_show(made->together, comm->group.rank, &made->apart);
 	made->last = &made->pending;
 	pthread_mutex_lock(&comm->group.engine->lock);
 	made->hook = (struct collet_group_hook){.hooks = &executed_hooks, .hooked = made};
@@ -347,6 +386,7 @@ bool collet_executed_free(collet_comm *comm)
 		next = executed->next;
 		executed_free(executed);
 	}
+	collet_recorder_deinit(&executions->apart);
 	free(executions);
 	return true;
 }
@@ -358,6 +398,7 @@ void collet_executed_forget(collet_comm *comm)
 		return;
 	collet_executor_forget(comm->executions->executor);
 	collet_group_remove_hook(&comm->group, &comm->executions->hook);
+	collet_recorder_deinit(&comm->executions->apart);
 	free(comm->executions);
 	comm->executions = NULL;
 }

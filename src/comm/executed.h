@@ -18,6 +18,8 @@ collet_status collet_executed_call(collet_comm *comm, const struct collet_call_a
 /* Is a call of something, with a built-in operation and of no v-form, done here, and not by a leader? */
 bool collet_executed_is_for(const collet_comm *comm, enum collet_collective collective,
 	const struct collet_shape *shape, collet_dtype dtype);
+/* Of calls that have no number among the communicator's; NULL: all have. */
+const struct collet_recorder *collet_executed_recorder(const collet_comm *comm);
 /* A kernel that waited too long ends the communicator, once somebody looks. Any thread. */
 void collet_executed_look(const collet_comm *comm);
 /* Destroying a communicator: under the engine's lock, whatever waits is let go of. */

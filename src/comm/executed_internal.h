@@ -49,8 +49,10 @@ struct collet_executions {
 	struct collet_executor *executor;
 	struct collet_together *together; /* NULL: no ranks share a GPU */
 	/* A leader does larger calls. Of those that are ranged by when their streams come to them nobody knows how they
-	 * lie among these, which are by when they are made: so these have no number in the communicator. */
+	 * lie among these, which are by when they are made: so these have no number in the communicator, but among
+	 * themselves. */
 	bool led;
+	struct collet_recorder apart; /* of these, by their own numbers; where there is a leader */
 	uint64_t tickets;		  /* given out */
 	bool asked;			  /* who disagrees; under the engine's lock */
 	uint32_t looks;			  /* at what is pending; likewise */
@@ -59,8 +61,9 @@ struct collet_executions {
 };
 
 /* ---- executed.c */
-/* It has its place among the communicator's calls. Under the engine's lock. */
-void executed_begin(const struct collet_executions *executions, struct collet_request *request);
+/* It has its place among the communicator's calls, or its own; number: what collet_together_call() has given it, if
+ * there is that. Under the engine's lock. */
+void executed_begin(struct collet_executions *executions, struct collet_request *request, uint64_t number);
 
 /* ---- executed_own.c */
 extern const struct collet_group_hooks executed_hooks;

@@ -97,12 +97,13 @@ collet_status executed_run_own(struct collet_executions *executions, struct exec
 	pthread_mutex_lock(&engine->lock);
 	executed->request = request;
 	add_pending(executions, executed);
-	executed_begin(executions, request);
 	if (executions->together) {
 		collet_executor_promise(executed->tape, true);
 		executed->number = collet_together_call(executions->together, executions->comm->group.rank);
-		(void)launch_waiting(executions, false);
 	}
+	executed_begin(executions, request, executed->number);
+	if (executions->together)
+		(void)launch_waiting(executions, false);
 	if (how->request) {
 		collet_engine_unlock_handing_over(engine);
 		*how->request = request;

@@ -112,8 +112,9 @@ collet_status executed_run_on_stream(struct collet_executions *executions, struc
 	bool kept;
 	executed->call.timeout_ns = request->timeout_ns;
 	const collet_status status = put(executions, executed, place, &kept);
+	uint64_t number = 0;
 	if (status == COLLET_OK && executions->together)
-		(void)collet_together_call(executions->together, executions->comm->group.rank);
+		number = collet_together_call(executions->together, executions->comm->group.rank);
 	if (status != COLLET_OK && kept && !executed->captured)
 		give_up(executed, place, status);
 	if (kept)
@@ -122,7 +123,7 @@ collet_status executed_run_on_stream(struct collet_executions *executions, struc
 		executed_free(executed);
 	pthread_mutex_lock(&engine->lock);
 	if (status == COLLET_OK) {
-		executed_begin(executions, request);
+		executed_begin(executions, request, number);
 		collet_request_end(request, COLLET_OK);
 	}
 	collet_request_free(request);

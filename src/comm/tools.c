@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "comm/comm.h"
+#include "comm/executed.h"
 #include "comm/way.h"
 #include "core/types.h"
 
@@ -325,11 +326,10 @@ static collet_status write_line(int fd, const char *line, size_t bytes)
 	return COLLET_OK;
 }
 
-collet_status collet_comm_dump(collet_comm *comm, int fd)
+/* kind: what its calls are, if they are numbered apart. */
+static collet_status dump(
+	const collet_comm *comm, const struct collet_recorder *recorder, const char *kind, int fd)
 {
-	if (!comm)
-		return collet_fail(COLLET_ERR_ARGUMENT, "collet_comm_dump: the communicator is NULL");
-	struct collet_recorder *recorder = &comm->group.recorder;
 	const uint64_t calls = collet_recorder_count(recorder);
 	const int64_t now = collet_clock_ns();
 	for (uint64_t call = calls > COLLET_RECORDS ? calls - COLLET_RECORDS : 0; call < calls; call++) {
@@ -342,14 +342,24 @@ collet_status collet_comm_dump(collet_comm *comm, int fd)
 		if (record.ended_ns != record.started_ns)
 			snprintf(lasted, sizeof(lasted), "%s %.1f us", record.ended_ns ? "took" : "so far",
 				(double)((record.ended_ns ? record.ended_ns : now) - record.started_ns) * 1e-3);
-		const int bytes = snprintf(line, sizeof(line), "rank %u %s: started %.6f s ago, %s, %llu pieces, %s\n",
-			comm->group.rank, what, (double)(now - record.started_ns) * 1e-9, lasted,
-			(unsigned long long)record.items,
-			record.status == COLLET_PENDING ? "under way" : collet_status_name(record.status));
+		const int bytes =
+			snprintf(line, sizeof(line), "rank %u %s%s: started %.6f s ago, %s, %llu pieces, %s\n",
+				comm->group.rank, what, kind, (double)(now - record.started_ns) * 1e-9, lasted,
+				(unsigned long long)record.items,
+				record.status == COLLET_PENDING ? "under way" : collet_status_name(record.status));
 		const collet_status status =
 			write_line(fd, line, (size_t)(bytes < (int)sizeof(line) ? bytes : (int)sizeof(line) - 1));
 		if (status != COLLET_OK)
 			return status;
 	}
 	return COLLET_OK;
+}
+
+collet_status collet_comm_dump(collet_comm *comm, int fd)
+{
+	if (!comm)
+		return collet_fail(COLLET_ERR_ARGUMENT, "collet_comm_dump: the communicator is NULL");
+	const struct collet_recorder *apart = collet_executed_recorder(comm);
+	const collet_status status = dump(comm, &comm->group.recorder, "", fd);
+	return status == COLLET_OK && apart ? dump(comm, apart, ", among kernels of the rank's own", fd) : status;
 }

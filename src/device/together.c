@@ -18,8 +18,10 @@ struct collet_together {
 	struct collet_together *next;
 	uint64_t group;
 	uint32_t size, users;
-	/* By rank: calls made. LEFT, too, of those that are not of this process. */
-	_Atomic uint64_t calls[];
+	struct member {
+		_Atomic uint64_t calls; /* made; LEFT, too, of those that are not of this process */
+		const struct collet_recorder *recorder; /* NULL: it shows none. Under lock */
+	} members[]; /* by rank */
 };
 
 /* The process's: contexts of the library are their ranks' own, and what one of them takes of a GPU the others lack. */
@@ -95,12 +97,13 @@ static struct collet_together *find(uint64_t group)
 /* Under lock. */
 static struct collet_together *make(uint64_t group, uint32_t size)
 {
-	struct collet_together *made = malloc(sizeof(*made) + size * sizeof(made->calls[0]));
+	struct collet_together *made = malloc(sizeof(*made) + size * sizeof(made->members[0]));
 	if (!made)
 		return NULL;
 	*made = (struct collet_together){ .next = process.first, .group = group, .size = size };
+	memset(made->members, 0, size * sizeof(made->members[0]));
 	for (uint32_t r = 0; r < size; r++)
-		atomic_init(&made->calls[r], LEFT);
+		atomic_init(&made->members[r].calls, LEFT);
 	process.first = made;
 	return made;
 }
@@ -113,7 +116,7 @@ struct collet_together *collet_together_join(uint64_t group, uint32_t rank, uint
 		together = make(group, size);
 	if (together) {
 		together->users++;
-		atomic_store_explicit(&together->calls[rank], 0, memory_order_relaxed);
+		atomic_store_explicit(&together->members[rank].calls, 0, memory_order_relaxed);
 	}
 	pthread_mutex_unlock(&process.lock);
 	return together;
@@ -124,7 +127,8 @@ void collet_together_leave(struct collet_together *together, uint32_t rank)
 	if (!together)
 		return;
 	pthread_mutex_lock(&process.lock);
-	atomic_store_explicit(&together->calls[rank], LEFT, memory_order_relaxed);
+	atomic_store_explicit(&together->members[rank].calls, LEFT, memory_order_relaxed);
+	together->members[rank].recorder = NULL;
 	const bool last = !--together->users;
 	struct collet_together **at = &process.first;
 	while (last && *at != together)
@@ -139,13 +143,49 @@ void collet_together_leave(struct collet_together *together, uint32_t rank)
 /* Relaxed, both: they order nothing but what the driver is asked for, which has locks of its own. */
 uint64_t collet_together_call(struct collet_together *together, uint32_t rank)
 {
-	return atomic_fetch_add_explicit(&together->calls[rank], 1, memory_order_relaxed) + 1;
+	return atomic_fetch_add_explicit(&together->members[rank].calls, 1, memory_order_relaxed) + 1;
 }
 
 bool collet_together_have_called(const struct collet_together *together, uint64_t number)
 {
 	for (uint32_t r = 0; r < together->size; r++)
-		if (atomic_load_explicit(&together->calls[r], memory_order_relaxed) < number)
+		if (atomic_load_explicit(&together->members[r].calls, memory_order_relaxed) < number)
 			return false;
 	return true;
+}
+
+void collet_together_show(struct collet_together *together, uint32_t rank, const struct collet_recorder *recorder)
+{
+	pthread_mutex_lock(&process.lock);
+	together->members[rank].recorder = recorder;
+	pthread_mutex_unlock(&process.lock);
+}
+
+/* Under lock, while which neither recorder goes. */
+static bool differ(const struct collet_recorder *own, const struct collet_recorder *others, struct collet_record *mine,
+	struct collet_record *theirs)
+{
+	const uint64_t own_calls = collet_recorder_count(own), others_calls = collet_recorder_count(others);
+	const uint64_t calls = own_calls < others_calls ? own_calls : others_calls;
+	for (uint64_t call = calls > COLLET_RECORDS ? calls - COLLET_RECORDS : 0; call < calls; call++)
+		if (collet_recorder_find(own, call, mine) && collet_recorder_find(others, call, theirs) &&
+			collet_call_signature(&mine->call) != collet_call_signature(&theirs->call))
+			return true;
+	return false;
+}
+
+bool collet_together_differ(const struct collet_together *together, uint32_t rank, uint32_t other,
+	struct collet_call *own, struct collet_call *others)
+{
+	struct collet_record mine, theirs;
+	pthread_mutex_lock(&process.lock);
+	const struct collet_recorder *recorder = together->members[rank].recorder,
+				     *another = together->members[other].recorder;
+	const bool found = recorder && another && differ(recorder, another, &mine, &theirs);
+	pthread_mutex_unlock(&process.lock);
+	if (found) {
+		*own = mine.call;
+		*others = theirs.call;
+	}
+	return found;
 }

@@ -13,6 +13,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "engine/recorder.h"
+
 /* Why kernels of so many ranks of this process would not run at the same time on one GPU, as the driver has been set
  * up; NULL: nothing is known. */
 const char *collet_together_doubt(uint32_t ranks);
@@ -29,6 +31,12 @@ struct collet_together *collet_together_join(uint64_t group, uint32_t rank, uint
 void collet_together_leave(struct collet_together *together, uint32_t rank);
 /* This rank makes a call: which one that is, from 1 on. All ranks make them in one order. */
 uint64_t collet_together_call(struct collet_together *together, uint32_t rank);
+/* Where this rank's calls are recorded, the first as number 0; until it leaves. */
+void collet_together_show(struct collet_together *together, uint32_t rank, const struct collet_recorder *recorder);
+/* The first call, of those that both have made and are recorded yet, that two ranks have not made alike. false: there
+ * is none. */
+bool collet_together_differ(const struct collet_together *together, uint32_t rank, uint32_t other,
+	struct collet_call *own, struct collet_call *others);
 /* Have all ranks here that have not left made this one? */
 bool collet_together_have_called(const struct collet_together *together, uint64_t number);
 

@@ -180,7 +180,7 @@ void collet_board_waited(struct collet_request *request, int64_t now)
 	struct collet_group *group = request->group;
 	if (give_up(group, now))
 		return;
-	if (request->point_to_point || request->unnumbered || now - request->started_ns < FIRST_ASK_NS)
+	if (request->point_to_point || request->apart || now - request->started_ns < FIRST_ASK_NS)
 		return;
 	if (now >= request->next_ask_ns) {
 		request->next_ask_ns = now + ASK_EVERY_NS;

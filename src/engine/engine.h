@@ -198,7 +198,8 @@ struct collet_request {
 	bool point_to_point;
 	bool held;                   /* its lanes let nothing in, of it or behind it, until it is said who does it */
 	bool elsewhere;              /* it is done by other means: its lanes pass it over */
-	bool unnumbered;             /* it has no place among the group's calls, and nobody can be asked about it */
+	struct collet_recorder *apart; /* that has it, since it has no place among the group's calls, about which
+	                                others can be asked; NULL: it has */
 	uint32_t lanes;              /* it uses lanes 0 .. lanes - 1 */
 	uint32_t lanes_entering;     /* lanes that have not taken all of its items in yet */
 	uint64_t items;              /* under way */

@@ -32,7 +32,8 @@ void collet_request_renew(struct collet_request *request)
 	request->status = COLLET_PENDING;
 	request->lanes_entering = 0;
 	request->items = request->finished_items = 0;
-	request->spoilt = request->held = request->elsewhere = request->unnumbered = false;
+	request->spoilt = request->held = request->elsewhere = false;
+	request->apart = NULL;
 	request->previous_active = NULL;
 }
 
@@ -75,9 +76,9 @@ void collet_request_end(struct collet_request *request, enum collet_status statu
 		group->inlined = NULL;
 		group->lanes_dirty = true;  /* what has been started since may enter lane 0 now */
 	}
-	if (!request->point_to_point && !request->unnumbered)
-		collet_recorder_end(&group->recorder, request->sequence, status, request->finished_items,
-			request->brief ? request->started_ticks : collet_ticks());
+	if (!request->point_to_point)
+		collet_recorder_end(request->apart ? request->apart : &group->recorder, request->sequence, status,
+			request->finished_items, request->brief ? request->started_ticks : collet_ticks());
 	collet_engine_ended_one(group->engine);
 }
 

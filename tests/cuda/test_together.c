@@ -197,6 +197,20 @@ static void check_plan(struct rank *rank, uint64_t count, const char *way)
 			(unsigned long long)count, plan.gpu ? plan.gpu : "none");
 }
 
+/* In the flight recorder, by what is said of its kind. */
+static void check_recorded(struct rank *rank, const char *calls)
+{
+	char text[16384] = "";
+	FILE *file = tmpfile();
+	if (!rank_check(rank, file != NULL, "no file") ||
+		!rank_ok(rank, collet_comm_dump(rank->comm, fileno(file)), "dumping"))
+		return;
+	rewind(file);
+	text[fread(text, 1, sizeof(text) - 1, file)] = '\0';
+	fclose(file);
+	rank_check(rank, strstr(text, calls) != NULL, "no \"%s\" in:\n%s", calls, text);
+}
+
 /* Calls of one kind go on behind another of which the streams have not come to their call. */
 static void overtake(struct rank *rank)
 {
@@ -218,6 +232,7 @@ static void overtake(struct rank *rank)
 	gpu_synchronize(&gpu, 0);
 	rank_ok(rank, collet_comm_error(rank->comm), "the error");
 	gpu_holds(&gpu, &large, gpu_power(rank->size, 3, 1), "the long ones");
+	check_recorded(rank, "allreduce of 300 u32 sum (call 2, algorithm two_shot), among kernels of the rank's own");
 	buffer_free(&buffer);
 	buffer_free(&large);
 	gpu_end(&gpu);
@@ -369,6 +384,9 @@ static void lose(struct rank *rank)
 		if (loss->how == CALLS_ANOTHER)
 			status = collet_barrier(rank->comm, NULL);
 		rank_status(rank, status, loss->status, "a call that not all make");
+		const char *said = collet_last_error();
+		rank_check(rank, loss->how != CALLS_ANOTHER || (strstr(said, "allreduce of 300 u32 sum") &&
+			strstr(said, "allreduce of 300 u32 max")), "not both calls are named: %s", said);
 	} else if (loss->how == ABORTS) {
 		collet_comm_abort(rank->comm);
 	} else {
