@@ -3,6 +3,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "driver.h"
+
 static bool complain(const char *what)
 {
 	fprintf(stderr, "collet-bench: --device cuda: %s\n", what);
@@ -44,6 +46,13 @@ static int read_out(void *context, void *to, const void *memory, size_t bytes)
 {
 	const struct bench_device *d = context;
 	return !bench_device_check(d, d->device.gpu.cuMemcpyDtoH(to, (uintptr_t)memory, bytes), "reading results");
+}
+
+uint32_t bench_device_local_rank(void)
+{
+	static const char *const names[] = {
+		"LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID", NULL};
+	return bench_env_u32(names, 0);
 }
 
 bool bench_device_open(struct bench_device *device, uint32_t local_rank)

@@ -12,8 +12,11 @@ struct bench_device {
 	struct bench_allocator allocator; /* of its memory; its context is this struct, which must stay where it is */
 };
 
-/* The GPU of this local rank, for the calling thread. False after a line on standard error; close() takes what is
- * left of it. */
+/* A process's, as its launcher says; 0: none says so. */
+uint32_t bench_device_local_rank(void);
+
+/* The GPU of this local rank, for the calling thread. Before the communicator is created, which finds out then who
+ * shares a GPU. False after a line on standard error; close() takes what is left of it. */
 bool bench_device_open(struct bench_device *device, uint32_t local_rank);
 void bench_device_close(struct bench_device *device);  /* a zeroed one is fine */
 

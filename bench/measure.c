@@ -244,13 +244,11 @@ static int measure_size(struct session *s, uint64_t bytes)
 	return failed;
 }
 
-/* Each rank its GPU; then rank 0 copies, while the others wait for it. */
+/* Rank 0 copies, while the others wait for it. */
 static int begin_device(struct session *s)
 {
 	const struct bench_sizes *sizes = &s->options->sizes;
 	uint64_t bytes = 0;
-	if (!bench_device_open(&s->device, collet_comm_local_rank(s->side.comm)))
-		return 1;
 	s->side.library.allocator = &s->device.allocator;
 	if (is_streamed(s))
 		s->side.stream = s->device.stream;
@@ -302,8 +300,17 @@ int bench_measure_as(const struct bench_options *options, const collet_options *
 	struct session s = { .options = options, .samples.capacity = SAMPLES };
 	int status = 1;
 	gethostname(s.host, sizeof(s.host) - 1);
-	if (collet_side_meet(&s.side, meeting) != COLLET_OK)
+	const uint32_t local_rank = meeting->explicit_rank ? meeting->local_rank : bench_device_local_rank();
+	if (options->manner.device && !bench_device_open(&s.device, local_rank)) {
+		if (options->manner.threads)
+			_Exit(1);   /* the others wait for this one */
+		bench_device_close(&s.device);
+		return 1;
+	}
+	if (collet_side_meet(&s.side, meeting) != COLLET_OK) {
+		bench_device_close(&s.device);
 		return complain("creating the communicator");
+	}
 	s.samples.ns = calloc(SAMPLES, sizeof(s.samples.ns[0]));
 	if (s.samples.ns != NULL && open_outputs(&s) && (!options->manner.device || begin_device(&s) == 0))
 		status = measure_sizes(&s);

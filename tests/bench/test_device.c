@@ -45,6 +45,8 @@ static void in_every_manner(void **state)
 	static const struct row rows[] = {
 		{"", "allreduce -n 2 --threads --device cuda --sizes 4,100K --iters 2 --seconds 0.001", 0,
 			", threads, device buffers"},
+		{"COLLET_LOG=info", "allreduce -n 2 --device cuda --sizes 64K --iters 2 --seconds 0.001", 0,
+			"2 ranks share a GPU, whose collectives rank 0 does in one go"},
 		{"FAKE_CUDA_DEVICES=2", "allreduce -n 2 --device cuda --in-place --sizes 64K --iters 2 --seconds 0.001",
 			0, "in place"},
 		{"", "allreduce -n 2 --device cuda --sizes 64K --iters 2 --sync --seconds 0.001 --json -", 0,
@@ -75,7 +77,7 @@ static void what_is_missing_is_said(void **state)
 			"cuda: the CUDA driver finds no GPU"},
 		{"FAKE_CUDA_DEVICES=0", "allreduce -n 2 --threads --device cuda --sizes 4", 1, "finds no GPU"},
 		{"FAKE_CUDA_WITHOUT=cuEventCreate", "limits --device cuda", 1, "is too old: it has no cuEventCreate"},
-		{"FAKE_CUDA_FAIL=cuMemAlloc:2:2", "allreduce -n 2 --threads --device cuda --sizes 4", 1,
+		{"FAKE_CUDA_FAIL=cuMemAlloc:0:2", "allreduce -n 2 --threads --device cuda --sizes 4", 1,
 			"out of memory"},
 		{"FAKE_CUDA_FAIL=cuGraphInstantiate:2:2",
 			"allreduce -n 2 --threads --device cuda --graph --sizes 4 --iters 2", 1,
