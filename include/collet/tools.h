@@ -155,6 +155,14 @@ typedef struct collet_plan {
 	 * NULL, both: no driver is loaded, the call has no buffers, or it is refused (COLLET_USER). */
 	const char *gpu;
 	const char *gpu_algorithm;
+	/* The model's time of that, and what it would be of each link that the call crosses alone: copies between GPUs
+	 * and page-locked memory, GPUs' own memory, messages. Where it goes in pieces they work at the same time. All
+	 * 0: the model has no link for it ("executor"). */
+	double gpu_ns, gpu_copies_ns, gpu_memory_ns, gpu_messages_ns;
+	/* A GPU's links are the tuning's, of a row called "cuda"; else they are from data sheets, which no GPU has
+	 * confirmed (docs/algorithms.md). */
+	bool gpu_measured;
+	uint8_t reserved[7];
 } collet_plan;
 
 /* The plan for a call with these arguments, algorithm NULL for the communicator's choice. Local: no peer is asked, and

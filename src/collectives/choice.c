@@ -358,3 +358,14 @@ double collet_choice_cost(const struct collet_choice_inputs *inputs, const struc
 	return price(program, shape, element_bytes, inputs, &pricing, way, NULL) *
 	       factor_of(inputs, program, bytes);
 }
+
+double collet_choice_cost_between(const struct collet_choice_inputs *inputs, const struct collet_program *program,
+	const struct collet_shape *shape, size_t element_bytes, struct collet_way way)
+{
+	const uint64_t bytes = collet_shape_bytes(program->collective, shape, element_bytes);
+	struct pricing pricing;
+	set_prices(&pricing, inputs, bytes);
+	/* What is inside hosts costs nothing. */
+	pricing.local = (struct collet_cost_model){0};
+	return price(program, shape, element_bytes, inputs, &pricing, way, NULL);
+}

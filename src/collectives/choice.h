@@ -57,6 +57,10 @@ struct collet_decision collet_choose_for(const struct collet_choice_inputs *inpu
 double collet_choice_cost(const struct collet_choice_inputs *inputs, const struct collet_program *program,
 	const struct collet_shape *shape, size_t element_bytes, struct collet_way way);
 
+/* What of that is between hosts, of a program that goes by hosts. */
+double collet_choice_cost_between(const struct collet_choice_inputs *inputs, const struct collet_program *program,
+	const struct collet_shape *shape, size_t element_bytes, struct collet_way way);
+
 /* Parses "ring" or "allreduce:ring,broadcast:tree" into forced[collective] (NULL: not forced). A name that no
  * collective, or not the named one, has is COLLET_ERR_CONFIG listing those there are. A bare name forces it where it
  * exists. */

@@ -2,6 +2,8 @@
 
 #include <stdlib.h>
 
+#include "comm/gpu_cost.h"
+
 /* One direction. */
 struct way {
 	struct collet_copier *copier; /* NULL: nothing goes there */
@@ -153,10 +155,12 @@ static collet_status make(struct collet_piped **made, struct collet_context *con
 			cargo->free(cargo->owner);
 		return collet_fail(COLLET_ERR_MEMORY, "no memory for a call on a GPU's buffer");
 	}
+	const struct collet_gpu_link link = collet_gpu_link_of(context);
+	const size_t most = from.bytes > to.bytes ? from.bytes : to.bytes;
 	piped->context = context;
 	if (cargo)
 		piped->cargo = *cargo;
-	collet_status status = collet_flow_init(&piped->flow, from, to);
+	collet_status status = collet_flow_init(&piped->flow, from, to, collet_gpu_cell_bytes(&link, most));
 	piped->flow.advance = advance;
 	piped->in.what = "copying a buffer from the GPU";
 	piped->out.what = "copying a result to the GPU";

@@ -3,8 +3,8 @@
 #include <stdlib.h>
 
 #include "comm/bounced.h"
+#include "comm/gpu_cost.h"
 #include "comm/piped.h"
-#include "comm/way.h"
 
 struct collet_staged {
 	struct collet_context *context;
@@ -171,8 +171,9 @@ static collet_status prepare(struct collet_context *context, const char *functio
 
 static bool is_large(const struct collet_staged *staged)
 {
+	const struct collet_gpu_link link = collet_gpu_link_of(staged->context);
 	for (int s = 0; s < COLLET_SIDES; s++)
-		if (staged->sides[s].copier && staged->sides[s].bytes >= COLLET_PIPED_LEAST)
+		if (staged->sides[s].copier && staged->sides[s].bytes >= collet_gpu_piped_least(&link))
 			return true;
 	return false;
 }

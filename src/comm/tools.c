@@ -9,6 +9,7 @@
 
 #include "comm/comm.h"
 #include "comm/executed.h"
+#include "comm/gpu_cost.h"
 #include "comm/way.h"
 #include "core/types.h"
 
@@ -258,6 +259,19 @@ static bool can(const struct collet_program *program, const struct collet_shape 
 		collet_program_most_scratch(program, *shape) <= COLLET_SCRATCH_BYTES / element;
 }
 
+static void price_gpu(
+	const collet_comm *comm, const struct collet_way_call *call, struct collet_way cut, collet_plan *plan)
+{
+	struct collet_gpu_cost cost;
+	if (!collet_gpu_cost_of(comm, call, plan->gpu, cut, &cost))
+		return;
+	plan->gpu_ns = cost.total_s * 1e9;
+	plan->gpu_copies_ns = cost.copies_s * 1e9;
+	plan->gpu_memory_ns = cost.memory_s * 1e9;
+	plan->gpu_messages_ns = cost.messages_s * 1e9;
+	plan->gpu_measured = collet_gpu_link_of(comm->context).measured;
+}
+
 collet_status collet_comm_plan(collet_comm *comm, const char *collective, uint64_t count, collet_dtype dtype,
 	collet_op op, uint32_t root, const char *algorithm, collet_plan *plan)
 {
@@ -297,9 +311,9 @@ collet_status collet_comm_plan(collet_comm *comm, const char *collective, uint64
 	way.program = decision.program;
 	plan->gpu = collet_way_of(comm, &way, &plan->gpu_algorithm);
 	plan->algorithm = decision.program->name;
-	plan->predicted_ns =
-		collet_choice_cost(&comm->inputs, decision.program, &shape, element,
-			(struct collet_way){decision.piece_bytes, decision.channels}) * 1e9;
+	const struct collet_way cut = {decision.piece_bytes, decision.channels};
+	plan->predicted_ns = collet_choice_cost(&comm->inputs, decision.program, &shape, element, cut) * 1e9;
+	price_gpu(comm, &way, cut, plan);
 	const uint32_t fan_in = decision.program->fan_in ? decision.program->fan_in(&shape) : shape.size;
 	plan->most_piece_bytes = (uint32_t)(collet_piece_elements(UINT32_MAX, fan_in, element) * element);
 	plan->piece_bytes =

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "comm/executed.h"
+#include "comm/gpu_cost.h"
 #include "core/types.h"
 
 static bool is_any_order(const struct collet_way_call *call)
@@ -62,5 +63,6 @@ const char *collet_way_of(const collet_comm *comm, const struct collet_way_call 
 	}
 	if (comm->direct && comm->gpu_each_host && collet_way_leaders_go(call))
 		return "hosted";
-	return side_bytes(comm, call) >= COLLET_PIPED_LEAST ? "piped" : "staged";
+	const struct collet_gpu_link link = collet_gpu_link_of(comm->context);
+	return side_bytes(comm, call) >= collet_gpu_piped_least(&link) ? "piped" : "staged";
 }

@@ -6,12 +6,10 @@
 #include "comm/comm.h"
 
 enum {
-	/* A side from which on a call's buffers are copied piece by piece while it runs: below, two whole copies cost
-	 * less than the starts of many, and there is little to overlap. */
-	COLLET_PIPED_LEAST = 1 << 20,
 	/* A call from which on hosts whose ranks share a GPU each go together. What is inside hosts the GPU does then,
 	 * of which the table, being about the host's memory, knows nothing; of small messages it is right all the same,
-	 * as their copies are what takes long. Neither size has been measured on a GPU. */
+	 * as their copies are what takes long. Not what the model says, which knows nothing of what offers and verdicts
+	 * take, and never measured on a GPU. */
 	COLLET_HOSTED_LEAST = 64 << 10
 };
 

@@ -5,9 +5,6 @@
 
 #include "engine/item.h"
 
-/* Cells: few enough for a copy of each to be worth its start, and enough for something to overlap. */
-enum { CELLS = 16, CELL_UNIT = 64 << 10, CELL_LEAST = 256 << 10, CELL_MOST = 4 << 20 };
-
 /* ---- Cells ---- */
 
 static uint32_t cells_of(const struct collet_flow *flow, const struct collet_range *side)
@@ -77,12 +74,10 @@ static bool visit_all(struct collet_flow *flow, const struct collet_item *item, 
 
 /* ---- Memory ---- */
 
-collet_status collet_flow_init(struct collet_flow *flow, struct collet_range in, struct collet_range out)
+collet_status collet_flow_init(
+	struct collet_flow *flow, struct collet_range in, struct collet_range out, size_t cell_bytes)
 {
-	const size_t most = in.bytes > out.bytes ? in.bytes : out.bytes;
-	size_t cell = (most / CELLS + CELL_UNIT - 1) / CELL_UNIT * CELL_UNIT;
-	cell = cell < CELL_LEAST ? CELL_LEAST : cell > CELL_MOST ? CELL_MOST : cell;
-	*flow = (struct collet_flow){.in = in, .out = out, .cell_bytes = cell};
+	*flow = (struct collet_flow){.in = in, .out = out, .cell_bytes = cell_bytes};
 	flow->in_cells = cells_of(flow, &in);
 	flow->out_cells = cells_of(flow, &out);
 	const size_t ins = flow->in_cells + (size_t)1, outs = flow->out_cells + (size_t)1;
@@ -95,7 +90,8 @@ collet_status collet_flow_init(struct collet_flow *flow, struct collet_range in,
 	flow->walker = calloc(1, sizeof(*flow->walker));
 	if (flow->order && flow->here && flow->first_use && flow->writers && flow->left && flow->ready && flow->walker)
 		return COLLET_OK;
-	return collet_fail(COLLET_ERR_MEMORY, "no memory for a call on a GPU's buffer of %zu bytes", most);
+	return collet_fail(COLLET_ERR_MEMORY, "no memory for a call on a GPU's buffer of %zu bytes",
+		in.bytes > out.bytes ? in.bytes : out.bytes);
 }
 
 void collet_flow_deinit(struct collet_flow *flow)

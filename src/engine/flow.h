@@ -37,8 +37,9 @@ struct collet_flow {
 	bool planned;
 };
 
-/* Of these buffers; any thread. COLLET_ERR_MEMORY: it is fit for deinit. */
-collet_status collet_flow_init(struct collet_flow *flow, struct collet_range in, struct collet_range out);
+/* Of these buffers, in cells of so many bytes; any thread. COLLET_ERR_MEMORY: it is fit for deinit. */
+collet_status collet_flow_init(
+	struct collet_flow *flow, struct collet_range in, struct collet_range out, size_t cell_bytes);
 void collet_flow_deinit(struct collet_flow *flow); /* a zeroed one is fine */
 
 /* The planned request is about to be started, with these buffers or parts of them; the same one may be started again

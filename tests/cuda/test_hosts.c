@@ -310,6 +310,9 @@ static void plan_is(struct rank *rank, const char *collective, uint64_t count, c
 	rank_check(rank, plan.gpu && strcmp(plan.gpu, way) == 0, "%s, not %s", plan.gpu ? plan.gpu : "none", way);
 	rank_check(rank, !algorithm || (plan.gpu_algorithm && strcmp(plan.gpu_algorithm, algorithm) == 0), "by %s",
 		plan.gpu_algorithm ? plan.gpu_algorithm : "none");
+	rank_check(rank, plan.gpu_ns > plan.gpu_messages_ns && plan.gpu_ns > plan.gpu_memory_ns && !plan.gpu_measured,
+		"%g ns, of which %g of messages and %g of memory", plan.gpu_ns, plan.gpu_messages_ns,
+		plan.gpu_memory_ns);
 }
 
 static void ask_for_plans(struct rank *rank)

@@ -10,7 +10,7 @@
 #include "gpu.h"
 #include "sample.h"
 
-enum { LARGE = 300001, LARGER = 700000 }; /* f32: 5 cells, and 11 */
+enum { LARGE = 300001, LARGER = 1000000 }; /* f32: 7 cells, and 13 */
 
 /* ---- What they give ---- */
 
@@ -83,13 +83,13 @@ static void overlap(struct rank *rank)
 static void results_leave_before_all_of_the_input_has_come(void **state)
 {
 	static const struct overlapping rows[] = {
-		{ALLREDUCE, "ring", 2, "2200000", false},
-		{ALLREDUCE, "ring", 3, "2200000", true},
-		{ALLREDUCE, "direct", 2, "2200000", false},
-		{BROADCAST, "chain", 3, "2200000", false},
-		{ALLGATHER, "ring", 2, "2200000", false},
-		{ALLTOALL, "direct", 2, "2200000", false},
-		{REDUCE_SCATTER, "ring", 2, "4800000", false},
+		{ALLREDUCE, "ring", 2, "3140000", false},
+		{ALLREDUCE, "ring", 3, "3140000", true},
+		{ALLREDUCE, "direct", 2, "3140000", false},
+		{BROADCAST, "chain", 3, "3140000", false},
+		{ALLGATHER, "ring", 2, "3140000", false},
+		{ALLTOALL, "direct", 2, "3140000", false},
+		{REDUCE_SCATTER, "ring", 2, "6850000", false},
 	};
 	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
 		const struct ranks_options options = {
@@ -114,7 +114,7 @@ static void some_rows_on_a_stream(struct rank *rank)
 		if (sample_has(10000 + kind))
 			fine = call_matches_host(rank, &row, &gpu.program);
 	}
-	setenv("FAKE_CUDA_IN_BEFORE_OUT", "2200000", 1);
+	setenv("FAKE_CUDA_IN_BEFORE_OUT", "3140000", 1);
 	const struct call_row row = {ALLREDUCE, LARGER, true, true, false, false, gpu.stream[0], &gpu.cuda};
 	if (fine)
 		call_matches_host(rank, &row, &gpu.program);
@@ -220,7 +220,7 @@ static void what_the_driver_refuses_is_said_on_every_rank(void **state)
 		{"cuMemcpyAsync:2:1", false, "copying a buffer from the GPU: CUDA_ERROR_INVALID_VALUE", false},
 		{"cuEventRecord:3:1", false, "copying a buffer from the GPU", false},
 		{"cuEventQuery:2:700", false, "CUDA_ERROR_ILLEGAL_ADDRESS", false},
-		{"cuMemcpyAsync:7:1", false, "copying a result to the GPU", false},
+		{"cuMemcpyAsync:9:1", false, "copying a result to the GPU", false},
 	};
 	for (size_t i = 0; i < sizeof(failures) / sizeof(failures[0]); i++) {
 		const struct ranks_options options = {.size = 2, .transport = "shm", .context = &failures[i]};

@@ -1,0 +1,152 @@
+#include "comm/gpu_cost.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "core/types.h"
+
+enum { CELL_UNIT = 64 << 10 };
+
+/* ---- Links ---- */
+
+struct collet_gpu_link collet_gpu_link_of(const struct collet_context *context)
+{
+	const collet_link_cost *found =
+		collet_tuning_find(context->links, context->agreement.links, "cuda", context->launch.size, 0);
+	if (!found || found->byte_ns[COLLET_COST_CLASSES - 1] <= 0)
+		return (struct collet_gpu_link){
+			.start_s = 10e-6, .next_s = 2e-6, .copy_s = 1 / 25e9, .memory_s = 1 / 1500e9};
+	return (struct collet_gpu_link){.start_s = found->latency_ns * 1e-9,
+		.next_s = found->message_ns * 1e-9,
+		.copy_s = found->byte_ns[COLLET_COST_CLASSES - 1] * 1e-9,
+		.memory_s = found->reduce_byte_ns * 1e-9,
+		.measured = true};
+}
+
+size_t collet_gpu_cell_bytes(const struct collet_gpu_link *link, size_t bytes)
+{
+	const double best = sqrt((double)bytes * link->next_s / (2 * link->copy_s));
+	const size_t units = (size_t)(best / CELL_UNIT) + 1;
+	return units * CELL_UNIT;
+}
+
+/* S byte = 2 sqrt(2 S byte message), at the best cut; and two pieces at the least. */
+size_t collet_gpu_piped_least(const struct collet_gpu_link *link)
+{
+	const size_t least = (size_t)(8 * link->next_s / link->copy_s);
+	return least < 2 * CELL_UNIT ? 2 * CELL_UNIT : least;
+}
+
+/* ---- What crosses them ---- */
+
+/* A call in bytes: what all ranks that share a GPU have copied to the host's memory and from there, and what is read
+ * and written of the GPU's. */
+struct traffic {
+	double in, out, memory;
+};
+
+/* Blocks of a rank's input and result, and of how many of the ranks that share a GPU they are. */
+struct sides {
+	double in, out, givers, takers;
+};
+
+static struct sides sides_of(const struct collet_way_call *call, double sharing)
+{
+	const double n = call->shape->size, g = sharing;
+	switch (call->collective) {
+	case COLLET_REDUCE: return (struct sides){1, 1, g, 1};
+	case COLLET_BROADCAST: return (struct sides){1, 1, 1, g};
+	case COLLET_ALLGATHER: return (struct sides){1, n, g, g};
+	case COLLET_REDUCE_SCATTER: return (struct sides){n, 1, g, g};
+	case COLLET_GATHER: return (struct sides){1, n, g, 1};
+	case COLLET_SCATTER: return (struct sides){n, 1, 1, g};
+	case COLLET_ALLTOALL: return (struct sides){n, n, g, g};
+	default: return (struct sides){1, 1, g, g};
+	}
+}
+
+/* Rank by rank. */
+static struct traffic staged_traffic(const struct sides *sides, double block)
+{
+	return (struct traffic){sides->in * sides->givers * block, sides->out * sides->takers * block, 0};
+}
+
+/* By a leader, for g ranks: every byte once, and what is read and written inside the host. */
+static struct traffic hosted_traffic(
+	const struct collet_way_call *call, const struct sides *sides, double g, double block)
+{
+	const double n = call->shape->size;
+	const double memory = (sides->in * sides->givers + sides->out * sides->takers) * block;
+	switch (call->collective) {
+	case COLLET_ALLGATHER: return (struct traffic){g * block, (n - g) * block, memory};
+	case COLLET_REDUCE_SCATTER: return (struct traffic){n * block, g * block, memory};
+	default: return (struct traffic){block, block, memory};
+	}
+}
+
+/* ---- What that takes ---- */
+
+static double larger(double a, double b)
+{
+	return a > b ? a : b;
+}
+
+/* In pieces: the slowest of copies in, messages and copies out, whose first and last pieces nothing hides. */
+static double in_pieces(
+	const struct collet_gpu_link *link, const struct traffic *traffic, double others_s, double *copies_s)
+{
+	const double most = larger(traffic->in, traffic->out);
+	const double cell = (double)collet_gpu_cell_bytes(link, (size_t)most);
+	const double in = traffic->in * link->copy_s + ceil(traffic->in / cell) * link->next_s;
+	const double out = traffic->out * link->copy_s + ceil(traffic->out / cell) * link->next_s;
+	const double ends = (fmin(cell, traffic->in) + fmin(cell, traffic->out)) * link->copy_s;
+	*copies_s = in + out;
+	return 2 * link->start_s + ends + larger(larger(in, out), others_s);
+}
+
+/* How many ranks have one GPU, where most do. */
+static double sharing_of(const collet_comm *comm, const struct collet_shape *shape)
+{
+	uint32_t most = 1;
+	if (!comm->gpu_each_host)
+		return comm->direct ? shape->size : 1;
+	for (uint32_t h = 0; shape->host_first && h < shape->hosts; h++) {
+		const uint32_t count = shape->host_first[h + 1] - shape->host_first[h];
+		most = count > most ? count : most;
+	}
+	return most;
+}
+
+bool collet_gpu_cost_of(const collet_comm *comm, const struct collet_way_call *call, const char *way,
+	struct collet_way cut, struct collet_gpu_cost *cost)
+{
+	const struct collet_gpu_link link = collet_gpu_link_of(comm->context);
+	const size_t element = collet_dtype_bytes(call->dtype);
+	const double g = sharing_of(comm, call->shape), block = (double)(call->shape->count * element);
+	const struct sides sides = sides_of(call, g);
+	struct traffic traffic = staged_traffic(&sides, block);
+	*cost = (struct collet_gpu_cost){0};
+	if (!way || strcmp(way, "executor") == 0)
+		return false;
+	if (strcmp(way, "direct") == 0) {
+		cost->memory_s = (traffic.in + traffic.out) * link.memory_s;
+		cost->total_s = link.start_s + cost->memory_s;
+		return true;
+	}
+	if (strcmp(way, "hosted") == 0) {
+		traffic = hosted_traffic(call, &sides, g, block);
+		cost->memory_s = traffic.memory * link.memory_s;
+		cost->messages_s = collet_choice_cost_between(&comm->inputs, call->program, call->shape, element, cut);
+		cost->total_s =
+			in_pieces(&link, &traffic, larger(cost->messages_s, cost->memory_s), &cost->copies_s);
+		return true;
+	}
+	cost->messages_s = collet_choice_cost(&comm->inputs, call->program, call->shape, element, cut);
+	if (strcmp(way, "piped") == 0) {
+		cost->total_s = in_pieces(&link, &traffic, cost->messages_s, &cost->copies_s);
+		return true;
+	}
+	cost->copies_s = (traffic.in + traffic.out) * link.copy_s;
+	cost->total_s = 2 * link.start_s + cost->copies_s + cost->messages_s;
+	return true;
+}

@@ -1,0 +1,68 @@
+/* How a buffer that is copied while its call runs is cut: near the best cut there is, by the model that says so. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+#include "comm/gpu_cost.h"
+
+static const struct collet_gpu_link links[] = {
+	{.start_s = 10e-6, .next_s = 2e-6, .copy_s = 1 / 25e9},
+	{.start_s = 4e-6, .next_s = 0.5e-6, .copy_s = 1 / 55e9},
+	{.start_s = 20e-6, .next_s = 9e-6, .copy_s = 1 / 6e9},
+};
+enum { LINKS = sizeof(links) / sizeof(links[0]), UNIT = 64 << 10 };
+
+/* What copies add to a call: the first piece and the last, and each one's start. */
+static double added(const struct collet_gpu_link *link, double bytes, double piece)
+{
+	piece = fmin(piece, bytes);
+	return ceil(bytes / piece) * link->next_s + 2 * piece * link->copy_s;
+}
+
+static void no_other_cut_is_much_better(void **state)
+{
+	for (size_t l = 0; l < LINKS; l++) {
+		for (size_t bytes = 256 << 10; bytes <= (size_t)1 << 30; bytes = bytes * 5 / 3) {
+			const size_t piece = collet_gpu_cell_bytes(&links[l], bytes);
+			double least = INFINITY;
+			for (size_t other = UNIT; other < bytes; other += UNIT)
+				least = fmin(least, added(&links[l], (double)bytes, (double)other));
+			assert_int_equal(piece % UNIT, 0);
+			if (added(&links[l], (double)bytes, (double)piece) > 1.2 * least)
+				fail_msg("link %zu: %zu bytes in pieces of %zu add %g us, not %g", l, bytes, piece,
+					added(&links[l], (double)bytes, (double)piece) * 1e6, least * 1e6);
+		}
+	}
+}
+
+static void pieces_begin_where_they_halve_what_copies_add(void **state)
+{
+	for (size_t l = 0; l < LINKS; l++) {
+		const size_t least = collet_gpu_piped_least(&links[l]);
+		const double whole = 2 * (double)least * links[l].copy_s;
+		const double piece = (double)collet_gpu_cell_bytes(&links[l], least);
+		/* To units, so not quite. */
+		assert_true(added(&links[l], (double)least, piece) < 0.65 * whole);
+	}
+}
+
+/* A tuning may have found nothing that a further copy costs. */
+static void a_copy_that_costs_nothing_is_no_trouble(void **state)
+{
+	const struct collet_gpu_link link = {.start_s = 1e-6, .copy_s = 1e-10};
+	assert_int_equal(collet_gpu_cell_bytes(&link, 1 << 20), UNIT);
+	assert_int_equal(collet_gpu_piped_least(&link), 2 * UNIT);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(no_other_cut_is_much_better),
+		cmocka_unit_test(pieces_begin_where_they_halve_what_copies_add),
+		cmocka_unit_test(a_copy_that_costs_nothing_is_no_trouble),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
