@@ -8,6 +8,7 @@
 #include "compare.h"
 #include "driver.h"
 #include "explain.h"
+#include "explain_device.h"
 #include "faults.h"
 #include "init.h"
 #include "limits.h"
@@ -20,6 +21,7 @@
 #include "threads.h"
 #include "training.h"
 #include "tune.h"
+#include "tune_device.h"
 #include "variants.h"
 #include "waiting.h"
 
@@ -74,6 +76,8 @@ static int list(const struct bench_options *options)
 static int tune(const struct bench_options *options, char **argv)
 {
 	static const char *const rank[] = { "LOCAL_RANK", NULL }, *const size[] = { "LOCAL_WORLD_SIZE", NULL };
+	if (options->manner.device)
+		return bench_tune_device(options);
 	if (getenv(BENCH_TUNE_RANK) == NULL)
 		return bench_tune(options, argv);
 	bench_pin(bench_env_u32(rank, 0), bench_env_u32(size, 1), true);
@@ -103,7 +107,10 @@ int main(int argc, char **argv)
 						: run_ranks(&options, typed, bench_measure);
 		break;
 	case BENCH_COMMAND_LIST: status = list(&options); break;
-	case BENCH_COMMAND_EXPLAIN: status = bench_explain(&options); break;
+	case BENCH_COMMAND_EXPLAIN:
+		status = options.manner.device ? run_ranks(&options, typed, bench_explain_device)
+					       : bench_explain(&options);
+		break;
 	case BENCH_COMMAND_LIMITS: status = bench_limits(&options); break;
 	case BENCH_COMMAND_INIT: status = bench_init(&options); break;
 	case BENCH_COMMAND_FAULTS: status = bench_faults(&options); break;

@@ -45,8 +45,10 @@ const char bench_usage[] =
 	"  --iters N              calls a size, instead of --seconds\n"
 	"  --in-place             one buffer for both\n"
 	"  --buffers KIND         malloc, alloc (collet_mem_alloc), huge (huge pages) (malloc)\n"
-	"  --device WHERE         COLLECTIVE, limits: cpu, or cuda: buffers in the memory of LOCAL_RANK's GPU, others\n"
-	"                         for each call, and their times beside that of a copy within it (cpu)\n"
+	"  --device WHERE         COLLECTIVE, limits, explain, tune: cpu, or cuda (cpu): buffers in the memory of\n"
+	"                         LOCAL_RANK's GPU, others for each call, and times beside that of a copy within it;\n"
+	"                         explain: which way calls on GPUs' buffers go, and the model's time;\n"
+	"                         tune: a GPU's copies and its memory\n"
 	"  --stream               COLLECTIVE, --device cuda: calls on a CUDA stream, timed by its events; and what a\n"
 	"                         call takes of the host's time\n"
 	"  --graph                the same, captured in a graph that is launched again and again\n"
@@ -459,8 +461,9 @@ bool bench_options_parse(int argc, char **argv, struct bench_options *options, c
 		return fail(problem, "%s is for tune", given.for_tune);
 	if (given.for_training != NULL && o.command != BENCH_COMMAND_TRAINING)
 		return fail(problem, "%s is for training", given.for_training);
-	if (given.for_device != NULL && o.command != BENCH_COMMAND_MEASURE && o.command != BENCH_COMMAND_LIMITS)
-		return fail(problem, "--device is for a collective and for limits");
+	if (given.for_device != NULL && o.command != BENCH_COMMAND_MEASURE && o.command != BENCH_COMMAND_LIMITS &&
+		o.command != BENCH_COMMAND_EXPLAIN && o.command != BENCH_COMMAND_TUNE)
+		return fail(problem, "--device is for a collective, explain, limits and tune");
 	if (o.manner.threads && o.command != BENCH_COMMAND_MEASURE)
 		return fail(problem, "--threads is for a collective");
 	if (o.plot != NULL && o.command != BENCH_COMMAND_COMPARE && o.command != BENCH_COMMAND_TRAINING)

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -69,6 +70,44 @@ static void in_every_manner(void **state)
 		run(&rows[i]);
 }
 
+static void a_call_is_explained(void **state)
+{
+	static const struct row rows[] = {
+		{"", "explain allreduce -n 2 --device cuda --sizes 4,4M", 0, "4 MiB direct    direct"},
+		{"", "explain allreduce -n 2 --device cuda --sizes 4M", 0, "not measured\n"},
+		{"", "explain allreduce -n 2 --device cuda --sizes 4M --algorithm doubling", 0,
+			"4 MiB piped     doubling"},
+		{"COLLET_CUDA_DIRECT=0", "explain alltoall -n 2 --device cuda --sizes 4K", 0, "4 KiB staged"},
+		{"FAKE_CUDA_DEVICES=2", "explain reduce -n 2 --device cuda --sizes 4M", 0, "4 MiB executor  "},
+		{"", "explain barrier -n 2 --device cuda --sizes 4", 0, "no call that a GPU has buffers of"},
+		{"FAKE_CUDA_DEVICES=0", "explain allreduce -n 2 --device cuda", 1, "finds no GPU"},
+	};
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
+		run(&rows[i]);
+}
+
+/* What is measured of a GPU is what its calls are then explained by; the host's links stay as they were. */
+static void a_gpus_links_are_tuned(void **state)
+{
+	char file[] = "/tmp/collet-tuning-XXXXXX", with[64];
+	const int made = mkstemp(file);
+	assert_true(made >= 0);
+	close(made);
+	unlink(file);
+	snprintf(with, sizeof(with), "COLLET_TUNING=%s", file);
+	const struct row rows[] = {
+		{with, "tune --device cuda --check", 0, "# a copy to page-locked memory: "},
+		{with, "tune --device cuda", 0, "# written to /tmp/collet-tuning-"},
+		{with, "explain allreduce -n 2 --device cuda --sizes 4M", 0, "  measured\n"},
+		{with, "explain allreduce -n 2 --sizes 4M", 0, "tuning: /tmp/collet-tuning-"},
+		{"COLLET_TUNING=builtin", "tune --device cuda", 1, "no file to write to"},
+		{"FAKE_CUDA_FAIL=cuMemHostRegister:1:2", "tune --device cuda --check", 1, "page-locking memory"},
+	};
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
+		run(&rows[i]);
+	unlink(file);
+}
+
 /* Where one rank cannot go on, no other is left behind, threads included. */
 static void what_is_missing_is_said(void **state)
 {
@@ -94,6 +133,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(every_collective_is_measured),
 		cmocka_unit_test(in_every_manner),
+		cmocka_unit_test(a_call_is_explained),
+		cmocka_unit_test(a_gpus_links_are_tuned),
 		cmocka_unit_test(what_is_missing_is_said),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

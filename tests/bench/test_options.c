@@ -195,7 +195,7 @@ static void nonsense_is_refused_by_its_name(void **state)
 		{ "allreduce --buffers stack", "stack" },
 		{ "allreduce --fast", "--fast" },
 		{ "allreduce --device gpu", "--device gpu: expected cpu or cuda" },
-		{ "compare allreduce --device cuda", "--device is for a collective and for limits" },
+		{ "compare allreduce --device cuda", "--device is for a collective, explain, limits and tune" },
 		{ "allreduce --device cuda --buffers huge", "--buffers huge" },
 		{ "limits --device cuda --transport shm", "--transport" },
 		{ "allreduce --stream", "--stream and --graph are for a collective with --device cuda" },
