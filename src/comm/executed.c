@@ -271,7 +271,7 @@ static collet_status exchange(void *context, const void *own, void *all, size_t 
 
 collet_status collet_comm_make_executed(collet_comm *comm)
 {
-	const struct collet_executor_exchange exchanging = {exchange, comm};
+	const struct collet_executor_exchange exchanging = { exchange, comm };
 	struct collet_executor *executor;
 	if (!comm->context->device.cuda || !collet_executor_fits(&comm->group))
 		return COLLET_OK;
@@ -298,7 +298,7 @@ collet_status collet_comm_make_executed(collet_comm *comm)
 		collet_together_show(made->together, comm->group.rank, &made->apart);
 	made->last = &made->pending;
 	pthread_mutex_lock(&comm->group.engine->lock);
-	made->hook = (struct collet_group_hook){.hooks = &executed_hooks, .hooked = made};
+	made->hook = (struct collet_group_hook){ .hooks = &executed_hooks, .hooked = made };
 	collet_group_add_hook(&comm->group, &made->hook);
 	pthread_mutex_unlock(&comm->group.engine->lock);
 	comm->executions = made;
@@ -322,7 +322,7 @@ void collet_executed_close(collet_comm *comm)
 static bool let_all_pass(struct collet_executions *executions)
 {
 	const int64_t deadline = collet_clock_ns() + PATIENCE_NS;
-	const struct timespec pause = {.tv_nsec = LOOK_NS};
+	const struct timespec pause = { .tv_nsec = LOOK_NS };
 	bool broken = false;
 	for (;;) {
 		bool passed = true;

@@ -20,7 +20,7 @@ static const int64_t MARGIN_NS = INT64_C(1) * 1000 * 1000 * 1000;
 static collet_status launch(struct collet_executions *executions, struct executed *executed)
 {
 	const struct collet_cuda *cuda = &executions->comm->context->cuda;
-	const struct collet_executor_place place = {.stream = collet_executor_stream(executions->executor)};
+	const struct collet_executor_place place = { .stream = collet_executor_stream(executions->executor) };
 	collet_status status = collet_copier_begin(cuda, collet_executor_copier(executions->executor));
 	if (status != COLLET_OK)
 		return status;
@@ -138,7 +138,7 @@ static bool ask_who_disagrees(struct collet_executions *executions)
 	if (executions->led)
 		return false;
 	const struct collet_request *request = executions->pending->request;
-	const struct collet_message came = {.signature = ~request->signature, .sequence = request->sequence};
+	const struct collet_message came = { .signature = ~request->signature, .sequence = request->sequence };
 	if (!executions->asked)
 		collet_board_suspect(&executions->comm->group, peer, request, &came);
 	executions->asked = true;
@@ -207,4 +207,4 @@ static void let_go(void *hooked)
 		sched_yield();
 }
 
-const struct collet_group_hooks executed_hooks = {advance, rests, name_awaited, let_go};
+const struct collet_group_hooks executed_hooks = { advance, rests, name_awaited, let_go };

@@ -11,14 +11,14 @@ static struct collet_context *context_of(const struct executed *executed)
 
 static collet_status find(struct executed *executed, int s, const struct collet_side *given)
 {
-	static const char *const names[COLLET_SIDES] = {"the buffer that is read", "the buffer that is written"};
+	static const char *const names[COLLET_SIDES] = { "the buffer that is read", "the buffer that is written" };
 	struct collet_context *context = context_of(executed);
 	const struct collet_copier *own = collet_executor_copier(executed->executions->executor);
 	struct executed_side *side = &executed->sides[s];
-	struct collet_residence residence = {.ordinal = -1};
+	struct collet_residence residence = { .ordinal = -1 };
 	uint64_t offset;
 	*side = (struct executed_side){
-		.first = (char *)(uintptr_t)given->first, .bytes = given->bytes, .gpu = (uintptr_t)given->first};
+		.first = (char *)(uintptr_t)given->first, .bytes = given->bytes, .gpu = (uintptr_t)given->first };
 	if (!side->bytes)
 		return COLLET_OK;
 	if (!collet_arena_contains(&context->arena, side->first, side->bytes, &offset)) {
@@ -115,7 +115,7 @@ collet_status executed_list(
 	executed->part_count = size;
 	for (uint32_t r = 0; r < size; r++)
 		executed->parts[r] =
-			(struct executed_part){cut->displacements[r] * element_bytes, cut->counts[r] * element_bytes};
+			(struct executed_part){ cut->displacements[r] * element_bytes, cut->counts[r] * element_bytes };
 	return COLLET_OK;
 }
 
@@ -130,7 +130,7 @@ static struct executed_part part_of(const struct executed *executed, uint32_t p)
 {
 	if (executed->parts)
 		return executed->parts[p];
-	return (struct executed_part){0, executed->sides[COLLET_WRITTEN].bytes};
+	return (struct executed_part){ 0, executed->sides[COLLET_WRITTEN].bytes };
 }
 
 static uint32_t parts_of(const struct executed *executed)

@@ -40,7 +40,7 @@ static collet_status look_at_stream(struct collet_executions *executions, struct
 collet_status executed_enter(struct collet_executions *executions, void *stream, struct executed_place *place)
 {
 	const struct collet_cuda *cuda = &executions->comm->context->cuda;
-	*place = (struct executed_place){.cuda = cuda, .at.stream = stream, .mode = CU_CAPTURE_RELAXED};
+	*place = (struct executed_place){ .cuda = cuda, .at.stream = stream, .mode = CU_CAPTURE_RELAXED };
 	cu_result result = cuda->cuCtxPushCurrent(collet_executor_copier(executions->executor)->context);
 	if (result != CU_OK)
 		return collet_cuda_fail(cuda, result, "entering a communicator's context");

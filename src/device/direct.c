@@ -26,7 +26,7 @@ static struct collet_request *post(
 		request->warned = 0;
 		request->p2p = (struct collet_p2p_call){
 			.sends = sends, .peer = direct->members[place], .tag = tag,
-			.buffer = buffer, .bytes = bytes, .element_bytes = 1};
+			.buffer = buffer, .bytes = bytes, .element_bytes = 1 };
 		collet_request_activate(request);
 		status = collet_p2p_start(request);
 		if (status == COLLET_OK)

@@ -46,10 +46,10 @@ struct collet_taping collet_executor_cut(const struct collet_executor *executor,
 	uint64_t piece = bytes ? bytes / (shape->size * wanted * 2) : executor->piece_bytes;
 	piece = piece_bytes ? piece_bytes : at_least(piece, LEAST_PIECE_BYTES);
 	piece = quick ? COLLET_QUICK_BYTES : at_most(piece, executor->piece_bytes);
-	return (struct collet_taping){.element_bytes = (uint32_t)element_bytes,
+	return (struct collet_taping){ .element_bytes = (uint32_t)element_bytes,
 		.channels = (uint32_t)wanted,
 		.piece_bytes = at_least(piece / 16 * 16, 16),
-		.quick = quick};
+		.quick = quick };
 }
 
 /* ---- Launching ---- */
@@ -91,11 +91,11 @@ static struct collet_program_arguments arguments_of(const struct collet_executor
 {
 	const bool combines = call->op != COLLET_OP_COUNT;
 	const uint64_t scratch = collet_program_scratch(call->program, &call->shape) * call->taping.element_bytes;
-	struct collet_program_arguments arguments = {.op = combines ? call->op : COLLET_SUM,
+	struct collet_program_arguments arguments = { .op = combines ? call->op : COLLET_SUM,
 		.divisor = call->op == COLLET_AVERAGE ? call->shape.size : 1,
 		.scaled = call->op == COLLET_PREMUL_SUM,
 		.dtype = call->dtype,
-		.window = executor->window};
+		.window = executor->window };
 	struct collet_program_row *row = &arguments.rows[0];
 	*row = (struct collet_program_row){
 		.tape = tape->at,
@@ -107,8 +107,8 @@ static struct collet_program_arguments arguments_of(const struct collet_executor
 		.timeout_ns = call->timeout_ns > 0 ? (uint64_t)call->timeout_ns : 0,
 		.done = call->ticket ? executor->words_gpu + offsetof(struct executor_words, done) : 0,
 		.ticket = call->ticket,
-		.buffers = {call->input, call->result, executor->scratch},
-		.bytes = {call->input_bytes, call->result_bytes, scratch},
+		.buffers = { call->input, call->result, executor->scratch },
+		.bytes = { call->input_bytes, call->result_bytes, scratch },
 	};
 	memcpy(&row->scale, &call->scale, sizeof(row->scale));
 	return arguments;

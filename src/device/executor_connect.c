@@ -48,10 +48,10 @@ static void complain(struct connecting *connecting)
 static collet_status agree(struct connecting *connecting, bool *all)
 {
 	struct collet_executor *executor = connecting->executor;
-	const struct hello own = {.fine = connecting->fine,
+	const struct hello own = { .fine = connecting->fine,
 		.busy = connecting->busy,
 		.resident = executor->kernels ? executor->kernels->resident[COLLET_GPU_program] : 0,
-		.context = executor->copier ? (uintptr_t)executor->copier->context : 0};
+		.context = executor->copier ? (uintptr_t)executor->copier->context : 0 };
 	const collet_status status =
 		executor->exchange->run(executor->exchange->context, &own, connecting->hellos, sizeof(own));
 	*all = status == COLLET_OK;
@@ -99,7 +99,7 @@ static collet_status make_streams(struct collet_executor *executor)
 		executor->stream = NULL;
 		return collet_cuda_fail(cuda, result, what);
 	}
-	cu_event *const events[] = {&executor->order, &executor->captured_order};
+	cu_event *const events[] = { &executor->order, &executor->captured_order };
 	for (size_t e = 0; e < sizeof(events) / sizeof(events[0]); e++) {
 		result = cuda->cuEventCreate(events[e], CU_UNTIMED_EVENT);
 		if (result != CU_OK) {
@@ -127,7 +127,7 @@ static collet_status join_neighbours(struct collet_executor *executor)
 static collet_status prepare(struct collet_executor *executor)
 {
 	const struct collet_residence own = {
-		.device = true, .ordinal = executor->device->ordinal, .context = executor->device->context};
+		.device = true, .ordinal = executor->device->ordinal, .context = executor->device->context };
 	struct collet_copier *copier;
 	collet_status status = executor->neighbours > 1 ? join_neighbours(executor) : COLLET_OK;
 	if (status == COLLET_OK)
@@ -215,11 +215,11 @@ static collet_status make_window(struct collet_executor *executor)
 
 static struct collet_shared shared_of(const struct collet_executor *executor, uint32_t rank)
 {
-	return (struct collet_shared){.process = executor->group->id,
+	return (struct collet_shared){ .process = executor->group->id,
 		.allocation = rank + 1,
 		.first = (uint64_t)(rank + 1) << 48,
 		.bytes = executor->own.bytes,
-		.kind = COLLET_SHARED_DESCRIPTOR};
+		.kind = COLLET_SHARED_DESCRIPTOR };
 }
 
 static collet_status send_one(struct collet_executor *executor, uint32_t to, int file)
@@ -227,7 +227,7 @@ static collet_status send_one(struct collet_executor *executor, uint32_t to, int
 	struct collet_engine *engine = executor->group->engine;
 	const struct collet_card *card = &engine->cards[collet_group_world_rank(executor->group, to)];
 	const struct collet_shared own = shared_of(executor, executor->group->rank);
-	const struct collet_desk_note note = {own.process, own.allocation};
+	const struct collet_desk_note note = { own.process, own.allocation };
 	const int64_t deadline = collet_clock_ns() + SENT_NS;
 	for (;;) {
 		const collet_status status = collet_desk_send(&executor->device->desk, card->desk, &note, file);
@@ -254,7 +254,7 @@ static collet_status show_windows(struct connecting *connecting, bool *all)
 {
 	struct collet_executor *executor = connecting->executor;
 	const uint32_t size = executor->group->size, rank = executor->group->rank;
-	const struct collet_shared own = {.first = executor->own.first};
+	const struct collet_shared own = { .first = executor->own.first };
 	int file = -1;
 	if (connecting->fine && collet_ipc_export(executor->cuda, &own, &file) != COLLET_OK) {
 		file = -1;
@@ -304,7 +304,7 @@ static bool some_are_busy(const struct connecting *connecting)
  * not been launched, or has met a fault, finds out only when its time is over. */
 static collet_status launch_test(struct connecting *connecting, bool *all)
 {
-	static const struct timespec pause = {.tv_nsec = LOOK_NS};
+	static const struct timespec pause = { .tv_nsec = LOOK_NS };
 	struct collet_executor *executor = connecting->executor;
 	collet_status status;
 	if (collet_executor_launch_test(executor, &connecting->test) != COLLET_OK)
@@ -384,7 +384,7 @@ static collet_status connect_all(struct connecting *connecting, bool *all)
 collet_status collet_executor_connect(struct collet_executor *executor, bool *fine)
 {
 	struct connecting connecting = {
-		.executor = executor, .fine = true, .hellos = calloc(executor->group->size, sizeof(struct hello))};
+		.executor = executor, .fine = true, .hellos = calloc(executor->group->size, sizeof(struct hello)) };
 	if (!connecting.hellos)
 		return collet_fail(COLLET_ERR_MEMORY, "no memory for collectives of ranks with GPUs");
 	const collet_status status = connect_all(&connecting, fine);

@@ -45,14 +45,14 @@ static collet_status check(const struct collet_executor *executor, const uint32_
 collet_status collet_executor_warm_up(struct collet_executor *executor)
 {
 	static const char what[] = "launching a kernel for the first time";
-	const struct collet_tape nothing = {.bytes = sizeof(nothing), .size = executor->group->size, .channels = 1};
-	struct collet_program_arguments arguments = {.window = executor->window};
+	const struct collet_tape nothing = { .bytes = sizeof(nothing), .size = executor->group->size, .channels = 1 };
+	struct collet_program_arguments arguments = { .window = executor->window };
 	/* What the window's messages go over later. */
 	const cu_pointer at = executor->own.first + collet_window_slot_at(&executor->window, false, 0, 0, 0);
 	const collet_status status = copy(executor, at, &nothing, sizeof(nothing), false);
 	if (status != COLLET_OK)
 		return status;
-	arguments.rows[0] = (struct collet_program_row){.tape = at, .tape_bytes = sizeof(nothing)};
+	arguments.rows[0] = (struct collet_program_row){ .tape = at, .tape_bytes = sizeof(nothing) };
 	const collet_status launched =
 		collet_kernel_launch(executor->kernels, COLLET_GPU_program, 1, 1, &arguments, executor->stream);
 	cu_result result = executor->cuda->cuEventRecord(executor->order, executor->stream);
@@ -113,8 +113,8 @@ static struct collet_executor_call call_of(const struct collet_executor *executo
 		.program = collet_program_find(COLLET_ALLREDUCE, "direct"),
 		.shape = collet_shape_of(
 			COLLET_ALLREDUCE, executor->group->rank, executor->group->size, 0, test->count),
-		.taping = {sizeof(uint32_t), channels, test->quick ? COLLET_QUICK_BYTES : TEST_PIECE_BYTES,
-			test->quick},
+		.taping = { sizeof(uint32_t), channels, test->quick ? COLLET_QUICK_BYTES : TEST_PIECE_BYTES,
+			test->quick },
 		.dtype = COLLET_U32,
 		.op = COLLET_XOR,
 		.input = test->memory,
@@ -143,7 +143,7 @@ collet_status collet_executor_prepare_test(
 collet_status collet_executor_launch_test(struct collet_executor *executor, const struct executor_test *test)
 {
 	const struct collet_executor_call call = call_of(executor, test);
-	const struct collet_executor_place place = {.stream = executor->stream};
+	const struct collet_executor_place place = { .stream = executor->stream };
 	return collet_executor_launch(executor, &call, test->tape, &place);
 }
 
