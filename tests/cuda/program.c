@@ -13,7 +13,7 @@ static bool find(const struct program *program, void *slot, const char *name)
 
 bool program_start(struct program *program, int device)
 {
-	*program = (struct program){.driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL), .device = device};
+	*program = (struct program){ .driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL), .device = device };
 #define FIND(name) find(program, &program->name, #name)
 	return program->driver && FIND(cuInit) && FIND(cuDevicePrimaryCtxRetain) &&
 	       FIND(cuDevicePrimaryCtxRelease_v2) && FIND(cuCtxPushCurrent_v2) && FIND(cuCtxPopCurrent_v2) &&

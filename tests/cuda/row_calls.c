@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "core/types.h"
+#include "values.h"
 
 enum { SENTINEL = 0xa5 };
 
@@ -85,7 +86,7 @@ static bool run(struct rank *rank, collet_comm *comm, const struct program *prog
 	const bool recv_is_larger = recv_bytes >= send_bytes;
 	const size_t whole_bytes = recv_is_larger ? recv_bytes : send_bytes;
 	char *given = malloc(send_bytes + 1), *whole = malloc(whole_bytes + 1);
-	struct buffer from = {0}, to = {0};
+	struct buffer from = { 0 }, to = { 0 };
 	collet_request *request = NULL;
 	collet_how how = COLLET_HOW_DEFAULT;
 	how.request = way->request ? &request : NULL;
@@ -126,7 +127,7 @@ static bool run(struct rank *rank, collet_comm *comm, const struct program *prog
 bool row_matches_host(struct rank *rank, const struct program *program, const struct row *row, const struct way *way)
 {
 	const char *direct = call_infos[row->call].reduces ? "direct" : NULL;
-	const struct way on_host = {.in_place = way->in_place, .algorithm = way->host ? way->algorithm : direct};
+	const struct way on_host = { .in_place = way->in_place, .algorithm = way->host ? way->algorithm : direct };
 	struct side send, recv;
 	char name[ROW_NAME_BYTES];
 	row_sides(row, rank->size, rank->rank, &send, &recv);
@@ -148,4 +149,30 @@ bool row_matches_host(struct rank *rank, const struct program *program, const st
 	free(expected);
 	free(got);
 	return fine;
+}
+
+static bool exists(const struct row_walk *walk, enum call call, collet_dtype dtype, collet_op op)
+{
+	return (call != CALL_BARRIER || walk->barriers) &&
+	       (call_infos[call].reduces ? collet_op_supports(op, dtype) : op == 0);
+}
+
+bool row_next(struct row_walk *walk, uint32_t size, struct row *row, uint64_t *drawn)
+{
+	while (walk->number < (uint64_t)CALLS * COLLET_DTYPE_COUNT * COLLET_USER) {
+		const uint64_t number = walk->number++, mixed = rows_mix(walk->seed, number);
+		const uint64_t seed = mixed / walk->share;
+		const enum call call = (enum call)(number % CALLS);
+		const collet_dtype dtype = (collet_dtype)(number / CALLS % COLLET_DTYPE_COUNT);
+		const collet_op op = (collet_op)(number / CALLS / COLLET_DTYPE_COUNT);
+		if (!exists(walk, call, dtype, op) || mixed % walk->share)
+			continue;
+		*row = (struct row){ .call = call, .dtype = dtype, .op = op,
+			.values = value_is_float(dtype) && seed % 2 ? VALUES_WILD : VALUES_EXACT,
+			.count = call == CALL_BARRIER ? 0 : walk->counts[seed % walk->count_count],
+			.root = (uint32_t)(seed / 7 % size), .seed = seed };
+		*drawn = mixed >> 20;
+		return true;
+	}
+	return false;
 }

@@ -17,6 +17,20 @@ struct way {
 					the host's memory says what is expected */
 };
 
+/* Every call, dtype and operation in turn, or a share of them that is drawn from a seed; what else may vary does so
+ * from row to row. */
+struct row_walk {
+	uint32_t share;              /* every so manieth row is run */
+	uint64_t seed;
+	const uint64_t *counts;
+	size_t count_count;
+	bool barriers;               /* too */
+	uint64_t number;             /* how far it is; 0 at first */
+};
+
+/* The next row, of so many ranks, and a number that is drawn for it. false: that was all. */
+bool row_next(struct row_walk *walk, uint32_t size, struct row *row, uint64_t *drawn);
+
 /* Makes the call on the host, then as way says: true if both give the same bytes. */
 bool row_matches_host(struct rank *rank, const struct program *program, const struct row *row, const struct way *way);
 

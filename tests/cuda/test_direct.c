@@ -12,11 +12,9 @@
 
 #include <collet/tools.h>
 
-#include "core/types.h"
 #include "program.h"
 #include "ranks.h"
 #include "row_calls.h"
-#include "values.h"
 
 /* The program's GPU first, so that the communicator knows of it. */
 static bool start(struct rank *rank, struct program *program)
@@ -33,15 +31,6 @@ static void end(struct rank *rank, struct program *program)
 /* ---- The matrix ---- */
 
 static const uint64_t counts[] = { 1, 3, 16, 257, 1000 };
-
-/* One row of each call, dtype and operation; what else may vary does so from row to row. */
-static struct row make_row(enum call call, collet_dtype dtype, collet_op op, uint32_t size, uint64_t seed)
-{
-	const bool wild = value_is_float(dtype) && seed % 2;
-	return (struct row){ .call = call, .dtype = dtype, .op = op, .values = wild ? VALUES_WILD : VALUES_EXACT,
-		.count = counts[seed % (sizeof(counts) / sizeof(counts[0]))], .root = (uint32_t)(seed / 7 % size),
-		.seed = seed };
-}
 
 struct task {
 	uint32_t share;              /* every so manieth row is run */
@@ -61,14 +50,6 @@ static bool run_row(struct rank *rank, const struct program *program, const stru
 	return row_matches_host(rank, program, row, &way);
 }
 
-/* False: it does not exist, or another share's turn it is. */
-static bool is_row(const struct task *task, enum call call, collet_dtype dtype, collet_op op, uint64_t mixed)
-{
-	const struct call_info *info = &call_infos[call];
-	return call != CALL_BARRIER && (info->reduces ? collet_op_supports(op, dtype) : op == 0) &&
-	       mixed % task->share == 0;
-}
-
 static void all_rows(struct rank *rank)
 {
 	const struct task *task = rank->options->context;
@@ -79,16 +60,12 @@ static void all_rows(struct rank *rank)
 		return;
 	bool fine = rank_check(rank, streams_find(&streams, &program) &&
 			streams.cuStreamCreate(&stream, CU_NON_BLOCKING_STREAM) == CU_OK, "no stream");
-	for (uint64_t number = 0; number < (uint64_t)CALLS * COLLET_DTYPE_COUNT * COLLET_USER && fine; number++) {
-		const enum call call = (enum call)(number % CALLS);
-		const collet_dtype dtype = (collet_dtype)(number / CALLS % COLLET_DTYPE_COUNT);
-		const collet_op op = (collet_op)(number / CALLS / COLLET_DTYPE_COUNT);
-		const uint64_t mixed = rows_mix(task->seed, number);
-		if (!is_row(task, call, dtype, op, mixed))
-			continue;
-		const struct row row = make_row(call, dtype, op, rank->size, mixed / task->share);
-		fine = run_row(rank, &program, &streams, stream, &row, mixed >> 20);
-	}
+	struct row_walk walk = { .share = task->share, .seed = task->seed, .counts = counts,
+		.count_count = sizeof(counts) / sizeof(counts[0]) };
+	struct row row;
+	uint64_t mixed;
+	while (fine && row_next(&walk, rank->size, &row, &mixed))
+		fine = run_row(rank, &program, &streams, stream, &row, mixed);
 	rank_check(rank, rank_uses(rank, ":direct") > 0, "nothing was done directly");
 	fine = fine && rank_check(rank, streams.cuStreamDestroy_v2(stream) == CU_OK, "destroying a stream");
 	end(rank, &program);

@@ -12,10 +12,8 @@
 #include <cmocka.h>
 
 #include "core/clock.h"
-#include "core/types.h"
 #include "ranks.h"
 #include "row_calls.h"
-#include "values.h"
 
 struct gpu {
 	struct rank *rank;
@@ -30,7 +28,7 @@ static bool start(struct gpu *gpu, struct rank *rank, bool host_too)
 {
 	collet_options options;
 	char store[64];
-	*gpu = (struct gpu){.rank = rank};
+	*gpu = (struct gpu){ .rank = rank };
 	rank_fill_options(rank, 1, &options, store);
 	if (host_too && !rank_ok(rank, collet_comm_create(&gpu->host, &options), "a communicator of the host's"))
 		return false;
@@ -67,45 +65,27 @@ static uint64_t messages(struct rank *rank)
 
 /* ---- The matrix ---- */
 
-static const uint64_t counts[] = {0, 1, 16, 257, 1000, 5003, 40000};
+static const uint64_t counts[] = { 0, 1, 16, 257, 1000, 5003, 40000 };
 
 struct task {
 	uint32_t share; /* every so manieth row is run */
 	uint64_t seed;
 };
 
-static struct row make_row(enum call call, collet_dtype dtype, collet_op op, uint32_t size, uint64_t seed)
-{
-	const bool wild = value_is_float(dtype) && seed % 2;
-	return (struct row){.call = call,
-		.dtype = dtype,
-		.op = op,
-		.values = wild ? VALUES_WILD : VALUES_EXACT,
-		.count = call == CALL_BARRIER ? 0 : counts[seed % (sizeof(counts) / sizeof(counts[0]))],
-		.root = (uint32_t)(seed / 7 % size),
-		.seed = seed};
-}
-
 static bool run_row(struct gpu *gpu, const struct row *row, uint64_t mixed)
 {
-	static const char *const algorithms[] = {NULL, "direct", "tree", "two_shot"};
+	static const char *const algorithms[] = { NULL, "direct", "tree", "two_shot" };
 	const bool all_on_gpu = mixed & 3;
 	const uint64_t own = rows_mix(mixed, gpu->rank->rank);
-	const struct way way = {.send_on_gpu = all_on_gpu || (own & 1),
+	const struct way way = { .send_on_gpu = all_on_gpu || (own & 1),
 		.recv_on_gpu = all_on_gpu || (own & 2),
 		.in_place = own & 4,
 		.request = (own & 24) == 8,
 		.stream = own & 16 ? gpu->stream : NULL,
 		.streams = &gpu->cuda,
 		.host = gpu->host,
-		.algorithm = row->call == CALL_ALLREDUCE ? algorithms[mixed >> 2 & 3] : NULL};
+		.algorithm = row->call == CALL_ALLREDUCE ? algorithms[mixed >> 2 & 3] : NULL };
 	return row_matches_host(gpu->rank, &gpu->program, row, &way);
-}
-
-static bool is_row(const struct task *task, enum call call, collet_dtype dtype, collet_op op, uint64_t mixed)
-{
-	const struct call_info *info = &call_infos[call];
-	return (info->reduces ? collet_op_supports(op, dtype) : op == 0) && mixed % task->share == 0;
 }
 
 static void all_rows(struct rank *rank)
@@ -116,16 +96,12 @@ static void all_rows(struct rank *rank)
 	if (!fine)
 		return;
 	const uint64_t sent = messages(rank);
-	for (uint64_t number = 0; number < (uint64_t)CALLS * COLLET_DTYPE_COUNT * COLLET_USER && fine; number++) {
-		const enum call call = (enum call)(number % CALLS);
-		const collet_dtype dtype = (collet_dtype)(number / CALLS % COLLET_DTYPE_COUNT);
-		const collet_op op = (collet_op)(number / CALLS / COLLET_DTYPE_COUNT);
-		const uint64_t mixed = rows_mix(task->seed, number);
-		if (!is_row(task, call, dtype, op, mixed))
-			continue;
-		const struct row row = make_row(call, dtype, op, rank->size, mixed / task->share);
-		fine = run_row(&gpu, &row, mixed >> 20);
-	}
+	struct row_walk walk = { .share = task->share, .seed = task->seed, .counts = counts,
+		.count_count = sizeof(counts) / sizeof(counts[0]), .barriers = true };
+	struct row row;
+	uint64_t mixed;
+	while (fine && row_next(&walk, rank->size, &row, &mixed))
+		fine = run_row(&gpu, &row, mixed);
 	rank_check(rank, messages(rank) == sent, "some calls went by way of the host");
 	end(&gpu);
 }
@@ -140,21 +116,21 @@ static void every_call_gives_what_the_host_gives(void **state)
 		bool progress_thread;
 		uint32_t share;
 	} worlds[] = {
-		{2, RANKS_THREADS, false, 8},
-		{2, RANKS_PROCESSES, true, 8},
-		{3, RANKS_PROCESSES, false, 16},
-		{4, RANKS_MIXED, true, 32},
-		{4, RANKS_THREADS, false, 32},
+		{ 2, RANKS_THREADS, false, 8 },
+		{ 2, RANKS_PROCESSES, true, 8 },
+		{ 3, RANKS_PROCESSES, false, 16 },
+		{ 4, RANKS_MIXED, true, 32 },
+		{ 4, RANKS_THREADS, false, 32 },
 	};
 	for (size_t w = 0; w < sizeof(worlds) / sizeof(worlds[0]); w++) {
-		const struct task task = {
-			full ? 1 : worlds[w].share * (ranks_are_slow() ? 4 : 1), given ? strtoull(given, NULL, 10) : 1};
-		const struct ranks_options options = {.size = worlds[w].size,
+		const struct task task = { full ? 1 : worlds[w].share * (ranks_are_slow() ? 4 : 1),
+			given ? strtoull(given, NULL, 10) : 1 };
+		const struct ranks_options options = { .size = worlds[w].size,
 			.mode = worlds[w].mode,
 			.bare = true,
 			.transport = "shm",
 			.progress_thread = worlds[w].progress_thread,
-			.context = &task};
+			.context = &task };
 		ranks_must_pass(&options, all_rows);
 	}
 }
@@ -174,7 +150,7 @@ static bool make_ones(struct gpu *gpu, struct buffer *buffer)
 
 static void check_all(struct gpu *gpu, const struct buffer *buffer, uint32_t expected)
 {
-	uint32_t values[ELEMENTS] = {0};
+	uint32_t values[ELEMENTS] = { 0 };
 	bool fine = buffer_read(buffer, values);
 	for (int i = 0; i < ELEMENTS; i++)
 		fine = fine && values[i] == expected;
@@ -192,7 +168,7 @@ static void fail_once(struct rank *rank)
 	const char *failure = rank->options->context;
 	const bool fails = rank->rank == rank->size - 1;
 	struct gpu gpu;
-	struct buffer buffer = {0};
+	struct buffer buffer = { 0 };
 	if (fails)
 		setenv(strcmp(failure, "writes") == 0 ? "FAKE_CUDA_ASTRAY" : "FAKE_CUDA_FAIL", failure, 1);
 	const bool started = start(&gpu, rank, false);
@@ -204,7 +180,7 @@ static void fail_once(struct rank *rank)
 	rank_ok(rank, sum(&gpu, &buffer, NULL), failure);
 	check_all(&gpu, &buffer, rank->size);
 	rank_check(rank, messages(rank) > sent, "%s: it did not go by way of the host", failure);
-	const collet_how how = {.stream = gpu.stream};
+	const collet_how how = { .stream = gpu.stream };
 	rank_ok(rank, sum(&gpu, &buffer, &how), "on a stream");
 	rank_check(rank, gpu.cuda.cuStreamSynchronize(gpu.stream) == CU_OK, "the stream");
 	check_all(&gpu, &buffer, rank->size * rank->size);
@@ -233,7 +209,7 @@ static void where_gpus_do_not_reach_each_other_all_goes_by_way_of_the_host(void 
 	};
 	for (size_t i = 0; i < sizeof(failures) / sizeof(failures[0]); i++) {
 		const struct ranks_options options = {
-			.size = 2, .mode = RANKS_PROCESSES, .bare = true, .transport = "shm", .context = failures[i]};
+			.size = 2, .mode = RANKS_PROCESSES, .bare = true, .transport = "shm", .context = failures[i] };
 		ranks_must_pass(&options, fail_once);
 	}
 }
@@ -247,7 +223,7 @@ static void lose(struct rank *rank)
 {
 	const struct loss *loss = rank->options->context;
 	struct gpu gpu;
-	struct buffer buffer = {0};
+	struct buffer buffer = { 0 };
 	if (!start(&gpu, rank, false) || !make_ones(&gpu, &buffer))
 		return;
 	rank_ok(rank, sum(&gpu, &buffer, NULL), "before");
@@ -285,15 +261,15 @@ static void lose(struct rank *rank)
 static void whoever_is_lost_ends_the_call_of_all(void **state)
 {
 	static const struct loss losses[] = {
-		{DIES, COLLET_ERR_PEER_LOST},
-		{ABORTS, COLLET_ERR_ABORTED},
-		{LEAVES, COLLET_ERR_PEER_LOST},
-		{CALLS_ANOTHER, COLLET_ERR_MISMATCH},
-		{COMES_LATE, COLLET_ERR_TIMEOUT},
+		{ DIES, COLLET_ERR_PEER_LOST },
+		{ ABORTS, COLLET_ERR_ABORTED },
+		{ LEAVES, COLLET_ERR_PEER_LOST },
+		{ CALLS_ANOTHER, COLLET_ERR_MISMATCH },
+		{ COMES_LATE, COLLET_ERR_TIMEOUT },
 	};
 	for (size_t i = 0; i < sizeof(losses) / sizeof(losses[0]); i++) {
 		const struct ranks_options options = {
-			.size = 3, .mode = RANKS_PROCESSES, .bare = true, .transport = "shm", .context = &losses[i]};
+			.size = 3, .mode = RANKS_PROCESSES, .bare = true, .transport = "shm", .context = &losses[i] };
 		struct ranks *ranks = ranks_start(&options, lose);
 		assert_true(ranks_wait(ranks));
 		for (uint32_t r = 0; r < 3; r++) {
@@ -319,7 +295,7 @@ static void break_gpu(const struct gpu *gpu)
 static void fault(struct rank *rank)
 {
 	struct gpu gpu;
-	struct buffer buffer = {0};
+	struct buffer buffer = { 0 };
 	if (!start(&gpu, rank, false) || !make_ones(&gpu, &buffer))
 		return;
 	rank_ok(rank, sum(&gpu, &buffer, NULL), "before");
@@ -351,7 +327,7 @@ static void fault(struct rank *rank)
 
 static void a_gpu_that_faults_ends_the_call_of_all(void **state)
 {
-	const struct ranks_options options = {.size = 3, .mode = RANKS_PROCESSES, .bare = true, .transport = "shm"};
+	const struct ranks_options options = { .size = 3, .mode = RANKS_PROCESSES, .bare = true, .transport = "shm" };
 	ranks_must_pass(&options, fault);
 }
 
@@ -359,14 +335,14 @@ static void a_gpu_that_faults_ends_the_call_of_all(void **state)
 static void fault_on_stream(struct rank *rank)
 {
 	struct gpu gpu;
-	uint32_t ones[ELEMENTS] = {0};
-	struct buffer held = {.first = (char *)ones, .bytes = sizeof(ones)};
+	uint32_t ones[ELEMENTS] = { 0 };
+	struct buffer held = { .first = (char *)ones, .bytes = sizeof(ones) };
 	if (!start(&gpu, rank, false))
 		return;
 	if (rank->rank == 0) {
 		cu_stream stream = NULL;
 		rank_check(rank, gpu.cuda.cuStreamCreate(&stream, CU_NON_BLOCKING_STREAM) == CU_OK, "a stream");
-		const collet_how how = {.stream = stream, .timeout_ns = -1};
+		const collet_how how = { .stream = stream, .timeout_ns = -1 };
 		rank_ok(rank, sum(&gpu, &held, &how), "the call");
 		break_gpu(&gpu);
 		const int64_t began_ns = collet_clock_ns();
@@ -382,7 +358,7 @@ static void fault_on_stream(struct rank *rank)
 
 static void a_gpu_that_has_faulted_is_not_waited_for(void **state)
 {
-	const struct ranks_options options = {.size = 2, .mode = RANKS_PROCESSES, .bare = true, .transport = "shm"};
+	const struct ranks_options options = { .size = 2, .mode = RANKS_PROCESSES, .bare = true, .transport = "shm" };
 	ranks_must_pass(&options, fault_on_stream);
 }
 
@@ -390,7 +366,7 @@ static void a_gpu_that_has_faulted_is_not_waited_for(void **state)
 static void split(struct rank *rank)
 {
 	struct gpu gpu;
-	struct buffer buffer = {0};
+	struct buffer buffer = { 0 };
 	if (!start(&gpu, rank, false) || !make_ones(&gpu, &buffer))
 		return;
 	collet_comm *whole = rank->comm, *part = NULL;
@@ -411,7 +387,7 @@ static void split(struct rank *rank)
 
 static void a_part_of_the_ranks_has_its_own_windows(void **state)
 {
-	const struct ranks_options options = {.size = 4, .bare = true, .transport = "shm"};
+	const struct ranks_options options = { .size = 4, .bare = true, .transport = "shm" };
 	ranks_must_pass(&options, split);
 }
 
@@ -453,7 +429,7 @@ static void gather_unlike(struct rank *rank)
 static void a_v_form_is_not_taken_for_the_plain_form_before_it(void **state)
 {
 	const struct ranks_options options = {
-		.size = 2, .mode = RANKS_PROCESSES, .bare = true, .transport = "shm"};
+		.size = 2, .mode = RANKS_PROCESSES, .bare = true, .transport = "shm" };
 	ranks_must_pass(&options, gather_unlike);
 }
 

@@ -1,15 +1,15 @@
 /* Calls captured into graphs: every launch makes them again, mixed with calls that are not, and whatever ends the
  * communicator leaves the graphs going. */
 #include <setjmp.h>
-#include <signal.h>
 #include <stdarg.h>
 #include <stdlib.h>
 
 #include <cmocka.h>
 
 #include "gpu.h"
+#include "losses.h"
 
-enum { COUNT = 300, LAUNCHES = 1000, DEATH = 40 };
+enum { COUNT = 300, LAUNCHES = 1000 };
 
 static void exchange(struct rank *rank, const struct buffer *from, const struct buffer *to, const collet_how *how)
 {
@@ -154,42 +154,14 @@ static void launches_may_pile_up(void **state)
 static void lose_one(struct rank *rank)
 {
 	struct gpu gpu;
-	struct buffer buffer = { 0 };
-	cu_graph_exec exec = NULL;
-	if (!gpu_start(&gpu, rank) || !gpu_make(&gpu, &buffer, COUNT, 1))
-		return;
-	gpu_begin_capture(&gpu, 0);
-	rank_ok(rank, gpu_allreduce(&gpu, 0, &buffer), "captured");
-	rank_ok(rank, gpu_allreduce(&gpu, 0, &buffer), "captured");
-	gpu_end_capture(&gpu, 0, &exec);
-	for (int i = 0; i < 2 * DEATH; i++) {
-		if (rank->rank == 2 && i == DEATH) {
-			gpu_synchronize(&gpu, 0);
-			raise(SIGKILL);
-		}
-		gpu_launch(&gpu, exec, 0);
-	}
-	gpu_synchronize(&gpu, 0);
-	rank_status(rank, collet_comm_error(rank->comm), COLLET_ERR_PEER_LOST, "the error");
-	gpu_launch(&gpu, exec, 0);
-	gpu_synchronize(&gpu, 0);
-	rank_destroy(rank);
-	(void)gpu.cuda.cuGraphExecDestroy(exec);
-	buffer_free(&buffer);
-	gpu_end(&gpu);
+	if (gpu_start(&gpu, rank))
+		losses_in_graphs(&gpu);
 }
 
 static void a_rank_that_dies_leaves_no_graph_stuck(void **state)
 {
 	const struct ranks_options options = { .size = 3, .transport = "shm" };
-	struct ranks *ranks = ranks_start(&options, lose_one);
-	ranks_wait(ranks);
-	for (uint32_t r = 0; r < 2; r++) {
-		const struct rank_report *report = ranks_report(ranks, r);
-		if (report->failed || report->end != RANK_RETURNED)
-			fail_msg("rank %u: %s", r, report->sentence);
-	}
-	ranks_free(&ranks);
+	losses_must_spare(&options, lose_one, 2);
 }
 
 struct failure {

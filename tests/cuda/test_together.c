@@ -11,10 +11,8 @@
 
 #include <collet/tools.h>
 
-#include "core/types.h"
 #include "gpu.h"
 #include "row_calls.h"
-#include "values.h"
 
 enum { COUNT = 300, LONG_COUNT = 100000, LAUNCHES = 1000, READY = 0 };
 
@@ -45,7 +43,7 @@ static bool has_own_kernels(struct gpu *gpu, const struct buffer *buffer)
 
 /* ---- The matrix ---- */
 
-static const uint64_t counts[] = {0, 1, 16, 257, 1000, 5003, 40000};
+static const uint64_t counts[] = { 0, 1, 16, 257, 1000, 5003, 40000 };
 
 struct task {
 	uint32_t gpus, share; /* every so manieth row is run */
@@ -53,10 +51,10 @@ struct task {
 
 static bool run_row(struct gpu *gpu, collet_comm *host, const struct row *row, uint64_t mixed)
 {
-	static const char *const algorithms[] = {NULL, "direct", "tree", "two_shot"};
+	static const char *const algorithms[] = { NULL, "direct", "tree", "two_shot" };
 	const bool all_on_gpu = mixed & 3;
 	const uint64_t own = rows_mix(mixed, gpu->rank->rank);
-	const struct way way = {.send_on_gpu = all_on_gpu || (own & 1),
+	const struct way way = { .send_on_gpu = all_on_gpu || (own & 1),
 		.recv_on_gpu = all_on_gpu || (own & 2),
 		.in_place = own & 4,
 		.request = (own & 24) == 8,
@@ -64,7 +62,7 @@ static bool run_row(struct gpu *gpu, collet_comm *host, const struct row *row, u
 		.streams = &gpu->cuda,
 		.host = host,
 		.algorithm = call_infos[row->call].reduces ? row->call == CALL_ALLREDUCE ? algorithms[mixed >> 2 & 3] :
-								"direct" : NULL};
+								"direct" : NULL };
 	return row_matches_host(gpu->rank, &gpu->program, row, &way);
 }
 
@@ -80,20 +78,12 @@ static void all_rows(struct rank *rank)
 	bool fine = rank_ok(rank, collet_comm_create(&host, &options), "the host's") && start(&gpu, rank, task->gpus);
 	if (!fine)
 		return;
-	for (uint64_t number = 0; number < (uint64_t)CALLS * COLLET_DTYPE_COUNT * COLLET_USER && fine; number++) {
-		const enum call call = (enum call)(number % CALLS);
-		const collet_dtype dtype = (collet_dtype)(number / CALLS % COLLET_DTYPE_COUNT);
-		const collet_op op = (collet_op)(number / CALLS / COLLET_DTYPE_COUNT);
-		const struct call_info *info = &call_infos[call];
-		const uint64_t mixed = rows_mix(1, number), seed = mixed / task->share;
-		if ((info->reduces ? !collet_op_supports(op, dtype) : op != 0) || mixed % task->share)
-			continue;
-		const struct row row = {.call = call, .dtype = dtype, .op = op,
-			.values = value_is_float(dtype) && seed % 2 ? VALUES_WILD : VALUES_EXACT,
-			.count = call == CALL_BARRIER ? 0 : counts[seed % (sizeof(counts) / sizeof(counts[0]))],
-			.root = (uint32_t)(seed / 7 % rank->size), .seed = seed};
-		fine = run_row(&gpu, host, &row, mixed >> 20);
-	}
+	struct row_walk walk = { .share = task->share, .seed = 1, .counts = counts,
+		.count_count = sizeof(counts) / sizeof(counts[0]), .barriers = true };
+	struct row row;
+	uint64_t mixed;
+	while (fine && row_next(&walk, rank->size, &row, &mixed))
+		fine = run_row(&gpu, host, &row, mixed);
 	collet_comm_destroy(&host);
 	gpu_end(&gpu);
 }
@@ -104,14 +94,14 @@ static void every_call_gives_what_the_host_gives(void **state)
 		uint32_t size, gpus, share;
 		bool progress_thread;
 	} worlds[] = {
-		{2, 1, 6, false},
-		{4, 1, 24, true},
-		{4, 2, 24, false},
+		{ 2, 1, 6, false },
+		{ 4, 1, 24, true },
+		{ 4, 2, 24, false },
 	};
 	for (size_t w = 0; w < sizeof(worlds) / sizeof(worlds[0]); w++) {
-		const struct task task = {worlds[w].gpus, worlds[w].share * (ranks_are_slow() ? 4 : 1)};
-		const struct ranks_options options = {.size = worlds[w].size, .mode = RANKS_THREADS, .bare = true,
-			.transport = "shm", .progress_thread = worlds[w].progress_thread, .context = &task};
+		const struct task task = { worlds[w].gpus, worlds[w].share * (ranks_are_slow() ? 4 : 1) };
+		const struct ranks_options options = { .size = worlds[w].size, .mode = RANKS_THREADS, .bare = true,
+			.transport = "shm", .progress_thread = worlds[w].progress_thread, .context = &task };
 		ranks_must_pass(&options, all_rows);
 	}
 }
@@ -124,12 +114,12 @@ static void replay(struct rank *rank)
 {
 	const uint32_t launches = ranks_are_slow() || rank->size > 2 ? LAUNCHES / 10 : LAUNCHES;
 	struct gpu gpu;
-	struct buffer buffer = {0}, large = {0};
-	cu_graph_exec exec[2] = {NULL, NULL};
+	struct buffer buffer = { 0 }, large = { 0 };
+	cu_graph_exec exec[2] = { NULL, NULL };
 	uint32_t calls = 0, large_calls = 0;
 	if (!start(&gpu, rank, 1) || !gpu_make(&gpu, &buffer, COUNT, 1) || !gpu_make(&gpu, &large, LONG_COUNT, 1))
 		return;
-	const collet_how how = {.stream = gpu.stream[0]};
+	const collet_how how = { .stream = gpu.stream[0] };
 	rank_check(rank, has_own_kernels(&gpu, &buffer), "no kernels of the ranks' own");
 	calls++;
 	gpu_begin_capture(&gpu, 0);
@@ -156,7 +146,7 @@ static void replay(struct rank *rank)
 		gpu_holds(&gpu, &buffer, gpu_power(rank->size, calls, 1), "after some launches");
 		gpu_holds(&gpu, &large, gpu_power(rank->size, large_calls, 1), "the long one");
 		collet_request *request = NULL;
-		const collet_how later = {.request = &request};
+		const collet_how later = { .request = &request };
 		if (rank_ok(rank, sum(&gpu, &buffer, &later), "by a request"))
 			rank_ok(rank, collet_request_wait(&request), "by a request");
 		rank_ok(rank, sum(&gpu, &buffer, NULL), "blocking");
@@ -181,7 +171,7 @@ static void graphs_are_launched_again_and_again(void **state)
 {
 	for (uint32_t size = 2; size <= 4; size += 2) {
 		const struct ranks_options options = {
-			.size = size, .mode = RANKS_THREADS, .bare = true, .transport = "shm"};
+			.size = size, .mode = RANKS_THREADS, .bare = true, .transport = "shm" };
 		ranks_must_pass(&options, replay);
 	}
 }
@@ -215,10 +205,10 @@ static void check_recorded(struct rank *rank, const char *calls)
 static void overtake(struct rank *rank)
 {
 	struct gpu gpu;
-	struct buffer buffer = {0}, large = {0};
+	struct buffer buffer = { 0 }, large = { 0 };
 	if (!start(&gpu, rank, 1) || !gpu_make(&gpu, &buffer, COUNT, 1) || !gpu_make(&gpu, &large, LONG_COUNT, 1))
 		return;
-	const collet_how how = {.stream = gpu.stream[0]};
+	const collet_how how = { .stream = gpu.stream[0] };
 	check_plan(rank, COUNT, "executor");
 	check_plan(rank, LONG_COUNT, "direct");
 	if (rank->rank == 0)
@@ -240,14 +230,14 @@ static void overtake(struct rank *rank)
 
 static void short_calls_wait_for_no_long_ones(void **state)
 {
-	const struct ranks_options options = {.size = 2, .mode = RANKS_THREADS, .bare = true, .transport = "shm"};
+	const struct ranks_options options = { .size = 2, .mode = RANKS_THREADS, .bare = true, .transport = "shm" };
 	ranks_must_pass(&options, overtake);
 }
 
 static void no_kernels(struct rank *rank)
 {
 	struct gpu gpu;
-	struct buffer buffer = {0};
+	struct buffer buffer = { 0 };
 	if (!start(&gpu, rank, 1) || !gpu_make(&gpu, &buffer, COUNT, 1))
 		return;
 	rank_check(rank, !has_own_kernels(&gpu, &buffer), "%s: not the leader's", (const char *)rank->options->context);
@@ -262,17 +252,17 @@ static void what_may_not_run_side_by_side_is_the_leaders(void **state)
 		const char *name, *value;
 		uint32_t size;
 	} settings[] = {
-		{"FAKE_CUDA_MULTIPROCESSORS", "4", 4},
-		{"CUDA_LAUNCH_BLOCKING", "1", 2},
-		{"CUDA_DEVICE_MAX_CONNECTIONS", "2", 2},
-		{"NV_SANITIZER_INJECTION_PORT_BASE", "49152", 2},
-		{"COLLET_CUDA_LEADER", "1", 2},
+		{ "FAKE_CUDA_MULTIPROCESSORS", "4", 4 },
+		{ "CUDA_LAUNCH_BLOCKING", "1", 2 },
+		{ "CUDA_DEVICE_MAX_CONNECTIONS", "2", 2 },
+		{ "NV_SANITIZER_INJECTION_PORT_BASE", "49152", 2 },
+		{ "COLLET_CUDA_LEADER", "1", 2 },
 	};
 	for (size_t i = 0; i < sizeof(settings) / sizeof(settings[0]); i++) {
 		const char *before = getenv(settings[i].name);
 		setenv(settings[i].name, settings[i].value, 1);
-		const struct ranks_options options = {.size = settings[i].size, .mode = RANKS_THREADS, .bare = true,
-			.transport = "shm", .context = settings[i].name};
+		const struct ranks_options options = { .size = settings[i].size, .mode = RANKS_THREADS, .bare = true,
+			.transport = "shm", .context = settings[i].name };
 		ranks_must_pass(&options, no_kernels);
 		if (before)
 			setenv(settings[i].name, before, 1);
@@ -285,9 +275,9 @@ static void what_may_not_run_side_by_side_is_the_leaders(void **state)
 static void fill_up(struct rank *rank)
 {
 	struct gpu gpu;
-	struct buffer buffer = {0};
-	collet_comm *comms[3] = {NULL};
-	static const bool own[3] = {true, false, true};
+	struct buffer buffer = { 0 };
+	collet_comm *comms[3] = { NULL };
+	static const bool own[3] = { true, false, true };
 	if (!gpu_start(&gpu, rank) || !gpu_make(&gpu, &buffer, COUNT, 1))
 		return;
 	for (uint32_t c = 0; c < 3; c++) {
@@ -317,7 +307,7 @@ static void there_is_room_for_so_many_kernels(void **state)
 {
 	/* Eight blocks run at a time: for two ranks, of two parts, two channels each. */
 	setenv("FAKE_CUDA_MULTIPROCESSORS", "4", 1);
-	const struct ranks_options options = {.size = 2, .mode = RANKS_THREADS, .bare = true, .transport = "shm"};
+	const struct ranks_options options = { .size = 2, .mode = RANKS_THREADS, .bare = true, .transport = "shm" };
 	ranks_must_pass(&options, fill_up);
 	setenv("FAKE_CUDA_MULTIPROCESSORS", "32", 1);
 }
@@ -325,11 +315,11 @@ static void there_is_room_for_so_many_kernels(void **state)
 static void on_the_legacy_stream(struct rank *rank)
 {
 	struct gpu gpu;
-	struct buffer buffer = {0}, large = {0};
+	struct buffer buffer = { 0 }, large = { 0 };
 	if (!start(&gpu, rank, 1) || !gpu_make(&gpu, &buffer, COUNT, 1) || !gpu_make(&gpu, &large, LONG_COUNT, 1))
 		return;
-	const collet_how legacy = {.stream = (void *)(uintptr_t)CU_LEGACY_STREAM},
-			 own = {.stream = (void *)(uintptr_t)CU_PER_THREAD_STREAM};
+	const collet_how legacy = { .stream = (void *)(uintptr_t)CU_LEGACY_STREAM },
+			 own = { .stream = (void *)(uintptr_t)CU_PER_THREAD_STREAM };
 	rank_status(rank, sum(&gpu, &buffer, &legacy), COLLET_ERR_UNSUPPORTED, "a short call");
 	rank_check(rank, strstr(collet_last_error(), "legacy default stream") != NULL, "%s", collet_last_error());
 	rank_ok(rank, sum(&gpu, &buffer, &own), "on the thread's");
@@ -345,7 +335,7 @@ static void on_the_legacy_stream(struct rank *rank)
 
 static void short_calls_are_refused_the_legacy_stream(void **state)
 {
-	const struct ranks_options options = {.size = 2, .mode = RANKS_THREADS, .bare = true, .transport = "shm"};
+	const struct ranks_options options = { .size = 2, .mode = RANKS_THREADS, .bare = true, .transport = "shm" };
 	ranks_must_pass(&options, on_the_legacy_stream);
 }
 
@@ -362,7 +352,7 @@ static void lose(struct rank *rank)
 	const struct loss *loss = rank->options->context;
 	const bool is_last = rank->rank == rank->size - 1;
 	struct gpu gpu;
-	struct buffer buffer = {0};
+	struct buffer buffer = { 0 };
 	if (!start(&gpu, rank, 1) || !gpu_make(&gpu, &buffer, COUNT, 1))
 		return;
 	rank_ok(rank, sum(&gpu, &buffer, NULL), "before");
@@ -400,16 +390,16 @@ static void lose(struct rank *rank)
 static void whoever_is_lost_ends_the_call_of_all(void **state)
 {
 	static const struct loss losses[] = {
-		{ABORTS, false, COLLET_ERR_ABORTED},
-		{ABORTS, true, COLLET_ERR_ABORTED},
-		{CALLS_ANOTHER, false, COLLET_ERR_MISMATCH},
-		{CALLS_ANOTHER, true, COLLET_ERR_MISMATCH},
-		{COMES_LATE, false, COLLET_ERR_TIMEOUT},
-		{COMES_LATE, true, COLLET_ERR_TIMEOUT},
+		{ ABORTS, false, COLLET_ERR_ABORTED },
+		{ ABORTS, true, COLLET_ERR_ABORTED },
+		{ CALLS_ANOTHER, false, COLLET_ERR_MISMATCH },
+		{ CALLS_ANOTHER, true, COLLET_ERR_MISMATCH },
+		{ COMES_LATE, false, COLLET_ERR_TIMEOUT },
+		{ COMES_LATE, true, COLLET_ERR_TIMEOUT },
 	};
 	for (size_t i = 0; i < sizeof(losses) / sizeof(losses[0]); i++) {
-		const struct ranks_options options = {.size = 2, .mode = RANKS_THREADS, .bare = true,
-			.transport = "shm", .context = &losses[i]};
+		const struct ranks_options options = { .size = 2, .mode = RANKS_THREADS, .bare = true,
+			.transport = "shm", .context = &losses[i] };
 		ranks_must_pass(&options, lose);
 	}
 }
@@ -419,13 +409,13 @@ static void free_first(struct rank *rank)
 {
 	const int rounds = 60;
 	struct gpu gpu;
-	struct buffer buffer = {0};
+	struct buffer buffer = { 0 };
 	if (!start(&gpu, rank, 1) || !gpu_make(&gpu, &buffer, COUNT, 1))
 		return;
 	for (int i = 0; i < rounds && !rank->report->failed; i++) {
-		struct buffer other = {0};
+		struct buffer other = { 0 };
 		collet_request *request = NULL;
-		const collet_how how = {.request = &request, .timeout_ns = INT64_C(20) * 1000000000};
+		const collet_how how = { .request = &request, .timeout_ns = INT64_C(20) * 1000000000 };
 		rank_doing(rank, "round %d", i);
 		if (rank->rank == 0 && gpu_make(&gpu, &other, COUNT, 0))
 			buffer_free(&other);
@@ -442,7 +432,7 @@ static void free_first(struct rank *rank)
 static void no_kernel_keeps_another_rank_from_calling(void **state)
 {
 	setenv("FAKE_CUDA_FREE_WAITS", "1", 1);
-	const struct ranks_options options = {.size = 2, .mode = RANKS_THREADS, .bare = true, .transport = "shm"};
+	const struct ranks_options options = { .size = 2, .mode = RANKS_THREADS, .bare = true, .transport = "shm" };
 	ranks_must_pass(&options, free_first);
 	unsetenv("FAKE_CUDA_FREE_WAITS");
 }
