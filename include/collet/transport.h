@@ -212,8 +212,9 @@ enum {
 					    for it in one piece, where it could view them */
 	COLLET_TRANSFER_WAITS = 1 << 2,  /* send: whoever sends waits for the peer all the same: a hint that an answer
 					    costs it little */
-	COLLET_TRANSFER_GPU = 1 << 3     /* data is GPU memory, as takes_gpu() has allowed: the processor must not
+	COLLET_TRANSFER_GPU = 1 << 3,    /* data is GPU memory, as takes_gpu() has allowed: the processor must not
 					    touch it */
+	COLLET_TRANSFER_EAGER = 1 << 4   /* send: the peer may not want it for long: a hint to settle it without */
 };
 
 /* One message, sent or received. Owned by the caller, and lent with its buffer until status leaves COLLET_PENDING (a
@@ -260,7 +261,11 @@ struct collet_conduit {
 					    there */
 	uint32_t peer_cpu;               /* the peer's collet_wake.cpu when it sent last; 0: unknown */
 	struct collet_conduit_stats stats; /* counted as transfers settle COLLET_OK */
-	uint64_t reserved[4];            /* 0 */
+	uint64_t reads_memory_min;       /* as reads_arena, of ordinary memory: from so many bytes on the peer reads it
+					    where it is about as fast as it would what was gathered for it; 0: it
+					    does not. May change; the engine then leaves there what goes to one
+					    peer */
+	uint64_t reserved[3];            /* 0 */
 };
 
 /* ---- The table ---------------------------------------------------------------------------------------------- */

@@ -55,10 +55,22 @@ static char *value_place(const struct collet_lane *lane, const struct collet_ite
 	return stays ? item_final_place(item) : item_slot(lane, item, item->request->fan_in);
 }
 
-/* Do all the peers that the item sends to read this rank's arena where it is? */
-static bool is_read_in_arena(struct collet_lane *lane, const struct collet_item *item)
+static bool reads_arena(const struct collet_conduit *conduit, uint64_t bytes)
+{
+	return conduit->reads_arena;
+}
+
+static bool reads_memory(const struct collet_conduit *conduit, uint64_t bytes)
+{
+	return conduit->reads_memory_min && bytes >= conduit->reads_memory_min;
+}
+
+/* Do all the peers that the item sends to read so? */
+static bool all_peers(struct collet_lane *lane, const struct collet_item *item,
+	bool (*reads)(const struct collet_conduit *conduit, uint64_t bytes))
 {
 	const struct collet_request *request = item->request;
+	const uint64_t bytes = item->count * request->element_bytes;
 	bool some = false;
 	for (uint32_t e = 0; e < item->step->destination_count; e++) {
 		for (uint32_t i = 0, position;
@@ -68,7 +80,7 @@ static bool is_read_in_arena(struct collet_lane *lane, const struct collet_item 
 			/* Acquire, pairing with the control thread's release store of an open conduit. */
 			const struct collet_conduit *conduit = route ?
 				atomic_load_explicit(&route->conduit, memory_order_acquire) : NULL;
-			if (!conduit || !conduit->reads_arena)
+			if (!conduit || !reads(conduit, bytes))
 				return false;
 			some = true;
 		}
@@ -76,20 +88,33 @@ static bool is_read_in_arena(struct collet_lane *lane, const struct collet_item 
 	return some;
 }
 
-static uint64_t publish_min(const struct collet_lane *lane, const struct collet_item *item)
+static uint32_t count_receivers(const struct collet_item *item)
 {
 	const struct collet_step *step = item->step;
-	if (lane->group->engine->crowded)
-		return PUBLISH_MIN;
-	if (!request_only_moves(item->request))
-		return lane->group->size == 2 && item->request->counted_bytes <= SHORT_CALL_BYTES ? PUBLISH_SHORT_MIN :
-                                                                                                    PUBLISH_MIN;
 	uint32_t peers = 0;
 	for (uint32_t e = 0; e < step->destination_count; e++)
 		for (uint32_t i = 0, position;
 			item_next_remote(item->request, &step->destination[e].peers, &i, &position);)
 			peers++;
-	return peers == 1 ? PUBLISH_MOVE_MIN : PUBLISH_MIN;
+	return peers;
+}
+
+static uint64_t publish_min(const struct collet_lane *lane, const struct collet_item *item)
+{
+	if (lane->group->engine->crowded)
+		return PUBLISH_MIN;
+	if (!request_only_moves(item->request))
+		return lane->group->size == 2 && item->request->counted_bytes <= SHORT_CALL_BYTES ? PUBLISH_SHORT_MIN :
+                                                                                                    PUBLISH_MIN;
+	return count_receivers(item) == 1 ? PUBLISH_MOVE_MIN : PUBLISH_MIN;
+}
+
+/* Is the item better read where it is, by the kernel? Only what one peer gets, and does not combine: that copies it for
+ * each, and what is combined had better come past the reader's own caches once. */
+static bool is_read_in_memory(struct collet_lane *lane, const struct collet_item *item)
+{
+	return request_only_moves(item->request) && (item->step->per_peer || count_receivers(item) == 1) &&
+		all_peers(lane, item, reads_memory);
 }
 
 /* Does the item send a copy, made in staging, of what it could send from where it is? Peers have staging mapped: what
@@ -103,7 +128,7 @@ static bool publishes(struct collet_lane *lane, const struct collet_item *item, 
 	const struct collet_arena *arena = lane->group->engine->arena;
 	uint64_t offset;
 	if (!lane->staging_is_mapped || !step->destination_count ||
-		item->count * request->element_bytes < publish_min(lane, item))
+		item->count * request->element_bytes < publish_min(lane, item) || is_read_in_memory(lane, item))
 		return false;
 	if (step->per_peer) {
 		if (!item_is_local(request, &step->source[0]) ||
@@ -111,7 +136,7 @@ static bool publishes(struct collet_lane *lane, const struct collet_item *item, 
 			return false;
 		value = item_address(request, step->source[0].buffer, 0);
 	}
-	return !collet_arena_contains(arena, value, 1, &offset) && is_read_in_arena(lane, item);
+	return !collet_arena_contains(arena, value, 1, &offset) && all_peers(lane, item, reads_arena);
 }
 
 static void place_value(struct collet_lane *lane, struct collet_item *item)

@@ -131,6 +131,18 @@ void collet_p2p_free_outgoing(struct collet_p2p_outgoing *first)
 	}
 }
 
+/* Who sends and receives in one call waits for its peer all the same, who has asked for what is announced; a short
+ * message that nobody has asked for should be out of its sender's hands at once. */
+static uint32_t flags_of(
+	const struct collet_group *group, enum collet_p2p_kind kind, const struct collet_request *request)
+{
+	const bool exchange = request && request->p2p.parent;
+	if (kind == EAGER)
+		return exchange && !group->engine->crowded ? COLLET_TRANSFER_WAITS : COLLET_TRANSFER_EAGER;
+	const uint32_t where = request && request->p2p.on_gpu ? COLLET_TRANSFER_GPU : 0;
+	return where | (kind == DATA && exchange ? COLLET_TRANSFER_WAITS : 0);
+}
+
 collet_status collet_p2p_send_message(struct collet_group *group, uint32_t to, enum collet_p2p_kind kind, uint32_t tag,
 	const struct collet_p2p_note *note, const void *data, uint64_t bytes, struct collet_request *request)
 {
@@ -145,7 +157,7 @@ collet_status collet_p2p_send_message(struct collet_group *group, uint32_t to, e
 	out->transfer.status = COLLET_CANCELLED;  /* not posted yet */
 	out->transfer.message = (struct collet_message){ signature_of(kind, tag), peer->sent++, bytes };
 	out->transfer.data = (void *)(uintptr_t)data;
-	out->transfer.flags = request && request->p2p.on_gpu ? COLLET_TRANSFER_GPU : 0;
+	out->transfer.flags = flags_of(group, kind, request);
 	if (note) {
 		out->note = *note;
 		out->transfer.data = &out->note;

@@ -191,6 +191,7 @@ static void force(struct bench *bench, uint64_t bulk_min, uint64_t arena_min)
 	barrier(bench);
 	shm->bulk_min = bulk_min;
 	shm->arena_min = arena_min;
+	shm->measures = false;
 }
 
 static void print_table(struct bench *bench)

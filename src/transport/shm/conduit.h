@@ -7,7 +7,7 @@
 #include "transport/memory.h"
 #include "transport/transport.h"
 #include "transport/shm/segment.h"
-#include "transport/transport.h"
+#include "transport/shm/way.h"
 
 /* Which way a message goes, by its size. Measured with tests/transport/bench_shm.c, where the answer depends on whether
  * the two cores share a cache and on whether the bytes are new to the reader's: these are in between. What fits into
@@ -24,6 +24,9 @@ enum {
 	SHM_OWN_BYTES = 1024,                           /* up to here the next message's lines are fetched ahead, */
 	SHM_AHEAD_BYTES = 1024,                         /* and those of one that has come before it is asked for, */
 	SHM_AHEAD_AFTER = 3,                            /* if as many in a row had come by then */
+	SHM_MEASURED_MIN = 64 << 10,                    /* from here on the kernel's way is measured, perhaps taken, */
+	SHM_MEASURED_WAITS_MIN = 32 << 10,              /* the same if the sender waits for the peer anyway, */
+	SHM_MEASURED_CROWDED_MIN = 192 << 10,           /* and if it does where ranks outnumber cores */
 	SHM_SLICE_BYTES = 1 << 20,                      /* read from the peer in one call of progress() at most */
 	SHM_RUNS_IN_CALL = 8,                           /* of a long message, in one call of progress() at most */
 	SHM_IDLE_POLLS = 2048                           /* calls of progress() in vain until the peer is looked for */
@@ -73,7 +76,8 @@ struct shm_conduit {
 	bool barrier;                            /* whoever goes to sleep fences the other: see shm_tell() */
 	uint64_t bulk_min, arena_min;            /* SHM_BULK_MIN, SHM_ARENA_MIN; measurements try others */
 	uint64_t attach_min;                     /* COLLET_SHM_ATTACH_MIN: from here on left with the sender, and read
-	                                          * by the receiver; by default nothing is */
+	                                          * by the receiver, whatever it takes */
+	bool measures;                           /* by default: if that is cheaper */
 
 	struct shm_segment *segment;
 	struct shm_side *mine, *theirs;
@@ -92,6 +96,7 @@ struct shm_conduit {
 	struct collet_transfer_queue sends;      /* not, or not wholly, published yet */
 	uint64_t sent_bytes;                     /* of the first of them, */
 	enum shm_kind sent_kind;                 /* which travels so */
+	struct shm_way way;                      /* if it measures */
 
 	/* Receiving. */
 	struct shm_cell *in_cells;
@@ -103,6 +108,7 @@ struct shm_conduit {
 	uint64_t in_bulk_viewed;                 /* a bit a bulk unit: a view holds it */
 	struct collet_transfer_queue receives;
 	struct shm_incoming incoming;
+	struct shm_price reads;                  /* of the peer's memory, by the kernel */
 	uint32_t prompt;                         /* messages in a row that had come when they were asked for */
 	const struct collet_arena_map *peer_arena;
 	pid_t peer_pid;                          /* in this process's pid namespace */
@@ -154,6 +160,8 @@ void collet_shm_let_go(struct shm_conduit *shm, bool forked);
 /* send.c */
 /* Publishes what there is room for; a bounded share of a long message, however fast the peer reads. */
 void collet_shm_send_some(struct shm_conduit *shm);
+/* Tells the engine from which size on the peer may read ordinary memory, as the last message went. */
+void collet_shm_offer_memory(struct shm_conduit *shm, bool mutual);
 /* A message that fits into cells or into one run of units, with nothing in its way. */
 enum collet_now collet_shm_send_now(struct collet_conduit *conduit, struct collet_transfer *transfer);
 /* Also collects what was lent; returns how many sends were settled. */

@@ -29,7 +29,7 @@
 #include "core/status.h"
 #include "transport/shm/conduit.h"
 
-static const uint64_t HELLO_MAGIC = UINT64_C(0x636f6c6c65740201);  /* "collet", layout 2, revision 1 */
+static const uint64_t HELLO_MAGIC = UINT64_C(0x636f6c6c65740202);  /* "collet", layout 2, revision 2 */
 
 enum { KIND_HELLO = 1, KIND_REPLY, KIND_DONE };
 
@@ -128,6 +128,7 @@ static void use_segment(struct shm_conduit *shm, struct shm_segment *segment, un
 	shm->segment = segment;
 	shm->mine = &segment->side[side];
 	shm->theirs = &segment->side[!side];
+	shm->way.follows = side != 0;
 	shm->out_cells = segment->cells[side];
 	shm->in_cells = segment->cells[!side];
 	shm->out_units = segment->units[side];
@@ -237,6 +238,9 @@ static collet_status ready(struct shm_conduit *shm, uint32_t peer_flags)
 	shm->peer_reads = peer_flags & HELLO_READS;
 	shm->peer_maps = peer_flags & HELLO_MAPS;
 	shm->conduit.reads_arena = shm->peer_maps;
+	/* What is measured is offered by whoever sends the first long message: this is another thread. */
+	if (!shm->measures)
+		collet_shm_offer_memory(shm, false);
 	shm->barrier = shm->barrier && peer_flags & HELLO_BARRIER;
 	shm->state = SHM_READY;
 	char name[160];
@@ -396,6 +400,16 @@ static collet_status check_credentials(struct shm_conduit *shm)
 	return COLLET_OK;
 }
 
+static collet_status read_settings(struct shm_conduit *shm)
+{
+	const char *text = collet_env("COLLET_SHM_ATTACH_MIN");
+	shm->attach_min = UINT64_MAX;
+	shm->measures = !text;
+	if (!text || strcmp(text, "never") == 0)
+		return COLLET_OK;
+	return collet_env_bytes("COLLET_SHM_ATTACH_MIN", &shm->attach_min);
+}
+
 collet_status collet_shm_open(struct collet_conduit *conduit, const struct collet_conduit_config *config)
 {
 	struct shm_conduit *shm = (struct shm_conduit *)conduit;
@@ -409,10 +423,9 @@ collet_status collet_shm_open(struct collet_conduit *conduit, const struct colle
 	shm->owner = getpid();
 	shm->bulk_min = SHM_BULK_MIN;
 	shm->arena_min = SHM_ARENA_MIN;
-	shm->attach_min = UINT64_MAX;
 	shm->barrier = collet_shm_let_fence();
 	shm->state = config->dialed ? SHM_SEND_HELLO : SHM_AWAIT_HELLO;
-	conduit->status = collet_env_bytes("COLLET_SHM_ATTACH_MIN", &shm->attach_min);
+	conduit->status = read_settings(shm);
 	if (conduit->status == COLLET_OK)
 		conduit->status = check_credentials(shm);
 	if (conduit->status == COLLET_OK &&

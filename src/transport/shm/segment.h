@@ -98,6 +98,9 @@ struct shm_side {
 	_Atomic uint64_t units_freed;               /* of the other end's */
 	_Atomic uint64_t bulk_freed;                /* of the other end's bulk units */
 	_Atomic uint64_t tokens_done;               /* of the other end's */
+	/* See way.h: what it takes this end to have the kernel read the other's memory, and to write into the ring;
+	 * how it sends in exchanges. */
+	_Atomic uint32_t reads_price, writes_price, exchanges;
 	_Atomic uint32_t reading; /* this end copies from the other's memory right now (one process) */
 	/* Read by the other end after everything that it publishes. Taken down by whoever wakes, too. */
 	alignas(64) _Atomic uint32_t sleeping;
