@@ -47,7 +47,7 @@
 "factor allgather direct 116 148 129 127 120 233 235 254 210",
 "factor allgather bruck 127 155 148 190 188 194 194 197 165",
 "factor allgather doubling 128 156 148 189 186 191 195 194 157",
-"factor allgather ring 121 150 130 130 120 194 191 194 143",
+"factor allgather ring 121 150 130 130 120 170 170 185 143",
 "factor reduce_scatter direct 128 161 141 103 98 105 147 169 137",
 "factor reduce_scatter bruck 144 174 166 178 184 232 299 340 -",
 "factor reduce_scatter halving 129 161 142 102 98 106 143 153 115",
