@@ -46,7 +46,7 @@ static int print_table(const struct bench_session *session)
 
 int bench_explain_device(const struct bench_options *options)
 {
-	struct bench_session session = {.options = options};
+	struct bench_session session = { .options = options };
 	struct bench_device device;
 	int status = 1;
 	if (bench_device_open(&device, bench_device_local_rank()) && bench_session_begin(&session, options) == 0)

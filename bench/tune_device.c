@@ -103,10 +103,10 @@ static bool measure(struct places *places, const struct bench_options *options, 
 		!bench_device_copy(&places->device, LONG, options->manner.seconds * 10, &gbs))
 		return false;
 	const double slower = in > out ? in : out;
-	*measured = (struct measured){.start_ns = one,
+	*measured = (struct measured){ .start_ns = one,
 		.next_ns = row > one ? (row - one) / (ROW - 1) : 0,
 		.copy_byte_ns = slower > one ? (slower - one) / LONG : slower / LONG,
-		.memory_byte_ns = gbs > 0 ? 1 / (2 * gbs) : 0};
+		.memory_byte_ns = gbs > 0 ? 1 / (2 * gbs) : 0 };
 	return true;
 }
 
@@ -131,11 +131,11 @@ static int write_tuning(const char *path, const struct measured *measured)
 		collet_tuning_read(NULL, links, COLLET_TUNING_LINKS, &count) == COLLET_OK) {
 		collet_link_cost *row = find_row(links, &count);
 		if (row != NULL) {
-			*row = (collet_link_cost){.transport = "cuda", .ranks = 1, .cores = 1,
+			*row = (collet_link_cost){ .transport = "cuda", .ranks = 1, .cores = 1,
 				.latency_ns = measured->start_ns, .message_ns = measured->next_ns,
 				.piece_ns = measured->next_ns, .reduce_byte_ns = measured->memory_byte_ns,
 				.near_bytes = UINT64_MAX, .channel_parts = {1},
-				.least_piece_bytes = 64 << 10, .most_piece_bytes = 64 << 20};
+				.least_piece_bytes = 64 << 10, .most_piece_bytes = 64 << 20 };
 			for (int i = 0; i < 4; i++)
 				row->byte_ns[i] = measured->copy_byte_ns;
 			status = collet_tuning_write(path, links, count) != COLLET_OK;

@@ -184,7 +184,7 @@ static double best_piece(const struct collet_program *program, const struct coll
 	struct collet_way *way)
 {
 	const collet_link_cost *link = link_between(inputs);
-	struct collet_way tried = {.piece_bytes = link->most_piece_bytes, .channels = way->channels};
+	struct collet_way tried = { .piece_bytes = link->most_piece_bytes, .channels = way->channels };
 	double least = price(program, shape, element_bytes, inputs, pricing, tried, works);
 	*way = tried;
 	if (shape->count * element_bytes <= link->least_piece_bytes) /* no span is longer than a piece */
@@ -214,10 +214,10 @@ static double best_way(const struct collet_program *program, const struct collet
 			return price(program, shape, element_bytes, inputs, pricing, *way, works);
 	}
 	*measured = false;
-	*way = (struct collet_way){.channels = 1};
+	*way = (struct collet_way){ .channels = 1 };
 	double least = best_piece(program, shape, element_bytes, inputs, pricing, works, way);
 	for (int i = 1; program->sliced && i < COLLET_TUNING_CHANNELS; i++) {
-		struct collet_way tried = {.channels = (uint32_t)1 << i};
+		struct collet_way tried = { .channels = (uint32_t)1 << i };
 		if (link->channel_parts[i] <= 0)
 			continue;
 		const double cost = best_piece(program, shape, element_bytes, inputs, pricing, works, &tried);
@@ -237,7 +237,7 @@ static struct collet_choice_row best_row(enum collet_collective collective, enum
 	size_t count;
 	const struct collet_program *const *programs = collet_programs(collective, &count);
 	const struct collet_shape shape = shape_for(collective, kind, bytes, inputs);
-	struct collet_choice_row row = {.max_bytes = bytes};
+	struct collet_choice_row row = { .max_bytes = bytes };
 	struct pricing pricing;
 	set_prices(&pricing, inputs, bytes);
 	const double gain = has_factors(inputs) ? measured_gain : program_gain;
@@ -366,6 +366,6 @@ double collet_choice_cost_between(const struct collet_choice_inputs *inputs, con
 	struct pricing pricing;
 	set_prices(&pricing, inputs, bytes);
 	/* What is inside hosts costs nothing. */
-	pricing.local = (struct collet_cost_model){0};
+	pricing.local = (struct collet_cost_model){ 0 };
 	return price(program, shape, element_bytes, inputs, &pricing, way, NULL);
 }

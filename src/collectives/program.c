@@ -92,9 +92,9 @@ uint64_t collet_program_scratch(const struct collet_program *program, const stru
 struct collet_shape collet_shape_of(
 	enum collet_collective collective, uint32_t rank, uint32_t size, uint32_t root, uint64_t count)
 {
-	const struct collet_cut even = {.kind = COLLET_CUT_EVEN, .count = count};
-	const struct collet_cut blocks = {.kind = COLLET_CUT_BLOCKS, .count = count};
-	struct collet_shape shape = {.rank = rank, .size = size, .root = root, .count = count, .hosts = 1};
+	const struct collet_cut even = { .kind = COLLET_CUT_EVEN, .count = count };
+	const struct collet_cut blocks = { .kind = COLLET_CUT_BLOCKS, .count = count };
+	struct collet_shape shape = { .rank = rank, .size = size, .root = root, .count = count, .hosts = 1 };
 	switch (collective) {
 	case COLLET_ALLREDUCE:
 	case COLLET_REDUCE:

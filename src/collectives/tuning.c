@@ -114,8 +114,8 @@ struct collet_way collet_tuning_way(const collet_link_cost *link, const struct c
 			continue;
 		least = off > 0 ? off : DBL_MIN;
 		const uint8_t piece = link->piece_log2[number][i];
-		way = (struct collet_way){.piece_bytes = piece ? (uint32_t)1 << piece : 0,
-			.channels = (uint32_t)1 << link->channels_log2[number][i]};
+		way = (struct collet_way){ .piece_bytes = piece ? (uint32_t)1 << piece : 0,
+			.channels = (uint32_t)1 << link->channels_log2[number][i] };
 	}
 	return way;
 }

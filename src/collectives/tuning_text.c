@@ -279,7 +279,7 @@ static collet_status read_line(struct reader *r, const char *line, size_t length
 collet_status collet_tuning_parse(const char *text, const char *name, const char *machine,
 	collet_link_cost links[COLLET_TUNING_LINKS], uint32_t *count)
 {
-	struct reader r = {.name = name, .machine = machine, .links = links};
+	struct reader r = { .name = name, .machine = machine, .links = links };
 	for (const char *from = text; *from;) {
 		const size_t length = strcspn(from, "\n");
 		r.line++;

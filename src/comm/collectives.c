@@ -94,9 +94,9 @@ collet_status collet_call_take_staged(const collet_comm *comm, struct collet_cal
 static collet_status start_directly(collet_comm *comm, struct collet_call_arguments *call, struct block send,
 	struct block recv, const collet_how *how)
 {
-	struct collet_direct_sides sides = {.function = call->function,
+	struct collet_direct_sides sides = { .function = call->function,
 		.scale = how ? how->scale : 1,
-		.side = {{.first = send.first, .bytes = send.bytes}, {.first = recv.first, .bytes = recv.bytes}}};
+		.side = {{ .first = send.first, .bytes = send.bytes }, { .first = recv.first, .bytes = recv.bytes }} };
 	collet_status status = collet_direct_locate(comm->direct, &sides);
 	call->sides = &sides;
 	if (status == COLLET_OK)

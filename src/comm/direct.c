@@ -85,12 +85,12 @@ collet_status collet_comm_make_direct(collet_comm *comm)
 bool collet_request_is_offered(const collet_comm *comm, const struct collet_request *request)
 {
 	const struct collet_call *call = &request->call;
-	const struct collet_way_call way = {.collective = (enum collet_collective)call->collective,
+	const struct collet_way_call way = { .collective = (enum collet_collective)call->collective,
 		.op = call->op == UINT8_MAX ? COLLET_OP_COUNT : (collet_op)call->op,
 		.dtype = (collet_dtype)call->dtype,
 		.shape = &request->shape,
 		.program = request->program,
-		.named = request->named};
+		.named = request->named };
 	return !comm->gpu_each_host || collet_way_leaders_go(&way);
 }
 

@@ -16,11 +16,11 @@ struct collet_gpu_link collet_gpu_link_of(const struct collet_context *context)
 	if (!found || found->byte_ns[COLLET_COST_CLASSES - 1] <= 0)
 		return (struct collet_gpu_link){
 			.start_s = 10e-6, .next_s = 2e-6, .copy_s = 1 / 25e9, .memory_s = 1 / 1500e9};
-	return (struct collet_gpu_link){.start_s = found->latency_ns * 1e-9,
+	return (struct collet_gpu_link){ .start_s = found->latency_ns * 1e-9,
 		.next_s = found->message_ns * 1e-9,
 		.copy_s = found->byte_ns[COLLET_COST_CLASSES - 1] * 1e-9,
 		.memory_s = found->reduce_byte_ns * 1e-9,
-		.measured = true};
+		.measured = true };
 }
 
 size_t collet_gpu_cell_bytes(const struct collet_gpu_link *link, size_t bytes)
@@ -54,21 +54,21 @@ static struct sides sides_of(const struct collet_way_call *call, double sharing)
 {
 	const double n = call->shape->size, g = sharing;
 	switch (call->collective) {
-	case COLLET_REDUCE: return (struct sides){1, 1, g, 1};
-	case COLLET_BROADCAST: return (struct sides){1, 1, 1, g};
-	case COLLET_ALLGATHER: return (struct sides){1, n, g, g};
-	case COLLET_REDUCE_SCATTER: return (struct sides){n, 1, g, g};
-	case COLLET_GATHER: return (struct sides){1, n, g, 1};
-	case COLLET_SCATTER: return (struct sides){n, 1, 1, g};
-	case COLLET_ALLTOALL: return (struct sides){n, n, g, g};
-	default: return (struct sides){1, 1, g, g};
+	case COLLET_REDUCE: return (struct sides){ 1, 1, g, 1 };
+	case COLLET_BROADCAST: return (struct sides){ 1, 1, 1, g };
+	case COLLET_ALLGATHER: return (struct sides){ 1, n, g, g };
+	case COLLET_REDUCE_SCATTER: return (struct sides){ n, 1, g, g };
+	case COLLET_GATHER: return (struct sides){ 1, n, g, 1 };
+	case COLLET_SCATTER: return (struct sides){ n, 1, 1, g };
+	case COLLET_ALLTOALL: return (struct sides){ n, n, g, g };
+	default: return (struct sides){ 1, 1, g, g };
 	}
 }
 
 /* Rank by rank. */
 static struct traffic staged_traffic(const struct sides *sides, double block)
 {
-	return (struct traffic){sides->in * sides->givers * block, sides->out * sides->takers * block, 0};
+	return (struct traffic){ sides->in * sides->givers * block, sides->out * sides->takers * block, 0 };
 }
 
 /* By a leader, for g ranks: every byte once, and what is read and written inside the host. */
@@ -78,9 +78,9 @@ static struct traffic hosted_traffic(
 	const double n = call->shape->size;
 	const double memory = (sides->in * sides->givers + sides->out * sides->takers) * block;
 	switch (call->collective) {
-	case COLLET_ALLGATHER: return (struct traffic){g * block, (n - g) * block, memory};
-	case COLLET_REDUCE_SCATTER: return (struct traffic){n * block, g * block, memory};
-	default: return (struct traffic){block, block, memory};
+	case COLLET_ALLGATHER: return (struct traffic){ g * block, (n - g) * block, memory };
+	case COLLET_REDUCE_SCATTER: return (struct traffic){ n * block, g * block, memory };
+	default: return (struct traffic){ block, block, memory };
 	}
 }
 
@@ -125,7 +125,7 @@ bool collet_gpu_cost_of(const collet_comm *comm, const struct collet_way_call *c
 	const double g = sharing_of(comm, call->shape), block = (double)(call->shape->count * element);
 	const struct sides sides = sides_of(call, g);
 	struct traffic traffic = staged_traffic(&sides, block);
-	*cost = (struct collet_gpu_cost){0};
+	*cost = (struct collet_gpu_cost){ 0 };
 	if (!way || strcmp(way, "executor") == 0)
 		return false;
 	if (strcmp(way, "direct") == 0) {

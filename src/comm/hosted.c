@@ -20,7 +20,7 @@ static bool has_root(const struct hosted *hosted)
 collet_status hosted_copy(
 	const struct hosted *hosted, cu_stream stream, const struct collet_fold_span *spans, uint32_t count)
 {
-	const struct collet_fold copy = {.dtype = COLLET_U8, .op = COLLET_SUM, .average_of = 1};
+	const struct collet_fold copy = { .dtype = COLLET_U8, .op = COLLET_SUM, .average_of = 1 };
 	return count ? collet_fold_launch(hosted->kernels, &copy, spans, count, stream) : COLLET_OK;
 }
 
@@ -71,11 +71,11 @@ static void fill_node(const struct hosted *hosted, uint32_t rank, size_t offset,
 	struct collet_fold_span *span)
 {
 	const struct collet_peers children = collet_binomial_peers(rank, collet_binomial_children(rank, hosted->size));
-	*span = (struct collet_fold_span){.sources = node->sources,
+	*span = (struct collet_fold_span){ .sources = node->sources,
 		.results = &node->result,
 		.result_count = 1,
 		.scales = hosted->scales ? node->scales : NULL,
-		.count = bytes / hosted->element_bytes};
+		.count = bytes / hosted->element_bytes };
 	node->result = hosted->ranks[rank].recv + offset;
 	add_operand(hosted, node, span, rank, true, offset);
 	for (uint32_t c = 0; c < children.count; c++)
@@ -119,12 +119,12 @@ static collet_status bring_sum(void *owner, struct collet_pipe *pipe, char *host
 	const void *sources[COLLET_DIRECT_RANKS];
 	double scales[COLLET_DIRECT_RANKS];
 	void *result = (void *)(uintptr_t)(hosted->gpu + offset);
-	const struct collet_fold_span span = {.sources = sources,
+	const struct collet_fold_span span = { .sources = sources,
 		.results = &result,
 		.source_count = hosted->size,
 		.result_count = 1,
 		.scales = hosted->scales ? scales : NULL,
-		.count = bytes / hosted->element_bytes};
+		.count = bytes / hosted->element_bytes };
 	(void)host;
 	for (uint32_t r = 0; r < hosted->size; r++) {
 		sources[r] = hosted->ranks[r].send + offset;
@@ -210,17 +210,17 @@ static struct hosted *make(const struct collet_request *request, const struct co
 	struct hosted *hosted = calloc(1, sizeof(*hosted) + local->size * sizeof(hosted->ranks[0]));
 	if (!hosted)
 		return NULL;
-	*hosted = (struct hosted){.context = comm_of(request)->context,
+	*hosted = (struct hosted){ .context = comm_of(request)->context,
 		.call = local->call,
 		.kernels = local->kernels,
-		.fold = {.dtype = (collet_dtype)request->call.dtype,
+		.fold = { .dtype = (collet_dtype)request->call.dtype,
 			.op = (collet_op)request->call.op,
-			.average_of = 1},
+			.average_of = 1 },
 		.element_bytes = request->element_bytes,
 		.scales = request->prescales,
 		.shape = request->shape,
 		.size = local->size,
-		.root = local->root};
+		.root = local->root };
 	memcpy(hosted->members, local->members, local->size * sizeof(hosted->members[0]));
 	memcpy(hosted->ranks, local->ranks, local->size * sizeof(hosted->ranks[0]));
 	return hosted;

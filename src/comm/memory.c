@@ -96,7 +96,7 @@ static collet_status add_entry(struct collet_registry *registry, void *memory, s
 	struct collet_registration *entries = realloc(registry->entries, (registry->count + 1) * sizeof(*entries));
 	if (entries) {
 		registry->entries = entries;
-		entries[registry->count++] = (struct collet_registration){memory, bytes};
+		entries[registry->count++] = (struct collet_registration){ memory, bytes };
 	}
 	pthread_mutex_unlock(&registry->lock);
 	return entries ? COLLET_OK

@@ -58,7 +58,7 @@ static bool graphs_have_passed(const struct collet_streams *streams, struct look
 /* Does no stream use anything of it any more? *broken: so it is said of some for their context's sake. */
 static bool have_all_passed(struct collet_streams *streams, bool *broken)
 {
-	struct looked looked = {.copier = NULL};
+	struct looked looked = { .copier = NULL };
 	collet_streams_reap(streams);
 	pthread_mutex_lock(&streams->lock);
 	/* What the thread is at is in neither list, for the moment. */

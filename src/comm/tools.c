@@ -211,13 +211,13 @@ collet_status collet_choice_list(const collet_call_shape *shape, const char *tra
 		const struct collet_shape call = collet_shape_of(judged.collective, 0, shape->ranks, shape->root,
 			count_of(&judged, shape->ranks, first));
 		if (*count < capacity)
-			rows[*count] = (collet_choice){.first_bytes = first, .last_bytes = row[i].max_bytes,
+			rows[*count] = (collet_choice){ .first_bytes = first, .last_bytes = row[i].max_bytes,
 				.algorithm = program->name,
 				.first_ns = collet_choice_cost(&judged.inputs, program, &call, judged.element_bytes,
 						    row[i].way) *
 					1e9,
 				.piece_bytes = row[i].way.piece_bytes, .channels = row[i].way.channels,
-				.measured = row[i].measured};
+				.measured = row[i].measured };
 		++*count;
 		first = row[i].max_bytes == UINT64_MAX ? UINT64_MAX : row[i].max_bytes + 1;
 	}

@@ -36,7 +36,7 @@ static collet_status momentum_open(const collet_ddp_hook *hook, const collet_ddp
 	}
 	const collet_ddp_hook *inner = hook->context;
 	const struct collet_ddp_words *words = inner->context;
-	*momentum = (struct momentum){.inner = inner, .velocity = velocity, .keeps = words->momentum};
+	*momentum = (struct momentum){ .inner = inner, .velocity = velocity, .keeps = words->momentum };
 	status = inner->open ? inner->open(inner, task, &momentum->state) : COLLET_OK;
 	if (status == COLLET_OK)
 		*state = momentum;
@@ -91,10 +91,10 @@ static void momentum_load(void *state, const collet_ddp_task *task, const void *
 }
 
 /* stages: the inner hook's. */
-const collet_ddp_hook collet_ddp_momentum = {.open = momentum_open,
+const collet_ddp_hook collet_ddp_momentum = { .open = momentum_open,
 	.start = momentum_start,
 	.finish = momentum_finish,
 	.close = momentum_close,
 	.saved_bytes = momentum_saved_bytes,
 	.save = momentum_save,
-	.load = momentum_load};
+	.load = momentum_load };

@@ -84,7 +84,8 @@ static void report(struct collet_control *control, uint64_t process_id)
 	for (uint32_t rank = 0; rank < control->config.size; rank++) {
 		if (cards[rank].process_id != process_id || control->gone[rank])
 			continue;
-		const struct collet_frame frame = {.kind = COLLET_FRAME_DIED, .from = control->config.rank, .to = rank};
+		const struct collet_frame frame = {
+			.kind = COLLET_FRAME_DIED, .from = control->config.rank, .to = rank };
 		if (control->config.rank == 0 || rank == 0)
 			control_star_mourn(control, rank);
 		else

@@ -15,7 +15,7 @@ static uint32_t cells_of(const struct collet_flow *flow, const struct collet_ran
 struct collet_range collet_flow_cell(const struct collet_flow *flow, const struct collet_range *side, uint32_t cell)
 {
 	const size_t first = cell * flow->cell_bytes, left = side->bytes - first;
-	return (struct collet_range){side->first + first, left < flow->cell_bytes ? left : flow->cell_bytes};
+	return (struct collet_range){ side->first + first, left < flow->cell_bytes ? left : flow->cell_bytes };
 }
 
 /* The cells of a side that a range touches: from first up to end. */
@@ -30,7 +30,7 @@ static struct cells touched(const struct collet_flow *flow, const struct collet_
 	first = first < from ? from : first;
 	end = end > to ? to : end;
 	if (first >= end)
-		return (struct cells){0, 0};
+		return (struct cells){ 0, 0 };
 	return (struct cells){
 		(uint32_t)((first - from) / flow->cell_bytes), (uint32_t)((end - 1 - from) / flow->cell_bytes) + 1};
 }
@@ -77,7 +77,7 @@ static bool visit_all(struct collet_flow *flow, const struct collet_item *item, 
 collet_status collet_flow_init(
 	struct collet_flow *flow, struct collet_range in, struct collet_range out, size_t cell_bytes)
 {
-	*flow = (struct collet_flow){.in = in, .out = out, .cell_bytes = cell_bytes};
+	*flow = (struct collet_flow){ .in = in, .out = out, .cell_bytes = cell_bytes };
 	flow->in_cells = cells_of(flow, &in);
 	flow->out_cells = cells_of(flow, &out);
 	const size_t ins = flow->in_cells + (size_t)1, outs = flow->out_cells + (size_t)1;
@@ -103,7 +103,7 @@ void collet_flow_deinit(struct collet_flow *flow)
 	free(flow->left);
 	free(flow->ready);
 	free(flow->walker);
-	*flow = (struct collet_flow){0};
+	*flow = (struct collet_flow){ 0 };
 }
 
 /* ---- Planning ---- */

@@ -37,7 +37,7 @@ static void every_collective_is_measured(void **state)
 		char arguments[128];
 		snprintf(arguments, sizeof(arguments), "%s -n 2 --device cuda --sizes 4000 --iters 2 --seconds 0.001",
 			collectives[i]);
-		run(&(struct row){"", arguments, 0, "device buffers\n# GPU: a stand-in for a GPU; copies"});
+		run(&(struct row){ "", arguments, 0, "device buffers\n# GPU: a stand-in for a GPU; copies" });
 	}
 }
 

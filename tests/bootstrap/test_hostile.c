@@ -105,7 +105,7 @@ static void misbehave(int fd, uint32_t index, uint32_t purpose, uint32_t from, u
 		(void)!send(fd, &ask, sizeof(ask), MSG_NOSIGNAL);
 		return;
 	default:  /* a card without a handshake */
-		(void)!send(fd, &(struct collet_frame){.kind = COLLET_FRAME_CARD, .bytes = UINT32_MAX},
+		(void)!send(fd, &(struct collet_frame){ .kind = COLLET_FRAME_CARD, .bytes = UINT32_MAX },
 			sizeof(struct collet_frame), MSG_NOSIGNAL);
 		return;
 	}

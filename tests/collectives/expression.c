@@ -115,11 +115,11 @@ static expression intern(struct expression_store *store, struct node wanted, con
 
 expression expression_leaf(struct expression_store *store, uint32_t rank, uint32_t element)
 {
-	const struct node leaf = {.summary = {.ranks = (uint64_t)1 << rank,
+	const struct node leaf = { .summary = { .ranks = (uint64_t)1 << rank,
 					  .element = element,
 					  .first = (uint16_t)rank,
 					  .last = (uint16_t)rank,
-					  .sorted = true}};
+					  .sorted = true } };
 	const expression none = 0;
 	return intern(store, leaf, &none);
 }
@@ -128,7 +128,7 @@ expression expression_combine(
 	struct expression_store *store, const expression *operands, uint32_t count, enum expression_defect *defect)
 {
 	*defect = EXPRESSION_FINE;
-	struct node node = {.operand_count = count};
+	struct node node = { .operand_count = count };
 	for (uint32_t i = 0; i < count; i++) {
 		if (operands[i] == 0)
 			return 0;
@@ -155,7 +155,7 @@ expression expression_finish(struct expression_store *store, expression operand,
 	*defect = EXPRESSION_FINE;
 	if (operand == 0)
 		return 0;
-	struct node node = {.summary = store->nodes[operand].summary, .operand_count = 1};
+	struct node node = { .summary = store->nodes[operand].summary, .operand_count = 1 };
 	if (node.summary.finished)
 		*defect = EXPRESSION_FINISHED_BEFORE;
 	node.summary.finished = true;

@@ -165,7 +165,7 @@ static void check_matching(struct machine *m)
 
 struct finding interpret(const struct run *run)
 {
-	struct machine m = {.run = run, .world = world_create(run), .seed = run->seed};
+	struct machine m = { .run = run, .world = world_create(run), .seed = run->seed };
 	const size_t streams = (size_t)run->call_count * run->size * MATCHING_PARTS;
 	m.conduits = must(calloc(lanes(&m), sizeof *m.conduits));
 	m.queue = must(calloc(lanes(&m), sizeof *m.queue));

@@ -11,17 +11,17 @@ static struct message *next_message(struct item *item, bool sends, uint32_t peer
 	const uint32_t conduit = (s->part * size + from) * size + to;
 	uint64_t *given = (sends ? m->issued_sends : m->issued_receives) + s->call * lanes(m) + conduit;
 	struct message *message = sends ? &item->sends[item->send_count++] : &item->receives[item->receive_count++];
-	*message = (struct message){.item = item,
+	*message = (struct message){ .item = item,
 		.conduit = conduit,
 		.length = length,
-		.number = m->first_message[s->call * lanes(m) + conduit] + (*given)++};
+		.number = m->first_message[s->call * lanes(m) + conduit] + (*given)++ };
 	return message;
 }
 
 static void use(struct span *list, uint32_t *count, const expression *at, uint64_t length)
 {
 	if (length > 0)
-		list[(*count)++] = (struct span){at, length};
+		list[(*count)++] = (struct span){ at, length };
 }
 
 static void take_operands(struct item *item, const struct side *side, const struct walk_move *moves, uint32_t count)

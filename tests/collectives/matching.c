@@ -123,7 +123,7 @@ static bool take_item(
 	const uint32_t destination_count = walk_moves(item, WALK_DESTINATIONS, shape, cut, destinations, 2 * size);
 	if (!is_within_fan_in(m, side, operands, operand_count))
 		return false;
-	struct seen sent = {.near_count = 0}, received = {.near_count = 0};
+	struct seen sent = { .near_count = 0 }, received = { .near_count = 0 };
 	for (uint32_t i = 0; i < operand_count; i++)
 		if (operands[i].has_local && !check_own(m, side, &operands[i], per_peer))
 			return false;
@@ -219,7 +219,7 @@ struct finding matching_check(const struct world *world, uint32_t c, uint64_t *m
 {
 	const struct run *run = world->run;
 	const size_t lanes = (size_t)run->size * run->size;
-	struct matching m = {.world = world, .c = c};
+	struct matching m = { .world = world, .c = c };
 	const uint32_t parts = collet_program_parts(run->calls[c].program, &world_side(world, c, 0)->shape);
 	for (m.part = 0; m.part < parts && m.finding.defect == DEFECT_NONE; m.part++) {
 		m.lanes = must(calloc(lanes, sizeof *m.lanes));

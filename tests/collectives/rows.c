@@ -32,7 +32,7 @@ static uint64_t draw_piece(uint32_t size, uint64_t count, bool many, uint64_t *s
 struct call row_call(
 	const struct collet_program *program, uint32_t size, uint64_t count, enum variation variation, uint64_t *seed)
 {
-	struct call call = {.program = program, .count = program->collective == COLLET_BARRIER ? 0 : count};
+	struct call call = { .program = program, .count = program->collective == COLLET_BARRIER ? 0 : count };
 	const bool many = variation == VARIATION_PIECES || variation == VARIATION_IN_PLACE;
 	call.root = variation == VARIATION_PIECES ? 0 : (uint32_t)draw(seed, size);
 	call.cut.piece = variation == VARIATION_WHOLE ? 1 << 20 : draw_piece(size, count, many, seed);
@@ -68,13 +68,13 @@ void row_prove_all(const struct run *run, const char *what)
 void row_prove(const struct call *call, uint32_t size, enum transfer_mode mode, uint64_t seed)
 {
 	char what[160];
-	const struct run run = {.size = size,
+	const struct run run = { .size = size,
 		.calls = call,
 		.call_count = 1,
 		.overlap = 1,
 		.mode = mode,
 		.seed = seed,
-		.late_rank = call->program->collective == COLLET_BARRIER ? (uint32_t)(seed % size) : size};
+		.late_rank = call->program->collective == COLLET_BARRIER ? (uint32_t)(seed % size) : size };
 	snprintf(what, sizeof what, "%s_%s/n%u/%llu/root%u/piece%llu/few%u/mode%d/place%llx%s",
 		collet_collective_name(call->program->collective), call->program->name, size,
 		(unsigned long long)call->count, call->root, (unsigned long long)call->cut.piece, call->cut.few, mode,

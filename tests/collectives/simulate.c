@@ -314,10 +314,10 @@ double simulate(const struct collet_program *program, const struct collet_shape 
 	size_t piece_bytes, const struct collet_cost_model *model)
 {
 	const uint32_t size = shape->size, parts = collet_program_parts(program, shape);
-	struct simulation sim = {.program = program,
+	struct simulation sim = { .program = program,
 		.model = model,
 		.element_bytes = element_bytes,
-		.cut = {piece_bytes / element_bytes, COLLET_LOOKAHEAD - 1}};
+		.cut = {piece_bytes / element_bytes, COLLET_LOOKAHEAD - 1} };
 	sim.shapes = must(calloc(size, sizeof *sim.shapes));
 	sim.streams = must(calloc((size_t)size * PARTS, sizeof *sim.streams));
 	sim.lanes = must(calloc((size_t)size * size * PARTS, sizeof *sim.lanes));

@@ -59,14 +59,14 @@ static struct collet_step missing_receive(const struct collet_shape *shape, uint
 {
 	struct collet_step step = tree_step(shape, part, index);
 	if (shape->rank == shape->size - 1 && index == 1)
-		return (struct collet_step){.source_count = 0};
+		return (struct collet_step){ .source_count = 0 };
 	return step;
 }
 
 static struct collet_step missing_send(const struct collet_shape *shape, uint32_t part, uint64_t index)
 {
 	if (shape->rank == 0 && index == 1)
-		return (struct collet_step){.source_count = 0};
+		return (struct collet_step){ .source_count = 0 };
 	return tree_step(shape, part, index);
 }
 
@@ -110,7 +110,7 @@ static struct collet_step twice(const struct collet_shape *shape, uint32_t part,
 	struct collet_step step = direct_step(shape, part, index);
 	if (index == 1) {
 		step.source[1] = step.source[0];
-		step.source[1].peers = (struct collet_peers){shape->rank, 0, 1, false};
+		step.source[1].peers = (struct collet_peers){ shape->rank, 0, 1, false };
 		step.source_count = 2;
 	}
 	return step;
@@ -178,16 +178,16 @@ static uint64_t two_steps(const struct collet_shape *shape, uint32_t part)
 
 static struct collet_span all_of(const struct collet_shape *shape)
 {
-	return (struct collet_span){0, shape->count};
+	return (struct collet_span){ 0, shape->count };
 }
 
 static struct collet_step move(struct collet_peers from, enum collet_buffer from_buffer, struct collet_peers to,
 	enum collet_buffer to_buffer, struct collet_span span)
 {
-	return (struct collet_step){.source_count = 1,
+	return (struct collet_step){ .source_count = 1,
 		.destination_count = 1,
 		.source = {{from, from_buffer, span}},
-		.destination = {{to, to_buffer, span}}};
+		.destination = {{to, to_buffer, span}} };
 }
 
 /* Round a ring, each passing on to the right only what came from the left: who starts? */
@@ -296,20 +296,20 @@ static const struct row rows[] = {
 static struct finding run_row(const struct row *row, uint64_t seed)
 {
 	const bool lent = row->base && row->base[0] == 'l';
-	struct collet_program program = {.name = row->name, .collective = row->collective, .step_count = two_steps};
+	struct collet_program program = { .name = row->name, .collective = row->collective, .step_count = two_steps };
 	if (lent)
 		program.parts = two_parts, program.scratch = scratch_for_all;
 	else if (row->base)
 		program = *real(row->collective, row->base);
 	program.step = row->step;
-	const struct call call = {.program = &program, .count = row->count, .cut = {row->piece, COLLET_LOOKAHEAD - 1}};
-	const struct run run = {.size = 4,
+	const struct call call = { .program = &program, .count = row->count, .cut = {row->piece, COLLET_LOOKAHEAD - 1}};
+	const struct run run = { .size = 4,
 		.calls = &call,
 		.call_count = 1,
 		.overlap = 1,
 		.mode = row->mode,
 		.seed = seed,
-		.late_rank = row->collective == COLLET_BARRIER ? 0 : 4};
+		.late_rank = row->collective == COLLET_BARRIER ? 0 : 4 };
 	return interpret(&run);
 }
 
@@ -317,7 +317,7 @@ static void found_by_name(void **state)
 {
 	(void)state;
 	for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-		struct finding finding = {.defect = DEFECT_NONE};
+		struct finding finding = { .defect = DEFECT_NONE };
 		/* What memory holds when it is read depends on who comes first: some seed shows it. */
 		for (uint64_t seed = 1; seed <= (rows[i].mode == TRANSFER_REMOTE_READ ? 20 : 1); seed++)
 			if (finding.defect != rows[i].defect)
@@ -335,8 +335,8 @@ static void results_differ(void **state)
 	struct collet_program program = *real(COLLET_ALLREDUCE, "direct");
 	program.step = mine_first;
 	program.ordered = false;
-	const struct call call = {.program = &program, .count = 3, .cut = {9, 1}};
-	const struct run run = {.size = 3, .calls = &call, .call_count = 1, .overlap = 1, .seed = 1, .late_rank = 3};
+	const struct call call = { .program = &program, .count = 3, .cut = {9, 1}};
+	const struct run run = { .size = 3, .calls = &call, .call_count = 1, .overlap = 1, .seed = 1, .late_rank = 3 };
 	assert_int_equal(interpret(&run).defect, DEFECT_RESULTS_DIFFER);
 }
 
@@ -355,7 +355,7 @@ static void a_barrier_needs_its_scratch(void **state)
 	program.step = empty_rounds;
 	uint32_t early = 0;
 	for (uint32_t late = 0; late < 8; late++) {
-		const struct call call = {.program = &program, .cut = {9, 1}};
+		const struct call call = { .program = &program, .cut = {9, 1}};
 		const struct run run = {
 			.size = 8, .calls = &call, .call_count = 1, .overlap = 1, .seed = 1, .late_rank = late};
 		early += interpret(&run).defect == DEFECT_LEFT_EARLY;

@@ -11,7 +11,7 @@
 
 /* Of the kind that the transports have; not the built-in ones, which are measured anew now and then. */
 static const collet_link_cost links[] = {
-	{.transport = "self",
+	{ .transport = "self",
 		.ranks = 1,
 		.cores = 1,
 		.latency_ns = 30,
@@ -22,8 +22,8 @@ static const collet_link_cost links[] = {
 		.near_bytes = UINT64_MAX,
 		.least_piece_bytes = 16384,
 		.most_piece_bytes = 262144,
-		.channel_parts = {1}},
-	{.transport = "shm",
+		.channel_parts = {1} },
+	{ .transport = "shm",
 		.ranks = 2,
 		.cores = 2,
 		.latency_ns = 200,
@@ -34,8 +34,8 @@ static const collet_link_cost links[] = {
 		.near_bytes = UINT64_MAX,
 		.least_piece_bytes = 16384,
 		.most_piece_bytes = 262144,
-		.channel_parts = {1}},
-	{.transport = "tcp",
+		.channel_parts = {1} },
+	{ .transport = "tcp",
 		.ranks = 2,
 		.cores = 2,
 		.latency_ns = 3500,
@@ -46,7 +46,7 @@ static const collet_link_cost links[] = {
 		.near_bytes = UINT64_MAX,
 		.least_piece_bytes = 16384,
 		.most_piece_bytes = 262144,
-		.channel_parts = {1, 0.7, 0.6}},
+		.channel_parts = {1, 0.7, 0.6} },
 };
 
 /* Each rank with a core of its own unless `cores` says less. */
@@ -54,12 +54,12 @@ static struct collet_choice_inputs inputs_on(const char *transport, uint32_t siz
 {
 	const collet_link_cost *link = collet_tuning_find(links, 3, transport, size, cores);
 	assert_non_null(link);
-	return (struct collet_choice_inputs){.size = size,
+	return (struct collet_choice_inputs){ .size = size,
 		.hosts = 1,
 		.local = link,
 		.remote = link,
 		.cores_per_host = cores,
-		.scratch_bytes = 8 << 20};
+		.scratch_bytes = 8 << 20 };
 }
 
 static struct collet_choice_inputs inputs_of(const char *transport, uint32_t size)
@@ -161,7 +161,7 @@ static void listed(void **state)
 	const enum collet_collective of[] = {COLLET_ALLGATHER, COLLET_GATHER, COLLET_SCATTER, COLLET_ALLTOALL};
 	for (size_t i = 0; i < 4; i++) {
 		struct collet_shape shape = collet_shape_of(of[i], 1, 3, 0, 0);
-		shape.input = shape.result = (struct collet_cut){COLLET_CUT_LISTED, 0, counts, displacements};
+		shape.input = shape.result = (struct collet_cut){ COLLET_CUT_LISTED, 0, counts, displacements };
 		assert_true(collet_choose(&table, of[i], true, &shape, 4).program->listed);
 	}
 }

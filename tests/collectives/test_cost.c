@@ -32,10 +32,10 @@ struct tally {
 /* Of the kind that shared memory and loopback TCP have; not the built-in ones, which are measured anew now and then. */
 static struct collet_cost_model model_of(const char *transport)
 {
-	static const struct collet_cost_model shm = {.alpha_s = 0.2e-6, .overhead_s = 0.05e-6, .piece_s = 0.04e-6,
-		.beta_s = {1 / 8e9, 1 / 8e9, 1 / 8e9, 1 / 8e9}, .gamma_s = 1 / 20e9};
-	static const struct collet_cost_model tcp = {.alpha_s = 3.5e-6, .overhead_s = 1.5e-6, .piece_s = 0.7e-6,
-		.beta_s = {1 / 2e9, 1 / 3e9, 1 / 3e9, 1 / 4e9}, .gamma_s = 1 / 20e9};
+	static const struct collet_cost_model shm = { .alpha_s = 0.2e-6, .overhead_s = 0.05e-6, .piece_s = 0.04e-6,
+		.beta_s = {1 / 8e9, 1 / 8e9, 1 / 8e9, 1 / 8e9}, .gamma_s = 1 / 20e9 };
+	static const struct collet_cost_model tcp = { .alpha_s = 3.5e-6, .overhead_s = 1.5e-6, .piece_s = 0.7e-6,
+		.beta_s = {1 / 2e9, 1 / 3e9, 1 / 3e9, 1 / 4e9}, .gamma_s = 1 / 20e9 };
 	return strcmp(transport, "shm") == 0 ? shm : tcp;
 }
 
@@ -83,7 +83,7 @@ static void formulas_follow_the_steps(void **state)
 		size_t count;
 		const struct collet_program *const *programs = collet_programs(c, &count);
 		for (size_t i = 0; i < count; i++) {
-			struct tally tally = {.worst = 0};
+			struct tally tally = { .worst = 0 };
 			hold_all_sizes(&tally, programs[i]);
 			assert_true(tally.rows > 0);
 			print_message("%-14s %-18s off by %.2f on average, %.2f at worst: %s\n",
@@ -117,7 +117,7 @@ static void hierarchies_follow_theirs(void **state)
 	};
 	for (size_t i = 0; i < sizeof of / sizeof of[0]; i++) {
 		const struct collet_program *program = collet_program_find(of[i].collective, of[i].name);
-		struct tally tally = {.worst = 0};
+		struct tally tally = { .worst = 0 };
 		for (uint64_t count = 2; count < 1 << 20; count *= 16) {
 			struct collet_shape shape = collet_shape_of(of[i].collective, 0, 16, 0, count);
 			shape.host_first = first;

@@ -165,13 +165,13 @@ static void prove_several(uint32_t calls_count, uint32_t overlap, uint32_t round
 		const uint32_t size = 2 + (uint32_t)draw(&seed, 12);
 		for (uint32_t k = 0; k < calls_count; k++)
 			calls[k] = draw_call(size, &seed);
-		const struct run run = {.size = size,
+		const struct run run = { .size = size,
 			.calls = calls,
 			.call_count = calls_count,
 			.overlap = overlap,
 			.mode = (enum transfer_mode)draw(&seed, TRANSFER_MODES),
 			.seed = draw(&seed, 0),
-			.late_rank = size};
+			.late_rank = size };
 		char what[200];
 		size_t used = (size_t)snprintf(what, sizeof what, "round %u, n%u, mode %d:", i, size, run.mode);
 		for (uint32_t k = 0; k < calls_count; k++)

@@ -15,11 +15,11 @@ static const char machine[] = "3 cores, a kind of its own";
 
 static collet_link_cost some_link(void)
 {
-	collet_link_cost link = {.transport = "shm", .ranks = 4, .cores = 2, .latency_ns = 250, .message_ns = 31.25,
+	collet_link_cost link = { .transport = "shm", .ranks = 4, .cores = 2, .latency_ns = 250, .message_ns = 31.25,
 		.piece_ns = 15.5,
 		.byte_ns = {0.5, 0.25, 0.125, 0.0625}, .far_byte_ns = 0.5, .reduce_byte_ns = 0.03125,
 		.far_reduce_byte_ns = 1, .near_bytes = 1 << 20, .least_piece_bytes = 8192, .most_piece_bytes = 131072,
-		.channel_parts = {1, 0.5, 1.25}, .sizes = 3, .size = {8, 4096, 1 << 20}};
+		.channel_parts = {1, 0.5, 1.25}, .sizes = 3, .size = {8, 4096, 1 << 20} };
 	link.factor[0][0] = 1.5F;
 	link.factor[0][2] = 0.75F;
 	link.factor[collet_program_number(collet_program_find(COLLET_ALLTOALL, "pairwise"))][1] = 2;
@@ -212,11 +212,11 @@ static void factors_are_read_off_a_line(void **state)
 
 static double cost_with(const collet_link_cost *link, uint32_t size, uint32_t cores, uint64_t count)
 {
-	const struct collet_choice_inputs inputs = {.size = size, .hosts = 1, .cores_per_host = cores, .local = link,
-		.remote = link, .scratch_bytes = 8 << 20};
+	const struct collet_choice_inputs inputs = { .size = size, .hosts = 1, .cores_per_host = cores, .local = link,
+		.remote = link, .scratch_bytes = 8 << 20 };
 	const struct collet_shape shape = collet_shape_of(COLLET_ALLREDUCE, 0, size, 0, count);
 	return collet_choice_cost(&inputs, collet_program_find(COLLET_ALLREDUCE, "direct"), &shape, 4,
-		(struct collet_way){.piece_bytes = 65536, .channels = 1});
+		(struct collet_way){ .piece_bytes = 65536, .channels = 1 });
 }
 
 /* Factors hold for the ranks and cores that they were measured with; in a crowd of another size each turn takes as much
@@ -255,10 +255,10 @@ static void formulas_are_linear(void **state)
 				continue;
 			double sum = 0;
 			for (int u = 0; u < 8; u++) {
-				struct collet_cost_model one = {.alpha_s = u == 0 ? all.alpha_s : 0,
+				struct collet_cost_model one = { .alpha_s = u == 0 ? all.alpha_s : 0,
 					.overhead_s = u == 1 ? all.overhead_s : 0,
 					.gamma_s = u == 2 ? all.gamma_s : 0,
-					.piece_s = u == 3 ? all.piece_s : 0};
+					.piece_s = u == 3 ? all.piece_s : 0 };
 				if (u >= 4)
 					one.beta_s[u - 4] = all.beta_s[u - 4];
 				sum += programs[i]->cost(&shape, 4, 65536, &one);

@@ -121,8 +121,8 @@ static void no_program_does_less_than_it_must(void **state)
 static void a_price_is_made_of_turns_and_of_work_on_all_cores(void **state)
 {
 	(void)state;
-	const struct collet_cost_model model = {.alpha_s = 1e-6, .overhead_s = 1e-7, .piece_s = 5e-8,
-		.beta_s = {1e-9, 1e-9, 1e-9, 1e-9}, .gamma_s = 1e-10};
+	const struct collet_cost_model model = { .alpha_s = 1e-6, .overhead_s = 1e-7, .piece_s = 5e-8,
+		.beta_s = {1e-9, 1e-9, 1e-9, 1e-9}, .gamma_s = 1e-10 };
 	const struct collet_work work = count(COLLET_ALLREDUCE, "direct", 4);
 	/* 12 messages of 4 KiB, each combined. */
 	near("2 cores", "us", 1e6 * collet_work_cost(&work, 1024, 4, 65536, 2, &model),

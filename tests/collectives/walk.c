@@ -44,11 +44,11 @@ static uint64_t step_pieces(const struct collet_step *step, const struct collet_
 void walk_start(struct walk *walk, const struct collet_program *program, const struct collet_shape *shape,
 	uint32_t part, struct walk_cut cut)
 {
-	*walk = (struct walk){.program = program,
+	*walk = (struct walk){ .program = program,
 		.shape = shape,
 		.cut = cut,
 		.part = part,
-		.steps = program->step_count(shape, part)};
+		.steps = program->step_count(shape, part) };
 }
 
 static void load(struct walk *walk)
@@ -115,10 +115,10 @@ static uint32_t per_peer_moves(const struct walk_item *item, const struct collet
 	uint32_t count = 0;
 	(void)cut;
 	for (uint32_t i = 0; i < far->peers.count; i++) {
-		struct walk_move move = {.peer = collet_peers_at(&far->peers, i, shape->size),
+		struct walk_move move = { .peer = collet_peers_at(&far->peers, i, shape->size),
 			.has_local = true,
 			.local = *near,
-			.remote = *far};
+			.remote = *far };
 		move.local.span = collet_cut_chunk(cut_of(shape, near->buffer), shape, move.peer);
 		if (!piece_of(item, &move.local.span))
 			continue;
@@ -146,7 +146,8 @@ uint32_t walk_moves(const struct walk_item *item, enum walk_side side, const str
 	for (uint32_t e = 0; e < (operands ? step->source_count : step->destination_count); e++) {
 		const struct collet_end *end = operands ? &step->source[e] : &step->destination[e];
 		for (uint32_t i = 0; i < end->peers.count; i++) {
-			struct walk_move move = {.peer = collet_peers_at(&end->peers, i, shape->size), .remote = *end};
+			struct walk_move move = {
+				.peer = collet_peers_at(&end->peers, i, shape->size), .remote = *end };
 			const bool has_piece = piece_of(item, &move.remote.span);
 			assert(has_piece);
 			(void)has_piece;

@@ -295,7 +295,7 @@ static bool check_input(struct checking *check)
 
 struct finding world_check(const struct world *world)
 {
-	struct checking check = {.world = world};
+	struct checking check = { .world = world };
 	for (check.c = 0; check.c < world->run->call_count; check.c++) {
 		check.call = &world->run->calls[check.c];
 		for (check.rank = 0; check.rank < world->run->size; check.rank++)

@@ -94,7 +94,7 @@ static collet_status no_user_op(struct rank *rank)
 static collet_status user_op_without_function(struct rank *rank)
 {
 	return allreduce_how(
-		rank, COLLET_USER, COLLET_F32, &(collet_how){.user_op = &(collet_user_op){.name = "none"}});
+		rank, COLLET_USER, COLLET_F32, &(collet_how){ .user_op = &(collet_user_op){ .name = "none" }});
 }
 
 static collet_status reserved_set(struct rank *rank)
@@ -209,7 +209,7 @@ static collet_status recv_into_null(struct rank *rank)
 static collet_status sendrecv_reserved(struct rank *rank)
 {
 	return collet_sendrecv(
-		rank->comm, send, 1, 0, 0, recv, 1, 0, 0, COLLET_F32, NULL, &(collet_how){.reserved = {1}});
+		rank->comm, send, 1, 0, 0, recv, 1, 0, 0, COLLET_F32, NULL, &(collet_how){ .reserved = {1}});
 }
 
 static collet_status split_into_null(struct rank *rank)
@@ -434,7 +434,7 @@ static void a_second_thread_is_told_busy(void **state)
 {
 	ranks_must_pass(&(struct ranks_options){ .size = 2 }, call_from_two_threads);
 	ranks_must_pass(
-		&(struct ranks_options){.size = 2, .mode = RANKS_THREADS, .transport = "tcp"}, call_from_two_threads);
+		&(struct ranks_options){ .size = 2, .mode = RANKS_THREADS, .transport = "tcp" }, call_from_two_threads);
 }
 
 /* In the child: 0, or the number of what was wrong. */

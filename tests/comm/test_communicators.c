@@ -112,7 +112,7 @@ static void two_threads_may_use_two_communicators(void **state)
 {
 	ranks_must_pass_everywhere(&(struct ranks_options){ .size = 2 }, use_two_communicators_at_once);
 	ranks_must_pass_everywhere(
-		&(struct ranks_options){.size = 3, .progress_thread = true}, use_two_communicators_at_once);
+		&(struct ranks_options){ .size = 3, .progress_thread = true }, use_two_communicators_at_once);
 }
 
 /* ---- What they tell ---- */
@@ -256,7 +256,7 @@ static void option_forces(struct rank *rank)
 static void the_algorithm_option_forces(void **state)
 {
 	ranks_must_pass_everywhere(
-		&(struct ranks_options){.size = 3, .algorithm = "allreduce:ring,broadcast:chain"}, option_forces);
+		&(struct ranks_options){ .size = 3, .algorithm = "allreduce:ring,broadcast:chain" }, option_forces);
 }
 
 static void dump_and_read(struct rank *rank)
@@ -264,7 +264,7 @@ static void dump_and_read(struct rank *rank)
 	float values[3] = { 1, 2, 3 };
 	rank_ok(rank,
 		collet_allreduce(
-			rank->comm, values, values, 3, COLLET_F32, COLLET_MAX, &(collet_how){.algorithm = "tree"}),
+			rank->comm, values, values, 3, COLLET_F32, COLLET_MAX, &(collet_how){ .algorithm = "tree" }),
 		"allreduce");
 	rank_ok(rank, collet_broadcast(rank->comm, values, values, 2, COLLET_F32, 1, NULL), "broadcast");
 	int ends[2];

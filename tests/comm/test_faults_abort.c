@@ -59,7 +59,7 @@ static void request_until_aborted(struct rank *rank, float *data)
 	uint32_t message;
 	collet_status status = COLLET_OK;
 	for (int i = 0; i < REQUESTS && status == COLLET_OK; i++) {
-		const collet_how how = {.request = &requests[i]};
+		const collet_how how = { .request = &requests[i] };
 		if (i == 0)
 			status = collet_recv(rank->comm, &message, 1, COLLET_U32, COLLET_ANY_SOURCE, 7, NULL, &how);
 		else
@@ -108,11 +108,11 @@ static void abort_ends_every_ranks_call(void **state)
 {
 	for (size_t t = 0; t < 2; t++) {
 		for (uint32_t i = 0; i < 8; i++) {
-			const struct abort_row row = {.requests = i & 1, .aborter = i & 2 ? 2 : 0};
-			const struct ranks_options options = {.mode = i & 4 ? RANKS_PROCESSES : RANKS_THREADS,
+			const struct abort_row row = { .requests = i & 1, .aborter = i & 2 ? 2 : 0 };
+			const struct ranks_options options = { .mode = i & 4 ? RANKS_PROCESSES : RANKS_THREADS,
 				.size = 3,
 				.transport = transports[t],
-				.context = &row};
+				.context = &row };
 			ranks_must_pass(&options, be_aborted);
 		}
 	}
@@ -159,7 +159,7 @@ static void abort_a_part(struct rank *rank)
 static void other_communicators_live_on(void **state)
 {
 	for (size_t t = 0; t < 2; t++)
-		ranks_must_pass(&(struct ranks_options){.mode = RANKS_THREADS, .size = 3, .transport = transports[t]},
+		ranks_must_pass(&(struct ranks_options){ .mode = RANKS_THREADS, .size = 3, .transport = transports[t] },
 			abort_a_part);
 }
 
@@ -195,7 +195,7 @@ static unsigned count_mappings(void)
 
 static struct held count_held(void)
 {
-	return (struct held){count_entries("/proc/self/fd"), count_entries("/proc/self/task"), count_mappings()};
+	return (struct held){ count_entries("/proc/self/fd"), count_entries("/proc/self/task"), count_mappings() };
 }
 
 enum end { BY_ABORT, BY_MISMATCH, BY_TIMEOUT, BY_LEAVING, ENDS };
@@ -205,10 +205,10 @@ static void end_and_destroy(struct rank *rank)
 	const enum end end = *(const enum end *)rank->options->context;
 	float *data = calloc(COUNT, sizeof(*data));
 	void *lent = NULL;
-	const collet_how how = {.timeout_ns = end == BY_TIMEOUT ? INT64_C(50000000) : 0};
+	const collet_how how = { .timeout_ns = end == BY_TIMEOUT ? INT64_C(50000000) : 0 };
 	const bool odd = rank->rank == 1;
 	collet_request *request = NULL;
-	const collet_how later = {.request = &request};
+	const collet_how later = { .request = &request };
 	collet_status status = collet_allreduce(rank->comm, data, data, COUNT, COLLET_F32, COLLET_SUM, NULL);
 	rank_ok(rank, status, "a good call");
 	rank_ok(rank, collet_mem_alloc(rank->comm, &lent, 1 << 20), "collet_mem_alloc");

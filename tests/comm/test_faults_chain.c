@@ -119,7 +119,7 @@ static void who_died_is_named(enum then then, uint32_t size)
 	for (uint32_t i = 0; i < 2 * WAITS * size; i++) {
 		if (!sample_has(then * 1000 + size * 100 + i))
 			continue;
-		rows[count] = (struct row){transports[i % 2], i / 2 % WAITS, then, i / 2 / WAITS};
+		rows[count] = (struct row){ transports[i % 2], i / 2 % WAITS, then, i / 2 / WAITS };
 		const struct ranks_options options = {
 			.size = size, .transport = rows[count].transport, .context = &rows[count]};
 		runs[count] = ranks_start(&options, wait_in_a_chain);

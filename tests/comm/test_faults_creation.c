@@ -41,7 +41,7 @@ static void one_never_comes(struct rank *rank)
 static void who_does_not_come_is_named(void **state)
 {
 	for (enum ranks_mode mode = RANKS_PROCESSES; mode <= RANKS_THREADS; mode++)
-		ranks_must_pass(&(struct ranks_options){.mode = mode, .size = 4, .bare = true}, one_never_comes);
+		ranks_must_pass(&(struct ranks_options){ .mode = mode, .size = 4, .bare = true }, one_never_comes);
 }
 
 static void one_differs(struct rank *rank)
@@ -63,7 +63,7 @@ static void one_differs(struct rank *rank)
 static void settings_that_differ_are_refused(void **state)
 {
 	for (enum ranks_mode mode = RANKS_PROCESSES; mode <= RANKS_THREADS; mode++)
-		ranks_must_pass(&(struct ranks_options){.mode = mode, .size = 3, .bare = true}, one_differs);
+		ranks_must_pass(&(struct ranks_options){ .mode = mode, .size = 3, .bare = true }, one_differs);
 }
 
 /* Rank 0 gives and goes; what it has given reaches those that take it later. */
@@ -169,9 +169,9 @@ static void fork_amidst(struct rank *rank)
 		return;
 	int32_t value = 1, late[2];
 	collet_request *request = NULL;
-	struct waiting_thread waiting = {.rank = rank};
+	struct waiting_thread waiting = { .rank = rank };
 	collet_comm *second = NULL;
-	const collet_how own = {.request = &request}, threads = {.request = &waiting.request};
+	const collet_how own = { .request = &request }, threads = { .request = &waiting.request };
 	rank_ok(rank, collet_allreduce(rank->comm, &value, &value, 1, COLLET_I32, COLLET_SUM, NULL), "before the fork");
 	rank_ok(rank, collet_comm_split(rank->comm, 0, rank->rank, &second), "split");
 	/* Something is pending, and waited for, while the children are made. */

@@ -51,7 +51,7 @@ static bool fill_row(enum form form, enum property property, const struct varian
 	struct call *common, struct call *odd)
 {
 	const struct form_traits *traits = &form_traits[form];
-	*common = (struct call){.form = form, .count = variant->count, .dtype = COLLET_I32, .op = COLLET_SUM};
+	*common = (struct call){ .form = form, .count = variant->count, .dtype = COLLET_I32, .op = COLLET_SUM };
 	*odd = *common;
 	switch (property) {
 	case COUNT: odd->count++; return traits->counts && !traits->listed;
@@ -90,7 +90,7 @@ static bool fill_row(enum form form, enum property property, const struct varian
 static collet_status make_calls(collet_comm *comm, const struct call *first, const struct call *second, bool request,
 	struct call_buffers *buffers)
 {
-	static const struct call barrier = {.form = FORM_BARRIER};
+	static const struct call barrier = { .form = FORM_BARRIER };
 	const struct call *const calls[] = {first, second, &barrier};
 	collet_status status = COLLET_OK;
 	for (size_t i = 0; i < 3 && status == COLLET_OK; i++) {
@@ -149,7 +149,7 @@ static void run_row(struct rank *rank, enum form form, enum property property, c
 	collet_comm *comm;
 	if (!rank_ok(rank, collet_comm_split(rank->comm, 0, 0, &comm), row))
 		return;
-	const struct call good = {.form = FORM_ALLREDUCE, .count = 1, .dtype = COLLET_I32, .op = COLLET_SUM};
+	const struct call good = { .form = FORM_ALLREDUCE, .count = 1, .dtype = COLLET_I32, .op = COLLET_SUM };
 	for (uint32_t i = 0; i < variant->good_calls; i++)
 		rank_ok(rank, call_make(comm, &good, buffers, NULL), row);
 	/* Else a rank might hear of the mistake while it is still in the last good call. */
@@ -200,32 +200,34 @@ static void run_world(enum ranks_mode mode, const char *transport, uint32_t size
 
 static void threads_over_shm(void **state)
 {
-	run_world(RANKS_THREADS, "shm", 2, (struct variant){.odd = 0, .count = 3});
-	run_world(RANKS_THREADS, "shm", 3, (struct variant){.odd = 1, .count = 3});
+	run_world(RANKS_THREADS, "shm", 2, (struct variant){ .odd = 0, .count = 3 });
+	run_world(RANKS_THREADS, "shm", 3, (struct variant){ .odd = 1, .count = 3 });
 }
 
 static void threads_over_tcp(void **state)
 {
-	run_world(RANKS_THREADS, "tcp", 2, (struct variant){.odd = 1, .count = 3});
-	run_world(RANKS_THREADS, "tcp", 4, (struct variant){.odd = 2, .count = 3, .requests = true});
+	run_world(RANKS_THREADS, "tcp", 2, (struct variant){ .odd = 1, .count = 3 });
+	run_world(RANKS_THREADS, "tcp", 4, (struct variant){ .odd = 2, .count = 3, .requests = true });
 }
 
 static void processes_over_shm(void **state)
 {
-	run_world(RANKS_PROCESSES, "shm", 2, (struct variant){.odd = 1, .count = 4000, .good_calls = 1});
-	run_world(RANKS_PROCESSES, "shm", 4, (struct variant){.odd = 3, .count = 3, .requests = true});
+	run_world(RANKS_PROCESSES, "shm", 2, (struct variant){ .odd = 1, .count = 4000, .good_calls = 1 });
+	run_world(RANKS_PROCESSES, "shm", 4, (struct variant){ .odd = 3, .count = 3, .requests = true });
 }
 
 static void processes_over_tcp(void **state)
 {
-	run_world(RANKS_PROCESSES, "tcp", 3, (struct variant){.odd = 0, .count = 4000, .good_calls = 1});
+	run_world(RANKS_PROCESSES, "tcp", 3, (struct variant){ .odd = 0, .count = 4000, .good_calls = 1 });
 }
 
 static void after_hundreds_of_good_calls(void **state)
 {
 	run_world(
-		RANKS_PROCESSES, "shm", 2, (struct variant){.odd = 1, .count = 3, .good_calls = 600, .one_form = true});
-	run_world(RANKS_THREADS, "tcp", 3, (struct variant){.odd = 2, .count = 3, .good_calls = 600, .one_form = true});
+		RANKS_PROCESSES, "shm", 2,
+		(struct variant){ .odd = 1, .count = 3, .good_calls = 600, .one_form = true });
+	run_world(
+		RANKS_THREADS, "tcp", 3, (struct variant){ .odd = 2, .count = 3, .good_calls = 600, .one_form = true });
 }
 
 enum { ONE_WAY_CALLS = 40 };
@@ -243,7 +245,7 @@ static void send_past_each_other(struct rank *rank)
 	if (status == COLLET_OK && buffers)
 		status = call_make(rank->comm, &call, buffers, NULL);
 	if (rank_status(rank, status, COLLET_ERR_MISMATCH, "the first call in which the ranks meet"))
-		check_sentence(rank, "broadcasts from different roots", &(struct variant){.odd = 0}, 0);
+		check_sentence(rank, "broadcasts from different roots", &(struct variant){ .odd = 0 }, 0);
 	free(buffers);
 }
 
@@ -251,7 +253,7 @@ static void ranks_that_only_send_find_out_when_they_meet(void **state)
 {
 	static const char *const transports[] = {"shm", "tcp"};
 	for (size_t i = 0; i < 2; i++) {
-		const struct ranks_options options = {.mode = RANKS_THREADS, .size = 2, .transport = transports[i]};
+		const struct ranks_options options = { .mode = RANKS_THREADS, .size = 2, .transport = transports[i] };
 		ranks_must_pass(&options, send_past_each_other);
 	}
 }
@@ -266,10 +268,10 @@ static void every_odd_rank_in_every_world(void **state)
 			for (uint32_t odd = 0; odd < size; odd++)
 				for (uint32_t way = 0; way < 4; way++)
 					run_world(way & 1 ? RANKS_THREADS : RANKS_PROCESSES, transports[t], size,
-						(struct variant){.odd = odd,
+						(struct variant){ .odd = odd,
 							.count = 3,
 							.good_calls = odd,
-							.requests = way & 2});
+							.requests = way & 2 });
 }
 
 int main(void)

@@ -57,9 +57,9 @@ static void measure(ranks_body *body, const char *what, int64_t most_us)
 {
 	for (size_t r = 0; r < sizeof(rows) / sizeof(rows[0]); r++) {
 		const struct row *row = &rows[r];
-		const struct ranks_options options = {.size = row->size,
+		const struct ranks_options options = { .size = row->size,
 			.transport = row->transport,
-			.shared_bytes = row->size * sizeof(int64_t)};
+			.shared_bytes = row->size * sizeof(int64_t) };
 		struct ranks *ranks = ranks_start(&options, body);
 		ranks_wait(ranks);
 		const bool passed = ranks_all_passed(ranks);

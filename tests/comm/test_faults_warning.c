@@ -28,7 +28,7 @@ static void keep_others_waiting(struct rank *rank)
 
 static size_t read_line(int in, char *text, size_t capacity, int timeout_ms)
 {
-	struct pollfd item = {.fd = in, .events = POLLIN};
+	struct pollfd item = { .fd = in, .events = POLLIN };
 	if (poll(&item, 1, timeout_ms) != 1)
 		return 0;
 	const ssize_t got = read(in, text, capacity - 1);
@@ -42,7 +42,7 @@ static void one_warning_names_who_has_not_arrived(void **state)
 	char text[2000], more[2000] = "";
 	assert_int_equal(pipe(ends), 0);
 	setenv("COLLET_LOG", "warn", 1);
-	const struct ranks_options options = {.size = 3, .context = &ends[1]};
+	const struct ranks_options options = { .size = 3, .context = &ends[1] };
 	struct ranks *ranks = ranks_start(&options, keep_others_waiting);
 	const size_t bytes = read_line(ends[0], text, sizeof(text), PATIENCE_MS);
 	const size_t more_bytes = read_line(ends[0], more, sizeof(more), AGAIN_MS);

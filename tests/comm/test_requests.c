@@ -213,7 +213,7 @@ static void wait_with_a_progress_thread(struct rank *rank)
 static void callers_and_the_progress_thread_get_along(void **state)
 {
 	ranks_must_pass_everywhere(
-		&(struct ranks_options){.size = 3, .progress_thread = true}, wait_with_a_progress_thread);
+		&(struct ranks_options){ .size = 3, .progress_thread = true }, wait_with_a_progress_thread);
 }
 
 /* Ended by wait, wait_any, wait_all and test, in turn. */
@@ -291,7 +291,8 @@ static void destroy_while_pending(struct rank *rank)
 				return;
 		rank_ok(rank,
 			collet_recv(
-				rank->comm, values, SMALL, COLLET_F32, 1, 0, NULL, &(collet_how){.request = &receive}),
+				rank->comm, values, SMALL, COLLET_F32, 1, 0, NULL,
+				&(collet_how){ .request = &receive }),
 			"recv");
 		rank_post(rank, 0);
 		rank_destroy(rank);

@@ -41,7 +41,7 @@ struct list {
 
 static struct list list_of(const struct rank *rank, const struct row *row)
 {
-	struct list list = {.end = rank->rank};
+	struct list list = { .end = rank->rank };
 	for (uint32_t r = rank->size; r-- > 0;) {
 		list.counts[r] = r == 1 ? 0 : row->count / (1 + r % 3);
 		list.displacements[r] = list.end + 3;
@@ -55,12 +55,12 @@ struct sides hosts_sides(const struct rank *rank, const struct row *row)
 	const size_t element = collet_dtype_bytes(row->dtype), one = row->count * element;
 	const struct list list = list_of(rank, row);
 	switch (row->kind) {
-	case ALLGATHER: return (struct sides){one, rank->size * one, rank->rank * one, 0};
+	case ALLGATHER: return (struct sides){ one, rank->size * one, rank->rank * one, 0 };
 	case ALLGATHERV:
 		return (struct sides){list.counts[rank->rank] * element, list.end * element,
 			list.displacements[rank->rank] * element, 0};
-	case REDUCE_SCATTER: return (struct sides){rank->size * one, one, 0, rank->rank * one};
-	default: return (struct sides){one, one, 0, 0};
+	case REDUCE_SCATTER: return (struct sides){ rank->size * one, one, 0, rank->rank * one };
+	default: return (struct sides){ one, one, 0, 0 };
 	}
 }
 

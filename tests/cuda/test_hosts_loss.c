@@ -89,7 +89,7 @@ static void whoever_dies_is_named_on_every_host(void **state)
 		{"aabbc", .kind = ALLREDUCE, .lost = 2},
 	};
 	for (size_t w = 0; w < sizeof(worlds) / sizeof(worlds[0]); w++) {
-		const struct ranks_options options = {.size = 5, .bare = true, .context = &worlds[w]};
+		const struct ranks_options options = { .size = 5, .bare = true, .context = &worlds[w] };
 		struct ranks *ranks = ranks_start(&options, lose_one);
 		assert_true(ranks_wait(ranks));
 		for (uint32_t r = 0; r < options.size; r++) {

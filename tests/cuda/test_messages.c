@@ -109,7 +109,7 @@ static bool receive_it(struct gpu *gpu, const struct message *message, uint32_t 
 	struct rank *rank = gpu->rank;
 	struct buffer buffer;
 	collet_request *request = NULL;
-	collet_received received = {.count = 12345};
+	collet_received received = { .count = 12345 };
 	uint32_t word;
 	const collet_how how = how_of(gpu, message, &request);
 	if (message->unexpected)
@@ -144,12 +144,12 @@ static void pass_all(struct rank *rank)
 		return;
 	for (uint32_t row = 0; row < sizeof(counts) / sizeof(counts[0]) * 4 * MANNERS * 4 && fine; row++) {
 		const uint64_t count = counts[row / 48];
-		const struct message message = {.count = count,
+		const struct message message = { .count = count,
 			.room = count + (row & 8 ? CELL + 3 : 0),
 			.from_gpu = row & 1,
 			.to_gpu = row & 2,
 			.manner = (enum manner)(row / 16 % MANNERS),
-			.unexpected = row & 4};
+			.unexpected = row & 4 };
 		const bool some_gpu = message.from_gpu || message.to_gpu;
 		if (sample_has(row) && (some_gpu ? count <= CELL + 1 || !message.unexpected : !message.manner))
 			fine = pass(&gpu, &message, row + 1);
@@ -161,9 +161,9 @@ static void what_is_sent_comes_wherever_it_lies(void **state)
 {
 	static const bool own = true;
 	const struct ranks_options worlds[] = {
-		{.size = 2, .transport = "shm"},
-		{.size = 2, .transport = "tcp", .progress_thread = true},
-		{.size = 2, .transport = "shm", .mode = RANKS_THREADS, .context = &own},
+		{ .size = 2, .transport = "shm" },
+		{ .size = 2, .transport = "tcp", .progress_thread = true },
+		{ .size = 2, .transport = "shm", .mode = RANKS_THREADS, .context = &own },
 	};
 	for (size_t w = 0; w < sizeof(worlds) / sizeof(worlds[0]); w++)
 		ranks_must_pass(&worlds[w], pass_all);
@@ -187,7 +187,7 @@ static void all_at_once(struct rank *rank)
 		const uint32_t p = m % PEERS;
 		make(&gpu, &sent[m], m % 3 != 2, LONG - m, LONG - m, 100 * rank->rank + m);
 		make(&gpu, &got[m], m % 3 != 1, LONG, 0, 0);
-		const collet_how sending = {.request = &requests[m]}, receiving = {.request = &requests[ALL + m]};
+		const collet_how sending = { .request = &requests[m] }, receiving = { .request = &requests[ALL + m] };
 		rank_ok(rank, collet_send(rank->comm, sent[m].first, LONG - m, COLLET_U32, to[p], TAG, &sending),
 			"send");
 		rank_ok(rank, collet_recv(rank->comm, got[m].first, LONG, COLLET_U32, from[p], TAG, NULL, &receiving),
@@ -204,7 +204,7 @@ static void all_at_once(struct rank *rank)
 
 static void messages_do_not_wait_for_each_other(void **state)
 {
-	const struct ranks_options options = {.size = 3};
+	const struct ranks_options options = { .size = 3 };
 	ranks_must_pass_everywhere(&options, all_at_once);
 }
 
@@ -223,7 +223,7 @@ static bool exchange(struct gpu *gpu, uint32_t far, uint64_t count, cu_stream st
 {
 	struct rank *rank = gpu->rank;
 	const uint32_t next = (rank->rank + far) % rank->size, before = (rank->rank + rank->size - far) % rank->size;
-	const collet_how how = {.stream = stream};
+	const collet_how how = { .stream = stream };
 	struct buffer sent, got;
 	if (!make(gpu, &sent, true, count, count, 7 + rank->rank) || !make(gpu, &got, true, count, 0, 0))
 		return false;
@@ -262,7 +262,8 @@ static void exchange_long(struct rank *rank)
 
 static void long_ones_are_copied_while_they_travel_through_a_few_cells(void **state)
 {
-	static const struct ranks_options worlds[] = {{.size = 2, .transport = "shm"}, {.size = 3, .transport = "tcp"}};
+	static const struct ranks_options worlds[] = {
+		{ .size = 2, .transport = "shm" }, { .size = 3, .transport = "tcp" } };
 	for (size_t w = 0; w < sizeof(worlds) / sizeof(worlds[0]); w++)
 		ranks_must_pass(&worlds[w], exchange_long);
 }
@@ -292,7 +293,7 @@ static void truncate_some(struct rank *rank)
 			       holds(&gpu, &buffer, 0, row);
 		buffer_free(&buffer);
 		/* What was brought for nobody is in nobody's way. */
-		const struct message next = {.count = LONG, .room = LONG, .from_gpu = true, .to_gpu = true};
+		const struct message next = { .count = LONG, .room = LONG, .from_gpu = true, .to_gpu = true };
 		fine = fine && pass(&gpu, &next, 50 + row);
 	}
 	gpu_end(&gpu);
@@ -300,7 +301,7 @@ static void truncate_some(struct rank *rank)
 
 static void what_is_too_long_is_an_error_of_the_receive_alone(void **state)
 {
-	const struct ranks_options options = {.size = 2};
+	const struct ranks_options options = { .size = 2 };
 	ranks_must_pass_everywhere(&options, truncate_some);
 }
 
@@ -322,7 +323,7 @@ static void replay(struct rank *rank)
 	for (int i = 0; i < 2 && fine; i++)
 		fine = make(&gpu, &buffers[i][0], true, counts[i], counts[i], 7 + rank->rank) &&
 		       make(&gpu, &buffers[i][1], true, counts[i], 0, 0);
-	const collet_how how = {.stream = gpu.stream[0]};
+	const collet_how how = { .stream = gpu.stream[0] };
 	fine = fine && gpu_begin_capture(&gpu, 0);
 	for (int i = 0; i < 4 && fine; i++) {
 		struct buffer *pair = buffers[i % 2];
@@ -352,8 +353,8 @@ static void replay(struct rank *rank)
 static void a_graph_exchanges_at_each_launch(void **state)
 {
 	static const struct ranks_options worlds[] = {
-		{.size = 2, .transport = "shm"},
-		{.size = 2, .transport = "tcp", .mode = RANKS_THREADS},
+		{ .size = 2, .transport = "shm" },
+		{ .size = 2, .transport = "tcp", .mode = RANKS_THREADS },
 	};
 	for (size_t w = 0; w < sizeof(worlds) / sizeof(worlds[0]); w++)
 		ranks_must_pass(&worlds[w], replay);
@@ -390,7 +391,7 @@ static void what_the_driver_refuses_is_said_on_both_sides(void **state)
 		{"cuEventQuery:3:700", "CUDA_ERROR_ILLEGAL_ADDRESS"},
 	};
 	for (size_t i = 0; i < sizeof(failures) / sizeof(failures[0]); i++) {
-		const struct ranks_options options = {.size = 2, .transport = "shm", .context = &failures[i]};
+		const struct ranks_options options = { .size = 2, .transport = "shm", .context = &failures[i] };
 		ranks_must_pass(&options, fail_once);
 	}
 }
@@ -404,7 +405,7 @@ static void lose_one(struct rank *rank)
 	struct gpu gpu;
 	struct buffer buffer;
 	collet_request *request = NULL;
-	const collet_how how = {.request = &request};
+	const collet_how how = { .request = &request };
 	if (!gpu_start(&gpu, rank) || !buffer_make(&buffer, &gpu.program, true, count * sizeof(uint32_t)))
 		return;
 	const bool receives = (rank->rank == 1) != sends;
@@ -452,7 +453,7 @@ static void wait_in_vain(struct rank *rank)
 	if (rank->rank == 0)
 		rank_await(rank, 1, 1);
 	for (int i = 0; i < 2; i++) {
-		collet_how how = {.request = &requests[i], .timeout_ns = rank->rank == 0 ? 50 * 1000 * 1000 : 0};
+		collet_how how = { .request = &requests[i], .timeout_ns = rank->rank == 0 ? 50 * 1000 * 1000 : 0 };
 		if (!make(&gpu, &buffers[i], true, LONG, LONG, 3))
 			return;
 		rank_ok(rank, i ? collet_recv(rank->comm, buffers[i].first, LONG, COLLET_U32, 1 - rank->rank, 90, NULL,
@@ -477,7 +478,7 @@ static void wait_in_vain(struct rank *rank)
 
 static void what_is_given_up_leaves_nothing(void **state)
 {
-	const struct ranks_options options = {.size = 2};
+	const struct ranks_options options = { .size = 2 };
 	ranks_must_pass_everywhere(&options, wait_in_vain);
 }
 

@@ -9,9 +9,9 @@
 #include "comm/gpu_cost.h"
 
 static const struct collet_gpu_link links[] = {
-	{.start_s = 10e-6, .next_s = 2e-6, .copy_s = 1 / 25e9},
-	{.start_s = 4e-6, .next_s = 0.5e-6, .copy_s = 1 / 55e9},
-	{.start_s = 20e-6, .next_s = 9e-6, .copy_s = 1 / 6e9},
+	{ .start_s = 10e-6, .next_s = 2e-6, .copy_s = 1 / 25e9 },
+	{ .start_s = 4e-6, .next_s = 0.5e-6, .copy_s = 1 / 55e9 },
+	{ .start_s = 20e-6, .next_s = 9e-6, .copy_s = 1 / 6e9 },
 };
 enum { LINKS = sizeof(links) / sizeof(links[0]), UNIT = 64 << 10 };
 
@@ -52,7 +52,7 @@ static void pieces_begin_where_they_halve_what_copies_add(void **state)
 /* A tuning may have found nothing that a further copy costs. */
 static void a_copy_that_costs_nothing_is_no_trouble(void **state)
 {
-	const struct collet_gpu_link link = {.start_s = 1e-6, .copy_s = 1e-10};
+	const struct collet_gpu_link link = { .start_s = 1e-6, .copy_s = 1e-10 };
 	assert_int_equal(collet_gpu_cell_bytes(&link, 1 << 20), UNIT);
 	assert_int_equal(collet_gpu_piped_least(&link), 2 * UNIT);
 }

@@ -45,10 +45,10 @@ static void every_call_gives_what_it_gives_on_the_host(void **state)
 {
 	static const uint32_t seeds[] = {1, 2, 3, 4};
 	const struct ranks_options worlds[] = {
-		{.size = 2, .transport = "shm", .context = &seeds[0]},
-		{.size = 3, .transport = "tcp", .mode = RANKS_THREADS, .context = &seeds[1]},
-		{.size = 2, .transport = "shm", .progress_thread = true, .context = &seeds[2]},
-		{.size = 4, .algorithm = "ring,direct,halving_doubling", .context = &seeds[3]},
+		{ .size = 2, .transport = "shm", .context = &seeds[0] },
+		{ .size = 3, .transport = "tcp", .mode = RANKS_THREADS, .context = &seeds[1] },
+		{ .size = 2, .transport = "shm", .progress_thread = true, .context = &seeds[2] },
+		{ .size = 4, .algorithm = "ring,direct,halving_doubling", .context = &seeds[3] },
 	};
 	for (size_t w = 0; w < sizeof(worlds) / sizeof(worlds[0]); w++)
 		ranks_must_pass(&worlds[w], some_rows);
@@ -124,7 +124,7 @@ static void some_rows_on_a_stream(struct rank *rank)
 
 static void a_call_on_a_stream_is_overlapped_too(void **state)
 {
-	const struct ranks_options options = {.size = 2, .transport = "shm", .algorithm = "ring"};
+	const struct ranks_options options = { .size = 2, .transport = "shm", .algorithm = "ring" };
 	ranks_must_pass(&options, some_rows_on_a_stream);
 }
 
@@ -165,8 +165,8 @@ static void replay(struct rank *rank)
 static void a_graph_brings_and_takes_at_each_launch(void **state)
 {
 	static const struct ranks_options worlds[] = {
-		{.size = 2, .transport = "shm"},
-		{.size = 3, .transport = "tcp", .mode = RANKS_THREADS},
+		{ .size = 2, .transport = "shm" },
+		{ .size = 3, .transport = "tcp", .mode = RANKS_THREADS },
 	};
 	for (size_t w = 0; w < sizeof(worlds) / sizeof(worlds[0]); w++)
 		ranks_must_pass(&worlds[w], replay);
@@ -223,7 +223,7 @@ static void what_the_driver_refuses_is_said_on_every_rank(void **state)
 		{"cuMemcpyAsync:9:1", false, "copying a result to the GPU", false},
 	};
 	for (size_t i = 0; i < sizeof(failures) / sizeof(failures[0]); i++) {
-		const struct ranks_options options = {.size = 2, .transport = "shm", .context = &failures[i]};
+		const struct ranks_options options = { .size = 2, .transport = "shm", .context = &failures[i] };
 		ranks_must_pass(&options, fail_once);
 	}
 }
@@ -259,7 +259,7 @@ static void come_alone(struct rank *rank)
 
 static void a_call_that_is_given_up_leaves_nothing(void **state)
 {
-	const struct ranks_options options = {.size = 2};
+	const struct ranks_options options = { .size = 2 };
 	ranks_must_pass_everywhere(&options, come_alone);
 }
 

@@ -52,7 +52,7 @@ static void pass(struct gpu *gpu, const struct message *message, uint32_t seed)
 	const enum place place = sends ? message->from : message->to;
 	const size_t bytes = message->count * sizeof(uint32_t);
 	const char *what = sends ? "gpu_sent_count" : "gpu_received_count";
-	const collet_how how = {.stream = message->on_stream ? gpu->stream[0] : NULL};
+	const collet_how how = { .stream = message->on_stream ? gpu->stream[0] : NULL };
 	uint32_t *values = malloc(bytes);
 	struct buffer buffer;
 	rank_doing(rank, "%llu elements from %d to %d%s", (unsigned long long)message->count, message->from,
@@ -101,7 +101,7 @@ static void pass_all(struct rank *rank)
 
 static void long_ones_go_as_they_are_where_both_ends_are_reached(void **state)
 {
-	const struct ranks_options options = {.size = 2, .transport = "gpu"};
+	const struct ranks_options options = { .size = 2, .transport = "gpu" };
 	ranks_must_pass(&options, pass_all);
 }
 
@@ -134,7 +134,7 @@ static void pass_by_way_of_the_host(struct rank *rank)
 
 static void what_cannot_be_reached_goes_by_way_of_the_host(void **state)
 {
-	const struct ranks_options options = {.size = 2, .transport = "gpu"};
+	const struct ranks_options options = { .size = 2, .transport = "gpu" };
 	ranks_must_pass(&options, pass_by_way_of_the_host);
 }
 

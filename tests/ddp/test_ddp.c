@@ -20,11 +20,11 @@ static void describe(collet_ddp_parameter *parameters, float *values)
 {
 	static const char *const names[PARAMETERS] = { "conv.weight", "conv.bias", "scalar", "empty" };
 	for (uint32_t p = 0; p < PARAMETERS; p++)
-		parameters[p] = (collet_ddp_parameter){.name = names[p],
+		parameters[p] = (collet_ddp_parameter){ .name = names[p],
 			.value = values + p * ELEMENTS,
 			.shape = shapes[p],
 			.dimensions = p == 2 ? 0 : 2,
-			.dtype = COLLET_F32};
+			.dtype = COLLET_F32 };
 }
 
 static uint64_t count_of(uint32_t p)

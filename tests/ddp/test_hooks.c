@@ -96,11 +96,11 @@ static void train(collet_comm *comm, void *context)
 	collet_ddp *ddp = NULL;
 	if (run->words && !note(run, rank, collet_ddp_hook_create(&hook, run->words, 7)))
 		return;
-	const collet_ddp_options options = {.hook = hook,
+	const collet_ddp_options options = { .hook = hook,
 		.keep_order = !run->first_to_last,
 		.algorithm = "halving_doubling",
 		.first_bucket_bytes = run->bucket_bytes,
-		.bucket_bytes = run->bucket_bytes};
+		.bucket_bytes = run->bucket_bytes };
 	collet_ddp_traffic traffic;
 	bool fine = note(run, rank, collet_ddp_create(&ddp, comm, parameters, PARAMETERS, &options));
 	for (uint32_t s = 0; fine && s < run->steps; s++) {

@@ -257,7 +257,7 @@ static void refused_body(collet_comm *comm, void *context)
 {
 	struct refused *refused = context;
 	struct member *member = calloc(1, sizeof(*member));
-	*member = (struct member){.run = &refused->run, .rank = collet_comm_rank(comm), .comm = comm};
+	*member = (struct member){ .run = &refused->run, .rank = collet_comm_rank(comm), .comm = comm };
 	if (!try_to_load(member, refused) && member->ddp)
 		(void)collet_ddp_destroy(&member->ddp);
 	free(member);
@@ -265,7 +265,7 @@ static void refused_body(collet_comm *comm, void *context)
 
 static void what_is_not_its_own_is_refused(void **state)
 {
-	static const struct row row = {.keep_order = false};
+	static const struct row row = { .keep_order = false };
 	static const char *const sentences[REFUSALS] = {"16 bytes are too few", "bytes that collet_ddp_state_save",
 		"bytes that collet_ddp_state_save", "saved by rank 2 of 3, and is loaded by rank 1 of 3",
 		"another hook", "layout is none of these", "saved after 0 steps, and not when rank 0's was"};

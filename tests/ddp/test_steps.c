@@ -293,12 +293,12 @@ static void keep_buffers(collet_comm *comm, void *context)
 	const uint32_t rank = collet_comm_rank(comm);
 	static const uint64_t three = 3;
 	const collet_ddp_parameter buffers[] = {
-		{.name = "running",
+		{ .name = "running",
 			.value = seen->running[rank],
 			.shape = &three,
 			.dimensions = 1,
-			.dtype = COLLET_F32},
-		{.name = "counter", .value = &seen->counter[rank], .dtype = COLLET_I64},
+			.dtype = COLLET_F32 },
+		{ .name = "counter", .value = &seen->counter[rank], .dtype = COLLET_I64 },
 	};
 	collet_ddp_options options = { .uneven = true, .buffers = buffers, .buffer_count = 2 };
 	const uint64_t wide = ELEMENTS;

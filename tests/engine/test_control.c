@@ -61,11 +61,11 @@ static void record(struct node *node, const struct record *what)
 
 static void connected(void *context, const struct collet_hello *hello, bool dialed, int socket)
 {
-	struct record what = {.kind = CONNECTED,
+	struct record what = { .kind = CONNECTED,
 		.peer = dialed ? hello->to : hello->from,
 		.socket = socket,
 		.dialed = dialed,
-		.hello = *hello};
+		.hello = *hello };
 	record(context, &what);
 }
 

@@ -92,12 +92,12 @@ static void run(void **state)
 {
 	struct row *row = *state;
 	assert_int_equal(pipe(row->gate), 0);
-	const struct ranks_options options = {.mode = RANKS_PROCESSES,
+	const struct ranks_options options = { .mode = RANKS_PROCESSES,
 		.size = SIZE,
 		.transport = row->transport,
 		.bare = true,
 		.shared_bytes = sizeof(int64_t),
-		.context = row};
+		.context = row };
 	struct ranks *ranks = ranks_start(&options, lose_one);
 	assert_non_null(ranks);
 	const bool ended = ranks_wait(ranks);

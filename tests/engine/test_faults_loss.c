@@ -111,8 +111,8 @@ struct outcome {
 /* SIGKILL after a while, without anybody's doing. */
 static void wind_up(int64_t moment_ns)
 {
-	struct sigevent event = {.sigev_notify = SIGEV_SIGNAL, .sigev_signo = SIGKILL};
-	const struct itimerspec moment = {.it_value = {moment_ns / 1000000000, moment_ns % 1000000000 + 1}};
+	struct sigevent event = { .sigev_notify = SIGEV_SIGNAL, .sigev_signo = SIGKILL };
+	const struct itimerspec moment = { .it_value = {moment_ns / 1000000000, moment_ns % 1000000000 + 1}};
 	timer_t timer;
 	if (timer_create(CLOCK_MONOTONIC, &event, &timer) != 0 || timer_settime(timer, 0, &moment, NULL) != 0)
 		_exit(1);
@@ -179,11 +179,11 @@ static void lose_one(struct rank *rank)
 static bool run_row(
 	const struct row *row, const char *transport, const char *algorithm, uint32_t size, int64_t *took_ns)
 {
-	const struct ranks_options options = {.size = size,
+	const struct ranks_options options = { .size = size,
 		.transport = transport,
 		.algorithm = algorithm,
 		.shared_bytes = sizeof(struct outcome),
-		.context = row};
+		.context = row };
 	struct ranks *ranks = ranks_start(&options, lose_one);
 	bool fine = ranks_wait(ranks);
 	const struct outcome outcome = *(const struct outcome *)ranks_shared(ranks);
@@ -219,7 +219,7 @@ static bool full(void)
 static uint64_t end_everywhere(enum ending ending, const char *transport, const char *algorithm, uint32_t size,
 	uint64_t count, int64_t *slowest_ns)
 {
-	struct row row = {.ending = ending, .count = count};
+	struct row row = { .ending = ending, .count = count };
 	uint64_t points = 0;
 	for (row.victim = 0; row.victim < size; row.victim++) {
 		int64_t took_ns;
@@ -274,10 +274,10 @@ static void ten_times(enum ending ending, const char *transport, uint32_t size, 
 	int64_t took_ns[TIMES];
 	for (uint32_t i = 0; i < times; i++) {
 		*random = *random * 6364136223846793005u + 1442695040888963407u;
-		const struct row row = {.ending = ending,
+		const struct row row = { .ending = ending,
 			.victim = i % size,
 			.count = count,
-			.moment_ns = (int64_t)(*random >> 33) % longest_ns};
+			.moment_ns = (int64_t)(*random >> 33) % longest_ns };
 		assert_true(run_row(&row, transport, NULL, size, &took_ns[i]));
 	}
 	qsort(took_ns, times, sizeof(took_ns[0]), compare);

@@ -135,11 +135,11 @@ static void create_and_reduce(struct rank *rank)
  */
 static bool run_row(const char *transport, uint32_t size, int spared)
 {
-	const struct ranks_options options = {.mode = RANKS_THREADS,
+	const struct ranks_options options = { .mode = RANKS_THREADS,
 		.size = size,
 		.transport = transport,
 		.bare = true,
-		.shared_bytes = sizeof(atomic_int)};
+		.shared_bytes = sizeof(atomic_int) };
 	const unsigned descriptors = count_descriptors();
 	atomic_store(&until_failure, spared);
 	struct ranks *ranks = ranks_start(&options, create_and_reduce);

@@ -150,7 +150,7 @@ static void be_late(struct rank *rank, const struct row *row, collet_comm *comm,
 
 static void be_kept_waiting(struct rank *rank, const struct row *row, collet_comm **comm, float *send, float *recv)
 {
-	const collet_how how = {.timeout_ns = INT64_C(1000000) * TIMEOUT_MS};
+	const collet_how how = { .timeout_ns = INT64_C(1000000) * TIMEOUT_MS };
 	const collet_status status = collet_allreduce(*comm, send, recv, row->count, COLLET_F32, COLLET_SUM, &how);
 	if (status != COLLET_OK &&
 		rank_status(rank, status, COLLET_ERR_TIMEOUT, "the call that waits for a stopped rank")) {
@@ -199,11 +199,11 @@ static void run_row(const char *transport, const char *algorithm, uint32_t size,
 	static uint64_t rows;
 	if (!sample_has(rows++))
 		return;
-	const struct ranks_options options = {.size = size,
+	const struct ranks_options options = { .size = size,
 		.transport = transport,
 		.algorithm = algorithm,
 		.context = &row,
-		.shared_bytes = sizeof(struct outcome)};
+		.shared_bytes = sizeof(struct outcome) };
 	struct ranks *ranks = ranks_start(&options, one_is_late);
 	const bool refilled = ranks_await(ranks, EVENT_DECIDED, 1) && ranks_await(ranks, EVENT_REFILLED, size - 1);
 	const struct outcome *outcome = ranks_shared(ranks);
@@ -233,22 +233,22 @@ static void everywhere(const char *transport, bool lent)
 	const size_t tried = full() ? sizeof(points) / sizeof(points[0]) : 4;
 	for (size_t i = 0; i < tried; i++) {
 		for (enum place place = TRANSFER; place <= COMBINING; place++) {
-			const struct row row = {.lent = lent,
+			const struct row row = { .lent = lent,
 				.victim = (uint32_t)(i % 2),
 				.place = place,
 				.points = points[i],
-				.count = LARGE};
+				.count = LARGE };
 			run_row(transport, NULL, 2, row);
 			if (full())
 				run_row(transport, "ring", 3, row);
 		}
 	}
-	run_row(transport, "ring", 3, (struct row){.lent = lent, .victim = 2, .points = 10, .count = LARGE});
+	run_row(transport, "ring", 3, (struct row){ .lent = lent, .victim = 2, .points = 10, .count = LARGE });
 	/* The last thing that the victim does, with bytes that are still the other's. Whether it hears of the end
 	 * before it is done is a race: so, several times. */
 	for (int i = 0; i < (lent ? 8 : 1); i++)
 		run_row(transport, "direct", 2,
-			(struct row){.lent = lent, .place = COMBINING, .points = 1, .count = ONE_PIECE});
+			(struct row){ .lent = lent, .place = COMBINING, .points = 1, .count = ONE_PIECE });
 }
 
 static void over_shm(void **state)

@@ -48,7 +48,7 @@ void thread_ranks_run(uint32_t ranks, void (*body)(collet_comm *comm, void *cont
 		atomic_fetch_add_explicit(&runs, 1, memory_order_relaxed));
 	for (uint32_t r = 0; r < ranks; r++) {
 		members[r] =
-			(struct member){.rank = r, .ranks = ranks, .store = store, .body = body, .context = context};
+			(struct member){ .rank = r, .ranks = ranks, .store = store, .body = body, .context = context };
 		if (pthread_create(&members[r].thread, NULL, run_member, &members[r]) != 0)
 			abort();
 	}

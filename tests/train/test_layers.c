@@ -128,7 +128,8 @@ static void gradients_are_the_slope_of_the_loss(void **state)
 	for (size_t row = 0; row < sizeof(rows) / sizeof(rows[0]); row++) {
 		struct model *model = calloc(1, sizeof(*model));
 		assert_true(model_build(
-			model, rows[row].name, rows[row].layers, rows[row].layer_count, (struct shape){2, 7, 7}, true));
+			model, rows[row].name, rows[row].layers, rows[row].layer_count,
+			(struct shape){ 2, 7, 7 }, true));
 		allocate(model);
 		model_initialise(model, 3);
 		float *images = random_images(BATCH * 2 * 7 * 7);

@@ -168,14 +168,14 @@ static void threads_talk(void **state)
 	struct worker workers[2];
 	pthread_t threads[2];
 	for (int i = 0; i < 2; i++) {
-		workers[i] = (struct worker){.end = &pair.ends[i],
+		workers[i] = (struct worker){ .end = &pair.ends[i],
 			.settle = row->asleep ? end_settle_asleep : end_settle,
 			.rounds = rounds_of(this),
 			.bytes = row->bytes,
 			.first = i == 0,
 			.jitter = row->jitter ? 88172645463325252u + (unsigned)i : 0,
 			.out = malloc(row->bytes),
-			.in = malloc(row->bytes)};
+			.in = malloc(row->bytes) };
 	}
 	for (int i = 0; i < 2; i++)
 		assert_int_equal(pthread_create(&threads[i], NULL, row->run, &workers[i]), 0);

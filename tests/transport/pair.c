@@ -83,13 +83,13 @@ void pair_connect(struct pair *pair, const char *name, bool processes)
 	pair->name = name;
 	for (uint32_t i = 0; i < 2; i++) {
 		struct end *end = &pair->ends[i];
-		*end = (struct end){.card = {.rank = FIRST_RANK + i,
+		*end = (struct end){ .card = { .rank = FIRST_RANK + i,
 					    .pid = (uint32_t)getpid() + (processes ? i : 0),
 					    .host_id = 1,
 					    .process_id = processes ? i : 0,
 					    .uid = getuid(),
 					    .family = AF_INET,
-					    .usable_cores = 2}};
+					    .usable_cores = 2 } };
 		strcpy(end->card.host, i ? "beta" : "alpha");
 		make_wake(&end->wake);
 	}
@@ -261,7 +261,7 @@ bool end_peek(struct end *end, struct collet_message *message, bool asleep)
 struct collet_transfer transfer_of(uint64_t sequence, void *data, size_t bytes)
 {
 	return (struct collet_transfer){
-		.message = {.signature = 7, .sequence = sequence, .bytes = bytes}, .data = data};
+		.message = { .signature = 7, .sequence = sequence, .bytes = bytes }, .data = data };
 }
 
 static uint8_t pattern_at(size_t place, uint64_t seed)

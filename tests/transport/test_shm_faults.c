@@ -486,12 +486,12 @@ static void somebody_elses_socket_is_refused(void **state)
 	struct pair pair = { 0 };
 	pair_connect(&pair, "shm", false);
 	pair.ends[1].card.uid = getuid() + 1;
-	const struct collet_conduit_config config = {.self = &pair.ends[0].card,
+	const struct collet_conduit_config config = { .self = &pair.ends[0].card,
 		.peer = &pair.ends[1].card,
 		.dialed = true,
 		.socket = pair.sockets[0],
 		.wake = &pair.ends[0].wake,
-		.log = &pair.ends[0].log};
+		.log = &pair.ends[0].log };
 	struct shm_conduit *conduit = aligned_alloc(64, (sizeof(*conduit) + 63) / 64 * 64);
 	memset(conduit, 0, sizeof(*conduit));
 	pair.sockets[0] = -1;

@@ -190,7 +190,7 @@ static void assert_refused(struct pair *pair, const char *why)
 	struct collet_conduit *made = aligned_alloc(64, (transport->conduit_bytes + 63) & ~(size_t)63);
 	memset(made, 0, transport->conduit_bytes);
 	pair_connect_tcp(pair);
-	const struct collet_conduit_config config = {.self = &end->card,
+	const struct collet_conduit_config config = { .self = &end->card,
 		.peer = &pair->ends[1].card,
 		.channel = 4,
 		.dialed = true,
@@ -198,7 +198,7 @@ static void assert_refused(struct pair *pair, const char *why)
 		.wake = &end->wake,
 		.log = &end->log,
 		.host = &collet_host_functions,
-		.device = end->offer->device};
+		.device = end->offer->device };
 	pair->sockets[0] = -1;
 	made->transport = transport;
 	made->peer = pair->ends[1].card.rank;

@@ -115,7 +115,8 @@ static void draw_curve(float *ink, const struct point *points, float half_width,
 static struct point bent(float bend[2][2], const int8_t *point)
 {
 	const float x = (float)point[0] / 100 - 0.5F, y = (float)point[1] / 100 - 0.5F;
-	return (struct point){x + bend[0][0] * y * y + bend[1][0] * x * y, y + bend[0][1] * x * x + bend[1][1] * x * y};
+	return (struct point){
+		x + bend[0][0] * y * y + bend[1][0] * x * y, y + bend[0][1] * x * x + bend[1][1] * x * y };
 }
 
 static void draw_digit(float *ink, uint8_t digit, struct random *random)

@@ -88,7 +88,7 @@ static void trace(struct timeline *timeline, struct span span)
 static void note_call(struct timeline *timeline, int64_t began_ns, int64_t ended_ns)
 {
 	if (timeline->call_count < MOST_CALLS)
-		timeline->calls[timeline->call_count++] = (struct stretch){began_ns, ended_ns};
+		timeline->calls[timeline->call_count++] = (struct stretch){ began_ns, ended_ns };
 	else
 		timeline->calls[MOST_CALLS - 1].ended_ns = ended_ns; /* as if it had been one long call */
 }
@@ -116,7 +116,7 @@ void timeline_end(struct timeline *timeline)
 	timeline->since_ns = now;
 	if (phase == PHASE_COMMUNICATE)
 		note_call(timeline, began, now);
-	trace(timeline, (struct span){.began_ns = began, .ended_ns = now, .step = timeline->step, .phase = phase});
+	trace(timeline, (struct span){ .began_ns = began, .ended_ns = now, .step = timeline->step, .phase = phase });
 	timeline->step += phase == PHASE_STEP;
 }
 
@@ -138,12 +138,12 @@ void timeline_travels(struct timeline *timeline, const struct travel *travels, u
 	int64_t counted = INT64_MIN; /* until when */
 	for (uint32_t b = 0; b < count; b++) {
 		const struct travel *travel = &travels[b];
-		trace(timeline, (struct span){.began_ns = travel->began_ns,
+		trace(timeline, (struct span){ .began_ns = travel->began_ns,
 					.ended_ns = travel->ended_ns,
 					.bytes = travel->bytes,
 					.step = timeline->step,
 					.phase = PHASES,
-					.bucket = b});
+					.bucket = b });
 		const int64_t began = travel->began_ns > counted ? travel->began_ns : counted;
 		if (travel->ended_ns <= began)
 			continue;

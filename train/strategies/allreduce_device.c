@@ -214,7 +214,7 @@ static bool clip(struct trainer *trainer, const struct device_allreduce *state)
 		return true;
 	for (uint32_t p = 0; p < trainer->model.parameter_count; p++)
 		gradients[p] =
-			(struct array){trainer->model.parameters[p].gradient, trainer->model.parameters[p].count};
+			(struct array){ trainer->model.parameters[p].gradient, trainer->model.parameters[p].count };
 	bool fine = trainer->backend->squares(trainer->network, gradients, trainer->model.parameter_count, &squares);
 	for (uint32_t b = 0; fine && b < state->bucket_count; b++)
 		fine = strategy_clip_to(trainer, squares, state->buckets[b].gradients, state->buckets[b].count);

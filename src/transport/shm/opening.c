@@ -201,11 +201,11 @@ static collet_status accept_segment(struct shm_conduit *shm, uint32_t *next_fd)
 
 static struct shm_hello hello_of(const struct shm_conduit *shm, uint32_t kind, uint32_t flags)
 {
-	return (struct shm_hello){.magic = HELLO_MAGIC,
+	return (struct shm_hello){ .magic = HELLO_MAGIC,
 		.kind = kind,
 		.flags = flags | (shm->barrier ? HELLO_BARRIER : 0),
 		.nonce = shm->nonce,
-		.nonce_address = (uintptr_t)&shm->nonce};
+		.nonce_address = (uintptr_t)&shm->nonce };
 }
 
 /* Adds this rank's arena to a hello: as a descriptor, or held, as a mapping. */

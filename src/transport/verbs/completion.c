@@ -34,11 +34,11 @@ static uint32_t length(const struct verbs_write *write)
 static struct ibv_send_wr *put_notice_behind(
 	struct ibv_send_wr *request, struct ibv_send_wr *notice, struct ibv_sge *part, bool large)
 {
-	*notice = (struct ibv_send_wr){.wr_id = request->wr_id,
+	*notice = (struct ibv_send_wr){ .wr_id = request->wr_id,
 		.sg_list = part,
 		.num_sge = 1,
 		.opcode = IBV_WR_SEND,
-		.send_flags = IBV_SEND_INLINE | (request->send_flags & IBV_SEND_SIGNALED)};
+		.send_flags = IBV_SEND_INLINE | (request->send_flags & IBV_SEND_SIGNALED) };
 	request->opcode = IBV_WR_RDMA_WRITE;
 	if (request->num_sge == 0)
 		return notice;
@@ -53,7 +53,7 @@ void collet_verbs_write(struct verbs_conduit *verbs, uint32_t index, const struc
 	const bool signalled = index > 0 || write->signalled || pair->posted % SIGNAL_EVERY == SIGNAL_EVERY - 1;
 	/* By the processor: what the others carry may be a GPU's memory. */
 	const bool inlined = index == 0 && write->part_count && !write->reads && length(write) <= pair->inline_bytes;
-	struct ibv_send_wr request = {.wr_id = (uint64_t)pair->posted << 32 | write->tag,
+	struct ibv_send_wr request = { .wr_id = (uint64_t)pair->posted << 32 | write->tag,
 		.sg_list = (struct ibv_sge *)write->parts,
 		.num_sge = write->part_count,
 		.opcode = write->has_immediate ? IBV_WR_RDMA_WRITE_WITH_IMM
@@ -61,10 +61,10 @@ void collet_verbs_write(struct verbs_conduit *verbs, uint32_t index, const struc
 					       : IBV_WR_RDMA_WRITE,
 		.send_flags = (signalled ? IBV_SEND_SIGNALED : 0) | (inlined ? IBV_SEND_INLINE : 0),
 		.imm_data = htobe32(write->immediate),
-		.wr.rdma = {.remote_addr = write->to, .rkey = write->peer_key}};
+		.wr.rdma = { .remote_addr = write->to, .rkey = write->peer_key } };
 	struct ibv_send_wr notice, *first = &request, *refused;
-	struct verbs_notice told = {.immediate = request.imm_data, .bytes = length(write)};
-	struct ibv_sge part = {.addr = (uintptr_t)&told, .length = sizeof(told)};
+	struct verbs_notice told = { .immediate = request.imm_data, .bytes = length(write) };
+	struct ibv_sge part = { .addr = (uintptr_t)&told, .length = sizeof(told) };
 	if (write->has_immediate && verbs_is_iwarp(verbs))
 		first = put_notice_behind(&request, &notice, &part, index > 0);
 	const int error = ibv_post_send(pair->pair, first, &refused);
@@ -78,15 +78,15 @@ void collet_verbs_write(struct verbs_conduit *verbs, uint32_t index, const struc
 void collet_verbs_write_empty(struct verbs_conduit *verbs, uint32_t index, uint32_t tag)
 {
 	struct verbs_pair *pair = &verbs->pairs[index];
-	struct verbs_write write = {.to = verbs->peer_memory + offsetof(struct verbs_memory, probe),
+	struct verbs_write write = { .to = verbs->peer_memory + offsetof(struct verbs_memory, probe),
 		.peer_key = verbs->peer_keys[pair->peer_rail],
 		.signalled = true,
-		.tag = tag};
+		.tag = tag };
 	if (verbs_is_iwarp(verbs)) {
 		write.reads = true;
-		write.parts[0] = (struct ibv_sge){.addr = (uintptr_t)&verbs->memory->probe[1],
+		write.parts[0] = (struct ibv_sge){ .addr = (uintptr_t)&verbs->memory->probe[1],
 			.length = sizeof(verbs->memory->probe[0]),
-			.lkey = verbs->rails[pair->rail].memory->lkey};
+			.lkey = verbs->rails[pair->rail].memory->lkey };
 		write.part_count = 1;
 	}
 	collet_verbs_write(verbs, index, &write);
@@ -94,10 +94,10 @@ void collet_verbs_write_empty(struct verbs_conduit *verbs, uint32_t index, uint3
 
 static void say_probed(struct verbs_conduit *verbs, uint32_t index)
 {
-	const struct verbs_write write = {.has_immediate = true,
+	const struct verbs_write write = { .has_immediate = true,
 		.signalled = true,
 		.tag = TAG_RING,
-		.immediate = collet_verbs_immediate(verbs, KIND_CREDIT, 0)};
+		.immediate = collet_verbs_immediate(verbs, KIND_CREDIT, 0) };
 	collet_verbs_write(verbs, index, &write);
 }
 
@@ -124,9 +124,9 @@ bool collet_verbs_give_receives(struct verbs_pair *pair, uint32_t count)
 			if (!pair->notices)
 				continue;
 			const uint32_t place = pair->notice_next++ % pair->notice_count;
-			parts[i] = (struct ibv_sge){.addr = (uintptr_t)&pair->notices[place],
+			parts[i] = (struct ibv_sge){ .addr = (uintptr_t)&pair->notices[place],
 				.length = sizeof(pair->notices[place]),
-				.lkey = pair->notice_key};
+				.lkey = pair->notice_key };
 			requests[i].wr_id = place;
 			requests[i].sg_list = &parts[i];
 			requests[i].num_sge = 1;

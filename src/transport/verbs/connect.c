@@ -169,19 +169,19 @@ static collet_status connect_pair(struct verbs_conduit *verbs, uint32_t index)
 	if (adapter->network == NETWORK_IWARP)
 		return COLLET_OK;
 	const uint8_t mtu = hello->rails[pair->peer_rail].mtu;
-	struct ibv_qp_attr attributes = {.qp_state = IBV_QPS_RTR,
+	struct ibv_qp_attr attributes = { .qp_state = IBV_QPS_RTR,
 		.path_mtu = mtu < (uint8_t)adapter->mtu ? (enum ibv_mtu)mtu : adapter->mtu,
 		.dest_qp_num = hello->pairs[index].number,
 		.rq_psn = hello->start_sequence,
 		.max_dest_rd_atomic = 1,
 		.min_rnr_timer = MIN_RNR_TIMER,
-		.ah_attr = {.dlid = hello->rails[pair->peer_rail].lid,
+		.ah_attr = { .dlid = hello->rails[pair->peer_rail].lid,
 			.sl = options->service_level,
 			.port_num = adapter->port,
 			.is_global = adapter->network == NETWORK_ROCE,
-			.grh = {.sgid_index = adapter->gid_index,
+			.grh = { .sgid_index = adapter->gid_index,
 				.hop_limit = HOP_LIMIT,
-				.traffic_class = options->traffic_class}}};
+				.traffic_class = options->traffic_class } } };
 	memcpy(attributes.ah_attr.grh.dgid.raw, hello->rails[pair->peer_rail].gid, 16);
 	int error = ibv_modify_qp(pair->pair, &attributes,
 		IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |

@@ -197,14 +197,14 @@ static bool look_at_port(struct collet_device *device, struct ibv_context *conte
 		return false;
 	}
 	struct verbs_adapter *adapter = &found->adapter;
-	*adapter = (struct verbs_adapter){.context = context,
+	*adapter = (struct verbs_adapter){ .context = context,
 		.port = number,
 		.network = network_of(context, &port),
 		.lid = port.lid,
 		.mtu = port.active_mtu,
 		.rate_mbps = rate(&port),
 		.message_most = port.max_msg_sz,
-		.limits = *limits};
+		.limits = *limits };
 	snprintf(adapter->name, sizeof(adapter->name), "%s", name);
 	return find_address(device, adapter, refusals);
 }

@@ -38,10 +38,10 @@ static union address address_of(const uint8_t gid[16], uint16_t port)
 {
 	union address address = {0};
 	if (memcmp(gid, mapped, sizeof(mapped)) == 0) {
-		address.v4 = (struct sockaddr_in){.sin_family = AF_INET, .sin_port = htons(port)};
+		address.v4 = (struct sockaddr_in){ .sin_family = AF_INET, .sin_port = htons(port) };
 		memcpy(&address.v4.sin_addr, gid + sizeof(mapped), sizeof(address.v4.sin_addr));
 	} else {
-		address.v6 = (struct sockaddr_in6){.sin6_family = AF_INET6, .sin6_port = htons(port)};
+		address.v6 = (struct sockaddr_in6){ .sin6_family = AF_INET6, .sin6_port = htons(port) };
 		memcpy(&address.v6.sin6_addr, gid, sizeof(address.v6.sin6_addr));
 	}
 	return address;
@@ -210,12 +210,12 @@ collet_status collet_verbs_iwarp_connect(struct verbs_conduit *verbs)
 /* One read each way may be in flight: by it an adapter is asked whether it is there. */
 static struct rdma_conn_param parameters_of(const struct verbs_pair *pair)
 {
-	return (struct rdma_conn_param){.responder_resources = 1, .initiator_depth = 1, .qp_num = pair->pair->qp_num};
+	return (struct rdma_conn_param){ .responder_resources = 1, .initiator_depth = 1, .qp_num = pair->pair->qp_num };
 }
 
 static collet_status show_ticket(struct verbs_conduit *verbs, uint32_t index)
 {
-	struct ticket ticket = {.pair = index};
+	struct ticket ticket = { .pair = index };
 	memcpy(ticket.pass, verbs->hear.pass, sizeof(ticket.pass));
 	struct rdma_conn_param parameters = parameters_of(&verbs->pairs[index]);
 	parameters.private_data = &ticket;
@@ -309,7 +309,7 @@ collet_status collet_verbs_iwarp_connecting(struct verbs_conduit *verbs)
 		const struct rdma_cm_id *listener = event->listen_id;
 		const enum rdma_cm_event_type type = event->event;
 		const int error = event->status < 0 ? -event->status : event->status;
-		struct ticket ticket = {.pair = PAIRS_MOST};
+		struct ticket ticket = { .pair = PAIRS_MOST };
 		if (event->param.conn.private_data_len >= sizeof(ticket) && type == RDMA_CM_EVENT_CONNECT_REQUEST)
 			memcpy(&ticket, event->param.conn.private_data, sizeof(ticket));
 		cm->ack_cm_event(event);

@@ -246,8 +246,9 @@ FAKE_API cu_result cuMemcpyAsync(cu_pointer to, cu_pointer from, size_t bytes, c
 	struct copy *copy = malloc(sizeof(*copy));
 	if (!copy)
 		return CU_OUT_OF_MEMORY;
-	*copy = (struct copy){.job = {.run = run_copy, .bytes = sizeof(*copy)}, .to = to, .from = from, .bytes = bytes,
-		.ahead = fake_copies_ahead()};
+	*copy = (struct copy){
+		.job = { .run = run_copy, .bytes = sizeof(*copy) }, .to = to, .from = from, .bytes = bytes,
+		.ahead = fake_copies_ahead() };
 	const cu_result added = fake_enqueue(stream, &copy->job);
 	/* What comes of it the stream says. */
 	if (added == CU_OK && pageable)
@@ -286,7 +287,7 @@ FAKE_API cu_result cuMemsetD8Async(cu_pointer first, unsigned char value, size_t
 	if (!fill)
 		return CU_OUT_OF_MEMORY;
 	*fill = (struct fill){
-		.job = {.run = run_fill, .bytes = sizeof(*fill)}, .first = first, .bytes = bytes, .value = value};
+		.job = { .run = run_fill, .bytes = sizeof(*fill) }, .first = first, .bytes = bytes, .value = value};
 	return fake_enqueue(stream, &fill->job);
 }
 
