@@ -3,8 +3,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "driver.h"
-
 static bool complain(const char *what)
 {
 	fprintf(stderr, "collet-bench: --device cuda: %s\n", what);
@@ -50,9 +48,9 @@ static int read_out(void *context, void *to, const void *memory, size_t bytes)
 
 uint32_t bench_device_local_rank(void)
 {
-	static const char *const names[] = {
-		"LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID", NULL};
-	return bench_env_u32(names, 0);
+	uint32_t local_rank = 0;
+	(void)gpu_local_rank(&local_rank);
+	return local_rank;
 }
 
 bool bench_device_open(struct bench_device *device, uint32_t local_rank)

@@ -3,6 +3,7 @@
 
 #include <collet/collet.h>
 
+#include "cuda/choose.h"
 #include "error.h"
 #include "options.h"
 #include "report/report.h"
@@ -35,8 +36,8 @@ static bool run_or_abort(collet_comm *comm, const struct options *options)
 	return fine;
 }
 
-/* Ranks that a launcher has started, or this process alone; with --threads it must be alone. */
-static bool run_process(const struct options *options)
+/* With --threads this process must be alone. */
+static bool meet_and_run(const struct options *options)
 {
 	const collet_options meeting = { .transport = options->transport };
 	collet_comm *comm = NULL;
@@ -50,6 +51,17 @@ static bool run_process(const struct options *options)
 			train_fail("--threads %u: this is one of %u ranks already: leave one of both away",
 				options->threads, collet_comm_size(comm));
 	collet_comm_destroy(&comm);
+	return fine;
+}
+
+/* Ranks that a launcher has started, or this process alone. */
+static bool run_process(const struct options *options)
+{
+	struct gpu_device gpu = { 0 };
+	if (options->threads == 1)
+		device_enter_launched(&gpu, options);
+	const bool fine = meet_and_run(options);
+	gpu_device_close(&gpu);
 	return fine;
 }
 

@@ -7,6 +7,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "cuda/choose.h"
 #include "error.h"
 
 struct job {
@@ -22,19 +23,27 @@ struct member {
 	bool fine;
 };
 
-static void *run_member(void *context)
+static void meet_and_run(struct member *member)
 {
-	struct member *member = context;
 	const struct options *options = member->job->options;
 	const collet_options meeting = { .explicit_rank = true, .rank = member->rank, .world_size = options->threads,
 		.local_rank = member->rank, .store = member->job->store, .transport = options->transport };
 	collet_comm *comm = NULL;
 	if (!train_check(collet_comm_create(&comm, &meeting), "meeting the other threads"))
-		return NULL;
+		return;
 	member->fine = member->job->rank(comm, options);
 	if (!member->fine)
 		collet_comm_abort(comm);  /* the others may be waiting for this rank */
 	collet_comm_destroy(&comm);
+}
+
+static void *run_member(void *context)
+{
+	struct member *member = context;
+	struct gpu_device gpu;
+	device_enter(&gpu, member->job->options, member->rank);
+	meet_and_run(member);
+	gpu_device_close(&gpu);
 	return NULL;
 }
 

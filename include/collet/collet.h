@@ -208,6 +208,9 @@ typedef struct collet_options {
  * collet(7)); with no launcher's variables at all, a world of one rank. Blocks until every rank has come or the
  * rendezvous deadline has passed. *comm is written on success only.
  *
+ * Ranks use GPUs together (GPUs, above) only if by then each has initialised the driver, and has its GPU current in the
+ * calling thread or sees no other.
+ *
  * Each call makes a context too: what this rank has in this process (its memory, connections and one sleeping
  * control thread), shared by all communicators split from this one and freed with the last of them.
  *

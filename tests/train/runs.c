@@ -7,14 +7,25 @@
 
 #include <cmocka.h>
 
-#include "thread_ranks.h"
+#include <collet/tools.h>
 
-enum { WORDS_MOST = 48 };
+#include "threads.h"
+
+enum { WORDS_MOST = 48, LONG_COUNT = 1 << 20 };
 
 struct member {
 	struct run *run;
 	uint32_t rank;
 };
+
+/* How a long call on GPUs' buffers goes; a plan's strings are static. NULL: no driver, or no plan. */
+static const char *way_of(collet_comm *comm)
+{
+	collet_plan plan;
+	const collet_status status =
+		collet_comm_plan(comm, "allreduce", LONG_COUNT, COLLET_F32, COLLET_SUM, 0, NULL, &plan);
+	return status == COLLET_OK ? plan.gpu : NULL;
+}
 
 static void note_step(void *context, const struct trainer_progress *progress)
 {
@@ -31,13 +42,15 @@ static bool note_epoch(void *context, const struct trainer_epoch *epoch)
 	return true;
 }
 
-static void train(collet_comm *comm, void *context)
+static bool train(collet_comm *comm, const struct options *given)
 {
-	struct run *run = context;
+	struct run *run = (struct run *)(uintptr_t)given;  /* its first member */
 	struct member member = { run, collet_comm_rank(comm) };
 	const struct trainer_watch watch = { .step = note_step, .epoch = note_epoch, .context = &member };
 	const struct options options = run->options;
+	run->ways[member.rank] = way_of(comm);
 	run->fine[member.rank] = trainer_run(comm, &options, &watch);
+	return run->fine[member.rank];
 }
 
 struct run *run_words_if_offered(uint32_t ranks, const char *const *words, const char *const *more)
@@ -52,9 +65,10 @@ struct run *run_words_if_offered(uint32_t ranks, const char *const *words, const
 	struct run *run = calloc(1, sizeof(*run));
 	assert_non_null(run);
 	assert_int_equal(options_parse(&run->options, count, arguments), OPTIONS_RUN);
-	thread_ranks_run(ranks, train, run);
+	run->options.threads = ranks;
+	const bool fine = threads_run(&run->options, train);
 	for (uint32_t rank = 0; rank < ranks; rank++)
-		assert_int_equal(run->fine[rank], run->fine[0]);
+		assert_int_equal(run->fine[rank], fine);
 	while (count-- > 0)
 		free(arguments[count]);
 	return run;

@@ -9,7 +9,8 @@ enum { RUN_RANKS = 4, RUN_EPOCHS = 3, RUN_STEPS = 64 };
 
 /* Of the first epochs and steps; only the main thread asserts. */
 struct run {
-	struct options options;
+	struct options options;                     /* first */
+	const char *ways[RUN_RANKS];                /* collet_plan.gpu of their communicators */
 	bool fine[RUN_RANKS];
 	struct trainer_epoch epochs[RUN_RANKS][RUN_EPOCHS];
 	double losses[RUN_RANKS][RUN_STEPS];

@@ -72,6 +72,9 @@ static void gpus_end_where_cpus_end(void **state)
 		struct run *cuda = run_on(rows[i].ranks, "cuda", rows[i].words, true);
 		struct run *cpu = run_on(rows[i].ranks, "cpu", rows[i].words, true);
 		assert_same(cuda, cpu, rows[i].ranks);
+		/* They knew of each other's GPUs when they met: none goes by way of the host's memory. */
+		for (uint32_t rank = 0; rank < rows[i].ranks && rows[i].ranks > 1; rank++)
+			assert_string_equal(cuda->ways[rank], rows[i].gpus[0] == '1' ? "direct" : "executor");
 		/* And the comparison can fail. */
 		assert_true(cuda->epochs[0][0].checksum != cuda->epochs[0][1].checksum);
 		assert_true(i == 0 || cuda->epochs[0][1].checksum != last);

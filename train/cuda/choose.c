@@ -8,6 +8,25 @@
 
 extern const struct strategy strategy_allreduce_device;
 
+void device_enter(struct gpu_device *gpu, const struct options *options, uint32_t local_rank)
+{
+	char why[GPU_WHY_BYTES];
+	*gpu = (struct gpu_device){ 0 };
+	if (options->device != DEVICE_CPU)
+		(void)gpu_device_open(gpu, local_rank, why);
+}
+
+void device_enter_launched(struct gpu_device *gpu, const struct options *options)
+{
+	char why[GPU_WHY_BYTES];
+	uint32_t local_rank;
+	*gpu = (struct gpu_device){ 0 };
+	if (gpu_local_rank(&local_rank))
+		device_enter(gpu, options, local_rank);
+	else if (options->device != DEVICE_CPU)
+		(void)gpu_open(&gpu->gpu, why);
+}
+
 /* Whether this rank could; why not, if not. */
 static bool could(struct trainer *trainer, char why[LAYERS_WHY_BYTES])
 {
