@@ -55,7 +55,8 @@ static bool initialise(const struct gpu *gpu, char why[GPU_WHY_BYTES])
 
 bool gpu_open(struct gpu *gpu, char why[GPU_WHY_BYTES])
 {
-	*gpu = (struct gpu){ .library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL) };
+	/* It stays: a rank that finds no GPU does not unload what another thread is about to use. */
+	*gpu = (struct gpu){ .library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE) };
 	if (!gpu->library) {
 		const char *words = dlerror();
 		snprintf(why, GPU_WHY_BYTES, "there is no CUDA driver: %.200s", words ? words : "libcuda.so.1");
