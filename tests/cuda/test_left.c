@@ -14,16 +14,19 @@
 enum { COUNT = 300, RANKS = 3, CALLED = 0, TOLD = 1 };
 static const int64_t SOON_NS = INT64_C(10) * 1000 * 1000 * 1000;
 
+/* How a rank calls. */
+enum calling { BLOCKING, REQUEST, STREAM };
+
 struct waiting {
 	const char *name;
 	enum ranks_mode mode;
 	uint32_t gpus;               /* that the ranks share; 0: buffers are the host's */
-	enum { BLOCKING, REQUEST, STREAM } by;
+	enum calling by;
 	bool leaves_first;           /* before the others call */
 };
 
 /* rank->comm's, in place; returns when it has ended, and with what. */
-static collet_status sum(struct rank *rank, struct gpu *gpu, void *buffer, int by)
+static collet_status sum(struct rank *rank, struct gpu *gpu, void *buffer, enum calling by)
 {
 	collet_request *request = NULL;
 	collet_how how = COLLET_HOW_DEFAULT;
