@@ -16,7 +16,7 @@
 #include "tune_fit.h"
 #include "tune_points.h"
 
-enum { WORLDS_MAX = 16, PATH_BYTES = 4096, AGAIN_MAX = 1024 };
+enum { WORLDS_MAX = 16, AGAIN_MAX = 1024 };
 
 /* One transport with one number of ranks, measured. */
 struct world {
@@ -358,23 +358,29 @@ static int tune_all(struct tuning *tuning, const struct bench_options *options, 
 	return tuned == 0;
 }
 
+bool bench_tune_path(const struct bench_options *options, char path[TUNE_PATH_BYTES])
+{
+	if (options->output != NULL)
+		snprintf(path, TUNE_PATH_BYTES, "%s", options->output);
+	else if (collet_tuning_path(path, TUNE_PATH_BYTES) != COLLET_OK)
+		path[0] = '\0';
+	if (path[0] != '\0' || options->check)
+		return true;
+	fprintf(stderr, "collet-bench: tune: there is no file to write to; name one with --output\n");
+	return false;
+}
+
 int bench_tune(const struct bench_options *options, char **argv)
 {
 	struct tuning *tuning = calloc(1, sizeof(*tuning));
-	char path[PATH_BYTES];
+	char path[TUNE_PATH_BYTES];
 	bool failed_open;
 	int status = 1;
 	FILE *json = bench_json_open(options->json, &failed_open);
 	if (tuning == NULL || (json == NULL && failed_open))
 		goto out;
-	if (options->output != NULL)
-		snprintf(path, sizeof(path), "%s", options->output);
-	else if (collet_tuning_path(path, sizeof(path)) != COLLET_OK)
-		path[0] = '\0';
-	if (path[0] == '\0' && !options->check) {
-		fprintf(stderr, "collet-bench: tune: there is no file to write to; name one with --output\n");
+	if (!bench_tune_path(options, path))
 		goto out;
-	}
 	/* Measured is the library as it is by itself, so that a bad tuning does not cut the next one's messages. */
 	if (!options->check)
 		setenv("COLLET_TUNING", "builtin", 1);

@@ -11,6 +11,12 @@
 /* The pieces that are tried: the usual ones, a quarter, and so on down to the least. */
 enum { TUNE_USUAL_PIECE = 256 << 10, TUNE_LEAST_PIECE = 64 << 10 };
 
+enum { TUNE_PATH_BYTES = 4096 };
+
+/* The file to write to: --output, or the user's; with --check perhaps none (""). False after a line on standard
+ * error. */
+bool bench_tune_path(const struct bench_options *options, char path[TUNE_PATH_BYTES]);
+
 /* Starts ranks, transport by transport and world by world; fits, shows, writes. The process's exit status. */
 int bench_tune(const struct bench_options *options, char **argv);
 

@@ -11,8 +11,10 @@
 #include <collet/tools.h>
 
 #include "device.h"
+#include "tune.h"
+#include "tune_polish.h"
 
-enum { ROUNDS = 101, ROW = 32, SHORT = 64, LONG = 64 << 20, PATH_BYTES = 4096 };
+enum { ROUNDS = 101, ROW = 32, SHORT = 64, LONG = 64 << 20 };
 
 struct measured {
 	double start_ns, next_ns, copy_byte_ns, memory_byte_ns;
@@ -75,12 +77,6 @@ static bool copies(const struct places *places, bool to_gpu, size_t bytes, int c
 	return bench_device_check(&places->device, result, "copying");
 }
 
-static int by_size(const void *a, const void *b)
-{
-	const double left = *(const double *)a, right = *(const double *)b;
-	return (left > right) - (left < right);
-}
-
 /* The median. */
 static bool time_copies(
 	const struct places *places, bool to_gpu, size_t bytes, int count, int rounds, double *ns)
@@ -89,8 +85,7 @@ static bool time_copies(
 	for (int i = 0; i < rounds; i++)
 		if (!copies(places, to_gpu, bytes, count, &times[i]))
 			return false;
-	qsort(times, (size_t)rounds, sizeof(times[0]), by_size);
-	*ns = times[rounds / 2];
+	*ns = tune_median(times, (size_t)rounds);
 	return true;
 }
 
@@ -153,15 +148,9 @@ int bench_tune_device(const struct bench_options *options)
 {
 	struct places places = {0};
 	struct measured measured;
-	char path[PATH_BYTES] = "";
-	if (options->output != NULL)
-		snprintf(path, sizeof(path), "%s", options->output);
-	else if (collet_tuning_path(path, sizeof(path)) != COLLET_OK)
-		path[0] = '\0';
-	if (path[0] == '\0' && !options->check) {
-		fprintf(stderr, "collet-bench: tune: there is no file to write to; name one with --output\n");
+	char path[TUNE_PATH_BYTES];
+	if (!bench_tune_path(options, path))
 		return 1;
-	}
 	int status = !open_places(&places) || !measure(&places, options, &measured);
 	if (!status)
 		printf("# GPU: %s\n# a copy to page-locked memory: %.2f us, each behind it %.2f us, %.2f GB/s; "

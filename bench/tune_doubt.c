@@ -5,7 +5,8 @@
 
 #include <assert.h>
 #include <math.h>
-#include <stdlib.h>
+
+#include "tune_polish.h"
 
 /* A median's standard error beside a mean's; a standard deviation beside the median distance. Both of normal errors. */
 static const double of_median = 1.2533, of_distance = 1.4826;
@@ -13,18 +14,6 @@ static const double of_median = 1.2533, of_distance = 1.4826;
 static const double least_doubt = 0.003;
 /* So many standard errors are sure enough: one verdict in twenty is wrong. */
 static const double sure = 2;
-
-static int by_value(const void *a, const void *b)
-{
-	const double x = *(const double *)a, y = *(const double *)b;
-	return (x > y) - (x < y);
-}
-
-static double middle_of(double *values, size_t count)
-{
-	qsort(values, count, sizeof(values[0]), by_value);
-	return (values[(count - 1) / 2] + values[count / 2]) / 2;
-}
 
 double tune_doubt(const double *a, const double *b, size_t turns)
 {
@@ -36,10 +25,10 @@ double tune_doubt(const double *a, const double *b, size_t turns)
 			ratio[count++] = log(a[k] / b[k]);
 	if (count < 3)
 		return INFINITY;
-	const double middle = middle_of(ratio, count);
+	const double middle = tune_median(ratio, count);
 	for (size_t k = 0; k < count; k++)
 		ratio[k] = fabs(ratio[k] - middle);
-	const double doubt = of_median * of_distance * middle_of(ratio, count) / sqrt((double)count);
+	const double doubt = of_median * of_distance * tune_median(ratio, count) / sqrt((double)count);
 	return doubt > least_doubt ? doubt : least_doubt;
 }
 

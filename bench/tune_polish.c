@@ -15,8 +15,7 @@ static int by_value(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
-/* Of an even number the mean of both in the middle. */
-static double middle_of(double *values, size_t count)
+double tune_median(double *values, size_t count)
 {
 	qsort(values, count, sizeof(values[0]), by_value);
 	return (values[(count - 1) / 2] + values[count / 2]) / 2;
@@ -33,7 +32,7 @@ static void level_rows(const double *time, size_t rows, size_t row_stride, size_
 			if (t > 0)
 				room[count++] = log(t) - others[k];
 		}
-		level[i] = count > 0 ? middle_of(room, count) : 0;
+		level[i] = count > 0 ? tune_median(room, count) : 0;
 	}
 }
 
