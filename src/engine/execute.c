@@ -49,8 +49,7 @@ void collet_item_unload(struct collet_lane *lane, struct collet_item *item)
 	for (uint32_t e = 0; e < item->step->source_count; e++) {
 		for (uint32_t i = 0, position;
 			item_next_remote(request, &item->step->source[e].peers, &i, &position);) {
-			struct collet_route *route =
-				collet_route_get(lane->group, lane->channel, item_group_rank(request, position));
+			struct collet_route *route = item_route(lane, item, position);
 			collet_route_unload(route, collet_queue_find(&route->receive, item));
 		}
 	}
@@ -59,8 +58,7 @@ void collet_item_unload(struct collet_lane *lane, struct collet_item *item)
 /* Where the item's bytes from a peer are. */
 static const void *received_from(const struct collet_lane *lane, const struct collet_item *item, uint32_t position)
 {
-	struct collet_route *route =
-		collet_route_get(lane->group, lane->channel, item_group_rank(item->request, position));
+	struct collet_route *route = item_route(lane, item, position);
 	return collet_queue_find(&route->receive, item)->transfer.view;
 }
 
@@ -158,8 +156,7 @@ static void release_receives(struct collet_lane *lane, const struct collet_item 
 	for (uint32_t e = 0; e < item->step->source_count; e++) {
 		for (uint32_t i = 0, position;
 			item_next_remote(request, &item->step->source[e].peers, &i, &position);) {
-			struct collet_route *route =
-				collet_route_get(lane->group, lane->channel, item_group_rank(request, position));
+			struct collet_route *route = item_route(lane, item, position);
 			struct collet_queued *queued = collet_queue_find(&route->receive, item);
 			if (queued)  /* per_peer: a chunk may have had no such piece */
 				collet_route_release(route, queued);
@@ -173,8 +170,7 @@ static void let_sends_go(struct collet_lane *lane, const struct collet_item *ite
 	for (uint32_t e = 0; e < item->step->destination_count; e++) {
 		for (uint32_t i = 0, position;
 			item_next_remote(request, &item->step->destination[e].peers, &i, &position);) {
-			struct collet_route *route =
-				collet_route_get(lane->group, lane->channel, item_group_rank(request, position));
+			struct collet_route *route = item_route(lane, item, position);
 			struct collet_queued *queued = collet_queue_find_waiting(&route->send, item);
 			if (!queued)
 				continue;

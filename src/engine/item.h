@@ -34,6 +34,13 @@ static inline uint32_t item_group_rank(const struct collet_request *request, uin
 	return request->shape.order ? request->shape.order[position] : position;
 }
 
+/* The item's route to who is at this position. */
+static inline struct collet_route *item_route(
+	const struct collet_lane *lane, const struct collet_item *item, uint32_t position)
+{
+	return collet_route_get(lane->group, lane->channel, item_group_rank(item->request, position));
+}
+
 /* Elements of this item's piece in a per_peer span, and where they start; false: that chunk has no such piece. */
 static inline bool item_per_peer_piece(const struct collet_request *request, const struct collet_item *item,
 	enum collet_buffer buffer, uint32_t position, struct collet_span *span)

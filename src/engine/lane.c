@@ -201,8 +201,7 @@ static void queue_receives(struct collet_lane *lane, struct collet_item *item, u
 			}
 			if (!place)
 				place = item_slot(lane, item, staged++);
-			struct collet_route *route =
-				collet_route_get(lane->group, lane->channel, item_group_rank(request, position));
+			struct collet_route *route = item_route(lane, item, position);
 			struct collet_queued *queued = collet_queue_add(&route->receive, item);
 			collet_route_activate(route);
 			fill_message(request, &queued->transfer, span.count);
@@ -235,8 +234,7 @@ static void queue_sends(struct collet_lane *lane, struct collet_item *item)
 				from = makes ? item_slot(lane, item, made++) :
                                                item_address(request, step->source[0].buffer, span.first);
 			}
-			struct collet_route *route =
-				collet_route_get(lane->group, lane->channel, item_group_rank(request, position));
+			struct collet_route *route = item_route(lane, item, position);
 			struct collet_queued *queued = collet_queue_add(&route->send, item);
 			collet_route_activate(route);
 			fill_message(request, &queued->transfer, span.count);
