@@ -15,6 +15,7 @@
 #include <setjmp.h>
 #include <cmocka.h>
 
+#include "crash.h"
 #include "ranks_run.h"
 
 /* Set by LeakSanitizer where it is linked in: leaves that a process makes by _exit() are looked at too. */
@@ -46,6 +47,9 @@ static void process_main(struct held *held, pid_t parent)
 {
 	if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 || getppid() != parent)
 		_exit(1);
+	static char name[64];
+	snprintf(name, sizeof(name), "rank %u of %u, process %d,", held->rank.rank, held->rank.size, (int)getpid());
+	crash_tell(name);
 	pthread_t watcher;
 	if (pthread_create(&watcher, NULL, watch_main, held) != 0 || pthread_detach(watcher) != 0)
 		_exit(1);
@@ -157,6 +161,7 @@ struct ranks *ranks_start(const struct ranks_options *options, ranks_body *body)
 	if (options->initial_shared)
 		memcpy(ranks->shared + 1, options->initial_shared, options->shared_bytes);
 	ranks_give_sign(ranks);
+	crash_tell(NULL);
 	for (uint32_t r = 0; r < options->size; r++)
 		prepare(ranks, r);
 	/* Processes first: a fork copies no other thread. */

@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "crash.h"
+
 enum { MOST_RANKS = 16 };
 
 struct member {
@@ -43,6 +45,7 @@ void thread_ranks_run(uint32_t ranks, void (*body)(collet_comm *comm, void *cont
 	static atomic_uint runs;
 	struct member members[MOST_RANKS];
 	char store[64];
+	crash_tell(NULL);
 	/* relaxed: only the number must be unique. */
 	snprintf(store, sizeof(store), "unix:ranks-%d-%u", (int)getpid(),
 		atomic_fetch_add_explicit(&runs, 1, memory_order_relaxed));
