@@ -3,11 +3,17 @@
 #include <arpa/inet.h>
 #include <dirent.h>
 #include <netinet/in.h>
+#include <setjmp.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
+
+#include <cmocka.h>
+
+#include "core/status.h"
 
 void test_rank_set(struct test_rank *rank, uint32_t number, uint32_t size, const char *store, const char *secret,
 	int64_t timeout_ms)
@@ -112,4 +118,37 @@ uint32_t test_count_descriptors(void)
 uint32_t test_count_threads(void)
 {
 	return count_entries("/proc/self/task");
+}
+
+collet_status test_blob_of_seven(
+	void *context, const struct collet_card *cards, uint32_t size, void **blob, size_t *bytes)
+{
+	*blob = malloc(7);
+	*bytes = 7;
+	memcpy(*blob, "seven!", 7);
+	return COLLET_OK;
+}
+
+void test_world_assert_met(struct test_rank *ranks, uint32_t size)
+{
+	for (uint32_t r = 0; r < size; r++) {
+		const struct collet_bootstrap *b = &ranks[r].bootstrap;
+		if (ranks[r].status)
+			fail_msg("rank %u: %s", r, ranks[r].sentence);
+		assert_memory_equal(b->cards, ranks[0].bootstrap.cards, size * sizeof(*b->cards));
+		assert_memory_equal(b->session_key, ranks[0].bootstrap.session_key, sizeof(b->session_key));
+		assert_int_equal(b->blob_bytes, 7);
+		assert_string_equal(b->blob, "seven!");
+		assert_memory_equal(&b->cards[r], &ranks[r].card, sizeof(*b->cards));
+		for (uint32_t i = 0; i < size; i++)
+			assert_int_equal(b->star[i] >= 0, size > 1 && (r == 0) != (i == 0));
+		if (size > 1) {
+			assert_int_not_equal(b->cards[r].unix_name[0], 0);
+			assert_int_not_equal(b->cards[r].port, 0);
+			assert_true(b->listen_unix >= 0 && b->listen_tcp >= 0);
+		}
+		assert_int_equal(b->cards[r].host_id, b->cards[0].host_id);
+		assert_int_equal(b->cards[r].process_id, b->cards[0].process_id);
+		assert_true(b->cards[r].usable_cores >= 1);
+	}
 }

@@ -29,6 +29,10 @@ void test_rank_join(struct test_rank *rank);
 /* All of them, in the order given or by number; returns the longest time. */
 int64_t test_world_meet(struct test_rank *ranks, uint32_t size);
 void test_world_deinit(struct test_rank *ranks, uint32_t size);
+/* All have all cards, and what test_blob_of_seven() has made. */
+void test_world_assert_met(struct test_rank *ranks, uint32_t size);
+collet_status test_blob_of_seven(
+	void *context, const struct collet_card *cards, uint32_t size, void **blob, size_t *bytes);
 
 /* A name nobody else uses now. */
 void test_unique_name(char name[32]);

@@ -140,15 +140,49 @@ void rank_end_stuck(struct rank *rank)
 	pthread_mutex_unlock(&rank->comm_lock);
 }
 
+/* Most rows that a test's communicator has. */
+enum { STATS = 128 };
+
+static size_t read_stats(struct rank *rank, collet_stat stats[STATS])
+{
+	size_t count = 0;
+	rank_ok(rank, collet_comm_stats(rank->comm, stats, STATS, &count), "statistics");
+	rank_check(rank, count <= STATS, "%zu rows of statistics", count);
+	return count < STATS ? count : STATS;
+}
+
 uint64_t rank_uses(struct rank *rank, const char *name)
 {
-	collet_stat stats[128];
-	const size_t most = sizeof(stats) / sizeof(stats[0]);
-	size_t count = 0;
+	collet_stat stats[STATS];
+	const size_t count = read_stats(rank, stats);
 	uint64_t calls = 0;
-	rank_ok(rank, collet_comm_stats(rank->comm, stats, most, &count), "statistics");
-	for (size_t i = 0; i < count && i < most; i++)
+	for (size_t i = 0; i < count; i++)
 		if (stats[i].kind == COLLET_STAT_ALGORITHM && strstr(stats[i].name, name))
 			calls += stats[i].calls;
 	return calls;
+}
+
+struct rank_sent rank_sent(struct rank *rank)
+{
+	collet_stat stats[STATS];
+	const size_t count = read_stats(rank, stats);
+	struct rank_sent sent = { 0 };
+	for (size_t i = 0; i < count; i++) {
+		if (stats[i].kind != COLLET_STAT_TRANSPORT)
+			continue;
+		sent.messages += stats[i].messages_sent;
+		sent.bytes += stats[i].bytes_sent;
+	}
+	return sent;
+}
+
+uint64_t rank_received(struct rank *rank, const char *transport)
+{
+	collet_stat stats[STATS];
+	const size_t count = read_stats(rank, stats);
+	uint64_t messages = 0;
+	for (size_t i = 0; i < count; i++)
+		if (stats[i].kind == COLLET_STAT_TRANSPORT && strcmp(stats[i].name, transport) == 0)
+			messages += stats[i].messages_received;
+	return messages;
 }

@@ -120,6 +120,13 @@ bool rank_status(struct rank *rank, collet_status status, collet_status wanted, 
 bool rank_ok(struct rank *rank, collet_status status, const char *what);
 /* How many of its communicator's calls were made by algorithms with this in their name ("allreduce:ring"). */
 uint64_t rank_uses(struct rank *rank, const char *name);
+/* What the communicator has sent by its transports, so far. */
+struct rank_sent {
+	uint64_t messages, bytes;
+};
+struct rank_sent rank_sent(struct rank *rank);
+/* Messages that have come to it by this transport. */
+uint64_t rank_received(struct rank *rank, const char *transport);
 /* For whoever reads about a rank that is stuck or dead. */
 void rank_doing(struct rank *rank, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
