@@ -257,84 +257,136 @@ static bool parse_word(int option, const char *text, const char *const *names, i
 	return train_fail("--%s %s: there is no such thing; collet-train --help lists them", name_of(option), text);
 }
 
-static bool take(struct options *options, int option, const char *argument)
+/* What an option without an argument sets; NULL: it has one. */
+static bool *flag_of(struct options *options, int option)
 {
 	switch (option) {
-	case OPTION_DATASET: options->dataset = argument; return true;
-	case OPTION_DATA: options->data = argument; return true;
-	case OPTION_MODEL: options->model = argument; return true;
-	case OPTION_NO_BATCH_NORM: options->batch_norm = false; return true;
-	case OPTION_SYNC_BATCH_NORM: options->sync_batch_norm = true; return true;
-	case OPTION_PRECISION: {
-		static const char *const names[] = { "f32", "bf16", "f16", NULL };
-		int which = 0;
-		const bool known = parse_word(option, argument, names, &which);
-		options->precision = (enum precision)which;
-		return known;
+	case OPTION_NO_BATCH_NORM: return &options->batch_norm;
+	case OPTION_SYNC_BATCH_NORM: return &options->sync_batch_norm;
+	case OPTION_TF32: return &options->tf32;
+	case OPTION_AUGMENT: return &options->augment;
+	case OPTION_NESTEROV: return &options->nesterov;
+	case OPTION_SCALE_LR: return &options->scale_rate;
+	case OPTION_RESUME: return &options->resume;
+	case OPTION_NO_OVERLAP: return &options->no_overlap;
 	}
-	case OPTION_DEVICE: {
-		static const char *const names[] = { "cpu", "cuda", "auto", NULL };
-		int which = 0;
-		const bool known = parse_word(option, argument, names, &which);
-		options->device = (enum device)which;
-		return known;
+	return NULL;
+}
+
+/* What an option sets whose argument is taken as it is; NULL: it is not. */
+static const char **text_of(struct options *options, int option)
+{
+	switch (option) {
+	case OPTION_DATASET: return &options->dataset;
+	case OPTION_DATA: return &options->data;
+	case OPTION_MODEL: return &options->model;
+	case OPTION_COMPRESS: return &options->compress;
+	case OPTION_STRATEGY: return &options->strategy;
+	case OPTION_TRANSPORT: return &options->transport;
+	case OPTION_ALGORITHM: return &options->algorithm;
+	case OPTION_CHECKPOINT: return &options->checkpoint;
+	case OPTION_LOG: return &options->log;
+	case OPTION_PLOT: return &options->plot;
+	case OPTION_JSON: return &options->json;
+	case OPTION_TRACE: return &options->trace;
+	case OPTION_DUMP_PARAMETERS: return &options->dump_parameters;
 	}
-	case OPTION_TF32: options->tf32 = true; return true;
-	case OPTION_AUGMENT: options->augment = true; return true;
+	return NULL;
+}
+
+/* One word of a few. */
+static bool take_word(struct options *options, int option, const char *const *names, const char *argument)
+{
+	int which = 0;
+	if (!parse_word(option, argument, names, &which))
+		return false;
+	switch (option) {
+	case OPTION_PRECISION: options->precision = (enum precision)which; break;
+	case OPTION_DEVICE: options->device = (enum device)which; break;
+	case OPTION_OPTIMIZER: options->optimiser = (enum optimiser)which; break;
+	case OPTION_SCHEDULE: options->schedule = (enum schedule_kind)which; break;
+	}
+	return true;
+}
+
+static bool take_number(struct options *options, int option, const char *argument)
+{
+	switch (option) {
 	case OPTION_WORKERS: return parse_u32(option, argument, 0, 64, &options->workers);
 	case OPTION_EPOCHS: return parse_u32(option, argument, 1, 1000000, &options->epochs);
 	case OPTION_BATCH_SIZE: return parse_u32(option, argument, 1, 65536, &options->batch_size);
 	case OPTION_LR: return parse_float(option, argument, 1000, &options->learning_rate);
-	case OPTION_OPTIMIZER: {
-		static const char *const names[] = { "sgd", "adamw", NULL };
-		int which = 0;
-		const bool known = parse_word(option, argument, names, &which);
-		options->optimiser = (enum optimiser)which;
-		return known;
-	}
-	case OPTION_SCHEDULE: {
-		static const char *const names[] = { "constant", "step", "cosine", NULL };
-		int which = 0;
-		const bool known = parse_word(option, argument, names, &which);
-		options->schedule = (enum schedule_kind)which;
-		return known;
-	}
-	case OPTION_NESTEROV: options->nesterov = true; return true;
+	case OPTION_MOMENTUM: return parse_float(option, argument, 1, &options->momentum);
 	case OPTION_WEIGHT_DECAY: return parse_float(option, argument, 1000, &options->weight_decay);
 	case OPTION_DECAY_EVERY: return parse_u32(option, argument, 1, 1000000, &options->decay_every);
 	case OPTION_DECAY_FACTOR: return parse_float(option, argument, 1, &options->decay_factor);
 	case OPTION_WARMUP: return parse_u32(option, argument, 0, UINT32_MAX, &options->warmup);
-	case OPTION_SCALE_LR: options->scale_rate = true; return true;
 	case OPTION_CLIP: return parse_float(option, argument, 1e30F, &options->clip);
 	case OPTION_ACCUMULATE: return parse_u32(option, argument, 1, 4096, &options->accumulate);
-	case OPTION_COMPRESS: options->compress = argument; return true;
-	case OPTION_MOMENTUM: return parse_float(option, argument, 1, &options->momentum);
 	case OPTION_SEED: return parse_u64(option, argument, 0, UINT64_MAX, &options->seed);
 	case OPTION_STEPS: return parse_u32(option, argument, 1, UINT32_MAX, &options->steps);
 	case OPTION_TRAIN_SAMPLES: return parse_u32(option, argument, 1, UINT32_MAX, &options->train_samples);
 	case OPTION_TEST_SAMPLES: return parse_u32(option, argument, 1, UINT32_MAX, &options->test_samples);
 	case OPTION_SHARDS: return parse_u32(option, argument, 1, 4096, &options->shards);
-	case OPTION_STRATEGY: options->strategy = argument; return true;
 	case OPTION_SERVERS: return parse_u32(option, argument, 1, 4096, &options->servers);
 	case OPTION_STALENESS: return parse_u32(option, argument, 0, 1000000, &options->staleness);
 	case OPTION_LOCAL_STEPS: return parse_u32(option, argument, 1, 1000000, &options->local_steps);
 	case OPTION_THREADS: return parse_u32(option, argument, 1, 4096, &options->threads);
-	case OPTION_TRANSPORT: options->transport = argument; return true;
-	case OPTION_ALGORITHM: options->algorithm = argument; return true;
-	case OPTION_CHECKPOINT: options->checkpoint = argument; return true;
 	case OPTION_CHECKPOINT_EVERY: return parse_u32(option, argument, 1, UINT32_MAX, &options->checkpoint_every);
 	case OPTION_KEEP: return parse_u32(option, argument, 0, 1000000, &options->keep);
-	case OPTION_RESUME: options->resume = true; return true;
-	case OPTION_LOG: options->log = argument; return true;
 	case OPTION_LOG_EVERY: return parse_u32(option, argument, 1, UINT32_MAX, &options->log_every);
-	case OPTION_PLOT: options->plot = argument; return true;
-	case OPTION_JSON: options->json = argument; return true;
 	case OPTION_BUCKET_BYTES: return parse_bytes(option, argument, &options->bucket_bytes);
-	case OPTION_NO_OVERLAP: options->no_overlap = true; return true;
-	case OPTION_TRACE: options->trace = argument; return true;
-	case OPTION_DUMP_PARAMETERS: options->dump_parameters = argument; return true;
 	}
 	return train_fail("collet-train --help lists what it takes");  /* getopt has said what is wrong */
+}
+
+static bool take(struct options *options, int option, const char *argument)
+{
+	/* In the order of their enumerators. */
+	static const char *const precisions[] = { "f32", "bf16", "f16", NULL };
+	static const char *const devices[] = { "cpu", "cuda", "auto", NULL };
+	static const char *const optimisers[] = { "sgd", "adamw", NULL };
+	static const char *const schedules[] = { "constant", "step", "cosine", NULL };
+	bool *flag = flag_of(options, option);
+	const char **text = text_of(options, option);
+	if (flag)
+		*flag = option != OPTION_NO_BATCH_NORM;
+	if (text)
+		*text = argument;
+	if (flag || text)
+		return true;
+	switch (option) {
+	case OPTION_PRECISION: return take_word(options, option, precisions, argument);
+	case OPTION_DEVICE: return take_word(options, option, devices, argument);
+	case OPTION_OPTIMIZER: return take_word(options, option, optimisers, argument);
+	case OPTION_SCHEDULE: return take_word(options, option, schedules, argument);
+	}
+	return take_number(options, option, argument);
+}
+
+/* What does not go together is refused; what was not said follows from the rest. */
+static bool settle(struct options *options)
+{
+	if (options->sync_batch_norm && options->shards > 1)
+		return train_fail("--sync-batch-norm is for ranks that compute at once: not with --shards");
+	if (options->shards > 1 && options->precision != PRECISION_F32)
+		return train_fail("--shards goes with --precision f32 only");
+	if (options->shards > 1 && (options->compress || options->accumulate > 1))
+		return train_fail("--shards goes neither with --compress nor with --accumulate");
+	if ((options->resume || options->checkpoint_every > 0) && !options->checkpoint)
+		return train_fail(
+			"%s: say where with --checkpoint", options->resume ? "--resume" : "--checkpoint-every");
+	if (options->tf32 && (options->device == DEVICE_CPU || options->precision != PRECISION_F32))
+		return train_fail("--tf32 is for --device cuda with --precision f32");
+	if (options->keep != OPTIONS_NOT_GIVEN && !options->checkpoint)
+		return train_fail("--keep: say where with --checkpoint");
+	if (options->keep == OPTIONS_NOT_GIVEN)
+		options->keep = KEPT;
+	if (!strategy_fits(options))
+		return false;
+	if (!options->model)
+		options->model = strcmp(options->dataset, "cifar10") == 0 ? "lenet" : "convnet";
+	return true;
 }
 
 enum options_verdict options_parse(struct options *options, int argc, char **argv)
@@ -363,35 +415,5 @@ enum options_verdict options_parse(struct options *options, int argc, char **arg
 		train_fail("%s: not an option; collet-train --help lists them", argv[optind]);
 		return OPTIONS_WRONG;
 	}
-	if (options->sync_batch_norm && options->shards > 1) {
-		train_fail("--sync-batch-norm is for ranks that compute at once: not with --shards");
-		return OPTIONS_WRONG;
-	}
-	if (options->shards > 1 && options->precision != PRECISION_F32) {
-		train_fail("--shards goes with --precision f32 only");
-		return OPTIONS_WRONG;
-	}
-	if (options->shards > 1 && (options->compress || options->accumulate > 1)) {
-		train_fail("--shards goes neither with --compress nor with --accumulate");
-		return OPTIONS_WRONG;
-	}
-	if ((options->resume || options->checkpoint_every > 0) && !options->checkpoint) {
-		train_fail("%s: say where with --checkpoint", options->resume ? "--resume" : "--checkpoint-every");
-		return OPTIONS_WRONG;
-	}
-	if (options->tf32 && (options->device == DEVICE_CPU || options->precision != PRECISION_F32)) {
-		train_fail("--tf32 is for --device cuda with --precision f32");
-		return OPTIONS_WRONG;
-	}
-	if (options->keep != OPTIONS_NOT_GIVEN && !options->checkpoint) {
-		train_fail("--keep: say where with --checkpoint");
-		return OPTIONS_WRONG;
-	}
-	if (options->keep == OPTIONS_NOT_GIVEN)
-		options->keep = KEPT;
-	if (!strategy_fits(options))
-		return OPTIONS_WRONG;
-	if (!options->model)
-		options->model = strcmp(options->dataset, "cifar10") == 0 ? "lenet" : "convnet";
-	return OPTIONS_RUN;
+	return settle(options) ? OPTIONS_RUN : OPTIONS_WRONG;
 }
