@@ -3,6 +3,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "local_rank.h"
+
 static bool complain(const char *what)
 {
 	fprintf(stderr, "collet-bench: --device cuda: %s\n", what);
@@ -46,11 +48,13 @@ static int read_out(void *context, void *to, const void *memory, size_t bytes)
 	return !bench_device_check(d, d->device.gpu.cuMemcpyDtoH(to, (uintptr_t)memory, bytes), "reading results");
 }
 
-uint32_t bench_device_local_rank(void)
+bool bench_device_meet(struct bench_device *device, const collet_options *meeting)
 {
-	uint32_t local_rank = 0;
-	(void)gpu_local_rank(&local_rank);
-	return local_rank;
+	uint32_t local_rank;
+	memset(device, 0, sizeof(*device));
+	if (local_rank_find(meeting, &local_rank) != COLLET_OK)
+		return complain(collet_last_error());
+	return bench_device_open(device, local_rank);
 }
 
 bool bench_device_open(struct bench_device *device, uint32_t local_rank)

@@ -2,6 +2,8 @@
 #ifndef BENCH_DEVICE_H
 #define BENCH_DEVICE_H
 
+#include <collet/collet.h>
+
 #include "buffers.h"
 #include "gpu.h"
 
@@ -12,12 +14,11 @@ struct bench_device {
 	struct bench_allocator allocator; /* of its memory; its context is this struct, which must stay where it is */
 };
 
-/* A process's, as its launcher says; 0: none says so. */
-uint32_t bench_device_local_rank(void);
-
-/* The GPU of this local rank, for the calling thread. Before the communicator is created, which finds out then who
- * shares a GPU. False after a line on standard error; close() takes what is left of it. */
+/* The GPU of this local rank, for the calling thread. False after a line on standard error; close() takes what is left
+ * of it. */
 bool bench_device_open(struct bench_device *device, uint32_t local_rank);
+/* Likewise the rank's, before the communicator is created with these options, which finds out then who shares one. */
+bool bench_device_meet(struct bench_device *device, const collet_options *meeting);
 void bench_device_close(struct bench_device *device);  /* a zeroed one is fine */
 
 /* False after a line on standard error that says what was being done. */

@@ -49,7 +49,8 @@ int bench_explain_device(const struct bench_options *options)
 	struct bench_session session = { .options = options };
 	struct bench_device device;
 	int status = 1;
-	if (bench_device_open(&device, bench_device_local_rank()) && bench_session_begin(&session, options) == 0)
+	const collet_options meeting = { .transport = options->transport };
+	if (bench_device_meet(&device, &meeting) && bench_session_begin(&session, options) == 0)
 		status = bench_session_end(&session, session.table != NULL ? print_table(&session) : 0);
 	bench_device_close(&device);
 	return status;

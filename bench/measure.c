@@ -300,8 +300,7 @@ int bench_measure_as(const struct bench_options *options, const collet_options *
 	struct session s = { .options = options, .samples.capacity = SAMPLES };
 	int status = 1;
 	gethostname(s.host, sizeof(s.host) - 1);
-	const uint32_t local_rank = meeting->explicit_rank ? meeting->local_rank : bench_device_local_rank();
-	if (options->manner.device && !bench_device_open(&s.device, local_rank)) {
+	if (options->manner.device && !bench_device_meet(&s.device, meeting)) {
 		if (options->manner.threads)
 			_Exit(1);   /* the others wait for this one */
 		bench_device_close(&s.device);

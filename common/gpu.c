@@ -93,20 +93,6 @@ const char *gpu_words(const struct gpu *gpu, gpu_result result, char words[GPU_W
 
 /* ---- One GPU ------------------------------------------------------------------------------------------------- */
 
-bool gpu_local_rank(uint32_t *local_rank)
-{
-	static const char *const names[] = { "LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID",
-		"SLURM_LOCALID" };
-	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
-		const char *text = getenv(names[i]);
-		if (text && *text) {
-			*local_rank = (uint32_t)strtoul(text, NULL, 10);
-			return true;
-		}
-	}
-	return false;
-}
-
 static gpu_result enter(struct gpu_device *d, uint32_t local_rank)
 {
 	const struct gpu *gpu = &d->gpu;

@@ -97,10 +97,6 @@ struct gpu_device {
 	size_t cache_bytes;          /* of L2 */
 };
 
-/* This process's local rank as its launcher says, for those who open its GPU before they create the communicator, as
- * ranks that are to use it together must. False: no launcher says one, and local_rank is left alone. */
-bool gpu_local_rank(uint32_t *local_rank);
-
 /* Opens the GPU of a rank: LOCAL_RANK's, and where there are fewer than ranks they share. False: why says in half a
  * sentence what is missing. Closed by the thread that has opened it. */
 bool gpu_device_open(struct gpu_device *device, uint32_t local_rank, char why[GPU_WHY_BYTES]);

@@ -37,12 +37,11 @@ static bool run_or_abort(collet_comm *comm, const struct options *options)
 }
 
 /* With --threads this process must be alone. */
-static bool meet_and_run(const struct options *options)
+static bool meet_and_run(const struct options *options, const collet_options *meeting)
 {
-	const collet_options meeting = { .transport = options->transport };
 	collet_comm *comm = NULL;
 	bool fine;
-	if (collet_comm_create(&comm, &meeting) != COLLET_OK)
+	if (collet_comm_create(&comm, meeting) != COLLET_OK)
 		return train_fail("%s", collet_last_error());
 	if (options->threads == 1)
 		fine = run_or_abort(comm, options);
@@ -57,10 +56,10 @@ static bool meet_and_run(const struct options *options)
 /* Ranks that a launcher has started, or this process alone. */
 static bool run_process(const struct options *options)
 {
+	const collet_options meeting = { .transport = options->transport };
 	struct gpu_device gpu = { 0 };
-	if (options->threads == 1)
-		device_enter_launched(&gpu, options);
-	const bool fine = meet_and_run(options);
+	const bool fine = (options->threads > 1 || device_enter(&gpu, options, &meeting)) &&
+		meet_and_run(options, &meeting);
 	gpu_device_close(&gpu);
 	return fine;
 }

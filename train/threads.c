@@ -26,24 +26,23 @@ struct member {
 static void meet_and_run(struct member *member)
 {
 	const struct options *options = member->job->options;
+	struct gpu_device gpu;
 	const collet_options meeting = { .explicit_rank = true, .rank = member->rank, .world_size = options->threads,
 		.local_rank = member->rank, .store = member->job->store, .transport = options->transport };
 	collet_comm *comm = NULL;
-	if (!train_check(collet_comm_create(&comm, &meeting), "meeting the other threads"))
-		return;
-	member->fine = member->job->rank(comm, options);
-	if (!member->fine)
-		collet_comm_abort(comm);  /* the others may be waiting for this rank */
-	collet_comm_destroy(&comm);
+	if (device_enter(&gpu, options, &meeting) &&
+		train_check(collet_comm_create(&comm, &meeting), "meeting the other threads")) {
+		member->fine = member->job->rank(comm, options);
+		if (!member->fine)
+			collet_comm_abort(comm);  /* the others may be waiting for this rank */
+		collet_comm_destroy(&comm);
+	}
+	gpu_device_close(&gpu);
 }
 
 static void *run_member(void *context)
 {
-	struct member *member = context;
-	struct gpu_device gpu;
-	device_enter(&gpu, member->job->options, member->rank);
-	meet_and_run(member);
-	gpu_device_close(&gpu);
+	meet_and_run(context);
 	return NULL;
 }
 

@@ -126,24 +126,31 @@ static void a_checkpoint_moves_between_them(void **state)
 	rmdir(folder);
 }
 
+/* From the start: the communicator knows of no GPU. (There are two, as it takes a single one for every rank's.) */
 static void auto_is_the_cpu_where_something_is_missing(void **state)
 {
+	static const struct {
+		const char *gpus, *absent;
+	} rows[] = { { "0", NULL }, { "2", "1" } };
 	const char *const nothing[] = { NULL };
-	struct run *cpu = run_on(2, "cpu", nothing, true), *found = run_on(2, "auto", nothing, true);
+	struct run *cpu = run_on(2, "cpu", nothing, true);
+	struct run *found = run_on(2, "auto", nothing, true);
 	assert_same(found, cpu, 2);
+	assert_string_equal(found->ways[0], "direct");
 	free(found);
-	setenv("FAKE_CUDA_DEVICES", "0", 1);
-	found = run_on(2, "auto", nothing, true);
-	assert_same(found, cpu, 2);
-	free(found);
-	free(run_on(2, "cuda", nothing, false));
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+		setenv("FAKE_CUDA_DEVICES", rows[i].gpus, 1);
+		if (rows[i].absent)
+			setenv("TEST_LAYERS_ABSENT", rows[i].absent, 1);
+		found = run_on(2, "auto", nothing, true);
+		assert_same(found, cpu, 2);
+		for (uint32_t rank = 0; rank < 2; rank++)
+			assert_string_equal(found->ways[rank], "piped");
+		free(found);
+		free(run_on(2, "cuda", nothing, false));
+		unsetenv("TEST_LAYERS_ABSENT");
+	}
 	unsetenv("FAKE_CUDA_DEVICES");
-	setenv("TEST_LAYERS_ABSENT", "1", 1);
-	found = run_on(2, "auto", nothing, true);
-	assert_same(found, cpu, 2);
-	free(found);
-	free(run_on(2, "cuda", nothing, false));
-	unsetenv("TEST_LAYERS_ABSENT");
 	free(cpu);
 }
 
