@@ -9,17 +9,21 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "data/pixels.h"
 #include "model/model.h"
 #include "model/optimiser.h"
 
 /* The back end's own. */
 struct network;
 
-/* Images as the network wants them (normalised, channel by channel, row by row), with their classes. */
+/* Images with their classes: as the network wants them (normalised, channel by channel, row by row), or, for a back end
+ * that makes those itself, what they are made of. */
 struct batch {
-	const float *images;
+	const float *images;             /* NULL: ... */
 	const uint8_t *labels;
 	uint32_t count;
+	const uint8_t *pixels;           /* ... as data sets have them, ... */
+	const struct placement *places;  /* ... and what of each is to be seen */
 };
 
 /* Sums over a batch: divide by the number of images for means. */
@@ -54,6 +58,7 @@ struct cuda_device;
 
 struct backend {
 	const char *name;
+	bool makes_images;   /* batches are pixels and places */
 	/* Memory of the host, for images and statistics, zeroed, 64-byte aligned. NULL: there is none left. */
 	void *(*memory_allocate)(size_t bytes);
 	void (*memory_free)(void *memory);

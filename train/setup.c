@@ -76,7 +76,7 @@ static bool build_network(struct trainer *trainer)
 		trainer->network = cuda_network_create(&(struct cuda_network_setup){ .device = trainer->device,
 			.table = trainer->layers, .model = &trainer->model, .here = &trainer->flat,
 			.there = trainer->work, .precision = trainer->options->precision,
-			.tf32 = trainer->options->tf32, .sync = sync });
+			.tf32 = trainer->options->tf32, .set = &trainer->train, .sync = sync });
 	else
 		trainer->network = trainer->backend->create(&trainer->model, trainer->options->precision, sync);
 	return trainer->network != NULL;

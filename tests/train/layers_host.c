@@ -312,6 +312,58 @@ static bool host_squares(struct layers *layers, const float *from, uint64_t coun
 		copy(layers, sum, &operation->sum, sizeof(*sum)) && operation_end(layers, operation);
 }
 
+/* ---- Images ------------------------------------------------------------------------------------------------- */
+
+struct making {
+	struct shape shape;
+	struct normal normals[IMAGE_CHANNELS];
+	uint32_t count;
+	uint8_t *pixels;
+	struct placement *places;
+	float *images;
+};
+
+static void compute_images(void *context)
+{
+	struct making *making = context;
+	const size_t bytes = (size_t)making->shape.channels * making->shape.height * making->shape.width;
+	for (uint32_t i = 0; i < making->count; i++)
+		pixels_to_image(making->images + i * bytes, making->pixels + i * bytes, &making->shape,
+			&making->places[i], making->normals);
+}
+
+static void making_free(void *context)
+{
+	struct making *making = context;
+	free(making->pixels);
+	free(making->places);
+	free(making->images);
+	free(making);
+}
+
+static bool host_make_images(struct layers *layers, float *images, const uint8_t *pixels,
+	const struct placement *places, uint32_t batch_count, gpu_stream stream)
+{
+	struct making *making = calloc(1, sizeof(*making));
+	must(making != NULL, "no memory");
+	making->shape = layers->model.input;
+	making->count = batch_count;
+	memcpy(making->normals, layers->setup.normals, sizeof(making->normals));
+	const size_t bytes = (size_t)batch_count * making->shape.channels * making->shape.height * making->shape.width;
+	making->pixels = malloc(bytes);
+	making->places = calloc(batch_count, sizeof(*making->places));
+	making->images = malloc(bytes * sizeof(float));
+	must(making->pixels && making->places && making->images, "no memory");
+	const struct gpu *gpu = &layers->gpu;
+	return gpu->cuMemcpyAsync((uintptr_t)making->pixels, (uintptr_t)pixels, bytes, stream) == GPU_OK &&
+		gpu->cuMemcpyAsync((uintptr_t)making->places, (uintptr_t)places, batch_count * sizeof(*places),
+			stream) == GPU_OK &&
+		layers->launch(stream, compute_images, making) == GPU_OK &&
+		gpu->cuMemcpyAsync((uintptr_t)images, (uintptr_t)making->images, bytes * sizeof(float), stream) ==
+			GPU_OK &&
+		layers->launch(stream, making_free, making) == GPU_OK;
+}
+
 /* ---- 16 bits ------------------------------------------------------------------------------------------------ */
 
 /* Of a value that an f16 holds. */
@@ -402,8 +454,9 @@ static bool host_widen(struct layers *layers, enum precision from_type, float *t
 
 const struct layers_table *layers_open(char why[LAYERS_WHY_BYTES])
 {
-	static const struct layers_table table = { host_create, host_destroy, host_prepare, host_forward, host_backward,
-		host_descend, host_add, host_squares, host_narrow, host_widen, host_unscale };
+	static const struct layers_table table = { host_create, host_destroy, host_prepare, host_make_images,
+		host_forward, host_backward, host_descend, host_add, host_squares, host_narrow, host_widen,
+		host_unscale };
 	if (!getenv("TEST_LAYERS_ABSENT"))
 		return &table;
 	snprintf(why, LAYERS_WHY_BYTES, "libcudnn.so.9 cannot be opened: as the test has it");

@@ -80,13 +80,26 @@ static void augmented_images_are_cuts_of_the_padded_ones(void **state)
 static const uint32_t counts[] = { 7, 7, 3, 7, 1, 7, 7 };
 enum { BATCHES = 7 };
 
+static void note_images(const struct dataset *set, const struct batch *batch, float *images)
+{
+	struct normal normals[IMAGE_CHANNELS];
+	dataset_normals(set, normals);
+	if (batch->images)
+		memcpy(images, batch->images, batch->count * PIXELS * sizeof(float));
+	else
+		for (uint32_t i = 0; i < batch->count; i++)
+			pixels_to_image(images + i * PIXELS, batch->pixels + i * PIXELS, &set->shape, &batch->places[i],
+				normals);
+}
+
 /* An epoch that is left after two batches, then two whole ones. */
-static void note_batches(const struct dataset *set, const struct feed_options *options, float *pixels, uint8_t *labels)
+static void note_batches_of(const struct backend *back_end, const struct dataset *set,
+	const struct feed_options *options, float *pixels, uint8_t *labels)
 {
 	uint64_t indices[BATCHES * LARGEST];
 	for (uint64_t i = 0; i < BATCHES * LARGEST; i++)
 		indices[i] = i * 13 % IMAGES;
-	struct feed *feed = feed_create(backend, set, LARGEST, options);
+	struct feed *feed = feed_create(back_end, set, LARGEST, options);
 	assert_non_null(feed);
 	for (uint32_t epoch = 0; epoch < 3; epoch++) {
 		assert_true(feed_epoch(feed, epoch, indices, counts, BATCHES));
@@ -94,13 +107,19 @@ static void note_batches(const struct dataset *set, const struct feed_options *o
 			struct batch batch;
 			assert_true(feed_next(feed, &batch));
 			assert_int_equal(batch.count, counts[b]);
-			memcpy(pixels, batch.images, batch.count * PIXELS * sizeof(float));
+			assert_int_equal(batch.images == NULL, back_end->makes_images);
+			note_images(set, &batch, pixels);
 			memcpy(labels, batch.labels, batch.count);
 			pixels += batch.count * PIXELS;
 			labels += batch.count;
 		}
 	}
 	feed_destroy(feed);
+}
+
+static void note_batches(const struct dataset *set, const struct feed_options *options, float *pixels, uint8_t *labels)
+{
+	note_batches_of(backend, set, options, pixels, labels);
 }
 
 static void batches_do_not_depend_on_workers(void **state)
@@ -133,13 +152,37 @@ static void batches_do_not_depend_on_workers(void **state)
 	dataset_deinit(&set);
 }
 
+static void what_images_are_made_of_makes_the_same(void **state)
+{
+	enum { ALL = 14 + 2 * 39 };
+	static const struct feed_options rows[] = { { .workers = 0 }, { .workers = 2 },
+		{ .workers = 0, .augment = true, .seed = 5 }, { .workers = 3, .augment = true, .seed = 5 } };
+	struct backend making = *backend;
+	making.makes_images = true;
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+		struct dataset set;
+		float *images[2] = { calloc(ALL, PIXELS * sizeof(float)), calloc(ALL, PIXELS * sizeof(float)) };
+		uint8_t labels[2][ALL];
+		set_init(&set, true);
+		note_batches(&set, &rows[i], images[0], labels[0]);
+		note_batches_of(&making, &set, &rows[i], images[1], labels[1]);
+		assert_memory_equal(images[1], images[0], ALL * PIXELS * sizeof(float));
+		assert_memory_equal(labels[1], labels[0], ALL);
+		free(images[0]);
+		free(images[1]);
+		dataset_deinit(&set);
+	}
+}
+
 static void a_feed_can_be_left_at_any_time(void **state)
 {
 	struct dataset set;
 	set_init(&set, true);
 	const uint64_t indices[BATCHES * LARGEST] = { 0 };
 	for (int taken = -1; taken <= 2; taken++) {
-		struct feed *feed = feed_create(backend, &set, LARGEST, &(struct feed_options){ .workers = 3 });
+		struct backend making = *backend;
+		making.makes_images = taken == 1;
+		struct feed *feed = feed_create(&making, &set, LARGEST, &(struct feed_options){ .workers = 3 });
 		assert_non_null(feed);
 		struct batch batch;
 		if (taken >= 0)
@@ -157,6 +200,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(augmented_images_are_cuts_of_the_padded_ones),
 		cmocka_unit_test(batches_do_not_depend_on_workers),
+		cmocka_unit_test(what_images_are_made_of_makes_the_same),
 		cmocka_unit_test(a_feed_can_be_left_at_any_time),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -2,8 +2,8 @@
  * (cudnn/), and opened at run time, so that one binary runs everywhere. Tests fill another one, whose layers copy to
  * the host and compute there.
  *
- * All work is enqueued on one stream, and memory is the GPU's throughout: a call returns when the GPU has been told,
- * not when it has done it. */
+ * All work is enqueued on one stream, but for images, which another one makes ahead. Memory is the GPU's throughout:
+ * a call returns when the GPU has been told, not when it has done it. */
 #ifndef TRAIN_CUDA_LAYERS_H
 #define TRAIN_CUDA_LAYERS_H
 
@@ -26,6 +26,7 @@ struct layers_setup {
 	const struct norm_sync *sync;        /* NULL: each rank on its own. Its gather() takes the GPU's memory, too */
 	float *values[MODEL_PARAMETERS], *gradients[MODEL_PARAMETERS];
 	float *means[MODEL_STATISTICS], *variances[MODEL_STATISTICS];
+	struct normal normals[IMAGE_CHANNELS];  /* of what images are made of: the host's */
 };
 
 enum layers_pass { LAYERS_EVALUATE, LAYERS_TRAIN, LAYERS_TRAIN_AND_FOLLOW };  /* FOLLOW: statistics move, too */
@@ -38,6 +39,9 @@ struct layers_table {
 	void (*destroy)(struct layers *layers);  /* NULL is fine */
 	/* Makes ready for batches of this many images; nothing allocates later. */
 	bool (*prepare)(struct layers *layers, uint32_t batch_count, bool training);
+	/* What forward() takes, of a batch's pixels and places, with the bits of data/pixels.h: on this stream. */
+	bool (*make_images)(struct layers *layers, float *images, const uint8_t *pixels,
+		const struct placement *places, uint32_t batch_count, struct CUstream_st *stream);
 	bool (*forward)(struct layers *layers, const float *images, const uint8_t *labels, uint32_t batch_count,
 		enum layers_pass pass, struct layers_outcome *outcome);
 	/* Of the last forward(). ready: this parameter's gradient is complete once the stream has come so far. */

@@ -9,9 +9,11 @@ enum { PLACES = 2 * (2 * 64 + 1), PAGE_BYTES = 4096 };
 
 /* A batch in the GPU's memory. */
 struct slot {
+	void *pixels, *places;
 	void *images, *labels;
 	uint32_t count;
-	gpu_event came;          /* on the copying stream */
+	gpu_event read;          /* on the copying stream: the host's memory has been */
+	gpu_event came;          /* there, too: images are made */
 	gpu_event used;          /* on the computing one: nothing reads it any more */
 };
 
@@ -22,7 +24,7 @@ struct network {
 	const struct model *model;
 	struct flat *here, *there;
 	struct layers_setup setup;
-	size_t image_bytes;
+	size_t image_pixels;
 	uint32_t largest;        /* batch that slots hold */
 	struct slot slots[2];    /* one computes while the other one fills */
 	uint32_t staged, current;
@@ -127,6 +129,23 @@ static bool allocate_outcome(struct network *n)
 	return all && cuda_event(n->device, &n->told, false);
 }
 
+static void free_images(const struct cuda_device *device, struct slot *slot)
+{
+	void **const all[] = { &slot->pixels, &slot->places, &slot->images, &slot->labels };
+	for (int i = 0; i < 4; i++) {
+		cuda_free(device, *all[i]);
+		*all[i] = NULL;
+	}
+}
+
+static bool allocate_images(const struct network *n, struct slot *slot, uint32_t count)
+{
+	return cuda_allocate(n->device, &slot->pixels, count * n->image_pixels) &&
+		cuda_allocate(n->device, &slot->places, count * sizeof(struct placement)) &&
+		cuda_allocate(n->device, &slot->images, count * n->image_pixels * sizeof(float)) &&
+		cuda_allocate(n->device, &slot->labels, count);
+}
+
 static void cuda_destroy(struct network *n)
 {
 	if (!n)
@@ -139,8 +158,8 @@ static void cuda_destroy(struct network *n)
 		if (n->places[i].bytes > 0)
 			(void)gpu->cuMemHostUnregister(n->places[i].first);
 	for (int s = 0; s < 2; s++) {
-		cuda_free(n->device, n->slots[s].images);
-		cuda_free(n->device, n->slots[s].labels);
+		free_images(n->device, &n->slots[s]);
+		cuda_event_free(n->device, n->slots[s].read);
 		cuda_event_free(n->device, n->slots[s].came);
 		cuda_event_free(n->device, n->slots[s].used);
 	}
@@ -168,12 +187,14 @@ struct network *cuda_network_create(const struct cuda_network_setup *setup)
 		return NULL;
 	}
 	*n = (struct network){ .device = device, .table = setup->table, .model = setup->model, .here = setup->here,
-		.there = setup->there, .image_bytes = sizeof(float) * input.channels * input.height * input.width,
+		.there = setup->there, .image_pixels = (size_t)input.channels * input.height * input.width,
 		.setup = { .model = setup->model, .precision = setup->precision, .tf32 = setup->tf32,
 			.stream = device->compute, .sync = setup->sync } };
+	dataset_normals(setup->set, n->setup.normals);
 	bool fine = allocate_model(n) && allocate_outcome(n) && move_all(n, false) && move_statistics(n, false);
 	for (int s = 0; fine && s < 2; s++)
-		fine = cuda_event(device, &n->slots[s].came, false) && cuda_event(device, &n->slots[s].used, false);
+		fine = cuda_event(device, &n->slots[s].read, false) && cuda_event(device, &n->slots[s].came, false) &&
+			cuda_event(device, &n->slots[s].used, false);
 	n->layers = fine ? n->table->create(&n->setup) : NULL;
 	if (n->layers)
 		return n;
@@ -184,11 +205,8 @@ struct network *cuda_network_create(const struct cuda_network_setup *setup)
 static bool grow_slots(struct network *n, uint32_t count)
 {
 	for (int s = 0; s < 2; s++) {
-		cuda_free(n->device, n->slots[s].images);
-		cuda_free(n->device, n->slots[s].labels);
-		n->slots[s].images = n->slots[s].labels = NULL;
-		if (!cuda_allocate(n->device, &n->slots[s].images, count * n->image_bytes) ||
-			!cuda_allocate(n->device, &n->slots[s].labels, count))
+		free_images(n->device, &n->slots[s]);
+		if (!allocate_images(n, &n->slots[s], count))
 			return false;
 	}
 	n->largest = count;
@@ -208,13 +226,13 @@ static bool cuda_prepare(struct network *n, uint32_t batch_count, bool training)
 static bool lock_place(struct network *n, const struct batch *batch)
 {
 	const struct gpu *gpu = &n->device->gpu.gpu;
-	const size_t bytes = batch->count * n->image_bytes;
+	const size_t bytes = batch->count * n->image_pixels;
 	union {
-		const float *given;
+		const uint8_t *given;
 		void *taken;
-	} images = { batch->images };
+	} pixels = { batch->pixels };
 	struct place *place = n->places;
-	while (place < n->places + n->place_count && place->first != images.taken)
+	while (place < n->places + n->place_count && place->first != pixels.taken)
 		place++;
 	if (place == n->places + PLACES)
 		return true;
@@ -226,28 +244,34 @@ static bool lock_place(struct network *n, const struct batch *batch)
 		(!cuda_check(n->device, gpu->cuStreamSynchronize(n->device->copy), "copying images") ||
 			!cuda_check(n->device, gpu->cuMemHostUnregister(place->first), "unlocking a page")))
 		return false;
-	*place = (struct place){ images.taken, gpu->cuMemHostRegister(images.taken, bytes, 0) == GPU_OK ? bytes : 0 };
+	*place = (struct place){ pixels.taken, gpu->cuMemHostRegister(pixels.taken, bytes, 0) == GPU_OK ? bytes : 0 };
 	return true;
+}
+
+static bool bring(const struct network *n, void *to, const void *from, size_t bytes, const char *what)
+{
+	return cuda_check(n->device,
+		n->device->gpu.gpu.cuMemcpyAsync((uintptr_t)to, (uintptr_t)from, bytes, n->device->copy), what);
 }
 
 bool cuda_network_stage(struct network *n, const struct batch *batch)
 {
 	const struct cuda_device *d = n->device;
-	const struct gpu *gpu = &d->gpu.gpu;
 	n->staged = 1 - n->current;
 	struct slot *slot = &n->slots[n->staged];
 	slot->count = batch->count;
 	return lock_place(n, batch) && cuda_follow(d, d->copy, slot->used) &&
-		cuda_check(d, gpu->cuMemcpyAsync((uintptr_t)slot->images, (uintptr_t)batch->images,
-			batch->count * n->image_bytes, d->copy), "copying images") &&
-		cuda_check(d, gpu->cuMemcpyAsync((uintptr_t)slot->labels, (uintptr_t)batch->labels, batch->count,
-			d->copy), "copying labels") &&
+		bring(n, slot->pixels, batch->pixels, batch->count * n->image_pixels, "copying images") &&
+		bring(n, slot->places, batch->places, batch->count * sizeof(*batch->places), "copying places") &&
+		bring(n, slot->labels, batch->labels, batch->count, "copying labels") &&
+		cuda_record(d, slot->read, d->copy) &&
+		n->table->make_images(n->layers, slot->images, slot->pixels, slot->places, batch->count, d->copy) &&
 		cuda_record(d, slot->came, d->copy);
 }
 
 bool cuda_network_staged(struct network *n)
 {
-	return cuda_await(n->device, n->slots[n->staged].came);
+	return cuda_await(n->device, n->slots[n->staged].read);
 }
 
 static bool pass_forward(struct network *n, enum layers_pass pass)
@@ -395,6 +419,7 @@ static void *host_memory(size_t bytes)
 
 const struct backend backend_cuda = {
 	.name = "cuda",
+	.makes_images = true,
 	.memory_allocate = host_memory,
 	.memory_free = free,
 	.array_allocate = cuda_array_allocate,

@@ -10,6 +10,7 @@
 
 #include "cuda/device.h"
 #include "cuda/layers.h"
+#include "data/dataset.h"
 #include "model/flat.h"
 
 extern const struct backend backend_cuda;
@@ -21,6 +22,7 @@ struct cuda_network_setup {
 	struct flat *here, *there;           /* alike, in the host's memory and in the GPU's */
 	enum precision precision;
 	bool tf32;                           /* layers.h */
+	const struct dataset *set;           /* for its normals; its test images' are the same */
 	const struct norm_sync *sync;        /* as a back end's create() */
 };
 /* All but the setup itself outlives it. NULL after a line on standard error. */

@@ -3,8 +3,7 @@
 #ifndef TRAIN_AUGMENT_H
 #define TRAIN_AUGMENT_H
 
-#include <stdbool.h>
-#include <stdint.h>
+#include "data/pixels.h"
 
 enum { AUGMENT_PADDING = 4 };
 
@@ -14,12 +13,8 @@ struct augment {
 	bool mirrors;     /* also left to right: not where the mirror image means something else */
 };
 
-/* A cut of the image's size out of the image with AUGMENT_PADDING of background around it. */
-struct placement {
-	int32_t down, right;  /* of the cut against the image: -AUGMENT_PADDING .. AUGMENT_PADDING */
-	bool mirrored;
-};
-
+/* A cut out of the image with AUGMENT_PADDING of background around it: both offsets are -AUGMENT_PADDING ..
+ * AUGMENT_PADDING. */
 struct placement augment_draw(const struct augment *augment, uint64_t image);
 
 #endif

@@ -95,66 +95,45 @@ bool dataset_load(struct dataset *set, const char *name, const char *directory, 
 	return train_fail("there is no data set %s; mnist, cifar10 and digits are known", name);
 }
 
-/* A pixel as networks see it is pixel x scale + offset. */
-struct normal {
-	float scale, offset;
-};
-
-static void normalise(const uint8_t *restrict from, float *restrict to, size_t count, struct normal normal)
+void dataset_normals(const struct dataset *set, struct normal normals[IMAGE_CHANNELS])
 {
-	for (size_t p = 0; p < count; p++)
-		to[p] = (float)from[p] * normal.scale + normal.offset;
+	for (uint32_t c = 0; c < IMAGE_CHANNELS; c++)
+		normals[c] = c < set->shape.channels ?
+			(struct normal){ 1 / (255 * set->deviation[c]), -set->mean[c] / set->deviation[c] } :
+			(struct normal){ 0 };
 }
 
-static void normalise_mirrored(const uint8_t *restrict from, float *restrict to, size_t count, struct normal normal)
+static size_t image_pixels(const struct dataset *set)
 {
-	for (size_t p = 0; p < count; p++)
-		to[p] = (float)from[count - 1 - p] * normal.scale + normal.offset;
+	return (size_t)set->shape.channels * set->shape.height * set->shape.width;
 }
 
-static void fill(float *to, size_t count, float value)
+static struct placement place(const struct augment *augment, uint64_t image)
 {
-	for (size_t p = 0; p < count; p++)
-		to[p] = value;
-}
-
-/* One channel of the cut. Outside of the image is background. */
-static void cut_plane(const uint8_t *from, float *to, const struct shape *shape, const struct placement *place,
-	struct normal normal)
-{
-	const int32_t height = (int32_t)shape->height, width = (int32_t)shape->width;
-	const int32_t left = place->right < 0 ? -place->right : 0;  /* columns before the image, then of it */
-	const int32_t inside = width - (place->right < 0 ? -place->right : place->right);
-	for (int32_t y = 0; y < height; y++, to += width) {
-		const int32_t row = y + place->down;
-		const uint8_t *pixels = from + (ptrdiff_t)row * width + (place->right > 0 ? place->right : 0);
-		fill(to, (size_t)width, normal.offset);
-		if (row < 0 || row >= height)
-			continue;
-		if (place->mirrored)
-			normalise_mirrored(pixels, to + (width - left - inside), (size_t)inside, normal);
-		else
-			normalise(pixels, to + left, (size_t)inside, normal);
-	}
+	return augment ? augment_draw(augment, image) : (struct placement){ 0 };
 }
 
 void dataset_batch(const struct dataset *set, const struct augment *augment, const uint64_t *indices, uint32_t count,
 	float *images, uint8_t *labels)
 {
-	const uint32_t channels = set->shape.channels;
-	const size_t plane = (size_t)set->shape.height * set->shape.width;
+	const size_t pixels = image_pixels(set);
+	struct normal normals[IMAGE_CHANNELS];
+	dataset_normals(set, normals);
 	for (uint32_t i = 0; i < count; i++) {
-		const uint8_t *from = set->pixels + (size_t)indices[i] * channels * plane;
-		float *to = images + i * channels * plane;
-		const struct placement place = augment ? augment_draw(augment, indices[i]) : (struct placement){ 0 };
-		for (uint32_t c = 0; c < channels; c++, from += plane, to += plane) {
-			const struct normal normal = {
-				1 / (255 * set->deviation[c]), -set->mean[c] / set->deviation[c] };
-			if (augment)
-				cut_plane(from, to, &set->shape, &place, normal);
-			else
-				normalise(from, to, plane, normal);
-		}
+		const struct placement placement = place(augment, indices[i]);
+		pixels_to_image(images + i * pixels, set->pixels + (size_t)indices[i] * pixels, &set->shape, &placement,
+			normals);
+		labels[i] = set->labels[indices[i]];
+	}
+}
+
+void dataset_gather(const struct dataset *set, const struct augment *augment, const uint64_t *indices, uint32_t count,
+	uint8_t *pixels, struct placement *places, uint8_t *labels)
+{
+	const size_t bytes = image_pixels(set);
+	for (uint32_t i = 0; i < count; i++) {
+		memcpy(pixels + i * bytes, set->pixels + (size_t)indices[i] * bytes, bytes);
+		places[i] = place(augment, indices[i]);
 		labels[i] = set->labels[indices[i]];
 	}
 }

@@ -8,7 +8,6 @@
 #include "data/augment.h"
 #include "model/model.h"
 
-enum { DATASET_CHANNELS = 4 };
 enum dataset_part { DATASET_TRAIN, DATASET_TEST };
 
 struct dataset {
@@ -18,7 +17,7 @@ struct dataset {
 	uint8_t *pixels;      /* image by image, channel by channel, row by row; 0 is background */
 	uint8_t *labels;      /* below classes */
 	/* Of the training pixels of a channel, as fractions of 255: networks see (pixel / 255 - mean) / deviation. */
-	float mean[DATASET_CHANNELS], deviation[DATASET_CHANNELS];
+	float mean[IMAGE_CHANNELS], deviation[IMAGE_CHANNELS];
 	bool mirrors;         /* a mirrored image is one of the same class */
 };
 
@@ -27,8 +26,13 @@ struct dataset {
 bool dataset_load(struct dataset *set, const char *name, const char *directory, enum dataset_part part, uint32_t limit);
 void dataset_deinit(struct dataset *set);
 
+/* By which pixels become what networks see; zeros for channels that the set has not. */
+void dataset_normals(const struct dataset *set, struct normal normals[IMAGE_CHANNELS]);
 /* Gathers the images of these indices, augmented (NULL: as they are) and normalised, and their labels. */
 void dataset_batch(const struct dataset *set, const struct augment *augment, const uint64_t *indices, uint32_t count,
 	float *images, uint8_t *labels);
+/* The same, for who makes images of them: their pixels, as the set has them, and what of each is to be seen. */
+void dataset_gather(const struct dataset *set, const struct augment *augment, const uint64_t *indices, uint32_t count,
+	uint8_t *pixels, struct placement *places, uint8_t *labels);
 
 #endif

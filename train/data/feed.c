@@ -11,7 +11,9 @@
 #include "error.h"
 
 struct slot {
-	float *images;
+	float *images;             /* or, where the back end makes these, ... */
+	uint8_t *pixels;           /* ... memory of the back end's, either */
+	struct placement *places;
 	uint8_t *labels;
 	bool ready;                /* holds the batch that is taken next from it */
 };
@@ -38,7 +40,10 @@ struct feed {
 
 static void fill_slot(const struct feed *feed, const struct slot *slot, const uint64_t *indices, uint32_t count)
 {
-	dataset_batch(feed->set, feed->augment, indices, count, slot->images, slot->labels);
+	if (slot->pixels)
+		dataset_gather(feed->set, feed->augment, indices, count, slot->pixels, slot->places, slot->labels);
+	else
+		dataset_batch(feed->set, feed->augment, indices, count, slot->images, slot->labels);
 }
 
 /* ---- Workers ------------------------------------------------------------------------------------------------ */
@@ -107,16 +112,25 @@ static bool start_workers(struct feed *feed, uint32_t count)
 
 /* ---- The feed ----------------------------------------------------------------------------------------------- */
 
-static bool allocate_slots(struct feed *feed, uint32_t largest)
+static bool allocate_slot(const struct feed *feed, struct slot *slot, uint32_t largest)
 {
 	const struct shape shape = feed->set->shape;
-	for (uint32_t s = 0; s < feed->slot_count; s++) {
-		feed->slots[s].labels = calloc(largest, 1);
-		feed->slots[s].images = feed->backend->memory_allocate(
-			(size_t)largest * shape.channels * shape.height * shape.width * sizeof(float));
-		if (!feed->slots[s].labels || !feed->slots[s].images)
-			return train_fail("no memory for %u batches of %u", feed->slot_count, largest);
+	const size_t pixels = (size_t)largest * shape.channels * shape.height * shape.width;
+	slot->labels = calloc(largest, 1);
+	if (!feed->backend->makes_images) {
+		slot->images = feed->backend->memory_allocate(pixels * sizeof(float));
+		return slot->labels && slot->images;
 	}
+	slot->pixels = feed->backend->memory_allocate(pixels);
+	slot->places = calloc(largest, sizeof(*slot->places));
+	return slot->labels && slot->pixels && slot->places;
+}
+
+static bool allocate_slots(struct feed *feed, uint32_t largest)
+{
+	for (uint32_t s = 0; s < feed->slot_count; s++)
+		if (!allocate_slot(feed, &feed->slots[s], largest))
+			return train_fail("no memory for %u batches of %u", feed->slot_count, largest);
 	return true;
 }
 
@@ -151,6 +165,8 @@ void feed_destroy(struct feed *feed)
 	stop_workers(feed);
 	for (uint32_t s = 0; s < feed->slot_count; s++) {
 		feed->backend->memory_free(feed->slots[s].images);
+		feed->backend->memory_free(feed->slots[s].pixels);
+		free(feed->slots[s].places);
 		free(feed->slots[s].labels);
 	}
 	pthread_cond_destroy(&feed->changed);
@@ -192,6 +208,6 @@ bool feed_next(struct feed *feed, struct batch *batch)
 		pthread_cond_wait(&feed->changed, &feed->lock);
 	slot->ready = false;
 	pthread_mutex_unlock(&feed->lock);
-	*batch = (struct batch){ slot->images, slot->labels, count };
+	*batch = (struct batch){ slot->images, slot->labels, count, slot->pixels, slot->places };
 	return true;
 }

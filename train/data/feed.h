@@ -14,7 +14,8 @@ struct feed_options {
 	uint64_t seed;
 };
 
-/* For batches of at most this many images of the set, which must outlive it. NULL after a line on standard error. */
+/* For batches of at most this many images of the set, which must outlive it; where the back end makes images, batches
+ * are what it makes them of. NULL after a line on standard error. */
 struct feed *feed_create(
 	const struct backend *backend, const struct dataset *set, uint32_t largest, const struct feed_options *options);
 void feed_destroy(struct feed *feed);  /* NULL is fine */

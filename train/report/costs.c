@@ -5,11 +5,12 @@
 #include "error.h"
 #include "strategies/strategy.h"
 
-/* As a network gets it. */
+/* As it is dealt out. */
 static uint64_t image_bytes(const struct trainer *trainer)
 {
 	const struct shape shape = trainer->train.shape;
-	return (uint64_t)shape.channels * shape.height * shape.width * sizeof(float);
+	const uint64_t pixels = (uint64_t)shape.channels * shape.height * shape.width;
+	return trainer->backend->makes_images ? pixels + sizeof(struct placement) : pixels * sizeof(float);
 }
 
 static uint64_t resident_bytes(void)

@@ -9,28 +9,58 @@
 #include "strategies/strategy.h"
 
 struct data_parallel {
-	float *images;      /* this rank's part of a batch */
+	/* This rank's part of a batch: images, or what the back end makes them of. */
+	float *images;
+	uint8_t *pixels;
+	struct placement *places;
 	uint8_t *labels;
-	uint64_t pixels;    /* of an image, all channels */
+	uint64_t image_pixels;  /* all channels */
 };
+
+static bool allocate_batch(struct trainer *trainer, struct data_parallel *state)
+{
+	const struct backend *backend = trainer->backend;
+	const uint64_t count = trainer->options->batch_size, pixels = count * state->image_pixels;
+	state->labels = calloc(count, 1);
+	if (!backend->makes_images) {
+		trainer->work->bytes += pixels * sizeof(*state->images);
+		state->images = backend->memory_allocate(pixels * sizeof(*state->images));
+		return state->labels && state->images;
+	}
+	trainer->work->bytes += pixels + count * sizeof(*state->places);
+	state->pixels = backend->memory_allocate(pixels);
+	state->places = calloc(count, sizeof(*state->places));
+	return state->labels && state->pixels && state->places;
+}
 
 static bool data_parallel_create(struct trainer *trainer)
 {
 	struct flat *flat = trainer->work;
 	struct data_parallel *state = trainer->strategy_state = calloc(1, sizeof(*state));
 	const struct shape shape = trainer->train.shape;
-	const uint32_t batch_size = trainer->options->batch_size;
 	const bool master = collet_comm_rank(trainer->comm) == 0;
 	if (!state)
 		return train_fail("no memory");
-	state->pixels = (uint64_t)shape.channels * shape.height * shape.width;
-	state->labels = calloc(batch_size, 1);
-	state->images = trainer->backend->memory_allocate(batch_size * state->pixels * sizeof(*state->images));
-	if (!state->labels || !state->images)
-		return train_fail("no memory for a batch of %u", batch_size);
-	flat->bytes += batch_size * state->pixels * sizeof(*state->images);
+	state->image_pixels = (uint64_t)shape.channels * shape.height * shape.width;
+	if (!allocate_batch(trainer, state))
+		return train_fail("no memory for a batch of %u", trainer->options->batch_size);
 	return strategy_share_values(trainer) && strategy_open_lane(trainer) &&
 		flat_gradients(flat, &trainer->model) && strategy_state(trainer, 0, master ? flat->count : 0);
+}
+
+static bool deal_images(struct trainer *trainer, const struct batch *all, uint32_t images)
+{
+	const struct data_parallel *state = trainer->strategy_state;
+	const uint64_t pixels = images * state->image_pixels;
+	if (!trainer->backend->makes_images)
+		return train_check(
+			collet_scatter(trainer->lane, all->images, state->images, pixels, COLLET_F32, 0, NULL),
+			"dealing out images");
+	return train_check(collet_scatter(trainer->lane, all->pixels, state->pixels, pixels, COLLET_U8, 0, NULL),
+		       "dealing out images") &&
+		train_check(collet_scatter(trainer->lane, all->places, state->places, images * sizeof(*state->places),
+				    COLLET_U8, 0, NULL),
+			"dealing out what is seen of images");
 }
 
 /* Values to everybody, and to each its part of rank 0's next batch. */
@@ -45,9 +75,7 @@ static bool deal(struct trainer *trainer, uint32_t images)
 	const bool fine = strategy_communicate(trainer, &began) &&
 		train_check(collet_broadcast(trainer->lane, values, values, trainer->work->count, COLLET_F32, 0, NULL),
 			"broadcasting values") &&
-		train_check(collet_scatter(trainer->lane, all.images, state->images, images * state->pixels, COLLET_F32,
-				    0, NULL),
-			"dealing out images") &&
+		deal_images(trainer, &all, images) &&
 		train_check(collet_scatter(trainer->lane, all.labels, state->labels, images, COLLET_U8, 0, NULL),
 			"dealing out labels");
 	strategy_arrived(trainer, began);
@@ -59,7 +87,7 @@ static bool data_parallel_step(struct trainer *trainer, uint32_t images, struct 
 	const struct data_parallel *state = trainer->strategy_state;
 	float *gradients = trainer->work->gradients;
 	const uint64_t count = trainer->work->count;
-	const struct batch mine = { state->images, state->labels, images };
+	const struct batch mine = { state->images, state->labels, images, state->pixels, state->places };
 	const collet_how how = { .algorithm = trainer->options->algorithm };
 	bool take;
 	if (!deal(trainer, images) || !compute_batch(trainer, 0, &mine, compute_till_all, NULL, outcome) ||
@@ -93,6 +121,8 @@ static void data_parallel_destroy(struct trainer *trainer)
 	if (!state)
 		return;
 	trainer->backend->memory_free(state->images);
+	trainer->backend->memory_free(state->pixels);
+	free(state->places);
 	free(state->labels);
 	free(state);
 }

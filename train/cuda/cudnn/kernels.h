@@ -1,10 +1,12 @@
-/* What neither cuDNN nor cuBLAS has, or has not for every type: conversions, biases, ReLUs, sums, the loss, the
- * optimisers. All is enqueued on the stream; every sum is in an order that depends on sizes alone. The result is a
- * cudaError_t, 0 when it went. */
+/* What neither cuDNN nor cuBLAS has, or has not for every type: images of pixels, conversions, biases, ReLUs, sums, the
+ * loss, the optimisers. All is enqueued on the stream; every sum is in an order that depends on sizes alone. The result
+ * is a cudaError_t, 0 when it went. */
 #ifndef TRAIN_CUDA_CUDNN_KERNELS_H
 #define TRAIN_CUDA_CUDNN_KERNELS_H
 
 #include <stdint.h>
+
+#include "data/pixels.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -14,6 +16,15 @@ struct CUstream_st;
 
 /* What activations are kept in. */
 enum kernels_type { KERNELS_F32, KERNELS_F16, KERNELS_BF16 };
+
+/* As data/pixels.h has them, bit by bit: images of their pixels, a place for each; normals and all else of how are the
+ * host's. */
+struct kernels_images {
+	uint32_t images, channels, height, width;
+	struct normal normals[IMAGE_CHANNELS];
+};
+int kernels_images(float *to, const uint8_t *pixels, const struct placement *places, struct kernels_images how,
+	struct CUstream_st *stream);
 
 /* to = from x scale, rounded to nearest even. */
 int kernels_round(enum kernels_type type, void *to, const float *from, float scale, uint64_t count,

@@ -2,6 +2,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "cuda/cudnn/plan.h"
 
@@ -123,6 +124,15 @@ static bool prepare(struct layers *layers, uint32_t batch_count, bool training)
 	return plan_for(layers, batch_count, training) != NULL;
 }
 
+static bool make_images(struct layers *layers, float *images, const uint8_t *pixels, const struct placement *places,
+	uint32_t batch_count, struct CUstream_st *stream)
+{
+	const struct shape *input = &layers->setup.model->input;
+	struct kernels_images how = { batch_count, input->channels, input->height, input->width, { { 0 } } };
+	memcpy(how.normals, layers->setup.normals, sizeof(how.normals));
+	return layers_check_cuda(kernels_images(images, pixels, places, how, stream), "making images");
+}
+
 static bool forward(struct layers *layers, const float *images, const uint8_t *labels, uint32_t batch_count,
 	enum layers_pass pass, struct layers_outcome *outcome)
 {
@@ -200,6 +210,7 @@ __attribute__((visibility("default"))) const struct layers_table collet_train_la
 	.create = create,
 	.destroy = destroy,
 	.prepare = prepare,
+	.make_images = make_images,
 	.forward = forward,
 	.backward = backward,
 	.descend = descend,
