@@ -39,7 +39,7 @@ static void release(void *context, void *memory)
 static int write_in(void *context, void *memory, const void *from, size_t bytes)
 {
 	const struct bench_device *d = context;
-	return !bench_device_check(d, d->device.gpu.cuMemcpyHtoD((uintptr_t)memory, from, bytes), "filling buffers");
+	return !bench_device_check(d, gpu_put(&d->device.gpu, (uintptr_t)memory, from, bytes), "filling buffers");
 }
 
 static int read_out(void *context, void *to, const void *memory, size_t bytes)

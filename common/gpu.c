@@ -177,6 +177,12 @@ static bool hear(int from, struct answer *heard)
 	return poll(&polled, 1, COUNT_DEADLINE_MS) > 0 && read(from, heard, sizeof(*heard)) == (ssize_t)sizeof(*heard);
 }
 
+gpu_result gpu_put(const struct gpu *gpu, gpu_pointer to, const void *from, size_t bytes)
+{
+	const gpu_result result = gpu->cuMemcpyHtoD(to, from, bytes);
+	return result == GPU_OK ? gpu->cuStreamSynchronize((gpu_stream)GPU_LEGACY_STREAM) : result;
+}
+
 unsigned gpu_count(char why[GPU_WHY_BYTES])
 {
 	int ends[2];

@@ -19,6 +19,7 @@ typedef struct CUgraphExec_st *gpu_graph_exec;
 
 enum { GPU_OK = 0, GPU_NO_DEVICE = 100 };
 enum { GPU_NON_BLOCKING_STREAM = 1 };
+enum { GPU_LEGACY_STREAM = 1 };    /* by this address */
 enum { GPU_UNTIMED_EVENT = 2 };
 enum { GPU_NOT_READY = 600 };
 enum { GPU_CAPTURE_RELAXED = 2 };
@@ -81,6 +82,11 @@ void gpu_close(struct gpu *gpu);  /* a zeroed one is fine */
 
 /* The driver's own words for an error. */
 const char *gpu_words(const struct gpu *gpu, gpu_result result, char words[GPU_WHY_BYTES]);
+
+/* Copies from the host's memory, which may be used again, to the current context's GPU, and returns when it is there:
+ * cuMemcpyHtoD() alone may return as soon as it has read ordinary memory, and streams that do not wait for the legacy
+ * one would not see it yet. */
+gpu_result gpu_put(const struct gpu *gpu, gpu_pointer to, const void *from, size_t bytes);
 
 /* How many GPUs a process started from this one would see: all of the host's, or those of CUDA_VISIBLE_DEVICES. Asked in
  * a child, as what the driver keeps (threads, files, memory) is no good to a process that is about to fork. 0: why says

@@ -67,7 +67,7 @@ void cuda_free(const struct cuda_device *device, void *memory)
 
 bool cuda_put(const struct cuda_device *device, void *to, const void *from, size_t bytes)
 {
-	return bytes == 0 || cuda_check(device, device->gpu.gpu.cuMemcpyHtoD((uintptr_t)to, from, bytes),
+	return bytes == 0 || cuda_check(device, gpu_put(&device->gpu.gpu, (uintptr_t)to, from, bytes),
 		"copying to the GPU");
 }
 
