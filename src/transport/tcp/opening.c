@@ -27,9 +27,10 @@ void collet_tcp_greetings_begin(struct tcp_conduit *tcp)
 
 static collet_status lost(struct tcp_conduit *tcp, int error)
 {
-	const collet_status status = collet_fail(COLLET_ERR_TRANSPORT,
-		"tcp: rank %u on %s, channel %u: the connection ended "
-		"before it was ready (%s)",
+	/* A peer that refuses closes the connection, too. */
+	const collet_status status = collet_fail(
+		collet_tcp_way_is_gone(error) ? COLLET_ERR_PEER_LOST : COLLET_ERR_TRANSPORT,
+		"tcp: rank %u on %s, channel %u: the connection ended before it was ready (%s)",
 		tcp->conduit.peer, tcp->peer->host, tcp->conduit.channel,
 		error ? strerror(error) : "closed by the peer");
 	collet_tcp_fail(tcp, status);

@@ -102,15 +102,20 @@ static unsigned length(const struct collet_transfer_queue *queue)
 	return count;
 }
 
+bool collet_tcp_way_is_gone(int error)
+{
+	return error == ETIMEDOUT || error == EHOSTUNREACH || error == EHOSTDOWN || error == ENETUNREACH ||
+	       error == ENETDOWN;
+}
+
 uint32_t collet_tcp_lost(struct tcp_conduit *tcp, const char *doing, int error)
 {
 	char part[96] = "";
 	if (tcp->taking)
 		snprintf(part, sizeof(part), ", %llu of %llu bytes of a message had come",
 			(unsigned long long)tcp->received, (unsigned long long)tcp->arriving.bytes);
-	const bool gone = error == 0 || error == ECONNRESET || error == EPIPE || error == ETIMEDOUT ||
-			  error == EHOSTUNREACH || error == EHOSTDOWN || error == ENETUNREACH || error == ENETDOWN ||
-			  error == ECONNREFUSED;
+	const bool gone = error == 0 || error == ECONNRESET || error == EPIPE || error == ECONNREFUSED ||
+			  collet_tcp_way_is_gone(error);
 	const collet_status status = gone ? COLLET_ERR_PEER_LOST : COLLET_ERR_TRANSPORT;
 	collet_fail(status, "tcp: %s rank %u on %s (channel %u) while %s: %s; %u sends and %u receives were pending%s",
 		gone ? "lost" : "the connection failed to", tcp->conduit.peer, tcp->peer->host, tcp->conduit.channel,

@@ -108,7 +108,9 @@ struct tcp_conduit {
 /* Ends the conduit: status becomes sticky, every transfer settles with it. Returns how many. The sentence is set before
  * (collet_tcp_lost() sets its own). */
 uint32_t collet_tcp_fail(struct tcp_conduit *tcp, collet_status status);
-/* The same for a connection that has broken: error is errno, 0 for the end of the stream. */
+/* The way to the peer is gone, says this error of the socket's: no refusal by a peer that lives. */
+bool collet_tcp_way_is_gone(int error);
+/* Ends the conduit of a connection that has broken: error is errno, 0 for the end of the stream. */
 uint32_t collet_tcp_lost(struct tcp_conduit *tcp, const char *doing, int error);
 
 /* Before messages of so many bytes, none of which has begun to leave, are sent. */
