@@ -193,11 +193,43 @@ static void a_port_that_goes_is_heard_of(void **state)
 	assert_says(&receive, receive.status, "rxe");
 	assert_says(&receive, receive.status, "the port is down");
 	run("ip link set net1 up && ip route replace 10.77.0.1 dev net1 src 10.77.0.2 table 77 && "
-	    "for i in $(seq 200); do rdma link show rxe1/1 | grep -q ACTIVE && exit 0; sleep 0.05; done; exit 1");
+	    "for i in $(seq 200); do [ $(rdma link show | grep -c ' ACTIVE') = 2 ] && exit; sleep 0.05; done; exit 1");
 	open_again(&pair);
 	assert_int_equal(verbs_of(&pair, 0)->rail_count, 2);
 	exchange(&pair, 2, from, into, sizeof(from));
 	pair_close(&pair);
+}
+
+/* rxe may answer for a port that has just gone as it was before: it is asked again. */
+static unsigned stale_answers;
+static int (*query_port)(struct ibv_context *, uint8_t, struct ibv_port_attr *, size_t);
+
+static int query_port_late(struct ibv_context *context, uint8_t port, struct ibv_port_attr *attributes, size_t bytes)
+{
+	const int error = query_port(context, port, attributes, bytes);
+	attributes->state = stale_answers ? IBV_PORT_ACTIVE : IBV_PORT_DOWN;
+	stale_answers -= stale_answers > 0;
+	return error;
+}
+
+static void a_port_is_not_called_active_that_has_just_gone(void **state)
+{
+	for (unsigned late = 0; late < 2; late++) {
+		struct pair pair = { 0 };
+		uint8_t into[100];
+		pair_open(&pair, "verbs");
+		struct collet_transfer receive = transfer_of(1, into, sizeof(into));
+		post_recv(&pair.ends[0], &receive);
+		struct verbs_context *context = verbs_get_ctx(verbs_of(&pair, 0)->rails[0].adapter->context);
+		query_port = context->query_port;
+		context->query_port = query_port_late;
+		stale_answers = late;
+		break_pairs(verbs_of(&pair, 0));
+		assert_true(end_settle(&pair.ends[0], &receive));
+		context->query_port = query_port;
+		assert_says(&receive, COLLET_ERR_PEER_LOST, "the port is down");
+		pair_close(&pair);
+	}
 }
 
 /* The peer's process lives and its socket is open; only its adapter answers no more, and this end merely receives. */
@@ -235,6 +267,7 @@ static void an_adapter_that_completes_nothing_is_given_up(void **state)
 	assert_true(end_settle(&pair.ends[0], &receive));
 	assert_says(&receive, COLLET_ERR_TRANSPORT, "completes nothing any more");
 	assert_says(&receive, COLLET_ERR_TRANSPORT, verbs_of(&pair, 0)->rails[1].adapter->name);
+	assert_says(&receive, COLLET_ERR_TRANSPORT, "the port is active");
 	pair_close(&pair);
 }
 
@@ -308,6 +341,7 @@ int main(void)
 		cmocka_unit_test(what_an_adapter_tells_of_a_conduit_ends_it),
 		cmocka_unit_test(a_broken_device_is_given_up),
 		cmocka_unit_test(a_port_that_goes_is_heard_of),
+		cmocka_unit_test(a_port_is_not_called_active_that_has_just_gone),
 		cmocka_unit_test(a_silent_adapter_is_found_out),
 		cmocka_unit_test(an_adapter_that_completes_nothing_is_given_up),
 		cmocka_unit_test(a_broken_queue_pair_is_told_at_both_ends),

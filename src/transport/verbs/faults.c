@@ -24,6 +24,17 @@ void collet_verbs_lose(struct verbs_conduit *verbs, collet_status status, const 
 		verbs->conduit.channel, what);
 }
 
+const char *collet_verbs_port_state(const struct verbs_adapter *adapter)
+{
+	struct ibv_port_attr port = { .state = IBV_PORT_ACTIVE };
+	bool asked = true;
+	/* Linux's software adapters take down what note they have of a port, wait until nobody else changes network
+	 * interfaces, and answer: by then the port may have gone. The second answer knows. */
+	for (int i = 0; i < 2 && asked && port.state == IBV_PORT_ACTIVE; i++)
+		asked = ibv_query_port(adapter->context, adapter->port, &port) == 0;
+	return asked ? ibv_port_state_str(port.state) : "gone";
+}
+
 /* The other end does not answer; everything else is something that this end, or the other, did wrong. */
 static bool means_lost(enum ibv_wc_status status)
 {
@@ -38,14 +49,12 @@ void collet_verbs_completion_failed(struct verbs_conduit *verbs, uint32_t index,
 	const struct verbs_pair *pair = &verbs->pairs[index];
 	const struct verbs_adapter *adapter = verbs->rails[pair->rail].adapter;
 	char name[160], there[INET6_ADDRSTRLEN];
-	struct ibv_port_attr port;
-	const bool asked = ibv_query_port(adapter->context, adapter->port, &port) == 0;
 	collet_verbs_lose(verbs, means_lost(completion->status) ? COLLET_ERR_PEER_LOST : COLLET_ERR_TRANSPORT,
 		"%s to %s: %s (vendor's code %u); the port is %s",
 		collet_verbs_adapter_name(adapter, name, sizeof(name)),
 		collet_verbs_gid_text(verbs->hear.rails[pair->peer_rail].gid, there, sizeof(there)),
 		ibv_wc_status_str(completion->status), completion->vendor_err,
-		asked ? ibv_port_state_str(port.state) : "gone");
+		collet_verbs_port_state(adapter));
 }
 
 uint32_t collet_verbs_settle_all(struct verbs_conduit *verbs, collet_status status)

@@ -503,6 +503,8 @@ void collet_verbs_look_for_peer(struct verbs_conduit *verbs);
 /* The conduit will end, as soon as what has come is taken; the first reason stays. */
 void collet_verbs_lose(struct verbs_conduit *verbs, collet_status status, const char *format, ...)
 	COLLET_FORMAT(3, 4);
+/* Asks the port, for a sentence: "active", "down", "gone". */
+const char *collet_verbs_port_state(const struct verbs_adapter *adapter);
 void collet_verbs_completion_failed(
 	struct verbs_conduit *verbs, uint32_t pair, const struct ibv_wc *completion);
 /* Ends it: status becomes sticky, no adapter touches memory any more, every transfer settles. Returns how many. */

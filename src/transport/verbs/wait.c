@@ -5,6 +5,8 @@
 #include <sys/socket.h>
 #include <time.h>
 
+#include <arpa/inet.h>
+
 #include "verbs.h"
 
 static const int64_t silence_ns = INT64_C(2000000000);
@@ -35,14 +37,16 @@ static void ask_adapters(struct verbs_conduit *verbs, bool at_once)
 	}
 	for (uint32_t p = 0; p < verbs->pair_count && !verbs->gone; p++) {
 		struct verbs_pair *pair = &verbs->pairs[p];
-		char name[160];
+		char name[160], there[INET6_ADDRSTRLEN];
 		/* Neither an acknowledgement nor an error: a device that has been removed is as quiet as that. iWARP's
 		 * waits for TCP, which does not give up for a quarter of an hour. */
 		if (pair->asking && now - pair->asked_ns > collet_verbs_answer_ns(&verbs->device->options))
 			collet_verbs_lose(verbs, verbs_is_iwarp(verbs) ? COLLET_ERR_PEER_LOST : COLLET_ERR_TRANSPORT,
-				"%s completes nothing any more; is it still there%s?",
+				"%s to %s completes nothing any more; the port is %s%s",
 				collet_verbs_adapter_name(verbs->rails[pair->rail].adapter, name, sizeof(name)),
-				verbs_is_iwarp(verbs) ? ", and the peer's" : "");
+				collet_verbs_gid_text(verbs->hear.rails[pair->peer_rail].gid, there, sizeof(there)),
+				collet_verbs_port_state(verbs->rails[pair->rail].adapter),
+				verbs_is_iwarp(verbs) ? ", is the peer's?" : "");
 		if (pair->asking || now - verbs->heard_ns < silence_ns || !collet_verbs_room(pair))
 			continue;
 		pair->asking = true;
