@@ -158,6 +158,8 @@ struct collet_card {
 	char settings[256]; /* "NAME=value\n" for each setting that all ranks must share, compared at creation */
 	uint8_t gpu[16];    /* the UUID of the GPU that this rank's thread uses; zeros: none that it knows */
 	char desk[8];       /* where it takes descriptors of GPU memory: see src/device/desk.h */
+	uint32_t link_mbps; /* that its host's link to other hosts carries each way; 0: not known */
+	uint32_t reserved;
 };
 
 /* What the rank's transport of this name has put on its card in device_open(); NULL when the rank does not offer it or
@@ -291,7 +293,10 @@ struct collet_device_config {
 struct collet_device_info {
 	char text[128];                  /* for people: which adapter, port, speed */
 	uint8_t card[COLLET_CARD_DATA_BYTES]; /* for the peers' reaches() and open(), see collet_card_data() */
-	uint32_t card_bytes;
+	uint32_t card_bytes;             /* of it; few, since all transports of a rank share the card: where they do
+					    not fit, creation fails */
+	uint32_t link_mbps;              /* 10^6 bits a second that this rank sends to other hosts at the most, by
+					    all adapters together; 0: not known, or none of this transport's */
 };
 
 struct collet_conduit_config {

@@ -7,6 +7,7 @@
 
 #include "bootstrap/host.h"
 #include "bootstrap/interface.h"
+#include "bootstrap/speed.h"
 #include "core/status.h"
 
 static void close_fd(int *fd)
@@ -50,6 +51,8 @@ static collet_status listen_tcp(struct collet_meeting *meeting, const struct col
 		memcpy(card->address, &endpoint.v4.sin_addr, 4);
 	else
 		memcpy(card->address, &endpoint.v6.sin6_addr, 16);
+	if (!card->link_mbps)  /* no transport has adapters of its own */
+		card->link_mbps = collet_interface_mbps(&endpoint);
 	char text[COLLET_ENDPOINT_TEXT];
 	collet_log(meeting->log, COLLET_LOG_DEBUG, "listens on %s and unix:%s", collet_endpoint_print(&endpoint, text),
 		card->unix_name);

@@ -89,6 +89,9 @@ struct pricing {
 struct works {
 	struct collet_work work[COLLET_TUNING_ALGORITHMS];
 	bool known[COLLET_TUNING_ALGORITHMS];
+	/* What goes through a host's link, where programs are not told of hosts and where they are. */
+	double through_link[2][COLLET_TUNING_ALGORITHMS];
+	bool link_known[2][COLLET_TUNING_ALGORITHMS];
 };
 
 static uint32_t local_ranks(const struct collet_choice_inputs *inputs)
@@ -178,6 +181,29 @@ static double price(const struct collet_program *program, const struct collet_sh
 	return collet_work_cost(work, shape->count, element_bytes, way.piece_bytes, inputs->cores_per_host, &model);
 }
 
+/* How long it holds the busiest host's link to the others. Formulas know nothing of that: they are of one rank, and all
+ * ranks of a host share its link. 0: there is none, or it is not known who shares it. */
+static double link_time(const struct collet_program *program, const struct collet_shape *shape, size_t element_bytes,
+	const struct collet_choice_inputs *inputs, struct works *works)
+{
+	const uint32_t number = collet_program_number(program);
+	const bool told = shape->host_first;
+	if (inputs->hosts <= 1 || !inputs->host_first || (!told && inputs->order) ||
+		shape->size > COLLET_WORK_LINK_RANKS || number >= COLLET_TUNING_ALGORITHMS)
+		return 0;
+	double *counts = &works->through_link[told][number];
+	if (!works->link_known[told][number])
+		*counts = collet_work_through_link(program, shape, inputs->host_first[1]);
+	works->link_known[told][number] = true;
+	return *counts * (double)shape->count * (double)element_bytes * inputs->link_byte_ns * 1e-9;
+}
+
+/* Whoever works piece by piece has something on the link all the while; others have it idle while they do the rest. */
+static double with_link(const struct collet_program *program, double alone, double link)
+{
+	return program->sliced ? fmax(alone, link) : alone + link;
+}
+
 /* The cheapest piece size for this program by its formula; the largest of those that cost hardly more. */
 static double best_piece(const struct collet_program *program, const struct collet_shape *shape, size_t element_bytes,
 	const struct collet_choice_inputs *inputs, const struct pricing *pricing, struct works *works,
@@ -251,9 +277,11 @@ static struct collet_choice_row best_row(enum collet_collective collective, enum
 			collet_program_most_scratch(programs[i], shape) <= inputs->scratch_bytes / ELEMENT_BYTES;
 		struct collet_way way;
 		bool measured;
-		const double cost =
+		const double alone =
 			best_way(programs[i], &shape, ELEMENT_BYTES, inputs, &pricing, works, &way, &measured) *
 			factor_of(inputs, programs[i], bytes);
+		const double cost =
+			with_link(programs[i], alone, link_time(programs[i], &shape, ELEMENT_BYTES, inputs, works));
 		if (found &&
 			(found_in_bounds > in_bounds || (found_in_bounds == in_bounds && cost >= least * gain)))
 			continue;
@@ -355,8 +383,10 @@ double collet_choice_cost(const struct collet_choice_inputs *inputs, const struc
 	const uint64_t bytes = collet_shape_bytes(program->collective, shape, element_bytes);
 	struct pricing pricing;
 	set_prices(&pricing, inputs, bytes);
-	return price(program, shape, element_bytes, inputs, &pricing, way, NULL) *
-	       factor_of(inputs, program, bytes);
+	struct works works = {0};
+	const double alone = price(program, shape, element_bytes, inputs, &pricing, way, NULL) *
+			     factor_of(inputs, program, bytes);
+	return with_link(program, alone, link_time(program, shape, element_bytes, inputs, &works));
 }
 
 double collet_choice_cost_between(const struct collet_choice_inputs *inputs, const struct collet_program *program,
@@ -367,5 +397,7 @@ double collet_choice_cost_between(const struct collet_choice_inputs *inputs, con
 	set_prices(&pricing, inputs, bytes);
 	/* What is inside hosts costs nothing. */
 	pricing.local = (struct collet_cost_model){ 0 };
-	return price(program, shape, element_bytes, inputs, &pricing, way, NULL);
+	struct works works = {0};
+	return with_link(program, price(program, shape, element_bytes, inputs, &pricing, way, NULL),
+		link_time(program, shape, element_bytes, inputs, &works));
 }

@@ -40,6 +40,7 @@ struct collet_choice_inputs {
 	const uint32_t *order;                  /* likewise */
 	uint32_t cores_per_host;                /* 0: each rank has one */
 	const collet_link_cost *local, *remote; /* between ranks of one host, and of different ones */
+	double link_byte_ns;                    /* that a byte holds the link between a host and the others */
 	uint64_t scratch_bytes;                 /* programs that need more than this much scratch are not chosen */
 };
 

@@ -32,6 +32,13 @@ collet_link_cost collet_tuning_fixed(void)
 	};
 }
 
+double collet_tuning_network_byte_ns(const collet_link_cost *links, size_t count, uint32_t mbps)
+{
+	const collet_link_cost *found = collet_tuning_find(links, count, "network", 1, 1);
+	const double byte_ns = found ? found->byte_ns[COLLET_COST_CLASSES - 1] : 0;
+	return byte_ns > 0 ? byte_ns : 8000. / (mbps > 0 ? mbps : 1000);
+}
+
 double collet_tuning_share(uint32_t ranks, uint32_t cores)
 {
 	return cores == 0 || ranks <= cores ? 1 : (double)ranks / cores;

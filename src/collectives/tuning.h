@@ -39,6 +39,10 @@ struct collet_way {
 struct collet_way collet_tuning_way(
 	const collet_link_cost *link, const struct collet_program *program, uint64_t bytes);
 
+/* What a byte holds the link between a host and others for: by the link "network"; else by the slowest host's link, of
+ * so many Mb/s; else (0, not known) as Ethernet of 1 Gbit/s. */
+double collet_tuning_network_byte_ns(const collet_link_cost *links, size_t count, uint32_t mbps);
+
 /* How many ranks share a core, at least 1; cores 0: nobody shares. */
 double collet_tuning_share(uint32_t ranks, uint32_t cores);
 

@@ -71,6 +71,48 @@ void collet_work_count(struct collet_work *work, const struct collet_program *pr
 	}
 }
 
+/* What goes between this rank and those from position `ranks` on. is_sent: what the end is for; else where from. */
+static double through_link(
+	const struct collet_shape *shape, const struct collet_step *step, bool is_sent, uint32_t ranks)
+{
+	double counts = 0;
+	const struct collet_end *ends = is_sent ? step->destination : step->source;
+	const uint32_t end_count = is_sent ? step->destination_count : step->source_count;
+	const struct collet_end *local = is_sent ? &step->source[0] : &step->destination[0];
+	for (uint32_t e = 0; e < end_count; e++) {
+		for (uint32_t i = 0; i < ends[e].peers.count; i++) {
+			const uint32_t peer = collet_peers_at(&ends[e].peers, i, shape->size);
+			const struct collet_cut *cut = collet_step_cut(shape, local->buffer);
+			const uint64_t elements =
+				step->per_peer ? collet_cut_chunk(cut, shape, peer).count : ends[e].span.count;
+			counts += peer >= ranks ? (double)elements / COUNT : 0;
+		}
+	}
+	return counts;
+}
+
+double collet_work_through_link(const struct collet_program *program, const struct collet_shape *like, uint32_t ranks)
+{
+	double sent = 0, received = 0;
+	for (uint32_t rank = 0; rank < ranks; rank++) {
+		struct collet_shape shape =
+			collet_shape_of(program->collective, rank, like->size, like->root, (uint64_t)COUNT);
+		shape.hosts = like->hosts;
+		shape.host_first = like->host_first;
+		shape.order = like->order;
+		const uint32_t parts = collet_program_parts(program, &shape);
+		for (uint32_t part = 0; part < parts; part++) {
+			const uint64_t steps = program->step_count(&shape, part);
+			for (uint64_t s = 0; s < steps; s++) {
+				const struct collet_step step = program->step(&shape, part, s);
+				sent += through_link(&shape, &step, true, ranks);
+				received += through_link(&shape, &step, false, ranks);
+			}
+		}
+	}
+	return sent > received ? sent : received;
+}
+
 double collet_work_cost(const struct collet_work *work, uint64_t count, size_t element_bytes, size_t piece_bytes,
 	uint32_t cores, const struct collet_cost_model *model)
 {

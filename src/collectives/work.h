@@ -7,7 +7,7 @@
 #include "collectives/program.h"
 
 /* So many ranks are walked through at the most, to keep the creation of a communicator short. */
-enum { COLLET_WORK_RANKS = 32, COLLET_WORK_LENGTHS = 16 };
+enum { COLLET_WORK_RANKS = 32, COLLET_WORK_LENGTHS = 16, COLLET_WORK_LINK_RANKS = 256 };
 
 /* Of one program and world size; lengths in units of the call's count, so that it holds for calls of any. */
 struct collet_work {
@@ -22,6 +22,11 @@ struct collet_work {
 
 /* Walks the programs of all ranks. size: at most COLLET_WORK_RANKS. */
 void collet_work_count(struct collet_work *work, const struct collet_program *program, uint32_t size, uint32_t root);
+
+/* How many counts of a call go through the link of the first host, the root's, on whichever way more do. Walks the
+ * programs of its ranks, `ranks` of them; like: a shape of that world, at most COLLET_WORK_LINK_RANKS. */
+double collet_work_through_link(
+	const struct collet_program *program, const struct collet_shape *like, uint32_t ranks);
 
 /* The time of a call of `count` elements cut into pieces, on so many cores. */
 double collet_work_cost(const struct collet_work *work, uint64_t count, size_t element_bytes, size_t piece_bytes,

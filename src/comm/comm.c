@@ -13,6 +13,19 @@
 
 /* ---- Making ---- */
 
+/* What the slowest link of a host carries; 0: of some it is not known, or ranks share cores. There what all ranks of a
+ * host do takes longer than formulas know, and who takes the link for slow does less (docs/design/choice.md). */
+static uint32_t least_link_mbps(const struct collet_comm *comm, uint32_t local_ranks, uint32_t cores)
+{
+	uint32_t least = collet_tuning_share(local_ranks, cores) > 1 ? 0 : UINT32_MAX;
+	for (uint32_t r = 0; r < comm->group.size && least > 0; r++) {
+		const struct collet_card *card =
+			&comm->context->bootstrap.cards[collet_group_world_rank(&comm->group, r)];
+		least = card->link_mbps < least ? card->link_mbps : least;
+	}
+	return least;
+}
+
 /* What the choice is made from: the machine as it is; or, where the bits must not depend on it, no machine at all.
  * Every rank computes the same table: all that it reads came from
  * rank 0, or from the cards that all have. */
@@ -32,6 +45,8 @@ static void fill_table(struct collet_comm *comm)
 		.local = collet_tuning_find(
 			context->links, context->link_count, collet_local_transport(context), local_ranks, cores),
 		.remote = collet_tuning_find(context->links, context->link_count, "tcp", local_ranks, cores),
+		.link_byte_ns = collet_tuning_network_byte_ns(
+			context->links, context->link_count, least_link_mbps(comm, local_ranks, cores)),
 		.scratch_bytes = COLLET_SCRATCH_BYTES,
 	};
 	if (context->deterministic) {
@@ -40,6 +55,10 @@ static void fill_table(struct collet_comm *comm)
 		inputs->cores_per_host = 0;
 		inputs->local = inputs->remote = &context->fixed;
 	}
+	if (inputs->hosts > 1 && comm->group.rank == 0)
+		collet_log(&context->engine.log, COLLET_LOG_INFO,
+			"choices take the slowest link between hosts for one of %.0f Mb/s",
+			8000 / inputs->link_byte_ns);
 	collet_choice_table_fill(&comm->table, inputs);
 }
 

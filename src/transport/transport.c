@@ -222,6 +222,7 @@ static collet_status fill_card(const struct collet_transport_set *set, struct co
 	uint32_t used = 0;
 	memset(card->transports, 0, sizeof(card->transports));
 	memset(card->data, 0, sizeof(card->data));
+	card->link_mbps = 0;
 	for (uint32_t i = 1; i < set->count; i++) {
 		const struct collet_offer *offer = set->offer[i];
 		struct collet_card_transport *row = &card->transports[i - 1];
@@ -235,6 +236,8 @@ static collet_status fill_card(const struct collet_transport_set *set, struct co
 		row->bytes = (uint8_t)offer->info.card_bytes;
 		memcpy(card->data + used, offer->info.card, offer->info.card_bytes);
 		used += offer->info.card_bytes;
+		if (!card->link_mbps)  /* of the best that has something to say; TCP's is found with its address */
+			card->link_mbps = offer->info.link_mbps;
 	}
 	return COLLET_OK;
 }

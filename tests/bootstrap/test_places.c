@@ -16,6 +16,7 @@
 #include "bootstrap/host.h"
 #include "bootstrap/interface.h"
 #include "bootstrap/link.h"
+#include "bootstrap/speed.h"
 #include "topology/cores.h"
 
 static void processes_differ_and_hosts_do_not(void **state)
@@ -73,6 +74,33 @@ static void interfaces_are_chosen_by_name_and_network(void **state)
 	static const char *const good[] = { "", "eth0", "^docker0,lo", "10.0.0.0/8,fd00::/8" };
 	for (size_t i = 0; i < sizeof(good) / sizeof(good[0]); i++)
 		assert_int_equal(collet_interface_check(good[i]), COLLET_OK);
+}
+
+/* What a driver says of a link is believed if there is one behind it. */
+static void speeds_are_of_hardware(void **state)
+{
+	static const struct {
+		const char *driver;
+		uint32_t said, believed;
+	} rows[] = {
+		{"mlx5_core", 100000, 100000},
+		{"igb", 1000, 1000},
+		{"bonding", 20000, 20000},
+		{"virtio_net", UINT32_MAX, 0},
+		{"veth", 10000, 0},
+		{"tun", 10000, 0},
+		{"bridge", 10000, 0},
+		{"vmxnet3", 10000, 0},
+		{"igb", 0, 0},
+	};
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
+		assert_int_equal(collet_speed_believed(rows[i].driver, rows[i].said), rows[i].believed);
+	struct collet_endpoint loopback, nobodys;
+	const struct in_addr self = { .s_addr = htonl(INADDR_LOOPBACK) }, other = { .s_addr = htonl(0xc0000201) };
+	collet_endpoint_ip(&loopback, AF_INET, &self, 0, 80);
+	collet_endpoint_ip(&nobodys, AF_INET, &other, 0, 80);
+	assert_int_equal(collet_interface_mbps(&loopback), 0);
+	assert_int_equal(collet_interface_mbps(&nobodys), 0);
 }
 
 static void hosts_and_ports_are_parsed_strictly(void **state)
@@ -223,6 +251,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(processes_differ_and_hosts_do_not),
 		cmocka_unit_test(interfaces_are_chosen_by_name_and_network),
+		cmocka_unit_test(speeds_are_of_hardware),
 		cmocka_unit_test(hosts_and_ports_are_parsed_strictly),
 		cmocka_unit_test(a_quota_limits_the_cores),
 		cmocka_unit_test(frames_are_bounded_and_whole),

@@ -1,5 +1,6 @@
 /* The choice table: of which programs, in which order of sizes; the same for all ranks; forced algorithms; and what
  * the programs say of themselves. */
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -67,6 +68,26 @@ static struct collet_choice_inputs inputs_of(const char *transport, uint32_t siz
 	return inputs_on(transport, size, size);
 }
 
+/* Two hosts of four ranks, whose network nothing is known of yet. */
+static const uint32_t two_hosts[] = {0, 4, 8};
+
+static struct collet_choice_inputs inputs_of_two_hosts(void)
+{
+	struct collet_choice_inputs inputs = inputs_on("shm", 8, 4);
+	inputs.hosts = 2;
+	inputs.host_first = two_hosts;
+	inputs.remote = collet_tuning_find(links, 3, "tcp", 4, 4);
+	return inputs;
+}
+
+static struct collet_shape shape_of_two_hosts(enum collet_collective c, uint64_t count)
+{
+	struct collet_shape shape = collet_shape_of(c, 0, 8, 0, count);
+	shape.hosts = 2;
+	shape.host_first = two_hosts;
+	return shape;
+}
+
 static const char *chosen(const struct collet_choice_table *table, enum collet_collective c, bool commutative,
 	uint32_t size, uint64_t bytes)
 {
@@ -119,6 +140,103 @@ static void shared_memory_goes_direct(void **state)
 	assert_string_equal(chosen(&table, COLLET_ALLREDUCE, true, 4, 4), "direct");
 	assert_string_equal(chosen(&table, COLLET_ALLREDUCE, true, 4, 1 << 20), "two_shot");
 	assert_string_equal(chosen(&table, COLLET_ALLREDUCE, false, 4, 64 << 20), "two_shot");
+}
+
+/* Hosts that share a link which is slower than anything on a host. Chosen is what sends no more bytes through it than
+ * the program that goes by hosts; of the ring along all ranks 7/4 as many go there, which is how much longer it is said
+ * to take. */
+static void hosts_that_share_a_slow_link(void **state)
+{
+	(void)state;
+	static struct collet_choice_table table;
+	static const struct {
+		enum collet_collective collective;
+		uint64_t count;
+		const char *by_hosts;
+	} rows[] = {
+		{COLLET_ALLREDUCE, 4 << 20, "hierarchical_ring"},
+		{COLLET_ALLGATHER, 512 << 10, "hierarchical"},
+		{COLLET_REDUCE_SCATTER, 512 << 10, "hierarchical"},
+	};
+	struct collet_choice_inputs inputs = inputs_of_two_hosts();
+	inputs.link_byte_ns = collet_tuning_network_byte_ns(links, 3, 0);
+	collet_choice_table_fill(&table, &inputs);
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+		const enum collet_collective c = rows[i].collective;
+		const struct collet_shape shape = shape_of_two_hosts(c, rows[i].count);
+		const struct collet_decision decision = collet_choose(&table, c, true, &shape, 4);
+		const struct collet_way way = { .piece_bytes = decision.piece_bytes, .channels = 1 };
+		const double chosen = collet_choice_cost(&inputs, decision.program, &shape, 4, way),
+			     hosted = collet_choice_cost(
+				     &inputs, collet_program_find(c, rows[i].by_hosts), &shape, 4, way),
+			     ring = collet_choice_cost(&inputs, collet_program_find(c, "ring"), &shape, 4, way);
+		if (chosen > 1.001 * hosted)
+			fail_msg("%s: %s takes %g times as long", collet_collective_name(c), decision.program->name,
+				chosen / hosted);
+		if (ring < 1.74 * hosted || ring > 1.76 * hosted)
+			fail_msg("%s: the ring takes %g times as long", collet_collective_name(c), ring / hosted);
+	}
+}
+
+/* The faster the link, the less it pays to save bytes on it by more work inside the hosts. */
+static void faster_links_are_chosen_for(void **state)
+{
+	(void)state;
+	static struct collet_choice_table table;
+	static const struct {
+		enum collet_collective collective;
+		uint64_t count;
+		uint32_t mbps;
+		const char *name;
+	} rows[] = {
+		{COLLET_ALLREDUCE, 4 << 20, 0, "halves"},
+		{COLLET_ALLREDUCE, 4 << 20, 1000, "halves"},
+		{COLLET_ALLREDUCE, 4 << 20, 10000, "hierarchical_ring"},
+		{COLLET_ALLREDUCE, 4 << 20, 100000, "two_shot"},
+		{COLLET_ALLGATHER, 64 << 10, 1000, "hierarchical"},
+		{COLLET_ALLGATHER, 64 << 10, 25000, "ring"},
+		{COLLET_ALLGATHER, 64 << 10, 100000, "direct"},
+		{COLLET_REDUCE_SCATTER, 64 << 10, 1000, "hierarchical"},
+		{COLLET_REDUCE_SCATTER, 64 << 10, 10000, "ring"},
+		{COLLET_BROADCAST, 1 << 20, 10000, "hierarchical"},
+		{COLLET_BROADCAST, 1 << 20, 25000, "scatter_allgather"},
+	};
+	struct collet_choice_inputs inputs = inputs_of_two_hosts();
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+		inputs.link_byte_ns = collet_tuning_network_byte_ns(links, 3, rows[i].mbps);
+		collet_choice_table_fill(&table, &inputs);
+		const struct collet_shape shape = shape_of_two_hosts(rows[i].collective, rows[i].count);
+		const char *name = collet_choose(&table, rows[i].collective, true, &shape, 4).program->name;
+		if (strcmp(name, rows[i].name) != 0)
+			fail_msg("%s at %u Mb/s: %s, not %s", collet_collective_name(rows[i].collective), rows[i].mbps,
+				name, rows[i].name);
+	}
+}
+
+/* A tuning that knows its network says so in a link of that name, whatever the interfaces say; of which nobody knows
+ * anything, it is of 1 Gbit/s. */
+static void the_network_is_a_link(void **state)
+{
+	(void)state;
+	collet_link_cost known[2] = {links[2], links[2]};
+	strcpy(known[1].transport, "network");
+	static const struct {
+		const char *name;
+		size_t links;
+		uint32_t mbps;
+		double byte_ns;
+	} rows[] = {
+		{"nothing is known", 1, 0, 8},
+		{"interfaces of 10 Gbit/s", 1, 10000, 0.8},
+		{"interfaces of 100 Mbit/s", 1, 100, 80},
+		{"the tuning alone", 2, 0, 0.333},
+		{"the tuning before interfaces", 2, 10000, 0.333},
+	};
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+		const double byte_ns = collet_tuning_network_byte_ns(known, rows[i].links, rows[i].mbps);
+		if (fabs(byte_ns / rows[i].byte_ns - 1) > 1e-9)
+			fail_msg("%s: %g ns, not %g", rows[i].name, byte_ns, rows[i].byte_ns);
+	}
 }
 
 /* Two ranks exchange, whatever the transport; a ring is nobody's choice there. */
@@ -292,6 +410,9 @@ int main(void)
 		cmocka_unit_test(every_call_has_a_program),
 		cmocka_unit_test(shared_memory_goes_direct),
 		cmocka_unit_test(two_ranks_exchange),
+		cmocka_unit_test(hosts_that_share_a_slow_link),
+		cmocka_unit_test(faster_links_are_chosen_for),
+		cmocka_unit_test(the_network_is_a_link),
 		cmocka_unit_test(scratch_is_bounded),
 		cmocka_unit_test(listed),
 		cmocka_unit_test(the_model_cuts),

@@ -75,6 +75,43 @@ static void known_programs(void **state)
 	}
 }
 
+/* Two hosts of four ranks, of which the first has the root. */
+static void bytes_through_a_hosts_link(void **state)
+{
+	(void)state;
+	static const uint32_t host_first[] = {0, 4, 8};
+	static const struct {
+		enum collet_collective collective;
+		const char *name;
+		double counts;
+	} rows[] = {
+		{COLLET_ALLREDUCE, "ring", 7 / 4.},
+		{COLLET_ALLREDUCE, "hierarchical_ring", 1},
+		{COLLET_ALLREDUCE, "halving_doubling", 1},
+		{COLLET_ALLREDUCE, "two_shot", 4},
+		{COLLET_ALLREDUCE, "doubling", 4},
+		{COLLET_ALLREDUCE, "direct", 16},
+		{COLLET_ALLGATHER, "ring", 7},
+		{COLLET_ALLGATHER, "hierarchical", 4},
+		{COLLET_ALLGATHER, "direct", 16},
+		{COLLET_REDUCE_SCATTER, "ring", 7},
+		{COLLET_REDUCE_SCATTER, "hierarchical", 4},
+		{COLLET_BROADCAST, "hierarchical", 1},
+		{COLLET_BROADCAST, "direct", 4},
+		{COLLET_REDUCE, "hierarchical", 1},
+		{COLLET_GATHER, "direct", 4},
+		{COLLET_ALLTOALL, "pairwise", 16},
+	};
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+		struct collet_shape shape = collet_shape_of(rows[i].collective, 0, 8, 0, 1);
+		shape.hosts = 2;
+		shape.host_first = host_first;
+		const struct collet_program *program = collet_program_find(rows[i].collective, rows[i].name);
+		assert_non_null(program);
+		near(rows[i].name, "through the link", collet_work_through_link(program, &shape, 4), rows[i].counts);
+	}
+}
+
 /* What the definition of a collective asks for, whatever the program. */
 static double least_moved(enum collet_collective collective, double size)
 {
@@ -138,6 +175,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(known_programs),
+		cmocka_unit_test(bytes_through_a_hosts_link),
 		cmocka_unit_test(no_program_does_less_than_it_must),
 		cmocka_unit_test(a_price_is_made_of_turns_and_of_work_on_all_cores),
 	};

@@ -327,6 +327,14 @@ static const char *network_name(enum verbs_network network)
 	return network == NETWORK_IWARP ? "iWARP" : network == NETWORK_ROCE ? "RoCE" : "InfiniBand";
 }
 
+/* What adapters made of software say of their rate is made up. */
+static bool is_hardware(const struct verbs_adapter *adapter)
+{
+	char path[300];
+	snprintf(path, sizeof(path), "/sys/class/infiniband/%s/device", adapter->name);
+	return access(path, F_OK) == 0;
+}
+
 static void describe(const struct collet_device *device, struct collet_device_info *info)
 {
 	struct card card = { .version = CARD_VERSION };
@@ -340,6 +348,7 @@ static void describe(const struct collet_device *device, struct collet_device_in
 		if (more > 0 && used + (size_t)more < sizeof(info->text))
 			used += (size_t)more;
 		card.networks |= (uint8_t)adapter->network;
+		info->link_mbps += is_hardware(adapter) ? adapter->rate_mbps : 0;
 	}
 	memcpy(info->card, &card, sizeof(card));
 	info->card_bytes = sizeof(card);

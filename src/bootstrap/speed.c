@@ -1,0 +1,76 @@
+/* Asked by ioctl and not in /sys, which may show the interfaces of another network namespace than the socket's. */
+#include "bootstrap/speed.h"
+
+#include <ifaddrs.h>
+#include <linux/ethtool.h>
+#include <linux/sockios.h>
+#include <net/if.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+static bool ask(int fd, const char *name, void *question)
+{
+	struct ifreq request = { .ifr_data = question };
+	snprintf(request.ifr_name, sizeof(request.ifr_name), "%s", name);
+	return ioctl(fd, SIOCETHTOOL, &request) == 0;
+}
+
+/* As ethtool_cmd_speed() of the kernel's header, which shifts a signed 0xffff for an unknown speed. */
+static uint32_t speed_in(const struct ethtool_cmd *link)
+{
+	return (uint32_t)link->speed_hi << 16 | link->speed;
+}
+
+static uint32_t speed_of(const char *name)
+{
+	struct ethtool_drvinfo driver = { .cmd = ETHTOOL_GDRVINFO };
+	struct ethtool_cmd link = { .cmd = ETHTOOL_GSET };
+	uint32_t mbps = 0;
+	const int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	if (fd < 0)
+		return 0;
+	if (ask(fd, name, &driver) && ask(fd, name, &link))
+		mbps = collet_speed_believed(driver.driver, speed_in(&link));
+	close(fd);
+	return mbps;
+}
+
+static bool has_address(const struct ifaddrs *entry, const struct collet_endpoint *address)
+{
+	if (!entry->ifa_addr || entry->ifa_addr->sa_family != address->any.sa_family)
+		return false;
+	if (address->any.sa_family == AF_INET) {
+		struct sockaddr_in v4;
+		memcpy(&v4, entry->ifa_addr, sizeof(v4));
+		return v4.sin_addr.s_addr == address->v4.sin_addr.s_addr;
+	}
+	struct sockaddr_in6 v6;
+	memcpy(&v6, entry->ifa_addr, sizeof(v6));
+	return address->any.sa_family == AF_INET6 &&
+	       memcmp(&v6.sin6_addr, &address->v6.sin6_addr, sizeof(v6.sin6_addr)) == 0;
+}
+
+uint32_t collet_interface_mbps(const struct collet_endpoint *address)
+{
+	struct ifaddrs *all = NULL;
+	uint32_t mbps = 0;
+	if (getifaddrs(&all) < 0)
+		return 0;
+	for (const struct ifaddrs *i = all; i && !mbps; i = i->ifa_next)
+		if (has_address(i, address))
+			mbps = speed_of(i->ifa_name);
+	freeifaddrs(all);
+	return mbps;
+}
+
+/* These say 10 Gb/s whatever is behind them, or, of a bridge, the most that any of its ports says. */
+uint32_t collet_speed_believed(const char *driver, uint32_t mbps)
+{
+	static const char *const made_up[] = { "veth", "tun", "bridge", "vmxnet3" };
+	for (size_t i = 0; i < sizeof(made_up) / sizeof(made_up[0]); i++)
+		if (strcmp(driver, made_up[i]) == 0)
+			return 0;
+	return mbps == (uint32_t)SPEED_UNKNOWN ? 0 : mbps;
+}

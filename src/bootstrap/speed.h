@@ -1,0 +1,14 @@
+/* How fast the network is that an interface is on, as its driver says. */
+#ifndef COLLET_BOOTSTRAP_SPEED_H
+#define COLLET_BOOTSTRAP_SPEED_H
+
+#include "bootstrap/address.h"
+
+/* Of the interface that has this address, in Mb/s; 0: it is not known, for there is none, its link is down, or nobody
+ * but software is behind it. */
+uint32_t collet_interface_mbps(const struct collet_endpoint *address);
+
+/* What is believed of a driver's word; 0: nothing. Pure. */
+uint32_t collet_speed_believed(const char *driver, uint32_t mbps);
+
+#endif
