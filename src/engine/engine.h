@@ -369,12 +369,16 @@ void collet_engine_wait(struct collet_engine *engine, bool (*done)(void *context
 void collet_engine_wait_locked(struct collet_engine *engine, bool (*done)(void *context), void *context);
 /* One round; what done() says then. */
 bool collet_engine_poll(struct collet_engine *engine, bool (*done)(void *context), void *context);
+/* Lets go of lock: something is under way that this thread does not wait for now, so whoever sleeps is to see to it. */
+void collet_engine_unlock_handing_over(struct collet_engine *engine);
+
+/* ---- sleep.c */
 /* Any thread. */
 void collet_engine_wake(struct collet_engine *engine);
 /* A request has ended: whoever may wait for it looks again. Under lock. */
 void collet_engine_ended_one(struct collet_engine *engine);
-/* Lets go of lock: something is under way that this thread does not wait for now, so whoever sleeps is to see to it. */
-void collet_engine_unlock_handing_over(struct collet_engine *engine);
+
+/* ---- progress_thread.c */
 collet_status collet_engine_start_progress_thread(struct collet_engine *engine);
 void collet_engine_stop_progress_thread(struct collet_engine *engine);
 

@@ -252,3 +252,23 @@ void collet_p2p_describe(const struct collet_request *request, char *text, size_
 	else
 		snprintf(text, capacity, "recv from rank %u, tag %u", call->peer, call->tag);
 }
+
+void collet_p2p_name_peers(const struct collet_request *request, char *text, size_t capacity)
+{
+	const struct collet_group *group = request->group;
+	size_t used = 0;
+	for (const struct collet_request *half = group->engine->requests; half; half = half->next_active) {
+		if (half != request && half->p2p.parent != request)
+			continue;
+		const uint32_t peer = half->p2p.peer;
+		if (!half->point_to_point || half->p2p.pending_parts)
+			continue;
+		const int more = peer == COLLET_ANY_SOURCE ?
+			snprintf(text + used, capacity - used, "%sany", used ? ", " : "") :
+			snprintf(text + used, capacity - used, "%s%u on %s", used ? ", " : "", peer,
+				group->engine->cards[collet_group_world_rank(group, peer)].host);
+		if (more < 0 || used + (size_t)more >= capacity)
+			return;
+		used += (size_t)more;
+	}
+}

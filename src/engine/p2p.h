@@ -56,5 +56,8 @@ void collet_p2p_disarm(struct collet_group *group);
 /* Forgets everything; the conduits are closed. */
 void collet_p2p_deinit(struct collet_group *group);
 void collet_p2p_describe(const struct collet_request *request, char *text, size_t capacity);
+/* A message's other end, for a sentence; of a sendrecv, those of its halves that are under way. What waits for a
+ * message has no transfer yet that would tell. Under lock. */
+void collet_p2p_name_peers(const struct collet_request *request, char *text, size_t capacity);
 
 #endif

@@ -290,6 +290,49 @@ static void messages_and_collectives_do_not_mix(void **state)
 	ranks_must_pass_everywhere(&(struct ranks_options){ .size = 2 }, mix_with_collectives);
 }
 
+/* Nothing comes: the sentence names who it would have come from, whether there is a connection or not. */
+struct vain {
+	bool connected;
+	bool sendrecv;
+	uint32_t source;
+	const char *says;
+};
+
+static void wait_in_vain(struct rank *rank)
+{
+	const struct vain *vain = rank->options->context;
+	const collet_how how = { .timeout_ns = 50 * 1000 * 1000 };
+	unsigned char byte = 0;
+	if (vain->connected && rank->rank < 2) {
+		if (rank->rank == 0)
+			receive_one(rank, 1, 1, 1, 0, 1);
+		else
+			send_one(rank, 0, 1, 0, 1);
+	}
+	if (rank->rank == 0) {
+		const collet_status status = vain->sendrecv ?
+			collet_sendrecv(rank->comm, &byte, 1, 2, 9, &byte, 1, vain->source, 9, COLLET_U8, NULL, &how) :
+			collet_recv(rank->comm, &byte, 1, COLLET_U8, vain->source, 9, NULL, &how);
+		rank_status(rank, status, COLLET_ERR_TIMEOUT, "in vain");
+		rank_check(rank, strstr(collet_last_error(), vain->says) != NULL, "not '%s': %s", vain->says,
+			collet_last_error());
+	}
+	rank_post(rank, 0);
+	rank_await(rank, 0, rank->size);
+}
+
+static void what_is_waited_for_in_vain_is_named(void **state)
+{
+	static const struct vain rows[] = {
+		{ true, false, 1, "waiting for rank 1 on " },
+		{ false, false, 1, "waiting for rank 1 on " },
+		{ true, true, 1, "waiting for rank 1 on " },
+		{ true, false, COLLET_ANY_SOURCE, "waiting for rank any" },
+	};
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
+		ranks_must_pass_everywhere(&(struct ranks_options){ .size = 3, .context = &rows[i] }, wait_in_vain);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -301,6 +344,7 @@ int main(void)
 		cmocka_unit_test(a_rank_may_send_to_itself),
 		cmocka_unit_test(a_longer_message_is_truncated),
 		cmocka_unit_test(messages_and_collectives_do_not_mix),
+		cmocka_unit_test(what_is_waited_for_in_vain_is_named),
 	};
 	return cmocka_run_group_tests_name("point to point", tests, NULL, NULL);
 }

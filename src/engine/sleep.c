@@ -1,0 +1,107 @@
+/* The sleep: one thread of a rank sleeps in epoll for everything (the sleeper); further ones, waiting for other
+ * communicators, follow it on a condition variable and are told when a request ends or the sleeper leaves. */
+#include <sys/epoll.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "engine/flow.h"
+#include "engine/wait.h"
+
+/* A sleep is never longer than this, so that deadlines and suspicions are looked at. */
+enum { SLEEP_MS = 50, EVENTS = 16 };
+
+void collet_engine_wake(struct collet_engine *engine)
+{
+	const uint64_t one = 1;
+	const ssize_t written = write(engine->wake.event_fd, &one, sizeof(one));
+	(void)written;  /* EAGAIN: the counter is full, so the rank is awake already */
+}
+
+void collet_engine_ended_one(struct collet_engine *engine)
+{
+	if (!engine->followers)
+		return;
+	pthread_cond_broadcast(&engine->something_ended);
+}
+
+static int sleep_limit_ms(const struct collet_engine *engine)
+{
+	int64_t first = COLLET_NEVER;
+	for (const struct collet_request *request = engine->requests; request; request = request->next_active)
+		if (request->deadline < first)
+			first = request->deadline;
+	return collet_deadline_ms(first, SLEEP_MS);
+}
+
+static bool hooks_rest(const struct collet_group *group)
+{
+	for (const struct collet_group_hook *hook = group->hooks; hook; hook = hook->next)
+		if (!hook->hooks->rests(hook->hooked))
+			return false;
+	return true;
+}
+
+/* Is it certain that every active route tells when it can move? Else something can move now. Under lock. */
+static bool arm_all(struct collet_engine *engine)
+{
+	for (struct collet_route *route = engine->active; route; route = route->next_active) {
+		struct collet_conduit *conduit = atomic_load_explicit(&route->conduit, memory_order_acquire);
+		/* One that has failed waits for the board to say why. Relaxed: progress has just been here. */
+		const bool failed = conduit && conduit->status != COLLET_OK &&
+			atomic_load_explicit(&route->group->board.suspected, memory_order_relaxed) != COLLET_OK;
+		if (conduit && !failed && !conduit->transport->arm(conduit))
+			return false;
+	}
+	for (struct collet_group *group = engine->used_groups; group; group = group->next_used)
+		if (!collet_p2p_arm(group) || !hooks_rest(group))
+			return false;
+	for (const struct collet_flow *flow = engine->flows; flow; flow = flow->next)
+		if (flow->busy && flow->request->status == COLLET_PENDING)
+			return false;
+	return true;
+}
+
+static void disarm_all(struct collet_engine *engine)
+{
+	for (struct collet_route *route = engine->active; route; route = route->next_active) {
+		/* Acquire: it may have been published during the sleep. */
+		struct collet_conduit *conduit = atomic_load_explicit(&route->conduit, memory_order_acquire);
+		if (conduit)
+			conduit->transport->disarm(conduit);
+	}
+	for (struct collet_group *group = engine->used_groups; group; group = group->next_used)
+		collet_p2p_disarm(group);
+}
+
+void collet_engine_sleep(struct collet_engine *engine)
+{
+	if (engine->has_sleeper) {
+		collet_engine_wake(engine);  /* so that the sleeper arms what this thread has started since */
+		struct timespec until;
+		clock_gettime(CLOCK_MONOTONIC, &until);
+		until.tv_nsec += SLEEP_MS * 1000000L;
+		until.tv_sec += until.tv_nsec / 1000000000;
+		until.tv_nsec %= 1000000000;
+		engine->followers++;
+		pthread_cond_timedwait(&engine->something_ended, &engine->lock, &until);
+		engine->followers--;
+		return;
+	}
+	struct epoll_event events[EVENTS];
+	if (arm_all(engine)) {
+		engine->has_sleeper = true;
+		const int limit = sleep_limit_ms(engine);
+		pthread_mutex_unlock(&engine->lock);
+		const int count = epoll_wait(engine->wake.epoll_fd, events, EVENTS, limit);
+		for (int i = 0; i < count; i++) {
+			uint64_t ignored;
+			if (!events[i].data.ptr && read(engine->wake.event_fd, &ignored, sizeof(ignored)) < 0)
+				continue; /* another thread has drained it */
+		}
+		pthread_mutex_lock(&engine->lock);
+		engine->has_sleeper = false;
+		if (engine->followers)
+			pthread_cond_broadcast(&engine->something_ended);
+	}
+	disarm_all(engine);
+}
