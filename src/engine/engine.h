@@ -395,6 +395,8 @@ uint64_t collet_step_longest(const struct collet_request *request, const struct 
 collet_status collet_request_start(struct collet_request *request);
 void collet_lane_progress(struct collet_lane *lane);
 void collet_item_settled(struct collet_queued *queued, bool sent);
+
+/* ---- staging.c */
 void collet_lane_free(struct collet_lane *lane);
 /* The elements of a piece of about piece_bytes, such that a lane's staging holds what comes from fan_in peers for each
  * item under way. */

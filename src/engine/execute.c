@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "engine/flow.h"
-#include "engine/item.h"
+#include "engine/remotes.h"
 
 /* What is made in one go if it is to be copied too. */
 enum { BLOCK_BYTES = 32 << 10 };
@@ -25,33 +25,22 @@ static const void *scaled_copy(struct collet_lane *lane, const struct collet_ite
 static void make_each(struct collet_lane *lane, struct collet_item *item)
 {
 	struct collet_request *request = item->request;
-	const struct collet_step *step = item->step;
-	const enum collet_buffer buffer = step->source[0].buffer;
-	const bool scale = request->prescales && buffer == COLLET_INPUT;
+	const bool scale = request->prescales && item->step->source[0].buffer == COLLET_INPUT;
 	uint32_t made = 0;
-	for (uint32_t e = 0; e < step->destination_count; e++) {
-		for (uint32_t i = 0, position; item_next_remote(request, &step->destination[e].peers, &i, &position);) {
-			struct collet_span span;
-			if (!item_per_peer_piece(request, item, buffer, position, &span))
-				continue;
-			const struct collet_operand operand = { item_address(request, buffer, span.first), scale };
-			char *into = item_slot(lane, item, made++);
-			if (span.count)
-				collet_reduction_run(&request->reduction, into, &operand, 1, span.count, false,
-					&lane->group->roundings);
-		}
+	for (struct remotes at = remotes_of(request, item->step, REMOTE_DESTINATIONS); remotes_next_part(&at, item);) {
+		const struct collet_operand operand = { at.place, scale };
+		char *into = item_slot(lane, item, made++);
+		if (at.count)
+			collet_reduction_run(&request->reduction, into, &operand, 1, at.count, false,
+				&lane->group->roundings);
 	}
 }
 
 void collet_item_unload(struct collet_lane *lane, struct collet_item *item)
 {
-	const struct collet_request *request = item->request;
-	for (uint32_t e = 0; e < item->step->source_count; e++) {
-		for (uint32_t i = 0, position;
-			item_next_remote(request, &item->step->source[e].peers, &i, &position);) {
-			struct collet_route *route = item_route(lane, item, position);
-			collet_route_unload(route, collet_queue_find(&route->receive, item));
-		}
+	for (struct remotes at = remotes_of(item->request, item->step, REMOTE_SOURCES); remotes_next(&at);) {
+		struct collet_route *route = item_route(lane, item, at.position);
+		collet_route_unload(route, collet_queue_find(&route->receive, item));
 	}
 }
 
@@ -134,17 +123,12 @@ static void keep(struct collet_lane *lane, struct collet_item *item)
 		return;
 	}
 	uint32_t staged = 0;
-	for (uint32_t i = 0, position; item->staged && item_next_remote(request, &source->peers, &i, &position);) {
-		struct collet_span span = { 0, item->count };
-		char *place = item->value;
-		if (item->step->per_peer) {
-			if (!item_per_peer_piece(request, item, item->step->destination[0].buffer, position, &span))
-				continue;
-			place = item_address(request, item->step->destination[0].buffer, span.first);
-		}
+	struct remotes at = remotes_of(request, item->step, REMOTE_SOURCES);
+	while (item->staged && remotes_next_part(&at, item)) {
+		char *place = item->step->per_peer ? at.place : item->value;
 		const char *staging = item_slot(lane, item, staged++);
-		if (span.count)
-			memcpy(place, staging, span.count * request->element_bytes);
+		if (at.count)
+			memcpy(place, staging, at.count * request->element_bytes);
 	}
 	if (item->published && item_is_local(request, &item->step->destination[0]) && item->count)
 		memcpy(item_final_place(item), item->value, item->count * request->element_bytes);
@@ -152,32 +136,34 @@ static void keep(struct collet_lane *lane, struct collet_item *item)
 
 static void release_receives(struct collet_lane *lane, const struct collet_item *item)
 {
-	const struct collet_request *request = item->request;
-	for (uint32_t e = 0; e < item->step->source_count; e++) {
-		for (uint32_t i = 0, position;
-			item_next_remote(request, &item->step->source[e].peers, &i, &position);) {
-			struct collet_route *route = item_route(lane, item, position);
-			struct collet_queued *queued = collet_queue_find(&route->receive, item);
-			if (queued)  /* per_peer: a chunk may have had no such piece */
-				collet_route_release(route, queued);
-		}
+	for (struct remotes at = remotes_of(item->request, item->step, REMOTE_SOURCES); remotes_next(&at);) {
+		struct collet_route *route = item_route(lane, item, at.position);
+		struct collet_queued *queued = collet_queue_find(&route->receive, item);
+		if (queued)  /* per_peer: a chunk may have had no such piece */
+			collet_route_release(route, queued);
 	}
 }
 
-static void let_sends_go(struct collet_lane *lane, const struct collet_item *item)
+void collet_item_let_sends_go(struct collet_lane *lane, const struct collet_item *item)
 {
-	const struct collet_request *request = item->request;
-	for (uint32_t e = 0; e < item->step->destination_count; e++) {
-		for (uint32_t i = 0, position;
-			item_next_remote(request, &item->step->destination[e].peers, &i, &position);) {
-			struct collet_route *route = item_route(lane, item, position);
-			struct collet_queued *queued = collet_queue_find_waiting(&route->send, item);
-			if (!queued)
-				continue;
-			queued->ready = true;
-			collet_route_pump(route);
-		}
+	for (struct remotes at = remotes_of(item->request, item->step, REMOTE_DESTINATIONS); remotes_next(&at);) {
+		struct collet_route *route = item_route(lane, item, at.position);
+		struct collet_queued *queued = collet_queue_find_waiting(&route->send, item);
+		if (!queued)
+			continue;
+		queued->ready = true;
+		collet_route_pump(route);
 	}
+}
+
+void collet_item_finish(struct collet_lane *lane, struct collet_item *item)
+{
+	item->executed = true;
+	if (item->request->flow)
+		collet_flow_wrote(item->request->flow, item);
+	release_receives(lane, item);
+	if (item->sends_pending)
+		collet_item_let_sends_go(lane, item);
 }
 
 void collet_item_execute(struct collet_lane *lane, struct collet_item *item)
@@ -185,17 +171,12 @@ void collet_item_execute(struct collet_lane *lane, struct collet_item *item)
 	/* What peers get as it lies here leaves before it is copied to its place. */
 	if (item->sends_pending && !item->step->per_peer && item_is_plain_copy(item) &&
 		item->value == item_source_place(item))
-		let_sends_go(lane, item);
+		collet_item_let_sends_go(lane, item);
 	if (item->step->reduce)
 		combine(lane, item);
 	else if (item_makes_each(item))
 		make_each(lane, item);
 	else if (!(item->step->per_peer && item_is_local(item->request, &item->step->source[0])))
 		keep(lane, item);
-	item->executed = true;
-	if (item->request->flow)
-		collet_flow_wrote(item->request->flow, item);
-	release_receives(lane, item);
-	if (item->sends_pending)
-		let_sends_go(lane, item);
+	collet_item_finish(lane, item);
 }

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/item.h"
+#include "engine/remotes.h"
 
 /* ---- Cells ---- */
 
@@ -52,23 +52,10 @@ static bool visit_all(struct collet_flow *flow, const struct collet_item *item, 
 				return false;
 		return true;
 	}
-	const bool sends = item_is_local(request, &step->source[0]);
-	if (sends == writes)
-		return true;
-	const enum collet_buffer buffer = sends ? step->source[0].buffer : step->destination[0].buffer;
-	const uint32_t ends = sends ? step->destination_count : step->source_count;
-	for (uint32_t e = 0; e < ends; e++) {
-		const struct collet_end *end = sends ? &step->destination[e] : &step->source[e];
-		for (uint32_t i = 0, position; item_next_remote(request, &end->peers, &i, &position);) {
-			struct collet_span span;
-			if (!item_per_peer_piece(request, item, buffer, position, &span))
-				continue;
-			const struct collet_range range = {
-				item_address(request, buffer, span.first), span.count * request->element_bytes};
-			if (!look(flow, range))
-				return false;
-		}
-	}
+	const enum remote_ends ends = writes ? REMOTE_SOURCES : REMOTE_DESTINATIONS;
+	for (struct remotes at = remotes_of(request, step, ends); remotes_next_part(&at, item);)
+		if (!look(flow, (struct collet_range){ at.place, at.count * request->element_bytes }))
+			return false;
 	return true;
 }
 

@@ -34,7 +34,7 @@ static struct collet_place stage(struct collet_small *small, uint64_t bytes)
 	return place;
 }
 
-/* Where the value goes: as in lane.c. */
+/* Where the value goes: as in place.c. */
 static struct collet_place value_of(struct collet_request *request, const struct collet_step *step, uint64_t count)
 {
 	if (item_is_local(request, &step->destination[0]))

@@ -12,18 +12,6 @@ static inline char *item_address(const struct collet_request *request, enum coll
 	return base ? base + first * request->element_bytes : NULL;
 }
 
-/* The remote peers of an end, one after the other. */
-static inline bool item_next_remote(const struct collet_request *request,
-	const struct collet_peers *peers, uint32_t *i, uint32_t *position)
-{
-	while (*i < peers->count) {
-		*position = collet_peers_at(peers, (*i)++, request->shape.size);
-		if (*position != request->shape.rank)
-			return true;
-	}
-	return false;
-}
-
 static inline bool item_is_local(const struct collet_request *request, const struct collet_end *end)
 {
 	return end->peers.count == 1 && end->peers.first == request->shape.rank;
@@ -53,6 +41,9 @@ static inline bool item_per_peer_piece(const struct collet_request *request, con
 	span->count = left < request->piece ? left : request->piece;
 	return true;
 }
+
+/* Of a slot, beside what comes from up to fan_in peers. */
+enum { ITEM_EXTRA_PIECES = 2 };
 
 /* The item's slot of the lane's staging: what comes from up to fan_in peers, the value if it has no place of its own,
  * and this rank's own operand scaled. */
@@ -113,9 +104,24 @@ static inline uint32_t request_send_flags(const struct collet_request *request)
 		(mutual && !request->group->engine->crowded ? COLLET_TRANSFER_WAITS : 0);
 }
 
+/* ---- place.c */
+/* Where an item's value is to be, and whether that is a copy for peers to read. */
+void collet_item_place_value(struct collet_lane *lane, struct collet_item *item);
+/* Where the combined piece goes: in place, or into the item's staging if it only travels on. What is sent as it is, is
+ * sent from where it is, even if it has a place here too: so it can leave before it is copied there, and from lines
+ * that the peers may still have from last time. But from its place if they have mapped that one. */
+char *collet_item_value_place(const struct collet_lane *lane, const struct collet_item *item);
+
+/* ---- staging.c */
+/* The group's lane of that channel, made if there is none yet. COLLET_ERR_MEMORY. */
+collet_status collet_lane_get(struct collet_group *group, uint32_t channel, struct collet_lane **lane);
+
 /* ---- execute.c */
 /* The item has its bytes and its place: combines or keeps, and lets its sends go. */
 void collet_item_execute(struct collet_lane *lane, struct collet_item *item);
+/* Its part in that where somebody else copies: what it sends may go; it has been executed. */
+void collet_item_let_sends_go(struct collet_lane *lane, const struct collet_item *item);
+void collet_item_finish(struct collet_lane *lane, struct collet_item *item);
 /* An item that has its bytes but must wait for its place takes them into its staging and gives the views back: peers
  * may be waiting for just that, to be done with what they lent and so with what they must do for us. */
 void collet_item_unload(struct collet_lane *lane, struct collet_item *item);
