@@ -80,13 +80,21 @@ static bool touches(struct collet_range hull, struct collet_range hole, struct c
 	return collet_ranges_overlap(hull, range) && !(hole.bytes && contains(hole, range));
 }
 
+/* Do both put what each peer sends into the same chunks, one item behind the other there? Their hulls overlap, and they
+ * do not. */
+static bool are_apart(const struct collet_item *item, const struct collet_item *earlier)
+{
+	return item->request == earlier->request && item->step->per_peer && earlier->step->per_peer &&
+		item->writes.bytes && item->writes.first == earlier->writes.first && item->offset != earlier->offset;
+}
+
 /* Must `item` wait with writing `writes` and reading its operands, since `earlier` is unfinished? */
 static bool conflicts_with(const struct collet_item *item, const struct collet_item *earlier, bool reads_too)
 {
 	if (earlier->sends_pending && touches(item->writes, item->hole, earlier->lent) &&
 		touches(earlier->lent, earlier->hole, item->writes))
 		return true;
-	if (earlier->executed)
+	if (earlier->executed || are_apart(item, earlier))
 		return false;
 	if (touches(item->writes, item->hole, earlier->writes) && touches(earlier->writes, earlier->hole, item->writes))
 		return true;

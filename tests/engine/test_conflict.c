@@ -1,0 +1,86 @@
+/* Which items of a lane wait for which, by what they read and write: no transport, no thread. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "collectives/moves.h"
+#include "engine/item.h"
+
+enum { SIZE = 3, RANK = 1, BLOCK = 100, PIECE = 40 };
+
+static char input[SIZE * BLOCK], result[SIZE * BLOCK];
+
+enum kind { RECEIVE_EACH, SEND_EACH, COPY_OWN, RECEIVE_ONE };
+
+/* Of a rank's steps in an all-to-all: its parts from each other, to each other, its own, and one from one rank. */
+static struct collet_step step_of(const struct collet_shape *shape, enum kind kind)
+{
+	const struct collet_span block = { 0, BLOCK }, own = { RANK * BLOCK, BLOCK }, last = { 2 * BLOCK, BLOCK };
+	const struct collet_peers others = collet_others(shape), self = collet_self(shape);
+	switch (kind) {
+	case RECEIVE_EACH: return collet_receive_each(shape, others, COLLET_INPUT, block);
+	case SEND_EACH: return collet_send_each(shape, others, COLLET_INPUT, COLLET_RESULT, block);
+	case COPY_OWN: return collet_move(self, COLLET_INPUT, own, self, COLLET_RESULT, own);
+	case RECEIVE_ONE: break;
+	}
+	return collet_move(collet_peer(2), COLLET_INPUT, last, self, COLLET_RESULT, last);
+}
+
+struct row {
+	const char *name;
+	enum kind earlier;
+	uint64_t earlier_offset;
+	enum kind later;
+	uint64_t later_offset;
+	bool in_place, waits;
+};
+
+static bool waits(const struct row *row)
+{
+	static struct collet_lane lane;
+	struct collet_request request = { .shape = { .rank = RANK, .size = SIZE, .count = BLOCK,
+		.input = { .kind = COLLET_CUT_BLOCKS, .count = BLOCK },
+		.result = { .kind = COLLET_CUT_BLOCKS, .count = BLOCK } },
+		.input = row->in_place ? result : input, .result = result, .element_bytes = 1, .piece = PIECE };
+	lane = (struct collet_lane){ .oldest = 0, .next = 2 };
+	for (uint32_t i = 0; i < 2; i++) {
+		struct collet_item *item = &lane.items[i];
+		item->request = &request;
+		item->own_step = step_of(&request.shape, i ? row->later : row->earlier);
+		item->step = &item->own_step;
+		item->offset = i ? row->later_offset : row->earlier_offset;
+		item->count = BLOCK - item->offset < PIECE ? BLOCK - item->offset : PIECE;
+		collet_item_fill_ranges(&request, item);
+		if ((i ? row->later : row->earlier) == SEND_EACH) {
+			item->sends_pending = 2;
+			item->lent = item->reads[0];
+		}
+	}
+	return collet_item_conflicts(&lane, 1, false);
+}
+
+static void items_wait_for_those_whose_place_they_want(void **state)
+{
+	static const struct row rows[] = {
+		{ "the next piece from each", RECEIVE_EACH, 0, RECEIVE_EACH, PIECE, false, false },
+		{ "the last piece from each", RECEIVE_EACH, 0, RECEIVE_EACH, 2 * PIECE, true, false },
+		{ "the same piece again", RECEIVE_EACH, PIECE, RECEIVE_EACH, PIECE, false, true },
+		{ "one rank's block among all", RECEIVE_EACH, 0, RECEIVE_ONE, 0, false, true },
+		{ "all after one rank's block", RECEIVE_ONE, 0, RECEIVE_EACH, PIECE, false, true },
+		{ "the own block beside the others'", RECEIVE_EACH, 0, COPY_OWN, 0, false, false },
+		{ "where nothing is sent from", SEND_EACH, 0, RECEIVE_EACH, 0, false, false },
+		{ "where something is sent from", SEND_EACH, 0, RECEIVE_EACH, PIECE, true, true },
+	};
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
+		if (waits(&rows[i]) != rows[i].waits)
+			fail_msg("%s: %s", rows[i].name, rows[i].waits ? "does not wait" : "waits");
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = { cmocka_unit_test(items_wait_for_those_whose_place_they_want) };
+	return cmocka_run_group_tests_name("conflict", tests, NULL, NULL);
+}
