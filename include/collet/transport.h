@@ -216,7 +216,11 @@ enum {
 					    costs it little */
 	COLLET_TRANSFER_GPU = 1 << 3,    /* data is GPU memory, as takes_gpu() has allowed: the processor must not
 					    touch it */
-	COLLET_TRANSFER_EAGER = 1 << 4   /* send: the peer may not want it for long: a hint to settle it without */
+	COLLET_TRANSFER_EAGER = 1 << 4,  /* send: the peer may not want it for long: a hint to settle it without */
+	/* From this bit on, a number below COLLET_TRANSFER_CALLS: which kind and size of call the transfer belongs to.
+	 * Calls of one number are alike, so that what they take can be compared. */
+	COLLET_TRANSFER_CALL_SHIFT = 8,
+	COLLET_TRANSFER_CALLS = 128
 };
 
 /* One message, sent or received. Owned by the caller, and lent with its buffer until status leaves COLLET_PENDING (a
@@ -267,7 +271,9 @@ struct collet_conduit {
 					    where it is about as fast as it would what was gathered for it; 0: it
 					    does not. May change; the engine then leaves there what goes to one
 					    peer */
-	uint64_t reserved[3];            /* 0 */
+	const uint8_t *reads_calls;      /* and does it so of calls of this number (COLLET_TRANSFER_CALLS of them)? May
+					    change; NULL: of all. Asked only where ranks do not outnumber cores */
+	uint64_t reserved[2];            /* 0 */
 };
 
 /* ---- The table ---------------------------------------------------------------------------------------------- */
@@ -414,6 +420,12 @@ struct collet_transport {
 	 * short messages, which a processor copies somewhere, had better be refused: they come by way of the host's
 	 * memory. That it has been deregistered since is an error of the transfer. */
 	bool (*takes_gpu)(struct collet_conduit *conduit, const void *data, uint64_t bytes);
+
+	/* ---- Learning: optional ---- */
+
+	/* A call of this number (COLLET_TRANSFER_CALL_SHIFT), of so many bytes in all, has ended. It may have had
+	 * transfers here, and has taken so many of the processor's ticks from its start to its end on this rank. */
+	void (*took)(struct collet_conduit *conduit, uint32_t call, uint64_t bytes, uint64_t ticks);
 };
 
 /* What a module defines and exports: its table, under this name. */

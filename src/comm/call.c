@@ -6,6 +6,7 @@
 #include "comm/staged.h"
 #include "core/cpu.h"
 #include "device/direct.h"
+#include "engine/calls.h"
 #include "engine/flow.h"
 
 /* A blocking call on the spot looks so often whether it is over before it is waited for: a microsecond or so. */
@@ -110,9 +111,9 @@ collet_status collet_call_poll(struct collet_request **request)
 	return collet_call_settle(request);
 }
 
-static void register_start(struct collet_request *request)
+static void register_start(struct collet_request *request, uint64_t ticks)
 {
-	request->started_ticks = collet_ticks();
+	request->started_ticks = ticks;
 	request->started_ns = request->next_ask_ns = 0;
 	request->warned = 0;
 	collet_recorder_start(request->apart ? request->apart : &request->group->recorder, &request->call,
@@ -125,11 +126,14 @@ static void start(collet_comm *comm, struct collet_request *request, bool blocks
 {
 	struct collet_group *group = &comm->group;
 	const bool on_the_spot = collet_inline_fits(request);
+	/* Where transports are told what the call takes, its first copies count. */
+	const bool told = request->counted_bytes >= COLLET_CALL_TOLD_BYTES;
+	const uint64_t ticks = told ? collet_ticks() : 0;
 	if (on_the_spot)
 		collet_inline_begin(request);
 	request->brief = on_the_spot;
 	collet_comm_count_use(comm, request);
-	register_start(request);
+	register_start(request, told ? ticks : collet_ticks());
 	if (on_the_spot) {
 		collet_inline_advance(request);
 		if (blocks)
@@ -152,7 +156,7 @@ static void start_offered(collet_comm *comm, struct collet_request *request, con
 		return;
 	}
 	request->brief = false;
-	register_start(request);
+	register_start(request, collet_ticks());
 	if (status == COLLET_OK)
 		status = collet_request_start(request);
 	if (status != COLLET_OK)
@@ -164,7 +168,7 @@ static void start_flowing(collet_comm *comm, struct collet_request *request, str
 {
 	request->brief = false;
 	collet_comm_count_use(comm, request);
-	register_start(request);
+	register_start(request, collet_ticks());
 	collet_flow_start(flow, request);
 	const collet_status status = collet_request_start(request);
 	if (status == COLLET_OK)
@@ -247,7 +251,7 @@ void collet_call_launch(collet_comm *comm, struct collet_request *request, const
 		start_staged(comm, request, false);
 		return;
 	}
-	register_start(request);
+	register_start(request, collet_ticks());
 	collet_group_end(&comm->group, status, true, collet_last_error());
 }
 
@@ -262,7 +266,51 @@ void collet_call_begin_elsewhere(
 	request->brief = false;
 	request->held = request->elsewhere = true;
 	collet_comm_count_use(comm, request);
-	register_start(request);
+	register_start(request, collet_ticks());
+}
+
+/* A prepared request that no leader is to be offered has the host's memory in place of a GPU's, if its call could have
+ * been offered. *stays: that is so. Under lock. */
+static collet_status stage_unoffered(const collet_comm *comm, const struct collet_call_arguments *call,
+	struct collet_request *request, bool *stays)
+{
+	*stays = call->sides && !collet_request_is_offered(comm, request);
+	const collet_status status = *stays ? collet_request_stage(request, call->sides) : COLLET_OK;
+	if (status != COLLET_OK)
+		collet_request_free(request);
+	return status;
+}
+
+/* Under lock. */
+static void start_any(collet_comm *comm, const struct collet_call_arguments *call, struct collet_request *request,
+	bool stays, bool blocks)
+{
+	if (stays) {
+		start_staged(comm, request, blocks);
+	} else if (call->sides) {
+		start_offered(comm, request, call->sides, blocks);
+	} else if (call->staged) {
+		request->staged = call->staged;
+		start_flowing(comm, request, collet_staged_flow(call->staged));
+	} else {
+		start(comm, request, blocks);
+	}
+}
+
+/* It may be repeated with other buffers, without a check or a plan. */
+static void remember(collet_comm *comm, struct collet_request *request)
+{
+	comm->again.request = request;
+	comm->again.plans = request->plans;
+}
+
+/* Waits for it, and gives it back. Under lock, which it lets go of. */
+static collet_status finish_and_unlock(struct collet_request *request)
+{
+	struct collet_engine *engine = request->group->engine;
+	if (request->status == COLLET_PENDING)
+		collet_engine_wait_locked(engine, has_ended, request);
+	return collet_call_settle_and_unlock(&request);
 }
 
 collet_status collet_call_start(collet_comm *comm, const struct collet_call_arguments *call, const collet_how *how)
@@ -273,51 +321,27 @@ collet_status collet_call_start(collet_comm *comm, const struct collet_call_argu
 		return collet_staged_end(call->staged, status);
 	if (!how)
 		how = &default_how;
-	struct collet_group *group = &comm->group;
-	struct collet_engine *engine = group->engine;
+	struct collet_engine *engine = comm->group.engine;
 	struct collet_request *request;
+	bool stays;
 	comm->again.request = NULL;
 	pthread_mutex_lock(&engine->lock);
 	status = prepare(comm, call, how, &request);
-	const bool stays = status == COLLET_OK && call->sides && !collet_request_is_offered(comm, request);
-	if (stays) {
-		status = collet_request_stage(request, call->sides);
-		if (status != COLLET_OK)
-			collet_request_free(request);
-	}
+	if (status == COLLET_OK)
+		status = stage_unoffered(comm, call, request, &stays);
 	if (status != COLLET_OK) {
 		pthread_mutex_unlock(&engine->lock);
 		return collet_staged_end(call->staged, status);
 	}
-	if (how == &default_how && !call->sides && !call->staged && request->key.algorithm) {
-		comm->again.request = request;
-		comm->again.plans = request->plans;
-	}
-	number(group, request);
-	if (stays) {
-		start_staged(comm, request, !how->request);
-	} else if (call->sides) {
-		start_offered(comm, request, call->sides, !how->request);
-	} else if (call->staged) {
-		request->staged = call->staged;
-		start_flowing(comm, request, collet_staged_flow(call->staged));
-	} else {
-		start(comm, request, !how->request);
-	}
-	if (how->request) {
-		collet_engine_unlock_handing_over(engine);
-		*how->request = request;
-		return COLLET_OK;
-	}
-	if (request->status == COLLET_PENDING)
-		collet_engine_wait_locked(engine, has_ended, request);
-	struct collet_staged *staged = request->staged;  /* if it goes by way of the host */
-	request->staged = NULL;
-	if (staged)
-		collet_staged_stop(staged);
-	status = settle(request);
-	pthread_mutex_unlock(&engine->lock);
-	return staged ? collet_staged_end(staged, status) : status;
+	if (how == &default_how && !call->sides && !call->staged && request->key.algorithm)
+		remember(comm, request);
+	number(&comm->group, request);
+	start_any(comm, call, request, stays, !how->request);
+	if (!how->request)
+		return finish_and_unlock(request);
+	collet_engine_unlock_handing_over(engine);
+	*how->request = request;
+	return COLLET_OK;
 }
 
 bool collet_call_again(collet_comm *comm, const void *send, void *recv, collet_status *status)

@@ -4,6 +4,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "engine/calls.h"
 #include "engine/flow.h"
 
 /* ---- Requests ---- */
@@ -76,6 +77,9 @@ void collet_request_end(struct collet_request *request, enum collet_status statu
 		group->inlined = NULL;
 		group->lanes_dirty = true;  /* what has been started since may enter lane 0 now */
 	}
+	if (!request->point_to_point && request->counted_bytes >= COLLET_CALL_TOLD_BYTES && status == COLLET_OK &&
+		!request->elsewhere)
+		collet_request_took(request);
 	if (!request->point_to_point)
 		collet_recorder_end(request->apart ? request->apart : &group->recorder, request->sequence, status,
 			request->finished_items, request->brief ? request->started_ticks : collet_ticks());

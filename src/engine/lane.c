@@ -94,7 +94,7 @@ static void queue_sends(struct collet_lane *lane, struct collet_item *item)
 		collet_route_activate(route);
 		fill_message(request, &queued->transfer, at.count);
 		queued->transfer.data = from;
-		queued->transfer.flags = request_send_flags(request);
+		queued->transfer.flags = request_send_flags(request, queued->transfer.message.bytes);
 		item->sends_pending++;
 	}
 }

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "engine/bounce.h"
+#include "engine/calls.h"
 #include "engine/p2p_internal.h"
 
 enum {
@@ -64,6 +65,29 @@ static void remove_from(struct collet_request **list, struct collet_request *req
 		*list = request->p2p.next;
 }
 
+static void tell_took(const struct collet_request *request)
+{
+	const struct collet_p2p_call *call = &request->p2p;
+	const uint64_t bytes = call->sends ? call->bytes : call->message_bytes;
+	if (bytes >= COLLET_CALL_TOLD_BYTES)
+		collet_message_took(request, COLLET_CALL_MESSAGE, call->peer, bytes);
+}
+
+/* An exchange takes as long as its longer half; its size is that of what is sent. */
+static void tell_exchange_took(struct collet_request *exchange, const struct collet_p2p_call *half)
+{
+	struct collet_p2p_call *call = &exchange->p2p;
+	if (half->sends)
+		call->bytes = half->bytes;
+	if (call->pending_parts) {
+		call->peer = half->peer;
+	} else if (call->bytes >= COLLET_CALL_TOLD_BYTES) {
+		collet_message_took(exchange, COLLET_CALL_EXCHANGE, half->peer, call->bytes);
+		if (call->peer != half->peer)
+			collet_message_took(exchange, COLLET_CALL_EXCHANGE, call->peer, call->bytes);
+	}
+}
+
 void collet_p2p_end(struct collet_p2p *p2p, struct collet_request *request)
 {
 	struct collet_p2p_call *call = &request->p2p;
@@ -80,12 +104,16 @@ void collet_p2p_end(struct collet_p2p *p2p, struct collet_request *request)
 	p2p->ended++;
 	struct collet_request *parent = call->parent;
 	const enum collet_status status = call->truncated ? COLLET_ERR_TRUNCATED : COLLET_OK;
+	if (!parent)
+		tell_took(request);
 	collet_request_end(request, status);
 	if (!parent)
 		return;
 	parent->p2p.truncated |= call->truncated;
+	parent->p2p.pending_parts--;
+	tell_exchange_took(parent, call);
 	collet_request_free(request);
-	if (--parent->p2p.pending_parts == 0)
+	if (parent->p2p.pending_parts == 0)
 		collet_request_end(parent, parent->p2p.truncated ? COLLET_ERR_TRUNCATED : COLLET_OK);
 }
 
@@ -137,10 +165,13 @@ static uint32_t flags_of(
 	const struct collet_group *group, enum collet_p2p_kind kind, const struct collet_request *request)
 {
 	const bool exchange = request && request->p2p.parent;
+	const uint32_t call = request ?
+		collet_call_flags(exchange ? COLLET_CALL_EXCHANGE : COLLET_CALL_MESSAGE, request->p2p.bytes) : 0;
 	if (kind == EAGER)
-		return exchange && !group->engine->crowded ? COLLET_TRANSFER_WAITS : COLLET_TRANSFER_EAGER;
+		return call | (exchange && !group->engine->crowded ? COLLET_TRANSFER_WAITS :
+                                                                       COLLET_TRANSFER_EAGER);
 	const uint32_t where = request && request->p2p.on_gpu ? COLLET_TRANSFER_GPU : 0;
-	return where | (kind == DATA && exchange ? COLLET_TRANSFER_WAITS : 0);
+	return call | where | (kind == DATA && exchange ? COLLET_TRANSFER_WAITS : 0);
 }
 
 collet_status collet_p2p_send_message(struct collet_group *group, uint32_t to, enum collet_p2p_kind kind, uint32_t tag,

@@ -22,3 +22,21 @@ void shm_pair_open(struct pair *pair, bool processes, struct collet_arena *arena
 	for (int i = 0; i < 2; i++)
 		assert_int_equal(pair_await(pair, i), COLLET_OK);
 }
+
+void shm_ear_open(struct shm_ear *ear, struct end *end)
+{
+	end->log.level = COLLET_LOG_INFO;
+	ear->log = tmpfile();
+	ear->error = dup(STDERR_FILENO);
+	assert_non_null(ear->log);
+	assert_true(ear->error >= 0 && dup2(fileno(ear->log), STDERR_FILENO) >= 0);
+}
+
+void shm_ear_close(struct shm_ear *ear)
+{
+	assert_true(dup2(ear->error, STDERR_FILENO) >= 0);
+	close(ear->error);
+	rewind(ear->log);
+	ear->said[fread(ear->said, 1, sizeof(ear->said) - 1, ear->log)] = '\0';
+	fclose(ear->log);
+}

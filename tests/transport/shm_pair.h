@@ -2,6 +2,8 @@
 #ifndef TESTS_TRANSPORT_SHM_PAIR_H
 #define TESTS_TRANSPORT_SHM_PAIR_H
 
+#include <stdio.h>
+
 #include "pair.h"
 #include "transport/shm/conduit.h"
 
@@ -17,5 +19,15 @@ static inline struct shm_conduit *inside(struct pair *pair, int which)
 
 /* Opens both ends, as threads of this process or as if they were two processes. arenas: two, to be made; or NULL. */
 void shm_pair_open(struct pair *pair, bool processes, struct collet_arena *arenas);
+
+/* What an end logs, from info on. */
+struct shm_ear {
+	FILE *log;
+	int error;  /* where it would go */
+	char said[1000];
+};
+void shm_ear_open(struct shm_ear *ear, struct end *end);
+/* Then it is in said. */
+void shm_ear_close(struct shm_ear *ear);
 
 #endif

@@ -1,4 +1,4 @@
-/* Which way long messages go over shm, decided by made-up prices: no clock, no copy. */
+/* Which way long messages go over shm, decided by made-up times: no clock, no copy. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -8,173 +8,175 @@
 
 #include "transport/shm/way.h"
 
-static const uint64_t MIB_BYTES = 1 << 20;
+enum { SMALL = 1 << 20, LARGE = 16 << 20, HUGE = 64 << 20,
+	FIRST_TRIAL = SHM_WAY_BURSTS * SHM_WAY_GROUP_CALLS * (SHM_WAY_GROUPS + 1) };
 
-static void a_price_is_the_least_of_the_last_ones(void **state)
-{
-	static const struct {
-		const char *what;
-		uint32_t ns[8], count, price;
-	} rows[] = {
-		{ "none", { 0 }, 0, 0 },
-		{ "too few", { 5, 5, 5 }, 3, 0 },
-		{ "just enough", { 5, 6, 7, 8 }, 4, 5 },
-		{ "three of four disturbed", { 900, 50, 70000, 800 }, 4, 50 },
-		{ "the first is forgotten", { 5, 60, 70, 80, 90 }, 5, 60 },
-		{ "no time at all", { 0, 0, 0, 0 }, 4, 1 },
-		{ "longer than can be said", { UINT32_MAX, UINT32_MAX, UINT32_MAX, UINT32_MAX }, 4, UINT32_MAX / 16 },
-	};
-	for (unsigned row = 0; row < sizeof(rows) / sizeof(rows[0]); row++) {
-		struct shm_price price = { 0 };
-		for (unsigned i = 0; i < rows[row].count; i++)
-			collet_shm_price_add(&price, rows[row].ns[i], MIB_BYTES);
-		if (collet_shm_price(&price) != rows[row].price)
-			fail_msg("%s: %u", rows[row].what, collet_shm_price(&price));
-	}
-}
-
-/* A pair whose copies take so long: the sender's into the ring, the receiver's by its kernel. */
+/* Calls that take so long; after calls that went the other way, `wake` more. */
 struct costs {
-	uint32_t writes, reads;
+	uint32_t ring, reads, wake;
+	uint32_t ahead;  /* by so much less the ring takes this end, which is ahead of the other */
 };
 
 struct world {
 	struct shm_way way;
-	struct shm_price reads;
-	enum shm_exchanges other;
-	unsigned pulled, sent;
+	unsigned calls, read, turns;
+	bool last;
+	uint32_t noise; /* of each fifth call */
+	uint64_t bytes;
 };
 
-static void send(struct world *world, struct costs costs, bool mutual)
+static void call(struct world *world, struct costs costs)
 {
-	const bool pulls = collet_shm_way_pulls(&world->way, mutual);
-	if (pulls)
-		collet_shm_price_add(&world->reads, costs.reads, MIB_BYTES);
-	else
-		collet_shm_price_add(&world->way.writes, costs.writes, MIB_BYTES);
-	const uint32_t reads = collet_shm_price(&world->reads);
-	const struct shm_told told = { .reads = reads, .writes = collet_shm_price(&world->way.writes),
-		.exchanges = world->other };
-	(void)collet_shm_way_went(&world->way, mutual, pulls, told, reads);
-	world->pulled += pulls;
-	world->sent++;
+	const bool reads = collet_shm_way_reads(&world->way);
+	uint32_t price = reads ? costs.reads : costs.ring;
+	if (reads != world->last)
+		price += costs.wake;
+	if (world->calls % 5 == 0)
+		price += world->noise;
+	world->turns += reads != world->last;
+	world->last = reads;
+	world->read += reads;
+	world->calls++;
+	collet_shm_way_went(&world->way, reads, reads ? price : price - costs.ahead, price,
+		world->bytes ? world->bytes : SMALL);
 }
 
-static void the_cheaper_way_is_taken(void **state)
+static void calls(struct world *world, struct costs costs, unsigned count)
+{
+	for (unsigned i = 0; i < count; i++)
+		call(world, costs);
+}
+
+/* And what that costs: of ten thousand calls, all but the first trial's take no hundredth more than the better way. */
+static void the_better_way_is_taken(void **state)
 {
 	static const struct {
 		const char *what;
 		struct costs costs;
-		bool mutual, pulls;
+		uint32_t noise;
+		uint64_t bytes;
+		bool reads;
 	} rows[] = {
-		{ "reads take half, one way", { 100, 50 }, false, true },
-		{ "reads take half, both ways", { 100, 50 }, true, true },
-		{ "level, one way", { 100, 100 }, false, true },
-		{ "reads take half as much again, one way", { 100, 150 }, false, false },
-		{ "level, both ways", { 100, 100 }, true, true },
-		{ "reads take half as much again, both ways", { 100, 150 }, true, true },
-		{ "reads take nearly twice as long, both ways", { 100, 190 }, true, false },
-		{ "reads take four times as long", { 100, 400 }, true, false },
+		{ "reads take half", { 1000, 500, 0, 0 }, 0, SMALL, true },
+		{ "reads take half, of large calls", { 1000, 500, 0, 0 }, 0, LARGE, true },
+		{ "reads take half, of huge calls", { 1000, 500, 0, 0 }, 0, HUGE, true },
+		{ "reads take a quarter", { 4000, 1000, 0, 0 }, 0, SMALL, true },
+		{ "reads take three times as long", { 1000, 3000, 0, 0 }, 0, SMALL, false },
+		{ "level", { 1000, 1000, 0, 0 }, 0, SMALL, false },
+		{ "reads gain too little", { 1000, 970, 0, 0 }, 0, SMALL, false },
+		{ "reads gain enough", { 1000, 940, 0, 0 }, 0, SMALL, true },
+		{ "and each first one after a change is dear", { 1000, 900, 5000, 0 }, 0, SMALL, true },
+		{ "likewise, of large calls", { 1000, 900, 5000, 0 }, 0, LARGE, true },
+		{ "who sends through the ring is ahead of its receiver", { 1000, 900, 0, 700 }, 0, SMALL, true },
+		{ "some are disturbed", { 1000, 800, 0, 0 }, 90000, SMALL, true },
+		{ "some are disturbed, and reads are worse", { 1000, 1200, 0, 0 }, 90000, SMALL, false },
 	};
 	for (unsigned row = 0; row < sizeof(rows) / sizeof(rows[0]); row++) {
-		struct world world = { 0 };
-		if (collet_shm_way_pulls(&world.way, rows[row].mutual))
-			fail_msg("%s: the very first is read", rows[row].what);
-		while (world.sent < 2 * SHM_WAY_SAMPLES)
-			send(&world, rows[row].costs, rows[row].mutual);
-		if (world.pulled != SHM_WAY_SAMPLES)
-			fail_msg("%s: %u of the first were read", rows[row].what, world.pulled);
-		while (world.sent < 10000)
-			send(&world, rows[row].costs, rows[row].mutual);
-		/* The other way is tried now and then, and ever less. */
-		const unsigned other = rows[row].pulls ? world.sent - world.pulled : world.pulled;
-		if (other > SHM_WAY_SAMPLES + 16)
-			fail_msg("%s: %u went the other way", rows[row].what, other);
-		assert_true(other > SHM_WAY_SAMPLES);
+		struct world world = { .noise = rows[row].noise, .bytes = rows[row].bytes };
+		calls(&world, rows[row].costs, FIRST_TRIAL);
+		if (world.way.reads != rows[row].reads || !world.way.learnt)
+			fail_msg("%s: otherwise after %u calls", rows[row].what, world.calls);
+		world.calls = world.read = world.turns = 0;
+		calls(&world, rows[row].costs, 10000);
+		if (world.way.reads != rows[row].reads)
+			fail_msg("%s: it has changed", rows[row].what);
+		const unsigned worse = rows[row].reads ? world.calls - world.read : world.read;
+		const uint32_t better = rows[row].reads ? rows[row].costs.reads : rows[row].costs.ring;
+		const uint32_t other = rows[row].reads ? rows[row].costs.ring : rows[row].costs.reads;
+		const uint64_t lost = other > better ? (uint64_t)worse * (other - better) : 0;
+		if (lost * 100 > (uint64_t)world.calls * better)
+			fail_msg("%s: %u of %u calls went the worse way", rows[row].what, worse, world.calls);
 	}
 }
 
 static void what_changes_is_noticed(void **state)
 {
+	const struct costs apart = { 1000, 400, 0, 0 }, together = { 300, 500, 0, 0 };
 	struct world world = { 0 };
-	const struct costs apart = { 100, 40 }, together = { 30, 120 };
-	for (unsigned i = 0; i < 1000; i++)
-		send(&world, apart, true);
-	assert_true(world.way.pulls[true]);
-	for (unsigned i = 0; i < 1000 && world.way.pulls[true]; i++)
-		send(&world, together, true);
-	assert_false(world.way.pulls[true]);
-	for (unsigned i = 0; i < 5 * SHM_WAY_TRIAL_MOST && !world.way.pulls[true]; i++)
-		send(&world, apart, true);
-	assert_true(world.way.pulls[true]);
+	calls(&world, apart, FIRST_TRIAL);
+	assert_true(world.way.reads);
+	calls(&world, together, 2 * SHM_WAY_REST_MOST);
+	assert_false(world.way.reads);
+	calls(&world, apart, 2 * SHM_WAY_REST_MOST);
+	assert_true(world.way.reads);
 }
 
-/* Two ends that exchange go the same way, whatever each finds cheaper. */
-static void one_end_decides_for_both(void **state)
+/* A first trial of huge calls costs two bursts where there is little to doubt. */
+static void what_is_clear_is_taken_at_once(void **state)
 {
-	static const struct {
-		const char *what;
-		enum shm_exchanges decided;
+	enum { TWO_BURSTS = 2 * (SHM_WAY_GROUPS + 1) };
+	const struct {
 		struct costs costs;
-		bool pulls;
-	} rows[] = {
-		{ "reads, though the ring is cheaper here", SHM_EXCHANGES_READS, { 100, 400 }, true },
-		{ "the ring, though reads are cheaper here", SHM_EXCHANGES_RING, { 100, 50 }, false },
-		{ "reads, and the other end sends nothing", SHM_EXCHANGES_UNKNOWN, { 100, 50 }, true },
-		{ "the ring, and the other end sends nothing", SHM_EXCHANGES_UNKNOWN, { 100, 400 }, false },
-	};
+		bool learnt;
+	} rows[] = { { { 1000, 500, 0, 0 }, true }, { { 500, 1000, 0, 0 }, true }, { { 1000, 900, 0, 0 }, false } };
 	for (unsigned row = 0; row < sizeof(rows) / sizeof(rows[0]); row++) {
-		struct world world = { .way = { .follows = true }, .other = rows[row].decided };
-		for (unsigned i = 0; i < 100; i++)
-			send(&world, rows[row].costs, true);
-		if (world.way.pulls[true] != rows[row].pulls)
-			fail_msg("%s", rows[row].what);
-		world.other = rows[row].pulls ? SHM_EXCHANGES_RING : SHM_EXCHANGES_READS;
-		send(&world, rows[row].costs, true);
-		assert_int_equal(world.way.pulls[true], !rows[row].pulls);
-		/* What goes one way is this end's own business. */
-		assert_int_equal(world.way.pulls[false], rows[row].costs.reads < rows[row].costs.writes);
+		struct world world = { .bytes = HUGE };
+		calls(&world, rows[row].costs, TWO_BURSTS - 1);
+		assert_false(world.way.learnt);
+		calls(&world, rows[row].costs, 1);
+		assert_int_equal(world.way.learnt, rows[row].learnt);
+		calls(&world, rows[row].costs, TWO_BURSTS);
+		assert_true(world.way.learnt);
+		assert_int_equal(world.way.reads, rows[row].costs.reads < rows[row].costs.ring);
 	}
+	struct world small = { 0 };
+	calls(&small, rows[0].costs, FIRST_TRIAL - 1);
+	assert_false(small.way.learnt);
 }
 
-/* The prices of both ends count: one whose reads are dear does not outweigh one whose reads cost nothing. */
-static void both_ends_prices_count(void **state)
+/* One trial's luck does not change what is taken. */
+static void one_burst_decides_nothing(void **state)
+{
+	const struct costs truth = { 1000, 1500, 0, 0 }, luck = { 1000, 500, 0, 0 };
+	struct world world = { 0 };
+	calls(&world, truth, FIRST_TRIAL);
+	assert_false(world.way.reads);
+	while (!collet_shm_way_reads(&world.way))
+		call(&world, truth);
+	while (collet_shm_way_reads(&world.way))
+		call(&world, luck);
+	calls(&world, truth, FIRST_TRIAL);
+	assert_false(world.way.reads);
+}
+
+/* Ways that are level, and times that stray, do not make it go to and fro. */
+static void level_ways_do_not_alternate(void **state)
+{
+	struct world world = { 0 };
+	uint32_t random = 1;
+	bool before = false;
+	unsigned changes = 0;
+	for (unsigned i = 0; i < 100000; i++) {
+		random = random * 1664525 + 1013904223;
+		const uint32_t price = 1000 + (random >> 16) % 300;
+		call(&world, (struct costs){ price, price, 0, 0 });
+		changes += world.way.reads != before;
+		before = world.way.reads;
+	}
+	assert_true(changes <= 1);
+}
+
+/* What is asked to go a way and cannot is no sample of it. */
+static void what_has_no_choice_teaches_nothing(void **state)
 {
 	struct shm_way way = { 0 };
-	for (unsigned i = 0; i < SHM_WAY_SAMPLES; i++)
-		collet_shm_price_add(&way.writes, 100, MIB_BYTES);
-	const struct shm_told dear = { .reads = 300, .writes = 100 };
-	(void)collet_shm_way_went(&way, true, true, dear, 10);
-	assert_true(way.pulls[true]);
-	(void)collet_shm_way_went(&way, true, true, dear, 300);
-	assert_false(way.pulls[true]);
-}
-
-/* Where all that is sent has no choice, being gathered in the arena, one message is asked for to try. */
-static void what_passes_leads_to_a_trial(void **state)
-{
-	struct world world = { 0 };
-	const struct costs costs = { 100, 400 };
-	assert_true(collet_shm_way_wants(&world.way, false));
-	while (world.sent < 2 * SHM_WAY_SAMPLES)
-		send(&world, costs, false);
-	assert_false(collet_shm_way_wants(&world.way, false));
-	for (unsigned i = 0; i < SHM_WAY_TRIAL_LEAST; i++)
-		collet_shm_way_passed(&world.way);
-	assert_true(collet_shm_way_wants(&world.way, false) && collet_shm_way_pulls(&world.way, false));
-	send(&world, costs, false);
-	assert_false(collet_shm_way_wants(&world.way, false));
+	for (unsigned i = 0; i < FIRST_TRIAL; i++)
+		collet_shm_way_went(&way, false, 1000, 1000, SMALL);
+	assert_true(collet_shm_way_reads(&way) && !way.learnt);
+	for (unsigned i = 0; i < 1000; i++)
+		collet_shm_way_went(&way, false, 1, 1, SMALL);
+	assert_true(collet_shm_way_reads(&way) && !way.learnt);
 }
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(a_price_is_the_least_of_the_last_ones),
-		cmocka_unit_test(the_cheaper_way_is_taken),
+		cmocka_unit_test(the_better_way_is_taken),
 		cmocka_unit_test(what_changes_is_noticed),
-		cmocka_unit_test(one_end_decides_for_both),
-		cmocka_unit_test(both_ends_prices_count),
-		cmocka_unit_test(what_passes_leads_to_a_trial),
+		cmocka_unit_test(what_is_clear_is_taken_at_once),
+		cmocka_unit_test(one_burst_decides_nothing),
+		cmocka_unit_test(level_ways_do_not_alternate),
+		cmocka_unit_test(what_has_no_choice_teaches_nothing),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -7,7 +7,6 @@
 #include "transport/memory.h"
 #include "transport/transport.h"
 #include "transport/shm/segment.h"
-#include "transport/shm/way.h"
 
 /* Which way a message goes, by its size. Measured with tests/transport/bench_shm.c, where the answer depends on whether
  * the two cores share a cache and on whether the bytes are new to the reader's: these are in between. What fits into
@@ -25,8 +24,7 @@ enum {
 	SHM_AHEAD_BYTES = 1024,                         /* and those of one that has come before it is asked for, */
 	SHM_AHEAD_AFTER = 3,                            /* if as many in a row had come by then */
 	SHM_MEASURED_MIN = 64 << 10,                    /* from here on the kernel's way is measured, perhaps taken, */
-	SHM_MEASURED_WAITS_MIN = 32 << 10,              /* the same if the sender waits for the peer anyway, */
-	SHM_MEASURED_CROWDED_MIN = 192 << 10,           /* and if it does where ranks outnumber cores */
+	SHM_MEASURED_WAITS_MIN = 32 << 10,              /* the same if the sender waits for the peer anyway; */
 	SHM_SLICE_BYTES = 1 << 20,                      /* read from the peer in one call of progress() at most */
 	SHM_RUNS_IN_CALL = 8,                           /* of a long message, in one call of progress() at most */
 	SHM_IDLE_POLLS = 2048                           /* calls of progress() in vain until the peer is looked for */
@@ -64,6 +62,15 @@ struct shm_incoming {
 	uint64_t bytes, done;
 };
 
+/* Of calls of one number: see learn.c. */
+struct shm_learning {
+	struct shm_way way;
+	bool mutual;             /* the other end sends in them, too */
+	uint8_t went;            /* how what could be read went since the last call ended, as bits */
+};
+
+enum { SHM_PRICE_MOST = INT32_MAX };
+
 struct shm_conduit {
 	struct collet_conduit conduit;
 	enum shm_state state;
@@ -96,7 +103,6 @@ struct shm_conduit {
 	struct collet_transfer_queue sends;      /* not, or not wholly, published yet */
 	uint64_t sent_bytes;                     /* of the first of them, */
 	enum shm_kind sent_kind;                 /* which travels so */
-	struct shm_way way;                      /* if it measures */
 
 	/* Receiving. */
 	struct shm_cell *in_cells;
@@ -108,11 +114,15 @@ struct shm_conduit {
 	uint64_t in_bulk_viewed;                 /* a bit a bulk unit: a view holds it */
 	struct collet_transfer_queue receives;
 	struct shm_incoming incoming;
-	struct shm_price reads;                  /* of the peer's memory, by the kernel */
 	uint32_t prompt;                         /* messages in a row that had come when they were asked for */
 	const struct collet_arena_map *peer_arena;
 	pid_t peer_pid;                          /* in this process's pid namespace */
 	uint64_t peer_nonce, peer_nonce_address;
+
+	/* Learning which way is better, if it measures. */
+	bool follows;                            /* in exchanges, the other end decides, if it sends any */
+	struct shm_learning learning[SHM_WAY_CALLS];
+	uint8_t reads_calls[SHM_WAY_CALLS];      /* as wanted now: changes only when a call has ended */
 
 	/* The rest is for opening, sleeping and closing. */
 	int socket;
@@ -135,6 +145,12 @@ struct shm_conduit {
 static inline void shm_count(uint64_t *counter, uint64_t more)
 {
 	__atomic_store_n(counter, *counter + more, __ATOMIC_RELAXED);
+}
+
+/* Do ranks outnumber cores? */
+static inline bool shm_is_crowded(const struct shm_conduit *shm)
+{
+	return shm->wake->cpu != 0;
 }
 
 /* hello.c */
@@ -160,14 +176,21 @@ void collet_shm_let_go(struct shm_conduit *shm, bool forked);
 /* send.c */
 /* Publishes what there is room for; a bounded share of a long message, however fast the peer reads. */
 void collet_shm_send_some(struct shm_conduit *shm);
-/* Tells the engine from which size on the peer may read ordinary memory, as the last message went. */
-void collet_shm_offer_memory(struct shm_conduit *shm, bool mutual);
 /* A message that fits into cells or into one run of units, with nothing in its way. */
 enum collet_now collet_shm_send_now(struct collet_conduit *conduit, struct collet_transfer *transfer);
 /* Also collects what was lent; returns how many sends were settled. */
 uint32_t collet_shm_send(struct shm_conduit *shm);
 /* Could collet_shm_send() do something? Reads what the peer has published with seq_cst. */
 bool collet_shm_can_send(const struct shm_conduit *shm);
+
+/* learn.c */
+static inline unsigned shm_call_of(const struct collet_transfer *transfer)
+{
+	return transfer->flags >> COLLET_TRANSFER_CALL_SHIFT & (COLLET_TRANSFER_CALLS - 1);
+}
+/* A message of this call, which could be read, goes so, or does not. mutual: its peer sends, too. */
+void collet_shm_learn_sent(struct shm_conduit *shm, unsigned call, bool mutual, bool read);
+void collet_shm_took(struct collet_conduit *conduit, uint32_t call, uint64_t bytes, uint64_t ticks);
 
 /* receive.c */
 /* Returns how many receives were settled. What the peer has lent is read only if it is said here: whoever has just

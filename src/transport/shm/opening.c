@@ -29,7 +29,7 @@
 #include "core/status.h"
 #include "transport/shm/conduit.h"
 
-static const uint64_t HELLO_MAGIC = UINT64_C(0x636f6c6c65740202);  /* "collet", layout 2, revision 2 */
+static const uint64_t HELLO_MAGIC = UINT64_C(0x636f6c6c65740203);  /* "collet", layout 2, revision 3 */
 
 enum { KIND_HELLO = 1, KIND_REPLY, KIND_DONE };
 
@@ -128,7 +128,7 @@ static void use_segment(struct shm_conduit *shm, struct shm_segment *segment, un
 	shm->segment = segment;
 	shm->mine = &segment->side[side];
 	shm->theirs = &segment->side[!side];
-	shm->way.follows = side != 0;
+	shm->follows = side != 0;
 	shm->out_cells = segment->cells[side];
 	shm->in_cells = segment->cells[!side];
 	shm->out_units = segment->units[side];
@@ -229,6 +229,17 @@ static void drop_arena(const struct shm_conduit *shm, const struct shm_hello *he
 		collet_arena_map_release(shm->arena->map);
 }
 
+/* Tells the engine from which size on the peer may read ordinary memory, and where it is learnt, of which calls. */
+static void offer_memory(struct shm_conduit *shm)
+{
+	if (!shm->peer_reads || shm->same_process)
+		return;
+	if (shm->measures)
+		shm->conduit.reads_calls = shm->reads_calls;
+	shm->conduit.reads_memory_min = shm->measures ? SHM_MEASURED_MIN :
+		shm->attach_min == UINT64_MAX         ? 0 : shm->attach_min;
+}
+
 static collet_status ready(struct shm_conduit *shm, uint32_t peer_flags)
 {
 	struct epoll_event event = { .events = EPOLLIN | EPOLLRDHUP | EPOLLET, .data.ptr = &shm->conduit };
@@ -238,9 +249,7 @@ static collet_status ready(struct shm_conduit *shm, uint32_t peer_flags)
 	shm->peer_reads = peer_flags & HELLO_READS;
 	shm->peer_maps = peer_flags & HELLO_MAPS;
 	shm->conduit.reads_arena = shm->peer_maps;
-	/* What is measured is offered by whoever sends the first long message: this is another thread. */
-	if (!shm->measures)
-		collet_shm_offer_memory(shm, false);
+	offer_memory(shm);
 	shm->barrier = shm->barrier && peer_flags & HELLO_BARRIER;
 	shm->state = SHM_READY;
 	char name[160];

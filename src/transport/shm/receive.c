@@ -7,7 +7,6 @@
 #include <string.h>
 #include <sys/uio.h>
 
-#include "core/clock.h"
 #include "core/status.h"
 #include "transport/shm/conduit.h"
 #include "transport/shm/payload.h"
@@ -204,16 +203,6 @@ static void fail_pull(struct shm_conduit *shm, int error)
 	(void)collet_shm_fail(shm, COLLET_ERR_TRANSPORT);
 }
 
-/* The peer, which chooses, learns what a read has taken. */
-static void tell_price(struct shm_conduit *shm, uint64_t ns, uint64_t bytes)
-{
-	if (bytes < SHM_MEASURED_WAITS_MIN)
-		return;
-	collet_shm_price_add(&shm->reads, ns, bytes);
-	/* Relaxed: a number by itself. */
-	atomic_store_explicit(&shm->mine->reads_price, collet_shm_price(&shm->reads), memory_order_relaxed);
-}
-
 /* Reads one slice out of the peer's memory, and with the last one its nonce: the process that is read must still be the
  * one that was met. */
 static bool pull_slice(struct shm_conduit *shm, uint64_t bytes)
@@ -231,9 +220,7 @@ static bool pull_slice(struct shm_conduit *shm, uint64_t bytes)
 	};
 	const size_t whole = bytes + (last ? sizeof(nonce) : 0);
 	shm_count(&shm->conduit.stats.system_calls, 1);
-	const int64_t start = collet_clock_ns();
 	const ssize_t got = process_vm_readv(shm->peer_pid, into, last ? 2 : 1, from, last ? 2 : 1, 0);
-	const int64_t took = collet_clock_ns() - start;
 	if (got != (ssize_t)whole) {
 		fail_pull(shm, got < 0 ? errno : EFAULT);
 		return false;
@@ -242,7 +229,6 @@ static bool pull_slice(struct shm_conduit *shm, uint64_t bytes)
 		fail_pull(shm, 0);
 		return false;
 	}
-	tell_price(shm, (uint64_t)took, bytes);
 	return true;
 }
 

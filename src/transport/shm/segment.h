@@ -33,6 +33,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "transport/shm/way.h"
+
 enum {
 	SHM_CELLS = 64,
 	SHM_CELL_WORDS = 8,
@@ -98,14 +100,15 @@ struct shm_side {
 	_Atomic uint64_t units_freed;               /* of the other end's */
 	_Atomic uint64_t bulk_freed;                /* of the other end's bulk units */
 	_Atomic uint64_t tokens_done;               /* of the other end's */
-	/* See way.h: what it takes this end to have the kernel read the other's memory, and to write into the ring;
-	 * how it sends in exchanges. */
-	_Atomic uint32_t reads_price, writes_price, exchanges;
 	_Atomic uint32_t reading; /* this end copies from the other's memory right now (one process) */
 	/* Read by the other end after everything that it publishes. Taken down by whoever wakes, too. */
 	alignas(64) _Atomic uint32_t sleeping;
 	/* Set once: this end's memory must not be read any more, and this end reads no more. */
 	alignas(64) _Atomic uint32_t closed;
+	/* See way.h, by kind and size of calls: what the last one took this end (ns a MiB; 0: there was none), and how
+	 * it sends if both do (enum shm_exchanges). */
+	alignas(64) _Atomic uint32_t took[SHM_WAY_CALLS];
+	_Atomic uint8_t exchanges[SHM_WAY_CALLS];
 };
 
 struct shm_segment {

@@ -1,7 +1,6 @@
 /* Sending: a message is published as one cell, with its bytes beside it, or left where it is and lent. */
 #include <string.h>
 
-#include "core/clock.h"
 #include "core/cpu.h"
 #include "transport/shm/conduit.h"
 #include "transport/shm/payload.h"
@@ -152,15 +151,7 @@ static inline void publish_run(struct shm_conduit *shm, const struct collet_tran
 {
 	/* Through the caches: written past them, measured, it takes the reader 2 to 3 times as long where the cores
 	 * share one, and no less where they do not. */
-	const bool measured = bulk && !at && shm->measures && shm->peer_reads;
-	const int64_t start = measured ? collet_clock_ns() : 0;
 	memcpy(bulk ? shm->out_bulk[first] : shm->out_units[first], (const unsigned char *)transfer->data + at, bytes);
-	if (measured) {
-		collet_shm_price_add(&shm->way.writes, (uint64_t)(collet_clock_ns() - start), bytes);
-		/* Relaxed: a number by itself. */
-		atomic_store_explicit(
-			&shm->mine->writes_price, collet_shm_price(&shm->way.writes), memory_order_relaxed);
-	}
 	struct shm_cell *cell = next_cell(shm);
 	fill_header(cell, &transfer->message);
 	fill(cell, 3, transfer->message.bytes);
@@ -215,17 +206,11 @@ static bool lend(struct shm_conduit *shm, enum shm_kind kind, uint64_t where)
 	return true;
 }
 
-/* Do ranks outnumber cores? */
-static inline bool is_crowded(const struct shm_conduit *shm)
-{
-	return shm->wake->cpu != 0;
-}
-
 /* Where the units are full, does the sender go on through the bulk units? That many more messages spoil the caches; but
  * where ranks outnumber cores it is each message that it still sends which saves a change of ranks. */
 static inline bool goes_on(const struct shm_conduit *shm)
 {
-	return is_crowded(shm);
+	return shm_is_crowded(shm);
 }
 
 static inline bool units_hold(uint64_t free, uint64_t bytes)
@@ -250,34 +235,23 @@ static inline bool is_mutual(const struct collet_transfer *transfer)
 	return transfer->flags & COLLET_TRANSFER_WAITS;
 }
 
-/* May it go by the kernel's way if that is cheaper? Not what its sender wants to be done with, nor what many send to
+/* May it go by the kernel's way if that is better? Not what its sender wants to be done with, nor what many send to
  * one peer, who combines it: that peer's core would do all the copying. Where ranks outnumber cores the answer that the
- * sender waits for costs a change of ranks, so only what is long and waits for one anyway. */
+ * sender waits for costs a change of ranks, so only where the sender waits anyway, or says that it pays. */
 static inline bool is_measured(const struct shm_conduit *shm, const struct collet_transfer *transfer)
 {
 	const uint64_t bytes = transfer->message.bytes;
 	if (!shm->measures || !shm->peer_reads || transfer->flags & COLLET_TRANSFER_EAGER)
 		return false;
-	if (is_crowded(shm))
-		return is_mutual(transfer) && bytes >= SHM_MEASURED_CROWDED_MIN;
-	return is_mutual(transfer) ? bytes >= SHM_MEASURED_WAITS_MIN :
-		bytes >= SHM_MEASURED_MIN && !(transfer->flags & COLLET_TRANSFER_WHOLE);
+	if (is_mutual(transfer))
+		return bytes >= SHM_MEASURED_WAITS_MIN;
+	return !shm_is_crowded(shm) && bytes >= SHM_MEASURED_MIN && !(transfer->flags & COLLET_TRANSFER_WHOLE);
 }
 
 static inline bool is_pulled(const struct shm_conduit *shm, const struct collet_transfer *transfer)
 {
 	return (transfer->message.bytes >= shm->attach_min && shm->peer_reads) ||
-		(is_measured(shm, transfer) && collet_shm_way_pulls(&shm->way, is_mutual(transfer)));
-}
-
-void collet_shm_offer_memory(struct shm_conduit *shm, bool mutual)
-{
-	if (!shm->peer_reads || shm->same_process || (shm->measures && is_crowded(shm)))
-		shm->conduit.reads_memory_min = 0;
-	else if (shm->measures)
-		shm->conduit.reads_memory_min = collet_shm_way_wants(&shm->way, mutual) ? SHM_MEASURED_MIN : 0;
-	else
-		shm->conduit.reads_memory_min = shm->attach_min == UINT64_MAX ? 0 : shm->attach_min;
+		(is_measured(shm, transfer) && (shm_is_crowded(shm) || shm->reads_calls[shm_call_of(transfer)]));
 }
 
 /* How the first send travels, if these units are free; *where is what a lent buffer's cell says. */
@@ -327,40 +301,6 @@ enum collet_now collet_shm_send_now(struct collet_conduit *conduit, struct colle
 	return COLLET_NOW_DONE;
 }
 
-/* Relaxed: each is a number by itself. */
-static struct shm_told what_is_told(const struct shm_conduit *shm)
-{
-	return (struct shm_told){
-		.reads = atomic_load_explicit(&shm->theirs->reads_price, memory_order_relaxed),
-		.writes = atomic_load_explicit(&shm->theirs->writes_price, memory_order_relaxed),
-		.exchanges = atomic_load_explicit(&shm->theirs->exchanges, memory_order_relaxed),
-	};
-}
-
-/* A long message has begun to go this way. */
-static void learn_way(struct shm_conduit *shm, enum shm_kind kind, bool measured, bool mutual)
-{
-	struct shm_way *way = &shm->way;
-	bool changed = false;
-	way->crowded = is_crowded(shm);
-	if (measured && (kind == SHM_BULK || kind == SHM_PULL))
-		changed = collet_shm_way_went(
-			way, mutual, kind == SHM_PULL, what_is_told(shm), collet_shm_price(&shm->reads));
-	else if (kind == SHM_ARENA)
-		collet_shm_way_passed(way);
-	collet_shm_offer_memory(shm, mutual);
-	if (!changed)
-		return;
-	atomic_store_explicit(&shm->mine->exchanges, way->pulls[true] ? SHM_EXCHANGES_READS : SHM_EXCHANGES_RING,
-		memory_order_relaxed);
-	char name[160];
-	collet_log(shm->log, COLLET_LOG_DEBUG,
-		"shm to %s, channel %u: the kernel reads long messages: %s, in exchanges %s (a read takes %u ns a MiB, "
-		"writing them into the ring %u)", collet_shm_peer_name(shm, name, sizeof(name)), shm->conduit.channel,
-		way->pulls[false] ? "yes" : "no", way->pulls[true] ? "yes" : "no", way->told.reads,
-		collet_shm_price(&way->writes));
-}
-
 static bool send_as(struct shm_conduit *shm, enum shm_kind kind, uint64_t where)
 {
 	switch (kind) {
@@ -383,13 +323,14 @@ static bool send_first(struct shm_conduit *shm)
 		return false;
 	const struct collet_transfer *transfer = shm->sends.first;
 	/* Asked before it is sent: then it may be its owner's again. */
-	const bool begins = !shm->sent_bytes && shm->measures && transfer->message.bytes >= SHM_MEASURED_WAITS_MIN;
-	const bool mutual = is_mutual(transfer), measured = begins && is_measured(shm, transfer);
+	const bool measured = !shm->sent_bytes && is_measured(shm, transfer);
+	const bool mutual = is_mutual(transfer);
+	const unsigned call = shm_call_of(transfer);
 	const enum shm_kind kind = way_of_first(shm, units_for_first(shm), &where);
 	if (!send_as(shm, kind, where))
 		return false;
-	if (begins)
-		learn_way(shm, kind, measured, mutual);
+	if (measured)
+		collet_shm_learn_sent(shm, call, mutual, kind == SHM_PULL);
 	return true;
 }
 

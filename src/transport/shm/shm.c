@@ -280,4 +280,5 @@ const struct collet_transport collet_shm_transport = {
 	.disarm = disarm,
 	.send_now = collet_shm_send_now,
 	.recv_now = collet_shm_receive_now,
+	.took = collet_shm_took,
 };

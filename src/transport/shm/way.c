@@ -1,94 +1,99 @@
-/* Choosing by prices; way.h says how. */
+/* Choosing by what calls take; way.h says how. */
 #include "transport/shm/way.h"
 
-static const uint64_t MIB_BYTES = 1 << 20;
+/* By so many parts of a hundred the other way must be better; and is it much better. */
+enum { GAIN = 5, MUCH = 25 };
 
-/* By how much the way that is not taken must be cheaper to be taken, in parts of 8: what is level stays as it is. */
-enum { MARGIN = 1 };
-
-void collet_shm_price_add(struct shm_price *price, uint64_t ns, uint64_t bytes)
+static bool gains(uint32_t other, uint32_t taken, unsigned parts)
 {
-	const uint64_t most = UINT32_MAX / 16; /* so that no sum below can wrap */
-	uint64_t value = bytes ? ns * MIB_BYTES / bytes : 0;
-	value = value < 1 ? 1 : value > most ? most : value;
-	price->last[price->next % SHM_WAY_SAMPLES] = (uint32_t)value;
-	/* Once full it stays so when it wraps round. */
-	price->next = price->next + 1 < 2 * SHM_WAY_SAMPLES ? price->next + 1 : SHM_WAY_SAMPLES;
+	return (uint64_t)other * 100 <= (uint64_t)taken * (100 - parts);
 }
 
-uint32_t collet_shm_price(const struct shm_price *price)
+/* Calls of which each lasts, and the first one of which has touched all pages there are. */
+static bool is_clear_at_once(const struct shm_way *way)
 {
-	uint32_t least = price->last[0];
-	for (unsigned i = 1; i < SHM_WAY_SAMPLES; i++)
-		least = price->last[i] < least ? price->last[i] : least;
-	return price->next < SHM_WAY_SAMPLES ? 0 : least;
+	return way->group_calls == 1 && (gains(way->other, way->taken, MUCH) || gains(way->taken, way->other, MUCH));
 }
 
-static bool is_known(const struct shm_way *way)
+static uint32_t burst_calls(const struct shm_way *way)
 {
-	return way->told.reads && collet_shm_price(&way->writes);
+	return way->group_calls * (SHM_WAY_GROUPS + 1u);
 }
 
-bool collet_shm_way_pulls(const struct shm_way *way, bool mutual)
+/* Until the calls of the trial that went the worse way are less than a hundredth. */
+static uint32_t far_enough(const struct shm_way *way, uint32_t before)
 {
-	if (!is_known(way))
-		return way->sent % 2;
-	return way->pulls[mutual] != (way->sent >= way->interval);
+	const uint64_t better = way->other < way->taken ? way->other : way->taken;
+	const uint64_t lost = (uint64_t)way->other + way->taken - 2 * better;
+	const uint64_t least = 100 * lost * burst_calls(way) / (better ? better : 1);
+	const uint64_t rest = least > 2 * (uint64_t)before ? least : 2 * (uint64_t)before;
+	return rest < SHM_WAY_REST_LEAST ? SHM_WAY_REST_LEAST :
+		rest > SHM_WAY_REST_MOST ? SHM_WAY_REST_MOST : (uint32_t)rest;
 }
 
-bool collet_shm_way_wants(const struct shm_way *way, bool mutual)
+static void end_trial(struct shm_way *way, bool change)
 {
-	return !is_known(way) || way->pulls[mutual] || way->sent >= way->interval;
+	way->rest = change && way->learnt ? SHM_WAY_REST_LEAST : far_enough(way, way->rest);
+	way->reads ^= change;
+	way->learnt = true;
+	way->burst = SHM_WAY_BURSTS;
 }
 
-/* Are reads that take so long worth their while, where they were before or not? */
-static bool pays(bool before, uint64_t reads, uint64_t ring)
+static void end_burst(struct shm_way *way)
 {
-	return before ? reads * 8 <= ring * (8 + MARGIN) : reads * (8 + MARGIN) < ring * 8;
-}
-
-static bool decide(struct shm_way *way, uint32_t reads)
-{
-	const struct shm_told *told = &way->told;
-	const uint64_t writes = collet_shm_price(&way->writes);
-	bool pulls[2];
-	/* One way, the other end's copy out of the ring overlaps this end's, but for the first run and what the two
-	 * take of each other's caches: measured, two copies take from 1.25 to 2 times as long as one. */
-	pulls[false] = pays(way->pulls[false], told->reads, writes * 3 / 2);
-	if (way->follows && told->exchanges != SHM_EXCHANGES_UNKNOWN) {
-		pulls[true] = told->exchanges == SHM_EXCHANGES_READS;
-	} else {
-		/* In the ring each end writes one message and takes another out, which costs about as much; and where
-		 * ranks share a core they take turns at it, run by run. */
-		const uint64_t both_write = writes + (told->writes ? told->writes : writes);
-		const uint64_t both_read = told->reads + (uint64_t)(reads ? reads : told->reads);
-		pulls[true] = pays(way->pulls[true], both_read, (way->crowded ? 3 : 2) * both_write);
+	const bool of_other = way->burst % 2 == 1;
+	uint32_t *const price = of_other ? &way->other : &way->taken;
+	/* The first calls of all have pages to touch: there each way has its better burst. */
+	const bool keeps = !way->learnt && way->burst >= 2 && *price < way->least;
+	*price = keeps ? *price : way->least;
+	way->burst++;
+	const bool clear = !way->learnt && of_other && is_clear_at_once(way);
+	if (of_other && (way->burst == SHM_WAY_BURSTS || way->learnt || clear)) {
+		const bool gained = gains(way->other, way->taken, GAIN);
+		if (!gained || clear || way->burst == SHM_WAY_BURSTS)
+			end_trial(way, gained);
 	}
-	const bool changed = pulls[false] != way->pulls[false] || pulls[true] != way->pulls[true];
-	way->pulls[false] = pulls[false];
-	way->pulls[true] = pulls[true];
-	return changed;
+	way->calls = 0;
 }
 
-bool collet_shm_way_went(struct shm_way *way, bool mutual, bool pulled, struct shm_told told, uint32_t reads)
+static void begin_group(struct shm_way *way)
 {
-	const bool first = !is_known(way), tried = !first && pulled != way->pulls[mutual];
-	way->told = told;
-	way->sent++;
-	if (!is_known(way))
-		return false;
-	const bool changed = decide(way, reads);
-	if (first || changed)
-		way->interval = SHM_WAY_TRIAL_LEAST;
-	else if (tried && way->interval < SHM_WAY_TRIAL_MOST)
-		way->interval *= 2;
-	if (first || changed || tried)
-		way->sent = 0;
-	return first || changed;
+	way->mine = way->theirs = 0;
 }
 
-void collet_shm_way_passed(struct shm_way *way)
+static void add(struct shm_way *way, uint32_t mine, uint32_t theirs, uint64_t bytes)
 {
-	if (is_known(way) && way->sent < way->interval)
-		way->sent++;
+	if (!way->calls) {
+		way->group_calls = bytes < SHM_WAY_LARGE_BYTES ? SHM_WAY_GROUP_CALLS :
+			bytes < SHM_WAY_HUGE_BYTES             ? SHM_WAY_GROUP_CALLS / 2 : 1;
+		way->least = UINT32_MAX;
+		begin_group(way);
+	}
+	way->mine += mine;
+	way->theirs += theirs;
+	if (++way->calls % way->group_calls)
+		return;
+	const uint64_t longer = way->mine > way->theirs ? way->mine : way->theirs;
+	const uint32_t mean = (uint32_t)(longer / way->group_calls);
+	if (way->calls > way->group_calls && mean < way->least)
+		way->least = mean;
+	begin_group(way);
+	if (way->calls == burst_calls(way))
+		end_burst(way);
+}
+
+static void begin_trial(struct shm_way *way)
+{
+	way->burst = 0;
+	way->calls = 0;
+}
+
+void collet_shm_way_went(struct shm_way *way, bool read, uint32_t mine, uint32_t theirs, uint64_t bytes)
+{
+	if (read != collet_shm_way_reads(way))
+		return;
+	if (way->burst < SHM_WAY_BURSTS)
+		add(way, mine, theirs, bytes);
+	else if (++way->calls >= way->rest)
+		begin_trial(way);
 }

@@ -1,15 +1,19 @@
-/* Which way an end of an shm conduit sends long messages that lie in ordinary memory: through the ring, two copies by
- * two cores through their caches, or left where they are and read by the kernel for the receiver, one copy by one core.
- * What is faster depends on caches, kernel and pattern, so it is learnt from what copying has taken, as it comes: the
- * sender's copies into the ring, of which it knows the price, and the receiver's reads, of which it tells the price.
- * Waiting is not in either, so neither end disturbs the other's; and since whatever else disturbs a copy only makes it
- * longer, a price is the least of the last ones.
+/* Which way an end of an shm conduit sends long messages that lie in ordinary memory: through the ring (or published in
+ * the arena), two copies by two cores through their caches, or left where they are and read by the kernel for the
+ * receiver, one copy by one core. What is faster depends on caches, kernel and pattern: on what else each end copies
+ * meanwhile, on who waits for whom, and on whose cache holds the buffers when they are used next. None of that is in
+ * the time of a single copy. So what is compared is what calls take, of one kind and size, from start to end, at the
+ * end where they take longer. Of calls in a row that is the pace: who sends through the ring is ahead of its receiver
+ * by as much as the ring holds, and only when that is full, long after a burst, is it held up as long.
  *
- * The first messages go both ways in turn. Then the cheaper way is taken, and the other one tried again after 16
- * messages, and twice as many each time that it has changed nothing, up to 1024.
+ * What a way leaves in the caches is paid for by the next call, so ways are tried in bursts of calls, of which the
+ * first ones do not count. Of the rest a burst's price is the least mean of a few calls in a row: what disturbs them
+ * makes calls longer, and what one call leaves to the next averages out.
  *
- * In an exchange, where both ends send at once, they must agree: if one reads while the other copies through the ring,
- * one of them does the copying of both. There the end that dialed decides, by what all four copies take.
+ * A trial is four bursts: the way taken, the other, and both again; it ends after two if these show no gain. The other
+ * is taken if both pairs show a gain. The first trial has all four, unless the calls are huge and two tell ways clearly
+ * apart: such calls last, and a program has few. Then, or else, the next trial is far off: each in vain doubles that,
+ * and it is so far at least that the calls that went the worse way cost less than a hundredth.
  *
  * Pure: no clock, no memory but this. */
 #ifndef COLLET_TRANSPORT_SHM_WAY_H
@@ -18,54 +22,48 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "transport/transport.h"
+
 enum {
-	SHM_WAY_SAMPLES = 4,
-	SHM_WAY_TRIAL_LEAST = 16,  /* messages until the other way is tried again, */
-	SHM_WAY_TRIAL_MOST = 1024  /* doubled up to here */
+	SHM_WAY_CALLS = COLLET_TRANSFER_CALLS, /* kinds and sizes of calls that learn apart */
+	SHM_WAY_BURSTS = 4,                    /* of a trial */
+	SHM_WAY_GROUPS = 3,                    /* of a burst, after one that does not count */
+	SHM_WAY_GROUP_CALLS = 4,               /* calls in a row, whose mean counts; */
+	SHM_WAY_LARGE_BYTES = 2 << 20,         /* half as many of so many bytes each, of which caches keep less, */
+	SHM_WAY_HUGE_BYTES = 32 << 20,         /* and one of so many */
+	SHM_WAY_REST_LEAST = 256,              /* calls until the next trial, */
+	SHM_WAY_REST_MOST = 1 << 16            /* up to here */
 };
 
-/* What one way's copying takes, in ns a MiB. */
-struct shm_price {
-	uint32_t last[SHM_WAY_SAMPLES];
-	uint32_t next; /* of last: filled round and round */
-};
-
-void collet_shm_price_add(struct shm_price *price, uint64_t ns, uint64_t bytes);
-/* The least of the last ones; 0 while there are too few. */
-uint32_t collet_shm_price(const struct shm_price *price);
-
-/* How an end sends in exchanges. */
-enum shm_exchanges {
-	SHM_EXCHANGES_UNKNOWN, /* it does not know yet, perhaps because it only receives */
-	SHM_EXCHANGES_RING,
-	SHM_EXCHANGES_READS,
-};
-
-/* What the other end has told last; prices: 0: it does not know yet. */
-struct shm_told {
-	uint32_t reads, writes; /* of this end's memory; into the ring */
-	enum shm_exchanges exchanges;
-};
-
-/* Zeroed: nothing known. */
+/* Of one kind and size of calls. Zeroed: nothing known; its first trial begins, by the ring. */
 struct shm_way {
-	struct shm_price writes; /* into the ring */
-	struct shm_told told;
-	bool follows;            /* in exchanges, the other end decides, if it sends any */
-	bool crowded;            /* ranks outnumber cores */
-	uint32_t sent, interval; /* messages since the other way was tried last; until it is again */
-	bool pulls[2];           /* the cheaper way: of a message that goes one way; of one of an exchange */
+	uint64_t mine, theirs;   /* sums of the group under way: of what calls took either end */
+	uint32_t least;          /* of the burst's groups */
+	uint32_t taken, other;   /* the prices of this trial's bursts: the last, or in the first trial the least */
+	uint32_t calls;          /* of the burst, or of the rest, under way */
+	uint32_t rest;           /* until the next trial */
+	uint8_t burst;           /* of the trial; SHM_WAY_BURSTS: at rest */
+	uint8_t group_calls;     /* of this burst */
+	bool learnt;             /* the first trial is over */
+	bool reads;              /* the way taken */
 };
 
-/* Is the next message to be left to the peer's kernel? mutual: the sender copies as much itself as its peer, who sends
- * too, so that both copies count; else they overlap. */
-bool collet_shm_way_pulls(const struct shm_way *way, bool mutual);
-/* Is it worth while to leave messages where they may be read so? Also while that is to be tried. */
-bool collet_shm_way_wants(const struct shm_way *way, bool mutual);
-/* A message has gone this way. reads: what this end's reads of the other's memory take; 0: unknown.
- * True: what is cheaper has changed. */
-bool collet_shm_way_went(struct shm_way *way, bool mutual, bool pulled, struct shm_told told, uint32_t reads);
-/* One has gone that had no choice. */
-void collet_shm_way_passed(struct shm_way *way);
+/* Is the next call's share to be left to the peer's kernel? */
+static inline bool collet_shm_way_reads(const struct shm_way *way)
+{
+	return way->reads != (way->burst % 2 == 1);
+}
+
+/* A call of so many bytes has gone this way and taken this end and the other so long (ticks a MiB). What went another
+ * way than was wanted had no choice, and teaches nothing. */
+void collet_shm_way_went(struct shm_way *way, bool read, uint32_t mine, uint32_t theirs, uint64_t bytes);
+
+/* How an end sends in calls in which the other end sends too: they must agree, since if one reads while the other
+ * copies through the ring, one of them does the copying of both. The end that dialed decides for both. */
+enum shm_exchanges {
+	SHM_EXCHANGES_UNKNOWN, /* it sends nothing in such calls */
+	SHM_EXCHANGES_RING,
+	SHM_EXCHANGES_READS
+};
 
 #endif

@@ -1,0 +1,117 @@
+/* What the two ends of an shm conduit learn of each other, by made-up times: no clock. How one end chooses is
+ * test_shm_way.c's. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+
+#include <cmocka.h>
+
+#include "shm_pair.h"
+
+enum {
+	CALL = 7,
+	CALLS = 2 * SHM_WAY_BURSTS * SHM_WAY_GROUP_CALLS * (SHM_WAY_GROUPS + 1)
+};
+
+/* What a call of a MiB takes an end, in ticks, if both go this way. */
+struct costs {
+	uint32_t ring, reads;
+};
+
+static void send_some(struct pair *pair, int which, bool mutual)
+{
+	struct shm_conduit *end = inside(pair, which);
+	collet_shm_learn_sent(end, CALL, mutual, end->reads_calls[CALL]);
+}
+
+static void took(struct pair *pair, int which, struct costs costs, bool read)
+{
+	shm->took(pair->ends[which].conduit, CALL, MIB, read ? costs.reads : costs.ring);
+}
+
+/* Whichever end takes longer counts, and both go the same way. */
+static void both_ends_go_one_way(void **state)
+{
+	static const struct {
+		const char *what;
+		struct costs costs[2];
+		bool reads;
+	} rows[] = {
+		{ "both gain by reads", { { 1000, 500 }, { 1000, 500 } }, true },
+		{ "both lose by reads", { { 500, 1000 }, { 500, 1000 } }, false },
+		{ "the first takes longer and gains", { { 1000, 900 }, { 300, 600 } }, true },
+		{ "the other takes longer and gains", { { 300, 600 }, { 1000, 900 } }, true },
+		{ "the first takes longer by reads", { { 300, 1000 }, { 900, 500 } }, false },
+		{ "the other takes longer by reads", { { 900, 500 }, { 300, 1000 } }, false },
+	};
+	for (unsigned row = 0; row < sizeof(rows) / sizeof(rows[0]); row++) {
+		struct pair pair;
+		shm_pair_open(&pair, true, NULL);
+		assert_true(inside(&pair, 0)->follows != inside(&pair, 1)->follows);
+		unsigned apart = 0;
+		for (unsigned i = 0; i < CALLS; i++) {
+			const bool one = inside(&pair, 0)->reads_calls[CALL];
+			const bool other = inside(&pair, 1)->reads_calls[CALL];
+			send_some(&pair, 0, true);
+			send_some(&pair, 1, true);
+			took(&pair, 0, rows[row].costs[0], one);
+			took(&pair, 1, rows[row].costs[1], other);
+			apart += one != other;
+		}
+		/* The end that decides changes first, and the other with its next call: a call at each change. */
+		if (apart > SHM_WAY_BURSTS + 2)
+			fail_msg("%s: %u calls went different ways", rows[row].what, apart);
+		for (int which = 0; which < 2; which++)
+			if (inside(&pair, which)->reads_calls[CALL] != rows[row].reads)
+				fail_msg("%s: end %d goes the other way", rows[row].what, which);
+		pair_close(&pair);
+	}
+}
+
+/* Where one end sends alone it decides, whoever has dialed; and what the receiver says that it took counts. */
+static void who_sends_alone_decides(void **state)
+{
+	for (int sender = 0; sender < 2; sender++) {
+		struct pair pair;
+		shm_pair_open(&pair, true, NULL);
+		const struct costs sends = { 500, 700 }, receives = { 1000, 500 };
+		for (unsigned i = 0; i < CALLS; i++) {
+			const bool read = inside(&pair, sender)->reads_calls[CALL];
+			send_some(&pair, sender, false);
+			took(&pair, sender, sends, read);
+			took(&pair, !sender, receives, read);
+		}
+		assert_true(inside(&pair, sender)->reads_calls[CALL]);
+		assert_false(inside(&pair, sender)->reads_calls[CALL + 1]);
+		pair_close(&pair);
+	}
+}
+
+/* A call that went both ways is none of either, and a number that cannot be is none. */
+static void what_says_nothing_is_passed_over(void **state)
+{
+	struct pair pair;
+	shm_pair_open(&pair, true, NULL);
+	struct shm_conduit *end = inside(&pair, 0);
+	for (unsigned i = 0; i < CALLS; i++) {
+		collet_shm_learn_sent(end, CALL, false, false);
+		collet_shm_learn_sent(end, CALL, false, true);
+		shm->took(&end->conduit, CALL, MIB, 1000);
+		shm->took(&end->conduit, CALL, MIB, 1000); /* nothing was sent in this one */
+		shm->took(&end->conduit, SHM_WAY_CALLS, MIB, 1000);
+		shm->took(&end->conduit, CALL, 0, 1000);
+	}
+	assert_int_equal(end->learning[CALL].way.calls, 0);
+	assert_int_equal(end->learning[CALL].way.burst, 0);
+	pair_close(&pair);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(both_ends_go_one_way),
+		cmocka_unit_test(who_sends_alone_decides),
+		cmocka_unit_test(what_says_nothing_is_passed_over),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
