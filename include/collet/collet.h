@@ -25,7 +25,9 @@
  *               communicator works on. COLLET_ERR_BUSY changed nothing: call again later.
  *               COLLET_ERR_TIMEOUT, _PEER_LOST, _MISMATCH, _ABORTED, _TRANSPORT end the communicator: every later
  *               call returns the same (collet_comm_error()), and only destroy is left. After any error a recv
- *               buffer's contents are undefined, and nobody writes to it any more.
+ *               buffer's contents are undefined, and nobody writes to it any more; but for a rank of the same host that
+ *               was stopped (SIGSTOP, a debugger) at the very moment when it wrote there: the call waits a second for
+ *               it, and warns (COLLET_LOG) of what it may still write once it goes on.
  *   Threads     A communicator serves one thread at a time; a second one gets COLLET_ERR_BUSY. Different
  *               communicators may be used by different threads at once. collet_comm_abort() and the functions
  *               that only read (rank, size, error, stats) are safe from any thread.

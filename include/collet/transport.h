@@ -217,6 +217,9 @@ enum {
 	COLLET_TRANSFER_GPU = 1 << 3,    /* data is GPU memory, as takes_gpu() has allowed: the processor must not
 					    touch it */
 	COLLET_TRANSFER_EAGER = 1 << 4,  /* send: the peer may not want it for long: a hint to settle it without */
+	COLLET_TRANSFER_FRESH = 1 << 5,  /* send: this rank has just made the bytes, and its peer sends it as many: a
+					    hint to bring them to where the peer wants them, rather than have it
+					    fetch them */
 	/* From this bit on, a number below COLLET_TRANSFER_CALLS: which kind and size of call the transfer belongs to.
 	 * Calls of one number are alike, so that what they take can be compared. */
 	COLLET_TRANSFER_CALL_SHIFT = 8,

@@ -119,6 +119,8 @@ void collet_item_place_value(struct collet_lane *lane, struct collet_item *item)
  * sent from where it is, even if it has a place here too: so it can leave before it is copied there, and from lines
  * that the peers may still have from last time. But from its place if they have mapped that one. */
 char *collet_item_value_place(const struct collet_lane *lane, const struct collet_item *item);
+/* Does the item send what this rank has just combined, to one peer, which sends it as much? */
+bool collet_item_is_fresh(const struct collet_item *item);
 
 /* ---- staging.c */
 /* The group's lane of that channel, made if there is none yet. COLLET_ERR_MEMORY. */

@@ -84,6 +84,7 @@ static void queue_sends(struct collet_lane *lane, struct collet_item *item)
 {
 	struct collet_request *request = item->request;
 	const bool makes = item_makes_each(item);
+	const uint32_t fresh = collet_item_is_fresh(item) ? COLLET_TRANSFER_FRESH : 0;
 	uint32_t made = 0;
 	for (struct remotes at = remotes_of(request, item->step, REMOTE_DESTINATIONS); remotes_next_part(&at, item);) {
 		char *from = item->step->per_peer ? at.place : item->value;
@@ -94,7 +95,7 @@ static void queue_sends(struct collet_lane *lane, struct collet_item *item)
 		collet_route_activate(route);
 		fill_message(request, &queued->transfer, at.count);
 		queued->transfer.data = from;
-		queued->transfer.flags = request_send_flags(request, queued->transfer.message.bytes);
+		queued->transfer.flags = request_send_flags(request, queued->transfer.message.bytes) | fresh;
 		item->sends_pending++;
 	}
 }

@@ -87,6 +87,12 @@ static bool is_read_in_memory(struct collet_lane *lane, const struct collet_item
 	return all_peers(lane, item, reads_memory);
 }
 
+bool collet_item_is_fresh(const struct collet_item *item)
+{
+	return item->step->reduce && item->request->program->collective == COLLET_ALLREDUCE &&
+		count_receivers(item) == 1;
+}
+
 /* Does the item send a copy, made in staging, of what it could send from where it is? Peers have staging mapped: what
  * is copied there by this core, in pieces that stay in its cache, they take or combine at the caches' speed, many of
  * them from one copy; from the caller's own memory the kernel would have to copy it for each. What lies in the arena

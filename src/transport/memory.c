@@ -318,14 +318,14 @@ static collet_status map_peer(int fd, const struct stat *file, struct collet_are
 	if (!map)
 		return collet_fail(COLLET_ERR_MEMORY, "no memory for the description of a peer's arena");
 	const size_t bytes = (size_t)file->st_size;
-	const unsigned char *base = mmap(NULL, bytes, PROT_READ, MAP_SHARED | MAP_NORESERVE, fd, 0);
+	unsigned char *base = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
 	if (base == MAP_FAILED) {
 		free(map);
 		return collet_fail(
 			COLLET_ERR_MEMORY, "mapping a peer's arena of %zu bytes: %s", bytes, strerror(errno));
 	}
-	(void)madvise((void *)(uintptr_t)base, bytes, MADV_HUGEPAGE);
-	(void)madvise((void *)(uintptr_t)base, bytes, MADV_DONTDUMP);
+	(void)madvise(base, bytes, MADV_HUGEPAGE);
+	(void)madvise(base, bytes, MADV_DONTDUMP);
 	map->base = base;
 	map->bytes = bytes;
 	map->device = file->st_dev;
@@ -391,6 +391,6 @@ void collet_arena_map_release(struct collet_arena_map *map)
 		pthread_mutex_unlock(&list->lock);
 	if (!last)
 		return;
-	munmap((void *)(uintptr_t)map->base, map->bytes);
+	munmap(map->base, map->bytes);
 	free(map);
 }

@@ -17,9 +17,9 @@
 enum { COLLET_ARENA_ALIGN = 64 };
 
 /* An arena as mapped into this process: by its owner, by a thread of the same process that shares the owner's mapping,
- * or by a peer (for reading). Counted, since a thread may still read when the owner's context is gone. */
+ * or by a peer. Counted, since a thread may still read when the owner's context is gone. */
 struct collet_arena_map {
-	const unsigned char *base;
+	unsigned char *base;
 	size_t bytes;
 	atomic_uint holders;
 	uint64_t device, inode;          /* of the memfd: two conduits to one peer share a mapping */
@@ -71,7 +71,7 @@ static inline bool collet_arena_contains(
 	return true;
 }
 
-/* Maps a peer's arena for reading, or finds it mapped already by another conduit of this context (arena is this rank's;
+/* Maps a peer's arena, or finds it mapped already by another conduit of this context (arena is this rank's;
  * NULL: do not share). fd stays the caller's. What is not a memfd sealed against shrinking is refused, since reading
  * past the end of a file kills. */
 COLLET_MUST_USE collet_status collet_arena_attach(

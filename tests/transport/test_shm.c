@@ -86,15 +86,16 @@ static void each_size_goes_its_way(void **state)
 		{"too much for a whole", true, false, SHM_WHOLE_BYTES + 1, SHM_BULK,
 			SHM_WHOLE_BYTES / SHM_BULK_RUN_BYTES + 1, COLLET_TRANSFER_WHOLE},
 		{"pulled", true, false, SHM_BULK_MIN, SHM_PULL, 1},
-		{"pulled in slices", true, false, 3 * MIB + 1, SHM_PULL, 1},
+		{"pulled at once", true, false, SHM_SLICE_BYTES, SHM_PULL, 1},
+		{"pulled in slices", true, false, 2 * SHM_SLICE_BYTES + 1, SHM_PULL, 1},
 		{"arena, too small", true, true, SHM_ARENA_MIN - 1, SHM_RING, 3},
 		{"arena", true, true, SHM_ARENA_MIN, SHM_ARENA, 1},
 		{"arena, too small for who waits", true, true, SHM_ARENA_WAITS_MIN - 1, SHM_RING, 1,
 			COLLET_TRANSFER_WAITS},
 		{"arena, for who waits", true, true, SHM_ARENA_WAITS_MIN, SHM_ARENA, 1, COLLET_TRANSFER_WAITS},
-		{"arena, in slices", true, true, 3 * MIB + 1, SHM_ARENA, 1},
+		{"arena, in slices", true, true, 2 * SHM_SLICE_BYTES + 1, SHM_ARENA, 1},
 		{"threads: run", false, false, SHM_RUN_BYTES, SHM_RING, 1},
-		{"threads: direct", false, false, 3 * MIB + 1, SHM_DIRECT, 1},
+		{"threads: direct", false, false, 2 * SHM_SLICE_BYTES + 1, SHM_DIRECT, 1},
 		{"threads: arena", false, true, 3 * MIB + 1, SHM_ARENA, 1},
 	};
 	for (unsigned row = 0; row < sizeof(rows) / sizeof(rows[0]); row++) {
@@ -102,6 +103,8 @@ static void each_size_goes_its_way(void **state)
 			struct pair pair;
 			struct collet_arena arenas[2];
 			shm_pair_open(&pair, rows[row].processes, arenas);
+			/* That the sender moves a part is test_shm_share.c's. */
+			inside(&pair, 0)->writes_fail = true;
 			const size_t bytes = rows[row].bytes;
 			void *from = malloc(bytes), *into = malloc(bytes), *memory;
 			assert_int_equal(collet_arena_alloc(&arenas[0], &memory, bytes), COLLET_OK);
@@ -196,6 +199,105 @@ static void what_is_lent_is_read_by_progress(void **state)
 		collet_arena_deinit(&arenas[0]);
 		collet_arena_deinit(&arenas[1]);
 	}
+}
+
+/* What has just been made is written to where a receive waits for it, if one does, and wants just that there. */
+static void what_is_fresh_is_pushed(void **state)
+{
+	static const struct {
+		const char *what;
+		bool processes, in_arena;
+		size_t bytes;
+		bool late, views, other, pushed;
+	} rows[] = {
+		{ "arena", true, true, SHM_PUSH_MIN, .pushed = true },
+		{ "arena, the most", true, true, SHM_PUSH_MAX, .pushed = true },
+		{ "arena, too small", true, true, SHM_PUSH_MIN - 1 },
+		{ "arena, too large", true, true, SHM_PUSH_MAX + 1 },
+		{ "not in the arena", true, false, SHM_PUSH_MAX },
+		{ "a thread's arena", false, true, SHM_PUSH_MAX, .pushed = true },
+		{ "nobody waits for it", true, true, SHM_PUSH_MAX, .late = true },
+		{ "it is to be viewed", true, true, SHM_PUSH_MAX, .views = true },
+		{ "something else is wanted", true, true, SHM_PUSH_MAX, .other = true },
+	};
+	for (unsigned row = 0; row < sizeof(rows) / sizeof(rows[0]); row++) {
+		struct pair pair;
+		struct collet_arena arenas[2];
+		void *memory;
+		const size_t bytes = rows[row].bytes;
+		shm_pair_open(&pair, rows[row].processes, arenas);
+		assert_int_equal(collet_arena_alloc(&arenas[1], &memory, bytes), COLLET_OK);
+		unsigned char *from = malloc(bytes), *own = malloc(bytes), *into = rows[row].in_arena ? memory : own;
+		struct collet_transfer send, receive;  /* pair_close() settles what is left of them */
+		memset(into, 0x5a, bytes);
+		/* Many times, so that each place for an offer is used again; a small message in between has none. */
+		for (unsigned round = 0; round < 2 * SHM_OFFERS + 1; round++) {
+			unsigned char small_from = (unsigned char)round, small_into = 0;
+			struct collet_transfer small = transfer_of(0, &small_into, 1);
+			struct collet_transfer small_send = transfer_of(0, &small_from, 1);
+			send = transfer_of(round, from, bytes);
+			receive = transfer_of(round + rows[row].other, into, bytes);
+			send.flags = COLLET_TRANSFER_FRESH;
+			receive.flags = rows[row].views ? COLLET_TRANSFER_VIEW : 0;
+			pattern_fill(from, bytes, round);
+			shm->post_recv(pair.ends[1].conduit, &small);
+			if (!rows[row].late)
+				shm->post_recv(pair.ends[1].conduit, &receive);
+			shm->post_send(pair.ends[0].conduit, &small_send);
+			shm->post_send(pair.ends[0].conduit, &send);
+			const bool there = pattern_is(into, bytes, round);
+			if (there != rows[row].pushed || (there && send.status != COLLET_OK))
+				fail_msg("%s: %s", rows[row].what, there ? "pushed" : "not pushed");
+			if (rows[row].late)
+				shm->post_recv(pair.ends[1].conduit, &receive);
+			assert_true(pair_settle(&pair, &small) && pair_settle(&pair, &receive));
+			assert_int_equal(small_into, small_from);
+			assert_int_equal(receive.status, rows[row].other ? COLLET_ERR_MISMATCH : COLLET_OK);
+			if (rows[row].other) {
+				assert_int_equal(into[bytes - 1], 0x5a);
+				break;  /* nobody waits for the rest of what is dropped */
+			}
+			assert_true(pattern_is(rows[row].views ? receive.view : into, bytes, round));
+			if (rows[row].views)
+				shm->release(pair.ends[1].conduit, &receive);
+			if (!pair_settle(&pair, &send) || send.status != COLLET_OK)
+				fail_msg("%s: sent: %s", rows[row].what, collet_status_name(send.status));
+			if (rows[row].late)
+				memset(into, 0x5a, bytes);
+		}
+		free(from);
+		free(own);
+		pair_close(&pair);
+		collet_arena_deinit(&arenas[0]);
+		collet_arena_deinit(&arenas[1]);
+	}
+}
+
+/* Whoever has closed is not written to any more. */
+static void who_has_closed_is_not_written_to(void **state)
+{
+	struct pair pair;
+	struct collet_arena arenas[2];
+	void *into;
+	const size_t bytes = SHM_PUSH_MAX;
+	shm_pair_open(&pair, true, arenas);
+	assert_int_equal(collet_arena_alloc(&arenas[1], &into, bytes), COLLET_OK);
+	unsigned char *from = malloc(bytes);
+	struct collet_transfer send = transfer_of(1, from, bytes), receive = transfer_of(1, into, bytes);
+	send.flags = COLLET_TRANSFER_FRESH;
+	memset(into, 0x5a, bytes);
+	pattern_fill(from, bytes, 1);
+	shm->post_recv(pair.ends[1].conduit, &receive);
+	shm->close(pair.ends[1].conduit);
+	assert_int_equal(receive.status, COLLET_CANCELLED);
+	shm->post_send(pair.ends[0].conduit, &send);
+	assert_true(end_settle(&pair.ends[0], &send));
+	assert_int_equal(send.status, COLLET_ERR_PEER_LOST);
+	assert_true(((unsigned char *)into)[0] == 0x5a && ((unsigned char *)into)[bytes - 1] == 0x5a);
+	free(from);
+	pair_close(&pair);
+	collet_arena_deinit(&arenas[0]);
+	collet_arena_deinit(&arenas[1]);
 }
 
 static void threads_share_one_mapping(void **state)
@@ -484,6 +586,8 @@ int main(void)
 		cmocka_unit_test(runs_are_found),
 		cmocka_unit_test(each_size_goes_its_way),
 		cmocka_unit_test(what_is_lent_is_read_by_progress),
+		cmocka_unit_test(what_is_fresh_is_pushed),
+		cmocka_unit_test(who_has_closed_is_not_written_to),
 		cmocka_unit_test(threads_share_one_mapping),
 		cmocka_unit_test(a_conduit_costs_what_it_says),
 		cmocka_unit_test(full_both_ways),

@@ -407,6 +407,9 @@ static void scribble(struct shm_conduit *attacker, const struct shm_conduit *vic
 		struct shm_cell *rest = &attacker->out_cells[(victim->in_next + i) % SHM_CELLS];
 		atomic_store(&rest->word[0], (uint32_t)(victim->in_next + i + 1) | (uint64_t)SHM_REST << 32);
 	}
+	for (unsigned i = 0; i < SHM_OFFERS && next_random(random) % 4 == 0; i++)
+		for (unsigned word = 6; word < SHM_CELL_WORDS; word++)
+			atomic_store(&attacker->in_offers[i].word[word], nasty(random, victim));
 	const uint64_t kind = next_random(random) % 9;
 	const uint64_t inline_bytes = kind == SHM_INLINE ? nasty(random, victim) & 0xff : 0;
 	atomic_store(&cell->word[0], (uint32_t)(victim->in_next + 1) | kind << 32 | inline_bytes << 40);

@@ -19,13 +19,18 @@ enum {
 	SHM_LONG_BYTES = 256 << 10,                     /* from here on in the longest runs, below in half of that */
 	SHM_BULK_MIN = 3 * SHM_RUN_BYTES + 1,           /* from here on through the bulk units, or lent to a thread */
 	SHM_ARENA_MIN = SHM_BULK_MIN,                   /* in its arena; getting less back is dearer than copying */
-	SHM_ARENA_WAITS_MIN = 2049,                     /* the same if the sender waits for the peer anyway */
+	SHM_ARENA_WAITS_MIN = 2049,                     /* the same if the sender waits for the peer anyway; */
 	SHM_OWN_BYTES = 1024,                           /* up to here the next message's lines are fetched ahead, */
 	SHM_AHEAD_BYTES = 1024,                         /* and those of one that has come before it is asked for, */
 	SHM_AHEAD_AFTER = 3,                            /* if as many in a row had come by then */
 	SHM_MEASURED_MIN = 64 << 10,                    /* from here on the kernel's way is measured, perhaps taken, */
 	SHM_MEASURED_WAITS_MIN = 32 << 10,              /* the same if the sender waits for the peer anyway; */
-	SHM_SLICE_BYTES = 1 << 20,                      /* read from the peer in one call of progress() at most */
+	SHM_PUSH_MIN = SHM_BULK_MIN,                    /* from here on receives tell where they want their bytes, */
+	SHM_PUSH_MAX = 1 << 20,                         /* up to here they are written there, in one go, */
+	SHM_TOUCHED_NS = 1000000000,                    /* how long who closes waits for a write to end */
+	SHM_SLICE_BYTES = 4 << 20,                      /* read from the peer in one call of progress() at most */
+	SHM_PIECE_UNITS = 16,                           /* and taken at most by either end that moves it: 1 MiB; */
+	SHM_ALONE_UNITS = 4,                            /* fewer, and no other message with them, are read alone */
 	SHM_RUNS_IN_CALL = 8,                           /* of a long message, in one call of progress() at most */
 	SHM_IDLE_POLLS = 2048                           /* calls of progress() in vain until the peer is looked for */
 };
@@ -57,9 +62,11 @@ enum shm_state {
 struct shm_incoming {
 	enum shm_kind kind;      /* 0: none. SHM_RING, SHM_BULK: its runs; else its slices */
 	bool drop;               /* nobody wants it: its receive has settled with a mismatch */
+	bool shared;             /* its sender moves a part of it, too: then units count, not done */
 	uint32_t token;
 	const unsigned char *source;
 	uint64_t bytes, done;
+	uint64_t units;          /* that this end has taken */
 };
 
 /* Of calls of one number: see learn.c. */
@@ -100,9 +107,13 @@ struct shm_conduit {
 	uint64_t tokens_used, tokens_done;       /* a bit a token; second: as last seen */
 	uint64_t tokens_lent;                    /* a bit a token: has an owner in lent */
 	struct collet_transfer *lent[SHM_TOKENS];
+	uint64_t tokens_shared;                  /* a bit a token: was said to be moved by both ends when it was lent */
+	bool writes_fail;                        /* the kernel does not let this end write the peer's memory */
 	struct collet_transfer_queue sends;      /* not, or not wholly, published yet */
+	uint64_t out_messages;                   /* begun so far */
 	uint64_t sent_bytes;                     /* of the first of them, */
 	enum shm_kind sent_kind;                 /* which travels so */
+	struct shm_cell *in_offers;              /* the peer's */
 
 	/* Receiving. */
 	struct shm_cell *in_cells;
@@ -114,6 +125,8 @@ struct shm_conduit {
 	uint64_t in_bulk_viewed;                 /* a bit a bulk unit: a view holds it */
 	struct collet_transfer_queue receives;
 	struct shm_incoming incoming;
+	struct shm_cell *out_offers;
+	uint64_t in_posted, in_messages;         /* receives posted, and messages that have come for them, so far */
 	uint32_t prompt;                         /* messages in a row that had come when they were asked for */
 	const struct collet_arena_map *peer_arena;
 	pid_t peer_pid;                          /* in this process's pid namespace */
@@ -183,6 +196,30 @@ uint32_t collet_shm_send(struct shm_conduit *shm);
 /* Could collet_shm_send() do something? Reads what the peer has published with seq_cst. */
 bool collet_shm_can_send(const struct shm_conduit *shm);
 
+/* push.c */
+/* Tells the sender where the receive that is about to be queued wants its bytes, if it may write there. */
+void collet_shm_offer(struct shm_conduit *shm, struct collet_transfer *transfer);
+/* What it has been told. */
+static inline enum shm_offer shm_offer_of(const struct collet_transfer *transfer)
+{
+	return (enum shm_offer)transfer->transport_private[2];
+}
+/* The line of the receive of this number, from 1 on. */
+static inline struct shm_cell *shm_offer_line(struct shm_cell *offers, uint64_t number)
+{
+	return &offers[(number - 1) % SHM_OFFERS];
+}
+/* Is that what the receive of this number, whose line it is, waits for? *where is what it says of its place. */
+bool collet_shm_find_offer(const struct shm_cell *line, uint64_t number, const struct collet_message *message,
+	enum shm_offer kind, uint64_t *where);
+/* May the first send, the next message, be written to where the peer wants it, which is in its arena? */
+bool collet_shm_may_push(const struct shm_conduit *shm);
+/* Writes it there. False: the conduit has failed. */
+bool collet_shm_push(struct shm_conduit *shm);
+/* This end touches the peer's memory, for the message of this number, from here, if the peer lets it, to there. */
+bool collet_shm_touch(struct shm_conduit *shm, uint64_t number);
+void collet_shm_touched(struct shm_conduit *shm);
+
 /* learn.c */
 static inline unsigned shm_call_of(const struct collet_transfer *transfer)
 {
@@ -191,6 +228,32 @@ static inline unsigned shm_call_of(const struct collet_transfer *transfer)
 /* A message of this call, which could be read, goes so, or does not. mutual: its peer sends, too. */
 void collet_shm_learn_sent(struct shm_conduit *shm, unsigned call, bool mutual, bool read);
 void collet_shm_took(struct collet_conduit *conduit, uint32_t call, uint64_t bytes, uint64_t ticks);
+
+/* share.c */
+struct shm_piece {
+	uint64_t at, bytes;
+};
+/* How a message that is shared stands. */
+enum shm_shared {
+	SHM_SHARED_LEFT,     /* pieces are left to be taken */
+	SHM_SHARED_AWAITED,  /* the sender still writes */
+	SHM_SHARED_WHOLE,    /* it is all there */
+	SHM_SHARED_FAILED    /* the sender could not write: nothing that it has taken counts */
+};
+/* May ordinary memory of so many bytes be moved by both ends, as far as this one knows? Not where ranks outnumber
+ * cores: the core of who helps is somebody else's then. */
+bool collet_shm_may_share(const struct shm_conduit *shm, uint64_t bytes);
+/* The receiver: the next piece to read of the message that is being read; false: none is left. */
+bool collet_shm_take_piece(struct shm_conduit *shm, struct shm_piece *piece);
+enum shm_shared collet_shm_shared(const struct shm_conduit *shm);
+/* Is there something lent that this end can go on with by itself? */
+bool collet_shm_can_read(const struct shm_conduit *shm);
+/* The sender: would it move a part of so many bytes that it lends so? */
+bool collet_shm_may_help(const struct shm_conduit *shm, enum shm_kind kind, uint64_t bytes);
+/* Is there a piece for this end to write? */
+bool collet_shm_can_help(const struct shm_conduit *shm);
+/* Writes pieces of what it has lent; a bounded share in a call. */
+void collet_shm_help(struct shm_conduit *shm);
 
 /* receive.c */
 /* Returns how many receives were settled. What the peer has lent is read only if it is said here: whoever has just

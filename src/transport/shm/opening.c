@@ -131,6 +131,8 @@ static void use_segment(struct shm_conduit *shm, struct shm_segment *segment, un
 	shm->follows = side != 0;
 	shm->out_cells = segment->cells[side];
 	shm->in_cells = segment->cells[!side];
+	shm->out_offers = segment->offers[side];
+	shm->in_offers = segment->offers[!side];
 	shm->out_units = segment->units[side];
 	shm->in_units = segment->units[!side];
 	shm->out_bulk = segment->bulk[side];

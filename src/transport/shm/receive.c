@@ -203,19 +203,20 @@ static void fail_pull(struct shm_conduit *shm, int error)
 	(void)collet_shm_fail(shm, COLLET_ERR_TRANSPORT);
 }
 
-/* Reads one slice out of the peer's memory, and with the last one its nonce: the process that is read must still be the
- * one that was met. */
-static bool pull_slice(struct shm_conduit *shm, uint64_t bytes)
+/* Reads a piece out of the peer's memory, and with the last one, or each that may be it, its nonce: the process that is
+ * read must still be the one that was met. */
+static bool pull_piece(struct shm_conduit *shm, struct shm_piece piece)
 {
 	const struct shm_incoming *incoming = &shm->incoming;
-	const bool last = incoming->done + bytes == incoming->bytes;
+	const uint64_t bytes = piece.bytes;
+	const bool last = incoming->shared || piece.at + bytes == incoming->bytes;
 	uint64_t nonce = 0;
 	struct iovec into[2] = {
-		{ (unsigned char *)shm->receives.first->data + incoming->done, bytes },
+		{ (unsigned char *)shm->receives.first->data + piece.at, bytes },
 		{ &nonce, sizeof(nonce) },
 	};
 	struct iovec from[2] = {
-		{ (void *)(uintptr_t)(incoming->source + incoming->done), bytes },
+		{ (void *)(uintptr_t)(incoming->source + piece.at), bytes },
 		{ (void *)(uintptr_t)shm->peer_nonce_address, sizeof(nonce) },
 	};
 	const size_t whole = bytes + (last ? sizeof(nonce) : 0);
@@ -232,52 +233,70 @@ static bool pull_slice(struct shm_conduit *shm, uint64_t bytes)
 	return true;
 }
 
-/* Copies one slice from a thread of this process. Its close() waits while `reading` is up, so that nobody reads a
- * buffer that has gone back to its owner: it stores `closed`, then loads `reading`; here the other way round, all
- * seq_cst. */
-static bool copy_slice_guarded(struct shm_conduit *shm, uint64_t bytes)
+static void copy_piece(struct shm_conduit *shm, struct shm_piece piece)
 {
-	const struct shm_incoming *incoming = &shm->incoming;
-	atomic_store_explicit(&shm->mine->reading, 1, memory_order_seq_cst);
-	const bool closed = peer_closed(shm);
-	if (!closed)
-		memcpy((unsigned char *)shm->receives.first->data + incoming->done, incoming->source + incoming->done,
-			bytes);
-	/* Release, pairing with the acquire in the peer's take_back(): the buffer has been read. */
-	atomic_store_explicit(&shm->mine->reading, 0, memory_order_release);
-	return !closed;
+	memcpy((unsigned char *)shm->receives.first->data + piece.at, shm->incoming.source + piece.at, piece.bytes);
 }
 
-/* Moves a slice. False: the conduit has failed. */
-static bool move_slice(struct shm_conduit *shm, uint64_t bytes)
+/* Copies a piece from a thread of this process. Its close() waits meanwhile, so that nobody reads a buffer that has
+ * gone back to its owner. */
+static bool copy_piece_guarded(struct shm_conduit *shm, struct shm_piece piece)
 {
-	const struct shm_incoming *incoming = &shm->incoming;
-	switch (incoming->kind) {
+	const bool may = collet_shm_touch(shm, shm->in_messages);
+	if (may)
+		copy_piece(shm, piece);
+	collet_shm_touched(shm);
+	return may;
+}
+
+/* Moves a piece. False: the conduit has failed. */
+static bool move_piece(struct shm_conduit *shm, struct shm_piece piece)
+{
+	switch (shm->incoming.kind) {
 	case SHM_PULL:
-		return pull_slice(shm, bytes);
+		return pull_piece(shm, piece);
 	case SHM_DIRECT:
-		if (copy_slice_guarded(shm, bytes))
+		if (copy_piece_guarded(shm, piece))
 			return true;
 		(void)collet_shm_lose_peer(shm, "has closed its connection while its message was read");
 		return false;
 	default:
-		memcpy((unsigned char *)shm->receives.first->data + incoming->done, incoming->source + incoming->done,
-			bytes);
+		copy_piece(shm, piece);
 		return true;
 	}
 }
 
-/* Moves one slice of the message that is being read. */
+/* Moves the next slice of what this end reads alone. True: that was the last one. */
+static bool read_slice(struct shm_conduit *shm)
+{
+	struct shm_incoming *incoming = &shm->incoming;
+	const uint64_t left = incoming->bytes - incoming->done;
+	const uint64_t bytes = left < SHM_SLICE_BYTES ? left : SHM_SLICE_BYTES;
+	if (!move_piece(shm, (struct shm_piece){ incoming->done, bytes }))
+		return false;
+	incoming->done += bytes;
+	return incoming->done == incoming->bytes;
+}
+
+/* Moves pieces of what the sender may move as well, as much as a slice is. True: all of it is there. */
+static bool read_shared(struct shm_conduit *shm)
+{
+	struct shm_piece piece;
+	for (uint64_t bytes = 0; bytes < SHM_SLICE_BYTES && collet_shm_take_piece(shm, &piece); bytes += piece.bytes)
+		if (!move_piece(shm, piece))
+			return false;
+	const enum shm_shared shared = collet_shm_shared(shm);
+	/* Then all of it is read, from the beginning: done is 0. */
+	shm->incoming.shared = shared != SHM_SHARED_FAILED;
+	return shared == SHM_SHARED_WHOLE;
+}
+
+/* Moves some of the message that is being read. */
 static void receive_slice(struct shm_conduit *shm)
 {
 	struct shm_incoming *incoming = &shm->incoming;
 	if (!incoming->drop) {
-		const uint64_t left = incoming->bytes - incoming->done;
-		const uint64_t bytes = left < SHM_SLICE_BYTES ? left : SHM_SLICE_BYTES;
-		if (!move_slice(shm, bytes))
-			return;
-		incoming->done += bytes;
-		if (incoming->done < incoming->bytes)
+		if (!(incoming->shared ? read_shared(shm) : read_slice(shm)))
 			return;
 		fence_reads();
 		if (peer_closed(shm)) {
@@ -294,7 +313,8 @@ static void receive_slice(struct shm_conduit *shm)
 static void begin_lent(struct shm_conduit *shm)
 {
 	struct shm_incoming *incoming = &shm->incoming;
-	const uint64_t where = word_of_next(shm, 4), token = word_of_next(shm, 5);
+	const uint64_t where = word_of_next(shm, 4), word = word_of_next(shm, 5);
+	const uint64_t token = word & ~((uint64_t)1 << 32);
 	if (token >= SHM_TOKENS || incoming->bytes == 0) {
 		(void)fail_nonsense(shm, "a lent buffer's token");
 		return;
@@ -314,6 +334,8 @@ static void begin_lent(struct shm_conduit *shm)
 		incoming->source = (const unsigned char *)(uintptr_t)where;
 	}
 	incoming->token = (uint32_t)token;
+	incoming->shared = word != token && incoming->kind != SHM_ARENA && !incoming->drop &&
+		shm_offer_of(shm->receives.first) == SHM_OFFER_ADDRESS;
 	take_cells(shm, 1);
 	if (incoming->kind != SHM_ARENA || incoming->drop || !wants_view(shm->receives.first))
 		return;
@@ -368,6 +390,7 @@ static void begin(struct shm_conduit *shm, uint64_t stamp)
 	const struct collet_message message = next_message(shm, stamp);
 	shm->conduit.peer_cpu = (uint32_t)(stamp >> 48);
 	const bool matches = collet_message_equal(&message, &shm->receives.first->message);
+	shm->in_messages++;
 	if (kind == SHM_INLINE) {
 		struct collet_transfer *first = shm->receives.first;
 		if (message.bytes > SHM_INLINE_BYTES)
@@ -378,6 +401,11 @@ static void begin(struct shm_conduit *shm, uint64_t stamp)
 			settle_first(shm, first->data, HOLDS_NOTHING, 0);
 		else
 			settle_mismatch(shm, &message);
+		return;
+	}
+	if (kind == SHM_PUSHED && matches && shm_offer_of(shm->receives.first) == SHM_OFFER_ARENA) {
+		take_cells(shm, 1);
+		settle_first(shm, shm->receives.first->data, HOLDS_NOTHING, 0);
 		return;
 	}
 	if (!shm_comes_in_runs(kind) && !shm_is_lent(kind)) {
@@ -520,6 +548,8 @@ enum collet_now collet_shm_receive_now(struct collet_conduit *conduit, struct co
 		message.bytes > SHM_INLINE_BYTES || !take_inline(shm, message.bytes, transfer->data))
 		return COLLET_NOW_POST;
 	count_received(shm, transfer);
+	shm->in_posted++;
+	shm->in_messages++;
 	transfer->status = COLLET_OK;
 	fetch_ahead(shm);
 	return COLLET_NOW_DONE;

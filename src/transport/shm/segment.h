@@ -50,6 +50,10 @@ enum {
 	SHM_BULK_RUN_UNITS = 4,                    /* longest run of a message that is taken run by run */
 	SHM_WHOLE_UNITS = 32,                      /* and of one that is a single run, for a view */
 	SHM_TOKENS = 64,
+	SHM_OFFERS = 16,                           /* places of receives that the sender is told */
+	SHM_SHARE_UNIT_BYTES = 64 * 1024,          /* what is moved by both ends is counted in units of so many */
+	SHM_SHARE_BITS = 24,                       /* of a word for that number, above it the message's number */
+	SHM_SHARE_FAILED = 1 << (SHM_SHARE_BITS - 1), /* this number: the sender cannot write */
 	SHM_SMALL_BYTES = 64 * 1024,               /* all that a conduit costs while no long message has come, */
 	SHM_SEGMENT_BYTES = SHM_SMALL_BYTES + 2 * SHM_BULK_UNITS * SHM_BULK_UNIT_BYTES /* and ever; pages exist
 						      once touched */
@@ -64,6 +68,7 @@ enum shm_kind {
 	SHM_PULL,        /* in the sender's memory, read by process_vm_readv */
 	SHM_DIRECT,      /* in the sender's memory, and the sender is a thread of this process */
 	SHM_ARENA,       /* in the sender's arena, which the receiver has mapped */
+	SHM_PUSHED,      /* where the receive wants them: the sender has written them there */
 	SHM_REST         /* no message: more bytes of the SHM_INLINE before it */
 };
 
@@ -86,12 +91,38 @@ static inline bool shm_is_lent(enum shm_kind kind)
  * word[3]  SHM_INLINE: payload, to word[7]; else bytes
  * word[4]  SHM_RING, SHM_BULK, SHM_MORE: bits 0..31 first unit, bits 32..63 bytes of this run
  *          SHM_PULL, SHM_DIRECT: address; SHM_ARENA: offset
- * word[5]  SHM_PULL, SHM_DIRECT, SHM_ARENA: token
+ * word[5]  SHM_PULL, SHM_DIRECT, SHM_ARENA: bits 0..31 token; SHM_PULL, SHM_DIRECT: bit 32: the sender would move a
+ *          part of it itself (share.c)
  * SHM_REST: payload from word[1] on; written before the cell of its SHM_INLINE.
- * Relaxed but for word[0], whose store publishes the rest. */
+ *
+ * An offer is such a line too, the receiver's to write but for the last two words. The i-th message fits the i-th
+ * receive, and so its offer:
+ * word[0]  the receive's number, from 1 on, of all since the conduit was opened
+ * word[1]  signature
+ * word[2]  sequence
+ * word[3]  bytes
+ * word[4]  offset in its arena; or address
+ * word[5]  enum shm_offer: which of these
+ * word[6]  SHM_OFFER_ADDRESS: shm_share_word(): units that either end has taken to move them (share.c)
+ * word[7]  the same: units that the sender has written; or SHM_SHARE_FAILED
+ * Relaxed but for word[0], whose store publishes the rest, and the last two. */
 struct shm_cell {
 	alignas(64) _Atomic uint64_t word[SHM_CELL_WORDS];
 };
+
+enum shm_offer { SHM_OFFER_NONE, SHM_OFFER_ARENA, SHM_OFFER_ADDRESS };
+
+/* A number of units of a message, together with the message's number. */
+static inline uint64_t shm_share_word(uint64_t number, uint64_t units)
+{
+	return number << SHM_SHARE_BITS | units;
+}
+
+/* The units in it, if it is of the message of this number; else more than a message has. */
+static inline uint64_t shm_share_units(uint64_t word, uint64_t number)
+{
+	return word - shm_share_word(number, 0);
+}
 
 struct shm_side {
 	/* Written for each message that is not inline, read by the other end when it needs room or waits for a
@@ -100,10 +131,11 @@ struct shm_side {
 	_Atomic uint64_t units_freed;               /* of the other end's */
 	_Atomic uint64_t bulk_freed;                /* of the other end's bulk units */
 	_Atomic uint64_t tokens_done;               /* of the other end's */
-	_Atomic uint32_t reading; /* this end copies from the other's memory right now (one process) */
+	/* This end reads (one process) or writes the other's memory right now: the message of this number; 0: not. */
+	_Atomic uint64_t touching;
 	/* Read by the other end after everything that it publishes. Taken down by whoever wakes, too. */
 	alignas(64) _Atomic uint32_t sleeping;
-	/* Set once: this end's memory must not be read any more, and this end reads no more. */
+	/* Set once: this end's memory must not be touched any more, and this end touches no more. */
 	alignas(64) _Atomic uint32_t closed;
 	/* See way.h, by kind and size of calls: what the last one took this end (ns a MiB; 0: there was none), and how
 	 * it sends if both do (enum shm_exchanges). */
@@ -114,6 +146,7 @@ struct shm_side {
 struct shm_segment {
 	alignas(64) _Atomic uint32_t holders;       /* ends that use this mapping (1, or 2 in one process) */
 	struct shm_side side[2];                    /* 0: the end that dialed */
+	struct shm_cell offers[2][SHM_OFFERS];
 	alignas(4096) struct shm_cell cells[2][SHM_CELLS];
 	unsigned char units[2][SHM_UNITS][SHM_UNIT_BYTES];
 	alignas(4096) unsigned char bulk[2][SHM_BULK_UNITS][SHM_BULK_UNIT_BYTES];

@@ -73,6 +73,7 @@ static inline void publish_inline(struct shm_conduit *shm, const struct collet_t
 	}
 	publish(shm, SHM_INLINE, bytes);
 	shm->out_next = rest;
+	shm->out_messages++;
 	count_sent(shm, transfer);
 }
 
@@ -156,6 +157,7 @@ static inline void publish_run(struct shm_conduit *shm, const struct collet_tran
 	fill_header(cell, &transfer->message);
 	fill(cell, 3, transfer->message.bytes);
 	fill(cell, 4, (uint64_t)first | bytes << 32);
+	shm->out_messages += !at;
 	publish(shm, at ? SHM_MORE : bulk ? SHM_BULK : SHM_RING, 0);
 }
 
@@ -201,8 +203,27 @@ static bool lend(struct shm_conduit *shm, enum shm_kind kind, uint64_t where)
 	fill_header(cell, &transfer->message);
 	fill(cell, 3, transfer->message.bytes);
 	fill(cell, 4, where);
-	fill(cell, 5, token);
+	const bool shared = !(transfer->flags & COLLET_TRANSFER_WAITS) &&
+		collet_shm_may_help(shm, kind, transfer->message.bytes);
+	fill(cell, 5, token | (uint64_t)shared << 32);
+	shm->out_messages++;
+	shm->tokens_shared = (shm->tokens_shared & ~((uint64_t)1 << token)) | (uint64_t)shared << token;
+	transfer->transport_private[0] = shm->out_messages;
 	publish(shm, kind, 0);
+	return true;
+}
+
+/* Brings the bytes to where the peer has said that it waits for them, and says that they are there. */
+static bool push(struct shm_conduit *shm)
+{
+	if (!collet_shm_push(shm))
+		return false;
+	struct shm_cell *cell = next_cell(shm);
+	fill_header(cell, &shm->sends.first->message);
+	fill(cell, 3, shm->sends.first->message.bytes);
+	shm->out_messages++;
+	publish(shm, SHM_PUSHED, 0);
+	settle_first(shm);
 	return true;
 }
 
@@ -263,6 +284,8 @@ static enum shm_kind way_of_first(const struct shm_conduit *shm, uint64_t units_
 		return shm->sent_kind;
 	if (bytes <= SHM_INLINE_BYTES)
 		return SHM_INLINE;
+	if (collet_shm_may_push(shm))
+		return SHM_PUSHED;
 	const uint64_t arena_min = transfer->flags & COLLET_TRANSFER_WAITS && shm->arena_min > SHM_ARENA_WAITS_MIN ?
 		SHM_ARENA_WAITS_MIN : shm->arena_min;
 	if (bytes >= arena_min && shm->peer_maps &&
@@ -310,6 +333,8 @@ static bool send_as(struct shm_conduit *shm, enum shm_kind kind, uint64_t where)
 		return send_run(shm, false);
 	case SHM_BULK:
 		return send_run(shm, true);
+	case SHM_PUSHED:
+		return push(shm);
 	default:
 		return lend(shm, kind, where);
 	}
@@ -366,6 +391,11 @@ uint32_t collet_shm_send(struct shm_conduit *shm)
 	if (shm->tokens_lent)
 		collect(shm);
 	collet_shm_send_some(shm);
+	/* What this end reads itself comes first: of two that lend each other something, both copy already. */
+	if (collet_shm_can_help(shm)) {
+		collet_shm_help(shm);
+		collect(shm);
+	}
 	return before - shm->conduit.posted;
 }
 
@@ -376,7 +406,7 @@ bool collet_shm_can_send(const struct shm_conduit *shm)
 	const uint64_t freed = atomic_load_explicit(&shm->theirs->units_freed, memory_order_seq_cst);
 	const uint64_t bulk_freed = atomic_load_explicit(&shm->theirs->bulk_freed, memory_order_seq_cst);
 	const uint64_t taken = atomic_load_explicit(&shm->theirs->cells_taken, memory_order_seq_cst);
-	if (shm->tokens_lent & ~(shm->tokens_used ^ done))
+	if (shm->tokens_lent & ~(shm->tokens_used ^ done) || collet_shm_can_help(shm))
 		return true;
 	if (!shm->sends.first || shm->out_next - taken >= SHM_CELLS)
 		return false;
@@ -389,5 +419,7 @@ bool collet_shm_can_send(const struct shm_conduit *shm)
 		return shm_find_run(units_free, run_units(shm, false)) >= 0;
 	if (kind == SHM_BULK)
 		return shm_find_run(~(shm->out_bulk_used ^ bulk_freed), run_units(shm, true)) >= 0;
+	if (kind == SHM_PUSHED)
+		return true;
 	return free_tokens(shm, done) != 0;
 }

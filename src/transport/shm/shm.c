@@ -7,6 +7,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "core/clock.h"
 #include "core/status.h"
 #include "transport/shm/conduit.h"
 
@@ -37,7 +38,52 @@ void collet_shm_wake(struct shm_conduit *shm)
 		return;
 }
 
-/* From here on the peer reads nothing of this rank's memory that it would report as received. */
+/* Is the peer gone? Nothing is said on the socket once the conduit is open, so all there can be is its end. */
+static bool look_for_peer(struct shm_conduit *shm)
+{
+	char byte;
+	if (shm->gone)
+		return true;
+	shm_count(&shm->conduit.stats.system_calls, 1);
+	const ssize_t got = recv(shm->socket, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+	/* Acquire, pairing with the store in the peer's take_back(): all that it has published is to be seen. */
+	shm->gone = (got < 0 && errno != EAGAIN && errno != EINTR) || got >= 0 ||
+		atomic_load_explicit(&shm->theirs->closed, memory_order_acquire) != 0;
+	return shm->gone;
+}
+
+/* The peer has been stopped while it wrote the message of this number, and would go on with that. */
+static void warn_of_write(struct shm_conduit *shm, uint64_t number)
+{
+	const struct shm_cell *line = shm_offer_line(shm->out_offers, number);
+	const uint64_t bytes = atomic_load_explicit(&line->word[3], memory_order_relaxed);
+	const bool known = atomic_load_explicit(&line->word[0], memory_order_relaxed) == number;
+	char name[160];
+	collet_log(shm->log, COLLET_LOG_WARN,
+		"shm: %s was stopped while it wrote into this rank's memory: up to %llu bytes of the call's result "
+		"may still change when it goes on (kill it, or do not use that memory before it has)",
+		collet_shm_peer_name(shm, name, sizeof(name)), (unsigned long long)(known ? bytes : 0));
+}
+
+/* Waits until the peer, amidst a piece or a message, no longer touches this rank's memory: it ends by itself, and no
+ * next one begins. A process may be killed amidst it, or stopped; in the latter case nothing but a second helps. */
+static void await_touched(struct shm_conduit *shm)
+{
+	const int64_t deadline = collet_deadline_after(SHM_TOUCHED_NS);
+	uint64_t number;
+	/* Acquire (and more), pairing with the release in collet_shm_touched(). */
+	while ((number = atomic_load_explicit(&shm->theirs->touching, memory_order_seq_cst)) != 0) {
+		if (!shm->same_process && look_for_peer(shm))
+			return;
+		if (!shm->same_process && collet_deadline_passed(deadline)) {
+			warn_of_write(shm, number);
+			return;
+		}
+		sched_yield();
+	}
+}
+
+/* From here on the peer reads nothing of this rank's memory that it would report as received, and writes nothing. */
 static void take_back(struct shm_conduit *shm)
 {
 	/* Pairs with peer_closed(): whoever reads what a caller writes from now on finds this when it looks, after. */
@@ -45,11 +91,7 @@ static void take_back(struct shm_conduit *shm)
 #ifndef __SANITIZE_THREAD__  /* which does not know fences */
 	atomic_thread_fence(memory_order_seq_cst);
 #endif
-	/* A thread may be amidst a slice; it ends by itself, and no next one begins. Acquire (and more), pairing with
-	 * the release in copy_slice_guarded(). */
-	if (shm->same_process)
-		while (atomic_load_explicit(&shm->theirs->reading, memory_order_seq_cst))
-			sched_yield();
+	await_touched(shm);
 	if (atomic_load_explicit(&shm->theirs->sleeping, memory_order_seq_cst))
 		collet_shm_wake(shm);
 }
@@ -131,24 +173,12 @@ static void post_recv(struct collet_conduit *conduit, struct collet_transfer *tr
 		return;
 	transfer->status = COLLET_PENDING;
 	conduit->posted++;
+	collet_shm_offer(shm, transfer);
+	shm->in_posted++;
 	const bool first = !shm->receives.first;
 	collet_transfer_queue_add(&shm->receives, transfer);
 	if (first)
 		(void)collet_shm_receive(shm, false);
-}
-
-/* Is the peer gone? Nothing is said on the socket once the conduit is open, so all there can be is its end. */
-static bool look_for_peer(struct shm_conduit *shm)
-{
-	char byte;
-	if (shm->gone)
-		return true;
-	shm_count(&shm->conduit.stats.system_calls, 1);
-	const ssize_t got = recv(shm->socket, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
-	/* Acquire, pairing with the store in the peer's take_back(): all that it has published is to be seen. */
-	shm->gone = (got < 0 && errno != EAGAIN && errno != EINTR) || got >= 0 ||
-		atomic_load_explicit(&shm->theirs->closed, memory_order_acquire) != 0;
-	return shm->gone;
 }
 
 static uint32_t move(struct shm_conduit *shm)
@@ -174,7 +204,7 @@ static uint32_t check_peer(struct shm_conduit *shm)
 		return 0;
 	const uint64_t cells = shm->in_next;
 	const uint32_t settled = move(shm);
-	const bool moves = settled || shm->in_next != cells || shm_is_lent(shm->incoming.kind);
+	const bool moves = settled || shm->in_next != cells || collet_shm_can_read(shm);
 	if (moves || shm->conduit.status != COLLET_OK || !is_waited_for(shm))
 		return settled;
 	if (shm->conduit.posted == 0 && collet_shm_has_arrived(shm))
@@ -227,7 +257,7 @@ static void fence_tellers(void)
 
 static bool can_move(const struct shm_conduit *shm)
 {
-	if (shm_is_lent(shm->incoming.kind))
+	if (collet_shm_can_read(shm))
 		return true;
 	const bool waits = shm->receives.first || shm->incoming.kind || shm->peeked;
 	return (waits && collet_shm_has_arrived(shm)) || collet_shm_can_send(shm);
