@@ -17,6 +17,11 @@ enum { CELL = (512 << 10) / sizeof(uint32_t), SHORT = (64 << 10) / sizeof(uint32
 
 enum place { ON_HOST, ON_GPU, REGISTERED, PLACES };
 
+struct way {
+	const char *transport, *faulty; /* COLLET_FAULTY; "": as it comes */
+	bool reaches;
+};
+
 struct message {
 	uint64_t count;
 	enum place from, to;
@@ -38,9 +43,10 @@ static unsigned posted(struct rank *rank, const char *what)
 
 /* Does it go from there, or into there, as it is? A receiver that is reached asks for all of it at once; a sender that
  * is not sends pieces of a cell each, of which one may be all there is. */
-static bool is_in_place(const struct message *message, bool sends)
+static bool is_in_place(const struct rank *rank, const struct message *message, bool sends)
 {
-	if (message->count <= SHORT || (sends ? message->from : message->to) != REGISTERED)
+	const struct way *way = rank->options->context;
+	if (!way->reaches || message->count <= SHORT || (sends ? message->from : message->to) != REGISTERED)
 		return false;
 	return sends ? message->to != ON_GPU : message->from != ON_GPU || message->count <= CELL;
 }
@@ -71,7 +77,7 @@ static void pass(struct gpu *gpu, const struct message *message, uint32_t seed)
 	if (message->on_stream)
 		gpu_synchronize(gpu, 0);
 	const unsigned in_place = posted(rank, what) - before;
-	rank_check(rank, in_place == is_in_place(message, sends), "%s: %u messages in place", rank->report->doing,
+	rank_check(rank, in_place == is_in_place(rank, message, sends), "%s: %u messages in place", rank->report->doing,
 		in_place);
 	bool fine = rank_check(rank, buffer_read(&buffer, values), "reading a buffer");
 	for (uint64_t i = 0; i < message->count && fine; i++)
@@ -101,8 +107,39 @@ static void pass_all(struct rank *rank)
 
 static void long_ones_go_as_they_are_where_both_ends_are_reached(void **state)
 {
-	const struct ranks_options options = { .size = 2, .transport = "gpu" };
+	static const struct way way = { .reaches = true };
+	const struct ranks_options options = { .size = 2, .transport = "gpu", .context = &way };
 	ranks_must_pass(&options, pass_all);
+}
+
+static void pass_some(struct rank *rank)
+{
+	struct gpu gpu;
+	if (!gpu_start(&gpu, rank))
+		return;
+	for (uint32_t row = 0; row < 4 && !rank->report->failed; row++) {
+		const struct message message = { LONG, row & 1 ? ON_GPU : REGISTERED, REGISTERED, row & 2 };
+		pass(&gpu, &message, row + 1);
+	}
+	gpu_end(&gpu);
+}
+
+/* What is cut may be too short for a transport to take it from there. */
+static void they_do_through_wrappers_that_cut_nothing(void **state)
+{
+	static const struct way ways[] = {
+		{ "trace:gpu", "", true },
+		{ "faulty:gpu", "delay=50,split=0,skip=4", true },
+		{ "faulty:gpu", "", false },
+	};
+	setenv("COLLET_TRACE", "quiet", 1);
+	for (size_t i = 0; i < sizeof(ways) / sizeof(ways[0]); i++) {
+		const struct ranks_options options = { .size = 2, .transport = ways[i].transport, .context = &ways[i] };
+		setenv("COLLET_FAULTY", ways[i].faulty, 1);
+		ranks_must_pass(&options, pass_some);
+	}
+	unsetenv("COLLET_FAULTY");
+	unsetenv("COLLET_TRACE");
 }
 
 /* Where the GPU cannot be reached, and why is logged, registering changes nothing. */
@@ -142,6 +179,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(long_ones_go_as_they_are_where_both_ends_are_reached),
+		cmocka_unit_test(they_do_through_wrappers_that_cut_nothing),
 		cmocka_unit_test(what_cannot_be_reached_goes_by_way_of_the_host),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -6,7 +6,8 @@
  *
  * COLLET_FAULTY is a list of these, without spaces (default: delay=50,split=3,skip=4):
  *   delay=US    one message of two is held back, for up to so many microseconds
- *   split=N     one message of N is cut into 2 to 4 parts; 0: none
+ *   split=N     one message of N is cut into 2 to 4 parts; 0: none. Messages lie in a GPU's memory only with 0, on all
+ *               ranks: the wrapped transport takes them there by their length, and a part may be a byte
  *   skip=N      one call of progress in N does nothing; 0: none
  *   lose=N      the conduit of the rank's Nth message ends as COLLET_ERR_PEER_LOST
  *   fail=N      the same, as COLLET_ERR_TRANSPORT
@@ -59,6 +60,8 @@ uint32_t faulty_follow(struct faulty_conduit *faulty)
 	const struct collet_conduit *inner = faulty_inner(faulty);
 	faulty->conduit.stats.system_calls = inner->stats.system_calls;
 	faulty->conduit.peer_cpu = inner->peer_cpu;
+	faulty->conduit.reads_memory_min = inner->reads_memory_min;
+	faulty->conduit.reads_calls = inner->reads_calls;
 	if (inner->status == COLLET_OK || faulty->conduit.status != COLLET_OK || faulty->last)
 		return 0;
 	return faulty_end(faulty, inner->status);
@@ -130,7 +133,8 @@ bool faulty_has_settled(const struct faulty_slot *slot, collet_status *status)
 }
 
 struct collet_transfer faulty_part(
-	struct faulty_way *way, const struct faulty_slot *slot, uint32_t part, void *data, bool wrong)
+	struct faulty_way *way, const struct faulty_slot *slot, uint32_t part, const struct collet_transfer *outer,
+	bool wrong)
 {
 	const uint64_t first = part ? slot->bytes.ends[part - 1] : 0;
 	return (struct collet_transfer){
@@ -139,7 +143,8 @@ struct collet_transfer faulty_part(
 			.sequence = way->sequence++,
 			.bytes = wrong ? 0 : slot->bytes.ends[part] - first,
 		},
-		.data = wrong || !data ? NULL : (char *)data + first,
+		.flags = wrong ? 0 : outer->flags & COLLET_TRANSFER_GPU,
+		.data = wrong || !outer->data ? NULL : (char *)outer->data + first,
 	};
 }
 
@@ -170,7 +175,7 @@ static void begin_send(struct faulty_conduit *faulty, struct faulty_slot *slot)
 	slot->head = (struct collet_transfer){
 		.message = { HEAD_SIGNATURE, faulty->out.sequence++, sizeof(slot->bytes) }, .data = &slot->bytes };
 	for (uint32_t p = 0; p < slot->parts; p++)
-		slot->part[p] = faulty_part(&faulty->out, slot, p, outer->data, false);
+		slot->part[p] = faulty_part(&faulty->out, slot, p, outer, false);
 	table->post_send(inner, &slot->head);
 	for (uint32_t p = 0; p < slot->parts; p++)
 		table->post_send(inner, &slot->part[p]);
@@ -317,6 +322,18 @@ static bool arm(struct collet_conduit *conduit)
 	return faulty_inner(faulty)->posted == 0 || faulty_table(faulty)->arm(faulty_inner(faulty));
 }
 
+static void took(struct collet_conduit *conduit, uint32_t call, uint64_t bytes, uint64_t ticks)
+{
+	const struct faulty_conduit *faulty = faulty_of(conduit);
+	faulty_table(faulty)->took(faulty_inner(faulty), call, bytes, ticks);
+}
+
+static bool takes_gpu(struct collet_conduit *conduit, const void *data, uint64_t bytes)
+{
+	const struct faulty_conduit *faulty = faulty_of(conduit);
+	return faulty_table(faulty)->takes_gpu(faulty_inner(faulty), data, bytes);
+}
+
 static void disarm(struct collet_conduit *conduit)
 {
 	struct faulty_conduit *faulty = faulty_of(conduit);
@@ -405,5 +422,8 @@ collet_status collet_faulty_wrap(struct collet_offer *offer, const struct collet
 	own->peek = peek;
 	own->arm = arm;
 	own->disarm = disarm;
+	/* Parts may be too short for what the wrapped one takes in a GPU's memory. */
+	own->takes_gpu = wrapper->inner->takes_gpu && !device->split ? takes_gpu : NULL;
+	own->took = wrapper->inner->took ? took : NULL;
 	return COLLET_OK;
 }

@@ -104,9 +104,10 @@ struct faulty_slot *faulty_take_slot(struct faulty_way *way, struct collet_trans
 struct collet_transfer *faulty_take_waiting(struct faulty_way *way);
 /* Whether all of the slot's parts have settled; *status the first that did not go well. */
 bool faulty_has_settled(const struct faulty_slot *slot, collet_status *status);
-/* What the wrapped conduit is lent for a part of it; wrong: something that fits nothing. */
+/* What the wrapped conduit is lent for a part of outer; wrong: something that fits nothing. */
 struct collet_transfer faulty_part(
-	struct faulty_way *way, const struct faulty_slot *slot, uint32_t part, void *data, bool wrong);
+	struct faulty_way *way, const struct faulty_slot *slot, uint32_t part, const struct collet_transfer *outer,
+	bool wrong);
 
 /* faulty_receive.c */
 /* Receives what has been announced, and settles what has come. */

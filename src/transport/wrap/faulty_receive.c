@@ -13,6 +13,19 @@ static bool is_sound(const struct faulty_head *head)
 	return true;
 }
 
+/* May what the head announces be received where the first receive that waits would have it? Else it is the end. */
+static bool is_receivable(struct faulty_conduit *faulty)
+{
+	if (faulty->came.parts == 1 || !(faulty->in.waiting.first->flags & COLLET_TRANSFER_GPU))
+		return true;
+	(void)faulty_end(faulty,
+		collet_fail(COLLET_ERR_CONFIG,
+			"%s: rank %u on %s, channel %u: what it has cut cannot be received in a GPU's memory; "
+			"COLLET_FAULTY must say split=0 on all ranks or on none",
+			faulty->device->name, faulty->conduit.peer, faulty->peer->host, faulty->conduit.channel));
+	return false;
+}
+
 /* Has a head: receives what it announces, into the first receive that waits. False: no room now. */
 static bool begin_receive(struct faulty_conduit *faulty)
 {
@@ -28,8 +41,8 @@ static bool begin_receive(struct faulty_conduit *faulty)
 	slot->mismatched = !collet_message_equal(&slot->bytes.message, &outer->message);
 	slot->viewed = !slot->mismatched && slot->parts == 1 && outer->flags & COLLET_TRANSFER_VIEW;
 	for (uint32_t p = 0; p < slot->parts; p++) {
-		slot->part[p] = faulty_part(&faulty->in, slot, p, outer->data, slot->mismatched);
-		slot->part[p].flags = slot->viewed ? COLLET_TRANSFER_VIEW : 0;
+		slot->part[p] = faulty_part(&faulty->in, slot, p, outer, slot->mismatched);
+		slot->part[p].flags |= slot->viewed ? COLLET_TRANSFER_VIEW : 0;
 	}
 	for (uint32_t p = 0; p < slot->parts; p++)
 		table->post_recv(inner, &slot->part[p]);
@@ -89,7 +102,7 @@ uint32_t faulty_advance_in(struct faulty_conduit *faulty)
 	struct faulty_way *in = &faulty->in;
 	uint32_t settled = 0;
 	while (in->waiting.first && faulty->conduit.status == COLLET_OK && faulty_get_head(faulty) &&
-		begin_receive(faulty))
+		is_receivable(faulty) && begin_receive(faulty))
 		;
 	while (in->first) {
 		struct faulty_slot *slot = in->first;

@@ -62,6 +62,8 @@ static void mirror(struct collet_conduit *conduit)
 	conduit->status = inner->status;
 	conduit->posted = inner->posted;
 	conduit->reads_arena = inner->reads_arena;
+	conduit->reads_memory_min = inner->reads_memory_min;
+	conduit->reads_calls = inner->reads_calls;
 	conduit->peer_cpu = inner->peer_cpu;
 	conduit->stats = inner->stats;
 }
@@ -241,6 +243,17 @@ static void disarm(struct collet_conduit *conduit)
 	mirror(conduit);
 }
 
+static void took(struct collet_conduit *conduit, uint32_t call, uint64_t bytes, uint64_t ticks)
+{
+	table_of(conduit)->took(inner_of(conduit), call, bytes, ticks);
+	mirror(conduit);
+}
+
+static bool takes_gpu(struct collet_conduit *conduit, const void *data, uint64_t bytes)
+{
+	return table_of(conduit)->takes_gpu(inner_of(conduit), data, bytes);
+}
+
 static unsigned long long get(const _Atomic uint64_t *count)
 {
 	return (unsigned long long)atomic_load_explicit(count, memory_order_relaxed);
@@ -282,5 +295,7 @@ collet_status collet_trace_wrap(struct collet_offer *offer, const struct collet_
 	own->peek = peek;
 	own->arm = arm;
 	own->disarm = disarm;
+	own->takes_gpu = device->wrapper.inner->takes_gpu ? takes_gpu : NULL;
+	own->took = device->wrapper.inner->took ? took : NULL;
 	return COLLET_OK;
 }

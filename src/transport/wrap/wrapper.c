@@ -28,6 +28,8 @@ void collet_wrapper_begin(struct collet_offer *offer, struct collet_wrapper *wra
 	offer->own.device_open = NULL;  /* the wrapped device is open */
 	offer->own.memory_register = inner->memory_register ? memory_register : NULL;
 	offer->own.memory_deregister = inner->memory_register ? memory_deregister : NULL;
+	offer->own.takes_gpu = NULL;  /* of the wrapped one's conduits */
+	offer->own.took = NULL;
 	offer->device = (struct collet_device *)(void *)wrapper;
 }
 

@@ -59,7 +59,7 @@ __attribute__((unused)) static void forget(struct collet_device *device, void *r
 
 /* ---- One that reaches GPU memory, as an adapter would: by the pages of the dma-buf, which the processor sees here. */
 
-enum { WINDOWS = 32, SHORT_BYTES = 64 << 10 };
+enum { WINDOWS = 32, SHORT_BYTES = 16 << 10 };
 
 struct window {
 	char *first;                     /* of the GPU; NULL: free */
@@ -126,10 +126,19 @@ __attribute__((unused)) static void close_window(struct collet_device *device, v
 	pthread_mutex_unlock(&windows_lock);
 }
 
+/* What is behind another's conduit is not this one's struct. */
+static void must_be_own(const struct collet_conduit *conduit)
+{
+	if (strcmp(conduit->transport->name, NAME_OF(KIND)) != 0)
+		abort();
+}
+
 __attribute__((unused)) static bool takes_gpu(struct collet_conduit *conduit, const void *data, uint64_t bytes)
 {
-	(void)conduit;
-	return bytes > SHORT_BYTES && see(data, bytes);
+	/* As if there were something between the GPU and the adapter to that rank. */
+	const char *not_to = getenv("KIND_GPU_NOT_TO");
+	must_be_own(conduit);
+	return bytes > SHORT_BYTES && !(not_to && conduit->peer == (uint32_t)atoi(not_to)) && see(data, bytes);
 }
 
 __attribute__((unused)) static void send_seen(struct collet_conduit *conduit, struct collet_transfer *transfer)
@@ -148,6 +157,31 @@ __attribute__((unused)) static void receive_seen(struct collet_conduit *conduit,
 		atomic_fetch_add(&gpu_received_count, 1);
 	}
 	post_recv(conduit, transfer);
+}
+
+/* ---- One that says what it would have of its peer and the engine, and nothing else. */
+
+enum { HINTED_BYTES = 4096 };
+
+__attribute__((unused)) static uint32_t progress_hinting(struct collet_conduit *conduit)
+{
+	conduit->reads_memory_min = HINTED_BYTES;
+	return progress(conduit);
+}
+
+__attribute__((unused)) static bool takes_long_ones(struct collet_conduit *conduit, const void *data, uint64_t bytes)
+{
+	(void)data;
+	must_be_own(conduit);
+	return bytes >= HINTED_BYTES;
+}
+
+__attribute__((unused)) static enum collet_now send_later(
+	struct collet_conduit *conduit, struct collet_transfer *transfer)
+{
+	(void)conduit;
+	(void)transfer;
+	return COLLET_NOW_POST;
 }
 
 __attribute__((unused)) static bool reaches_all(const struct collet_card *self, const struct collet_card *peer)
@@ -193,6 +227,8 @@ __attribute__((constructor)) static void spoil(void)
 #elif defined(KIND_memory)
 	table->memory_register = learn;
 	table->memory_deregister = forget;
+	table->takes_gpu = takes_long_ones;
+	table->progress = progress_hinting;
 #elif defined(KIND_gpu)
 	table->memory_register = open_window;
 	table->memory_deregister = close_window;

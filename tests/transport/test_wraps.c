@@ -1,0 +1,65 @@
+/* What wrappers pass on of what the wrapped transport says: the engine asks the wrapper's conduit, and the wrapped
+ * transport is asked of its own. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+#include "pair.h"
+
+enum { HINTED = 4096, LONG = 3 * HINTED };  /* bytes: see modules/kinds.c, memory */
+
+struct row {
+	const char *transport, *faulty;
+	bool takes_gpu;
+};
+
+static void exchange(struct pair *pair)
+{
+	static char from[LONG], to[LONG];
+	struct collet_transfer send = transfer_of(1, from, LONG), receive = transfer_of(1, to, LONG);
+	struct collet_conduit *left = pair->ends[0].conduit, *right = pair->ends[1].conduit;
+	pattern_fill(from, LONG, 1);
+	right->transport->post_recv(right, &receive);
+	left->transport->post_send(left, &send);
+	assert_true(pair_settle(pair, &receive) && pair_settle(pair, &send));
+	assert_int_equal(receive.status, COLLET_OK);
+	assert_true(pattern_is(to, LONG, 1));
+}
+
+static void wrappers_pass_on_what_the_wrapped_one_says(void **state)
+{
+	static const struct row rows[] = {
+		{ "memory", "", true },
+		{ "trace:memory", "", true },
+		{ "faulty:memory", "delay=5,split=0,skip=4", true },
+		{ "faulty:memory", "delay=5,split=2,skip=4", false },
+		{ "trace:faulty:memory", "delay=5,split=0,skip=4", true },
+		{ "faulty:skeleton", "delay=5,split=0,skip=4", false },
+	};
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+		const struct row *row = &rows[i];
+		struct pair pair;
+		setenv("COLLET_FAULTY", row->faulty, 1);
+		pair_open(&pair, row->transport);
+		exchange(&pair);
+		struct collet_conduit *conduit = pair.ends[1].conduit;
+		bool (*takes_gpu)(struct collet_conduit *, const void *, uint64_t) = conduit->transport->takes_gpu;
+		if (row->takes_gpu != (takes_gpu && takes_gpu(conduit, &pair, HINTED)) ||
+			(takes_gpu && takes_gpu(conduit, &pair, HINTED - 1)))
+			fail_msg("%s: takes_gpu", row->transport);
+		if (conduit->reads_memory_min != (row == &rows[5] ? 0 : HINTED))
+			fail_msg("%s: reads_memory_min is %llu", row->transport,
+				(unsigned long long)conduit->reads_memory_min);
+		pair_close(&pair);
+	}
+	unsetenv("COLLET_FAULTY");
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = { cmocka_unit_test(wrappers_pass_on_what_the_wrapped_one_says) };
+	return cmocka_run_group_tests_name("wraps", tests, NULL, NULL);
+}
