@@ -86,6 +86,12 @@ static bool reaches(const struct collet_card *self, const struct collet_card *pe
 	return self->rank != peer->rank && collet_card_data(peer, "skeleton", &bytes) && bytes == 1;
 }
 
+/* Did a system call move nothing because nothing can be moved now? */
+static bool must_wait(ssize_t bytes)
+{
+	return bytes < 0 && (errno == EAGAIN || errno == EINTR);
+}
+
 /* Everything ends here: the conduit, and with it all that is lent. Returns how many transfers that settled. */
 static uint32_t end(struct conduit *c, collet_status status)
 {
@@ -132,15 +138,22 @@ static collet_status opening(struct collet_conduit *conduit)
 	if (conduit->status != COLLET_OK || c->ready)
 		return conduit->status;
 	if (!c->greeted) {
-		if (send(c->socket, &byte, 1, MSG_DONTWAIT | MSG_NOSIGNAL) != 1 && errno != EAGAIN)
-			return lose(c, errno), conduit->status;
+		const ssize_t sent = send(c->socket, &byte, 1, MSG_DONTWAIT | MSG_NOSIGNAL);
+		if (must_wait(sent))
+			return COLLET_PENDING;
+		if (sent < 0) {
+			(void)lose(c, errno);
+			return conduit->status;
+		}
 		c->greeted = true;
 	}
 	const ssize_t got = recv(c->socket, &byte, 1, MSG_DONTWAIT);
-	if (got < 0 && (errno == EAGAIN || errno == EINTR))
+	if (must_wait(got))
 		return COLLET_PENDING;
-	if (got != 1 || byte != 's')
-		return lose(c, got < 0 ? errno : 0), conduit->status;
+	if (got != 1 || byte != 's') {
+		(void)lose(c, got < 0 ? errno : 0);
+		return conduit->status;
+	}
 	/* Edge-triggered: arm() asks the socket itself, so no edge is missed and none wakes for ever. */
 	struct epoll_event event = { .events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET, .data.ptr = conduit };
 	if (epoll_ctl(c->epoll_fd, EPOLL_CTL_ADD, c->socket, &event) != 0) {
@@ -192,12 +205,6 @@ static void close_conduit(struct collet_conduit *conduit)
 }
 
 /* ---- Sending ------------------------------------------------------------------------------------------------ */
-
-/* Did a system call move nothing because nothing can be moved now? */
-static bool must_wait(ssize_t bytes)
-{
-	return bytes < 0 && (errno == EAGAIN || errno == EINTR);
-}
 
 static uint32_t send_some(struct conduit *c)
 {

@@ -7,9 +7,10 @@
  *
  *     const struct collet_transport collet_transport_module = { ... };
  *
- * and lies in a folder of COLLET_TRANSPORT_PATH or in the library's module folder (pkg-config --variable=moduledir
- * collet). A module needs no symbol of the library: what it may call comes as a table (struct collet_host).
- * examples/transport-skeleton is one to begin with; transport-contract runs what is said here against any.
+ * whose name is NAME, and lies in a folder of COLLET_TRANSPORT_PATH or in the library's module folder (pkg-config
+ * --variable=moduledir collet). A module needs no symbol of the library: what it may call comes as a table (struct
+ * collet_host). examples/transport-skeleton is one to begin with; transport-contract runs what is said here against
+ * any.
  *
  * Things
  *   transport  the table; static, the same for all contexts
@@ -22,18 +23,24 @@
  * Life of a conduit. The control plane brings a connected, authenticated stream socket to the same conduit's other end.
  * open() begins, opening() goes on until both ends are ready: over the socket the two may exchange what they need
  * (descriptors, keys, queue pair numbers), and they may keep it, to send over or only to learn of the peer's end.
- * Then the data path: posts and progress. close() ends it at any time.
+ * Then the data path: posts and progress. close() ends it at any time, and frees what open() has taken over or made,
+ * the socket too; the conduit's own memory is the caller's.
  *
  * Threads. Calls on one conduit never overlap; open() and opening() come from the control thread, everything after
- * opening() has returned COLLET_OK from whichever thread makes progress for the rank, one at a time. Calls on different
- * conduits of one device may overlap (one opens while another moves). device_open() and device_close() come from the
- * thread that creates or destroys the context; memory_register() and memory_deregister() from any thread.
+ * opening() has returned COLLET_OK from whichever thread makes progress for the rank, one at a time. close() comes from
+ * either. Calls on different conduits of one device may overlap (one opens while another moves). device_open() and
+ * device_close() come from the thread that creates or destroys the context; memory_register() and memory_deregister()
+ * from any thread, one at a time, while conduits move; reaches() from any, and several at once.
  *
  * No call blocks, and none calls back into the engine: every outcome is left in the transfer or the conduit, so there
  * is one place to look for errors. Nothing on the data path allocates.
  *
  * Errors. A call that fails says why, once, by host->fail(status, "NAME: what failed, with which rank on which host,
- * what to try"): the sentence becomes this thread's collet_last_error().
+ * what to try"): the sentence becomes this thread's collet_last_error(). What ends a conduit is COLLET_ERR_PEER_LOST
+ * where the peer, its host or the way to it is gone; COLLET_ERR_TRANSPORT where what came makes no sense, or an adapter
+ * has failed; COLLET_ERR_SYSTEM or _MEMORY where this rank cannot go on. A conduit that has ended stays so: what is
+ * lent settles with its status, and so does what is posted later. COLLET_ERR_MISMATCH is one receive's, and ends
+ * nothing.
  *
  * Versions. The table begins with the contract's version, which must be the library's, and with its own size. A later
  * library may know more slots, at the end: what a shorter table does not have counts as NULL, so new slots are always
@@ -103,7 +110,9 @@ struct collet_host {
 	/* The rank's arena: address space reserved, of which pages exist where memory is in use. *fd is the memfd
 	 * behind it (the library's). */
 	void (*arena_span)(const struct collet_arena *arena, void **first, uint64_t *bytes, int *fd);
-	/* Blocks in it: zeroed, aligned to 64 bytes, to 4 KiB from 4 KiB on. Registered like any other. */
+	/* Blocks in it: zeroed, aligned to 64 bytes, to 4 KiB from 4 KiB on; memory_register() is not told of them. Not
+	 * on the data path. alloc: COLLET_ERR_MEMORY, and *memory is as it was. free: NULL is fine;
+	 * COLLET_ERR_ARGUMENT, it is no such block. */
 	collet_status (*arena_alloc)(struct collet_arena *arena, void **memory, size_t bytes);
 	collet_status (*arena_free)(struct collet_arena *arena, void *memory);
 };
@@ -189,6 +198,7 @@ static inline const void *collet_card_data(const struct collet_card *card, const
 
 /* How a rank sleeps: one epoll set for everything that it waits for. */
 struct collet_wake {
+	/* A transport reads what is here, and changes none of it. */
 	int epoll_fd;                    /* transports add descriptors, edge-triggered or taken out again by
 					    disarm(), with any data.ptr but NULL */
 	int event_fd;                    /* any write wakes the rank; in the set with data.ptr = NULL. A transport may
@@ -203,9 +213,9 @@ struct collet_wake {
 
 /* What travels with a message, beside its bytes. The receiver says what it expects; anything else is a mismatch. */
 struct collet_message {
-	uint64_t signature;              /* what is being called */
-	uint64_t sequence;               /* which message this is */
-	uint64_t bytes;
+	uint64_t signature;              /* what is being called; any number */
+	uint64_t sequence;               /* which message this is; any number, and not always the next */
+	uint64_t bytes;                  /* of data; a peer's say, so bounded before it is used */
 };
 
 enum {
@@ -234,7 +244,8 @@ struct collet_transfer {
 					    bytes may be overwritten now */
 	uint32_t flags;                  /* COLLET_TRANSFER_* */
 	struct collet_message message;   /* send: what travels. Receive: what is expected; left by
-					    COLLET_ERR_MISMATCH as what came instead, data untouched */
+					    COLLET_ERR_MISMATCH as what came instead, data untouched: that message
+					    is dropped, and the next receive is for the next one */
 	void *data;                      /* message.bytes bytes; a send only reads them. May be NULL if 0 bytes */
 	const void *view;                /* receive with COLLET_TRANSFER_VIEW, settled COLLET_OK: where the bytes
 					    are, for reading: data, or the transport's or peer's own memory. Valid
@@ -250,6 +261,7 @@ enum collet_now {
 	COLLET_NOW_POST                  /* this way it does not, or not well: it is to be posted */
 };
 
+/* bytes: of messages, without what a transport sends along. */
 struct collet_conduit_stats {
 	uint64_t bytes_sent, bytes_received, messages_sent, messages_received, system_calls;
 };
@@ -269,7 +281,7 @@ struct collet_conduit {
 					    opening(), not changed after. The engine then gathers what it sends in
 					    there */
 	uint32_t peer_cpu;               /* the peer's collet_wake.cpu when it sent last; 0: unknown */
-	struct collet_conduit_stats stats; /* counted as transfers settle COLLET_OK */
+	struct collet_conduit_stats stats; /* counted as transfers settle COLLET_OK; system calls as they are made */
 	uint64_t reads_memory_min;       /* as reads_arena, of ordinary memory: from so many bytes on the peer reads it
 					    where it is about as fast as it would what was gathered for it; 0: it
 					    does not. May change; the engine then leaves there what goes to one
@@ -300,7 +312,7 @@ struct collet_device_config {
 
 /* Filled by device_open(); zeroed before. */
 struct collet_device_info {
-	char text[128];                  /* for people: which adapter, port, speed */
+	char text[128];                  /* for people: which adapter, port, speed; with its NUL */
 	uint8_t card[COLLET_CARD_DATA_BYTES]; /* for the peers' reaches() and open(), see collet_card_data() */
 	uint32_t card_bytes;             /* of it; few, since all transports of a rank share the card: where they do
 					    not fit, creation fails */
@@ -313,13 +325,14 @@ struct collet_conduit_config {
 	uint32_t channel;
 	bool dialed;                     /* this side connected the socket, the other accepted */
 	int socket;                      /* connected, authenticated, non-blocking, stream: AF_UNIX for local
-					    transports, else TCP. The conduit's from open() on, even if open() fails.
-					    -1 for "self" */
+					    transports, else TCP. The conduit's from open() on, even if open() fails:
+					    close() closes it. -1 for "self" */
 	struct collet_wake *wake;        /* lives as long as the context */
-	struct collet_arena *arena;      /* this rank's collet_mem_alloc memory; may be NULL */
+	struct collet_arena *arena;      /* this rank's collet_mem_alloc memory, which lives as long; may be NULL */
 	const struct collet_log *log;    /* lives as long as the context */
 	const struct collet_host *host;
-	struct collet_device *device;    /* what device_open() has made; NULL: there is no such slot */
+	struct collet_device *device;    /* what device_open() has made: until device_close(); NULL: there is no such
+					    slot */
 };
 
 struct collet_transport {
@@ -348,8 +361,8 @@ struct collet_transport {
 	/* Memory that transfers will lie in, if the transport gains by knowing ahead: from collet_mem_alloc(),
 	 * collet_mem_register(), the engine's staging; GPU memory by its dma-buf. *registration names it to
 	 * memory_deregister(), which comes before the memory goes and after its last transfer. Failing is no error but
-	 * for GPU memory: transfers in memory that is not registered must work too, if slower. Both or neither; only
-	 * with device_open. */
+	 * for GPU memory (of which that there is no dma-buf is COLLET_ERR_UNSUPPORTED): transfers in memory that is not
+	 * registered must work too, if slower. Both or neither; only with device_open. */
 	collet_status (*memory_register)(
 		struct collet_device *device, const struct collet_memory *memory, void **registration);
 	void (*memory_deregister)(struct collet_device *device, void *registration);
@@ -359,13 +372,14 @@ struct collet_transport {
 	/* Can these two ranks talk this way, as far as their cards tell? Pure: opens nothing, allocates nothing. Both
 	 * offer this transport. Asked in the order (this rank, the other). */
 	bool (*reaches)(const struct collet_card *self, const struct collet_card *peer);
-	/* Begins. The conduit is zeroed but for what its struct says. config is read during the call only. Even on
-	 * failure the conduit is left fit for close(). */
+	/* Begins. The conduit is zeroed but for what its struct says. config is read during the call only; what it
+	 * points to lives as its members say. Even on failure the conduit is left fit for close(), which follows. */
 	collet_status (*open)(struct collet_conduit *conduit, const struct collet_conduit_config *config);
 	/* Goes on: COLLET_PENDING until both ends are ready (asked again when the socket is readable, or after 10 ms),
 	 * then COLLET_OK for ever; or an error, after which the pair falls back to another transport. Called by the
-	 * control thread, until it has returned COLLET_OK; nothing else is called before but close(). No end may take
-	 * the conduit for ready that the other has refused. */
+	 * control thread, until it has returned COLLET_OK; nothing else is called before but close(), which also comes
+	 * when nobody waits for the conduit any more: it needs no deadline of its own. No end may take the conduit for
+	 * ready that the other has refused. */
 	collet_status (*opening)(struct collet_conduit *conduit);
 	/* Settles every lent transfer as COLLET_CANCELLED, makes sure that no peer reads or writes this rank's memory
 	 * through this conduit any more, then undoes open(). A message whose send has settled still reaches a peer that
@@ -382,9 +396,9 @@ struct collet_transport {
 	 * message. */
 	void (*post_send)(struct collet_conduit *conduit, struct collet_transfer *transfer);
 	void (*post_recv)(struct collet_conduit *conduit, struct collet_transfer *transfer);
-	/* Ends a view (every settled COLLET_TRANSFER_VIEW receive, once, in any order). Leaves status as it is, or
-	 * as COLLET_ERR_PEER_LOST: the peer took its memory back meanwhile, and what was seen in the view means
-	 * nothing. */
+	/* Ends a view (of every COLLET_TRANSFER_VIEW receive that has settled COLLET_OK and whose bytes are wanted:
+	 * once, in any order; close() ends the others). Leaves status as it is, or as COLLET_ERR_PEER_LOST: the peer
+	 * took its memory back meanwhile, and what was seen in the view means nothing. */
 	void (*release)(struct collet_conduit *conduit, struct collet_transfer *transfer);
 	/* Moves what can move without waiting; returns how many transfers it settled. Finds out that the peer is gone:
 	 * transfers that can no longer move settle as COLLET_ERR_PEER_LOST, and so does the conduit's status; what a
@@ -402,7 +416,8 @@ struct collet_transport {
 	/* ---- Sleeping: mandatory ---- */
 
 	/* Before sleeping, on every conduit that is waited for (posted != 0, or peeked at): false when something can
-	 * move right now; else true, and the epoll set or the wake event will tell when it can. */
+	 * move right now, or the conduit has ended; else true, and the epoll set or the wake event will tell when it
+	 * can, or that the peer is gone. */
 	bool (*arm)(struct collet_conduit *conduit);
 	/* After sleeping; also after an arm() that has returned false, or none. */
 	void (*disarm)(struct collet_conduit *conduit);

@@ -123,6 +123,10 @@ static const char *find_gap(const struct collet_transport *table)
 		return table->device_open ? "device_close" : "device_open";
 	if (!table->memory_register != !table->memory_deregister)
 		return table->memory_register ? "memory_deregister" : "memory_register";
+	if (!table->send_now != !table->recv_now)
+		return table->send_now ? "recv_now" : "send_now";
+	if (table->takes_gpu && !table->memory_register)
+		return "memory_register";
 	return table->memory_register && !table->device_open ? "device_open" : NULL;
 }
 

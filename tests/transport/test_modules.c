@@ -68,6 +68,8 @@ static const struct {
 	{ "head", COLLET_ERR_CONFIG, "has no room for its head" },
 	{ "gap", COLLET_ERR_CONFIG, "post_recv is missing" },
 	{ "half", COLLET_ERR_CONFIG, "device_close is missing" },
+	{ "now", COLLET_ERR_CONFIG, "recv_now is missing" },
+	{ "reach", COLLET_ERR_CONFIG, "memory_register is missing" },
 	{ "symbol", COLLET_ERR_CONFIG, "does not export collet_transport_module" },
 	{ "unresolved", COLLET_ERR_CONFIG, "collet_no_such_function" },
 	{ "device", COLLET_ERR_UNSUPPORTED, "no adapter of this kind in /sys/class/adapters" },
