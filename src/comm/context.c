@@ -270,26 +270,26 @@ static void close_cuda(struct collet_context *context, bool forked)
 	collet_cuda_close(&context->cuda);
 }
 
-collet_status collet_context_create(struct collet_context **created, const collet_options *options)
+/* What this rank has been told, and what its machine is. */
+static collet_status read_own(struct collet_context *context, const collet_options *options, bool *progress_thread)
 {
-	struct collet_context *context = calloc(1, sizeof(*context));
-	if (!context)
-		return collet_fail(COLLET_ERR_MEMORY, "no memory for a context");
-	struct collet_engine *engine = &context->engine;
-	pthread_mutex_init(&context->registry.lock, NULL);
 	collet_status status = collet_launch_read(&context->launch, options);
 	if (status == COLLET_OK)
 		status = read_settings(context, options);
-	const bool progress_thread = status == COLLET_OK && wants_progress_thread(options, &status);
+	if (status == COLLET_OK)
+		*progress_thread = wants_progress_thread(options, &status);
 	if (status == COLLET_OK)
 		status = collet_card_describe_host(&context->card);
-	if (status == COLLET_OK)
-		status = make_fork_mark(context);
+	return status;
+}
+
+/* What this rank has whether the others come or not. */
+static collet_status open_own(struct collet_context *context)
+{
+	struct collet_engine *engine = &context->engine;
+	collet_status status = collet_engine_init(engine);
 	if (status != COLLET_OK)
-		goto err_free;
-	status = collet_engine_init(engine);
-	if (status != COLLET_OK)
-		goto err_mark;
+		return status;
 	context->card.rank = context->launch.rank;
 	describe_settings(context);
 	status = collet_arena_init(&context->arena, 0);
@@ -302,41 +302,94 @@ collet_status collet_context_create(struct collet_context **created, const colle
 	status = open_transports(context);
 	if (status != COLLET_OK)
 		goto err_arena;
-	status = collet_bootstrap_meet(
+	return COLLET_OK;
+
+err_arena:
+	close_cuda(context, false);  /* nothing has been given to a GPU yet */
+	collet_arena_deinit(&context->arena);
+err_engine:
+	collet_engine_deinit(engine);
+	return status;
+}
+
+/* Nothing has been given to a GPU yet. */
+static void close_own(struct collet_context *context)
+{
+	collet_transports_close(&context->transports, false);
+	close_cuda(context, false);
+	collet_arena_deinit(&context->arena);
+	collet_engine_deinit(&context->engine);
+}
+
+static void part(struct collet_context *context)
+{
+	free(context->links);
+	collet_bootstrap_deinit(&context->bootstrap);
+}
+
+/* The others: their cards, what rank 0 has decided, and what follows from both. */
+static collet_status meet(struct collet_context *context)
+{
+	struct collet_engine *engine = &context->engine;
+	collet_status status = collet_bootstrap_meet(
 		&context->bootstrap, &context->launch, &context->card, agree, context, &engine->log);
 	if (status != COLLET_OK)
-		goto err_transports;
+		return status;
 	status = take_agreement(context);
-	if (status != COLLET_OK)
-		goto err_bootstrap;
+	if (status != COLLET_OK) {
+		part(context);
+		return status;
+	}
 	engine->cards = context->bootstrap.cards;
 	engine->rank = context->launch.rank;
 	engine->size = context->launch.size;
 	engine->arena = &context->arena;
 	choose_waiting(context);
-	status = start_control(context);
+	return COLLET_OK;
+}
+
+static collet_status start_threads(struct collet_context *context, bool progress_thread)
+{
+	struct collet_engine *engine = &context->engine;
+	collet_status status = start_control(context);
+	if (status != COLLET_OK || !progress_thread)
+		return status;
+	status = collet_engine_start_progress_thread(engine);
+	if (status != COLLET_OK) {
+		collet_control_destroy(&engine->control);
+		collet_fabric_deinit(engine);
+	}
+	return status;
+}
+
+collet_status collet_context_create(struct collet_context **created, const collet_options *options)
+{
+	struct collet_context *context = calloc(1, sizeof(*context));
+	bool progress_thread = false;
+	if (!context)
+		return collet_fail(COLLET_ERR_MEMORY, "no memory for a context");
+	pthread_mutex_init(&context->registry.lock, NULL);
+	collet_status status = read_own(context, options, &progress_thread);
+	if (status == COLLET_OK)
+		status = make_fork_mark(context);
 	if (status != COLLET_OK)
-		goto err_bootstrap;
-	if (progress_thread)
-		status = collet_engine_start_progress_thread(engine);
+		goto err_free;
+	status = open_own(context);
 	if (status != COLLET_OK)
-		goto err_control;
+		goto err_mark;
+	status = meet(context);
+	if (status != COLLET_OK)
+		goto err_own;
+	status = start_threads(context, progress_thread);
+	if (status != COLLET_OK)
+		goto err_met;
 	*created = context;
 	return COLLET_OK;
 
-err_control:
-	collet_control_destroy(&engine->control);
-	collet_fabric_deinit(engine);
-err_bootstrap:
-	free(context->links);
-	collet_bootstrap_deinit(&context->bootstrap);
-err_transports:
-	collet_transports_close(&context->transports, false);
-err_arena:
-	close_cuda(context, false);
-	collet_arena_deinit(&context->arena);
-err_engine:
-	collet_engine_deinit(engine);
+err_met:
+	part(context);
+err_own:
+	close_own(context);
 err_mark:
 	munmap((void *)(uintptr_t)context->alive, (size_t)sysconf(_SC_PAGESIZE));
 err_free:
