@@ -10,9 +10,9 @@
  *   Lists       a function that lists writes at most capacity rows and always sets *count to how many there are, so
  *               that (NULL, 0, &count) asks. Strings in rows are static: never freed, valid for ever.
  *   Bytes       of a message are counted as collet-bench counts them: allgather and gather by the result;
- * reduce_scatter, alltoall and scatter by the whole input; all else by one buffer. Threads     any thread; functions
- * without a collet_comm keep no state and read nothing but their arguments. Failure     *outputs are written on success
- * only (*count of a list always).
+ *               reduce_scatter, alltoall and scatter by the whole input; all else by one buffer.
+ *   Threads     any thread; functions without a collet_comm keep no state and read nothing but their arguments.
+ *   Failure     *outputs are written on success only (*count of a list always).
  */
 #ifndef COLLET_TOOLS_H
 #define COLLET_TOOLS_H
@@ -58,7 +58,9 @@ enum {
 	COLLET_TUNING_LINKS = 16,      /* in a tuning, at most */
 	COLLET_TUNING_ALGORITHMS = 64, /* of all collectives, at most */
 	COLLET_TUNING_SIZES = 12,      /* at which algorithms were measured, at most */
-	COLLET_TUNING_CHANNELS = 4     /* numbers of channels: 1, 2, 4, 8 */
+	COLLET_TUNING_CHANNELS = 4,    /* numbers of channels: 1, 2, 4, 8 */
+	COLLET_EAGER_BYTES_MOST = 256 << 10,
+	COLLET_INLINE_BYTES_MOST = 256 << 10
 };
 
 /* What the cost model knows of one transport between so many ranks on so many cores: the numbers of the closed forms at
@@ -93,7 +95,11 @@ typedef struct collet_link_cost {
 	 * 2^piece_log2 bytes over 2^channels_log2 channels. Pieces 0: the formulas say. */
 	uint8_t piece_log2[COLLET_TUNING_ALGORITHMS][COLLET_TUNING_SIZES];
 	uint8_t channels_log2[COLLET_TUNING_ALGORITHMS][COLLET_TUNING_SIZES];
-	uint64_t reserved[4];       /* zero */
+	/* Limits that are no formula's; 0: as built in. Messages between two ranks of up to eager_bytes travel at once,
+	 * longer ones are announced and fetched. Calls of up to inline_bytes are done in one go, without lanes. */
+	uint32_t eager_bytes;       /* 1024 to COLLET_EAGER_BYTES_MOST */
+	uint32_t inline_bytes;      /* 1024 to COLLET_INLINE_BYTES_MOST */
+	uint64_t reserved[3];       /* zero */
 } collet_link_cost;
 
 /* A call to be judged. Zero-initialise; strings are read during the call only. */

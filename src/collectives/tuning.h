@@ -14,8 +14,8 @@ uint32_t collet_tuning_builtin(collet_link_cost *links);
 /* What is chosen by when bits must be the same on any machine, and from version to version: never fitted again. */
 collet_link_cost collet_tuning_fixed(void);
 
-/* Reads a tuning made on `machine` (NULL: on any). name is the file's, for sentences: COLLET_ERR_CONFIG with its
- * line. */
+/* Reads a tuning made on `machine` (NULL: on whichever), or that says that it holds for any. name is the file's, for
+ * sentences: COLLET_ERR_CONFIG with its line. */
 collet_status collet_tuning_parse(const char *text, const char *name, const char *machine,
 	collet_link_cost links[COLLET_TUNING_LINKS], uint32_t *count);
 

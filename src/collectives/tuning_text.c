@@ -10,7 +10,7 @@
 #include "collectives/tuning.h"
 #include "core/status.h"
 
-enum { FORMAT = 2, LINE_BYTES = 512, WORDS = COLLET_TUNING_SIZES + 4 };
+enum { FORMAT = 2, LEAST_LIMIT = 1024, LINE_BYTES = 512, WORDS = COLLET_TUNING_SIZES + 4 };
 
 struct reader {
 	const char *name, *machine;
@@ -28,6 +28,7 @@ static const struct field {
 	enum kind kind;
 	size_t offset;
 	uint32_t count;
+	bool optional; /* 0: as built in, and no line */
 } fields[] = {
 	{"latency", DOUBLES, offsetof(collet_link_cost, latency_ns), 1},
 	{"message", DOUBLES, offsetof(collet_link_cost, message_ns), 1},
@@ -39,6 +40,8 @@ static const struct field {
 	{"near", UINT64S, offsetof(collet_link_cost, near_bytes), 1},
 	{"pieces", UINT32S, offsetof(collet_link_cost, least_piece_bytes), 2},
 	{"channels", DOUBLES, offsetof(collet_link_cost, channel_parts), COLLET_TUNING_CHANNELS},
+	{"eager", UINT32S, offsetof(collet_link_cost, eager_bytes), 1, .optional = true},
+	{"inline", UINT32S, offsetof(collet_link_cost, inline_bytes), 1, .optional = true},
 };
 enum { FIELDS = sizeof(fields) / sizeof(fields[0]) };
 
@@ -186,7 +189,7 @@ static collet_status end_link(struct reader *r)
 		return COLLET_OK;
 	const collet_link_cost *link = &r->links[r->count - 1];
 	for (uint32_t i = 0; i < FIELDS; i++)
-		if (!(r->seen >> i & 1))
+		if (!(r->seen >> i & 1) && !fields[i].optional)
 			return fail_at(r, "the link before this line has no \"%s\"", fields[i].word);
 	if (collet_tuning_check(link) != COLLET_OK) {
 		char why[256];
@@ -256,7 +259,7 @@ static collet_status read_words(struct reader *r, char **words, uint32_t count)
 
 static collet_status read_line(struct reader *r, const char *line, size_t length)
 {
-	static const char machine[] = "machine ";
+	static const char machine[] = "machine ", any[] = "any";
 	char copy[LINE_BYTES], *words[WORDS], *rest = copy;
 	uint32_t count = 0;
 	if (length >= sizeof copy)
@@ -265,9 +268,10 @@ static collet_status read_line(struct reader *r, const char *line, size_t length
 	copy[length] = '\0';
 	if (r->versioned && strncmp(copy, machine, sizeof machine - 1) == 0) {
 		r->placed = true;
-		if (r->machine && strcmp(copy + sizeof machine - 1, r->machine) != 0)
-			return fail_at(r, "made on another machine: %.100s, not %.100s. Run collet-bench tune here",
-				copy + sizeof machine - 1, r->machine);
+		const char *of = copy + sizeof machine - 1;
+		if (r->machine && strcmp(of, any) != 0 && strcmp(of, r->machine) != 0)
+			return fail_at(r, "made on another machine: %.100s, not %.100s. Run collet-bench tune here", of,
+				r->machine);
 		return COLLET_OK;
 	}
 	for (char *word; (word = strtok_r(rest, " \t\r", &rest)) && *word != '#'; words[count++] = word)
@@ -298,6 +302,12 @@ collet_status collet_tuning_parse(const char *text, const char *name, const char
 	return COLLET_OK;
 }
 
+/* 0: as built in. */
+static bool is_limit(uint32_t bytes, uint32_t most)
+{
+	return bytes == 0 || (bytes >= LEAST_LIMIT && bytes <= most);
+}
+
 collet_status collet_tuning_check(const collet_link_cost *link)
 {
 	double bytes = link->far_byte_ns + link->reduce_byte_ns + link->far_reduce_byte_ns;
@@ -313,6 +323,12 @@ collet_status collet_tuning_check(const collet_link_cost *link)
 	if (link->least_piece_bytes < 1024 || link->most_piece_bytes < link->least_piece_bytes)
 		return collet_fail(COLLET_ERR_ARGUMENT, "pieces of %u to %u bytes; from 1024 up is meant",
 			link->least_piece_bytes, link->most_piece_bytes);
+	if (!is_limit(link->eager_bytes, COLLET_EAGER_BYTES_MOST))
+		return collet_fail(COLLET_ERR_ARGUMENT, "messages of up to %u bytes at once; %u to %u is meant",
+			link->eager_bytes, LEAST_LIMIT, COLLET_EAGER_BYTES_MOST);
+	if (!is_limit(link->inline_bytes, COLLET_INLINE_BYTES_MOST))
+		return collet_fail(COLLET_ERR_ARGUMENT, "calls of up to %u bytes inline; %u to %u is meant",
+			link->inline_bytes, LEAST_LIMIT, COLLET_INLINE_BYTES_MOST);
 	for (int i = 0; i < COLLET_TUNING_CHANNELS; i++)
 		if (!(link->channel_parts[i] >= 0 && link->channel_parts[i] < 1e3) ||
 			(i == 0 && link->channel_parts[0] != 1))
@@ -321,6 +337,12 @@ collet_status collet_tuning_check(const collet_link_cost *link)
 	if (link->sizes > COLLET_TUNING_SIZES)
 		return collet_fail(COLLET_ERR_ARGUMENT, "%u sizes are more than %d", link->sizes, COLLET_TUNING_SIZES);
 	return COLLET_OK;
+}
+
+/* Of an optional field, which is one whole number. */
+static bool is_set(const struct field *field, const collet_link_cost *link)
+{
+	return *(const uint32_t *)(const void *)((const char *)link + field->offset) != 0;
 }
 
 static void format_field(FILE *out, const struct field *field, const collet_link_cost *link)
@@ -391,7 +413,8 @@ void collet_tuning_format(FILE *out, const char *machine, const collet_link_cost
 	for (size_t l = 0; l < count; l++) {
 		fprintf(out, "link %s %u %u\n", links[l].transport, links[l].ranks, links[l].cores);
 		for (uint32_t i = 0; i < FIELDS; i++)
-			format_field(out, &fields[i], &links[l]);
+			if (!fields[i].optional || is_set(&fields[i], &links[l]))
+				format_field(out, &fields[i], &links[l]);
 		if (links[l].sizes > 0) {
 			fputs("sizes", out);
 			for (uint32_t i = 0; i < links[l].sizes; i++)

@@ -183,6 +183,32 @@ static collet_status take_agreement(struct collet_context *context)
 	return COLLET_OK;
 }
 
+static uint32_t or_usual(uint32_t bytes)
+{
+	enum { USUAL_BYTES = 64 << 10 };
+	return bytes ? bytes : USUAL_BYTES;
+}
+
+/* Alike on all ranks: of links that rank 0 has sent, those for as many ranks as its host has. */
+static void take_limits(struct collet_context *context)
+{
+	const struct collet_card *cards = context->bootstrap.cards;
+	const uint32_t cores = cards[0].host_cores;
+	uint32_t ranks = 0;
+	for (uint32_t i = 0; i < context->launch.size; i++)
+		ranks += cards[i].host_id == cards[0].host_id;
+	const collet_link_cost *local = collet_tuning_find(
+		context->links, context->link_count, collet_local_transport(context), ranks, cores);
+	const collet_link_cost *remote =
+		collet_tuning_find(context->links, context->link_count, "tcp", ranks, cores);
+	/* Measured where a message is copied by the processor. An adapter that places long ones would lose by it. */
+	const bool copies = collet_card_has_no_rdma(&cards[0]);
+	context->engine.limits = (struct collet_limits){
+		.eager_local = or_usual(copies || collet_card_has(&cards[0], "shm") ? local->eager_bytes : 0),
+		.eager_remote = or_usual(copies ? remote->eager_bytes : 0),
+		.inline_call = or_usual(local->inline_bytes) };
+}
+
 /* Spinning pays while every rank of the host has a core; else a spinning rank keeps the one that it waits for from
  * running, if that one has the same core. */
 static void choose_waiting(struct collet_context *context)
@@ -345,6 +371,7 @@ static collet_status meet(struct collet_context *context)
 	engine->size = context->launch.size;
 	engine->arena = &context->arena;
 	choose_waiting(context);
+	take_limits(context);
 	return COLLET_OK;
 }
 

@@ -306,6 +306,12 @@ struct collet_group {
 	struct collet_board board;
 };
 
+/* The tuning's limits that are no formula's (tools.h), in bytes. */
+struct collet_limits {
+	uint32_t eager_local, eager_remote;  /* to ranks of this host, and of others */
+	uint32_t inline_call;                /* beyond, overlap within a message pays */
+};
+
 struct collet_engine {
 	pthread_mutex_t lock;
 	struct collet_route *active;          /* routes with something queued */
@@ -346,6 +352,7 @@ struct collet_engine {
 	struct collet_transport_set *transports;
 	struct collet_log log;
 	bool crowded;                        /* ranks outnumber cores somewhere */
+	struct collet_limits limits;
 	uint32_t spin_polls;                 /* see wait.c */
 	int64_t yield_ns;
 };

@@ -3,8 +3,7 @@
 #include "engine/engine.h"
 #include "engine/item.h"
 
-/* Beyond this, overlap within a message pays. */
-enum { INLINE_BYTES = 64 << 10, INLINE_PEERS = 16 };
+enum { INLINE_PEERS = 16 };
 
 static bool is_small(const struct collet_request *request)
 {
@@ -17,7 +16,7 @@ static bool is_small(const struct collet_request *request)
 	 * in one span. */
 	const bool many = shape->result.kind == COLLET_CUT_BLOCKS || shape->input.kind == COLLET_CUT_BLOCKS;
 	return shape->count * (many ? shape->size : 1) <= request->piece &&
-		shape->count * blocks * request->element_bytes <= INLINE_BYTES;
+		shape->count * blocks * request->element_bytes <= request->group->engine->limits.inline_call;
 }
 
 static struct collet_place place_of(

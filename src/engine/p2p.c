@@ -137,6 +137,17 @@ void collet_p2p_disarm(struct collet_group *group)
 	}
 }
 
+/* By whether they share this rank's host. */
+static void set_limits(const struct collet_group *group, struct collet_p2p_peer *peers)
+{
+	const struct collet_engine *engine = group->engine;
+	const uint64_t host = engine->cards[engine->rank].host_id;
+	for (uint32_t rank = 0; rank < group->size; rank++) {
+		const bool local = engine->cards[collet_group_world_rank(group, rank)].host_id == host;
+		peers[rank].eager_bytes = local ? engine->limits.eager_local : engine->limits.eager_remote;
+	}
+}
+
 static collet_status make(struct collet_group *group)
 {
 	struct collet_p2p *p2p = calloc(1, sizeof(*p2p));
@@ -150,15 +161,23 @@ static collet_status make(struct collet_group *group)
 	p2p->last_receive = &p2p->receives;
 	p2p->last_kept = &p2p->kept;
 	p2p->next_id = 1;
+	set_limits(group, peers);
 	group->p2p = p2p;
 	return COLLET_OK;
+}
+
+/* Does a send travel at once, and not when it is asked for? What goes through cells always is. */
+static bool is_eager(const struct collet_request *request)
+{
+	const struct collet_p2p_call *call = &request->p2p;
+	return !call->bounce && call->bytes <= request->group->p2p->peers[call->peer].eager_bytes;
 }
 
 static collet_status start_send(struct collet_request *request)
 {
 	struct collet_group *group = request->group;
 	struct collet_p2p_call *call = &request->p2p;
-	if (call->bytes <= COLLET_EAGER_BYTES)
+	if (is_eager(request))
 		return collet_p2p_send_message(
 			group, call->peer, EAGER, call->tag, NULL, call->buffer, call->bytes, request);
 	call->id = group->p2p->next_id++;
@@ -206,7 +225,7 @@ collet_status collet_p2p_start(struct collet_request *request)
 		start_receive(request);
 		return COLLET_OK;
 	}
-	if (request->p2p.bytes <= COLLET_EAGER_BYTES && collet_p2p_send_now(request))
+	if (is_eager(request) && collet_p2p_send_now(request))
 		return COLLET_OK;
 	status = start_send(request);
 	if (status != COLLET_OK)

@@ -5,8 +5,6 @@
 #include "engine/engine.h"
 #include "engine/p2p.h"
 
-enum { COLLET_EAGER_BYTES = 64 << 10 };  /* larger messages are announced */
-
 enum collet_p2p_kind { EAGER = 1, ANNOUNCE, FETCH, DATA };
 
 struct collet_p2p_note {
@@ -48,6 +46,7 @@ struct collet_p2p_peer {
 	struct collet_p2p_kept *keeping;    /* not yet in the list: its bytes are on their way */
 	struct collet_p2p_note note;
 	uint64_t kept_bytes;
+	uint32_t eager_bytes;               /* longer messages to it are announced */
 };
 
 struct collet_p2p {

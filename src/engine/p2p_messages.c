@@ -402,7 +402,7 @@ static collet_status place(struct collet_group *group, uint32_t source, struct c
 	peer->incoming_kind = kind;
 	peer->into = NULL;
 	*later = false;
-	if (kind == EAGER && next->bytes <= COLLET_EAGER_BYTES) {
+	if (kind == EAGER && next->bytes <= COLLET_EAGER_BYTES_MOST) {
 		struct collet_request *request = find_receive(p2p, source, tag);
 		if (request && next->bytes <= request->p2p.bytes) {
 			peer->into = request;

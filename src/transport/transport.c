@@ -312,17 +312,30 @@ bool collet_offer_reaches(
 	return offer->transport->reaches(self, peer);
 }
 
+/* Is that its name, or that of what it wraps? */
+static bool is_named(const char *listed, const char *name)
+{
+	const size_t length = strlen(name), bytes = strnlen(listed, COLLET_TRANSPORT_NAME_BYTES);
+	return bytes >= length && memcmp(listed + bytes - length, name, length) == 0 &&
+		(bytes == length || listed[bytes - length - 1] == ':');
+}
+
 bool collet_card_has(const struct collet_card *card, const char *name)
 {
-	const size_t length = strlen(name);
+	for (uint32_t i = 0; i < COLLET_CARD_TRANSPORTS; i++)
+		if (is_named(card->transports[i].name, name))
+			return true;
+	return false;
+}
+
+bool collet_card_has_no_rdma(const struct collet_card *card)
+{
 	for (uint32_t i = 0; i < COLLET_CARD_TRANSPORTS; i++) {
 		const char *listed = card->transports[i].name;
-		const size_t bytes = strnlen(listed, COLLET_TRANSPORT_NAME_BYTES);
-		if (bytes >= length && memcmp(listed + bytes - length, name, length) == 0 &&
-			(bytes == length || listed[bytes - length - 1] == ':'))
-			return true;
+		if (listed[0] && !is_named(listed, "self") && !is_named(listed, "shm") && !is_named(listed, "tcp"))
+			return false;
 	}
-	return false;
+	return true;
 }
 
 /* ---- Memory ---- */

@@ -62,6 +62,9 @@ bool collet_offer_reaches(
 /* Does this rank offer a transport of this name, or a wrapper around it? */
 bool collet_card_has(const struct collet_card *card, const char *name);
 
+/* Has its rank no others than itself, shm and tcp, wrapped or not? */
+bool collet_card_has_no_rdma(const struct collet_card *card);
+
 /* Memory that transfers will lie in, told to the devices that want to know; and taken back, before it goes. Failing for
  * GPU memory is an error; else it only costs speed. Any thread. */
 COLLET_MUST_USE collet_status collet_transports_learn(

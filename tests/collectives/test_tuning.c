@@ -19,7 +19,8 @@ static collet_link_cost some_link(void)
 		.piece_ns = 15.5,
 		.byte_ns = {0.5, 0.25, 0.125, 0.0625}, .far_byte_ns = 0.5, .reduce_byte_ns = 0.03125,
 		.far_reduce_byte_ns = 1, .near_bytes = 1 << 20, .least_piece_bytes = 8192, .most_piece_bytes = 131072,
-		.channel_parts = {1, 0.5, 1.25}, .sizes = 3, .size = {8, 4096, 1 << 20} };
+		.channel_parts = {1, 0.5, 1.25}, .eager_bytes = 32768, .inline_bytes = 16384,
+		.sizes = 3, .size = {8, 4096, 1 << 20} };
 	link.factor[0][0] = 1.5F;
 	link.factor[0][2] = 0.75F;
 	link.factor[collet_program_number(collet_program_find(COLLET_ALLTOALL, "pairwise"))][1] = 2;
@@ -46,6 +47,8 @@ static void text_comes_back(void **state)
 	collet_link_cost two[2] = {one, one}, back[COLLET_TUNING_LINKS];
 	strcpy(two[1].transport, "tcp");
 	two[1].near_bytes = UINT64_MAX;
+	two[1].eager_bytes = 0;   /* as built in: no line */
+	two[1].inline_bytes = 0;
 	two[1].sizes = 0;
 	memset(two[1].size, 0, sizeof two[1].size);
 	memset(two[1].factor, 0, sizeof two[1].factor);
@@ -61,6 +64,10 @@ static void text_comes_back(void **state)
 	snprintf(more, sizeof more, "# mine\n\n%s# the end\n", text);
 	assert_int_equal(collet_tuning_parse(more, "t", machine, back, &count), COLLET_OK);
 	assert_int_equal(collet_tuning_parse(text, "t", NULL, back, &count), COLLET_OK);
+	/* What holds for any machine holds for this one. */
+	const char *rest = strchr(strchr(text, '\n') + 1, '\n');
+	snprintf(more, sizeof more, "%.*s\nmachine any%s", (int)strcspn(text, "\n"), text, rest);
+	assert_int_equal(collet_tuning_parse(more, "t", machine, back, &count), COLLET_OK);
 	free(text);
 }
 
@@ -77,7 +84,7 @@ static void what_is_not_understood_is_an_error(void **state)
 		{"collet-tuning 2", "collet-tuning 7", 1, "format 7; this version reads 2"},
 		{"collet-tuning 2\n", "", 1, "no tuning"},
 		{"3 cores, a", "4 cores, a", 2, "another machine: 4 cores, a kind of its own, not 3 cores"},
-		{"machine 3 cores, a kind of its own\n", "", 20, "no line \"machine\""},
+		{"machine 3 cores, a kind of its own\n", "", 22, "no line \"machine\""},
 		{"link shm 4 2\n", "", 3, "\"latency\" before the first \"link\""},
 		{"link shm 4 2", "link shm 4", 3, "takes a transport, a number of ranks and one of cores"},
 		{"link shm 4 2", "link shm 0 2", 3, "takes a transport"},
@@ -87,27 +94,32 @@ static void what_is_not_understood_is_an_error(void **state)
 		{"latency 250", "latency -250", 4, "\"-250\" is no number"},
 		{"latency 250", "latency nan", 4, "\"nan\" is no number"},
 		{"latency 250", "latency 250ns", 4, "\"250ns\" is no number"},
-		{"latency 250\n", "", 16, "has no \"latency\""},
+		{"latency 250\n", "", 18, "has no \"latency\""},
 		{"message 31.25", "latency 250", 5, "\"latency\" is there twice"},
 		{"message 31.25", "mesage 31.25", 5, "\"mesage\" means nothing"},
-		{"latency 250", "latency 1e300", 20, "cannot be"},
-		{"pieces 8192 131072", "pieces 131072 8192", 18, "pieces of 131072 to 8192"},
+		{"latency 250", "latency 1e300", 22, "cannot be"},
+		{"pieces 8192 131072", "pieces 131072 8192", 20, "pieces of 131072 to 8192"},
 		{"pieces 8192 131072", "pieces 8192 99999999999", 12, "\"99999999999\" is no number"},
-		{"channels 1 0.5", "channels 2 0.5", 19, "2 is no part for 1 channels"},
+		{"eager 32768", "eager 1000", 21, "messages of up to 1000 bytes at once; 1024 to 262144 is meant"},
+		{"eager 32768", "eager 262145", 21, "messages of up to 262145 bytes"},
+		{"eager 32768", "eager -1", 14, "\"-1\" is no number"},
+		{"inline 16384", "inline 262145", 21, "calls of up to 262145 bytes inline; 1024 to 262144 is meant"},
+		{"inline 16384", "eager 16384", 15, "\"eager\" is there twice"},
+		{"channels 1 0.5", "channels 2 0.5", 21, "2 is no part for 1 channels"},
 		{"channels 1 0.5", "channels 1 nan", 13, "\"nan\" is no number"},
-		{"- - 65536x4", "- - 65536", 16, "\"65536\" is no way"},
-		{"- - 65536x4", "- - 65537x4", 16, "\"65537x4\" is no way"},
-		{"- - 65536x4", "- - 65536x16", 16, "\"65536x16\" is no way"},
-		{"- - 65536x4", "- 65536x4", 16, "as many numbers as there are sizes"},
-		{"way allreduce direct", "way allreduce dirct", 16, "names no algorithm"},
-		{"sizes 8 4096", "sizes 4096 8", 14, "\"8\" is no size that follows"},
-		{"sizes 8", "sizes 1 2 3 4 5 6 7 8 9 10 11", 14, "up to 12 sizes"},
-		{"factor allreduce direct", "factor allreduce dirct", 15, "names no algorithm"},
-		{"factor allreduce direct 150 - 75", "factor allreduce direct 150 -", 15,
+		{"- - 65536x4", "- - 65536", 18, "\"65536\" is no way"},
+		{"- - 65536x4", "- - 65537x4", 18, "\"65537x4\" is no way"},
+		{"- - 65536x4", "- - 65536x16", 18, "\"65536x16\" is no way"},
+		{"- - 65536x4", "- 65536x4", 18, "as many numbers as there are sizes"},
+		{"way allreduce direct", "way allreduce dirct", 18, "names no algorithm"},
+		{"sizes 8 4096", "sizes 4096 8", 16, "\"8\" is no size that follows"},
+		{"sizes 8", "sizes 1 2 3 4 5 6 7 8 9 10 11", 16, "up to 12 sizes"},
+		{"factor allreduce direct", "factor allreduce dirct", 17, "names no algorithm"},
+		{"factor allreduce direct 150 - 75", "factor allreduce direct 150 -", 17,
 			"as many numbers as there are sizes"},
-		{"factor allreduce direct 150", "factor allreduce direct 0", 15, "\"0\" is no factor"},
-		{"end\n", "", 17, "ends without \"end\""},
-		{"end\n", "end\nlatency 1\n", 17, "follows \"end\""},
+		{"factor allreduce direct 150", "factor allreduce direct 0", 17, "\"0\" is no factor"},
+		{"end\n", "", 19, "ends without \"end\""},
+		{"end\n", "end\nlatency 1\n", 19, "follows \"end\""},
 	};
 	const collet_link_cost link = some_link();
 	char *good = text_of(&link, 1);

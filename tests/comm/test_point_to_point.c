@@ -12,7 +12,7 @@
 #include "ranks.h"
 
 /* Bytes: nothing, small, both sides of where a message is announced before it is sent, and more than buffers hold. */
-static const uint64_t lengths[] = { 0, 1, 40, 41, 1000, 16385, 65535, 65536, 65537, 300000, 3000001 };
+static const uint64_t lengths[] = { 0, 1, 40, 41, 1000, 16385, 65535, 65536, 65537, 262144, 262145, 300000, 3000001 };
 enum { LENGTHS = sizeof(lengths) / sizeof(lengths[0]), LONGEST = 3000001 };
 
 static unsigned char byte_of(uint32_t from, uint32_t to, uint64_t message, uint64_t i)

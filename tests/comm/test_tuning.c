@@ -168,6 +168,54 @@ static void what_is_wrong_is_said(void **state)
 		"COLLET_TUNING", "/nowhere/at-all", false, FAILS, "/nowhere/at-all: No such file", true});
 }
 
+/* A message of so many bytes, with this limit in rank 0's tuning, is so many messages of the sender. */
+struct limited {
+	uint32_t eager_bytes, bytes;
+	uint64_t messages;
+};
+
+static void send_and_count(struct rank *rank)
+{
+	const struct limited *row = rank->options->context;
+	if (rank->rank == 0)
+		setenv("COLLET_TUNING", file, 1);
+	if (!rank_create(rank))
+		return;
+	unsigned char *data = calloc(1, row->bytes);
+	const collet_status status =
+		rank->rank == 0 ? collet_send(rank->comm, data, row->bytes, COLLET_U8, 1, 3, NULL)
+				: collet_recv(rank->comm, data, row->bytes, COLLET_U8, 0, 3, NULL, NULL);
+	if (rank_ok(rank, status, "a message") && rank->rank == 0) {
+		const uint64_t messages = rank_sent(rank).messages;
+		rank_check(rank, messages == row->messages, "%u bytes, %u at once: %llu messages", row->bytes,
+			row->eager_bytes, (unsigned long long)messages);
+	}
+	free(data);
+}
+
+static void limits_are_the_files(void **state)
+{
+	static const struct limited rows[] = {
+		{ 0, 65536, 1 }, { 0, 65537, 2 }, { 4096, 4096, 1 }, { 4096, 4097, 2 },
+		{ COLLET_EAGER_BYTES_MOST, COLLET_EAGER_BYTES_MOST, 1 },
+		{ COLLET_EAGER_BYTES_MOST, COLLET_EAGER_BYTES_MOST + 1, 2 },
+	};
+	static const char *const transports[] = { "shm", "tcp" };
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+		collet_link_cost links[COLLET_TUNING_LINKS];
+		size_t count;
+		assert_int_equal(collet_tuning_read(NULL, links, COLLET_TUNING_LINKS, &count), COLLET_OK);
+		for (size_t l = 0; l < count; l++)
+			links[l].eager_bytes = rows[i].eager_bytes;
+		assert_int_equal(collet_tuning_write(file, links, count), COLLET_OK);
+		for (size_t t = 0; t < 2; t++) {
+			const struct ranks_options options = { .mode = RANKS_PROCESSES, .size = 2, .bare = true,
+				.transport = transports[t], .context = &rows[i] };
+			ranks_must_pass(&options, send_and_count);
+		}
+	}
+}
+
 static int make_folder(void **state)
 {
 	char inner[96];
@@ -195,6 +243,7 @@ int main(void)
 		cmocka_unit_test(the_home_folder_is_looked_in),
 		cmocka_unit_test(deterministic_choices_read_no_file),
 		cmocka_unit_test(what_is_wrong_is_said),
+		cmocka_unit_test(limits_are_the_files),
 	};
 	return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

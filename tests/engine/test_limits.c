@@ -1,0 +1,104 @@
+/* Up to which length a call is made in one go: what the tuning says that rank 0 has read. A call by lanes queues what
+ * it sends; one in one go first tries to send past the queue, which the linker hands to this file to be counted. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+#include <collet/tools.h>
+
+#include "engine/engine.h"
+#include "ranks.h"
+
+static char folder[64], file[96];
+static uint64_t tried;   /* by this process, which is one rank */
+
+enum collet_now __real_collet_route_send_now(struct collet_route *, struct collet_transfer *);
+enum collet_now __wrap_collet_route_send_now(struct collet_route *, struct collet_transfer *);
+
+enum collet_now __wrap_collet_route_send_now(struct collet_route *route, struct collet_transfer *transfer)
+{
+	tried++;
+	return __real_collet_route_send_now(route, transfer);
+}
+
+struct row {
+	uint32_t inline_bytes;   /* in the tuning; 0: no line */
+	uint32_t bytes;
+	bool in_one_go;
+};
+
+static void call_and_count(struct rank *rank)
+{
+	const struct row *row = rank->options->context;
+	if (rank->rank == 0)
+		setenv("COLLET_TUNING", file, 1);
+	if (!rank_create(rank))
+		return;
+	uint8_t *data = calloc(1, row->bytes);
+	data[row->bytes - 1] = 21;
+	const collet_how how = { .piece_bytes = 1 << 20, .channels = 1 };
+	/* By the first call conduits are opened, for which messages wait. */
+	for (uint32_t call = 0; call < 2; call++) {
+		tried = 0;
+		const collet_status status =
+			collet_allreduce(rank->comm, data, data, row->bytes, COLLET_U8, COLLET_SUM, &how);
+		if (!rank_ok(rank, status, "a call"))
+			break;
+	}
+	rank_check(rank, data[row->bytes - 1] == 84, "%u", data[row->bytes - 1]);
+	rank_check(rank, (tried > 0) == row->in_one_go, "%u bytes, inline %u: %llu messages tried past the queue",
+		row->bytes, row->inline_bytes, (unsigned long long)tried);
+	free(data);
+}
+
+static void calls_are_made_in_one_go_up_to_the_limit(void **state)
+{
+	static const struct row rows[] = {
+		{ 0, 65536, true }, { 0, 65537, false }, { 4096, 4096, true }, { 4096, 4097, false },
+		{ 131072, 131072, true }, { 131072, 131073, false }, { COLLET_INLINE_BYTES_MOST, 131073, true },
+	};
+	static const char *const transports[] = { "shm", "tcp" };
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+		collet_link_cost links[COLLET_TUNING_LINKS];
+		size_t count;
+		assert_int_equal(collet_tuning_read(NULL, links, COLLET_TUNING_LINKS, &count), COLLET_OK);
+		for (size_t l = 0; l < count; l++)
+			links[l].inline_bytes = rows[i].inline_bytes;
+		assert_int_equal(collet_tuning_write(file, links, count), COLLET_OK);
+		for (size_t t = 0; t < 2; t++) {
+			/* An algorithm that sends at its first step, and whose messages are as long as the call. */
+			const struct ranks_options options = { .mode = RANKS_PROCESSES, .size = 2, .bare = true,
+				.transport = transports[t], .algorithm = "allreduce:doubling", .context = &rows[i] };
+			ranks_must_pass(&options, call_and_count);
+		}
+	}
+}
+
+static int make_folder(void **state)
+{
+	strcpy(folder, "/tmp/collet-test-XXXXXX");
+	if (!mkdtemp(folder))
+		return 1;
+	snprintf(file, sizeof(file), "%s/tuning", folder);
+	return 0;
+}
+
+static int remove_folder(void **state)
+{
+	unlink(file);
+	return rmdir(folder);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(calls_are_made_in_one_go_up_to_the_limit),
+	};
+	return cmocka_run_group_tests(tests, make_folder, remove_folder);
+}
