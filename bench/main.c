@@ -81,7 +81,9 @@ static int tune(const struct bench_options *options, char **argv)
 	if (getenv(BENCH_TUNE_RANK) == NULL)
 		return bench_tune(options, argv);
 	bench_pin(bench_env_u32(rank, 0), bench_env_u32(size, 1), true);
-	return bench_tune_rank(options, getenv(BENCH_TUNE_TRANSPORT));
+	const char *transport = getenv(BENCH_TUNE_TRANSPORT), *limits = getenv(BENCH_TUNE_LIMITS);
+	return limits != NULL ? bench_tune_limits_rank(options, transport, limits)
+			      : bench_tune_rank(options, transport);
 }
 
 int main(int argc, char **argv)

@@ -10,71 +10,6 @@
 
 #include <collet/tools.h>
 
-const char bench_usage[] =
-	"Measures collet's collectives: how long, how fast, and whether the results are right.\n"
-	"\n"
-	"  collet-bench COLLECTIVE -n 4          start 4 ranks on this host and measure\n"
-	"  collet-run -n 4 collet-bench COLLECTIVE\n"
-	"                                        the same under a launcher (mpirun and torchrun too)\n"
-	"  collet-bench compare COLLECTIVE -n 2 --with openmpi,mpich,gloo\n"
-	"                                        beside other libraries, interleaved in one run\n"
-	"  collet-bench limits                   what this machine's memory and kernel can do\n"
-	"  collet-bench init -n 64               time and memory to create a communicator\n"
-	"  collet-bench faults -n 3              how long after kill -9 of one rank all others know\n"
-	"  collet-bench overlap COLLECTIVE -n 2  how much of a request hides behind a sleep, or behind computing\n"
-	"  collet-bench request COLLECTIVE -n 2  what a request costs over the same call without one\n"
-	"  collet-bench waiting COLLECTIVE -n 2  what ranks use of the processor while they wait for a late one\n"
-	"  collet-bench training -n 2 [-- OPTION...]\n"
-	"                                        collet-train's strategies, one after the other, with its options\n"
-	"  collet-bench list                     algorithms and transports\n"
-	"  collet-bench explain COLLECTIVE -n 8  which algorithm is chosen for which size, and why\n"
-	"  collet-bench tune [COLLECTIVE,...]    measure and fit what choices are made from; tune --check judges them\n"
-	"\n"
-	"COLLECTIVE: allreduce reduce broadcast barrier allgather reduce_scatter gather scatter alltoall sendrecv\n"
-	"\n"
-	"  -n, --ranks N          how many ranks; without it a launcher's, or one for each core\n"
-	"  --transport LIST       only these, as COLLET_TRANSPORT: shm, tcp, shm,tcp\n"
-	"  --algorithm NAME       this one instead of the chosen one (collet-bench list)\n"
-	"  --pieces BYTES         messages cut into pieces of so many bytes instead of the chosen ones\n"
-	"  --channels N           over so many channels (sockets of a pair, for tcp), instead of the chosen number\n"
-	"  --dtype NAME           i8 u8 i32 u32 i64 u64 f16 bf16 f32 f64 f8e4m3 f8e5m2 (f32)\n"
-	"  --op NAME              sum product min max average premul_sum and or xor (sum)\n"
-	"  --root RANK            (0)\n"
-	"  --sizes LIST           bytes: 4:256M:x4, 4:64:+4, 0,1K,1M (4:256M:x4)\n"
-	"  --seconds S            of timed calls a size (0.3; compare: a size and repeat, 0.1)\n"
-	"  --iters N              calls a size, instead of --seconds\n"
-	"  --in-place             one buffer for both\n"
-	"  --buffers KIND         malloc, alloc (collet_mem_alloc), huge (huge pages) (malloc)\n"
-	"  --device WHERE         COLLECTIVE, limits, explain, tune: cpu, or cuda (cpu): buffers in the memory of\n"
-	"                         LOCAL_RANK's GPU, others for each call, and times beside that of a copy within it;\n"
-	"                         explain: which way calls on GPUs' buffers go, and the model's time;\n"
-	"                         tune: a GPU's copies and its memory\n"
-	"  --stream               COLLECTIVE, --device cuda: calls on a CUDA stream, timed by its events; and what a\n"
-	"                         call takes of the host's time\n"
-	"  --graph                the same, captured in a graph that is launched again and again\n"
-	"  --threads              COLLECTIVE: ranks are threads of one process\n"
-	"  --cold                 other buffers for each call, so that no cache holds them\n"
-	"  --sync                 a barrier before each call, outside the time\n"
-	"  --no-pin               do not bind ranks to cores\n"
-	"  --json FILE            a JSON object for each measurement; - for standard output instead of the table\n"
-	"  --with LIST            compare: openmpi, mpich, gloo, or a variant: openmpi:ucx (all that are there)\n"
-	"  --variants WHICH       compare: default, or tuned: each library in every setting that helps it (tuned)\n"
-	"  --repeats N            compare: rounds, the libraries taking turns (5); faults: kills a row (10);\n"
-	"                         overlap, request (9), waiting (10), training (1): rounds; tune: sweeps (1)\n"
-	"  --strategies LIST      training: all, or names as collet-train --strategy has them (all)\n"
-	"  --predict LIST         training: and what the cost model says of so many ranks, 1,4,8,64 for example\n"
-	"  --plot FILE.svg        compare: time and bus bandwidth against bytes; training: its table; by gnuplot\n"
-	"  --markdown FILE        compare: the table as Markdown; - for standard output instead of the table\n"
-	"  --baseline FILE        compare: exit status 1 if collet became slower since FILE was written by --json\n"
-	"  --check                tune: judge what is chosen now, write nothing\n"
-	"  --output FILE          tune: write this instead of COLLET_TUNING or ~/.config/collet/tuning\n"
-	"  --points FILE          tune: sweeps of earlier runs in FILE count too; this one's are added to it\n"
-	"  -h, --help, --version\n"
-	"\n"
-	"Exit status: 0; 1 when something failed, an element was wrong or a survivor got no error; "
-	"2 for a command line that\n"
-	"makes no sense.\n";
-
 enum {
 	OPT_TRANSPORT = 256,
 	OPT_ALGORITHM,
@@ -338,19 +273,29 @@ static bool take(int option, struct bench_options *o, struct given *given, char 
 	}
 }
 
-/* The collectives of a list, separated by commas, as bits. */
-static bool parse_collectives(const char *list, uint32_t *collectives, char problem[256])
+/* The collectives of a list, separated by commas, as bits; tune has limits besides. */
+static bool parse_collectives(const char *list, struct bench_options *o, char problem[256])
 {
 	for (const char *at = list;; at += strcspn(at, ",") + 1) {
 		char name[32];
 		snprintf(name, sizeof(name), "%.*s", (int)strcspn(at, ","), at);
+		const bool limits = o->command == BENCH_COMMAND_TUNE && strcmp(name, "limits") == 0;
 		const enum bench_collective found = bench_collective_find(name);
-		if (found == BENCH_COLLECTIVES)
+		if (found == BENCH_COLLECTIVES && !limits)
 			return fail(problem, "'%s' is no collective and no command; --help shows them", name);
-		*collectives |= UINT32_C(1) << found;
+		if (limits)
+			o->limits = true;
+		else
+			o->collectives |= UINT32_C(1) << found;
 		if (at[strcspn(at, ",")] == '\0')
 			return true;
 	}
+}
+
+static void take_all(struct bench_options *o)
+{
+	o->collectives = (UINT32_C(1) << BENCH_COLLECTIVES) - 1;
+	o->limits = o->command == BENCH_COMMAND_TUNE;
 }
 
 /* "allreduce"; for compare and tune also "allreduce,broadcast" and "all". */
@@ -358,12 +303,12 @@ static bool take_collectives(const char *words, enum collective_word expected, s
 	char problem[256])
 {
 	if (expected != ONE && strcmp(words, "all") == 0)
-		o->collectives = (UINT32_C(1) << BENCH_COLLECTIVES) - 1;
-	else if (!parse_collectives(words, &o->collectives, problem))
+		take_all(o);
+	else if (!parse_collectives(words, o, problem))
 		return false;
 	if (expected == ONE && strchr(words, ',') != NULL)
 		return fail(problem, "%s: only compare and tune take several collectives", words);
-	while ((o->collectives >> o->work.collective & 1) == 0)
+	while (o->collectives != 0 && (o->collectives >> o->work.collective & 1) == 0)
 		o->work.collective++;
 	return true;
 }
@@ -396,6 +341,8 @@ static bool take_words(int count, char **words, struct bench_options *o, size_t 
 		return fail(problem, "do not know what to do with '%s'", words[most]);
 	if (count < most && expected != SOME_OR_NONE)
 		return fail(problem, "which collective? allreduce, for example; --help shows all");
+	if (count == own && expected == SOME_OR_NONE)
+		take_all(o);
 	return count == own || take_collectives(words[own], expected, o, problem);
 }
 
@@ -406,7 +353,7 @@ static bool check(const struct bench_options *o, char problem[256])
 	if (o->command == BENCH_COMMAND_TUNE && o->ranks == 1)
 		return fail(problem, "-n 1: one rank has nothing to tune");
 	if (o->command == BENCH_COMMAND_TUNE && o->collectives == UINT32_C(1) << BENCH_SENDRECV)
-		return fail(problem, "sendrecv has no algorithms to choose from");
+		return fail(problem, "sendrecv has no algorithms to choose from; its limit is one of tune limits");
 	if (o->ranks > 0 && o->work.root >= o->ranks)
 		return fail(problem, "--root %u: the ranks are 0 to %u", o->work.root, o->ranks - 1);
 	if (any_combines(o->collectives) && !bench_op_fits((collet_op)o->work.op, (collet_dtype)o->work.dtype))

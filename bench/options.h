@@ -53,8 +53,8 @@ struct bench_options {
 	uint32_t piece_bytes, channels;   /* 0: what the library chooses */
 	struct bench_manner manner;
 	const char *json;          /* a path, or "-": standard output, instead of the table */
-	uint32_t collectives;      /* a bit for each, by enum bench_collective: compare and tune take
-					several; 0: all that there are to tune */
+	uint32_t collectives;      /* a bit for each, by enum bench_collective: compare and tune take several */
+	bool limits;               /* tune: and the limits that no formula gives */
 	const char *output;        /* tune: the file to write; NULL: where the library looks for it */
 	const char *points;        /* tune: a file of sweeps to add to; NULL: none */
 	bool check;                /* tune: only measure, and judge what is predicted and chosen now */

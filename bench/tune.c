@@ -5,16 +5,16 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include <collet/tools.h>
 
 #include "output.h"
 #include "pin.h"
-#include "process.h"
 #include "tune_fit.h"
+#include "tune_limits_run.h"
 #include "tune_points.h"
+#include "tune_start.h"
 
 enum { WORLDS_MAX = 16, AGAIN_MAX = 1024 };
 
@@ -42,7 +42,6 @@ static int complain(const char *what)
 static int read_points(struct world *world, FILE *printed)
 {
 	char line[512];
-	rewind(printed);
 	while (fgets(line, sizeof(line), printed) != NULL) {
 		double again;
 		if (sscanf(line, "cores %u", &world->cores) == 1)
@@ -68,35 +67,24 @@ static int read_points(struct world *world, FILE *printed)
 	return world->count == 0 || world->cores == 0;
 }
 
-/* One sweep: new ranks measure all points. */
-static int sweep(struct world *world, char **argv)
+/* One sweep: new ranks measure all points, with this tuning. */
+static int sweep(struct world *world, const char *tuning, char **argv)
 {
-	static const char own_rank[] = BENCH_TUNE_RANK "=1";
-	char transport[64], job[64];
-	snprintf(transport, sizeof(transport), BENCH_TUNE_TRANSPORT "=%s", world->transport);
-	const char *const env[] = { own_rank, transport, NULL };
-	const int fd = memfd_create("collet-bench-tune", MFD_CLOEXEC);
-	FILE *printed = fd >= 0 ? fdopen(fd, "r+") : NULL;
-	const char *own = bench_own_path();
+	const struct tune_start start = { .transport = world->transport, .ranks = world->ranks, .tuning = tuning };
 	world->points = calloc(TUNE_POINTS_MAX, sizeof(world->points[0]));
-	if (printed == NULL || own == NULL || world->points == NULL) {
+	if (world->points == NULL) {
 		fprintf(stderr, "collet-bench: tune: %s\n", strerror(errno));
-		if (printed != NULL)
-			fclose(printed);
 		return 1;
 	}
-	bench_unique_name(job, sizeof(job));
-	argv[0] = (char *)(uintptr_t)own;
-	const struct bench_program program = { .argv = (const char *const *)argv, .env = env, .ranks = world->ranks,
-		.job = job, .output = fd };
-	const int ended = bench_ranks_run(&program);
-	bench_progress_clear();
+	FILE *printed = tune_start_ranks(&start, argv);
+	if (printed == NULL)
+		return 1;
 	const int failed = read_points(world, printed);
 	fclose(printed);
-	if (ended || failed)
+	if (failed)
 		fprintf(stderr, "collet-bench: tune: %u ranks over %s: nothing measured\n", world->ranks,
 			world->transport);
-	return ended || failed;
+	return failed;
 }
 
 /* Takes in one more sweep; world then has its points alone. */
@@ -110,7 +98,7 @@ static void take_in(struct world *world, const struct world *more)
 }
 
 /* Ranks of another sweep may lie elsewhere in memory, and the machine be another. */
-static int measure(struct world *world, const struct bench_options *options, char **argv)
+static int measure(struct world *world, const struct bench_options *options, const char *tuning, char **argv)
 {
 	world->points = calloc(TUNE_POINTS_MAX, sizeof(world->points[0]));
 	if (world->points == NULL) {
@@ -125,7 +113,7 @@ static int measure(struct world *world, const struct bench_options *options, cha
 		struct world more = { .transport = world->transport, .ranks = world->ranks };
 		bench_progress("tune: measuring %u ranks over %s, %u of %u", world->ranks, world->transport, s + 1,
 			options->repeats);
-		int failed = sweep(&more, argv);
+		int failed = sweep(&more, tuning, argv);
 		if (!failed && options->points != NULL)
 			failed = tune_points_add(
 				options->points, world->transport, world->ranks, more.points, more.count);
@@ -225,47 +213,47 @@ static void print_link(const collet_link_cost *l)
 struct tuning {
 	collet_link_cost links[COLLET_TUNING_LINKS];
 	size_t count;
+	collet_link_cost builtin[COLLET_TUNING_LINKS];   /* what is measured with, but for its limits */
+	size_t builtin_count;
+	struct tune_folder folder;
 };
 
-/* The link that the world's replaces, or a new one; cut as what it was measured with. */
-static collet_link_cost *link_of(struct tuning *tuning, const struct world *world, const struct bench_sizes *sizes)
+/* The one of these links that is this world's, or a new one, made of the nearest. */
+static collet_link_cost *link_of(
+	collet_link_cost *links, size_t *count, const char *transport, uint32_t ranks, uint32_t cores)
 {
-	const collet_link_cost *like =
-		collet_tuning_find(tuning->links, tuning->count, world->transport, world->ranks, world->cores);
-	collet_link_cost *link = NULL;
-	for (size_t i = 0; i < tuning->count; i++)
-		if (strcmp(tuning->links[i].transport, world->transport) == 0
-			&& tuning->links[i].ranks == world->ranks && tuning->links[i].cores == world->cores)
-			link = &tuning->links[i];
-	if (link == NULL && (like == NULL || tuning->count == COLLET_TUNING_LINKS)) {
-		fprintf(stderr, "collet-bench: tune: no place in the tuning for %s\n", world->transport);
+	const collet_link_cost *like = collet_tuning_find(links, *count, transport, ranks, cores);
+	for (size_t i = 0; i < *count; i++)
+		if (strcmp(links[i].transport, transport) == 0 && links[i].ranks == ranks && links[i].cores == cores)
+			return &links[i];
+	if (like == NULL || *count == COLLET_TUNING_LINKS) {
+		fprintf(stderr, "collet-bench: tune: no place in the tuning for %s\n", transport);
 		return NULL;
 	}
-	if (link == NULL) {
-		link = &tuning->links[tuning->count++];
-		*link = *like;
-	}
-	link->ranks = world->ranks;
-	link->cores = world->cores;
-	link->least_piece_bytes = TUNE_LEAST_PIECE;
-	link->most_piece_bytes = TUNE_USUAL_PIECE;
-	link->sizes = 0;
-	memset(link->size, 0, sizeof(link->size));
-	for (size_t i = 0; i < sizes->count; i++)
-		link->size[link->sizes++] = sizes->bytes[i];
+	collet_link_cost *link = &links[(*count)++];
+	*link = *like;
+	link->ranks = ranks;
+	link->cores = cores;
 	return link;
 }
 
 static int fit(struct tuning *tuning, struct world *world, const struct bench_options *options)
 {
-	collet_link_cost *link = link_of(tuning, world, &options->sizes);
+	collet_link_cost *link =
+		link_of(tuning->links, &tuning->count, world->transport, world->ranks, world->cores);
 	if (link == NULL)
 		return 1;
+	/* Cut as its sweeps will tell. */
+	link->sizes = 0;
+	memset(link->size, 0, sizeof(link->size));
+	for (size_t i = 0; i < options->sizes.count; i++)
+		link->size[link->sizes++] = options->sizes.bytes[i];
 	memset(link->factor, 0, sizeof(link->factor));
 	memset(link->piece_log2, 0, sizeof(link->piece_log2));
 	memset(link->channels_log2, 0, sizeof(link->channels_log2));
 	printf("# %u ranks on %u cores over %s: %zu points\n", world->ranks, world->cores, world->transport,
 		world->count);
+	tune_fit_pieces(link, world->points, world->count);
 	if (tune_fit(link, world->points, world->count) != COLLET_OK
 		|| tune_fit_channels(link, world->points, world->count) != COLLET_OK
 		|| tune_predict(link, world->points, world->count) != COLLET_OK)
@@ -294,27 +282,91 @@ static int check(struct world *world)
 /* What is kept of an earlier tuning of this machine, so that worlds can be tuned one by one; else the built-in one. */
 static int start_from(struct tuning *tuning, const char *path)
 {
+	if (collet_tuning_read(NULL, tuning->builtin, COLLET_TUNING_LINKS, &tuning->builtin_count) != COLLET_OK)
+		return complain("the built-in tuning");
 	if (path != NULL && access(path, F_OK) == 0) {
 		if (collet_tuning_read(path, tuning->links, COLLET_TUNING_LINKS, &tuning->count) == COLLET_OK)
 			return 0;
 		fprintf(stderr, "collet-bench: tune: %s. It is replaced\n", collet_last_error());
 	}
-	if (collet_tuning_read(NULL, tuning->links, COLLET_TUNING_LINKS, &tuning->count) == COLLET_OK)
-		return 0;
-	return complain("the built-in tuning");
+	memcpy(tuning->links, tuning->builtin, sizeof(tuning->links));
+	tuning->count = tuning->builtin_count;
+	return 0;
+}
+
+/* Measured before all else, since what calls take depends on them. */
+static int tune_limits(struct tuning *tuning, const char *transport, uint32_t ranks,
+	const struct bench_options *options, char **argv, FILE *json)
+{
+	struct tune_limits limits = { 0 };
+	const collet_link_cost *with = options->check ? tuning->links : tuning->builtin;
+	if (tune_limits_measure(&limits, &tuning->folder, with, options->check ? tuning->count : tuning->builtin_count,
+		    transport, ranks, options, argv))
+		return 1;
+	collet_link_cost *link = link_of(tuning->links, &tuning->count, transport, ranks, limits.cores);
+	if (link == NULL)
+		return 1;
+	printf("# %u ranks on %u cores over %s: %zu calls at once and otherwise\n", ranks, limits.cores, transport,
+		limits.count);
+	tune_limits_show(&limits, link);
+	tune_limits_write_json(json, &limits, transport, ranks);
+	if (!options->check)
+		tune_limits_set(&limits, link);
+	return 0;
+}
+
+/* Calls take what they take with the limits that the tuning will have; all else is as it is built in. path "": there
+ * are no such limits. */
+static int write_for_sweeps(
+	const struct tuning *tuning, const char *transport, uint32_t ranks, char path[96])
+{
+	collet_link_cost *links = calloc(COLLET_TUNING_LINKS, sizeof(*links));
+	int failed = links == NULL;
+	path[0] = '\0';
+	for (size_t i = 0; !failed && i < tuning->count; i++) {
+		const collet_link_cost *from = &tuning->links[i];
+		size_t count = tuning->builtin_count;
+		if (strcmp(from->transport, transport) != 0 || from->ranks != ranks
+			|| (from->eager_bytes == 0 && from->inline_bytes == 0))
+			continue;
+		memcpy(links, tuning->builtin, count * sizeof(*links));
+		collet_link_cost *link = link_of(links, &count, transport, ranks, from->cores);
+		if (link == NULL) {
+			failed = 1;
+			break;
+		}
+		link->eager_bytes = from->eager_bytes;
+		link->inline_bytes = from->inline_bytes;
+		failed = !tune_folder_write(&tuning->folder, TUNE_FILE_SWEEP, links, count, path);
+		break;
+	}
+	free(links);
+	return failed;
+}
+
+static int tune_algorithms(struct tuning *tuning, const char *transport, uint32_t ranks,
+	const struct bench_options *options, char **argv, FILE *json)
+{
+	struct world world = { .transport = transport, .ranks = ranks };
+	char path[96] = "";
+	int failed = !options->check && write_for_sweeps(tuning, transport, ranks, path);
+	if (!failed)
+		failed = measure(&world, options, path[0] != '\0' ? path : NULL, argv);
+	if (!failed)
+		failed = options->check ? check(&world) : fit(tuning, &world, options);
+	if (!failed)
+		write_json(json, &world);
+	free(world.points);
+	return failed;
 }
 
 static int tune_world(struct tuning *tuning, const char *transport, uint32_t ranks, const struct bench_options *options,
 	char **argv, FILE *json)
 {
-	struct world world = { .transport = transport, .ranks = ranks };
-	int failed = measure(&world, options, argv);
-	if (!failed)
-		failed = options->check ? check(&world) : fit(tuning, &world, options);
-	if (!failed)
-		write_json(json, &world);
+	int failed = options->limits ? tune_limits(tuning, transport, ranks, options, argv, json) : 0;
+	if (!failed && options->collectives != 0)
+		failed = tune_algorithms(tuning, transport, ranks, options, argv, json);
 	fflush(stdout);
-	free(world.points);
 	return failed;
 }
 
@@ -384,6 +436,8 @@ int bench_tune(const struct bench_options *options, char **argv)
 	/* Measured is the library as it is by itself, so that a bad tuning does not cut the next one's messages. */
 	if (!options->check)
 		setenv("COLLET_TUNING", "builtin", 1);
+	if (!tune_folder_init(&tuning->folder))
+		goto out;
 	if (start_from(tuning, path[0] != '\0' ? path : NULL) || tune_all(tuning, options, argv, json))
 		goto out;
 	if (!options->check) {
@@ -397,6 +451,8 @@ int bench_tune(const struct bench_options *options, char **argv)
 out:
 	if (!bench_json_close(json))
 		status = 1;
+	if (tuning != NULL)
+		tune_folder_deinit(&tuning->folder);
 	free(tuning);
 	return status;
 }

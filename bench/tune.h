@@ -8,8 +8,15 @@
 #define BENCH_TUNE_RANK "COLLET_BENCH_TUNE_RANK"
 #define BENCH_TUNE_TRANSPORT "COLLET_BENCH_TUNE_TRANSPORT"
 
-/* The pieces that are tried: the usual ones, a quarter, and so on down to the least. */
-enum { TUNE_USUAL_PIECE = 256 << 10, TUNE_LEAST_PIECE = 64 << 10 };
+/* Set, besides, for those that measure limits: the folder of two tunings, which differ by their limits. */
+#define BENCH_TUNE_LIMITS "COLLET_BENCH_TUNE_LIMITS"
+#define TUNE_FILE_ONCE "once"
+#define TUNE_FILE_OTHERWISE "otherwise"
+/* The tuning that sweeps are made with. */
+#define TUNE_FILE_SWEEP "sweep"
+
+/* The pieces that are tried: the usual ones, half and twice as long ones, and on from there while that is faster. */
+enum { TUNE_LEAST_PIECE = 32 << 10, TUNE_USUAL_PIECE = 256 << 10, TUNE_MOST_PIECE = 1 << 20 };
 
 enum { TUNE_PATH_BYTES = 4096 };
 
@@ -22,5 +29,9 @@ int bench_tune(const struct bench_options *options, char **argv);
 
 /* As one of the ranks: every algorithm of every collective at every size, in turns. Rank 0 prints a line a point. */
 int bench_tune_rank(const struct bench_options *options, const char *transport);
+
+/* As one of the ranks: calls of sizes where limits may lie, with the limits of both tunings in turns. Rank 0 prints a
+ * line a point. */
+int bench_tune_limits_rank(const struct bench_options *options, const char *transport, const char *folder);
 
 #endif

@@ -11,6 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tune.h"
+
 enum { UNKNOWNS = 10, ROUNDS = 8, SWEEPS = 2000 };
 
 static const double far_off = 0.25;   /* relative errors above weigh less */
@@ -252,6 +254,26 @@ static const struct tune_point *best_way(const struct tune_point *first, const s
 		if (p->ns < best->ns && p->ns <= first->ns * TUNE_WAY_GAIN)
 			best = p;
 	return best;
+}
+
+uint32_t tune_further_piece(uint32_t piece_bytes, uint32_t most)
+{
+	if (piece_bytes < TUNE_USUAL_PIECE)
+		return piece_bytes / 2 >= TUNE_LEAST_PIECE ? piece_bytes / 2 : 0;
+	const uint32_t longer = piece_bytes * 2;
+	return piece_bytes > TUNE_USUAL_PIECE && longer <= TUNE_MOST_PIECE && longer <= most ? longer : 0;
+}
+
+void tune_fit_pieces(collet_link_cost *link, const struct tune_point *points, size_t count)
+{
+	link->least_piece_bytes = link->most_piece_bytes = TUNE_USUAL_PIECE;
+	for (size_t i = 0; i < count; i++) {
+		if (i > 0 && same_algorithm(&points[i - 1], &points[i]))
+			continue;
+		const uint32_t piece = best_way(&points[i], points + count)->piece_bytes;
+		link->least_piece_bytes = piece < link->least_piece_bytes ? piece : link->least_piece_bytes;
+		link->most_piece_bytes = piece > link->most_piece_bytes ? piece : link->most_piece_bytes;
+	}
 }
 
 collet_status tune_set_factors(collet_link_cost *link, const struct tune_point *points, size_t count)

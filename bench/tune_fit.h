@@ -34,6 +34,14 @@ struct tune_quality {
  * what a byte costs, that stays as it is. COLLET_OK, or why a prediction failed. */
 collet_status tune_fit(collet_link_cost *link, const struct tune_point *points, size_t count);
 
+/* The size of pieces that is to be tried after these, further away from the usual one; 0: there is none, or no room
+ * (most). */
+uint32_t tune_further_piece(uint32_t piece_bytes, uint32_t most);
+
+/* Sets between which pieces the formulas choose: from the shortest to the longest that were the fastest way of an
+ * algorithm anywhere, with the usual ones among them. */
+void tune_fit_pieces(collet_link_cost *link, const struct tune_point *points, size_t count);
+
 /* Sets what a byte costs over several channels, by the points that have used them beside those that used one. */
 collet_status tune_fit_channels(collet_link_cost *link, const struct tune_point *points, size_t count);
 

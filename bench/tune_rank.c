@@ -6,8 +6,9 @@
  *
  * The first pass is for all algorithms, their messages cut in the usual way. In the second only those that may be
  * chosen go on, in the other ways to cut their messages too; in the third only those that are close to the best by
- * then, with more turns. What the library chooses is in all of them twice, as two points: how far these are apart says
- * what the sweep's differences are worth.
+ * then, with more turns. From then on, while the best one's pieces are shorter or longer than usual, it is tried with
+ * still shorter or longer ones. What the library chooses is in all of them twice, as two points: how far these are
+ * apart says what the sweep's differences are worth.
  *
  * Then whoever may still be the right answer goes on, until it is told apart from what seems to be (tune_doubt.c) or
  * the passes are over: at most sizes three passes have settled it, and at the others two are left. What the answer
@@ -39,8 +40,7 @@ int tune_complain(const struct tune_sweep *s, const char *what)
 /* How many sizes of it are measured: none, if others were named. */
 static size_t sizes_of(const struct tune_sweep *s, enum bench_collective collective)
 {
-	const uint32_t named = s->options->collectives;
-	if (named != 0 && (named >> collective & 1) == 0)
+	if ((s->options->collectives >> collective & 1) == 0)
 		return 0;
 	return bench_collective_takes_bytes(collective) ? s->options->sizes.count : 1;
 }
@@ -50,13 +50,20 @@ static struct tune_call *call_at(const struct tune_sweep *s, enum bench_collecti
 	return &s->calls[(size_t)collective * COLLET_TUNING_SIZES + size];
 }
 
+/* Batches of calls with a root are long, and to tcp all memory is alike. */
+static size_t kinds_of(
+	const struct tune_sweep *s, enum bench_collective collective, const struct tune_kind **kinds)
+{
+	return tune_kinds(s->any_memory && tune_runs_ahead(collective), kinds);
+}
+
 /* What each way takes by all turns so far. All ranks come to the same. */
 static int settle(const struct tune_sweep *s, enum bench_collective collective, struct tune_call *call)
 {
 	uint64_t mine[TUNE_WAYS * TUNE_BATCHES], all[TUNE_WAYS * TUNE_BATCHES];
 	double each[TUNE_WAYS * TUNE_BATCHES], ns[TUNE_WAYS];
 	const struct tune_kind *kinds;
-	const size_t kind_count = tune_kinds(s, collective, &kinds);
+	const size_t kind_count = kinds_of(s, collective, &kinds);
 	for (size_t i = 0; i < call->count; i++)
 		call->ns[i] = 1;
 	for (size_t kind = 0; kind < kind_count; kind++) {
@@ -107,12 +114,12 @@ static void drop_last(struct tune_call *call)
 		call->way[i].out = true;
 }
 
-/* The doubt about which of two ways takes longer, of all kinds of calls together. */
+/* The doubt about which of two ways takes longer, of all kinds of buffers together. */
 static double doubt_about(const struct tune_sweep *s, enum bench_collective collective, const struct tune_way *a,
 	const struct tune_way *b)
 {
 	const struct tune_kind *kinds;
-	const size_t kind_count = tune_kinds(s, collective, &kinds);
+	const size_t kind_count = kinds_of(s, collective, &kinds);
 	double squares = 0, of_a[TUNE_BATCHES], of_b[TUNE_BATCHES];
 	for (size_t kind = 0; kind < kind_count; kind++) {
 		for (size_t k = 0; k < TUNE_BATCHES; k++) {
@@ -167,12 +174,14 @@ static int select_ways(
 	} else {
 		drop_decided(s, collective, call);
 	}
+	if (stage >= TUNE_PASSES && stage < TUNE_STAGES)
+		tune_go_further(call, best_of(call));
 	return 0;
 }
 
 static int take_turns(struct tune_sweep *s, struct bench_run *run, struct tune_call *call, uint32_t stage, size_t kind)
 {
-	const size_t turns = tune_turns(s, run, kind, stage >= TUNE_PASSES);
+	const size_t turns = tune_turns(s, run, stage >= TUNE_PASSES);
 	const size_t before = stage < TUNE_PASSES ? stage * TUNE_TURNS
 		: TUNE_PASSES * TUNE_TURNS + (stage - TUNE_PASSES) * TUNE_FINAL_TURNS;
 	for (size_t turn = 0; turn < turns; turn++) {
@@ -201,7 +210,7 @@ static int measure_size(
 	const uint64_t count = bench_count(&work, s->side.library.size, s->options->sizes.bytes[size]);
 	struct tune_call *call = call_at(s, collective, size);
 	const struct tune_kind *kinds;
-	const size_t kind_count = tune_kinds(s, collective, &kinds);
+	const size_t kind_count = kinds_of(s, collective, &kinds);
 	struct bench_run run;
 	if (stage == 0 && kind == 0)
 		tune_look(s, &work, count, call);

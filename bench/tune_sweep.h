@@ -7,7 +7,7 @@
 #include "options.h"
 
 enum {
-	TUNE_KINDS = 3,          /* of calls, at most: tune_kinds() */
+	TUNE_KINDS = 2,          /* of buffers, at most: tune_kinds() */
 	TUNE_TURNS = 2,          /* of each algorithm, size and kind in a pass; of long batches, half as many */
 	TUNE_PASSES = 2,         /* of everybody, then of who may be chosen, */
 	TUNE_FINAL_TURNS = 4,    /* then of those close to the best, with so many turns, */
@@ -18,10 +18,9 @@ enum {
 	TUNE_WAYS = 64           /* of a collective and size: algorithms, each in several ways */
 };
 
-/* A kind of calls, and its part in a point's time. */
+/* A kind of buffers, and its part in a point's time. */
 struct tune_kind {
 	enum bench_buffer_kind buffers;
-	bool in_step;                /* a barrier after each; else back to back */
 	double part;
 };
 
@@ -62,11 +61,19 @@ struct tune_sweep {
 /* Says what failed, in the library's words. 1. */
 int tune_complain(const struct tune_sweep *s, const char *what);
 
-/* The kinds of calls that count for a collective; returns how many. */
-size_t tune_kinds(const struct tune_sweep *s, enum bench_collective collective, const struct tune_kind **kinds);
+/* Do ranks come to be ahead of each other? They do where there is a root. */
+bool tune_runs_ahead(enum bench_collective collective);
 
-/* How many turns each way takes in a pass with calls of this kind; in the last ones there are more. */
-size_t tune_turns(const struct tune_sweep *s, const struct bench_run *run, size_t kind, bool last);
+/* The kinds of buffers that count; any: one is like the other. Returns how many. */
+size_t tune_kinds(bool any, const struct tune_kind **kinds);
+
+/* So many calls amid as many untimed ones before and after, on all ranks. From when the last rank was through with
+ * those before to when the last one is through with these: who is ahead is now quick, now slow. All ranks are on one
+ * host, which has one clock, and all get the same time. Nonzero: a call failed. */
+int tune_run_amid(collet_comm *comm, struct bench_run *run, uint64_t calls, uint64_t *ns);
+
+/* How many turns each way takes in a pass; in the last ones there are more. */
+size_t tune_turns(const struct tune_sweep *s, const struct bench_run *run, bool last);
 
 /* The plan for an algorithm (NULL: the library's choice), cut like this (0: as chosen). */
 const void *tune_plan(struct tune_sweep *s, const struct bench_work *work, uint64_t count, const char *algorithm,
@@ -77,6 +84,9 @@ void tune_look(struct tune_sweep *s, const struct bench_work *work, uint64_t cou
 
 /* After the first pass: who is not out goes on in other ways to cut messages too. */
 void tune_add_ways(const struct tune_sweep *s, struct tune_call *call);
+
+/* If `best` has shorter or longer pieces than usual, still shorter or longer ones, once; both then take part. */
+void tune_go_further(struct tune_call *call, size_t best);
 
 /* One batch of a way, of this kind (run has its buffers), into its place `turn`; before its first one, the result is
  * checked. Nonzero: told. */

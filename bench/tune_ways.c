@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "tune.h"
+#include "tune_fit.h"
 #include "tune_sweep.h"
 
 enum {
@@ -79,6 +80,33 @@ void tune_look(struct tune_sweep *s, const struct bench_work *work, uint64_t cou
 	}
 }
 
+/* Half as long as usual; less, where there is no room for the usual ones. */
+static uint32_t shorter_piece(const struct tune_way *way)
+{
+	uint32_t piece = TUNE_USUAL_PIECE / 2;
+	while (piece >= way->most_piece_bytes)
+		piece /= 2;
+	return piece;
+}
+
+/* Are messages of this call cut otherwise by it? */
+static bool differs(const struct tune_way *way, uint32_t piece_bytes)
+{
+	const uint32_t cut = piece_bytes < TUNE_USUAL_PIECE ? piece_bytes : TUNE_USUAL_PIECE;
+	return cut < way->bytes && piece_bytes <= way->most_piece_bytes && piece_bytes >= TUNE_LEAST_PIECE;
+}
+
+void tune_go_further(struct tune_call *call, size_t best)
+{
+	struct tune_way *of = &call->way[best];
+	const uint32_t piece = of->channels == 1 ? tune_further_piece(of->piece_bytes, of->most_piece_bytes) : 0;
+	for (size_t i = 0; i < call->count; i++)
+		if (call->way[i].algorithm == of->algorithm && call->way[i].piece_bytes == piece)
+			return;
+	if (piece > 0 && add_way(call, of, piece, 1) != NULL)
+		of->out = false;
+}
+
 void tune_add_ways(const struct tune_sweep *s, struct tune_call *call)
 {
 	const size_t usual = call->count;
@@ -90,10 +118,11 @@ void tune_add_ways(const struct tune_sweep *s, struct tune_call *call)
 		if (p->out || p->again || p->piece_bytes != TUNE_USUAL_PIECE || p->channels != 1
 			|| p->bytes <= TUNE_LEAST_PIECE)
 			continue;
-		for (uint32_t piece = TUNE_USUAL_PIECE / 4; piece >= TUNE_LEAST_PIECE; piece /= 4)
-			if (piece < p->most_piece_bytes && piece < p->bytes
-				&& !(own != NULL && own->piece_bytes == piece && own->channels == 1))
-				add_way(call, p, piece, 1);
+		const uint32_t pieces[] = { shorter_piece(p), 2 * TUNE_USUAL_PIECE };
+		for (size_t k = 0; k < sizeof(pieces) / sizeof(pieces[0]); k++)
+			if (differs(p, pieces[k])
+				&& !(own != NULL && own->piece_bytes == pieces[k] && own->channels == 1))
+				add_way(call, p, pieces[k], 1);
 		for (uint32_t channels = 2; p->algorithm->pieced && !s->shared_memory && channels <= MOST_CHANNELS;
 			channels *= 2)
 			if (p->bytes >= CHANNELS_FROM_BYTES

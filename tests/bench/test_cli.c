@@ -80,10 +80,12 @@ static void every_command_runs(void **state)
 		{ "list", 0, "openmpi:ucx" },
 		{ "explain allreduce -n 8 --sizes 4,1M", 0, "1 MiB" },
 		{ "explain allreduce -n 3 --transport pigeons", 1, "takes one of self, shm and tcp" },
-		{ "tune -n 2 --transport shm --sizes 8,64K --seconds 0.0002 --output \"$CLI_TEST_FOLDER/tuning\"", 0,
-			"/tuning" },
-		{ "tune --check -n 2 --transport shm --sizes 8 --seconds 0.0002", 0, "as chosen now: median error" },
+		{ "tune allreduce,gather -n 2 --transport shm --sizes 8,64K --seconds 0.0002 "
+			"--output \"$CLI_TEST_FOLDER/tuning\"",
+			0, "/tuning" },
+		{ "tune --check allgather -n 2 --transport shm --sizes 8 --seconds 0.0002", 0, "chosen now: median" },
 		{ "tune --check barrier,reduce -n 2 --transport shm --sizes 8 --seconds 0.0002", 0, "2 calls" },
+		{ "tune --check limits -n 2 --transport tcp --seconds 0.0001", 0, "# inline " },
 		{ "tune -n 1", 2, "nothing to tune" },
 		{ "tune sendrecv -n 2", 2, "no algorithms" },
 		{ "tune allreduce broadcast -n 2", 2, "do not know what to do" },
@@ -114,14 +116,16 @@ static void a_tuning_is_used(void **state)
 		int status;
 		const char *says;
 	} rows[] = {
-		{ "", "tune -n 2 --transport shm --sizes 8,64K --seconds 0.0002", 0, "median error" },
+		{ "", "tune -n 2 --transport shm --sizes 8,64K --seconds 0.0001", 0, "median error" },
 		{ "", "explain allreduce -n 2 --sizes 8", 0, "$CLI_TEST_FOLDER/tuning, measured with 2 ranks" },
+		{ "grep -cx 'eager [0-9]*' \"$COLLET_TUNING\"; grep -cx 'inline [0-9]*' \"$COLLET_TUNING\"; :",
+			"", 0, "3\n1\n" },
 		{ "", "allreduce -n 2 --sizes 64K --iters 5", 0, "allreduce of 2 ranks" },
-		{ "", "tune --check -n 2 --transport shm --sizes 8 --seconds 0.0002", 0, "as chosen now" },
+		{ "", "tune --check allreduce -n 2 --transport shm --sizes 8 --seconds 0.0002", 0, "as chosen now" },
 		{ "sed -i s/latency/lateness/ \"$COLLET_TUNING\";", "explain allreduce -n 2 --sizes 8", 1,
 			"\"lateness\" means nothing" },
 		{ "", "allreduce -n 2 --sizes 8 --iters 5", 1, "\"lateness\" means nothing" },
-		{ "", "tune -n 2 --transport shm --sizes 8 --seconds 0.0002", 0, "It is replaced" },
+		{ "", "tune allreduce -n 2 --transport shm --sizes 8 --seconds 0.0002", 0, "It is replaced" },
 		{ "", "allreduce -n 2 --sizes 8 --iters 5", 0, "allreduce of 2 ranks" },
 		{ "export COLLET_TUNING=builtin;", "explain allreduce -n 2 --sizes 8", 0, "tuning: built in" },
 	};

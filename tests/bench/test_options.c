@@ -167,6 +167,30 @@ static void commands_are_words(void **state)
 	}
 }
 
+static void tune_takes_parts(void **state)
+{
+	static const struct {
+		const char *line;
+		uint32_t collectives;
+		bool limits;
+	} rows[] = {
+		{ "tune", (UINT32_C(1) << BENCH_COLLECTIVES) - 1, true },
+		{ "tune all", (UINT32_C(1) << BENCH_COLLECTIVES) - 1, true },
+		{ "tune limits", 0, true },
+		{ "tune reduce", UINT32_C(1) << BENCH_REDUCE, false },
+		{ "tune --check reduce,limits", UINT32_C(1) << BENCH_REDUCE, true },
+		{ "compare all", (UINT32_C(1) << BENCH_COLLECTIVES) - 1, false },
+	};
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+		struct bench_options o;
+		char problem[256];
+		if (!parse(rows[i].line, &o, problem))
+			fail_msg("%s: %s", rows[i].line, problem);
+		assert_int_equal(o.collectives, rows[i].collectives);
+		assert_int_equal(o.limits, rows[i].limits);
+	}
+}
+
 static void nonsense_is_refused_by_its_name(void **state)
 {
 	static const struct {
@@ -210,6 +234,7 @@ static void nonsense_is_refused_by_its_name(void **state)
 		{ "compare all --plot p.svg", "--plot" },
 		{ "compare allreduce,", "''" },
 		{ "compare allreduce,plenty", "plenty" },
+		{ "compare limits", "limits" },
 		{ "compare broadcast,reduce --op xor", "xor" },
 		{ "allreduce,reduce", "only compare" },
 		{ "compare allreduce,sendrecv --in-place", "in-place" },
@@ -239,6 +264,7 @@ int main(void)
 		cmocka_unit_test(a_bare_collective_has_the_defaults),
 		cmocka_unit_test(every_option_is_read),
 		cmocka_unit_test(commands_are_words),
+		cmocka_unit_test(tune_takes_parts),
 		cmocka_unit_test(nonsense_is_refused_by_its_name),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -289,10 +289,52 @@ static void ways_to_cut_are_found(void **state)
 		assert_int_equal(points[i].chosen, i == 1);
 }
 
+/* Half as long as long as that helps, or twice as long; of the usual pieces both are tried, so nothing follows them. */
+static void pieces_are_tried_one_after_the_other(void **state)
+{
+	static const struct {
+		uint32_t piece, most, next;
+	} rows[] = {
+		{ 256 << 10, 4 << 20, 0 }, { 128 << 10, 4 << 20, 64 << 10 }, { 64 << 10, 4 << 20, 32 << 10 },
+		{ 32 << 10, 4 << 20, 0 }, { 512 << 10, 4 << 20, 1 << 20 }, { 512 << 10, 1 << 20, 1 << 20 },
+		{ 512 << 10, 800 << 10, 0 }, { 1 << 20, 4 << 20, 0 }, { 128 << 10, 172 << 10, 64 << 10 },
+	};
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
+		assert_int_equal(tune_further_piece(rows[i].piece, rows[i].most), rows[i].next);
+}
+
+/* Formulas choose among the pieces that have won somewhere by as much as a way must. */
+static void pieces_that_won_are_the_formulas(void **state)
+{
+	static const struct {
+		double shorter_ns, longer_ns;
+		uint32_t least, most;
+	} rows[] = {
+		{ 1200, 1100, 256 << 10, 256 << 10 },
+		{ 980, 990, 256 << 10, 256 << 10 },
+		{ 900, 1100, 32 << 10, 256 << 10 },
+		{ 1100, 900, 256 << 10, 512 << 10 },
+	};
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+		collet_link_cost link = link_with(4, 1000, 1000, 0.1, 0.1, 0, 0.05);
+		struct tune_point points[3];
+		const double ns[3] = { 1000, rows[i].shorter_ns, rows[i].longer_ns };
+		for (uint32_t k = 0; k < 3; k++) {
+			points[k] = point("allreduce", "ring", 8, ns[k], 0, false);
+			points[k].piece_bytes = (k == 0 ? 256U : k == 1 ? 32U : 512U) << 10;
+		}
+		tune_fit_pieces(&link, points, 3);
+		assert_int_equal(link.least_piece_bytes, rows[i].least);
+		assert_int_equal(link.most_piece_bytes, rows[i].most);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(ways_to_cut_are_found),
+		cmocka_unit_test(pieces_are_tried_one_after_the_other),
+		cmocka_unit_test(pieces_that_won_are_the_formulas),
 		cmocka_unit_test(sweeps_are_kept),
 		cmocka_unit_test(known_links_are_found_again),
 		cmocka_unit_test(factors_take_up_the_rest),

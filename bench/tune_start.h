@@ -1,0 +1,20 @@
+/* Starting tune's ranks: this program once more, a process each. */
+#ifndef BENCH_TUNE_START_H
+#define BENCH_TUNE_START_H
+
+#include <stdint.h>
+#include <stdio.h>
+
+/* What is to be measured, with which tuning. */
+struct tune_start {
+	const char *transport;
+	uint32_t ranks;
+	const char *tuning;          /* COLLET_TUNING; NULL: as it is in this process */
+	const char *limits;          /* a folder: measure limits, by the tunings there; NULL: sweep */
+};
+
+/* Runs them to their end. What they have printed, from its beginning, to be closed; NULL: they failed, having said so.
+ * argv is that of this process. */
+FILE *tune_start_ranks(const struct tune_start *start, char **argv);
+
+#endif
