@@ -67,7 +67,7 @@ static collet_status load_failed(const struct collet_cuda *cuda, cu_result resul
 		return collet_fail(COLLET_ERR_UNSUPPORTED,
 			"cuda: this collet was built without kernels for GPUs: build it where nvcc is");
 	if (result == CU_NO_BINARY_FOR_GPU || result == CU_INVALID_IMAGE || result == CU_INVALID_PTX ||
-		result == CU_NOT_FOUND)
+		result == CU_NO_PTX_COMPILER || result == CU_PTX_TOO_NEW || result == CU_NOT_FOUND)
 		return collet_fail(COLLET_ERR_UNSUPPORTED,
 			"cuda: the driver takes none of this collet's kernels for this GPU (%d); a newer driver may, "
 			"or a collet that was built with another nvcc", result);
