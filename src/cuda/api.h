@@ -26,6 +26,7 @@ enum {
 	CU_INVALID_VALUE = 1,
 	CU_OUT_OF_MEMORY = 2,
 	CU_NOT_INITIALIZED = 3,
+	CU_DEINITIALIZED = 4,
 	CU_NO_DEVICE = 100,
 	CU_INVALID_DEVICE = 101,
 	CU_INVALID_IMAGE = 200,
@@ -45,6 +46,7 @@ enum {
 	CU_LAUNCH_OUT_OF_RESOURCES = 701,
 	CU_LAUNCH_TIMEOUT = 702,
 	CU_PEER_ACCESS_ALREADY_ENABLED = 704,
+	CU_CONTEXT_IS_DESTROYED = 709,
 	CU_HOST_MEMORY_ALREADY_REGISTERED = 712,
 	CU_HOST_MEMORY_NOT_REGISTERED = 713,
 	CU_NOT_PERMITTED = 800,
@@ -55,6 +57,7 @@ enum {
 	CU_CAPTURE_UNMATCHED = 903,    /* it was begun on another stream */
 	CU_CAPTURE_UNJOINED = 904,     /* what another stream was told in it nothing comes after */
 	CU_CAPTURE_ISOLATION = 905,    /* what is captured and what is not would wait for each other */
+	CU_CAPTURE_IMPLICIT = 906,     /* the legacy stream would wait for what is captured */
 	CU_CAPTURED_EVENT = 907,       /* nobody else's: it was recorded in a capture */
 	CU_CAPTURE_WRONG_THREAD = 908
 };
@@ -140,6 +143,20 @@ enum { CU_LEGACY_STREAM = 1, CU_PER_THREAD_STREAM = 2 };
 /* How a stream waits for a word of memory: until (signed) word - value >= 0, until they are equal. */
 enum { CU_WAIT_AT_LEAST = 0, CU_WAIT_EQUAL = 1 };
 
+/* One of several things that a stream does to words, at once and in their order. */
+typedef union {
+	struct {
+		int operation;       /* CU_WRITE_WORD */
+		cu_pointer word;
+		uint64_t value;      /* of which 32 bits count */
+		unsigned int flags;
+		cu_pointer reserved0;
+	} write;
+	uint64_t reserved[6];
+} cu_word_operation;
+
+enum { CU_WRITE_WORD = 2, CU_WORD_OPERATIONS_MOST = 256 };
+
 /* What a capture is to its stream. */
 enum { CU_NOT_CAPTURED = 0, CU_BEING_CAPTURED = 1, CU_CAPTURE_SPOILT = 2 };
 
@@ -202,6 +219,8 @@ enum { CU_CAPTURE_GLOBAL = 0, CU_CAPTURE_OF_THREAD = 1, CU_CAPTURE_RELAXED = 2 }
 	F(cuStreamGetId, (cu_stream stream, unsigned long long *id))                                                   \
 	F(cuStreamWaitValue32, (cu_stream stream, cu_pointer word, uint32_t value, unsigned int flags))                \
 	F(cuStreamWriteValue32, (cu_stream stream, cu_pointer word, uint32_t value, unsigned int flags))               \
+	F(cuStreamBatchMemOp,                                                                                          \
+		(cu_stream stream, unsigned int count, cu_word_operation * operations, unsigned int flags))            \
 	F(cuLaunchHostFunc, (cu_stream stream, cu_host_function * function, void *data))                               \
 	F(cuStreamGetCaptureInfo,                                                                                      \
 		(cu_stream stream, int *status, uint64_t *id, cu_graph *graph, const cu_graph_node **nodes,            \

@@ -5,10 +5,10 @@
 
 enum { PAGE = 4096 };
 
-bool gpu_start_on(struct gpu *gpu, struct rank *rank, int device)
+static bool start(struct gpu *gpu, struct rank *rank, int device, bool (*begin)(struct program *program, int device))
 {
 	*gpu = (struct gpu){ .rank = rank, .gates = aligned_alloc(PAGE, PAGE) };
-	bool fine = gpu->gates && program_start(&gpu->program, device) && streams_find(&gpu->cuda, &gpu->program);
+	bool fine = gpu->gates && begin(&gpu->program, device) && streams_find(&gpu->cuda, &gpu->program);
 	if (fine)
 		memset((void *)gpu->gates, 0, PAGE);
 	fine = fine && gpu->cuda.cuMemHostRegister_v2((void *)gpu->gates, PAGE, 0) == CU_OK &&
@@ -16,6 +16,16 @@ bool gpu_start_on(struct gpu *gpu, struct rank *rank, int device)
 	for (int s = 0; s < GPU_STREAMS && fine; s++)
 		fine = gpu->cuda.cuStreamCreate(&gpu->stream[s], CU_NON_BLOCKING_STREAM) == CU_OK;
 	return rank_check(rank, fine, "the driver does not start");
+}
+
+bool gpu_start_on(struct gpu *gpu, struct rank *rank, int device)
+{
+	return start(gpu, rank, device, program_start);
+}
+
+bool gpu_start_beside(struct gpu *gpu, struct rank *rank, int device)
+{
+	return start(gpu, rank, device, program_start_beside);
 }
 
 bool gpu_start(struct gpu *gpu, struct rank *rank)

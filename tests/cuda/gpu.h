@@ -21,6 +21,8 @@ struct gpu {
 /* false: reported. */
 bool gpu_start(struct gpu *gpu, struct rank *rank);
 bool gpu_start_on(struct gpu *gpu, struct rank *rank, int device);
+/* In a context of the rank's own on this GPU, beside the primary one. */
+bool gpu_start_beside(struct gpu *gpu, struct rank *rank, int device);
 /* Of rank r GPU r, and then a communicator, which knows of it (the run is bare). */
 bool gpu_start_own(struct gpu *gpu, struct rank *rank);
 /* Destroys the communicator too, and checks that the caller's context is current yet. */

@@ -6,20 +6,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/status.h"
 #include "core/types.h"
-#include "cuda/kernels.h"
-#include "program.h"
+#include "loaded.h"
 
 enum { REPEATS = 10, BUFFERS = 4 };
 
 struct bench {
-	struct collet_cuda cuda;
-	struct program program;
-	struct collet_copiers copiers;
-	struct collet_kernel_sets sets;
-	struct collet_copier *copier;
-	struct collet_kernel_set *set;
+	struct loaded gpu;
 	cu_result (*elapsed)(float *ms, cu_event start, cu_event end);
 	cu_result (*synchronize)(cu_event event);
 	cu_event marks[2];
@@ -29,28 +22,23 @@ struct bench {
 
 static bool find(const struct bench *bench, void *slot, const char *name)
 {
-	void *address = dlsym(bench->program.driver, name);
+	void *address = dlsym(bench->gpu.program.driver, name);
 	memcpy(slot, &address, sizeof(address));
 	return address != NULL;
 }
 
 static bool start(struct bench *bench)
 {
-	static const struct collet_log no_log;
-	if (collet_cuda_open(&bench->cuda, &no_log) != COLLET_OK || !program_start(&bench->program, 0))
+	if (!loaded_start(&bench->gpu, 0))
 		return false;
-	const struct collet_residence residence = { .device = true, .context = bench->program.context };
-	collet_kernel_sets_init(&bench->sets, &bench->cuda);
-	collet_copiers_init(&bench->copiers, &bench->cuda);
-	bool fine = collet_copier_find(&bench->copiers, &residence, &bench->copier) == COLLET_OK &&
-		collet_kernel_set_find(&bench->sets, bench->copier, &bench->set) == COLLET_OK &&
+	bool fine = loaded_load(&bench->gpu) == COLLET_OK &&
 		find(bench, &bench->elapsed, "cuEventElapsedTime") &&
 		find(bench, &bench->synchronize, "cuEventSynchronize");
 	for (int m = 0; m < 2; m++)
-		fine = fine && bench->cuda.cuEventCreate(&bench->marks[m], 0) == CU_OK;
+		fine = fine && bench->gpu.cuda.cuEventCreate(&bench->marks[m], 0) == CU_OK;
 	void *zeros = calloc(1, bench->bytes);
 	for (int b = 0; b < BUFFERS; b++)
-		fine = fine && zeros && buffer_make(&bench->buffers[b], &bench->program, true, bench->bytes) &&
+		fine = fine && zeros && buffer_make(&bench->buffers[b], &bench->gpu.program, true, bench->bytes) &&
 			buffer_write(&bench->buffers[b], zeros);
 	free(zeros);
 	return fine;
@@ -61,12 +49,9 @@ static bool end(struct bench *bench)
 	for (int b = 0; b < BUFFERS; b++)
 		buffer_free(&bench->buffers[b]);
 	for (int m = 0; m < 2; m++)
-		(void)bench->cuda.cuEventDestroy(bench->marks[m]);
-	collet_kernel_sets_deinit(&bench->sets);
-	collet_copiers_deinit(&bench->copiers);
-	const bool fine = program_end(&bench->program);
-	collet_cuda_close(&bench->cuda);
-	return fine;
+		(void)bench->gpu.cuda.cuEventDestroy(bench->marks[m]);
+	loaded_unload(&bench->gpu);
+	return loaded_end(&bench->gpu);
 }
 
 /* What is timed: results become the sources' sum; no dtype: a copy by the driver. */
@@ -81,8 +66,8 @@ static bool enqueue(struct bench *bench, const struct row *row)
 	const void *sources[BUFFERS];
 	void *results[BUFFERS];
 	if (!row->dtype)
-		return bench->cuda.cuMemcpyAsync((uintptr_t)bench->buffers[1].first, (uintptr_t)bench->buffers[0].first,
-			bench->bytes, bench->copier->stream) == CU_OK;
+		return bench->gpu.cuda.cuMemcpyAsync((uintptr_t)bench->buffers[1].first,
+			(uintptr_t)bench->buffers[0].first, bench->bytes, bench->gpu.copier->stream) == CU_OK;
 	/* Results take the place of the first sources where there are as many, as in place calls do. */
 	for (uint32_t s = 0; s < row->sources; s++)
 		sources[s] = bench->buffers[s].first;
@@ -91,16 +76,16 @@ static bool enqueue(struct bench *bench, const struct row *row)
 	const struct collet_fold fold = { *row->dtype, COLLET_SUM, 1 };
 	const struct collet_fold_span span = { sources, results, row->sources, row->results, NULL,
 		bench->bytes / collet_dtype_bytes(*row->dtype) };
-	return collet_fold_launch(bench->set, &fold, &span, 1, bench->copier->stream) == COLLET_OK;
+	return collet_fold_launch(bench->gpu.set, &fold, &span, 1, bench->gpu.copier->stream) == COLLET_OK;
 }
 
 /* Of several, after one that warms up; GB/s read and written. */
 static bool measure(struct bench *bench, const struct row *row, double *gbs)
 {
-	const struct collet_cuda *cuda = &bench->cuda;
-	const cu_stream stream = bench->copier->stream;
+	const struct collet_cuda *cuda = &bench->gpu.cuda;
+	const cu_stream stream = bench->gpu.copier->stream;
 	float ms = 0;
-	if (collet_copier_begin(cuda, bench->copier) != COLLET_OK)
+	if (collet_copier_begin(cuda, bench->gpu.copier) != COLLET_OK)
 		return false;
 	bool fine = enqueue(bench, row) && cuda->cuEventRecord(bench->marks[0], stream) == CU_OK;
 	for (int i = 0; fine && i < REPEATS; i++)

@@ -75,7 +75,7 @@ static void mapped_memory_has_one_too(void **state)
 	assert_true(program_start(&program, 0));
 	assert_int_equal(collet_cuda_open(&cuda, &no_log), COLLET_OK);
 	assert_int_equal(collet_mapped_make(&cuda, 0, BYTES, &mapped), COLLET_OK);
-	assert_int_equal(program.cuMemcpyHtoD_v2(mapped.first, bytes, sizeof(bytes)), CU_OK);
+	assert_int_equal(program_put(&program, mapped.first, bytes, sizeof(bytes)), CU_OK);
 	assert_int_equal(export_it(&cuda, (const char *)(uintptr_t)mapped.first, BYTES, &file, &offset), COLLET_OK);
 	assert_int_equal(pread(file, seen, sizeof(seen), (off_t)offset), sizeof(seen));
 	assert_memory_equal(seen, bytes, sizeof(bytes));

@@ -8,25 +8,11 @@
 #include <setjmp.h>
 #include <cmocka.h>
 
-#include "core/status.h"
 #include "core/types.h"
-#include "cuda/kernels.h"
-#include "program.h"
+#include "loaded.h"
 #include "reduce/reduce.h"
 
 enum { POOL = 96 << 10, SPANS = 48, MOST_COUNT = 300 };
-
-static const struct collet_log no_log;
-
-/* A GPU with the library's kernels in it. */
-struct bench {
-	struct collet_cuda cuda;
-	struct program program;
-	struct collet_copiers copiers;
-	struct collet_kernel_sets sets;
-	struct collet_copier *copier;
-	struct collet_kernel_set *set;
-};
 
 static uint32_t seed = 1;
 
@@ -34,33 +20,6 @@ static uint32_t random_below(uint32_t end)
 {
 	seed = seed * 1664525u + 1013904223u;
 	return (uint32_t)((uint64_t)(seed >> 8) * end >> 24);
-}
-
-static collet_status bench_load(struct bench *bench)
-{
-	const struct collet_residence residence = { .device = true, .context = bench->program.context };
-	collet_kernel_sets_init(&bench->sets, &bench->cuda);
-	collet_copiers_init(&bench->copiers, &bench->cuda);
-	const collet_status status = collet_copier_find(&bench->copiers, &residence, &bench->copier);
-	return status != COLLET_OK ? status : collet_kernel_set_find(&bench->sets, bench->copier, &bench->set);
-}
-
-static void bench_unload(struct bench *bench)
-{
-	collet_kernel_sets_deinit(&bench->sets);
-	collet_copiers_deinit(&bench->copiers);
-}
-
-static void bench_start(struct bench *bench)
-{
-	assert_int_equal(collet_cuda_open(&bench->cuda, &no_log), COLLET_OK);
-	assert_true(program_start(&bench->program, 0));
-}
-
-static void bench_end(struct bench *bench)
-{
-	assert_true(program_end(&bench->program));
-	collet_cuda_close(&bench->cuda);
 }
 
 /* ---- Elements: any bits for small types, and for all of them what arithmetic finds hard ---- */
@@ -175,7 +134,7 @@ static void expect(const struct row *row, const struct span *span)
 		memcpy(row->expected + span->result_at[k], result, span->count * collet_dtype_bytes(row->dtype));
 }
 
-static void run_row(const struct bench *bench, struct row *row, const struct buffer *sources,
+static void run_row(struct loaded *gpu, struct row *row, const struct buffer *sources,
 	const struct buffer *results)
 {
 	static const void *from[SPANS][COLLET_FOLD_MOST];
@@ -198,11 +157,7 @@ static void run_row(const struct bench *bench, struct row *row, const struct buf
 			row->op == COLLET_PREMUL_SUM ? span->scales : NULL, span->count };
 	}
 	const struct collet_fold fold = { row->dtype, row->op, row->average_of };
-	assert_int_equal(collet_copier_begin(&bench->cuda, bench->copier), COLLET_OK);
-	assert_int_equal(collet_fold_launch(bench->set, &fold, spans, row->span_count, bench->copier->stream),
-		COLLET_OK);
-	collet_copier_end(&bench->cuda);
-	assert_int_equal(collet_copier_wait(&bench->cuda, bench->copier, "folding"), COLLET_OK);
+	assert_int_equal(loaded_fold(gpu, &fold, spans, row->span_count), COLLET_OK);
 	assert_true(buffer_read(results, got));
 	for (size_t i = 0; i < POOL; i++)
 		if (got[i] != row->expected[i])
@@ -212,17 +167,17 @@ static void run_row(const struct bench *bench, struct row *row, const struct buf
 
 static void every_fold_gives_what_the_host_gives(void **state)
 {
-	struct bench bench;
+	struct loaded gpu;
 	struct row row;
 	struct buffer sources, results;
-	bench_start(&bench);
-	assert_int_equal(bench_load(&bench), COLLET_OK);
+	assert_true(loaded_start(&gpu, 0));
+	assert_int_equal(loaded_load(&gpu), COLLET_OK);
 	row.sources = malloc(3 * POOL);
 	assert_non_null(row.sources);
 	row.results = row.sources + POOL;
 	row.expected = row.results + POOL;
-	assert_true(buffer_make(&sources, &bench.program, true, POOL) &&
-		buffer_make(&results, &bench.program, true, POOL));
+	assert_true(buffer_make(&sources, &gpu.program, true, POOL) &&
+		buffer_make(&results, &gpu.program, true, POOL));
 	for (uint32_t d = 0; d < COLLET_DTYPE_COUNT; d++) {
 		for (uint32_t o = 0; o < COLLET_USER; o++) {
 			row.dtype = (collet_dtype)d;
@@ -231,31 +186,31 @@ static void every_fold_gives_what_the_host_gives(void **state)
 				continue;
 			for (row.average_of = 1; row.average_of <= (o == COLLET_AVERAGE ? 7 : 1); row.average_of += 3) {
 				lay_out(&row, o == COLLET_SUM);
-				run_row(&bench, &row, &sources, &results);
+				run_row(&gpu, &row, &sources, &results);
 			}
 		}
 	}
 	buffer_free(&sources);
 	buffer_free(&results);
 	free(row.sources);
-	bench_unload(&bench);
-	bench_end(&bench);
+	loaded_unload(&gpu);
+	assert_true(loaded_end(&gpu));
 }
 
 /* More than the blocks that run at once take in one go. */
 static void a_large_span_is_shared_among_blocks(void **state)
 {
 	enum { COUNT = 400003 };
-	struct bench bench;
+	struct loaded gpu;
 	struct buffer buffers[3];
-	bench_start(&bench);
-	assert_int_equal(bench_load(&bench), COLLET_OK);
+	assert_true(loaded_start(&gpu, 0));
+	assert_int_equal(loaded_load(&gpu), COLLET_OK);
 	float *values = malloc(3 * COUNT * sizeof(float));
 	assert_non_null(values);
 	for (size_t i = 0; i < (size_t)2 * COUNT; i++)
 		values[i] = (float)random_below(100000) / 3;
 	for (uint32_t b = 0; b < 3; b++)
-		assert_true(buffer_make(&buffers[b], &bench.program, true, COUNT * sizeof(float)));
+		assert_true(buffer_make(&buffers[b], &gpu.program, true, COUNT * sizeof(float)));
 	assert_true(buffer_write(&buffers[0], values) && buffer_write(&buffers[1], values + COUNT));
 	const void *sources[] = { buffers[0].first, buffers[1].first };
 	void *result[] = { buffers[2].first }, *both[] = { buffers[0].first, buffers[1].first };
@@ -263,11 +218,8 @@ static void a_large_span_is_shared_among_blocks(void **state)
 	const struct collet_fold fold = { COLLET_F32, COLLET_SUM, 1 };
 	const struct collet_fold_span span = { sources, result, 2, 1, NULL, COUNT };
 	const struct collet_fold_span copy = { sum, both, 1, 2, NULL, COUNT };
-	assert_int_equal(collet_copier_begin(&bench.cuda, bench.copier), COLLET_OK);
-	assert_int_equal(collet_fold_launch(bench.set, &fold, &span, 1, bench.copier->stream), COLLET_OK);
-	assert_int_equal(collet_fold_launch(bench.set, &fold, &copy, 1, bench.copier->stream), COLLET_OK);
-	collet_copier_end(&bench.cuda);
-	assert_int_equal(collet_copier_wait(&bench.cuda, bench.copier, "folding"), COLLET_OK);
+	assert_int_equal(loaded_fold(&gpu, &fold, &span, 1), COLLET_OK);
+	assert_int_equal(loaded_fold(&gpu, &fold, &copy, 1), COLLET_OK);
 	for (uint32_t b = 0; b < 3; b++) {
 		float *got = values + (size_t)2 * COUNT;
 		assert_true(buffer_read(&buffers[b], got));
@@ -278,26 +230,26 @@ static void a_large_span_is_shared_among_blocks(void **state)
 	for (uint32_t b = 0; b < 3; b++)
 		buffer_free(&buffers[b]);
 	free(values);
-	bench_unload(&bench);
-	bench_end(&bench);
+	loaded_unload(&gpu);
+	assert_true(loaded_end(&gpu));
 }
 
 /* Blocks that change places, on addresses of all kinds; every third goes to a place of its own. */
 static void blocks_change_places(void **state)
 {
 	enum { BLOCKS = 70, ROOM = 1200 };
-	struct bench bench;
+	struct loaded gpu;
 	struct buffer buffer;
 	unsigned char *given = malloc(3 * BLOCKS * ROOM), *got = malloc(3 * BLOCKS * ROOM);
 	struct collet_fold_span spans[BLOCKS];
 	const void *sources[BLOCKS][2];
 	void *results[BLOCKS][2];
 	assert_true(given && got);
-	bench_start(&bench);
-	assert_int_equal(bench_load(&bench), COLLET_OK);
+	assert_true(loaded_start(&gpu, 0));
+	assert_int_equal(loaded_load(&gpu), COLLET_OK);
 	for (size_t i = 0; i < 3 * BLOCKS * ROOM; i++)
 		given[i] = (unsigned char)random_below(256);
-	assert_true(buffer_make(&buffer, &bench.program, true, 3 * BLOCKS * ROOM) && buffer_write(&buffer, given));
+	assert_true(buffer_make(&buffer, &gpu.program, true, 3 * BLOCKS * ROOM) && buffer_write(&buffer, given));
 	for (uint32_t b = 0; b < BLOCKS; b++) {
 		static const uint32_t units[] = { 16, 4, 1 };
 		const uint32_t unit = units[random_below(3)], count = random_below(ROOM - 16);
@@ -317,17 +269,14 @@ static void blocks_change_places(void **state)
 		}
 	}
 	const struct collet_fold fold = { COLLET_U8, COLLET_SUM, 1 };
-	assert_int_equal(collet_copier_begin(&bench.cuda, bench.copier), COLLET_OK);
-	assert_int_equal(collet_fold_launch(bench.set, &fold, spans, BLOCKS, bench.copier->stream), COLLET_OK);
-	collet_copier_end(&bench.cuda);
-	assert_int_equal(collet_copier_wait(&bench.cuda, bench.copier, "exchanging"), COLLET_OK);
+	assert_int_equal(loaded_fold(&gpu, &fold, spans, BLOCKS), COLLET_OK);
 	assert_true(buffer_read(&buffer, got));
 	assert_memory_equal(got, given, 3 * BLOCKS * ROOM);
 	buffer_free(&buffer);
 	free(given);
 	free(got);
-	bench_unload(&bench);
-	bench_end(&bench);
+	loaded_unload(&gpu);
+	assert_true(loaded_end(&gpu));
 }
 
 /* ---- On the stand-in alone: what goes wrong ---- */
@@ -339,40 +288,68 @@ static void kernels_that_do_not_load_are_a_reason(void **state)
 		collet_status status;
 	} rows[] = {
 		{ "cuModuleLoadData:1:209", COLLET_ERR_UNSUPPORTED },
-		{ "cuModuleLoadData:2:2", COLLET_ERR_MEMORY },
+		{ "cuModuleLoadData:2:221", COLLET_ERR_UNSUPPORTED },
+		{ "cuModuleLoadData:3:222", COLLET_ERR_UNSUPPORTED },
+		{ "cuModuleLoadData:4:2", COLLET_ERR_MEMORY },
 		{ "cuModuleGetFunction:3:500", COLLET_ERR_UNSUPPORTED },
 	};
-	struct bench bench;
-	bench_start(&bench);
+	struct loaded gpu;
+	assert_true(loaded_start(&gpu, 0));
 	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
 		setenv("FAKE_CUDA_FAIL", rows[i].fail, 1);
-		const collet_status status = bench_load(&bench);
+		const collet_status status = loaded_load(&gpu);
 		unsetenv("FAKE_CUDA_FAIL");
 		/* A build without kernels says that, whatever the driver says. */
 		if (status != rows[i].status)
 			assert_non_null(strstr(collet_last_error(), "built without kernels"));
-		assert_null(bench.set);
-		bench_unload(&bench);
+		assert_null(gpu.set);
+		loaded_unload(&gpu);
 	}
-	bench_end(&bench);
+	assert_true(loaded_end(&gpu));
+}
+
+/* As drivers do it, so that what the library launches is known to be within them. */
+static void what_is_beyond_a_launchs_limits_is_refused(void **state)
+{
+	static const struct {
+		unsigned int columns, rows, threads, shared_bytes;
+	} rows[] = { { 0, 1, 32, 0 }, { 1, 0, 32, 0 }, { 1, 65536, 32, 0 }, { 1, 1, 0, 0 }, { 1, 1, 1025, 0 },
+		{ UINT32_MAX, 1, 32, 0 }, { 1, 1, 32, 1 << 20 } };
+	struct loaded gpu;
+	struct program other;
+	struct collet_fold_arguments none = { 0 };
+	void *arguments[] = { &none };
+	setenv("FAKE_CUDA_DEVICES", "2", 1);
+	assert_true(loaded_start(&gpu, 0));
+	assert_int_equal(loaded_load(&gpu), COLLET_OK);
+	const cu_function function = gpu.set->functions[0];
+	const cu_stream stream = gpu.copier->stream;
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
+		assert_int_equal(gpu.cuda.cuLaunchKernel(function, rows[i].columns, rows[i].rows, 1, rows[i].threads,
+					 1, 1, rows[i].shared_bytes, stream, arguments, NULL), CU_INVALID_VALUE);
+	/* And of another GPU than the one whose context is current. */
+	assert_true(program_start(&other, 1));
+	assert_int_equal(gpu.cuda.cuLaunchKernel(function, 1, 1, 1, 32, 1, 1, 0, stream, arguments, NULL),
+		CU_INVALID_HANDLE);
+	assert_true(program_end(&other));
+	loaded_unload(&gpu);
+	assert_true(loaded_end(&gpu));
+	unsetenv("FAKE_CUDA_DEVICES");
 }
 
 /* After that the driver takes nothing of the context's back: all stays as it is, in reach of a search for leaks. */
 static void a_source_that_is_nowhere_spoils_the_stream(void **state)
 {
-	static struct bench bench;
+	static struct loaded gpu;
 	static struct buffer buffer;
-	bench_start(&bench);
-	assert_int_equal(bench_load(&bench), COLLET_OK);
-	assert_true(buffer_make(&buffer, &bench.program, true, 399));
+	assert_true(loaded_start(&gpu, 0));
+	assert_int_equal(loaded_load(&gpu), COLLET_OK);
+	assert_true(buffer_make(&buffer, &gpu.program, true, 399));
 	const void *sources[] = { buffer.first, buffer.first };
 	void *results[] = { buffer.first };
 	const struct collet_fold fold = { COLLET_F32, COLLET_SUM, 1 };
 	const struct collet_fold_span span = { sources, results, 2, 1, NULL, 101 };
-	assert_int_equal(collet_copier_begin(&bench.cuda, bench.copier), COLLET_OK);
-	assert_int_equal(collet_fold_launch(bench.set, &fold, &span, 1, bench.copier->stream), COLLET_OK);
-	collet_copier_end(&bench.cuda);
-	assert_int_equal(collet_copier_wait(&bench.cuda, bench.copier, "folding"), COLLET_ERR_SYSTEM);
+	assert_int_equal(loaded_fold(&gpu, &fold, &span, 1), COLLET_ERR_SYSTEM);
 	assert_non_null(strstr(collet_last_error(), "CUDA_ERROR_ILLEGAL_ADDRESS"));
 }
 
@@ -385,6 +362,7 @@ int main(int argc, char **argv)
 	};
 	const struct CMUnitTest fake[] = {
 		cmocka_unit_test(kernels_that_do_not_load_are_a_reason),
+		cmocka_unit_test(what_is_beyond_a_launchs_limits_is_refused),
 		cmocka_unit_test(a_source_that_is_nowhere_spoils_the_stream),
 	};
 	struct program program;

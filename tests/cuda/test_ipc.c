@@ -165,7 +165,7 @@ static void take(struct rank *rank, struct side *side, bool mapped)
 		const cu_pointer last = opened->mapped + BYTES - 1;
 		rank_check(rank, side->program.cuMemcpyDtoH_v2(&byte, last, 1) == CU_OK && byte == 'a', "reading");
 		byte = 'b';
-		rank_check(rank, side->program.cuMemcpyHtoD_v2(last, &byte, 1) == CU_OK, "writing");
+		rank_check(rank, program_put(&side->program, last, &byte, 1) == CU_OK, "writing");
 		rank_ok(rank, collet_ipc_open(&ipc, shared, -1, side->program.context, 0, &again), "opening again");
 		rank_check(rank, again == opened && opened->users == 2 && ipc.count == 1, "opened twice");
 		collet_ipc_put(&ipc, again);

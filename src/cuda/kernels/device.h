@@ -1,8 +1,8 @@
 /* What kernels are written in: under nvcc CUDA, and elsewhere plain C17, for the stand-in driver of the tests. Kernels
  * use this layer and nothing else of CUDA.
  *
- * In the host form a block is one thread, and the blocks of a launch are threads that run at the same time, so that
- * blocks may wait for each other. What it proves is logic: that a block's threads agree with each other it does not. */
+ * In the host form the blocks of a launch are threads that run at the same time, so that blocks may wait for each
+ * other; a block's own threads, if it has more than one, take turns on that thread. */
 #ifndef COLLET_CUDA_KERNELS_DEVICE_H
 #define COLLET_CUDA_KERNELS_DEVICE_H
 
@@ -102,6 +102,9 @@ DEVICE uint64_t clock_ns(void)
 	return ns;
 }
 
+/* About so long, at most 1 ms. */
+DEVICE void rest(uint32_t ns) { asm volatile("nanosleep.u32 %0;" : : "r"(ns)); }
+
 /* Two words of 8 bytes; each goes as one, the two in no order. */
 DEVICE void line_store(unsigned char *to, uint64_t first, uint64_t second)
 {
@@ -156,26 +159,32 @@ DEVICE void pack_store(unsigned char *to, const union pack *pack)
 		body((const type *)arguments);                                                                         \
 	}
 
-/* Which block this thread is; set by who runs it. */
+/* Whose turn it is; set by who runs the block. */
 struct host_block {
 	uint32_t column, columns, row;
+	uint32_t thread, threads;
 };
 extern _Thread_local struct host_block host_block;
 /* Where the host finds the device's memory. Does not return if these bytes are in no allocation. */
 unsigned char *host_reach(uint64_t address, uint64_t bytes);
 
-/* Somebody waits, or is about to signal: another block may go on first. */
+/* Somebody waits, or is about to signal: another block, or thread of this one, may go on first. */
 void host_pause(void);
+/* Waits for all of the block's threads, which must come to the same place in the text. Do all of them agree? */
+bool host_meet(int line, bool agreed);
+/* The GPU's clock, which need not go as fast as the host's. */
+uint64_t host_clock_ns(void);
 
-#define SHARED
+/* All of the block's threads are one thread of the system. */
+#define SHARED static _Thread_local
 
-DEVICE uint32_t thread_index(void) { return 0; }
-DEVICE uint32_t thread_count(void) { return 1; }
+DEVICE uint32_t thread_index(void) { return host_block.thread; }
+DEVICE uint32_t thread_count(void) { return host_block.threads; }
 DEVICE uint32_t block_index(void) { return host_block.column; }
 DEVICE uint32_t block_count(void) { return host_block.columns; }
 DEVICE uint32_t block_row(void) { return host_block.row; }
-DEVICE void block_sync(void) {}
-DEVICE bool block_all(bool agreed) { return agreed; }
+#define block_sync() ((void)host_meet(__LINE__, true))
+#define block_all(agreed) host_meet(__LINE__, agreed)
 
 DEVICE uint64_t flag_acquire(const unsigned char *flag)
 {
@@ -201,19 +210,23 @@ DEVICE uint64_t flag_add(unsigned char *flag, uint64_t more)
 
 DEVICE uint32_t abort_load(const unsigned char *flag)
 {
+	host_pause();
 	return __atomic_load_n((const uint32_t *)(const void *)flag, __ATOMIC_RELAXED);
 }
 
 DEVICE void abort_store(unsigned char *flag, uint32_t value)
 {
+	host_pause();
 	__atomic_store_n((uint32_t *)(void *)flag, value, __ATOMIC_RELAXED);
 }
 
-DEVICE uint64_t clock_ns(void)
+DEVICE uint64_t clock_ns(void) { return host_clock_ns(); }
+
+DEVICE void rest(uint32_t ns)
 {
-	struct timespec now;
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
+	const struct timespec some = { 0, (long)ns };
+	host_pause();
+	nanosleep(&some, NULL);
 }
 
 DEVICE void line_store(unsigned char *to, uint64_t first, uint64_t second)

@@ -76,6 +76,22 @@ cu_result fake_capture_forbids(struct CUstream_st *stream)
 	return captured ? CU_CAPTURE_UNSUPPORTED : CU_OK;
 }
 
+cu_result fake_capture_forbids_legacy(cu_context context)
+{
+	cu_result result = CU_OK;
+	pthread_mutex_lock(&fake_lock);
+	for (struct fake_capture *capture = captures; capture; capture = capture->next) {
+		for (uint32_t m = 0; m < capture->member_count; m++) {
+			if (!capture->members[m]->blocking || capture->members[m]->context != context)
+				continue;
+			capture->spoilt = true;
+			result = CU_CAPTURE_IMPLICIT;
+		}
+	}
+	pthread_mutex_unlock(&fake_lock);
+	return result;
+}
+
 uint64_t fake_capture_place(struct CUstream_st *stream, struct fake_tips *tips)
 {
 	pthread_mutex_lock(&stream->lock);
@@ -167,6 +183,12 @@ cu_result fake_unsafe(void)
 	}
 	pthread_mutex_unlock(&fake_lock);
 	return forbidden ? CU_CAPTURE_UNSUPPORTED : CU_OK;
+}
+
+cu_result fake_enter_unsafe(const char *function, cu_context *context)
+{
+	const cu_result result = fake_enter_in_context(function, context);
+	return result == CU_OK ? fake_unsafe() : result;
 }
 
 /* ---- The driver's functions ---- */

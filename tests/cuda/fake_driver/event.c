@@ -5,6 +5,7 @@
 #include <time.h>
 
 struct CUevent_st {
+	struct fake_owned owned;
 	cu_context context;
 	unsigned int flags;
 	pthread_mutex_t lock;
@@ -102,6 +103,13 @@ static uint64_t captured_in(cu_event event, struct fake_tips *tips)
 	return id;
 }
 
+static void let_go_of_owned(struct fake_owned *owned)
+{
+	cu_event event = (cu_event)(void *)owned;
+	pthread_mutex_lock(&event->lock);
+	let_go(event);
+}
+
 /* ---- The driver's functions ---- */
 
 FAKE_API cu_result cuEventCreate(cu_event *created, unsigned int flags)
@@ -120,7 +128,7 @@ FAKE_API cu_result cuEventCreate(cu_event *created, unsigned int flags)
 	event->users = 1;
 	pthread_mutex_init(&event->lock, NULL);
 	pthread_cond_init(&event->changed, NULL);
-	fake_alive(1);
+	fake_own(&event->owned, context, let_go_of_owned);
 	*created = event;
 	return CU_OK;
 }
@@ -133,9 +141,8 @@ FAKE_API cu_result cuEventDestroy_v2(cu_event event)
 		return result;
 	if (!event)
 		return CU_INVALID_HANDLE;
-	fake_alive(-1);
-	pthread_mutex_lock(&event->lock);
-	let_go(event);
+	fake_disown(&event->owned);
+	let_go_of_owned(&event->owned);
 	return CU_OK;
 }
 
@@ -182,7 +189,7 @@ FAKE_API cu_result cuEventQuery(cu_event event)
 		return CU_INVALID_HANDLE;
 	if (captured_in(event, &tips))
 		return CU_CAPTURED_EVENT;
-	if (fake_is_broken(fake_context_device(event->context)))
+	if (fake_is_broken(event->context))
 		return CU_ILLEGAL_ADDRESS;
 	pthread_mutex_lock(&event->lock);
 	const bool there = event->reached == event->recorded;
@@ -193,9 +200,7 @@ FAKE_API cu_result cuEventQuery(cu_event event)
 FAKE_API cu_result cuEventSynchronize(cu_event event)
 {
 	cu_context context;
-	cu_result result = fake_enter_in_context(__func__, &context);
-	if (result == CU_OK)
-		result = fake_unsafe();
+	cu_result result = fake_enter_unsafe(__func__, &context);
 	if (result != CU_OK)
 		return result;
 	struct fake_tips tips;

@@ -35,8 +35,8 @@ static unsigned count_call(const char *function)
 	return ++counted[i].calls;
 }
 
-/* What FAKE_CUDA_FAIL wants of the nth call of this function. */
-static cu_result named_failure(const char *function, unsigned nth)
+/* What FAKE_CUDA_FAIL wants of the nth call of this function; *lasts: and of every call from then on. */
+static cu_result named_failure(const char *function, unsigned nth, bool *lasts)
 {
 	const char *text = getenv("FAKE_CUDA_FAIL");
 	const size_t length = strlen(function);
@@ -46,6 +46,9 @@ static cu_result named_failure(const char *function, unsigned nth)
 		return CU_OK;
 	if (sscanf(text + length, ":%u+:%d", &which, &code) == 2)
 		return nth >= which ? code : CU_OK;
+	*lasts = sscanf(text + length, ":%u!:%d", &which, &code) == 2 && which == nth;
+	if (*lasts)
+		return code;
 	return sscanf(text + length, ":%u:%d", &which, &code) == 2 && (which == nth || !which) ? code : CU_OK;
 }
 
@@ -63,9 +66,15 @@ static bool asks(const char *function)
 
 cu_result fake_failure(const char *function)
 {
-	const cu_result named = named_failure(function, count_call(function));
+	bool lasts = false;
+	const cu_result named = named_failure(function, count_call(function), &lasts);
 	if (spared)
 		return named;
+	if (lasts) {
+		numbered.nth = ++numbered.calls;
+		numbered.code = named;
+		numbered.onwards = true;
+	}
 	const bool counts = !asks(function);
 	numbered.calls += counts;
 	if (!numbered.nth || numbered.calls < numbered.nth ||
@@ -111,6 +120,17 @@ FAKE_API uint64_t fakeCalls(void)
 {
 	pthread_mutex_lock(&fake_lock);
 	const uint64_t calls = numbered.calls;
+	pthread_mutex_unlock(&fake_lock);
+	return calls;
+}
+
+FAKE_API unsigned fakeCallsOf(const char *function)
+{
+	unsigned calls = 0;
+	pthread_mutex_lock(&fake_lock);
+	for (int i = 0; i < NAMES && counted[i].name; i++)
+		if (strcmp(counted[i].name, function) == 0)
+			calls = counted[i].calls;
 	pthread_mutex_unlock(&fake_lock);
 	return calls;
 }

@@ -13,12 +13,20 @@ FAKE_API void fakeFail(uint64_t nth, cu_result code, bool onwards);
 FAKE_API const char *fakeFailed(void);
 /* Since then. What this thread calls while it is spared neither counts nor fails: the program's own. */
 FAKE_API uint64_t fakeCalls(void);
+/* Of this function, since the process began. */
+FAKE_API unsigned fakeCallsOf(const char *function);
 FAKE_API void fakeSpare(bool on);
 /* How much this process has made and not destroyed: contexts held, streams, events, modules, graphs, memory. */
 FAKE_API long fakeAlive(void);
 
+/* slow.c: until no stream is in the middle of anything; false: some is, after 5 s. */
+FAKE_API bool fakeSettle(void);
+
 /* memory.c: bytes of the host's memory that this process has had page-locked at a time, at most so far. */
 FAKE_API size_t fakeLockedMost(void);
+
+/* launch.c: no kernel of this process begins while it is on, as where something else has the whole GPU. */
+FAKE_API void fakeHold(bool on);
 
 /* state.c */
 FAKE_API cu_result cuInit(unsigned int flags);
@@ -29,6 +37,8 @@ FAKE_API cu_result cuDeviceGetCount(int *count);
 FAKE_API cu_result cuDeviceGet(cu_device *device, int ordinal);
 FAKE_API cu_result cuDevicePrimaryCtxRetain(cu_context *context, cu_device device);
 FAKE_API cu_result cuDevicePrimaryCtxRelease_v2(cu_device device);
+FAKE_API cu_result cuCtxCreate_v2(cu_context *context, unsigned int flags, cu_device device);
+FAKE_API cu_result cuCtxDestroy_v2(cu_context context);
 FAKE_API cu_result cuCtxPushCurrent_v2(cu_context context);
 FAKE_API cu_result cuCtxPopCurrent_v2(cu_context *context);
 FAKE_API cu_result cuCtxGetCurrent(cu_context *context);
@@ -46,6 +56,8 @@ FAKE_API cu_result cuMemAlloc_v2(cu_pointer *pointer, size_t bytes);
 FAKE_API cu_result cuMemFree_v2(cu_pointer pointer);
 FAKE_API cu_result cuMemHostRegister_v2(void *memory, size_t bytes, unsigned int flags);
 FAKE_API cu_result cuMemHostUnregister(void *memory);
+FAKE_API cu_result cuMemHostAlloc(void **memory, size_t bytes, unsigned int flags);
+FAKE_API cu_result cuMemFreeHost(void *memory);
 FAKE_API cu_result cuPointerGetAttributes(unsigned int count, int *attributes, void **values, cu_pointer pointer);
 
 FAKE_API cu_result cuMemGetAddressRange_v2(cu_pointer *first, size_t *bytes, cu_pointer pointer);
@@ -88,6 +100,8 @@ FAKE_API cu_result cuStreamGetId(cu_stream stream, unsigned long long *id);
 
 /* words.c */
 FAKE_API cu_result cuStreamWaitValue32_v2(cu_stream stream, cu_pointer word, uint32_t value, unsigned int flags);
+FAKE_API cu_result cuStreamBatchMemOp_v2(
+	cu_stream stream, unsigned int count, cu_word_operation *operations, unsigned int flags);
 FAKE_API cu_result cuStreamWriteValue32_v2(cu_stream stream, cu_pointer word, uint32_t value, unsigned int flags);
 FAKE_API cu_result cuLaunchHostFunc(cu_stream stream, cu_host_function *function, void *data);
 FAKE_API cu_result cuMemHostGetDevicePointer_v2(cu_pointer *pointer, void *memory, unsigned int flags);

@@ -61,14 +61,14 @@ struct launch {
 	struct fake_job job;
 	struct CUgraphExec_st *exec;
 	uint64_t number;
-	int device;
+	cu_context context;
 };
 
 enum state { WAITING, BEGUN, DONE };
 
 struct walk {
 	const struct fake_nodes *nodes;
-	int device;
+	cu_context context;
 	pthread_mutex_t lock;
 	pthread_cond_t changed;
 	enum state *states;
@@ -102,7 +102,7 @@ static void *walk_on(void *argument)
 		}
 		walk->states[node - walk->nodes->first] = BEGUN;
 		walk->begun++;
-		const bool fine = walk->result == CU_OK && !fake_is_broken(walk->device);
+		const bool fine = walk->result == CU_OK && !fake_is_broken(walk->context);
 		pthread_mutex_unlock(&walk->lock);
 		const cu_result result = fine ? node->job->run(node->job) : CU_ILLEGAL_ADDRESS;
 		pthread_mutex_lock(&walk->lock);
@@ -115,9 +115,9 @@ static void *walk_on(void *argument)
 }
 
 /* A thread for each branch. */
-static cu_result walk_all(const struct fake_nodes *nodes, int device)
+static cu_result walk_all(const struct fake_nodes *nodes, cu_context context)
 {
-	struct walk walk = { .nodes = nodes, .device = device, .lock = PTHREAD_MUTEX_INITIALIZER,
+	struct walk walk = { .nodes = nodes, .context = context, .lock = PTHREAD_MUTEX_INITIALIZER,
 		.changed = PTHREAD_COND_INITIALIZER, .states = calloc(nodes->count + 1, sizeof(*walk.states)) };
 	pthread_t threads[FAKE_TIPS];
 	if (!walk.states)
@@ -153,7 +153,7 @@ static cu_result run_launch(struct fake_job *job)
 	while (exec->ended < launch->number)
 		pthread_cond_wait(&exec->changed, &exec->lock);
 	pthread_mutex_unlock(&exec->lock);
-	const cu_result result = job->spoilt ? CU_OK : walk_all(&exec->nodes, launch->device);
+	const cu_result result = job->spoilt ? CU_OK : walk_all(&exec->nodes, launch->context);
 	pthread_mutex_lock(&exec->lock);
 	exec->ended++;
 	pthread_cond_broadcast(&exec->changed);
@@ -214,7 +214,7 @@ FAKE_API cu_result cuGraphLaunch(cu_graph_exec exec, cu_stream stream)
 		return CU_OUT_OF_MEMORY;
 	pthread_mutex_lock(&exec->lock);
 	*launch = (struct launch){ { .run = run_launch, .always = true }, exec, exec->launched++,
-		fake_context_device(context) };
+		context };
 	exec->users++;
 	pthread_mutex_unlock(&exec->lock);
 	return fake_enqueue(stream, &launch->job);

@@ -99,13 +99,22 @@ static uint64_t *find_opened(uint64_t exporter)
 	return NULL;
 }
 
-/* A copy of one's own. */
+void fake_forget_opened(uint64_t exporter)
+{
+	pthread_mutex_lock(&opening);
+	*find_opened(exporter) = 0;
+	pthread_mutex_unlock(&opening);
+}
+
+/* A copy of one's own, of all of it or of some pages. */
 void fake_lead_astray(const struct fake_block *block, int file)
 {
 	const char *which = getenv("FAKE_CUDA_ASTRAY");
-	if (!which)
+	size_t first = 0, bytes = block->mapped;
+	if (!which || (sscanf(which, "writes:%zu:%zu", &first, &bytes) == 2 && first + bytes > block->mapped))
 		return;
-	if (mmap(block->reach, block->mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED, file, 0) == MAP_FAILED)
+	if (mmap(block->reach + first, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED, file, (off_t)first) ==
+		MAP_FAILED)
 		abort();
 	if (strcmp(which, "reads") == 0)
 		block->reach[0] ^= 4;
@@ -151,6 +160,8 @@ FAKE_API cu_result cuIpcOpenMemHandle_v2(cu_pointer *pointer, cu_ipc_handle hand
 		return CU_INVALID_HANDLE;
 	if (contents.process == getpid())
 		return CU_INVALID_CONTEXT;
+	if (!fake_may_reach(fake_context_device(context), contents.device))
+		return CU_PEER_ACCESS_UNSUPPORTED;
 	pthread_mutex_lock(&opening);
 	result = open_handle(&contents, context, pointer);
 	pthread_mutex_unlock(&opening);
@@ -167,9 +178,7 @@ FAKE_API cu_result cuIpcCloseMemHandle(cu_pointer pointer)
 	if (!block)
 		return CU_INVALID_VALUE;
 	fake_unmap(block);
-	pthread_mutex_lock(&opening);
-	*find_opened(block->exporter) = 0;
-	pthread_mutex_unlock(&opening);
+	fake_forget_opened(block->exporter);
 	free(block);
 	return CU_OK;
 }

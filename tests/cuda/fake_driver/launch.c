@@ -1,9 +1,8 @@
 /* Modules and launches. A kernel's blocks are threads; of all kernels of a GPU only so many run at the same time, and
  * the others begin as those end: a block that waits for one that has not begun waits for ever, as it would there. */
+#include "block.h"
 #include "fake.h"
 
-#include <sched.h>
-#include <setjmp.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -21,6 +20,7 @@ struct CUfunc_st {
 };
 
 struct CUmod_st {
+	struct fake_owned owned;
 	cu_context context;
 	struct CUfunc_st *functions;
 };
@@ -28,8 +28,9 @@ struct CUmod_st {
 struct launch {
 	struct fake_job job;
 	const struct host_kernel *kernel;
+	cu_context context;
 	int device;
-	uint32_t columns, rows;
+	uint32_t columns, rows, threads;
 	_Alignas(16) char argument[];
 };
 
@@ -38,6 +39,7 @@ struct run {
 	const struct launch *launch;
 	struct schedule *schedule;
 	uint32_t resident;           /* blocks that run at the same time */
+	uint64_t seed;               /* of the order of a block's threads */
 	pthread_mutex_t lock;
 	uint64_t begun;              /* blocks */
 	cu_result result;
@@ -48,50 +50,8 @@ static struct {
 	pthread_cond_t freed;
 	unsigned busy[FAKE_DEVICES];
 	uint64_t begun[FAKE_DEVICES], ended[FAKE_DEVICES];   /* launches */
+	bool held;                   /* no block begins */
 } places = { .lock = PTHREAD_MUTEX_INITIALIZER, .freed = PTHREAD_COND_INITIALIZER };
-
-/* ---- A block ---- */
-
-_Thread_local struct host_block host_block;
-static _Thread_local struct {
-	struct schedule *schedule;   /* NULL: the system's */
-	uint32_t number;
-	int device;
-	jmp_buf fault;               /* 1: an address that is nowhere; 2: nobody gets on */
-} block;
-
-unsigned char *host_reach(uint64_t address, uint64_t bytes)
-{
-	char *reached = bytes ? fake_reach_from(block.device, address, bytes) : (char *)(uintptr_t)address;
-	if (!reached && bytes)
-		longjmp(block.fault, 1);
-	return (unsigned char *)reached;
-}
-
-void host_pause(void)
-{
-	if (fake_is_broken(block.device))
-		longjmp(block.fault, 1);
-	if (!block.schedule)
-		sched_yield();
-	else if (!schedule_pause(block.schedule, block.number))
-		longjmp(block.fault, 2);
-}
-
-static cu_result run_block(const struct launch *launch, struct schedule *schedule, uint64_t number)
-{
-	host_block = (struct host_block){ .column = (uint32_t)(number % launch->columns), .columns = launch->columns,
-		.row = (uint32_t)(number / launch->columns) };
-	block.device = launch->device;
-	block.schedule = schedule;
-	block.number = (uint32_t)number;
-	schedule_join(schedule, block.number);
-	const int fault = setjmp(block.fault);
-	if (!fault)
-		launch->kernel->run(launch->argument);
-	schedule_leave(schedule, block.number);
-	return fault == 1 ? CU_ILLEGAL_ADDRESS : fault == 2 ? CU_LAUNCH_TIMEOUT : CU_OK;
-}
 
 static void *run_blocks(void *argument)
 {
@@ -103,11 +63,14 @@ static void *run_blocks(void *argument)
 		const uint64_t number = run->begun++;
 		pthread_mutex_unlock(&run->lock);
 		pthread_mutex_lock(&places.lock);
-		while (places.busy[launch->device] >= run->resident)
+		while (places.held || places.busy[launch->device] >= run->resident)
 			pthread_cond_wait(&places.freed, &places.lock);
 		places.busy[launch->device]++;
 		pthread_mutex_unlock(&places.lock);
-		const cu_result result = run_block(launch, run->schedule, number);
+		const struct block_run block = { .kernel = launch->kernel, .argument = launch->argument,
+			.context = launch->context, .columns = launch->columns, .number = (uint32_t)number,
+			.threads = launch->threads, .seed = run->seed, .schedule = run->schedule };
+		const cu_result result = block_run(&block);
 		pthread_mutex_lock(&places.lock);
 		places.busy[launch->device]--;
 		pthread_cond_broadcast(&places.freed);
@@ -120,12 +83,13 @@ static void *run_blocks(void *argument)
 	return NULL;
 }
 
-static void count(uint64_t *launches)
+static uint64_t count(uint64_t *launches)
 {
 	pthread_mutex_lock(&places.lock);
-	(*launches)++;
+	const uint64_t number = ++*launches;
 	pthread_cond_broadcast(&places.freed);
 	pthread_mutex_unlock(&places.lock);
+	return number;
 }
 
 void fake_wait_for_kernels(int device)
@@ -145,9 +109,11 @@ static cu_result run_launch(struct fake_job *job)
 	const uint64_t blocks = (uint64_t)run.launch->columns * run.launch->rows;
 	pthread_t threads[RESIDENT_MOST - 1];
 	uint32_t started = 0;
-	count(&places.begun[run.launch->device]);
+	run.seed = count(&places.begun[run.launch->device]);
 	if (blocks <= run.resident)
 		run.schedule = schedule_create((uint32_t)blocks);
+	if (run.schedule)
+		run.seed = schedule_seed();
 	while (started < run.resident - 1 && started + 1 < blocks) {
 		if (pthread_create(&threads[started], NULL, run_blocks, &run) != 0)
 			abort(); /* with fewer, blocks that wait for each other would wait for ever */
@@ -160,6 +126,24 @@ static cu_result run_launch(struct fake_job *job)
 	pthread_mutex_destroy(&run.lock);
 	count(&places.ended[run.launch->device]);
 	return run.result;
+}
+
+FAKE_API void fakeHold(bool on)
+{
+	pthread_mutex_lock(&places.lock);
+	places.held = on;
+	pthread_cond_broadcast(&places.freed);
+	pthread_mutex_unlock(&places.lock);
+}
+
+static void unload(struct fake_owned *owned)
+{
+	struct CUmod_st *module = (struct CUmod_st *)(void *)owned;
+	for (struct CUfunc_st *function = module->functions, *next; function; function = next) {
+		next = function->next;
+		free(function);
+	}
+	free(module);
 }
 
 /* ---- The driver's functions ---- */
@@ -187,7 +171,7 @@ FAKE_API cu_result cuModuleLoadData(cu_module *loaded, const void *image)
 	if (!module)
 		return CU_OUT_OF_MEMORY;
 	module->context = context;
-	fake_alive(1);
+	fake_own(&module->owned, context, unload);
 	*loaded = module;
 	return CU_OK;
 }
@@ -200,12 +184,8 @@ FAKE_API cu_result cuModuleUnload(cu_module module)
 		return result;
 	if (!module || module->context != context)
 		return CU_INVALID_HANDLE;
-	for (struct CUfunc_st *function = module->functions, *next; function; function = next) {
-		next = function->next;
-		free(function);
-	}
-	free(module);
-	fake_alive(-1);
+	fake_disown(&module->owned);
+	unload(&module->owned);
 	return CU_OK;
 }
 
@@ -267,9 +247,11 @@ FAKE_API cu_result cuLaunchKernel(cu_function function, unsigned int columns, un
 	launch->job.run = run_launch;
 	launch->job.bytes = bytes;
 	launch->kernel = function->kernel;
+	launch->context = context;
 	launch->device = fake_context_device(context);
 	launch->columns = columns;
 	launch->rows = rows;
+	launch->threads = block_threads(threads);
 	memcpy(launch->argument, arguments[0], function->kernel->argument_bytes);
 	return fake_enqueue(stream, &launch->job);
 }

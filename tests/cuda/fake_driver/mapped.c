@@ -153,7 +153,9 @@ FAKE_API cu_result cuMemAddressReserve(
 	if (flags || wanted || alignment > GRANULARITY || !bytes || bytes % GRANULARITY)
 		return CU_INVALID_VALUE;
 	struct reservation *reservation = malloc(sizeof(*reservation));
-	void *first = mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	const cu_pointer vacant = fake_occupy(bytes);
+	void *first = vacant ? (void *)(uintptr_t)vacant
+			     : mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	if (!reservation || first == MAP_FAILED) {
 		free(reservation);
 		return CU_OUT_OF_MEMORY;
@@ -176,6 +178,11 @@ static struct reservation **find_reservation(cu_pointer pointer, size_t bytes)
 	return at;
 }
 
+bool fake_is_reserved(cu_pointer pointer)
+{
+	return *find_reservation(pointer, 1);
+}
+
 FAKE_API cu_result cuMemAddressFree(cu_pointer pointer, size_t bytes)
 {
 	cu_result result = fake_enter(__func__);
@@ -188,10 +195,11 @@ FAKE_API cu_result cuMemAddressFree(cu_pointer pointer, size_t bytes)
 	} else {
 		*at = found->next;
 		fake_alive(-1);
-		munmap((void *)(uintptr_t)pointer, bytes);
 		free(found);
 	}
 	pthread_mutex_unlock(&fake_lock);
+	if (result == CU_OK)
+		fake_vacate(pointer, bytes);
 	return result;
 }
 
@@ -229,6 +237,7 @@ FAKE_API cu_result cuMemUnmap(cu_pointer pointer, size_t bytes)
 	const cu_result result = fake_enter(__func__);
 	if (result != CU_OK)
 		return result;
+	fake_land();
 	pthread_mutex_lock(&fake_lock);
 	const struct fake_block *known = fake_find(pointer);
 	const bool whole = known && known->bytes == bytes;
@@ -260,6 +269,8 @@ FAKE_API cu_result cuMemSetAccess(cu_pointer pointer, size_t bytes, const cu_acc
 		if (access[i].location.type != CU_LOCATION_DEVICE || access[i].location.id < 0 ||
 			access[i].location.id >= fake_device_count() || access[i].flags != CU_ACCESS_READ_WRITE)
 			result = CU_INVALID_VALUE;
+		else if (!fake_may_reach(access[i].location.id, block->device))
+			result = CU_NOT_SUPPORTED;
 	for (size_t i = 0; i < count && result == CU_OK; i++)
 		block->access |= 1u << access[i].location.id;
 	pthread_mutex_unlock(&fake_lock);

@@ -49,7 +49,8 @@ struct fake_block *fake_add(const struct fake_block *like, int file, size_t offs
 	struct fake_block *block = malloc(sizeof(*block));
 	if (!block)
 		return NULL;
-	void *shown = mmap((void *)(uintptr_t)at, mapped, PROT_NONE, MAP_SHARED | (at ? MAP_FIXED : 0), file,
+	const cu_pointer wanted = at ? at : fake_occupy(mapped);
+	void *shown = mmap((void *)(uintptr_t)wanted, mapped, PROT_NONE, MAP_SHARED | (wanted ? MAP_FIXED : 0), file,
 		(off_t)offset);
 	void *reach = mmap(NULL, mapped, PROT_READ | PROT_WRITE, MAP_SHARED, file, (off_t)offset);
 	*block = *like; /* with its id, if that has one */
@@ -100,10 +101,42 @@ void fake_unlock_all(cu_context context)
 	pthread_mutex_unlock(&fake_lock);
 }
 
+static struct fake_block *take_of(cu_context context)
+{
+	pthread_mutex_lock(&fake_lock);
+	struct fake_block **at = &blocks;
+	while (*at && ((*at)->context != context || (*at)->kind == FAKE_PINNED))
+		at = &(*at)->next;
+	struct fake_block *block = *at;
+	if (block) {
+		*at = block->next;
+		fake_alive(-1);
+	}
+	pthread_mutex_unlock(&fake_lock);
+	return block;
+}
+
+void fake_free_all(cu_context context)
+{
+	for (struct fake_block *block; (block = take_of(context));) {
+		fake_unmap(block);
+		if (block->kind == FAKE_OPENED)
+			fake_forget_opened(block->exporter);
+		if (block->file >= 0)
+			close(block->file);
+		free(block);
+	}
+	fake_unlock_all(context);
+}
+
+pthread_mutex_t fake_unmapping = PTHREAD_MUTEX_INITIALIZER;
+
 void fake_unmap(const struct fake_block *block)
 {
-	munmap((void *)(uintptr_t)block->first, block->mapped);
+	fake_vacate(block->first, block->mapped);
+	pthread_mutex_lock(&fake_unmapping);
 	munmap(block->reach, block->mapped);
+	pthread_mutex_unlock(&fake_unmapping);
 }
 
 /* Under fake_lock. */
@@ -123,6 +156,8 @@ char *fake_reach(cu_pointer pointer, size_t bytes)
 		reached = (char *)(uintptr_t)(pointer & ~FAKE_PINNED_AT);
 	else if (block)
 		reached = block->reach + (pointer - block->first);
+	else if (fake_is_vacant(pointer))
+		reached = NULL;
 	pthread_mutex_unlock(&fake_lock);
 	return reached;
 }
@@ -148,7 +183,7 @@ bool fake_is_pageable(cu_pointer pointer)
 /* Under fake_lock. */
 static bool has_access(const struct fake_block *block, int device)
 {
-	return block->kind != FAKE_MAPPED || block->access >> device & 1;
+	return block->kind != FAKE_MAPPED || (device >= 0 && block->access >> device & 1);
 }
 
 char *fake_reach_to_copy(int device, cu_pointer pointer, size_t bytes)
@@ -160,12 +195,14 @@ char *fake_reach_to_copy(int device, cu_pointer pointer, size_t bytes)
 	return allowed ? fake_reach(pointer, bytes) : NULL;
 }
 
-char *fake_reach_from(int device, cu_pointer pointer, size_t bytes)
+char *fake_reach_from(cu_context context, cu_pointer pointer, size_t bytes)
 {
+	const int device = fake_context_device(context);
 	pthread_mutex_lock(&fake_lock);
 	const struct fake_block *block = fake_find(pointer);
 	const bool known = block && has_access(block, device) &&
-		(block->kind != FAKE_DEVICE || fake_peer_reaches(device, block->device)) &&
+		(block->kind != FAKE_DEVICE || fake_peer_reaches(context, block->context)) &&
+		(block->kind != FAKE_OPENED || context == block->context) &&
 		(block->kind != FAKE_PINNED || is_at_gpus(pointer));
 	pthread_mutex_unlock(&fake_lock);
 	return known ? fake_reach(pointer, bytes) : NULL;
@@ -176,9 +213,7 @@ char *fake_reach_from(int device, cu_pointer pointer, size_t bytes)
 FAKE_API cu_result cuMemAlloc_v2(cu_pointer *pointer, size_t bytes)
 {
 	cu_context context;
-	cu_result result = fake_enter_in_context("cuMemAlloc", &context);
-	if (result == CU_OK)
-		result = fake_unsafe();
+	cu_result result = fake_enter_unsafe("cuMemAlloc", &context);
 	if (result != CU_OK)
 		return result;
 	if (!bytes)
@@ -201,11 +236,10 @@ FAKE_API cu_result cuMemAlloc_v2(cu_pointer *pointer, size_t bytes)
 FAKE_API cu_result cuMemFree_v2(cu_pointer pointer)
 {
 	cu_context context;
-	cu_result result = fake_enter_in_context("cuMemFree", &context);
-	if (result == CU_OK)
-		result = fake_unsafe();
+	cu_result result = fake_enter_unsafe("cuMemFree", &context);
 	if (result != CU_OK)
 		return result;
+	fake_land();
 	struct fake_block *block = fake_take(pointer, FAKE_DEVICE);
 	if (!block)
 		return CU_INVALID_VALUE;
@@ -253,17 +287,8 @@ FAKE_API size_t fakeLockedMost(void)
 	return most;
 }
 
-FAKE_API cu_result cuMemHostRegister_v2(void *memory, size_t bytes, unsigned int flags)
+static cu_result lock_pages(cu_context context, void *memory, size_t bytes)
 {
-	cu_context context;
-	cu_result result = fake_enter_in_context("cuMemHostRegister", &context);
-	if (result == CU_OK)
-		result = fake_unsafe();
-	if (result != CU_OK)
-		return result;
-	(void)flags;
-	if (!memory || !bytes)
-		return CU_INVALID_VALUE;
 	pthread_mutex_lock(&fake_lock);
 	const bool known = fake_find((uintptr_t)memory) || fake_find((uintptr_t)memory + bytes - 1);
 	pthread_mutex_unlock(&fake_lock);
@@ -281,17 +306,59 @@ FAKE_API cu_result cuMemHostRegister_v2(void *memory, size_t bytes, unsigned int
 	return CU_OK;
 }
 
+FAKE_API cu_result cuMemHostRegister_v2(void *memory, size_t bytes, unsigned int flags)
+{
+	cu_context context;
+	cu_result result = fake_enter_unsafe("cuMemHostRegister", &context);
+	if (result != CU_OK)
+		return result;
+	(void)flags;
+	return memory && bytes ? lock_pages(context, memory, bytes) : CU_INVALID_VALUE;
+}
+
 FAKE_API cu_result cuMemHostUnregister(void *memory)
 {
 	cu_context context;
-	cu_result result = fake_enter_in_context(__func__, &context);
-	if (result == CU_OK)
-		result = fake_unsafe();
+	cu_result result = fake_enter_unsafe(__func__, &context);
 	if (result != CU_OK)
 		return result;
 	struct fake_block *block = fake_take((uintptr_t)memory, FAKE_PINNED);
 	free(block);
 	return block ? CU_OK : CU_HOST_MEMORY_NOT_REGISTERED;
+}
+
+/* Pages of its own: nothing else is page-locked along with them. */
+FAKE_API cu_result cuMemHostAlloc(void **memory, size_t bytes, unsigned int flags)
+{
+	const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+	cu_context context;
+	cu_result result = fake_enter_unsafe(__func__, &context);
+	if (result != CU_OK)
+		return result;
+	(void)flags;
+	if (!memory || !bytes)
+		return CU_INVALID_VALUE;
+	void *pages = aligned_alloc(page, fake_round_up(bytes, page));
+	result = pages ? lock_pages(context, pages, bytes) : CU_OUT_OF_MEMORY;
+	if (result == CU_OK)
+		*memory = pages;
+	else
+		free(pages);
+	return result;
+}
+
+FAKE_API cu_result cuMemFreeHost(void *memory)
+{
+	cu_context context;
+	cu_result result = fake_enter_unsafe(__func__, &context);
+	if (result != CU_OK)
+		return result;
+	struct fake_block *block = fake_take((uintptr_t)memory, FAKE_PINNED);
+	if (!block)
+		return CU_INVALID_VALUE;
+	free(block);
+	free(memory);
+	return CU_OK;
 }
 
 /* Under fake_lock. Of memory that the driver does not know every answer is nothing, and that is no error. */

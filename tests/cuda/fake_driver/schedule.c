@@ -5,28 +5,43 @@
 
 #include "fake.h"
 
-enum { MOST_TURNS = 1000000 };
+enum { MOST_TURNS = 1000000, MOST_BLOCKS = FAKE_MULTIPROCESSORS * FAKE_BLOCKS_EACH };
 
 struct schedule {
 	pthread_mutex_t lock;
-	pthread_cond_t turned;
+	pthread_cond_t turned[MOST_BLOCKS]; /* one each: nobody is woken whose turn it is not */
 	uint64_t state;
 	uint32_t blocks, joined, current, turns;
-	bool gone[FAKE_MULTIPROCESSORS * FAKE_BLOCKS_EACH];
+	uint32_t slow;               /* this block seldom gets on; as many as there are: none */
+	bool gone[MOST_BLOCKS];
 };
+
+static uint32_t draw(struct schedule *schedule)
+{
+	schedule->state = schedule->state * 6364136223846793005u + 1442695040888963407u;
+	return (uint32_t)(schedule->state >> 33);
+}
+
+uint64_t schedule_seed(void)
+{
+	const char *seed = getenv("FAKE_CUDA_SCHEDULE");
+	return seed ? strtoull(seed, NULL, 10) : 0;
+}
 
 struct schedule *schedule_create(uint32_t blocks)
 {
-	const char *seed = getenv("FAKE_CUDA_SCHEDULE");
-	if (!seed || !*seed || blocks > FAKE_MULTIPROCESSORS * FAKE_BLOCKS_EACH)
+	const uint64_t seed = schedule_seed();
+	if (!seed || blocks > MOST_BLOCKS)
 		return NULL;
 	struct schedule *schedule = calloc(1, sizeof(*schedule));
 	if (!schedule)
 		abort();
 	pthread_mutex_init(&schedule->lock, NULL);
-	pthread_cond_init(&schedule->turned, NULL);
-	schedule->state = strtoull(seed, NULL, 10);
+	for (uint32_t b = 0; b < MOST_BLOCKS; b++)
+		pthread_cond_init(&schedule->turned[b], NULL);
+	schedule->state = seed;
 	schedule->blocks = blocks;
+	schedule->slow = draw(schedule) % (2 * blocks);
 	return schedule;
 }
 
@@ -34,9 +49,19 @@ void schedule_destroy(struct schedule *schedule)
 {
 	if (!schedule)
 		return;
-	pthread_cond_destroy(&schedule->turned);
+	for (uint32_t b = 0; b < MOST_BLOCKS; b++)
+		pthread_cond_destroy(&schedule->turned[b]);
 	pthread_mutex_destroy(&schedule->lock);
 	free(schedule);
+}
+
+/* The nth of those who are still there. */
+static uint32_t nth_left(const struct schedule *schedule, uint32_t nth)
+{
+	uint32_t b = 0;
+	while (schedule->gone[b] || nth-- > 0)
+		b++;
+	return b;
 }
 
 /* Somebody who is still there; in runs of one's own length now and then, so that one gets far ahead of the others. */
@@ -45,21 +70,20 @@ static void choose(struct schedule *schedule)
 	uint32_t left = 0;
 	for (uint32_t b = 0; b < schedule->blocks; b++)
 		left += !schedule->gone[b];
-	schedule->state = schedule->state * 6364136223846793005u + 1442695040888963407u;
-	const uint32_t drawn = (uint32_t)(schedule->state >> 33);
+	const uint32_t drawn = draw(schedule);
 	if (!left || (drawn % 4 == 0 && !schedule->gone[schedule->current]))
 		return;
-	uint32_t nth = drawn / 4 % left;
-	for (uint32_t b = 0; b < schedule->blocks; b++)
-		if (!schedule->gone[b] && nth-- == 0)
-			schedule->current = b;
-	pthread_cond_broadcast(&schedule->turned);
+	const uint32_t nth = drawn / 4 % left;
+	schedule->current = nth_left(schedule, nth);
+	if (schedule->current == schedule->slow && (drawn >> 16) % 32)
+		schedule->current = nth_left(schedule, (nth + 1) % left);
+	pthread_cond_signal(&schedule->turned[schedule->current]);
 }
 
 static void wait_for_turn(struct schedule *schedule, uint32_t b)
 {
 	while (schedule->joined < schedule->blocks || schedule->current != b)
-		pthread_cond_wait(&schedule->turned, &schedule->lock);
+		pthread_cond_wait(&schedule->turned[b], &schedule->lock);
 }
 
 void schedule_join(struct schedule *schedule, uint32_t b)
@@ -69,7 +93,7 @@ void schedule_join(struct schedule *schedule, uint32_t b)
 	pthread_mutex_lock(&schedule->lock);
 	if (++schedule->joined == schedule->blocks) {
 		choose(schedule);
-		pthread_cond_broadcast(&schedule->turned);
+		pthread_cond_signal(&schedule->turned[schedule->current]);
 	}
 	wait_for_turn(schedule, b);
 	pthread_mutex_unlock(&schedule->lock);

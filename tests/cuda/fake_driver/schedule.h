@@ -1,8 +1,8 @@
 /* Choosing which block of a launch goes on, so that a test can try orders that threads seldom take, and repeat them.
  *
  * FAKE_CUDA_SCHEDULE=SEED: the blocks of a launch that has no more than run at once are run one at a time; wherever one
- * looks at a flag or sets one, the seed says who goes on. What comes of weakly ordered memory this does not show:
- * ThreadSanitizer looks at that. */
+ * looks at a flag or sets one, the seed says who goes on; with half of the seeds there is one that seldom does. What
+ * comes of weakly ordered memory this does not show: ThreadSanitizer looks at that. */
 #ifndef TESTS_CUDA_FAKE_DRIVER_SCHEDULE_H
 #define TESTS_CUDA_FAKE_DRIVER_SCHEDULE_H
 
@@ -11,6 +11,8 @@
 
 struct schedule;
 
+/* What FAKE_CUDA_SCHEDULE says; 0: nothing. */
+uint64_t schedule_seed(void);
 /* NULL: none is asked for. */
 struct schedule *schedule_create(uint32_t blocks);
 void schedule_destroy(struct schedule *schedule);

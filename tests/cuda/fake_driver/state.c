@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { DEPTH = 16 };
+enum { DEPTH = 16, MADE_MOST = 256 };
 
 pthread_mutex_t fake_lock = PTHREAD_MUTEX_INITIALIZER;
 
@@ -17,6 +17,10 @@ struct CUctx_st {
 };
 
 static struct CUctx_st primary[FAKE_DEVICES];
+/* Those that programs have made, destroyed ones too, whose handles are never given out again. */
+static struct CUctx_st made[MADE_MOST];
+static unsigned made_count;          /* under fake_lock */
+static struct fake_owned *owned_first;   /* likewise */
 static bool initialised;
 static _Thread_local bool in_host_function;
 static _Thread_local struct {
@@ -76,24 +80,61 @@ void fake_forbid_driver(bool forbidden)
 	in_host_function = forbidden;
 }
 
+static bool is_made(cu_context context)
+{
+	return context >= made && context < made + MADE_MOST;
+}
+
 cu_result fake_enter_in_context(const char *function, cu_context *context)
 {
 	const cu_result result = fake_enter(function);
 	*context = fake_current();
+	if (result == CU_OK && *context && is_made(*context) && !(*context)->users)
+		return CU_CONTEXT_IS_DESTROYED;
 	if (result == CU_OK && *context && atomic_load(&(*context)->broken))
 		return CU_ILLEGAL_ADDRESS;
 	return result != CU_OK ? result : *context ? CU_OK : CU_INVALID_CONTEXT;
 }
 
-void fake_break(int device)
+void fake_break(cu_context context)
 {
-	if (device >= 0)
-		atomic_store(&primary[device].broken, true);
+	if (context)
+		atomic_store(&context->broken, true);
 }
 
-bool fake_is_broken(int device)
+bool fake_is_broken(cu_context context)
 {
-	return fake_is_dead() || (device >= 0 && atomic_load(&primary[device].broken));
+	return fake_is_dead() || (context && atomic_load(&context->broken));
+}
+
+bool fake_is_anything_broken(void)
+{
+	bool broken = fake_is_dead();
+	for (int d = 0; d < FAKE_DEVICES; d++)
+		broken = broken || atomic_load(&primary[d].broken);
+	for (int m = 0; m < MADE_MOST; m++)
+		broken = broken || (made[m].users && atomic_load(&made[m].broken));
+	return broken;
+}
+
+void fake_own(struct fake_owned *owned, cu_context context, void (*let_go)(struct fake_owned *owned))
+{
+	pthread_mutex_lock(&fake_lock);
+	*owned = (struct fake_owned){ owned_first, context, let_go };
+	owned_first = owned;
+	pthread_mutex_unlock(&fake_lock);
+	fake_alive(1);
+}
+
+void fake_disown(struct fake_owned *owned)
+{
+	pthread_mutex_lock(&fake_lock);
+	struct fake_owned **at = &owned_first;
+	while (*at != owned)
+		at = &(*at)->next;
+	*at = owned->next;
+	pthread_mutex_unlock(&fake_lock);
+	fake_alive(-1);
 }
 
 cu_context fake_current(void)
@@ -106,7 +147,12 @@ int fake_context_device(cu_context context)
 	for (int d = 0; d < FAKE_DEVICES; d++)
 		if (context == &primary[d])
 			return primary[d].users ? d : -1;
-	return -1;
+	return is_made(context) && context->users ? context->device : -1;
+}
+
+static bool is_device(cu_device device)
+{
+	return device >= 0 && device < fake_device_count();
 }
 
 /* ---- The driver's functions ---- */
@@ -228,8 +274,10 @@ FAKE_API cu_result cuDevicePrimaryCtxRelease_v2(cu_device device)
 	cu_result result = fake_enter("cuDevicePrimaryCtxRelease");
 	if (result != CU_OK)
 		return result;
+	if (device < 0 || device >= fake_device_count())
+		return CU_INVALID_DEVICE;
 	pthread_mutex_lock(&fake_lock);
-	if (device < 0 || device >= FAKE_DEVICES || !primary[device].users) {
+	if (!primary[device].users) {
 		result = CU_INVALID_CONTEXT;
 	} else {
 		primary[device].users--;
@@ -238,7 +286,7 @@ FAKE_API cu_result cuDevicePrimaryCtxRelease_v2(cu_device device)
 	const bool gone = result == CU_OK && !primary[device].users;
 	pthread_mutex_unlock(&fake_lock);
 	if (gone)
-		fake_streams_end(&primary[device]);
+		fake_streams_end(&primary[device], false);
 	if (gone) {
 		fake_unlock_all(&primary[device]);
 		atomic_store(&primary[device].broken, false);
@@ -246,11 +294,77 @@ FAKE_API cu_result cuDevicePrimaryCtxRelease_v2(cu_device device)
 	return result;
 }
 
+FAKE_API cu_result cuCtxCreate_v2(cu_context *context, unsigned int flags, cu_device device)
+{
+	const cu_result result = fake_enter("cuCtxCreate");
+	if (result != CU_OK)
+		return result;
+	if (!is_device(device))
+		return CU_INVALID_DEVICE;
+	if (flags || stack.count == DEPTH)
+		return CU_INVALID_VALUE;
+	pthread_mutex_lock(&fake_lock);
+	struct CUctx_st *one = made_count < MADE_MOST ? &made[made_count++] : NULL;
+	if (one) {
+		one->device = device;
+		one->users = 1;
+		fake_alive(1);
+	}
+	pthread_mutex_unlock(&fake_lock);
+	if (!one)
+		return CU_OUT_OF_MEMORY;
+	stack.contexts[stack.count++] = one;
+	*context = one;
+	return CU_OK;
+}
+
+static struct fake_owned *find_owned(cu_context context)
+{
+	pthread_mutex_lock(&fake_lock);
+	struct fake_owned *owned = owned_first;
+	while (owned && owned->context != context)
+		owned = owned->next;
+	pthread_mutex_unlock(&fake_lock);
+	return owned;
+}
+
+static void free_owned(cu_context context)
+{
+	for (struct fake_owned *owned; (owned = find_owned(context));) {
+		fake_disown(owned);
+		owned->let_go(owned);
+	}
+}
+
+/* With all that is in it. Who has it current yet is told so by every call. */
+FAKE_API cu_result cuCtxDestroy_v2(cu_context context)
+{
+	const cu_result result = fake_enter("cuCtxDestroy");
+	if (result != CU_OK)
+		return result;
+	if (!context || !is_made(context))
+		return CU_INVALID_CONTEXT;
+	if (!context->users)
+		return CU_CONTEXT_IS_DESTROYED;
+	fake_streams_end(context, true);
+	free_owned(context);
+	fake_free_all(context);
+	pthread_mutex_lock(&fake_lock);
+	context->users = 0;
+	pthread_mutex_unlock(&fake_lock);
+	fake_alive(-1);
+	if (fake_current() == context)
+		stack.count--;
+	return CU_OK;
+}
+
 FAKE_API cu_result cuCtxPushCurrent_v2(cu_context context)
 {
 	const cu_result result = fake_enter("cuCtxPushCurrent");
 	if (result != CU_OK)
 		return result;
+	if (context && is_made(context) && !context->users)
+		return CU_CONTEXT_IS_DESTROYED;
 	if (fake_context_device(context) < 0 || stack.count == DEPTH)
 		return CU_INVALID_CONTEXT;
 	stack.contexts[stack.count++] = context;
@@ -286,11 +400,6 @@ FAKE_API cu_result cuCtxGetDevice(cu_device *device)
 	return result;
 }
 
-static bool is_device(cu_device device)
-{
-	return device >= 0 && device < fake_device_count();
-}
-
 /* The same in every process, as a GPU's is. */
 FAKE_API cu_result cuDeviceGetUuid_v2(cu_uuid *uuid, cu_device device)
 {
@@ -310,15 +419,26 @@ FAKE_API cu_result cuDeviceCanAccessPeer(int *can, cu_device device, cu_device p
 		return result;
 	if (!is_device(device) || !is_device(peer))
 		return CU_INVALID_DEVICE;
-	*can = device != peer;
+	*can = device != peer && fake_may_reach(device, peer);
 	return CU_OK;
 }
 
-static bool reached[FAKE_DEVICES][FAKE_DEVICES]; /* under fake_lock */
-
-bool fake_peer_reaches(int device, int peer)
+bool fake_may_reach(int device, int peer)
 {
-	return device == peer || reached[device][peer];
+	return device == peer || fake_has("peer access");
+}
+
+static struct {
+	cu_context from, to;
+} reached[256];                      /* under fake_lock */
+static size_t reached_count;         /* likewise */
+
+bool fake_peer_reaches(cu_context context, cu_context peer)
+{
+	bool reaches = context == peer;
+	for (size_t i = 0; i < reached_count; i++)
+		reaches = reaches || (reached[i].from == context && reached[i].to == peer);
+	return reaches;
 }
 
 FAKE_API cu_result cuCtxEnablePeerAccess(cu_context peer, unsigned int flags)
@@ -330,11 +450,17 @@ FAKE_API cu_result cuCtxEnablePeerAccess(cu_context peer, unsigned int flags)
 	const int from = fake_context_device(context), to = fake_context_device(peer);
 	if (flags)
 		return CU_INVALID_VALUE;
-	if (to < 0 || from == to)
+	if (to < 0 || context == peer)
 		return CU_INVALID_CONTEXT;
+	/* A GPU is no peer of its own. */
+	if (from == to || !fake_may_reach(from, to))
+		return CU_PEER_ACCESS_UNSUPPORTED;
 	pthread_mutex_lock(&fake_lock);
-	result = reached[from][to] ? CU_PEER_ACCESS_ALREADY_ENABLED : CU_OK;
-	reached[from][to] = true;
+	result = fake_peer_reaches(context, peer) ? CU_PEER_ACCESS_ALREADY_ENABLED : CU_OK;
+	if (result == CU_OK && reached_count == sizeof(reached) / sizeof(reached[0]))
+		result = CU_OUT_OF_MEMORY;
+	else if (result == CU_OK)
+		reached[reached_count++] = (__typeof__(reached[0])){ context, peer };
 	pthread_mutex_unlock(&fake_lock);
 	return result;
 }

@@ -1,5 +1,8 @@
 /* Streams: a queue and a thread each. A job that fails spoils its stream, and a fault its whole context, as on a GPU.
- */
+ *
+ * The legacy default stream of a context and its blocking streams (all that were not made with CU_STREAM_NON_BLOCKING,
+ * and the default streams of threads) wait for each other: a job of the former for all jobs that these were given
+ * before it, theirs for all that the former was given before. Nobody waits for what was given later, so all get on. */
 #include "stream.h"
 
 #include <stdlib.h>
@@ -7,6 +10,13 @@
 
 static struct CUstream_st *defaults;  /* of all contexts; under fake_lock */
 static uint64_t last_id;              /* likewise */
+
+static struct {
+	pthread_mutex_t lock;                /* within a stream's, or alone */
+	pthread_cond_t changed;
+	struct CUstream_st *live;            /* all streams */
+	uint64_t last;
+} turns = { .lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER };
 
 struct copy {
 	struct fake_job job;
@@ -20,6 +30,8 @@ static cu_result copy_now(const struct copy *copy)
 	char *to = fake_reach(copy->to, copy->bytes), *from = fake_reach(copy->from, copy->bytes);
 	if (!to || !from)
 		return CU_ILLEGAL_ADDRESS;
+	if (copy->job.run)
+		fake_linger();
 	memmove(to, from, copy->bytes);
 	return CU_OK;
 }
@@ -29,6 +41,64 @@ static cu_result run_copy(struct fake_job *job)
 	const struct copy *copy = (const struct copy *)job;
 	fake_copy_waits(copy->to, copy->from, copy->bytes, copy->ahead);
 	return copy_now(copy);
+}
+
+/* Under turns.lock: has a job yet to end that was given to the legacy stream (legacy), or to a blocking one of this
+ * context, before this turn? */
+static bool is_earlier(cu_context context, bool legacy, uint64_t turn)
+{
+	for (const struct CUstream_st *stream = turns.live; stream; stream = stream->next_live)
+		if (stream->context == context && (legacy ? stream->legacy : stream->blocking) &&
+			stream->unfinished && stream->unfinished < turn)
+			return true;
+	return false;
+}
+
+static void wait_for_turn(const struct CUstream_st *stream, uint64_t turn)
+{
+	if (!stream->legacy && !stream->blocking)
+		return;
+	pthread_mutex_lock(&turns.lock);
+	while (is_earlier(stream->context, stream->blocking, turn))
+		pthread_cond_wait(&turns.changed, &turns.lock);
+	pthread_mutex_unlock(&turns.lock);
+	fake_land();
+}
+
+/* For what the legacy stream, and with it all blocking ones of this context, has been given by now. */
+static void wait_for_legacy(cu_context context)
+{
+	pthread_mutex_lock(&turns.lock);
+	const uint64_t next = turns.last + 1;
+	while (is_earlier(context, true, next) || is_earlier(context, false, next))
+		pthread_cond_wait(&turns.changed, &turns.lock);
+	pthread_mutex_unlock(&turns.lock);
+}
+
+static bool is_legacy_idle(cu_context context)
+{
+	pthread_mutex_lock(&turns.lock);
+	const bool idle = !is_earlier(context, true, UINT64_MAX) && !is_earlier(context, false, UINT64_MAX);
+	pthread_mutex_unlock(&turns.lock);
+	return idle;
+}
+
+/* Under the stream's lock. */
+static void take_turn(struct CUstream_st *stream, struct fake_job *job)
+{
+	pthread_mutex_lock(&turns.lock);
+	job->turn = ++turns.last;
+	if (!stream->unfinished)
+		stream->unfinished = job->turn;
+	pthread_mutex_unlock(&turns.lock);
+}
+
+static void end_turn(struct CUstream_st *stream)
+{
+	pthread_mutex_lock(&turns.lock);
+	stream->unfinished = stream->first ? stream->first->turn : 0;
+	pthread_cond_broadcast(&turns.changed);
+	pthread_mutex_unlock(&turns.lock);
 }
 
 static void *work(void *argument)
@@ -45,31 +115,41 @@ static void *work(void *argument)
 		if (!stream->first)
 			stream->last = &stream->first;
 		stream->working = true;
-		if (stream->result == CU_OK && fake_is_broken(fake_context_device(stream->context)))
+		pthread_mutex_unlock(&stream->lock);
+		wait_for_turn(stream, job->turn);
+		pthread_mutex_lock(&stream->lock);
+		if (stream->result == CU_OK && fake_is_broken(stream->context))
 			stream->result = CU_ILLEGAL_ADDRESS;
 		const bool fine = stream->result == CU_OK;
 		job->spoilt = !fine;
 		pthread_mutex_unlock(&stream->lock);
+		fake_at_work(true);
 		const cu_result result = fine || job->always ? job->run(job) : CU_OK;
+		fake_at_work(false);
 		free(job);
 		pthread_mutex_lock(&stream->lock);
 		stream->working = false;
 		if (result != CU_OK)
 			stream->result = result;
 		if (result == CU_ILLEGAL_ADDRESS)
-			fake_break(fake_context_device(stream->context));
+			fake_break(stream->context);
+		end_turn(stream);
 		pthread_cond_broadcast(&stream->changed);
 	}
 	pthread_mutex_unlock(&stream->lock);
 	return NULL;
 }
 
-static struct CUstream_st *make(cu_context context)
+enum sort { OF_LEGACY, BLOCKING, NON_BLOCKING };
+
+static struct CUstream_st *make(cu_context context, enum sort sort)
 {
 	struct CUstream_st *stream = calloc(1, sizeof(*stream));
 	if (!stream)
 		return NULL;
 	stream->context = context;
+	stream->legacy = sort == OF_LEGACY;
+	stream->blocking = sort == BLOCKING;
 	stream->last = &stream->first;
 	pthread_mutex_init(&stream->lock, NULL);
 	pthread_cond_init(&stream->changed, NULL);
@@ -77,6 +157,10 @@ static struct CUstream_st *make(cu_context context)
 		free(stream);
 		return NULL;
 	}
+	pthread_mutex_lock(&turns.lock);
+	stream->next_live = turns.live;
+	turns.live = stream;
+	pthread_mutex_unlock(&turns.lock);
 	return stream;
 }
 
@@ -87,16 +171,33 @@ static void destroy(struct CUstream_st *stream)
 	pthread_cond_broadcast(&stream->changed);
 	pthread_mutex_unlock(&stream->lock);
 	pthread_join(stream->thread, NULL);
+	pthread_mutex_lock(&turns.lock);
+	struct CUstream_st **at = &turns.live;
+	while (*at != stream)
+		at = &(*at)->next_live;
+	*at = stream->next_live;
+	pthread_mutex_unlock(&turns.lock);
 	pthread_mutex_destroy(&stream->lock);
 	pthread_cond_destroy(&stream->changed);
 	free(stream);
+}
+
+/* It may have gone with its context. */
+static bool is_live(cu_stream handle)
+{
+	pthread_mutex_lock(&turns.lock);
+	const struct CUstream_st *stream = turns.live;
+	while (stream && stream != handle)
+		stream = stream->next_live;
+	pthread_mutex_unlock(&turns.lock);
+	return stream != NULL;
 }
 
 struct CUstream_st *fake_stream_find(cu_stream handle)
 {
 	const uintptr_t number = (uintptr_t)handle;
 	if (number > CU_PER_THREAD_STREAM)
-		return handle;
+		return is_live(handle) ? handle : NULL;
 	/* The driver takes NULL for the legacy stream; here whoever means that has to say so. */
 	cu_context context = number ? fake_current() : NULL;
 	if (!context)
@@ -108,9 +209,8 @@ struct CUstream_st *fake_stream_find(cu_stream handle)
 				(!legacy && !pthread_equal(found->owner, pthread_self()))))
 		found = found->next_default;
 	if (!found) {
-		found = make(context);
+		found = make(context, legacy ? OF_LEGACY : BLOCKING);
 		if (found) {
-			found->legacy = legacy;
 			found->owner = pthread_self();
 			found->id = ++last_id;
 			found->next_default = defaults;
@@ -121,8 +221,19 @@ struct CUstream_st *fake_stream_find(cu_stream handle)
 	return found;
 }
 
-void fake_streams_end(cu_context context)
+static struct CUstream_st *find_made(cu_context context)
 {
+	pthread_mutex_lock(&turns.lock);
+	struct CUstream_st *stream = turns.live;
+	while (stream && stream->context != context)
+		stream = stream->next_live;
+	pthread_mutex_unlock(&turns.lock);
+	return stream;
+}
+
+void fake_streams_end(cu_context context, bool all)
+{
+	fake_land();
 	for (;;) {
 		pthread_mutex_lock(&fake_lock);
 		struct CUstream_st **at = &defaults;
@@ -133,8 +244,12 @@ void fake_streams_end(cu_context context)
 			*at = stream->next_default;
 		pthread_mutex_unlock(&fake_lock);
 		if (!stream)
-			return;
+			break;
 		destroy(stream);
+	}
+	for (struct CUstream_st *made; all && (made = find_made(context));) {
+		destroy(made);
+		fake_alive(-1);
 	}
 }
 
@@ -149,10 +264,17 @@ cu_result fake_enqueue(cu_stream handle, struct fake_job *job)
 	struct CUstream_st *stream = fake_stream_find(handle);
 	cu_result result = CU_OK;
 	job->next = NULL;
+	if (stream->legacy)
+		result = fake_capture_forbids_legacy(stream->context);
+	if (result != CU_OK) {
+		free(job);
+		return result;
+	}
 	pthread_mutex_lock(&stream->lock);
 	if (stream->capture) {
 		result = fake_capture_add(stream, job);
 	} else {
+		take_turn(stream, job);
 		*stream->last = job;
 		stream->last = &job->next;
 		pthread_cond_broadcast(&stream->changed);
@@ -171,7 +293,7 @@ static cu_result create(const char *function, cu_stream *created, unsigned int f
 		return result;
 	if (flags & ~(unsigned int)CU_NON_BLOCKING_STREAM)
 		return CU_INVALID_VALUE;
-	struct CUstream_st *stream = make(context);
+	struct CUstream_st *stream = make(context, flags & CU_NON_BLOCKING_STREAM ? NON_BLOCKING : BLOCKING);
 	if (!stream)
 		return CU_OUT_OF_MEMORY;
 	pthread_mutex_lock(&fake_lock);
@@ -209,7 +331,7 @@ FAKE_API cu_result cuStreamDestroy_v2(cu_stream stream)
 	const cu_result result = fake_enter_in_context("cuStreamDestroy", &context);
 	if (result != CU_OK)
 		return result;
-	if ((uintptr_t)stream <= CU_PER_THREAD_STREAM)
+	if ((uintptr_t)stream <= CU_PER_THREAD_STREAM || !is_live(stream))
 		return CU_INVALID_HANDLE;
 	(void)fake_capture_forbids(stream);
 	destroy(stream);
@@ -219,6 +341,8 @@ FAKE_API cu_result cuStreamDestroy_v2(cu_stream stream)
 
 static cu_result wait_until_idle(struct CUstream_st *stream)
 {
+	if (stream->legacy)
+		wait_for_legacy(stream->context);
 	pthread_mutex_lock(&stream->lock);
 	while (stream->first || stream->working)
 		pthread_cond_wait(&stream->changed, &stream->lock);
@@ -281,7 +405,7 @@ FAKE_API cu_result cuMemsetD8Async(cu_pointer first, unsigned char value, size_t
 		return result;
 	if (fake_stream_context(stream) != context)
 		return CU_INVALID_HANDLE;
-	if (!fake_reach_to_copy(fake_context_device(context), first, bytes))
+	if (fake_is_pageable(first) || !fake_reach_to_copy(fake_context_device(context), first, bytes))
 		return CU_INVALID_VALUE;
 	struct fill *fill = malloc(sizeof(*fill));
 	if (!fill)
@@ -302,13 +426,57 @@ static cu_result look_at(const char *function, cu_stream handle, struct CUstream
 	if (!*stream)
 		return CU_INVALID_HANDLE;
 	result = fake_capture_forbids(*stream);
+	if (result == CU_OK && (*stream)->legacy)
+		result = fake_capture_forbids_legacy((*stream)->context);
 	return result == CU_OK ? fake_unsafe() : result;
+}
+
+/* What a program has copied in from ordinary memory, and is not there yet: the driver has read it, and promises no
+ * more. Here it comes as late as it may: when the legacy stream is waited for, or when that or a blocking one has more
+ * to do. */
+struct landing {
+	struct landing *next;
+	struct copy copy;
+	unsigned char bytes[];
+};
+static struct landing *landings, **last_landing = &landings;
+/* Held while they are copied, too: whoever finds none may go on, so none may be under way. Taken before fake_lock. */
+static pthread_mutex_t landing_lock = PTHREAD_MUTEX_INITIALIZER;
+
+void fake_land(void)
+{
+	pthread_mutex_lock(&landing_lock);
+	while (landings) {
+		struct landing *landing = landings;
+		landings = landing->next;
+		(void)copy_now(&landing->copy);
+		free(landing);
+	}
+	last_landing = &landings;
+	pthread_mutex_unlock(&landing_lock);
+}
+
+static cu_result land_later(cu_pointer to, const void *from, size_t bytes)
+{
+	struct landing *landing = malloc(sizeof(*landing) + bytes);
+	if (!landing)
+		return CU_OUT_OF_MEMORY;
+	landing->next = NULL;
+	landing->copy = (struct copy){ .to = to, .from = (uintptr_t)landing->bytes, .bytes = bytes };
+	memcpy(landing->bytes, from, bytes);
+	pthread_mutex_lock(&landing_lock);
+	*last_landing = landing;
+	last_landing = &landing->next;
+	pthread_mutex_unlock(&landing_lock);
+	return CU_OK;
 }
 
 FAKE_API cu_result cuStreamSynchronize(cu_stream handle)
 {
 	struct CUstream_st *stream = NULL;
 	const cu_result result = look_at(__func__, handle, &stream);
+	if (result == CU_OK && stream->legacy)
+		fake_land();
 	if (result != CU_OK) {
 		/* Whoever was told by a test that it failed may take it that nothing goes on any more. */
 		stream = fakeFailed() ? fake_stream_find(handle) : NULL;
@@ -328,6 +496,8 @@ FAKE_API cu_result cuStreamQuery(cu_stream handle)
 	pthread_mutex_lock(&stream->lock);
 	result = stream->result != CU_OK ? stream->result : stream->first || stream->working ? CU_NOT_READY : CU_OK;
 	pthread_mutex_unlock(&stream->lock);
+	if (result == CU_OK && stream->legacy && !is_legacy_idle(stream->context))
+		result = CU_NOT_READY;
 	return result;
 }
 
@@ -351,25 +521,41 @@ FAKE_API cu_result cuStreamGetId(cu_stream handle, unsigned long long *id)
 	return stream ? CU_OK : CU_INVALID_CONTEXT;
 }
 
-/* The program's own way in and out: at once, on its own thread. */
-static cu_result copy_at_once(const char *function, cu_pointer to, cu_pointer from, size_t bytes)
+/* The program's own way in and out: on its own thread, when the legacy stream, which this is on, has come so far. */
+static cu_result begin_copy(const char *function)
 {
 	cu_context context;
 	cu_result result = fake_enter_in_context(function, &context);
 	if (result == CU_OK)
 		result = fake_unsafe();
+	if (result == CU_OK)
+		result = fake_capture_forbids_legacy(context);
 	if (result != CU_OK)
 		return result;
-	const struct copy copy = { .to = to, .from = from, .bytes = bytes };
-	return copy_now(&copy) == CU_OK ? CU_OK : CU_INVALID_VALUE;
+	wait_for_legacy(context);
+	fake_land();
+	return CU_OK;
 }
 
 FAKE_API cu_result cuMemcpyHtoD_v2(cu_pointer to, const void *from, size_t bytes)
 {
-	return copy_at_once("cuMemcpyHtoD", to, (uintptr_t)from, bytes);
+	const cu_result result = begin_copy("cuMemcpyHtoD");
+	const cu_pointer source = (uintptr_t)from;
+	if (result != CU_OK)
+		return result;
+	if (!fake_reach(to, bytes) || !fake_reach(source, bytes))
+		return CU_INVALID_VALUE;
+	if (fake_is_pageable(source))
+		return land_later(to, from, bytes);
+	const struct copy copy = { .to = to, .from = source, .bytes = bytes };
+	return copy_now(&copy);
 }
 
 FAKE_API cu_result cuMemcpyDtoH_v2(void *to, cu_pointer from, size_t bytes)
 {
-	return copy_at_once("cuMemcpyDtoH", (uintptr_t)to, from, bytes);
+	const cu_result result = begin_copy("cuMemcpyDtoH");
+	const struct copy copy = { .to = (uintptr_t)to, .from = from, .bytes = bytes };
+	if (result != CU_OK)
+		return result;
+	return copy_now(&copy) == CU_OK ? CU_OK : CU_INVALID_VALUE;
 }

@@ -27,12 +27,16 @@ struct CUstream_st {
 	struct CUstream_st *next_default;
 	bool legacy;
 	pthread_t owner;
+	/* What the legacy stream and blocking ones wait for of each other (stream.c). */
+	struct CUstream_st *next_live;
+	bool blocking;
+	uint64_t unfinished;           /* the turn of the first job that has not ended; 0: all have */
 };
 
 /* The stream that a handle means in the calling thread and its context; NULL: none. */
 struct CUstream_st *fake_stream_find(cu_stream stream);
-/* The context's default streams, when it goes. */
-void fake_streams_end(cu_context context);
+/* The context's default streams, when it goes; with all: those that the program has made in it, too. */
+void fake_streams_end(cu_context context, bool all);
 
 /* ---- capture.c ---- */
 
@@ -43,6 +47,9 @@ uint64_t fake_capture_place(struct CUstream_st *stream, struct fake_tips *tips);
 /* The stream goes on after these nodes of that capture, which it joins if it is in none; capture 0: in none. CU_OK; or,
  * spoilt, what keeps it from that. */
 cu_result fake_capture_follow(struct CUstream_st *stream, uint64_t capture, const struct fake_tips *tips);
+/* What would wait for this stream, if it is the legacy one, also waits for all blocking ones of its context: not while
+ * such a one is captured, which it spoils. CU_OK, or CU_CAPTURE_IMPLICIT. */
+cu_result fake_capture_forbids_legacy(cu_context context);
 /* A call that means waiting for a stream: not while it is captured, which it spoils. */
 cu_result fake_capture_forbids(struct CUstream_st *stream);
 

@@ -4,6 +4,7 @@
 #include <sched.h>
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
 enum { PATIENCE = 200, NAP_NS = 20 * 1000 };
@@ -13,7 +14,13 @@ struct word_job {
 	cu_pointer word;
 	uint32_t value;
 	unsigned int how;
-	int device;
+	cu_context context;
+};
+
+struct batch_job {
+	struct fake_job job;
+	unsigned int count;
+	cu_word_operation writes[];
 };
 
 struct call_job {
@@ -35,13 +42,38 @@ static cu_result run_write(struct fake_job *job)
 	_Atomic uint32_t *word = reach_word(write->word);
 	if (!word)
 		return CU_ILLEGAL_ADDRESS;
+	fake_linger();
 	atomic_store_explicit(word, write->value, memory_order_release);
 	return CU_OK;
 }
 
-static bool reached(const struct word_job *wait, uint32_t value)
+static cu_result run_batch(struct fake_job *job)
+{
+	const struct batch_job *batch = (const struct batch_job *)job;
+	for (unsigned int i = 0; i < batch->count; i++) {
+		_Atomic uint32_t *word = reach_word(batch->writes[i].write.word);
+		if (!word)
+			return CU_ILLEGAL_ADDRESS;
+		fake_linger();
+		atomic_store_explicit(word, (uint32_t)batch->writes[i].write.value, memory_order_release);
+	}
+	return CU_OK;
+}
+
+static bool has_come(const struct word_job *wait, uint32_t value)
 {
 	return wait->how == CU_WAIT_EQUAL ? value == wait->value : (int32_t)(value - wait->value) >= 0;
+}
+
+/* false: it has been freed; which may happen while a stream waits for it, and then is a fault of the GPU's alone. */
+static bool load_word(cu_pointer word, uint32_t *value)
+{
+	pthread_mutex_lock(&fake_unmapping);
+	const _Atomic uint32_t *reached = reach_word(word);
+	if (reached)
+		*value = atomic_load_explicit(reached, memory_order_acquire);
+	pthread_mutex_unlock(&fake_unmapping);
+	return reached;
 }
 
 static cu_result run_wait(struct fake_job *job)
@@ -49,12 +81,14 @@ static cu_result run_wait(struct fake_job *job)
 	const struct word_job *wait = (const struct word_job *)job;
 	const struct timespec nap = { .tv_nsec = NAP_NS };
 	for (int round = 0;; round++) {
-		const _Atomic uint32_t *word = reach_word(wait->word);
-		if (!word)
+		uint32_t value;
+		if (!round)
+			fake_linger();
+		if (!load_word(wait->word, &value))
 			return CU_ILLEGAL_ADDRESS;
-		if (fake_is_broken(wait->device))
+		if (fake_is_broken(wait->context))
 			return CU_ILLEGAL_ADDRESS;
-		if (reached(wait, atomic_load_explicit(word, memory_order_acquire)))
+		if (has_come(wait, value))
 			return CU_OK;
 		if (round < PATIENCE)
 			sched_yield();
@@ -66,6 +100,7 @@ static cu_result run_wait(struct fake_job *job)
 static cu_result run_call(struct fake_job *job)
 {
 	const struct call_job *call = (const struct call_job *)job;
+	fake_linger();
 	fake_forbid_driver(true);
 	call->function(call->data);
 	fake_forbid_driver(false);
@@ -87,7 +122,7 @@ static cu_result add_word(const char *function, cu_stream stream, cu_pointer wor
 	if (!job)
 		return CU_OUT_OF_MEMORY;
 	*job = (struct word_job){ { .run = run, .bytes = sizeof(*job) }, word, value, how,
-		fake_context_device(context) };
+		context };
 	return fake_enqueue(stream, &job->job);
 }
 
@@ -101,6 +136,32 @@ FAKE_API cu_result cuStreamWaitValue32_v2(cu_stream stream, cu_pointer word, uin
 FAKE_API cu_result cuStreamWriteValue32_v2(cu_stream stream, cu_pointer word, uint32_t value, unsigned int flags)
 {
 	return flags ? CU_INVALID_VALUE : add_word("cuStreamWriteValue32", stream, word, value, 0, run_write);
+}
+
+/* Of the operations it has those that are used. */
+FAKE_API cu_result cuStreamBatchMemOp_v2(
+	cu_stream stream, unsigned int count, cu_word_operation *operations, unsigned int flags)
+{
+	cu_context context;
+	const cu_result result = fake_enter_in_context("cuStreamBatchMemOp", &context);
+	if (result != CU_OK)
+		return result;
+	if (fake_stream_context(stream) != context)
+		return CU_INVALID_HANDLE;
+	if (flags || !operations || !count || count > CU_WORD_OPERATIONS_MOST)
+		return CU_INVALID_VALUE;
+	for (unsigned int i = 0; i < count; i++)
+		if (operations[i].write.operation != CU_WRITE_WORD || operations[i].write.flags ||
+			operations[i].write.word % sizeof(uint32_t) ||
+			!fake_is_known(operations[i].write.word, sizeof(uint32_t)))
+			return CU_INVALID_VALUE;
+	const size_t bytes = sizeof(struct batch_job) + count * sizeof(*operations);
+	struct batch_job *job = malloc(bytes);
+	if (!job)
+		return CU_OUT_OF_MEMORY;
+	*job = (struct batch_job){ { .run = run_batch, .bytes = bytes }, count };
+	memcpy(job->writes, operations, count * sizeof(*operations));
+	return fake_enqueue(stream, &job->job);
 }
 
 FAKE_API cu_result cuLaunchHostFunc(cu_stream stream, cu_host_function *function, void *data)

@@ -1,0 +1,53 @@
+#include "loaded.h"
+
+static bool start(struct loaded *loaded, int ordinal, bool (*begin)(struct program *program, int device))
+{
+	static const struct collet_log no_log;
+	*loaded = (struct loaded){ 0 };
+	return collet_cuda_open(&loaded->cuda, &no_log) == COLLET_OK && begin(&loaded->program, ordinal);
+}
+
+bool loaded_start(struct loaded *loaded, int ordinal)
+{
+	return start(loaded, ordinal, program_start);
+}
+
+bool loaded_start_beside(struct loaded *loaded, int ordinal)
+{
+	return start(loaded, ordinal, program_start_beside);
+}
+
+bool loaded_end(struct loaded *loaded)
+{
+	const bool fine = program_end(&loaded->program);
+	collet_cuda_close(&loaded->cuda);
+	return fine;
+}
+
+collet_status loaded_load(struct loaded *loaded)
+{
+	const struct collet_residence residence = { .device = true, .ordinal = loaded->program.device,
+		.context = loaded->program.context };
+	collet_kernel_sets_init(&loaded->sets, &loaded->cuda);
+	collet_copiers_init(&loaded->copiers, &loaded->cuda);
+	const collet_status status = collet_copier_find(&loaded->copiers, &residence, &loaded->copier);
+	return status == COLLET_OK ? collet_kernel_set_find(&loaded->sets, loaded->copier, &loaded->set) : status;
+}
+
+void loaded_unload(struct loaded *loaded)
+{
+	collet_kernel_sets_deinit(&loaded->sets);
+	collet_copiers_deinit(&loaded->copiers);
+}
+
+collet_status loaded_fold(struct loaded *loaded, const struct collet_fold *fold, const struct collet_fold_span *spans,
+	uint32_t count)
+{
+	collet_status status = collet_copier_begin(&loaded->cuda, loaded->copier);
+	if (status != COLLET_OK)
+		return status;
+	status = collet_fold_launch(loaded->set, fold, spans, count, loaded->copier->stream);
+	collet_copier_end(&loaded->cuda);
+	const collet_status waited = collet_copier_wait(&loaded->cuda, loaded->copier, "folding");
+	return status == COLLET_OK ? waited : status;
+}

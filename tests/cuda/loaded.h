@@ -1,0 +1,31 @@
+/* A program on a GPU, with the library's kernels loaded there; without a communicator. */
+#ifndef TESTS_CUDA_LOADED_H
+#define TESTS_CUDA_LOADED_H
+
+#include "core/status.h"
+#include "cuda/kernels.h"
+#include "program.h"
+
+struct loaded {
+	struct collet_cuda cuda;
+	struct program program;
+	struct collet_copiers copiers;
+	struct collet_kernel_sets sets;
+	struct collet_copier *copier;
+	struct collet_kernel_set *set;
+};
+
+/* The driver, and the program on this GPU; no kernels yet. false: collet_last_error(), or there is no such GPU. */
+bool loaded_start(struct loaded *loaded, int ordinal);
+/* The same in a context of its own, beside the GPU's primary one. */
+bool loaded_start_beside(struct loaded *loaded, int ordinal);
+/* false: the context that is current is not the one that start left. */
+bool loaded_end(struct loaded *loaded);
+/* The kernels; they are to be unloaded even if this fails. */
+collet_status loaded_load(struct loaded *loaded);
+void loaded_unload(struct loaded *loaded);
+/* One launch, which it waits for. */
+collet_status loaded_fold(struct loaded *loaded, const struct collet_fold *fold, const struct collet_fold_span *spans,
+	uint32_t count);
+
+#endif
