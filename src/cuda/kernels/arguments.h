@@ -85,6 +85,7 @@ struct collet_program_arguments {
 	uint32_t divisor;          /* of an average, at its elements' last touch; 1: none */
 	uint32_t scaled;
 	uint32_t dtype;            /* collet_dtype */
+	uint32_t jitter;           /* for tests: the seed of random delays around flags; 0: none */
 	struct collet_window window;
 	struct collet_program_row rows[COLLET_PROGRAM_ROWS];
 };

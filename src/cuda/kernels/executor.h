@@ -121,6 +121,15 @@ DEVICE bool find_ends(const struct run *run, const struct piece *piece)
 	return block_all(found);
 }
 
+/* Where in a piece: before its ends are waited for, before they are read, and before each message is sent and told. */
+enum { LATE_TO_WAIT, LATE_TO_FOLD, LATE_TO_SEND, LATE_TO_TELL = LATE_TO_SEND + COLLET_FOLD_MOST,
+	LATE_TIMES = LATE_TO_TELL + 2 * COLLET_FOLD_MOST };
+
+DEVICE void late_to(const struct run *run, const struct piece *piece, uint32_t what)
+{
+	come_late(run, (piece->offset + piece->move->end) * LATE_TIMES + what);
+}
+
 DEVICE bool unpack(const struct run *run, const struct piece *piece)
 {
 	bool there = true;
@@ -146,6 +155,7 @@ DEVICE void pack(const struct run *run, const struct piece *piece)
 		if (ends[k].place != COLLET_TAPE_PEER)
 			continue;
 		const uint64_t number = run->lane->to_number[k];
+		late_to(run, piece, LATE_TO_SEND + k);
 		quick_send((const unsigned char *)(uintptr_t)run->lane->to[k],
 			(unsigned char *)(uintptr_t)slot(run, ends[k].peer, run->tape->rank, number),
 			piece->count ? piece->count * run->tape->element_bytes : 1, number + 1);
@@ -171,6 +181,7 @@ DEVICE void settle(const struct run *run, const struct piece *piece)
 		const struct collet_tape_end *end = &piece->ends[k];
 		if (end->place != COLLET_TAPE_PEER)
 			continue;
+		late_to(run, piece, LATE_TO_TELL + k);
 		if (k < piece->move->sources)
 			tell_peer(run, COLLET_WINDOW_FREE, end->peer, ++lane->taken[end->peer], &fenced);
 		else if (run->tape->quick)
@@ -257,8 +268,10 @@ DEVICE void fold_as(uint32_t dtype, const struct fold *fold)
 /* false: it was told to give up. */
 CALLED bool run_piece(const struct run *run, const struct piece *piece)
 {
+	late_to(run, piece, LATE_TO_WAIT);
 	if (!find_ends(run, piece) || (run->tape->quick && !unpack(run, piece)))
 		return false;
+	late_to(run, piece, LATE_TO_FOLD);
 	struct fold fold = fold_of_piece(run, piece);
 	if (fold.source_count == 1 && !fold.scales && fold.divisor <= 1) {
 		fold.count *= run->tape->element_bytes;
@@ -336,6 +349,7 @@ DEVICE void run_lane(const struct collet_program_arguments *arguments)
 	run.left = row->left ? reach(row->left, sizeof(uint64_t)) : NULL;
 	run.until = row->timeout_ns ? clock_ns() + row->timeout_ns : 0;
 	run.lane = &lane;
+	run.jitter = arguments->jitter;
 	load_windows(&run, row);
 	run.own = (unsigned char *)(uintptr_t)lane.windows[run.tape->rank];
 	run.signature = row->signature;

@@ -26,7 +26,34 @@ struct run {
 	struct lane *lane;
 	uint32_t number;             /* of the lane */
 	uint32_t part, channel;
+	uint32_t jitter;
 };
+
+/* ---- Coming late ---- */
+
+/* Threads that a GPU moves on together. */
+enum { WARP_THREADS = 32, REST_BITS = 14 };
+
+/* Some warps rest at some times, so that those of a block come apart, and the blocks too. Called: no calls but a test's
+ * come here. */
+CALLED void dawdle(const struct run *run, uint64_t when)
+{
+	/* The finaliser of splitmix64 (Steele, Lea, Flood 2014). */
+	uint64_t x = when * 0x9e3779b97f4a7c15 + (((uint64_t)run->jitter << 32) ^ (run->launch << 12) ^
+		((uint64_t)run->number << 6) ^ ((uint64_t)run->tape->rank << 24) ^ (thread_index() / WARP_THREADS));
+	x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
+	x = (x ^ (x >> 27)) * 0x94d049bb133111eb;
+	x ^= x >> 31;
+	if (x % 4 == 0)
+		rest((uint32_t)(x >> (64 - REST_BITS)));
+}
+
+/* when: tells the times of a launch apart. Outside of tests one comparison, alike for all of a block. */
+DEVICE void come_late(const struct run *run, uint64_t when)
+{
+	if (run->jitter)
+		dawdle(run, when);
+}
 
 /* ---- Waiting ---- */
 
@@ -103,12 +130,15 @@ DEVICE bool meet(const struct run *run)
 	bool met = true;
 	block_sync();
 	if (thread_index() == 0 && channels > 1) {
+		come_late(run, channels);
 		unsigned char *count = run->own +
 			collet_window_word_at(&run->arguments->window, COLLET_WINDOW_MET, run->tape->channels - 1,
 				run->part);
 		const uint64_t before = flag_add(count, 1);
 		met = wait_for(run, count, (before / channels + 1) * channels, run->tape->rank);
 	}
+	/* Nobody reads what others wrote before find_ends() has gathered the threads again; but whether to go on at all
+	 * they must know alike: else some would come to that barrier and others to the last one. */
 	return block_all(met);
 }
 
