@@ -285,15 +285,18 @@ static collet_status open_cuda(struct collet_context *context)
 	return status;
 }
 
-/* A forked child may not use the driver at all: what its parent has of it is the parent's. */
-static void close_cuda(struct collet_context *context, bool forked)
+/* A forked child may not use the driver at all: what its parent has of it is the parent's. false: a GPU may be at
+ * something of it yet, and the driver with it: nothing of it has gone. */
+static bool close_cuda(struct collet_context *context, bool forked)
 {
 	if (forked)
-		return;
-	collet_pinned_deinit(&context->pinned);
+		return true;
+	if (context->device.kept || !collet_pinned_deinit(&context->pinned))
+		return false;
 	collet_device_deinit(&context->device);
 	collet_copiers_deinit(&context->copiers);
 	collet_cuda_close(&context->cuda);
+	return true;
 }
 
 /* What this rank has been told, and what its machine is. */
@@ -331,7 +334,7 @@ static collet_status open_own(struct collet_context *context)
 	return COLLET_OK;
 
 err_arena:
-	close_cuda(context, false);  /* nothing has been given to a GPU yet */
+	(void)close_cuda(context, false);  /* nothing has been given to a GPU yet */
 	collet_arena_deinit(&context->arena);
 err_engine:
 	collet_engine_deinit(engine);
@@ -342,7 +345,7 @@ err_engine:
 static void close_own(struct collet_context *context)
 {
 	collet_transports_close(&context->transports, false);
-	close_cuda(context, false);
+	(void)close_cuda(context, false);
 	collet_arena_deinit(&context->arena);
 	collet_engine_deinit(&context->engine);
 }
@@ -460,11 +463,10 @@ void collet_context_release(struct collet_context *context)
 	}
 	collet_transports_close(&context->transports, forked);
 	/* Relaxed: ordered by the count of users. */
-	if (atomic_load_explicit(&context->kept, memory_order_relaxed)) {
+	if (atomic_load_explicit(&context->kept, memory_order_relaxed) || !close_cuda(context, forked)) {
 		keep(context);
 		return;
 	}
-	close_cuda(context, forked);
 	collet_arena_deinit(&context->arena);
 	collet_bootstrap_deinit(&context->bootstrap);
 	munmap((void *)(uintptr_t)context->alive, (size_t)sysconf(_SC_PAGESIZE));

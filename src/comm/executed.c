@@ -348,9 +348,13 @@ static bool some_are_lost(struct collet_executions *executions)
 	return lost && collet_executor_find_fault(executions->executor) == COLLET_OK;
 }
 
-static void log_kept(const collet_comm *comm, bool lost)
+static void log_kept(const collet_comm *comm, bool passed, bool lost)
 {
-	if (lost)
+	if (passed && !lost)
+		collet_log(&comm->context->engine.log, COLLET_LOG_ERROR,
+			"collet_comm_destroy: a fault has broken the GPU's context; what the communicator has there, "
+			"and what its calls use, is kept until the process ends");
+	else if (lost)
 		collet_log(&comm->context->engine.log, COLLET_LOG_ERROR,
 			"collet_comm_destroy: the driver has refused a call in the middle, so nobody knows when its "
 			"stream has passed what it has of that; what the communicator's calls use is not freed");
@@ -378,7 +382,7 @@ bool collet_executed_free(collet_comm *comm)
 	pthread_mutex_unlock(&comm->group.engine->lock);
 	comm->executions = NULL;
 	if (!idle) {
-		log_kept(comm, lost);
+		log_kept(comm, passed, lost);
 		return false;
 	}
 	executed_reap(executions, true);

@@ -25,7 +25,8 @@ void collet_executed_look(const collet_comm *comm);
 /* Destroying a communicator: under the engine's lock, whatever waits is let go of. */
 void collet_executed_close(collet_comm *comm);
 /* Then, without it, and when the group has been torn down. false: after 10 s, or since the driver has refused to have
- * them tell, streams may still use the communicator's memory and context, which are not freed. */
+ * them tell, or a fault has broken it, streams may still use the communicator's memory and context, which are not
+ * freed. */
 bool collet_executed_free(collet_comm *comm);
 /* In a forked child. */
 void collet_executed_forget(collet_comm *comm);

@@ -13,28 +13,40 @@ void collet_pinned_init(struct collet_pinned_pool *pool, const struct collet_cud
 	pthread_mutex_init(&pool->lock, NULL);
 }
 
+void collet_pinned_lose(struct collet_pinned_pool *pool, struct collet_pinned *block)
+{
+	if (!block)
+		return;
+	pthread_mutex_lock(&pool->lock);
+	block->next = pool->lost;
+	pool->lost = block;
+	pthread_mutex_unlock(&pool->lock);
+}
+
 static void free_block(struct collet_pinned_pool *pool, struct collet_pinned *block)
 {
-	const struct collet_cuda *cuda = pool->cuda;
-	/* Fails where the program has destroyed the context, and the registration with it. */
-	if (block->copier && collet_cuda_enter(cuda, block->copier->context) == CU_OK) {
-		(void)cuda->cuMemHostUnregister(block->memory);
-		collet_cuda_leave(cuda);
+	if (block->copier && !collet_cuda_unlock(pool->cuda, block->copier->context, block->memory)) {
+		collet_pinned_lose(pool, block);
+		return;
 	}
 	(void)collet_arena_free(pool->arena, block->memory);
 	free(block);
 }
 
-void collet_pinned_deinit(struct collet_pinned_pool *pool)
+bool collet_pinned_deinit(struct collet_pinned_pool *pool)
 {
 	if (!pool->cuda)
-		return;
+		return true;
 	for (struct collet_pinned *block = pool->kept, *next; block; block = next) {
 		next = block->next;
 		free_block(pool, block);
 	}
+	pool->kept = NULL;
+	if (pool->lost)
+		return false;
 	pthread_mutex_destroy(&pool->lock);
 	*pool = (struct collet_pinned_pool){ 0 };
+	return true;
 }
 
 /* Powers of two, so that calls of about one size share blocks. */

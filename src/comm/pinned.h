@@ -22,6 +22,7 @@ struct collet_pinned_pool {
 	pthread_mutex_t lock;
 	struct collet_pinned *kept;
 	size_t kept_bytes;
+	struct collet_pinned *lost;          /* that a GPU may use yet, for as long as the process lives */
 };
 
 /* What waits for the next call at most; a block beyond it is given back. */
@@ -29,8 +30,9 @@ enum { COLLET_PINNED_KEPT_BYTES = 256 << 20 };
 
 void collet_pinned_init(struct collet_pinned_pool *pool, const struct collet_cuda *cuda, struct collet_arena *arena,
 	const struct collet_log *log);
-/* Before the arena and the copiers go. A zeroed one is fine. */
-void collet_pinned_deinit(struct collet_pinned_pool *pool);
+/* Before the arena and the copiers go. A zeroed one is fine. false: the driver has some of it yet, so the arena must
+ * stay, and what leads to it. */
+COLLET_MUST_USE bool collet_pinned_deinit(struct collet_pinned_pool *pool);
 
 /* At least so many bytes, contents undefined. COLLET_ERR_MEMORY. That they cannot be page-locked costs speed alone, and
  * is logged. */
@@ -40,5 +42,7 @@ collet_status collet_pinned_take(struct collet_pinned_pool *pool, const struct c
 bool collet_pinned_lock(
 	struct collet_pinned_pool *pool, const struct collet_copier *copier, struct collet_pinned *block);
 void collet_pinned_give(struct collet_pinned_pool *pool, struct collet_pinned *block);
+/* A copy of it may be under way that nobody can wait for: it is nobody's any more. NULL is fine, as above. */
+void collet_pinned_lose(struct collet_pinned_pool *pool, struct collet_pinned *block);
 
 #endif

@@ -36,8 +36,8 @@ collet_status collet_streams_let_start(collet_comm *comm, const char *function, 
 void collet_streams_close(collet_comm *comm);
 /* Then, without it: waits until no stream uses anything of this communicator, and frees it. That takes no longer than
  * what the streams were given before; if it is more than COLLET_STREAMS_PATIENCE_NS, or the driver has refused to have
- * them tell, false: the communicator's memory and context are not freed, since the streams will still come to use
- * them. */
+ * them tell, or a fault has broken their context, false: the communicator's memory and context are not freed, since the
+ * streams will still come to use them, or are in the middle of that. */
 bool collet_streams_free(collet_comm *comm);
 
 #define COLLET_STREAMS_PATIENCE_NS (INT64_C(10) * 1000 * 1000 * 1000)

@@ -12,17 +12,19 @@ enum { LOOK_NS = 200 * 1000 }; /* between looks whether streams have passed */
 struct looked {
 	const struct collet_copier *copier;  /* asked last; */
 	bool broken;                 /* and so its context was */
-	bool any;                    /* some context was */
+	bool any;                    /* some context was, */
+	bool faulty;                 /* and there is one that has not gone */
 };
 
-/* Nothing runs in a context that a fault has broken, or that the program has destroyed: no stream of it passes
- * anything. */
+/* Nothing begins any more in a context that a fault has broken, or that the program has destroyed: no stream of it
+ * passes anything. */
 static bool is_broken(const struct collet_streams *streams, const struct collet_copier *copier, struct looked *looked)
 {
 	const struct collet_cuda *cuda = &streams->comm->context->cuda;
 	if (looked->copier == copier)
 		return looked->broken;
 	cu_result result = collet_cuda_enter(cuda, copier->context);
+	const bool gone = result != CU_OK && collet_cuda_is_gone(result);
 	if (result == CU_OK) {
 		result = cuda->cuStreamQuery(copier->stream);
 		collet_cuda_leave(cuda);
@@ -30,6 +32,7 @@ static bool is_broken(const struct collet_streams *streams, const struct collet_
 	looked->copier = copier;
 	looked->broken = result != CU_OK && result != CU_NOT_READY;
 	looked->any |= looked->broken;
+	looked->faulty |= looked->broken && !gone;
 	return looked->broken;
 }
 
@@ -55,32 +58,33 @@ static bool graphs_have_passed(const struct collet_streams *streams, struct look
 	return true;
 }
 
-/* Does no stream use anything of it any more? *broken: so it is said of some for their context's sake. */
-static bool have_all_passed(struct collet_streams *streams, bool *broken)
+/* Does no stream use anything of it any more? *looked: and of which is it said for their context's sake? */
+static bool have_all_passed(struct collet_streams *streams, struct looked *looked)
 {
-	struct looked looked = { .copier = NULL };
+	*looked = (struct looked){ .copier = NULL };
 	collet_streams_reap(streams);
 	pthread_mutex_lock(&streams->lock);
 	/* What the thread is at is in neither list, for the moment. */
 	const bool passed = (!streams->under_way ||
-				    streams->under_way == count_broken(streams, streams->first, &looked) +
-							    count_broken(streams, streams->passing, &looked)) &&
-			    graphs_have_passed(streams, &looked);
+				    streams->under_way == count_broken(streams, streams->first, looked) +
+							    count_broken(streams, streams->passing, looked)) &&
+			    graphs_have_passed(streams, looked);
 	pthread_mutex_unlock(&streams->lock);
-	*broken = looked.any;
 	return passed;
 }
 
-/* True: streams use nothing of it any more, as far as they have ever rung. */
-static bool let_all_pass(struct collet_streams *streams)
+/* True: streams use nothing of it any more, as far as they have ever rung. *faulty: but what some were in the middle of
+ * when a fault came, a ring or the setting of a word, nobody will say that they have ended. */
+static bool let_all_pass(struct collet_streams *streams, bool *faulty)
 {
 	const int64_t deadline = collet_clock_ns() + COLLET_STREAMS_PATIENCE_NS;
 	const struct timespec pause = { .tv_nsec = LOOK_NS };
-	bool broken = false;
+	struct looked looked = { .copier = NULL };
 	for (;;) {
-		/* A fault is there at the next look too; what was ringing when it came has done so by then. */
-		const bool before = broken, passed = have_all_passed(streams, &broken);
-		if ((passed && broken == before) || collet_clock_ns() >= deadline)
+		/* A fault is there at the next look too. */
+		const bool before = looked.any, passed = have_all_passed(streams, &looked);
+		*faulty = looked.faulty;
+		if ((passed && looked.any == before) || collet_clock_ns() >= deadline)
 			return passed;
 		nanosleep(&pause, NULL);
 	}
@@ -148,30 +152,42 @@ static void unlink_streams(struct collet_streams *streams)
 	pthread_mutex_unlock(&streams->engine->lock);
 }
 
-/* What is not freed stays the context's: streams that come to their calls yet ring, and are let go of. */
-bool collet_streams_free(collet_comm *comm)
+/* Why what calls on streams use is not freed. */
+static void log_kept(const struct collet_streams *streams, bool faulty, bool lost)
 {
-	struct collet_streams *streams = comm->streams;
-	if (!streams)
-		return true;
-	const bool passed = let_all_pass(streams);
-	collet_streams_stop(streams);
-	const bool lost = passed && some_are_lost(streams);
-	comm->streams = NULL;
-	if (passed && !lost) {
-		unlink_streams(streams);
-		free_streams(streams);
-		return true;
-	}
-	if (lost)
-		collet_log(&streams->engine->log, COLLET_LOG_ERROR,
+	const struct collet_log *log = &streams->engine->log;
+	if (faulty)
+		collet_log(log, COLLET_LOG_ERROR,
+			"collet_comm_destroy: a fault has broken a GPU's context, in the middle of calls on streams; "
+			"what they use is kept until the process ends");
+	else if (lost)
+		collet_log(log, COLLET_LOG_ERROR,
 			"collet_comm_destroy: the driver has refused a call in the middle, so nobody knows when its "
 			"stream has passed what it has of that; what the communicator's calls on streams use is not "
 			"freed");
 	else
-		collet_log(&streams->engine->log, COLLET_LOG_ERROR,
+		collet_log(log, COLLET_LOG_ERROR,
 			"collet_comm_destroy: after %d s a stream has not passed calls of this communicator; what they "
 			"use is not freed",
 			(int)(COLLET_STREAMS_PATIENCE_NS / 1000000000));
+}
+
+/* What is not freed stays the context's: streams that come to their calls yet ring, and are let go of. */
+bool collet_streams_free(collet_comm *comm)
+{
+	struct collet_streams *streams = comm->streams;
+	bool faulty;
+	if (!streams)
+		return true;
+	const bool passed = let_all_pass(streams, &faulty);
+	collet_streams_stop(streams);
+	const bool lost = passed && some_are_lost(streams);
+	comm->streams = NULL;
+	if (passed && !lost && !faulty) {
+		unlink_streams(streams);
+		free_streams(streams);
+		return true;
+	}
+	log_kept(streams, passed && faulty, lost);
 	return false;
 }

@@ -156,3 +156,18 @@ void collet_cuda_leave(const struct collet_cuda *cuda)
 		collet_cuda_relax_no_more(cuda, entered.mode);
 	(void)cuda->cuCtxPopCurrent(NULL);
 }
+
+bool collet_cuda_is_gone(cu_result result)
+{
+	return result == CU_INVALID_CONTEXT || result == CU_CONTEXT_IS_DESTROYED || result == CU_DEINITIALIZED;
+}
+
+bool collet_cuda_unlock(const struct collet_cuda *cuda, cu_context context, void *memory)
+{
+	cu_result result = collet_cuda_enter(cuda, context);
+	if (result != CU_OK)
+		return collet_cuda_is_gone(result);
+	result = cuda->cuMemHostUnregister(memory);
+	collet_cuda_leave(cuda);
+	return result == CU_OK || result == CU_HOST_MEMORY_NOT_REGISTERED;
+}

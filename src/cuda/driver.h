@@ -42,4 +42,12 @@ void collet_cuda_relax_no_more(const struct collet_cuda *cuda, int mode);
 cu_result collet_cuda_enter(const struct collet_cuda *cuda, cu_context context);
 void collet_cuda_leave(const struct collet_cuda *cuda);
 
+/* Is this why a context cannot be entered: the program has destroyed it, or the driver has ended? Then nothing runs
+ * there, and what was there has gone with it. Any other error leaves both open. */
+bool collet_cuda_is_gone(cu_result result);
+/* Has page-locked memory be ordinary again. context: in which it was locked. false: the driver refuses, as it does in a
+ * context that a fault has broken. Then it has the memory yet, and may be in the middle of writing there: it must never
+ * be unmapped, or used for anything else. */
+COLLET_MUST_USE bool collet_cuda_unlock(const struct collet_cuda *cuda, cu_context context, void *memory);
+
 #endif

@@ -15,6 +15,18 @@ void collet_pipe_free(const struct collet_cuda *cuda, struct collet_pipe *pipe, 
 	free(pipe);
 }
 
+static cu_result enter(const struct collet_cuda *cuda, struct collet_pipe *pipe)
+{
+	cu_result result = cuda->cuCtxPushCurrent(pipe->copier->context);
+	if (result != CU_OK)
+		return result;
+	pipe->mode = CU_CAPTURE_RELAXED;
+	result = cuda->cuThreadExchangeStreamCaptureMode(&pipe->mode);
+	if (result != CU_OK)
+		(void)cuda->cuCtxPopCurrent(NULL);
+	return result;
+}
+
 static void leave(const struct collet_cuda *cuda, int mode)
 {
 	(void)cuda->cuThreadExchangeStreamCaptureMode(&mode);
@@ -62,41 +74,47 @@ collet_status collet_pipe_take(struct collet_copiers *copiers, struct collet_cop
 	return found ? COLLET_OK : make(copiers->cuda, copier, pipe);
 }
 
-void collet_pipe_give(struct collet_copiers *copiers, struct collet_pipe *pipe)
+/* *ended: it may be used again. false: nobody knows what of it is under way. */
+static bool empty(const struct collet_cuda *cuda, struct collet_pipe *pipe, bool *ended)
 {
-	if (!pipe)
-		return;
-	const struct collet_cuda *cuda = copiers->cuda;
-	struct collet_copier *copier = pipe->copier;
-	if (pipe->failed || !collet_pipe_is_empty(pipe)) {
-		const bool entered = collet_pipe_enter(cuda, pipe) == COLLET_OK;
-		if (!entered || cuda->cuStreamSynchronize(pipe->stream) != CU_OK || pipe->failed) {
-			const int mode = pipe->mode;
-			collet_pipe_free(cuda, pipe, entered);
-			if (entered)
-				leave(cuda, mode);
-			return;
-		}
-		collet_pipe_leave(cuda, pipe);
-		pipe->passed = pipe->marked;
+	*ended = false;
+	const cu_result result = enter(cuda, pipe);
+	if (result != CU_OK) {
+		collet_pipe_free(cuda, pipe, false);
+		return collet_cuda_is_gone(result);
 	}
+	/* A wait that fails says that nothing runs there any more. */
+	*ended = cuda->cuStreamSynchronize(pipe->stream) == CU_OK && !pipe->failed;
+	const int mode = pipe->mode;
+	if (*ended)
+		pipe->passed = pipe->marked;
+	else
+		collet_pipe_free(cuda, pipe, true);
+	leave(cuda, mode);
+	return true;
+}
+
+bool collet_pipe_give(struct collet_copiers *copiers, struct collet_pipe *pipe)
+{
+	bool waited = true, ended = true;
+	if (!pipe)
+		return true;
+	struct collet_copier *copier = pipe->copier;
+	if (pipe->failed || !collet_pipe_is_empty(pipe))
+		waited = empty(copiers->cuda, pipe, &ended);
+	if (!ended)
+		return waited;
 	pthread_mutex_lock(&copiers->lock);
 	pipe->next = copier->pipes;
 	copier->pipes = pipe;
 	pthread_mutex_unlock(&copiers->lock);
+	return true;
 }
 
 collet_status collet_pipe_enter(const struct collet_cuda *cuda, struct collet_pipe *pipe)
 {
-	cu_result result = cuda->cuCtxPushCurrent(pipe->copier->context);
-	if (result != CU_OK)
-		return collet_cuda_fail(cuda, result, "entering the context of a buffer");
-	pipe->mode = CU_CAPTURE_RELAXED;
-	result = cuda->cuThreadExchangeStreamCaptureMode(&pipe->mode);
-	if (result == CU_OK)
-		return COLLET_OK;
-	(void)cuda->cuCtxPopCurrent(NULL);
-	return collet_cuda_fail(cuda, result, "setting how strict captures are");
+	const cu_result result = enter(cuda, pipe);
+	return result == CU_OK ? COLLET_OK : collet_cuda_fail(cuda, result, "entering the context of a buffer");
 }
 
 void collet_pipe_leave(const struct collet_cuda *cuda, const struct collet_pipe *pipe)

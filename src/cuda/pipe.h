@@ -20,8 +20,9 @@ struct collet_pipe {
 
 /* One that is empty, of the copier's context. Whoever takes it gives it back; any thread, one at a time. */
 collet_status collet_pipe_take(struct collet_copiers *copiers, struct collet_copier *copier, struct collet_pipe **pipe);
-/* Waits until it is empty; NULL is fine. */
-void collet_pipe_give(struct collet_copiers *copiers, struct collet_pipe *pipe);
+/* Waits until it is empty; NULL is fine. false: it cannot be waited for, since its context, which has not gone, cannot
+ * be entered: what is copied must stay for good. */
+bool collet_pipe_give(struct collet_copiers *copiers, struct collet_pipe *pipe);
 /* The copier goes. entered: its context is there, and current. */
 void collet_pipe_free(const struct collet_cuda *cuda, struct collet_pipe *pipe, bool entered);
 

@@ -37,6 +37,8 @@ struct collet_device {
 	struct collet_shared described[COLLET_DESCRIBED];
 	uint64_t described_ids[COLLET_DESCRIBED];     /* of their residences */
 	struct collet_own_block *own;        /* see own.h */
+	bool kept;                           /* a GPU may be at something here that nobody can wait for: it stays, */
+	struct collet_executor *executors;   /* and such with it */
 };
 
 /* Finds the GPU that the calling thread uses, if the program has initialised the driver: that of its current context,

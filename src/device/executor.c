@@ -286,7 +286,7 @@ void collet_executor_leave(struct collet_executor *executor)
 	collet_fabric_tell_left(executor->group);
 }
 
-/* In its context, which the program may have destroyed: then all that was there has gone with it. */
+/* In its context. */
 static void free_on_gpu(struct collet_executor *executor)
 {
 	const struct collet_cuda *cuda = executor->cuda;
@@ -299,8 +299,6 @@ static void free_on_gpu(struct collet_executor *executor)
 		(void)cuda->cuEventDestroy(executor->captured_order);
 	if (executor->stream)
 		(void)cuda->cuStreamDestroy(executor->stream);
-	if (executor->words_gpu)
-		(void)cuda->cuMemHostUnregister(executor->words);
 }
 
 static void forget(struct collet_executor *executor)
@@ -319,6 +317,36 @@ static void forget(struct collet_executor *executor)
 	free(executor);
 }
 
+/* The program may have destroyed the context: then all that was there has gone with it. false: it has not, but works no
+ * more. */
+static bool free_in_context(struct collet_executor *executor)
+{
+	const struct collet_cuda *cuda = executor->cuda;
+	if (!executor->copier)
+		return true;
+	const cu_result result = cuda->cuCtxPushCurrent(executor->copier->context);
+	if (result != CU_OK)
+		return collet_cuda_is_gone(result);
+	const bool works = !executor->launches || cuda->cuEventQuery(executor->order) == CU_OK;
+	if (works)
+		free_on_gpu(executor);
+	(void)cuda->cuCtxPopCurrent(NULL);
+	if (works && executor->words_gpu &&
+		!collet_cuda_unlock(cuda, executor->copier->context, executor->words))
+		executor->words = NULL;
+	return works;
+}
+
+static void keep(struct collet_executor *executor)
+{
+	struct collet_device *device = executor->device;
+	pthread_mutex_lock(&executor->group->engine->lock);
+	device->kept = true;
+	executor->next_kept = device->executors;
+	device->executors = executor;
+	pthread_mutex_unlock(&executor->group->engine->lock);
+}
+
 bool collet_executor_free(struct collet_executor *executor)
 {
 	if (!executor)
@@ -331,18 +359,17 @@ bool collet_executor_free(struct collet_executor *executor)
 	/* What other threads of the program capture meanwhile is none of this. */
 	const struct collet_cuda *cuda = executor->cuda;
 	const int mode = collet_cuda_relax(cuda);
-	const bool idle = wait_until_idle(executor, PATIENCE_NS);
-	if (idle && executor->copier && cuda->cuCtxPushCurrent(executor->copier->context) == CU_OK) {
-		free_on_gpu(executor);
-		(void)cuda->cuCtxPopCurrent(NULL);
-	}
+	const bool idle = wait_until_idle(executor, PATIENCE_NS) && free_in_context(executor);
+	collet_together_leave(executor->together, executor->group->rank);
+	executor->together = NULL;
 	if (idle) {
 		for (uint32_t r = 0; r < executor->group->size; r++)
 			collet_ipc_close(&executor->device->ipc, executor->opened[r]);
 		collet_mapped_free(cuda, &executor->own);
 		collet_together_give(executor->device->ordinal, executor->taken);
-		collet_together_leave(executor->together, executor->group->rank);
 		forget(executor);
+	} else {
+		keep(executor);
 	}
 	collet_cuda_relax_no_more(cuda, mode);
 	return idle;

@@ -85,7 +85,8 @@ static collet_status make_words(struct collet_executor *executor)
 		pthread_mutex_unlock(&group->engine->end_lock);
 		return COLLET_OK;
 	}
-	(void)executor->cuda->cuMemHostUnregister(memory);
+	if (!collet_cuda_unlock(executor->cuda, executor->copier->context, memory))
+		executor->words = NULL;
 	executor->words_gpu = 0;
 	return collet_cuda_fail(executor->cuda, result, "finding where the GPU has page-locked memory");
 }

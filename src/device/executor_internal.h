@@ -44,6 +44,7 @@ struct executor_block {
 };
 
 struct collet_executor {
+	struct collet_executor *next_kept;   /* in the device's list */
 	struct collet_device *device;
 	const struct collet_cuda *cuda;
 	struct collet_group *group;

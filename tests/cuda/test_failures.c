@@ -21,7 +21,8 @@ enum { RANKS = 2, ELEMENTS = 3000, LONG = 300000, LAUNCHES = 3, DEADLINE_MS = 60
 enum {
 	SOON_MS = 5000,              /* half of what a kernel of the test waits for others' */
 	TEST_CALLS = 24,             /* of the driver's functions, at least, in the end of a creation; and some */
-	REST_CALLS = 16              /* after a call has been put on a stream */
+	REST_CALLS = 16,             /* after a call has been put on a stream */
+	SLOW_EVERY = 17              /* one call in so many, where streams are slow: each takes a second */
 };
 
 struct attempt {
@@ -30,6 +31,7 @@ struct attempt {
 	uint64_t nth;
 	cu_result code;
 	bool onwards;                /* it never works again, as after a fault of the GPU's */
+	uint64_t slow;               /* by this seed streams stay in the middle of things meanwhile; 0: they do not */
 };
 
 /* By rank `who`. */
@@ -46,6 +48,7 @@ struct fake {
 	__typeof__(fakeCalls) *calls;
 	__typeof__(fakeSpare) *spare;
 	__typeof__(fakeAlive) *alive;
+	__typeof__(fakeSettle) *settle;
 };
 
 struct body {
@@ -74,7 +77,11 @@ static bool begin(struct body *body)
 	struct fake *fake = &body->fake;
 	const struct program *program = &body->program;
 	const struct attempt *attempt = body->rank->options->context;
+	char seed[24];
 	setenv("FAKE_CUDA_DEVICES", attempt->own ? "2" : "1", 1);
+	snprintf(seed, sizeof(seed), "%llu", (unsigned long long)attempt->slow);
+	if (attempt->slow)
+		setenv("FAKE_CUDA_SLOW", seed, 1);
 	for (int i = 0; i < ELEMENTS; i++)
 		ones[i] = 1;
 	body->expected = 1;
@@ -82,10 +89,10 @@ static bool begin(struct body *body)
 	return rank_check(body->rank, program_start(&body->program, gpu) && streams_find(&body->cuda, program) &&
 			find(program, &fake->fail_at, "fakeFail") && find(program, &fake->failed, "fakeFailed") &&
 			find(program, &fake->calls, "fakeCalls") && find(program, &fake->spare, "fakeSpare") &&
-			find(program, &fake->alive, "fakeAlive") &&
+			find(program, &fake->alive, "fakeAlive") && find(program, &fake->settle, "fakeSettle") &&
 			buffer_make(&body->buffer, program, true, sizeof(ones)) && buffer_write(&body->buffer, ones) &&
 			buffer_make(&body->message, program, true, sizeof(float) * 2 * LONG) &&
-			body->program.cuMemcpyHtoD_v2((uintptr_t)body->message.first, ones, sizeof(ones)) == CU_OK &&
+			program_put(&body->program, (uintptr_t)body->message.first, ones, sizeof(ones)) == CU_OK &&
 			body->cuda.cuStreamCreate(&body->stream, CU_NON_BLOCKING_STREAM) == CU_OK,
 		"the stand-in does not start");
 }
@@ -274,6 +281,8 @@ static bool create(struct body *body)
 
 /* ---- A run ---- */
 
+static uint64_t turn;                /* which of SHARE calls are taken */
+
 /* Where these fail, what they were to give back is still there. */
 static bool gives_back(const char *function)
 {
@@ -323,6 +332,9 @@ static void live(struct rank *rank)
 	if (body->comm)
 		(void)collet_comm_destroy(&body->comm);
 	check_soon(body, began_ms);
+	/* What streams were in the middle of they come to the end of now, if what they use is still there. */
+	rank_doing(rank, "settling, after: %s", body->sentence);
+	rank_check(rank, body->fake.settle(), "streams are stuck");
 	judge(body, attempt, alive);
 	buffer_free(&body->buffer);
 	buffer_free(&body->message);
@@ -338,34 +350,29 @@ static struct outcome run(const struct attempt *attempt)
 	struct ranks *ranks = ranks_start(&options, live);
 	ranks_wait(ranks);
 	if (!ranks_all_passed(ranks))
-		fail_msg("call %llu of rank %u%s, with %d, %s", (unsigned long long)attempt->nth, attempt->who,
-			attempt->onwards ? " and all after it" : "", attempt->code,
-			attempt->own ? "on GPUs of their own" : "on one GPU");
+		fail_msg("call %llu of rank %u%s, with %d, %s, FAKE_CUDA_SLOW=%llu", (unsigned long long)attempt->nth,
+			attempt->who, attempt->onwards ? " and all after it" : "", attempt->code,
+			attempt->own ? "on GPUs of their own" : "on one GPU", (unsigned long long)attempt->slow);
 	const struct outcome outcome = *(struct outcome *)ranks_shared(ranks);
 	ranks_free(&ranks);
 	return outcome;
 }
 
-/* Each run takes others, and a failure names its call. */
+/* Each run takes others, unless COLLET_TEST_SEED repeats one; and a failure names its call. */
 static bool is_taken(uint64_t nth)
 {
-	static uint64_t turn;
-	if (getenv("COLLET_TEST_FULL"))
-		return true;
-	if (!turn)
-		turn = 1 + (uint64_t)time(NULL) % SHARE;
-	return nth % SHARE == turn - 1 && sample_has(nth);
+	return getenv("COLLET_TEST_FULL") || (nth % SHARE == turn && sample_has(nth));
 }
 
 static void fail_all(bool own, bool onwards, cu_result code)
 {
 	for (uint32_t who = 0; who < RANKS; who++) {
-		const struct outcome whole = run(&(struct attempt){ own, who, UINT64_MAX, code, onwards });
+		const struct outcome whole = run(&(struct attempt){ own, who, UINT64_MAX, code, onwards, 0 });
 		assert_false(whole.failed);
 		assert_true(whole.calls > 50);
 		for (uint64_t nth = 1; nth <= whole.calls; nth++)
 			if (is_taken(nth))
-				(void)run(&(struct attempt){ own, who, nth, code, onwards });
+				(void)run(&(struct attempt){ own, who, nth, code, onwards, 0 });
 	}
 }
 
@@ -397,22 +404,41 @@ static uint64_t stride(void)
 /* Where each rank has a GPU of its own, a creation ends with kernels that wait for each other. */
 static void a_rank_that_cannot_test_its_windows_keeps_nobody_waiting(void **state)
 {
-	const struct outcome whole = run(&(struct attempt){ true, 0, UINT64_MAX, CU_OUT_OF_MEMORY, false });
+	const struct outcome whole = run(&(struct attempt){ true, 0, UINT64_MAX, CU_OUT_OF_MEMORY, false, 0 });
 	assert_true(whole.created > TEST_CALLS);
 	for (uint64_t nth = whole.created - TEST_CALLS + 1; nth <= whole.created; nth += stride())
-		(void)run(&(struct attempt){ true, nth % RANKS, nth, CU_OUT_OF_MEMORY, false });
+		(void)run(&(struct attempt){ true, nth % RANKS, nth, CU_OUT_OF_MEMORY, false, 0 });
 }
 
 /* No stream of theirs says any more that it has passed a call. */
 static void a_driver_that_fails_for_good_in_a_call_on_a_stream_keeps_nobody_waiting(void **state)
 {
 	for (uint32_t who = 0; who < RANKS; who++) {
-		const struct outcome whole = run(&(struct attempt){ false, who, UINT64_MAX, CU_ILLEGAL_ADDRESS, true });
+		const struct outcome whole =
+			run(&(struct attempt){ false, who, UINT64_MAX, CU_ILLEGAL_ADDRESS, true, 0 });
 		assert_true(whole.after_stream > whole.before_stream);
 		/* And in what the leader does for it, and the library at its end. */
 		for (uint64_t nth = whole.before_stream + 1; nth <= whole.after_stream + REST_CALLS;
 			nth += stride())
-			(void)run(&(struct attempt){ false, who, nth, CU_ILLEGAL_ADDRESS, true });
+			(void)run(&(struct attempt){ false, who, nth, CU_ILLEGAL_ADDRESS, true, 0 });
+	}
+}
+
+/* What a stream was in the middle of when the driver failed it goes on with when all has been torn down: it sets a
+ * word, copies, rings. */
+static void what_streams_are_in_the_middle_of_outlives_a_driver_that_fails_for_good(void **state)
+{
+	for (uint32_t row = 0; row < 2 * RANKS; row++) {
+		const bool own = row / RANKS;
+		const uint32_t who = row % RANKS;
+		const struct outcome whole =
+			run(&(struct attempt){ own, who, UINT64_MAX, CU_ILLEGAL_ADDRESS, true, 0 });
+		const uint64_t first = whole.created + 1 + turn % SLOW_EVERY;
+		for (uint64_t nth = first; nth <= whole.calls; nth += SLOW_EVERY * stride())
+			(void)run(&(struct attempt){ own, who, nth, CU_ILLEGAL_ADDRESS, true, nth });
+		/* Behind a call on a stream whose end the GPU tells: it is at the others' words yet. */
+		for (uint64_t nth = whole.after_stream + 3; !own && nth <= whole.after_stream + 9; nth += 2)
+			(void)run(&(struct attempt){ own, who, nth, CU_ILLEGAL_ADDRESS, true, nth });
 	}
 }
 
@@ -421,11 +447,16 @@ int main(int argc, char **argv)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_rank_that_cannot_test_its_windows_keeps_nobody_waiting),
 		cmocka_unit_test(a_driver_that_fails_for_good_in_a_call_on_a_stream_keeps_nobody_waiting),
+		cmocka_unit_test(what_streams_are_in_the_middle_of_outlives_a_driver_that_fails_for_good),
 		cmocka_unit_test(a_call_that_fails_is_said_or_done_without),
 		cmocka_unit_test(a_call_that_fails_on_a_gpu_of_ones_own_is_said_or_done_without),
 		cmocka_unit_test(a_driver_that_fails_for_good_stops_nobody),
 		cmocka_unit_test(a_driver_that_fails_for_good_on_a_gpu_of_ones_own_stops_nobody),
 	};
+	const char *text = getenv("COLLET_TEST_SEED");
+	const uint64_t seed = text ? strtoull(text, NULL, 0) : (uint64_t)time(NULL);
+	printf("COLLET_TEST_SEED=%llu\n", (unsigned long long)seed);
+	turn = seed % SHARE;
 	cmocka_set_test_filter(argc > 1 ? argv[1] : NULL);
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
