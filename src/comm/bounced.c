@@ -2,7 +2,11 @@
 
 #include <stdlib.h>
 
-struct collet_bounced {
+#include "cuda/pipe.h"
+#include "engine/bounce.h"
+
+/* One side. */
+struct bounced {
 	struct collet_bounce bounce; /* first: it is found by it */
 	struct collet_context *context;
 	struct collet_copier *copier;
@@ -13,12 +17,7 @@ struct collet_bounced {
 	const char *what;            /* for sentences */
 };
 
-struct collet_bounce *collet_bounced_bounce(struct collet_bounced *bounced)
-{
-	return &bounced->bounce;
-}
-
-static collet_status copy_next(struct collet_bounced *bounced)
+static collet_status copy_next(struct bounced *bounced)
 {
 	const struct collet_cuda *cuda = &bounced->context->cuda;
 	struct collet_bounce *bounce = &bounced->bounce;
@@ -33,7 +32,7 @@ static collet_status copy_next(struct collet_bounced *bounced)
 }
 
 /* Looks what has been copied, and begins what there is room for. Between enter and leave. */
-static collet_status push_on(struct collet_bounced *bounced, uint32_t *copied)
+static collet_status push_on(struct bounced *bounced, uint32_t *copied)
 {
 	struct collet_pipe *pipe = bounced->pipe;
 	collet_status status = collet_pipe_look(&bounced->context->cuda, pipe, bounced->what, copied);
@@ -48,14 +47,14 @@ static collet_status push_on(struct collet_bounced *bounced, uint32_t *copied)
 	return status;
 }
 
-static bool is_under_way(const struct collet_bounced *bounced)
+static bool is_under_way(const struct bounced *bounced)
 {
 	return bounced->pipe && !collet_pipe_is_empty(bounced->pipe);
 }
 
 static bool advance(struct collet_bounce *bounce)
 {
-	struct collet_bounced *bounced = (struct collet_bounced *)(void *)bounce;
+	struct bounced *bounced = (struct bounced *)(void *)bounce;
 	const struct collet_cuda *cuda = &bounced->context->cuda;
 	collet_status status = COLLET_OK;
 	uint32_t copied = 0;
@@ -78,13 +77,15 @@ static bool advance(struct collet_bounce *bounce)
 	return copied;
 }
 
-collet_status collet_bounced_make(struct collet_bounced **made, struct collet_context *context,
-	const struct collet_piped_side *side, bool sends)
+/* ---- A side's life ---- */
+
+static collet_status make_side(struct collet_context *context, const struct collet_staged_side *side, bool sends,
+	struct bounced **made)
 {
-	struct collet_bounced *bounced = calloc(1, sizeof(*bounced));
+	struct bounced *bounced = calloc(1, sizeof(*bounced));
 	if (!bounced)
 		return collet_fail(COLLET_ERR_MEMORY, "no memory for a message of a GPU's buffer");
-	*bounced = (struct collet_bounced){ .bounce = { .advance = advance, .buffer = side->gpu, .cells = side->host },
+	*bounced = (struct bounced){ .bounce = { .advance = advance, .buffer = side->gpu, .cells = side->host },
 		.context = context,
 		.copier = side->copier,
 		.gpu = side->gpu,
@@ -92,14 +93,15 @@ collet_status collet_bounced_make(struct collet_bounced **made, struct collet_co
 		.what = sends ? "copying a message from the GPU" : "copying a message to the GPU" };
 	/* Now, when nothing has been begun that a failure would spoil. */
 	const collet_status status = collet_pipe_take(&context->copiers, side->copier, &bounced->pipe);
-	if (status == COLLET_OK)
-		*made = bounced;
-	else
+	if (status != COLLET_OK) {
 		free(bounced);
-	return status;
+		return status;
+	}
+	*made = bounced;
+	return COLLET_OK;
 }
 
-void collet_bounced_rest(struct collet_bounced *bounced)
+static void rest_side(struct bounced *bounced)
 {
 	struct collet_pipe *pipe = bounced->pipe;
 	collet_bounce_stop(&bounced->bounce);
@@ -107,16 +109,86 @@ void collet_bounced_rest(struct collet_bounced *bounced)
 		return;
 	bounced->stale = pipe->marked - pipe->passed;
 	if (!pipe->failed && collet_pipe_is_empty(pipe)) {
-		collet_pipe_give(&bounced->context->copiers, pipe);
+		(void)collet_pipe_give(&bounced->context->copiers, pipe);
 		bounced->pipe = NULL;
 	}
 }
 
-void collet_bounced_free(struct collet_bounced *bounced)
+/* Waits for copies that are under way. false: as of collet_pipe_give(), of the cells. */
+static bool free_side(struct bounced *bounced)
 {
-	if (!bounced)
-		return;
 	assert(!bounced->bounce.request);
-	collet_pipe_give(&bounced->context->copiers, bounced->pipe);
+	const bool waited = collet_pipe_give(&bounced->context->copiers, bounced->pipe);
 	free(bounced);
+	return waited;
 }
+
+/* ---- A call's ---- */
+
+struct message {
+	struct collet_carried carried; /* first: it is found by it */
+	struct bounced *sides[COLLET_SIDES]; /* NULL: it is short */
+};
+
+static struct message *message_of(struct collet_carried *carried)
+{
+	return (struct message *)(void *)carried;
+}
+
+static bool is_long(const struct collet_staged_side *side)
+{
+	return side->copier && side->bytes >= COLLET_BOUNCE_LEAST;
+}
+
+static bool takes(const struct collet_load *load)
+{
+	return collet_load_is_message(load) &&
+	       (is_long(&load->sides[COLLET_READ]) || is_long(&load->sides[COLLET_WRITTEN]));
+}
+
+static size_t host_bytes(const struct collet_staged_side *side)
+{
+	return is_long(side) ? collet_bounce_cells_bytes(side->bytes) : side->bytes;
+}
+
+static void rest(struct collet_carried *carried)
+{
+	for (int s = 0; s < COLLET_SIDES; s++)
+		if (message_of(carried)->sides[s])
+			rest_side(message_of(carried)->sides[s]);
+}
+
+static bool free_message(struct collet_carried *carried)
+{
+	struct message *message = message_of(carried);
+	bool waited = true;
+	for (int s = 0; s < COLLET_SIDES; s++)
+		if (message->sides[s])
+			waited &= free_side(message->sides[s]);
+	free(message);
+	return waited;
+}
+
+static collet_status make(const struct collet_load *load, struct collet_carried **carried)
+{
+	struct message *message = calloc(1, sizeof(*message));
+	collet_status status = COLLET_OK;
+	if (!message)
+		return collet_fail(COLLET_ERR_MEMORY, "no memory for a message of a GPU's buffer");
+	for (int s = 0; s < COLLET_SIDES && status == COLLET_OK; s++) {
+		if (!is_long(&load->sides[s]))
+			continue;
+		status = make_side(load->context, &load->sides[s], s == COLLET_READ, &message->sides[s]);
+		if (status == COLLET_OK)
+			message->carried.bounces[s] = &message->sides[s]->bounce;
+	}
+	if (status == COLLET_OK)
+		*carried = &message->carried;
+	else
+		(void)free_message(&message->carried);
+	return status;
+}
+
+const struct collet_carrier collet_bounced_carrier = {
+	.takes = takes, .host_bytes = host_bytes, .make = make, .rest = rest, .free = free_message
+};

@@ -196,6 +196,8 @@ static collet_status prepare(collet_comm *comm, const struct collet_call_argumen
 	if (status != COLLET_OK)
 		return status;
 	status = collet_call_plan(comm, call, how, request);
+	if (status == COLLET_OK && call->staged)
+		status = collet_staged_plan(call->staged, request);
 	if (status != COLLET_OK) {
 		collet_request_free(request);
 		return status;

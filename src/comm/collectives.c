@@ -2,11 +2,7 @@
 #include <string.h>
 
 #include "comm/comm.h"
-#include "comm/direct.h"
-#include "comm/executed.h"
-#include "comm/staged.h"
-#include "device/direct.h"
-#include "comm/streamed.h"
+#include "comm/ways.h"
 
 /* ---- Checks ---- */
 
@@ -73,68 +69,12 @@ static const char *at(const void *base, uint64_t elements, collet_dtype dtype)
 	return base ? (const char *)base + elements * collet_dtype_bytes(dtype) : NULL;
 }
 
-collet_status collet_call_take_staged(const collet_comm *comm, struct collet_call_arguments *call,
-	const struct collet_side sides[COLLET_SIDES], const struct collet_cut *listed, struct collet_staged *staged)
-{
-	if (sides[COLLET_READ].bytes)
-		call->send = sides[COLLET_READ].first;
-	if (sides[COLLET_WRITTEN].bytes)
-		call->recv = (void *)(uintptr_t)sides[COLLET_WRITTEN].first;
-	if (call->op == COLLET_USER)
-		return collet_fail(COLLET_ERR_UNSUPPORTED,
-			"%s: a user-defined operation is a function of the host; buffers of a GPU need a built-in one",
-			call->function);
-	if (!listed)
-		return COLLET_OK;
-	return collet_staged_blocks(staged, collet_dtype_bytes(call->dtype), comm->group.size, listed->counts,
-		listed->displacements);
-}
-
-/* Of ranks that share a GPU. */
-static collet_status start_directly(collet_comm *comm, struct collet_call_arguments *call, struct block send,
-	struct block recv, const collet_how *how)
-{
-	struct collet_direct_sides sides = { .function = call->function,
-		.scale = how ? how->scale : 1,
-		.side = {{ .first = send.first, .bytes = send.bytes }, { .first = recv.first, .bytes = recv.bytes }} };
-	collet_status status = collet_direct_locate(comm->direct, &sides);
-	call->sides = &sides;
-	if (status == COLLET_OK)
-		status = collet_call_start(comm, call, how);
-	call->sides = NULL;
-	return status;
-}
-
-/* Starts a call whose buffers may be a GPU's. listed: recv is written in these blocks alone; NULL: all of it is. */
 static collet_status start(collet_comm *comm, struct collet_call_arguments *call, struct block send, struct block recv,
 	const struct collet_cut *listed, const collet_how *how)
 {
-	struct collet_side sides[COLLET_SIDES] = { { send.first, send.bytes }, { recv.first, recv.bytes } };
-	bool handled;
-	collet_status status = collet_executed_call(comm, call, sides, how, &handled);
-	if (handled)
-		return status;
-	if (how && how->stream)
-		return collet_streamed_call(comm, call, sides, listed, how);
-	status = collet_streams_let_start(comm, call->function, how);
-	if (status != COLLET_OK)
-		return status;
-	if (!comm->context->cuda.module)
-		return collet_call_start(comm, call, how);
-	if (collet_call_may_be_direct(comm, call))
-		return start_directly(comm, call, send, recv, how);
-	struct collet_staged *staged;
-	status = collet_staged_begin(comm->context, call->function, sides, COLLET_STAGED_FLOWS, &staged);
-	if (status != COLLET_OK || !staged)
-		return status == COLLET_OK ? collet_call_start(comm, call, how) : status;
-	status = collet_call_take_staged(comm, call, sides, listed, staged);
-	if (status == COLLET_OK && collet_staged_flow(staged)) {
-		call->staged = staged;
-		return collet_call_start(comm, call, how);
-	}
-	if (status == COLLET_OK)
-		status = collet_call_start(comm, call, how);
-	return collet_call_follow(staged, status, how);
+	struct collet_checked checked = { .arguments = call,
+		.sides = { { send.first, send.bytes }, { recv.first, recv.bytes } }, .listed = listed, .how = how };
+	return collet_call_go(comm, &checked);
 }
 
 /* Where in-place means that one buffer is a block of the other. */
@@ -171,9 +111,27 @@ static void remember(
 	again->recv_bytes = recv.bytes;
 }
 
+/* What this rank has of a buffer, in elements. */
+struct use {
+	bool used;
+	uint64_t elements;
+};
+
+static struct use all_of(uint64_t elements)
+{
+	return (struct use){ true, elements };
+}
+
+static struct use some_of(uint64_t elements, bool used)
+{
+	return (struct use){ used, elements };
+}
+
+static const struct use nothing;
+
 /* The whole of a collective without counts of its own: checks, then starts. */
-static collet_status run(collet_comm *comm, struct collet_call_arguments *call, uint64_t send_elements, bool uses_send,
-	uint64_t recv_elements, bool uses_recv, enum in_place in_place, const collet_how *how)
+static collet_status run(collet_comm *comm, struct collet_call_arguments *call, struct use sends, struct use receives,
+	enum in_place in_place, const collet_how *how)
 {
 	collet_status status = collet_comm_enter(comm, call->function);
 	if (status != COLLET_OK)
@@ -186,10 +144,10 @@ static collet_status run(collet_comm *comm, struct collet_call_arguments *call, 
 	status = check_dtype(call->function, call->dtype);
 	if (status == COLLET_OK)
 		status = check_root(comm, call->function, call->root);
-	if (status == COLLET_OK && uses_send)
-		status = check_buffer(call, "send", call->send, send_elements, &send);
-	if (status == COLLET_OK && uses_recv)
-		status = check_buffer(call, "recv", call->recv, recv_elements, &recv);
+	if (status == COLLET_OK && sends.used)
+		status = check_buffer(call, "send", call->send, sends.elements, &send);
+	if (status == COLLET_OK && receives.used)
+		status = check_buffer(call, "recv", call->recv, receives.elements, &recv);
 	if (status == COLLET_OK && overlaps(send, recv)) {
 		const uint64_t own = times(call->count, comm->group.rank);
 		const char *expected = in_place == RECV_IN_SEND ? at(call->send, own, call->dtype) :
@@ -224,7 +182,7 @@ collet_status collet_allreduce(collet_comm *comm, const void *send, void *recv, 
 {
 	struct collet_call_arguments call = {
 		"collet_allreduce", COLLET_ALLREDUCE, send, recv, count, dtype, op, 0, NULL, NULL, NULL};
-	return run(comm, &call, count, true, count, true, SAME, how);
+	return run(comm, &call, all_of(count), all_of(count), SAME, how);
 }
 
 collet_status collet_reduce(collet_comm *comm, const void *send, void *recv, uint64_t count, collet_dtype dtype,
@@ -232,7 +190,7 @@ collet_status collet_reduce(collet_comm *comm, const void *send, void *recv, uin
 {
 	struct collet_call_arguments call = {
 		"collet_reduce", COLLET_REDUCE, send, recv, count, dtype, op, root, NULL, NULL, NULL};
-	return run(comm, &call, count, true, count, is_root(comm, root), SAME, how);
+	return run(comm, &call, all_of(count), some_of(count, is_root(comm, root)), SAME, how);
 }
 
 collet_status collet_broadcast(collet_comm *comm, const void *send, void *recv, uint64_t count, collet_dtype dtype,
@@ -240,14 +198,14 @@ collet_status collet_broadcast(collet_comm *comm, const void *send, void *recv, 
 {
 	struct collet_call_arguments call = {"collet_broadcast", COLLET_BROADCAST, send, recv, count, dtype,
 		COLLET_OP_COUNT, root, NULL, NULL, NULL};
-	return run(comm, &call, count, is_root(comm, root), count, true, SAME, how);
+	return run(comm, &call, some_of(count, is_root(comm, root)), all_of(count), SAME, how);
 }
 
 collet_status collet_barrier(collet_comm *comm, const collet_how *how)
 {
 	struct collet_call_arguments call = {
 		"collet_barrier", COLLET_BARRIER, NULL, NULL, 0, COLLET_U8, COLLET_OP_COUNT, 0, NULL, NULL, NULL};
-	return run(comm, &call, 0, false, 0, false, SAME, how);
+	return run(comm, &call, nothing, nothing, SAME, how);
 }
 
 collet_status collet_allgather(collet_comm *comm, const void *send, void *recv, uint64_t count, collet_dtype dtype,
@@ -255,7 +213,7 @@ collet_status collet_allgather(collet_comm *comm, const void *send, void *recv, 
 {
 	struct collet_call_arguments call = {
 		"collet_allgather", COLLET_ALLGATHER, send, recv, count, dtype, COLLET_OP_COUNT, 0, NULL, NULL, NULL};
-	return run(comm, &call, count, true, times(count, size_of(comm)), true, SEND_IN_RECV, how);
+	return run(comm, &call, all_of(count), all_of(times(count, size_of(comm))), SEND_IN_RECV, how);
 }
 
 collet_status collet_reduce_scatter(collet_comm *comm, const void *send, void *recv, uint64_t count, collet_dtype dtype,
@@ -263,7 +221,7 @@ collet_status collet_reduce_scatter(collet_comm *comm, const void *send, void *r
 {
 	struct collet_call_arguments call = {
 		"collet_reduce_scatter", COLLET_REDUCE_SCATTER, send, recv, count, dtype, op, 0, NULL, NULL, NULL};
-	return run(comm, &call, times(count, size_of(comm)), true, count, true, RECV_IN_SEND, how);
+	return run(comm, &call, all_of(times(count, size_of(comm))), all_of(count), RECV_IN_SEND, how);
 }
 
 collet_status collet_gather(collet_comm *comm, const void *send, void *recv, uint64_t count, collet_dtype dtype,
@@ -271,7 +229,8 @@ collet_status collet_gather(collet_comm *comm, const void *send, void *recv, uin
 {
 	struct collet_call_arguments call = {
 		"collet_gather", COLLET_GATHER, send, recv, count, dtype, COLLET_OP_COUNT, root, NULL, NULL, NULL};
-	return run(comm, &call, count, true, times(count, size_of(comm)), is_root(comm, root), SEND_IN_RECV, how);
+	const struct use receives = some_of(times(count, size_of(comm)), is_root(comm, root));
+	return run(comm, &call, all_of(count), receives, SEND_IN_RECV, how);
 }
 
 collet_status collet_scatter(collet_comm *comm, const void *send, void *recv, uint64_t count, collet_dtype dtype,
@@ -279,7 +238,8 @@ collet_status collet_scatter(collet_comm *comm, const void *send, void *recv, ui
 {
 	struct collet_call_arguments call = {
 		"collet_scatter", COLLET_SCATTER, send, recv, count, dtype, COLLET_OP_COUNT, root, NULL, NULL, NULL};
-	return run(comm, &call, times(count, size_of(comm)), is_root(comm, root), count, true, RECV_IN_SEND, how);
+	const struct use sends = some_of(times(count, size_of(comm)), is_root(comm, root));
+	return run(comm, &call, sends, all_of(count), RECV_IN_SEND, how);
 }
 
 collet_status collet_alltoall(collet_comm *comm, const void *send, void *recv, uint64_t count, collet_dtype dtype,
@@ -288,7 +248,7 @@ collet_status collet_alltoall(collet_comm *comm, const void *send, void *recv, u
 	struct collet_call_arguments call = {
 		"collet_alltoall", COLLET_ALLTOALL, send, recv, count, dtype, COLLET_OP_COUNT, 0, NULL, NULL, NULL};
 	const uint64_t all = times(count, size_of(comm));
-	return run(comm, &call, all, true, all, true, SAME, how);
+	return run(comm, &call, all_of(all), all_of(all), SAME, how);
 }
 
 /* ---- v-forms ---- */

@@ -170,7 +170,8 @@ struct collet_call_arguments {
 	const struct collet_cut *input, *result; /* v-forms: LISTED (or an own block); else NULL */
 	const struct collet_direct_sides
 		*sides; /* to be offered to the leader first (see device/direct.h); else NULL */
-	struct collet_staged *staged;        /* the buffers', with a flow: taken over, however it ends; else NULL */
+	struct collet_staged *staged;        /* the buffers', with a flow: collet_call_start() takes it over, however
+						it ends; else NULL */
 };
 collet_status collet_call_start(collet_comm *comm, const struct collet_call_arguments *arguments,
 	const collet_how *how);

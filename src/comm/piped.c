@@ -14,7 +14,8 @@ struct way {
 };
 
 struct collet_piped {
-	struct collet_flow flow; /* first: it is found by it */
+	struct collet_carried carried; /* first: it is found by it */
+	struct collet_flow flow;
 	struct collet_context *context;
 	struct way in, out;
 	const struct collet_part *parts; /* NULL: all */
@@ -22,15 +23,9 @@ struct collet_piped {
 	struct collet_piped_cargo cargo; /* owner NULL: there are two buffers */
 };
 
-struct collet_flow *collet_piped_flow(struct collet_piped *piped)
+static struct collet_piped *piped_of(struct collet_carried *carried)
 {
-	return &piped->flow;
-}
-
-void collet_piped_take_parts(struct collet_piped *piped, const struct collet_part *parts, size_t count)
-{
-	piped->parts = parts;
-	piped->part_count = count;
+	return (struct collet_piped *)(void *)carried;
 }
 
 /* ---- One round ---- */
@@ -109,7 +104,8 @@ static collet_status push_on(
 
 static bool advance(struct collet_flow *flow)
 {
-	struct collet_piped *piped = (struct collet_piped *)(void *)flow;
+	struct collet_piped *piped = (struct collet_piped *)(void *)((char *)flow -
+		offsetof(struct collet_piped, flow));
 	uint32_t arrived, taken = 0;
 	if (!flow->arrived && !flow->taken && !flow->busy)
 		piped->in.issued = piped->out.issued = 0; /* it has been started, perhaps not for the first time */
@@ -131,21 +127,54 @@ static bool advance(struct collet_flow *flow)
 
 /* ---- Its life ---- */
 
-static collet_status open_way(struct collet_piped *piped, struct way *way, const struct collet_piped_side *side)
+static collet_status open_way(struct collet_piped *piped, struct way *way, const struct collet_staged_side *side)
 {
 	way->copier = side->copier;
 	way->gpu = side->gpu;
 	return side->copier ? collet_pipe_take(&piped->context->copiers, side->copier, &way->pipe) : COLLET_OK;
 }
 
-static void close_way(struct collet_piped *piped, struct way *way)
+/* false: as of collet_pipe_give(). */
+static bool close_way(struct collet_piped *piped, struct way *way)
 {
-	collet_pipe_give(&piped->context->copiers, way->pipe);
+	const bool waited = collet_pipe_give(&piped->context->copiers, way->pipe);
 	way->pipe = NULL;
+	return waited;
 }
 
-static collet_status make(struct collet_piped **made, struct collet_context *context,
-	const struct collet_piped_side *in, const struct collet_piped_side *out, const struct collet_piped_cargo *cargo)
+static void take_parts(struct collet_carried *carried, const struct collet_part *parts, size_t count)
+{
+	struct collet_piped *piped = piped_of(carried);
+	piped->parts = parts;
+	piped->part_count = count;
+}
+
+static void rest(struct collet_carried *carried)
+{
+	struct collet_piped *piped = piped_of(carried);
+	if (piped->cargo.owner)
+		piped->cargo.stop(piped->cargo.owner);
+	for (int w = 0; w < 2; w++) {
+		struct way *way = w ? &piped->out : &piped->in;
+		if (way->pipe && !way->pipe->failed && collet_pipe_is_empty(way->pipe))
+			(void)close_way(piped, way);
+	}
+}
+
+static bool free_piped(struct collet_carried *carried)
+{
+	struct collet_piped *piped = piped_of(carried);
+	assert(!piped->flow.request);
+	const bool brought = close_way(piped, &piped->in), taken = close_way(piped, &piped->out);
+	if (piped->cargo.owner)
+		piped->cargo.free(piped->cargo.owner);
+	collet_flow_deinit(&piped->flow);
+	free(piped);
+	return brought && taken;
+}
+
+static collet_status make_of(struct collet_context *context, const struct collet_staged_side *in,
+	const struct collet_staged_side *out, const struct collet_piped_cargo *cargo, struct collet_carried **carried)
 {
 	const struct collet_range from = {in->host, in->copier ? in->bytes : 0};
 	const struct collet_range to = {out->host, out->copier ? out->bytes : 0};
@@ -162,6 +191,7 @@ static collet_status make(struct collet_piped **made, struct collet_context *con
 		piped->cargo = *cargo;
 	collet_status status = collet_flow_init(&piped->flow, from, to, collet_gpu_cell_bytes(&link, most));
 	piped->flow.advance = advance;
+	piped->carried.flow = &piped->flow;
 	piped->in.what = "copying a buffer from the GPU";
 	piped->out.what = "copying a result to the GPU";
 	if (status == COLLET_OK)
@@ -169,45 +199,40 @@ static collet_status make(struct collet_piped **made, struct collet_context *con
 	if (status == COLLET_OK)
 		status = open_way(piped, &piped->out, out);
 	if (status == COLLET_OK)
-		*made = piped;
+		*carried = &piped->carried;
 	else
-		collet_piped_free(piped);
+		(void)free_piped(&piped->carried);
 	return status;
 }
 
-collet_status collet_piped_make(struct collet_piped **made, struct collet_context *context,
-	const struct collet_piped_side *in, const struct collet_piped_side *out)
+static collet_status make(const struct collet_load *load, struct collet_carried **carried)
 {
-	return make(made, context, in, out, NULL);
+	return make_of(load->context, &load->sides[COLLET_READ], &load->sides[COLLET_WRITTEN], NULL, carried);
 }
 
-collet_status collet_piped_make_of(struct collet_piped **made, struct collet_context *context,
-	const struct collet_piped_side *both, const struct collet_piped_cargo *cargo)
+collet_status collet_piped_make_of(struct collet_context *context, const struct collet_staged_side *both,
+	const struct collet_piped_cargo *cargo, struct collet_carried **carried)
 {
-	static const struct collet_piped_side none;
-	return make(made, context, cargo->brings ? both : &none, cargo->takes ? both : &none, cargo);
+	static const struct collet_staged_side none;
+	return make_of(context, cargo->brings ? both : &none, cargo->takes ? both : &none, cargo, carried);
 }
 
-void collet_piped_rest(struct collet_piped *piped)
+/* ---- Which calls ---- */
+
+bool collet_load_is_large(const struct collet_load *load)
 {
-	if (piped->cargo.owner)
-		piped->cargo.stop(piped->cargo.owner);
-	for (int w = 0; w < 2; w++) {
-		struct way *way = w ? &piped->out : &piped->in;
-		if (way->pipe && !way->pipe->failed && collet_pipe_is_empty(way->pipe))
-			close_way(piped, way);
-	}
+	const struct collet_gpu_link link = collet_gpu_link_of(load->context);
+	for (int s = 0; s < COLLET_SIDES; s++)
+		if (load->sides[s].copier && load->sides[s].bytes >= collet_gpu_piped_least(&link))
+			return true;
+	return false;
 }
 
-void collet_piped_free(struct collet_piped *piped)
+static bool takes(const struct collet_load *load)
 {
-	if (!piped)
-		return;
-	assert(!piped->flow.request);
-	close_way(piped, &piped->in);
-	close_way(piped, &piped->out);
-	if (piped->cargo.owner)
-		piped->cargo.free(piped->cargo.owner);
-	collet_flow_deinit(&piped->flow);
-	free(piped);
+	return !collet_load_is_message(load) && collet_load_is_large(load);
 }
+
+const struct collet_carrier collet_piped_carrier = {
+	.takes = takes, .make = make, .take_parts = take_parts, .rest = rest, .free = free_piped
+};

@@ -1,7 +1,6 @@
 /* Calls on GPU memory, by way of the host's: what a call reads is copied to host memory before it starts, what it
- * writes is copied to the GPU when it has ended; or both piece by piece while it runs: of a large collective to memory
- * as large as the buffers, of a large message to a few cells. Host and GPU buffers may be mixed, on one rank and
- * between ranks. */
+ * writes is copied to the GPU when it has ended; or a carrier (carrier.h) does both while it runs. Host and GPU buffers
+ * may be mixed, on one rank and between ranks. */
 #ifndef COLLET_COMM_STAGED_H
 #define COLLET_COMM_STAGED_H
 
@@ -15,9 +14,8 @@ struct collet_side {
 
 enum { COLLET_READ, COLLET_WRITTEN, COLLET_SIDES };
 
-/* What becomes of a side that is long. */
+/* What may become of a side that is long; which of it, the carriers say (carrier.h). A short one is copied whole. */
 enum collet_staging {
-	COLLET_STAGED_WHOLE,   /* what becomes of a short one */
 	COLLET_STAGED_FLOWS,   /* a collective: the request is to be started with collet_staged_flow() */
 	COLLET_STAGED_BOUNCES  /* a message: its request is to be started with collet_staged_bounce() */
 };
@@ -39,6 +37,8 @@ collet_status collet_staged_of(struct collet_context *context, struct collet_cop
 /* Where kernels reach that memory, in the current CUDA context, the copier's. COLLET_ERR_MEMORY: it cannot be
  * page-locked; COLLET_ERR_SYSTEM. */
 collet_status collet_staged_find_block(const struct collet_staged *staged, cu_pointer *gpu);
+/* For a flow; its request has been planned, and is not started yet. COLLET_ERR_MEMORY. */
+collet_status collet_staged_plan(struct collet_staged *staged, struct collet_request *request);
 /* NULL: it has been filled, and is emptied by collet_staged_end(). */
 struct collet_flow *collet_staged_flow(const struct collet_staged *staged);
 /* Of a side: COLLET_READ, COLLET_WRITTEN; NULL likewise, or there is nothing to copy. */
@@ -61,7 +61,9 @@ void collet_staged_drop(struct collet_staged *staged);
 /* Of what is written only these blocks are, in elements (v-forms); COLLET_ERR_MEMORY. */
 collet_status collet_staged_blocks(struct collet_staged *staged, size_t element_bytes, uint32_t size,
 	const uint64_t *counts, const uint64_t *displacements);
-/* A collective's arguments become what stands for them (collectives.c). listed: of recv, these blocks are written;
+/* Which of these a collective is. */
+enum collet_staging collet_call_staging(const collet_comm *comm, const struct collet_call_arguments *call);
+/* A collective's arguments become what stands for them (ways.c). listed: of recv, these blocks are written;
  * NULL: all of it is. COLLET_ERR_UNSUPPORTED, _MEMORY. */
 collet_status collet_call_take_staged(const collet_comm *comm, struct collet_call_arguments *call,
 	const struct collet_side sides[COLLET_SIDES], const struct collet_cut *listed, struct collet_staged *staged);
@@ -72,8 +74,7 @@ void collet_halves_take_staged(struct collet_half *halves, uint32_t count, const
  * staged's own. */
 collet_received *collet_staged_received(struct collet_staged *staged, collet_received *received, size_t element_bytes);
 /* The call has ended so. Copies back what it has written, if it has ended well and that has not been done, and frees
- * staged; NULL is fine. The
- * status of both. */
+ * staged; NULL is fine. The status of both. */
 collet_status collet_staged_end(struct collet_staged *staged, collet_status status);
 
 #endif

@@ -291,9 +291,9 @@ static collet_status make(collet_comm *comm, const struct place *place, const ch
 static collet_status lay_out(collet_comm *comm, struct collet_streamed *call, struct collet_call_arguments *arguments,
 	struct collet_side sides[COLLET_SIDES], const struct collet_cut *listed)
 {
-	const collet_status status =
-		collet_staged_lay_out(
-			comm->context, arguments->function, sides, COLLET_STAGED_FLOWS, &call->staged);
+	const collet_status status = collet_staged_lay_out(comm->context, arguments->function, sides,
+		collet_call_staging(comm, arguments), &call->staged);
+	arguments->staged = call->staged;
 	return status == COLLET_OK && call->staged ?
 		collet_call_take_staged(comm, arguments, sides, listed, call->staged) : status;
 }
