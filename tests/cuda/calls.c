@@ -108,6 +108,25 @@ static bool call_and_wait(struct rank *rank, const struct call_row *row, const v
 			rank_check(rank, row->streams->cuStreamSynchronize(row->stream) == CU_OK, "the stream"));
 }
 
+/* A buffer as the row has it: registered, or page-locked. */
+static bool make(struct rank *rank, struct buffer *buffer, const struct program *program, const struct call_row *row,
+	bool on_gpu, size_t bytes)
+{
+	const size_t least = bytes ? bytes : 1;
+	const bool made = row->pinned && !on_gpu ? buffer_make_pinned(buffer, program, bytes) :
+						   buffer_make(buffer, program, on_gpu, bytes);
+	return made &&
+		(!row->registered || !on_gpu ||
+			rank_ok(rank, collet_mem_register(rank->comm, buffer->first, least), "registering"));
+}
+
+static void unmake(struct rank *rank, struct buffer *buffer, const struct call_row *row)
+{
+	if (buffer->first && row->registered && buffer->gpu)
+		rank_ok(rank, collet_mem_deregister(rank->comm, buffer->first), "deregistering");
+	buffer_free(buffer);
+}
+
 /* Runs the row with buffers as it says, and writes what is in them afterwards to sent and received. */
 static bool run(
 	struct rank *rank, const struct call_row *row, const struct program *program, char *sent, char *received)
@@ -120,7 +139,7 @@ static bool run(
 	bool fine;
 	if (in_place) {
 		const bool recv_is_larger = recv_bytes >= send_bytes;
-		fine = buffer_make(&recv, program, row->recv_on_gpu, recv_is_larger ? recv_bytes : send_bytes);
+		fine = make(rank, &recv, program, row, row->recv_on_gpu, recv_is_larger ? recv_bytes : send_bytes);
 		char *whole = recv_is_larger ? received : sent;
 		if (recv_is_larger)
 			memcpy(received + at, sent, send_bytes);
@@ -131,14 +150,14 @@ static bool run(
 		if (fine && !recv_is_larger)
 			memcpy(received, sent + at, recv_bytes);
 	} else {
-		fine = buffer_make(&send, program, row->send_on_gpu, send_bytes) &&
-			buffer_make(&recv, program, row->recv_on_gpu, recv_bytes) && buffer_write(&send, sent) &&
+		fine = make(rank, &send, program, row, row->send_on_gpu, send_bytes) &&
+			make(rank, &recv, program, row, row->recv_on_gpu, recv_bytes) && buffer_write(&send, sent) &&
 			buffer_write(&recv, received) &&
 			call_and_wait(rank, row, send_bytes ? send.first : NULL, recv_bytes ? recv.first : NULL) &&
 			buffer_read(&send, sent) && buffer_read(&recv, received);
 	}
-	buffer_free(&send);
-	buffer_free(&recv);
+	unmake(rank, &send, row);
+	unmake(rank, &recv, row);
 	return rank_check(rank, fine, "the driver failed, or the call");
 }
 
@@ -149,9 +168,9 @@ bool call_matches_host(struct rank *rank, const struct call_row *row, const stru
 	float *given = malloc(send_bytes + 1);
 	char *buffers[4] = { malloc(send_bytes + 1), malloc(recv_bytes + 1), malloc(send_bytes + 1),
 		malloc(recv_bytes + 1) };
-	rank_doing(rank, "%s of %llu, send on the %s, recv on the %s%s%s", names[row->kind],
+	rank_doing(rank, "%s of %llu, send on the %s, recv on the %s%s%s%s", names[row->kind],
 		(unsigned long long)row->count, row->send_on_gpu ? "GPU" : "host", row->recv_on_gpu ? "GPU" : "host",
-		row->in_place ? ", in place" : "",
+		row->pinned ? ", page-locked" : "", row->in_place ? ", in place" : "",
 		row->request  ? ", by a request"
 		: row->stream ? ", on a stream"
 			      : "");
@@ -164,6 +183,7 @@ bool call_matches_host(struct rank *rank, const struct call_row *row, const stru
 	struct call_row on_host = *row;
 	on_host.send_on_gpu = on_host.recv_on_gpu = on_host.request = false;
 	on_host.stream = NULL;
+	on_host.pinned = false;
 	bool fine = run(rank, &on_host, program, buffers[0], buffers[1]) &&
 		run(rank, row, program, buffers[2], buffers[3]);
 	fine = fine && rank_check(rank, memcmp(buffers[1], buffers[3], recv_bytes) == 0, "recv differs: %s",

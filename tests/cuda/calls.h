@@ -18,6 +18,8 @@ struct call_row {
 	bool send_on_gpu, recv_on_gpu, in_place, request;
 	cu_stream stream;            /* NULL: on none */
 	const struct streams *streams;
+	bool registered;             /* what is on a GPU, with the communicator */
+	bool pinned;                 /* what is on the host is page-locked by the driver */
 };
 
 /* Makes it on the host, then as it says: true if both agree, byte for byte, and nothing else has changed. */

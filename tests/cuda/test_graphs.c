@@ -155,7 +155,7 @@ static void lose_one(struct rank *rank)
 {
 	struct gpu gpu;
 	if (gpu_start(&gpu, rank))
-		losses_in_graphs(&gpu);
+		losses_in_graphs(&gpu, COUNT);
 }
 
 static void a_rank_that_dies_leaves_no_graph_stuck(void **state)

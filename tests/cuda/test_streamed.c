@@ -23,9 +23,12 @@ static void all_rows(struct rank *rank)
 	bool fine = true;
 	for (uint32_t c = 0; c < sizeof(counts) / sizeof(counts[0]) && fine; c++)
 		for (uint32_t kind = 0; kind < CALL_KINDS && fine; kind++)
-			for (uint32_t how = 0; how < 8 && fine; how++) {
+			for (uint32_t how = 0; how < 16 && fine; how++) {
+				const bool pinned = how & 8;
 				const struct call_row row = {(enum call_kind)kind, counts[c], how & 1, how & 2, how & 4,
-					false, gpu.stream[0], &gpu.cuda};
+					false, gpu.stream[0], &gpu.cuda, .pinned = pinned};
+				if (pinned && (how & 3) == 3)  /* nothing is on the host */
+					continue;
 				fine = call_matches_host(rank, &row, &gpu.program);
 			}
 	collet_how how = COLLET_HOW_DEFAULT;
