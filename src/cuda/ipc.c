@@ -6,16 +6,8 @@
 
 /* ---- What this process has ---- */
 
-/* The driver may number addresses that were reserved together, and not what is mapped there piece by piece, as
- * allocators whose segments grow do. Pieces are of 2 MiB and more. */
-static uint64_t number_of_mapping(uint64_t id, cu_pointer first)
-{
-	enum { PIECE_BITS = 21, PLACE_BITS = 28 };
-	return id << PLACE_BITS | (first >> PIECE_BITS & ((UINT64_C(1) << PLACE_BITS) - 1));
-}
-
-collet_status collet_ipc_describe(
-	const struct collet_cuda *cuda, uint64_t process, const void *memory, struct collet_shared *shared)
+collet_status collet_ipc_describe(const struct collet_cuda *cuda, uint64_t process, const void *memory,
+	struct collet_shared *shared, cu_memory *mapped)
 {
 	static const char what[] = "describing an allocation for other processes";
 	const cu_pointer pointer = (uintptr_t)memory;
@@ -26,6 +18,7 @@ collet_status collet_ipc_describe(
 	cu_pointer first = 0;
 	size_t bytes = 0;
 	*shared = (struct collet_shared){ .process = process };
+	*mapped = 0;
 	cu_result result = cuda->cuPointerGetAttributes(sizeof(asked) / sizeof(asked[0]), asked, answers, pointer);
 	if (result == CU_OK)
 		result = cuda->cuMemGetAddressRange(&first, &bytes, pointer);
@@ -38,12 +31,10 @@ collet_status collet_ipc_describe(
 		shared->kind = COLLET_SHARED_HANDLE;
 		return COLLET_OK;
 	}
-	cu_memory mapped;
-	if (cuda->cuMemRetainAllocationHandle(&mapped, (void *)(uintptr_t)first) == CU_OK) {
+	if (cuda->cuMemRetainAllocationHandle(mapped, (void *)(uintptr_t)first) == CU_OK)
 		shared->kind = COLLET_SHARED_DESCRIPTOR;
-		shared->allocation = number_of_mapping(id, first);
-		(void)cuda->cuMemRelease(mapped);
-	}
+	else
+		*mapped = 0;
 	return COLLET_OK;
 }
 
@@ -124,11 +115,19 @@ static void trim(struct collet_ipc *ipc)
 	}
 }
 
+/* May two different numbers be of one allocation? Two ranks of a process have each numbered it then. */
+static bool may_be_same(uint64_t allocation, uint64_t other)
+{
+	const uint64_t by = allocation >> COLLET_SHARED_RANK_SHIFT, other_by = other >> COLLET_SHARED_RANK_SHIFT;
+	return by && other_by && by != other_by;
+}
+
 /* Other allocations where this one lies are no more. Under lock. */
 static void mark_freed(const struct collet_ipc *ipc, const struct collet_shared *shared)
 {
 	for (struct collet_opened *old = ipc->first; old; old = old->next)
 		if (old->process == shared->process && old->allocation != shared->allocation &&
+			!may_be_same(old->allocation, shared->allocation) &&
 			old->first < shared->first + shared->bytes && shared->first < old->first + old->bytes)
 			old->freed = true;
 }

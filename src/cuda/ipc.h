@@ -6,7 +6,9 @@
  *
  * What has been opened is kept: opening takes the driver a tenth of a millisecond and more. The driver numbers
  * allocations, so one that was freed, and whose address was handed out anew, is not taken for the old one; the old
- * mapping, which keeps the freed memory from the GPU's other users, is then given up.
+ * mapping, which keeps the freed memory from the GPU's other users, is then given up. For memory that was mapped that
+ * number will not do: it may be of the addresses, which stay reserved while what lies there is unmapped and other
+ * memory mapped, as allocators whose segments grow and shrink do. So whoever describes such memory numbers it.
  *
  * Giving one up may wait for all that the GPU has been given. So nothing is while there are streams that wait for
  * whoever would have to wait for them. */
@@ -23,10 +25,13 @@ enum collet_shared_kind {
 	COLLET_SHARED_DESCRIPTOR
 };
 
+/* Of the number of an allocation: in the bits above, which rank has given it, plus one; 0: the driver has. */
+enum { COLLET_SHARED_RANK_SHIFT = 40 };
+
 /* An allocation; what no other has is (process, allocation). */
 struct collet_shared {
 	uint64_t process;            /* who has made it: a card's process_id */
-	uint64_t allocation;         /* the driver's number for it, there */
+	uint64_t allocation;         /* its number there */
 	uint64_t first, bytes;       /* where it lies there */
 	uint32_t kind;               /* enum collet_shared_kind */
 	uint32_t reserved0;
@@ -34,9 +39,10 @@ struct collet_shared {
 };
 
 /* Describes the allocation that memory, a GPU's, is in. With the memory's context current. That it cannot be shared is
- * no error: kind says so. */
-collet_status collet_ipc_describe(
-	const struct collet_cuda *cuda, uint64_t process, const void *memory, struct collet_shared *shared);
+ * no error: kind says so. COLLET_SHARED_DESCRIPTOR: the caller gives it another number, and *mapped is the physical
+ * memory, the caller's to release, which no other has the handle of until then; else 0. */
+collet_status collet_ipc_describe(const struct collet_cuda *cuda, uint64_t process, const void *memory,
+	struct collet_shared *shared, cu_memory *mapped);
 /* Of one that is COLLET_SHARED_DESCRIPTOR: a descriptor of it, the caller's to close. */
 collet_status collet_ipc_export(const struct collet_cuda *cuda, const struct collet_shared *shared, int *file);
 

@@ -9,7 +9,7 @@
 
 enum {
 	COLLET_OPENED_MOST = 256,    /* of other processes' allocations kept open, */
-	COLLET_DESCRIBED = 16,       /* of this process's, with their descriptions */
+	COLLET_DESCRIBED = 64,       /* of this process's, with their descriptions */
 	COLLET_RECEIVED_MOST = 64    /* descriptors that wait to be asked for */
 };
 static const uint64_t COLLET_OPENED_MOST_BYTES = UINT64_C(64) << 30;
@@ -20,11 +20,20 @@ struct collet_received_file {
 	int file;                    /* -1: this entry is free */
 };
 
+/* What an allocation of this process's is for others. */
+struct collet_described {
+	struct collet_shared shared;         /* 0 bytes: this entry is free */
+	uint64_t allocation;                 /* of its residence */
+	cu_memory mapped;                    /* COLLET_SHARED_DESCRIPTOR: held, so that no other has this handle */
+	uint64_t used;
+};
+
 struct collet_device {
 	const struct collet_cuda *cuda;      /* NULL: there is no driver */
 	struct collet_copiers *copiers;
 	const struct collet_log *log;
-	uint64_t process;                    /* the card's */
+	uint64_t process;                    /* the card's, */
+	uint32_t rank;                       /* and its */
 	int ordinal;                         /* of the GPU that the context's thread uses; -1: none that it knows */
 	cu_context context;                  /* which it uses it by; NULL: by the primary one */
 	bool leader_only;                    /* ranks that share a GPU have a leader do all of their collectives */
@@ -34,8 +43,8 @@ struct collet_device {
 	/* Under the engine's lock. */
 	struct collet_received_file received[COLLET_RECEIVED_MOST];
 	uint32_t next_received;
-	struct collet_shared described[COLLET_DESCRIBED];
-	uint64_t described_ids[COLLET_DESCRIBED];     /* of their residences */
+	struct collet_described described[COLLET_DESCRIBED];
+	uint64_t uses, numbered;
 	struct collet_own_block *own;        /* see own.h */
 	bool kept;                           /* a GPU may be at something here that nobody can wait for: it stays, */
 	struct collet_executor *executors;   /* and such with it */
@@ -52,11 +61,19 @@ void collet_device_deinit(struct collet_device *device);
 /* The device of the calling thread, and its context; -1: the program has not initialised the driver, or uses none that
  * can be told. */
 int collet_device_of_thread(const struct collet_cuda *cuda, cu_context *context);
-/* What this process's memory is for others; found once for each allocation. */
+/* What this process's memory is for others; found once for each allocation. Under the engine's lock. */
 collet_status collet_device_describe(struct collet_device *device, const struct collet_residence *residence,
 	const void *memory, struct collet_shared *shared);
+/* Likewise, of what has not been described before; *mapped as collet_ipc_describe() leaves it. */
+collet_status collet_device_describe_new(struct collet_device *device, const struct collet_residence *residence,
+	const void *memory, struct collet_shared *shared, cu_memory *mapped);
 /* Takes what has come to the desk: descriptors, and word of memory that is no more. Under the engine's lock. */
 void collet_device_look(struct collet_device *device);
+/* What is kept of both is let go of: when the context ends. */
+void collet_device_drop_described(struct collet_device *device);
+void collet_device_drop_received(struct collet_device *device);
+/* A descriptor that has come, the caller's then; -1: it has not. Under the engine's lock. */
+int collet_device_take_file(struct collet_device *device, uint64_t process, uint64_t allocation);
 /* The same in this process, for the copier's context: open until collet_ipc_put(). COLLET_ERR_SYSTEM and
  * COLLET_ERR_UNSUPPORTED: with the reason. */
 collet_status collet_device_open(struct collet_device *device, const struct collet_copier *copier,

@@ -233,7 +233,7 @@ collet_status collet_direct_begin(
 		if (side->shared.kind == COLLET_SHARED_NOT || collet_direct_show(direct, &side->shared) != COLLET_OK)
 			side->place = COLLET_PLACE_BEYOND;
 	}
-	offer->notes = direct->notes;
+	offer->notes = direct->shown.notes;
 	request->held = true;
 	/* Then the verdict is known, whatever others offer. */
 	const bool declines = collet_direct_is_hosts(sides) &&
@@ -269,7 +269,7 @@ static void settle(struct collet_direct *direct, struct call *call)
 	struct collet_request *request = call->request;
 	call->stage = OVER;
 	if (call->verdict.again)
-		memset(direct->sent, 0, sizeof(direct->sent));
+		collet_shown_all_again(&direct->shown);
 	if (call->shared)
 		collet_direct_put(direct, call);
 	if (call->shared || !request)

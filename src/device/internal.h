@@ -4,6 +4,7 @@
 
 #include "device/direct.h"
 #include "device/plan.h"
+#include "device/shown.h"
 
 /* What a rank offers; travels as it is. A v-form's counts and displacements follow: of the input, then of the result,
  * one for each rank of the group, zeros where it knows none. */
@@ -82,10 +83,7 @@ struct collet_direct {
 	struct call *spare;
 	struct collet_span_plan plan;     /* leader */
 	struct collet_span_plan_rank *ranks;      /* leader */
-	uint64_t sent[COLLET_RECEIVED_MOST]; /* allocations whose descriptors the leader has been sent */
-	uint32_t next_sent;
-	uint64_t owed[COLLET_RECEIVED_MOST]; /* some that are no more, which the leader's desk had no room to be told */
-	uint32_t notes;
+	struct collet_shown shown;           /* to the leader */
 	uint32_t *seen;              /* leader: by rank, the notes of which it has looked at its desk */
 	bool connecting;
 };

@@ -50,10 +50,13 @@ collet_status collet_own_add(struct collet_device *device, struct collet_own_blo
 {
 	const void *first = (const void *)(uintptr_t)block->mapped.first;
 	struct collet_residence residence;
+	cu_memory mapped = 0;
 	collet_status status =
 		collet_residence_find(device->cuda, "memory", first, block->mapped.bytes, &residence);
 	if (status == COLLET_OK)
-		status = collet_device_describe(device, &residence, first, &block->shared);
+		status = collet_device_describe_new(device, &residence, first, &block->shared, &mapped);
+	if (mapped)
+		(void)device->cuda->cuMemRelease(mapped);  /* nobody else unmaps it */
 	if (status != COLLET_OK)
 		return status;
 	block->next = device->own;

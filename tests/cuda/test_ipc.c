@@ -44,6 +44,15 @@ static void end(struct rank *rank, struct side *side)
 	rank_check(rank, program_end(&side->program), "another context is current than before");
 }
 
+static collet_status describe(struct side *side, const void *memory, struct collet_shared *shared)
+{
+	cu_memory mapped;
+	const collet_status status = collet_ipc_describe(&side->cuda, 7, memory, shared, &mapped);
+	if (mapped)
+		(void)side->cuda.cuMemRelease(mapped);
+	return status;
+}
+
 static char *make_mapped(struct rank *rank, const struct collet_cuda *cuda)
 {
 	const cu_memory_properties properties = { CU_ALLOCATION_PINNED, CU_HANDLE_FILE_DESCRIPTOR,
@@ -123,7 +132,7 @@ static void show(struct rank *rank, struct side *side, bool mapped)
 	else
 		rank_check(rank, buffer_make(&buffer, &side->program, true, BYTES), "allocating");
 	rank_check(rank, buffer_write(&buffer, bytes), "writing");
-	rank_ok(rank, collet_ipc_describe(&side->cuda, 7, buffer.first + 100, shared), "describing");
+	rank_ok(rank, describe(side, buffer.first + 100, shared), "describing");
 	rank_check(rank, shared->first == (uintptr_t)buffer.first && shared->bytes >= BYTES &&
 			shared->kind == (mapped ? COLLET_SHARED_DESCRIPTOR : COLLET_SHARED_HANDLE), "description");
 	if (mapped) {
@@ -216,7 +225,7 @@ static void exporter(struct rank *rank, struct side *side)
 	struct buffer buffers[COUNT];
 	for (int i = 0; i < COUNT; i++) {
 		rank_check(rank, buffer_make(&buffers[i], &side->program, true, 1000), "allocating");
-		rank_ok(rank, collet_ipc_describe(&side->cuda, 7, buffers[i].first, &table->shared[i]), "describing");
+		rank_ok(rank, describe(side, buffers[i].first, &table->shared[i]), "describing");
 		rank_check(rank, !i || table->shared[i].allocation != table->shared[i - 1].allocation, "numbers");
 	}
 	rank_post(rank, SHOWN);
@@ -336,7 +345,7 @@ static void map_and_fail(struct rank *rank)
 		rank_await(rank, TAKEN, 1);
 		char *first = make_mapped(rank, &side.cuda);
 		int file = -1;
-		rank_ok(rank, collet_ipc_describe(&side.cuda, 7, first, &table->shared[0]), "describing");
+		rank_ok(rank, describe(&side, first, &table->shared[0]), "describing");
 		rank_ok(rank, collet_ipc_export(&side.cuda, &table->shared[0], &file), "exporting");
 		const struct collet_desk_note note = {
 			.process = 7, .allocation = table->shared[0].allocation };
