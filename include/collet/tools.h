@@ -153,9 +153,9 @@ typedef struct collet_plan {
 	uint32_t cores;             /* that the first rank's host has for its ranks */
 	uint32_t most_piece_bytes;  /* for larger pieces of this call there is no room */
 	/* The same call on buffers that all are a GPU's: how it goes, and by the order of operands of which algorithm.
-	 *	"direct"	the ranks share the GPU, which does it for all of them in one launch
+	 *	"direct"	one GPU, which ranks share, does it for all of them in one launch
 	 *	"executor"	each rank has a GPU, whose kernel runs the rank's steps
-	 *	"hosted"	each host's ranks share a GPU, which does what is inside; one goes between hosts
+	 *	"hosted"	a GPU of each host's does what is inside for its ranks; one rank goes between hosts
 	 *	"piped"		by way of the host's memory, copied piece by piece while the call runs
 	 *	"staged"	by way of the host's memory, copied before and after
 	 * NULL, both: no driver is loaded, the call has no buffers, or it is refused (COLLET_USER). */

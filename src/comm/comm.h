@@ -97,9 +97,10 @@ struct collet_comm {
 	struct collet_layout by_host;/* hosts' ranks together, in rank order */
 	struct collet_layout near;   /* and among them those that share packages, NUMA nodes and caches */
 	uint32_t local_rank, local_size;
-	struct collet_direct *direct;/* NULL: its ranks, or those of this host, share no GPU, or cannot go together */
+	struct collet_direct *direct;/* NULL: its ranks, or those of this host, have no GPU, or cannot go together */
 	struct collet_executions *executions; /* see executed.h; NULL: its ranks' GPUs do not reach each other */
-	bool gpu_each_host;          /* there are several hosts, and each one's ranks share a GPU */
+	bool gpu_each_host;          /* there are several hosts, and all ranks have GPUs, some hosts several ranks */
+	uint32_t gpu_ranks;          /* that have one GPU, where most do; 1: or none */
 	uint32_t splits;             /* so far, to derive ids */
 	struct collet_streams *streams; /* see streamed.h; NULL: no call has been made on a stream */
 	atomic_flag busy;

@@ -62,6 +62,14 @@ static collet_status stage(struct collet_request *request, const struct collet_d
 	return status;
 }
 
+static void log_direct(const collet_comm *comm, bool by_host)
+{
+	const bool one_gpu = collet_direct_has_one_gpu(comm->direct);
+	collet_log(&comm->context->engine.log, COLLET_LOG_INFO, "cuda: %u ranks%s %s, %s", comm->local_size,
+		by_host ? " of this host" : "", one_gpu ? "share a GPU" : "have GPUs that the first one's reaches",
+		by_host ? "and go together to other hosts" : "whose collectives rank 0 does in one go");
+}
+
 collet_status collet_comm_make_direct(collet_comm *comm)
 {
 	static const struct collet_direct_events events = { done, stage, collet_hosted_share };
@@ -70,15 +78,13 @@ collet_status collet_comm_make_direct(collet_comm *comm)
 	const bool by_host = fit == COLLET_DIRECT_BY_HOST;
 	/* Alike on all ranks. A deterministic choice knows no hosts, and no algorithm then does. */
 	comm->gpu_each_host = by_host && !comm->context->deterministic;
+	comm->gpu_ranks = fit == COLLET_DIRECT_NONE ? 1 : collet_direct_most_sharing(&comm->group);
 	if (fit == COLLET_DIRECT_NONE || (by_host && (!comm->gpu_each_host || comm->local_size == 1)))
 		return COLLET_OK;
 	const collet_status status =
 		collet_direct_make(&comm->direct, &comm->context->device, &comm->group, &events);
 	if (comm->direct && comm->local_rank == 0)
-		collet_log(&comm->context->engine.log, COLLET_LOG_INFO,
-			by_host ? "cuda: %u ranks of this host share a GPU, and go together to other hosts"
-				: "cuda: %u ranks share a GPU, whose collectives rank 0 does in one go",
-			comm->local_size);
+		log_direct(comm, by_host);
 	return status;
 }
 

@@ -1,6 +1,6 @@
-/* Hierarchical collectives of hosts whose ranks share a GPU: the host's first rank, its leader, has the GPU combine
- * what all of them have (or copies what the root has), goes between hosts with it for all of them, and has the GPU hand
- * out what comes of it; all three piece by piece, at the same time.
+/* Hierarchical collectives of hosts whose ranks have GPUs: the host's first rank, its leader, has its GPU combine what
+ * all of them have (or copies what the root has), goes between hosts with it for all of them, and has the GPU hand out
+ * what comes of it; all three piece by piece, at the same time. The others have the same GPU, or some that it reaches.
  *
  * An all-reduce combines along the tree that the program has for hosts, so bits are those of the host's memory. A
  * reduce and a reduce-scatter combine a host's ranks in one pass and round, and then hosts; in the host's memory both

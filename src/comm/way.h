@@ -6,7 +6,7 @@
 #include "comm/comm.h"
 
 enum {
-	/* A call from which on hosts whose ranks share a GPU each go together. What is inside hosts the GPU does then,
+	/* A call from which on each host's ranks, which have GPUs, go together. What is inside hosts the GPU does then,
 	 * of which the table, being about the host's memory, knows nothing; of small messages it is right all the same,
 	 * as their copies are what takes long. Not what the model says, which knows nothing of what offers and verdicts
 	 * take, and never measured on a GPU. */
@@ -25,7 +25,7 @@ struct collet_way_call {
 
 /* Does it go by hosts, if no algorithm is asked for? Alike on all ranks. */
 bool collet_way_is_by_host(const collet_comm *comm, const struct collet_way_call *call);
-/* Where each host's ranks share a GPU: may leaders go between hosts for all, by this program? Alike on all ranks. */
+/* Where hosts' ranks have GPUs: may leaders go between hosts for all, by this program? Alike on all ranks. */
 bool collet_way_leaders_go(const struct collet_way_call *call);
 /* The way, and the name of the algorithm whose order of operands it has. NULL: there is no driver, or a call of this
  * kind has no buffers, or none of a GPU's. */

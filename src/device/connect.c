@@ -174,7 +174,8 @@ static collet_status run_round(struct test *test, uint64_t number, const struct 
 	}
 	call->request = NULL;
 	call->surprising = true;
-	call->sides.function = "collectives of ranks that share a GPU go";
+	call->sides.function = direct->one_gpu ? "collectives of ranks that share a GPU go"
+					       : "collectives of this host's ranks, on several GPUs, go";
 	call->job = (struct job){ .collective = COLLET_ALLREDUCE, .any_order = true, .dtype = COLLET_U32,
 		.op = COLLET_XOR, .count = sides ? WORDS : 0, .sequence = (uint64_t)-2 + number };
 	struct offer *offer = offer_of(direct, call, 0);

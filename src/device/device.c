@@ -18,6 +18,12 @@ int collet_device_of_thread(const struct collet_cuda *cuda, cu_context *context)
 	return count == 1 ? 0 : -1;
 }
 
+bool collet_card_has_gpu(const struct collet_card *card)
+{
+	static const uint8_t none[sizeof(card->gpu)];
+	return memcmp(card->gpu, none, sizeof(none)) != 0;
+}
+
 void collet_device_init(struct collet_device *device, const struct collet_cuda *cuda, struct collet_copiers *copiers,
 	bool direct, struct collet_card *card, const struct collet_log *log)
 {

@@ -55,6 +55,8 @@ struct collet_device {
  * together at all. That there is no such GPU is no error. */
 void collet_device_init(struct collet_device *device, const struct collet_cuda *cuda, struct collet_copiers *copiers,
 	bool direct, struct collet_card *card, const struct collet_log *log);
+/* Has that rank found such a GPU? */
+bool collet_card_has_gpu(const struct collet_card *card);
 /* Before the copiers go. A zeroed one is fine. */
 void collet_device_deinit(struct collet_device *device);
 

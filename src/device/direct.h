@@ -1,4 +1,5 @@
-/* Collectives of ranks that share one GPU: threads of a process, or processes of a host.
+/* Collectives of ranks that share one GPU: threads of a process, or processes of a host; of processes that share some
+ * of several; and, between hosts, of ranks of a host whatever GPUs they have.
  *
  * Nobody's kernel waits for another's. Each rank tells rank 0, the leader, where its buffers are (an offer); the leader
  * maps what it has not mapped yet, does all of the collective in one go, and tells the others, who return (a verdict).
@@ -16,10 +17,11 @@
  * Messages travel in a group of their own, the shadow, point to point: they are matched by number, so that calls that
  * overlap, and are decided in another order than others start, cannot cross.
  *
- * Of a communicator of several hosts, each with a GPU that its ranks share, all of this is for the ranks of one host. A
- * verdict then is about that host alone: whether its ranks' part of a hierarchical algorithm is the GPU's work, and the
- * leader goes between hosts for all of them, or each rank does what the algorithm says by itself. What travels between
- * hosts is the same.
+ * Of a communicator of several hosts all of this is for the ranks of one host. A verdict then is about that host alone:
+ * whether its ranks' part of a hierarchical algorithm is the GPU's work, and the leader goes between hosts for all of
+ * them, or each rank does what the algorithm says by itself. What travels between hosts is the same.
+ *
+ * Where ranks have another GPU than their leader, that one reads and writes their memory by whatever links the two.
  *
  * A call on a stream is offered when its stream has come to it, and the stream waits until it is decided and done. */
 #ifndef COLLET_DEVICE_DIRECT_H
@@ -34,8 +36,8 @@ enum { COLLET_DIRECT_RANKS = COLLET_FOLD_MOST };
 enum collet_direct_place {
 	COLLET_PLACE_NONE,           /* this rank does not use it */
 	COLLET_PLACE_HOST,
-	COLLET_PLACE_GPU,            /* the one that all share */
-	COLLET_PLACE_BEYOND          /* a GPU's, but out of the leader's reach */
+	COLLET_PLACE_GPU,            /* the rank's own, which may be the one that all share */
+	COLLET_PLACE_BEYOND          /* another GPU's, or out of the leader's reach */
 };
 
 /* A buffer of this rank's. */
@@ -43,7 +45,7 @@ struct collet_direct_side {
 	const void *first;
 	uint64_t bytes;
 	uint32_t place;
-	uint32_t reserved0;
+	int32_t ordinal;             /* of the GPU, as this process numbers them */
 	uint64_t context;            /* that it was allocated in, as this process knows it; 0: none */
 	struct collet_shared shared; /* COLLET_PLACE_GPU */
 };
@@ -63,11 +65,11 @@ static inline bool collet_direct_is_hosts(const struct collet_direct_sides *side
 
 struct collet_direct;
 
-/* Which ranks of a group share a GPU. */
+/* Which ranks of a group may go together. */
 enum collet_direct_fit {
-	COLLET_DIRECT_NONE,          /* not all of each host */
-	COLLET_DIRECT_ALL,           /* all of them: there is one host */
-	COLLET_DIRECT_BY_HOST        /* those of each host, with one GPU a host */
+	COLLET_DIRECT_NONE,
+	COLLET_DIRECT_ALL,           /* all of them: there is one host, and they share a GPU, or processes some GPUs */
+	COLLET_DIRECT_BY_HOST        /* those of each host, which have one GPU or several; there are several hosts */
 };
 
 /* What the ranks of a host have, for the leader of a call between hosts; valid during the event. */
@@ -94,6 +96,10 @@ struct collet_direct_events {
 
 /* May these ranks go together? Alike on all of them. */
 enum collet_direct_fit collet_direct_fits(const struct collet_group *group);
+/* How many ranks have one GPU, where most do. */
+uint32_t collet_direct_most_sharing(const struct collet_group *group);
+/* Do all who go together on this rank's host share a GPU? */
+bool collet_direct_has_one_gpu(const struct collet_direct *direct);
 /* Of a group that does; BY_HOST: of a rank that is not alone on its host. All ranks, or all of a host, make theirs at
  * once; blocks. *made NULL: they go by way of the host, as all of them
  * know, and the leader has logged why. COLLET_ERR_MEMORY, or what ended the group. */

@@ -1,4 +1,5 @@
-/* What direct.c, leader.c and connect.c know of each other. */
+/* What the files that direct.h is about know of each other: direct.c (a communicator's part), members.c, connect.c,
+ * call.c, offer.c, show.c, leader.c, advance.c. */
 #ifndef COLLET_DEVICE_INTERNAL_H
 #define COLLET_DEVICE_INTERNAL_H
 
@@ -78,7 +79,8 @@ struct collet_direct {
 	const struct collet_kernel_set *kernels; /* leader */
 	cu_stream stream;                    /* leader: its launches' own */
 	size_t offer_bytes;          /* at most */
-	bool one_process;            /* all ranks are threads of one process: nothing has to be opened */
+	bool one_gpu;                /* which all of them share; else each has whichever it has */
+	bool beside_leader;          /* in its process, on its GPU: nothing of this rank's has to be opened */
 	struct call *first, **last;  /* undecided, in order */
 	struct call *spare;
 	struct collet_span_plan plan;     /* leader */
@@ -98,13 +100,28 @@ static inline struct offer *offer_of(const struct collet_direct *direct, const s
 	return (struct offer *)(void *)(call->offers + rank * direct->offer_bytes);
 }
 
-/* ---- direct.c. Under lock. */
+/* ---- call.c. Under lock. */
 /* One for a call of this rank's; NULL: no memory. */
 struct call *collet_direct_new(struct collet_direct *direct);
 void collet_direct_put(struct collet_direct *direct, struct call *call);
 /* Its job, sides and own offer are filled in. COLLET_ERR_MEMORY. */
 collet_status collet_direct_offer(struct collet_direct *direct, struct call *call, size_t bytes);
+/* The tag of the call's offers; that of its verdicts is one more. */
+uint32_t collet_direct_tag(const struct call *call);
+/* A message with the member in that place; NULL: the group has ended. */
+struct collet_request *collet_direct_post(
+	struct collet_direct *direct, bool sends, uint32_t place, uint32_t tag, void *buffer, size_t bytes);
+/* Have all messages of the call arrived, or left? */
+bool collet_direct_messages_ended(const struct collet_direct *direct, const struct call *call);
+/* NULL is fine. */
+void collet_direct_free_call(struct call *call);
+
+/* ---- advance.c */
 extern const struct collet_group_hooks collet_direct_hooks;
+
+/* ---- members.c */
+/* Fills in members, size, place and what they have in common. COLLET_ERR_MEMORY. */
+collet_status collet_direct_find_members(struct collet_direct *direct);
 
 /* ---- show.c. Under lock. */
 /* The leader must have a descriptor before it gets the offer. COLLET_PENDING: it has no room. */

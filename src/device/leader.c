@@ -4,36 +4,13 @@
 #include "core/status.h"
 #include "core/types.h"
 #include "device/internal.h"
+#include "device/reach.h"
 
 /* ---- Reach ---- */
 
 static const char *place_name(uint32_t place)
 {
 	return place == COLLET_PLACE_HOST ? "the host's memory" : "memory that the leader cannot reach";
-}
-
-/* Where a rank's buffer is for the leader; NULL, and *why, if nowhere. */
-static char *reach(struct collet_direct *direct, struct call *call, const struct collet_direct_side *side,
-	struct collet_opened **opened, const char **why)
-{
-	const struct collet_shared *shared = &side->shared;
-	if (shared->process == direct->device->process) {
-		if (!side->context || (cu_context)(uintptr_t)side->context == direct->copier->context)
-			return (char *)(uintptr_t)side->first;
-		*why = "a buffer was allocated in another CUDA context";
-		return NULL;
-	}
-	const uint64_t offset = (uintptr_t)side->first - shared->first;
-	if ((uintptr_t)side->first < shared->first || offset > shared->bytes || side->bytes > shared->bytes - offset) {
-		*why = "a buffer lies in several allocations";
-		return NULL;
-	}
-	if (collet_device_open(direct->device, direct->copier, shared, opened) != COLLET_OK) {
-		*why = collet_last_error();
-		call->surprising = true;
-		return NULL;
-	}
-	return (char *)(uintptr_t)((*opened)->mapped + offset);
 }
 
 /* NULL, and all buffers are within reach; or why not. */
@@ -46,11 +23,14 @@ static const char *reach_all(struct collet_direct *direct, struct call *call)
 		for (uint32_t s = 0; s < 2; s++) {
 			const struct collet_direct_side *side = &offer->side[s];
 			const char *why = NULL;
+			bool refused = false;
 			if (side->place == COLLET_PLACE_NONE)
 				continue;
 			if (side->place != COLLET_PLACE_GPU)
 				return place_name(side->place);
-			reached[s] = reach(direct, call, side, &call->opened[2 * r + s], &why);
+			reached[s] = collet_device_reach(direct->device, direct->copier, side,
+				&call->opened[2 * r + s], &why, &refused);
+			call->surprising |= refused;
 			if (!reached[s]) {
 				call->verdict.again |= side->shared.kind == COLLET_SHARED_DESCRIPTOR;
 				return why;
@@ -218,7 +198,7 @@ bool collet_leader_finished(struct collet_direct *direct, struct call *call)
 		return false;
 	collet_leader_release(direct, call);
 	if (result != CU_OK) {
-		(void)collet_cuda_fail(cuda, result, "a collective of ranks that share a GPU");
+		(void)collet_cuda_fail(cuda, result, "what a leader has its GPU do for all");
 		collet_group_end(direct->group, COLLET_ERR_SYSTEM, true, collet_last_error());
 		return false;
 	}

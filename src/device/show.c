@@ -24,7 +24,7 @@ void collet_direct_tell(struct collet_engine *engine, const struct collet_shared
 		while (hook && hook->hooks != &collet_direct_hooks)
 			hook = hook->next;
 		struct collet_direct *direct = hook ? hook->hooked : NULL;
-		if (!direct || is_leader(direct) || direct->one_process)
+		if (!direct || direct->beside_leader)
 			continue;
 		collet_direct_tell_owed(direct);
 		if (gone)

@@ -8,12 +8,16 @@ bool hosts_leads(const struct rank *rank, const struct world *world)
 	return strchr(world->hosts, world->hosts[rank->rank]) == world->hosts + rank->rank;
 }
 
-bool hosts_begin(struct gpu *gpu, struct rank *rank)
+bool hosts_begin_in(struct gpu *gpu, struct rank *rank, const struct world *world)
 {
-	const struct world *world = rank->options->context;
 	const char host[] = { world->hosts[rank->rank], '\0' };
 	setenv("COLLET_HOST_ID", host, 1);
-	return gpu_start(gpu, rank) && rank_create(rank);
+	return gpu_start_on(gpu, rank, world->gpus ? world->gpus[rank->rank] - '0' : 0) && rank_create(rank);
+}
+
+bool hosts_begin(struct gpu *gpu, struct rank *rank)
+{
+	return hosts_begin_in(gpu, rank, rank->options->context);
 }
 
 const char *const hosts_kind_names[] = {

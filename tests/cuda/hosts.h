@@ -1,4 +1,4 @@
-/* Calls of ranks on several hosts, made by COLLET_HOST_ID, each host with a GPU that its ranks share. */
+/* Calls of ranks on several hosts, made by COLLET_HOST_ID, whose ranks have a GPU each or share some. */
 #ifndef TESTS_CUDA_HOSTS_H
 #define TESTS_CUDA_HOSTS_H
 
@@ -9,6 +9,7 @@ enum { SMALL = 37, MIDDLE = 70001, LARGE = 400000 };
 /* A letter a rank: the host that it is on. The context of a run's options. */
 struct world {
 	const char *hosts;
+	const char *gpus;            /* likewise a digit: the GPU that it has; NULL: all have the first */
 	const char *fail;            /* FAKE_CUDA_FAIL, of rank 0 */
 	enum call_kind kind;         /* what fails */
 	uint32_t root;               /* of it: nobody gets on without rank 0 */
@@ -18,6 +19,8 @@ struct world {
 bool hosts_leads(const struct rank *rank, const struct world *world);
 /* Ranks are processes: each has an environment of its own. */
 bool hosts_begin(struct gpu *gpu, struct rank *rank);
+/* Whatever the run's context is. */
+bool hosts_begin_in(struct gpu *gpu, struct rank *rank, const struct world *world);
 
 /* By enum call_kind. */
 extern const char *const hosts_kind_names[];

@@ -1,6 +1,7 @@
-/* Ranks that share a GPU: what the leader's one launch gives is, byte for byte, what the host gives by the algorithm
- * with its order of operands; for every call, dtype and operation, in place or not, with buffers on the GPU, on the
- * host and on both; and it is as careful about ranks that disagree, die and abort. */
+/* Ranks that share a GPU, or processes that share some of several: what the leader's one launch gives is, byte for
+ * byte, what the host gives by the algorithm with its order of operands; for every call, dtype and operation, in place
+ * or not, with buffers on the GPU, on the host and on both; and it is as careful about ranks that disagree, die and
+ * abort. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,10 +17,16 @@
 #include "ranks.h"
 #include "row_calls.h"
 
-/* The program's GPU first, so that the communicator knows of it. */
+/* The program's GPU first, so that the communicator knows of it. Where there is no second one, all share the first. */
+static bool start_on(struct rank *rank, struct program *program, int gpu)
+{
+	const bool started = program_start(program, gpu) || (gpu > 0 && program_start(program, 0));
+	return rank_check(rank, started, "the driver does not start") && rank_create(rank);
+}
+
 static bool start(struct rank *rank, struct program *program)
 {
-	return rank_check(rank, program_start(program, 0), "the driver does not start") && rank_create(rank);
+	return start_on(rank, program, 0);
 }
 
 static void end(struct rank *rank, struct program *program)
@@ -34,6 +41,7 @@ static const uint64_t counts[] = { 1, 3, 16, 257, 1000 };
 
 struct task {
 	uint32_t share;              /* every so manieth row is run */
+	const char *gpus;            /* a digit a rank: the GPU that it has */
 	uint64_t seed;
 };
 
@@ -56,7 +64,7 @@ static void all_rows(struct rank *rank)
 	struct program program;
 	struct streams streams;
 	cu_stream stream;
-	if (!start(rank, &program))
+	if (!start_on(rank, &program, task->gpus[rank->rank] - '0'))
 		return;
 	bool fine = rank_check(rank, streams_find(&streams, &program) &&
 			streams.cuStreamCreate(&stream, CU_NON_BLOCKING_STREAM) == CU_OK, "no stream");
@@ -76,23 +84,26 @@ static void every_call_gives_what_the_host_gives(void **state)
 	const bool full = getenv("COLLET_TEST_FULL") != NULL;
 	const char *given = getenv("COLLET_TEST_SEED");
 	static const struct {
-		uint32_t size;
+		const char *gpus;
 		enum ranks_mode mode;
 		bool progress_thread;
 		uint32_t share;
 	} worlds[] = {
-		{ 2, RANKS_THREADS, false, 1 },
-		{ 2, RANKS_PROCESSES, false, 2 },
-		{ 3, RANKS_PROCESSES, false, 4 },
-		{ 4, RANKS_MIXED, true, 8 },
-		{ 8, RANKS_THREADS, false, 16 },
-		{ 8, RANKS_PROCESSES, false, 16 },
+		{ "00", RANKS_THREADS, false, 1 },
+		{ "00", RANKS_PROCESSES, false, 2 },
+		{ "000", RANKS_PROCESSES, false, 4 },
+		{ "0000", RANKS_MIXED, true, 8 },
+		{ "00000000", RANKS_THREADS, false, 16 },
+		{ "00000000", RANKS_PROCESSES, false, 16 },
+		{ "0011", RANKS_PROCESSES, false, 8 },
+		{ "10110", RANKS_MIXED, true, 16 },
 	};
 	for (size_t w = 0; w < sizeof(worlds) / sizeof(worlds[0]); w++) {
-		const struct task task = {
-			full ? 1 : worlds[w].share * (ranks_are_slow() ? 4 : 1), given ? strtoull(given, NULL, 10) : 1};
-		const struct ranks_options options = { .size = worlds[w].size, .mode = worlds[w].mode, .bare = true,
-			.transport = "shm", .progress_thread = worlds[w].progress_thread, .context = &task };
+		const struct task task = { .share = full ? 1 : worlds[w].share * (ranks_are_slow() ? 4 : 1),
+			.gpus = worlds[w].gpus, .seed = given ? strtoull(given, NULL, 10) : 1 };
+		const struct ranks_options options = { .size = (uint32_t)strlen(worlds[w].gpus), .bare = true,
+			.mode = worlds[w].mode, .transport = "shm", .progress_thread = worlds[w].progress_thread,
+			.context = &task };
 		ranks_must_pass(&options, all_rows);
 	}
 }

@@ -1,5 +1,5 @@
-/* Ranks of several hosts, of which each has a GPU that its ranks share: what leaders have for each other is combined,
- * and what comes of it handed out, by the hosts' GPUs; on every rank it is, byte for byte, what `hierarchical` gives in
+/* Ranks of several hosts, which share a GPU there or have one each: what leaders have for each other is combined, and
+ * what comes of it handed out, by the leaders' GPUs; on every rank it is, byte for byte, what `hierarchical` gives in
  * the hosts' memory (of a reduce, where no order can change it). Hosts are made by COLLET_HOST_ID, and have different
  * numbers of ranks. */
 #include <setjmp.h>
@@ -141,6 +141,9 @@ static void bits_are_those_of_the_hosts_hierarchical(void **state)
 		{ .hosts = "aabb" },
 		{ .hosts = "aaaaab" },
 		{ .hosts = "abbabbbc" },
+		{ .hosts = "aabb", .gpus = "0110" },
+		{ .hosts = "aaaaab", .gpus = "201300" },
+		{ .hosts = "abbabbbc", .gpus = "00100112" },
 	};
 	for (size_t w = 0; w < sizeof(worlds) / sizeof(worlds[0]); w++) {
 		const struct ranks_options options = { .size = (uint32_t)strlen(worlds[w].hosts), .bare = true,
@@ -218,7 +221,11 @@ static void add_up(struct rank *rank)
 
 static void a_reduce_scatter_adds_hosts_in_a_ring(void **state)
 {
-	static const struct world worlds[] = { { .hosts = "abbab" }, { .hosts = "aaccbb" } };
+	static const struct world worlds[] = {
+		{ .hosts = "abbab" },
+		{ .hosts = "aaccbb" },
+		{ .hosts = "aaccbb", .gpus = "012301" },
+	};
 	for (size_t w = 0; w < sizeof(worlds) / sizeof(worlds[0]); w++) {
 		const struct ranks_options options = { .size = (uint32_t)strlen(worlds[w].hosts), .bare = true,
 			.context = &worlds[w] };
@@ -228,10 +235,10 @@ static void a_reduce_scatter_adds_hosts_in_a_ring(void **state)
 
 /* ---- Other ways ---- */
 
-/* An all-reduce made of the two, in place, again and again. */
+/* An all-reduce made of the two, in place, again and again; mixed with one in no graph. */
 static void replay(struct rank *rank)
 {
-	enum { LAUNCHES = 5 };
+	const uint32_t launches = ranks_are_slow() ? 20 : 100;
 	const struct row scatter = { COLLET_U32, COLLET_SUM, MIDDLE, .kind = REDUCE_SCATTER, .chosen = true };
 	const struct row gather = { COLLET_U32, COLLET_SUM, MIDDLE, .kind = ALLGATHER, .chosen = true };
 	const size_t own = (size_t)rank->rank * MIDDLE * sizeof(uint32_t);
@@ -246,11 +253,18 @@ static void replay(struct rank *rank)
 	rank_ok(rank, hosts_call(rank, &scatter, buffer.first, buffer.first + own, &how), "captured");
 	rank_ok(rank, hosts_call(rank, &gather, buffer.first + own, buffer.first, &how), "captured");
 	gpu_end_capture(&gpu, 0, &exec);
-	for (int i = 0; i < LAUNCHES; i++)
+	uint32_t calls = launches;
+	for (uint32_t i = 0; i < launches && !rank->report->failed; i++) {
+		rank_doing(rank, "launch %u", i);
 		gpu_launch(&gpu, exec, 0);
+		if (i % 3)
+			continue;
+		rank_ok(rank, gpu_allreduce(&gpu, 0, &buffer), "in no graph");
+		calls++;
+	}
 	gpu_synchronize(&gpu, 0);
 	rank_ok(rank, collet_comm_error(rank->comm), "the error");
-	gpu_holds(&gpu, &buffer, gpu_power(rank->size, LAUNCHES, 1), "after all");
+	gpu_holds(&gpu, &buffer, gpu_power(rank->size, calls, 1), "after all");
 	rank_destroy(rank);
 	rank_check(rank, gpu.cuda.cuGraphExecDestroy(exec) == CU_OK, "destroying a graph");
 	buffer_free(&buffer);
@@ -259,9 +273,11 @@ static void replay(struct rank *rank)
 
 static void a_graph_goes_by_hosts_at_each_launch(void **state)
 {
-	static const struct world world = { .hosts = "abbca" };
-	const struct ranks_options options = { .size = 5, .bare = true, .context = &world };
-	ranks_must_pass(&options, replay);
+	static const struct world worlds[] = { { .hosts = "abbca" }, { .hosts = "abbca", .gpus = "01210" } };
+	for (size_t w = 0; w < sizeof(worlds) / sizeof(worlds[0]); w++) {
+		const struct ranks_options options = { .size = 5, .bare = true, .context = &worlds[w] };
+		ranks_must_pass(&options, replay);
+	}
 }
 
 /* What is not combined inside hosts goes as it always has, and in its turn. */
