@@ -62,9 +62,10 @@ static void fill_table(struct collet_comm *comm)
 	collet_choice_table_fill(&comm->table, inputs);
 }
 
-static void free_comm(struct collet_comm *comm)
+/* streams: some may come to calls of it yet. */
+static void free_comm(struct collet_comm *comm, bool streams)
 {
-	collet_direct_free(comm->direct);
+	collet_direct_free(comm->direct, streams);
 	(void)collet_executed_free(comm);
 	collet_group_deinit(&comm->group);
 	collet_layouts_deinit(comm);
@@ -116,7 +117,7 @@ collet_status collet_comm_make(
 	if (status == COLLET_OK)
 		status = collet_layouts_find(comm);
 	if (status != COLLET_OK) {
-		free_comm(comm);
+		free_comm(comm, false);
 		return status;
 	}
 	fill_table(comm);
@@ -131,7 +132,7 @@ collet_status collet_comm_make(
 		snprintf(sentence, sizeof(sentence), "%s", collet_last_error());
 		collet_group_end(&comm->group, status, true, sentence);
 		tear_down(comm);
-		free_comm(comm);
+		free_comm(comm, false);
 		return collet_fail_again(status, sentence);
 	}
 	*made = comm;
@@ -279,6 +280,7 @@ collet_status collet_comm_destroy(collet_comm **comm)
 		return collet_fail(COLLET_ERR_ARGUMENT, "collet_comm_destroy: there is no communicator");
 	struct collet_comm *gone = *comm;
 	struct collet_context *context = gone->context;
+	bool streams_passed = true;
 	if (collet_context_forked(context)) {
 		collet_fabric_forget(&gone->group);
 		collet_direct_forget(gone->direct);
@@ -290,12 +292,13 @@ collet_status collet_comm_destroy(collet_comm **comm)
 			while (atomic_flag_test_and_set_explicit(&gone->busy, memory_order_acquire))
 				sched_yield();
 		}
+		collet_streams_catch_up(gone);
 		tear_down(gone);
-		const bool streams_passed = collet_streams_free(gone), kernels_passed = collet_executed_free(gone);
-		if (!streams_passed || !kernels_passed)
+		streams_passed = collet_streams_free(gone);
+		if (!collet_executed_free(gone) || !streams_passed)
 			atomic_store_explicit(&context->kept, true, memory_order_relaxed);
 	}
-	free_comm(gone);
+	free_comm(gone, !streams_passed);
 	collet_context_release(context);
 	*comm = NULL;
 	return COLLET_OK;

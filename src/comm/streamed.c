@@ -57,12 +57,14 @@ collet_status collet_streamed_new(
 			return collet_fail(COLLET_ERR_MEMORY, "no memory for a call on a stream");
 		struct collet_words_block *block = streams->blocks;
 		made->words = (struct collet_words *)(void *)block->memory->memory + block->used;
-		made->done = block->gpu + block->used * sizeof(struct collet_words);
-		made->passed = made->done + offsetof(struct collet_words, passed);
+		made->passed = block->gpu + block->used * sizeof(struct collet_words) +
+			offsetof(struct collet_words, passed);
 		block->used++;
 	}
+	const cu_pointer passed = made->passed;
 	*made = (struct collet_streamed){ .streams = streams, .copier = copier, .words = made->words,
-		.done = made->done, .passed = made->passed };
+		.done_word = &made->words->done, .done = passed - offsetof(struct collet_words, passed),
+		.passed = passed };
 	atomic_store_explicit(&made->words->done, 0, memory_order_relaxed);
 	atomic_store_explicit(&made->words->passed, 1, memory_order_relaxed);
 	*call = made;
@@ -73,6 +75,9 @@ void collet_streamed_free(struct collet_streamed *call)
 {
 	struct collet_streams *streams = call->streams;
 	collet_staged_drop(call->staged);
+	if (call->word.number)
+		collet_direct_word_give(streams->comm->direct, &call->word);
+	call->word.number = 0;
 	if (call->request) {
 		pthread_mutex_lock(&streams->engine->lock);
 		collet_request_free(call->request);
@@ -305,6 +310,13 @@ static collet_status locate(
 	call->offered = true;
 	call->sides.function = function;
 	call->sides.scale = how->scale;
+	collet_direct_word_take(comm->direct, &call->word);
+	if (call->word.number) {
+		call->sides.word = call->word.number;
+		call->done_word = call->word.host;
+		call->done = call->word.gpu;
+		atomic_store_explicit(call->done_word, 0, memory_order_relaxed);
+	}
 	return collet_direct_locate(comm->direct, &call->sides);
 }
 

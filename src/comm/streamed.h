@@ -4,7 +4,8 @@
  * rings; a wait for a word that says `done`; a copy of the result to the GPU; a word that says `passed`. A thread of
  * the communicator answers the rings: it runs the call on the host's memory, by the same requests as any other, and
  * sets `done` however the call has ended, so no stream waits for good. Where ranks share a GPU there are no copies: the
- * call is offered to the leader when it has rung (device/direct.h). Nor are there of a large collective: the thread
+ * call is offered to the leader when it has rung (device/direct.h), and `done` may be the GPU's to set
+ * (device/order.h). Nor are there of a large collective: the thread
  * copies piece by piece, on streams of the library's own (piped.h).
  *
  * Ranks must run a communicator's calls in one order, and streams may ring in any. So calls start in the order in which
@@ -32,7 +33,10 @@ collet_status collet_streamed_halves(collet_comm *comm, const char *function, co
  * That they do not in time ends the communicator. */
 collet_status collet_streams_let_start(collet_comm *comm, const char *function, const collet_how *how);
 
-/* Destroying a communicator. Nothing starts any more, and whatever waits is let go of: under the engine's lock. */
+/* Destroying a communicator. First: what streams have been told by the GPU that it is done this host is soon told, too,
+ * and waits for; else others would hear that it has left in the middle. */
+void collet_streams_catch_up(collet_comm *comm);
+/* Then nothing starts any more, and whatever waits is let go of: under the engine's lock. */
 void collet_streams_close(collet_comm *comm);
 /* Then, without it: waits until no stream uses anything of this communicator, and frees it. That takes no longer than
  * what the streams were given before; if it is more than COLLET_STREAMS_PATIENCE_NS, or the driver has refused to have

@@ -33,16 +33,18 @@ void collet_streams_ring(void *data)
 {
 	struct collet_streamed *call = data;
 	struct collet_streams *streams = call->streams;
-	/* What an earlier launch of a graph has left. The stream, which comes to its wait when this has returned, is
-	 * the only one to read `done`; the thread writes it after it has seen `rung`. */
-	atomic_store_explicit(&call->words->done, 0, memory_order_relaxed);
+	/* What an earlier launch of a graph has left. The stream comes to its wait when this has returned; the thread
+	 * writes `done`, or has the GPU write it, after it has seen `rung`. Who reads that it is 0 again has seen
+	 * `rings`, too (see streams_ordered.c). */
+	atomic_fetch_add_explicit(&call->rings, 1, memory_order_relaxed);
+	atomic_store_explicit(call->done_word, 0, memory_order_release);
 	atomic_store_explicit(&call->words->passed, 0, memory_order_relaxed);
 	call->rung_ns = collet_clock_ns();
 	atomic_store_explicit(&call->rung, true, memory_order_release);
 	/* seq_cst: either the thread sees this ring before it sleeps, or this sees where it sleeps. */
 	atomic_fetch_add_explicit(&streams->rings, 1, memory_order_seq_cst);
 	if (atomic_load_explicit(&streams->closing, memory_order_seq_cst))
-		atomic_store_explicit(&call->words->done, 1, memory_order_release);
+		atomic_store_explicit(call->done_word, 1, memory_order_release);
 	wake(streams);
 }
 
@@ -63,7 +65,8 @@ static void let_go(struct collet_streamed *call)
 		call->request = NULL;
 	}
 	/* Pairs with the stream's wait. From here on a graph's call may ring again. */
-	atomic_store_explicit(&call->words->done, 1, memory_order_release);
+	if (!call->ordered)
+		atomic_store_explicit(call->done_word, 1, memory_order_release);
 	if (!again)
 		collet_streamed_let_pass(call);
 }
@@ -72,6 +75,8 @@ static void let_go(struct collet_streamed *call)
 static void start(struct collet_streams *streams, struct collet_streamed *call)
 {
 	collet_comm *comm = streams->comm;
+	call->ordered = false;  /* of a graph's last launch */
+	call->launch = atomic_load_explicit(&call->rings, memory_order_relaxed);
 	if (has_ended(streams)) {
 		let_go(call);
 		return;
@@ -86,6 +91,7 @@ static void start(struct collet_streams *streams, struct collet_streamed *call)
 		let_go(call);
 		return;
 	}
+	call->active = true;
 	call->next = streams->active;
 	streams->active = call;
 }
@@ -108,6 +114,22 @@ static void start_rung(struct collet_streams *streams)
 	}
 }
 
+/* Others are told, too, of a call that was torn down with its communicator. */
+static void end_over(struct collet_group *group, const struct collet_request *request, collet_status status)
+{
+	char call[160], sentence[256];
+	const bool destroyed = group->torn_down &&
+		atomic_load_explicit(&group->ended, memory_order_acquire) == COLLET_OK;
+	if (!destroyed) {
+		collet_group_end(group, status, true, collet_last_error());
+		return;
+	}
+	collet_request_describe(request, call, sizeof(call));
+	snprintf(sentence, sizeof(sentence),
+		"collet_comm_destroy: its stream had come to %s, which was not over; synchronize streams before", call);
+	collet_group_end(group, status, true, sentence);
+}
+
 /* Takes a call that has ended off the list. Under the engine's lock, which it lets go of while it copies. */
 static void settle(struct collet_streams *streams, struct collet_streamed **at)
 {
@@ -125,20 +147,32 @@ static void settle(struct collet_streams *streams, struct collet_streamed **at)
 	}
 	/* Whatever a call on a stream ends with has nobody else to be told to. */
 	if (status != COLLET_OK)
-		collet_group_end(&streams->comm->group, status, true, collet_last_error());
+		end_over(&streams->comm->group, call->request, status);
+	else if (call->request->ordered)
+		collet_streamed_order(call);
 	*at = call->next;
+	call->active = false;
 	let_go(call);
 }
 
-/* Under the engine's lock, which it may let go of meanwhile. */
-static void settle_ended(struct collet_streams *streams)
+/* Were there any? Under the engine's lock, which it may let go of meanwhile. */
+static bool settle_ended(struct collet_streams *streams)
 {
+	bool any = false;
 	for (struct collet_streamed **at = &streams->active; *at;) {
-		if ((*at)->request->status == COLLET_PENDING)
+		if ((*at)->request->status == COLLET_PENDING) {
 			at = &(*at)->next;
-		else
-			settle(streams, at);
+			continue;
+		}
+		settle(streams, at);
+		any = true;
 	}
+	return any;
+}
+
+/* Under the engine's lock. */
+static void end_if_held(struct collet_streams *streams)
+{
 	const int64_t now = streams->held_until ? collet_clock_ns() : 0;
 	if (!streams->held_until || now < streams->held_until)
 		return;
@@ -160,7 +194,7 @@ static bool something_happened(void *context)
 	for (const struct collet_streamed *call = streams->active; call; call = call->next)
 		if (call->request->status != COLLET_PENDING)
 			return true;
-	return streams->held_until && collet_clock_ns() >= streams->held_until;
+	return collet_streams_are_due(streams) || (streams->held_until && collet_clock_ns() >= streams->held_until);
 }
 
 /* Nothing is under way: asleep, until something rings. */
@@ -171,7 +205,8 @@ static void sleep_until_rung(struct collet_streams *streams)
 	if (atomic_load_explicit(&streams->rings, memory_order_seq_cst) != streams->rings_seen ||
 		atomic_load_explicit(&streams->stop, memory_order_seq_cst))
 		return;
-	const int limit = streams->held_until ? collet_deadline_ms(streams->held_until, LOOK_MS) : -1;
+	const int held = streams->held_until ? collet_deadline_ms(streams->held_until, LOOK_MS) : -1;
+	const int limit = streams->look_ns ? collet_deadline_ms(streams->look_ns, LOOK_MS) : held;
 	(void)poll(&ring, 1, limit);
 	const ssize_t got = read(streams->ring_fd, &ignored, sizeof(ignored));
 	(void)got;  /* EAGAIN: it was the time that ended the poll */
@@ -185,8 +220,13 @@ static void *run(void *context)
 	while (!atomic_load_explicit(&streams->stop, memory_order_seq_cst) || streams->active) {
 		streams->rings_seen = atomic_load_explicit(&streams->rings, memory_order_seq_cst);
 		pthread_mutex_lock(&streams->engine->lock);
-		start_rung(streams);
-		settle_ended(streams);
+		/* A graph's call may have rung again before it is known that its last launch is done. */
+		do
+			start_rung(streams);
+		while (settle_ended(streams));
+		end_if_held(streams);
+		if (streams->look_ns && (has_ended(streams) || collet_streams_are_due(streams)))
+			collet_streams_look(streams, has_ended(streams));
 		pthread_mutex_unlock(&streams->engine->lock);
 		if (!streams->active) {
 			sleep_until_rung(streams);
@@ -237,6 +277,25 @@ collet_status collet_streams_let_start(collet_comm *comm, const char *function, 
 		collet_group_end(&comm->group, COLLET_ERR_TIMEOUT, true, sentence);
 	}
 	return collet_comm_ended(comm);
+}
+
+static bool has_caught_up(void *context)
+{
+	const struct await *await = context;
+	const struct collet_streams *streams = await->comm->streams;
+	if (collet_clock_ns() >= await->deadline || has_ended(streams))
+		return true;
+	for (const struct collet_streamed *call = streams->active; call; call = call->next)
+		if (call->word.number && atomic_load_explicit(call->done_word, memory_order_relaxed))
+			return false;
+	return true;
+}
+
+void collet_streams_catch_up(collet_comm *comm)
+{
+	struct await await = { comm, collet_clock_ns() + COLLET_STREAMS_PATIENCE_NS };
+	if (comm->streams)
+		collet_engine_wait(comm->streams->engine, has_caught_up, &await);
 }
 
 /* ---- Beginning and end ---- */

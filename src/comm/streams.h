@@ -7,7 +7,8 @@
 
 /* What a stream and the host tell each other, in page-locked memory. */
 struct collet_words {
-	_Atomic uint32_t done;       /* by the host: the call has ended, however it has */
+	_Atomic uint32_t done;       /* by the host: the call has ended, however it has; of calls that have
+	                                a word of the GPU's, that one is used in its place */
 	_Atomic uint32_t passed;     /* by the stream: it uses nothing of the call any more */
 };
 
@@ -29,7 +30,16 @@ struct collet_streamed {
 	bool lost;                   /* the driver failed twice: nobody will say that the stream has passed, and what
 	                                it uses is never freed, but for a graph's */
 	struct collet_words *words;
+	struct collet_order_word word;       /* that ranks who share a GPU may have the GPU set (see device/order.h) */
+	_Atomic uint32_t *done_word; /* words->done, or word's */
 	cu_pointer done, passed;     /* where the GPU has them */
+	/* The thread's own. */
+	bool active;                 /* in its list */
+	bool ordered;                /* the GPU is at it, and sets done; */
+	int64_t until;               /* by then, or it takes too long */
+	unsigned launch;             /* how often it had rung when it was started */
+
+	atomic_uint rings;           /* so far */
 	int64_t rung_ns;             /* when; before rung */
 	atomic_bool rung;            /* set by the stream (release), taken back by the thread */
 };
@@ -73,6 +83,7 @@ struct collet_streams {
 	unsigned rings_seen;
 	int64_t held_until; /* calls have rung and wait for others before them: the first of their deadlines, */
 	const char *held;            /* and whose that is; 0: none does */
+	int64_t look_ns;             /* when to look at calls that the GPU is at; 0: there are none */
 
 	/* The caller's own (whoever is inside the communicator). */
 	size_t under_way;            /* calls not of graphs that streams may not have passed */
@@ -99,6 +110,15 @@ collet_status collet_streamed_new(
 void collet_streamed_free(struct collet_streamed *call);
 /* What streams have passed is free again. */
 void collet_streams_reap(struct collet_streams *streams);
+
+/* ---- streams_ordered.c: the thread's, under the engine's lock. */
+/* The call's request has ended, and the GPU is at it: it sets `done` itself. */
+void collet_streamed_order(struct collet_streamed *call);
+/* Is it time to look? */
+bool collet_streams_are_due(const struct collet_streams *streams);
+/* Of calls that the GPU is at: when the communicator has ended their streams go on, and that they take too long ends
+ * it. */
+void collet_streams_look(struct collet_streams *streams, bool ended);
 
 /* ---- streams_order.c */
 /* It is next in the order, or in its capture's; COLLET_ERR_MEMORY. withdraw: it was the last that was added, it has not

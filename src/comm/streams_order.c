@@ -92,7 +92,7 @@ static struct collet_streamed *take_of_graphs(struct collet_streams *streams, bo
 	for (struct collet_captured *captured = streams->captured; captured; captured = captured->next) {
 		for (size_t i = 0; i < (ended ? captured->count : captured->count != 0); i++) {
 			struct collet_streamed *call = captured->calls[(captured->turn + i) % captured->count];
-			if (!has_rung(call))
+			if (!has_rung(call) || call->active)
 				continue;
 			captured->turn = (captured->turn + i + 1) % captured->count;
 			return call;
@@ -125,7 +125,7 @@ static int64_t deadline_of(const struct collet_streamed *call)
 
 static void look_whether_held(struct collet_streams *streams, const struct collet_streamed *call)
 {
-	if (!has_rung(call) || (streams->held_until && deadline_of(call) >= streams->held_until))
+	if (!has_rung(call) || call->active || (streams->held_until && deadline_of(call) >= streams->held_until))
 		return;
 	streams->held = call->function;
 	streams->held_until = deadline_of(call);
@@ -183,9 +183,9 @@ static bool graphs_use(const struct collet_streams *streams, const char *first, 
 }
 
 /* Under the streams' lock. */
-static bool ended_use(const struct collet_streams *streams, const char *first, size_t bytes)
+static bool unpassed_use(const struct collet_streamed *call, const char *first, size_t bytes)
 {
-	for (const struct collet_streamed *call = streams->passing; call; call = call->next)
+	for (; call; call = call->next)
 		if (!atomic_load_explicit(&call->words->passed, memory_order_acquire) && uses(call, first, bytes))
 			return true;
 	return false;
@@ -196,8 +196,8 @@ bool collet_streams_use(const struct collet_context *context, const void *first,
 	bool used = false;
 	for (struct collet_streams *streams = context->streams; streams && !used; streams = streams->next_in_context) {
 		pthread_mutex_lock(&streams->lock);
-		used = one_uses(streams->first, first, bytes) || one_uses(streams->active, first, bytes) ||
-			graphs_use(streams, first, bytes) || ended_use(streams, first, bytes);
+		used = one_uses(streams->first, first, bytes) || unpassed_use(streams->active, first, bytes) ||
+			graphs_use(streams, first, bytes) || unpassed_use(streams->passing, first, bytes);
 		pthread_mutex_unlock(&streams->lock);
 	}
 	return used;

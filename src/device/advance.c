@@ -32,6 +32,7 @@ static void settle(struct collet_direct *direct, struct call *call)
 		return;
 	if (!call->verdict.staged) {
 		request->elsewhere = true;
+		request->ordered = call->verdict.ordered;
 		direct->events->done(request);
 	} else if (direct->events->stage(request, &call->sides) != COLLET_OK) {
 		/* The others go on without this rank. */
@@ -39,7 +40,10 @@ static void settle(struct collet_direct *direct, struct call *call)
 	}
 	request->held = false;
 	direct->group->lanes_dirty = true;
-	collet_direct_put(direct, call);
+	if (call->verdict.ordered && is_leader(direct))
+		collet_order_keep(direct, call);
+	else
+		collet_direct_put(direct, call);
 }
 
 /* Goes on with the first undecided call; false: it has to wait. */
@@ -49,7 +53,7 @@ static bool step(struct collet_direct *direct, struct call *call)
 	case GATHERING:
 		if (!collet_direct_messages_ended(direct, call) || !collet_leader_decide(direct, call))
 			return false;
-		if (call->stage == GATHERING)
+		if (call->stage == GATHERING || call->verdict.ordered)
 			tell(direct, call);
 		return true;
 	case SHARING:
@@ -83,6 +87,7 @@ static bool advance(struct collet_group *group, void *hooked)
 {
 	struct collet_direct *direct = hooked;
 	bool any = false, some = true;
+	collet_order_reap(direct);
 	while (direct->first && some && !has_ended(group)) {
 		if (has_ended(&direct->shadow)) {
 			const int status = atomic_load_explicit(&direct->shadow.ended, memory_order_relaxed);

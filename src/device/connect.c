@@ -229,8 +229,12 @@ collet_status collet_direct_connect(struct collet_direct *direct, bool *fine)
 	collet_status status = run_round(&test, 0, sides, fine);
 	if (status == COLLET_OK && *fine) {
 		check(&test);
+		if (is_leader(direct))
+			collet_order_offer(direct);
 		status = run_round(&test, 1, NULL, fine);
 	}
+	if (status == COLLET_OK && *fine && !is_leader(direct))
+		collet_order_take(direct);
 	if (!test.fine)
 		collet_log(direct->device->log, COLLET_LOG_WARN, "%s", test.why);
 	release(&test);

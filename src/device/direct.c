@@ -63,7 +63,7 @@ collet_status collet_direct_make(struct collet_direct **made, struct collet_devi
 	if (status == COLLET_OK)
 		status = collet_direct_connect(direct, &fine);
 	if (status != COLLET_OK || !fine)
-		collet_direct_free(direct);
+		collet_direct_free(direct, false);
 	else
 		*made = direct;
 	return status;
@@ -87,7 +87,7 @@ static bool wait_for_stream(struct collet_direct *direct)
 
 /* The GPU may still work for a call that has ended: what it works on is other ranks' memory too, which stays open if
  * nobody can wait for that. */
-static void stop_leading(struct collet_direct *direct)
+static void stop_leading(struct collet_direct *direct, bool streams)
 {
 	const bool waited = wait_for_stream(direct);
 	for (struct call *call = direct->first; waited && call; call = call->next)
@@ -97,6 +97,7 @@ static void stop_leading(struct collet_direct *direct)
 		direct->device->kept = true;
 		pthread_mutex_unlock(&direct->group->engine->lock);
 	}
+	collet_order_end(direct, streams || !waited);
 }
 
 /* What is neither the driver's nor the group's. */
@@ -114,11 +115,11 @@ static void free_memory(struct collet_direct *direct)
 	free(direct);
 }
 
-void collet_direct_free(struct collet_direct *direct)
+void collet_direct_free(struct collet_direct *direct, bool streams)
 {
 	if (!direct)
 		return;
-	stop_leading(direct);
+	stop_leading(direct, streams);
 	remove_shadow(direct);
 	free_memory(direct);
 }
@@ -131,5 +132,6 @@ void collet_direct_forget(struct collet_direct *direct)
 	collet_group_remove_hook(direct->group, &direct->hook);
 	collet_fabric_forget(&direct->shadow);
 	collet_group_deinit(&direct->shadow);
+	collet_order_forget(&direct->order);
 	free_memory(direct);
 }

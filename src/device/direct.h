@@ -23,11 +23,13 @@
  *
  * Where ranks have another GPU than their leader, that one reads and writes their memory by whatever links the two.
  *
- * A call on a stream is offered when its stream has come to it, and the stream waits until it is decided and done. */
+ * A call on a stream is offered when its stream has come to it, and the stream waits until it is decided and done.
+ * Where all ranks' are on streams the GPU says that it is done (see order.h), and the verdict that it is at it. */
 #ifndef COLLET_DEVICE_DIRECT_H
 #define COLLET_DEVICE_DIRECT_H
 
 #include "device/device.h"
+#include "device/order.h"
 #include "device/plan.h"
 #include "engine/engine.h"
 
@@ -54,6 +56,7 @@ struct collet_direct_side {
 struct collet_direct_sides {
 	const char *function;        /* for sentences; static */
 	double scale;
+	uint32_t word;               /* of a call on a stream (see order.h); 0: none */
 	struct collet_direct_side side[2];
 };
 
@@ -108,8 +111,8 @@ collet_status collet_direct_make(struct collet_direct **made, struct collet_devi
 /* This rank has memory that is COLLET_SHARED_DESCRIPTOR, or has it no more: tells all leaders that there are, so that
  * no call has to. Under lock. */
 void collet_direct_tell(struct collet_engine *engine, const struct collet_shared *shared, bool gone);
-/* The group has been torn down. NULL is fine. */
-void collet_direct_free(struct collet_direct *direct);
+/* The group has been torn down. streams: some of this rank's may come to their words yet. NULL is fine. */
+void collet_direct_free(struct collet_direct *direct, bool streams);
 /* In a forked child. */
 void collet_direct_forget(struct collet_direct *direct);
 
@@ -120,6 +123,12 @@ collet_status collet_direct_locate(struct collet_direct *direct, struct collet_d
  * verdict is known, and it is a call like any other. Under lock. */
 collet_status collet_direct_begin(
 	struct collet_direct *direct, struct collet_request *request, const struct collet_direct_sides *sides);
+/* For a call on a stream; the word's number is 0 where there is none to be had. By whoever is inside the communicator.
+ */
+void collet_direct_word_take(struct collet_direct *direct, struct collet_order_word *word);
+void collet_direct_word_give(struct collet_direct *direct, const struct collet_order_word *word);
+/* Now and then while a stream of this rank waits for its word: if the GPU has failed, the group ends. Under lock. */
+void collet_direct_look(struct collet_direct *direct);
 /* What has been shared is done on this host's GPU, or never will be. Under lock. */
 void collet_direct_over(void *call);
 

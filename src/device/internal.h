@@ -16,7 +16,7 @@ struct offer {
 	uint32_t fine;               /* connecting: it has no complaint */
 	uint32_t notes;              /* that it has sent to the leader's desk so far, or tried to */
 	uint32_t declined;           /* its buffers are the host's: it awaits no verdict */
-	uint32_t reserved0;
+	uint32_t word;               /* by which the GPU may tell its stream that it is done; 0: its host must */
 	double scale;
 	struct collet_direct_side side[2];
 };
@@ -24,6 +24,7 @@ struct offer {
 struct verdict {
 	uint32_t staged;             /* it goes by way of the host */
 	uint32_t again;              /* descriptors that have been sent are to be sent again */
+	uint32_t ordered;            /* the GPU is at it, and tells streams when it is done (see order.h) */
 };
 
 /* What is called, of which all ranks know the same. */
@@ -58,6 +59,7 @@ struct call {
 	bool over;                   /* SHARING: this host's part of it is */
 	bool surprising;             /* that it goes by way of the host: something has failed */
 	bool suspected;              /* a disagreement has been reported */
+	uint32_t launch;             /* leader: its number among the ordered */
 	struct verdict verdict;
 	struct collet_request **messages;    /* under way; leader: by rank, follower: two */
 	char *offers;                /* leader: by rank, direct->offer_bytes each; follower: its own */
@@ -83,6 +85,7 @@ struct collet_direct {
 	bool beside_leader;          /* in its process, on its GPU: nothing of this rank's has to be opened */
 	struct call *first, **last;  /* undecided, in order */
 	struct call *spare;
+	struct collet_order order;
 	struct collet_span_plan plan;     /* leader */
 	struct collet_span_plan_rank *ranks;      /* leader */
 	struct collet_shown shown;           /* to the leader */

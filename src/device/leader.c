@@ -109,6 +109,8 @@ static const char *launch(struct collet_direct *direct, struct call *call)
 	if (status != COLLET_OK)
 		why = collet_last_error();
 	call->surprising = why != NULL;
+	call->verdict.ordered = !why && collet_order_put(direct, call);
+	call->launch = direct->order.launched;
 	/* Of several launches some may be on their way. */
 	if (why && direct->device->cuda->cuStreamSynchronize(direct->stream) != CU_OK)
 		collet_group_end(direct->group, status, true, why);

@@ -114,7 +114,7 @@ collet_status collet_direct_begin(
 	struct offer *offer = offer_of(direct, call, 0);
 	collet_direct_tell_owed(direct);
 	*offer = (struct offer){ .signature = request->signature, .sequence = request->sequence, .fine = 1,
-		.scale = sides->scale, .side = { sides->side[0], sides->side[1] } };
+		.word = sides->word, .scale = sides->scale, .side = { sides->side[0], sides->side[1] } };
 	const size_t bytes = call->job.listed ? add_lists(direct, offer, &request->shape) : sizeof(*offer);
 	for (uint32_t s = 0; s < 2; s++) {
 		struct collet_direct_side *side = &offer->side[s];

@@ -198,6 +198,7 @@ struct collet_request {
 	bool point_to_point;
 	bool held;                   /* its lanes let nothing in, of it or behind it, until it is said who does it */
 	bool elsewhere;              /* it is done by other means: its lanes pass it over */
+	bool ordered;                /* likewise, and its stream is told by the GPU that does it */
 	struct collet_recorder *apart; /* that has it, since it has no place among the group's calls, about which
 	                                others can be asked; NULL: it has */
 	uint32_t lanes;              /* it uses lanes 0 .. lanes - 1 */

@@ -33,7 +33,7 @@ void collet_request_renew(struct collet_request *request)
 	request->status = COLLET_PENDING;
 	request->lanes_entering = 0;
 	request->items = request->finished_items = 0;
-	request->spoilt = request->held = request->elsewhere = false;
+	request->spoilt = request->held = request->elsewhere = request->ordered = false;
 	request->apart = NULL;
 	request->previous_active = NULL;
 }

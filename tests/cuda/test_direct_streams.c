@@ -1,10 +1,12 @@
 /* Ranks that share a GPU, on streams: the leader does it in one launch, no stream copies anything, and graphs launch it
  * again and again; whatever cannot be done so goes by way of the host, and whatever ends the communicator leaves
  * streams going. */
+#include <dlfcn.h>
 #include <sched.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,6 +15,7 @@
 #include <collet/tools.h>
 
 #include "gpu.h"
+#include "losses.h"
 
 enum { COUNT = 3000, LAUNCHES = 1000, DEATH = 30 };
 
@@ -36,6 +39,13 @@ static collet_status sum(struct gpu *gpu, const struct buffer *buffer)
 {
 	const collet_how how = { .stream = gpu->stream[0], .algorithm = "two_shot" };
 	return collet_allreduce(gpu->rank->comm, buffer->first, buffer->first, COUNT, COLLET_U32, COLLET_SUM, &how);
+}
+
+/* Hosts learn what the GPU has done a moment after their streams; a barrier comes behind that. */
+static uint64_t uses_directly(struct rank *rank)
+{
+	rank_ok(rank, collet_barrier(rank->comm, NULL), "a barrier");
+	return rank_uses(rank, "allreduce:direct");
 }
 
 /* ---- Replays ---- */
@@ -80,9 +90,9 @@ static void replay(struct rank *rank)
 	gpu_synchronize(&gpu, 0);
 	unsetenv("FAKE_CUDA_FAIL");
 	gpu_holds(&gpu, &buffer, gpu_power(rank->size, calls + eager, 1), "after all launches");
-	rank_check(rank, rank_uses(rank, "allreduce:direct") == calls + eager,
-		"%u calls, of which %llu were done directly", calls + eager,
-		(unsigned long long)rank_uses(rank, "allreduce:direct"));
+	const uint64_t direct = uses_directly(rank);
+	rank_check(rank, direct == calls + eager, "%u calls, of which %llu were done directly", calls + eager,
+		(unsigned long long)direct);
 	rank_ok(rank, collet_comm_error(rank->comm), "the error");
 	if (exec[1])
 		(void)gpu.cuda.cuGraphExecDestroy(exec[1]);
@@ -201,6 +211,46 @@ static void blocks_change_places_directly(void **state)
 	}
 }
 
+/* ---- Who tells the streams ---- */
+
+/* A function of the stand-in's own. */
+static void find_fake(const struct gpu *gpu, void *slot, const char *name)
+{
+	void *symbol = dlsym(gpu->program.driver, name);
+	rank_check(gpu->rank, symbol != NULL, "the driver has no %s", name);
+	memcpy(slot, &symbol, sizeof(symbol));
+}
+
+enum { TOLD = 60 };
+
+/* Hosts that told streams would have to ask the driver about each launch; the leader asks now and then, of one that it
+ * has not seen end. */
+static void be_told(struct rank *rank)
+{
+	struct gpu gpu;
+	struct buffer buffer = { 0 };
+	__typeof__(fakeCallsOf) *calls_of;
+	if (!start(rank, &gpu, &buffer))
+		return;
+	find_fake(&gpu, &calls_of, "fakeCallsOf");
+	const unsigned before = calls_of("cuStreamQuery");
+	for (int i = 0; i < TOLD; i++) {
+		rank_ok(rank, sum(&gpu, &buffer), "on a stream");
+		gpu_synchronize(&gpu, 0);
+	}
+	const unsigned asked = calls_of("cuStreamQuery") - before;
+	rank_check(rank, asked < TOLD / 2, "the driver was asked %u times in %d calls", asked, TOLD);
+	gpu_holds(&gpu, &buffer, gpu_power(rank->size, TOLD, 1), "after all calls");
+	rank_check(rank, uses_directly(rank) == TOLD, "they went the wrong way");
+	end(&gpu, &buffer, NULL);
+}
+
+static void the_gpu_tells_streams_that_a_call_is_done(void **state)
+{
+	const struct ranks_options options = { .size = 3, .transport = "shm", .bare = true };
+	ranks_must_pass(&options, be_told);
+}
+
 /* ---- By way of the host ---- */
 
 /* One rank's buffer is the host's, in a graph and without; the others' are the GPU's. Then all go directly again. */
@@ -229,8 +279,8 @@ static void mix(struct rank *rank)
 	gpu_synchronize(&gpu, 0);
 	gpu_holds(&gpu, &own, gpu_power(rank->size, calls + calls / 2, 1), "what was mixed");
 	gpu_holds(&gpu, &buffer, gpu_power(rank->size, calls + calls / 2, 1), "what was not");
-	rank_check(rank, rank_uses(rank, "allreduce:direct") == calls + calls / 2, "%llu were done directly",
-		(unsigned long long)rank_uses(rank, "allreduce:direct"));
+	const uint64_t direct = uses_directly(rank);
+	rank_check(rank, direct == calls + calls / 2, "%llu were done directly", (unsigned long long)direct);
 	buffer_free(&own);
 	end(&gpu, &buffer, exec);
 }
@@ -245,8 +295,61 @@ static void what_is_mixed_goes_by_way_of_the_host(void **state)
 		ranks_must_pass(&worlds[w], mix);
 }
 
+/* What a driver refuses of the leader. */
+struct refused {
+	const char *fail;
+	uint32_t direct;             /* 1: the call is the GPU's all the same, and hosts tell streams that it is done */
+};
+
+/* The stream gets to the call when it is there as a whole: so rank 0's words before it are one, that it has passed. */
+static void call_held(struct gpu *gpu, const struct buffer *buffer, collet_dtype dtype, const char *algorithm,
+	const char *what)
+{
+	const collet_how how = { .stream = gpu->stream[0], .algorithm = algorithm };
+	gpu_hold(gpu, 0, 0);
+	rank_ok(gpu->rank, collet_allreduce(gpu->rank->comm, buffer->first, buffer->first, COUNT,
+			dtype, COLLET_SUM, &how), what);
+	gpu_open(gpu, 0);
+}
+
 /* What the leader's driver refuses is done by the host. */
 static void refuse(struct rank *rank)
+{
+	const struct refused *refused = rank->options->context;
+	struct gpu gpu;
+	struct buffer buffer = { 0 };
+	if (!start(rank, &gpu, &buffer))
+		return;
+	if (rank->rank == 0)
+		setenv("FAKE_CUDA_FAIL", refused->fail, 1);
+	call_held(&gpu, &buffer, COLLET_U32, "two_shot", refused->fail);
+	gpu_synchronize(&gpu, 0);
+	unsetenv("FAKE_CUDA_FAIL");
+	gpu_holds(&gpu, &buffer, rank->size, refused->fail);
+	rank_check(rank, uses_directly(rank) == refused->direct, "it went the wrong way");
+	rank_ok(rank, sum(&gpu, &buffer), "afterwards");
+	gpu_synchronize(&gpu, 0);
+	gpu_holds(&gpu, &buffer, rank->size * rank->size, "afterwards");
+	rank_check(rank, uses_directly(rank) == refused->direct + 1,
+		"the next one went the wrong way");
+	end(&gpu, &buffer, NULL);
+}
+
+static void what_the_driver_refuses_goes_by_way_of_the_host(void **state)
+{
+	static const struct refused failures[] = { { "cuLaunchKernel:0:701", 0 }, { "cuIpcOpenMemHandle:0:205", 0 },
+		{ "cuStreamWriteValue32:2:700", 1 } };
+	for (size_t i = 0; i < sizeof(failures) / sizeof(failures[0]); i++) {
+		const struct ranks_options options = {
+			.size = 2, .transport = "shm", .bare = true, .context = &failures[i] };
+		ranks_must_pass(&options, refuse);
+	}
+}
+
+/* ---- What goes wrong ---- */
+
+/* A call that goes by way of the host. Nobody is told but the communicator, and the streams go on. */
+static void fail_late(struct rank *rank)
 {
 	const char *fail = rank->options->context;
 	struct gpu gpu;
@@ -255,71 +358,68 @@ static void refuse(struct rank *rank)
 		return;
 	if (rank->rank == 0)
 		setenv("FAKE_CUDA_FAIL", fail, 1);
-	rank_ok(rank, sum(&gpu, &buffer), fail);
-	gpu_synchronize(&gpu, 0);
-	unsetenv("FAKE_CUDA_FAIL");
-	gpu_holds(&gpu, &buffer, rank->size, fail);
-	rank_check(rank, rank_uses(rank, "allreduce:two_shot") == 1, "it was done directly");
-	rank_ok(rank, sum(&gpu, &buffer), "afterwards");
-	gpu_synchronize(&gpu, 0);
-	gpu_holds(&gpu, &buffer, rank->size * rank->size, "afterwards");
-	rank_check(rank, rank_uses(rank, "allreduce:direct") == 1, "the next one went the wrong way");
-	end(&gpu, &buffer, NULL);
-}
-
-static void what_the_driver_refuses_goes_by_way_of_the_host(void **state)
-{
-	static const char *const failures[] = { "cuLaunchKernel:0:701", "cuIpcOpenMemHandle:0:205" };
-	for (size_t i = 0; i < sizeof(failures) / sizeof(failures[0]); i++) {
-		const struct ranks_options options = {
-			.size = 2, .transport = "shm", .bare = true, .context = failures[i] };
-		ranks_must_pass(&options, refuse);
-	}
-}
-
-/* ---- What goes wrong ---- */
-
-struct fault {
-	const char *fail;            /* FAKE_CUDA_FAIL of rank 0 */
-	bool staged;                 /* by way of the host, by its algorithm */
-};
-
-/* Nobody is told but the communicator, and the streams go on. */
-static void fail_late(struct rank *rank)
-{
-	const struct fault *fault = rank->options->context;
-	struct gpu gpu;
-	struct buffer buffer = { 0 };
-	if (!start(rank, &gpu, &buffer))
-		return;
-	if (rank->rank == 0)
-		setenv("FAKE_CUDA_FAIL", fault->fail, 1);
-	const collet_how how = { .stream = gpu.stream[0], .algorithm = fault->staged ? "ring" : NULL };
-	rank_ok(rank, collet_allreduce(rank->comm, buffer.first, buffer.first, COUNT, COLLET_F32, COLLET_SUM, &how),
-		fault->fail);
+	call_held(&gpu, &buffer, COLLET_F32, "ring", fail);
 	gpu_synchronize(&gpu, 0);
 	if (rank->rank == 0)
-		rank_status(rank, collet_comm_error(rank->comm), COLLET_ERR_SYSTEM, fault->fail);
+		rank_status(rank, collet_comm_error(rank->comm), COLLET_ERR_SYSTEM, fail);
 	unsetenv("FAKE_CUDA_FAIL");
 	end(&gpu, &buffer, NULL);
 }
 
 static void what_the_driver_refuses_too_late_ends_the_communicator(void **state)
 {
-	/* The GPU's end is not known; it cannot be copied from; nor to, after three copies of the test at creation. */
-	static const struct fault faults[] = {
-		{ "cuStreamQuery:0:700", false }, { "cuMemcpyAsync:0:700", true }, { "cuMemcpyAsync:5:700", true } };
+	/* It cannot be copied from; nor to, after three copies of the test at creation. */
+	static const char *const faults[] = { "cuMemcpyAsync:0:700", "cuMemcpyAsync:5:700" };
 	for (size_t i = 0; i < sizeof(faults) / sizeof(faults[0]); i++) {
 		const struct ranks_options options = {
-			.size = 3, .transport = "shm", .bare = true, .context = &faults[i] };
+			.size = 3, .transport = "shm", .bare = true, .context = faults[i] };
 		ranks_must_pass(&options, fail_late);
 	}
 }
 
+/* The leader's program has freed its buffer when the kernel comes to it. Nobody's host waits for that kernel. */
+static void fault_late(struct rank *rank)
+{
+	struct gpu gpu;
+	struct buffer buffer = { 0 };
+	if (!start(rank, &gpu, &buffer))
+		return;
+	/* From here on nothing is mapped where the buffer has been. */
+	rank_ok(rank, sum(&gpu, &buffer), "before");
+	gpu_synchronize(&gpu, 0);
+	if (rank->rank == 0) {
+		gpu_hold(&gpu, 0, 0);
+		rank_ok(rank, sum(&gpu, &buffer), "the call");
+		buffer_free(&buffer);
+		gpu_open(&gpu, 0);
+		while (collet_comm_error(rank->comm) == COLLET_OK)
+			sched_yield();
+		rank_status(rank, collet_comm_error(rank->comm), COLLET_ERR_SYSTEM, "the leader's");
+		rank_destroy(rank);
+		rank->leaks = true; /* what the driver does not take back any more */
+		return;
+	}
+	rank_ok(rank, sum(&gpu, &buffer), "the call");
+	gpu_synchronize(&gpu, 0);
+	rank_check(rank, collet_comm_error(rank->comm) != COLLET_OK, "a call of which the GPU did nothing");
+	end(&gpu, &buffer, NULL);
+}
+
+static void a_fault_after_the_launch_leaves_no_stream_stuck(void **state)
+{
+	const struct ranks_options options = { .size = 3, .transport = "shm", .bare = true };
+	ranks_must_pass(&options, fault_late);
+}
+
+struct death {
+	uint32_t lost;
+	bool quiet;                  /* nothing is under way then */
+};
+
 /* One rank is killed among the launches; the others' go on, and pass. */
 static void lose_one(struct rank *rank)
 {
-	const uint32_t lost = *(const uint32_t *)rank->options->context;
+	const struct death *death = rank->options->context;
 	struct gpu gpu;
 	struct buffer buffer = { 0 };
 	cu_graph_exec exec = NULL;
@@ -329,9 +429,12 @@ static void lose_one(struct rank *rank)
 	rank_ok(rank, sum(&gpu, &buffer), "captured");
 	rank_ok(rank, sum(&gpu, &buffer), "captured");
 	gpu_end_capture(&gpu, 0, &exec);
+	rank_post(rank, 0);
+	rank_await(rank, 0, rank->size);
 	for (int i = 0; i < 2 * DEATH; i++) {
-		if (rank->rank == lost && i == DEATH) {
-			gpu_synchronize(&gpu, 0);
+		if (rank->rank == death->lost && i == DEATH) {
+			if (death->quiet)
+				gpu_synchronize(&gpu, 0);
 			raise(SIGKILL);
 		}
 		gpu_launch(&gpu, exec, 0);
@@ -345,18 +448,57 @@ static void lose_one(struct rank *rank)
 
 static void a_rank_that_dies_leaves_no_stream_stuck(void **state)
 {
-	for (uint32_t lost = 0; lost < 3; lost += 2) {
+	static const struct death deaths[] = { { 0, true }, { 2, true }, { 0, false }, { 2, false } };
+	for (size_t d = 0; d < sizeof(deaths) / sizeof(deaths[0]); d++) {
 		const struct ranks_options options = {
-			.size = 3, .transport = "shm", .bare = true, .context = &lost };
-		struct ranks *ranks = ranks_start(&options, lose_one);
-		ranks_wait(ranks);
-		for (uint32_t r = 0; r < 3; r++) {
-			const struct rank_report *report = ranks_report(ranks, r);
-			if (r != lost && (report->failed || report->end != RANK_RETURNED))
-				fail_msg("rank %u, when %u is lost: %s", r, lost, report->sentence);
-		}
-		ranks_free(&ranks);
+			.size = 3, .transport = "shm", .bare = true, .context = &deaths[d] };
+		losses_must_spare(&options, lose_one, deaths[d].lost);
 	}
+}
+
+static bool start_alone(struct gpu *gpu, struct rank *rank)
+{
+	return gpu_start(gpu, rank) && rank_create(rank);
+}
+
+static void whoever_is_lost_ends_calls_on_streams(void **state)
+{
+	static const struct loss_call call = {
+		.begin = start_alone, .kind = ALLREDUCE, .count = COUNT, .gpu_way = "direct" };
+	const struct ranks_options options = { .size = 3, .transport = "shm", .bare = true };
+	losses_must_be_told(&options, &call, LOSS_ON_STREAM);
+}
+
+/* All streams have come to the call, and the leader's GPU never gets to it. */
+static void hold_the_gpu(struct rank *rank)
+{
+	struct gpu gpu;
+	struct buffer buffer = { 0 };
+	__typeof__(fakeHold) *hold;
+	if (!start(rank, &gpu, &buffer))
+		return;
+	find_fake(&gpu, &hold, "fakeHold");
+	rank_ok(rank, sum(&gpu, &buffer), "before");
+	gpu_synchronize(&gpu, 0);
+	rank_post(rank, 0);
+	rank_await(rank, 0, rank->size);
+	hold(true);
+	/* On a busy machine, too, all ranks' streams have come to it long before. */
+	const collet_how how = { .stream = gpu.stream[0], .timeout_ns = INT64_C(3) * 1000 * 1000 * 1000 };
+	rank_ok(rank, collet_allreduce(rank->comm, buffer.first, buffer.first, COUNT, COLLET_U32, COLLET_SUM, &how),
+		"on a stream");
+	gpu_synchronize(&gpu, 0);
+	rank_status(rank, collet_comm_error(rank->comm), COLLET_ERR_TIMEOUT, "the error");
+	rank_check(rank, strstr(collet_last_error(), "has been given it and has not done it") != NULL, "%s",
+		collet_last_error());
+	hold(false);
+	end(&gpu, &buffer, NULL);
+}
+
+static void a_gpu_that_never_gets_to_a_call_is_told_of(void **state)
+{
+	const struct ranks_options options = { .size = 3, .transport = "shm", .bare = true };
+	ranks_must_pass(&options, hold_the_gpu);
 }
 
 /* Rank 0's stream is held up: its calls return all the same. Others' are destroyed with calls under way. */
@@ -383,13 +525,59 @@ static void calls_return_at_once_and_communicators_go_when_streams_have_passed(v
 	ranks_must_pass(&options, go_early);
 }
 
+/* The last rank destroys a communicator with a call under way, to which rank 0's stream has not come: whatever the
+ * others hear of first, its going or that call's end, they are told who it was and what. */
+static void leave_with_a_call(struct rank *rank)
+{
+	struct gpu gpu;
+	struct buffer buffer = { 0 };
+	if (!start(rank, &gpu, &buffer))
+		return;
+	if (rank->rank == 0)
+		gpu_hold(&gpu, 0, 0);
+	/* The stream of the one that leaves is at the call when this word is there, or almost. */
+	gpu.cuda.cuStreamWriteValue32_v2(gpu.stream[0], gpu_gate(&gpu, 1), 1, 0);
+	rank_ok(rank, sum(&gpu, &buffer), "on a stream");
+	rank_post(rank, 0);
+	if (rank->rank == rank->size - 1) {
+		rank_await(rank, 0, rank->size);
+		while (!atomic_load(&gpu.gates[1]))
+			sched_yield();
+		rank_destroy(rank);
+		rank_post(rank, 1);
+	} else {
+		rank_await(rank, 1, 1);
+		gpu_open(&gpu, 0);
+		while (collet_comm_error(rank->comm) == COLLET_OK)
+			sched_yield();
+		char last[32];
+		snprintf(last, sizeof(last), "rank %u on ", rank->size - 1);
+		const char *sentence = collet_last_error();
+		const size_t length = strlen(sentence);
+		rank_check(rank, strstr(sentence, last) && length && sentence[length - 1] != ' ', "%s", sentence);
+	}
+	end(&gpu, &buffer, NULL);
+}
+
+static void who_leaves_with_a_call_under_way_is_named(void **state)
+{
+	const struct ranks_options options = { .size = 3, .transport = "shm", .bare = true };
+	for (int i = 0; i < 5; i++)
+		ranks_must_pass(&options, leave_with_a_call);
+}
+
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
 		/* What ranks that are threads do counts for FAKE_CUDA_FAIL: they come last. */
 		cmocka_unit_test(what_the_driver_refuses_too_late_ends_the_communicator),
 		cmocka_unit_test(what_the_driver_refuses_goes_by_way_of_the_host),
+		cmocka_unit_test(a_fault_after_the_launch_leaves_no_stream_stuck),
 		cmocka_unit_test(a_rank_that_dies_leaves_no_stream_stuck),
+		cmocka_unit_test(whoever_is_lost_ends_calls_on_streams),
+		cmocka_unit_test(a_gpu_that_never_gets_to_a_call_is_told_of),
+		cmocka_unit_test(the_gpu_tells_streams_that_a_call_is_done),
+		cmocka_unit_test(who_leaves_with_a_call_under_way_is_named),
 		cmocka_unit_test(calls_return_at_once_and_communicators_go_when_streams_have_passed),
 		cmocka_unit_test(what_the_library_does_spoils_no_capture),
 		cmocka_unit_test(blocks_change_places_directly),
