@@ -162,11 +162,12 @@ typedef struct collet_plan {
 	const char *gpu;
 	const char *gpu_algorithm;
 	/* The model's time of that, and what it would be of each link that the call crosses alone: copies between GPUs
-	 * and page-locked memory, GPUs' own memory, messages. Where it goes in pieces they work at the same time. All
-	 * 0: the model has no link for it ("executor"). */
+	 * and page-locked memory, GPUs' own memory (where one does what is on several, the links between them if
+	 * these take longer), messages (of an "executor", between kernels). Where it goes in pieces they work at the
+	 * same time. */
 	double gpu_ns, gpu_copies_ns, gpu_memory_ns, gpu_messages_ns;
-	/* A GPU's links are the tuning's, of a row called "cuda"; else they are from data sheets, which no GPU has
-	 * confirmed (docs/algorithms.md). */
+	/* A GPU's links are the tuning's, of rows called "cuda" and, between kernels, "cuda_ipc"; else they are from
+	 * data sheets, which no GPU has confirmed (docs/algorithms.md). */
 	bool gpu_measured;
 	uint8_t reserved[7];
 } collet_plan;

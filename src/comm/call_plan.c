@@ -78,18 +78,19 @@ static collet_status choose(collet_comm *comm, const struct collet_call_argument
 	struct collet_request *request, struct collet_decision *choice)
 {
 	const bool commutes = call->op == COLLET_OP_COUNT || call->op != COLLET_USER || how->user_op->commutative;
+	const struct collet_way_call way = {
+		.collective = call->collective, .op = call->op, .dtype = call->dtype, .shape = &request->shape };
+	const struct collet_way_choices by = collet_way_choices(comm, &way, call->input != NULL);
 	request->named = how->algorithm != NULL;
-	*choice = collet_choose(&comm->table, call->collective, commutes, &request->shape, request->element_bytes);
+	*choice = collet_choose(by.table, call->collective, commutes, &request->shape, request->element_bytes);
 	if (how->algorithm) {
 		const struct collet_program *named = collet_program_find(call->collective, how->algorithm);
 		const collet_status status = take_named(call, how->algorithm, named, request, commutes);
 		if (status != COLLET_OK)
 			return status;
-		*choice = collet_choose_for(&comm->inputs, named, &request->shape, request->element_bytes);
+		*choice = collet_choose_for(by.inputs, named, &request->shape, request->element_bytes);
 		return COLLET_OK;
 	}
-	const struct collet_way_call way = {
-		.collective = call->collective, .op = call->op, .dtype = call->dtype, .shape = &request->shape};
 	if (collet_way_is_by_host(comm, &way) && !comm->context->forced[call->collective]) {
 		*choice = collet_choose_for(&comm->inputs, collet_program_find(call->collective, "hierarchical"),
 			&request->shape, request->element_bytes);
@@ -98,7 +99,7 @@ static collet_status choose(collet_comm *comm, const struct collet_call_argument
 	/* COLLET_ALGORITHM forces where it can, so that one setting may cover a whole program. */
 	const struct collet_program *forced = comm->context->forced[call->collective];
 	if (forced && take_named(call, forced->name, forced, request, commutes) == COLLET_OK) {
-		*choice = collet_choose_for(&comm->inputs, forced, &request->shape, request->element_bytes);
+		*choice = collet_choose_for(by.inputs, forced, &request->shape, request->element_bytes);
 		request->named = true;
 	}
 	return COLLET_OK;

@@ -7,10 +7,11 @@
 
 #include "comm/direct.h"
 #include "comm/executed_internal.h"
+#include "comm/gpu_cost.h"
 #include "core/types.h"
 #include "device/direct.h"
 
-enum { LOOK_NS = 200 * 1000, NAMING_NS = 2 * 1000 * 1000 };
+enum { LOOK_NS = 200 * 1000, NAMING_NS = 200 * 1000 * 1000 };
 static const int64_t PATIENCE_NS = INT64_C(10) * 1000 * 1000 * 1000;
 
 /* ---- From a planned request to what a kernel does ---- */
@@ -84,6 +85,22 @@ bool collet_executed_is_for(const collet_comm *comm, enum collet_collective coll
 	return comm->executions &&
 	       (!comm->executions->led || collet_shape_bytes(collective, shape, collet_dtype_bytes(dtype)) <=
 						  COLLET_EXECUTOR_LED_MOST_BYTES);
+}
+
+struct collet_way_choices collet_executed_choices(const collet_comm *comm)
+{
+	return (struct collet_way_choices){ &comm->executions->inputs, &comm->executions->table };
+}
+
+/* Every rank computes the same: links are rank 0's. */
+static void fill_choices(struct collet_executions *executions)
+{
+	const collet_comm *comm = executions->comm;
+	bool measured;
+	const collet_link_cost *link = collet_gpu_kernel_link(comm->context, &measured);
+	executions->inputs = (struct collet_choice_inputs){ .size = comm->group.size, .hosts = 1, .local = link,
+		.remote = link, .scratch_bytes = comm->inputs.scratch_bytes };
+	collet_choice_table_fill(&executions->table, &executions->inputs);
 }
 
 /* Is it done here, as all ranks know? What a leader does better is its (see device/executor.h), and what no kernel does
@@ -199,8 +216,8 @@ const struct collet_recorder *collet_executed_recorder(const collet_comm *comm)
 }
 
 /* What two ranks of this process have called: their own kernels, by number. A call is recorded when it has been put on
- * its stream, which the other's kernel may find out a moment before; but graphs that are launched in another order are
- * never found. */
+ * its stream, which the other's kernel may find out before: by a moment, or, on a busy machine, until that thread runs
+ * again. Graphs that are launched in another order are never found. */
 static bool name_both(const collet_comm *comm, uint32_t rank, char sentence[COLLET_ERROR_BYTES])
 {
 	const struct collet_executions *executions = comm->executions;
@@ -209,10 +226,12 @@ static bool name_both(const collet_comm *comm, uint32_t rank, char sentence[COLL
 	char mine[160], theirs[160];
 	if (!executions->led)
 		return false;
+	bool left = collet_together_has_left(executions->together, rank);
 	while (!collet_together_differ(executions->together, comm->group.rank, rank, &own, &others)) {
-		if (collet_clock_ns() >= deadline)
+		if (left || collet_clock_ns() >= deadline)
 			return false;
 		sched_yield();
+		left = collet_together_has_left(executions->together, rank);
 	}
 	collet_call_describe(&own, mine, sizeof(mine));
 	collet_call_describe(&others, theirs, sizeof(theirs));
@@ -279,8 +298,10 @@ collet_status collet_comm_make_executed(collet_comm *comm)
 	if (!comm->direct && collet_direct_fits(&comm->group) == COLLET_DIRECT_ALL)
 		return COLLET_OK;
 	const bool led = comm->direct != NULL;
+	bool measured;
+	const struct collet_executor_lanes lanes = collet_gpu_lanes(collet_gpu_kernel_link(comm->context, &measured));
 	const collet_status status =
-		collet_executor_make(&executor, &comm->context->device, &comm->group, led, &exchanging);
+		collet_executor_make(&executor, &comm->context->device, &comm->group, led, lanes, &exchanging);
 	if (status != COLLET_OK || !executor)
 		return status;
 	struct collet_executions *made = calloc(1, sizeof(*made));
@@ -294,6 +315,7 @@ collet_status collet_comm_make_executed(collet_comm *comm)
 	made->executor = executor;
 	made->together = collet_executor_together(executor);
 	made->led = led;
+	fill_choices(made);
 	if (led)
 		collet_together_show(made->together, comm->group.rank, &made->apart);
 	made->last = &made->pending;

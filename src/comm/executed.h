@@ -7,6 +7,7 @@
 #define COLLET_COMM_EXECUTED_H
 
 #include "comm/staged.h"
+#include "comm/way.h"
 
 /* Finds out whether the ranks' GPUs reach each other, if each rank has one, or whether kernels of those that share one
  * run at the same time; blocks for as long. COLLET_ERR_*: the group
@@ -18,6 +19,8 @@ collet_status collet_executed_call(collet_comm *comm, const struct collet_call_a
 /* Is a call of something, with a built-in operation and of no v-form, done here, and not by a leader? */
 bool collet_executed_is_for(const collet_comm *comm, enum collet_collective collective,
 	const struct collet_shape *shape, collet_dtype dtype);
+/* By what those are chosen. Only where there are any. */
+struct collet_way_choices collet_executed_choices(const collet_comm *comm);
 /* Of calls that have no number among the communicator's; NULL: all have. */
 const struct collet_recorder *collet_executed_recorder(const collet_comm *comm);
 /* A kernel that waited too long ends the communicator, once somebody looks. Any thread. */

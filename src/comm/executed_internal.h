@@ -52,6 +52,8 @@ struct collet_executions {
 	 * lie among these, which are by when they are made: so these have no number in the communicator, but among
 	 * themselves. */
 	bool led;
+	struct collet_choice_inputs inputs; /* what calls that are done here are chosen by */
+	struct collet_choice_table table;
 	struct collet_recorder apart; /* of these, by their own numbers; where there is a leader */
 	uint64_t tickets;		  /* given out */
 	bool asked;			  /* who disagrees; under the engine's lock */

@@ -3,7 +3,9 @@
 #include <math.h>
 #include <string.h>
 
+#include "comm/executed.h"
 #include "core/types.h"
+#include "device/direct.h"
 
 enum { CELL_UNIT = 64 << 10 };
 
@@ -21,6 +23,45 @@ struct collet_gpu_link collet_gpu_link_of(const struct collet_context *context)
 		.copy_s = found->byte_ns[COLLET_COST_CLASSES - 1] * 1e-9,
 		.memory_s = found->reduce_byte_ns * 1e-9,
 		.measured = true };
+}
+
+const collet_link_cost *collet_gpu_kernel_link(const struct collet_context *context, bool *measured)
+{
+	static const collet_link_cost reasoned = {
+		.transport = "cuda_ipc",
+		.ranks = 2,
+		.cores = 2,
+		.latency_ns = 1500,
+		.message_ns = 300,
+		.piece_ns = 300,
+		.byte_ns = { 1 / 10., 1 / 20., 1 / 60., 1 / 200. },
+		.reduce_byte_ns = 1 / 1500.,
+		.near_bytes = UINT64_MAX,
+		.channel_parts = { 1 },
+		.least_piece_bytes = 4 << 10,
+		.most_piece_bytes = 4 << 20,
+	};
+	const collet_link_cost *found =
+		collet_tuning_find(context->links, context->agreement.links, "cuda_ipc", context->launch.size, 0);
+	*measured = found != NULL;
+	return found ? found : &reasoned;
+}
+
+static double within(double value, double least, double most)
+{
+	return value < least ? least : value > most ? most : value;
+}
+
+struct collet_executor_lanes collet_gpu_lanes(const collet_link_cost *link)
+{
+	/* What a tuning may say is bounded here: of windows' memory, and of blocks. */
+	enum { LANES_MOST = 32, LEAST_BYTES = 4 << 10, MOST_BYTES = 16 << 20 };
+	const double one = link->byte_ns[1], all = link->byte_ns[COLLET_COST_CLASSES - 1],
+		     empty = link->latency_ns + link->message_ns;
+	return (struct collet_executor_lanes){
+		.most = (uint32_t)within(all > 0 ? ceil(one / all - 1e-6) : LANES_MOST, 1, LANES_MOST),
+		.bytes = (uint32_t)within(one > 0 ? empty / one : MOST_BYTES, LEAST_BYTES, MOST_BYTES),
+	};
 }
 
 size_t collet_gpu_cell_bytes(const struct collet_gpu_link *link, size_t bytes)
@@ -84,12 +125,18 @@ static struct traffic hosted_traffic(
 	}
 }
 
-/* ---- What that takes ---- */
-
 static double larger(double a, double b)
 {
 	return a > b ? a : b;
 }
+
+/* What a leader's links carry one way, if the others of its host have GPUs of their own: in bytes. */
+static double peers_traffic(const struct sides *sides, double g, double block)
+{
+	return larger(sides->in * sides->givers, sides->out * sides->takers) * (g - 1) / g * block;
+}
+
+/* ---- What that takes ---- */
 
 /* In pieces: the slowest of copies in, messages and copies out, whose first and last pieces nothing hides. */
 static double in_pieces(
@@ -104,12 +151,10 @@ static double in_pieces(
 	return 2 * link->start_s + ends + larger(larger(in, out), others_s);
 }
 
-/* How many ranks have one GPU, where most do. */
-static double sharing_of(const collet_comm *comm, const struct collet_shape *shape)
+/* How many ranks a host has, where it has most. */
+static double most_of_host(const struct collet_shape *shape)
 {
 	uint32_t most = 1;
-	if (!comm->gpu_each_host)
-		return comm->direct ? shape->size : 1;
 	for (uint32_t h = 0; shape->host_first && h < shape->hosts; h++) {
 		const uint32_t count = shape->host_first[h + 1] - shape->host_first[h];
 		most = count > most ? count : most;
@@ -117,25 +162,50 @@ static double sharing_of(const collet_comm *comm, const struct collet_shape *sha
 	return most;
 }
 
+static void add_links(const collet_comm *comm, double bytes, struct collet_gpu_cost *cost)
+{
+	bool measured;
+	if (collet_direct_has_one_gpu(comm->direct))
+		return;
+	const collet_link_cost *between = collet_gpu_kernel_link(comm->context, &measured);
+	cost->memory_s = larger(cost->memory_s, bytes * between->byte_ns[COLLET_COST_CLASSES - 1] * 1e-9);
+	cost->measured = cost->measured && measured;
+}
+
 bool collet_gpu_cost_of(const collet_comm *comm, const struct collet_way_call *call, const char *way,
 	struct collet_way cut, struct collet_gpu_cost *cost)
 {
 	const struct collet_gpu_link link = collet_gpu_link_of(comm->context);
 	const size_t element = collet_dtype_bytes(call->dtype);
-	const double g = sharing_of(comm, call->shape), block = (double)(call->shape->count * element);
+	const bool hosted = way && strcmp(way, "hosted") == 0, direct = way && strcmp(way, "direct") == 0;
+	const double g = hosted ? most_of_host(call->shape) : direct ? call->shape->size : comm->gpu_ranks;
+	const double block = (double)(call->shape->count * element);
 	const struct sides sides = sides_of(call, g);
 	struct traffic traffic = staged_traffic(&sides, block);
-	*cost = (struct collet_gpu_cost){ 0 };
-	if (!way || strcmp(way, "executor") == 0)
+	*cost = (struct collet_gpu_cost){ .measured = link.measured };
+	if (!way)
 		return false;
-	if (strcmp(way, "direct") == 0) {
+	if (strcmp(way, "executor") == 0) {
+		const struct collet_choice_inputs *inputs = collet_executed_choices(comm).inputs;
+		bool measured;
+		(void)collet_gpu_kernel_link(comm->context, &measured);
+		cost->measured = cost->measured && measured;
+		cost->messages_s = collet_choice_cost(inputs, call->program, call->shape, element, cut);
+		cost->total_s = link.start_s + cost->messages_s;
+		return true;
+	}
+	if (direct) {
 		cost->memory_s = (traffic.in + traffic.out) * link.memory_s;
+		add_links(comm, peers_traffic(&sides, g, block), cost);
 		cost->total_s = link.start_s + cost->memory_s;
 		return true;
 	}
-	if (strcmp(way, "hosted") == 0) {
+	if (hosted) {
 		traffic = hosted_traffic(call, &sides, g, block);
 		cost->memory_s = traffic.memory * link.memory_s;
+		/* What inner nodes of an all-reduce's tree come to is kept with them, and read again. */
+		const double inner = call->collective == COLLET_ALLREDUCE ? (g / 2 - 1) * block : 0;
+		add_links(comm, peers_traffic(&sides, g, block) + inner, cost);
 		cost->messages_s = collet_choice_cost_between(&comm->inputs, call->program, call->shape, element, cut);
 		cost->total_s =
 			in_pieces(&link, &traffic, larger(cost->messages_s, cost->memory_s), &cost->copies_s);

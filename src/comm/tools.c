@@ -269,7 +269,7 @@ static void price_gpu(
 	plan->gpu_copies_ns = cost.copies_s * 1e9;
 	plan->gpu_memory_ns = cost.memory_s * 1e9;
 	plan->gpu_messages_ns = cost.messages_s * 1e9;
-	plan->gpu_measured = collet_gpu_link_of(comm->context).measured;
+	plan->gpu_measured = cost.measured;
 }
 
 collet_status collet_comm_plan(collet_comm *comm, const char *collective, uint64_t count, collet_dtype dtype,
@@ -285,11 +285,12 @@ collet_status collet_comm_plan(collet_comm *comm, const char *collective, uint64
 		return collet_fail(COLLET_ERR_ARGUMENT, "collet_comm_plan: dtype or root makes no sense");
 	struct collet_shape shape = collet_shape_of(which, comm->group.rank, comm->group.size, root, count);
 	collet_layout_by_host(comm, &shape, op != COLLET_USER);
-	struct collet_decision decision = collet_choose(&comm->table, which, op != COLLET_USER, &shape, element);
 	const struct collet_program *forced = comm->context->forced[which];
 	const bool combines = which == COLLET_ALLREDUCE || which == COLLET_REDUCE || which == COLLET_REDUCE_SCATTER;
 	struct collet_way_call way = {
 		.collective = which, .op = combines ? op : COLLET_OP_COUNT, .dtype = dtype, .shape = &shape};
+	const struct collet_way_choices by = collet_way_choices(comm, &way, false);
+	struct collet_decision decision = collet_choose(by.table, which, op != COLLET_USER, &shape, element);
 	if (!forced && collet_way_is_by_host(comm, &way))
 		decision = collet_choose_for(
 			&comm->inputs, collet_program_find(which, "hierarchical"), &shape, element);
@@ -306,13 +307,13 @@ collet_status collet_comm_plan(collet_comm *comm, const char *collective, uint64
 	}
 	way.named = forced && can(forced, &shape, element);
 	if (way.named)
-		decision = collet_choose_for(&comm->inputs, forced, &shape, element);
+		decision = collet_choose_for(by.inputs, forced, &shape, element);
 	memset(plan, 0, sizeof(*plan));
 	way.program = decision.program;
 	plan->gpu = collet_way_of(comm, &way, &plan->gpu_algorithm);
 	plan->algorithm = decision.program->name;
 	const struct collet_way cut = {decision.piece_bytes, decision.channels};
-	plan->predicted_ns = collet_choice_cost(&comm->inputs, decision.program, &shape, element, cut) * 1e9;
+	plan->predicted_ns = collet_choice_cost(by.inputs, decision.program, &shape, element, cut) * 1e9;
 	price_gpu(comm, &way, cut, plan);
 	const uint32_t fan_in = decision.program->fan_in ? decision.program->fan_in(&shape) : shape.size;
 	plan->most_piece_bytes = (uint32_t)(collet_piece_elements(UINT32_MAX, fan_in, element) * element);

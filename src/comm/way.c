@@ -11,6 +11,19 @@ static bool is_any_order(const struct collet_way_call *call)
 	return !call->named || call->op == COLLET_OP_COUNT || collet_op_is_exact(call->op, call->dtype);
 }
 
+struct collet_way_choices collet_way_choices(const collet_comm *comm, const struct collet_way_call *call, bool listed)
+{
+	const bool moves = call->collective != COLLET_BARRIER && (call->shape->count || listed);
+	const struct collet_way_choices hosts = { &comm->inputs, &comm->table };
+	if (!comm->executions || comm->context->deterministic || call->op == COLLET_USER ||
+		!collet_executed_is_for(comm, call->collective, call->shape, call->dtype))
+		return hosts;
+	/* A leader has the lists, and what moves nothing is the host's where there is one. */
+	if (comm->direct && (listed || !moves))
+		return hosts;
+	return collet_executed_choices(comm);
+}
+
 bool collet_way_is_by_host(const collet_comm *comm, const struct collet_way_call *call)
 {
 	return comm->gpu_each_host && collet_program_between(call->collective) && call->op != COLLET_USER &&

@@ -23,6 +23,14 @@ struct collet_way_call {
 	bool named;                           /* asked for, and not chosen */
 };
 
+/* What its algorithm is chosen by, alike on all ranks: where kernels of the ranks' own do it, by what these take, else
+ * by what the host's cores do. listed: of a v-form. program is not read. */
+struct collet_way_choices {
+	const struct collet_choice_inputs *inputs;
+	const struct collet_choice_table *table;
+};
+struct collet_way_choices collet_way_choices(
+	const collet_comm *comm, const struct collet_way_call *call, bool listed);
 /* Does it go by hosts, if no algorithm is asked for? Alike on all ranks. */
 bool collet_way_is_by_host(const collet_comm *comm, const struct collet_way_call *call);
 /* Where hosts' ranks have GPUs: may leaders go between hosts for all, by this program? Alike on all ranks. */

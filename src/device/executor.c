@@ -41,7 +41,7 @@ struct collet_taping collet_executor_cut(const struct collet_executor *executor,
 	const uint64_t most = parts * executor->channels <= executor->window.lanes
 				      ? executor->channels
 				      : at_least(executor->window.lanes / parts, 1);
-	uint64_t wanted = channels ? channels : bytes ? bytes / EXECUTOR_CHANNEL_BYTES : most;
+	uint64_t wanted = channels ? channels : bytes ? bytes / executor->lanes.bytes : most;
 	wanted = quick ? 1 : at_most(at_least(wanted, 1), most);
 	uint64_t piece = bytes ? bytes / (shape->size * wanted * 2) : executor->piece_bytes;
 	piece = piece_bytes ? piece_bytes : at_least(piece, LEAST_PIECE_BYTES);
@@ -229,7 +229,8 @@ static uint32_t most_on_a_gpu(const struct collet_group *group)
 }
 
 collet_status collet_executor_make(struct collet_executor **made, struct collet_device *device,
-	struct collet_group *group, bool led, const struct collet_executor_exchange *exchange)
+	struct collet_group *group, bool led, struct collet_executor_lanes lanes,
+	const struct collet_executor_exchange *exchange)
 {
 	bool fine = false;
 	*made = NULL;
@@ -245,6 +246,7 @@ collet_status collet_executor_make(struct collet_executor **made, struct collet_
 	executor->group = group;
 	executor->exchange = exchange;
 	executor->led = led;
+	executor->lanes = lanes;
 	executor->neighbours = most_on_a_gpu(group);
 	executor->opened = opened;
 	const collet_status status = collet_executor_connect(executor, &fine);

@@ -31,6 +31,13 @@ struct collet_executor;
  * and that takes longer than all of a small call. */
 static const uint64_t COLLET_EXECUTOR_LED_MOST_BYTES = UINT64_C(256) << 10;
 
+/* How many lanes share a call of the kernels, by what the model knows of the link between them (comm/gpu_cost.h). Alike
+ * on all ranks. */
+struct collet_executor_lanes {
+	uint32_t most;               /* of a part: they carry what the link does */
+	uint32_t bytes;              /* of a call, for each of them: less is under way for a shorter time than a flag */
+};
+
 /* How ranks tell each other while theirs are made: bytes of each, to all, by rank. Blocks. */
 struct collet_executor_exchange {
 	collet_status (*run)(void *context, const void *own, void *all, size_t bytes);
@@ -42,7 +49,8 @@ bool collet_executor_fits(const struct collet_group *group);
 /* Of a group that does; all ranks at once. led: larger calls go by a leader. *made NULL: they go other ways, as all of
  * them know, and whoever it is for has logged why. COLLET_ERR_*: what the exchange came to. */
 COLLET_MUST_USE collet_status collet_executor_make(struct collet_executor **made, struct collet_device *device,
-	struct collet_group *group, bool led, const struct collet_executor_exchange *exchange);
+	struct collet_group *group, bool led, struct collet_executor_lanes lanes,
+	const struct collet_executor_exchange *exchange);
 /* Of ranks some of which share a GPU; else NULL. */
 struct collet_together *collet_executor_together(const struct collet_executor *executor);
 /* What is launched leaves as soon as it waits, and what is launched later at once. NULL is fine. */
@@ -51,7 +59,8 @@ void collet_executor_stop(struct collet_executor *executor);
  * soon as nothing runs here any more. What is still behind something else on its stream after a second leaves when it
  * begins: that is not waited for. */
 void collet_executor_leave(struct collet_executor *executor);
-/* Waits until nothing runs any more. false: after 10 s something may, and what it uses is not freed. NULL is fine. */
+/* Waits until nothing runs any more. false: after 10 s something may, or a fault has broken its context, which frees
+ * nothing any more: what it uses stays, and the device is kept. NULL is fine. */
 bool collet_executor_free(struct collet_executor *executor);
 /* In a forked child. */
 void collet_executor_forget(struct collet_executor *executor);

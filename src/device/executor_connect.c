@@ -163,7 +163,8 @@ static collet_status lay_out(struct connecting *connecting)
 	/* A share, so that several communicators' launches fit a GPU together: in whatever order they begin on each. */
 	const uint32_t fit = resident / (parts * executor->neighbours), share = fit / EXECUTOR_SHARES;
 	const uint32_t most =
-		executor->led ? COLLET_EXECUTOR_LED_MOST_BYTES / EXECUTOR_CHANNEL_BYTES : EXECUTOR_CHANNELS;
+		executor->led && COLLET_EXECUTOR_LED_MOST_BYTES / executor->lanes.bytes < executor->lanes.most ?
+			(uint32_t)(COLLET_EXECUTOR_LED_MOST_BYTES / executor->lanes.bytes) : executor->lanes.most;
 	executor->channels = share > most ? most : share ? share : fit < 2 ? fit : 2;
 	if (!executor->channels)
 		return collet_fail(COLLET_ERR_UNSUPPORTED,

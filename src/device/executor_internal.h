@@ -8,8 +8,6 @@
 #include "device/executor.h"
 
 enum {
-	EXECUTOR_CHANNELS = 16,      /* of a part, at most; */
-	EXECUTOR_CHANNEL_BYTES = 64 << 10,   /* of a call, for each channel of it */
 	EXECUTOR_SHARES = 4,         /* all lanes of so many communicators run on a GPU at the same time */
 	EXECUTOR_TAPES = 256,        /* that are kept, but for those of graphs */
 	EXECUTOR_TAPE_BLOCK = 1 << 20
@@ -50,6 +48,7 @@ struct collet_executor {
 	struct collet_group *group;
 	const struct collet_executor_exchange *exchange;     /* while it is made */
 	bool led;                    /* larger calls go by a leader */
+	struct collet_executor_lanes lanes;
 	uint32_t neighbours;         /* ranks on one GPU, at most, this one with them */
 	struct collet_together *together;    /* NULL: each rank has a GPU of its own */
 	uint32_t taken;              /* blocks of this rank's GPU */

@@ -1,5 +1,6 @@
 /* Before ranks rely on each other's kernels: that what a GPU's copies write is there, and that collectives through all
  * lanes give what they should. Nobody's kernel waits for another's for ever: a test has a deadline. */
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "core/status.h"
@@ -24,20 +25,56 @@ static collet_status copy(struct collet_executor *executor, cu_pointer to, const
 	return status == COLLET_OK ? waited : status;
 }
 
+/* A rank's GPU, as nvidia-smi -L has it. */
+enum { GPU_NAME_BYTES = sizeof("GPU-01234567-0123-0123-0123-0123456789ab") };
+static const char *gpu_of(const struct collet_executor *executor, uint32_t rank, char name[GPU_NAME_BYTES])
+{
+	const struct collet_group *group = executor->group;
+	const uint8_t *uuid = group->engine->cards[collet_group_world_rank(group, rank)].gpu;
+	int used = snprintf(name, GPU_NAME_BYTES, "GPU-");
+	for (uint32_t i = 0; i < sizeof(((struct collet_card *)0)->gpu); i++)
+		used += snprintf(name + used, GPU_NAME_BYTES - (size_t)used, "%s%02x",
+			i == 4 || i == 6 || i == 8 || i == 10 ? "-" : "", uuid[i]);
+	return name;
+}
+
+#define WHAT_TO_TRY "an IOMMU or PCIe ACS may lead it astray: try iommu=pt on the kernel's command line, or ACS off"
+
+/* Always fails. */
+static collet_status complain_of(const struct collet_executor *executor, uint32_t from, const char *what)
+{
+	const uint32_t rank = executor->group->rank;
+	char theirs[GPU_NAME_BYTES], own[GPU_NAME_BYTES];
+	return collet_fail(COLLET_ERR_SYSTEM, "cuda: what rank %u's GPU (%s) writes to rank %u's (%s) %s; " WHAT_TO_TRY,
+		from, gpu_of(executor, from, theirs), rank, gpu_of(executor, rank, own), what);
+}
+
+/* Whose words seem not to have come, of those that are wrong: one from whom there are most of these. */
 static collet_status check(const struct collet_executor *executor, const uint32_t *words, uint64_t count)
 {
-	uint64_t wrong = 0;
+	const uint32_t rank = executor->group->rank;
+	uint64_t wrong = 0, lost[COLLET_TAPE_RANKS] = { 0 };
+	uint32_t from = !rank;
+	char what[80], own[GPU_NAME_BYTES];
 	for (uint64_t i = 0; i < count; i++) {
-		uint32_t expected = 0;
+		uint32_t difference = words[i];
 		for (uint32_t r = 0; r < executor->group->size; r++)
-			expected ^= pattern(r, i);
-		wrong += words[i] != expected;
+			difference ^= pattern(r, i);
+		wrong += difference != 0;
+		for (uint32_t r = 0; r < executor->group->size && difference; r++)
+			lost[r] += difference == pattern(r, i);
 	}
 	if (!wrong)
 		return COLLET_OK;
-	return collet_fail(COLLET_ERR_SYSTEM,
-		"cuda: of %llu words that went from GPU to GPU %llu are wrong; is an IOMMU in the way?",
-		(unsigned long long)count, (unsigned long long)wrong);
+	for (uint32_t r = 0; r < executor->group->size; r++)
+		from = r != rank && lost[r] > lost[from] ? r : from;
+	if (!lost[from])
+		return collet_fail(COLLET_ERR_SYSTEM,
+			"cuda: of %llu words that GPUs write to rank %u's (%s) %llu are wrong; " WHAT_TO_TRY,
+			(unsigned long long)count, rank, gpu_of(executor, rank, own), (unsigned long long)wrong);
+	snprintf(what, sizeof(what), "is missing from %llu of %llu words", (unsigned long long)lost[from],
+		(unsigned long long)count);
+	return complain_of(executor, from, what);
 }
 
 /* A kernel's first launch may have to wait for whatever runs on the GPU: before any waits for another's. It does
@@ -95,11 +132,7 @@ collet_status collet_executor_check_lines(struct collet_executor *executor)
 			return status;
 		for (uint32_t i = 0; i < sizeof(words) / sizeof(words[0]); i++)
 			if (words[i] != pattern(r, i))
-				return collet_fail(COLLET_ERR_SYSTEM,
-					"cuda: what rank %u's GPU has written to this rank's is not there; is an IOMMU "
-					"in "
-					"the way?",
-					r);
+				return complain_of(executor, r, "is not there");
 	}
 	return COLLET_OK;
 }
@@ -154,8 +187,7 @@ collet_status collet_executor_check_test(struct collet_executor *executor, const
 	if (result != CU_OK)
 		return collet_cuda_fail(executor->cuda, result, "testing a GPU's windows");
 	if (collet_executor_complains(executor, &late) == COLLET_EXECUTOR_LATE)
-		return collet_fail(COLLET_ERR_SYSTEM,
-			"cuda: what rank %u's GPU has written to this rank's has not come in 10 s", late);
+		return complain_of(executor, late, "has not come in 10 s");
 	const collet_status status =
 		copy(executor, test->memory, test->words, test->count * sizeof(uint32_t), true);
 	return status == COLLET_OK ? check(executor, test->words, test->count) : status;

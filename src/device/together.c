@@ -20,7 +20,10 @@ struct collet_together {
 	uint32_t size, users;
 	struct member {
 		_Atomic uint64_t calls; /* made; LEFT, too, of those that are not of this process */
-		const struct collet_recorder *recorder; /* NULL: it shows none. Under lock */
+		/* NULL: it shows none. Of one that has left, what it had called: others may find out only then that
+		 * they disagree. Under lock. */
+		const struct collet_recorder *recorder;
+		struct collet_recorder left;
 	} members[]; /* by rank */
 };
 
@@ -127,17 +130,24 @@ void collet_together_leave(struct collet_together *together, uint32_t rank)
 	if (!together)
 		return;
 	pthread_mutex_lock(&process.lock);
-	atomic_store_explicit(&together->members[rank].calls, LEFT, memory_order_relaxed);
-	together->members[rank].recorder = NULL;
+	struct member *member = &together->members[rank];
 	const bool last = !--together->users;
+	if (member->recorder && !last && collet_recorder_copy(&member->left, member->recorder) == COLLET_OK)
+		member->recorder = &member->left;
+	else
+		member->recorder = NULL;
+	atomic_store_explicit(&member->calls, LEFT, memory_order_relaxed);
 	struct collet_together **at = &process.first;
 	while (last && *at != together)
 		at = &(*at)->next;
 	if (last)
 		*at = together->next;
 	pthread_mutex_unlock(&process.lock);
-	if (last)
-		free(together);
+	if (!last)
+		return;
+	for (uint32_t r = 0; r < together->size; r++)
+		collet_recorder_deinit(&together->members[r].left);
+	free(together);
 }
 
 /* Relaxed, both: they order nothing but what the driver is asked for, which has locks of its own. */
@@ -172,6 +182,11 @@ static bool differ(const struct collet_recorder *own, const struct collet_record
 			collet_call_signature(&mine->call) != collet_call_signature(&theirs->call))
 			return true;
 	return false;
+}
+
+bool collet_together_has_left(const struct collet_together *together, uint32_t rank)
+{
+	return atomic_load_explicit(&together->members[rank].calls, memory_order_relaxed) == LEFT;
 }
 
 bool collet_together_differ(const struct collet_together *together, uint32_t rank, uint32_t other,

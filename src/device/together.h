@@ -31,8 +31,10 @@ struct collet_together *collet_together_join(uint64_t group, uint32_t rank, uint
 void collet_together_leave(struct collet_together *together, uint32_t rank);
 /* This rank makes a call: which one that is, from 1 on. All ranks make them in one order. */
 uint64_t collet_together_call(struct collet_together *together, uint32_t rank);
-/* Where this rank's calls are recorded, the first as number 0; until it leaves. */
+/* Where this rank's calls are recorded, the first as number 0. When it leaves a copy is taken. */
 void collet_together_show(struct collet_together *together, uint32_t rank, const struct collet_recorder *recorder);
+/* Whoever has left calls nothing more. */
+bool collet_together_has_left(const struct collet_together *together, uint32_t rank);
 /* The first call, of those that both have made and are recorded yet, that two ranks have not made alike. false: there
  * is none. */
 bool collet_together_differ(const struct collet_together *together, uint32_t rank, uint32_t other,

@@ -37,6 +37,18 @@ collet_status collet_recorder_init(struct collet_recorder *recorder)
 	return COLLET_OK;
 }
 
+collet_status collet_recorder_copy(struct collet_recorder *copy, const struct collet_recorder *from)
+{
+	const collet_status status = collet_recorder_init(copy);
+	if (status != COLLET_OK)
+		return status;
+	memcpy(copy->ring, from->ring, COLLET_RECORDS * sizeof(*copy->ring));
+	atomic_init(&copy->calls, collet_recorder_count(from));
+	copy->first_ticks = from->first_ticks;
+	copy->first_ns = from->first_ns;
+	return COLLET_OK;
+}
+
 void collet_recorder_deinit(struct collet_recorder *recorder)
 {
 	free(recorder->ring);

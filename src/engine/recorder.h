@@ -52,6 +52,8 @@ struct collet_recorder {
 };
 
 collet_status collet_recorder_init(struct collet_recorder *recorder);
+/* Of one that nobody writes meanwhile. */
+collet_status collet_recorder_copy(struct collet_recorder *copy, const struct collet_recorder *from);
 void collet_recorder_deinit(struct collet_recorder *recorder);
 /* Calls come in order of their sequence. Both by one thread at a time, at a moment in ticks. signature: the call's own;
  * history: with all before it. */

@@ -79,6 +79,17 @@ static void a_call_is_explained(void **state)
 			"4 MiB piped     doubling"},
 		{"COLLET_CUDA_DIRECT=0", "explain alltoall -n 2 --device cuda --sizes 4K", 0, "4 KiB staged"},
 		{"FAKE_CUDA_DEVICES=2", "explain reduce -n 2 --device cuda --sizes 4M", 0, "4 MiB executor  "},
+		{"FAKE_CUDA_DEVICES=4", "explain allreduce -n 4 --device cuda --sizes 64M", 0,
+			"64 MiB executor  two_shot                 661.6 "},
+		{"FAKE_CUDA_DEVICES=4", "explain allreduce -n 4 --device cuda --sizes 4M", 0,
+			"4 MiB executor  halving_doubling "},
+		{"FAKE_CUDA_DEVICES=4 COLLET_DETERMINISTIC=1", "explain allreduce -n 4 --device cuda --sizes 4M", 0,
+			"4 MiB executor  two_shot "},
+		{"FAKE_CUDA_DEVICES=4", "explain allreduce -n 4 --device cuda --sizes 64M", 0, "  not measured\n"},
+		/* No launcher says which of its host's ranks it is. */
+		{"FAKE_CUDA_DEVICES=2 WORLD_SIZE=2 COLLET_STORE=unix:test-device-$$ "
+		 "sh -c 'RANK=1 \"$0\" \"$@\" & RANK=0 \"$0\" \"$@\" && wait'",
+			"explain reduce --device cuda --sizes 4M", 0, "4 MiB executor  "},
 		{"", "explain barrier -n 2 --device cuda --sizes 4", 0, "no call that a GPU has buffers of"},
 		{"FAKE_CUDA_DEVICES=0", "explain allreduce -n 2 --device cuda", 1, "finds no GPU"},
 	};
@@ -89,12 +100,13 @@ static void a_call_is_explained(void **state)
 /* What is measured of a GPU is what its calls are then explained by; the host's links stay as they were. */
 static void a_gpus_links_are_tuned(void **state)
 {
-	char file[] = "/tmp/collet-tuning-XXXXXX", with[64];
+	char file[] = "/tmp/collet-tuning-XXXXXX", with[64], apart[96];
 	const int made = mkstemp(file);
 	assert_true(made >= 0);
 	close(made);
 	unlink(file);
 	snprintf(with, sizeof(with), "COLLET_TUNING=%s", file);
+	snprintf(apart, sizeof(apart), "FAKE_CUDA_DEVICES=4 COLLET_TUNING=%s", file);
 	const struct row rows[] = {
 		{with, "tune --device cuda --check", 0, "# a copy to page-locked memory: "},
 		{with, "tune --device cuda", 0, "# written to /tmp/collet-tuning-"},
@@ -105,6 +117,16 @@ static void a_gpus_links_are_tuned(void **state)
 	};
 	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
 		run(&rows[i]);
+	/* Where a flag takes long to be seen, kernels send fewer messages one after the other. */
+	FILE *tuned = fopen(file, "r+");
+	assert_non_null(tuned);
+	assert_int_equal(fseek(tuned, -(long)strlen("end\n"), SEEK_END), 0);
+	fputs("link cuda_ipc 4 4\nlatency 1000000\nmessage 300\npiece 300\nbyte 0.005 0.005 0.005 0.005\nfar_byte 0\n"
+	      "reduce_byte 0.001\nfar_reduce_byte 0\nnear 1000000000\npieces 4096 4194304\nchannels 1 0 0 0\nend\n",
+		tuned);
+	fclose(tuned);
+	run(&(struct row){ apart, "explain allreduce -n 4 --device cuda --sizes 4M", 0, "4 MiB executor  direct " });
+	run(&(struct row){ apart, "explain allreduce -n 4 --device cuda --sizes 4M", 0, "  measured\n" });
 	unlink(file);
 }
 

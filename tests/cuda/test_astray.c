@@ -1,16 +1,19 @@
-/* A machine whose GPU reads or writes beside other processes' memory, without any error: found out when the
- * communicator is made, said, and gone round by way of the host. */
+/* A machine whose GPU reads or writes beside other processes' memory, or other GPUs', without any error: found out when
+ * the communicator is made, said, and gone round by way of the host. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include <cmocka.h>
 
 #include "comm/comm.h"
+#include "comm/executed_internal.h"
+#include "device/executor_internal.h"
 #include "program.h"
 #include "ranks.h"
 
@@ -40,12 +43,27 @@ static void check_log(struct rank *rank, const struct row *row, const char *text
 	rank_check(rank, !strstr(text, leader) == !(row->astray && rank->rank == 0), "it has logged: %s", text);
 }
 
+static void add_up(struct rank *rank, const struct program *program)
+{
+	struct buffer buffer;
+	uint32_t values[COUNT];
+	for (int i = 0; i < COUNT; i++)
+		values[i] = 7;
+	if (!rank_check(rank, buffer_make(&buffer, program, true, sizeof(values)) && buffer_write(&buffer, values),
+		    "a buffer"))
+		return;
+	rank_ok(rank, collet_allreduce(rank->comm, buffer.first, buffer.first, COUNT, COLLET_U32, COLLET_SUM, NULL),
+		"a sum");
+	rank_check(rank, buffer_read(&buffer, values), "reading a buffer");
+	for (int i = 0; i < COUNT; i++)
+		rank_check(rank, values[i] == 7 * rank->size, "element %d is %u", i, values[i]);
+	buffer_free(&buffer);
+}
+
 static void create(struct rank *rank)
 {
 	const struct row *row = rank->options->context;
 	struct program program;
-	struct buffer buffer;
-	uint32_t values[COUNT];
 	char text[4096];
 	const int log = memfd_create("log", MFD_CLOEXEC);
 	if (!rank_check(rank, log >= 0 && dup2(log, STDERR_FILENO) >= 0 && program_start(&program, 0), "no GPU"))
@@ -58,17 +76,7 @@ static void create(struct rank *rank)
 	read_log(log, text, sizeof(text));
 	check_log(rank, row, text);
 	rank_check(rank, !rank->comm->direct == !!row->astray, "the ranks rely on it, or not");
-	for (int i = 0; i < COUNT; i++)
-		values[i] = 7;
-	if (rank_check(rank, buffer_make(&buffer, &program, true, sizeof(values)) && buffer_write(&buffer, values),
-			    "a buffer")) {
-		rank_ok(rank, collet_allreduce(rank->comm, buffer.first, buffer.first, COUNT, COLLET_U32, COLLET_SUM,
-				      NULL), "a sum");
-		rank_check(rank, buffer_read(&buffer, values), "reading a buffer");
-		for (int i = 0; i < COUNT; i++)
-			rank_check(rank, values[i] == 7 * rank->size, "element %d is %u", i, values[i]);
-		buffer_free(&buffer);
-	}
+	add_up(rank, &program);
 	rank_destroy(rank);
 	rank_check(rank, program_end(&program), "another context is current than before");
 	close(log);
@@ -93,11 +101,128 @@ static void one_wrong_bit_is_found_out(void **state)
 	ranks_must_pass(&options, create);
 }
 
+/* ---- Of GPUs that write to each other ---- */
+
+enum place { ALL, WORDS, QUICK_SLOTS, SLOTS };
+
+struct write_row {
+	const char *name;
+	uint32_t size;
+	uint32_t astray;             /* ranks whose GPU writes astray, a bit each: the last ones */
+	enum place place;            /* what of others' windows it does not get to */
+	bool hurry;                  /* what kernels wait for does not come, so that they wait until their time is up */
+	const char *words;           /* that is logged of one that writes astray, */
+	const char *two;             /* and where there are two */
+};
+
+/* What FAKE_CUDA_ASTRAY is to be for it. */
+static bool describe(const struct write_row *row, const struct collet_window *window, char text[64])
+{
+	enum { PAGE = 4096, LANE = 1 };
+	const bool words = row->place == WORDS, quick = row->place == QUICK_SLOTS;
+	const uint32_t lane = quick ? 0 : LANE;
+	const uint64_t first = words ? 0 : collet_window_slot_at(window, quick, lane, 0, 0);
+	const uint64_t end =
+		words ? collet_window_words(window) : collet_window_slot_at(window, quick, lane + 1, 0, 0);
+	snprintf(text, 64, "writes:%llu:%llu", (unsigned long long)first, (unsigned long long)(end - first));
+	if (row->place == ALL)
+		text[strlen("writes")] = '\0';
+	return window->lanes > LANE && first % PAGE == 0 && end % PAGE == 0;
+}
+
+/* Of the stand-in: one byte again and again. */
+static const char *gpu_of(uint32_t rank, char name[64])
+{
+	int used = 0;
+	for (uint32_t i = 0; i < 16; i++)
+		used += snprintf(name + used, 64 - (size_t)used, "%s%02x",
+			i == 4 || i == 6 || i == 8 || i == 10 ? "-" : "", 0xf0 + rank);
+	return name;
+}
+
+static void check_complaint(struct rank *rank, const struct write_row *row, const char *text)
+{
+	static const char hint[] = "an IOMMU or PCIe ACS may lead it astray: try iommu=pt on the kernel's command "
+				   "line, or ACS off";
+	const uint32_t others = row->astray & ~(UINT32_C(1) << rank->rank);
+	const uint32_t from = (uint32_t)ffs((int)others) - 1;
+	char whose[128], complaint[512], own[64], name[64];
+	/* A slow machine may find another rank late, too. */
+	if (!others && !row->hurry)
+		rank_check(rank, !*text, "%s: it has logged: %s", row->name, text);
+	if (!others)
+		return;
+	const bool two = others & (others - 1);
+	if (two)
+		snprintf(whose, sizeof(whose), "of 16384 words that GPUs write");
+	else
+		snprintf(whose, sizeof(whose), "what rank %u's GPU (GPU-%s) writes", from, gpu_of(from, name));
+	snprintf(complaint, sizeof(complaint),
+		"collectives of ranks with GPUs go by way of the host: cuda: %s to rank %u's (GPU-%s) %s; %s\n", whose,
+		rank->rank, gpu_of(rank->rank, own), two ? row->two : row->words, hint);
+	rank_check(rank, strstr(text, complaint) != NULL, "%s: it has logged: %s and not: %s", row->name, text,
+		complaint);
+}
+
+/* A communicator that relies on windows tells what they are like; the next one is not to. */
+static void write_astray(struct rank *rank)
+{
+	const struct write_row *row = rank->options->context;
+	struct program program;
+	collet_options options;
+	collet_comm *before = NULL;
+	char store[64], text[4096], astray[64];
+	const int log = memfd_create("log", MFD_CLOEXEC);
+	rank_fill_options(rank, 1, &options, store);
+	if (!rank_check(rank, log >= 0 && dup2(log, STDERR_FILENO) >= 0 && program_start(&program, (int)rank->rank),
+		    "no GPU") ||
+		!rank_ok(rank, collet_comm_create(&before, &options), "a communicator") ||
+		!rank_check(rank, before->executions && describe(row, &before->executions->executor->window, astray),
+			"its windows"))
+		return;
+	rank_ok(rank, collet_comm_destroy(&before), "destroying it");
+	setenv("COLLET_LOG", "warn", 1);
+	if (row->astray >> rank->rank & 1)
+		setenv("FAKE_CUDA_ASTRAY", astray, 1);
+	if (row->hurry)
+		setenv("FAKE_CUDA_CLOCK", "20", 1);
+	if (!rank_create(rank))
+		return;
+	read_log(log, text, sizeof(text));
+	check_complaint(rank, row, text);
+	rank_check(rank, !rank->comm->executions && !rank->comm->direct, "%s: the ranks rely on it", row->name);
+	add_up(rank, &program);
+	rank_check(rank, rank_sent(rank).messages > 0, "%s: no messages", row->name);
+	rank_destroy(rank);
+	rank_check(rank, program_end(&program), "another context is current than before");
+	close(log);
+}
+
+static void writes_to_other_gpus_that_do_not_arrive_are_found_out(void **state)
+{
+	static const char lost[] = "is missing from 4096 of 16384 words";
+	static const struct write_row rows[] = {
+		{ "nothing arrives", 2, 2, ALL, false, "is not there", NULL },
+		{ "no numbers do", 2, 2, WORDS, true, "has not come in 10 s", NULL },
+		{ "nothing short does", 2, 2, QUICK_SLOTS, true, "has not come in 10 s", NULL },
+		{ "one lane does not", 2, 2, SLOTS, false, "is missing from 4096 of 32768 words", NULL },
+		{ "of one rank of four", 4, 8, SLOTS, false, lost, NULL },
+		{ "of two ranks", 4, 12, SLOTS, false, lost, "4096 are wrong" },
+	};
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+		const struct ranks_options options = {
+			.size = rows[i].size, .transport = "shm", .bare = true, .context = &rows[i] };
+		print_message("%s\n", rows[i].name);
+		ranks_must_pass(&options, write_astray);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(memory_that_is_not_what_it_seems_is_found_out),
 		cmocka_unit_test(one_wrong_bit_is_found_out),
+		cmocka_unit_test(writes_to_other_gpus_that_do_not_arrive_are_found_out),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -8,7 +8,7 @@
 
 #include "device/executor_internal.h"
 
-enum { SLOT_BYTES = 128 << 10, CHANNELS = 8 };
+enum { SLOT_BYTES = 128 << 10, CHANNELS = 8, LANE_BYTES = 64 << 10 };
 
 struct row {
 	uint32_t size;
@@ -23,6 +23,7 @@ struct row {
 static void check(const struct row *row)
 {
 	struct collet_executor executor = { .channels = CHANNELS, .piece_bytes = SLOT_BYTES,
+		.lanes = { CHANNELS, LANE_BYTES },
 		.window = collet_window_for(row->size, CHANNELS, SLOT_BYTES) };
 	const struct collet_program *program = collet_program_find(COLLET_ALLREDUCE, row->algorithm);
 	const struct collet_shape shape = collet_shape_of(COLLET_ALLREDUCE, 0, row->size, 0, row->bytes / 4);
@@ -55,8 +56,29 @@ static void calls_are_cut_by_their_size(void **state)
 		check(&rows[i]);
 }
 
+static void a_lane_has_what_the_link_says(void **state)
+{
+	static const struct {
+		uint32_t lane_bytes, channels;
+	} rows[] = { { 16 << 10, CHANNELS }, { 36000, 3 }, { LANE_BYTES, 2 }, { 16 << 20, 1 } };
+	const struct collet_program *program = collet_program_find(COLLET_ALLREDUCE, "ring");
+	const struct collet_shape shape = collet_shape_of(COLLET_ALLREDUCE, 0, 4, 0, 32 << 10);
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+		const struct collet_executor executor = { .channels = CHANNELS, .piece_bytes = SLOT_BYTES,
+			.lanes = { CHANNELS, rows[i].lane_bytes },
+			.window = collet_window_for(4, CHANNELS, SLOT_BYTES) };
+		const struct collet_taping cut =
+			collet_executor_cut(&executor, program, &shape, 4, 128 << 10, 0, 0);
+		if (cut.channels != rows[i].channels)
+			fail_msg("%u bytes a lane: %u channels", rows[i].lane_bytes, cut.channels);
+	}
+}
+
 int main(void)
 {
-	const struct CMUnitTest tests[] = { cmocka_unit_test(calls_are_cut_by_their_size) };
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(calls_are_cut_by_their_size),
+		cmocka_unit_test(a_lane_has_what_the_link_says),
+	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

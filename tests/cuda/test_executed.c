@@ -49,20 +49,6 @@ static void end(struct gpu *gpu)
 	rank_check(rank, program_end(&gpu->program), "another context is current than before");
 }
 
-/* That the communicator has sent, by way of the host. */
-static uint64_t messages(struct rank *rank)
-{
-	collet_stat stats[128];
-	const size_t most = sizeof(stats) / sizeof(stats[0]);
-	size_t count = 0;
-	uint64_t sent = 0;
-	rank_ok(rank, collet_comm_stats(rank->comm, stats, most, &count), "statistics");
-	for (size_t i = 0; i < count && i < most; i++)
-		if (stats[i].kind == COLLET_STAT_TRANSPORT)
-			sent += stats[i].messages_sent;
-	return sent;
-}
-
 /* ---- The matrix ---- */
 
 static const uint64_t counts[] = { 0, 1, 16, 257, 1000, 5003, 40000 };
@@ -72,9 +58,16 @@ struct task {
 	uint64_t seed;
 };
 
-static bool run_row(struct gpu *gpu, const struct row *row, uint64_t mixed)
+/* Chosen on both sides they may differ, in the order of operands too, which wild values show. */
+static const char *algorithm_of(const struct row *row, uint64_t mixed)
 {
 	static const char *const algorithms[] = { NULL, "direct", "tree", "two_shot" };
+	const char *named = row->call == CALL_ALLREDUCE ? algorithms[mixed >> 2 & 3] : NULL;
+	return !named && call_infos[row->call].reduces && row->values == VALUES_WILD ? "direct" : named;
+}
+
+static bool run_row(struct gpu *gpu, const struct row *row, uint64_t mixed)
+{
 	const bool all_on_gpu = mixed & 3;
 	const uint64_t own = rows_mix(mixed, gpu->rank->rank);
 	const struct way way = { .send_on_gpu = all_on_gpu || (own & 1),
@@ -84,7 +77,7 @@ static bool run_row(struct gpu *gpu, const struct row *row, uint64_t mixed)
 		.stream = own & 16 ? gpu->stream : NULL,
 		.streams = &gpu->cuda,
 		.host = gpu->host,
-		.algorithm = row->call == CALL_ALLREDUCE ? algorithms[mixed >> 2 & 3] : NULL };
+		.algorithm = algorithm_of(row, mixed) };
 	return row_matches_host(gpu->rank, &gpu->program, row, &way);
 }
 
@@ -95,14 +88,14 @@ static void all_rows(struct rank *rank)
 	bool fine = start(&gpu, rank, true);
 	if (!fine)
 		return;
-	const uint64_t sent = messages(rank);
+	const uint64_t sent = rank_sent(rank).messages;
 	struct row_walk walk = { .share = task->share, .seed = task->seed, .counts = counts,
 		.count_count = sizeof(counts) / sizeof(counts[0]), .barriers = true };
 	struct row row;
 	uint64_t mixed;
 	while (fine && row_next(&walk, rank->size, &row, &mixed))
 		fine = run_row(&gpu, &row, mixed);
-	rank_check(rank, messages(rank) == sent, "some calls went by way of the host");
+	rank_check(rank, rank_sent(rank).messages == sent, "some calls went by way of the host");
 	end(&gpu);
 }
 
@@ -176,10 +169,10 @@ static void fail_once(struct rank *rank)
 	unsetenv("FAKE_CUDA_ASTRAY");
 	if (!started || !make_ones(&gpu, &buffer))
 		return;
-	const uint64_t sent = messages(rank);
+	const uint64_t sent = rank_sent(rank).messages;
 	rank_ok(rank, sum(&gpu, &buffer, NULL), failure);
 	check_all(&gpu, &buffer, rank->size);
-	rank_check(rank, messages(rank) > sent, "%s: it did not go by way of the host", failure);
+	rank_check(rank, rank_sent(rank).messages > sent, "%s: it did not go by way of the host", failure);
 	const collet_how how = { .stream = gpu.stream };
 	rank_ok(rank, sum(&gpu, &buffer, &how), "on a stream");
 	rank_check(rank, gpu.cuda.cuStreamSynchronize(gpu.stream) == CU_OK, "the stream");
@@ -372,10 +365,10 @@ static void split(struct rank *rank)
 	collet_comm *whole = rank->comm, *part = NULL;
 	if (rank_ok(rank, collet_comm_split(whole, rank->rank % 2, rank->size - rank->rank, &part), "split")) {
 		rank->comm = part;
-		const uint64_t sent = messages(rank);
+		const uint64_t sent = rank_sent(rank).messages;
 		rank_ok(rank, sum(&gpu, &buffer, NULL), "in a part");
 		check_all(&gpu, &buffer, collet_comm_size(part));
-		rank_check(rank, messages(rank) == sent, "a part's went by way of the host");
+		rank_check(rank, rank_sent(rank).messages == sent, "a part's went by way of the host");
 		rank->comm = whole;
 		rank_ok(rank, sum(&gpu, &buffer, NULL), "in the whole");
 		collet_comm_destroy(&part);

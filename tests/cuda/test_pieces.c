@@ -57,9 +57,34 @@ static void a_copy_that_costs_nothing_is_no_trouble(void **state)
 	assert_int_equal(collet_gpu_piped_least(&link), 2 * UNIT);
 }
 
+/* As many lanes as fill the link, each with what takes as long as an empty message; nonsense is bounded. */
+static void lanes_are_the_links(void **state)
+{
+	static const struct {
+		const char *name;
+		collet_link_cost link;
+		struct collet_executor_lanes lanes;
+	} rows[] = {
+		{ "NVLink 3, as reasoned",
+			{ .latency_ns = 1500, .message_ns = 300, .byte_ns = { 0.1, 0.05, 1 / 60., 0.005 } },
+			{ 10, 36000 } },
+		{ "PCIe: two fill it", { .latency_ns = 3000, .message_ns = 1000, .byte_ns = { 0.1, 0.08, 0.05, 0.04 } },
+			{ 2, 50000 } },
+		{ "one fills it", { .latency_ns = 1000, .byte_ns = { 0.1, 0.05, 0.05, 0.05 } }, { 1, 20000 } },
+		{ "nothing is known", { .latency_ns = 1000 }, { 32, 16 << 20 } },
+		{ "no latency", { .byte_ns = { 1, 1, 1, 0.001 } }, { 32, 4096 } },
+	};
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+		const struct collet_executor_lanes lanes = collet_gpu_lanes(&rows[i].link);
+		if (lanes.most != rows[i].lanes.most || lanes.bytes != rows[i].lanes.bytes)
+			fail_msg("%s: %u lanes of %u bytes", rows[i].name, lanes.most, lanes.bytes);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(lanes_are_the_links),
 		cmocka_unit_test(no_other_cut_is_much_better),
 		cmocka_unit_test(pieces_begin_where_they_halve_what_copies_add),
 		cmocka_unit_test(a_copy_that_costs_nothing_is_no_trouble),

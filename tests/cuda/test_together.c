@@ -11,6 +11,7 @@
 
 #include <collet/tools.h>
 
+#include "device/together.h"
 #include "gpu.h"
 #include "row_calls.h"
 
@@ -318,13 +319,18 @@ static void on_the_legacy_stream(struct rank *rank)
 	struct buffer buffer = { 0 }, large = { 0 };
 	if (!start(&gpu, rank, 1) || !gpu_make(&gpu, &buffer, COUNT, 1) || !gpu_make(&gpu, &large, LONG_COUNT, 1))
 		return;
+	/* Whoever fills a buffer waits for the legacy stream, and so for what others' blocking ones have been given. */
+	rank_post(rank, READY);
+	rank_await(rank, READY, rank->size);
 	const collet_how legacy = { .stream = (void *)(uintptr_t)CU_LEGACY_STREAM },
 			 own = { .stream = (void *)(uintptr_t)CU_PER_THREAD_STREAM };
 	rank_status(rank, sum(&gpu, &buffer, &legacy), COLLET_ERR_UNSUPPORTED, "a short call");
 	rank_check(rank, strstr(collet_last_error(), "legacy default stream") != NULL, "%s", collet_last_error());
 	rank_ok(rank, sum(&gpu, &buffer, &own), "on the thread's");
-	rank_ok(rank, sum(&gpu, &large, rank->rank ? &own : &legacy), "a long call, on one rank's");
 	rank_check(rank, gpu.cuda.cuStreamSynchronize(own.stream) == CU_OK, "the thread's stream");
+	/* One that waits for no legacy stream, as the thread's does. */
+	const collet_how apart = { .stream = gpu.stream[0] };
+	rank_ok(rank, sum(&gpu, &large, rank->rank ? &apart : &legacy), "a long call, on one rank's");
 	gpu_holds(&gpu, &buffer, rank->size, "on the thread's");
 	rank_ok(rank, sum(&gpu, &buffer, NULL), "afterwards");
 	buffer_free(&buffer);
@@ -337,6 +343,33 @@ static void short_calls_are_refused_the_legacy_stream(void **state)
 {
 	const struct ranks_options options = { .size = 2, .mode = RANKS_THREADS, .bare = true, .transport = "shm" };
 	ranks_must_pass(&options, on_the_legacy_stream);
+}
+
+/* Each call waits for the other's stream before it begins, and that for the call: streams that wait for each other. */
+static void tie_streams(struct rank *rank)
+{
+	struct gpu gpu;
+	struct buffer large = { 0 };
+	if (!start(&gpu, rank, 1) || !gpu_make(&gpu, &large, LONG_COUNT, 1))
+		return;
+	collet_how how = { .stream = (void *)(uintptr_t)(rank->rank ? CU_PER_THREAD_STREAM : CU_LEGACY_STREAM),
+			   .timeout_ns = 200 * 1000000 };
+	rank_post(rank, READY);
+	rank_await(rank, READY, rank->size);
+	collet_status status = sum(&gpu, &large, &how);
+	rank_check(rank, gpu.cuda.cuStreamSynchronize(how.stream) == CU_OK, "the stream");
+	if (status == COLLET_OK)
+		status = collet_comm_error(rank->comm);
+	rank_status(rank, status, COLLET_ERR_TIMEOUT, "streams that wait for each other");
+	rank_destroy(rank);
+	buffer_free(&large);
+	gpu_end(&gpu);
+}
+
+static void streams_that_wait_for_each_other_end_at_the_deadline(void **state)
+{
+	const struct ranks_options options = { .size = 2, .mode = RANKS_THREADS, .bare = true, .transport = "shm" };
+	ranks_must_pass(&options, tie_streams);
 }
 
 /* ---- When ranks do not come together ---- */
@@ -437,6 +470,33 @@ static void no_kernel_keeps_another_rank_from_calling(void **state)
 	unsetenv("FAKE_CUDA_FREE_WAITS");
 }
 
+/* Others may find out only then that they have called something else. */
+static void what_a_rank_called_is_known_when_it_has_left(void **state)
+{
+	struct collet_recorder recorders[2];
+	struct collet_together *together = NULL;
+	struct collet_call own, others;
+	for (uint32_t r = 0; r < 2; r++) {
+		const struct collet_call call = { .count = 5 + r };
+		const uint64_t signature = collet_call_signature(&call);
+		assert_int_equal(collet_recorder_init(&recorders[r]), COLLET_OK);
+		together = collet_together_join(1, r, 2);
+		assert_non_null(together);
+		assert_false(collet_together_has_left(together, r));
+		collet_together_show(together, r, &recorders[r]);
+		assert_false(collet_together_differ(together, 0, 1, &own, &others));
+		collet_recorder_start(&recorders[r], &call, signature, collet_call_history(signature, 0), 1);
+	}
+	collet_together_leave(together, 1);
+	collet_recorder_deinit(&recorders[1]);
+	assert_true(collet_together_has_left(together, 1));
+	assert_true(collet_together_differ(together, 0, 1, &own, &others));
+	assert_int_equal(own.count, 5);
+	assert_int_equal(others.count, 6);
+	collet_together_leave(together, 0);
+	collet_recorder_deinit(&recorders[0]);
+}
+
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
@@ -445,6 +505,8 @@ int main(int argc, char **argv)
 		cmocka_unit_test(what_may_not_run_side_by_side_is_the_leaders),
 		cmocka_unit_test(there_is_room_for_so_many_kernels),
 		cmocka_unit_test(short_calls_are_refused_the_legacy_stream),
+		cmocka_unit_test(streams_that_wait_for_each_other_end_at_the_deadline),
+		cmocka_unit_test(what_a_rank_called_is_known_when_it_has_left),
 		cmocka_unit_test(whoever_is_lost_ends_the_call_of_all),
 		cmocka_unit_test(no_kernel_keeps_another_rank_from_calling),
 		cmocka_unit_test(every_call_gives_what_the_host_gives),
