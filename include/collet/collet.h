@@ -380,7 +380,8 @@ COLLET_API collet_status collet_mem_deregister(collet_comm *comm, void *memory);
 /* ---- Statistics --------------------------------------------------------------------------------------------- */
 
 typedef enum collet_stat_kind {
-	COLLET_STAT_TRANSPORT = 0,  /* name: the transport; sums over its conduits */
+	COLLET_STAT_TRANSPORT = 0,  /* name: the transport; sums over its conduits. "cuda_ipc": messages from GPU to
+	                               GPU, of which the pair's own transport carried only the announcement */
 	COLLET_STAT_CONDUIT,        /* name: the transport; peer and channel say which (tcp: one socket each) */
 	COLLET_STAT_ALGORITHM,      /* name: "allreduce:ring"; calls and payload bytes */
 	COLLET_STAT_ROUNDING        /* name: "rounding"; messages_sent: elements rounded to 16 or 8 bits */

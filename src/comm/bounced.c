@@ -1,8 +1,10 @@
 #include "comm/bounced.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "cuda/pipe.h"
+#include "device/pull.h"
 #include "engine/bounce.h"
 
 /* One side. */
@@ -15,7 +17,14 @@ struct bounced {
 	bool sends;
 	uint32_t stale;              /* marks in the pipe of a request before, whose message nobody wanted */
 	const char *what;            /* for sentences */
+	struct collet_pull_offer offer; /* of what is sent; the receiver's says nothing */
+	struct collet_opened *opened;   /* the sender's, while it is pulled from */
+	bool pulling;
 };
+
+static_assert(sizeof(struct collet_pull_offer) <= COLLET_BOUNCE_OFFER_WORDS * sizeof(uint64_t), "an offer has room");
+
+static const char pulling_what[] = "copying a message from GPU to GPU";
 
 static collet_status copy_next(struct bounced *bounced)
 {
@@ -35,7 +44,8 @@ static collet_status copy_next(struct bounced *bounced)
 static collet_status push_on(struct bounced *bounced, uint32_t *copied)
 {
 	struct collet_pipe *pipe = bounced->pipe;
-	collet_status status = collet_pipe_look(&bounced->context->cuda, pipe, bounced->what, copied);
+	collet_status status = collet_pipe_look(
+		&bounced->context->cuda, pipe, bounced->pulling ? pulling_what : bounced->what, copied);
 	const uint32_t stale = bounced->stale < *copied ? bounced->stale : *copied;
 	bounced->stale -= stale;
 	*copied -= stale;
@@ -50,6 +60,14 @@ static collet_status push_on(struct bounced *bounced, uint32_t *copied)
 static bool is_under_way(const struct bounced *bounced)
 {
 	return bounced->pipe && !collet_pipe_is_empty(bounced->pipe);
+}
+
+static void end_pull(struct bounced *bounced)
+{
+	bounced->pulling = false;
+	collet_ipc_put(&bounced->context->device.ipc, bounced->opened);
+	bounced->opened = NULL;
+	collet_bounce_pulled(&bounced->bounce);
 }
 
 static bool advance(struct collet_bounce *bounce)
@@ -72,15 +90,98 @@ static bool advance(struct collet_bounce *bounce)
 	/* The peer is in the middle of the message. */
 	if (status != COLLET_OK)
 		collet_group_end(bounce->request->group, status, true, collet_last_error());
-	if (copied)
+	if (copied && bounced->pulling)
+		end_pull(bounced);
+	else if (copied)
 		collet_bounce_copied(bounce, copied);
 	return copied;
+}
+
+/* ---- From GPU to GPU ---- */
+
+static bool show(struct collet_bounce *bounce, const struct collet_request *request)
+{
+	struct bounced *bounced = (struct bounced *)(void *)bounce;
+	struct collet_context *context = bounced->context;
+	const uint32_t to = collet_group_world_rank(request->group, request->p2p.peer);
+	if (!collet_pull_show(&context->device, &context->engine, to, &bounced->offer))
+		return false;
+	memcpy(bounce->offer.where, &bounced->offer, sizeof(bounced->offer));
+	return true;
+}
+
+static void show_again(struct collet_bounce *bounce, const struct collet_request *request)
+{
+	const struct bounced *bounced = (struct bounced *)(void *)bounce;
+	const uint32_t to = collet_group_world_rank(request->group, request->p2p.peer);
+	collet_pull_show_again(&bounced->context->device, to, &bounced->offer);
+}
+
+/* One copy, with a mark behind it. */
+static collet_status begin_pull(struct bounced *bounced, const char *there, size_t bytes)
+{
+	const struct collet_cuda *cuda = &bounced->context->cuda;
+	collet_status status = COLLET_OK;
+	if (!bounced->pipe)
+		status = collet_pipe_take(&bounced->context->copiers, bounced->copier, &bounced->pipe);
+	if (status == COLLET_OK)
+		status = collet_pipe_enter(cuda, bounced->pipe);
+	if (status != COLLET_OK)
+		return status;
+	status = collet_pipe_add(cuda, bounced->pipe, bounced->gpu, there, bytes, pulling_what);
+	if (status == COLLET_OK)
+		status = collet_pipe_mark(cuda, bounced->pipe, pulling_what);
+	collet_pipe_leave(cuda, bounced->pipe);
+	return status;
+}
+
+/* Nothing has come, so the message may come by way of the host. But where nobody knows whether the copy is under way
+ * all the same, nothing else may be brought to its place, and what it reads stays open. true: it may. */
+static bool give_up_pull(struct bounced *bounced, collet_status status)
+{
+	struct collet_context *context = bounced->context;
+	const struct collet_request *request = bounced->bounce.request;
+	const bool waited = collet_pipe_give(&context->copiers, bounced->pipe);
+	bounced->pipe = NULL;
+	if (waited) {
+		collet_log(&context->engine.log, COLLET_LOG_WARN,
+			"cuda: a message of %llu bytes by way of the host: %s",
+			(unsigned long long)request->p2p.message_bytes, collet_last_error());
+		collet_ipc_put(&context->device.ipc, bounced->opened);
+	} else {
+		context->device.kept = true;
+		collet_group_end(request->group, status, true, collet_last_error());
+	}
+	bounced->opened = NULL;
+	return waited;
+}
+
+/* false: it may come by way of the host. */
+static bool pull(struct collet_bounce *bounce, const uint64_t *where, bool *again)
+{
+	struct bounced *bounced = (struct bounced *)(void *)bounce;
+	struct collet_context *context = bounced->context;
+	const struct collet_request *request = bounce->request;
+	const uint32_t from = collet_group_world_rank(request->group, request->p2p.peer);
+	struct collet_pull_offer offer;
+	memcpy(&offer, where, sizeof(offer));
+	if (offer.side.bytes < request->p2p.message_bytes)
+		return false;
+	const char *there = collet_pull_reach(
+		&context->device, &context->engine, from, bounced->copier, &offer, &bounced->opened, again);
+	if (!there)
+		return false;
+	const collet_status status = begin_pull(bounced, there, request->p2p.message_bytes);
+	if (status != COLLET_OK)
+		return !give_up_pull(bounced, status);
+	bounced->pulling = bounce->busy = true;
+	return true;
 }
 
 /* ---- A side's life ---- */
 
 static collet_status make_side(struct collet_context *context, const struct collet_staged_side *side, bool sends,
-	struct bounced **made)
+	bool pulled, struct bounced **made)
 {
 	struct bounced *bounced = calloc(1, sizeof(*bounced));
 	if (!bounced)
@@ -96,6 +197,13 @@ static collet_status make_side(struct collet_context *context, const struct coll
 	if (status != COLLET_OK) {
 		free(bounced);
 		return status;
+	}
+	if (pulled) {
+		collet_pull_describe(&context->device, &context->engine, side->copier, side->allocation, side->gpu,
+			side->bytes, &bounced->offer);
+		bounced->bounce.show = show;
+		bounced->bounce.show_again = show_again;
+		bounced->bounce.pull = pull;
 	}
 	*made = bounced;
 	return COLLET_OK;
@@ -119,6 +227,9 @@ static bool free_side(struct bounced *bounced)
 {
 	assert(!bounced->bounce.request);
 	const bool waited = collet_pipe_give(&bounced->context->copiers, bounced->pipe);
+	/* Where nobody knows whether it is read yet, it stays open. */
+	if (waited)
+		collet_ipc_put(&bounced->context->device.ipc, bounced->opened);
 	free(bounced);
 	return waited;
 }
@@ -178,7 +289,8 @@ static collet_status make(const struct collet_load *load, struct collet_carried 
 	for (int s = 0; s < COLLET_SIDES && status == COLLET_OK; s++) {
 		if (!is_long(&load->sides[s]))
 			continue;
-		status = make_side(load->context, &load->sides[s], s == COLLET_READ, &message->sides[s]);
+		status = make_side(load->context, &load->sides[s], s == COLLET_READ,
+			load->staging == COLLET_STAGED_PULLED, &message->sides[s]);
 		if (status == COLLET_OK)
 			message->carried.bounces[s] = &message->sides[s]->bounce;
 	}

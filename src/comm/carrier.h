@@ -62,7 +62,7 @@ struct collet_carrier {
 
 static inline bool collet_load_is_message(const struct collet_load *load)
 {
-	return load->staging == COLLET_STAGED_BOUNCES;
+	return load->staging == COLLET_STAGED_BOUNCES || load->staging == COLLET_STAGED_PULLED;
 }
 
 #endif

@@ -5,6 +5,7 @@
 #include "comm/streams.h"
 #include "device/direct.h"
 #include "device/own.h"
+#include "device/pull.h"
 
 static collet_status add(struct collet_context *context, struct collet_own_block *block)
 {
@@ -66,6 +67,7 @@ bool collet_memory_device_free(struct collet_context *context, const void *memor
 		*at = found->next;
 		gone = found;
 		collet_direct_tell(&context->engine, &gone->shared, true);
+		collet_pull_tell_gone(&context->device, &context->engine, &gone->shared);
 	}
 	pthread_mutex_unlock(&context->engine.lock);
 	collet_own_free(&context->device, gone);

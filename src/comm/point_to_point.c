@@ -2,6 +2,7 @@
 #include "comm/comm.h"
 #include "comm/staged.h"
 #include "comm/streamed.h"
+#include "device/pull.h"
 
 static collet_status check_half(
 	const collet_comm *comm, const char *function, const struct collet_half *half, collet_dtype dtype)
@@ -81,6 +82,19 @@ void collet_halves_take_staged(struct collet_half *halves, uint32_t count, const
 	}
 }
 
+enum collet_staging collet_halves_staging(
+	const collet_comm *comm, const struct collet_half *halves, uint32_t count)
+{
+	const struct collet_group *group = &comm->group;
+	for (uint32_t i = 0; i < count; i++) {
+		const bool any = halves[i].peer == COLLET_ANY_SOURCE;
+		for (uint32_t r = any ? 0 : halves[i].peer; r < (any ? group->size : halves[i].peer + 1); r++)
+			if (collet_pull_may(group->engine, collet_group_world_rank(group, r)))
+				return COLLET_STAGED_PULLED;
+	}
+	return COLLET_STAGED_BOUNCES;
+}
+
 /* Host memory for halves whose buffers are a GPU's; *staged NULL: none is. */
 static collet_status stage(collet_comm *comm, const char *function, struct collet_half *halves, uint32_t count,
 	collet_dtype dtype, struct collet_staged **staged)
@@ -93,7 +107,8 @@ static collet_status stage(collet_comm *comm, const char *function, struct colle
 	for (uint32_t i = 0; i < count; i++)
 		sides[halves[i].sends ? COLLET_READ : COLLET_WRITTEN] =
 			(struct collet_side){ halves[i].buffer, halves[i].count * element };
-	const collet_status status = collet_staged_begin(comm->context, function, sides, COLLET_STAGED_BOUNCES, staged);
+	const collet_status status = collet_staged_begin(
+		comm->context, function, sides, collet_halves_staging(comm, halves, count), staged);
 	collet_halves_take_staged(halves, count, sides, *staged);
 	for (uint32_t i = 0; i < count && *staged; i++)
 		if (!halves[i].sends)

@@ -17,7 +17,8 @@ enum { COLLET_READ, COLLET_WRITTEN, COLLET_SIDES };
 /* What may become of a side that is long; which of it, the carriers say (carrier.h). A short one is copied whole. */
 enum collet_staging {
 	COLLET_STAGED_FLOWS,   /* a collective: the request is to be started with collet_staged_flow() */
-	COLLET_STAGED_BOUNCES  /* a message: its request is to be started with collet_staged_bounce() */
+	COLLET_STAGED_BOUNCES, /* a message: its request is to be started with collet_staged_bounce() */
+	COLLET_STAGED_PULLED   /* the same, with a rank of this host that has a GPU (see device/pull.h) */
 };
 
 struct collet_staged;
@@ -67,6 +68,9 @@ enum collet_staging collet_call_staging(const collet_comm *comm, const struct co
  * NULL: all of it is. COLLET_ERR_UNSUPPORTED, _MEMORY. */
 collet_status collet_call_take_staged(const collet_comm *comm, struct collet_call_arguments *call,
 	const struct collet_side sides[COLLET_SIDES], const struct collet_cut *listed, struct collet_staged *staged);
+/* Which of these messages are. */
+enum collet_staging collet_halves_staging(
+	const collet_comm *comm, const struct collet_half *halves, uint32_t count);
 /* The halves' buffers become what stands for them; staged NULL: nothing does (point_to_point.c). */
 void collet_halves_take_staged(struct collet_half *halves, uint32_t count, const struct collet_side sides[COLLET_SIDES],
 	const struct collet_staged *staged);

@@ -62,6 +62,24 @@ static void add_conduits(const struct collet_group *group, struct rows *rows)
 	}
 }
 
+/* What went from GPU to GPU, past all conduits. */
+static void add_pulled(const struct collet_group *group, struct rows *rows)
+{
+	collet_stat spare, total = { .kind = COLLET_STAT_TRANSPORT, .name = "cuda_ipc" };
+	for (uint32_t peer = 0; peer < group->size; peer++) {
+		const struct collet_conduit_stats *pulled = collet_p2p_pulled(group, peer);
+		if (!pulled)
+			continue;
+		collet_stat *row = next_row(rows, &spare);
+		*row = (collet_stat){ .kind = COLLET_STAT_CONDUIT, .peer = peer, .channel = COLLET_CHANNEL_P2P,
+			.name = "cuda_ipc" };
+		add(row, pulled);
+		add(&total, pulled);
+	}
+	if (total.messages_sent || total.messages_received)
+		*next_row(rows, &spare) = total;
+}
+
 static void add_algorithms(const collet_comm *comm, struct rows *rows)
 {
 	collet_stat spare;
@@ -95,6 +113,7 @@ collet_status collet_comm_stats(collet_comm *comm, collet_stat *rows, size_t cap
 	pthread_mutex_lock(&engine->lock);
 	pthread_mutex_lock(&engine->fabric_lock);
 	add_conduits(&comm->group, &written);
+	add_pulled(&comm->group, &written);
 	add_algorithms(comm, &written);
 	collet_stat *row = next_row(&written, &spare);
 	row->kind = COLLET_STAT_ROUNDING;

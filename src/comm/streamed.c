@@ -362,7 +362,8 @@ collet_status collet_streamed_halves(collet_comm *comm, const char *function, co
 			(struct collet_side){ halves[i].buffer, halves[i].count * collet_dtype_bytes(dtype) };
 	status = make(comm, &place, function, sides, how, &call);
 	if (status == COLLET_OK) {
-		status = collet_staged_lay_out(comm->context, function, sides, COLLET_STAGED_BOUNCES, &call->staged);
+		status = collet_staged_lay_out(
+			comm->context, function, sides, collet_halves_staging(comm, halves, count), &call->staged);
 		if (status != COLLET_OK)
 			collet_streamed_free(call);
 	}

@@ -5,6 +5,7 @@
 
 #include "core/status.h"
 #include "device/own.h"
+#include "device/pull.h"
 
 int collet_device_of_thread(const struct collet_cuda *cuda, cu_context *context)
 {
@@ -57,6 +58,7 @@ void collet_device_deinit(struct collet_device *device)
 		next = block->next;
 		collet_own_free(device, block);
 	}
+	collet_pulls_free(device);
 	collet_desk_close(&device->desk);
 	collet_ipc_deinit(&device->ipc);
 	collet_kernel_sets_deinit(&device->kernels);

@@ -48,6 +48,7 @@ struct collet_device {
 	struct collet_own_block *own;        /* see own.h */
 	bool kept;                           /* a GPU may be at something here that nobody can wait for: it stays, */
 	struct collet_executor *executors;   /* and such with it */
+	struct collet_pulls *pulls;          /* see pull.h */
 };
 
 /* Finds the GPU that the calling thread uses, if the program has initialised the driver: that of its current context,

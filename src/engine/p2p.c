@@ -1,12 +1,14 @@
 /* Point to point. Small messages travel with their tag at once (EAGER) and are kept by the receiver until somebody asks
  * for them. Of a large one only the announcement travels (ANNOUNCE: length and the sender's number for it); the
  * receiver asks for it when a receive matches (FETCH), and then it goes straight into the receive's buffer (DATA), as
- * one message or in pieces (p2p_pieces.c). All four share one conduit a pair, in order, which is what keeps messages of
- * one pair and tag in order. A conduit's next message is looked at (peek) before a place for it is chosen, so one
- * message at a time comes in per peer. */
+ * one message or in pieces (p2p_pieces.c). Or the announcement says where the message is (OFFER), and a receiver that
+ * can get there takes it and says so (TAKEN); another asks for it. All share one conduit a pair, in order, which is
+ * what keeps messages of one pair and tag in order. A conduit's next message is looked at (peek) before a place for it
+ * is chosen, so one message at a time comes in per peer. */
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "engine/bounce.h"
 #include "engine/p2p_internal.h"
 
 enum {
@@ -185,6 +187,13 @@ static collet_status start_send(struct collet_request *request)
 	call->next = group->p2p->sends;
 	group->p2p->sends = request;
 	collet_p2p_need_peer(group->p2p, request);
+	if (call->offered) {
+		struct collet_bounce_offer *offer = &call->bounce->offer;
+		offer->bytes = call->bytes;
+		offer->id = call->id;
+		return collet_p2p_send_message(
+			group, call->peer, OFFER, call->tag, NULL, offer, sizeof(*offer), NULL);
+	}
 	const struct collet_p2p_note note = { .bytes = call->bytes, .id = call->id };
 	return collet_p2p_send_message(group, call->peer, ANNOUNCE, call->tag, &note, NULL, 0, NULL);
 }
@@ -209,6 +218,18 @@ static void start_receive(struct collet_request *request)
 		collet_p2p_match_kept(group);
 }
 
+/* A send that may go as it is, or be taken from where it is, learns that when it is asked for. */
+static bool may_stay(struct collet_request *request)
+{
+	struct collet_p2p_call *call = &request->p2p;
+	if (!call->sends)
+		return false;
+	if (collet_p2p_reaches_gpu(request, call->bytes))
+		return true;
+	call->offered = call->bounce->show && call->bounce->show(call->bounce, request);
+	return call->offered;
+}
+
 /* What is sent goes at once if it can; that it could not will be seen by progress. */
 collet_status collet_p2p_start(struct collet_request *request)
 {
@@ -218,8 +239,7 @@ collet_status collet_p2p_start(struct collet_request *request)
 	if (status != COLLET_OK)
 		return status;
 	group->p2p->pending++;
-	/* A send that may go as it is learns that when it is asked for. */
-	if (request->p2p.bounce && !(request->p2p.sends && collet_p2p_reaches_gpu(request, request->p2p.bytes)))
+	if (request->p2p.bounce && !may_stay(request))
 		collet_p2p_start_bounce(request);
 	if (!request->p2p.sends) {
 		start_receive(request);
@@ -256,6 +276,12 @@ void collet_p2p_deinit(struct collet_group *group)
 	free(p2p->peers);
 	free(p2p);
 	group->p2p = NULL;
+}
+
+const struct collet_conduit_stats *collet_p2p_pulled(const struct collet_group *group, uint32_t peer)
+{
+	const struct collet_conduit_stats *pulled = group->p2p ? &group->p2p->peers[peer].pulled : NULL;
+	return pulled && (pulled->messages_sent || pulled->messages_received) ? pulled : NULL;
 }
 
 void collet_p2p_describe(const struct collet_request *request, char *text, size_t capacity)

@@ -5,6 +5,7 @@
 #include <collet/collet.h>
 
 struct collet_bounce;
+struct collet_conduit_stats;
 struct collet_group;
 struct collet_request;
 
@@ -20,6 +21,7 @@ struct collet_p2p_call {
 	bool takes_whole;            /* a large receive's buffer is a GPU's, and the transport may write there */
 	bool on_gpu;                 /* buffer is, and the message goes from there or into it as it is */
 	bool fetched;                /* a large send: its receiver has asked for it */
+	bool offered;                /* a large send: its receiver may take it by itself */
 	void *buffer;
 	struct collet_bounce *bounce;/* what stands for the buffer, which cannot be touched; NULL: it can */
 	uint64_t bytes;              /* a receive: its capacity */
@@ -53,6 +55,9 @@ void collet_p2p_match_kept(struct collet_group *group);
 /* As a conduit's arm and disarm, for all that point to point waits for. */
 bool collet_p2p_arm(struct collet_group *group);
 void collet_p2p_disarm(struct collet_group *group);
+/* Of the messages that went to this peer, and came from it, past all conduits: the receiver took them from where they
+ * were. NULL: none did. */
+const struct collet_conduit_stats *collet_p2p_pulled(const struct collet_group *group, uint32_t peer);
 /* Forgets everything; the conduits are closed. */
 void collet_p2p_deinit(struct collet_group *group);
 void collet_p2p_describe(const struct collet_request *request, char *text, size_t capacity);

@@ -1,16 +1,19 @@
-/* What p2p.c and p2p_messages.c know of each other. */
+/* What the files of point to point know of each other. */
 #ifndef COLLET_ENGINE_P2P_INTERNAL_H
 #define COLLET_ENGINE_P2P_INTERNAL_H
 
 #include "engine/engine.h"
 #include "engine/p2p.h"
 
-enum collet_p2p_kind { EAGER = 1, ANNOUNCE, FETCH, DATA };
+enum collet_p2p_kind { EAGER = 1, ANNOUNCE, FETCH, DATA, OFFER, TAKEN };
+
+struct collet_bounce_offer;
 
 struct collet_p2p_note {
 	uint64_t bytes, id;
 	uint64_t piece_bytes;               /* FETCH: DATA may be so long each; 0: as long as the sender likes */
 	uint64_t whole;                     /* FETCH: or all of it at once */
+	uint64_t again;                     /* FETCH, of what was offered: what was shown has been lost */
 };
 
 /* A message on its way out. */
@@ -21,11 +24,12 @@ struct collet_p2p_outgoing {
 	struct collet_p2p_note note;        /* the payload of ANNOUNCE and FETCH */
 };
 
-/* A message that nobody has asked for yet: of an eager one the bytes, of a large one the announcement. */
+/* A message that nobody has asked for yet: of an eager one the bytes, of a large one the announcement, or the offer. */
 struct collet_p2p_kept {
 	struct collet_p2p_kept *next;
 	uint32_t source, tag;
 	bool announced;
+	bool offered;                       /* its data is a collet_bounce_offer */
 	struct collet_p2p_note note;
 	char data[];
 };
@@ -47,6 +51,7 @@ struct collet_p2p_peer {
 	struct collet_p2p_note note;
 	uint64_t kept_bytes;
 	uint32_t eager_bytes;               /* longer messages to it are announced */
+	struct collet_conduit_stats pulled;
 };
 
 struct collet_p2p {
@@ -83,6 +88,8 @@ void collet_p2p_need(struct collet_p2p *p2p, uint32_t rank);
 /* The same for a request's peer, and until nothing of that is left; the latter is safe to repeat. */
 void collet_p2p_need_peer(struct collet_p2p *p2p, struct collet_request *request);
 void collet_p2p_need_peer_no_more(struct collet_p2p *p2p, struct collet_request *request);
+/* Off a list, if it is there. */
+void collet_p2p_remove(struct collet_request **list, struct collet_request *request);
 /* A request comes to its end; a receive with what it has got. */
 void collet_p2p_end(struct collet_p2p *p2p, struct collet_request *request);
 void collet_p2p_end_receive(struct collet_p2p *p2p, struct collet_request *request);
@@ -93,11 +100,13 @@ collet_status collet_p2p_send_message(struct collet_group *group, uint32_t to, e
 bool collet_p2p_send_now(struct collet_request *request);
 /* Posts what is queued, and takes what has settled; false: the conduit failed. */
 bool collet_p2p_advance_out(struct collet_group *group, uint32_t rank, struct collet_conduit *conduit);
+/* All of a list. */
+void collet_p2p_free_outgoing(struct collet_p2p_outgoing *first);
+
+/* ---- p2p_arrivals.c */
 /* Takes in what has come, one message after the other. */
 collet_status collet_p2p_advance_in(struct collet_group *group, uint32_t source, struct collet_p2p_peer *peer,
 	struct collet_conduit *conduit);
-/* All of a list. */
-void collet_p2p_free_outgoing(struct collet_p2p_outgoing *first);
 
 /* ---- p2p_pieces.c */
 void collet_p2p_start_bounce(struct collet_request *request);
@@ -113,6 +122,10 @@ collet_status collet_p2p_fetched(struct collet_request *request, const struct co
 void collet_p2p_send_pieces(struct collet_request *request);
 /* One of its messages has been sent, which may be its end. */
 void collet_p2p_piece_sent(struct collet_request *request);
+/* A matched receive's owner begins to take the message from there. false: it does not; *again as of bounce.h. */
+bool collet_p2p_pull(struct collet_request *request, const struct collet_bounce_offer *offer, bool *again);
+/* Its receiver has taken this send. */
+void collet_p2p_taken(struct collet_request *request);
 /* What a matched receive asks for. */
 void collet_p2p_ask(struct collet_request *request, struct collet_p2p_note *note);
 /* Where the DATA goes that is next: PLACED, into the peer's `into`. PLACED_LATER: there is no free cell yet.

@@ -144,11 +144,48 @@ static void go_whole(struct collet_request *request)
 	call->on_gpu = true;
 }
 
+/* ---- Pulled ---- */
+
+bool collet_p2p_pull(struct collet_request *request, const struct collet_bounce_offer *offer, bool *again)
+{
+	struct collet_bounce *bounce = request->p2p.bounce;
+	*again = false;
+	return bounce && bounce->pull && bounce->pull(bounce, offer->where, again);
+}
+
+void collet_bounce_pulled(struct collet_bounce *bounce)
+{
+	struct collet_request *request = bounce->request;
+	struct collet_group *group = request->group;
+	const struct collet_p2p_call *call = &request->p2p;
+	const struct collet_p2p_note note = { .bytes = call->message_bytes, .id = call->id };
+	struct collet_conduit_stats *pulled = &group->p2p->peers[call->peer].pulled;
+	pulled->messages_received++;
+	pulled->bytes_received += call->message_bytes;
+	const collet_status status =
+		collet_p2p_send_message(group, call->peer, TAKEN, call->tag, &note, NULL, 0, NULL);
+	if (status == COLLET_OK)
+		collet_p2p_end_receive(group->p2p, request);
+	else
+		collet_group_end(group, status, true, collet_last_error());
+}
+
+void collet_p2p_taken(struct collet_request *request)
+{
+	struct collet_p2p *p2p = request->group->p2p;
+	struct collet_conduit_stats *pulled = &p2p->peers[request->p2p.peer].pulled;
+	pulled->messages_sent++;
+	pulled->bytes_sent += request->p2p.bytes;
+	collet_p2p_end(p2p, request);
+}
+
 /* ---- Being asked ---- */
 
 collet_status collet_p2p_fetched(struct collet_request *request, const struct collet_p2p_note *note)
 {
 	struct collet_p2p_call *call = &request->p2p;
+	if (note->again && call->offered)
+		call->bounce->show_again(call->bounce, request);
 	const bool may_be_whole = note->whole || !note->piece_bytes;
 	if (may_be_whole && collet_p2p_reaches_gpu(request, call->message_bytes))
 		go_whole(request);
