@@ -11,16 +11,20 @@
  *               reduce_scatter: recv == send + rank * count. gather, scatter: the root's own block, likewise.
  *               v-forms: the same by displacement. Any other overlap is COLLET_ERR_ARGUMENT.
  *   GPUs        Buffers may be a CUDA GPU's; the library tells by the driver, host and GPU may be mixed in a call
- *               and between ranks, and the current CUDA context is left as it is. Their contents must be there when
- *               the call is made, whatever stream writes them. Ranks of one host that had the same GPU's context
- *               current when the communicator was made have it do calls on its memory in one launch, in rank order:
- *               the bits of the algorithm "direct" (after an error what a buffer of these holds is undefined until
- *               destroy returns). Where ranks of one host had a GPU each, which reach each other, every collective
- *               of theirs is done there, one on host memory too, by the algorithm that the host would have run; as are
- *               those of at most 256 KiB, but no v-forms and barriers, of threads that share one.
- *               All else travels through host memory: a call, or the start of a request, waits
- *               for the copy to the host, and a wait or test that ends the request for the copy back. User-defined
- *               operations, and registering, are for host memory. Never run on a GPU yet.
+ *               and between ranks, and the current CUDA context is left as it is. Contents must be there when the
+ *               call is made, whatever stream writes them: after a cuMemset(), a copy within the GPU or one from
+ *               ordinary memory synchronise, since these may return before. User-defined operations are for host
+ *               memory. Never run on a GPU yet. How a call goes depends on what ranks had current when the communicator
+ *               was made.
+ *
+ *               - One GPU for several ranks of a host, or processes that share some of several: one launch does calls
+ *                 on their memory, in rank order, with the bits of "direct"; after an error what a buffer of these
+ *                 holds is undefined until destroy returns. Threads' calls of at most 256 KiB are as the next:
+ *               - A GPU for each rank of the one host, which reach each other: every collective is done there, one
+ *                 on host memory too, by an algorithm that is chosen for kernels (threads': no v-forms, no barriers).
+ *               - Several hosts whose ranks all had GPUs: one GPU of each does what large calls have to do inside it.
+ *               - All else travels through host memory: a call, or the start of a request, waits for the copy to the
+ *                 host, and a wait or test that ends the request for the copy back.
  *   Errors      COLLET_OK is 0. COLLET_ERR_ARGUMENT and COLLET_ERR_UNSUPPORTED changed nothing and the
  *               communicator works on. COLLET_ERR_BUSY changed nothing: call again later.
  *               COLLET_ERR_TIMEOUT, _PEER_LOST, _MISMATCH, _ABORTED, _TRANSPORT end the communicator: every later
@@ -425,9 +429,11 @@ COLLET_API COLLET_MUST_USE collet_status collet_comm_stats(
  *          by streams, events or waiting, alike on all ranks. Launches of one capture must not overlap (as two
  *          instances), and there is none while the communicator is destroyed or after that.
  * Threads  Ranks that are threads of a process need streams of their own: on the legacy one, one waits for another,
- *          and calls of at most 256 KiB are COLLET_ERR_UNSUPPORTED there if the threads share a GPU. What has the
- *          driver wait for all that runs (freeing memory, making or destroying communicators) is to be done when all
- *          of them have made the calls that any has put on a stream.
+ *          and calls of at most 256 KiB are COLLET_ERR_UNSUPPORTED there if the threads share a GPU. If one rank calls
+ *          there all the same, the others' streams are to be made with CU_STREAM_NON_BLOCKING (CU_STREAM_PER_THREAD is
+ *          not): the legacy one and those that are not wait for each other, and so would the ranks, until their
+ *          deadline. What has the driver wait for all that runs (freeing memory, making or destroying communicators),
+ *          or for the legacy stream, is to be done when all of them have made the calls that any has put on a stream.
  * Destroy  collet_comm_destroy() ends calls on streams with COLLET_ERR_ABORTED, and waits until their streams have
  *          passed them, which takes as long as what the streams were given before; a context that a fault has broken
  *          is not waited for. After 10 s it returns all the same, and what those calls use is never freed; nor is it

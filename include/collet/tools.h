@@ -169,7 +169,11 @@ typedef struct collet_plan {
 	/* A GPU's links are the tuning's, of rows called "cuda" and, between kernels, "cuda_ipc"; else they are from
 	 * data sheets, which no GPU has confirmed (docs/algorithms.md). */
 	bool gpu_measured;
-	uint8_t reserved[7];
+	/* "piped", but nothing is copied where this rank's buffers are a GPU's and registered (collet_mem_register):
+	 * the call only moves, and transports of all its pairs take a GPU's memory. The times above are then those of
+	 * registered buffers: of other ones copies come on top. */
+	bool gpu_in_place;
+	uint8_t reserved[6];
 } collet_plan;
 
 /* The plan for a call with these arguments, algorithm NULL for the communicator's choice. Local: no peer is asked, and

@@ -1,6 +1,7 @@
 /* What carries the bytes of a call on GPU memory from there and to there while the call runs. Each kind of call that is
  * not just copied before and after has one, which is a row of the table in staged.c:
  *
+ *   reached   a large collective that only moves: transports do, from and to the GPU's memory
  *   piped     any large collective: by host memory as large as the buffers, cell by cell
  *   bounced   a message that is long: by a few cells of host memory, used round and round
  *

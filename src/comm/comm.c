@@ -7,6 +7,7 @@
 #include "comm/comm.h"
 #include "comm/direct.h"
 #include "comm/executed.h"
+#include "comm/reached.h"
 #include "comm/staged.h"
 #include "device/direct.h"
 #include "comm/streamed.h"
@@ -121,6 +122,7 @@ collet_status collet_comm_make(
 		return status;
 	}
 	fill_table(comm);
+	comm->reaches_gpus = collet_reached_all(&comm->group);
 	pthread_mutex_lock(&context->engine.lock);
 	collet_fabric_add(&comm->group);
 	pthread_mutex_unlock(&context->engine.lock);

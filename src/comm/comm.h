@@ -99,6 +99,7 @@ struct collet_comm {
 	uint32_t local_rank, local_size;
 	struct collet_direct *direct;/* NULL: its ranks, or those of this host, have no GPU, or cannot go together */
 	struct collet_executions *executions; /* see executed.h; NULL: its ranks' GPUs do not reach each other */
+	bool reaches_gpus;           /* transports of all its pairs take GPU memory, as far as cards tell */
 	bool gpu_each_host;          /* there are several hosts, and all ranks have GPUs, some hosts several ranks */
 	uint32_t gpu_ranks;          /* that have one GPU, where most do; 1: or none */
 	uint32_t splits;             /* so far, to derive ids */
@@ -143,7 +144,7 @@ void collet_comm_count_use(collet_comm *comm, const struct collet_request *reque
 /* Both layouts, local_rank and local_size. On failure what is there is left for deinit. */
 collet_status collet_layouts_find(struct collet_comm *comm);
 void collet_layouts_deinit(struct collet_comm *comm);
-/* Positions follow hosts where the result may depend on them (see design.md, Determinism). */
+/* Positions follow hosts where the result may depend on them (see docs/design.md, Same inputs, same bits). */
 void collet_layout_by_host(const struct collet_comm *comm, struct collet_shape *shape, bool commutes);
 /* Once the program is chosen: positions follow caches too, where that changes no bit and the program can. */
 void collet_layout_near(const struct collet_comm *comm, struct collet_shape *shape,

@@ -212,6 +212,10 @@ bool collet_gpu_cost_of(const collet_comm *comm, const struct collet_way_call *c
 		return true;
 	}
 	cost->messages_s = collet_choice_cost(&comm->inputs, call->program, call->shape, element, cut);
+	if (strcmp(way, "piped") == 0 && collet_way_is_in_place(comm, call->op)) {
+		cost->total_s = cost->messages_s;
+		return true;
+	}
 	if (strcmp(way, "piped") == 0) {
 		cost->total_s = in_pieces(&link, &traffic, cost->messages_s, &cost->copies_s);
 		return true;

@@ -4,10 +4,11 @@
 
 #include "comm/bounced.h"
 #include "comm/piped.h"
+#include "comm/reached.h"
 
 /* The first that takes a call has it. */
 static const struct collet_carrier *const carriers[] = {
-	&collet_piped_carrier, &collet_bounced_carrier
+	&collet_reached_carrier, &collet_piped_carrier, &collet_bounced_carrier
 };
 
 struct collet_staged {

@@ -17,6 +17,7 @@ enum { COLLET_READ, COLLET_WRITTEN, COLLET_SIDES };
 /* What may become of a side that is long; which of it, the carriers say (carrier.h). A short one is copied whole. */
 enum collet_staging {
 	COLLET_STAGED_FLOWS,   /* a collective: the request is to be started with collet_staged_flow() */
+	COLLET_STAGED_REACHED, /* one that only moves: likewise, and what transports know stays where it is */
 	COLLET_STAGED_BOUNCES, /* a message: its request is to be started with collet_staged_bounce() */
 	COLLET_STAGED_PULLED   /* the same, with a rank of this host that has a GPU (see device/pull.h) */
 };

@@ -311,6 +311,8 @@ collet_status collet_comm_plan(collet_comm *comm, const char *collective, uint64
 	memset(plan, 0, sizeof(*plan));
 	way.program = decision.program;
 	plan->gpu = collet_way_of(comm, &way, &plan->gpu_algorithm);
+	plan->gpu_in_place =
+		plan->gpu && strcmp(plan->gpu, "piped") == 0 && collet_way_is_in_place(comm, way.op);
 	plan->algorithm = decision.program->name;
 	const struct collet_way cut = {decision.piece_bytes, decision.channels};
 	plan->predicted_ns = collet_choice_cost(by.inputs, decision.program, &shape, element, cut) * 1e9;

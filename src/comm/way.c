@@ -79,3 +79,8 @@ const char *collet_way_of(const collet_comm *comm, const struct collet_way_call 
 	const struct collet_gpu_link link = collet_gpu_link_of(comm->context);
 	return side_bytes(comm, call) >= collet_gpu_piped_least(&link) ? "piped" : "staged";
 }
+
+bool collet_way_is_in_place(const collet_comm *comm, collet_op op)
+{
+	return comm->reaches_gpus && op == COLLET_OP_COUNT;
+}

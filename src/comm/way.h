@@ -35,6 +35,8 @@ struct collet_way_choices collet_way_choices(
 bool collet_way_is_by_host(const collet_comm *comm, const struct collet_way_call *call);
 /* Where hosts' ranks have GPUs: may leaders go between hosts for all, by this program? Alike on all ranks. */
 bool collet_way_leaders_go(const struct collet_way_call *call);
+/* May a large call leave registered buffers where they are, for transports to reach? */
+bool collet_way_is_in_place(const collet_comm *comm, collet_op op);
 /* The way, and the name of the algorithm whose order of operands it has. NULL: there is no driver, or a call of this
  * kind has no buffers, or none of a GPU's. */
 const char *collet_way_of(const collet_comm *comm, const struct collet_way_call *call, const char **algorithm);

@@ -3,11 +3,12 @@
 #include "comm/direct.h"
 #include "comm/executed.h"
 #include "comm/streamed.h"
+#include "comm/way.h"
 #include "device/direct.h"
 
 enum collet_staging collet_call_staging(const collet_comm *comm, const struct collet_call_arguments *call)
 {
-	return COLLET_STAGED_FLOWS;
+	return collet_way_is_in_place(comm, call->op) ? COLLET_STAGED_REACHED : COLLET_STAGED_FLOWS;
 }
 
 collet_status collet_call_take_staged(const collet_comm *comm, struct collet_call_arguments *call,

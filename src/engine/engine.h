@@ -66,7 +66,10 @@ struct collet_item {
 	uint32_t slot;               /* of the lane's staging */
 	bool executed;               /* combined; its sends may be posted */
 	bool staged;                 /* a kept receive that lands in staging, since its place was not free */
-	bool published;              /* what its sends read is a copy in staging */
+	bool published;              /* what its sends read is a copy in staging, or in its cell (reach.h) */
+	uint32_t channel;            /* the lane's; where requests reach a GPU's buffers (reach.h), */
+	bool copying;                /* and copies are to be made, or are being made, before it is executed, */
+	struct collet_item *next_copied; /* then of this one */
 	uint32_t read_count;
 	struct collet_range reads[COLLET_STEP_SOURCES];
 	struct collet_range writes;

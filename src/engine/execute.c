@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "engine/flow.h"
+#include "engine/reach.h"
 #include "engine/remotes.h"
 
 /* What is made in one go if it is to be copied too. */
@@ -168,6 +169,10 @@ void collet_item_finish(struct collet_lane *lane, struct collet_item *item)
 
 void collet_item_execute(struct collet_lane *lane, struct collet_item *item)
 {
+	if (collet_reach_of(item->request)) {
+		collet_reach_execute(lane, item);
+		return;
+	}
 	/* What peers get as it lies here leaves before it is copied to its place. */
 	if (item->sends_pending && !item->step->per_peer && item_is_plain_copy(item) &&
 		item->value == item_source_place(item))

@@ -184,7 +184,7 @@ void collet_flow_start(struct collet_flow *flow, struct collet_request *request)
 {
 	struct collet_engine *engine = request->group->engine;
 	assert(!flow->request && !request->flow);
-	if (!flow->planned)
+	if (!flow->planned && !flow->reach)
 		plan(flow, request);
 	for (uint32_t c = 0; c < flow->in_cells; c++)
 		flow->here[c] = flow->first_use[c] == NOT_USED;

@@ -13,12 +13,14 @@
 #include "engine/engine.h"
 
 /* Under the engine's lock, but for init and deinit. */
+struct collet_reach;
 struct collet_flow {
 	struct collet_flow *next;       /* in engine.flows, while it runs */
 	struct collet_request *request; /* NULL: it does not run */
 	/* In each round of progress while the request is pending: brings and takes. True: something has got on. */
 	bool (*advance)(struct collet_flow *flow);
 	bool busy; /* the owner's: copies are under way, of which nobody tells the end */
+	struct collet_reach *reach; /* nothing is brought or taken: transports reach the buffers (see reach.h). NULL */
 
 	struct collet_range in, out; /* what is brought and taken; bytes 0: nothing is. They may overlap */
 	size_t cell_bytes;           /* the last cell of each has what is left */

@@ -7,6 +7,7 @@
  * in the lane's staging, to be copied when it is: so every receive can be posted, and two ranks that swap spans in
  * place do not wait for each other. One that is to be combined lands, if it can, where the sum will be. */
 #include "engine/flow.h"
+#include "engine/reach.h"
 #include "engine/remotes.h"
 
 /* ---- Entering ---- */
@@ -21,7 +22,7 @@ static void fill_message(const struct collet_request *request, struct collet_tra
 /* Where a part of the item is that does not lie where it belongs. */
 static char *part_slot(const struct collet_lane *lane, const struct collet_item *item, uint32_t part)
 {
-	return item_slot(lane, item, part);
+	return collet_reach_of(item->request) ? collet_reach_cell(item, part) : item_slot(lane, item, part);
 }
 
 /* Are all queues that the item needs open to one more? */
@@ -73,7 +74,8 @@ static void queue_receives(struct collet_lane *lane, struct collet_item *item, u
 		queued->transfer.data = place;
 		/* Never a view of what is staged: it is held until our own send has gone, and may be the peer's very
 		 * buffer, whose send then waits for us. */
-		queued->transfer.flags = step->reduce ? COLLET_TRANSFER_VIEW : 0;
+		queued->transfer.flags = step->reduce ? COLLET_TRANSFER_VIEW :
+			collet_reach_flags(request, place, queued->transfer.message.bytes);
 		queued->ready = true;
 		item->receives_pending++;
 		collet_route_pump(route);
@@ -95,7 +97,8 @@ static void queue_sends(struct collet_lane *lane, struct collet_item *item)
 		collet_route_activate(route);
 		fill_message(request, &queued->transfer, at.count);
 		queued->transfer.data = from;
-		queued->transfer.flags = request_send_flags(request, queued->transfer.message.bytes) | fresh;
+		queued->transfer.flags = request_send_flags(request, queued->transfer.message.bytes) |
+			collet_reach_flags(request, from, queued->transfer.message.bytes) | fresh;
 		item->sends_pending++;
 	}
 }
@@ -124,7 +127,8 @@ static uint32_t admit(struct collet_lane *lane, struct collet_request *request, 
 	lane->pending_item = false;
 	item->request = request;
 	item->receives_pending = item->sends_pending = 0;
-	item->executed = item->staged = false;
+	item->executed = item->staged = item->copying = false;
+	item->channel = lane->channel;
 	item->slot = (uint32_t)__builtin_ctz(lane->free_slots);
 	lane->free_slots &= lane->free_slots - 1;
 	collet_item_fill_ranges(request, item);
@@ -145,6 +149,11 @@ static bool lands_in_staging(const struct collet_lane *lane, const struct collet
 
 static void place(struct collet_lane *lane, struct collet_item *item, uint32_t index)
 {
+	if (collet_reach_of(item->request)) {
+		collet_reach_place(lane, item, index,
+			item->step->per_peer ? NULL : collet_item_value_place(lane, item));
+		return;
+	}
 	collet_item_place_value(lane, item);
 	item->staged = lands_in_staging(lane, item, index);
 }
@@ -172,7 +181,8 @@ static bool enter_one(struct collet_lane *lane)
 	struct collet_item *item = &lane->items[lane->next % LANE_WINDOW];
 	if (!load_next(lane, request, item))
 		return true;
-	if (!routes_have_room(lane, request, item->step))
+	if (!routes_have_room(lane, request, item->step) ||
+		(collet_reach_of(request) && !collet_reach_is_open(lane, request, item->step)))
 		return false;
 	const uint32_t index = admit(lane, request, item);
 	place(lane, item, index);
@@ -189,7 +199,7 @@ static bool execute_some(struct collet_lane *lane)
 	bool some = false;
 	for (uint32_t i = lane->oldest; i != lane->next; i++) {
 		struct collet_item *item = &lane->items[i % LANE_WINDOW];
-		if (item->executed || item->receives_pending)
+		if (item->executed || item->receives_pending || item->copying)
 			continue;
 		/* What it holds of peers meanwhile it holds for a copy's time, which waits for nobody. */
 		if (item->request->flow && !collet_flow_lets(item->request->flow, item, true))

@@ -382,6 +382,7 @@ collet_status collet_transports_learn(
 	}
 	if (known) {
 		known->first = memory->first;
+		known->bytes = memory->bytes;
 		set->known_count++;
 	}
 	pthread_mutex_unlock(&set->lock);
@@ -407,4 +408,36 @@ void collet_transports_forget(struct collet_transport_set *set, const void *firs
 		break;
 	}
 	pthread_mutex_unlock(&set->lock);
+}
+
+/* Under lock. */
+static bool is_taken(const struct collet_transport_set *set, const struct collet_known_memory *known)
+{
+	for (uint32_t i = 0; i < set->count; i++)
+		if (known->registration[i] && set->offer[i]->transport->takes_gpu)
+			return true;
+	return false;
+}
+
+bool collet_transports_know_gpu(struct collet_transport_set *set, const void *first, uint64_t bytes)
+{
+	const char *begin = first;
+	bool found = false;
+	pthread_mutex_lock(&set->lock);
+	for (size_t k = 0; k < set->known_count && !found; k++) {
+		const char *known = set->known[k].first;
+		found = begin >= known && bytes <= set->known[k].bytes &&
+			(uint64_t)(begin - known) <= set->known[k].bytes - bytes && is_taken(set, &set->known[k]);
+	}
+	pthread_mutex_unlock(&set->lock);
+	return found;
+}
+
+bool collet_transports_take_gpu(
+	const struct collet_transport_set *set, const struct collet_card *self, const struct collet_card *peer)
+{
+	for (uint32_t i = 0; i < set->count; i++)
+		if (collet_offer_reaches(set->offer[i], self, peer))
+			return set->offer[i]->transport->takes_gpu;
+	return false;
 }

@@ -32,6 +32,7 @@ struct collet_offer {
 /* Memory that devices know of. */
 struct collet_known_memory {
 	const void *first;
+	uint64_t bytes;
 	void *registration[COLLET_OFFERS_MOST];  /* by offer; NULL: not with this one */
 };
 
@@ -70,6 +71,11 @@ bool collet_card_has_no_rdma(const struct collet_card *card);
 COLLET_MUST_USE collet_status collet_transports_learn(
 	struct collet_transport_set *set, const struct collet_log *log, const struct collet_memory *memory);
 void collet_transports_forget(struct collet_transport_set *set, const void *first);
+/* Of GPU memory: does a transport know all of it that takes messages there? Any thread. */
+bool collet_transports_know_gpu(struct collet_transport_set *set, const void *first, uint64_t bytes);
+/* Is what these two ranks try first one that does? Pure. */
+bool collet_transports_take_gpu(
+	const struct collet_transport_set *set, const struct collet_card *self, const struct collet_card *peer);
 
 /* ---- module.c */
 

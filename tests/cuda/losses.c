@@ -102,8 +102,8 @@ static void check_plan(struct rank *rank, const struct loss_call *call)
 				COLLET_U32, COLLET_SUM, 0, NULL, &plan),
 			"a plan"))
 		return;
-	rank_check(rank, plan.gpu && strcmp(plan.gpu, call->gpu_way) == 0,
-		"%s", plan.gpu ? plan.gpu : "none");
+	rank_check(rank, plan.gpu && strcmp(plan.gpu, call->gpu_way) == 0 && plan.gpu_in_place == call->registered,
+		"%s%s", plan.gpu ? plan.gpu : "none", plan.gpu_in_place ? ", in place" : "");
 }
 
 static void lose(struct rank *rank)
