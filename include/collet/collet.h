@@ -299,7 +299,7 @@ COLLET_API COLLET_MUST_USE collet_status collet_reduce_scatter(collet_comm *comm
 /* root's recv (size * count elements) = the sends of rank 0, 1, ... */
 COLLET_API COLLET_MUST_USE collet_status collet_gather(collet_comm *comm, const void *send, void *recv, uint64_t count,
 	collet_dtype dtype, uint32_t root, const collet_how *how);
-/* counts and displacements are read on root only; a rank whose send_count is not root's counts[rank] is a mismatch. */
+/* Rank r's block lands at root's recv + displacements[r]; root's counts say its length, or else it is a mismatch. */
 COLLET_API COLLET_MUST_USE collet_status collet_gatherv(collet_comm *comm, const void *send, uint64_t send_count,
 	void *recv, const uint64_t *counts, const uint64_t *displacements, collet_dtype dtype, uint32_t root,
 	const collet_how *how);
@@ -312,7 +312,7 @@ COLLET_API COLLET_MUST_USE collet_status collet_scatterv(collet_comm *comm, cons
 /* Block p of send (count elements) goes to rank p; block p of recv comes from rank p. */
 COLLET_API COLLET_MUST_USE collet_status collet_alltoall(
 	collet_comm *comm, const void *send, void *recv, uint64_t count, collet_dtype dtype, const collet_how *how);
-/* In place (send == recv) needs equal counts and displacements on both sides. */
+/* Block p is counts[p] elements at displacements[p], of either side; in place (send == recv) both are equal. */
 COLLET_API COLLET_MUST_USE collet_status collet_alltoallv(collet_comm *comm, const void *send,
 	const uint64_t *send_counts, const uint64_t *send_displacements, void *recv, const uint64_t *recv_counts,
 	const uint64_t *recv_displacements, collet_dtype dtype, const collet_how *how);
@@ -328,16 +328,16 @@ typedef struct collet_received {
 	uint64_t count;  /* elements */
 } collet_received;
 
-/* Messages between a pair with one tag arrive in the order sent. Blocking send returns when buf may be reused, which
- * for a large message is when the receive has started. Point to point never mixes with collectives: it has its own
- * connections and order. */
+/* Messages between a pair with one tag arrive in the order sent. Blocking send returns when buf may be reused: for a
+ * large message, when the receive has taken it. Of how, request, stream and timeout_ns count. Point to point
+ * never mixes with collectives: it has connections and an order of its own. COLLET_ERR_ARGUMENT: no such rank. */
 COLLET_API COLLET_MUST_USE collet_status collet_send(collet_comm *comm, const void *buf, uint64_t count,
 	collet_dtype dtype, uint32_t peer, uint32_t tag, const collet_how *how);
 /* Takes the oldest message from source (or COLLET_ANY_SOURCE) with this tag. At most count elements; a longer message
  * is COLLET_ERR_TRUNCATED. received may be NULL; else it must live until the request has ended. */
 COLLET_API COLLET_MUST_USE collet_status collet_recv(collet_comm *comm, void *buf, uint64_t count, collet_dtype dtype,
 	uint32_t source, uint32_t tag, collet_received *received, const collet_how *how);
-/* Both at once, deadlock-free. */
+/* Both at once, as one request: in whatever order peers call, neither waits for the other for ever. */
 COLLET_API COLLET_MUST_USE collet_status collet_sendrecv(collet_comm *comm, const void *send, uint64_t send_count,
 	uint32_t to, uint32_t send_tag, void *recv, uint64_t recv_count, uint32_t from, uint32_t recv_tag,
 	collet_dtype dtype, collet_received *received, const collet_how *how);
@@ -350,10 +350,10 @@ COLLET_API COLLET_MUST_USE collet_status collet_sendrecv(collet_comm *comm, cons
 COLLET_API COLLET_MUST_USE collet_status collet_request_test(collet_request **request);
 /* Blocks until it has ended (by its own deadline at the latest), then as test. */
 COLLET_API COLLET_MUST_USE collet_status collet_request_wait(collet_request **request);
-/* Blocks until one of the non-NULL requests has ended; *index says which. All NULL: *index = count, COLLET_OK. */
+/* As wait, of the first of these, all of one rank's, that ends: *index. All NULL: *index = count, COLLET_OK. */
 COLLET_API COLLET_MUST_USE collet_status collet_request_wait_any(
 	collet_request **requests, size_t count, size_t *index);
-/* Blocks until all have ended; the status of the first that failed, in array order. */
+/* Blocks until all have ended, and frees them; the status of the first that failed, in array order. */
 COLLET_API COLLET_MUST_USE collet_status collet_request_wait_all(collet_request **requests, size_t count);
 
 /* ---- Memory ------------------------------------------------------------------------------------------------- */

@@ -89,8 +89,8 @@ typedef struct collet_ddp_options {
  * first, since backward computes gradients in that order; a bucket holds one dtype and is closed by the parameter that
  * fills it.
  *
- * comm must outlive *ddp. The buckets take as much
- * memory as the parameters, from collet_mem_alloc(). *ddp is written on success only.
+ * comm must outlive *ddp. The buckets take as much memory as the parameters, from collet_mem_alloc(). *ddp is written
+ * on success only.
  *
  * COLLET_ERR_ARGUMENT on every rank when one rank's arguments make no sense, or differ from rank 0's: the sentence
  * names the rank and the parameter; nothing has changed and comm works on. COLLET_ERR_MEMORY, on every rank. Else as
