@@ -49,13 +49,28 @@ static bool run_row(struct rank *rank, const struct program *program, const stru
 	const struct row *row, uint64_t mixed)
 {
 	/* Alike on all ranks where all share it, so that both kinds come often. */
-	const bool all_on_gpu = mixed & 3;
-	const uint64_t own = rows_mix(mixed, rank->rank);
+	const bool all_on_gpu = mixed & 3, reduces = call_infos[row->call].reduces;
+	const uint64_t own = rows_mix(mixed, rank->rank), before = rank_uses(rank, ":direct");
 	/* By way of the host another algorithm may be chosen. */
 	const struct way way = { .send_on_gpu = all_on_gpu || (own & 1), .recv_on_gpu = all_on_gpu || (own & 2),
 		.in_place = own & 4, .request = (own & 24) == 8, .stream = own & 16 ? stream : NULL, .streams = streams,
-		.algorithm = !all_on_gpu && call_infos[row->call].reduces ? "direct" : NULL };
-	return row_matches_host(rank, program, row, &way);
+		.algorithm = !all_on_gpu && reduces ? "direct" : NULL };
+	if (!row_matches_host(rank, program, row, &way))
+		return false;
+	/* What reduces has been called on the host by the algorithm of this name, too. A call on a stream is counted
+	 * after the stream has passed it. */
+	const uint64_t calls = rank_uses(rank, ":direct") - before;
+	return rank_check(rank, !all_on_gpu || way.stream || calls >= 1 + (uint64_t)reduces, "not done directly: %s",
+		rank->report->doing);
+}
+
+/* Whatever is drawn: some row goes directly. */
+static bool run_certain_row(struct rank *rank, const struct program *program, const struct streams *streams)
+{
+	static const struct row row = { .call = CALL_ALLREDUCE, .dtype = COLLET_F32, .op = COLLET_SUM,
+		.values = VALUES_WILD, .count = 1000, .seed = 1 };
+	enum { ALL_ON_GPU = 3 };
+	return run_row(rank, program, streams, NULL, &row, ALL_ON_GPU);
 }
 
 static void all_rows(struct rank *rank)
@@ -67,14 +82,14 @@ static void all_rows(struct rank *rank)
 	if (!start_on(rank, &program, task->gpus[rank->rank] - '0'))
 		return;
 	bool fine = rank_check(rank, streams_find(&streams, &program) &&
-			streams.cuStreamCreate(&stream, CU_NON_BLOCKING_STREAM) == CU_OK, "no stream");
+			streams.cuStreamCreate(&stream, CU_NON_BLOCKING_STREAM) == CU_OK, "no stream") &&
+		run_certain_row(rank, &program, &streams);
 	struct row_walk walk = { .share = task->share, .seed = task->seed, .counts = counts,
 		.count_count = sizeof(counts) / sizeof(counts[0]) };
 	struct row row;
 	uint64_t mixed;
 	while (fine && row_next(&walk, rank->size, &row, &mixed))
 		fine = run_row(rank, &program, &streams, stream, &row, mixed);
-	rank_check(rank, rank_uses(rank, ":direct") > 0, "nothing was done directly");
 	fine = fine && rank_check(rank, streams.cuStreamDestroy_v2(stream) == CU_OK, "destroying a stream");
 	end(rank, &program);
 }
