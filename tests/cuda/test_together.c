@@ -355,8 +355,11 @@ static void tie_streams(struct rank *rank)
 	collet_how how = { .stream = (void *)(uintptr_t)(rank->rank ? CU_PER_THREAD_STREAM : CU_LEGACY_STREAM),
 			   .timeout_ns = 200 * 1000000 };
 	rank_post(rank, READY);
-	rank_await(rank, READY, rank->size);
+	/* The second, when the first's is on its stream. Had both come to their calls before either stream waits for
+	 * what comes of them, the calls would begin, and end. */
+	rank_await(rank, READY, rank->size + rank->rank);
 	collet_status status = sum(&gpu, &large, &how);
+	rank_post(rank, READY);
 	rank_check(rank, gpu.cuda.cuStreamSynchronize(how.stream) == CU_OK, "the stream");
 	if (status == COLLET_OK)
 		status = collet_comm_error(rank->comm);
