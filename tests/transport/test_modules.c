@@ -280,6 +280,7 @@ static void wrappers_take_no_nonsense(void **state)
 		"drop=x", "lose=", "rank", "speed=3", "delay=5 split=3" };
 	static char logged[4096], again[4096];
 	struct rank_side side;
+	unsetenv("COLLET_FAULTY_SEED");
 	for (unsigned i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
 		setenv("COLLET_FAULTY", wrong[i], 1);
 		if (open_set(&side, "faulty:self", COLLET_LOG_NONE) != COLLET_ERR_CONFIG)
