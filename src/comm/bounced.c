@@ -74,14 +74,11 @@ static bool advance(struct collet_bounce *bounce)
 {
 	struct bounced *bounced = (struct bounced *)(void *)bounce;
 	const struct collet_cuda *cuda = &bounced->context->cuda;
-	collet_status status = COLLET_OK;
 	uint32_t copied = 0;
 	if (!is_under_way(bounced) && !collet_bounce_is_due(bounce))
 		return false;
-	if (!bounced->pipe)
-		status = collet_pipe_take(&bounced->context->copiers, bounced->copier, &bounced->pipe);
-	if (status == COLLET_OK)
-		status = collet_pipe_enter(cuda, bounced->pipe);
+	collet_status status =
+		collet_pipe_take_and_enter(&bounced->context->copiers, bounced->copier, &bounced->pipe);
 	if (status == COLLET_OK) {
 		status = push_on(bounced, &copied);
 		collet_pipe_leave(cuda, bounced->pipe);
@@ -121,11 +118,8 @@ static void show_again(struct collet_bounce *bounce, const struct collet_request
 static collet_status begin_pull(struct bounced *bounced, const char *there, size_t bytes)
 {
 	const struct collet_cuda *cuda = &bounced->context->cuda;
-	collet_status status = COLLET_OK;
-	if (!bounced->pipe)
-		status = collet_pipe_take(&bounced->context->copiers, bounced->copier, &bounced->pipe);
-	if (status == COLLET_OK)
-		status = collet_pipe_enter(cuda, bounced->pipe);
+	collet_status status =
+		collet_pipe_take_and_enter(&bounced->context->copiers, bounced->copier, &bounced->pipe);
 	if (status != COLLET_OK)
 		return status;
 	status = collet_pipe_add(cuda, bounced->pipe, bounced->gpu, there, bytes, pulling_what);

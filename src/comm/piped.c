@@ -78,13 +78,9 @@ static collet_status push_on(
 {
 	const struct collet_cuda *cuda = &piped->context->cuda;
 	*passed = 0;
-	collet_status status = COLLET_OK;
 	if (!is_busy(way, count))
 		return COLLET_OK;
-	if (!way->pipe)
-		status = collet_pipe_take(&piped->context->copiers, way->copier, &way->pipe);
-	if (status == COLLET_OK)
-		status = collet_pipe_enter(cuda, way->pipe);
+	collet_status status = collet_pipe_take_and_enter(&piped->context->copiers, way->copier, &way->pipe);
 	if (status != COLLET_OK)
 		return status;
 	status = collet_pipe_look(cuda, way->pipe, way->what, passed);

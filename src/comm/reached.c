@@ -127,12 +127,8 @@ static collet_status issue(struct collet_reached *reached, struct way *way)
 static collet_status push_on(struct collet_reached *reached, struct way *way, uint32_t *passed)
 {
 	const struct collet_cuda *cuda = &reached->context->cuda;
-	collet_status status = COLLET_OK;
 	*passed = 0;
-	if (!way->pipe)
-		status = collet_pipe_take(&reached->context->copiers, reached->copier, &way->pipe);
-	if (status == COLLET_OK)
-		status = collet_pipe_enter(cuda, way->pipe);
+	collet_status status = collet_pipe_take_and_enter(&reached->context->copiers, reached->copier, &way->pipe);
 	if (status != COLLET_OK)
 		return status;
 	status = collet_pipe_look(cuda, way->pipe, what[way - reached->ways], passed);

@@ -117,6 +117,13 @@ collet_status collet_pipe_enter(const struct collet_cuda *cuda, struct collet_pi
 	return result == CU_OK ? COLLET_OK : collet_cuda_fail(cuda, result, "entering the context of a buffer");
 }
 
+collet_status collet_pipe_take_and_enter(
+	struct collet_copiers *copiers, struct collet_copier *copier, struct collet_pipe **pipe)
+{
+	const collet_status status = *pipe ? COLLET_OK : collet_pipe_take(copiers, copier, pipe);
+	return status == COLLET_OK ? collet_pipe_enter(copiers->cuda, *pipe) : status;
+}
+
 void collet_pipe_leave(const struct collet_cuda *cuda, const struct collet_pipe *pipe)
 {
 	leave(cuda, pipe->mode);

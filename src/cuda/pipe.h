@@ -29,6 +29,9 @@ void collet_pipe_free(const struct collet_cuda *cuda, struct collet_pipe *pipe, 
 /* Between enter and leave the thread's context is the pipe's, and nothing that the pipe does can spoil what the program
  * captures meanwhile. */
 collet_status collet_pipe_enter(const struct collet_cuda *cuda, struct collet_pipe *pipe);
+/* The same, of one that is taken first if *pipe is NULL. */
+collet_status collet_pipe_take_and_enter(
+	struct collet_copiers *copiers, struct collet_copier *copier, struct collet_pipe **pipe);
 void collet_pipe_leave(const struct collet_cuda *cuda, const struct collet_pipe *pipe);
 
 /* There is room for one more mark. */
