@@ -213,12 +213,14 @@ static void blocks_change_places_directly(void **state)
 
 /* ---- Who tells the streams ---- */
 
-/* A function of the stand-in's own. */
-static void find_fake(const struct gpu *gpu, void *slot, const char *name)
+/* As start(), with a function of the stand-in's own, for *slot. */
+static bool start_with_fake(struct rank *rank, struct gpu *gpu, struct buffer *buffer, void *slot, const char *name)
 {
+	if (!start(rank, gpu, buffer))
+		return false;
 	void *symbol = dlsym(gpu->program.driver, name);
-	rank_check(gpu->rank, symbol != NULL, "the driver has no %s", name);
 	memcpy(slot, &symbol, sizeof(symbol));
+	return rank_check(rank, symbol != NULL, "the driver has no %s", name);
 }
 
 enum { TOLD = 60 };
@@ -230,9 +232,8 @@ static void be_told(struct rank *rank)
 	struct gpu gpu;
 	struct buffer buffer = { 0 };
 	__typeof__(fakeCallsOf) *calls_of;
-	if (!start(rank, &gpu, &buffer))
+	if (!start_with_fake(rank, &gpu, &buffer, &calls_of, "fakeCallsOf"))
 		return;
-	find_fake(&gpu, &calls_of, "fakeCallsOf");
 	const unsigned before = calls_of("cuStreamQuery");
 	for (int i = 0; i < TOLD; i++) {
 		rank_ok(rank, sum(&gpu, &buffer), "on a stream");
@@ -475,9 +476,8 @@ static void hold_the_gpu(struct rank *rank)
 	struct gpu gpu;
 	struct buffer buffer = { 0 };
 	__typeof__(fakeHold) *hold;
-	if (!start(rank, &gpu, &buffer))
+	if (!start_with_fake(rank, &gpu, &buffer, &hold, "fakeHold"))
 		return;
-	find_fake(&gpu, &hold, "fakeHold");
 	rank_ok(rank, sum(&gpu, &buffer), "before");
 	gpu_synchronize(&gpu, 0);
 	rank_post(rank, 0);
