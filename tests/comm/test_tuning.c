@@ -177,9 +177,7 @@ struct limited {
 static void send_and_count(struct rank *rank)
 {
 	const struct limited *row = rank->options->context;
-	if (rank->rank == 0)
-		setenv("COLLET_TUNING", file, 1);
-	if (!rank_create(rank))
+	if (!rank_create_tuned(rank, file))
 		return;
 	unsigned char *data = calloc(1, row->bytes);
 	const collet_status status =

@@ -36,9 +36,7 @@ struct row {
 static void call_and_count(struct rank *rank)
 {
 	const struct row *row = rank->options->context;
-	if (rank->rank == 0)
-		setenv("COLLET_TUNING", file, 1);
-	if (!rank_create(rank))
+	if (!rank_create_tuned(rank, file))
 		return;
 	uint8_t *data = calloc(1, row->bytes);
 	data[row->bytes - 1] = 21;

@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -77,6 +78,13 @@ bool rank_create(struct rank *rank)
 	rank->comm = comm;
 	pthread_mutex_unlock(&rank->comm_lock);
 	return rank_ok(rank, status, "collet_comm_create");
+}
+
+bool rank_create_tuned(struct rank *rank, const char *file)
+{
+	if (rank->rank == 0)
+		setenv("COLLET_TUNING", file, 1);
+	return rank_create(rank);
 }
 
 bool rank_destroy(struct rank *rank)

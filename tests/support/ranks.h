@@ -111,6 +111,8 @@ bool ranks_are_slow(void);
 void rank_fill_options(const struct rank *rank, uint32_t world, collet_options *options, char store[64]);
 /* rank->comm; reports and returns false on failure. */
 bool rank_create(struct rank *rank);
+/* The same with this tuning, which rank 0 alone has in its environment: for ranks that are processes. */
+bool rank_create_tuned(struct rank *rank, const char *file);
 bool rank_destroy(struct rank *rank);
 
 /* Keeps the first thing that did not hold; returns ok. */
