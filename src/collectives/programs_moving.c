@@ -26,9 +26,10 @@
 #include "collectives/scatter_direct.h"
 #include "collectives/scatter_tree.h"
 
-/* Bytes of a message; see program.h. Measured, with four and eight ranks on two cores over shm. */
+/* Bytes of a message; see program.h. Measured with four and eight ranks on two cores over shm, on two machines:
+ * docs/design/shared-memory.md. */
 enum {
-	EXCHANGE_LENDS_MIN = 32 << 10,  /* all send to all at once */
+	EXCHANGE_LENDS_MIN = 128 << 10, /* all send to all at once */
 	SCATTER_LENDS_MIN = 64 << 10    /* the root waits for nobody else */
 };
 
