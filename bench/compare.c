@@ -73,6 +73,7 @@ static bool compare_size(struct comparison *all, size_t index)
 	bench_progress("%s, %s: measuring", bench_collective_name((enum bench_collective)all->work.collective),
 		bench_bytes_text(bytes, text));
 	comparison_measure(all, count, bytes);
+	comparison_keep_times(all, index);
 	for (size_t c = 0; c < all->count; c++) {
 		all->medians_us[c * o->sizes.count + index] =
 			all->cells[c].measured ? all->cells[c].median_ns / 1e3 : -1;
@@ -100,6 +101,8 @@ static bool compare_collective(struct comparison *all, enum bench_collective col
 		comparison_markdown_header(all);
 	for (size_t i = 0; done && i < sizes; i++)
 		done = compare_size(all, i);
+	if (done)
+		comparison_print_vicinity(all, sizes);
 	if (all->table != NULL)
 		comparison_print_end(all, sizes);
 	return done && all->competitors[0].fds != NULL;   /* collet fell out: it has been said why */
@@ -110,18 +113,25 @@ static bool allocate(struct comparison *all)
 	const size_t places = COMPETITORS_MAX * all->options->sizes.count;
 	all->medians_us = calloc(places, sizeof(all->medians_us[0]));
 	all->slow = calloc(places, sizeof(all->slow[0]));
-	bool done = all->medians_us != NULL && all->slow != NULL;
+	all->times_ns = calloc(places * all->options->repeats, sizeof(all->times_ns[0]));
+	all->flags_ns = calloc(places * all->options->repeats, sizeof(all->flags_ns[0]));
+	bool done = all->medians_us != NULL && all->slow != NULL && all->times_ns != NULL && all->flags_ns != NULL;
 	for (size_t c = 0; c < COMPETITORS_MAX; c++) {
 		all->cells[c].times_ns = calloc(all->options->repeats, sizeof(double));
-		done = done && all->cells[c].times_ns != NULL;
+		all->cells[c].flags_ns = calloc(all->options->repeats, sizeof(double));
+		done = done && all->cells[c].times_ns != NULL && all->cells[c].flags_ns != NULL;
 	}
 	return done;
 }
 
 static void release(struct comparison *all)
 {
-	for (size_t c = 0; c < COMPETITORS_MAX; c++)
+	for (size_t c = 0; c < COMPETITORS_MAX; c++) {
 		free(all->cells[c].times_ns);
+		free(all->cells[c].flags_ns);
+	}
+	free(all->times_ns);
+	free(all->flags_ns);
 	free(all->medians_us);
 	free(all->slow);
 	bench_baseline_deinit(&all->standings);

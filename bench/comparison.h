@@ -1,5 +1,6 @@
 /* What the parts of compare share: compare.c says who takes part and goes through collectives and sizes,
- * comparison_rounds.c measures one size, comparison_table.c and comparison_json.c tell of it. */
+ * comparison_rounds.c measures one size, comparison_table.c and comparison_json.c tell of it, comparison_vicinity.c of
+ * how near the cores were to each other meanwhile. */
 #ifndef BENCH_COMPARISON_H
 #define BENCH_COMPARISON_H
 
@@ -18,6 +19,7 @@ struct cell {
 	struct bench_ratio ratio;  /* collet's time to this one's */
 	uint64_t iterations;
 	double *times_ns;          /* of one call, by repeat; 0: not measured then */
+	double *flags_ns;          /* what a flag took between two cores then; 0: unknown, or it changed */
 	double median_ns, cpu_ns;  /* cpu: of one call, all ranks together */
 	double least_ns;           /* of the repeats so far; 0: none */
 	double loopback_bytes;     /* of one call, over lo; the least of the repeats, as others use lo too */
@@ -36,6 +38,7 @@ struct comparison {
 	size_t best;                                     /* the peer with the least median; 0: none */
 	double *medians_us;                              /* [competitor][size] of the collective; < 0: none */
 	bool *slow;                                      /* the same places */
+	double *times_ns, *flags_ns;                     /* [size][competitor][repeat] of the collective, as in cells */
 	struct bench_baseline standings;                 /* all of this run's */
 	FILE *table, *json, *markdown;
 	char host[65];
@@ -64,6 +67,12 @@ void comparison_print_end(const struct comparison *all, size_t sizes);
 /* The same table for a document, of one collective: its head, then a row a size. */
 void comparison_markdown_header(const struct comparison *all);
 void comparison_markdown_row(const struct comparison *all, uint64_t bytes);
+
+/* Keeps the times of the size at hand, the index'th of the collective. */
+void comparison_keep_times(struct comparison *all, size_t index);
+/* How near the cores were to each other; where that changed, the ratios of all sizes apart. After their rows, into the
+ * table and the document. */
+void comparison_print_vicinity(const struct comparison *all, size_t sizes);
 
 /* Keeps how collet stood, for --baseline. False: out of memory. */
 bool comparison_note_standings(struct comparison *all, uint64_t bytes);

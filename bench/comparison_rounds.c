@@ -10,6 +10,7 @@
 
 #include "load.h"
 #include "sizes.h"
+#include "vicinity.h"
 
 /* To fill, check and answer, beside the time that calls are expected to take. */
 static const double answer_seconds = 20;
@@ -124,9 +125,17 @@ static void prepare(struct comparison *all, size_t at, uint64_t count)
 /* What one try gave. */
 struct try {
 	double time_ns, cpu_ns, loopback_bytes;
+	double flag_ns;    /* between two cores; 0: unknown, or not the same before and after */
 	double foreign;    /* part of a core that others used */
 	bool disturbed;
 };
+
+/* What a flag takes, if it takes as long before something as after it. */
+static double settled_flag_ns(double before_ns, double after_ns)
+{
+	const double least = before_ns < after_ns ? before_ns : after_ns;
+	return least > 0 && before_ns + after_ns < 2.6 * least ? (before_ns + after_ns) / 2 : 0;
+}
 
 static bool try_once(struct comparison *all, size_t at, uint64_t count, struct try *try)
 {
@@ -138,10 +147,12 @@ static bool try_once(struct comparison *all, size_t at, uint64_t count, struct t
 	command.iterations = cell->iterations;
 	/* The others have been at the caches since: they are filled again, outside the time. */
 	command.warm_iterations = 1 + cell->iterations / 20;
+	const double flag_ns = bench_vicinity_ns();
 	bench_load_read(&before, c->rank_pids, c->ranks);
 	if (!order(all, at, &command, all->options->manner.seconds, &reply))
 		return false;
 	bench_load_read(&after, c->rank_pids, c->ranks);
+	try->flag_ns = settled_flag_ns(flag_ns, bench_vicinity_ns());
 	const struct bench_load load = bench_load_between(&before, &after, c->pinned && !all->crowded);
 	try->time_ns = (double)reply.elapsed_ns / (double)cell->iterations;
 	try->cpu_ns = (double)reply.cpu_ns / (double)cell->iterations;
@@ -178,6 +189,7 @@ static void time_repeat(struct comparison *all, size_t at, uint64_t count, uint3
 	}
 	all->disturbed += kept.disturbed;
 	cell->times_ns[repeat] = kept.time_ns;
+	cell->flags_ns[repeat] = kept.flag_ns;
 	cell->cpu_ns += kept.cpu_ns;
 	cell->taken++;
 }
@@ -267,10 +279,10 @@ static void evaluate(struct comparison *all)
 static void clear(struct comparison *all)
 {
 	for (size_t c = 0; c < all->count; c++) {
-		double *times = all->cells[c].times_ns;
-		memset(&all->cells[c], 0, sizeof(all->cells[c]));
+		double *times = all->cells[c].times_ns, *flags = all->cells[c].flags_ns;
 		memset(times, 0, all->options->repeats * sizeof(times[0]));
-		all->cells[c].times_ns = times;
+		memset(flags, 0, all->options->repeats * sizeof(flags[0]));
+		all->cells[c] = (struct cell){ .times_ns = times, .flags_ns = flags };
 	}
 }
 

@@ -1,6 +1,7 @@
 /* Arithmetic only. */
 #include "judge.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -80,6 +81,25 @@ double bench_median(double *values, size_t n)
 		return 0;
 	qsort(values, n, sizeof(values[0]), by_value);
 	return n % 2 == 1 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2;
+}
+
+double bench_watershed(double *values, size_t n)
+{
+	double widest = 1.6, between = 0;
+	qsort(values, n, sizeof(values[0]), by_value);
+	while (n > 0 && !(values[0] > 0)) {
+		values++;
+		n--;
+	}
+	const size_t few = n / 10 > 0 ? n / 10 : 1;
+	for (size_t i = few; i + few <= n; i++) {
+		const double factor = values[i] / values[i - 1];
+		if (factor < widest)
+			continue;
+		widest = factor;
+		between = sqrt(values[i] * values[i - 1]);
+	}
+	return between;
 }
 
 struct bench_ratio bench_ratios(const double *mine, const double *other, size_t n)

@@ -137,6 +137,32 @@ static void ratios_are_taken_repeat_by_repeat(void **state)
 	assert_true(bench_median(even, 4) == 2.5 && bench_median(even, 3) == 2);
 }
 
+static void two_heaps_are_told_apart(void **state)
+{
+	const struct {
+		const char *what;
+		size_t n;
+		double values[8];
+		double least, most;   /* what lies between; 0: one heap */
+	} rows[] = {
+		{ "none", 0, { 0 }, 0, 0 },
+		{ "one", 1, { 47 }, 0, 0 },
+		{ "about as long", 5, { 47, 50, 45, 60, 52 }, 0, 0 },
+		{ "two heaps", 6, { 47, 244, 50, 240, 45, 260 }, 51, 239 },
+		{ "one of five", 5, { 47, 244, 50, 45, 48 }, 51, 243 },
+		{ "unknown ones do not count", 6, { 0, 47, 0, 50, 0, 48 }, 0, 0 },
+		{ "two heaps and unknown ones", 6, { 0, 47, 244, 0, 50, 240 }, 51, 239 },
+		{ "a smaller step besides", 6, { 40, 70, 41, 300, 310, 71 }, 72, 299 },
+	};
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+		double values[8];
+		memcpy(values, rows[i].values, sizeof(values));
+		const double between = bench_watershed(values, rows[i].n);
+		if (between < rows[i].least || between > rows[i].most)
+			fail_msg("%s: %.1f", rows[i].what, between);
+	}
+}
+
 static void a_change_counts_beyond_the_noise_of_both_runs(void **state)
 {
 	static const struct {
@@ -176,6 +202,7 @@ int main(void)
 		cmocka_unit_test(what_must_travel_follows_from_the_collective),
 		cmocka_unit_test(a_transport_is_believed_only_with_its_bytes),
 		cmocka_unit_test(ratios_are_taken_repeat_by_repeat),
+		cmocka_unit_test(two_heaps_are_told_apart),
 		cmocka_unit_test(a_change_counts_beyond_the_noise_of_both_runs),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

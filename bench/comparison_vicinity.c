@@ -1,0 +1,191 @@
+/* How near the cores were to each other. A virtual machine's cores may share a cache now and none in half a minute, as
+ * its host moves them; libraries differ in how much that costs them, so that one ratio says little of either. */
+#include "comparison.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "sizes.h"
+
+/* Where the times of a competitor at a size are kept. */
+static size_t place(const struct comparison *all, size_t size, size_t competitor)
+{
+	return (size * COMPETITORS_MAX + competitor) * all->options->repeats;
+}
+
+void comparison_keep_times(struct comparison *all, size_t index)
+{
+	for (size_t c = 0; c < all->count; c++) {
+		const struct cell *cell = &all->cells[c];
+		const size_t bytes = all->options->repeats * sizeof(cell->times_ns[0]), to = place(all, index, c);
+		memcpy(&all->times_ns[to], cell->times_ns, bytes);
+		memcpy(&all->flags_ns[to], cell->flags_ns, bytes);
+		if (!cell->measured)
+			memset(&all->times_ns[to], 0, bytes);
+	}
+}
+
+/* Of the times of a collective: what flags took, on either side of what lies between. */
+struct vicinity {
+	double between_ns;           /* 0: all took about as long */
+	double near_ns, far_ns;      /* medians; with one heap only near */
+	size_t near_count, far_count;
+};
+
+/* Room for every flag of the collective, and for times of collet and of a competitor. */
+struct room {
+	double *flags_ns, *mine_ns, *its_ns, *sorted_ns;
+};
+
+static bool room_init(struct room *room, const struct comparison *all)
+{
+	const size_t repeats = all->options->repeats;
+	room->flags_ns = calloc(all->options->sizes.count * COMPETITORS_MAX * repeats, sizeof(room->flags_ns[0]));
+	room->mine_ns = calloc(repeats, sizeof(room->mine_ns[0]));
+	room->its_ns = calloc(repeats, sizeof(room->its_ns[0]));
+	room->sorted_ns = calloc(repeats, sizeof(room->sorted_ns[0]));
+	return room->flags_ns != NULL && room->mine_ns != NULL && room->its_ns != NULL && room->sorted_ns != NULL;
+}
+
+static void room_deinit(struct room *room)
+{
+	free(room->flags_ns);
+	free(room->mine_ns);
+	free(room->its_ns);
+	free(room->sorted_ns);
+}
+
+static struct vicinity find_vicinity(const struct comparison *all, size_t sizes, const struct room *room)
+{
+	const size_t most = sizes * COMPETITORS_MAX * all->options->repeats;
+	struct vicinity v = { 0 };
+	size_t n = 0;
+	for (size_t i = 0; i < most; i++)
+		if (all->times_ns[i] > 0 && all->flags_ns[i] > 0)
+			room->flags_ns[n++] = all->flags_ns[i];
+	v.between_ns = bench_watershed(room->flags_ns, n);
+	while (v.near_count < n && (v.between_ns == 0 || room->flags_ns[v.near_count] < v.between_ns))
+		v.near_count++;
+	v.far_count = n - v.near_count;
+	v.near_ns = bench_median(room->flags_ns, v.near_count);
+	v.far_ns = bench_median(room->flags_ns + v.near_count, v.far_count);
+	return v;
+}
+
+/* The repeats in which cores were near, or far; 0 in place of the others. */
+static void pick(const struct comparison *all, size_t size, size_t competitor, const struct vicinity *v, bool far,
+	double *times_ns)
+{
+	const size_t from = place(all, size, competitor);
+	for (uint32_t r = 0; r < all->options->repeats; r++) {
+		const double flag_ns = all->flags_ns[from + r];
+		times_ns[r] = flag_ns > 0 && (flag_ns > v->between_ns) == far ? all->times_ns[from + r] : 0;
+	}
+}
+
+static double median_of_picked(const double *times_ns, size_t n, double *sorted_ns)
+{
+	size_t count = 0;
+	for (size_t i = 0; i < n; i++)
+		if (times_ns[i] > 0)
+			sorted_ns[count++] = times_ns[i];
+	return bench_median(sorted_ns, count);
+}
+
+/* The peer that was best then, and collet's time to its own; NULL: nobody was measured beside collet. */
+static const char *stand(const struct comparison *all, size_t size, const struct vicinity *v, bool far,
+	const struct room *room, struct bench_ratio *ratio)
+{
+	const uint32_t repeats = all->options->repeats;
+	const char *best = NULL;
+	double least_ns = 0;
+	pick(all, size, 0, v, far, room->mine_ns);
+	for (size_t c = 1; c < all->count; c++) {
+		pick(all, size, c, v, far, room->its_ns);
+		const struct bench_ratio mine = bench_ratios(room->mine_ns, room->its_ns, repeats);
+		const double median_ns = median_of_picked(room->its_ns, repeats, room->sorted_ns);
+		if (!(mine.median > 0) || (best != NULL && median_ns >= least_ns))
+			continue;
+		best = all->competitors[c].name;
+		least_ns = median_ns;
+		*ratio = mine;
+	}
+	return best;
+}
+
+static uint64_t bytes_at(const struct comparison *all, size_t size)
+{
+	if (!bench_collective_takes_bytes((enum bench_collective)all->work.collective))
+		return 0;
+	const uint32_t ranks = all->meeting.ranks;
+	return bench_bytes(&all->work, ranks, bench_count(&all->work, ranks, all->options->sizes.bytes[size]));
+}
+
+static void print_standing(FILE *out, bool document, const char *best, const struct bench_ratio *ratio)
+{
+	if (document && best != NULL)
+		fprintf(out, " %.2f | %.2f to %.2f | %s |", ratio->median, ratio->least, ratio->most, best);
+	else if (document)
+		fputs(" - | - | - |", out);
+	else if (best != NULL)
+		fprintf(out, "  %7.2f  (%.2f to %.2f)  %-27s", ratio->median, ratio->least, ratio->most, best);
+	else
+		fprintf(out, "  %7s  %-14s  %-27s", "-", "-", "-");
+}
+
+static void print_rows(const struct comparison *all, size_t sizes, const struct vicinity *v, const struct room *room,
+	FILE *out, bool document)
+{
+	char text[24];
+	for (size_t i = 0; i < sizes; i++) {
+		const uint64_t bytes = bytes_at(all, i);
+		if (document)
+			fprintf(out, "| %s%s |", bench_bytes_text(bytes, text), bytes < 1024 ? " B" : "");
+		else
+			fprintf(out, "%10s", bench_bytes_text(bytes, text));
+		for (int far = 0; far < 2; far++) {
+			struct bench_ratio ratio = { 0 };
+			const char *best = stand(all, i, v, far != 0, room, &ratio);
+			print_standing(out, document, best, &ratio);
+		}
+		putc('\n', out);
+	}
+	fflush(out);
+}
+
+static void print(const struct comparison *all, size_t sizes, const struct vicinity *v, const struct room *room,
+	FILE *out, bool document)
+{
+	const double part = 100.0 * (double)v->near_count / (double)(v->near_count + v->far_count);
+	if (v->between_ns == 0) {
+		if (!document)
+			fprintf(out, "# a flag took %.0f ns from core to core\n", v->near_ns);
+		return;
+	}
+	if (document)
+		fprintf(out,
+			"\nA flag took %.0f ns from core to core at %.0f %% of these times, %.0f at the others. "
+			"Then, and then:\n\n"
+			"| bytes | ratio | spread | best peer | ratio | spread | best peer |\n"
+			"|---|---|---|---|---|---|---|\n",
+			v->near_ns, part, v->far_ns);
+	else
+		fprintf(out,
+			"# a flag took %.0f ns from core to core at %.0f %% of these times, %.0f at the others; "
+			"ratio, spread and best peer then, and then\n",
+			v->near_ns, part, v->far_ns);
+	print_rows(all, sizes, v, room, out, document);
+}
+
+void comparison_print_vicinity(const struct comparison *all, size_t sizes)
+{
+	struct room room;
+	if (room_init(&room, all)) {
+		const struct vicinity v = find_vicinity(all, sizes, &room);
+		if (v.near_count > 0 && all->table != NULL)
+			print(all, sizes, &v, &room, all->table, false);
+		if (v.near_count > 0 && all->markdown != NULL)
+			print(all, sizes, &v, &room, all->markdown, true);
+	}
+	room_deinit(&room);
+}
