@@ -223,8 +223,8 @@ static void local_steps_move_nothing(void **state)
 	free(fourth);
 }
 
-/* AdamW keeps two numbers a parameter. */
-/* In as many bytes: a ring's, whatever is chosen otherwise, since what is fast where ranks share cores sends more. */
+/* AdamW keeps two numbers a parameter. As many bytes are sent: by rings, whatever is chosen otherwise, since what is
+ * fast where ranks share cores may send more. */
 static void shards_of_the_optimiser_need_less_memory(void **state)
 {
 	setenv("COLLET_ALGORITHM", "allreduce:ring,reduce_scatter:ring,allgather:ring", 1);
