@@ -72,8 +72,7 @@ static bool compare_size(struct comparison *all, size_t index)
 	char text[24];
 	bench_progress("%s, %s: measuring", bench_collective_name((enum bench_collective)all->work.collective),
 		bench_bytes_text(bytes, text));
-	comparison_measure(all, count, bytes);
-	comparison_keep_times(all, index);
+	comparison_measure(all, index, count, bytes);
 	for (size_t c = 0; c < all->count; c++) {
 		all->medians_us[c * o->sizes.count + index] =
 			all->cells[c].measured ? all->cells[c].median_ns / 1e3 : -1;
@@ -115,21 +114,11 @@ static bool allocate(struct comparison *all)
 	all->slow = calloc(places, sizeof(all->slow[0]));
 	all->times_ns = calloc(places * all->options->repeats, sizeof(all->times_ns[0]));
 	all->flags_ns = calloc(places * all->options->repeats, sizeof(all->flags_ns[0]));
-	bool done = all->medians_us != NULL && all->slow != NULL && all->times_ns != NULL && all->flags_ns != NULL;
-	for (size_t c = 0; c < COMPETITORS_MAX; c++) {
-		all->cells[c].times_ns = calloc(all->options->repeats, sizeof(double));
-		all->cells[c].flags_ns = calloc(all->options->repeats, sizeof(double));
-		done = done && all->cells[c].times_ns != NULL && all->cells[c].flags_ns != NULL;
-	}
-	return done;
+	return all->medians_us != NULL && all->slow != NULL && all->times_ns != NULL && all->flags_ns != NULL;
 }
 
 static void release(struct comparison *all)
 {
-	for (size_t c = 0; c < COMPETITORS_MAX; c++) {
-		free(all->cells[c].times_ns);
-		free(all->cells[c].flags_ns);
-	}
 	free(all->times_ns);
 	free(all->flags_ns);
 	free(all->medians_us);

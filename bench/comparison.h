@@ -18,7 +18,8 @@ struct cell {
 	bool slow;                 /* so slow that it was not measured to the end */
 	struct bench_ratio ratio;  /* collet's time to this one's */
 	uint64_t iterations;
-	double *times_ns;          /* of one call, by repeat; 0: not measured then */
+	/* By repeat; in the comparison's. */
+	double *times_ns;          /* of one call; 0: not measured then */
 	double *flags_ns;          /* what a flag took between two cores then; 0: unknown, or it changed */
 	double median_ns, cpu_ns;  /* cpu: of one call, all ranks together */
 	double least_ns;           /* of the repeats so far; 0: none */
@@ -38,7 +39,7 @@ struct comparison {
 	size_t best;                                     /* the peer with the least median; 0: none */
 	double *medians_us;                              /* [competitor][size] of the collective; < 0: none */
 	bool *slow;                                      /* the same places */
-	double *times_ns, *flags_ns;                     /* [size][competitor][repeat] of the collective, as in cells */
+	double *times_ns, *flags_ns;                     /* [size][competitor][repeat] of the collective: see cell */
 	struct bench_baseline standings;                 /* all of this run's */
 	FILE *table, *json, *markdown;
 	char host[65];
@@ -53,8 +54,14 @@ enum bench_buffer_kind comparison_buffers(const struct comparison *all, size_t a
 /* A library that is left out is said on standard error, so that it stays out of the table. */
 void comparison_say_out(const char *name, const char *why);
 
-/* Measures all->work with this count: fills cells, best, ratio. */
-void comparison_measure(struct comparison *all, uint64_t count, uint64_t bytes);
+/* Where a competitor's repeats of a size begin in times_ns and flags_ns. */
+static inline size_t comparison_times_at(const struct comparison *all, size_t size, size_t competitor)
+{
+	return (size * COMPETITORS_MAX + competitor) * all->options->repeats;
+}
+
+/* Measures all->work with this count, which is that of the collective's size'th size: fills cells, best, ratio. */
+void comparison_measure(struct comparison *all, size_t size, uint64_t count, uint64_t bytes);
 
 /* Does a library's column start here? The first of its competitors stands for it. */
 bool comparison_opens_library(const struct comparison *all, size_t at);
@@ -68,8 +75,6 @@ void comparison_print_end(const struct comparison *all, size_t sizes);
 void comparison_markdown_header(const struct comparison *all);
 void comparison_markdown_row(const struct comparison *all, uint64_t bytes);
 
-/* Keeps the times of the size at hand, the index'th of the collective. */
-void comparison_keep_times(struct comparison *all, size_t index);
 /* How near the cores were to each other; where that changed, the ratios of all sizes apart. After their rows, into the
  * table and the document. */
 void comparison_print_vicinity(const struct comparison *all, size_t sizes);

@@ -263,8 +263,10 @@ static void evaluate(struct comparison *all)
 			if (cell->times_ns[r] > 0)
 				sorted[n++] = cell->times_ns[r];
 		cell->measured = cell->measured && n > 0;
-		if (!cell->measured)
+		if (!cell->measured) {   /* what it has been left out for counts nowhere */
+			memset(cell->times_ns, 0, repeats * sizeof(cell->times_ns[0]));
 			continue;
+		}
 		cell->median_ns = bench_median(sorted, n);
 		cell->cpu_ns /= (double)n;
 		if (c > 0 && (all->best == 0 || cell->median_ns < all->cells[all->best].median_ns))
@@ -276,19 +278,19 @@ static void evaluate(struct comparison *all)
 			all->cells[c].ratio = bench_ratios(all->cells[0].times_ns, all->cells[c].times_ns, repeats);
 }
 
-static void clear(struct comparison *all)
+static void clear(struct comparison *all, size_t size)
 {
 	for (size_t c = 0; c < all->count; c++) {
-		double *times = all->cells[c].times_ns, *flags = all->cells[c].flags_ns;
-		memset(times, 0, all->options->repeats * sizeof(times[0]));
-		memset(flags, 0, all->options->repeats * sizeof(flags[0]));
-		all->cells[c] = (struct cell){ .times_ns = times, .flags_ns = flags };
+		const size_t from = comparison_times_at(all, size, c), bytes = all->options->repeats * sizeof(double);
+		all->cells[c] = (struct cell){ .times_ns = &all->times_ns[from], .flags_ns = &all->flags_ns[from] };
+		memset(all->cells[c].times_ns, 0, bytes);
+		memset(all->cells[c].flags_ns, 0, bytes);
 	}
 }
 
-void comparison_measure(struct comparison *all, uint64_t count, uint64_t bytes)
+void comparison_measure(struct comparison *all, size_t size, uint64_t count, uint64_t bytes)
 {
-	clear(all);
+	clear(all, size);
 	for (size_t c = 0; c < all->count; c++)
 		prepare(all, c, count);
 	for (uint32_t r = 0; r < all->options->repeats; r++) {

@@ -3,27 +3,8 @@
 #include "comparison.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #include "sizes.h"
-
-/* Where the times of a competitor at a size are kept. */
-static size_t place(const struct comparison *all, size_t size, size_t competitor)
-{
-	return (size * COMPETITORS_MAX + competitor) * all->options->repeats;
-}
-
-void comparison_keep_times(struct comparison *all, size_t index)
-{
-	for (size_t c = 0; c < all->count; c++) {
-		const struct cell *cell = &all->cells[c];
-		const size_t bytes = all->options->repeats * sizeof(cell->times_ns[0]), to = place(all, index, c);
-		memcpy(&all->times_ns[to], cell->times_ns, bytes);
-		memcpy(&all->flags_ns[to], cell->flags_ns, bytes);
-		if (!cell->measured)
-			memset(&all->times_ns[to], 0, bytes);
-	}
-}
 
 /* Of the times of a collective: what flags took, on either side of what lies between. */
 struct vicinity {
@@ -76,7 +57,7 @@ static struct vicinity find_vicinity(const struct comparison *all, size_t sizes,
 static void pick(const struct comparison *all, size_t size, size_t competitor, const struct vicinity *v, bool far,
 	double *times_ns)
 {
-	const size_t from = place(all, size, competitor);
+	const size_t from = comparison_times_at(all, size, competitor);
 	for (uint32_t r = 0; r < all->options->repeats; r++) {
 		const double flag_ns = all->flags_ns[from + r];
 		times_ns[r] = flag_ns > 0 && (flag_ns > v->between_ns) == far ? all->times_ns[from + r] : 0;

@@ -2,7 +2,6 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -44,21 +43,12 @@ static void text_of(const struct given *given, size_t count, char *table, char *
 	all = (struct comparison){ .options = &options, .times_ns = times_ns, .flags_ns = flags_ns, .count = 3,
 		.work = { .collective = BENCH_ALLREDUCE, .dtype = COLLET_F32 }, .meeting = { .ranks = 2 },
 		.competitors = { { .name = "collet" }, { .name = "one" }, { .name = "other" } } };
-	for (size_t c = 0; c < 3; c++)
-		all.cells[c] = (struct cell){ .times_ns = calloc(REPEATS, sizeof(double)),
-			.flags_ns = calloc(REPEATS, sizeof(double)) };
-	for (size_t size = 0; size < SIZES; size++) {
-		for (size_t c = 0; c < 3; c++)
-			all.cells[c].measured = false;
-		for (size_t i = 0; i < count; i++) {
-			if (given[i].size != size)
-				continue;
-			struct cell *cell = &all.cells[given[i].competitor];
-			cell->measured = true;
-			memcpy(cell->times_ns, given[i].times_ns, sizeof(given[i].times_ns));
-			memcpy(cell->flags_ns, given[i].flags_ns, sizeof(given[i].flags_ns));
-		}
-		comparison_keep_times(&all, size);
+	memset(times_ns, 0, sizeof(times_ns));
+	memset(flags_ns, 0, sizeof(flags_ns));
+	for (size_t i = 0; i < count; i++) {
+		const size_t from = comparison_times_at(&all, given[i].size, given[i].competitor);
+		memcpy(&times_ns[from], given[i].times_ns, sizeof(given[i].times_ns));
+		memcpy(&flags_ns[from], given[i].flags_ns, sizeof(given[i].flags_ns));
 	}
 	memset(table, 0, bytes);
 	memset(document, 0, bytes);
@@ -67,10 +57,6 @@ static void text_of(const struct given *given, size_t count, char *table, char *
 	assert_true(all.table != NULL && all.markdown != NULL);
 	comparison_print_vicinity(&all, SIZES);
 	assert_true(fclose(all.table) == 0 && fclose(all.markdown) == 0);
-	for (size_t c = 0; c < 3; c++) {
-		free(all.cells[c].times_ns);
-		free(all.cells[c].flags_ns);
-	}
 }
 
 static void wants(const char *text, const char *part)
