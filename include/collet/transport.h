@@ -287,7 +287,7 @@ struct collet_conduit {
 					    does not. May change; the engine then leaves there what goes to one
 					    peer */
 	const uint8_t *reads_calls;      /* and does it so of calls of this number (COLLET_TRANSFER_CALLS of them)? May
-					    change; NULL: of all. Asked only where ranks do not outnumber cores */
+					    change; NULL: of all */
 	uint64_t reserved[2];            /* 0 */
 };
 

@@ -46,10 +46,6 @@ struct collet_program {
 	bool ordered;        /* combines in rank order throughout: fit for non-commutative operations */
 	bool sliced;         /* see step.h */
 	bool listed;         /* works on COLLET_CUT_LISTED, where a rank may know only its own counts */
-	/* Where ranks outnumber cores: messages of so many bytes and more had better be left where they are until their
-	 * receivers have copied them. Waiting for that costs a change of ranks; it pays where receivers copy at once
-	 * what the sender could copy only one after the other, or it takes from others meanwhile. 0: never. */
-	uint64_t crowded_lends_min;
 	/* Can it run this shape? NULL: any. Must not look at what one rank alone knows (its rank):
 	 * all ranks answer the same. */
 	bool (*fits)(const struct collet_shape *shape);

@@ -26,13 +26,6 @@
 #include "collectives/scatter_direct.h"
 #include "collectives/scatter_tree.h"
 
-/* Bytes of a message; see program.h. Measured with four and eight ranks on two cores over shm, on two machines:
- * docs/design/shared-memory.md. */
-enum {
-	EXCHANGE_LENDS_MIN = 128 << 10, /* all send to all at once */
-	SCATTER_LENDS_MIN = 64 << 10    /* the root waits for nobody else */
-};
-
 static const struct collet_program broadcast_direct = {
 	.name = "direct",
 	.collective = COLLET_BROADCAST,
@@ -164,7 +157,6 @@ static const struct collet_program allgather_direct = {
 	.ordered = true,
 	.sliced = true,
 	.listed = true,
-	.crowded_lends_min = EXCHANGE_LENDS_MIN,
 	.step_count = allgather_direct_step_count,
 	.step = allgather_direct_step,
 	.cost = allgather_direct_cost,
@@ -281,7 +273,6 @@ static const struct collet_program scatter_direct = {
 	.summary = "the root sends every rank its block: for all but the smallest blocks",
 	.ordered = true,
 	.listed = true,
-	.crowded_lends_min = SCATTER_LENDS_MIN,
 	.step_count = scatter_direct_step_count,
 	.step = scatter_direct_step,
 	.cost = scatter_direct_cost,
@@ -308,7 +299,6 @@ static const struct collet_program alltoall_direct = {
 	.source = "Thakur, Rabenseifner, Gropp 2005",
 	.summary = "every rank sends every other its block at once: for small and middling blocks",
 	.ordered = true,
-	.crowded_lends_min = EXCHANGE_LENDS_MIN,
 	.step_count = alltoall_direct_step_count,
 	.step = alltoall_direct_step,
 	.cost = alltoall_direct_cost,
@@ -335,7 +325,6 @@ static const struct collet_program alltoall_pairwise = {
 	.summary = "one partner at a time, as in a tournament: for big blocks, and v-forms",
 	.ordered = true,
 	.listed = true,
-	.crowded_lends_min = EXCHANGE_LENDS_MIN,
 	.step_count = alltoall_pairwise_step_count,
 	.step = alltoall_pairwise_step,
 	.cost = alltoall_pairwise_cost,

@@ -199,7 +199,7 @@ void collet_inline_plan(struct collet_request *request)
 	const struct collet_shape *shape = &request->shape;
 	struct collet_small *small = &request->small;
 	small->fits = false;
-	small->send_flags = request_send_flags(request, 0);
+	small->send_flags = request_send_flags(request);
 	if (!is_small(request))
 		return;
 	small->step_count = small->move_count = 0;

@@ -94,20 +94,12 @@ static inline bool request_only_moves(const struct collet_request *request)
 	return collective != COLLET_ALLREDUCE && collective != COLLET_REDUCE && collective != COLLET_REDUCE_SCATTER;
 }
 
-/* Where ranks outnumber cores: does the sender of so many bytes wait for its peers to copy them? */
-static inline bool request_lends_crowded(const struct collet_request *request, uint64_t bytes)
-{
-	const uint64_t least = request->program->crowded_lends_min;
-	return least && bytes >= least;
-}
-
-/* What a transport may know of a send of so many bytes: COLLET_TRANSFER_*. */
-static inline uint32_t request_send_flags(const struct collet_request *request, uint64_t bytes)
+/* What a transport may know of a send: COLLET_TRANSFER_*. */
+static inline uint32_t request_send_flags(const struct collet_request *request)
 {
 	const enum collet_collective collective = request->program->collective;
-	const bool mutual = collective == COLLET_ALLREDUCE || collective == COLLET_REDUCE_SCATTER ||
+	const bool waits = collective == COLLET_ALLREDUCE || collective == COLLET_REDUCE_SCATTER ||
 		collective == COLLET_ALLGATHER || collective == COLLET_ALLTOALL;
-	const bool waits = request->group->engine->crowded ? request_lends_crowded(request, bytes) : mutual;
 	return (request_only_moves(request) ? 0 : COLLET_TRANSFER_WHOLE) | (waits ? COLLET_TRANSFER_WAITS : 0) |
 		collet_request_call_flags(request);
 }

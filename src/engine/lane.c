@@ -97,7 +97,7 @@ static void queue_sends(struct collet_lane *lane, struct collet_item *item)
 		collet_route_activate(route);
 		fill_message(request, &queued->transfer, at.count);
 		queued->transfer.data = from;
-		queued->transfer.flags = request_send_flags(request, queued->transfer.message.bytes) |
+		queued->transfer.flags = request_send_flags(request) |
 			collet_reach_flags(request, from, queued->transfer.message.bytes) | fresh;
 		item->sends_pending++;
 	}

@@ -31,8 +31,7 @@ static bool reads_memory(const struct collet_conduit *conduit, const struct coll
 {
 	if (!conduit->reads_memory_min || bytes < conduit->reads_memory_min)
 		return false;
-	return !conduit->reads_calls || request->group->engine->crowded ||
-		conduit->reads_calls[collet_call_number(collet_request_call_flags(request))];
+	return !conduit->reads_calls || conduit->reads_calls[collet_call_number(collet_request_call_flags(request))];
 }
 
 /* Do all the peers that the item sends to read so? */
@@ -73,18 +72,10 @@ static uint64_t publish_min(const struct collet_lane *lane, const struct collet_
 	return count_receivers(item) == 1 ? PUBLISH_MOVE_MIN : PUBLISH_MIN;
 }
 
-/* Is the item better read where it is, by the kernel? Only what one peer gets, and does not combine: that copies it for
- * each, and what is combined had better come past the reader's own caches once. Where ranks outnumber cores only what
- * is worth waiting for. */
+/* Is the item better read where it is, by the kernel? Only what one peer gets: that copies it for each. */
 static bool is_read_in_memory(struct collet_lane *lane, const struct collet_item *item)
 {
-	const struct collet_request *request = item->request;
-	if (!request_only_moves(request) || !(item->step->per_peer || count_receivers(item) == 1))
-		return false;
-	if (lane->group->engine->crowded &&
-		!request_lends_crowded(request, item->count * request->element_bytes))
-		return false;
-	return all_peers(lane, item, reads_memory);
+	return (item->step->per_peer || count_receivers(item) == 1) && all_peers(lane, item, reads_memory);
 }
 
 bool collet_item_is_fresh(const struct collet_item *item)

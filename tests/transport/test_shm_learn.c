@@ -87,7 +87,25 @@ static void who_sends_alone_decides(void **state)
 	}
 }
 
-/* A call that went both ways is none of either, and a number that cannot be is none. */
+/* Of a call some messages have no choice: what many get is never left to the kernel. */
+static void what_has_no_choice_does_not_keep_others_from_learning(void **state)
+{
+	const struct costs costs = { 1000, 500 };
+	struct pair pair;
+	shm_pair_open(&pair, true, NULL);
+	for (unsigned i = 0; i < CALLS; i++) {
+		const bool read = inside(&pair, 0)->reads_calls[CALL];
+		collet_shm_learn_sent(inside(&pair, 0), CALL, false, false);
+		send_some(&pair, 0, false);
+		took(&pair, 0, costs, read);
+		took(&pair, 1, costs, read);
+	}
+	assert_true(inside(&pair, 0)->learning[CALL].way.learnt);
+	assert_true(inside(&pair, 0)->reads_calls[CALL]);
+	pair_close(&pair);
+}
+
+/* A call of which something was read while nothing was to be, and a number that cannot be. */
 static void what_says_nothing_is_passed_over(void **state)
 {
 	struct pair pair;
@@ -111,6 +129,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(both_ends_go_one_way),
 		cmocka_unit_test(who_sends_alone_decides),
+		cmocka_unit_test(what_has_no_choice_does_not_keep_others_from_learning),
 		cmocka_unit_test(what_says_nothing_is_passed_over),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

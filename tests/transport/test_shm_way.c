@@ -8,7 +8,7 @@
 
 #include "transport/shm/way.h"
 
-enum { SMALL = 1 << 20, LARGE = 16 << 20, HUGE = 64 << 20,
+enum { SMALL = 128 << 10, LARGE = 1 << 20, HUGE = 64 << 20,
 	FIRST_TRIAL = SHM_WAY_BURSTS * SHM_WAY_GROUP_CALLS * (SHM_WAY_GROUPS + 1) };
 
 /* Calls that take so long; after calls that went the other way, `wake` more. */
@@ -101,6 +101,62 @@ static void what_changes_is_noticed(void **state)
 	assert_true(world.way.reads);
 }
 
+/* At once, if what calls take says so: long before the next trial would be due. */
+static void a_change_that_shows_is_noticed_soon(void **state)
+{
+	const struct {
+		const char *what;
+		struct costs before, after;
+		bool reads;
+	} rows[] = {
+		{ "cores move apart", { 1000, 3000, 0, 0 }, { 6000, 3000, 0, 0 }, true },
+		{ "cores move together", { 6000, 3000, 0, 0 }, { 1000, 1500, 0, 0 }, false },
+		{ "both faster, the other more so", { 6000, 12000, 0, 0 }, { 3000, 1000, 0, 0 }, true },
+	};
+	for (unsigned row = 0; row < sizeof(rows) / sizeof(rows[0]); row++) {
+		struct world world = { 0 };
+		calls(&world, rows[row].before, FIRST_TRIAL);
+		while (world.way.rest < SHM_WAY_REST_MOST)
+			call(&world, rows[row].before);
+		assert_int_equal(world.way.reads, !rows[row].reads);
+		calls(&world, rows[row].before, SHM_WAY_REST_MOST / 4);
+		const unsigned soon = SHM_WAY_GROUP_CALLS * (2 * SHM_WAY_GROUPS + SHM_WAY_STEP_GROUPS) + FIRST_TRIAL;
+		calls(&world, rows[row].after, soon);
+		if (world.way.reads != rows[row].reads)
+			fail_msg("%s: not noticed in %u calls", rows[row].what, soon);
+	}
+}
+
+/* Nor by many calls of a burst that turns out dear. */
+static void what_is_dear_is_not_gone_on_with(void **state)
+{
+	const struct costs dear = { 1000, 10000, 0, 0 };
+	struct world world = { 0 };
+	calls(&world, dear, FIRST_TRIAL);
+	assert_true(world.way.learnt && !world.way.reads);
+	assert_int_equal(world.read, 2 * SHM_WAY_GROUP_CALLS);
+}
+
+/* So that pairs that see the same calls try at the same time, whatever each has found out before. */
+static void trials_begin_in_step(void **state)
+{
+	const struct costs rows[] = { { 1000, 10000, 0, 0 }, { 1000, 1100, 0, 0 }, { 1000, 500, 0, 0 } };
+	const unsigned step = SHM_WAY_GROUP_CALLS * SHM_WAY_STEP_GROUPS;
+	for (unsigned row = 0; row < sizeof(rows) / sizeof(rows[0]); row++) {
+		struct world world = { 0 };
+		unsigned begun = 0;
+		for (unsigned i = 0; i < 100000; i++) {
+			const bool rests = world.way.burst == SHM_WAY_BURSTS;
+			call(&world, rows[row]);
+			if (!rests || world.way.burst == SHM_WAY_BURSTS)
+				continue;
+			assert_int_equal(world.calls % step, 0);
+			begun++;
+		}
+		assert_true(begun > 0);
+	}
+}
+
 /* A first trial of huge calls costs two bursts where there is little to doubt. */
 static void what_is_clear_is_taken_at_once(void **state)
 {
@@ -173,6 +229,9 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(the_better_way_is_taken),
 		cmocka_unit_test(what_changes_is_noticed),
+		cmocka_unit_test(a_change_that_shows_is_noticed_soon),
+		cmocka_unit_test(what_is_dear_is_not_gone_on_with),
+		cmocka_unit_test(trials_begin_in_step),
 		cmocka_unit_test(what_is_clear_is_taken_at_once),
 		cmocka_unit_test(one_burst_decides_nothing),
 		cmocka_unit_test(level_ways_do_not_alternate),

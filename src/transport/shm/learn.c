@@ -1,6 +1,5 @@
 /* Learning which way is better: way.h decides, by what the engine says that calls have taken, here and, told through
- * shared memory, at the other end. Where ranks outnumber cores what a call takes is the scheduler's, and nothing is
- * learnt: what may be read is. All that is told is numbers by themselves, so it is read and written relaxed. */
+ * shared memory, at the other end. All that is told is numbers by themselves, so it is read and written relaxed. */
 #include "transport/shm/conduit.h"
 
 enum { WENT_READ = 1, WENT_KEPT = 2 };
@@ -43,10 +42,10 @@ static void learn(struct shm_conduit *shm, unsigned call, uint32_t price, uint64
 	struct shm_way *way = &learning->way;
 	const uint32_t other = atomic_load_explicit(&shm->theirs->took[call], memory_order_relaxed);
 	const bool before = way->reads, first = !way->learnt;
-	/* What went both ways has changed amidst a call. */
-	if (learning->went != (WENT_READ | WENT_KEPT) && decided(shm, call) == SHM_EXCHANGES_UNKNOWN)
+	/* Some messages of a call may have no choice. */
+	if (decided(shm, call) == SHM_EXCHANGES_UNKNOWN)
 		collet_shm_way_went(
-			way, learning->went == WENT_READ, price, other < SHM_PRICE_MOST ? other : 0, bytes);
+			way, learning->went & WENT_READ, price, other < SHM_PRICE_MOST ? other : 0, bytes);
 	atomic_store_explicit(&shm->mine->exchanges[call],
 		collet_shm_way_reads(way) ? SHM_EXCHANGES_READS : SHM_EXCHANGES_RING, memory_order_relaxed);
 	shm->reads_calls[call] = reads(shm, call);
@@ -57,8 +56,7 @@ static void learn(struct shm_conduit *shm, unsigned call, uint32_t price, uint64
 void collet_shm_took(struct collet_conduit *conduit, uint32_t call, uint64_t bytes, uint64_t ticks)
 {
 	struct shm_conduit *shm = (struct shm_conduit *)conduit;
-	if (call >= SHM_WAY_CALLS || !bytes || ticks > (uint64_t)1 << 43 || !shm->measures || !shm->segment ||
-		shm_is_crowded(shm))
+	if (call >= SHM_WAY_CALLS || !bytes || ticks > (uint64_t)1 << 43 || !shm->measures || !shm->segment)
 		return;
 	const uint64_t price = (ticks << 20) / bytes;
 	const uint32_t bounded = price < SHM_PRICE_MOST ? (uint32_t)price + 1 : SHM_PRICE_MOST;

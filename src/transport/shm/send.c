@@ -256,23 +256,19 @@ static inline bool is_mutual(const struct collet_transfer *transfer)
 	return transfer->flags & COLLET_TRANSFER_WAITS;
 }
 
-/* May it go by the kernel's way if that is better? Not what its sender wants to be done with, nor what many send to
- * one peer, who combines it: that peer's core would do all the copying. Where ranks outnumber cores the answer that the
- * sender waits for costs a change of ranks, so only where the sender waits anyway, or says that it pays. */
+/* May it go by the kernel's way if that is better? Not what its sender wants to be done with. */
 static inline bool is_measured(const struct shm_conduit *shm, const struct collet_transfer *transfer)
 {
 	const uint64_t bytes = transfer->message.bytes;
 	if (!shm->measures || !shm->peer_reads || transfer->flags & COLLET_TRANSFER_EAGER)
 		return false;
-	if (is_mutual(transfer))
-		return bytes >= SHM_MEASURED_WAITS_MIN;
-	return !shm_is_crowded(shm) && bytes >= SHM_MEASURED_MIN && !(transfer->flags & COLLET_TRANSFER_WHOLE);
+	return bytes >= (is_mutual(transfer) ? SHM_MEASURED_WAITS_MIN : SHM_MEASURED_MIN);
 }
 
 static inline bool is_pulled(const struct shm_conduit *shm, const struct collet_transfer *transfer)
 {
 	return (transfer->message.bytes >= shm->attach_min && shm->peer_reads) ||
-		(is_measured(shm, transfer) && (shm_is_crowded(shm) || shm->reads_calls[shm_call_of(transfer)]));
+		(is_measured(shm, transfer) && shm->reads_calls[shm_call_of(transfer)]);
 }
 
 /* How the first send travels, if these units are free; *where is what a lent buffer's cell says. */
@@ -286,8 +282,8 @@ static enum shm_kind way_of_first(const struct shm_conduit *shm, uint64_t units_
 		return SHM_INLINE;
 	if (collet_shm_may_push(shm))
 		return SHM_PUSHED;
-	const uint64_t arena_min = transfer->flags & COLLET_TRANSFER_WAITS && shm->arena_min > SHM_ARENA_WAITS_MIN ?
-		SHM_ARENA_WAITS_MIN : shm->arena_min;
+	const bool soon = is_mutual(transfer) && !shm_is_crowded(shm) && shm->arena_min > SHM_ARENA_WAITS_MIN;
+	const uint64_t arena_min = soon ? SHM_ARENA_WAITS_MIN : shm->arena_min;
 	if (bytes >= arena_min && shm->peer_maps &&
 		collet_arena_contains(shm->arena, transfer->data, bytes, where))
 		return SHM_ARENA;
