@@ -1,8 +1,8 @@
 /* Choosing by what calls take; way.h says how. */
 #include "transport/shm/way.h"
 
-/* By so many parts of a hundred the other way must be better; is it much better; is the way taken so much better than
- * the other, or than it was, that there is nothing to wait for. */
+/* By so many parts of a hundred the other way must be better; is one way much better than the other; is a time so far
+ * from what it was that something has changed. */
 enum { GAIN = 5, MUCH = 25, FAR = 33 };
 
 static bool gains(uint32_t other, uint32_t taken, unsigned parts)
@@ -114,7 +114,7 @@ static void add(struct shm_way *way, uint32_t mine, uint32_t theirs, uint64_t by
 		begin_group(way);
 	}
 	way->tried += is_of_other(way) && !way->given_up;
-	way->dear = way->dear && gains(way->taken, mine > theirs ? mine : theirs, FAR);
+	way->dear = way->dear && gains(way->taken, mine > theirs ? mine : theirs, MUCH);
 	uint32_t mean;
 	if (!ends_group(way, mine, theirs, &mean))
 		return;
