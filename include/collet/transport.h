@@ -230,10 +230,10 @@ enum {
 	COLLET_TRANSFER_FRESH = 1 << 5,  /* send: this rank has just made the bytes, and its peer sends it as many: a
 					    hint to bring them to where the peer wants them, rather than have it
 					    fetch them */
-	/* From this bit on, a number below COLLET_TRANSFER_CALLS: which kind and size of call the transfer belongs to.
-	 * Calls of one number are alike, so that what they take can be compared. */
+	/* Eight bits from this one on are a number below COLLET_TRANSFER_CALLS: which kind and size of call the
+	 * transfer belongs to. Calls of one number are alike, so that what they take can be compared. */
 	COLLET_TRANSFER_CALL_SHIFT = 8,
-	COLLET_TRANSFER_CALLS = 128
+	COLLET_TRANSFER_CALLS = 144
 };
 
 /* One message, sent or received. Owned by the caller, and lent with its buffer until status leaves COLLET_PENDING (a

@@ -16,9 +16,9 @@ enum {
 	COLLET_CALL_MESSAGE = COLLET_COLLECTIVE_COUNT, /* from one rank to another */
 	COLLET_CALL_EXCHANGE,                          /* the same in a call that also receives */
 	COLLET_CALL_KINDS,
-	COLLET_CALL_SIZES = 11,                        /* up to 64 KiB, 128 KiB, ... 32 MiB; and larger ones */
-	COLLET_CALL_LEAST_LOG2 = 16,
-	COLLET_CALL_TOLD_BYTES = 32 << 10              /* what shorter calls take transports are not told */
+	COLLET_CALL_SIZES = 13,                        /* up to 16 KiB, 32 KiB, ... 32 MiB; and larger ones */
+	COLLET_CALL_LEAST_LOG2 = 14,
+	COLLET_CALL_TOLD_BYTES = 8 << 10               /* what shorter calls take transports are not told */
 };
 
 static_assert(COLLET_CALL_KINDS * COLLET_CALL_SIZES <= COLLET_TRANSFER_CALLS, "all have a number");
@@ -35,7 +35,7 @@ static inline uint32_t collet_call_flags(unsigned kind, uint64_t bytes)
 /* Their number. */
 static inline unsigned collet_call_number(uint32_t flags)
 {
-	return flags >> COLLET_TRANSFER_CALL_SHIFT & (COLLET_TRANSFER_CALLS - 1);
+	return (uint8_t)(flags >> COLLET_TRANSFER_CALL_SHIFT);
 }
 
 /* Of a collective. */

@@ -487,8 +487,6 @@ static void what_is_waited_for_may_be_read(void **state)
 		{ "long", 0, SHM_MEASURED_MIN, true },
 		{ "to be combined", COLLET_TRANSFER_WHOLE, SHM_MEASURED_MIN, true },
 		{ "to be done with", COLLET_TRANSFER_EAGER, SHM_MEASURED_MIN, false },
-		{ "too short for who waits", COLLET_TRANSFER_WAITS, SHM_MEASURED_WAITS_MIN - 1, false },
-		{ "for who waits", COLLET_TRANSFER_WAITS, SHM_MEASURED_WAITS_MIN, true },
 	};
 	enum { ROWS = sizeof(rows) / sizeof(rows[0]) };
 	for (unsigned at = 0; at < 2 * ROWS; at++) {

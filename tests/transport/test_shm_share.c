@@ -11,7 +11,7 @@
 
 enum {
 	UNIT = SHM_SHARE_UNIT_BYTES,
-	LEAST = SHM_MEASURED_MIN,
+	LEAST = SHM_SHARE_MIN,
 	LONG = 12 * MIB + 5,  /* more than a call of progress() reads */
 	MOST = 20             /* messages at once */
 };

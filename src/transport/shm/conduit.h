@@ -23,8 +23,8 @@ enum {
 	SHM_OWN_BYTES = 1024,                           /* up to here the next message's lines are fetched ahead, */
 	SHM_AHEAD_BYTES = 1024,                         /* and those of one that has come before it is asked for, */
 	SHM_AHEAD_AFTER = 3,                            /* if as many in a row had come by then */
-	SHM_MEASURED_MIN = 64 << 10,                    /* from here on the kernel's way is measured, perhaps taken, */
-	SHM_MEASURED_WAITS_MIN = 32 << 10,              /* the same if the sender waits for the peer anyway; */
+	SHM_MEASURED_MIN = 8 << 10,                     /* from here on the kernel's way is measured, perhaps taken */
+	SHM_SHARE_MIN = 64 << 10,                       /* from here on both ends move what is lent and goes one way */
 	SHM_PUSH_MIN = SHM_BULK_MIN,                    /* from here on receives tell where they want their bytes, */
 	SHM_PUSH_MAX = 1 << 20,                         /* up to here they are written there, in one go, */
 	SHM_TOUCHED_NS = 1000000000,                    /* how long who closes waits for a write to end */
@@ -223,7 +223,7 @@ void collet_shm_touched(struct shm_conduit *shm);
 /* learn.c */
 static inline unsigned shm_call_of(const struct collet_transfer *transfer)
 {
-	return transfer->flags >> COLLET_TRANSFER_CALL_SHIFT & (COLLET_TRANSFER_CALLS - 1);
+	return (uint8_t)(transfer->flags >> COLLET_TRANSFER_CALL_SHIFT);
 }
 /* A message of this call, which could be read, goes so, or does not. mutual: its peer sends, too. */
 void collet_shm_learn_sent(struct shm_conduit *shm, unsigned call, bool mutual, bool read);

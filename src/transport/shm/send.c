@@ -259,10 +259,8 @@ static inline bool is_mutual(const struct collet_transfer *transfer)
 /* May it go by the kernel's way if that is better? Not what its sender wants to be done with. */
 static inline bool is_measured(const struct shm_conduit *shm, const struct collet_transfer *transfer)
 {
-	const uint64_t bytes = transfer->message.bytes;
-	if (!shm->measures || !shm->peer_reads || transfer->flags & COLLET_TRANSFER_EAGER)
-		return false;
-	return bytes >= (is_mutual(transfer) ? SHM_MEASURED_WAITS_MIN : SHM_MEASURED_MIN);
+	return transfer->message.bytes >= SHM_MEASURED_MIN && shm->measures && shm->peer_reads &&
+		!(transfer->flags & COLLET_TRANSFER_EAGER);
 }
 
 static inline bool is_pulled(const struct shm_conduit *shm, const struct collet_transfer *transfer)
@@ -287,7 +285,7 @@ static enum shm_kind way_of_first(const struct shm_conduit *shm, uint64_t units_
 	if (bytes >= arena_min && shm->peer_maps &&
 		collet_arena_contains(shm->arena, transfer->data, bytes, where))
 		return SHM_ARENA;
-	if (bytes < shm->bulk_min)
+	if (bytes < shm->bulk_min && (shm->same_process || !is_pulled(shm, transfer)))
 		return is_whole(transfer) || (goes_on(shm) && !units_hold(units_free, bytes)) ? SHM_BULK : SHM_RING;
 	*where = (uintptr_t)transfer->data;
 	return shm->same_process ? SHM_DIRECT : is_pulled(shm, transfer) ? SHM_PULL : SHM_BULK;

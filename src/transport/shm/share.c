@@ -40,7 +40,7 @@ static inline struct shm_piece piece_of(uint64_t first, uint64_t units, uint64_t
 
 bool collet_shm_may_share(const struct shm_conduit *shm, uint64_t bytes)
 {
-	return bytes >= SHM_MEASURED_MIN && units_of(bytes) < SHM_SHARE_FAILED && !shm_is_crowded(shm) &&
+	return bytes >= SHM_SHARE_MIN && units_of(bytes) < SHM_SHARE_FAILED && !shm_is_crowded(shm) &&
 		(shm->same_process || shm->peer_pid);
 }
 

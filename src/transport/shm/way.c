@@ -77,7 +77,7 @@ static void end_burst(struct shm_way *way)
 {
 	const bool of_other = is_of_other(way);
 	uint32_t *const price = of_other ? &way->other : &way->taken;
-	/* The first calls of all have pages to touch: there each way has its better burst. */
+	/* Pages may still be new: so at first each way has its better burst. */
 	const bool keeps = !way->learnt && way->burst >= 2 && *price < way->least;
 	*price = keeps ? *price : way->least;
 	way->burst++;
@@ -104,11 +104,24 @@ static bool ends_group(struct shm_way *way, uint32_t mine, uint32_t theirs, uint
 	return true;
 }
 
+static uint8_t group_calls_of(uint64_t bytes)
+{
+	return bytes < SHM_WAY_LARGE_BYTES ? SHM_WAY_GROUP_CALLS :
+		bytes < SHM_WAY_HUGE_BYTES ? SHM_WAY_GROUP_CALLS / 2 : 1;
+}
+
+/* Is the ring too new for calls of so many bytes to show what it takes? Huge ones touch all of it at once. */
+static bool is_warming(const struct shm_way *way, uint64_t bytes)
+{
+	const uint32_t group_calls = group_calls_of(bytes);
+	return !way->learnt && group_calls > 1 &&
+		way->age <= SHM_WAY_WARM_BURSTS * group_calls * (SHM_WAY_GROUPS + 1);
+}
+
 static void add(struct shm_way *way, uint32_t mine, uint32_t theirs, uint64_t bytes)
 {
 	if (!way->calls) {
-		way->group_calls = bytes < SHM_WAY_LARGE_BYTES ? SHM_WAY_GROUP_CALLS :
-			bytes < SHM_WAY_HUGE_BYTES             ? SHM_WAY_GROUP_CALLS / 2 : 1;
+		way->group_calls = group_calls_of(bytes);
 		way->least = UINT32_MAX;
 		way->dear = is_of_other(way);
 		begin_group(way);
@@ -157,6 +170,8 @@ void collet_shm_way_went(struct shm_way *way, bool read, uint32_t mine, uint32_t
 	if (read != collet_shm_way_reads(way))
 		return;
 	way->age++;
+	if (is_warming(way, bytes))
+		return;
 	if (way->burst < SHM_WAY_BURSTS) {
 		add(way, mine, theirs, bytes);
 		return;

@@ -13,8 +13,9 @@
  * ten of the right one.
  *
  * A trial is four bursts: the way taken, the other, and both again; it ends after two if these show no gain. The other
- * is taken if both pairs show a gain. The first trial has all four, unless the calls are large and two tell ways
- * clearly apart: such calls last, and a program has few. Then, or else, the next trial is far off: each in vain doubles
+ * is taken if both pairs show a gain. The first trial begins when the ring's pages have all been
+ * touched, and has all four, unless the calls are huge and two tell ways clearly apart: such calls last, and a program
+ * has few. Then, or else, the next trial is far off: each in vain doubles
  * that, and it is so far at least that the calls that went the worse way cost less than a hundredth.
  *
  * Between trials what calls take is watched: the cores of a virtual machine are near each other at one time and far
@@ -37,6 +38,7 @@
 enum {
 	SHM_WAY_CALLS = COLLET_TRANSFER_CALLS, /* kinds and sizes of calls that learn apart */
 	SHM_WAY_BURSTS = 4,                    /* of a trial */
+	SHM_WAY_WARM_BURSTS = 4,               /* as many calls before the first one; */
 	SHM_WAY_GROUPS = 3,                    /* of a burst, after one that does not count */
 	SHM_WAY_GROUP_CALLS = 4,               /* calls in a row, whose mean counts; */
 	SHM_WAY_LARGE_BYTES = 256 << 10,       /* half as many of so many bytes each, of which caches keep less, */
