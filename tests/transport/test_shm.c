@@ -475,7 +475,7 @@ static void held_views_stop_nobody(void **state)
 
 /* What may be read by the kernel goes that way when that is wanted of its call, with a core for each rank and
  * without. */
-static void what_is_waited_for_may_be_read(void **state)
+static void long_messages_go_the_way_that_is_wanted(void **state)
 {
 	static const struct {
 		const char *what;
@@ -586,7 +586,7 @@ int main(void)
 		cmocka_unit_test(a_conduit_costs_what_it_says),
 		cmocka_unit_test(full_both_ways),
 		cmocka_unit_test(held_views_stop_nobody),
-		cmocka_unit_test(what_is_waited_for_may_be_read),
+		cmocka_unit_test(long_messages_go_the_way_that_is_wanted),
 		cmocka_unit_test(nothing_is_left),
 	};
 	return cmocka_run_group_tests_name("shm", tests, NULL, NULL);

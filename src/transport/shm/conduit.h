@@ -19,7 +19,7 @@ enum {
 	SHM_LONG_BYTES = 256 << 10,                     /* from here on in the longest runs, below in half of that */
 	SHM_BULK_MIN = 3 * SHM_RUN_BYTES + 1,           /* from here on through the bulk units, or lent to a thread */
 	SHM_ARENA_MIN = SHM_BULK_MIN,                   /* in its arena; getting less back is dearer than copying */
-	SHM_ARENA_WAITS_MIN = 2049,                     /* the same if the sender waits for the peer anyway; */
+	SHM_ARENA_WAITS_MIN = 2049,                     /* the same if the sender has a core and waits anyway; */
 	SHM_OWN_BYTES = 1024,                           /* up to here the next message's lines are fetched ahead, */
 	SHM_AHEAD_BYTES = 1024,                         /* and those of one that has come before it is asked for, */
 	SHM_AHEAD_AFTER = 3,                            /* if as many in a row had come by then */

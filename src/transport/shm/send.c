@@ -280,15 +280,17 @@ static enum shm_kind way_of_first(const struct shm_conduit *shm, uint64_t units_
 		return SHM_INLINE;
 	if (collet_shm_may_push(shm))
 		return SHM_PUSHED;
-	const bool soon = is_mutual(transfer) && !shm_is_crowded(shm) && shm->arena_min > SHM_ARENA_WAITS_MIN;
-	const uint64_t arena_min = soon ? SHM_ARENA_WAITS_MIN : shm->arena_min;
+	const bool waits = is_mutual(transfer) && !shm_is_crowded(shm);
+	const uint64_t arena_min =
+		waits && shm->arena_min > SHM_ARENA_WAITS_MIN ? SHM_ARENA_WAITS_MIN : shm->arena_min;
 	if (bytes >= arena_min && shm->peer_maps &&
 		collet_arena_contains(shm->arena, transfer->data, bytes, where))
 		return SHM_ARENA;
-	if (bytes < shm->bulk_min && (shm->same_process || !is_pulled(shm, transfer)))
+	const bool pulled = !shm->same_process && is_pulled(shm, transfer);
+	if (bytes < shm->bulk_min && !pulled)
 		return is_whole(transfer) || (goes_on(shm) && !units_hold(units_free, bytes)) ? SHM_BULK : SHM_RING;
 	*where = (uintptr_t)transfer->data;
-	return shm->same_process ? SHM_DIRECT : is_pulled(shm, transfer) ? SHM_PULL : SHM_BULK;
+	return pulled ? SHM_PULL : shm->same_process ? SHM_DIRECT : SHM_BULK;
 }
 
 enum collet_now collet_shm_send_now(struct collet_conduit *conduit, struct collet_transfer *transfer)

@@ -13,8 +13,7 @@ static bool gains(uint32_t other, uint32_t taken, unsigned parts)
 /* Calls of which each lasts, and the first ones of which have touched all pages there are. */
 static bool is_clear_at_once(const struct shm_way *way)
 {
-	return way->group_calls == 1 &&
-		(gains(way->other, way->taken, MUCH) || gains(way->taken, way->other, MUCH));
+	return way->group_calls == 1 && (gains(way->other, way->taken, MUCH) || gains(way->taken, way->other, MUCH));
 }
 
 static uint32_t burst_calls(const struct shm_way *way)
@@ -43,18 +42,9 @@ static void begin_group(struct shm_way *way)
 	way->mine = way->theirs = 0;
 }
 
-static void begin_rest(struct shm_way *way, uint32_t calls)
-{
-	way->rest = calls;
-	way->burst = SHM_WAY_BURSTS;
-	way->calls = 0;
-	way->least = UINT32_MAX;
-	begin_group(way);
-}
-
 static void end_trial(struct shm_way *way, bool change)
 {
-	const uint32_t rest = change && way->learnt ? SHM_WAY_REST_LEAST : far_enough(way, way->rest);
+	way->rest = change && way->learnt ? SHM_WAY_REST_LEAST : far_enough(way, way->rest);
 	if (change) {
 		const uint32_t price = way->taken;
 		way->taken = way->other;
@@ -62,15 +52,10 @@ static void end_trial(struct shm_way *way, bool change)
 		way->reads = !way->reads;
 	}
 	way->learnt = true;
-	way->changed = false;
-	begin_rest(way, rest);
-}
-
-/* The first burst of the other way that is so dear ends the trial. */
-static void end_dear_burst(struct shm_way *way)
-{
-	way->given_up = false;
-	end_trial(way, false);
+	way->given_up = way->changed = false;
+	way->burst = SHM_WAY_BURSTS;
+	way->calls = 0;
+	way->least = UINT32_MAX;
 }
 
 static void end_burst(struct shm_way *way)
@@ -124,7 +109,6 @@ static void add(struct shm_way *way, uint32_t mine, uint32_t theirs, uint64_t by
 		way->group_calls = group_calls_of(bytes);
 		way->least = UINT32_MAX;
 		way->dear = is_of_other(way);
-		begin_group(way);
 	}
 	way->tried += is_of_other(way) && !way->given_up;
 	way->dear = way->dear && gains(way->taken, mine > theirs ? mine : theirs, MUCH);
@@ -138,7 +122,7 @@ static void add(struct shm_way *way, uint32_t mine, uint32_t theirs, uint64_t by
 		way->given_up = true;
 	} else if (way->calls == burst_calls(way)) {
 		if (way->given_up)
-			end_dear_burst(way);
+			end_trial(way, false);
 		else
 			end_burst(way);
 	}
@@ -149,6 +133,7 @@ static void begin_trial(struct shm_way *way)
 	way->burst = 0;
 	way->calls = 0;
 	way->tried = 0;
+	begin_group(way);
 }
 
 /* Do the last calls of the rest say that something is not as it was? */

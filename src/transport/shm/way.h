@@ -13,10 +13,10 @@
  * ten of the right one.
  *
  * A trial is four bursts: the way taken, the other, and both again; it ends after two if these show no gain. The other
- * is taken if both pairs show a gain. The first trial begins when the ring's pages have all been
- * touched, and has all four, unless the calls are huge and two tell ways clearly apart: such calls last, and a program
- * has few. Then, or else, the next trial is far off: each in vain doubles
- * that, and it is so far at least that the calls that went the worse way cost less than a hundredth.
+ * is taken if both pairs show a gain. The first trial begins when the ring's pages have all been touched, and has all
+ * four, unless the calls are huge and two tell ways clearly apart: such calls last, and a program has few. Then, or
+ * else, the next trial is far off: each in vain doubles that, and it is so far at least that the calls that went the
+ * worse way cost less than a hundredth.
  *
  * Between trials what calls take is watched: the cores of a virtual machine are near each other at one time and far
  * apart at the next, and which way is better with them. When it is not what it was, in either direction, there is a
@@ -48,7 +48,7 @@ enum {
 	SHM_WAY_REST_MOST = 1 << 16            /* up to here */
 };
 
-/* Of one kind and size of calls. Zeroed: nothing known; its first trial begins, by the ring. */
+/* Of one kind and size of calls. Zeroed: nothing is known, and the first calls go through the ring. */
 struct shm_way {
 	uint64_t mine, theirs;   /* sums of the group under way: of what calls took either end */
 	uint32_t least;          /* of the groups of the burst, or of the last calls of a rest */
