@@ -141,6 +141,50 @@ struct collet_request *collet_halves_start(
 	return request;
 }
 
+/* Under lock. */
+static bool is_over_at_once(collet_comm *comm, const struct collet_half *half, size_t element)
+{
+	const uint64_t bytes = half->count * element;
+	if (half->sends)
+		return collet_p2p_send_at_once(&comm->group, half->peer, half->tag, half->buffer, bytes);
+	if (!collet_p2p_receive_at_once(&comm->group, half->peer, half->tag, half->buffer, bytes))
+		return false;
+	if (half->received)
+		*half->received = (collet_received){ half->peer, half->tag, half->count };
+	return true;
+}
+
+/* How many of the first halves need no request. Under lock. */
+static uint32_t run_at_once(collet_comm *comm, const struct collet_half *halves, uint32_t count, collet_dtype dtype)
+{
+	uint32_t over = 0;
+	while (over < count && is_over_at_once(comm, &halves[over], collet_dtype_bytes(dtype)))
+		over++;
+	return over;
+}
+
+/* As requests. Under lock, which it lets go of. */
+static collet_status run_and_unlock(collet_comm *comm, const struct collet_half *halves, uint32_t count,
+	collet_dtype dtype, const collet_how *how, struct collet_staged *staged)
+{
+	struct collet_engine *engine = comm->group.engine;
+	struct collet_request *request =
+		collet_halves_start(comm, halves, count, dtype, collet_call_timeout(comm, how));
+	if (!request) {
+		pthread_mutex_unlock(&engine->lock);
+		return collet_staged_end(staged, COLLET_ERR_MEMORY);
+	}
+	request->staged = staged;
+	if (how->request) {
+		collet_engine_unlock_handing_over(engine);
+		*how->request = request;
+		return COLLET_OK;
+	}
+	if (request->status == COLLET_PENDING)
+		collet_engine_wait_locked(engine, has_ended, request);
+	return collet_call_settle_and_unlock(&request);
+}
+
 static collet_status run(collet_comm *comm, const char *function, struct collet_half *halves, uint32_t count,
 	collet_dtype dtype, const collet_how *how)
 {
@@ -168,25 +212,12 @@ static collet_status run(collet_comm *comm, const char *function, struct collet_
 		collet_comm_leave(comm);
 		return status;
 	}
-	struct collet_engine *engine = comm->group.engine;
-	pthread_mutex_lock(&engine->lock);
-	struct collet_request *request =
-		collet_halves_start(comm, halves, count, dtype, collet_call_timeout(comm, how));
-	if (request)
-		request->staged = staged;
+	pthread_mutex_lock(&comm->group.engine->lock);
+	const uint32_t over = staged || how->request ? 0 : run_at_once(comm, halves, count, dtype);
+	if (over == count)
+		pthread_mutex_unlock(&comm->group.engine->lock);
 	else
-		status = collet_staged_end(staged, COLLET_ERR_MEMORY);
-	if (how->request) {
-		collet_engine_unlock_handing_over(engine);
-		if (request)
-			*how->request = request;
-	} else if (request) {
-		if (request->status == COLLET_PENDING)
-			collet_engine_wait_locked(engine, has_ended, request);
-		status = collet_call_settle_and_unlock(&request);
-	} else {
-		pthread_mutex_unlock(&engine->lock);
-	}
+		status = run_and_unlock(comm, halves + over, count - over, dtype, how, staged);
 	collet_comm_leave(comm);
 	return status;
 }

@@ -84,6 +84,11 @@ uint32_t collet_p2p_progress(struct collet_group *group)
 	return moved + p2p->ended - before;
 }
 
+void collet_p2p_look_at_all(struct collet_group *group)
+{
+	(void)advance_all(group);
+}
+
 bool collet_p2p_settle_down(struct collet_group *group)
 {
 	return collet_p2p_is_busy(group) && advance_all(group);
@@ -234,19 +239,22 @@ static bool may_stay(struct collet_request *request)
 collet_status collet_p2p_start(struct collet_request *request)
 {
 	struct collet_group *group = request->group;
-	const uint32_t rank = request->p2p.peer;
+	const struct collet_p2p_call *call = &request->p2p;
+	const uint32_t rank = call->peer;
 	collet_status status = group->p2p ? COLLET_OK : make(group);
 	if (status != COLLET_OK)
 		return status;
 	group->p2p->pending++;
-	if (request->p2p.bounce && !may_stay(request))
+	if (call->bounce && !may_stay(request))
 		collet_p2p_start_bounce(request);
-	if (!request->p2p.sends) {
+	if (!call->sends) {
 		start_receive(request);
 		return COLLET_OK;
 	}
-	if (is_eager(request) && collet_p2p_send_now(request))
+	if (is_eager(request) && collet_p2p_send_now(group, rank, call->tag, call->buffer, call->bytes)) {
+		collet_p2p_end(group->p2p, request);
 		return COLLET_OK;
+	}
 	status = start_send(request);
 	if (status != COLLET_OK)
 		return status;

@@ -40,6 +40,11 @@ struct collet_p2p;
 
 /* Under the engine's lock, all of them. */
 collet_status collet_p2p_start(struct collet_request *request);
+/* A whole message of a blocking call without a request, p2p_at_once.c. false: nothing has happened, and a request is
+ * needed. Never with a bounce. Of a receive: only one that fills its buffer. */
+bool collet_p2p_send_at_once(
+	struct collet_group *group, uint32_t to, uint32_t tag, const void *data, uint64_t bytes);
+bool collet_p2p_receive_at_once(struct collet_group *group, uint32_t from, uint32_t tag, void *data, uint64_t bytes);
 /* A round for the peers that something waits for, now and then for all. Returns how much it has brought to its end. */
 uint32_t collet_p2p_progress(struct collet_group *group);
 /* Before a sleep: a round for all peers. True: there was something to be moved. */

@@ -256,6 +256,7 @@ collet_status collet_p2p_advance_in(struct collet_group *group, uint32_t source,
 		peer->incoming.status = COLLET_PENDING;
 		peer->incoming.message = next;
 		peer->receiving = true;
+		peer->came++;
 		conduit->transport->post_recv(conduit, &peer->incoming);
 	}
 }

@@ -42,7 +42,7 @@ struct collet_p2p_peer {
 	uint32_t needs;
 	struct collet_p2p_peer *next_needed, **previous_needed;
 	struct collet_p2p_outgoing *first_out, *last_out;
-	uint64_t sent;                      /* messages, for their sequence */
+	uint64_t sent, came;                /* messages, for their sequence */
 	bool receiving;                     /* incoming is lent */
 	struct collet_transfer incoming;
 	enum collet_p2p_kind incoming_kind;
@@ -68,6 +68,7 @@ struct collet_p2p {
 	struct collet_p2p_peer *needed, *next_look;  /* the second: whom a round under way comes to next */
 	uint32_t any;                       /* receives that whoever sends may satisfy */
 	uint32_t rounds;
+	uint32_t at_once;                   /* receives that were tried so */
 	uint32_t ended;                     /* requests, and messages on their way out; it wraps */
 };
 
@@ -81,6 +82,16 @@ static inline struct collet_conduit *collet_p2p_conduit(struct collet_route *rou
 	/* Pairs with the control thread's release store that publishes it. */
 	return route ? atomic_load_explicit(&route->conduit, memory_order_acquire) : NULL;
 }
+
+/* What a message says of itself. */
+static inline uint64_t collet_p2p_signature(enum collet_p2p_kind kind, uint32_t tag)
+{
+	return (uint64_t)kind << 32 | tag;
+}
+
+/* ---- p2p.c */
+/* Takes in what whoever it may be has sent. */
+void collet_p2p_look_at_all(struct collet_group *group);
 
 /* ---- p2p_messages.c */
 /* Something waits for this peer; as often as that is said, it ends with a request or with a message that is sent. */
@@ -96,8 +107,8 @@ void collet_p2p_end_receive(struct collet_p2p *p2p, struct collet_request *reque
 /* Queues a message: a note, or data of the request, which stay until it has been sent. tag: of DATA its id. */
 collet_status collet_p2p_send_message(struct collet_group *group, uint32_t to, enum collet_p2p_kind kind, uint32_t tag,
 	const struct collet_p2p_note *note, const void *data, uint64_t bytes, struct collet_request *request);
-/* Sends an eager message past the queue, where that is empty and the transport can: then the request has ended. */
-bool collet_p2p_send_now(struct collet_request *request);
+/* Sends an eager message past the queue, where that is empty and the transport can. */
+bool collet_p2p_send_now(struct collet_group *group, uint32_t to, uint32_t tag, const void *data, uint64_t bytes);
 /* Posts what is queued, and takes what has settled; false: the conduit failed. */
 bool collet_p2p_advance_out(struct collet_group *group, uint32_t rank, struct collet_conduit *conduit);
 /* All of a list. */

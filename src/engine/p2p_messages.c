@@ -47,11 +47,6 @@ void collet_p2p_need_peer_no_more(struct collet_p2p *p2p, struct collet_request 
 	request->p2p.needs_peer = false;
 }
 
-static uint64_t signature_of(enum collet_p2p_kind kind, uint32_t tag)
-{
-	return (uint64_t)kind << 32 | tag;
-}
-
 /* ---- Ends of requests ---- */
 
 void collet_p2p_remove(struct collet_request **list, struct collet_request *request)
@@ -183,7 +178,7 @@ collet_status collet_p2p_send_message(struct collet_group *group, uint32_t to, e
 	struct collet_p2p_peer *peer = &p2p->peers[to];
 	out->request = request;
 	out->transfer.status = COLLET_CANCELLED;  /* not posted yet */
-	out->transfer.message = (struct collet_message){ signature_of(kind, tag), peer->sent++, bytes };
+	out->transfer.message = (struct collet_message){ collet_p2p_signature(kind, tag), peer->sent++, bytes };
 	out->transfer.data = (void *)(uintptr_t)data;
 	out->transfer.flags = flags_of(group, kind, request);
 	if (note) {
@@ -201,23 +196,20 @@ collet_status collet_p2p_send_message(struct collet_group *group, uint32_t to, e
 	return COLLET_OK;
 }
 
-bool collet_p2p_send_now(struct collet_request *request)
+bool collet_p2p_send_now(struct collet_group *group, uint32_t to, uint32_t tag, const void *data, uint64_t bytes)
 {
-	struct collet_group *group = request->group;
-	const struct collet_p2p_call *call = &request->p2p;
-	struct collet_p2p_peer *peer = &group->p2p->peers[call->peer];
-	struct collet_conduit *conduit = collet_p2p_conduit(collet_p2p_route(group, call->peer));
+	struct collet_p2p_peer *peer = &group->p2p->peers[to];
+	struct collet_conduit *conduit = collet_p2p_conduit(collet_route_peek(group, COLLET_CHANNEL_P2P, to));
 	if (!conduit || !conduit->transport->send_now || peer->first_out)
 		return false;
 	struct collet_transfer now = {
 		.status = COLLET_PENDING,
-		.message = { signature_of(EAGER, call->tag), peer->sent, call->bytes },
-		.data = call->buffer,
+		.message = { collet_p2p_signature(EAGER, tag), peer->sent, bytes },
+		.data = (void *)(uintptr_t)data,
 	};
 	if (conduit->transport->send_now(conduit, &now) != COLLET_NOW_DONE)
 		return false;
 	peer->sent++;
-	collet_p2p_end(group->p2p, request);
 	return true;
 }
 

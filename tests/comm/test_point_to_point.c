@@ -172,6 +172,83 @@ static void what_nobody_waits_for_is_taken(void **state)
 	ranks_must_pass_everywhere(&(struct ranks_options){ .size = 3 }, unasked);
 }
 
+/* Rounds of messages, short ones, which may go without a request, among such as are announced; blocking calls among
+ * requests; two tags in turns. They are taken as they were sent, or those of the second tag first: so what one call
+ * asks for comes behind what another will. */
+static void short_and_long(struct rank *rank)
+{
+	enum { ROUNDS = 200, EACH = 12 };
+	static const uint64_t bytes[EACH] = { 0, 8, 300000, 1, 8191, 8, 8192, 100, 70000, 4096, 8, 0 };
+	for (uint32_t round = 0; round < ROUNDS && !rank->report->failed; round++) {
+		collet_request *requests[EACH] = { NULL };
+		unsigned char *data[EACH];
+		rank_doing(rank, "round %u", round);
+		for (uint32_t i = 0; i < EACH; i++) {
+			const bool in_order = rank->rank == 0 || round % 2;
+			const uint32_t m = in_order ? i : i < EACH / 2 ? 2 * i + 1 : 2 * i - EACH;
+			/* Who waits until a long one has been taken may wait for who waits for the next. */
+			const bool waits = (round + i) % 3 && (rank->rank == 1 || bytes[m] <= 8192);
+			const collet_how later = { .request = &requests[m] }, *how = waits ? NULL : &later;
+			data[m] = rank->rank == 0 ? make(0, 1, m, bytes[m]) : malloc(bytes[m] + 1);
+			const collet_status status = rank->rank == 0
+				? collet_send(rank->comm, data[m], bytes[m], COLLET_U8, 1, m % 2, how)
+				: collet_recv(rank->comm, data[m], bytes[m], COLLET_U8, 0, m % 2, NULL, how);
+			rank_ok(rank, status, "a message");
+		}
+		rank_ok(rank, collet_request_wait_all(requests, EACH), "wait");
+		for (uint32_t m = 0; m < EACH; m++) {
+			if (rank->rank == 1)
+				is_right(rank, data[m], 0, 1, m, bytes[m]);
+			free(data[m]);
+		}
+	}
+}
+
+static void short_messages_keep_their_order(void **state)
+{
+	ranks_must_pass_everywhere(&(struct ranks_options){ .size = 2 }, short_and_long);
+}
+
+/* Rank 0 answers rank 1, which goes on until rank 2 has got rid of more than any conduit holds, for rank 0, that takes
+ * it between two short calls or never. */
+static void answer_meanwhile(struct rank *rank)
+{
+	enum { MESSAGES = 2000, BYTES = 4000 };
+	unsigned char none;
+	uint64_t over = 0;
+	if (rank->rank == 2) {
+		for (uint32_t i = 0; i < MESSAGES; i++)
+			if (!send_one(rank, 0, 3, i, BYTES))
+				return;
+		send_one(rank, 1, 4, 0, 1);
+	} else if (rank->rank == 1) {
+		collet_request *told = NULL;
+		const collet_how how = { .request = &told };
+		rank_ok(rank, collet_recv(rank->comm, &none, 1, COLLET_U8, 2, 4, NULL, &how), "recv");
+		while (!over) {
+			const collet_status status = collet_request_test(&told);
+			over = status != COLLET_PENDING;
+			if ((over && !rank_ok(rank, status, "what rank 2 tells")) ||
+				!rank_ok(rank, collet_send(rank->comm, &over, 1, COLLET_U64, 0, 5, NULL), "send") ||
+				!rank_ok(rank, collet_recv(rank->comm, &over, 1, COLLET_U64, 0, 5, NULL, NULL), "recv"))
+				return;
+		}
+	} else {
+		while (!over)
+			if (!rank_ok(rank, collet_recv(rank->comm, &over, 1, COLLET_U64, 1, 5, NULL, NULL), "recv") ||
+				!rank_ok(rank, collet_send(rank->comm, &over, 1, COLLET_U64, 1, 5, NULL), "send"))
+				return;
+		for (uint32_t i = 0; i < MESSAGES; i++)
+			if (!receive_one(rank, 2, 2, 3, i, BYTES))
+				return;
+	}
+}
+
+static void others_messages_are_taken_meanwhile(void **state)
+{
+	ranks_must_pass_everywhere(&(struct ranks_options){ .size = 3 }, answer_meanwhile);
+}
+
 /* To the right, from the left, all at once; and to oneself. */
 static void ring(struct rank *rank)
 {
@@ -340,6 +417,8 @@ int main(void)
 		cmocka_unit_test(tags_choose_whatever_the_order),
 		cmocka_unit_test(any_source_takes_from_all),
 		cmocka_unit_test(what_nobody_waits_for_is_taken),
+		cmocka_unit_test(short_messages_keep_their_order),
+		cmocka_unit_test(others_messages_are_taken_meanwhile),
 		cmocka_unit_test(sendrecv_goes_round),
 		cmocka_unit_test(a_rank_may_send_to_itself),
 		cmocka_unit_test(a_longer_message_is_truncated),
