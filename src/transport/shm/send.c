@@ -269,6 +269,19 @@ static inline bool is_pulled(const struct shm_conduit *shm, const struct collet_
 		(is_measured(shm, transfer) && shm->reads_calls[shm_call_of(transfer)]);
 }
 
+/* May it be lent where it is in the arena? *where as below. */
+static inline bool is_lent(const struct shm_conduit *shm, const struct collet_transfer *transfer, uint64_t *where)
+{
+	const uint64_t bytes = transfer->message.bytes;
+	const bool waits = is_mutual(transfer) && !shm_is_crowded(shm);
+	const uint64_t arena_min =
+		waits && shm->arena_min > SHM_ARENA_WAITS_MIN ? SHM_ARENA_WAITS_MIN : shm->arena_min;
+	return bytes >= arena_min && shm->peer_maps &&
+		collet_arena_contains(shm->arena, transfer->data, bytes, where);
+}
+
+static_assert(SHM_MEASURED_MIN <= SHM_RUN_BYTES, "what goes at once is one run");
+
 /* How the first send travels, if these units are free; *where is what a lent buffer's cell says. */
 static enum shm_kind way_of_first(const struct shm_conduit *shm, uint64_t units_free, uint64_t *where)
 {
@@ -280,11 +293,7 @@ static enum shm_kind way_of_first(const struct shm_conduit *shm, uint64_t units_
 		return SHM_INLINE;
 	if (collet_shm_may_push(shm))
 		return SHM_PUSHED;
-	const bool waits = is_mutual(transfer) && !shm_is_crowded(shm);
-	const uint64_t arena_min =
-		waits && shm->arena_min > SHM_ARENA_WAITS_MIN ? SHM_ARENA_WAITS_MIN : shm->arena_min;
-	if (bytes >= arena_min && shm->peer_maps &&
-		collet_arena_contains(shm->arena, transfer->data, bytes, where))
+	if (is_lent(shm, transfer, where))
 		return SHM_ARENA;
 	const bool pulled = !shm->same_process && is_pulled(shm, transfer);
 	if (bytes < shm->bulk_min && !pulled)
@@ -305,8 +314,9 @@ enum collet_now collet_shm_send_now(struct collet_conduit *conduit, struct colle
 		publish_inline(shm, transfer);
 	} else {
 		/* What may go another way is for way_of_first() to say. */
-		if (bytes >= SHM_ARENA_WAITS_MIN || bytes >= shm->bulk_min || bytes >= shm->arena_min ||
-			!has_cells(shm, 1))
+		uint64_t where;
+		if (bytes >= SHM_MEASURED_MIN || bytes >= shm->bulk_min || bytes >= shm->attach_min ||
+			is_lent(shm, transfer, &where) || !has_cells(shm, 1))
 			return COLLET_NOW_POST;
 		const int first = take_units(shm, false, (unsigned)((bytes + SHM_UNIT_BYTES - 1) / SHM_UNIT_BYTES));
 		if (first < 0)
