@@ -132,10 +132,21 @@ size_t tune_turns(const struct tune_sweep *s, const struct bench_run *run, bool 
 	return is_long ? turns / 2 : turns;
 }
 
+/* Whose connections a way's calls take. What is lent from memory of collet_mem_alloc is lent to that memory's own
+ * communicator, and there is nothing to be learnt about it. */
+static struct collet_side *side_of(struct tune_sweep *s, const struct bench_run *run, const struct tune_way *way)
+{
+	if (run->buffers.kind != BENCH_MALLOC)
+		return &s->side;
+	return &s->own[way->algorithm - s->algorithms[run->work.collective]];
+}
+
 int tune_batch(struct tune_sweep *s, struct bench_run *run, struct tune_way *way, size_t kind, size_t turn)
 {
 	uint64_t untimed;
-	run->call.how = tune_plan(s, &run->work, run->count, way->algorithm->name, way->piece_bytes, way->channels);
+	struct collet_side *side = side_of(s, run, way);
+	run->library = &side->library;
+	run->call.how = tune_plan(side, &run->work, run->count, way->algorithm->name, way->piece_bytes, way->channels);
 	if (!way->checked && check(s, run, way))
 		return 1;
 	way->checked = true;

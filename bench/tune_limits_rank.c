@@ -32,18 +32,12 @@ static int complain(const struct both *both, const char *what)
 
 static int meet(struct both *both, const char *transport, const char *folder)
 {
-	const char *job = getenv("COLLET_JOB");
-	for (int k = 0; k < SIDES; k++) {
-		char tuning[TUNE_PATH_BYTES], store[128], name[112];
+	for (unsigned k = 0; k < SIDES; k++) {
+		char tuning[TUNE_PATH_BYTES];
 		snprintf(tuning, sizeof(tuning), "%s/%s", folder, k == 0 ? TUNE_FILE_ONCE : TUNE_FILE_OTHERWISE);
-		snprintf(name, sizeof(name), "%s-%d", job != NULL ? job : "limits", k);
-		snprintf(store, sizeof(store), "unix:%s", name);
-		const collet_options options = { .transport = transport, .store = store, .job = name };
 		setenv("COLLET_TUNING", tuning, 1);
-		if (collet_side_meet(&both->side[k], &options) != COLLET_OK) {
-			fprintf(stderr, "collet-bench: tune: creating a communicator: %s\n", collet_last_error());
+		if (tune_meet(&both->side[k], transport, k))
 			return 1;
-		}
 	}
 	return 0;
 }

@@ -275,24 +275,69 @@ static int run_sweep(struct tune_sweep *s)
 	return 0;
 }
 
+int tune_meet(struct collet_side *side, const char *transport, unsigned number)
+{
+	const char *job = getenv("COLLET_JOB");
+	char store[128], name[112];
+	snprintf(name, sizeof(name), "%s-%u", job != NULL ? job : "tune", number);
+	snprintf(store, sizeof(store), "unix:%s", name);
+	const collet_options options = { .transport = transport, .store = store, .job = name };
+	if (collet_side_meet(side, &options) == COLLET_OK)
+		return 0;
+	fprintf(stderr, "collet-bench: tune: creating a communicator: %s\n", collet_last_error());
+	return 1;
+}
+
+/* What is measured; *most: the algorithms of the collective that has the most. */
+static int list_algorithms(struct tune_sweep *s, size_t *most)
+{
+	*most = 0;
+	for (uint32_t c = 0; c < BENCH_SENDRECV; c++) {
+		size_t *count = &s->algorithm_count[c];
+		if (collet_algorithm_list(bench_collective_name((enum bench_collective)c), s->algorithms[c],
+				TUNE_ALGORITHMS, count) != COLLET_OK)
+			return tune_complain(s, "listing the algorithms");
+		if (*count > TUNE_ALGORITHMS) {
+			fprintf(stderr, "collet-bench: tune: there are more than %d algorithms\n", TUNE_ALGORITHMS);
+			return 1;
+		}
+		if (sizes_of(s, (enum bench_collective)c) > 0 && *count > *most)
+			*most = *count;
+	}
+	return 0;
+}
+
+static int meet(struct tune_sweep *s, const char *transport)
+{
+	size_t most;
+	if (list_algorithms(s, &most) || tune_meet(&s->side, transport, 0))
+		return 1;
+	while (s->own_count < most) {
+		const unsigned number = (unsigned)s->own_count + 1;
+		if (tune_meet(&s->own[s->own_count], transport, number))
+			return 1;
+		s->own_count++;
+	}
+	return 0;
+}
+
+static void part(struct tune_sweep *s)
+{
+	while (s->own_count > 0)
+		collet_side_deinit(&s->own[--s->own_count]);
+	collet_side_deinit(&s->side);
+}
+
 int bench_tune_rank(const struct bench_options *options, const char *transport)
 {
 	struct tune_sweep s = { .options = options };
-	int status = 1;
-	if (collet_side_init(&s.side, transport) != COLLET_OK) {
-		fprintf(stderr, "collet-bench: tune: creating the communicator: %s\n", collet_last_error());
-		return 1;
-	}
-	for (uint32_t c = 0; c < BENCH_SENDRECV; c++)
-		if (collet_algorithm_list(bench_collective_name((enum bench_collective)c), s.algorithms[c],
-				TUNE_ALGORITHMS, &s.algorithm_count[c]) != COLLET_OK
-			|| s.algorithm_count[c] > TUNE_ALGORITHMS)
-			goto out;
+	int status = meet(&s, transport);
 	s.calls = calloc((size_t)BENCH_SENDRECV * COLLET_TUNING_SIZES, sizeof(s.calls[0]));
-	if (s.calls != NULL)
+	if (s.calls == NULL)
+		status = 1;
+	if (!status)
 		status = run_sweep(&s);
 	free(s.calls);
-out:
-	collet_side_deinit(&s.side);
+	part(&s);
 	return status;
 }

@@ -49,7 +49,11 @@ struct tune_call {
 
 struct tune_sweep {
 	const struct bench_options *options;
-	struct collet_side side;
+	struct collet_side side;     /* of what all share: choices, agreements, memory of collet_mem_alloc */
+	/* Connections learn from calls which way their messages go best, and know nothing of algorithms. A caller has
+	 * taught them the one that is chosen; so here each has its own ones, by its place in its collective's list. */
+	struct collet_side own[TUNE_ALGORITHMS];
+	size_t own_count;
 	collet_algorithm_info algorithms[BENCH_COLLECTIVES][TUNE_ALGORITHMS];
 	size_t algorithm_count[BENCH_COLLECTIVES];
 	uint32_t cores;              /* that the ranks have together */
@@ -57,6 +61,9 @@ struct tune_sweep {
 	bool any_memory;             /* the transport copies from the library's as from any other */
 	struct tune_call *calls;     /* collective by collective, size by size */
 };
+
+/* One more communicator of all ranks, which are on one host. Nonzero: told. */
+int tune_meet(struct collet_side *side, const char *transport, unsigned number);
 
 /* Says what failed, in the library's words. 1. */
 int tune_complain(const struct tune_sweep *s, const char *what);
@@ -76,7 +83,7 @@ int tune_run_amid(collet_comm *comm, struct bench_run *run, uint64_t calls, uint
 size_t tune_turns(const struct tune_sweep *s, const struct bench_run *run, bool last);
 
 /* The plan for an algorithm (NULL: the library's choice), cut like this (0: as chosen). */
-const void *tune_plan(struct tune_sweep *s, const struct bench_work *work, uint64_t count, const char *algorithm,
+const void *tune_plan(struct collet_side *side, const struct bench_work *work, uint64_t count, const char *algorithm,
 	uint32_t piece_bytes, uint32_t channels);
 
 /* Which algorithms there are for this size, and which the library would take, and how. */

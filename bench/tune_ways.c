@@ -10,12 +10,12 @@ enum {
 	CHANNELS_FROM_BYTES = 1 << 20   /* of a call */
 };
 
-const void *tune_plan(struct tune_sweep *s, const struct bench_work *work, uint64_t count, const char *algorithm,
+const void *tune_plan(struct collet_side *side, const struct bench_work *work, uint64_t count, const char *algorithm,
 	uint32_t piece_bytes, uint32_t channels)
 {
-	s->side.piece_bytes = piece_bytes;
-	s->side.channels = channels;
-	return collet_side_plan(&s->side, work, count, algorithm);
+	side->piece_bytes = piece_bytes;
+	side->channels = channels;
+	return collet_side_plan(side, work, count, algorithm);
 }
 
 static uint32_t fitting(uint32_t piece_bytes, uint32_t most)
@@ -40,7 +40,7 @@ static struct tune_way *add_way(
 void tune_look(struct tune_sweep *s, const struct bench_work *work, uint64_t count, struct tune_call *call)
 {
 	const enum bench_collective collective = (enum bench_collective)work->collective;
-	tune_plan(s, work, count, NULL, 0, 0);
+	tune_plan(&s->side, work, count, NULL, 0, 0);
 	const collet_plan chosen = s->side.plan;
 	s->cores = chosen.cores;
 	s->shared_memory = strcmp(chosen.transport, "shm") == 0;
@@ -48,7 +48,7 @@ void tune_look(struct tune_sweep *s, const struct bench_work *work, uint64_t cou
 	call->count = 0;
 	for (size_t a = 0; a < s->algorithm_count[collective]; a++) {
 		const collet_algorithm_info *info = &s->algorithms[collective][a];
-		tune_plan(s, work, count, info->name, 0, 0);
+		tune_plan(&s->side, work, count, info->name, 0, 0);
 		const collet_plan own = s->side.plan;
 		if (own.algorithm == NULL || own.predicted_ns < 0)
 			continue;
