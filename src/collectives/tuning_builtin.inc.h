@@ -37,7 +37,7 @@
 "way allreduce halving_doubling - - - - - 262144x1 262144x1 262144x1 262144x1",
 "factor allreduce hierarchical 80 80 81 129 168 186 67 109 104",
 "way allreduce hierarchical - - - - - 262144x1 262144x1 262144x1 262144x1",
-"factor allreduce hierarchical_ring 175 128 120 171 141 197 75 168 97",
+"factor allreduce hierarchical_ring 175 128 120 171 141 197 75 168 126",
 "way allreduce hierarchical_ring - - - - - 262144x1 65536x1 262144x1 65536x1",
 "factor reduce direct 101 100 80 93 67 84 79 75 87",
 "way reduce direct - - - - - 131072x1 262144x1 262144x1 262144x1",
