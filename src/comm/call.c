@@ -9,9 +9,6 @@
 #include "engine/calls.h"
 #include "engine/flow.h"
 
-/* A blocking call on the spot looks so often whether it is over before it is waited for: a microsecond or so. */
-enum { BRIEF_LOOKS = 64 };
-
 int64_t collet_call_timeout(const collet_comm *comm, const collet_how *how)
 {
 	return how->timeout_ns ? how->timeout_ns : comm->group.timeout_ns;
@@ -79,8 +76,7 @@ collet_status collet_call_follow(struct collet_staged *staged, collet_status sta
 static void look_briefly(struct collet_request *request)
 {
 	struct collet_engine *engine = request->group->engine;
-	uint32_t looks = engine->crowded ? 0 : engine->spin_polls;
-	looks = looks < BRIEF_LOOKS ? looks : BRIEF_LOOKS;
+	uint32_t looks = collet_engine_brief_looks(engine);
 	while (request->status == COLLET_PENDING) {
 		const uint32_t cost = collet_inline_look_cost(request);
 		if (!cost || cost > looks)

@@ -376,6 +376,15 @@ uint32_t collet_engine_progress(struct collet_engine *engine);
 /* Advances everything until done(), which is asked under lock; deadlines end what is pending. Never called
  * under lock. */
 void collet_engine_wait(struct collet_engine *engine, bool (*done)(void *context), void *context);
+/* How often a blocking call looks for its own messages alone before it waits in earnest: a microsecond or so; not at
+ * all where whom it waits for may need its core. */
+static inline uint32_t collet_engine_brief_looks(const struct collet_engine *engine)
+{
+	enum { MOST = 64 };
+	if (engine->crowded)
+		return 0;
+	return engine->spin_polls < MOST ? engine->spin_polls : MOST;
+}
 /* The same, called under lock, which is let go of while waiting. */
 void collet_engine_wait_locked(struct collet_engine *engine, bool (*done)(void *context), void *context);
 /* One round; what done() says then. */

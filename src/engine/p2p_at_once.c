@@ -6,12 +6,9 @@
 #include "engine/calls.h"
 #include "engine/p2p_internal.h"
 
-enum {
-	LOOKS = 64,                       /* for a message that has not come yet: a microsecond or so */
-	CALLS_OF_FEW = 64                 /* of these, until other peers are looked at, which may wait for that */
-};
+enum { CALLS_OF_FEW = 64 };  /* receives so, until other peers are looked at, which may wait for that */
 
-/* Longer messages the transport is told of, or wants to know first. */
+/* Longer ones the transport is told of, or wants to know first. */
 static bool is_short(const struct collet_group *group, uint32_t rank, uint64_t bytes)
 {
 	return group->p2p && bytes < COLLET_CALL_TOLD_BYTES && bytes <= group->p2p->peers[rank].eager_bytes;
@@ -46,8 +43,7 @@ bool collet_p2p_receive_at_once(struct collet_group *group, uint32_t from, uint3
 		.message = { collet_p2p_signature(EAGER, tag), peer->came, bytes },
 		.data = data,
 	};
-	uint32_t looks = engine->crowded ? 0 : engine->spin_polls;
-	looks = looks < LOOKS ? looks : LOOKS;
+	uint32_t looks = collet_engine_brief_looks(engine);
 	for (;;) {
 		const enum collet_now outcome = conduit->transport->recv_now(conduit, &now);
 		if (outcome == COLLET_NOW_DONE) {
