@@ -310,7 +310,7 @@ static int list_algorithms(struct tune_sweep *s, size_t *most)
 static int meet(struct tune_sweep *s, const char *transport)
 {
 	size_t most;
-	if (list_algorithms(s, &most) || tune_meet(&s->side, transport, 0))
+	if (tune_meet(&s->side, transport, 0) || list_algorithms(s, &most))
 		return 1;
 	while (s->own_count < most) {
 		const unsigned number = (unsigned)s->own_count + 1;
@@ -331,13 +331,11 @@ static void part(struct tune_sweep *s)
 int bench_tune_rank(const struct bench_options *options, const char *transport)
 {
 	struct tune_sweep s = { .options = options };
-	int status = meet(&s, transport);
 	s.calls = calloc((size_t)BENCH_SENDRECV * COLLET_TUNING_SIZES, sizeof(s.calls[0]));
 	if (s.calls == NULL)
-		status = 1;
-	if (!status)
-		status = run_sweep(&s);
-	free(s.calls);
+		fprintf(stderr, "collet-bench: tune: no memory\n");
+	const int failed = s.calls == NULL || meet(&s, transport) || run_sweep(&s);
 	part(&s);
-	return status;
+	free(s.calls);
+	return failed;
 }
