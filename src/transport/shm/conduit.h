@@ -21,7 +21,8 @@ enum {
 	SHM_ARENA_MIN = SHM_BULK_MIN,                   /* in its arena; getting less back is dearer than copying */
 	SHM_ARENA_WAITS_MIN = 2049,                     /* the same if the sender has a core and waits anyway; */
 	SHM_OWN_BYTES = 1024,                           /* up to here the next message's lines are fetched ahead, */
-	SHM_AHEAD_BYTES = 1024,                         /* and those of one that has come before it is asked for, */
+	SHM_STREAM_AFTER = 3,                           /* after so many in a row without one that came, another's; */
+	SHM_AHEAD_BYTES = 1024,                         /* likewise those of one that has come unasked for, */
 	SHM_AHEAD_AFTER = 3,                            /* if as many in a row had come by then */
 	SHM_MEASURED_MIN = 8 << 10,                     /* from here on the kernel's way is measured, perhaps taken */
 	SHM_SHARE_MIN = 64 << 10,                       /* from here on both ends move what is lent and goes one way */
@@ -111,6 +112,7 @@ struct shm_conduit {
 	bool writes_fail;                        /* the kernel does not let this end write the peer's memory */
 	struct collet_transfer_queue sends;      /* not, or not wholly, published yet */
 	uint64_t out_messages;                   /* begun so far */
+	uint32_t unanswered;                     /* of them since one has come, up to SHM_STREAM_AFTER */
 	uint64_t sent_bytes;                     /* of the first of them, */
 	enum shm_kind sent_kind;                 /* which travels so */
 	struct shm_cell *in_offers;              /* the peer's */

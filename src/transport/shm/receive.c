@@ -391,6 +391,7 @@ static void begin(struct shm_conduit *shm, uint64_t stamp)
 	shm->conduit.peer_cpu = (uint32_t)(stamp >> 48);
 	const bool matches = collet_message_equal(&message, &shm->receives.first->message);
 	shm->in_messages++;
+	shm->unanswered = 0;
 	if (kind == SHM_INLINE) {
 		struct collet_transfer *first = shm->receives.first;
 		if (message.bytes > SHM_INLINE_BYTES)
@@ -550,6 +551,7 @@ enum collet_now collet_shm_receive_now(struct collet_conduit *conduit, struct co
 	count_received(shm, transfer);
 	shm->in_posted++;
 	shm->in_messages++;
+	shm->unanswered = 0;
 	transfer->status = COLLET_OK;
 	fetch_ahead(shm);
 	return COLLET_NOW_DONE;

@@ -132,18 +132,43 @@ static inline uint64_t free_units(const struct shm_conduit *shm, uint64_t freed)
 	return ~(shm->out_units_used ^ freed) & shm_bits(0, SHM_UNITS);
 }
 
-/* A message like the one just sent may follow: its lines, which the peer has read long since, are taken back while this
- * rank waits for it, and not when it writes. Not so those of cells: there the peer looks all the time, so each would go
- * back and forth. */
-static inline void own_next_run(struct shm_conduit *shm, uint64_t bytes)
+static inline void own_cells(struct shm_conduit *shm, unsigned cells)
+{
+	for (uint64_t cell = shm->out_next + cells; cell < shm->out_next + 2 * cells; cell++)
+		if (cell - shm->out_taken < SHM_CELLS)
+			collet_cpu_own(&shm->out_cells[cell % SHM_CELLS]);
+}
+
+/* The next run of so many units, or the one behind it. */
+static inline void own_run(struct shm_conduit *shm, uint64_t bytes, bool behind)
 {
 	const unsigned count = (unsigned)((bytes + SHM_UNIT_BYTES - 1) / SHM_UNIT_BYTES);
-	const int first = shm_find_run(free_units(shm, shm->out_units_freed), count);
+	uint64_t free = free_units(shm, shm->out_units_freed);
+	int first = shm_find_run(free, count);
+	if (first >= 0 && behind)
+		first = shm_find_run(free &= ~shm_bits((unsigned)first, count), count);
 	if (first < 0)
 		return;
 	unsigned char *const run = shm->out_units[first];
 	for (uint64_t at = 0; at < bytes; at += sizeof(struct shm_cell))
 		collet_cpu_own(run + at);
+}
+
+/* A message like the one just sent, in so many cells and with so many bytes in units, may follow: its lines, which the
+ * peer has read long since, are taken back before they are written.
+ *
+ * Where ranks answer each other, while this rank waits for its peer; and not those of cells, where the peer looks all
+ * the time, so each would go back and forth. Who sends one message after the other does not wait, but each of its
+ * stores, and all behind it, waits for a line from the receiver's core. So the message after the next is prepared, with
+ * its cells, unless the peer has not read yet what they hold. */
+static inline void own_ahead(struct shm_conduit *shm, unsigned cells, uint64_t bytes)
+{
+	const bool streams = shm->unanswered >= SHM_STREAM_AFTER;
+	shm->unanswered += !streams;
+	if (streams && bytes <= SHM_UNIT_BYTES)
+		own_cells(shm, cells);
+	if (bytes && bytes <= SHM_OWN_BYTES)
+		own_run(shm, bytes, streams);
 }
 
 /* Fills a run and publishes it: `bytes` of the transfer's from `at` on. */
@@ -175,8 +200,8 @@ static inline bool send_run(struct shm_conduit *shm, bool bulk)
 	if (shm->sent_bytes == transfer->message.bytes) {
 		shm->sent_bytes = 0;
 		settle_first(shm);
-		if (!bulk && bytes <= SHM_OWN_BYTES)
-			own_next_run(shm, bytes);
+		if (!bulk)
+			own_ahead(shm, 1, bytes);
 	}
 	return true;
 }
@@ -312,6 +337,7 @@ enum collet_now collet_shm_send_now(struct collet_conduit *conduit, struct colle
 		if (!has_cells(shm, shm_inline_cells(bytes)))
 			return COLLET_NOW_POST;
 		publish_inline(shm, transfer);
+		own_ahead(shm, shm_inline_cells(bytes), 0);
 	} else {
 		/* What may go another way is for way_of_first() to say. */
 		uint64_t where;
@@ -323,8 +349,7 @@ enum collet_now collet_shm_send_now(struct collet_conduit *conduit, struct colle
 			return COLLET_NOW_POST;
 		publish_run(shm, transfer, 0, bytes, (unsigned)first, false);
 		count_sent(shm, transfer);
-		if (bytes <= SHM_OWN_BYTES)
-			own_next_run(shm, bytes);
+		own_ahead(shm, 1, bytes);
 	}
 	transfer->status = COLLET_OK;
 	return COLLET_NOW_DONE;
