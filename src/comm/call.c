@@ -8,6 +8,7 @@
 #include "device/direct.h"
 #include "engine/calls.h"
 #include "engine/flow.h"
+#include "engine/lock.h"
 
 int64_t collet_call_timeout(const collet_comm *comm, const collet_how *how)
 {
@@ -53,13 +54,13 @@ collet_status collet_call_settle_and_unlock(struct collet_request **request)
 	if (staged)
 		collet_staged_stop(staged);
 	const collet_status status = settle(ended);
-	pthread_mutex_unlock(&engine->lock);
+	collet_engine_unlock(engine);
 	return collet_staged_end(staged, status);
 }
 
 collet_status collet_call_settle(struct collet_request **request)
 {
-	pthread_mutex_lock(&(*request)->group->engine->lock);
+	collet_engine_lock((*request)->group->engine);
 	return collet_call_settle_and_unlock(request);
 }
 
@@ -92,7 +93,7 @@ collet_status collet_call_wait(struct collet_request **request)
 {
 	struct collet_request *awaited = *request;
 	const struct collet_group *group = awaited->group;
-	pthread_mutex_lock(&group->engine->lock);
+	collet_engine_lock(group->engine);
 	if (group->inlined == awaited)
 		look_briefly(awaited);
 	if (awaited->status == COLLET_PENDING)
@@ -217,9 +218,9 @@ collet_status collet_call_prepare(collet_comm *comm, const struct collet_call_ar
 	collet_status status = collet_call_check_how(call, how);
 	if (status != COLLET_OK)
 		return status;
-	pthread_mutex_lock(&engine->lock);
+	collet_engine_lock(engine);
 	status = prepare(comm, call, how, request);
-	pthread_mutex_unlock(&engine->lock);
+	collet_engine_unlock(engine);
 	return status;
 }
 
@@ -323,12 +324,12 @@ collet_status collet_call_start(collet_comm *comm, const struct collet_call_argu
 	struct collet_request *request;
 	bool stays;
 	comm->again.request = NULL;
-	pthread_mutex_lock(&engine->lock);
+	collet_engine_lock(engine);
 	status = prepare(comm, call, how, &request);
 	if (status == COLLET_OK)
 		status = stage_unoffered(comm, call, request, &stays);
 	if (status != COLLET_OK) {
-		pthread_mutex_unlock(&engine->lock);
+		collet_engine_unlock(engine);
 		return collet_staged_end(call->staged, status);
 	}
 	if (how == &default_how && !call->sides && !call->staged && request->key.algorithm)
@@ -348,10 +349,10 @@ bool collet_call_again(collet_comm *comm, const void *send, void *recv, collet_s
 	struct collet_group *group = &comm->group;
 	struct collet_engine *engine = group->engine;
 	struct collet_request *request = again->request;
-	pthread_mutex_lock(&engine->lock);
+	bool stepped_in = collet_engine_hold(engine);
 	if (group->free_requests != request || request->plans != again->plans || !request->key.algorithm ||
 		!collet_inline_fits(request)) {
-		pthread_mutex_unlock(&engine->lock);
+		collet_engine_let_go(engine, stepped_in);
 		return false;
 	}
 	group->free_requests = request->next_free;
@@ -362,9 +363,11 @@ bool collet_call_again(collet_comm *comm, const void *send, void *recv, collet_s
 	request->timeout_ns = group->timeout_ns;
 	number(group, request);
 	start(comm, request, true);
-	if (request->status == COLLET_PENDING)
+	if (request->status == COLLET_PENDING) {
+		collet_engine_hold_on(engine, &stepped_in);
 		collet_engine_wait_locked(engine, has_ended, request);
+	}
 	*status = settle(request);
-	pthread_mutex_unlock(&engine->lock);
+	collet_engine_let_go(engine, stepped_in);
 	return true;
 }

@@ -80,8 +80,14 @@ static collet_status start(collet_comm *comm, struct collet_call_arguments *call
 /* Where in-place means that one buffer is a block of the other. */
 enum in_place { SAME, SEND_IN_RECV, RECV_IN_SEND };
 
+/* Into the public functions, so that a call is found to be a repetition before its arguments have been in memory. There
+ * they are written one by one and read in pairs, and such a load waits until all earlier stores are done, also those of
+ * the last message, whose lines may still be on their way from another core. */
+#define ALWAYS_INLINE static inline __attribute__((always_inline))
+
 /* Does the call differ in its buffers alone from the last one, and are they as good? */
-static bool repeats(const collet_comm *comm, const struct collet_call_arguments *call, enum in_place in_place)
+ALWAYS_INLINE bool repeats(
+	const collet_comm *comm, const struct collet_call_arguments *call, enum in_place in_place)
 {
 	const struct collet_again *again = &comm->again;
 	if (!again->request || comm->streams || again->count != call->count || again->collective != call->collective ||
@@ -129,19 +135,12 @@ static struct use some_of(uint64_t elements, bool used)
 
 static const struct use nothing;
 
-/* The whole of a collective without counts of its own: checks, then starts. */
-static collet_status run(collet_comm *comm, struct collet_call_arguments *call, struct use sends, struct use receives,
-	enum in_place in_place, const collet_how *how)
+/* Checks, then starts, inside the communicator. */
+static collet_status run_inside(collet_comm *comm, struct collet_call_arguments *call, struct use sends,
+	struct use receives, enum in_place in_place, const collet_how *how)
 {
-	collet_status status = collet_comm_enter(comm, call->function);
-	if (status != COLLET_OK)
-		return status;
-	if (!how && repeats(comm, call, in_place) && collet_call_again(comm, call->send, call->recv, &status)) {
-		collet_comm_leave(comm);
-		return status;
-	}
 	struct block send = { NULL, 0 }, recv = { NULL, 0 };
-	status = check_dtype(call->function, call->dtype);
+	collet_status status = check_dtype(call->function, call->dtype);
 	if (status == COLLET_OK)
 		status = check_root(comm, call->function, call->root);
 	if (status == COLLET_OK && sends.used)
@@ -161,6 +160,18 @@ static collet_status run(collet_comm *comm, struct collet_call_arguments *call, 
 		remember(comm, call, send, recv);
 	else
 		comm->again.request = NULL;
+	return status;
+}
+
+/* The whole of a collective without counts of its own. */
+ALWAYS_INLINE collet_status run(collet_comm *comm, struct collet_call_arguments *call,
+	struct use sends, struct use receives, enum in_place in_place, const collet_how *how)
+{
+	collet_status status = collet_comm_enter(comm, call->function);
+	if (status != COLLET_OK)
+		return status;
+	if (how || !repeats(comm, call, in_place) || !collet_call_again(comm, call->send, call->recv, &status))
+		status = run_inside(comm, call, sends, receives, in_place, how);
 	collet_comm_leave(comm);
 	return status;
 }

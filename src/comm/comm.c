@@ -11,6 +11,7 @@
 #include "comm/staged.h"
 #include "device/direct.h"
 #include "comm/streamed.h"
+#include "engine/lock.h"
 
 /* ---- Making ---- */
 
@@ -78,7 +79,7 @@ static void free_comm(struct collet_comm *comm, bool streams)
 static void tear_down(struct collet_comm *comm)
 {
 	struct collet_engine *engine = &comm->context->engine;
-	pthread_mutex_lock(&engine->lock);
+	collet_engine_lock(engine);
 	collet_streams_close(comm);
 	collet_executed_close(comm);
 	collet_group_tear_down(&comm->group);
@@ -94,7 +95,7 @@ static void tear_down(struct collet_comm *comm)
 			break;
 		}
 	}
-	pthread_mutex_unlock(&engine->lock);
+	collet_engine_unlock(engine);
 }
 
 collet_status collet_comm_make(
@@ -113,7 +114,7 @@ collet_status collet_comm_make(
 	comm->group.size = size;
 	comm->group.world = world;
 	comm->group.timeout_ns = context->launch.timeout_ns;
-	atomic_flag_clear(&comm->busy);
+	atomic_init(&comm->busy, false);
 	collet_status status = collet_group_init(&comm->group);
 	if (status == COLLET_OK)
 		status = collet_layouts_find(comm);
@@ -123,9 +124,9 @@ collet_status collet_comm_make(
 	}
 	fill_table(comm);
 	comm->reaches_gpus = collet_reached_all(&comm->group);
-	pthread_mutex_lock(&context->engine.lock);
+	collet_engine_lock(&context->engine);
 	collet_fabric_add(&comm->group);
-	pthread_mutex_unlock(&context->engine.lock);
+	collet_engine_unlock(&context->engine);
 	status = collet_comm_make_direct(comm);
 	if (status == COLLET_OK)
 		status = collet_comm_make_executed(comm);
@@ -170,6 +171,24 @@ collet_status collet_comm_ended(const collet_comm *comm)
 	return ended == COLLET_OK ? COLLET_OK : collet_fail_again(ended, comm->group.sentence);
 }
 
+/* False: another thread is inside. A thread that is not the usual one has taken over before it comes here, and so finds
+ * whatever that one did while it had stepped in. */
+static bool go_inside(struct collet_comm *comm)
+{
+	struct collet_engine *engine = comm->group.engine;
+	if (collet_engine_step_in(engine)) {
+		const bool busy = atomic_load_explicit(&comm->busy, memory_order_relaxed);
+		atomic_store_explicit(&comm->busy, true, memory_order_relaxed);
+		collet_engine_step_out(engine);
+		return !busy;
+	}
+	if (!collet_engine_knows(engine))
+		collet_engine_introduce(engine);
+	/* Acquire, pairing with the release in collet_comm_leave(): the communicator's state passes from thread to
+	 * thread. */
+	return !atomic_exchange_explicit(&comm->busy, true, memory_order_acquire);
+}
+
 collet_status collet_comm_enter(collet_comm *comm, const char *function)
 {
 	if (!comm)
@@ -185,8 +204,7 @@ collet_status collet_comm_enter(collet_comm *comm, const char *function)
 	if (ended != COLLET_OK)
 		return collet_fail(ended, "%s (call %llu) came after the communicator's end: %s", function,
 			(unsigned long long)collet_recorder_count(&comm->group.recorder), comm->group.sentence);
-	/* Pairs with collet_comm_leave: the communicator's state passes from thread to thread. */
-	if (atomic_flag_test_and_set_explicit(&comm->busy, memory_order_acquire))
+	if (!go_inside(comm))
 		return collet_fail(COLLET_ERR_BUSY,
 			"%s: another thread is inside this communicator; split one off for each thread", function);
 	return COLLET_OK;
@@ -194,7 +212,7 @@ collet_status collet_comm_enter(collet_comm *comm, const char *function)
 
 void collet_comm_leave(collet_comm *comm)
 {
-	atomic_flag_clear_explicit(&comm->busy, memory_order_release);
+	atomic_store_explicit(&comm->busy, false, memory_order_release);
 }
 
 struct split_entry {
@@ -289,9 +307,9 @@ collet_status collet_comm_destroy(collet_comm **comm)
 		gone->direct = NULL;
 		collet_executed_forget(gone);
 	} else {
-		if (atomic_flag_test_and_set_explicit(&gone->busy, memory_order_acquire)) {
+		if (!go_inside(gone)) {
 			collet_comm_abort(gone);  /* wakes the thread that is inside */
-			while (atomic_flag_test_and_set_explicit(&gone->busy, memory_order_acquire))
+			while (!go_inside(gone))
 				sched_yield();
 		}
 		collet_streams_catch_up(gone);

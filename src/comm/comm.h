@@ -104,7 +104,7 @@ struct collet_comm {
 	uint32_t gpu_ranks;          /* that have one GPU, where most do; 1: or none */
 	uint32_t splits;             /* so far, to derive ids */
 	struct collet_streams *streams; /* see streamed.h; NULL: no call has been made on a stream */
-	atomic_flag busy;
+	atomic_bool busy;            /* a thread is inside */
 	struct collet_again again;
 	struct collet_use uses[COLLET_COLLECTIVE_COUNT][COLLET_PROGRAMS_MOST]; /* under the engine's lock */
 };
@@ -178,7 +178,7 @@ struct collet_call_arguments {
 collet_status collet_call_start(collet_comm *comm, const struct collet_call_arguments *arguments,
 	const collet_how *how);
 /* The call that comm->again knows, with other buffers, blocking. False: nothing has happened, since its plan is in use
- * or something else is under way. */
+ * or something else is under way. Not under lock. */
 bool collet_call_again(collet_comm *comm, const void *send, void *recv, collet_status *status);
 /* The same in two steps, for a call that is started later, perhaps again and again: all checks, and a request, which is
  * the caller's to free; under lock, its start (it has not been started, or has ended). */

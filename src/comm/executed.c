@@ -10,6 +10,7 @@
 #include "comm/gpu_cost.h"
 #include "core/types.h"
 #include "device/direct.h"
+#include "engine/lock.h"
 
 enum { LOOK_NS = 200 * 1000, NAMING_NS = 200 * 1000 * 1000 };
 static const int64_t PATIENCE_NS = INT64_C(10) * 1000 * 1000 * 1000;
@@ -74,9 +75,9 @@ static collet_status check_call(const struct collet_call_arguments *call, const 
 
 static void free_request(collet_comm *comm, struct collet_request *request)
 {
-	pthread_mutex_lock(&comm->group.engine->lock);
+	collet_engine_lock(comm->group.engine);
 	collet_request_free(request);
-	pthread_mutex_unlock(&comm->group.engine->lock);
+	collet_engine_unlock(comm->group.engine);
 }
 
 bool collet_executed_is_for(const collet_comm *comm, enum collet_collective collective,
@@ -122,11 +123,11 @@ static bool is_done_here(const struct collet_executions *executions, const struc
 /* Calls that wait for their turn are launched under the engine's lock, by whichever thread makes progress. */
 static collet_status prepare_tape(struct collet_executions *executions, struct executed *executed)
 {
-	pthread_mutex_t *lock = &executions->comm->group.engine->lock;
-	pthread_mutex_lock(lock);
+	struct collet_engine *engine = executions->comm->group.engine;
+	collet_engine_lock(engine);
 	const collet_status status =
 		collet_executor_prepare(executions->executor, &executed->call, &executed->tape);
-	pthread_mutex_unlock(lock);
+	collet_engine_unlock(engine);
 	return status;
 }
 
@@ -319,10 +320,10 @@ collet_status collet_comm_make_executed(collet_comm *comm)
 	if (led)
 		collet_together_show(made->together, comm->group.rank, &made->apart);
 	made->last = &made->pending;
-	pthread_mutex_lock(&comm->group.engine->lock);
+	collet_engine_lock(comm->group.engine);
 	made->hook = (struct collet_group_hook){ .hooks = &executed_hooks, .hooked = made };
 	collet_group_add_hook(&comm->group, &made->hook);
-	pthread_mutex_unlock(&comm->group.engine->lock);
+	collet_engine_unlock(comm->group.engine);
 	comm->executions = made;
 	if (comm->group.rank == 0)
 		collet_log(&comm->context->engine.log, COLLET_LOG_INFO,
@@ -395,13 +396,13 @@ bool collet_executed_free(collet_comm *comm)
 	collet_executor_leave(executions->executor);
 	const bool passed = let_all_pass(executions), lost = passed && some_are_lost(executions);
 	const bool idle = passed && !lost && collet_executor_free(executions->executor);
-	pthread_mutex_lock(&comm->group.engine->lock);
+	collet_engine_lock(comm->group.engine);
 	collet_group_remove_hook(&comm->group, &executions->hook);
 	if (!idle) {
 		executions->next_kept = comm->context->executions;
 		comm->context->executions = executions;
 	}
-	pthread_mutex_unlock(&comm->group.engine->lock);
+	collet_engine_unlock(comm->group.engine);
 	comm->executions = NULL;
 	if (!idle) {
 		log_kept(comm, passed, lost);

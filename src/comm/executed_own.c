@@ -8,6 +8,7 @@
 
 #include "comm/executed_internal.h"
 #include "core/clock.h"
+#include "engine/lock.h"
 
 enum { FAULT_EVERY = 4096 }; /* rounds of a wait, of which each is well below a microsecond */
 /* A kernel that is told to leave has left long before, and one that has not begun looks at no buffer. */
@@ -65,9 +66,9 @@ void executed_launch_all(struct collet_executions *executions)
 {
 	if (!executions->together)
 		return;
-	pthread_mutex_lock(&executions->comm->group.engine->lock);
+	collet_engine_lock(executions->comm->group.engine);
 	(void)launch_waiting(executions, true);
-	pthread_mutex_unlock(&executions->comm->group.engine->lock);
+	collet_engine_unlock(executions->comm->group.engine);
 }
 
 /* Under the engine's lock. */
@@ -94,7 +95,7 @@ collet_status executed_run_own(struct collet_executions *executions, struct exec
 	*followed = status == COLLET_OK;
 	if (status != COLLET_OK)
 		return status;
-	pthread_mutex_lock(&engine->lock);
+	collet_engine_lock(engine);
 	executed->request = request;
 	add_pending(executions, executed);
 	if (executions->together) {
@@ -109,7 +110,7 @@ collet_status executed_run_own(struct collet_executions *executions, struct exec
 		*how->request = request;
 		return COLLET_OK;
 	}
-	pthread_mutex_unlock(&engine->lock);
+	collet_engine_unlock(engine);
 	return collet_call_wait(&request);
 }
 

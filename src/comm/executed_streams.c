@@ -2,6 +2,7 @@
 #include <stdio.h>
 
 #include "comm/executed_internal.h"
+#include "engine/lock.h"
 
 void executed_leave(struct executed_place *place)
 {
@@ -121,12 +122,12 @@ collet_status executed_run_on_stream(struct collet_executions *executions, struc
 		executed_keep(executions, executed);
 	else
 		executed_free(executed);
-	pthread_mutex_lock(&engine->lock);
+	collet_engine_lock(engine);
 	if (status == COLLET_OK) {
 		executed_begin(executions, request, number);
 		collet_request_end(request, COLLET_OK);
 	}
 	collet_request_free(request);
-	pthread_mutex_unlock(&engine->lock);
+	collet_engine_unlock(engine);
 	return status;
 }

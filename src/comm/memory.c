@@ -5,6 +5,7 @@
 #include "comm/comm.h"
 #include "comm/memory_device.h"
 #include "cuda/dmabuf.h"
+#include "engine/lock.h"
 
 static collet_status check(const collet_comm *comm, const char *function)
 {
@@ -56,11 +57,11 @@ static bool in_use(struct collet_context *context, const void *memory)
 {
 	struct collet_engine *engine = &context->engine;
 	bool used = false;
-	pthread_mutex_lock(&engine->lock);
+	collet_engine_lock(engine);
 	for (const struct collet_request *request = engine->requests; request && !used; request = request->next_active)
 		used = collet_arena_in_block(&context->arena, memory, request->input) ||
 			collet_arena_in_block(&context->arena, memory, request->result);
-	pthread_mutex_unlock(&engine->lock);
+	collet_engine_unlock(engine);
 	return used;
 }
 

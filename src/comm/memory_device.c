@@ -6,14 +6,15 @@
 #include "device/direct.h"
 #include "device/own.h"
 #include "device/pull.h"
+#include "engine/lock.h"
 
 static collet_status add(struct collet_context *context, struct collet_own_block *block)
 {
-	pthread_mutex_lock(&context->engine.lock);
+	collet_engine_lock(&context->engine);
 	const collet_status status = collet_own_add(&context->device, block);
 	if (status == COLLET_OK)
 		collet_direct_tell(&context->engine, &block->shared, false);
-	pthread_mutex_unlock(&context->engine.lock);
+	collet_engine_unlock(&context->engine);
 	return status;
 }
 
@@ -54,7 +55,7 @@ bool collet_memory_device_free(struct collet_context *context, const void *memor
 	*status = COLLET_OK;
 	if (!context->cuda.module)
 		return false;
-	pthread_mutex_lock(&context->engine.lock);
+	collet_engine_lock(&context->engine);
 	struct collet_own_block **at = collet_own_find(&context->device, memory), *found = *at;
 	if (found && requests_use(context, memory, found->mapped.bytes)) {
 		*status = collet_fail(COLLET_ERR_ARGUMENT,
@@ -69,7 +70,7 @@ bool collet_memory_device_free(struct collet_context *context, const void *memor
 		collet_direct_tell(&context->engine, &gone->shared, true);
 		collet_pull_tell_gone(&context->device, &context->engine, &gone->shared);
 	}
-	pthread_mutex_unlock(&context->engine.lock);
+	collet_engine_unlock(&context->engine);
 	collet_own_free(&context->device, gone);
 	return found;
 }

@@ -3,6 +3,7 @@
 #include "comm/staged.h"
 #include "comm/streamed.h"
 #include "device/pull.h"
+#include "engine/lock.h"
 
 static collet_status check_half(
 	const collet_comm *comm, const char *function, const struct collet_half *half, collet_dtype dtype)
@@ -171,7 +172,7 @@ static collet_status run_and_unlock(collet_comm *comm, const struct collet_half 
 	struct collet_request *request =
 		collet_halves_start(comm, halves, count, dtype, collet_call_timeout(comm, how));
 	if (!request) {
-		pthread_mutex_unlock(&engine->lock);
+		collet_engine_unlock(engine);
 		return collet_staged_end(staged, COLLET_ERR_MEMORY);
 	}
 	request->staged = staged;
@@ -212,12 +213,15 @@ static collet_status run(collet_comm *comm, const char *function, struct collet_
 		collet_comm_leave(comm);
 		return status;
 	}
-	pthread_mutex_lock(&comm->group.engine->lock);
+	struct collet_engine *engine = comm->group.engine;
+	bool stepped_in = collet_engine_hold(engine);
 	const uint32_t over = staged || how->request ? 0 : run_at_once(comm, halves, count, dtype);
-	if (over == count)
-		pthread_mutex_unlock(&comm->group.engine->lock);
-	else
+	if (over == count) {
+		collet_engine_let_go(engine, stepped_in);
+	} else {
+		collet_engine_hold_on(engine, &stepped_in);
 		status = run_and_unlock(comm, halves + over, count - over, dtype, how, staged);
+	}
 	collet_comm_leave(comm);
 	return status;
 }

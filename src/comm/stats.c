@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "comm/comm.h"
+#include "engine/lock.h"
 
 void collet_comm_count_use(collet_comm *comm, const struct collet_request *request)
 {
@@ -110,7 +111,7 @@ collet_status collet_comm_stats(collet_comm *comm, collet_stat *rows, size_t cap
 	struct collet_engine *engine = &comm->context->engine;
 	struct rows written = { rows, capacity, 0 };
 	collet_stat spare;
-	pthread_mutex_lock(&engine->lock);
+	collet_engine_lock(engine);
 	pthread_mutex_lock(&engine->fabric_lock);
 	add_conduits(&comm->group, &written);
 	add_pulled(&comm->group, &written);
@@ -120,7 +121,7 @@ collet_status collet_comm_stats(collet_comm *comm, collet_stat *rows, size_t cap
 	snprintf(row->name, sizeof(row->name), "rounding");
 	row->messages_sent = comm->group.roundings;
 	pthread_mutex_unlock(&engine->fabric_lock);
-	pthread_mutex_unlock(&engine->lock);
+	collet_engine_unlock(engine);
 	*count = written.count;
 	return COLLET_OK;
 }

@@ -6,6 +6,7 @@
 
 #include "comm/direct.h"
 #include "comm/streams.h"
+#include "engine/lock.h"
 
 /* ---- Words ---- */
 
@@ -79,9 +80,9 @@ void collet_streamed_free(struct collet_streamed *call)
 		collet_direct_word_give(streams->comm->direct, &call->word);
 	call->word.number = 0;
 	if (call->request) {
-		pthread_mutex_lock(&streams->engine->lock);
+		collet_engine_lock(streams->engine);
 		collet_request_free(call->request);
-		pthread_mutex_unlock(&streams->engine->lock);
+		collet_engine_unlock(streams->engine);
 	}
 	call->staged = NULL;
 	call->request = NULL;

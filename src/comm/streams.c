@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "core/clock.h"
+#include "engine/lock.h"
 
 /* While some call is held up by others, how often the thread looks whether the communicator has ended meanwhile. */
 enum { LOOK_MS = 50 };
@@ -141,9 +142,9 @@ static void settle(struct collet_streams *streams, struct collet_streamed **at)
 		collet_staged_stop(call->staged);
 	if (staged) {
 		collet_staged_stop(staged);
-		pthread_mutex_unlock(&streams->engine->lock);
+		collet_engine_unlock(streams->engine);
 		status = collet_staged_end(staged, status);
-		pthread_mutex_lock(&streams->engine->lock);
+		collet_engine_lock(streams->engine);
 	}
 	/* Whatever a call on a stream ends with has nobody else to be told to. */
 	if (status != COLLET_OK)
@@ -219,7 +220,7 @@ static void *run(void *context)
 	/* What is active when it is to stop has been torn down. */
 	while (!atomic_load_explicit(&streams->stop, memory_order_seq_cst) || streams->active) {
 		streams->rings_seen = atomic_load_explicit(&streams->rings, memory_order_seq_cst);
-		pthread_mutex_lock(&streams->engine->lock);
+		collet_engine_lock(streams->engine);
 		/* A graph's call may have rung again before it is known that its last launch is done. */
 		do
 			start_rung(streams);
@@ -227,7 +228,7 @@ static void *run(void *context)
 		end_if_held(streams);
 		if (streams->look_ns && (has_ended(streams) || collet_streams_are_due(streams)))
 			collet_streams_look(streams, has_ended(streams));
-		pthread_mutex_unlock(&streams->engine->lock);
+		collet_engine_unlock(streams->engine);
 		if (!streams->active) {
 			sleep_until_rung(streams);
 			continue;
@@ -337,10 +338,10 @@ collet_status collet_streams_get(collet_comm *comm, struct collet_streams **stre
 		free(made);
 		return status;
 	}
-	pthread_mutex_lock(&made->engine->lock);
+	collet_engine_lock(made->engine);
 	made->next_in_context = comm->context->streams;
 	comm->context->streams = made;
-	pthread_mutex_unlock(&made->engine->lock);
+	collet_engine_unlock(made->engine);
 	*streams = comm->streams = made;
 	return COLLET_OK;
 }

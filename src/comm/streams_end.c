@@ -5,6 +5,7 @@
 
 #include "comm/streams.h"
 #include "core/clock.h"
+#include "engine/lock.h"
 
 enum { LOOK_NS = 200 * 1000 }; /* between looks whether streams have passed */
 
@@ -144,12 +145,12 @@ static void free_streams(struct collet_streams *streams)
 
 static void unlink_streams(struct collet_streams *streams)
 {
-	pthread_mutex_lock(&streams->engine->lock);
+	collet_engine_lock(streams->engine);
 	struct collet_streams **at = &streams->comm->context->streams;
 	while (*at != streams)
 		at = &(*at)->next_in_context;
 	*at = streams->next_in_context;
-	pthread_mutex_unlock(&streams->engine->lock);
+	collet_engine_unlock(streams->engine);
 }
 
 /* Why what calls on streams use is not freed. */

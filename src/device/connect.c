@@ -6,6 +6,7 @@
 
 #include "core/status.h"
 #include "device/internal.h"
+#include "engine/lock.h"
 
 enum {
 	WORDS = 1024,                /* of the pattern */
@@ -166,10 +167,10 @@ static collet_status run_round(struct test *test, uint64_t number, const struct 
 	struct collet_engine *engine = direct->group->engine;
 	struct call *call;
 	*passed = false;
-	pthread_mutex_lock(&engine->lock);
+	collet_engine_lock(engine);
 	test->call = call = collet_direct_new(direct);
 	if (!call) {
-		pthread_mutex_unlock(&engine->lock);
+		collet_engine_unlock(engine);
 		return collet_fail(COLLET_ERR_MEMORY, "no memory for ranks that share a GPU");
 	}
 	call->request = NULL;
@@ -183,17 +184,17 @@ static collet_status run_round(struct test *test, uint64_t number, const struct 
 	if (sides)
 		memcpy(offer->side, sides, sizeof(offer->side));
 	collet_status status = collet_direct_offer(direct, call, sizeof(*offer));
-	pthread_mutex_unlock(&engine->lock);
+	collet_engine_unlock(engine);
 	if (status == COLLET_OK)
 		collet_engine_wait(engine, is_over, test);
-	pthread_mutex_lock(&engine->lock);
+	collet_engine_lock(engine);
 	if (status == COLLET_OK && call->stage == OVER)
 		*passed = !call->verdict.staged;
 	else if (status == COLLET_OK)
 		status = end_of(direct);
 	if (call->stage == OVER)
 		collet_direct_put(direct, call);
-	pthread_mutex_unlock(&engine->lock);
+	collet_engine_unlock(engine);
 	return status;
 }
 

@@ -5,6 +5,7 @@
 
 #include "core/status.h"
 #include "device/internal.h"
+#include "engine/lock.h"
 
 static collet_status make_shadow(struct collet_direct *direct)
 {
@@ -14,12 +15,12 @@ static collet_status make_shadow(struct collet_direct *direct)
 	const collet_status status = collet_group_init(shadow);
 	if (status != COLLET_OK)
 		return status;
-	pthread_mutex_lock(&group->engine->lock);
+	collet_engine_lock(group->engine);
 	collet_fabric_add(shadow);
 	group->shadow = shadow;
 	direct->hook = (struct collet_group_hook){ .hooks = &collet_direct_hooks, .hooked = direct };
 	collet_group_add_hook(group, &direct->hook);
-	pthread_mutex_unlock(&group->engine->lock);
+	collet_engine_unlock(group->engine);
 	return COLLET_OK;
 }
 
@@ -29,7 +30,7 @@ static void remove_shadow(struct collet_direct *direct)
 	struct collet_engine *engine = group->engine;
 	if (!group->shadow)
 		return;
-	pthread_mutex_lock(&engine->lock);
+	collet_engine_lock(engine);
 	if (!direct->shadow.torn_down)
 		collet_group_tear_down(&direct->shadow);
 	for (struct collet_group **at = &engine->used_groups; *at; at = &(*at)->next_used) {
@@ -40,7 +41,7 @@ static void remove_shadow(struct collet_direct *direct)
 	}
 	collet_group_remove_hook(group, &direct->hook);
 	group->shadow = NULL;
-	pthread_mutex_unlock(&engine->lock);
+	collet_engine_unlock(engine);
 	collet_group_deinit(&direct->shadow);
 }
 
@@ -93,9 +94,9 @@ static void stop_leading(struct collet_direct *direct, bool streams)
 	for (struct call *call = direct->first; waited && call; call = call->next)
 		collet_leader_release(direct, call);
 	if (!waited) {
-		pthread_mutex_lock(&direct->group->engine->lock);
+		collet_engine_lock(direct->group->engine);
 		direct->device->kept = true;
-		pthread_mutex_unlock(&direct->group->engine->lock);
+		collet_engine_unlock(direct->group->engine);
 	}
 	collet_order_end(direct, streams || !waited);
 }

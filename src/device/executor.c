@@ -9,6 +9,7 @@
 #include "core/clock.h"
 #include "core/status.h"
 #include "device/executor_internal.h"
+#include "engine/lock.h"
 
 static const int64_t PATIENCE_NS = INT64_C(10) * 1000 * 1000 * 1000, LEAVING_NS = INT64_C(1) * 1000 * 1000 * 1000;
 enum {
@@ -342,11 +343,11 @@ static bool free_in_context(struct collet_executor *executor)
 static void keep(struct collet_executor *executor)
 {
 	struct collet_device *device = executor->device;
-	pthread_mutex_lock(&executor->group->engine->lock);
+	collet_engine_lock(executor->group->engine);
 	device->kept = true;
 	executor->next_kept = device->executors;
 	device->executors = executor;
-	pthread_mutex_unlock(&executor->group->engine->lock);
+	collet_engine_unlock(executor->group->engine);
 }
 
 bool collet_executor_free(struct collet_executor *executor)

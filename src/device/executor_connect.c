@@ -11,6 +11,7 @@
 #include "core/clock.h"
 #include "core/status.h"
 #include "device/executor_internal.h"
+#include "engine/lock.h"
 
 enum {
 	WINDOW_BYTES = 64 << 20,    /* about what all slots of a window take, */
@@ -244,10 +245,10 @@ static collet_status send_one(struct collet_executor *executor, uint32_t to, int
 static collet_status open_one(struct collet_executor *executor, uint32_t from)
 {
 	const struct collet_shared shared = shared_of(executor, from);
-	pthread_mutex_lock(&executor->group->engine->lock);
+	collet_engine_lock(executor->group->engine);
 	const collet_status status =
 		collet_device_open(executor->device, executor->copier, &shared, &executor->opened[from]);
-	pthread_mutex_unlock(&executor->group->engine->lock);
+	collet_engine_unlock(executor->group->engine);
 	return status;
 }
 

@@ -4,6 +4,7 @@
 #include "core/status.h"
 #include "core/types.h"
 #include "device/internal.h"
+#include "engine/lock.h"
 
 static collet_status locate(struct collet_direct *direct, const char *which, struct collet_direct_side *side)
 {
@@ -20,9 +21,9 @@ static collet_status locate(struct collet_direct *direct, const char *which, str
 	if (direct->beside_leader || side->place == COLLET_PLACE_BEYOND)
 		return COLLET_OK;
 	/* Other threads may call in other communicators of the context. */
-	pthread_mutex_lock(&direct->group->engine->lock);
+	collet_engine_lock(direct->group->engine);
 	status = collet_device_describe(direct->device, &residence, side->first, &side->shared);
-	pthread_mutex_unlock(&direct->group->engine->lock);
+	collet_engine_unlock(direct->group->engine);
 	return status;
 }
 

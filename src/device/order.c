@@ -9,6 +9,7 @@
 
 #include "core/status.h"
 #include "device/internal.h"
+#include "engine/lock.h"
 
 static const struct collet_card *card_of(const struct collet_direct *direct, uint32_t place)
 {
@@ -149,9 +150,9 @@ void collet_order_take(struct collet_direct *direct)
 	const struct collet_desk_note note = note_of(direct);
 	if (direct->beside_leader || direct->by_host)
 		return;
-	pthread_mutex_lock(&direct->group->engine->lock);
+	collet_engine_lock(direct->group->engine);
 	const int file = collet_device_take_file(direct->device, note.process, note.allocation);
-	pthread_mutex_unlock(&direct->group->engine->lock);
+	collet_engine_unlock(direct->group->engine);
 	if (file < 0)
 		return;
 	if (is_sound(direct, file) && map(direct, file) != COLLET_OK)

@@ -6,6 +6,7 @@
 #include "core/status.h"
 #include "device/reach.h"
 #include "device/shown.h"
+#include "engine/lock.h"
 
 enum {
 	WORDS = 1024,                /* of the pattern */
@@ -146,12 +147,12 @@ static struct ground *make_ground(const struct collet_device *device, const stru
 static const struct ground *lock_ground(
 	struct collet_device *device, struct collet_engine *engine, const struct collet_copier *copier)
 {
-	pthread_mutex_lock(&engine->lock);
+	collet_engine_lock(engine);
 	struct ground *ground = find_ground(device, copier);
 	if (!ground) {
-		pthread_mutex_unlock(&engine->lock);
+		collet_engine_unlock(engine);
 		struct ground *made = make_ground(device, copier);
-		pthread_mutex_lock(&engine->lock);
+		collet_engine_lock(engine);
 		/* Another thread of the program may have made one too; then both stay. */
 		if (made && get(device)) {
 			made->next = device->pulls->grounds;
@@ -180,7 +181,7 @@ void collet_pull_describe(struct collet_device *device, struct collet_engine *en
 			offer->side.place = COLLET_PLACE_NONE;
 	}
 	collet_device_look(device);  /* what others have handed in: the desk is full soon */
-	pthread_mutex_unlock(&engine->lock);
+	collet_engine_unlock(engine);
 }
 
 bool collet_pull_show(struct collet_device *device, const struct collet_engine *engine, uint32_t to,

@@ -5,6 +5,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include "core/fence.h"
 #include "engine/flow.h"
 
 collet_status collet_engine_init(struct collet_engine *engine)
@@ -24,12 +25,14 @@ collet_status collet_engine_init(struct collet_engine *engine)
 			"(ulimit -n) reached?",
 			strerror(error));
 	}
+	/* Now, while there may be no other thread yet. */
+	engine->fences = collet_fence_join();
 	pthread_condattr_t monotonic;
 	pthread_condattr_init(&monotonic);
 	pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
 	pthread_cond_init(&engine->something_ended, &monotonic);
 	pthread_condattr_destroy(&monotonic);
-	pthread_mutex_init(&engine->lock, NULL);
+	pthread_mutex_init(&engine->mutex, NULL);
 	pthread_mutex_init(&engine->fabric_lock, NULL);
 	pthread_mutex_init(&engine->end_lock, NULL);
 	return COLLET_OK;
@@ -48,7 +51,7 @@ void collet_engine_deinit(struct collet_engine *engine)
 {
 	collet_engine_forget(engine);
 	pthread_cond_destroy(&engine->something_ended);
-	pthread_mutex_destroy(&engine->lock);
+	pthread_mutex_destroy(&engine->mutex);
 	pthread_mutex_destroy(&engine->fabric_lock);
 	pthread_mutex_destroy(&engine->end_lock);
 }

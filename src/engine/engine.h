@@ -10,9 +10,9 @@
  *            finish in
  *   request  one call: a program, a shape, two buffers
  *
- * Threads. Everything here is under engine.lock, held by whichever thread makes progress (a user's, or the progress
- * thread), and never while sleeping. The control thread touches only what is marked so: it opens conduits (opening.c)
- * under fabric_lock and publishes them, and it ends groups by group.ended. */
+ * Threads. Everything here is under the engine's lock (lock.h), held by whichever thread makes progress (a user's, or
+ * the progress thread), and never while sleeping. The control thread touches only what is marked so: it opens conduits
+ * (opening.c) under fabric_lock and publishes them, and it ends groups by group.ended. */
 #ifndef COLLET_ENGINE_ENGINE_H
 #define COLLET_ENGINE_ENGINE_H
 
@@ -317,7 +317,10 @@ struct collet_limits {
 };
 
 struct collet_engine {
-	pthread_mutex_t lock;
+	pthread_mutex_t mutex;               /* see lock.h; "under lock", here and elsewhere, is more than that */
+	_Atomic uintptr_t usual;             /* the thread that may step in; 0: none. Under mutex, but read by any */
+	_Atomic uint32_t inside;             /* it has. It alone writes this */
+	_Atomic bool introduced;             /* some thread has called */
 	struct collet_route *active;          /* routes with something queued */
 	struct collet_request *requests;     /* pending */
 	struct collet_group *used_groups;    /* all of them, for progress */
@@ -355,6 +358,7 @@ struct collet_engine {
 	struct collet_arena *arena;
 	struct collet_transport_set *transports;
 	struct collet_log log;
+	bool fences;                         /* core/fence.h: this process has joined */
 	bool crowded;                        /* ranks outnumber cores somewhere */
 	struct collet_limits limits;
 	uint32_t spin_polls;                 /* see wait.c */

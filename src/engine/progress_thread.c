@@ -6,6 +6,7 @@
 #include <sys/timerfd.h>
 #include <unistd.h>
 
+#include "engine/lock.h"
 #include "engine/wait.h"
 
 /* Looks before it yields. */
@@ -27,11 +28,11 @@ static void park(struct collet_engine *engine)
 	/* Who followed this thread may have to sleep now. */
 	if (engine->followers)
 		pthread_cond_broadcast(&engine->something_ended);
-	pthread_mutex_unlock(&engine->lock);
+	collet_engine_unlock(engine);
 	(void)poll(&roused, 1, -1);
 	const ssize_t got = read(engine->rouse_fd, &ignored, sizeof(ignored));
 	(void)got;  /* EAGAIN: a signal has ended the poll */
-	pthread_mutex_lock(&engine->lock);
+	collet_engine_lock(engine);
 	engine->parked = engine->roused = false;
 }
 
@@ -41,7 +42,7 @@ static void *progress_main(void *context)
 {
 	struct collet_engine *engine = context;
 	struct collet_patience patience = { .spin_polls = BACKGROUND_POLLS };
-	pthread_mutex_lock(&engine->lock);
+	collet_engine_lock(engine);
 	while (!engine->stop_progress_thread) {
 		engine->roused = false;
 		if (collet_users_wait(engine)) {
@@ -52,7 +53,7 @@ static void *progress_main(void *context)
 			collet_patience_renew(&patience);
 		collet_engine_wait_a_little(engine, &patience);
 	}
-	pthread_mutex_unlock(&engine->lock);
+	collet_engine_unlock(engine);
 	return NULL;
 }
 
@@ -89,10 +90,10 @@ void collet_engine_stop_progress_thread(struct collet_engine *engine)
 {
 	if (!engine->has_progress_thread)
 		return;
-	pthread_mutex_lock(&engine->lock);
+	collet_engine_lock(engine);
 	engine->stop_progress_thread = true;
 	pthread_cond_broadcast(&engine->something_ended);
-	pthread_mutex_unlock(&engine->lock);
+	collet_engine_unlock(engine);
 	collet_progress_thread_rouse(engine, 1);
 	pthread_join(engine->progress_thread, NULL);
 	close(engine->rouse_fd);

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "engine/flow.h"
+#include "engine/lock.h"
 #include "engine/wait.h"
 
 /* A sleep is never longer than this, so that deadlines and suspicions are looked at. */
@@ -83,7 +84,8 @@ void collet_engine_sleep(struct collet_engine *engine)
 		until.tv_sec += until.tv_nsec / 1000000000;
 		until.tv_nsec %= 1000000000;
 		engine->followers++;
-		pthread_cond_timedwait(&engine->something_ended, &engine->lock, &until);
+		pthread_cond_timedwait(&engine->something_ended, &engine->mutex, &until);
+		collet_engine_locked(engine);
 		engine->followers--;
 		return;
 	}
@@ -91,14 +93,14 @@ void collet_engine_sleep(struct collet_engine *engine)
 	if (arm_all(engine)) {
 		engine->has_sleeper = true;
 		const int limit = sleep_limit_ms(engine);
-		pthread_mutex_unlock(&engine->lock);
+		collet_engine_unlock(engine);
 		const int count = epoll_wait(engine->wake.epoll_fd, events, EVENTS, limit);
 		for (int i = 0; i < count; i++) {
 			uint64_t ignored;
 			if (!events[i].data.ptr && read(engine->wake.event_fd, &ignored, sizeof(ignored)) < 0)
 				continue; /* another thread has drained it */
 		}
-		pthread_mutex_lock(&engine->lock);
+		collet_engine_lock(engine);
 		engine->has_sleeper = false;
 		if (engine->followers)
 			pthread_cond_broadcast(&engine->something_ended);

@@ -4,6 +4,7 @@
 #include <sched.h>
 
 #include "core/cpu.h"
+#include "engine/lock.h"
 #include "engine/wait.h"
 
 /* How many times as often somebody looks whom the ranks of its core wait for. */
@@ -93,9 +94,9 @@ void collet_engine_wait_a_little(struct collet_engine *engine, struct collet_pat
 	if (looks_on(engine, patience)) {
 		collet_cpu_relax();
 		if (++patience->rounds % 16 == 0) { /* let other threads of this rank in */
-			pthread_mutex_unlock(&engine->lock);
+			collet_engine_unlock(engine);
 			collet_cpu_relax();
-			pthread_mutex_lock(&engine->lock);
+			collet_engine_lock(engine);
 		}
 		return;
 	}
@@ -103,9 +104,9 @@ void collet_engine_wait_a_little(struct collet_engine *engine, struct collet_pat
 	if (!patience->yielding_since)
 		patience->yielding_since = now;
 	if (now - patience->yielding_since < engine->yield_ns) {
-		pthread_mutex_unlock(&engine->lock);
+		collet_engine_unlock(engine);
 		sched_yield();
-		pthread_mutex_lock(&engine->lock);
+		collet_engine_lock(engine);
 		if (engine->crowded)
 			look_where(engine);
 		return;
@@ -170,15 +171,15 @@ void collet_engine_wait_locked(struct collet_engine *engine, bool (*done)(void *
 void collet_engine_wait(struct collet_engine *engine, bool (*done)(void *context), void *context)
 {
 	come_in(engine);
-	pthread_mutex_lock(&engine->lock);
+	collet_engine_lock(engine);
 	advance_until(engine, done, context);
 	go_out(engine);
-	pthread_mutex_unlock(&engine->lock);
+	collet_engine_unlock(engine);
 }
 
 bool collet_engine_poll(struct collet_engine *engine, bool (*done)(void *context), void *context)
 {
-	pthread_mutex_lock(&engine->lock);
+	collet_engine_lock(engine);
 	collet_engine_progress(engine);
 	bool ended = done(context);
 	engine->wake.waits += !ended;
@@ -188,7 +189,7 @@ bool collet_engine_poll(struct collet_engine *engine, bool (*done)(void *context
 		collet_engine_progress(engine);
 		ended = done(context);
 	}
-	pthread_mutex_unlock(&engine->lock);
+	collet_engine_unlock(engine);
 	return ended;
 }
 
@@ -198,7 +199,7 @@ void collet_engine_unlock_handing_over(struct collet_engine *engine)
 	const bool wake = !background && engine->has_sleeper;
 	const bool rouse = background && (engine->parked || engine->has_sleeper) && !engine->roused;
 	engine->roused |= rouse;
-	pthread_mutex_unlock(&engine->lock);
+	collet_engine_unlock(engine);
 	if (wake)
 		collet_engine_wake(engine);
 	if (rouse)

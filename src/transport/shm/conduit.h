@@ -273,8 +273,6 @@ bool collet_shm_has_arrived(const struct shm_conduit *shm);
 uint32_t collet_shm_fail(struct shm_conduit *shm, collet_status status);
 /* The same because the peer is gone; why: "has closed its connection". */
 uint32_t collet_shm_lose_peer(struct shm_conduit *shm, const char *why);
-/* From here on whoever goes to sleep may fence this process: see shm_tell(). False: this kernel has no such thing. */
-bool collet_shm_let_fence(void);
 /* The peer, for sentences: "rank 3 on node7 (pid 1234)". The buffer is the caller's. */
 const char *collet_shm_peer_name(const struct shm_conduit *shm, char *text, size_t bytes);
 

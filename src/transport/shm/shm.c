@@ -1,13 +1,12 @@
 /* shm: two ranks of one host, processes or threads of one process, in any mix. See segment.h for how bytes move. */
 #include <errno.h>
-#include <linux/membarrier.h>
 #include <sched.h>
 #include <stdio.h>
 #include <sys/socket.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "core/clock.h"
+#include "core/fence.h"
 #include "core/status.h"
 #include "transport/shm/conduit.h"
 
@@ -241,20 +240,6 @@ static bool peek(struct collet_conduit *conduit, struct collet_message *message)
 
 /* ---- Sleeping ----------------------------------------------------------------------------------------------- */
 
-bool collet_shm_let_fence(void)
-{
-	return syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED, 0, 0) == 0;
-}
-
-/* Every thread of every process that lets itself be fenced has run a full barrier when this returns. It cannot fail
- * once this process has registered. */
-static void fence_tellers(void)
-{
-	const long failed = syscall(SYS_membarrier, MEMBARRIER_CMD_GLOBAL_EXPEDITED, 0, 0);
-	assert(failed == 0);
-	(void)failed;
-}
-
 static bool can_move(const struct shm_conduit *shm)
 {
 	if (collet_shm_can_read(shm))
@@ -271,7 +256,7 @@ static bool arm(struct collet_conduit *conduit)
 	/* Both sides store first and look then: see shm_tell(). */
 	atomic_store_explicit(&shm->mine->sleeping, 1, memory_order_seq_cst);
 	if (shm->barrier)
-		fence_tellers();
+		collet_fence_all();
 	/* The socket is in the epoll set edge-triggered, lest one peer that has left keeps the rank awake for ever; so
 	 * a hang-up that came before now is found here. It matters only to who waits for something. */
 	if (!can_move(shm) && (!is_waited_for(shm) || !look_for_peer(shm)))
