@@ -12,7 +12,8 @@ enum { SMALL = 128 << 10, LARGE = 1 << 20, HUGE = 64 << 20,
 	TRIAL = SHM_WAY_BURSTS * SHM_WAY_GROUP_CALLS * (SHM_WAY_GROUPS + 1),
 	FIRST_TRIAL = TRIAL + SHM_WAY_WARM_BURSTS * SHM_WAY_GROUP_CALLS * (SHM_WAY_GROUPS + 1) };
 
-/* Calls that take so long; after calls that went the other way, `wake` more. */
+/* Calls that take so long; the first, or of huge ones the first two, after others that went the other way `wake`
+ * more. */
 struct costs {
 	uint32_t ring, reads, wake;
 	uint32_t ahead;  /* by so much less the ring takes this end, which is ahead of the other */
@@ -22,6 +23,7 @@ struct world {
 	struct shm_way way;
 	unsigned calls, read, turns;
 	bool last;
+	unsigned since;  /* the last turn */
 	uint32_t noise; /* of each fifth call */
 	uint64_t bytes;
 };
@@ -30,7 +32,8 @@ static void call(struct world *world, struct costs costs)
 {
 	const bool reads = collet_shm_way_reads(&world->way);
 	uint32_t price = reads ? costs.reads : costs.ring;
-	if (reads != world->last)
+	world->since = reads != world->last ? 0 : world->since + 1;
+	if (world->since < (world->bytes >= SHM_WAY_HUGE_BYTES ? SHM_WAY_HUGE_SETTLING : 1))
 		price += costs.wake;
 	if (world->calls % 5 == 0)
 		price += world->noise;
@@ -61,6 +64,7 @@ static void the_better_way_is_taken(void **state)
 		{ "reads take half", { 1000, 500, 0, 0 }, 0, SMALL, true },
 		{ "reads take half, of large calls", { 1000, 500, 0, 0 }, 0, LARGE, true },
 		{ "reads take half, of huge calls", { 1000, 500, 0, 0 }, 0, HUGE, true },
+		{ "likewise, when they are under way", { 1000, 500, 2000, 0 }, 0, HUGE, true },
 		{ "reads take a quarter", { 4000, 1000, 0, 0 }, 0, SMALL, true },
 		{ "reads take three times as long", { 1000, 3000, 0, 0 }, 0, SMALL, false },
 		{ "level", { 1000, 1000, 0, 0 }, 0, SMALL, false },
@@ -161,7 +165,7 @@ static void trials_begin_in_step(void **state)
 /* A first trial of huge calls costs two bursts where there is little to doubt. */
 static void what_is_clear_is_taken_at_once(void **state)
 {
-	enum { TWO_BURSTS = 2 * (SHM_WAY_GROUPS + 1) };
+	enum { TWO_BURSTS = 2 * (SHM_WAY_GROUPS + SHM_WAY_HUGE_SETTLING) };
 	const struct {
 		struct costs costs;
 		bool learnt;

@@ -16,9 +16,16 @@ static bool is_clear_at_once(const struct shm_way *way)
 	return way->group_calls == 1 && (gains(way->other, way->taken, MUCH) || gains(way->taken, way->other, MUCH));
 }
 
+/* A burst's first calls, which do not count: what the other way has left in the caches they pay for, and what the other
+ * end tells may be of the call before. */
+static uint32_t settling_calls(const struct shm_way *way)
+{
+	return way->group_calls == 1 ? SHM_WAY_HUGE_SETTLING : way->group_calls;
+}
+
 static uint32_t burst_calls(const struct shm_way *way)
 {
-	return way->group_calls * (SHM_WAY_GROUPS + 1u);
+	return settling_calls(way) + way->group_calls * (uint32_t)SHM_WAY_GROUPS;
 }
 
 static bool is_of_other(const struct shm_way *way)
@@ -108,16 +115,17 @@ static void add(struct shm_way *way, uint32_t mine, uint32_t theirs, uint64_t by
 	if (!way->calls) {
 		way->group_calls = group_calls_of(bytes);
 		way->least = UINT32_MAX;
-		way->dear = is_of_other(way);
+		/* A burst of huge ones is nearly over when that is known. */
+		way->dear = is_of_other(way) && way->group_calls > 1;
 	}
 	way->tried += is_of_other(way) && !way->given_up;
 	way->dear = way->dear && gains(way->taken, mine > theirs ? mine : theirs, MUCH);
 	uint32_t mean;
 	if (!ends_group(way, mine, theirs, &mean))
 		return;
-	if (way->calls > way->group_calls && mean < way->least)
+	if (way->calls > settling_calls(way) && mean < way->least)
 		way->least = mean;
-	if (way->dear && way->calls == 2u * way->group_calls) {
+	if (way->dear && way->calls == settling_calls(way) + way->group_calls) {
 		way->other = mean;
 		way->given_up = true;
 	} else if (way->calls == burst_calls(way)) {

@@ -10,7 +10,7 @@
  * first ones do not count. Of the rest a burst's price is the least mean of a few calls in a row: what disturbs them
  * makes calls longer, and what one call leaves to the next averages out. A burst of the other way that is much dearer
  * from its first calls on goes on by the way taken, and the trial ends with it: a call that goes the wrong way can cost
- * ten of the right one.
+ * ten of the right one. Not so one of huge calls, which is nearly over when that is known.
  *
  * A trial is four bursts: the way taken, the other, and both again; it ends after two if these show no gain. The other
  * is taken if both pairs show a gain. The first trial begins when the ring's pages have all been touched, and has all
@@ -42,7 +42,8 @@ enum {
 	SHM_WAY_GROUPS = 3,                    /* of a burst, after one that does not count */
 	SHM_WAY_GROUP_CALLS = 4,               /* calls in a row, whose mean counts; */
 	SHM_WAY_LARGE_BYTES = 256 << 10,       /* half as many of so many bytes each, of which caches keep less, */
-	SHM_WAY_HUGE_BYTES = 2 << 20,          /* and one of so many */
+	SHM_WAY_HUGE_BYTES = 2 << 20,          /* and one of so many, */
+	SHM_WAY_HUGE_SETTLING = 2,             /* after as many that do not count */
 	SHM_WAY_STEP_GROUPS = 16,              /* trials begin every so many groups, or some such steps later */
 	SHM_WAY_REST_LEAST = 256,              /* calls until the next trial, */
 	SHM_WAY_REST_MOST = 1 << 16            /* up to here */
