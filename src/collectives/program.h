@@ -22,6 +22,11 @@ enum collet_collective {
 
 /* "allreduce", "reduce_scatter", ...; NULL out of range. */
 const char *collet_collective_name(enum collet_collective collective);
+/* Or does it only move? */
+static inline bool collet_collective_combines(enum collet_collective collective)
+{
+	return collective == COLLET_ALLREDUCE || collective == COLLET_REDUCE || collective == COLLET_REDUCE_SCATTER;
+}
 
 /* A byte of a long message costs other than one of a short message: transports copy short ones through rings and lend
  * long ones, and long pieces leave the caches. So there is a price for a message's bytes up to 4 KiB, for those from

@@ -215,7 +215,8 @@ static collet_status plan(collet_comm *comm, const struct collet_call_arguments 
 		request->channels--;
 	request->lanes = request->parts * request->channels;
 	request->fan_in = program->fan_in ? program->fan_in(&request->shape) : request->shape.size;
-	request->piece = collet_piece_elements(choice.piece_bytes, request->fan_in, request->element_bytes);
+	request->piece = collet_piece_elements(choice.piece_bytes,
+		collet_slot_pieces(call->collective, request->fan_in), request->element_bytes);
 	request->counted_bytes = collet_shape_bytes(call->collective, &request->shape, request->element_bytes);
 	collet_inline_plan(request);
 	return COLLET_OK;

@@ -286,7 +286,7 @@ collet_status collet_comm_plan(collet_comm *comm, const char *collective, uint64
 	struct collet_shape shape = collet_shape_of(which, comm->group.rank, comm->group.size, root, count);
 	collet_layout_by_host(comm, &shape, op != COLLET_USER);
 	const struct collet_program *forced = comm->context->forced[which];
-	const bool combines = which == COLLET_ALLREDUCE || which == COLLET_REDUCE || which == COLLET_REDUCE_SCATTER;
+	const bool combines = collet_collective_combines(which);
 	struct collet_way_call way = {
 		.collective = which, .op = combines ? op : COLLET_OP_COUNT, .dtype = dtype, .shape = &shape};
 	const struct collet_way_choices by = collet_way_choices(comm, &way, false);
@@ -318,7 +318,8 @@ collet_status collet_comm_plan(collet_comm *comm, const char *collective, uint64
 	plan->predicted_ns = collet_choice_cost(by.inputs, decision.program, &shape, element, cut) * 1e9;
 	price_gpu(comm, &way, cut, plan);
 	const uint32_t fan_in = decision.program->fan_in ? decision.program->fan_in(&shape) : shape.size;
-	plan->most_piece_bytes = (uint32_t)(collet_piece_elements(UINT32_MAX, fan_in, element) * element);
+	plan->most_piece_bytes = (uint32_t)(element *
+		collet_piece_elements(UINT32_MAX, collet_slot_pieces(decision.program->collective, fan_in), element));
 	plan->piece_bytes =
 		decision.piece_bytes < plan->most_piece_bytes ? decision.piece_bytes : plan->most_piece_bytes;
 	plan->channels = decision.program->sliced ? decision.channels : 1;

@@ -422,9 +422,12 @@ void collet_item_settled(struct collet_queued *queued, bool sent);
 
 /* ---- staging.c */
 void collet_lane_free(struct collet_lane *lane);
-/* The elements of a piece of about piece_bytes, such that a lane's staging holds what comes from fan_in peers for each
- * item under way. */
-uint64_t collet_piece_elements(uint32_t piece_bytes, uint32_t fan_in, size_t element_bytes);
+/* How many pieces an item's slot of the staging has room for, if it gets pieces from up to fan_in peers: these; the
+ * value, if it has no place of its own; and this rank's own operand, scaled, or one more of the parts that a scatter's
+ * root makes for its peers. */
+uint32_t collet_slot_pieces(enum collet_collective collective, uint32_t fan_in);
+/* The elements of a piece of about piece_bytes, such that a slot holds so many of them. */
+uint64_t collet_piece_elements(uint32_t piece_bytes, uint32_t slot_pieces, size_t element_bytes);
 
 /* ---- inline_plan.c */
 /* Finds out whether each of its few steps is one small piece, and if so keeps the steps. */

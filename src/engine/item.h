@@ -43,11 +43,7 @@ static inline bool item_per_peer_piece(const struct collet_request *request, con
 	return true;
 }
 
-/* Of a slot, beside what comes from up to fan_in peers. */
-enum { ITEM_EXTRA_PIECES = 2 };
-
-/* The item's slot of the lane's staging: what comes from up to fan_in peers, the value if it has no place of its own,
- * and this rank's own operand scaled. */
+/* The item's slot of the lane's staging: see collet_slot_pieces(). */
 static inline char *item_slot(const struct collet_lane *lane, const struct collet_item *item, uint32_t piece)
 {
 	return lane->staging + (size_t)item->slot * (COLLET_STAGING_BYTES / LANE_WINDOW) +
@@ -90,8 +86,7 @@ static inline bool item_is_plain_copy(const struct collet_item *item)
 /* No step of the collective combines anything. */
 static inline bool request_only_moves(const struct collet_request *request)
 {
-	const enum collet_collective collective = request->program->collective;
-	return collective != COLLET_ALLREDUCE && collective != COLLET_REDUCE && collective != COLLET_REDUCE_SCATTER;
+	return !collet_collective_combines(request->program->collective);
 }
 
 /* What a transport may know of a send: COLLET_TRANSFER_*. */

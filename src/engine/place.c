@@ -99,7 +99,8 @@ static bool publishes(struct collet_lane *lane, const struct collet_item *item, 
 		return false;
 	if (step->per_peer) {
 		if (!item_is_local(request, &step->source[0]) ||
-			step->destination[0].peers.count > request->fan_in + ITEM_EXTRA_PIECES)
+			step->destination[0].peers.count >
+				collet_slot_pieces(request->program->collective, request->fan_in))
 			return false;
 		value = item_address(request, step->source[0].buffer, 0);
 	}

@@ -68,15 +68,15 @@ void collet_lane_free(struct collet_lane *lane)
 	free(lane);
 }
 
-/* The largest piece, in bytes, of which a slot holds what it must. */
-static uint64_t largest_piece_bytes(uint32_t fan_in)
+uint32_t collet_slot_pieces(enum collet_collective collective, uint32_t fan_in)
 {
-	return COLLET_STAGING_BYTES / LANE_WINDOW / (fan_in + ITEM_EXTRA_PIECES) & ~(uint64_t)63;
+	const bool one_more = collet_collective_combines(collective) || collective == COLLET_SCATTER;
+	return fan_in + 1 + one_more;
 }
 
-uint64_t collet_piece_elements(uint32_t piece_bytes, uint32_t fan_in, size_t element_bytes)
+uint64_t collet_piece_elements(uint32_t piece_bytes, uint32_t slot_pieces, size_t element_bytes)
 {
-	const uint64_t most = largest_piece_bytes(fan_in);
+	const uint64_t most = COLLET_STAGING_BYTES / LANE_WINDOW / slot_pieces & ~(uint64_t)63;
 	uint64_t bytes = piece_bytes && piece_bytes < most ? piece_bytes : most;
 	return bytes < element_bytes ? 1 : bytes / element_bytes;
 }
