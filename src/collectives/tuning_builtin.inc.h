@@ -62,7 +62,7 @@
 "factor barrier direct 97 - - - - - - - -",
 "factor barrier dissemination 104 - - - - - - - -",
 "factor barrier hierarchical 70 - - - - - - - -",
-"factor allgather direct 89 92 105 101 102 178 138 151 172",
+"factor allgather direct 89 92 105 101 102 178 112 132 139",
 "way allgather direct - - - - - 262144x1 262144x1 262144x1 262144x1",
 "factor allgather bruck 122 102 115 124 144 177 132 150 149",
 "way allgather bruck - - - - - 262144x1 262144x1 262144x1 131072x1",
