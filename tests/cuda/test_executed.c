@@ -292,6 +292,9 @@ static void fault(struct rank *rank)
 	if (!start(&gpu, rank, false) || !make_ones(&gpu, &buffer))
 		return;
 	rank_ok(rank, sum(&gpu, &buffer, NULL), "before");
+	/* Through with it may be one who has all, while others still wait for what it says of that. */
+	rank_post(rank, READY);
+	rank_await(rank, READY, rank->size);
 	const bool faults = rank->rank == rank->size - 1;
 	collet_request *request = NULL;
 	/* Nobody has all sums before each has had the others' operands. */
@@ -306,7 +309,7 @@ static void fault(struct rank *rank)
 			collet_last_error());
 		rank_post(rank, READY);
 	} else {
-		rank_await(rank, READY, 1);
+		rank_await(rank, READY, rank->size + 1);
 		status = sum(&gpu, &buffer, &how);
 	}
 	rank_check(rank, status != COLLET_OK, "a call of which one rank's GPU did nothing");
