@@ -40,7 +40,7 @@ enum {
 	COLLET_LANES = 8,            /* parts x channels of one request at most */
 	COLLET_CHANNEL_P2P = COLLET_LANES, /* the channel of point-to-point messages */
 	COLLET_CHANNELS,
-	/* Of a lane, touched only as far as used. The odd 64 KiB make three pieces of a slot a little longer than
+	/* Of a lane, touched only as far as used. The odd 64 KiB make a slot's pieces a little longer, together, than
 	 * 512 KiB: behind them, a span of a power of two has no message of some bytes. */
 	COLLET_STAGING_BYTES = (8 << 20) + (64 << 10),
 	COLLET_SCRATCH_BYTES = 8 << 20  /* of a group, likewise */
@@ -318,7 +318,7 @@ struct collet_limits {
 
 struct collet_engine {
 	pthread_mutex_t mutex;               /* see lock.h; "under lock", here and elsewhere, is more than that */
-	_Atomic uintptr_t usual;             /* the thread that may step in; 0: none. Under mutex, but read by any */
+	_Atomic uintptr_t usual;             /* the thread that may step in; 0: none. Written under mutex */
 	_Atomic uint32_t inside;             /* it has. It alone writes this */
 	_Atomic bool introduced;             /* some thread has called */
 	struct collet_route *active;          /* routes with something queued */

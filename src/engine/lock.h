@@ -6,8 +6,8 @@
  * from it, for good, and from then on all have the mutex alone. (Biased locking: Kawachiya, Koseki, Onodera, "Lock
  * reservation", 2002; Dice, Huang, Yang, "Asymmetric Dekker synchronization", 2001.)
  *
- * Stepped in is under lock, but for this: it is for what is over soon, so whoever has stepped in neither sleeps nor
- * waits, nor lets go of the mutex, which it has not; before that it goes over to the mutex. */
+ * Stepped in is under lock, but for this: it is for what is over soon, so whoever has stepped in does not wait for
+ * peers, nor lets go of the mutex, which it has not; before that it goes over to the mutex. */
 #ifndef COLLET_ENGINE_LOCK_H
 #define COLLET_ENGINE_LOCK_H
 
@@ -28,8 +28,8 @@ static inline uintptr_t collet_this_thread(void)
 
 /* The calling thread has, or is about to take, what only the usual thread may have had so far. Under lock. */
 void collet_engine_take_over(struct collet_engine *engine);
-/* To whoever has taken the mutex, whichever way. */
-static inline void collet_engine_locked(struct collet_engine *engine)
+/* By whoever has just taken the mutex, whichever way. */
+static inline void collet_engine_have_alone(struct collet_engine *engine)
 {
 	/* Relaxed: it becomes another's under the mutex. */
 	const uintptr_t usual = atomic_load_explicit(&engine->usual, memory_order_relaxed);
@@ -39,11 +39,11 @@ static inline void collet_engine_locked(struct collet_engine *engine)
 
 static inline void collet_engine_lock(struct collet_engine *engine)
 {
-	/* A user's operation that called the library would run into its own call. */
+	/* Who has stepped in goes over to the mutex by collet_engine_hold_on(). */
 	assert(atomic_load_explicit(&engine->usual, memory_order_relaxed) != collet_this_thread() ||
 		!atomic_load_explicit(&engine->inside, memory_order_relaxed));
 	pthread_mutex_lock(&engine->mutex);
-	collet_engine_locked(engine);
+	collet_engine_have_alone(engine);
 }
 
 static inline void collet_engine_unlock(struct collet_engine *engine)
@@ -106,9 +106,12 @@ void collet_engine_introduce(struct collet_engine *engine);
 /* Is that so already? */
 static inline bool collet_engine_knows(const struct collet_engine *engine)
 {
-	/* Relaxed: whoever is the usual thread knows, and when nobody is any more stays so. */
-	const uintptr_t usual = atomic_load_explicit(&engine->usual, memory_order_relaxed);
-	return usual ? usual == collet_this_thread() : atomic_load_explicit(&engine->introduced, memory_order_acquire);
+	/* In this order, so that who is usual is seen. Acquire, pairing with the release stores in lock.c: that nobody
+	 * is any more is known once the last one has stepped out. */
+	if (!atomic_load_explicit(&engine->introduced, memory_order_acquire))
+		return false;
+	const uintptr_t usual = atomic_load_explicit(&engine->usual, memory_order_acquire);
+	return !usual || usual == collet_this_thread();
 }
 
 #endif

@@ -85,7 +85,7 @@ void collet_engine_sleep(struct collet_engine *engine)
 		until.tv_nsec %= 1000000000;
 		engine->followers++;
 		pthread_cond_timedwait(&engine->something_ended, &engine->mutex, &until);
-		collet_engine_locked(engine);
+		collet_engine_have_alone(engine);
 		engine->followers--;
 		return;
 	}

@@ -138,6 +138,34 @@ static void another_thread_takes_it_over_for_good(void **state)
 	}
 }
 
+static bool known_elsewhere;
+
+static void *ask_whether_known(void *argument)
+{
+	known_elsewhere = collet_engine_knows(&engine);
+	return NULL;
+}
+
+/* Who comes while another takes it over has to wait, too, until the usual thread is out. */
+static void nobody_is_known_before_the_usual_thread_is_out(void **state)
+{
+	must_fence();
+	pthread_t taker;
+	collet_engine_introduce(&engine);
+	assert_true(collet_engine_step_in(&engine));
+	assert_int_equal(pthread_create(&taker, NULL, lock_once, NULL), 0);
+	while (atomic_load(&engine.usual) == collet_this_thread())
+		;
+	run_beside(ask_whether_known, NULL);
+	assert_false(known_elsewhere);
+	collet_engine_step_out(&engine);
+	pthread_join(taker, NULL);
+	run_beside(ask_whether_known, NULL);
+	assert_true(known_elsewhere);
+	assert_true(collet_engine_knows(&engine));
+	assert_false(may_step_in());
+}
+
 static void with_a_progress_thread_nobody_steps_in(void **state)
 {
 	engine.has_progress_thread = true;
@@ -280,6 +308,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(nobody_steps_in_twice, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(who_must_wait_goes_over_to_the_mutex, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(another_thread_takes_it_over_for_good, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(
+			nobody_is_known_before_the_usual_thread_is_out, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(with_a_progress_thread_nobody_steps_in, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(without_fences_nobody_steps_in, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(never_two_are_inside, set_up, tear_down),

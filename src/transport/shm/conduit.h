@@ -112,7 +112,7 @@ struct shm_conduit {
 	bool writes_fail;                        /* the kernel does not let this end write the peer's memory */
 	struct collet_transfer_queue sends;      /* not, or not wholly, published yet */
 	uint64_t out_messages;                   /* begun so far */
-	uint32_t unanswered;                     /* of them since one has come, up to SHM_STREAM_AFTER */
+	uint32_t unanswered;                     /* short ones since one has come, up to SHM_STREAM_AFTER */
 	uint64_t sent_bytes;                     /* of the first of them, */
 	enum shm_kind sent_kind;                 /* which travels so */
 	struct shm_cell *in_offers;              /* the peer's */

@@ -39,7 +39,7 @@ enum {
 	SHM_WAY_CALLS = COLLET_TRANSFER_CALLS, /* kinds and sizes of calls that learn apart */
 	SHM_WAY_BURSTS = 4,                    /* of a trial */
 	SHM_WAY_WARM_BURSTS = 4,               /* as many calls before the first one; */
-	SHM_WAY_GROUPS = 3,                    /* of a burst, after one that does not count */
+	SHM_WAY_GROUPS = 3,                    /* of a burst, after one (or two calls) that does not count */
 	SHM_WAY_GROUP_CALLS = 4,               /* calls in a row, whose mean counts; */
 	SHM_WAY_LARGE_BYTES = 256 << 10,       /* half as many of so many bytes each, of which caches keep less, */
 	SHM_WAY_HUGE_BYTES = 2 << 20,          /* and one of so many, */
