@@ -159,8 +159,8 @@ static inline void own_run(struct shm_conduit *shm, uint64_t bytes, bool behind)
  *
  * Where ranks answer each other, while this rank waits for its peer; and not those of cells, where the peer looks all
  * the time, so each would go back and forth. Who sends one message after the other does not wait, but each of its
- * stores, and all behind it, waits for a line from the receiver's core. So the message after the next is prepared, with
- * its cells, unless the peer has not read yet what they hold. */
+ * stores, and all behind it, waits for a line from the receiver's core. So the message after the next is prepared, up
+ * to a unit's bytes with its cells, unless the peer has not read yet what they hold. */
 static inline void own_ahead(struct shm_conduit *shm, unsigned cells, uint64_t bytes)
 {
 	const bool streams = shm->unanswered >= SHM_STREAM_AFTER;
