@@ -84,6 +84,11 @@ uint32_t collet_program_parts(const struct collet_program *program, const struct
 	return program->parts ? program->parts(shape) : 1;
 }
 
+uint32_t collet_program_fan_in(const struct collet_program *program, const struct collet_shape *shape)
+{
+	return program->fan_in ? program->fan_in(shape) : shape->size - 1;
+}
+
 uint64_t collet_program_scratch(const struct collet_program *program, const struct collet_shape *shape)
 {
 	return program->scratch ? program->scratch(shape) : 0;

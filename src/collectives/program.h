@@ -59,7 +59,7 @@ struct collet_program {
 	uint64_t (*step_count)(const struct collet_shape *shape, uint32_t part);
 	struct collet_step (*step)(const struct collet_shape *shape, uint32_t part, uint64_t index);
 	/* Remote operands (or chunks received) of one step at most, on any rank: what the engine must hold at once.
-	 * NULL: up to size - 1. Must not look at shape->rank. */
+	 * NULL: all ranks but one. Must not look at shape->rank. */
 	uint32_t (*fan_in)(const struct collet_shape *shape);
 	/* Elements of scratch this rank needs, for all parts together. NULL: 0. */
 	uint64_t (*scratch)(const struct collet_shape *shape);
@@ -79,6 +79,7 @@ const struct collet_program *collet_program_find(enum collet_collective collecti
 /* How many elements of scratch this rank needs; the program's, or 0. */
 uint64_t collet_program_scratch(const struct collet_program *program, const struct collet_shape *shape);
 uint32_t collet_program_parts(const struct collet_program *program, const struct collet_shape *shape);
+uint32_t collet_program_fan_in(const struct collet_program *program, const struct collet_shape *shape);
 /* Its place among all programs, collective by collective, as collet_algorithm_list() lists them. */
 uint32_t collet_program_number(const struct collet_program *program);
 bool collet_program_fits(const struct collet_program *program, const struct collet_shape *shape);

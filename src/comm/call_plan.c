@@ -214,7 +214,7 @@ static collet_status plan(collet_comm *comm, const struct collet_call_arguments 
 	while (request->parts * request->channels > COLLET_LANES)
 		request->channels--;
 	request->lanes = request->parts * request->channels;
-	request->fan_in = program->fan_in ? program->fan_in(&request->shape) : request->shape.size - 1;
+	request->fan_in = collet_program_fan_in(program, &request->shape);
 	request->piece = collet_piece_elements(choice.piece_bytes,
 		collet_slot_pieces(call->collective, request->fan_in), request->element_bytes);
 	request->counted_bytes = collet_shape_bytes(call->collective, &request->shape, request->element_bytes);

@@ -317,7 +317,7 @@ collet_status collet_comm_plan(collet_comm *comm, const char *collective, uint64
 	const struct collet_way cut = {decision.piece_bytes, decision.channels};
 	plan->predicted_ns = collet_choice_cost(by.inputs, decision.program, &shape, element, cut) * 1e9;
 	price_gpu(comm, &way, cut, plan);
-	const uint32_t fan_in = decision.program->fan_in ? decision.program->fan_in(&shape) : shape.size - 1;
+	const uint32_t fan_in = collet_program_fan_in(decision.program, &shape);
 	plan->most_piece_bytes = (uint32_t)(element *
 		collet_piece_elements(UINT32_MAX, collet_slot_pieces(decision.program->collective, fan_in), element));
 	plan->piece_bytes =

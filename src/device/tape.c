@@ -197,7 +197,7 @@ static void lay_step(struct laying *laying, const struct collet_step *step)
 /* Must not look at the rank. */
 static collet_status check(const struct collet_program *program, const struct collet_shape *shape, uint32_t parts)
 {
-	const uint32_t fan_in = program->fan_in ? program->fan_in(shape) : shape->size - 1;
+	const uint32_t fan_in = collet_program_fan_in(program, shape);
 	if (shape->size > COLLET_TAPE_RANKS || fan_in >= COLLET_TAPE_RANKS)
 		return collet_fail(COLLET_ERR_UNSUPPORTED, "%u ranks are more than the %d that a kernel serves",
 			shape->size, COLLET_TAPE_RANKS);
