@@ -154,9 +154,10 @@ typedef enum collet_op {
 COLLET_API const char *collet_op_name(collet_op op);
 
 /* A user-defined operation. combine() sets result[i] = left[i] (op) right[i] for count elements; result is left or
- * right or neither. It must be associative; it runs on the thread that advances the request, must not call collet,
- * and must give the same bits on every rank. Not commutative: operands are combined in rank order, and only algorithms
- * that can are chosen. The struct must outlive the calls that use it. */
+ * right or neither. It must be associative; it runs on the thread that advances the request, and must give the
+ * same bits on every rank. It must not call collet, which refuses (COLLET_ERR_ARGUMENT) whatever waits or changes
+ * something; but collet_comm_abort(), as it has no other way to say that it cannot go on. Not commutative: operands are
+ * combined in rank order, and only algorithms that can are chosen. The struct must outlive the calls that use it. */
 typedef struct collet_user_op {
 	void (*combine)(
 		void *result, const void *left, const void *right, size_t count, collet_dtype dtype, void *context);

@@ -149,7 +149,9 @@ collet_status collet_comm_create(collet_comm **comm, const collet_options *optio
 	if (!comm)
 		return collet_fail(COLLET_ERR_ARGUMENT, "collet_comm_create: comm is NULL");
 	struct collet_context *context;
-	collet_status status = collet_context_create(&context, options);
+	collet_status status = collet_check_nested("collet_comm_create");
+	if (status == COLLET_OK)
+		status = collet_context_create(&context, options);
 	if (status != COLLET_OK)
 		return status;
 	atomic_store_explicit(&context->users, 1, memory_order_relaxed);
@@ -169,6 +171,13 @@ collet_status collet_comm_ended(const collet_comm *comm)
 	const enum collet_status ended =
 		(enum collet_status)atomic_load_explicit(&comm->group.ended, memory_order_acquire);
 	return ended == COLLET_OK ? COLLET_OK : collet_fail_again(ended, comm->group.sentence);
+}
+
+collet_status collet_refuse_nested(const char *function)
+{
+	return collet_fail(COLLET_ERR_ARGUMENT,
+		"%s: called by a user-defined operation, which must not call collet (but collet_comm_abort())",
+		function);
 }
 
 /* False: another thread is inside. A thread that is not the usual one has taken over before it comes here, and so finds
@@ -193,6 +202,8 @@ collet_status collet_comm_enter(collet_comm *comm, const char *function)
 {
 	if (!comm)
 		return collet_fail(COLLET_ERR_ARGUMENT, "%s: the communicator is NULL", function);
+	if (collet_check_nested(function) != COLLET_OK)
+		return COLLET_ERR_ARGUMENT;
 	if (collet_context_forked(comm->context))
 		return collet_fail(COLLET_ERR_FORKED,
 			"%s: this process is a fork of the one that created the communicator; only "
@@ -262,6 +273,8 @@ collet_status collet_comm_split(collet_comm *comm, uint32_t color, uint32_t key,
 {
 	if (!comm || !split)
 		return collet_fail(COLLET_ERR_ARGUMENT, "collet_comm_split: comm or split is NULL");
+	if (collet_check_nested("collet_comm_split") != COLLET_OK)
+		return COLLET_ERR_ARGUMENT;
 	const uint32_t size = comm->group.size;
 	struct split_entry *entries = calloc(size, sizeof(*entries));
 	if (!entries)
@@ -298,6 +311,8 @@ collet_status collet_comm_destroy(collet_comm **comm)
 {
 	if (!comm || !*comm)
 		return collet_fail(COLLET_ERR_ARGUMENT, "collet_comm_destroy: there is no communicator");
+	if (collet_check_nested("collet_comm_destroy") != COLLET_OK)
+		return COLLET_ERR_ARGUMENT;
 	struct collet_comm *gone = *comm;
 	struct collet_context *context = gone->context;
 	bool streams_passed = true;

@@ -12,6 +12,7 @@
 #include "cuda/copy.h"
 #include "device/device.h"
 #include "engine/engine.h"
+#include "reduce/reduce.h"
 #include "transport/memory.h"
 
 /* What rank 0 decides for all, beside the cards. */
@@ -124,8 +125,15 @@ static inline bool collet_context_forked(const struct collet_context *context)
 /* Of these world ranks (taken over; NULL: all). */
 collet_status collet_comm_make(collet_comm **comm, struct collet_context *context, uint64_t id, uint32_t rank,
 	uint32_t size, uint32_t *world);
-/* The checks that every call starts with: not NULL, not forked, not ended, nobody else inside. COLLET_OK: the caller is
- * inside, and must leave. */
+/* A user-defined operation runs in the middle of a call, and with the engine's lock: what changes something would find
+ * that half done, and what waits would wait for itself. */
+collet_status collet_refuse_nested(const char *function);
+static inline collet_status collet_check_nested(const char *function)
+{
+	return collet_reduction_in_user_op ? collet_refuse_nested(function) : COLLET_OK;
+}
+/* The checks that every call starts with: not NULL, not nested, not forked, not ended, nobody else inside. COLLET_OK:
+ * the caller is inside, and must leave. */
 collet_status collet_comm_enter(collet_comm *comm, const char *function);
 void collet_comm_leave(collet_comm *comm);
 /* A group's end as this thread's error. */

@@ -14,7 +14,7 @@ static collet_status check(const collet_comm *comm, const char *function)
 	if (collet_context_forked(comm->context))
 		return collet_fail(COLLET_ERR_FORKED,
 			"%s: this process is a fork of the one that created the communicator", function);
-	return COLLET_OK;
+	return collet_check_nested(function);
 }
 
 collet_status collet_mem_alloc(collet_comm *comm, void **memory, size_t bytes)

@@ -7,11 +7,11 @@
 
 /* Progress in a forked child would take the parent's messages off its connections, or a lock that nobody there holds.
  */
-static collet_status check_fork(const struct collet_request *request, const char *function)
+static collet_status check_caller(const struct collet_request *request, const char *function)
 {
 	static_assert(offsetof(struct collet_context, engine) == 0, "the engine's address is its context's");
 	if (!collet_context_forked((const struct collet_context *)request->group->engine))
-		return COLLET_OK;
+		return collet_check_nested(function);
 	return collet_fail(COLLET_ERR_FORKED,
 		"%s: this process is a fork of the one that started the request; it ends there", function);
 }
@@ -22,7 +22,7 @@ collet_status collet_request_test(collet_request **request)
 		return collet_fail(COLLET_ERR_ARGUMENT, "collet_request_test: request is NULL");
 	if (!*request)
 		return COLLET_OK;
-	const collet_status status = check_fork(*request, "collet_request_test");
+	const collet_status status = check_caller(*request, "collet_request_test");
 	return status == COLLET_OK ? collet_call_poll(request) : status;
 }
 
@@ -32,7 +32,7 @@ collet_status collet_request_wait(collet_request **request)
 		return collet_fail(COLLET_ERR_ARGUMENT, "collet_request_wait: request is NULL");
 	if (!*request)
 		return COLLET_OK;
-	const collet_status status = check_fork(*request, "collet_request_wait");
+	const collet_status status = check_caller(*request, "collet_request_wait");
 	return status == COLLET_OK ? collet_call_wait(request) : status;
 }
 
@@ -63,7 +63,7 @@ collet_status collet_request_wait_any(collet_request **requests, size_t count, s
 	*index = first;
 	if (first == count)
 		return COLLET_OK;
-	const collet_status status = check_fork(requests[first], "collet_request_wait_any");
+	const collet_status status = check_caller(requests[first], "collet_request_wait_any");
 	if (status != COLLET_OK)
 		return status;
 	struct any any = { requests, count, first };

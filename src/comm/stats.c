@@ -108,6 +108,8 @@ collet_status collet_comm_stats(collet_comm *comm, collet_stat *rows, size_t cap
 		return collet_fail(COLLET_ERR_FORKED,
 			"collet_comm_stats: this process is a fork of the one that created the "
 			"communicator");
+	if (collet_check_nested("collet_comm_stats") != COLLET_OK)
+		return COLLET_ERR_ARGUMENT;
 	struct collet_engine *engine = &comm->context->engine;
 	struct rows written = { rows, capacity, 0 };
 	collet_stat spare;

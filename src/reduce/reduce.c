@@ -128,16 +128,20 @@ static void fold_piece(const collet_user_op *op, unsigned char *result, const st
 	}
 }
 
+_Thread_local bool collet_reduction_in_user_op;
+
 /* Two operands go in one call; more in pieces, so that the partial result stays in cache. */
 static void fold(const struct collet_reduction *r, void *result, const struct collet_operand *operands,
 	uint32_t operand_count, size_t count)
 {
 	const size_t piece = operand_count == 2 ? count : PIECE_BYTES / r->element_bytes;
+	collet_reduction_in_user_op = true;
 	for (size_t at = 0; at < count; at += piece) {
 		const size_t some = count - at < piece ? count - at : piece;
 		fold_piece(r->user_op, result, operands, operand_count, at * r->element_bytes, some,
 			some * r->element_bytes, r->dtype);
 	}
+	collet_reduction_in_user_op = false;
 }
 
 /* ---- What the engine calls ---- */

@@ -68,4 +68,9 @@ COLLET_MUST_USE collet_status collet_reduction_init(struct collet_reduction *r, 
 void collet_reduction_run(const struct collet_reduction *r, void *result, const struct collet_operand *operands,
 	uint32_t operand_count, size_t count, bool finish, uint64_t *roundings);
 
+/* Is this thread in the middle of a user-defined operation, and so of collet_reduction_run()? The variable is asked for
+ * in every call, so it is found without one. */
+extern _Thread_local bool collet_reduction_in_user_op
+	__attribute__((visibility("hidden"), tls_model("initial-exec")));
+
 #endif
