@@ -39,7 +39,7 @@ collet_status collet_call_outcome(const struct collet_request *request)
 /* Under lock. */
 static collet_status settle(struct collet_request *request)
 {
-	const collet_status status = collet_call_outcome(request);
+	const collet_status status = request->status == COLLET_OK ? COLLET_OK : collet_call_outcome(request);
 	collet_request_free(request);
 	return status;
 }
@@ -118,29 +118,34 @@ static void register_start(struct collet_request *request, uint64_t ticks)
 	collet_request_activate(request);
 }
 
-/* On the spot if possible: then its first messages go before anything else is done, which is done while they travel. */
-static void start(collet_comm *comm, struct collet_request *request, bool blocks)
+/* Its first messages go before anything else is done, which is done while they travel. */
+static inline void start_on_the_spot(collet_comm *comm, struct collet_request *request, bool blocks)
 {
-	struct collet_group *group = &comm->group;
-	const bool on_the_spot = collet_inline_fits(request);
 	/* Where transports are told what the call takes, its first copies count. */
 	const bool told = request->counted_bytes >= COLLET_CALL_TOLD_BYTES;
 	const uint64_t ticks = told ? collet_ticks() : 0;
-	if (on_the_spot)
-		collet_inline_begin(request);
-	request->brief = on_the_spot;
+	collet_inline_begin(request);
+	request->brief = true;
 	collet_comm_count_use(comm, request);
 	register_start(request, told ? ticks : collet_ticks());
-	if (on_the_spot) {
-		collet_inline_advance(request);
-		if (blocks)
-			look_briefly(request);
-		request->brief = false;
+	collet_inline_advance(request);
+	if (blocks)
+		look_briefly(request);
+	request->brief = false;
+}
+
+static void start(collet_comm *comm, struct collet_request *request, bool blocks)
+{
+	if (collet_inline_fits(request)) {
+		start_on_the_spot(comm, request, blocks);
 		return;
 	}
+	request->brief = false;
+	collet_comm_count_use(comm, request);
+	register_start(request, collet_ticks());
 	const collet_status status = collet_request_start(request);
 	if (status != COLLET_OK)
-		collet_group_end(group, status, true, collet_last_error());
+		collet_group_end(&comm->group, status, true, collet_last_error());
 }
 
 /* Offered first: its lanes hold it, and what comes after it, until the leader has said which way it goes. */
@@ -362,7 +367,7 @@ bool collet_call_again(collet_comm *comm, const void *send, void *recv, collet_s
 	request->result = recv;
 	request->timeout_ns = group->timeout_ns;
 	number(group, request);
-	start(comm, request, true);
+	start_on_the_spot(comm, request, true);
 	if (request->status == COLLET_PENDING) {
 		collet_engine_hold_on(engine, &stepped_in);
 		collet_engine_wait_locked(engine, has_ended, request);

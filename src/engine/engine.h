@@ -178,7 +178,8 @@ struct collet_small {
 	char *base[COLLET_PLACES];
 	uint32_t at;                 /* the step at hand */
 	bool entered;                /* its receives are expected, */
-	uint32_t listening;          /* so many of them without having been queued */
+	uint32_t listening;          /* so many of them without having been queued; */
+	bool holds;                  /* some of them have been, or hold what must be given back */
 };
 
 /* What a request was planned for. A pooled request that is used for the same call again keeps its plan. */

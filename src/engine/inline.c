@@ -18,8 +18,8 @@ enum { COPIED_BYTES = 128 };
 
 static char *address(const struct collet_request *request, struct collet_place place)
 {
-	char *base = request->small.base[place.buffer];
-	return base ? base + place.first : NULL;
+	/* Of a buffer that is NULL nobody needs a byte, so it does not matter what this makes of it. */
+	return (char *)((uintptr_t)request->small.base[place.buffer] + place.first);
 }
 
 static struct collet_queued *queue_move(
@@ -50,6 +50,7 @@ static void queue_receive(struct collet_request *request, struct collet_item *it
 {
 	move->queued = queue_move(request, &move->route->receive, move, move->now.data);
 	move->queued->transfer.flags = move->now.flags;
+	request->small.holds = true;
 	request->small.listening--;
 	item->receives_pending++;
 }
@@ -66,7 +67,9 @@ static void expect_receives(
 			continue;
 		move->queued = NULL;
 		move->now.status = COLLET_PENDING;
-		move->now.flags = step->combines && move->bytes > COPIED_BYTES ? COLLET_TRANSFER_VIEW : 0;
+		const bool views = step->combines && move->bytes > COPIED_BYTES;
+		request->small.holds |= views;
+		move->now.flags = views ? COLLET_TRANSFER_VIEW : 0;
 		move->now.message = (struct collet_message){ request->signature, request->sequence, move->bytes };
 		move->now.data = address(request, item->staged ? move->spare : move->place);
 	}
@@ -202,17 +205,17 @@ static bool run_step(struct collet_request *request, struct collet_item *item, c
 		unload_receives(request, step);
 		return false;
 	}
-	if (step->sends_first)
+	if (step->sends && step->sends_first)
 		send_value(request, item, step);
 	if (step->combines)
 		combine(request, step);
 	else if (step->copies || item->staged)
 		keep(request, item, step);
-	if (step->receives)
+	if (request->small.holds)
 		release_receives(request, step);
-	if (!step->sends_first)
+	if (step->sends && !step->sends_first)
 		send_value(request, item, step);
-	request->small.entered = false;
+	request->small.entered = request->small.holds = false;
 	request->finished_items++;
 	return true;
 }
@@ -247,7 +250,7 @@ void collet_inline_begin(struct collet_request *request)
 	small->in_place = input < result + cut_bytes(request, &request->shape.result) &&
 		result < input + cut_bytes(request, &request->shape.input);
 	small->at = small->listening = 0;
-	small->entered = false;
+	small->entered = small->holds = false;
 	item->request = request;
 	item->receives_pending = item->sends_pending = 0;
 	item->staged = false;
