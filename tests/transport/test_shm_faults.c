@@ -386,7 +386,7 @@ static uint64_t nasty(uint64_t *random, const struct shm_conduit *victim)
 /* Writes nonsense over what the peer may write; sometimes a whole message of nonsense just where the victim looks. */
 static void scribble(struct shm_conduit *attacker, const struct shm_conduit *victim, uint64_t bytes, uint64_t *random)
 {
-	struct shm_cell *cell = &attacker->out_cells[victim->in_next % SHM_CELLS];
+	struct shm_cell *cell = shm_cell_at(attacker->out_cells, victim->in_next);
 	for (unsigned word = 3; word < SHM_CELL_WORDS; word++)
 		atomic_store(&cell->word[word], nasty(random, victim));
 	atomic_store(&cell->word[1], 7);
@@ -404,7 +404,7 @@ static void scribble(struct shm_conduit *attacker, const struct shm_conduit *vic
 	if (next_random(random) % 16 == 0)
 		atomic_store(&attacker->mine->sleeping, (uint32_t)nasty(random, victim));
 	for (unsigned i = 1; i < 4 && next_random(random) % 4; i++) {
-		struct shm_cell *rest = &attacker->out_cells[(victim->in_next + i) % SHM_CELLS];
+		struct shm_cell *rest = shm_cell_at(attacker->out_cells, victim->in_next + i);
 		atomic_store(&rest->word[0], (uint32_t)(victim->in_next + i + 1) | (uint64_t)SHM_REST << 32);
 	}
 	for (unsigned i = 0; i < SHM_OFFERS && next_random(random) % 4 == 0; i++)

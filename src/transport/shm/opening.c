@@ -30,7 +30,7 @@
 #include "core/status.h"
 #include "transport/shm/conduit.h"
 
-static const uint64_t HELLO_MAGIC = UINT64_C(0x636f6c6c65740203);  /* "collet", layout 2, revision 3 */
+static const uint64_t HELLO_MAGIC = UINT64_C(0x636f6c6c65740204);  /* "collet", layout 2, revision 4 */
 
 enum { KIND_HELLO = 1, KIND_REPLY, KIND_DONE };
 

@@ -37,6 +37,7 @@
 
 enum {
 	SHM_CELLS = 64,
+	SHM_CELL_STRIDE = 27,                      /* see shm_cell_at() */
 	SHM_CELL_WORDS = 8,
 	SHM_CELL_BYTES = 40,                       /* of payload in a message's first cell */
 	SHM_REST_BYTES = 56,                       /* and in each of the next ones */
@@ -110,6 +111,13 @@ struct shm_cell {
 	alignas(64) _Atomic uint64_t word[SHM_CELL_WORDS];
 };
 
+/* The cell of this position. Those that follow each other are not neighbours: a processor fetches a line's neighbours
+ * along with it, and whoever reads a message would take the next one's cell from the core that is about to fill it. */
+static inline struct shm_cell *shm_cell_at(struct shm_cell *cells, uint64_t position)
+{
+	return &cells[position * SHM_CELL_STRIDE % SHM_CELLS];
+}
+
 enum shm_offer { SHM_OFFER_NONE, SHM_OFFER_ARENA, SHM_OFFER_ADDRESS };
 
 /* A number of units of a message, together with the message's number. */
@@ -156,7 +164,8 @@ static_assert(sizeof(struct shm_cell) == 64, "one cache line");
 static_assert(sizeof(struct shm_segment) <= SHM_SEGMENT_BYTES && offsetof(struct shm_segment, bulk) <= SHM_SMALL_BYTES,
 	"what a conduit costs");
 static_assert(SHM_UNITS <= 64 && SHM_BULK_UNITS == 64 && SHM_TOKENS == 64, "one bit each in a word");
-static_assert((SHM_CELLS & (SHM_CELLS - 1)) == 0, "positions wrap with the stamp");
+static_assert((SHM_CELLS & (SHM_CELLS - 1)) == 0 && SHM_CELL_STRIDE % 2,
+	"positions wrap with the stamp, and each has a cell of its own");
 
 static inline uint64_t shm_bits(unsigned first, unsigned count)
 {

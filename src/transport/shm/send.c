@@ -7,7 +7,7 @@
 
 static inline struct shm_cell *next_cell(struct shm_conduit *shm)
 {
-	return &shm->out_cells[shm->out_next % SHM_CELLS];
+	return shm_cell_at(shm->out_cells, shm->out_next);
 }
 
 /* Are so many cells free? Looks at what the peer has told only when it seems not. */
@@ -67,7 +67,7 @@ static inline void publish_inline(struct shm_conduit *shm, const struct collet_t
 	fill_header(cell, &transfer->message);
 	shm_put_bytes(cell, 3, from, bytes < SHM_CELL_BYTES ? bytes : SHM_CELL_BYTES);
 	for (uint64_t at = SHM_CELL_BYTES; at < bytes; at += SHM_REST_BYTES, rest++) {
-		struct shm_cell *next = &shm->out_cells[rest % SHM_CELLS];
+		struct shm_cell *next = shm_cell_at(shm->out_cells, rest);
 		shm_put_bytes(next, 1, from + at, bytes - at < SHM_REST_BYTES ? bytes - at : SHM_REST_BYTES);
 		fill(next, 0, (uint32_t)(rest + 1) | (uint64_t)SHM_REST << 32);
 	}
@@ -132,11 +132,12 @@ static inline uint64_t free_units(const struct shm_conduit *shm, uint64_t freed)
 	return ~(shm->out_units_used ^ freed) & shm_bits(0, SHM_UNITS);
 }
 
-static inline void own_cells(struct shm_conduit *shm, unsigned cells)
+/* So many from `first` on, unless the peer has not read yet what they hold. */
+static inline void own_cells(struct shm_conduit *shm, uint64_t first, unsigned cells)
 {
-	for (uint64_t cell = shm->out_next + cells; cell < shm->out_next + 2 * cells; cell++)
+	for (uint64_t cell = first; cell < first + cells; cell++)
 		if (cell - shm->out_taken < SHM_CELLS)
-			collet_cpu_own(&shm->out_cells[cell % SHM_CELLS]);
+			collet_cpu_own(shm_cell_at(shm->out_cells, cell));
 }
 
 /* The next run of so many units, or the one behind it. */
@@ -165,8 +166,8 @@ static inline void own_ahead(struct shm_conduit *shm, unsigned cells, uint64_t b
 {
 	const bool streams = shm->unanswered >= SHM_STREAM_AFTER;
 	shm->unanswered += !streams;
-	if (streams && bytes <= SHM_UNIT_BYTES)
-		own_cells(shm, cells);
+	if (streams ? bytes <= SHM_UNIT_BYTES : !bytes && cells <= SHM_OWN_CELLS)
+		own_cells(shm, shm->out_next + (streams ? cells : 0), cells);
 	if (bytes && bytes <= SHM_OWN_BYTES)
 		own_run(shm, bytes, streams);
 }
