@@ -72,21 +72,46 @@ collet_status collet_call_follow(struct collet_staged *staged, collet_status sta
 	return COLLET_OK;
 }
 
-/* Of a call on the spot, before it is waited for in earnest: looks at its own messages alone, and so at once. Under
- * lock. */
-static void look_briefly(struct collet_request *request)
+/* Of a call on the spot, before it is waited for in earnest: looks at its own messages alone, and so at once. How
+ * often that was in vain, until a step was done. Under lock. */
+static uint32_t look_briefly(struct collet_request *request)
 {
 	struct collet_engine *engine = request->group->engine;
 	uint32_t looks = collet_engine_brief_looks(engine);
+	uint32_t in_vain = 0;
+	const uint32_t at = request->small.at;
 	while (request->status == COLLET_PENDING) {
 		const uint32_t cost = collet_inline_look_cost(request);
 		if (!cost || cost > looks)
-			return;
+			break;
 		looks -= cost;
 		engine->wake.waits++;
 		collet_cpu_relax();
 		collet_inline_advance(request);
+		in_vain += request->small.at == at;
 	}
+	return in_vain;
+}
+
+/* Its first messages have just gone. Whoever looks for the answer too early takes its line away from the core that is
+ * about to fill it, whose store then waits until the line is back: where cores are far apart that is as long again as
+ * the message takes. So a rank waits a moment before it looks, of so many multiplications: longer whenever that was too
+ * early, but not because its peer was late, and a little less whenever it was not. Under lock. */
+static void look_patiently(struct collet_request *request)
+{
+	enum { MOST = 96, MORE = 12, SOON = 1, LATE = 9, BYTES = 1024 };
+	uint32_t *patience = &request->small.patience;
+	const uint32_t at = request->small.at;
+	if (*patience)
+		collet_cpu_linger(*patience);
+	collet_inline_advance(request);
+	const bool at_once = request->small.at != at;
+	const uint32_t in_vain = look_briefly(request);
+	const bool too_early = !at_once && in_vain > SOON && in_vain <= LATE;
+	if (too_early && at > 0 && *patience + MORE <= MOST && request->counted_bytes <= BYTES)
+		*patience += MORE;
+	else if (!too_early && *patience)
+		*patience -= 1;
 }
 
 collet_status collet_call_wait(struct collet_request **request)
@@ -128,9 +153,10 @@ static inline void start_on_the_spot(collet_comm *comm, struct collet_request *r
 	request->brief = true;
 	collet_comm_count_use(comm, request);
 	register_start(request, told ? ticks : collet_ticks());
-	collet_inline_advance(request);
 	if (blocks)
-		look_briefly(request);
+		look_patiently(request);
+	else
+		collet_inline_advance(request);
 	request->brief = false;
 }
 

@@ -3,6 +3,9 @@
 #ifndef COLLET_CORE_CPU_H
 #define COLLET_CORE_CPU_H
 
+#include <stdatomic.h>
+#include <stdint.h>
+
 #include <collet/collet.h>
 
 enum collet_isa {
@@ -34,6 +37,24 @@ static inline void collet_cpu_own(const void *line)
 	__asm__ volatile("prefetchw (%0)" : : "r"(line));
 #else
 	__builtin_prefetch(line, 1);
+#endif
+}
+
+/* A moment passes, of so many multiplications one after the other (3 or 4 cycles each), before anything that comes
+ * after it is read, ahead of its turn or not. Not as coarse as a pause, which takes from 10 to 140 cycles. */
+static inline void collet_cpu_linger(uint32_t multiplications)
+{
+	uint64_t product = 1;
+	for (uint32_t i = 0; i < multiplications; i++) {
+		product *= 0x9e3779b97f4a7c15;
+		__asm__ volatile("" : "+r"(product));
+	}
+#if defined(__x86_64__)
+	__asm__ volatile("lfence" : : : "memory");
+#elif defined(__aarch64__)
+	__asm__ volatile("isb" : : : "memory");
+#else
+	atomic_thread_fence(memory_order_seq_cst);
 #endif
 }
 
