@@ -350,7 +350,7 @@ static void ask_for_plans(struct rank *rank)
 		plan_is(rank, "broadcast", LARGE, NULL, alone ? "piped" : "hosted", "hierarchical");
 		plan_is(rank, "broadcast", SMALL, "tree", "staged", "tree");
 		plan_is(rank, "allgather", LARGE, NULL, alone ? "piped" : "hosted", "hierarchical");
-		plan_is(rank, "allgather", SMALL, NULL, "staged", NULL);
+		plan_is(rank, "allgather", SMALL, "direct", "staged", "direct");
 		plan_is(rank, "reduce_scatter", LARGE, NULL, alone ? "piped" : "hosted", "hierarchical");
 		plan_is(rank, "reduce_scatter", LARGE, "hierarchical", "piped", "hierarchical");
 		plan_is(rank, "alltoall", LARGE, NULL, "piped", NULL);
