@@ -120,7 +120,7 @@ collet_status collet_call_wait(struct collet_request **request)
 	const struct collet_group *group = awaited->group;
 	collet_engine_lock(group->engine);
 	if (group->inlined == awaited)
-		look_briefly(awaited);
+		look_patiently(awaited);
 	if (awaited->status == COLLET_PENDING)
 		collet_engine_wait_locked(group->engine, has_ended, awaited);
 	return collet_call_settle_and_unlock(request);
@@ -155,8 +155,8 @@ static inline void start_on_the_spot(collet_comm *comm, struct collet_request *r
 	register_start(request, told ? ticks : collet_ticks());
 	if (blocks)
 		look_patiently(request);
-	else
-		collet_inline_advance(request);
+	else if (!request->small.patience || request->small.at == request->small.step_count)
+		collet_inline_advance(request);  /* else it is too early to look */
 	request->brief = false;
 }
 
