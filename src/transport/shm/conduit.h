@@ -21,7 +21,7 @@ enum {
 	SHM_ARENA_MIN = SHM_BULK_MIN,                   /* in its arena; getting less back is dearer than copying */
 	SHM_ARENA_WAITS_MIN = 2049,                     /* the same if the sender has a core and waits anyway; */
 	SHM_OWN_BYTES = 1024,                           /* up to here the next message's lines are fetched ahead, */
-	SHM_OWN_CELLS = 2,                              /* with no more cells than these; */
+	SHM_OWN_CELLS = 2,                              /* or, of one in cells, up to so many of these; */
 	SHM_STREAM_AFTER = 3,                           /* after so many in a row without one that came, another's; */
 	SHM_AHEAD_BYTES = 1024,                         /* likewise those of one that has come unasked for, */
 	SHM_AHEAD_AFTER = 3,                            /* if as many in a row had come by then */

@@ -38,14 +38,9 @@ static inline const struct shm_cell *next_in(const struct shm_conduit *shm, unsi
 	return shm_cell_at(shm->in_cells, shm->in_next + after);
 }
 
-static inline uint64_t word_of(const struct shm_cell *cell, unsigned word)
-{
-	return atomic_load_explicit(&cell->word[word], memory_order_relaxed);
-}
-
 static inline uint64_t word_of_next(const struct shm_conduit *shm, unsigned word)
 {
-	return word_of(next_in(shm, 0), word);
+	return atomic_load_explicit(&next_in(shm, 0)->word[word], memory_order_relaxed);
 }
 
 static inline enum shm_kind stamp_kind(uint64_t stamp)
@@ -55,11 +50,10 @@ static inline enum shm_kind stamp_kind(uint64_t stamp)
 
 static inline struct collet_message next_message(const struct shm_conduit *shm, uint64_t stamp)
 {
-	const struct shm_cell *cell = next_in(shm, 0);
 	return (struct collet_message){
-		.signature = word_of(cell, 1),
-		.sequence = word_of(cell, 2),
-		.bytes = stamp_kind(stamp) == SHM_INLINE ? stamp >> 40 & 0xff : word_of(cell, 3),
+		.signature = word_of_next(shm, 1),
+		.sequence = word_of_next(shm, 2),
+		.bytes = stamp_kind(stamp) == SHM_INLINE ? stamp >> 40 & 0xff : word_of_next(shm, 3),
 	};
 }
 
@@ -557,7 +551,7 @@ enum collet_now collet_shm_receive_now(struct collet_conduit *conduit, struct co
 	count_received(shm, transfer);
 	shm->in_posted++;
 	shm->in_messages++;
-	if (!shm->unanswered)
+	if (!shm->unanswered)  /* else this is the answer, and the sender may wait for ours in turn */
 		fetch_ahead(shm);
 	shm->unanswered = 0;
 	transfer->status = COLLET_OK;

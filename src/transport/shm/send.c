@@ -158,10 +158,10 @@ static inline void own_run(struct shm_conduit *shm, uint64_t bytes, bool behind)
 /* A message like the one just sent, in so many cells and with so many bytes in units, may follow: its lines, which the
  * peer has read long since, are taken back before they are written.
  *
- * Where ranks answer each other, while this rank waits for its peer; and not those of cells, where the peer looks all
- * the time, so each would go back and forth. Who sends one message after the other does not wait, but each of its
- * stores, and all behind it, waits for a line from the receiver's core. So the message after the next is prepared, up
- * to a unit's bytes with its cells, unless the peer has not read yet what they hold. */
+ * Where ranks answer each other that is the next one, whose lines come while this rank waits for its peer: of a message
+ * in a few cells those, of one in units these alone. Who sends one message after the other does not wait, but each of
+ * its stores, and all behind it, waits for a line from the receiver's core. So there it is the message after the next,
+ * up to a unit's bytes with its cells. */
 static inline void own_ahead(struct shm_conduit *shm, unsigned cells, uint64_t bytes)
 {
 	const bool streams = shm->unanswered >= SHM_STREAM_AFTER;
