@@ -21,13 +21,11 @@ static bool has_ended(void *context)
 	return request->status != COLLET_PENDING;
 }
 
-collet_status collet_call_outcome(const struct collet_request *request)
+collet_status collet_call_failure(const struct collet_request *request)
 {
 	const struct collet_group *group = request->group;
 	const enum collet_status status = request->status;
 	char call[160];
-	if (status == COLLET_OK)
-		return COLLET_OK;
 	if (status == COLLET_ERR_TRUNCATED)
 		return collet_fail(status, "collet_recv: the message is longer than the buffer, and was dropped");
 	collet_request_describe(request, call, sizeof(call));
@@ -39,7 +37,7 @@ collet_status collet_call_outcome(const struct collet_request *request)
 /* Under lock. */
 static collet_status settle(struct collet_request *request)
 {
-	const collet_status status = request->status == COLLET_OK ? COLLET_OK : collet_call_outcome(request);
+	const collet_status status = collet_call_outcome(request);
 	collet_request_free(request);
 	return status;
 }
@@ -93,25 +91,26 @@ static uint32_t look_briefly(struct collet_request *request)
 	return in_vain;
 }
 
-/* Its first messages have just gone. Whoever looks for the answer too early takes its line away from the core that is
- * about to fill it, whose store then waits until the line is back: where cores are far apart that is as long again as
- * the message takes. So a rank waits a moment before it looks, of so many multiplications: longer whenever that was too
- * early, but not because its peer was late, and a little less whenever it was not. Under lock. */
-static void look_patiently(struct collet_request *request)
+/* The first looks of whoever waits for a call on the spot, whose first messages have gone. Whoever looks for the answer
+ * too early takes its line away from the core that is about to fill it, whose store then waits until the line is back:
+ * where cores are far apart that is as long again as the message takes. So a rank lingers before it looks, for so many
+ * multiplications: more of them whenever that was too early, but not because its peer was late, and one less whenever
+ * it was not. Under lock. */
+static void look_in_time(struct collet_request *request)
 {
 	enum { MOST = 96, MORE = 12, SOON = 1, LATE = 9, BYTES = 1024 };
-	uint32_t *patience = &request->small.patience;
+	uint32_t *linger = &request->small.linger;
 	const uint32_t at = request->small.at;
-	if (*patience)
-		collet_cpu_linger(*patience);
+	if (*linger)
+		collet_cpu_linger(*linger);
 	collet_inline_advance(request);
 	const bool at_once = request->small.at != at;
 	const uint32_t in_vain = look_briefly(request);
 	const bool too_early = !at_once && in_vain > SOON && in_vain <= LATE;
-	if (too_early && at > 0 && *patience + MORE <= MOST && request->counted_bytes <= BYTES)
-		*patience += MORE;
-	else if (!too_early && *patience)
-		*patience -= 1;
+	if (too_early && at > 0 && *linger + MORE <= MOST && request->counted_bytes <= BYTES)
+		*linger += MORE;
+	else if (!too_early && *linger)
+		*linger -= 1;
 }
 
 collet_status collet_call_wait(struct collet_request **request)
@@ -120,7 +119,7 @@ collet_status collet_call_wait(struct collet_request **request)
 	const struct collet_group *group = awaited->group;
 	collet_engine_lock(group->engine);
 	if (group->inlined == awaited)
-		look_patiently(awaited);
+		look_in_time(awaited);
 	if (awaited->status == COLLET_PENDING)
 		collet_engine_wait_locked(group->engine, has_ended, awaited);
 	return collet_call_settle_and_unlock(request);
@@ -154,8 +153,8 @@ static inline void start_on_the_spot(collet_comm *comm, struct collet_request *r
 	collet_comm_count_use(comm, request);
 	register_start(request, told ? ticks : collet_ticks());
 	if (blocks)
-		look_patiently(request);
-	else if (!request->small.patience || request->small.at == request->small.step_count)
+		look_in_time(request);
+	else if (!request->small.linger || request->small.at == request->small.step_count)
 		collet_inline_advance(request);  /* else it is too early to look */
 	request->brief = false;
 }

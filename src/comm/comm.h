@@ -199,8 +199,12 @@ void collet_call_launch(collet_comm *comm, struct collet_request *request, const
  * number, in an order of its own, that is recorded apart; it counts, and whoever does it ends it. Under lock. */
 void collet_call_begin_elsewhere(
 	collet_comm *comm, struct collet_request *request, struct collet_recorder *apart, uint64_t sequence);
-/* How it has ended, with a sentence. Under lock. */
-collet_status collet_call_outcome(const struct collet_request *request);
+/* How it has ended, with a sentence if it failed. Under lock. */
+collet_status collet_call_failure(const struct collet_request *request);
+static inline collet_status collet_call_outcome(const struct collet_request *request)
+{
+	return request->status == COLLET_OK ? COLLET_OK : collet_call_failure(request);
+}
 /* Of its collective's programs. */
 uint32_t collet_call_program_index(const struct collet_program *program);
 /* The call's own, or the communicator's; < 0: none. */

@@ -172,7 +172,7 @@ struct collet_small {
 	struct collet_small_step step[INLINE_STEPS];
 	struct collet_move move[INLINE_MOVES];
 	uint64_t staged_bytes;
-	uint32_t patience;           /* how long its calls wait before they look: see comm/call.c */
+	uint32_t linger;             /* how long its calls wait before they look: see comm/call.c */
 	/* Of one call: */
 	bool in_place;               /* the caller's buffers overlap */
 	struct collet_item *item;    /* which counts what is pending */

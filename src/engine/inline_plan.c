@@ -204,7 +204,7 @@ void collet_inline_plan(struct collet_request *request)
 		return;
 	small->step_count = small->move_count = 0;
 	small->staged_bytes = 0;
-	small->patience = 0;
+	small->linger = 0;
 	const uint64_t steps = program->step_count(shape, 0);
 	if (steps > INLINE_STEPS)
 		return;
