@@ -331,6 +331,17 @@ static void plan_is(struct rank *rank, const char *collective, uint64_t count, c
 		plan.gpu_memory_ns);
 }
 
+/* Which algorithm is chosen is the tuning's affair; the way goes with it. */
+static void chosen_plan_fits(struct rank *rank, const char *collective, uint64_t count, bool alone)
+{
+	collet_plan plan;
+	if (!rank_ok(rank,
+		    collet_comm_plan(rank->comm, collective, count, COLLET_F32, COLLET_SUM, 0, NULL, &plan), "plan"))
+		return;
+	const bool hosted = !alone && strcmp(plan.algorithm, "hierarchical") == 0;
+	plan_is(rank, collective, count, NULL, hosted ? "hosted" : "staged", plan.algorithm);
+}
+
 static void ask_for_plans(struct rank *rank)
 {
 	const struct world *world = rank->options->context;
@@ -351,6 +362,7 @@ static void ask_for_plans(struct rank *rank)
 		plan_is(rank, "broadcast", SMALL, "tree", "staged", "tree");
 		plan_is(rank, "allgather", LARGE, NULL, alone ? "piped" : "hosted", "hierarchical");
 		plan_is(rank, "allgather", SMALL, "direct", "staged", "direct");
+		chosen_plan_fits(rank, "allgather", SMALL, alone);
 		plan_is(rank, "reduce_scatter", LARGE, NULL, alone ? "piped" : "hosted", "hierarchical");
 		plan_is(rank, "reduce_scatter", LARGE, "hierarchical", "piped", "hierarchical");
 		plan_is(rank, "alltoall", LARGE, NULL, "piped", NULL);
