@@ -74,18 +74,23 @@ static collet_status take_named(const struct collet_call_arguments *call, const 
 	return COLLET_OK;
 }
 
+static bool commutes(const struct collet_call_arguments *call, const collet_how *how)
+{
+	return call->op != COLLET_USER || (how->user_op && how->user_op->commutative);
+}
+
 static collet_status choose(collet_comm *comm, const struct collet_call_arguments *call, const collet_how *how,
 	struct collet_request *request, struct collet_decision *choice)
 {
-	const bool commutes = call->op == COLLET_OP_COUNT || call->op != COLLET_USER || how->user_op->commutative;
+	const bool any_order = commutes(call, how);
 	const struct collet_way_call way = {
 		.collective = call->collective, .op = call->op, .dtype = call->dtype, .shape = &request->shape };
 	const struct collet_way_choices by = collet_way_choices(comm, &way, call->input != NULL);
 	request->named = how->algorithm != NULL;
-	*choice = collet_choose(by.table, call->collective, commutes, &request->shape, request->element_bytes);
+	*choice = collet_choose(by.table, call->collective, any_order, &request->shape, request->element_bytes);
 	if (how->algorithm) {
 		const struct collet_program *named = collet_program_find(call->collective, how->algorithm);
-		const collet_status status = take_named(call, how->algorithm, named, request, commutes);
+		const collet_status status = take_named(call, how->algorithm, named, request, any_order);
 		if (status != COLLET_OK)
 			return status;
 		*choice = collet_choose_for(by.inputs, named, &request->shape, request->element_bytes);
@@ -98,7 +103,7 @@ static collet_status choose(collet_comm *comm, const struct collet_call_argument
 	}
 	/* COLLET_ALGORITHM forces where it can, so that one setting may cover a whole program. */
 	const struct collet_program *forced = comm->context->forced[call->collective];
-	if (forced && take_named(call, forced->name, forced, request, commutes) == COLLET_OK) {
+	if (forced && take_named(call, forced->name, forced, request, any_order) == COLLET_OK) {
 		*choice = collet_choose_for(by.inputs, forced, &request->shape, request->element_bytes);
 		request->named = true;
 	}
@@ -182,6 +187,16 @@ static collet_status fill_shape(
 	return COLLET_OK;
 }
 
+static collet_status take_operation(collet_comm *comm, const struct collet_call_arguments *call, const collet_how *how,
+	struct collet_request *request)
+{
+	request->prescales = call->op == COLLET_PREMUL_SUM;
+	request->averages = call->op == COLLET_AVERAGE;
+	const collet_op op = call->op == COLLET_OP_COUNT ? COLLET_SUM : call->op;
+	return collet_reduction_init(&request->reduction, call->dtype, op, how->user_op, how->scale,
+		request->shape.size, comm->context->isa);
+}
+
 static collet_status plan(collet_comm *comm, const struct collet_call_arguments *call, const collet_how *how,
 	struct collet_request *request)
 {
@@ -189,8 +204,7 @@ static collet_status plan(collet_comm *comm, const struct collet_call_arguments 
 	if (status != COLLET_OK)
 		return status;
 	request->call.root = call->root;
-	const bool commutes = call->op == COLLET_OP_COUNT || call->op != COLLET_USER || how->user_op->commutative;
-	collet_layout_by_host(comm, &request->shape, commutes);
+	collet_layout_by_host(comm, &request->shape, commutes(call, how));
 	request->element_bytes = collet_dtype_bytes(call->dtype);
 	struct collet_decision choice;
 	status = choose(comm, call, how, request, &choice);
@@ -200,14 +214,9 @@ static collet_status plan(collet_comm *comm, const struct collet_call_arguments 
 	choice.channels = how->channels ? how->channels : choice.channels;
 	const struct collet_program *program = choice.program;
 	collet_layout_near(comm, &request->shape, program, call->dtype, call->op);
-	request->prescales = request->averages = false;
-	const collet_op op = call->op == COLLET_OP_COUNT ? COLLET_SUM : call->op;
-	status = collet_reduction_init(&request->reduction, call->dtype, op, how->user_op, how->scale,
-		request->shape.size, comm->context->isa);
+	status = take_operation(comm, call, how, request);
 	if (status != COLLET_OK)
 		return status;
-	request->prescales = call->op == COLLET_PREMUL_SUM;
-	request->averages = call->op == COLLET_AVERAGE;
 	request->program = program;
 	request->parts = collet_program_parts(program, &request->shape);
 	request->channels = program->sliced && choice.channels ? choice.channels : 1;
@@ -225,7 +234,14 @@ static collet_status plan(collet_comm *comm, const struct collet_call_arguments 
 static bool same_key(const struct collet_plan_key *a, const struct collet_plan_key *b)
 {
 	return a->count == b->count && a->root == b->root && a->collective == b->collective && a->dtype == b->dtype &&
-		a->op == b->op && a->algorithm == b->algorithm;
+		a->op == b->op && a->algorithm == b->algorithm && a->piece_bytes == b->piece_bytes &&
+		a->channels == b->channels && a->commutes == b->commutes;
+}
+
+/* The same arguments may mean another operation at each call. */
+static bool caller_defines(collet_op op)
+{
+	return op == COLLET_USER || op == COLLET_PREMUL_SUM;
 }
 
 collet_status collet_call_plan(collet_comm *comm, const struct collet_call_arguments *call, const collet_how *how,
@@ -233,19 +249,28 @@ collet_status collet_call_plan(collet_comm *comm, const struct collet_call_argum
 {
 	const struct collet_program *named =
 		how->algorithm ? collet_program_find(call->collective, how->algorithm) : NULL;
-	const bool repeatable = !call->input && !how->algorithm == !named && call->op != COLLET_USER &&
-		call->op != COLLET_PREMUL_SUM && !how->piece_bytes && !how->channels;
-	const struct collet_plan_key key = { call->count, call->root, (uint32_t)call->op, (uint8_t)call->collective,
-		(uint8_t)call->dtype, named ? (uint8_t)(2 + collet_call_program_index(named)) : 1 };
+	const bool repeatable = !call->input && !how->algorithm == !named;
+	const struct collet_plan_key key = {
+		.count = call->count,
+		.root = call->root,
+		.op = (uint32_t)call->op,
+		.piece_bytes = how->piece_bytes,
+		.channels = (uint8_t)how->channels,
+		.collective = (uint8_t)call->collective,
+		.dtype = (uint8_t)call->dtype,
+		.algorithm = named ? (uint8_t)(2 + collet_call_program_index(named)) : 1,
+		.commutes = commutes(call, how),
+	};
 	request->input = call->send;
 	request->result = call->recv;
-	if (repeatable && same_key(&key, &request->key))
+	const bool planned = repeatable && same_key(&key, &request->key);
+	if (planned && !caller_defines(call->op))
 		return COLLET_OK;
 	request->key.algorithm = 0;
 	request->plans++;
 	collet_status status = check_op(call, how);
 	if (status == COLLET_OK)
-		status = plan(comm, call, how, request);
+		status = planned ? take_operation(comm, call, how, request) : plan(comm, call, how, request);
 	if (status != COLLET_OK)
 		return status;
 	describe(request, call, how);

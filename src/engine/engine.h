@@ -187,8 +187,11 @@ struct collet_small {
 struct collet_plan_key {
 	uint64_t count;
 	uint32_t root, op;
+	uint32_t piece_bytes;        /* 0: the choice; channels too */
+	uint8_t channels;
 	uint8_t collective, dtype;
 	uint8_t algorithm;           /* 0: there is no plan; 1: the choice; 2 + i: the collective's i-th was named */
+	bool commutes;
 };
 
 /* One call. */
@@ -226,7 +229,7 @@ struct collet_request {
 	uint64_t signature, sequence; /* what its messages carry; the first is the group's history up to this call */
 	struct collet_call call;
 	struct collet_plan_key key;
-	uint32_t plans;              /* that it has had */
+	uint32_t plans;              /* and operations that it has had */
 	int64_t timeout_ns;
 	uint64_t started_ticks;
 	int64_t started_ns;          /* the same in ns; 0: nobody has asked yet, as for most short calls nobody does */
