@@ -363,16 +363,27 @@ struct collet_decision collet_choose(const struct collet_choice_table *table, en
 		.program = program, .channels = row->way.channels, .piece_bytes = row->way.piece_bytes};
 }
 
+/* A call as all ranks know it, who must come to the same: where counts are listed, each has one of its own, and what is
+ * common is equal blocks of as many elements together. */
+static struct collet_shape known_to_all(enum collet_collective collective, const struct collet_shape *shape)
+{
+	struct collet_shape known = *shape;
+	if (shape->result.kind == COLLET_CUT_LISTED)
+		known.count = (collet_shape_bytes(collective, shape, 1) + shape->size - 1) / shape->size;
+	return known;
+}
+
 struct collet_decision collet_choose_for(const struct collet_choice_inputs *inputs,
 	const struct collet_program *program, const struct collet_shape *shape, size_t element_bytes)
 {
+	const struct collet_shape known = known_to_all(program->collective, shape);
 	const uint64_t bytes = collet_shape_bytes(program->collective, shape, element_bytes);
 	struct pricing pricing;
 	set_prices(&pricing, inputs, bytes);
 	struct works works = {0};
 	struct collet_way way;
 	bool measured;
-	best_way(program, shape, element_bytes, inputs, &pricing, &works, &way, &measured);
+	best_way(program, &known, element_bytes, inputs, &pricing, &works, &way, &measured);
 	return (struct collet_decision){
 		.program = program, .channels = way.channels, .piece_bytes = way.piece_bytes};
 }
@@ -380,24 +391,26 @@ struct collet_decision collet_choose_for(const struct collet_choice_inputs *inpu
 double collet_choice_cost(const struct collet_choice_inputs *inputs, const struct collet_program *program,
 	const struct collet_shape *shape, size_t element_bytes, struct collet_way way)
 {
+	const struct collet_shape known = known_to_all(program->collective, shape);
 	const uint64_t bytes = collet_shape_bytes(program->collective, shape, element_bytes);
 	struct pricing pricing;
 	set_prices(&pricing, inputs, bytes);
 	struct works works = {0};
-	const double alone = price(program, shape, element_bytes, inputs, &pricing, way, NULL) *
+	const double alone = price(program, &known, element_bytes, inputs, &pricing, way, NULL) *
 			     factor_of(inputs, program, bytes);
-	return with_link(program, alone, link_time(program, shape, element_bytes, inputs, &works));
+	return with_link(program, alone, link_time(program, &known, element_bytes, inputs, &works));
 }
 
 double collet_choice_cost_between(const struct collet_choice_inputs *inputs, const struct collet_program *program,
 	const struct collet_shape *shape, size_t element_bytes, struct collet_way way)
 {
+	const struct collet_shape known = known_to_all(program->collective, shape);
 	const uint64_t bytes = collet_shape_bytes(program->collective, shape, element_bytes);
 	struct pricing pricing;
 	set_prices(&pricing, inputs, bytes);
 	/* What is inside hosts costs nothing. */
 	pricing.local = (struct collet_cost_model){ 0 };
 	struct works works = {0};
-	return with_link(program, price(program, shape, element_bytes, inputs, &pricing, way, NULL),
-		link_time(program, shape, element_bytes, inputs, &works));
+	return with_link(program, price(program, &known, element_bytes, inputs, &pricing, way, NULL),
+		link_time(program, &known, element_bytes, inputs, &works));
 }

@@ -284,6 +284,43 @@ static void listed(void **state)
 	}
 }
 
+enum { LISTING = 5 };
+
+static void must_be_cut_alike(const struct collet_choice_inputs *inputs, enum collet_collective collective,
+	const struct collet_program *program)
+{
+	static const uint64_t counts[LISTING] = {16, 3 << 20, 0, 70000, 4096}, displacements[LISTING];
+	struct collet_decision own[LISTING];
+	for (uint32_t rank = 0; rank < LISTING; rank++) {
+		struct collet_shape shape = collet_shape_of(collective, rank, LISTING, 0, counts[rank]);
+		shape.input = shape.result = (struct collet_cut){ COLLET_CUT_LISTED, 0, counts, displacements };
+		own[rank] = collet_choose_for(inputs, program, &shape, 4);
+		assert_int_equal(own[rank].piece_bytes, own[0].piece_bytes);
+		assert_int_equal(own[rank].channels, own[0].channels);
+	}
+}
+
+/* A named program's messages are cut alike on all ranks, whatever one has itself. Short pieces are worth it here. */
+static void listed_is_cut_alike(void **state)
+{
+	(void)state;
+	static const enum collet_collective of[] = {COLLET_ALLGATHER, COLLET_GATHER, COLLET_SCATTER, COLLET_ALLTOALL};
+	for (uint32_t cores = 2; cores <= LISTING; cores += LISTING - 2) {
+		struct collet_choice_inputs inputs = inputs_on("tcp", LISTING, cores);
+		collet_link_cost link = *inputs.local;
+		link.piece_ns = 0;
+		link.message_ns = 10;
+		inputs.local = inputs.remote = &link;
+		for (size_t c = 0; c < sizeof(of) / sizeof(of[0]); c++) {
+			size_t programs;
+			const struct collet_program *const *program = collet_programs(of[c], &programs);
+			for (size_t i = 0; i < programs; i++)
+				if (program[i]->listed)
+					must_be_cut_alike(&inputs, of[c], program[i]);
+		}
+	}
+}
+
 static struct collet_decision decided(
 	const struct collet_choice_inputs *inputs, const char *program, uint32_t size, uint64_t bytes)
 {
@@ -415,6 +452,7 @@ int main(void)
 		cmocka_unit_test(the_network_is_a_link),
 		cmocka_unit_test(scratch_is_bounded),
 		cmocka_unit_test(listed),
+		cmocka_unit_test(listed_is_cut_alike),
 		cmocka_unit_test(the_model_cuts),
 		cmocka_unit_test(measured_ways_are_taken),
 		cmocka_unit_test(forced),
