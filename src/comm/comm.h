@@ -80,7 +80,7 @@ struct collet_layout {
  * neither checked nor planned again. Whoever is inside the communicator may touch it. */
 struct collet_again {
 	struct collet_request *request; /* with the plan; NULL: no such call */
-	uint32_t plans;              /* and operations that the request had had then */
+	uint32_t plans;              /* that the request had had then, and operations */
 	enum collet_collective collective;
 	collet_dtype dtype;
 	collet_op op;

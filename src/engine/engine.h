@@ -229,7 +229,7 @@ struct collet_request {
 	uint64_t signature, sequence; /* what its messages carry; the first is the group's history up to this call */
 	struct collet_call call;
 	struct collet_plan_key key;
-	uint32_t plans;              /* and operations that it has had */
+	uint32_t plans;              /* that it has had, and operations */
 	int64_t timeout_ns;
 	uint64_t started_ticks;
 	int64_t started_ns;          /* the same in ns; 0: nobody has asked yet, as for most short calls nobody does */

@@ -1,5 +1,5 @@
 /* A call that is like the one before it keeps that one's plan. Here each differs from it in one thing that the caller
- * says with `how`, on the same buffers, and must be what it says itself. */
+ * says with `how`, and must be what it says itself. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -24,22 +24,22 @@ static void add(void *result, const void *left, const void *right, size_t count,
 		both[i] = a[i] + b[i];
 }
 
-/* Of two, the second: the last rank's, if they are taken in order. */
-static void keep_last(
+static void keep_greater(
 	void *result, const void *left, const void *right, size_t count, collet_dtype dtype, void *context)
 {
-	(void)left, (void)dtype, (void)context;
-	memmove(result, right, count * sizeof(double));
+	const double *a = left, *b = right;
+	double *greater = result;
+	(void)dtype, (void)context;
+	for (size_t i = 0; i < count; i++)
+		greater[i] = a[i] > b[i] ? a[i] : b[i];
 }
 
-static void add_times(
+/* Of two, the first: rank 0's, if they are taken in order. */
+static void keep_first(
 	void *result, const void *left, const void *right, size_t count, collet_dtype dtype, void *context)
 {
-	const double *a = left, *b = right, *times = context;
-	double *both = result;
-	(void)dtype;
-	for (size_t i = 0; i < count; i++)
-		both[i] = *times * (a[i] + b[i]);
+	(void)right, (void)dtype, (void)context;
+	memmove(result, left, count * sizeof(double));
 }
 
 /* Every rank has brought 1 + its rank everywhere. */
@@ -81,17 +81,17 @@ static bool cuts_differ(struct rank *rank, uint64_t count, double sum)
 
 static bool operations_differ(struct rank *rank, uint64_t count, double sum)
 {
-	double times = 1;
-	collet_user_op op = { .combine = add, .context = &times, .name = "add", .commutative = true };
+	collet_user_op op = { .combine = add, .name = "operation", .commutative = true };
 	const collet_how how = { .user_op = &op };
 	if (!expect(rank, "an operation", count, COLLET_USER, &how, sum))
 		return false;
 	/* The same struct means another operation. */
-	op.combine = add_times;
-	if (!expect(rank, "the same struct, another function", count, COLLET_USER, &how, sum))
+	op.combine = keep_greater;
+	if (!expect(rank, "the same struct, another function", count, COLLET_USER, &how, rank->size))
 		return false;
-	op = (collet_user_op){ .combine = keep_last, .name = "last", .commutative = false };
-	if (!expect(rank, "the same struct, in rank order", count, COLLET_USER, &how, rank->size))
+	op.combine = keep_first;
+	op.commutative = false;
+	if (!expect(rank, "the same struct, in rank order", count, COLLET_USER, &how, 1))
 		return false;
 	const collet_user_op other = { .combine = add, .name = "add", .commutative = true };
 	return expect(rank, "another struct", count, COLLET_USER, &(collet_how){ .user_op = &other }, sum);
