@@ -13,6 +13,7 @@
 
 #include <cmocka.h>
 
+#include "bootstrap/address.h"
 #include "core/clock.h"
 #include "pair.h"
 #include "transport/tcp/tcp.h"
@@ -157,6 +158,48 @@ static void only_within_a_host_is_pacing_switched_off(void **state)
 		}
 		pair_close(&pair);
 	}
+}
+
+/* ---- Idle connections ----------------------------------------------------------------------------------------- */
+
+static int option(int socket, int level, int name)
+{
+	int value = -1;
+	socklen_t bytes = sizeof(value);
+	assert_int_equal(getsockopt(socket, level, name, &value, &bytes), 0);
+	return value;
+}
+
+/* 64 ranks of one host have 4032 ends of connections, which asked each other at one moment when all were idle: the
+ * kernel dropped most, and after half a minute the world was lost. */
+static void only_other_hosts_are_asked_whether_they_live(void **state)
+{
+	(void)state;
+	enum { PEERS = 5, GIVEN_UP_S = 35 };
+	unsigned begins = 0;
+	for (uint64_t hosts = 1; hosts <= 2; hosts++) {
+		for (uint32_t peer = 0; peer < PEERS; peer++) {
+			struct pair pair = { 0 };
+			pair_connect(&pair, "tcp", true);
+			pair.ends[1].card.host_id = hosts;
+			pair.ends[1].card.rank += peer;
+			collet_socket_tune(pair.sockets[0]);
+			pair_begin(&pair, 0);
+			const int socket = raw(&pair.ends[0]);
+			/* A peer that is 25 s late to read is late, not lost. */
+			assert_int_equal(option(socket, IPPROTO_TCP, TCP_USER_TIMEOUT), 0);
+			assert_int_equal(option(socket, SOL_SOCKET, SO_KEEPALIVE), hosts == 2);
+			if (hosts == 2) {
+				const int idle = option(socket, IPPROTO_TCP, TCP_KEEPIDLE);
+				begins |= 1U << idle;
+				assert_true(idle + option(socket, IPPROTO_TCP, TCP_KEEPINTVL) *
+							   option(socket, IPPROTO_TCP, TCP_KEEPCNT) <=
+					    GIVEN_UP_S);
+			}
+			pair_close(&pair);
+		}
+	}
+	assert_int_equal(__builtin_popcount(begins), PEERS);
 }
 
 /* ---- System calls --------------------------------------------------------------------------------------------- */
@@ -316,6 +359,7 @@ int main(void)
 		cmocka_unit_test(bytes_may_come_one_by_one),
 		cmocka_unit_test(small_socket_buffers_only_slow_down),
 		cmocka_unit_test(only_within_a_host_is_pacing_switched_off),
+		cmocka_unit_test(only_other_hosts_are_asked_whether_they_live),
 		cmocka_unit_test(a_small_message_costs_one_call_each_end),
 		cmocka_unit_test(queued_messages_share_calls),
 		cmocka_unit_test(what_is_not_waited_for_wakes_once),

@@ -17,10 +17,13 @@
 #include "core/status.h"
 #include "transport/tcp/tcp.h"
 
-/* A host that is switched off says nothing. An idle connection to it ends after 10 s + 4 * 5 s by keep-alive; one with
+/* A host that is switched off says nothing. An idle connection to it ends after 28 to 32 s by keep-alive; one with
  * bytes under way, which keep-alive leaves out, by silent_host(). TCP_USER_TIMEOUT would do both, but it also ends the
- * connection to a peer that lives and merely does not read for that long. */
-enum { KEEPALIVE_IDLE_S = 10, KEEPALIVE_INTERVAL_S = 5, KEEPALIVE_COUNT = 4 };
+ * connection to a peer that lives and merely does not read for that long: what the rendezvous set is taken back.
+ *
+ * All connections of a communicator fall idle at once, and of thousands of questions in one moment a kernel loses most,
+ * in the same order each time. So pairs begin at different times, and ask often enough that all come through. */
+enum { KEEPALIVE_IDLE_S = 8, KEEPALIVE_SPREAD_S = 5, KEEPALIVE_INTERVAL_S = 2, KEEPALIVE_COUNT = 10 };
 enum { SILENCE_MS = 30000, UNANSWERED_COUNT = 6 };
 
 /* How long close() lets a peer that reads slowly make room for what has been sent. */
@@ -52,6 +55,18 @@ static void send_without_pacing(int socket)
 	(void)setsockopt(socket, IPPROTO_TCP, TCP_CONGESTION, name, sizeof(name) - 1);
 }
 
+/* The peer's kernel says when its process ends, and within a host there is no other end to fear. */
+static bool watch_host(const struct tcp_conduit *tcp)
+{
+	const uint32_t pair = tcp->self->rank + tcp->conduit.peer + tcp->conduit.channel;
+	return set_option(tcp->socket, IPPROTO_TCP, TCP_USER_TIMEOUT, 0) &&
+	       set_option(tcp->socket, SOL_SOCKET, SO_KEEPALIVE, !tcp->near) &&
+	       set_option(tcp->socket, IPPROTO_TCP, TCP_KEEPIDLE,
+		       KEEPALIVE_IDLE_S + (int)(pair % KEEPALIVE_SPREAD_S)) &&
+	       set_option(tcp->socket, IPPROTO_TCP, TCP_KEEPINTVL, KEEPALIVE_INTERVAL_S) &&
+	       set_option(tcp->socket, IPPROTO_TCP, TCP_KEEPCNT, KEEPALIVE_COUNT);
+}
+
 static collet_status open_conduit(struct collet_conduit *conduit, const struct collet_conduit_config *config)
 {
 	static_assert(
@@ -66,11 +81,7 @@ static collet_status open_conduit(struct collet_conduit *conduit, const struct c
 	tcp->wake = config->wake;
 	tcp->near = config->self->host_id == config->peer->host_id;
 	collet_tcp_greetings_begin(tcp);
-	if (!set_option(tcp->socket, IPPROTO_TCP, TCP_NODELAY, 1) ||
-		!set_option(tcp->socket, SOL_SOCKET, SO_KEEPALIVE, 1) ||
-		!set_option(tcp->socket, IPPROTO_TCP, TCP_KEEPIDLE, KEEPALIVE_IDLE_S) ||
-		!set_option(tcp->socket, IPPROTO_TCP, TCP_KEEPINTVL, KEEPALIVE_INTERVAL_S) ||
-		!set_option(tcp->socket, IPPROTO_TCP, TCP_KEEPCNT, KEEPALIVE_COUNT)) {
+	if (!set_option(tcp->socket, IPPROTO_TCP, TCP_NODELAY, 1) || !watch_host(tcp)) {
 		conduit->status =
 			collet_fail(COLLET_ERR_SYSTEM, "tcp: cannot set up the connection to rank %u on %s: %s",
 				conduit->peer, tcp->peer->host, strerror(errno));

@@ -15,7 +15,8 @@
 #include "verbs.h"
 
 enum { HELLO_MAGIC = 0x76746c67, PROTOCOL_VERSION = 3 };
-enum { KEEPALIVE_IDLE_S = 10, KEEPALIVE_INTERVAL_S = 5, KEEPALIVE_COUNT = 4 };
+/* Pairs begin at different times, and ask often: see tcp.c. */
+enum { KEEPALIVE_IDLE_S = 8, KEEPALIVE_SPREAD_S = 5, KEEPALIVE_INTERVAL_S = 2, KEEPALIVE_COUNT = 10 };
 enum { SEQUENCE_BITS = 24, MIN_RNR_TIMER = 12, RNR_RETRIES = 6, HOP_LIMIT = 255 };
 
 collet_status collet_verbs_refuse(const struct verbs_conduit *verbs, const char *what, const char *why)
@@ -51,19 +52,21 @@ static void say_hello(struct verbs_conduit *verbs)
 	}
 }
 
-static void keep_alive(int socket)
+static void keep_alive(const struct verbs_conduit *verbs)
 {
-	static const struct {
+	const uint32_t pair = verbs->self->rank + verbs->conduit.peer + verbs->conduit.channel;
+	const struct {
 		int level, name, value;
 	} rows[] = {
 		{ IPPROTO_TCP, TCP_NODELAY, 1 },
+		{ IPPROTO_TCP, TCP_USER_TIMEOUT, 0 },
 		{ SOL_SOCKET, SO_KEEPALIVE, 1 },
-		{ IPPROTO_TCP, TCP_KEEPIDLE, KEEPALIVE_IDLE_S },
+		{ IPPROTO_TCP, TCP_KEEPIDLE, KEEPALIVE_IDLE_S + (int)(pair % KEEPALIVE_SPREAD_S) },
 		{ IPPROTO_TCP, TCP_KEEPINTVL, KEEPALIVE_INTERVAL_S },
 		{ IPPROTO_TCP, TCP_KEEPCNT, KEEPALIVE_COUNT },
 	};
 	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
-		(void)setsockopt(socket, rows[i].level, rows[i].name, &rows[i].value, sizeof(rows[i].value));
+		(void)setsockopt(verbs->socket, rows[i].level, rows[i].name, &rows[i].value, sizeof(rows[i].value));
 }
 
 collet_status collet_verbs_open(struct collet_conduit *conduit, const struct collet_conduit_config *config)
@@ -80,7 +83,7 @@ collet_status collet_verbs_open(struct collet_conduit *conduit, const struct col
 	verbs->epoll_fd = config->wake->epoll_fd;
 	verbs->owner = getpid();
 	verbs->dialed = config->dialed;
-	keep_alive(verbs->socket);
+	keep_alive(verbs);
 	conduit->status = collet_verbs_make(verbs);
 	if (conduit->status != COLLET_OK)
 		return conduit->status;
