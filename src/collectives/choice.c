@@ -129,7 +129,7 @@ static void set_prices(struct pricing *pricing, const struct collet_choice_input
 	pricing->model.local = inputs->hosts > 1 ? &pricing->local : NULL;
 }
 
-/* Factors hold for what they were measured with, and nothing else. */
+/* Are factors and ways known for just this world? */
 static bool has_factors(const struct collet_choice_inputs *inputs)
 {
 	const collet_link_cost *link = inputs->local;
@@ -137,9 +137,18 @@ static bool has_factors(const struct collet_choice_inputs *inputs)
 	       fabs(in_crowd(inputs, link) - 1) <= 0.01;
 }
 
+/* Where ranks share cores, how often these change hands outweighs how many ranks there are, and formulas know little of
+ * it: of as many cores, the nearest world that was measured says more than none. */
+static bool lends_factors(const struct collet_choice_inputs *inputs)
+{
+	const collet_link_cost *link = inputs->local;
+	return link->sizes > 0 && is_shared(inputs) && link->cores == inputs->cores_per_host &&
+	       link->ranks > link->cores;
+}
+
 static double factor_of(const struct collet_choice_inputs *inputs, const struct collet_program *program, uint64_t bytes)
 {
-	return has_factors(inputs) ? collet_tuning_factor(inputs->local, program, bytes) : 1;
+	return has_factors(inputs) || lends_factors(inputs) ? collet_tuning_factor(inputs->local, program, bytes) : 1;
 }
 
 static const collet_link_cost *link_between(const struct collet_choice_inputs *inputs)

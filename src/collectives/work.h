@@ -7,7 +7,7 @@
 #include "collectives/program.h"
 
 /* So many ranks are walked through at the most, to keep the creation of a communicator short. */
-enum { COLLET_WORK_RANKS = 32, COLLET_WORK_LENGTHS = 16, COLLET_WORK_LINK_RANKS = 256 };
+enum { COLLET_WORK_RANKS = 128, COLLET_WORK_LENGTHS = 16, COLLET_WORK_LINK_RANKS = 256 };
 
 /* Of one program and world size; lengths in units of the call's count, so that it holds for calls of any. */
 struct collet_work {

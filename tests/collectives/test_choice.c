@@ -9,6 +9,7 @@
 #include <cmocka.h>
 
 #include "collectives/choice.h"
+#include "collectives/work.h"
 
 /* Of the kind that the transports have; not the built-in ones, which are measured anew now and then. */
 static const collet_link_cost links[] = {
@@ -390,6 +391,49 @@ static void measured_ways_are_taken(void **state)
 	assert_int_equal(decided(&inputs, "tree", 3, 16 << 20).channels, 1);
 }
 
+/* Factors are of one world; where ranks share cores, other worlds on as many have them from the nearest that does. Ways
+ * of cutting messages are nobody else's. */
+static void factors_are_lent_in_a_crowd(void **state)
+{
+	(void)state;
+	static struct collet_choice_table table;
+	collet_link_cost link = links[1];
+	link.ranks = 8;
+	link.sizes = 1;
+	link.size[0] = 8;
+	size_t count;
+	const struct collet_program *const *programs = collet_programs(COLLET_ALLREDUCE, &count);
+	for (size_t i = 0; i < count; i++)
+		link.factor[collet_program_number(programs[i])][0] = 100;
+	const uint32_t ring = collet_program_number(collet_program_find(COLLET_ALLREDUCE, "ring"));
+	link.factor[ring][0] = 0.01F;
+	link.piece_log2[ring][0] = 15;
+	static const struct {
+		const char *name;
+		uint32_t ranks, cores, measured_ranks;
+		bool lent, own;
+	} rows[] = {
+		{"the world itself", 8, 2, 8, true, true},
+		{"more ranks a core", 64, 2, 8, true, false},
+		{"fewer ranks a core", 5, 2, 8, true, false},
+		{"so many that they are not counted together", COLLET_WORK_RANKS + 2, 2, 8, false, false},
+		{"other cores", 16, 4, 8, false, false},
+		{"a core each", 2, 2, 8, false, false},
+		{"measured with a core each", 8, 2, 2, false, false},
+	};
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+		struct collet_choice_inputs inputs = inputs_on("shm", rows[i].ranks, rows[i].cores);
+		inputs.local = inputs.remote = &link;
+		link.ranks = rows[i].measured_ranks;
+		collet_choice_table_fill(&table, &inputs);
+		const bool lent = strcmp(chosen(&table, COLLET_ALLREDUCE, true, rows[i].ranks, 8), "ring") == 0;
+		const bool own = decided(&inputs, "ring", rows[i].ranks, 8).piece_bytes == 32768;
+		if (lent != rows[i].lent || own != rows[i].own)
+			fail_msg("%s: factors %s, ways %s", rows[i].name, lent ? "lent" : "not lent",
+				own ? "too" : "not");
+	}
+}
+
 static void forced(void **state)
 {
 	(void)state;
@@ -455,6 +499,7 @@ int main(void)
 		cmocka_unit_test(listed_is_cut_alike),
 		cmocka_unit_test(the_model_cuts),
 		cmocka_unit_test(measured_ways_are_taken),
+		cmocka_unit_test(factors_are_lent_in_a_crowd),
 		cmocka_unit_test(forced),
 		cmocka_unit_test(every_program_is_described),
 	};
