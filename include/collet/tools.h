@@ -204,7 +204,7 @@ COLLET_API COLLET_MUST_USE collet_status collet_tuning_write(
 	const char *path, const collet_link_cost *rows, size_t count);
 
 /* The row that a communicator would use for so many ranks on so many cores of one host: of this transport, with the
- * nearest number of ranks a core, then of ranks, then the one of more ranks. NULL: it has none of the transport. */
+ * nearest number of ranks a core, then of ranks. NULL: it has none of the transport. */
 COLLET_API const collet_link_cost *collet_tuning_find(
 	const collet_link_cost *rows, size_t count, const char *transport, uint32_t ranks, uint32_t cores);
 

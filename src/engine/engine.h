@@ -36,7 +36,7 @@ enum {
 	PASS_PIECES = 3,             /* pieces of each step in one pass; < COLLET_LOOKAHEAD, so that a pass of sends
 	                                leaves room for the receives that follow it */
 	INLINE_STEPS = 8,            /* that a call run on the spot may have, */
-	INLINE_MOVES = 32,           /* with so many transfers and operands */
+	INLINE_MOVES = UINT8_MAX,    /* with so many transfers and operands */
 	COLLET_LANES = 8,            /* parts x channels of one request at most */
 	COLLET_CHANNEL_P2P = COLLET_LANES, /* the channel of point-to-point messages */
 	COLLET_CHANNELS,
@@ -168,9 +168,9 @@ struct collet_small_step {
 struct collet_small {
 	bool fits;
 	uint32_t send_flags;
-	uint32_t step_count, move_count;
+	uint32_t step_count, move_count, move_room;
 	struct collet_small_step step[INLINE_STEPS];
-	struct collet_move move[INLINE_MOVES];
+	struct collet_move *move;    /* room for so many; the request's for good */
 	uint64_t staged_bytes;
 	uint32_t linger;             /* how long its calls wait before they look: see comm/call.c */
 	/* Of one call: */
@@ -437,6 +437,7 @@ uint64_t collet_piece_elements(uint32_t piece_bytes, uint32_t slot_pieces, size_
 /* ---- inline_plan.c */
 /* Finds out whether each of its few steps is one small piece, and if so keeps the steps. */
 void collet_inline_plan(struct collet_request *request);
+void collet_inline_forget(struct collet_request *request);
 
 /* ---- inline.c. Under lock. */
 /* May it be run on the spot now? */

@@ -138,6 +138,7 @@ void collet_group_deinit(struct collet_group *group)
 	for (struct collet_request *request = group->made_requests, *next; request; request = next) {
 		next = request->next_made;
 		free(request->listed);
+		collet_inline_forget(request);
 		free(request);
 	}
 	group->made_requests = group->free_requests = NULL;

@@ -1,15 +1,15 @@
 /* What a small call is to do, found out once: see inline.c, which runs it. The steps are asked for and kept as moves:
  * whom to send to or receive from, and where the bytes are, as offsets into buffers that each call brings along. */
+#include <assert.h>
+#include <stdlib.h>
+
 #include "engine/engine.h"
 #include "engine/item.h"
-
-enum { INLINE_PEERS = 16 };
 
 static bool is_small(const struct collet_request *request)
 {
 	const struct collet_shape *shape = &request->shape;
-	if (request->lanes != 1 || shape->size > INLINE_PEERS || shape->result.kind == COLLET_CUT_LISTED ||
-		request->prescales)
+	if (request->lanes != 1 || shape->result.kind == COLLET_CUT_LISTED || request->prescales)
 		return false;
 	const uint64_t blocks = shape->result.kind == COLLET_CUT_BLOCKS ? shape->size : 1;
 	/* Nothing is cut here, so nothing may be cut by a rank that cannot do its part here: trees send several blocks
@@ -43,23 +43,46 @@ static struct collet_place value_of(struct collet_request *request, const struct
 	return stage(&request->small, count * request->element_bytes);
 }
 
-/* One more move; NULL: there are too many. */
-static struct collet_move *add_move(struct collet_small *small)
+static uint64_t moves_of(const struct collet_step *step)
 {
-	return small->move_count < INLINE_MOVES ? &small->move[small->move_count++] : NULL;
+	uint64_t moves = 0;
+	for (uint32_t e = 0; e < step->source_count; e++)
+		moves += step->source[e].peers.count;
+	for (uint32_t e = 0; e < step->destination_count; e++)
+		moves += step->destination[e].peers.count;
+	return moves;
 }
 
-/* With the peer at this position; false: too many, or no memory. */
+/* False: there are too many, or there is no memory. */
+static bool make_room(struct collet_small *small, uint64_t moves)
+{
+	if (moves <= small->move_room)
+		return true;
+	if (moves > INLINE_MOVES)
+		return false;
+	free(small->move);
+	small->move = malloc(moves * sizeof(small->move[0]));
+	small->move_room = small->move ? (uint32_t)moves : 0;
+	return small->move;
+}
+
+static struct collet_move *add_move(struct collet_small *small)
+{
+	assert(small->move_count < small->move_room);
+	return &small->move[small->move_count++];
+}
+
+/* With the peer at this position; false: no memory. */
 static bool add_transfer(struct collet_request *request, uint32_t position, struct collet_place place, uint64_t count)
 {
 	struct collet_small *small = &request->small;
 	const uint32_t rank = request->shape.order ? request->shape.order[position] : position;
-	struct collet_move *move = add_move(small);
-	struct collet_route *route = move ? collet_route_get(request->group, 0, rank) : NULL;
+	struct collet_route *route = collet_route_get(request->group, 0, rank);
 	if (!route)
 		return false;
 	const uint64_t bytes = count * request->element_bytes;
-	*move = (struct collet_move){ .route = route, .place = place, .spare = stage(small, bytes), .bytes = bytes };
+	*add_move(small) =
+		(struct collet_move){ .route = route, .place = place, .spare = stage(small, bytes), .bytes = bytes };
 	return true;
 }
 
@@ -76,10 +99,8 @@ static bool add_operand(struct collet_request *request, const struct collet_step
 {
 	struct collet_small *small = &request->small;
 	if (position == request->shape.rank) {
-		struct collet_move *own = add_move(small);
-		if (own)
-			*own = (struct collet_move){ .place = place_of(request, end->buffer, end->span) };
-		return own;
+		*add_move(small) = (struct collet_move){ .place = place_of(request, end->buffer, end->span) };
+		return true;
 	}
 	const enum collet_buffer into = step->destination[0].buffer;
 	const struct collet_span span = step->per_peer ? chunk(request, into, position) : end->span;
@@ -161,7 +182,7 @@ static void add_write(const struct collet_small *small, struct collet_small_step
 	}
 }
 
-/* False: it does not fit into what there is. */
+/* False: no memory. */
 static bool add_step(struct collet_request *request, const struct collet_step *step)
 {
 	if (!step->source_count)
@@ -208,6 +229,13 @@ void collet_inline_plan(struct collet_request *request)
 	const uint64_t steps = program->step_count(shape, 0);
 	if (steps > INLINE_STEPS)
 		return;
+	uint64_t moves = 0;
+	for (uint64_t s = 0; s < steps; s++) {
+		const struct collet_step step = program->step(shape, 0, s);
+		moves += moves_of(&step);
+	}
+	if (!make_room(small, moves))
+		return;
 	for (uint64_t s = 0; s < steps; s++) {
 		struct collet_step step[2] = { program->step(shape, 0, s) };
 		const bool pair = step[0].paired && s + 1 < steps;
@@ -218,4 +246,11 @@ void collet_inline_plan(struct collet_request *request)
 			return;
 	}
 	small->fits = small->staged_bytes <= COLLET_STAGING_BYTES;
+}
+
+void collet_inline_forget(struct collet_request *request)
+{
+	free(request->small.move);
+	request->small.move = NULL;
+	request->small.move_room = 0;
 }

@@ -54,7 +54,7 @@ struct row {
 	uint64_t seed;
 };
 
-enum { ROW_NAME_BYTES = 100, ROW_RANKS_MOST = 16 };
+enum { ROW_NAME_BYTES = 100, ROW_RANKS_MOST = 24 };
 /* "allreduce_ring/shm/f16/sum/n7/1003" */
 void row_name(const struct row *row, const char *transport, uint32_t size, char name[ROW_NAME_BYTES]);
 

@@ -6,9 +6,10 @@
  * every rank and in every world, of which one is always of processes over shm: so all modes have the same bits. A test
  * is a call and an algorithm in a world ("allreduce_ring/shm/threads/n5"); its rows are named in what it prints.
  *
- * Usage: test_matrix processes|threads|mixed [--through WRAPPER:] [TEXT]. TEXT: only rows whose name contains it.
- * WRAPPER: around every transport, as "faulty:"; bits are held against those without it. COLLET_TEST_SEED repeats a
- * run, COLLET_TEST_FULL deals more rows, COLLET_TEST_SAMPLE takes a share of them. */
+ * Usage: test_matrix processes|threads|mixed [--through WRAPPER:] [--ranks N] [TEXT]. TEXT: only rows whose name
+ * contains it. WRAPPER: around every transport, as "faulty:"; bits are held against those without it. N: one world of
+ * so many ranks. COLLET_TEST_SEED repeats a run, COLLET_TEST_FULL deals more rows, COLLET_TEST_SAMPLE takes a share of
+ * them. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -34,7 +35,8 @@ enum {
 	PER_ALGORITHM_OTHERS = 2,    /* of threads, and of both: what computes is the same */
 	PER_ALGORITHM_FULL = 20,
 	LONG_BYTES = 5 << 20,
-	LONG_BYTES_SLOW = 1 << 20,
+	LONG_BYTES_SLOW = 1 << 20,   /* or where ranks are many */
+	MANY = 16,
 	WINDOW = 4                   /* requests under way at once */
 };
 
@@ -282,8 +284,9 @@ static int run_size(uint32_t size, enum ranks_mode mode, const char *mode_name, 
 	const uint32_t most = mode == RANKS_PROCESSES ? PER_ALGORITHM : PER_ALGORITHM_OTHERS;
 	const uint32_t per_algorithm = getenv("COLLET_TEST_FULL") ? PER_ALGORITHM_FULL : most;
 	struct list list = { .size = size };
-	list.rows = ranks_are_slow() ? rows_make(seed, size, (per_algorithm + 2) / 3, LONG_BYTES_SLOW, &list.count) :
-                                       rows_make(seed, size, per_algorithm, LONG_BYTES, &list.count);
+	const bool slow = ranks_are_slow() || size > MANY;
+	list.rows = rows_make(seed, size, slow ? (per_algorithm + 2) / 3 : per_algorithm,
+		slow ? LONG_BYTES_SLOW : LONG_BYTES, &list.count);
 	filter(&list, text);
 	list.first = calloc(list.count * size, sizeof(*list.first));
 	struct result *results = calloc(list.count * size, sizeof(*results));
@@ -311,24 +314,47 @@ static int run_size(uint32_t size, enum ranks_mode mode, const char *mode_name, 
 	return failed;
 }
 
+/* Of what a run is asked for. */
+struct asked {
+	enum ranks_mode mode;
+	const char *mode_name, *wrapper, *text;
+	uint32_t ranks;  /* 0: all sizes */
+};
+
+static bool parse(struct asked *asked, char **argv)
+{
+	*asked = (struct asked){ .mode_name = *++argv, .wrapper = "", .text = "" };
+	if (!*argv || !parse_mode(*argv++, &asked->mode))
+		return false;
+	for (; argv[0] && argv[1] && argv[0][0] == '-'; argv += 2) {
+		if (strcmp(argv[0], "--through") == 0)
+			asked->wrapper = argv[1];
+		else if (strcmp(argv[0], "--ranks") != 0 || sscanf(argv[1], "%u", &asked->ranks) != 1)
+			return false;
+	}
+	if (*argv)
+		asked->text = *argv++;
+	return !*argv;
+}
+
 int main(int argc, char **argv)
 {
-	enum ranks_mode mode;
-	const bool wrapped = argc > 3 && strcmp(argv[2], "--through") == 0;
-	const int texts = wrapped ? 4 : 2;
-	if (argc < 2 || argc > texts + 1 || !parse_mode(argv[1], &mode)) {
-		fprintf(stderr, "usage: %s processes|threads|mixed [--through WRAPPER:] [TEXT]\n", argv[0]);
+	struct asked asked;
+	if (argc < 2 || !parse(&asked, argv) || asked.ranks > ROW_RANKS_MOST) {
+		fprintf(stderr, "usage: %s processes|threads|mixed [--through WRAPPER:] [--ranks N] [TEXT]\n", argv[0]);
 		return 2;
 	}
 	for (uint32_t t = 0; t < TRANSPORTS; t++)
-		snprintf(transports[t], sizeof(transports[t]), "%s%s", wrapped ? argv[3] : "", plain_transports[t]);
+		snprintf(transports[t], sizeof(transports[t]), "%s%s", asked.wrapper, plain_transports[t]);
 	const uint64_t seed = read_seed();
 	char faulty_seed[24];
 	printf("COLLET_TEST_SEED=%llu\n", (unsigned long long)seed);
 	snprintf(faulty_seed, sizeof(faulty_seed), "%llu", (unsigned long long)seed);
 	setenv("COLLET_FAULTY_SEED", faulty_seed, 0);
+	if (asked.ranks)
+		return run_size(asked.ranks, asked.mode, asked.mode_name, seed, asked.text) != 0;
 	int failed = 0;
 	for (uint32_t s = 0; s < SIZES; s++)
-		failed += run_size(sizes[s], mode, argv[1], seed, argc > texts ? argv[texts] : "");
+		failed += run_size(sizes[s], asked.mode, asked.mode_name, seed, asked.text);
 	return failed != 0;
 }

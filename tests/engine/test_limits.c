@@ -28,6 +28,7 @@ enum collet_now __wrap_collet_route_send_now(struct collet_route *route, struct 
 }
 
 struct row {
+	uint32_t ranks;
 	uint32_t inline_bytes;   /* in the tuning; 0: no line */
 	uint32_t bytes;
 	bool in_one_go;
@@ -49,7 +50,7 @@ static void call_and_count(struct rank *rank)
 		if (!rank_ok(rank, status, "a call"))
 			break;
 	}
-	rank_check(rank, data[row->bytes - 1] == 84, "%u", data[row->bytes - 1]);
+	rank_check(rank, data[row->bytes - 1] == (uint8_t)(21 * row->ranks * row->ranks), "%u", data[row->bytes - 1]);
 	rank_check(rank, (tried > 0) == row->in_one_go, "%u bytes, inline %u: %llu messages tried past the queue",
 		row->bytes, row->inline_bytes, (unsigned long long)tried);
 	free(data);
@@ -58,8 +59,9 @@ static void call_and_count(struct rank *rank)
 static void calls_are_made_in_one_go_up_to_the_limit(void **state)
 {
 	static const struct row rows[] = {
-		{ 0, 65536, true }, { 0, 65537, false }, { 4096, 4096, true }, { 4096, 4097, false },
-		{ 131072, 131072, true }, { 131072, 131073, false }, { COLLET_INLINE_BYTES_MOST, 131073, true },
+		{ 2, 0, 65536, true }, { 2, 0, 65537, false }, { 2, 4096, 4096, true }, { 2, 4096, 4097, false },
+		{ 2, 131072, 131072, true }, { 2, 131072, 131073, false },
+		{ 2, COLLET_INLINE_BYTES_MOST, 131073, true }, { 20, 4096, 4096, true }, { 20, 4096, 4097, false },
 	};
 	static const char *const transports[] = { "shm", "tcp" };
 	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
@@ -71,8 +73,9 @@ static void calls_are_made_in_one_go_up_to_the_limit(void **state)
 		assert_int_equal(collet_tuning_write(file, links, count), COLLET_OK);
 		for (size_t t = 0; t < 2; t++) {
 			/* An algorithm that sends at its first step, and whose messages are as long as the call. */
-			const struct ranks_options options = { .mode = RANKS_PROCESSES, .size = 2, .bare = true,
-				.transport = transports[t], .algorithm = "allreduce:doubling", .context = &rows[i] };
+			const struct ranks_options options = { .mode = RANKS_PROCESSES, .size = rows[i].ranks,
+				.bare = true, .transport = transports[t], .algorithm = "allreduce:direct",
+				.context = &rows[i] };
 			ranks_must_pass(&options, call_and_count);
 		}
 	}
