@@ -129,26 +129,20 @@ static void set_prices(struct pricing *pricing, const struct collet_choice_input
 	pricing->model.local = inputs->hosts > 1 ? &pricing->local : NULL;
 }
 
-/* Are factors and ways known for just this world? */
+/* Factors and ways hold for what they were measured with. But where ranks share cores, how often these change hands
+ * outweighs how many ranks there are, and formulas know little of it: of as many cores, the nearest world that was
+ * measured says more than none. */
 static bool has_factors(const struct collet_choice_inputs *inputs)
 {
 	const collet_link_cost *link = inputs->local;
-	return link->sizes > 0 && inputs->hosts <= 1 && inputs->size == link->ranks &&
-	       fabs(in_crowd(inputs, link) - 1) <= 0.01;
-}
-
-/* Where ranks share cores, how often these change hands outweighs how many ranks there are, and formulas know little of
- * it: of as many cores, the nearest world that was measured says more than none. */
-static bool lends_factors(const struct collet_choice_inputs *inputs)
-{
-	const collet_link_cost *link = inputs->local;
-	return link->sizes > 0 && is_shared(inputs) && link->cores == inputs->cores_per_host &&
-	       link->ranks > link->cores;
+	const bool same = inputs->size == link->ranks && fabs(in_crowd(inputs, link) - 1) <= 0.01;
+	const bool lent = is_shared(inputs) && link->cores == inputs->cores_per_host && link->ranks > link->cores;
+	return link->sizes > 0 && inputs->hosts <= 1 && (same || lent);
 }
 
 static double factor_of(const struct collet_choice_inputs *inputs, const struct collet_program *program, uint64_t bytes)
 {
-	return has_factors(inputs) || lends_factors(inputs) ? collet_tuning_factor(inputs->local, program, bytes) : 1;
+	return has_factors(inputs) ? collet_tuning_factor(inputs->local, program, bytes) : 1;
 }
 
 static const collet_link_cost *link_between(const struct collet_choice_inputs *inputs)

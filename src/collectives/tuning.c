@@ -136,10 +136,10 @@ const collet_link_cost *collet_tuning_find(
 	for (size_t i = 0; rows && transport && i < count; i++) {
 		if (strcmp(rows[i].transport, transport) != 0)
 			continue;
-		/* How crowded weighs more than how many; of two as near, what the larger world knows does for both. */
+		/* How crowded weighs more than how many. */
 		const double off = 1000 * fabs(log2(share / collet_tuning_share(rows[i].ranks, rows[i].cores))) +
 				   fabs(log2((double)(ranks > 0 ? ranks : 1) / rows[i].ranks));
-		if (best && (off > least || (off == least && rows[i].ranks < best->ranks)))
+		if (best && off >= least)
 			continue;
 		best = &rows[i];
 		least = off;

@@ -174,7 +174,7 @@ static void the_builtin_one_is_whole(void **state)
 	assert_int_equal(collet_tuning_check(&fixed), COLLET_OK);
 }
 
-/* The nearest crowding is taken, then the nearest number of ranks; of two as near the larger. */
+/* The nearest crowding is taken, then the nearest number of ranks. */
 static void the_nearest_link_is_taken(void **state)
 {
 	(void)state;
@@ -188,8 +188,7 @@ static void the_nearest_link_is_taken(void **state)
 	static const struct {
 		uint32_t ranks, cores, found;
 	} rows[] = {
-		{2, 8, 0}, {3, 8, 0}, {4, 8, 1}, {7, 8, 1}, {8, 0, 1}, {4, 2, 2}, {6, 2, 2}, {8, 2, 3}, {16, 2, 3},
-		{64, 2, 3}, {12, 8, 2}};
+		{2, 8, 0}, {3, 8, 0}, {7, 8, 1}, {8, 0, 1}, {4, 2, 2}, {6, 2, 2}, {16, 2, 3}, {64, 2, 3}, {12, 8, 2}};
 	for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
 		const collet_link_cost *found = collet_tuning_find(links, 4, "shm", rows[i].ranks, rows[i].cores);
 		if (found != &links[rows[i].found])
@@ -232,8 +231,9 @@ static double cost_with(const collet_link_cost *link, uint32_t size, uint32_t co
 		(struct collet_way){ .piece_bytes = 65536, .channels = 1 });
 }
 
-/* Factors hold for the ranks and cores that they were measured with, and for other crowds on these. In a crowd of another
- * size each turn takes as much longer as there are more ranks a core, and all ranks' work is shared by the cores. */
+/* Factors hold for the ranks and cores that they were measured with, and for other crowds on these. In a crowd of
+ * another size each turn takes as much longer as there are more ranks a core, and all ranks' work is shared by the
+ * cores. */
 static void a_crowd_takes_longer(void **state)
 {
 	(void)state;
