@@ -90,16 +90,17 @@ double row_scale(const struct row *row, uint32_t rank)
 	return row->values == VALUES_WILD ? 0.1 * (rank + 1) : exact[rank % 3];
 }
 
-/* Small enough that no partial result of up to 8 ranks rounds, not even in 8 bits. */
-static double exact_number(const struct row *row, uint64_t hash)
+/* Small enough that no partial result rounds, not even in 8 bits: of what has few, 8 ranks use up all there are. */
+static double exact_number(const struct row *row, uint32_t rank, uint64_t hash)
 {
-	static const double factors[] = { 1, 2, -1 };
-	const bool narrow = collet_dtype_bytes(row->dtype) < 4;
+	static const double factors[] = { 1, -1, 2 };
+	const size_t bytes = collet_dtype_bytes(row->dtype);
+	const bool late = rank >= 8;
 	switch (row->op) {
-	case COLLET_PRODUCT: return factors[hash % 3];
+	case COLLET_PRODUCT: return factors[hash % (late && bytes < 4 ? 2 : 3)];
 	case COLLET_MIN:
 	case COLLET_MAX: return (double)(hash % 17) - 8;
-	default: return narrow ? (double)(hash % 2) : (double)(hash % 2001) - 1000;
+	default: return bytes >= 4 ? (double)(hash % 2001) - 1000 : late && bytes == 1 ? 0 : (double)(hash % 2);
 	}
 }
 
@@ -129,7 +130,7 @@ static uint64_t element(const struct row *row, uint32_t rank, uint64_t index)
 	if (!call_infos[row->call].reduces || !value_is_float(row->dtype))
 		return hash;
 	return row->values == VALUES_WILD ? wild_bits(row->dtype, hash)
-					  : value_encode(row->dtype, exact_number(row, hash));
+					  : value_encode(row->dtype, exact_number(row, rank, hash));
 }
 
 static uint64_t widen(collet_dtype dtype, uint64_t bits)
