@@ -88,8 +88,9 @@ typedef struct collet_link_cost {
 	uint32_t reserved0;
 	uint64_t size[COLLET_TUNING_SIZES];
 	/* Measured time / the formula's, of algorithm i as collet_algorithm_list(NULL, ...) lists them, at size[k],
-	 * between sizes read off a line in the logarithm of bytes; 0: not measured. Used only for just these numbers of
-	 * ranks and cores on one host. */
+	 * between sizes read off a line in the logarithm of bytes; 0: not measured. Used on one host alone: for just
+	 * these numbers of ranks and cores, and, where they share cores, for others that share as many and have this
+	 * row by collet_tuning_find(). */
 	float factor[COLLET_TUNING_ALGORITHMS][COLLET_TUNING_SIZES];
 	/* Of the ways in which messages were cut then, the fastest, at that size and those nearest to it: pieces of
 	 * 2^piece_log2 bytes over 2^channels_log2 channels. Pieces 0: the formulas say. */
