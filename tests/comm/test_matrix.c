@@ -35,8 +35,8 @@ enum {
 	PER_ALGORITHM_OTHERS = 2,    /* of threads, and of both: what computes is the same */
 	PER_ALGORITHM_FULL = 20,
 	LONG_BYTES = 5 << 20,
-	LONG_BYTES_SLOW = 1 << 20,   /* or where ranks are many */
-	MANY = 16,
+	LONG_BYTES_SLOW = 1 << 20,
+	MANY = 16,                   /* more ranks than these are slow on any machine */
 	WINDOW = 4                   /* requests under way at once */
 };
 
@@ -314,7 +314,7 @@ static int run_size(uint32_t size, enum ranks_mode mode, const char *mode_name, 
 	return failed;
 }
 
-/* Of what a run is asked for. */
+/* What a run is asked for. */
 struct asked {
 	enum ranks_mode mode;
 	const char *mode_name, *wrapper, *text;
