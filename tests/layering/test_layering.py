@@ -1,0 +1,60 @@
+#!/usr/bin/env python3
+"""The layering check on small trees: what it must name, and what it must let pass.
+
+Usage: test_layering.py SCRIPT"""
+import importlib.machinery
+import importlib.util
+import pathlib
+import sys
+import tempfile
+
+LONG = "int a;\n" * 501
+
+# What, files by path, the rules that are broken.
+TABLE = [
+    ("down is allowed", {"src/engine/a.c": '#include "core/b.h"\n', "src/core/b.h": ""}, []),
+    ("up is not", {"src/core/a.c": '#include "engine/b.h"\n', "src/engine/b.h": ""}, ["up core/a.c -> engine/b.h"]),
+    ("nor is a neighbour", {"src/reduce/a.c": '#include "topology/b.h"\n', "src/topology/b.h": ""},
+     ["up reduce/a.c -> topology/b.h"]),
+    ("a file beside it counts as its room's", {"src/engine/a.c": '#include "b.h"\n', "src/engine/b.h": ""}, []),
+    ("the transport contract is its room's", {"src/core/a.h": "#include <collet/transport.h>\n"},
+     ["up core/a.h -> collet/transport.h"]),
+    ("who is above may use it", {"src/engine/a.h": "#include <collet/transport.h>\n"}, []),
+    ("GPUs are one room's", {"src/ddp/a.c": '#include "cuda/b.h"\n', "src/cuda/b.h": ""},
+     ["private ddp/a.c -> cuda/b.h"]),
+    ("one name, one file", {"src/core/a.c": "", "src/engine/a.c": ""}, ["name core/a.c engine/a.c"]),
+    ("but internal.h", {"src/core/internal.h": "", "src/engine/internal.h": ""}, []),
+    ("long files", {"src/core/a.c": LONG}, ["long core/a.c"]),
+    ("a folder that is no room", {"src/attic/a.c": ""}, ["room attic/a.c"]),
+    ("a program's own and common headers",
+     {"bench/a.c": '#include "b.h"\n#include "c.h"\n', "bench/b.h": "", "common/c.h": ""}, []),
+    ("a program that reaches into the library", {"bench/a.c": '#include "core/b.h"\n', "src/core/b.h": ""},
+     ["program bench/a.c -> core/b.h"]),
+]
+
+
+def load(script):
+    loader = importlib.machinery.SourceFileLoader("layering", script)
+    module = importlib.util.module_from_spec(importlib.util.spec_from_loader("layering", loader))
+    loader.exec_module(module)
+    return module
+
+
+def main(script):
+    layering, failed = load(script), 0
+    for what, files, wanted in TABLE:
+        with tempfile.TemporaryDirectory() as folder:
+            root = pathlib.Path(folder)
+            for name, text in files.items():
+                (root / name).parent.mkdir(parents=True, exist_ok=True)
+                (root / name).write_text(text, encoding="utf-8")
+            found = [" ".join(wrong) for wrong in list(layering.check_source(root)) + list(layering.check_programs(root))]
+        wrong = found != wanted
+        print("%s: %s" % (what, "found %s" % found if wrong else "ok"))
+        failed += wrong
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.dont_write_bytecode = True
+    sys.exit(main(sys.argv[1]))
