@@ -4,7 +4,7 @@
 #ifndef COLLET_COLLECTIVES_BISECTION_H
 #define COLLET_COLLECTIVES_BISECTION_H
 
-#include "collectives/moves.h"
+#include "collectives/step_builder.h"
 
 /* What a rank sees at one level. */
 struct collet_bisection {

@@ -6,8 +6,8 @@
 #ifndef COLLET_COLLECTIVES_COST_H
 #define COLLET_COLLECTIVES_COST_H
 
-#include "collectives/moves.h"
 #include "collectives/program.h"
+#include "collectives/step_builder.h"
 
 /* The longest chunk of an even cut, in bytes. */
 COLLET_PURE static inline double collet_cost_chunk(

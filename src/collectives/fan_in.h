@@ -2,7 +2,7 @@
 #ifndef COLLET_COLLECTIVES_FAN_IN_H
 #define COLLET_COLLECTIVES_FAN_IN_H
 
-#include "collectives/hosts.h"
+#include "collectives/host_groups.h"
 #include "collectives/step.h"
 
 static inline uint32_t fan_in_one(const struct collet_shape *shape)

@@ -2,7 +2,7 @@
 #ifndef COLLET_COLLECTIVES_HALVES_H
 #define COLLET_COLLECTIVES_HALVES_H
 
-#include "collectives/moves.h"
+#include "collectives/step_builder.h"
 
 struct collet_half {
 	uint32_t first, count, other; /* other: the first rank of the other half */

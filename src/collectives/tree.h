@@ -3,7 +3,7 @@
 #ifndef COLLET_COLLECTIVES_TREE_H
 #define COLLET_COLLECTIVES_TREE_H
 
-#include "collectives/moves.h"
+#include "collectives/step_builder.h"
 
 /* One position's neighbours; those it lacks have count 0. */
 struct collet_tree_node {

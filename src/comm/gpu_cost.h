@@ -1,6 +1,6 @@
 /* What a call on a GPU's memory takes, by the model: the links that it crosses, and how finely it is cut for them.
  *
- * The network's and the host's are the tuning's (collectives/tuning.h). A GPU's are its too, of a link called "cuda"
+ * The network's and the host's are the tuning's (selection/tuning.h). A GPU's are its too, of a link called "cuda"
  * where the tuning has one, else figures from data sheets, which nobody has measured:
  *	latency		of a copy or a launch, from its being asked for to its being known to have ended: 10 us
  *	message		of each further one behind it: 2 us

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "collectives/moves.h"
+#include "collectives/step_builder.h"
 #include "comm/staged.h"
 #include "engine/flow.h"
 

@@ -19,13 +19,13 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-#include "collectives/choice.h"
 #include "core/clock.h"
 #include "core/status.h"
 #include "engine/control.h"
 #include "engine/p2p.h"
 #include "engine/recorder.h"
 #include "reduce/reduce.h"
+#include "selection/choice.h"
 #include "transport/transport.h"
 
 enum {

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "collectives/cost.h"
-#include "collectives/hosts.h"
+#include "collectives/host_groups.h"
 
 enum { WINDOW = COLLET_LOOKAHEAD + 1, PARTS = 8, SPANS = 8 };
 

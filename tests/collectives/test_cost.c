@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-#include "collectives/choice.h"
+#include "selection/choice.h"
 #include "simulate.h"
 
 static const double mean_tolerance = 1.2, worst_tolerance = 2.0; /* factors, either way */

@@ -6,7 +6,7 @@
 
 #include <cmocka.h>
 
-#include "collectives/moves.h"
+#include "collectives/step_builder.h"
 #include "engine/item.h"
 
 enum { SIZE = 3, RANK = 1, BLOCK = 100, PIECE = 40 };

@@ -1,0 +1,59 @@
+/* Recursive doubling all-gather, for any world size (bisection.h): recursive halving run backwards. From the
+ * smallest halves to the whole world a rank exchanges all blocks of its half with its partner's; the odd one of a
+ * lower half only receives.
+ *
+ * Cost, of n ranks and blocks of b bytes: log2(n) alpha + (n-1) b beta, somewhat more if n is no power of two. So:
+ * for small and middling messages.
+ * Source: Thakur, Rabenseifner, Gropp, "Optimization of collective communication operations in MPICH" (2005). */
+#ifndef COLLET_COLLECTIVES_ALLGATHER_ALLGATHER_DOUBLING_H
+#define COLLET_COLLECTIVES_ALLGATHER_ALLGATHER_DOUBLING_H
+
+#include "collectives/bisection.h"
+#include "collectives/cost.h"
+
+COLLET_PURE static inline bool allgather_doubling_fits(const struct collet_shape *shape)
+{
+	return collet_blocks_in_order(shape);
+}
+
+/* The own block; then at each level a send and a receive. */
+COLLET_PURE static inline uint64_t allgather_doubling_step_count(const struct collet_shape *shape, uint32_t part)
+{
+	(void)part;
+	return 1 + 2 * (uint64_t)collet_log2_ceil(shape->size);
+}
+
+COLLET_PURE static inline struct collet_step allgather_doubling_step(
+	const struct collet_shape *shape, uint32_t part, uint64_t index)
+{
+	(void)part;
+	const struct collet_peers self = collet_self(shape);
+	if (index == 0)
+		return collet_move(self, COLLET_INPUT, collet_blocks(shape, 0, 1), self, COLLET_RESULT,
+			collet_blocks(shape, shape->rank, 1));
+	const uint32_t level = collet_log2_ceil(shape->size) - 1 - (uint32_t)((index - 1) / 2);
+	const struct collet_bisection at = collet_bisect(shape->rank, shape->size, level);
+	const struct collet_span own = collet_blocks(shape, at.own_first, at.own_count);
+	const struct collet_span far = collet_blocks(shape, at.far_first, at.far_count);
+	if (at.far_count == 0)
+		return collet_step_none();
+	if (index % 2 == 0)
+		return collet_move(at.partner, COLLET_RESULT, far, self, COLLET_RESULT, far);
+	if (at.odd)
+		return collet_step_none();
+	struct collet_step step = collet_move(self, COLLET_RESULT, own, collet_bisection_both(&at), COLLET_RESULT, own);
+	step.paired = true;
+	return step;
+}
+
+COLLET_PURE static inline double allgather_doubling_cost(const struct collet_shape *shape, size_t element_bytes,
+	size_t piece_bytes, const struct collet_cost_model *model)
+{
+	double cost = 0;
+	for (uint32_t size = shape->size; size > 1; size = (size + 1) / 2)
+		cost += collet_cost_pipeline(
+			1, collet_cost_blocks(shape, (size + 1) / 2, element_bytes), piece_bytes, 1, 0, model);
+	return cost;
+}
+
+#endif

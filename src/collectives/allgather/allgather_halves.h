@@ -1,0 +1,65 @@
+/* All-gather in two halves. The first rank of each half of the ranks collects the blocks of its half, swaps them for
+ * the other half's, and sends its half all blocks, each rank's own among them, so that they are one message.
+ *
+ * Cost, of n ranks and blocks of b bytes, c = n/2 rounded up: 3 alpha + 2 (c-2) overhead + (2c-1 + n(c-1)) b beta:
+ * 2(n-1) messages in all, the fewest there can be, of twice the least bytes and more. So: for small blocks where
+ * messages are dear and half of the ranks share something, as with many ranks on two cores.
+ * Source: the gather and broadcast of Karonis et al. (2000), with two flat groups. */
+#ifndef COLLET_COLLECTIVES_ALLGATHER_ALLGATHER_HALVES_H
+#define COLLET_COLLECTIVES_ALLGATHER_ALLGATHER_HALVES_H
+
+#include "collectives/bisection.h"
+#include "collectives/cost.h"
+#include "collectives/halves.h"
+
+COLLET_PURE static inline bool allgather_halves_fits(const struct collet_shape *shape)
+{
+	return collet_halves_fit(shape) && collet_blocks_in_order(shape);
+}
+
+/* A first rank: its own block, its half's, two of a swap, down. Others: up, and what comes down. */
+COLLET_PURE static inline uint64_t allgather_halves_step_count(const struct collet_shape *shape, uint32_t part)
+{
+	(void)part;
+	return shape->rank == collet_half_of(shape).first ? 5 : 2;
+}
+
+COLLET_PURE static inline struct collet_step allgather_halves_step(
+	const struct collet_shape *shape, uint32_t part, uint64_t index)
+{
+	(void)part;
+	const struct collet_half half = collet_half_of(shape);
+	const struct collet_peers self = collet_self(shape), first = collet_peer(half.first);
+	const struct collet_span block = collet_blocks(shape, 0, 1), own = collet_blocks(shape, shape->rank, 1);
+	const struct collet_span all = collet_blocks(shape, 0, shape->size);
+	if (shape->rank != half.first)
+		return index == 0 ? collet_move(self, COLLET_INPUT, block, first, COLLET_RESULT, own)
+				  : collet_move(first, COLLET_RESULT, all, self, COLLET_RESULT, all);
+	const struct collet_peers other = collet_peer(half.other);
+	const struct collet_span ours = collet_blocks(shape, half.first, half.count);
+	const struct collet_span theirs = collet_blocks(shape, half.other, shape->size - half.count);
+	if (index == 0)
+		return collet_move(self, COLLET_INPUT, block, self, COLLET_RESULT, own);
+	if (index == 1)
+		return half.count == 1 ? collet_step_none()
+				       : collet_receive_each(shape, collet_half_rest(&half), COLLET_INPUT, block);
+	if (index == 2) {
+		struct collet_step step = collet_move(self, COLLET_RESULT, ours, other, COLLET_RESULT, ours);
+		step.paired = true;
+		return step;
+	}
+	return index == 3 ? collet_move(other, COLLET_RESULT, theirs, self, COLLET_RESULT, theirs)
+			  : collet_move(self, COLLET_RESULT, all, collet_half_rest(&half), COLLET_RESULT, all);
+}
+
+COLLET_PURE static inline double allgather_halves_cost(const struct collet_shape *shape, size_t element_bytes,
+	size_t piece_bytes, const struct collet_cost_model *model)
+{
+	const double half = shape->size - shape->size / 2, rest = half - 1;
+	return collet_cost_pipeline(1, collet_cost_blocks(shape, 1, element_bytes), piece_bytes, rest, 0, model) +
+	       collet_cost_pipeline(1, collet_cost_blocks(shape, half, element_bytes), piece_bytes, 1, 0, model) +
+	       collet_cost_pipeline(
+		       1, collet_cost_blocks(shape, shape->size, element_bytes), piece_bytes, rest, 0, model);
+}
+
+#endif

@@ -1,0 +1,111 @@
+/* Hierarchical all-gather. Each host's first rank, its leader, collects its host's blocks; leaders pass all blocks
+ * round a ring of hosts; and what a leader has it sends to the ranks of its host at once, each rank's own among it. So
+ * each host sends and receives every block once, however many ranks are on it. Hosts may have different numbers of
+ * ranks.
+ *
+ * Cost, of n ranks on h hosts with at most g, and blocks of b bytes: (h-1) alpha + (n-g) b beta between hosts, and n
+ * (g-1) b beta inside, one after the other, for a leader does both. So: for several hosts with several ranks each whose
+ * link is dear.
+ * Source: the gather and broadcast of Karonis et al. (2000), with a ring between hosts. */
+#ifndef COLLET_COLLECTIVES_ALLGATHER_ALLGATHER_HIERARCHICAL_H
+#define COLLET_COLLECTIVES_ALLGATHER_ALLGATHER_HIERARCHICAL_H
+
+#include "collectives/cost.h"
+#include "collectives/host_groups.h"
+
+/* To the right, unless that is where it comes from. */
+COLLET_PURE static inline bool allgather_hierarchical_passes(
+	const struct collet_shape *shape, const struct collet_host_turn *turn)
+{
+	return turn->round + 1 < collet_host_count(shape);
+}
+
+/* The part of it that is between hosts: of a leader that has its host's blocks in RESULT, and hands on what comes by
+ * other means than steps. */
+COLLET_PURE static inline uint64_t allgather_hierarchical_between_step_count(
+	const struct collet_shape *shape, uint32_t part)
+{
+	(void)part;
+	return collet_host_of(shape, shape->rank).first == shape->rank ? collet_host_turns(shape) : 0;
+}
+
+COLLET_PURE static inline struct collet_step allgather_hierarchical_between_step(
+	const struct collet_shape *shape, uint32_t part, uint64_t index)
+{
+	(void)part;
+	const struct collet_host host = collet_host_of(shape, shape->rank);
+	const struct collet_host_turn turn = collet_host_turn_at(shape, &host, index, 0);
+	struct collet_step step = collet_step_none();
+	if (!turn.exists || (turn.round == 0 && !allgather_hierarchical_passes(shape, &turn)))
+		return step;
+	const struct collet_span block = collet_cut_chunk(&shape->result, shape, turn.position);
+	const struct collet_peers self = collet_self(shape);
+	collet_step_from(&step, turn.round == 0 ? self : collet_host_left(shape, &host), COLLET_RESULT, block);
+	if (turn.round > 0)
+		collet_step_to(&step, self, COLLET_RESULT, block);
+	if (allgather_hierarchical_passes(shape, &turn))
+		collet_step_to(&step, collet_host_right(shape, &host), COLLET_RESULT, block);
+	return step;
+}
+
+/* Who does not lead gives its block, just before its turn. */
+COLLET_PURE static inline uint64_t allgather_hierarchical_step_count(const struct collet_shape *shape, uint32_t part)
+{
+	(void)part;
+	return collet_host_turns(shape) + (collet_host_of(shape, shape->rank).first != shape->rank);
+}
+
+/* A leader's: to the ranks of its host, and to the right, whose leader comes after them. */
+COLLET_PURE static inline struct collet_step allgather_hierarchical_lead(
+	const struct collet_shape *shape, const struct collet_host *host, const struct collet_host_turn *turn)
+{
+	const struct collet_span block = collet_cut_chunk(&shape->result, shape, turn->position);
+	const uint32_t others = host->count - 1 + allgather_hierarchical_passes(shape, turn);
+	struct collet_step step = collet_step_none();
+	if (turn->round == 0)
+		collet_step_from(
+			&step, collet_peer(turn->position), COLLET_INPUT, collet_span_at(0, block.count));
+	else
+		collet_step_from(&step, collet_host_left(shape, host), COLLET_RESULT, block);
+	collet_step_to(&step, collet_self(shape), COLLET_RESULT, block);
+	collet_step_to(&step, collet_peers_range(shape->rank + 1, others), COLLET_RESULT, block);
+	return step;
+}
+
+COLLET_PURE static inline struct collet_step allgather_hierarchical_step(
+	const struct collet_shape *shape, uint32_t part, uint64_t index)
+{
+	(void)part;
+	const struct collet_host host = collet_host_of(shape, shape->rank);
+	const struct collet_peers leader = collet_peer(host.first), self = collet_self(shape);
+	const uint64_t own = (uint64_t)(shape->rank - host.first) * collet_host_count(shape);
+	const bool leads = host.first == shape->rank;
+	if (!leads && index == own) {
+		const struct collet_span block = collet_cut_chunk(&shape->result, shape, shape->rank);
+		return collet_move(
+			self, COLLET_INPUT, collet_span_at(0, block.count), leader, COLLET_RESULT, block);
+	}
+	const struct collet_host_turn turn = collet_host_turn_at(shape, &host, index - (!leads && index > own), 0);
+	if (!turn.exists)
+		return collet_step_none();
+	if (leads)
+		return allgather_hierarchical_lead(shape, &host, &turn);
+	const struct collet_span block = collet_cut_chunk(&shape->result, shape, turn.position);
+	return collet_move(leader, COLLET_RESULT, block, self, COLLET_RESULT, block);
+}
+
+COLLET_PURE static inline double allgather_hierarchical_cost(const struct collet_shape *shape, size_t element_bytes,
+	size_t piece_bytes, const struct collet_cost_model *model)
+{
+	const double block = collet_cost_blocks(shape, 1, element_bytes), local = collet_host_fullest(shape);
+	const struct collet_cost_model *in_host = collet_cost_local(model);
+	const double inside = local == 1 ? 0
+					 : 2 * collet_cost_latency(in_host) +
+						   (shape->size * (local - 1) + 1) *
+							   collet_cost_port(1, block, piece_bytes, in_host);
+	const double between = collet_host_turn_latencies(shape) * collet_cost_latency(model) +
+			       (shape->size - local) * collet_cost_port(1, block, piece_bytes, model);
+	return inside + between;
+}
+
+#endif

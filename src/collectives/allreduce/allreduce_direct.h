@@ -1,0 +1,42 @@
+/* Direct ("one-shot") all-reduce. Every rank sends all it has to every other, and combines what all sent, its own
+ * included, in one pass: one latency, one rounding, rank order.
+ *
+ * Cost, of n ranks and m bytes: alpha + (n-2) overhead + (n-1) m (beta + gamma). So: for the smallest messages,
+ * where a latency outweighs the bytes; and the only one that world size 1 needs.
+ * Source: Chan, Heimlich, Purkayastha, van de Geijn, "Collective communication: theory, practice, and experience"
+ * (2007); the name from one-shot all-reduce on GPUs. */
+#ifndef COLLET_COLLECTIVES_ALLREDUCE_ALLREDUCE_DIRECT_H
+#define COLLET_COLLECTIVES_ALLREDUCE_ALLREDUCE_DIRECT_H
+
+#include "collectives/cost.h"
+
+COLLET_PURE static inline uint64_t allreduce_direct_step_count(const struct collet_shape *shape, uint32_t part)
+{
+	(void)part;
+	return shape->size > 1 ? 2 : 1;
+}
+
+COLLET_PURE static inline struct collet_step allreduce_direct_step(
+	const struct collet_shape *shape, uint32_t part, uint64_t index)
+{
+	(void)part;
+	const struct collet_span all = collet_span_all(shape);
+	const bool sending = shape->size > 1 && index == 0;
+	struct collet_step step = collet_move(sending ? collet_self(shape) : collet_everybody(shape), COLLET_INPUT, all,
+		sending ? collet_others(shape) : collet_self(shape), COLLET_RESULT, all);
+	step.reduce = !sending && shape->size > 1;
+	step.last_touch = !sending;
+	step.paired = sending;
+	return step;
+}
+
+COLLET_PURE static inline double allreduce_direct_cost(const struct collet_shape *shape, size_t element_bytes,
+	size_t piece_bytes, const struct collet_cost_model *model)
+{
+	const double bytes = collet_cost_chunk(shape, 1, element_bytes);
+	if (shape->size == 1)
+		return 0;
+	return collet_cost_pipeline(1, bytes, piece_bytes, shape->size - 1, model->gamma_s, model);
+}
+
+#endif

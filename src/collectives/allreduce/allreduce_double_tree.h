@@ -1,0 +1,114 @@
+/* Double binary tree all-reduce. Half of the elements are combined up one binary tree and sent down it again, the
+ * other half over another tree, in which the first one's leaves are inner nodes and the other way round: so every
+ * rank sends and receives at full speed, in pieces, and the latency is logarithmic.
+ *
+ * The first tree: 0 is the root and has one child; below it a number with lowest set bit b has the children b/2 to
+ * its left and its right, so odd numbers are leaves. The second is the same on mirrored numbers if the world is
+ * even, else on numbers shifted by one (one rank is then an inner node twice).
+ *
+ * Cost, of n ranks and m bytes: 4 log2(n) alpha + 2 m beta + m gamma. So: for big messages among many ranks, where a
+ * ring's latency is too long.
+ * Source: Sanders, Speck, Traff, "Two-tree algorithms for full bandwidth broadcast, reduction and scan" (2009). */
+#ifndef COLLET_COLLECTIVES_ALLREDUCE_ALLREDUCE_DOUBLE_TREE_H
+#define COLLET_COLLECTIVES_ALLREDUCE_ALLREDUCE_DOUBLE_TREE_H
+
+#include "collectives/cost.h"
+
+struct double_tree_node {
+	struct collet_peers parent;
+	struct collet_peers lower, upper; /* children, in rank order where the tree is */
+};
+
+/* Number in a tree to position, and back: both are the same kind of turn. */
+COLLET_PURE static inline uint32_t double_tree_turn(
+	const struct collet_shape *shape, uint32_t part, uint32_t v, bool back)
+{
+	if (part == 0)
+		return v;
+	if (shape->size % 2 == 0)
+		return shape->size - 1 - v;
+	return (v + (back ? shape->size - 1 : 1)) % shape->size;
+}
+
+COLLET_PURE static inline struct collet_peers double_tree_peer(
+	const struct collet_shape *shape, uint32_t part, uint32_t v)
+{
+	return collet_peer(double_tree_turn(shape, part, v, false));
+}
+
+COLLET_PURE static inline struct double_tree_node double_tree_at(const struct collet_shape *shape, uint32_t part)
+{
+	struct double_tree_node node = {collet_peers_range(0, 0), collet_peers_range(0, 0), collet_peers_range(0, 0)};
+	const uint32_t v = double_tree_turn(shape, part, shape->rank, true), size = shape->size;
+	uint32_t right = v == 0 ? (uint32_t)1 << collet_log2_floor(size) : (v & (0 - v)) / 2;
+	const bool mirrored = part == 1 && size % 2 == 0;
+	if (v > 0) {
+		const uint32_t bit = v & (0 - v), up = (v - bit) | 2 * bit;
+		node.parent = double_tree_peer(shape, part, up < size ? up : v - bit);
+		if (bit > 1)
+			*(mirrored ? &node.upper : &node.lower) = double_tree_peer(shape, part, v - bit / 2);
+	}
+	while (right > 0 && v + right >= size) /* who would be there is missing: its left descendants move up */
+		right /= 2;
+	if (right > 0)
+		*(mirrored ? &node.lower : &node.upper) = double_tree_peer(shape, part, v + right);
+	return node;
+}
+
+COLLET_PURE static inline uint32_t allreduce_double_tree_parts(const struct collet_shape *shape)
+{
+	(void)shape;
+	return 2;
+}
+
+COLLET_PURE static inline bool allreduce_double_tree_fits(const struct collet_shape *shape)
+{
+	return shape->size >= 3;
+}
+
+/* Up; down, to one child and to the other. */
+COLLET_PURE static inline uint64_t allreduce_double_tree_step_count(const struct collet_shape *shape, uint32_t part)
+{
+	(void)shape;
+	(void)part;
+	return 3;
+}
+
+COLLET_PURE static inline struct collet_step allreduce_double_tree_step(
+	const struct collet_shape *shape, uint32_t part, uint64_t index)
+{
+	const struct collet_span half = collet_span_even(shape->count, 2, part);
+	const struct double_tree_node node = double_tree_at(shape, part);
+	const struct collet_peers self = collet_self(shape);
+	const bool is_root = node.parent.count == 0;
+	struct collet_step step = collet_step_none();
+	if (index == 0) {
+		collet_step_from(&step, node.lower, COLLET_INPUT, half);
+		collet_step_from(&step, self, COLLET_INPUT, half);
+		collet_step_from(&step, node.upper, COLLET_INPUT, half);
+		collet_step_to(&step, is_root ? self : node.parent, COLLET_RESULT, half);
+		step.reduce = node.lower.count + node.upper.count > 0;
+		step.last_touch = is_root;
+		return step;
+	}
+	if (index == 2 || is_root) {
+		step = collet_move(
+			self, COLLET_RESULT, half, index == 2 ? node.upper : node.lower, COLLET_RESULT, half);
+	} else {
+		collet_step_from(&step, node.parent, COLLET_RESULT, half);
+		collet_step_to(&step, self, COLLET_RESULT, half);
+		collet_step_to(&step, node.lower, COLLET_RESULT, half);
+	}
+	step.paired = index == 1;
+	return step;
+}
+
+COLLET_PURE static inline double allreduce_double_tree_cost(const struct collet_shape *shape, size_t element_bytes,
+	size_t piece_bytes, const struct collet_cost_model *model)
+{
+	const double half = collet_cost_chunk(shape, 2, element_bytes), depth = collet_log2_ceil(shape->size);
+	return collet_cost_pipeline(depth, half, piece_bytes, 2, model->gamma_s, model) +
+	       collet_cost_pipeline(depth, half, piece_bytes, 2, 0, model);
+}
+
+#endif

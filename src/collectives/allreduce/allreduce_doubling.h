@@ -1,0 +1,56 @@
+/* Recursive doubling all-reduce, for any world size. Members exchange all they have summed up so far with the member
+ * whose number differs in bit 0, then 1, 2, ...; both add the same two sums, that of the lower ranks first, so that
+ * sums are in rank order and the same everywhere.
+ * Who is a member, and what the other ranks of a world that is no power of two do: as in halving_doubling.
+ *
+ * Cost, of n = 2^k ranks and m bytes: k alpha + k m (beta + gamma); other n: two more latencies, 2m beta and m gamma.
+ * So: for small messages where each message is dear, as with more ranks than cores: n log n of them, where direct has
+ * n^2, and half the latencies of a tree.
+ * Source: Thakur, Rabenseifner, Gropp, "Optimization of collective communication operations in MPICH" (2005). */
+#ifndef COLLET_COLLECTIVES_ALLREDUCE_ALLREDUCE_DOUBLING_H
+#define COLLET_COLLECTIVES_ALLREDUCE_ALLREDUCE_DOUBLING_H
+
+#include "collectives/allreduce/allreduce_halving_doubling.h"
+
+/* Handing over; in each round a send and what comes in; handing back. */
+COLLET_PURE static inline uint64_t allreduce_doubling_step_count(const struct collet_shape *shape, uint32_t part)
+{
+	(void)part;
+	const struct halving_doubling h = halving_doubling_of(shape);
+	return shape->size == 1 ? 1 : h.folded ? 2 : 2 * (uint64_t)h.rounds + (h.member < h.extra ? 2 : 0);
+}
+
+COLLET_PURE static inline struct collet_step allreduce_doubling_step(
+	const struct collet_shape *shape, uint32_t part, uint64_t index)
+{
+	(void)part;
+	const struct halving_doubling h = halving_doubling_of(shape);
+	const struct collet_span all = collet_span_all(shape);
+	if (shape->size == 1) {
+		struct collet_step step =
+			collet_move(collet_self(shape), COLLET_INPUT, all, collet_self(shape), COLLET_RESULT, all);
+		step.last_touch = true;
+		return step;
+	}
+	const bool folds = h.member < h.extra;
+	if (folds && index == 0)
+		return halving_doubling_fold(shape, &h, false);
+	if (h.folded || (folds && index == 2 * (uint64_t)h.rounds + 1))
+		return halving_doubling_fold(shape, &h, true);
+	const uint32_t move = (uint32_t)(index - (folds ? 1 : 0));
+	struct collet_step step = halving_doubling_exchange(shape, &h, move / 2, all, move % 2 == 0);
+	step.paired = move % 2 == 0;
+	return step;
+}
+
+COLLET_PURE static inline double allreduce_doubling_cost(const struct collet_shape *shape, size_t element_bytes,
+	size_t piece_bytes, const struct collet_cost_model *model)
+{
+	const double bytes = collet_cost_chunk(shape, 1, element_bytes);
+	const uint32_t rounds = collet_log2_floor(shape->size);
+	const bool folds = shape->size > (uint32_t)1 << rounds;
+	return (rounds + folds) * collet_cost_pipeline(1, bytes, piece_bytes, 1, model->gamma_s, model) +
+	       folds * collet_cost_pipeline(1, bytes, piece_bytes, 1, 0, model);
+}
+
+#endif

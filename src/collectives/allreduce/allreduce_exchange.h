@@ -1,0 +1,50 @@
+/* All-reduce between two ranks: an exchange. Each sends the other that one's half, combines its own half (lower rank
+ * first), keeps it and sends it back: what the two-shot form is at world size 2, without any peer lists.
+ *
+ * Cost, of m bytes: 2 alpha + m beta + m/2 gamma. So: for world size 2, but for messages so small that the direct
+ * form's one latency wins.
+ * Source: Rabenseifner, "Optimization of collective reduction operations" (2004), at n = 2. */
+#ifndef COLLET_COLLECTIVES_ALLREDUCE_ALLREDUCE_EXCHANGE_H
+#define COLLET_COLLECTIVES_ALLREDUCE_ALLREDUCE_EXCHANGE_H
+
+#include "collectives/cost.h"
+
+COLLET_PURE static inline bool allreduce_exchange_fits(const struct collet_shape *shape)
+{
+	return shape->size == 2;
+}
+
+COLLET_PURE static inline uint64_t allreduce_exchange_step_count(const struct collet_shape *shape, uint32_t part)
+{
+	(void)shape;
+	(void)part;
+	return 3;
+}
+
+COLLET_PURE static inline struct collet_step allreduce_exchange_step(
+	const struct collet_shape *shape, uint32_t part, uint64_t index)
+{
+	(void)part;
+	const struct collet_peers self = collet_self(shape), peer = collet_peer(1 - shape->rank);
+	const struct collet_span mine = collet_cut_chunk(&shape->result, shape, shape->rank);
+	const struct collet_span theirs = collet_cut_chunk(&shape->result, shape, 1 - shape->rank);
+	if (index == 0)
+		return collet_move(self, COLLET_INPUT, theirs, peer, COLLET_RESULT, theirs);
+	if (index == 2)
+		return collet_move(peer, COLLET_RESULT, theirs, self, COLLET_RESULT, theirs);
+	struct collet_step step = collet_move(collet_everybody(shape), COLLET_INPUT, mine, self, COLLET_RESULT, mine);
+	collet_step_to(&step, peer, COLLET_RESULT, mine);
+	step.reduce = true;
+	step.last_touch = true;
+	return step;
+}
+
+COLLET_PURE static inline double allreduce_exchange_cost(const struct collet_shape *shape, size_t element_bytes,
+	size_t piece_bytes, const struct collet_cost_model *model)
+{
+	const double half = collet_cost_chunk(shape, 2, element_bytes);
+	return 2 * collet_cost_latency(model) + 2 * collet_cost_port(1, half, piece_bytes, model) +
+	       half * model->gamma_s;
+}
+
+#endif

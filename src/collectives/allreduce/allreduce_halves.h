@@ -1,0 +1,65 @@
+/* All-reduce in two halves. The first rank of each half of the ranks combines what all of its half send, in one pass;
+ * the two first ranks swap these sums, and give the whole to their halves.
+ *
+ * Cost, of n ranks and m bytes, c = n/2 rounded up: 3 alpha + 2(c-2) overhead + (2c-1) m beta + c m gamma: hardly the
+ * fewest bytes on a link, but 2(n-1) messages in all, as few as a tree's, and all but two of them inside the halves.
+ * So: where half of the ranks share something and messages are dear, as with many ranks on two cores: a core changes
+ * hands once for each of its ranks, and each of their values goes up and down once.
+ * Source: the two-level reduce and broadcast of Karonis et al. (2000), with two flat groups. */
+#ifndef COLLET_COLLECTIVES_ALLREDUCE_ALLREDUCE_HALVES_H
+#define COLLET_COLLECTIVES_ALLREDUCE_ALLREDUCE_HALVES_H
+
+#include "collectives/cost.h"
+#include "collectives/halves.h"
+
+/* Up and across; across and down. */
+COLLET_PURE static inline uint64_t allreduce_halves_step_count(const struct collet_shape *shape, uint32_t part)
+{
+	(void)shape;
+	(void)part;
+	return 2;
+}
+
+COLLET_PURE static inline struct collet_step allreduce_halves_step(
+	const struct collet_shape *shape, uint32_t part, uint64_t index)
+{
+	(void)part;
+	const struct collet_half half = collet_half_of(shape);
+	const struct collet_span all = collet_span_all(shape);
+	const struct collet_peers self = collet_self(shape), first = collet_peer(half.first);
+	if (shape->rank != half.first)
+		return index == 0 ? collet_move(self, COLLET_INPUT, all, first, COLLET_RESULT, all)
+				  : collet_move(first, COLLET_RESULT, all, self, COLLET_RESULT, all);
+	const struct collet_peers other = collet_peer(half.other);
+	struct collet_step step = collet_step_none();
+	if (index == 0) {
+		collet_step_from(&step, collet_peers_range(half.first, half.count), COLLET_INPUT, all);
+		collet_step_to(&step, self, COLLET_RESULT, all);
+		collet_step_to(&step, other, COLLET_RESULT, all);
+		step.reduce = half.count > 1;
+		return step;
+	}
+	const bool is_lower = half.first == 0;
+	collet_step_from(&step, is_lower ? self : other, COLLET_RESULT, all);
+	collet_step_from(&step, is_lower ? other : self, COLLET_RESULT, all);
+	collet_step_to(&step, self, COLLET_RESULT, all);
+	collet_step_to(&step, collet_peers_range(half.first + 1, half.count - 1), COLLET_RESULT, all);
+	step.reduce = true;
+	step.last_touch = true;
+	return step;
+}
+
+COLLET_PURE static inline double allreduce_halves_cost(const struct collet_shape *shape, size_t element_bytes,
+	size_t piece_bytes, const struct collet_cost_model *model)
+{
+	const double bytes = collet_cost_chunk(shape, 1, element_bytes),
+		     fan = (double)(shape->size - shape->size / 2 - 1);
+	const double pieces = collet_cost_pieces(bytes, piece_bytes);
+	const double message = collet_cost_port(1, bytes, piece_bytes, model) / pieces;
+	const double work = model->gamma_s * bytes / pieces;
+	/* Its way in is what a first rank is short of, or its way out. */
+	const double in = (fan + 1) * (message + work), out = (fan + 1) * message;
+	return 3 * collet_cost_latency(model) + in + out + (pieces - 1) * (in > out ? in : out);
+}
+
+#endif

@@ -1,0 +1,60 @@
+/* Ring all-reduce. The elements are cut into one chunk per rank. A chunk's sum sets out at the right neighbour of
+ * the rank it is numbered after, goes round to the right, each rank adding its own, and is finished when it gets
+ * there (reduce-scatter); the finished chunk goes round once more and is kept by all (all-gather). Rank r starts
+ * with chunk r - 1, then passes on what comes from the left: chunks r - 2, r - 3, ..., r, with which it is done
+ * adding, and then r - 1, r - 2, ..., r + 1 finished.
+ *
+ * Cost, of n ranks and m bytes: 2(n-1) alpha + 2(n-1)/n m beta + (n-1)/n m gamma: the least bytes that sends between
+ * ranks can do, over nothing but neighbours, and n roundings. So: for big messages. Between two ranks it would wait
+ * for itself half the time: that is the exchange's.
+ * Source: Patarasuk, Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations" (2009). */
+#ifndef COLLET_COLLECTIVES_ALLREDUCE_ALLREDUCE_RING_H
+#define COLLET_COLLECTIVES_ALLREDUCE_ALLREDUCE_RING_H
+
+#include "collectives/cost.h"
+
+COLLET_PURE static inline bool allreduce_ring_fits(const struct collet_shape *shape)
+{
+	return shape->size >= 3;
+}
+
+/* The start; size - 1 times adding; size - 1 times keeping. */
+COLLET_PURE static inline uint64_t allreduce_ring_step_count(const struct collet_shape *shape, uint32_t part)
+{
+	(void)part;
+	return 2 * (uint64_t)shape->size - 1;
+}
+
+COLLET_PURE static inline struct collet_step allreduce_ring_step(
+	const struct collet_shape *shape, uint32_t part, uint64_t index)
+{
+	(void)part;
+	const bool adding = index < shape->size;
+	const int64_t back = 1 + (int64_t)index - (adding ? 0 : shape->size); /* how far round the chunk has come */
+	const struct collet_span chunk = collet_cut_chunk(&shape->result, shape, collet_position_at(shape, -back));
+	const struct collet_peers left = collet_peer(collet_position_at(shape, -1));
+	const struct collet_peers right = collet_peer(collet_position_at(shape, 1));
+	if (index == 0)
+		return collet_move(collet_self(shape), COLLET_INPUT, chunk, right, COLLET_RESULT, chunk);
+
+	struct collet_step step = collet_step_none();
+	collet_step_from(&step, left, index == 1 ? COLLET_INPUT : COLLET_RESULT, chunk);
+	if (adding)
+		collet_step_from(&step, collet_self(shape), COLLET_INPUT, chunk);
+	collet_step_to(&step, collet_self(shape), COLLET_RESULT, chunk);
+	if (index + 1 < allreduce_ring_step_count(shape, part))
+		collet_step_to(&step, right, COLLET_RESULT, chunk);
+	step.reduce = adding;
+	step.last_touch = index == shape->size - 1;
+	return step;
+}
+
+COLLET_PURE static inline double allreduce_ring_cost(const struct collet_shape *shape, size_t element_bytes,
+	size_t piece_bytes, const struct collet_cost_model *model)
+{
+	const double chunk = collet_cost_chunk(shape, shape->size, element_bytes), rounds = shape->size - 1;
+	return rounds * (2 * collet_cost_latency(model) + 2 * collet_cost_port(1, chunk, piece_bytes, model) +
+				chunk * model->gamma_s);
+}
+
+#endif

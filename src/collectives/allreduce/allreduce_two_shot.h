@@ -1,0 +1,48 @@
+/* Two-shot direct all-reduce. The elements are cut into one chunk per rank. Each rank sends every other its part of
+ * that other's chunk, combines what all sent for its own chunk in one pass and in rank order, and sends the result
+ * to all.
+ *
+ * Cost, of n ranks and m bytes: 2 alpha + 2(n-2) overhead + 2(n-1)/n m beta + (n-1)/n m gamma: the least bytes, one
+ * rounding, and two latencies whatever n; but 2(n-1) messages a rank. So: for all but the smallest messages where a
+ * message costs little (shared memory, few ranks).
+ * Source: Rabenseifner, "Optimization of collective reduction operations" (2004), with direct exchanges instead of
+ * recursive ones; the name from two-shot all-reduce on GPUs. */
+#ifndef COLLET_COLLECTIVES_ALLREDUCE_ALLREDUCE_TWO_SHOT_H
+#define COLLET_COLLECTIVES_ALLREDUCE_ALLREDUCE_TWO_SHOT_H
+
+#include "collectives/cost.h"
+
+COLLET_PURE static inline uint64_t allreduce_two_shot_step_count(const struct collet_shape *shape, uint32_t part)
+{
+	(void)part;
+	return shape->size > 1 ? 3 : 1;
+}
+
+COLLET_PURE static inline struct collet_step allreduce_two_shot_step(
+	const struct collet_shape *shape, uint32_t part, uint64_t index)
+{
+	(void)part;
+	const struct collet_span own = collet_cut_chunk(&shape->result, shape, shape->rank);
+	if (shape->size > 1 && index == 0)
+		return collet_send_each(shape, collet_others(shape), COLLET_INPUT, COLLET_RESULT, collet_span_same());
+	if (index == 2)
+		return collet_receive_each(shape, collet_others(shape), COLLET_RESULT, collet_span_same());
+	struct collet_step step =
+		collet_move(collet_everybody(shape), COLLET_INPUT, own, collet_self(shape), COLLET_RESULT, own);
+	collet_step_to(&step, collet_others(shape), COLLET_RESULT, own);
+	step.reduce = shape->size > 1;
+	step.last_touch = true;
+	return step;
+}
+
+COLLET_PURE static inline double allreduce_two_shot_cost(const struct collet_shape *shape, size_t element_bytes,
+	size_t piece_bytes, const struct collet_cost_model *model)
+{
+	const double chunk = collet_cost_chunk(shape, shape->size, element_bytes), others = shape->size - 1;
+	if (shape->size == 1)
+		return 0;
+	return 2 * collet_cost_latency(model) + 2 * collet_cost_port(others, chunk, piece_bytes, model) +
+	       others * chunk * model->gamma_s;
+}
+
+#endif

@@ -1,0 +1,119 @@
+/* Bruck's all-to-all. A rank lays its blocks out in scratch from its own on: place j is for rank r + j. In round k
+ * all places whose number has bit k set go to rank r + 2^k, into the same places: so a block gets to its rank by the
+ * bits of its distance, in log2(n) rounds, each one message (packed first and unpacked after). In the end place j
+ * has what came from rank r - j.
+ * Scratch for all blocks twice, so: for the smallest blocks of many ranks only.
+ *
+ * Cost, of n ranks and blocks of b bytes: log2(n) (alpha + n/2 b beta).
+ * Source: Bruck, Ho, Kipnis, Upfal, Weathersby, "Efficient algorithms for all-to-all communications in multiport
+ * message-passing systems" (1997). */
+#ifndef COLLET_COLLECTIVES_ALLTOALL_ALLTOALL_BRUCK_H
+#define COLLET_COLLECTIVES_ALLTOALL_ALLTOALL_BRUCK_H
+
+#include "collectives/bisection.h"
+#include "collectives/cost.h"
+
+COLLET_PURE static inline bool alltoall_bruck_fits(const struct collet_shape *shape)
+{
+	return collet_blocks_in_order(shape);
+}
+
+/* Runs of places that travel in a round, each 2^round long but perhaps the last. */
+COLLET_PURE static inline uint64_t bruck_runs(uint32_t size, uint32_t round)
+{
+	const uint64_t hops = (uint64_t)1 << round;
+	return (size + hops - 1) / (2 * hops);
+}
+
+/* One of them. */
+COLLET_PURE static inline struct collet_span bruck_run(uint32_t size, uint32_t round, uint64_t run)
+{
+	const uint64_t hops = (uint64_t)1 << round, first = (2 * run + 1) * hops;
+	return collet_span_at(first, hops < size - first ? hops : size - first);
+}
+
+/* Places that travel in a round. */
+COLLET_PURE static inline uint64_t bruck_places(uint32_t size, uint32_t round)
+{
+	const uint64_t runs = bruck_runs(size, round);
+	return ((runs - 1) << round) + bruck_run(size, round, runs - 1).count;
+}
+
+/* All places, and at the most half of them packed to be sent and half as they came. */
+COLLET_PURE static inline uint64_t alltoall_bruck_scratch(const struct collet_shape *shape)
+{
+	return shape->size / 2 * (uint64_t)2 * shape->count + shape->size * shape->count;
+}
+
+/* Two moves to lay out; in each round packing, a send, a receive, unpacking; a move for each block at the end. */
+COLLET_PURE static inline uint64_t alltoall_bruck_step_count(const struct collet_shape *shape, uint32_t part)
+{
+	(void)part;
+	uint64_t steps = 2 + (uint64_t)shape->size;
+	for (uint32_t round = 0; round < collet_log2_ceil(shape->size); round++)
+		steps += 2 + 2 * bruck_runs(shape->size, round);
+	return steps;
+}
+
+/* Step `index` of a round. */
+COLLET_PURE static inline struct collet_step bruck_round(
+	const struct collet_shape *shape, uint32_t round, uint64_t index)
+{
+	const struct collet_peers self = collet_self(shape);
+	const uint64_t runs = bruck_runs(shape->size, round), places = bruck_places(shape->size, round);
+	const uint64_t out = shape->size, in = out + shape->size / 2; /* where the packed places start */
+	const int64_t hops = (int64_t)1 << round;
+	if (index == runs) {
+		struct collet_step step = collet_move(self, COLLET_SCRATCH, collet_blocks(shape, out, places),
+			collet_peer(collet_position_at(shape, hops)), COLLET_SCRATCH, collet_blocks(shape, in, places));
+		step.paired = true;
+		return step;
+	}
+	if (index == runs + 1)
+		return collet_move(collet_peer(collet_position_at(shape, -hops)), COLLET_SCRATCH,
+			collet_blocks(shape, out, places), self, COLLET_SCRATCH, collet_blocks(shape, in, places));
+	const bool packing = index < runs;
+	const uint64_t i = packing ? index : index - runs - 2;
+	const struct collet_span run = bruck_run(shape->size, round, i);
+	const struct collet_span place = collet_blocks(shape, run.first, run.count);
+	const struct collet_span packed = collet_blocks(shape, (packing ? out : in) + (i << round), run.count);
+	return collet_move(
+		self, COLLET_SCRATCH, packing ? place : packed, self, COLLET_SCRATCH, packing ? packed : place);
+}
+
+COLLET_PURE static inline struct collet_step alltoall_bruck_step(
+	const struct collet_shape *shape, uint32_t part, uint64_t index)
+{
+	(void)part;
+	const struct collet_peers self = collet_self(shape);
+	const uint32_t rank = shape->rank, size = shape->size;
+	if (index == 0)
+		return collet_move(self, COLLET_INPUT, collet_blocks(shape, rank, size - rank), self, COLLET_SCRATCH,
+			collet_blocks(shape, 0, size - rank));
+	if (index == 1)
+		return rank == 0 ? collet_step_none()
+				 : collet_move(self, COLLET_INPUT, collet_blocks(shape, 0, rank), self, COLLET_SCRATCH,
+					   collet_blocks(shape, size - rank, rank));
+	index -= 2;
+	for (uint32_t round = 0; round < collet_log2_ceil(size); round++) {
+		const uint64_t steps = 2 + 2 * bruck_runs(size, round);
+		if (index < steps)
+			return bruck_round(shape, round, index);
+		index -= steps;
+	}
+	return collet_move(self, COLLET_SCRATCH, collet_blocks(shape, index, 1), self, COLLET_RESULT,
+		collet_blocks(shape, collet_position_at(shape, -(int64_t)index), 1));
+}
+
+COLLET_PURE static inline double alltoall_bruck_cost(const struct collet_shape *shape, size_t element_bytes,
+	size_t piece_bytes, const struct collet_cost_model *model)
+{
+	double cost = 0;
+	for (uint32_t round = 0; round < collet_log2_ceil(shape->size); round++)
+		cost += collet_cost_pipeline(1,
+			collet_cost_blocks(shape, (double)bruck_places(shape->size, round), element_bytes), piece_bytes,
+			1, 0, model);
+	return cost;
+}
+
+#endif

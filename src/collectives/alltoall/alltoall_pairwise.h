@@ -1,0 +1,52 @@
+/* Pairwise all-to-all. In round s = 0 .. n-1 rank r exchanges blocks with rank s - r (modulo n): so each pair meets
+ * once, all ranks have somebody to talk to at once (in some rounds a rank meets itself), and in place a block comes
+ * in just where the one that goes out is. A rank needs to know no counts but its own.
+ *
+ * Cost, of n ranks and blocks of b bytes: (n-1) (alpha/2 + b beta): the least bytes; looking ahead, an executor has
+ * two rounds going at once. So: for big blocks, and for listed ones.
+ * Source: Thakur, Rabenseifner, Gropp, "Optimization of collective communication operations in MPICH" (2005); the
+ * pairing: round-robin tournaments. */
+#ifndef COLLET_COLLECTIVES_ALLTOALL_ALLTOALL_PAIRWISE_H
+#define COLLET_COLLECTIVES_ALLTOALL_ALLTOALL_PAIRWISE_H
+
+#include "collectives/cost.h"
+
+/* In each round a send and a receive. */
+COLLET_PURE static inline uint64_t alltoall_pairwise_step_count(const struct collet_shape *shape, uint32_t part)
+{
+	(void)part;
+	return 2 * (uint64_t)shape->size;
+}
+
+COLLET_PURE static inline struct collet_step alltoall_pairwise_step(
+	const struct collet_shape *shape, uint32_t part, uint64_t index)
+{
+	(void)part;
+	const uint32_t partner = collet_position_at(shape, (int64_t)(index / 2) - 2 * (int64_t)shape->rank);
+	const bool sending = index % 2 == 0;
+	const struct collet_peers self = collet_self(shape), peer = collet_peer(partner);
+	const struct collet_span sent = collet_cut_chunk(&shape->input, shape, partner);
+	const struct collet_span received = collet_cut_chunk(&shape->result, shape, partner);
+	const uint64_t there = collet_span_there(shape, &shape->input, 0).first;
+	if (partner == shape->rank)
+		return sending ? collet_move(self, COLLET_INPUT, sent, self, COLLET_RESULT, received)
+			       : collet_step_none();
+	struct collet_step step =
+		sending ? collet_move(self, COLLET_INPUT, sent, peer, COLLET_RESULT, collet_span_at(there, sent.count))
+			: collet_move(peer, COLLET_INPUT, collet_span_at(there, received.count), self, COLLET_RESULT,
+				  received);
+	step.paired = sending;
+	return step;
+}
+
+COLLET_PURE static inline double alltoall_pairwise_cost(const struct collet_shape *shape, size_t element_bytes,
+	size_t piece_bytes, const struct collet_cost_model *model)
+{
+	const double rounds = shape->size - 1;
+	if (shape->size == 1)
+		return 0;
+	return (rounds > 1 ? rounds / 2 : 1) * collet_cost_latency(model) +
+	       collet_cost_port(rounds, collet_cost_blocks(shape, 1, element_bytes), piece_bytes, model);
+}
+
+#endif

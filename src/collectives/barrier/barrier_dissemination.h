@@ -1,0 +1,55 @@
+/* Dissemination barrier. In round k of log2(n), rounded up, rank r tells r + 2^k that it and all it has heard of
+ * have come, and hears the same from r - 2^k.
+ *
+ * A message means something only if it is sent after all earlier ones have come, and steps wait for each other
+ * through the elements that they read and write, and for nothing else. So the rounds hand on one scratch element,
+ * whose value nobody reads: round k sends element k, and combines what comes with it into element k + 1.
+ *
+ * Cost, of n ranks: log2(n) alpha. So: for many ranks.
+ * Source: Hensgen, Finkel, Manber, "Two algorithms for barrier synchronization" (1988). */
+#ifndef COLLET_COLLECTIVES_BARRIER_BARRIER_DISSEMINATION_H
+#define COLLET_COLLECTIVES_BARRIER_BARRIER_DISSEMINATION_H
+
+#include "collectives/cost.h"
+
+COLLET_PURE static inline uint64_t barrier_dissemination_step_count(const struct collet_shape *shape, uint32_t part)
+{
+	(void)part;
+	return 2 * (uint64_t)collet_log2_ceil(shape->size);
+}
+
+COLLET_PURE static inline uint64_t barrier_dissemination_scratch(const struct collet_shape *shape)
+{
+	return 1 + (uint64_t)collet_log2_ceil(shape->size);
+}
+
+COLLET_PURE static inline struct collet_step barrier_dissemination_step(
+	const struct collet_shape *shape, uint32_t part, uint64_t index)
+{
+	(void)part;
+	const uint64_t round = index / 2;
+	const int64_t hops = (int64_t)1 << round;
+	const struct collet_span told = collet_span_at(round, 1), heard = collet_span_at(round + 1, 1);
+	const struct collet_peers self = collet_self(shape);
+	if (index % 2 == 0) {
+		struct collet_step step = collet_move(self, COLLET_SCRATCH, told,
+			collet_peer(collet_position_at(shape, hops)), COLLET_SCRATCH, heard);
+		step.paired = true;
+		return step;
+	}
+	struct collet_step step = collet_move(
+		collet_peer(collet_position_at(shape, -hops)), COLLET_SCRATCH, told, self, COLLET_SCRATCH, heard);
+	collet_step_from(&step, self, COLLET_SCRATCH, told);
+	step.reduce = true;
+	return step;
+}
+
+COLLET_PURE static inline double barrier_dissemination_cost(const struct collet_shape *shape, size_t element_bytes,
+	size_t piece_bytes, const struct collet_cost_model *model)
+{
+	(void)element_bytes;
+	(void)piece_bytes;
+	return collet_log2_ceil(shape->size) * (model->alpha_s + model->overhead_s);
+}
+
+#endif

@@ -1,0 +1,65 @@
+/* Barrier in two halves. The first rank of each half of the ranks hears from all of its half, tells the other half's
+ * first rank, and lets its half go when that one has told it the same.
+ *
+ * As in barrier_dissemination steps wait for each other through scratch elements whose values nobody reads: element 1
+ * of a first rank is "my half has come", element 2 "all have".
+ *
+ * Cost, of n ranks, c = n/2 rounded up: 3 alpha + 2 (c-2) overhead: 2(n-1) messages, the fewest there can be. So: where
+ * messages are dear and half of the ranks share something, as with many ranks on two cores.
+ * Source: barrier_hierarchical's, with two halves for hosts. */
+#ifndef COLLET_COLLECTIVES_BARRIER_BARRIER_HALVES_H
+#define COLLET_COLLECTIVES_BARRIER_BARRIER_HALVES_H
+
+#include "collectives/cost.h"
+#include "collectives/halves.h"
+
+/* Up and across; across and down. */
+COLLET_PURE static inline uint64_t barrier_halves_step_count(const struct collet_shape *shape, uint32_t part)
+{
+	(void)shape;
+	(void)part;
+	return 2;
+}
+
+COLLET_PURE static inline uint64_t barrier_halves_scratch(const struct collet_shape *shape)
+{
+	(void)shape;
+	return 3;
+}
+
+COLLET_PURE static inline struct collet_step barrier_halves_step(
+	const struct collet_shape *shape, uint32_t part, uint64_t index)
+{
+	(void)part;
+	const struct collet_half half = collet_half_of(shape);
+	const struct collet_span own = collet_span_at(0, 1), ours = collet_span_at(1, 1), all = collet_span_at(2, 1);
+	const struct collet_peers self = collet_self(shape), first = collet_peer(half.first);
+	if (shape->rank != half.first)
+		return index == 0 ? collet_move(self, COLLET_SCRATCH, own, first, COLLET_SCRATCH, ours)
+				  : collet_move(first, COLLET_SCRATCH, all, self, COLLET_SCRATCH, all);
+	const struct collet_peers other = collet_peer(half.other);
+	struct collet_step step = collet_step_none();
+	if (index == 0) {
+		collet_step_from(&step, collet_peers_range(half.first, half.count), COLLET_SCRATCH, own);
+		collet_step_to(&step, self, COLLET_SCRATCH, ours);
+		collet_step_to(&step, other, COLLET_SCRATCH, all);
+		step.reduce = half.count > 1;
+		return step;
+	}
+	collet_step_from(&step, self, COLLET_SCRATCH, ours);
+	collet_step_from(&step, other, COLLET_SCRATCH, ours);
+	collet_step_to(&step, self, COLLET_SCRATCH, all);
+	collet_step_to(&step, collet_half_rest(&half), COLLET_SCRATCH, all);
+	step.reduce = true;
+	return step;
+}
+
+COLLET_PURE static inline double barrier_halves_cost(const struct collet_shape *shape, size_t element_bytes,
+	size_t piece_bytes, const struct collet_cost_model *model)
+{
+	(void)element_bytes;
+	const double fan = (double)(shape->size - shape->size / 2 - 1);
+	return 3 * collet_cost_latency(model) + 2 * collet_cost_port(fan + 1, 0, piece_bytes, model);
+}
+
+#endif

@@ -1,0 +1,93 @@
+/* Hierarchical barrier. Each host's first rank hears from all others of its host that they have come, tells the first
+ * ranks of hosts 1, 2, 4, ... further on, as barrier_dissemination does with ranks, and then lets its host go.
+ *
+ * As there, steps wait for each other through scratch elements whose values nobody reads: element 1 of a first rank is
+ * "my host has come", element 1 + k what it has heard by round k.
+ *
+ * Cost, of h hosts of g ranks: 2 (alpha + (g-2) overhead) inside and log2(h) alpha between hosts. So: for several hosts
+ * with several ranks each, where a latency between hosts is dear.
+ * Source: Hensgen, Finkel, Manber, "Two algorithms for barrier synchronization" (1988), between hosts. */
+#ifndef COLLET_COLLECTIVES_BARRIER_BARRIER_HIERARCHICAL_H
+#define COLLET_COLLECTIVES_BARRIER_BARRIER_HIERARCHICAL_H
+
+#include "collectives/cost.h"
+#include "collectives/host_groups.h"
+
+COLLET_PURE static inline uint32_t barrier_hierarchical_rounds(const struct collet_shape *shape)
+{
+	return collet_log2_ceil(collet_host_count(shape));
+}
+
+/* A first rank: its host; each round's telling and hearing; letting go. Others: telling, and being let go. */
+COLLET_PURE static inline uint64_t barrier_hierarchical_step_count(const struct collet_shape *shape, uint32_t part)
+{
+	(void)part;
+	const struct collet_host host = collet_host_of(shape, shape->rank);
+	return shape->rank == host.first ? 2 + 2 * (uint64_t)barrier_hierarchical_rounds(shape) : 2;
+}
+
+COLLET_PURE static inline uint64_t barrier_hierarchical_scratch(const struct collet_shape *shape)
+{
+	return 2 + (uint64_t)barrier_hierarchical_rounds(shape);
+}
+
+COLLET_PURE static inline struct collet_peers barrier_hierarchical_first(
+	const struct collet_shape *shape, uint32_t host, uint32_t further)
+{
+	return collet_peer(collet_host_at(shape, (host + further) % collet_host_count(shape)).first);
+}
+
+COLLET_PURE static inline struct collet_step barrier_hierarchical_round(
+	const struct collet_shape *shape, const struct collet_host *host, uint32_t round, bool telling)
+{
+	const uint32_t hops = (uint32_t)1 << round, hosts = collet_host_count(shape);
+	const struct collet_span told = collet_span_at(1 + round, 1), heard = collet_span_at(2 + round, 1);
+	const struct collet_peers self = collet_self(shape);
+	if (telling) {
+		struct collet_step step = collet_move(self, COLLET_SCRATCH, told,
+			barrier_hierarchical_first(shape, host->index, hops), COLLET_SCRATCH, heard);
+		step.paired = true;
+		return step;
+	}
+	struct collet_step step = collet_move(barrier_hierarchical_first(shape, host->index, hosts - hops),
+		COLLET_SCRATCH, told, self, COLLET_SCRATCH, heard);
+	collet_step_from(&step, self, COLLET_SCRATCH, told);
+	step.reduce = true;
+	return step;
+}
+
+COLLET_PURE static inline struct collet_step barrier_hierarchical_step(
+	const struct collet_shape *shape, uint32_t part, uint64_t index)
+{
+	(void)part;
+	const struct collet_host host = collet_host_of(shape, shape->rank);
+	const uint32_t rounds = barrier_hierarchical_rounds(shape);
+	const struct collet_span came = collet_span_at(0, 1), all = collet_span_at(1, 1),
+				 last = collet_span_at(1 + rounds, 1);
+	const struct collet_peers self = collet_self(shape), first = collet_peer(host.first);
+	if (shape->rank != host.first)
+		return index == 0 ? collet_move(self, COLLET_SCRATCH, came, first, COLLET_SCRATCH, all)
+				  : collet_move(first, COLLET_SCRATCH, last, self, COLLET_SCRATCH, all);
+	if (index == 0) {
+		struct collet_step step = collet_move(collet_peers_range(host.first, host.count), COLLET_SCRATCH, came,
+			self, COLLET_SCRATCH, all);
+		step.reduce = host.count > 1;
+		return step;
+	}
+	if (index == 1 + 2 * (uint64_t)rounds)
+		return collet_move(self, COLLET_SCRATCH, last, collet_peers_range(host.first + 1, host.count - 1),
+			COLLET_SCRATCH, all);
+	return barrier_hierarchical_round(shape, &host, (uint32_t)(index - 1) / 2, index % 2 == 1);
+}
+
+COLLET_PURE static inline double barrier_hierarchical_cost(const struct collet_shape *shape, size_t element_bytes,
+	size_t piece_bytes, const struct collet_cost_model *model)
+{
+	(void)element_bytes;
+	const uint32_t others = collet_host_fullest(shape) - 1;
+	const double inside =
+		others == 0 ? 0 : collet_cost_pipeline(1, 0, piece_bytes, others, 0, collet_cost_local(model));
+	return 2 * inside + barrier_hierarchical_rounds(shape) * collet_cost_pipeline(1, 0, piece_bytes, 1, 0, model);
+}
+
+#endif

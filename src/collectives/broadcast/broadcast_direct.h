@@ -1,0 +1,38 @@
+/* Direct broadcast. The root sends everything to every other rank.
+ *
+ * Cost, of n ranks and m bytes: alpha + (n-2) overhead + (n-1) m beta. So: for small messages among few ranks.
+ * Source: the linear algorithm of any textbook; Chan, Heimlich, Purkayastha, van de Geijn (2007). */
+#ifndef COLLET_COLLECTIVES_BROADCAST_BROADCAST_DIRECT_H
+#define COLLET_COLLECTIVES_BROADCAST_BROADCAST_DIRECT_H
+
+#include "collectives/cost.h"
+
+COLLET_PURE static inline uint64_t broadcast_direct_step_count(const struct collet_shape *shape, uint32_t part)
+{
+	(void)shape;
+	(void)part;
+	return 1;
+}
+
+COLLET_PURE static inline struct collet_step broadcast_direct_step(
+	const struct collet_shape *shape, uint32_t part, uint64_t index)
+{
+	(void)part;
+	(void)index;
+	const struct collet_span all = collet_span_all(shape);
+	const bool is_root = shape->rank == shape->root;
+	struct collet_step step =
+		collet_move(collet_peer(shape->root), COLLET_INPUT, all, collet_self(shape), COLLET_RESULT, all);
+	if (is_root)
+		collet_step_to(&step, collet_others(shape), COLLET_RESULT, all);
+	return step;
+}
+
+COLLET_PURE static inline double broadcast_direct_cost(const struct collet_shape *shape, size_t element_bytes,
+	size_t piece_bytes, const struct collet_cost_model *model)
+{
+	const double bytes = collet_cost_chunk(shape, 1, element_bytes);
+	return shape->size == 1 ? 0 : collet_cost_pipeline(1, bytes, piece_bytes, shape->size - 1, 0, model);
+}
+
+#endif

@@ -1,0 +1,105 @@
+/* Hierarchical broadcast. Each host has a leader: the root where it is, elsewhere the host's first rank. Leaders
+ * hand on what comes, piece by piece, down a binary tree of hosts, and send it to all ranks of their own host. Where
+ * hosts' first ranks lead in any case, the root of another place gives what it has to its host's first.
+ *
+ * Cost, of hosts with at most g ranks: the tree's over hosts with the model between hosts, and (g-1) m beta with the
+ * one inside. So: for several hosts with several ranks each.
+ * Source: Karonis et al., "Exploiting hierarchy in parallel computer networks to optimize collective operation
+ * performance" (2000). */
+#ifndef COLLET_COLLECTIVES_BROADCAST_BROADCAST_HIERARCHICAL_H
+#define COLLET_COLLECTIVES_BROADCAST_BROADCAST_HIERARCHICAL_H
+
+#include "collectives/cost.h"
+#include "collectives/host_groups.h"
+#include "collectives/tree.h"
+
+COLLET_PURE static inline struct collet_tree_node broadcast_hierarchical_node(
+	const struct collet_shape *shape, const struct collet_host *host)
+{
+	return collet_tree_at(host->index, collet_host_count(shape), collet_host_of(shape, shape->root).index);
+}
+
+/* The part of it that is between hosts, hosts' first ranks leading: of a leader that on the root's host has it in
+ * INPUT, and elsewhere gets it in RESULT. To the host on the left, then to the one on the right. */
+COLLET_PURE static inline uint64_t broadcast_hierarchical_between_step_count(
+	const struct collet_shape *shape, uint32_t part)
+{
+	(void)part;
+	return collet_host_leader(shape, collet_host_of(shape, shape->rank).index) == shape->rank ? 2 : 0;
+}
+
+COLLET_PURE static inline struct collet_step broadcast_hierarchical_between_step(
+	const struct collet_shape *shape, uint32_t part, uint64_t index)
+{
+	(void)part;
+	const struct collet_span all = collet_span_all(shape);
+	const struct collet_host host = collet_host_of(shape, shape->rank);
+	const struct collet_tree_node node = broadcast_hierarchical_node(shape, &host);
+	const struct collet_peers parent = collet_host_leaders(shape, node.parent), self = collet_self(shape);
+	const bool first = parent.count == 0;
+	const struct collet_peers next = collet_host_leaders(shape, index == 1 ? node.right : node.left);
+	if (first || index == 1)
+		return collet_move(self, first ? COLLET_INPUT : COLLET_RESULT, all, next, COLLET_RESULT, all);
+	struct collet_step step = collet_step_none();
+	collet_step_from(&step, parent, COLLET_RESULT, all);
+	collet_step_to(&step, self, COLLET_RESULT, all);
+	collet_step_to(&step, next, COLLET_RESULT, all);
+	return step;
+}
+
+/* A leader: to other hosts first; then to the ranks of the own host that have not given it, those after who has had it
+ * first, and those before. */
+COLLET_PURE static inline uint64_t broadcast_hierarchical_step_count(const struct collet_shape *shape, uint32_t part)
+{
+	(void)part;
+	const struct collet_host host = collet_host_of(shape, shape->rank);
+	return collet_host_leader(shape, host.index) == shape->rank ? 4 : 1;
+}
+
+COLLET_PURE static inline struct collet_step broadcast_hierarchical_step(
+	const struct collet_shape *shape, uint32_t part, uint64_t index)
+{
+	(void)part;
+	const struct collet_span all = collet_span_all(shape);
+	const struct collet_host host = collet_host_of(shape, shape->rank);
+	const struct collet_peers self = collet_self(shape);
+	const struct collet_peers leader = collet_peer(collet_host_leader(shape, host.index));
+	const bool leads = leader.first == shape->rank, is_root = shape->rank == shape->root;
+	if (!leads && !is_root)
+		return collet_move(leader, COLLET_RESULT, all, self, COLLET_RESULT, all);
+	const uint32_t source = collet_host_has_root(shape, &host) ? shape->root : leader.first;
+	const uint32_t end = host.first + host.count, low = host.first + (leader.first != source);
+	if (index == 2)
+		return collet_move(self, COLLET_RESULT, all, collet_peers_range(source + 1, end - 1 - source),
+			COLLET_RESULT, all);
+	if (index == 3)
+		return collet_move(
+			self, COLLET_RESULT, all, collet_peers_range(low, source - low), COLLET_RESULT, all);
+
+	const struct collet_tree_node node = broadcast_hierarchical_node(shape, &host);
+	if (index == 1)
+		return collet_move(
+			self, COLLET_RESULT, all, collet_host_leaders(shape, node.right), COLLET_RESULT, all);
+	const struct collet_peers above =
+		leader.first != source ? collet_peer(source) : collet_host_leaders(shape, node.parent);
+	struct collet_step step = collet_step_none();
+	collet_step_from(&step, is_root ? self : above, is_root ? COLLET_INPUT : COLLET_RESULT, all);
+	collet_step_to(&step, self, COLLET_RESULT, all);
+	collet_step_to(&step, leads ? collet_host_leaders(shape, node.left) : leader, COLLET_RESULT, all);
+	return step;
+}
+
+COLLET_PURE static inline double broadcast_hierarchical_cost(const struct collet_shape *shape, size_t element_bytes,
+	size_t piece_bytes, const struct collet_cost_model *model)
+{
+	const double bytes = collet_cost_chunk(shape, 1, element_bytes), inside = collet_host_fullest(shape) - 1;
+	const uint32_t hosts = collet_host_count(shape), root_host = collet_host_of(shape, shape->root).index;
+	const struct collet_cost_model *in_host = collet_cost_local(model);
+	const uint32_t levels = collet_tree_levels(hosts, root_host);
+	const double in = inside == 0 ? 0 : collet_cost_pipeline(1, bytes, piece_bytes, inside, 0, in_host);
+	const double between =
+		levels == 0 ? 0 : collet_cost_pipeline(levels, bytes, piece_bytes, hosts > 3 ? 2 : 1, 0, model);
+	return in + between;
+}
+
+#endif

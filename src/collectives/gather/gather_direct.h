@@ -1,0 +1,40 @@
+/* Direct gather. Every rank sends its block to the root.
+ *
+ * Cost, of n ranks and blocks of b bytes: alpha + (n-2) overhead + (n-1) b beta: the least bytes. So: for all but
+ * the smallest blocks; and where only the root knows all counts.
+ * Source: the linear algorithm of any textbook; Chan, Heimlich, Purkayastha, van de Geijn (2007). */
+#ifndef COLLET_COLLECTIVES_GATHER_GATHER_DIRECT_H
+#define COLLET_COLLECTIVES_GATHER_GATHER_DIRECT_H
+
+#include "collectives/cost.h"
+
+COLLET_PURE static inline uint64_t gather_direct_step_count(const struct collet_shape *shape, uint32_t part)
+{
+	(void)part;
+	return shape->rank == shape->root && shape->size > 1 ? 2 : 1;
+}
+
+COLLET_PURE static inline struct collet_step gather_direct_step(
+	const struct collet_shape *shape, uint32_t part, uint64_t index)
+{
+	(void)part;
+	const struct collet_peers self = collet_self(shape);
+	const struct collet_span all = collet_span_at(0, shape->input.count);
+	if (shape->rank != shape->root)
+		return collet_move(self, COLLET_INPUT, all, collet_peer(shape->root), COLLET_RESULT,
+			collet_span_there(shape, &shape->result, all.count));
+	if (index == 1)
+		return collet_receive_each(shape, collet_others(shape), COLLET_INPUT, all);
+	return collet_move(
+		self, COLLET_INPUT, all, self, COLLET_RESULT, collet_cut_chunk(&shape->result, shape, shape->rank));
+}
+
+COLLET_PURE static inline double gather_direct_cost(const struct collet_shape *shape, size_t element_bytes,
+	size_t piece_bytes, const struct collet_cost_model *model)
+{
+	return shape->size == 1 ? 0
+				: collet_cost_pipeline(1, collet_cost_blocks(shape, 1, element_bytes), piece_bytes,
+					  shape->size - 1, 0, model);
+}
+
+#endif

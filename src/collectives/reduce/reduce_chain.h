@@ -1,0 +1,46 @@
+/* Pipelined chain reduce. From the root's right neighbour round to the root each rank adds its own elements to what
+ * comes from the left and passes the sum on, piece by piece.
+ *
+ * Cost, of n ranks and m bytes in p pieces: (n-1 + p-1) (alpha + m/p (beta + gamma)), near m beta for many pieces:
+ * the least that a root can take in. So: for big messages.
+ * Source: Worringen, "Pipelining and overlapping for MPI collective operations" (2003). */
+#ifndef COLLET_COLLECTIVES_REDUCE_REDUCE_CHAIN_H
+#define COLLET_COLLECTIVES_REDUCE_REDUCE_CHAIN_H
+
+#include "collectives/cost.h"
+
+COLLET_PURE static inline uint64_t reduce_chain_step_count(const struct collet_shape *shape, uint32_t part)
+{
+	(void)shape;
+	(void)part;
+	return 1;
+}
+
+COLLET_PURE static inline struct collet_step reduce_chain_step(
+	const struct collet_shape *shape, uint32_t part, uint64_t index)
+{
+	(void)part;
+	(void)index;
+	const struct collet_span all = collet_span_all(shape);
+	const uint32_t left = collet_position_at(shape, -1);
+	const bool first = left == shape->root, last = shape->rank == shape->root;
+	struct collet_step step = collet_step_none();
+	if (!first)
+		collet_step_from(&step, collet_peer(left), COLLET_INPUT, all);
+	collet_step_from(&step, collet_self(shape), COLLET_INPUT, all);
+	collet_step_to(
+		&step, last ? collet_self(shape) : collet_peer(collet_position_at(shape, 1)), COLLET_RESULT, all);
+	step.reduce = !first;
+	step.last_touch = last;
+	return step;
+}
+
+COLLET_PURE static inline double reduce_chain_cost(const struct collet_shape *shape, size_t element_bytes,
+	size_t piece_bytes, const struct collet_cost_model *model)
+{
+	const double bytes = collet_cost_chunk(shape, 1, element_bytes);
+	return shape->size == 1 ? 0
+				: collet_cost_pipeline(shape->size - 1, bytes, piece_bytes, 1, model->gamma_s, model);
+}
+
+#endif

@@ -1,0 +1,42 @@
+/* Direct reduce. Every rank sends all it has to the root, which combines it in one pass, in rank order: one latency,
+ * one rounding.
+ *
+ * Cost, of n ranks and m bytes: alpha + (n-2) overhead + (n-1) m (beta + gamma), all of it the root's. So: for small
+ * messages among few ranks.
+ * Source: the linear algorithm of any textbook; Chan, Heimlich, Purkayastha, van de Geijn (2007). */
+#ifndef COLLET_COLLECTIVES_REDUCE_REDUCE_DIRECT_H
+#define COLLET_COLLECTIVES_REDUCE_REDUCE_DIRECT_H
+
+#include "collectives/cost.h"
+
+COLLET_PURE static inline uint64_t reduce_direct_step_count(const struct collet_shape *shape, uint32_t part)
+{
+	(void)shape;
+	(void)part;
+	return 1;
+}
+
+COLLET_PURE static inline struct collet_step reduce_direct_step(
+	const struct collet_shape *shape, uint32_t part, uint64_t index)
+{
+	(void)part;
+	(void)index;
+	const struct collet_span all = collet_span_all(shape);
+	if (shape->rank != shape->root)
+		return collet_move(collet_self(shape), COLLET_INPUT, all, collet_peer(shape->root), COLLET_RESULT, all);
+	struct collet_step step =
+		collet_move(collet_everybody(shape), COLLET_INPUT, all, collet_self(shape), COLLET_RESULT, all);
+	step.reduce = shape->size > 1;
+	step.last_touch = true;
+	return step;
+}
+
+COLLET_PURE static inline double reduce_direct_cost(const struct collet_shape *shape, size_t element_bytes,
+	size_t piece_bytes, const struct collet_cost_model *model)
+{
+	const double bytes = collet_cost_chunk(shape, 1, element_bytes);
+	return shape->size == 1 ? 0
+				: collet_cost_pipeline(1, bytes, piece_bytes, shape->size - 1, model->gamma_s, model);
+}
+
+#endif

@@ -1,0 +1,49 @@
+/* Binary tree reduce. Below the root hang the ranks before it and those after it, each a balanced binary tree whose
+ * nodes have lower ranks on their left and higher ones on their right. A node combines {left} {own} {right} and
+ * passes the sum up, piece by piece: in rank order, whatever the root.
+ *
+ * Cost, of n ranks and m bytes: log2(n) (alpha + overhead) + 2 m (beta + gamma). So: for messages of small to
+ * middling size, in pieces, and for operations that do not commute.
+ * Source: Sanders, Speck, Traff, "Two-tree algorithms for full bandwidth broadcast, reduction and scan" (2009),
+ * section 2. */
+#ifndef COLLET_COLLECTIVES_REDUCE_REDUCE_TREE_H
+#define COLLET_COLLECTIVES_REDUCE_REDUCE_TREE_H
+
+#include "collectives/cost.h"
+#include "collectives/tree.h"
+
+COLLET_PURE static inline uint64_t reduce_tree_step_count(const struct collet_shape *shape, uint32_t part)
+{
+	(void)shape;
+	(void)part;
+	return 1;
+}
+
+COLLET_PURE static inline struct collet_step reduce_tree_step(
+	const struct collet_shape *shape, uint32_t part, uint64_t index)
+{
+	(void)part;
+	(void)index;
+	const struct collet_span all = collet_span_all(shape);
+	const struct collet_tree_node node = collet_tree_at(shape->rank, shape->size, shape->root);
+	struct collet_step step = collet_step_none();
+	collet_step_from(&step, node.left, COLLET_INPUT, all);
+	collet_step_from(&step, collet_self(shape), COLLET_INPUT, all);
+	collet_step_from(&step, node.right, COLLET_INPUT, all);
+	collet_step_to(&step, node.parent.count ? node.parent : collet_self(shape), COLLET_RESULT, all);
+	step.reduce = step.source_count > 1;
+	step.last_touch = node.parent.count == 0;
+	return step;
+}
+
+COLLET_PURE static inline double reduce_tree_cost(const struct collet_shape *shape, size_t element_bytes,
+	size_t piece_bytes, const struct collet_cost_model *model)
+{
+	const double bytes = collet_cost_chunk(shape, 1, element_bytes);
+	const uint32_t levels = collet_tree_levels(shape->size, shape->root);
+	return levels == 0 ? 0
+			   : collet_cost_pipeline(
+				     levels, bytes, piece_bytes, shape->size > 3 ? 2 : 1, model->gamma_s, model);
+}
+
+#endif

@@ -1,0 +1,41 @@
+/* Direct reduce-scatter. Every rank sends every other its part of that other's block, and combines what all sent for
+ * its own in one pass, in rank order: one latency, one rounding.
+ *
+ * Cost, of n ranks and blocks of b bytes: alpha + (n-2) overhead + (n-1) b (beta + gamma): the least bytes, but n-1
+ * messages a rank. So: wherever a message costs little, and for operations that do not commute.
+ * Source: Thakur, Rabenseifner, Gropp, "Optimization of collective communication operations in MPICH" (2005). */
+#ifndef COLLET_COLLECTIVES_REDUCE_SCATTER_REDUCE_SCATTER_DIRECT_H
+#define COLLET_COLLECTIVES_REDUCE_SCATTER_REDUCE_SCATTER_DIRECT_H
+
+#include "collectives/cost.h"
+
+COLLET_PURE static inline uint64_t reduce_scatter_direct_step_count(const struct collet_shape *shape, uint32_t part)
+{
+	(void)part;
+	return shape->size > 1 ? 2 : 1;
+}
+
+COLLET_PURE static inline struct collet_step reduce_scatter_direct_step(
+	const struct collet_shape *shape, uint32_t part, uint64_t index)
+{
+	(void)part;
+	const struct collet_span own = collet_cut_chunk(&shape->input, shape, shape->rank),
+				 all = collet_span_all(shape);
+	if (shape->size > 1 && index == 0)
+		return collet_send_each(shape, collet_others(shape), COLLET_INPUT, COLLET_RESULT, all);
+	struct collet_step step =
+		collet_move(collet_everybody(shape), COLLET_INPUT, own, collet_self(shape), COLLET_RESULT, all);
+	step.reduce = shape->size > 1;
+	step.last_touch = true;
+	return step;
+}
+
+COLLET_PURE static inline double reduce_scatter_direct_cost(const struct collet_shape *shape, size_t element_bytes,
+	size_t piece_bytes, const struct collet_cost_model *model)
+{
+	return shape->size == 1 ? 0
+				: collet_cost_pipeline(1, collet_cost_blocks(shape, 1, element_bytes), piece_bytes,
+					  shape->size - 1, model->gamma_s, model);
+}
+
+#endif

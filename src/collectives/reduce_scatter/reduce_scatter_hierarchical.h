@@ -1,0 +1,104 @@
+/* Hierarchical reduce-scatter. A block's sum sets out at the host after the one that it is for, and goes round a ring
+ * of hosts until it gets there; on each host the first rank, its leader, adds what all ranks of the host have to what
+ * comes from the left, in one pass, and the last leader gives the block to its rank. So each host sends and receives
+ * every block of another once, however many ranks are on it. Hosts may have different numbers of ranks.
+ *
+ * The order of operands: hosts from the one after the block's own on, round to it; and ranks in order on each.
+ *
+ * Cost, of n ranks on h hosts with at most g, and blocks of b bytes: (h-1) alpha + (n-g) b (beta + gamma) between
+ * hosts, and n (g-1) b (beta + gamma) inside, one after the other, for a leader does both. So: for several hosts with
+ * several ranks each whose link is dear.
+ * Source: Cho et al., "BlueConnect" (2019), with one leader a host. */
+#ifndef COLLET_COLLECTIVES_REDUCE_SCATTER_REDUCE_SCATTER_HIERARCHICAL_H
+#define COLLET_COLLECTIVES_REDUCE_SCATTER_REDUCE_SCATTER_HIERARCHICAL_H
+
+#include "collectives/cost.h"
+#include "collectives/host_groups.h"
+
+/* A leader's: what its host has, own says whose that is, with what comes; to the right, or finished to where it is
+ * for. */
+COLLET_PURE static inline struct collet_step reduce_scatter_hierarchical_lead(const struct collet_shape *shape,
+	const struct collet_host *host, const struct collet_host_turn *turn, struct collet_peers own,
+	struct collet_peers finished, struct collet_span place)
+{
+	const struct collet_span block = collet_cut_chunk(&shape->input, shape, turn->position);
+	const bool last = turn->round + 1 == collet_host_count(shape);
+	struct collet_step step = collet_step_none();
+	if (turn->round > 0)
+		collet_step_from(&step, collet_host_left(shape, host), COLLET_INPUT, block);
+	collet_step_from(&step, own, COLLET_INPUT, block);
+	collet_step_to(&step, last ? finished : collet_host_right(shape, host), COLLET_RESULT, last ? place : block);
+	step.reduce = turn->round > 0 || own.count > 1;
+	step.last_touch = last;
+	return step;
+}
+
+/* The part of it that is between hosts: of a leader that has its host's sums in INPUT, and gets its host's blocks,
+ * where they are in INPUT, in RESULT. */
+COLLET_PURE static inline uint64_t reduce_scatter_hierarchical_between_step_count(
+	const struct collet_shape *shape, uint32_t part)
+{
+	(void)part;
+	return collet_host_of(shape, shape->rank).first == shape->rank ? collet_host_turns(shape) : 0;
+}
+
+COLLET_PURE static inline struct collet_step reduce_scatter_hierarchical_between_step(
+	const struct collet_shape *shape, uint32_t part, uint64_t index)
+{
+	(void)part;
+	const struct collet_host host = collet_host_of(shape, shape->rank);
+	const struct collet_host_turn turn = collet_host_turn_at(shape, &host, index, 1);
+	const struct collet_peers self = collet_self(shape);
+	if (!turn.exists)
+		return collet_step_none();
+	return reduce_scatter_hierarchical_lead(
+		shape, &host, &turn, self, self, collet_cut_chunk(&shape->input, shape, turn.position));
+}
+
+/* Who does not lead gets its block just after its turn. */
+COLLET_PURE static inline uint64_t reduce_scatter_hierarchical_step_count(
+	const struct collet_shape *shape, uint32_t part)
+{
+	(void)part;
+	return collet_host_turns(shape) + (collet_host_of(shape, shape->rank).first != shape->rank);
+}
+
+COLLET_PURE static inline struct collet_step reduce_scatter_hierarchical_step(
+	const struct collet_shape *shape, uint32_t part, uint64_t index)
+{
+	(void)part;
+	const struct collet_host host = collet_host_of(shape, shape->rank);
+	const struct collet_peers leader = collet_peer(host.first), self = collet_self(shape);
+	const struct collet_span all = collet_span_all(shape);
+	const uint64_t own = (uint64_t)(shape->rank - host.first + 1) * collet_host_count(shape);
+	const bool leads = host.first == shape->rank;
+	if (!leads && index == own)
+		return collet_move(leader, COLLET_INPUT, collet_cut_chunk(&shape->input, shape, shape->rank), self,
+			COLLET_RESULT, all);
+	const struct collet_host_turn turn = collet_host_turn_at(shape, &host, index - (!leads && index > own), 1);
+	if (!turn.exists)
+		return collet_step_none();
+	if (leads)
+		return reduce_scatter_hierarchical_lead(shape, &host, &turn,
+			collet_peers_range(host.first, host.count), collet_peer(turn.position), all);
+	const struct collet_span block = collet_cut_chunk(&shape->input, shape, turn.position);
+	return collet_move(self, COLLET_INPUT, block, leader, COLLET_RESULT, block);
+}
+
+COLLET_PURE static inline double reduce_scatter_hierarchical_cost(const struct collet_shape *shape,
+	size_t element_bytes, size_t piece_bytes, const struct collet_cost_model *model)
+{
+	const double block = collet_cost_blocks(shape, 1, element_bytes), local = collet_host_fullest(shape);
+	const struct collet_cost_model *in_host = collet_cost_local(model);
+	const double work = block * model->gamma_s;
+	const double inside = local == 1 ? 0
+					 : 2 * collet_cost_latency(in_host) +
+						   collet_cost_port(1, block, piece_bytes, in_host) +
+						   shape->size * (local - 1) *
+							   (collet_cost_port(1, block, piece_bytes, in_host) + work);
+	const double between = collet_host_turn_latencies(shape) * collet_cost_latency(model) +
+			       (shape->size - local) * (collet_cost_port(1, block, piece_bytes, model) + work);
+	return inside + between;
+}
+
+#endif

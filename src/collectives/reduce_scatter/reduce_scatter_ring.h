@@ -1,0 +1,45 @@
+/* Ring reduce-scatter. A block's sum sets out at the right neighbour of the rank that it is for and goes round to
+ * the right, each rank adding its own, until it gets there. Rank r starts with block r - 1, and adds to what comes
+ * from the left: blocks r - 2, r - 3, ..., r.
+ *
+ * Cost, of n ranks and blocks of b bytes: (n-1) (alpha + b (beta + gamma)): the least bytes, over nothing but
+ * neighbours, and n-1 roundings. So: for big messages.
+ * Source: Patarasuk, Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations" (2009). */
+#ifndef COLLET_COLLECTIVES_REDUCE_SCATTER_REDUCE_SCATTER_RING_H
+#define COLLET_COLLECTIVES_REDUCE_SCATTER_REDUCE_SCATTER_RING_H
+
+#include "collectives/cost.h"
+
+COLLET_PURE static inline uint64_t reduce_scatter_ring_step_count(const struct collet_shape *shape, uint32_t part)
+{
+	(void)part;
+	return shape->size;
+}
+
+COLLET_PURE static inline struct collet_step reduce_scatter_ring_step(
+	const struct collet_shape *shape, uint32_t part, uint64_t index)
+{
+	(void)part;
+	const uint32_t number = collet_position_at(shape, -1 - (int64_t)index);
+	const struct collet_span block = collet_cut_chunk(&shape->input, shape, number), all = collet_span_all(shape);
+	const bool last = index == shape->size - 1;
+	struct collet_step step = collet_step_none();
+	if (index > 0)
+		collet_step_from(&step, collet_peer(collet_position_at(shape, -1)), COLLET_INPUT, block);
+	collet_step_from(&step, collet_self(shape), COLLET_INPUT, block);
+	collet_step_to(
+		&step, last ? collet_self(shape) : collet_peer(collet_position_at(shape, 1)), COLLET_RESULT, all);
+	step.reduce = index > 0;
+	step.last_touch = last;
+	return step;
+}
+
+COLLET_PURE static inline double reduce_scatter_ring_cost(const struct collet_shape *shape, size_t element_bytes,
+	size_t piece_bytes, const struct collet_cost_model *model)
+{
+	const double block = collet_cost_blocks(shape, 1, element_bytes), rounds = shape->size - 1;
+	return rounds *
+	       (collet_cost_latency(model) + collet_cost_port(1, block, piece_bytes, model) + block * model->gamma_s);
+}
+
+#endif

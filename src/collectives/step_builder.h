@@ -1,0 +1,153 @@
+/* What step programs are written with: building a step end by end, and the few moves that many of them share. */
+#ifndef COLLET_COLLECTIVES_STEP_BUILDER_H
+#define COLLET_COLLECTIVES_STEP_BUILDER_H
+
+#include "collectives/step.h"
+
+/* One more operand, or several: in the order of the calls, and peer by peer inside one. No peers: nothing. */
+COLLET_PURE static inline void collet_step_from(
+	struct collet_step *step, struct collet_peers peers, enum collet_buffer buffer, struct collet_span span)
+{
+	if (peers.count == 0)
+		return;
+	assert(step->source_count < COLLET_STEP_SOURCES);
+	step->source[step->source_count++] = collet_end_at(peers, buffer, span);
+}
+
+/* One more place, or several, for the value. The rank itself first, if at all. No peers: nothing. */
+COLLET_PURE static inline void collet_step_to(
+	struct collet_step *step, struct collet_peers peers, enum collet_buffer buffer, struct collet_span span)
+{
+	if (peers.count == 0)
+		return;
+	assert(step->destination_count < COLLET_STEP_DESTINATIONS);
+	step->destination[step->destination_count++] = collet_end_at(peers, buffer, span);
+}
+
+COLLET_PURE static inline struct collet_span collet_span_at(uint64_t first, uint64_t count)
+{
+	struct collet_span span = {first, count};
+	return span;
+}
+
+/* Chunk i of `count` elements cut into so many, as an even cut cuts. */
+COLLET_PURE static inline struct collet_span collet_span_even(uint64_t count, uint32_t chunks, uint32_t i)
+{
+	const uint64_t base = count / chunks, longer = count % chunks;
+	return collet_span_at(i * base + (i < longer ? i : longer), base + (i < longer));
+}
+
+/* All of a buffer with `count` elements. */
+COLLET_PURE static inline struct collet_span collet_span_all(const struct collet_shape *shape)
+{
+	return collet_span_at(0, shape->count);
+}
+
+/* Of a per_peer step: on the peer, it is at the same place. */
+COLLET_PURE static inline struct collet_span collet_span_same(void)
+{
+	return collet_span_at(COLLET_SAME_PLACE, 0);
+}
+
+/* This rank's block in a buffer of another's, as far as this rank can tell. */
+COLLET_PURE static inline struct collet_span collet_span_there(
+	const struct collet_shape *shape, const struct collet_cut *cut, uint64_t count)
+{
+	return cut->kind == COLLET_CUT_BLOCKS ? collet_cut_chunk(cut, shape, shape->rank) : collet_span_at(0, count);
+}
+
+COLLET_PURE static inline struct collet_peers collet_peers_range(uint32_t first, uint32_t count)
+{
+	struct collet_peers peers = {first, 1, count, false};
+	return peers;
+}
+
+COLLET_PURE static inline struct collet_peers collet_self(const struct collet_shape *shape)
+{
+	return collet_peer(shape->rank);
+}
+
+COLLET_PURE static inline struct collet_peers collet_everybody(const struct collet_shape *shape)
+{
+	return collet_peers_range(0, shape->size);
+}
+
+/* All but this rank, its right neighbour first, so that not all ranks write to one at once. */
+COLLET_PURE static inline struct collet_peers collet_others(const struct collet_shape *shape)
+{
+	return collet_peers_range(collet_position_at(shape, 1), shape->size - 1);
+}
+
+/* One value from one end to one other: a send, a receive or a copy. */
+COLLET_PURE static inline struct collet_step collet_move(struct collet_peers source, enum collet_buffer source_buffer,
+	struct collet_span source_span, struct collet_peers destination, enum collet_buffer destination_buffer,
+	struct collet_span destination_span)
+{
+	struct collet_step step = collet_step_none();
+	if (source.count == 0 || destination.count == 0)
+		return step;
+	collet_step_from(&step, source, source_buffer, source_span);
+	collet_step_to(&step, destination, destination_buffer, destination_span);
+	return step;
+}
+
+/* Chunk p of this rank's buffer to each other p, which finds it at `span` of that buffer of its own. */
+COLLET_PURE static inline struct collet_step collet_send_each(const struct collet_shape *shape,
+	struct collet_peers peers, enum collet_buffer from, enum collet_buffer to, struct collet_span span)
+{
+	struct collet_step step = collet_move(collet_self(shape), from, span, peers, to, span);
+	step.per_peer = true;
+	return step;
+}
+
+/* From each other p, where it has it at `span`, into chunk p of RESULT. */
+COLLET_PURE static inline struct collet_step collet_receive_each(
+	const struct collet_shape *shape, struct collet_peers peers, enum collet_buffer from, struct collet_span span)
+{
+	struct collet_step step = collet_move(peers, from, span, collet_self(shape), COLLET_RESULT, span);
+	step.per_peer = true;
+	return step;
+}
+
+/* How many doublings lead from 1 to at least n. */
+COLLET_PURE static inline uint32_t collet_log2_ceil(uint64_t n)
+{
+	uint32_t rounds = 0;
+	while (((uint64_t)1 << rounds) < n)
+		rounds++;
+	return rounds;
+}
+
+COLLET_PURE static inline uint32_t collet_log2_floor(uint64_t n)
+{
+	assert(n > 0);
+	uint32_t rounds = 0;
+	while (n >> (rounds + 1))
+		rounds++;
+	return rounds;
+}
+
+/* A binomial tree over 0 .. size-1 with root 0: node v's children are v + 1, v + 2, v + 4, ..., as many as this, and
+ * the subtree of child v + 2^i is v + 2^i .. v + 2^(i+1) - 1. */
+COLLET_PURE static inline uint32_t collet_binomial_children(uint32_t v, uint32_t size)
+{
+	uint32_t children = 0;
+	while (((uint64_t)1 << children) < size - v && (v >> children & 1) == 0)
+		children++;
+	return children;
+}
+
+COLLET_PURE static inline uint32_t collet_binomial_parent(uint32_t v)
+{
+	assert(v > 0);
+	return v & (v - 1);
+}
+
+/* Those children of the node at this position; positions go round after size - 1. */
+COLLET_PURE static inline struct collet_peers collet_binomial_peers(uint32_t position, uint32_t children)
+{
+	struct collet_peers peers = {position + 1, 1, children, true};
+	return peers;
+}
+
+#endif

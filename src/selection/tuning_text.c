@@ -1,0 +1,427 @@
+/* Tunings as text: a line for each number, so that people can read them, compare them and change one. Read strictly:
+ * what is not understood is an error that names the line, for a tuning that is half understood would choose badly
+ * without a word. */
+#include <errno.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/status.h"
+#include "selection/tuning.h"
+
+enum { FORMAT = 2, LEAST_LIMIT = 1024, LINE_BYTES = 512, WORDS = COLLET_TUNING_SIZES + 4 };
+
+struct reader {
+	const char *name, *machine;
+	uint32_t line;
+	collet_link_cost *links;
+	uint32_t count;
+	uint32_t seen; /* bit i: fields[i] of the link that is being read */
+	bool versioned, placed, ended;
+};
+
+/* The lines of a link that hold numbers. */
+enum kind { DOUBLES, UINT32S, UINT64S };
+static const struct field {
+	const char *word;
+	enum kind kind;
+	size_t offset;
+	uint32_t count;
+	bool optional; /* 0: as built in, and no line */
+} fields[] = {
+	{"latency", DOUBLES, offsetof(collet_link_cost, latency_ns), 1},
+	{"message", DOUBLES, offsetof(collet_link_cost, message_ns), 1},
+	{"piece", DOUBLES, offsetof(collet_link_cost, piece_ns), 1},
+	{"byte", DOUBLES, offsetof(collet_link_cost, byte_ns), 4},
+	{"far_byte", DOUBLES, offsetof(collet_link_cost, far_byte_ns), 1},
+	{"reduce_byte", DOUBLES, offsetof(collet_link_cost, reduce_byte_ns), 1},
+	{"far_reduce_byte", DOUBLES, offsetof(collet_link_cost, far_reduce_byte_ns), 1},
+	{"near", UINT64S, offsetof(collet_link_cost, near_bytes), 1},
+	{"pieces", UINT32S, offsetof(collet_link_cost, least_piece_bytes), 2},
+	{"channels", DOUBLES, offsetof(collet_link_cost, channel_parts), COLLET_TUNING_CHANNELS},
+	{"eager", UINT32S, offsetof(collet_link_cost, eager_bytes), 1, .optional = true},
+	{"inline", UINT32S, offsetof(collet_link_cost, inline_bytes), 1, .optional = true},
+};
+enum { FIELDS = sizeof(fields) / sizeof(fields[0]) };
+
+static collet_status fail_at(const struct reader *r, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static collet_status fail_at(const struct reader *r, const char *format, ...)
+{
+	char what[256];
+	va_list arguments;
+	va_start(arguments, format);
+	vsnprintf(what, sizeof what, format, arguments);
+	va_end(arguments);
+	return collet_fail(COLLET_ERR_CONFIG, "%s:%u: %s", r->name, r->line, what);
+}
+
+static bool read_double(const char *word, double *value)
+{
+	char *end;
+	errno = 0;
+	*value = strtod(word, &end);
+	return end != word && *end == '\0' && errno == 0 && isfinite(*value) && *value >= 0;
+}
+
+static bool read_whole(const char *word, uint64_t most, uint64_t *value)
+{
+	char *end;
+	errno = 0;
+	*value = strtoull(word, &end, 10);
+	return *word >= '0' && *word <= '9' && *end == '\0' && errno == 0 && *value <= most;
+}
+
+static collet_status read_field(struct reader *r, const struct field *field, char **words, uint32_t count)
+{
+	char *at = (char *)&r->links[r->count - 1] + field->offset;
+	if (count != field->count + 1)
+		return fail_at(r, "\"%s\" takes %u numbers, not %u", field->word, field->count, count - 1);
+	for (uint32_t i = 0; i < field->count; i++) {
+		uint64_t whole = 0;
+		double value = 0;
+		const bool good =
+			field->kind == DOUBLES
+				? read_double(words[i + 1], &value)
+				: read_whole(words[i + 1], field->kind == UINT32S ? UINT32_MAX : UINT64_MAX, &whole);
+		if (!good)
+			return fail_at(r, "\"%s\" is no number for \"%s\"", words[i + 1], field->word);
+		if (field->kind == DOUBLES)
+			((double *)(void *)at)[i] = value;
+		else if (field->kind == UINT32S)
+			((uint32_t *)(void *)at)[i] = (uint32_t)whole;
+		else
+			((uint64_t *)(void *)at)[i] = whole;
+	}
+	const uint32_t bit = (uint32_t)1 << (field - fields);
+	if (r->seen & bit)
+		return fail_at(r, "\"%s\" is there twice", field->word);
+	r->seen |= bit;
+	return COLLET_OK;
+}
+
+static collet_status read_sizes(struct reader *r, char **words, uint32_t count)
+{
+	collet_link_cost *link = &r->links[r->count - 1];
+	if (count - 1 > COLLET_TUNING_SIZES || link->sizes > 0)
+		return fail_at(r, "\"sizes\" comes once for a link, with up to %d sizes", COLLET_TUNING_SIZES);
+	for (uint32_t i = 1; i < count; i++) {
+		uint64_t *size = &link->size[i - 1];
+		if (!read_whole(words[i], UINT64_MAX, size) || (i > 1 && *size <= size[-1]))
+			return fail_at(r, "\"%s\" is no size that follows the one before", words[i]);
+	}
+	link->sizes = count - 1;
+	return COLLET_OK;
+}
+
+/* A word of a row, of one algorithm at one of the link's sizes. False: it is not what the row is made of. */
+typedef bool read_cell(collet_link_cost *link, uint32_t number, uint32_t size, char *word);
+
+static bool read_factor(collet_link_cost *link, uint32_t number, uint32_t size, char *word)
+{
+	uint64_t percent;
+	if (!read_whole(word, 100000, &percent) || percent == 0)
+		return false;
+	link->factor[number][size] = (float)percent / 100;
+	return true;
+}
+
+static bool read_power(const char *word, uint64_t most, uint8_t *log)
+{
+	uint64_t value;
+	if (!read_whole(word, most, &value) || value == 0 || value & (value - 1))
+		return false;
+	for (*log = 0; value > 1; value /= 2)
+		++*log;
+	return true;
+}
+
+static bool read_way(collet_link_cost *link, uint32_t number, uint32_t size, char *word)
+{
+	char *between = strchr(word, 'x');
+	if (!between)
+		return false;
+	*between = '\0';
+	const bool good = read_power(word, (uint64_t)1 << 30, &link->piece_log2[number][size]) &&
+			  link->piece_log2[number][size] > 0 &&
+			  read_power(between + 1, COLLET_CHANNELS_MOST, &link->channels_log2[number][size]);
+	*between = 'x';
+	return good;
+}
+
+/* The lines that have a word for each of the link's sizes, "-" where there is nothing to say. */
+static const struct row {
+	const char *word;
+	read_cell *read;
+	const char *meant;
+} rows[] = {
+	{"factor", read_factor, "factor in percent (1 to 100000, or -)"},
+	{"way", read_way, "way to cut: powers of two are meant, as in 65536x1, or -"},
+};
+enum { ROWS = sizeof(rows) / sizeof(rows[0]) };
+
+/* "factor allreduce ring 110 - 95" */
+static collet_status read_row(struct reader *r, const struct row *row, char **words, uint32_t count)
+{
+	collet_link_cost *link = &r->links[r->count - 1];
+	const struct collet_program *program = NULL;
+	for (uint32_t c = 0; count > 2 && c < COLLET_COLLECTIVE_COUNT; c++)
+		if (strcmp(collet_collective_name((enum collet_collective)c), words[1]) == 0)
+			program = collet_program_find((enum collet_collective)c, words[2]);
+	if (!program)
+		return fail_at(r, "\"%s\" names no algorithm of this version; tune again", row->word);
+	if (count - 3 != link->sizes)
+		return fail_at(r, "\"%s\" takes as many numbers as there are sizes, %u, not %u", row->word, link->sizes,
+			count - 3);
+	const uint32_t number = collet_program_number(program);
+	if (number >= COLLET_TUNING_ALGORITHMS)
+		return fail_at(r, "there are more algorithms than a tuning holds");
+	for (uint32_t i = 0; i < link->sizes; i++)
+		if (strcmp(words[i + 3], "-") != 0 && !row->read(link, number, i, words[i + 3]))
+			return fail_at(r, "\"%s\" is no %s", words[i + 3], row->meant);
+	return COLLET_OK;
+}
+
+/* The link that ends here has all that it must. */
+static collet_status end_link(struct reader *r)
+{
+	if (r->count == 0)
+		return COLLET_OK;
+	const collet_link_cost *link = &r->links[r->count - 1];
+	for (uint32_t i = 0; i < FIELDS; i++)
+		if (!(r->seen >> i & 1) && !fields[i].optional)
+			return fail_at(r, "the link before this line has no \"%s\"", fields[i].word);
+	if (collet_tuning_check(link) != COLLET_OK) {
+		char why[256];
+		snprintf(why, sizeof why, "%s", collet_last_error());
+		return fail_at(r, "the link before this line: %s", why);
+	}
+	return COLLET_OK;
+}
+
+/* "link shm 4 2": a transport, how many ranks, on how many cores. */
+static collet_status start_link(struct reader *r, char **words, uint32_t count)
+{
+	uint64_t ranks, cores;
+	const collet_status status = end_link(r);
+	if (status != COLLET_OK)
+		return status;
+	if (r->count == COLLET_TUNING_LINKS)
+		return fail_at(r, "more than %d links", COLLET_TUNING_LINKS);
+	if (count != 4 || strlen(words[1]) >= sizeof r->links->transport || !read_whole(words[2], UINT32_MAX, &ranks) ||
+		!read_whole(words[3], UINT32_MAX, &cores) || ranks == 0 || cores == 0)
+		return fail_at(r, "\"link\" takes a transport, a number of ranks and one of cores");
+	collet_link_cost *link = &r->links[r->count++];
+	memset(link, 0, sizeof *link);
+	strcpy(link->transport, words[1]);
+	link->ranks = (uint32_t)ranks;
+	link->cores = (uint32_t)cores;
+	r->seen = 0;
+	return COLLET_OK;
+}
+
+static collet_status read_version(struct reader *r, char **words, uint32_t count)
+{
+	uint64_t version;
+	if (count != 2 || strcmp(words[0], "collet-tuning") != 0 || !read_whole(words[1], UINT32_MAX, &version))
+		return fail_at(r, "this is no tuning: its first line is not \"collet-tuning %d\"", FORMAT);
+	if (version != FORMAT)
+		return fail_at(r, "a tuning of format %llu; this version reads %d. Run collet-bench tune again",
+			(unsigned long long)version, FORMAT);
+	r->versioned = true;
+	return COLLET_OK;
+}
+
+static collet_status read_words(struct reader *r, char **words, uint32_t count)
+{
+	if (r->ended)
+		return fail_at(r, "something follows \"end\"");
+	if (!r->versioned)
+		return read_version(r, words, count);
+	if (strcmp(words[0], "link") == 0)
+		return start_link(r, words, count);
+	if (strcmp(words[0], "end") == 0) {
+		r->ended = true;
+		return end_link(r);
+	}
+	if (r->count == 0)
+		return fail_at(r, "\"%s\" before the first \"link\"", words[0]);
+	if (strcmp(words[0], "sizes") == 0)
+		return read_sizes(r, words, count);
+	for (uint32_t i = 0; i < ROWS; i++)
+		if (strcmp(rows[i].word, words[0]) == 0)
+			return read_row(r, &rows[i], words, count);
+	for (uint32_t i = 0; i < FIELDS; i++)
+		if (strcmp(fields[i].word, words[0]) == 0)
+			return read_field(r, &fields[i], words, count);
+	return fail_at(r, "\"%.40s\" means nothing in a tuning", words[0]);
+}
+
+static collet_status read_line(struct reader *r, const char *line, size_t length)
+{
+	static const char machine[] = "machine ", any[] = "any";
+	char copy[LINE_BYTES], *words[WORDS], *rest = copy;
+	uint32_t count = 0;
+	if (length >= sizeof copy)
+		return fail_at(r, "the line is longer than %d characters", LINE_BYTES - 1);
+	memcpy(copy, line, length);
+	copy[length] = '\0';
+	if (r->versioned && strncmp(copy, machine, sizeof machine - 1) == 0) {
+		r->placed = true;
+		const char *of = copy + sizeof machine - 1;
+		if (r->machine && strcmp(of, any) != 0 && strcmp(of, r->machine) != 0)
+			return fail_at(r, "made on another machine: %.100s, not %.100s. Run collet-bench tune here", of,
+				r->machine);
+		return COLLET_OK;
+	}
+	for (char *word; (word = strtok_r(rest, " \t\r", &rest)) && *word != '#'; words[count++] = word)
+		if (count == WORDS)
+			return fail_at(r, "more than %d words", WORDS);
+	return count > 0 ? read_words(r, words, count) : COLLET_OK;
+}
+
+collet_status collet_tuning_parse(const char *text, const char *name, const char *machine,
+	collet_link_cost links[COLLET_TUNING_LINKS], uint32_t *count)
+{
+	struct reader r = { .name = name, .machine = machine, .links = links };
+	for (const char *from = text; *from;) {
+		const size_t length = strcspn(from, "\n");
+		r.line++;
+		const collet_status status = read_line(&r, from, length);
+		if (status != COLLET_OK)
+			return status;
+		from += length + (from[length] == '\n');
+	}
+	if (!r.versioned)
+		return fail_at(&r, "this is no tuning: it has no line \"collet-tuning %d\"", FORMAT);
+	if (!r.ended)
+		return fail_at(&r, "it ends without \"end\": it was cut off");
+	if (!r.placed || r.count == 0)
+		return fail_at(&r, "it has no %s", r.placed ? "link" : "line \"machine\"");
+	*count = r.count;
+	return COLLET_OK;
+}
+
+/* 0: as built in. */
+static bool is_limit(uint32_t bytes, uint32_t most)
+{
+	return bytes == 0 || (bytes >= LEAST_LIMIT && bytes <= most);
+}
+
+collet_status collet_tuning_check(const collet_link_cost *link)
+{
+	double bytes = link->far_byte_ns + link->reduce_byte_ns + link->far_reduce_byte_ns;
+	for (int i = 0; i < COLLET_COST_CLASSES; i++)
+		bytes += link->byte_ns[i];
+	if (!link->transport[0] || !memchr(link->transport, '\0', sizeof link->transport) || link->ranks == 0 ||
+		link->cores == 0)
+		return collet_fail(COLLET_ERR_ARGUMENT, "a link without transport, ranks or cores");
+	if (!(link->latency_ns >= 0 && link->message_ns >= 0 && link->latency_ns + link->message_ns > 0 &&
+		    link->latency_ns + link->message_ns < 1e10 && bytes > 0 && bytes < 1e6))
+		return collet_fail(
+			COLLET_ERR_ARGUMENT, "times of %s, %u ranks, that cannot be", link->transport, link->ranks);
+	if (link->least_piece_bytes < 1024 || link->most_piece_bytes < link->least_piece_bytes)
+		return collet_fail(COLLET_ERR_ARGUMENT, "pieces of %u to %u bytes; from 1024 up is meant",
+			link->least_piece_bytes, link->most_piece_bytes);
+	if (!is_limit(link->eager_bytes, COLLET_EAGER_BYTES_MOST))
+		return collet_fail(COLLET_ERR_ARGUMENT, "messages of up to %u bytes at once; %u to %u is meant",
+			link->eager_bytes, LEAST_LIMIT, COLLET_EAGER_BYTES_MOST);
+	if (!is_limit(link->inline_bytes, COLLET_INLINE_BYTES_MOST))
+		return collet_fail(COLLET_ERR_ARGUMENT, "calls of up to %u bytes inline; %u to %u is meant",
+			link->inline_bytes, LEAST_LIMIT, COLLET_INLINE_BYTES_MOST);
+	for (int i = 0; i < COLLET_TUNING_CHANNELS; i++)
+		if (!(link->channel_parts[i] >= 0 && link->channel_parts[i] < 1e3) ||
+			(i == 0 && link->channel_parts[0] != 1))
+			return collet_fail(COLLET_ERR_ARGUMENT, "%g is no part for %d channels (of one it is 1)",
+				link->channel_parts[i], 1 << i);
+	if (link->sizes > COLLET_TUNING_SIZES)
+		return collet_fail(COLLET_ERR_ARGUMENT, "%u sizes are more than %d", link->sizes, COLLET_TUNING_SIZES);
+	return COLLET_OK;
+}
+
+/* Of an optional field, which is one whole number. */
+static bool is_set(const struct field *field, const collet_link_cost *link)
+{
+	return *(const uint32_t *)(const void *)((const char *)link + field->offset) != 0;
+}
+
+static void format_field(FILE *out, const struct field *field, const collet_link_cost *link)
+{
+	const char *at = (const char *)link + field->offset;
+	fputs(field->word, out);
+	for (uint32_t i = 0; i < field->count; i++) {
+		if (field->kind == DOUBLES)
+			fprintf(out, " %.5g", ((const double *)(const void *)at)[i]);
+		else if (field->kind == UINT32S)
+			fprintf(out, " %u", ((const uint32_t *)(const void *)at)[i]);
+		else
+			fprintf(out, " %llu", (unsigned long long)((const uint64_t *)(const void *)at)[i]);
+	}
+	fputc('\n', out);
+}
+
+static void format_ways(
+	FILE *out, const collet_link_cost *link, uint32_t number, const char *collective, const char *name)
+{
+	bool any = false;
+	for (uint32_t i = 0; i < link->sizes; i++)
+		any |= link->piece_log2[number][i] > 0;
+	if (!any)
+		return;
+	fprintf(out, "way %s %s", collective, name);
+	for (uint32_t i = 0; i < link->sizes; i++) {
+		if (link->piece_log2[number][i])
+			fprintf(out, " %ux%u", 1u << link->piece_log2[number][i], 1u << link->channels_log2[number][i]);
+		else
+			fputs(" -", out);
+	}
+	fputc('\n', out);
+}
+
+static void format_factors(FILE *out, const collet_link_cost *link)
+{
+	for (uint32_t c = 0; c < COLLET_COLLECTIVE_COUNT; c++) {
+		size_t count;
+		const struct collet_program *const *programs = collet_programs((enum collet_collective)c, &count);
+		for (size_t p = 0; p < count; p++) {
+			const uint32_t number = collet_program_number(programs[p]);
+			const float *factor = number < COLLET_TUNING_ALGORITHMS ? link->factor[number] : NULL;
+			bool any = false;
+			for (uint32_t i = 0; factor && i < link->sizes; i++)
+				any |= factor[i] > 0;
+			if (!any)
+				continue;
+			fprintf(out, "factor %s %s", collet_collective_name((enum collet_collective)c),
+				programs[p]->name);
+			for (uint32_t i = 0; i < link->sizes; i++) {
+				const long percent = lround((double)factor[i] * 100);
+				if (factor[i] > 0)
+					fprintf(out, " %ld", percent < 1 ? 1 : percent > 100000 ? 100000 : percent);
+				else
+					fputs(" -", out);
+			}
+			fputc('\n', out);
+			format_ways(out, link, number, collet_collective_name((enum collet_collective)c),
+				programs[p]->name);
+		}
+	}
+}
+
+void collet_tuning_format(FILE *out, const char *machine, const collet_link_cost *links, size_t count)
+{
+	fprintf(out, "collet-tuning %d\nmachine %s\n", FORMAT, machine);
+	for (size_t l = 0; l < count; l++) {
+		fprintf(out, "link %s %u %u\n", links[l].transport, links[l].ranks, links[l].cores);
+		for (uint32_t i = 0; i < FIELDS; i++)
+			if (!fields[i].optional || is_set(&fields[i], &links[l]))
+				format_field(out, &fields[i], &links[l]);
+		if (links[l].sizes > 0) {
+			fputs("sizes", out);
+			for (uint32_t i = 0; i < links[l].sizes; i++)
+				fprintf(out, " %llu", (unsigned long long)links[l].size[i]);
+			fputc('\n', out);
+			format_factors(out, &links[l]);
+		}
+	}
+	fputs("end\n", out);
+}
