@@ -8,7 +8,7 @@
 
 #include <collet/collet.h>
 
-#include "transport/transport.h"
+#include "transport/registry.h"
 
 /* Everything the environment and the options say, read once. Printable but for the secret. */
 struct collet_launch {

@@ -5,7 +5,7 @@
 #define COLLET_BOOTSTRAP_SITES_H
 
 #include "topology/machine.h"
-#include "transport/transport.h"
+#include "transport/registry.h"
 
 /* Zero-initialise. */
 struct collet_sites {

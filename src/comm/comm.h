@@ -13,7 +13,7 @@
 #include "device/device.h"
 #include "engine/engine.h"
 #include "reduce/reduce.h"
-#include "transport/memory.h"
+#include "transport/arena.h"
 
 /* What rank 0 decides for all, beside the cards. */
 struct collet_agreement {

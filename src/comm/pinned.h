@@ -6,7 +6,7 @@
 #include <pthread.h>
 
 #include "cuda/copy.h"
-#include "transport/memory.h"
+#include "transport/arena.h"
 
 struct collet_pinned {
 	struct collet_pinned *next;

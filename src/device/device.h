@@ -5,7 +5,7 @@
 #include "cuda/ipc.h"
 #include "cuda/kernels.h"
 #include "device/desk.h"
-#include "transport/transport.h"
+#include "transport/registry.h"
 
 enum {
 	COLLET_OPENED_MOST = 256,    /* of other processes' allocations kept open, */

@@ -7,7 +7,7 @@
 #include <stdint.h>
 
 #include "collectives/program.h"
-#include "transport/transport.h"
+#include "transport/registry.h"
 
 struct collet_request;
 

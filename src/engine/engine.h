@@ -26,7 +26,7 @@
 #include "engine/recorder.h"
 #include "reduce/reduce.h"
 #include "selection/choice.h"
-#include "transport/transport.h"
+#include "transport/registry.h"
 
 enum {
 	LANE_WINDOW = 16,            /* items under way in a lane; > COLLET_LOOKAHEAD */

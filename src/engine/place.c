@@ -1,7 +1,7 @@
 /* Where an item's value lies: in its place in the caller's memory, where it is sent from as it is, or in the lane's
  * staging, of which peers may take it themselves. */
 #include "engine/remotes.h"
-#include "transport/memory.h"
+#include "transport/arena.h"
 
 enum {
 	PUBLISH_MIN = (64 << 10) + 1,        /* bytes of a piece; smaller ones go through the transport's own ring */

@@ -3,7 +3,7 @@
 #include <sys/mman.h>
 
 #include "engine/item.h"
-#include "transport/memory.h"
+#include "transport/arena.h"
 
 /* Address space only: pages come as they are used. In the arena, so that what is staged can be read by local peers. */
 static void *get_staging(struct collet_engine *engine, bool *is_mapped)

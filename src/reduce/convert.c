@@ -3,7 +3,7 @@
 #include "core/status.h"
 #include "core/types.h"
 #include "reduce/fpmode.h"
-#include "reduce/kernels.h"
+#include "reduce/reduce_kernels.h"
 
 collet_status collet_conversion_init(struct collet_conversion *c, collet_dtype dtype, enum collet_isa isa)
 {

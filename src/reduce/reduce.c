@@ -5,7 +5,7 @@
 #include "core/status.h"
 #include "core/types.h"
 #include "reduce/fpmode.h"
-#include "reduce/kernels.h"
+#include "reduce/reduce_kernels.h"
 
 #include <assert.h>
 #include <stdalign.h>

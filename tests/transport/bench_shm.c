@@ -20,7 +20,7 @@
 
 #include "core/clock.h"
 #include "pair.h"
-#include "transport/shm/conduit.h"
+#include "transport/shm/shm_endpoint.h"
 
 extern const struct collet_transport collet_shm_transport;
 

@@ -3,7 +3,7 @@
 #ifndef TESTS_TRANSPORT_PAIR_H
 #define TESTS_TRANSPORT_PAIR_H
 
-#include "transport/transport.h"
+#include "transport/registry.h"
 
 struct end {
 	struct collet_card card;

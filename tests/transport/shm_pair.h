@@ -5,7 +5,7 @@
 #include <stdio.h>
 
 #include "pair.h"
-#include "transport/shm/conduit.h"
+#include "transport/shm/shm_endpoint.h"
 
 enum { KIB = 1 << 10, MIB = 1 << 20, ARENA_BYTES = 64 * MIB };
 

@@ -14,7 +14,7 @@
 #include <cmocka.h>
 
 #include "core/status.h"
-#include "transport/memory.h"
+#include "transport/arena.h"
 
 enum { MIB = 1 << 20, RESERVE = 64 * MIB };
 

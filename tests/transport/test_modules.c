@@ -16,8 +16,8 @@
 
 #include <cmocka.h>
 
-#include "transport/memory.h"
-#include "transport/transport.h"
+#include "transport/arena.h"
+#include "transport/registry.h"
 
 static const char *modules;
 

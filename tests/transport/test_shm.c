@@ -13,7 +13,7 @@
 #include <cmocka.h>
 
 #include "shm_pair.h"
-#include "transport/shm/payload.h"
+#include "transport/shm/shm_payload.h"
 
 static struct collet_transfer view_of(uint64_t sequence, void *data, size_t bytes)
 {

@@ -6,7 +6,7 @@
 
 #include <cmocka.h>
 
-#include "transport/shm/way.h"
+#include "transport/shm/shm_trials.h"
 
 enum { SMALL = 128 << 10, LARGE = 1 << 20, HUGE = 64 << 20,
 	TRIAL = SHM_WAY_BURSTS * SHM_WAY_GROUP_CALLS * (SHM_WAY_GROUPS + 1),

@@ -12,7 +12,7 @@
 
 #include "core/clock.h"
 #include "pair.h"
-#include "transport/tcp/tcp.h"
+#include "transport/tcp/tcp_endpoint.h"
 
 extern const struct collet_transport collet_tcp_transport;
 static const struct collet_transport *const tcp = &collet_tcp_transport;

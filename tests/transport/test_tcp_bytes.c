@@ -18,7 +18,7 @@
 
 #include "core/config.h"
 #include "pair.h"
-#include "transport/tcp/tcp.h"
+#include "transport/tcp/tcp_endpoint.h"
 
 extern const struct collet_transport collet_tcp_transport;
 static const struct collet_transport *const tcp = &collet_tcp_transport;

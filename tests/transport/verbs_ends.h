@@ -3,7 +3,7 @@
 #define TESTS_TRANSPORT_VERBS_ENDS_H
 
 #include "pair.h"
-#include "transport/verbs/verbs.h"
+#include "transport/verbs/verbs_endpoint.h"
 
 static inline struct verbs_conduit *verbs_of(const struct pair *pair, int which)
 {

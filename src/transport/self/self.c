@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "core/status.h"
-#include "transport/transport.h"
+#include "transport/registry.h"
 
 struct self_conduit {
 	struct collet_conduit conduit;

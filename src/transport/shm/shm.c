@@ -1,4 +1,4 @@
-/* shm: two ranks of one host, processes or threads of one process, in any mix. See segment.h for how bytes move. */
+/* shm: two ranks of one host, processes or threads of one process, in any mix. See shm_region.h for how bytes move. */
 #include <errno.h>
 #include <sched.h>
 #include <stdio.h>
@@ -8,7 +8,7 @@
 #include "core/clock.h"
 #include "core/fence.h"
 #include "core/status.h"
-#include "transport/shm/conduit.h"
+#include "transport/shm/shm_endpoint.h"
 
 extern const struct collet_transport collet_shm_transport;
 

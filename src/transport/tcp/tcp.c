@@ -1,4 +1,4 @@
-/* tcp: the table, beginning and end of a conduit, and how it sleeps. See tcp.h for what travels. */
+/* tcp: the table, beginning and end of a conduit, and how it sleeps. See tcp_endpoint.h for what travels. */
 #include <assert.h>
 #include <errno.h>
 #include <linux/sockios.h>
@@ -15,7 +15,7 @@
 
 #include "core/clock.h"
 #include "core/status.h"
-#include "transport/tcp/tcp.h"
+#include "transport/tcp/tcp_endpoint.h"
 
 /* A host that is switched off says nothing. An idle connection to it ends after 28 to 32 s by keep-alive; one with
  * bytes under way, which keep-alive leaves out, by silent_host(). TCP_USER_TIMEOUT would do both, but it also ends the

@@ -1,9 +1,9 @@
-/* verbs: the table, progress and the end of a conduit. See verbs.h for how bytes move. */
+/* verbs: the table, progress and the end of a conduit. See verbs_endpoint.h for how bytes move. */
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "verbs.h"
+#include "verbs_endpoint.h"
 
 /* Rounds of progress, or of lingering, between looks for the peer: each is a system call. */
 enum { IDLE_ROUNDS = 1000, LINGER_LOOKS = 100 };

@@ -3,7 +3,7 @@
 #ifndef COLLET_TRANSPORT_WRAP_WRAPPER_H
 #define COLLET_TRANSPORT_WRAP_WRAPPER_H
 
-#include "transport/transport.h"
+#include "transport/registry.h"
 
 /* The head of every wrapper's device. */
 struct collet_wrapper {

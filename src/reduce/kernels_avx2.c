@@ -1,3 +1,0 @@
-#define COLLET_VECTOR_BYTES 32
-#define COLLET_KERNELS collet_kernels_avx2
-#include "reduce/kernels.inc.h"

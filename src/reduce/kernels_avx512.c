@@ -1,3 +1,0 @@
-#define COLLET_VECTOR_BYTES 64
-#define COLLET_KERNELS collet_kernels_avx512
-#include "reduce/kernels.inc.h"

@@ -1,3 +1,0 @@
-#define COLLET_VECTOR_BYTES 16
-#define COLLET_KERNELS collet_kernels_plain
-#include "reduce/kernels.inc.h"

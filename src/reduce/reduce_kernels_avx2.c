@@ -1,0 +1,3 @@
+#define COLLET_VECTOR_BYTES 32
+#define COLLET_KERNELS collet_kernels_avx2
+#include "reduce/reduce_kernels.inc.h"

@@ -1,0 +1,3 @@
+#define COLLET_VECTOR_BYTES 64
+#define COLLET_KERNELS collet_kernels_avx512
+#include "reduce/reduce_kernels.inc.h"

@@ -1,0 +1,211 @@
+/* Formats: between storage and accumulators, for the walk in reduce_kernels.inc.h. One vector of storage fills `spread`
+ * accumulators. Which element goes to which lane is the format's own affair: operands and result agree, and lanes never
+ * meet. Included after narrow_floats.h. */
+
+struct format {
+	size_t element_bytes;
+	uint32_t spread;
+	void (*load)(vec *to, const unsigned char *from, uint32_t accumulators);
+	void (*store)(unsigned char *to, const vec *from, uint32_t accumulators);
+};
+
+VECTOR_INLINE void load_raw(vec *to, const unsigned char *from, uint32_t accumulators)
+{
+	for (uint32_t i = 0; i < accumulators; i++)
+		to[i] = vec_load(from + i * sizeof(vec));
+}
+
+VECTOR_INLINE void store_raw(unsigned char *to, const vec *from, uint32_t accumulators)
+{
+	for (uint32_t i = 0; i < accumulators; i++)
+		vec_store(to + i * sizeof(vec), from[i]);
+}
+
+VECTOR_INLINE void store_f32(unsigned char *to, const vec *from, uint32_t accumulators)
+{
+	for (uint32_t i = 0; i < accumulators; i++)
+		vec_store(to + i * sizeof(vec), nan_canonical_f32(from[i]));
+}
+
+VECTOR_INLINE void store_f64(unsigned char *to, const vec *from, uint32_t accumulators)
+{
+	for (uint32_t i = 0; i < accumulators; i++)
+		vec_store(to + i * sizeof(vec), nan_canonical_f64(from[i]));
+}
+
+/* A 32-bit lane of storage holds two codes; one accumulator takes the lower ones, the next the upper: no shuffling.
+ * NaN is looked for in both at once. */
+VECTOR_INLINE void load_bf16(vec *to, const unsigned char *from, uint32_t accumulators)
+{
+	for (uint32_t i = 0; i < accumulators; i += 2) {
+		const vec_u32 both = (vec_u32)vec_load(from + i / 2 * sizeof(vec));
+		to[i] = (vec)(both << 16);
+		to[i + 1] = (vec)(both & 0xffff0000u);
+	}
+}
+
+#if defined(COLLET_VECTOR_BF16)
+/* The processor rounds as bf16_round() does, but makes zeros of denormals, and no canonical NaN. Is there either? */
+VECTOR_INLINE bool bf16_is_special(vec a, vec b)
+{
+	enum { QUIET_NAN = 0x01, DENORMAL = 0x20, SIGNALLING_NAN = 0x80 };
+	return (_mm512_fpclass_ps_mask((__m512)a, QUIET_NAN | DENORMAL | SIGNALLING_NAN) |
+		_mm512_fpclass_ps_mask((__m512)b, QUIET_NAN | DENORMAL | SIGNALLING_NAN)) != 0;
+}
+
+/* All of the lower ones, then all of the upper: words 0, 32, 1, 33, ... are what is to be stored. */
+VECTOR_INLINE vec bf16_round_both(vec lower, vec upper)
+{
+	const __m512i pairs = _mm512_add_epi32(_mm512_set1_epi32(0x00100000),
+		_mm512_mullo_epi32(_mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0),
+			_mm512_set1_epi32(0x00010001)));
+	return (vec)_mm512_permutexvar_epi16(pairs, (__m512i)_mm512_cvtne2ps_pbh((__m512)upper, (__m512)lower));
+}
+#endif
+
+VECTOR_INLINE void store_bf16(unsigned char *to, const vec *from, uint32_t accumulators)
+{
+	for (uint32_t i = 0; i < accumulators; i += 2) {
+		vec lower = from[i], upper = from[i + 1];
+#if defined(COLLET_VECTOR_BF16)
+		if (__builtin_expect(!bf16_is_special(lower, upper), true)) {
+			vec_store(to + i / 2 * sizeof(vec), bf16_round_both(lower, upper));
+			continue;
+		}
+#endif
+		if (__builtin_expect(nan_any_f32(lower, upper), false)) {
+			lower = nan_canonical_f32(lower);
+			upper = nan_canonical_f32(upper);
+		}
+		vec_store(to + i / 2 * sizeof(vec), (vec)(bf16_round(lower) >> 16 | (bf16_round(upper) & 0xffff0000u)));
+	}
+}
+
+/* The processor's own f16 conversions keep denormals whatever the mode, and put a NaN's payload where the canonical one
+ * stays canonical. */
+#if defined(VECTOR_AVX512)
+VECTOR_INLINE vec f16_widen_in_order(const unsigned char *from)
+{
+	return (vec)_mm512_cvtph_ps(_mm256_loadu_si256((const void *)from));
+}
+
+VECTOR_INLINE void f16_narrow_no_nan(unsigned char *to, vec x)
+{
+	_mm256_storeu_si256((void *)to, _mm512_cvtps_ph((__m512)x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+}
+#elif defined(VECTOR_F16C)
+VECTOR_INLINE vec f16_widen_in_order(const unsigned char *from)
+{
+	return (vec)_mm256_cvtph_ps(_mm_loadu_si128((const void *)from));
+}
+
+VECTOR_INLINE void f16_narrow_no_nan(unsigned char *to, vec x)
+{
+	_mm_storeu_si128((void *)to, _mm256_cvtps_ph((__m256)x, _MM_FROUND_TO_NEAREST_INT));
+}
+#else
+VECTOR_INLINE vec f16_widen(vec code)
+{
+	return small_widen(code, f16_format);
+}
+
+VECTOR_INLINE vec f16_narrow(vec x)
+{
+	return small_narrow(x, f16_format);
+}
+#endif
+
+#if defined(VECTOR_F16C)
+VECTOR_INLINE void f16_narrow_in_order(unsigned char *to, vec x)
+{
+	f16_narrow_no_nan(to, nan_canonical_f32(x));
+}
+
+VECTOR_INLINE void load_f16(vec *to, const unsigned char *from, uint32_t accumulators)
+{
+	for (uint32_t i = 0; i < accumulators; i++)
+		to[i] = f16_widen_in_order(from + i * (sizeof(vec) / 2));
+}
+
+VECTOR_INLINE void store_f16(unsigned char *to, const vec *from, uint32_t accumulators)
+{
+	for (uint32_t i = 0; i < accumulators; i += 2) {
+		vec first = from[i], second = from[i + 1];
+		if (__builtin_expect(nan_any_f32(first, second), false)) {
+			first = nan_canonical_f32(first);
+			second = nan_canonical_f32(second);
+		}
+		f16_narrow_no_nan(to + i * (sizeof(vec) / 2), first);
+		f16_narrow_no_nan(to + (i + 1) * (sizeof(vec) / 2), second);
+	}
+}
+#else
+/* In pairs, as bf16. */
+VECTOR_INLINE void load_f16(vec *to, const unsigned char *from, uint32_t accumulators)
+{
+	for (uint32_t i = 0; i < accumulators; i += 2) {
+		const vec_u32 both = (vec_u32)vec_load(from + i / 2 * sizeof(vec));
+		to[i] = f16_widen((vec)(both & 0xffff));
+		to[i + 1] = f16_widen((vec)(both >> 16));
+	}
+}
+
+VECTOR_INLINE void store_f16(unsigned char *to, const vec *from, uint32_t accumulators)
+{
+	for (uint32_t i = 0; i < accumulators; i += 2) {
+		const vec_u32 lower = (vec_u32)f16_narrow(from[i]), upper = (vec_u32)f16_narrow(from[i + 1]);
+		vec_store(to + i / 2 * sizeof(vec), (vec)(lower | upper << 16));
+	}
+}
+#endif
+
+/* Likewise four codes in a lane. */
+VECTOR_INLINE void load_quads(vec *to, const unsigned char *from, uint32_t accumulators,
+	const struct small_float format)
+{
+	for (uint32_t i = 0; i < accumulators; i++) {
+		const vec_u32 four = (vec_u32)vec_load(from + i / 4 * sizeof(vec));
+		to[i] = small_widen((vec)(four >> (i % 4 * 8) & 0xff), format);
+	}
+}
+
+VECTOR_INLINE void store_quads(unsigned char *to, const vec *from, uint32_t accumulators,
+	const struct small_float format)
+{
+	for (uint32_t i = 0; i < accumulators; i += 4) {
+		vec_u32 four = (vec_u32)small_narrow(from[i], format);
+		for (uint32_t k = 1; k < 4; k++)
+			four |= (vec_u32)small_narrow(from[i + k], format) << (k * 8);
+		vec_store(to + i / 4 * sizeof(vec), (vec)four);
+	}
+}
+
+VECTOR_INLINE void load_f8e4m3(vec *to, const unsigned char *from, uint32_t accumulators)
+{
+	load_quads(to, from, accumulators, f8e4m3_format);
+}
+
+VECTOR_INLINE void store_f8e4m3(unsigned char *to, const vec *from, uint32_t accumulators)
+{
+	store_quads(to, from, accumulators, f8e4m3_format);
+}
+
+VECTOR_INLINE void load_f8e5m2(vec *to, const unsigned char *from, uint32_t accumulators)
+{
+	load_quads(to, from, accumulators, f8e5m2_format);
+}
+
+VECTOR_INLINE void store_f8e5m2(unsigned char *to, const vec *from, uint32_t accumulators)
+{
+	store_quads(to, from, accumulators, f8e5m2_format);
+}
+
+static const struct format bytes_1 = { 1, 1, load_raw, store_raw };
+static const struct format bytes_4 = { 4, 1, load_raw, store_raw };
+static const struct format bytes_8 = { 8, 1, load_raw, store_raw };
+static const struct format f32 = { 4, 1, load_raw, store_f32 };
+static const struct format f64 = { 8, 1, load_raw, store_f64 };
+static const struct format f16 = { 2, 2, load_f16, store_f16 };
+static const struct format bf16 = { 2, 2, load_bf16, store_bf16 };
+static const struct format f8e4m3 = { 1, 4, load_f8e4m3, store_f8e4m3 };
+static const struct format f8e5m2 = { 1, 4, load_f8e5m2, store_f8e5m2 };

@@ -1,0 +1,216 @@
+/* Transports from modules: where they are looked for, and what must be right before one is used. */
+#include <dirent.h>
+#include <dlfcn.h>
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "core/status.h"
+#include "transport/registry.h"
+#include "transport/transports-built.h"
+
+static const char file_head[] = "libcollet-transport-", file_tail[] = ".so";
+
+/* Every table has had these since version 1. */
+enum { FIRST_BYTES = offsetof(struct collet_transport, disarm) + sizeof(void (*)(struct collet_conduit *)) };
+
+/* ---- Where ---- */
+
+/* Beside the shared library, so that a tree that was moved finds its own; else where it was to be installed. */
+static void own_folder(char *folder, size_t bytes)
+{
+	Dl_info self;
+	snprintf(folder, bytes, "%s", COLLET_MODULE_FOLDER);
+	if (!dladdr(&file_head, &self) || !self.dli_fname)
+		return;
+	const char *slash = strrchr(self.dli_fname, '/');
+	if (slash && strncmp(slash + 1, "libcollet.so", strlen("libcollet.so")) == 0)
+		snprintf(folder, bytes, "%.*s/collet", (int)(slash - self.dli_fname), self.dli_fname);
+}
+
+bool collet_module_folder(uint32_t i, char *folder, size_t bytes)
+{
+	/* Not what somebody without this program's rights has set for it. */
+	const char *path = secure_getenv("COLLET_TRANSPORT_PATH");
+	while (path && *path) {
+		const size_t length = strcspn(path, ":");
+		if (length && i-- == 0) {
+			snprintf(folder, bytes, "%.*s", (int)length, path);
+			return true;
+		}
+		path += length + (path[length] == ':');
+	}
+	if (i == 0)
+		own_folder(folder, bytes);
+	return i == 0;
+}
+
+/* "libcollet-transport-NAME.so" -> NAME; false: no such file name. */
+static bool name_of(const char *file, char name[COLLET_TRANSPORT_NAME_BYTES])
+{
+	const size_t length = strlen(file), head = sizeof(file_head) - 1, tail = sizeof(file_tail) - 1;
+	if (length <= head + tail || length - head - tail >= COLLET_TRANSPORT_NAME_BYTES ||
+		memcmp(file, file_head, head) != 0 || strcmp(file + length - tail, file_tail) != 0)
+		return false;
+	snprintf(name, COLLET_TRANSPORT_NAME_BYTES, "%.*s", (int)(length - head - tail), file + head);
+	return strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789_-") == strlen(name);
+}
+
+static int is_module(const struct dirent *entry)
+{
+	char name[COLLET_TRANSPORT_NAME_BYTES];
+	return name_of(entry->d_name, name);
+}
+
+char (*collet_module_names(uint32_t *count))[COLLET_TRANSPORT_NAME_BYTES]
+{
+	char (*names)[COLLET_TRANSPORT_NAME_BYTES] = NULL;
+	char folder[PATH_MAX];
+	*count = 0;
+	for (uint32_t f = 0; collet_module_folder(f, folder, sizeof(folder)); f++) {
+		struct dirent **found;
+		const int files = scandir(folder, &found, is_module, alphasort);
+		for (int i = 0; i < files; i++) {
+			char name[COLLET_TRANSPORT_NAME_BYTES];
+			bool known = !name_of(found[i]->d_name, name);
+			for (uint32_t n = 0; n < *count && !known; n++)
+				known = strcmp(names[n], name) == 0;
+			char (*more)[COLLET_TRANSPORT_NAME_BYTES] =
+				known ? NULL : realloc(names, (*count + 1) * sizeof(*names));
+			if (more) {
+				names = more;
+				memcpy(names[(*count)++], name, sizeof(name));
+			}
+			free(found[i]);
+		}
+		if (files >= 0)
+			free(found);
+	}
+	return names;
+}
+
+/* ---- What ---- */
+
+/* The first mandatory slot that the table leaves empty; NULL: none. */
+static const char *find_gap(const struct collet_transport *table)
+{
+	if (!table->reaches)
+		return "reaches";
+	if (!table->open)
+		return "open";
+	if (!table->opening)
+		return "opening";
+	if (!table->close)
+		return "close";
+	if (!table->post_send)
+		return "post_send";
+	if (!table->post_recv)
+		return "post_recv";
+	if (!table->release)
+		return "release";
+	if (!table->progress)
+		return "progress";
+	if (!table->peek)
+		return "peek";
+	if (!table->arm)
+		return "arm";
+	if (!table->disarm)
+		return "disarm";
+	if (!table->device_open != !table->device_close)
+		return table->device_open ? "device_close" : "device_open";
+	if (!table->memory_register != !table->memory_deregister)
+		return table->memory_register ? "memory_deregister" : "memory_register";
+	if (!table->send_now != !table->recv_now)
+		return table->send_now ? "recv_now" : "send_now";
+	if (table->takes_gpu && !table->memory_register)
+		return "memory_register";
+	return table->memory_register && !table->device_open ? "device_open" : NULL;
+}
+
+/* Takes over what the module exports, if it can be used. */
+static collet_status take_table(struct collet_transport *own, const struct collet_transport *table, const char *name,
+	const char *file)
+{
+	/* Of another version nothing but this is known. */
+	if (table->version != COLLET_TRANSPORT_VERSION)
+		return collet_fail(COLLET_ERR_CONFIG,
+			"%s is for version %u of the transport contract, this library has version %d; one of the two "
+			"must be built anew",
+			file, table->version, COLLET_TRANSPORT_VERSION);
+	if (table->bytes < FIRST_BYTES)
+		return collet_fail(COLLET_ERR_CONFIG, "%s is broken: its table has %u bytes, of at least %d", file,
+			table->bytes, FIRST_BYTES);
+	memset(own, 0, sizeof(*own));
+	memcpy(own, table, table->bytes < sizeof(*own) ? table->bytes : sizeof(*own));
+	if (!own->name || strcmp(own->name, name) != 0)
+		return collet_fail(COLLET_ERR_CONFIG, "%s is broken: by its table it is \"%s\"", file,
+			own->name ? own->name : "");
+	if (own->conduit_bytes < sizeof(struct collet_conduit))
+		return collet_fail(COLLET_ERR_CONFIG,
+			"%s is broken: a conduit of %zu bytes has no room for its head of %zu", file,
+			own->conduit_bytes, sizeof(struct collet_conduit));
+	const char *gap = find_gap(own);
+	if (gap)
+		return collet_fail(COLLET_ERR_CONFIG, "%s is broken: %s is missing", file, gap);
+	return COLLET_OK;
+}
+
+static collet_status load_file(struct collet_offer *offer, const char *name, const char *file)
+{
+	(void)dlerror();
+	void *module = dlopen(file, RTLD_NOW | RTLD_LOCAL);
+	if (!module) {
+		const char *why = dlerror();
+		return collet_fail(COLLET_ERR_CONFIG, "%s cannot be loaded: %s", file, why ? why : "no reason given");
+	}
+	const struct collet_transport *table = dlsym(module, COLLET_TRANSPORT_SYMBOL);
+	const collet_status status = table ? take_table(&offer->own, table, name, file) :
+		collet_fail(COLLET_ERR_CONFIG, "%s is no transport module: it does not export " COLLET_TRANSPORT_SYMBOL,
+			file);
+	if (status == COLLET_OK)
+		offer->module = module;
+	else
+		dlclose(module);
+	return status;
+}
+
+/* That there is no such file anywhere. */
+static collet_status say_none(const char *name)
+{
+	char folders[512] = "", built[128] = "", folder[PATH_MAX];
+	for (uint32_t f = 0; collet_module_folder(f, folder, sizeof(folder)); f++) {
+		strncat(folders, f ? ", " : "", sizeof(folders) - strlen(folders) - 1);
+		strncat(folders, folder, sizeof(folders) - strlen(folders) - 1);
+	}
+	for (uint32_t i = 0; collet_transports[i]; i++) {
+		strncat(built, i ? ", " : "", sizeof(built) - strlen(built) - 1);
+		strncat(built, collet_transports[i]->name, sizeof(built) - strlen(built) - 1);
+	}
+	return collet_fail(COLLET_ERR_CONFIG,
+		"there is no transport \"%s\": this build has %s, and no %s%s%s is in %s; see COLLET_TRANSPORT_PATH",
+		name, built, file_head, name, file_tail, folders);
+}
+
+collet_status collet_module_load(struct collet_offer *offer, const char *name, const struct collet_log *log)
+{
+	char folder[PATH_MAX], file[PATH_MAX + 64], first[COLLET_ERROR_BYTES] = "";
+	for (uint32_t f = 0; collet_module_folder(f, folder, sizeof(folder)); f++) {
+		char checked[COLLET_TRANSPORT_NAME_BYTES];
+		snprintf(file, sizeof(file), "%s/%s%s%s", folder, file_head, name, file_tail);
+		if (!name_of(file + strlen(folder) + 1, checked))
+			break;  /* no name of a module; a '/' in it must lead nowhere */
+		if (access(file, F_OK) != 0)
+			continue;
+		if (load_file(offer, name, file) == COLLET_OK) {
+			collet_log(log, COLLET_LOG_DEBUG, "transport %s is %s", name, file);
+			return COLLET_OK;
+		}
+		collet_log(log, COLLET_LOG_INFO, "%s", collet_last_error());
+		if (!first[0])
+			snprintf(first, sizeof(first), "%s", collet_last_error());
+	}
+	return first[0] ? collet_fail_again(COLLET_ERR_CONFIG, first) : say_none(name);
+}

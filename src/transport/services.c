@@ -1,0 +1,30 @@
+/* What transports may call, built in or not: a module finds no symbol of the library, only this table. */
+#include "core/config.h"
+#include "core/status.h"
+#include "transport/arena.h"
+#include "transport/registry.h"
+
+static bool logs(const struct collet_log *log, enum collet_log_level level)
+{
+	return log && level != COLLET_LOG_NONE && level <= log->level;
+}
+
+static void arena_span(const struct collet_arena *arena, void **first, uint64_t *bytes, int *fd)
+{
+	*first = arena->base;
+	*bytes = arena->bytes;
+	*fd = arena->fd;
+}
+
+const struct collet_host collet_host_functions = {
+	.bytes = sizeof(struct collet_host),
+	.version = COLLET_TRANSPORT_VERSION,
+	.fail = collet_fail,
+	.last_error = collet_last_error,
+	.log = collet_log,
+	.logs = logs,
+	.option = collet_env,
+	.arena_span = arena_span,
+	.arena_alloc = collet_arena_alloc,
+	.arena_free = collet_arena_free,
+};

@@ -1,0 +1,81 @@
+/* Bytes in the words of cells: small messages travel there. Words are copied whole, the last one in as few parts as its
+ * bytes need, since a call of memcpy() for a handful of bytes costs more than all the rest. */
+#ifndef COLLET_TRANSPORT_SHM_SHM_PAYLOAD_H
+#define COLLET_TRANSPORT_SHM_SHM_PAYLOAD_H
+
+#include <string.h>
+
+#include "transport/shm/shm_region.h"
+
+/* How many cells a message of so many bytes takes. */
+static inline unsigned shm_inline_cells(uint64_t bytes)
+{
+	return bytes <= SHM_CELL_BYTES ? 1
+				       : 1 + (unsigned)((bytes - SHM_CELL_BYTES + SHM_REST_BYTES - 1) / SHM_REST_BYTES);
+}
+
+/* Fewer than 8 bytes. */
+static inline uint64_t shm_load_tail(const unsigned char *from, size_t bytes)
+{
+	uint64_t word = 0;
+	unsigned bits = 0;
+	if (bytes & 4) {
+		uint32_t part;
+		memcpy(&part, from, 4);
+		word = part;
+		bits = 32;
+		from += 4;
+	}
+	if (bytes & 2) {
+		uint16_t part;
+		memcpy(&part, from, 2);
+		word |= (uint64_t)part << bits;
+		bits += 16;
+		from += 2;
+	}
+	if (bytes & 1)
+		word |= (uint64_t)*from << bits;
+	return word;
+}
+
+static inline void shm_store_tail(unsigned char *to, uint64_t word, size_t bytes)
+{
+	if (bytes & 4) {
+		const uint32_t part = (uint32_t)word;
+		memcpy(to, &part, 4);
+		word >>= 32;
+		to += 4;
+	}
+	if (bytes & 2) {
+		const uint16_t part = (uint16_t)word;
+		memcpy(to, &part, 2);
+		word >>= 16;
+		to += 2;
+	}
+	if (bytes & 1)
+		*to = (unsigned char)word;
+}
+
+/* Into the words of a cell from `word` on; as many bytes as they hold at most. */
+static inline void shm_put_bytes(struct shm_cell *cell, unsigned word, const unsigned char *from, size_t bytes)
+{
+	for (; bytes >= 8; bytes -= 8, from += 8, word++) {
+		uint64_t value;
+		memcpy(&value, from, 8);
+		atomic_store_explicit(&cell->word[word], value, memory_order_relaxed);
+	}
+	if (bytes)
+		atomic_store_explicit(&cell->word[word], shm_load_tail(from, bytes), memory_order_relaxed);
+}
+
+static inline void shm_get_bytes(const struct shm_cell *cell, unsigned word, unsigned char *to, size_t bytes)
+{
+	for (; bytes >= 8; bytes -= 8, to += 8, word++) {
+		const uint64_t value = atomic_load_explicit(&cell->word[word], memory_order_relaxed);
+		memcpy(to, &value, 8);
+	}
+	if (bytes)
+		shm_store_tail(to, atomic_load_explicit(&cell->word[word], memory_order_relaxed), bytes);
+}
+
+#endif

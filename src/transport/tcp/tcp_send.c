@@ -1,0 +1,143 @@
+/* tcp, sending: headers and payloads of the queued messages, gathered into one system call. */
+#include <assert.h>
+#include <errno.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+
+#include "transport/tcp/tcp_endpoint.h"
+
+uint32_t collet_tcp_check(const struct collet_message *message)
+{
+	/* Odd multipliers spread every bit upwards; nobody is kept out by this, only noise is. */
+	uint64_t mixed = message->signature * UINT64_C(0x9e3779b97f4a7c15);
+	mixed = (mixed ^ mixed >> 32 ^ message->sequence) * UINT64_C(0xbf58476d1ce4e5b9);
+	mixed = (mixed ^ mixed >> 32 ^ message->bytes) * UINT64_C(0x94d049bb133111eb);
+	return (uint32_t)(mixed >> 32);
+}
+
+struct batch {
+	uint8_t staged[TCP_BATCH * sizeof(struct tcp_header) + TCP_STAGED_BYTES];  /* headers and small payloads */
+	size_t staged_bytes;
+	struct iovec parts[2 * TCP_BATCH];
+	size_t part_count;
+	size_t bytes;
+};
+
+static void add_part(struct batch *batch, void *data, size_t bytes)
+{
+	batch->parts[batch->part_count++] = (struct iovec){ .iov_base = data, .iov_len = bytes };
+	batch->bytes += bytes;
+}
+
+/* Behind what was staged before, if that is the last part; the kernel takes one part faster than two. */
+static void add_copy(struct batch *batch, const void *data, size_t bytes)
+{
+	uint8_t *place = batch->staged + batch->staged_bytes;
+	assert(bytes <= sizeof(batch->staged) - batch->staged_bytes);
+	memcpy(place, data, bytes);
+	batch->staged_bytes += bytes;
+	struct iovec *last = batch->part_count ? &batch->parts[batch->part_count - 1] : NULL;
+	if (last && (uint8_t *)last->iov_base + last->iov_len == place) {
+		last->iov_len += bytes;
+		batch->bytes += bytes;
+	} else {
+		add_part(batch, place, bytes);
+	}
+}
+
+/* What is left of the first send, and as many after it as fit. */
+static void gather(const struct tcp_conduit *tcp, struct batch *batch)
+{
+	uint64_t done = tcp->sent;
+	const struct collet_transfer *send = tcp->sends.first;
+	batch->staged_bytes = batch->part_count = batch->bytes = 0;
+	for (size_t i = 0; i < TCP_BATCH && send && batch->bytes < TCP_MOVE_BYTES; i++, send = send->next, done = 0) {
+		uint64_t payload_done = 0;
+		if (done < sizeof(struct tcp_header)) {
+			const struct tcp_header header = {
+				.magic = tcp->says_ahead ? TCP_AHEAD_MAGIC : TCP_MESSAGE_MAGIC,
+				.cpu = tcp->near ? (uint16_t)tcp->wake->cpu : 0,
+				.check = collet_tcp_check(&send->message),
+				.message = send->message};
+			add_copy(batch, (const uint8_t *)&header + done, sizeof(header) - done);
+		} else {
+			payload_done = done - sizeof(struct tcp_header);
+		}
+		const uint64_t left = send->message.bytes - payload_done;
+		/* Headers to come have their place. */
+		const size_t taken = batch->staged_bytes + (TCP_BATCH - 1 - i) * sizeof(struct tcp_header);
+		if (left > TCP_STAGED_MOST || left > sizeof(batch->staged) - taken)
+			add_part(batch, (uint8_t *)send->data + payload_done,
+				left < TCP_MOVE_BYTES ? left : TCP_MOVE_BYTES);
+		else if (left)  /* data may be NULL */
+			add_copy(batch, (const uint8_t *)send->data + payload_done, left);
+	}
+}
+
+static ssize_t write_batch(int socket, struct batch *batch)
+{
+	enum { FLAGS = MSG_DONTWAIT | MSG_NOSIGNAL };
+	if (batch->part_count == 1)
+		return send(socket, batch->parts[0].iov_base, batch->parts[0].iov_len, FLAGS);
+	const struct msghdr message = { .msg_iov = batch->parts, .msg_iovlen = batch->part_count };
+	return sendmsg(socket, &message, FLAGS);
+}
+
+/* bytes more have gone out: hands back the sends that are complete. */
+static uint32_t account(struct tcp_conduit *tcp, size_t bytes)
+{
+	struct collet_conduit *conduit = &tcp->conduit;
+	uint32_t settled = 0;
+	tcp->sent += bytes;
+	while (tcp->sends.first) {
+		const uint64_t payload = tcp->sends.first->message.bytes;
+		if (tcp->sent < sizeof(struct tcp_header) || tcp->sent - sizeof(struct tcp_header) < payload)
+			break;
+		tcp->sent -= sizeof(struct tcp_header) + payload;
+		conduit->stats.bytes_sent += payload;
+		conduit->stats.messages_sent++;
+		collet_transfer_queue_settle(&tcp->sends, conduit, COLLET_OK);
+		settled++;
+	}
+	return settled;
+}
+
+/* The connection is broken for sending, yet what the peer sent before may have come: a peer that has finished its calls
+ * and left did deliver its last messages. */
+static uint32_t broken(struct tcp_conduit *tcp, int error)
+{
+	uint32_t settled = 0;
+	size_t moved = 1;
+	while (tcp->conduit.status == COLLET_OK && tcp->receives.first && moved)
+		settled += collet_tcp_receive(tcp, &moved);
+	if (tcp->conduit.status == COLLET_OK)
+		settled += collet_tcp_lost(tcp, "sending", error);
+	return settled;
+}
+
+uint32_t collet_tcp_send(struct tcp_conduit *tcp)
+{
+	uint32_t settled = 0;
+	for (size_t moved = 0; tcp->sends.first && moved < TCP_MOVE_BYTES;) {
+		struct batch batch;
+		if (tcp->sent == 0)
+			collet_tcp_ahead_judge(tcp, tcp->sends.first->message.bytes);
+		gather(tcp, &batch);
+		tcp->conduit.stats.system_calls++;
+		const ssize_t written = write_batch(tcp->socket, &batch);
+		if (written < 0) {
+			if (errno == EINTR)
+				continue;
+			if (errno == EAGAIN || errno == EWOULDBLOCK || errno == ENOBUFS)
+				break;
+			return settled + broken(tcp, errno);
+		}
+		collet_tcp_ahead_sent(tcp);
+		settled += account(tcp, (size_t)written);
+		moved += (size_t)written;
+		if ((size_t)written < batch.bytes)  /* the socket is full: asking again would only say so */
+			break;
+	}
+	return settled;
+}

@@ -1,0 +1,444 @@
+/* verbs, adapters: which ports a rank uses. Those of COLLET_VERBS_DEVICES, else the active ones that are near its
+ * cores, at most RAILS_MOST; several carry parts of each large message. */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "verbs_endpoint.h"
+
+enum { CANDIDATES_MOST = 32, GIDS_MOST = 256 };
+
+/* What a rank puts on its card. */
+struct card {
+	uint8_t version;                 /* of the protocol */
+	uint8_t networks;                /* enum verbs_network */
+};
+enum { CARD_VERSION = 3 };
+
+/* ---- Ports -------------------------------------------------------------------------------------------------- */
+
+const char *collet_verbs_gid_text(const uint8_t gid[16], char *text, size_t bytes)
+{
+	static const uint8_t mapped[12] = { [10] = 0xff, [11] = 0xff };
+	if (memcmp(gid, mapped, sizeof(mapped)) == 0)
+		snprintf(text, bytes, "%u.%u.%u.%u", gid[12], gid[13], gid[14], gid[15]);
+	else if (!inet_ntop(AF_INET6, gid, text, (socklen_t)bytes))
+		snprintf(text, bytes, "?");
+	return text;
+}
+
+const char *collet_verbs_adapter_name(const struct verbs_adapter *adapter, char *text, size_t bytes)
+{
+	char gid[INET6_ADDRSTRLEN];
+	collet_verbs_gid_text(adapter->gid.raw, gid, sizeof(gid));
+	if (adapter->network == NETWORK_IWARP)
+		snprintf(text, bytes, "%s port %u (%s)", adapter->name, adapter->port, gid);
+	else
+		snprintf(text, bytes, "%s port %u, GID %u (%s)", adapter->name, adapter->port, adapter->gid_index, gid);
+	return text;
+}
+
+/* How willingly a GID is taken; 0: not at all. Routed addresses first: RoCE v2 of a link-local one stays in its
+ * segment, and RoCE v1 passes no router and few firewalls of today. */
+static unsigned worth(const struct ibv_gid_entry *entry)
+{
+	static const uint8_t none[16], mapped[12] = { [10] = 0xff, [11] = 0xff };
+	const uint8_t *gid = entry->gid.raw;
+	if (memcmp(gid, none, sizeof(none)) == 0)
+		return 0;
+	unsigned address = 1;            /* IPv6, global */
+	if (memcmp(gid, mapped, sizeof(mapped)) == 0)
+		address = gid[12] == 169 && gid[13] == 254 ? 0 : 2;
+	else if (gid[0] == 0xfe && (gid[1] & 0xc0) == 0x80)
+		address = 0;
+	return 1 + address + (entry->gid_type == IBV_GID_TYPE_ROCE_V2 ? 3 : 0);
+}
+
+/* Of this port: the option's, or the best. False: there is none. */
+static bool choose_gid(struct verbs_adapter *adapter, int wanted)
+{
+	struct ibv_gid_entry *entries = calloc(GIDS_MOST, sizeof(*entries));
+	const ssize_t count = entries ? ibv_query_gid_table(adapter->context, entries, GIDS_MOST, 0) : 0;
+	unsigned best = 0;
+	for (ssize_t i = 0; i < count; i++) {
+		if (entries[i].port_num != adapter->port)
+			continue;
+		const unsigned value = worth(&entries[i]);
+		if (wanted >= 0 ? entries[i].gid_index != (uint32_t)wanted : value <= best)
+			continue;
+		best = value ? value : 1;
+		adapter->gid = entries[i].gid;
+		adapter->gid_index = (uint8_t)entries[i].gid_index;
+	}
+	free(entries);
+	return best != 0;
+}
+
+/* In Mb/s, of one lane's speed and the number of lanes as verbs encode them. */
+static uint32_t rate(const struct ibv_port_attr *port)
+{
+	static const uint32_t speeds[] = { 2500, 5000, 10000, 10000, 14000, 25000, 50000, 100000, 200000 };
+	static const uint32_t widths[] = { 1, 4, 8, 12, 2 };
+	const unsigned speed = port->active_speed ? (unsigned)__builtin_ctz(port->active_speed) : 0;
+	const unsigned width = port->active_width ? (unsigned)__builtin_ctz(port->active_width) : 0;
+	return (speed < 9 ? speeds[speed] : speeds[8]) * (width < 5 ? widths[width] : 1);
+}
+
+bool collet_verbs_adapter_active(const struct verbs_adapter *adapter)
+{
+	struct ibv_port_attr port;
+	/* Pairs with the store when the device told it. */
+	if (atomic_load_explicit(&adapter->fatal, memory_order_acquire))
+		return false;
+	return ibv_query_port(adapter->context, adapter->port, &port) == 0 && port.state == IBV_PORT_ACTIVE;
+}
+
+/* Is the device near a core on which this thread may run? Virtual ones are near everything, and so is what the system
+ * tells nothing of. */
+static bool is_near(const char *name)
+{
+	char path[300], text[4096] = "";
+	snprintf(path, sizeof(path), "/sys/class/infiniband/%s/device/local_cpulist", name);
+	FILE *file = fopen(path, "re");
+	if (!file)
+		return true;
+	const bool told = fgets(text, sizeof(text), file);
+	fclose(file);
+	cpu_set_t mine;
+	if (!told || sched_getaffinity(0, sizeof(mine), &mine) != 0)
+		return true;
+	for (char *at = text; *at >= '0' && *at <= '9';) {
+		const unsigned long first = strtoul(at, &at, 10);
+		const unsigned long last = *at == '-' ? strtoul(at + 1, &at, 10) : first;
+		for (unsigned long cpu = first; cpu <= last && cpu < CPU_SETSIZE; cpu++)
+			if (CPU_ISSET(cpu, &mine))
+				return true;
+		at += *at == ',';
+	}
+	return false;
+}
+
+/* Is "name" or "name:port" in the comma-separated list? NULL lists all. */
+static bool listed(const char *list, const char *name, uint8_t port)
+{
+	if (!list)
+		return true;
+	const size_t length = strlen(name);
+	for (const char *at = list;; at++) {
+		const size_t item = strcspn(at, ",");
+		if (item >= length && strncmp(at, name, length) == 0 &&
+			(item == length || (at[length] == ':' && strtoul(at + length + 1, NULL, 10) == port)))
+			return true;
+		at += item;
+		if (!*at)
+			return false;
+	}
+}
+
+/* ---- Choosing ----------------------------------------------------------------------------------------------- */
+
+struct candidate {
+	struct verbs_adapter adapter;
+	bool near;
+};
+
+/* What was looked at and not taken, for the error's sentence. */
+struct refusals {
+	char text[400];
+	size_t used;
+};
+
+static void refuse(struct refusals *refusals, const char *name, unsigned port, const char *why)
+{
+	const int more = snprintf(refusals->text + refusals->used, sizeof(refusals->text) - refusals->used,
+		"%s%s port %u %s", refusals->used ? ", " : "", name, port, why);
+	if (more > 0 && refusals->used + (size_t)more < sizeof(refusals->text))
+		refusals->used += (size_t)more;
+	else
+		refusals->text[refusals->used] = '\0';
+}
+
+/* What its network knows it by; false: there is nothing. */
+static bool find_address(struct collet_device *device, struct verbs_adapter *adapter, struct refusals *refusals)
+{
+	const int wanted = device->options.gid_index;
+	const char *why = NULL;
+	if (adapter->network == NETWORK_IWARP)
+		why = collet_verbs_iwarp_address(device, adapter);
+	else if (!choose_gid(adapter, wanted))
+		why = wanted < 0 ? "has no GID" : "has no such GID";
+	if (why)
+		refuse(refusals, adapter->name, adapter->port, why);
+	return !why;
+}
+
+static enum verbs_network network_of(const struct ibv_context *context, const struct ibv_port_attr *port)
+{
+	if (context->device->transport_type == IBV_TRANSPORT_IWARP)
+		return NETWORK_IWARP;
+	return port->link_layer == IBV_LINK_LAYER_ETHERNET ? NETWORK_ROCE : NETWORK_INFINIBAND;
+}
+
+static bool look_at_port(struct collet_device *device, struct ibv_context *context,
+	const struct ibv_device_attr *limits, uint8_t number, struct refusals *refusals, struct candidate *found)
+{
+	const char *name = ibv_get_device_name(context->device);
+	struct ibv_port_attr port;
+	if (ibv_query_port(context, number, &port) != 0) {
+		refuse(refusals, name, number, "cannot be asked");
+		return false;
+	}
+	if (port.state != IBV_PORT_ACTIVE) {
+		refuse(refusals, name, number, ibv_port_state_str(port.state));
+		return false;
+	}
+	struct verbs_adapter *adapter = &found->adapter;
+	*adapter = (struct verbs_adapter){ .context = context,
+		.port = number,
+		.network = network_of(context, &port),
+		.lid = port.lid,
+		.mtu = port.active_mtu,
+		.rate_mbps = rate(&port),
+		.message_most = port.max_msg_sz,
+		.limits = *limits };
+	snprintf(adapter->name, sizeof(adapter->name), "%s", name);
+	return find_address(device, adapter, refusals);
+}
+
+/* All ports that would do. A context stays open if one of its ports is among them. */
+static uint32_t look_at_devices(struct collet_device *device, struct ibv_device **devices, const char *list,
+	struct refusals *refusals, struct candidate *candidates)
+{
+	uint32_t count = 0;
+	for (; *devices; devices++) {
+		const char *name = ibv_get_device_name(*devices);
+		const enum ibv_transport_type type = (*devices)->transport_type;
+		if (type != IBV_TRANSPORT_IB && type != IBV_TRANSPORT_IWARP) {
+			refuse(refusals, name, 1, "is no InfiniBand, RoCE or iWARP device");
+			continue;
+		}
+		struct ibv_context *context = ibv_open_device(*devices);
+		if (!context) {
+			refuse(refusals, name, 1, strerror(errno));
+			continue;
+		}
+		struct ibv_device_attr limits = { 0 };
+		const uint32_t before = count;
+		if (ibv_query_device(context, &limits) == 0)
+			for (unsigned port = 1; port <= limits.phys_port_cnt && count < CANDIDATES_MOST; port++) {
+				if (!listed(list, name, (uint8_t)port) ||
+					!look_at_port(
+						device, context, &limits, (uint8_t)port, refusals, &candidates[count]))
+					continue;
+				candidates[count++].near = is_near(name);
+			}
+		if (count == before)
+			ibv_close_device(context);
+	}
+	return count;
+}
+
+static bool is_iwarp(const struct candidate *candidate)
+{
+	return candidate->adapter.network == NETWORK_IWARP;
+}
+
+static void take(struct collet_device *device, struct candidate *candidate)
+{
+	device->iwarp = is_iwarp(candidate);
+	device->adapters[device->adapter_count++] = candidate->adapter;
+	candidate->adapter.context = NULL;
+}
+
+/* Takes those named, in the order in which they were named; else the near ones, beginning with another one on each rank
+ * so that the ranks of a host share them. iWARP moves bytes in another way, so a rank has nothing but it or nothing of
+ * it: as the first named one is; else it comes last. Whatever is not taken is left in candidates. */
+static void choose(struct collet_device *device, const char *list, uint32_t rank, struct candidate *candidates,
+	uint32_t count)
+{
+	if (list) {
+		for (const char *at = list;; at++) {
+			const size_t item = strcspn(at, ",");
+			char one[64];
+			snprintf(one, sizeof(one), "%.*s", (int)(item < 63 ? item : 63), at);
+			for (uint32_t i = 0; i < count && device->adapter_count < RAILS_MOST; i++) {
+				const struct verbs_adapter *adapter = &candidates[i].adapter;
+				if (!adapter->context || !listed(one, adapter->name, adapter->port) ||
+					(device->adapter_count && device->iwarp != is_iwarp(&candidates[i])))
+					continue;
+				take(device, &candidates[i]);
+			}
+			at += item;
+			if (!*at)
+				return;
+		}
+	}
+	bool any_near = false, iwarp = true;
+	for (uint32_t i = 0; i < count; i++)
+		iwarp &= is_iwarp(&candidates[i]);
+	for (uint32_t i = 0; i < count; i++)
+		any_near |= candidates[i].near && is_iwarp(&candidates[i]) == iwarp;
+	for (uint32_t i = 0; i < count && device->adapter_count < RAILS_MOST; i++) {
+		struct candidate *candidate = &candidates[(i + rank) % count];
+		if ((candidate->near || !any_near) && is_iwarp(candidate) == iwarp)
+			take(device, candidate);
+	}
+}
+
+static bool is_chosen(const struct collet_device *device, const struct ibv_context *context)
+{
+	for (uint32_t i = 0; i < device->adapter_count; i++)
+		if (device->adapters[i].context == context)
+			return true;
+	return false;
+}
+
+static void close_others(const struct collet_device *device, struct candidate *candidates, uint32_t count)
+{
+	for (uint32_t i = 0; i < count; i++) {
+		struct ibv_context *context = candidates[i].adapter.context;
+		if (!context || is_chosen(device, context))
+			continue;
+		for (uint32_t later = i; later < count; later++)
+			if (candidates[later].adapter.context == context)
+				candidates[later].adapter.context = NULL;
+		ibv_close_device(context);
+	}
+}
+
+static collet_status protect(struct collet_device *device)
+{
+	for (uint32_t i = 0; i < device->adapter_count; i++) {
+		struct verbs_adapter *adapter = &device->adapters[i];
+		adapter->protection = ibv_alloc_pd(adapter->context);
+		if (!adapter->protection)
+			return device->host->fail(COLLET_ERR_TRANSPORT, "verbs: no protection domain on %s: %s",
+				adapter->name, strerror(errno));
+	}
+	return COLLET_OK;
+}
+
+static const char *network_name(enum verbs_network network)
+{
+	return network == NETWORK_IWARP ? "iWARP" : network == NETWORK_ROCE ? "RoCE" : "InfiniBand";
+}
+
+/* What adapters made of software say of their rate is made up. */
+static bool is_hardware(const struct verbs_adapter *adapter)
+{
+	char path[300];
+	snprintf(path, sizeof(path), "/sys/class/infiniband/%s/device", adapter->name);
+	return access(path, F_OK) == 0;
+}
+
+static void describe(const struct collet_device *device, struct collet_device_info *info)
+{
+	struct card card = { .version = CARD_VERSION };
+	size_t used = 0;
+	for (uint32_t i = 0; i < device->adapter_count; i++) {
+		const struct verbs_adapter *adapter = &device->adapters[i];
+		char gid[INET6_ADDRSTRLEN];
+		const int more = snprintf(info->text + used, sizeof(info->text) - used, "%s%s:%u %s %s %u Gb/s",
+			i ? ", " : "", adapter->name, adapter->port, network_name(adapter->network),
+			collet_verbs_gid_text(adapter->gid.raw, gid, sizeof(gid)), adapter->rate_mbps / 1000);
+		if (more > 0 && used + (size_t)more < sizeof(info->text))
+			used += (size_t)more;
+		card.networks |= (uint8_t)adapter->network;
+		info->link_mbps += is_hardware(adapter) ? adapter->rate_mbps : 0;
+	}
+	memcpy(info->card, &card, sizeof(card));
+	info->card_bytes = sizeof(card);
+}
+
+static collet_status fill(struct collet_device *device, const struct collet_device_config *config)
+{
+	const struct collet_host *host = config->host;
+	const char *list = host->option("COLLET_VERBS_DEVICES");
+	collet_status status = collet_verbs_read_options(host, &device->options);
+	if (status != COLLET_OK)
+		return status;
+	int device_count = 0;
+	struct ibv_device **devices = ibv_get_device_list(&device_count);
+	if (!devices || device_count == 0) {
+		if (devices)
+			ibv_free_device_list(devices);
+		return host->fail(COLLET_ERR_UNSUPPORTED,
+			"verbs: there is no RDMA device (is a driver loaded, and /dev/infiniband there for us?)");
+	}
+	struct candidate candidates[CANDIDATES_MOST];
+	struct refusals refusals = { 0 };
+	const uint32_t count = look_at_devices(device, devices, list, &refusals, candidates);
+	ibv_free_device_list(devices);
+	choose(device, list, config->self->rank, candidates, count);
+	close_others(device, candidates, count);
+	if (device->adapter_count == 0)
+		return host->fail(COLLET_ERR_UNSUPPORTED, "verbs: no port to use%s%s (%s)",
+			list ? " among COLLET_VERBS_DEVICES=" : "", list ? list : "",
+			refusals.used ? refusals.text : "none is named so");
+	status = protect(device);
+	return status == COLLET_OK ? collet_verbs_watch_events(device) : status;
+}
+
+collet_status collet_verbs_device_open(struct collet_device **result, const struct collet_device_config *config,
+	struct collet_device_info *info)
+{
+	struct collet_device *device = calloc(1, sizeof(*device));
+	if (!device)
+		return config->host->fail(COLLET_ERR_MEMORY, "verbs: no memory for the list of adapters");
+	device->host = config->host;
+	device->log = config->log;
+	device->epoll_fd = config->wake->epoll_fd;
+	pthread_mutex_init(&device->lock, NULL);
+	const collet_status status = fill(device, config);
+	if (status != COLLET_OK) {
+		collet_verbs_device_close(device);
+		return status;
+	}
+	describe(device, info);
+	for (uint32_t i = 0; i < device->adapter_count; i++) {
+		char name[160];
+		config->host->log(config->log, COLLET_LOG_INFO, "verbs: rail %u is %s, %u Mb/s, MTU %u", i,
+			collet_verbs_adapter_name(&device->adapters[i], name, sizeof(name)),
+			device->adapters[i].rate_mbps, 128u << device->adapters[i].mtu);
+	}
+	*result = device;
+	return COLLET_OK;
+}
+
+void collet_verbs_leave_adapters(const struct collet_device *device)
+{
+	for (uint32_t i = 0; i < device->adapter_count; i++) {
+		bool again = false;
+		for (uint32_t before = 0; before < i; before++)
+			again |= device->adapters[before].context == device->adapters[i].context;
+		if (again)
+			continue;
+		close(device->adapters[i].context->async_fd);
+		close(device->adapters[i].context->cmd_fd);
+	}
+}
+
+void collet_verbs_device_close(struct collet_device *device)
+{
+	while (device->region_count)
+		collet_verbs_memory_deregister(device, device->regions[0]);
+	free(device->regions);
+	collet_verbs_unwatch_events(device);
+	for (uint32_t i = 0; i < device->adapter_count; i++) {
+		struct verbs_adapter *adapter = &device->adapters[i];
+		if (adapter->protection)
+			ibv_dealloc_pd(adapter->protection);
+		bool again = false;
+		for (uint32_t later = i + 1; later < device->adapter_count; later++)
+			again |= device->adapters[later].context == adapter->context;
+		if (!again)
+			ibv_close_device(adapter->context);
+	}
+	collet_verbs_unload_rdmacm(device->rdmacm);
+	pthread_mutex_destroy(&device->lock);
+	free(device);
+}

@@ -1,0 +1,135 @@
+/* verbs, asynchronous events: what adapters tell unasked. Ports go and come, devices and queue pairs break without a
+ * completion that would say so. Every event is logged; what is over ends the conduits concerned, in the event's words,
+ * and what may be over makes them ask their adapters at once instead of after a time of silence.
+ *
+ * The descriptors are in the rank's epoll set, so a sleeper wakes; whoever looks for its peer takes what is there, for
+ * all conduits of the device. */
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/epoll.h>
+
+#include "verbs_endpoint.h"
+
+/* Adapters may be ports of one device, which has one descriptor. */
+static bool is_first(const struct collet_device *device, uint32_t adapter)
+{
+	for (uint32_t i = 0; i < adapter; i++)
+		if (device->adapters[i].context == device->adapters[adapter].context)
+			return false;
+	return true;
+}
+
+collet_status collet_verbs_watch_events(struct collet_device *device)
+{
+	for (uint32_t i = 0; i < device->adapter_count; i++) {
+		if (!is_first(device, i))
+			continue;
+		const int fd = device->adapters[i].context->async_fd, flags = fcntl(fd, F_GETFL);
+		struct epoll_event event = { .events = EPOLLIN | EPOLLET, .data.ptr = device };
+		if (flags < 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK) != 0 ||
+			epoll_ctl(device->epoll_fd, EPOLL_CTL_ADD, fd, &event) != 0)
+			return device->host->fail(COLLET_ERR_TRANSPORT, "verbs: cannot watch events of %s: %s",
+				device->adapters[i].name, strerror(errno));
+	}
+	return COLLET_OK;
+}
+
+void collet_verbs_unwatch_events(struct collet_device *device)
+{
+	for (uint32_t i = 0; i < device->adapter_count; i++)
+		(void)epoll_ctl(device->epoll_fd, EPOLL_CTL_DEL, device->adapters[i].context->async_fd, NULL);
+}
+
+/* ---- One event ---------------------------------------------------------------------------------------------- */
+
+static void note_conduit(
+	struct verbs_conduit *verbs, const struct collet_device *device, uint32_t adapter, enum ibv_event_type type)
+{
+	device->host->log(device->log, COLLET_LOG_WARN, "verbs: %s, connection to rank %u, channel %u: %s",
+		device->adapters[adapter].name, verbs->conduit.peer, verbs->conduit.channel,
+		ibv_event_type_str(type));
+	/* Before the event is acknowledged: until then the conduit cannot go, since it destroys its queue pairs first.
+	 * Pairs with the load in collet_verbs_heed_events(). */
+	atomic_store_explicit(&verbs->event, (int)type + 1, memory_order_release);
+}
+
+/* Of the port, or of the whole device. */
+static void note_adapters(struct collet_device *device, uint32_t first, const struct ibv_async_event *event)
+{
+	const bool port = event->event_type != IBV_EVENT_DEVICE_FATAL;
+	const bool good = event->event_type == IBV_EVENT_PORT_ACTIVE;
+	for (uint32_t i = first; i < device->adapter_count; i++) {
+		struct verbs_adapter *adapter = &device->adapters[i];
+		char name[160];
+		if (adapter->context != device->adapters[first].context ||
+			(port && adapter->port != event->element.port_num))
+			continue;
+		device->host->log(device->log, good ? COLLET_LOG_INFO : COLLET_LOG_WARN, "verbs: %s: %s",
+			collet_verbs_adapter_name(adapter, name, sizeof(name)), ibv_event_type_str(event->event_type));
+		/* Pairs with the loads in collet_verbs_heed_events() and when a connection is opened. */
+		if (!port)
+			atomic_store_explicit(&adapter->fatal, true, memory_order_release);
+		if (event->event_type == IBV_EVENT_PORT_ERR)
+			atomic_fetch_add_explicit(&device->alarms, 1, memory_order_release);
+	}
+}
+
+static void note(struct collet_device *device, uint32_t adapter, const struct ibv_async_event *event)
+{
+	switch (event->event_type) {
+	case IBV_EVENT_QP_FATAL:
+	case IBV_EVENT_QP_REQ_ERR:
+	case IBV_EVENT_QP_ACCESS_ERR:
+	case IBV_EVENT_PATH_MIG_ERR:
+		note_conduit(event->element.qp->qp_context, device, adapter, event->event_type);
+		return;
+	case IBV_EVENT_CQ_ERR:
+		note_conduit(event->element.cq->cq_context, device, adapter, event->event_type);
+		return;
+	case IBV_EVENT_PORT_ERR:
+	case IBV_EVENT_PORT_ACTIVE:
+	case IBV_EVENT_DEVICE_FATAL: note_adapters(device, adapter, event); return;
+	default:
+		device->host->log(device->log, COLLET_LOG_INFO, "verbs: %s: %s", device->adapters[adapter].name,
+			ibv_event_type_str(event->event_type));
+	}
+}
+
+/* ---- All ---------------------------------------------------------------------------------------------------- */
+
+static void take_all(struct collet_device *device)
+{
+	/* Whoever has it registers memory, or does this. */
+	if (pthread_mutex_trylock(&device->lock) != 0)
+		return;
+	for (uint32_t i = 0; i < device->adapter_count; i++) {
+		struct ibv_async_event event;
+		while (is_first(device, i) && ibv_get_async_event(device->adapters[i].context, &event) == 0) {
+			note(device, i, &event);
+			ibv_ack_async_event(&event);
+		}
+	}
+	pthread_mutex_unlock(&device->lock);
+}
+
+bool collet_verbs_heed_events(struct verbs_conduit *verbs)
+{
+	char name[160];
+	take_all(verbs->device);
+	/* Pairs with the stores above. */
+	const int event = atomic_load_explicit(&verbs->event, memory_order_acquire);
+	if (event)
+		collet_verbs_lose(verbs, COLLET_ERR_TRANSPORT, "%s tells: %s",
+			collet_verbs_adapter_name(verbs->rails[0].adapter, name, sizeof(name)),
+			ibv_event_type_str((enum ibv_event_type)(event - 1)));
+	for (uint32_t r = 0; r < verbs->rail_count; r++)
+		if (atomic_load_explicit(&verbs->rails[r].adapter->fatal, memory_order_acquire))
+			collet_verbs_lose(verbs, COLLET_ERR_TRANSPORT, "%s tells: %s",
+				collet_verbs_adapter_name(verbs->rails[r].adapter, name, sizeof(name)),
+				ibv_event_type_str(IBV_EVENT_DEVICE_FATAL));
+	const uint32_t alarms = atomic_load_explicit(&verbs->device->alarms, memory_order_acquire);
+	const bool alarmed = alarms != verbs->alarms;
+	verbs->alarms = alarms;
+	return alarmed;
+}

@@ -1,0 +1,288 @@
+/* verbs, registration: which memory adapters may read and write.
+ *
+ * Registering pins pages and takes from some µs to ms. It is kept only for memory of which memory_register() has told
+ * that it is there and memory_deregister() will tell that it goes (collet_mem_alloc, collet_mem_register, the engine's
+ * staging). A registration of any other memory cannot be trusted later: if it was freed and its addresses are in use
+ * again, adapters would read and write the old pages. So that is registered for each transfer anew; what is sent, for
+ * reading only, since it may be memory that nobody may write.
+ *
+ * Ranges may overlap and nest. They are kept by their beginnings, each with the furthest end of all up to it, so that a
+ * search from the right place backwards may stop as soon as nothing before reaches far enough. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "verbs_endpoint.h"
+
+/* ---- The list ----------------------------------------------------------------------------------------------- */
+
+/* How many begin at or before first. */
+static size_t find(const struct collet_device *device, uintptr_t first)
+{
+	size_t low = 0, high = device->region_count;
+	while (low < high) {
+		const size_t middle = (low + high) / 2;
+		if (device->regions[middle]->first <= first)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return low;
+}
+
+static void measure_from(struct collet_device *device, size_t index)
+{
+	uintptr_t furthest = index ? device->regions[index - 1]->furthest : 0;
+	for (; index < device->region_count; index++) {
+		struct verbs_region *region = device->regions[index];
+		furthest = region->end > furthest ? region->end : furthest;
+		region->furthest = furthest;
+	}
+}
+
+/* One that holds all of it; NULL: none. */
+static struct verbs_region *search(const struct collet_device *device, uintptr_t first, uintptr_t end)
+{
+	for (size_t i = find(device, first); i > 0 && device->regions[i - 1]->furthest >= end; i--)
+		if (device->regions[i - 1]->end >= end)
+			return device->regions[i - 1];
+	return NULL;
+}
+
+/* ---- Pinning ------------------------------------------------------------------------------------------------ */
+
+static void unpin(struct collet_device *device, struct verbs_region *region)
+{
+	bool was = false;
+	for (uint32_t i = 0; i < device->adapter_count; i++) {
+		was |= region->registered[i] != NULL;
+		if (region->registered[i])
+			ibv_dereg_mr(region->registered[i]);
+		region->registered[i] = NULL;
+	}
+	if (was)
+		device->pinned_bytes -= region->end - region->first;
+}
+
+/* The ones least lately used go, as far as nobody uses them. */
+static void make_room(struct collet_device *device, uint64_t bytes)
+{
+	while (device->pinned_bytes && device->pinned_bytes + bytes > device->options.pinned_most) {
+		struct verbs_region *oldest = NULL;
+		for (size_t i = 0; i < device->region_count; i++) {
+			struct verbs_region *region = device->regions[i];
+			const bool idle = region->registered[0] && region->dmabuf < 0 && !region->users;
+			if (idle && (!oldest || region->used_at < oldest->used_at))
+				oldest = region;
+		}
+		if (!oldest)
+			return;
+		unpin(device, oldest);
+	}
+}
+
+static void warn(struct collet_device *device, uint64_t bytes, int error)
+{
+	if (device->warned)
+		return;
+	device->warned = true;
+	struct rlimit limit = { 0 };
+	char locked[64] = "";
+	if (error == ENOMEM && getrlimit(RLIMIT_MEMLOCK, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY)
+		snprintf(locked, sizeof(locked), "; ulimit -l is %llu KiB", (unsigned long long)limit.rlim_cur >> 10);
+	device->host->log(device->log, COLLET_LOG_WARN,
+		"verbs: cannot register %llu bytes: %s%s. Large messages are copied through small buffers, which is "
+		"slow; raise the limit of locked memory (ulimit -l unlimited, LimitMEMLOCK=infinity)",
+		(unsigned long long)bytes, strerror(error), locked);
+}
+
+static bool pin_range(struct collet_device *device, struct ibv_mr **registered, void *first, uint64_t bytes,
+	enum verbs_access access)
+{
+	for (uint32_t i = 0; i < device->adapter_count; i++) {
+		const struct verbs_adapter *adapter = &device->adapters[i];
+		errno = 0;
+		if (bytes <= adapter->limits.max_mr_size)
+			registered[i] = ibv_reg_mr(adapter->protection, first, bytes, access);
+		if (registered[i])
+			continue;
+		warn(device, bytes, errno ? errno : EFBIG);
+		while (i-- > 0) {
+			ibv_dereg_mr(registered[i]);
+			registered[i] = NULL;
+		}
+		return false;
+	}
+	return true;
+}
+
+static bool pin_dmabuf(struct collet_device *device, struct verbs_region *region)
+{
+	const uint64_t bytes = region->end - region->first;
+	for (uint32_t i = 0; i < device->adapter_count; i++) {
+		region->registered[i] = ibv_reg_dmabuf_mr(device->adapters[i].protection, region->dmabuf_offset, bytes,
+			region->first, region->dmabuf, ACCESS_WRITE);
+		if (!region->registered[i])
+			break;
+		if (i + 1 == device->adapter_count) {
+			device->pinned_bytes += bytes;
+			return true;
+		}
+	}
+	for (uint32_t i = 0; i < device->adapter_count && region->registered[i]; i++) {
+		ibv_dereg_mr(region->registered[i]);
+		region->registered[i] = NULL;
+	}
+	return false;
+}
+
+static bool pin(struct collet_device *device, struct verbs_region *region)
+{
+	const uint64_t bytes = region->end - region->first;
+	region->used_at = ++device->clock;
+	if (region->registered[0])
+		return true;
+	if (bytes > device->options.pinned_most)
+		return false;
+	make_room(device, bytes);
+	if (device->pinned_bytes + bytes > device->options.pinned_most ||
+		!pin_range(device, region->registered, (void *)region->first, bytes, ACCESS_WRITE))
+		return false;
+	device->pinned_bytes += bytes;
+	return true;
+}
+
+/* Nothing else can be registered of a GPU's memory than what a dma-buf has been given for. */
+static struct verbs_region *search_gpu(const struct collet_device *device, const void *data, uint64_t bytes)
+{
+	const uintptr_t first = (uintptr_t)data;
+	struct verbs_region *region = search(device, first, first + bytes);
+	return region && region->dmabuf >= 0 ? region : NULL;
+}
+
+/* ---- For transfers ------------------------------------------------------------------------------------------ */
+
+bool collet_verbs_use(struct collet_device *device, struct verbs_use *use, void *data, uint64_t bytes,
+	enum verbs_access access)
+{
+	const uintptr_t first = (uintptr_t)data;
+	*use = (struct verbs_use){ 0 };
+	pthread_mutex_lock(&device->lock);
+	struct verbs_region *region = search(device, first, first + bytes);
+	if (region && pin(device, region)) {
+		region->users++;
+		use->region = region;
+	}
+	const bool used = use->region || pin_range(device, use->own, data, bytes, access);
+	pthread_mutex_unlock(&device->lock);
+	return used;
+}
+
+bool collet_verbs_knows_gpu(struct collet_device *device, const void *data, uint64_t bytes)
+{
+	pthread_mutex_lock(&device->lock);
+	const bool known = search_gpu(device, data, bytes);
+	pthread_mutex_unlock(&device->lock);
+	return known;
+}
+
+bool collet_verbs_use_gpu(struct collet_device *device, struct verbs_use *use, const void *data, uint64_t bytes)
+{
+	*use = (struct verbs_use){ 0 };
+	pthread_mutex_lock(&device->lock);
+	use->region = search_gpu(device, data, bytes);
+	if (use->region)
+		use->region->users++;
+	pthread_mutex_unlock(&device->lock);
+	return use->region;
+}
+
+static void free_region(struct collet_device *device, struct verbs_region *region)
+{
+	unpin(device, region);
+	free(region);
+}
+
+void collet_verbs_unuse(struct collet_device *device, struct verbs_use *use)
+{
+	pthread_mutex_lock(&device->lock);
+	if (use->region && --use->region->users == 0 && use->region->gone)
+		free_region(device, use->region);
+	for (uint32_t i = 0; i < device->adapter_count; i++)
+		if (use->own[i])
+			ibv_dereg_mr(use->own[i]);
+	*use = (struct verbs_use){ 0 };
+	pthread_mutex_unlock(&device->lock);
+}
+
+/* ---- For the engine ----------------------------------------------------------------------------------------- */
+
+static bool insert(struct collet_device *device, struct verbs_region *region)
+{
+	if (device->region_count == device->region_capacity) {
+		const size_t capacity = device->region_capacity ? 2 * device->region_capacity : 64;
+		struct verbs_region **grown = realloc(device->regions, capacity * sizeof(struct verbs_region *));
+		if (!grown)
+			return false;
+		device->regions = grown;
+		device->region_capacity = capacity;
+	}
+	const size_t index = find(device, region->first);
+	memmove(device->regions + index + 1, device->regions + index,
+		(device->region_count - index) * sizeof(struct verbs_region *));
+	device->regions[index] = region;
+	device->region_count++;
+	measure_from(device, index);
+	return true;
+}
+
+collet_status collet_verbs_memory_register(
+	struct collet_device *device, const struct collet_memory *memory, void **registration)
+{
+	struct verbs_region *region = calloc(1, sizeof(*region));
+	if (!region)
+		return device->host->fail(COLLET_ERR_MEMORY, "verbs: no memory to describe a registration");
+	*region = (struct verbs_region){ .first = (uintptr_t)memory->first,
+		.end = (uintptr_t)memory->first + memory->bytes,
+		.dmabuf = memory->kind == COLLET_MEMORY_GPU ? memory->dmabuf : -1,
+		.dmabuf_offset = memory->dmabuf_offset };
+	pthread_mutex_lock(&device->lock);
+	/* A dma-buf is the caller's to close after this call, so its memory is registered now. */
+	collet_status status = COLLET_OK;
+	if (memory->kind == COLLET_MEMORY_GPU) {
+		if (memory->dmabuf < 0 || !pin_dmabuf(device, region))
+			status = device->host->fail(COLLET_ERR_UNSUPPORTED,
+				"verbs: %s does not register %llu bytes of GPU memory by a dma-buf: %s",
+				device->adapters[0].name, (unsigned long long)memory->bytes,
+				memory->dmabuf < 0 ? "there is none" : strerror(errno));
+	}
+	if (status == COLLET_OK && !insert(device, region))
+		status = device->host->fail(COLLET_ERR_MEMORY, "verbs: no memory to describe a registration");
+	if (status == COLLET_OK)
+		*registration = region;
+	else
+		free_region(device, region);
+	pthread_mutex_unlock(&device->lock);
+	return status;
+}
+
+void collet_verbs_memory_deregister(struct collet_device *device, void *registration)
+{
+	struct verbs_region *region = registration;
+	pthread_mutex_lock(&device->lock);
+	size_t index = find(device, region->first);
+	while (device->regions[index - 1] != region)
+		index--;
+	device->region_count--;
+	memmove(device->regions + index - 1, device->regions + index,
+		(device->region_count + 1 - index) * sizeof(struct verbs_region *));
+	measure_from(device, index - 1);
+	if (region->users)
+		region->gone = true;
+	else
+		free_region(device, region);
+	pthread_mutex_unlock(&device->lock);
+}
