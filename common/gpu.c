@@ -64,8 +64,9 @@ bool gpu_open(struct gpu *gpu, char why[GPU_WHY_BYTES])
 	}
 	const char *missing = find_functions(gpu);
 	if (missing)
-		snprintf(why, GPU_WHY_BYTES, "the CUDA driver is too old: it has no %.64s; CUDA %d.%d or newer is needed",
-			missing, GPU_OLDEST / 1000, GPU_OLDEST % 1000 / 10);
+		snprintf(why, GPU_WHY_BYTES,
+			"the CUDA driver is too old: it has no %.64s; CUDA %d.%d or newer is needed", missing,
+			GPU_OLDEST / 1000, GPU_OLDEST % 1000 / 10);
 	if (missing || !initialise(gpu, why)) {
 		gpu_close(gpu);
 		return false;

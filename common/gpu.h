@@ -88,9 +88,9 @@ const char *gpu_words(const struct gpu *gpu, gpu_result result, char words[GPU_W
  * one would not see it yet. */
 gpu_result gpu_put(const struct gpu *gpu, gpu_pointer to, const void *from, size_t bytes);
 
-/* How many GPUs a process started from this one would see: all of the host's, or those of CUDA_VISIBLE_DEVICES. Asked in
- * a child, as what the driver keeps (threads, files, memory) is no good to a process that is about to fork. 0: why says
- * what is missing. */
+/* How many GPUs a process started from this one would see: all of the host's, or those of CUDA_VISIBLE_DEVICES. Asked
+ * in a child, as what the driver keeps (threads, files, memory) is no good to a process that is about to fork. 0: why
+ * says what is missing. */
 unsigned gpu_count(char why[GPU_WHY_BYTES]);
 
 /* One of the GPUs, and this thread at work on it. Zeroed: none. */

@@ -6,7 +6,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "bootstrap/host.h"
+#include "bootstrap/identity.h"
 #include "comm/comm.h"
 #include "core/config.h"
 

@@ -7,8 +7,8 @@
 
 #include <pthread.h>
 
-#include "bootstrap/handshake.h"
 #include "bootstrap/link.h"
+#include "bootstrap/meet/handshake.h"
 #include "core/clock.h"
 
 /* What an epoll event is about: first member of everything that is registered. */

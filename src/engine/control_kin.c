@@ -9,7 +9,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "bootstrap/host.h"
+#include "bootstrap/identity.h"
 #include "engine/control_internal.h"
 
 /* What the dead one said last is to be heard first: it may have left in order. */

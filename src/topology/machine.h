@@ -5,7 +5,7 @@
 
 #include <collet/collet.h>
 
-#include "topology/spot.h"
+#include "topology/locality.h"
 
 enum {
 	COLLET_CPUS_MOST = 8192,                        /* the kernel's own limit */

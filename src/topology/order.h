@@ -6,7 +6,7 @@
 
 #include <collet/collet.h>
 
-#include "topology/spot.h"
+#include "topology/locality.h"
 
 struct collet_location {
 	uint64_t host;

@@ -8,7 +8,7 @@
 #include <pthread.h>
 
 #include "core/log.h"
-#include "topology/spot.h"
+#include "topology/locality.h"
 
 /* Every transport built in; NULL ends. */
 extern const struct collet_transport *const collet_transports[];

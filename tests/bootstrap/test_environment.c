@@ -10,8 +10,8 @@
 #include <cmocka.h>
 
 #include "bootstrap/bootstrap.h"
-#include "bootstrap/launchers.h"
-#include "bootstrap/store.h"
+#include "bootstrap/environment/launchers.h"
+#include "bootstrap/store/store.h"
 
 extern char **environ;
 

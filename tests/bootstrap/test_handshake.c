@@ -9,7 +9,7 @@
 
 #include <cmocka.h>
 
-#include "bootstrap/handshake.h"
+#include "bootstrap/meet/handshake.h"
 
 static const uint8_t key_a[32] = { 1, 2, 3 }, key_b[32] = { 1, 2, 4 };
 

@@ -15,8 +15,8 @@
 #include <cmocka.h>
 
 #include "bootstrap/address.h"
-#include "bootstrap/handshake.h"
 #include "bootstrap/link.h"
+#include "bootstrap/meet/handshake.h"
 #include "core/status.h"
 #include "engine/control.h"
 #include "world.h"

@@ -11,7 +11,7 @@
 #include <cmocka.h>
 
 #include "bootstrap/interface.h"
-#include "bootstrap/store.h"
+#include "bootstrap/store/store.h"
 #include "core/status.h"
 #include "world.h"
 

@@ -17,7 +17,7 @@
 
 #include "../bootstrap/world.h"
 #include "bootstrap/address.h"
-#include "bootstrap/handshake.h"
+#include "bootstrap/meet/handshake.h"
 #include "core/clock.h"
 #include "core/status.h"
 #include "engine/control.h"

@@ -1,9 +1,9 @@
 /* Sharing: a long message that is lent to its receiver's kernel, and goes one way, is moved by both ends at once. A
- * receive that is posted in time says in its line of shared memory where it wants the message (an offer, see shm_put.c);
- * from then on each end takes the next piece that nobody has taken. The receiver reads its pieces out of the sender's
- * memory, message by message; the sender, which waits, writes its own into the receiver's, of the message after the one
- * that the receiver comes to next, so that neither waits for the other. A sender that does something else takes none,
- * and the receiver reads everything, as ever.
+ * receive that is posted in time says in its line of shared memory where it wants the message (an offer, see
+ * shm_put.c); from then on each end takes the next piece that nobody has taken. The receiver reads its pieces out of
+ * the sender's memory, message by message; the sender, which waits, writes its own into the receiver's, of the message
+ * after the one that the receiver comes to next, so that neither waits for the other. A sender that does something else
+ * takes none, and the receiver reads everything, as ever.
  *
  * Both take pieces by raising one word of the line, which carries the message's number: so what is raised belongs to
  * the message for which the line was read. The receiver settles when what it has read and what the sender says that it

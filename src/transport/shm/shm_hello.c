@@ -1,4 +1,5 @@
-/* The messages by which two ends of an shm conduit open it (see shm_connect.c), with the descriptors that come along. */
+/* The messages by which two ends of an shm conduit open it (see shm_connect.c), with the descriptors that come
+ * along. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>

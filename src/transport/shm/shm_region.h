@@ -145,8 +145,8 @@ struct shm_side {
 	alignas(64) _Atomic uint32_t sleeping;
 	/* Set once: this end's memory must not be touched any more, and this end touches no more. */
 	alignas(64) _Atomic uint32_t closed;
-	/* See shm_trials.h, by kind and size of calls: what the last one took this end (ns a MiB; 0: there was none), and how
-	 * it sends if both do (enum shm_exchanges). */
+	/* See shm_trials.h, by kind and size of calls: what the last one took this end (ns a MiB; 0: there was none),
+	 * and how it sends if both do (enum shm_exchanges). */
 	alignas(64) _Atomic uint32_t took[SHM_WAY_CALLS];
 	_Atomic uint8_t exchanges[SHM_WAY_CALLS];
 };

@@ -1,5 +1,6 @@
-/* Learning which way is better: shm_trials.h decides, by what the engine says that calls have taken, here and, told through
- * shared memory, at the other end. All that is told is numbers by themselves, so it is read and written relaxed. */
+/* Learning which way is better: shm_trials.h decides, by what the engine says that calls have taken, here and, told
+ * through shared memory, at the other end. All that is told is numbers by themselves, so it is read and written
+ * relaxed. */
 #include "transport/shm/shm_endpoint.h"
 
 enum { WENT_READ = 1, WENT_KEPT = 2 };

@@ -21,8 +21,8 @@
  * wants it so, both have it (struct verbs_shape).
  *
  * iWARP has no immediates: what one would tell comes in a short message of its own behind the write, both posted at
- * once. Its queue pairs are connected by rdma_cm (verbs_iwarp.c); and since a write completes there when it has left, whether
- * the peer's adapter is there is asked by reading instead of by an empty write.
+ * once. Its queue pairs are connected by rdma_cm (verbs_iwarp.c); and since a write completes there when it has left,
+ * whether the peer's adapter is there is asked by reading instead of by an empty write.
  *
  * The socket over which the ends met stays open: its end tells that the peer's process is gone, which a queue pair that
  * only receives would never learn. That the network is gone, it learns by an empty write after a time of silence.

@@ -70,8 +70,9 @@ __global__ void follow(float *running_mean, float *running_variance, const float
 	}
 }
 
-template <typename T> __global__ void normalise(T *to, const T *values, const float *mean, const float *inverse_deviation,
-	const float *scale, const float *shift, uint32_t channels, uint32_t pixels, uint64_t count)
+template <typename T>
+__global__ void normalise(T *to, const T *values, const float *mean, const float *inverse_deviation, const float *scale,
+	const float *shift, uint32_t channels, uint32_t pixels, uint64_t count)
 {
 	for (uint64_t i = first_element(); i < count; i += stride()) {
 		const uint32_t c = (uint32_t)(i / pixels % channels);
@@ -79,7 +80,8 @@ template <typename T> __global__ void normalise(T *to, const T *values, const fl
 	}
 }
 
-template <typename T> __global__ void sums_of_channels(float *row, const T *values, const T *gradient, const float *mean,
+template <typename T>
+__global__ void sums_of_channels(float *row, const T *values, const T *gradient, const float *mean,
 	const float *inverse_deviation, uint32_t images, uint32_t channels, uint32_t pixels)
 {
 	const uint32_t channel = blockIdx.x;

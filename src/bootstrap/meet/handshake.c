@@ -1,4 +1,4 @@
-#include "bootstrap/handshake.h"
+#include "bootstrap/meet/handshake.h"
 
 #include <assert.h>
 #include <errno.h>

@@ -2,7 +2,7 @@
  * left when it was killed. That does no harm: its address names a random socket that is gone, or a port where either
  * nobody answers or somebody who fails the handshake; the others then ask the store again, until rank 0 of this run has
  * written over it. */
-#include "bootstrap/store_text.h"
+#include "bootstrap/store/store_text.h"
 
 #include <arpa/inet.h>
 #include <errno.h>

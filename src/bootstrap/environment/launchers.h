@@ -1,6 +1,6 @@
 /* What launchers set in the environment of each rank. */
-#ifndef COLLET_BOOTSTRAP_LAUNCHERS_H
-#define COLLET_BOOTSTRAP_LAUNCHERS_H
+#ifndef COLLET_BOOTSTRAP_ENVIRONMENT_LAUNCHERS_H
+#define COLLET_BOOTSTRAP_ENVIRONMENT_LAUNCHERS_H
 
 #include <collet/collet.h>
 

@@ -1,8 +1,8 @@
 /* The stores that carry a text from rank 0 to the others. */
-#ifndef COLLET_BOOTSTRAP_STORE_TEXT_H
-#define COLLET_BOOTSTRAP_STORE_TEXT_H
+#ifndef COLLET_BOOTSTRAP_STORE_STORE_TEXT_H
+#define COLLET_BOOTSTRAP_STORE_STORE_TEXT_H
 
-#include "bootstrap/store.h"
+#include "bootstrap/store/store.h"
 
 collet_status collet_store_file_init(struct collet_store *store);
 collet_status collet_store_callback_init(struct collet_store *store);

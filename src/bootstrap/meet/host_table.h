@@ -1,8 +1,8 @@
 /* What rank 0 finds out about hosts while ranks come: who runs where. Each rank hands in its binding with its card; of
  * a host with several ranks one is asked how the host is built (topology/machine.h), for reading that is dear. From
  * both follows each rank's spot, which goes to all ranks in the cards. */
-#ifndef COLLET_BOOTSTRAP_SITES_H
-#define COLLET_BOOTSTRAP_SITES_H
+#ifndef COLLET_BOOTSTRAP_MEET_HOST_TABLE_H
+#define COLLET_BOOTSTRAP_MEET_HOST_TABLE_H
 
 #include "topology/machine.h"
 #include "transport/registry.h"

@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "bootstrap/meet.h"
+#include "bootstrap/meet/internal.h"
 #include "core/status.h"
 
 struct head {

@@ -1,5 +1,5 @@
 /* Asked by ioctl and not in /sys, which may show the interfaces of another network namespace than the socket's. */
-#include "bootstrap/speed.h"
+#include "bootstrap/interface_speed.h"
 
 #include <ifaddrs.h>
 #include <linux/ethtool.h>

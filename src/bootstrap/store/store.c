@@ -1,11 +1,11 @@
-#include "bootstrap/store.h"
+#include "bootstrap/store/store.h"
 
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "bootstrap/crypto.h"
-#include "bootstrap/store_text.h"
+#include "bootstrap/store/store_text.h"
 #include "core/status.h"
 
 collet_status collet_store_unix_name(const char *name, char local_name[64])

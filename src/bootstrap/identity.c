@@ -1,4 +1,4 @@
-#include "bootstrap/host.h"
+#include "bootstrap/identity.h"
 
 #include <fcntl.h>
 #include <stdio.h>

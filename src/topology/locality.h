@@ -1,7 +1,7 @@
 /* Where on its host a rank runs: struct collet_spot, which transports may see too. Rank 0 finds it out for all from
  * each rank's binding and one reading of each host (machine.h). */
-#ifndef COLLET_TOPOLOGY_SPOT_H
-#define COLLET_TOPOLOGY_SPOT_H
+#ifndef COLLET_TOPOLOGY_LOCALITY_H
+#define COLLET_TOPOLOGY_LOCALITY_H
 
 #include <collet/transport.h>
 

@@ -8,7 +8,7 @@
 #include <sys/epoll.h>
 #include <unistd.h>
 
-#include "bootstrap/meet_host.h"
+#include "bootstrap/meet/root.h"
 
 enum { FAREWELL_MS = 1000 };             /* for sending why it failed */
 

@@ -10,8 +10,8 @@
  * cannot be sent back to who made it. The initiator proves first: whoever connects to a port learns nothing to guess a
  * weak secret from. Messages have one fixed size each; never a byte is read beyond the handshake's own. Nothing blocks:
  * the caller waits for the socket, and gives up at its own deadline. */
-#ifndef COLLET_BOOTSTRAP_HANDSHAKE_H
-#define COLLET_BOOTSTRAP_HANDSHAKE_H
+#ifndef COLLET_BOOTSTRAP_MEET_HANDSHAKE_H
+#define COLLET_BOOTSTRAP_MEET_HANDSHAKE_H
 
 #include <collet/collet.h>
 

@@ -1,6 +1,6 @@
 /* How fast the network is that an interface is on, as its driver says. */
-#ifndef COLLET_BOOTSTRAP_SPEED_H
-#define COLLET_BOOTSTRAP_SPEED_H
+#ifndef COLLET_BOOTSTRAP_INTERFACE_SPEED_H
+#define COLLET_BOOTSTRAP_INTERFACE_SPEED_H
 
 #include "bootstrap/address.h"
 

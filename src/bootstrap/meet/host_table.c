@@ -1,4 +1,4 @@
-#include "bootstrap/sites.h"
+#include "bootstrap/meet/host_table.h"
 
 #include <assert.h>
 #include <stdlib.h>

@@ -5,7 +5,7 @@
 #include <unistd.h>
 
 #include "bootstrap/interface.h"
-#include "bootstrap/meet.h"
+#include "bootstrap/meet/internal.h"
 #include "core/status.h"
 
 void collet_doors_close(struct collet_doors *doors)

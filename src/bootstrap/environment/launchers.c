@@ -1,4 +1,4 @@
-#include "bootstrap/launchers.h"
+#include "bootstrap/environment/launchers.h"
 
 #include <stdio.h>
 #include <stdlib.h>

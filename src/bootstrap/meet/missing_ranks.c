@@ -2,7 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "bootstrap/meet_host.h"
+#include "bootstrap/meet/root.h"
 
 void collet_absent_describe(const struct collet_meet_host *host, char *text, size_t bytes)
 {

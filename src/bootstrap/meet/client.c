@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "bootstrap/interface.h"
-#include "bootstrap/meet.h"
+#include "bootstrap/meet/internal.h"
 #include "bootstrap/secret.h"
 #include "core/status.h"
 #include "topology/machine.h"

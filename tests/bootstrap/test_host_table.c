@@ -9,7 +9,7 @@
 
 #include <cmocka.h>
 
-#include "bootstrap/sites.h"
+#include "bootstrap/meet/host_table.h"
 #include "cpus.h"
 #include "world.h"
 

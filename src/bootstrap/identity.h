@@ -1,6 +1,6 @@
 /* Which host and which process this is, in numbers that ranks can compare. */
-#ifndef COLLET_BOOTSTRAP_HOST_H
-#define COLLET_BOOTSTRAP_HOST_H
+#ifndef COLLET_BOOTSTRAP_IDENTITY_H
+#define COLLET_BOOTSTRAP_IDENTITY_H
 
 #include "transport/registry.h"
 

@@ -1,13 +1,13 @@
-#include "bootstrap/meet.h"
+#include "bootstrap/meet/internal.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "bootstrap/host.h"
+#include "bootstrap/identity.h"
 #include "bootstrap/interface.h"
-#include "bootstrap/speed.h"
+#include "bootstrap/interface_speed.h"
 #include "core/status.h"
 
 static void close_fd(int *fd)

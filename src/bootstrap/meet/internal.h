@@ -1,11 +1,11 @@
 /* The parts of a rendezvous: rank 0 gathers, the others visit. Internal to src/bootstrap. */
-#ifndef COLLET_BOOTSTRAP_MEET_H
-#define COLLET_BOOTSTRAP_MEET_H
+#ifndef COLLET_BOOTSTRAP_MEET_INTERNAL_H
+#define COLLET_BOOTSTRAP_MEET_INTERNAL_H
 
 #include "bootstrap/bootstrap.h"
-#include "bootstrap/handshake.h"
 #include "bootstrap/link.h"
-#include "bootstrap/store.h"
+#include "bootstrap/meet/handshake.h"
+#include "bootstrap/store/store.h"
 #include "core/clock.h"
 
 enum {

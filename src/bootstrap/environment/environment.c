@@ -14,9 +14,9 @@
 #include <string.h>
 
 #include "bootstrap/address.h"
-#include "bootstrap/handshake.h"
+#include "bootstrap/environment/launchers.h"
 #include "bootstrap/interface.h"
-#include "bootstrap/launchers.h"
+#include "bootstrap/meet/handshake.h"
 #include "bootstrap/secret.h"
 #include "core/config.h"
 #include "core/status.h"

@@ -1,7 +1,7 @@
 /* A store answers one question: where does rank 0 listen? Four kinds behind one table: "tcp" and "unix" know it from
  * the launch itself, "file" and the user's callbacks carry a short text from rank 0 to the others. */
-#ifndef COLLET_BOOTSTRAP_STORE_H
-#define COLLET_BOOTSTRAP_STORE_H
+#ifndef COLLET_BOOTSTRAP_STORE_STORE_H
+#define COLLET_BOOTSTRAP_STORE_STORE_H
 
 #include "bootstrap/address.h"
 #include "bootstrap/bootstrap.h"

@@ -6,7 +6,7 @@
 #include <sys/epoll.h>
 #include <unistd.h>
 
-#include "bootstrap/meet_host.h"
+#include "bootstrap/meet/root.h"
 
 enum { GUESTS_MOST = 4096 };             /* strangers at once; the oldest gives way */
 

@@ -1,10 +1,10 @@
-/* What rank 0 knows during a rendezvous: meet_root.c runs it, meet_reception.c has its guests, meet_absent.c says who
+/* What rank 0 knows during a rendezvous: root.c runs it, root_clients.c has its guests, missing_ranks.c says who
  * is missing. */
-#ifndef COLLET_BOOTSTRAP_MEET_HOST_H
-#define COLLET_BOOTSTRAP_MEET_HOST_H
+#ifndef COLLET_BOOTSTRAP_MEET_ROOT_H
+#define COLLET_BOOTSTRAP_MEET_ROOT_H
 
-#include "bootstrap/meet.h"
-#include "bootstrap/sites.h"
+#include "bootstrap/meet/host_table.h"
+#include "bootstrap/meet/internal.h"
 #include "core/status.h"
 
 enum { COLLET_NEWS_EVERY_MS = 250 };
@@ -37,7 +37,7 @@ struct collet_meet_host {
 	char turned_away[COLLET_ERROR_BYTES / 2];  /* the last one, and why */
 };
 
-/* ---- meet_reception.c. Each may drop guests, the one it is given too. */
+/* ---- root_clients.c. Each may drop guests, the one it is given too. */
 /* Somebody has connected; the socket is the guest's. */
 void collet_reception_welcome(struct collet_meet_host *host, int socket, const struct collet_endpoint *from);
 /* Its socket has something to say. */
@@ -46,7 +46,7 @@ void collet_reception_serve(struct collet_meet_host *host, struct collet_meet_gu
 int64_t collet_reception_expire(struct collet_meet_host *host);
 void collet_reception_drop(struct collet_meet_host *host, struct collet_meet_guest *guest);
 
-/* ---- meet_absent.c */
+/* ---- missing_ranks.c */
 /* "ranks 3, 5-7 and 12 of 16 have not come to STORE, job 'x'". */
 void collet_absent_describe(const struct collet_meet_host *host, char *text, size_t bytes);
 /* All are there, but one that was asked about its host. */
