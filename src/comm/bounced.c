@@ -5,7 +5,7 @@
 
 #include "cuda/pipe.h"
 #include "device/pull.h"
-#include "engine/bounce.h"
+#include "engine/p2p/bounce_buffer.h"
 
 /* One side. */
 struct bounced {

@@ -1,5 +1,5 @@
 /* A message's buffers on a GPU, copied to bounce cells or from them while it travels: a carrier, the owner of
- * engine/bounce.h. Where the other rank is one of this host's with a GPU, it goes from GPU to GPU, if it can
+ * engine/p2p/bounce_buffer.h. Where the other rank is one of this host's with a GPU, it goes from GPU to GPU, if it can
  * (device/pull.h). Of a call that sends and receives each side has cells of its own, unless it is short. */
 #ifndef COLLET_COMM_BOUNCED_H
 #define COLLET_COMM_BOUNCED_H

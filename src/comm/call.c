@@ -6,9 +6,9 @@
 #include "comm/staged.h"
 #include "core/cpu.h"
 #include "device/direct.h"
-#include "engine/calls.h"
-#include "engine/flow.h"
+#include "engine/call_class.h"
 #include "engine/lock.h"
+#include "engine/pipeline.h"
 
 int64_t collet_call_timeout(const collet_comm *comm, const collet_how *how)
 {

@@ -229,7 +229,7 @@ struct collet_half {
 	uint64_t count;
 	uint32_t peer, tag;
 	collet_received *received;
-	struct collet_bounce *bounce; /* see engine/bounce.h; NULL: none */
+	struct collet_bounce *bounce; /* see engine/p2p/bounce_buffer.h; NULL: none */
 };
 /* Starts them, as one request if they are several. Only for want of memory it cannot, which ends the communicator;
  * NULL: nothing has been started. Under lock. */

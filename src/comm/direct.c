@@ -7,7 +7,7 @@
 #include "comm/staged.h"
 #include "comm/way.h"
 #include "device/direct.h"
-#include "engine/flow.h"
+#include "engine/pipeline.h"
 
 static struct collet_comm *comm_of(const struct collet_request *request)
 {

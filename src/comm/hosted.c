@@ -6,7 +6,7 @@
 
 #include "collectives/step_builder.h"
 #include "comm/staged.h"
-#include "engine/flow.h"
+#include "engine/pipeline.h"
 
 enum { CHILDREN_MOST = 8 };
 

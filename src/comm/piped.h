@@ -1,11 +1,11 @@
 /* A call's buffers on a GPU, brought to the host's memory and taken back piece by piece while the call runs: a carrier,
- * the owner of a flow (engine/flow.h). */
+ * the owner of a flow (engine/pipeline.h). */
 #ifndef COLLET_COMM_PIPED_H
 #define COLLET_COMM_PIPED_H
 
 #include "comm/carrier.h"
 #include "cuda/pipe.h"
-#include "engine/flow.h"
+#include "engine/pipeline.h"
 
 extern const struct collet_carrier collet_piped_carrier;
 

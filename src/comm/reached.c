@@ -3,7 +3,7 @@
 #include <stdlib.h>
 
 #include "comm/piped.h"
-#include "engine/reach.h"
+#include "engine/gdr.h"
 
 /* Copies from the GPU, and those to it and inside it. */
 enum { DOWN, UP, WAYS };

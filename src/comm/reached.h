@@ -1,4 +1,4 @@
-/* A call's buffers on a GPU that transports reach themselves: a carrier, the owner of engine/reach.h. */
+/* A call's buffers on a GPU that transports reach themselves: a carrier, the owner of engine/gdr.h. */
 #ifndef COLLET_COMM_REACHED_H
 #define COLLET_COMM_REACHED_H
 

@@ -1,6 +1,6 @@
 /* What items touch, and which of them must wait for which: a range of memory that one reads, writes or has lent to
  * peers is written by another only after it, and read by another only after it was written. */
-#include "engine/item.h"
+#include "engine/work_item.h"
 
 /* ---- What an item touches ---- */
 

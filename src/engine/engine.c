@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include "core/fence.h"
-#include "engine/flow.h"
+#include "engine/pipeline.h"
 
 collet_status collet_engine_init(struct collet_engine *engine)
 {

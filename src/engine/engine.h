@@ -12,17 +12,17 @@
  *
  * Threads. Everything here is under the engine's lock (lock.h), held by whichever thread makes progress (a user's, or
  * the progress thread), and never while sleeping. The control thread touches only what is marked so: it opens conduits
- * (opening.c) under fabric_lock and publishes them, and it ends groups by group.ended. */
+ * (connection_setup.c) under fabric_lock and publishes them, and it ends groups by group.ended. */
 #ifndef COLLET_ENGINE_ENGINE_H
 #define COLLET_ENGINE_ENGINE_H
 
 #include <pthread.h>
 #include <stdatomic.h>
 
+#include "control/control.h"
 #include "core/clock.h"
 #include "core/status.h"
-#include "engine/control.h"
-#include "engine/p2p.h"
+#include "engine/p2p/p2p.h"
 #include "engine/recorder.h"
 #include "reduce/reduce.h"
 #include "selection/choice.h"
@@ -66,8 +66,8 @@ struct collet_item {
 	uint32_t slot;               /* of the lane's staging */
 	bool executed;               /* combined; its sends may be posted */
 	bool staged;                 /* a kept receive that lands in staging, since its place was not free */
-	bool published;              /* what its sends read is a copy in staging, or in its cell (reach.h) */
-	uint32_t channel;            /* the lane's; where requests reach a GPU's buffers (reach.h), */
+	bool published;              /* what its sends read is a copy in staging, or in its cell (gdr.h) */
+	uint32_t channel;            /* the lane's; where requests reach a GPU's buffers (gdr.h), */
 	bool copying;                /* and copies are to be made, or are being made, before it is executed, */
 	struct collet_item *next_copied; /* then of this one */
 	uint32_t read_count;
@@ -134,7 +134,7 @@ struct collet_route {
 	bool wanted;                 /* this rank has dialed */
 };
 
-/* ---- A small call's steps, as inline_plan.c keeps them ---- */
+/* ---- A small call's steps, as fast_path_plan.c keeps them ---- */
 
 enum { COLLET_STAGING = COLLET_SCRATCH + 1, COLLET_PLACES };
 
@@ -235,13 +235,13 @@ struct collet_request {
 	int64_t started_ns;          /* the same in ns; 0: nobody has asked yet, as for most short calls nobody does */
 	bool brief;                  /* it is being started, and has not had to be waited for */
 	int64_t deadline, next_ask_ns;
-	uint32_t warned;             /* see board.c */
+	uint32_t warned;             /* see mismatch.c */
 	uint64_t finished_items;     /* how far it got */
 	uint64_t *listed;            /* owned copies of the v-forms' counts and displacements */
 	size_t listed_capacity;
 	struct collet_p2p_call p2p;
 	void *staged;                /* the caller's (see comm/staged.h); NULL: none */
-	struct collet_flow *flow;    /* its buffers are filled and emptied while it runs (see flow.h); NULL: no */
+	struct collet_flow *flow;    /* its buffers are filled and emptied while it runs (see pipeline.h); NULL: no */
 	bool named;                  /* its algorithm was asked for by name */
 };
 
@@ -255,8 +255,8 @@ struct collet_arrival {
 
 /* Under fabric_lock. */
 struct collet_board {
-	/* COLLET_OK, or what the group ends with unless somebody says better: see board.c. Read without the lock as a
-	 * hint. */
+	/* COLLET_OK, or what the group ends with unless somebody says better: see mismatch.c. Read without the lock as
+	 * a hint. */
 	_Atomic int suspected;
 	uint32_t peer;
 	int64_t give_up_ns;
@@ -419,13 +419,13 @@ bool collet_cursor_next(struct collet_lane *lane, struct collet_item *item);
 /* Elements of a step's spans, of the longest if there are several. */
 uint64_t collet_step_longest(const struct collet_request *request, const struct collet_step *step);
 
-/* ---- lane.c: requests on their way through the lanes. Under lock. */
+/* ---- task.c: requests on their way through the lanes. Under lock. */
 /* Queues a filled-in request; it may have ended when this returns. */
 collet_status collet_request_start(struct collet_request *request);
 void collet_lane_progress(struct collet_lane *lane);
 void collet_item_settled(struct collet_queued *queued, bool sent);
 
-/* ---- staging.c */
+/* ---- task_staging.c */
 void collet_lane_free(struct collet_lane *lane);
 /* How many pieces an item's slot of the staging has room for, if it gets pieces from up to fan_in peers: these; the
  * value, if it has no place of its own; and this rank's own operand, scaled, or one more of the parts that a scatter's
@@ -434,12 +434,12 @@ uint32_t collet_slot_pieces(enum collet_collective collective, uint32_t fan_in);
 /* The elements of a piece of about piece_bytes, such that a slot holds so many of them. */
 uint64_t collet_piece_elements(uint32_t piece_bytes, uint32_t slot_pieces, size_t element_bytes);
 
-/* ---- inline_plan.c */
+/* ---- fast_path_plan.c */
 /* Finds out whether each of its few steps is one small piece, and if so keeps the steps. */
 void collet_inline_plan(struct collet_request *request);
 void collet_inline_forget(struct collet_request *request);
 
-/* ---- inline.c. Under lock. */
+/* ---- fast_path.c. Under lock. */
 /* May it be run on the spot now? */
 bool collet_inline_fits(const struct collet_request *request);
 /* Sends what it can send before anything has come. It is the group's inlined from here to its end. */
@@ -457,7 +457,7 @@ bool collet_inline_owes_own_core(const struct collet_request *request);
  * True: some were not. */
 bool collet_inline_post(struct collet_request *request);
 
-/* ---- route.c. Under lock. */
+/* ---- peer_queue.c. Under lock. */
 enum { COLLET_CALL_LOOKS = 16 };
 struct collet_route *collet_route_get(struct collet_group *group, uint32_t channel, uint32_t peer);
 /* The same, but NULL if there is none. */
@@ -500,7 +500,7 @@ bool collet_route_shares_core(const struct collet_route *route);
 /* Takes it off the list of active routes; its queues are not looked at any more. */
 void collet_route_stop(struct collet_route *route);
 
-/* ---- board.c */
+/* ---- mismatch.c */
 /* A message that nobody expected came from peer. Under lock. */
 void collet_board_suspect(struct collet_group *group, uint32_t peer, const struct collet_request *request,
 	const struct collet_message *came);
@@ -514,7 +514,7 @@ void collet_board_waited(struct collet_request *request, int64_t now);
 /* A control message for the group. Control thread, under fabric_lock. */
 void collet_board_message(struct collet_group *group, uint32_t from, uint32_t type, const void *data, size_t bytes);
 
-/* ---- fabric.c */
+/* ---- connection_manager.c */
 /* The route to peer on channel, made if there is none yet; NULL when out of memory (which ends the group).
  * Under lock. */
 struct collet_route *collet_fabric_route(struct collet_group *group, uint32_t channel, uint32_t peer);
@@ -534,7 +534,7 @@ void collet_fabric_tell_left(const struct collet_group *group);
 void collet_fabric_deinit(struct collet_engine *engine);
 extern const struct collet_control_events collet_fabric_events;
 
-/* ---- group.c */
+/* ---- comm_state.c */
 /* Of a zeroed group with engine, id, rank, size and world filled in. */
 collet_status collet_group_init(struct collet_group *group);
 /* Torn down, and off the engine's list. */

@@ -1,10 +1,10 @@
 /* What an item does when its turn has come: combines its operands or keeps what came, lets its sends go and gives the
- * views back. When that is, lane.c says. */
+ * views back. When that is, task.c says. */
 #include <string.h>
 
-#include "engine/flow.h"
-#include "engine/reach.h"
-#include "engine/remotes.h"
+#include "engine/gdr.h"
+#include "engine/pipeline.h"
+#include "engine/remote_iterator.h"
 
 /* What is made in one go if it is to be copied too. */
 enum { BLOCK_BYTES = 32 << 10 };

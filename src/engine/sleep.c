@@ -4,8 +4,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "engine/flow.h"
 #include "engine/lock.h"
+#include "engine/pipeline.h"
 #include "engine/wait.h"
 
 /* A sleep is never longer than this, so that deadlines and suspicions are looked at. */

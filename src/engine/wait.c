@@ -1,5 +1,5 @@
 /* Waiting: spin, then yield, then sleep; ended by what is waited for, or by something that ends it. How long each lasts
- * is here; what a sleep is, sleep.c says, and what is looked at before it, look.c. A progress thread
+ * is here; what a sleep is, sleep.c says, and what is looked at before it, watchdog.c. A progress thread
  * (progress_thread.c) waits likewise while no other thread does. */
 #include <sched.h>
 

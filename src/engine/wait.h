@@ -1,4 +1,4 @@
-/* What the files that wait know of each other: wait.c, look.c, sleep.c and progress_thread.c. All of it under the
+/* What the files that wait know of each other: wait.c, watchdog.c, sleep.c and progress_thread.c. All of it under the
  * engine's lock. */
 #ifndef COLLET_ENGINE_WAIT_H
 #define COLLET_ENGINE_WAIT_H
@@ -20,7 +20,7 @@ static inline void collet_patience_renew(struct collet_patience *patience)
 	patience->yielding_since = 0;
 }
 
-/* ---- look.c */
+/* ---- watchdog.c */
 /* Deadlines, suspicions and warnings of everything pending. */
 void collet_engine_look_around(struct collet_engine *engine);
 

@@ -17,8 +17,8 @@
 #include "bootstrap/address.h"
 #include "bootstrap/link.h"
 #include "bootstrap/meet/handshake.h"
+#include "control/control.h"
 #include "core/status.h"
-#include "engine/control.h"
 #include "world.h"
 
 enum { STRANGERS = 12, SIZE = 3 };

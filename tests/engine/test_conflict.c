@@ -7,7 +7,7 @@
 #include <cmocka.h>
 
 #include "collectives/step_builder.h"
-#include "engine/item.h"
+#include "engine/work_item.h"
 
 enum { SIZE = 3, RANK = 1, BLOCK = 100, PIECE = 40 };
 

@@ -1,0 +1,413 @@
+#include "control/internal.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "core/status.h"
+
+/* While a conduit opens, it is asked at least this often. */
+#define WATCH_NS ((int64_t)10000000)
+
+bool control_register(struct collet_control *control, int fd, uint32_t events, struct source *source)
+{
+	struct epoll_event event = { .events = events, .data.ptr = source };
+	return epoll_ctl(control->epoll_fd, EPOLL_CTL_ADD, fd, &event) == 0;
+}
+
+void control_modify(struct collet_control *control, int fd, uint32_t events, struct source *source)
+{
+	struct epoll_event event = { .events = events, .data.ptr = source };
+	epoll_ctl(control->epoll_fd, EPOLL_CTL_MOD, fd, &event);
+}
+
+/* Always before closing: closing alone does not take a descriptor out of the set while a forked child has a copy. */
+void control_unregister(struct collet_control *control, int fd)
+{
+	epoll_ctl(control->epoll_fd, EPOLL_CTL_DEL, fd, NULL);
+}
+
+/* ---- Any thread ---- */
+
+static void wake(struct collet_control *control)
+{
+	const uint64_t one = 1;
+	ssize_t written = write(control->wake_fd, &one, sizeof(one));
+	(void)written;  /* it only fails when the counter is full, and then the thread is awake */
+}
+
+static void give_order(struct collet_control *control, struct order *order)
+{
+	order->next = NULL;
+	pthread_mutex_lock(&control->mutex);
+	const bool first = control->orders == NULL;
+	*control->orders_end = order;
+	control->orders_end = &order->next;
+	pthread_mutex_unlock(&control->mutex);
+	if (first)
+		wake(control);
+}
+
+void collet_control_dial(struct collet_control *control, const struct collet_hello *hello, bool local)
+{
+	assert(hello->from == control->config.rank && hello->to < control->config.size && hello->to != hello->from);
+	struct order *order = calloc(1, sizeof(*order));
+	if (!order) {
+		collet_log(control->config.log, COLLET_LOG_ERROR, "no memory to dial rank %u", hello->to);
+		return;
+	}
+	order->dial = true;
+	order->local = local;
+	order->hello = *hello;
+	give_order(control, order);
+}
+
+void collet_control_send(struct collet_control *control, uint32_t to, uint32_t type, const void *data, size_t bytes)
+{
+	assert(bytes <= COLLET_CONTROL_MESSAGE_BYTES && (to < control->config.size || to == COLLET_CONTROL_EVERYBODY));
+	struct order *order = calloc(1, sizeof(*order) + bytes);
+	if (!order) {
+		collet_log(control->config.log, COLLET_LOG_ERROR, "no memory for a control message to rank %u", to);
+		return;
+	}
+	order->frame = (struct collet_frame){
+		.kind = COLLET_FRAME_MESSAGE,
+		.from = control->config.rank,
+		.to = to,
+		.type = type,
+		.bytes = (uint32_t)bytes,
+	};
+	if (bytes)
+		memcpy(order->data, data, bytes);
+	give_order(control, order);
+}
+
+void collet_control_tick(struct collet_control *control, uint32_t interval_ms)
+{
+	pthread_mutex_lock(&control->mutex);
+	const bool changed = control->tick_ms != interval_ms;
+	control->tick_ms = interval_ms;
+	pthread_mutex_unlock(&control->mutex);
+	if (changed)
+		wake(control);
+}
+
+/* ---- Watches ---- */
+
+bool collet_control_watch(struct collet_control *control, int fd, bool (*ready)(void *context), void *context)
+{
+	struct watch *watch = calloc(1, sizeof(*watch));
+	if (!watch)
+		return false;
+	watch->source.kind = SOURCE_WATCH;
+	watch->ready = ready;
+	watch->context = context;
+	watch->socket = fd >= 0 ? fcntl(fd, F_DUPFD_CLOEXEC, 0) : -1;
+	/* Edge triggered: what ready() leaves unread must not keep the thread busy. Without a place in the set the
+	 * regular asking is left. */
+	if (watch->socket >= 0)
+		(void)control_register(control, watch->socket, EPOLLIN | EPOLLET, &watch->source);
+	watch->next = control->watches;
+	control->watches = watch;
+	if (control->watches_at == COLLET_NEVER)
+		control->watches_at = collet_deadline_after(WATCH_NS);
+	return true;
+}
+
+static void drop_watch(struct collet_control *control, struct watch *watch)
+{
+	struct watch **link = &control->watches;
+	while (*link != watch)
+		link = &(*link)->next;
+	*link = watch->next;
+	if (watch->socket >= 0) {
+		control_unregister(control, watch->socket);
+		close(watch->socket);
+	}
+	free(watch);
+}
+
+static void serve_watch(struct collet_control *control, struct watch *watch)
+{
+	if (!watch->ready(watch->context))
+		drop_watch(control, watch);
+}
+
+static int64_t watch_timers(struct collet_control *control)
+{
+	if (collet_deadline_passed(control->watches_at)) {
+		/* ready() may add watches, in front of these; only drop_watch() takes any away. */
+		for (struct watch *watch = control->watches, *next; watch; watch = next) {
+			next = watch->next;
+			serve_watch(control, watch);
+		}
+		control->watches_at = control->watches ? collet_deadline_after(WATCH_NS) : COLLET_NEVER;
+	}
+	return control->watches_at;
+}
+
+/* ---- The thread ---- */
+
+static void obey(struct collet_control *control, struct order *orders)
+{
+	const struct collet_control_config *config = &control->config;
+	for (struct order *order = orders, *next; order; order = next) {
+		next = order->next;
+		if (order->dial)
+			control_door_dial(control, &order->hello, order->local);
+		else if (order->frame.to == config->rank)
+			config->events->message(
+				config->context, config->rank, order->frame.type, order->data, order->frame.bytes);
+		else
+			control_star_send(control, &order->frame, order->data);
+		free(order);
+	}
+}
+
+static struct order *take_orders(struct collet_control *control, uint32_t *tick_ms, bool *stopping)
+{
+	pthread_mutex_lock(&control->mutex);
+	struct order *orders = control->orders;
+	control->orders = NULL;
+	control->orders_end = &control->orders;
+	*tick_ms = control->tick_ms;
+	*stopping = control->stopping;
+	pthread_mutex_unlock(&control->mutex);
+	return orders;
+}
+
+static int64_t tick_timer(struct collet_control *control, uint32_t tick_ms)
+{
+	const struct collet_control_config *config = &control->config;
+	if (tick_ms == 0) {
+		control->tick_at = COLLET_NEVER;
+		return COLLET_NEVER;
+	}
+	const int64_t interval = (int64_t)tick_ms * 1000000;
+	if (collet_deadline_passed(control->tick_at)) {
+		config->events->tick(config->context);
+		control->tick_at = collet_deadline_after(interval);
+	} else if (control->tick_at > collet_deadline_after(interval)) {
+		control->tick_at = collet_deadline_after(interval);  /* new, or shorter than before */
+	}
+	return control->tick_at;
+}
+
+static void serve(struct collet_control *control, struct source *source)
+{
+	uint64_t count;
+	switch (source->kind) {
+	case SOURCE_WAKE: {
+		ssize_t got = read(control->wake_fd, &count, sizeof(count));
+		(void)got;  /* it is there to wake, and has */
+		break;
+	}
+	case SOURCE_DOOR:
+		control_door_accept(control, (struct door *)source);
+		break;
+	case SOURCE_STAR:
+		control_star_serve(control, (struct ray *)source);
+		break;
+	case SOURCE_CALLER:
+		control_caller_serve(control, (struct caller *)source);
+		break;
+	case SOURCE_WATCH:
+		serve_watch(control, (struct watch *)source);
+		break;
+	case SOURCE_KIN:
+		control_kin_serve(control, (struct kin *)source);
+		break;
+	}
+}
+
+static int64_t earlier(int64_t a, int64_t b)
+{
+	return a < b ? a : b;
+}
+
+static void *run(void *data)
+{
+	struct collet_control *control = data;
+	for (;;) {
+		uint32_t tick_ms;
+		bool stopping;
+		obey(control, take_orders(control, &tick_ms, &stopping));
+		int64_t wake_at = control_kin_timers(control);
+		control_star_sweep(control);
+		if (stopping)
+			break;
+		wake_at = earlier(wake_at, tick_timer(control, tick_ms));
+		wake_at = earlier(wake_at, control_door_timers(control));
+		wake_at = earlier(wake_at, watch_timers(control));
+		/* One event a time: serving one source may free another, whose event would still be in the array. */
+		struct epoll_event event;
+		int timeout = wake_at == COLLET_NEVER ? -1 : collet_deadline_ms(wake_at, 60000);
+		if (epoll_wait(control->epoll_fd, &event, 1, timeout) > 0)
+			serve(control, event.data.ptr);
+	}
+	control_star_farewell(control);
+	return NULL;
+}
+
+/* ---- Making and ending ---- */
+
+static void free_all(struct collet_control *control)
+{
+	for (struct order *order = control->orders, *next; order; order = next) {
+		next = order->next;
+		free(order);
+	}
+	for (uint32_t i = 0; control->rays && i < control->rays_count; i++)
+		collet_link_deinit(&control->rays[i].link);
+	free(control->rays);
+	free(control->gone);
+	control_kin_stop(control);
+	if (control->epoll_fd >= 0)
+		close(control->epoll_fd);
+	if (control->wake_fd >= 0)
+		close(control->wake_fd);
+	pthread_mutex_destroy(&control->mutex);
+	free(control);
+}
+
+static collet_status make_rays(struct collet_control *control)
+{
+	const struct collet_control_config *config = &control->config;
+	control->rays_count = config->rank == 0 ? config->size : 1;
+	control->rays = calloc(control->rays_count, sizeof(*control->rays));
+	control->gone = calloc(config->size, sizeof(*control->gone));
+	/* Also if something is missing: a link of zeros would be one of descriptor 0. */
+	for (uint32_t i = 0; control->rays && i < control->rays_count; i++) {
+		struct ray *ray = &control->rays[i];
+		ray->source.kind = SOURCE_STAR;
+		ray->rank = config->rank == 0 ? i : 0;
+		collet_link_init(&ray->link, -1, COLLET_CONTROL_MESSAGE_BYTES);
+	}
+	if (!control->rays || !control->gone)
+		return collet_fail(COLLET_ERR_MEMORY, "no memory for %u control connections", control->rays_count);
+	return COLLET_OK;
+}
+
+static collet_status register_all(struct collet_control *control)
+{
+	const struct collet_control_config *config = &control->config;
+	const struct collet_bootstrap *b = config->bootstrap;
+	const int listeners[2] = { b->listen_unix, b->listen_tcp };
+	bool ok = control_register(control, control->wake_fd, EPOLLIN, &control->wake_source);
+	for (uint32_t i = 0; i < 2; i++) {
+		control->doors[i] = (struct door){ .source.kind = SOURCE_DOOR, .socket = listeners[i] };
+		if (ok && listeners[i] >= 0)
+			ok = control->doors[i].registered =
+				control_register(control, listeners[i], EPOLLIN, &control->doors[i].source);
+	}
+	for (uint32_t i = 0; ok && i < control->rays_count; i++) {
+		struct ray *ray = &control->rays[i];
+		if (ray->rank == config->rank)
+			continue;
+		if (b->star[i] >= 0) {
+			ok = control_register(control, b->star[i], EPOLLIN, &ray->source);
+		} else {  /* it was lost while the rendezvous ended */
+			ray->failed = true;
+			control->failed_count++;
+			strcpy(ray->reason, "its connection broke at the end of the rendezvous");
+		}
+	}
+	return ok ? COLLET_OK : collet_fail(COLLET_ERR_SYSTEM, "epoll_ctl: %s", strerror(errno));
+}
+
+static collet_status start_thread(struct collet_control *control)
+{
+	sigset_t all, before;
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &before);  /* signals are for the user's threads */
+	int error = pthread_create(&control->thread, NULL, run, control);
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	if (error)
+		return collet_fail(COLLET_ERR_SYSTEM, "pthread_create: %s", strerror(error));
+	pthread_setname_np(control->thread, "collet-control");
+	return COLLET_OK;
+}
+
+static void move_sockets(struct collet_control *control, bool take)
+{
+	struct collet_bootstrap *b = control->config.bootstrap;
+	for (uint32_t i = 0; i < control->rays_count; i++) {
+		int *from = take ? &b->star[i] : &control->rays[i].link.socket;
+		int *to = take ? &control->rays[i].link.socket : &b->star[i];
+		*to = *from;
+		*from = -1;
+	}
+}
+
+collet_status collet_control_create(struct collet_control **out, const struct collet_control_config *config)
+{
+	struct collet_control *control = calloc(1, sizeof(*control));
+	if (!control)
+		return collet_fail(COLLET_ERR_MEMORY, "no memory for the control plane");
+	control->config = *config;
+	pthread_mutex_init(&control->mutex, NULL);
+	control->orders_end = &control->orders;
+	control->wake_source.kind = SOURCE_WAKE;
+	for (uint32_t i = 0; i < CONTROL_KIN; i++)
+		control->kin[i] = (struct kin){ .source.kind = SOURCE_KIN, .pidfd = -1, .report_at = COLLET_NEVER };
+	control->doors_open_at = control->watches_at = control->tick_at = COLLET_NEVER;
+	control->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+	control->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	collet_status status = control->epoll_fd < 0 || control->wake_fd < 0 ?
+		collet_fail(COLLET_ERR_SYSTEM, "epoll_create, eventfd: %s", strerror(errno)) : make_rays(control);
+	if (!status)
+		status = register_all(control);
+	if (!status) {
+		control_kin_start(control);
+		move_sockets(control, true);
+		status = start_thread(control);
+		if (status)
+			move_sockets(control, false);
+	}
+	if (status) {
+		free_all(control);
+		return status;
+	}
+	config->bootstrap->listen_tcp = config->bootstrap->listen_unix = -1;
+	*out = control;
+	return COLLET_OK;
+}
+
+void collet_control_destroy(struct collet_control **out)
+{
+	struct collet_control *control = *out;
+	if (!control)
+		return;
+	*out = NULL;
+	assert(!pthread_equal(pthread_self(), control->thread));
+	pthread_mutex_lock(&control->mutex);
+	control->stopping = true;
+	pthread_mutex_unlock(&control->mutex);
+	wake(control);
+	pthread_join(control->thread, NULL);
+	while (control->watches)
+		drop_watch(control, control->watches);
+	control_door_close(control);
+	free_all(control);
+}
+
+void collet_control_forget(struct collet_control **out)
+{
+	struct collet_control *control = *out;
+	if (!control)
+		return;
+	*out = NULL;
+	/* The epoll set is the parent's too: closing our copy first makes what follows leave it alone. */
+	close(control->epoll_fd);
+	control->epoll_fd = -1;
+	while (control->watches)
+		drop_watch(control, control->watches);
+	control_door_close(control);
+	free_all(control);
+}

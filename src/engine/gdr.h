@@ -1,0 +1,55 @@
+/* Buffers of a GPU that transports reach themselves (takes_gpu), of a call whose program only moves: its items send
+ * from there and receive into there, and the host's memory has no part in it.
+ *
+ * An item goes as it lies if all its routes take that. If one does not, since the item is short, or the route is
+ * another transport's than was hoped for, or its place is not free yet, it goes through its cell, a piece of host
+ * memory. Which of the two is no peer's business: messages are the same. What has to be copied, from cell to buffer and
+ * back and inside the GPU, somebody else copies (the owner), item by item, while others are under way. */
+#ifndef COLLET_ENGINE_GDR_H
+#define COLLET_ENGINE_GDR_H
+
+#include "engine/work_item.h"
+
+/* Under the engine's lock. */
+struct collet_reach {
+	/* The owner's: the copies of this item are to be made, after those that it was told of before; then
+	 * collet_reach_copied(). */
+	void (*copy)(struct collet_reach *reach, struct collet_item *item);
+	struct collet_range on_gpu[2]; /* the request's buffers, as far as they are a GPU's */
+	char *cells;
+	size_t cell_bytes;
+	struct collet_route *awaited;  /* it is not open yet, and a lane waits for that */
+};
+
+/* How large a cell of the planned request is, of which each of its lanes has LANE_WINDOW. */
+size_t collet_reach_cell_bytes(const struct collet_request *request);
+
+/* NULL: the request's buffers are the host's, or what stands for them is. */
+struct collet_reach *collet_reach_of(const struct collet_request *request);
+
+/* ---- For the owner ---- */
+
+typedef collet_status collet_reach_visit(void *context, void *to, const void *from, size_t bytes);
+/* What has to be copied of an item, until a visit fails: its status. */
+collet_status collet_reach_copies(const struct collet_item *item, collet_reach_visit *visit, void *context);
+/* It has been, and the item goes on. */
+void collet_reach_copied(struct collet_item *item);
+/* A lane may go on that waited for a route. */
+bool collet_reach_look(struct collet_reach *reach, struct collet_group *group);
+
+/* ---- For lanes ---- */
+
+/* Are all routes open that the item needs? Else they are asked for: what they take is not known before. */
+bool collet_reach_is_open(const struct collet_lane *lane, const struct collet_request *request,
+	const struct collet_step *step);
+/* Of the lane's item with this index: it goes from and to its value's place (of a per_peer step: NULL, and the parts'),
+ * or through its cell if some route does not take that, or the place is not free. */
+void collet_reach_place(const struct collet_lane *lane, struct collet_item *item, uint32_t index, char *value);
+/* For one part of a per_peer step, or the value of another. */
+char *collet_reach_cell(const struct collet_item *item, uint32_t part);
+/* Of a transfer of these bytes: COLLET_TRANSFER_GPU, or nothing. */
+uint32_t collet_reach_flags(const struct collet_request *request, const void *data, uint64_t bytes);
+/* As collet_item_execute(); the item may be left waiting for its copies. */
+void collet_reach_execute(struct collet_lane *lane, struct collet_item *item);
+
+#endif

@@ -1,0 +1,70 @@
+/* Buffers that are filled, and emptied, while their request runs: they stand for memory that the engine cannot touch.
+ *
+ * The buffers are cut into cells. Somebody else (the owner) brings what is read into them, cell by cell, in the order
+ * in which the program first uses it, and takes away what is written, each cell when its last writer has been. Lanes
+ * wait for the cells that an item touches and for no others, so a request's messages begin when its first cells are
+ * there, and its results leave while its last messages are under way. The program is the same one, whole: nothing is
+ * cut that could change a sum.
+ *
+ * What is read first and written last is known beforehand: the program is walked once, as its lanes will walk it. */
+#ifndef COLLET_ENGINE_PIPELINE_H
+#define COLLET_ENGINE_PIPELINE_H
+
+#include "engine/engine.h"
+
+/* Under the engine's lock, but for init and deinit. */
+struct collet_reach;
+struct collet_flow {
+	struct collet_flow *next;       /* in engine.flows, while it runs */
+	struct collet_request *request; /* NULL: it does not run */
+	/* In each round of progress while the request is pending: brings and takes. True: something has got on. */
+	bool (*advance)(struct collet_flow *flow);
+	bool busy; /* the owner's: copies are under way, of which nobody tells the end */
+	struct collet_reach *reach; /* nothing is brought or taken: transports reach the buffers (see gdr.h). NULL */
+
+	struct collet_range in, out; /* what is brought and taken; bytes 0: nothing is. They may overlap */
+	size_t cell_bytes;           /* the last cell of each has what is left */
+	uint32_t in_cells, out_cells;
+	uint32_t *order; /* cells to be brought: order_count of them, as they are first used */
+	uint32_t order_count;
+	bool *here; /* by cell: there is nothing to wait for */
+	uint32_t arrived;
+	uint32_t *writers; /* by cell: the items that write there, and what is brought there; 0: it
+			      stays as it is */
+	uint32_t *left;    /* by cell: those that have not yet */
+	uint32_t *ready;   /* cells to be taken, ready_count of written_count so far */
+	uint32_t ready_count, written_count, taken;
+	uint64_t *first_use;        /* for planning */
+	struct collet_lane *walker; /* likewise */
+	bool planned;
+};
+
+/* Of these buffers, in cells of so many bytes; any thread. COLLET_ERR_MEMORY: it is fit for deinit. */
+collet_status collet_flow_init(
+	struct collet_flow *flow, struct collet_range in, struct collet_range out, size_t cell_bytes);
+void collet_flow_deinit(struct collet_flow *flow); /* a zeroed one is fine */
+
+/* The planned request is about to be started, with these buffers or parts of them; the same one may be started again
+ * when it has ended. */
+void collet_flow_start(struct collet_flow *flow, struct collet_request *request);
+/* It has ended, and is still there. Safe to repeat. */
+void collet_flow_stop(struct collet_flow *flow);
+
+/* For lanes: may the item write where it writes, and, reads_too, read what it reads? */
+bool collet_flow_lets(struct collet_flow *flow, const struct collet_item *item, bool reads_too);
+/* It has written. */
+void collet_flow_wrote(struct collet_flow *flow, const struct collet_item *item);
+
+/* For the owner: bytes of a cell, from the start of its side. */
+struct collet_range collet_flow_cell(const struct collet_flow *flow, const struct collet_range *side, uint32_t cell);
+/* The next of `order` is there; the next of `ready` has been taken, which may end the request. */
+void collet_flow_arrived(struct collet_flow *flow);
+void collet_flow_taken(struct collet_flow *flow);
+
+/* Has all been brought and taken? */
+static inline bool collet_flow_is_over(const struct collet_flow *flow)
+{
+	return flow->arrived == flow->order_count && flow->taken == flow->written_count;
+}
+
+#endif

@@ -1,0 +1,71 @@
+/* What transports are told that calls take. The linker hands sending and telling to this file first: each message is
+ * made to last, and that must be in what is told. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "core/clock.h"
+#include "engine/call_class.h"
+#include "engine/engine.h"
+#include "ranks.h"
+
+enum { BYTES = 64 << 10, FLOATS = BYTES / sizeof(float), TICKS = 1 << 20 };
+
+/* Of this rank, in the call under way. */
+static struct {
+	unsigned sends, told;
+	uint64_t ticks;
+} seen;
+
+enum collet_now __real_collet_route_send_now(struct collet_route *, struct collet_transfer *);
+enum collet_now __wrap_collet_route_send_now(struct collet_route *, struct collet_transfer *);
+void __real_collet_shm_took(struct collet_conduit *, uint32_t, uint64_t, uint64_t);
+void __wrap_collet_shm_took(struct collet_conduit *, uint32_t, uint64_t, uint64_t);
+
+enum collet_now __wrap_collet_route_send_now(struct collet_route *route, struct collet_transfer *transfer)
+{
+	seen.sends++;
+	for (const uint64_t from = collet_ticks(); collet_ticks() - from < TICKS;)
+		;
+	return __real_collet_route_send_now(route, transfer);
+}
+
+void __wrap_collet_shm_took(struct collet_conduit *conduit, uint32_t call, uint64_t bytes, uint64_t ticks)
+{
+	seen.told++;
+	seen.ticks = ticks;
+	__real_collet_shm_took(conduit, call, bytes, ticks);
+}
+
+static void call(struct rank *rank)
+{
+	static float from[FLOATS], to[FLOATS];
+	for (unsigned i = 0; i < 4; i++) {
+		seen.sends = seen.told = 0;
+		if (!rank_ok(rank, collet_broadcast(rank->comm, from, to, FLOATS, COLLET_F32, 0, NULL), "broadcast"))
+			return;
+		rank_check(rank, seen.told == 1, "broadcast %u: told %u times", i, seen.told);
+		/* The first one opens what others find open. */
+		if (rank->rank || !i)
+			continue;
+		rank_check(rank, seen.sends > 0, "broadcast %u: not sent on the spot", i);
+		rank_check(rank, seen.ticks >= TICKS, "broadcast %u: has sent for %u ticks, and told %llu", i, TICKS,
+			(unsigned long long)seen.ticks);
+	}
+}
+
+/* Also of a call on the spot, which sends before it does anything else. */
+static void what_a_call_has_sent_is_in_its_time(void **state)
+{
+	const struct ranks_options options = { .size = 2, .transport = "shm" };
+	ranks_must_pass(&options, call);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = { cmocka_unit_test(what_a_call_has_sent_is_in_its_time) };
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
