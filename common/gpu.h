@@ -1,6 +1,6 @@
 /* The CUDA driver as programs use it, opened at run time: one binary runs with and without. The library has its own
- * table of what it needs (src/cuda/api.h), which is none of a program's business; names and numbers here are the
- * driver's, too. */
+ * table of what it needs (src/cuda/driver/driver_api.h), which is none of a program's business; names and numbers here
+ * are the driver's, too. */
 #ifndef COLLET_COMMON_GPU_H
 #define COLLET_COMMON_GPU_H
 

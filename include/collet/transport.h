@@ -166,7 +166,7 @@ struct collet_card {
 	char unix_name[64]; /* abstract Unix socket that this rank listens on (without the leading NUL); "" none */
 	char settings[256]; /* "NAME=value\n" for each setting that all ranks must share, compared at creation */
 	uint8_t gpu[16];    /* the UUID of the GPU that this rank's thread uses; zeros: none that it knows */
-	char desk[8];       /* where it takes descriptors of GPU memory: see src/device/desk.h */
+	char desk[8];       /* where it takes descriptors of GPU memory: see src/cuda/driver/handle_exchange.h */
 	uint32_t link_mbps; /* that its host's link to other hosts carries each way; 0: not known */
 	uint32_t reserved;
 };

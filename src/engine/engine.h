@@ -172,7 +172,7 @@ struct collet_small {
 	struct collet_small_step step[INLINE_STEPS];
 	struct collet_move *move;    /* room for so many; the request's for good */
 	uint64_t staged_bytes;
-	uint32_t linger;             /* how long its calls wait before they look: see comm/call.c */
+	uint32_t linger;             /* how long its calls wait before they look: see api/call.c */
 	/* Of one call: */
 	bool in_place;               /* the caller's buffers overlap */
 	struct collet_item *item;    /* which counts what is pending */
@@ -240,7 +240,7 @@ struct collet_request {
 	uint64_t *listed;            /* owned copies of the v-forms' counts and displacements */
 	size_t listed_capacity;
 	struct collet_p2p_call p2p;
-	void *staged;                /* the caller's (see comm/staged.h); NULL: none */
+	void *staged;                /* the caller's (see cuda/staging/gpu_staging.h); NULL: none */
 	struct collet_flow *flow;    /* its buffers are filled and emptied while it runs (see pipeline.h); NULL: no */
 	bool named;                  /* its algorithm was asked for by name */
 };
@@ -264,7 +264,8 @@ struct collet_board {
 	struct collet_arrival *arrivals; /* by rank */
 };
 
-/* For who does a group's calls by other means than lanes (see device/direct.h, comm/executed.h). Under lock. */
+/* For who does a group's calls by other means than lanes (see cuda/shared_gpu/shared_gpu.h,
+ * cuda/peer_gpus/device_collective.h). Under lock. */
 struct collet_group_hooks {
 	/* In each round of progress while the group has not ended. true: something has got on, and may have left
 	 * transfers that only the next round moves. */

@@ -1,7 +1,7 @@
-/* src/cuda/api.h against the toolkit's header: built where there is one, and there is nothing to run. */
+/* src/cuda/driver/driver_api.h against the toolkit's header: built where there is one, and there is nothing to run. */
 #include <cuda.h>
 
-#include "cuda/api.h"
+#include "cuda/driver/driver_api.h"
 
 #define SAME(ours, theirs) _Static_assert((int)(ours) == (int)(theirs), #ours)
 

@@ -3,7 +3,7 @@
 #define TESTS_CUDA_LOADED_H
 
 #include "core/status.h"
-#include "cuda/kernels.h"
+#include "cuda/kernels/kernel_set.h"
 #include "program.h"
 
 struct loaded {

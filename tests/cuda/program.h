@@ -4,7 +4,7 @@
 
 #include <stdbool.h>
 
-#include "cuda/api.h"
+#include "cuda/driver/driver_api.h"
 
 /* The driver's functions that programs call and the library does not. */
 struct program {

@@ -4,8 +4,8 @@
 #define TESTS_CUDA_SEATS_H
 
 #include "core/types.h"
-#include "cuda/kernels.h"
-#include "device/tape.h"
+#include "cuda/kernels/kernel_set.h"
+#include "cuda/peer_gpus/kernel_plan.h"
 #include "program.h"
 
 enum { WORLD = 4, MOST_COUNT = 1501, ROOM = WORLD * MOST_COUNT * 8 + 64, CHANNELS = 2, PIECE_BYTES = 1024 };

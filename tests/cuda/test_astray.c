@@ -11,9 +11,9 @@
 
 #include <cmocka.h>
 
-#include "comm/comm.h"
-#include "comm/executed_internal.h"
-#include "device/executor_internal.h"
+#include "api/comm.h"
+#include "cuda/peer_gpus/device_collective_internal.h"
+#include "cuda/peer_gpus/internal.h"
 #include "program.h"
 #include "ranks.h"
 

@@ -6,7 +6,7 @@
 
 #include <cmocka.h>
 
-#include "device/executor_internal.h"
+#include "cuda/peer_gpus/internal.h"
 
 enum { SLOT_BYTES = 128 << 10, CHANNELS = 8, LANE_BYTES = 64 << 10 };
 

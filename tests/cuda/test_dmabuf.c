@@ -11,8 +11,8 @@
 
 #include <cmocka.h>
 
-#include "cuda/dmabuf.h"
-#include "cuda/mapped.h"
+#include "cuda/driver/dmabuf.h"
+#include "cuda/driver/vmm.h"
 #include "program.h"
 #include "ranks.h"
 

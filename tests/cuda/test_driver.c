@@ -6,7 +6,7 @@
 #include <setjmp.h>
 #include <cmocka.h>
 
-#include "cuda/residence.h"
+#include "cuda/driver/pointer_attributes.h"
 #include "program.h"
 
 static const struct collet_log no_log;

@@ -7,7 +7,7 @@
 
 #include <cmocka.h>
 
-#include "comm/comm.h"
+#include "api/comm.h"
 #include "gpu.h"
 
 enum { UNIT = 2 << 20, UNITS = 2, ROUNDS = 6, OTHERS = 70 };

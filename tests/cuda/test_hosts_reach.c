@@ -12,7 +12,7 @@
 
 #include <collet/tools.h>
 
-#include "comm/comm.h"
+#include "api/comm.h"
 #include "hosts.h"
 
 /* Whose part inside the host is the GPU's sends its leader where its buffers are, and no more. */

@@ -7,9 +7,9 @@
 #include <setjmp.h>
 #include <cmocka.h>
 
-#include "cuda/ipc.h"
-#include "device/desk.h"
-#include "device/device.h"
+#include "cuda/driver/device.h"
+#include "cuda/driver/handle_exchange.h"
+#include "cuda/driver/ipc.h"
 #include "program.h"
 #include "ranks.h"
 

@@ -7,8 +7,8 @@
 
 #include <cmocka.h>
 
-#include "comm/comm.h"
-#include "device/internal.h"
+#include "api/comm.h"
+#include "cuda/shared_gpu/internal.h"
 #include "gpu.h"
 
 enum { COUNT = 3000, BYTES = COUNT * sizeof(uint32_t), MANY = 40 };

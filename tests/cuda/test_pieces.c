@@ -6,7 +6,7 @@
 
 #include <cmocka.h>
 
-#include "comm/gpu_cost.h"
+#include "cuda/gpu_cost.h"
 
 static const struct collet_gpu_link links[] = {
 	{ .start_s = 10e-6, .next_s = 2e-6, .copy_s = 1 / 25e9 },

@@ -13,7 +13,7 @@
 
 #include <cmocka.h>
 
-#include "comm/comm.h"
+#include "api/comm.h"
 #include "core/clock.h"
 #include "gpu.h"
 

@@ -11,7 +11,7 @@
 
 #include <collet/tools.h>
 
-#include "device/together.h"
+#include "cuda/peer_gpus/co_resident.h"
 #include "gpu.h"
 #include "row_calls.h"
 

@@ -4,7 +4,7 @@
 
 #include <collet/collet.h>
 
-#include "cuda/kernels/tape.h"
+#include "cuda/kernels/plan_format.h"
 
 /* K(name): every kernel, "collet_" before it. Those of a dtype are named for it, in the order of collet_dtype. */
 #define COLLET_GPU_KERNELS(K)                                                                                          \

@@ -1,2 +1,2 @@
 /* What nvcc compiles. */
-#include "cuda/kernels/launched.h"
+#include "cuda/kernels/entry_points.h"

@@ -10,7 +10,7 @@
 #include <sanitizer/tsan_interface.h>
 #endif
 
-#include "cuda/kernels/device.h"
+#include "cuda/kernels/device_code.h"
 #include "fake.h"
 
 enum { THREADS_MOST = 8, STACK_BYTES = 128 << 10, GUARD_BYTES = 64 << 10 };

@@ -2,7 +2,7 @@
 #ifndef TESTS_CUDA_FAKE_DRIVER_FUNCTIONS_H
 #define TESTS_CUDA_FAKE_DRIVER_FUNCTIONS_H
 
-#include "cuda/api.h"
+#include "cuda/driver/driver_api.h"
 
 #include <stdbool.h>
 

@@ -1,6 +1,6 @@
 #include "host_form.h"
 
-#include "cuda/kernels/launched.h"
+#include "cuda/kernels/entry_points.h"
 
 static const struct host_kernel kernels[] = {
 #define ROW(name) { "collet_" #name, run_##name, argument_bytes_##name },

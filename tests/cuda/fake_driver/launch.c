@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cuda/kernels/device.h"
+#include "cuda/kernels/device_code.h"
 #include "cuda/kernels/image.h"
 #include "host_form.h"
 #include "schedule.h"

@@ -1,0 +1,280 @@
+/* From a checked call to a planned request: which program, in which pieces. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "api/comm.h"
+#include "core/types.h"
+#include "cuda/path_rules.h"
+
+static bool reserved_is_zero(const collet_how *how)
+{
+	for (size_t i = 0; i < sizeof(how->reserved) / sizeof(how->reserved[0]); i++)
+		if (how->reserved[i])
+			return false;
+	return true;
+}
+
+collet_status collet_call_check_how(const struct collet_call_arguments *call, const collet_how *how)
+{
+	if (!reserved_is_zero(how))
+		return collet_fail(COLLET_ERR_ARGUMENT,
+			"%s: how.reserved is not zero; initialise with COLLET_HOW_DEFAULT", call->function);
+	if (how->timeout_ns < COLLET_NO_TIMEOUT)
+		return collet_fail(COLLET_ERR_ARGUMENT,
+			"%s: how.timeout_ns is %lld; a number of ns, 0 or COLLET_NO_TIMEOUT is meant", call->function,
+			(long long)how->timeout_ns);
+	if (how->channels > COLLET_CHANNELS_MOST)
+		return collet_fail(COLLET_ERR_ARGUMENT, "%s: how.channels is %u; at most %d are meant", call->function,
+			how->channels, COLLET_CHANNELS_MOST);
+	return COLLET_OK;
+}
+
+static collet_status check_op(const struct collet_call_arguments *call, const collet_how *how)
+{
+	if (call->collective != COLLET_ALLREDUCE && call->collective != COLLET_REDUCE &&
+		call->collective != COLLET_REDUCE_SCATTER)
+		return COLLET_OK;
+	if ((unsigned)call->op >= COLLET_OP_COUNT)
+		return collet_fail(COLLET_ERR_ARGUMENT, "%s: %d is no operation", call->function, (int)call->op);
+	if (!collet_op_supports(call->op, call->dtype))
+		return collet_fail(COLLET_ERR_UNSUPPORTED, "%s: %s is not defined for %s", call->function,
+			collet_op_name(call->op), collet_dtype_name(call->dtype));
+	if (call->op == COLLET_USER && (!how->user_op || !how->user_op->combine))
+		return collet_fail(COLLET_ERR_ARGUMENT, "%s: COLLET_USER needs how.user_op with a combine function",
+			call->function);
+	return COLLET_OK;
+}
+
+/* The named algorithm, if it can do this call. */
+static collet_status take_named(const struct collet_call_arguments *call, const char *name,
+	const struct collet_program *program, const struct collet_request *request, bool commutes)
+{
+	const struct collet_shape *shape = &request->shape;
+	if (!program)
+		return collet_fail(COLLET_ERR_ARGUMENT,
+			"%s: there is no algorithm \"%s\" for %s; see collet-bench list", call->function, name,
+			collet_collective_name(call->collective));
+	if (!collet_program_fits(program, shape))
+		return collet_fail(COLLET_ERR_UNSUPPORTED,
+			"%s: algorithm %s does not work at this world size and shape", call->function, program->name);
+	if (!commutes && !program->ordered)
+		return collet_fail(COLLET_ERR_UNSUPPORTED,
+			"%s: algorithm %s does not combine in rank order, and the operation does "
+			"not commute",
+			call->function, program->name);
+	if (call->input && !program->listed)
+		return collet_fail(
+			COLLET_ERR_UNSUPPORTED, "%s: algorithm %s does not do v-forms", call->function, program->name);
+	const uint64_t scratch = collet_program_most_scratch(program, *shape);
+	if (scratch > COLLET_SCRATCH_BYTES / request->element_bytes)
+		return collet_fail(COLLET_ERR_UNSUPPORTED,
+			"%s: algorithm %s needs %llu elements of scratch for this call, more than "
+			"the %d MiB there are; it is for smaller messages",
+			call->function, program->name, (unsigned long long)scratch, COLLET_SCRATCH_BYTES >> 20);
+	return COLLET_OK;
+}
+
+static bool commutes(const struct collet_call_arguments *call, const collet_how *how)
+{
+	return call->op != COLLET_USER || (how->user_op && how->user_op->commutative);
+}
+
+static collet_status choose(collet_comm *comm, const struct collet_call_arguments *call, const collet_how *how,
+	struct collet_request *request, struct collet_decision *choice)
+{
+	const bool any_order = commutes(call, how);
+	const struct collet_way_call way = {
+		.collective = call->collective, .op = call->op, .dtype = call->dtype, .shape = &request->shape };
+	const struct collet_way_choices by = collet_way_choices(comm, &way, call->input != NULL);
+	request->named = how->algorithm != NULL;
+	*choice = collet_choose(by.table, call->collective, any_order, &request->shape, request->element_bytes);
+	if (how->algorithm) {
+		const struct collet_program *named = collet_program_find(call->collective, how->algorithm);
+		const collet_status status = take_named(call, how->algorithm, named, request, any_order);
+		if (status != COLLET_OK)
+			return status;
+		*choice = collet_choose_for(by.inputs, named, &request->shape, request->element_bytes);
+		return COLLET_OK;
+	}
+	if (collet_way_is_by_host(comm, &way) && !comm->context->forced[call->collective]) {
+		*choice = collet_choose_for(&comm->inputs, collet_program_find(call->collective, "hierarchical"),
+			&request->shape, request->element_bytes);
+		return COLLET_OK;
+	}
+	/* COLLET_ALGORITHM forces where it can, so that one setting may cover a whole program. */
+	const struct collet_program *forced = comm->context->forced[call->collective];
+	if (forced && take_named(call, forced->name, forced, request, any_order) == COLLET_OK) {
+		*choice = collet_choose_for(by.inputs, forced, &request->shape, request->element_bytes);
+		request->named = true;
+	}
+	return COLLET_OK;
+}
+
+uint32_t collet_call_program_index(const struct collet_program *program)
+{
+	size_t count;
+	const struct collet_program *const *programs = collet_programs(program->collective, &count);
+	uint32_t index = 0;
+	while (programs[index] != program)
+		index++;
+	return index;
+}
+
+static uint32_t hash_name(const char *name)
+{
+	uint32_t hash = 2166136261u;  /* FNV-1a */
+	for (; name && *name; name++)
+		hash = (hash ^ (unsigned char)*name) * 16777619u;
+	return hash;
+}
+
+static void describe(struct collet_request *request, const struct collet_call_arguments *call, const collet_how *how)
+{
+	const bool rooted = call->collective == COLLET_REDUCE || call->collective == COLLET_BROADCAST ||
+		call->collective == COLLET_GATHER || call->collective == COLLET_SCATTER;
+	request->call = (struct collet_call){
+		.sequence = request->sequence,
+		.count = call->input ? 0 : call->count,
+		.root = rooted ? call->root : UINT32_MAX,
+		.collective = (uint8_t)call->collective,
+		.listed = call->input != NULL,
+		.dtype = call->collective == COLLET_BARRIER ? UINT8_MAX : (uint8_t)call->dtype,
+		.op = call->op == COLLET_OP_COUNT ? UINT8_MAX : (uint8_t)call->op,
+		.algorithm = collet_call_program_index(request->program),
+		.piece_bytes = how->piece_bytes,
+		.channels = how->channels,
+		.user_op = call->op == COLLET_USER ? hash_name(how->user_op->name) : 0,
+	};
+	if (call->op == COLLET_USER && how->user_op->name)
+		strncpy(request->call.user_name, how->user_op->name, sizeof(request->call.user_name) - 1);
+	request->own_signature = collet_call_signature(&request->call);
+}
+
+/* The v-forms' counts and displacements outlive the call in the request. */
+static void copy_listed(struct collet_request *request, struct collet_cut *cut, size_t *used)
+{
+	if (!cut->counts)
+		return;
+	const uint32_t size = request->shape.size;
+	uint64_t *counts = request->listed + *used, *displacements = counts + size;
+	memcpy(counts, cut->counts, size * sizeof(*counts));
+	memcpy(displacements, cut->displacements, size * sizeof(*displacements));
+	cut->counts = counts;
+	cut->displacements = displacements;
+	*used += 2 * (size_t)size;
+}
+
+static collet_status fill_shape(
+	collet_comm *comm, const struct collet_call_arguments *call, struct collet_request *request)
+{
+	struct collet_shape *shape = &request->shape;
+	*shape = collet_shape_of(call->collective, comm->group.rank, comm->group.size, call->root, call->count);
+	if (!call->input)
+		return COLLET_OK;
+	const size_t capacity = 4 * (size_t)shape->size;
+	if (request->listed_capacity < capacity) {
+		uint64_t *listed = realloc(request->listed, capacity * sizeof(*listed));
+		if (!listed)
+			return collet_fail(COLLET_ERR_MEMORY, "%s: no memory for the counts", call->function);
+		request->listed = listed;
+		request->listed_capacity = capacity;
+	}
+	shape->input = *call->input;
+	shape->result = *call->result;
+	size_t used = 0;
+	copy_listed(request, &shape->input, &used);
+	copy_listed(request, &shape->result, &used);
+	return COLLET_OK;
+}
+
+static collet_status take_operation(collet_comm *comm, const struct collet_call_arguments *call, const collet_how *how,
+	struct collet_request *request)
+{
+	request->prescales = call->op == COLLET_PREMUL_SUM;
+	request->averages = call->op == COLLET_AVERAGE;
+	const collet_op op = call->op == COLLET_OP_COUNT ? COLLET_SUM : call->op;
+	return collet_reduction_init(&request->reduction, call->dtype, op, how->user_op, how->scale,
+		request->shape.size, comm->context->isa);
+}
+
+static collet_status plan(collet_comm *comm, const struct collet_call_arguments *call, const collet_how *how,
+	struct collet_request *request)
+{
+	collet_status status = fill_shape(comm, call, request);
+	if (status != COLLET_OK)
+		return status;
+	request->call.root = call->root;
+	collet_layout_by_host(comm, &request->shape, commutes(call, how));
+	request->element_bytes = collet_dtype_bytes(call->dtype);
+	struct collet_decision choice;
+	status = choose(comm, call, how, request, &choice);
+	if (status != COLLET_OK)
+		return status;
+	choice.piece_bytes = how->piece_bytes ? how->piece_bytes : choice.piece_bytes;
+	choice.channels = how->channels ? how->channels : choice.channels;
+	const struct collet_program *program = choice.program;
+	collet_layout_near(comm, &request->shape, program, call->dtype, call->op);
+	status = take_operation(comm, call, how, request);
+	if (status != COLLET_OK)
+		return status;
+	request->program = program;
+	request->parts = collet_program_parts(program, &request->shape);
+	request->channels = program->sliced && choice.channels ? choice.channels : 1;
+	while (request->parts * request->channels > COLLET_LANES)
+		request->channels--;
+	request->lanes = request->parts * request->channels;
+	request->fan_in = collet_program_fan_in(program, &request->shape);
+	request->piece = collet_piece_elements(choice.piece_bytes,
+		collet_slot_pieces(call->collective, request->fan_in), request->element_bytes);
+	request->counted_bytes = collet_shape_bytes(call->collective, &request->shape, request->element_bytes);
+	collet_inline_plan(request);
+	return COLLET_OK;
+}
+
+static bool same_key(const struct collet_plan_key *a, const struct collet_plan_key *b)
+{
+	return a->count == b->count && a->root == b->root && a->collective == b->collective && a->dtype == b->dtype &&
+		a->op == b->op && a->algorithm == b->algorithm && a->piece_bytes == b->piece_bytes &&
+		a->channels == b->channels && a->commutes == b->commutes;
+}
+
+/* The same arguments may mean another operation at each call. */
+static bool caller_defines(collet_op op)
+{
+	return op == COLLET_USER || op == COLLET_PREMUL_SUM;
+}
+
+collet_status collet_call_plan(collet_comm *comm, const struct collet_call_arguments *call, const collet_how *how,
+	struct collet_request *request)
+{
+	const struct collet_program *named =
+		how->algorithm ? collet_program_find(call->collective, how->algorithm) : NULL;
+	const bool repeatable = !call->input && !how->algorithm == !named;
+	const struct collet_plan_key key = {
+		.count = call->count,
+		.root = call->root,
+		.op = (uint32_t)call->op,
+		.piece_bytes = how->piece_bytes,
+		.channels = (uint8_t)how->channels,
+		.collective = (uint8_t)call->collective,
+		.dtype = (uint8_t)call->dtype,
+		.algorithm = named ? (uint8_t)(2 + collet_call_program_index(named)) : 1,
+		.commutes = commutes(call, how),
+	};
+	request->input = call->send;
+	request->result = call->recv;
+	const bool planned = repeatable && same_key(&key, &request->key);
+	if (planned && !caller_defines(call->op))
+		return COLLET_OK;
+	request->key.algorithm = 0;
+	request->plans++;
+	collet_status status = check_op(call, how);
+	if (status == COLLET_OK)
+		status = planned ? take_operation(comm, call, how, request) : plan(comm, call, how, request);
+	if (status != COLLET_OK)
+		return status;
+	describe(request, call, how);
+	if (repeatable)
+		request->key = key;
+	return COLLET_OK;
+}

@@ -1,0 +1,427 @@
+/* The public collectives: what their arguments must be, and nothing else. */
+#include <string.h>
+
+#include "api/comm.h"
+#include "cuda/call_path.h"
+
+/* ---- Checks ---- */
+
+struct block {
+	const char *first;
+	uint64_t bytes;
+};
+
+static bool overlaps(struct block a, struct block b)
+{
+	return a.bytes && b.bytes && a.first < b.first + b.bytes && b.first < a.first + a.bytes;
+}
+
+/* first: pointer of a buffer; elements: its length, which must not overflow a size. An unused buffer is an empty block.
+ */
+static collet_status check_buffer(const struct collet_call_arguments *call, const char *which, const void *first,
+	uint64_t elements, struct block *block)
+{
+	const size_t element = collet_dtype_bytes(call->dtype);
+	if (elements > (uint64_t)PTRDIFF_MAX / element)
+		return collet_fail(COLLET_ERR_ARGUMENT, "%s: %llu elements of %s do not fit into memory",
+			call->function, (unsigned long long)elements, collet_dtype_name(call->dtype));
+	if (!first && elements)
+		return collet_fail(COLLET_ERR_ARGUMENT, "%s: %s is NULL, and this rank uses it", call->function, which);
+	block->first = first;
+	block->bytes = elements * element;
+	return COLLET_OK;
+}
+
+/* send may be the part of recv that starts in_place elements into it (or recv of send, for the scattering ones). */
+static collet_status check_overlap(const struct collet_call_arguments *call, struct block send, struct block recv,
+	const char *in_place, const char *actual)
+{
+	if (!overlaps(send, recv) || in_place == actual)
+		return COLLET_OK;
+	return collet_fail(COLLET_ERR_ARGUMENT,
+		"%s: send and recv overlap, but not in the way that in place means (see collet.h)", call->function);
+}
+
+static collet_status check_dtype(const char *function, collet_dtype dtype)
+{
+	if (collet_dtype_bytes(dtype))
+		return COLLET_OK;
+	return collet_fail(COLLET_ERR_ARGUMENT, "%s: %d is no dtype", function, (int)dtype);
+}
+
+static collet_status check_root(const collet_comm *comm, const char *function, uint32_t root)
+{
+	if (root < comm->group.size)
+		return COLLET_OK;
+	return collet_fail(COLLET_ERR_ARGUMENT, "%s: there is no rank %u to be root in a communicator of %u", function,
+		root, comm->group.size);
+}
+
+/* elements * factor, or more than any buffer can have. */
+static uint64_t times(uint64_t elements, uint64_t factor)
+{
+	uint64_t product;
+	return __builtin_mul_overflow(elements, factor, &product) ? UINT64_MAX : product;
+}
+
+static const char *at(const void *base, uint64_t elements, collet_dtype dtype)
+{
+	return base ? (const char *)base + elements * collet_dtype_bytes(dtype) : NULL;
+}
+
+static collet_status start(collet_comm *comm, struct collet_call_arguments *call, struct block send, struct block recv,
+	const struct collet_cut *listed, const collet_how *how)
+{
+	struct collet_checked checked = { .arguments = call,
+		.sides = { { send.first, send.bytes }, { recv.first, recv.bytes } }, .listed = listed, .how = how };
+	return collet_call_go(comm, &checked);
+}
+
+/* Where in-place means that one buffer is a block of the other. */
+enum in_place { SAME, SEND_IN_RECV, RECV_IN_SEND };
+
+/* Into the public functions, so that a call is found to be a repetition before its arguments have been in memory. There
+ * they are written one by one and read in pairs, and such a load waits until all earlier stores are done, also those of
+ * the last message, whose lines may still be on their way from another core. */
+#define ALWAYS_INLINE static inline __attribute__((always_inline))
+
+/* Does the call differ in its buffers alone from the last one, and are they as good? */
+ALWAYS_INLINE bool repeats(
+	const collet_comm *comm, const struct collet_call_arguments *call, enum in_place in_place)
+{
+	const struct collet_again *again = &comm->again;
+	if (!again->request || comm->streams || again->count != call->count || again->collective != call->collective ||
+		again->dtype != call->dtype || again->op != call->op || again->root != call->root)
+		return false;
+	const struct block send = { call->send, again->send_bytes }, recv = { call->recv, again->recv_bytes };
+	if ((send.bytes && !send.first) || (recv.bytes && !recv.first))
+		return false;
+	return !overlaps(send, recv) || (in_place == SAME && send.first == recv.first);
+}
+
+/* The call has been checked, and has ended well. Where there are GPUs, a buffer may be one's. */
+static void remember(
+	collet_comm *comm, const struct collet_call_arguments *call, struct block send, struct block recv)
+{
+	struct collet_again *again = &comm->again;
+	if (comm->context->cuda.module)
+		again->request = NULL;
+	if (!again->request)
+		return;
+	again->collective = call->collective;
+	again->dtype = call->dtype;
+	again->op = call->op;
+	again->root = call->root;
+	again->count = call->count;
+	again->send_bytes = send.bytes;
+	again->recv_bytes = recv.bytes;
+}
+
+/* What this rank has of a buffer, in elements. */
+struct use {
+	bool used;
+	uint64_t elements;
+};
+
+static struct use all_of(uint64_t elements)
+{
+	return (struct use){ true, elements };
+}
+
+static struct use some_of(uint64_t elements, bool used)
+{
+	return (struct use){ used, elements };
+}
+
+static const struct use nothing;
+
+/* Checks, then starts, inside the communicator. */
+static collet_status run_inside(collet_comm *comm, struct collet_call_arguments *call, struct use sends,
+	struct use receives, enum in_place in_place, const collet_how *how)
+{
+	struct block send = { NULL, 0 }, recv = { NULL, 0 };
+	collet_status status = check_dtype(call->function, call->dtype);
+	if (status == COLLET_OK)
+		status = check_root(comm, call->function, call->root);
+	if (status == COLLET_OK && sends.used)
+		status = check_buffer(call, "send", call->send, sends.elements, &send);
+	if (status == COLLET_OK && receives.used)
+		status = check_buffer(call, "recv", call->recv, receives.elements, &recv);
+	if (status == COLLET_OK && overlaps(send, recv)) {
+		const uint64_t own = times(call->count, comm->group.rank);
+		const char *expected = in_place == RECV_IN_SEND ? at(call->send, own, call->dtype) :
+			in_place == SEND_IN_RECV                ? at(call->recv, own, call->dtype) :
+                                                                  call->recv;
+		status = check_overlap(call, send, recv, expected, in_place == RECV_IN_SEND ? call->recv : call->send);
+	}
+	if (status == COLLET_OK)
+		status = start(comm, call, send, recv, NULL, how);
+	if (status == COLLET_OK)
+		remember(comm, call, send, recv);
+	else
+		comm->again.request = NULL;
+	return status;
+}
+
+/* The whole of a collective without counts of its own. */
+ALWAYS_INLINE collet_status run(collet_comm *comm, struct collet_call_arguments *call,
+	struct use sends, struct use receives, enum in_place in_place, const collet_how *how)
+{
+	collet_status status = collet_comm_enter(comm, call->function);
+	if (status != COLLET_OK)
+		return status;
+	if (how || !repeats(comm, call, in_place) || !collet_call_again(comm, call->send, call->recv, &status))
+		status = run_inside(comm, call, sends, receives, in_place, how);
+	collet_comm_leave(comm);
+	return status;
+}
+
+static uint32_t size_of(const collet_comm *comm)
+{
+	return comm ? comm->group.size : 0;
+}
+
+static bool is_root(const collet_comm *comm, uint32_t root)
+{
+	return comm && comm->group.rank == root;
+}
+
+/* ---- Public ---- */
+
+collet_status collet_allreduce(collet_comm *comm, const void *send, void *recv, uint64_t count, collet_dtype dtype,
+	collet_op op, const collet_how *how)
+{
+	struct collet_call_arguments call = {
+		"collet_allreduce", COLLET_ALLREDUCE, send, recv, count, dtype, op, 0, NULL, NULL, NULL};
+	return run(comm, &call, all_of(count), all_of(count), SAME, how);
+}
+
+collet_status collet_reduce(collet_comm *comm, const void *send, void *recv, uint64_t count, collet_dtype dtype,
+	collet_op op, uint32_t root, const collet_how *how)
+{
+	struct collet_call_arguments call = {
+		"collet_reduce", COLLET_REDUCE, send, recv, count, dtype, op, root, NULL, NULL, NULL};
+	return run(comm, &call, all_of(count), some_of(count, is_root(comm, root)), SAME, how);
+}
+
+collet_status collet_broadcast(collet_comm *comm, const void *send, void *recv, uint64_t count, collet_dtype dtype,
+	uint32_t root, const collet_how *how)
+{
+	struct collet_call_arguments call = {"collet_broadcast", COLLET_BROADCAST, send, recv, count, dtype,
+		COLLET_OP_COUNT, root, NULL, NULL, NULL};
+	return run(comm, &call, some_of(count, is_root(comm, root)), all_of(count), SAME, how);
+}
+
+collet_status collet_barrier(collet_comm *comm, const collet_how *how)
+{
+	struct collet_call_arguments call = {
+		"collet_barrier", COLLET_BARRIER, NULL, NULL, 0, COLLET_U8, COLLET_OP_COUNT, 0, NULL, NULL, NULL};
+	return run(comm, &call, nothing, nothing, SAME, how);
+}
+
+collet_status collet_allgather(collet_comm *comm, const void *send, void *recv, uint64_t count, collet_dtype dtype,
+	const collet_how *how)
+{
+	struct collet_call_arguments call = {
+		"collet_allgather", COLLET_ALLGATHER, send, recv, count, dtype, COLLET_OP_COUNT, 0, NULL, NULL, NULL};
+	return run(comm, &call, all_of(count), all_of(times(count, size_of(comm))), SEND_IN_RECV, how);
+}
+
+collet_status collet_reduce_scatter(collet_comm *comm, const void *send, void *recv, uint64_t count, collet_dtype dtype,
+	collet_op op, const collet_how *how)
+{
+	struct collet_call_arguments call = {
+		"collet_reduce_scatter", COLLET_REDUCE_SCATTER, send, recv, count, dtype, op, 0, NULL, NULL, NULL};
+	return run(comm, &call, all_of(times(count, size_of(comm))), all_of(count), RECV_IN_SEND, how);
+}
+
+collet_status collet_gather(collet_comm *comm, const void *send, void *recv, uint64_t count, collet_dtype dtype,
+	uint32_t root, const collet_how *how)
+{
+	struct collet_call_arguments call = {
+		"collet_gather", COLLET_GATHER, send, recv, count, dtype, COLLET_OP_COUNT, root, NULL, NULL, NULL};
+	const struct use receives = some_of(times(count, size_of(comm)), is_root(comm, root));
+	return run(comm, &call, all_of(count), receives, SEND_IN_RECV, how);
+}
+
+collet_status collet_scatter(collet_comm *comm, const void *send, void *recv, uint64_t count, collet_dtype dtype,
+	uint32_t root, const collet_how *how)
+{
+	struct collet_call_arguments call = {
+		"collet_scatter", COLLET_SCATTER, send, recv, count, dtype, COLLET_OP_COUNT, root, NULL, NULL, NULL};
+	const struct use sends = some_of(times(count, size_of(comm)), is_root(comm, root));
+	return run(comm, &call, sends, all_of(count), RECV_IN_SEND, how);
+}
+
+collet_status collet_alltoall(collet_comm *comm, const void *send, void *recv, uint64_t count, collet_dtype dtype,
+	const collet_how *how)
+{
+	struct collet_call_arguments call = {
+		"collet_alltoall", COLLET_ALLTOALL, send, recv, count, dtype, COLLET_OP_COUNT, 0, NULL, NULL, NULL};
+	const uint64_t all = times(count, size_of(comm));
+	return run(comm, &call, all_of(all), all_of(all), SAME, how);
+}
+
+/* ---- v-forms ---- */
+
+/* A listed buffer: its hull in elements; refuses overflow. */
+static collet_status listed_end(const struct collet_call_arguments *call, uint32_t size, const uint64_t *counts,
+	const uint64_t *displacements, uint64_t *end)
+{
+	if (!counts || !displacements)
+		return collet_fail(COLLET_ERR_ARGUMENT, "%s: counts or displacements is NULL, and this rank uses them",
+			call->function);
+	*end = 0;
+	for (uint32_t r = 0; r < size; r++) {
+		uint64_t last;
+		if (__builtin_add_overflow(counts[r], displacements[r], &last))
+			return collet_fail(COLLET_ERR_ARGUMENT, "%s: counts[%u] + displacements[%u] overflows",
+				call->function, r, r);
+		if (counts[r] && last > *end)
+			*end = last;
+	}
+	return COLLET_OK;
+}
+
+static struct collet_cut listed_cut(const uint64_t *counts, const uint64_t *displacements)
+{
+	return (struct collet_cut){ .kind = COLLET_CUT_LISTED, .counts = counts, .displacements = displacements };
+}
+
+/* A v-form's buffer that is this rank's own block alone: no rank's counts but its own. */
+static struct collet_cut own_block(uint64_t count)
+{
+	return (struct collet_cut){ .kind = COLLET_CUT_LISTED, .count = count };
+}
+
+/* One buffer of a v-form: listed, or the rank's own block. */
+struct side {
+	bool used;
+	bool listed;
+	uint64_t own_count;
+	const uint64_t *counts, *displacements;
+	struct collet_cut cut;
+	struct block block;
+};
+
+static collet_status check_side(const collet_comm *comm, const struct collet_call_arguments *call, const char *which,
+	const void *buffer, struct side *side)
+{
+	side->cut = side->listed ? listed_cut(side->counts, side->displacements) : own_block(side->own_count);
+	if (!side->used) {
+		side->cut = own_block(0);
+		return COLLET_OK;
+	}
+	uint64_t elements = side->own_count;
+	if (side->listed) {
+		const collet_status status =
+			listed_end(call, comm->group.size, side->counts, side->displacements, &elements);
+		if (status != COLLET_OK)
+			return status;
+	}
+	return check_buffer(call, which, buffer, elements, &side->block);
+}
+
+/* in_place: the buffer and the displacement at which the own block may be. */
+static collet_status run_listed(collet_comm *comm, struct collet_call_arguments *call, struct side *send,
+	struct side *recv, const collet_how *how)
+{
+	collet_status status = collet_comm_enter(comm, call->function);
+	if (status != COLLET_OK)
+		return status;
+	status = check_dtype(call->function, call->dtype);
+	if (status == COLLET_OK)
+		status = check_root(comm, call->function, call->root);
+	if (status == COLLET_OK)
+		status = check_side(comm, call, "send", call->send, send);
+	if (status == COLLET_OK)
+		status = check_side(comm, call, "recv", call->recv, recv);
+	if (status == COLLET_OK && send->used && recv->used) {
+		const uint32_t rank = comm->group.rank;
+		const char *expected = call->recv, *actual = call->send;
+		if (recv->listed && !send->listed) {
+			expected = at(call->recv, recv->displacements[rank], call->dtype);
+		} else if (send->listed && !recv->listed) {
+			expected = at(call->send, send->displacements[rank], call->dtype);
+			actual = call->recv;
+		} else if (call->send == call->recv &&
+			   (memcmp(send->counts, recv->counts, comm->group.size * sizeof(uint64_t)) != 0 ||
+				   memcmp(send->displacements, recv->displacements,
+					   comm->group.size * sizeof(uint64_t)) != 0)) {
+			expected = NULL;
+		}
+		status = check_overlap(call, send->block, recv->block, expected, actual);
+	}
+	call->input = &send->cut;
+	call->result = &recv->cut;
+	if (status == COLLET_OK)
+		status = start(comm, call, send->block, recv->block,
+			recv->used && recv->listed ? &recv->cut : NULL, how);
+	collet_comm_leave(comm);
+	return status;
+}
+
+/* Does this rank give (or take) as much as counts says? */
+static collet_status check_own_count(const collet_comm *comm, const char *function, const char *which, uint64_t own,
+	const uint64_t *counts)
+{
+	if (!comm || !counts || counts[comm->group.rank] == own)
+		return COLLET_OK;
+	return collet_fail(COLLET_ERR_ARGUMENT, "%s: %s is %llu, but counts[%u] is %llu", function, which,
+		(unsigned long long)own, comm->group.rank, (unsigned long long)counts[comm->group.rank]);
+}
+
+collet_status collet_allgatherv(collet_comm *comm, const void *send, uint64_t send_count, void *recv,
+	const uint64_t *counts, const uint64_t *displacements, collet_dtype dtype, const collet_how *how)
+{
+	const collet_status status = check_own_count(comm, "collet_allgatherv", "send_count", send_count, counts);
+	if (status != COLLET_OK)
+		return status;
+	struct collet_call_arguments call = {"collet_allgatherv", COLLET_ALLGATHER, send, recv, send_count, dtype,
+		COLLET_OP_COUNT, 0, NULL, NULL, NULL};
+	struct side from = { .used = true, .own_count = send_count };
+	struct side to = { .used = true, .listed = true, .counts = counts, .displacements = displacements };
+	return run_listed(comm, &call, &from, &to, how);
+}
+
+collet_status collet_gatherv(collet_comm *comm, const void *send, uint64_t send_count, void *recv,
+	const uint64_t *counts, const uint64_t *displacements, collet_dtype dtype, uint32_t root, const collet_how *how)
+{
+	const bool root_here = is_root(comm, root);
+	const collet_status status =
+		root_here ? check_own_count(comm, "collet_gatherv", "send_count", send_count, counts) : COLLET_OK;
+	if (status != COLLET_OK)
+		return status;
+	struct collet_call_arguments call = {"collet_gatherv", COLLET_GATHER, send, recv, send_count, dtype,
+		COLLET_OP_COUNT, root, NULL, NULL, NULL};
+	struct side from = { .used = true, .own_count = send_count };
+	struct side to = { .used = root_here, .listed = true, .counts = counts, .displacements = displacements };
+	return run_listed(comm, &call, &from, &to, how);
+}
+
+collet_status collet_scatterv(collet_comm *comm, const void *send, const uint64_t *counts,
+	const uint64_t *displacements, void *recv, uint64_t recv_count, collet_dtype dtype, uint32_t root,
+	const collet_how *how)
+{
+	const bool root_here = is_root(comm, root);
+	const collet_status status =
+		root_here ? check_own_count(comm, "collet_scatterv", "recv_count", recv_count, counts) : COLLET_OK;
+	if (status != COLLET_OK)
+		return status;
+	struct collet_call_arguments call = {"collet_scatterv", COLLET_SCATTER, send, recv, recv_count, dtype,
+		COLLET_OP_COUNT, root, NULL, NULL, NULL};
+	struct side from = { .used = root_here, .listed = true, .counts = counts, .displacements = displacements };
+	struct side to = { .used = true, .own_count = recv_count };
+	return run_listed(comm, &call, &from, &to, how);
+}
+
+collet_status collet_alltoallv(collet_comm *comm, const void *send, const uint64_t *send_counts,
+	const uint64_t *send_displacements, void *recv, const uint64_t *recv_counts, const uint64_t *recv_displacements,
+	collet_dtype dtype, const collet_how *how)
+{
+	struct collet_call_arguments call = {
+		"collet_alltoallv", COLLET_ALLTOALL, send, recv, 0, dtype, COLLET_OP_COUNT, 0, NULL, NULL, NULL};
+	struct side from = { .used = true, .listed = true, .counts = send_counts, .displacements = send_displacements };
+	struct side to = { .used = true, .listed = true, .counts = recv_counts, .displacements = recv_displacements };
+	return run_listed(comm, &call, &from, &to, how);
+}

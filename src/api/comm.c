@@ -1,0 +1,375 @@
+/* Communicators: making, splitting, ending, and what they tell about themselves. */
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "api/comm.h"
+#include "cuda/shared_gpu/shared_gpu_comm.h"
+#include "cuda/peer_gpus/device_collective.h"
+#include "cuda/staging/staging_gpudirect.h"
+#include "cuda/staging/gpu_staging.h"
+#include "cuda/shared_gpu/shared_gpu.h"
+#include "cuda/stream/stream_call.h"
+#include "engine/lock.h"
+
+/* ---- Making ---- */
+
+/* What the slowest link of a host carries; 0: of some it is not known, or ranks share cores. There what all ranks of a
+ * host do takes longer than formulas know, and who takes the link for slow does less (docs/design/choice.md). */
+static uint32_t least_link_mbps(const struct collet_comm *comm, uint32_t local_ranks, uint32_t cores)
+{
+	uint32_t least = collet_tuning_share(local_ranks, cores) > 1 ? 0 : UINT32_MAX;
+	for (uint32_t r = 0; r < comm->group.size && least > 0; r++) {
+		const struct collet_card *card =
+			&comm->context->bootstrap.cards[collet_group_world_rank(&comm->group, r)];
+		least = card->link_mbps < least ? card->link_mbps : least;
+	}
+	return least;
+}
+
+/* What the choice is made from: the machine as it is; or, where the bits must not depend on it, no machine at all.
+ * Every rank computes the same table: all that it reads came from
+ * rank 0, or from the cards that all have. */
+static void fill_table(struct collet_comm *comm)
+{
+	const struct collet_context *context = comm->context;
+	const uint32_t cores = context->bootstrap.cards[collet_group_world_rank(&comm->group, 0)].host_cores;
+	const struct collet_layout *layout = &comm->by_host;
+	const uint32_t local_ranks = (comm->group.size + layout->hosts - 1) / layout->hosts;
+	struct collet_choice_inputs *inputs = &comm->inputs;
+	*inputs = (struct collet_choice_inputs){
+		.size = comm->group.size,
+		.hosts = layout->hosts,
+		.host_first = layout->hosts > 1 ? layout->host_first : NULL,
+		.order = layout->order,
+		.cores_per_host = cores,
+		.local = collet_tuning_find(
+			context->links, context->link_count, collet_local_transport(context), local_ranks, cores),
+		.remote = collet_tuning_find(context->links, context->link_count, "tcp", local_ranks, cores),
+		.link_byte_ns = collet_tuning_network_byte_ns(
+			context->links, context->link_count, least_link_mbps(comm, local_ranks, cores)),
+		.scratch_bytes = COLLET_SCRATCH_BYTES,
+	};
+	if (context->deterministic) {
+		inputs->hosts = 1;
+		inputs->host_first = inputs->order = NULL;
+		inputs->cores_per_host = 0;
+		inputs->local = inputs->remote = &context->fixed;
+	}
+	if (inputs->hosts > 1 && comm->group.rank == 0)
+		collet_log(&context->engine.log, COLLET_LOG_INFO,
+			"choices take the slowest link between hosts for one of %.0f Mb/s",
+			8000 / inputs->link_byte_ns);
+	collet_choice_table_fill(&comm->table, inputs);
+}
+
+/* streams: some may come to calls of it yet. */
+static void free_comm(struct collet_comm *comm, bool streams)
+{
+	collet_direct_free(comm->direct, streams);
+	(void)collet_executed_free(comm);
+	collet_group_deinit(&comm->group);
+	collet_layouts_deinit(comm);
+	free(comm->world);
+	free(comm);
+}
+
+/* Ends what is pending, and takes the group off the engine's hands. */
+static void tear_down(struct collet_comm *comm)
+{
+	struct collet_engine *engine = &comm->context->engine;
+	collet_engine_lock(engine);
+	collet_streams_close(comm);
+	collet_executed_close(comm);
+	collet_group_tear_down(&comm->group);
+	for (struct collet_request *request = comm->group.made_requests; request; request = request->next_made) {
+		if (request->staged)
+			collet_staged_stop(request->staged);
+		(void)collet_staged_end(request->staged, COLLET_ERR_ABORTED);
+		request->staged = NULL;
+	}
+	for (struct collet_group **at = &engine->used_groups; *at; at = &(*at)->next_used) {
+		if (*at == &comm->group) {
+			*at = comm->group.next_used;
+			break;
+		}
+	}
+	collet_engine_unlock(engine);
+}
+
+collet_status collet_comm_make(
+	collet_comm **made, struct collet_context *context, uint64_t id, uint32_t rank, uint32_t size, uint32_t *world)
+{
+	struct collet_comm *comm = calloc(1, sizeof(*comm));
+	if (!comm) {
+		free(world);
+		return collet_fail(COLLET_ERR_MEMORY, "no memory for a communicator");
+	}
+	comm->context = context;
+	comm->world = world;
+	comm->group.engine = &context->engine;
+	comm->group.id = id;
+	comm->group.rank = rank;
+	comm->group.size = size;
+	comm->group.world = world;
+	comm->group.timeout_ns = context->launch.timeout_ns;
+	atomic_init(&comm->busy, false);
+	collet_status status = collet_group_init(&comm->group);
+	if (status == COLLET_OK)
+		status = collet_layouts_find(comm);
+	if (status != COLLET_OK) {
+		free_comm(comm, false);
+		return status;
+	}
+	fill_table(comm);
+	comm->reaches_gpus = collet_reached_all(&comm->group);
+	collet_engine_lock(&context->engine);
+	collet_fabric_add(&comm->group);
+	collet_engine_unlock(&context->engine);
+	status = collet_comm_make_direct(comm);
+	if (status == COLLET_OK)
+		status = collet_comm_make_executed(comm);
+	if (status != COLLET_OK) {
+		char sentence[COLLET_ERROR_BYTES];
+		snprintf(sentence, sizeof(sentence), "%s", collet_last_error());
+		collet_group_end(&comm->group, status, true, sentence);
+		tear_down(comm);
+		free_comm(comm, false);
+		return collet_fail_again(status, sentence);
+	}
+	*made = comm;
+	return COLLET_OK;
+}
+
+/* ---- Public ---- */
+
+collet_status collet_comm_create(collet_comm **comm, const collet_options *options)
+{
+	if (!comm)
+		return collet_fail(COLLET_ERR_ARGUMENT, "collet_comm_create: comm is NULL");
+	struct collet_context *context;
+	collet_status status = collet_check_nested("collet_comm_create");
+	if (status == COLLET_OK)
+		status = collet_context_create(&context, options);
+	if (status != COLLET_OK)
+		return status;
+	atomic_store_explicit(&context->users, 1, memory_order_relaxed);
+	status = collet_comm_make(
+		comm, context, context->agreement.session, context->launch.rank, context->launch.size, NULL);
+	if (status == COLLET_OK)
+		return COLLET_OK;
+	/* Closing has its own to say. */
+	char sentence[COLLET_ERROR_BYTES];
+	snprintf(sentence, sizeof(sentence), "%s", collet_last_error());
+	collet_context_release(context);
+	return collet_fail_again(status, sentence);
+}
+
+collet_status collet_comm_ended(const collet_comm *comm)
+{
+	const enum collet_status ended =
+		(enum collet_status)atomic_load_explicit(&comm->group.ended, memory_order_acquire);
+	return ended == COLLET_OK ? COLLET_OK : collet_fail_again(ended, comm->group.sentence);
+}
+
+collet_status collet_refuse_nested(const char *function)
+{
+	return collet_fail(COLLET_ERR_ARGUMENT,
+		"%s: called by a user-defined operation, which must not call collet (but collet_comm_abort())",
+		function);
+}
+
+/* False: another thread is inside. A thread that is not the usual one has taken over before it comes here, and so finds
+ * whatever that one did while it had stepped in. */
+static bool go_inside(struct collet_comm *comm)
+{
+	struct collet_engine *engine = comm->group.engine;
+	if (collet_engine_step_in(engine)) {
+		const bool busy = atomic_load_explicit(&comm->busy, memory_order_relaxed);
+		atomic_store_explicit(&comm->busy, true, memory_order_relaxed);
+		collet_engine_step_out(engine);
+		return !busy;
+	}
+	if (!collet_engine_knows(engine))
+		collet_engine_introduce(engine);
+	/* Acquire, pairing with the release in collet_comm_leave(): the communicator's state passes from thread to
+	 * thread. */
+	return !atomic_exchange_explicit(&comm->busy, true, memory_order_acquire);
+}
+
+collet_status collet_comm_enter(collet_comm *comm, const char *function)
+{
+	if (!comm)
+		return collet_fail(COLLET_ERR_ARGUMENT, "%s: the communicator is NULL", function);
+	if (collet_check_nested(function) != COLLET_OK)
+		return COLLET_ERR_ARGUMENT;
+	if (collet_context_forked(comm->context))
+		return collet_fail(COLLET_ERR_FORKED,
+			"%s: this process is a fork of the one that created the communicator; only "
+			"collet_comm_destroy() works here. Create a communicator after the fork",
+			function);
+	collet_executed_look(comm);
+	const enum collet_status ended =
+		(enum collet_status)atomic_load_explicit(&comm->group.ended, memory_order_acquire);
+	if (ended != COLLET_OK)
+		return collet_fail(ended, "%s (call %llu) came after the communicator's end: %s", function,
+			(unsigned long long)collet_recorder_count(&comm->group.recorder), comm->group.sentence);
+	if (!go_inside(comm))
+		return collet_fail(COLLET_ERR_BUSY,
+			"%s: another thread is inside this communicator; split one off for each thread", function);
+	return COLLET_OK;
+}
+
+void collet_comm_leave(collet_comm *comm)
+{
+	atomic_store_explicit(&comm->busy, false, memory_order_release);
+}
+
+struct split_entry {
+	uint32_t color, key, rank;
+};
+
+static int compare_entries(const void *a, const void *b)
+{
+	const struct split_entry *left = a, *right = b;
+	if (left->key != right->key)
+		return left->key < right->key ? -1 : 1;
+	return left->rank < right->rank ? -1 : left->rank > right->rank;
+}
+
+/* The same on all members, different from every other communicator's of the job, but for a chance of 2^-64. */
+static uint64_t derive_id(const struct collet_comm *comm, uint32_t color)
+{
+	uint64_t id = comm->group.id ^ ((uint64_t)comm->splits << 32 | color) * 0x9e3779b97f4a7c15;
+	id = (id ^ (id >> 30)) * 0xbf58476d1ce4e5b9;
+	id = (id ^ (id >> 27)) * 0x94d049bb133111eb;
+	return id ^ (id >> 31);
+}
+
+static collet_status make_split(collet_comm *comm, struct split_entry *entries, uint32_t color, collet_comm **split)
+{
+	uint32_t members = 0, rank = 0;
+	for (uint32_t r = 0; r < comm->group.size; r++)
+		if (entries[r].color == color)
+			entries[members++] = (struct split_entry){ color, entries[r].key, r };
+	qsort(entries, members, sizeof(*entries), compare_entries);
+	uint32_t *world = malloc(members * sizeof(*world));
+	if (!world)
+		return collet_fail(COLLET_ERR_MEMORY, "no memory for a communicator of %u ranks", members);
+	for (uint32_t i = 0; i < members; i++) {
+		world[i] = collet_group_world_rank(&comm->group, entries[i].rank);
+		if (entries[i].rank == comm->group.rank)
+			rank = i;
+	}
+	const collet_status status =
+		collet_comm_make(split, comm->context, derive_id(comm, color), rank, members, world);
+	if (status == COLLET_OK)
+		atomic_fetch_add_explicit(&comm->context->users, 1, memory_order_relaxed);
+	return status;
+}
+
+collet_status collet_comm_split(collet_comm *comm, uint32_t color, uint32_t key, collet_comm **split)
+{
+	if (!comm || !split)
+		return collet_fail(COLLET_ERR_ARGUMENT, "collet_comm_split: comm or split is NULL");
+	if (collet_check_nested("collet_comm_split") != COLLET_OK)
+		return COLLET_ERR_ARGUMENT;
+	const uint32_t size = comm->group.size;
+	struct split_entry *entries = calloc(size, sizeof(*entries));
+	if (!entries)
+		return collet_fail(COLLET_ERR_MEMORY, "no memory to split a communicator of %u ranks", size);
+	const struct split_entry own = { color, key, comm->group.rank };
+	collet_status status = collet_allgather(comm, &own, entries, sizeof(own), COLLET_U8, NULL);
+	if (status == COLLET_OK) {
+		comm->splits++;
+		if (color == COLLET_NO_COLOR)
+			*split = NULL;
+		else
+			status = make_split(comm, entries, color, split);
+	}
+	free(entries);
+	return status;
+}
+
+collet_status collet_comm_shrink(collet_comm *comm, collet_comm **shrunk)
+{
+	return collet_fail(COLLET_ERR_UNSUPPORTED,
+		"collet_comm_shrink is not offered yet: destroy the communicator and create one "
+		"of the ranks that are left");
+}
+
+void collet_comm_abort(collet_comm *comm)
+{
+	if (!comm || collet_context_forked(comm->context))
+		return;
+	collet_group_end(&comm->group, COLLET_ERR_ABORTED, true, "collet_comm_abort() was called");
+}
+
+/* A group in good order: lets finished calls' messages go out. What ended badly is simply closed. */
+collet_status collet_comm_destroy(collet_comm **comm)
+{
+	if (!comm || !*comm)
+		return collet_fail(COLLET_ERR_ARGUMENT, "collet_comm_destroy: there is no communicator");
+	if (collet_check_nested("collet_comm_destroy") != COLLET_OK)
+		return COLLET_ERR_ARGUMENT;
+	struct collet_comm *gone = *comm;
+	struct collet_context *context = gone->context;
+	bool streams_passed = true;
+	if (collet_context_forked(context)) {
+		collet_fabric_forget(&gone->group);
+		collet_direct_forget(gone->direct);
+		gone->direct = NULL;
+		collet_executed_forget(gone);
+	} else {
+		if (!go_inside(gone)) {
+			collet_comm_abort(gone);  /* wakes the thread that is inside */
+			while (!go_inside(gone))
+				sched_yield();
+		}
+		collet_streams_catch_up(gone);
+		tear_down(gone);
+		streams_passed = collet_streams_free(gone);
+		if (!collet_executed_free(gone) || !streams_passed)
+			atomic_store_explicit(&context->kept, true, memory_order_relaxed);
+	}
+	free_comm(gone, !streams_passed);
+	collet_context_release(context);
+	*comm = NULL;
+	return COLLET_OK;
+}
+
+collet_status collet_comm_error(collet_comm *comm)
+{
+	if (!comm)
+		return collet_fail(COLLET_ERR_ARGUMENT, "collet_comm_error: the communicator is NULL");
+	collet_executed_look(comm);
+	return collet_comm_ended(comm);
+}
+
+uint32_t collet_comm_rank(const collet_comm *comm)
+{
+	return comm ? comm->group.rank : 0;
+}
+
+uint32_t collet_comm_size(const collet_comm *comm)
+{
+	return comm ? comm->group.size : 0;
+}
+
+uint32_t collet_comm_local_rank(const collet_comm *comm)
+{
+	return comm ? comm->local_rank : 0;
+}
+
+uint32_t collet_comm_local_size(const collet_comm *comm)
+{
+	return comm ? comm->local_size : 0;
+}
+
+const char *collet_comm_host(const collet_comm *comm, uint32_t rank)
+{
+	if (!comm || rank >= comm->group.size)
+		return NULL;
+	return comm->context->bootstrap.cards[collet_group_world_rank(&comm->group, rank)].host;
+}

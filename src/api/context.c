@@ -1,0 +1,478 @@
+/* Contexts: from options and environment to a rank that can talk to all others. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "api/comm.h"
+#include "bootstrap/identity.h"
+#include "core/config.h"
+
+/* A page that a fork fills with zeros in the child: noticing a fork costs one load. */
+static collet_status make_fork_mark(struct collet_context *context)
+{
+	const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+	unsigned char *mark = mmap(NULL, page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (mark == MAP_FAILED)
+		return collet_fail(COLLET_ERR_MEMORY, "no memory for a context");
+	if (madvise(mark, page, MADV_WIPEONFORK) != 0) {
+		const int error = errno;
+		munmap(mark, page);
+		return collet_fail(COLLET_ERR_SYSTEM, "madvise(MADV_WIPEONFORK): %s; Linux 4.14 or newer is needed",
+			strerror(error));
+	}
+	*mark = 1;
+	context->alive = mark;
+	return COLLET_OK;
+}
+
+static const char *chosen(const char *option, const char *variable)
+{
+	return option ? option : collet_env(variable);
+}
+
+/* The settings that are collet's own; the launch has read those about meeting. */
+static collet_status read_settings(struct collet_context *context, const collet_options *options)
+{
+	const char *log = collet_env("COLLET_LOG");
+	const int level = log ? collet_log_level_parse(log) : COLLET_LOG_NONE;
+	if (level < 0)
+		return collet_fail(COLLET_ERR_CONFIG, "COLLET_LOG=%s is none of none, error, warn, info, debug", log);
+	context->engine.log.level = (enum collet_log_level)level;
+	context->engine.log.rank = context->launch.rank;
+
+	const char *transport = chosen(options ? options->transport : NULL, "COLLET_TRANSPORT");
+	collet_status status = COLLET_OK;
+	const char *algorithm = chosen(options ? options->algorithm : NULL, "COLLET_ALGORITHM");
+	if (algorithm && strlen(algorithm) >= sizeof(context->algorithm))
+		return collet_fail(COLLET_ERR_CONFIG, "COLLET_ALGORITHM is longer than %zu characters",
+			sizeof(context->algorithm) - 1);
+	if (transport && strlen(transport) >= sizeof(context->transport))
+		return collet_fail(COLLET_ERR_CONFIG, "COLLET_TRANSPORT is longer than %zu characters",
+			sizeof(context->transport) - 1);
+	if (algorithm) {
+		strcpy(context->algorithm, algorithm);
+		status = collet_choice_parse_forced(algorithm, context->forced);
+		if (status != COLLET_OK)
+			return status;
+	}
+	if (transport)
+		strcpy(context->transport, transport);
+	status = collet_env_bool("COLLET_DETERMINISTIC", &context->deterministic);
+	if (status == COLLET_OK)
+		status = collet_isa_from_env(&context->isa);
+	return status;
+}
+
+/* What all ranks must have alike, so that they choose and talk alike. */
+static void describe_settings(struct collet_context *context)
+{
+	struct collet_card *card = &context->card;
+	snprintf(card->settings, sizeof(card->settings),
+		"version=%s\nCOLLET_ALGORITHM=%.120s\nCOLLET_TRANSPORT=%.60s\nCOLLET_DETERMINISTIC=%d\n",
+		collet_version(), context->algorithm, context->transport, context->deterministic);
+}
+
+/* The first line in which two ranks' settings differ. */
+static collet_status compare_settings(const struct collet_card *a, const struct collet_card *b)
+{
+	const char *left = a->settings, *right = b->settings;
+	while (*left || *right) {
+		const size_t left_bytes = strcspn(left, "\n"), right_bytes = strcspn(right, "\n");
+		if (left_bytes != right_bytes || memcmp(left, right, left_bytes) != 0)
+			return collet_fail(COLLET_ERR_CONFIG,
+				"ranks differ in a setting that must be the same: rank %u on %s has "
+				"%.*s, rank %u on %s has %.*s",
+				a->rank, a->host, (int)left_bytes, left, b->rank, b->host, (int)right_bytes, right);
+		left += left_bytes + (left[left_bytes] != '\0');
+		right += right_bytes + (right[right_bytes] != '\0');
+	}
+	return COLLET_OK;
+}
+
+/* More ranks on some host than its cores? Then waiting ranks must give way at once. */
+static bool is_oversubscribed(const struct collet_card *cards, uint32_t size)
+{
+	for (uint32_t i = 0; i < size; i++) {
+		uint32_t neighbours = 0;
+		bool seen = false;
+		for (uint32_t j = 0; j < i && !seen; j++)
+			seen = cards[j].host_id == cards[i].host_id;
+		if (seen)
+			continue;
+		for (uint32_t j = i; j < size; j++)
+			neighbours += cards[j].host_id == cards[i].host_id;
+		if (neighbours > cards[i].host_cores)
+			return true;
+	}
+	return false;
+}
+
+/* On rank 0, once all cards are in. */
+static collet_status agree(void *of, const struct collet_card *cards, uint32_t size, void **blob, size_t *bytes)
+{
+	for (uint32_t i = 1; i < size; i++) {
+		const collet_status status = compare_settings(&cards[0], &cards[i]);
+		if (status != COLLET_OK)
+			return status;
+	}
+	const struct collet_context *context = of;
+	const size_t most = sizeof(struct collet_agreement) + COLLET_TUNING_LINKS * sizeof(collet_link_cost);
+	struct collet_agreement *agreement = calloc(1, most);
+	if (!agreement)
+		return collet_fail(COLLET_ERR_MEMORY, "no memory for the ranks' agreement");
+	agreement->session = ((uint64_t)collet_clock_ns() << 16) ^ cards[0].process_id;
+	if (!context->deterministic) {
+		const collet_status status = collet_tuning_load(
+			&context->engine.log, (collet_link_cost *)(void *)(agreement + 1), &agreement->links);
+		if (status != COLLET_OK) {
+			free(agreement);
+			return status;
+		}
+	}
+	*blob = agreement;
+	*bytes = sizeof(*agreement) + agreement->links * sizeof(collet_link_cost);
+	return COLLET_OK;
+}
+
+const char *collet_local_transport(const struct collet_context *context)
+{
+	return collet_card_has(&context->bootstrap.cards[0], "shm") ? "shm" : "tcp";
+}
+
+static const collet_link_cost *find_link(const struct collet_context *context, const char *transport)
+{
+	return collet_tuning_find(context->links, context->link_count, transport, context->launch.size, 0);
+}
+
+/* What rank 0 has sent. What its tuning does not have of shared memory and TCP is taken from the built-in one. */
+static collet_status take_agreement(struct collet_context *context)
+{
+	static const char *const needed[] = { "shm", "tcp" };
+	const struct collet_bootstrap *bootstrap = &context->bootstrap;
+	if (bootstrap->blob_bytes >= sizeof(context->agreement))
+		memcpy(&context->agreement, bootstrap->blob, sizeof(context->agreement));
+	const uint32_t links = context->agreement.links;
+	if (links > COLLET_TUNING_LINKS ||
+		bootstrap->blob_bytes != sizeof(context->agreement) + links * sizeof(collet_link_cost))
+		return collet_fail(
+			COLLET_ERR_RENDEZVOUS, "rank 0 sent an agreement of another size; do versions differ?");
+	context->links = calloc(COLLET_TUNING_LINKS, sizeof(*context->links));
+	collet_link_cost *builtin = calloc(COLLET_TUNING_LINKS, sizeof(*builtin));
+	if (!context->links || !builtin) {
+		free(builtin);
+		return collet_fail(COLLET_ERR_MEMORY, "no memory for the tuning");
+	}
+	memcpy(context->links, (const char *)bootstrap->blob + sizeof(context->agreement),
+		links * sizeof(*context->links));
+	context->link_count = links;
+	const uint32_t count = collet_tuning_builtin(builtin);
+	for (size_t i = 0; i < sizeof(needed) / sizeof(needed[0]); i++) {
+		if (find_link(context, needed[i]))
+			continue;
+		for (uint32_t b = 0; b < count && context->link_count < COLLET_TUNING_LINKS; b++)
+			if (strcmp(builtin[b].transport, needed[i]) == 0)
+				context->links[context->link_count++] = builtin[b];
+	}
+	free(builtin);
+	if (!find_link(context, "shm") || !find_link(context, "tcp"))
+		return collet_fail(COLLET_ERR_CONFIG, "the tuning is full, and has no link of shm or none of tcp");
+	context->fixed = collet_tuning_fixed();
+	return COLLET_OK;
+}
+
+static uint32_t or_usual(uint32_t bytes)
+{
+	enum { USUAL_BYTES = 64 << 10 };
+	return bytes ? bytes : USUAL_BYTES;
+}
+
+/* Alike on all ranks: of links that rank 0 has sent, those for as many ranks as its host has. */
+static void take_limits(struct collet_context *context)
+{
+	const struct collet_card *cards = context->bootstrap.cards;
+	const uint32_t cores = cards[0].host_cores;
+	uint32_t ranks = 0;
+	for (uint32_t i = 0; i < context->launch.size; i++)
+		ranks += cards[i].host_id == cards[0].host_id;
+	const collet_link_cost *local = collet_tuning_find(
+		context->links, context->link_count, collet_local_transport(context), ranks, cores);
+	const collet_link_cost *remote =
+		collet_tuning_find(context->links, context->link_count, "tcp", ranks, cores);
+	/* Measured where a message is copied by the processor. An adapter that places long ones would lose by it. */
+	const bool copies = collet_card_has_no_rdma(&cards[0]);
+	context->engine.limits = (struct collet_limits){
+		.eager_local = or_usual(copies || collet_card_has(&cards[0], "shm") ? local->eager_bytes : 0),
+		.eager_remote = or_usual(copies ? remote->eager_bytes : 0),
+		.inline_call = or_usual(local->inline_bytes) };
+}
+
+/* Spinning pays while every rank of the host has a core; else a spinning rank keeps the one that it waits for from
+ * running, if that one has the same core. */
+static void choose_waiting(struct collet_context *context)
+{
+	struct collet_engine *engine = &context->engine;
+	engine->crowded = is_oversubscribed(context->bootstrap.cards, context->launch.size);
+	engine->spin_polls = engine->crowded ? 32 : 20000;
+	engine->yield_ns = engine->crowded ? 200 * 1000 : 100 * 1000;
+}
+
+static collet_status start_control(struct collet_context *context)
+{
+	struct collet_engine *engine = &context->engine;
+	const struct collet_control_config config = {
+		.rank = context->launch.rank,
+		.size = context->launch.size,
+		.launch = &context->launch,
+		.bootstrap = &context->bootstrap,
+		.events = &collet_fabric_events,
+		.context = engine,
+		.log = &engine->log,
+	};
+	return collet_control_create(&engine->control, &config);
+}
+
+static bool wants_progress_thread(const collet_options *options, collet_status *status)
+{
+	bool wanted = false;
+	*status = collet_env_bool("COLLET_PROGRESS_THREAD", &wanted);
+	if (options && options->progress_thread)
+		wanted = options->progress_thread > 0;
+	return wanted;
+}
+
+/* FNV-1a. */
+static uint64_t hash_text(uint64_t hash, const char *text)
+{
+	for (; *text; text++)
+		hash = (hash ^ (unsigned char)*text) * UINT64_C(0x100000001b3);
+	return hash;
+}
+
+/* Before the rendezvous, at which the others learn of them. */
+static collet_status open_transports(struct collet_context *context)
+{
+	const struct collet_device_config config = {
+		.host = &collet_host_functions,
+		.log = &context->engine.log,
+		.self = &context->card,
+		.arena = &context->arena,
+		.wake = &context->engine.wake,
+		.job = hash_text(hash_text(UINT64_C(0xcbf29ce484222325), context->launch.job), context->launch.store),
+	};
+	return collet_transports_open(&context->transports, context->transport[0] ? context->transport : NULL, &config,
+		&context->card);
+}
+
+/* A program with GPU buffers runs where there is a driver; nothing is asked of it before the first call. */
+static collet_status open_cuda(struct collet_context *context)
+{
+	bool direct = true, leader_only = false;
+	collet_status status = collet_env_bool("COLLET_CUDA_DIRECT", &direct);
+	if (status == COLLET_OK)
+		status = collet_env_bool("COLLET_CUDA_LEADER", &leader_only);
+	if (status == COLLET_OK)
+		status = collet_cuda_open(&context->cuda, &context->engine.log);
+	if (status == COLLET_OK && context->cuda.module) {
+		collet_copiers_init(&context->copiers, &context->cuda);
+		collet_pinned_init(&context->pinned, &context->cuda, &context->arena, &context->engine.log);
+		collet_device_init(&context->device, &context->cuda, &context->copiers, direct, &context->card,
+			&context->engine.log);
+		context->device.leader_only = leader_only;
+	}
+	return status;
+}
+
+/* A forked child may not use the driver at all: what its parent has of it is the parent's. false: a GPU may be at
+ * something of it yet, and the driver with it: nothing of it has gone. */
+static bool close_cuda(struct collet_context *context, bool forked)
+{
+	if (forked)
+		return true;
+	if (context->device.kept || !collet_pinned_deinit(&context->pinned))
+		return false;
+	collet_device_deinit(&context->device);
+	collet_copiers_deinit(&context->copiers);
+	collet_cuda_close(&context->cuda);
+	return true;
+}
+
+/* What this rank has been told, and what its machine is. */
+static collet_status read_own(struct collet_context *context, const collet_options *options, bool *progress_thread)
+{
+	collet_status status = collet_launch_read(&context->launch, options);
+	if (status == COLLET_OK)
+		status = read_settings(context, options);
+	if (status == COLLET_OK)
+		*progress_thread = wants_progress_thread(options, &status);
+	if (status == COLLET_OK)
+		status = collet_card_describe_host(&context->card);
+	return status;
+}
+
+/* What this rank has whether the others come or not. */
+static collet_status open_own(struct collet_context *context)
+{
+	struct collet_engine *engine = &context->engine;
+	collet_status status = collet_engine_init(engine);
+	if (status != COLLET_OK)
+		return status;
+	context->card.rank = context->launch.rank;
+	describe_settings(context);
+	status = collet_arena_init(&context->arena, 0);
+	if (status != COLLET_OK)
+		goto err_engine;
+	status = open_cuda(context);
+	if (status != COLLET_OK)
+		goto err_arena;
+	engine->transports = &context->transports;
+	status = open_transports(context);
+	if (status != COLLET_OK)
+		goto err_arena;
+	return COLLET_OK;
+
+err_arena:
+	(void)close_cuda(context, false);  /* nothing has been given to a GPU yet */
+	collet_arena_deinit(&context->arena);
+err_engine:
+	collet_engine_deinit(engine);
+	return status;
+}
+
+/* Nothing has been given to a GPU yet. */
+static void close_own(struct collet_context *context)
+{
+	collet_transports_close(&context->transports, false);
+	(void)close_cuda(context, false);
+	collet_arena_deinit(&context->arena);
+	collet_engine_deinit(&context->engine);
+}
+
+static void part(struct collet_context *context)
+{
+	free(context->links);
+	collet_bootstrap_deinit(&context->bootstrap);
+}
+
+/* The others: their cards, what rank 0 has decided, and what follows from both. */
+static collet_status meet(struct collet_context *context)
+{
+	struct collet_engine *engine = &context->engine;
+	collet_status status = collet_bootstrap_meet(
+		&context->bootstrap, &context->launch, &context->card, agree, context, &engine->log);
+	if (status != COLLET_OK)
+		return status;
+	status = take_agreement(context);
+	if (status != COLLET_OK) {
+		part(context);
+		return status;
+	}
+	engine->cards = context->bootstrap.cards;
+	engine->rank = context->launch.rank;
+	engine->size = context->launch.size;
+	engine->arena = &context->arena;
+	choose_waiting(context);
+	take_limits(context);
+	return COLLET_OK;
+}
+
+static collet_status start_threads(struct collet_context *context, bool progress_thread)
+{
+	struct collet_engine *engine = &context->engine;
+	collet_status status = start_control(context);
+	if (status != COLLET_OK || !progress_thread)
+		return status;
+	status = collet_engine_start_progress_thread(engine);
+	if (status != COLLET_OK) {
+		collet_control_destroy(&engine->control);
+		collet_fabric_deinit(engine);
+	}
+	return status;
+}
+
+collet_status collet_context_create(struct collet_context **created, const collet_options *options)
+{
+	struct collet_context *context = calloc(1, sizeof(*context));
+	bool progress_thread = false;
+	if (!context)
+		return collet_fail(COLLET_ERR_MEMORY, "no memory for a context");
+	pthread_mutex_init(&context->registry.lock, NULL);
+	collet_status status = read_own(context, options, &progress_thread);
+	if (status == COLLET_OK)
+		status = make_fork_mark(context);
+	if (status != COLLET_OK)
+		goto err_free;
+	status = open_own(context);
+	if (status != COLLET_OK)
+		goto err_mark;
+	status = meet(context);
+	if (status != COLLET_OK)
+		goto err_own;
+	status = start_threads(context, progress_thread);
+	if (status != COLLET_OK)
+		goto err_met;
+	*created = context;
+	return COLLET_OK;
+
+err_met:
+	part(context);
+err_own:
+	close_own(context);
+err_mark:
+	munmap((void *)(uintptr_t)context->alive, (size_t)sysconf(_SC_PAGESIZE));
+err_free:
+	pthread_mutex_destroy(&context->registry.lock);
+	free(context);
+	return status;
+}
+
+/* Of contexts whose memory streams may yet use, though all their communicators are gone: these have no end that anybody
+ * would be told of, so what is left of them is the process's. */
+static struct {
+	pthread_mutex_t lock;
+	struct collet_context *first;
+} kept = { .lock = PTHREAD_MUTEX_INITIALIZER };
+
+/* Its threads have ended and its connections are closed. */
+static void keep(struct collet_context *context)
+{
+	explicit_bzero(context->launch.secret, sizeof(context->launch.secret));
+	pthread_mutex_lock(&kept.lock);
+	context->next_kept = kept.first;
+	kept.first = context;
+	pthread_mutex_unlock(&kept.lock);
+}
+
+void collet_context_release(struct collet_context *context)
+{
+	/* Pairs with the other users' releases: what they did with the context happened before it goes. */
+	if (atomic_fetch_sub_explicit(&context->users, 1, memory_order_acq_rel) != 1)
+		return;
+	struct collet_engine *engine = &context->engine;
+	/* What was still opening refers to arena, cards and transports. */
+	const bool forked = collet_context_forked(context);
+	if (forked) {
+		collet_control_forget(&engine->control);
+		collet_engine_forget(engine);
+	} else {
+		collet_engine_stop_progress_thread(engine);
+		collet_control_destroy(&engine->control);
+		collet_engine_deinit(engine);
+	}
+	collet_transports_close(&context->transports, forked);
+	/* Relaxed: ordered by the count of users. */
+	if (atomic_load_explicit(&context->kept, memory_order_relaxed) || !close_cuda(context, forked)) {
+		keep(context);
+		return;
+	}
+	collet_arena_deinit(&context->arena);
+	collet_bootstrap_deinit(&context->bootstrap);
+	munmap((void *)(uintptr_t)context->alive, (size_t)sysconf(_SC_PAGESIZE));
+	pthread_mutex_destroy(&context->registry.lock);
+	free(context->registry.entries);
+	free(context->links);
+	explicit_bzero(context->launch.secret, sizeof(context->launch.secret));
+	free(context);
+}

@@ -1,0 +1,165 @@
+/* Memory that peers can map, and the user's own. */
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "api/comm.h"
+#include "cuda/device_memory.h"
+#include "cuda/driver/dmabuf.h"
+#include "engine/lock.h"
+
+static collet_status check(const collet_comm *comm, const char *function)
+{
+	if (!comm)
+		return collet_fail(COLLET_ERR_ARGUMENT, "%s: the communicator is NULL", function);
+	if (collet_context_forked(comm->context))
+		return collet_fail(COLLET_ERR_FORKED,
+			"%s: this process is a fork of the one that created the communicator", function);
+	return collet_check_nested(function);
+}
+
+collet_status collet_mem_alloc(collet_comm *comm, void **memory, size_t bytes)
+{
+	const collet_status status = check(comm, "collet_mem_alloc");
+	if (status != COLLET_OK)
+		return status;
+	if (!memory)
+		return collet_fail(COLLET_ERR_ARGUMENT, "collet_mem_alloc: memory is NULL");
+	struct collet_context *context = comm->context;
+	void *block;
+	collet_status allocated = collet_arena_alloc(&context->arena, &block, bytes);
+	if (allocated != COLLET_OK)
+		return allocated;
+	const struct collet_memory known = {
+		.first = block, .bytes = bytes, .kind = COLLET_MEMORY_ARENA, .gpu = -1, .dmabuf = -1 };
+	allocated = collet_transports_learn(&context->transports, &context->engine.log, &known);
+	if (allocated != COLLET_OK)
+		(void)collet_arena_free(&context->arena, block);
+	else
+		*memory = block;
+	return allocated;
+}
+
+collet_status collet_mem_alloc_device(collet_comm *comm, void **memory, size_t bytes)
+{
+	collet_status status = check(comm, "collet_mem_alloc_device");
+	if (status != COLLET_OK)
+		return status;
+	if (!memory)
+		return collet_fail(COLLET_ERR_ARGUMENT, "collet_mem_alloc_device: memory is NULL");
+	status = collet_memory_device_alloc(comm->context, memory, bytes);
+	if (status != COLLET_OK)
+		collet_error_prefix("collet_mem_alloc_device");
+	return status;
+}
+
+/* Does a pending request read or write into the block that starts at memory? */
+static bool in_use(struct collet_context *context, const void *memory)
+{
+	struct collet_engine *engine = &context->engine;
+	bool used = false;
+	collet_engine_lock(engine);
+	for (const struct collet_request *request = engine->requests; request && !used; request = request->next_active)
+		used = collet_arena_in_block(&context->arena, memory, request->input) ||
+			collet_arena_in_block(&context->arena, memory, request->result);
+	collet_engine_unlock(engine);
+	return used;
+}
+
+collet_status collet_mem_free(collet_comm *comm, void *memory)
+{
+	collet_status status = check(comm, "collet_mem_free");
+	if (status != COLLET_OK || !memory || collet_memory_device_free(comm->context, memory, &status))
+		return status;
+	if (in_use(comm->context, memory))
+		return collet_fail(
+			COLLET_ERR_ARGUMENT, "collet_mem_free: a pending request uses this memory; wait for it first");
+	collet_transports_forget(&comm->context->transports, memory);
+	return collet_arena_free(&comm->context->arena, memory);
+}
+
+static bool forget_entry(struct collet_registry *registry, const void *memory)
+{
+	bool found = false;
+	pthread_mutex_lock(&registry->lock);
+	for (size_t i = 0; i < registry->count && !found; i++) {
+		if (registry->entries[i].first == memory) {
+			registry->entries[i] = registry->entries[--registry->count];
+			found = true;
+		}
+	}
+	pthread_mutex_unlock(&registry->lock);
+	return found;
+}
+
+static collet_status add_entry(struct collet_registry *registry, void *memory, size_t bytes)
+{
+	pthread_mutex_lock(&registry->lock);
+	struct collet_registration *entries = realloc(registry->entries, (registry->count + 1) * sizeof(*entries));
+	if (entries) {
+		registry->entries = entries;
+		entries[registry->count++] = (struct collet_registration){ memory, bytes };
+	}
+	pthread_mutex_unlock(&registry->lock);
+	return entries ? COLLET_OK
+		       : collet_fail(COLLET_ERR_MEMORY, "collet_mem_register: no memory for the registration");
+}
+
+/* That an adapter cannot reach it, or that there is none, is no error: calls go by way of the host's memory then. */
+static void tell_of_gpu(
+	struct collet_context *context, const struct collet_residence *residence, void *memory, size_t bytes)
+{
+	struct collet_memory known = {
+		.first = memory, .bytes = bytes, .kind = COLLET_MEMORY_GPU, .gpu = residence->ordinal, .dmabuf = -1};
+	int file;
+	if (!context->transports.learns)
+		return;
+	collet_status status =
+		collet_dmabuf_export(&context->cuda, residence, memory, bytes, &file, &known.dmabuf_offset);
+	if (status == COLLET_OK) {
+		known.dmabuf = file;
+		status = collet_transports_learn(&context->transports, &context->engine.log, &known);
+		close(file);
+	}
+	if (status != COLLET_OK)
+		collet_log(&context->engine.log, COLLET_LOG_INFO,
+			"%zu bytes of GPU %d are not registered with transports: %s", bytes, residence->ordinal,
+			collet_last_error());
+}
+
+/* shm and tcp move ordinary memory as it is; what is registered is told to the transports that gain by knowing it. */
+collet_status collet_mem_register(collet_comm *comm, void *memory, size_t bytes)
+{
+	collet_status status = check(comm, "collet_mem_register");
+	if (status != COLLET_OK)
+		return status;
+	if (!memory || !bytes)
+		return collet_fail(COLLET_ERR_ARGUMENT, "collet_mem_register: there is no memory to register");
+	struct collet_context *context = comm->context;
+	struct collet_residence residence;
+	status = collet_residence_find(&context->cuda, "collet_mem_register", memory, bytes, &residence);
+	if (status == COLLET_OK)
+		status = add_entry(&context->registry, memory, bytes);
+	if (status != COLLET_OK)
+		return status;
+	if (residence.device) {
+		tell_of_gpu(context, &residence, memory, bytes);
+		return COLLET_OK;
+	}
+	const struct collet_memory known = {
+		.first = memory, .bytes = bytes, .kind = COLLET_MEMORY_HOST, .gpu = -1, .dmabuf = -1};
+	status = collet_transports_learn(&context->transports, &context->engine.log, &known);
+	if (status != COLLET_OK)
+		(void)forget_entry(&context->registry, memory);
+	return status;
+}
+
+collet_status collet_mem_deregister(collet_comm *comm, void *memory)
+{
+	const collet_status status = check(comm, "collet_mem_deregister");
+	if (status != COLLET_OK)
+		return status;
+	if (!forget_entry(&comm->context->registry, memory))
+		return collet_fail(COLLET_ERR_ARGUMENT, "collet_mem_deregister: %p is not registered", memory);
+	collet_transports_forget(&comm->context->transports, memory);
+	return COLLET_OK;
+}

@@ -1,0 +1,383 @@
+/* collet/tools.h: what collet-bench and its like ask the library. */
+#include <collet/tools.h>
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "api/comm.h"
+#include "core/types.h"
+#include "cuda/gpu_cost.h"
+#include "cuda/path_rules.h"
+#include "cuda/peer_gpus/device_collective.h"
+
+/* ---- Lists ---- */
+
+static bool find_collective(const char *name, enum collet_collective *collective)
+{
+	for (uint32_t c = 0; name && c < COLLET_COLLECTIVE_COUNT; c++) {
+		if (strcmp(collet_collective_name((enum collet_collective)c), name) == 0) {
+			*collective = (enum collet_collective)c;
+			return true;
+		}
+	}
+	return false;
+}
+
+static collet_status unknown_collective(const char *function, const char *name)
+{
+	char known[200] = "";
+	for (uint32_t c = 0; c < COLLET_COLLECTIVE_COUNT; c++) {
+		strncat(known, c ? ", " : "", sizeof(known) - strlen(known) - 1);
+		strncat(known, collet_collective_name((enum collet_collective)c), sizeof(known) - strlen(known) - 1);
+	}
+	return collet_fail(COLLET_ERR_ARGUMENT, "%s: there is no collective \"%s\"; there are %s", function,
+		name ? name : "(NULL)", known);
+}
+
+collet_status collet_algorithm_list(const char *collective, collet_algorithm_info *rows, size_t capacity, size_t *count)
+{
+	if (!count || (!rows && capacity))
+		return collet_fail(COLLET_ERR_ARGUMENT, "collet_algorithm_list: an argument is NULL");
+	enum collet_collective only = COLLET_COLLECTIVE_COUNT;
+	*count = 0;
+	if (collective && !find_collective(collective, &only))
+		return unknown_collective("collet_algorithm_list", collective);
+	for (uint32_t c = 0; c < COLLET_COLLECTIVE_COUNT; c++) {
+		if (collective && c != only)
+			continue;
+		size_t programs;
+		const struct collet_program *const *list = collet_programs((enum collet_collective)c, &programs);
+		for (size_t p = 0; p < programs; p++) {
+			if (*count < capacity)
+				rows[*count] = (collet_algorithm_info){
+					.collective = collet_collective_name((enum collet_collective)c),
+					.name = list[p]->name,
+					.summary = list[p]->summary,
+					.source = list[p]->source,
+					.ordered = list[p]->ordered,
+					.pieced = list[p]->sliced,
+				};
+			++*count;
+		}
+	}
+	return COLLET_OK;
+}
+
+collet_status collet_transport_list(collet_transport_info *rows, size_t capacity, size_t *count)
+{
+	static const struct {
+		const char *name, *summary;
+		bool module;
+	} known[] = {
+		{ "self", "a rank and itself: memcpy", false },
+		{ "shm", "ranks of one host: rings in shared memory, reads of the peer's arena", false },
+		{ "verbs", "hosts with RDMA adapters: InfiniBand and RoCE, by reliable connections", true },
+		{ "tcp", "any two ranks: a socket a channel, scatter and gather", false },
+	};
+	if (!count || (!rows && capacity))
+		return collet_fail(COLLET_ERR_ARGUMENT, "collet_transport_list: an argument is NULL");
+	uint32_t modules;
+	char (*module)[COLLET_TRANSPORT_NAME_BYTES] = collet_module_names(&modules);
+	*count = sizeof(known) / sizeof(known[0]);
+	for (size_t i = 0; i < *count && i < capacity; i++) {
+		rows[i] = (collet_transport_info){
+			.name = known[i].name, .summary = known[i].summary, .module = known[i].module };
+		for (uint32_t t = 0; collet_transports[t]; t++)
+			rows[i].built |= strcmp(collet_transports[t]->name, known[i].name) == 0;
+		for (uint32_t m = 0; m < modules; m++)
+			rows[i].built |= strcmp(module[m], known[i].name) == 0;
+	}
+	free(module);
+	return COLLET_OK;
+}
+
+/* ---- Costs ---- */
+
+/* What a call to be judged comes to: a program's shape for so many bytes. */
+struct judged {
+	enum collet_collective collective;
+	size_t element_bytes;
+	bool commutes;
+	collet_link_cost link;
+	struct collet_choice_inputs inputs;
+};
+
+static collet_status take_builtin(const char *function, const collet_call_shape *shape, const char *transport,
+	collet_link_cost *link)
+{
+	if (!transport)
+		return collet_fail(COLLET_ERR_ARGUMENT, "%s: transport is NULL", function);
+	collet_link_cost *links = calloc(COLLET_TUNING_LINKS, sizeof(*links));
+	if (!links)
+		return collet_fail(COLLET_ERR_MEMORY, "%s: no memory", function);
+	const collet_link_cost *found =
+		collet_tuning_find(links, collet_tuning_builtin(links), transport, shape->ranks, shape->cores);
+	if (found)
+		*link = *found;
+	free(links);
+	return found ? COLLET_OK
+		     : collet_fail(COLLET_ERR_ARGUMENT, "%s: the built-in tuning has no link of \"%s\"", function,
+			       transport);
+}
+
+static collet_status judge(const char *function, const collet_call_shape *shape, const char *transport,
+	const collet_link_cost *cost, struct judged *judged)
+{
+	if (!shape)
+		return collet_fail(COLLET_ERR_ARGUMENT, "%s: shape is NULL", function);
+	if (!find_collective(shape->collective, &judged->collective))
+		return unknown_collective(function, shape->collective);
+	judged->element_bytes = collet_dtype_bytes(shape->dtype);
+	if (!judged->element_bytes || !shape->ranks || shape->root >= shape->ranks)
+		return collet_fail(COLLET_ERR_ARGUMENT, "%s: dtype, ranks or root makes no sense", function);
+	judged->commutes = !shape->not_commutative;
+	collet_status status = COLLET_OK;
+	if (cost)
+		judged->link = *cost;
+	else
+		status = take_builtin(function, shape, transport, &judged->link);
+	if (status == COLLET_OK &&
+		(!judged->link.ranks || !judged->link.least_piece_bytes ||
+			judged->link.most_piece_bytes < judged->link.least_piece_bytes))
+		return collet_fail(COLLET_ERR_ARGUMENT, "%s: the cost has no ranks or pieces", function);
+	judged->inputs = (struct collet_choice_inputs){
+		.size = shape->ranks,
+		.hosts = 1,
+		.cores_per_host = shape->cores,
+		.local = &judged->link,
+		.remote = &judged->link,
+		.scratch_bytes = COLLET_SCRATCH_BYTES,
+	};
+	return status;
+}
+
+/* The count of elements by which `bytes`, counted as collet-bench counts, make a call. */
+static uint64_t count_of(const struct judged *judged, uint32_t ranks, uint64_t bytes)
+{
+	struct collet_shape one = collet_shape_of(judged->collective, 0, ranks, 0, 1);
+	const uint64_t unit = collet_shape_bytes(judged->collective, &one, judged->element_bytes);
+	return unit ? bytes / unit : 0;
+}
+
+collet_status collet_cost_predict(const collet_call_shape *shape, const char *algorithm, const char *transport,
+	const collet_link_cost *cost, uint64_t bytes, double *ns)
+{
+	struct judged judged;
+	const collet_status status = judge("collet_cost_predict", shape, transport, cost, &judged);
+	if (status != COLLET_OK)
+		return status;
+	const struct collet_program *program = algorithm ? collet_program_find(judged.collective, algorithm) : NULL;
+	if (!program || !ns)
+		return collet_fail(COLLET_ERR_ARGUMENT, "collet_cost_predict: there is no algorithm \"%s\" for %s",
+			algorithm ? algorithm : "(NULL)", shape->collective);
+	const struct collet_shape call = collet_shape_of(judged.collective, 0, shape->ranks, shape->root,
+		count_of(&judged, shape->ranks, bytes));
+	if (!collet_program_fits(program, &call))
+		return collet_fail(COLLET_ERR_UNSUPPORTED, "collet_cost_predict: %s does not work with %u ranks",
+			algorithm, shape->ranks);
+	if (!judged.commutes && !program->ordered)
+		return collet_fail(COLLET_ERR_UNSUPPORTED,
+			"collet_cost_predict: %s does not keep operands in rank order", algorithm);
+	const struct collet_decision cut = collet_choose_for(&judged.inputs, program, &call, judged.element_bytes);
+	const struct collet_way way = {shape->piece_bytes ? (uint32_t)shape->piece_bytes : cut.piece_bytes,
+		shape->channels ? shape->channels : cut.channels};
+	*ns = collet_choice_cost(&judged.inputs, program, &call, judged.element_bytes, way) * 1e9;
+	return COLLET_OK;
+}
+
+collet_status collet_choice_list(const collet_call_shape *shape, const char *transport, const collet_link_cost *cost,
+	collet_choice *rows, size_t capacity, size_t *count)
+{
+	if (!count || (!rows && capacity))
+		return collet_fail(COLLET_ERR_ARGUMENT, "collet_choice_list: an argument is NULL");
+	*count = 0;
+	struct judged judged;
+	const collet_status status = judge("collet_choice_list", shape, transport, cost, &judged);
+	if (status != COLLET_OK)
+		return status;
+	struct collet_choice_table table;
+	collet_choice_table_fill(&table, &judged.inputs);
+	const struct collet_choice_row *row = judged.commutes ? table.commutative[judged.collective].row :
+                                                                table.ordered[judged.collective].row;
+	const uint32_t listed = judged.commutes ? table.commutative[judged.collective].rows :
+                                                  table.ordered[judged.collective].rows;
+	uint64_t first = 0;
+	for (uint32_t i = 0; i < listed; i++) {
+		size_t programs;
+		const struct collet_program *program = collet_programs(judged.collective, &programs)[row[i].program];
+		const struct collet_shape call = collet_shape_of(judged.collective, 0, shape->ranks, shape->root,
+			count_of(&judged, shape->ranks, first));
+		if (*count < capacity)
+			rows[*count] = (collet_choice){ .first_bytes = first, .last_bytes = row[i].max_bytes,
+				.algorithm = program->name,
+				.first_ns = collet_choice_cost(&judged.inputs, program, &call, judged.element_bytes,
+						    row[i].way) *
+					1e9,
+				.piece_bytes = row[i].way.piece_bytes, .channels = row[i].way.channels,
+				.measured = row[i].measured };
+		++*count;
+		first = row[i].max_bytes == UINT64_MAX ? UINT64_MAX : row[i].max_bytes + 1;
+	}
+	return COLLET_OK;
+}
+
+/* ---- A communicator's plan ---- */
+
+/* By what this rank's peers are reached: what has been opened, else what would be. */
+static void name_transports(const collet_comm *comm, char *text, size_t capacity)
+{
+	const struct collet_card *cards = comm->context->bootstrap.cards;
+	const struct collet_card *self = &cards[collet_group_world_rank(&comm->group, comm->group.rank)];
+	const struct collet_transport_set *set = &comm->context->transports;
+	uint32_t used = 0;
+	for (uint32_t r = 0; r < comm->group.size; r++) {
+		const struct collet_card *peer = &cards[collet_group_world_rank(&comm->group, r)];
+		if (r == comm->group.rank && comm->group.size > 1)
+			continue;
+		for (uint32_t t = 0; t < set->count; t++) {
+			if (collet_offer_reaches(set->offer[t], self, peer)) {
+				used |= (uint32_t)1 << t;
+				break;
+			}
+		}
+	}
+	text[0] = '\0';
+	for (uint32_t t = 0; t < set->count; t++) {
+		if (!(used >> t & 1))
+			continue;
+		strncat(text, text[0] ? "," : "", capacity - strlen(text) - 1);
+		strncat(text, set->offer[t]->name, capacity - strlen(text) - 1);
+	}
+}
+
+static bool can(const struct collet_program *program, const struct collet_shape *shape, size_t element)
+{
+	return collet_program_fits(program, shape) &&
+		collet_program_most_scratch(program, *shape) <= COLLET_SCRATCH_BYTES / element;
+}
+
+static void price_gpu(
+	const collet_comm *comm, const struct collet_way_call *call, struct collet_way cut, collet_plan *plan)
+{
+	struct collet_gpu_cost cost;
+	if (!collet_gpu_cost_of(comm, call, plan->gpu, cut, &cost))
+		return;
+	plan->gpu_ns = cost.total_s * 1e9;
+	plan->gpu_copies_ns = cost.copies_s * 1e9;
+	plan->gpu_memory_ns = cost.memory_s * 1e9;
+	plan->gpu_messages_ns = cost.messages_s * 1e9;
+	plan->gpu_measured = cost.measured;
+}
+
+collet_status collet_comm_plan(collet_comm *comm, const char *collective, uint64_t count, collet_dtype dtype,
+	collet_op op, uint32_t root, const char *algorithm, collet_plan *plan)
+{
+	enum collet_collective which;
+	if (!comm || !plan)
+		return collet_fail(COLLET_ERR_ARGUMENT, "collet_comm_plan: comm or plan is NULL");
+	if (!find_collective(collective, &which))
+		return unknown_collective("collet_comm_plan", collective);
+	const size_t element = collet_dtype_bytes(dtype);
+	if (!element || root >= comm->group.size)
+		return collet_fail(COLLET_ERR_ARGUMENT, "collet_comm_plan: dtype or root makes no sense");
+	struct collet_shape shape = collet_shape_of(which, comm->group.rank, comm->group.size, root, count);
+	collet_layout_by_host(comm, &shape, op != COLLET_USER);
+	const struct collet_program *forced = comm->context->forced[which];
+	const bool combines = collet_collective_combines(which);
+	struct collet_way_call way = {
+		.collective = which, .op = combines ? op : COLLET_OP_COUNT, .dtype = dtype, .shape = &shape};
+	const struct collet_way_choices by = collet_way_choices(comm, &way, false);
+	struct collet_decision decision = collet_choose(by.table, which, op != COLLET_USER, &shape, element);
+	if (!forced && collet_way_is_by_host(comm, &way))
+		decision = collet_choose_for(
+			&comm->inputs, collet_program_find(which, "hierarchical"), &shape, element);
+	if (algorithm) {
+		forced = collet_program_find(which, algorithm);
+		if (!forced)
+			return collet_fail(COLLET_ERR_ARGUMENT, "collet_comm_plan: there is no algorithm \"%s\" for %s",
+				algorithm, collective);
+		if (!can(forced, &shape, element))
+			return collet_fail(COLLET_ERR_UNSUPPORTED,
+				"collet_comm_plan: %s cannot do this call: not with so many ranks, "
+				"or so much scratch",
+				algorithm);
+	}
+	way.named = forced && can(forced, &shape, element);
+	if (way.named)
+		decision = collet_choose_for(by.inputs, forced, &shape, element);
+	memset(plan, 0, sizeof(*plan));
+	way.program = decision.program;
+	plan->gpu = collet_way_of(comm, &way, &plan->gpu_algorithm);
+	plan->gpu_in_place =
+		plan->gpu && strcmp(plan->gpu, "piped") == 0 && collet_way_is_in_place(comm, way.op);
+	plan->algorithm = decision.program->name;
+	const struct collet_way cut = {decision.piece_bytes, decision.channels};
+	plan->predicted_ns = collet_choice_cost(by.inputs, decision.program, &shape, element, cut) * 1e9;
+	price_gpu(comm, &way, cut, plan);
+	const uint32_t fan_in = collet_program_fan_in(decision.program, &shape);
+	plan->most_piece_bytes = (uint32_t)(element *
+		collet_piece_elements(UINT32_MAX, collet_slot_pieces(decision.program->collective, fan_in), element));
+	plan->piece_bytes =
+		decision.piece_bytes < plan->most_piece_bytes ? decision.piece_bytes : plan->most_piece_bytes;
+	plan->channels = decision.program->sliced ? decision.channels : 1;
+	plan->cores = comm->context->bootstrap.cards[collet_group_world_rank(&comm->group, 0)].host_cores;
+	name_transports(comm, plan->transport, sizeof(plan->transport));
+	return COLLET_OK;
+}
+
+/* ---- Flight recorder ---- */
+
+static collet_status write_line(int fd, const char *line, size_t bytes)
+{
+	while (bytes) {
+		const ssize_t written = write(fd, line, bytes);
+		if (written < 0 && errno == EINTR)
+			continue;
+		if (written < 0)
+			return collet_fail(COLLET_ERR_SYSTEM, "collet_comm_dump: writing: %s", strerror(errno));
+		line += written;
+		bytes -= (size_t)written;
+	}
+	return COLLET_OK;
+}
+
+/* kind: what its calls are, if they are numbered apart. */
+static collet_status dump(
+	const collet_comm *comm, const struct collet_recorder *recorder, const char *kind, int fd)
+{
+	const uint64_t calls = collet_recorder_count(recorder);
+	const int64_t now = collet_clock_ns();
+	for (uint64_t call = calls > COLLET_RECORDS ? calls - COLLET_RECORDS : 0; call < calls; call++) {
+		struct collet_record record;
+		if (!collet_recorder_find(recorder, call, &record))
+			continue;
+		char what[160], line[320];
+		collet_call_describe(&record.call, what, sizeof(what));
+		char lasted[40] = "took no time worth measuring";
+		if (record.ended_ns != record.started_ns)
+			snprintf(lasted, sizeof(lasted), "%s %.1f us", record.ended_ns ? "took" : "so far",
+				(double)((record.ended_ns ? record.ended_ns : now) - record.started_ns) * 1e-3);
+		const int bytes =
+			snprintf(line, sizeof(line), "rank %u %s%s: started %.6f s ago, %s, %llu pieces, %s\n",
+				comm->group.rank, what, kind, (double)(now - record.started_ns) * 1e-9, lasted,
+				(unsigned long long)record.items,
+				record.status == COLLET_PENDING ? "under way" : collet_status_name(record.status));
+		const collet_status status =
+			write_line(fd, line, (size_t)(bytes < (int)sizeof(line) ? bytes : (int)sizeof(line) - 1));
+		if (status != COLLET_OK)
+			return status;
+	}
+	return COLLET_OK;
+}
+
+collet_status collet_comm_dump(collet_comm *comm, int fd)
+{
+	if (!comm)
+		return collet_fail(COLLET_ERR_ARGUMENT, "collet_comm_dump: the communicator is NULL");
+	const struct collet_recorder *apart = collet_executed_recorder(comm);
+	const collet_status status = dump(comm, &comm->group.recorder, "", fd);
+	return status == COLLET_OK && apart ? dump(comm, apart, ", among kernels of the rank's own", fd) : status;
+}

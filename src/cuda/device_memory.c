@@ -1,0 +1,76 @@
+/* GPU memory that local ranks are told of once, when it is allocated. */
+#include "cuda/device_memory.h"
+
+#include "cuda/driver/shareable_memory.h"
+#include "cuda/peer_gpus/ipc_get.h"
+#include "cuda/shared_gpu/shared_gpu.h"
+#include "cuda/staging/gpu_staging.h"
+#include "cuda/stream/stream_internal.h"
+#include "engine/lock.h"
+
+static collet_status add(struct collet_context *context, struct collet_own_block *block)
+{
+	collet_engine_lock(&context->engine);
+	const collet_status status = collet_own_add(&context->device, block);
+	if (status == COLLET_OK)
+		collet_direct_tell(&context->engine, &block->shared, false);
+	collet_engine_unlock(&context->engine);
+	return status;
+}
+
+collet_status collet_memory_device_alloc(struct collet_context *context, void **memory, size_t bytes)
+{
+	struct collet_own_block *block;
+	if (!context->cuda.module)
+		return collet_fail(COLLET_ERR_UNSUPPORTED, "%s", context->cuda.absent);
+	collet_status status = collet_own_make(&context->device, bytes ? bytes : 1, &block);
+	if (status != COLLET_OK)
+		return status;
+	status = add(context, block);
+	if (status == COLLET_OK)
+		*memory = (void *)(uintptr_t)block->mapped.first;
+	else
+		collet_own_free(&context->device, block);
+	return status;
+}
+
+/* Does a request that has not been waited for read or write there? Under the engine's lock. */
+static bool requests_use(const struct collet_context *context, const char *first, size_t bytes)
+{
+	const struct collet_engine *engine = &context->engine;
+	for (const struct collet_request *request = engine->requests; request; request = request->next_active)
+		if ((request->input >= first && request->input < first + bytes) ||
+			(request->result >= first && request->result < first + bytes))
+			return true;
+	for (const struct collet_group *group = engine->used_groups; group; group = group->next_used)
+		for (const struct collet_request *request = group->made_requests; request; request = request->next_made)
+			if (request->staged && collet_staged_uses(request->staged, first, bytes))
+				return true;
+	return false;
+}
+
+bool collet_memory_device_free(struct collet_context *context, const void *memory, collet_status *status)
+{
+	struct collet_own_block *gone = NULL;
+	*status = COLLET_OK;
+	if (!context->cuda.module)
+		return false;
+	collet_engine_lock(&context->engine);
+	struct collet_own_block **at = collet_own_find(&context->device, memory), *found = *at;
+	if (found && requests_use(context, memory, found->mapped.bytes)) {
+		*status = collet_fail(COLLET_ERR_ARGUMENT,
+			"collet_mem_free: a pending request uses this memory; wait for it first");
+	} else if (found && collet_streams_use(context, memory, found->mapped.bytes)) {
+		*status = collet_fail(COLLET_ERR_ARGUMENT,
+			"collet_mem_free: a call on a stream uses this memory: wait for the stream first; or a graph "
+			"does: destroy the communicator first");
+	} else if (found) {
+		*at = found->next;
+		gone = found;
+		collet_direct_tell(&context->engine, &gone->shared, true);
+		collet_pull_tell_gone(&context->device, &context->engine, &gone->shared);
+	}
+	collet_engine_unlock(&context->engine);
+	collet_own_free(&context->device, gone);
+	return found;
+}

@@ -1,0 +1,33 @@
+/* What another rank of this host has been told at its desk: descriptors of memory, and of which memory there is no
+ * more. */
+#ifndef COLLET_CUDA_DRIVER_EXPORTED_HANDLES_H
+#define COLLET_CUDA_DRIVER_EXPORTED_HANDLES_H
+
+#include "cuda/driver/device.h"
+
+struct collet_shown {
+	uint64_t sent[COLLET_RECEIVED_MOST]; /* allocations whose descriptors it has been sent */
+	uint32_t next_sent;
+	uint64_t owed[COLLET_RECEIVED_MOST]; /* some that are no more, which its desk had no room to be told */
+	uint32_t notes;              /* sent so far, or tried to */
+};
+
+/* All under the engine's lock; to: the other's card. */
+
+/* It must have the descriptor before it is told of what lies there. COLLET_PENDING: it has no room, or no desk. */
+collet_status collet_shown_add(const struct collet_device *device, struct collet_shown *shown,
+	const struct collet_card *to, const struct collet_shared *shared);
+/* It has lost them, or this one: they will be sent again. */
+void collet_shown_again(struct collet_shown *shown, uint64_t allocation);
+void collet_shown_all_again(struct collet_shown *shown);
+/* The allocation is no more. */
+void collet_shown_gone(const struct collet_device *device, struct collet_shown *shown, const struct collet_card *to,
+	uint64_t allocation);
+/* Of those that are no more, what was owed. */
+void collet_shown_tell_owed(
+	const struct collet_device *device, struct collet_shown *shown, const struct collet_card *to);
+
+/* Has it been sent this one, and not lost it since? */
+bool collet_shown_has(const struct collet_shown *shown, uint64_t allocation);
+
+#endif

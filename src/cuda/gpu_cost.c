@@ -1,0 +1,226 @@
+#include "cuda/gpu_cost.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "core/types.h"
+#include "cuda/peer_gpus/device_collective.h"
+#include "cuda/shared_gpu/shared_gpu.h"
+
+enum { CELL_UNIT = 64 << 10 };
+
+/* ---- Links ---- */
+
+struct collet_gpu_link collet_gpu_link_of(const struct collet_context *context)
+{
+	const collet_link_cost *found =
+		collet_tuning_find(context->links, context->agreement.links, "cuda", context->launch.size, 0);
+	if (!found || found->byte_ns[COLLET_COST_CLASSES - 1] <= 0)
+		return (struct collet_gpu_link){
+			.start_s = 10e-6, .next_s = 2e-6, .copy_s = 1 / 25e9, .memory_s = 1 / 1500e9};
+	return (struct collet_gpu_link){ .start_s = found->latency_ns * 1e-9,
+		.next_s = found->message_ns * 1e-9,
+		.copy_s = found->byte_ns[COLLET_COST_CLASSES - 1] * 1e-9,
+		.memory_s = found->reduce_byte_ns * 1e-9,
+		.measured = true };
+}
+
+const collet_link_cost *collet_gpu_kernel_link(const struct collet_context *context, bool *measured)
+{
+	static const collet_link_cost reasoned = {
+		.transport = "cuda_ipc",
+		.ranks = 2,
+		.cores = 2,
+		.latency_ns = 1500,
+		.message_ns = 300,
+		.piece_ns = 300,
+		.byte_ns = { 1 / 10., 1 / 20., 1 / 60., 1 / 200. },
+		.reduce_byte_ns = 1 / 1500.,
+		.near_bytes = UINT64_MAX,
+		.channel_parts = { 1 },
+		.least_piece_bytes = 4 << 10,
+		.most_piece_bytes = 4 << 20,
+	};
+	const collet_link_cost *found =
+		collet_tuning_find(context->links, context->agreement.links, "cuda_ipc", context->launch.size, 0);
+	*measured = found != NULL;
+	return found ? found : &reasoned;
+}
+
+static double within(double value, double least, double most)
+{
+	return value < least ? least : value > most ? most : value;
+}
+
+struct collet_executor_lanes collet_gpu_lanes(const collet_link_cost *link)
+{
+	/* What a tuning may say is bounded here: of windows' memory, and of blocks. */
+	enum { LANES_MOST = 32, LEAST_BYTES = 4 << 10, MOST_BYTES = 16 << 20 };
+	const double one = link->byte_ns[1], all = link->byte_ns[COLLET_COST_CLASSES - 1],
+		     empty = link->latency_ns + link->message_ns;
+	return (struct collet_executor_lanes){
+		.most = (uint32_t)within(all > 0 ? ceil(one / all - 1e-6) : LANES_MOST, 1, LANES_MOST),
+		.bytes = (uint32_t)within(one > 0 ? empty / one : MOST_BYTES, LEAST_BYTES, MOST_BYTES),
+	};
+}
+
+size_t collet_gpu_cell_bytes(const struct collet_gpu_link *link, size_t bytes)
+{
+	const double best = sqrt((double)bytes * link->next_s / (2 * link->copy_s));
+	const size_t units = (size_t)(best / CELL_UNIT) + 1;
+	return units * CELL_UNIT;
+}
+
+/* S byte = 2 sqrt(2 S byte message), at the best cut; and two pieces at the least. */
+size_t collet_gpu_piped_least(const struct collet_gpu_link *link)
+{
+	const size_t least = (size_t)(8 * link->next_s / link->copy_s);
+	return least < 2 * CELL_UNIT ? 2 * CELL_UNIT : least;
+}
+
+/* ---- What crosses them ---- */
+
+/* A call in bytes: what all ranks that share a GPU have copied to the host's memory and from there, and what is read
+ * and written of the GPU's. */
+struct traffic {
+	double in, out, memory;
+};
+
+/* Blocks of a rank's input and result, and of how many of the ranks that share a GPU they are. */
+struct sides {
+	double in, out, givers, takers;
+};
+
+static struct sides sides_of(const struct collet_way_call *call, double sharing)
+{
+	const double n = call->shape->size, g = sharing;
+	switch (call->collective) {
+	case COLLET_REDUCE: return (struct sides){ 1, 1, g, 1 };
+	case COLLET_BROADCAST: return (struct sides){ 1, 1, 1, g };
+	case COLLET_ALLGATHER: return (struct sides){ 1, n, g, g };
+	case COLLET_REDUCE_SCATTER: return (struct sides){ n, 1, g, g };
+	case COLLET_GATHER: return (struct sides){ 1, n, g, 1 };
+	case COLLET_SCATTER: return (struct sides){ n, 1, 1, g };
+	case COLLET_ALLTOALL: return (struct sides){ n, n, g, g };
+	default: return (struct sides){ 1, 1, g, g };
+	}
+}
+
+/* Rank by rank. */
+static struct traffic staged_traffic(const struct sides *sides, double block)
+{
+	return (struct traffic){ sides->in * sides->givers * block, sides->out * sides->takers * block, 0 };
+}
+
+/* By a leader, for g ranks: every byte once, and what is read and written inside the host. */
+static struct traffic hosted_traffic(
+	const struct collet_way_call *call, const struct sides *sides, double g, double block)
+{
+	const double n = call->shape->size;
+	const double memory = (sides->in * sides->givers + sides->out * sides->takers) * block;
+	switch (call->collective) {
+	case COLLET_ALLGATHER: return (struct traffic){ g * block, (n - g) * block, memory };
+	case COLLET_REDUCE_SCATTER: return (struct traffic){ n * block, g * block, memory };
+	default: return (struct traffic){ block, block, memory };
+	}
+}
+
+static double larger(double a, double b)
+{
+	return a > b ? a : b;
+}
+
+/* What a leader's links carry one way, if the others of its host have GPUs of their own: in bytes. */
+static double peers_traffic(const struct sides *sides, double g, double block)
+{
+	return larger(sides->in * sides->givers, sides->out * sides->takers) * (g - 1) / g * block;
+}
+
+/* ---- What that takes ---- */
+
+/* In pieces: the slowest of copies in, messages and copies out, whose first and last pieces nothing hides. */
+static double in_pieces(
+	const struct collet_gpu_link *link, const struct traffic *traffic, double others_s, double *copies_s)
+{
+	const double most = larger(traffic->in, traffic->out);
+	const double cell = (double)collet_gpu_cell_bytes(link, (size_t)most);
+	const double in = traffic->in * link->copy_s + ceil(traffic->in / cell) * link->next_s;
+	const double out = traffic->out * link->copy_s + ceil(traffic->out / cell) * link->next_s;
+	const double ends = (fmin(cell, traffic->in) + fmin(cell, traffic->out)) * link->copy_s;
+	*copies_s = in + out;
+	return 2 * link->start_s + ends + larger(larger(in, out), others_s);
+}
+
+/* How many ranks a host has, where it has most. */
+static double most_of_host(const struct collet_shape *shape)
+{
+	uint32_t most = 1;
+	for (uint32_t h = 0; shape->host_first && h < shape->hosts; h++) {
+		const uint32_t count = shape->host_first[h + 1] - shape->host_first[h];
+		most = count > most ? count : most;
+	}
+	return most;
+}
+
+static void add_links(const collet_comm *comm, double bytes, struct collet_gpu_cost *cost)
+{
+	bool measured;
+	if (collet_direct_has_one_gpu(comm->direct))
+		return;
+	const collet_link_cost *between = collet_gpu_kernel_link(comm->context, &measured);
+	cost->memory_s = larger(cost->memory_s, bytes * between->byte_ns[COLLET_COST_CLASSES - 1] * 1e-9);
+	cost->measured = cost->measured && measured;
+}
+
+bool collet_gpu_cost_of(const collet_comm *comm, const struct collet_way_call *call, const char *way,
+	struct collet_way cut, struct collet_gpu_cost *cost)
+{
+	const struct collet_gpu_link link = collet_gpu_link_of(comm->context);
+	const size_t element = collet_dtype_bytes(call->dtype);
+	const bool hosted = way && strcmp(way, "hosted") == 0, direct = way && strcmp(way, "direct") == 0;
+	const double g = hosted ? most_of_host(call->shape) : direct ? call->shape->size : comm->gpu_ranks;
+	const double block = (double)(call->shape->count * element);
+	const struct sides sides = sides_of(call, g);
+	struct traffic traffic = staged_traffic(&sides, block);
+	*cost = (struct collet_gpu_cost){ .measured = link.measured };
+	if (!way)
+		return false;
+	if (strcmp(way, "executor") == 0) {
+		const struct collet_choice_inputs *inputs = collet_executed_choices(comm).inputs;
+		bool measured;
+		(void)collet_gpu_kernel_link(comm->context, &measured);
+		cost->measured = cost->measured && measured;
+		cost->messages_s = collet_choice_cost(inputs, call->program, call->shape, element, cut);
+		cost->total_s = link.start_s + cost->messages_s;
+		return true;
+	}
+	if (direct) {
+		cost->memory_s = (traffic.in + traffic.out) * link.memory_s;
+		add_links(comm, peers_traffic(&sides, g, block), cost);
+		cost->total_s = link.start_s + cost->memory_s;
+		return true;
+	}
+	if (hosted) {
+		traffic = hosted_traffic(call, &sides, g, block);
+		cost->memory_s = traffic.memory * link.memory_s;
+		/* What inner nodes of an all-reduce's tree come to is kept with them, and read again. */
+		const double inner = call->collective == COLLET_ALLREDUCE ? (g / 2 - 1) * block : 0;
+		add_links(comm, peers_traffic(&sides, g, block) + inner, cost);
+		cost->messages_s = collet_choice_cost_between(&comm->inputs, call->program, call->shape, element, cut);
+		cost->total_s =
+			in_pieces(&link, &traffic, larger(cost->messages_s, cost->memory_s), &cost->copies_s);
+		return true;
+	}
+	cost->messages_s = collet_choice_cost(&comm->inputs, call->program, call->shape, element, cut);
+	if (strcmp(way, "piped") == 0 && collet_way_is_in_place(comm, call->op)) {
+		cost->total_s = cost->messages_s;
+		return true;
+	}
+	if (strcmp(way, "piped") == 0) {
+		cost->total_s = in_pieces(&link, &traffic, cost->messages_s, &cost->copies_s);
+		return true;
+	}
+	cost->copies_s = (traffic.in + traffic.out) * link.copy_s;
+	cost->total_s = 2 * link.start_s + cost->copies_s + cost->messages_s;
+	return true;
+}

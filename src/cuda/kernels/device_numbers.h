@@ -1,0 +1,180 @@
+/* Elements one at a time: formats to and from f32, and the operations. What they must give, to the bit, is said in
+ * reduce/reduce.h; src/reduce computes the same on vectors of the host's. Compiled without contraction, and with
+ * denormals. */
+#ifndef COLLET_CUDA_KERNELS_DEVICE_NUMBERS_H
+#define COLLET_CUDA_KERNELS_DEVICE_NUMBERS_H
+
+#include "cuda/kernels/device_code.h"
+
+DEVICE uint32_t f32_bits(float x)
+{
+	uint32_t bits;
+	memcpy(&bits, &x, sizeof(bits));
+	return bits;
+}
+
+DEVICE float f32_of_bits(uint32_t bits)
+{
+	float x;
+	memcpy(&x, &bits, sizeof(x));
+	return x;
+}
+
+DEVICE uint64_t f64_bits(double x)
+{
+	uint64_t bits;
+	memcpy(&bits, &x, sizeof(bits));
+	return bits;
+}
+
+DEVICE double f64_of_bits(uint64_t bits)
+{
+	double x;
+	memcpy(&x, &bits, sizeof(x));
+	return x;
+}
+
+/* ---- Formats of 16 and 8 bits ---- */
+
+struct small_float {
+	uint32_t mantissa_bits, bias, sign_bit;
+	uint32_t special;      /* codes from here on, the sign aside, have f32's exponent of infinity and NaN */
+	uint32_t largest;      /* f32 bits: magnitudes are cut to this before rounding */
+	uint32_t infinity;     /* code of an infinite f32; 0: cut like any other */
+	uint32_t nan;          /* the canonical code */
+};
+
+/* largest of f16 is 65536, which the arithmetic below makes infinity's code, so that what rounds to it becomes it. */
+DEVICE struct small_float f16_format(void)
+{
+	const struct small_float format = { 10, 15, 15, 0x7c00, 0x47800000, 0, 0x7e00 };
+	return format;
+}
+
+DEVICE struct small_float f8e4m3_format(void)
+{
+	const struct small_float format = { 3, 7, 7, 0x7f, 0x43e00000, 0, 0x7f };
+	return format;
+}
+
+DEVICE struct small_float f8e5m2_format(void)
+{
+	const struct small_float format = { 2, 15, 7, 0x7c, 0x47600000, 0x7c, 0x7e };
+	return format;
+}
+
+/* A denormal m is 2^(1-bias) * (1 + m/2^mantissa_bits) less 2^(1-bias), an exact subtraction. */
+DEVICE float small_widen(uint32_t code, const struct small_float format)
+{
+	const uint32_t shift = 23 - format.mantissa_bits, least_normal = (128 - format.bias) << 23;
+	const uint32_t sign = code >> format.sign_bit << 31, magnitude = code & ((1u << format.sign_bit) - 1);
+	const uint32_t moved = magnitude << shift;
+	uint32_t bits = moved + ((127 - format.bias) << 23);
+	if (magnitude < 1u << format.mantissa_bits)
+		bits = f32_bits(f32_of_bits(moved + least_normal) - f32_of_bits(least_normal));
+	if (magnitude >= format.special)
+		bits |= 0x7f800000;
+	return f32_of_bits(bits | sign);
+}
+
+/* Normal results round by carry: half a unit less one, plus the last kept bit, ties to even. For denormal ones, adding
+ * a power of two whose last place is the format's smallest denormal makes the f32 addition round to it. */
+DEVICE uint32_t small_narrow(float x, const struct small_float format)
+{
+	const uint32_t shift = 23 - format.mantissa_bits, least_normal = (128 - format.bias) << 23;
+	const uint32_t rounder = (127 + 24 - format.bias - format.mantissa_bits) << 23;
+	const uint32_t sign = f32_bits(x) >> 31 << format.sign_bit, whole = f32_bits(x) & 0x7fffffff;
+	const uint32_t magnitude = whole < format.largest ? whole : format.largest;
+	uint32_t code;
+	if (magnitude < least_normal)
+		code = f32_bits(f32_of_bits(magnitude) + f32_of_bits(rounder)) - rounder;
+	else
+		code = ((magnitude + (1u << (shift - 1)) - 1 + (magnitude >> shift & 1)) >> shift) -
+			((127 - format.bias) << format.mantissa_bits);
+	if (format.infinity && whole == 0x7f800000)
+		code = format.infinity;
+	return whole > 0x7f800000 ? format.nan : code | sign;
+}
+
+/* By the device's own instructions, which are exact and keep denormals; f16 by hand would cost more than the memory. */
+DEVICE float f16_widen(uint32_t code)
+{
+#ifdef __CUDACC__
+	float x;
+	asm("cvt.f32.f16 %0, %1;" : "=f"(x) : "h"((uint16_t)code));
+	return x;
+#else
+	return small_widen(code, f16_format());
+#endif
+}
+
+DEVICE uint32_t f16_narrow(float x)
+{
+#ifdef __CUDACC__
+	uint16_t code;
+	asm("cvt.rn.f16.f32 %0, %1;" : "=h"(code) : "f"(x));
+	return x != x ? f16_format().nan : code;
+#else
+	return small_narrow(x, f16_format());
+#endif
+}
+
+DEVICE float bf16_widen(uint32_t code)
+{
+	return f32_of_bits(code << 16);
+}
+
+DEVICE uint32_t bf16_narrow(float x)
+{
+	const uint32_t bits = f32_bits(x);
+	return x != x ? 0x7fc0 : (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
+}
+
+/* ---- Operations ---- */
+
+/* Of MIN, the smaller one keeps its bits and the larger one gives none. Neither is smaller: equal, then or-ing makes
+ * -0 of two zeros if one is; or unordered, then something or-ed to a NaN stays one. */
+#define FLOAT_OPERATIONS(name, type, bits, sign)                                                                       \
+	DEVICE type min_##name(type a, type b)                                                                         \
+	{                                                                                                              \
+		return name##_of_bits((b < a ? 0 : name##_bits(a)) | (a < b ? 0 : name##_bits(b)));                    \
+	}                                                                                                              \
+	DEVICE type combine_##name(uint32_t op, type a, type b)                                                        \
+	{                                                                                                              \
+		switch (op) {                                                                                          \
+		case COLLET_PRODUCT: return a * b;                                                                     \
+		case COLLET_MIN: return min_##name(a, b);                                                              \
+		case COLLET_MAX:                                                                                       \
+			a = name##_of_bits(name##_bits(a) ^ (sign));                                                   \
+			b = name##_of_bits(name##_bits(b) ^ (sign));                                                   \
+			return name##_of_bits(name##_bits(min_##name(a, b)) ^ (sign));                                 \
+		default: return a + b;                                                                                 \
+		}                                                                                                      \
+	}
+
+FLOAT_OPERATIONS(f32, float, uint32_t, 0x80000000u)
+FLOAT_OPERATIONS(f64, double, uint64_t, 0x8000000000000000u)
+
+/* Two's complement wraps: sums and products are taken without signs (of i8 in an int, which they fit). */
+#define INTEGER_OPERATIONS(name, type, wrapping)                                                                       \
+	DEVICE type combine_##name(uint32_t op, type a, type b)                                                        \
+	{                                                                                                              \
+		switch (op) {                                                                                          \
+		case COLLET_PRODUCT: return (type)((wrapping)a * (wrapping)b);                                         \
+		case COLLET_MIN: return a < b ? a : b;                                                                 \
+		case COLLET_MAX: return a > b ? a : b;                                                                 \
+		case COLLET_AND: return (type)(a & b);                                                                 \
+		case COLLET_OR: return (type)(a | b);                                                                  \
+		case COLLET_XOR: return (type)(a ^ b);                                                                 \
+		default: return (type)((wrapping)a + (wrapping)b);                                                     \
+		}                                                                                                      \
+	}
+
+INTEGER_OPERATIONS(i8, int8_t, uint32_t)
+INTEGER_OPERATIONS(u8, uint8_t, uint32_t)
+INTEGER_OPERATIONS(i32, int32_t, uint32_t)
+INTEGER_OPERATIONS(u32, uint32_t, uint32_t)
+INTEGER_OPERATIONS(i64, int64_t, uint64_t)
+INTEGER_OPERATIONS(u64, uint64_t, uint64_t)
+
+#endif

@@ -1,0 +1,44 @@
+/* Which way a call goes whose buffers are a GPU's: what the ways are, from which sizes on they are taken, and what a
+ * communicator says of it (collet_comm_plan()). */
+#ifndef COLLET_CUDA_PATH_RULES_H
+#define COLLET_CUDA_PATH_RULES_H
+
+#include "api/comm.h"
+
+enum {
+	/* A call from which on each host's ranks, which have GPUs, go together. What is inside hosts the GPU does then,
+	 * of which the table, being about the host's memory, knows nothing; of small messages it is right all the same,
+	 * as their copies are what takes long. Not what the model says, which knows nothing of what offers and verdicts
+	 * take, and never measured on a GPU. */
+	COLLET_HOSTED_LEAST = 64 << 10
+};
+
+/* What a call is, as far as its way depends on that. */
+struct collet_way_call {
+	enum collet_collective collective;
+	collet_op op;                         /* COLLET_OP_COUNT: it combines nothing */
+	collet_dtype dtype;
+	const struct collet_shape *shape;
+	const struct collet_program *program; /* that it is planned with */
+	bool named;                           /* asked for, and not chosen */
+};
+
+/* What its algorithm is chosen by, alike on all ranks: where kernels of the ranks' own do it, by what these take, else
+ * by what the host's cores do. listed: of a v-form. program is not read. */
+struct collet_way_choices {
+	const struct collet_choice_inputs *inputs;
+	const struct collet_choice_table *table;
+};
+struct collet_way_choices collet_way_choices(
+	const collet_comm *comm, const struct collet_way_call *call, bool listed);
+/* Does it go by hosts, if no algorithm is asked for? Alike on all ranks. */
+bool collet_way_is_by_host(const collet_comm *comm, const struct collet_way_call *call);
+/* Where hosts' ranks have GPUs: may leaders go between hosts for all, by this program? Alike on all ranks. */
+bool collet_way_leaders_go(const struct collet_way_call *call);
+/* May a large call leave registered buffers where they are, for transports to reach? */
+bool collet_way_is_in_place(const collet_comm *comm, collet_op op);
+/* The way, and the name of the algorithm whose order of operands it has. NULL: there is no driver, or a call of this
+ * kind has no buffers, or none of a GPU's. */
+const char *collet_way_of(const collet_comm *comm, const struct collet_way_call *call, const char **algorithm);
+
+#endif

@@ -1,0 +1,45 @@
+/* Ranks that are threads of one process and launch kernels which wait for each other, on one GPU: what they must know
+ * of each other so that those kernels do run at the same time.
+ *
+ * A place for every block. A GPU takes kernels' blocks as room comes free, and one that waits for a block which has no
+ * room yet waits for ever. So the blocks of all that may run at once, of all communicators, are counted here, by GPU.
+ *
+ * A call that has been made. What a thread asks of the driver may wait for all that runs in its context (freeing memory
+ * does): if another rank's kernel is there already, and waits for what this thread calls next, neither gets on. So a
+ * call that is waited for by the host is launched once all ranks of the process have made it. */
+#ifndef COLLET_CUDA_PEER_GPUS_CO_RESIDENT_H
+#define COLLET_CUDA_PEER_GPUS_CO_RESIDENT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "engine/recorder.h"
+
+/* Why kernels of so many ranks of this process would not run at the same time on one GPU, as the driver has been set
+ * up; NULL: nothing is known. */
+const char *collet_together_doubt(uint32_t ranks);
+
+/* Room for so many blocks on a GPU (by its ordinal) of which `resident` run at a time. false: not as much is left.
+ * counted: whoever takes it has room in any case, and the others are to know. */
+bool collet_together_take(int ordinal, uint32_t blocks, uint32_t resident, bool counted);
+void collet_together_give(int ordinal, uint32_t blocks);
+
+/* The ranks of a communicator that are in this process. */
+struct collet_together;
+/* NULL: no memory. */
+struct collet_together *collet_together_join(uint64_t group, uint32_t rank, uint32_t size);
+void collet_together_leave(struct collet_together *together, uint32_t rank);
+/* This rank makes a call: which one that is, from 1 on. All ranks make them in one order. */
+uint64_t collet_together_call(struct collet_together *together, uint32_t rank);
+/* Where this rank's calls are recorded, the first as number 0. When it leaves a copy is taken. */
+void collet_together_show(struct collet_together *together, uint32_t rank, const struct collet_recorder *recorder);
+/* Whoever has left calls nothing more. */
+bool collet_together_has_left(const struct collet_together *together, uint32_t rank);
+/* The first call, of those that both have made and are recorded yet, that two ranks have not made alike. false: there
+ * is none. */
+bool collet_together_differ(const struct collet_together *together, uint32_t rank, uint32_t other,
+	struct collet_call *own, struct collet_call *others);
+/* Have all ranks here that have not left made this one? */
+bool collet_together_have_called(const struct collet_together *together, uint64_t number);
+
+#endif

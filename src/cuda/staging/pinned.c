@@ -1,0 +1,140 @@
+#include "cuda/staging/pinned.h"
+
+#include <stdlib.h>
+
+#include "core/status.h"
+
+enum { SMALLEST = 64 << 10 };
+
+void collet_pinned_init(struct collet_pinned_pool *pool, const struct collet_cuda *cuda, struct collet_arena *arena,
+	const struct collet_log *log)
+{
+	*pool = (struct collet_pinned_pool){ .cuda = cuda, .arena = arena, .log = log };
+	pthread_mutex_init(&pool->lock, NULL);
+}
+
+void collet_pinned_lose(struct collet_pinned_pool *pool, struct collet_pinned *block)
+{
+	if (!block)
+		return;
+	pthread_mutex_lock(&pool->lock);
+	block->next = pool->lost;
+	pool->lost = block;
+	pthread_mutex_unlock(&pool->lock);
+}
+
+static void free_block(struct collet_pinned_pool *pool, struct collet_pinned *block)
+{
+	if (block->copier && !collet_cuda_unlock(pool->cuda, block->copier->context, block->memory)) {
+		collet_pinned_lose(pool, block);
+		return;
+	}
+	(void)collet_arena_free(pool->arena, block->memory);
+	free(block);
+}
+
+bool collet_pinned_deinit(struct collet_pinned_pool *pool)
+{
+	if (!pool->cuda)
+		return true;
+	for (struct collet_pinned *block = pool->kept, *next; block; block = next) {
+		next = block->next;
+		free_block(pool, block);
+	}
+	pool->kept = NULL;
+	if (pool->lost)
+		return false;
+	pthread_mutex_destroy(&pool->lock);
+	*pool = (struct collet_pinned_pool){ 0 };
+	return true;
+}
+
+/* Powers of two, so that calls of about one size share blocks. */
+static size_t round_up(size_t bytes)
+{
+	size_t rounded = SMALLEST;
+	while (rounded < bytes && rounded <= SIZE_MAX / 2)
+		rounded *= 2;
+	return rounded < bytes ? bytes : rounded;
+}
+
+static struct collet_pinned *take_kept(struct collet_pinned_pool *pool, size_t bytes)
+{
+	struct collet_pinned *found = NULL;
+	pthread_mutex_lock(&pool->lock);
+	for (struct collet_pinned **at = &pool->kept; *at; at = &(*at)->next) {
+		if ((*at)->bytes == bytes) {
+			found = *at;
+			*at = found->next;
+			pool->kept_bytes -= bytes;
+			break;
+		}
+	}
+	pthread_mutex_unlock(&pool->lock);
+	return found;
+}
+
+/* For every context (PORTABLE), not for the copier's alone, and for streams to write words there (MAPPED). */
+static void page_lock(struct collet_pinned_pool *pool, const struct collet_copier *copier, struct collet_pinned *block)
+{
+	const struct collet_cuda *cuda = pool->cuda;
+	if (collet_copier_begin(cuda, copier) != COLLET_OK)
+		return;
+	const cu_result result = cuda->cuMemHostRegister(block->memory, block->bytes,
+		CU_HOST_REGISTER_PORTABLE | CU_HOST_REGISTER_MAPPED);
+	collet_copier_end(cuda);
+	if (result == CU_OK) {
+		block->copier = copier;
+		return;
+	}
+	(void)collet_cuda_fail(cuda, result, "page-locking memory");
+	collet_log(pool->log, COLLET_LOG_WARN, "%s: %zu bytes stay ordinary memory, which GPUs copy more slowly",
+		collet_last_error(), block->bytes);
+}
+
+collet_status collet_pinned_take(struct collet_pinned_pool *pool, const struct collet_copier *copier, size_t bytes,
+	struct collet_pinned **block)
+{
+	const size_t rounded = round_up(bytes);
+	struct collet_pinned *found = take_kept(pool, rounded);
+	if (!found) {
+		void *memory;
+		found = calloc(1, sizeof(*found));
+		if (!found)
+			return collet_fail(
+				COLLET_ERR_MEMORY, "no memory for a block that a GPU's data travels through");
+		const collet_status status = collet_arena_alloc(pool->arena, &memory, rounded);
+		if (status != COLLET_OK) {
+			free(found);
+			return status;
+		}
+		*found = (struct collet_pinned){ .memory = memory, .bytes = rounded };
+		page_lock(pool, copier, found);
+	}
+	*block = found;
+	return COLLET_OK;
+}
+
+bool collet_pinned_lock(
+	struct collet_pinned_pool *pool, const struct collet_copier *copier, struct collet_pinned *block)
+{
+	if (!block->copier)
+		page_lock(pool, copier, block);
+	return block->copier != NULL;
+}
+
+void collet_pinned_give(struct collet_pinned_pool *pool, struct collet_pinned *block)
+{
+	if (!block)
+		return;
+	pthread_mutex_lock(&pool->lock);
+	const bool keep = block->bytes <= COLLET_PINNED_KEPT_BYTES - pool->kept_bytes;
+	if (keep) {
+		block->next = pool->kept;
+		pool->kept = block;
+		pool->kept_bytes += block->bytes;
+	}
+	pthread_mutex_unlock(&pool->lock);
+	if (!keep)
+		free_block(pool, block);
+}

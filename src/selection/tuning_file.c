@@ -1,0 +1,183 @@
+/* Where tunings are kept, and what of them the ranks agree on. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/utsname.h>
+#include <unistd.h>
+
+#include "api/comm.h"
+#include "core/config.h"
+
+enum { FILE_BYTES = 256 << 10, PATH_BYTES = 4096, MACHINE_BYTES = 128 };
+
+/* "2 cores, AMD EPYC": what a tuning holds for. Cores of the machine, not of this process. */
+static void name_machine(char machine[MACHINE_BYTES])
+{
+	char line[256], model[96] = "";
+	FILE *file = fopen("/proc/cpuinfo", "re");
+	while (file && !model[0] && fgets(line, sizeof(line), file)) {
+		const char *colon = strchr(line, ':');
+		if (colon && (strncmp(line, "model name", 10) == 0 || strncmp(line, "CPU part", 8) == 0))
+			snprintf(model, sizeof(model), "%.*s", (int)strcspn(colon + 1 + (colon[1] == ' '), "\n"),
+				colon + 1 + (colon[1] == ' '));
+	}
+	if (file)
+		fclose(file);
+	struct utsname kernel;
+	if (!model[0] && uname(&kernel) == 0)
+		snprintf(model, sizeof(model), "%.64s", kernel.machine);
+	snprintf(machine, MACHINE_BYTES, "%ld cores, %s", sysconf(_SC_NPROCESSORS_ONLN), model);
+}
+
+/* COLLET_TUNING, or where it is by default; *insisted: the user has named it. */
+static collet_status find_path(char path[PATH_BYTES], bool *insisted)
+{
+	const char *named = collet_env("COLLET_TUNING"), *folder = collet_env("XDG_CONFIG_HOME"),
+		   *home = collet_env("HOME");
+	int bytes = 0;
+	*insisted = named && strcmp(named, "builtin") != 0;
+	path[0] = '\0';
+	if (*insisted)
+		bytes = snprintf(path, PATH_BYTES, "%s", named);
+	else if (!named && folder)
+		bytes = snprintf(path, PATH_BYTES, "%s/collet/tuning", folder);
+	else if (!named && home)
+		bytes = snprintf(path, PATH_BYTES, "%s/.config/collet/tuning", home);
+	if (bytes >= PATH_BYTES)
+		return collet_fail(
+			COLLET_ERR_CONFIG, "the path of the tuning is longer than %d characters", PATH_BYTES - 1);
+	return COLLET_OK;
+}
+
+/* The whole file with a 0 at its end; to be freed. */
+static collet_status read_all(const char *path, char **text)
+{
+	FILE *file = fopen(path, "re");
+	if (!file)
+		return collet_fail(
+			COLLET_ERR_SYSTEM, "%s: %s; collet-bench tune writes a tuning", path, strerror(errno));
+	*text = malloc(FILE_BYTES);
+	const size_t bytes = *text ? fread(*text, 1, FILE_BYTES, file) : 0;
+	const bool failed = ferror(file);
+	fclose(file);
+	if (*text && !failed && bytes < FILE_BYTES && !memchr(*text, '\0', bytes)) {
+		(*text)[bytes] = '\0';
+		return COLLET_OK;
+	}
+	const bool no_memory = !*text;
+	free(*text);
+	if (no_memory)
+		return collet_fail(COLLET_ERR_MEMORY, "no memory to read %s", path);
+	if (failed)
+		return collet_fail(COLLET_ERR_SYSTEM, "%s: it cannot be read", path);
+	return collet_fail(COLLET_ERR_CONFIG, "%s:1: this is no tuning: it is too long, or no text", path);
+}
+
+static collet_status read_file(const char *path, collet_link_cost links[COLLET_TUNING_LINKS], uint32_t *count)
+{
+	char machine[MACHINE_BYTES], *text = NULL;
+	collet_status status = read_all(path, &text);
+	if (status != COLLET_OK)
+		return status;
+	name_machine(machine);
+	status = collet_tuning_parse(text, path, machine, links, count);
+	free(text);
+	return status;
+}
+
+collet_status collet_tuning_load(
+	const struct collet_log *log, collet_link_cost links[COLLET_TUNING_LINKS], uint32_t *count)
+{
+	char path[PATH_BYTES];
+	bool insisted;
+	*count = 0;
+	collet_status status = find_path(path, &insisted);
+	if (status != COLLET_OK || !path[0] || (!insisted && access(path, F_OK) != 0))
+		return status;
+	status = read_file(path, links, count);
+	if (status == COLLET_OK || insisted)
+		return status;
+	*count = 0;
+	collet_log(log, COLLET_LOG_WARN, "%s. The built-in tuning is used instead", collet_last_error());
+	return COLLET_OK;
+}
+
+/* ---- Public ---- */
+
+collet_status collet_tuning_path(char *path, size_t capacity)
+{
+	char found[PATH_BYTES];
+	bool insisted;
+	if (!path)
+		return collet_fail(COLLET_ERR_ARGUMENT, "collet_tuning_path: path is NULL");
+	const collet_status status = find_path(found, &insisted);
+	if (status != COLLET_OK)
+		return status;
+	if (strlen(found) >= capacity)
+		return collet_fail(COLLET_ERR_CONFIG,
+			"collet_tuning_path: the path has %zu characters, more than there is room for", strlen(found));
+	strcpy(path, found);
+	return COLLET_OK;
+}
+
+collet_status collet_tuning_read(const char *path, collet_link_cost *rows, size_t capacity, size_t *count)
+{
+	if (!count || (!rows && capacity))
+		return collet_fail(COLLET_ERR_ARGUMENT, "collet_tuning_read: an argument is NULL");
+	*count = 0;
+	collet_link_cost *links = calloc(COLLET_TUNING_LINKS, sizeof(*links));
+	if (!links)
+		return collet_fail(COLLET_ERR_MEMORY, "collet_tuning_read: no memory");
+	uint32_t there = 0;
+	collet_status status = COLLET_OK;
+	if (path)
+		status = read_file(path, links, &there);
+	else
+		there = collet_tuning_builtin(links);
+	if (status == COLLET_OK) {
+		*count = there;
+		memcpy(rows, links, (there < capacity ? there : capacity) * sizeof(*rows));
+	}
+	free(links);
+	return status;
+}
+
+/* Makes the folders that the path goes through. */
+static void make_folders(const char *path)
+{
+	char folder[PATH_BYTES];
+	snprintf(folder, sizeof(folder), "%s", path);
+	for (char *slash = folder; (slash = strchr(slash + 1, '/')); *slash = '/') {
+		*slash = '\0';
+		mkdir(folder, 0777);  /* what is missing afterwards shows when the file is opened */
+	}
+}
+
+collet_status collet_tuning_write(const char *path, const collet_link_cost *rows, size_t count)
+{
+	char machine[MACHINE_BYTES], beside[PATH_BYTES];
+	if (!path || !rows || !count || count > COLLET_TUNING_LINKS)
+		return collet_fail(
+			COLLET_ERR_ARGUMENT, "collet_tuning_write: no path, or not 1 to %d rows", COLLET_TUNING_LINKS);
+	for (size_t i = 0; i < count; i++) {
+		const collet_status status = collet_tuning_check(&rows[i]);
+		if (status != COLLET_OK)
+			return status;
+	}
+	if (snprintf(beside, sizeof(beside), "%s.%ld", path, (long)getpid()) >= (int)sizeof(beside))
+		return collet_fail(COLLET_ERR_ARGUMENT, "collet_tuning_write: the path is too long");
+	name_machine(machine);
+	make_folders(path);
+	FILE *file = fopen(beside, "we");
+	if (!file)
+		return collet_fail(COLLET_ERR_SYSTEM, "%s: %s", beside, strerror(errno));
+	collet_tuning_format(file, machine, rows, count);
+	const bool written = fflush(file) == 0 && fsync(fileno(file)) == 0;
+	if (fclose(file) == 0 && written && rename(beside, path) == 0)
+		return COLLET_OK;
+	const int error = errno;
+	unlink(beside);
+	return collet_fail(COLLET_ERR_SYSTEM, "%s: %s", path, strerror(error));
+}
