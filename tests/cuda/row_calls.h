@@ -1,4 +1,4 @@
-/* Rows of the conformance matrix (tests/comm/rows.h) on GPU memory, beside the same calls on the host's. */
+/* Rows of the conformance matrix (tests/api/rows.h) on GPU memory, beside the same calls on the host's. */
 #ifndef TESTS_CUDA_ROW_CALLS_H
 #define TESTS_CUDA_ROW_CALLS_H
 
