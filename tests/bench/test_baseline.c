@@ -7,8 +7,8 @@
 
 #include <cmocka.h>
 
-#include "baseline.h"
-#include "flat_json.h"
+#include "compare/baseline.h"
+#include "report/flat_json.h"
 
 static void a_members_value_is_found_and_nothing_else(void **state)
 {

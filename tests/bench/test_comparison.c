@@ -6,7 +6,7 @@
 
 #include <cmocka.h>
 
-#include "comparison.h"
+#include "compare/comparison.h"
 
 enum { REPEATS = 4, SIZES = 2 };
 

@@ -6,7 +6,7 @@
 
 #include <cmocka.h>
 
-#include "judge.h"
+#include "compare/judge.h"
 
 static void every_round_has_everybody_once(void **state)
 {

@@ -8,8 +8,8 @@
 
 #include <cmocka.h>
 
-#include "output.h"
-#include "plot.h"
+#include "report/output.h"
+#include "report/plot.h"
 
 static const struct bench_measurement measured = {
 	.library = "collet",

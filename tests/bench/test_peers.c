@@ -8,8 +8,8 @@
 
 #include <cmocka.h>
 
-#include "competitor.h"
-#include "load.h"
+#include "compare/competitor.h"
+#include "compare/load.h"
 
 /* Starts the variant; false (after cmocka's skip) when it cannot be had here. */
 static bool start(struct competitor *c, struct meeting *meeting, const struct peer_variant *variant, uint32_t ranks)

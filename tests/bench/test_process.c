@@ -9,7 +9,7 @@
 
 #include <cmocka.h>
 
-#include "process.h"
+#include "ranks/process.h"
 
 static int run_shell(const char *script, uint32_t ranks, const char *const *env)
 {

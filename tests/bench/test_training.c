@@ -7,7 +7,7 @@
 
 #include <cmocka.h>
 
-#include "training_model.h"
+#include "training/training_model.h"
 
 /* A large model, so that what travels shows. */
 static const struct training_facts facts = { .transport = "tcp", .model_bytes = 100e6, .batch_bytes = 1e6,

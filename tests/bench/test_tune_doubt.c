@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-#include "tune_doubt.h"
+#include "tune/tune_doubt.h"
 
 enum { TURNS = 32 };
 

@@ -10,8 +10,8 @@
 
 #include <cmocka.h>
 
-#include "tune_fit.h"
-#include "tune_points.h"
+#include "tune/tune_fit.h"
+#include "tune/tune_points.h"
 
 enum { MOST = 2048, SIZES = 9 };
 

@@ -9,7 +9,7 @@
 #include <cmocka.h>
 #include <collet/tools.h>
 
-#include "tune_limits.h"
+#include "tune/tune_limits.h"
 
 enum { SIZES = 5 };
 

@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-#include "tune_polish.h"
+#include "tune/tune_polish.h"
 
 enum { THINGS = 5, TURNS = 8 };
 

@@ -6,7 +6,7 @@
 
 #include <cmocka.h>
 
-#include "variants.h"
+#include "peers/variants.h"
 #include "work.h"
 
 static void each_variant_is_there_once_and_libraries_stand_together(void **state)

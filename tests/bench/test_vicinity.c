@@ -7,7 +7,7 @@
 
 #include <cmocka.h>
 
-#include "vicinity.h"
+#include "compare/vicinity.h"
 
 static void a_flag_takes_a_time_that_can_be(void **state)
 {

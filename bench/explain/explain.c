@@ -8,8 +8,8 @@
 
 #include <collet/tools.h>
 
-#include "output.h"
 #include "pin.h"
+#include "report/output.h"
 
 static int complain(const char *what)
 {

@@ -18,7 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "output.h"
+#include "report/output.h"
 #include "tune.h"
 #include "tune_doubt.h"
 #include "tune_fit.h"

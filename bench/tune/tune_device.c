@@ -10,7 +10,7 @@
 
 #include <collet/tools.h>
 
-#include "device.h"
+#include "ranks/device.h"
 #include "tune.h"
 #include "tune_polish.h"
 

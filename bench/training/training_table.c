@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "gnuplot.h"
-#include "output.h"
+#include "report/output.h"
 
 static void put_share(FILE *out, double share, int width)
 {

@@ -6,7 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "output.h"
+#include "report/output.h"
 #include "tune.h"
 #include "tune_start.h"
 

@@ -8,7 +8,7 @@
 #include "competitor.h"
 #include "judge.h"
 #include "options.h"
-#include "output.h"
+#include "report/output.h"
 
 enum { COMPETITORS_MAX = 64 };
 

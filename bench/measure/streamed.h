@@ -4,7 +4,7 @@
 #define BENCH_STREAMED_H
 
 #include "collet_side.h"
-#include "device.h"
+#include "ranks/device.h"
 
 enum { BENCH_STREAMED_EVENTS = 257 };
 

@@ -3,8 +3,8 @@
 
 #include <stdio.h>
 
-#include "collet_side.h"
 #include "driver.h"
+#include "measure/collet_side.h"
 #include "pin.h"
 
 static const void *plan(void *context, const struct bench_command *command, struct bench_reply *reply)

@@ -5,8 +5,8 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include "output.h"
-#include "process.h"
+#include "ranks/process.h"
+#include "report/output.h"
 #include "tune.h"
 
 FILE *tune_start_ranks(const struct tune_start *start, char **argv)

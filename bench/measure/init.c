@@ -16,8 +16,8 @@
 #include <collet/collet.h>
 
 #include "loop.h"
-#include "output.h"
-#include "process.h"
+#include "ranks/process.h"
+#include "report/output.h"
 
 /* What each rank reports, in memory that all share. */
 struct report {

@@ -2,8 +2,8 @@
  * and the communicator that they create is asked. */
 #include "explain_device.h"
 
-#include "device.h"
-#include "session.h"
+#include "measure/session.h"
+#include "ranks/device.h"
 
 static int print_row(const struct bench_session *session, uint64_t bytes)
 {

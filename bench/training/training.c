@@ -12,10 +12,10 @@
 
 #include <collet/tools.h>
 
-#include "flat_json.h"
-#include "output.h"
 #include "pin.h"
-#include "process.h"
+#include "ranks/process.h"
+#include "report/flat_json.h"
+#include "report/output.h"
 #include "training_table.h"
 
 enum { ROUNDS_MOST = 100, WORDS_MOST = 256, ROWS_MOST = TRAINING_STRATEGIES * (BENCH_PREDICT_MOST + 1) + 1 };

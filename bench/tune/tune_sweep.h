@@ -3,7 +3,7 @@
 #ifndef BENCH_TUNE_SWEEP_H
 #define BENCH_TUNE_SWEEP_H
 
-#include "collet_side.h"
+#include "measure/collet_side.h"
 #include "options.h"
 
 enum {

@@ -16,10 +16,10 @@
 
 #include <collet/tools.h>
 
-#include "judge.h"
+#include "compare/judge.h"
 #include "loop.h"
-#include "output.h"
-#include "process.h"
+#include "ranks/process.h"
+#include "report/output.h"
 
 #define SECOND_NS ((int64_t)1000000000)
 enum {

@@ -8,9 +8,9 @@
 #include <unistd.h>
 
 #include "collet_side.h"
-#include "device.h"
-#include "output.h"
 #include "pin.h"
+#include "ranks/device.h"
+#include "report/output.h"
 #include "streamed.h"
 
 enum { SAMPLES = 20000 };

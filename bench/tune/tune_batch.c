@@ -18,7 +18,7 @@
  * To tcp all memory is alike, and so long batches are not spent on both kinds. */
 #include <stdio.h>
 
-#include "output.h"
+#include "report/output.h"
 #include "tune_sweep.h"
 
 enum {

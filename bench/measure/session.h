@@ -5,7 +5,7 @@
 
 #include "collet_side.h"
 #include "options.h"
-#include "output.h"
+#include "report/output.h"
 
 struct bench_session {
 	const struct bench_options *options;

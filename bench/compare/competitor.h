@@ -5,7 +5,7 @@
 #include <sys/types.h>
 
 #include "driver.h"
-#include "variants.h"
+#include "peers/variants.h"
 
 /* Where all drivers of a run meet collet-bench. */
 struct meeting {

@@ -14,11 +14,11 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "device.h"
 #include "loop.h"
-#include "output.h"
 #include "pin.h"
-#include "process.h"
+#include "ranks/device.h"
+#include "ranks/process.h"
+#include "report/output.h"
 
 enum { BATCHES = 7 };
 

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "flat_json.h"
+#include "report/flat_json.h"
 #include "sizes.h"
 
 bool bench_baseline_add(struct bench_baseline *baseline, const struct bench_standing *standing)

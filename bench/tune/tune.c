@@ -9,8 +9,8 @@
 
 #include <collet/tools.h>
 
-#include "output.h"
 #include "pin.h"
+#include "report/output.h"
 #include "tune_fit.h"
 #include "tune_limits_run.h"
 #include "tune_points.h"

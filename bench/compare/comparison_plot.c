@@ -4,9 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "flat_json.h"
-#include "plot.h"
-#include "process.h"
+#include "ranks/process.h"
+#include "report/flat_json.h"
+#include "report/plot.h"
 
 enum { LEVELS_MAX = 16 };
 

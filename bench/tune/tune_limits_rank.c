@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "output.h"
+#include "report/output.h"
 #include "tune.h"
 #include "tune_limits.h"
 #include "tune_polish.h"

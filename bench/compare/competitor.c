@@ -16,7 +16,7 @@
 #include <unistd.h>
 
 #include "pin.h"
-#include "process.h"
+#include "ranks/process.h"
 
 enum { START_SECONDS = 60 };
 
