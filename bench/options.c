@@ -2,275 +2,225 @@
  * something behind it are refused. */
 #include "options.h"
 
-#include <getopt.h>
-#include <stdarg.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include <collet/tools.h>
 
-enum {
-	OPT_TRANSPORT = 256,
-	OPT_ALGORITHM,
-	OPT_PIECES,
-	OPT_CHANNELS,
-	OPT_DTYPE,
-	OPT_OP,
-	OPT_ROOT,
-	OPT_SIZES,
-	OPT_SECONDS,
-	OPT_ITERS,
-	OPT_IN_PLACE,
-	OPT_BUFFERS,
-	OPT_COLD,
-	OPT_SYNC,
-	OPT_NO_PIN,
-	OPT_JSON,
-	OPT_WITH,
-	OPT_VARIANTS,
-	OPT_REPEATS,
-	OPT_PLOT,
-	OPT_MARKDOWN,
-	OPT_BASELINE,
-	OPT_OUTPUT,
-	OPT_CHECK,
-	OPT_POINTS,
-	OPT_STRATEGIES,
-	OPT_PREDICT,
-	OPT_DEVICE,
-	OPT_THREADS,
-	OPT_STREAM,
-	OPT_GRAPH,
-	OPT_VERSION
-};
-
-static const struct option long_options[] = {
-	{ "ranks", required_argument, NULL, 'n' },
-	{ "transport", required_argument, NULL, OPT_TRANSPORT },
-	{ "algorithm", required_argument, NULL, OPT_ALGORITHM },
-	{ "pieces", required_argument, NULL, OPT_PIECES },
-	{ "channels", required_argument, NULL, OPT_CHANNELS },
-	{ "dtype", required_argument, NULL, OPT_DTYPE },
-	{ "op", required_argument, NULL, OPT_OP },
-	{ "root", required_argument, NULL, OPT_ROOT },
-	{ "sizes", required_argument, NULL, OPT_SIZES },
-	{ "seconds", required_argument, NULL, OPT_SECONDS },
-	{ "iters", required_argument, NULL, OPT_ITERS },
-	{ "in-place", no_argument, NULL, OPT_IN_PLACE },
-	{ "buffers", required_argument, NULL, OPT_BUFFERS },
-	{ "cold", no_argument, NULL, OPT_COLD },
-	{ "sync", no_argument, NULL, OPT_SYNC },
-	{ "no-pin", no_argument, NULL, OPT_NO_PIN },
-	{ "json", required_argument, NULL, OPT_JSON },
-	{ "with", required_argument, NULL, OPT_WITH },
-	{ "variants", required_argument, NULL, OPT_VARIANTS },
-	{ "repeats", required_argument, NULL, OPT_REPEATS },
-	{ "plot", required_argument, NULL, OPT_PLOT },
-	{ "markdown", required_argument, NULL, OPT_MARKDOWN },
-	{ "baseline", required_argument, NULL, OPT_BASELINE },
-	{ "output", required_argument, NULL, OPT_OUTPUT },
-	{ "points", required_argument, NULL, OPT_POINTS },
-	{ "check", no_argument, NULL, OPT_CHECK },
-	{ "strategies", required_argument, NULL, OPT_STRATEGIES },
-	{ "predict", required_argument, NULL, OPT_PREDICT },
-	{ "device", required_argument, NULL, OPT_DEVICE },
-	{ "stream", no_argument, NULL, OPT_STREAM },
-	{ "graph", no_argument, NULL, OPT_GRAPH },
-	{ "threads", no_argument, NULL, OPT_THREADS },
-	{ "help", no_argument, NULL, 'h' },
-	{ "version", no_argument, NULL, OPT_VERSION },
-	{ 0 },
-};
+#include "option_table.h"
 
 enum collective_word { NONE, ONE, SOME, SOME_OR_NONE };
 
-/* The words that are no collective. */
+/* The words that are no collective, in the order of enum bench_command_kind. */
 static const struct {
 	const char *word;
-	enum bench_command_kind command;
-	enum collective_word collective;   /* what follows */
+	enum collective_word collective; /* what follows */
 	const char *sizes;
 	double seconds;
-	uint32_t repeats;   /* 0: it does not repeat */
+	uint32_t repeats;
 } commands[] = {
-	{ "", BENCH_COMMAND_MEASURE, ONE, "4:256M:x4", 0.3, 0 },
-	{ "list", BENCH_COMMAND_LIST, NONE, "0", 0, 0 },
-	{ "explain", BENCH_COMMAND_EXPLAIN, ONE, "4:256M:x4", 0, 0 },
-	{ "limits", BENCH_COMMAND_LIMITS, NONE, "1M,16M,64M", 0.1, 0 },
-	{ "init", BENCH_COMMAND_INIT, NONE, "0", 0, 0 },
-	{ "faults", BENCH_COMMAND_FAULTS, NONE, "0", 0, 10 },
-	{ "overlap", BENCH_COMMAND_OVERLAP, ONE, "16M", 0, 9 },
-	{ "request", BENCH_COMMAND_REQUEST, ONE, "8", 0.3, 9 },
-	{ "waiting", BENCH_COMMAND_WAITING, ONE, "4", 0, 10 },
-	{ "compare", BENCH_COMMAND_COMPARE, SOME, "4,1K,16K,256K,1M,16M,64M", 0.1, 5 },
-	{ "tune", BENCH_COMMAND_TUNE, SOME_OR_NONE, "8,512,4K,16K,64K,256K,1M,4M,16M", 0.003, 1 },
-	{ "training", BENCH_COMMAND_TRAINING, NONE, "0", 0, 1 },
-	{ "driver", BENCH_COMMAND_DRIVER, NONE, "0", 0, 0 },
+	{ "", ONE, "4:256M:x4", 0.3, 0 },
+	{ "list", NONE, "0", 0, 0 },
+	{ "explain", ONE, "4:256M:x4", 0, 0 },
+	{ "limits", NONE, "1M,16M,64M", 0.1, 0 },
+	{ "init", NONE, "0", 0, 0 },
+	{ "faults", NONE, "0", 0, 10 },
+	{ "overlap", ONE, "16M", 0, 9 },
+	{ "request", ONE, "8", 0.3, 9 },
+	{ "waiting", ONE, "4", 0, 10 },
+	{ "compare", SOME, "4,1K,16K,256K,1M,16M,64M", 0.1, 5 },
+	{ "tune", SOME_OR_NONE, "8,512,4K,16K,64K,256K,1M,4M,16M", 0.003, 1 },
+	{ "training", NONE, "0", 0, 1 },
+	{ "driver", NONE, "0", 0, 0 },
 };
 
-/* What was given, before it is known what for. */
-struct given {
+/* What the table fills: options, and what they are made from once the command is known. */
+struct command_line {
+	struct bench_options options;
 	const char *sizes;
-	double seconds;   /* < 0: not given */
-	const char *stray;   /* an option of compare alone */
-	const char *for_tune;   /* of tune alone */
-	const char *for_training;   /* of training alone */
-	const char *for_device;   /* of collectives and limits */
+	double seconds; /* 0: not given */
+	bool stream, graph;
 };
 
-static bool fail(char problem[256], const char *format, ...) __attribute__((format(printf, 2, 3)));
-static bool fail(char problem[256], const char *format, ...)
+static bool parse_dtype(void *into, const char *text, char *problem)
 {
-	va_list arguments;
-	va_start(arguments, format);
-	vsnprintf(problem, 256, format, arguments);
-	va_end(arguments);
-	return false;
+	struct bench_options *o = &((struct command_line *)into)->options;
+	o->work.dtype = bench_dtype_find(text);
+	return o->work.dtype != COLLET_DTYPE_COUNT || option_refuse(problem, "--dtype %s: there is no such type", text);
 }
 
-static bool parse_number(const char *text, uint64_t least, uint64_t most, uint64_t *value)
+static bool parse_op(void *into, const char *text, char *problem)
 {
-	return bench_bytes_parse(text, text + strlen(text), value) && *value >= least && *value <= most;
+	struct bench_options *o = &((struct command_line *)into)->options;
+	o->work.op = bench_op_find(text);
+	return o->work.op != COLLET_OP_COUNT || option_refuse(problem, "--op %s: there is no such operation", text);
 }
 
-static bool parse_seconds(const char *text, double *seconds)
+static bool parse_seconds(void *into, const char *text, char *problem)
 {
 	char *end;
 	const double value = strtod(text, &end);
 	if (end == text || *end != '\0' || !(value > 0 && value <= 3600))
-		return false;
-	*seconds = value;
+		return option_refuse(problem, "--seconds %s: expected a number above 0, at most 3600", text);
+	((struct command_line *)into)->seconds = value;
 	return true;
 }
 
-static bool take_number(const char *name, uint64_t least, uint64_t most, uint64_t *value, char problem[256])
+/* Reads a list of numbers of ranks. */
+static bool parse_predict(void *into, const char *text, char *problem)
 {
-	if (parse_number(optarg, least, most, value))
-		return true;
-	return fail(problem, "--%s %s: expected a number from %llu to %llu", name, optarg, (unsigned long long)least,
-		(unsigned long long)most);
-}
-
-static bool take_work(int option, struct bench_options *o, char problem[256])
-{
-	uint64_t number;
-	switch (option) {
-	case OPT_DTYPE:
-		o->work.dtype = bench_dtype_find(optarg);
-		return o->work.dtype != COLLET_DTYPE_COUNT
-			|| fail(problem, "--dtype %s: there is no such type", optarg);
-	case OPT_OP:
-		o->work.op = bench_op_find(optarg);
-		return o->work.op != COLLET_OP_COUNT || fail(problem, "--op %s: there is no such operation", optarg);
-	case OPT_IN_PLACE:
-		o->work.in_place = 1;
-		return true;
-	default:
-		if (!take_number("root", 0, UINT32_MAX - 1, &number, problem))
-			return false;
-		o->work.root = (uint32_t)number;
-		return true;
-	}
-}
-
-static bool take_manner(int option, struct bench_options *o, struct given *given, char problem[256])
-{
-	switch (option) {
-	case OPT_SECONDS:
-		return parse_seconds(optarg, &given->seconds)
-			|| fail(problem, "--seconds %s: expected a number above 0, at most 3600", optarg);
-	case OPT_ITERS:
-		return take_number("iters", 1, UINT32_MAX, &o->manner.iterations, problem);
-	case OPT_BUFFERS:
-		o->manner.buffers = bench_buffer_kind_find(optarg);
-		return o->manner.buffers != BENCH_BUFFER_KINDS
-			|| fail(problem, "--buffers %s: expected malloc, alloc or huge", optarg);
-	case OPT_DEVICE:
-		given->for_device = "--device";
-		o->manner.device = strcmp(optarg, "cuda") == 0;
-		return o->manner.device || strcmp(optarg, "cpu") == 0
-			|| fail(problem, "--device %s: expected cpu or cuda", optarg);
-	case OPT_STREAM:
-		o->manner.calling = o->manner.calling == BENCH_BLOCKING ? BENCH_ON_STREAM : o->manner.calling;
-		return true;
-	case OPT_GRAPH: o->manner.calling = BENCH_IN_GRAPH; return true;
-	case OPT_THREADS: o->manner.threads = true; return true;
-	case OPT_COLD: o->manner.cold = true; return true;
-	case OPT_SYNC: o->manner.sync = true; return true;
-	default: o->manner.pin = false; return true;
-	}
-}
-
-/* A list of numbers of ranks. */
-static bool take_ranks(struct bench_options *o, char problem[256])
-{
+	struct bench_options *o = &((struct command_line *)into)->options;
 	o->predict_count = 0;
-	for (const char *at = optarg;; at += strcspn(at, ",") + 1) {
+	for (const char *at = text;; at += strcspn(at, ",") + 1) {
 		const size_t length = strcspn(at, ",");
 		uint64_t ranks;
-		if (o->predict_count == BENCH_PREDICT_MOST || !bench_bytes_parse(at, at + length, &ranks) || ranks < 1
-			|| ranks > 100000)
-			return fail(problem, "--predict %s: expected up to %d numbers of ranks, 1 to 100000", optarg,
-				BENCH_PREDICT_MOST);
+		if (o->predict_count == BENCH_PREDICT_MOST || !bench_bytes_parse(at, at + length, &ranks) ||
+			ranks < 1 || ranks > 100000)
+			return option_refuse(problem, "--predict %s: expected up to %d numbers of ranks, 1 to 100000",
+				text, BENCH_PREDICT_MOST);
 		o->predict[o->predict_count++] = (uint32_t)ranks;
 		if (at[length] == '\0')
 			return true;
 	}
 }
 
-static bool take(int option, struct bench_options *o, struct given *given, char problem[256])
+/* In the order of enum bench_buffer_kind. */
+static const char *const buffer_kinds[] = { "malloc", "alloc", "huge", NULL };
+/* Index 1 is true. */
+static const char *const devices[] = { "cpu", "cuda", NULL };
+static const char *const variants[] = { "default", "tuned", NULL };
+
+#define AT(member) OPTION_MEMBER(struct command_line, member)
+#define FLAG(member, value) OPTION_SET, AT(options.member), (value)
+#define TEXT(member) OPTION_TEXT, AT(options.member)
+#define NUMBER(member, least, most) OPTION_NUMBER, AT(options.member), (least), (most), .units = BENCH_UNITS
+#define CHOICE(member, names) OPTION_CHOICE, AT(options.member), .choices = (names)
+#define CALL(function) .kind = OPTION_CALL, .parse = (function)
+/* The bit of a command in a row's scope. */
+#define ON(command) (1U << BENCH_COMMAND_##command)
+
+static const struct option_row rows[] = {
+	{ "ranks", "N", "how many ranks; without it a launcher's, or one for each core", NUMBER(ranks, 1, 65536),
+		.letter = 'n' },
+	{ "transport", "LIST", "only these, as COLLET_TRANSPORT: shm, tcp, shm,tcp", TEXT(transport) },
+	{ "algorithm", "NAME", "this one instead of the chosen one (collet-bench list)", TEXT(algorithm) },
+	{ "pieces", "BYTES", "messages cut into pieces of so many bytes instead of the chosen ones",
+		NUMBER(piece_bytes, 1, UINT32_MAX) },
+	{ "channels", "N", "over so many channels (sockets of a pair, for tcp), instead of the chosen number",
+		NUMBER(channels, 1, COLLET_CHANNELS_MOST) },
+	{ "dtype", "NAME", "i8 u8 i32 u32 i64 u64 f16 bf16 f32 f64 f8e4m3 f8e5m2 (f32)", CALL(parse_dtype) },
+	{ "op", "NAME", "sum product min max average premul_sum and or xor (sum)", CALL(parse_op) },
+	{ "root", "RANK", "(0)", NUMBER(work.root, 0, UINT32_MAX - 1) },
+	{ "sizes", "LIST", "bytes: 4:256M:x4, 4:64:+4, 0,1K,1M (4:256M:x4)", OPTION_TEXT, AT(sizes) },
+	{ "seconds", "S", "of timed calls a size (0.3; compare: a size and repeat, 0.1)", CALL(parse_seconds) },
+	{ "iters", "N", "calls a size, instead of --seconds", NUMBER(manner.iterations, 1, UINT32_MAX) },
+	{ "in-place", NULL, "one buffer for both", FLAG(work.in_place, true) },
+	{ "buffers", "KIND", "malloc, alloc (collet_mem_alloc), huge (huge pages) (malloc)",
+		CHOICE(manner.buffers, buffer_kinds) },
+	{ "device", "WHERE",
+		"COLLECTIVE, limits, explain, tune: cpu, or cuda (cpu): buffers in the memory of\n"
+		"LOCAL_RANK's GPU, others for each call, and times beside that of a copy within it;\n"
+		"explain: which way calls on GPUs' buffers go, and the model's time;\n"
+		"tune: a GPU's copies and its memory",
+		CHOICE(manner.device, devices), .scope = ON(MEASURE) | ON(LIMITS) | ON(EXPLAIN) | ON(TUNE) },
+	{ "stream", NULL,
+		"COLLECTIVE, --device cuda: calls on a CUDA stream, timed by its events; and what a\n"
+		"call takes of the host's time",
+		OPTION_SET, AT(stream), true },
+	{ "graph", NULL, "the same, captured in a graph that is launched again and again", OPTION_SET, AT(graph),
+		true },
+	{ "threads", NULL, "COLLECTIVE: ranks are threads of one process", FLAG(manner.threads, true),
+		.scope = ON(MEASURE) },
+	{ "cold", NULL, "other buffers for each call, so that no cache holds them", FLAG(manner.cold, true) },
+	{ "sync", NULL, "a barrier before each call, outside the time", FLAG(manner.sync, true) },
+	{ "no-pin", NULL, "do not bind ranks to cores", FLAG(manner.pin, false) },
+	{ "json", "FILE", "a JSON object for each measurement; - for standard output instead of the table",
+		TEXT(json) },
+	{ "with", "LIST", "compare: openmpi, mpich, gloo, or a variant: openmpi:ucx (all that are there)", TEXT(with),
+		.scope = ON(COMPARE) },
+	{ "variants", "WHICH", "compare: default, or tuned: each library in every setting that helps it (tuned)",
+		CHOICE(tuned, variants), .scope = ON(COMPARE) },
+	{ "repeats", "N",
+		"compare: rounds, the libraries taking turns (5); faults: kills a row (10);\n"
+		"overlap, request (9), waiting (10), training (1): rounds; tune: sweeps (1)",
+		NUMBER(repeats, 1, 1000),
+		.scope = ON(FAULTS) | ON(OVERLAP) | ON(REQUEST) | ON(WAITING) | ON(COMPARE) | ON(TUNE) | ON(TRAINING) },
+	{ "strategies", "LIST", "training: all, or names as collet-train --strategy has them (all)", TEXT(strategies),
+		.scope = ON(TRAINING) },
+	{ "predict", "LIST", "training: and what the cost model says of so many ranks, 1,4,8,64 for example",
+		CALL(parse_predict), .scope = ON(TRAINING) },
+	{ "plot", "FILE.svg", "compare: time and bus bandwidth against bytes; training: its table; by gnuplot",
+		TEXT(plot), .scope = ON(COMPARE) | ON(TRAINING) },
+	{ "markdown", "FILE", "compare: the table as Markdown; - for standard output instead of the table",
+		TEXT(markdown), .scope = ON(COMPARE) },
+	{ "baseline", "FILE", "compare: exit status 1 if collet became slower since FILE was written by --json",
+		TEXT(baseline), .scope = ON(COMPARE) },
+	{ "check", NULL, "tune: judge what is chosen now, write nothing", FLAG(check, true), .scope = ON(TUNE) },
+	{ "output", "FILE", "tune: write this instead of COLLET_TUNING or ~/.config/collet/tuning", TEXT(output),
+		.scope = ON(TUNE) },
+	{ "points", "FILE", "tune: sweeps of earlier runs in FILE count too; this one's are added to it", TEXT(points),
+		.scope = ON(TUNE) },
+	{ "help", NULL, "print this and exit", FLAG(command, BENCH_COMMAND_HELP), .letter = 'h', .ends = true },
+	{ "version", NULL, "print the version and exit", FLAG(command, BENCH_COMMAND_VERSION), .ends = true },
+};
+
+static const char intro[] =
+	"Measures collet's collectives: how long, how fast, and whether the results are right.\n"
+	"\n"
+	"  collet-bench COLLECTIVE -n 4          start 4 ranks on this host and measure\n"
+	"  collet-run -n 4 collet-bench COLLECTIVE\n"
+	"                                        the same under a launcher (mpirun and torchrun too)\n"
+	"  collet-bench compare COLLECTIVE -n 2 --with openmpi,mpich,gloo\n"
+	"                                        beside other libraries, interleaved in one run\n"
+	"  collet-bench limits                   what this machine's memory and kernel can do\n"
+	"  collet-bench init -n 64               time and memory to create a communicator\n"
+	"  collet-bench faults -n 3              how long after kill -9 of one rank all others know\n"
+	"  collet-bench overlap COLLECTIVE -n 2  how much of a request hides behind a sleep, or behind computing\n"
+	"  collet-bench request COLLECTIVE -n 2  what a request costs over the same call without one\n"
+	"  collet-bench waiting COLLECTIVE -n 2  what ranks use of the processor while they wait for a late one\n"
+	"  collet-bench training -n 2 [-- OPTION...]\n"
+	"                                        collet-train's strategies, one after the other, with its options\n"
+	"  collet-bench list                     algorithms and transports\n"
+	"  collet-bench explain COLLECTIVE -n 8  which algorithm is chosen for which size, and why\n"
+	"  collet-bench tune [COLLECTIVE,...]    measure and fit what choices are made from; tune --check judges them\n"
+	"  collet-bench tune limits              up to where messages travel at once, and calls are made in one go\n"
+	"\n"
+	"COLLECTIVE: allreduce reduce broadcast barrier allgather reduce_scatter gather scatter alltoall sendrecv\n"
+	"\n";
+
+static const char outro[] =
+	"\n"
+	"Exit status: 0; 1 when something failed, an element was wrong or a survivor got no error;\n"
+	"2 for a command line that makes no sense.\n";
+
+static const struct option_table table = {
+	.program = "collet-bench",
+	.refusal = "expected",
+	.rows = rows,
+	.count = sizeof(rows) / sizeof(rows[0]),
+	.intro = intro,
+	.outro = outro,
+};
+
+void bench_options_print_help(void)
 {
-	uint64_t number;
-	switch (option) {
-	case 'n':
-		if (!take_number("ranks", 1, 65536, &number, problem))
-			return false;
-		o->ranks = (uint32_t)number;
+	option_table_print(&table, stdout);
+}
+
+/* Refuses an option that is for other commands. */
+static bool check_scope(const struct option_row *row, enum bench_command_kind command, char *problem)
+{
+	if (row->scope == 0 || (row->scope >> command & 1) != 0)
 		return true;
-	case 'h': o->command = BENCH_COMMAND_HELP; return true;
-	case OPT_VERSION: o->command = BENCH_COMMAND_VERSION; return true;
-	case OPT_TRANSPORT: o->transport = optarg; return true;
-	case OPT_ALGORITHM: o->algorithm = optarg; return true;
-	case OPT_PIECES:
-		if (!take_number("pieces", 1, UINT32_MAX, &number, problem))
-			return false;
-		o->piece_bytes = (uint32_t)number;
-		return true;
-	case OPT_CHANNELS:
-		if (!take_number("channels", 1, COLLET_CHANNELS_MOST, &number, problem))
-			return false;
-		o->channels = (uint32_t)number;
-		return true;
-	case OPT_SIZES: given->sizes = optarg; return true;
-	case OPT_JSON: o->json = optarg; return true;
-	case OPT_WITH: o->with = optarg; given->stray = "--with"; return true;
-	case OPT_VARIANTS:
-		given->stray = "--variants";
-		o->tuned = strcmp(optarg, "tuned") == 0;
-		return o->tuned || strcmp(optarg, "default") == 0
-			|| fail(problem, "--variants %s: expected default or tuned", optarg);
-	case OPT_MARKDOWN: o->markdown = optarg; given->stray = "--markdown"; return true;
-	case OPT_BASELINE: o->baseline = optarg; given->stray = "--baseline"; return true;
-	case OPT_PLOT: o->plot = optarg; return true;
-	case OPT_OUTPUT: o->output = optarg; given->for_tune = "--output"; return true;
-	case OPT_POINTS: o->points = optarg; given->for_tune = "--points"; return true;
-	case OPT_STRATEGIES: o->strategies = optarg; given->for_training = "--strategies"; return true;
-	case OPT_PREDICT: given->for_training = "--predict"; return take_ranks(o, problem);
-	case OPT_CHECK: o->check = true; given->for_tune = "--check"; return true;
-	case OPT_REPEATS:
-		if (!take_number("repeats", 1, 1000, &number, problem))
-			return false;
-		o->repeats = (uint32_t)number;
-		return true;
-	case OPT_DTYPE: case OPT_OP: case OPT_ROOT: case OPT_IN_PLACE:
-		return take_work(option, o, problem);
-	case OPT_SECONDS: case OPT_ITERS: case OPT_BUFFERS: case OPT_COLD: case OPT_SYNC: case OPT_NO_PIN:
-	case OPT_DEVICE: case OPT_STREAM: case OPT_GRAPH: case OPT_THREADS:
-		return take_manner(option, o, given, problem);
-	default:
-		return false;   /* the caller knows the word */
+	char names[128] = "";
+	for (uint32_t left = row->scope, c = 0; left != 0; left &= ~(1U << c), c++) {
+		if ((left >> c & 1) == 0)
+			continue;
+		const bool last = left == 1U << c;
+		strcat(names, names[0] == '\0' ? "" : last ? " and " : ", ");
+		strcat(names, c == BENCH_COMMAND_MEASURE ? "a collective" : commands[c].word);
 	}
+	return option_refuse(problem, "--%s is for %s", row->name, names);
 }
 
 /* The collectives of a list, separated by commas, as bits; tune has limits besides. */
@@ -282,7 +232,7 @@ static bool parse_collectives(const char *list, struct bench_options *o, char pr
 		const bool limits = o->command == BENCH_COMMAND_TUNE && strcmp(name, "limits") == 0;
 		const enum bench_collective found = bench_collective_find(name);
 		if (found == BENCH_COLLECTIVES && !limits)
-			return fail(problem, "'%s' is no collective and no command; --help shows them", name);
+			return option_refuse(problem, "'%s' is no collective and no command; --help shows them", name);
 		if (limits)
 			o->limits = true;
 		else
@@ -299,15 +249,15 @@ static void take_all(struct bench_options *o)
 }
 
 /* "allreduce"; for compare and tune also "allreduce,broadcast" and "all". */
-static bool take_collectives(const char *words, enum collective_word expected, struct bench_options *o,
-	char problem[256])
+static bool take_collectives(
+	const char *words, enum collective_word expected, struct bench_options *o, char problem[256])
 {
 	if (expected != ONE && strcmp(words, "all") == 0)
 		take_all(o);
 	else if (!parse_collectives(words, o, problem))
 		return false;
 	if (expected == ONE && strchr(words, ',') != NULL)
-		return fail(problem, "%s: only compare and tune take several collectives", words);
+		return option_refuse(problem, "%s: only compare and tune take several collectives", words);
 	while (o->collectives != 0 && (o->collectives >> o->work.collective & 1) == 0)
 		o->work.collective++;
 	return true;
@@ -321,26 +271,24 @@ static bool any_combines(uint32_t collectives)
 	return false;
 }
 
-/* The command's and the collective's words; *row is the command's line. */
-static bool take_words(int count, char **words, struct bench_options *o, size_t *row, char problem[256])
+/* The command's and the collective's words. */
+static bool take_words(int count, char **words, struct bench_options *o, char problem[256])
 {
-	*row = 0;
 	for (size_t c = 1; count > 0 && c < sizeof(commands) / sizeof(commands[0]); c++)
 		if (strcmp(words[0], commands[c].word) == 0)
-			*row = c;
-	const int own = *row > 0;
-	o->command = commands[*row].command;
+			o->command = (enum bench_command_kind)c;
+	const int own = o->command != BENCH_COMMAND_MEASURE;
 	if (o->command == BENCH_COMMAND_TRAINING) {
 		o->words = words + own;
 		o->word_count = count - own;
 		return true;
 	}
-	const enum collective_word expected = commands[*row].collective;
+	const enum collective_word expected = commands[o->command].collective;
 	const int most = own + (expected != NONE);
 	if (count > most)
-		return fail(problem, "do not know what to do with '%s'", words[most]);
+		return option_refuse(problem, "do not know what to do with '%s'", words[most]);
 	if (count < most && expected != SOME_OR_NONE)
-		return fail(problem, "which collective? allreduce, for example; --help shows all");
+		return option_refuse(problem, "which collective? allreduce, for example; --help shows all");
 	if (count == own && expected == SOME_OR_NONE)
 		take_all(o);
 	return count == own || take_collectives(words[own], expected, o, problem);
@@ -349,82 +297,64 @@ static bool take_words(int count, char **words, struct bench_options *o, size_t 
 static bool check(const struct bench_options *o, char problem[256])
 {
 	if (o->command == BENCH_COMMAND_TUNE && o->sizes.count > COLLET_TUNING_SIZES)
-		return fail(problem, "--sizes: tune takes up to %d", COLLET_TUNING_SIZES);
+		return option_refuse(problem, "--sizes: tune takes up to %d", COLLET_TUNING_SIZES);
 	if (o->command == BENCH_COMMAND_TUNE && o->ranks == 1)
-		return fail(problem, "-n 1: one rank has nothing to tune");
+		return option_refuse(problem, "-n 1: one rank has nothing to tune");
 	if (o->command == BENCH_COMMAND_TUNE && o->collectives == UINT32_C(1) << BENCH_SENDRECV)
-		return fail(problem, "sendrecv has no algorithms to choose from; its limit is one of tune limits");
+		return option_refuse(
+			problem, "sendrecv has no algorithms to choose from; its limit is one of tune limits");
 	if (o->ranks > 0 && o->work.root >= o->ranks)
-		return fail(problem, "--root %u: the ranks are 0 to %u", o->work.root, o->ranks - 1);
+		return option_refuse(problem, "--root %u: the ranks are 0 to %u", o->work.root, o->ranks - 1);
 	if (any_combines(o->collectives) && !bench_op_fits((collet_op)o->work.op, (collet_dtype)o->work.dtype))
-		return fail(problem, "--op %s is not measured for --dtype %s", collet_op_name((collet_op)o->work.op),
-			collet_dtype_name((collet_dtype)o->work.dtype));
+		return option_refuse(problem, "--op %s is not measured for --dtype %s",
+			collet_op_name((collet_op)o->work.op), collet_dtype_name((collet_dtype)o->work.dtype));
 	if (o->command == BENCH_COMMAND_FAULTS && o->ranks == 1)
-		return fail(problem, "-n 1: faults kills one rank, and asks the others");
+		return option_refuse(problem, "-n 1: faults kills one rank, and asks the others");
 	if (o->manner.device && o->command == BENCH_COMMAND_LIMITS && o->transport != NULL)
-		return fail(problem, "--transport: with --device cuda, limits are the GPU's");
+		return option_refuse(problem, "--transport: with --device cuda, limits are the GPU's");
 	if (o->manner.calling != BENCH_BLOCKING && (!o->manner.device || o->command != BENCH_COMMAND_MEASURE))
-		return fail(problem, "--stream and --graph are for a collective with --device cuda");
+		return option_refuse(problem, "--stream and --graph are for a collective with --device cuda");
 	if (o->manner.calling != BENCH_BLOCKING && o->manner.sync)
-		return fail(problem, "--sync: calls on a stream are not waited for one by one");
+		return option_refuse(problem, "--sync: calls on a stream are not waited for one by one");
 	if (o->manner.device && o->manner.buffers != BENCH_MALLOC)
-		return fail(problem, "--buffers %s: with --device cuda they are the GPU's",
+		return option_refuse(problem, "--buffers %s: with --device cuda they are the GPU's",
 			bench_buffer_kind_name(o->manner.buffers));
 	if (o->work.in_place && (o->collectives >> BENCH_SENDRECV & 1) != 0)
-		return fail(problem, "sendrecv has no in-place form");
+		return option_refuse(problem, "sendrecv has no in-place form");
 	if (o->plot != NULL && (o->collectives & (o->collectives - 1)) != 0)
-		return fail(problem, "--plot draws one collective");
+		return option_refuse(problem, "--plot draws one collective");
 	return true;
 }
 
 bool bench_options_parse(int argc, char **argv, struct bench_options *options, char problem[256])
 {
-	struct bench_options o = {
-		.work = { .dtype = COLLET_F32, .op = COLLET_SUM }, .manner.pin = true, .tuned = true
+	struct command_line line = {
+		.options = { .work = { .dtype = COLLET_F32, .op = COLLET_SUM }, .manner.pin = true, .tuned = true }
 	};
-	struct given given = { .seconds = -1 };
-	size_t row;
-	int option;
-	o.command = BENCH_COMMAND_MEASURE;
-	optind = 0;   /* getopt may have been used before: start over */
-	while ((option = getopt_long(argc, argv, ":n:h", long_options, NULL)) != -1) {
-		problem[0] = '\0';
-		if (option == ':')
-			return fail(problem, "%s needs a value", argv[optind - 1]);
-		if (!take(option, &o, &given, problem))
-			return problem[0] != '\0'
-				? false
-				: fail(problem, "%s: no such option; --help shows them", argv[optind - 1]);
-		if (o.command == BENCH_COMMAND_HELP || o.command == BENCH_COMMAND_VERSION) {
-			*options = o;
-			return true;
-		}
+	struct bench_options *o = &line.options;
+	uint64_t given = 0;
+	o->command = BENCH_COMMAND_MEASURE;
+	const int first = option_table_parse(&table, argc, argv, &line, &given, problem);
+	if (first < 0)
+		return false;
+	if (o->command == BENCH_COMMAND_HELP || o->command == BENCH_COMMAND_VERSION) {
+		*options = *o;
+		return true;
 	}
-	if (!take_words(argc - optind, argv + optind, &o, &row, problem))
+	if (!take_words(argc - first, argv + first, o, problem))
 		return false;
-	if (given.stray != NULL && o.command != BENCH_COMMAND_COMPARE)
-		return fail(problem, "%s is for compare", given.stray);
-	if (given.for_tune != NULL && o.command != BENCH_COMMAND_TUNE)
-		return fail(problem, "%s is for tune", given.for_tune);
-	if (given.for_training != NULL && o.command != BENCH_COMMAND_TRAINING)
-		return fail(problem, "%s is for training", given.for_training);
-	if (given.for_device != NULL && o.command != BENCH_COMMAND_MEASURE && o.command != BENCH_COMMAND_LIMITS &&
-		o.command != BENCH_COMMAND_EXPLAIN && o.command != BENCH_COMMAND_TUNE)
-		return fail(problem, "--device is for a collective, explain, limits and tune");
-	if (o.manner.threads && o.command != BENCH_COMMAND_MEASURE)
-		return fail(problem, "--threads is for a collective");
-	if (o.plot != NULL && o.command != BENCH_COMMAND_COMPARE && o.command != BENCH_COMMAND_TRAINING)
-		return fail(problem, "--plot is for compare and training");
-	if (o.repeats > 0 && commands[row].repeats == 0)
-		return fail(problem, "--repeats is for compare, faults, overlap, request, waiting, training and tune");
-	if (o.repeats == 0)
-		o.repeats = commands[row].repeats;
-	const char *wrong = bench_sizes_parse(given.sizes != NULL ? given.sizes : commands[row].sizes, &o.sizes);
+	for (size_t i = 0; i < table.count; i++)
+		if ((given >> i & 1) != 0 && !check_scope(&rows[i], o->command, problem))
+			return false;
+	if (o->repeats == 0)
+		o->repeats = commands[o->command].repeats;
+	const char *wrong = bench_sizes_parse(line.sizes != NULL ? line.sizes : commands[o->command].sizes, &o->sizes);
 	if (wrong != NULL)
-		return fail(problem, "--sizes %s: %s", given.sizes, wrong);
-	o.manner.seconds = given.seconds > 0 ? given.seconds : commands[row].seconds;
-	if (!check(&o, problem))
+		return option_refuse(problem, "--sizes %s: %s", line.sizes, wrong);
+	o->manner.seconds = line.seconds > 0 ? line.seconds : commands[o->command].seconds;
+	o->manner.calling = line.graph ? BENCH_IN_GRAPH : line.stream ? BENCH_ON_STREAM : BENCH_BLOCKING;
+	if (!check(o, problem))
 		return false;
-	*options = o;
+	*options = *o;
 	return true;
 }

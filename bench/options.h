@@ -74,6 +74,7 @@ struct bench_options {
 /* False: a sentence about what is wrong is in problem. Strings point into argv, whose order may change. */
 bool bench_options_parse(int argc, char **argv, struct bench_options *options, char problem[256]);
 
-extern const char bench_usage[];
+/* Prints what --help shows. */
+void bench_options_print_help(void);
 
 #endif

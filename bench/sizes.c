@@ -5,30 +5,11 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "option_table.h"
+
 bool bench_bytes_parse(const char *start, const char *end, uint64_t *bytes)
 {
-	uint64_t value = 0;
-	const char *at = start;
-	for (; at < end && *at >= '0' && *at <= '9'; at++) {
-		const uint64_t digit = (uint64_t)(*at - '0');
-		if (value > (UINT64_MAX - digit) / 10)
-			return false;
-		value = value * 10 + digit;
-	}
-	if (at == start)
-		return false;
-	unsigned shift = 0;
-	if (at < end) {
-		shift = *at == 'K' || *at == 'k'   ? 10
-			: *at == 'M' || *at == 'm' ? 20
-			: *at == 'G' || *at == 'g' ? 30
-						   : 0;
-		at += shift != 0;
-	}
-	if (at != end || value > UINT64_MAX >> shift)
-		return false;
-	*bytes = value << shift;
-	return true;
+	return option_number(start, end, BENCH_UNITS, bytes);
 }
 
 static const char *append(struct bench_sizes *sizes, uint64_t bytes)

@@ -8,6 +8,9 @@
 
 enum { BENCH_SIZES_MAX = 256 };
 
+/* What may follow a number: powers of 1024, see option_number(). */
+#define BENCH_UNITS "KMGkmg"
+
 struct bench_sizes {
 	size_t count;
 	uint64_t bytes[BENCH_SIZES_MAX];

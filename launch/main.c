@@ -110,7 +110,7 @@ int main(int argc, char **argv)
 	if (options_parse(&job.options, argc, argv)) {
 		switch (job.options.command) {
 		case COMMAND_HELP:
-			fputs(options_help, stdout);
+			options_print_help();
 			status = EXIT_SUCCESS;
 			break;
 		case COMMAND_VERSION:

@@ -28,6 +28,7 @@ enum command {
 struct options {
 	enum command command;
 	uint32_t local_size; /* ranks on this host; 0: as many as usable cores, or as GPUs */
+	bool has_local_size; /* -n was given */
 	bool by_gpus;
 	uint32_t node_count;
 	uint32_t node_rank;
@@ -49,7 +50,7 @@ struct options {
 bool options_parse(struct options *options, int argc, char **argv);
 void options_deinit(struct options *options);
 
-/* What --help prints. */
-extern const char options_help[];
+/* Prints what --help shows. */
+void options_print_help(void);
 
 #endif
