@@ -76,7 +76,7 @@ static int list(const struct bench_options *options)
 static int tune(const struct bench_options *options, char **argv)
 {
 	static const char *const rank[] = { "LOCAL_RANK", NULL }, *const size[] = { "LOCAL_WORLD_SIZE", NULL };
-	if (options->manner.device)
+	if (options->mode.device)
 		return bench_tune_device(options);
 	if (getenv(BENCH_TUNE_RANK) == NULL)
 		return bench_tune(options, argv);
@@ -101,16 +101,16 @@ int main(int argc, char **argv)
 		free(typed);
 		return status;
 	}
-	if (!options.manner.pin)
+	if (!options.mode.pin)
 		setenv(BENCH_NO_PIN_VARIABLE, "1", 1);
 	switch (options.command) {
 	case BENCH_COMMAND_MEASURE:
-		status = options.manner.threads ? bench_threads_run(&options, bench_measure_as)
+		status = options.mode.threads ? bench_threads_run(&options, bench_measure_as)
 						: run_ranks(&options, typed, bench_measure);
 		break;
 	case BENCH_COMMAND_LIST: status = list(&options); break;
 	case BENCH_COMMAND_EXPLAIN:
-		status = options.manner.device ? run_ranks(&options, typed, bench_explain_device)
+		status = options.mode.device ? run_ranks(&options, typed, bench_explain_device)
 					       : bench_explain(&options);
 		break;
 	case BENCH_COMMAND_LIMITS: status = bench_limits(&options); break;

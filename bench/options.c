@@ -113,27 +113,27 @@ static const struct option_row rows[] = {
 	{ "root", "RANK", "(0)", NUMBER(work.root, 0, UINT32_MAX - 1) },
 	{ "sizes", "LIST", "bytes: 4:256M:x4, 4:64:+4, 0,1K,1M (4:256M:x4)", OPTION_TEXT, AT(sizes) },
 	{ "seconds", "S", "of timed calls a size (0.3; compare: a size and repeat, 0.1)", CALL(parse_seconds) },
-	{ "iters", "N", "calls a size, instead of --seconds", NUMBER(manner.iterations, 1, UINT32_MAX) },
+	{ "iters", "N", "calls a size, instead of --seconds", NUMBER(mode.iterations, 1, UINT32_MAX) },
 	{ "in-place", NULL, "one buffer for both", FLAG(work.in_place, true) },
 	{ "buffers", "KIND", "malloc, alloc (collet_mem_alloc), huge (huge pages) (malloc)",
-		CHOICE(manner.buffers, buffer_kinds) },
+		CHOICE(mode.buffers, buffer_kinds) },
 	{ "device", "WHERE",
 		"COLLECTIVE, limits, explain, tune: cpu, or cuda (cpu): buffers in the memory of\n"
 		"LOCAL_RANK's GPU, others for each call, and times beside that of a copy within it;\n"
 		"explain: which way calls on GPUs' buffers go, and the model's time;\n"
 		"tune: a GPU's copies and its memory",
-		CHOICE(manner.device, devices), .scope = ON(MEASURE) | ON(LIMITS) | ON(EXPLAIN) | ON(TUNE) },
+		CHOICE(mode.device, devices), .scope = ON(MEASURE) | ON(LIMITS) | ON(EXPLAIN) | ON(TUNE) },
 	{ "stream", NULL,
 		"COLLECTIVE, --device cuda: calls on a CUDA stream, timed by its events; and what a\n"
 		"call takes of the host's time",
 		OPTION_SET, AT(stream), true },
 	{ "graph", NULL, "the same, captured in a graph that is launched again and again", OPTION_SET, AT(graph),
 		true },
-	{ "threads", NULL, "COLLECTIVE: ranks are threads of one process", FLAG(manner.threads, true),
+	{ "threads", NULL, "COLLECTIVE: ranks are threads of one process", FLAG(mode.threads, true),
 		.scope = ON(MEASURE) },
-	{ "cold", NULL, "other buffers for each call, so that no cache holds them", FLAG(manner.cold, true) },
-	{ "sync", NULL, "a barrier before each call, outside the time", FLAG(manner.sync, true) },
-	{ "no-pin", NULL, "do not bind ranks to cores", FLAG(manner.pin, false) },
+	{ "cold", NULL, "other buffers for each call, so that no cache holds them", FLAG(mode.cold, true) },
+	{ "sync", NULL, "a barrier before each call, outside the time", FLAG(mode.sync, true) },
+	{ "no-pin", NULL, "do not bind ranks to cores", FLAG(mode.pin, false) },
 	{ "json", "FILE", "a JSON object for each measurement; - for standard output instead of the table",
 		TEXT(json) },
 	{ "with", "LIST", "compare: openmpi, mpich, gloo, or a variant: openmpi:ucx (all that are there)", TEXT(with),
@@ -310,15 +310,15 @@ static bool check(const struct bench_options *o, char problem[256])
 			collet_op_name((collet_op)o->work.op), collet_dtype_name((collet_dtype)o->work.dtype));
 	if (o->command == BENCH_COMMAND_FAULTS && o->ranks == 1)
 		return option_refuse(problem, "-n 1: faults kills one rank, and asks the others");
-	if (o->manner.device && o->command == BENCH_COMMAND_LIMITS && o->transport != NULL)
+	if (o->mode.device && o->command == BENCH_COMMAND_LIMITS && o->transport != NULL)
 		return option_refuse(problem, "--transport: with --device cuda, limits are the GPU's");
-	if (o->manner.calling != BENCH_BLOCKING && (!o->manner.device || o->command != BENCH_COMMAND_MEASURE))
+	if (o->mode.calling != BENCH_BLOCKING && (!o->mode.device || o->command != BENCH_COMMAND_MEASURE))
 		return option_refuse(problem, "--stream and --graph are for a collective with --device cuda");
-	if (o->manner.calling != BENCH_BLOCKING && o->manner.sync)
+	if (o->mode.calling != BENCH_BLOCKING && o->mode.sync)
 		return option_refuse(problem, "--sync: calls on a stream are not waited for one by one");
-	if (o->manner.device && o->manner.buffers != BENCH_MALLOC)
+	if (o->mode.device && o->mode.buffers != BENCH_MALLOC)
 		return option_refuse(problem, "--buffers %s: with --device cuda they are the GPU's",
-			bench_buffer_kind_name(o->manner.buffers));
+			bench_buffer_kind_name(o->mode.buffers));
 	if (o->work.in_place && (o->collectives >> BENCH_SENDRECV & 1) != 0)
 		return option_refuse(problem, "sendrecv has no in-place form");
 	if (o->plot != NULL && (o->collectives & (o->collectives - 1)) != 0)
@@ -329,7 +329,7 @@ static bool check(const struct bench_options *o, char problem[256])
 bool bench_options_parse(int argc, char **argv, struct bench_options *options, char problem[256])
 {
 	struct command_line line = {
-		.options = { .work = { .dtype = COLLET_F32, .op = COLLET_SUM }, .manner.pin = true, .tuned = true }
+		.options = { .work = { .dtype = COLLET_F32, .op = COLLET_SUM }, .mode.pin = true, .tuned = true }
 	};
 	struct bench_options *o = &line.options;
 	uint64_t given = 0;
@@ -351,8 +351,8 @@ bool bench_options_parse(int argc, char **argv, struct bench_options *options, c
 	const char *wrong = bench_sizes_parse(line.sizes != NULL ? line.sizes : commands[o->command].sizes, &o->sizes);
 	if (wrong != NULL)
 		return option_refuse(problem, "--sizes %s: %s", line.sizes, wrong);
-	o->manner.seconds = line.seconds > 0 ? line.seconds : commands[o->command].seconds;
-	o->manner.calling = line.graph ? BENCH_IN_GRAPH : line.stream ? BENCH_ON_STREAM : BENCH_BLOCKING;
+	o->mode.seconds = line.seconds > 0 ? line.seconds : commands[o->command].seconds;
+	o->mode.calling = line.graph ? BENCH_IN_GRAPH : line.stream ? BENCH_ON_STREAM : BENCH_BLOCKING;
 	if (!check(o, problem))
 		return false;
 	*options = *o;

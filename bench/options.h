@@ -31,7 +31,7 @@ enum bench_calling {
 };
 
 /* How a size is run and timed. */
-struct bench_manner {
+struct bench_mode {
 	double seconds;        /* of timed calls a size (compare: a size and repeat) */
 	uint64_t iterations;   /* 0: as many as fit */
 	enum bench_buffer_kind buffers;
@@ -51,7 +51,7 @@ struct bench_options {
 	const char *transport;     /* NULL: what the library takes */
 	const char *algorithm;     /* NULL: what the library chooses */
 	uint32_t piece_bytes, channels;   /* 0: what the library chooses */
-	struct bench_manner manner;
+	struct bench_mode mode;
 	const char *json;          /* a path, or "-": standard output, instead of the table */
 	uint32_t collectives;      /* a bit for each, by enum bench_collective: compare and tune take several */
 	bool limits;               /* tune: and the limits that no formula gives */

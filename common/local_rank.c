@@ -18,16 +18,16 @@ static bool launcher_says(uint32_t *local_rank)
 	return false;
 }
 
-collet_status local_rank_find(const collet_options *meeting, uint32_t *local_rank)
+collet_status local_rank_find(const collet_options *comm_options, uint32_t *local_rank)
 {
 	collet_comm *comm;
-	if (meeting->explicit_rank) {
-		*local_rank = meeting->local_rank;
+	if (comm_options->explicit_rank) {
+		*local_rank = comm_options->local_rank;
 		return COLLET_OK;
 	}
 	if (launcher_says(local_rank))
 		return COLLET_OK;
-	const collet_status status = collet_comm_create(&comm, meeting);
+	const collet_status status = collet_comm_create(&comm, comm_options);
 	if (status != COLLET_OK)
 		return status;
 	*local_rank = collet_comm_local_rank(comm);

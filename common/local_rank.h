@@ -5,8 +5,8 @@
 
 #include <collet/collet.h>
 
-/* As its launcher says. Where no launcher says so, the ranks meet once for that, which knows nothing of GPUs: meeting
- * is what they are going to create their communicator with. What that came to. */
-collet_status local_rank_find(const collet_options *meeting, uint32_t *local_rank);
+/* As its launcher says. Where no launcher says so, the ranks meet once for that, which knows nothing of GPUs: comm_options are
+ * what they are going to create their communicator with. What that came to. */
+collet_status local_rank_find(const collet_options *comm_options, uint32_t *local_rank);
 
 #endif

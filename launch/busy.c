@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <time.h>
 
-enum { LOOKS = 6, LOOK_NS = 2000000 };
+enum { SAMPLES = 6, SAMPLE_NS = 2000000 };
 
 /* Threads that run or could, the one that asks among them; 0: not known. */
 static uint32_t running(const char *loadavg)
@@ -24,9 +24,9 @@ static uint32_t running(const char *loadavg)
 
 bool busy_others(const char *loadavg)
 {
-	static const struct timespec moment = { .tv_nsec = LOOK_NS };
-	for (int look = 0; look < LOOKS; look++) {
-		if (look > 0)
+	static const struct timespec moment = { .tv_nsec = SAMPLE_NS };
+	for (int sample = 0; sample < SAMPLES; sample++) {
+		if (sample > 0)
 			nanosleep(&moment, NULL);
 		if (running(loadavg) == 1)
 			return false;

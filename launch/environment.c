@@ -16,7 +16,7 @@
  * socket does not listen, and has SO_REUSEADDR: bind(0) of others then avoids the port, while a rank that asks for
  * MASTER_PORT by name with SO_REUSEADDR, as torch's store does, still gets it. All addresses, for the same reason:
  * that rank may listen on any of them. */
-static bool hold_port(struct meeting *meeting)
+static bool hold_port(struct bootstrap *bootstrap)
 {
 	const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	const int one = 1;
@@ -30,60 +30,61 @@ static bool hold_port(struct meeting *meeting)
 			close(fd);
 		return false;
 	}
-	meeting->port_holder = fd;
-	meeting->port = ntohs(address.sin_port);
+	bootstrap->port_holder = fd;
+	bootstrap->port = ntohs(address.sin_port);
 	return true;
 }
 
-static bool name_job(struct meeting *meeting, const struct options *options)
+static bool name_job(struct bootstrap *bootstrap, const struct options *options)
 {
 	if (options->job != NULL) {
-		snprintf(meeting->job, sizeof(meeting->job), "%s", options->job);
+		snprintf(bootstrap->job, sizeof(bootstrap->job), "%s", options->job);
 		return true;
 	}
 	if (options->node_count == 1) {
 		uint8_t random[16];
 		if (!random_fill(random, sizeof(random)))
 			return false;
-		hex_encode(meeting->job, random, sizeof(random));
+		hex_encode(bootstrap->job, random, sizeof(random));
 		return true;
 	}
 	/* Every host must arrive at the same name without having met; the endpoint is what they share. */
-	const int length = snprintf(meeting->job, sizeof(meeting->job), "%s-%u", options->host, options->port);
-	if (length < 0 || (size_t)length >= sizeof(meeting->job)) {
+	const int length = snprintf(bootstrap->job, sizeof(bootstrap->job), "%s-%u", options->host, options->port);
+	if (length < 0 || (size_t)length >= sizeof(bootstrap->job)) {
 		say("--rdzv-id: missing; %s is too long to name the job after", options->host);
 		return false;
 	}
-	for (char *at = meeting->job; *at != '\0'; at++) {
+	for (char *at = bootstrap->job; *at != '\0'; at++) {
 		if (*at == ':' || *at == '%')
 			*at = '-'; /* an IPv6 address, perhaps with its interface */
 	}
 	return true;
 }
 
-bool meeting_init(struct meeting *meeting, const struct options *options)
+bool bootstrap_init(struct bootstrap *bootstrap, const struct options *options)
 {
-	memset(meeting, 0, sizeof(*meeting));
-	meeting->port_holder = -1;
-	meeting->port = options->port;
-	if (!name_job(meeting, options))
+	memset(bootstrap, 0, sizeof(*bootstrap));
+	bootstrap->port_holder = -1;
+	bootstrap->port = options->port;
+	if (!name_job(bootstrap, options))
 		return false;
-	snprintf(meeting->host, sizeof(meeting->host), "%s", options->host[0] != '\0' ? options->host : "127.0.0.1");
+	snprintf(
+		bootstrap->host, sizeof(bootstrap->host), "%s", options->host[0] != '\0' ? options->host : "127.0.0.1");
 	if (options->node_count > 1) {
-		const bool is_ipv6 = strchr(meeting->host, ':') != NULL;
-		snprintf(meeting->store, sizeof(meeting->store), is_ipv6 ? "tcp://[%s]:%u" : "tcp://%s:%u",
-			meeting->host, meeting->port);
+		const bool is_ipv6 = strchr(bootstrap->host, ':') != NULL;
+		snprintf(bootstrap->store, sizeof(bootstrap->store), is_ipv6 ? "tcp://[%s]:%u" : "tcp://%s:%u",
+			bootstrap->host, bootstrap->port);
 		return true;
 	}
-	snprintf(meeting->store, sizeof(meeting->store), "unix:%s", meeting->job);
-	return options->port != 0 || hold_port(meeting);
+	snprintf(bootstrap->store, sizeof(bootstrap->store), "unix:%s", bootstrap->job);
+	return options->port != 0 || hold_port(bootstrap);
 }
 
-void meeting_deinit(struct meeting *meeting)
+void bootstrap_deinit(struct bootstrap *bootstrap)
 {
-	if (meeting->port_holder >= 0)
-		close(meeting->port_holder);
-	meeting->port_holder = -1;
+	if (bootstrap->port_holder >= 0)
+		close(bootstrap->port_holder);
+	bootstrap->port_holder = -1;
 }
 
 static bool set_number(const char *name, uint64_t value)
@@ -94,7 +95,7 @@ static bool set_number(const char *name, uint64_t value)
 }
 
 static bool set_torchrun(
-	const struct options *options, const struct meeting *meeting, uint32_t local_rank, uint32_t restart)
+	const struct options *options, const struct bootstrap *bootstrap, uint32_t local_rank, uint32_t restart)
 {
 	const uint64_t rank = (uint64_t)options->node_rank * options->local_size + local_rank;
 	const uint64_t world_size = (uint64_t)options->node_count * options->local_size;
@@ -111,7 +112,7 @@ static bool set_torchrun(
 		{ "NODE_RANK", options->node_rank },
 		{ "ROLE_RANK", rank },
 		{ "ROLE_WORLD_SIZE", world_size },
-		{ "MASTER_PORT", meeting->port },
+		{ "MASTER_PORT", bootstrap->port },
 		{ "TORCHELASTIC_RESTART_COUNT", restart },
 		{ "TORCHELASTIC_MAX_RESTARTS", options->restarts },
 		{ "COLLET_RESTART", restart },
@@ -120,18 +121,18 @@ static bool set_torchrun(
 		if (!set_number(numbers[i].name, numbers[i].value))
 			return false;
 	}
-	return setenv("ROLE_NAME", "default", 1) == 0 && setenv("MASTER_ADDR", meeting->host, 1) == 0 &&
-		setenv("TORCHELASTIC_RUN_ID", meeting->job, 1) == 0 &&
+	return setenv("ROLE_NAME", "default", 1) == 0 && setenv("MASTER_ADDR", bootstrap->host, 1) == 0 &&
+		setenv("TORCHELASTIC_RUN_ID", bootstrap->job, 1) == 0 &&
 		/* collet-run keeps no torch store of its own at MASTER_PORT. */
 		setenv("TORCHELASTIC_USE_AGENT_STORE", "False", 1) == 0;
 }
 
-bool environment_set(const struct options *options, const struct meeting *meeting, uint32_t local_rank,
+bool environment_set(const struct options *options, const struct bootstrap *bootstrap, uint32_t local_rank,
 	uint32_t restart, uint32_t threads, uint32_t columns)
 {
-	if (!set_torchrun(options, meeting, local_rank, restart))
+	if (!set_torchrun(options, bootstrap, local_rank, restart))
 		return false;
-	if (setenv("COLLET_JOB", meeting->job, 1) != 0 || setenv("COLLET_STORE", meeting->store, 1) != 0)
+	if (setenv("COLLET_JOB", bootstrap->job, 1) != 0 || setenv("COLLET_STORE", bootstrap->store, 1) != 0)
 		return false;
 	/* What the user has set about threads is the user's. */
 	char text[24];

@@ -12,7 +12,7 @@
 struct job {
 	struct options options;
 	struct placement placement;
-	struct meeting meeting;
+	struct bootstrap bootstrap;
 	char host_name[256]; /* of this host, for people */
 	/* What collet-run was started with and has changed for itself; the ranks get it back. */
 	sigset_t original_mask;

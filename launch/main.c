@@ -94,10 +94,10 @@ static int run(struct job *job)
 		return EXIT_USAGE;
 	if (!prepare_secret(options))
 		return EXIT_USAGE;
-	if (!meeting_init(&job->meeting, options))
+	if (!bootstrap_init(&job->bootstrap, options))
 		return EXIT_CANNOT_EXECUTE;
 	const int status = front_run(job);
-	meeting_deinit(&job->meeting);
+	bootstrap_deinit(&job->bootstrap);
 	return status;
 }
 

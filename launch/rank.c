@@ -61,7 +61,7 @@ static _Noreturn void become_rank(
 	if (!placement_bind(&job->placement, rank->local_rank) && job->options.bind == BIND_CORE)
 		fail_start(ends, START_BIND);
 	const uint32_t threads = placement_threads(&job->placement, job->options.local_size);
-	if (!environment_set(&job->options, &job->meeting, rank->local_rank, rank->restart, threads,
+	if (!environment_set(&job->options, &job->bootstrap, rank->local_rank, rank->restart, threads,
 		    shown_columns(rank, job)) ||
 		!attach_files(rank, ends, job, stdin_fd))
 		fail_start(ends, START_OTHER);

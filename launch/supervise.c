@@ -280,13 +280,13 @@ static void start_ranks(struct supervisor *s, int stdin_fd)
 }
 
 /* Nobody reads any more what a rank would print: then it would fail again. */
-static bool may_start_again(const struct supervisor *s)
+static bool may_restart(const struct supervisor *s)
 {
 	return s->exit_status != 0 && !s->final && !s->children_left && s->restart < s->job->options.restarts &&
 		!s->sinks[0].broken && !s->sinks[s->sink_count - 1].broken;
 }
 
-static void start_again(struct supervisor *s)
+static void restart(struct supervisor *s)
 {
 	char sentence[640];
 	s->restart++;
@@ -312,9 +312,9 @@ int supervise(const struct job *job, int control_fd, int stdin_fd)
 			stdin_fd = -1;
 		}
 		run_loop(&s);
-		again = may_start_again(&s);
+		again = may_restart(&s);
 		if (again)
-			start_again(&s);
+			restart(&s);
 	}
 	if (stdin_fd >= 0)
 		close(stdin_fd);

@@ -1,4 +1,4 @@
-/* What the files that supervise a job share: supervise.c (the loop), phases.c and ended.c. */
+/* What the files that supervise a job share: supervise.c (the loop), phases.c and reap.c. */
 #ifndef COLLET_RUN_SUPERVISOR_H
 #define COLLET_RUN_SUPERVISOR_H
 
@@ -45,7 +45,7 @@ void supervisor_enter(struct supervisor *s, enum phase phase);
 /* The phase's, and --timeout. */
 void supervisor_check_deadlines(struct supervisor *s);
 
-/* ---- ended.c */
+/* ---- reap.c */
 /* Waits for every child that has ended, ranks and adopted ones alike. first_pid: who ended first, 0 if not known. */
 void supervisor_reap(struct supervisor *s, pid_t first_pid);
 

@@ -86,8 +86,9 @@ struct backend {
 	/* All below work on arrays, in the order in which they are called, and may return before it is done. */
 
 	/* The optimiser's step, for all parameters, or for a run of elements. */
-	bool (*descend)(struct network *network, const struct descent *descent);
-	bool (*descend_stretch)(struct network *network, const struct stretch *stretch, const struct descent *descent);
+	bool (*update)(struct network *network, const struct optimiser_inputs *inputs);
+	bool (*update_range)(
+		struct network *network, const struct element_range *range, const struct optimiser_inputs *inputs);
 	/* to[i] = (a[i] + b[i]) x scale, rounded after each; b NULL: a[i] x scale. to may be a or b. */
 	bool (*add)(struct network *network, float *to, const float *a, const float *b, double scale, uint64_t count);
 	/* *sum: of all elements' squares, array by array. Waits. */
@@ -95,7 +96,7 @@ struct backend {
 	/* Multiplies every parameter's gradient, and waits. *finite: whether all were. */
 	bool (*unscale)(struct network *network, float factor, bool *finite);
 	/* Waits until all of it is done: before arrays are anybody else's to read or write. */
-	bool (*settle)(struct network *network);
+	bool (*wait)(struct network *network);
 	/* Settles, and brings values, what the optimiser remembers and statistics to the host (state.h, flat). */
 	bool (*fetch)(struct network *network);
 };

@@ -57,12 +57,12 @@ bool evaluate_accuracy(struct trainer *trainer, double *accuracy)
 	const struct order *order = &trainer->test_order;
 	uint64_t counts[2] = { 0, 0 };  /* correct, seen */
 	if (!share_statistics(trainer) ||
-		!feed_epoch(trainer->test_feed, 0, order->indices, order->counts, order->batch_count))
+		!loader_epoch(trainer->test_loader, 0, order->indices, order->counts, order->batch_count))
 		return false;
 	for (uint64_t b = 0; b < order->batch_count; b++) {
 		struct batch batch;
 		struct outcome outcome;
-		if (!feed_next(trainer->test_feed, &batch) ||
+		if (!loader_next(trainer->test_loader, &batch) ||
 			!trainer->backend->evaluate(trainer->network, &batch, &outcome))
 			return false;
 		counts[0] += outcome.correct;

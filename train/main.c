@@ -37,11 +37,11 @@ static bool run_or_abort(collet_comm *comm, const struct options *options)
 }
 
 /* With --threads this process must be alone. */
-static bool meet_and_run(const struct options *options, const collet_options *meeting)
+static bool connect_and_run(const struct options *options, const collet_options *comm_options)
 {
 	collet_comm *comm = NULL;
 	bool fine;
-	if (collet_comm_create(&comm, meeting) != COLLET_OK)
+	if (collet_comm_create(&comm, comm_options) != COLLET_OK)
 		return train_fail("%s", collet_last_error());
 	if (options->threads == 1)
 		fine = run_or_abort(comm, options);
@@ -56,10 +56,10 @@ static bool meet_and_run(const struct options *options, const collet_options *me
 /* Ranks that a launcher has started, or this process alone. */
 static bool run_process(const struct options *options)
 {
-	const collet_options meeting = { .transport = options->transport };
+	const collet_options comm_options = { .transport = options->transport };
 	struct gpu_device gpu = { 0 };
-	const bool fine = (options->threads > 1 || device_enter(&gpu, options, &meeting)) &&
-		meet_and_run(options, &meeting);
+	const bool fine = (options->threads > 1 || device_enter(&gpu, options, &comm_options)) &&
+		connect_and_run(options, &comm_options);
 	gpu_device_close(&gpu);
 	return fine;
 }

@@ -130,7 +130,7 @@ static const struct option_table table = {
 };
 
 /* What does not go together is refused; what was not said follows from the rest. */
-static bool settle(struct options *options)
+static bool complete_options(struct options *options)
 {
 	if (options->sync_batch_norm && options->shards > 1)
 		return train_fail("--sync-batch-norm is for ranks that compute at once: not with --shards");
@@ -190,5 +190,5 @@ enum options_verdict options_parse(struct options *options, int argc, char **arg
 		train_fail("%s: not an option; collet-train --help lists them", argv[words]);
 		return OPTIONS_WRONG;
 	}
-	return settle(options) ? OPTIONS_RUN : OPTIONS_WRONG;
+	return complete_options(options) ? OPTIONS_RUN : OPTIONS_WRONG;
 }

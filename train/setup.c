@@ -1,4 +1,4 @@
-/* Images, model, memory, strategy, network, feeds: in the order in which each needs the ones before. */
+/* Images, model, memory, strategy, network, loaders: in the order in which each needs the ones before. */
 #include "setup.h"
 
 #include <stdlib.h>
@@ -16,9 +16,9 @@ static bool allocate_parameters(struct trainer *trainer)
 {
 	struct model *model = &trainer->model;
 	const uint32_t ranks = collet_comm_size(trainer->comm);
-	trainer->work = trainer->device ? &trainer->there : &trainer->flat;
+	trainer->work = trainer->device ? &trainer->device_flat : &trainer->flat;
 	if (!flat_init(&trainer->flat, model, &backend_onednn, NULL, ranks) ||
-		(trainer->device && !flat_init(&trainer->there, model, trainer->backend, trainer->device, ranks)))
+		(trainer->device && !flat_init(&trainer->device_flat, model, trainer->backend, trainer->device, ranks)))
 		return false;
 	for (uint32_t p = 0; p < model->parameter_count; p++)
 		model->parameters[p].value = trainer->flat.values + trainer->flat.first[p];
@@ -74,8 +74,8 @@ static bool build_network(struct trainer *trainer)
 	const struct norm_sync *sync = trainer->options->sync_batch_norm ? &trainer->norm_sync : NULL;
 	if (trainer->device)
 		trainer->network = cuda_network_create(&(struct cuda_network_setup){ .device = trainer->device,
-			.table = trainer->layers, .model = &trainer->model, .here = &trainer->flat,
-			.there = trainer->work, .precision = trainer->options->precision,
+			.table = trainer->layers, .model = &trainer->model, .host_flat = &trainer->flat,
+			.device_flat = trainer->work, .precision = trainer->options->precision,
 			.tf32 = trainer->options->tf32, .set = &trainer->train, .sync = sync });
 	else
 		trainer->network = trainer->backend->create(&trainer->model, trainer->options->precision, sync);
@@ -109,14 +109,14 @@ static void prepare_schedule(struct trainer *trainer)
 		.every = an_epoch * options->decay_every, .factor = options->decay_factor };
 }
 
-static bool prepare_feeds(struct trainer *trainer)
+static bool prepare_loaders(struct trainer *trainer)
 {
 	const struct options *options = trainer->options;
-	const struct feed_options training = { options->workers, options->augment, options->seed };
-	const struct feed_options test = { .workers = options->workers };
-	trainer->feed = feed_create(trainer->backend, &trainer->train, order_largest_batch(trainer), &training);
-	trainer->test_feed = feed_create(trainer->backend, &trainer->test, EVALUATION_BATCH, &test);
-	return trainer->feed && trainer->test_feed;
+	const struct loader_options training = { options->workers, options->augment, options->seed };
+	const struct loader_options test = { .workers = options->workers };
+	trainer->loader = loader_create(trainer->backend, &trainer->train, order_largest_batch(trainer), &training);
+	trainer->test_loader = loader_create(trainer->backend, &trainer->test, EVALUATION_BATCH, &test);
+	return trainer->loader && trainer->test_loader;
 }
 
 bool setup_init(struct trainer *trainer)
@@ -133,7 +133,7 @@ bool setup_init(struct trainer *trainer)
 		!build_model(trainer) || !order_init(trainer) || !build_network(trainer))
 		return false;
 	prepare_schedule(trainer);
-	return prepare_feeds(trainer) &&
+	return prepare_loaders(trainer) &&
 		(trainer->share_count == 0 || prepare_batches(trainer, trainer->share_images, batch_size, true)) &&
 		prepare_batches(trainer, images_of(&trainer->test_order), EVALUATION_BATCH, false);
 }
@@ -141,13 +141,13 @@ bool setup_init(struct trainer *trainer)
 void setup_deinit(struct trainer *trainer)
 {
 	const struct backend *backend = trainer->backend;
-	/* It may have locked the feeds' memory, and be reading it. */
+	/* It may have locked the loaders' memory, and be reading it. */
 	backend->destroy(trainer->network);
-	feed_destroy(trainer->feed);
-	feed_destroy(trainer->test_feed);
+	loader_destroy(trainer->loader);
+	loader_destroy(trainer->test_loader);
 	/* First, so that nothing is under way in the memory that goes next. */
-	if (trainer->lane)
-		collet_comm_destroy(&trainer->lane);
+	if (trainer->step_comm)
+		collet_comm_destroy(&trainer->step_comm);
 	if (trainer->strategy && trainer->strategy->destroy)
 		trainer->strategy->destroy(trainer);
 	order_deinit(trainer);
@@ -158,7 +158,7 @@ void setup_deinit(struct trainer *trainer)
 		flat_free(&trainer->flat, trainer->model.statistics[s].variance);
 	}
 	flat_deinit(&trainer->flat);
-	flat_deinit(&trainer->there);
+	flat_deinit(&trainer->device_flat);
 	dataset_deinit(&trainer->train);
 	dataset_deinit(&trainer->test);
 	timeline_destroy(trainer->timeline);

@@ -8,7 +8,7 @@
 #include "backend.h"
 #include "checkpoint/writer.h"
 #include "data/dataset.h"
-#include "data/feed.h"
+#include "data/loader.h"
 #include "model/flat.h"
 #include "model/model.h"
 #include "model/optimiser.h"
@@ -22,12 +22,12 @@ struct cuda_device;
 struct layers_table;
 
 /* What one rank (or one shard of --shards) goes through in an epoch, as the sampler deals it out. */
-struct lot {
+struct partition {
 	collet_sampler sampler;
 	uint64_t *indices;
 };
 
-/* Images in the order in which a feed is asked for them, and the batches they come in (order.h). */
+/* Images in the order in which a loader is asked for them, and the batches they come in (order.h). */
 struct order {
 	uint64_t *indices;
 	uint32_t *counts;          /* of each batch */
@@ -36,7 +36,7 @@ struct order {
 
 struct trainer {
 	collet_comm *comm;         /* of all ranks */
-	collet_comm *lane;         /* likewise, for what steps move; NULL: the strategy has communicators of its own */
+	collet_comm *step_comm;    /* likewise, for what steps move; NULL: the strategy has communicators of its own */
 	const struct options *options;
 	const struct trainer_watch *watch;
 	const struct backend *backend;
@@ -49,7 +49,7 @@ struct trainer {
 	struct model model;
 	struct flat flat;          /* the model in the host's memory: what is made, saved, compared and told */
 	struct flat *work;         /* what steps work on: that, or, where a GPU computes, ... */
-	struct flat there;         /* ... this, in its memory; the host's is then as old as the last fetch() */
+	struct flat device_flat;         /* ... this, in its memory; the host's is then as old as the last fetch() */
 	struct norm_sync norm_sync;  /* with --sync-batch-norm */
 	struct network *network;
 	float *gathered[MODEL_PARAMETERS];  /* what earlier batches of a step have given; with --accumulate only */
@@ -58,10 +58,11 @@ struct trainer {
 	uint32_t share_count;      /* whose gradients this rank computes in a step: 1, or --shards, or on a server 0 */
 	double *loss_sums;         /* one a share, of this epoch */
 	uint64_t share_images;     /* of each share in an epoch */
-	struct lot *lots;          /* that this rank's feed gives out: its shares' own, unless a strategy deals them */
-	uint32_t lot_count;
+	struct partition
+		*partitions; /* that this rank's loader gives out: its shares' own, unless a strategy deals them */
+	uint32_t partition_count;
 	struct order order, test_order;
-	struct feed *feed, *test_feed;
+	struct loader *loader, *test_loader;
 
 	struct timeline *timeline;
 	struct scaling scaling;

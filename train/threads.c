@@ -23,15 +23,19 @@ struct member {
 	bool fine;
 };
 
-static void meet_and_run(struct member *member)
+static void connect_and_run(struct member *member)
 {
 	const struct options *options = member->job->options;
 	struct gpu_device gpu;
-	const collet_options meeting = { .explicit_rank = true, .rank = member->rank, .world_size = options->threads,
-		.local_rank = member->rank, .store = member->job->store, .transport = options->transport };
+	const collet_options comm_options = { .explicit_rank = true,
+		.rank = member->rank,
+		.world_size = options->threads,
+		.local_rank = member->rank,
+		.store = member->job->store,
+		.transport = options->transport };
 	collet_comm *comm = NULL;
-	if (device_enter(&gpu, options, &meeting) &&
-		train_check(collet_comm_create(&comm, &meeting), "meeting the other threads")) {
+	if (device_enter(&gpu, options, &comm_options) &&
+		train_check(collet_comm_create(&comm, &comm_options), "meeting the other threads")) {
 		member->fine = member->job->rank(comm, options);
 		if (!member->fine)
 			collet_comm_abort(comm);  /* the others may be waiting for this rank */
@@ -42,7 +46,7 @@ static void meet_and_run(struct member *member)
 
 static void *run_member(void *context)
 {
-	meet_and_run(context);
+	connect_and_run(context);
 	return NULL;
 }
 

@@ -1,8 +1,8 @@
 /* The training loop: epochs and steps, and nothing of what happens in them.
  *
  * Every rank draws the same first values and takes its share of the images by the distributed sampler (order.h); they
- * come from a feed (feed.h); a strategy (strategy.h) makes steps of their gradients. Batch norm's statistics are each
- * rank's own while it trains; rank 0's are used, as in PyTorch. */
+ * come from a loader (loader.h); a strategy (strategy.h) makes steps of their gradients. Batch norm's statistics are
+ * each rank's own while it trains; rank 0's are used, as in PyTorch. */
 #include "trainer.h"
 
 #include <errno.h>

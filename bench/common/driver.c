@@ -47,7 +47,7 @@ static int connect_to(const char *path)
 	return -1;
 }
 
-static bool say_hello(const struct server *s)
+static bool send_hello(const struct server *s)
 {
 	const struct bench_library *library = &s->driver->library;
 	struct bench_hello hello = { .magic = BENCH_DRIVER_MAGIC, .rank = library->rank, .size = library->size,
@@ -164,7 +164,7 @@ int bench_driver_serve(const struct bench_driver *driver)
 	int status = 1;
 	s.fd = connect_to(getenv(BENCH_SOCKET_VARIABLE));
 	s.samples.ns = calloc(s.samples.capacity, sizeof(s.samples.ns[0]));
-	if (s.fd >= 0 && s.samples.ns != NULL && say_hello(&s))
+	if (s.fd >= 0 && s.samples.ns != NULL && send_hello(&s))
 		status = serve(&s);
 	release(&s);
 	free(s.samples.ns);

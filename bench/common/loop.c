@@ -28,7 +28,7 @@ bool bench_library_can(const struct bench_library *library, const struct bench_w
 
 /* Where the next call's buffers are. A rank's unused buffer is still a valid pointer: every library then sees the same.
  */
-void bench_run_aim(struct bench_run *r, uint32_t slot)
+void bench_run_select(struct bench_run *r, uint32_t slot)
 {
 	r->next_slot = slot;
 	r->call.send = bench_buffers_send(&r->buffers, slot);
@@ -47,7 +47,7 @@ static int fill_slot(struct bench_run *r, uint32_t slot)
 	const struct bench_buffers *b = &r->buffers;
 	uint8_t *at = seen(r, slot);
 	/* In place the receive buffer covers the send buffer, so it is spoilt first. */
-	bench_spoil(&r->work, library->rank, library->size, r->count, at + b->recv_offset);
+	bench_poison(&r->work, library->rank, library->size, r->count, at + b->recv_offset);
 	bench_fill(&r->work, library->rank, library->size, r->count, at + b->send_offset);
 	return r->mirror == NULL ? 0
 		: b->allocator->write(b->allocator->context, b->memory + slot * b->slot_bytes, at, b->slot_bytes);
@@ -87,7 +87,7 @@ const char *bench_run_init(struct bench_run *r, const struct bench_library *libr
 	for (uint32_t slot = 0; problem == NULL && slot < r->buffers.slots; slot++)
 		if (fill_slot(r, slot))
 			problem = "the buffers cannot be filled";
-	bench_run_aim(r, 0);
+	bench_run_select(r, 0);
 	if (problem != NULL)
 		bench_run_deinit(r);
 	return problem;
@@ -107,16 +107,16 @@ int bench_run_call(struct bench_run *r)
 
 int bench_run_checked(struct bench_run *r, uint64_t *wrong, uint64_t *first)
 {
-	return bench_run_fill(r) || bench_run_call(r) || bench_run_look(r, wrong, first);
+	return bench_run_fill(r) || bench_run_call(r) || bench_run_verify(r, wrong, first);
 }
 
 int bench_run_fill(struct bench_run *r)
 {
-	bench_run_aim(r, 0);
+	bench_run_select(r, 0);
 	return fill_slot(r, 0);
 }
 
-int bench_run_look(struct bench_run *r, uint64_t *wrong, uint64_t *first)
+int bench_run_verify(struct bench_run *r, uint64_t *wrong, uint64_t *first)
 {
 	if (fetch_slot(r, 0))
 		return 1;
@@ -136,7 +136,7 @@ int bench_run_barrier(struct bench_run *r)
 
 void bench_run_next(struct bench_run *r)
 {
-	bench_run_aim(r, r->next_slot + 1 < r->buffers.slots ? r->next_slot + 1 : 0);
+	bench_run_select(r, r->next_slot + 1 < r->buffers.slots ? r->next_slot + 1 : 0);
 }
 
 /* The loop itself, apart for warm buffers so that it holds nothing but the call. */

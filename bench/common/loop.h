@@ -73,9 +73,9 @@ int bench_run_checked(struct bench_run *r, uint64_t *wrong, uint64_t *first);
 /* That in pieces, for who waits between them: fills slot 0, where the call is then; the call; the check of slot 0. */
 int bench_run_fill(struct bench_run *r);
 int bench_run_call(struct bench_run *r);
-int bench_run_look(struct bench_run *r, uint64_t *wrong, uint64_t *first);
+int bench_run_verify(struct bench_run *r, uint64_t *wrong, uint64_t *first);
 /* The call is at that slot, or the one after. */
-void bench_run_aim(struct bench_run *r, uint32_t slot);
+void bench_run_select(struct bench_run *r, uint32_t slot);
 void bench_run_next(struct bench_run *r);
 /* A barrier of the library's own, if it has one, else none. */
 int bench_run_barrier(struct bench_run *r);

@@ -272,7 +272,7 @@ void bench_fill(const struct bench_work *work, uint32_t rank, uint32_t ranks, ui
 	}
 }
 
-void bench_spoil(const struct bench_work *work, uint32_t rank, uint32_t ranks, uint64_t count, void *recv)
+void bench_poison(const struct bench_work *work, uint32_t rank, uint32_t ranks, uint64_t count, void *recv)
 {
 	const size_t element_bytes = collet_dtype_bytes((collet_dtype)work->dtype);
 	const uint64_t total = bench_recv_count(work, rank, ranks, count);

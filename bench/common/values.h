@@ -23,7 +23,7 @@ void bench_expected_element(
 /* Fills a send buffer of bench_send_count() elements. */
 void bench_fill(const struct bench_work *work, uint32_t rank, uint32_t ranks, uint64_t count, void *send);
 /* Fills a receive buffer with bytes that are not the result. */
-void bench_spoil(const struct bench_work *work, uint32_t rank, uint32_t ranks, uint64_t count, void *recv);
+void bench_poison(const struct bench_work *work, uint32_t rank, uint32_t ranks, uint64_t count, void *recv);
 
 /* How many elements of recv are not bit for bit as expected; *first is the first of them (if any). */
 uint64_t bench_check(const struct bench_work *work, uint32_t rank, uint32_t ranks, uint64_t count, const void *recv,

@@ -4,33 +4,33 @@
 #include <stdio.h>
 
 #include "driver.h"
-#include "measure/collet_side.h"
+#include "measure/collet_library.h"
 #include "pin.h"
 
 static const void *plan(void *context, const struct bench_command *command, struct bench_reply *reply)
 {
-	struct collet_side *side = context;
-	side->piece_bytes = command->piece_bytes;
-	side->channels = command->channels;
-	const void *how = collet_side_plan(side, &command->work, command->count, command->algorithm);
-	if (side->plan.algorithm != NULL)
-		snprintf(reply->algorithm, sizeof(reply->algorithm), "%s", side->plan.algorithm);
-	snprintf(reply->transport, sizeof(reply->transport), "%s", side->plan.transport);
-	reply->predicted_ns = side->plan.predicted_ns;
+	struct collet_library *collet = context;
+	collet->piece_bytes = command->piece_bytes;
+	collet->channels = command->channels;
+	const void *how = collet_library_plan(collet, &command->work, command->count, command->algorithm);
+	if (collet->plan.algorithm != NULL)
+		snprintf(reply->algorithm, sizeof(reply->algorithm), "%s", collet->plan.algorithm);
+	snprintf(reply->transport, sizeof(reply->transport), "%s", collet->plan.transport);
+	reply->predicted_ns = collet->plan.predicted_ns;
 	return how;
 }
 
 int bench_collet_driver(const struct bench_options *options)
 {
 	static const char *const rank[] = { "LOCAL_RANK", NULL }, *const size[] = { "LOCAL_WORLD_SIZE", NULL };
-	struct collet_side side;
+	struct collet_library collet;
 	bench_pin(bench_env_u32(rank, 0), bench_env_u32(size, 1), true);
-	if (collet_side_init(&side, options->transport) != COLLET_OK) {
+	if (collet_library_init(&collet, options->transport) != COLLET_OK) {
 		fprintf(stderr, "%s\n", collet_last_error());
 		return 1;
 	}
-	const struct bench_driver driver = { .library = side.library, .version = collet_version(), .plan = plan };
+	const struct bench_driver driver = { .library = collet.library, .version = collet_version(), .plan = plan };
 	const int status = bench_driver_serve(&driver);
-	collet_side_deinit(&side);
+	collet_library_deinit(&collet);
 	return status;
 }

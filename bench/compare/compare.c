@@ -32,18 +32,18 @@ static void add(struct comparison *all, const struct peer_variant *variant)
 	else
 		bench_peer_variant_name(variant, c->name);
 	bench_progress("starting %s", c->name);
-	if (competitor_start(c, &all->meeting))
+	if (competitor_start(c, &all->bootstrap))
 		all->count++;
 	else
-		comparison_say_out(c->name, c->problem);
+		comparison_report_dropped(c->name, c->problem);
 }
 
 /* Starts collet and every wanted peer that can be had. False: collet itself could not be started. */
 static bool start_all(struct comparison *all)
 {
 	const struct bench_options *o = all->options;
-	const struct peer_wish wish = { .with = o->with, .transport = o->transport, .tuned = o->tuned,
-		.crowded = all->crowded, .own_memory = o->manner.buffers == BENCH_ALLOC,
+	const struct peer_filter filter = { .with = o->with, .transport = o->transport, .tuned = o->tuned,
+		.oversubscribed = all->oversubscribed, .own_memory = o->mode.buffers == BENCH_ALLOC,
 		.collectives = o->collectives };
 	add(all, NULL);
 	if (all->count == 0)
@@ -51,14 +51,14 @@ static bool start_all(struct comparison *all)
 	bool any = false;   /* of the library at hand */
 	for (size_t v = 0; v < bench_peer_variant_count; v++) {
 		const struct peer_variant *variant = &bench_peer_variants[v];
-		const bool wanted = bench_peer_wanted(variant, &wish);
+		const bool wanted = bench_peer_matches(variant, &filter);
 		any = any || wanted;
 		if (wanted && all->count < COMPETITORS_MAX)
 			add(all, variant);
 		const bool last = v + 1 == bench_peer_variant_count
 			|| strcmp(bench_peer_variants[v + 1].library, variant->library) != 0;
 		if (last && !any && bench_peer_library_named(o->with, variant->library))
-			comparison_say_out(variant->library, "it has nothing for this transport");
+			comparison_report_dropped(variant->library, "it has nothing for this transport");
 		any = any && !last;
 	}
 	return true;
@@ -67,8 +67,8 @@ static bool start_all(struct comparison *all)
 static bool compare_size(struct comparison *all, size_t index)
 {
 	const struct bench_options *o = all->options;
-	const uint64_t count = bench_count(&all->work, all->meeting.ranks, o->sizes.bytes[index]);
-	const uint64_t bytes = bench_bytes(&all->work, all->meeting.ranks, count);
+	const uint64_t count = bench_count(&all->work, all->bootstrap.ranks, o->sizes.bytes[index]);
+	const uint64_t bytes = bench_bytes(&all->work, all->bootstrap.ranks, count);
 	char text[24];
 	bench_progress("%s, %s: measuring", bench_collective_name((enum bench_collective)all->work.collective),
 		bench_bytes_text(bytes, text));
@@ -101,7 +101,7 @@ static bool compare_collective(struct comparison *all, enum bench_collective col
 	for (size_t i = 0; done && i < sizes; i++)
 		done = compare_size(all, i);
 	if (done)
-		comparison_print_vicinity(all, sizes);
+		comparison_print_core_latency(all, sizes);
 	if (all->table != NULL)
 		comparison_print_end(all, sizes);
 	return done && all->competitors[0].fds != NULL;   /* collet fell out: it has been said why */
@@ -168,16 +168,16 @@ int bench_compare(const struct bench_options *options)
 		o.ranks = 2;
 	all->options = &o;
 	all->work = o.work;
-	all->crowded = o.ranks > bench_core_count();
+	all->oversubscribed = o.ranks > bench_core_count();
 	gethostname(all->host, sizeof(all->host) - 1);
 	all->json = bench_json_open(o.json, &json_failed);
 	all->markdown = bench_json_open(o.markdown, &markdown_failed);
 	all->table = all->json == stdout || all->markdown == stdout ? NULL : stdout;
-	if (!json_failed && !markdown_failed && meeting_init(&all->meeting, o.ranks, o.manner.pin)) {
+	if (!json_failed && !markdown_failed && bootstrap_init(&all->bootstrap, o.ranks, o.mode.pin)) {
 		status = run(all);
 		for (size_t c = 0; c < all->count; c++)
 			competitor_stop(&all->competitors[c]);
-		meeting_deinit(&all->meeting);
+		bootstrap_deinit(&all->bootstrap);
 	}
 	if (!bench_json_close(all->json) || !bench_json_close(all->markdown))
 		status = 1;

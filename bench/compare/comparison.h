@@ -1,6 +1,6 @@
 /* What the parts of compare share: compare.c says who takes part and goes through collectives and sizes,
- * comparison_rounds.c measures one size, comparison_table.c and comparison_json.c tell of it, comparison_vicinity.c of
- * how near the cores were to each other meanwhile. */
+ * comparison_rounds.c measures one size, comparison_table.c and comparison_json.c tell of it, comparison_core_latency.c
+ * of how near the cores were to each other meanwhile. */
 #ifndef BENCH_COMPARISON_H
 #define BENCH_COMPARISON_H
 
@@ -32,7 +32,7 @@ struct cell {
 struct comparison {
 	const struct bench_options *options;
 	struct bench_work work;                          /* the collective at hand */
-	struct meeting meeting;
+	struct bootstrap bootstrap;
 	struct competitor competitors[COMPETITORS_MAX];  /* the first is collet */
 	size_t count;
 	struct cell cells[COMPETITORS_MAX];              /* of the size at hand */
@@ -43,7 +43,7 @@ struct comparison {
 	struct bench_baseline standings;                 /* all of this run's */
 	FILE *table, *json, *markdown;
 	char host[65];
-	bool crowded;                                    /* ranks outnumber cores */
+	bool oversubscribed;                                    /* ranks outnumber cores */
 	uint64_t wrong;
 	bool collet_lied;                                /* about its transport */
 	uint64_t disturbed, repeated, timed;             /* repeats: still disturbed, done again, all */
@@ -52,7 +52,7 @@ struct comparison {
 /* collet's own memory is compared with a peer's ordinary memory, and with its own where a variant is for that. */
 enum bench_buffer_kind comparison_buffers(const struct comparison *all, size_t at);
 /* A library that is left out is said on standard error, so that it stays out of the table. */
-void comparison_say_out(const char *name, const char *why);
+void comparison_report_dropped(const char *name, const char *why);
 
 /* Where a competitor's repeats of a size begin in times_ns and flags_ns. */
 static inline size_t comparison_times_at(const struct comparison *all, size_t size, size_t competitor)
@@ -77,7 +77,7 @@ void comparison_markdown_row(const struct comparison *all, uint64_t bytes);
 
 /* How near the cores were to each other; where that changed, the ratios of all sizes apart. After their rows, into the
  * table and the document. */
-void comparison_print_vicinity(const struct comparison *all, size_t sizes);
+void comparison_print_core_latency(const struct comparison *all, size_t sizes);
 
 /* Keeps how collet stood, for --baseline. False: out of memory. */
 bool comparison_note_standings(struct comparison *all, uint64_t bytes);

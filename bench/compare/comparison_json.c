@@ -36,7 +36,7 @@ static void print(const struct comparison *all, size_t at, uint64_t count, uint6
 		.transport = cell->prepared.transport[0] != '\0' ? cell->prepared.transport : all->options->transport,
 		.work = all->work,
 		.buffers = comparison_buffers(all, at),
-		.ranks = all->meeting.ranks,
+		.ranks = all->bootstrap.ranks,
 		.pinned = who->pinned,
 		.bytes = bytes,
 		.count = count,
@@ -62,7 +62,7 @@ void comparison_print_json(const struct comparison *all, uint64_t count, uint64_
 
 bool comparison_note_standings(struct comparison *all, uint64_t bytes)
 {
-	struct bench_standing standing = { .at = { .ranks = all->meeting.ranks, .bytes = bytes,
+	struct bench_standing standing = { .at = { .ranks = all->bootstrap.ranks, .bytes = bytes,
 		.in_place = all->work.in_place != 0 } };
 	struct bench_case *at = &standing.at;
 	const enum bench_collective collective = (enum bench_collective)all->work.collective;

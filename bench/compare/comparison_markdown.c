@@ -22,9 +22,9 @@ void comparison_markdown_header(const struct comparison *all)
 {
 	const struct bench_options *o = all->options;
 	fprintf(all->markdown, "\n%s of %u ranks%s%s, %s buffers%s, times in µs:\n\n|",
-		bench_collective_name((enum bench_collective)all->work.collective), all->meeting.ranks,
+		bench_collective_name((enum bench_collective)all->work.collective), all->bootstrap.ranks,
 		o->transport != NULL ? " over " : "", o->transport != NULL ? o->transport : "",
-		bench_buffer_kind_name(o->manner.buffers), all->work.in_place ? ", in place" : "");
+		bench_buffer_kind_name(o->mode.buffers), all->work.in_place ? ", in place" : "");
 	fputs(" bytes |", all->markdown);
 	for (size_t c = 0; c < all->count; c++)
 		if (comparison_opens_library(all, c))

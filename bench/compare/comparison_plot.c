@@ -98,10 +98,10 @@ bool comparison_plot(const struct comparison *all)
 	}
 	measure_limits(&levels, o->transport != NULL ? o->transport : "shm");
 	snprintf(title, sizeof(title), "%s of %u ranks%s%s, %s buffers", bench_collective_name(collective),
-		all->meeting.ranks, o->transport != NULL ? " over " : "", o->transport != NULL ? o->transport : "",
-		bench_buffer_kind_name(o->manner.buffers));
+		all->bootstrap.ranks, o->transport != NULL ? " over " : "", o->transport != NULL ? o->transport : "",
+		bench_buffer_kind_name(o->mode.buffers));
 	const struct bench_plot plot = { .path = o->plot, .title = title, .bytes = o->sizes.bytes,
-		.sizes = o->sizes.count, .bus_factor = bench_bus_factor(collective, all->meeting.ranks),
+		.sizes = o->sizes.count, .bus_factor = bench_bus_factor(collective, all->bootstrap.ranks),
 		.curves = curves, .curve_count = count, .levels = levels.level, .level_count = levels.count };
 	const bool done = bench_plot(&plot);
 	free(least_us);

@@ -10,7 +10,7 @@
 
 #include "load.h"
 #include "sizes.h"
-#include "vicinity.h"
+#include "core_latency.h"
 
 /* To fill, check and answer, beside the time that calls are expected to take. */
 static const double answer_seconds = 20;
@@ -22,19 +22,19 @@ enum { TRIES = 3 };
 enum bench_buffer_kind comparison_buffers(const struct comparison *all, size_t at)
 {
 	const struct peer_variant *variant = all->competitors[at].variant;
-	const enum bench_buffer_kind kind = all->options->manner.buffers;
+	const enum bench_buffer_kind kind = all->options->mode.buffers;
 	return kind == BENCH_ALLOC && variant != NULL && !variant->own_memory_only ? BENCH_MALLOC : kind;
 }
 
-void comparison_say_out(const char *name, const char *why)
+void comparison_report_dropped(const char *name, const char *why)
 {
 	bench_progress_clear();
 	fprintf(stderr, "collet-bench: %s is left out: %s\n", name, why);
 }
 
-static void leave_out(struct comparison *all, size_t at, const char *why)
+static void drop(struct comparison *all, size_t at, const char *why)
 {
-	comparison_say_out(all->competitors[at].name, why);
+	comparison_report_dropped(all->competitors[at].name, why);
 	all->cells[at].measured = false;
 }
 
@@ -46,15 +46,15 @@ static bool order(struct comparison *all, size_t at, const struct bench_command 
 		return false;
 	if (competitor_command(c, command, answer_seconds + 10 * expected_seconds, reply))
 		return true;
-	leave_out(all, at, c->problem);
+	drop(all, at, c->problem);
 	return false;
 }
 
 static struct bench_command command_for(const struct comparison *all, size_t at, enum bench_order what, uint64_t count)
 {
 	const struct bench_options *o = all->options;
-	struct bench_command command = { .order = what, .buffers = comparison_buffers(all, at), .cold = o->manner.cold,
-		.sync = o->manner.sync, .work = all->work, .count = count };
+	struct bench_command command = { .order = what, .buffers = comparison_buffers(all, at), .cold = o->mode.cold,
+		.sync = o->mode.sync, .work = all->work, .count = count };
 	return command;
 }
 
@@ -63,26 +63,26 @@ static struct bench_command command_for(const struct comparison *all, size_t at,
 static bool calibrate(struct comparison *all, size_t at, uint64_t count)
 {
 	struct cell *cell = &all->cells[at];
-	const struct bench_manner *manner = &all->options->manner;
+	const struct bench_mode *mode = &all->options->mode;
 	struct bench_command command = command_for(all, at, BENCH_BATCH, count);
 	struct bench_reply reply;
 	bool again = false;
 	for (command.iterations = 1;;) {
-		if (!order(all, at, &command, manner->seconds, &reply))
+		if (!order(all, at, &command, mode->seconds, &reply))
 			return false;
 		if (at > 0 && (double)reply.elapsed_ns > call_seconds * 1e9 * (double)command.iterations) {
-			leave_out(all, at, "a call takes longer than 2 s");
+			drop(all, at, "a call takes longer than 2 s");
 			return false;
 		}
-		const bool enough = (double)reply.elapsed_ns >= manner->seconds * 1e8
+		const bool enough = (double)reply.elapsed_ns >= mode->seconds * 1e8
 			|| command.iterations >= BENCH_ITERATIONS_MAX;
 		if (enough && again)
 			break;
 		again = enough;
 		command.iterations *= enough ? 1 : 2;
 	}
-	cell->iterations = manner->iterations > 0 ? manner->iterations
-		: bench_iterations_for(manner->seconds, command.iterations, reply.elapsed_ns);
+	cell->iterations = mode->iterations > 0 ? mode->iterations
+		: bench_iterations_for(mode->seconds, command.iterations, reply.elapsed_ns);
 	return true;
 }
 
@@ -109,7 +109,7 @@ static void prepare(struct comparison *all, size_t at, uint64_t count)
 	if (!order(all, at, &command, 0, &cell->prepared))
 		return;
 	if (cell->prepared.answer == BENCH_CANNOT) {
-		leave_out(all, at, cell->prepared.text);
+		drop(all, at, cell->prepared.text);
 		all->competitors[at].refused |= UINT32_C(1) << all->work.collective;
 		return;
 	}
@@ -131,7 +131,7 @@ struct try {
 };
 
 /* What a flag takes, if it takes as long before something as after it. */
-static double settled_flag_ns(double before_ns, double after_ns)
+static double stable_flag_ns(double before_ns, double after_ns)
 {
 	const double least = before_ns < after_ns ? before_ns : after_ns;
 	return least > 0 && before_ns + after_ns < 2.6 * least ? (before_ns + after_ns) / 2 : 0;
@@ -147,13 +147,13 @@ static bool try_once(struct comparison *all, size_t at, uint64_t count, struct t
 	command.iterations = cell->iterations;
 	/* The others have been at the caches since: they are filled again, outside the time. */
 	command.warm_iterations = 1 + cell->iterations / 20;
-	const double flag_ns = bench_vicinity_ns();
+	const double flag_ns = bench_core_latency_ns();
 	bench_load_read(&before, c->rank_pids, c->ranks);
-	if (!order(all, at, &command, all->options->manner.seconds, &reply))
+	if (!order(all, at, &command, all->options->mode.seconds, &reply))
 		return false;
 	bench_load_read(&after, c->rank_pids, c->ranks);
-	try->flag_ns = settled_flag_ns(flag_ns, bench_vicinity_ns());
-	const struct bench_load load = bench_load_between(&before, &after, c->pinned && !all->crowded);
+	try->flag_ns = stable_flag_ns(flag_ns, bench_core_latency_ns());
+	const struct bench_load load = bench_load_between(&before, &after, c->pinned && !all->oversubscribed);
 	try->time_ns = (double)reply.elapsed_ns / (double)cell->iterations;
 	try->cpu_ns = (double)reply.cpu_ns / (double)cell->iterations;
 	try->loopback_bytes = (double)(after.loopback_bytes - before.loopback_bytes)
@@ -222,9 +222,9 @@ static double background(const struct comparison *all, size_t at)
 }
 
 /* Out for good: it would lie at other sizes too. */
-static void drop_liars(struct comparison *all, uint64_t bytes)
+static void drop_contradicted(struct comparison *all, uint64_t bytes)
 {
-	const double least = bench_least_traffic(&all->work, all->meeting.ranks, bytes);
+	const double least = bench_least_traffic(&all->work, all->bootstrap.ranks, bytes);
 	char text[160], size[24];
 	for (size_t c = 0; c < all->count; c++) {
 		const struct cell *cell = &all->cells[c];
@@ -235,7 +235,7 @@ static void drop_liars(struct comparison *all, uint64_t bytes)
 			continue;
 		snprintf(text, sizeof(text), "%s (%s: %.0f bytes of a call, which moves at least %.0f)", wrong,
 			bench_bytes_text(bytes, size), cell->loopback_bytes, least);
-		leave_out(all, c, text);
+		drop(all, c, text);
 		if (c == 0)
 			all->collet_lied = true;
 		else
@@ -248,7 +248,7 @@ static void sample(struct comparison *all, size_t at, uint64_t count)
 	struct cell *cell = &all->cells[at];
 	struct bench_command command = command_for(all, at, BENCH_SAMPLES, count);
 	command.iterations = cell->iterations < BENCH_DRIVER_SAMPLES ? cell->iterations : BENCH_DRIVER_SAMPLES;
-	order(all, at, &command, all->options->manner.seconds, &cell->sampled);
+	order(all, at, &command, all->options->mode.seconds, &cell->sampled);
 }
 
 static void evaluate(struct comparison *all)
@@ -298,7 +298,7 @@ void comparison_measure(struct comparison *all, size_t size, uint64_t count, uin
 			time_repeat(all, bench_turn(r, place, all->count), count, r);
 		drop_slow(all);
 	}
-	drop_liars(all, bytes);
+	drop_contradicted(all, bytes);
 	for (size_t c = 0; all->json != NULL && c < all->count; c++)
 		if (all->cells[c].measured && !all->cells[c].slow)
 			sample(all, c, count);

@@ -37,10 +37,10 @@ void comparison_print_header(const struct comparison *all)
 {
 	const struct bench_options *o = all->options;
 	fprintf(all->table, "# %s of %u ranks on %s%s%s, %s, %s, %s buffers; medians of %u repeats, taking turns\n",
-		bench_collective_name((enum bench_collective)all->work.collective), all->meeting.ranks, all->host,
+		bench_collective_name((enum bench_collective)all->work.collective), all->bootstrap.ranks, all->host,
 		o->transport != NULL ? " over " : "", o->transport != NULL ? o->transport : "",
 		collet_dtype_name((collet_dtype)all->work.dtype), all->work.in_place ? "in place" : "out of place",
-		bench_buffer_kind_name(o->manner.buffers), o->repeats);
+		bench_buffer_kind_name(o->mode.buffers), o->repeats);
 	for (size_t c = 0; c < all->count; c++)
 		print_settings(all, c);
 	fputs("# time of one call in us, mean of calls back to back, slowest rank; of each library its best variant\n"

@@ -20,10 +20,10 @@
 
 enum { START_SECONDS = 60 };
 
-bool meeting_init(struct meeting *m, uint32_t ranks, bool pin)
+bool bootstrap_init(struct bootstrap *m, uint32_t ranks, bool pin)
 {
 	struct sockaddr_un address = { .sun_family = AF_UNIX };
-	*m = (struct meeting){ .listener = -1, .ranks = ranks, .pin = pin };
+	*m = (struct bootstrap){ .listener = -1, .ranks = ranks, .pin = pin };
 	snprintf(m->folder, sizeof(m->folder), "/tmp/collet-bench-XXXXXX");
 	if (mkdtemp(m->folder) == NULL) {
 		m->folder[0] = '\0';
@@ -37,7 +37,7 @@ bool meeting_init(struct meeting *m, uint32_t ranks, bool pin)
 		&& listen(m->listener, 1024) == 0)
 		return true;
 	fprintf(stderr, "collet-bench: cannot listen at %s: %s\n", m->socket_path, strerror(errno));
-	meeting_deinit(m);
+	bootstrap_deinit(m);
 	return false;
 }
 
@@ -51,13 +51,13 @@ static void remove_folder(const char *folder)
 		waitpid(pid, NULL, 0);
 }
 
-void meeting_deinit(struct meeting *m)
+void bootstrap_deinit(struct bootstrap *m)
 {
 	if (m->listener >= 0)
 		close(m->listener);
 	if (m->folder[0] != '\0')
 		remove_folder(m->folder);
-	*m = (struct meeting){ .listener = -1 };
+	*m = (struct bootstrap){ .listener = -1 };
 }
 
 static bool fail(struct competitor *c, const char *what)
@@ -139,7 +139,7 @@ static void put_words(const struct competitor *c, const char *path, const char *
 	words[n] = NULL;
 }
 
-static bool start_processes(struct competitor *c, const struct meeting *m, const char *path)
+static bool start_processes(struct competitor *c, const struct bootstrap *m, const char *path)
 {
 	char socket_variable[160], folder_variable[160], count[16], job[64];
 	static const char no_pin[] = BENCH_NO_PIN_VARIABLE "=1";
@@ -207,7 +207,7 @@ static void greet(struct competitor *c, int fd, uint32_t *arrived)
 	(*arrived)++;
 }
 
-static bool wait_for_ranks(struct competitor *c, const struct meeting *m)
+static bool wait_for_ranks(struct competitor *c, const struct bootstrap *m)
 {
 	const int64_t deadline = bench_clock_ns() + (int64_t)START_SECONDS * 1000000000;
 	uint32_t arrived = 0;
@@ -226,7 +226,7 @@ static bool wait_for_ranks(struct competitor *c, const struct meeting *m)
 	return true;
 }
 
-bool competitor_start(struct competitor *c, struct meeting *m)
+bool competitor_start(struct competitor *c, struct bootstrap *m)
 {
 	char path[4200];
 	c->ranks = m->ranks;

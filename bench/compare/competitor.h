@@ -8,7 +8,7 @@
 #include "peers/variants.h"
 
 /* Where all drivers of a run meet collet-bench. */
-struct meeting {
+struct bootstrap {
 	char folder[64];        /* private, removed at the end */
 	char socket_path[96];
 	int listener;
@@ -29,17 +29,17 @@ struct competitor {
 	bool pinned;
 	uint32_t refused;            /* collectives that it does not offer, a bit each: said once */
 	char version[64];
-	char folder[80];             /* its own, in the meeting's: its log, Gloo's store */
+	char folder[80];             /* its own, in that of struct bootstrap: its log, Gloo's store */
 	char log_path[96];
 	char problem[320];           /* why it is out */
 };
 
 /* False: said why. */
-bool meeting_init(struct meeting *meeting, uint32_t ranks, bool pin);
-void meeting_deinit(struct meeting *meeting);
+bool bootstrap_init(struct bootstrap *bootstrap, uint32_t ranks, bool pin);
+void bootstrap_deinit(struct bootstrap *bootstrap);
 
 /* Starts its ranks and waits until all have said hello. False: c->problem says why; it need not be stopped. */
-bool competitor_start(struct competitor *c, struct meeting *meeting);
+bool competitor_start(struct competitor *c, struct bootstrap *bootstrap);
 /* Sends a command to all ranks and merges their answers: the longest time, the sum of CPU time and of wrong elements.
  * False: it failed or did not answer in time; it has been stopped and c->problem says why. BENCH_CANNOT is no failure.
  */

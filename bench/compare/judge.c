@@ -83,7 +83,7 @@ double bench_median(double *values, size_t n)
 	return n % 2 == 1 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2;
 }
 
-double bench_watershed(double *values, size_t n)
+double bench_split_threshold(double *values, size_t n)
 {
 	double widest = 1.6, between = 0;
 	qsort(values, n, sizeof(values[0]), by_value);

@@ -61,7 +61,7 @@ struct bench_change bench_judge_change(const struct bench_ratio *then, const str
 double bench_median(double *values, size_t n);
 /* Where values above 0 fall into two heaps, what lies between: no two neighbours are further apart, by a factor of 1.6
  * at least, and a tenth of them is on either side. Sorts them. 0: it is one heap. */
-double bench_watershed(double *values, size_t n);
+double bench_split_threshold(double *values, size_t n);
 /* mine[i] / other[i] over all i where both are above 0. */
 struct bench_ratio bench_ratios(const double *mine, const double *other, size_t n);
 

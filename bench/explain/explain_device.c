@@ -8,10 +8,10 @@
 static int print_row(const struct bench_session *session, uint64_t bytes)
 {
 	const struct bench_options *o = session->options;
-	const uint64_t count = bench_count(&o->work, session->side.library.size, bytes);
+	const uint64_t count = bench_count(&o->work, session->collet.library.size, bytes);
 	collet_plan plan;
 	char text[24];
-	if (collet_comm_plan(session->side.comm, bench_session_collective(session), count,
+	if (collet_comm_plan(session->collet.comm, bench_session_collective(session), count,
 		    (collet_dtype)o->work.dtype, (collet_op)o->work.op, o->work.root, o->algorithm,
 		    &plan) != COLLET_OK)
 		return bench_session_complain("a plan");
@@ -36,7 +36,7 @@ static int print_table(const struct bench_session *session)
 	       "# in us, beside what it would be of each link alone: copies to page-locked memory and back, the GPU's\n"
 	       "# own memory, messages. Not measured: of a GPU by data sheets, which no GPU has confirmed\n"
 	       "  %12s %-9s %-18s %11s %11s %11s %11s\n",
-		bench_session_collective(session), session->side.library.size, "bytes", "way", "algorithm", "time",
+		bench_session_collective(session), session->collet.library.size, "bytes", "way", "algorithm", "time",
 		"copies", "memory", "messages");
 	for (size_t i = 0; i < o->sizes.count; i++)
 		if (print_row(session, o->sizes.bytes[i]))
@@ -49,8 +49,8 @@ int bench_explain_device(const struct bench_options *options)
 	struct bench_session session = { .options = options };
 	struct bench_device device;
 	int status = 1;
-	const collet_options meeting = { .transport = options->transport };
-	if (bench_device_meet(&device, &meeting) && bench_session_begin(&session, options) == 0)
+	const collet_options comm_options = { .transport = options->transport };
+	if (bench_device_open_for_rank(&device, &comm_options) && bench_session_begin(&session, options) == 0)
 		status = bench_session_end(&session, session.table != NULL ? print_table(&session) : 0);
 	bench_device_close(&device);
 	return status;

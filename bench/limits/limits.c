@@ -204,7 +204,7 @@ static int measure(struct limits *all, const struct limit_kind *kind, uint64_t b
 		memset(limit.b, 1, memory_bytes);
 		failed = start_partner(kind, &limit, &partner, all);
 		if (failed == 0)
-			failed = time_steps(kind, &limit, all->options->manner.seconds, ns);
+			failed = time_steps(kind, &limit, all->options->mode.seconds, ns);
 		const int reason = errno;
 		if (kind->end != NULL)
 			kind->end(&limit);
@@ -309,7 +309,7 @@ static int measure_device(struct limits *all)
 		double ns[BATCHES], gbs = 0;
 		for (int b = 0; !failed && b < BATCHES; b++) {
 			failed = !bench_device_copy(
-				&device, sizes->bytes[i], all->options->manner.seconds / BATCHES, &gbs);
+				&device, sizes->bytes[i], all->options->mode.seconds / BATCHES, &gbs);
 			ns[b] = gbs > 0 ? (double)sizes->bytes[i] / gbs : 0;
 		}
 		qsort(ns, BATCHES, sizeof(ns[0]), by_value);
@@ -346,14 +346,14 @@ int bench_limits(const struct bench_options *options)
 		return 1;
 	all.table = all.json == stdout ? NULL : stdout;
 	sched_getaffinity(0, sizeof(all.before_pinning), &all.before_pinning);
-	all.pinned = options->manner.pin && !options->manner.device && bench_pin(0, 2, false);
-	if (all.table != NULL && options->manner.device)
+	all.pinned = options->mode.pin && !options->mode.device && bench_pin(0, 2, false);
+	if (all.table != NULL && options->mode.device)
 		fprintf(all.table, "# limits of a GPU of %s; medians of %d, least and most; GB = 10^9 bytes\n",
 			all.host, BATCHES);
 	else if (all.table != NULL)
 		fprintf(all.table, "# limits of %s, two processes%s; medians of %d, least and most; GB = 10^9 bytes\n",
 			all.host, all.pinned ? " bound to two cores" : "", BATCHES);
-	status = options->manner.device ? measure_device(&all) : measure_host(&all);
+	status = options->mode.device ? measure_device(&all) : measure_host(&all);
 	if (!bench_json_close(all.json))
 		status = 1;
 	return status;

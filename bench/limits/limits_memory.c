@@ -14,45 +14,45 @@ static int copy(struct limit *l)
 	return 0;
 }
 
-typedef float lane __attribute__((vector_size(64), aligned(64)));
+typedef float vector __attribute__((vector_size(64), aligned(64)));
 
 /* One body; the compiler makes of it what the instruction set of each caller has. */
-static inline __attribute__((always_inline)) void add_lanes(lane *a, const lane *b, size_t lanes)
+static inline __attribute__((always_inline)) void add_vectors(vector *a, const vector *b, size_t vectors)
 {
-	for (size_t i = 0; i < lanes; i++)
+	for (size_t i = 0; i < vectors; i++)
 		a[i] += b[i];
 }
 
-static void add_plain(lane *a, const lane *b, size_t lanes)
+static void add_plain(vector *a, const vector *b, size_t vectors)
 {
-	add_lanes(a, b, lanes);
+	add_vectors(a, b, vectors);
 }
 
 #if defined(__x86_64__)
-__attribute__((target("avx2"))) static void add_avx2(lane *a, const lane *b, size_t lanes)
+__attribute__((target("avx2"))) static void add_avx2(vector *a, const vector *b, size_t vectors)
 {
-	add_lanes(a, b, lanes);
+	add_vectors(a, b, vectors);
 }
 
-__attribute__((target("avx512f"))) static void add_avx512(lane *a, const lane *b, size_t lanes)
+__attribute__((target("avx512f"))) static void add_avx512(vector *a, const vector *b, size_t vectors)
 {
-	add_lanes(a, b, lanes);
+	add_vectors(a, b, vectors);
 }
 #endif
 
 static int add(struct limit *l)
 {
-	lane *a = (lane *)(void *)l->a;
-	const lane *b = (const lane *)(const void *)l->b;
-	const size_t lanes = l->bytes / sizeof(lane);
+	vector *a = (vector *)(void *)l->a;
+	const vector *b = (const vector *)(const void *)l->b;
+	const size_t vectors = l->bytes / sizeof(vector);
 #if defined(__x86_64__)
 	if (__builtin_cpu_supports("avx512f"))
-		add_avx512(a, b, lanes);
+		add_avx512(a, b, vectors);
 	else if (__builtin_cpu_supports("avx2"))
-		add_avx2(a, b, lanes);
+		add_avx2(a, b, vectors);
 	else
 #endif
-		add_plain(a, b, lanes);
+		add_plain(a, b, vectors);
 	return 0;
 }
 

@@ -29,21 +29,21 @@ enum {
 };
 static const int64_t start_ns = 60 * SECOND_NS;       /* to meet, and for the good calls */
 static const int64_t call_ns = 10 * SECOND_NS;        /* of a call; a survivor that hears nothing ends by this */
-static const int64_t told_ns = 15 * SECOND_NS;        /* and if not even by that, it is found out after this */
+static const int64_t notified_ns = 15 * SECOND_NS;        /* and if not even by that, it is found out after this */
 
 /* What the victim does when it is killed. */
 enum moment { IN_CALLS, BETWEEN_CALLS, MOMENTS };
 static const char *const moment_names[] = { "in its calls", "between calls" };
 static const char *const moment_words[] = { "in_calls", "between_calls" };
 
-enum phase { AT_WORK, IDLE, TOLD, NO_COMMUNICATOR };
+enum phase { AT_WORK, IDLE, NOTIFIED, NO_COMMUNICATOR };
 
 /* What each rank reports, in memory that all share. */
 struct report {
 	_Atomic uint32_t begun;      /* calls */
 	_Atomic uint32_t phase;      /* enum phase; released after what belongs to it is written */
-	collet_status status;        /* TOLD */
-	int64_t returned_ns;         /* TOLD: when the call did, by the clock that all share */
+	collet_status status;        /* NOTIFIED */
+	int64_t returned_ns;         /* NOTIFIED: when the call did, by the clock that all share */
 	char problem[512];           /* NO_COMMUNICATOR */
 };
 
@@ -112,7 +112,7 @@ static void be_rank(const struct trial *trial, uint32_t rank)
 	}
 	report->returned_ns = bench_clock_ns();
 	report->status = status;
-	reach(report, TOLD);
+	reach(report, NOTIFIED);
 	stay();
 }
 
@@ -125,7 +125,7 @@ static bool has_reached(const struct trial *trial, uint32_t rank, enum phase pha
 
 static bool has_ended(const struct trial *trial, uint32_t rank)
 {
-	return has_reached(trial, rank, TOLD) || has_reached(trial, rank, NO_COMMUNICATOR);
+	return has_reached(trial, rank, NOTIFIED) || has_reached(trial, rank, NO_COMMUNICATOR);
 }
 
 /* Is everybody where the victim may be killed? */
@@ -146,11 +146,11 @@ static bool all_ready(const struct trial *trial, uint32_t *laggard)
 	return true;
 }
 
-static bool all_told(const struct trial *trial, uint32_t *laggard)
+static bool all_notified(const struct trial *trial, uint32_t *laggard)
 {
 	for (uint32_t r = 0; r < trial->ranks; r++) {
 		*laggard = r;
-		if (r != trial->victim && !has_reached(trial, r, TOLD))
+		if (r != trial->victim && !has_reached(trial, r, NOTIFIED))
 			return false;
 	}
 	return true;
@@ -192,7 +192,7 @@ static bool begin(const struct trial *trial)
 	const struct report *report = &trial->reports[laggard];
 	if (has_reached(trial, laggard, NO_COMMUNICATOR))
 		fprintf(stderr, "collet-bench: rank %u: %s\n", laggard, report->problem);
-	else if (has_reached(trial, laggard, TOLD))
+	else if (has_reached(trial, laggard, NOTIFIED))
 		fprintf(stderr, "collet-bench: rank %u: %s before any rank was killed\n", laggard,
 			collet_status_name(report->status));
 	else
@@ -209,10 +209,10 @@ static bool kill_victim(const struct trial *trial, uint32_t repeat, int64_t *kil
 	nanosleep(&moment, NULL);
 	*killed_ns = bench_clock_ns();
 	kill(trial->pids[trial->victim], SIGKILL);
-	if (await(trial, all_told, told_ns, &laggard))
+	if (await(trial, all_notified, notified_ns, &laggard))
 		return true;
 	fprintf(stderr, "collet-bench: over %s, rank %u had no error %lld s after rank %u was killed %s\n",
-		trial->transport, laggard, (long long)(told_ns / SECOND_NS), trial->victim,
+		trial->transport, laggard, (long long)(notified_ns / SECOND_NS), trial->victim,
 		moment_names[trial->moment]);
 	return false;
 }
@@ -224,12 +224,12 @@ static bool run_trial(struct trial *trial, uint32_t repeat, struct row *row)
 	bench_unique_name(trial->job, sizeof(trial->job));
 	memset(trial->reports, 0, trial->ranks * sizeof(*trial->reports));
 	trial->victim = repeat % trial->ranks;
-	const bool told = start(trial, &started) && begin(trial) && kill_victim(trial, repeat, &killed_ns);
+	const bool notified = start(trial, &started) && begin(trial) && kill_victim(trial, repeat, &killed_ns);
 	for (uint32_t r = 0; r < started; r++)
 		kill(trial->pids[r], SIGKILL);
 	for (uint32_t r = 0; r < started; r++)
 		waitpid(trial->pids[r], NULL, 0);
-	for (uint32_t r = 0; told && r < trial->ranks; r++) {
+	for (uint32_t r = 0; notified && r < trial->ranks; r++) {
 		const struct report *report = &trial->reports[r];
 		if (r == trial->victim)
 			continue;
@@ -237,7 +237,7 @@ static bool run_trial(struct trial *trial, uint32_t repeat, struct row *row)
 		last_ns = report->returned_ns > last_ns ? report->returned_ns : last_ns;
 	}
 	row->last_ms[repeat] = (double)(last_ns - killed_ns) / 1e6;
-	return told;
+	return notified;
 }
 
 /* ---- What comes out ---- */
@@ -295,9 +295,9 @@ static bool run_row(const struct bench_options *o, struct trial *trial, struct r
 	for (uint32_t repeat = 0; repeat < o->repeats; repeat++) {
 		bench_progress("%s, killed %s: %u of %u", trial->transport, moment_names[trial->moment], repeat + 1,
 			o->repeats);
-		const bool told = run_trial(trial, repeat, row);
+		const bool notified = run_trial(trial, repeat, row);
 		bench_progress_clear();
-		if (!told)
+		if (!notified)
 			return false;
 	}
 	const double median_ms = bench_median(row->last_ms, o->repeats);   /* sorts them */
@@ -328,21 +328,21 @@ static size_t find_transports(const char *asked, const char *found[TRANSPORTS_MO
 static int run_all(const struct bench_options *o, struct trial *trial, struct row *row)
 {
 	const char *transports[TRANSPORTS_MOST];
-	bool failed, told = true;
+	bool failed, notified = true;
 	FILE *json = bench_json_open(o->json, &failed);
 	if (failed)
 		return 1;
 	const size_t count = find_transports(o->transport, transports);
 	if (json != stdout)
 		print_header(o);
-	for (size_t t = 0; t < count && told; t++) {
+	for (size_t t = 0; t < count && notified; t++) {
 		trial->transport = transports[t];
-		for (int moment = 0; moment < MOMENTS && told; moment++) {
+		for (int moment = 0; moment < MOMENTS && notified; moment++) {
 			trial->moment = (enum moment)moment;
-			told = run_row(o, trial, row, json);
+			notified = run_row(o, trial, row, json);
 		}
 	}
-	return !bench_json_close(json) || !told || count == 0;
+	return !bench_json_close(json) || !notified || count == 0;
 }
 
 int bench_faults(const struct bench_options *options)

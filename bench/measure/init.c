@@ -62,7 +62,7 @@ static void reach(struct report *report, enum phase phase)
 }
 
 /* Point-to-point messages have connections of their own: an exchange with each makes one a peer. */
-static collet_status meet_all(collet_comm *comm, uint32_t rank, uint32_t ranks)
+static collet_status connect_all(collet_comm *comm, uint32_t rank, uint32_t ranks)
 {
 	collet_status status = COLLET_OK;
 	uint64_t out = rank, in;
@@ -105,7 +105,7 @@ static void be_rank(
 	report->own_after_kb = memory_kb();
 	reach(report, CREATED);
 	wait_at(gates, GATE_CONNECT);   /* others' new connections are not to be weighed as this one's first */
-	if (meet_all(comm, rank, o->ranks) != COLLET_OK || collet_barrier(comm, NULL) != COLLET_OK)
+	if (connect_all(comm, rank, o->ranks) != COLLET_OK || collet_barrier(comm, NULL) != COLLET_OK)
 		give_up(report);
 	report->connected_kb = memory_kb();
 	reach(report, DONE);

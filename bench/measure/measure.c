@@ -7,24 +7,24 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "collet_side.h"
+#include "collet_library.h"
 #include "pin.h"
 #include "ranks/device.h"
 #include "report/output.h"
-#include "streamed.h"
+#include "stream_calls.h"
 
 enum { SAMPLES = 20000 };
 
 /* What one rank has while it measures. */
 struct session {
 	const struct bench_options *options;
-	struct collet_side side;
+	struct collet_library collet;
 	struct bench_samples samples;
 	FILE *table, *json;   /* on rank 0; NULL: not wanted */
 	char host[65];
 	bool pinned;          /* on all ranks */
 	struct bench_device device;  /* with --device cuda */
-	struct bench_streamed streamed;  /* of a size, with --stream or --graph */
+	struct bench_stream_calls stream_calls;  /* of a size, with --stream or --graph */
 	double copy_gbs;      /* on rank 0 */
 	uint64_t wrong;       /* elements so far */
 	bool header_done;
@@ -40,34 +40,34 @@ static int complain(const char *what)
 /* All ranks' largest and sum, place by place. */
 static int agree(struct session *s, const uint64_t *mine, uint64_t *all, size_t count, collet_op op)
 {
-	return collet_allreduce(s->side.comm, mine, all, count, COLLET_U64, op, NULL) != COLLET_OK;
+	return collet_allreduce(s->collet.comm, mine, all, count, COLLET_U64, op, NULL) != COLLET_OK;
 }
 
 /* ---- Each as calls block, or as a stream has them ---- */
 
-static bool is_streamed(const struct session *s)
+static bool uses_stream(const struct session *s)
 {
-	return s->options->manner.calling != BENCH_BLOCKING;
+	return s->options->mode.calling != BENCH_BLOCKING;
 }
 
 static int run_batch(struct session *s, struct bench_run *run, uint64_t iterations, struct bench_times *times)
 {
-	if (is_streamed(s))
-		return bench_streamed_batch(&s->streamed, iterations, times);
+	if (uses_stream(s))
+		return bench_stream_calls_batch(&s->stream_calls, iterations, times);
 	return bench_run_batch(run, iterations, times) ? complain("timed calls") : 0;
 }
 
 static int run_samples(struct session *s, struct bench_run *run, uint64_t iterations)
 {
-	if (is_streamed(s))
-		return bench_streamed_samples(&s->streamed, iterations, &s->samples);
+	if (uses_stream(s))
+		return bench_stream_calls_samples(&s->stream_calls, iterations, &s->samples);
 	return bench_run_samples(run, iterations, &s->samples) ? complain("the calls timed one by one") : 0;
 }
 
 static int run_checked(struct session *s, struct bench_run *run, uint64_t *wrong, uint64_t *first)
 {
-	if (is_streamed(s))
-		return bench_streamed_checked(&s->streamed, wrong, first);
+	if (uses_stream(s))
+		return bench_stream_calls_checked(&s->stream_calls, wrong, first);
 	return bench_run_checked(run, wrong, first) ?
 		complain(bench_collective_name((enum bench_collective)run->work.collective)) : 0;
 }
@@ -78,7 +78,7 @@ static int run_checked(struct session *s, struct bench_run *run, uint64_t *wrong
  * connections are opened. Then *iterations would take all of it. The calls are the warm-up as well. */
 static int calibrate(struct session *s, struct bench_run *run, uint64_t *iterations)
 {
-	const double seconds = s->options->manner.seconds;
+	const double seconds = s->options->mode.seconds;
 	uint64_t batch = 1, elapsed[1];
 	for (bool again = false;;) {
 		struct bench_times times;
@@ -93,7 +93,7 @@ static int calibrate(struct session *s, struct bench_run *run, uint64_t *iterati
 		again = enough;
 		batch *= enough ? 1 : 2;
 	}
-	*iterations = s->options->manner.iterations > 0 ? s->options->manner.iterations
+	*iterations = s->options->mode.iterations > 0 ? s->options->mode.iterations
 		: bench_iterations_for(seconds, batch, (int64_t)elapsed[0]);
 	return 0;
 }
@@ -109,9 +109,9 @@ static int check(struct session *s, struct bench_run *run, uint64_t *wrong)
 		return 0;
 	bench_progress_clear();
 	fprintf(stderr, "collet-bench: rank %u: %llu wrong elements of %llu, the first is element %llu\n",
-		s->side.library.rank, (unsigned long long)here,
+		s->collet.library.rank, (unsigned long long)here,
 		(unsigned long long)bench_recv_count(
-			&run->work, s->side.library.rank, s->side.library.size, run->count),
+			&run->work, s->collet.library.rank, s->collet.library.size, run->count),
 		(unsigned long long)first);
 	return 0;
 }
@@ -127,7 +127,7 @@ static int run_size(struct session *s, struct bench_run *run, struct numbers *mi
 	struct bench_times times;
 	if (check(s, run, &mine->wrong) || calibrate(s, run, iterations))
 		return 1;
-	if (s->options->manner.sync ? bench_run_synced_batch(run, *iterations, &times) && complain("timed calls")
+	if (s->options->mode.sync ? bench_run_synced_batch(run, *iterations, &times) && complain("timed calls")
 		: run_batch(s, run, *iterations, &times))
 		return 1;
 	const uint64_t samples = *iterations < SAMPLES ? *iterations : SAMPLES;
@@ -135,7 +135,7 @@ static int run_size(struct session *s, struct bench_run *run, struct numbers *mi
 		return 1;
 	mine->elapsed_ns = (uint64_t)times.elapsed_ns;
 	/* These are the process's: of threads, one speaks for all. */
-	if (!s->options->manner.threads || s->side.library.rank == 0) {
+	if (!s->options->mode.threads || s->collet.library.rank == 0) {
 		mine->cpu_ns = (uint64_t)times.cpu_ns;
 		mine->page_faults = (uint64_t)times.page_faults;
 		mine->switches = (uint64_t)times.switches;
@@ -143,7 +143,8 @@ static int run_size(struct session *s, struct bench_run *run, struct numbers *mi
 	mine->p50_ns = (uint64_t)bench_percentile(&s->samples, 0.5);
 	mine->p99_ns = (uint64_t)bench_percentile(&s->samples, 0.99);
 	int64_t host_ns = 0;
-	if (s->options->manner.calling == BENCH_ON_STREAM && bench_streamed_host(&s->streamed, &s->samples, &host_ns))
+	if (s->options->mode.calling == BENCH_ON_STREAM &&
+		bench_stream_calls_host(&s->stream_calls, &s->samples, &host_ns))
 		return 1;
 	mine->host_ns = (uint64_t)host_ns;
 	return check(s, run, &mine->wrong);
@@ -164,7 +165,7 @@ static int merge(struct session *s, const struct numbers *mine, struct numbers *
 /* Every rank reads what it sends and writes what it receives, at the least; ranks that share a GPU do so there. */
 static double copied_bytes(const struct session *s, const struct bench_run *run)
 {
-	const uint32_t ranks = s->side.library.size, local = collet_comm_local_size(s->side.comm),
+	const uint32_t ranks = s->collet.library.size, local = collet_comm_local_size(s->collet.comm),
 		       gpus = (uint32_t)s->device.device.count, sharing = (local + gpus - 1) / gpus;
 	uint64_t elements = 0;
 	for (uint32_t r = 0; r < ranks; r++)
@@ -176,16 +177,16 @@ static double copied_bytes(const struct session *s, const struct bench_run *run)
 
 static void print(struct session *s, const struct bench_run *run, const struct numbers *all, uint64_t iterations)
 {
-	const uint32_t ranks = s->side.library.size;
+	const uint32_t ranks = s->collet.library.size;
 	static const char *const callings[] = { [BENCH_ON_STREAM] = "stream", [BENCH_IN_GRAPH] = "graph" };
-	const bool device = s->options->manner.device, hosts = s->options->manner.calling == BENCH_ON_STREAM;
+	const bool device = s->options->mode.device, hosts = s->options->mode.calling == BENCH_ON_STREAM;
 	const struct bench_on_device on = { .name = s->device.device.name, .copy_gbs = s->copy_gbs,
-		.copy_bytes = device ? copied_bytes(s, run) : 0, .calling = callings[s->options->manner.calling],
+		.copy_bytes = device ? copied_bytes(s, run) : 0, .calling = callings[s->options->mode.calling],
 		.host_ns = hosts ? (double)all->host_ns : -1 };
 	const struct bench_measurement m = {
 		.library = "collet", .version = collet_version(), .host = s->host,
-		.algorithm = device && s->side.plan.gpu ? s->side.plan.gpu_algorithm : s->side.plan.algorithm,
-		.transport = s->side.plan.transport[0] != '\0' ? s->side.plan.transport : s->options->transport,
+		.algorithm = device && s->collet.plan.gpu ? s->collet.plan.gpu_algorithm : s->collet.plan.algorithm,
+		.transport = s->collet.plan.transport[0] != '\0' ? s->collet.plan.transport : s->options->transport,
 		.work = run->work, .buffers = run->buffers.kind, .ranks = ranks, .pinned = s->pinned,
 		.bytes = bench_bytes(&run->work, ranks, run->count), .count = run->count,
 		.time_ns = (double)all->elapsed_ns / (double)iterations,
@@ -193,8 +194,8 @@ static void print(struct session *s, const struct bench_run *run, const struct n
 		.cpu_ns = (double)all->cpu_ns / (double)iterations,
 		.page_faults = (double)all->page_faults / (double)iterations,
 		.switches = (double)all->switches / (double)iterations,
-		.predicted_ns = s->side.plan.predicted_ns, .wrong = all->wrong,
-		.threads = s->options->manner.threads, .device = device ? &on : NULL,
+		.predicted_ns = s->collet.plan.predicted_ns, .wrong = all->wrong,
+		.threads = s->options->mode.threads, .device = device ? &on : NULL,
 	};
 	bench_progress_clear();
 	if (s->table != NULL && !s->header_done)
@@ -209,7 +210,7 @@ static void print(struct session *s, const struct bench_run *run, const struct n
 static int measure_size(struct session *s, uint64_t bytes)
 {
 	const struct bench_options *o = s->options;
-	const struct bench_library *library = &s->side.library;
+	const struct bench_library *library = &s->collet.library;
 	const uint64_t count = bench_count(&o->work, library->size, bytes);
 	char text[24];
 	struct bench_run run;
@@ -218,28 +219,28 @@ static int measure_size(struct session *s, uint64_t bytes)
 	if (library->rank == 0)
 		bench_progress("%s, %s: measuring", bench_collective_name((enum bench_collective)o->work.collective),
 			bench_bytes_text(bytes, text));
-	s->side.piece_bytes = o->piece_bytes;
-	s->side.channels = o->channels;
-	const void *how = collet_side_plan(&s->side, &o->work, count, o->algorithm);
+	s->collet.piece_bytes = o->piece_bytes;
+	s->collet.channels = o->channels;
+	const void *how = collet_library_plan(&s->collet, &o->work, count, o->algorithm);
 	/* On a GPU always cold: what its cache holds between two calls of a bench is nobody's else. */
 	const char *problem = bench_run_init(&run, library, &o->work, count,
-		o->manner.device ? BENCH_DEVICE : o->manner.buffers, o->manner.cold || o->manner.device, how);
+		o->mode.device ? BENCH_DEVICE : o->mode.buffers, o->mode.cold || o->mode.device, how);
 	if (problem != NULL) {
 		bench_progress_clear();
 		fprintf(stderr, "collet-bench: %s: %s%s%s\n", bench_bytes_text(bytes, text), problem,
-			o->manner.buffers == BENCH_ALLOC ? ": " : "",
-			o->manner.buffers == BENCH_ALLOC ? collet_last_error() : "");
+			o->mode.buffers == BENCH_ALLOC ? ": " : "",
+			o->mode.buffers == BENCH_ALLOC ? collet_last_error() : "");
 		return 1;
 	}
-	int failed = is_streamed(s) && bench_streamed_init(&s->streamed, &s->side, &s->device, &run,
-		o->manner.calling == BENCH_IN_GRAPH);
+	int failed = uses_stream(s) && bench_stream_calls_init(&s->stream_calls, &s->collet, &s->device, &run,
+		o->mode.calling == BENCH_IN_GRAPH);
 	failed = failed || run_size(s, &run, &mine, &iterations) || merge(s, &mine, &all);
 	if (!failed) {
 		s->wrong += all.wrong;
 		if (library->rank == 0)
 			print(s, &run, &all, iterations);
 	}
-	bench_streamed_deinit(&s->streamed);
+	bench_stream_calls_deinit(&s->stream_calls);
 	bench_run_deinit(&run);
 	return failed;
 }
@@ -249,24 +250,24 @@ static int begin_device(struct session *s)
 {
 	const struct bench_sizes *sizes = &s->options->sizes;
 	uint64_t bytes = 0;
-	s->side.library.allocator = &s->device.allocator;
-	if (is_streamed(s))
-		s->side.stream = s->device.stream;
+	s->collet.library.allocator = &s->device.allocator;
+	if (uses_stream(s))
+		s->collet.stream = s->device.stream;
 	for (size_t i = 0; i < sizes->count; i++)
 		bytes = bytes < sizes->bytes[i] ? sizes->bytes[i] : bytes;
 	if (bytes < 2 * s->device.device.cache_bytes)
 		bytes = 2 * s->device.device.cache_bytes;
-	if (s->side.library.rank == 0 &&
-		!bench_device_copy(&s->device, bytes, s->options->manner.seconds / 3, &s->copy_gbs))
+	if (s->collet.library.rank == 0 &&
+		!bench_device_copy(&s->device, bytes, s->options->mode.seconds / 3, &s->copy_gbs))
 		return 1;
-	return collet_barrier(s->side.comm, NULL) != COLLET_OK ? complain("the first call") : 0;
+	return collet_barrier(s->collet.comm, NULL) != COLLET_OK ? complain("the first call") : 0;
 }
 
 static int measure_sizes(struct session *s)
 {
 	const struct bench_options *o = s->options;
-	if (o->work.root >= s->side.library.size) {
-		fprintf(stderr, "collet-bench: --root %u: there are %u ranks\n", o->work.root, s->side.library.size);
+	if (o->work.root >= s->collet.library.size) {
+		fprintf(stderr, "collet-bench: --root %u: there are %u ranks\n", o->work.root, s->collet.library.size);
 		return 1;
 	}
 	const uint64_t mine[1] = { bench_is_pinned() };
@@ -279,7 +280,7 @@ static int measure_sizes(struct session *s)
 	for (size_t i = 0; i < sizes; i++)
 		if (measure_size(s, o->sizes.bytes[i]))
 			return 1;
-	if (s->wrong > 0 && s->side.library.rank == 0)
+	if (s->wrong > 0 && s->collet.library.rank == 0)
 		fprintf(stderr, "collet-bench: %llu wrong elements\n", (unsigned long long)s->wrong);
 	return s->wrong > 0;
 }
@@ -288,45 +289,45 @@ static int measure_sizes(struct session *s)
 static bool open_outputs(struct session *s)
 {
 	bool failed = false;
-	if (s->side.library.rank != 0)
+	if (s->collet.library.rank != 0)
 		return true;
 	s->json = bench_json_open(s->options->json, &failed);
 	s->table = s->json == stdout ? NULL : stdout;
 	return !failed;
 }
 
-int bench_measure_as(const struct bench_options *options, const collet_options *meeting)
+int bench_measure_as(const struct bench_options *options, const collet_options *comm_options)
 {
 	struct session s = { .options = options, .samples.capacity = SAMPLES };
 	int status = 1;
 	gethostname(s.host, sizeof(s.host) - 1);
-	if (options->manner.device && !bench_device_meet(&s.device, meeting)) {
-		if (options->manner.threads)
+	if (options->mode.device && !bench_device_open_for_rank(&s.device, comm_options)) {
+		if (options->mode.threads)
 			_Exit(1);   /* the others wait for this one */
 		bench_device_close(&s.device);
 		return 1;
 	}
-	if (collet_side_meet(&s.side, meeting) != COLLET_OK) {
+	if (collet_library_init_with(&s.collet, comm_options) != COLLET_OK) {
 		bench_device_close(&s.device);
 		return complain("creating the communicator");
 	}
 	s.samples.ns = calloc(SAMPLES, sizeof(s.samples.ns[0]));
-	if (s.samples.ns != NULL && open_outputs(&s) && (!options->manner.device || begin_device(&s) == 0))
+	if (s.samples.ns != NULL && open_outputs(&s) && (!options->mode.device || begin_device(&s) == 0))
 		status = measure_sizes(&s);
 	if (!bench_json_close(s.json))
 		status = 1;
 	free(s.samples.ns);
 	/* A process's end is seen by the others; a thread's is not. */
-	if (status != 0 && options->manner.threads)
-		collet_comm_abort(s.side.comm);
+	if (status != 0 && options->mode.threads)
+		collet_comm_abort(s.collet.comm);
 	/* In this order: the communicator has streams and events in the GPU's context. */
-	collet_side_deinit(&s.side);
+	collet_library_deinit(&s.collet);
 	bench_device_close(&s.device);
 	return status;
 }
 
 int bench_measure(const struct bench_options *options)
 {
-	const collet_options meeting = { .transport = options->transport };
-	return bench_measure_as(options, &meeting);
+	const collet_options comm_options = { .transport = options->transport };
+	return bench_measure_as(options, &comm_options);
 }

@@ -6,7 +6,7 @@
 
 /* Runs as one rank, pinned already or not; rank 0 prints. The process's exit status. */
 int bench_measure(const struct bench_options *options);
-/* The same as the rank that the meeting says. */
-int bench_measure_as(const struct bench_options *options, const collet_options *meeting);
+/* The same, as the rank that comm_options name. */
+int bench_measure_as(const struct bench_options *options, const collet_options *comm_options);
 
 #endif

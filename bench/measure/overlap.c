@@ -70,9 +70,9 @@ static bool has_call(enum step step)
 
 static int run_step(struct session *s, struct bench_run *run, enum step step, int64_t meanwhile_ns, int64_t *took_ns)
 {
-	const struct bench_library *library = &s->base.side.library;
+	const struct bench_library *library = &s->base.collet.library;
 	collet_request *request = NULL;
-	collet_how how = s->base.side.how;
+	collet_how how = s->base.collet.how;
 	how.request = &request;
 	run->call.how = &how;
 	if (bench_run_barrier(run))
@@ -94,7 +94,7 @@ static int run_step(struct session *s, struct bench_run *run, enum step step, in
 static int agree(struct session *s, int64_t *ns)
 {
 	int64_t slowest;
-	if (collet_allreduce(s->base.side.comm, ns, &slowest, 1, COLLET_I64, COLLET_MAX, NULL) != COLLET_OK)
+	if (collet_allreduce(s->base.collet.comm, ns, &slowest, 1, COLLET_I64, COLLET_MAX, NULL) != COLLET_OK)
 		return bench_session_complain("agreeing on the time");
 	*ns = slowest;
 	return 0;
@@ -184,7 +184,7 @@ static int measure_sizes(struct session *s)
 	if (s->base.table != NULL)
 		fprintf(s->base.table, "# %s, %u ranks, progress thread; medians of %u rounds in us, slowest rank\n"
 				  "%14s%12s%12s%12s%12s%12s%11s%9s\n",
-			bench_session_collective(&s->base), s->base.side.library.size,
+			bench_session_collective(&s->base), s->base.collet.library.size,
 			o->repeats, "bytes", "call", "sleep", "both", "compute", "both", "hidden", "ratio");
 	calibrate(s);
 	int failed = 0;

@@ -6,39 +6,39 @@
 
 #include "session.h"
 
-enum way { MADE, REQUESTED, WAYS };
+enum form { MADE, REQUESTED, FORMS };
 
 enum { ROUNDS_MOST = 1000 };
 
 struct session {
 	struct bench_session base;
 	struct bench_library requested; /* the side's collective, each call of which is a request; nothing else */
-	struct bench_samples times[WAYS]; /* of a batch */
+	struct bench_samples times[FORMS]; /* of a batch */
 };
 
 static int start_and_wait(void *context, const struct bench_call *call)
 {
 	const struct session *s = context;
 	collet_request *request = NULL;
-	collet_how how = s->base.side.how;
+	collet_how how = s->base.collet.how;
 	struct bench_call started = *call;
 	how.request = &request;
 	started.how = &how;
-	return s->base.side.library.run[s->base.options->work.collective](s->base.side.library.context, &started)
+	return s->base.collet.library.run[s->base.options->work.collective](s->base.collet.library.context, &started)
 		|| collet_request_wait(&request) != COLLET_OK;
 }
 
 /* The slowest rank's time of a batch. */
-static int run_batch(struct session *s, struct bench_run *run, enum way way, uint64_t calls, int64_t *slowest_ns)
+static int run_batch(struct session *s, struct bench_run *run, enum form form, uint64_t calls, int64_t *slowest_ns)
 {
 	struct bench_times times;
-	run->library = &s->base.side.library;
+	run->library = &s->base.collet.library;
 	if (bench_run_barrier(run))
 		return bench_session_complain("a barrier");
-	run->library = way == REQUESTED ? &s->requested : &s->base.side.library;
+	run->library = form == REQUESTED ? &s->requested : &s->base.collet.library;
 	if (bench_run_batch(run, calls, &times))
 		return bench_session_complain("the timed calls");
-	if (collet_allreduce(s->base.side.comm, &times.elapsed_ns, slowest_ns, 1, COLLET_I64, COLLET_MAX, NULL) !=
+	if (collet_allreduce(s->base.collet.comm, &times.elapsed_ns, slowest_ns, 1, COLLET_I64, COLLET_MAX, NULL) !=
 		COLLET_OK)
 		return bench_session_complain("agreeing on the time");
 	return 0;
@@ -47,11 +47,11 @@ static int run_batch(struct session *s, struct bench_run *run, enum way way, uin
 /* Doubles a batch of each way until both take long enough. Connections are opened and requests made meanwhile. */
 static int calibrate(struct session *s, struct bench_run *run, uint64_t *calls)
 {
-	const double enough_ns = s->base.options->manner.seconds * 1e8;
-	int64_t ns[WAYS] = { 0 };
+	const double enough_ns = s->base.options->mode.seconds * 1e8;
+	int64_t ns[FORMS] = { 0 };
 	for (*calls = 1;; *calls *= 2) {
-		for (enum way way = MADE; way < WAYS; way++)
-			if (run_batch(s, run, way, *calls, &ns[way]))
+		for (enum form form = MADE; form < FORMS; form++)
+			if (run_batch(s, run, form, *calls, &ns[form]))
 				return 1;
 		const int64_t least_ns = ns[MADE] < ns[REQUESTED] ? ns[MADE] : ns[REQUESTED];
 		if ((double)least_ns >= enough_ns || *calls >= BENCH_ITERATIONS_MAX)
@@ -64,10 +64,10 @@ static int run_rounds(struct session *s, struct bench_run *run, uint64_t *calls)
 	if (calibrate(s, run, calls))
 		return 1;
 	for (uint32_t round = 0; round < s->base.options->repeats; round++) {
-		for (enum way turn = MADE; turn < WAYS; turn++) {
-			const enum way way = round % 2 ? WAYS - 1 - turn : turn;
-			struct bench_samples *times = &s->times[way];
-			if (run_batch(s, run, way, *calls, &times->ns[times->count]))
+		for (enum form turn = MADE; turn < FORMS; turn++) {
+			const enum form form = round % 2 ? FORMS - 1 - turn : turn;
+			struct bench_samples *times = &s->times[form];
+			if (run_batch(s, run, form, *calls, &times->ns[times->count]))
 				return 1;
 			times->count++;
 		}
@@ -77,9 +77,9 @@ static int run_rounds(struct session *s, struct bench_run *run, uint64_t *calls)
 
 static void print(struct session *s, const struct bench_run *run, uint64_t calls)
 {
-	double us[WAYS];
-	for (enum way way = MADE; way < WAYS; way++)
-		us[way] = (double)bench_percentile(&s->times[way], 0.5) / (double)calls / 1e3;
+	double us[FORMS];
+	for (enum form form = MADE; form < FORMS; form++)
+		us[form] = (double)bench_percentile(&s->times[form], 0.5) / (double)calls / 1e3;
 	const double more_ns = (us[REQUESTED] - us[MADE]) * 1e3;
 	if (s->base.table != NULL) {
 		fprintf(s->base.table, "%14llu", (unsigned long long)bench_session_bytes(&s->base, run));
@@ -113,11 +113,11 @@ static int measure_sizes(struct session *s)
 {
 	const struct bench_options *o = s->base.options;
 	s->requested = (struct bench_library){
-		.context = s, .rank = s->base.side.library.rank, .size = s->base.side.library.size };
+		.context = s, .rank = s->base.collet.library.rank, .size = s->base.collet.library.size };
 	s->requested.run[o->work.collective] = start_and_wait;
 	if (s->base.table != NULL)
 		fprintf(s->base.table, "# %s, %u ranks; medians of %u rounds in us, slowest rank\n%14s%12s%12s%12s\n",
-			bench_session_collective(&s->base), s->base.side.library.size,
+			bench_session_collective(&s->base), s->base.collet.library.size,
 			o->repeats, "bytes", "call", "request", "more");
 	int failed = 0;
 	for (size_t i = 0; i < o->sizes.count && !failed; i++)
@@ -128,8 +128,8 @@ static int measure_sizes(struct session *s)
 int bench_request(const struct bench_options *options)
 {
 	struct session s = { 0 };
-	int64_t ns[WAYS][ROUNDS_MOST];
-	for (enum way way = MADE; way < WAYS; way++)
-		s.times[way] = (struct bench_samples){ .ns = ns[way], .capacity = ROUNDS_MOST };
+	int64_t ns[FORMS][ROUNDS_MOST];
+	for (enum form form = MADE; form < FORMS; form++)
+		s.times[form] = (struct bench_samples){ .ns = ns[form], .capacity = ROUNDS_MOST };
 	return bench_session_begin(&s.base, options) || bench_session_end(&s.base, measure_sizes(&s));
 }

@@ -11,14 +11,14 @@ int bench_session_begin(struct bench_session *session, const struct bench_option
 {
 	bool failed = false;
 	session->options = options;
-	if (collet_side_init(&session->side, options->transport) != COLLET_OK)
+	if (collet_library_init(&session->collet, options->transport) != COLLET_OK)
 		return bench_session_complain("creating the communicator");
-	if (session->side.library.rank == 0) {
+	if (session->collet.library.rank == 0) {
 		session->json = bench_json_open(options->json, &failed);
 		session->table = session->json == stdout ? NULL : stdout;
 	}
 	if (failed)
-		collet_side_deinit(&session->side);
+		collet_library_deinit(&session->collet);
 	return failed;
 }
 
@@ -26,19 +26,19 @@ int bench_session_end(struct bench_session *session, int status)
 {
 	if (!bench_json_close(session->json))
 		status = 1;
-	collet_side_deinit(&session->side);
+	collet_library_deinit(&session->collet);
 	return status;
 }
 
 int bench_session_prepare(struct bench_session *session, struct bench_run *run, uint64_t bytes)
 {
 	const struct bench_options *o = session->options;
-	const struct bench_library *library = &session->side.library;
+	const struct bench_library *library = &session->collet.library;
 	const uint64_t count = bench_count(&o->work, library->size, bytes);
-	session->side.piece_bytes = o->piece_bytes;
-	session->side.channels = o->channels;
-	const void *how = collet_side_plan(&session->side, &o->work, count, o->algorithm);
-	const char *problem = bench_run_init(run, library, &o->work, count, o->manner.buffers, o->manner.cold, how);
+	session->collet.piece_bytes = o->piece_bytes;
+	session->collet.channels = o->channels;
+	const void *how = collet_library_plan(&session->collet, &o->work, count, o->algorithm);
+	const char *problem = bench_run_init(run, library, &o->work, count, o->mode.buffers, o->mode.cold, how);
 	if (problem != NULL)
 		fprintf(stderr, "collet-bench: %llu bytes: %s\n", (unsigned long long)bytes, problem);
 	return problem != NULL;
@@ -51,13 +51,13 @@ const char *bench_session_collective(const struct bench_session *session)
 
 const char *bench_session_transport(const struct bench_session *session)
 {
-	const char *planned = session->side.plan.transport, *asked = session->options->transport;
+	const char *planned = session->collet.plan.transport, *asked = session->options->transport;
 	return planned[0] != '\0' ? planned : asked != NULL ? asked : "?";
 }
 
 uint64_t bench_session_bytes(const struct bench_session *session, const struct bench_run *run)
 {
-	return bench_bytes(&session->options->work, session->side.library.size, run->count);
+	return bench_bytes(&session->options->work, session->collet.library.size, run->count);
 }
 
 void bench_session_json(const struct bench_session *session, const struct bench_run *run)
@@ -65,6 +65,6 @@ void bench_session_json(const struct bench_session *session, const struct bench_
 	bench_json_begin(session->json);
 	fprintf(session->json, ",\"collective\":\"%s\",\"transport\":", bench_session_collective(session));
 	bench_json_string(session->json, bench_session_transport(session));
-	fprintf(session->json, ",\"ranks\":%u,\"bytes\":%llu", session->side.library.size,
+	fprintf(session->json, ",\"ranks\":%u,\"bytes\":%llu", session->collet.library.size,
 		(unsigned long long)bench_session_bytes(session, run));
 }

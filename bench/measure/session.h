@@ -3,13 +3,13 @@
 #ifndef BENCH_SESSION_H
 #define BENCH_SESSION_H
 
-#include "collet_side.h"
+#include "collet_library.h"
 #include "options.h"
 #include "report/output.h"
 
 struct bench_session {
 	const struct bench_options *options;
-	struct collet_side side;
+	struct collet_library collet;
 	FILE *table, *json;             /* on rank 0; NULL: not wanted */
 };
 

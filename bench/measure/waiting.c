@@ -31,7 +31,7 @@ static void be_late(void)
 
 static int run_round(struct session *s, struct bench_run *run, uint32_t round)
 {
-	const struct bench_library *library = &s->base.side.library;
+	const struct bench_library *library = &s->base.collet.library;
 	const bool is_late = round % library->size == library->rank;
 	int64_t used = 0, most;
 	if (bench_run_barrier(run))
@@ -43,7 +43,7 @@ static int run_round(struct session *s, struct bench_run *run, uint32_t round)
 		return bench_session_complain("the call");
 	if (!is_late)
 		used = (cpu_ns() - cpu_before) * 1000000 / (bench_clock_ns() - before);
-	if (collet_allreduce(s->base.side.comm, &used, &most, 1, COLLET_I64, COLLET_MAX, NULL) != COLLET_OK)
+	if (collet_allreduce(s->base.collet.comm, &used, &most, 1, COLLET_I64, COLLET_MAX, NULL) != COLLET_OK)
 		return bench_session_complain("collecting the times");
 	s->worst.ns[s->worst.count++] = most;
 	return 0;
@@ -55,7 +55,7 @@ static void print(const struct session *s, const struct bench_run *run, double m
 		printf("%s of %llu bytes over %s, %u ranks, one of them %lld ms late: the others use %.2f %% of a core "
 		       "(the worst rank; median of %u rounds), %.2f %% at most\n",
 			bench_session_collective(&s->base), (unsigned long long)bench_session_bytes(&s->base, run),
-			bench_session_transport(&s->base), s->base.side.library.size, (long long)(late_ns / 1000000),
+			bench_session_transport(&s->base), s->base.collet.library.size, (long long)(late_ns / 1000000),
 			median * 100, s->base.options->repeats, most * 100);
 	if (s->base.json == NULL)
 		return;
@@ -83,7 +83,7 @@ static int measure_size(struct session *s, uint64_t bytes)
 static int measure_sizes(struct session *s)
 {
 	const struct bench_options *o = s->base.options;
-	if (s->base.side.library.size < 2) {
+	if (s->base.collet.library.size < 2) {
 		fprintf(stderr, "collet-bench: waiting needs two ranks or more\n");
 		return 1;
 	}

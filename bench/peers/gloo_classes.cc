@@ -33,7 +33,7 @@ ClassAllreduce::ClassAllreduce(std::shared_ptr<gloo::Context> context, bool halv
 	barrier_.reset(new gloo::BarrierAllToAll(context_));
 }
 
-bool ClassAllreduce::offers(collet_dtype dtype, collet_op op)
+bool ClassAllreduce::supports(collet_dtype dtype, collet_op op)
 {
 	const bool type = dtype == COLLET_F32 || dtype == COLLET_F64 || dtype == COLLET_I32 || dtype == COLLET_I64;
 	return type && reduction<float>(op) != nullptr;

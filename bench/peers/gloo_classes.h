@@ -17,7 +17,7 @@ public:
 	// sync: this thread reads the sockets, all there are, from now on; poll: in a busy loop.
 	ClassAllreduce(std::shared_ptr<gloo::Context> context, bool halving, bool sync, bool poll);
 
-	static bool offers(collet_dtype dtype, collet_op op);
+	static bool supports(collet_dtype dtype, collet_op op);
 	// Binds to the call's buffers. Gloo reduces in place: out of place each call copies its input first.
 	void prepare(const bench_call &call);
 	void run();

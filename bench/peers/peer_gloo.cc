@@ -278,11 +278,11 @@ bool class_supports(void *, const bench_work *work, uint64_t count)
 {
 	return work->collective == BENCH_BARRIER
 		|| (count > 0
-			&& ClassAllreduce::offers(
+			&& ClassAllreduce::supports(
 				static_cast<collet_dtype>(work->dtype), static_cast<collet_op>(work->op)));
 }
 
-void offer_all(bench_library *library)
+void add_collectives(bench_library *library)
 {
 	library->run[BENCH_ALLREDUCE] = run_allreduce;
 	library->run[BENCH_REDUCE] = run_reduce;
@@ -316,11 +316,11 @@ bool choose(Peer *peer, const char *wish, bench_library *library)
 	else if (name != "")
 		return false;
 	peer->barrier.reset(new gloo::BarrierOptions(peer->context));
-	offer_all(library);
+	add_collectives(library);
 	return waiting == "";
 }
 
-std::shared_ptr<gloo::rendezvous::Context> meet(uint32_t rank, uint32_t size, const char *folder)
+std::shared_ptr<gloo::rendezvous::Context> connect(uint32_t rank, uint32_t size, const char *folder)
 {
 	gloo::transport::tcp::attr address("127.0.0.1");
 	auto device = gloo::transport::tcp::CreateDevice(address);
@@ -340,7 +340,7 @@ int main()
 	Peer peer;
 	bench_pin(rank, size, getenv(BENCH_PIN_SHARED_VARIABLE) != nullptr);
 	try {
-		peer.context = meet(rank, size, folder != nullptr ? folder : ".");
+		peer.context = connect(rank, size, folder != nullptr ? folder : ".");
 	} catch (const std::exception &e) {
 		std::fprintf(stderr, "gloo: %s\n", e.what());
 		return 1;

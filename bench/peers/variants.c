@@ -74,13 +74,13 @@ const struct peer_variant bench_peer_variants[] = {
 	{ OPENMPI, .name = "ucx-segments", .transport = "shm",
 		.settings = { PML_UCX, UCX_SHM, TUNED_SEGMENTS("262144") } },
 	{ OPENMPI, .name = "ucx-scatter", .transport = "shm", .settings = { PML_UCX, UCX_SHM, TUNED_SCATTER } },
-	{ OPENMPI, .name = "pinned", .transport = "shm", .settings = { OB1_SHM, PINNED }, .crowded_only = true },
+	{ OPENMPI, .name = "pinned", .transport = "shm", .settings = { OB1_SHM, PINNED }, .oversubscribed_only = true },
 	{ OPENMPI, .name = "doubling-pinned", .transport = "shm", .settings = { OB1_SHM, TUNED_DOUBLING, PINNED },
-		.crowded_only = true },
+		.oversubscribed_only = true },
 	{ OPENMPI, .name = "ucx-pinned", .transport = "shm", .settings = { PML_UCX, UCX_SHM, PINNED },
-		.crowded_only = true },
+		.oversubscribed_only = true },
 	{ OPENMPI, .name = "ucx-doubling-pinned", .transport = "shm",
-		.settings = { PML_UCX, UCX_SHM, TUNED_DOUBLING, PINNED }, .crowded_only = true },
+		.settings = { PML_UCX, UCX_SHM, TUNED_DOUBLING, PINNED }, .oversubscribed_only = true },
 	{ OPENMPI, .name = "default", .transport = "tcp", .settings = { OB1_TCP } },
 	{ OPENMPI, .name = "doubling", .transport = "tcp", .settings = { OB1_TCP, TUNED_DOUBLING } },
 	{ OPENMPI, .name = "segments", .transport = "tcp", .settings = { OB1_TCP, TUNED_SEGMENTS("524288") } },
@@ -93,11 +93,11 @@ const struct peer_variant bench_peer_variants[] = {
 	{ OPENMPI, .name = "ucx-doubling", .transport = "tcp", .settings = { PML_UCX, UCX_TCP, TUNED_DOUBLING } },
 	{ OPENMPI, .name = "ucx-segments", .transport = "tcp",
 		.settings = { PML_UCX, UCX_TCP, TUNED_SEGMENTS("524288") } },
-	{ OPENMPI, .name = "pinned", .transport = "tcp", .settings = { OB1_TCP, PINNED }, .crowded_only = true },
+	{ OPENMPI, .name = "pinned", .transport = "tcp", .settings = { OB1_TCP, PINNED }, .oversubscribed_only = true },
 	{ OPENMPI, .name = "doubling-pinned", .transport = "tcp", .settings = { OB1_TCP, TUNED_DOUBLING, PINNED },
-		.crowded_only = true },
+		.oversubscribed_only = true },
 	{ OPENMPI, .name = "ucx-doubling-pinned", .transport = "tcp",
-		.settings = { PML_UCX, UCX_TCP, TUNED_DOUBLING, PINNED }, .crowded_only = true },
+		.settings = { PML_UCX, UCX_TCP, TUNED_DOUBLING, PINNED }, .oversubscribed_only = true },
 
 	{ MPICH, .name = "default" },
 	{ MPICH, .name = "default", .transport = "shm", .settings = { UCX_SHM } },
@@ -107,9 +107,9 @@ const struct peer_variant bench_peer_variants[] = {
 	{ MPICH, .name = "rndv4", .transport = "shm", .settings = { UCX_SHM, "UCX_RNDV_THRESH=4" } },
 	{ MPICH, .name = "rndv256k", .transport = "shm", .settings = { UCX_SHM, "UCX_RNDV_THRESH=262144" } },
 	{ MPICH, .name = "alloc", .transport = "shm", .settings = { UCX_SHM }, .own_memory_only = true },
-	{ MPICH, .name = "yield", .transport = "shm", .settings = { UCX_SHM, YIELD }, .crowded_only = true },
+	{ MPICH, .name = "yield", .transport = "shm", .settings = { UCX_SHM, YIELD }, .oversubscribed_only = true },
 	{ MPICH, .name = "yield-pinned", .transport = "shm", .settings = { UCX_SHM, YIELD, PINNED },
-		.crowded_only = true },
+		.oversubscribed_only = true },
 	{ MPICH, .name = "default", .transport = "tcp", .settings = { UCX_TCP } },
 	{ MPICH, .name = "doubling", .transport = "tcp", .settings = { UCX_TCP, INTRA_DOUBLING } },
 	{ MPICH, .name = "scatter", .transport = "tcp", .settings = { UCX_TCP, INTRA_SCATTER } },
@@ -118,9 +118,9 @@ const struct peer_variant bench_peer_variants[] = {
 	{ MPICH, .name = "rndv256k", .transport = "tcp", .settings = { UCX_TCP, "UCX_RNDV_THRESH=262144" } },
 	{ MPICH, .name = "segments", .transport = "tcp",
 		.settings = { UCX_TCP, "UCX_TCP_TX_SEG_SIZE=262144", "UCX_TCP_RX_SEG_SIZE=262144" } },
-	{ MPICH, .name = "yield", .transport = "tcp", .settings = { UCX_TCP, YIELD }, .crowded_only = true },
+	{ MPICH, .name = "yield", .transport = "tcp", .settings = { UCX_TCP, YIELD }, .oversubscribed_only = true },
 	{ MPICH, .name = "yield-pinned", .transport = "tcp", .settings = { UCX_TCP, YIELD, PINNED },
-		.crowded_only = true },
+		.oversubscribed_only = true },
 
 	{ GLOO, .name = "default" },
 	{ GLOO, .name = "ring", .settings = { CALLS "ring" }, .collectives = BIT(ALLREDUCE) },
@@ -156,7 +156,7 @@ void bench_peer_list(FILE *out)
 		fprintf(out, "%-27s %-4s", bench_peer_variant_name(variant, name), variant->transport);
 		for (size_t i = 0; i < PEER_SETTINGS_MAX && variant->settings[i] != NULL; i++)
 			fprintf(out, " %s", variant->settings[i]);
-		fputs(variant->crowded_only ? " (where ranks outnumber cores)\n"
+		fputs(variant->oversubscribed_only ? " (where ranks outnumber cores)\n"
 			: variant->own_memory_only ? " (with --buffers alloc: MPI_Alloc_mem)\n" : "\n", out);
 	}
 }
@@ -232,24 +232,25 @@ static bool fits_transport(const struct peer_variant *variant, const char *trans
 		|| (strcmp(variant->transport, "shm") == 0 && strcmp(variant->name, "default") != 0);
 }
 
-static bool of_use(const struct peer_variant *variant, const struct peer_wish *wish)
+static bool of_use(const struct peer_variant *variant, const struct peer_filter *filter)
 {
-	return (wish->tuned || strcmp(variant->name, "default") == 0) && (wish->crowded || !variant->crowded_only)
-		&& (wish->own_memory || !variant->own_memory_only)
-		&& (variant->collectives == 0 || (variant->collectives & wish->collectives) != 0);
+	return (filter->tuned || strcmp(variant->name, "default") == 0) &&
+	       (filter->oversubscribed || !variant->oversubscribed_only) &&
+	       (filter->own_memory || !variant->own_memory_only) &&
+	       (variant->collectives == 0 || (variant->collectives & filter->collectives) != 0);
 }
 
-bool bench_peer_wanted(const struct peer_variant *variant, const struct peer_wish *wish)
+bool bench_peer_matches(const struct peer_variant *variant, const struct peer_filter *filter)
 {
-	const char *with = wish->with;
+	const char *with = filter->with;
 	struct item item;
-	if (!fits_transport(variant, wish->transport))
+	if (!fits_transport(variant, filter->transport))
 		return false;
 	if (with == NULL)
-		return of_use(variant, wish);
+		return of_use(variant, filter);
 	while (next_item(&with, &item))
 		if (names_variant(&item, variant)
-			|| (item.variant == NULL && names_library(&item, variant->library) && of_use(variant, wish)))
+			|| (item.variant == NULL && names_library(&item, variant->library) && of_use(variant, filter)))
 			return true;
 	return false;
 }

@@ -17,7 +17,7 @@ struct peer_variant {
 	const char *launcher;      /* the program that starts its ranks; NULL: they are started one by one */
 	const char *arguments[PEER_ARGUMENTS_MAX];   /* of the launcher, before "-n N PROGRAM" */
 	const char *settings[PEER_SETTINGS_MAX];     /* "NAME=value": all that is tuned, in its environment */
-	bool crowded_only;         /* only of use where ranks outnumber cores */
+	bool oversubscribed_only;         /* only of use where ranks outnumber cores */
 	bool own_memory_only;      /* only of use with --buffers alloc: it gives the buffers */
 	uint32_t collectives;      /* a bit for each it is for, by enum bench_collective; 0: all */
 };
@@ -27,17 +27,17 @@ extern const struct peer_variant bench_peer_variants[];
 extern const size_t bench_peer_variant_count;
 
 /* What a run asks for. */
-struct peer_wish {
+struct peer_filter {
 	const char *with;          /* "openmpi,mpich:ucx"; NULL: every library */
 	const char *transport;     /* NULL: none given; the ranks share a host, so what is tuned for shm serves */
 	bool tuned;                /* else the default of each library only, unless it is named */
-	bool crowded;              /* ranks outnumber cores */
+	bool oversubscribed;              /* ranks outnumber cores */
 	bool own_memory;           /* --buffers alloc */
 	uint32_t collectives;      /* a bit for each, by enum bench_collective */
 };
 
 /* Does the run want this variant? One that is named is wanted in any case, where its transport fits. */
-bool bench_peer_wanted(const struct peer_variant *variant, const struct peer_wish *wish);
+bool bench_peer_matches(const struct peer_variant *variant, const struct peer_filter *filter);
 /* Does the list name the library, with or without a variant? NULL names all. */
 bool bench_peer_library_named(const char *with, const char *library);
 /* The first item of the list that is no library and no variant of one, its length in *length; NULL: all are known. */

@@ -48,11 +48,11 @@ static int read_out(void *context, void *to, const void *memory, size_t bytes)
 	return !bench_device_check(d, d->device.gpu.cuMemcpyDtoH(to, (uintptr_t)memory, bytes), "reading results");
 }
 
-bool bench_device_meet(struct bench_device *device, const collet_options *meeting)
+bool bench_device_open_for_rank(struct bench_device *device, const collet_options *comm_options)
 {
 	uint32_t local_rank;
 	memset(device, 0, sizeof(*device));
-	if (local_rank_find(meeting, &local_rank) != COLLET_OK)
+	if (local_rank_find(comm_options, &local_rank) != COLLET_OK)
 		return complain(collet_last_error());
 	return bench_device_open(device, local_rank);
 }

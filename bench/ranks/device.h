@@ -18,7 +18,7 @@ struct bench_device {
  * of it. */
 bool bench_device_open(struct bench_device *device, uint32_t local_rank);
 /* Likewise the rank's, before the communicator is created with these options, which finds out then who shares one. */
-bool bench_device_meet(struct bench_device *device, const collet_options *meeting);
+bool bench_device_open_for_rank(struct bench_device *device, const collet_options *comm_options);
 void bench_device_close(struct bench_device *device);  /* a zeroed one is fine */
 
 /* False after a line on standard error that says what was being done. */

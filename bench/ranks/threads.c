@@ -11,7 +11,7 @@
 struct member {
 	const struct bench_options *options;
 	bench_thread_rank *rank;
-	collet_options meeting;
+	collet_options comm_options;
 	pthread_t thread;
 	int status;
 };
@@ -19,7 +19,7 @@ struct member {
 static void *run_member(void *context)
 {
 	struct member *member = context;
-	member->status = member->rank(member->options, &member->meeting);
+	member->status = member->rank(member->options, &member->comm_options);
 	return NULL;
 }
 
@@ -35,7 +35,7 @@ int bench_threads_run(const struct bench_options *options, bench_thread_rank *ra
 	snprintf(store, sizeof(store), "unix:%s", name);
 	for (uint32_t r = 0; r < ranks; r++) {
 		members[r] = (struct member){ .options = options, .rank = rank,
-			.meeting = { .explicit_rank = true, .rank = r, .world_size = ranks, .local_rank = r,
+			.comm_options = { .explicit_rank = true, .rank = r, .world_size = ranks, .local_rank = r,
 				.store = store, .transport = options->transport } };
 		const int problem = pthread_create(&members[r].thread, NULL, run_member, &members[r]);
 		if (problem != 0) {

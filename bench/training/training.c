@@ -173,7 +173,7 @@ static int run(const struct session *s, bool alone, enum training_strategy strat
 	}
 	unlink(log_path);
 	const struct bench_program program = { .argv = words, .ranks = alone ? 1 : s->ranks, .job = job,
-		.output = log, .pin = o->manner.pin };
+		.output = log, .pin = o->mode.pin };
 	bench_progress("%s", alone ? "one rank alone" : training_strategy_name(strategy));
 	const int status = bench_ranks_run(&program);
 	bench_progress_clear();

@@ -16,7 +16,7 @@
 #include "tune_points.h"
 #include "tune_start.h"
 
-enum { WORLDS_MAX = 16, AGAIN_MAX = 1024 };
+enum { WORLDS_MAX = 16, REPEATS_MAX = 1024 };
 
 /* One transport with one number of ranks, measured. */
 struct world {
@@ -24,8 +24,8 @@ struct world {
 	uint32_t ranks, cores;
 	struct tune_point *points;
 	size_t count;
-	double again[AGAIN_MAX];     /* of what was measured twice, how far both are apart */
-	size_t again_count;
+	double repeat_ratios[REPEATS_MAX];     /* of what was measured twice, how far both are apart */
+	size_t repeat_count;
 	size_t doubts;               /* calls of which the sweep could not make sure what is the fastest */
 };
 
@@ -43,16 +43,16 @@ static int read_points(struct world *world, FILE *printed)
 {
 	char line[512];
 	while (fgets(line, sizeof(line), printed) != NULL) {
-		double again;
+		double ratio;
 		if (sscanf(line, "cores %u", &world->cores) == 1)
 			continue;
 		if (strcmp(line, "doubt\n") == 0) {
 			world->doubts++;
 			continue;
 		}
-		if (sscanf(line, "again %lf", &again) == 1) {
-			if (world->again_count < AGAIN_MAX && again > 0)
-				world->again[world->again_count++] = fabs(log(again));
+		if (sscanf(line, "again %lf", &ratio) == 1) {
+			if (world->repeat_count < REPEATS_MAX && ratio > 0)
+				world->repeat_ratios[world->repeat_count++] = fabs(log(ratio));
 			continue;
 		}
 		if (world->count == TUNE_POINTS_MAX) {
@@ -92,8 +92,8 @@ static void take_in(struct world *world, const struct world *more)
 {
 	world->cores = more->cores;
 	world->doubts += more->doubts;
-	for (size_t i = 0; i < more->again_count && world->again_count < AGAIN_MAX; i++)
-		world->again[world->again_count++] = more->again[i];
+	for (size_t i = 0; i < more->repeat_count && world->repeat_count < REPEATS_MAX; i++)
+		world->repeat_ratios[world->repeat_count++] = more->repeat_ratios[i];
 	world->count = tune_merge(world->points, world->count, TUNE_POINTS_MAX, more->points, more->count);
 }
 
@@ -153,13 +153,13 @@ static void print_noise(struct world *world, const char *question)
 {
 	if (world->doubts > 0)
 		printf("# in %zu calls noise has left it open %s\n", world->doubts, question);
-	if (world->again_count == 0)
+	if (world->repeat_count == 0)
 		return;
-	qsort(world->again, world->again_count, sizeof(world->again[0]), by_value);
-	const size_t count = world->again_count;
+	qsort(world->repeat_ratios, world->repeat_count, sizeof(world->repeat_ratios[0]), by_value);
+	const size_t count = world->repeat_count;
 	printf("# the same measured twice, in turns with the others: apart by %.0f %% in the median, by %.0f %% one "
-		"time in ten, by %.0f %% at worst\n", 100 * expm1(world->again[count / 2]),
-		100 * expm1(world->again[count * 9 / 10]), 100 * expm1(world->again[count - 1]));
+		"time in ten, by %.0f %% at worst\n", 100 * expm1(world->repeat_ratios[count / 2]),
+		100 * expm1(world->repeat_ratios[count * 9 / 10]), 100 * expm1(world->repeat_ratios[count - 1]));
 }
 
 /* Each point, what was predicted beside what was measured. */

@@ -76,33 +76,34 @@ int tune_run_amid(collet_comm *comm, struct bench_run *run, uint64_t calls, uint
 }
 
 /* So many calls, timed. */
-static int run_calls(
-	struct tune_sweep *s, struct bench_run *run, const struct tune_way *way, uint64_t calls, uint64_t *ns)
+static int run_calls(struct tune_sweep *s, struct bench_run *run, const struct tune_candidate *candidate,
+	uint64_t calls, uint64_t *ns)
 {
 	struct bench_times times = { 0 };
 	const bool ahead = tune_runs_ahead((enum bench_collective)run->work.collective);
-	if (ahead ? tune_run_amid(s->side.comm, run, calls, ns) : bench_run_batch(run, calls, &times))
-		return tune_complain(s, way->algorithm->name);
+	if (ahead ? tune_run_amid(s->collet.comm, run, calls, ns) : bench_run_batch(run, calls, &times))
+		return tune_complain(s, candidate->algorithm->name);
 	if (!ahead)
 		*ns = (uint64_t)times.elapsed_ns;
 	return 0;
 }
 
 /* How many calls are in a batch: doubled until it is seen how many take long enough, on the slowest rank. */
-static int calibrate(struct tune_sweep *s, struct bench_run *run, const struct tune_way *way, uint64_t *batch)
+static int calibrate(
+	struct tune_sweep *s, struct bench_run *run, const struct tune_candidate *candidate, uint64_t *batch)
 {
-	const uint64_t least = way->bytes < LONG_BYTES ? 2 /* a call alone would have its memory to itself */
-		: way->bytes < LONGEST_BYTES ? LONG_CALLS : LONG_CALLS / 2;
+	const uint64_t least = candidate->bytes < LONG_BYTES ? 2 /* a call alone would have its memory to itself */
+		: candidate->bytes < LONGEST_BYTES ? LONG_CALLS : LONG_CALLS / 2;
 	const double lengths = !tune_runs_ahead((enum bench_collective)run->work.collective) ? 1
 		: s->shared_memory ? AHEAD_LENGTHS_SHM : AHEAD_LENGTHS;
 	for (uint64_t calls = 1;; calls *= 2) {
 		uint64_t mine, all;
-		if (run_calls(s, run, way, calls, &mine))
+		if (run_calls(s, run, candidate, calls, &mine))
 			return 1;
-		if (collet_allreduce(s->side.comm, &mine, &all, 1, COLLET_U64, COLLET_MAX, NULL) != COLLET_OK)
+		if (collet_allreduce(s->collet.comm, &mine, &all, 1, COLLET_U64, COLLET_MAX, NULL) != COLLET_OK)
 			return tune_complain(s, "agreeing on the time");
 		const uint64_t fit =
-			bench_iterations_for(0.7 * lengths * s->options->manner.seconds, calls, (int64_t)all);
+			bench_iterations_for(0.7 * lengths * s->options->mode.seconds, calls, (int64_t)all);
 		if (fit > 2 * calls && fit > least && calls < BENCH_ITERATIONS_MAX)
 			continue;
 		*batch = fit > least ? fit : least;
@@ -110,16 +111,16 @@ static int calibrate(struct tune_sweep *s, struct bench_run *run, const struct t
 	}
 }
 
-static int check(struct tune_sweep *s, struct bench_run *run, const struct tune_way *way)
+static int check(struct tune_sweep *s, struct bench_run *run, const struct tune_candidate *candidate)
 {
 	uint64_t wrong = 0, first = 0, all;
 	if (bench_run_checked(run, &wrong, &first))
-		return tune_complain(s, way->algorithm->name);
-	if (collet_allreduce(s->side.comm, &wrong, &all, 1, COLLET_U64, COLLET_SUM, NULL) != COLLET_OK)
+		return tune_complain(s, candidate->algorithm->name);
+	if (collet_allreduce(s->collet.comm, &wrong, &all, 1, COLLET_U64, COLLET_SUM, NULL) != COLLET_OK)
 		return tune_complain(s, "adding up mistakes");
 	if (all == 0)
 		return 0;
-	fprintf(stderr, "collet-bench: tune: %s gave %llu wrong elements\n", way->algorithm->name,
+	fprintf(stderr, "collet-bench: tune: %s gave %llu wrong elements\n", candidate->algorithm->name,
 		(unsigned long long)all);
 	return 1;
 }
@@ -127,35 +128,37 @@ static int check(struct tune_sweep *s, struct bench_run *run, const struct tune_
 size_t tune_turns(const struct tune_sweep *s, const struct bench_run *run, bool last)
 {
 	const bool is_long = tune_runs_ahead((enum bench_collective)run->work.collective)
-		|| bench_bytes(&run->work, s->side.library.size, run->count) >= LONG_BYTES;
+		|| bench_bytes(&run->work, s->collet.library.size, run->count) >= LONG_BYTES;
 	const size_t turns = last ? TUNE_FINAL_TURNS : TUNE_TURNS;
 	return is_long ? turns / 2 : turns;
 }
 
 /* Whose connections a way's calls take. What is lent from memory of collet_mem_alloc is lent to that memory's own
  * communicator, and there is nothing to be learnt about it. */
-static struct collet_side *side_of(struct tune_sweep *s, const struct bench_run *run, const struct tune_way *way)
+static struct collet_library *library_of(
+	struct tune_sweep *s, const struct bench_run *run, const struct tune_candidate *candidate)
 {
 	if (run->buffers.kind != BENCH_MALLOC)
-		return &s->side;
-	return &s->own[way->algorithm - s->algorithms[run->work.collective]];
+		return &s->collet;
+	return &s->own[candidate->algorithm - s->algorithms[run->work.collective]];
 }
 
-int tune_batch(struct tune_sweep *s, struct bench_run *run, struct tune_way *way, size_t kind, size_t turn)
+int tune_batch(struct tune_sweep *s, struct bench_run *run, struct tune_candidate *candidate, size_t kind, size_t turn)
 {
 	uint64_t untimed;
-	struct collet_side *side = side_of(s, run, way);
-	run->library = &side->library;
-	run->call.how = tune_plan(side, &run->work, run->count, way->algorithm->name, way->piece_bytes, way->channels);
-	if (!way->checked && check(s, run, way))
+	struct collet_library *collet = library_of(s, run, candidate);
+	run->library = &collet->library;
+	run->call.how = tune_plan(collet, &run->work, run->count, candidate->algorithm->name, candidate->piece_bytes,
+		candidate->channels);
+	if (!candidate->checked && check(s, run, candidate))
 		return 1;
-	way->checked = true;
-	if (way->calls[kind] == 0 && calibrate(s, run, way, &way->calls[kind]))
+	candidate->checked = true;
+	if (candidate->calls[kind] == 0 && calibrate(s, run, candidate, &candidate->calls[kind]))
 		return 1;
-	const uint64_t calls = way->calls[kind];
+	const uint64_t calls = candidate->calls[kind];
 	/* Caches and connections are in use by then. */
 	if (!tune_runs_ahead((enum bench_collective)run->work.collective)
-		&& run_calls(s, run, way, calls > 4 ? calls / 4 : 1, &untimed))
+		&& run_calls(s, run, candidate, calls > 4 ? calls / 4 : 1, &untimed))
 		return 1;
-	return run_calls(s, run, way, calls, &way->ns[kind][turn]);
+	return run_calls(s, run, candidate, calls, &candidate->ns[kind][turn]);
 }

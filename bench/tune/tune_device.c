@@ -95,7 +95,7 @@ static bool measure(struct places *places, const struct bench_options *options, 
 	if (!time_copies(places, false, SHORT, 1, ROUNDS, &one) ||
 		!time_copies(places, false, SHORT, ROW, ROUNDS, &row) ||
 		!time_copies(places, false, LONG, 1, 9, &in) || !time_copies(places, true, LONG, 1, 9, &out) ||
-		!bench_device_copy(&places->device, LONG, options->manner.seconds * 10, &gbs))
+		!bench_device_copy(&places->device, LONG, options->mode.seconds * 10, &gbs))
 		return false;
 	const double slower = in > out ? in : out;
 	*measured = (struct measured){ .start_ns = one,

@@ -247,11 +247,11 @@ static uint8_t log2_of(uint32_t value)
 }
 
 /* From one point of an algorithm and size on: which of its ways is to be taken. */
-static const struct tune_point *best_way(const struct tune_point *first, const struct tune_point *end)
+static const struct tune_point *best_candidate(const struct tune_point *first, const struct tune_point *end)
 {
 	const struct tune_point *best = first;
 	for (const struct tune_point *p = first + 1; p < end && same_algorithm(p, first); p++)
-		if (p->ns < best->ns && p->ns <= first->ns * TUNE_WAY_GAIN)
+		if (p->ns < best->ns && p->ns <= first->ns * TUNE_GAIN)
 			best = p;
 	return best;
 }
@@ -270,7 +270,7 @@ void tune_fit_pieces(collet_link_cost *link, const struct tune_point *points, si
 	for (size_t i = 0; i < count; i++) {
 		if (i > 0 && same_algorithm(&points[i - 1], &points[i]))
 			continue;
-		const uint32_t piece = best_way(&points[i], points + count)->piece_bytes;
+		const uint32_t piece = best_candidate(&points[i], points + count)->piece_bytes;
 		link->least_piece_bytes = piece < link->least_piece_bytes ? piece : link->least_piece_bytes;
 		link->most_piece_bytes = piece > link->most_piece_bytes ? piece : link->most_piece_bytes;
 	}
@@ -291,7 +291,7 @@ collet_status tune_set_factors(collet_link_cost *link, const struct tune_point *
 		if (number >= COLLET_TUNING_ALGORITHMS || size >= COLLET_TUNING_SIZES
 			|| (i > 0 && same_algorithm(&points[i - 1], &points[i])))
 			continue;
-		const struct tune_point *best = best_way(&points[i], points + count);
+		const struct tune_point *best = best_candidate(&points[i], points + count);
 		collet_link_cost plain = *link;
 		plain.sizes = 0;   /* without factors */
 		status = predict(&plain, best, true, &ns);

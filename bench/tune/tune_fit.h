@@ -27,7 +27,7 @@ struct tune_quality {
 	size_t choices, bad_choices; /* calls (collective and size); those of them where it is above TUNE_BAD_CHOICE */
 };
 #define TUNE_BAD_CHOICE 1.10
-#define TUNE_WAY_GAIN 0.96
+#define TUNE_GAIN 0.96
 
 /* Fits the numbers of `link` to the points: those that make the median of the relative errors small, none negative. The
  * link's transport, ranks, cores, cuts and sizes are given; its factors are left alone. Where the points do not tell
@@ -46,7 +46,7 @@ void tune_fit_pieces(collet_link_cost *link, const struct tune_point *points, si
 collet_status tune_fit_channels(collet_link_cost *link, const struct tune_point *points, size_t count);
 
 /* Sets the factors of `link` to measured / predicted without them, for the way to cut that was the fastest, and that
- * way (the usual one, unless another takes TUNE_WAY_GAIN of its time or less). */
+ * way (the usual one, unless another takes TUNE_GAIN of its time or less). */
 collet_status tune_set_factors(collet_link_cost *link, const struct tune_point *points, size_t count);
 
 /* Sets each point's prediction to the link's, with its factors, and marks those that it would choose. */

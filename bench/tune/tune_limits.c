@@ -99,6 +99,6 @@ uint32_t tune_limit_choose(const struct tune_limit_point *points, size_t count, 
 		least = sum;
 		best = bytes;
 	}
-	return tune_limit_between(points, count, limit, TUNE_LIMIT_USUAL, best) <= TUNE_WAY_GAIN ? (uint32_t)best
+	return tune_limit_between(points, count, limit, TUNE_LIMIT_USUAL, best) <= TUNE_GAIN ? (uint32_t)best
 												 : TUNE_LIMIT_USUAL;
 }

@@ -45,7 +45,7 @@ bool tune_limit_has(enum tune_limit limit, const struct tune_limit_point *point)
 double tune_limit_between(
 	const struct tune_limit_point *points, size_t count, enum tune_limit limit, uint64_t from, uint64_t to);
 
-/* The limit with which all points together take the least; the usual one, unless what lies between takes TUNE_WAY_GAIN
+/* The limit with which all points together take the least; the usual one, unless what lies between takes TUNE_GAIN
  * of its time or less by it; 0 without points. */
 uint32_t tune_limit_choose(const struct tune_limit_point *points, size_t count, enum tune_limit limit);
 

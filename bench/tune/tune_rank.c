@@ -10,17 +10,18 @@
  * still shorter or longer ones. What the library chooses is in all of them twice, as two points: how far these are
  * apart says what the sweep's differences are worth.
  *
- * Then whoever may still be the right answer goes on, until it is told apart from what seems to be (tune_doubt.c) or
- * the passes are over: at most sizes three passes have settled it, and at the others two are left. What the answer
- * turns on is whether another algorithm is faster than the best one by more than anybody would miss; when choices are
- * judged (--check), whether it is faster than the chosen one by more than a choice may be wrong. */
+ * Then whoever may still be the right answer goes on, until it is told apart from what seems to be
+ * (tune_verdict.c) or the passes are over: at most sizes three passes have settled it, and at the others two are
+ * left. What the answer turns on is whether another algorithm is faster than the best one by more than anybody would
+ * miss; when choices are judged (--check), whether it is faster than the chosen one by more than a choice may be wrong.
+ */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "report/output.h"
 #include "tune.h"
-#include "tune_doubt.h"
+#include "tune_verdict.h"
 #include "tune_fit.h"
 #include "tune_polish.h"
 #include "tune_sweep.h"
@@ -33,7 +34,7 @@ static const double as_good = 1.04;
 
 int tune_complain(const struct tune_sweep *s, const char *what)
 {
-	fprintf(stderr, "collet-bench: tune: rank %u: %s: %s\n", s->side.library.rank, what, collet_last_error());
+	fprintf(stderr, "collet-bench: tune: rank %u: %s: %s\n", s->collet.library.rank, what, collet_last_error());
 	return 1;
 }
 
@@ -58,24 +59,27 @@ static size_t kinds_of(
 }
 
 /* What each way takes by all turns so far. All ranks come to the same. */
-static int settle(const struct tune_sweep *s, enum bench_collective collective, struct tune_call *call)
+static int combine_times(const struct tune_sweep *s, enum bench_collective collective, struct tune_call *call)
 {
-	uint64_t mine[TUNE_WAYS * TUNE_BATCHES], all[TUNE_WAYS * TUNE_BATCHES];
-	double each[TUNE_WAYS * TUNE_BATCHES], ns[TUNE_WAYS];
+	uint64_t mine[TUNE_CANDIDATES * TUNE_BATCHES], all[TUNE_CANDIDATES * TUNE_BATCHES];
+	double each[TUNE_CANDIDATES * TUNE_BATCHES], ns[TUNE_CANDIDATES];
 	const struct tune_kind *kinds;
 	const size_t kind_count = kinds_of(s, collective, &kinds);
 	for (size_t i = 0; i < call->count; i++)
 		call->ns[i] = 1;
 	for (size_t kind = 0; kind < kind_count; kind++) {
 		for (size_t i = 0; i < call->count; i++)
-			memcpy(&mine[i * TUNE_BATCHES], call->way[i].ns[kind], sizeof(call->way[i].ns[kind]));
-		if (collet_allreduce(s->side.comm, mine, all, call->count * TUNE_BATCHES, COLLET_U64, COLLET_MAX, NULL)
-			!= COLLET_OK)
+			memcpy(&mine[i * TUNE_BATCHES], call->candidate[i].ns[kind],
+				sizeof(call->candidate[i].ns[kind]));
+		if (collet_allreduce(s->collet.comm, mine, all, call->count * TUNE_BATCHES, COLLET_U64, COLLET_MAX,
+			    NULL) != COLLET_OK)
 			return tune_complain(s, "collecting the times");
 		for (size_t i = 0; i < call->count * TUNE_BATCHES; i++)
-			each[i] = all[i] > 0 ? (double)all[i] / (double)call->way[i / TUNE_BATCHES].calls[kind] : 0;
+			each[i] =
+				all[i] > 0 ? (double)all[i] / (double)call->candidate[i / TUNE_BATCHES].calls[kind] : 0;
 		for (size_t i = 0; i < call->count; i++)
-			memcpy(call->way[i].ns[kind], &all[i * TUNE_BATCHES], sizeof(call->way[i].ns[kind]));
+			memcpy(call->candidate[i].ns[kind], &all[i * TUNE_BATCHES],
+				sizeof(call->candidate[i].ns[kind]));
 		if (!tune_polish(each, call->count, TUNE_BATCHES, ns)) {
 			fprintf(stderr, "collet-bench: tune: no memory\n");
 			return 1;
@@ -91,7 +95,7 @@ static size_t best_of(const struct tune_call *call)
 {
 	size_t best = 0;
 	for (size_t i = 1; i < call->count; i++)
-		if (call->ns[i] < call->ns[best] && !call->way[i].again)
+		if (call->ns[i] < call->ns[best] && !call->candidate[i].repeat)
 			best = i;
 	return best;
 }
@@ -101,7 +105,8 @@ static void drop_slow(struct tune_call *call, double most)
 {
 	const double best = call->ns[best_of(call)];
 	for (size_t i = 0; i < call->count; i++)
-		call->way[i].out |= call->ns[i] > most * best && !call->way[i].chosen && !call->way[i].again;
+		call->candidate[i].eliminated |=
+			call->ns[i] > most * best && !call->candidate[i].chosen && !call->candidate[i].repeat;
 }
 
 /* Nobody has to be measured against himself. */
@@ -109,14 +114,14 @@ static void drop_last(struct tune_call *call)
 {
 	size_t left = 0;
 	for (size_t i = 0; i < call->count; i++)
-		left += !call->way[i].out && !call->way[i].again;
+		left += !call->candidate[i].eliminated && !call->candidate[i].repeat;
 	for (size_t i = 0; left < 2 && i < call->count; i++)
-		call->way[i].out = true;
+		call->candidate[i].eliminated = true;
 }
 
 /* The doubt about which of two ways takes longer, of all kinds of buffers together. */
-static double doubt_about(const struct tune_sweep *s, enum bench_collective collective, const struct tune_way *a,
-	const struct tune_way *b)
+static double standard_error_of(const struct tune_sweep *s, enum bench_collective collective,
+	const struct tune_candidate *a, const struct tune_candidate *b)
 {
 	const struct tune_kind *kinds;
 	const size_t kind_count = kinds_of(s, collective, &kinds);
@@ -126,8 +131,8 @@ static double doubt_about(const struct tune_sweep *s, enum bench_collective coll
 			of_a[k] = (double)a->ns[kind][k];
 			of_b[k] = (double)b->ns[kind][k];
 		}
-		const double doubt = kinds[kind].part * tune_doubt(of_a, of_b, TUNE_BATCHES);
-		squares += doubt * doubt;
+		const double standard_error = kinds[kind].part * tune_standard_error(of_a, of_b, TUNE_BATCHES);
+		squares += standard_error * standard_error;
 	}
 	return sqrt(squares);
 }
@@ -139,35 +144,35 @@ static void drop_decided(const struct tune_sweep *s, enum bench_collective colle
 	const bool judging = s->options->check;
 	size_t than = best_of(call);
 	for (size_t i = 0; judging && i < call->count; i++)
-		than = call->way[i].chosen ? i : than;
+		than = call->candidate[i].chosen ? i : than;
 	const double most = log(judging ? TUNE_BAD_CHOICE : as_good);
 	bool wrong = false, open = false;
 	for (size_t i = 0; i < call->count; i++) {
-		struct tune_way *way = &call->way[i];
-		if (i == than || way->out)
+		struct tune_candidate *candidate = &call->candidate[i];
+		if (i == than || candidate->eliminated)
 			continue;
-		const enum tune_verdict verdict = tune_verdict(
-			log(call->ns[than] / call->ns[i]), doubt_about(s, collective, way, &call->way[than]), most);
-		wrong |= verdict == TUNE_BEYOND && !way->again;
-		way->out = verdict != TUNE_OPEN || way->again;
-		open |= !way->out;
+		const enum tune_verdict verdict = tune_verdict(log(call->ns[than] / call->ns[i]),
+			standard_error_of(s, collective, candidate, &call->candidate[than]), most);
+		wrong |= verdict == TUNE_BEYOND && !candidate->repeat;
+		candidate->eliminated = verdict != TUNE_OPEN || candidate->repeat;
+		open |= !candidate->eliminated;
 	}
-	call->in_doubt = open && !wrong;
-	for (size_t i = 0; !call->in_doubt && i < call->count; i++)
-		call->way[i].out = true;
+	call->undecided = open && !wrong;
+	for (size_t i = 0; !call->undecided && i < call->count; i++)
+		call->candidate[i].eliminated = true;
 }
 
 /* Before a stage's turns: who takes part. All ranks judge alike. */
-static int select_ways(
+static int select_candidates(
 	struct tune_sweep *s, enum bench_collective collective, struct tune_call *call, uint32_t stage)
 {
 	if (stage == 0)
 		return 0;
-	if (settle(s, collective, call))
+	if (combine_times(s, collective, call))
 		return 1;
 	if (stage < TUNE_PASSES) {
 		drop_slow(call, hopeless);
-		tune_add_ways(s, call);
+		tune_add_candidates(s, call);
 	} else if (stage == TUNE_PASSES) {
 		drop_slow(call, close_by);
 		drop_last(call);
@@ -175,7 +180,7 @@ static int select_ways(
 		drop_decided(s, collective, call);
 	}
 	if (stage >= TUNE_PASSES && stage < TUNE_STAGES)
-		tune_go_further(call, best_of(call));
+		tune_extend(call, best_of(call));
 	return 0;
 }
 
@@ -187,8 +192,8 @@ static int take_turns(struct tune_sweep *s, struct bench_run *run, struct tune_c
 	for (size_t turn = 0; turn < turns; turn++) {
 		for (size_t i = 0; i < call->count; i++) {
 			/* The order moves on, so that nobody always follows the same one. */
-			struct tune_way *way = &call->way[(i + turn + stage) % call->count];
-			if (!way->out && tune_batch(s, run, way, kind, before + turn))
+			struct tune_candidate *candidate = &call->candidate[(i + turn + stage) % call->count];
+			if (!candidate->eliminated && tune_batch(s, run, candidate, kind, before + turn))
 				return 1;
 		}
 	}
@@ -198,7 +203,7 @@ static int take_turns(struct tune_sweep *s, struct bench_run *run, struct tune_c
 static bool is_over(const struct tune_call *call)
 {
 	for (size_t i = 0; i < call->count; i++)
-		if (!call->way[i].out)
+		if (!call->candidate[i].eliminated)
 			return false;
 	return true;
 }
@@ -207,19 +212,19 @@ static int measure_size(
 	struct tune_sweep *s, enum bench_collective collective, size_t size, uint32_t stage, size_t kind)
 {
 	const struct bench_work work = { .collective = collective, .dtype = COLLET_F32, .op = COLLET_SUM };
-	const uint64_t count = bench_count(&work, s->side.library.size, s->options->sizes.bytes[size]);
+	const uint64_t count = bench_count(&work, s->collet.library.size, s->options->sizes.bytes[size]);
 	struct tune_call *call = call_at(s, collective, size);
 	const struct tune_kind *kinds;
 	const size_t kind_count = kinds_of(s, collective, &kinds);
 	struct bench_run run;
 	if (stage == 0 && kind == 0)
-		tune_look(s, &work, count, call);
-	if (kind == 0 && select_ways(s, collective, call, stage))
+		tune_list_candidates(s, &work, count, call);
+	if (kind == 0 && select_candidates(s, collective, call, stage))
 		return 1;
 	if (kind >= kind_count || is_over(call))
 		return 0;
 	const char *problem =
-		bench_run_init(&run, &s->side.library, &work, count, kinds[kind].buffers, false, NULL);
+		bench_run_init(&run, &s->collet.library, &work, count, kinds[kind].buffers, false, NULL);
 	if (problem != NULL) {
 		fprintf(stderr, "collet-bench: tune: %s\n", problem);
 		return 1;
@@ -233,23 +238,23 @@ static int measure_size(
 static int report(struct tune_sweep *s, enum bench_collective collective, size_t size)
 {
 	struct tune_call *call = call_at(s, collective, size);
-	double chosen = 0, again = 0;
-	if (select_ways(s, collective, call, TUNE_STAGES))
+	double chosen = 0, repeat = 0;
+	if (select_candidates(s, collective, call, TUNE_STAGES))
 		return 1;
-	if (s->side.library.rank != 0)
+	if (s->collet.library.rank != 0)
 		return 0;
-	if (call->in_doubt)
+	if (call->undecided)
 		printf("doubt\n");
 	for (size_t i = 0; i < call->count; i++) {
-		chosen = call->way[i].chosen ? call->ns[i] : chosen;
-		again = call->way[i].again ? call->ns[i] : again;
+		chosen = call->candidate[i].chosen ? call->ns[i] : chosen;
+		repeat = call->candidate[i].repeat ? call->ns[i] : repeat;
 	}
-	if (chosen > 0 && again > 0)
-		printf("again %.4f\n", again / chosen);
+	if (chosen > 0 && repeat > 0)
+		printf("again %.4f\n", repeat / chosen);
 	for (size_t a = 0; a < s->algorithm_count[collective]; a++) {
 		for (size_t i = 0; i < call->count; i++) {
-			const struct tune_way *p = &call->way[i];
-			if (p->algorithm == &s->algorithms[collective][a] && !p->again)
+			const struct tune_candidate *p = &call->candidate[i];
+			if (p->algorithm == &s->algorithms[collective][a] && !p->repeat)
 				printf("point %s %s %zu %llu %u %u %.2f %.2f %d\n", bench_collective_name(collective),
 					p->algorithm->name, size, (unsigned long long)p->bytes, p->piece_bytes,
 					p->channels, call->ns[i], p->predicted_ns, p->chosen);
@@ -266,7 +271,7 @@ static int run_sweep(struct tune_sweep *s)
 				for (size_t i = 0; i < sizes_of(s, (enum bench_collective)c); i++)
 					if (measure_size(s, (enum bench_collective)c, i, stage, kind))
 						return 1;
-	if (s->side.library.rank == 0)
+	if (s->collet.library.rank == 0)
 		printf("cores %u\n", s->cores);
 	for (uint32_t c = 0; c < BENCH_SENDRECV; c++)
 		for (size_t i = 0; i < sizes_of(s, (enum bench_collective)c); i++)
@@ -275,14 +280,14 @@ static int run_sweep(struct tune_sweep *s)
 	return 0;
 }
 
-int tune_meet(struct collet_side *side, const char *transport, unsigned number)
+int tune_connect(struct collet_library *collet, const char *transport, unsigned number)
 {
 	const char *job = getenv("COLLET_JOB");
 	char store[128], name[112];
 	snprintf(name, sizeof(name), "%s-%u", job != NULL ? job : "tune", number);
 	snprintf(store, sizeof(store), "unix:%s", name);
 	const collet_options options = { .transport = transport, .store = store, .job = name };
-	if (collet_side_meet(side, &options) == COLLET_OK)
+	if (collet_library_init_with(collet, &options) == COLLET_OK)
 		return 0;
 	fprintf(stderr, "collet-bench: tune: creating a communicator: %s\n", collet_last_error());
 	return 1;
@@ -307,14 +312,14 @@ static int list_algorithms(struct tune_sweep *s, size_t *most)
 	return 0;
 }
 
-static int meet(struct tune_sweep *s, const char *transport)
+static int connect_ranks(struct tune_sweep *s, const char *transport)
 {
 	size_t most;
-	if (tune_meet(&s->side, transport, 0) || list_algorithms(s, &most))
+	if (tune_connect(&s->collet, transport, 0) || list_algorithms(s, &most))
 		return 1;
 	while (s->own_count < most) {
 		const unsigned number = (unsigned)s->own_count + 1;
-		if (tune_meet(&s->own[s->own_count], transport, number))
+		if (tune_connect(&s->own[s->own_count], transport, number))
 			return 1;
 		s->own_count++;
 	}
@@ -324,8 +329,8 @@ static int meet(struct tune_sweep *s, const char *transport)
 static void part(struct tune_sweep *s)
 {
 	while (s->own_count > 0)
-		collet_side_deinit(&s->own[--s->own_count]);
-	collet_side_deinit(&s->side);
+		collet_library_deinit(&s->own[--s->own_count]);
+	collet_library_deinit(&s->collet);
 }
 
 int bench_tune_rank(const struct bench_options *options, const char *transport)
@@ -334,7 +339,7 @@ int bench_tune_rank(const struct bench_options *options, const char *transport)
 	s.calls = calloc((size_t)BENCH_SENDRECV * COLLET_TUNING_SIZES, sizeof(s.calls[0]));
 	if (s.calls == NULL)
 		fprintf(stderr, "collet-bench: tune: no memory\n");
-	const int failed = s.calls == NULL || meet(&s, transport) || run_sweep(&s);
+	const int failed = s.calls == NULL || connect_ranks(&s, transport) || run_sweep(&s);
 	part(&s);
 	free(s.calls);
 	return failed;

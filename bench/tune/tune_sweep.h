@@ -1,9 +1,9 @@
 /* What one rank of tune has while it measures: shared by what decides who is measured (tune_rank.c), in which ways
- * (tune_ways.c), and how (tune_batch.c). */
+ * (tune_candidates.c), and how (tune_batch.c). */
 #ifndef BENCH_TUNE_SWEEP_H
 #define BENCH_TUNE_SWEEP_H
 
-#include "measure/collet_side.h"
+#include "measure/collet_library.h"
 #include "options.h"
 
 enum {
@@ -15,7 +15,7 @@ enum {
 	TUNE_STAGES = TUNE_PASSES + 1 + TUNE_CONTESTS,
 	TUNE_BATCHES = TUNE_PASSES * TUNE_TURNS + (1 + TUNE_CONTESTS) * TUNE_FINAL_TURNS,
 	TUNE_ALGORITHMS = 16,    /* of a collective, at most */
-	TUNE_WAYS = 64           /* of a collective and size: algorithms, each in several ways */
+	TUNE_CANDIDATES = 64           /* of a collective and size: algorithms, each in several ways */
 };
 
 /* A kind of buffers, and its part in a point's time. */
@@ -25,7 +25,7 @@ struct tune_kind {
 };
 
 /* One algorithm at one size, cut in one way. */
-struct tune_way {
+struct tune_candidate {
 	const collet_algorithm_info *algorithm;
 	uint64_t bytes;              /* as the call has them: what divides */
 	uint64_t calls[TUNE_KINDS];  /* in a batch; 0: not known yet */
@@ -33,26 +33,26 @@ struct tune_way {
 	uint32_t piece_bytes, channels;
 	uint32_t most_piece_bytes;   /* for which there is room */
 	bool chosen;                 /* by the library, left to itself */
-	bool again;                  /* the same as the chosen one, once more */
-	bool out;                    /* of what is still measured */
+	bool repeat;                  /* the same as the chosen one, once more */
+	bool eliminated;                    /* of what is still measured */
 	bool checked;
 	uint64_t ns[TUNE_KINDS][TUNE_BATCHES]; /* of each turn's batch, here, then on the slowest rank; 0: none */
 };
 
 /* One collective at one size. */
 struct tune_call {
-	struct tune_way way[TUNE_WAYS];
+	struct tune_candidate candidate[TUNE_CANDIDATES];
 	size_t count;
-	double ns[TUNE_WAYS];        /* of a call, as far as is known */
-	bool in_doubt;               /* which is the best, when all turns were over */
+	double ns[TUNE_CANDIDATES];        /* of a call, as far as is known */
+	bool undecided;               /* which is the best, when all turns were over */
 };
 
 struct tune_sweep {
 	const struct bench_options *options;
-	struct collet_side side;     /* of what all share: choices, agreements, memory of collet_mem_alloc */
+	struct collet_library collet;     /* of what all share: choices, agreements, memory of collet_mem_alloc */
 	/* Connections learn from calls which way their messages go best, and know nothing of algorithms. A caller has
 	 * taught them the one that is chosen; so here each has its own ones, by its place in its collective's list. */
-	struct collet_side own[TUNE_ALGORITHMS];
+	struct collet_library own[TUNE_ALGORITHMS];
 	size_t own_count;
 	collet_algorithm_info algorithms[BENCH_COLLECTIVES][TUNE_ALGORITHMS];
 	size_t algorithm_count[BENCH_COLLECTIVES];
@@ -63,7 +63,7 @@ struct tune_sweep {
 };
 
 /* One more communicator of all ranks, which are on one host. Nonzero: told. */
-int tune_meet(struct collet_side *side, const char *transport, unsigned number);
+int tune_connect(struct collet_library *collet, const char *transport, unsigned number);
 
 /* Says what failed, in the library's words. 1. */
 int tune_complain(const struct tune_sweep *s, const char *what);
@@ -83,20 +83,20 @@ int tune_run_amid(collet_comm *comm, struct bench_run *run, uint64_t calls, uint
 size_t tune_turns(const struct tune_sweep *s, const struct bench_run *run, bool last);
 
 /* The plan for an algorithm (NULL: the library's choice), cut like this (0: as chosen). */
-const void *tune_plan(struct collet_side *side, const struct bench_work *work, uint64_t count, const char *algorithm,
-	uint32_t piece_bytes, uint32_t channels);
+const void *tune_plan(struct collet_library *collet, const struct bench_work *work, uint64_t count,
+	const char *algorithm, uint32_t piece_bytes, uint32_t channels);
 
 /* Which algorithms there are for this size, and which the library would take, and how. */
-void tune_look(struct tune_sweep *s, const struct bench_work *work, uint64_t count, struct tune_call *call);
+void tune_list_candidates(struct tune_sweep *s, const struct bench_work *work, uint64_t count, struct tune_call *call);
 
 /* After the first pass: who is not out goes on in other ways to cut messages too. */
-void tune_add_ways(const struct tune_sweep *s, struct tune_call *call);
+void tune_add_candidates(const struct tune_sweep *s, struct tune_call *call);
 
 /* If `best` has shorter or longer pieces than usual, still shorter or longer ones, once; both then take part. */
-void tune_go_further(struct tune_call *call, size_t best);
+void tune_extend(struct tune_call *call, size_t best);
 
 /* One batch of a way, of this kind (run has its buffers), into its place `turn`; before its first one, the result is
  * checked. Nonzero: told. */
-int tune_batch(struct tune_sweep *s, struct bench_run *run, struct tune_way *way, size_t kind, size_t turn);
+int tune_batch(struct tune_sweep *s, struct bench_run *run, struct tune_candidate *candidate, size_t kind, size_t turn);
 
 #endif

@@ -41,7 +41,7 @@ static void text_of(const struct given *given, size_t count, char *table, char *
 	options.sizes.bytes[0] = 4;
 	options.sizes.bytes[1] = 65536;
 	all = (struct comparison){ .options = &options, .times_ns = times_ns, .flags_ns = flags_ns, .count = 3,
-		.work = { .collective = BENCH_ALLREDUCE, .dtype = COLLET_F32 }, .meeting = { .ranks = 2 },
+		.work = { .collective = BENCH_ALLREDUCE, .dtype = COLLET_F32 }, .bootstrap = { .ranks = 2 },
 		.competitors = { { .name = "collet" }, { .name = "one" }, { .name = "other" } } };
 	memset(times_ns, 0, sizeof(times_ns));
 	memset(flags_ns, 0, sizeof(flags_ns));
@@ -55,7 +55,7 @@ static void text_of(const struct given *given, size_t count, char *table, char *
 	all.table = fmemopen(table, bytes, "w");
 	all.markdown = fmemopen(document, bytes, "w");
 	assert_true(all.table != NULL && all.markdown != NULL);
-	comparison_print_vicinity(&all, SIZES);
+	comparison_print_core_latency(&all, SIZES);
 	assert_true(fclose(all.table) == 0 && fclose(all.markdown) == 0);
 }
 

@@ -41,7 +41,7 @@ static void every_collective_is_measured(void **state)
 	}
 }
 
-static void in_every_manner(void **state)
+static void in_every_mode(void **state)
 {
 	static const struct row rows[] = {
 		{"", "allreduce -n 2 --threads --device cuda --sizes 4,100K --iters 2 --seconds 0.001", 0,
@@ -154,7 +154,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(every_collective_is_measured),
-		cmocka_unit_test(in_every_manner),
+		cmocka_unit_test(in_every_mode),
 		cmocka_unit_test(a_call_is_explained),
 		cmocka_unit_test(a_gpus_links_are_tuned),
 		cmocka_unit_test(what_is_missing_is_said),

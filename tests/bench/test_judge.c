@@ -157,7 +157,7 @@ static void two_heaps_are_told_apart(void **state)
 	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
 		double values[8];
 		memcpy(values, rows[i].values, sizeof(values));
-		const double between = bench_watershed(values, rows[i].n);
+		const double between = bench_split_threshold(values, rows[i].n);
 		if (between < rows[i].least || between > rows[i].most)
 			fail_msg("%s: %.1f", rows[i].what, between);
 	}

@@ -92,9 +92,9 @@ static void a_bare_collective_has_the_defaults(void **state)
 	assert_int_equal(o.work.in_place, 0);
 	assert_int_equal(o.ranks, 0);
 	assert_int_equal(o.sizes.count, 14);
-	assert_true(o.manner.seconds == 0.3 && o.manner.iterations == 0 && o.manner.pin && !o.manner.cold
-		&& !o.manner.sync);
-	assert_int_equal(o.manner.buffers, BENCH_MALLOC);
+	assert_true(o.mode.seconds == 0.3 && o.mode.iterations == 0 && o.mode.pin && !o.mode.cold
+		&& !o.mode.sync);
+	assert_int_equal(o.mode.buffers, BENCH_MALLOC);
 	assert_null(o.json);
 }
 
@@ -115,10 +115,10 @@ static void every_option_is_read(void **state)
 	assert_int_equal(o.work.op, COLLET_AVERAGE);
 	assert_int_equal(o.work.root, 3);
 	assert_int_equal(o.sizes.count, 5);
-	assert_true(o.manner.seconds == 1.5);
-	assert_int_equal(o.manner.iterations, 10);
-	assert_true(o.work.in_place && o.manner.cold && o.manner.sync && !o.manner.pin);
-	assert_int_equal(o.manner.buffers, BENCH_HUGE);
+	assert_true(o.mode.seconds == 1.5);
+	assert_int_equal(o.mode.iterations, 10);
+	assert_true(o.work.in_place && o.mode.cold && o.mode.sync && !o.mode.pin);
+	assert_int_equal(o.mode.buffers, BENCH_HUGE);
 	assert_string_equal(o.json, "out.json");
 	assert_int_equal(o.piece_bytes, 65536);
 	assert_int_equal(o.channels, 2);

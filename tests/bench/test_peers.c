@@ -12,17 +12,17 @@
 #include "compare/load.h"
 
 /* Starts the variant; false (after cmocka's skip) when it cannot be had here. */
-static bool start(struct competitor *c, struct meeting *meeting, const struct peer_variant *variant, uint32_t ranks)
+static bool start(struct competitor *c, struct bootstrap *bootstrap, const struct peer_variant *variant, uint32_t ranks)
 {
 	memset(c, 0, sizeof(*c));
 	c->variant = variant;
 	c->transport = variant->transport;
-	if (!meeting_init(meeting, ranks, true))
+	if (!bootstrap_init(bootstrap, ranks, true))
 		return false;
-	if (competitor_start(c, meeting))
+	if (competitor_start(c, bootstrap))
 		return true;
 	print_message("%s: %s\n", variant->library, c->problem);
-	meeting_deinit(meeting);
+	bootstrap_deinit(bootstrap);
 	return false;
 }
 
@@ -43,8 +43,8 @@ static void every_collective_that_it_has_is_right(void **state)
 	const struct peer_variant *variant = *state;
 	static const uint64_t counts[] = { 0, 1, 1000, 100000 };
 	struct competitor c;
-	struct meeting meeting;
-	if (!start(&c, &meeting, variant, 3))
+	struct bootstrap bootstrap;
+	if (!start(&c, &bootstrap, variant, 3))
 		skip();
 	uint32_t offered = 0;
 	for (uint32_t collective = 0; collective < BENCH_COLLECTIVES; collective++)
@@ -68,7 +68,7 @@ static void every_collective_that_it_has_is_right(void **state)
 			}
 	assert_true(offered >= (variant->collectives == 0 ? 20 : 4));
 	competitor_stop(&c);
-	meeting_deinit(&meeting);
+	bootstrap_deinit(&bootstrap);
 }
 
 static const struct bench_work allreduce = { .collective = BENCH_ALLREDUCE, .dtype = COLLET_F32, .op = COLLET_SUM };
@@ -77,9 +77,9 @@ static void it_times_and_samples(void **state)
 {
 	const struct peer_variant *variant = *state;
 	struct competitor c;
-	struct meeting meeting;
+	struct bootstrap bootstrap;
 	struct bench_reply reply;
-	if (!start(&c, &meeting, variant, 2))
+	if (!start(&c, &bootstrap, variant, 2))
 		skip();
 	assert_true(ask(&c, BENCH_PREPARE, &allreduce, 256, 0, &reply));
 	assert_true(ask(&c, BENCH_BATCH, &allreduce, 256, 100, &reply));
@@ -88,7 +88,7 @@ static void it_times_and_samples(void **state)
 	assert_true(ask(&c, BENCH_SAMPLES, &allreduce, 256, 50, &reply));
 	assert_true(reply.p50_ns > 0 && reply.p99_ns >= reply.p50_ns);
 	competitor_stop(&c);
-	meeting_deinit(&meeting);
+	bootstrap_deinit(&bootstrap);
 }
 
 /* CPU time that the library's ranks have used so far. This process waits meanwhile: its own is next to nothing. */
@@ -104,11 +104,11 @@ static void it_sleeps_while_another_is_measured(void **state)
 {
 	struct competitor measured;
 	struct competitor waiting = { .variant = *state, .transport = ((struct peer_variant *)*state)->transport };
-	struct meeting meeting;
+	struct bootstrap bootstrap;
 	struct bench_reply reply;
-	if (!start(&measured, &meeting, *state, 2))
+	if (!start(&measured, &bootstrap, *state, 2))
 		skip();
-	assert_true(competitor_start(&waiting, &meeting));
+	assert_true(competitor_start(&waiting, &bootstrap));
 	assert_true(ask(&waiting, BENCH_PREPARE, &allreduce, 256, 0, &reply));
 	assert_true(ask(&measured, BENCH_PREPARE, &allreduce, 256, 0, &reply));
 	assert_true(ask(&measured, BENCH_BATCH, &allreduce, 256, 100, &reply));
@@ -121,7 +121,7 @@ static void it_sleeps_while_another_is_measured(void **state)
 		fail_msg("the waiting one used %.1f ms, the measured one %.1f ms", slept / 1e6, worked / 1e6);
 	competitor_stop(&waiting);
 	competitor_stop(&measured);
-	meeting_deinit(&meeting);
+	bootstrap_deinit(&bootstrap);
 }
 
 static void a_driver_that_is_not_there_is_said_so(void **state)
@@ -130,11 +130,11 @@ static void a_driver_that_is_not_there_is_said_so(void **state)
 		.library = "nobody", .name = "default", .program = "collet-peer-nobody"
 	};
 	struct competitor c = { .variant = &missing };
-	struct meeting meeting;
-	assert_true(meeting_init(&meeting, 2, true));
-	assert_false(competitor_start(&c, &meeting));
+	struct bootstrap bootstrap;
+	assert_true(bootstrap_init(&bootstrap, 2, true));
+	assert_false(competitor_start(&c, &bootstrap));
 	assert_non_null(strstr(c.problem, "not built"));
-	meeting_deinit(&meeting);
+	bootstrap_deinit(&bootstrap);
 }
 
 static void a_driver_that_fails_to_start_tells_its_last_line(void **state)
@@ -142,12 +142,12 @@ static void a_driver_that_fails_to_start_tells_its_last_line(void **state)
 	static const struct peer_variant broken = { .library = "broken", .name = "default", .program = "sh",
 		.launcher = "sh", .arguments = { "-c", "echo first; echo the reason; exit 3" } };
 	struct competitor c = { .variant = &broken };
-	struct meeting meeting;
+	struct bootstrap bootstrap;
 	setenv("COLLET_BENCH_PEERS", "/bin", 1);
-	assert_true(meeting_init(&meeting, 2, true));
-	assert_false(competitor_start(&c, &meeting));
+	assert_true(bootstrap_init(&bootstrap, 2, true));
+	assert_false(competitor_start(&c, &bootstrap));
 	assert_non_null(strstr(c.problem, "the reason"));
-	meeting_deinit(&meeting);
+	bootstrap_deinit(&bootstrap);
 	unsetenv("COLLET_BENCH_PEERS");
 }
 

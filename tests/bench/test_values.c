@@ -213,7 +213,7 @@ static void every_collective_checks_and_one_wrong_element_is_seen(void **state)
 			};
 			const uint64_t count = c == BENCH_BARRIER ? 0 : counts[n];
 			for (uint32_t r = 0; r < ranks; r++) {
-				bench_spoil(&work, r, ranks, count, recv[r]);
+				bench_poison(&work, r, ranks, count, recv[r]);
 				bench_fill(&work, r, ranks, count, send[r]);
 			}
 			for (uint32_t r = 0; r < ranks; r++) {

@@ -41,7 +41,7 @@ static void a_run_gets_the_variants_it_asks_for(void **state)
 {
 	static const struct {
 		const char *library, *name, *transport;   /* the variant */
-		struct peer_wish wish;
+		struct peer_filter filter;
 		bool wanted;
 	} rows[] = {
 		{ "openmpi", "default", "shm", { NULL, "shm", true }, true },
@@ -62,9 +62,9 @@ static void a_run_gets_the_variants_it_asks_for(void **state)
 		{ "openmpi", "default", "shm", { "openmpi:default", "shm", true }, true },
 		{ "openmpi", "ucx-doubling", "shm", { "openmpi:ucx", "shm", true }, false },
 		{ "openmpi", "default", "shm", { "mpich,gloo", "shm", true }, false },
-		{ "mpich", "yield", "shm", { NULL, "shm", true, .crowded = false }, false },
-		{ "mpich", "yield", "shm", { NULL, "shm", true, .crowded = true }, true },
-		{ "mpich", "yield", "shm", { "mpich:yield", "shm", true, .crowded = false }, true },
+		{ "mpich", "yield", "shm", { NULL, "shm", true, .oversubscribed = false }, false },
+		{ "mpich", "yield", "shm", { NULL, "shm", true, .oversubscribed = true }, true },
+		{ "mpich", "yield", "shm", { "mpich:yield", "shm", true, .oversubscribed = false }, true },
 		{ "mpich", "alloc", "shm", { NULL, "shm", true, .own_memory = false }, false },
 		{ "mpich", "alloc", "shm", { NULL, "shm", true, .own_memory = true }, true },
 		{ "gloo", "default", "tcp", { NULL, "tcp", true }, true },
@@ -77,7 +77,7 @@ static void a_run_gets_the_variants_it_asks_for(void **state)
 		{ "openmpi", "default", "shm", { NULL, "shm,tcp", true }, false },
 	};
 	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
-		if (bench_peer_wanted(find(rows[i].library, rows[i].name, rows[i].transport), &rows[i].wish)
+		if (bench_peer_matches(find(rows[i].library, rows[i].name, rows[i].transport), &rows[i].filter)
 			!= rows[i].wanted)
 			fail_msg("row %zu, %s:%s: not %s", i, rows[i].library, rows[i].name,
 				rows[i].wanted ? "wanted" : "unwanted");

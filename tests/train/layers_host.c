@@ -231,7 +231,7 @@ struct operation {
 	uint64_t count;
 	double scale, sum;
 	enum precision precision;
-	struct descent descent;
+	struct optimiser_inputs inputs;
 };
 
 static struct operation *operation_begin(struct layers *layers, const float *const operands[OPERANDS], uint64_t count)
@@ -264,21 +264,22 @@ static bool operation_end(struct layers *layers, struct operation *operation)
 static void compute_descend(void *context)
 {
 	struct operation *operation = context;
-	const struct stretch stretch = { operation->data[0], operation->data[1], operation->data[2], operation->data[3],
-		operation->count };
-	optimiser_descend_stretch(&stretch, &operation->descent);
+	const struct element_range range = { operation->data[0], operation->data[1], operation->data[2],
+		operation->data[3], operation->count };
+	optimiser_update_range(&range, &operation->inputs);
 }
 
-static bool host_descend(struct layers *layers, const struct stretch *stretch, const struct descent *descent)
+static bool host_descend(
+	struct layers *layers, const struct element_range *range, const struct optimiser_inputs *inputs)
 {
-	const float *const operands[OPERANDS] = { stretch->value, stretch->velocity, stretch->squares,
-		stretch->gradient };
-	struct operation *operation = operation_begin(layers, operands, stretch->count);
-	operation->descent = *descent;
+	const float *const operands[OPERANDS] = { range->value, range->velocity, range->squares,
+		range->gradient };
+	struct operation *operation = operation_begin(layers, operands, range->count);
+	operation->inputs = *inputs;
 	return layers->launch(layers->setup.stream, compute_descend, operation) == GPU_OK &&
-		copy_floats(layers, stretch->value, operation->data[0], stretch->count) &&
-		copy_floats(layers, stretch->velocity, operation->data[1], stretch->count) &&
-		(!stretch->squares || copy_floats(layers, stretch->squares, operation->data[2], stretch->count)) &&
+		copy_floats(layers, range->value, operation->data[0], range->count) &&
+		copy_floats(layers, range->velocity, operation->data[1], range->count) &&
+		(!range->squares || copy_floats(layers, range->squares, operation->data[2], range->count)) &&
 		operation_end(layers, operation);
 }
 

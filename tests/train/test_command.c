@@ -103,7 +103,7 @@ static void json_is_one_object_an_epoch(void **state)
 	char *line = text;
 	for (int expected = 1; expected <= 2; expected++) {
 		int epoch, length = 0;
-		double loss, accuracy, rate, travel, hidden;
+		double loss, accuracy, rate, transfer, hidden;
 		assert_int_equal(
 			sscanf(line,
 				"{\"epoch\": %d, \"loss\": %lf, \"test_accuracy\": %lf, \"images_per_s\": %lf, "
@@ -111,9 +111,9 @@ static void json_is_one_object_an_epoch(void **state)
 				"\"communicate_s\": %*f, \"optimise_s\": %*f, \"evaluate_s\": %*f, "
 				"\"travel_s\": %lf, \"hidden_s\": %lf, "
 				"\"strategy\": \"allreduce\", \"ranks\": 2, %*[^}]}\n%n",
-				&epoch, &loss, &accuracy, &rate, &travel, &hidden, &length),
+				&epoch, &loss, &accuracy, &rate, &transfer, &hidden, &length),
 			6);
-		assert_true(travel > 0 && hidden >= 0 && hidden <= travel);
+		assert_true(transfer > 0 && hidden >= 0 && hidden <= transfer);
 		assert_int_equal(epoch, expected);
 		assert_true(loss > 0 && loss < 3 && accuracy >= 0 && accuracy <= 1 && rate > 1);
 		line += length;

@@ -22,30 +22,30 @@ struct exact {
 	double value[COUNT], velocity[COUNT], square[COUNT];
 };
 
-static void exact_step(struct exact *exact, const struct descent *descent)
+static void exact_step(struct exact *exact, const struct optimiser_inputs *inputs)
 {
 	for (uint32_t i = 0; i < COUNT; i++) {
-		double gradient = slope_at(descent->step, i, exact->value[i]);
+		double gradient = slope_at(inputs->step, i, exact->value[i]);
 		double *value = &exact->value[i], *velocity = &exact->velocity[i], *square = &exact->square[i];
-		const double rate = (double)descent->rate, decay = (double)descent->weight_decay;
-		const double momentum = (double)descent->momentum;
-		if (descent->optimiser == OPTIMISER_SGD) {
+		const double rate = (double)inputs->rate, decay = (double)inputs->weight_decay;
+		const double momentum = (double)inputs->momentum;
+		if (inputs->optimiser == OPTIMISER_SGD) {
 			gradient += decay * *value;
 			*velocity = momentum * *velocity + gradient;
-			*value -= rate * (descent->nesterov ? gradient + momentum * *velocity : *velocity);
+			*value -= rate * (inputs->nesterov ? gradient + momentum * *velocity : *velocity);
 			continue;
 		}
 		*value -= rate * decay * *value;
 		*velocity = 0.9 * *velocity + 0.1 * gradient;
 		*square = 0.999 * *square + 0.001 * gradient * gradient;
-		*value -= rate * (*velocity / (1 - pow(0.9, descent->step))) /
-			(sqrt(*square / (1 - pow(0.999, descent->step))) + 1e-8);
+		*value -= rate * (*velocity / (1 - pow(0.9, inputs->step))) /
+			(sqrt(*square / (1 - pow(0.999, inputs->step))) + 1e-8);
 	}
 }
 
 static void steps_follow_the_formulas(void **state)
 {
-	static const struct descent rows[] = {
+	static const struct optimiser_inputs rows[] = {
 		{ .optimiser = OPTIMISER_SGD, .rate = 0.1F },
 		{ .optimiser = OPTIMISER_SGD, .rate = 0.1F, .momentum = 0.9F },
 		{ .optimiser = OPTIMISER_SGD, .rate = 0.1F, .momentum = 0.9F, .nesterov = true },
@@ -64,12 +64,12 @@ static void steps_follow_the_formulas(void **state)
 		for (uint32_t i = 0; i < COUNT; i++)
 			exact.value[i] = values[i] = (float)i / COUNT - 0.5F;
 		for (uint32_t step = 1; step <= STEPS; step++) {
-			struct descent descent = rows[row];
-			descent.step = step;
+			struct optimiser_inputs inputs = rows[row];
+			inputs.step = step;
 			for (uint32_t i = 0; i < COUNT; i++)
 				gradients[i] = (float)slope_at(step, i, values[i]);
-			optimiser_descend(&model, &descent);
-			exact_step(&exact, &descent);
+			optimiser_update(&model, &inputs);
+			exact_step(&exact, &inputs);
 		}
 		for (uint32_t i = 0; i < COUNT; i++)
 			if (!(fabs(values[i] - exact.value[i]) < 2e-5))

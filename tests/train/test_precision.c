@@ -60,18 +60,18 @@ static void the_factor_falls_at_once_and_grows_with_patience(void **state)
 	struct scaling scaling;
 	scaling_init(&scaling, true);
 	const float first = scaling.factor;
-	scaling_follow(&scaling, false);
+	scaling_update(&scaling, false);
 	assert_true(scaling.factor == first / 2);
 	for (int step = 1; step < SCALING_PATIENCE; step++)
-		scaling_follow(&scaling, true);
+		scaling_update(&scaling, true);
 	assert_true(scaling.factor == first / 2);
-	scaling_follow(&scaling, false);
+	scaling_update(&scaling, false);
 	assert_true(scaling.factor == first / 4 && scaling.skipped == 2);
 	for (int step = 0; step < SCALING_PATIENCE; step++)
-		scaling_follow(&scaling, true);
+		scaling_update(&scaling, true);
 	assert_true(scaling.factor == first / 2);
 	for (int step = 0; step < 100; step++)
-		scaling_follow(&scaling, false);
+		scaling_update(&scaling, false);
 	assert_true(scaling.factor == 1);
 }
 
@@ -107,7 +107,7 @@ static void settle_thrice(collet_comm *comm, void *context)
 			gradient[e] = 3 * trainer->scaling.factor;
 		if (i < 2 && rank == (uint32_t)i)
 			gradient[3] = i ? NAN : -INFINITY;
-		agreement->fine[rank][i] = (agreement->alone ? scaling_settle_alone : scaling_settle)(
+		agreement->fine[rank][i] = (agreement->alone ? scaling_unscale_local : scaling_unscale)(
 			trainer, &agreement->took[rank][i]);
 		agreement->factor[rank][i] = trainer->scaling.factor;
 		agreement->gradient[rank][i] = gradient[4];

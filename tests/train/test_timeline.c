@@ -164,10 +164,10 @@ static void check_step(const struct trace *trace, uint32_t rank, int step, int b
 	const struct event *backward = find(computing, "backward", step);
 	int within = 0;
 	for (int b = 0; b < buckets; b++) {
-		const struct event *travel = find(&trace->threads[rank][1 + b], "travel", step);
-		assert_int_equal(travel->bucket, b);
-		assert_true(travel->began >= backward->began && travel->ended <= before->began);
-		within += travel->began < backward->ended;
+		const struct event *transfer = find(&trace->threads[rank][1 + b], "travel", step);
+		assert_int_equal(transfer->bucket, b);
+		assert_true(transfer->began >= backward->began && transfer->ended <= before->began);
+		within += transfer->began < backward->ended;
 	}
 	assert_int_equal(within, overlaps ? buckets : 0);
 }
@@ -218,8 +218,8 @@ static void times_add_up(void **state)
 		told += phase == PHASE_EVALUATE ? 0 : run->times[0].phases[phase];
 	assert_true(told > steps * 0.999999 && told < steps * 1.000001);
 	assert_true(run->times[0].phases[PHASE_COMMUNICATE] > 0 && run->times[0].phases[PHASE_BACKWARD] > 0);
-	assert_true(run->times[0].hidden >= 0 && run->times[0].hidden <= run->times[0].travel);
-	assert_true(run->times[0].travel > 0 && run->times[0].travel <= told);
+	assert_true(run->times[0].hidden >= 0 && run->times[0].hidden <= run->times[0].transfer);
+	assert_true(run->times[0].transfer > 0 && run->times[0].transfer <= told);
 	assert_memory_equal(&run->times[0], &run->times[1], sizeof(run->times[0]));
 	free(trace);
 	free(run);
@@ -241,22 +241,22 @@ static void hiding_is_counted_by_hand(void **state)
 	timeline_begin(timeline, PHASE_COMMUNICATE);
 	timeline_end(timeline);
 	/* Long before and after that call. */
-	const struct travel travels[] = {{100, 300, 1}, {200, 600, 1}, {250, 550, 1}, {1000, 1400, 1}};
-	timeline_travels(timeline, travels, 4);
+	const struct transfer transfers[] = {{100, 300, 1}, {200, 600, 1}, {250, 550, 1}, {1000, 1400, 1}};
+	timeline_transfers(timeline, transfers, 4);
 	timeline_end(timeline);
 	const struct times times = timeline_take(timeline);
-	assert_float_equal(times.travel, 900e-9, 1e-12);
+	assert_float_equal(times.transfer, 900e-9, 1e-12);
 	assert_float_equal(times.hidden, 900e-9, 1e-12);
 	const int64_t before = now_ns();
 	timeline_begin(timeline, PHASE_STEP);
 	timeline_begin(timeline, PHASE_COMMUNICATE);
 	timeline_end(timeline);
-	const struct travel around = {before, now_ns(), 1};
-	timeline_travels(timeline, &around, 1);
+	const struct transfer around = {before, now_ns(), 1};
+	timeline_transfers(timeline, &around, 1);
 	timeline_end(timeline);
 	const struct times shown = timeline_take(timeline);
-	assert_true(shown.hidden > 0 && shown.hidden < shown.travel);
-	const double difference = shown.travel - shown.hidden - shown.phases[PHASE_COMMUNICATE];
+	assert_true(shown.hidden > 0 && shown.hidden < shown.transfer);
+	const double difference = shown.transfer - shown.hidden - shown.phases[PHASE_COMMUNICATE];
 	assert_true(difference > -1e-9 && difference < 1e-9);
 	timeline_destroy(timeline);
 }

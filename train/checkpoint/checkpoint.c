@@ -6,7 +6,7 @@
 #include <time.h>
 
 #include "checkpoint/collect.h"
-#include "checkpoint/image.h"
+#include "checkpoint/snapshot.h"
 #include "data/order.h"
 #include "error.h"
 #include "strategies/strategy.h"
@@ -60,13 +60,13 @@ static bool gather_own(struct trainer *trainer, struct rows *rows)
 
 /* ---- Saving -------------------------------------------------------------------------------------------------- */
 
-static bool gather(struct trainer *trainer, struct image *image)
+static bool gather(struct trainer *trainer, struct snapshot *snapshot)
 {
 	const struct flat *flat = &trainer->flat;
-	return gather_state(trainer, flat->velocity, &image->velocity) &&
+	return gather_state(trainer, flat->velocity, &snapshot->velocity) &&
 		(trainer->options->optimiser == OPTIMISER_SGD ||
-			gather_state(trainer, flat->squares, &image->squares)) &&
-		gather_losses(trainer, &image->loss_sums) && gather_own(trainer, &image->own);
+			gather_state(trainer, flat->squares, &snapshot->squares)) &&
+		gather_losses(trainer, &snapshot->loss_sums) && gather_own(trainer, &snapshot->own);
 }
 
 /* A failure to write is remembered, and forgotten when a later one succeeds: training is worth more than a
@@ -75,19 +75,19 @@ static bool save(struct trainer *trainer)
 {
 	if (!trainer->backend->fetch(trainer->network))
 		return false;
-	struct image *image = calloc(1, sizeof(*image));
-	if (!image)
+	struct snapshot *snapshot = calloc(1, sizeof(*snapshot));
+	if (!snapshot)
 		return train_fail("no memory for a checkpoint");
 	/* One that is still being written has its memory until then. */
 	writer_wait(&trainer->writer);
-	const bool gathered = gather(trainer, image);
+	const bool gathered = gather(trainer, snapshot);
 	if (!gathered || collet_comm_rank(trainer->comm) != 0) {
-		image_free(image);
-	} else if (image_fill(image, trainer)) {
-		writer_begin(&trainer->writer, trainer->options, image);
+		snapshot_free(snapshot);
+	} else if (snapshot_fill(snapshot, trainer)) {
+		writer_begin(&trainer->writer, trainer->options, snapshot);
 	} else {
 		trainer->writer.failed = true;
-		image_free(image);
+		snapshot_free(snapshot);
 	}
 	return gathered;
 }

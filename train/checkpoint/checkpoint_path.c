@@ -92,13 +92,13 @@ static uint32_t *list_before(DIR *folder, uint32_t step, size_t *count)
 	return steps;
 }
 
-static void take_away(DIR *folder, const char *name)
+static void remove_file(DIR *folder, const char *name)
 {
 	if (unlinkat(dirfd(folder), name, 0) != 0 && errno != ENOENT)
 		train_fail("--keep: %s cannot be removed: %s; --keep 0 keeps all", name, strerror(errno));
 }
 
-static void take_away_old(DIR *folder, uint32_t keep, uint32_t step)
+static void remove_old(DIR *folder, uint32_t keep, uint32_t step)
 {
 	size_t count;
 	char name[60];
@@ -109,18 +109,18 @@ static void take_away_old(DIR *folder, uint32_t keep, uint32_t step)
 	}
 	for (size_t i = 0; i + keep <= count; i++) {
 		snprintf(name, sizeof(name), "step-%010" PRIu32 ".safetensors", steps[i]);
-		take_away(folder, name);
+		remove_file(folder, name);
 	}
 	free(steps);
 }
 
-static void take_away_torn(DIR *folder, uint32_t step)
+static void remove_incomplete(DIR *folder, uint32_t step)
 {
 	uint32_t other;
 	rewinddir(folder);
 	for (const struct dirent *entry; (entry = readdir(folder)) != NULL;)
 		if (parse_name(entry->d_name, ".partial", &other) && other < step)
-			take_away(folder, entry->d_name);
+			remove_file(folder, entry->d_name);
 }
 
 void checkpoint_prune(const struct options *options, uint32_t step)
@@ -128,9 +128,9 @@ void checkpoint_prune(const struct options *options, uint32_t step)
 	DIR *folder = is_folder(options->checkpoint) ? opendir(options->checkpoint) : NULL;
 	if (!folder)
 		return;
-	take_away_torn(folder, step);
+	remove_incomplete(folder, step);
 	if (options->keep > 0)
-		take_away_old(folder, options->keep, step);
+		remove_old(folder, options->keep, step);
 	closedir(folder);
 }
 

@@ -1,27 +1,27 @@
 #include "checkpoint/writer.h"
 
-#include "checkpoint/image.h"
+#include "checkpoint/snapshot.h"
 #include "error.h"
 
 /* Older checkpoints go only now, that this one is on the disk. */
-static void *write_image(void *context)
+static void *write_snapshot(void *context)
 {
 	struct writer *writer = context;
-	writer->failed = !image_write(writer->image);
+	writer->failed = !snapshot_write(writer->snapshot);
 	if (!writer->failed)
-		checkpoint_prune(writer->options, writer->image->step);
-	image_free(writer->image);
-	writer->image = NULL;
+		checkpoint_prune(writer->options, writer->snapshot->step);
+	snapshot_free(writer->snapshot);
+	writer->snapshot = NULL;
 	return NULL;
 }
 
-void writer_begin(struct writer *writer, const struct options *options, struct image *image)
+void writer_begin(struct writer *writer, const struct options *options, struct snapshot *snapshot)
 {
 	writer->options = options;
-	writer->image = image;
-	writer->is_writing = pthread_create(&writer->thread, NULL, write_image, writer) == 0;
+	writer->snapshot = snapshot;
+	writer->is_writing = pthread_create(&writer->thread, NULL, write_snapshot, writer) == 0;
 	if (!writer->is_writing)
-		(void)write_image(writer);  /* then training waits for it */
+		(void)write_snapshot(writer);  /* then training waits for it */
 }
 
 void writer_wait(struct writer *writer)

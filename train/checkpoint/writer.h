@@ -5,20 +5,20 @@
 #include <pthread.h>
 #include <stdbool.h>
 
-struct image;
+struct snapshot;
 struct options;
 
 /* Zeroed: nothing was written yet. */
 struct writer {
 	const struct options *options;
-	struct image *image;       /* the thread's until it is joined */
+	struct snapshot *snapshot;       /* the thread's until it is joined */
 	pthread_t thread;
 	bool is_writing;
 	bool failed;               /* the last image is not on the disk; a line on standard error has said why */
 };
 
 /* Takes the image over. Nothing is being written. */
-void writer_begin(struct writer *writer, const struct options *options, struct image *image);
+void writer_begin(struct writer *writer, const struct options *options, struct snapshot *snapshot);
 /* Until nothing is being written any more; failed is known then. */
 void writer_wait(struct writer *writer);
 

@@ -28,11 +28,11 @@ static bool agree_and_open(collet_comm *comm, struct gpu_device *gpu, uint32_t *
 
 /* A communicator that knew of GPUs would ask theirs how the CPU's buffers go, so the ranks agree before. Who was told
  * of another device is at agree_on_options(), too, if in the communicator that counts. */
-static bool enter_if_all_can(struct gpu_device *gpu, const struct options *options, const collet_options *meeting)
+static bool enter_if_all_can(struct gpu_device *gpu, const struct options *options, const collet_options *comm_options)
 {
 	collet_comm *comm;
 	uint32_t all = 0;
-	if (collet_comm_create(&comm, meeting) != COLLET_OK)
+	if (collet_comm_create(&comm, comm_options) != COLLET_OK)
 		return train_fail("%s", collet_last_error());
 	const bool fine = agree_on_options(comm, options) && agree_and_open(comm, gpu, &all);
 	if (!fine)
@@ -43,7 +43,7 @@ static bool enter_if_all_can(struct gpu_device *gpu, const struct options *optio
 	return fine;
 }
 
-bool device_enter(struct gpu_device *gpu, const struct options *options, const collet_options *meeting)
+bool device_enter(struct gpu_device *gpu, const struct options *options, const collet_options *comm_options)
 {
 	char why[GPU_WHY_BYTES];
 	uint32_t local_rank;
@@ -51,8 +51,8 @@ bool device_enter(struct gpu_device *gpu, const struct options *options, const c
 	if (options->device == DEVICE_CPU)
 		return true;
 	if (options->device == DEVICE_AUTO)
-		return enter_if_all_can(gpu, options, meeting);
-	if (local_rank_find(meeting, &local_rank) != COLLET_OK)
+		return enter_if_all_can(gpu, options, comm_options);
+	if (local_rank_find(comm_options, &local_rank) != COLLET_OK)
 		return train_fail("%s", collet_last_error());
 	(void)gpu_device_open(gpu, local_rank, why);
 	return true;

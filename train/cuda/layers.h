@@ -46,7 +46,7 @@ struct layers_table {
 		enum layers_pass pass, struct layers_outcome *outcome);
 	/* Of the last forward(). ready: this parameter's gradient is complete once the stream has come so far. */
 	bool (*backward)(struct layers *layers, float scale, gradient_ready ready, void *context);
-	bool (*descend)(struct layers *layers, const struct stretch *stretch, const struct descent *descent);
+	bool (*update)(struct layers *layers, const struct element_range *range, const struct optimiser_inputs *inputs);
 	/* As a back end's (backend.h). */
 	bool (*add)(struct layers *layers, float *to, const float *a, const float *b, double scale, uint64_t count);
 	/* *sum (of the GPU): of the squares, in an order that depends on count alone. */

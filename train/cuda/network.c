@@ -4,7 +4,7 @@
 
 #include "error.h"
 
-/* Images come from a handful of places that stay for the run: one for each batch that a feed makes ahead. */
+/* Images come from a handful of places that stay for the run: one for each batch that a loader makes ahead. */
 enum { PLACES = 2 * (2 * 64 + 1), PAGE_BYTES = 4096 };
 
 /* A batch in the GPU's memory. */
@@ -22,7 +22,7 @@ struct network {
 	const struct layers_table *table;
 	struct layers *layers;
 	const struct model *model;
-	struct flat *here, *there;
+	struct flat *host_flat, *device_flat;
 	struct layers_setup setup;
 	size_t image_pixels;
 	uint32_t largest;        /* batch that slots hold */
@@ -46,18 +46,20 @@ struct network {
 /* What is put, or got: the same list both ways. */
 static bool move_all(const struct network *n, bool get)
 {
-	const struct flat *here = n->here, *there = n->there;
+	const struct flat *host_flat = n->host_flat, *device_flat = n->device_flat;
 	const struct {
-		float *here, *there;
+		float *host_flat, *device_flat;
 		uint64_t count;
-	} rows[] = { { here->values, there->values, here->count },
-		{ here->velocity, there->velocity, here->state_count },
-		{ here->squares, there->squares, here->state_count } };
+	} rows[] = { { host_flat->values, device_flat->values, host_flat->count },
+		{ host_flat->velocity, device_flat->velocity, host_flat->state_count },
+		{ host_flat->squares, device_flat->squares, host_flat->state_count } };
 	bool fine = true;
 	for (int i = 0; fine && i < 3; i++)
-		if (rows[i].here)
-			fine = get ? cuda_get(n->device, rows[i].here, rows[i].there, rows[i].count * sizeof(float)) :
-				cuda_put(n->device, rows[i].there, rows[i].here, rows[i].count * sizeof(float));
+		if (rows[i].host_flat)
+			fine = get ? cuda_get(n->device, rows[i].host_flat, rows[i].device_flat,
+					     rows[i].count * sizeof(float))
+				   : cuda_put(n->device, rows[i].device_flat, rows[i].host_flat,
+					     rows[i].count * sizeof(float));
 	return fine;
 }
 
@@ -76,23 +78,23 @@ static bool move_statistics(const struct network *n, bool get)
 	return fine;
 }
 
-static bool cuda_settle(struct network *n)
+static bool cuda_wait(struct network *n)
 {
 	return cuda_check(n->device, n->device->gpu.gpu.cuStreamSynchronize(n->device->compute), "computing");
 }
 
 static bool cuda_fetch(struct network *n)
 {
-	return cuda_settle(n) && move_all(n, true) && move_statistics(n, true);
+	return cuda_wait(n) && move_all(n, true) && move_statistics(n, true);
 }
 
 /* ---- Making one --------------------------------------------------------------------------------------------- */
 
 static bool allocate_floats(struct network *n, float **memory, uint64_t count)
 {
-	void *there;
-	const bool fine = cuda_allocate(n->device, &there, count * sizeof(float));
-	*memory = there;
+	void *allocated;
+	const bool fine = cuda_allocate(n->device, &allocated, count * sizeof(float));
+	*memory = allocated;
 	return fine;
 }
 
@@ -101,7 +103,7 @@ static bool allocate_model(struct network *n)
 	const struct model *model = n->model;
 	bool fine = true;
 	for (uint32_t p = 0; p < model->parameter_count; p++) {
-		n->setup.values[p] = n->there->values + n->there->first[p];
+		n->setup.values[p] = n->device_flat->values + n->device_flat->first[p];
 		n->setup.gradients[p] = model->parameters[p].gradient;
 	}
 	for (uint32_t s = 0; fine && s < model->statistics_count; s++)
@@ -186,10 +188,17 @@ struct network *cuda_network_create(const struct cuda_network_setup *setup)
 		train_fail("no memory for a network");
 		return NULL;
 	}
-	*n = (struct network){ .device = device, .table = setup->table, .model = setup->model, .here = setup->here,
-		.there = setup->there, .image_pixels = (size_t)input.channels * input.height * input.width,
-		.setup = { .model = setup->model, .precision = setup->precision, .tf32 = setup->tf32,
-			.stream = device->compute, .sync = setup->sync } };
+	*n = (struct network){ .device = device,
+		.table = setup->table,
+		.model = setup->model,
+		.host_flat = setup->host_flat,
+		.device_flat = setup->device_flat,
+		.image_pixels = (size_t)input.channels * input.height * input.width,
+		.setup = { .model = setup->model,
+			.precision = setup->precision,
+			.tf32 = setup->tf32,
+			.stream = device->compute,
+			.sync = setup->sync } };
 	dataset_normals(setup->set, n->setup.normals);
 	bool fine = allocate_model(n) && allocate_outcome(n) && move_all(n, false) && move_statistics(n, false);
 	for (int s = 0; fine && s < 2; s++)
@@ -348,23 +357,24 @@ static bool cuda_array_put(struct cuda_device *device, float *to, const float *f
 }
 
 /* Where gradients lie as values do one stretch would do; they need not. */
-static bool cuda_descend(struct network *n, const struct descent *descent)
+static bool cuda_update(struct network *n, const struct optimiser_inputs *inputs)
 {
-	const struct flat *there = n->there;
+	const struct flat *device_flat = n->device_flat;
 	bool fine = true;
 	for (uint32_t p = 0; fine && p < n->model->parameter_count; p++) {
-		const uint64_t first = there->first[p];
-		const struct stretch stretch = { there->values + first, there->velocity + first,
-			there->squares ? there->squares + first : NULL, n->setup.gradients[p],
+		const uint64_t first = device_flat->first[p];
+		const struct element_range range = { device_flat->values + first, device_flat->velocity + first,
+			device_flat->squares ? device_flat->squares + first : NULL, n->setup.gradients[p],
 			n->model->parameters[p].count };
-		fine = n->table->descend(n->layers, &stretch, descent);
+		fine = n->table->update(n->layers, &range, inputs);
 	}
 	return fine;
 }
 
-static bool cuda_descend_stretch(struct network *n, const struct stretch *stretch, const struct descent *descent)
+static bool cuda_update_range(
+	struct network *n, const struct element_range *range, const struct optimiser_inputs *inputs)
 {
-	return n->table->descend(n->layers, stretch, descent);
+	return n->table->update(n->layers, range, inputs);
 }
 
 static bool cuda_add(struct network *n, float *to, const float *a, const float *b, double scale, uint64_t count)
@@ -378,7 +388,7 @@ static bool cuda_squares(struct network *n, const struct array *arrays, uint32_t
 	bool fine = array_count <= MODEL_PARAMETERS || train_fail("squares of %u arrays", array_count);
 	for (uint32_t a = 0; fine && a < array_count; a++)
 		fine = n->table->squares(n->layers, arrays[a].first, arrays[a].count, n->sums + a);
-	if (!fine || !cuda_settle(n) || !cuda_get(n->device, sums, n->sums, array_count * sizeof(*sums)))
+	if (!fine || !cuda_wait(n) || !cuda_get(n->device, sums, n->sums, array_count * sizeof(*sums)))
 		return false;
 	*sum = 0;
 	for (uint32_t a = 0; a < array_count; a++)
@@ -391,7 +401,7 @@ static bool cuda_unscale(struct network *n, float factor, bool *finite)
 	const struct cuda_device *d = n->device;
 	uint32_t wrong = 0;
 	if (!cuda_check(d, d->gpu.gpu.cuMemsetD8Async((uintptr_t)n->wrong, 0, sizeof(wrong), d->compute), "a flag") ||
-		!n->table->unscale(n->layers, factor, n->wrong) || !cuda_settle(n) ||
+		!n->table->unscale(n->layers, factor, n->wrong) || !cuda_wait(n) ||
 		!cuda_get(d, &wrong, n->wrong, sizeof(wrong)))
 		return false;
 	*finite = wrong == 0;
@@ -403,7 +413,7 @@ static bool cuda_unscale(struct network *n, float factor, bool *finite)
 /* The statistics are those that the host has now: rank 0's, for all. */
 static bool cuda_evaluate(struct network *n, const struct batch *batch, struct outcome *outcome)
 {
-	return cuda_settle(n) && move_statistics(n, false) && cuda_network_stage(n, batch) &&
+	return cuda_wait(n) && move_statistics(n, false) && cuda_network_stage(n, batch) &&
 		pass_forward(n, LAYERS_EVALUATE) && cuda_network_outcome(n, outcome);
 }
 
@@ -431,11 +441,11 @@ const struct backend backend_cuda = {
 	.evaluate = cuda_evaluate,
 	.forward = cuda_forward,
 	.backward = cuda_network_backward,
-	.descend = cuda_descend,
-	.descend_stretch = cuda_descend_stretch,
+	.update = cuda_update,
+	.update_range = cuda_update_range,
 	.add = cuda_add,
 	.squares = cuda_squares,
 	.unscale = cuda_unscale,
-	.settle = cuda_settle,
+	.wait = cuda_wait,
 	.fetch = cuda_fetch,
 };

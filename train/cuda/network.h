@@ -19,7 +19,7 @@ struct cuda_network_setup {
 	struct cuda_device *device;
 	const struct layers_table *table;
 	const struct model *model;           /* whose gradients' addresses are the GPU's */
-	struct flat *here, *there;           /* alike, in the host's memory and in the GPU's */
+	struct flat *host_flat, *device_flat;           /* alike, in the host's memory and in the GPU's */
 	enum precision precision;
 	bool tf32;                           /* layers.h */
 	const struct dataset *set;           /* for its normals; its test images' are the same */

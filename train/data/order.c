@@ -1,6 +1,6 @@
-/* A step takes batch_size * accumulate images of each lot, lot by lot, in batches of batch_size; the last step of an
- * epoch takes what is left. The feed is asked for them in just this order, so it can know ahead. Where one rank deals
- * out to all, a step's images of all lots are one batch. */
+/* A step takes batch_size * accumulate images of each partition, partition by partition, in batches of batch_size; the
+ * last step of an epoch takes what is left. The loader is asked for them in just this order, so it can know ahead.
+ * Where one rank deals out to all, a step's images of all partitions are one batch. */
 #include "data/order.h"
 
 #include <stdlib.h>
@@ -51,13 +51,13 @@ uint64_t order_images_before(const struct trainer *trainer, uint64_t step)
 	return each * trainer->workers * trainer->options->shards;
 }
 
-/* Of a lot, or of all lots where they come as one batch. */
+/* Of a partition, or of all partitions where they come as one batch. */
 static uint64_t batches_of_a_step(const struct trainer *trainer, uint64_t step)
 {
 	if (trainer->strategy->deals)
-		return trainer->lot_count > 0;
+		return trainer->partition_count > 0;
 	const uint64_t images = order_step_images(trainer, step), size = trainer->options->batch_size;
-	return trainer->lot_count * ((images + size - 1) / size);
+	return trainer->partition_count * ((images + size - 1) / size);
 }
 
 uint64_t order_batches_before(const struct trainer *trainer, uint64_t step)
@@ -70,12 +70,12 @@ uint64_t order_batches_before(const struct trainer *trainer, uint64_t step)
 
 uint32_t order_largest_batch(const struct trainer *trainer)
 {
-	const bool deals = trainer->strategy->deals && trainer->lot_count > 0;
-	return trainer->options->batch_size * (deals ? trainer->lot_count : 1);
+	const bool deals = trainer->strategy->deals && trainer->partition_count > 0;
+	return trainer->options->batch_size * (deals ? trainer->partition_count : 1);
 }
 
-/* Whose images this rank's feed gives out, and whose gradients it computes. */
-static bool settle_shares(struct trainer *trainer)
+/* Whose images this rank's loader gives out, and whose gradients it computes. */
+static bool assign_shares(struct trainer *trainer)
 {
 	const struct options *options = trainer->options;
 	const uint32_t rank = collet_comm_rank(trainer->comm), size = collet_comm_size(trainer->comm);
@@ -88,11 +88,11 @@ static bool settle_shares(struct trainer *trainer)
 			trainer->strategy->name, servers, servers == 1 ? "" : "s", size, size == 1 ? "" : "s");
 	trainer->workers = size - servers;
 	trainer->share_count = rank < trainer->workers ? options->shards : 0;
-	trainer->lot_count = !trainer->strategy->deals ? trainer->share_count : rank == 0 ? trainer->workers : 0;
+	trainer->partition_count = !trainer->strategy->deals ? trainer->share_count : rank == 0 ? trainer->workers : 0;
 	return true;
 }
 
-static bool prepare_lots(struct trainer *trainer)
+static bool prepare_partitions(struct trainer *trainer)
 {
 	const struct options *options = trainer->options;
 	const uint32_t rank = collet_comm_rank(trainer->comm);
@@ -100,13 +100,13 @@ static bool prepare_lots(struct trainer *trainer)
 		.world_size = trainer->workers * options->shards, .seed = options->seed };
 	trainer->share_images = collet_sampler_count(&sampler);
 	trainer->loss_sums = calloc(trainer->share_count + 1, sizeof(*trainer->loss_sums));
-	trainer->lots = calloc(trainer->lot_count + 1, sizeof(*trainer->lots));
-	if (!trainer->loss_sums || !trainer->lots)
-		return train_fail("no memory for %u shares", trainer->lot_count);
-	for (uint32_t l = 0; l < trainer->lot_count; l++) {
-		sampler.rank = trainer->lot_count > 1 ? l : rank;
-		trainer->lots[l] = (struct lot){ sampler, calloc(trainer->share_images, sizeof(uint64_t)) };
-		if (!trainer->lots[l].indices)
+	trainer->partitions = calloc(trainer->partition_count + 1, sizeof(*trainer->partitions));
+	if (!trainer->loss_sums || !trainer->partitions)
+		return train_fail("no memory for %u shares", trainer->partition_count);
+	for (uint32_t l = 0; l < trainer->partition_count; l++) {
+		sampler.rank = trainer->partition_count > 1 ? l : rank;
+		trainer->partitions[l] = (struct partition){ sampler, calloc(trainer->share_images, sizeof(uint64_t)) };
+		if (!trainer->partitions[l].indices)
 			return train_fail("no memory for the order of %u images", trainer->train.count);
 	}
 	return true;
@@ -115,11 +115,11 @@ static bool prepare_lots(struct trainer *trainer)
 static bool prepare_training(struct trainer *trainer)
 {
 	const uint64_t steps = order_steps(trainer), batches = order_batches_before(trainer, steps);
-	if (!order_allocate(&trainer->order, trainer->share_images * trainer->lot_count, batches))
+	if (!order_allocate(&trainer->order, trainer->share_images * trainer->partition_count, batches))
 		return false;
-	const uint32_t together = trainer->strategy->deals ? trainer->lot_count : 1;
+	const uint32_t together = trainer->strategy->deals ? trainer->partition_count : 1;
 	for (uint64_t step = 0; step < steps; step++)
-		for (uint32_t l = 0; l < trainer->lot_count; l += together)
+		for (uint32_t l = 0; l < trainer->partition_count; l += together)
 			cut(&trainer->order, (uint64_t)order_step_images(trainer, step) * together,
 				order_largest_batch(trainer));
 	return true;
@@ -127,8 +127,9 @@ static bool prepare_training(struct trainer *trainer)
 
 bool order_epoch(struct trainer *trainer, uint32_t epoch, uint64_t first_step)
 {
-	for (uint32_t l = 0; l < trainer->lot_count; l++)
-		if (!train_check(collet_sampler_fill(&trainer->lots[l].sampler, epoch, trainer->lots[l].indices),
+	for (uint32_t l = 0; l < trainer->partition_count; l++)
+		if (!train_check(
+			    collet_sampler_fill(&trainer->partitions[l].sampler, epoch, trainer->partitions[l].indices),
 			    "dealing out images"))
 			return false;
 	const uint64_t steps = order_steps(trainer);
@@ -136,15 +137,15 @@ bool order_epoch(struct trainer *trainer, uint32_t epoch, uint64_t first_step)
 	for (uint64_t step = 0; step < steps; step++) {
 		const uint32_t images = order_step_images(trainer, step);
 		const uint64_t first = step * most_of_a_step(trainer);
-		for (uint32_t l = 0; l < trainer->lot_count; l++, to += images)
-			memcpy(to, trainer->lots[l].indices + first, images * sizeof(*to));
+		for (uint32_t l = 0; l < trainer->partition_count; l++, to += images)
+			memcpy(to, trainer->partitions[l].indices + first, images * sizeof(*to));
 		if (step < first_step)
-			skipped += (uint64_t)images * trainer->lot_count;
+			skipped += (uint64_t)images * trainer->partition_count;
 	}
 	const uint64_t before = order_batches_before(trainer, first_step);
 	const struct order rest = { trainer->order.indices + skipped, trainer->order.counts + before,
 		trainer->order.batch_count - before };
-	return feed_epoch(trainer->feed, epoch, rest.indices, rest.counts, rest.batch_count);
+	return loader_epoch(trainer->loader, epoch, rest.indices, rest.counts, rest.batch_count);
 }
 
 /* ---- Evaluation --------------------------------------------------------------------------------------------- */
@@ -165,14 +166,15 @@ static bool prepare_test(struct trainer *trainer)
 
 bool order_init(struct trainer *trainer)
 {
-	return settle_shares(trainer) && prepare_lots(trainer) && prepare_training(trainer) && prepare_test(trainer);
+	return assign_shares(trainer) && prepare_partitions(trainer) && prepare_training(trainer) &&
+	       prepare_test(trainer);
 }
 
 void order_deinit(struct trainer *trainer)
 {
-	for (uint32_t l = 0; trainer->lots && l < trainer->lot_count; l++)
-		free(trainer->lots[l].indices);
-	free(trainer->lots);
+	for (uint32_t l = 0; trainer->partitions && l < trainer->partition_count; l++)
+		free(trainer->partitions[l].indices);
+	free(trainer->partitions);
 	free(trainer->loss_sums);
 	free(trainer->order.indices);
 	free(trainer->order.counts);

@@ -4,8 +4,8 @@
 
 #include "state.h"
 
-/* Fills workers, shares, lots, order and test_order of a trainer whose images are loaded and whose strategy is known;
- * counts of batches are final, training indices come with each epoch. deinit takes what there is. */
+/* Fills workers, shares, partitions, order and test_order of a trainer whose images are loaded and whose strategy is
+ * known; counts of batches are final, training indices come with each epoch. deinit takes what there is. */
 bool order_init(struct trainer *trainer);
 void order_deinit(struct trainer *trainer);
 
@@ -15,12 +15,12 @@ uint64_t order_steps(const struct trainer *trainer);
 uint32_t order_step_images(const struct trainer *trainer, uint64_t step);
 /* Images of all ranks' shares before this step of an epoch. */
 uint64_t order_images_before(const struct trainer *trainer, uint64_t step);
-/* Images of the largest batch that the feed gives. */
+/* Images of the largest batch that the loader gives. */
 uint32_t order_largest_batch(const struct trainer *trainer);
 /* Batches before this step of an epoch. */
 uint64_t order_batches_before(const struct trainer *trainer, uint64_t step);
 
-/* Deals out the images of an epoch (counted from 0) and hands them to the feed, from this step on. */
+/* Deals out the images of an epoch (counted from 0) and hands them to the loader, from this step on. */
 bool order_epoch(struct trainer *trainer, uint32_t epoch, uint64_t first_step);
 
 #endif

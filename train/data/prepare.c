@@ -6,7 +6,7 @@
 #include "error.h"
 
 /* What the others must know before there is memory for the images. */
-struct card {
+struct dataset_info {
 	uint64_t fine;
 	struct dataset train, test;  /* pointers are rank 0's, and mean nothing elsewhere */
 };
@@ -22,10 +22,10 @@ static bool broadcast(collet_comm *comm, void *bytes, size_t count)
 		collet_broadcast(comm, bytes, bytes, count, COLLET_U8, 0, NULL), "rank 0 deals out the images");
 }
 
-static bool share(collet_comm *comm, const struct dataset *card, struct dataset *set)
+static bool broadcast_set(collet_comm *comm, const struct dataset *from, struct dataset *set)
 {
 	if (collet_comm_rank(comm) != 0) {
-		*set = *card;
+		*set = *from;
 		set->pixels = malloc(pixel_bytes(set));
 		set->labels = malloc(set->count);
 		if (!set->pixels || !set->labels)
@@ -36,19 +36,19 @@ static bool share(collet_comm *comm, const struct dataset *card, struct dataset 
 
 bool prepare_images(collet_comm *comm, const struct options *options, struct dataset *train, struct dataset *test)
 {
-	struct card card;
-	memset(&card, 0, sizeof(card));
+	struct dataset_info info;
+	memset(&info, 0, sizeof(info));
 	if (collet_comm_rank(comm) == 0) {
-		card.fine =
+		info.fine =
 			dataset_load(train, options->dataset, options->data, DATASET_TRAIN, options->train_samples) &&
 			dataset_load(test, options->dataset, options->data, DATASET_TEST, options->test_samples);
-		card.train = *train;
-		card.test = *test;
-		card.train.pixels = card.train.labels = card.test.pixels = card.test.labels = NULL;
+		info.train = *train;
+		info.test = *test;
+		info.train.pixels = info.train.labels = info.test.pixels = info.test.labels = NULL;
 	}
-	if (!broadcast(comm, &card, sizeof(card)))
+	if (!broadcast(comm, &info, sizeof(info)))
 		return false;
-	if (!card.fine)
+	if (!info.fine)
 		return collet_comm_rank(comm) == 0 ? false : train_fail("rank 0 has no images to deal out");
-	return share(comm, &card.train, train) && share(comm, &card.test, test);
+	return broadcast_set(comm, &info.train, train) && broadcast_set(comm, &info.test, test);
 }

@@ -30,10 +30,10 @@ static double squares(const float *x, uint64_t count)
 	double sums[LANES] = { 0 };
 	uint64_t i = 0;
 	for (; i + LANES <= count; i += LANES)
-		for (size_t lane = 0; lane < LANES; lane++)
-			sums[lane] += (double)x[i + lane] * (double)x[i + lane];
-	for (size_t lane = 0; i < count; i++, lane++)
-		sums[lane] += (double)x[i] * (double)x[i];
+		for (size_t step_comm = 0; step_comm < LANES; step_comm++)
+			sums[step_comm] += (double)x[i + step_comm] * (double)x[i + step_comm];
+	for (size_t step_comm = 0; i < count; i++, step_comm++)
+		sums[step_comm] += (double)x[i] * (double)x[i];
 	return ((sums[0] + sums[1]) + (sums[2] + sums[3])) + ((sums[4] + sums[5]) + (sums[6] + sums[7]));
 }
 

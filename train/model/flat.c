@@ -62,12 +62,12 @@ bool flat_has_all_state(const struct flat *flat)
 	return flat->velocity && flat->state_count == flat->count;
 }
 
-bool flat_descend(
-	const struct flat *flat, struct network *network, const float *gradients, const struct descent *descent)
+bool flat_update(
+	const struct flat *flat, struct network *network, const float *gradients, const struct optimiser_inputs *inputs)
 {
-	const struct stretch stretch = { .value = flat->values + flat->state_first, .gradient = gradients,
+	const struct element_range range = { .value = flat->values + flat->state_first, .gradient = gradients,
 		.velocity = flat->velocity, .squares = flat->squares, .count = flat->state_count };
-	return flat->backend->descend_stretch(network, &stretch, descent);
+	return flat->backend->update_range(network, &range, inputs);
 }
 
 void flat_deinit(struct flat *flat)

@@ -38,7 +38,7 @@ void flat_free(const struct flat *flat, float *memory);
 
 /* A step of the optimiser for the elements that flat has the state of; gradients: theirs (the first is that of element
  * state_first). */
-bool flat_descend(
-	const struct flat *flat, struct network *network, const float *gradients, const struct descent *descent);
+bool flat_update(const struct flat *flat, struct network *network, const float *gradients,
+	const struct optimiser_inputs *inputs);
 
 #endif

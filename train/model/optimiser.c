@@ -2,49 +2,49 @@
 
 #include <math.h>
 
-static void descend_sgd(const struct stretch *stretch, const struct descent *descent)
+static void update_sgd(const struct element_range *range, const struct optimiser_inputs *inputs)
 {
-	float *restrict value = stretch->value, *restrict velocity = stretch->velocity;
-	const float *restrict gradient = stretch->gradient;
-	const float rate = descent->rate, momentum = descent->momentum, decay = descent->weight_decay;
-	for (uint64_t i = 0; i < stretch->count; i++) {
+	float *restrict value = range->value, *restrict velocity = range->velocity;
+	const float *restrict gradient = range->gradient;
+	const float rate = inputs->rate, momentum = inputs->momentum, decay = inputs->weight_decay;
+	for (uint64_t i = 0; i < range->count; i++) {
 		const float slope = decay > 0 ? gradient[i] + decay * value[i] : gradient[i];
 		velocity[i] = momentum * velocity[i] + slope;
-		value[i] -= rate * (descent->nesterov ? slope + momentum * velocity[i] : velocity[i]);
+		value[i] -= rate * (inputs->nesterov ? slope + momentum * velocity[i] : velocity[i]);
 	}
 }
 
-static void descend_adamw(const struct stretch *stretch, const struct descent *descent)
+static void update_adamw(const struct element_range *range, const struct optimiser_inputs *inputs)
 {
 	static const float mean_keeps = 0.9F, square_keeps = 0.999F, epsilon = 1e-8F;
-	float *restrict value = stretch->value, *restrict mean = stretch->velocity,
-			*restrict square = stretch->squares;
-	const float *restrict gradient = stretch->gradient;
-	const float shrink = 1 - descent->rate * descent->weight_decay;
-	const float rate = (float)(descent->rate / (1 - pow((double)mean_keeps, descent->step)));
-	const float root = (float)sqrt(1 - pow((double)square_keeps, descent->step));
-	for (uint64_t i = 0; i < stretch->count; i++) {
+	float *restrict value = range->value, *restrict mean = range->velocity,
+			*restrict square = range->squares;
+	const float *restrict gradient = range->gradient;
+	const float shrink = 1 - inputs->rate * inputs->weight_decay;
+	const float rate = (float)(inputs->rate / (1 - pow((double)mean_keeps, inputs->step)));
+	const float root = (float)sqrt(1 - pow((double)square_keeps, inputs->step));
+	for (uint64_t i = 0; i < range->count; i++) {
 		mean[i] = mean_keeps * mean[i] + (1 - mean_keeps) * gradient[i];
 		square[i] = square_keeps * square[i] + (1 - square_keeps) * gradient[i] * gradient[i];
 		value[i] = value[i] * shrink - rate * mean[i] / (sqrtf(square[i]) / root + epsilon);
 	}
 }
 
-void optimiser_descend_stretch(const struct stretch *stretch, const struct descent *descent)
+void optimiser_update_range(const struct element_range *range, const struct optimiser_inputs *inputs)
 {
-	if (descent->optimiser == OPTIMISER_SGD)
-		descend_sgd(stretch, descent);
+	if (inputs->optimiser == OPTIMISER_SGD)
+		update_sgd(range, inputs);
 	else
-		descend_adamw(stretch, descent);
+		update_adamw(range, inputs);
 }
 
-void optimiser_descend(const struct model *model, const struct descent *descent)
+void optimiser_update(const struct model *model, const struct optimiser_inputs *inputs)
 {
 	for (uint32_t p = 0; p < model->parameter_count; p++) {
 		const struct parameter *parameter = &model->parameters[p];
-		const struct stretch stretch = { parameter->value, parameter->velocity, parameter->squares,
+		const struct element_range range = { parameter->value, parameter->velocity, parameter->squares,
 			parameter->gradient, parameter->count };
-		optimiser_descend_stretch(&stretch, descent);
+		optimiser_update_range(&range, inputs);
 	}
 }
 

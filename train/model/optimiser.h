@@ -10,7 +10,7 @@
 
 enum optimiser { OPTIMISER_SGD, OPTIMISER_ADAMW };
 
-struct descent {
+struct optimiser_inputs {
 	enum optimiser optimiser;
 	float rate, weight_decay;
 	float momentum;     /* SGD */
@@ -23,15 +23,15 @@ struct descent {
  * gradient with 0.9 and 0.999, corrected for their start at 0; value -= rate mean / (sqrt(square) + 1e-8). (Loshchilov
  * and Hutter, "Decoupled Weight Decay Regularization", 2019.) Needs value, gradient and velocity of every parameter,
  * AdamW also squares. */
-void optimiser_descend(const struct model *model, const struct descent *descent);
+void optimiser_update(const struct model *model, const struct optimiser_inputs *inputs);
 
 /* The same for any run of elements: no element looks at another, so how a model is cut changes no bit. */
-struct stretch {
+struct element_range {
 	float *value, *velocity, *squares;
 	const float *gradient;
 	uint64_t count;
 };
-void optimiser_descend_stretch(const struct stretch *stretch, const struct descent *descent);
+void optimiser_update_range(const struct element_range *range, const struct optimiser_inputs *inputs);
 
 enum schedule_kind { SCHEDULE_CONSTANT, SCHEDULE_STEP, SCHEDULE_COSINE };
 

@@ -13,7 +13,7 @@ void scaling_init(struct scaling *scaling, bool dynamic)
 	*scaling = (struct scaling){ .factor = dynamic ? first_factor : 1, .dynamic = dynamic };
 }
 
-void scaling_follow(struct scaling *scaling, bool finite)
+void scaling_update(struct scaling *scaling, bool finite)
 {
 	if (!finite) {
 		scaling->factor = scaling->factor > 1 ? scaling->factor / 2 : 1;
@@ -61,17 +61,17 @@ bool scaling_agree(struct trainer *trainer, bool finite, bool *take)
 		    "agreeing on what has overflowed"))
 		return false;
 	*take = overflows == 0;
-	scaling_follow(scaling, *take);
+	scaling_update(scaling, *take);
 	return overflows < 2 || refuse();
 }
 
-bool scaling_settle(struct trainer *trainer, bool *take)
+bool scaling_unscale(struct trainer *trainer, bool *take)
 {
 	bool finite;
 	return divide(trainer, &finite) && scaling_agree(trainer, finite, take);
 }
 
-bool scaling_settle_alone(struct trainer *trainer, bool *take)
+bool scaling_unscale_local(struct trainer *trainer, bool *take)
 {
 	struct scaling *scaling = &trainer->scaling;
 	if (!divide(trainer, take))
@@ -79,6 +79,6 @@ bool scaling_settle_alone(struct trainer *trainer, bool *take)
 	if (!*take && scaling->factor <= 1)
 		return refuse();
 	if (scaling->dynamic)
-		scaling_follow(scaling, *take);
+		scaling_update(scaling, *take);
 	return true;
 }

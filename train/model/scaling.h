@@ -19,7 +19,7 @@ struct scaling {
 
 void scaling_init(struct scaling *scaling, bool dynamic);
 /* The factor after a step whose gradients were all finite, or not. */
-void scaling_follow(struct scaling *scaling, bool finite);
+void scaling_update(struct scaling *scaling, bool finite);
 
 /* Multiplies; false if any of the values is infinite or not a number. */
 bool scaling_multiply(float *values, uint64_t count, float factor);
@@ -28,10 +28,10 @@ struct trainer;
 
 /* Collective. Divides the parameters' gradients by the factor, follows, and says whether the optimiser may take the
  * step: the same on every rank. False after a line on standard error. */
-bool scaling_settle(struct trainer *trainer, bool *take);
+bool scaling_unscale(struct trainer *trainer, bool *take);
 /* The second half, for who has divided, or has no gradients: finite: whether all of this rank's gradients were. */
 bool scaling_agree(struct trainer *trainer, bool finite, bool *take);
 /* Not collective: where each rank takes a step of its own, it has a factor of its own. */
-bool scaling_settle_alone(struct trainer *trainer, bool *take);
+bool scaling_unscale_local(struct trainer *trainer, bool *take);
 
 #endif

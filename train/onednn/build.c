@@ -208,7 +208,7 @@ dnnl_memory_t plan_gradient_place(struct plan *plan, dnnl_memory_t dense, dnn_md
 	return plan_memory(plan, md, DNNL_MEMORY_ALLOCATE);
 }
 
-void plan_settle(struct plan *plan, dnnl_memory_t place, dnnl_memory_t dense, uint32_t layer)
+void plan_finish_gradient(struct plan *plan, dnnl_memory_t place, dnnl_memory_t dense, uint32_t layer)
 {
 	if (place != dense)
 		plan_append_copy(plan, &plan->backward, place, dense);

@@ -67,11 +67,11 @@ void plan_passed(struct plan *plan, uint32_t layer);
 dnnl_memory_t plan_flow_place(struct plan *plan, struct flow flow);
 /* A flow has come to what the layer gives (or to the images, where it ends); to others that have, it is added. */
 void plan_pass_back(struct plan *plan, uint32_t layer, struct flow flow);
-/* A place for a parameter's gradient in this layout: the bucket itself if it is dense, else one that plan_settle()
- * copies from. */
+/* A place for a parameter's gradient in this layout: the bucket itself if it is dense, else one that
+ * plan_finish_gradient() copies from. */
 dnnl_memory_t plan_gradient_place(struct plan *plan, dnnl_memory_t dense, dnn_md md);
 /* The last step of a layer's parameters: their gradients are where they belong, and said to be. */
-void plan_settle(struct plan *plan, dnnl_memory_t place, dnnl_memory_t dense, uint32_t layer);
+void plan_finish_gradient(struct plan *plan, dnnl_memory_t place, dnnl_memory_t dense, uint32_t layer);
 
 /* ---- Layers ------------------------------------------------------------------------------------------------- */
 

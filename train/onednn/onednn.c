@@ -212,16 +212,16 @@ static bool onednn_array_copy(struct cuda_device *device, float *to, const float
 	return true;
 }
 
-static bool onednn_descend(struct network *network, const struct descent *descent)
+static bool onednn_update(struct network *network, const struct optimiser_inputs *inputs)
 {
-	optimiser_descend(network->model, descent);
+	optimiser_update(network->model, inputs);
 	return true;
 }
 
-static bool onednn_descend_stretch(
-	struct network *network, const struct stretch *stretch, const struct descent *descent)
+static bool onednn_update_range(
+	struct network *network, const struct element_range *range, const struct optimiser_inputs *inputs)
 {
-	optimiser_descend_stretch(stretch, descent);
+	optimiser_update_range(range, inputs);
 	return true;
 }
 
@@ -249,7 +249,7 @@ static bool onednn_unscale(struct network *network, float factor, bool *finite)
 }
 
 /* Nothing is ever under way. */
-static bool onednn_settle(struct network *network)
+static bool onednn_wait(struct network *network)
 {
 	return true;
 }
@@ -268,11 +268,11 @@ const struct backend backend_onednn = {
 	.evaluate = onednn_evaluate,
 	.forward = onednn_forward,
 	.backward = onednn_backward,
-	.descend = onednn_descend,
-	.descend_stretch = onednn_descend_stretch,
+	.update = onednn_update,
+	.update_range = onednn_update_range,
 	.add = onednn_add,
 	.squares = onednn_squares,
 	.unscale = onednn_unscale,
-	.settle = onednn_settle,
-	.fetch = onednn_settle,
+	.wait = onednn_wait,
+	.fetch = onednn_wait,
 };

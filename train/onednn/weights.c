@@ -201,7 +201,7 @@ static void parameters_gradient(struct plan *plan, uint32_t l, dnnl_memory_t gra
 		(dnnl_exec_arg_t[]){{DNNL_ARG_SRC, input}, {DNNL_ARG_DIFF_DST, gradient},
 			{DNNL_ARG_DIFF_WEIGHTS, place}, {DNNL_ARG_DIFF_BIAS, bias_memory}},
 		4);
-	plan_settle(plan, place, dense, l);
+	plan_finish_gradient(plan, place, dense, l);
 }
 
 static dnnl_memory_t input_gradient(struct plan *plan, uint32_t l, dnnl_memory_t gradient)

@@ -86,7 +86,7 @@ static void report_add(struct report *report, const struct times *times)
 {
 	for (int phase = 0; phase < PHASES; phase++)
 		report->times.phases[phase] += times->phases[phase];
-	report->times.travel += times->travel;
+	report->times.transfer += times->transfer;
 	report->times.hidden += times->hidden;
 }
 
@@ -102,9 +102,9 @@ static void report_times(const struct report *report)
 	for (int phase = PHASE_LOAD; phase < PHASE_EVALUATE; phase++)
 		printf(" %s %.1f %%%s", phase_name((enum phase)phase), 100 * times->phases[phase] / all,
 			phase + 1 < PHASE_EVALUATE ? "," : "\n");
-	if (report->ranks > 1 && times->travel > 0)
+	if (report->ranks > 1 && times->transfer > 0)
 		printf("communication: gradients travelled for %.2f s, of which %.0f %% were hidden behind computing\n",
-			times->travel, 100 * times->hidden / times->travel);
+			times->transfer, 100 * times->hidden / times->transfer);
 	fflush(stdout);
 }
 
@@ -205,7 +205,7 @@ bool report_epoch(void *context, const struct trainer_epoch *epoch)
 		epoch->epoch, epoch->loss, epoch->test_accuracy, epoch->images_per_s);
 	for (int phase = 0; phase < PHASES; phase++)
 		fprintf(report->json, ", \"%s_s\": %.6g", phase_name((enum phase)phase), epoch->times.phases[phase]);
-	fprintf(report->json, ", \"travel_s\": %.6g, \"hidden_s\": %.6g", epoch->times.travel, epoch->times.hidden);
+	fprintf(report->json, ", \"travel_s\": %.6g, \"hidden_s\": %.6g", epoch->times.transfer, epoch->times.hidden);
 	fprintf(report->json,
 		", \"strategy\": \"%s\", \"ranks\": %u, \"workers\": %u, \"steps\": %" PRIu64
 		", \"batch_size\": %u, \"model_bytes\": %" PRIu64 ", \"batch_bytes\": %" PRIu64

@@ -10,7 +10,7 @@
 
 enum { MOST_DEPTH = 8, MOST_CALLS = 256, MOST_SPANS = 1 << 20 };
 
-struct stretch {
+struct interval {
 	int64_t began_ns, ended_ns;
 };
 
@@ -19,8 +19,8 @@ struct timeline {
 	enum phase phases[MOST_DEPTH];
 	int64_t began_ns[MOST_DEPTH];
 	int depth;
-	int64_t spent_ns[PHASES], travel_ns, hidden_ns;
-	struct stretch calls[MOST_CALLS]; /* of the library, in this step */
+	int64_t spent_ns[PHASES], transfer_ns, hidden_ns;
+	struct interval calls[MOST_CALLS]; /* of the library, in this step */
 	uint32_t call_count;
 	uint32_t step;
 	bool tracing;
@@ -88,7 +88,7 @@ static void trace(struct timeline *timeline, struct span span)
 static void note_call(struct timeline *timeline, int64_t began_ns, int64_t ended_ns)
 {
 	if (timeline->call_count < MOST_CALLS)
-		timeline->calls[timeline->call_count++] = (struct stretch){ began_ns, ended_ns };
+		timeline->calls[timeline->call_count++] = (struct interval){ began_ns, ended_ns };
 	else
 		timeline->calls[MOST_CALLS - 1].ended_ns = ended_ns; /* as if it had been one long call */
 }
@@ -125,7 +125,7 @@ static int64_t in_calls(const struct timeline *timeline, int64_t began_ns, int64
 {
 	int64_t sum = 0;
 	for (uint32_t i = 0; i < timeline->call_count; i++) {
-		const struct stretch *call = &timeline->calls[i];
+		const struct interval *call = &timeline->calls[i];
 		const int64_t first = call->began_ns > began_ns ? call->began_ns : began_ns;
 		const int64_t last = call->ended_ns < ended_ns ? call->ended_ns : ended_ns;
 		sum += last > first ? last - first : 0;
@@ -133,22 +133,22 @@ static int64_t in_calls(const struct timeline *timeline, int64_t began_ns, int64
 	return sum;
 }
 
-void timeline_travels(struct timeline *timeline, const struct travel *travels, uint32_t count)
+void timeline_transfers(struct timeline *timeline, const struct transfer *transfers, uint32_t count)
 {
 	int64_t counted = INT64_MIN; /* until when */
 	for (uint32_t b = 0; b < count; b++) {
-		const struct travel *travel = &travels[b];
-		trace(timeline, (struct span){ .began_ns = travel->began_ns,
-					.ended_ns = travel->ended_ns,
-					.bytes = travel->bytes,
+		const struct transfer *transfer = &transfers[b];
+		trace(timeline, (struct span){ .began_ns = transfer->began_ns,
+					.ended_ns = transfer->ended_ns,
+					.bytes = transfer->bytes,
 					.step = timeline->step,
 					.phase = PHASES,
 					.bucket = b });
-		const int64_t began = travel->began_ns > counted ? travel->began_ns : counted;
-		if (travel->ended_ns <= began)
+		const int64_t began = transfer->began_ns > counted ? transfer->began_ns : counted;
+		if (transfer->ended_ns <= began)
 			continue;
-		counted = travel->ended_ns;
-		timeline->travel_ns += counted - began;
+		counted = transfer->ended_ns;
+		timeline->transfer_ns += counted - began;
 		timeline->hidden_ns += counted - began - in_calls(timeline, began, counted);
 	}
 }
@@ -156,12 +156,12 @@ void timeline_travels(struct timeline *timeline, const struct travel *travels, u
 struct times timeline_take(struct timeline *timeline)
 {
 	struct times times = {
-		.travel = 1e-9 * (double)timeline->travel_ns, .hidden = 1e-9 * (double)timeline->hidden_ns};
+		.transfer = 1e-9 * (double)timeline->transfer_ns, .hidden = 1e-9 * (double)timeline->hidden_ns};
 	for (int phase = 0; phase < PHASES; phase++) {
 		times.phases[phase] = 1e-9 * (double)timeline->spent_ns[phase];
 		timeline->spent_ns[phase] = 0;
 	}
-	timeline->travel_ns = timeline->hidden_ns = 0;
+	timeline->transfer_ns = timeline->hidden_ns = 0;
 	return times;
 }
 

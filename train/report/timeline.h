@@ -25,12 +25,12 @@ enum phase {
 /* Seconds of some steps. */
 struct times {
 	double phases[PHASES];
-	double travel; /* in which at least one bucket was under way */
+	double transfer; /* in which at least one bucket was under way */
 	double hidden; /* of that, what this rank spent outside the library */
 };
 
 /* A bucket's way in a step. */
-struct travel {
+struct transfer {
 	int64_t began_ns, ended_ns; /* CLOCK_MONOTONIC */
 	uint64_t bytes;
 };
@@ -49,7 +49,7 @@ void timeline_begin(struct timeline *timeline, enum phase phase);
 void timeline_end(struct timeline *timeline);
 
 /* Within PHASE_STEP, once its last bucket has arrived: in the order in which buckets began. */
-void timeline_travels(struct timeline *timeline, const struct travel *travels, uint32_t count);
+void timeline_transfers(struct timeline *timeline, const struct transfer *transfers, uint32_t count);
 
 /* What has been spent since the last call of this. */
 struct times timeline_take(struct timeline *timeline);

@@ -161,13 +161,13 @@ static void write_names(FILE *file, const struct gathered *gathered, collet_comm
 static void write_span(FILE *file, const struct span *span, uint32_t rank, int64_t zero_ns)
 {
 	const int64_t began = span->began_ns - zero_ns, took = span->ended_ns - span->began_ns;
-	const bool travels = span->phase >= PHASES;
+	const bool transfers = span->phase >= PHASES;
 	fprintf(file, ",\n{\"name\":\"%s\",\"cat\":\"%s\",\"ph\":\"X\",\"pid\":%u,\"tid\":%u,",
-		travels ? "travel" : phase_name((enum phase)span->phase), travels ? "communication" : "computing", rank,
-		travels ? 1 + span->bucket : 0);
+		transfers ? "travel" : phase_name((enum phase)span->phase), transfers ? "communication" : "computing",
+		rank, transfers ? 1 + span->bucket : 0);
 	fprintf(file, "\"ts\":%" PRId64 ".%03d,\"dur\":%" PRId64 ".%03d,\"args\":{\"step\":%u", began / 1000,
 		(int)(began % 1000), took / 1000, (int)(took % 1000), span->step + 1);
-	if (travels)
+	if (transfers)
 		fprintf(file, ",\"bucket\":%u,\"bytes\":%" PRIu64, span->bucket, span->bytes);
 	fprintf(file, "}}");
 }

@@ -51,7 +51,7 @@ static bool create_ddp(struct trainer *trainer, struct allreduce *state)
 }
 
 /* How gradients travel: as they were told to, else in the precision that layers compute in. NULL: as they are. */
-static const char *travel_words(const struct trainer *trainer)
+static const char *hook_words(const struct trainer *trainer)
 {
 	static const char *const words[] = { [PRECISION_BF16] = "bf16", [PRECISION_F16] = "f16" };
 	if (trainer->options->compress || collet_comm_size(trainer->comm) == 1)
@@ -76,7 +76,7 @@ static bool create_shards(struct trainer *trainer, struct allreduce *state)
 static bool allreduce_create(struct trainer *trainer)
 {
 	struct allreduce *state = trainer->strategy_state = calloc(1, sizeof(*state));
-	const char *words = travel_words(trainer);
+	const char *words = hook_words(trainer);
 	if (!state)
 		return train_fail("no memory");
 	state->timeline = trainer->timeline;
@@ -110,21 +110,21 @@ static bool mark_all(struct trainer *trainer)
 /* Then every gradient is the average, and the timeline knows when. */
 static bool wait_for_all(const struct allreduce *state)
 {
-	struct travel travels[MODEL_PARAMETERS];
+	struct transfer transfers[MODEL_PARAMETERS];
 	const uint32_t buckets = collet_ddp_bucket_count(state->ddp);
 	timeline_begin(state->timeline, PHASE_COMMUNICATE);
 	bool fine = train_check(collet_ddp_wait(state->ddp), "averaging gradients");
 	timeline_end(state->timeline);
 	for (uint32_t b = 0; fine && b < buckets; b++) {
-		collet_ddp_travel travel;
+		collet_ddp_travel transfer;
 		collet_ddp_bucket bucket;
-		fine = train_check(collet_ddp_last_travel(state->ddp, b, &travel), "a bucket's times") &&
+		fine = train_check(collet_ddp_last_travel(state->ddp, b, &transfer), "a bucket's times") &&
 			train_check(collet_ddp_bucket_get(state->ddp, b, &bucket), "a bucket");
-		travels[b] = (struct travel){ travel.began_ns, travel.ended_ns,
+		transfers[b] = (struct transfer){ transfer.began_ns, transfer.ended_ns,
 			bucket.count * collet_dtype_bytes(bucket.dtype) };
 	}
 	if (fine)
-		timeline_travels(state->timeline, travels, buckets);
+		timeline_transfers(state->timeline, transfers, buckets);
 	return fine;
 }
 
@@ -148,13 +148,13 @@ static bool allreduce_step(struct trainer *trainer, uint32_t images, struct outc
 	const bool computed = state->shards ? shards_compute(state->shards, images, mark_ready, state, outcome) :
 		compute_step(trainer, 0, images, ready, state, outcome);
 	if (!computed || (ready == compute_till_all && !state->shards && !mark_all(trainer)) || !wait_for_all(state) ||
-		!scaling_settle(trainer, &take))
+		!scaling_unscale(trainer, &take))
 		return false;
 	if (!take)
 		return true;
 	if (clip > 0 && !train_check(collet_ddp_clip(state->ddp, clip, &norm), "--clip"))
 		return false;
-	return strategy_descend(trainer);
+	return strategy_update(trainer);
 }
 
 /* Without a hook nothing is remembered from step to step, and a checkpoint fits any number of ranks. */
@@ -194,8 +194,8 @@ static void allreduce_destroy(struct trainer *trainer)
 const struct strategy strategy_allreduce = {
 	.name = "allreduce",
 	.sentence = "gradients are averaged by all-reduce, in buckets, while backward goes on",
-	.takes = TAKES_COMPRESS | TAKES_ALGORITHM | TAKES_CLIP | TAKES_ACCUMULATE | TAKES_SHARDS |
-		TAKES_BUCKETS | TAKES_SYNC_NORM,
+	.supports = SUPPORTS_COMPRESS | SUPPORTS_ALGORITHM | SUPPORTS_CLIP | SUPPORTS_ACCUMULATE | SUPPORTS_SHARDS |
+		SUPPORTS_BUCKETS | SUPPORTS_SYNC_NORM,
 	.state = STATE_ALIKE,
 	.create = allreduce_create,
 	.step = allreduce_step,

@@ -85,7 +85,7 @@ static bool lay_out(struct trainer *trainer, struct device_allreduce *state)
 
 /* As on the CPU (allreduce.c): as they were told to, else in the precision that layers compute in. 16 bits alone need
  * no hook here. */
-static bool choose_travel(const struct trainer *trainer, struct device_allreduce *state)
+static bool choose_method(const struct trainer *trainer, struct device_allreduce *state)
 {
 	const char *words = trainer->options->compress;
 	const enum precision precision = trainer->options->precision;
@@ -117,10 +117,11 @@ static bool device_create(struct trainer *trainer)
 	if (!state)
 		return train_fail("no memory");
 	state->trainer = trainer;
-	return choose_travel(trainer, state) && lay_out(trainer, state) &&
-		(state->hook ? device_hook_init(state) : strategy_open_lane(trainer) && device_travel_init(state)) &&
-		strategy_state(trainer, 0, trainer->flat.count) &&
-		(trainer->share_count == 1 || create_shards(trainer, state));
+	return choose_method(trainer, state) && lay_out(trainer, state) &&
+	       (state->hook ? device_hook_init(state)
+			    : strategy_create_step_comm(trainer) && device_reduce_init(state)) &&
+	       strategy_state(trainer, 0, trainer->flat.count) &&
+	       (trainer->share_count == 1 || create_shards(trainer, state));
 }
 
 static void device_destroy(struct trainer *trainer)
@@ -163,7 +164,7 @@ static bool mark_ready(void *context, uint32_t parameter)
 	if (bucket != &state->buckets[state->complete])
 		return train_fail("gradients became complete in another order than that of their buckets");
 	state->complete++;
-	return state->hook ? device_hook_mark(state, bucket) : device_travel_mark(state, bucket);
+	return state->hook ? device_hook_mark(state, bucket) : device_reduce_mark(state, bucket);
 }
 
 /* Forward and backward are under way; and the next batch, if there is one in this epoch. */
@@ -226,13 +227,13 @@ static bool device_step(struct trainer *trainer, uint32_t images, struct outcome
 	struct device_allreduce *state = trainer->strategy_state;
 	const bool ahead = !state->shards && trainer->options->accumulate == 1;
 	bool take;
-	if (!compute(state, images, outcome) || !(state->hook ? device_hook_travel(state) : device_travel(state)) ||
+	if (!compute(state, images, outcome) || !(state->hook ? device_hook_reduce(state) : device_reduce(state)) ||
 		(ahead && !cuda_network_outcome(trainer->network, outcome)))
 		return false;
 	if (ahead)
 		trainer->loss_sums[0] += outcome->loss;
-	return scaling_settle(trainer, &take) &&
-		(!take || (clip(trainer, state) && strategy_descend(trainer)));
+	return scaling_unscale(trainer, &take) &&
+		(!take || (clip(trainer, state) && strategy_update(trainer)));
 }
 
 static bool device_begin_epoch(struct trainer *trainer)
@@ -247,7 +248,7 @@ static bool device_traffic(struct trainer *trainer, struct traffic *traffic)
 	const struct device_allreduce *state = trainer->strategy_state;
 	collet_ddp_traffic moved;
 	if (!state->ddp)
-		return strategy_lane_traffic(trainer, traffic);
+		return strategy_step_traffic(trainer, traffic);
 	if (!train_check(collet_ddp_traffic_get(state->ddp, &moved), "counting bytes"))
 		return false;
 	*traffic = (struct traffic){ moved.bytes_sent, moved.bytes_received };
@@ -277,8 +278,8 @@ static bool device_load(struct trainer *trainer, const void *saved, uint64_t byt
 const struct strategy strategy_allreduce_device = {
 	.name = "allreduce",
 	.sentence = "gradients are averaged by all-reduce between GPUs, in buckets, while backward goes on",
-	.takes = TAKES_COMPRESS | TAKES_ALGORITHM | TAKES_CLIP | TAKES_ACCUMULATE | TAKES_SHARDS |
-		TAKES_BUCKETS | TAKES_SYNC_NORM,
+	.supports = SUPPORTS_COMPRESS | SUPPORTS_ALGORITHM | SUPPORTS_CLIP | SUPPORTS_ACCUMULATE | SUPPORTS_SHARDS |
+		SUPPORTS_BUCKETS | SUPPORTS_SYNC_NORM,
 	.state = STATE_ALIKE,
 	.create = device_create,
 	.step = device_step,

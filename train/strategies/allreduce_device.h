@@ -1,4 +1,4 @@
-/* What the files of allreduce on GPUs share: allreduce_device.c lays out and steps, _travel.c averages buckets where
+/* What the files of allreduce on GPUs share: allreduce_device.c lays out and steps, _reduce.c averages buckets where
  * they are, _hook.c has a hook of collet_ddp do it in the host's memory. */
 #ifndef TRAIN_ALLREDUCE_DEVICE_H
 #define TRAIN_ALLREDUCE_DEVICE_H
@@ -14,12 +14,12 @@ struct bucket {
 	uint64_t count;
 	uint32_t parameter_count, missing;
 	void *narrow;              /* of the GPU: what travels where that is of 16 bits; else NULL */
-	float *here;               /* of the host, page-locked where it can be; only with a hook */
+	float *host;               /* of the host, page-locked where it can be; only with a hook */
 	bool locked;
 	gpu_event complete;        /* on the computing stream */
 	gpu_event began, ended;    /* on the side stream, timed */
 	collet_request *request;
-	struct travel travel;
+	struct transfer transfer;
 };
 
 struct shards;
@@ -42,20 +42,20 @@ struct device_allreduce {
 /* All false after a line on standard error. */
 
 /* Collective. Whether the library takes calls on a stream. */
-bool device_travel_init(struct device_allreduce *state);
+bool device_reduce_init(struct device_allreduce *state);
 /* The computing stream has been told all of the next bucket's gradients. */
-bool device_travel_mark(struct device_allreduce *state, struct bucket *bucket);
+bool device_reduce_mark(struct device_allreduce *state, struct bucket *bucket);
 /* Backward is under way. Then every gradient is the average, for what comes next on the computing stream; the timeline
  * knows when. */
-bool device_travel(struct device_allreduce *state);
+bool device_reduce(struct device_allreduce *state);
 
 /* The same with a hook. init() takes ddp as it was made with the hook. */
 bool device_hook_init(struct device_allreduce *state);
 void device_hook_deinit(struct device_allreduce *state);
 bool device_hook_mark(struct device_allreduce *state, struct bucket *bucket);
-bool device_hook_travel(struct device_allreduce *state);
+bool device_hook_reduce(struct device_allreduce *state);
 
 /* Looks at all buckets while the GPU computes, until it has; look() is told again and again. */
-bool device_while_computing(struct device_allreduce *state, bool (*look)(struct device_allreduce *state));
+bool device_while_computing(struct device_allreduce *state, bool (*poll)(struct device_allreduce *state));
 
 #endif

@@ -19,11 +19,11 @@ bool device_hook_init(struct device_allreduce *state)
 	for (uint32_t b = 0; b < state->bucket_count; b++) {
 		struct bucket *bucket = &state->buckets[b];
 		const size_t bytes = (bucket_bytes(bucket) + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES;
-		bucket->here = aligned_alloc(PAGE_BYTES, bytes ? bytes : PAGE_BYTES);
-		if (!bucket->here)
+		bucket->host = aligned_alloc(PAGE_BYTES, bytes ? bytes : PAGE_BYTES);
+		if (!bucket->host)
 			return train_fail("no memory for a bucket of %zu bytes", bytes);
 		/* Where it cannot be page-locked, copies hold up the host. */
-		bucket->locked = bytes > 0 && gpu->cuMemHostRegister(bucket->here, bytes, 0) == GPU_OK;
+		bucket->locked = bytes > 0 && gpu->cuMemHostRegister(bucket->host, bytes, 0) == GPU_OK;
 	}
 	return true;
 }
@@ -36,8 +36,8 @@ void device_hook_deinit(struct device_allreduce *state)
 	for (uint32_t b = 0; b < state->bucket_count; b++) {
 		struct bucket *bucket = &state->buckets[b];
 		if (bucket->locked)
-			(void)device->gpu.gpu.cuMemHostUnregister(bucket->here);
-		free(bucket->here);
+			(void)device->gpu.gpu.cuMemHostUnregister(bucket->host);
+		free(bucket->host);
 	}
 	if (state->ddp)
 		collet_ddp_destroy(&state->ddp);
@@ -49,7 +49,7 @@ bool device_hook_mark(struct device_allreduce *state, struct bucket *bucket)
 {
 	const struct cuda_device *d = state->trainer->device;
 	return cuda_record(d, bucket->complete, d->compute) && cuda_follow(d, d->side, bucket->complete) &&
-		cuda_check(d, d->gpu.gpu.cuMemcpyAsync((uintptr_t)bucket->here, (uintptr_t)bucket->gradients,
+		cuda_check(d, d->gpu.gpu.cuMemcpyAsync((uintptr_t)bucket->host, (uintptr_t)bucket->gradients,
 			bucket_bytes(bucket), d->side), "fetching gradients") &&
 		cuda_record(d, bucket->ended, d->side);
 }
@@ -62,7 +62,7 @@ static bool hand_over(struct device_allreduce *state)
 	collet_ddp_bucket bucket;
 	if (!train_check(collet_ddp_bucket_get(state->ddp, b, &bucket), "a bucket"))
 		return false;
-	memcpy(bucket.gradients, state->buckets[b].here, bucket_bytes(&state->buckets[b]));
+	memcpy(bucket.gradients, state->buckets[b].host, bucket_bytes(&state->buckets[b]));
 	bool fine = true;
 	for (uint32_t p = trainer->model.parameter_count; fine && p-- > 0;)
 		if (state->bucket_of[p] == b)
@@ -70,7 +70,7 @@ static bool hand_over(struct device_allreduce *state)
 	return fine;
 }
 
-static bool look_at_copies(struct device_allreduce *state)
+static bool poll_copies(struct device_allreduce *state)
 {
 	const struct trainer *trainer = state->trainer;
 	bool fine = true;
@@ -90,34 +90,35 @@ static bool copy_back(const struct device_allreduce *state)
 		fine = train_check(collet_ddp_bucket_get(state->ddp, b, &bucket), "a bucket");
 		if (!fine)
 			break;
-		memcpy(mine->here, bucket.gradients, bucket_bytes(mine));
-		fine = cuda_check(d, d->gpu.gpu.cuMemcpyAsync((uintptr_t)mine->gradients, (uintptr_t)mine->here,
+		memcpy(mine->host, bucket.gradients, bucket_bytes(mine));
+		fine = cuda_check(d, d->gpu.gpu.cuMemcpyAsync((uintptr_t)mine->gradients, (uintptr_t)mine->host,
 			bucket_bytes(mine), d->compute), "bringing gradients back");
 	}
 	return fine;
 }
 
-static bool tell_travels(const struct device_allreduce *state)
+static bool report_transfers(const struct device_allreduce *state)
 {
-	struct travel travels[MODEL_PARAMETERS];
+	struct transfer transfers[MODEL_PARAMETERS];
 	for (uint32_t b = 0; b < state->bucket_count; b++) {
-		collet_ddp_travel travel;
-		if (!train_check(collet_ddp_last_travel(state->ddp, b, &travel), "a bucket's times"))
+		collet_ddp_travel transfer;
+		if (!train_check(collet_ddp_last_travel(state->ddp, b, &transfer), "a bucket's times"))
 			return false;
-		travels[b] = (struct travel){ travel.began_ns, travel.ended_ns, bucket_bytes(&state->buckets[b]) };
+		transfers[b] =
+			(struct transfer){ transfer.began_ns, transfer.ended_ns, bucket_bytes(&state->buckets[b]) };
 	}
-	timeline_travels(state->trainer->timeline, travels, state->bucket_count);
+	timeline_transfers(state->trainer->timeline, transfers, state->bucket_count);
 	return true;
 }
 
-bool device_hook_travel(struct device_allreduce *state)
+bool device_hook_reduce(struct device_allreduce *state)
 {
 	const struct trainer *trainer = state->trainer;
-	bool fine = device_while_computing(state, look_at_copies);
+	bool fine = device_while_computing(state, poll_copies);
 	timeline_begin(trainer->timeline, PHASE_COMMUNICATE);
 	while (fine && state->started < state->bucket_count)
 		fine = cuda_await(trainer->device, state->buckets[state->started].ended) && hand_over(state);
 	fine = fine && train_check(collet_ddp_wait(state->ddp), "averaging gradients") && copy_back(state);
 	timeline_end(trainer->timeline);
-	return fine && tell_travels(state);
+	return fine && report_transfers(state);
 }

@@ -10,7 +10,7 @@
 
 #include "error.h"
 #include "strategies/compute.h"
-#include "strategies/own.h"
+#include "strategies/local_state.h"
 #include "strategies/servers.h"
 
 enum { STALENESS = 2 };
@@ -58,10 +58,10 @@ static bool work(struct trainer *trainer, struct async *state, uint32_t images, 
 	const double share = (double)(1 / (float)trainer->workers);
 	bool take;
 	if (!compute_step(trainer, 0, images, compute_till_all, NULL, outcome) ||
-		!scaling_settle_alone(trainer, &take))
+		!scaling_unscale_local(trainer, &take))
 		return false;
 	return backend->add(trainer->network, state->change, flat->values, NULL, -1, flat->count) &&
-		(!take || strategy_descend(trainer)) &&
+		(!take || strategy_update(trainer)) &&
 		backend->add(trainer->network, state->change, flat->values, state->change, share, flat->count) &&
 		servers_exchange(trainer, state->change, state->requests);
 }
@@ -79,13 +79,13 @@ static uint64_t slowest(const struct trainer *trainer, const struct async *state
 static bool take_change(struct trainer *trainer, struct async *state, struct range part)
 {
 	collet_received received;
-	if (!train_check(collet_recv(trainer->lane, state->change, part.count, COLLET_F32, COLLET_ANY_SOURCE,
+	if (!train_check(collet_recv(trainer->step_comm, state->change, part.count, COLLET_F32, COLLET_ANY_SOURCE,
 				 SERVERS_GRADIENTS, &received, NULL),
 		    "receiving changes"))
 		return false;
 	float *values = trainer->work->values + part.first;
 	if (!trainer->backend->add(trainer->network, values, values, state->change, 1, part.count) ||
-		!trainer->backend->settle(trainer->network))
+		!trainer->backend->wait(trainer->network))
 		return false;
 	struct pace *pace = &state->paces[received.source];
 	pace->steps++;
@@ -101,8 +101,8 @@ static bool answer(struct trainer *trainer, struct async *state, struct range pa
 		const uint64_t ahead = pace->steps - state->steps;
 		if (!pace->waits || ahead > state->bound)
 			continue;
-		if (!train_check(collet_send(trainer->lane, trainer->work->values + part.first, part.count, COLLET_F32,
-					 w, SERVERS_VALUES, NULL),
+		if (!train_check(collet_send(trainer->step_comm, trainer->work->values + part.first, part.count,
+					 COLLET_F32, w, SERVERS_VALUES, NULL),
 			    "sending values"))
 			return false;
 		pace->waits = false;
@@ -157,13 +157,13 @@ static bool async_save(struct trainer *trainer, void *state, uint64_t bytes)
 {
 	if (!servers_share(trainer) || !trainer->backend->fetch(trainer->network))
 		return false;
-	own_save(trainer, trainer->flat.values, state);
+	local_state_save(trainer, trainer->flat.values, state);
 	return true;
 }
 
 static bool async_load(struct trainer *trainer, const void *state, uint64_t bytes)
 {
-	return own_load(trainer, trainer->flat.values, state, bytes);
+	return local_state_load(trainer, trainer->flat.values, state, bytes);
 }
 
 static void async_destroy(struct trainer *trainer)
@@ -180,16 +180,16 @@ static void async_destroy(struct trainer *trainer)
 const struct strategy strategy_async = {
 	.name = "async",
 	.sentence = "workers step on their own; servers add up changes, no worker more than --staleness steps ahead",
-	.takes = TAKES_ACCUMULATE | TAKES_SERVERS | TAKES_STALENESS,
+	.supports = SUPPORTS_ACCUMULATE | SUPPORTS_SERVERS | SUPPORTS_STALENESS,
 	.state = STATE_OWN,
 	.servers = servers_count,
 	.create = async_create,
 	.step = async_step,
 	.end_epoch = servers_share,
 	.destroy = async_destroy,
-	.traffic = strategy_lane_traffic,
+	.traffic = strategy_step_traffic,
 	.report = async_report,
-	.saved_bytes = own_bytes,
+	.saved_bytes = local_state_bytes,
 	.save = async_save,
 	.load = async_load,
 };

@@ -44,7 +44,7 @@ bool compute_batch(struct trainer *trainer, uint32_t share, const struct batch *
 bool compute_load(struct trainer *trainer, struct batch *batch)
 {
 	timeline_begin(trainer->timeline, PHASE_LOAD);
-	const bool came = feed_next(trainer->feed, batch);
+	const bool came = loader_next(trainer->loader, batch);
 	timeline_end(trainer->timeline);
 	return came;
 }

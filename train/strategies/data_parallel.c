@@ -1,5 +1,5 @@
 /* One master, as PyTorch's DataParallel has it (there, one process with a thread for each GPU): rank 0 alone holds the
- * optimiser and feeds all. In each step it broadcasts the values, deals out its large batch, and gets back the mean
+ * optimiser and loaders all. In each step it broadcasts the values, deals out its large batch, and gets back the mean
  * gradient by reduce; then it steps while the others wait. Made for ranks that are threads (--threads), and the same
  * for processes. */
 #include <stdlib.h>
@@ -44,7 +44,7 @@ static bool data_parallel_create(struct trainer *trainer)
 	state->image_pixels = (uint64_t)shape.channels * shape.height * shape.width;
 	if (!allocate_batch(trainer, state))
 		return train_fail("no memory for a batch of %u", trainer->options->batch_size);
-	return strategy_share_values(trainer) && strategy_open_lane(trainer) &&
+	return strategy_broadcast_values(trainer) && strategy_create_step_comm(trainer) &&
 		flat_gradients(flat, &trainer->model) && strategy_state(trainer, 0, master ? flat->count : 0);
 }
 
@@ -54,13 +54,13 @@ static bool deal_images(struct trainer *trainer, const struct batch *all, uint32
 	const uint64_t pixels = images * state->image_pixels;
 	if (!trainer->backend->makes_images)
 		return train_check(
-			collet_scatter(trainer->lane, all->images, state->images, pixels, COLLET_F32, 0, NULL),
+			collet_scatter(trainer->step_comm, all->images, state->images, pixels, COLLET_F32, 0, NULL),
 			"dealing out images");
-	return train_check(collet_scatter(trainer->lane, all->pixels, state->pixels, pixels, COLLET_U8, 0, NULL),
+	return train_check(collet_scatter(trainer->step_comm, all->pixels, state->pixels, pixels, COLLET_U8, 0, NULL),
 		       "dealing out images") &&
-		train_check(collet_scatter(trainer->lane, all->places, state->places, images * sizeof(*state->places),
-				    COLLET_U8, 0, NULL),
-			"dealing out what is seen of images");
+	       train_check(collet_scatter(trainer->step_comm, all->places, state->places,
+				   images * sizeof(*state->places), COLLET_U8, 0, NULL),
+		       "dealing out what is seen of images");
 }
 
 /* Values to everybody, and to each its part of rank 0's next batch. */
@@ -69,14 +69,16 @@ static bool deal(struct trainer *trainer, uint32_t images)
 	const struct data_parallel *state = trainer->strategy_state;
 	float *values = trainer->work->values;
 	struct batch all = { 0 };
-	if (collet_comm_rank(trainer->lane) == 0 && !compute_load(trainer, &all))
+	if (collet_comm_rank(trainer->step_comm) == 0 && !compute_load(trainer, &all))
 		return false;
 	int64_t began;
-	const bool fine = strategy_communicate(trainer, &began) &&
-		train_check(collet_broadcast(trainer->lane, values, values, trainer->work->count, COLLET_F32, 0, NULL),
+	const bool fine =
+		strategy_communicate(trainer, &began) &&
+		train_check(
+			collet_broadcast(trainer->step_comm, values, values, trainer->work->count, COLLET_F32, 0, NULL),
 			"broadcasting values") &&
 		deal_images(trainer, &all, images) &&
-		train_check(collet_scatter(trainer->lane, all.labels, state->labels, images, COLLET_U8, 0, NULL),
+		train_check(collet_scatter(trainer->step_comm, all.labels, state->labels, images, COLLET_U8, 0, NULL),
 			"dealing out labels");
 	strategy_arrived(trainer, began);
 	return fine;
@@ -91,26 +93,26 @@ static bool data_parallel_step(struct trainer *trainer, uint32_t images, struct 
 	const collet_how how = { .algorithm = trainer->options->algorithm };
 	bool take;
 	if (!deal(trainer, images) || !compute_batch(trainer, 0, &mine, compute_till_all, NULL, outcome) ||
-		!scaling_settle(trainer, &take))
+		!scaling_unscale(trainer, &take))
 		return false;
 	if (!take)
 		return true;
 	int64_t began;
 	if (!strategy_communicate(trainer, &began) ||
-		!train_check(collet_reduce(trainer->lane, gradients, gradients, count, COLLET_F32, COLLET_AVERAGE, 0,
-				     &how),
-		    "averaging gradients"))
+		!train_check(collet_reduce(trainer->step_comm, gradients, gradients, count, COLLET_F32, COLLET_AVERAGE,
+				     0, &how),
+			"averaging gradients"))
 		return false;
 	strategy_arrived(trainer, began);
-	return collet_comm_rank(trainer->lane) > 0 ||
-		(strategy_clip(trainer, gradients, count) && strategy_descend(trainer));
+	return collet_comm_rank(trainer->step_comm) > 0 ||
+		(strategy_clip(trainer, gradients, count) && strategy_update(trainer));
 }
 
 /* What is evaluated is the master's. */
 static bool data_parallel_end_epoch(struct trainer *trainer)
 {
 	float *values = trainer->work->values;
-	return trainer->backend->settle(trainer->network) &&
+	return trainer->backend->wait(trainer->network) &&
 		train_check(collet_broadcast(trainer->comm, values, values, trainer->work->count, COLLET_F32, 0, NULL),
 			"broadcasting values");
 }
@@ -130,12 +132,12 @@ static void data_parallel_destroy(struct trainer *trainer)
 const struct strategy strategy_data_parallel = {
 	.name = "data-parallel",
 	.sentence = "rank 0 broadcasts values, deals out a large batch, and steps by the reduced gradients",
-	.takes = TAKES_ALGORITHM | TAKES_CLIP | TAKES_SYNC_NORM,
+	.supports = SUPPORTS_ALGORITHM | SUPPORTS_CLIP | SUPPORTS_SYNC_NORM,
 	.state = STATE_PARTS,
 	.deals = true,
 	.create = data_parallel_create,
 	.step = data_parallel_step,
 	.end_epoch = data_parallel_end_epoch,
 	.destroy = data_parallel_destroy,
-	.traffic = strategy_lane_traffic,
+	.traffic = strategy_step_traffic,
 };

@@ -11,7 +11,7 @@
 
 #include "error.h"
 #include "strategies/compute.h"
-#include "strategies/own.h"
+#include "strategies/local_state.h"
 #include "strategies/strategy.h"
 
 enum { LEFT, RIGHT, SIDES };
@@ -41,7 +41,7 @@ static bool gossip_create(struct trainer *trainer)
 	for (uint32_t side = 0; side < state->sides; side++)
 		if (!flat_allocate(flat, &state->received[side], flat->count))
 			return false;
-	return strategy_share_values(trainer) && strategy_open_lane(trainer) &&
+	return strategy_broadcast_values(trainer) && strategy_create_step_comm(trainer) &&
 		flat_gradients(flat, &trainer->model) && flat_allocate(flat, &state->own, flat->count) &&
 		strategy_state(trainer, 0, flat->count);
 }
@@ -58,11 +58,11 @@ static bool start_exchange(struct trainer *trainer, struct gossip *state)
 		const uint32_t peer = state->neighbours[side], other_way = state->sides - 1 - side;
 		const collet_how receive = { .request = &state->requests[state->request_count++] };
 		const collet_how send = { .request = &state->requests[state->request_count++] };
-		if (!train_check(collet_recv(trainer->lane, state->received[side], count, COLLET_F32, peer, other_way,
-					 NULL, &receive),
+		if (!train_check(collet_recv(trainer->step_comm, state->received[side], count, COLLET_F32, peer,
+					 other_way, NULL, &receive),
 			    "receiving a neighbour's values") ||
-			!train_check(collet_send(trainer->lane, trainer->work->values, count, COLLET_F32, peer, side,
-					     &send),
+			!train_check(collet_send(trainer->step_comm, trainer->work->values, count, COLLET_F32, peer,
+					     side, &send),
 				"sending values to a neighbour"))
 			return false;
 	}
@@ -96,9 +96,9 @@ static bool end_exchange(struct trainer *trainer, struct gossip *state)
 		    "exchanging values with a neighbour"))
 		return false;
 	timeline_end(trainer->timeline);
-	const struct travel travel = { state->began_ns, state->ended_ns ? state->ended_ns : strategy_now_ns(),
+	const struct transfer transfer = { state->began_ns, state->ended_ns ? state->ended_ns : strategy_now_ns(),
 		trainer->work->count * sizeof(float) };
-	timeline_travels(trainer->timeline, &travel, state->sides > 0);
+	timeline_transfers(trainer->timeline, &transfer, state->sides > 0);
 	return true;
 }
 
@@ -117,15 +117,16 @@ static bool gossip_step(struct trainer *trainer, uint32_t images, struct outcome
 	struct gossip *state = trainer->strategy_state;
 	bool take;
 	if (!start_exchange(trainer, state) || !compute_step(trainer, 0, images, advance, trainer, outcome) ||
-		!end_exchange(trainer, state) || !scaling_settle_alone(trainer, &take))
+		!end_exchange(trainer, state) || !scaling_unscale_local(trainer, &take))
 		return false;
 	/* What computed the gradient may still read the values, in the order of the stream that also mixes them. */
-	return (state->sides == 0 || mix(trainer, state)) && (!take || strategy_descend(trainer));
+	return (state->sides == 0 || mix(trainer, state)) && (!take || strategy_update(trainer));
 }
 
 static bool measure_apart(struct trainer *trainer, struct gossip *state)
 {
-	float *own = own_values(trainer, state->own), *mean = own_values(trainer, trainer->work->values);
+	float *own = local_state_values(trainer, state->own),
+	      *mean = local_state_values(trainer, trainer->work->values);
 	state->apart = 0;
 	for (uint64_t i = 0; own && mean && i < trainer->work->count; i++)
 		state->apart = fmaxf(state->apart, fabsf(own[i] - mean[i]));
@@ -141,7 +142,7 @@ static bool gossip_end_epoch(struct trainer *trainer)
 	float *values = trainer->work->values;
 	const uint64_t count = trainer->work->count;
 	state->averaged = true;
-	if (!strategy_copy(trainer, state->own, values, count) || !trainer->backend->settle(trainer->network) ||
+	if (!strategy_copy(trainer, state->own, values, count) || !trainer->backend->wait(trainer->network) ||
 		!train_check(collet_allreduce(trainer->comm, values, values, count, COLLET_F32, COLLET_AVERAGE, NULL),
 		    "averaging values"))
 		return false;
@@ -159,9 +160,9 @@ static bool gossip_begin_epoch(struct trainer *trainer)
 static bool gossip_save(struct trainer *trainer, void *memory, uint64_t bytes)
 {
 	const struct gossip *state = trainer->strategy_state;
-	float *values = own_values(trainer, state->averaged ? state->own : trainer->work->values);
+	float *values = local_state_values(trainer, state->averaged ? state->own : trainer->work->values);
 	if (values)
-		own_save(trainer, values, memory);
+		local_state_save(trainer, values, memory);
 	free(values);
 	return values != NULL;
 }
@@ -170,8 +171,8 @@ static bool gossip_save(struct trainer *trainer, void *memory, uint64_t bytes)
 static bool gossip_load(struct trainer *trainer, const void *memory, uint64_t bytes)
 {
 	struct gossip *state = trainer->strategy_state;
-	float *values = own_values(trainer, state->own);
-	const bool fine = values && own_load(trainer, values, memory, bytes) &&
+	float *values = local_state_values(trainer, state->own);
+	const bool fine = values && local_state_load(trainer, values, memory, bytes) &&
 		trainer->backend->array_put(trainer->work->device, state->own, values, trainer->work->count);
 	state->averaged = fine;
 	free(values);
@@ -203,16 +204,16 @@ static void gossip_destroy(struct trainer *trainer)
 const struct strategy strategy_gossip = {
 	.name = "gossip",
 	.sentence = "each rank averages its values with two neighbours' and steps by its own gradient",
-	.takes = TAKES_ACCUMULATE | TAKES_SYNC_NORM,
+	.supports = SUPPORTS_ACCUMULATE | SUPPORTS_SYNC_NORM,
 	.state = STATE_OWN,
 	.create = gossip_create,
 	.step = gossip_step,
 	.begin_epoch = gossip_begin_epoch,
 	.end_epoch = gossip_end_epoch,
 	.destroy = gossip_destroy,
-	.traffic = strategy_lane_traffic,
+	.traffic = strategy_step_traffic,
 	.report = gossip_report,
-	.saved_bytes = own_bytes,
+	.saved_bytes = local_state_bytes,
 	.save = gossip_save,
 	.load = gossip_load,
 };

@@ -4,7 +4,7 @@
  * Converges Fast and Communicates Little", 2019.) */
 #include "error.h"
 #include "strategies/compute.h"
-#include "strategies/own.h"
+#include "strategies/local_state.h"
 #include "strategies/strategy.h"
 
 enum { LOCAL_STEPS = 8 };
@@ -12,7 +12,7 @@ enum { LOCAL_STEPS = 8 };
 static bool local_sgd_create(struct trainer *trainer)
 {
 	struct flat *flat = trainer->work;
-	return strategy_share_values(trainer) && strategy_open_lane(trainer) &&
+	return strategy_broadcast_values(trainer) && strategy_create_step_comm(trainer) &&
 		flat_gradients(flat, &trainer->model) && strategy_state(trainer, 0, flat->count);
 }
 
@@ -22,7 +22,7 @@ static bool average(struct trainer *trainer)
 	const collet_how how = { .algorithm = trainer->options->algorithm };
 	int64_t began;
 	if (!strategy_communicate(trainer, &began) ||
-		!train_check(collet_allreduce(trainer->lane, values, values, trainer->work->count, COLLET_F32,
+		!train_check(collet_allreduce(trainer->step_comm, values, values, trainer->work->count, COLLET_F32,
 				 COLLET_AVERAGE, &how),
 		    "averaging values"))
 		return false;
@@ -44,9 +44,9 @@ static bool local_sgd_step(struct trainer *trainer, uint32_t images, struct outc
 {
 	bool take;
 	if (!compute_step(trainer, 0, images, compute_till_all, NULL, outcome) ||
-		!scaling_settle_alone(trainer, &take))
+		!scaling_unscale_local(trainer, &take))
 		return false;
-	if (take && !strategy_descend(trainer))
+	if (take && !strategy_update(trainer))
 		return false;
 	return !is_time(trainer, trainer->steps_done + 1) || average(trainer);
 }
@@ -58,13 +58,13 @@ static bool local_sgd_end_epoch(struct trainer *trainer)
 
 static bool local_sgd_save(struct trainer *trainer, void *state, uint64_t bytes)
 {
-	own_save(trainer, trainer->flat.values, state);
+	local_state_save(trainer, trainer->flat.values, state);
 	return true;
 }
 
 static bool local_sgd_load(struct trainer *trainer, const void *state, uint64_t bytes)
 {
-	return own_load(trainer, trainer->flat.values, state, bytes);
+	return local_state_load(trainer, trainer->flat.values, state, bytes);
 }
 
 static bool local_sgd_report(struct trainer *trainer, struct trainer_epoch *epoch)
@@ -76,14 +76,14 @@ static bool local_sgd_report(struct trainer *trainer, struct trainer_epoch *epoc
 const struct strategy strategy_local_sgd = {
 	.name = "local-sgd",
 	.sentence = "each rank steps on its own; every --local-steps steps values are averaged by all-reduce",
-	.takes = TAKES_ALGORITHM | TAKES_ACCUMULATE | TAKES_LOCAL_STEPS | TAKES_SYNC_NORM,
+	.supports = SUPPORTS_ALGORITHM | SUPPORTS_ACCUMULATE | SUPPORTS_LOCAL_STEPS | SUPPORTS_SYNC_NORM,
 	.state = STATE_OWN,
 	.create = local_sgd_create,
 	.step = local_sgd_step,
 	.end_epoch = local_sgd_end_epoch,
-	.traffic = strategy_lane_traffic,
+	.traffic = strategy_step_traffic,
 	.report = local_sgd_report,
-	.saved_bytes = own_bytes,
+	.saved_bytes = local_state_bytes,
 	.save = local_sgd_save,
 	.load = local_sgd_load,
 };

@@ -34,7 +34,7 @@ static bool collect(struct trainer *trainer, const struct parameter_server *stat
 {
 	for (uint32_t w = 0; w < trainer->workers; w++) {
 		const collet_how how = { .request = &state->requests[w] };
-		if (!train_check(collet_recv(trainer->lane, state->received + w * count, count, COLLET_F32, w,
+		if (!train_check(collet_recv(trainer->step_comm, state->received + w * count, count, COLLET_F32, w,
 					 SERVERS_GRADIENTS, NULL, &how),
 			    "receiving gradients"))
 			return false;
@@ -46,8 +46,8 @@ static bool hand_out(struct trainer *trainer, const struct parameter_server *sta
 {
 	for (uint32_t w = 0; w < trainer->workers; w++) {
 		const collet_how how = { .request = &state->requests[w] };
-		if (!train_check(collet_send(trainer->lane, trainer->work->values + part.first, part.count, COLLET_F32,
-					 w, SERVERS_VALUES, &how),
+		if (!train_check(collet_send(trainer->step_comm, trainer->work->values + part.first, part.count,
+					 COLLET_F32, w, SERVERS_VALUES, &how),
 			    "sending values"))
 			return false;
 	}
@@ -60,7 +60,7 @@ static bool serve(struct trainer *trainer, const struct parameter_server *state)
 	return collect(trainer, state, part.count) &&
 		strategy_average(
 			trainer, state->mean, state->received, part.count, part.count, trainer->workers) &&
-		strategy_descend_part(trainer, state->mean) && trainer->backend->settle(trainer->network) &&
+		strategy_update_part(trainer, state->mean) && trainer->backend->wait(trainer->network) &&
 		hand_out(trainer, state, part);
 }
 
@@ -71,7 +71,7 @@ static bool parameter_server_step(struct trainer *trainer, uint32_t images, stru
 	*outcome = (struct outcome){ 0 };
 	if (servers_is_one(trainer))
 		return scaling_agree(trainer, true, &take) && (!take || serve(trainer, state));
-	return compute_step(trainer, 0, images, compute_till_all, NULL, outcome) && scaling_settle(trainer, &take) &&
+	return compute_step(trainer, 0, images, compute_till_all, NULL, outcome) && scaling_unscale(trainer, &take) &&
 		(!take || servers_exchange(trainer, trainer->work->gradients, state->requests));
 }
 
@@ -89,12 +89,12 @@ static void parameter_server_destroy(struct trainer *trainer)
 const struct strategy strategy_parameter_server = {
 	.name = "parameter-server",
 	.sentence = "the last --servers ranks each own a part of the model, and step it by the workers' gradients",
-	.takes = TAKES_ACCUMULATE | TAKES_SERVERS,
+	.supports = SUPPORTS_ACCUMULATE | SUPPORTS_SERVERS,
 	.state = STATE_PARTS,
 	.servers = servers_count,
 	.create = parameter_server_create,
 	.step = parameter_server_step,
 	.end_epoch = servers_share,
 	.destroy = parameter_server_destroy,
-	.traffic = strategy_lane_traffic,
+	.traffic = strategy_step_traffic,
 };

@@ -34,7 +34,7 @@ bool servers_create(struct trainer *trainer, collet_request ***requests)
 	const uint32_t peers = servers_is_one(trainer) ? trainer->workers : servers_count(trainer->options);
 	*requests = calloc(2 * (size_t)peers, sizeof(**requests));
 	return (*requests || train_fail("no memory for requests to %u ranks", peers)) &&
-		strategy_share_values(trainer) && strategy_open_lane(trainer);
+		strategy_broadcast_values(trainer) && strategy_create_step_comm(trainer);
 }
 
 bool servers_exchange(struct trainer *trainer, const float *what, collet_request **requests)
@@ -46,10 +46,10 @@ bool servers_exchange(struct trainer *trainer, const float *what, collet_request
 	for (uint32_t s = 0; s < servers; s++) {
 		const struct range part = servers_part(trainer, s);
 		const collet_how receive = { .request = &requests[2 * s] }, send = { .request = &requests[2 * s + 1] };
-		if (!train_check(collet_recv(trainer->lane, trainer->work->values + part.first, part.count, COLLET_F32,
-					 servers_rank(trainer, s), SERVERS_VALUES, NULL, &receive),
+		if (!train_check(collet_recv(trainer->step_comm, trainer->work->values + part.first, part.count,
+					 COLLET_F32, servers_rank(trainer, s), SERVERS_VALUES, NULL, &receive),
 			    "receiving values from a server") ||
-			!train_check(collet_send(trainer->lane, what + part.first, part.count, COLLET_F32,
+			!train_check(collet_send(trainer->step_comm, what + part.first, part.count, COLLET_F32,
 					     servers_rank(trainer, s), SERVERS_GRADIENTS, &send),
 				"sending gradients to a server"))
 			return false;
@@ -62,7 +62,7 @@ bool servers_exchange(struct trainer *trainer, const float *what, collet_request
 
 bool servers_share(struct trainer *trainer)
 {
-	if (!trainer->backend->settle(trainer->network))
+	if (!trainer->backend->wait(trainer->network))
 		return false;
 	for (uint32_t s = 0; s < servers_count(trainer->options); s++) {
 		const struct range part = servers_part(trainer, s);

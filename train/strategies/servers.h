@@ -15,8 +15,8 @@ bool servers_is_one(const struct trainer *trainer);
 struct range servers_part(const struct trainer *trainer, uint32_t s);
 struct range servers_own_part(const struct trainer *trainer);
 
-/* Everything but gradients and the optimiser's memory: the same values everywhere, a lane, and requests for two
- * messages with every peer of the other kind. */
+/* Everything but gradients and the optimiser's memory: the same values everywhere, a communicator for steps, and
+ * requests for two messages with every peer of the other kind. */
 bool servers_create(struct trainer *trainer, collet_request ***requests);
 
 /* A worker's side of a step: sends each server its part of what (as long as flat), and takes its part of the values. */

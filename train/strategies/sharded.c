@@ -15,7 +15,7 @@ static uint64_t part_count(const struct trainer *trainer)
 static bool sharded_create(struct trainer *trainer)
 {
 	const uint64_t count = part_count(trainer);
-	return strategy_share_values(trainer) && strategy_open_lane(trainer) &&
+	return strategy_broadcast_values(trainer) && strategy_create_step_comm(trainer) &&
 		flat_gradients(trainer->work, &trainer->model) &&
 		strategy_state(trainer, collet_comm_rank(trainer->comm) * count, count);
 }
@@ -28,7 +28,8 @@ static bool clip(struct trainer *trainer, float *gradients, uint64_t count)
 	const struct array array = { gradients, count };
 	double sum;
 	if (!trainer->backend->squares(trainer->network, &array, 1, &sum) ||
-		!train_check(collet_allreduce(trainer->lane, &sum, &sum, 1, COLLET_F64, COLLET_SUM, NULL), "--clip"))
+		!train_check(
+			collet_allreduce(trainer->step_comm, &sum, &sum, 1, COLLET_F64, COLLET_SUM, NULL), "--clip"))
 		return false;
 	return strategy_clip_to(trainer, sum, gradients, count);
 }
@@ -40,20 +41,20 @@ static bool sharded_step(struct trainer *trainer, uint32_t images, struct outcom
 	float *mine = flat->gradients + flat->state_first;
 	const collet_how how = { .algorithm = trainer->options->algorithm };
 	bool take;
-	if (!compute_step(trainer, 0, images, compute_till_all, NULL, outcome) || !scaling_settle(trainer, &take))
+	if (!compute_step(trainer, 0, images, compute_till_all, NULL, outcome) || !scaling_unscale(trainer, &take))
 		return false;
 	if (!take)
 		return true;
 	int64_t began;
 	if (!strategy_communicate(trainer, &began) ||
 		!train_check(collet_reduce_scatter(
-				 trainer->lane, flat->gradients, mine, count, COLLET_F32, COLLET_AVERAGE, &how),
+				 trainer->step_comm, flat->gradients, mine, count, COLLET_F32, COLLET_AVERAGE, &how),
 		    "averaging gradients") ||
 		!clip(trainer, mine, count))
 		return false;
 	strategy_arrived(trainer, began);
-	if (!strategy_descend_part(trainer, mine) || !strategy_communicate(trainer, &began) ||
-		!train_check(collet_allgather(trainer->lane, flat->values + flat->state_first, flat->values, count,
+	if (!strategy_update_part(trainer, mine) || !strategy_communicate(trainer, &began) ||
+		!train_check(collet_allgather(trainer->step_comm, flat->values + flat->state_first, flat->values, count,
 				 COLLET_F32, NULL),
 		    "gathering values"))
 		return false;
@@ -64,9 +65,9 @@ static bool sharded_step(struct trainer *trainer, uint32_t images, struct outcom
 const struct strategy strategy_sharded = {
 	.name = "sharded",
 	.sentence = "each rank averages and steps its part of the model, then values are gathered (ZeRO)",
-	.takes = TAKES_ALGORITHM | TAKES_CLIP | TAKES_ACCUMULATE | TAKES_SYNC_NORM,
+	.supports = SUPPORTS_ALGORITHM | SUPPORTS_CLIP | SUPPORTS_ACCUMULATE | SUPPORTS_SYNC_NORM,
 	.state = STATE_PARTS,
 	.create = sharded_create,
 	.step = sharded_step,
-	.traffic = strategy_lane_traffic,
+	.traffic = strategy_step_traffic,
 };

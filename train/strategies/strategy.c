@@ -30,27 +30,28 @@ bool strategy_fits(const struct options *options)
 {
 	const struct strategy *strategy = strategy_find(options->strategy);
 	const struct {
-		enum strategy_takes what;
+		enum strategy_support what;
 		bool asked;
 		const char *option, *why;
 	} rows[] = {
-		{ TAKES_COMPRESS, options->compress, "compress", "it is a hook of the all-reduce of gradients" },
-		{ TAKES_ALGORITHM, options->algorithm, "algorithm", "no collective carries what it moves" },
-		{ TAKES_CLIP, options->clip > 0, "clip", "no rank ever has the averaged gradients" },
-		{ TAKES_BUCKETS, options->bucket_bytes > 0, "bucket-bytes", "its gradients travel as one" },
-		{ TAKES_BUCKETS, options->no_overlap, "no-overlap", "its gradients travel when all are there" },
-		{ TAKES_ACCUMULATE, options->accumulate > 1, "accumulate", "rank 0 deals out one batch a step" },
-		{ TAKES_SHARDS, options->shards > 1, "shards", "it proves what the all-reduce computes" },
-		{ TAKES_SYNC_NORM, options->sync_batch_norm, "sync-batch-norm", "its servers see no batches" },
-		{ TAKES_SERVERS, options->servers > 0, "servers", "it has none" },
-		{ TAKES_STALENESS, options->staleness != OPTIONS_NOT_GIVEN, "staleness", "no rank runs ahead in it" },
-		{ TAKES_LOCAL_STEPS, options->local_steps > 0, "local-steps", "every step of it is everybody's" },
+		{ SUPPORTS_COMPRESS, options->compress, "compress", "it is a hook of the all-reduce of gradients" },
+		{ SUPPORTS_ALGORITHM, options->algorithm, "algorithm", "no collective carries what it moves" },
+		{ SUPPORTS_CLIP, options->clip > 0, "clip", "no rank ever has the averaged gradients" },
+		{ SUPPORTS_BUCKETS, options->bucket_bytes > 0, "bucket-bytes", "its gradients travel as one" },
+		{ SUPPORTS_BUCKETS, options->no_overlap, "no-overlap", "its gradients travel when all are there" },
+		{ SUPPORTS_ACCUMULATE, options->accumulate > 1, "accumulate", "rank 0 deals out one batch a step" },
+		{ SUPPORTS_SHARDS, options->shards > 1, "shards", "it proves what the all-reduce computes" },
+		{ SUPPORTS_SYNC_NORM, options->sync_batch_norm, "sync-batch-norm", "its servers see no batches" },
+		{ SUPPORTS_SERVERS, options->servers > 0, "servers", "it has none" },
+		{ SUPPORTS_STALENESS, options->staleness != OPTIONS_NOT_GIVEN, "staleness",
+			"no rank runs ahead in it" },
+		{ SUPPORTS_LOCAL_STEPS, options->local_steps > 0, "local-steps", "every step of it is everybody's" },
 	};
 	if (!strategy)
 		return train_fail("--strategy %s: there is no such thing; collet-train --help lists them",
 			options->strategy);
 	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
-		if (rows[i].asked && !(strategy->takes & rows[i].what))
+		if (rows[i].asked && !(strategy->supports & rows[i].what))
 			return train_fail("--%s does not go with --strategy %s: %s", rows[i].option, strategy->name,
 				rows[i].why);
 	return true;
@@ -58,10 +59,10 @@ bool strategy_fits(const struct options *options)
 
 /* ---- The optimiser ------------------------------------------------------------------------------------------- */
 
-struct descent strategy_descent(const struct trainer *trainer)
+struct optimiser_inputs strategy_optimiser_inputs(const struct trainer *trainer)
 {
 	const struct options *options = trainer->options;
-	return (struct descent){ .optimiser = options->optimiser, .weight_decay = options->weight_decay,
+	return (struct optimiser_inputs){ .optimiser = options->optimiser, .weight_decay = options->weight_decay,
 		.rate = schedule_rate(&trainer->schedule, trainer->steps_done), .momentum = options->momentum,
 		.nesterov = options->nesterov, .step = trainer->steps_done + 1 };
 }
@@ -81,20 +82,20 @@ bool strategy_state(struct trainer *trainer, uint64_t first, uint64_t count)
 	return true;
 }
 
-bool strategy_descend(struct trainer *trainer)
+bool strategy_update(struct trainer *trainer)
 {
-	const struct descent descent = strategy_descent(trainer);
+	const struct optimiser_inputs inputs = strategy_optimiser_inputs(trainer);
 	timeline_begin(trainer->timeline, PHASE_OPTIMISE);
-	const bool fine = trainer->backend->descend(trainer->network, &descent);
+	const bool fine = trainer->backend->update(trainer->network, &inputs);
 	timeline_end(trainer->timeline);
 	return fine;
 }
 
-bool strategy_descend_part(struct trainer *trainer, const float *gradients)
+bool strategy_update_part(struct trainer *trainer, const float *gradients)
 {
-	const struct descent descent = strategy_descent(trainer);
+	const struct optimiser_inputs inputs = strategy_optimiser_inputs(trainer);
 	timeline_begin(trainer->timeline, PHASE_OPTIMISE);
-	const bool fine = flat_descend(trainer->work, trainer->network, gradients, &descent);
+	const bool fine = flat_update(trainer->work, trainer->network, gradients, &inputs);
 	timeline_end(trainer->timeline);
 	return fine;
 }
@@ -103,7 +104,7 @@ bool strategy_descend_part(struct trainer *trainer, const float *gradients)
 
 /* collet_ddp compares parameters, names the difference, and broadcasts values when it is created; no more is wanted of
  * it here. */
-bool strategy_share_values(struct trainer *trainer)
+bool strategy_broadcast_values(struct trainer *trainer)
 {
 	const struct model *model = &trainer->model;
 	collet_ddp_parameter parameters[MODEL_PARAMETERS];
@@ -118,23 +119,23 @@ bool strategy_share_values(struct trainer *trainer)
 		train_check(collet_ddp_destroy(&ddp), "comparing the model across ranks");
 }
 
-bool strategy_open_lane(struct trainer *trainer)
+bool strategy_create_step_comm(struct trainer *trainer)
 {
-	return train_check(collet_comm_split(trainer->comm, 0, collet_comm_rank(trainer->comm), &trainer->lane),
+	return train_check(collet_comm_split(trainer->comm, 0, collet_comm_rank(trainer->comm), &trainer->step_comm),
 		"splitting the communicator");
 }
 
-bool strategy_lane_traffic(struct trainer *trainer, struct traffic *traffic)
+bool strategy_step_traffic(struct trainer *trainer, struct traffic *traffic)
 {
 	size_t count = 0;
-	if (!train_check(collet_comm_stats(trainer->lane, NULL, 0, &count), "counting bytes"))
+	if (!train_check(collet_comm_stats(trainer->step_comm, NULL, 0, &count), "counting bytes"))
 		return false;
 	collet_stat *rows = calloc(count + 1, sizeof(*rows));
 	bool fine = rows || train_fail("no memory for %zu statistics", count);
-	size_t there = 0;
-	fine = fine && train_check(collet_comm_stats(trainer->lane, rows, count, &there), "counting bytes");
+	size_t row_count = 0;
+	fine = fine && train_check(collet_comm_stats(trainer->step_comm, rows, count, &row_count), "counting bytes");
 	*traffic = (struct traffic){ 0 };
-	for (size_t i = 0; fine && i < count && i < there; i++) {
+	for (size_t i = 0; fine && i < count && i < row_count; i++) {
 		if (rows[i].kind != COLLET_STAT_TRANSPORT)
 			continue;
 		traffic->sent += rows[i].bytes_sent;
@@ -153,7 +154,7 @@ int64_t strategy_now_ns(void)
 
 bool strategy_communicate(struct trainer *trainer, int64_t *began_ns)
 {
-	const bool fine = trainer->backend->settle(trainer->network);
+	const bool fine = trainer->backend->wait(trainer->network);
 	timeline_begin(trainer->timeline, PHASE_COMMUNICATE);
 	*began_ns = strategy_now_ns();
 	return fine;
@@ -161,9 +162,9 @@ bool strategy_communicate(struct trainer *trainer, int64_t *began_ns)
 
 void strategy_arrived(struct trainer *trainer, int64_t began_ns)
 {
-	const struct travel travel = { began_ns, strategy_now_ns(), trainer->flat.count * sizeof(float) };
+	const struct transfer transfer = { began_ns, strategy_now_ns(), trainer->flat.count * sizeof(float) };
 	timeline_end(trainer->timeline);
-	timeline_travels(trainer->timeline, &travel, 1);
+	timeline_transfers(trainer->timeline, &transfer, 1);
 }
 
 /* ---- Gradients ----------------------------------------------------------------------------------------------- */

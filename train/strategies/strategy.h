@@ -7,17 +7,17 @@
 #include "state.h"
 
 /* Options that only some strategies can do something with. */
-enum strategy_takes {
-	TAKES_COMPRESS = 1 << 0,
-	TAKES_ALGORITHM = 1 << 1,    /* --algorithm names that of the collective that carries gradients or values */
-	TAKES_CLIP = 1 << 2,
-	TAKES_ACCUMULATE = 1 << 3,
-	TAKES_SHARDS = 1 << 4,
-	TAKES_SERVERS = 1 << 5,
-	TAKES_STALENESS = 1 << 6,
-	TAKES_LOCAL_STEPS = 1 << 7,
-	TAKES_BUCKETS = 1 << 8,      /* --bucket-bytes, --no-overlap */
-	TAKES_SYNC_NORM = 1 << 9     /* all ranks compute batches, in the same number of steps */
+enum strategy_support {
+	SUPPORTS_COMPRESS = 1 << 0,
+	SUPPORTS_ALGORITHM = 1 << 1,    /* --algorithm names that of the collective that carries gradients or values */
+	SUPPORTS_CLIP = 1 << 2,
+	SUPPORTS_ACCUMULATE = 1 << 3,
+	SUPPORTS_SHARDS = 1 << 4,
+	SUPPORTS_SERVERS = 1 << 5,
+	SUPPORTS_STALENESS = 1 << 6,
+	SUPPORTS_LOCAL_STEPS = 1 << 7,
+	SUPPORTS_BUCKETS = 1 << 8,      /* --bucket-bytes, --no-overlap */
+	SUPPORTS_SYNC_NORM = 1 << 9     /* all ranks compute batches, in the same number of steps */
 };
 
 /* Where what the optimiser remembers (flat.velocity, flat.squares) is, for who wants to keep or restore all of it. */
@@ -35,9 +35,9 @@ struct traffic {
 struct strategy {
 	const char *name;            /* as --strategy takes it */
 	const char *sentence;        /* what happens in a step, for --help */
-	unsigned takes;              /* of enum strategy_takes */
+	unsigned supports;              /* of enum strategy_support */
 	enum strategy_state state;
-	bool deals;                  /* rank 0's feed gives one batch a step, of all ranks' images, rank by rank */
+	bool deals;                  /* rank 0's loader gives one batch a step, of all ranks' images, rank by rank */
 	/* How many of the ranks, the last ones, serve the others and train on nothing. NULL: none. */
 	uint32_t (*servers)(const struct options *options);
 
@@ -53,7 +53,7 @@ struct strategy {
 	 * evaluated, the same on every rank. May be NULL. */
 	bool (*begin_epoch)(struct trainer *trainer);
 	bool (*end_epoch)(struct trainer *trainer);
-	/* Frees strategy_state; takes what a failed create() has left. The lane has gone. NULL: there is none. */
+	/* Frees strategy_state; takes what a failed create() has left. step_comm has gone. NULL: there is none. */
 	void (*destroy)(struct trainer *trainer);
 	/* What this rank has moved in all steps so far. */
 	bool (*traffic)(struct trainer *trainer, struct traffic *traffic);
@@ -80,16 +80,16 @@ bool strategy_fits(const struct options *options);
 /* Memory for what the optimiser remembers of these elements of the model. */
 bool strategy_state(struct trainer *trainer, uint64_t first, uint64_t count);
 /* The optimiser's step: for all parameters, or for the part that this rank has the optimiser's memory of. */
-bool strategy_descend(struct trainer *trainer);
+bool strategy_update(struct trainer *trainer);
 /* What it goes by in this step. */
-struct descent strategy_descent(const struct trainer *trainer);
-bool strategy_descend_part(struct trainer *trainer, const float *gradients);
+struct optimiser_inputs strategy_optimiser_inputs(const struct trainer *trainer);
+bool strategy_update_part(struct trainer *trainer, const float *gradients);
 
 /* Makes sure that all ranks have the same parameters, and gives them rank 0's values. */
-bool strategy_share_values(struct trainer *trainer);
-/* trainer->lane: a communicator of all ranks for what steps move, so that it can be told from all else. */
-bool strategy_open_lane(struct trainer *trainer);
-bool strategy_lane_traffic(struct trainer *trainer, struct traffic *traffic);
+bool strategy_broadcast_values(struct trainer *trainer);
+/* trainer->step_comm: a communicator of all ranks for what steps move, so that it can be told from all else. */
+bool strategy_create_step_comm(struct trainer *trainer);
+bool strategy_step_traffic(struct trainer *trainer, struct traffic *traffic);
 
 /* CLOCK_MONOTONIC. */
 int64_t strategy_now_ns(void);

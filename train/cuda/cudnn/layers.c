@@ -156,16 +156,16 @@ static bool backward(struct layers *layers, float scale, gradient_ready ready, v
 	return pass_backward(layers, layers->last, scale, ready, context);
 }
 
-static bool descend(struct layers *layers, const struct stretch *stretch, const struct descent *descent)
+static bool update(struct layers *layers, const struct element_range *range, const struct optimiser_inputs *inputs)
 {
-	const struct kernels_sgd sgd = { descent->rate, descent->momentum, descent->weight_decay, descent->nesterov };
-	const struct kernels_adamw adamw = { 1 - descent->rate * descent->weight_decay,
-		(float)(descent->rate / (1 - pow((double)0.9F, descent->step))),
-		(float)sqrt(1 - pow((double)0.999F, descent->step)) };
+	const struct kernels_sgd sgd = { inputs->rate, inputs->momentum, inputs->weight_decay, inputs->nesterov };
+	const struct kernels_adamw adamw = { 1 - inputs->rate * inputs->weight_decay,
+		(float)(inputs->rate / (1 - pow((double)0.9F, inputs->step))),
+		(float)sqrt(1 - pow((double)0.999F, inputs->step)) };
 	struct CUstream_st *stream = layers->setup.stream;
-	return layers_check_cuda(descent->optimiser == OPTIMISER_SGD ?
-		kernels_sgd(stretch->value, stretch->velocity, stretch->gradient, stretch->count, sgd, stream) :
-		kernels_adamw(stretch->value, stretch->velocity, stretch->squares, stretch->gradient, stretch->count,
+	return layers_check_cuda(inputs->optimiser == OPTIMISER_SGD ?
+		kernels_sgd(range->value, range->velocity, range->gradient, range->count, sgd, stream) :
+		kernels_adamw(range->value, range->velocity, range->squares, range->gradient, range->count,
 			adamw, stream), "the optimiser's step");
 }
 
@@ -213,7 +213,7 @@ __attribute__((visibility("default"))) const struct layers_table collet_train_la
 	.make_images = make_images,
 	.forward = forward,
 	.backward = backward,
-	.descend = descend,
+	.update = update,
 	.add = add,
 	.squares = squares,
 	.narrow = narrow,

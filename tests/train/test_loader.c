@@ -1,5 +1,5 @@
-/* A feed gives the batches that were asked for, whoever makes them; and an augmented image is a cut of the padded one,
- * the same for the same seed, epoch and image. */
+/* A loader gives the batches that were asked for, whoever makes them; and an augmented image is a cut of the padded
+ * one, the same for the same seed, epoch and image. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -7,7 +7,7 @@
 
 #include <cmocka.h>
 
-#include "data/feed.h"
+#include "data/loader.h"
 #include "data/random.h"
 
 enum { IMAGES = 40, CHANNELS = 2, HEIGHT = 6, WIDTH = 9, PIXELS = CHANNELS * HEIGHT * WIDTH, LARGEST = 7 };
@@ -94,18 +94,18 @@ static void note_images(const struct dataset *set, const struct batch *batch, fl
 
 /* An epoch that is left after two batches, then two whole ones. */
 static void note_batches_of(const struct backend *back_end, const struct dataset *set,
-	const struct feed_options *options, float *pixels, uint8_t *labels)
+	const struct loader_options *options, float *pixels, uint8_t *labels)
 {
 	uint64_t indices[BATCHES * LARGEST];
 	for (uint64_t i = 0; i < BATCHES * LARGEST; i++)
 		indices[i] = i * 13 % IMAGES;
-	struct feed *feed = feed_create(back_end, set, LARGEST, options);
-	assert_non_null(feed);
+	struct loader *loader = loader_create(back_end, set, LARGEST, options);
+	assert_non_null(loader);
 	for (uint32_t epoch = 0; epoch < 3; epoch++) {
-		assert_true(feed_epoch(feed, epoch, indices, counts, BATCHES));
+		assert_true(loader_epoch(loader, epoch, indices, counts, BATCHES));
 		for (int b = 0; b < (epoch == 0 ? 2 : BATCHES); b++) {
 			struct batch batch;
-			assert_true(feed_next(feed, &batch));
+			assert_true(loader_next(loader, &batch));
 			assert_int_equal(batch.count, counts[b]);
 			assert_int_equal(batch.images == NULL, back_end->makes_images);
 			note_images(set, &batch, pixels);
@@ -114,10 +114,11 @@ static void note_batches_of(const struct backend *back_end, const struct dataset
 			labels += batch.count;
 		}
 	}
-	feed_destroy(feed);
+	loader_destroy(loader);
 }
 
-static void note_batches(const struct dataset *set, const struct feed_options *options, float *pixels, uint8_t *labels)
+static void note_batches(
+	const struct dataset *set, const struct loader_options *options, float *pixels, uint8_t *labels)
 {
 	note_batches_of(backend, set, options, pixels, labels);
 }
@@ -133,7 +134,7 @@ static void batches_do_not_depend_on_workers(void **state)
 	for (int i = 0; i < 4; i++) {
 		pixels[i] = calloc(ALL, PIXELS * sizeof(float));
 		labels[i] = calloc(ALL, 1);
-		const struct feed_options options = { .workers = workers[i], .augment = true, .seed = 5 };
+		const struct loader_options options = { .workers = workers[i], .augment = true, .seed = 5 };
 		note_batches(&set, &options, pixels[i], labels[i]);
 		assert_memory_equal(pixels[i], pixels[0], ALL * PIXELS * sizeof(float));
 		assert_memory_equal(labels[i], labels[0], ALL);
@@ -141,9 +142,9 @@ static void batches_do_not_depend_on_workers(void **state)
 	/* Epochs differ, and so do seeds; without augmentation, epochs do not. */
 	assert_memory_not_equal(
 		pixels[0] + 14 * PIXELS, pixels[0] + (14 + 39) * PIXELS, 39 * PIXELS * sizeof(float));
-	note_batches(&set, &(struct feed_options){ .augment = true, .seed = 6 }, pixels[1], labels[1]);
+	note_batches(&set, &(struct loader_options){ .augment = true, .seed = 6 }, pixels[1], labels[1]);
 	assert_memory_not_equal(pixels[1], pixels[0], 7 * PIXELS * sizeof(float));
-	note_batches(&set, &(struct feed_options){ .workers = 2, .seed = 6 }, pixels[1], labels[1]);
+	note_batches(&set, &(struct loader_options){ .workers = 2, .seed = 6 }, pixels[1], labels[1]);
 	assert_memory_equal(pixels[1] + 14 * PIXELS, pixels[1] + (14 + 39) * PIXELS, 39 * PIXELS * sizeof(float));
 	for (int i = 0; i < 4; i++) {
 		free(pixels[i]);
@@ -155,7 +156,7 @@ static void batches_do_not_depend_on_workers(void **state)
 static void what_images_are_made_of_makes_the_same(void **state)
 {
 	enum { ALL = 14 + 2 * 39 };
-	static const struct feed_options rows[] = { { .workers = 0 }, { .workers = 2 },
+	static const struct loader_options rows[] = { { .workers = 0 }, { .workers = 2 },
 		{ .workers = 0, .augment = true, .seed = 5 }, { .workers = 3, .augment = true, .seed = 5 } };
 	struct backend making = *backend;
 	making.makes_images = true;
@@ -182,16 +183,16 @@ static void a_feed_can_be_left_at_any_time(void **state)
 	for (int taken = -1; taken <= 2; taken++) {
 		struct backend making = *backend;
 		making.makes_images = taken == 1;
-		struct feed *feed = feed_create(&making, &set, LARGEST, &(struct feed_options){ .workers = 3 });
-		assert_non_null(feed);
+		struct loader *loader = loader_create(&making, &set, LARGEST, &(struct loader_options){ .workers = 3 });
+		assert_non_null(loader);
 		struct batch batch;
 		if (taken >= 0)
-			assert_true(feed_epoch(feed, 0, indices, counts, BATCHES));
+			assert_true(loader_epoch(loader, 0, indices, counts, BATCHES));
 		for (int b = 0; b < taken; b++)
-			assert_true(feed_next(feed, &batch));
-		feed_destroy(feed);
+			assert_true(loader_next(loader, &batch));
+		loader_destroy(loader);
 	}
-	feed_destroy(NULL);
+	loader_destroy(NULL);
 	dataset_deinit(&set);
 }
 

@@ -1,4 +1,4 @@
-#include "streamed.h"
+#include "stream_calls.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -16,26 +16,26 @@ static int complain(const char *what)
 	return 1;
 }
 
-static int check(const struct bench_streamed *s, gpu_result result, const char *what)
+static int check(const struct bench_stream_calls *s, gpu_result result, const char *what)
 {
 	return !bench_device_check(s->device, result, what);
 }
 
-static int call(struct bench_streamed *s)
+static int call(struct bench_stream_calls *s)
 {
 	return bench_run_call(s->run) ? complain("a call") : 0;
 }
 
 /* Waits for all of it; what went wrong on the way is the communicator's. */
-static int drain(struct bench_streamed *s)
+static int drain(struct bench_stream_calls *s)
 {
 	if (check(s, s->device->device.gpu.cuStreamSynchronize(s->device->stream), "waiting for the stream"))
 		return 1;
-	return collet_comm_error(s->side->comm) != COLLET_OK ? complain("calls") : 0;
+	return collet_comm_error(s->collet->comm) != COLLET_OK ? complain("calls") : 0;
 }
 
 /* Relaxed: what the library allocates and registers on the way is no part of the graph. */
-static int capture(struct bench_streamed *s, uint32_t calls, gpu_graph_exec *exec)
+static int capture(struct bench_stream_calls *s, uint32_t calls, gpu_graph_exec *exec)
 {
 	const struct gpu *gpu = &s->device->device.gpu;
 	gpu_graph graph = NULL;
@@ -60,11 +60,11 @@ static uint32_t at_most(uint64_t bytes, uint32_t most)
 	return fit < 1 ? 1 : fit > most ? most : (uint32_t)fit;
 }
 
-int bench_streamed_init(struct bench_streamed *s, struct collet_side *side, struct bench_device *device,
+int bench_stream_calls_init(struct bench_stream_calls *s, struct collet_library *collet, struct bench_device *device,
 	struct bench_run *run, bool graph)
 {
-	*s = (struct bench_streamed){ .side = side, .device = device, .run = run, .calls = 1 };
-	for (int e = 0; e < BENCH_STREAMED_EVENTS; e++)
+	*s = (struct bench_stream_calls){ .collet = collet, .device = device, .run = run, .calls = 1 };
+	for (int e = 0; e < BENCH_STREAM_EVENTS; e++)
 		if (check(s, device->device.gpu.cuEventCreate(&s->events[e], 0), "an event"))
 			return 1;
 	const uint64_t bytes = run->buffers.slot_bytes;
@@ -73,14 +73,14 @@ int bench_streamed_init(struct bench_streamed *s, struct collet_side *side, stru
 		return 0;
 	s->calls = at_most(bytes, GRAPH_CALLS);
 	s->window = s->window / s->calls > 0 ? s->window / s->calls : 1;
-	bench_run_aim(run, 0);
+	bench_run_select(run, 0);
 	if (capture(s, 1, &s->one))
 		return 1;
-	bench_run_aim(run, 0);
+	bench_run_select(run, 0);
 	return capture(s, s->calls, &s->many);
 }
 
-void bench_streamed_deinit(struct bench_streamed *s)
+void bench_stream_calls_deinit(struct bench_stream_calls *s)
 {
 	if (s->device == NULL)
 		return;
@@ -90,13 +90,13 @@ void bench_streamed_deinit(struct bench_streamed *s)
 	for (int e = 0; e < 2; e++)
 		if (execs[e] != NULL)
 			(void)gpu->cuGraphExecDestroy(execs[e]);
-	for (int e = 0; e < BENCH_STREAMED_EVENTS; e++)
+	for (int e = 0; e < BENCH_STREAM_EVENTS; e++)
 		if (s->events[e] != NULL)
 			(void)gpu->cuEventDestroy(s->events[e]);
 	memset(s, 0, sizeof(*s));
 }
 
-static int launch(struct bench_streamed *s)
+static int launch(struct bench_stream_calls *s)
 {
 	if (s->many != NULL)
 		return check(s, s->device->device.gpu.cuGraphLaunch(s->many, s->device->stream), "launching a graph");
@@ -104,17 +104,17 @@ static int launch(struct bench_streamed *s)
 	return call(s);
 }
 
-int bench_streamed_checked(struct bench_streamed *s, uint64_t *wrong, uint64_t *first)
+int bench_stream_calls_checked(struct bench_stream_calls *s, uint64_t *wrong, uint64_t *first)
 {
 	if (bench_run_fill(s->run))
 		return 1;
 	const int failed = s->one != NULL ?
 		check(s, s->device->device.gpu.cuGraphLaunch(s->one, s->device->stream), "launching a graph") : call(s);
-	return failed || drain(s) || bench_run_look(s->run, wrong, first);
+	return failed || drain(s) || bench_run_verify(s->run, wrong, first);
 }
 
 /* Two halves of a window, an event behind each: when the one before the last has passed there is room for another. */
-static int launch_all(struct bench_streamed *s, uint64_t launches)
+static int launch_all(struct bench_stream_calls *s, uint64_t launches)
 {
 	const struct gpu *gpu = &s->device->device.gpu;
 	const uint64_t half = s->window / 2 > 0 ? s->window / 2 : 1;
@@ -137,7 +137,7 @@ static int64_t cpu_ns(void)
 	return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }
 
-static int elapsed(const struct bench_streamed *s, int from, int to, double *ns)
+static int elapsed(const struct bench_stream_calls *s, int from, int to, double *ns)
 {
 	float ms = 0;
 	const int failed = check(s, s->device->device.gpu.cuEventElapsedTime(&ms, s->events[from], s->events[to]),
@@ -146,7 +146,7 @@ static int elapsed(const struct bench_streamed *s, int from, int to, double *ns)
 	return failed;
 }
 
-int bench_streamed_batch(struct bench_streamed *s, uint64_t iterations, struct bench_times *times)
+int bench_stream_calls_batch(struct bench_stream_calls *s, uint64_t iterations, struct bench_times *times)
 {
 	const struct gpu *gpu = &s->device->device.gpu;
 	const uint64_t launches = (iterations + s->calls - 1) / s->calls;
@@ -170,11 +170,11 @@ int bench_streamed_batch(struct bench_streamed *s, uint64_t iterations, struct b
 	return 0;
 }
 
-int bench_streamed_samples(struct bench_streamed *s, uint64_t iterations, struct bench_samples *samples)
+int bench_stream_calls_samples(struct bench_stream_calls *s, uint64_t iterations, struct bench_samples *samples)
 {
 	const struct gpu *gpu = &s->device->device.gpu;
 	const uint64_t wanted = (iterations + s->calls - 1) / s->calls;
-	int most = BENCH_STREAMED_EVENTS - 1;
+	int most = BENCH_STREAM_EVENTS - 1;
 	most = s->window < (uint32_t)most ? (int)s->window : most;
 	samples->count = 0;
 	if (bench_run_barrier(s->run))
@@ -197,7 +197,7 @@ int bench_streamed_samples(struct bench_streamed *s, uint64_t iterations, struct
 	return 0;
 }
 
-int bench_streamed_host(struct bench_streamed *s, struct bench_samples *samples, int64_t *ns)
+int bench_stream_calls_host(struct bench_stream_calls *s, struct bench_samples *samples, int64_t *ns)
 {
 	const uint32_t calls = s->window < HOST_CALLS ? s->window : HOST_CALLS;
 	samples->count = 0;

@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-#include "tune/tune_doubt.h"
+#include "tune/tune_verdict.h"
 
 enum { TURNS = 32 };
 
@@ -46,10 +46,10 @@ static void turns_make_sure(void **state)
 	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
 		double a[TURNS], b[TURNS];
 		take_turns(a, b, rows[i].lead, rows[i].noise);
-		const double doubt = tune_doubt(b, a, rows[i].turns);
-		const enum tune_verdict verdict = tune_verdict(log(rows[i].lead), doubt, log(rows[i].limit));
+		const double standard_error = tune_standard_error(b, a, rows[i].turns);
+		const enum tune_verdict verdict = tune_verdict(log(rows[i].lead), standard_error, log(rows[i].limit));
 		if (verdict != rows[i].verdict)
-			fail_msg("%s: verdict %d, doubt %.4f", rows[i].name, (int)verdict, doubt);
+			fail_msg("%s: verdict %d, doubt %.4f", rows[i].name, (int)verdict, standard_error);
 	}
 }
 
@@ -59,13 +59,13 @@ static void only_turns_together_count(void **state)
 	(void)state;
 	double a[TURNS], b[TURNS];
 	take_turns(a, b, 1.2, 0.02);
-	const double before = tune_doubt(a, b, TURNS);
+	const double before = tune_standard_error(a, b, TURNS);
 	for (int k = 4; k < TURNS; k += 4)
 		b[k] = k % 8 == 0 ? 0 : 50 * b[k];
-	assert_true(tune_doubt(a, b, TURNS) < 2 * before);
+	assert_true(tune_standard_error(a, b, TURNS) < 2 * before);
 	for (int k = 2; k < TURNS; k++)
 		a[k] = 0;
-	assert_true(isinf(tune_doubt(a, b, TURNS)));
+	assert_true(isinf(tune_standard_error(a, b, TURNS)));
 }
 
 /* That a few turns agree to the last digit is chance. */
@@ -74,7 +74,7 @@ static void nothing_is_quite_sure(void **state)
 	(void)state;
 	double a[TURNS], b[TURNS];
 	take_turns(a, b, 1.2, 0);
-	assert_true(tune_doubt(a, b, TURNS) > 0);
+	assert_true(tune_standard_error(a, b, TURNS) > 0);
 }
 
 int main(void)

@@ -1,7 +1,7 @@
 /* Each turn that both were in gives one ratio, in which what the machine was at that time is left out. The median of
  * the ratios is what counts (tune_polish.c), so the doubt is a median's: 1.25 times that of a mean, with a standard
  * deviation taken from the median distance to the median, which one turn in which somebody else ran does not touch. */
-#include "tune_doubt.h"
+#include "tune_verdict.h"
 
 #include <assert.h>
 #include <math.h>
@@ -11,15 +11,15 @@
 /* A median's standard error beside a mean's; a standard deviation beside the median distance. Both of normal errors. */
 static const double of_median = 1.2533, of_distance = 1.4826;
 /* Turns that agree by chance are no proof. */
-static const double least_doubt = 0.003;
+static const double least_error = 0.003;
 /* So many standard errors are sure enough: one verdict in twenty is wrong. */
 static const double sure = 2;
 
-double tune_doubt(const double *a, const double *b, size_t turns)
+double tune_standard_error(const double *a, const double *b, size_t turns)
 {
-	double ratio[TUNE_DOUBT_TURNS];
+	double ratio[TUNE_VERDICT_TURNS];
 	size_t count = 0;
-	assert(turns <= TUNE_DOUBT_TURNS);
+	assert(turns <= TUNE_VERDICT_TURNS);
 	for (size_t k = 0; k < turns; k++)
 		if (a[k] > 0 && b[k] > 0)
 			ratio[count++] = log(a[k] / b[k]);
@@ -28,13 +28,13 @@ double tune_doubt(const double *a, const double *b, size_t turns)
 	const double middle = tune_median(ratio, count);
 	for (size_t k = 0; k < count; k++)
 		ratio[k] = fabs(ratio[k] - middle);
-	const double doubt = of_median * of_distance * tune_median(ratio, count) / sqrt((double)count);
-	return doubt > least_doubt ? doubt : least_doubt;
+	const double standard_error = of_median * of_distance * tune_median(ratio, count) / sqrt((double)count);
+	return standard_error > least_error ? standard_error : least_error;
 }
 
-enum tune_verdict tune_verdict(double lead, double doubt, double limit)
+enum tune_verdict tune_verdict(double lead, double standard_error, double limit)
 {
-	if (lead - sure * doubt > limit)
+	if (lead - sure * standard_error > limit)
 		return TUNE_BEYOND;
-	return lead + sure * doubt > limit ? TUNE_OPEN : TUNE_WITHIN;
+	return lead + sure * standard_error > limit ? TUNE_OPEN : TUNE_WITHIN;
 }

@@ -10,12 +10,12 @@ enum {
 	CHANNELS_FROM_BYTES = 1 << 20   /* of a call */
 };
 
-const void *tune_plan(struct collet_side *side, const struct bench_work *work, uint64_t count, const char *algorithm,
-	uint32_t piece_bytes, uint32_t channels)
+const void *tune_plan(struct collet_library *collet, const struct bench_work *work, uint64_t count,
+	const char *algorithm, uint32_t piece_bytes, uint32_t channels)
 {
-	side->piece_bytes = piece_bytes;
-	side->channels = channels;
-	return collet_side_plan(side, work, count, algorithm);
+	collet->piece_bytes = piece_bytes;
+	collet->channels = channels;
+	return collet_library_plan(collet, work, count, algorithm);
 }
 
 static uint32_t fitting(uint32_t piece_bytes, uint32_t most)
@@ -24,109 +24,109 @@ static uint32_t fitting(uint32_t piece_bytes, uint32_t most)
 }
 
 /* One more way to cut what `like` is; it runs from the next pass on. */
-static struct tune_way *add_way(
-	struct tune_call *call, const struct tune_way *like, uint32_t piece_bytes, uint32_t channels)
+static struct tune_candidate *add_candidate(
+	struct tune_call *call, const struct tune_candidate *like, uint32_t piece_bytes, uint32_t channels)
 {
-	if (call->count == TUNE_WAYS)
+	if (call->count == TUNE_CANDIDATES)
 		return NULL;
-	struct tune_way *way = &call->way[call->count++];
-	*way = (struct tune_way){ .algorithm = like->algorithm, .bytes = like->bytes,
+	struct tune_candidate *candidate = &call->candidate[call->count++];
+	*candidate = (struct tune_candidate){ .algorithm = like->algorithm, .bytes = like->bytes,
 		.predicted_ns = like->predicted_ns, .piece_bytes = piece_bytes, .channels = channels,
 		.most_piece_bytes = like->most_piece_bytes };
-	memcpy(way->calls, like->calls, sizeof(way->calls));
-	return way;
+	memcpy(candidate->calls, like->calls, sizeof(candidate->calls));
+	return candidate;
 }
 
-void tune_look(struct tune_sweep *s, const struct bench_work *work, uint64_t count, struct tune_call *call)
+void tune_list_candidates(struct tune_sweep *s, const struct bench_work *work, uint64_t count, struct tune_call *call)
 {
 	const enum bench_collective collective = (enum bench_collective)work->collective;
-	tune_plan(&s->side, work, count, NULL, 0, 0);
-	const collet_plan chosen = s->side.plan;
+	tune_plan(&s->collet, work, count, NULL, 0, 0);
+	const collet_plan chosen = s->collet.plan;
 	s->cores = chosen.cores;
 	s->shared_memory = strcmp(chosen.transport, "shm") == 0;
 	s->any_memory = strcmp(chosen.transport, "tcp") == 0;
 	call->count = 0;
 	for (size_t a = 0; a < s->algorithm_count[collective]; a++) {
 		const collet_algorithm_info *info = &s->algorithms[collective][a];
-		tune_plan(&s->side, work, count, info->name, 0, 0);
-		const collet_plan own = s->side.plan;
+		tune_plan(&s->collet, work, count, info->name, 0, 0);
+		const collet_plan own = s->collet.plan;
 		if (own.algorithm == NULL || own.predicted_ns < 0)
 			continue;
 		const bool is_chosen = chosen.algorithm != NULL && strcmp(chosen.algorithm, info->name) == 0;
 		const bool is_usual = own.channels == 1
 			&& own.piece_bytes == fitting(TUNE_USUAL_PIECE, own.most_piece_bytes);
-		const uint64_t bytes = bench_bytes(work, s->side.library.size, count);
-		struct tune_way *usual = &call->way[call->count++];
-		*usual = (struct tune_way){ .algorithm = info, .bytes = bytes, .predicted_ns = own.predicted_ns,
+		const uint64_t bytes = bench_bytes(work, s->collet.library.size, count);
+		struct tune_candidate *usual = &call->candidate[call->count++];
+		*usual = (struct tune_candidate){ .algorithm = info, .bytes = bytes, .predicted_ns = own.predicted_ns,
 			.piece_bytes = TUNE_USUAL_PIECE, .channels = 1, .most_piece_bytes = own.most_piece_bytes };
 		const bool is_cut = bytes > TUNE_LEAST_PIECE;
 		usual->chosen = is_chosen && (is_usual || !is_cut);
 		if (!is_chosen || is_usual || !is_cut)
 			continue;
 		const bool is_whole = own.piece_bytes == fitting(TUNE_USUAL_PIECE, own.most_piece_bytes);
-		struct tune_way *other =
-			add_way(call, usual, is_whole ? TUNE_USUAL_PIECE : own.piece_bytes, own.channels);
+		struct tune_candidate *other =
+			add_candidate(call, usual, is_whole ? TUNE_USUAL_PIECE : own.piece_bytes, own.channels);
 		if (other != NULL)
 			other->chosen = true;
 	}
 	for (size_t i = 0; i < call->count; i++) {
-		if (!call->way[i].chosen || call->count == TUNE_WAYS)
+		if (!call->candidate[i].chosen || call->count == TUNE_CANDIDATES)
 			continue;
-		struct tune_way *again = &call->way[call->count++];
-		*again = call->way[i];
-		again->chosen = false;
-		again->again = true;
+		struct tune_candidate *repeat = &call->candidate[call->count++];
+		*repeat = call->candidate[i];
+		repeat->chosen = false;
+		repeat->repeat = true;
 		break;
 	}
 }
 
 /* Half as long as usual; less, where there is no room for the usual ones. */
-static uint32_t shorter_piece(const struct tune_way *way)
+static uint32_t shorter_piece(const struct tune_candidate *candidate)
 {
 	uint32_t piece = TUNE_USUAL_PIECE / 2;
-	while (piece >= way->most_piece_bytes)
+	while (piece >= candidate->most_piece_bytes)
 		piece /= 2;
 	return piece;
 }
 
 /* Are messages of this call cut otherwise by it? */
-static bool differs(const struct tune_way *way, uint32_t piece_bytes)
+static bool differs(const struct tune_candidate *candidate, uint32_t piece_bytes)
 {
 	const uint32_t cut = piece_bytes < TUNE_USUAL_PIECE ? piece_bytes : TUNE_USUAL_PIECE;
-	return cut < way->bytes && piece_bytes <= way->most_piece_bytes && piece_bytes >= TUNE_LEAST_PIECE;
+	return cut < candidate->bytes && piece_bytes <= candidate->most_piece_bytes && piece_bytes >= TUNE_LEAST_PIECE;
 }
 
-void tune_go_further(struct tune_call *call, size_t best)
+void tune_extend(struct tune_call *call, size_t best)
 {
-	struct tune_way *of = &call->way[best];
+	struct tune_candidate *of = &call->candidate[best];
 	const uint32_t piece = of->channels == 1 ? tune_further_piece(of->piece_bytes, of->most_piece_bytes) : 0;
 	for (size_t i = 0; i < call->count; i++)
-		if (call->way[i].algorithm == of->algorithm && call->way[i].piece_bytes == piece)
+		if (call->candidate[i].algorithm == of->algorithm && call->candidate[i].piece_bytes == piece)
 			return;
-	if (piece > 0 && add_way(call, of, piece, 1) != NULL)
-		of->out = false;
+	if (piece > 0 && add_candidate(call, of, piece, 1) != NULL)
+		of->eliminated = false;
 }
 
-void tune_add_ways(const struct tune_sweep *s, struct tune_call *call)
+void tune_add_candidates(const struct tune_sweep *s, struct tune_call *call)
 {
 	const size_t usual = call->count;
 	for (size_t i = 0; i < usual; i++) {
-		const struct tune_way *p = &call->way[i];
+		const struct tune_candidate *p = &call->candidate[i];
 		/* The library's own way, if it is another, is there already. */
-		const struct tune_way *own =
-			i + 1 < usual && p[1].algorithm == p->algorithm && !p[1].again ? p + 1 : NULL;
-		if (p->out || p->again || p->piece_bytes != TUNE_USUAL_PIECE || p->channels != 1
+		const struct tune_candidate *own =
+			i + 1 < usual && p[1].algorithm == p->algorithm && !p[1].repeat ? p + 1 : NULL;
+		if (p->eliminated || p->repeat || p->piece_bytes != TUNE_USUAL_PIECE || p->channels != 1
 			|| p->bytes <= TUNE_LEAST_PIECE)
 			continue;
 		const uint32_t pieces[] = { shorter_piece(p), 2 * TUNE_USUAL_PIECE };
 		for (size_t k = 0; k < sizeof(pieces) / sizeof(pieces[0]); k++)
 			if (differs(p, pieces[k])
 				&& !(own != NULL && own->piece_bytes == pieces[k] && own->channels == 1))
-				add_way(call, p, pieces[k], 1);
+				add_candidate(call, p, pieces[k], 1);
 		for (uint32_t channels = 2; p->algorithm->pieced && !s->shared_memory && channels <= MOST_CHANNELS;
 			channels *= 2)
 			if (p->bytes >= CHANNELS_FROM_BYTES
 				&& !(own != NULL && own->piece_bytes == TUNE_USUAL_PIECE && own->channels == channels))
-				add_way(call, p, TUNE_USUAL_PIECE, channels);
+				add_candidate(call, p, TUNE_USUAL_PIECE, channels);
 	}
 }

@@ -1,7 +1,7 @@
 /* A checkpoint on its way to the disk: what rank 0 has gathered, and the tensors and notes of the file it becomes. Once
  * it is filled nothing in it is the trainer's, which goes on with the next step. */
-#ifndef TRAIN_IMAGE_H
-#define TRAIN_IMAGE_H
+#ifndef TRAIN_SNAPSHOT_H
+#define TRAIN_SNAPSHOT_H
 
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/collect.h"
@@ -9,12 +9,12 @@
 #include "checkpoint/settings.h"
 
 enum {
-	IMAGE_NAME = 96,
-	IMAGE_TENSORS = 3 * MODEL_PARAMETERS + 2 * MODEL_STATISTICS + 8,
-	IMAGE_NOTES = SETTINGS + 16
+	SNAPSHOT_NAME = 96,
+	SNAPSHOT_TENSORS = 3 * MODEL_PARAMETERS + 2 * MODEL_STATISTICS + 8,
+	SNAPSHOT_NOTES = SETTINGS + 16
 };
 
-struct image {
+struct snapshot {
 	/* Filled in by who gathers. */
 	float *velocity, *squares;        /* of all parameters; NULL: the optimiser has none */
 	double *loss_sums;                /* a rank and share */
@@ -25,16 +25,16 @@ struct image {
 	double *history;
 	char *copies;                     /* of what the trainer goes on to change */
 	uint32_t tensor_count, trainers_count, note_count;
-	struct tensor tensors[IMAGE_TENSORS];
-	char names[IMAGE_TENSORS][IMAGE_NAME];
-	struct tensor_note notes[IMAGE_NOTES];
-	char note_names[IMAGE_NOTES][IMAGE_NAME], note_texts[IMAGE_NOTES][IMAGE_NAME];
+	struct tensor tensors[SNAPSHOT_TENSORS];
+	char names[SNAPSHOT_TENSORS][SNAPSHOT_NAME];
+	struct tensor_note notes[SNAPSHOT_NOTES];
+	char note_names[SNAPSHOT_NOTES][SNAPSHOT_NAME], note_texts[SNAPSHOT_NOTES][SNAPSHOT_NAME];
 };
 
 /* Of what has been gathered, and of the trainer as it is now. False after a line on standard error. */
-bool image_fill(struct image *image, const struct trainer *trainer);
-bool image_write(const struct image *image);
+bool snapshot_fill(struct snapshot *snapshot, const struct trainer *trainer);
+bool snapshot_write(const struct snapshot *snapshot);
 /* NULL is fine. */
-void image_free(struct image *image);
+void snapshot_free(struct snapshot *snapshot);
 
 #endif

@@ -4,12 +4,12 @@
 #include "strategies/allreduce_device.h"
 
 /* Whether the library takes such calls is the same on every rank: that of a build is not, and is asked. */
-bool device_travel_init(struct device_allreduce *state)
+bool device_reduce_init(struct device_allreduce *state)
 {
 	struct trainer *trainer = state->trainer;
 	const collet_how how = { .stream = trainer->device->side };
 	const struct bucket *bucket = &state->buckets[0];
-	const collet_status status = collet_allreduce(trainer->lane, bucket->gradients, bucket->gradients, 1,
+	const collet_status status = collet_allreduce(trainer->step_comm, bucket->gradients, bucket->gradients, 1,
 		COLLET_F32, COLLET_SUM, &how);
 	uint32_t mine = status == COLLET_OK, all = 0;
 	if (status != COLLET_OK && status != COLLET_ERR_UNSUPPORTED)
@@ -32,13 +32,13 @@ static bool average(struct device_allreduce *state, const struct bucket *bucket,
 	void *moves = bucket->narrow ? bucket->narrow : bucket->gradients;
 	how.algorithm = trainer->options->algorithm;
 	if (bucket->narrow)
-		how.scale = 1.0 / collet_comm_size(trainer->lane);
-	return train_check(collet_allreduce(trainer->lane, moves, moves, bucket->count, state->dtype,
+		how.scale = 1.0 / collet_comm_size(trainer->step_comm);
+	return train_check(collet_allreduce(trainer->step_comm, moves, moves, bucket->count, state->dtype,
 				   bucket->narrow ? COLLET_PREMUL_SUM : COLLET_AVERAGE, &how),
 		"averaging gradients");
 }
 
-static uint64_t travel_bytes(const struct device_allreduce *state, const struct bucket *bucket)
+static uint64_t transfer_bytes(const struct device_allreduce *state, const struct bucket *bucket)
 {
 	return bucket->count * collet_dtype_bytes(state->dtype);
 }
@@ -46,7 +46,7 @@ static uint64_t travel_bytes(const struct device_allreduce *state, const struct 
 static bool start_request(struct device_allreduce *state)
 {
 	struct bucket *bucket = &state->buckets[state->started++];
-	bucket->travel = (struct travel){ .began_ns = strategy_now_ns(), .bytes = travel_bytes(state, bucket) };
+	bucket->transfer = (struct transfer){ .began_ns = strategy_now_ns(), .bytes = transfer_bytes(state, bucket) };
 	return average(state, bucket, (collet_how){ .request = &bucket->request });
 }
 
@@ -60,7 +60,7 @@ static bool start_on_stream(struct device_allreduce *state)
 		cuda_record(device, bucket->ended, device->side);
 }
 
-bool device_travel_mark(struct device_allreduce *state, struct bucket *bucket)
+bool device_reduce_mark(struct device_allreduce *state, struct bucket *bucket)
 {
 	struct trainer *trainer = state->trainer;
 	return (!bucket->narrow || cuda_network_narrow(trainer->network, state->dtype, bucket->narrow,
@@ -72,7 +72,7 @@ bool device_travel_mark(struct device_allreduce *state, struct bucket *bucket)
 /* ---- All of them -------------------------------------------------------------------------------------------- */
 
 /* The first request under way, if it has ended. */
-static bool look_after_requests(struct device_allreduce *state)
+static bool poll_library(struct device_allreduce *state)
 {
 	struct bucket *bucket = &state->buckets[state->done];
 	if (state->done == state->started)
@@ -80,12 +80,12 @@ static bool look_after_requests(struct device_allreduce *state)
 	const collet_status status = collet_request_test(&bucket->request);
 	if (status == COLLET_PENDING)
 		return true;
-	bucket->travel.ended_ns = strategy_now_ns();
+	bucket->transfer.ended_ns = strategy_now_ns();
 	state->done++;
 	return train_check(status, "averaging gradients");
 }
 
-static bool look_at_requests(struct device_allreduce *state)
+static bool poll_requests(struct device_allreduce *state)
 {
 	const struct trainer *trainer = state->trainer;
 	const struct gpu *gpu = &trainer->device->gpu.gpu;
@@ -93,10 +93,10 @@ static bool look_at_requests(struct device_allreduce *state)
 	while (fine && !trainer->options->no_overlap && state->started < state->bucket_count &&
 		gpu->cuEventQuery(state->buckets[state->started].complete) == GPU_OK)
 		fine = start_request(state);
-	return fine && look_after_requests(state);
+	return fine && poll_library(state);
 }
 
-bool device_while_computing(struct device_allreduce *state, bool (*look)(struct device_allreduce *state))
+bool device_while_computing(struct device_allreduce *state, bool (*poll)(struct device_allreduce *state))
 {
 	const struct trainer *trainer = state->trainer;
 	gpu_result computed = GPU_NOT_READY;
@@ -104,7 +104,7 @@ bool device_while_computing(struct device_allreduce *state, bool (*look)(struct 
 	timeline_begin(trainer->timeline, PHASE_BACKWARD);
 	while (fine && computed == GPU_NOT_READY) {
 		computed = trainer->device->gpu.gpu.cuEventQuery(state->computed);
-		fine = look(state);
+		fine = poll(state);
 		sched_yield();
 	}
 	timeline_end(trainer->timeline);
@@ -112,17 +112,17 @@ bool device_while_computing(struct device_allreduce *state, bool (*look)(struct 
 }
 
 /* While the GPU computes, each bucket's request starts when its gradients are there. */
-static bool travel_by_requests(struct device_allreduce *state)
+static bool reduce_by_requests(struct device_allreduce *state)
 {
 	const struct trainer *trainer = state->trainer;
-	bool fine = device_while_computing(state, look_at_requests);
+	bool fine = device_while_computing(state, poll_requests);
 	timeline_begin(trainer->timeline, PHASE_COMMUNICATE);
 	while (fine && state->started < state->bucket_count)
 		fine = start_request(state);
 	for (; fine && state->done < state->started; state->done++) {
 		struct bucket *bucket = &state->buckets[state->done];
 		fine = train_check(collet_request_wait(&bucket->request), "averaging gradients");
-		bucket->travel.ended_ns = strategy_now_ns();
+		bucket->transfer.ended_ns = strategy_now_ns();
 	}
 	timeline_end(trainer->timeline);
 	return fine;
@@ -142,7 +142,7 @@ static bool when(const struct device_allreduce *state, gpu_event event, int64_t 
 	return true;
 }
 
-static bool travel_on_stream(struct device_allreduce *state)
+static bool reduce_on_stream(struct device_allreduce *state)
 {
 	const struct trainer *trainer = state->trainer;
 	const struct cuda_device *device = trainer->device;
@@ -154,14 +154,14 @@ static bool travel_on_stream(struct device_allreduce *state)
 	while (fine && state->started < state->bucket_count)
 		fine = start_on_stream(state);
 	fine = fine && cuda_await(device, state->buckets[state->bucket_count - 1].ended) &&
-		train_check(collet_comm_error(trainer->lane), "averaging gradients") &&
+		train_check(collet_comm_error(trainer->step_comm), "averaging gradients") &&
 		cuda_follow(device, device->compute, state->buckets[state->bucket_count - 1].ended);
 	timeline_end(trainer->timeline);
 	for (uint32_t b = 0; fine && b < state->bucket_count; b++) {
 		struct bucket *bucket = &state->buckets[b];
-		bucket->travel.bytes = travel_bytes(state, bucket);
-		fine = when(state, bucket->began, now_ns, &bucket->travel.began_ns) &&
-			when(state, bucket->ended, now_ns, &bucket->travel.ended_ns);
+		bucket->transfer.bytes = transfer_bytes(state, bucket);
+		fine = when(state, bucket->began, now_ns, &bucket->transfer.began_ns) &&
+			when(state, bucket->ended, now_ns, &bucket->transfer.ended_ns);
 	}
 	return fine;
 }
@@ -177,13 +177,13 @@ static bool widen(struct device_allreduce *state)
 	return fine;
 }
 
-bool device_travel(struct device_allreduce *state)
+bool device_reduce(struct device_allreduce *state)
 {
-	struct travel travels[MODEL_PARAMETERS];
-	if (!(state->streams ? travel_on_stream(state) : travel_by_requests(state)) || !widen(state))
+	struct transfer transfers[MODEL_PARAMETERS];
+	if (!(state->streams ? reduce_on_stream(state) : reduce_by_requests(state)) || !widen(state))
 		return false;
 	for (uint32_t b = 0; b < state->bucket_count; b++)
-		travels[b] = state->buckets[b].travel;
-	timeline_travels(state->trainer->timeline, travels, state->bucket_count);
+		transfers[b] = state->buckets[b].transfer;
+	timeline_transfers(state->trainer->timeline, transfers, state->bucket_count);
 	return true;
 }

@@ -7,13 +7,13 @@
 
 #include <cmocka.h>
 
-#include "compare/vicinity.h"
+#include "compare/core_latency.h"
 
 static void a_flag_takes_a_time_that_can_be(void **state)
 {
 	cpu_set_t mine;
 	assert_int_equal(sched_getaffinity(0, sizeof(mine), &mine), 0);
-	const double took_ns = bench_vicinity_ns();
+	const double took_ns = bench_core_latency_ns();
 	/* Less than a cycle of any core; or more than the time that it has. */
 	assert_true(took_ns == 0 || (took_ns > 0.1 && took_ns < 1e8));
 	if (CPU_COUNT(&mine) < 2)
@@ -24,7 +24,7 @@ static void it_binds_nobody(void **state)
 {
 	cpu_set_t before, after;
 	assert_int_equal(sched_getaffinity(0, sizeof(before), &before), 0);
-	(void)bench_vicinity_ns();
+	(void)bench_core_latency_ns();
 	assert_int_equal(sched_getaffinity(0, sizeof(after), &after), 0);
 	assert_true(CPU_EQUAL(&before, &after));
 }
@@ -38,7 +38,7 @@ static void with_one_core_there_is_nothing_to_measure(void **state)
 		if (CPU_ISSET(cpu, &before))
 			CPU_SET(cpu, &one);
 	assert_int_equal(sched_setaffinity(0, sizeof(one), &one), 0);
-	const double took_ns = bench_vicinity_ns();
+	const double took_ns = bench_core_latency_ns();
 	assert_int_equal(sched_setaffinity(0, sizeof(before), &before), 0);
 	assert_true(took_ns == 0);
 }

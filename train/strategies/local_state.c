@@ -1,4 +1,4 @@
-#include "strategies/own.h"
+#include "strategies/local_state.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -22,7 +22,7 @@ static uint64_t scaling_bytes(const struct trainer *trainer)
 	return trainer->scaling.dynamic ? sizeof(trainer->scaling) : 0;
 }
 
-float *own_values(struct trainer *trainer, const float *array)
+float *local_state_values(struct trainer *trainer, const float *array)
 {
 	float *values = malloc(value_bytes(trainer));
 	if (!values)
@@ -33,14 +33,14 @@ float *own_values(struct trainer *trainer, const float *array)
 	return NULL;
 }
 
-bool own_bytes(struct trainer *trainer, uint64_t *bytes)
+bool local_state_bytes(struct trainer *trainer, uint64_t *bytes)
 {
 	*bytes = value_bytes(trainer) + state_bytes(trainer) * (trainer->flat.squares ? 2 : 1) +
 		scaling_bytes(trainer);
 	return true;
 }
 
-void own_save(const struct trainer *trainer, const float *values, void *state)
+void local_state_save(const struct trainer *trainer, const float *values, void *state)
 {
 	unsigned char *at = state;
 	memcpy(at, values, value_bytes(trainer));
@@ -54,11 +54,11 @@ void own_save(const struct trainer *trainer, const float *values, void *state)
 	memcpy(at, &trainer->scaling, scaling_bytes(trainer));
 }
 
-bool own_load(struct trainer *trainer, float *values, const void *state, uint64_t bytes)
+bool local_state_load(struct trainer *trainer, float *values, const void *state, uint64_t bytes)
 {
 	const unsigned char *at = state;
 	uint64_t expected;
-	own_bytes(trainer, &expected);
+	local_state_bytes(trainer, &expected);
 	if (bytes != expected)
 		return train_fail("the checkpoint is of another strategy than %s, or of other servers",
 			trainer->strategy->name);

@@ -1,34 +1,34 @@
 /* Calls on a CUDA stream, one by one or captured in a graph, timed by events of that stream: when the GPU came past,
  * not when the host did. As bench/common/loop.h, whose calls these are. */
-#ifndef BENCH_STREAMED_H
-#define BENCH_STREAMED_H
+#ifndef BENCH_STREAM_CALLS_H
+#define BENCH_STREAM_CALLS_H
 
-#include "collet_side.h"
+#include "collet_library.h"
 #include "ranks/device.h"
 
-enum { BENCH_STREAMED_EVENTS = 257 };
+enum { BENCH_STREAM_EVENTS = 257 };
 
-struct bench_streamed {
-	struct collet_side *side;          /* whose how has the stream */
+struct bench_stream_calls {
+	struct collet_library *collet;          /* whose how has the stream */
 	struct bench_device *device;
 	struct bench_run *run;
 	gpu_graph_exec one, many;          /* NULL: no graphs */
 	uint32_t calls;                    /* of `many`; else 1 */
 	uint32_t window;                   /* launches that are under way at most, so that memory does not run out */
-	gpu_event events[BENCH_STREAMED_EVENTS];
+	gpu_event events[BENCH_STREAM_EVENTS];
 };
 
 /* All give nonzero after a line on standard error. A run that has been made, and is used until deinit(). */
-int bench_streamed_init(struct bench_streamed *s, struct collet_side *side, struct bench_device *device,
+int bench_stream_calls_init(struct bench_stream_calls *s, struct collet_library *collet, struct bench_device *device,
 	struct bench_run *run, bool graph);
-void bench_streamed_deinit(struct bench_streamed *s);
+void bench_stream_calls_deinit(struct bench_stream_calls *s);
 
-int bench_streamed_checked(struct bench_streamed *s, uint64_t *wrong, uint64_t *first);
+int bench_stream_calls_checked(struct bench_stream_calls *s, uint64_t *wrong, uint64_t *first);
 /* elapsed_ns is the stream's. Launches of whole graphs: for their time what these iterations would have taken. */
-int bench_streamed_batch(struct bench_streamed *s, uint64_t iterations, struct bench_times *times);
+int bench_stream_calls_batch(struct bench_stream_calls *s, uint64_t iterations, struct bench_times *times);
 /* From one event to the next, a call between them, or a graph's calls, of which this is the mean. */
-int bench_streamed_samples(struct bench_streamed *s, uint64_t iterations, struct bench_samples *samples);
+int bench_stream_calls_samples(struct bench_stream_calls *s, uint64_t iterations, struct bench_samples *samples);
 /* What a call takes of the caller's time: *ns, the median. Not of graphs. */
-int bench_streamed_host(struct bench_streamed *s, struct bench_samples *samples, int64_t *ns);
+int bench_stream_calls_host(struct bench_stream_calls *s, struct bench_samples *samples, int64_t *ns);
 
 #endif
