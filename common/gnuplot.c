@@ -24,7 +24,7 @@ bool gnuplot_close(struct gnuplot *gnuplot)
 	return status == 0;
 }
 
-/* In gnuplot's single quotes only the quote itself means something; doubled, it is a quote. */
+/* Doubles each single quote: in gnuplot's single quotes no other character is special. */
 void gnuplot_quote(FILE *script, const char *text)
 {
 	putc('\'', script);

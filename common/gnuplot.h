@@ -1,4 +1,4 @@
-/* A script for gnuplot, through a pipe, data and all: nothing but the picture is left on the disk. */
+/* Pipes a script and its data to gnuplot, so that only the picture reaches the disk. */
 #ifndef COLLET_COMMON_GNUPLOT_H
 #define COLLET_COMMON_GNUPLOT_H
 
@@ -10,18 +10,18 @@ struct gnuplot {
 	void (*before)(int);        /* what SIGPIPE did */
 };
 
-/* Whether there is one. */
+/* Returns true if gnuplot is installed. */
 bool gnuplot_found(void);
 
-/* False: errno says why. Between open and close, SIGPIPE is ignored. */
+/* Returns false with errno on failure. SIGPIPE is ignored between open and close. */
 bool gnuplot_open(struct gnuplot *gnuplot);
-/* Waits for it. False: it has failed, perhaps because it is not installed. */
+/* Waits for gnuplot. Returns false if it failed, or is not installed. */
 bool gnuplot_close(struct gnuplot *gnuplot);
 
-/* Text as a gnuplot string. */
+/* Writes text as a gnuplot string. */
 void gnuplot_quote(FILE *script, const char *text);
 
-/* The beginning of a script that draws this many pictures beside each other into an SVG. */
+/* Writes the beginning of a script that draws so many pictures side by side into an SVG. */
 void gnuplot_begin(FILE *script, const char *path, const char *title, int width, int height, int pictures);
 
 #endif

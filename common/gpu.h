@@ -1,6 +1,5 @@
-/* The CUDA driver as programs use it, opened at run time: one binary runs with and without. The library has its own
- * table of what it needs (src/cuda/driver/driver_api.h), which is none of a program's business; names and numbers here
- * are the driver's, too. */
+/* Opens the CUDA driver at run time, so that one binary runs with and without it. The library has a table of its own
+ * (src/cuda/api.h). Names and numbers here are the driver's. */
 #ifndef COLLET_COMMON_GPU_H
 #define COLLET_COMMON_GPU_H
 
@@ -76,21 +75,22 @@ struct gpu {
 
 enum { GPU_WHY_BYTES = 256 };
 
-/* Opens and initialises the driver (cuInit, which takes long). False: why says, in half a sentence, what is missing. */
+/* Opens and initialises the driver (cuInit, which takes long). Returns false, and sets why to a phrase that says
+ * what is missing. */
 bool gpu_open(struct gpu *gpu, char why[GPU_WHY_BYTES]);
 void gpu_close(struct gpu *gpu);  /* a zeroed one is fine */
 
-/* The driver's own words for an error. */
+/* Returns the driver's text for an error. */
 const char *gpu_words(const struct gpu *gpu, gpu_result result, char words[GPU_WHY_BYTES]);
 
-/* Copies from the host's memory, which may be used again, to the current context's GPU, and returns when it is there:
- * cuMemcpyHtoD() alone may return as soon as it has read ordinary memory, and streams that do not wait for the legacy
- * one would not see it yet. */
+/* Copies from host memory to the current context's GPU, and returns once the bytes are there. cuMemcpyHtoD() may
+ * return as soon as it has read pageable memory. Streams that do not wait for the legacy stream would not see the
+ * bytes yet. */
 gpu_result gpu_put(const struct gpu *gpu, gpu_pointer to, const void *from, size_t bytes);
 
-/* How many GPUs a process started from this one would see: all of the host's, or those of CUDA_VISIBLE_DEVICES. Asked
- * in a child, as what the driver keeps (threads, files, memory) is no good to a process that is about to fork. 0: why
- * says what is missing. */
+/* Returns how many GPUs a new process would see: all of the host's, or those of CUDA_VISIBLE_DEVICES. A child
+ * process asks, because the driver's state (threads, files, memory) does not survive a fork. 0: why says what is
+ * missing. */
 unsigned gpu_count(char why[GPU_WHY_BYTES]);
 
 /* One of the GPUs, and this thread at work on it. Zeroed: none. */

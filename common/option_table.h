@@ -30,7 +30,7 @@ struct option_row {
 	const char *const *choices; /* ends with NULL */
 	const char *units;          /* letters that may follow a number, see option_number(); NULL: none */
 	const char *expects;        /* describes a valid argument; NULL: made from the range or the choices */
-	/* Reads argument into the options; false: option_refuse() has filled problem. */
+	/* Reads argument into the options. Returns false after option_refuse(). */
 	bool (*parse)(void *options, const char *argument, char problem[OPTION_PROBLEM_BYTES]);
 	char letter;    /* the short form; 0: none */
 	bool ends;      /* parsing ends here, as after --help */
@@ -48,17 +48,18 @@ struct option_table {
 	const char *intro, *outro; /* of the help, around the rows */
 };
 
-/* Stores the options of argv in *options. Returns the index of the first word that is no option, or -1 after a mistake
- * that problem then names. Moves words behind options unless stops_at_word. Sets the bit of each row's index in *given,
- * which may be NULL. */
+/* Stores the options of argv in *options. Returns the index of the first word that is no option, or -1 after a
+ * mistake, which problem names. Words move behind the options unless stops_at_word. Sets the bit of each given row's
+ * index in *given, which may be NULL. */
 int option_table_parse(const struct option_table *table, int argc, char **argv, void *options, uint64_t *given,
 	char problem[OPTION_PROBLEM_BYTES]);
 
 /* Prints intro, one entry a row, and outro. */
 void option_table_print(const struct option_table *table, FILE *file);
 
-/* Reads digits from start to end. One letter of units may follow: the first multiplies by 1024, the second by 1024^2,
- * the third by 1024^3, and the next three again. False: this is no such number, or more than 64 bits. */
+/* Reads digits from start to end, and at most one letter of units behind them. The first letter multiplies by 1024,
+ * the second by 1024^2, the third by 1024^3; the next three likewise. Returns false if it is no such number, or
+ * needs more than 64 bits. */
 bool option_number(const char *start, const char *end, const char *units, uint64_t *value);
 
 /* Fills problem and returns false. */

@@ -1,6 +1,6 @@
-/* Other load, by the number of threads that are ready to run: it says what is so now, where the load averages say what
- * was so in the last minute, and what a job that has just ended used. In one look a passing daemon is seen like a
- * busy job, so it takes several in a row. */
+/* Detects other load by the number of runnable threads. That number describes the present; the load averages
+ * describe the last minute, including a job that has just ended. One sample cannot tell a passing daemon from a busy
+ * job, so several are taken in a row. */
 #include "busy.h"
 
 #include <stdint.h>
@@ -9,7 +9,7 @@
 
 enum { SAMPLES = 6, SAMPLE_NS = 2000000 };
 
-/* Threads that run or could, the one that asks among them; 0: not known. */
+/* Returns the number of runnable threads, the caller included; 0 if it is unknown. */
 static uint32_t running(const char *loadavg)
 {
 	uint32_t count;

@@ -1,11 +1,11 @@
-/* Does anything else want this machine's cores? */
+/* Detects whether other processes use this machine's cores. */
 #ifndef COLLET_LAUNCH_BUSY_H
 #define COLLET_LAUNCH_BUSY_H
 
 #include <stdbool.h>
 
-/* True: other threads than the caller's own have been running, or waiting for a core, for some milliseconds, which is
- * how long this looks; or it cannot be told. loadavg is /proc/loadavg, but for tests. */
+/* Returns true if other threads ran or waited for a core during the few milliseconds of sampling, or if that cannot
+ * be read. loadavg is /proc/loadavg; tests pass another file. */
 bool busy_others(const char *loadavg);
 
 #endif

@@ -1,5 +1,5 @@
-/* Finding children. A kernel need not be built with /proc/PID/task/TID/children, so parents are looked up in every
- * process's stat instead; this runs only when a job that left something behind is being ended. */
+/* Finds child processes. A kernel may lack /proc/PID/task/TID/children, so this reads the parent in every process's
+ * stat. It runs only while a job that left processes behind is being ended. */
 #include "descendants.h"
 
 #include <dirent.h>
@@ -15,7 +15,7 @@ bool descendants_adopt(void)
 	return prctl(PR_SET_CHILD_SUBREAPER, 1) == 0;
 }
 
-/* The parent of a process; 0 if it is gone. */
+/* Returns the parent of a process; 0 if the process is gone. */
 static pid_t parent_of(const char *process)
 {
 	char path[64], line[512];

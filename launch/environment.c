@@ -12,10 +12,9 @@
 #include "say.h"
 #include "secret.h"
 
-/* Takes a port that is free and keeps it for as long as the run lasts, so that nobody else is given it meanwhile. The
- * socket does not listen, and has SO_REUSEADDR: bind(0) of others then avoids the port, while a rank that asks for
- * MASTER_PORT by name with SO_REUSEADDR, as torch's store does, still gets it. All addresses, for the same reason:
- * that rank may listen on any of them. */
+/* Reserves a free port for the duration of the run. The socket does not listen and has SO_REUSEADDR. So bind(0) of
+ * others avoids the port, while a rank that asks for MASTER_PORT by name with SO_REUSEADDR still gets it, as torch's
+ * store does. It binds to all addresses, because that rank may listen on any of them. */
 static bool hold_port(struct bootstrap *bootstrap)
 {
 	const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -134,7 +133,7 @@ bool environment_set(const struct options *options, const struct bootstrap *boot
 		return false;
 	if (setenv("COLLET_JOB", bootstrap->job, 1) != 0 || setenv("COLLET_STORE", bootstrap->store, 1) != 0)
 		return false;
-	/* What the user has set about threads is the user's. */
+	/* Settings of the user about threads win. */
 	char text[24];
 	snprintf(text, sizeof(text), "%u", threads);
 	if (setenv("OMP_NUM_THREADS", text, 0) != 0)

@@ -1,4 +1,4 @@
-/* What collet-run tells each rank through its environment. */
+/* Sets the environment variables of each rank. */
 #ifndef COLLET_LAUNCH_ENVIRONMENT_H
 #define COLLET_LAUNCH_ENVIRONMENT_H
 
@@ -7,7 +7,7 @@
 
 #include "options.h"
 
-/* What all ranks of one run share. */
+/* Holds the bootstrap settings that all ranks of a run share. */
 struct bootstrap {
 	char job[JOB_BYTES];
 	char store[STORE_BYTES];
@@ -16,13 +16,14 @@ struct bootstrap {
 	int port_holder;       /* the socket that keeps port ours on a single host; -1: none */
 };
 
-/* Decides where the ranks meet. False: said why. deinit() gives the port back. */
+/* Chooses the address where the ranks meet. Returns false after printing the reason. bootstrap_deinit() releases the
+ * port. */
 bool bootstrap_init(struct bootstrap *bootstrap, const struct options *options);
 void bootstrap_deinit(struct bootstrap *bootstrap);
 
-/* Sets, in the calling process's own environment, what rank local_rank of options->local_size is told. It is called in
- * the child that is about to become the rank. restart: how often the job has been started before. columns: the
- * terminal's width less the prefix, 0 if there is none. False: out of memory. */
+/* Sets the variables of rank local_rank of options->local_size in the calling process. The child that becomes the
+ * rank calls it. restart counts earlier starts of the job. columns is the terminal's width minus the prefix, 0
+ * without a terminal. Returns false if memory is exhausted. */
 bool environment_set(const struct options *options, const struct bootstrap *bootstrap, uint32_t local_rank,
 	uint32_t restart, uint32_t threads, uint32_t columns);
 

@@ -1,13 +1,13 @@
-/* Two processes, so that killing one leaves the other to clean up. The front is the one the user started: its process
- * id, its terminal's signals. The supervisor is its child and the ranks' parent. A pipe joins them: the front writes
- * signals to forward into it, and its end tells the supervisor that the front has died. If the supervisor dies, the
- * kernel kills the ranks (PR_SET_PDEATHSIG), and all that they started falls to the front, which kills it. Only if both
- * are killed at once can a process that a rank has started outlive the job; the ranks themselves cannot.
+/* Runs collet-run as two processes, so that killing one leaves the other to clean up. The front is the process the user
+ * started, with its process id and its terminal's signals. The supervisor is its child and the parent of the ranks. A
+ * pipe joins them: the front writes signals to forward, and its end tells the supervisor that the front has died. If
+ * the supervisor dies, the kernel kills the ranks (PR_SET_PDEATHSIG). The front then adopts and kills all that the
+ * ranks started. Only if both are killed at once can a process that a rank started outlive the job; the ranks cannot.
  *
- * Each has its own process group, and so has each rank, hence what is sent to the front's group (by a terminal,
- * timeout(1), a test's killpg) reaches each rank exactly once: through the front. The price is that rank 0 is not in
- * the terminal's foreground group and may not read from it; the front reads for it. Anything but a terminal rank 0
- * reads itself. */
+ * The front, the supervisor and each rank have process groups of their own. A signal to the front's group (from a
+ * terminal, timeout(1) or killpg) therefore reaches each rank exactly once, through the front. Hence rank 0 is not
+ * in the terminal's foreground group and may not read from it, so the front reads for it. Rank 0 reads all other
+ * input itself. */
 #include "front.h"
 
 #include <errno.h>
@@ -37,7 +37,7 @@ static const int forwarded_signals[] = {
 	SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGALRM, SIGTSTP, SIGCONT, SIGWINCH,
 };
 
-/* The signals the front listens to. One that collet-run was started to ignore (nohup) stays ignored. */
+/* Lists the signals the front listens to. A signal that collet-run was started to ignore (nohup) stays ignored. */
 static void listened_signals(sigset_t *set)
 {
 	sigemptyset(set);
@@ -62,7 +62,7 @@ static void forward_signal(const struct front *front, int signal_number)
 		raise(SIGSTOP);
 }
 
-/* True: the supervisor has ended, and *status is how. */
+/* Returns true if the supervisor has ended, and fills *status. */
 static bool read_signals(const struct front *front, int *status)
 {
 	struct signalfd_siginfo info;
@@ -134,7 +134,7 @@ static int wait_for_supervisor(struct front *front)
 	}
 }
 
-/* The supervisor was killed. Its ranks die with it, and what they have started is now this process's to end. */
+/* Cleans up after the supervisor was killed. Its ranks die with it; this process ends what they started. */
 static void clean_up(const struct front *front)
 {
 	enum { CLEAN_UP_S = 10 };
@@ -164,7 +164,7 @@ static int exit_status_of(const struct front *front, int status)
 	return EXIT_SIGNAL_BASE + WTERMSIG(status);
 }
 
-/* A pipe on standard input is rank 0's alone: its writer is to learn of rank 0's end, not of collet-run's. */
+/* Gives a pipe on standard input to rank 0 alone. Its writer must notice the end of rank 0, not that of collet-run. */
 static void leave_stdin(void)
 {
 	const int nothing = open("/dev/null", O_RDONLY | O_CLOEXEC);
@@ -174,7 +174,7 @@ static void leave_stdin(void)
 	close(nothing);
 }
 
-/* Three pipes for each of many ranks are more than the usual soft limit of 1024. */
+/* Raises the soft limit of descriptors: three pipes per rank can exceed the usual 1024. */
 static void allow_many_files(struct job *job)
 {
 	if (getrlimit(RLIMIT_NOFILE, &job->original_files) != 0)
@@ -184,14 +184,14 @@ static void allow_many_files(struct job *job)
 	(void)setrlimit(RLIMIT_NOFILE, &most);
 }
 
-/* The child's side of the fork. */
+/* Runs the child's side of the fork. */
 static int become_supervisor(const struct job *job, const int control[2], const int input[2])
 {
 	close(control[1]);
 	if (input[1] >= 0)
 		close(input[1]);
 	(void)setpgid(0, 0);
-	/* So that `pkill -9 collet-run` leaves the one that cleans up. */
+	/* A name of its own, so that `pkill -9 collet-run` leaves the process that cleans up. */
 	(void)prctl(PR_SET_NAME, "collet-keeper");
 	if (!descendants_adopt()) {
 		say("cannot watch over the ranks' children: %s", strerror(errno));

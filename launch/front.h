@@ -1,4 +1,4 @@
-/* The process that the user sees: it passes on signals, and the terminal's input. */
+/* Runs the process that the user sees. It forwards signals and the terminal's input. */
 #ifndef COLLET_LAUNCH_FRONT_H
 #define COLLET_LAUNCH_FRONT_H
 

@@ -1,4 +1,4 @@
-/* What is settled before the first process is started; nothing changes it later. */
+/* Describes a job. All of it is set before the first process starts, and nothing changes it later. */
 #ifndef COLLET_LAUNCH_JOB_H
 #define COLLET_LAUNCH_JOB_H
 
@@ -14,7 +14,7 @@ struct job {
 	struct placement placement;
 	struct bootstrap bootstrap;
 	char host_name[256]; /* of this host, for people */
-	/* What collet-run was started with and has changed for itself; the ranks get it back. */
+	/* The state that collet-run inherited and changed for itself; the ranks get it back. */
 	sigset_t original_mask;
 	struct sigaction original_pipe;
 	struct rlimit original_files;

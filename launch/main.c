@@ -1,5 +1,5 @@
-/* collet-run: starts a job's ranks on this host. What it does is settled here, in order; how is told in the files named
- * for it: options, placement, environment (where the ranks meet), secret, front and supervise (the processes). */
+/* collet-run starts a job's ranks on this host. This file runs the steps in order: options, placement, bootstrap
+ * (environment.c), secret, front. The supervisor runs the processes. */
 #include <collet/collet.h>
 
 #include <errno.h>
@@ -34,8 +34,8 @@ static bool is_set(const char *name)
 	return value != NULL && value[0] != '\0';
 }
 
-/* Several hosts need a secret. One that the user gives is the library's to judge, but a file's permissions are looked
- * at before any rank starts. */
+/* Prepares the secret that a job on several hosts needs. The library judges one that the user gives in a variable.
+ * This checks the permissions of a file before any rank starts. */
 static bool prepare_secret(const struct options *options)
 {
 	if (options->node_count == 1 || is_set("COLLET_SECRET"))
@@ -70,7 +70,7 @@ static int make_secret(void)
 	return EXIT_SUCCESS;
 }
 
-/* What -n leaves open. */
+/* Sets the number of ranks that -n left open. */
 static bool count_ranks(struct options *options, const struct placement *placement)
 {
 	char why[GPU_WHY_BYTES] = "";

@@ -6,7 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* With their NULs; as long as the library takes the names of its store and job. */
+/* Sizes with the NUL, as the library limits the names of its store and job. */
 enum { HOST_BYTES = 240, JOB_BYTES = 64, STORE_BYTES = 256 };
 enum { LOCAL_SIZE_MAX = 4096, NODE_COUNT_MAX = 65536, TIME_MAX_S = 1000000000, RESTARTS_MAX = 1000000 };
 
@@ -46,7 +46,7 @@ struct options {
 	char **program; /* the program and its arguments, NULL-terminated, pointing into argv */
 };
 
-/* Fills options from the command line; they point into argv. False: a sentence naming the mistake has been said. */
+/* Fills options from the command line; they point into argv. Returns false after a sentence that names the mistake. */
 bool options_parse(struct options *options, int argc, char **argv);
 void options_deinit(struct options *options);
 

@@ -1,8 +1,9 @@
-/* Output. Bytes pass unchanged except that each line gets its rank in front and a last line its newline.
+/* Passes the ranks' output on. Bytes stay unchanged, but each line gets its rank in front, and an unfinished last line
+ * a newline.
  *
- * On a terminal one rank's unfinished line (the first local rank's) is shown as it stands and drawn again below
- * whatever others print meanwhile, so that prompts and bars drawn with carriage returns look as they would alone. Of a
- * line with carriage returns only what the last one left is shown: what came before would be overwritten anyway. */
+ * On a terminal, the unfinished line of the first local rank is shown at once. It is redrawn below whatever others
+ * print meanwhile, so that prompts and progress bars look as they would alone. Of a line with carriage returns only
+ * the part after the last one is shown, as on a terminal. */
 #include "output.h"
 
 #include <errno.h>
@@ -49,7 +50,7 @@ uint32_t sink_columns(const struct sink *sink)
 	return size.ws_col;
 }
 
-/* Lines that memory has no room for are lost: ending the job for them would be worse. */
+/* Drops lines that memory has no room for: ending the job would be worse. */
 static void put(struct sink *sink, const char *data, size_t count)
 {
 	if (!sink->broken)
@@ -68,7 +69,7 @@ static void put_prefix(struct sink *sink, uint32_t rank)
 	put_text(sink, prefix);
 }
 
-/* What is to be seen of a line on a terminal: from its last carriage return that something follows. */
+/* Returns the visible part of a line on a terminal: from the last carriage return that is followed by text. */
 static void put_visible(struct sink *sink, uint32_t rank, const char *line, size_t count)
 {
 	while (count > 0 && line[count - 1] == '\r')

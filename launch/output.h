@@ -9,7 +9,7 @@
 
 struct stream;
 
-/* Where lines go: collet-run's standard output or standard error. */
+/* A sink for lines: collet-run's standard output or standard error. */
 struct sink {
 	int fd;
 	bool terminal; /* one that understands "erase to the end of the line" */
@@ -32,8 +32,8 @@ enum { LINE_BYTES_MAX = 1 << 20 };
 /* While a sink has this much waiting for its reader, nothing more is read from the ranks. */
 enum { SINK_BYTES_HIGH = 1 << 18 };
 
-/* Sets up one sink, or two where standard output and standard error are different things: lines for one file must pass
- * through one queue, or they would cut each other. Returns how many. */
+/* Sets up one sink if standard output and standard error are the same file, else two. Lines for one file must pass
+ * through one queue, or they would cut each other. Returns the number of sinks. */
 unsigned sinks_init(struct sink sinks[2]);
 void sink_deinit(struct sink *sink);
 

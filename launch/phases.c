@@ -1,4 +1,4 @@
-/* A job's phases: what begins with each, and by when it is over. Which ones there are, supervise.c says. */
+/* Enters the phases of a job and checks their deadlines. supervise.c lists the phases. */
 #include <signal.h>
 #include <stdio.h>
 #include <time.h>
@@ -8,7 +8,7 @@
 #include "say.h"
 #include "supervisor.h"
 
-/* What SIGKILL may take; a process that hangs in the kernel for longer is left to it. */
+/* The longest wait after SIGKILL; a process that hangs in the kernel for longer is abandoned. */
 #define KILL_WAIT_S 10.0
 
 int64_t supervisor_now_ns(void)

@@ -1,6 +1,6 @@
-/* Placement. Neighbouring ranks get neighbouring cores, in hwloc's logical order: ring neighbours then share caches and
- * a NUMA node, whatever numbers the operating system gave the cores. Where ranks outnumber cores, neighbours share one:
- * a rank then hands its core to the rank that it waits for, and is not moved away from what it has in its cache. */
+/* Places ranks on cores. Neighbouring ranks get neighbouring cores in hwloc's logical order. Ring neighbours then
+ * share caches and a NUMA node, however the operating system numbers the cores. If ranks outnumber cores, neighbours
+ * share a core: a rank then yields its core to the rank it waits for, and keeps its cache. */
 #include "placement.h"
 
 #include <errno.h>
@@ -10,8 +10,8 @@
 #include "quota.h"
 #include "say.h"
 
-/* The next core that has an allowed PU; NULL after the last. On a machine whose cores hwloc cannot see, a PU counts
- * as a core. */
+/* Returns the next core that has an allowed PU; NULL after the last. On a machine whose cores hwloc cannot see, a PU
+ * counts as a core. */
 static hwloc_obj_t next_core(const struct placement *placement, hwloc_obj_t previous)
 {
 	const hwloc_obj_type_t type =
@@ -36,7 +36,7 @@ bool placement_init(struct placement *placement)
 		say("hwloc cannot read this machine: %s", strerror(errno));
 		return false;
 	}
-	/* Where the affinity cannot be read, everything hwloc shows is taken to be ours. */
+	/* If the affinity cannot be read, all cores that hwloc shows are used. */
 	if (hwloc_get_cpubind(placement->topology, placement->allowed, HWLOC_CPUBIND_PROCESS) != 0)
 		hwloc_bitmap_copy(placement->allowed, hwloc_topology_get_allowed_cpuset(placement->topology));
 	for (hwloc_obj_t core = next_core(placement, NULL); core != NULL; core = next_core(placement, core))
@@ -56,14 +56,14 @@ void placement_deinit(struct placement *placement)
 	memset(placement, 0, sizeof(*placement));
 }
 
-/* Under a quota the cores are shared with other containers, which would be bound to the same first ones. */
+/* Returns false under a quota: other containers share the cores, and would be bound to the same first ones. */
 static bool are_ours(const struct placement *placement)
 {
 	return placement->usable_count == placement->core_count;
 }
 
-/* An uneven share, three ranks on two cores, would keep those that have one to themselves waiting for the others, and
- * so would anything else that runs: what is not bound goes where there is room. */
+/* Returns true if ranks may share cores evenly. With an uneven share (three ranks on two cores) or other load, bound
+ * ranks would wait for each other. Unbound ranks move to idle cores. */
 static bool may_share(const struct placement *placement, uint32_t local_size)
 {
 	return placement->core_count > 0 && local_size > placement->core_count &&

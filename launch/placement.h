@@ -1,4 +1,4 @@
-/* Which cores there are for the ranks of this host, and which of them each rank is bound to. */
+/* Finds the cores for the ranks of this host, and binds each rank to its share. */
 #ifndef COLLET_LAUNCH_PLACEMENT_H
 #define COLLET_LAUNCH_PLACEMENT_H
 
@@ -17,17 +17,17 @@ struct placement {
 	uint32_t sharing_ranks;  /* of this host, if they share cores; 0: each has its own */
 };
 
-/* Reads the machine. False: said why. deinit() takes a zeroed placement too. */
+/* Reads the machine. Returns false after printing the reason. deinit() accepts a zeroed placement. */
 bool placement_init(struct placement *placement);
 void placement_deinit(struct placement *placement);
 
-/* Settles how local_size ranks are bound. False (said why): the policy cannot be followed. */
+/* Chooses how local_size ranks are bound. Returns false, after printing why, if the policy cannot be followed. */
 bool placement_choose(struct placement *placement, enum bind_policy policy, uint32_t local_size);
 
-/* Binds the calling process, which is to become this local rank. False: the system refused; errno says why. */
+/* Binds the calling process, which becomes this local rank. Returns false with errno if the system refused. */
 bool placement_bind(const struct placement *placement, uint32_t local_rank);
 
-/* OMP_NUM_THREADS for one of local_size ranks: its share of the usable cores. */
+/* Returns OMP_NUM_THREADS for one of local_size ranks: its share of the usable cores. */
 uint32_t placement_threads(const struct placement *placement, uint32_t local_size);
 
 #endif

@@ -1,5 +1,5 @@
-/* The CPU quota. A container may see 64 cores and be allowed the time of two: starting a rank for each core seen would
- * make them all wait for each other's share. */
+/* Reads the CPU quota. A container may see 64 cores and be allowed the time of two. A rank for each visible core
+ * would then make all ranks wait for each other. */
 #include "quota.h"
 
 #include <limits.h>
@@ -40,8 +40,8 @@ static double directory_cpus(const char *directory, bool version_2)
 	return quota > 0 && period > 0 ? (double)quota / (double)period : 0;
 }
 
-/* The tightest limit from root/path up to root. Inside a container the path is often that of the host and not there;
- * the root then is the container's own group, and it is still read. */
+/* Returns the tightest limit from root/path up to root. Inside a container the path is often the host's and absent.
+ * The root is then the container's own group, and is still read. */
 static double path_cpus(const char *root, const char *path, bool version_2)
 {
 	char directory[PATH_MAX];
@@ -61,7 +61,7 @@ static double path_cpus(const char *root, const char *path, bool version_2)
 	}
 }
 
-/* Is "cpu" one of the controllers in "cpu,cpuacct"? */
+/* Returns true if "cpu" is one of the controllers in "cpu,cpuacct". */
 static bool names_cpu(const char *controllers)
 {
 	for (const char *at = controllers; *at != '\0';) {

@@ -1,10 +1,10 @@
-/* How much CPU time the cgroups of this process allow. */
+/* Reads how much CPU time the cgroups of this process allow. */
 #ifndef COLLET_LAUNCH_QUOTA_H
 #define COLLET_LAUNCH_QUOTA_H
 
-/* CPUs' worth of time that the tightest limit on the way from this process's cgroup to the root allows (1.5: one and a
- * half); 0: no limit, or none that can be read. Both cgroup versions. membership is /proc/self/cgroup and mount
- * /sys/fs/cgroup, but for tests. */
+/* Returns the tightest CPU limit from this process's cgroup up to the root, in CPUs (1.5: one and a half). 0: there
+ * is no limit, or none can be read. Handles both cgroup versions. membership is /proc/self/cgroup and mount is
+ * /sys/fs/cgroup; tests pass others. */
 double quota_cpus(const char *membership, const char *mount);
 
 #endif

@@ -1,5 +1,5 @@
-/* One rank's process. Between fork and exec everything may be called that may be called anywhere: the process that
- * forks has one thread, so no lock can have been left held. */
+/* Starts the process of one rank. Any function may be called between fork and exec: the forking process has one
+ * thread, so no lock can be held. */
 #include "rank.h"
 
 #include <errno.h>
@@ -40,7 +40,7 @@ static bool attach_files(const struct rank *rank, const struct child_ends *ends,
 		(ends->error_fd < 0 || dup2(ends->error_fd, STDERR_FILENO) >= 0);
 }
 
-/* The columns a line of this rank may fill beside its prefix, where its unfinished lines are shown; else 0. */
+/* Returns the columns that a line of this rank may fill after its prefix, if its unfinished lines are shown; else 0. */
 static uint32_t shown_columns(const struct rank *rank, const struct job *job)
 {
 	if (!job->options.prefix || !rank->error.shown_live)

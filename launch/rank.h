@@ -1,4 +1,4 @@
-/* One rank's process: starting it, and what is known of it. */
+/* Starts the process of one rank, and holds what is known of it. */
 #ifndef COLLET_LAUNCH_RANK_H
 #define COLLET_LAUNCH_RANK_H
 
@@ -9,7 +9,7 @@
 #include "job.h"
 #include "output.h"
 
-/* Where on the way to the program a rank failed, as its process reports it through start_fd. */
+/* The step at which a rank failed to start, as its process reports it through start_fd. */
 enum start_step { START_BIND = 1, START_EXECUTE, START_OTHER };
 
 struct start_failure {
@@ -30,20 +30,20 @@ struct rank {
 	struct stream out, error;
 };
 
-/* Starts the process; it has its own process group and dies with the caller. stdin_fd is what rank 0 reads. With
- * prefixes its output comes through rank->out and rank->error, whose sinks are set. False: said why. */
+/* Starts the process, with a process group of its own; it dies with the caller. Rank 0 reads stdin_fd. With prefixes
+ * its output comes through rank->out and rank->error, whose sinks are set. Returns false after printing the reason. */
 bool rank_start(struct rank *rank, const struct job *job, int stdin_fd);
 
-/* Takes what start_fd has to say. */
+/* Reads the report of start_fd. */
 void rank_read_start(struct rank *rank);
 
 /* Sends a signal: to the process and its group (what a terminal does with Ctrl-C), or to the process alone. */
 void rank_signal(const struct rank *rank, int signal_number, bool whole_group);
 
-/* Did it end by itself in a way that is no success? Then *exit_status is what collet-run makes of it. */
+/* Returns true if it ended by itself without success, and sets the *exit_status for collet-run. */
 bool rank_failed(const struct rank *rank, int *exit_status);
 
-/* One line about how it ended: "rank 2 (host a, pid 77) exited with status 3". */
+/* Writes one line about how it ended: "rank 2 (host a, pid 77) exited with status 3". */
 void rank_describe(const struct rank *rank, const struct job *job, char *text, size_t bytes);
 
 #endif

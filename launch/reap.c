@@ -1,4 +1,4 @@
-/* Ranks that have ended: which of them failed, whose failure is told, and what becomes of the others. */
+/* Reaps ranks that have ended, reports the first failure, and decides what happens to the others. */
 #include <signal.h>
 #include <stdio.h>
 #include <sys/wait.h>
@@ -11,7 +11,7 @@ static void fail_with(struct supervisor *s, const struct rank *rank, int exit_st
 {
 	char how[512], sentence[640];
 	rank_describe(rank, s->job, how, sizeof(how));
-	/* What cannot be started on one rank cannot on any: no use in waiting for the others. */
+	/* A program that one rank cannot start, no rank can; do not wait for the others. */
 	const bool at_start = rank->failure.step != 0;
 	const bool others = s->running_count > 0 && s->phase == PHASE_RUNNING && !at_start;
 	if (others && s->job->options.grace_s > 0)
@@ -54,9 +54,8 @@ static void report_failed(struct supervisor *s, bool *just_ended, bool only_by_s
 	}
 }
 
-/* Of ranks found dead together, whose failure is the cause and whose the consequence? SIGCHLD says who was first: of
- * several that wait to be read, the kernel keeps the oldest. Where that is not known, the one killed by a signal comes
- * first, and then it is by rank. */
+/* Decides which of several dead ranks failed first. SIGCHLD names the first: the kernel keeps the oldest of pending
+ * ones. If that is unknown, ranks killed by a signal come first, then the order of ranks. */
 static void report_failures(struct supervisor *s, bool *just_ended, pid_t first_pid)
 {
 	bool first_only[LOCAL_SIZE_MAX] = { false };

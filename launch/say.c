@@ -1,4 +1,4 @@
-/* What collet-run itself says. A message is one write, so that it never mixes with a rank's line. */
+/* Prints collet-run's own messages. Each is one write, so that it never mixes with a rank's line. */
 #include "say.h"
 
 #include <signal.h>

@@ -1,4 +1,4 @@
-/* What collet-run itself says: one line a message on standard error, with its name in front. */
+/* Prints collet-run's own messages: one line each on standard error, with the program's name in front. */
 #ifndef COLLET_LAUNCH_SAY_H
 #define COLLET_LAUNCH_SAY_H
 
@@ -14,7 +14,7 @@ enum {
 /* Writes "collet-run: <sentence>\n" to standard error in one piece. */
 void say(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
-/* "SIGTERM" for 15; "signal 40" style names for those without one, in a buffer of the caller's. */
+/* Returns "SIGTERM" for 15; "signal 40" style names for signals without a name, in the caller's buffer. */
 const char *signal_name(int number, char *buffer, unsigned buffer_bytes);
 
 #endif

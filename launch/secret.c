@@ -1,5 +1,5 @@
-/* The job secret's file. It is written under another name and then linked into place, so that of two collet-runs that
- * make it at once (hosts sharing a home folder) one wins and both read a whole secret. */
+/* Manages the file of the job secret. It is written under a temporary name and then linked into place. So if two
+ * collet-runs make it at once (hosts that share a home folder), both read the same whole secret. */
 #include "secret.h"
 
 #include <errno.h>

@@ -1,16 +1,15 @@
-/* Supervision: one loop over everything that can happen, which sleeps in poll() between. A job goes through phases,
- * each of which says what may end it and when the next one begins:
+/* Supervises a job: one loop over all events, which sleeps in poll(). The phases of a job are:
  *
- *   RUNNING      every rank is on its own. A rank fails -> GRACE; --timeout -> TERMINATING
- *   GRACE        the others can find out and report by themselves -> TERMINATING
+ *   RUNNING      every rank runs by itself. A rank fails -> GRACE; --timeout -> TERMINATING
+ *   GRACE        the others can notice and report by themselves -> TERMINATING
  *   TERMINATING  SIGTERM was sent -> KILLING
  *   KILLING      SIGKILL is sent until no descendant is left -> DRAINING
  *   DRAINING     no process is left; their output is passed on, then the job is over
  *
- * Whatever phase it is, it becomes DRAINING once no descendant is left. Then, if a rank has failed and --restarts
- * allows it, all begins again: so no process of one run meets one of the next. What ranks leave running when the last
- * of them has ended gets the same grace, SIGTERM and SIGKILL: this process is the subreaper of all that its ranks
- * start, so nothing escapes by a new session or a dead parent. */
+ * Any phase becomes DRAINING once no descendant is left. Then, if a rank has failed and --restarts allows it, the job
+ * starts again; so no process of one run meets one of the next. Processes that outlive the last rank get the same
+ * grace, SIGTERM and SIGKILL. This process is the subreaper of all that its ranks start, so neither a new session nor
+ * a dead parent lets one escape. */
 #include "supervise.h"
 
 #include <errno.h>
@@ -36,8 +35,8 @@ static void read_child_signal(struct supervisor *s)
 	supervisor_reap(s, got ? (pid_t)info.ssi_pid : 0);
 }
 
-/* Signals by which a user steers a job go to all that a rank has started; those that a program gives a meaning of its
- * own go to the rank alone, since a helper of it that knows nothing of them would be killed. */
+/* Forwards a signal. Those by which a user controls a job go to all that a rank has started. Those that a program
+ * defines for itself go to the rank alone, since they would kill a child that does not expect them. */
 static bool for_whole_group(int signal_number)
 {
 	return signal_number != SIGUSR1 && signal_number != SIGUSR2 && signal_number != SIGWINCH;
@@ -66,7 +65,7 @@ static void read_control(struct supervisor *s)
 		forward(s, numbers[i]);
 	if (got > 0)
 		return;
-	/* collet-run has been killed: whoever did that wants the job gone, now. */
+	/* collet-run has been killed, so the job must end now. */
 	close(s->control_fd);
 	s->control_fd = -1;
 	s->exit_status = EXIT_SIGNAL_BASE + SIGKILL;
@@ -82,7 +81,8 @@ static void flush_sinks(struct supervisor *s)
 		(void)sink_flush(&s->sinks[i]);
 }
 
-/* A sink whose reader has gone: the ranks that write to it learn so as they would from the reader itself. */
+/* Closes the streams of a sink whose reader has gone. The ranks that write to it then get the same error as from the
+ * reader itself. */
 static void end_broken_streams(struct supervisor *s)
 {
 	for (uint32_t i = 0; i < s->rank_count; i++) {
@@ -94,7 +94,7 @@ static void end_broken_streams(struct supervisor *s)
 	}
 }
 
-/* In DRAINING: no process is left that could write, so what the pipes hold is all there will be. */
+/* Ends streams in DRAINING: no writer is left, so the pipes hold all that will come. */
 static void drain_stream(struct stream *stream)
 {
 	while (stream->fd >= 0 && stream->sink->queue.count < SINK_BYTES_HIGH) {
@@ -106,7 +106,7 @@ static void drain_stream(struct stream *stream)
 	}
 }
 
-/* True: all has been passed on. */
+/* Returns true if all has been passed on. */
 static bool drain(struct supervisor *s)
 {
 	bool drained = true;
@@ -129,7 +129,8 @@ static short stream_events(const struct stream *stream)
 	return stream->fd >= 0 && stream->sink->queue.count < SINK_BYTES_HIGH ? POLLIN : 0;
 }
 
-/* A descriptor that is -1, or whose events are not wanted now (a POLLHUP would come even so), is left out. */
+/* Adds a descriptor to poll. One that is -1, or whose events are not wanted now, is left out: POLLHUP would come
+ * even so. */
 static struct pollfd poll_for(int fd, short events)
 {
 	return (struct pollfd){ .fd = events != 0 ? fd : -1, .events = events };
@@ -217,7 +218,7 @@ static void init_ranks(struct supervisor *s)
 			.restart = s->restart, .start_fd = -1 };
 		rank->out = (struct stream){ .fd = -1, .rank = rank->rank, .sink = &s->sinks[0] };
 		rank->error = (struct stream){ .fd = -1, .rank = rank->rank, .sink = &s->sinks[s->sink_count - 1] };
-		/* Where the terminal shows the unfinished lines of. */
+		/* The rank whose unfinished lines the terminal shows. */
 		rank->out.shown_live = rank->error.shown_live = options->node_rank == 0 ? rank->rank == 0 : i == 0;
 	}
 }
@@ -279,7 +280,7 @@ static void start_ranks(struct supervisor *s, int stdin_fd)
 	}
 }
 
-/* Nobody reads any more what a rank would print: then it would fail again. */
+/* Returns true if the job may start again. Not if nobody reads its output: a rank's print would fail again. */
 static bool may_restart(const struct supervisor *s)
 {
 	return s->exit_status != 0 && !s->final && !s->children_left && s->restart < s->job->options.restarts &&
@@ -305,8 +306,8 @@ int supervise(const struct job *job, int control_fd, int stdin_fd)
 	bool again = ready;
 	while (again) {
 		start_ranks(&s, stdin_fd);
-		/* Whatever still holds the ends that are rank 0's would keep it from seeing their end, and their writer
-		 * from seeing its; but another rank 0 may have to read on. */
+		/* Closes this copy of rank 0's input, which would hide the end of rank 0 from its writer. It stays
+		 * open while a restarted rank 0 may read on. */
 		if (stdin_fd >= 0 && s.restart == job->options.restarts) {
 			close(stdin_fd);
 			stdin_fd = -1;

@@ -1,4 +1,4 @@
-/* What the files that supervise a job share: supervise.c (the loop), phases.c and reap.c. */
+/* Shared by the files that supervise a job: supervise.c (the loop), phases.c and reap.c. */
 #ifndef COLLET_RUN_SUPERVISOR_H
 #define COLLET_RUN_SUPERVISOR_H
 
@@ -38,15 +38,15 @@ struct supervisor {
 /* ---- phases.c */
 int64_t supervisor_now_ns(void);
 int64_t supervisor_deadline(double seconds);
-/* Messages take the ranks' way, so that they neither cut a line nor overtake what led to them. */
+/* Prints a message through the ranks' queue, so that it neither cuts a line nor overtakes earlier output. */
 void supervisor_report(struct supervisor *s, const char *sentence);
 void supervisor_signal(struct supervisor *s, int signal_number, bool whole_group);
 void supervisor_enter(struct supervisor *s, enum phase phase);
-/* The phase's, and --timeout. */
+/* Checks the deadline of the phase, and --timeout. */
 void supervisor_check_deadlines(struct supervisor *s);
 
 /* ---- reap.c */
-/* Waits for every child that has ended, ranks and adopted ones alike. first_pid: who ended first, 0 if not known. */
+/* Waits for every child that has ended, ranks and adopted ones alike. first_pid: the first to end, 0 if unknown. */
 void supervisor_reap(struct supervisor *s, pid_t first_pid);
 
 #endif
