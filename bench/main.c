@@ -45,7 +45,7 @@ static int start_own_ranks(const struct bench_options *options, char **argv)
 	return bench_ranks_run(&program);
 }
 
-/* What each rank does, started by us or by a launcher. */
+/* Runs one rank, started by this process or by a launcher. */
 static int run_ranks(const struct bench_options *options, char **argv, int (*rank_main)(const struct bench_options *))
 {
 	static const char *const rank[] = { "LOCAL_RANK", NULL }, *const size[] = { "LOCAL_WORLD_SIZE", NULL };

@@ -1,5 +1,5 @@
-/* Reading the command line strictly: an unknown word, an option that the command has no use for, a number with
- * something behind it are refused. */
+/* Parses the command line of collet-bench strictly. It refuses unknown words, options of other commands, and numbers
+ * with text behind them. */
 #include "options.h"
 
 #include <stdlib.h>
@@ -34,7 +34,7 @@ static const struct {
 	{ "driver", NONE, "0", 0, 0 },
 };
 
-/* What the table fills: options, and what they are made from once the command is known. */
+/* The target of the table: options, and what they are derived from once the command is known. */
 struct command_line {
 	struct bench_options options;
 	const char *sizes;
@@ -84,7 +84,7 @@ static bool parse_predict(void *into, const char *text, char *problem)
 	}
 }
 
-/* In the order of enum bench_buffer_kind. */
+/* Names in the order of enum bench_buffer_kind. */
 static const char *const buffer_kinds[] = { "malloc", "alloc", "huge", NULL };
 /* Index 1 is true. */
 static const char *const devices[] = { "cpu", "cuda", NULL };

@@ -23,14 +23,14 @@ enum bench_command_kind {
 	BENCH_COMMAND_VERSION
 };
 
-/* How calls are made. */
+/* The way in which calls are made. */
 enum bench_calling {
 	BENCH_BLOCKING,
 	BENCH_ON_STREAM,       /* --stream */
 	BENCH_IN_GRAPH         /* --graph */
 };
 
-/* How a size is run and timed. */
+/* The way in which a size is run and timed. */
 struct bench_mode {
 	double seconds;        /* of timed calls a size (compare: a size and repeat) */
 	uint64_t iterations;   /* 0: as many as fit */

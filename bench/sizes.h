@@ -8,7 +8,7 @@
 
 enum { BENCH_SIZES_MAX = 256 };
 
-/* What may follow a number: powers of 1024, see option_number(). */
+/* The letters that may follow a number: powers of 1024, see option_number(). */
 #define BENCH_UNITS "KMGkmg"
 
 struct bench_sizes {

@@ -58,7 +58,7 @@ static void lay_out(
 		b->slot_bytes = page_bytes;
 }
 
-/* Slots must be equally many on all ranks only in that each rank goes round its own; their number may differ. */
+/* Each rank cycles through its own slots, so ranks may have different numbers of them. */
 static uint32_t slots_to_stay_cold(const struct bench_buffers *b)
 {
 	const size_t told = b->kind == BENCH_DEVICE ? b->allocator->cache_bytes : 0;

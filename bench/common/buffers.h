@@ -1,8 +1,8 @@
-/* The memory that is sent and received, the same way for every library that is measured.
+/* Allocates the buffers that are sent and received, in the same way for every measured library.
  *
- * One arena, allocated and touched before anything is timed, cut into slots; a slot holds one send and one receive
- * buffer (in place: one for both). Warm runs use one slot again and again. Cold runs go round so many slots that the
- * last-level cache has forgotten a slot when its turn comes. */
+ * One arena is allocated and touched before anything is timed, and cut into slots. A slot holds one send and one
+ * receive buffer; in place, one for both. Warm runs reuse one slot. Cold runs cycle through so many slots that the
+ * last-level cache no longer holds a slot when it is used again. */
 #ifndef BENCH_BUFFERS_H
 #define BENCH_BUFFERS_H
 
@@ -19,7 +19,7 @@ enum bench_buffer_kind {
 const char *bench_buffer_kind_name(enum bench_buffer_kind kind);
 enum bench_buffer_kind bench_buffer_kind_find(const char *name);
 
-/* Where memory of the kinds `alloc` and `device` comes from; only collet has it. Nonzero: failure. */
+/* Allocates memory of the kinds `alloc` and `device`; only collet has it. Nonzero: failure. */
 struct bench_allocator {
 	int (*allocate)(void *context, void **memory, size_t bytes);
 	void (*release)(void *context, void *memory);

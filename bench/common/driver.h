@@ -1,9 +1,9 @@
-/* A driver: one library's ranks, started once, that time what collet-bench asks them to.
+/* Runs one library's ranks as a driver: started once, they time what collet-bench asks for.
  *
- * Every rank of every driver, collet's own included, connects to collet-bench's Unix socket (a packet socket in a
- * private folder, named by COLLET_BENCH_SOCKET) and then blocks in recv(): so a driver that is not being measured uses
- * no CPU, and no library carries another's commands. One packet is one command, the same to all ranks; one packet
- * answers it. A closed socket ends the driver. */
+ * Every rank of every driver, collet's own included, connects to collet-bench's Unix socket and blocks in recv().
+ * The socket is a packet socket in a private folder, named by COLLET_BENCH_SOCKET. So an idle driver uses no CPU,
+ * and no library carries another's commands. One packet is one command, the same for all ranks; one packet answers
+ * it. A closed socket ends the driver. */
 #ifndef BENCH_DRIVER_H
 #define BENCH_DRIVER_H
 
@@ -50,7 +50,7 @@ struct bench_reply {
 	char text[256];        /* of a failure */
 };
 
-/* What a driver brings. */
+/* The library, and the functions that a driver provides. */
 struct bench_driver {
 	struct bench_library library;
 	const char *version;

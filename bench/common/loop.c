@@ -26,8 +26,8 @@ bool bench_library_can(const struct bench_library *library, const struct bench_w
 		&& (library->supports == NULL || library->supports(library->context, work, count));
 }
 
-/* Where the next call's buffers are. A rank's unused buffer is still a valid pointer: every library then sees the same.
- */
+/* Selects the buffers of the next call. A rank's unused buffer is still a valid pointer, so that every library sees
+ * the same. */
 void bench_run_select(struct bench_run *r, uint32_t slot)
 {
 	r->next_slot = slot;
@@ -35,7 +35,7 @@ void bench_run_select(struct bench_run *r, uint32_t slot)
 	r->call.recv = bench_buffers_recv(&r->buffers, slot);
 }
 
-/* Where the host sees a slot's bytes. */
+/* Returns the bytes of a slot where the host can access them. */
 static uint8_t *seen(const struct bench_run *r, uint32_t slot)
 {
 	return r->mirror != NULL ? r->mirror : r->buffers.memory + slot * r->buffers.slot_bytes;
@@ -46,14 +46,14 @@ static int fill_slot(struct bench_run *r, uint32_t slot)
 	const struct bench_library *library = r->library;
 	const struct bench_buffers *b = &r->buffers;
 	uint8_t *at = seen(r, slot);
-	/* In place the receive buffer covers the send buffer, so it is spoilt first. */
+	/* In place, the receive buffer covers the send buffer, so it is poisoned first. */
 	bench_poison(&r->work, library->rank, library->size, r->count, at + b->recv_offset);
 	bench_fill(&r->work, library->rank, library->size, r->count, at + b->send_offset);
 	return r->mirror == NULL ? 0
 		: b->allocator->write(b->allocator->context, b->memory + slot * b->slot_bytes, at, b->slot_bytes);
 }
 
-/* What the last call has left in a slot, for the host to look at. */
+/* Copies what the last call left in a slot to where the host can check it. */
 static int fetch_slot(struct bench_run *r, uint32_t slot)
 {
 	const struct bench_buffers *b = &r->buffers;
@@ -158,7 +158,7 @@ static int repeat(struct bench_run *r, uint64_t iterations)
 	return 0;
 }
 
-/* What the process has used so far; later, what it has used since. */
+/* Reads what the process has used so far; a second call gives the difference. */
 static void read_use(struct bench_times *times)
 {
 	struct rusage use;

@@ -1,7 +1,7 @@
-/* The timed loop: one loop for collet and for every peer, in every mode.
+/* Times calls in one loop, for collet and for every peer, in every mode.
  *
- * A library is a row of functions; the loop knows nothing else of it. Nothing in a loop allocates, and the clock is
- * read twice a batch, except in the percentile pass and with --sync, which are about single calls. */
+ * The loop knows a library only as a table of functions. It allocates nothing, and reads the clock twice a batch.
+ * The percentile pass and --sync time single calls, and read it more often. */
 #ifndef BENCH_LOOP_H
 #define BENCH_LOOP_H
 
@@ -46,10 +46,10 @@ struct bench_run {
 	uint64_t count;
 };
 
-/* What one batch took on this rank. */
+/* The times of one batch on this rank. */
 struct bench_times {
 	int64_t elapsed_ns;   /* of all iterations, without what comes between them (--sync) */
-	/* Of the whole process, its helper threads included, barriers too: */
+	/* These cover the whole process, with its helper threads and barriers: */
 	int64_t cpu_ns;
 	int64_t page_faults;  /* that needed no disk */
 	int64_t switches;     /* of a core from one of its threads to another's, for whatever reason */
@@ -70,7 +70,7 @@ void bench_run_deinit(struct bench_run *r);
 
 /* One call on freshly filled buffers, then the check. *wrong counts elements; *first is the first of them. */
 int bench_run_checked(struct bench_run *r, uint64_t *wrong, uint64_t *first);
-/* That in pieces, for who waits between them: fills slot 0, where the call is then; the call; the check of slot 0. */
+/* The same in three steps, for callers that wait between them: fill slot 0 and select it, call, verify slot 0. */
 int bench_run_fill(struct bench_run *r);
 int bench_run_call(struct bench_run *r);
 int bench_run_verify(struct bench_run *r, uint64_t *wrong, uint64_t *first);
@@ -81,13 +81,13 @@ void bench_run_next(struct bench_run *r);
 int bench_run_barrier(struct bench_run *r);
 /* Iterations back to back. */
 int bench_run_batch(struct bench_run *r, uint64_t iterations, struct bench_times *times);
-/* The same with a barrier before each, outside the time. */
+/* Times iterations with a barrier before each; the barrier is not timed. */
 int bench_run_synced_batch(struct bench_run *r, uint64_t iterations, struct bench_times *times);
 /* Back to back with a clock read between two calls. */
 int bench_run_samples(struct bench_run *r, uint64_t iterations, struct bench_samples *samples);
 
 enum { BENCH_ITERATIONS_MAX = 10000000 };
-/* How many calls fit into so many seconds, when `iterations` of them took elapsed_ns. */
+/* Returns how many calls fit into so many seconds, if `iterations` of them took elapsed_ns. */
 uint64_t bench_iterations_for(double seconds, uint64_t iterations, int64_t elapsed_ns);
 
 /* Sorts the sample; the value that part of it (0..1) does not exceed. 0 for none. */

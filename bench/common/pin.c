@@ -17,7 +17,7 @@ static hwloc_topology_t load(void)
 	return NULL;
 }
 
-/* What the process is bound to now, cut down to what it may use. Free it. */
+/* Returns the cores that the process is bound to, limited to those it may use. The caller frees the set. */
 static hwloc_bitmap_t bound(hwloc_topology_t topology)
 {
 	hwloc_bitmap_t set = hwloc_bitmap_alloc();

@@ -1,4 +1,4 @@
-/* Ranks on cores: each bound to a core of its own when there are enough; otherwise neighbours share one, or none is
+/* Binds ranks to cores: each to a core of its own if there are enough. Otherwise neighbours share one, or none is
  * bound. */
 #ifndef BENCH_PIN_H
 #define BENCH_PIN_H
@@ -14,9 +14,9 @@
 
 /* Cores (not hardware threads) that this process may use; at least 1. */
 uint32_t bench_core_count(void);
-/* Binds the calling process (call it before it has threads) to the local_rank-th of its cores when local_size of them
- * exist, neighbours to neighbours; with fewer, if they are to share, to one that it has with its neighbours. True: it
- * is bound. */
+/* Binds the calling process, which must still have one thread. With local_size cores, rank local_rank gets the core
+ * of that index. With fewer cores, neighbours share one if sharing is asked for. Returns true if the process is
+ * bound. */
 bool bench_pin(uint32_t local_rank, uint32_t local_size, bool share);
 /* Is the calling process bound to a single core, by whomever? */
 bool bench_is_pinned(void);

@@ -1,11 +1,11 @@
-/* What goes in, what must come out, and whether it did. */
+/* Makes inputs, computes expected results, and compares. */
 #include "values.h"
 
 #include <math.h>
 #include <string.h>
 
-/* Largest integer up to which all are exact, significand bits with the hidden one, and the rest of the float formats.
- */
+/* Largest integer up to which all are exact; significand bits with the hidden one; the other sizes of the float
+ * formats. */
 static const struct {
 	int significand_bits, min_exponent;   /* of the smallest normal number, 2^min_exponent */
 	double largest;
@@ -51,7 +51,8 @@ static uint32_t narrow_bits(collet_dtype dtype, double value)
 	int unit = exponent - 1;
 	if (unit < floats[dtype].min_exponent)
 		unit = floats[dtype].min_exponent;
-	/* In units of the last place; rint() rounds to even, and a carry out of the fraction runs into the exponent. */
+	/* Counts in units of the last place. rint() rounds to even, and a carry out of the fraction moves into the
+	 * exponent. */
 	const double units = rint(ldexp(magnitude, fraction_bits - unit));
 	if (ldexp(units, unit - fraction_bits) > floats[dtype].largest) {
 		const uint32_t top = floats[dtype].saturates ? narrow_bits(dtype, floats[dtype].largest)
@@ -135,7 +136,7 @@ void bench_input_element(const struct bench_work *work, uint32_t rank, uint32_t 
 		bench_store(dtype, float_input(work, rank, ranks, index), element);
 }
 
-/* As the library defines AVERAGE: the finished sum times 1/n, in f32 (f64: in f64), before the one rounding. */
+/* Averages as the library does: the finished sum times 1/n in f32 (f64: in f64), before the one rounding. */
 static double average(collet_dtype dtype, double sum, uint32_t ranks)
 {
 	if (dtype == COLLET_F64)
@@ -209,7 +210,7 @@ static void combined_integers(const struct bench_work *work, uint32_t ranks, uin
 	store_integer(dtype, result, element);
 }
 
-/* Where a moved element was: the sender's rank and the index there. */
+/* Finds the origin of a moved element: the sender's rank and the index there. */
 static void moved_from(const struct bench_work *work, uint32_t rank, uint32_t ranks, uint64_t count, uint64_t index,
 	uint32_t *source, uint64_t *source_index)
 {

@@ -1,9 +1,9 @@
-/* Inputs whose exact result is known, and the comparison with it.
+/* Makes inputs whose exact result is known, and compares results with it.
  *
- * Every rank can compute what every other put into its buffer, so nothing has to be collected to check a result. Inputs
- * repeat with a prime period, so that filling and checking run at the speed of memory, and no chunk or segment of any
- * power of two can be moved elsewhere unnoticed. For floats the values are integers so small that every partial sum, in
- * any order, is exact in the type itself: one wrong bit is one wrong element. */
+ * Every rank can compute every other rank's input, so a check collects nothing. Inputs repeat with a prime period.
+ * So filling and checking run at the speed of memory, and no misplaced chunk of a power of two goes unnoticed. For
+ * floats, the values are small integers: every partial sum is exact in any order, and one wrong bit is one wrong
+ * element. */
 #ifndef BENCH_VALUES_H
 #define BENCH_VALUES_H
 
@@ -25,7 +25,7 @@ void bench_fill(const struct bench_work *work, uint32_t rank, uint32_t ranks, ui
 /* Fills a receive buffer with bytes that are not the result. */
 void bench_poison(const struct bench_work *work, uint32_t rank, uint32_t ranks, uint64_t count, void *recv);
 
-/* How many elements of recv are not bit for bit as expected; *first is the first of them (if any). */
+/* Returns the number of elements of recv that differ in any bit; *first is the first of them, if any. */
 uint64_t bench_check(const struct bench_work *work, uint32_t rank, uint32_t ranks, uint64_t count, const void *recv,
 	uint64_t *first);
 

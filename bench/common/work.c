@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-/* How big a rank's two buffers are, in blocks of count elements: one, or one for each rank. */
+/* The sizes of a rank's two buffers, in blocks of count elements: one block, or one for each rank. */
 enum blocks { NONE, ONE, ALL, ONE_AT_ROOT, ALL_AT_ROOT };
 
 static const struct {

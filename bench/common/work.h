@@ -1,7 +1,7 @@
-/* What is measured: the collectives, how a message's bytes become counts, and what a bandwidth means.
+/* Names the measured collectives, and converts between message bytes, counts and bandwidths.
  *
- * Shared by collet-bench and the peers' drivers, C++ ones too. Bytes are counted as nccl-tests does: allgather and
- * gather by the result, reduce_scatter, alltoall and scatter by one rank's whole input, all else by one buffer. */
+ * collet-bench and the peers' drivers share it, C++ ones too. Bytes are counted as nccl-tests does: allgather and
+ * gather by the result; reduce_scatter, alltoall and scatter by one rank's whole input; all others by one buffer. */
 #ifndef BENCH_WORK_H
 #define BENCH_WORK_H
 
@@ -46,15 +46,15 @@ struct bench_work {
 	uint32_t reserved;
 };
 
-/* What the API's count is for a message of at most bytes: rounded down to what divides, but where there are too few for
- * an element of each rank, that: a call that moves nothing says nothing of small ones. */
+/* Returns the API's count for a message of at most so many bytes, rounded down to a multiple. It is at least one
+ * element for each rank, since a call that moves nothing says nothing about small messages. */
 uint64_t bench_count(const struct bench_work *work, uint32_t ranks, uint64_t bytes);
 /* The message's bytes with that count. */
 uint64_t bench_bytes(const struct bench_work *work, uint32_t ranks, uint64_t count);
 /* Elements in this rank's send and receive buffers; a buffer that is not used has none. */
 uint64_t bench_send_count(const struct bench_work *work, uint32_t rank, uint32_t ranks, uint64_t count);
 uint64_t bench_recv_count(const struct bench_work *work, uint32_t rank, uint32_t ranks, uint64_t count);
-/* In place: where, in elements, the send buffer lies in one buffer that holds both, and where the receive buffer. */
+/* Returns the offset, in elements, of the send or receive buffer within the one buffer of an in-place call. */
 uint64_t bench_in_place_send_offset(const struct bench_work *work, uint32_t rank, uint64_t count);
 uint64_t bench_in_place_recv_offset(const struct bench_work *work, uint32_t rank, uint64_t count);
 

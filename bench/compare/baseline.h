@@ -1,5 +1,5 @@
-/* A run of compare that was written with --json before, to say whether collet has become slower since. Times of two
- * runs cannot be compared, as the machine was not the same; what can is how collet stood to the same peers. */
+/* Compares with a run of compare that --json wrote earlier, to find out whether collet became slower. The machine
+ * may have changed between two runs, so times are not comparable. The ratio of collet to the same peer is. */
 #ifndef BENCH_BASELINE_H
 #define BENCH_BASELINE_H
 
@@ -7,7 +7,7 @@
 
 #include "judge.h"
 
-/* Of what a ratio is: equal members, equal case. */
+/* The case that a ratio belongs to. Two cases are equal if all members are. */
 struct bench_case {
 	char collective[32], transport[32], dtype[16], op[16], buffers[16];
 	uint32_t ranks;

@@ -1,4 +1,5 @@
-/* Who takes part, and the way through collectives and sizes. All libraries' ranks are started once and wait. */
+/* Selects the libraries of a comparison, and runs all collectives and sizes. The ranks of all libraries are started
+ * once and wait. */
 #include "compare.h"
 
 #include <stdlib.h>

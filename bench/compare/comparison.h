@@ -1,6 +1,6 @@
-/* What the parts of compare share: compare.c says who takes part and goes through collectives and sizes,
- * comparison_rounds.c measures one size, comparison_table.c and comparison_json.c tell of it, comparison_core_latency.c
- * of how near the cores were to each other meanwhile. */
+/* Shared by the parts of compare. compare.c selects libraries and runs collectives and sizes. comparison_rounds.c
+ * measures one size. comparison_table.c and comparison_json.c print it. comparison_core_latency.c prints the latency
+ * between cores during the run. */
 #ifndef BENCH_COMPARISON_H
 #define BENCH_COMPARISON_H
 
@@ -54,7 +54,7 @@ enum bench_buffer_kind comparison_buffers(const struct comparison *all, size_t a
 /* A library that is left out is said on standard error, so that it stays out of the table. */
 void comparison_report_dropped(const char *name, const char *why);
 
-/* Where a competitor's repeats of a size begin in times_ns and flags_ns. */
+/* Returns the index in times_ns and flags_ns of a competitor's first repeat of a size. */
 static inline size_t comparison_times_at(const struct comparison *all, size_t size, size_t competitor)
 {
 	return (size * COMPETITORS_MAX + competitor) * all->options->repeats;
@@ -71,12 +71,12 @@ void comparison_print_header(const struct comparison *all);
 void comparison_print_row(const struct comparison *all, uint64_t bytes);
 /* Every variant at every size, and how disturbed the machine was. */
 void comparison_print_end(const struct comparison *all, size_t sizes);
-/* The same table for a document, of one collective: its head, then a row a size. */
+/* Prints the same table as Markdown: the header of a collective, then a row a size. */
 void comparison_markdown_header(const struct comparison *all);
 void comparison_markdown_row(const struct comparison *all, uint64_t bytes);
 
-/* How near the cores were to each other; where that changed, the ratios of all sizes apart. After their rows, into the
- * table and the document. */
+/* Prints the latency between cores. If it changed during the run, prints the ratios of all sizes for either state.
+ * Follows their rows in the table and the document. */
 void comparison_print_core_latency(const struct comparison *all, size_t sizes);
 
 /* Keeps how collet stood, for --baseline. False: out of memory. */

@@ -1,12 +1,13 @@
-/* How near the cores were to each other. A virtual machine's cores may share a cache now and none in half a minute, as
- * its host moves them; libraries differ in how much that costs them, so that one ratio says little of either. */
+/* Prints the latency between cores, and ratios by it. The host of a virtual machine may move its cores at any time,
+ * so that they share a cache or not. Libraries suffer differently from that, so one ratio for both states would
+ * mislead. */
 #include "comparison.h"
 
 #include <stdlib.h>
 
 #include "sizes.h"
 
-/* Of the times of a collective: what flags took, on either side of what lies between. */
+/* The latencies during one collective, split into two groups. */
 struct latency_split {
 	double threshold_ns;           /* 0: all took about as long */
 	double near_ns, far_ns;      /* medians; with one heap only near */

@@ -1,4 +1,4 @@
-/* What is drawn: a curve a library, the best of its variants at each size, and what the machine can do. */
+/* Draws a curve a library (the best of its variants at each size), and the limits of the machine. */
 #include "comparison.h"
 
 #include <stdlib.h>
@@ -10,7 +10,7 @@
 
 enum { LEVELS_MAX = 16 };
 
-/* Those of collet-bench limits that say something about a transport. */
+/* The results of `collet-bench limits` that bound a transport. */
 static const struct {
 	const char *transport, *limit, *name;
 	double bytes;   /* of the measurement to take */

@@ -1,7 +1,7 @@
-/* One size. Each library prepares and is checked, and learns how many calls fit into the time. Then it is timed in
- * every repeat, in an order that changes from repeat to repeat, so that what else happens on the machine hits all of
- * them. A time taken while other processes used the cores is taken again. Who is far behind after the first repeat is
- * not measured again, and who did not use the transport that it was told to is out. */
+/* Measures one size. Each library prepares, is checked, and finds out how many calls fit into the time. Then every
+ * repeat times it, in an order that changes between repeats, so that other load hits all libraries. A time taken
+ * while other processes used the cores is taken again. A library far behind after the first repeat is not measured
+ * again. One that did not use the requested transport is dropped. */
 #include "comparison.h"
 
 #include <inttypes.h>
@@ -58,8 +58,8 @@ static struct bench_command command_for(const struct comparison *all, size_t at,
 	return command;
 }
 
-/* Doubles a batch until it takes a tenth of the time, and does so twice: in a first one connections are opened and
- * ranks woken, which takes as long as thousands of small calls. False: it is out, at this size or for good. */
+/* Doubles a batch until it takes a tenth of the time, twice. The first batches open connections and wake ranks,
+ * which takes as long as thousands of small calls. Returns false if the library drops out, at this size or for good. */
 static bool calibrate(struct comparison *all, size_t at, uint64_t count)
 {
 	struct cell *cell = &all->cells[at];
@@ -122,7 +122,7 @@ static void prepare(struct comparison *all, size_t at, uint64_t count)
 	cell->measured = calibrate(all, at, count);
 }
 
-/* What one try gave. */
+/* The result of one try. */
 struct try {
 	double time_ns, cpu_ns, loopback_bytes;
 	double flag_ns;    /* between two cores; 0: unknown, or not the same before and after */
@@ -130,7 +130,7 @@ struct try {
 	bool disturbed;
 };
 
-/* What a flag takes, if it takes as long before something as after it. */
+/* Returns the flag latency if it was the same before and after a measurement, else 0. */
 static double stable_flag_ns(double before_ns, double after_ns)
 {
 	const double least = before_ns < after_ns ? before_ns : after_ns;
@@ -208,7 +208,8 @@ static void drop_slow(struct comparison *all)
 	}
 }
 
-/* What crosses lo in the time of a call of this one, while the others are measured: the least of them. */
+/* Returns the bytes that cross lo in the time of one call of this library while others are measured; the least of
+ * them. */
 static double background(const struct comparison *all, size_t at)
 {
 	double least = -1;

@@ -83,7 +83,7 @@ static bool fail_with_log(struct competitor *c, const char *what)
 	return fail(c, text);
 }
 
-/* Where the driver is: beside this program in the build, or where it was installed. False: nowhere. */
+/* Finds the driver beside this program in the build, or where it is installed. Returns false if there is none. */
 static bool find_program(const char *name, char path[4200])
 {
 	char folder[4096];

@@ -7,7 +7,7 @@
 #include "driver.h"
 #include "peers/variants.h"
 
-/* Where all drivers of a run meet collet-bench. */
+/* The socket and folder through which all drivers of a run connect to collet-bench. */
 struct bootstrap {
 	char folder[64];        /* private, removed at the end */
 	char socket_path[96];
@@ -40,9 +40,9 @@ void bootstrap_deinit(struct bootstrap *bootstrap);
 
 /* Starts its ranks and waits until all have said hello. False: c->problem says why; it need not be stopped. */
 bool competitor_start(struct competitor *c, struct bootstrap *bootstrap);
-/* Sends a command to all ranks and merges their answers: the longest time, the sum of CPU time and of wrong elements.
- * False: it failed or did not answer in time; it has been stopped and c->problem says why. BENCH_CANNOT is no failure.
- */
+/* Sends a command to all ranks and merges their answers: the longest time, the sum of CPU time and of wrong
+ * elements. Returns false if it failed or did not answer in time. Then it has been stopped, and c->problem says why.
+ * BENCH_CANNOT is no failure. */
 bool competitor_command(struct competitor *c, const struct bench_command *command, double deadline_seconds,
 	struct bench_reply *merged);
 void competitor_stop(struct competitor *c);

@@ -20,7 +20,7 @@ struct ping_pong {
 	double least_ns;                           /* of a batch, one way; 0: none has ended */
 };
 
-/* Until the ball is this one. False: not in time. */
+/* Waits for this sequence number. Returns false at the deadline. */
 static bool await(struct ping_pong *ping_pong, uint32_t sequence)
 {
 	for (uint32_t polls = 1;; polls++) {

@@ -1,11 +1,11 @@
-/* How near two cores are to each other. */
+/* Measures the latency between two cores. */
 #ifndef BENCH_CORE_LATENCY_H
 #define BENCH_CORE_LATENCY_H
 
-/* How long a flag takes one way between the first two cores that this process may use, in ns: the least mean of
- * several batches, which others' work on the cores does not change. Takes about a millisecond, never more than a tenth
- * of a second. 0: there is one core, or it could not be measured. A virtual machine's cores may share a cache now and
- * none in half a minute, as its host moves them about; the time differs by a factor of five then. */
+/* Returns the time in ns that a flag takes one way between the first two cores of this process. It is the least mean
+ * of several batches, which other load on the cores does not change. Takes about a millisecond, at most a tenth of a
+ * second. Returns 0 if there is one core, or if it could not be measured. The host of a virtual machine may move its
+ * cores at any time; the latency then changes by a factor of up to five. */
 double bench_core_latency_ns(void);
 
 #endif

@@ -16,8 +16,8 @@ bool bench_is_slow(double time_ns, double best_ns)
 	return best_ns > 0 && time_ns > BENCH_SLOW_TIMES * best_ns;
 }
 
-/* What a start may take without anybody else: a wake-up of a sleeping core, in a virtual machine. Who is pushed off a
- * core waits a hundred times longer. */
+/* The longest undisturbed start: waking a sleeping core of a virtual machine. A thread pushed off its core waits a
+ * hundred times longer. */
 static const double start_ns = 25e3;
 
 double bench_foreign_ns(const struct bench_load *load)
@@ -53,8 +53,8 @@ double bench_least_traffic(const struct bench_work *work, uint32_t ranks, uint64
 	return 0;
 }
 
-/* 2 % for a counter that is read a little early. Strangers are not steady, so twice the background may
- * be theirs; whoever sends messages through lo while others do not is far beyond it. */
+/* Allows 2 % for a counter that is read a little early. Other traffic varies, so twice the background may be theirs.
+ * A library that sends its messages through lo exceeds that by far. */
 const char *bench_loopback_contradiction(
 	const char *transport, double least_traffic, double loopback_bytes, double background_bytes)
 {

@@ -1,19 +1,19 @@
-/* What compare decides by: whose turn it is, which times count, who used which transport, what became slower. Pure: all
- * that is measured comes in as numbers. */
+/* Decides for compare: whose turn it is, which times count, which transport was used, what became slower. All
+ * functions are pure; measurements come in as numbers. */
 #ifndef BENCH_JUDGE_H
 #define BENCH_JUDGE_H
 
 #include "work.h"
 
-/* Who is measured at a place of a round: every round is a permutation; each of count starts equally often, and every
- * other round goes backwards, so that nobody has always the same one before him. */
+/* Returns who is measured at a place of a round. Every round is a permutation in which each of count starts equally
+ * often. Every other round runs backwards, so that the predecessor changes. */
 size_t bench_turn(size_t round, size_t place, size_t count);
 
 /* More than 5 times the best peer's time: not worth measuring again at this size. */
 enum { BENCH_SLOW_TIMES = 5 };
 bool bench_is_slow(double time_ns, double best_ns);
 
-/* What happened on the machine while ranks were timed. */
+/* The machine's activity while ranks were timed. */
 struct bench_load {
 	double window_ns;          /* how long it took */
 	uint32_t cpus;             /* of the machine */
@@ -31,12 +31,12 @@ double bench_foreign_ns(const struct bench_load *load);
 /* Others used more than 3 % of one core's time: a time measured meanwhile is no library's own. */
 bool bench_is_disturbed(const struct bench_load *load);
 
-/* The least bytes that must go from rank to rank in one call, of all ranks together: what the definition of the
- * collective asks for, whatever the algorithm. */
+/* Returns the least bytes that one call must move between ranks, in total. The definition of the collective asks for
+ * them, whatever the algorithm. */
 double bench_least_traffic(const struct bench_work *work, uint32_t ranks, uint64_t message_bytes);
-/* Does what crossed lo in a call contradict the transport that was asked for? "tcp" carries at least the least traffic.
- * "shm" does not; as strangers use lo too, what crossed it in as long a time while others were measured is background,
- * and small messages are not accused. Anything else proves nothing. What is wrong, or NULL. */
+/* Returns a sentence if the bytes that crossed lo in a call contradict the requested transport, else NULL. "tcp"
+ * carries at least the least traffic; "shm" carries none. Other processes use lo too, so traffic during others'
+ * measurements counts as background, and small messages are not judged. */
 const char *bench_loopback_contradiction(
 	const char *transport, double least_traffic, double loopback_bytes, double background_bytes);
 
@@ -45,22 +45,23 @@ struct bench_ratio {
 	double median, least, most;   /* 0: unknown */
 };
 
-/* How collet's standing to the same peers has changed between two runs. */
+/* The change of collet's ratio to the same peers between two runs. */
 struct bench_change {
 	double times;      /* the median over the peers of (ratio now / ratio then): above 1, collet takes longer */
 	double noise;      /* what that may differ from 1 without meaning anything */
 	size_t peers;
 	bool slower, faster;
 };
-/* then[i] and now[i] are collet's time to one peer's. Noise is 10 %, or how far the ratios of one run lie apart if that
- * is more: (most - least) / median, of the two runs the larger, the median over the peers. One peer that has changed
- * moves no median. */
+/* then[i] and now[i] are the ratio of collet's time to one peer's. Noise is 10 %, or the spread of one run's ratios
+ * if that is larger: (most - least) / median. It takes the larger spread of both runs, and the median over the
+ * peers. So one peer that has changed moves no median. */
 struct bench_change bench_judge_change(const struct bench_ratio *then, const struct bench_ratio *now, size_t n);
 
 /* The median of n values; sorts them. 0 for none. */
 double bench_median(double *values, size_t n);
-/* Where values above 0 fall into two heaps, what lies between: no two neighbours are further apart, by a factor of 1.6
- * at least, and a tenth of them is on either side. Sorts them. 0: it is one heap. */
+/* Sorts values, and returns the threshold between two groups of those above 0. The groups are separated by the
+ * largest factor between neighbours, which must be 1.6 or more. Each group must hold a tenth of the values. Returns
+ * 0 if there is one group. */
 double bench_split_threshold(double *values, size_t n);
 /* mine[i] / other[i] over all i where both are above 0. */
 struct bench_ratio bench_ratios(const double *mine, const double *other, size_t n);

@@ -1,5 +1,5 @@
-/* Reading /proc: stat for the machine, net/dev for lo, schedstat of every thread for the ranks. A process that has
- * ended counts nothing from then on, and the time it took looks like a stranger's: it is out of the race anyway. */
+/* Reads /proc: stat for the machine, net/dev for lo, schedstat of every thread of the ranks. The time of a process
+ * that has ended looks like other load, but its library is out of the comparison anyway. */
 #include "load.h"
 
 #include <dirent.h>
@@ -45,7 +45,7 @@ static uint64_t loopback_bytes(void)
 	return bytes;
 }
 
-/* One thread: how long it ran, how long it was ready and did not, how often it was put on a core. */
+/* Reads one thread: its running time, its ready time, and how often it was put on a core. */
 static void read_thread(struct bench_load_mark *mark, pid_t pid, const char *thread)
 {
 	unsigned long long ran, waited, starts;

@@ -1,4 +1,4 @@
-/* What the kernel tells of the machine's load and of the ranks' part in it. */
+/* Reads the machine's load and the ranks' part in it from the kernel. */
 #ifndef BENCH_LOAD_H
 #define BENCH_LOAD_H
 
@@ -15,7 +15,7 @@ struct bench_load_mark {
 
 /* Reads them for the ranks with these process ids; what the kernel does not tell stays 0. */
 void bench_load_read(struct bench_load_mark *mark, const pid_t *ranks, uint32_t count);
-/* What happened between two marks of the same ranks. */
+/* Fills the activity between two marks of the same ranks. */
 struct bench_load bench_load_between(
 	const struct bench_load_mark *before, const struct bench_load_mark *after, bool pinned);
 

@@ -65,7 +65,7 @@ int bench_list(const struct bench_options *options)
 	return list_algorithms() || list_transports();
 }
 
-/* What explain works on. */
+/* The question that explain answers. */
 struct question {
 	const struct bench_options *options;
 	collet_call_shape shape;

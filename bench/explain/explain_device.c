@@ -1,5 +1,5 @@
-/* Which way a call goes depends on who shares which GPU and on what the driver lets be mapped, so ranks are started,
- * and the communicator that they create is asked. */
+/* Explains calls on GPU buffers. Their path depends on which ranks share a GPU, and on what the driver can map. So
+ * ranks are started, and their communicator is asked. */
 #include "explain_device.h"
 
 #include "measure/session.h"

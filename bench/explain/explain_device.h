@@ -4,7 +4,7 @@
 
 #include "options.h"
 
-/* What each rank does. */
+/* Runs as one of the ranks. */
 int bench_explain_device(const struct bench_options *options);
 
 #endif

@@ -264,7 +264,8 @@ static void *load_module(const char *name, char file[4300])
 	return dlopen(file, RTLD_NOW | RTLD_LOCAL);
 }
 
-/* What a module measures. Without it, or without a device, there is nothing, which is a failure if it was asked for. */
+/* Measures the limits of a module. Without the module or a device there are none; that is a failure if they were
+ * asked for. */
 static int measure_module(struct limits *all, const char *name)
 {
 	const struct limit_kind any = { .transport = name };
@@ -294,7 +295,7 @@ static int by_value(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
-/* What a GPU's memory can do: copies within it, timed by the GPU. */
+/* Measures the memory of a GPU: copies within it, timed by the GPU. */
 static int measure_device(struct limits *all)
 {
 	static const struct limit_kind kind = { .name = "device_copy", .what = "copy within a GPU's memory",

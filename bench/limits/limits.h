@@ -1,8 +1,8 @@
-/* collet-bench limits: what the machine can do at best, beside which a collective's time means something.
+/* collet-bench limits measures the best that the machine can do, as a scale for the times of collectives.
  *
- * Each limit is a step that repeats in this process, most with a partner process on another core that serves until it
- * is told to stop. limits.c times and prints; limits_memory.c and limits_wire.c are the steps, limits_verbs.c those of
- * a module. */
+ * Each limit is a step that repeats in this process. Most have a partner process on another core that serves until
+ * it is told to stop. limits.c times and prints. limits_memory.c and limits_wire.c have the steps; limits_verbs.c
+ * has those of a module. */
 #ifndef BENCH_LIMITS_H
 #define BENCH_LIMITS_H
 
@@ -21,7 +21,7 @@ struct limit_page {
 	int32_t partner_pid;
 };
 
-/* What a step works with. */
+/* The data that a step works with. */
 struct limit {
 	uint64_t bytes;
 	uint8_t *a, *b;            /* of bytes each, page-aligned, touched; in both processes */
@@ -42,7 +42,7 @@ struct limit_kind {
 	void (*end)(struct limit *limit);
 	/* Once here; nonzero: it failed, errno says why. */
 	int (*step)(struct limit *limit);
-	/* In the partner: until page->stop or the connection's end. NULL: no partner. */
+	/* Runs in the partner until page->stop is set or the connection ends. NULL: no partner. */
 	void (*serve)(struct limit *limit);
 };
 

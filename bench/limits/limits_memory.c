@@ -71,7 +71,7 @@ static int read_partner(struct limit *l)
 	return 0;
 }
 
-/* Its buffer lies in its cache, as a collective's would that has just been computed; then it sleeps. */
+/* Fills its buffer, so that it lies in its cache as a collective's result would; then sleeps. */
 static void sleep_until_stopped(struct limit *l)
 {
 	static const struct timespec moment = { .tv_nsec = 5000000 };

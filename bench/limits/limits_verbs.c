@@ -104,7 +104,7 @@ static int write_one_way(struct limit *l)
 	struct raw *raw = l->own;
 	if (write_out(l, false) < 0)
 		return -1;
-	/* What a queue holds may be more than a batch of steps: so few are under way, each step ends an earlier one. */
+	/* A queue may hold more than a batch of steps. With few in flight, each step completes an earlier one. */
 	uint32_t spins = 0;
 	for (uint32_t p = 0; p < RAW_PAIRS; p++)
 		for (; raw->pairs[p].posted - raw->pairs[p].done > (p ? 1 : 2 * RAW_SIGNAL_EVERY); raw_relax(&spins))

@@ -1,7 +1,7 @@
-/* Queue pairs between the two processes of a limit, as the verbs transport has them: one for small messages, and one or
- * two for large ones, on up to two adapters; the partner takes the adapters in the other order, so that where there are
- * two, what is measured crosses the wire between them. In a module of its own (collet-limits-verbs.so), so that
- * collet-bench links no rdma-core. */
+/* Connects queue pairs between the two processes of a limit, as the verbs transport does: one for small messages,
+ * and one or two for large ones, on up to two adapters. The partner takes the adapters in reverse order, so that
+ * with two of them the bytes cross the wire. It is a module of its own (collet-limits-verbs.so), so that
+ * collet-bench does not link rdma-core. */
 #ifndef BENCH_LIMITS_VERBS_H
 #define BENCH_LIMITS_VERBS_H
 
@@ -38,7 +38,7 @@ struct raw_pair {
 	uint32_t taken;        /* receive requests used up and not given back */
 };
 
-/* What the other process says of itself. */
+/* The addresses that the other process sends. */
 struct raw_hello {
 	struct {
 		uint8_t gid[16];
@@ -61,7 +61,7 @@ struct raw {
 	struct raw_hello peer;
 };
 
-/* In both processes, once they have their TCP connection. 0, or -1: errno and, on standard error, a sentence. */
+/* Runs in both processes once their TCP connection exists. Returns 0, or -1 with errno after printing a sentence. */
 int raw_begin(struct limit *limit, bool partner);
 void raw_end(struct limit *limit);
 

@@ -48,7 +48,7 @@ static void choose_gid(struct raw_rail *rail)
 	free(entries);
 }
 
-/* Its first port, if that is active. */
+/* Opens the first port of an adapter, if it is active. */
 static bool open_rail(struct ibv_device *device, struct raw_rail *rail)
 {
 	struct ibv_port_attr port;

@@ -1,5 +1,6 @@
-/* Limits between two processes: a loopback TCP connection, an all-reduce over it, and a flag in shared memory. Both
- * sides spin, as a library that wants the shortest time would; past a while they yield, for machines with one core. */
+/* Measures limits between two processes: a loopback TCP connection, an all-reduce over it, and a flag in shared
+ * memory. Both sides spin, as a library tuned for latency would. After a while they yield, for machines with one
+ * core. */
 #include <errno.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -116,10 +117,10 @@ static void flag_echo(struct limit *l)
 	}
 }
 
-/* ---- An all-reduce of two, by hand ----
+/* ---- An all-reduce of two ranks, written by hand ----
  *
- * Each adds up one half and tells the other the sum: what must cross the connection, and what must be added, of an
- * all-reduce. a is the rank's own input, b the result. */
+ * Each rank adds up one half and sends the other rank the sum. That is the least an all-reduce must send and add. a
+ * is the rank's input, b the result. */
 
 struct by_hand {
 	struct limit *limit;
@@ -129,7 +130,7 @@ struct by_hand {
 	uint64_t staged;       /* of the input that has come, what is not added up yet */
 };
 
-/* What is moved by one call: it stays in a cache until it is added up. Larger sends take a fifth longer. */
+/* The bytes of one receive; they stay in a cache until they are added. Larger sends take a fifth longer. */
 enum { MOVED_MOST = 256 << 10 };
 
 static uint64_t least(uint64_t a, uint64_t b)
@@ -137,7 +138,7 @@ static uint64_t least(uint64_t a, uint64_t b)
 	return a < b ? a : b;
 }
 
-/* What has come is added to the own input. */
+/* Adds what has arrived to the rank's own input. */
 static void add_staged(struct by_hand *h, const float *staging)
 {
 	const uint64_t done = h->got - h->staged;
@@ -234,7 +235,7 @@ int bench_limit_connect(int fds[2])
 	close(listener);
 	for (int i = 0; i < 2 && fds[1] >= 0; i++) {
 		(void)setsockopt(fds[i], IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
-		/* As between collet's ranks: what paces, as BBR does, knows no limit but its own. */
+		/* The congestion control of collet's ranks. A paced one, such as BBR, has limits of its own. */
 		(void)setsockopt(fds[i], IPPROTO_TCP, TCP_CONGESTION, "reno", 4);
 	}
 	if (fds[1] < 0 && fds[0] >= 0)

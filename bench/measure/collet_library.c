@@ -1,4 +1,4 @@
-/* How the loop's calls are spelt in collet. */
+/* Implements the loop's calls by collet. */
 #include "collet_library.h"
 
 #include <stdio.h>

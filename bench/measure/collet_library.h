@@ -19,7 +19,7 @@ struct collet_library {
 
 /* Creates the communicator of all ranks from the environment. COLLET_OK or what collet_last_error() tells. */
 collet_status collet_library_init(struct collet_library *collet, const char *transport);
-/* The same by what the caller says of the ranks and where they meet. */
+/* The same, with the caller's options of the communicator. */
 collet_status collet_library_init_with(struct collet_library *collet, const collet_options *options);
 void collet_library_deinit(struct collet_library *collet);
 

@@ -1,7 +1,7 @@
-/* Each repeat is a world of its own: ranks are forked, all-reduce until one of them is killed, and write down when
- * their call came back and with what. They then stay until all have been told, so that nobody hears of a survivor's
- * end instead of the victim's. The victim is another rank in each repeat. Nothing of the library that makes threads or
- * descriptors is touched before the fork. */
+/* Kills a rank and measures how long the others take to notice. Each repeat is a new world: ranks are forked, and
+ * all-reduce until one of them is killed. Each writes down when its call returned, and with which status. All stay
+ * until every rank has been notified, so that nobody notices a survivor's exit instead. Each repeat kills another
+ * rank. Nothing of the library that makes threads or descriptors is used before the fork. */
 #include "faults.h"
 
 #include <errno.h>
@@ -31,14 +31,14 @@ static const int64_t start_ns = 60 * SECOND_NS;       /* to meet, and for the go
 static const int64_t call_ns = 10 * SECOND_NS;        /* of a call; a survivor that hears nothing ends by this */
 static const int64_t notified_ns = 15 * SECOND_NS;        /* and if not even by that, it is found out after this */
 
-/* What the victim does when it is killed. */
+/* The activity of the victim when it is killed. */
 enum moment { IN_CALLS, BETWEEN_CALLS, MOMENTS };
 static const char *const moment_names[] = { "in its calls", "between calls" };
 static const char *const moment_words[] = { "in_calls", "between_calls" };
 
 enum phase { AT_WORK, IDLE, NOTIFIED, NO_COMMUNICATOR };
 
-/* What each rank reports, in memory that all share. */
+/* The report of each rank, in shared memory. */
 struct report {
 	_Atomic uint32_t begun;      /* calls */
 	_Atomic uint32_t phase;      /* enum phase; released after what belongs to it is written */
@@ -70,7 +70,7 @@ static void reach(struct report *report, enum phase phase)
 	atomic_store_explicit(&report->phase, phase, memory_order_release);   /* pairs with has_reached() */
 }
 
-/* Until it is killed. */
+/* Calls until it is killed. */
 static void stay(void)
 {
 	for (;;)
@@ -156,7 +156,8 @@ static bool all_notified(const struct trial *trial, uint32_t *laggard)
 	return true;
 }
 
-/* False at the deadline, or when it cannot come true any more; *laggard is then one that it was not true of. */
+/* Returns false at the deadline, or once it can no longer become true. *laggard is then a rank that did not reach
+ * it. */
 static bool await(const struct trial *trial, bool (*is)(const struct trial *, uint32_t *), int64_t within_ns,
 	uint32_t *laggard)
 {

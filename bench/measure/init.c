@@ -1,5 +1,5 @@
-/* The ranks are forked, not executed, and all wait at one gate, so that what is timed is creation alone: from the
- * gate's opening until the last rank has its communicator. Nothing of the library is touched before the fork. */
+/* Times the creation of a communicator. The ranks are forked, not executed, and wait at one gate. The time runs from
+ * the gate's opening until the last rank has its communicator. Nothing of the library is used before the fork. */
 #include "init.h"
 
 #include <errno.h>
@@ -19,11 +19,11 @@
 #include "ranks/process.h"
 #include "report/output.h"
 
-/* What each rank reports, in memory that all share. */
+/* The report of each rank, in shared memory. */
 struct report {
 	int64_t created_ns;                    /* by the clock that all share */
-	/* Memory of this process alone and its share of what is shared: then, and with a connection to each other
-	 * rank more. */
+	/* Memory of this process, its own and its share of shared memory: after creation, and the increase by
+	 * connections to all ranks. */
 	int64_t own_before_kb, own_after_kb, connected_kb;
 	_Atomic uint32_t phase;                /* enum phase; released after what belongs to it is written */
 	char problem[512];
@@ -176,8 +176,8 @@ static void kill_ranks(const pid_t *pids, uint32_t ranks)
 		kill(pids[r], SIGKILL);
 }
 
-/* Waits until all have come so far, or one has ended, which is too early for it: then the others get a second to notice
- * before they are killed. */
+/* Waits until all ranks have reached a phase. If one has ended early, the others get a second to notice before they
+ * are killed. */
 static void wait_for(struct report *reports, const pid_t *pids, uint32_t ranks, enum phase phase)
 {
 	static const struct timespec moment = { .tv_nsec = 2000000 }, second = { .tv_sec = 1 };

@@ -1,5 +1,5 @@
-/* For each size: allocate, check, find out how many calls fit into the time, time them, sample single ones, check
- * again. The ranks must do all of that equally often, so rank 0 decides the numbers and the others are told, by collet
+/* Measures each size: allocate, check, find out how many calls fit into the time, time them, sample single calls,
+ * check again. All ranks must make equally many calls, so rank 0 decides the numbers and broadcasts them by collet
  * itself. */
 #include "measure.h"
 
@@ -15,7 +15,7 @@
 
 enum { SAMPLES = 20000 };
 
-/* What one rank has while it measures. */
+/* The state of one rank while it measures. */
 struct session {
 	const struct bench_options *options;
 	struct collet_library collet;
@@ -74,8 +74,8 @@ static int run_checked(struct session *s, struct bench_run *run, uint64_t *wrong
 
 /* ---- A size ---- */
 
-/* Doubles a batch until it takes a tenth of the time, on the slowest rank, and does so twice: in a first one
- * connections are opened. Then *iterations would take all of it. The calls are the warm-up as well. */
+/* Doubles a batch until it takes a tenth of the time on the slowest rank, twice; the first batches open connections.
+ * *iterations then fill the time. The calls are the warm-up as well. */
 static int calibrate(struct session *s, struct bench_run *run, uint64_t *iterations)
 {
 	const double seconds = s->options->mode.seconds;
@@ -162,7 +162,8 @@ static int merge(struct session *s, const struct numbers *mine, struct numbers *
 	return 0;
 }
 
-/* Every rank reads what it sends and writes what it receives, at the least; ranks that share a GPU do so there. */
+/* Returns the least bytes that a GPU copies: every rank reads its input and writes its result. Ranks that share a
+ * GPU do so there. */
 static double copied_bytes(const struct session *s, const struct bench_run *run)
 {
 	const uint32_t ranks = s->collet.library.size, local = collet_comm_local_size(s->collet.comm),
@@ -320,7 +321,7 @@ int bench_measure_as(const struct bench_options *options, const collet_options *
 	/* A process's end is seen by the others; a thread's is not. */
 	if (status != 0 && options->mode.threads)
 		collet_comm_abort(s.collet.comm);
-	/* In this order: the communicator has streams and events in the GPU's context. */
+	/* The order matters: the communicator has streams and events in the GPU's context. */
 	collet_library_deinit(&s.collet);
 	bench_device_close(&s.device);
 	return status;

@@ -1,7 +1,12 @@
-/* Rounds of five measurements, one after the other, so that whatever disturbs the machine disturbs all alike: the call
- * alone; a sleep as long as the call took; the same sleep between starting the call and waiting for it; computing for
- * that long; the same computing between start and wait. Each begins at a barrier, and the slowest rank counts. The
- * ranks have a progress thread: it is what goes on with the call meanwhile. */
+/* Measures how much of a request overlaps with other work. A round has five steps, so that other load hits all alike:
+ *
+ *   1. the call alone
+ *   2. a sleep as long as the call took
+ *   3. the same sleep between starting the call and waiting for it
+ *   4. computing for that long
+ *   5. the same computing between start and wait
+ *
+ * Each step begins at a barrier, and the slowest rank counts. The progress thread advances the call meanwhile. */
 #include "overlap.h"
 
 #include <stdlib.h>
@@ -19,7 +24,7 @@ struct session {
 	double pass_ns;             /* of one pass over them */
 };
 
-/* What a size came to: medians in ns, of the slowest rank. */
+/* The results of a size: medians in ns, of the slowest rank. */
 struct outcome {
 	int64_t ns[STEPS];
 	double sleep_hidden;        /* share of the call's time that a sleep of equal length hid */

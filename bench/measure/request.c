@@ -1,5 +1,5 @@
-/* The same call in two ways, in turns: made, and started as a request that is waited for at once. Batches of as many
- * calls as take a tenth of the time, each beginning at a barrier; the slowest rank counts. */
+/* Times a blocking call, and the same call as a request that is waited for at once, in turns. A batch is as many
+ * calls as take a tenth of the time. It begins at a barrier, and the slowest rank counts. */
 #include "request.h"
 
 #include <stdlib.h>

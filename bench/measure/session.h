@@ -1,5 +1,5 @@
-/* What the commands that time calls in ways of their own (overlap, request, waiting) share: a communicator, where
- * results go, and a size made ready. One a rank. */
+/* Shared by the commands with a timing of their own (overlap, request, waiting): a communicator, the outputs, and a
+ * prepared size. Each rank has one. */
 #ifndef BENCH_SESSION_H
 #define BENCH_SESSION_H
 
@@ -30,9 +30,9 @@ int bench_session_prepare(struct bench_session *session, struct bench_run *run, 
 void bench_session_json(const struct bench_session *session, const struct bench_run *run);
 
 const char *bench_session_collective(const struct bench_session *session);
-/* What calls went over; as asked for where the library cannot tell. Never NULL. */
+/* Returns the transport that calls used, or the requested one if the library cannot tell. Never NULL. */
 const char *bench_session_transport(const struct bench_session *session);
-/* Of the call that was prepared, as tables count them. */
+/* Returns the bytes of the prepared call, as tables count them. */
 uint64_t bench_session_bytes(const struct bench_session *session, const struct bench_run *run);
 
 #endif

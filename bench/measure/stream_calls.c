@@ -7,7 +7,7 @@
 
 enum { GRAPH_CALLS = 32, WINDOW_CALLS = 256, HOST_CALLS = 32, HOST_ROUNDS = 16 };
 
-/* In calls under way, of a stream or a graph: the library may keep as much memory. */
+/* The bytes of calls in flight, on a stream or in a graph; the library may keep as much memory. */
 static const uint64_t bytes_under_way = UINT64_C(256) << 20;
 
 static int complain(const char *what)
@@ -113,7 +113,7 @@ int bench_stream_calls_checked(struct bench_stream_calls *s, uint64_t *wrong, ui
 	return failed || drain(s) || bench_run_verify(s->run, wrong, first);
 }
 
-/* Two halves of a window, an event behind each: when the one before the last has passed there is room for another. */
+/* Splits a window in two, with an event behind each half. When the previous half has passed, the next one may start. */
 static int launch_all(struct bench_stream_calls *s, uint64_t launches)
 {
 	const struct gpu *gpu = &s->device->device.gpu;

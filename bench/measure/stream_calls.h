@@ -1,5 +1,5 @@
-/* Calls on a CUDA stream, one by one or captured in a graph, timed by events of that stream: when the GPU came past,
- * not when the host did. As bench/common/loop.h, whose calls these are. */
+/* Times calls on a CUDA stream, one by one or captured in a graph. Events of that stream give the GPU's time, not
+ * the host's. The functions match those of bench/common/loop.h. */
 #ifndef BENCH_STREAM_CALLS_H
 #define BENCH_STREAM_CALLS_H
 
@@ -26,9 +26,9 @@ void bench_stream_calls_deinit(struct bench_stream_calls *s);
 int bench_stream_calls_checked(struct bench_stream_calls *s, uint64_t *wrong, uint64_t *first);
 /* elapsed_ns is the stream's. Launches of whole graphs: for their time what these iterations would have taken. */
 int bench_stream_calls_batch(struct bench_stream_calls *s, uint64_t iterations, struct bench_times *times);
-/* From one event to the next, a call between them, or a graph's calls, of which this is the mean. */
+/* Samples the time from one event to the next, with a call between them; for a graph, the mean of its calls. */
 int bench_stream_calls_samples(struct bench_stream_calls *s, uint64_t iterations, struct bench_samples *samples);
-/* What a call takes of the caller's time: *ns, the median. Not of graphs. */
+/* Sets *ns to the median time that a call takes of the caller's time. Not for graphs. */
 int bench_stream_calls_host(struct bench_stream_calls *s, struct bench_samples *samples, int64_t *ns);
 
 #endif

@@ -1,6 +1,5 @@
-/* In each round all ranks but one make the call at once, and that one 100 ms later: another one each time. What the
- * others use of the processor meanwhile is what waiting costs. CPU time is the whole process's, the library's threads
- * included. */
+/* Measures the CPU time of waiting. In each round all ranks but one make the call at once, and that one 100 ms
+ * later. The late rank changes every round. CPU time is that of the whole process, with the library's threads. */
 #include "waiting.h"
 
 #include <stdlib.h>

@@ -77,7 +77,7 @@ static int run_allgather(void *context, const struct bench_call *call)
 		(int)call->count, type, peer->comm));
 }
 
-/* In place MPI leaves the result at the buffer's start: the driver is asked to look for it there. */
+/* In place MPI leaves the result at the buffer's start, so the driver looks for it there. */
 static int run_reduce_scatter(void *context, const struct bench_call *call)
 {
 	struct mpi_peer *peer = context;

@@ -1,5 +1,5 @@
-/* How MPI spells the collectives: by its blocking calls, or by non-blocking ones that are tested until they are done,
- * with the core given away between two tests. */
+/* Implements the collectives by MPI: by blocking calls, or by non-blocking ones that are tested until they complete.
+ * The core is yielded between two tests. */
 #ifndef BENCH_PEERS_MPI_CALLS_H
 #define BENCH_PEERS_MPI_CALLS_H
 
@@ -20,7 +20,7 @@ MPI_Op mpi_operation(collet_op op);              /* MPI_OP_NULL */
 typedef int mpi_run(void *context, const struct bench_call *call);
 extern mpi_run *const mpi_blocking_calls[BENCH_COLLECTIVES], *const mpi_yielding_calls[BENCH_COLLECTIVES];
 
-/* What an MPI call returned, as bench_library's functions do. */
+/* Converts the result of an MPI call to that of bench_library's functions. */
 static inline int mpi_result(struct mpi_peer *peer, int error)
 {
 	peer->error = error;

@@ -1,5 +1,5 @@
-/* The non-blocking calls. An MPI that spins while it waits (MPICH) keeps ranks that share its core from sending what it
- * waits for; this is what its user can do about it. */
+/* Implements the collectives by non-blocking MPI calls. An MPI that spins while it waits (MPICH) delays the ranks
+ * that share its core. Its user can avoid that by testing and yielding. */
 #include <sched.h>
 
 #include "mpi_calls.h"

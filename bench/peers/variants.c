@@ -1,9 +1,9 @@
-/* A row for each library, transport and setting. Drivers bind their own ranks, all alike, so launchers bind nothing.
+/* Lists the variants: a row for each library, transport and setting. Drivers bind their own ranks, all alike, so
+ * launchers bind nothing.
  *
- * What is tuned is what helps somewhere at a few ranks of one host: the algorithm, the layer below it, how much is sent
- * without asking first. An algorithm is set for every collective that has one of its kind, so that one variant serves
- * all of them: `doubling` sends the fewest messages, `segments` cuts and passes on, `scatter` moves the fewest
- * bytes. */
+ * The tuned settings help somewhere at a few ranks of one host: the algorithm, the layer below it, the eager limit.
+ * A variant sets an algorithm for every collective that has one of its kind, so that it serves all of them.
+ * `doubling` sends the fewest messages, `segments` pipelines, `scatter` moves the fewest bytes. */
 #include "variants.h"
 
 #include <string.h>
@@ -30,7 +30,7 @@
 #define TUNED_SCATTER TUNED_RULES, TUNED("allreduce", "6"), TUNED("reduce", "7"), TUNED("bcast", "8"), \
 	TUNED("reduce_scatter_block", "4"), TUNED("alltoall", "1")
 
-/* What the rows that set coll/tuned's algorithms have one for, beyond all-reduce. */
+/* The collectives, beyond all-reduce, for which rows set algorithms of coll/tuned. */
 #define BIT(collective) (UINT32_C(1) << BENCH_##collective)
 
 /* ---- UCX, below MPICH and below Open MPI's pml/ucx ------------------------------------------------------------ */

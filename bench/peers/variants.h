@@ -26,7 +26,7 @@ struct peer_variant {
 extern const struct peer_variant bench_peer_variants[];
 extern const size_t bench_peer_variant_count;
 
-/* What a run asks for. */
+/* The variants that a run asks for. */
 struct peer_filter {
 	const char *with;          /* "openmpi,mpich:ucx"; NULL: every library */
 	const char *transport;     /* NULL: none given; the ranks share a host, so what is tuned for shm serves */
@@ -40,7 +40,7 @@ struct peer_filter {
 bool bench_peer_matches(const struct peer_variant *variant, const struct peer_filter *filter);
 /* Does the list name the library, with or without a variant? NULL names all. */
 bool bench_peer_library_named(const char *with, const char *library);
-/* The first item of the list that is no library and no variant of one, its length in *length; NULL: all are known. */
+/* Returns the first item of the list that names no library and no variant, and its *length; NULL: all are known. */
 const char *bench_peer_unknown(const char *with, size_t *length);
 
 /* All variants with their settings, for people. */

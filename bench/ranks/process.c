@@ -14,7 +14,7 @@
 
 #include "pin.h"
 
-/* What launchers set: a rank that is started here must not see another job's. */
+/* The variables that launchers set. A rank started here must not see another job's. */
 static const char *const launcher_variables[] = {
 	"RANK",
 	"WORLD_SIZE",

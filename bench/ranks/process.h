@@ -24,9 +24,9 @@ pid_t bench_process_fork(void);
  * that cannot be run exits 127. */
 pid_t bench_process_start(const struct bench_program *program, uint32_t rank);
 
-/* Starts all ranks and waits until all have ended. When one fails the others get a moment to say what they saw, then
- * are killed. Returns 0, or the exit status of the first that failed (128 + signal for a killed one, which is also
- * said). */
+/* Starts all ranks and waits until all have ended. After a failure the others get a moment to report, then are
+ * killed. Returns 0, or the exit status of the first that failed (128 + signal for a killed one, which is also
+ * printed). */
 int bench_ranks_run(const struct bench_program *program);
 
 /* This program, for starting itself: the path behind /proc/self/exe. Static; NULL: cannot be known. */

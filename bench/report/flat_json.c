@@ -38,7 +38,7 @@ static const char *read_string(const char *at, char *into, size_t bytes, size_t 
 	return at + 1;
 }
 
-/* Where the member's value starts; NULL: there is no such member, or the line is no flat object. */
+/* Returns where the member's value starts; NULL if there is no such member, or the line is no flat object. */
 static const char *find(const char *line, const char *member)
 {
 	const char *at = skip_blanks(line);

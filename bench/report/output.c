@@ -27,7 +27,7 @@ static double busbw(const struct bench_measurement *m)
 	return algbw(m) * bench_bus_factor((enum bench_collective)m->work.collective, m->ranks);
 }
 
-/* How much of the speed of a copy the call's reads and writes have had; 1: all of it. */
+/* Returns the speed of the call's reads and writes as a part of a copy's speed. */
 static double part_of_copy(const struct bench_measurement *m)
 {
 	const struct bench_on_device *d = m->device;

@@ -1,4 +1,4 @@
-/* What comes out: the table for people, JSON for programs, and a line of progress while nothing else does. */
+/* Prints results: a table for people, JSON for programs, and a line of progress meanwhile. */
 #ifndef BENCH_OUTPUT_H
 #define BENCH_OUTPUT_H
 
@@ -26,7 +26,7 @@ struct bench_measurement {
 	const struct bench_beside *beside;   /* compare's part of it; NULL: it stands alone */
 };
 
-/* How a measurement stands in a comparison. */
+/* The rank of a measurement within a comparison. */
 struct bench_beside {
 	const char *settings;      /* what was tuned; "": nothing */
 	enum bench_buffer_kind collet_buffers;

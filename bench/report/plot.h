@@ -12,7 +12,7 @@ struct bench_curve {
 	const double *time_us;
 };
 
-/* What the machine can do at best: a level line in one of both halves. */
+/* A limit of the machine: a level line in one of both halves. */
 struct bench_level {
 	const char *name;
 	double value;

@@ -1,6 +1,6 @@
-/* Each strategy is a job of collet-train processes of its own, on cores of their own where there are enough, told to
- * write its JSON to a file; in rounds, so that whatever disturbs the machine disturbs all alike. Before them, one rank
- * alone: what efficiency is measured against. */
+/* Runs collet-train with each strategy. Each run is a job of its own processes, on cores of their own if there are
+ * enough, and writes its JSON to a file. Strategies take turns in rounds, so that other load hits all alike. One
+ * rank alone runs first, as the base of efficiency. */
 #include "training.h"
 
 #include <errno.h>
@@ -20,7 +20,7 @@
 
 enum { ROUNDS_MOST = 100, WORDS_MOST = 256, ROWS_MOST = TRAINING_STRATEGIES * (BENCH_PREDICT_MOST + 1) + 1 };
 
-/* What collet-train says of the last epoch that it has been through. */
+/* The last epoch that collet-train reports. */
 struct outcome {
 	double images_per_s[ROUNDS_MOST];   /* of each round */
 	uint32_t rounds;
@@ -108,7 +108,7 @@ static bool read_outcome(const char *path, struct outcome *outcome)
 	return true;
 }
 
-/* What a job that failed has said. */
+/* Prints the log of a job that failed. */
 static void show_log(int log)
 {
 	char text[4096];
@@ -117,7 +117,7 @@ static void show_log(int log)
 		fwrite(text, 1, (size_t)got, stderr);
 }
 
-/* How many of the user's words, from this one on, are an option that only other strategies take: 0, 1 or 2. */
+/* Returns how many of the user's words, from this one on, form an option that only other strategies have: 0, 1 or 2. */
 static int words_of_others(const struct bench_options *o, int at, enum training_strategy strategy)
 {
 	static const struct {

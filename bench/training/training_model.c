@@ -53,7 +53,7 @@ static double message_s(const struct training_facts *facts, double bytes, bool *
 	return seconds_of("broadcast", 2, bytes, facts->transport, fine);
 }
 
-/* What is under way in a step, one after the other; gathers count their result, scatters their input. */
+/* Adds up the transfers of a step, one after the other. Gathers count their result, scatters their input. */
 static double travel_s(enum training_strategy strategy, const struct training_facts *f, uint32_t n, uint32_t workers,
 	bool *fine)
 {

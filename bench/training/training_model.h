@@ -1,5 +1,5 @@
-/* What a step of data-parallel training would cost with more ranks, by strategy: pure arithmetic on the library's cost
- * model, held against nothing but itself (tests/bench/test_training.c). docs/training.md has the table. */
+/* Predicts the cost of a step of data-parallel training with more ranks, by strategy. It is pure arithmetic on the
+ * library's cost model. tests/bench/test_training.c checks it, and docs/training.md has the table. */
 #ifndef BENCH_TRAINING_MODEL_H
 #define BENCH_TRAINING_MODEL_H
 
@@ -18,7 +18,7 @@ enum training_strategy {
 	TRAINING_STRATEGIES
 };
 
-/* As collet-train --strategy spells them; "?" beyond. */
+/* Returns the name as collet-train --strategy spells it; "?" if out of range. */
 const char *training_strategy_name(enum training_strategy strategy);
 /* TRAINING_STRATEGIES: there is none of this name. */
 enum training_strategy training_strategy_find(const char *name);

@@ -1,4 +1,4 @@
-/* What came out of collet-bench training: as a table, as JSON, and drawn. */
+/* Prints the results of collet-bench training as a table and as JSON, and draws them. */
 #ifndef BENCH_TRAINING_TABLE_H
 #define BENCH_TRAINING_TABLE_H
 

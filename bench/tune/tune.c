@@ -38,7 +38,7 @@ static int complain(const char *what)
 
 /* ---- Measuring ---- */
 
-/* What the ranks printed: points, and else what people should see. */
+/* Reads the lines that the ranks printed. Points go into world; other lines are shown to the user. */
 static int read_points(struct world *world, FILE *printed)
 {
 	char line[512];
@@ -148,7 +148,7 @@ static int by_value(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
-/* What differences within a sweep are worth. */
+/* Prints the noise within a sweep. */
 static void print_noise(struct world *world, const char *question)
 {
 	if (world->doubts > 0)
@@ -279,7 +279,8 @@ static int check(struct world *world)
 	return 0;
 }
 
-/* What is kept of an earlier tuning of this machine, so that worlds can be tuned one by one; else the built-in one. */
+/* Returns what is kept of an earlier tuning of this machine, so that worlds can be tuned one by one; else the
+ * built-in tuning. */
 static int start_from(struct tuning *tuning, const char *path)
 {
 	if (collet_tuning_read(NULL, tuning->builtin, COLLET_TUNING_LINKS, &tuning->builtin_count) != COLLET_OK)
@@ -315,8 +316,7 @@ static int tune_limits(struct tuning *tuning, const char *transport, uint32_t ra
 	return 0;
 }
 
-/* Calls take what they take with the limits that the tuning will have; all else is as it is built in. path "": there
- * are no such limits. */
+/* Predicts with the limits that the tuning will have; all else is built in. path "": there are no such limits. */
 static int write_for_sweeps(
 	const struct tuning *tuning, const char *transport, uint32_t ranks, char path[96])
 {
@@ -370,7 +370,7 @@ static int tune_world(struct tuning *tuning, const char *transport, uint32_t ran
 	return failed;
 }
 
-/* Which worlds: that of -n; else two ranks, one a core, and two a core. */
+/* Chooses the worlds to measure: that of -n; else two ranks, one a core, and two a core. */
 static size_t list_worlds(const struct bench_options *options, uint32_t ranks[3])
 {
 	const uint32_t cores = bench_core_count(), candidates[3] = { 2, cores, 2 * cores };
@@ -433,7 +433,7 @@ int bench_tune(const struct bench_options *options, char **argv)
 		goto out;
 	if (!bench_tune_path(options, path))
 		goto out;
-	/* Measured is the library as it is by itself, so that a bad tuning does not cut the next one's messages. */
+	/* The built-in tuning is measured, so that a bad one does not cut the next one's messages. */
 	if (!options->check)
 		setenv("COLLET_TUNING", "builtin", 1);
 	if (!tune_folder_init(&tuning->folder))

@@ -15,7 +15,7 @@
 /* The tuning that sweeps are made with. */
 #define TUNE_FILE_SWEEP "sweep"
 
-/* The pieces that are tried: the usual ones, half and twice as long ones, and on from there while that is faster. */
+/* The pieces to try: the usual ones, half and twice as long; and on from there while that is faster. */
 enum { TUNE_LEAST_PIECE = 32 << 10, TUNE_USUAL_PIECE = 256 << 10, TUNE_MOST_PIECE = 1 << 20 };
 
 enum { TUNE_PATH_BYTES = 4096 };
@@ -27,11 +27,12 @@ bool bench_tune_path(const struct bench_options *options, char path[TUNE_PATH_BY
 /* Starts ranks, transport by transport and world by world; fits, shows, writes. The process's exit status. */
 int bench_tune(const struct bench_options *options, char **argv);
 
-/* As one of the ranks: every algorithm of every collective at every size, in turns. Rank 0 prints a line a point. */
+/* Runs as one of the ranks: times every algorithm of every collective at every size, in turns. Rank 0 prints a line
+ * a point. */
 int bench_tune_rank(const struct bench_options *options, const char *transport);
 
-/* As one of the ranks: calls of sizes where limits may lie, with the limits of both tunings in turns. Rank 0 prints a
- * line a point. */
+/* Runs as one of the ranks: times calls of sizes where limits may lie, with the limits of both tunings in turns.
+ * Rank 0 prints a line a point. */
 int bench_tune_limits_rank(const struct bench_options *options, const char *transport, const char *folder);
 
 #endif

@@ -1,21 +1,20 @@
-/* How a batch of calls is timed, and how many calls are in it.
+/* Times a batch of calls, and finds out how many calls are in it.
  *
- * Every point is measured with buffers from collet_mem_alloc too: ranks must choose alike and do not know what each
- * other's memory is, so a choice has to do for both. Ordinary buffers count twice, as most callers have these: an
- * all-reduce of 64 KiB of four ranks on two cores over shared memory takes half of halves' time with direct in
- * collet_mem_alloc memory, and twice that in any other.
+ * Every point is measured with buffers from collet_mem_alloc too. Ranks must choose alike, and do not know each other's
+ * memory, so one choice must serve both kinds. Ordinary buffers count twice, as most callers have them. Example: an
+ * all-reduce of 64 KiB, four ranks on two cores, shm. In collet_mem_alloc memory, direct takes half of halves' time; in
+ * other memory, twice that.
  *
- * Calls back to back are another thing than two after a pause. Where there is a root, ranks run ahead until rings or
- * sockets are full, and what lies there in megabytes is no longer in a cache when it is taken out: a direct reduce of 4
- * MiB over tcp, four ranks on two cores, takes 1.6 ms for each of two calls, 2.0 for each of eight, 3.4 for each of 32
- * and 3.9 for each of a hundred. It takes 8 to 24 ms from a barrier until calls take what they take for ever, over tcp
- * (over shared memory 4 to 8); and when those who are ahead are through with the last call, the others, who have their
- * cores to themselves, take half as long for what is left. So the batches of those are long, and as many calls go
- * untimed before as after, with no barrier between, which would empty the sockets again.
+ * Calls back to back differ from two calls after a pause. With a root, ranks run ahead until rings or sockets are full.
+ * Megabytes that wait there have left the cache when they are read. A direct reduce of 4 MiB over tcp, four ranks on
+ * two cores, takes 1.6 ms for each of two calls. It takes 2.0 ms for each of 8, 3.4 for each of 32, and 3.9 for each of
+ * 100. After a barrier, calls need 8 to 24 ms over tcp (4 to 8 over shm) to reach their final time. When the ranks
+ * ahead finish, the others have the cores to themselves, and take half as long for the rest. So these batches are long.
+ * As many calls go untimed before and after them, without a barrier, which would empty the sockets.
  *
- * In step, a barrier after each, calls with a root take another time, since the last rank is waited for; which one is
- * the fastest there moved no choice of 36 when it counted a fifth, and made of a point's time what no benchmark shows.
- * To tcp all memory is alike, and so long batches are not spent on both kinds. */
+ * With a barrier after each call, calls with a root take another time, since the last rank is waited for. Counting
+ * that time a fifth changed no choice of 36, and made points' times differ from every benchmark. To tcp all memory
+ * is alike, so long batches are measured with one kind. */
 #include <stdio.h>
 
 #include "report/output.h"
@@ -75,7 +74,7 @@ int tune_run_amid(collet_comm *comm, struct bench_run *run, uint64_t calls, uint
 	return 0;
 }
 
-/* So many calls, timed. */
+/* Times so many calls. */
 static int run_calls(struct tune_sweep *s, struct bench_run *run, const struct tune_candidate *candidate,
 	uint64_t calls, uint64_t *ns)
 {
@@ -88,7 +87,7 @@ static int run_calls(struct tune_sweep *s, struct bench_run *run, const struct t
 	return 0;
 }
 
-/* How many calls are in a batch: doubled until it is seen how many take long enough, on the slowest rank. */
+/* Finds out how many calls are in a batch: doubles it until it takes long enough on the slowest rank. */
 static int calibrate(
 	struct tune_sweep *s, struct bench_run *run, const struct tune_candidate *candidate, uint64_t *batch)
 {
@@ -133,8 +132,8 @@ size_t tune_turns(const struct tune_sweep *s, const struct bench_run *run, bool 
 	return is_long ? turns / 2 : turns;
 }
 
-/* Whose connections a way's calls take. What is lent from memory of collet_mem_alloc is lent to that memory's own
- * communicator, and there is nothing to be learnt about it. */
+/* Returns the library whose connections a candidate's calls use. Transfers from collet_mem_alloc memory use that
+ * memory's own communicator, where connections have nothing to learn. */
 static struct collet_library *library_of(
 	struct tune_sweep *s, const struct bench_run *run, const struct tune_candidate *candidate)
 {

@@ -1,4 +1,4 @@
-/* Which algorithms take part at a size, and in which ways their messages are cut. */
+/* Lists the candidates of a size: its algorithms, and how their messages are cut. */
 #include <string.h>
 
 #include "tune.h"

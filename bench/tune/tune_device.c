@@ -1,6 +1,6 @@
-/* Measured on the first GPU, by one process: how long a copy to page-locked memory takes to start, each one behind it,
- * a byte of it, and a byte that a kernel reads or writes. What a call's own parts add (offers, words, functions of the
- * host) is no link, and is not measured here. */
+/* Measures a GPU's links, on the first GPU and by one process. It times the start of a copy to page-locked memory,
+ * each copy queued behind it, a byte of it, and a byte that a kernel reads or writes. The other parts of a call
+ * (descriptors, flags, host functions) belong to no link, and are not measured. */
 #include "tune_device.h"
 
 #include <stdio.h>
@@ -61,7 +61,7 @@ static void close_places(struct places *places)
 	bench_device_close(&places->device);
 }
 
-/* Of so many copies one behind the other, until they are known to have ended. */
+/* Times so many copies, one behind the other, until the host sees their end. */
 static bool copies(const struct places *places, bool to_gpu, size_t bytes, int count, double *ns)
 {
 	const struct gpu *gpu = &places->device.device.gpu;
@@ -121,7 +121,7 @@ static int write_tuning(const char *path, const struct measured *measured)
 	int status = 1;
 	if (links == NULL)
 		return 1;
-	/* What is there of this machine stays; else the file would lack the other links' built-in rows. */
+	/* Keeps the rows of this machine that exist; else the file would lack the other links' built-in rows. */
 	if (collet_tuning_read(path, links, COLLET_TUNING_LINKS, &count) == COLLET_OK ||
 		collet_tuning_read(NULL, links, COLLET_TUNING_LINKS, &count) == COLLET_OK) {
 		collet_link_cost *row = find_row(links, &count);

@@ -1,9 +1,9 @@
-/* The fit. The library's formulas are linear in a link's numbers, so a formula with one number 1 and all others 0 gives
- * that number's weight in a point's time, and the points give a system of linear equations, many more than there are
- * unknowns. It is solved for the least sum of squares of relative errors, with no unknown below 0, by going round the
- * unknowns and setting each to its best with the others held (coordinate descent); then again with points that are far
- * off weighing less, since a formula that fits an algorithm badly should not spoil the rest (Huber's weights). How many
- * bytes stay in a cache is no linear number: the sizes that come into question are tried. */
+/* Fits a link's cost to measured points. The library's formulas are linear in a link's numbers. A formula with one
+ * number 1 and all others 0 gives that number's weight in a point's time. So the points give a system of linear
+ * equations with many more equations than unknowns. The solution minimises the squares of relative errors, with no
+ * unknown below 0. Coordinate descent finds it: each unknown in turn is set to its best, the others held. Then it is
+ * solved again with outliers weighing less (Huber's weights), since one badly fitting algorithm should not spoil the
+ * rest. The bytes that stay in a cache are no linear number, so all plausible sizes are tried. */
 #include "tune_fit.h"
 
 #include <math.h>
@@ -184,8 +184,8 @@ static int by_value(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
-/* What a byte of this point costs in parts of what it does over one channel: what it took more or less than `one`,
- * beside what bytes alone take. */
+/* Returns the cost of a byte of this point relative to one channel. It compares the excess over the time of bytes
+ * alone with that of `one`. */
 static collet_status part_of(
 	const collet_link_cost *link, const struct tune_point *point, const struct tune_point *one, double *part)
 {
@@ -246,7 +246,7 @@ static uint8_t log2_of(uint32_t value)
 	return log;
 }
 
-/* From one point of an algorithm and size on: which of its ways is to be taken. */
+/* Returns the best candidate among the points of one algorithm and size. */
 static const struct tune_point *best_candidate(const struct tune_point *first, const struct tune_point *end)
 {
 	const struct tune_point *best = first;

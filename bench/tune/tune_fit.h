@@ -1,4 +1,4 @@
-/* From measured times to a link's cost: the library's formulas, turned round. */
+/* Derives a link's cost from measured times, by inverting the library's formulas. */
 #ifndef BENCH_TUNE_FIT_H
 #define BENCH_TUNE_FIT_H
 
@@ -17,7 +17,7 @@ struct tune_point {
 	bool chosen;                 /* by the library, left to itself */
 };
 
-/* How near predictions come to times, and choices to the best. */
+/* The error of predictions, and of choices against the best one. */
 struct tune_quality {
 	double median_error;         /* of |predicted / measured - 1| */
 	double worst_error;
@@ -34,19 +34,18 @@ struct tune_quality {
  * what a byte costs, that stays as it is. COLLET_OK, or why a prediction failed. */
 collet_status tune_fit(collet_link_cost *link, const struct tune_point *points, size_t count);
 
-/* The size of pieces that is to be tried after these, further away from the usual one; 0: there is none, or no room
- * (most). */
+/* Returns the next size of pieces to try, further away from the usual one; 0: there is none, or no room (most). */
 uint32_t tune_further_piece(uint32_t piece_bytes, uint32_t most);
 
-/* Sets between which pieces the formulas choose: from the shortest to the longest that were the fastest way of an
- * algorithm anywhere, with the usual ones among them. */
+/* Sets the range of pieces from which the formulas choose. It spans all that were an algorithm's fastest anywhere,
+ * and the usual ones. */
 void tune_fit_pieces(collet_link_cost *link, const struct tune_point *points, size_t count);
 
 /* Sets what a byte costs over several channels, by the points that have used them beside those that used one. */
 collet_status tune_fit_channels(collet_link_cost *link, const struct tune_point *points, size_t count);
 
-/* Sets the factors of `link` to measured / predicted without them, for the way to cut that was the fastest, and that
- * way (the usual one, unless another takes TUNE_GAIN of its time or less). */
+/* Sets the factors of `link` to measured / predicted without them. The fastest cut counts; the usual one does unless
+ * another takes TUNE_GAIN of its time or less. Sets that cut as well. */
 collet_status tune_set_factors(collet_link_cost *link, const struct tune_point *points, size_t count);
 
 /* Sets each point's prediction to the link's, with its factors, and marks those that it would choose. */

@@ -1,4 +1,4 @@
-/* Which limits follow from what was measured on either side. */
+/* Derives limits from the times measured on either side. */
 #include "tune_limits.h"
 
 #include <math.h>

@@ -1,6 +1,6 @@
-/* The limits of a tuning that no formula gives: messages between two ranks up to `eager` travel at once, longer ones
- * are announced and fetched; calls up to `inline` are made in one go, longer ones by lanes. Both ways of each are
- * measured on either side of where a limit may lie; from these times it follows. */
+/* Fits the limits of a tuning that no formula gives. Messages between two ranks up to `eager` are sent eagerly;
+ * longer ones use a rendezvous. Calls up to `inline` run inline; longer ones run as tasks. Both protocols are
+ * measured at sizes around a possible limit, and the times decide. */
 #ifndef BENCH_TUNE_LIMITS_H
 #define BENCH_TUNE_LIMITS_H
 
@@ -40,13 +40,13 @@ size_t tune_limit_merge(struct tune_limit_point *points, size_t count, size_t mo
 /* Is the point one by which this limit is set? */
 bool tune_limit_has(enum tune_limit limit, const struct tune_limit_point *point);
 
-/* What calls whose way differs take with the limit `to`, in parts of what they do with `from`: the geometric mean; 1 if
- * none was measured between. */
+/* Returns the geometric mean of times with the limit `to` over times with `from`, for calls that differ between the
+ * two. 1 if none was measured. */
 double tune_limit_between(
 	const struct tune_limit_point *points, size_t count, enum tune_limit limit, uint64_t from, uint64_t to);
 
-/* The limit with which all points together take the least; the usual one, unless what lies between takes TUNE_GAIN
- * of its time or less by it; 0 without points. */
+/* Returns the limit with which all points together take the least. The usual limit stays unless another takes
+ * TUNE_GAIN of its time or less. 0 without points. */
 uint32_t tune_limit_choose(const struct tune_limit_point *points, size_t count, enum tune_limit limit);
 
 #endif

@@ -1,7 +1,7 @@
-/* The ranks' side of `tune limits`. A limit is part of the tuning that a communicator is made with, so there are two of
- * them, alike but for this: one with limits above all that is measured, one with limits below. They take turns, batch
- * by batch, at each call and size, by whichever algorithm the library takes. As everywhere in tune, buffers of
- * collet_mem_alloc count besides ordinary ones (tune_batch.c); to tcp all memory is alike. */
+/* Runs the ranks of `tune limits`. A communicator has the limits of its tuning, so two are created: one with limits
+ * above all measured sizes, one with limits below. They take turns, batch by batch, at each call and size, with the
+ * library's choice of algorithm. As everywhere in tune, buffers of collet_mem_alloc count besides ordinary ones
+ * (tune_batch.c). To tcp all memory is alike. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -55,7 +55,7 @@ static int check(const struct both *both, struct bench_run *run)
 	return 1;
 }
 
-/* How many calls are in a batch, of either side. */
+/* Finds out how many calls are in a batch, the same for both. */
 static int calibrate(const struct both *both, struct bench_run *run, uint64_t *calls)
 {
 	const double lengths = tune_runs_ahead((enum bench_collective)run->work.collective) ? LENGTHS_AHEAD : 1;

@@ -65,7 +65,7 @@ static bool write_with(
 	return good;
 }
 
-/* What the ranks printed: points, and else what people should see. */
+/* Reads the lines that the ranks printed. Points are kept; other lines are shown to the user. */
 static int read_points(struct tune_limits *limits, FILE *printed)
 {
 	char line[512];

@@ -1,4 +1,5 @@
-/* The file of kept sweeps: a line "sweep TRANSPORT RANKS POINTS", then a line for each point as the ranks print it. */
+/* Reads and writes the file of kept sweeps. A line "sweep TRANSPORT RANKS POINTS" precedes a line for each point, as
+ * the ranks print it. */
 #include "tune_points.h"
 
 #include <errno.h>

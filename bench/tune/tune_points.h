@@ -10,8 +10,8 @@ int tune_points_add(
 
 enum { TUNE_POINTS_MAX = 8192 };  /* of a world */
 
-/* Merges the file's sweeps of this transport and number of ranks (tune_merge()) into points, which have room for
- * TUNE_POINTS_MAX; none if there is no file. Nonzero, having said why: the file cannot be read. */
+/* Merges the file's sweeps of this transport and number of ranks into points (tune_merge()), which have room for
+ * TUNE_POINTS_MAX. A missing file has none. Nonzero, after printing why, if the file cannot be read. */
 int tune_points_read(
 	const char *path, const char *transport, uint32_t ranks, struct tune_point *points, size_t *count);
 

@@ -1,7 +1,6 @@
-/* A median polish, in logarithms: a time is what its thing takes times how slow its turn was, so the medians over turns
- * of times in units of their turn say which thing takes longer, and the medians over things how slow a turn was; going
- * round, each is taken out of the other. Things that were together in any turn are compared in that one, whatever the
- * machine was in others; and one turn in which somebody else ran hurts nobody. */
+/* Runs a median polish on logarithms of times. A time is the product of the thing's own time and the slowness of its
+ * turn. The medians over turns compare the things; the medians over things compare the turns. Each is removed from
+ * the other in rounds. So things are compared within the turns they shared, and one disturbed turn does no harm. */
 #include "tune_polish.h"
 
 #include <math.h>

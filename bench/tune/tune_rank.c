@@ -1,20 +1,18 @@
-/* The ranks' side of tune: times every algorithm of every collective at every size.
+/* Runs the ranks of tune: times every algorithm of every collective at every size.
  *
- * The machine is not the same from one second to the next: other work, clocks, cores that share a cache or do not. So
- * the algorithms of one size take turns, batch by batch; the whole sweep is gone through several times; and what counts
- * of a point is how it compares with the others of its turns (tune_polish.c). The first call of each is checked.
+ * The machine changes from one second to the next: other load, clocks, cores that share a cache or not. So the
+ * algorithms of a size take turns, batch by batch, and the whole sweep runs several times. A point counts by its ratio
+ * to the others of its turns (tune_polish.c). The first call of each candidate is checked.
  *
- * The first pass is for all algorithms, their messages cut in the usual way. In the second only those that may be
- * chosen go on, in the other ways to cut their messages too; in the third only those that are close to the best by
- * then, with more turns. From then on, while the best one's pieces are shorter or longer than usual, it is tried with
- * still shorter or longer ones. What the library chooses is in all of them twice, as two points: how far these are
- * apart says what the sweep's differences are worth.
+ * The first pass times all algorithms with the usual cut of messages. The second times only plausible choices, with
+ * other cuts too. The third times only those close to the best by then, with more turns. From then on, if the best
+ * one's pieces are shorter or longer than usual, still shorter or longer ones are tried. The library's choice takes
+ * part twice, as two points: their difference shows the noise of the sweep.
  *
- * Then whoever may still be the right answer goes on, until it is told apart from what seems to be
- * (tune_verdict.c) or the passes are over: at most sizes three passes have settled it, and at the others two are
- * left. What the answer turns on is whether another algorithm is faster than the best one by more than anybody would
- * miss; when choices are judged (--check), whether it is faster than the chosen one by more than a choice may be wrong.
- */
+ * Further passes time the candidates that may still be best, until each is told apart from the best (tune_verdict.c)
+ * or the passes end. At most sizes three passes suffice; at the others two candidates are left. The question is
+ * whether another algorithm is faster than the best one by a relevant margin. With --check it is whether one is
+ * faster than the library's choice by more than the allowed margin. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,10 +24,10 @@
 #include "tune_polish.h"
 #include "tune_sweep.h"
 
-/* An algorithm that takes so much longer than the best one is not looked at any further; in the end, so much. */
+/* An algorithm this many times slower than the best one is eliminated: first value early, second value late. */
 static const double hopeless = 1.3, close_by = 1.15;
 
-/* Of two algorithms that differ by less, either will do. */
+/* Two algorithms that differ by less are equally good. */
 static const double as_good = 1.04;
 
 int tune_complain(const struct tune_sweep *s, const char *what)
@@ -38,7 +36,7 @@ int tune_complain(const struct tune_sweep *s, const char *what)
 	return 1;
 }
 
-/* How many sizes of it are measured: none, if others were named. */
+/* Returns how many sizes of it are measured: none, if others were named. */
 static size_t sizes_of(const struct tune_sweep *s, enum bench_collective collective)
 {
 	if ((s->options->collectives >> collective & 1) == 0)
@@ -58,7 +56,7 @@ static size_t kinds_of(
 	return tune_kinds(s->any_memory && tune_runs_ahead(collective), kinds);
 }
 
-/* What each way takes by all turns so far. All ranks come to the same. */
+/* Computes each candidate's time from all turns so far. All ranks get the same times. */
 static int combine_times(const struct tune_sweep *s, enum bench_collective collective, struct tune_call *call)
 {
 	uint64_t mine[TUNE_CANDIDATES * TUNE_BATCHES], all[TUNE_CANDIDATES * TUNE_BATCHES];
@@ -100,7 +98,7 @@ static size_t best_of(const struct tune_call *call)
 	return best;
 }
 
-/* Who takes too long goes; the library's choice and its double stay. */
+/* Eliminates candidates that are too slow; the library's choice and its repetition stay. */
 static void drop_slow(struct tune_call *call, double most)
 {
 	const double best = call->ns[best_of(call)];
@@ -137,8 +135,8 @@ static double standard_error_of(const struct tune_sweep *s, enum bench_collectiv
 	return sqrt(squares);
 }
 
-/* Is it yet to be seen whether anybody is faster than `than`, the best or the choice that is judged, by more than may
- * be? Only those of whom it is stay. */
+/* Returns true while a candidate may be faster than `than` by more than the limit. `than` is the best one, or the
+ * choice that is judged. Eliminates the candidates that are decided. */
 static void drop_decided(const struct tune_sweep *s, enum bench_collective collective, struct tune_call *call)
 {
 	const bool judging = s->options->check;
@@ -293,7 +291,7 @@ int tune_connect(struct collet_library *collet, const char *transport, unsigned 
 	return 1;
 }
 
-/* What is measured; *most: the algorithms of the collective that has the most. */
+/* Lists what is measured. *most: the largest number of algorithms of a collective. */
 static int list_algorithms(struct tune_sweep *s, size_t *most)
 {
 	*most = 0;

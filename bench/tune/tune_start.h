@@ -5,7 +5,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
-/* What is to be measured, with which tuning. */
+/* The measurement to start, and its tuning. */
 struct tune_start {
 	const char *transport;
 	uint32_t ranks;

@@ -1,5 +1,5 @@
-/* What one rank of tune has while it measures: shared by what decides who is measured (tune_rank.c), in which ways
- * (tune_candidates.c), and how (tune_batch.c). */
+/* Holds one rank's state of tune. tune_rank.c decides who is measured, tune_candidates.c with which cuts;
+ * tune_batch.c measures. */
 #ifndef BENCH_TUNE_SWEEP_H
 #define BENCH_TUNE_SWEEP_H
 
@@ -50,8 +50,9 @@ struct tune_call {
 struct tune_sweep {
 	const struct bench_options *options;
 	struct collet_library collet;     /* of what all share: choices, agreements, memory of collet_mem_alloc */
-	/* Connections learn from calls which way their messages go best, and know nothing of algorithms. A caller has
-	 * taught them the one that is chosen; so here each has its own ones, by its place in its collective's list. */
+	/* Connections learn the best protocol from calls, whatever the algorithm. A caller has trained them with the
+	 * chosen algorithm. So each algorithm has connections of its own here, by its index in its collective's
+	 * list. */
 	struct collet_library own[TUNE_ALGORITHMS];
 	size_t own_count;
 	collet_algorithm_info algorithms[BENCH_COLLECTIVES][TUNE_ALGORITHMS];
@@ -74,19 +75,19 @@ bool tune_runs_ahead(enum bench_collective collective);
 /* The kinds of buffers that count; any: one is like the other. Returns how many. */
 size_t tune_kinds(bool any, const struct tune_kind **kinds);
 
-/* So many calls amid as many untimed ones before and after, on all ranks. From when the last rank was through with
- * those before to when the last one is through with these: who is ahead is now quick, now slow. All ranks are on one
- * host, which has one clock, and all get the same time. Nonzero: a call failed. */
+/* Times so many calls on all ranks, with as many untimed ones before and after. The time runs from when the last
+ * rank ended the calls before, to when the last one ended these. Ranks that run ahead are faster at first and slower
+ * later. All ranks are on one host, which has one clock, and all get the same time. Nonzero: a call failed. */
 int tune_run_amid(collet_comm *comm, struct bench_run *run, uint64_t calls, uint64_t *ns);
 
-/* How many turns each way takes in a pass; in the last ones there are more. */
+/* Returns how many turns each candidate takes in a pass; the last passes have more. */
 size_t tune_turns(const struct tune_sweep *s, const struct bench_run *run, bool last);
 
 /* The plan for an algorithm (NULL: the library's choice), cut like this (0: as chosen). */
 const void *tune_plan(struct collet_library *collet, const struct bench_work *work, uint64_t count,
 	const char *algorithm, uint32_t piece_bytes, uint32_t channels);
 
-/* Which algorithms there are for this size, and which the library would take, and how. */
+/* Lists the algorithms for this size, and the library's choice among them. */
 void tune_list_candidates(struct tune_sweep *s, const struct bench_work *work, uint64_t count, struct tune_call *call);
 
 /* After the first pass: who is not out goes on in other ways to cut messages too. */
@@ -95,8 +96,8 @@ void tune_add_candidates(const struct tune_sweep *s, struct tune_call *call);
 /* If `best` has shorter or longer pieces than usual, still shorter or longer ones, once; both then take part. */
 void tune_extend(struct tune_call *call, size_t best);
 
-/* One batch of a way, of this kind (run has its buffers), into its place `turn`; before its first one, the result is
- * checked. Nonzero: told. */
+/* Runs one batch of a candidate with buffers of this kind (run has them), and stores its time at `turn`. The first
+ * batch checks the result before. Nonzero after printing the reason. */
 int tune_batch(struct tune_sweep *s, struct bench_run *run, struct tune_candidate *candidate, size_t kind, size_t turn);
 
 #endif

@@ -1,6 +1,6 @@
-/* Each turn that both were in gives one ratio, in which what the machine was at that time is left out. The median of
- * the ratios is what counts (tune_polish.c), so the doubt is a median's: 1.25 times that of a mean, with a standard
- * deviation taken from the median distance to the median, which one turn in which somebody else ran does not touch. */
+/* Judges by ratios. Each turn that both took part in gives one ratio, free of that turn's slowness. The median of
+ * the ratios counts (tune_polish.c). So the standard error is that of a median: 1.25 times that of a mean. The
+ * standard deviation comes from the median distance to the median, which one disturbed turn does not change. */
 #include "tune_verdict.h"
 
 #include <assert.h>
@@ -12,7 +12,7 @@
 static const double of_median = 1.2533, of_distance = 1.4826;
 /* Turns that agree by chance are no proof. */
 static const double least_error = 0.003;
-/* So many standard errors are sure enough: one verdict in twenty is wrong. */
+/* This many standard errors decide: one verdict in twenty is wrong. */
 static const double sure = 2;
 
 double tune_standard_error(const double *a, const double *b, size_t turns)
