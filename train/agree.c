@@ -27,7 +27,7 @@ static void say_number(struct said *row, const char *name, uint64_t value)
 	snprintf(row->text, TEXT, "%" PRIu64, value);
 }
 
-/* What the course of a run depends on, and what all ranks do together besides. Rows that are not used are zero. */
+/* The settings that the course of a run depends on, and those of collective work besides. Unused rows are zero. */
 static void say_all(const struct options *options, struct said *rows)
 {
 	struct setting settings[SETTINGS];
@@ -51,7 +51,7 @@ static const char *or_not(const char *text)
 	return *text ? text : "not given";
 }
 
-/* Which options there are depends on those before, so the first difference is one of values. */
+/* Earlier options decide which later ones exist, so the first difference is one of values. */
 static bool compare(const struct said *first, const struct said *other, uint32_t rank)
 {
 	for (uint32_t i = 0; i < ROWS; i++)

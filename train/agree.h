@@ -1,4 +1,4 @@
-/* Whether all ranks were told the same. */
+/* Checks that all ranks have the same options. */
 #ifndef TRAIN_AGREE_H
 #define TRAIN_AGREE_H
 
@@ -6,8 +6,9 @@
 
 #include "options.h"
 
-/* Collective. Compares what the course of training depends on, so that ranks that were told different things do not
- * wait for each other, or train on in silence. False, on every rank, after a line that names the option and a rank. */
+/* Collective. Compares the options that the course of training depends on. Otherwise ranks with different options
+ * would wait for each other, or train on silently. Returns false on every rank, after a line that names the option
+ * and a rank. */
 bool agree_on_options(collet_comm *comm, const struct options *options);
 
 #endif

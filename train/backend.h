@@ -1,5 +1,5 @@
-/* What computes a model: forward, backward and the optimiser's step. One table a back end, so that a GPU's libraries
- * can fill another one; the trainer knows nothing of layouts, fusion or where memory is.
+/* Computes a model: forward, backward and the optimiser's step. Each back end is one table of functions. The trainer
+ * knows nothing of layouts, fusion or the place of memory.
  *
  * A network belongs to one thread. No call after prepare() allocates. Every function prints why before it returns
  * false or NULL. */
@@ -16,8 +16,8 @@
 /* The back end's own. */
 struct network;
 
-/* Images with their classes: as the network wants them (normalised, channel by channel, row by row), or, for a back end
- * that makes those itself, what they are made of. */
+/* Images with their classes. They are normalised, channel by channel, row by row. A back end that makes images
+ * itself gets their pixels and placements instead. */
 struct batch {
 	const float *images;             /* NULL: ... */
 	const uint8_t *labels;
@@ -35,10 +35,10 @@ struct outcome {
 /* Called by backward() as soon as this parameter's gradient is complete, last layer first. false ends backward(). */
 typedef bool (*gradient_ready)(void *context, uint32_t parameter);
 
-/* What activations, and the weights that layers compute with, are kept in; parameters and their gradients are f32. */
+/* The type of activations, and of the weights that layers compute with. Parameters and gradients are f32. */
 enum precision { PRECISION_F32, PRECISION_BF16, PRECISION_F16 };
 
-/* How batch norm gets to know the other ranks' batches. */
+/* Gives batch norm the statistics of the other ranks' batches. */
 struct norm_sync {
 	uint32_t ranks;
 	/* Gives every rank count numbers of each rank, in the order of ranks. Every rank calls it equally often. False
@@ -65,7 +65,7 @@ struct backend {
 	/* Memory that steps work on: values, gradients, what the optimiser remembers. Zeroed, 64-byte aligned. */
 	void *(*array_allocate)(struct cuda_device *device, size_t bytes);
 	void (*array_free)(struct cuda_device *device, void *memory);
-	/* From and to memory of the host, at once: what is under way in them must have been settled. */
+	/* Copy from and to host memory, and wait. The caller has waited for earlier work on the arrays (wait()). */
 	bool (*array_get)(struct cuda_device *device, float *to, const float *from, uint64_t count);
 	bool (*array_put)(struct cuda_device *device, float *to, const float *from, uint64_t count);
 	/* A network that computes model, whose pointers are all set and stay. With sync, batch norm trains on all

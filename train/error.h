@@ -1,4 +1,4 @@
-/* How collet-train reports: one line on standard error where the mistake was found, then `false` all the way up. */
+/* Reports errors: one line on standard error where the mistake is found, then `false` all the way up. */
 #ifndef TRAIN_ERROR_H
 #define TRAIN_ERROR_H
 
@@ -9,7 +9,7 @@
 /* Prints "collet-train: sentence" and returns false, so that a failure reads `return train_fail("...", ...)`. */
 bool train_fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
-/* Whether a call of collet succeeded; prints what it was for, and its sentence, if not. */
+/* Returns true if a call of collet succeeded; else prints what it was for, and its sentence. */
 bool train_check(collet_status status, const char *what);
 
 #endif

@@ -37,7 +37,7 @@ bool evaluate_equality(struct trainer *trainer, uint64_t *checksum)
 	return equal;
 }
 
-/* Rank 0's statistics everywhere: else what a test image is taken for would depend on the rank that looks at it. */
+/* Copies rank 0's statistics to all ranks. Otherwise an image's class would depend on the rank that tests it. */
 static bool share_statistics(struct trainer *trainer)
 {
 	for (uint32_t s = 0; s < trainer->model.statistics_count; s++) {

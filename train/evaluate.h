@@ -7,7 +7,8 @@
 
 enum { EVALUATION_BATCH = 200 };
 
-/* The mean loss over all ranks' images, of which this rank saw so many; one that is no number is an error. */
+/* Computes the mean loss over all ranks' images, of which this rank saw so many. A loss that is no number is an
+ * error. */
 bool evaluate_loss(struct trainer *trainer, uint64_t images, double *loss);
 /* All ranks' parameters bit for bit; *checksum is their common one. */
 bool evaluate_equality(struct trainer *trainer, uint64_t *checksum);

@@ -12,13 +12,13 @@
 
 enum { KEPT = 5 };
 
-/* What the table fills. */
+/* The target of the table. */
 struct command_line {
 	struct options options;
 	bool help, version;
 };
 
-/* In the order of their enumerators. */
+/* Names in the order of their enumerators. */
 static const char *const precisions[] = { "f32", "bf16", "f16", NULL };
 static const char *const devices[] = { "cpu", "cuda", "auto", NULL };
 static const char *const optimisers[] = { "sgd", "adamw", NULL };
@@ -129,7 +129,7 @@ static const struct option_table table = {
 	.outro = outro,
 };
 
-/* What does not go together is refused; what was not said follows from the rest. */
+/* Refuses options that exclude each other, and fills in missing ones. */
 static bool complete_options(struct options *options)
 {
 	if (options->sync_batch_norm && options->shards > 1)

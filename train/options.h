@@ -1,4 +1,4 @@
-/* What collet-train can be told. */
+/* The options of collet-train. */
 #ifndef TRAIN_OPTIONS_H
 #define TRAIN_OPTIONS_H
 
@@ -10,7 +10,7 @@
 
 #define OPTIONS_NOT_GIVEN UINT32_MAX
 
-/* Where layers compute; AUTO: on GPUs if every rank has one. */
+/* The device that layers compute on; AUTO: GPUs if every rank has one. */
 enum device { DEVICE_CPU, DEVICE_CUDA, DEVICE_AUTO };
 
 struct options {

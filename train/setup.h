@@ -1,4 +1,4 @@
-/* From options to a trainer that can take its first step, and back. */
+/* Builds a trainer from options, ready for its first step, and tears it down. */
 #ifndef TRAIN_SETUP_H
 #define TRAIN_SETUP_H
 

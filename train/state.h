@@ -1,4 +1,4 @@
-/* What the rooms of the trainer share of one rank: what it was told, what it trains, and how far it is. */
+/* Holds one rank's state, shared by the trainer's folders: its options, its model and its progress. */
 #ifndef TRAIN_STATE_H
 #define TRAIN_STATE_H
 
@@ -21,7 +21,7 @@ struct strategy;
 struct cuda_device;
 struct layers_table;
 
-/* What one rank (or one shard of --shards) goes through in an epoch, as the sampler deals it out. */
+/* The images of one rank (or one shard of --shards) in an epoch, as the sampler assigns them. */
 struct partition {
 	collet_sampler sampler;
 	uint64_t *indices;

@@ -65,7 +65,7 @@ bool threads_run(const struct options *options, threads_rank *rank)
 	for (; started < options->threads; started++) {
 		members[started] = (struct member){ .job = &job, .rank = started };
 		const int problem = pthread_create(&members[started].thread, NULL, run_member, &members[started]);
-		/* Those that run already wait for the rest: only the end of the process is left. */
+		/* Running threads already wait for the rest, so the process must end. */
 		if (problem) {
 			train_fail("--threads %u: thread %u: %s", options->threads, started, strerror(problem));
 			_exit(EXIT_FAILURE);

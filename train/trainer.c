@@ -1,8 +1,8 @@
-/* The training loop: epochs and steps, and nothing of what happens in them.
+/* Runs the training loop: epochs and steps.
  *
- * Every rank draws the same first values and takes its share of the images by the distributed sampler (order.h); they
- * come from a loader (loader.h); a strategy (strategy.h) makes steps of their gradients. Batch norm's statistics are
- * each rank's own while it trains; rank 0's are used, as in PyTorch. */
+ * Every rank draws the same first values. The distributed sampler assigns its share of the images (order.h), and a
+ * loader loads them (loader.h). A strategy (strategy.h) turns their gradients into steps. Each rank trains with its
+ * own statistics of batch norm; evaluation uses rank 0's, as in PyTorch. */
 #include "trainer.h"
 
 #include <errno.h>
@@ -33,7 +33,7 @@ static bool out_of_steps(const struct trainer *trainer)
 	return trainer->options->steps > 0 && trainer->steps_done >= trainer->options->steps;
 }
 
-/* Of the step that was taken last. */
+/* Returns the rate of the last step. */
 static double last_rate(const struct trainer *trainer)
 {
 	return trainer->steps_done > 0 ? (double)schedule_rate(&trainer->schedule, trainer->steps_done - 1) : 0;
@@ -142,7 +142,7 @@ static bool run_epoch(struct trainer *trainer)
 		!test(trainer, &result.test_accuracy) || !mean_times(trainer, &result.times) ||
 		!costs_fill(trainer, &result))
 		return false;
-	/* Told before it is saved: what a run that goes on has been told of is all that it does not do again. */
+	/* Reports before saving, so that a resumed run repeats no report. */
 	return note_epoch(trainer, &result) &&
 		(!trainer->watch->epoch || trainer->watch->epoch(trainer->watch->context, &result)) &&
 		checkpoint_after_epoch(trainer);

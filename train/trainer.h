@@ -31,7 +31,7 @@ struct trainer_epoch {
 	double rate;                  /* of learning, in its last step */
 	uint32_t steps_done;          /* in all epochs */
 
-	/* Of all steps so far, over all ranks. */
+	/* Totals of all steps so far, over all ranks. */
 	const char *strategy;
 	uint64_t steps;
 	uint32_t workers;             /* ranks that train */
@@ -53,8 +53,8 @@ struct trainer_watch {
 	void (*step)(void *context, const struct trainer_progress *progress);
 	bool (*epoch)(void *context, const struct trainer_epoch *epoch);  /* false ends training */
 	void *context;
-	/* With --resume, before the first step: the steps and epochs that are done (of loss, test accuracy and
-	 * images/s), none if there is no checkpoint. */
+	/* Called with --resume, before the first step: the steps and epochs done (with loss, test accuracy and
+	 * images/s); none without a checkpoint. */
 	bool (*resumed)(void *context, const struct trainer_epoch *epochs, uint32_t count, uint32_t steps_done);
 };
 

@@ -99,7 +99,7 @@ static double now_s(void)
 	return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
-/* In the middle of an epoch: every so many steps, and where the run ends there. */
+/* Within an epoch: every so many steps, and where the run ends there. */
 bool checkpoint_after_step(struct trainer *trainer, double *seconds)
 {
 	const struct options *options = trainer->options;

@@ -1,10 +1,10 @@
-/* A run on the disk, as one safetensors file from which it goes on bit for bit: parameters under their own names, as
- * PyTorch's, batch norm's statistics beside them, what the optimiser remembers (optimizer.*), what each rank keeps for
- * itself (ranks.*), the epochs so far (history: number, loss, accuracy, images/s), and in the metadata how far the run
- * is and what it was told. Nothing is drawn at random but from the seed, the epoch, the step and the place in them, so
- * these are the random state.
+/* Saves a run to disk as one safetensors file, from which it continues bit for bit. The file holds the parameters under
+ * PyTorch's names, and batch norm's statistics beside them. It holds the optimiser's state (optimizer.*) and each
+ * rank's own state (ranks.*). It holds the epochs so far (history: number, loss, accuracy, images/s). The metadata
+ * holds the progress and the options. Random numbers depend only on the seed, the epoch, the step and the place in
+ * them, so these are the random state.
  *
- * All functions are collective. Rank 0 alone touches files; what ranks have comes to it, and goes from it. */
+ * All functions are collective. Only rank 0 touches files; it gathers and distributes the ranks' data. */
 #ifndef TRAIN_CHECKPOINT_H
 #define TRAIN_CHECKPOINT_H
 
@@ -13,15 +13,15 @@
 /* After the options are known, before anything takes long: can it be written there at all? */
 bool checkpoint_begin(const struct trainer *trainer);
 
-/* Between strategy->create() and the network: with --resume, the newest checkpoint if there is one. Everything is as it
- * was then, on as many ranks; on another number of them, but for what each kept for itself, and a step that does not
- * divide the images seen so far begins at the last multiple before. False, on every rank: what is there is damaged, or
- * of another training. */
+/* Runs between strategy->create() and the network. With --resume, loads the newest checkpoint, if there is one. With
+ * as many ranks as before, all state is restored. With another number of ranks, their own state is not; a step that
+ * does not divide the images seen starts at the last multiple before. Returns false on every rank if the file is
+ * damaged, or belongs to another training. */
 bool checkpoint_resume(struct trainer *trainer);
 
-/* After every step, and after every epoch once it is evaluated: saves if it is time. What is to be written is copied,
- * and reaches the disk while training goes on; the next one waits for it. A disk that is full fails the run only at its
- * end, if no later checkpoint could be written. *seconds: what training had to wait. */
+/* Runs after every step, and after every epoch once it is evaluated; saves when it is time. The data is copied, and
+ * written while training continues. The next checkpoint waits for it. A full disk fails the run only at its end, if
+ * no later checkpoint could be written. *seconds: how long training waited. */
 bool checkpoint_after_step(struct trainer *trainer, double *seconds);
 bool checkpoint_after_epoch(struct trainer *trainer);
 
@@ -36,8 +36,8 @@ enum { CHECKPOINT_PATH = 4096 };
 bool checkpoint_path(const struct options *options, uint32_t step, char *path);
 /* The newest; *found: whether there is one. */
 bool checkpoint_newest(const struct options *options, char *path, bool *found);
-/* The one of this step is on the disk: in a folder, takes away older ones but for the newest --keep - 1, and what a run
- * that was killed had not written to its end. Those of later steps are of another run, and stay. */
+/* Cleans up after this step's checkpoint is on disk. In a folder, it removes older ones except the newest --keep -
+ * 1, and incomplete files of a killed run. Checkpoints of later steps belong to another run, and stay. */
 void checkpoint_prune(const struct options *options, uint32_t step);
 
 #endif

@@ -1,4 +1,4 @@
-/* Where checkpoints are: in one file, which each replaces, or in a folder, each in its own. */
+/* Names checkpoint files: one file that each checkpoint replaces, or one file each in a folder. */
 #include <dirent.h>
 #include <errno.h>
 #include <inttypes.h>

@@ -67,7 +67,7 @@ struct places {
 	uint64_t *both, *firsts, *counts;
 };
 
-/* Where each rank's part lies. */
+/* Computes where each rank's part lies. */
 static bool find_places(collet_comm *comm, uint64_t first, uint64_t count, struct places *places)
 {
 	const uint32_t size = collet_comm_size(comm);

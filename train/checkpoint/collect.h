@@ -1,5 +1,5 @@
-/* What ranks have, brought together on rank 0 and handed out again. All are collective; false after a line on standard
- * error. */
+/* Gathers the ranks' data on rank 0 and scatters it again. All functions are collective; false after a line on
+ * standard error. */
 #ifndef TRAIN_COLLECT_H
 #define TRAIN_COLLECT_H
 

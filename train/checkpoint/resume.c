@@ -1,5 +1,5 @@
-/* Reading: rank 0 finds out whether the file is of this training, before anything has changed; then all ranks hear how
- * far it is, and get what is theirs. */
+/* Loads a checkpoint. Rank 0 checks that the file belongs to this training, before anything has changed. Then all
+ * ranks learn the progress, and get their data. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -16,7 +16,7 @@
 
 enum verdict { VERDICT_REFUSED, VERDICT_NONE, VERDICT_GOES_ON };
 
-/* What rank 0 tells the others. */
+/* The message of rank 0 to the others. */
 struct heading {
 	uint64_t verdict;
 	uint64_t epochs, steps, images;
@@ -116,7 +116,7 @@ static bool take_statistics(const struct source *source, const struct trainer *t
 	return true;
 }
 
-/* Of this type, and with as many rows and columns; 0: any number of rows. */
+/* Finds a tensor of this type with so many rows and columns; 0: any number of rows. */
 static const struct tensor *find_table(
 	const struct source *source, const char *name, collet_dtype dtype, uint64_t rows, uint64_t columns)
 {
@@ -126,7 +126,7 @@ static const struct tensor *find_table(
 		tensor : NULL;
 }
 
-/* Whether what each rank kept for itself still means something. */
+/* Checks that the ranks' own state is usable. */
 static bool suits_own(const struct source *source, const struct trainer *trainer)
 {
 	static const char *const names[] = { "strategy", "servers", "compress", "precision", "bucket-bytes" };
@@ -258,8 +258,8 @@ static bool hand_out_state(const struct source *source, struct trainer *trainer,
 	return fine;
 }
 
-/* As many shares as there were get their own sums back; of others, rank 0 takes all, since it is the total that counts.
- */
+/* Distributes the loss sums. With as many shares as before, each gets its own; otherwise rank 0 takes all, since
+ * only the total counts. */
 static bool hand_out_losses(const struct source *source, struct trainer *trainer)
 {
 	const uint32_t shards = trainer->options->shards, ranks = collet_comm_size(trainer->comm);
@@ -317,7 +317,7 @@ static bool hand_out_own(const struct source *source, struct trainer *trainer, c
 	return fine;
 }
 
-/* What is shown at the end is of the whole run. */
+/* The final report covers the whole run. */
 static bool hand_out_history(const struct source *source, struct trainer *trainer, const struct heading *heading)
 {
 	const size_t count = (size_t)heading->history_count;
@@ -347,7 +347,7 @@ static void take_place(struct trainer *trainer, const struct heading *heading)
 	trainer->epoch_step = 0;
 	while (trainer->epoch_step < steps && order_images_before(trainer, trainer->epoch_step + 1) <= heading->images)
 		trainer->epoch_step++;
-	/* Of those that the losses are of: some of them may come again. */
+	/* Counts the images that the losses cover; some of them may come again. */
 	if (trainer->share_count > 0)
 		trainer->epoch_images = heading->images / trainer->workers;
 	if (collet_comm_rank(trainer->comm) == 0)

@@ -1,6 +1,7 @@
-/* safetensors: named arrays in one file, which PyTorch, JAX and others open. Eight bytes, little-endian, say how long
- * the header is; the header is a JSON object from name to dtype, shape and where in the body the array lies, and under
- * "__metadata__" from name to text; then comes the body, dense, arrays one after the other, little-endian.
+/* Reads and writes safetensors: named arrays in one file, which PyTorch, JAX and others open. Eight bytes,
+ * little-endian, hold the length of the header. The header is a JSON object. It maps each name to dtype, shape and
+ * position in the body, and "__metadata__" to texts by name. The body holds the arrays, dense and little-endian, one
+ * after the other.
  *
  * Files written here carry a CRC-32 of all their bytes in the metadata, so that one flipped bit is found. Every
  * function that returns false has printed why. */
@@ -31,8 +32,8 @@ struct tensor_note {
 	const char *name, *text;
 };
 
-/* Writes a file that, whatever happens meanwhile, is either whole or what it was before: first as PATH.partial, which
- * reaches the disk before it takes the name, and the name before this returns. */
+/* Writes a file atomically: after a crash it is either whole or what it was before. PATH.partial reaches the disk
+ * before it is renamed, and the rename reaches the disk before this returns. */
 bool safetensors_write(const char *path, const struct tensor *tensors, uint32_t tensor_count,
 	const struct tensor_note *notes, uint32_t note_count);
 
@@ -46,9 +47,9 @@ struct tensor_file {
 	void *header;
 };
 
-/* Reads all of it, and believes nothing: arrays must lie inside the body, cover it without gap or overlap, and be as
- * long as their shapes say; a checksum, if there is one, must be right. deinit takes a zeroed file, and what is left
- * after a failure. */
+/* Reads all of it, and validates everything. Arrays must lie inside the body, cover it without gap or overlap, and
+ * match their shapes. A checksum, if there is one, must be right. deinit accepts a zeroed file, and the remains of a
+ * failure. */
 bool safetensors_read(struct tensor_file *file, const char *path);
 void safetensors_deinit(struct tensor_file *file);
 

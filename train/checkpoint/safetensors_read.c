@@ -55,7 +55,7 @@ static bool load(const char *path, uint8_t **bytes, uint64_t *count)
 	return have == *count || train_fail("%s: became shorter while it was read", path);
 }
 
-/* Where the body begins. */
+/* Returns where the body begins. */
 static bool find_body(const char *path, const uint8_t *bytes, uint64_t count, uint64_t *body)
 {
 	uint64_t length = 0;

@@ -28,7 +28,7 @@ static void add_number(struct list *list, const char *name, uint64_t value)
 	snprintf(add(list, name)->text, sizeof(list->rows->text), "%" PRIu64, value);
 }
 
-/* As few digits as tell it from every other float: nine always do. */
+/* Prints the fewest digits that identify the float; nine always do. */
 static void add_float(struct list *list, const char *name, float value)
 {
 	struct setting *row = add(list, name);

@@ -1,4 +1,5 @@
-/* What a run's course depends on, as text: to be kept with a checkpoint, and compared when a run goes on from it. */
+/* Lists the settings that a run's course depends on, as text. A checkpoint stores them, and a resumed run is
+ * compared with them. */
 #ifndef TRAIN_SETTINGS_H
 #define TRAIN_SETTINGS_H
 

@@ -1,5 +1,5 @@
-/* A checkpoint on its way to the disk: what rank 0 has gathered, and the tensors and notes of the file it becomes. Once
- * it is filled nothing in it is the trainer's, which goes on with the next step. */
+/* Holds a checkpoint until it is on disk: the data that rank 0 has gathered, and the tensors and notes of the file.
+ * A filled snapshot shares nothing with the trainer, which continues with the next step. */
 #ifndef TRAIN_SNAPSHOT_H
 #define TRAIN_SNAPSHOT_H
 
@@ -31,7 +31,7 @@ struct snapshot {
 	char note_names[SNAPSHOT_NOTES][SNAPSHOT_NAME], note_texts[SNAPSHOT_NOTES][SNAPSHOT_NAME];
 };
 
-/* Of what has been gathered, and of the trainer as it is now. False after a line on standard error. */
+/* Fills the file's contents from the gathered data and the trainer. Returns false after a line on standard error. */
 bool snapshot_fill(struct snapshot *snapshot, const struct trainer *trainer);
 bool snapshot_write(const struct snapshot *snapshot);
 /* NULL is fine. */

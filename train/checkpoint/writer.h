@@ -19,7 +19,7 @@ struct writer {
 
 /* Takes the image over. Nothing is being written. */
 void writer_begin(struct writer *writer, const struct options *options, struct snapshot *snapshot);
-/* Until nothing is being written any more; failed is known then. */
+/* Waits until nothing is being written any more; failed is known then. */
 void writer_wait(struct writer *writer);
 
 #endif

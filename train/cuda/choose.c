@@ -16,8 +16,8 @@ static bool agree(collet_comm *comm, uint32_t mine, uint32_t *all)
 		collet_allreduce(comm, &mine, all, 1, COLLET_U32, COLLET_MIN, NULL), "agreeing on the device");
 }
 
-/* Layers first: a driver, once initialised, is so until the process ends, and where there is one GPU communicators take
- * that for a rank's. */
+/* Layers come first. An initialised driver stays so until the process ends, and communicators take a single GPU for
+ * the rank's. */
 static bool agree_and_open(collet_comm *comm, struct gpu_device *gpu, uint32_t *all)
 {
 	char why[LAYERS_WHY_BYTES], driver[GPU_WHY_BYTES];
@@ -58,7 +58,7 @@ bool device_enter(struct gpu_device *gpu, const struct options *options, const c
 	return true;
 }
 
-/* Whether this rank could; why not, if not. */
+/* Returns true if this rank can compute on a GPU; else sets why. */
 static bool could(struct trainer *trainer, char why[LAYERS_WHY_BYTES])
 {
 	struct gpu_device probe;

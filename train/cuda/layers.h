@@ -1,9 +1,9 @@
-/* What computes layers on a GPU: one table, filled by a module that is built where cuDNN's and cuBLAS' headers are
- * (cudnn/), and opened at run time, so that one binary runs everywhere. Tests fill another one, whose layers copy to
- * the host and compute there.
+/* Computes layers on a GPU, through one table. A module fills it that is built where the headers of cuDNN and cuBLAS
+ * are (cudnn/). It is opened at run time, so that one binary runs everywhere. Tests fill another one, whose layers copy
+ * to the host and compute there.
  *
- * All work is enqueued on one stream, but for images, which another one makes ahead. Memory is the GPU's throughout:
- * a call returns when the GPU has been told, not when it has done it. */
+ * All work is enqueued on one stream, except images, which another stream makes ahead. All memory is the GPU's. A
+ * call returns when the work is enqueued, not when it is done. */
 #ifndef TRAIN_CUDA_LAYERS_H
 #define TRAIN_CUDA_LAYERS_H
 
@@ -17,7 +17,7 @@ struct layers_outcome {
 	uint64_t correct;
 };
 
-/* Where everything is; addresses of the GPU, that stay. */
+/* Addresses in the GPU's memory; they do not change. */
 struct layers_setup {
 	const struct model *model;           /* for its shapes; outlives the layers */
 	enum precision precision;
@@ -39,15 +39,17 @@ struct layers_table {
 	void (*destroy)(struct layers *layers);  /* NULL is fine */
 	/* Makes ready for batches of this many images; nothing allocates later. */
 	bool (*prepare)(struct layers *layers, uint32_t batch_count, bool training);
-	/* What forward() takes, of a batch's pixels and places, with the bits of data/pixels.h: on this stream. */
+	/* Makes the input of forward() on this stream from a batch's pixels and placements, with the bits of
+	 * data/pixels.h. */
 	bool (*make_images)(struct layers *layers, float *images, const uint8_t *pixels,
 		const struct placement *places, uint32_t batch_count, struct CUstream_st *stream);
 	bool (*forward)(struct layers *layers, const float *images, const uint8_t *labels, uint32_t batch_count,
 		enum layers_pass pass, struct layers_outcome *outcome);
-	/* Of the last forward(). ready: this parameter's gradient is complete once the stream has come so far. */
+	/* Works on the last forward(). ready: this parameter's gradient is complete once the stream has reached this
+	 * point. */
 	bool (*backward)(struct layers *layers, float scale, gradient_ready ready, void *context);
 	bool (*update)(struct layers *layers, const struct element_range *range, const struct optimiser_inputs *inputs);
-	/* As a back end's (backend.h). */
+	/* The same as in a back end (backend.h). */
 	bool (*add)(struct layers *layers, float *to, const float *a, const float *b, double scale, uint64_t count);
 	/* *sum (of the GPU): of the squares, in an order that depends on count alone. */
 	bool (*squares)(struct layers *layers, const float *from, uint64_t count, double *sum);

@@ -1,5 +1,5 @@
-/* Finding the module: beside this program in the build, or where it was installed. The libraries it needs are opened
- * before it, by the names that it was built against, so that what is missing is said by its own name. */
+/* Finds and opens the module: beside this program in the build, or where it is installed. The libraries it needs are
+ * opened first, by the names it was built against. So an error names the missing library. */
 #include "cuda/layers.h"
 
 #include <dlfcn.h>

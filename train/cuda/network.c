@@ -4,7 +4,7 @@
 
 #include "error.h"
 
-/* Images come from a handful of places that stay for the run: one for each batch that a loader makes ahead. */
+/* Images come from a few places in host memory that stay for the run: one for each batch that a loader makes ahead. */
 enum { PLACES = 2 * (2 * 64 + 1), PAGE_BYTES = 4096 };
 
 /* A batch in the GPU's memory. */
@@ -43,7 +43,7 @@ struct network {
 
 /* ---- The model, there and back ------------------------------------------------------------------------------ */
 
-/* What is put, or got: the same list both ways. */
+/* Copies state between host and GPU; the list is the same in both directions. */
 static bool move_all(const struct network *n, bool get)
 {
 	const struct flat *host_flat = n->host_flat, *device_flat = n->device_flat;
@@ -126,7 +126,7 @@ static bool allocate_outcome(struct network *n)
 	n->outcome = aligned_alloc(PAGE_BYTES, PAGE_BYTES);
 	if (!n->outcome)
 		return train_fail("no memory");
-	/* Where it cannot be page-locked, copies to it are slower. */
+	/* Without page-locking, copies to it are slower. */
 	n->outcome_locked = n->device->gpu.gpu.cuMemHostRegister(n->outcome, PAGE_BYTES, 0) == GPU_OK;
 	return all && cuda_event(n->device, &n->told, false);
 }
@@ -230,8 +230,8 @@ static bool cuda_prepare(struct network *n, uint32_t batch_count, bool training)
 
 /* ---- Passes ------------------------------------------------------------------------------------------------- */
 
-/* What is page-locked is copied by the GPU itself while the host goes on; what cannot be is copied all the same. A
- * place whose first batch was a small one is locked once more: none may be locked in part. */
+/* Page-locks the memory of a batch, so that the GPU copies while the host continues. Copies work without it, too. A
+ * place whose first batch was small is locked again: no place may be locked in part. */
 static bool lock_place(struct network *n, const struct batch *batch)
 {
 	const struct gpu *gpu = &n->device->gpu.gpu;
@@ -356,7 +356,7 @@ static bool cuda_array_put(struct cuda_device *device, float *to, const float *f
 	return cuda_put(device, to, from, count * sizeof(*to));
 }
 
-/* Where gradients lie as values do one stretch would do; they need not. */
+/* One range would do if gradients had the layout of values; they need not. */
 static bool cuda_update(struct network *n, const struct optimiser_inputs *inputs)
 {
 	const struct flat *device_flat = n->device_flat;

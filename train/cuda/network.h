@@ -30,14 +30,14 @@ struct network *cuda_network_create(const struct cuda_network_setup *setup);
 
 /* Training in pieces, for a strategy that puts its own between them. None waits for the GPU. */
 
-/* The images of the next forward() are on their way; the batch before must have been computed forward (its outcome
- * known) or never be wanted any more. The batch's memory is read until cuda_network_staged() or outcome(). */
+/* Starts the copy of the next forward()'s images. The batch before must be computed forward (its outcome known), or
+ * be unneeded. The batch's memory is read until cuda_network_staged() or outcome(). */
 bool cuda_network_stage(struct network *network, const struct batch *batch);
 /* Waits until the batch's memory has been read. */
 bool cuda_network_staged(struct network *network);
 bool cuda_network_forward(struct network *network, bool update);
 bool cuda_network_backward(struct network *network, float scale, gradient_ready ready, void *context);
-/* As layers.h; dtype: COLLET_F16 or COLLET_BF16. */
+/* The same as in layers.h; dtype: COLLET_F16 or COLLET_BF16. */
 bool cuda_network_narrow(
 	struct network *network, collet_dtype dtype, void *to, const float *from, uint64_t count);
 bool cuda_network_widen(struct network *network, collet_dtype dtype, float *to, const void *from, uint64_t count);

@@ -1,5 +1,5 @@
-/* What is done to a training image so that it is a little different in every epoch. What is drawn depends on (seed,
- * epoch, image) alone: not on who draws, nor in which order. */
+/* Varies a training image a little in every epoch. The draw depends on (seed, epoch, image) alone, not on the caller
+ * or the order. */
 #ifndef TRAIN_AUGMENT_H
 #define TRAIN_AUGMENT_H
 

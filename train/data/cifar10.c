@@ -1,5 +1,5 @@
-/* CIFAR-10 in its binary version (Krizhevsky, "Learning Multiple Layers of Features from Tiny Images", 2009): files of
- * 10000 records, a byte of label and 3 planes of 32 x 32 pixels. */
+/* Reads CIFAR-10 in its binary version (Krizhevsky, "Learning Multiple Layers of Features from Tiny Images", 2009).
+ * A file has 10000 records: a byte of label and 3 planes of 32 x 32 pixels. */
 #include "data/cifar10.h"
 
 #include <stdio.h>

@@ -16,7 +16,8 @@ struct dataset {
 	uint32_t count;
 	uint8_t *pixels;      /* image by image, channel by channel, row by row; 0 is background */
 	uint8_t *labels;      /* below classes */
-	/* Of the training pixels of a channel, as fractions of 255: networks see (pixel / 255 - mean) / deviation. */
+	/* Statistics of the training pixels of a channel, as fractions of 255. Networks see (pixel / 255 - mean) /
+	 * deviation. */
 	float mean[IMAGE_CHANNELS], deviation[IMAGE_CHANNELS];
 	bool mirrors;         /* a mirrored image is one of the same class */
 };
@@ -31,7 +32,8 @@ void dataset_normals(const struct dataset *set, struct normal normals[IMAGE_CHAN
 /* Gathers the images of these indices, augmented (NULL: as they are) and normalised, and their labels. */
 void dataset_batch(const struct dataset *set, const struct augment *augment, const uint64_t *indices, uint32_t count,
 	float *images, uint8_t *labels);
-/* The same, for who makes images of them: their pixels, as the set has them, and what of each is to be seen. */
+/* The same for back ends that make images themselves: the pixels as the set has them, and a placement for each
+ * image. */
 void dataset_gather(const struct dataset *set, const struct augment *augment, const uint64_t *indices, uint32_t count,
 	uint8_t *pixels, struct placement *places, uint8_t *labels);
 

@@ -46,7 +46,7 @@ struct point {
 	float x, y;
 };
 
-/* From the digit's box, its middle at 0, to pixels. */
+/* Maps the digit's box, with its middle at 0, to pixels. */
 struct map {
 	float xx, xy, yx, yy, x, y;
 };

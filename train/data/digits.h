@@ -1,5 +1,5 @@
-/* digits: a data set that needs no download. Each image is a digit's strokes, bent and put through a random affine map,
- * drawn with a pen of random width over noise and a stray stroke. */
+/* Draws digits, a data set that needs no download. Each image shows a digit's strokes, bent and put through a random
+ * affine map. A pen of random width draws them over noise and a stray stroke. */
 #ifndef TRAIN_DIGITS_H
 #define TRAIN_DIGITS_H
 

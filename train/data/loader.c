@@ -1,6 +1,6 @@
-/* Batches are made by workers ahead of time, or, without workers, when they are asked for. Workers take the numbers of
- * batches in turn and fill slots in a ring; batches are taken out of it in order, so that who made which does not
- * matter. */
+/* Makes batches. Workers make them ahead of time; without workers the caller makes them on demand. Workers take
+ * batch numbers in turn, and fill slots in a ring. Batches leave the ring in order, so it does not matter which
+ * worker made them. */
 #include "data/loader.h"
 
 #include <assert.h>

@@ -1,5 +1,5 @@
-/* Where batches come from. A loader knows an epoch's batches ahead, in the order in which they will be taken; what
- * comes does not depend on how it makes them. */
+/* Loads batches. A loader knows an epoch's batches ahead, in their order. The results do not depend on how it makes
+ * them. */
 #ifndef TRAIN_LOADER_H
 #define TRAIN_LOADER_H
 
@@ -14,14 +14,14 @@ struct loader_options {
 	uint64_t seed;
 };
 
-/* For batches of at most this many images of the set, which must outlive it; where the back end makes images, batches
- * are what it makes them of. NULL after a line on standard error. */
+/* Creates a loader for batches of at most this many images of the set, which must outlive it. If the back end makes
+ * images, batches hold pixels and placements. Returns NULL after a line on standard error. */
 struct loader *loader_create(const struct backend *backend, const struct dataset *set, uint32_t largest,
 	const struct loader_options *options);
 void loader_destroy(struct loader *loader);  /* NULL is fine */
 
-/* From now on come these batches: number b is of the next counts[b] indices. What was left of the epoch before is not
- * taken any more. Both lists stay the caller's, unchanged, until the next loader_epoch() or loader_destroy(). */
+/* Starts an epoch: batch b has the next counts[b] indices. Remaining batches of the epoch before are dropped. The
+ * caller keeps both lists unchanged until the next loader_epoch() or loader_destroy(). */
 bool loader_epoch(
 	struct loader *loader, uint32_t epoch, const uint64_t *indices, const uint32_t *counts, uint64_t batch_count);
 /* The next batch, valid until the next call. There must be one. */

@@ -1,6 +1,6 @@
-/* A step takes batch_size * accumulate images of each partition, partition by partition, in batches of batch_size; the
- * last step of an epoch takes what is left. The loader is asked for them in just this order, so it can know ahead.
- * Where one rank deals out to all, a step's images of all partitions are one batch. */
+/* Orders the images. A step takes batch_size * accumulate images of each partition, one partition after the other,
+ * in batches of batch_size. The last step of an epoch takes the rest. The loader gets the same order ahead. If one
+ * rank deals out images to all, a step's images of all partitions are one batch. */
 #include "data/order.h"
 
 #include <stdlib.h>
@@ -51,7 +51,7 @@ uint64_t order_images_before(const struct trainer *trainer, uint64_t step)
 	return each * trainer->workers * trainer->options->shards;
 }
 
-/* Of a partition, or of all partitions where they come as one batch. */
+/* Counts the batches of a partition, or of all partitions if they form one batch. */
 static uint64_t batches_of_a_step(const struct trainer *trainer, uint64_t step)
 {
 	if (trainer->strategy->deals)

@@ -1,11 +1,11 @@
-/* Which images a rank trains on and is tested with, in which order, in which batches. */
+/* Decides which images a rank trains on and is tested with, in which order and batches. */
 #ifndef TRAIN_ORDER_H
 #define TRAIN_ORDER_H
 
 #include "state.h"
 
-/* Fills workers, shares, partitions, order and test_order of a trainer whose images are loaded and whose strategy is
- * known; counts of batches are final, training indices come with each epoch. deinit takes what there is. */
+/* Fills workers, shares, partitions, order and test_order of a trainer with loaded images and a known strategy.
+ * Counts of batches are final; training indices come with each epoch. deinit accepts a partly filled trainer. */
 bool order_init(struct trainer *trainer);
 void order_deinit(struct trainer *trainer);
 

@@ -1,5 +1,5 @@
-/* Files that are plain or gzip, told apart by their first bytes, and of which it is known how long they must be. Every
- * function that returns false has printed why. */
+/* Reads plain or gzip files, told apart by their first bytes, whose unpacked length is known. Every function that
+ * returns false has printed why. */
 #ifndef TRAIN_PACKED_H
 #define TRAIN_PACKED_H
 

@@ -1,5 +1,5 @@
-/* How networks see an image: a cut of it, its pixels as numbers. C++ as well, since a GPU's kernel makes images of the
- * same (cuda/cudnn/images.cu), and the same bits. */
+/* Converts an image to a network's input: a cut of it, its pixels as numbers. It is C++ as well: a GPU kernel makes
+ * the same images (cuda/cudnn/images.cu), with the same bits. */
 #ifndef TRAIN_PIXELS_H
 #define TRAIN_PIXELS_H
 
@@ -10,14 +10,14 @@ struct shape;
 
 enum { IMAGE_CHANNELS = 4 };
 
-/* A cut of the image's size, by so much off the image itself, then left to right if it is mirrored. Outside of the
- * image is background. */
+/* A cut of the image's size, offset by so much from the image, then mirrored left to right if asked for. Pixels
+ * outside the image are background. */
 struct placement {
 	int32_t down, right;
 	bool mirrored;
 };
 
-/* A pixel as networks see it is pixel x scale + offset, rounded after each; background is a pixel of 0. */
+/* A network sees pixel x scale + offset, rounded after each; background is a pixel of 0. */
 struct normal {
 	float scale, offset;
 };

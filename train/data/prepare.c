@@ -5,7 +5,7 @@
 
 #include "error.h"
 
-/* What the others must know before there is memory for the images. */
+/* The sizes that other ranks need before they allocate memory for the images. */
 struct dataset_info {
 	uint64_t fine;
 	struct dataset train, test;  /* pointers are rank 0's, and mean nothing elsewhere */

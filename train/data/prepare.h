@@ -1,5 +1,5 @@
-/* The images, on every rank: rank 0 reads, unpacks and checks the files (or draws the digits), and the others have them
- * from it. So files are needed on one host only, and are looked at once. */
+/* Gives every rank the images. Rank 0 reads, unpacks and checks the files (or draws the digits), and broadcasts
+ * them. So only one host needs the files, and they are read once. */
 #ifndef TRAIN_PREPARE_H
 #define TRAIN_PREPARE_H
 

@@ -1,5 +1,5 @@
-/* What strategies do to arrays of the host's memory (backend.h says what that is). Plain loops, the same bits on every
- * rank. */
+/* Computes with arrays in host memory for strategies (backend.h has the contract). Plain loops, the same bits on
+ * every rank. */
 #ifndef TRAIN_ARITHMETIC_H
 #define TRAIN_ARITHMETIC_H
 

@@ -1,5 +1,5 @@
-/* All parameters one behind the other, each at a multiple of 64 bytes: so a strategy moves or cuts them as one array.
- * What lies between two parameters is zero and stays zero. */
+/* Stores all parameters in one array, each at a multiple of 64 bytes, so that a strategy moves or cuts them as one.
+ * The gaps are zero and stay zero. */
 #ifndef TRAIN_FLAT_H
 #define TRAIN_FLAT_H
 
@@ -13,8 +13,7 @@ struct flat {
 	uint64_t first[MODEL_PARAMETERS];
 	float *values;
 	float *gradients;                   /* NULL: they live elsewhere */
-	/* What the optimiser remembers, of elements state_first .. + state_count: all, or the part that this rank
-	 * steps. */
+	/* The optimiser's state of elements state_first .. + state_count: all, or the part that this rank steps. */
 	uint64_t state_first, state_count;
 	float *velocity, *squares;          /* squares: AdamW's, else NULL */
 	uint64_t bytes;                     /* of all memory that flat_allocate() has given */
@@ -30,14 +29,14 @@ void flat_deinit(struct flat *flat);
 bool flat_gradients(struct flat *flat, struct model *model);
 /* Memory for what the optimiser remembers of these elements. */
 bool flat_state(struct flat *flat, enum optimiser optimiser, uint64_t first, uint64_t count);
-/* Whether it is of all elements, so that every parameter's is there. */
+/* Returns true if the state covers all elements, and so every parameter. */
 bool flat_has_all_state(const struct flat *flat);
 /* Any other numbers that this rank must have beside, and what frees them; NULL is fine. */
 bool flat_allocate(struct flat *flat, float **memory, uint64_t count);
 void flat_free(const struct flat *flat, float *memory);
 
-/* A step of the optimiser for the elements that flat has the state of; gradients: theirs (the first is that of element
- * state_first). */
+/* Runs the optimiser's step for the elements that flat has the state of. gradients starts with that of element
+ * state_first. */
 bool flat_update(const struct flat *flat, struct network *network, const float *gradients,
 	const struct optimiser_inputs *inputs);
 

@@ -1,4 +1,4 @@
-/* Numbers of 16 bits, for back ends whose hardware has none: an f32 that is rounded to what an f16 holds. */
+/* Rounds f32 numbers to what an f16 holds, for back ends whose hardware has no f16. */
 #ifndef TRAIN_HALF_H
 #define TRAIN_HALF_H
 

@@ -1,4 +1,4 @@
-/* What is computed from a table of layers once. */
+/* Builds a model from a table of layers. */
 #include "model/model.h"
 
 #include <math.h>
@@ -42,8 +42,8 @@ static void add_norm(struct model *model, const struct layer *layer, uint32_t ch
 
 /* ---- Rows --------------------------------------------------------------------------------------------------- */
 
-/* While a table is read: what the next row works on, and between FORK and ADD what came to FORK, and the end of the
- * branch that is put aside. */
+/* The state of reading a table: the current tensor; and between FORK and ADD the input of FORK, and the end of the
+ * first branch. */
 struct reading {
 	uint32_t at, fork, aside;
 	bool forked, shortcut;

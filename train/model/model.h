@@ -42,8 +42,8 @@ struct shape {
 	uint32_t channels, height, width;
 };
 
-/* A tensor that training changes. Values and gradients are dense f32, row-major in the order PyTorch has them, on every
- * rank, whatever layout a back end computes in: so ranks with different CPUs can add their gradients. */
+/* A tensor that training changes. Values and gradients are dense f32 on every rank, row-major in PyTorch's order,
+ * whatever layout a back end computes in. So ranks with different CPUs can add their gradients. */
 struct parameter {
 	char name[32];
 	uint32_t dimensions;
@@ -57,7 +57,7 @@ struct parameter {
 	float *squares;     /* AdamW's; else NULL */
 };
 
-/* What a batch-norm layer remembers of the batches it has seen, for evaluation; not trained. */
+/* The statistics that a batch-norm layer collects from batches, for evaluation; not trained. */
 struct statistics {
 	char name[32];
 	uint32_t channels;
@@ -96,14 +96,14 @@ bool model_build(struct model *model, const char *name, const struct layer *laye
 
 uint32_t model_classes(const struct model *model);
 
-/* What comes into a layer. */
+/* Returns the shape of a layer's input. */
 const struct shape *model_input_shape(const struct model *model, uint32_t layer);
 
-/* How many parameters a layer has: 0 to 2, from first_parameter on. */
+/* Returns how many parameters a layer has: 0 to 2, from first_parameter on. */
 uint32_t model_layer_parameters(const struct layer *layer);
 
-/* Fills every value (and the statistics, with mean 0 and variance 1): the same for the same seed, on any number of
- * ranks. PyTorch's defaults: uniform within 1/sqrt(fan in) for weights and biases, 1 and 0 for batch norm. */
+/* Fills every value, and the statistics with mean 0 and variance 1. The same seed gives the same values on any
+ * number of ranks. PyTorch's defaults: uniform within 1/sqrt(fan in) for weights and biases, 1 and 0 for batch norm. */
 void model_initialise(struct model *model, uint64_t seed);
 
 /* FNV-1a of all values, to compare ranks and runs bit for bit. */

@@ -50,7 +50,7 @@ static const struct layer linear[] = {
 	{ LAYER_ADD },                                                                                                 \
 	{ LAYER_RELU }
 
-/* The same, with an image of half the side: what came in goes through a convolution of 1 x 1, to fit. */
+/* The same, for an image of half the side: a 1 x 1 convolution fits the shortcut. */
 #define RESIDUAL_HALVING(name, width)                                                                                  \
 	{ LAYER_FORK },                                                                                                \
 	CONVOLUTION(name ".conv1", name ".norm1", width, 2),                                                           \
@@ -62,7 +62,7 @@ static const struct layer linear[] = {
 	{ LAYER_ADD },                                                                                                 \
 	{ LAYER_RELU }
 
-/* ResNet-20 (He et al., "Deep Residual Learning for Image Recognition", 2016, section 4.2), with shortcuts of
+/* ResNet-20 (He et al., "Deep Residual Learning for Image Recognition", 2016, section 4.2). Shortcuts are
  * convolutions where the image shrinks. */
 static const struct layer resnet20[] = {
 	CONVOLUTION("conv", "norm", 16, 1),

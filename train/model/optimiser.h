@@ -1,5 +1,5 @@
-/* What becomes of values and gradients in a step, as PyTorch's optimisers do it; and the learning rate over time. Plain
- * loops over dense arrays, the same bits on every rank. */
+/* Updates values from gradients, as PyTorch's optimisers do, and computes the learning rate over time. Plain loops
+ * over dense arrays, the same bits on every rank. */
 #ifndef TRAIN_OPTIMISER_H
 #define TRAIN_OPTIMISER_H
 
@@ -25,7 +25,7 @@ struct optimiser_inputs {
  * AdamW also squares. */
 void optimiser_update(const struct model *model, const struct optimiser_inputs *inputs);
 
-/* The same for any run of elements: no element looks at another, so how a model is cut changes no bit. */
+/* The same for any range of elements. Each element is updated by itself, so how a model is cut changes no bit. */
 struct element_range {
 	float *value, *velocity, *squares;
 	const float *gradient;

@@ -1,7 +1,6 @@
-/* The loss in f16 is multiplied by a factor, so that small gradients are not lost below what f16 can hold, and
- * gradients are divided by it before they are used. The factor is as large as it can be: halved, and the step skipped,
- * when a gradient is too large on any of the ranks that take one step together, and doubled after SCALING_PATIENCE
- * steps in which none was. (Micikevicius et al., "Mixed Precision Training", 2018.) */
+/* Scales the loss in f16, so that small gradients do not underflow. Gradients are divided by the factor before use.
+ * The factor is halved, and the step skipped, if a gradient overflows on any rank that shares the step. It is
+ * doubled after SCALING_PATIENCE good steps. (Micikevicius et al., "Mixed Precision Training", 2018.) */
 #ifndef TRAIN_SCALING_H
 #define TRAIN_SCALING_H
 
@@ -26,8 +25,8 @@ bool scaling_multiply(float *values, uint64_t count, float factor);
 
 struct trainer;
 
-/* Collective. Divides the parameters' gradients by the factor, follows, and says whether the optimiser may take the
- * step: the same on every rank. False after a line on standard error. */
+/* Collective. Divides the parameters' gradients by the factor, and updates it. *take, the same on every rank, tells
+ * whether the optimiser may take the step. Returns false after a line on standard error. */
 bool scaling_unscale(struct trainer *trainer, bool *take);
 /* The second half, for who has divided, or has no gradients: finite: whether all of this rank's gradients were. */
 bool scaling_agree(struct trainer *trainer, bool finite, bool *take);

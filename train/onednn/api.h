@@ -1,7 +1,7 @@
-/* oneDNN's C interface, version 2 (Debian 12) and version 3 (newer systems), under one set of names.
+/* Wraps oneDNN's C interface, version 2 (Debian 12) and version 3 (newer systems), under one set of names.
  *
- * Version 2 fills an operation descriptor and makes a primitive descriptor of it; version 3 makes it in one call, and
- * keeps memory descriptors behind a handle. Nothing but this file knows which version it is compiled against. */
+ * Version 2 fills an operation descriptor, and makes a primitive descriptor of it. Version 3 does it in one call,
+ * and has memory descriptors behind a handle. Only this file knows the version. */
 #ifndef TRAIN_ONEDNN_API_H
 #define TRAIN_ONEDNN_API_H
 
@@ -116,7 +116,7 @@ static inline dnnl_status_t dnn_batch_norm_backward(dnnl_primitive_desc_t *pd, d
 		pd, engine, dnnl_backward, data, data, data, epsilon, flags, forward, NULL);
 }
 
-/* Its backward reads the result, not the input: so the forward may work in place, or be fused into another. */
+/* Its backward reads the result, not the input, so forward may work in place, or be fused. */
 static inline dnnl_status_t dnn_relu(
 	dnnl_primitive_desc_t *pd, dnnl_engine_t engine, dnnl_prop_kind_t kind, dnn_md data)
 {
@@ -262,7 +262,7 @@ static inline dnnl_status_t dnn_batch_norm_backward(dnnl_primitive_desc_t *pd, d
 	return dnn_pd(pd, engine, described, &operation, NULL, forward);
 }
 
-/* Its backward reads the result, not the input: so the forward may work in place, or be fused into another. */
+/* Its backward reads the result, not the input, so forward may work in place, or be fused. */
 static inline dnnl_status_t dnn_relu(
 	dnnl_primitive_desc_t *pd, dnnl_engine_t engine, dnnl_prop_kind_t kind, dnn_md data)
 {

@@ -1,8 +1,8 @@
-/* What a plan is built with: plan.c goes through the table of layers, a file for each family of layers appends
- * its primitives (weights.c, norm.c, pointwise.c), and all use what build.c offers.
+/* Builds a plan. plan.c walks the table of layers. A file for each family of layers appends its primitives (weights.c,
+ * norm.c, pointwise.c). All use the functions of build.c.
  *
- * A mistake is printed and remembered in the plan, and everything after it does nothing: so that building reads as the
- * list of layers it is. After a failure, tensors and descriptors are NULL. */
+ * A mistake is printed and remembered in the plan, and later calls do nothing. So the code reads as a list of
+ * layers. After a failure, tensors and descriptors are NULL. */
 #ifndef TRAIN_ONEDNN_BUILD_H
 #define TRAIN_ONEDNN_BUILD_H
 
@@ -15,13 +15,13 @@ bool plan_check(struct plan *plan, dnnl_status_t status, const char *what);
 
 /* dnnl_format_tag_any leaves it to the primitive. */
 dnn_md plan_layout(struct plan *plan, int rank, const dnnl_dim_t *dims, dnnl_data_type_t type, dnnl_format_tag_t tag);
-/* Of a batch of these, as one layer hands them to the next, in the plan's type. */
+/* Returns the layout of a batch of these, as one layer passes it to the next, in the plan's type. */
 dnn_md plan_image_layout(struct plan *plan, const struct shape *shape, dnnl_format_tag_t tag);
 /* data: DNNL_MEMORY_ALLOCATE, DNNL_MEMORY_NONE (given later) or the caller's. */
 dnnl_memory_t plan_memory(struct plan *plan, dnn_md md, void *data);
 /* Dense f32; its own memory where data is NULL. */
 dnnl_memory_t plan_vector(struct plan *plan, uint64_t count, float *data);
-/* The same bytes under another layout. */
+/* Views the same bytes under another layout. */
 dnnl_memory_t plan_view(struct plan *plan, dnnl_memory_t tensor, dnn_md md);
 /* The layout of a tensor; the plan must not have failed. */
 dnn_md plan_md_of(dnnl_memory_t tensor);
@@ -58,17 +58,18 @@ dnnl_memory_t plan_in_layout(struct plan *plan, struct row *row, dnnl_memory_t t
 /* ---- Gradients ---------------------------------------------------------------------------------------------- */
 
 struct flow plan_flow_in_layout(struct plan *plan, struct flow flow, dnn_md md);
-/* Memory for what is needed until gradients have passed the layer that is being built, or, being one of those, until
- * they have passed the next: later layers write over it, while it is still in the cache. */
+/* Allocates memory that is needed until gradients have passed this layer; for gradients themselves, until they have
+ * passed the next. Later layers reuse it while it is in the cache. */
 dnnl_memory_t plan_passing(struct plan *plan, dnn_md md);
 /* All layers from this one on have passed their gradients back. */
 void plan_passed(struct plan *plan, uint32_t layer);
-/* Where a primitive that can work in place writes: over the flow, if nobody else reads that. */
+/* Returns where an in-place primitive writes: over the flow, if no other layer reads it. */
 dnnl_memory_t plan_flow_place(struct plan *plan, struct flow flow);
-/* A flow has come to what the layer gives (or to the images, where it ends); to others that have, it is added. */
+/* Passes a gradient to the layer's input, or to the images at the end. It is added to gradients that are already
+ * there. */
 void plan_pass_back(struct plan *plan, uint32_t layer, struct flow flow);
-/* A place for a parameter's gradient in this layout: the bucket itself if it is dense, else one that
- * plan_finish_gradient() copies from. */
+/* Returns memory for a parameter's gradient in this layout: the bucket itself if the layout is dense. Otherwise
+ * plan_finish_gradient() copies from it. */
 dnnl_memory_t plan_gradient_place(struct plan *plan, dnnl_memory_t dense, dnn_md md);
 /* The last step of a layer's parameters: their gradients are where they belong, and said to be. */
 void plan_finish_gradient(struct plan *plan, dnnl_memory_t place, dnnl_memory_t dense, uint32_t layer);

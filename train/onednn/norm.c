@@ -155,7 +155,7 @@ void plan_norm_forward(struct plan *plan, uint32_t l)
 		plan, &plan->forward, l, flags_of(plan, l), scales, shifts, trace->output);
 }
 
-/* What given statistics have left out of the gradient. */
+/* Adds the part of the gradient that constant statistics leave out. */
 static void append_correction(struct plan *plan, uint32_t l, dnnl_memory_t gradient)
 {
 	struct trace *trace = &plan->traces[l];

@@ -1,7 +1,7 @@
-/* The CPU back end: layers by oneDNN, on the one thread that calls.
+/* The CPU back end: runs layers by oneDNN on the calling thread.
  *
- * For each batch size and purpose (training, evaluation) the table of layers becomes a plan, once (plan.c); a
- * pass executes a row of it and nothing else. */
+ * For each batch size and purpose (training, evaluation) the table of layers becomes a plan, once (plan.c). A pass
+ * executes a row of it. */
 #include "backend.h"
 
 #include <dlfcn.h>
@@ -68,7 +68,7 @@ static bool run_forward(struct network *network, struct plan *plan, const struct
 	return true;
 }
 
-/* As torch: the running variance takes in the unbiased one. */
+/* As torch: the running variance uses the unbiased one. */
 static void update_statistics(const struct plan *plan)
 {
 	const struct model *model = plan->model;

@@ -1,7 +1,7 @@
-/* Goes through a table of layers, forward and back, and makes a plan of it.
+/* Walks a table of layers, forward and backward, and makes a plan.
  *
- * Activations keep whatever blocked layout oneDNN prefers from one end of the network to the other; parameters and
- * gradients are dense at rest (model.h). ReLU is fused into the layer before it. */
+ * Activations keep oneDNN's preferred blocked layout throughout the network. Parameters and gradients are stored
+ * dense (model.h). ReLU is fused into the layer before it. */
 #include "onednn/plan.h"
 
 #include <stdlib.h>

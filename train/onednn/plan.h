@@ -1,5 +1,5 @@
-/* The CPU back end's plan: a table of layers, for one batch size and purpose, as two rows of oneDNN primitives with
- * their arguments bound. plan.c builds it, onednn.c runs it. */
+/* The CPU back end's plan. It is a table of layers, for one batch size and purpose, as two rows of oneDNN primitives
+ * with bound arguments. plan.c builds it, onednn.c runs it. */
 #ifndef TRAIN_ONEDNN_PLAN_H
 #define TRAIN_ONEDNN_PLAN_H
 
@@ -33,15 +33,15 @@ struct flow {
 	bool shared;           /* others read it too: not to be written */
 };
 
-/* What a layer's forward pass leaves for its backward pass. */
+/* State that a layer's forward pass keeps for its backward pass. */
 struct trace {
 	dnnl_primitive_desc_t forward;
 	dnnl_memory_t input, output, workspace, mean, variance;
 	dnnl_memory_t result;  /* output as the layers after this one see it: an image */
 	struct flow gradient;  /* of the result; while the plan is built */
 	bool relu;             /* the layer after this one is a ReLU, and done here */
-	/* Of batch norm over all ranks, one number a channel: what the others' gradients add to this rank's is
-	 * slope x (input, normalised) + offset. */
+	/* For batch norm over all ranks, one number a channel. The other ranks' gradients add slope x (input,
+	 * normalised) + offset to this rank's. */
 	dnnl_memory_t slope, offset;
 	double seen;           /* values of a channel on all ranks */
 };
@@ -90,7 +90,8 @@ void plan_destroy(struct plan *plan);  /* NULL is fine */
 
 /* A tensor's memory. */
 float *plan_data(dnnl_memory_t tensor);
-/* How many values of a channel a batch-norm layer has seen in the last forward pass, on all ranks with sync. */
+/* Returns how many values of a channel a batch-norm layer has seen in the last forward pass; with sync, on all
+ * ranks. */
 double plan_norm_count(const struct plan *plan, uint32_t layer);
 
 #endif

@@ -72,7 +72,7 @@ void plan_add_forward(struct plan *plan, uint32_t l)
 	plan_append_sum(plan, &plan->forward, trace->input, addend, trace->output, trace->relu);
 }
 
-/* The same gradient for both: it must not be written any more. */
+/* Both inputs get the same gradient, so it must not be written any more. */
 void plan_add_backward(struct plan *plan, uint32_t l, struct flow gradient)
 {
 	if (plan->traces[l].relu)

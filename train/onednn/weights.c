@@ -43,7 +43,7 @@ static dnn_md flat_layout(struct plan *plan, uint32_t l, dnnl_data_type_t type)
 	return plan_layout(plan, 2, dims, type, dnnl_ab);
 }
 
-/* Of what a layer's primitive gives: in f32 if it is what the loss is of. */
+/* Returns the layout of a layer's output: f32 if the loss reads it. */
 static dnn_md output_layout(struct plan *plan, uint32_t l)
 {
 	if (is_convolution(plan, l))
@@ -51,7 +51,7 @@ static dnn_md output_layout(struct plan *plan, uint32_t l)
 	return flat_layout(plan, l, l + 1 == plan->model->layer_count ? dnnl_f32 : plan->type);
 }
 
-/* Of the gradient that comes to it. */
+/* Returns the layout of the output's gradient. */
 static dnn_md gradient_layout(struct plan *plan, uint32_t l)
 {
 	return is_convolution(plan, l) ? output_layout(plan, l) : flat_layout(plan, l, plan->type);
@@ -116,7 +116,7 @@ void plan_weights_forward(struct plan *plan, uint32_t l)
 
 /* ---- Backward ----------------------------------------------------------------------------------------------- */
 
-/* Of the gradient of weights and bias (bias: its layout, or NULL), or of that of the input. */
+/* Describes the primitive of the gradient of weights and bias (bias: its layout, or NULL), or of the input. */
 static dnnl_status_t describe_backward(struct plan *plan, uint32_t l, bool of_weights, dnn_md bias, dnn_md input,
 	dnn_md output, dnnl_primitive_desc_t *made)
 {
@@ -142,8 +142,8 @@ static bool unrolls(dnnl_primitive_desc_t descriptor)
 	return (strstr(how, "gemm") && !strstr(how, "brgemm")) || strstr(how, "ref");
 }
 
-/* Where channels do not fill vectors oneDNN unrolls; padded to whole vectors its direct kernels do more arithmetic in
- * less time. (lenet, whose second convolution has 6 channels: 1.28 x the images/s.) */
+/* Pads channels to whole vectors. Otherwise oneDNN unrolls, which takes longer although it computes less. (lenet,
+ * whose second convolution has 6 channels: 1.28 x the images/s.) */
 static void avoid_unrolling(struct plan *plan, uint32_t l, bool of_weights, dnn_md bias, dnnl_primitive_desc_t *made)
 {
 	static const dnnl_format_tag_t blocked[] = { dnnl_aBcd16b, dnnl_aBcd8b, dnnl_acdb };
@@ -173,7 +173,7 @@ static dnnl_primitive_desc_t choose_backward(struct plan *plan, uint32_t l, bool
 	return plan_keep(plan, status, made, what);
 }
 
-/* What came in, in this layout; the layer before may have given it so. */
+/* Returns the input in this layout; the layer before may already use it. */
 static dnnl_memory_t input_in(struct plan *plan, uint32_t l, dnn_md md)
 {
 	const uint32_t source = plan->model->sources[l];

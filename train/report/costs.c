@@ -5,7 +5,7 @@
 #include "error.h"
 #include "strategies/strategy.h"
 
-/* As it is dealt out. */
+/* Counts an image's bytes as they are dealt out. */
 static uint64_t image_bytes(const struct trainer *trainer)
 {
 	const struct shape shape = trainer->train.shape;

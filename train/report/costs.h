@@ -1,4 +1,4 @@
-/* What training costs beside time: bytes, waiting, memory. */
+/* Counts what training costs besides time: bytes, waiting, memory. */
 #ifndef TRAIN_COSTS_H
 #define TRAIN_COSTS_H
 

@@ -18,7 +18,7 @@ bool journal_open(struct journal *journal, const char *path, uint32_t every, boo
 	return journal->file || !path || train_fail("--log %s: %s", path, strerror(errno));
 }
 
-/* Where the first line begins that is of a later step, or has no end. */
+/* Finds the first line that belongs to a later step, or has no end. */
 static off_t find_later(FILE *file, uint32_t steps_done)
 {
 	char *line = NULL;

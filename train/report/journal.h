@@ -17,8 +17,8 @@ struct journal {
 
 /* path NULL: none. A resumed run appends to what is there. All return false after a line on standard error. */
 bool journal_open(struct journal *journal, const char *path, uint32_t every, bool append);
-/* Of one that is appended to: takes away what comes after this step, and a line that is not whole, both of a run that
- * ended before it could save what it had done. */
+/* Removes lines of later steps, and an incomplete last line, from a file that is appended to. Both come from a run
+ * that ended before it could save. */
 bool journal_cut(struct journal *journal, uint32_t steps_done);
 bool journal_step(struct journal *journal, const struct trainer_progress *progress);
 bool journal_epoch(struct journal *journal, const struct trainer_epoch *epoch);

@@ -108,7 +108,7 @@ static void report_times(const struct report *report)
 	fflush(stdout);
 }
 
-/* Of what was trained in this run, and of the best epoch of all. */
+/* Prints the training of this run, and the best epoch of all. */
 static void report_summary(const struct report *report)
 {
 	double images = 0, seconds = 0;
@@ -131,7 +131,7 @@ static void report_summary(const struct report *report)
 		now_s() - report->began_s, seconds);
 }
 
-/* What the strategy cost, and what is special about it. */
+/* Prints the strategy's costs and its own statistics. */
 static void report_strategy(const struct report *report)
 {
 	if (report->ranks == 1 || report->history_count == 0 || report->json == stdout)
@@ -189,7 +189,7 @@ bool report_epoch(void *context, const struct trainer_epoch *epoch)
 	struct report *report = context;
 	if (report->terminal)
 		fputc('\n', stderr);
-	/* With JSON on standard output, nothing else goes there. */
+	/* JSON on standard output excludes all other output there. */
 	if (report->json != stdout) {
 		printf("epoch %u/%u: loss %.4f, test accuracy %.2f %%, %.0f images/s on %u rank%s\n", epoch->epoch,
 			report->epochs, epoch->loss, 100 * epoch->test_accuracy, epoch->images_per_s, report->ranks,

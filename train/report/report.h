@@ -1,4 +1,4 @@
-/* What rank 0 shows: a progress bar on a terminal, a line an epoch, and the same as JSON. */
+/* Shows progress on rank 0: a bar on a terminal, a line an epoch, and the same as JSON. */
 #ifndef TRAIN_REPORT_H
 #define TRAIN_REPORT_H
 
@@ -27,7 +27,7 @@ bool report_init(struct report *report, const struct options *options, uint32_t 
 /* False: what was written has not arrived (a full disk). A zeroed report is fine. */
 bool report_deinit(struct report *report);
 
-/* After training: a line of what came out, what the time went into and what share of communication was hidden, and the
+/* Runs after training. Prints the result, the time of each phase and the hidden share of communication; draws the
  * plot. */
 bool report_end(const struct report *report);
 

@@ -120,7 +120,7 @@ void timeline_end(struct timeline *timeline)
 	timeline->step += phase == PHASE_STEP;
 }
 
-/* How much of this stretch was spent in calls. */
+/* Returns how much of this interval was spent in calls. */
 static int64_t in_calls(const struct timeline *timeline, int64_t began_ns, int64_t ended_ns)
 {
 	int64_t sum = 0;

@@ -1,5 +1,5 @@
-/* What a rank does with its time: how long each phase takes, how much of communication hides behind computing, and with
- * --trace when all of it happened, of all ranks in one file that Perfetto and chrome://tracing open. */
+/* Measures a rank's time: how long each phase takes, and how much of communication hides behind computing. With
+ * --trace it writes all ranks' phases into one file for Perfetto and chrome://tracing. */
 #ifndef TRAIN_TIMELINE_H
 #define TRAIN_TIMELINE_H
 
@@ -9,8 +9,8 @@
 
 #include <collet/collet.h>
 
-/* At any moment a rank is in one phase, the innermost that has begun: a call of the library during backward is
- * communication, and what of a step is none of the others is left to the step. */
+/* A rank is in one phase at any moment, the innermost that has begun. A library call during backward is
+ * communication. The rest of a step belongs to the step. */
 enum phase {
 	PHASE_STEP,
 	PHASE_LOAD, /* waiting for images, or making them */
@@ -35,7 +35,7 @@ struct transfer {
 	uint64_t bytes;
 };
 
-/* What a phase is called where users see it. */
+/* Returns a phase's name for users. */
 const char *phase_name(enum phase phase);
 
 struct timeline;
@@ -51,10 +51,11 @@ void timeline_end(struct timeline *timeline);
 /* Within PHASE_STEP, once its last bucket has arrived: in the order in which buckets began. */
 void timeline_transfers(struct timeline *timeline, const struct transfer *transfers, uint32_t count);
 
-/* What has been spent since the last call of this. */
+/* Returns the times since the last call of this. */
 struct times timeline_take(struct timeline *timeline);
 
-/* Whether there will be a file; empties it. False after a line on standard error, before anything has been trained. */
+/* Checks that the file can be written; empties it. Returns false, after a line on standard error, before training
+ * starts. */
 bool timeline_can_write(const char *path);
 
 /* Collective: rank 0 writes what all ranks have traced, with their clocks set by its own. The others' path is not read.

@@ -1,4 +1,4 @@
-/* What a timeline keeps of a rank for --trace, and how the ranks' become one file. */
+/* Stores a rank's spans for --trace, and merges the ranks' spans into one file. */
 #ifndef TRAIN_TIMELINE_SPANS_H
 #define TRAIN_TIMELINE_SPANS_H
 

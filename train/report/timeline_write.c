@@ -1,5 +1,5 @@
-/* All ranks' spans as one file of Chrome's trace events: a process is a rank, its thread 0 what the rank does, thread
- * 1 + b where bucket b is. Times are microseconds since the first of all. */
+/* Writes all ranks' spans as one file of Chrome's trace events. A process is a rank, its thread 0 the rank's phases,
+ * thread 1 + b the transfers of bucket b. Times are microseconds since the first event. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>

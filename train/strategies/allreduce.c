@@ -1,5 +1,5 @@
-/* Every rank has all values; gradients are averaged over all ranks by all-reduce, bucket by bucket, while backward goes
- * on (collet_ddp), and every rank takes the same step. Parameters stay bitwise equal. */
+/* Averages gradients over all ranks by all-reduce, bucket by bucket, while backward goes on (collet_ddp). Every rank
+ * has all values and takes the same step, so parameters stay bitwise equal. */
 #include <stdlib.h>
 
 #include <collet/ddp.h>
@@ -29,8 +29,8 @@ static bool create_ddp(struct trainer *trainer, struct allreduce *state)
 		parameters[p] = (collet_ddp_parameter){ .name = parameter->name, .value = parameter->value,
 			.shape = parameter->shape, .dimensions = parameter->dimensions, .dtype = COLLET_F32 };
 	}
-	/* The network is built over the gradients' addresses; and it marks them in the buckets' order, last to first,
-	 * whatever the model (test_layers.c), so another layout would not be better. */
+	/* Keeps the buckets' first layout. The network is built over the gradients' addresses. It marks them in the
+	 * buckets' order, last to first, for any model (test_layers.c). So another layout would not be better. */
 	const uint64_t bytes = trainer->options->bucket_bytes;
 	const collet_ddp_options options = { .algorithm = trainer->options->algorithm, .hook = state->hook,
 		.first_bucket_bytes = bytes < FIRST_BUCKET_BYTES ? bytes : FIRST_BUCKET_BYTES, .bucket_bytes = bytes,
@@ -50,7 +50,7 @@ static bool create_ddp(struct trainer *trainer, struct allreduce *state)
 	return true;
 }
 
-/* How gradients travel: as they were told to, else in the precision that layers compute in. NULL: as they are. */
+/* Returns the hook for gradients: the requested one, else that of the layers' precision. NULL: none. */
 static const char *hook_words(const struct trainer *trainer)
 {
 	static const char *const words[] = { [PRECISION_BF16] = "bf16", [PRECISION_F16] = "f16" };

@@ -1,9 +1,9 @@
-/* What allreduce.c does, on GPUs: gradients lie in buckets in the GPU's memory, in the places that collet_ddp has for
- * them, so that the same algorithm adds them up in the same order; a bucket is averaged as soon as the computing stream
- * has come past its last gradient, while backward goes on.
+/* Does the same as allreduce.c on GPUs. Gradients lie in buckets in GPU memory, laid out as by collet_ddp. So the same
+ * algorithm adds them in the same order. A bucket is averaged as soon as the computing stream has passed its last
+ * gradient, while backward goes on.
  *
- * Where the library takes calls on a stream, buckets go on one beside the computing one, and the host waits at the end
- * of a step only. Else the host watches for buckets that are complete, and starts a request for each. */
+ * If the library takes calls on a stream, buckets are reduced on a side stream, and the host waits only at the end
+ * of a step. Otherwise the host polls for complete buckets, and starts a request for each. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,8 +21,8 @@ enum { BUCKET_ALIGNMENT = 512 };  /* bytes */
 
 /* ---- Layout ------------------------------------------------------------------------------------------------- */
 
-/* collet_ddp compares the model across ranks, shares rank 0's values, and lays out buckets; without a hook no more is
- * wanted of it. */
+/* collet_ddp compares the model across ranks, broadcasts rank 0's values, and lays out buckets. Without a hook it
+ * does nothing else here. */
 static bool read_layout(struct trainer *trainer, struct device_allreduce *state, uint64_t *places, uint64_t *bytes)
 {
 	struct model *model = &trainer->model;
@@ -83,8 +83,8 @@ static bool lay_out(struct trainer *trainer, struct device_allreduce *state)
 	return cuda_event(device, &state->step_began, true) && cuda_event(device, &state->computed, true);
 }
 
-/* As on the CPU (allreduce.c): as they were told to, else in the precision that layers compute in. 16 bits alone need
- * no hook here. */
+/* Chooses the hook as on the CPU (allreduce.c): the requested one, else that of the layers' precision. Plain 16 bits
+ * need no hook here. */
 static bool choose_method(const struct trainer *trainer, struct device_allreduce *state)
 {
 	const char *words = trainer->options->compress;
@@ -206,7 +206,7 @@ static bool compute(struct device_allreduce *state, uint32_t images, struct outc
 		compute_ahead(state);
 }
 
-/* As collet_ddp_clip(): parameter by parameter. */
+/* Clips as collet_ddp_clip(), parameter by parameter. */
 static bool clip(struct trainer *trainer, const struct device_allreduce *state)
 {
 	struct array gradients[MODEL_PARAMETERS];
@@ -255,7 +255,7 @@ static bool device_traffic(struct trainer *trainer, struct traffic *traffic)
 	return true;
 }
 
-/* What a hook remembers is the host's, and the CPU's run would have saved the same. */
+/* A hook's state is in host memory; a run on the CPU saves the same. */
 static bool device_saved_bytes(struct trainer *trainer, uint64_t *bytes)
 {
 	const struct device_allreduce *state = trainer->strategy_state;

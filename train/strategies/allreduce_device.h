@@ -1,5 +1,5 @@
-/* What the files of allreduce on GPUs share: allreduce_device.c lays out and steps, _reduce.c averages buckets where
- * they are, _hook.c has a hook of collet_ddp do it in the host's memory. */
+/* Shared by the files of allreduce on GPUs. allreduce_device.c lays out buckets and takes steps. _reduce.c averages
+ * buckets in GPU memory. _hook.c lets a hook of collet_ddp do it in host memory. */
 #ifndef TRAIN_ALLREDUCE_DEVICE_H
 #define TRAIN_ALLREDUCE_DEVICE_H
 
@@ -49,7 +49,7 @@ bool device_reduce_mark(struct device_allreduce *state, struct bucket *bucket);
  * knows when. */
 bool device_reduce(struct device_allreduce *state);
 
-/* The same with a hook. init() takes ddp as it was made with the hook. */
+/* The same with a hook. init() takes a ddp that was created with the hook. */
 bool device_hook_init(struct device_allreduce *state);
 void device_hook_deinit(struct device_allreduce *state);
 bool device_hook_mark(struct device_allreduce *state, struct bucket *bucket);

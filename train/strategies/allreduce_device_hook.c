@@ -1,5 +1,5 @@
-/* Hooks of collet_ddp work on the host: a bucket is copied to a page-locked place there by the side stream, while
- * backward goes on, travels as the hook has it, and is copied back. */
+/* Runs hooks of collet_ddp, which work on the host. The side stream copies a bucket to page-locked memory while
+ * backward goes on. The hook reduces it, and it is copied back. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -22,7 +22,7 @@ bool device_hook_init(struct device_allreduce *state)
 		bucket->host = aligned_alloc(PAGE_BYTES, bytes ? bytes : PAGE_BYTES);
 		if (!bucket->host)
 			return train_fail("no memory for a bucket of %zu bytes", bytes);
-		/* Where it cannot be page-locked, copies hold up the host. */
+		/* Without page-locking, copies block the host. */
 		bucket->locked = bytes > 0 && gpu->cuMemHostRegister(bucket->host, bytes, 0) == GPU_OK;
 	}
 	return true;

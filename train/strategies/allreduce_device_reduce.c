@@ -3,7 +3,7 @@
 #include "error.h"
 #include "strategies/allreduce_device.h"
 
-/* Whether the library takes such calls is the same on every rank: that of a build is not, and is asked. */
+/* Asks whether the library takes calls on a stream. Ranks may have different builds of it, so all must agree. */
 bool device_reduce_init(struct device_allreduce *state)
 {
 	struct trainer *trainer = state->trainer;
@@ -25,7 +25,7 @@ bool device_reduce_init(struct device_allreduce *state)
 
 /* ---- One bucket --------------------------------------------------------------------------------------------- */
 
-/* What travels is the bucket, or, divided first, what it is in 16 bits: the sum of what just fits in f16 would not. */
+/* Averages a bucket. In 16 bits it is divided first: the sum of large f16 numbers would overflow. */
 static bool average(struct device_allreduce *state, const struct bucket *bucket, collet_how how)
 {
 	struct trainer *trainer = state->trainer;
@@ -128,7 +128,7 @@ static bool reduce_by_requests(struct device_allreduce *state)
 	return fine;
 }
 
-/* When the streams came past an event, on the host's clock, which read now_ns when they came past `computed`. */
+/* Returns when the streams passed an event, on the host's clock, which read now_ns when they passed `computed`. */
 static bool when(const struct device_allreduce *state, gpu_event event, int64_t now_ns, int64_t *ns)
 {
 	const struct cuda_device *device = state->trainer->device;

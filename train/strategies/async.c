@@ -1,11 +1,10 @@
-/* A parameter server that waits for nobody, within bounds: each worker steps on its own (the optimiser's memory is its
- * own too), sends the servers by how much its values have changed, divided by the number of workers, and gets back what
- * they have become by everybody's changes. How far it may run ahead is bounded: a server answers a worker only when no
- * other is more than --staleness steps behind it. So what a worker computes on has all changes but those of each other
- * worker's last few steps. With staleness 0 all go in step.
- * (Ho et al., "More Effective Distributed ML via a Stale Synchronous Parallel Parameter Server", 2013.)
+/* An asynchronous parameter server with bounded staleness. Each worker steps on its own, with its own optimiser state.
+ * It sends the servers the change of its values, divided by the number of workers, and gets the current values back. A
+ * server answers a worker only if no other worker is more than --staleness steps behind it. So a worker's values miss
+ * at most the last few steps of each other worker. With staleness 0 all go in step. (Ho et al., "More Effective
+ * Distributed ML via a Stale Synchronous Parallel Parameter Server", 2013.)
  *
- * In which order changes arrive, and so what comes out, differs from run to run. */
+ * The order of changes, and so the result, differs from run to run. */
 #include <stdlib.h>
 
 #include "error.h"
@@ -15,7 +14,7 @@
 
 enum { STALENESS = 2 };
 
-/* What a server knows of a worker. */
+/* A server's record of a worker. */
 struct pace {
 	uint64_t steps;    /* whose changes have come */
 	bool waits;        /* for values */
@@ -113,7 +112,7 @@ static bool answer(struct trainer *trainer, struct async *state, struct range pa
 	return true;
 }
 
-/* Until the slowest worker has taken one more step; the others may have taken more. */
+/* Waits until the slowest worker has taken one more step; others may have taken more. */
 static bool serve(struct trainer *trainer, struct async *state)
 {
 	const struct range part = servers_own_part(trainer);
@@ -152,7 +151,8 @@ static bool async_report(struct trainer *trainer, struct trainer_epoch *epoch)
 	return true;
 }
 
-/* All have taken the same number of steps here, so nothing is under way; but no worker has everybody's last change. */
+/* All ranks have taken the same number of steps here, so nothing is in flight. But no worker has the last changes of
+ * the others. */
 static bool async_save(struct trainer *trainer, void *state, uint64_t bytes)
 {
 	if (!servers_share(trainer) || !trainer->backend->fetch(trainer->network))

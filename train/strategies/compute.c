@@ -9,7 +9,8 @@ struct part {
 	void *context;
 };
 
-/* Gradients of a step are the mean over its images; of the last batch they take the place of its own, and are ready. */
+/* A step's gradients are the mean over its images. The last batch's gradients are replaced by that mean, and are
+ * ready. */
 static bool gather(void *context, uint32_t p)
 {
 	const struct part *part = context;

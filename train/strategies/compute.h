@@ -9,7 +9,7 @@
  * them; the share's loss_sums grows by its loss. False after a line on standard error. */
 bool compute_step(struct trainer *trainer, uint32_t share, uint32_t images, gradient_ready ready, void *context,
 	struct outcome *outcome);
-/* The same for one batch that the caller has. */
+/* The same for one batch of the caller. */
 bool compute_batch(struct trainer *trainer, uint32_t share, const struct batch *batch, gradient_ready ready,
 	void *context, struct outcome *outcome);
 /* The loader's next batch, for who does not want it computed at once. */

@@ -1,7 +1,7 @@
-/* One master, as PyTorch's DataParallel has it (there, one process with a thread for each GPU): rank 0 alone holds the
- * optimiser and loaders all. In each step it broadcasts the values, deals out its large batch, and gets back the mean
- * gradient by reduce; then it steps while the others wait. Made for ranks that are threads (--threads), and the same
- * for processes. */
+/* Trains with one master, as PyTorch's DataParallel (there, one process with a thread for each GPU). Only rank 0 has
+ * the optimiser and loads images for all. In each step it broadcasts the values, scatters its large batch, and gets
+ * the mean gradient by reduce. Then it steps while the others wait. It is made for ranks that are threads
+ * (--threads), and works for processes. */
 #include <stdlib.h>
 
 #include "error.h"
@@ -108,7 +108,7 @@ static bool data_parallel_step(struct trainer *trainer, uint32_t images, struct 
 		(strategy_clip(trainer, gradients, count) && strategy_update(trainer));
 }
 
-/* What is evaluated is the master's. */
+/* Evaluates the master's values. */
 static bool data_parallel_end_epoch(struct trainer *trainer)
 {
 	float *values = trainer->work->values;

@@ -1,11 +1,11 @@
-/* No centre and no moment at which all ranks agree: each rank mixes its values with those of its two neighbours on a
- * ring, w_i <- (w_(i-1) + w_i + w_(i+1)) / 3, and takes its own gradient's step from there. The gradient is of the
- * values before mixing, so that they travel while it is computed. Two models' bytes a step and rank, however many ranks
- * there are. (Lian et al., "Can Decentralized Algorithms Outperform Centralized Algorithms? A Case Study for
- * Decentralized Parallel Stochastic Gradient Descent", 2017: D-PSGD, algorithm 1.)
+/* Trains without a centre, and without a moment at which all ranks agree. Each rank mixes its values with those of its
+ * two neighbours on a ring, w_i <- (w_(i-1) + w_i + w_(i+1)) / 3. Then it takes its own gradient's step. The gradient
+ * is of the values before mixing, so that they are exchanged while it is computed. A step moves two models' bytes a
+ * rank, for any number of ranks. (Lian et al., "Can Decentralized Algorithms Outperform Centralized Algorithms? A Case
+ * Study for Decentralized Parallel Stochastic Gradient Descent", 2017: D-PSGD, algorithm 1.)
  *
- * Ranks' values differ. What is evaluated, and left in the end, is their average; after an epoch each goes on with its
- * own. */
+ * Ranks' values differ. Their average is evaluated, and is the result. After an epoch each rank continues with its
+ * own values. */
 #include <math.h>
 #include <stdlib.h>
 
@@ -119,7 +119,7 @@ static bool gossip_step(struct trainer *trainer, uint32_t images, struct outcome
 	if (!start_exchange(trainer, state) || !compute_step(trainer, 0, images, advance, trainer, outcome) ||
 		!end_exchange(trainer, state) || !scaling_unscale_local(trainer, &take))
 		return false;
-	/* What computed the gradient may still read the values, in the order of the stream that also mixes them. */
+	/* The gradient's computation may still read the values; the same stream orders it before the mixing. */
 	return (state->sides == 0 || mix(trainer, state)) && (!take || strategy_update(trainer));
 }
 

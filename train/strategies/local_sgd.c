@@ -1,7 +1,7 @@
-/* Each rank trains on its own for --local-steps steps; then values are averaged by all-reduce, as they are after each
- * epoch. A step moves 1/H of what all-reduce moves. What the optimiser remembers stays each rank's own.
- * (McMahan et al., "Communication-Efficient Learning of Deep Networks from Decentralized Data", 2017; Stich, "Local SGD
- * Converges Fast and Communicates Little", 2019.) */
+/* Trains each rank on its own for --local-steps steps; then, and after each epoch, all-reduce averages the values. A
+ * step moves 1/H of the bytes of all-reduce. Each rank keeps its own optimiser state. (McMahan et al.,
+ * "Communication-Efficient Learning of Deep Networks from Decentralized Data", 2017; Stich, "Local SGD Converges
+ * Fast and Communicates Little", 2019.) */
 #include "error.h"
 #include "strategies/compute.h"
 #include "strategies/local_state.h"

@@ -16,7 +16,7 @@ static uint64_t value_bytes(const struct trainer *trainer)
 	return trainer->flat.count * sizeof(float);
 }
 
-/* Of the loss in f16: the rank follows it alone. */
+/* The loss scale in f16, which each rank updates by itself. */
 static uint64_t scaling_bytes(const struct trainer *trainer)
 {
 	return trainer->scaling.dynamic ? sizeof(trainer->scaling) : 0;

@@ -1,14 +1,14 @@
-/* What checkpoints keep of each rank where ranks differ: its values, and what its optimiser remembers. */
+/* Saves each rank's own state in checkpoints, where ranks differ: its values and its optimiser state. */
 #ifndef TRAIN_LOCAL_STATE_H
 #define TRAIN_LOCAL_STATE_H
 
 #include "state.h"
 
-/* A copy, in the host's memory, of an array as long as the model, which must be settled; to be freed. NULL after a line
- * on standard error. */
+/* Returns a copy in host memory of an array as long as the model; the caller frees it. Work on the array must be
+ * complete. NULL after a line on standard error. */
 float *local_state_values(struct trainer *trainer, const float *array);
 
-/* As strategies' saved_bytes(). */
+/* The saved_bytes() of strategies. */
 bool local_state_bytes(struct trainer *trainer, uint64_t *bytes);
 /* values: those that this rank goes on with, in the host's memory. */
 void local_state_save(const struct trainer *trainer, const float *values, void *state);

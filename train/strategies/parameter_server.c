@@ -1,7 +1,7 @@
-/* Workers train, servers keep the model: each of the last --servers ranks owns a part of it and of the optimiser's
- * memory. In a step every worker sends each server its part of the gradient; a server waits for all, averages in rank
- * order, steps, and sends the new values back. A server moves workers / servers times the model each way.
- * (Li et al., "Scaling Distributed Machine Learning with the Parameter Server", 2014.) */
+/* Trains with a synchronous parameter server. Each of the last --servers ranks owns a part of the model and of the
+ * optimiser's state; the others are workers. In a step every worker sends each server its part of the gradient. A
+ * server waits for all, averages in rank order, steps, and sends the new values back. It moves workers / servers
+ * times the model each way. (Li et al., "Scaling Distributed Machine Learning with the Parameter Server", 2014.) */
 #include <stdlib.h>
 
 #include "error.h"

@@ -1,4 +1,4 @@
-/* What both parameter-server strategies share: the last ranks are servers, each owns a part of the model. */
+/* Shared by both parameter-server strategies. The last ranks are servers, and each owns a part of the model. */
 #ifndef TRAIN_SERVERS_H
 #define TRAIN_SERVERS_H
 
@@ -15,11 +15,12 @@ bool servers_is_one(const struct trainer *trainer);
 struct range servers_part(const struct trainer *trainer, uint32_t s);
 struct range servers_own_part(const struct trainer *trainer);
 
-/* Everything but gradients and the optimiser's memory: the same values everywhere, a communicator for steps, and
- * requests for two messages with every peer of the other kind. */
+/* Creates everything but gradients and the optimiser's state: equal values on all ranks, step_comm, and requests.
+ * There are requests for two messages with every peer of the other kind. */
 bool servers_create(struct trainer *trainer, collet_request ***requests);
 
-/* A worker's side of a step: sends each server its part of what (as long as flat), and takes its part of the values. */
+/* Runs a worker's side of a step: sends each server its part of what (as long as flat), and receives its part of the
+ * values. */
 bool servers_exchange(struct trainer *trainer, const float *what, collet_request **requests);
 
 /* After an epoch: every part from its server to all ranks. */

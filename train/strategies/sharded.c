@@ -1,12 +1,12 @@
-/* All-reduce in its two halves, with the optimiser between them: reduce-scatter gives each rank the mean gradient of
- * its part of the model; it steps that part, so it alone needs the optimiser's memory for it; all-gather gives
- * everybody the new values. As many bytes as all-reduce, 1/n of the optimiser's memory, 1/n of its work.
- * (Rajbhandari et al., "ZeRO: Memory Optimizations Toward Training Trillion Parameter Models", 2020: stage 1.) */
+/* Splits all-reduce in two, with the optimiser between. Reduce-scatter gives each rank the mean gradient of its part
+ * of the model. The rank steps that part, so only it needs that part's optimiser state. All-gather gives all ranks
+ * the new values. It moves as many bytes as all-reduce, with 1/n of the optimiser's memory and work. (Rajbhandari et
+ * al., "ZeRO: Memory Optimizations Toward Training Trillion Parameter Models", 2020: stage 1.) */
 #include "error.h"
 #include "strategies/compute.h"
 #include "strategies/strategy.h"
 
-/* The same number of elements on every rank: flat.count is a multiple of the ranks. */
+/* Returns a rank's number of elements, equal on all ranks: flat.count is a multiple of the ranks. */
 static uint64_t part_count(const struct trainer *trainer)
 {
 	return trainer->work->count / collet_comm_size(trainer->comm);

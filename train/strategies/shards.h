@@ -1,5 +1,5 @@
-/* --shards N: one rank does the work of N in turn, in the arithmetic of N ranks whose all-reduce adds in rank order:
- * the proof that what is distributed is the work and nothing else. */
+/* Implements --shards N: one rank does the work of N in turn, in the order of an all-reduce that adds in rank order.
+ * It proves that distribution changes nothing but who works. */
 #ifndef TRAIN_SHARDS_H
 #define TRAIN_SHARDS_H
 
@@ -7,7 +7,7 @@
 
 struct shards;
 
-/* Where gradients are: all of them, in a few arrays, which stay. NULL after a line on standard error. */
+/* The arrays of all gradients; they do not move. NULL after a line on standard error. */
 struct shards *shards_create(struct trainer *trainer, const struct array *gradients, uint32_t count);
 void shards_destroy(struct shards *shards);  /* NULL is fine */
 

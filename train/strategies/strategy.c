@@ -169,7 +169,7 @@ void strategy_arrived(struct trainer *trainer, int64_t began_ns)
 
 /* ---- Gradients ----------------------------------------------------------------------------------------------- */
 
-/* As COLLET_AVERAGE has it: the sum, then times 1/n. */
+/* Averages as COLLET_AVERAGE: the sum, then times 1/n. */
 bool strategy_average(struct trainer *trainer, float *to, const float *from, uint64_t count, uint64_t stride,
 	uint32_t operands)
 {

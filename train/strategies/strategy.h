@@ -1,6 +1,5 @@
-/* How ranks work together. What each trains on is settled (order.h); a strategy says where gradients live, and what
- * becomes of them and of the values in a step. One const table a strategy, one file each, on collet's public interface
- * alone. */
+/* Defines how ranks train together. order.h assigns the images. A strategy stores gradients, and turns them into new
+ * values in a step. Each is one const table in one file, on collet's public interface alone. */
 #ifndef TRAIN_STRATEGY_H
 #define TRAIN_STRATEGY_H
 
@@ -20,7 +19,7 @@ enum strategy_support {
 	SUPPORTS_SYNC_NORM = 1 << 9     /* all ranks compute batches, in the same number of steps */
 };
 
-/* Where what the optimiser remembers (flat.velocity, flat.squares) is, for who wants to keep or restore all of it. */
+/* Tells where the optimiser's state is (flat.velocity, flat.squares), for those who save or restore it. */
 enum strategy_state {
 	STATE_ALIKE,   /* all of it on every rank, the same bits */
 	STATE_PARTS,   /* each rank has elements state_first .. + state_count, no element is twice */
@@ -38,7 +37,7 @@ struct strategy {
 	unsigned supports;              /* of enum strategy_support */
 	enum strategy_state state;
 	bool deals;                  /* rank 0's loader gives one batch a step, of all ranks' images, rank by rank */
-	/* How many of the ranks, the last ones, serve the others and train on nothing. NULL: none. */
+	/* Returns how many of the ranks, the last ones, are servers and train on nothing. NULL: none. */
 	uint32_t (*servers)(const struct options *options);
 
 	/* All below are collective and called on servers too. False: after a line on standard error. */
@@ -49,19 +48,18 @@ struct strategy {
 	/* Takes compute_step() and makes of its gradients a step of the optimiser. images: of each share; *outcome: of
 	 * this rank's. steps_done is the caller's. */
 	bool (*step)(struct trainer *trainer, uint32_t images, struct outcome *outcome);
-	/* Before the first step of an epoch, and after the last: then every rank's values become those that are
-	 * evaluated, the same on every rank. May be NULL. */
+	/* Run before the first step of an epoch, and after the last. After end_epoch() every rank has the same
+	 * values, those that are evaluated. May be NULL. */
 	bool (*begin_epoch)(struct trainer *trainer);
 	bool (*end_epoch)(struct trainer *trainer);
 	/* Frees strategy_state; takes what a failed create() has left. step_comm has gone. NULL: there is none. */
 	void (*destroy)(struct trainer *trainer);
-	/* What this rank has moved in all steps so far. */
+	/* Returns the bytes that this rank has moved in all steps so far. */
 	bool (*traffic)(struct trainer *trainer, struct traffic *traffic);
 	/* Adds what is special about this strategy (trainer.h), over all ranks. May be NULL. */
 	bool (*report)(struct trainer *trainer, struct trainer_epoch *epoch);
-	/* For checkpoints, between two steps: what this rank must keep for itself, besides what everybody can see in
-	 * the trainer, to go on bit for bit. load() is given what the same rank of as many has saved. All may be NULL.
-	 */
+	/* Save and restore, between two steps, the state that only this rank has and needs to continue bit for bit.
+	 * load() gets what the same rank, of as many, has saved. All may be NULL. */
 	bool (*saved_bytes)(struct trainer *trainer, uint64_t *bytes);
 	bool (*save)(struct trainer *trainer, void *state, uint64_t bytes);
 	bool (*load)(struct trainer *trainer, const void *state, uint64_t bytes);
@@ -72,7 +70,7 @@ const struct strategy *strategy_find(const char *name);
 /* All of them, in the order in which they are best understood; ends with NULL. */
 extern const struct strategy *const strategies[];
 
-/* Whether the strategy that options name exists and has a use for all that they ask for. */
+/* Returns true if the strategy of options exists and supports all that they ask for. */
 bool strategy_fits(const struct options *options);
 
 /* ---- For strategies ------------------------------------------------------------------------------------------- */
@@ -81,7 +79,7 @@ bool strategy_fits(const struct options *options);
 bool strategy_state(struct trainer *trainer, uint64_t first, uint64_t count);
 /* The optimiser's step: for all parameters, or for the part that this rank has the optimiser's memory of. */
 bool strategy_update(struct trainer *trainer);
-/* What it goes by in this step. */
+/* Returns the optimiser's inputs of this step. */
 struct optimiser_inputs strategy_optimiser_inputs(const struct trainer *trainer);
 bool strategy_update_part(struct trainer *trainer, const float *gradients);
 

@@ -4,8 +4,8 @@
 
 namespace {
 
-/* A thread an element. What is outside of the image is the offset itself, as the host has it: 0 x scale + offset has
- * another sign where the offset is -0. */
+/* Makes one element a thread. Background is the offset itself, as on the host: 0 x scale + offset has another sign
+ * if the offset is -0. */
 __global__ void make_images(float *to, const uint8_t *pixels, const struct placement *places,
 	struct kernels_images how, uint64_t count)
 {

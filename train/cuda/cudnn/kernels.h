@@ -1,6 +1,6 @@
-/* What neither cuDNN nor cuBLAS has, or has not for every type: images of pixels, conversions, biases, ReLUs, sums, the
- * loss, the optimisers. All is enqueued on the stream; every sum is in an order that depends on sizes alone. The result
- * is a cudaError_t, 0 when it went. */
+/* Kernels that cuDNN and cuBLAS lack, or lack for some types: images of pixels, conversions, biases, ReLUs, sums,
+ * the loss, the optimisers. All work is enqueued on the stream, and the order of every sum depends on sizes alone.
+ * The result is a cudaError_t, 0 on success. */
 #ifndef TRAIN_CUDA_CUDNN_KERNELS_H
 #define TRAIN_CUDA_CUDNN_KERNELS_H
 
@@ -14,11 +14,11 @@ extern "C" {
 
 struct CUstream_st;
 
-/* What activations are kept in. */
+/* The type of activations. */
 enum kernels_type { KERNELS_F32, KERNELS_F16, KERNELS_BF16 };
 
-/* As data/pixels.h has them, bit by bit: images of their pixels, a place for each; normals and all else of how are the
- * host's. */
+/* Makes images from pixels and placements, with the bits of data/pixels.h. normals and all other fields of how are
+ * in host memory. */
 struct kernels_images {
 	uint32_t images, channels, height, width;
 	struct normal normals[IMAGE_CHANNELS];
@@ -45,8 +45,8 @@ int kernels_add(enum kernels_type type, void *to, const void *a, const void *b, 
 int kernels_gather(enum kernels_type type, void *to, const void *from, int first, uint64_t count,
 	struct CUstream_st *stream);
 
-/* Batch norm over all ranks' batches, in pieces between which ranks gather what the pieces give (norm_sync.c). A row of
- * statistics is a rank's means, variances, and number of values of a channel; one of gradients those of scale and
+/* Batch norm over all ranks' batches, in parts between which ranks gather statistics (norm_sync.c). A row of
+ * statistics is a rank's mean, variance and number of values a channel. A row of gradients is those of scale and
  * shift. */
 int kernels_norm_statistics(enum kernels_type type, float *row, const void *values, uint32_t images,
 	uint32_t channels, uint32_t pixels, struct CUstream_st *stream);

@@ -1,4 +1,4 @@
-/* What the files of kernels share: types, places of threads, sums of a block. For nvcc alone. */
+/* Shared by the kernels' files: types, thread indices, sums of a block. For nvcc alone. */
 #ifndef TRAIN_CUDA_CUDNN_KERNELS_COMMON_H
 #define TRAIN_CUDA_CUDNN_KERNELS_COMMON_H
 

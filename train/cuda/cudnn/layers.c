@@ -54,7 +54,7 @@ static void destroy(struct layers *layers)
 	free(layers);
 }
 
-/* What is multiplied is rounded: weights of convolutions and linear layers. */
+/* Rounds the factors of products: weights of convolutions and linear layers. */
 static bool allocate_rounded(struct layers *layers)
 {
 	const struct model *model = layers->setup.model;

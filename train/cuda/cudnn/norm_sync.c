@@ -1,5 +1,5 @@
-/* Batch norm over all ranks' batches: each pass is cut where ranks must have heard of each other, as onednn/norm.c
- * says. cuDNN has no such halves, so both are kernels of our own. The host waits for the stream at each cut: the
+/* Batch norm over all ranks' batches. Each pass is split where ranks exchange statistics, as in onednn/norm.c. cuDNN
+ * has no such parts, so both are kernels of this module. The host waits for the stream at each split, since
  * gathering is a blocking call, of a few numbers a channel. */
 #include "cuda/cudnn/plan.h"
 

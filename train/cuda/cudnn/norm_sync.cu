@@ -4,7 +4,7 @@
 
 namespace {
 
-/* Where value i of a channel's images x pixels is. */
+/* Returns the index of value i of a channel's images x pixels. */
 __device__ uint64_t place_of(uint64_t i, uint32_t channel, uint32_t channels, uint32_t pixels)
 {
 	return (i / pixels * channels + channel) * pixels + i % pixels;

@@ -1,5 +1,5 @@
-/* Forward and backward, layer by layer, on the stream. In backward, a layer's gradient is first that of one layer after
- * it, to which others are added; once its turn comes it is complete. */
+/* Runs forward and backward on the stream, layer by layer. In backward, a layer's gradient starts as that of one
+ * layer after it; gradients of others are added. It is complete when the layer's turn comes. */
 #include "cuda/cudnn/plan.h"
 
 static const float one = 1, zero = 0;
@@ -142,8 +142,8 @@ bool pass_forward(struct layers *layers, struct plan *plan, const float *images,
 
 /* ---- Backward ----------------------------------------------------------------------------------------------- */
 
-/* Where a gradient of what came into a layer goes, and what becomes of what is there: 0 or 1 times it is kept. NULL:
- * nobody wants the images' gradient. */
+/* Returns where the gradient of a layer's input goes. *keep is 0 or 1, the factor of what is already there. NULL:
+ * the gradient of the images is not needed. */
 static void *reach(const struct layers *layers, struct plan *plan, uint32_t source, const float **keep)
 {
 	if (source == MODEL_INPUT)

@@ -1,5 +1,5 @@
-/* The module's layers: for each batch size and purpose a plan, with cuDNN's descriptions of every layer and the memory
- * of what passes between them. Images are channel by channel, row by row, as the host has them. */
+/* The module's layers. A plan for each batch size and purpose has cuDNN's descriptors of every layer, and the memory
+ * between layers. Images are channel by channel, row by row, as on the host. */
 #ifndef TRAIN_CUDA_CUDNN_PLAN_H
 #define TRAIN_CUDA_CUDNN_PLAN_H
 
@@ -10,7 +10,7 @@
 #include "cuda/cudnn/kernels.h"
 #include "cuda/layers.h"
 
-/* What batch norm over all ranks needs beside (norm_sync.c). */
+/* Additional state of batch norm over all ranks (norm_sync.c). */
 struct norm_shared {
 	float *variance;                        /* of all ranks' batches */
 	float *row, *rows;                      /* what this rank tells, and what all do */
@@ -71,12 +71,12 @@ struct plan *plan_for(struct layers *layers, uint32_t batch_count, bool training
 void plan_destroy(struct plan *plan);
 
 size_t plan_type_bytes(const struct layers *layers);
-/* What comes into a layer, what its weights and bias are. */
+/* Return the input of a layer, its weights and its bias. */
 const struct shape *plan_shape_into(const struct model *model, uint32_t l);
 uint32_t plan_weights(const struct model *model, uint32_t l);
 bool plan_has_bias(const struct layer *layer);
 
-/* With setup.sync. back, first: pass.c, reach(). */
+/* Used with setup.sync. For back and first see reach() in pass.c. */
 bool norm_sync_plan(const struct layers *layers, struct norm_shared *shared, uint32_t channels);
 void norm_sync_free(struct norm_shared *shared);
 bool norm_sync_forward(struct layers *layers, const struct plan *plan, uint32_t l, const void *input, bool follow);
