@@ -1,5 +1,5 @@
-/* The command line of collet-run. Everything is taken strictly and refused by its name: a launcher that guesses what
- * was meant starts the wrong job on many machines. */
+/* Parses the command line of collet-run strictly. A launcher that guesses would start the wrong job on many
+ * machines. */
 #include "options.h"
 
 #include <stdlib.h>
@@ -74,7 +74,7 @@ static bool add_environment(void *into, const char *text, char *problem)
 	return true;
 }
 
-/* In the order of enum bind_policy. */
+/* Names in the order of enum bind_policy. */
 static const char *const policies[] = { "auto", "core", "share", "none", NULL };
 
 #define AT(member) OPTION_MEMBER(struct options, member)
@@ -144,7 +144,7 @@ void options_print_help(void)
 	option_table_print(&table, stdout);
 }
 
-/* What no single option can tell. */
+/* Checks combinations of options. */
 static bool fits_together(const struct options *options)
 {
 	if (options->command != COMMAND_RUN)

@@ -28,7 +28,7 @@ struct options {
 	const char *trace;                      /* NULL: not asked for */
 	uint32_t epochs, batch_size, steps;     /* steps 0: no limit */
 	uint32_t train_samples, test_samples;   /* 0: all there are */
-	const char *compress;                   /* words of collet_ddp_hook_create(); NULL: gradients travel in f32 */
+	const char *compress;                   /* words of collet_ddp_hook_create(); NULL: gradients are sent as f32 */
 	uint32_t shards, accumulate, workers;
 	const char *strategy;
 	uint32_t servers, local_steps;          /* 0: not given */

@@ -27,14 +27,14 @@ struct bench_baseline {
 	size_t count, capacity;
 };
 
-/* Reads every line that has a ratio. False: said why (not there, or nothing of that kind in it). */
+/* Reads every line that has a ratio. Returns false after printing the reason: no file, or no ratio in it. */
 bool bench_baseline_read(struct bench_baseline *baseline, const char *path);
 void bench_baseline_deinit(struct bench_baseline *baseline);
 /* Keeps a copy. False: out of memory. */
 bool bench_baseline_add(struct bench_baseline *baseline, const struct bench_standing *standing);
 
-/* Judges every case of now against what it was, and tells it. Returns how many became slower, or -1 (having said so)
- * when the two have no case and peer in common. */
+/* Compares every case with the earlier run, and prints the result. Returns how many became slower, or -1, after a
+ * message, if the runs have no case and peer in common. */
 int bench_baseline_compare(const struct bench_baseline *then, const struct bench_baseline *now, FILE *out);
 
 #endif

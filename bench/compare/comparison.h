@@ -51,7 +51,7 @@ struct comparison {
 
 /* collet's own memory is compared with a peer's ordinary memory, and with its own where a variant is for that. */
 enum bench_buffer_kind comparison_buffers(const struct comparison *all, size_t at);
-/* A library that is left out is said on standard error, so that it stays out of the table. */
+/* Reports a dropped library on standard error, so that it stays out of the table. */
 void comparison_report_dropped(const char *name, const char *why);
 
 /* Returns the index in times_ns and flags_ns of a competitor's first repeat of a size. */
@@ -82,7 +82,8 @@ void comparison_print_core_latency(const struct comparison *all, size_t sizes);
 /* Keeps how collet stood, for --baseline. False: out of memory. */
 bool comparison_note_standings(struct comparison *all, uint64_t bytes);
 
-/* Time and bus bandwidth of collet and of each library's best variant, with the machine's limits. False: said why. */
+/* Draws time and bus bandwidth of collet and of each library's best variant, with the machine's limits. Returns
+ * false after printing the reason. */
 bool comparison_plot(const struct comparison *all);
 
 void comparison_print_json(const struct comparison *all, uint64_t count, uint64_t bytes);

@@ -34,11 +34,12 @@ struct competitor {
 	char problem[320];           /* why it is out */
 };
 
-/* False: said why. */
+/* Opens the socket. Returns false after printing the reason. */
 bool bootstrap_init(struct bootstrap *bootstrap, uint32_t ranks, bool pin);
 void bootstrap_deinit(struct bootstrap *bootstrap);
 
-/* Starts its ranks and waits until all have said hello. False: c->problem says why; it need not be stopped. */
+/* Starts its ranks and waits until all have connected. Returns false if that fails; c->problem says why, and it need
+ * not be stopped. */
 bool competitor_start(struct competitor *c, struct bootstrap *bootstrap);
 /* Sends a command to all ranks and merges their answers: the longest time, the sum of CPU time and of wrong
  * elements. Returns false if it failed or did not answer in time. Then it has been stopped, and c->problem says why.

@@ -201,7 +201,7 @@ static bool begin(const struct trial *trial)
 	return false;
 }
 
-/* Kills the victim and waits until all others have been told; *killed_ns is just before. */
+/* Kills the victim and waits until all others are notified; *killed_ns is just before. */
 static bool kill_victim(const struct trial *trial, uint32_t repeat, int64_t *killed_ns)
 {
 	/* Not always at the same point of the same call. */

@@ -1,4 +1,4 @@
-/* collet-bench faults: how long after the end of one rank, by kill -9, the last survivor has been told. */
+/* collet-bench faults: measures how long after kill -9 of one rank the last survivor is notified. */
 #ifndef BENCH_FAULTS_H
 #define BENCH_FAULTS_H
 

@@ -44,7 +44,7 @@ static int run_batch(struct session *s, struct bench_run *run, enum form form, u
 	return 0;
 }
 
-/* Doubles a batch of each way until both take long enough. Connections are opened and requests made meanwhile. */
+/* Doubles a batch of each form until both take long enough. Connections are opened and requests made meanwhile. */
 static int calibrate(struct session *s, struct bench_run *run, uint64_t *calls)
 {
 	const double enough_ns = s->base.options->mode.seconds * 1e8;

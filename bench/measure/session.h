@@ -13,17 +13,17 @@ struct bench_session {
 	FILE *table, *json;             /* on rank 0; NULL: not wanted */
 };
 
-/* Creates the communicator and opens what options ask for. Then bench_session_end(), unless it is 1: that has
- * been told, and there is nothing to end. */
+/* Creates the communicator and opens the outputs that options ask for. Call bench_session_end() after it, unless it
+ * returns 1: the reason has been printed, and nothing is left to end. */
 int bench_session_begin(struct bench_session *session, const struct bench_options *options);
-/* The exit status: status, or 1 if the results could not be written. */
+/* Returns the exit status: status, or 1 if the results could not be written. */
 int bench_session_end(struct bench_session *session, int status);
 
-/* Says what failed, and the library's own sentence. 1. */
+/* Prints what failed, with the library's sentence. Returns 1. */
 int bench_session_complain(const char *what);
 
-/* Buffers for a size, and side.plan and side.how with them; calls are made as those say. Then
- * bench_run_deinit(). 1: what is wrong has been told, and there is nothing to free. */
+/* Prepares a size: its buffers, collet.plan and collet.how. Call bench_run_deinit() after it, unless it returns 1:
+ * the reason has been printed, and nothing is left to free. */
 int bench_session_prepare(struct bench_session *session, struct bench_run *run, uint64_t bytes);
 
 /* Begins an object of json: collective, transport, ranks, bytes. The caller goes on with a comma. */

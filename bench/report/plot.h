@@ -30,7 +30,7 @@ struct bench_plot {
 	size_t level_count;
 };
 
-/* Writes an SVG. False: said why. */
+/* Writes an SVG. Returns false after printing the reason. */
 bool bench_plot(const struct bench_plot *plot);
 
 #endif

@@ -23,7 +23,7 @@ struct training_row {
 
 void training_table(FILE *out, const struct training_row *rows, size_t count);
 void training_json(FILE *json, const struct training_row *rows, size_t count, const char *transport);
-/* An SVG by gnuplot. False: said why. */
+/* Draws an SVG by gnuplot. Returns false after printing the reason. */
 bool training_draw(const char *path, const char *title, const struct training_row *rows, size_t count);
 
 #endif

@@ -23,7 +23,7 @@ static uint32_t fitting(uint32_t piece_bytes, uint32_t most)
 	return piece_bytes < most ? piece_bytes : most;
 }
 
-/* One more way to cut what `like` is; it runs from the next pass on. */
+/* Adds a candidate: `like` with another cut; it runs from the next pass on. */
 static struct tune_candidate *add_candidate(
 	struct tune_call *call, const struct tune_candidate *like, uint32_t piece_bytes, uint32_t channels)
 {
@@ -112,7 +112,7 @@ void tune_add_candidates(const struct tune_sweep *s, struct tune_call *call)
 	const size_t usual = call->count;
 	for (size_t i = 0; i < usual; i++) {
 		const struct tune_candidate *p = &call->candidate[i];
-		/* The library's own way, if it is another, is there already. */
+		/* The library's own choice, if it is another, is there already. */
 		const struct tune_candidate *own =
 			i + 1 < usual && p[1].algorithm == p->algorithm && !p[1].repeat ? p + 1 : NULL;
 		if (p->eliminated || p->repeat || p->piece_bytes != TUNE_USUAL_PIECE || p->channels != 1

@@ -4,7 +4,7 @@
 
 #include <collet/tools.h>
 
-/* One algorithm, measured at one size, cut in one way. Of one algorithm and size the usual way comes first. */
+/* One algorithm at one size with one cut. The usual cut comes first. */
 struct tune_point {
 	char collective[24], algorithm[32];
 	uint64_t bytes;              /* of the call */

@@ -18,7 +18,7 @@ enum {
 	TUNE_LIMIT_POINTS = 64
 };
 
-/* One call of one size, both ways. */
+/* One call of one size, with both protocols. */
 struct tune_limit_point {
 	char call[24];               /* "sendrecv": of TUNE_EAGER; any other: of TUNE_INLINE */
 	uint64_t bytes;

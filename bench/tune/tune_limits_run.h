@@ -14,7 +14,7 @@ struct tune_folder {
 	char path[64];               /* "": there is none */
 };
 
-/* False, having said why: it cannot be made. */
+/* Returns false, after printing why, if it cannot be made. */
 bool tune_folder_init(struct tune_folder *folder);
 void tune_folder_deinit(struct tune_folder *folder);
 
@@ -25,7 +25,8 @@ struct tune_limits {
 	uint32_t cores;              /* that the ranks had together */
 };
 
-/* Measures the limits of ranks that choose by these links, options->repeats times. Nonzero: told. */
+/* Measures the limits of ranks that choose by these links, options->repeats times. Nonzero after printing the
+ * reason. */
 int tune_limits_measure(struct tune_limits *limits, const struct tune_folder *folder, const collet_link_cost *links,
 	size_t count, const char *transport, uint32_t ranks, const struct bench_options *options, char **argv);
 
@@ -37,7 +38,7 @@ void tune_limits_write_json(FILE *json, const struct tune_limits *limits, const 
 /* Sets the link's limits by the points. */
 void tune_limits_set(const struct tune_limits *limits, collet_link_cost *link);
 
-/* Writes links into the folder; path: of the file. False: told. */
+/* Writes links into the folder; path is that of the file. Returns false after printing the reason. */
 bool tune_folder_write(const struct tune_folder *folder, const char *name, const collet_link_cost *links, size_t count,
 	char path[96]);
 

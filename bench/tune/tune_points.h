@@ -4,7 +4,7 @@
 
 #include "tune_fit.h"
 
-/* Appends one sweep, making the file if there is none. Nonzero, having said why: it could not. */
+/* Appends one sweep, making the file if there is none. Nonzero after printing the reason. */
 int tune_points_add(
 	const char *path, const char *transport, uint32_t ranks, const struct tune_point *points, size_t count);
 

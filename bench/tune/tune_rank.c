@@ -117,7 +117,7 @@ static void drop_last(struct tune_call *call)
 		call->candidate[i].eliminated = true;
 }
 
-/* The doubt about which of two ways takes longer, of all kinds of buffers together. */
+/* Returns the standard error of the ratio of two candidates, over all kinds of buffers. */
 static double standard_error_of(const struct tune_sweep *s, enum bench_collective collective,
 	const struct tune_candidate *a, const struct tune_candidate *b)
 {
@@ -232,7 +232,7 @@ static int measure_size(
 	return failed;
 }
 
-/* Rank 0 prints: algorithm by algorithm, the usual way first. */
+/* Prints the points on rank 0: algorithm by algorithm, the usual cut first. */
 static int report(struct tune_sweep *s, enum bench_collective collective, size_t size)
 {
 	struct tune_call *call = call_at(s, collective, size);

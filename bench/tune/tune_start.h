@@ -1,4 +1,4 @@
-/* Starting tune's ranks: this program once more, a process each. */
+/* Starts the ranks of tune: this program again, a process each. */
 #ifndef BENCH_TUNE_START_H
 #define BENCH_TUNE_START_H
 
@@ -13,8 +13,8 @@ struct tune_start {
 	const char *limits;          /* a folder: measure limits, by the tunings there; NULL: sweep */
 };
 
-/* Runs them to their end. What they have printed, from its beginning, to be closed; NULL: they failed, having said so.
- * argv is that of this process. */
+/* Runs the ranks to their end. Returns their output from its beginning; the caller closes it. NULL after printing
+ * why they failed. */
 FILE *tune_start_ranks(const struct tune_start *start, char **argv);
 
 #endif

@@ -11,11 +11,11 @@ enum {
 	TUNE_TURNS = 2,          /* of each algorithm, size and kind in a pass; of long batches, half as many */
 	TUNE_PASSES = 2,         /* of everybody, then of who may be chosen, */
 	TUNE_FINAL_TURNS = 4,    /* then of those close to the best, with so many turns, */
-	TUNE_CONTESTS = 5,       /* and so often again, of those whose order is still in doubt */
+	TUNE_CONTESTS = 5,       /* and so often again, of those whose order is still undecided */
 	TUNE_STAGES = TUNE_PASSES + 1 + TUNE_CONTESTS,
 	TUNE_BATCHES = TUNE_PASSES * TUNE_TURNS + (1 + TUNE_CONTESTS) * TUNE_FINAL_TURNS,
 	TUNE_ALGORITHMS = 16,    /* of a collective, at most */
-	TUNE_CANDIDATES = 64           /* of a collective and size: algorithms, each in several ways */
+	TUNE_CANDIDATES = 64           /* of a collective and size: algorithms, each with several cuts */
 };
 
 /* A kind of buffers, and its part in a point's time. */
@@ -24,7 +24,7 @@ struct tune_kind {
 	double part;
 };
 
-/* One algorithm at one size, cut in one way. */
+/* One algorithm at one size with one cut. */
 struct tune_candidate {
 	const collet_algorithm_info *algorithm;
 	uint64_t bytes;              /* as the call has them: what divides */
@@ -33,7 +33,7 @@ struct tune_candidate {
 	uint32_t piece_bytes, channels;
 	uint32_t most_piece_bytes;   /* for which there is room */
 	bool chosen;                 /* by the library, left to itself */
-	bool repeat;                  /* the same as the chosen one, once more */
+	bool repeat;                  /* repeats the chosen one */
 	bool eliminated;                    /* of what is still measured */
 	bool checked;
 	uint64_t ns[TUNE_KINDS][TUNE_BATCHES]; /* of each turn's batch, here, then on the slowest rank; 0: none */
@@ -63,7 +63,7 @@ struct tune_sweep {
 	struct tune_call *calls;     /* collective by collective, size by size */
 };
 
-/* One more communicator of all ranks, which are on one host. Nonzero: told. */
+/* Creates another communicator of all ranks, which are on one host. Nonzero after printing the reason. */
 int tune_connect(struct collet_library *collet, const char *transport, unsigned number);
 
 /* Says what failed, in the library's words. 1. */
@@ -90,7 +90,7 @@ const void *tune_plan(struct collet_library *collet, const struct bench_work *wo
 /* Lists the algorithms for this size, and the library's choice among them. */
 void tune_list_candidates(struct tune_sweep *s, const struct bench_work *work, uint64_t count, struct tune_call *call);
 
-/* After the first pass: who is not out goes on in other ways to cut messages too. */
+/* Adds candidates with other cuts after the first pass, for those that are not eliminated. */
 void tune_add_candidates(const struct tune_sweep *s, struct tune_call *call);
 
 /* If `best` has shorter or longer pieces than usual, still shorter or longer ones, once; both then take part. */

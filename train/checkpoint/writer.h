@@ -14,10 +14,10 @@ struct writer {
 	struct snapshot *snapshot;       /* the thread's until it is joined */
 	pthread_t thread;
 	bool is_writing;
-	bool failed;               /* the last image is not on the disk; a line on standard error has said why */
+	bool failed;               /* the last snapshot is not on the disk; a line on standard error has said why */
 };
 
-/* Takes the image over. Nothing is being written. */
+/* Takes ownership of the snapshot and starts writing it. No other write may be in progress. */
 void writer_begin(struct writer *writer, const struct options *options, struct snapshot *snapshot);
 /* Waits until nothing is being written any more; failed is known then. */
 void writer_wait(struct writer *writer);

@@ -21,7 +21,7 @@ void dataset_deinit(struct dataset *set)
 
 enum { DIGITS_TRAIN = 60000, DIGITS_TEST = 10000 };
 
-/* Two rows that never meet, whatever --seed is: a test image is a test image in every run. */
+/* Seeds of two disjoint rows: a test image is never a training image, whatever --seed is. */
 static const uint64_t digits_seeds[] = { [DATASET_TRAIN] = 1, [DATASET_TEST] = 2 };
 
 static bool load_digits(struct dataset *set, enum dataset_part part, uint32_t limit)

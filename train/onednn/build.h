@@ -71,7 +71,7 @@ void plan_pass_back(struct plan *plan, uint32_t layer, struct flow flow);
 /* Returns memory for a parameter's gradient in this layout: the bucket itself if the layout is dense. Otherwise
  * plan_finish_gradient() copies from it. */
 dnnl_memory_t plan_gradient_place(struct plan *plan, dnnl_memory_t dense, dnn_md md);
-/* The last step of a layer's parameters: their gradients are where they belong, and said to be. */
+/* Finishes a layer's parameters: copies their gradients to their place, and reports them ready. */
 void plan_finish_gradient(struct plan *plan, dnnl_memory_t place, dnnl_memory_t dense, uint32_t layer);
 
 /* ---- Layers ------------------------------------------------------------------------------------------------- */

@@ -194,7 +194,7 @@ void plan_norm_backward(struct plan *plan, uint32_t l, struct flow gradient)
 		trace->offset = plan_vector(plan, shift->count, NULL);
 		plan_append_call(plan, &plan->backward, join_gradients, l, NULL);
 	}
-	plan_finish_gradient(plan, NULL, NULL, l);  /* from now on they may travel, and change */
+	plan_finish_gradient(plan, NULL, NULL, l);  /* from now on they may be sent, and change */
 	if (plan->sync)
 		append_correction(plan, l, back);
 	plan_pass_back(plan, plan->model->sources[l], (struct flow){ back, false });

@@ -29,7 +29,7 @@ struct times {
 	double hidden; /* of that, what this rank spent outside the library */
 };
 
-/* A bucket's way in a step. */
+/* The transfer of a bucket in a step. */
 struct transfer {
 	int64_t began_ns, ended_ns; /* CLOCK_MONOTONIC */
 	uint64_t bytes;

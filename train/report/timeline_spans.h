@@ -9,7 +9,7 @@ struct span {
 	int64_t began_ns, ended_ns; /* on this rank's clock */
 	uint64_t bytes;             /* of a bucket */
 	uint32_t step;              /* from 0, in all epochs */
-	uint32_t phase;             /* PHASES: a bucket travels */
+	uint32_t phase;             /* PHASES: the transfer of a bucket */
 	uint32_t bucket, reserved;
 };
 

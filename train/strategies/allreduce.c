@@ -16,7 +16,7 @@
 struct allreduce {
 	struct timeline *timeline;
 	collet_ddp *ddp;
-	collet_ddp_hook *hook;     /* NULL: gradients travel as they are */
+	collet_ddp_hook *hook;     /* NULL: gradients are sent as they are */
 	struct shards *shards;     /* with --shards only */
 };
 

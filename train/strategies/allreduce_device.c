@@ -154,7 +154,7 @@ static bool load(struct device_allreduce *state)
 	return state->staged;
 }
 
-/* Backward has been told to compute this one; the same order on every rank, as the model is the same. */
+/* Runs once backward of this parameter is enqueued; in the same order on every rank, as the model is the same. */
 static bool mark_ready(void *context, uint32_t parameter)
 {
 	struct device_allreduce *state = context;

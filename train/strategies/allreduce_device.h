@@ -13,7 +13,7 @@ struct bucket {
 	float *gradients;          /* of the GPU */
 	uint64_t count;
 	uint32_t parameter_count, missing;
-	void *narrow;              /* of the GPU: what travels where that is of 16 bits; else NULL */
+	void *narrow;              /* of the GPU: what is sent, if it has 16 bits; else NULL */
 	float *host;               /* of the host, page-locked where it can be; only with a hook */
 	bool locked;
 	gpu_event complete;        /* on the computing stream */
@@ -30,7 +30,7 @@ struct device_allreduce {
 	uint32_t bucket_count, complete, started, done;  /* in this step, as many of the first ones */
 	struct bucket buckets[MODEL_PARAMETERS];
 	uint32_t bucket_of[MODEL_PARAMETERS];
-	collet_dtype dtype;        /* in which gradients travel */
+	collet_dtype dtype;        /* of gradients on the wire */
 	bool streams;              /* the library takes calls on a stream */
 	bool staged;               /* the next batch is on its way to the GPU */
 	gpu_event step_began, computed;  /* timed */
@@ -43,10 +43,10 @@ struct device_allreduce {
 
 /* Collective. Whether the library takes calls on a stream. */
 bool device_reduce_init(struct device_allreduce *state);
-/* The computing stream has been told all of the next bucket's gradients. */
+/* Runs once all of the next bucket's gradients are enqueued on the computing stream. */
 bool device_reduce_mark(struct device_allreduce *state, struct bucket *bucket);
-/* Backward is under way. Then every gradient is the average, for what comes next on the computing stream; the timeline
- * knows when. */
+/* Averages all buckets while backward runs. Every gradient is then the average for later work on the computing
+ * stream. The timeline gets the times. */
 bool device_reduce(struct device_allreduce *state);
 
 /* The same with a hook. init() takes a ddp that was created with the hook. */
@@ -55,7 +55,7 @@ void device_hook_deinit(struct device_allreduce *state);
 bool device_hook_mark(struct device_allreduce *state, struct bucket *bucket);
 bool device_hook_reduce(struct device_allreduce *state);
 
-/* Looks at all buckets while the GPU computes, until it has; look() is told again and again. */
+/* Calls poll() again and again while the GPU computes. */
 bool device_while_computing(struct device_allreduce *state, bool (*poll)(struct device_allreduce *state));
 
 #endif

@@ -46,7 +46,7 @@ static bool gossip_create(struct trainer *trainer)
 		strategy_state(trainer, 0, flat->count);
 }
 
-/* Both ways with each neighbour; the tag says which way round the ring a message goes. */
+/* Exchanges values with each neighbour, in both directions; the tag tells the direction of a message on the ring. */
 static bool start_exchange(struct trainer *trainer, struct gossip *state)
 {
 	const uint64_t count = trainer->work->count;
@@ -70,7 +70,7 @@ static bool start_exchange(struct trainer *trainer, struct gossip *state)
 	return true;
 }
 
-/* Whenever a gradient is ready, what travels gets on. */
+/* Advances the exchange whenever a gradient is ready. */
 static bool advance(void *context, uint32_t parameter)
 {
 	struct trainer *trainer = context;

@@ -85,14 +85,15 @@ bool strategy_update_part(struct trainer *trainer, const float *gradients);
 
 /* Makes sure that all ranks have the same parameters, and gives them rank 0's values. */
 bool strategy_broadcast_values(struct trainer *trainer);
-/* trainer->step_comm: a communicator of all ranks for what steps move, so that it can be told from all else. */
+/* Creates trainer->step_comm: a communicator of all ranks for the transfers of steps, so that they are counted
+ * apart. */
 bool strategy_create_step_comm(struct trainer *trainer);
 bool strategy_step_traffic(struct trainer *trainer, struct traffic *traffic);
 
 /* CLOCK_MONOTONIC. */
 int64_t strategy_now_ns(void);
-/* Settles what was computed, so that it may travel. For the timeline: from communicate() to arrived() a model's worth
- * was under way, and this rank did nothing else. */
+/* Waits for the computation, so that its result may be sent. For the timeline: between communicate() and arrived() a
+ * model's worth of bytes was in flight, and this rank only waited. */
 bool strategy_communicate(struct trainer *trainer, int64_t *began_ns);
 void strategy_arrived(struct trainer *trainer, int64_t began_ns);
 
