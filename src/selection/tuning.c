@@ -9,10 +9,10 @@
 
 #include "core/status.h"
 
-/* Written by scripts/refit: the lines of a tuning made on the machine that the README's numbers are from. */
-static const char builtin_text[][160] = {
-#include "selection/tuning_builtin.inc.h"
-};
+/* The file builtin.tuning, which scripts/refit writes. The build makes the header from it. */
+static const char builtin_text[] =
+#include "selection/builtin_tuning.inc.h"
+	;
 
 collet_link_cost collet_tuning_fixed(void)
 {
@@ -149,18 +149,8 @@ const collet_link_cost *collet_tuning_find(
 
 uint32_t collet_tuning_builtin(collet_link_cost *links)
 {
-	enum { LINES = sizeof(builtin_text) / sizeof(builtin_text[0]) };
-	char text[sizeof(builtin_text)];
-	size_t used = 0;
 	uint32_t count = 0;
-	for (size_t i = 0; i < LINES; i++) {
-		const size_t length = strlen(builtin_text[i]);
-		memcpy(text + used, builtin_text[i], length);
-		text[used + length] = '\n';
-		used += length + 1;
-	}
-	text[used - 1] = '\0';
-	const collet_status status = collet_tuning_parse(text, "the built-in tuning", NULL, links, &count);
-	assert(status == COLLET_OK); /* tests/selection/test_tuning.c reads it */
+	const collet_status status = collet_tuning_parse(builtin_text, "the built-in tuning", NULL, links, &count);
+	assert(status == COLLET_OK); /* the test selection/tuning parses it */
 	return status == COLLET_OK ? count : 0;
 }

@@ -13,6 +13,8 @@
 
 static const char machine[] = "3 cores, a kind of its own";
 
+static const char *builtin_file; /* src/selection/builtin.tuning, from which the build embeds the text */
+
 static collet_link_cost some_link(void)
 {
 	collet_link_cost link = { .transport = "shm", .ranks = 4, .cores = 2, .latency_ns = 250, .message_ns = 31.25,
@@ -29,15 +31,20 @@ static collet_link_cost some_link(void)
 	return link;
 }
 
-__attribute__((noinline)) static char *text_of(const collet_link_cost *links, size_t count)
+__attribute__((noinline)) static char *text_for(const char *on, const collet_link_cost *links, size_t count)
 {
 	char *text = NULL;
 	size_t bytes;
 	FILE *out = open_memstream(&text, &bytes);
 	assert_non_null(out);
-	collet_tuning_format(out, machine, links, count);
+	collet_tuning_format(out, on, links, count);
 	assert_int_equal(fclose(out), 0);
 	return text;
+}
+
+static char *text_of(const collet_link_cost *links, size_t count)
+{
+	return text_for(machine, links, count);
 }
 
 static void text_comes_back(void **state)
@@ -174,6 +181,36 @@ static void the_builtin_one_is_whole(void **state)
 	assert_int_equal(collet_tuning_check(&fixed), COLLET_OK);
 }
 
+/* Compares the embedded text with its file. scripts/refit measures these links, all but self. */
+static void the_builtin_one_is_its_file(void **state)
+{
+	(void)state;
+	static const struct {
+		const char *transport;
+		uint32_t ranks, cores;
+	} rows[] = {
+		{"self", 1, 1}, {"shm", 2, 2}, {"shm", 4, 2}, {"tcp", 2, 2}, {"tcp", 4, 2}, {"shm", 8, 2},
+		{"tcp", 8, 2}, {"shm", 16, 2}, {"tcp", 16, 2}, {"shm", 32, 2}, {"tcp", 32, 2},
+	};
+	enum { ROWS = sizeof rows / sizeof rows[0] };
+	collet_link_cost links[COLLET_TUNING_LINKS];
+	assert_int_equal(collet_tuning_builtin(links), ROWS);
+	for (size_t i = 0; i < ROWS; i++) {
+		assert_string_equal(links[i].transport, rows[i].transport);
+		assert_int_equal(links[i].ranks, rows[i].ranks);
+		assert_int_equal(links[i].cores, rows[i].cores);
+	}
+	char *text = text_for("any", links, ROWS), *file = calloc(1, strlen(text) + 2);
+	assert_non_null(file);
+	FILE *in = fopen(builtin_file, "r");
+	assert_non_null(in);
+	assert_int_equal(fread(file, 1, strlen(text) + 1, in), strlen(text));
+	fclose(in);
+	assert_string_equal(file, text);
+	free(file);
+	free(text);
+}
+
 /* The nearest crowding is taken, then the nearest number of ranks. */
 static void the_nearest_link_is_taken(void **state)
 {
@@ -281,12 +318,16 @@ static void formulas_are_linear(void **state)
 	}
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+	if (argc != 2)
+		return 2;
+	builtin_file = argv[1];
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(text_comes_back),
 		cmocka_unit_test(what_is_not_understood_is_an_error),
 		cmocka_unit_test(the_builtin_one_is_whole),
+		cmocka_unit_test(the_builtin_one_is_its_file),
 		cmocka_unit_test(the_nearest_link_is_taken),
 		cmocka_unit_test(factors_are_read_off_a_line),
 		cmocka_unit_test(a_crowd_takes_longer),

@@ -1,0 +1,3 @@
+# Writes each line of a text as a C string literal.
+s/[\\"]/\\&/g
+s/.*/"&\\n"/
