@@ -1,11 +1,11 @@
 #include "core/config.h"
 
 #include <errno.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
+#include "core/number.h"
 #include "core/status.h"
 
 const char *collet_env(const char *name)
@@ -85,9 +85,8 @@ collet_status collet_env_timeout(const char *name, int64_t *timeout_ns)
 	const char *text = collet_env(name);
 	if (!text)
 		return COLLET_OK;
-	char *end;
-	double seconds = strtod(text, &end);
-	if (end == text || *end || !isfinite(seconds) || seconds < 0 || seconds > 1e9)
+	double seconds;
+	if (!collet_number_read(text, &seconds) || seconds < 0 || seconds > 1e9)
 		return collet_fail(COLLET_ERR_CONFIG, "%s=%s is not a number of seconds (0: no timeout)", name, text);
 	if (seconds == 0)
 		*timeout_ns = COLLET_NO_TIMEOUT;

@@ -1,8 +1,8 @@
 /* From words to hooks. */
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "core/number.h"
 #include "core/status.h"
 #include "ddp/hooks.h"
 
@@ -37,13 +37,10 @@ void collet_ddp_zero_gaps(const collet_ddp_task *task)
 	}
 }
 
-/* The number behind the colon; false: there is none, or it is out of range. */
+/* Reads the number behind the colon. False: there is none, or it is out of range. */
 static bool number(const char *text, double low, double high, double *value)
 {
-	char *end;
-	errno = 0;
-	*value = strtod(text, &end);
-	return end != text && !*end && !errno && *value >= low && *value <= high;
+	return collet_number_read(text, value) && *value >= low && *value <= high;
 }
 
 static const collet_ddp_hook *parse(const char *text, struct collet_ddp_words *words)

@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "selection/tuning.h"
+#include "core/number.h"
 #include "core/status.h"
 #include "selection/tuning.h"
 
@@ -58,10 +60,7 @@ static collet_status fail_at(const struct reader *r, const char *format, ...)
 
 static bool read_double(const char *word, double *value)
 {
-	char *end;
-	errno = 0;
-	*value = strtod(word, &end);
-	return end != word && *end == '\0' && errno == 0 && isfinite(*value) && *value >= 0;
+	return collet_number_read(word, value) && *value >= 0;
 }
 
 static bool read_whole(const char *word, uint64_t most, uint64_t *value)
@@ -348,10 +347,11 @@ static bool is_set(const struct field *field, const collet_link_cost *link)
 static void format_field(FILE *out, const struct field *field, const collet_link_cost *link)
 {
 	const char *at = (const char *)link + field->offset;
+	char number[COLLET_NUMBER_BYTES];
 	fputs(field->word, out);
 	for (uint32_t i = 0; i < field->count; i++) {
 		if (field->kind == DOUBLES)
-			fprintf(out, " %.5g", ((const double *)(const void *)at)[i]);
+			fprintf(out, " %s", collet_number_write(number, 5, ((const double *)(const void *)at)[i]));
 		else if (field->kind == UINT32S)
 			fprintf(out, " %u", ((const uint32_t *)(const void *)at)[i]);
 		else

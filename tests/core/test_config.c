@@ -6,6 +6,7 @@
 
 #include <cmocka.h>
 
+#include "comma_locale.h"
 #include "core/clock.h"
 #include "core/config.h"
 #include "core/status.h"
@@ -93,8 +94,9 @@ static void deadlines_saturate(void **state)
 	assert_int_equal(collet_deadline_ms(collet_deadline_after(0), 100), 0);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+	comma_locale_from(argc, argv);
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(bytes_are_parsed_strictly),
 		cmocka_unit_test(a_bad_variable_is_named),

@@ -10,6 +10,7 @@
 #include <cmocka.h>
 
 #include "selection/choice.h"
+#include "comma_locale.h"
 
 static const char machine[] = "3 cores, a kind of its own";
 
@@ -320,9 +321,10 @@ static void formulas_are_linear(void **state)
 
 int main(int argc, char **argv)
 {
-	if (argc != 2)
+	if (argc < 2)
 		return 2;
 	builtin_file = argv[1];
+	comma_locale_from(argc, argv);
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(text_comes_back),
 		cmocka_unit_test(what_is_not_understood_is_an_error),
