@@ -36,6 +36,7 @@
  *               communicators may be used by different threads at once. collet_comm_abort() and the functions
  *               that only read (rank, size, error, stats) are safe from any thread.
  *               Short calls cost least, by about 10 ns, as long as one thread makes all calls of a context.
+ *               A thread needs 128 KiB of stack for calls on host memory.
  *   Order       All ranks start a communicator's collectives in the same order with the same collective, count,
  *               dtype, op and root; disagreement is COLLET_ERR_MISMATCH on every rank. Requests may be waited for
  *               in any order.

@@ -12,15 +12,16 @@
 #include "core/status.h"
 #include "selection/tuning.h"
 
-enum { FORMAT = 2, LEAST_LIMIT = 1024, LINE_BYTES = 512, WORDS = COLLET_TUNING_SIZES + 4 };
+enum { FORMAT = 2, LEAST_LIMIT = 1024, LINE_BYTES = 512, WORDS = COLLET_TUNING_SIZES + 4, WHY_BYTES = 256 };
 
 struct reader {
-	const char *name, *machine;
+	const char *machine;
 	uint32_t line;
 	collet_link_cost *links;
 	uint32_t count;
 	uint32_t seen; /* bit i: fields[i] of the link that is being read */
 	bool versioned, placed, ended;
+	char why[WHY_BYTES]; /* what is wrong with the line */
 };
 
 /* The lines of a link that hold numbers. */
@@ -47,15 +48,15 @@ static const struct field {
 };
 enum { FIELDS = sizeof(fields) / sizeof(fields[0]) };
 
-static collet_status fail_at(const struct reader *r, const char *format, ...) __attribute__((format(printf, 2, 3)));
-static collet_status fail_at(const struct reader *r, const char *format, ...)
+/* Keeps the sentence for collet_tuning_parse(), which has more stack left than the functions that it calls. */
+static collet_status fail_at(struct reader *r, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static collet_status fail_at(struct reader *r, const char *format, ...)
 {
-	char what[256];
 	va_list arguments;
 	va_start(arguments, format);
-	vsnprintf(what, sizeof what, format, arguments);
+	vsnprintf(r->why, sizeof r->why, format, arguments);
 	va_end(arguments);
-	return collet_fail(COLLET_ERR_CONFIG, "%s:%u: %s", r->name, r->line, what);
+	return COLLET_ERR_CONFIG;
 }
 
 static bool read_double(const char *word, double *value)
@@ -181,6 +182,53 @@ static collet_status read_row(struct reader *r, const struct row *row, char **wo
 	return COLLET_OK;
 }
 
+/* 0: as built in. */
+static bool is_limit(uint32_t bytes, uint32_t most)
+{
+	return bytes == 0 || (bytes >= LEAST_LIMIT && bytes <= most);
+}
+
+static bool refuse(char why[WHY_BYTES], const char *format, ...) __attribute__((format(printf, 2, 3)));
+static bool refuse(char why[WHY_BYTES], const char *format, ...)
+{
+	va_list arguments;
+	va_start(arguments, format);
+	vsnprintf(why, WHY_BYTES, format, arguments);
+	va_end(arguments);
+	return false;
+}
+
+/* True if the cost model can compute with this link. Otherwise writes the reason. */
+static bool is_sound(const collet_link_cost *link, char why[WHY_BYTES])
+{
+	double bytes = link->far_byte_ns + link->reduce_byte_ns + link->far_reduce_byte_ns;
+	for (int i = 0; i < COLLET_COST_CLASSES; i++)
+		bytes += link->byte_ns[i];
+	if (!link->transport[0] || !memchr(link->transport, '\0', sizeof link->transport) || link->ranks == 0 ||
+		link->cores == 0)
+		return refuse(why, "a link without transport, ranks or cores");
+	if (!(link->latency_ns >= 0 && link->message_ns >= 0 && link->latency_ns + link->message_ns > 0 &&
+		    link->latency_ns + link->message_ns < 1e10 && bytes > 0 && bytes < 1e6))
+		return refuse(why, "times of %s, %u ranks, that cannot be", link->transport, link->ranks);
+	if (link->least_piece_bytes < 1024 || link->most_piece_bytes < link->least_piece_bytes)
+		return refuse(why, "pieces of %u to %u bytes; from 1024 up is meant", link->least_piece_bytes,
+			link->most_piece_bytes);
+	if (!is_limit(link->eager_bytes, COLLET_EAGER_BYTES_MOST))
+		return refuse(why, "messages of up to %u bytes at once; %u to %u is meant", link->eager_bytes,
+			LEAST_LIMIT, COLLET_EAGER_BYTES_MOST);
+	if (!is_limit(link->inline_bytes, COLLET_INLINE_BYTES_MOST))
+		return refuse(why, "calls of up to %u bytes inline; %u to %u is meant", link->inline_bytes, LEAST_LIMIT,
+			COLLET_INLINE_BYTES_MOST);
+	if (link->channel_parts[0] != 1)
+		return refuse(why, "the part for 1 channel is not 1");
+	for (int i = 1; i < COLLET_TUNING_CHANNELS; i++)
+		if (!(link->channel_parts[i] >= 0 && link->channel_parts[i] < 1e3))
+			return refuse(why, "the part for %d channels is not from 0 to 1000", 1 << i);
+	if (link->sizes > COLLET_TUNING_SIZES)
+		return refuse(why, "%u sizes are more than %d", link->sizes, COLLET_TUNING_SIZES);
+	return true;
+}
+
 /* The link that ends here has all that it must. */
 static collet_status end_link(struct reader *r)
 {
@@ -190,12 +238,8 @@ static collet_status end_link(struct reader *r)
 	for (uint32_t i = 0; i < FIELDS; i++)
 		if (!(r->seen >> i & 1) && !fields[i].optional)
 			return fail_at(r, "the link before this line has no \"%s\"", fields[i].word);
-	if (collet_tuning_check(link) != COLLET_OK) {
-		char why[256];
-		snprintf(why, sizeof why, "%s", collet_last_error());
-		return fail_at(r, "the link before this line: %s", why);
-	}
-	return COLLET_OK;
+	char why[WHY_BYTES];
+	return is_sound(link, why) ? COLLET_OK : fail_at(r, "the link before this line: %s", why);
 }
 
 /* "link shm 4 2": a transport, how many ranks, on how many cores. */
@@ -256,7 +300,8 @@ static collet_status read_words(struct reader *r, char **words, uint32_t count)
 	return fail_at(r, "\"%.40s\" means nothing in a tuning", words[0]);
 }
 
-static collet_status read_line(struct reader *r, const char *line, size_t length)
+/* Not inlined, so that its buffers are off the stack when collet_tuning_parse() writes the error. */
+__attribute__((noinline)) static collet_status read_line(struct reader *r, const char *line, size_t length)
 {
 	static const char machine[] = "machine ", any[] = "any";
 	char copy[LINE_BYTES], *words[WORDS], *rest = copy;
@@ -279,63 +324,40 @@ static collet_status read_line(struct reader *r, const char *line, size_t length
 	return count > 0 ? read_words(r, words, count) : COLLET_OK;
 }
 
-collet_status collet_tuning_parse(const char *text, const char *name, const char *machine,
-	collet_link_cost links[COLLET_TUNING_LINKS], uint32_t *count)
+static collet_status read_text(struct reader *r, const char *text)
 {
-	struct reader r = { .name = name, .machine = machine, .links = links };
 	for (const char *from = text; *from;) {
 		const size_t length = strcspn(from, "\n");
-		r.line++;
-		const collet_status status = read_line(&r, from, length);
+		r->line++;
+		const collet_status status = read_line(r, from, length);
 		if (status != COLLET_OK)
 			return status;
 		from += length + (from[length] == '\n');
 	}
-	if (!r.versioned)
-		return fail_at(&r, "this is no tuning: it has no line \"collet-tuning %d\"", FORMAT);
-	if (!r.ended)
-		return fail_at(&r, "it ends without \"end\": it was cut off");
-	if (!r.placed || r.count == 0)
-		return fail_at(&r, "it has no %s", r.placed ? "link" : "line \"machine\"");
+	if (!r->versioned)
+		return fail_at(r, "this is no tuning: it has no line \"collet-tuning %d\"", FORMAT);
+	if (!r->ended)
+		return fail_at(r, "it ends without \"end\": it was cut off");
+	if (!r->placed || r->count == 0)
+		return fail_at(r, "it has no %s", r->placed ? "link" : "line \"machine\"");
+	return COLLET_OK;
+}
+
+collet_status collet_tuning_parse(const char *text, const char *name, const char *machine,
+	collet_link_cost links[COLLET_TUNING_LINKS], uint32_t *count)
+{
+	struct reader r = { .machine = machine, .links = links };
+	const collet_status status = read_text(&r, text);
+	if (status != COLLET_OK)
+		return collet_fail(status, "%s:%u: %s", name, r.line, r.why);
 	*count = r.count;
 	return COLLET_OK;
 }
 
-/* 0: as built in. */
-static bool is_limit(uint32_t bytes, uint32_t most)
-{
-	return bytes == 0 || (bytes >= LEAST_LIMIT && bytes <= most);
-}
-
 collet_status collet_tuning_check(const collet_link_cost *link)
 {
-	double bytes = link->far_byte_ns + link->reduce_byte_ns + link->far_reduce_byte_ns;
-	for (int i = 0; i < COLLET_COST_CLASSES; i++)
-		bytes += link->byte_ns[i];
-	if (!link->transport[0] || !memchr(link->transport, '\0', sizeof link->transport) || link->ranks == 0 ||
-		link->cores == 0)
-		return collet_fail(COLLET_ERR_ARGUMENT, "a link without transport, ranks or cores");
-	if (!(link->latency_ns >= 0 && link->message_ns >= 0 && link->latency_ns + link->message_ns > 0 &&
-		    link->latency_ns + link->message_ns < 1e10 && bytes > 0 && bytes < 1e6))
-		return collet_fail(
-			COLLET_ERR_ARGUMENT, "times of %s, %u ranks, that cannot be", link->transport, link->ranks);
-	if (link->least_piece_bytes < 1024 || link->most_piece_bytes < link->least_piece_bytes)
-		return collet_fail(COLLET_ERR_ARGUMENT, "pieces of %u to %u bytes; from 1024 up is meant",
-			link->least_piece_bytes, link->most_piece_bytes);
-	if (!is_limit(link->eager_bytes, COLLET_EAGER_BYTES_MOST))
-		return collet_fail(COLLET_ERR_ARGUMENT, "messages of up to %u bytes at once; %u to %u is meant",
-			link->eager_bytes, LEAST_LIMIT, COLLET_EAGER_BYTES_MOST);
-	if (!is_limit(link->inline_bytes, COLLET_INLINE_BYTES_MOST))
-		return collet_fail(COLLET_ERR_ARGUMENT, "calls of up to %u bytes inline; %u to %u is meant",
-			link->inline_bytes, LEAST_LIMIT, COLLET_INLINE_BYTES_MOST);
-	for (int i = 0; i < COLLET_TUNING_CHANNELS; i++)
-		if (!(link->channel_parts[i] >= 0 && link->channel_parts[i] < 1e3) ||
-			(i == 0 && link->channel_parts[0] != 1))
-			return collet_fail(COLLET_ERR_ARGUMENT, "%g is no part for %d channels (of one it is 1)",
-				link->channel_parts[i], 1 << i);
-	if (link->sizes > COLLET_TUNING_SIZES)
-		return collet_fail(COLLET_ERR_ARGUMENT, "%u sizes are more than %d", link->sizes, COLLET_TUNING_SIZES);
-	return COLLET_OK;
+	char why[WHY_BYTES];
+	return is_sound(link, why) ? COLLET_OK : collet_fail(COLLET_ERR_ARGUMENT, "%s", why);
 }
 
 /* Of an optional field, which is one whole number. */

@@ -1,5 +1,6 @@
-/* What a process has set before it uses the library, and the library must work with: a locale. */
+/* What a process has set before it uses the library, and the library must work with: a locale, small stacks. */
 #include <locale.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -8,6 +9,7 @@
 
 #include <cmocka.h>
 #include <collet/ddp_hook.h>
+#include <collet/tools.h>
 
 #include "comma_locale.h"
 #include "ranks.h"
@@ -46,10 +48,58 @@ static void a_decimal_comma(void **state)
 	setlocale(LC_ALL, "C");
 }
 
+/* Makes calls with large frames: creation, and choices of algorithms. */
+static void *create_and_call(void *context)
+{
+	enum { ELEMENTS = 100000 };
+	struct rank *rank = context;
+	float *send = calloc(ELEMENTS, sizeof(*send)), *recv = calloc(ELEMENTS, sizeof(*recv));
+	collet_comm *split = NULL;
+	collet_plan plan;
+	if (rank_check(rank, send && recv, "no memory") && rank_create(rank) &&
+		rank_ok(rank, collet_allreduce(rank->comm, send, recv, ELEMENTS, COLLET_F32, COLLET_SUM, NULL),
+			"allreduce") &&
+		rank_ok(rank,
+			collet_comm_plan(rank->comm, "alltoall", ELEMENTS, COLLET_F32, COLLET_SUM, 0, NULL, &plan),
+			"plan") &&
+		rank_ok(rank, collet_comm_split(rank->comm, 0, 0, &split), "split") &&
+		rank_ok(rank, collet_barrier(split, NULL), "barrier"))
+		rank_ok(rank, collet_comm_destroy(&split), "destroy the split");
+	rank_destroy(rank);
+	free(send);
+	free(recv);
+	return NULL;
+}
+
+static void call_on_small_stack(struct rank *rank)
+{
+	pthread_t thread;
+	pthread_attr_t attributes;
+	pthread_attr_init(&attributes);
+	if (rank_check(rank, pthread_attr_setstacksize(&attributes, 128 << 10) == 0, "no such stack") &&
+		rank_check(rank, pthread_create(&thread, &attributes, create_and_call, rank) == 0, "no thread"))
+		pthread_join(thread, NULL);
+	pthread_attr_destroy(&attributes);
+}
+
+/* As large as collet.h promises; threads of musl have it by default. */
+static void a_stack_of_128_kib(void **state)
+{
+	static const char *const transports[] = { "shm", "tcp" };
+	if (ranks_are_slow())
+		skip(); /* sanitizers make frames larger */
+	for (size_t t = 0; t < 2; t++) {
+		const struct ranks_options options = { .mode = RANKS_PROCESSES, .size = 2, .bare = true,
+			.transport = transports[t] };
+		ranks_must_pass(&options, call_on_small_stack);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_decimal_comma),
+		cmocka_unit_test(a_stack_of_128_kib),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
