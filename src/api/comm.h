@@ -141,8 +141,8 @@ void collet_comm_leave(collet_comm *comm);
 collet_status collet_comm_ended(const collet_comm *comm);
 
 /* ---- tuning_file.c */
-/* Rank 0's tuning: of the file that the user named, where anything wrong is an error, or of the one that lies where
- * tunings are kept, where it is a warning. *count 0: no file; the built-in one holds. */
+/* Loads the tuning file of rank 0: the one that the user named, or the default one. A fault in the first is an error,
+ * in the second a warning. *count 0: there is no file, use the built-in tuning. */
 collet_status collet_tuning_load(
 	const struct collet_log *log, collet_link_cost links[COLLET_TUNING_LINKS], uint32_t *count);
 

@@ -1,4 +1,4 @@
-/* What the cost model's numbers are, and the way from them to a program's model. */
+/* Turns measured link costs into the cost model of a program. Holds the built-in link costs. */
 #include "selection/tuning.h"
 
 #include <assert.h>
@@ -46,7 +46,7 @@ double collet_tuning_share(uint32_t ranks, uint32_t cores)
 
 struct collet_cost_model collet_tuning_model(const collet_link_cost *link, uint64_t bytes, double in_crowd)
 {
-	/* Calls that use the same buffers again find near_bytes of them in a cache. */
+	/* If calls reuse their buffers, near_bytes of them stay in a cache. */
 	const double far = bytes <= link->near_bytes ? 0 : 1 - (double)link->near_bytes / (double)bytes;
 	const double unit = 1e-9 * in_crowd;
 	struct collet_cost_model model = {
@@ -60,14 +60,14 @@ struct collet_cost_model collet_tuning_model(const collet_link_cost *link, uint6
 	return model;
 }
 
-/* Of one algorithm, by its place among all; 0: not measured at any size. */
+/* Interpolates the factors of one algorithm, in the logarithm of bytes. 0: it was not measured at any size. */
 static double measured_factor(const collet_link_cost *link, uint32_t number, uint64_t bytes)
 {
 	const float *factor = link->factor[number];
 	uint32_t above = 0;
 	while (above < link->sizes && link->size[above] < bytes)
 		above++;
-	/* The nearest that were measured, on either side. */
+	/* Find the nearest measured size on either side. */
 	uint32_t high = above, low = above;
 	while (high < link->sizes && factor[high] <= 0)
 		high++;
@@ -93,8 +93,8 @@ double collet_tuning_factor(const collet_link_cost *link, const struct collet_pr
 		link->sizes > 0 && number < COLLET_TUNING_ALGORITHMS ? measured_factor(link, number, bytes) : 0;
 	if (own > 0 || link->sizes == 0)
 		return own > 0 ? own : 1;
-	/* Not measured, beside others that were: as bad as the worst of them, for a bare formula would win by what it
-	 * leaves out. */
+	/* Others of the collective were measured, this one was not. It gets their worst factor: with a factor of 1 it
+	 * would win by the costs that its formula leaves out. */
 	double worst = 0;
 	size_t count;
 	const struct collet_program *const *programs = collet_programs(program->collective, &count);
@@ -136,7 +136,7 @@ const collet_link_cost *collet_tuning_find(
 	for (size_t i = 0; rows && transport && i < count; i++) {
 		if (strcmp(rows[i].transport, transport) != 0)
 			continue;
-		/* How crowded weighs more than how many. */
+		/* The number of ranks a core counts more than the number of ranks. */
 		const double off = 1000 * fabs(log2(share / collet_tuning_share(rows[i].ranks, rows[i].cores))) +
 				   fabs(log2((double)(ranks > 0 ? ranks : 1) / rows[i].ranks));
 		if (best && off >= least)

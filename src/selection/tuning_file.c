@@ -1,4 +1,4 @@
-/* Where tunings are kept, and what of them the ranks agree on. */
+/* Finds, reads and writes tuning files. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,7 +12,7 @@
 
 enum { FILE_BYTES = 256 << 10, PATH_BYTES = 4096, MACHINE_BYTES = 128 };
 
-/* "2 cores, AMD EPYC": what a tuning holds for. Cores of the machine, not of this process. */
+/* Names the machine that a tuning holds for, like "2 cores, AMD EPYC". Counts all cores, not those of this process. */
 static void name_machine(char machine[MACHINE_BYTES])
 {
 	char line[256], model[96] = "";
@@ -31,7 +31,7 @@ static void name_machine(char machine[MACHINE_BYTES])
 	snprintf(machine, MACHINE_BYTES, "%ld cores, %s", sysconf(_SC_NPROCESSORS_ONLN), model);
 }
 
-/* COLLET_TUNING, or where it is by default; *insisted: the user has named it. */
+/* Finds the path: COLLET_TUNING, or the default one. *insisted: the user named it. path is empty if there is none. */
 static collet_status find_path(char path[PATH_BYTES], bool *insisted)
 {
 	const char *named = collet_env("COLLET_TUNING"), *folder = collet_env("XDG_CONFIG_HOME"),
@@ -51,7 +51,7 @@ static collet_status find_path(char path[PATH_BYTES], bool *insisted)
 	return COLLET_OK;
 }
 
-/* The whole file with a 0 at its end; to be freed. */
+/* Reads the whole file and ends it with a 0. The caller frees *text. */
 static collet_status read_all(const char *path, char **text)
 {
 	FILE *file = fopen(path, "re");
@@ -144,14 +144,14 @@ collet_status collet_tuning_read(const char *path, collet_link_cost *rows, size_
 	return status;
 }
 
-/* Makes the folders that the path goes through. */
+/* Creates the missing folders of the path. */
 static void make_folders(const char *path)
 {
 	char folder[PATH_BYTES];
 	snprintf(folder, sizeof(folder), "%s", path);
 	for (char *slash = folder; (slash = strchr(slash + 1, '/')); *slash = '/') {
 		*slash = '\0';
-		mkdir(folder, 0777);  /* what is missing afterwards shows when the file is opened */
+		mkdir(folder, 0777);  /* if this fails, opening the file fails and says why */
 	}
 }
 

@@ -1,6 +1,6 @@
-/* Tunings as text: a line for each number, so that people can read them, compare them and change one. Read strictly:
- * what is not understood is an error that names the line, for a tuning that is half understood would choose badly
- * without a word. */
+/* Reads and writes tunings as text. Each line holds one name and its numbers, so that people can read, compare and edit
+ * tunings. The parser refuses every line that it does not understand: half a tuning would lead to bad choices without a
+ * warning. */
 #include <errno.h>
 #include <math.h>
 #include <stdarg.h>
@@ -19,19 +19,19 @@ struct reader {
 	uint32_t line;
 	collet_link_cost *links;
 	uint32_t count;
-	uint32_t seen; /* bit i: fields[i] of the link that is being read */
+	uint32_t seen; /* bit i: this link has had fields[i] */
 	bool versioned, placed, ended;
 	char why[WHY_BYTES]; /* what is wrong with the line */
 };
 
-/* The lines of a link that hold numbers. */
+/* Lists the lines of a link that set plain members. */
 enum kind { DOUBLES, UINT32S, UINT64S };
 static const struct field {
 	const char *word;
 	enum kind kind;
 	size_t offset;
 	uint32_t count;
-	bool optional; /* 0: as built in, and no line */
+	bool optional; /* 0: the default holds, and no line is written */
 } fields[] = {
 	{"latency", DOUBLES, offsetof(collet_link_cost, latency_ns), 1},
 	{"message", DOUBLES, offsetof(collet_link_cost, message_ns), 1},
@@ -48,7 +48,7 @@ static const struct field {
 };
 enum { FIELDS = sizeof(fields) / sizeof(fields[0]) };
 
-/* Keeps the sentence for collet_tuning_parse(), which has more stack left than the functions that it calls. */
+/* Keeps the sentence. collet_tuning_parse() raises the error when the frames below it have ended, which saves stack. */
 static collet_status fail_at(struct reader *r, const char *format, ...) __attribute__((format(printf, 2, 3)));
 static collet_status fail_at(struct reader *r, const char *format, ...)
 {
@@ -114,7 +114,7 @@ static collet_status read_sizes(struct reader *r, char **words, uint32_t count)
 	return COLLET_OK;
 }
 
-/* A word of a row, of one algorithm at one of the link's sizes. False: it is not what the row is made of. */
+/* Parses a word of a row: one algorithm at one size. False: the word is malformed. */
 typedef bool read_cell(collet_link_cost *link, uint32_t number, uint32_t size, char *word);
 
 static bool read_factor(collet_link_cost *link, uint32_t number, uint32_t size, char *word)
@@ -149,7 +149,7 @@ static bool read_way(collet_link_cost *link, uint32_t number, uint32_t size, cha
 	return good;
 }
 
-/* The lines that have a word for each of the link's sizes, "-" where there is nothing to say. */
+/* Lists the lines with a word for each size of the link. "-" means not measured. */
 static const struct row {
 	const char *word;
 	read_cell *read;
@@ -160,7 +160,7 @@ static const struct row {
 };
 enum { ROWS = sizeof(rows) / sizeof(rows[0]) };
 
-/* "factor allreduce ring 110 - 95" */
+/* Parses a line like "factor allreduce ring 110 - 95". */
 static collet_status read_row(struct reader *r, const struct row *row, char **words, uint32_t count)
 {
 	collet_link_cost *link = &r->links[r->count - 1];
@@ -182,7 +182,7 @@ static collet_status read_row(struct reader *r, const struct row *row, char **wo
 	return COLLET_OK;
 }
 
-/* 0: as built in. */
+/* 0 means the default. */
 static bool is_limit(uint32_t bytes, uint32_t most)
 {
 	return bytes == 0 || (bytes >= LEAST_LIMIT && bytes <= most);
@@ -229,7 +229,7 @@ static bool is_sound(const collet_link_cost *link, char why[WHY_BYTES])
 	return true;
 }
 
-/* The link that ends here has all that it must. */
+/* Checks that the link which ends here is complete and sound. */
 static collet_status end_link(struct reader *r)
 {
 	if (r->count == 0)
@@ -242,7 +242,7 @@ static collet_status end_link(struct reader *r)
 	return is_sound(link, why) ? COLLET_OK : fail_at(r, "the link before this line: %s", why);
 }
 
-/* "link shm 4 2": a transport, how many ranks, on how many cores. */
+/* Parses a line like "link shm 4 2": transport, ranks, cores. */
 static collet_status start_link(struct reader *r, char **words, uint32_t count)
 {
 	uint64_t ranks, cores;
@@ -300,7 +300,7 @@ static collet_status read_words(struct reader *r, char **words, uint32_t count)
 	return fail_at(r, "\"%.40s\" means nothing in a tuning", words[0]);
 }
 
-/* Not inlined, so that its buffers are off the stack when collet_tuning_parse() writes the error. */
+/* Not inlined: its buffers must be off the stack when collet_tuning_parse() raises the error. */
 __attribute__((noinline)) static collet_status read_line(struct reader *r, const char *line, size_t length)
 {
 	static const char machine[] = "machine ", any[] = "any";
@@ -360,7 +360,7 @@ collet_status collet_tuning_check(const collet_link_cost *link)
 	return is_sound(link, why) ? COLLET_OK : collet_fail(COLLET_ERR_ARGUMENT, "%s", why);
 }
 
-/* Of an optional field, which is one whole number. */
+/* True if an optional field, one 32-bit number, is not 0. */
 static bool is_set(const struct field *field, const collet_link_cost *link)
 {
 	return *(const uint32_t *)(const void *)((const char *)link + field->offset) != 0;

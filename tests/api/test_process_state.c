@@ -1,4 +1,4 @@
-/* What a process has set before it uses the library, and the library must work with: a locale, small stacks. */
+/* Tests that the library works with what a process has set before: a locale, the size of a stack. */
 #include <locale.h>
 #include <pthread.h>
 #include <setjmp.h>
@@ -14,7 +14,7 @@
 #include "comma_locale.h"
 #include "ranks.h"
 
-/* Also reads numbers from the environment: a timeout, and, as always, the built-in tuning. */
+/* Creation reads numbers: two timeouts of the environment, and the built-in tuning. */
 static void create_and_add(struct rank *rank)
 {
 	char store[64];
@@ -82,7 +82,7 @@ static void call_on_small_stack(struct rank *rank)
 	pthread_attr_destroy(&attributes);
 }
 
-/* As large as collet.h promises; threads of musl have it by default. */
+/* collet.h promises that this is enough. Threads of musl have it by default. */
 static void a_stack_of_128_kib(void **state)
 {
 	static const char *const transports[] = { "shm", "tcp" };

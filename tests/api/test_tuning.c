@@ -1,5 +1,5 @@
-/* Tunings from the outside: rank 0 alone reads one, all ranks choose by it, and what is wrong with it is said by file
- * and line. */
+/* Tests tuning files through the public API. Rank 0 alone reads one, all ranks choose by it, and errors name the file
+ * and the line. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -17,7 +17,7 @@
 
 static char folder[64], file[128];
 
-/* With it two ranks, on as many cores or on one, take a tree for a few bytes, which nobody would otherwise. */
+/* Writes a tuning by which two ranks, on two cores or on one, choose a tree for a few bytes. No other tuning does. */
 static void write_odd(void)
 {
 	collet_link_cost rows[COLLET_TUNING_LINKS], odd[2];
@@ -63,13 +63,13 @@ static void write_text(const char *text)
 	assert_int_equal(fclose(out), 0);
 }
 
-/* What rank 0 has in its environment, and what is to come of it on every rank. */
+/* Lists what rank 0 has in its environment, and what every rank must see. */
 struct expected {
 	const char *variable, *value;
 	bool deterministic;
 	enum { ODD, USUAL, FAILS } choice;
-	const char *sentence;        /* that creation fails with has this in it */
-	bool missing;                /* ... as of a file that is not there */
+	const char *sentence;        /* part of the error of creation */
+	bool missing;                /* the file is missing: COLLET_ERR_SYSTEM */
 };
 
 static void create_and_look(struct rank *rank)
@@ -142,7 +142,7 @@ static void deterministic_choices_read_no_file(void **state)
 	must((struct expected){ "COLLET_TUNING", file, true, USUAL, NULL, false });
 }
 
-/* A file that the user has named must be good; one that merely lies there is a warning, and not used. */
+/* A bad file that the user named is an error. A bad file at the default path is a warning, and is not used. */
 static void what_is_wrong_is_said(void **state)
 {
 	char elsewhere[65536], line[200];
@@ -168,7 +168,7 @@ static void what_is_wrong_is_said(void **state)
 		"COLLET_TUNING", "/nowhere/at-all", false, FAILS, "/nowhere/at-all: No such file", true});
 }
 
-/* A message of so many bytes, with this limit in rank 0's tuning, is so many messages of the sender. */
+/* Lists how many messages the sender needs for so many bytes, with this limit in rank 0's tuning. */
 struct limited {
 	uint32_t eager_bytes, bytes;
 	uint64_t messages;

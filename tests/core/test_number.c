@@ -1,4 +1,4 @@
-/* Numbers as text: read and written alike in every locale, and rounded correctly. */
+/* Tests that numbers are read and written alike in every locale, and rounded correctly. */
 #include <float.h>
 #include <locale.h>
 #include <math.h>
@@ -87,7 +87,7 @@ static void what_is_written_reads_back(void **state)
 	}
 }
 
-/* The caller's locale is still set. */
+/* Afterwards the caller's locale is still set. */
 static void the_locale_stays(void **state)
 {
 	const char *point = *state;

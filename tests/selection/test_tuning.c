@@ -1,4 +1,4 @@
-/* Tunings as text, and the way from their numbers to a cost. */
+/* Tests the text of tunings, and the costs that are computed from tunings. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -55,7 +55,7 @@ static void text_comes_back(void **state)
 	collet_link_cost two[2] = {one, one}, back[COLLET_TUNING_LINKS];
 	strcpy(two[1].transport, "tcp");
 	two[1].near_bytes = UINT64_MAX;
-	two[1].eager_bytes = 0;   /* as built in: no line */
+	two[1].eager_bytes = 0;   /* the default: no line */
 	two[1].inline_bytes = 0;
 	two[1].sizes = 0;
 	memset(two[1].size, 0, sizeof two[1].size);
@@ -67,19 +67,19 @@ static void text_comes_back(void **state)
 	assert_int_equal(collet_tuning_parse(text, "t", machine, back, &count), COLLET_OK);
 	assert_int_equal(count, 2);
 	assert_memory_equal(back, two, sizeof two);
-	/* What people add. */
+	/* Comments and empty lines are skipped. */
 	char more[8192];
 	snprintf(more, sizeof more, "# mine\n\n%s# the end\n", text);
 	assert_int_equal(collet_tuning_parse(more, "t", machine, back, &count), COLLET_OK);
 	assert_int_equal(collet_tuning_parse(text, "t", NULL, back, &count), COLLET_OK);
-	/* What holds for any machine holds for this one. */
+	/* A tuning for any machine holds for this one. */
 	const char *rest = strchr(strchr(text, '\n') + 1, '\n');
 	snprintf(more, sizeof more, "%.*s\nmachine any%s", (int)strcspn(text, "\n"), text, rest);
 	assert_int_equal(collet_tuning_parse(more, "t", machine, back, &count), COLLET_OK);
 	free(text);
 }
 
-/* Replaces the first `from` in a good text by `to`; the error names this line and says that. */
+/* Replaces the first `from` in a good text by `to`. The error must name this line and contain `says`. */
 static void what_is_not_understood_is_an_error(void **state)
 {
 	(void)state;
@@ -164,7 +164,7 @@ static void what_is_not_understood_is_an_error(void **state)
 	free(good);
 }
 
-/* What the library falls back upon is there for every transport, crowded and not. */
+/* Each transport must have a link, with a core for each rank and with fewer. */
 static void the_builtin_one_is_whole(void **state)
 {
 	(void)state;
@@ -183,7 +183,7 @@ static void the_builtin_one_is_whole(void **state)
 	assert_int_equal(collet_tuning_check(&fixed), COLLET_OK);
 }
 
-/* Compares the embedded text with its file. scripts/refit measures these links, all but self. */
+/* Compares the embedded text with its file. scripts/refit measures all of these links but self. */
 static void the_builtin_one_is_its_file(void **state)
 {
 	(void)state;
@@ -213,7 +213,7 @@ static void the_builtin_one_is_its_file(void **state)
 	free(text);
 }
 
-/* The nearest crowding is taken, then the nearest number of ranks. */
+/* Takes the link with the nearest number of ranks a core, and of these the one with the nearest number of ranks. */
 static void the_nearest_link_is_taken(void **state)
 {
 	(void)state;
@@ -250,13 +250,13 @@ static void factors_are_read_off_a_line(void **state)
 	near(collet_tuning_factor(&link, direct, 8), 1.5);
 	near(collet_tuning_factor(&link, direct, 1 << 20), 0.75);
 	near(collet_tuning_factor(&link, direct, (uint64_t)1 << 40), 0.75);
-	/* 4096 was not measured; the line goes past it. */
+	/* 4096 was not measured: its factor is interpolated. */
 	const double middle = collet_tuning_factor(&link, direct, 4096);
 	assert_true(middle < 1.5 && middle > 0.75);
 	assert_true(collet_tuning_factor(&link, direct, 64) > middle);
 	near(collet_tuning_factor(&link, collet_program_find(COLLET_ALLTOALL, "pairwise"), 77), 2);
 	near(collet_tuning_factor(&link, collet_program_find(COLLET_BROADCAST, "tree"), 77), 1);
-	/* Beside one that was measured, one that was not is no better. */
+	/* An algorithm that was not measured is no better than the worst that was. */
 	near(collet_tuning_factor(&link, collet_program_find(COLLET_ALLREDUCE, "ring"), 8), 1.5);
 	near(collet_tuning_factor(&link, collet_program_find(COLLET_ALLTOALL, "direct"), 77), 2);
 }
@@ -270,9 +270,8 @@ static double cost_with(const collet_link_cost *link, uint32_t size, uint32_t co
 		(struct collet_way){ .piece_bytes = 65536, .channels = 1 });
 }
 
-/* Factors hold for the ranks and cores that they were measured with, and for other crowds on these. In a crowd of
- * another size each turn takes as much longer as there are more ranks a core, and all ranks' work is shared by the
- * cores. */
+/* Factors hold for the ranks and cores of their measurement, and for other numbers of ranks on shared cores. There,
+ * times are scaled by the ranks a core, and the cores share the work of all ranks. */
 static void a_crowd_takes_longer(void **state)
 {
 	(void)state;
@@ -283,17 +282,17 @@ static void a_crowd_takes_longer(void **state)
 	near(cost_with(&link, 8, 4, 2), cost_with(&plain, 8, 4, 2));
 	near(cost_with(&link, 4, 1, 2), 2 * cost_with(&plain, 4, 2, 2));
 	near(cost_with(&link, 6, 2, 2), 1.5 * cost_with(&plain, 6, 2, 2));
-	/* Alone on their cores: what each does, and half of what is a turn among two. */
+	/* A core for each rank: half of what was measured with two ranks a core. */
 	const struct collet_cost_model model = collet_tuning_model(&plain, 8, 0.5);
 	const struct collet_shape shape = collet_shape_of(COLLET_ALLREDUCE, 0, 4, 0, 2);
 	near(cost_with(&link, 4, 4, 2),
 		collet_program_find(COLLET_ALLREDUCE, "direct")->cost(&shape, 4, 65536, &model));
-	/* Bytes that do not stay in a cache cost more each. */
+	/* Each byte that does not stay in a cache costs more. */
 	const double inside = cost_with(&plain, 4, 2, 1 << 18), outside = cost_with(&plain, 4, 2, 1 << 20);
 	assert_true(outside > 8 * inside);
 }
 
-/* The fit of a tuning stands on it: a formula with all numbers is the sum of those with one each. */
+/* The fit of a tuning relies on this: a cost is the sum of the costs with one number each. */
 static void formulas_are_linear(void **state)
 {
 	(void)state;

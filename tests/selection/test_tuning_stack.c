@@ -1,4 +1,4 @@
-/* Parsing a tuning takes at most 4 KiB of stack: the library may run on threads that have little. */
+/* Tests that parsing a tuning takes at most 4 KiB of stack, since threads may have little. */
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -19,7 +19,7 @@ enum { SANITIZED = 0 };
 
 enum { STACK_BYTES = 256 << 10, MOST_BYTES = 4096, PAINT = 0xa5 };
 
-/* A link without its last lines. */
+/* The lines of a link but the last two. */
 #define LINK                                                                                                           \
 	"collet-tuning 2\nmachine any\nlink shm 4 2\nlatency 250\nmessage 30\npiece 20\n"                             \
 	"byte 0.5 0.25 0.125 0.0625\nfar_byte 0\nreduce_byte 0.05\nfar_reduce_byte 0\nnear 1048576\n"
