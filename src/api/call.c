@@ -30,7 +30,7 @@ collet_status collet_call_failure(const struct collet_request *request)
 		return collet_fail(status, "collet_recv: the message is longer than the buffer, and was dropped");
 	collet_request_describe(request, call, sizeof(call));
 	/* What ended the communicator may have been somebody else's doing: then say which call it ended here. */
-	return strstr(group->sentence, call) ? collet_fail_again(status, group->sentence) :
+	return strstr(group->sentence, call) ? collet_fail_copy(status, group->sentence) :
                                                collet_fail(status, "%s: %s", call, group->sentence);
 }
 
@@ -102,7 +102,7 @@ static void look_in_time(struct collet_request *request)
 	uint32_t *linger = &request->small.linger;
 	const uint32_t at = request->small.at;
 	if (*linger)
-		collet_cpu_linger(*linger);
+		collet_cpu_backoff(*linger);
 	collet_inline_advance(request);
 	const bool at_once = request->small.at != at;
 	const uint32_t in_vain = look_briefly(request);

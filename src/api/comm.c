@@ -22,7 +22,7 @@ static uint32_t least_link_mbps(const struct collet_comm *comm, uint32_t local_r
 	uint32_t least = collet_tuning_share(local_ranks, cores) > 1 ? 0 : UINT32_MAX;
 	for (uint32_t r = 0; r < comm->group.size && least > 0; r++) {
 		const struct collet_card *card =
-			&comm->context->bootstrap.cards[collet_group_world_rank(&comm->group, r)];
+			&comm->context->bootstrap.peer_infos[collet_group_world_rank(&comm->group, r)];
 		least = card->link_mbps < least ? card->link_mbps : least;
 	}
 	return least;
@@ -34,7 +34,7 @@ static uint32_t least_link_mbps(const struct collet_comm *comm, uint32_t local_r
 static void fill_table(struct collet_comm *comm)
 {
 	const struct collet_context *context = comm->context;
-	const uint32_t cores = context->bootstrap.cards[collet_group_world_rank(&comm->group, 0)].host_cores;
+	const uint32_t cores = context->bootstrap.peer_infos[collet_group_world_rank(&comm->group, 0)].host_cores;
 	const struct collet_layout *layout = &comm->by_host;
 	const uint32_t local_ranks = (comm->group.size + layout->hosts - 1) / layout->hosts;
 	struct collet_choice_inputs *inputs = &comm->inputs;
@@ -136,7 +136,7 @@ collet_status collet_comm_make(
 		collet_group_end(&comm->group, status, true, sentence);
 		tear_down(comm);
 		free_comm(comm, false);
-		return collet_fail_again(status, sentence);
+		return collet_fail_copy(status, sentence);
 	}
 	*made = comm;
 	return COLLET_OK;
@@ -163,14 +163,14 @@ collet_status collet_comm_create(collet_comm **comm, const collet_options *optio
 	char sentence[COLLET_ERROR_BYTES];
 	snprintf(sentence, sizeof(sentence), "%s", collet_last_error());
 	collet_context_release(context);
-	return collet_fail_again(status, sentence);
+	return collet_fail_copy(status, sentence);
 }
 
 collet_status collet_comm_ended(const collet_comm *comm)
 {
 	const enum collet_status ended =
 		(enum collet_status)atomic_load_explicit(&comm->group.ended, memory_order_acquire);
-	return ended == COLLET_OK ? COLLET_OK : collet_fail_again(ended, comm->group.sentence);
+	return ended == COLLET_OK ? COLLET_OK : collet_fail_copy(ended, comm->group.sentence);
 }
 
 collet_status collet_refuse_nested(const char *function)
@@ -371,5 +371,5 @@ const char *collet_comm_host(const collet_comm *comm, uint32_t rank)
 {
 	if (!comm || rank >= comm->group.size)
 		return NULL;
-	return comm->context->bootstrap.cards[collet_group_world_rank(&comm->group, rank)].host;
+	return comm->context->bootstrap.peer_infos[collet_group_world_rank(&comm->group, rank)].host;
 }

@@ -139,7 +139,7 @@ static collet_status agree(void *of, const struct collet_card *cards, uint32_t s
 
 const char *collet_local_transport(const struct collet_context *context)
 {
-	return collet_card_has(&context->bootstrap.cards[0], "shm") ? "shm" : "tcp";
+	return collet_card_has(&context->bootstrap.peer_infos[0], "shm") ? "shm" : "tcp";
 }
 
 static const collet_link_cost *find_link(const struct collet_context *context, const char *transport)
@@ -192,7 +192,7 @@ static uint32_t or_usual(uint32_t bytes)
 /* Alike on all ranks: of links that rank 0 has sent, those for as many ranks as its host has. */
 static void take_limits(struct collet_context *context)
 {
-	const struct collet_card *cards = context->bootstrap.cards;
+	const struct collet_card *cards = context->bootstrap.peer_infos;
 	const uint32_t cores = cards[0].host_cores;
 	uint32_t ranks = 0;
 	for (uint32_t i = 0; i < context->launch.size; i++)
@@ -214,7 +214,7 @@ static void take_limits(struct collet_context *context)
 static void choose_waiting(struct collet_context *context)
 {
 	struct collet_engine *engine = &context->engine;
-	engine->crowded = is_oversubscribed(context->bootstrap.cards, context->launch.size);
+	engine->crowded = is_oversubscribed(context->bootstrap.peer_infos, context->launch.size);
 	engine->spin_polls = engine->crowded ? 32 : 20000;
 	engine->yield_ns = engine->crowded ? 200 * 1000 : 100 * 1000;
 }
@@ -308,7 +308,7 @@ static collet_status read_own(struct collet_context *context, const collet_optio
 	if (status == COLLET_OK)
 		*progress_thread = wants_progress_thread(options, &status);
 	if (status == COLLET_OK)
-		status = collet_card_describe_host(&context->card);
+		status = collet_peer_info_fill_host(&context->card);
 	return status;
 }
 
@@ -360,7 +360,7 @@ static void part(struct collet_context *context)
 static collet_status meet(struct collet_context *context)
 {
 	struct collet_engine *engine = &context->engine;
-	collet_status status = collet_bootstrap_meet(
+	collet_status status = collet_bootstrap_init(
 		&context->bootstrap, &context->launch, &context->card, agree, context, &engine->log);
 	if (status != COLLET_OK)
 		return status;
@@ -369,7 +369,7 @@ static collet_status meet(struct collet_context *context)
 		part(context);
 		return status;
 	}
-	engine->cards = context->bootstrap.cards;
+	engine->cards = context->bootstrap.peer_infos;
 	engine->rank = context->launch.rank;
 	engine->size = context->launch.size;
 	engine->arena = &context->arena;
@@ -454,7 +454,7 @@ void collet_context_release(struct collet_context *context)
 	/* What was still opening refers to arena, cards and transports. */
 	const bool forked = collet_context_forked(context);
 	if (forked) {
-		collet_control_forget(&engine->control);
+		collet_control_atfork_child(&engine->control);
 		collet_engine_forget(engine);
 	} else {
 		collet_engine_stop_progress_thread(engine);

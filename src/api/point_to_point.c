@@ -59,7 +59,7 @@ static collet_status start_half(collet_comm *comm, const struct collet_half *hal
 		return status;
 	const size_t element = collet_dtype_bytes(dtype);
 	request->p2p = (struct collet_p2p_call){
-		.sends = half->sends,
+		.is_send = half->sends,
 		.peer = half->peer,
 		.tag = half->tag,
 		.buffer = half->buffer,
@@ -131,7 +131,7 @@ struct collet_request *collet_halves_start(
 	if (count > 1) {
 		status = new_request(comm, timeout_ns, &request);
 		if (status == COLLET_OK)
-			request->p2p.pending_parts = count;
+			request->p2p.pending_ops = count;
 	}
 	for (uint32_t i = 0; i < count && status == COLLET_OK; i++)
 		status = start_half(comm, &halves[i], dtype, timeout_ns, count > 1 ? request : NULL,
@@ -147,8 +147,8 @@ static bool is_over_at_once(collet_comm *comm, const struct collet_half *half, s
 {
 	const uint64_t bytes = half->count * element;
 	if (half->sends)
-		return collet_p2p_send_at_once(&comm->group, half->peer, half->tag, half->buffer, bytes);
-	if (!collet_p2p_receive_at_once(&comm->group, half->peer, half->tag, half->buffer, bytes))
+		return collet_p2p_send_fast(&comm->group, half->peer, half->tag, half->buffer, bytes);
+	if (!collet_p2p_receive_fast(&comm->group, half->peer, half->tag, half->buffer, bytes))
 		return false;
 	if (half->received)
 		*half->received = (collet_received){ half->peer, half->tag, half->count };

@@ -27,8 +27,8 @@ static void deinit(struct collet_layout *layout)
 	*layout = (struct collet_layout){ 0 };
 }
 
-static collet_status find(struct collet_layout *layout, const struct collet_location *locations, uint32_t size,
-	enum collet_nearness nearness)
+static collet_status find(struct collet_layout *layout, const struct collet_rank_locality *locations, uint32_t size,
+	enum collet_ordering nearness)
 {
 	layout->order = malloc(size * sizeof(*layout->order));
 	layout->position = malloc(size * sizeof(*layout->position));
@@ -51,7 +51,7 @@ static collet_status find(struct collet_layout *layout, const struct collet_loca
 }
 
 /* For people: hosts with their ranks as they stand, where they do not fit with how many are left out. */
-static void tell(const struct collet_comm *comm, const struct collet_location *locations)
+static void tell(const struct collet_comm *comm, const struct collet_rank_locality *locations)
 {
 	const struct collet_log *log = &comm->context->engine.log;
 	const struct collet_layout *layout = &comm->near;
@@ -67,7 +67,7 @@ static void tell(const struct collet_comm *comm, const struct collet_location *l
 		char ranks[400];
 		const uint32_t first = layout->host_first[h], end = layout->host_first[h + 1];
 		const struct collet_card *card =
-			&comm->context->bootstrap.cards[collet_group_world_rank(&comm->group, order[first])];
+			&comm->context->bootstrap.peer_infos[collet_group_world_rank(&comm->group, order[first])];
 		collet_order_describe(locations, order, first, end, ranks, sizeof(ranks));
 		collet_log(log, COLLET_LOG_INFO, "host %u of %u: %s, %u of %u ranks on %u cores, in this order: %s",
 			h + 1, layout->hosts, card->host, end - first, comm->group.size, card->host_cores, ranks);
@@ -77,23 +77,23 @@ static void tell(const struct collet_comm *comm, const struct collet_location *l
 
 collet_status collet_layouts_find(struct collet_comm *comm)
 {
-	const struct collet_card *cards = comm->context->bootstrap.cards;
+	const struct collet_card *cards = comm->context->bootstrap.peer_infos;
 	const uint32_t size = comm->group.size;
-	struct collet_location *locations = malloc(size * sizeof(*locations));
+	struct collet_rank_locality *locations = malloc(size * sizeof(*locations));
 	if (!locations)
 		return collet_fail(COLLET_ERR_MEMORY, "no memory for a communicator of %u ranks", size);
 	for (uint32_t r = 0; r < size; r++) {
 		const struct collet_card *card = &cards[collet_group_world_rank(&comm->group, r)];
-		locations[r] = (struct collet_location){ card->host_id, card->spot };
+		locations[r] = (struct collet_rank_locality){ card->host_id, card->spot };
 	}
 	const uint64_t own = locations[comm->group.rank].host;
 	for (uint32_t r = 0; r < size; r++) {
 		comm->local_rank += r < comm->group.rank && locations[r].host == own;
 		comm->local_size += locations[r].host == own;
 	}
-	collet_status status = find(&comm->by_host, locations, size, COLLET_BY_HOST);
+	collet_status status = find(&comm->by_host, locations, size, COLLET_ORDER_BY_HOST);
 	if (status == COLLET_OK)
-		status = find(&comm->near, locations, size, COLLET_BY_SPOT);
+		status = find(&comm->near, locations, size, COLLET_ORDER_BY_LOCALITY);
 	if (status == COLLET_OK)
 		tell(comm, locations);
 	free(locations);

@@ -85,5 +85,5 @@ collet_status collet_request_wait_all(collet_request **requests, size_t count)
 			snprintf(sentence, sizeof(sentence), "%s", collet_last_error());
 		}
 	}
-	return first == COLLET_OK ? COLLET_OK : collet_fail_again(first, sentence);
+	return first == COLLET_OK ? COLLET_OK : collet_fail_copy(first, sentence);
 }

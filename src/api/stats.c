@@ -68,7 +68,7 @@ static void add_pulled(const struct collet_group *group, struct rows *rows)
 {
 	collet_stat spare, total = { .kind = COLLET_STAT_TRANSPORT, .name = "cuda_ipc" };
 	for (uint32_t peer = 0; peer < group->size; peer++) {
-		const struct collet_conduit_stats *pulled = collet_p2p_pulled(group, peer);
+		const struct collet_conduit_stats *pulled = collet_p2p_pull_stats(group, peer);
 		if (!pulled)
 			continue;
 		collet_stat *row = next_row(rows, &spare);

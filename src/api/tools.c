@@ -229,7 +229,7 @@ collet_status collet_choice_list(const collet_call_shape *shape, const char *tra
 /* By what this rank's peers are reached: what has been opened, else what would be. */
 static void name_transports(const collet_comm *comm, char *text, size_t capacity)
 {
-	const struct collet_card *cards = comm->context->bootstrap.cards;
+	const struct collet_card *cards = comm->context->bootstrap.peer_infos;
 	const struct collet_card *self = &cards[collet_group_world_rank(&comm->group, comm->group.rank)];
 	const struct collet_transport_set *set = &comm->context->transports;
 	uint32_t used = 0;
@@ -323,7 +323,7 @@ collet_status collet_comm_plan(collet_comm *comm, const char *collective, uint64
 	plan->piece_bytes =
 		decision.piece_bytes < plan->most_piece_bytes ? decision.piece_bytes : plan->most_piece_bytes;
 	plan->channels = decision.program->sliced ? decision.channels : 1;
-	plan->cores = comm->context->bootstrap.cards[collet_group_world_rank(&comm->group, 0)].host_cores;
+	plan->cores = comm->context->bootstrap.peer_infos[collet_group_world_rank(&comm->group, 0)].host_cores;
 	name_transports(comm, plan->transport, sizeof(plan->transport));
 	return COLLET_OK;
 }

@@ -14,85 +14,85 @@
 #include "core/config.h"
 #include "core/status.h"
 
-void collet_endpoint_unix(struct collet_endpoint *endpoint, const char *name)
+void collet_address_unix(struct collet_address *address, const char *name)
 {
-	memset(endpoint, 0, sizeof(*endpoint));
+	memset(address, 0, sizeof(*address));
 	size_t length = strlen(name);
-	assert(length < sizeof(endpoint->local.sun_path));
-	endpoint->local.sun_family = AF_UNIX;
-	memcpy(endpoint->local.sun_path + 1, name, length);  /* the first byte stays NUL: abstract */
-	endpoint->bytes = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + length);
+	assert(length < sizeof(address->local.sun_path));
+	address->local.sun_family = AF_UNIX;
+	memcpy(address->local.sun_path + 1, name, length);   /* the first byte stays NUL: abstract */
+	address->bytes = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + length);
 }
 
-bool collet_endpoint_ip(
-	struct collet_endpoint *endpoint, int family, const void *address, uint32_t scope_id, uint16_t port)
+bool collet_address_ip(
+	struct collet_address *address, int family, const void *ip, uint32_t scope_id, uint16_t port)
 {
-	memset(endpoint, 0, sizeof(*endpoint));
+	memset(address, 0, sizeof(*address));
 	switch (family) {
 	case AF_INET:
-		endpoint->v4.sin_family = AF_INET;
-		memcpy(&endpoint->v4.sin_addr, address, 4);
-		endpoint->bytes = sizeof(endpoint->v4);
+		address->v4.sin_family = AF_INET;
+		memcpy(&address->v4.sin_addr, ip, 4);
+		address->bytes = sizeof(address->v4);
 		break;
 	case AF_INET6:
-		endpoint->v6.sin6_family = AF_INET6;
-		memcpy(&endpoint->v6.sin6_addr, address, 16);
-		endpoint->v6.sin6_scope_id = scope_id;
-		endpoint->bytes = sizeof(endpoint->v6);
+		address->v6.sin6_family = AF_INET6;
+		memcpy(&address->v6.sin6_addr, ip, 16);
+		address->v6.sin6_scope_id = scope_id;
+		address->bytes = sizeof(address->v6);
 		break;
 	default:
 		return false;
 	}
-	collet_endpoint_set_port(endpoint, port);
+	collet_address_set_port(address, port);
 	return true;
 }
 
-void collet_endpoint_set_port(struct collet_endpoint *endpoint, uint16_t port)
+void collet_address_set_port(struct collet_address *address, uint16_t port)
 {
-	if (endpoint->any.sa_family == AF_INET)
-		endpoint->v4.sin_port = htons(port);
-	else if (endpoint->any.sa_family == AF_INET6)
-		endpoint->v6.sin6_port = htons(port);
+	if (address->any.sa_family == AF_INET)
+		address->v4.sin_port = htons(port);
+	else if (address->any.sa_family == AF_INET6)
+		address->v6.sin6_port = htons(port);
 }
 
-uint16_t collet_endpoint_port(const struct collet_endpoint *endpoint)
+uint16_t collet_address_port(const struct collet_address *address)
 {
-	if (endpoint->any.sa_family == AF_INET)
-		return ntohs(endpoint->v4.sin_port);
-	return endpoint->any.sa_family == AF_INET6 ? ntohs(endpoint->v6.sin6_port) : 0;
+	if (address->any.sa_family == AF_INET)
+		return ntohs(address->v4.sin_port);
+	return address->any.sa_family == AF_INET6 ? ntohs(address->v6.sin6_port) : 0;
 }
 
-bool collet_endpoint_is_loopback(const struct collet_endpoint *endpoint)
+bool collet_address_is_loopback(const struct collet_address *address)
 {
-	if (endpoint->any.sa_family == AF_INET)
-		return ntohl(endpoint->v4.sin_addr.s_addr) >> 24 == 127;
-	return endpoint->any.sa_family == AF_INET6 && IN6_IS_ADDR_LOOPBACK(&endpoint->v6.sin6_addr);
+	if (address->any.sa_family == AF_INET)
+		return ntohl(address->v4.sin_addr.s_addr) >> 24 == 127;
+	return address->any.sa_family == AF_INET6 && IN6_IS_ADDR_LOOPBACK(&address->v6.sin6_addr);
 }
 
-const char *collet_endpoint_print(const struct collet_endpoint *endpoint, char text[COLLET_ENDPOINT_TEXT])
+const char *collet_address_print(const struct collet_address *address, char text[COLLET_ADDRESS_TEXT_BYTES])
 {
 	char host[INET6_ADDRSTRLEN] = "?";
-	switch (endpoint->any.sa_family) {
+	switch (address->any.sa_family) {
 	case AF_UNIX: {
 		size_t head = offsetof(struct sockaddr_un, sun_path) + 1;
-		int length = endpoint->bytes > head ? (int)(endpoint->bytes - head) : 0;
-		snprintf(text, COLLET_ENDPOINT_TEXT, "unix:%.*s", length, endpoint->local.sun_path + 1);
+		int length = address->bytes > head ? (int)(address->bytes - head) : 0;
+		snprintf(text, COLLET_ADDRESS_TEXT_BYTES, "unix:%.*s", length, address->local.sun_path + 1);
 		break;
 	}
 	case AF_INET:
-		inet_ntop(AF_INET, &endpoint->v4.sin_addr, host, sizeof(host));
-		snprintf(text, COLLET_ENDPOINT_TEXT, "%s:%u", host, collet_endpoint_port(endpoint));
+		inet_ntop(AF_INET, &address->v4.sin_addr, host, sizeof(host));
+		snprintf(text, COLLET_ADDRESS_TEXT_BYTES, "%s:%u", host, collet_address_port(address));
 		break;
 	case AF_INET6:
-		inet_ntop(AF_INET6, &endpoint->v6.sin6_addr, host, sizeof(host));
-		if (endpoint->v6.sin6_scope_id)
-			snprintf(text, COLLET_ENDPOINT_TEXT, "[%s%%%u]:%u", host, endpoint->v6.sin6_scope_id,
-				collet_endpoint_port(endpoint));
+		inet_ntop(AF_INET6, &address->v6.sin6_addr, host, sizeof(host));
+		if (address->v6.sin6_scope_id)
+			snprintf(text, COLLET_ADDRESS_TEXT_BYTES, "[%s%%%u]:%u", host, address->v6.sin6_scope_id,
+				collet_address_port(address));
 		else
-			snprintf(text, COLLET_ENDPOINT_TEXT, "[%s]:%u", host, collet_endpoint_port(endpoint));
+			snprintf(text, COLLET_ADDRESS_TEXT_BYTES, "[%s]:%u", host, collet_address_port(address));
 		break;
 	default:
-		snprintf(text, COLLET_ENDPOINT_TEXT, "nowhere");
+		snprintf(text, COLLET_ADDRESS_TEXT_BYTES, "nowhere");
 	}
 	return text;
 }
@@ -131,7 +131,7 @@ bool collet_host_is_loopback(const char *host)
 	return strcmp(host, "localhost") == 0;
 }
 
-collet_status collet_host_resolve(const char *host, uint16_t port, struct collet_endpoint *endpoints, uint32_t capacity,
+collet_status collet_host_resolve(const char *host, uint16_t port, struct collet_address *addresses, uint32_t capacity,
 	uint32_t *count)
 {
 	const struct addrinfo hints = { .ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM };
@@ -144,11 +144,11 @@ collet_status collet_host_resolve(const char *host, uint16_t port, struct collet
 	for (const struct addrinfo *i = found; i && n < capacity; i = i->ai_next) {
 		if (i->ai_addrlen > sizeof(struct sockaddr_in6))
 			continue;
-		struct collet_endpoint *endpoint = &endpoints[n++];
-		memset(endpoint, 0, sizeof(*endpoint));
-		memcpy(&endpoint->any, i->ai_addr, i->ai_addrlen);
-		endpoint->bytes = i->ai_addrlen;
-		collet_endpoint_set_port(endpoint, port);
+		struct collet_address *address = &addresses[n++];
+		memset(address, 0, sizeof(*address));
+		memcpy(&address->any, i->ai_addr, i->ai_addrlen);
+		address->bytes = i->ai_addrlen;
+		collet_address_set_port(address, port);
 	}
 	freeaddrinfo(found);
 	*count = n;
@@ -156,18 +156,18 @@ collet_status collet_host_resolve(const char *host, uint16_t port, struct collet
 }
 
 /* A listening socket, or -1 with errno. */
-static int listen_at(struct collet_endpoint *endpoint)
+static int listen_at(struct collet_address *address)
 {
-	int fd = socket(endpoint->any.sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+	int fd = socket(address->any.sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
 	if (fd < 0)
 		return -1;
-	const bool local = endpoint->any.sa_family == AF_UNIX;
+	const bool local = address->any.sa_family == AF_UNIX;
 	int one = 1;
-	socklen_t bytes = sizeof(endpoint->v6);
+	socklen_t bytes = sizeof(address->v6);
 	if (!local)  /* connections of an earlier run, in TIME_WAIT, must not keep us out */
 		setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
-	if (bind(fd, &endpoint->any, endpoint->bytes) < 0 || listen(fd, 4096) < 0 ||
-	    (!local && getsockname(fd, &endpoint->any, &bytes) < 0)) {
+	if (bind(fd, &address->any, address->bytes) < 0 || listen(fd, 4096) < 0 ||
+	    (!local && getsockname(fd, &address->any, &bytes) < 0)) {
 		int error = errno;
 		close(fd);
 		errno = error;
@@ -176,51 +176,51 @@ static int listen_at(struct collet_endpoint *endpoint)
 	return fd;
 }
 
-collet_status collet_socket_listen(struct collet_endpoint *endpoint, uint16_t port_first, uint16_t port_last, int *out)
+collet_status collet_socket_listen(struct collet_address *address, uint16_t port_first, uint16_t port_last, int *out)
 {
-	char text[COLLET_ENDPOINT_TEXT];
+	char text[COLLET_ADDRESS_TEXT_BYTES];
 	const bool ranged =
-		endpoint->any.sa_family != AF_UNIX && collet_endpoint_port(endpoint) == 0 && port_first != 0;
+		address->any.sa_family != AF_UNIX && collet_address_port(address) == 0 && port_first != 0;
 	int fd = -1;
 	/* Each port is bound and listened at before it counts as had: two sockets may be bound to one that nobody
 	 * listens at. */
 	for (uint32_t port = port_first; ranged && fd < 0 && port <= port_last; port++) {
-		collet_endpoint_set_port(endpoint, (uint16_t)port);
-		fd = listen_at(endpoint);
+		collet_address_set_port(address, (uint16_t)port);
+		fd = listen_at(address);
 		if (fd < 0 && errno != EADDRINUSE && errno != EACCES)
 			break;
 	}
 	if (!ranged)
-		fd = listen_at(endpoint);
+		fd = listen_at(address);
 	if (fd < 0) {
 		int error = errno;
 		collet_status status = error == EADDRINUSE ? COLLET_ERR_BUSY :
 			error == EADDRNOTAVAIL ? COLLET_ERR_UNSUPPORTED : COLLET_ERR_SYSTEM;
 		return collet_fail(
-			status, "cannot listen on %s: %s", collet_endpoint_print(endpoint, text), strerror(error));
+			status, "cannot listen on %s: %s", collet_address_print(address, text), strerror(error));
 	}
 	*out = fd;
 	return COLLET_OK;
 }
 
-collet_status collet_socket_dial(const struct collet_endpoint *endpoint, int *out)
+collet_status collet_socket_dial(const struct collet_address *address, int *out)
 {
-	char text[COLLET_ENDPOINT_TEXT];
-	int fd = socket(endpoint->any.sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+	char text[COLLET_ADDRESS_TEXT_BYTES];
+	int fd = socket(address->any.sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
 	if (fd < 0)
 		return collet_fail(COLLET_ERR_TRANSPORT, "socket: %s", strerror(errno));
-	if (connect(fd, &endpoint->any, endpoint->bytes) < 0 && errno != EINPROGRESS) {
+	if (connect(fd, &address->any, address->bytes) < 0 && errno != EINPROGRESS) {
 		int error = errno;
 		close(fd);
 		return collet_fail(error == EAGAIN ? COLLET_PENDING : COLLET_ERR_TRANSPORT, "cannot connect to %s: %s",
-			collet_endpoint_print(endpoint, text), strerror(error));
+			collet_address_print(address, text), strerror(error));
 	}
 	collet_socket_tune(fd);
 	*out = fd;
 	return COLLET_OK;
 }
 
-int collet_socket_accept(int listener, struct collet_endpoint *from)
+int collet_socket_accept(int listener, struct collet_address *from)
 {
 	memset(from, 0, sizeof(*from));
 	from->bytes = sizeof(struct sockaddr_un);
@@ -246,8 +246,8 @@ bool collet_socket_peer_uid(int socket, uint32_t *uid)
 
 bool collet_socket_has_input(int socket)
 {
-	struct pollfd waiting = { .fd = socket, .events = POLLIN };
-	return poll(&waiting, 1, 0) == 1;
+	struct pollfd item = { .fd = socket, .events = POLLIN };
+	return poll(&item, 1, 0) == 1;
 }
 
 void collet_socket_tune(int socket)

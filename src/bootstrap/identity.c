@@ -71,7 +71,7 @@ static unsigned long long start_time(const char *pid)
 	return ticks;
 }
 
-static collet_status identify(uint64_t host_id, const char *name, long pid, uint64_t *id)
+static collet_status hash_process(uint64_t host_id, const char *name, long pid, uint64_t *id)
 {
 	char text[160];
 	snprintf(text, sizeof(text), "%llx:%llu:%llu:%ld", (unsigned long long)host_id, inode_of("/proc/self/ns/pid"),
@@ -81,28 +81,28 @@ static collet_status identify(uint64_t host_id, const char *name, long pid, uint
 
 collet_status collet_process_id(uint64_t host_id, uint64_t *id)
 {
-	return identify(host_id, "self", (long)getpid(), id);
+	return hash_process(host_id, "self", (long)getpid(), id);
 }
 
-bool collet_process_is(uint64_t host_id, uint32_t pid, uint64_t id)
+bool collet_process_matches(uint64_t host_id, uint32_t pid, uint64_t id)
 {
 	char name[16];
 	uint64_t found;
 	snprintf(name, sizeof(name), "%u", pid);
-	return identify(host_id, name, (long)pid, &found) == COLLET_OK && found == id;
+	return hash_process(host_id, name, (long)pid, &found) == COLLET_OK && found == id;
 }
 
-collet_status collet_card_describe_host(struct collet_card *card)
+collet_status collet_peer_info_fill_host(struct collet_card *info)
 {
-	card->pid = (uint32_t)getpid();
-	card->uid = (uint32_t)geteuid();
-	card->usable_cores = collet_usable_cores();
-	card->quota_cores = (uint16_t)collet_quota_cores();
-	card->host_cores = (uint16_t)card->usable_cores;
-	card->spot = collet_spot_any();
-	memset(card->host, 0, sizeof(card->host));
-	if (gethostname(card->host, sizeof(card->host) - 1) < 0)
-		snprintf(card->host, sizeof(card->host), "?");
-	collet_status status = collet_host_id(&card->host_id);
-	return status ? status : collet_process_id(card->host_id, &card->process_id);
+	info->pid = (uint32_t)getpid();
+	info->uid = (uint32_t)geteuid();
+	info->usable_cores = collet_usable_cores();
+	info->quota_cores = (uint16_t)collet_quota_cores();
+	info->host_cores = (uint16_t)info->usable_cores;
+	info->spot = collet_locality_any();
+	memset(info->host, 0, sizeof(info->host));
+	if (gethostname(info->host, sizeof(info->host) - 1) < 0)
+		snprintf(info->host, sizeof(info->host), "?");
+	collet_status status = collet_host_id(&info->host_id);
+	return status ? status : collet_process_id(info->host_id, &info->process_id);
 }

@@ -50,12 +50,12 @@ static bool next_item(const char **text, struct item *item)
 	return true;
 }
 
-static const void *bytes_of(const struct collet_endpoint *address)
+static const void *bytes_of(const struct collet_address *address)
 {
 	return address->any.sa_family == AF_INET ? (const void *)&address->v4.sin_addr : &address->v6.sin6_addr;
 }
 
-static bool item_matches(struct item *item, const char *name, const struct collet_endpoint *address)
+static bool item_matches(struct item *item, const char *name, const struct collet_address *address)
 {
 	if (!strchr(item->text, '/'))
 		return strcmp(item->text, name) == 0;
@@ -69,16 +69,16 @@ static bool item_matches(struct item *item, const char *name, const struct colle
 }
 
 /* How far down the list this interface or address comes; -1: not allowed. */
-static int place_in_list(const char *text, const char *name, const struct collet_endpoint *address)
+static int position_in_list(const char *text, const char *name, const struct collet_address *address)
 {
 	if (!*text)
 		return 0;
 	const bool exclude = *text == '^';
 	const char *at = text + exclude;
 	struct item item;
-	for (int place = 0; next_item(&at, &item); place++)
+	for (int position = 0; next_item(&at, &item); position++)
 		if (item_matches(&item, name, address))
-			return exclude ? -1 : place;
+			return exclude ? -1 : position;
 	return exclude ? 0 : -1;
 }
 
@@ -98,69 +98,69 @@ collet_status collet_interface_check(const char *text)
 	return count ? COLLET_OK : collet_fail(COLLET_ERR_CONFIG, "interface '%s' names none (COLLET_INTERFACE)", text);
 }
 
-static bool to_endpoint(const struct ifaddrs *entry, struct collet_endpoint *address)
+static bool to_address(const struct ifaddrs *entry, struct collet_address *address)
 {
 	if (!entry->ifa_addr || !(entry->ifa_flags & IFF_UP))
 		return false;
 	if (entry->ifa_addr->sa_family == AF_INET) {
 		struct sockaddr_in v4;
 		memcpy(&v4, entry->ifa_addr, sizeof(v4));
-		return collet_endpoint_ip(address, AF_INET, &v4.sin_addr, 0, 0);
+		return collet_address_ip(address, AF_INET, &v4.sin_addr, 0, 0);
 	}
 	if (entry->ifa_addr->sa_family == AF_INET6) {
 		struct sockaddr_in6 v6;
 		memcpy(&v6, entry->ifa_addr, sizeof(v6));
-		return collet_endpoint_ip(address, AF_INET6, &v6.sin6_addr, v6.sin6_scope_id, 0);
+		return collet_address_ip(address, AF_INET6, &v6.sin6_addr, v6.sin6_scope_id, 0);
 	}
 	return false;
 }
 
-static bool is_link_local(const struct collet_endpoint *address)
+static bool is_link_local(const struct collet_address *address)
 {
 	return address->any.sa_family == AF_INET6 && IN6_IS_ADDR_LINKLOCAL(&address->v6.sin6_addr);
 }
 
 /* Lower is better: the list's order first, then real interfaces, IPv4, addresses that need no scope. */
-static int cost_of(int place, const struct collet_endpoint *address)
+static int cost_of(int position, const struct collet_address *address)
 {
-	return place * 8 + (collet_endpoint_is_loopback(address) ? 4 : 0) + (is_link_local(address) ? 2 : 0) +
+	return position * 8 + (collet_address_is_loopback(address) ? 4 : 0) + (is_link_local(address) ? 2 : 0) +
 		(address->any.sa_family == AF_INET6 ? 1 : 0);
 }
 
 /* The address that packets to toward would leave from. */
-static bool route_source(const struct collet_endpoint *toward, struct collet_endpoint *address)
+static bool route_source(const struct collet_address *toward, struct collet_address *address)
 {
 	int fd = socket(toward->any.sa_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 	if (fd < 0)
 		return false;
-	struct collet_endpoint to = *toward;
-	if (collet_endpoint_port(&to) == 0)
-		collet_endpoint_set_port(&to, 9);  /* connecting a datagram socket sends nothing; any port will do */
+	struct collet_address to = *toward;
+	if (collet_address_port(&to) == 0)
+		collet_address_set_port(&to, 9);   /* connecting a datagram socket sends nothing; any port will do */
 	memset(address, 0, sizeof(*address));
 	address->bytes = sizeof(address->v6);
 	bool ok = connect(fd, &to.any, to.bytes) == 0 && getsockname(fd, &address->any, &address->bytes) == 0;
 	close(fd);
 	if (ok)
-		collet_endpoint_set_port(address, 0);
+		collet_address_set_port(address, 0);
 	return ok;
 }
 
-static bool same_address(const struct collet_endpoint *a, const struct collet_endpoint *b)
+static bool same_address(const struct collet_address *a, const struct collet_address *b)
 {
 	return a->any.sa_family == b->any.sa_family &&
 		memcmp(bytes_of(a), bytes_of(b), a->any.sa_family == AF_INET ? 4 : 16) == 0;
 }
 
-static collet_status nothing_fits(const char *text, const struct ifaddrs *all)
+static collet_status fail_no_match(const char *text, const struct ifaddrs *all)
 {
-	char list[400] = "", one[COLLET_ENDPOINT_TEXT];
+	char list[400] = "", one[COLLET_ADDRESS_TEXT_BYTES];
 	size_t used = 0;
 	for (const struct ifaddrs *i = all; i; i = i->ifa_next) {
-		struct collet_endpoint address;
-		if (!to_endpoint(i, &address))
+		struct collet_address address;
+		if (!to_address(i, &address))
 			continue;
 		int more = snprintf(list + used, sizeof(list) - used, "%s%s %s", used ? ", " : "", i->ifa_name,
-			collet_endpoint_print(&address, one));
+			collet_address_print(&address, one));
 		if (more < 0 || (size_t)more >= sizeof(list) - used)
 			break;
 		used += (size_t)more;
@@ -169,15 +169,15 @@ static collet_status nothing_fits(const char *text, const struct ifaddrs *all)
 }
 
 collet_status collet_interface_choose(
-	const char *text, const struct collet_endpoint *toward, struct collet_endpoint *address)
+	const char *text, const struct collet_address *toward, struct collet_address *address)
 {
-	struct collet_endpoint far;
+	struct collet_address default_route;
 	if (!toward) {  /* 192.0.2.0/24 is nobody's: it stands for "anywhere" */
 		static const uint8_t anywhere[4] = { 192, 0, 2, 1 };
-		collet_endpoint_ip(&far, AF_INET, anywhere, 0, 0);
-		toward = &far;
+		collet_address_ip(&default_route, AF_INET, anywhere, 0, 0);
+		toward = &default_route;
 	}
-	struct collet_endpoint routed;
+	struct collet_address routed;
 	const bool has_route = route_source(toward, &routed);
 	if (!*text && has_route) {
 		*address = routed;
@@ -188,27 +188,27 @@ collet_status collet_interface_choose(
 		return collet_fail(COLLET_ERR_SYSTEM, "getifaddrs: %s", strerror(errno));
 	int best = -1;
 	for (const struct ifaddrs *i = all; i; i = i->ifa_next) {
-		struct collet_endpoint candidate;
-		if (!to_endpoint(i, &candidate))
+		struct collet_address candidate;
+		if (!to_address(i, &candidate))
 			continue;
-		int place = place_in_list(text, i->ifa_name, &candidate);
-		if (place < 0)
+		int position = position_in_list(text, i->ifa_name, &candidate);
+		if (position < 0)
 			continue;
 		/* Where exclusion leaves several, the route's own comes first. */
 		int cost = has_route && *text == '^' && same_address(&candidate, &routed)
 				   ? 0
-				   : 1 + cost_of(place, &candidate);
+				   : 1 + cost_of(position, &candidate);
 		if (best < 0 || cost < best) {
 			best = cost;
 			*address = candidate;
 		}
 	}
-	collet_status status = best >= 0 ? COLLET_OK : nothing_fits(text, all);
+	collet_status status = best >= 0 ? COLLET_OK : fail_no_match(text, all);
 	freeifaddrs(all);
 	return status;
 }
 
-bool collet_interface_allows(const char *text, const struct collet_endpoint *address)
+bool collet_interface_allows(const char *text, const struct collet_address *address)
 {
 	struct ifaddrs *all = NULL;
 	if (!*text)
@@ -217,9 +217,9 @@ bool collet_interface_allows(const char *text, const struct collet_endpoint *add
 		return false;
 	bool allowed = false;
 	for (const struct ifaddrs *i = all; i && !allowed; i = i->ifa_next) {
-		struct collet_endpoint candidate;
-		allowed = to_endpoint(i, &candidate) && same_address(&candidate, address) &&
-			place_in_list(text, i->ifa_name, &candidate) >= 0;
+		struct collet_address candidate;
+		allowed = to_address(i, &candidate) && same_address(&candidate, address) &&
+			position_in_list(text, i->ifa_name, &candidate) >= 0;
 	}
 	freeifaddrs(all);
 	return allowed;

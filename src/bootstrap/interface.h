@@ -11,9 +11,9 @@ collet_status collet_interface_check(const char *text);
  * table for (nothing is sent), NULL: the default route. Of several that fit, the first in text's order, IPv4 before
  * IPv6. Without any network: loopback. COLLET_ERR_CONFIG: nothing fits text; the sentence lists what there is. */
 collet_status collet_interface_choose(
-	const char *text, const struct collet_endpoint *toward, struct collet_endpoint *address);
+	const char *text, const struct collet_address *toward, struct collet_address *address);
 
 /* Does text allow this address? "" allows all. */
-bool collet_interface_allows(const char *text, const struct collet_endpoint *address);
+bool collet_interface_allows(const char *text, const struct collet_address *address);
 
 #endif

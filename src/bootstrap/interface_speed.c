@@ -10,7 +10,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-static bool ask(int fd, const char *name, void *question)
+static bool query_ethtool(int fd, const char *name, void *question)
 {
 	struct ifreq request = { .ifr_data = question };
 	snprintf(request.ifr_name, sizeof(request.ifr_name), "%s", name);
@@ -18,12 +18,12 @@ static bool ask(int fd, const char *name, void *question)
 }
 
 /* As ethtool_cmd_speed() of the kernel's header, which shifts a signed 0xffff for an unknown speed. */
-static uint32_t speed_in(const struct ethtool_cmd *link)
+static uint32_t link_speed(const struct ethtool_cmd *link)
 {
 	return (uint32_t)link->speed_hi << 16 | link->speed;
 }
 
-static uint32_t speed_of(const char *name)
+static uint32_t interface_speed(const char *name)
 {
 	struct ethtool_drvinfo driver = { .cmd = ETHTOOL_GDRVINFO };
 	struct ethtool_cmd link = { .cmd = ETHTOOL_GSET };
@@ -31,13 +31,13 @@ static uint32_t speed_of(const char *name)
 	const int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 	if (fd < 0)
 		return 0;
-	if (ask(fd, name, &driver) && ask(fd, name, &link))
-		mbps = collet_speed_believed(driver.driver, speed_in(&link));
+	if (query_ethtool(fd, name, &driver) && query_ethtool(fd, name, &link))
+		mbps = collet_driver_mbps(driver.driver, link_speed(&link));
 	close(fd);
 	return mbps;
 }
 
-static bool has_address(const struct ifaddrs *entry, const struct collet_endpoint *address)
+static bool has_address(const struct ifaddrs *entry, const struct collet_address *address)
 {
 	if (!entry->ifa_addr || entry->ifa_addr->sa_family != address->any.sa_family)
 		return false;
@@ -52,7 +52,7 @@ static bool has_address(const struct ifaddrs *entry, const struct collet_endpoin
 	       memcmp(&v6.sin6_addr, &address->v6.sin6_addr, sizeof(v6.sin6_addr)) == 0;
 }
 
-uint32_t collet_interface_mbps(const struct collet_endpoint *address)
+uint32_t collet_interface_mbps(const struct collet_address *address)
 {
 	struct ifaddrs *all = NULL;
 	uint32_t mbps = 0;
@@ -60,17 +60,17 @@ uint32_t collet_interface_mbps(const struct collet_endpoint *address)
 		return 0;
 	for (const struct ifaddrs *i = all; i && !mbps; i = i->ifa_next)
 		if (has_address(i, address))
-			mbps = speed_of(i->ifa_name);
+			mbps = interface_speed(i->ifa_name);
 	freeifaddrs(all);
 	return mbps;
 }
 
 /* These say 10 Gb/s whatever is behind them, or, of a bridge, the most that any of its ports says. */
-uint32_t collet_speed_believed(const char *driver, uint32_t mbps)
+uint32_t collet_driver_mbps(const char *driver, uint32_t mbps)
 {
-	static const char *const made_up[] = { "veth", "tun", "bridge", "vmxnet3" };
-	for (size_t i = 0; i < sizeof(made_up) / sizeof(made_up[0]); i++)
-		if (strcmp(driver, made_up[i]) == 0)
+	static const char *const fictitious[] = { "veth", "tun", "bridge", "vmxnet3" };
+	for (size_t i = 0; i < sizeof(fictitious) / sizeof(fictitious[0]); i++)
+		if (strcmp(driver, fictitious[i]) == 0)
 			return 0;
 	return mbps == (uint32_t)SPEED_UNKNOWN ? 0 : mbps;
 }

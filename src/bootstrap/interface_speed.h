@@ -6,9 +6,9 @@
 
 /* Of the interface that has this address, in Mb/s; 0: it is not known, for there is none, its link is down, or nobody
  * but software is behind it. */
-uint32_t collet_interface_mbps(const struct collet_endpoint *address);
+uint32_t collet_interface_mbps(const struct collet_address *address);
 
 /* What is believed of a driver's word; 0: nothing. Pure. */
-uint32_t collet_speed_believed(const char *driver, uint32_t mbps);
+uint32_t collet_driver_mbps(const char *driver, uint32_t mbps);
 
 #endif

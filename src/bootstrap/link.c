@@ -32,7 +32,7 @@ int collet_link_release(struct collet_link *link)
 	return socket;
 }
 
-static collet_status broken(void)
+static collet_status fail_broken(void)
 {
 	return collet_fail(COLLET_ERR_TRANSPORT, "the connection broke: %s", strerror(errno));
 }
@@ -84,7 +84,7 @@ collet_status collet_link_flush(struct collet_link *link)
 		if (sent < 0 && errno == EINTR)
 			continue;
 		if (sent < 0)
-			return errno == EAGAIN || errno == EWOULDBLOCK ? COLLET_PENDING : broken();
+			return errno == EAGAIN || errno == EWOULDBLOCK ? COLLET_PENDING : fail_broken();
 		link->out_first += (size_t)sent;
 	}
 	link->out_first = link->out_end = 0;
@@ -92,7 +92,7 @@ collet_status collet_link_flush(struct collet_link *link)
 }
 
 /* Reads until link->in_bytes is target. */
-static collet_status fill(struct collet_link *link, void *start, size_t offset, size_t target)
+static collet_status read_until(struct collet_link *link, void *start, size_t offset, size_t target)
 {
 	while (link->in_bytes < target) {
 		ssize_t got =
@@ -100,7 +100,7 @@ static collet_status fill(struct collet_link *link, void *start, size_t offset, 
 		if (got < 0 && errno == EINTR)
 			continue;
 		if (got < 0)
-			return errno == EAGAIN || errno == EWOULDBLOCK ? COLLET_PENDING : broken();
+			return errno == EAGAIN || errno == EWOULDBLOCK ? COLLET_PENDING : fail_broken();
 		if (got == 0)
 			return collet_fail(COLLET_ERR_TRANSPORT, "the other end closed the connection");
 		link->in_bytes += (size_t)got;
@@ -113,7 +113,7 @@ collet_status collet_link_read(struct collet_link *link)
 	const size_t head = sizeof(link->frame);
 	if (link->in_bytes >= head && link->in_bytes == head + link->frame.bytes)
 		link->in_bytes = 0;  /* the caller has had that one */
-	collet_status status = fill(link, &link->frame, 0, head);
+	collet_status status = read_until(link, &link->frame, 0, head);
 	if (status)
 		return status;
 	if (link->frame.bytes > link->frame_limit) {
@@ -128,5 +128,5 @@ collet_status collet_link_read(struct collet_link *link)
 		link->in = in;
 		link->in_capacity = link->frame.bytes;
 	}
-	return fill(link, link->in, head, head + link->frame.bytes);
+	return read_until(link, link->in, head, head + link->frame.bytes);
 }

@@ -18,15 +18,16 @@ struct collet_frame {
 };
 
 enum collet_frame_kind {
-	COLLET_FRAME_CARD = 1,  /* rendezvous, to rank 0: a struct collet_card, then collet_binding_read()'s bytes */
-	COLLET_FRAME_NEWS,      /* rendezvous, from rank 0: a sentence on who is missing */
-	COLLET_FRAME_LOOK,      /* rendezvous, from rank 0: how is your host built? */
+	COLLET_FRAME_PEER_INFO = 1, /* rendezvous, to rank 0: a struct collet_card, then collet_binding_read()'s
+	                               bytes */
+	COLLET_FRAME_MISSING_RANKS, /* rendezvous, from rank 0: a sentence on who is missing */
+	COLLET_FRAME_GET_MACHINE, /* rendezvous, from rank 0: how is your host built? */
 	COLLET_FRAME_MACHINE,   /* rendezvous, to rank 0: struct collet_machine's cpus, or nothing */
-	COLLET_FRAME_TABLE,     /* rendezvous, from rank 0: how it ended, and all cards */
+	COLLET_FRAME_PEER_TABLE, /* rendezvous, from rank 0: how it ended, and all cards */
 	COLLET_FRAME_MESSAGE,   /* control: for frame.to, or everybody */
-	COLLET_FRAME_GONE,      /* control, from rank 0: frame.to is gone; type 1: left in order; a sentence */
+	COLLET_FRAME_PEER_GONE, /* control, from rank 0: frame.to is gone; type 1: left in order; a sentence */
 	COLLET_FRAME_BYE,       /* control: the sender closes in order */
-	COLLET_FRAME_DIED       /* control, to rank 0: the process of frame.to, on the sender's host, has ended */
+	COLLET_FRAME_PROCESS_DIED /* control, to rank 0: the process of frame.to, on the sender's host, has ended */
 };
 
 enum {

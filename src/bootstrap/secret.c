@@ -81,7 +81,7 @@ collet_status collet_secret_read(struct collet_launch *launch, const collet_opti
 	return default_path(path, sizeof(path)) ? read_file(launch, path, false) : COLLET_OK;
 }
 
-collet_status collet_secret_needed(const char *why)
+collet_status collet_fail_no_secret(const char *why)
 {
 	char path[512];
 	return collet_fail(COLLET_ERR_CONFIG,

@@ -9,6 +9,6 @@
 collet_status collet_secret_read(struct collet_launch *launch, const collet_options *options);
 
 /* COLLET_ERR_CONFIG: "<why>: a secret is needed; <how to give one>". */
-collet_status collet_secret_needed(const char *why);
+collet_status collet_fail_no_secret(const char *why);
 
 #endif

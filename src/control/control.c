@@ -13,7 +13,7 @@
 #include "core/status.h"
 
 /* While a conduit opens, it is asked at least this often. */
-#define WATCH_NS ((int64_t)10000000)
+#define WATCH_INTERVAL_NS ((int64_t)10000000)
 
 bool control_register(struct collet_control *control, int fd, uint32_t events, struct source *source)
 {
@@ -42,13 +42,13 @@ static void wake(struct collet_control *control)
 	(void)written;  /* it only fails when the counter is full, and then the thread is awake */
 }
 
-static void give_order(struct collet_control *control, struct order *order)
+static void submit_command(struct collet_control *control, struct control_command *command)
 {
-	order->next = NULL;
+	command->next = NULL;
 	pthread_mutex_lock(&control->mutex);
-	const bool first = control->orders == NULL;
-	*control->orders_end = order;
-	control->orders_end = &order->next;
+	const bool first = control->commands == NULL;
+	*control->commands_end = command;
+	control->commands_end = &command->next;
 	pthread_mutex_unlock(&control->mutex);
 	if (first)
 		wake(control);
@@ -57,26 +57,26 @@ static void give_order(struct collet_control *control, struct order *order)
 void collet_control_dial(struct collet_control *control, const struct collet_hello *hello, bool local)
 {
 	assert(hello->from == control->config.rank && hello->to < control->config.size && hello->to != hello->from);
-	struct order *order = calloc(1, sizeof(*order));
-	if (!order) {
+	struct control_command *command = calloc(1, sizeof(*command));
+	if (!command) {
 		collet_log(control->config.log, COLLET_LOG_ERROR, "no memory to dial rank %u", hello->to);
 		return;
 	}
-	order->dial = true;
-	order->local = local;
-	order->hello = *hello;
-	give_order(control, order);
+	command->is_dial = true;
+	command->is_local = local;
+	command->hello = *hello;
+	submit_command(control, command);
 }
 
 void collet_control_send(struct collet_control *control, uint32_t to, uint32_t type, const void *data, size_t bytes)
 {
-	assert(bytes <= COLLET_CONTROL_MESSAGE_BYTES && (to < control->config.size || to == COLLET_CONTROL_EVERYBODY));
-	struct order *order = calloc(1, sizeof(*order) + bytes);
-	if (!order) {
+	assert(bytes <= COLLET_CONTROL_MESSAGE_BYTES && (to < control->config.size || to == COLLET_CONTROL_ALL_RANKS));
+	struct control_command *command = calloc(1, sizeof(*command) + bytes);
+	if (!command) {
 		collet_log(control->config.log, COLLET_LOG_ERROR, "no memory for a control message to rank %u", to);
 		return;
 	}
-	order->frame = (struct collet_frame){
+	command->frame = (struct collet_frame){
 		.kind = COLLET_FRAME_MESSAGE,
 		.from = control->config.rank,
 		.to = to,
@@ -84,8 +84,8 @@ void collet_control_send(struct collet_control *control, uint32_t to, uint32_t t
 		.bytes = (uint32_t)bytes,
 	};
 	if (bytes)
-		memcpy(order->data, data, bytes);
-	give_order(control, order);
+		memcpy(command->data, data, bytes);
+	submit_command(control, command);
 }
 
 void collet_control_tick(struct collet_control *control, uint32_t interval_ms)
@@ -116,7 +116,7 @@ bool collet_control_watch(struct collet_control *control, int fd, bool (*ready)(
 	watch->next = control->watches;
 	control->watches = watch;
 	if (control->watches_at == COLLET_NEVER)
-		control->watches_at = collet_deadline_after(WATCH_NS);
+		control->watches_at = collet_deadline_after(WATCH_INTERVAL_NS);
 	return true;
 }
 
@@ -147,39 +147,39 @@ static int64_t watch_timers(struct collet_control *control)
 			next = watch->next;
 			serve_watch(control, watch);
 		}
-		control->watches_at = control->watches ? collet_deadline_after(WATCH_NS) : COLLET_NEVER;
+		control->watches_at = control->watches ? collet_deadline_after(WATCH_INTERVAL_NS) : COLLET_NEVER;
 	}
 	return control->watches_at;
 }
 
 /* ---- The thread ---- */
 
-static void obey(struct collet_control *control, struct order *orders)
+static void run_commands(struct collet_control *control, struct control_command *commands)
 {
 	const struct collet_control_config *config = &control->config;
-	for (struct order *order = orders, *next; order; order = next) {
-		next = order->next;
-		if (order->dial)
-			control_door_dial(control, &order->hello, order->local);
-		else if (order->frame.to == config->rank)
-			config->events->message(
-				config->context, config->rank, order->frame.type, order->data, order->frame.bytes);
+	for (struct control_command *command = commands, *next; command; command = next) {
+		next = command->next;
+		if (command->is_dial)
+			control_pending_dial(control, &command->hello, command->is_local);
+		else if (command->frame.to == config->rank)
+			config->events->message(config->context, config->rank, command->frame.type, command->data,
+				command->frame.bytes);
 		else
-			control_star_send(control, &order->frame, order->data);
-		free(order);
+			control_hub_send(control, &command->frame, command->data);
+		free(command);
 	}
 }
 
-static struct order *take_orders(struct collet_control *control, uint32_t *tick_ms, bool *stopping)
+static struct control_command *take_commands(struct collet_control *control, uint32_t *tick_ms, bool *stopping)
 {
 	pthread_mutex_lock(&control->mutex);
-	struct order *orders = control->orders;
-	control->orders = NULL;
-	control->orders_end = &control->orders;
+	struct control_command *commands = control->commands;
+	control->commands = NULL;
+	control->commands_end = &control->commands;
 	*tick_ms = control->tick_ms;
 	*stopping = control->stopping;
 	pthread_mutex_unlock(&control->mutex);
-	return orders;
+	return commands;
 }
 
 static int64_t tick_timer(struct collet_control *control, uint32_t tick_ms)
@@ -208,20 +208,20 @@ static void serve(struct collet_control *control, struct source *source)
 		(void)got;  /* it is there to wake, and has */
 		break;
 	}
-	case SOURCE_DOOR:
-		control_door_accept(control, (struct door *)source);
+	case SOURCE_LISTENER:
+		control_listener_accept(control, (struct listener *)source);
 		break;
-	case SOURCE_STAR:
-		control_star_serve(control, (struct ray *)source);
+	case SOURCE_LINK:
+		control_hub_serve(control, (struct control_link *)source);
 		break;
-	case SOURCE_CALLER:
-		control_caller_serve(control, (struct caller *)source);
+	case SOURCE_PENDING:
+		control_pending_serve(control, (struct pending_connection *)source);
 		break;
 	case SOURCE_WATCH:
 		serve_watch(control, (struct watch *)source);
 		break;
-	case SOURCE_KIN:
-		control_kin_serve(control, (struct kin *)source);
+	case SOURCE_LIVENESS:
+		control_liveness_serve(control, (struct liveness_watch *)source);
 		break;
 	}
 }
@@ -237,13 +237,13 @@ static void *run(void *data)
 	for (;;) {
 		uint32_t tick_ms;
 		bool stopping;
-		obey(control, take_orders(control, &tick_ms, &stopping));
-		int64_t wake_at = control_kin_timers(control);
-		control_star_sweep(control);
+		run_commands(control, take_commands(control, &tick_ms, &stopping));
+		int64_t wake_at = control_liveness_timers(control);
+		control_hub_handle_failures(control);
 		if (stopping)
 			break;
 		wake_at = earlier(wake_at, tick_timer(control, tick_ms));
-		wake_at = earlier(wake_at, control_door_timers(control));
+		wake_at = earlier(wake_at, control_pending_timers(control));
 		wake_at = earlier(wake_at, watch_timers(control));
 		/* One event a time: serving one source may free another, whose event would still be in the array. */
 		struct epoll_event event;
@@ -251,7 +251,7 @@ static void *run(void *data)
 		if (epoll_wait(control->epoll_fd, &event, 1, timeout) > 0)
 			serve(control, event.data.ptr);
 	}
-	control_star_farewell(control);
+	control_hub_say_bye(control);
 	return NULL;
 }
 
@@ -259,15 +259,15 @@ static void *run(void *data)
 
 static void free_all(struct collet_control *control)
 {
-	for (struct order *order = control->orders, *next; order; order = next) {
-		next = order->next;
-		free(order);
+	for (struct control_command *command = control->commands, *next; command; command = next) {
+		next = command->next;
+		free(command);
 	}
-	for (uint32_t i = 0; control->rays && i < control->rays_count; i++)
-		collet_link_deinit(&control->rays[i].link);
-	free(control->rays);
+	for (uint32_t i = 0; control->links && i < control->link_count; i++)
+		collet_link_deinit(&control->links[i].connection);
+	free(control->links);
 	free(control->gone);
-	control_kin_stop(control);
+	control_liveness_stop(control);
 	if (control->epoll_fd >= 0)
 		close(control->epoll_fd);
 	if (control->wake_fd >= 0)
@@ -276,21 +276,21 @@ static void free_all(struct collet_control *control)
 	free(control);
 }
 
-static collet_status make_rays(struct collet_control *control)
+static collet_status create_links(struct collet_control *control)
 {
 	const struct collet_control_config *config = &control->config;
-	control->rays_count = config->rank == 0 ? config->size : 1;
-	control->rays = calloc(control->rays_count, sizeof(*control->rays));
+	control->link_count = config->rank == 0 ? config->size : 1;
+	control->links = calloc(control->link_count, sizeof(*control->links));
 	control->gone = calloc(config->size, sizeof(*control->gone));
 	/* Also if something is missing: a link of zeros would be one of descriptor 0. */
-	for (uint32_t i = 0; control->rays && i < control->rays_count; i++) {
-		struct ray *ray = &control->rays[i];
-		ray->source.kind = SOURCE_STAR;
-		ray->rank = config->rank == 0 ? i : 0;
-		collet_link_init(&ray->link, -1, COLLET_CONTROL_MESSAGE_BYTES);
+	for (uint32_t i = 0; control->links && i < control->link_count; i++) {
+		struct control_link *link = &control->links[i];
+		link->source.kind = SOURCE_LINK;
+		link->rank = config->rank == 0 ? i : 0;
+		collet_link_init(&link->connection, -1, COLLET_CONTROL_MESSAGE_BYTES);
 	}
-	if (!control->rays || !control->gone)
-		return collet_fail(COLLET_ERR_MEMORY, "no memory for %u control connections", control->rays_count);
+	if (!control->links || !control->gone)
+		return collet_fail(COLLET_ERR_MEMORY, "no memory for %u control connections", control->link_count);
 	return COLLET_OK;
 }
 
@@ -301,21 +301,21 @@ static collet_status register_all(struct collet_control *control)
 	const int listeners[2] = { b->listen_unix, b->listen_tcp };
 	bool ok = control_register(control, control->wake_fd, EPOLLIN, &control->wake_source);
 	for (uint32_t i = 0; i < 2; i++) {
-		control->doors[i] = (struct door){ .source.kind = SOURCE_DOOR, .socket = listeners[i] };
+		control->listeners[i] = (struct listener){ .source.kind = SOURCE_LISTENER, .socket = listeners[i] };
 		if (ok && listeners[i] >= 0)
-			ok = control->doors[i].registered =
-				control_register(control, listeners[i], EPOLLIN, &control->doors[i].source);
+			ok = control->listeners[i].registered =
+				control_register(control, listeners[i], EPOLLIN, &control->listeners[i].source);
 	}
-	for (uint32_t i = 0; ok && i < control->rays_count; i++) {
-		struct ray *ray = &control->rays[i];
-		if (ray->rank == config->rank)
+	for (uint32_t i = 0; ok && i < control->link_count; i++) {
+		struct control_link *link = &control->links[i];
+		if (link->rank == config->rank)
 			continue;
-		if (b->star[i] >= 0) {
-			ok = control_register(control, b->star[i], EPOLLIN, &ray->source);
+		if (b->control_sockets[i] >= 0) {
+			ok = control_register(control, b->control_sockets[i], EPOLLIN, &link->source);
 		} else {  /* it was lost while the rendezvous ended */
-			ray->failed = true;
+			link->failed = true;
 			control->failed_count++;
-			strcpy(ray->reason, "its connection broke at the end of the rendezvous");
+			strcpy(link->reason, "its connection broke at the end of the rendezvous");
 		}
 	}
 	return ok ? COLLET_OK : collet_fail(COLLET_ERR_SYSTEM, "epoll_ctl: %s", strerror(errno));
@@ -337,9 +337,9 @@ static collet_status start_thread(struct collet_control *control)
 static void move_sockets(struct collet_control *control, bool take)
 {
 	struct collet_bootstrap *b = control->config.bootstrap;
-	for (uint32_t i = 0; i < control->rays_count; i++) {
-		int *from = take ? &b->star[i] : &control->rays[i].link.socket;
-		int *to = take ? &control->rays[i].link.socket : &b->star[i];
+	for (uint32_t i = 0; i < control->link_count; i++) {
+		int *from = take ? &b->control_sockets[i] : &control->links[i].connection.socket;
+		int *to = take ? &control->links[i].connection.socket : &b->control_sockets[i];
 		*to = *from;
 		*from = -1;
 	}
@@ -352,19 +352,21 @@ collet_status collet_control_create(struct collet_control **out, const struct co
 		return collet_fail(COLLET_ERR_MEMORY, "no memory for the control plane");
 	control->config = *config;
 	pthread_mutex_init(&control->mutex, NULL);
-	control->orders_end = &control->orders;
+	control->commands_end = &control->commands;
 	control->wake_source.kind = SOURCE_WAKE;
-	for (uint32_t i = 0; i < CONTROL_KIN; i++)
-		control->kin[i] = (struct kin){ .source.kind = SOURCE_KIN, .pidfd = -1, .report_at = COLLET_NEVER };
-	control->doors_open_at = control->watches_at = control->tick_at = COLLET_NEVER;
+	for (uint32_t i = 0; i < CONTROL_LIVENESS_WATCHES; i++)
+		control->liveness[i] = (struct liveness_watch){
+			.source.kind = SOURCE_LIVENESS, .pidfd = -1, .report_at = COLLET_NEVER
+		};
+	control->listeners_resume_at = control->watches_at = control->tick_at = COLLET_NEVER;
 	control->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
 	control->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	collet_status status = control->epoll_fd < 0 || control->wake_fd < 0 ?
-		collet_fail(COLLET_ERR_SYSTEM, "epoll_create, eventfd: %s", strerror(errno)) : make_rays(control);
+		collet_fail(COLLET_ERR_SYSTEM, "epoll_create, eventfd: %s", strerror(errno)) : create_links(control);
 	if (!status)
 		status = register_all(control);
 	if (!status) {
-		control_kin_start(control);
+		control_liveness_start(control);
 		move_sockets(control, true);
 		status = start_thread(control);
 		if (status)
@@ -393,11 +395,11 @@ void collet_control_destroy(struct collet_control **out)
 	pthread_join(control->thread, NULL);
 	while (control->watches)
 		drop_watch(control, control->watches);
-	control_door_close(control);
+	control_pending_close(control);
 	free_all(control);
 }
 
-void collet_control_forget(struct collet_control **out)
+void collet_control_atfork_child(struct collet_control **out)
 {
 	struct collet_control *control = *out;
 	if (!control)
@@ -408,6 +410,6 @@ void collet_control_forget(struct collet_control **out)
 	control->epoll_fd = -1;
 	while (control->watches)
 		drop_watch(control, control->watches);
-	control_door_close(control);
+	control_pending_close(control);
 	free_all(control);
 }

@@ -30,7 +30,7 @@ struct collet_control_events {
 		const char *sentence);
 	/* The star says that a rank is gone: it died (left: false) or it closed its context in order (left: true). Told
 	 * once a rank. */
-	void (*peer_gone)(void *context, uint32_t rank, bool left, const char *sentence);
+	void (*peer_gone)(void *context, uint32_t rank, bool orderly, const char *sentence);
 	/* A message from another rank, or this one, by collet_control_send. */
 	void (*message)(void *context, uint32_t from, uint32_t type, const void *data, size_t bytes);
 	/* About every interval_ms while asked for by collet_control_tick(), else never. */
@@ -44,7 +44,7 @@ struct collet_control_config {
 	const struct collet_control_events *events;
 	void *context;
 	const struct collet_log *log;
-	int64_t stranger_ns;                     /* how long a caller may take to prove itself; 0: ten seconds */
+	int64_t handshake_timeout_ns;            /* how long a caller may take to prove itself; 0: ten seconds */
 };
 
 collet_status collet_control_create(struct collet_control **control, const struct collet_control_config *config);
@@ -52,13 +52,13 @@ collet_status collet_control_create(struct collet_control **control, const struc
  * it returns. NULL and a second call are fine (*control becomes NULL). Called by another thread than the control's. */
 void collet_control_destroy(struct collet_control **control);
 /* In a forked child: forgets the thread, closes the child's copies of descriptors. */
-void collet_control_forget(struct collet_control **control);
+void collet_control_atfork_child(struct collet_control **control);
 
 /* Any thread. Dials hello->to, another rank, over a Unix socket when local, else TCP; the outcome comes as an event. A
  * rank that does not answer is waited for as long as the launch's timeout says. */
 void collet_control_dial(struct collet_control *control, const struct collet_hello *hello, bool local);
 
-enum { COLLET_CONTROL_EVERYBODY = UINT32_MAX, COLLET_CONTROL_MESSAGE_BYTES = 1024 };
+enum { COLLET_CONTROL_ALL_RANKS = UINT32_MAX, COLLET_CONTROL_MESSAGE_BYTES = 1024 };
 /* Any thread. Sends to a rank, or to all others, over the star (rank 0 relays), in order; never blocks; at most
  * COLLET_CONTROL_MESSAGE_BYTES. Lost only if its rank is, or rank 0. */
 void collet_control_send(struct collet_control *control, uint32_t to, uint32_t type, const void *data, size_t bytes);

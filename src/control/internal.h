@@ -12,35 +12,35 @@
 #include "core/clock.h"
 
 /* What an epoll event is about: first member of everything that is registered. */
-enum source_kind { SOURCE_WAKE, SOURCE_DOOR, SOURCE_STAR, SOURCE_CALLER, SOURCE_WATCH, SOURCE_KIN };
+enum source_kind { SOURCE_WAKE, SOURCE_LISTENER, SOURCE_LINK, SOURCE_PENDING, SOURCE_WATCH, SOURCE_LIVENESS };
 struct source {
 	enum source_kind kind;
 };
 
 /* A listener. */
-struct door {
+struct listener {
 	struct source source;
 	int socket;                      /* -1: none */
 	bool registered;
 };
 
 /* One end of the star. */
-struct ray {
+struct control_link {
 	struct source source;
 	uint32_t rank;                   /* the other end */
-	struct collet_link link;
+	struct collet_link connection;
 	bool wants_write;
 	bool failed;                     /* to be buried by the next sweep, for the reason below */
-	bool left;                       /* it said good-bye */
-	bool mute;                       /* the way out broke; what it said before is still to be read */
+	bool said_bye;                   /* it said good-bye */
+	bool is_send_broken;             /* the way out broke; what it said before is still to be read */
 	char reason[256];
 };
 
 /* A connection that is being made, by us or by somebody. */
-struct caller {
+struct pending_connection {
 	struct source source;
-	struct caller *next, *previous;  /* newest first */
-	bool dialed, local, wants_write;
+	struct pending_connection *next, *previous; /* newest first */
+	bool dialed, is_local, wants_write;
 	int socket;                      /* -1: to be dialed (again) at retry_at */
 	uint32_t attempts;
 	int64_t retry_at, deadline;
@@ -58,19 +58,19 @@ struct watch {
 };
 
 /* A neighbour's process. */
-struct kin {
+struct liveness_watch {
 	struct source source;
 	uint32_t rank;
 	int pidfd;                       /* -1: none, or it has ended */
 	int64_t report_at;               /* COLLET_NEVER: there is nothing to report */
 };
 
-enum { CONTROL_KIN = 2 };                /* the next rank of this host; rank 0 */
+enum { CONTROL_LIVENESS_WATCHES = 2 };   /* the next rank of this host; rank 0 */
 
 /* What other threads ask for. */
-struct order {
-	struct order *next;
-	bool dial, local;
+struct control_command {
+	struct control_command *next;
+	bool is_dial, is_local;
 	struct collet_hello hello;
 	struct collet_frame frame;
 	uint8_t data[];
@@ -83,22 +83,22 @@ struct collet_control {
 	pthread_t thread;
 
 	pthread_mutex_t mutex;           /* guards the next four */
-	struct order *orders, **orders_end;
+	struct control_command *commands, **commands_end;
 	uint32_t tick_ms;
 	bool stopping;
 
-	struct ray *rays;                /* rank 0: by rank, its own unused; others: one, to rank 0 */
-	uint32_t rays_count;
+	struct control_link *links;      /* rank 0: by rank, its own unused; others: one, to rank 0 */
+	uint32_t link_count;
 	uint32_t failed_count;
 	bool *gone;                      /* by rank: told already */
 
-	struct door doors[2];            /* Unix, TCP */
-	int64_t doors_open_at;           /* COLLET_NEVER: they are open; else no descriptor was free */
-	struct caller *callers, *callers_oldest;
-	uint32_t strangers;              /* callers that we did not dial */
+	struct listener listeners[2];    /* Unix, TCP */
+	int64_t listeners_resume_at;     /* COLLET_NEVER: they are open; else no descriptor was free */
+	struct pending_connection *pending, *pending_oldest;
+	uint32_t accepted_count;         /* callers that we did not dial */
 	struct watch *watches;
 	int64_t watches_at, tick_at;
-	struct kin kin[CONTROL_KIN];
+	struct liveness_watch liveness[CONTROL_LIVENESS_WATCHES];
 };
 
 /* ---- control.c ---- */
@@ -108,31 +108,31 @@ void control_unregister(struct collet_control *control, int fd);
 
 /* ---- hub.c ---- */
 /* From this rank. */
-void control_star_send(struct collet_control *control, const struct collet_frame *frame, const void *data);
-void control_star_serve(struct collet_control *control, struct ray *ray);
+void control_hub_send(struct collet_control *control, const struct collet_frame *frame, const void *data);
+void control_hub_serve(struct collet_control *control, struct control_link *link);
 /* Tells of, and to, everybody about rays that have failed. */
-void control_star_sweep(struct collet_control *control);
+void control_hub_handle_failures(struct collet_control *control);
 /* Says good-bye and waits a moment for it to leave. */
-void control_star_farewell(struct collet_control *control);
+void control_hub_say_bye(struct collet_control *control);
 /* Its process has ended. Rank 0; or any rank, of rank 0. */
-void control_star_mourn(struct collet_control *control, uint32_t rank);
+void control_hub_process_died(struct collet_control *control, uint32_t rank);
 
 /* ---- liveness.c ---- */
 /* Before the thread starts. */
-void control_kin_start(struct collet_control *control);
-void control_kin_stop(struct collet_control *control);
-void control_kin_serve(struct collet_control *control, struct kin *kin);
+void control_liveness_start(struct collet_control *control);
+void control_liveness_stop(struct collet_control *control);
+void control_liveness_serve(struct collet_control *control, struct liveness_watch *liveness);
 /* When to be called again. */
-int64_t control_kin_timers(struct collet_control *control);
+int64_t control_liveness_timers(struct collet_control *control);
 
 /* ---- pending_connections.c ---- */
-void control_door_accept(struct collet_control *control, struct door *door);
-void control_door_dial(struct collet_control *control, const struct collet_hello *hello, bool local);
-void control_caller_serve(struct collet_control *control, struct caller *caller);
+void control_listener_accept(struct collet_control *control, struct listener *listener);
+void control_pending_dial(struct collet_control *control, const struct collet_hello *hello, bool local);
+void control_pending_serve(struct collet_control *control, struct pending_connection *pending);
 /* Deadlines and retries; returns when to call again. */
-int64_t control_door_timers(struct collet_control *control);
+int64_t control_pending_timers(struct collet_control *control);
 /* Gives up dials to a rank that is gone. */
-void control_door_forsake(struct collet_control *control, uint32_t rank, const char *sentence);
-void control_door_close(struct collet_control *control);
+void control_pending_cancel(struct collet_control *control, uint32_t rank, const char *sentence);
+void control_pending_close(struct collet_control *control);
 
 #endif

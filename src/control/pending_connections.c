@@ -14,46 +14,46 @@
 
 _Static_assert(sizeof(struct collet_hello) <= COLLET_HANDSHAKE_PAYLOAD_BYTES, "travels in the handshake");
 
-#define STRANGER_NS ((int64_t)10000000000)
-#define DOORS_SHUT_NS ((int64_t)50000000)
+#define HANDSHAKE_TIMEOUT_NS ((int64_t)10000000000)
+#define LISTENERS_PAUSE_NS ((int64_t)50000000)
 #define RETRY_NS ((int64_t)5000000)
-enum { ATTEMPTS_MOST = 8, ACCEPT_AT_ONCE = 64 };
+enum { MAX_ATTEMPTS = 8, MAX_ACCEPTS_PER_EVENT = 64 };
 
-static void enlist(struct collet_control *control, struct caller *caller)
+static void add_pending(struct collet_control *control, struct pending_connection *pending)
 {
-	caller->source.kind = SOURCE_CALLER;
-	caller->next = control->callers;
-	if (control->callers)
-		control->callers->previous = caller;
+	pending->source.kind = SOURCE_PENDING;
+	pending->next = control->pending;
+	if (control->pending)
+		control->pending->previous = pending;
 	else
-		control->callers_oldest = caller;
-	control->callers = caller;
-	control->strangers += !caller->dialed;
+		control->pending_oldest = pending;
+	control->pending = pending;
+	control->accepted_count += !pending->dialed;
 }
 
-static void hang_up(struct collet_control *control, struct caller *caller)
+static void close_socket(struct collet_control *control, struct pending_connection *pending)
 {
-	if (caller->socket >= 0) {
-		control_unregister(control, caller->socket);
-		close(caller->socket);
+	if (pending->socket >= 0) {
+		control_unregister(control, pending->socket);
+		close(pending->socket);
 	}
-	caller->socket = -1;
-	caller->wants_write = false;
+	pending->socket = -1;
+	pending->wants_write = false;
 }
 
-static void drop(struct collet_control *control, struct caller *caller)
+static void free_pending(struct collet_control *control, struct pending_connection *pending)
 {
-	hang_up(control, caller);
-	if (caller->next)
-		caller->next->previous = caller->previous;
+	close_socket(control, pending);
+	if (pending->next)
+		pending->next->previous = pending->previous;
 	else
-		control->callers_oldest = caller->previous;
-	if (caller->previous)
-		caller->previous->next = caller->next;
+		control->pending_oldest = pending->previous;
+	if (pending->previous)
+		pending->previous->next = pending->next;
 	else
-		control->callers = caller->next;
-	control->strangers -= !caller->dialed;
-	free(caller);
+		control->pending = pending->next;
+	control->accepted_count -= !pending->dialed;
+	free(pending);
 }
 
 static void handshake_config(const struct collet_control *control, struct collet_handshake_config *config)
@@ -62,19 +62,20 @@ static void handshake_config(const struct collet_control *control, struct collet
 		.key = control->config.bootstrap->session_key,
 		.key_bytes = sizeof(control->config.bootstrap->session_key),
 		.job = control->config.launch->job,
-		.purpose = COLLET_PURPOSE_CONDUIT,
+		.purpose = COLLET_PURPOSE_ENDPOINT,
 		.size = control->config.size,
 	};
 }
 
 /* ---- Outcomes ---- */
 
-static void give_up(struct collet_control *control, struct caller *caller, collet_status status, const char *sentence)
+static void fail_pending(
+	struct collet_control *control, struct pending_connection *pending, collet_status status, const char *sentence)
 {
 	const struct collet_control_config *config = &control->config;
-	const struct collet_hello hello = caller->hello;
-	const bool dialed = caller->dialed;
-	drop(control, caller);
+	const struct collet_hello hello = pending->hello;
+	const bool dialed = pending->dialed;
+	free_pending(control, pending);
 	if (dialed) {
 		collet_log(config->log, COLLET_LOG_INFO, "%s", sentence);
 		config->events->dial_failed(config->context, &hello, status, sentence);
@@ -84,114 +85,114 @@ static void give_up(struct collet_control *control, struct caller *caller, colle
 }
 
 /* With this thread's sentence. */
-static void give_up_dial(struct collet_control *control, struct caller *caller, collet_status status)
+static void fail_dial(struct collet_control *control, struct pending_connection *pending, collet_status status)
 {
 	char sentence[COLLET_ERROR_BYTES];
-	const struct collet_card *card = &control->config.bootstrap->cards[caller->hello.to];
-	snprintf(sentence, sizeof(sentence), "cannot connect to rank %u on %s: %.800s", caller->hello.to, card->host,
+	const struct collet_card *info = &control->config.bootstrap->peer_infos[pending->hello.to];
+	snprintf(sentence, sizeof(sentence), "cannot connect to rank %u on %s: %.800s", pending->hello.to, info->host,
 		collet_last_error());
-	give_up(control, caller, status, sentence);
+	fail_pending(control, pending, status, sentence);
 }
 
-static void hand_over(struct collet_control *control, struct caller *caller)
+static void report_connected(struct collet_control *control, struct pending_connection *pending)
 {
 	const struct collet_control_config *config = &control->config;
-	struct collet_hello hello = caller->hello;
-	const bool dialed = caller->dialed;
-	const int socket = caller->socket;
+	struct collet_hello hello = pending->hello;
+	const bool dialed = pending->dialed;
+	const int socket = pending->socket;
 	if (!dialed) {
 		uint32_t uid;
-		memcpy(&hello, caller->handshake.transcript.ask.payload, sizeof(hello));
-		if (hello.from != caller->handshake.from || hello.to != config->rank || hello.from == config->rank) {
-			give_up(control, caller, COLLET_ERR_AUTH, "it says that it is several ranks");
+		memcpy(&hello, pending->handshake.transcript.ask.payload, sizeof(hello));
+		if (hello.from != pending->handshake.from || hello.to != config->rank || hello.from == config->rank) {
+			fail_pending(control, pending, COLLET_ERR_AUTH, "it says that it is several ranks");
 			return;
 		}
-		if (collet_socket_peer_uid(socket, &uid) && uid != config->bootstrap->cards[hello.from].uid) {
-			give_up(control, caller, COLLET_ERR_AUTH, "it belongs to another user than its rank");
+		if (collet_socket_peer_uid(socket, &uid) && uid != config->bootstrap->peer_infos[hello.from].uid) {
+			fail_pending(control, pending, COLLET_ERR_AUTH, "it belongs to another user than its rank");
 			return;
 		}
 	}
 	control_unregister(control, socket);
-	caller->socket = -1;
-	drop(control, caller);
+	pending->socket = -1;
+	free_pending(control, pending);
 	config->events->connected(config->context, &hello, dialed, socket);
 }
 
-static void retry_later(struct collet_control *control, struct caller *caller)
+static void retry_later(struct collet_control *control, struct pending_connection *pending)
 {
-	hang_up(control, caller);
-	caller->retry_at = collet_deadline_after(RETRY_NS << (caller->attempts < 4 ? caller->attempts : 4));
+	close_socket(control, pending);
+	pending->retry_at = collet_deadline_after(RETRY_NS << (pending->attempts < 4 ? pending->attempts : 4));
 }
 
-void control_caller_serve(struct collet_control *control, struct caller *caller)
+void control_pending_serve(struct collet_control *control, struct pending_connection *pending)
 {
-	collet_status status = collet_handshake_step(&caller->handshake);
+	collet_status status = collet_handshake_step(&pending->handshake);
 	if (status == COLLET_OK) {
-		hand_over(control, caller);
+		report_connected(control, pending);
 	} else if (status == COLLET_PENDING) {
-		const bool write = collet_handshake_wants_write(&caller->handshake);
-		if (write != caller->wants_write)
-			control_modify(control, caller->socket, EPOLLIN | (write ? EPOLLOUT : 0u), &caller->source);
-		caller->wants_write = write;
-	} else if (!caller->dialed) {
-		give_up(control, caller, status, collet_last_error());
-	} else if (status == COLLET_ERR_TRANSPORT && caller->handshake.connected && !caller->handshake.committed &&
-	           caller->attempts < ATTEMPTS_MOST) {
-		retry_later(control, caller);  /* it was there and cut us short: too many at its door, perhaps */
+		const bool write = collet_handshake_wants_write(&pending->handshake);
+		if (write != pending->wants_write)
+			control_modify(control, pending->socket, EPOLLIN | (write ? EPOLLOUT : 0u), &pending->source);
+		pending->wants_write = write;
+	} else if (!pending->dialed) {
+		fail_pending(control, pending, status, collet_last_error());
+	} else if (status == COLLET_ERR_TRANSPORT && pending->handshake.connected &&
+		   !pending->handshake.is_proof_sent && pending->attempts < MAX_ATTEMPTS) {
+		retry_later(control, pending); /* it was there and cut us short: too many at its door, perhaps */
 	} else {
-		give_up_dial(control, caller, status);
+		fail_dial(control, pending, status);
 	}
 }
 
 /* ---- Dialing ---- */
 
-static bool find_endpoint(const struct collet_card *card, bool local, struct collet_endpoint *endpoint)
+static bool find_address(const struct collet_card *info, bool local, struct collet_address *address)
 {
 	if (!local)
-		return card->port &&
-		       collet_endpoint_ip(endpoint, card->family, card->address, card->scope_id, card->port);
-	if (!card->unix_name[0])
+		return info->port &&
+		       collet_address_ip(address, info->family, info->address, info->scope_id, info->port);
+	if (!info->unix_name[0])
 		return false;
-	collet_endpoint_unix(endpoint, card->unix_name);
+	collet_address_unix(address, info->unix_name);
 	return true;
 }
 
-static void dial(struct collet_control *control, struct caller *caller)
+static void dial(struct collet_control *control, struct pending_connection *pending)
 {
-	struct collet_endpoint endpoint;
+	struct collet_address address;
 	struct collet_handshake_config config;
-	caller->retry_at = COLLET_NEVER;
-	if (!find_endpoint(&control->config.bootstrap->cards[caller->hello.to], caller->local, &endpoint)) {
-		give_up_dial(control, caller, collet_fail(COLLET_ERR_TRANSPORT, "it listens on no %s",
-			caller->local ? "Unix socket" : "TCP port"));
+	pending->retry_at = COLLET_NEVER;
+	if (!find_address(&control->config.bootstrap->peer_infos[pending->hello.to], pending->is_local, &address)) {
+		fail_dial(control, pending, collet_fail(COLLET_ERR_TRANSPORT, "it listens on no %s",
+			pending->is_local ? "Unix socket" : "TCP port"));
 		return;
 	}
-	collet_status status = collet_socket_dial(&endpoint, &caller->socket);
+	collet_status status = collet_socket_dial(&address, &pending->socket);
 	if (status == COLLET_PENDING) {
-		caller->socket = -1;
-		retry_later(control, caller);  /* its queue is full; no attempt lost, only the deadline counts */
+		pending->socket = -1;
+		retry_later(control, pending); /* its queue is full; no attempt lost, only the deadline counts */
 		return;
 	}
 	if (!status) {
 		handshake_config(control, &config);
-		config.from = caller->hello.from;
-		config.to = caller->hello.to;
-		memcpy(config.payload, &caller->hello, sizeof(caller->hello));
-		status = collet_handshake_dial(&caller->handshake, caller->socket, &config);
+		config.from = pending->hello.from;
+		config.to = pending->hello.to;
+		memcpy(config.payload, &pending->hello, sizeof(pending->hello));
+		status = collet_handshake_dial(&pending->handshake, pending->socket, &config);
 	}
-	caller->wants_write = true;
-	if (!status && !control_register(control, caller->socket, EPOLLIN | EPOLLOUT, &caller->source))
+	pending->wants_write = true;
+	if (!status && !control_register(control, pending->socket, EPOLLIN | EPOLLOUT, &pending->source))
 		status = collet_fail(COLLET_ERR_SYSTEM, "epoll_ctl: %s", strerror(errno));
-	caller->attempts++;
+	pending->attempts++;
 	if (status)
-		give_up_dial(control, caller, status);
+		fail_dial(control, pending, status);
 }
 
-void control_door_dial(struct collet_control *control, const struct collet_hello *hello, bool local)
+void control_pending_dial(struct collet_control *control, const struct collet_hello *hello, bool local)
 {
 	const struct collet_control_config *config = &control->config;
-	struct caller *caller = control->gone[hello->to] ? NULL : calloc(1, sizeof(*caller));
-	if (!caller) {
+	struct pending_connection *pending = control->gone[hello->to] ? NULL : calloc(1, sizeof(*pending));
+	if (!pending) {
 		char sentence[128];
 		const bool gone = control->gone[hello->to];
 		snprintf(sentence, sizeof(sentence), "cannot connect to rank %u: %s", hello->to,
@@ -200,63 +201,63 @@ void control_door_dial(struct collet_control *control, const struct collet_hello
 			config->context, hello, gone ? COLLET_ERR_PEER_LOST : COLLET_ERR_MEMORY, sentence);
 		return;
 	}
-	caller->dialed = true;
-	caller->local = local;
-	caller->socket = -1;
-	caller->hello = *hello;
+	pending->dialed = true;
+	pending->is_local = local;
+	pending->socket = -1;
+	pending->hello = *hello;
 	/* A rank that is stopped does not answer, and may go on later: it has as long as a collective. */
-	caller->deadline = collet_deadline_after(config->launch->timeout_ns);
-	enlist(control, caller);
-	dial(control, caller);
+	pending->deadline = collet_deadline_after(config->launch->timeout_ns);
+	add_pending(control, pending);
+	dial(control, pending);
 }
 
-void control_door_forsake(struct collet_control *control, uint32_t rank, const char *sentence)
+void control_pending_cancel(struct collet_control *control, uint32_t rank, const char *sentence)
 {
-	for (struct caller *caller = control->callers, *next; caller; caller = next) {
-		next = caller->next;
-		if (caller->dialed && caller->hello.to == rank)
-			give_up(control, caller, COLLET_ERR_PEER_LOST, sentence);
+	for (struct pending_connection *pending = control->pending, *next; pending; pending = next) {
+		next = pending->next;
+		if (pending->dialed && pending->hello.to == rank)
+			fail_pending(control, pending, COLLET_ERR_PEER_LOST, sentence);
 	}
 }
 
 /* ---- Accepting ---- */
 
-static void welcome(struct collet_control *control, int socket)
+static void accept_one(struct collet_control *control, int socket)
 {
 	struct collet_handshake_config config;
-	struct caller *caller = calloc(1, sizeof(*caller));
-	if (!caller) {
+	struct pending_connection *pending = calloc(1, sizeof(*pending));
+	if (!pending) {
 		close(socket);
 		return;
 	}
-	if (control->strangers >= 4 * control->config.size + 256)
-		for (struct caller *old = control->callers_oldest; old; old = old->previous)
+	if (control->accepted_count >= 4 * control->config.size + 256)
+		for (struct pending_connection *old = control->pending_oldest; old; old = old->previous)
 			if (!old->dialed) {
-				give_up(control, old, COLLET_ERR_TRANSPORT,
+				fail_pending(control, old, COLLET_ERR_TRANSPORT,
 					"too many at once, and this was the oldest");
 				break;
 			}
-	caller->socket = socket;
-	caller->retry_at = COLLET_NEVER;
-	caller->deadline =
-		collet_deadline_after(control->config.stranger_ns ? control->config.stranger_ns : STRANGER_NS);
-	enlist(control, caller);
+	pending->socket = socket;
+	pending->retry_at = COLLET_NEVER;
+	pending->deadline = collet_deadline_after(
+		control->config.handshake_timeout_ns ? control->config.handshake_timeout_ns : HANDSHAKE_TIMEOUT_NS);
+	add_pending(control, pending);
 	handshake_config(control, &config);
 	config.to = control->config.rank;
-	collet_status status = collet_handshake_accept(&caller->handshake, socket, &config);
-	if (!status && !control_register(control, socket, EPOLLIN, &caller->source))
+	collet_status status = collet_handshake_accept(&pending->handshake, socket, &config);
+	if (!status && !control_register(control, socket, EPOLLIN, &pending->source))
 		status = collet_fail(COLLET_ERR_SYSTEM, "epoll_ctl: %s", strerror(errno));
 	if (status)
-		give_up(control, caller, status, collet_last_error());
+		fail_pending(control, pending, status, collet_last_error());
 }
 
-void control_door_accept(struct collet_control *control, struct door *door)
+void control_listener_accept(struct collet_control *control, struct listener *listener)
 {
-	struct collet_endpoint from;
-	for (int i = 0; i < ACCEPT_AT_ONCE; i++) {
-		int socket = collet_socket_accept(door->socket, &from);
+	struct collet_address from;
+	for (int i = 0; i < MAX_ACCEPTS_PER_EVENT; i++) {
+		int socket = collet_socket_accept(listener->socket, &from);
 		if (socket >= 0) {
-			welcome(control, socket);
+			accept_one(control, socket);
 			continue;
 		}
 		if (errno == EINTR || errno == ECONNABORTED)
@@ -265,55 +266,57 @@ void control_door_accept(struct collet_control *control, struct door *door)
 			return;
 		/* No descriptor is free. The listener stays readable; look away, or this thread spins. */
 		for (uint32_t d = 0; d < 2; d++) {
-			if (control->doors[d].registered)
-				control_unregister(control, control->doors[d].socket);
-			control->doors[d].registered = false;
+			if (control->listeners[d].registered)
+				control_unregister(control, control->listeners[d].socket);
+			control->listeners[d].registered = false;
 		}
-		control->doors_open_at = collet_deadline_after(DOORS_SHUT_NS);
+		control->listeners_resume_at = collet_deadline_after(LISTENERS_PAUSE_NS);
 		return;
 	}
 }
 
-int64_t control_door_timers(struct collet_control *control)
+int64_t control_pending_timers(struct collet_control *control)
 {
 	int64_t next_at = COLLET_NEVER;
-	if (collet_deadline_passed(control->doors_open_at)) {
-		control->doors_open_at = COLLET_NEVER;
+	if (collet_deadline_passed(control->listeners_resume_at)) {
+		control->listeners_resume_at = COLLET_NEVER;
 		for (uint32_t d = 0; d < 2; d++) {
-			struct door *door = &control->doors[d];
-			if (door->socket >= 0)
-				door->registered = control_register(control, door->socket, EPOLLIN, &door->source);
+			struct listener *listener = &control->listeners[d];
+			if (listener->socket >= 0)
+				listener->registered =
+					control_register(control, listener->socket, EPOLLIN, &listener->source);
 		}
 	}
 	/* What an event may make of the list it makes at once; these two calls end or restart one caller only. */
-	for (struct caller *caller = control->callers, *next; caller; caller = next) {
-		next = caller->next;
+	for (struct pending_connection *pending = control->pending, *next; pending; pending = next) {
+		next = pending->next;
 		/* It may be this thread that is late, on a machine with much to do: what has come is heard first. */
-		if (collet_deadline_passed(caller->deadline) &&
-			!(caller->socket >= 0 && collet_socket_has_input(caller->socket))) {
-			if (caller->dialed)
-				give_up_dial(control, caller,
+		if (collet_deadline_passed(pending->deadline) &&
+			!(pending->socket >= 0 && collet_socket_has_input(pending->socket))) {
+			if (pending->dialed)
+				fail_dial(control, pending,
 					collet_fail(COLLET_ERR_TIMEOUT, "it did not answer within %.3g s",
 						(double)control->config.launch->timeout_ns / 1e9));
 			else
-				give_up(control, caller, COLLET_ERR_TIMEOUT, "it did not finish the handshake in time");
+				fail_pending(control, pending, COLLET_ERR_TIMEOUT,
+					"it did not finish the handshake in time");
 			continue;
 		}
-		if (caller->deadline < next_at)
-			next_at = caller->deadline;
-		if (caller->retry_at < next_at)
-			next_at = caller->retry_at;
-		if (collet_deadline_passed(caller->retry_at))
-			dial(control, caller);
+		if (pending->deadline < next_at)
+			next_at = pending->deadline;
+		if (pending->retry_at < next_at)
+			next_at = pending->retry_at;
+		if (collet_deadline_passed(pending->retry_at))
+			dial(control, pending);
 	}
-	return control->doors_open_at < next_at ? control->doors_open_at : next_at;
+	return control->listeners_resume_at < next_at ? control->listeners_resume_at : next_at;
 }
 
-void control_door_close(struct collet_control *control)
+void control_pending_close(struct collet_control *control)
 {
-	while (control->callers)
-		drop(control, control->callers);
+	while (control->pending)
+		free_pending(control, control->pending);
 	for (uint32_t d = 0; d < 2; d++)
-		if (control->doors[d].socket >= 0)
-			close(control->doors[d].socket);
+		if (control->listeners[d].socket >= 0)
+			close(control->listeners[d].socket);
 }

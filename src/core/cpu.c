@@ -107,13 +107,13 @@ enum collet_isa collet_isa_best(void)
 collet_status collet_isa_from_env(enum collet_isa *isa)
 {
 	const char *text = collet_env("COLLET_ISA");
-	enum collet_isa asked = COLLET_ISA_AUTO;
-	if (text && !collet_isa_parse(text, &asked))
+	enum collet_isa requested = COLLET_ISA_AUTO;
+	if (text && !collet_isa_parse(text, &requested))
 		return collet_fail(COLLET_ERR_CONFIG,
 			"COLLET_ISA=%s is none of auto, plain, avx2, avx512, avx512_bf16", text);
-	if (!collet_isa_available(asked))
+	if (!collet_isa_available(requested))
 		return collet_fail(COLLET_ERR_CONFIG, "COLLET_ISA=%s: not available here; the best one is %s", text,
 			collet_isa_name(collet_isa_best()));
-	*isa = asked == COLLET_ISA_AUTO ? collet_isa_best() : asked;
+	*isa = requested == COLLET_ISA_AUTO ? collet_isa_best() : requested;
 	return COLLET_OK;
 }

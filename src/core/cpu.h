@@ -31,7 +31,7 @@ static inline void collet_cpu_relax(void)
 /* A line that this core is going to write soon is fetched, and taken away from others, meanwhile. A hint, which x86
  * processors of 64 bits without the instruction pass over; a compiler's prefetch for writing is only one for reading
  * unless it may assume that instruction. */
-static inline void collet_cpu_own(const void *line)
+static inline void collet_cpu_prefetch_write(const void *line)
 {
 #if defined(__x86_64__)
 	__asm__ volatile("prefetchw (%0)" : : "r"(line));
@@ -42,7 +42,7 @@ static inline void collet_cpu_own(const void *line)
 
 /* A moment passes, of so many multiplications one after the other (3 or 4 cycles each), before anything that comes
  * after it is read, ahead of its turn or not. Not as coarse as a pause, which takes from 10 to 140 cycles. */
-static inline void collet_cpu_linger(uint32_t multiplications)
+static inline void collet_cpu_backoff(uint32_t multiplications)
 {
 	uint64_t product = 1;
 	for (uint32_t i = 0; i < multiplications; i++) {

@@ -5,18 +5,18 @@
 #include <time.h>
 #include <unistd.h>
 
-bool collet_fence_join(void)
+bool collet_fence_register(void)
 {
 	return syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED, 0, 0) == 0;
 }
 
 void collet_fence_all(void)
 {
-	static const struct timespec long_since = { .tv_nsec = 10 * 1000 * 1000 };
+	static const struct timespec drain_time = { .tv_nsec = 10 * 1000 * 1000 };
 	/* It fails for want of memory, or where a filter of system calls has come in between. The second is slow. */
 	if (syscall(SYS_membarrier, MEMBARRIER_CMD_GLOBAL_EXPEDITED, 0, 0) == 0 ||
 		syscall(SYS_membarrier, MEMBARRIER_CMD_GLOBAL, 0, 0) == 0)
 		return;
 	/* No processor keeps its stores to itself for so long. */
-	nanosleep(&long_since, NULL);
+	nanosleep(&drain_time, NULL);
 }

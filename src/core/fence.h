@@ -8,7 +8,7 @@
 
 /* From here on others, also of other processes, may fence this process. False: this kernel has no such thing. Costs
  * milliseconds, once, where the process has threads already. */
-bool collet_fence_join(void);
+bool collet_fence_register(void);
 /* Every thread of every process that has joined has run a full barrier when this returns. Of a process that has
  * joined. */
 void collet_fence_all(void);

@@ -20,14 +20,14 @@ void collet_log(const struct collet_log *log, enum collet_log_level level, const
 	if (level > log->level || level == COLLET_LOG_NONE)
 		return;
 	char line[1200];
-	int used = snprintf(line, sizeof(line), "collet[%u] %s: ", log->rank, level_names[level]);
+	int head_bytes = snprintf(line, sizeof(line), "collet[%u] %s: ", log->rank, level_names[level]);
 	va_list arguments;
 	va_start(arguments, format);
-	int more = vsnprintf(line + used, sizeof(line) - (size_t)used, format, arguments);
+	int text_bytes = vsnprintf(line + head_bytes, sizeof(line) - (size_t)head_bytes, format, arguments);
 	va_end(arguments);
-	if (more < 0)
+	if (text_bytes < 0)
 		return;
-	size_t length = (size_t)used + (size_t)more;
+	size_t length = (size_t)head_bytes + (size_t)text_bytes;
 	if (length > sizeof(line) - 1)
 		length = sizeof(line) - 1;
 	line[length++] = '\n';  /* the NUL's place */

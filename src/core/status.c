@@ -36,7 +36,7 @@ void collet_error_prefix(const char *format, ...)
 	memcpy(last_error, sentence, sizeof(last_error));
 }
 
-collet_status collet_fail_again(collet_status status, const char *sentence)
+collet_status collet_fail_copy(collet_status status, const char *sentence)
 {
 	snprintf(last_error, sizeof(last_error), "%s", sentence);
 	return status;

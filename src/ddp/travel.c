@@ -136,7 +136,7 @@ collet_status collet_ddp_travel_to_the_end(collet_ddp *ddp)
 	char sentence[COLLET_ERROR_BYTES];
 	snprintf(sentence, sizeof(sentence), "%s", collet_last_error());
 	(void)collet_ddp_travel_abandon(ddp);
-	return collet_fail_again(status, sentence);
+	return collet_fail_copy(status, sentence);
 }
 
 collet_status collet_ddp_travel_abandon(collet_ddp *ddp)

@@ -11,7 +11,7 @@
 /* The news that a group has ended, which came before this rank has made it. */
 struct collet_early_end {
 	struct collet_early_end *next;
-	struct collet_message_end message;
+	struct collet_control_msg_end message;
 };
 
 enum { UNCLAIMED_MOST = 4096, EARLY_ENDS_MOST = 256 };
@@ -187,13 +187,14 @@ static void take_early_end(struct collet_engine *engine, struct collet_group *gr
 {
 	for (struct collet_early_end **at = &engine->early_ends; *at;) {
 		struct collet_early_end *early = *at;
-		if (early->message.group != group->id) {
+		if (early->message.communicator != group->id) {
 			at = &early->next;
 			continue;
 		}
 		*at = early->next;
 		engine->early_ends_count--;
-		collet_board_message(group, engine->rank, COLLET_MESSAGE_END, &early->message, sizeof(early->message));
+		collet_board_message(
+			group, engine->rank, COLLET_CONTROL_MSG_END, &early->message, sizeof(early->message));
 		free(early);
 	}
 }
@@ -209,17 +210,17 @@ static void message(void *context, uint32_t from, uint32_t type, const void *dat
 {
 	struct collet_engine *engine = context;
 	pthread_mutex_lock(&engine->fabric_lock);
-	if (type == COLLET_MESSAGE_CLAIM) {
+	if (type == COLLET_CONTROL_MSG_CLAIM) {
 		claim_unclaimed(engine);
 	} else if (bytes >= sizeof(uint64_t)) {
 		uint64_t id;
 		memcpy(&id, data, sizeof(id));
 		struct collet_group *group = find_group(engine, id);
-		if (group && type == COLLET_MESSAGE_LEFT)
+		if (group && type == COLLET_CONTROL_MSG_DESTROYED)
 			hear_left(group, from);
 		else if (group)
 			collet_board_message(group, from, type, data, bytes);
-		else if (type == COLLET_MESSAGE_END && bytes == sizeof(struct collet_message_end))
+		else if (type == COLLET_CONTROL_MSG_END && bytes == sizeof(struct collet_control_msg_end))
 			keep_early_end(engine, id, data);
 	}
 	pthread_mutex_unlock(&engine->fabric_lock);
@@ -272,7 +273,7 @@ void collet_fabric_add(struct collet_group *group)
 	group->next_used = engine->used_groups;
 	engine->used_groups = group;
 	if (waiting)
-		collet_control_send(engine->control, engine->rank, COLLET_MESSAGE_CLAIM, NULL, 0);
+		collet_control_send(engine->control, engine->rank, COLLET_CONTROL_MSG_CLAIM, NULL, 0);
 }
 
 void collet_fabric_remove(struct collet_group *group)
@@ -316,21 +317,22 @@ void collet_fabric_forget(struct collet_group *group)
 
 void collet_fabric_tell_end(const struct collet_group *group, enum collet_status status, const char *sentence)
 {
-	struct collet_message_end end = { .group = group->id, .status = (uint32_t)status };
+	struct collet_control_msg_end end = { .communicator = group->id, .status = (uint32_t)status };
 	snprintf(end.sentence, sizeof(end.sentence), "rank %u on %s: %s", group->rank,
 		group->engine->cards[group->engine->rank].host, sentence);
-	collet_control_send(group->engine->control, COLLET_CONTROL_EVERYBODY, COLLET_MESSAGE_END, &end, sizeof(end));
+	collet_control_send(
+		group->engine->control, COLLET_CONTROL_ALL_RANKS, COLLET_CONTROL_MSG_END, &end, sizeof(end));
 }
 
 void collet_fabric_tell_left(const struct collet_group *group)
 {
-	const struct collet_message_left left = { .group = group->id };
+	const struct collet_control_msg_destroyed left = { .communicator = group->id };
 	if (atomic_load_explicit(&group->ended, memory_order_acquire) != COLLET_OK)
 		return;
 	for (uint32_t r = 0; r < group->size; r++)
 		if (r != group->rank)
 			collet_control_send(group->engine->control, collet_group_world_rank(group, r),
-				COLLET_MESSAGE_LEFT, &left, sizeof(left));
+				COLLET_CONTROL_MSG_DESTROYED, &left, sizeof(left));
 }
 
 /* After the control thread has ended: what it left. */

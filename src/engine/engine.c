@@ -26,7 +26,7 @@ collet_status collet_engine_init(struct collet_engine *engine)
 			strerror(error));
 	}
 	/* Now, while there may be no other thread yet. */
-	engine->fences = collet_fence_join();
+	engine->fences = collet_fence_register();
 	pthread_condattr_t monotonic;
 	pthread_condattr_init(&monotonic);
 	pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);

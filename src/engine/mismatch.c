@@ -30,9 +30,9 @@ static const char *host_of(const struct collet_group *group, uint32_t rank)
 
 static void ask(struct collet_group *group, uint32_t peer, uint64_t sequence)
 {
-	const struct collet_message_ask message = { group->id, sequence };
-	const uint32_t to = peer == COLLET_CONTROL_EVERYBODY ? peer : collet_group_world_rank(group, peer);
-	collet_control_send(group->engine->control, to, COLLET_MESSAGE_ASK, &message, sizeof(message));
+	const struct collet_control_msg_query message = { group->id, sequence };
+	const uint32_t to = peer == COLLET_CONTROL_ALL_RANKS ? peer : collet_group_world_rank(group, peer);
+	collet_control_send(group->engine->control, to, COLLET_CONTROL_MSG_QUERY, &message, sizeof(message));
 }
 
 static enum collet_status suspicion(const struct collet_board *board)
@@ -137,7 +137,7 @@ static void ask_awaited(struct collet_group *group, const struct collet_request 
 {
 	const uint64_t sequence = request->sequence;
 	if (request->held)
-		ask(group, COLLET_CONTROL_EVERYBODY, sequence);
+		ask(group, COLLET_CONTROL_ALL_RANKS, sequence);
 	for (const struct collet_route *route = group->engine->active; route; route = route->next_active)
 		if (route->group == group && route->channel != COLLET_CHANNEL_P2P &&
 			(route->receive.settled != route->receive.tail || route->send.settled != route->send.tail))
@@ -190,7 +190,7 @@ void collet_board_waited(struct collet_request *request, int64_t now)
 		return;
 	if (request->warned == 0) {
 		request->warned = 1;
-		ask(group, COLLET_CONTROL_EVERYBODY, request->sequence);
+		ask(group, COLLET_CONTROL_ALL_RANKS, request->sequence);
 	} else if (now - request->started_ns >= WARN_AFTER_NS + WARN_GATHER_NS) {
 		request->warned = 2;
 		warn(group, request, now);
@@ -199,19 +199,19 @@ void collet_board_waited(struct collet_request *request, int64_t now)
 
 /* ---- On the control thread, under fabric_lock ---- */
 
-static void answer(struct collet_group *group, uint32_t from, const struct collet_message_ask *asked)
+static void answer(struct collet_group *group, uint32_t from, const struct collet_control_msg_query *asked)
 {
-	struct collet_message_answer message = { .group = group->id, .sequence = asked->sequence };
+	struct collet_control_msg_reply message = { .communicator = group->id, .sequence = asked->sequence };
 	struct collet_record record;
-	message.calls = collet_recorder_count(&group->recorder);
+	message.call_count = collet_recorder_count(&group->recorder);
 	if (collet_recorder_find(&group->recorder, asked->sequence, &record)) {
-		message.has = 1;
+		message.has_call = 1;
 		message.call = record.call;
 		message.history = record.history;
 	}
-	if (message.calls && collet_recorder_find(&group->recorder, message.calls - 1, &record))
+	if (message.call_count && collet_recorder_find(&group->recorder, message.call_count - 1, &record))
 		message.last = record.call;
-	collet_control_send(group->engine->control, from, COLLET_MESSAGE_ANSWER, &message, sizeof(message));
+	collet_control_send(group->engine->control, from, COLLET_CONTROL_MSG_REPLY, &message, sizeof(message));
 }
 
 /* What was called differently is in no flight recorder any more. */
@@ -225,17 +225,17 @@ static void end_over_the_past(struct collet_group *group, uint32_t peer, uint64_
 	collet_group_end(group, COLLET_ERR_MISMATCH, true, sentence);
 }
 
-static void compare(struct collet_group *group, uint32_t peer, const struct collet_message_answer *answered)
+static void compare(struct collet_group *group, uint32_t peer, const struct collet_control_msg_reply *answered)
 {
 	struct collet_board *board = &group->board;
 	struct collet_arrival *arrival = &board->arrivals[peer];
 	arrival->asked_sequence = answered->sequence;
 	arrival->known = true;
-	arrival->arrived = answered->calls > answered->sequence;
-	arrival->calls = answered->calls;
+	arrival->arrived = answered->call_count > answered->sequence;
+	arrival->calls = answered->call_count;
 	arrival->last = answered->last;
 	struct collet_record own;
-	if (!answered->has || !collet_recorder_find(&group->recorder, answered->sequence, &own))
+	if (!answered->has_call || !collet_recorder_find(&group->recorder, answered->sequence, &own))
 		return;
 	if (collet_call_signature(&own.call) != collet_call_signature(&answered->call)) {
 		char mine[160], theirs[160], sentence[COLLET_ERROR_BYTES];
@@ -257,18 +257,18 @@ static void compare(struct collet_group *group, uint32_t peer, const struct coll
 
 void collet_board_message(struct collet_group *group, uint32_t from, uint32_t type, const void *data, size_t bytes)
 {
-	if (type == COLLET_MESSAGE_END && bytes == sizeof(struct collet_message_end)) {
-		struct collet_message_end end;
+	if (type == COLLET_CONTROL_MSG_END && bytes == sizeof(struct collet_control_msg_end)) {
+		struct collet_control_msg_end end;
 		memcpy(&end, data, sizeof(end));
 		end.sentence[sizeof(end.sentence) - 1] = '\0';
 		if (end.status > COLLET_PENDING && end.status < COLLET_STATUS_COUNT)
 			collet_group_end(group, (enum collet_status)end.status, false, end.sentence);
-	} else if (type == COLLET_MESSAGE_ASK && bytes == sizeof(struct collet_message_ask)) {
-		struct collet_message_ask asked;
+	} else if (type == COLLET_CONTROL_MSG_QUERY && bytes == sizeof(struct collet_control_msg_query)) {
+		struct collet_control_msg_query asked;
 		memcpy(&asked, data, sizeof(asked));
 		answer(group, from, &asked);
-	} else if (type == COLLET_MESSAGE_ANSWER && bytes == sizeof(struct collet_message_answer)) {
-		struct collet_message_answer answered;
+	} else if (type == COLLET_CONTROL_MSG_REPLY && bytes == sizeof(struct collet_control_msg_reply)) {
+		struct collet_control_msg_reply answered;
 		memcpy(&answered, data, sizeof(answered));
 		for (uint32_t r = 0; r < group->size; r++)
 			if (collet_group_world_rank(group, r) == from)

@@ -21,7 +21,7 @@ static bool settle_down(struct collet_engine *engine)
 	for (struct collet_group *group = engine->used_groups; group; group = group->next_used) {
 		if (group->inlined)
 			some |= collet_inline_post(group->inlined);
-		some |= collet_p2p_settle_down(group);
+		some |= collet_p2p_progress_all(group);
 	}
 	for (struct collet_route *route = engine->active; route; route = route->next_active)
 		collet_route_unload_all(route);
@@ -41,7 +41,7 @@ static uint32_t polls_of_a_round(const struct collet_engine *engine)
 	for (const struct collet_group *group = engine->used_groups; group; group = group->next_used) {
 		if (group->inlined)
 			polls += collet_inline_look_cost(group->inlined);
-		polls += collet_p2p_look_cost(group);
+		polls += collet_p2p_poll_cost(group);
 	}
 	return polls;
 }

@@ -26,7 +26,7 @@ static void name_awaited(const struct collet_request *request, char *text, size_
 		named++;
 	}
 	if (!named && request->point_to_point)
-		collet_p2p_name_peers(request, text, capacity);
+		collet_p2p_list_peers(request, text, capacity);
 	if (!text[0])
 		snprintf(text, capacity, "none in particular");
 }

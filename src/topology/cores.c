@@ -6,12 +6,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_CORES = 8192 };  /* the kernel's own limit */
+enum { MAX_CORES = 8192 };   /* the kernel's own limit */
 
 static uint32_t cores_by_affinity(void)
 {
-	cpu_set_t *set = CPU_ALLOC(MOST_CORES);
-	const size_t bytes = CPU_ALLOC_SIZE(MOST_CORES);
+	cpu_set_t *set = CPU_ALLOC(MAX_CORES);
+	const size_t bytes = CPU_ALLOC_SIZE(MAX_CORES);
 	uint32_t count = 1;
 	if (!set)
 		return count;
@@ -54,7 +54,7 @@ static bool read_quota(const char *folder, double *cores)
 }
 
 /* The tightest quota of a group and all above it. */
-static void tighten(const char *mount, const char *group, double *cores)
+static void apply_quotas(const char *mount, const char *group, double *cores)
 {
 	char folder[640];
 	int used = snprintf(folder, sizeof(folder), "%s%s", mount, group);
@@ -73,9 +73,9 @@ static void tighten(const char *mount, const char *group, double *cores)
 }
 
 /* What cgroups leave of so many cores. */
-static uint32_t within_quota(uint32_t most, const char *root, const char *groups)
+static uint32_t limit_by_quota(uint32_t max_cores, const char *root, const char *groups)
 {
-	double cores = most;
+	double cores = max_cores;
 	char line[512], mount[256];
 	FILE *file = fopen(groups, "re");
 	while (file && fgets(line, sizeof(line), file)) {  /* "0::/group" (v2), "4:cpu,cpuacct:/group" (v1) */
@@ -89,23 +89,23 @@ static uint32_t within_quota(uint32_t most, const char *root, const char *groups
 		if (*controllers && !strstr(controllers, "cpu"))
 			continue;
 		snprintf(mount, sizeof(mount), "%s%s%s", root, *controllers ? "/" : "", controllers);
-		tighten(mount, strcmp(group, "/") == 0 ? "" : group, &cores);
+		apply_quotas(mount, strcmp(group, "/") == 0 ? "" : group, &cores);
 		if (*controllers) {  /* v1 is often mounted as plain "cpu" */
 			snprintf(mount, sizeof(mount), "%s/cpu", root);
-			tighten(mount, strcmp(group, "/") == 0 ? "" : group, &cores);
+			apply_quotas(mount, strcmp(group, "/") == 0 ? "" : group, &cores);
 		}
 	}
 	if (file)
 		fclose(file);
 	/* In a container the group's own path is often not visible, but its quota is at the mount's root. */
-	tighten(root, "", &cores);
+	apply_quotas(root, "", &cores);
 	uint32_t whole = (uint32_t)cores;
 	return whole + (cores > whole);
 }
 
 uint32_t collet_usable_cores_at(const char *root, const char *groups)
 {
-	return within_quota(cores_by_affinity(), root, groups);
+	return limit_by_quota(cores_by_affinity(), root, groups);
 }
 
 uint32_t collet_usable_cores(void)
@@ -115,5 +115,5 @@ uint32_t collet_usable_cores(void)
 
 uint32_t collet_quota_cores(void)
 {
-	return within_quota(MOST_CORES, "/sys/fs/cgroup", "/proc/self/cgroup");
+	return limit_by_quota(MAX_CORES, "/sys/fs/cgroup", "/proc/self/cgroup");
 }

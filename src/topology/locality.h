@@ -5,7 +5,7 @@
 
 #include <collet/transport.h>
 
-static inline struct collet_spot collet_spot_any(void)
+static inline struct collet_spot collet_locality_any(void)
 {
 	return (struct collet_spot){ { COLLET_SPOT_ANY, COLLET_SPOT_ANY, COLLET_SPOT_ANY, COLLET_SPOT_ANY } };
 }

@@ -28,7 +28,7 @@ static bool load(hwloc_topology_t topology, const char *synthetic)
 	return hwloc_topology_load(topology) == 0;
 }
 
-static uint16_t number(unsigned index)
+static uint16_t level_index(unsigned index)
 {
 	return index < COLLET_SPOT_ANY ? (uint16_t)index : COLLET_SPOT_ANY;
 }
@@ -36,38 +36,38 @@ static uint16_t number(unsigned index)
 static uint16_t ancestor(hwloc_topology_t topology, hwloc_obj_t pu, hwloc_obj_type_t kind)
 {
 	const hwloc_obj_t found = hwloc_get_ancestor_obj_by_type(topology, kind, pu);
-	return found ? number(found->logical_index) : COLLET_SPOT_ANY;
+	return found ? level_index(found->logical_index) : COLLET_SPOT_ANY;
 }
 
-static struct collet_spot spot_of_pu(hwloc_topology_t topology, hwloc_obj_t pu)
+static struct collet_spot locality_of_pu(hwloc_topology_t topology, hwloc_obj_t pu)
 {
-	struct collet_spot spot = collet_spot_any();
-	spot.at[COLLET_LEVEL_PACKAGE] = ancestor(topology, pu, HWLOC_OBJ_PACKAGE);
+	struct collet_spot locality = collet_locality_any();
+	locality.at[COLLET_LEVEL_PACKAGE] = ancestor(topology, pu, HWLOC_OBJ_PACKAGE);
 	/* Of several (fast and big memory) the first. */
 	const int node = pu->nodeset ? hwloc_bitmap_first(pu->nodeset) : -1;
 	if (node >= 0)
-		spot.at[COLLET_LEVEL_OUTER] = number((unsigned)node);
-	spot.at[COLLET_LEVEL_INNER] = ancestor(topology, pu, HWLOC_OBJ_L3CACHE);
-	if (spot.at[COLLET_LEVEL_INNER] == COLLET_SPOT_ANY)
-		spot.at[COLLET_LEVEL_INNER] = ancestor(topology, pu, HWLOC_OBJ_L2CACHE);
-	spot.at[COLLET_LEVEL_CORE] = ancestor(topology, pu, HWLOC_OBJ_CORE);
+		locality.at[COLLET_LEVEL_OUTER] = level_index((unsigned)node);
+	locality.at[COLLET_LEVEL_INNER] = ancestor(topology, pu, HWLOC_OBJ_L3CACHE);
+	if (locality.at[COLLET_LEVEL_INNER] == COLLET_SPOT_ANY)
+		locality.at[COLLET_LEVEL_INNER] = ancestor(topology, pu, HWLOC_OBJ_L2CACHE);
+	locality.at[COLLET_LEVEL_CORE] = ancestor(topology, pu, HWLOC_OBJ_CORE);
 	/* Where cores cannot be seen, a hardware thread counts as one. */
-	if (spot.at[COLLET_LEVEL_CORE] == COLLET_SPOT_ANY)
-		spot.at[COLLET_LEVEL_CORE] = number(pu->logical_index);
-	return spot;
+	if (locality.at[COLLET_LEVEL_CORE] == COLLET_SPOT_ANY)
+		locality.at[COLLET_LEVEL_CORE] = level_index(pu->logical_index);
+	return locality;
 }
 
 /* Numbered as on a machine whose NUMA nodes are wider than its caches; if some cache is that of several nodes,
  * it is the other way round. */
-static void widest_first(struct collet_machine *machine)
+static void put_wider_level_first(struct collet_machine *machine)
 {
-	uint16_t node_of[COLLET_CPUS_MOST];
+	uint16_t node_of[COLLET_MAX_CPUS];
 	bool swap = false;
 	memset(node_of, 0xff, sizeof(node_of));
 	for (uint32_t i = 0; i < machine->cpu_count; i++) {
 		const uint16_t *at = machine->cpus[i].at;
 		const uint16_t node = at[COLLET_LEVEL_OUTER], cache = at[COLLET_LEVEL_INNER];
-		if (cache >= COLLET_CPUS_MOST || node == COLLET_SPOT_ANY)
+		if (cache >= COLLET_MAX_CPUS || node == COLLET_SPOT_ANY)
 			continue;
 		swap |= node_of[cache] != COLLET_SPOT_ANY && node_of[cache] != node;
 		node_of[cache] = node;
@@ -80,21 +80,21 @@ static void widest_first(struct collet_machine *machine)
 	}
 }
 
-static collet_status summarise(struct collet_machine *machine, hwloc_topology_t topology)
+static collet_status read_cpus(struct collet_machine *machine, hwloc_topology_t topology)
 {
 	const int last = hwloc_bitmap_last(hwloc_topology_get_topology_cpuset(topology));
-	if (last < 0 || last >= COLLET_CPUS_MOST)
+	if (last < 0 || last >= COLLET_MAX_CPUS)
 		return collet_fail(COLLET_ERR_SYSTEM,
-			"hwloc sees no hardware threads, or one numbered %d of at most %d", last, COLLET_CPUS_MOST);
+			"hwloc sees no hardware threads, or one numbered %d of at most %d", last, COLLET_MAX_CPUS);
 	machine->cpus = malloc(((size_t)last + 1) * sizeof(*machine->cpus));
 	if (!machine->cpus)
 		return collet_fail(COLLET_ERR_MEMORY, "no memory for what hwloc says");
 	machine->cpu_count = (uint32_t)last + 1;
 	for (uint32_t i = 0; i < machine->cpu_count; i++)
-		machine->cpus[i] = collet_spot_any();
+		machine->cpus[i] = collet_locality_any();
 	for (hwloc_obj_t pu = NULL; (pu = hwloc_get_next_obj_by_type(topology, HWLOC_OBJ_PU, pu));)
-		machine->cpus[pu->os_index] = spot_of_pu(topology, pu);
-	widest_first(machine);
+		machine->cpus[pu->os_index] = locality_of_pu(topology, pu);
+	put_wider_level_first(machine);
 	return COLLET_OK;
 }
 
@@ -104,7 +104,7 @@ collet_status collet_machine_read(struct collet_machine *machine, const char *sy
 	*machine = (struct collet_machine){ 0 };
 	if (hwloc_topology_init(&topology) != 0)
 		return collet_fail(COLLET_ERR_SYSTEM, "hwloc cannot start: %s", strerror(errno));
-	const collet_status status = load(topology, synthetic) ? summarise(machine, topology) :
+	const collet_status status = load(topology, synthetic) ? read_cpus(machine, topology) :
 		collet_fail(COLLET_ERR_SYSTEM, "hwloc cannot read this machine: %s", strerror(errno));
 	hwloc_topology_destroy(topology);
 	return status;
@@ -121,9 +121,9 @@ static bool is_known(const struct collet_spot *cpu)
 	return cpu->at[COLLET_LEVEL_CORE] != COLLET_SPOT_ANY;
 }
 
-struct collet_spot collet_machine_spot(const struct collet_machine *machine, const uint8_t *mask, uint32_t bytes)
+struct collet_spot collet_machine_locality(const struct collet_machine *machine, const uint8_t *mask, uint32_t bytes)
 {
-	struct collet_spot common = collet_spot_any();
+	struct collet_spot common = collet_locality_any();
 	bool any = false;
 	for (uint32_t i = 0; i < machine->cpu_count && i / 8 < bytes; i++) {
 		const struct collet_spot *cpu = &machine->cpus[i];
@@ -141,12 +141,12 @@ struct collet_spot collet_machine_spot(const struct collet_machine *machine, con
 
 uint32_t collet_binding_read(uint8_t mask[COLLET_BINDING_BYTES])
 {
-	cpu_set_t *set = CPU_ALLOC(COLLET_CPUS_MOST);
+	cpu_set_t *set = CPU_ALLOC(COLLET_MAX_CPUS);
 	uint32_t bytes = 0;
 	memset(mask, 0, COLLET_BINDING_BYTES);
-	if (set && sched_getaffinity(0, CPU_ALLOC_SIZE(COLLET_CPUS_MOST), set) == 0) {
-		for (uint32_t i = 0; i < COLLET_CPUS_MOST; i++) {
-			if (!CPU_ISSET_S(i, CPU_ALLOC_SIZE(COLLET_CPUS_MOST), set))
+	if (set && sched_getaffinity(0, CPU_ALLOC_SIZE(COLLET_MAX_CPUS), set) == 0) {
+		for (uint32_t i = 0; i < COLLET_MAX_CPUS; i++) {
+			if (!CPU_ISSET_S(i, CPU_ALLOC_SIZE(COLLET_MAX_CPUS), set))
 				continue;
 			mask[i / 8] |= (uint8_t)(1 << i % 8);
 			bytes = i / 8 + 1;

@@ -8,8 +8,8 @@
 #include "topology/locality.h"
 
 enum {
-	COLLET_CPUS_MOST = 8192,                        /* the kernel's own limit */
-	COLLET_BINDING_BYTES = COLLET_CPUS_MOST / 8     /* of a mask with a bit for each */
+	COLLET_MAX_CPUS = 8192,                         /* the kernel's own limit */
+	COLLET_BINDING_BYTES = COLLET_MAX_CPUS / 8      /* of a mask with a bit for each */
 };
 
 /* By the kernel's number of a hardware thread; one that there is not is ANY at all levels. It travels as it is. */
@@ -27,7 +27,7 @@ void collet_machine_deinit(struct collet_machine *machine);
 
 /* What all hardware threads of a mask (bit i % 8 of byte i / 8 for number i) have in common; threads that the machine
  * does not know are left out, and no thread at all has nothing in common with anything. */
-struct collet_spot collet_machine_spot(const struct collet_machine *machine, const uint8_t *mask, uint32_t bytes);
+struct collet_spot collet_machine_locality(const struct collet_machine *machine, const uint8_t *mask, uint32_t bytes);
 
 /* The calling thread's affinity as such a mask; returns its bytes, without zeros at the end. 0: it cannot be read. */
 uint32_t collet_binding_read(uint8_t mask[COLLET_BINDING_BYTES]);

@@ -41,19 +41,20 @@ static int by_keys(const void *left, const void *right)
 }
 
 /* Which group of this depth a rank is in, among those of its group above. One that has no one spot is its own. */
-static uint64_t number_at(const struct collet_location *location, uint32_t depth, uint32_t rank)
+static uint64_t id_at_depth(const struct collet_rank_locality *rank_locality, uint32_t depth, uint32_t rank)
 {
 	if (depth == 0)
-		return location->host;
-	const uint16_t number = location->spot.at[depth - 1];
+		return rank_locality->host;
+	const uint16_t number = rank_locality->locality.at[depth - 1];
 	return number != COLLET_SPOT_ANY ? number : (uint64_t)1 << 32 | rank;
 }
 
-static void find_groups(struct entry *entries, uint32_t size, const struct collet_location *ranks, uint32_t depth)
+static void find_level_keys(
+	struct entry *entries, uint32_t size, const struct collet_rank_locality *ranks, uint32_t depth)
 {
 	for (uint32_t i = 0; i < size; i++) {
 		entries[i].above = depth ? entries[i].key[depth - 1] : 0;
-		entries[i].number = number_at(&ranks[entries[i].rank], depth, entries[i].rank);
+		entries[i].number = id_at_depth(&ranks[entries[i].rank], depth, entries[i].rank);
 	}
 	qsort(entries, size, sizeof(*entries), by_group);
 	for (uint32_t i = 0; i < size; i++) {  /* a group's lowest rank is its first */
@@ -63,7 +64,7 @@ static void find_groups(struct entry *entries, uint32_t size, const struct colle
 	}
 }
 
-collet_status collet_order_find(const struct collet_location *ranks, uint32_t size, enum collet_nearness nearness,
+collet_status collet_order_find(const struct collet_rank_locality *ranks, uint32_t size, enum collet_ordering ordering,
 	uint32_t *order, uint32_t *host_first, uint32_t *hosts)
 {
 	struct entry *entries = calloc(size, sizeof(*entries));
@@ -71,8 +72,8 @@ collet_status collet_order_find(const struct collet_location *ranks, uint32_t si
 		return collet_fail(COLLET_ERR_MEMORY, "no memory for the order of %u ranks", size);
 	for (uint32_t i = 0; i < size; i++)
 		entries[i].rank = i;
-	for (uint32_t depth = 0; depth < (nearness == COLLET_BY_SPOT ? DEPTH : 1); depth++)
-		find_groups(entries, size, ranks, depth);
+	for (uint32_t depth = 0; depth < (ordering == COLLET_ORDER_BY_LOCALITY ? DEPTH : 1); depth++)
+		find_level_keys(entries, size, ranks, depth);
 	qsort(entries, size, sizeof(*entries), by_keys);
 	*hosts = 0;
 	for (uint32_t i = 0; i < size; i++) {
@@ -86,31 +87,34 @@ collet_status collet_order_find(const struct collet_location *ranks, uint32_t si
 }
 
 /* What stands between two neighbours of one host. */
-static const char *between(const struct collet_spot *a, const struct collet_spot *b)
+static const char *separator_between(const struct collet_spot *a, const struct collet_spot *b)
 {
 	static const struct {
 		enum collet_level level;
 		const char *mark;
-	} marks[] = { { COLLET_LEVEL_PACKAGE, " || " }, { COLLET_LEVEL_OUTER, " | " }, { COLLET_LEVEL_INNER, " / " } };
-	for (size_t i = 0; i < sizeof(marks) / sizeof(marks[0]); i++)
-		if (a->at[marks[i].level] != b->at[marks[i].level])
-			return marks[i].mark;
+	} separators[] = { { COLLET_LEVEL_PACKAGE, " || " }, { COLLET_LEVEL_OUTER, " | " },
+		{ COLLET_LEVEL_INNER, " / " } };
+	for (size_t i = 0; i < sizeof(separators) / sizeof(separators[0]); i++)
+		if (a->at[separators[i].level] != b->at[separators[i].level])
+			return separators[i].mark;
 	return " ";
 }
 
-void collet_order_describe(const struct collet_location *ranks, const uint32_t *order, uint32_t first, uint32_t end,
-	char *text, size_t bytes)
+void collet_order_describe(const struct collet_rank_locality *ranks, const uint32_t *order, uint32_t first,
+	uint32_t end, char *text, size_t bytes)
 {
 	size_t used = 0;
 	text[0] = '\0';
 	for (uint32_t p = first; p < end;) {
 		uint32_t last = p;  /* a run of ranks that nothing parts is "4-7" */
 		while (last + 1 < end && order[last + 1] == order[last] + 1 &&
-		       strcmp(between(&ranks[order[last]].spot, &ranks[order[last + 1]].spot), " ") == 0)
+			strcmp(separator_between(&ranks[order[last]].locality, &ranks[order[last + 1]].locality),
+				" ") == 0)
 			last++;
 		char word[64];
-		const char *mark = p == first ? "" : between(&ranks[order[p - 1]].spot, &ranks[order[p]].spot);
-		snprintf(word, sizeof(word), last > p ? "%s%u-%u" : "%s%u", mark, order[p], order[last]);
+		const char *separator =
+			p == first ? "" : separator_between(&ranks[order[p - 1]].locality, &ranks[order[p]].locality);
+		snprintf(word, sizeof(word), last > p ? "%s%u-%u" : "%s%u", separator, order[p], order[last]);
 		if (used + strlen(word) + sizeof(" ...") > bytes) {
 			if (used + sizeof(" ...") <= bytes)
 				strcpy(text + used, " ...");

@@ -212,5 +212,5 @@ collet_status collet_module_load(struct collet_offer *offer, const char *name, c
 		if (!first[0])
 			snprintf(first, sizeof(first), "%s", collet_last_error());
 	}
-	return first[0] ? collet_fail_again(COLLET_ERR_CONFIG, first) : say_none(name);
+	return first[0] ? collet_fail_copy(COLLET_ERR_CONFIG, first) : say_none(name);
 }

@@ -12,7 +12,7 @@ int main(void)
 	const struct collet_log log = { 0 };
 	collet_status status = collet_launch_read(&launch, NULL);
 	if (!status)
-		status = collet_bootstrap_meet(&bootstrap, &launch, &card, NULL, NULL, &log);
+		status = collet_bootstrap_init(&bootstrap, &launch, &card, NULL, NULL, &log);
 	if (status) {
 		fprintf(stderr, "%s: %s\n", collet_status_name(status), collet_last_error());
 		return 1;

@@ -23,12 +23,12 @@ static void processes_differ_and_hosts_do_not(void **state)
 {
 	struct collet_card mine = { 0 }, childs = { 0 };
 	int pipes[2], status;
-	assert_int_equal(collet_card_describe_host(&mine), COLLET_OK);
+	assert_int_equal(collet_peer_info_fill_host(&mine), COLLET_OK);
 	assert_int_equal(pipe(pipes), 0);
 	fflush(NULL);
 	pid_t pid = fork();
 	if (pid == 0) {
-		if (collet_card_describe_host(&childs) || write(pipes[1], &childs, sizeof(childs)) != sizeof(childs))
+		if (collet_peer_info_fill_host(&childs) || write(pipes[1], &childs, sizeof(childs)) != sizeof(childs))
 			_exit(1);
 		_exit(0);
 	}
@@ -40,34 +40,34 @@ static void processes_differ_and_hosts_do_not(void **state)
 	assert_int_not_equal(mine.process_id, childs.process_id);
 	assert_int_equal(mine.pid, getpid());
 	setenv("COLLET_HOST_ID", "elsewhere", 1);
-	assert_int_equal(collet_card_describe_host(&childs), COLLET_OK);
+	assert_int_equal(collet_peer_info_fill_host(&childs), COLLET_OK);
 	unsetenv("COLLET_HOST_ID");
 	assert_int_not_equal(mine.host_id, childs.host_id);
 }
 
 static void interfaces_are_chosen_by_name_and_network(void **state)
 {
-	char text[COLLET_ENDPOINT_TEXT];
-	struct collet_endpoint got;
+	char text[COLLET_ADDRESS_TEXT_BYTES];
+	struct collet_address got;
 	assert_int_equal(collet_interface_choose("lo", NULL, &got), COLLET_OK);
-	assert_string_equal(collet_endpoint_print(&got, text), "127.0.0.1:0");
+	assert_string_equal(collet_address_print(&got, text), "127.0.0.1:0");
 	assert_int_equal(collet_interface_choose("127.0.0.0/8", NULL, &got), COLLET_OK);
-	assert_string_equal(collet_endpoint_print(&got, text), "127.0.0.1:0");
+	assert_string_equal(collet_address_print(&got, text), "127.0.0.1:0");
 	assert_int_equal(collet_interface_choose("nosuch0, lo", NULL, &got), COLLET_OK);
-	assert_true(collet_endpoint_is_loopback(&got));
+	assert_true(collet_address_is_loopback(&got));
 	assert_true(collet_interface_allows("lo", &got));
 	assert_false(collet_interface_allows("^lo", &got));
 	assert_false(collet_interface_allows("203.0.113.0/24", &got));
 	if (collet_interface_choose("^lo", NULL, &got) == COLLET_OK)
-		assert_false(collet_endpoint_is_loopback(&got));
+		assert_false(collet_address_is_loopback(&got));
 	assert_int_equal(collet_interface_choose("nosuch0", NULL, &got), COLLET_ERR_CONFIG);
 	assert_non_null(strstr(collet_last_error(), "lo 127.0.0.1"));  /* what there is instead */
 	/* The route to oneself leaves from loopback. */
 	const struct in_addr self = { .s_addr = htonl(INADDR_LOOPBACK) };
-	struct collet_endpoint toward;
-	collet_endpoint_ip(&toward, AF_INET, &self, 0, 80);
+	struct collet_address toward;
+	collet_address_ip(&toward, AF_INET, &self, 0, 80);
 	assert_int_equal(collet_interface_choose("", &toward, &got), COLLET_OK);
-	assert_true(collet_endpoint_is_loopback(&got));
+	assert_true(collet_address_is_loopback(&got));
 	static const char *const bad[] = { "10.0.0.0/33", "10.0.0/8", "fd00::/129", "^", ",", "eth0,^lo" };
 	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
 		assert_int_equal(collet_interface_check(bad[i]), COLLET_ERR_CONFIG);
@@ -94,11 +94,11 @@ static void speeds_are_of_hardware(void **state)
 		{"igb", 0, 0},
 	};
 	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
-		assert_int_equal(collet_speed_believed(rows[i].driver, rows[i].said), rows[i].believed);
-	struct collet_endpoint loopback, nobodys;
+		assert_int_equal(collet_driver_mbps(rows[i].driver, rows[i].said), rows[i].believed);
+	struct collet_address loopback, nobodys;
 	const struct in_addr self = { .s_addr = htonl(INADDR_LOOPBACK) }, other = { .s_addr = htonl(0xc0000201) };
-	collet_endpoint_ip(&loopback, AF_INET, &self, 0, 80);
-	collet_endpoint_ip(&nobodys, AF_INET, &other, 0, 80);
+	collet_address_ip(&loopback, AF_INET, &self, 0, 80);
+	collet_address_ip(&nobodys, AF_INET, &other, 0, 80);
 	assert_int_equal(collet_interface_mbps(&loopback), 0);
 	assert_int_equal(collet_interface_mbps(&nobodys), 0);
 }

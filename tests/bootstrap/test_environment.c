@@ -166,10 +166,10 @@ static void each_environment_is_understood(void **state)
 		if (status)
 			fail_msg("%s: %s", row->name, collet_last_error());
 		if (strcmp(launch.launcher, row->launcher) || launch.rank != row->rank || launch.size != row->size ||
-		    launch.local_rank != row->local_rank || launch.store_scan != row->scan ||
+		    launch.local_rank != row->local_rank || launch.needs_port_scan != row->scan ||
 		    strncmp(launch.store, row->store, strlen(row->store)) != 0)
 			fail_msg("%s: %s, rank %u of %u, local %u, store %s, scan %d", row->name, launch.launcher,
-				launch.rank, launch.size, launch.local_rank, launch.store, launch.store_scan);
+				launch.rank, launch.size, launch.local_rank, launch.store, launch.needs_port_scan);
 	}
 }
 

@@ -20,7 +20,7 @@ static struct collet_handshake_config config_of(
 		.key = key,
 		.key_bytes = key ? 32 : 0,
 		.job = job,
-		.purpose = COLLET_PURPOSE_STAR,
+		.purpose = COLLET_PURPOSE_CONTROL,
 		.from = from,
 		.to = to,
 		.size = size,
@@ -282,7 +282,7 @@ static void ones_own_words_prove_nothing(void **state)
 	struct collet_handshake_ask ask;
 	memcpy(&ask, words, sizeof(ask));
 	struct collet_handshake_answer answer = {
-		.order_mark = ask.order_mark, .protocol = ask.protocol, .size = 2, .keyed = 1};
+		.byte_order = ask.byte_order, .protocol = ask.protocol, .size = 2, .has_key = 1};
 	memcpy(answer.magic, ask.magic, sizeof(answer.magic));
 	memcpy(answer.version, ask.version, sizeof(answer.version));
 	memcpy(answer.job, ask.job, sizeof(answer.job));

@@ -23,16 +23,16 @@
 
 enum { STRANGERS = 12, SIZE = 3 };
 
-static struct collet_endpoint loopback(uint16_t port)
+static struct collet_address loopback(uint16_t port)
 {
-	struct collet_endpoint endpoint;
+	struct collet_address endpoint;
 	const struct in_addr v4 = { .s_addr = htonl(INADDR_LOOPBACK) };
-	collet_endpoint_ip(&endpoint, AF_INET, &v4, 0, port);
+	collet_address_ip(&endpoint, AF_INET, &v4, 0, port);
 	return endpoint;
 }
 
 /* A blocking connection; waits for the listener to appear. */
-static int connect_to(const struct collet_endpoint *endpoint)
+static int connect_to(const struct collet_address *endpoint)
 {
 	const int64_t deadline = collet_deadline_after(10000000000);
 	for (;;) {
@@ -101,11 +101,11 @@ static void misbehave(int fd, uint32_t index, uint32_t purpose, uint32_t from, u
 		shutdown(fd, SHUT_RDWR);
 		return;
 	case 10:  /* claims to need no secret */
-		ask.keyed = 0;
+		ask.has_key = 0;
 		(void)!send(fd, &ask, sizeof(ask), MSG_NOSIGNAL);
 		return;
 	default:  /* a card without a handshake */
-		(void)!send(fd, &(struct collet_frame){ .kind = COLLET_FRAME_CARD, .bytes = UINT32_MAX },
+		(void)!send(fd, &(struct collet_frame){ .kind = COLLET_FRAME_PEER_INFO, .bytes = UINT32_MAX },
 			sizeof(struct collet_frame), MSG_NOSIGNAL);
 		return;
 	}
@@ -132,14 +132,14 @@ static void strangers_do_not_hold_up_a_rendezvous(void **state)
 	char store[64];
 	const uint32_t descriptors = test_count_descriptors();
 	const uint16_t port = test_free_port();
-	const struct collet_endpoint root = loopback(port);
+	const struct collet_address root = loopback(port);
 	snprintf(store, sizeof(store), "tcp://127.0.0.1:%u", port);
 	for (uint32_t r = 0; r < SIZE; r++)
 		test_rank_set(&ranks[r], r, SIZE, store, "s3cret", 20000);
 	test_rank_start(&ranks[0]);
 	for (uint32_t i = 0; i < STRANGERS; i++) {
 		strangers[i] = connect_to(&root);
-		misbehave(strangers[i], i, COLLET_PURPOSE_STAR, 1, 0);
+		misbehave(strangers[i], i, COLLET_PURPOSE_CONTROL, 1, 0);
 	}
 	const int64_t start = collet_clock_ns();
 	for (uint32_t r = 1; r < SIZE; r++)
@@ -166,11 +166,11 @@ static void a_recorded_rank_is_not_let_in(void **state)
 	uint8_t said[8192];
 	size_t said_bytes = 0;
 	const uint16_t port = test_free_port();
-	struct collet_endpoint root = loopback(port), relay = loopback(0);
+	struct collet_address root = loopback(port), relay = loopback(0);
 	int listener;
 	assert_int_equal(collet_socket_listen(&relay, 0, 0, &listener), COLLET_OK);
 	snprintf(store, sizeof(store), "tcp://127.0.0.1:%u", port);
-	snprintf(relayed, sizeof(relayed), "tcp://127.0.0.1:%u", collet_endpoint_port(&relay));
+	snprintf(relayed, sizeof(relayed), "tcp://127.0.0.1:%u", collet_address_port(&relay));
 	test_rank_set(&ranks[0], 0, 3, store, "s3cret", 3000);
 	test_rank_set(&ranks[1], 1, 3, relayed, "s3cret", 3000);
 	test_rank_start(&ranks[0]);
@@ -293,12 +293,12 @@ static void world_destroy(struct world *world)
 }
 
 /* A rank's TCP or Unix door. */
-static struct collet_endpoint door_of(const struct world *world, uint32_t rank, bool local)
+static struct collet_address door_of(const struct world *world, uint32_t rank, bool local)
 {
-	const struct collet_card *card = &world->ranks[0].bootstrap.cards[rank];
-	struct collet_endpoint door = loopback(card->port);
+	const struct collet_card *card = &world->ranks[0].bootstrap.peer_infos[rank];
+	struct collet_address door = loopback(card->port);
 	if (local)
-		collet_endpoint_unix(&door, card->unix_name);
+		collet_address_unix(&door, card->unix_name);
 	return door;
 }
 
@@ -328,10 +328,10 @@ static void strangers_do_not_pass_the_doors_of_a_rank(void **state)
 	world_create(&world);
 	for (uint32_t r = 0; r < SIZE; r++) {
 		for (uint32_t d = 0; d < 2; d++) {
-			const struct collet_endpoint door = door_of(&world, r, d);
+			const struct collet_address door = door_of(&world, r, d);
 			for (uint32_t i = 0; i < STRANGERS; i++) {
 				strangers[r][d][i] = connect_to(&door);
-				misbehave(strangers[r][d][i], i, COLLET_PURPOSE_CONDUIT, (r + 1) % SIZE, r);
+				misbehave(strangers[r][d][i], i, COLLET_PURPOSE_ENDPOINT, (r + 1) % SIZE, r);
 			}
 		}
 	}
@@ -353,7 +353,7 @@ static void a_crowd_does_not_keep_the_honest_out(void **state)
 	static struct world world;
 	static int crowd[CROWD];
 	world_create(&world);
-	const struct collet_endpoint door = door_of(&world, 1, false);
+	const struct collet_address door = door_of(&world, 1, false);
 	for (uint32_t i = 0; i < CROWD; i++)
 		crowd[i] = connect_to(&door);
 	assert_the_honest_connect(&world);

@@ -79,12 +79,12 @@ static void all_ranks_meet_over_ipv6(void **state)
 static void by_the_hosts_own_name_nobody_listens_on_loopback(void **state)
 {
 	struct test_rank ranks[3];
-	struct collet_endpoint routed;
+	struct collet_address routed;
 	char name[128], store[256];
 	uint32_t found;
 	assert_int_equal(gethostname(name, sizeof(name)), 0);
 	if (collet_host_resolve(name, 1, &routed, 1, &found) || collet_interface_choose("", NULL, &routed) ||
-	    collet_endpoint_is_loopback(&routed)) {
+	    collet_address_is_loopback(&routed)) {
 		print_message("skipped: this host has no name of its own, or no network\n");
 		skip();
 	}
@@ -256,7 +256,7 @@ static void a_port_of_the_launcher_is_left_alone(void **state)
 	snprintf(store, sizeof(store), "tcp://127.0.0.1:%u", port);
 	for (uint32_t r = 0; r < 3; r++) {
 		test_rank_set(&ranks[r], r, 3, store, "s3cret", 20000);
-		ranks[r].launch.store_scan = true;
+		ranks[r].launch.needs_port_scan = true;
 		ranks[r].make_blob = test_blob_of_seven;
 	}
 	test_world_meet(ranks, 3);
@@ -297,7 +297,7 @@ static void *meet_again_and_again(void *data)
 	struct repeated *repeated = data;
 	struct test_rank *rank = &repeated->rank;
 	for (uint32_t i = 0; i < repeated->times; i++) {
-		if (collet_bootstrap_meet(&rank->bootstrap, &rank->launch, &rank->card, NULL, NULL, &rank->log) !=
+		if (collet_bootstrap_init(&rank->bootstrap, &rank->launch, &rank->card, NULL, NULL, &rank->log) !=
 			COLLET_OK) {
 			fprintf(stderr, "rank %u, time %u: %s\n", rank->launch.rank, i, collet_last_error());
 			repeated->failed++;

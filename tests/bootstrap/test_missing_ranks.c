@@ -152,12 +152,12 @@ static void what_rank_0_finds_wrong_everybody_hears(void **state)
 /* In a child of user nobody: connects to the name and reports whether it was let in; or listens at it. */
 static int as_nobody(const char *local_name, bool squat, int ready)
 {
-	struct collet_endpoint endpoint;
+	struct collet_address endpoint;
 	char byte = 0;
 	int fd;
 	if (setuid(65534) != 0)
 		return 2;
-	collet_endpoint_unix(&endpoint, local_name);
+	collet_address_unix(&endpoint, local_name);
 	if (squat) {
 		if (collet_socket_listen(&endpoint, 0, 0, &fd) != COLLET_OK || write(ready, "x", 1) != 1)
 			return 2;

@@ -41,7 +41,7 @@ static void *run(void *data)
 {
 	struct test_rank *rank = data;
 	const int64_t start = collet_clock_ns();
-	rank->status = collet_bootstrap_meet(
+	rank->status = collet_bootstrap_init(
 		&rank->bootstrap, &rank->launch, &rank->card, rank->make_blob, rank->context, &rank->log);
 	rank->took_ns = collet_clock_ns() - start;
 	snprintf(rank->sentence, sizeof(rank->sentence), "%s", rank->status ? collet_last_error() : "");
@@ -135,20 +135,20 @@ void test_world_assert_met(struct test_rank *ranks, uint32_t size)
 		const struct collet_bootstrap *b = &ranks[r].bootstrap;
 		if (ranks[r].status)
 			fail_msg("rank %u: %s", r, ranks[r].sentence);
-		assert_memory_equal(b->cards, ranks[0].bootstrap.cards, size * sizeof(*b->cards));
+		assert_memory_equal(b->peer_infos, ranks[0].bootstrap.peer_infos, size * sizeof(*b->peer_infos));
 		assert_memory_equal(b->session_key, ranks[0].bootstrap.session_key, sizeof(b->session_key));
 		assert_int_equal(b->blob_bytes, 7);
 		assert_string_equal(b->blob, "seven!");
-		assert_memory_equal(&b->cards[r], &ranks[r].card, sizeof(*b->cards));
+		assert_memory_equal(&b->peer_infos[r], &ranks[r].card, sizeof(*b->peer_infos));
 		for (uint32_t i = 0; i < size; i++)
-			assert_int_equal(b->star[i] >= 0, size > 1 && (r == 0) != (i == 0));
+			assert_int_equal(b->control_sockets[i] >= 0, size > 1 && (r == 0) != (i == 0));
 		if (size > 1) {
-			assert_int_not_equal(b->cards[r].unix_name[0], 0);
-			assert_int_not_equal(b->cards[r].port, 0);
+			assert_int_not_equal(b->peer_infos[r].unix_name[0], 0);
+			assert_int_not_equal(b->peer_infos[r].port, 0);
 			assert_true(b->listen_unix >= 0 && b->listen_tcp >= 0);
 		}
-		assert_int_equal(b->cards[r].host_id, b->cards[0].host_id);
-		assert_int_equal(b->cards[r].process_id, b->cards[0].process_id);
-		assert_true(b->cards[r].usable_cores >= 1);
+		assert_int_equal(b->peer_infos[r].host_id, b->peer_infos[0].host_id);
+		assert_int_equal(b->peer_infos[r].process_id, b->peer_infos[0].process_id);
+		assert_true(b->peer_infos[r].usable_cores >= 1);
 	}
 }

@@ -164,7 +164,7 @@ static struct node *world_create_for(uint32_t size, int64_t stranger_ns)
 			.events = &events,
 			.context = &nodes[r],
 			.log = &nodes[r].rank.log,
-			.stranger_ns = stranger_ns,
+			.handshake_timeout_ns = stranger_ns,
 		};
 		assert_int_equal(collet_control_create(&nodes[r].control, &config), COLLET_OK);
 	}
@@ -218,7 +218,7 @@ static void a_broadcast_reaches_all_others(void **state)
 	char longest[COLLET_CONTROL_MESSAGE_BYTES];
 	memset(longest, 'x', sizeof(longest));
 	for (uint32_t from = 0; from < SIZE; from++)
-		collet_control_send(nodes[from].control, COLLET_CONTROL_EVERYBODY, 7, longest, sizeof(longest));
+		collet_control_send(nodes[from].control, COLLET_CONTROL_ALL_RANKS, 7, longest, sizeof(longest));
 	for (uint32_t to = 0; to < SIZE; to++) {
 		uint32_t heard = 0;
 		for (uint32_t i = 0; i < SIZE - 1; i++) {
@@ -237,7 +237,7 @@ static void who_closes_in_order_has_left(void **state)
 	enum { SIZE = 4 };
 	struct node *nodes = world_create(SIZE);
 	/* still leaves before the good-bye */
-	collet_control_send(nodes[2].control, COLLET_CONTROL_EVERYBODY, 1, NULL, 0);
+	collet_control_send(nodes[2].control, COLLET_CONTROL_ALL_RANKS, 1, NULL, 0);
 	collet_control_destroy(&nodes[2].control);
 	static const uint32_t others[] = { 0, 1, 3 };
 	for (uint32_t i = 0; i < 3; i++) {
@@ -305,13 +305,13 @@ static bool is_let_in_late(int stranger_ms)
 	const struct collet_bootstrap *bootstrap = &nodes[1].rank.bootstrap;
 	struct collet_handshake_config config = { .key = bootstrap->session_key,
 		.key_bytes = sizeof(bootstrap->session_key), .job = nodes[1].rank.launch.job,
-		.purpose = COLLET_PURPOSE_CONDUIT, .from = 1, .to = 0, .size = 2 };
+		.purpose = COLLET_PURPOSE_ENDPOINT, .from = 1, .to = 0, .size = 2 };
 	const struct collet_hello hello = hello_between(1, 0, 3);
 	memcpy(config.payload, &hello, sizeof(hello));
-	struct collet_endpoint endpoint;
+	struct collet_address endpoint;
 	struct collet_handshake handshake;
 	int fd;
-	collet_endpoint_unix(&endpoint, bootstrap->cards[0].unix_name);
+	collet_address_unix(&endpoint, bootstrap->peer_infos[0].unix_name);
 	assert_int_equal(collet_socket_dial(&endpoint, &fd), COLLET_OK);
 	assert_int_equal(collet_handshake_dial(&handshake, fd, &config), COLLET_OK);
 	const bool begun = collet_handshake_step(&handshake) == COLLET_PENDING;
@@ -411,8 +411,8 @@ static void a_forked_child_forgets_without_harm(void **state)
 	const pid_t child = fork();
 	if (child == 0) {
 		const uint32_t before = test_count_descriptors();
-		collet_control_forget(&nodes[1].control);
-		collet_control_forget(&nodes[1].control);  /* a second call is fine */
+		collet_control_atfork_child(&nodes[1].control);
+		collet_control_atfork_child(&nodes[1].control); /* a second call is fine */
 		/* Its epoll set, wake descriptor, star connection and two listeners. */
 		_exit(nodes[1].control == NULL && test_count_descriptors() == before - 5 ? 0 : 1);
 	}

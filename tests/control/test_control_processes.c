@@ -97,7 +97,7 @@ static void send_many(struct collet_control *control, uint32_t count)
 	char data[COLLET_CONTROL_MESSAGE_BYTES] = { 0 };
 	memcpy(data, &count, sizeof(count));
 	for (uint32_t i = 0; i < count; i++)
-		collet_control_send(control, COLLET_CONTROL_EVERYBODY, i, data, sizeof(data));
+		collet_control_send(control, COLLET_CONTROL_ALL_RANKS, i, data, sizeof(data));
 }
 
 static int64_t cpu_ns(void)
@@ -122,7 +122,7 @@ static int be_rank(uint32_t number, const char *store, int requests, int reports
 	struct request request;
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	test_rank_set(&rank, number, SIZE, store, NULL, 20000);
-	if (collet_bootstrap_meet(&rank.bootstrap, &rank.launch, &rank.card, NULL, NULL, &rank.log))
+	if (collet_bootstrap_init(&rank.bootstrap, &rank.launch, &rank.card, NULL, NULL, &rank.log))
 		return 1;
 	const struct collet_control_config config = {
 		.rank = number,

@@ -54,7 +54,7 @@ static const struct row {
 		"0-1 3; 2; 4-5", "0-1 3; 2; 4-5"},
 };
 
-static void locate(const struct row *row, struct collet_location *locations)
+static void locate(const struct row *row, struct collet_rank_locality *locations)
 {
 	struct collet_machine machine;
 	if (collet_machine_read(&machine, row->machine) != COLLET_OK)
@@ -66,12 +66,12 @@ static void locate(const struct row *row, struct collet_location *locations)
 			if (b->first == ALL || ((int)i >= b->first && (int)i <= b->last))
 				mask[i / 8] |= (uint8_t)(1 << i % 8);
 		locations[r].host = (uint64_t)b->host * 0x9e3779b97f4a7c15;  /* a digest: in no order */
-		locations[r].spot = collet_machine_spot(&machine, mask, sizeof(mask));
+		locations[r].locality = collet_machine_locality(&machine, mask, sizeof(mask));
 	}
 	collet_machine_deinit(&machine);
 }
 
-static void check(const struct row *row, const struct collet_location *locations, enum collet_nearness nearness,
+static void check(const struct row *row, const struct collet_rank_locality *locations, enum collet_ordering nearness,
 	const char *wanted)
 {
 	uint32_t order[MOST], host_first[MOST + 1], hosts;
@@ -98,10 +98,10 @@ static void check(const struct row *row, const struct collet_location *locations
 static void orders(void **state)
 {
 	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-		struct collet_location locations[MOST];
+		struct collet_rank_locality locations[MOST];
 		locate(&rows[i], locations);
-		check(&rows[i], locations, COLLET_BY_SPOT, rows[i].near);
-		check(&rows[i], locations, COLLET_BY_HOST, rows[i].by_host);
+		check(&rows[i], locations, COLLET_ORDER_BY_LOCALITY, rows[i].near);
+		check(&rows[i], locations, COLLET_ORDER_BY_HOST, rows[i].by_host);
 	}
 }
 
@@ -109,7 +109,7 @@ static void orders(void **state)
 static void each_boundary_is_crossed_once(void **state)
 {
 	enum { SIZE = 96 };
-	static struct collet_location locations[SIZE];
+	static struct collet_rank_locality locations[SIZE];
 	uint32_t order[SIZE], host_first[SIZE + 1], hosts;
 	uint64_t seed = 20240229;
 	struct collet_machine machine;
@@ -121,16 +121,17 @@ static void each_boundary_is_crossed_once(void **state)
 			const uint32_t cpu = (uint32_t)(seed >> 40) % machine.cpu_count;
 			mask[cpu / 8] = (uint8_t)(1 << cpu % 8);
 			locations[r].host = seed >> 62;
-			locations[r].spot = collet_machine_spot(&machine, mask, sizeof(mask));
+			locations[r].locality = collet_machine_locality(&machine, mask, sizeof(mask));
 		}
 		assert_int_equal(
-			collet_order_find(locations, SIZE, COLLET_BY_SPOT, order, host_first, &hosts), COLLET_OK);
+			collet_order_find(locations, SIZE, COLLET_ORDER_BY_LOCALITY, order, host_first, &hosts),
+			COLLET_OK);
 		for (uint32_t h = 0; h < hosts; h++) {
 			for (int level = 0; level < COLLET_LEVELS; level++) {
 				bool left[64] = { false };
 				for (uint32_t p = host_first[h] + 1; p < host_first[h + 1]; p++) {
-					const uint16_t before = locations[order[p - 1]].spot.at[level];
-					const uint16_t now = locations[order[p]].spot.at[level];
+					const uint16_t before = locations[order[p - 1]].locality.at[level];
+					const uint16_t now = locations[order[p]].locality.at[level];
 					if (before != now)
 						left[before] = true;
 					assert_false(left[now]);
@@ -143,11 +144,11 @@ static void each_boundary_is_crossed_once(void **state)
 
 static void long_orders_are_cut_short(void **state)
 {
-	struct collet_location locations[64];
+	struct collet_rank_locality locations[64];
 	uint32_t order[64];
 	char text[32];
 	for (uint32_t i = 0; i < 64; i++) {
-		locations[i] = (struct collet_location){ .spot = collet_spot_any() };
+		locations[i] = (struct collet_rank_locality){ .locality = collet_locality_any() };
 		order[i] = i * 29 % 64;
 	}
 	collet_order_describe(locations, order, 0, 64, text, sizeof(text));

@@ -31,35 +31,35 @@ static const char *option_or_env(const char *option, const char *name)
 }
 
 static collet_status read_rank(
-	struct collet_launch *launch, const collet_options *options, struct collet_launcher_says *says)
+	struct collet_launch *launch, const collet_options *options, struct collet_launcher_info *info)
 {
 	if (options && options->explicit_rank) {
-		memset(says, 0, sizeof(*says));
+		memset(info, 0, sizeof(*info));
 		if (options->world_size == 0 || options->rank >= options->world_size)
 			return collet_fail(COLLET_ERR_ARGUMENT, "options: rank %u of a world of %u", options->rank,
 				options->world_size);
-		says->launcher = "options";
-		says->rank = options->rank;
-		says->size = options->world_size;
-		says->local_rank = options->local_rank;
+		info->launcher = "options";
+		info->rank = options->rank;
+		info->size = options->world_size;
+		info->local_rank = options->local_rank;
 	} else {
-		collet_status status = collet_launcher_read(says);
+		collet_status status = collet_launcher_read(info);
 		if (status)
 			return status;
 	}
-	launch->rank = says->rank;
-	launch->size = says->size;
-	launch->local_rank = says->local_rank;
-	launch->launcher = says->launcher ? says->launcher : "none";
+	launch->rank = info->rank;
+	launch->size = info->size;
+	launch->local_rank = info->local_rank;
+	launch->launcher = info->launcher ? info->launcher : "none";
 	return COLLET_OK;
 }
 
 static collet_status read_job(struct collet_launch *launch, const collet_options *options,
-	const struct collet_launcher_says *says)
+	const struct collet_launcher_info *info)
 {
 	const char *job = option_or_env(options ? options->job : NULL, "COLLET_JOB");
 	if (!job)
-		job = says->job[0] ? says->job : "default";
+		job = info->job[0] ? info->job : "default";
 	if (strlen(job) >= sizeof(launch->job))
 		return collet_fail(COLLET_ERR_CONFIG, "the job name %.80s is longer than %zu bytes (COLLET_JOB)", job,
 			sizeof(launch->job) - 1);
@@ -87,9 +87,9 @@ static collet_status read_ports(struct collet_launch *launch, const collet_optio
 	return COLLET_OK;
 }
 
-static collet_status read_timeout(int64_t option, const char *name, int64_t standard, int64_t *timeout)
+static collet_status read_timeout(int64_t option, const char *name, int64_t default_ns, int64_t *timeout)
 {
-	*timeout = standard;
+	*timeout = default_ns;
 	if (option == 0)
 		return collet_env_timeout(name, timeout);
 	if (option < COLLET_NO_TIMEOUT)
@@ -113,50 +113,50 @@ static collet_status read_interface(struct collet_launch *launch, const collet_o
 
 /* ---- Where to meet ---- */
 
-static void store_set_unix(struct collet_launch *launch, const char *name)
+static void set_unix_store(struct collet_launch *launch, const char *name)
 {
 	snprintf(launch->store, sizeof(launch->store), "unix:%.240s", name);
-	launch->store_scan = false;
+	launch->needs_port_scan = false;
 }
 
-static collet_status store_from_launcher(struct collet_launch *launch, const struct collet_launcher_says *says)
+static collet_status store_from_launcher(struct collet_launch *launch, const struct collet_launcher_info *info)
 {
-	const bool one_host = says->has_local && says->local_size == says->size;
-	uint64_t port = says->port;
+	const bool one_host = info->has_local && info->local_size == info->size;
+	uint64_t port = info->port;
 	collet_status status = collet_env_u64("COLLET_PORT", UINT16_MAX, &port);
 	if (status)
 		return status;
-	if (one_host || (!says->host[0] && !says->has_local)) {
-		store_set_unix(launch, launch->job);
+	if (one_host || (!info->host[0] && !info->has_local)) {
+		set_unix_store(launch, launch->job);
 		return COLLET_OK;
 	}
-	if (!says->host[0])
+	if (!info->host[0])
 		return collet_fail(COLLET_ERR_CONFIG,
 			"%s has started %u ranks, %u of them here, and does not say where rank 0 is: set "
 			"COLLET_STORE=tcp://HOST_OF_RANK_0:PORT (or MASTER_ADDR and MASTER_PORT), or "
 			"COLLET_STORE=file:///SHARED/FOLDER, on "
 			"all ranks, and COLLET_JOB if several jobs share it",
-			launch->launcher, says->size, says->local_size);
+			launch->launcher, info->size, info->local_size);
 	if (port == 0)
 		return collet_fail(COLLET_ERR_CONFIG,
-			"the host of rank 0 is known (%s) and its port is not: set COLLET_PORT", says->host);
-	launch->store_scan = says->scan && !collet_env("COLLET_PORT");
+			"the host of rank 0 is known (%s) and its port is not: set COLLET_PORT", info->host);
+	launch->needs_port_scan = info->needs_port_scan && !collet_env("COLLET_PORT");
 	snprintf(launch->store, sizeof(launch->store),
-		strchr(says->host, ':') ? "tcp://[%.240s]:%u" : "tcp://%.240s:%u", says->host, (unsigned)port);
+		strchr(info->host, ':') ? "tcp://[%.240s]:%u" : "tcp://%.240s:%u", info->host, (unsigned)port);
 	return COLLET_OK;
 }
 
-static collet_status check_store(struct collet_launch *launch, const struct collet_launcher_says *says)
+static collet_status check_store(struct collet_launch *launch, const struct collet_launcher_info *info)
 {
 	char host[256], name[320];
 	uint16_t port;
 	if (strncmp(launch->store, "unix:", 5) == 0) {
 		if (!launch->store[5])
 			return collet_fail(COLLET_ERR_CONFIG, "the store unix: needs a name (COLLET_STORE=unix:NAME)");
-		if (says->has_local && says->local_size != says->size)
+		if (info->has_local && info->local_size != info->size)
 			return collet_fail(COLLET_ERR_CONFIG,
 				"the store %s is for one host, but %s=%u of a world of %u", launch->store,
-				says->local_size_name, says->local_size, says->size);
+				info->local_size_name, info->local_size, info->size);
 		return COLLET_OK;
 	}
 	if (strncmp(launch->store, "file:///", 8) == 0)
@@ -171,15 +171,15 @@ static collet_status check_store(struct collet_launch *launch, const struct coll
 		return COLLET_OK;
 	if (!collet_host_is_loopback(host)) {
 		snprintf(name, sizeof(name), "the ranks meet over the network, at %.256s", launch->store);
-		return collet_secret_needed(name);
+		return collet_fail_no_secret(name);
 	}
 	snprintf(name, sizeof(name), "port-%u-%.64s", port, launch->job);
-	store_set_unix(launch, name);
+	set_unix_store(launch, name);
 	return COLLET_OK;
 }
 
 static collet_status read_store(struct collet_launch *launch, const collet_options *options,
-	const struct collet_launcher_says *says)
+	const struct collet_launcher_info *info)
 {
 	if (launch->size == 1)
 		return COLLET_OK;  /* nobody to meet */
@@ -192,17 +192,17 @@ static collet_status read_store(struct collet_launch *launch, const collet_optio
 			sizeof(launch->store) - 1);
 	if (text)
 		snprintf(launch->store, sizeof(launch->store), "%s", text);
-	collet_status status = text ? COLLET_OK : store_from_launcher(launch, says);
-	return status ? status : check_store(launch, says);
+	collet_status status = text ? COLLET_OK : store_from_launcher(launch, info);
+	return status ? status : check_store(launch, info);
 }
 
 collet_status collet_launch_read(struct collet_launch *out, const collet_options *options)
 {
 	struct collet_launch launch = { 0 };
-	struct collet_launcher_says says;
-	collet_status status = read_rank(&launch, options, &says);
+	struct collet_launcher_info info;
+	collet_status status = read_rank(&launch, options, &info);
 	if (!status)
-		status = read_job(&launch, options, &says);
+		status = read_job(&launch, options, &info);
 	if (!status)
 		status = collet_secret_read(&launch, options);
 	if (!status)
@@ -216,7 +216,7 @@ collet_status collet_launch_read(struct collet_launch *out, const collet_options
 		status = read_timeout(options ? options->rendezvous_timeout_ns : 0, "COLLET_RENDEZVOUS_TIMEOUT",
 			5 * MINUTE_NS, &launch.rendezvous_timeout_ns);
 	if (!status)
-		status = read_store(&launch, options, &says);
+		status = read_store(&launch, options, &info);
 	if (!status)
 		*out = launch;
 	return status;

@@ -23,7 +23,7 @@ static collet_status read_u32(const char *name, uint32_t max, uint32_t *value)
 
 /* Rank and size come together or not at all. */
 static collet_status read_world(
-	struct collet_launcher_says *says, const char *launcher, const char *rank, const char *size)
+	struct collet_launcher_info *info, const char *launcher, const char *rank, const char *size)
 {
 	const char *rank_text = collet_env(rank), *size_text = collet_env(size);
 	if (!rank_text && !size_text)
@@ -31,37 +31,37 @@ static collet_status read_world(
 	if (!rank_text || !size_text)
 		return collet_fail(COLLET_ERR_CONFIG, "%s=%s is set and %s is not: %s sets both",
 			rank_text ? rank : size, rank_text ? rank_text : size_text, rank_text ? size : rank, launcher);
-	collet_status status = read_u32(rank, UINT32_MAX, &says->rank);
+	collet_status status = read_u32(rank, UINT32_MAX, &info->rank);
 	if (!status)
-		status = read_u32(size, 1u << 24, &says->size);
+		status = read_u32(size, 1u << 24, &info->size);
 	if (status)
 		return status;
-	if (says->rank >= says->size)
-		return collet_fail(COLLET_ERR_CONFIG, "%s=%u is not below %s=%u", rank, says->rank, size, says->size);
-	says->launcher = launcher;
+	if (info->rank >= info->size)
+		return collet_fail(COLLET_ERR_CONFIG, "%s=%u is not below %s=%u", rank, info->rank, size, info->size);
+	info->launcher = launcher;
 	return COLLET_OK;
 }
 
 /* Optional, but if there, consistent. */
-static collet_status read_local(struct collet_launcher_says *says, const char *rank, const char *size)
+static collet_status read_local(struct collet_launcher_info *info, const char *rank, const char *size)
 {
 	const bool has_rank = collet_env(rank) != NULL, has_size = collet_env(size) != NULL;
-	collet_status status = read_u32(rank, UINT32_MAX, &says->local_rank);
+	collet_status status = read_u32(rank, UINT32_MAX, &info->local_rank);
 	if (!status)
-		status = read_u32(size, 1u << 24, &says->local_size);
+		status = read_u32(size, 1u << 24, &info->local_size);
 	if (status)
 		return status;
-	if (has_size && (says->local_size == 0 || says->local_size > says->size ||
-				(has_rank && says->local_rank >= says->local_size)))
+	if (has_size && (info->local_size == 0 || info->local_size > info->size ||
+				(has_rank && info->local_rank >= info->local_size)))
 		return collet_fail(COLLET_ERR_CONFIG, "%s=%u contradicts %s=%u in a world of %u", rank,
-			says->local_rank, size, says->local_size, says->size);
-	says->has_local = has_rank && has_size;
-	says->local_size_name = size;
+			info->local_rank, size, info->local_size, info->size);
+	info->has_local = has_rank && has_size;
+	info->local_size_name = size;
 	return COLLET_OK;
 }
 
 /* A name of any length and with any characters becomes one that fits. */
-static collet_status name_job(struct collet_launcher_says *says, const char *prefix, const char *a, const char *b)
+static collet_status name_job(struct collet_launcher_info *info, const char *prefix, const char *a, const char *b)
 {
 	char text[2048], hex[33];
 	uint8_t mac[COLLET_MAC_BYTES];
@@ -70,11 +70,11 @@ static collet_status name_job(struct collet_launcher_says *says, const char *pre
 	if (status)
 		return status;
 	collet_hex(hex, mac, 16);
-	snprintf(says->job, sizeof(says->job), "%s-%s", prefix, hex);
+	snprintf(info->job, sizeof(info->job), "%s-%s", prefix, hex);
 	return COLLET_OK;
 }
 
-static collet_status read_address(struct collet_launcher_says *says, const char *host_name, const char *port_name)
+static collet_status read_address(struct collet_launcher_info *info, const char *host_name, const char *port_name)
 {
 	const char *host = collet_env(host_name), *port = collet_env(port_name);
 	uint32_t number = 0;
@@ -84,55 +84,55 @@ static collet_status read_address(struct collet_launcher_says *says, const char 
 		return collet_fail(COLLET_ERR_CONFIG,
 			"%s is set and %s is not: set both, or COLLET_STORE=tcp://HOST:PORT",
 			host ? host_name : port_name, host ? port_name : host_name);
-	if (strlen(host) >= sizeof(says->host))
+	if (strlen(host) >= sizeof(info->host))
 		return collet_fail(COLLET_ERR_CONFIG, "%s is too long for a host name", host_name);
 	collet_status status = read_u32(port_name, UINT16_MAX, &number);
 	if (status)
 		return status;
 	if (port && number == 0)
 		return collet_fail(COLLET_ERR_CONFIG, "%s=0 is no port", port_name);
-	snprintf(says->host, sizeof(says->host), "%s", host);
-	says->port = (uint16_t)number;
+	snprintf(info->host, sizeof(info->host), "%s", host);
+	info->port = (uint16_t)number;
 	return COLLET_OK;
 }
 
 /* ---- torchrun, Kubernetes' PyTorchJob, collet-run ---- */
 
-static collet_status read_torchrun(struct collet_launcher_says *says)
+static collet_status read_torchrun(struct collet_launcher_info *info)
 {
 	if (!collet_env("RANK") && collet_env("PAI_TASK_INDEX"))
 		return COLLET_OK;  /* OpenPAI's users often set WORLD_SIZE too */
-	collet_status status = read_world(says, "torchrun", "RANK", "WORLD_SIZE");
-	if (status || !says->launcher)
+	collet_status status = read_world(info, "torchrun", "RANK", "WORLD_SIZE");
+	if (status || !info->launcher)
 		return status;
-	status = read_local(says, "LOCAL_RANK", "LOCAL_WORLD_SIZE");
+	status = read_local(info, "LOCAL_RANK", "LOCAL_WORLD_SIZE");
 	if (!status)
-		status = read_address(says, "MASTER_ADDR", "MASTER_PORT");
+		status = read_address(info, "MASTER_ADDR", "MASTER_PORT");
 	if (status)
 		return status;
 	const char *agent = collet_env("TORCHELASTIC_USE_AGENT_STORE"), *run = collet_env("TORCHELASTIC_RUN_ID");
-	says->scan = agent && (strcasecmp(agent, "true") == 0 || strcmp(agent, "1") == 0);
+	info->needs_port_scan = agent && (strcasecmp(agent, "true") == 0 || strcmp(agent, "1") == 0);
 	/* Two runs on one host have different ports, or they could not run; a restart counts up. */
 	char restart[300];
 	snprintf(restart, sizeof(restart), "%.255s:%u", collet_env("TORCHELASTIC_RESTART_COUNT") ?
-		collet_env("TORCHELASTIC_RESTART_COUNT") : "0", says->port);
-	return run || says->port ? name_job(says, "torch", run, restart) : COLLET_OK;
+		collet_env("TORCHELASTIC_RESTART_COUNT") : "0", info->port);
+	return run || info->port ? name_job(info, "torch", run, restart) : COLLET_OK;
 }
 
 /* ---- Open MPI (orted, and PRRTE from version 5 on) ---- */
 
-static collet_status read_open_mpi(struct collet_launcher_says *says)
+static collet_status read_open_mpi(struct collet_launcher_info *info)
 {
-	collet_status status = read_world(says, "Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE");
-	if (status || !says->launcher)
+	collet_status status = read_world(info, "Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE");
+	if (status || !info->launcher)
 		return status;
-	status = read_local(says, "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE");
+	status = read_local(info, "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE");
 	if (!status)
-		status = read_address(says, "MASTER_ADDR", "MASTER_PORT");
+		status = read_address(info, "MASTER_ADDR", "MASTER_PORT");
 	/* mpirun's address and number, the same on all hosts. */
 	const char *space = collet_env("PMIX_NAMESPACE"), *uri = collet_env("OMPI_MCA_orte_hnp_uri");
 	if (!status && (space || uri))
-		status = name_job(says, "ompi", space, uri);
+		status = name_job(info, "ompi", space, uri);
 	return status;
 }
 
@@ -158,36 +158,36 @@ static bool first_host(const char *list, char *host, size_t bytes)
 	return true;
 }
 
-static collet_status read_slurm(struct collet_launcher_says *says)
+static collet_status read_slurm(struct collet_launcher_info *info)
 {
 	const char *size = collet_env("SLURM_STEP_NUM_TASKS") ? "SLURM_STEP_NUM_TASKS" : "SLURM_NTASKS";
 	if (!collet_env("SLURM_PROCID"))
 		return COLLET_OK;  /* SLURM_NTASKS alone: inside of an allocation, started by something else */
-	collet_status status = read_world(says, "Slurm", "SLURM_PROCID", size);
+	collet_status status = read_world(info, "Slurm", "SLURM_PROCID", size);
 	if (!status)
-		status = read_u32("SLURM_LOCALID", UINT32_MAX, &says->local_rank);
+		status = read_u32("SLURM_LOCALID", UINT32_MAX, &info->local_rank);
 	if (!status)
-		status = read_address(says, "MASTER_ADDR", "MASTER_PORT");
+		status = read_address(info, "MASTER_ADDR", "MASTER_PORT");
 	if (status)
 		return status;
 	const char *nodes =
 		collet_env("SLURM_STEP_NUM_NODES") ? collet_env("SLURM_STEP_NUM_NODES") : collet_env("SLURM_NNODES");
 	if (nodes && strcmp(nodes, "1") == 0) {
-		says->has_local = true;
-		says->local_size = says->size;
-		says->local_size_name = "SLURM_NNODES";
+		info->has_local = true;
+		info->local_size = info->size;
+		info->local_size_name = "SLURM_NNODES";
 	}
 	const char *job = collet_env("SLURM_JOB_ID"), *step = collet_env("SLURM_STEP_ID");
 	if (job)
-		status = name_job(says, "slurm", job, step);
+		status = name_job(info, "slurm", job, step);
 	const char *list =
 		collet_env("SLURM_STEP_NODELIST") ? collet_env("SLURM_STEP_NODELIST") : collet_env("SLURM_NODELIST");
-	if (!status && !says->host[0] && !says->has_local && job && list &&
-		first_host(list, says->host, sizeof(says->host))) {
+	if (!status && !info->host[0] && !info->has_local && job && list &&
+		first_host(list, info->host, sizeof(info->host))) {
 		/* Rank 0 runs on the first node. Nobody has kept a port: one from the job's number, and the scan above
 		 * it. */
-		says->port = (uint16_t)(20000 + strtoul(job, NULL, 10) % 10000);
-		says->scan = true;
+		info->port = (uint16_t)(20000 + strtoul(job, NULL, 10) % 10000);
+		info->needs_port_scan = true;
 	}
 	return status;
 }
@@ -227,33 +227,33 @@ static bool proxy_of_hydra(char *text, size_t bytes)
 	return false;
 }
 
-static collet_status read_mpich(struct collet_launcher_says *says)
+static collet_status read_mpich(struct collet_launcher_info *info)
 {
-	collet_status status = read_world(says, "MPICH", "PMI_RANK", "PMI_SIZE");
-	if (status || !says->launcher)
+	collet_status status = read_world(info, "MPICH", "PMI_RANK", "PMI_SIZE");
+	if (status || !info->launcher)
 		return status;
-	status = read_local(says, "MPI_LOCALRANKID", "MPI_LOCALNRANKS");
+	status = read_local(info, "MPI_LOCALRANKID", "MPI_LOCALNRANKS");
 	if (!status)
-		status = read_address(says, "MASTER_ADDR", "MASTER_PORT");
+		status = read_address(info, "MASTER_ADDR", "MASTER_PORT");
 	if (status)
 		return status;
 	char proxy[64];
 	if (collet_env("PMI_JOBID"))
-		return name_job(says, "pmi", collet_env("PMI_JOBID"), NULL);
-	if (says->has_local && says->local_size == says->size && proxy_of_hydra(proxy, sizeof(proxy)))
-		return name_job(says, "hydra", proxy, NULL);
+		return name_job(info, "pmi", collet_env("PMI_JOBID"), NULL);
+	if (info->has_local && info->local_size == info->size && proxy_of_hydra(proxy, sizeof(proxy)))
+		return name_job(info, "hydra", proxy, NULL);
 	return COLLET_OK;
 }
 
 /* ---- OpenPAI ---- */
 
 /* The number of workers is in one variable, or in how many have an address. */
-static collet_status count_workers(struct collet_launcher_says *says)
+static collet_status count_workers(struct collet_launcher_info *info)
 {
 	static const char *const names[] = { "PAI_TASK_ROLE_TASK_COUNT_worker", "WORLD_SIZE" };
 	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
 		if (collet_env(names[i]))
-			return read_world(says, "OpenPAI", "PAI_TASK_INDEX", names[i]);
+			return read_world(info, "OpenPAI", "PAI_TASK_INDEX", names[i]);
 	char name[64];
 	uint32_t count = 0;
 	for (;; count++) {
@@ -261,42 +261,42 @@ static collet_status count_workers(struct collet_launcher_says *says)
 		if (!collet_env(name))
 			break;
 	}
-	collet_status status = read_u32("PAI_TASK_INDEX", UINT32_MAX, &says->rank);
+	collet_status status = read_u32("PAI_TASK_INDEX", UINT32_MAX, &info->rank);
 	if (status)
 		return status;
-	if (says->rank >= count)
+	if (info->rank >= count)
 		return collet_fail(COLLET_ERR_CONFIG,
 			"PAI_TASK_INDEX=%u is set, and neither PAI_TASK_ROLE_TASK_COUNT_worker nor "
 			"PAI_HOST_IP_worker_%u",
-			says->rank, says->rank);
-	says->size = count;
-	says->launcher = "OpenPAI";
+			info->rank, info->rank);
+	info->size = count;
+	info->launcher = "OpenPAI";
 	return COLLET_OK;
 }
 
-static collet_status read_openpai(struct collet_launcher_says *says)
+static collet_status read_openpai(struct collet_launcher_info *info)
 {
 	if (!collet_env("PAI_TASK_INDEX"))
 		return COLLET_OK;
-	collet_status status = count_workers(says);
+	collet_status status = count_workers(info);
 	if (!status)
-		status = read_address(says, "PAI_HOST_IP_worker_0", "PAI_worker_0_SynPort_PORT");
+		status = read_address(info, "PAI_HOST_IP_worker_0", "PAI_worker_0_SynPort_PORT");
 	if (!status && collet_env("PAI_JOB_NAME"))
-		status = name_job(says, "pai", collet_env("PAI_JOB_NAME"), collet_env("PAI_USER_NAME"));
+		status = name_job(info, "pai", collet_env("PAI_JOB_NAME"), collet_env("PAI_USER_NAME"));
 	return status;
 }
 
-collet_status collet_launcher_read(struct collet_launcher_says *says)
+collet_status collet_launcher_read(struct collet_launcher_info *info)
 {
-	static collet_status (*const readers[])(struct collet_launcher_says *) = {
+	static collet_status (*const readers[])(struct collet_launcher_info *) = {
 		read_torchrun, read_open_mpi, read_slurm, read_mpich, read_openpai,
 	};
 	for (size_t i = 0; i < sizeof(readers) / sizeof(readers[0]); i++) {
-		memset(says, 0, sizeof(*says));
-		collet_status status = readers[i](says);
-		if (status || says->launcher)
+		memset(info, 0, sizeof(*info));
+		collet_status status = readers[i](info);
+		if (status || info->launcher)
 			return status;
 	}
-	says->size = 1;
+	info->size = 1;
 	return COLLET_OK;
 }

@@ -14,17 +14,17 @@
 #include "topology/machine.h"
 
 /* A listener that accepts but says nothing is given up: sooner where the right one may be another. */
-#define ATTEMPT_NS ((int64_t)5000000000)
-#define ATTEMPT_OF_SEVERAL_NS ((int64_t)1000000000)
-enum { PAUSE_FIRST_MS = 2, PAUSE_MOST_MS = 100 };
+#define ATTEMPT_TIMEOUT_NS ((int64_t)5000000000)
+#define SHARED_ATTEMPT_TIMEOUT_NS ((int64_t)1000000000)
+enum { MIN_BACKOFF_MS = 2, MAX_BACKOFF_MS = 100 };
 
-struct visit {
-	struct collet_meeting *meeting;
+struct client {
+	struct collet_bootstrap_state *state;
 	struct collet_handshake handshake;
 	struct collet_link link;
-	char news[COLLET_ERROR_BYTES];      /* rank 0's latest word on who is missing */
-	char last[COLLET_ERROR_BYTES];      /* why the last attempt failed */
-	bool last_is_refusal;
+	char missing_report[COLLET_ERROR_BYTES]; /* rank 0's latest word on who is missing */
+	char last_failure[COLLET_ERROR_BYTES]; /* why the last attempt failed */
+	bool is_last_refusal;
 };
 
 /* COLLET_OK: ready, or a timeout that leaves it to the deadline. */
@@ -36,51 +36,51 @@ static collet_status wait_for(int socket, bool write, int64_t deadline)
 	return COLLET_OK;
 }
 
-static collet_status shake_hands(struct visit *visit, int socket)
+static collet_status run_handshake(struct client *client, int socket)
 {
-	const struct collet_launch *launch = visit->meeting->launch;
-	int64_t deadline =
-		collet_deadline_after(visit->meeting->store.kind->several ? ATTEMPT_OF_SEVERAL_NS : ATTEMPT_NS);
-	if (deadline > visit->meeting->deadline)
-		deadline = visit->meeting->deadline;
+	const struct collet_launch *launch = client->state->launch;
+	int64_t deadline = collet_deadline_after(
+		client->state->store.kind->is_shared ? SHARED_ATTEMPT_TIMEOUT_NS : ATTEMPT_TIMEOUT_NS);
+	if (deadline > client->state->deadline)
+		deadline = client->state->deadline;
 	const struct collet_handshake_config config = {
 		.key = launch->secret,
 		.key_bytes = launch->secret_bytes,
 		.job = launch->job,
-		.purpose = COLLET_PURPOSE_STAR,
+		.purpose = COLLET_PURPOSE_CONTROL,
 		.from = launch->rank,
 		.to = 0,
 		.size = launch->size,
 	};
-	collet_status status = collet_handshake_dial(&visit->handshake, socket, &config);
+	collet_status status = collet_handshake_dial(&client->handshake, socket, &config);
 	while (!status) {
-		status = collet_handshake_step(&visit->handshake);
+		status = collet_handshake_step(&client->handshake);
 		if (status != COLLET_PENDING)
 			break;
 		if (collet_deadline_passed(deadline))
 			return collet_fail(COLLET_ERR_TRANSPORT, "it does not answer");
-		status = wait_for(socket, collet_handshake_wants_write(&visit->handshake), deadline);
+		status = wait_for(socket, collet_handshake_wants_write(&client->handshake), deadline);
 	}
 	return status;
 }
 
 /* Where the others will find this rank: at the address from which it reaches rank 0, unless that is loopback or a Unix
  * socket and ranks of other hosts may come. */
-static collet_status open_listeners(struct visit *visit, const struct collet_endpoint *root)
+static collet_status open_listeners(struct client *client, const struct collet_address *root)
 {
-	const struct collet_launch *launch = visit->meeting->launch;
-	struct collet_endpoint local = { .bytes = sizeof(local.v6) };
-	const bool wide = collet_store_spans_hosts(launch), is_unix = root->any.sa_family == AF_UNIX;
-	if (is_unix && !wide)
-		return collet_meeting_listen(visit->meeting, NULL);
-	if (!is_unix && getsockname(visit->link.socket, &local.any, &local.bytes) < 0)
+	const struct collet_launch *launch = client->state->launch;
+	struct collet_address local = { .bytes = sizeof(local.v6) };
+	const bool spans_hosts = collet_store_spans_hosts(launch), is_unix = root->any.sa_family == AF_UNIX;
+	if (is_unix && !spans_hosts)
+		return collet_bootstrap_listen(client->state, NULL);
+	if (!is_unix && getsockname(client->link.socket, &local.any, &local.bytes) < 0)
 		return collet_fail(COLLET_ERR_SYSTEM, "getsockname: %s", strerror(errno));
-	if (wide && (is_unix || collet_endpoint_is_loopback(&local))) {
+	if (spans_hosts && (is_unix || collet_address_is_loopback(&local))) {
 		collet_status status = collet_interface_choose(launch->interface, NULL, &local);
 		if (status)
 			return status;
 	}
-	return collet_meeting_listen(visit->meeting, &local);
+	return collet_bootstrap_listen(client->state, &local);
 }
 
 static void close_listeners(struct collet_bootstrap *b)
@@ -93,162 +93,166 @@ static void close_listeners(struct collet_bootstrap *b)
 }
 
 /* The card, and behind it where this rank is bound. */
-static collet_status hand_in(struct visit *visit)
+static collet_status send_peer_info(struct client *client)
 {
-	const struct collet_meeting *meeting = visit->meeting;
-	uint8_t text[sizeof(*meeting->card) + COLLET_BINDING_BYTES];
-	memcpy(text, meeting->card, sizeof(*meeting->card));
-	const uint32_t binding_bytes = collet_binding_read(text + sizeof(*meeting->card));
+	const struct collet_bootstrap_state *state = client->state;
+	uint8_t text[sizeof(*state->peer_info) + COLLET_BINDING_BYTES];
+	memcpy(text, state->peer_info, sizeof(*state->peer_info));
+	const uint32_t binding_bytes = collet_binding_read(text + sizeof(*state->peer_info));
 	const struct collet_frame frame = {
-		.kind = COLLET_FRAME_CARD,
-		.from = meeting->launch->rank,
-		.bytes = sizeof(*meeting->card) + binding_bytes,
+		.kind = COLLET_FRAME_PEER_INFO,
+		.from = state->launch->rank,
+		.bytes = sizeof(*state->peer_info) + binding_bytes,
 	};
-	return collet_link_send(&visit->link, &frame, text);
+	return collet_link_send(&client->link, &frame, text);
 }
 
 /* Tells how this host is built. One that hwloc cannot read is no reason not to meet. */
-static collet_status look_around(struct visit *visit)
+static collet_status send_machine(struct client *client)
 {
-	const struct collet_meeting *meeting = visit->meeting;
+	const struct collet_bootstrap_state *state = client->state;
 	struct collet_machine machine;
 	if (collet_machine_read(&machine, NULL) != COLLET_OK)
 		collet_log(
-			meeting->log, COLLET_LOG_INFO, "%s; ranks of this host keep their order", collet_last_error());
+			state->log, COLLET_LOG_INFO, "%s; ranks of this host keep their order", collet_last_error());
 	const struct collet_frame frame = {
-		.kind = COLLET_FRAME_MACHINE, .from = meeting->launch->rank,
+		.kind = COLLET_FRAME_MACHINE, .from = state->launch->rank,
 		.bytes = machine.cpu_count * (uint32_t)sizeof(*machine.cpus),
 	};
-	const collet_status status = collet_link_send(&visit->link, &frame, machine.cpus);
+	const collet_status status = collet_link_send(&client->link, &frame, machine.cpus);
 	collet_machine_deinit(&machine);
 	return status;
 }
 
 /* Card out, table in. COLLET_ERR_TRANSPORT: the connection broke before the table. */
-static collet_status converse(struct visit *visit)
+static collet_status exchange_peer_infos(struct client *client)
 {
-	struct collet_meeting *meeting = visit->meeting;
-	struct collet_link *link = &visit->link;
-	collet_status status = hand_in(visit);
+	struct collet_bootstrap_state *state = client->state;
+	struct collet_link *link = &client->link;
+	collet_status status = send_peer_info(client);
 	while (!status) {
 		status = collet_link_flush(link);
 		if (status && status != COLLET_PENDING)
 			return status;
 		const bool writing = status == COLLET_PENDING;
 		status = collet_link_read(link);
-		if (status == COLLET_OK && link->frame.kind == COLLET_FRAME_TABLE)
-			return collet_table_unpack(&link->frame, link->in, meeting->launch, meeting->bootstrap);
-		if (status == COLLET_OK && link->frame.kind == COLLET_FRAME_NEWS) {
-			snprintf(visit->news, sizeof(visit->news), "%.*s", (int)link->frame.bytes,
+		if (status == COLLET_OK && link->frame.kind == COLLET_FRAME_PEER_TABLE)
+			return collet_peer_table_unpack(&link->frame, link->in, state->launch, state->bootstrap);
+		if (status == COLLET_OK && link->frame.kind == COLLET_FRAME_MISSING_RANKS) {
+			snprintf(client->missing_report, sizeof(client->missing_report), "%.*s", (int)link->frame.bytes,
 				(const char *)link->in);
-			collet_log(meeting->log, COLLET_LOG_INFO, "%s", visit->news);
+			collet_log(state->log, COLLET_LOG_INFO, "%s", client->missing_report);
 			continue;
 		}
-		if (status == COLLET_OK && link->frame.kind == COLLET_FRAME_LOOK) {
-			status = look_around(visit);
+		if (status == COLLET_OK && link->frame.kind == COLLET_FRAME_GET_MACHINE) {
+			status = send_machine(client);
 			continue;
 		}
 		if (status == COLLET_OK)
 			return collet_fail(COLLET_ERR_TRANSPORT, "rank 0 sent something unexpected");
 		if (status != COLLET_PENDING)
 			return status;
-		if (collet_deadline_passed(meeting->deadline))
+		if (collet_deadline_passed(state->deadline))
 			return collet_fail(COLLET_ERR_RENDEZVOUS, "%s; this rank %u was there",
-				visit->news[0] ? visit->news : "not all ranks have come to rank 0",
-				meeting->launch->rank);
-		status = wait_for(link->socket, writing, meeting->deadline);
+				client->missing_report[0] ? client->missing_report
+							  : "not all ranks have come to rank 0",
+				state->launch->rank);
+		status = wait_for(link->socket, writing, state->deadline);
 	}
 	return status;
 }
 
 /* COLLET_OK: met. COLLET_ERR_TRANSPORT: try again. Else it is over. */
-static collet_status visit_one(struct visit *visit, const struct collet_endpoint *endpoint)
+static collet_status join_at(struct client *client, const struct collet_address *address)
 {
-	struct collet_meeting *meeting = visit->meeting;
+	struct collet_bootstrap_state *state = client->state;
 	int socket;
-	visit->handshake.refusal = COLLET_REFUSAL_NONE;
-	collet_status status = collet_socket_dial(endpoint, &socket);
+	client->handshake.refusal = COLLET_REFUSAL_NONE;
+	collet_status status = collet_socket_dial(address, &socket);
 	if (status)
 		return COLLET_ERR_TRANSPORT;
-	collet_link_init(&visit->link, socket, COLLET_TABLE_LIMIT);
-	status = collet_meeting_admit(meeting->launch, socket);
+	collet_link_init(&client->link, socket, COLLET_MAX_PEER_TABLE_BYTES);
+	status = collet_bootstrap_check_socket(state->launch, socket);
 	if (!status)
-		status = shake_hands(visit, socket);
+		status = run_handshake(client, socket);
 	if (!status)
-		status = open_listeners(visit, endpoint);
+		status = open_listeners(client, address);
 	if (!status)
-		status = converse(visit);
+		status = exchange_peer_infos(client);
 	if (!status) {
-		meeting->bootstrap->star[0] = collet_link_release(&visit->link);
+		state->bootstrap->control_sockets[0] = collet_link_release(&client->link);
 		return COLLET_OK;
 	}
-	collet_link_deinit(&visit->link);
-	close_listeners(meeting->bootstrap);
+	collet_link_deinit(&client->link);
+	close_listeners(state->bootstrap);
 	return status;
 }
 
 /* Is this refusal perhaps somebody else's, met at a place where several may listen? */
-static bool passes_by(const struct visit *visit)
+static bool is_other_job(const struct client *client)
 {
-	return visit->meeting->store.kind->several && visit->handshake.refusal == COLLET_REFUSAL_JOB;
+	return client->state->store.kind->is_shared && client->handshake.refusal == COLLET_REFUSAL_JOB;
 }
 
-static collet_status visit_endpoint(struct visit *visit, const struct collet_endpoint *endpoint)
+static collet_status try_address(struct client *client, const struct collet_address *address)
 {
-	char text[COLLET_ENDPOINT_TEXT];
-	collet_status status = visit_one(visit, endpoint);
-	if (status != COLLET_ERR_TRANSPORT && !(status && passes_by(visit)))
+	char text[COLLET_ADDRESS_TEXT_BYTES];
+	collet_status status = join_at(client, address);
+	if (status != COLLET_ERR_TRANSPORT && !(status && is_other_job(client)))
 		return status;
 	/* What says more is kept: a refusal rather than a closed door. */
-	const bool refusal = visit->handshake.refusal != COLLET_REFUSAL_NONE;
-	if (refusal || !visit->last_is_refusal)
-		snprintf(visit->last, sizeof(visit->last), "%.128s: %.800s", collet_endpoint_print(endpoint, text),
-			collet_last_error());
-	visit->last_is_refusal |= refusal;
-	collet_log(visit->meeting->log, COLLET_LOG_DEBUG, "rank 0 at %s: %s", text, collet_last_error());
+	const bool refusal = client->handshake.refusal != COLLET_REFUSAL_NONE;
+	if (refusal || !client->is_last_refusal)
+		snprintf(client->last_failure, sizeof(client->last_failure), "%.128s: %.800s",
+			collet_address_print(address, text), collet_last_error());
+	client->is_last_refusal |= refusal;
+	collet_log(client->state->log, COLLET_LOG_DEBUG, "rank 0 at %s: %s", text, collet_last_error());
 	return COLLET_ERR_TRANSPORT;
 }
 
-static collet_status visit_place(struct visit *visit, const struct collet_place *place)
+static collet_status try_addresses(struct client *client, const struct collet_root_addresses *addresses)
 {
-	const struct collet_meeting *meeting = visit->meeting;
+	const struct collet_bootstrap_state *state = client->state;
 	collet_status status = COLLET_ERR_TRANSPORT;
-	if (place->has_local && (place->host_id == 0 || place->host_id == meeting->card->host_id)) {
-		struct collet_endpoint endpoint;
-		collet_endpoint_unix(&endpoint, place->local_name);
-		return visit_endpoint(visit, &endpoint);
+	if (addresses->has_unix && (addresses->host_id == 0 || addresses->host_id == state->peer_info->host_id)) {
+		struct collet_address address;
+		collet_address_unix(&address, addresses->unix_name);
+		return try_address(client, &address);
 	}
-	if (!meeting->launch->secret_bytes)
-		return collet_secret_needed("rank 0 runs on another host");
-	for (uint32_t i = 0; i < place->count && status == COLLET_ERR_TRANSPORT; i++) {
-		if (i && collet_deadline_passed(meeting->deadline))
+	if (!state->launch->secret_bytes)
+		return collet_fail_no_secret("rank 0 runs on another host");
+	for (uint32_t i = 0; i < addresses->tcp_count && status == COLLET_ERR_TRANSPORT; i++) {
+		if (i && collet_deadline_passed(state->deadline))
 			break;
-		status = visit_endpoint(visit, &place->at[i]);
+		status = try_address(client, &addresses->tcp[i]);
 	}
 	return status;
 }
 
-collet_status collet_meet_as_guest(struct collet_meeting *meeting)
+collet_status collet_bootstrap_run_client(struct collet_bootstrap_state *state)
 {
-	struct visit visit = { .meeting = meeting };
-	const struct collet_launch *launch = meeting->launch;
-	collet_link_init(&visit.link, -1, 0);
-	for (int pause_ms = PAUSE_FIRST_MS;; pause_ms = pause_ms < PAUSE_MOST_MS / 2 ? pause_ms * 2 : PAUSE_MOST_MS) {
-		struct collet_place place;
-		collet_status status = meeting->store.kind->find(&meeting->store, &place);
+	struct client client = { .state = state };
+	const struct collet_launch *launch = state->launch;
+	collet_link_init(&client.link, -1, 0);
+	for (int backoff_ms = MIN_BACKOFF_MS;;
+		backoff_ms = backoff_ms < MAX_BACKOFF_MS / 2 ? backoff_ms * 2 : MAX_BACKOFF_MS) {
+		struct collet_root_addresses addresses;
+		collet_status status = state->store.kind->find(&state->store, &addresses);
 		if (status == COLLET_OK)
-			status = visit_place(&visit, &place);
+			status = try_addresses(&client, &addresses);
 		else if (status == COLLET_PENDING)
-			snprintf(visit.last, sizeof(visit.last), "rank 0 has not written its address");
+			snprintf(
+				client.last_failure, sizeof(client.last_failure), "rank 0 has not written its address");
 		else if (status == COLLET_ERR_TRANSPORT)
-			snprintf(visit.last, sizeof(visit.last), "%.900s", collet_last_error());
+			snprintf(client.last_failure, sizeof(client.last_failure), "%.900s", collet_last_error());
 		if (status == COLLET_OK || (status != COLLET_PENDING && status != COLLET_ERR_TRANSPORT))
 			return status;
-		if (collet_deadline_passed(meeting->deadline))
+		if (collet_deadline_passed(state->deadline))
 			return collet_fail(COLLET_ERR_RENDEZVOUS,
 				"rank %u waited %.3g s for rank 0 at %s, job '%s' (%s): %s", launch->rank,
 				(double)launch->rendezvous_timeout_ns / 1e9, collet_store_describe(launch), launch->job,
-				launch->launcher, visit.news[0] ? visit.news : visit.last);
-		poll(NULL, 0, collet_deadline_ms(meeting->deadline, pause_ms));
+				launch->launcher,
+				client.missing_report[0] ? client.missing_report : client.last_failure);
+		poll(NULL, 0, collet_deadline_ms(state->deadline, backoff_ms));
 	}
 }

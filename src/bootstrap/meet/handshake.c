@@ -8,7 +8,7 @@
 
 #include "core/status.h"
 
-enum { ORDER_MARK = 0x01020304, PROTOCOL = 2 };
+enum { BYTE_ORDER_MARK = 0x01020304, HANDSHAKE_VERSION = 2 };
 static const char magic[8] = { 'c', 'o', 'l', 'l', 'e', 't', '\r', '\n' };
 
 _Static_assert(sizeof(struct collet_handshake_ask) == 216, "no padding on the wire");
@@ -16,7 +16,7 @@ _Static_assert(sizeof(struct collet_handshake_answer) == 144, "no padding on the
 _Static_assert(sizeof(struct collet_handshake_verdict) == 40, "no padding on the wire");
 
 /* What is waited for. */
-enum state {
+enum handshake_state {
 	CONNECTING, SENDING_ASK, AWAITING_ANSWER, SENDING_PROOF, AWAITING_VERDICT,  /* initiator */
 	AWAITING_ASK, SENDING_ANSWER, AWAITING_PROOF, SENDING_VERDICT,              /* acceptor */
 	DONE
@@ -30,7 +30,7 @@ static collet_status make_mac(struct collet_handshake *h, const char *role, uint
 }
 
 /* A peer's text, made fit for a sentence. */
-static const char *clean(char *text, size_t bytes)
+static const char *sanitize(char *text, size_t bytes)
 {
 	text[bytes - 1] = 0;
 	for (char *c = text; *c; c++)
@@ -39,7 +39,7 @@ static const char *clean(char *text, size_t bytes)
 	return text;
 }
 
-static collet_status refused(struct collet_handshake *h, enum collet_refusal why)
+static collet_status fail_refused(struct collet_handshake *h, enum collet_refusal why)
 {
 	h->refusal = why;
 	const bool dialing = h->state < AWAITING_ASK;
@@ -55,19 +55,19 @@ static collet_status refused(struct collet_handshake *h, enum collet_refusal why
 	case COLLET_REFUSAL_VERSION:
 		return collet_fail(COLLET_ERR_AUTH,
 			"%s runs collet %s, this rank %s: all ranks need the same version (and byte order)", who,
-			clean(version, sizeof(ask->version)), COLLET_VERSION_TEXT);
+			sanitize(version, sizeof(ask->version)), COLLET_VERSION_TEXT);
 	case COLLET_REFUSAL_JOB:
 		return collet_fail(COLLET_ERR_AUTH, "%s belongs to job '%s', this rank to job '%s' (COLLET_JOB)", who,
-			clean(job, COLLET_JOB_BYTES), h->config.job);
+			sanitize(job, COLLET_JOB_BYTES), h->config.job);
 	case COLLET_REFUSAL_WORLD:
 		return collet_fail(COLLET_ERR_CONFIG, "%s has world size %u, this rank %u", who,
 			dialing ? answer->size : ask->size, h->config.size);
 	case COLLET_REFUSAL_SECRET:
-		if (dialing && answer->keyed != (h->config.key_bytes != 0))
+		if (dialing && answer->has_key != (h->config.key_bytes != 0))
 			return collet_fail(COLLET_ERR_AUTH,
 				"%s has %s secret, this rank has %s: set COLLET_SECRET or COLLET_SECRET_FILE "
 				"to the same everywhere",
-				who, answer->keyed ? "a" : "no", h->config.key_bytes ? "one" : "none");
+				who, answer->has_key ? "a" : "no", h->config.key_bytes ? "one" : "none");
 		return collet_fail(COLLET_ERR_AUTH, "%s has another secret (COLLET_SECRET, COLLET_SECRET_FILE)", who);
 	case COLLET_REFUSAL_RANK:
 		return collet_fail(COLLET_ERR_CONFIG, "%s was asked for by rank %u as rank %u of %u, which it is not",
@@ -88,15 +88,15 @@ collet_status collet_handshake_dial(
 	h->from = config->from;
 	struct collet_handshake_ask *ask = &h->transcript.ask;
 	memcpy(ask->magic, magic, sizeof(magic));
-	ask->order_mark = ORDER_MARK;
-	ask->protocol = PROTOCOL;
+	ask->byte_order = BYTE_ORDER_MARK;
+	ask->protocol = HANDSHAKE_VERSION;
 	snprintf(ask->version, sizeof(ask->version), "%s", COLLET_VERSION_TEXT);
 	snprintf(ask->job, sizeof(ask->job), "%s", config->job);
 	ask->purpose = config->purpose;
 	ask->from = config->from;
 	ask->to = config->to;
 	ask->size = config->size;
-	ask->keyed = config->key_bytes != 0;
+	ask->has_key = config->key_bytes != 0;
 	memcpy(ask->payload, config->payload, sizeof(ask->payload));
 	return collet_random(ask->nonce, sizeof(ask->nonce));
 }
@@ -110,31 +110,31 @@ collet_status collet_handshake_accept(
 	h->state = AWAITING_ASK;
 	struct collet_handshake_answer *answer = &h->transcript.answer;
 	memcpy(answer->magic, magic, sizeof(magic));
-	answer->order_mark = ORDER_MARK;
-	answer->protocol = PROTOCOL;
+	answer->byte_order = BYTE_ORDER_MARK;
+	answer->protocol = HANDSHAKE_VERSION;
 	snprintf(answer->version, sizeof(answer->version), "%s", COLLET_VERSION_TEXT);
 	snprintf(answer->job, sizeof(answer->job), "%s", config->job);
 	answer->rank = config->to;
 	answer->size = config->size;
-	answer->keyed = config->key_bytes != 0;
+	answer->has_key = config->key_bytes != 0;
 	return collet_random(answer->nonce, sizeof(answer->nonce));
 }
 
 /* ---- Moving bytes ---- */
 
-static collet_status broken(void)
+static collet_status fail_broken(void)
 {
 	return collet_fail(COLLET_ERR_TRANSPORT, "the connection broke during the handshake: %s", strerror(errno));
 }
 
-static collet_status give(struct collet_handshake *h, const void *message, size_t bytes)
+static collet_status send_bytes(struct collet_handshake *h, const void *message, size_t bytes)
 {
 	while (h->moved < bytes) {
 		ssize_t sent = send(h->socket, (const uint8_t *)message + h->moved, bytes - h->moved, MSG_NOSIGNAL);
 		if (sent < 0 && errno == EINTR)
 			continue;
 		if (sent < 0)
-			return errno == EAGAIN || errno == EWOULDBLOCK ? COLLET_PENDING : broken();
+			return errno == EAGAIN || errno == EWOULDBLOCK ? COLLET_PENDING : fail_broken();
 		h->moved += (size_t)sent;
 	}
 	h->moved = 0;
@@ -142,14 +142,14 @@ static collet_status give(struct collet_handshake *h, const void *message, size_
 }
 
 /* check_magic: the message starts with it; whoever speaks something else is found out by the first 8 bytes. */
-static collet_status take(struct collet_handshake *h, void *message, size_t bytes, bool check_magic)
+static collet_status receive_bytes(struct collet_handshake *h, void *message, size_t bytes, bool check_magic)
 {
 	while (h->moved < bytes) {
 		ssize_t got = recv(h->socket, (uint8_t *)message + h->moved, bytes - h->moved, 0);
 		if (got < 0 && errno == EINTR)
 			continue;
 		if (got < 0)
-			return errno == EAGAIN || errno == EWOULDBLOCK ? COLLET_PENDING : broken();
+			return errno == EAGAIN || errno == EWOULDBLOCK ? COLLET_PENDING : fail_broken();
 		if (got == 0)
 			return collet_fail(
 				COLLET_ERR_TRANSPORT, "the other end closed the connection during the handshake");
@@ -164,7 +164,7 @@ static collet_status take(struct collet_handshake *h, void *message, size_t byte
 
 /* ---- The steps ---- */
 
-static collet_status connected(struct collet_handshake *h)
+static collet_status check_connected(struct collet_handshake *h)
 {
 	int error = 0;
 	socklen_t bytes = sizeof(error);
@@ -176,7 +176,7 @@ static collet_status connected(struct collet_handshake *h)
 	socklen_t peer_bytes = sizeof(peer), self_bytes = sizeof(self);
 	/* no error yet, and not connected either */
 	if (getpeername(h->socket, (struct sockaddr *)&peer, &peer_bytes) < 0)
-		return errno == ENOTCONN ? COLLET_PENDING : broken();
+		return errno == ENOTCONN ? COLLET_PENDING : fail_broken();
 	/* The kernel may choose, for a port of this host where nobody listens, that very port as ours: TCP then
 	 * connects us to ourselves. */
 	if (peer.ss_family != AF_UNIX && getsockname(h->socket, (struct sockaddr *)&self, &self_bytes) == 0 &&
@@ -185,34 +185,35 @@ static collet_status connected(struct collet_handshake *h)
 	return COLLET_OK;
 }
 
-static collet_status answer_came(struct collet_handshake *h)
+static collet_status check_answer(struct collet_handshake *h)
 {
 	const struct collet_handshake_answer *answer = &h->transcript.answer;
-	if (answer->order_mark != ORDER_MARK || answer->protocol != PROTOCOL)
-		return refused(h, COLLET_REFUSAL_VERSION);
+	if (answer->byte_order != BYTE_ORDER_MARK || answer->protocol != HANDSHAKE_VERSION)
+		return fail_refused(h, COLLET_REFUSAL_VERSION);
 	if (answer->refusal != COLLET_REFUSAL_NONE)
-		return refused(h, answer->refusal < COLLET_REFUSAL_COUNT ? (enum collet_refusal)answer->refusal :
+		return fail_refused(h, answer->refusal < COLLET_REFUSAL_COUNT ? (enum collet_refusal)answer->refusal :
 			COLLET_REFUSAL_PURPOSE);
-	if (answer->keyed != (h->config.key_bytes != 0))
-		return refused(h, COLLET_REFUSAL_SECRET);  /* never proceed unproven because the other end says so */
+	if (answer->has_key != (h->config.key_bytes != 0))
+		return fail_refused(h, COLLET_REFUSAL_SECRET); /* never proceed unproven because the other end says
+		                                                  so */
 	return make_mac(h, "initiator", h->proof.mac);
 }
 
-static collet_status verdict_came(struct collet_handshake *h)
+static collet_status check_verdict(struct collet_handshake *h)
 {
 	uint8_t expected[COLLET_MAC_BYTES];
 	if (h->verdict.refusal != COLLET_REFUSAL_NONE)
-		return refused(h, COLLET_REFUSAL_SECRET);
+		return fail_refused(h, COLLET_REFUSAL_SECRET);
 	collet_status status = make_mac(h, "acceptor", expected);
 	if (status)
 		return status;
-	return collet_mac_equal(expected, h->verdict.mac) ? COLLET_OK : refused(h, COLLET_REFUSAL_SECRET);
+	return collet_mac_equal(expected, h->verdict.mac) ? COLLET_OK : fail_refused(h, COLLET_REFUSAL_SECRET);
 }
 
-static enum collet_refusal judge(const struct collet_handshake *h)
+static enum collet_refusal check_ask(const struct collet_handshake *h)
 {
 	const struct collet_handshake_ask *ask = &h->transcript.ask;
-	if (ask->order_mark != ORDER_MARK || ask->protocol != PROTOCOL ||
+	if (ask->byte_order != BYTE_ORDER_MARK || ask->protocol != HANDSHAKE_VERSION ||
 	    strncmp(ask->version, h->transcript.answer.version, sizeof(ask->version)) != 0)
 		return COLLET_REFUSAL_VERSION;
 	if (strncmp(ask->job, h->transcript.answer.job, sizeof(ask->job)) != 0)
@@ -223,10 +224,10 @@ static enum collet_refusal judge(const struct collet_handshake *h)
 		return COLLET_REFUSAL_WORLD;
 	if (ask->to != h->config.to || ask->from >= ask->size)
 		return COLLET_REFUSAL_RANK;
-	return ask->keyed == (h->config.key_bytes != 0) ? COLLET_REFUSAL_NONE : COLLET_REFUSAL_SECRET;
+	return ask->has_key == (h->config.key_bytes != 0) ? COLLET_REFUSAL_NONE : COLLET_REFUSAL_SECRET;
 }
 
-static collet_status proof_came(struct collet_handshake *h)
+static collet_status check_proof(struct collet_handshake *h)
 {
 	uint8_t expected[COLLET_MAC_BYTES];
 	collet_status status = make_mac(h, "initiator", expected);
@@ -244,41 +245,41 @@ static collet_status advance(struct collet_handshake *h, uint32_t *next)
 {
 	collet_status status;
 	*next = h->state + 1;
-	switch ((enum state)h->state) {
+	switch ((enum handshake_state)h->state) {
 	case CONNECTING:
-		return connected(h);
+		return check_connected(h);
 	case SENDING_ASK:
 		h->connected = true;
-		return give(h, &h->transcript.ask, sizeof(h->transcript.ask));
+		return send_bytes(h, &h->transcript.ask, sizeof(h->transcript.ask));
 	case AWAITING_ANSWER:
-		status = take(h, &h->transcript.answer, sizeof(h->transcript.answer), true);
-		return status ? status : answer_came(h);
+		status = receive_bytes(h, &h->transcript.answer, sizeof(h->transcript.answer), true);
+		return status ? status : check_answer(h);
 	case SENDING_PROOF:
-		status = give(h, &h->proof, sizeof(h->proof));
-		h->committed = status == COLLET_OK;
+		status = send_bytes(h, &h->proof, sizeof(h->proof));
+		h->is_proof_sent = status == COLLET_OK;
 		return status;
 	case AWAITING_VERDICT:
 		*next = DONE;
-		status = take(h, &h->verdict, sizeof(h->verdict), false);
-		return status ? status : verdict_came(h);
+		status = receive_bytes(h, &h->verdict, sizeof(h->verdict), false);
+		return status ? status : check_verdict(h);
 	case AWAITING_ASK:
-		status = take(h, &h->transcript.ask, sizeof(h->transcript.ask), true);
+		status = receive_bytes(h, &h->transcript.ask, sizeof(h->transcript.ask), true);
 		if (!status)
-			h->transcript.answer.refusal = judge(h);
+			h->transcript.answer.refusal = check_ask(h);
 		return status;
 	case SENDING_ANSWER:
-		status = give(h, &h->transcript.answer, sizeof(h->transcript.answer));
+		status = send_bytes(h, &h->transcript.answer, sizeof(h->transcript.answer));
 		if (!status && h->transcript.answer.refusal)
-			return refused(h, (enum collet_refusal)h->transcript.answer.refusal);
+			return fail_refused(h, (enum collet_refusal)h->transcript.answer.refusal);
 		return status;
 	case AWAITING_PROOF:
-		status = take(h, &h->proof, sizeof(h->proof), false);
-		return status ? status : proof_came(h);
+		status = receive_bytes(h, &h->proof, sizeof(h->proof), false);
+		return status ? status : check_proof(h);
 	case SENDING_VERDICT:
 		*next = DONE;
-		status = give(h, &h->verdict, sizeof(h->verdict));
+		status = send_bytes(h, &h->verdict, sizeof(h->verdict));
 		if (!status && h->verdict.refusal)
-			return refused(h, COLLET_REFUSAL_SECRET);
+			return fail_refused(h, COLLET_REFUSAL_SECRET);
 		h->from = h->transcript.ask.from;
 		return status;
 	case DONE:

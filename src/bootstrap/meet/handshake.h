@@ -17,7 +17,7 @@
 
 #include "bootstrap/crypto.h"
 
-enum collet_purpose { COLLET_PURPOSE_STAR = 1, COLLET_PURPOSE_CONDUIT };
+enum collet_purpose { COLLET_PURPOSE_CONTROL = 1, COLLET_PURPOSE_ENDPOINT };
 
 enum { COLLET_HANDSHAKE_PAYLOAD_BYTES = 64, COLLET_JOB_BYTES = 64 };
 
@@ -40,21 +40,21 @@ enum collet_refusal {
 /* The messages, as they travel: in the byte order of the machine; order_mark tells another one apart. */
 struct collet_handshake_ask {
 	char magic[8];
-	uint32_t order_mark, protocol;
+	uint32_t byte_order, protocol;
 	char version[16];
 	char job[COLLET_JOB_BYTES];
 	uint32_t purpose, from, to, size;
-	uint32_t keyed, reserved0;
+	uint32_t has_key, reserved0;
 	uint8_t payload[COLLET_HANDSHAKE_PAYLOAD_BYTES];
 	uint8_t nonce[32];
 };
 
 struct collet_handshake_answer {
 	char magic[8];
-	uint32_t order_mark, protocol;
+	uint32_t byte_order, protocol;
 	char version[16];
 	char job[COLLET_JOB_BYTES];
-	uint32_t refusal, rank, size, keyed;
+	uint32_t refusal, rank, size, has_key;
 	uint8_t nonce[32];
 };
 
@@ -75,7 +75,7 @@ struct collet_handshake {
 	uint32_t from;                   /* acceptor: who it is; believe it when the handshake is done */
 	enum collet_refusal refusal;     /* why it has failed, where that was said */
 	bool connected;                  /* initiator: somebody was there */
-	bool committed;                  /* initiator: the whole proof is on its way: the acceptor may have accepted */
+	bool is_proof_sent;              /* initiator: the whole proof is on its way: the acceptor may have accepted */
 	struct {                         /* what the MACs cover, in one piece */
 		char role[16];
 		struct collet_handshake_ask ask;

@@ -12,69 +12,69 @@ struct collet_binding {
 	uint8_t mask[];
 };
 
-enum { NOBODY = UINT32_MAX };
+enum { NO_RANK = UINT32_MAX };
 
-struct collet_site {
+struct collet_host_entry {
 	uint64_t host;
 	uint32_t ranks;                  /* that have come, and not gone */
-	uint32_t asked;                  /* the rank that was asked and has not answered; NOBODY */
+	uint32_t asked_rank;             /* the rank that was asked and has not answered; NOBODY */
 	bool answered;
 	struct collet_machine machine;   /* without cpus: not known */
 };
 
-collet_status collet_sites_init(struct collet_sites *sites, uint32_t size)
+collet_status collet_host_table_init(struct collet_host_table *table, uint32_t size)
 {
-	*sites = (struct collet_sites){ .size = size };
-	sites->sites = calloc(size, sizeof(*sites->sites));
-	sites->bindings = calloc(size, sizeof(*sites->bindings));
-	if (sites->sites && sites->bindings)
+	*table = (struct collet_host_table){ .size = size };
+	table->hosts = calloc(size, sizeof(*table->hosts));
+	table->bindings = calloc(size, sizeof(*table->bindings));
+	if (table->hosts && table->bindings)
 		return COLLET_OK;
-	collet_sites_deinit(sites);
+	collet_host_table_deinit(table);
 	return collet_fail(COLLET_ERR_MEMORY, "no memory for the bindings of %u ranks", size);
 }
 
-void collet_sites_deinit(struct collet_sites *sites)
+void collet_host_table_deinit(struct collet_host_table *table)
 {
-	for (uint32_t i = 0; sites->sites && i < sites->count; i++)
-		collet_machine_deinit(&sites->sites[i].machine);
-	for (uint32_t r = 0; sites->bindings && r < sites->size; r++)
-		free(sites->bindings[r]);
-	free(sites->sites);
-	free(sites->bindings);
-	*sites = (struct collet_sites){ 0 };
+	for (uint32_t i = 0; table->hosts && i < table->count; i++)
+		collet_machine_deinit(&table->hosts[i].machine);
+	for (uint32_t r = 0; table->bindings && r < table->size; r++)
+		free(table->bindings[r]);
+	free(table->hosts);
+	free(table->bindings);
+	*table = (struct collet_host_table){ 0 };
 }
 
 /* Every site but empty ones has a rank, and one more rank is about to come: there is room. */
-static struct collet_site *site_of(struct collet_sites *sites, uint64_t host)
+static struct collet_host_entry *find_or_add_host(struct collet_host_table *table, uint64_t host)
 {
-	struct collet_site *empty = NULL;
-	for (uint32_t i = 0; i < sites->count; i++) {
-		if (sites->sites[i].host == host)
-			return &sites->sites[i];
-		if (sites->sites[i].ranks == 0)
-			empty = &sites->sites[i];
+	struct collet_host_entry *empty = NULL;
+	for (uint32_t i = 0; i < table->count; i++) {
+		if (table->hosts[i].host == host)
+			return &table->hosts[i];
+		if (table->hosts[i].ranks == 0)
+			empty = &table->hosts[i];
 	}
 	if (!empty) {
-		assert(sites->count < sites->size);
-		empty = &sites->sites[sites->count++];
+		assert(table->count < table->size);
+		empty = &table->hosts[table->count++];
 	}
 	collet_machine_deinit(&empty->machine);
-	*empty = (struct collet_site){ .host = host, .asked = NOBODY };
+	*empty = (struct collet_host_entry){ .host = host, .asked_rank = NO_RANK };
 	return empty;
 }
 
-static struct collet_site *find(const struct collet_sites *sites, uint64_t host)
+static struct collet_host_entry *find_host(const struct collet_host_table *table, uint64_t host)
 {
-	for (uint32_t i = 0; i < sites->count; i++)
-		if (sites->sites[i].host == host)
-			return &sites->sites[i];
+	for (uint32_t i = 0; i < table->count; i++)
+		if (table->hosts[i].host == host)
+			return &table->hosts[i];
 	return NULL;
 }
 
-collet_status collet_sites_arrive(struct collet_sites *sites, uint32_t rank, uint64_t host, const void *mask,
-	uint32_t bytes, bool *ask)
+collet_status collet_host_table_add_rank(
+	struct collet_host_table *table, uint32_t rank, uint64_t host, const void *mask, uint32_t bytes, bool *must_ask)
 {
-	assert(rank < sites->size && !sites->bindings[rank] && bytes <= COLLET_BINDING_BYTES);
+	assert(rank < table->size && !table->bindings[rank] && bytes <= COLLET_BINDING_BYTES);
 	struct collet_binding *binding = malloc(sizeof(*binding) + bytes);
 	if (!binding)
 		return collet_fail(COLLET_ERR_MEMORY, "no memory for the binding of rank %u", rank);
@@ -82,64 +82,64 @@ collet_status collet_sites_arrive(struct collet_sites *sites, uint32_t rank, uin
 	binding->bytes = bytes;
 	if (bytes)
 		memcpy(binding->mask, mask, bytes);
-	sites->bindings[rank] = binding;
-	struct collet_site *site = site_of(sites, host);
-	site->ranks++;
-	*ask = site->ranks > 1 && !site->answered && site->asked == NOBODY;
-	if (*ask) {
-		site->asked = rank;
-		sites->unanswered++;
+	table->bindings[rank] = binding;
+	struct collet_host_entry *entry = find_or_add_host(table, host);
+	entry->ranks++;
+	*must_ask = entry->ranks > 1 && !entry->answered && entry->asked_rank == NO_RANK;
+	if (*must_ask) {
+		entry->asked_rank = rank;
+		table->unanswered_count++;
 	}
 	return COLLET_OK;
 }
 
-void collet_sites_leave(struct collet_sites *sites, uint32_t rank)
+void collet_host_table_remove_rank(struct collet_host_table *table, uint32_t rank)
 {
-	struct collet_binding *binding = sites->bindings[rank];
+	struct collet_binding *binding = table->bindings[rank];
 	if (!binding)
 		return;
-	struct collet_site *site = find(sites, binding->host);
-	site->ranks--;
-	if (site->asked == rank) {
-		site->asked = NOBODY;
-		sites->unanswered--;
+	struct collet_host_entry *entry = find_host(table, binding->host);
+	entry->ranks--;
+	if (entry->asked_rank == rank) {
+		entry->asked_rank = NO_RANK;
+		table->unanswered_count--;
 	}
 	free(binding);
-	sites->bindings[rank] = NULL;
+	table->bindings[rank] = NULL;
 }
 
-bool collet_sites_asked(const struct collet_sites *sites, uint32_t rank)
+bool collet_host_table_is_asked(const struct collet_host_table *table, uint32_t rank)
 {
-	const struct collet_binding *binding = sites->bindings[rank];
-	return binding && find(sites, binding->host)->asked == rank;
+	const struct collet_binding *binding = table->bindings[rank];
+	return binding && find_host(table, binding->host)->asked_rank == rank;
 }
 
-bool collet_sites_answer(struct collet_sites *sites, uint32_t rank, const void *cpus, uint32_t bytes)
+bool collet_host_table_set_machine(struct collet_host_table *table, uint32_t rank, const void *cpus, uint32_t bytes)
 {
 	const uint32_t count = bytes / (uint32_t)sizeof(struct collet_spot);
-	if (!collet_sites_asked(sites, rank) || bytes % sizeof(struct collet_spot) || count > COLLET_CPUS_MOST)
+	if (!collet_host_table_is_asked(table, rank) || bytes % sizeof(struct collet_spot) || count > COLLET_MAX_CPUS)
 		return false;
-	struct collet_site *site = find(sites, sites->bindings[rank]->host);
-	site->asked = NOBODY;
-	site->answered = true;
-	sites->unanswered--;
+	struct collet_host_entry *entry = find_host(table, table->bindings[rank]->host);
+	entry->asked_rank = NO_RANK;
+	entry->answered = true;
+	table->unanswered_count--;
 	/* Without memory for it, the host is one that nothing is known of. */
-	site->machine.cpus = count ? malloc(bytes) : NULL;
-	if (site->machine.cpus) {
-		memcpy(site->machine.cpus, cpus, bytes);
-		site->machine.cpu_count = count;
+	entry->machine.cpus = count ? malloc(bytes) : NULL;
+	if (entry->machine.cpus) {
+		memcpy(entry->machine.cpus, cpus, bytes);
+		entry->machine.cpu_count = count;
 	}
 	return true;
 }
 
 /* How many hardware threads the ranks of a host may use together, as far as their bindings say; 0: they do not. */
-static uint32_t threads_of(const struct collet_sites *sites, const struct collet_site *site)
+static uint32_t count_threads(const struct collet_host_table *table, const struct collet_host_entry *entry)
 {
 	uint8_t all[COLLET_BINDING_BYTES] = { 0 };
 	uint32_t count = 0;
-	for (uint32_t r = 0; r < sites->size; r++) {
-		const struct collet_binding *binding = sites->bindings[r];
-		for (uint32_t i = 0; binding && binding->host == site->host && i < binding->bytes; i++)
+	for (uint32_t r = 0; r < table->size; r++) {
+		const struct collet_binding *binding = table->bindings[r];
+		for (uint32_t i = 0; binding && binding->host == entry->host && i < binding->bytes; i++)
 			all[i] |= binding->mask[i];
 	}
 	for (size_t i = 0; i < sizeof(all); i++)
@@ -148,31 +148,31 @@ static uint32_t threads_of(const struct collet_sites *sites, const struct collet
 }
 
 /* The same, and no more than the tightest CPU quota leaves; where bindings cannot be read, what a rank may use. */
-static uint32_t cores_of(
-	const struct collet_sites *sites, const struct collet_site *site, const struct collet_card *cards)
+static uint32_t count_cores(
+	const struct collet_host_table *table, const struct collet_host_entry *entry, const struct collet_card *infos)
 {
-	uint32_t cores = threads_of(sites, site);
-	for (uint32_t r = 0; r < sites->size; r++) {
-		const struct collet_binding *binding = sites->bindings[r];
-		if (!binding || binding->host != site->host)
+	uint32_t cores = count_threads(table, entry);
+	for (uint32_t r = 0; r < table->size; r++) {
+		const struct collet_binding *binding = table->bindings[r];
+		if (!binding || binding->host != entry->host)
 			continue;
-		cores = binding->bytes == 0 && cards[r].usable_cores > cores ? cards[r].usable_cores : cores;
-		cores = cards[r].quota_cores && cards[r].quota_cores < cores ? cards[r].quota_cores : cores;
+		cores = binding->bytes == 0 && infos[r].usable_cores > cores ? infos[r].usable_cores : cores;
+		cores = infos[r].quota_cores && infos[r].quota_cores < cores ? infos[r].quota_cores : cores;
 	}
 	return cores;
 }
 
-void collet_sites_place(const struct collet_sites *sites, struct collet_card *cards)
+void collet_host_table_fill_infos(const struct collet_host_table *table, struct collet_card *infos)
 {
-	for (uint32_t i = 0; i < sites->count; i++) {
-		const struct collet_site *site = &sites->sites[i];
-		const uint32_t cores = site->ranks ? cores_of(sites, site, cards) : 0;
-		for (uint32_t r = 0; r < sites->size; r++) {
-			const struct collet_binding *binding = sites->bindings[r];
-			if (!binding || binding->host != site->host)
+	for (uint32_t i = 0; i < table->count; i++) {
+		const struct collet_host_entry *entry = &table->hosts[i];
+		const uint32_t cores = entry->ranks ? count_cores(table, entry, infos) : 0;
+		for (uint32_t r = 0; r < table->size; r++) {
+			const struct collet_binding *binding = table->bindings[r];
+			if (!binding || binding->host != entry->host)
 				continue;
-			cards[r].host_cores = (uint16_t)cores;
-			cards[r].spot = collet_machine_spot(&site->machine, binding->mask, binding->bytes);
+			infos[r].host_cores = (uint16_t)cores;
+			infos[r].spot = collet_machine_locality(&entry->machine, binding->mask, binding->bytes);
 		}
 	}
 }

@@ -8,29 +8,29 @@
 #include "transport/registry.h"
 
 /* Zero-initialise. */
-struct collet_sites {
-	struct collet_site *sites;
+struct collet_host_table {
+	struct collet_host_entry *hosts;
 	uint32_t count;
-	uint32_t unanswered;             /* ranks that were asked and have not said */
+	uint32_t unanswered_count;       /* ranks that were asked and have not said */
 	struct collet_binding **bindings;/* by rank; NULL: it is not there */
 	uint32_t size;
 };
 
-collet_status collet_sites_init(struct collet_sites *sites, uint32_t size);
-void collet_sites_deinit(struct collet_sites *sites);
+collet_status collet_host_table_init(struct collet_host_table *table, uint32_t size);
+void collet_host_table_deinit(struct collet_host_table *table);
 
 /* A rank has come, with a mask as collet_binding_read() gives it. *ask: it is the one to be asked about its host.
  * COLLET_ERR_MEMORY. */
-collet_status collet_sites_arrive(struct collet_sites *sites, uint32_t rank, uint64_t host, const void *mask,
-	uint32_t bytes, bool *ask);
+collet_status collet_host_table_add_rank(struct collet_host_table *table, uint32_t rank, uint64_t host,
+	const void *mask, uint32_t bytes, bool *must_ask);
 /* It has gone: if it was asked, the next one to come of its host will be. */
-void collet_sites_leave(struct collet_sites *sites, uint32_t rank);
-bool collet_sites_asked(const struct collet_sites *sites, uint32_t rank);
+void collet_host_table_remove_rank(struct collet_host_table *table, uint32_t rank);
+bool collet_host_table_is_asked(const struct collet_host_table *table, uint32_t rank);
 /* The asked one's answer: cpus as in struct collet_machine; 0 bytes: it cannot tell. False: nobody asked, or it makes
  * no sense. */
-bool collet_sites_answer(struct collet_sites *sites, uint32_t rank, const void *cpus, uint32_t bytes);
+bool collet_host_table_set_machine(struct collet_host_table *table, uint32_t rank, const void *cpus, uint32_t bytes);
 
 /* All have come and answered: fills in the cards' spot and host_cores. */
-void collet_sites_place(const struct collet_sites *sites, struct collet_card *cards);
+void collet_host_table_fill_infos(const struct collet_host_table *table, struct collet_card *infos);
 
 #endif

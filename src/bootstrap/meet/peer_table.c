@@ -5,7 +5,7 @@
 #include "bootstrap/meet/internal.h"
 #include "core/status.h"
 
-struct head {
+struct peer_table_header {
 	uint32_t outcome;        /* enum collet_status */
 	uint32_t size;           /* cards; 0 on failure */
 	uint64_t blob_bytes;
@@ -23,10 +23,10 @@ collet_status collet_session_key(uint8_t key[32], const struct collet_launch *la
 	return collet_mac(key, launch->secret, launch->secret_bytes, text, sizeof(text));
 }
 
-collet_status collet_table_pack(struct collet_frame *frame, void **data, collet_status outcome, const char *sentence,
-	const struct collet_bootstrap *bootstrap, uint32_t size, const uint8_t nonce[32])
+collet_status collet_peer_table_pack(struct collet_frame *frame, void **data, collet_status outcome,
+	const char *sentence, const struct collet_bootstrap *bootstrap, uint32_t size, const uint8_t nonce[32])
 {
-	struct head head = { .outcome = (uint32_t)outcome };
+	struct peer_table_header head = { .outcome = (uint32_t)outcome };
 	if (outcome == COLLET_OK) {
 		head.size = size;
 		head.blob_bytes = bootstrap->blob_bytes;
@@ -34,20 +34,20 @@ collet_status collet_table_pack(struct collet_frame *frame, void **data, collet_
 	} else {
 		head.sentence_bytes = (uint32_t)strnlen(sentence, COLLET_ERROR_BYTES - 1);
 	}
-	const size_t cards_bytes = (size_t)head.size * sizeof(struct collet_card);
-	if (cards_bytes > COLLET_TABLE_LIMIT / 2 || head.blob_bytes > COLLET_TABLE_LIMIT / 4)
+	const size_t infos_bytes = (size_t)head.size * sizeof(struct collet_card);
+	if (infos_bytes > COLLET_MAX_PEER_TABLE_BYTES / 2 || head.blob_bytes > COLLET_MAX_PEER_TABLE_BYTES / 4)
 		return collet_fail(COLLET_ERR_UNSUPPORTED, "a world of %u ranks makes a table that is too long", size);
-	const size_t bytes = sizeof(head) + cards_bytes + (size_t)head.blob_bytes + head.sentence_bytes;
+	const size_t bytes = sizeof(head) + infos_bytes + (size_t)head.blob_bytes + head.sentence_bytes;
 	uint8_t *at = malloc(bytes);
 	if (!at)
 		return collet_fail(COLLET_ERR_MEMORY, "no memory for the table of %u ranks", size);
 	*data = at;
-	*frame = (struct collet_frame){ .kind = COLLET_FRAME_TABLE, .bytes = (uint32_t)bytes };
+	*frame = (struct collet_frame){ .kind = COLLET_FRAME_PEER_TABLE, .bytes = (uint32_t)bytes };
 	memcpy(at, &head, sizeof(head));
 	at += sizeof(head);
-	if (cards_bytes)
-		memcpy(at, bootstrap->cards, cards_bytes);
-	at += cards_bytes;
+	if (infos_bytes)
+		memcpy(at, bootstrap->peer_infos, infos_bytes);
+	at += infos_bytes;
 	if (head.blob_bytes)
 		memcpy(at, bootstrap->blob, (size_t)head.blob_bytes);
 	at += head.blob_bytes;
@@ -61,42 +61,42 @@ static collet_status malformed(void)
 	return collet_fail(COLLET_ERR_RENDEZVOUS, "rank 0 sent a table that makes no sense");
 }
 
-collet_status collet_table_unpack(const struct collet_frame *frame, const void *data,
+collet_status collet_peer_table_unpack(const struct collet_frame *frame, const void *data,
 	const struct collet_launch *launch, struct collet_bootstrap *bootstrap)
 {
-	struct head head;
+	struct peer_table_header head;
 	if (frame->bytes < sizeof(head))
 		return malformed();
 	memcpy(&head, data, sizeof(head));
 	const uint8_t *at = (const uint8_t *)data + sizeof(head);
 	uint64_t left = frame->bytes - sizeof(head);
-	const uint64_t cards_bytes = (uint64_t)head.size * sizeof(struct collet_card);
-	if (cards_bytes > left || head.blob_bytes > left - cards_bytes ||
-	    head.sentence_bytes != left - cards_bytes - head.blob_bytes || head.sentence_bytes >= COLLET_ERROR_BYTES)
+	const uint64_t infos_bytes = (uint64_t)head.size * sizeof(struct collet_card);
+	if (infos_bytes > left || head.blob_bytes > left - infos_bytes ||
+	    head.sentence_bytes != left - infos_bytes - head.blob_bytes || head.sentence_bytes >= COLLET_ERROR_BYTES)
 		return malformed();
 	if (head.outcome != COLLET_OK) {
 		char sentence[COLLET_ERROR_BYTES];
-		memcpy(sentence, at + cards_bytes + head.blob_bytes, head.sentence_bytes);
+		memcpy(sentence, at + infos_bytes + head.blob_bytes, head.sentence_bytes);
 		sentence[head.sentence_bytes] = 0;
-		return collet_fail_again(head.outcome < COLLET_STATUS_COUNT && head.outcome != COLLET_PENDING ?
+		return collet_fail_copy(head.outcome < COLLET_STATUS_COUNT && head.outcome != COLLET_PENDING ?
 			(collet_status)head.outcome : COLLET_ERR_RENDEZVOUS, sentence);
 	}
 	if (head.size != launch->size)
 		return malformed();
-	bootstrap->cards = malloc((size_t)cards_bytes);
+	bootstrap->peer_infos = malloc((size_t)infos_bytes);
 	bootstrap->blob = malloc(head.blob_bytes ? (size_t)head.blob_bytes : 1);
-	if (!bootstrap->cards || !bootstrap->blob)
+	if (!bootstrap->peer_infos || !bootstrap->blob)
 		return collet_fail(COLLET_ERR_MEMORY, "no memory for the table of %u ranks", head.size);
-	memcpy(bootstrap->cards, at, (size_t)cards_bytes);
-	memcpy(bootstrap->blob, at + cards_bytes, (size_t)head.blob_bytes);
+	memcpy(bootstrap->peer_infos, at, (size_t)infos_bytes);
+	memcpy(bootstrap->blob, at + infos_bytes, (size_t)head.blob_bytes);
 	bootstrap->blob_bytes = (size_t)head.blob_bytes;
 	for (uint32_t r = 0; r < head.size; r++) {
-		struct collet_card *card = &bootstrap->cards[r];
-		if (card->rank != r)
+		struct collet_card *info = &bootstrap->peer_infos[r];
+		if (info->rank != r)
 			return malformed();
-		card->host[sizeof(card->host) - 1] = 0;
-		card->unix_name[sizeof(card->unix_name) - 1] = 0;
-		card->settings[sizeof(card->settings) - 1] = 0;
+		info->host[sizeof(info->host) - 1] = 0;
+		info->unix_name[sizeof(info->unix_name) - 1] = 0;
+		info->settings[sizeof(info->settings) - 1] = 0;
 	}
 	return collet_session_key(bootstrap->session_key, launch, head.nonce);
 }

@@ -8,7 +8,7 @@
 #include "bootstrap/store/store_text.h"
 #include "core/status.h"
 
-collet_status collet_store_unix_name(const char *name, char local_name[64])
+collet_status collet_store_unix_name(const char *name, char unix_name[64])
 {
 	/* The name is hashed to have one length; the user is in it, so that users do not meet by accident. On purpose
 	 * neither: the kernel tells each end who the other is. */
@@ -18,7 +18,7 @@ collet_status collet_store_unix_name(const char *name, char local_name[64])
 	if (status)
 		return status;
 	collet_hex(hex, mac, 16);
-	snprintf(local_name, 64, "collet-%lu-%s", (unsigned long)geteuid(), hex);
+	snprintf(unix_name, 64, "collet-%lu-%s", (unsigned long)geteuid(), hex);
 	return COLLET_OK;
 }
 
@@ -32,39 +32,39 @@ uint16_t collet_store_scan_port(uint16_t port, const char *job, uint32_t i)
 	return (uint16_t)(port + offset <= UINT16_MAX ? port + offset : port - offset);
 }
 
-static collet_status unix_find(struct collet_store *store, struct collet_place *place)
+static collet_status unix_find(struct collet_store *store, struct collet_root_addresses *addresses)
 {
-	memset(place, 0, sizeof(*place));
-	place->has_local = true;
-	return collet_store_unix_name(store->launch->store + strlen("unix:"), place->local_name);
+	memset(addresses, 0, sizeof(*addresses));
+	addresses->has_unix = true;
+	return collet_store_unix_name(store->launch->store + strlen("unix:"), addresses->unix_name);
 }
 
-static collet_status tcp_find(struct collet_store *store, struct collet_place *place)
+static collet_status tcp_find(struct collet_store *store, struct collet_root_addresses *addresses)
 {
 	const struct collet_launch *launch = store->launch;
 	char host[256];
 	uint16_t port;
-	struct collet_endpoint found[4];
+	struct collet_address found[4];
 	uint32_t found_count;
-	memset(place, 0, sizeof(*place));
+	memset(addresses, 0, sizeof(*addresses));
 	if (!collet_host_port_parse(launch->store + strlen("tcp://"), host, sizeof(host), &port))
 		return collet_fail(COLLET_ERR_CONFIG, "the store %s is not tcp://HOST:PORT", launch->store);
 	collet_status status = collet_host_resolve(host, port, found, 4, &found_count);
 	if (status)
 		return status;
-	const uint32_t ports = launch->store_scan ? COLLET_SCAN_PORTS : 1;
+	const uint32_t ports = launch->needs_port_scan ? COLLET_SCAN_PORTS : 1;
 	for (uint32_t p = 0; p < ports; p++) {
 		for (uint32_t i = 0; i < found_count; i++) {
-			struct collet_endpoint *endpoint = &place->at[place->count++];
-			*endpoint = found[i];
-			if (launch->store_scan)
-				collet_endpoint_set_port(endpoint, collet_store_scan_port(port, launch->job, p));
+			struct collet_address *address = &addresses->tcp[addresses->tcp_count++];
+			*address = found[i];
+			if (launch->needs_port_scan)
+				collet_address_set_port(address, collet_store_scan_port(port, launch->job, p));
 		}
 	}
 	return COLLET_OK;
 }
 
-static collet_status announce_nothing(struct collet_store *store, const struct collet_place *place)
+static collet_status announce_nothing(struct collet_store *store, const struct collet_root_addresses *addresses)
 {
 	return COLLET_OK;
 }
@@ -74,13 +74,13 @@ static void withdraw_nothing(struct collet_store *store)
 }
 
 static const struct collet_store_kind unix_store = {
-	.name = "unix", .fixed = true, .find = unix_find, .announce = announce_nothing, .withdraw = withdraw_nothing,
+	.name = "unix", .is_fixed = true, .find = unix_find, .announce = announce_nothing, .withdraw = withdraw_nothing,
 };
 static const struct collet_store_kind tcp_store = {
-	.name = "tcp", .fixed = true, .find = tcp_find, .announce = announce_nothing, .withdraw = withdraw_nothing,
+	.name = "tcp", .is_fixed = true, .find = tcp_find, .announce = announce_nothing, .withdraw = withdraw_nothing,
 };
 static const struct collet_store_kind tcp_scan_store = {
-	.name = "tcp", .fixed = true, .several = true, .find = tcp_find, .announce = announce_nothing,
+	.name = "tcp", .is_fixed = true, .is_shared = true, .find = tcp_find, .announce = announce_nothing,
 	.withdraw = withdraw_nothing,
 };
 
@@ -93,7 +93,7 @@ collet_status collet_store_init(struct collet_store *store, const struct collet_
 	if (strncmp(launch->store, "unix:", 5) == 0)
 		store->kind = &unix_store;
 	else if (strncmp(launch->store, "tcp://", 6) == 0)
-		store->kind = launch->store_scan ? &tcp_scan_store : &tcp_store;
+		store->kind = launch->needs_port_scan ? &tcp_scan_store : &tcp_store;
 	else if (strncmp(launch->store, "file://", 7) == 0)
 		return collet_store_file_init(store);
 	else

@@ -17,48 +17,49 @@
 #include "bootstrap/crypto.h"
 #include "core/status.h"
 
-bool collet_place_write(const struct collet_place *place, char *text, size_t bytes)
+bool collet_root_addresses_write(const struct collet_root_addresses *addresses, char *text, size_t bytes)
 {
 	char address[INET6_ADDRSTRLEN];
-	int used = snprintf(text, bytes, "collet-place 1\nhost %016" PRIx64 "\nunix %s\n", place->host_id,
-		place->has_local ? place->local_name : "-");
-	for (uint32_t i = 0; i < place->count && used >= 0 && (size_t)used < bytes; i++) {
-		const struct collet_endpoint *at = &place->at[i];
+	int used = snprintf(text, bytes, "collet-place 1\nhost %016" PRIx64 "\nunix %s\n", addresses->host_id,
+		addresses->has_unix ? addresses->unix_name : "-");
+	for (uint32_t i = 0; i < addresses->tcp_count && used >= 0 && (size_t)used < bytes; i++) {
+		const struct collet_address *at = &addresses->tcp[i];
 		const void *raw = at->any.sa_family == AF_INET ? (const void *)&at->v4.sin_addr : &at->v6.sin6_addr;
 		inet_ntop(at->any.sa_family, raw, address, sizeof(address));
-		used += snprintf(text + used, bytes - (size_t)used, "tcp %s %u\n", address, collet_endpoint_port(at));
+		used += snprintf(text + used, bytes - (size_t)used, "tcp %s %u\n", address, collet_address_port(at));
 	}
 	if (used >= 0 && (size_t)used < bytes)
 		used += snprintf(text + used, bytes - (size_t)used, "end\n");
 	return used >= 0 && (size_t)used < bytes;
 }
 
-static bool read_tcp_line(struct collet_place *place, const char *line)
+static bool read_tcp_line(struct collet_root_addresses *addresses, const char *line)
 {
 	char address[INET6_ADDRSTRLEN];
 	unsigned port;
 	uint8_t raw[16];
 	int length = 0;
-	if (place->count == COLLET_PLACE_ENDPOINTS || sscanf(line, "tcp %45s %5u%n", address, &port, &length) != 2 ||
-	    line[length] || port == 0 || port > UINT16_MAX)
+	if (addresses->tcp_count == COLLET_MAX_ROOT_ADDRESSES ||
+		sscanf(line, "tcp %45s %5u%n", address, &port, &length) != 2 || line[length] || port == 0 ||
+		port > UINT16_MAX)
 		return false;
-	struct collet_endpoint *at = &place->at[place->count];
+	struct collet_address *at = &addresses->tcp[addresses->tcp_count];
 	if (inet_pton(AF_INET, address, raw) == 1)
-		collet_endpoint_ip(at, AF_INET, raw, 0, (uint16_t)port);
+		collet_address_ip(at, AF_INET, raw, 0, (uint16_t)port);
 	else if (inet_pton(AF_INET6, address, raw) == 1)
-		collet_endpoint_ip(at, AF_INET6, raw, 0, (uint16_t)port);
+		collet_address_ip(at, AF_INET6, raw, 0, (uint16_t)port);
 	else
 		return false;
-	place->count++;
+	addresses->tcp_count++;
 	return true;
 }
 
-bool collet_place_read(struct collet_place *place, const char *text)
+bool collet_root_addresses_read(struct collet_root_addresses *addresses, const char *text)
 {
 	char line[160];
 	unsigned version = 0;
 	bool ended = false;
-	memset(place, 0, sizeof(*place));
+	memset(addresses, 0, sizeof(*addresses));
 	for (uint32_t number = 0; *text && !ended; number++) {
 		size_t length = strcspn(text, "\n");
 		if (length >= sizeof(line) || text[length] != '\n')
@@ -70,22 +71,22 @@ bool collet_place_read(struct collet_place *place, const char *text)
 			if (sscanf(line, "collet-place %u", &version) != 1 || version != 1)
 				return false;
 		} else if (strncmp(line, "host ", 5) == 0) {
-			place->host_id = strtoull(line + 5, NULL, 16);
-		} else if (strncmp(line, "unix ", 5) == 0 && strlen(line + 5) < sizeof(place->local_name)) {
-			place->has_local = strcmp(line + 5, "-") != 0;
-			snprintf(place->local_name, sizeof(place->local_name), "%.63s", line + 5);
+			addresses->host_id = strtoull(line + 5, NULL, 16);
+		} else if (strncmp(line, "unix ", 5) == 0 && strlen(line + 5) < sizeof(addresses->unix_name)) {
+			addresses->has_unix = strcmp(line + 5, "-") != 0;
+			snprintf(addresses->unix_name, sizeof(addresses->unix_name), "%.63s", line + 5);
 		} else if (strcmp(line, "end") == 0) {
 			ended = true;
-		} else if (!read_tcp_line(place, line)) {
+		} else if (!read_tcp_line(addresses, line)) {
 			return false;
 		}
 	}
 	return ended;
 }
 
-static collet_status write_place(struct collet_store *store, const struct collet_place *place)
+static collet_status write_addresses(struct collet_store *store, const struct collet_root_addresses *addresses)
 {
-	if (!collet_place_write(place, store->announced, sizeof(store->announced)))
+	if (!collet_root_addresses_write(addresses, store->announced, sizeof(store->announced)))
 		return collet_fail(COLLET_ERR_SYSTEM, "the address of rank 0 is too long for the store");
 	return COLLET_OK;
 }
@@ -107,32 +108,32 @@ static collet_status file_read(const char *path, char *text, size_t bytes)
 	return COLLET_OK;
 }
 
-static collet_status file_find(struct collet_store *store, struct collet_place *place)
+static collet_status file_find(struct collet_store *store, struct collet_root_addresses *addresses)
 {
 	char text[1024];
 	collet_status status = file_read(store->key, text, sizeof(text));
 	if (status)
 		return status;
-	return collet_place_read(place, text) ? COLLET_OK : COLLET_PENDING;
+	return collet_root_addresses_read(addresses, text) ? COLLET_OK : COLLET_PENDING;
 }
 
 /* Written aside and renamed, so that nobody reads a half. */
-static collet_status file_announce(struct collet_store *store, const struct collet_place *place)
+static collet_status file_announce(struct collet_store *store, const struct collet_root_addresses *addresses)
 {
-	char aside[400];
-	collet_status status = write_place(store, place);
+	char temporary[400];
+	collet_status status = write_addresses(store, addresses);
 	if (status)
 		return status;
-	snprintf(aside, sizeof(aside), "%s.%ld", store->key, (long)getpid());
-	unlink(aside);
-	int fd = open(aside, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, store->launch->secret_bytes ? 0644 : 0600);
+	snprintf(temporary, sizeof(temporary), "%s.%ld", store->key, (long)getpid());
+	unlink(temporary);
+	int fd = open(temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, store->launch->secret_bytes ? 0644 : 0600);
 	if (fd < 0)
-		return collet_fail(COLLET_ERR_SYSTEM, "cannot write %s: %s", aside, strerror(errno));
+		return collet_fail(COLLET_ERR_SYSTEM, "cannot write %s: %s", temporary, strerror(errno));
 	const size_t bytes = strlen(store->announced);
 	const bool written = write(fd, store->announced, bytes) == (ssize_t)bytes && fsync(fd) == 0;
-	if (close(fd) < 0 || !written || rename(aside, store->key) < 0) {
+	if (close(fd) < 0 || !written || rename(temporary, store->key) < 0) {
 		status = collet_fail(COLLET_ERR_SYSTEM, "cannot write %s: %s", store->key, strerror(errno));
-		unlink(aside);
+		unlink(temporary);
 	}
 	return status;
 }
@@ -149,7 +150,7 @@ collet_status collet_store_file_init(struct collet_store *store)
 {
 	static const struct collet_store_kind kind = {
 		.name = "file",
-		.several = true,
+		.is_shared = true,
 		.find = file_find,
 		.announce = file_announce,
 		.withdraw = file_withdraw,
@@ -176,7 +177,7 @@ collet_status collet_store_file_init(struct collet_store *store)
 
 /* ---- The caller's own store ---- */
 
-static collet_status callback_find(struct collet_store *store, struct collet_place *place)
+static collet_status callback_find(struct collet_store *store, struct collet_root_addresses *addresses)
 {
 	const struct collet_store_callbacks *callbacks = store->launch->store_callbacks;
 	char text[1024];
@@ -186,13 +187,13 @@ static collet_status callback_find(struct collet_store *store, struct collet_pla
 	if (bytes >= sizeof(text))
 		return COLLET_PENDING;
 	text[bytes] = 0;
-	return collet_place_read(place, text) ? COLLET_OK : COLLET_PENDING;
+	return collet_root_addresses_read(addresses, text) ? COLLET_OK : COLLET_PENDING;
 }
 
-static collet_status callback_announce(struct collet_store *store, const struct collet_place *place)
+static collet_status callback_announce(struct collet_store *store, const struct collet_root_addresses *addresses)
 {
 	const struct collet_store_callbacks *callbacks = store->launch->store_callbacks;
-	collet_status status = write_place(store, place);
+	collet_status status = write_addresses(store, addresses);
 	if (status)
 		return status;
 	if (callbacks->set(callbacks->context, store->key, store->announced, strlen(store->announced)) != 0)
@@ -208,7 +209,7 @@ static void callback_withdraw(struct collet_store *store)
 collet_status collet_store_callback_init(struct collet_store *store)
 {
 	static const struct collet_store_kind kind = {
-		.name = "callbacks", .several = true, .find = callback_find, .announce = callback_announce,
+		.name = "callbacks", .is_shared = true, .find = callback_find, .announce = callback_announce,
 		.withdraw = callback_withdraw,
 	};
 	const struct collet_store_callbacks *callbacks = store->launch->store_callbacks;

@@ -8,7 +8,7 @@ collet_status collet_store_file_init(struct collet_store *store);
 collet_status collet_store_callback_init(struct collet_store *store);
 
 /* A place as text, and back; false: the text is something else (half written, another version's). */
-bool collet_place_write(const struct collet_place *place, char *text, size_t bytes);
-bool collet_place_read(struct collet_place *place, const char *text);
+bool collet_root_addresses_write(const struct collet_root_addresses *addresses, char *text, size_t bytes);
+bool collet_root_addresses_read(struct collet_root_addresses *addresses, const char *text);
 
 #endif

@@ -103,7 +103,7 @@ static void give_up(struct executed *executed, const struct executed_place *plac
 	char sentence[COLLET_ERROR_BYTES];
 	snprintf(sentence, sizeof(sentence), "%s", collet_last_error());
 	executed->lost = executed_enqueue_passed(executed, place->at.stream) != COLLET_OK;
-	(void)collet_fail_again(status, sentence);
+	(void)collet_fail_copy(status, sentence);
 }
 
 collet_status executed_run_on_stream(struct collet_executions *executions, struct executed *executed,

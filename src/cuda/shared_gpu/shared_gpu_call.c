@@ -18,7 +18,7 @@ struct collet_request *collet_direct_post(
 		request->started_ns = request->next_ask_ns = 0;
 		request->warned = 0;
 		request->p2p = (struct collet_p2p_call){
-			.sends = sends, .peer = direct->members[place], .tag = tag,
+			.is_send = sends, .peer = direct->members[place], .tag = tag,
 			.buffer = buffer, .bytes = bytes, .element_bytes = 1 };
 		collet_request_activate(request);
 		status = collet_p2p_start(request);

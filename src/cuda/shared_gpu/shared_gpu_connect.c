@@ -157,7 +157,7 @@ static collet_status end_of(const struct collet_direct *direct)
 		group = &direct->shadow;
 		status = atomic_load_explicit(&group->ended, memory_order_acquire);
 	}
-	return status == COLLET_OK ? COLLET_OK : collet_fail_again((enum collet_status)status, group->sentence);
+	return status == COLLET_OK ? COLLET_OK : collet_fail_copy((enum collet_status)status, group->sentence);
 }
 
 /* *passed: all were fine, and, with sides, the leader has done its work. */

@@ -11,17 +11,17 @@ struct collet_request;
 
 /* The point-to-point part of a request. */
 struct collet_p2p_call {
-	bool sends;
-	bool started;                /* a receive: a message has been matched with it */
+	bool is_send;
+	bool matched;                /* a receive: a message has been matched with it */
 	bool truncated;
 	uint32_t peer;               /* group rank, or COLLET_ANY_SOURCE */
 	uint32_t tag;
-	uint32_t pending_parts;      /* of a sendrecv's own request: halves under way */
-	bool needs_peer;             /* something has yet to come from the peer, or to be asked for by it */
-	bool takes_whole;            /* a large receive's buffer is a GPU's, and the transport may write there */
-	bool on_gpu;                 /* buffer is, and the message goes from there or into it as it is */
-	bool fetched;                /* a large send: its receiver has asked for it */
-	bool offered;                /* a large send: its receiver may take it by itself */
+	uint32_t pending_ops;        /* of a sendrecv's own request: halves under way */
+	bool awaits_peer;            /* something has yet to come from the peer, or to be asked for by it */
+	bool may_gpudirect;          /* a large receive's buffer is a GPU's, and the transport may write there */
+	bool is_gpudirect;           /* buffer is, and the message goes from there or into it as it is */
+	bool has_rtr;                /* a large send: its receiver has asked for it */
+	bool may_pull;               /* a large send: its receiver may take it by itself */
 	void *buffer;
 	struct collet_bounce *bounce;/* what stands for the buffer, which cannot be touched; NULL: it can */
 	uint64_t bytes;              /* a receive: its capacity */
@@ -29,8 +29,8 @@ struct collet_p2p_call {
 	uint64_t id;                 /* of a large message, the sender's number for it; else 0 */
 	uint64_t message_bytes;      /* a receive: once there is one */
 	uint64_t moved_bytes;        /* posted to be sent, or come; of a large message, or a bounce's */
-	uint64_t piece_bytes;        /* in which a large message is sent */
-	uint32_t flying;             /* of these, posted and not sent yet */
+	uint64_t segment_bytes;      /* in which a large message is sent */
+	uint32_t in_flight;          /* of these, posted and not sent yet */
 	collet_received *received;
 	struct collet_request *next; /* in the group's lists */
 	struct collet_request *parent; /* of a sendrecv's half */
@@ -42,32 +42,32 @@ struct collet_p2p;
 collet_status collet_p2p_start(struct collet_request *request);
 /* A whole message of a blocking call without a request, p2p_fast_path.c. false: nothing has happened, and a request is
  * needed. Never with a bounce. Of a receive: only one that fills its buffer. */
-bool collet_p2p_send_at_once(
-	struct collet_group *group, uint32_t to, uint32_t tag, const void *data, uint64_t bytes);
-bool collet_p2p_receive_at_once(struct collet_group *group, uint32_t from, uint32_t tag, void *data, uint64_t bytes);
+bool collet_p2p_send_fast(
+	struct collet_group *state, uint32_t to, uint32_t tag, const void *data, uint64_t bytes);
+bool collet_p2p_receive_fast(struct collet_group *state, uint32_t from, uint32_t tag, void *data, uint64_t bytes);
 /* A round for the peers that something waits for, now and then for all. Returns how much it has brought to its end. */
-uint32_t collet_p2p_progress(struct collet_group *group);
+uint32_t collet_p2p_progress(struct collet_group *state);
 /* Before a sleep: a round for all peers. True: there was something to be moved. */
-bool collet_p2p_settle_down(struct collet_group *group);
+bool collet_p2p_progress_all(struct collet_group *state);
 /* What a round costs that finds nothing, in looks into memory. */
-uint32_t collet_p2p_look_cost(const struct collet_group *group);
+uint32_t collet_p2p_poll_cost(const struct collet_group *state);
 /* Does it wait for a rank that was last seen on this one's core? */
-bool collet_p2p_awaits_own_core(const struct collet_group *group);
+bool collet_p2p_awaits_own_core(const struct collet_group *state);
 /* Is a request or a message under way? */
-bool collet_p2p_is_busy(const struct collet_group *group);
+bool collet_p2p_is_busy(const struct collet_group *state);
 /* Gives messages that came unasked to receives that ask for them now. */
-void collet_p2p_match_kept(struct collet_group *group);
+void collet_p2p_match_unexpected(struct collet_group *state);
 /* As a conduit's arm and disarm, for all that point to point waits for. */
-bool collet_p2p_arm(struct collet_group *group);
-void collet_p2p_disarm(struct collet_group *group);
+bool collet_p2p_arm(struct collet_group *state);
+void collet_p2p_disarm(struct collet_group *state);
 /* Of the messages that went to this peer, and came from it, past all conduits: the receiver took them from where they
  * were. NULL: none did. */
-const struct collet_conduit_stats *collet_p2p_pulled(const struct collet_group *group, uint32_t peer);
+const struct collet_conduit_stats *collet_p2p_pull_stats(const struct collet_group *state, uint32_t peer);
 /* Forgets everything; the conduits are closed. */
-void collet_p2p_deinit(struct collet_group *group);
+void collet_p2p_deinit(struct collet_group *state);
 void collet_p2p_describe(const struct collet_request *request, char *text, size_t capacity);
 /* A message's other end, for a sentence; of a sendrecv, those of its halves that are under way. What waits for a
  * message has no transfer yet that would tell. Under lock. */
-void collet_p2p_name_peers(const struct collet_request *request, char *text, size_t capacity);
+void collet_p2p_list_peers(const struct collet_request *request, char *text, size_t capacity);
 
 #endif

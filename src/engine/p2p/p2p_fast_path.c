@@ -6,53 +6,53 @@
 #include "engine/call_class.h"
 #include "engine/p2p/internal.h"
 
-enum { CALLS_OF_FEW = 64 };  /* receives so, until other peers are looked at, which may wait for that */
+enum { FAST_POLL_ALL_INTERVAL = 64 }; /* receives so, until other peers are looked at, which may wait for that */
 
 /* Longer ones the transport is told of, or wants to know first. */
-static bool is_short(const struct collet_group *group, uint32_t rank, uint64_t bytes)
+static bool is_short(const struct collet_group *state, uint32_t rank, uint64_t bytes)
 {
-	return group->p2p && bytes < COLLET_CALL_TOLD_BYTES && bytes <= group->p2p->peers[rank].eager_bytes;
+	return state->p2p && bytes < COLLET_CALL_TOLD_BYTES && bytes <= state->p2p->peers[rank].eager_bytes;
 }
 
-bool collet_p2p_send_at_once(struct collet_group *group, uint32_t to, uint32_t tag, const void *data, uint64_t bytes)
+bool collet_p2p_send_fast(struct collet_group *state, uint32_t to, uint32_t tag, const void *data, uint64_t bytes)
 {
-	return is_short(group, to, bytes) && collet_p2p_send_now(group, to, tag, data, bytes);
+	return is_short(state, to, bytes) && collet_p2p_send_now(state, to, tag, data, bytes);
 }
 
 /* Nothing that came, or that was asked for, comes before it; and nobody waits for this rank to get on meanwhile. */
-static bool is_alone(const struct collet_group *group, const struct collet_p2p_peer *peer)
+static bool may_receive_fast(const struct collet_group *state, const struct collet_p2p_peer *peer)
 {
-	return !group->engine->requests && !group->p2p->busy && !group->p2p->kept && !peer->receiving;
+	return !state->engine->requests && !state->p2p->outgoing_count && !state->p2p->unexpected && !peer->receiving;
 }
 
-bool collet_p2p_receive_at_once(struct collet_group *group, uint32_t from, uint32_t tag, void *data, uint64_t bytes)
+bool collet_p2p_receive_fast(struct collet_group *state, uint32_t from, uint32_t tag, void *data, uint64_t bytes)
 {
-	struct collet_engine *engine = group->engine;
-	if (from == COLLET_ANY_SOURCE || !is_short(group, from, bytes))
+	struct collet_engine *engine = state->engine;
+	if (from == COLLET_ANY_SOURCE || !is_short(state, from, bytes))
 		return false;
-	struct collet_p2p_peer *peer = &group->p2p->peers[from];
-	struct collet_conduit *conduit = collet_p2p_conduit(collet_route_peek(group, COLLET_CHANNEL_P2P, from));
-	if (!conduit || !conduit->transport->recv_now || !is_alone(group, peer))
+	struct collet_p2p_peer *peer = &state->p2p->peers[from];
+	struct collet_conduit *endpoint = collet_p2p_endpoint(collet_route_peek(state, COLLET_CHANNEL_P2P, from));
+	if (!endpoint || !endpoint->transport->recv_now || !may_receive_fast(state, peer))
 		return false;
-	if (++group->p2p->at_once % CALLS_OF_FEW == 0) {
-		collet_p2p_look_at_all(group);
+	if (++state->p2p->fast_count % FAST_POLL_ALL_INTERVAL == 0) {
+		collet_p2p_poll_all(state);
 		return false;
 	}
-	struct collet_transfer now = {
+	struct collet_transfer transfer = {
 		.status = COLLET_PENDING,
-		.message = { collet_p2p_signature(EAGER, tag), peer->came, bytes },
+		.message = { collet_p2p_signature(P2P_EAGER, tag), peer->received_count, bytes },
 		.data = data,
 	};
-	uint32_t looks = collet_engine_brief_looks(engine);
+	uint32_t polls = collet_engine_brief_looks(engine);
 	for (;;) {
-		const enum collet_now outcome = conduit->transport->recv_now(conduit, &now);
+		const enum collet_now outcome = endpoint->transport->recv_now(endpoint, &transfer);
 		if (outcome == COLLET_NOW_DONE) {
-			peer->came++;
+			peer->received_count++;
 			return true;
 		}
-		if (outcome != COLLET_NOW_WAIT || !looks)
+		if (outcome != COLLET_NOW_WAIT || !polls)
 			return false;
-		looks--;
+		polls--;
 		engine->wake.waits++;
 		collet_cpu_relax();
 	}

@@ -5,11 +5,11 @@
 #include "engine/p2p/bounce_buffer.h"
 #include "engine/p2p/internal.h"
 
-enum { KEPT_BYTES_MOST = 64 << 20 };      /* of unasked-for messages of a peer; beyond, its conduit is left alone */
+enum { MAX_UNEXPECTED_BYTES = 64 << 20 }; /* of unasked-for messages of a peer; beyond, its conduit is left alone */
 
 static bool matches(const struct collet_p2p_call *call, uint32_t source, uint32_t tag)
 {
-	return !call->started && call->tag == tag && (call->peer == source || call->peer == COLLET_ANY_SOURCE);
+	return !call->matched && call->tag == tag && (call->peer == source || call->peer == COLLET_ANY_SOURCE);
 }
 
 static struct collet_request *find_receive(const struct collet_p2p *p2p, uint32_t source, uint32_t tag)
@@ -24,156 +24,157 @@ static struct collet_request *find_receive(const struct collet_p2p *p2p, uint32_
 static void match(struct collet_p2p *p2p, struct collet_request *request, uint32_t source)
 {
 	struct collet_p2p_call *call = &request->p2p;
-	call->started = true;
+	call->matched = true;
 	if (call->peer != COLLET_ANY_SOURCE)
 		return;
 	call->peer = source;
-	p2p->any--;
-	collet_p2p_need_peer(p2p, request);
+	p2p->any_source_count--;
+	collet_p2p_await_peer(p2p, request);
 }
 
 /* A large message goes into this receive: ask for it, or, if it is offered, take it. One that is too long is fetched by
  * nobody; its sender is told. */
-static collet_status fetch(struct collet_group *group, struct collet_request *request, uint32_t source,
-	const struct collet_p2p_note *note, const struct collet_bounce_offer *offer)
+static collet_status start_rendezvous(struct collet_group *state, struct collet_request *request, uint32_t source,
+	const struct collet_p2p_header *header, const struct collet_bounce_offer *offer)
 {
-	bool again = false;
+	bool export_again = false;
 	struct collet_p2p_call *call = &request->p2p;
-	match(group->p2p, request, source);
-	call->id = note->id;
-	call->message_bytes = note->bytes;
-	call->truncated = note->bytes > call->bytes;
-	if (offer && !call->truncated && collet_p2p_pull(request, offer, &again))
+	match(state->p2p, request, source);
+	call->id = header->id;
+	call->message_bytes = header->bytes;
+	call->truncated = header->bytes > call->bytes;
+	if (offer && !call->truncated && collet_p2p_pull(request, offer, &export_again))
 		return COLLET_OK;
-	struct collet_p2p_note ask = {
-		.bytes = call->truncated ? 0 : note->bytes, .id = note->id, .again = again };
-	collet_p2p_ask(request, &ask);
-	const collet_status status = collet_p2p_send_message(group, source, FETCH, call->tag, &ask, NULL, 0, NULL);
+	struct collet_p2p_header rtr = {
+		.bytes = call->truncated ? 0 : header->bytes, .id = header->id, .export_again = export_again };
+	collet_p2p_fill_rtr(request, &rtr);
+	const collet_status status = collet_p2p_send_message(state, source, P2P_RTR, call->tag, &rtr, NULL, 0, NULL);
 	if (status == COLLET_OK && call->truncated)
-		collet_p2p_end_receive(group->p2p, request);
+		collet_p2p_complete_receive(state->p2p, request);
 	return status;
 }
 
-static struct collet_p2p_kept *keep(uint32_t source, uint32_t tag, uint64_t bytes)
+static struct collet_p2p_unexpected *create_unexpected(uint32_t source, uint32_t tag, uint64_t bytes)
 {
-	struct collet_p2p_kept *kept = calloc(1, sizeof(*kept) + bytes);
-	if (!kept)
+	struct collet_p2p_unexpected *unexpected = calloc(1, sizeof(*unexpected) + bytes);
+	if (!unexpected)
 		return NULL;
-	kept->source = source;
-	kept->tag = tag;
-	kept->note.bytes = bytes;
-	return kept;
+	unexpected->source = source;
+	unexpected->tag = tag;
+	unexpected->header.bytes = bytes;
+	return unexpected;
 }
 
-static void add_kept(struct collet_p2p *p2p, struct collet_p2p_kept *kept)
+static void add_unexpected(struct collet_p2p *p2p, struct collet_p2p_unexpected *unexpected)
 {
-	*p2p->last_kept = kept;
-	p2p->last_kept = &kept->next;
+	*p2p->last_unexpected = unexpected;
+	p2p->last_unexpected = &unexpected->next;
 }
 
-static collet_status fetch_kept(
-	struct collet_group *group, struct collet_request *request, const struct collet_p2p_kept *kept)
+static collet_status start_unexpected(
+	struct collet_group *state, struct collet_request *request, const struct collet_p2p_unexpected *unexpected)
 {
 	struct collet_bounce_offer offer;
-	if (kept->offered)
-		memcpy(&offer, kept->data, sizeof(offer));
-	return fetch(group, request, kept->source, &kept->note, kept->offered ? &offer : NULL);
+	if (unexpected->may_pull)
+		memcpy(&offer, unexpected->data, sizeof(offer));
+	return start_rendezvous(
+		state, request, unexpected->source, &unexpected->header, unexpected->may_pull ? &offer : NULL);
 }
 
 /* A large message may be had; kept is freed, or stays until there is a receive for it. */
-static collet_status take_announcement(struct collet_group *group, struct collet_p2p_kept *kept)
+static collet_status match_rts(struct collet_group *state, struct collet_p2p_unexpected *unexpected)
 {
-	struct collet_request *request = find_receive(group->p2p, kept->source, kept->tag);
+	struct collet_request *request = find_receive(state->p2p, unexpected->source, unexpected->tag);
 	if (!request) {
-		add_kept(group->p2p, kept);
+		add_unexpected(state->p2p, unexpected);
 		return COLLET_OK;
 	}
-	const collet_status status = fetch_kept(group, request, kept);
-	free(kept);
+	const collet_status status = start_unexpected(state, request, unexpected);
+	free(unexpected);
 	return status;
 }
 
-static collet_status announced(struct collet_group *group, uint32_t source, uint32_t tag, struct collet_p2p_peer *peer)
+static collet_status handle_rts(struct collet_group *state, uint32_t source, uint32_t tag, struct collet_p2p_peer *peer)
 {
-	struct collet_request *request = find_receive(group->p2p, source, tag);
+	struct collet_request *request = find_receive(state->p2p, source, tag);
 	if (request)
-		return fetch(group, request, source, &peer->note, NULL);
-	struct collet_p2p_kept *kept = keep(source, tag, 0);
-	if (!kept)
+		return start_rendezvous(state, request, source, &peer->incoming_header, NULL);
+	struct collet_p2p_unexpected *unexpected = create_unexpected(source, tag, 0);
+	if (!unexpected)
 		return collet_fail(COLLET_ERR_MEMORY, "no memory for a message from rank %u", source);
-	kept->announced = true;
-	kept->note = peer->note;
-	add_kept(group->p2p, kept);
+	unexpected->is_rts = true;
+	unexpected->header = peer->incoming_header;
+	add_unexpected(state->p2p, unexpected);
 	return COLLET_OK;
 }
 
-static collet_status offered(struct collet_group *group, struct collet_p2p_peer *peer)
+static collet_status handle_rts_pull(struct collet_group *state, struct collet_p2p_peer *peer)
 {
-	struct collet_p2p_kept *kept = peer->keeping;
+	struct collet_p2p_unexpected *unexpected = peer->incoming_unexpected;
 	struct collet_bounce_offer offer;
-	peer->keeping = NULL;
-	memcpy(&offer, kept->data, sizeof(offer));
-	kept->announced = kept->offered = true;
-	kept->note = (struct collet_p2p_note){ .bytes = offer.bytes, .id = offer.id };
-	return take_announcement(group, kept);
+	peer->incoming_unexpected = NULL;
+	memcpy(&offer, unexpected->data, sizeof(offer));
+	unexpected->is_rts = unexpected->may_pull = true;
+	unexpected->header = (struct collet_p2p_header){ .bytes = offer.bytes, .id = offer.id };
+	return match_rts(state, unexpected);
 }
 
 /* The receiver of a large message has answered. */
-static collet_status answered(
-	struct collet_group *group, uint32_t source, enum collet_p2p_kind kind, const struct collet_p2p_note *note)
+static collet_status handle_reply(
+	struct collet_group *state, uint32_t source, enum collet_p2p_kind kind, const struct collet_p2p_header *header)
 {
-	struct collet_p2p *p2p = group->p2p;
+	struct collet_p2p *p2p = state->p2p;
 	struct collet_request *request = p2p->sends;
-	while (request && request->p2p.id != note->id)
+	while (request && request->p2p.id != header->id)
 		request = request->p2p.next;
-	const bool dropped = kind == FETCH && !note->bytes;
-	if (!request || request->p2p.peer != source || (!dropped && note->bytes != request->p2p.bytes) ||
-		(kind == TAKEN && !request->p2p.offered))
+	const bool dropped = kind == P2P_RTR && !header->bytes;
+	if (!request || request->p2p.peer != source || (!dropped && header->bytes != request->p2p.bytes) ||
+		(kind == P2P_ATS && !request->p2p.may_pull))
 		return collet_fail(COLLET_ERR_TRANSPORT,
 			"rank %u asked for a message that was not announced to it", source);
 	collet_p2p_remove(&p2p->sends, request);
-	if (kind == TAKEN)
-		collet_p2p_taken(request);
+	if (kind == P2P_ATS)
+		collet_p2p_handle_ats(request);
 	else if (dropped)
-		collet_p2p_end(p2p, request);  /* its receive was too short */
+		collet_p2p_complete(p2p, request); /* its receive was too short */
 	else
-		return collet_p2p_fetched(request, note);
+		return collet_p2p_handle_rtr(request, header);
 	return COLLET_OK;
 }
 
 /* A message has come whole. */
-static collet_status arrived(struct collet_group *group, uint32_t source, struct collet_p2p_peer *peer)
+static collet_status handle_message(struct collet_group *state, uint32_t source, struct collet_p2p_peer *peer)
 {
-	struct collet_p2p *p2p = group->p2p;
+	struct collet_p2p *p2p = state->p2p;
 	const uint32_t tag = (uint32_t)peer->incoming.message.signature;
-	struct collet_request *request = peer->into;
-	peer->into = NULL;
+	struct collet_request *request = peer->incoming_request;
+	peer->incoming_request = NULL;
 	switch (peer->incoming_kind) {
-	case EAGER:
+	case P2P_EAGER:
 		if (request) {
-			collet_p2p_piece_came(p2p, request, peer->incoming.message.bytes);
+			collet_p2p_segment_received(p2p, request, peer->incoming.message.bytes);
 		} else {
-			peer->kept_bytes += peer->keeping->note.bytes;
-			struct collet_p2p_kept *kept = peer->keeping;
-			peer->keeping = NULL;
+			peer->unexpected_bytes += peer->incoming_unexpected->header.bytes;
+			struct collet_p2p_unexpected *unexpected = peer->incoming_unexpected;
+			peer->incoming_unexpected = NULL;
 			/* A receive may have been posted while the bytes came. */
-			add_kept(p2p, kept);
-			collet_p2p_match_kept(group);
+			add_unexpected(p2p, unexpected);
+			collet_p2p_match_unexpected(state);
 		}
 		return COLLET_OK;
-	case ANNOUNCE: return announced(group, source, tag, peer);
-	case OFFER: return offered(group, peer);
-	case FETCH:
-	case TAKEN: return answered(group, source, peer->incoming_kind, &peer->note);
-	case DATA:
-		collet_p2p_piece_came(p2p, request, peer->incoming.message.bytes);
+	case P2P_RTS: return handle_rts(state, source, tag, peer);
+	case P2P_RTS_PULL: return handle_rts_pull(state, peer);
+	case P2P_RTR:
+	case P2P_ATS: return handle_reply(state, source, peer->incoming_kind, &peer->incoming_header);
+	case P2P_DATA:
+		collet_p2p_segment_received(p2p, request, peer->incoming.message.bytes);
 		return COLLET_OK;
 	}
 	return COLLET_OK;
 }
 
 /* An eager message of so many bytes is this receive's: where they go. */
-static char *take_eager(struct collet_p2p *p2p, struct collet_request *request, uint32_t source, uint64_t bytes)
+static char *match_eager(struct collet_p2p *p2p, struct collet_request *request, uint32_t source, uint64_t bytes)
 {
 	struct collet_p2p_call *call = &request->p2p;
 	match(p2p, request, source);
@@ -182,43 +183,43 @@ static char *take_eager(struct collet_p2p *p2p, struct collet_request *request, 
 }
 
 /* Where the message that is next goes; *later: nowhere yet. */
-static collet_status place(struct collet_group *group, uint32_t source, struct collet_p2p_peer *peer,
-	const struct collet_message *next, bool *later)
+static collet_status place_incoming(struct collet_group *state, uint32_t source, struct collet_p2p_peer *peer,
+	const struct collet_message *next, bool *must_retry)
 {
-	struct collet_p2p *p2p = group->p2p;
+	struct collet_p2p *p2p = state->p2p;
 	const enum collet_p2p_kind kind = (enum collet_p2p_kind)(next->signature >> 32);
 	const uint32_t tag = (uint32_t)next->signature;
 	peer->incoming_kind = kind;
-	peer->into = NULL;
-	*later = false;
-	if (kind == EAGER && next->bytes <= COLLET_EAGER_BYTES_MOST) {
+	peer->incoming_request = NULL;
+	*must_retry = false;
+	if (kind == P2P_EAGER && next->bytes <= COLLET_EAGER_BYTES_MOST) {
 		struct collet_request *request = find_receive(p2p, source, tag);
 		if (request && next->bytes <= request->p2p.bytes) {
-			peer->into = request;
-			peer->incoming.data = take_eager(p2p, request, source, next->bytes);
+			peer->incoming_request = request;
+			peer->incoming.data = match_eager(p2p, request, source, next->bytes);
 			return COLLET_OK;
 		}
-		peer->keeping = keep(source, tag, next->bytes);
-		if (!peer->keeping)
+		peer->incoming_unexpected = create_unexpected(source, tag, next->bytes);
+		if (!peer->incoming_unexpected)
 			return collet_fail(COLLET_ERR_MEMORY, "no memory for a message from rank %u", source);
-		peer->incoming.data = peer->keeping->data;
+		peer->incoming.data = peer->incoming_unexpected->data;
 		return COLLET_OK;
 	}
-	if (kind == OFFER && next->bytes == sizeof(struct collet_bounce_offer)) {
-		peer->keeping = keep(source, tag, next->bytes);
-		if (!peer->keeping)
+	if (kind == P2P_RTS_PULL && next->bytes == sizeof(struct collet_bounce_offer)) {
+		peer->incoming_unexpected = create_unexpected(source, tag, next->bytes);
+		if (!peer->incoming_unexpected)
 			return collet_fail(COLLET_ERR_MEMORY, "no memory for a message from rank %u", source);
-		peer->incoming.data = peer->keeping->data;
+		peer->incoming.data = peer->incoming_unexpected->data;
 		return COLLET_OK;
 	}
-	if ((kind == ANNOUNCE || kind == FETCH || kind == TAKEN) && next->bytes == sizeof(peer->note)) {
-		peer->incoming.data = &peer->note;
+	if ((kind == P2P_RTS || kind == P2P_RTR || kind == P2P_ATS) && next->bytes == sizeof(peer->incoming_header)) {
+		peer->incoming.data = &peer->incoming_header;
 		return COLLET_OK;
 	}
-	if (kind == DATA) {
-		const enum collet_p2p_placed placed = collet_p2p_place_piece(p2p, source, peer, next);
-		*later = placed == PLACED_LATER;
-		if (placed != PLACED_NOWHERE)
+	if (kind == P2P_DATA) {
+		const enum collet_p2p_placed placed = collet_p2p_place_segment(p2p, source, peer, next);
+		*must_retry = placed == P2P_NO_CELL;
+		if (placed != P2P_NO_RECEIVE)
 			return COLLET_OK;
 	}
 	return collet_fail(COLLET_ERR_TRANSPORT,
@@ -226,10 +227,10 @@ static collet_status place(struct collet_group *group, uint32_t source, struct c
 		(unsigned)kind, (unsigned long long)next->bytes);
 }
 
-collet_status collet_p2p_advance_in(struct collet_group *group, uint32_t source, struct collet_p2p_peer *peer,
-	struct collet_conduit *conduit)
+collet_status collet_p2p_progress_receives(struct collet_group *state, uint32_t source, struct collet_p2p_peer *peer,
+	struct collet_conduit *endpoint)
 {
-	const bool needed = peer->needs;
+	const bool needed = peer->waiter_count;
 	for (;;) {
 		if (peer->receiving) {
 			if (peer->incoming.status == COLLET_PENDING)
@@ -237,56 +238,57 @@ collet_status collet_p2p_advance_in(struct collet_group *group, uint32_t source,
 			peer->receiving = false;
 			if (peer->incoming.status != COLLET_OK)
 				return peer->incoming.status;
-			const collet_status status = arrived(group, source, peer);
+			const collet_status status = handle_message(state, source, peer);
 			if (status != COLLET_OK)
 				return status;
 			/* What follows is for a call that has not been made yet: its bytes are copied once less, and no
 			 * memory is taken for them, if they wait where they are until it is. */
-			if (needed && !peer->needs)
+			if (needed && !peer->waiter_count)
 				return COLLET_OK;
 		}
 		struct collet_message next;
-		if (peer->kept_bytes > KEPT_BYTES_MOST || !conduit->transport->peek(conduit, &next))
-			return conduit->status;
-		bool later;
+		if (peer->unexpected_bytes > MAX_UNEXPECTED_BYTES || !endpoint->transport->peek(endpoint, &next))
+			return endpoint->status;
+		bool must_retry;
 		peer->incoming.flags = 0;
-		const collet_status status = place(group, source, peer, &next, &later);
-		if (status != COLLET_OK || later)
+		const collet_status status = place_incoming(state, source, peer, &next, &must_retry);
+		if (status != COLLET_OK || must_retry)
 			return status;
 		peer->incoming.status = COLLET_PENDING;
 		peer->incoming.message = next;
 		peer->receiving = true;
-		peer->came++;
-		conduit->transport->post_recv(conduit, &peer->incoming);
+		peer->received_count++;
+		endpoint->transport->post_recv(endpoint, &peer->incoming);
 	}
 }
 
-void collet_p2p_match_kept(struct collet_group *group)
+void collet_p2p_match_unexpected(struct collet_group *state)
 {
-	struct collet_p2p *p2p = group->p2p;
-	for (struct collet_p2p_kept **at = &p2p->kept; *at;) {
-		struct collet_p2p_kept *kept = *at;
-		struct collet_request *request = find_receive(p2p, kept->source, kept->tag);
+	struct collet_p2p *p2p = state->p2p;
+	for (struct collet_p2p_unexpected **at = &p2p->unexpected; *at;) {
+		struct collet_p2p_unexpected *unexpected = *at;
+		struct collet_request *request = find_receive(p2p, unexpected->source, unexpected->tag);
 		if (!request) {
-			at = &kept->next;
+			at = &unexpected->next;
 			continue;
 		}
-		*at = kept->next;
-		if (p2p->last_kept == &kept->next)
-			p2p->last_kept = at;
-		if (kept->announced) {
-			const collet_status status = fetch_kept(group, request, kept);
+		*at = unexpected->next;
+		if (p2p->last_unexpected == &unexpected->next)
+			p2p->last_unexpected = at;
+		if (unexpected->is_rts) {
+			const collet_status status = start_unexpected(state, request, unexpected);
 			if (status != COLLET_OK)
-				collet_group_end(group, status, true, collet_last_error());
+				collet_group_end(state, status, true, collet_last_error());
 		} else {
 			struct collet_p2p_call *call = &request->p2p;
-			call->truncated = kept->note.bytes > call->bytes;
-			char *to = take_eager(p2p, request, kept->source, call->truncated ? 0 : kept->note.bytes);
+			call->truncated = unexpected->header.bytes > call->bytes;
+			char *to = match_eager(
+				p2p, request, unexpected->source, call->truncated ? 0 : unexpected->header.bytes);
 			if (call->message_bytes)
-				memcpy(to, kept->data, call->message_bytes);
-			p2p->peers[kept->source].kept_bytes -= kept->note.bytes;
-			collet_p2p_piece_came(p2p, request, call->message_bytes);
+				memcpy(to, unexpected->data, call->message_bytes);
+			p2p->peers[unexpected->source].unexpected_bytes -= unexpected->header.bytes;
+			collet_p2p_segment_received(p2p, request, call->message_bytes);
 		}
-		free(kept);
+		free(unexpected);
 	}
 }

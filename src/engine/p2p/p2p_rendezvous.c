@@ -4,11 +4,11 @@
 #include "engine/p2p/bounce_buffer.h"
 #include "engine/p2p/internal.h"
 
-enum { FLYING_MOST = COLLET_BOUNCE_CELLS };  /* pieces of a message that the transport has at a time */
+enum { MAX_IN_FLIGHT = COLLET_BOUNCE_CELLS }; /* pieces of a message that the transport has at a time */
 
 /* ---- Cells ---- */
 
-static uint32_t pieces_of(uint64_t bytes)
+static uint32_t segment_count(uint64_t bytes)
 {
 	return (uint32_t)((bytes + COLLET_BOUNCE_CELL - 1) / COLLET_BOUNCE_CELL);
 }
@@ -41,33 +41,34 @@ void collet_bounce_stop(struct collet_bounce *bounce)
 bool collet_bounce_is_due(const struct collet_bounce *bounce)
 {
 	const struct collet_p2p_call *call = &bounce->request->p2p;
-	if (!call->sends)
+	if (!call->is_send)
 		return bounce->begun < bounce->filled;
-	return bounce->begun < pieces_of(call->message_bytes) && bounce->begun - bounce->emptied < COLLET_BOUNCE_CELLS;
+	return bounce->begun < segment_count(call->message_bytes) &&
+	       bounce->begun - bounce->emptied < COLLET_BOUNCE_CELLS;
 }
 
-struct collet_range collet_bounce_piece(const struct collet_bounce *bounce, uint32_t piece)
+struct collet_range collet_bounce_piece(const struct collet_bounce *bounce, uint32_t segment)
 {
-	const uint64_t left = bounce->request->p2p.message_bytes - (uint64_t)piece * COLLET_BOUNCE_CELL;
+	const uint64_t left = bounce->request->p2p.message_bytes - (uint64_t)segment * COLLET_BOUNCE_CELL;
 	return (struct collet_range){
-		bounce->cells + (size_t)(piece % COLLET_BOUNCE_CELLS) * COLLET_BOUNCE_CELL,
+		bounce->cells + (size_t)(segment % COLLET_BOUNCE_CELLS) * COLLET_BOUNCE_CELL,
 		(size_t)(left < COLLET_BOUNCE_CELL ? left : COLLET_BOUNCE_CELL) };
 }
 
 void collet_bounce_copied(struct collet_bounce *bounce, uint32_t count)
 {
 	struct collet_request *request = bounce->request;
-	if (request->p2p.sends) {
+	if (request->p2p.is_send) {
 		bounce->filled += count;
-		collet_p2p_send_pieces(request);
+		collet_p2p_send_segments(request);
 		return;
 	}
 	bounce->emptied += count;
-	if (bounce->emptied == pieces_of(request->p2p.message_bytes))
-		collet_p2p_end_receive(request->group->p2p, request);
+	if (bounce->emptied == segment_count(request->p2p.message_bytes))
+		collet_p2p_complete_receive(request->group->p2p, request);
 }
 
-uint32_t collet_p2p_advance_bounces(const struct collet_p2p *p2p)
+uint32_t collet_p2p_progress_bounces(const struct collet_p2p *p2p)
 {
 	uint32_t moved = 0;
 	for (struct collet_bounce *bounce = p2p->bounces, *next; bounce; bounce = next) {
@@ -77,7 +78,7 @@ uint32_t collet_p2p_advance_bounces(const struct collet_p2p *p2p)
 	return moved;
 }
 
-bool collet_p2p_bounces_rest(const struct collet_p2p *p2p)
+bool collet_p2p_bounces_idle(const struct collet_p2p *p2p)
 {
 	const struct collet_bounce *bounce = p2p->bounces;
 	while (bounce && !bounce->busy)
@@ -88,186 +89,187 @@ bool collet_p2p_bounces_rest(const struct collet_p2p *p2p)
 /* ---- Sending ---- */
 
 /* The next piece, if there is one that may go; *data: where it is. */
-static uint64_t next_piece(const struct collet_p2p_call *call, const void **data)
+static uint64_t next_segment(const struct collet_p2p_call *call, const void **data)
 {
 	const uint64_t left = call->message_bytes - call->moved_bytes;
-	if (!left || call->flying == FLYING_MOST)
+	if (!left || call->in_flight == MAX_IN_FLIGHT)
 		return 0;
 	if (call->bounce) {
-		const uint32_t piece = call->bounce->emptied + call->flying;
-		if (piece == call->bounce->filled)
+		const uint32_t segment = call->bounce->emptied + call->in_flight;
+		if (segment == call->bounce->filled)
 			return 0;
-		const struct collet_range range = collet_bounce_piece(call->bounce, piece);
+		const struct collet_range range = collet_bounce_piece(call->bounce, segment);
 		*data = range.first;
 		return range.bytes;
 	}
 	*data = (const char *)call->buffer + call->moved_bytes;
-	return left < call->piece_bytes ? left : call->piece_bytes;
+	return left < call->segment_bytes ? left : call->segment_bytes;
 }
 
-void collet_p2p_send_pieces(struct collet_request *request)
+void collet_p2p_send_segments(struct collet_request *request)
 {
-	struct collet_group *group = request->group;
+	struct collet_group *state = request->group;
 	struct collet_p2p_call *call = &request->p2p;
 	const void *data;
 	uint64_t bytes;
-	while (call->fetched && (bytes = next_piece(call, &data)) != 0) {
+	while (call->has_rtr && (bytes = next_segment(call, &data)) != 0) {
 		const collet_status status = collet_p2p_send_message(
-			group, call->peer, DATA, (uint32_t)call->id, NULL, data, bytes, request);
+			state, call->peer, P2P_DATA, (uint32_t)call->id, NULL, data, bytes, request);
 		if (status != COLLET_OK) {
-			collet_group_end(group, status, true, collet_last_error());
+			collet_group_end(state, status, true, collet_last_error());
 			return;
 		}
 		call->moved_bytes += bytes;
-		call->flying++;
+		call->in_flight++;
 	}
 }
 
 /* ---- As it is ---- */
 
-bool collet_p2p_reaches_gpu(const struct collet_request *request, uint64_t bytes)
+bool collet_p2p_may_gpudirect(const struct collet_request *request, uint64_t bytes)
 {
 	const struct collet_p2p_call *call = &request->p2p;
-	struct collet_conduit *conduit =
-		collet_p2p_conduit(collet_route_peek(request->group, COLLET_CHANNEL_P2P, call->peer));
-	return conduit && call->bounce && conduit->transport->takes_gpu &&
-	       conduit->transport->takes_gpu(conduit, call->bounce->buffer, bytes);
+	struct collet_conduit *endpoint =
+		collet_p2p_endpoint(collet_route_peek(request->group, COLLET_CHANNEL_P2P, call->peer));
+	return endpoint && call->bounce && endpoint->transport->takes_gpu &&
+	       endpoint->transport->takes_gpu(endpoint, call->bounce->buffer, bytes);
 }
 
 /* No cells any more: what they have been filled with is not wanted. */
-static void go_whole(struct collet_request *request)
+static void use_gpudirect(struct collet_request *request)
 {
 	struct collet_p2p_call *call = &request->p2p;
 	collet_bounce_stop(call->bounce);
 	call->buffer = call->bounce->buffer;
 	call->bounce = NULL;
-	call->on_gpu = true;
+	call->is_gpudirect = true;
 }
 
 /* ---- Pulled ---- */
 
-bool collet_p2p_pull(struct collet_request *request, const struct collet_bounce_offer *offer, bool *again)
+bool collet_p2p_pull(struct collet_request *request, const struct collet_bounce_offer *offer, bool *export_again)
 {
 	struct collet_bounce *bounce = request->p2p.bounce;
-	*again = false;
-	return bounce && bounce->pull && bounce->pull(bounce, offer->where, again);
+	*export_again = false;
+	return bounce && bounce->pull && bounce->pull(bounce, offer->where, export_again);
 }
 
 void collet_bounce_pulled(struct collet_bounce *bounce)
 {
 	struct collet_request *request = bounce->request;
-	struct collet_group *group = request->group;
+	struct collet_group *state = request->group;
 	const struct collet_p2p_call *call = &request->p2p;
-	const struct collet_p2p_note note = { .bytes = call->message_bytes, .id = call->id };
-	struct collet_conduit_stats *pulled = &group->p2p->peers[call->peer].pulled;
-	pulled->messages_received++;
-	pulled->bytes_received += call->message_bytes;
+	const struct collet_p2p_header header = { .bytes = call->message_bytes, .id = call->id };
+	struct collet_conduit_stats *pull_stats = &state->p2p->peers[call->peer].pull_stats;
+	pull_stats->messages_received++;
+	pull_stats->bytes_received += call->message_bytes;
 	const collet_status status =
-		collet_p2p_send_message(group, call->peer, TAKEN, call->tag, &note, NULL, 0, NULL);
+		collet_p2p_send_message(state, call->peer, P2P_ATS, call->tag, &header, NULL, 0, NULL);
 	if (status == COLLET_OK)
-		collet_p2p_end_receive(group->p2p, request);
+		collet_p2p_complete_receive(state->p2p, request);
 	else
-		collet_group_end(group, status, true, collet_last_error());
+		collet_group_end(state, status, true, collet_last_error());
 }
 
-void collet_p2p_taken(struct collet_request *request)
+void collet_p2p_handle_ats(struct collet_request *request)
 {
 	struct collet_p2p *p2p = request->group->p2p;
-	struct collet_conduit_stats *pulled = &p2p->peers[request->p2p.peer].pulled;
-	pulled->messages_sent++;
-	pulled->bytes_sent += request->p2p.bytes;
-	collet_p2p_end(p2p, request);
+	struct collet_conduit_stats *pull_stats = &p2p->peers[request->p2p.peer].pull_stats;
+	pull_stats->messages_sent++;
+	pull_stats->bytes_sent += request->p2p.bytes;
+	collet_p2p_complete(p2p, request);
 }
 
 /* ---- Being asked ---- */
 
-collet_status collet_p2p_fetched(struct collet_request *request, const struct collet_p2p_note *note)
+collet_status collet_p2p_handle_rtr(struct collet_request *request, const struct collet_p2p_header *header)
 {
 	struct collet_p2p_call *call = &request->p2p;
-	if (note->again && call->offered)
+	if (header->export_again && call->may_pull)
 		call->bounce->show_again(call->bounce, request);
-	const bool may_be_whole = note->whole || !note->piece_bytes;
-	if (may_be_whole && collet_p2p_reaches_gpu(request, call->message_bytes))
-		go_whole(request);
+	const bool may_be_whole = header->may_gpudirect || !header->segment_bytes;
+	if (may_be_whole && collet_p2p_may_gpudirect(request, call->message_bytes))
+		use_gpudirect(request);
 	else if (call->bounce && !call->bounce->request)
 		collet_p2p_start_bounce(request);
 	const uint64_t longest = call->bounce ? COLLET_BOUNCE_CELL : call->message_bytes;
-	if (call->bounce && note->piece_bytes && note->piece_bytes < longest)
+	if (call->bounce && header->segment_bytes && header->segment_bytes < longest)
 		return collet_fail(COLLET_ERR_TRANSPORT, "rank %u asked for a message in pieces of %llu bytes",
-			call->peer, (unsigned long long)note->piece_bytes);
-	const bool whole = note->whole && !call->bounce;
-	call->piece_bytes = !whole && note->piece_bytes && note->piece_bytes < longest ? note->piece_bytes : longest;
-	call->fetched = true;
-	collet_p2p_send_pieces(request);
+			call->peer, (unsigned long long)header->segment_bytes);
+	const bool whole = header->may_gpudirect && !call->bounce;
+	call->segment_bytes =
+		!whole && header->segment_bytes && header->segment_bytes < longest ? header->segment_bytes : longest;
+	call->has_rtr = true;
+	collet_p2p_send_segments(request);
 	return COLLET_OK;
 }
 
-void collet_p2p_piece_sent(struct collet_request *request)
+void collet_p2p_segment_sent(struct collet_request *request)
 {
 	struct collet_p2p_call *call = &request->p2p;
-	call->flying--;
+	call->in_flight--;
 	if (call->bounce)
 		call->bounce->emptied++;
-	collet_p2p_send_pieces(request);
-	if (!call->flying && call->moved_bytes == call->message_bytes)
-		collet_p2p_end(request->group->p2p, request);
+	collet_p2p_send_segments(request);
+	if (!call->in_flight && call->moved_bytes == call->message_bytes)
+		collet_p2p_complete(request->group->p2p, request);
 }
 
 /* ---- Receiving ---- */
 
-void collet_p2p_ask(struct collet_request *request, struct collet_p2p_note *note)
+void collet_p2p_fill_rtr(struct collet_request *request, struct collet_p2p_header *header)
 {
 	struct collet_p2p_call *call = &request->p2p;
-	note->piece_bytes = call->bounce ? COLLET_BOUNCE_CELL : 0;
-	note->whole = call->takes_whole = collet_p2p_reaches_gpu(request, note->bytes);
+	header->segment_bytes = call->bounce ? COLLET_BOUNCE_CELL : 0;
+	header->may_gpudirect = call->may_gpudirect = collet_p2p_may_gpudirect(request, header->bytes);
 }
 
-static struct collet_request *find_fetched(const struct collet_p2p *p2p, uint32_t source, uint32_t id)
+static struct collet_request *find_rendezvous(const struct collet_p2p *p2p, uint32_t source, uint32_t id)
 {
 	struct collet_request *request = p2p->receives;
-	while (request && !(request->p2p.started && request->p2p.peer == source && request->p2p.id &&
+	while (request && !(request->p2p.matched && request->p2p.peer == source && request->p2p.id &&
 				  (uint32_t)request->p2p.id == id))
 		request = request->p2p.next;
 	return request;
 }
 
-enum collet_p2p_placed collet_p2p_place_piece(
+enum collet_p2p_placed collet_p2p_place_segment(
 	struct collet_p2p *p2p, uint32_t source, struct collet_p2p_peer *peer, const struct collet_message *next)
 {
-	struct collet_request *request = find_fetched(p2p, source, (uint32_t)next->signature);
+	struct collet_request *request = find_rendezvous(p2p, source, (uint32_t)next->signature);
 	if (!request)
-		return PLACED_NOWHERE;
+		return P2P_NO_RECEIVE;
 	const struct collet_p2p_call *call = &request->p2p;
 	const uint64_t left = call->message_bytes - call->moved_bytes;
 	if (!next->bytes || next->bytes > left)
-		return PLACED_NOWHERE;
-	if (call->takes_whole && next->bytes == call->message_bytes)
-		go_whole(request);
-	peer->incoming.flags = call->on_gpu ? COLLET_TRANSFER_GPU : 0;
+		return P2P_NO_RECEIVE;
+	if (call->may_gpudirect && next->bytes == call->message_bytes)
+		use_gpudirect(request);
+	peer->incoming.flags = call->is_gpudirect ? COLLET_TRANSFER_GPU : 0;
 	const struct collet_bounce *bounce = call->bounce;
 	if (!bounce) {
 		peer->incoming.data = (char *)call->buffer + call->moved_bytes;
 	} else {
 		const struct collet_range range = collet_bounce_piece(bounce, bounce->filled);
 		if (next->bytes != range.bytes)
-			return PLACED_NOWHERE;
+			return P2P_NO_RECEIVE;
 		if (bounce->filled - bounce->emptied == COLLET_BOUNCE_CELLS)
-			return PLACED_LATER;
+			return P2P_NO_CELL;
 		peer->incoming.data = (char *)(uintptr_t)range.first;
 	}
-	peer->into = request;
-	return PLACED;
+	peer->incoming_request = request;
+	return P2P_PLACED;
 }
 
-void collet_p2p_piece_came(struct collet_p2p *p2p, struct collet_request *request, uint64_t bytes)
+void collet_p2p_segment_received(struct collet_p2p *p2p, struct collet_request *request, uint64_t bytes)
 {
 	struct collet_p2p_call *call = &request->p2p;
 	const bool whole = (call->moved_bytes += bytes) == call->message_bytes;
 	/* Whoever sent it may leave, whatever has to be copied yet. */
 	if (whole)
-		collet_p2p_need_peer_no_more(p2p, request);
+		collet_p2p_stop_awaiting(p2p, request);
 	if (call->bounce && bytes)
 		call->bounce->filled++;
 	else if (whole)
-		collet_p2p_end_receive(p2p, request);
+		collet_p2p_complete_receive(p2p, request);
 }

@@ -435,7 +435,7 @@ collet_status collet_shm_open(struct collet_conduit *conduit, const struct colle
 	shm->owner = getpid();
 	shm->bulk_min = SHM_BULK_MIN;
 	shm->arena_min = SHM_ARENA_MIN;
-	shm->barrier = collet_fence_join();
+	shm->barrier = collet_fence_register();
 	shm->state = config->dialed ? SHM_SEND_HELLO : SHM_AWAIT_HELLO;
 	conduit->status = read_settings(shm);
 	if (conduit->status == COLLET_OK)

@@ -137,7 +137,7 @@ static inline void own_cells(struct shm_conduit *shm, uint64_t first, unsigned c
 {
 	for (uint64_t cell = first; cell < first + cells; cell++)
 		if (cell - shm->out_taken < SHM_CELLS)
-			collet_cpu_own(shm_cell_at(shm->out_cells, cell));
+			collet_cpu_prefetch_write(shm_cell_at(shm->out_cells, cell));
 }
 
 /* The next run of so many units, or the one behind it. */
@@ -152,7 +152,7 @@ static inline void own_run(struct shm_conduit *shm, uint64_t bytes, bool behind)
 		return;
 	unsigned char *const run = shm->out_units[first];
 	for (uint64_t at = 0; at < bytes; at += sizeof(struct shm_cell))
-		collet_cpu_own(run + at);
+		collet_cpu_prefetch_write(run + at);
 }
 
 /* A message like the one just sent, in so many cells and with so many bytes in units, may follow: its lines, which the
