@@ -107,7 +107,7 @@ static const struct option_row rows[] = {
 	{ "pieces", "BYTES", "messages cut into pieces of so many bytes instead of the chosen ones",
 		NUMBER(piece_bytes, 1, UINT32_MAX) },
 	{ "channels", "N", "over so many channels (sockets of a pair, for tcp), instead of the chosen number",
-		NUMBER(channels, 1, COLLET_CHANNELS_MOST) },
+		NUMBER(channels, 1, COLLET_CHANNELS_MAX) },
 	{ "dtype", "NAME", "i8 u8 i32 u32 i64 u64 f16 bf16 f32 f64 f8e4m3 f8e5m2 (f32)", CALL(parse_dtype) },
 	{ "op", "NAME", "sum product min max average premul_sum and or xor (sum)", CALL(parse_op) },
 	{ "root", "RANK", "(0)", NUMBER(work.root, 0, UINT32_MAX - 1) },

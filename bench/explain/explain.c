@@ -55,7 +55,7 @@ static int list_transports(void)
 	printf("\n%-15s\n", "transport");
 	for (size_t i = 0; i < count && i < 16; i++)
 		printf("%-15s %s%s\n", rows[i].name, rows[i].summary,
-			rows[i].module ? rows[i].built ? " (a module, found)" : " (a module, not found)"
+			rows[i].is_module ? rows[i].built ? " (a module, found)" : " (a module, not found)"
 			: rows[i].built ? "" : " (not in this build)");
 	return 0;
 }
@@ -128,7 +128,7 @@ static int print_choices(const struct question *q)
 		print_range(rows[i].first_bytes, rows[i].last_bytes);
 		snprintf(us, sizeof(us), "%.4g", rows[i].first_ns / 1e3);
 		printf(" %-18s %10s us at its least; pieces of %s", rows[i].algorithm, us,
-			bench_bytes_text(rows[i].piece_bytes, piece));
+			bench_bytes_text(rows[i].segment_bytes, piece));
 		if (rows[i].channels > 1)
 			printf(" over %u channels", rows[i].channels);
 		printf(" (%s)\n", rows[i].measured ? "measured" : "by the formulas");

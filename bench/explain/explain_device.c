@@ -15,14 +15,14 @@ static int print_row(const struct bench_session *session, uint64_t bytes)
 		    (collet_dtype)o->work.dtype, (collet_op)o->work.op, o->work.root, o->algorithm,
 		    &plan) != COLLET_OK)
 		return bench_session_complain("a plan");
-	if (plan.gpu == NULL) {
+	if (plan.gpu_path == NULL) {
 		printf("  %12s %-9s no call that a GPU has buffers of\n", bench_bytes_text(bytes, text), "-");
 		return 0;
 	}
 	/* -1: not known. */
 	const double to_us = plan.gpu_ns > 0 ? 1e-3 : -1;
 	const double times[] = {plan.gpu_ns, plan.gpu_copies_ns, plan.gpu_memory_ns, plan.gpu_messages_ns};
-	printf("  %12s %-9s %-18s", bench_bytes_text(bytes, text), plan.gpu, plan.gpu_algorithm);
+	printf("  %12s %-9s %-18s", bench_bytes_text(bytes, text), plan.gpu_path, plan.gpu_algorithm);
 	for (size_t i = 0; i < sizeof(times) / sizeof(times[0]); i++)
 		bench_table_number(stdout, to_us > 0 ? times[i] * to_us : -1, 11);
 	puts(plan.gpu_ns <= 0 ? "" : plan.gpu_measured ? "  measured" : "  not measured");

@@ -321,7 +321,7 @@ static size_t find_transports(const char *asked, const char *found[TRANSPORTS_MO
 	if (collet_transport_list(rows, TRANSPORTS_MOST, &count) != COLLET_OK)
 		return 0;
 	for (size_t i = 0; i < count && i < TRANSPORTS_MOST; i++)
-		if (rows[i].built && !rows[i].module && strcmp(rows[i].name, "self") != 0)
+		if (rows[i].built && !rows[i].is_module && strcmp(rows[i].name, "self") != 0)
 			found[n++] = rows[i].name;
 	return n;
 }

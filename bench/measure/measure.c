@@ -185,18 +185,28 @@ static void print(struct session *s, const struct bench_run *run, const struct n
 		.copy_bytes = device ? copied_bytes(s, run) : 0, .calling = callings[s->options->mode.calling],
 		.host_ns = hosts ? (double)all->host_ns : -1 };
 	const struct bench_measurement m = {
-		.library = "collet", .version = collet_version(), .host = s->host,
-		.algorithm = device && s->collet.plan.gpu ? s->collet.plan.gpu_algorithm : s->collet.plan.algorithm,
+		.library = "collet",
+		.version = collet_version(),
+		.host = s->host,
+		.algorithm =
+			device && s->collet.plan.gpu_path ? s->collet.plan.gpu_algorithm : s->collet.plan.algorithm,
 		.transport = s->collet.plan.transport[0] != '\0' ? s->collet.plan.transport : s->options->transport,
-		.work = run->work, .buffers = run->buffers.kind, .ranks = ranks, .pinned = s->pinned,
-		.bytes = bench_bytes(&run->work, ranks, run->count), .count = run->count,
+		.work = run->work,
+		.buffers = run->buffers.kind,
+		.ranks = ranks,
+		.pinned = s->pinned,
+		.bytes = bench_bytes(&run->work, ranks, run->count),
+		.count = run->count,
 		.time_ns = (double)all->elapsed_ns / (double)iterations,
-		.p50_ns = (double)all->p50_ns, .p99_ns = (double)all->p99_ns,
+		.p50_ns = (double)all->p50_ns,
+		.p99_ns = (double)all->p99_ns,
 		.cpu_ns = (double)all->cpu_ns / (double)iterations,
 		.page_faults = (double)all->page_faults / (double)iterations,
 		.switches = (double)all->switches / (double)iterations,
-		.predicted_ns = s->collet.plan.predicted_ns, .wrong = all->wrong,
-		.threads = s->options->mode.threads, .device = device ? &on : NULL,
+		.predicted_ns = s->collet.plan.predicted_ns,
+		.wrong = all->wrong,
+		.threads = s->options->mode.threads,
+		.device = device ? &on : NULL,
 	};
 	bench_progress_clear();
 	if (s->table != NULL && !s->header_done)

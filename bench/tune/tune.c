@@ -199,12 +199,13 @@ static void print_link(const collet_link_cost *l)
 {
 	char near[24];
 	printf("# latency %.0f ns, a message %.0f ns, a further piece of it %.0f ns, a byte %.3f %.3f %.3f %.3f ns, "
-		"one reduced %.3f ns; beyond %s a byte %.3f and %.3f ns more\n",
-		l->latency_ns, l->message_ns, l->piece_ns, l->byte_ns[0], l->byte_ns[1], l->byte_ns[2], l->byte_ns[3],
-		l->reduce_byte_ns, bench_bytes_text(l->near_bytes, near), l->far_byte_ns, l->far_reduce_byte_ns);
+	       "one reduced %.3f ns; beyond %s a byte %.3f and %.3f ns more\n",
+		l->latency_ns, l->overhead_ns, l->segment_ns, l->byte_ns[0], l->byte_ns[1], l->byte_ns[2],
+		l->byte_ns[3], l->reduce_byte_ns, bench_bytes_text(l->cached_bytes, near), l->uncached_byte_ns,
+		l->uncached_reduce_byte_ns);
 	for (int c = 1; c < COLLET_TUNING_CHANNELS; c++)
-		if (l->channel_parts[c] > 0)
-			printf("# over %d channels a byte takes %.2f of the time\n", 1 << c, l->channel_parts[c]);
+		if (l->channel_ratios[c] > 0)
+			printf("# over %d channels a byte takes %.2f of the time\n", 1 << c, l->channel_ratios[c]);
 }
 
 /* ---- Tuning ---- */
@@ -244,12 +245,12 @@ static int fit(struct tuning *tuning, struct world *world, const struct bench_op
 	if (link == NULL)
 		return 1;
 	/* Cut as its sweeps will tell. */
-	link->sizes = 0;
-	memset(link->size, 0, sizeof(link->size));
+	link->size_count = 0;
+	memset(link->size_bytes, 0, sizeof(link->size_bytes));
 	for (size_t i = 0; i < options->sizes.count; i++)
-		link->size[link->sizes++] = options->sizes.bytes[i];
+		link->size_bytes[link->size_count++] = options->sizes.bytes[i];
 	memset(link->factor, 0, sizeof(link->factor));
-	memset(link->piece_log2, 0, sizeof(link->piece_log2));
+	memset(link->segment_log2, 0, sizeof(link->segment_log2));
 	memset(link->channels_log2, 0, sizeof(link->channels_log2));
 	printf("# %u ranks on %u cores over %s: %zu points\n", world->ranks, world->cores, world->transport,
 		world->count);
@@ -327,7 +328,7 @@ static int write_for_sweeps(
 		const collet_link_cost *from = &tuning->links[i];
 		size_t count = tuning->builtin_count;
 		if (strcmp(from->transport, transport) != 0 || from->ranks != ranks
-			|| (from->eager_bytes == 0 && from->inline_bytes == 0))
+			|| (from->eager_bytes == 0 && from->fast_path_bytes == 0))
 			continue;
 		memcpy(links, tuning->builtin, count * sizeof(*links));
 		collet_link_cost *link = link_of(links, &count, transport, ranks, from->cores);
@@ -336,7 +337,7 @@ static int write_for_sweeps(
 			break;
 		}
 		link->eager_bytes = from->eager_bytes;
-		link->inline_bytes = from->inline_bytes;
+		link->fast_path_bytes = from->fast_path_bytes;
 		failed = !tune_folder_write(&tuning->folder, TUNE_FILE_SWEEP, links, count, path);
 		break;
 	}
@@ -397,7 +398,7 @@ static int tune_all(struct tuning *tuning, const struct bench_options *options, 
 	for (size_t t = 0; t < transport_count && t < 16; t++) {
 		const char *name = transports[t].name;
 		if (!transports[t].built || strcmp(name, "self") == 0
-			|| (options->transport == NULL ? transports[t].module
+			|| (options->transport == NULL ? transports[t].is_module
 			    : strcmp(options->transport, name) != 0))
 			continue;  /* a module may find no device here: it is tuned if it is asked for */
 		tuned++;

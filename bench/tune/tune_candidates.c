@@ -54,18 +54,18 @@ void tune_list_candidates(struct tune_sweep *s, const struct bench_work *work, u
 			continue;
 		const bool is_chosen = chosen.algorithm != NULL && strcmp(chosen.algorithm, info->name) == 0;
 		const bool is_usual = own.channels == 1
-			&& own.piece_bytes == fitting(TUNE_USUAL_PIECE, own.most_piece_bytes);
+			&& own.segment_bytes == fitting(TUNE_USUAL_PIECE, own.max_segment_bytes);
 		const uint64_t bytes = bench_bytes(work, s->collet.library.size, count);
 		struct tune_candidate *usual = &call->candidate[call->count++];
 		*usual = (struct tune_candidate){ .algorithm = info, .bytes = bytes, .predicted_ns = own.predicted_ns,
-			.piece_bytes = TUNE_USUAL_PIECE, .channels = 1, .most_piece_bytes = own.most_piece_bytes };
+			.piece_bytes = TUNE_USUAL_PIECE, .channels = 1, .most_piece_bytes = own.max_segment_bytes };
 		const bool is_cut = bytes > TUNE_LEAST_PIECE;
 		usual->chosen = is_chosen && (is_usual || !is_cut);
 		if (!is_chosen || is_usual || !is_cut)
 			continue;
-		const bool is_whole = own.piece_bytes == fitting(TUNE_USUAL_PIECE, own.most_piece_bytes);
+		const bool is_whole = own.segment_bytes == fitting(TUNE_USUAL_PIECE, own.max_segment_bytes);
 		struct tune_candidate *other =
-			add_candidate(call, usual, is_whole ? TUNE_USUAL_PIECE : own.piece_bytes, own.channels);
+			add_candidate(call, usual, is_whole ? TUNE_USUAL_PIECE : own.segment_bytes, own.channels);
 		if (other != NULL)
 			other->chosen = true;
 	}
@@ -123,7 +123,7 @@ void tune_add_candidates(const struct tune_sweep *s, struct tune_call *call)
 			if (differs(p, pieces[k])
 				&& !(own != NULL && own->piece_bytes == pieces[k] && own->channels == 1))
 				add_candidate(call, p, pieces[k], 1);
-		for (uint32_t channels = 2; p->algorithm->pieced && !s->shared_memory && channels <= MOST_CHANNELS;
+		for (uint32_t channels = 2; p->algorithm->segmented && !s->shared_memory && channels <= MOST_CHANNELS;
 			channels *= 2)
 			if (p->bytes >= CHANNELS_FROM_BYTES
 				&& !(own != NULL && own->piece_bytes == TUNE_USUAL_PIECE && own->channels == channels))

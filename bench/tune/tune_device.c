@@ -127,10 +127,10 @@ static int write_tuning(const char *path, const struct measured *measured)
 		collet_link_cost *row = find_row(links, &count);
 		if (row != NULL) {
 			*row = (collet_link_cost){ .transport = "cuda", .ranks = 1, .cores = 1,
-				.latency_ns = measured->start_ns, .message_ns = measured->next_ns,
-				.piece_ns = measured->next_ns, .reduce_byte_ns = measured->memory_byte_ns,
-				.near_bytes = UINT64_MAX, .channel_parts = {1},
-				.least_piece_bytes = 64 << 10, .most_piece_bytes = 64 << 20 };
+				.latency_ns = measured->start_ns, .overhead_ns = measured->next_ns,
+				.segment_ns = measured->next_ns, .reduce_byte_ns = measured->memory_byte_ns,
+				.cached_bytes = UINT64_MAX, .channel_ratios = {1},
+				.min_segment_bytes = 64 << 10, .max_segment_bytes = 64 << 20 };
 			for (int i = 0; i < 4; i++)
 				row->byte_ns[i] = measured->copy_byte_ns;
 			status = collet_tuning_write(path, links, count) != COLLET_OK;

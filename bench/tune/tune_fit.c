@@ -21,12 +21,12 @@ static double *unknown_at(collet_link_cost *link, int i)
 {
 	switch (i) {
 	case 0: return &link->latency_ns;
-	case 1: return &link->message_ns;
+	case 1: return &link->overhead_ns;
 	case 2: case 3: case 4: case 5: return &link->byte_ns[i - 2];
-	case 6: return &link->far_byte_ns;
+	case 6: return &link->uncached_byte_ns;
 	case 7: return &link->reduce_byte_ns;
-	case 8: return &link->piece_ns;
-	default: return &link->far_reduce_byte_ns;
+	case 8: return &link->segment_ns;
+	default: return &link->uncached_reduce_byte_ns;
 	}
 }
 
@@ -34,7 +34,7 @@ static double *unknown_at(collet_link_cost *link, int i)
 static collet_status predict(const collet_link_cost *link, const struct tune_point *point, bool as_cut, double *ns)
 {
 	const collet_call_shape shape = { .collective = point->collective, .ranks = link->ranks, .cores = link->cores,
-		.dtype = COLLET_F32, .op = COLLET_SUM, .piece_bytes = as_cut ? point->piece_bytes : 0,
+		.dtype = COLLET_F32, .op = COLLET_SUM, .segment_bytes = as_cut ? point->piece_bytes : 0,
 		.channels = as_cut ? point->channels : 0 };
 	return collet_cost_predict(&shape, point->algorithm, NULL, link, point->bytes, ns);
 }
@@ -42,9 +42,9 @@ static collet_status predict(const collet_link_cost *link, const struct tune_poi
 /* A link of the same cuts with nothing in it. */
 static collet_link_cost empty(const collet_link_cost *like)
 {
-	collet_link_cost link = { .ranks = like->ranks, .cores = like->cores, .near_bytes = like->near_bytes,
-		.least_piece_bytes = like->least_piece_bytes, .most_piece_bytes = like->most_piece_bytes,
-		.channel_parts = { 1 } };
+	collet_link_cost link = { .ranks = like->ranks, .cores = like->cores, .cached_bytes = like->cached_bytes,
+		.min_segment_bytes = like->min_segment_bytes, .max_segment_bytes = like->max_segment_bytes,
+		.channel_ratios = { 1 } };
 	memcpy(link.transport, like->transport, sizeof(link.transport));
 	return link;
 }
@@ -140,13 +140,13 @@ collet_status tune_fit(collet_link_cost *link, const struct tune_point *points, 
 	collet_link_cost best = *link;
 	for (uint64_t near = 128 << 10; status == COLLET_OK && near <= 64 << 20; near *= 2) {
 		collet_link_cost tried = empty(link);
-		tried.near_bytes = near;
+		tried.cached_bytes = near;
 		status = weigh(&tried, points, count, weights);
 		const double error = status == COLLET_OK ? fit_robustly(weights, trust, count, x) : INFINITY;
 		if (error >= least)
 			continue;
 		least = error;
-		best.near_bytes = near;
+		best.cached_bytes = near;
 		for (int u = 0; u < UNKNOWNS; u++)
 			*unknown_at(&best, u) = x[u];
 		/* No message was so long: as the longest there were. */
@@ -162,8 +162,8 @@ collet_status tune_fit(collet_link_cost *link, const struct tune_point *points, 
 	if (best.byte_ns[0] + best.byte_ns[1] + best.byte_ns[2] + best.byte_ns[3] <= 0)
 		memcpy(best.byte_ns, link->byte_ns, sizeof(best.byte_ns));
 	/* A link's messages take some time. */
-	if (best.latency_ns + best.message_ns <= 0)
-		best.message_ns = 1;
+	if (best.latency_ns + best.overhead_ns <= 0)
+		best.overhead_ns = 1;
 	*link = best;
 	return COLLET_OK;
 }
@@ -192,8 +192,8 @@ static collet_status part_of(
 	collet_link_cost bytes = empty(link);
 	double ns;
 	memcpy(bytes.byte_ns, link->byte_ns, sizeof(bytes.byte_ns));
-	bytes.far_byte_ns = link->far_byte_ns;
-	bytes.message_ns = 1e-6;   /* some time it must take */
+	bytes.uncached_byte_ns = link->uncached_byte_ns;
+	bytes.overhead_ns = 1e-6;  /* some time it must take */
 	const collet_status status = predict(&bytes, one, true, &ns);
 	if (status == COLLET_OK)
 		*part = 1 + (point->ns - one->ns) / (ns > 0 ? ns : one->ns);
@@ -204,10 +204,10 @@ collet_status tune_fit_channels(collet_link_cost *link, const struct tune_point 
 {
 	double *parts = calloc(count + 1, sizeof(parts[0]));
 	collet_status status = parts != NULL ? COLLET_OK : COLLET_ERR_MEMORY;
-	link->channel_parts[0] = 1;
+	link->channel_ratios[0] = 1;
 	for (int c = 1; c < COLLET_TUNING_CHANNELS; c++) {
 		size_t told = 0;
-		link->channel_parts[c] = 0;
+		link->channel_ratios[c] = 0;
 		for (size_t i = 0; i < count && status == COLLET_OK; i++) {
 			const struct tune_point *one = &points[i];
 			if (points[i].channels != 1u << c)
@@ -221,7 +221,7 @@ collet_status tune_fit_channels(collet_link_cost *link, const struct tune_point 
 			continue;
 		qsort(parts, told, sizeof(parts[0]), by_value);
 		const double middle = parts[told / 2];
-		link->channel_parts[c] = middle < 0.05 ? 0.05 : middle > 100 ? 100 : middle;
+		link->channel_ratios[c] = middle < 0.05 ? 0.05 : middle > 100 ? 100 : middle;
 	}
 	free(parts);
 	return status;
@@ -266,13 +266,13 @@ uint32_t tune_further_piece(uint32_t piece_bytes, uint32_t most)
 
 void tune_fit_pieces(collet_link_cost *link, const struct tune_point *points, size_t count)
 {
-	link->least_piece_bytes = link->most_piece_bytes = TUNE_USUAL_PIECE;
+	link->min_segment_bytes = link->max_segment_bytes = TUNE_USUAL_PIECE;
 	for (size_t i = 0; i < count; i++) {
 		if (i > 0 && same_algorithm(&points[i - 1], &points[i]))
 			continue;
 		const uint32_t piece = best_candidate(&points[i], points + count)->piece_bytes;
-		link->least_piece_bytes = piece < link->least_piece_bytes ? piece : link->least_piece_bytes;
-		link->most_piece_bytes = piece > link->most_piece_bytes ? piece : link->most_piece_bytes;
+		link->min_segment_bytes = piece < link->min_segment_bytes ? piece : link->min_segment_bytes;
+		link->max_segment_bytes = piece > link->max_segment_bytes ? piece : link->max_segment_bytes;
 	}
 }
 
@@ -282,7 +282,7 @@ collet_status tune_set_factors(collet_link_cost *link, const struct tune_point *
 	size_t there;
 	collet_status status = collet_algorithm_list(NULL, rows, COLLET_TUNING_ALGORITHMS, &there);
 	memset(link->factor, 0, sizeof(link->factor));
-	memset(link->piece_log2, 0, sizeof(link->piece_log2));
+	memset(link->segment_log2, 0, sizeof(link->segment_log2));
 	memset(link->channels_log2, 0, sizeof(link->channels_log2));
 	for (size_t i = 0; status == COLLET_OK && i < count; i++) {
 		const size_t number = number_of(&points[i], rows, there);
@@ -293,14 +293,14 @@ collet_status tune_set_factors(collet_link_cost *link, const struct tune_point *
 			continue;
 		const struct tune_point *best = best_candidate(&points[i], points + count);
 		collet_link_cost plain = *link;
-		plain.sizes = 0;   /* without factors */
+		plain.size_count = 0; /* without factors */
 		status = predict(&plain, best, true, &ns);
 		if (status != COLLET_OK || ns <= 0)
 			continue;
 		link->factor[number][size] = (float)(best->ns / ns);
-		if (best->bytes <= link->least_piece_bytes)
+		if (best->bytes <= link->min_segment_bytes)
 			continue;   /* nothing is cut */
-		link->piece_log2[number][size] = log2_of(best->piece_bytes);
+		link->segment_log2[number][size] = log2_of(best->piece_bytes);
 		link->channels_log2[number][size] = log2_of(best->channels);
 	}
 	return status;
@@ -322,7 +322,7 @@ static collet_status mark_choice(const collet_link_cost *link, struct tune_point
 	for (struct tune_point *p = first; p < end; p++) {
 		if (strcmp(p->algorithm, rows[at].algorithm) != 0)
 			continue;
-		if (chosen == NULL || (p->piece_bytes == rows[at].piece_bytes && p->channels == rows[at].channels))
+		if (chosen == NULL || (p->piece_bytes == rows[at].segment_bytes && p->channels == rows[at].channels))
 			chosen = p;
 	}
 	if (chosen != NULL)

@@ -59,7 +59,7 @@ static bool write_with(
 	}
 	memcpy(other, links, count * sizeof(*other));
 	for (size_t i = 0; i < count; i++)
-		other[i].eager_bytes = other[i].inline_bytes = limit;
+		other[i].eager_bytes = other[i].fast_path_bytes = limit;
 	const bool good = tune_folder_write(folder, name, other, count, path);
 	free(other);
 	return good;
@@ -109,7 +109,7 @@ int tune_limits_measure(struct tune_limits *limits, const struct tune_folder *fo
 
 static uint32_t *limit_of(collet_link_cost *link, enum tune_limit limit)
 {
-	return limit == TUNE_EAGER ? &link->eager_bytes : &link->inline_bytes;
+	return limit == TUNE_EAGER ? &link->eager_bytes : &link->fast_path_bytes;
 }
 
 void tune_limits_show(const struct tune_limits *limits, const collet_link_cost *link)

@@ -271,12 +271,12 @@ typedef struct collet_how {
 	/* How a collective's messages are cut, the same on every rank; 0: as chosen. It never changes a result's bits.
 	 * Pieces are at most as large as there is room for; channels are used by algorithms that work piece by piece.
 	 */
-	uint32_t piece_bytes;
-	uint32_t channels;            /* up to COLLET_CHANNELS_MOST */
+	uint32_t segment_bytes;
+	uint32_t channels;            /* up to COLLET_CHANNELS_MAX */
 	uint64_t reserved[5];
 } collet_how;
 #define COLLET_HOW_DEFAULT { 0 }
-#define COLLET_CHANNELS_MOST 8
+#define COLLET_CHANNELS_MAX 8
 
 /* recv[i] = send of all ranks combined, on every rank. count elements each. */
 COLLET_API COLLET_MUST_USE collet_status collet_allreduce(collet_comm *comm, const void *send, void *recv,
@@ -389,7 +389,7 @@ COLLET_API collet_status collet_mem_deregister(collet_comm *comm, void *memory);
 typedef enum collet_stat_kind {
 	COLLET_STAT_TRANSPORT = 0,  /* name: the transport; sums over its conduits. "cuda_ipc": messages from GPU to
 	                               GPU, of which the pair's own transport carried only the announcement */
-	COLLET_STAT_CONDUIT,        /* name: the transport; peer and channel say which (tcp: one socket each) */
+	COLLET_STAT_ENDPOINT,       /* name: the transport; peer and channel say which (tcp: one socket each) */
 	COLLET_STAT_ALGORITHM,      /* name: "allreduce:ring"; calls and payload bytes */
 	COLLET_STAT_ROUNDING        /* name: "rounding"; messages_sent: elements rounded to 16 or 8 bits */
 } collet_stat_kind;

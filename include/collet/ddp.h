@@ -50,10 +50,10 @@ typedef struct collet_ddp_parameter {
 	const char *name;        /* for error texts; may be NULL */
 	void *value;             /* dense; the caller's; may be NULL if shape has no elements */
 	const uint64_t *shape;   /* elements along each dimension */
-	uint32_t dimensions;     /* 0 (one element) .. COLLET_DDP_DIMENSIONS */
+	uint32_t dimensions;     /* 0 (one element) .. COLLET_DDP_DIMENSIONS_MAX */
 	collet_dtype dtype;      /* of value and gradient: one of the floats */
 } collet_ddp_parameter;
-#define COLLET_DDP_DIMENSIONS 8
+#define COLLET_DDP_DIMENSIONS_MAX 8
 
 /* What becomes of parameters that are not marked ready before wait(). */
 typedef enum collet_ddp_unused {
@@ -78,7 +78,7 @@ typedef struct collet_ddp_options {
 	bool keep_order;             /* buckets stay in the order of parameters, last to first; else they are laid out
 	                              * once more, after the first synchronised step, in the order in which gradients
 	                              * became ready on rank 0 (collet_ddp_layout()) */
-	bool uneven;                 /* ranks may run out of input: they then call collet_ddp_join() */
+	bool has_uneven_inputs;      /* ranks may run out of input: they then call collet_ddp_join() */
 	bool divide_by_initial;      /* with uneven: averages are sums / size, not / ranks that still have input */
 	uint8_t reserved_bytes[5];   /* must be zero */
 	uint64_t reserved[5];        /* must be zero */
@@ -143,7 +143,7 @@ COLLET_API COLLET_MUST_USE collet_status collet_ddp_join(collet_ddp *ddp, uint64
 /* The 2-norm over all gradients, added up in f64 in an order that depends on the model alone: the same bits on every
  * rank, without communication. If it is above most (and finite), every gradient is multiplied by most / norm. most:
  * positive; infinity to ask for the norm only. *norm may be infinite or NaN: then nothing is scaled. */
-COLLET_API COLLET_MUST_USE collet_status collet_ddp_clip(collet_ddp *ddp, double most, double *norm);
+COLLET_API COLLET_MUST_USE collet_status collet_ddp_clip(collet_ddp *ddp, double max_norm, double *norm);
 
 /* For checkpoints: what this rank's collet_ddp knows from step to step beside parameters and gradients, which are the
  * caller's: how many steps there were, where gradients lie, which parameters are unused, and what the hook remembers,
@@ -184,12 +184,12 @@ COLLET_API COLLET_MUST_USE collet_status collet_ddp_bucket_get(
 
 /* When a bucket travelled in the last step, on the clock of clock_gettime(CLOCK_MONOTONIC), ns. Its end is when this
  * rank noticed: in a call of ready() or wait(). */
-typedef struct collet_ddp_travel {
+typedef struct collet_ddp_interval {
 	int64_t began_ns, ended_ns;
-} collet_ddp_travel;
+} collet_ddp_interval;
 /* COLLET_ERR_ARGUMENT: there is no such bucket, or no synchronised step has ended yet. */
 COLLET_API COLLET_MUST_USE collet_status collet_ddp_last_travel(
-	const collet_ddp *ddp, uint32_t index, collet_ddp_travel *travel);
+	const collet_ddp *ddp, uint32_t index, collet_ddp_interval *interval);
 
 /* What this rank has moved for this collet_ddp since its creation: collet_comm_stats() of the communicators that it has
  * split, without the sharing of first values. */

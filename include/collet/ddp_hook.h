@@ -19,40 +19,40 @@
 extern "C" {
 #endif
 
-#define COLLET_DDP_STAGES 4
+#define COLLET_DDP_STAGES_MAX 4
 
 /* What a hook learns of a bucket. Valid as long as the state that open() made. */
-typedef struct collet_ddp_task {
+typedef struct collet_ddp_hook_args {
 	collet_comm *const *comms; /* one a stage: the collectives of a stage go over its communicator, in the buckets'
 				    * order, so that stages of different buckets can be under way at once */
 	collet_ddp_bucket bucket;
 	uint32_t index;              /* the bucket's number */
 	uint64_t step;               /* synchronised steps before this one: the same on every rank */
 	const char *algorithm;       /* collet_ddp_options.algorithm */
-} collet_ddp_task;
+} collet_ddp_hook_args;
 
 /* A way to travel. A bucket goes through its stages in order; each reads what the one before has brought and starts at
  * most one collective. All functions are called by the thread that calls the collet_ddp; the same sequence on every
  * rank. A failure ends the step with that status. */
 typedef struct collet_ddp_hook {
 	const char *name;
-	uint32_t stages;             /* 1 .. COLLET_DDP_STAGES */
+	uint32_t stages;             /* 1 .. COLLET_DDP_STAGES_MAX */
 	void *context;               /* the hook's own */
 	/* Before a bucket's first stage: memory, state. COLLET_ERR_UNSUPPORTED: not for this dtype. */
-	collet_status (*open)(const struct collet_ddp_hook *hook, const collet_ddp_task *task, void **state);
+	collet_status (*open)(const struct collet_ddp_hook *hook, const collet_ddp_hook_args *args, void **state);
 	/* Starts stage 0, 1, ... with collet_how.request = request, over task->comms[stage]; may leave *request NULL.
 	 */
-	collet_status (*start)(void *state, const collet_ddp_task *task, uint32_t stage, collet_request **request);
+	collet_status (*start)(void *state, const collet_ddp_hook_args *args, uint32_t stage, collet_request **request);
 	/* After the last stage: the bucket's gradients become the average over collet_comm_size() ranks, the same bits
 	 * on every rank; elements between slices zero. */
-	collet_status (*finish)(void *state, const collet_ddp_task *task);
+	collet_status (*finish)(void *state, const collet_ddp_hook_args *args);
 	void (*close)(void *state);
 	/* What the state remembers from step to step, for collet_ddp_state_save(): so many bytes, the same for the same
 	 * bucket whatever has happened. load() is given what save() has written for this bucket on the same rank of as
 	 * many. All three NULL: nothing is remembered. */
-	uint64_t (*saved_bytes)(const void *state, const collet_ddp_task *task);
-	void (*save)(const void *state, const collet_ddp_task *task, void *saved);
-	void (*load)(void *state, const collet_ddp_task *task, const void *saved);
+	uint64_t (*saved_bytes)(const void *state, const collet_ddp_hook_args *args);
+	void (*save)(const void *state, const collet_ddp_hook_args *args, void *saved);
+	void (*load)(void *state, const collet_ddp_hook_args *args, const void *saved);
 } collet_ddp_hook;
 
 /* Makes a hook from its words. f32 gradients only, unless said. n: ranks; "wire": bytes each rank sends per element of
@@ -88,7 +88,7 @@ typedef struct collet_ddp_hook {
  *
  * COLLET_ERR_ARGUMENT: none of these words, or a number out of range. COLLET_ERR_MEMORY. */
 COLLET_API COLLET_MUST_USE collet_status collet_ddp_hook_create(
-	collet_ddp_hook **hook, const char *words, uint64_t seed);
+	collet_ddp_hook **hook, const char *spec, uint64_t seed);
 /* After the collet_ddp that uses it. Sets *hook to NULL; NULL or *hook == NULL: COLLET_ERR_ARGUMENT. */
 COLLET_API collet_status collet_ddp_hook_destroy(collet_ddp_hook **hook);
 

@@ -30,8 +30,8 @@ typedef struct collet_algorithm_info {
 	const char *name;        /* "ring": what COLLET_ALGORITHM, collet_how.algorithm and --algorithm take */
 	const char *summary;     /* one line: what it does and what it is for */
 	const char *source;      /* the paper or textbook it comes from; NULL: folklore */
-	bool ordered; /* combines in rank order, so a user-defined operation that is not commutative may use it */
-	bool pieced;  /* works piece by piece, so that it can use several channels */
+	bool rank_ordered; /* combines in rank order, so a user-defined operation that is not commutative may use it */
+	bool segmented; /* works piece by piece, so that it can use several channels */
 	uint8_t reserved[6];
 } collet_algorithm_info;
 
@@ -43,7 +43,7 @@ typedef struct collet_transport_info {
 	const char *name;        /* "shm" */
 	const char *summary;     /* one line: whom it reaches and how bytes move */
 	bool built;              /* in this build; a module: there, where modules are looked for */
-	bool module;             /* it is no part of the library, and may find no device */
+	bool is_module;          /* it is no part of the library, and may find no device */
 	uint8_t reserved[6];
 } collet_transport_info;
 
@@ -59,8 +59,8 @@ enum {
 	COLLET_TUNING_ALGORITHMS = 64, /* of all collectives, at most */
 	COLLET_TUNING_SIZES = 12,      /* at which algorithms were measured, at most */
 	COLLET_TUNING_CHANNELS = 4,    /* numbers of channels: 1, 2, 4, 8 */
-	COLLET_EAGER_BYTES_MOST = 256 << 10,
-	COLLET_INLINE_BYTES_MOST = 256 << 10
+	COLLET_EAGER_BYTES_MAX = 256 << 10,
+	COLLET_FAST_PATH_BYTES_MAX = 256 << 10
 };
 
 /* What the cost model knows of one transport between so many ranks on so many cores: the numbers of the closed forms at
@@ -72,21 +72,21 @@ typedef struct collet_link_cost {
 	uint32_t ranks;             /* measured with this many ranks */
 	uint32_t cores;             /* that they had together */
 	double latency_ns;          /* alpha: from a message's leaving its sender's hands to its being there */
-	double message_ns;          /* o: that each message holds its sender and its receiver */
-	double piece_ns;            /* p: and each of its pieces but the first */
+	double overhead_ns;         /* o: that each message holds its sender and its receiver */
+	double segment_ns;          /* p: and each of its pieces but the first */
 	double byte_ns[4]; /* beta: each byte up to 4 KiB of a message, from there to 32 KiB, to 256 KiB, beyond */
-	double far_byte_ns;         /* and more for each byte of calls whose bytes do not stay in a cache, ... */
+	double uncached_byte_ns;    /* and more for each byte of calls whose bytes do not stay in a cache, ... */
 	double reduce_byte_ns;      /* gamma: combining one byte of a received operand */
-	double far_reduce_byte_ns;  /* ... likewise */
-	uint64_t near_bytes;        /* of a call, that stay in a cache */
+	double uncached_reduce_byte_ns; /* ... likewise */
+	uint64_t cached_bytes;      /* of a call, that stay in a cache */
 	/* What a byte costs over 1, 2, 4 and 8 channels (over tcp: sockets of a pair), in parts of what it does over
 	 * one; 0: not measured, not used. */
-	double channel_parts[COLLET_TUNING_CHANNELS];
-	uint32_t least_piece_bytes; /* messages are cut into pieces of this ... */
-	uint32_t most_piece_bytes;  /* ... to this many bytes; which, the formulas say, or the ways below */
-	uint32_t sizes;             /* bytes of calls at which algorithms were measured, rising */
+	double channel_ratios[COLLET_TUNING_CHANNELS];
+	uint32_t min_segment_bytes; /* messages are cut into pieces of this ... */
+	uint32_t max_segment_bytes; /* ... to this many bytes; which, the formulas say, or the ways below */
+	uint32_t size_count;        /* bytes of calls at which algorithms were measured, rising */
 	uint32_t reserved0;
-	uint64_t size[COLLET_TUNING_SIZES];
+	uint64_t size_bytes[COLLET_TUNING_SIZES];
 	/* Measured time / the formula's, of algorithm i as collet_algorithm_list(NULL, ...) lists them, at size[k],
 	 * between sizes read off a line in the logarithm of bytes; 0: not measured. Used on one host alone: for just
 	 * these numbers of ranks and cores, and, where they share cores, for others that share as many and have this
@@ -94,12 +94,12 @@ typedef struct collet_link_cost {
 	float factor[COLLET_TUNING_ALGORITHMS][COLLET_TUNING_SIZES];
 	/* Of the ways in which messages were cut then, the fastest, at that size and those nearest to it: pieces of
 	 * 2^piece_log2 bytes over 2^channels_log2 channels. Pieces 0: the formulas say. */
-	uint8_t piece_log2[COLLET_TUNING_ALGORITHMS][COLLET_TUNING_SIZES];
+	uint8_t segment_log2[COLLET_TUNING_ALGORITHMS][COLLET_TUNING_SIZES];
 	uint8_t channels_log2[COLLET_TUNING_ALGORITHMS][COLLET_TUNING_SIZES];
 	/* Limits that are no formula's; 0: as built in. Messages between two ranks of up to eager_bytes travel at once,
 	 * longer ones are announced and fetched. Calls of up to inline_bytes are done in one go, without lanes. */
-	uint32_t eager_bytes;       /* 1024 to COLLET_EAGER_BYTES_MOST */
-	uint32_t inline_bytes;      /* 1024 to COLLET_INLINE_BYTES_MOST */
+	uint32_t eager_bytes;       /* 1024 to COLLET_EAGER_BYTES_MAX */
+	uint32_t fast_path_bytes;   /* 1024 to COLLET_FAST_PATH_BYTES_MAX */
 	uint64_t reserved[3];       /* zero */
 } collet_link_cost;
 
@@ -110,10 +110,10 @@ typedef struct collet_call_shape {
 	uint32_t root;
 	collet_dtype dtype;
 	collet_op op;               /* not read for collectives that combine nothing */
-	bool not_commutative;       /* op is COLLET_USER and its operands must stay in order */
+	bool is_noncommutative;     /* op is COLLET_USER and its operands must stay in order */
 	uint8_t reserved0[3];
 	uint32_t cores;             /* that the ranks have together; 0: one each */
-	uint64_t piece_bytes;       /* cut into pieces of so many bytes; 0: as the model would */
+	uint64_t segment_bytes;     /* cut into pieces of so many bytes; 0: as the model would */
 	uint32_t channels;          /* over so many; 0: likewise */
 	uint32_t reserved1;
 	uint64_t reserved[2];       /* zero */
@@ -133,7 +133,7 @@ typedef struct collet_choice {
 	uint64_t last_bytes;        /* UINT64_MAX: no end */
 	const char *algorithm;
 	double first_ns;            /* the model's time at first_bytes */
-	uint32_t piece_bytes;
+	uint32_t segment_bytes;
 	uint32_t channels;
 	bool measured;              /* the cut is that of a measurement near this size, not of the formulas */
 	uint8_t reserved[7];
@@ -149,10 +149,10 @@ typedef struct collet_plan {
 	const char *algorithm;      /* "ring" */
 	char transport[32];         /* what this rank's peers are reached by: "shm", "shm,tcp"; "self" alone */
 	double predicted_ns;        /* by the communicator's own cost model */
-	uint32_t piece_bytes;       /* messages are cut into pieces of so many bytes */
+	uint32_t segment_bytes;     /* messages are cut into pieces of so many bytes */
 	uint32_t channels;          /* that the pieces go by, where the algorithm can use several */
 	uint32_t cores;             /* that the first rank's host has for its ranks */
-	uint32_t most_piece_bytes;  /* for larger pieces of this call there is no room */
+	uint32_t max_segment_bytes; /* for larger pieces of this call there is no room */
 	/* The same call on buffers that all are a GPU's: how it goes, and by the order of operands of which algorithm.
 	 *	"direct"	one GPU, which ranks share, does it for all of them in one launch
 	 *	"executor"	each rank has a GPU, whose kernel runs the rank's steps
@@ -160,7 +160,7 @@ typedef struct collet_plan {
 	 *	"piped"		by way of the host's memory, copied piece by piece while the call runs
 	 *	"staged"	by way of the host's memory, copied before and after
 	 * NULL, both: no driver is loaded, the call has no buffers, or it is refused (COLLET_USER). */
-	const char *gpu;
+	const char *gpu_path;
 	const char *gpu_algorithm;
 	/* The model's time of that, and what it would be of each link that the call crosses alone: copies between GPUs
 	 * and page-locked memory, GPUs' own memory (where one does what is on several, the links between them if
@@ -173,7 +173,7 @@ typedef struct collet_plan {
 	/* "piped", but nothing is copied where this rank's buffers are a GPU's and registered (collet_mem_register):
 	 * the call only moves, and transports of all its pairs take a GPU's memory. The times above are then those of
 	 * registered buffers: of other ones copies come on top. */
-	bool gpu_in_place;
+	bool is_gpudirect;
 	uint8_t reserved[6];
 } collet_plan;
 

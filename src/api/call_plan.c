@@ -23,9 +23,9 @@ collet_status collet_call_check_how(const struct collet_call_arguments *call, co
 		return collet_fail(COLLET_ERR_ARGUMENT,
 			"%s: how.timeout_ns is %lld; a number of ns, 0 or COLLET_NO_TIMEOUT is meant", call->function,
 			(long long)how->timeout_ns);
-	if (how->channels > COLLET_CHANNELS_MOST)
+	if (how->channels > COLLET_CHANNELS_MAX)
 		return collet_fail(COLLET_ERR_ARGUMENT, "%s: how.channels is %u; at most %d are meant", call->function,
-			how->channels, COLLET_CHANNELS_MOST);
+			how->channels, COLLET_CHANNELS_MAX);
 	return COLLET_OK;
 }
 
@@ -57,15 +57,15 @@ static collet_status take_named(const struct collet_call_arguments *call, const 
 	if (!collet_program_fits(program, shape))
 		return collet_fail(COLLET_ERR_UNSUPPORTED,
 			"%s: algorithm %s does not work at this world size and shape", call->function, program->name);
-	if (!commutes && !program->ordered)
+	if (!commutes && !program->rank_ordered)
 		return collet_fail(COLLET_ERR_UNSUPPORTED,
 			"%s: algorithm %s does not combine in rank order, and the operation does "
 			"not commute",
 			call->function, program->name);
-	if (call->input && !program->listed)
+	if (call->input && !program->has_vector_form)
 		return collet_fail(
 			COLLET_ERR_UNSUPPORTED, "%s: algorithm %s does not do v-forms", call->function, program->name);
-	const uint64_t scratch = collet_program_most_scratch(program, *shape);
+	const uint64_t scratch = collet_program_max_scratch(program, *shape);
 	if (scratch > COLLET_SCRATCH_BYTES / request->element_bytes)
 		return collet_fail(COLLET_ERR_UNSUPPORTED,
 			"%s: algorithm %s needs %llu elements of scratch for this call, more than "
@@ -93,18 +93,18 @@ static collet_status choose(collet_comm *comm, const struct collet_call_argument
 		const collet_status status = take_named(call, how->algorithm, named, request, any_order);
 		if (status != COLLET_OK)
 			return status;
-		*choice = collet_choose_for(by.inputs, named, &request->shape, request->element_bytes);
+		*choice = collet_choose_segmentation(by.inputs, named, &request->shape, request->element_bytes);
 		return COLLET_OK;
 	}
 	if (collet_way_is_by_host(comm, &way) && !comm->context->forced[call->collective]) {
-		*choice = collet_choose_for(&comm->inputs, collet_program_find(call->collective, "hierarchical"),
+		*choice = collet_choose_segmentation(&comm->inputs, collet_program_find(call->collective, "hierarchical"),
 			&request->shape, request->element_bytes);
 		return COLLET_OK;
 	}
 	/* COLLET_ALGORITHM forces where it can, so that one setting may cover a whole program. */
 	const struct collet_program *forced = comm->context->forced[call->collective];
 	if (forced && take_named(call, forced->name, forced, request, any_order) == COLLET_OK) {
-		*choice = collet_choose_for(by.inputs, forced, &request->shape, request->element_bytes);
+		*choice = collet_choose_segmentation(by.inputs, forced, &request->shape, request->element_bytes);
 		request->named = true;
 	}
 	return COLLET_OK;
@@ -141,7 +141,7 @@ static void describe(struct collet_request *request, const struct collet_call_ar
 		.dtype = call->collective == COLLET_BARRIER ? UINT8_MAX : (uint8_t)call->dtype,
 		.op = call->op == COLLET_OP_COUNT ? UINT8_MAX : (uint8_t)call->op,
 		.algorithm = collet_call_program_index(request->program),
-		.piece_bytes = how->piece_bytes,
+		.piece_bytes = how->segment_bytes,
 		.channels = how->channels,
 		.user_op = call->op == COLLET_USER ? hash_name(how->user_op->name) : 0,
 	};
@@ -151,7 +151,7 @@ static void describe(struct collet_request *request, const struct collet_call_ar
 }
 
 /* The v-forms' counts and displacements outlive the call in the request. */
-static void copy_listed(struct collet_request *request, struct collet_cut *cut, size_t *used)
+static void copy_listed(struct collet_request *request, struct collet_partition *cut, size_t *used)
 {
 	if (!cut->counts)
 		return;
@@ -210,7 +210,7 @@ static collet_status plan(collet_comm *comm, const struct collet_call_arguments 
 	status = choose(comm, call, how, request, &choice);
 	if (status != COLLET_OK)
 		return status;
-	choice.piece_bytes = how->piece_bytes ? how->piece_bytes : choice.piece_bytes;
+	choice.segment_bytes = how->segment_bytes ? how->segment_bytes : choice.segment_bytes;
 	choice.channels = how->channels ? how->channels : choice.channels;
 	const struct collet_program *program = choice.program;
 	collet_layout_near(comm, &request->shape, program, call->dtype, call->op);
@@ -218,13 +218,13 @@ static collet_status plan(collet_comm *comm, const struct collet_call_arguments 
 	if (status != COLLET_OK)
 		return status;
 	request->program = program;
-	request->parts = collet_program_parts(program, &request->shape);
-	request->channels = program->sliced && choice.channels ? choice.channels : 1;
+	request->parts = collet_program_part_count(program, &request->shape);
+	request->channels = program->segmented && choice.channels ? choice.channels : 1;
 	while (request->parts * request->channels > COLLET_LANES)
 		request->channels--;
 	request->lanes = request->parts * request->channels;
 	request->fan_in = collet_program_fan_in(program, &request->shape);
-	request->piece = collet_piece_elements(choice.piece_bytes,
+	request->piece = collet_piece_elements(choice.segment_bytes,
 		collet_slot_pieces(call->collective, request->fan_in), request->element_bytes);
 	request->counted_bytes = collet_shape_bytes(call->collective, &request->shape, request->element_bytes);
 	collet_inline_plan(request);
@@ -254,7 +254,7 @@ collet_status collet_call_plan(collet_comm *comm, const struct collet_call_argum
 		.count = call->count,
 		.root = call->root,
 		.op = (uint32_t)call->op,
-		.piece_bytes = how->piece_bytes,
+		.piece_bytes = how->segment_bytes,
 		.channels = (uint8_t)how->channels,
 		.collective = (uint8_t)call->collective,
 		.dtype = (uint8_t)call->dtype,

@@ -70,7 +70,7 @@ static const char *at(const void *base, uint64_t elements, collet_dtype dtype)
 }
 
 static collet_status start(collet_comm *comm, struct collet_call_arguments *call, struct block send, struct block recv,
-	const struct collet_cut *listed, const collet_how *how)
+	const struct collet_partition *listed, const collet_how *how)
 {
 	struct collet_checked checked = { .arguments = call,
 		.sides = { { send.first, send.bytes }, { recv.first, recv.bytes } }, .listed = listed, .how = how };
@@ -283,15 +283,17 @@ static collet_status listed_end(const struct collet_call_arguments *call, uint32
 	return COLLET_OK;
 }
 
-static struct collet_cut listed_cut(const uint64_t *counts, const uint64_t *displacements)
+static struct collet_partition listed_cut(const uint64_t *counts, const uint64_t *displacements)
 {
-	return (struct collet_cut){ .kind = COLLET_CUT_LISTED, .counts = counts, .displacements = displacements };
+	return (struct collet_partition){
+		.kind = COLLET_PARTITION_VECTOR, .counts = counts, .displacements = displacements
+	};
 }
 
 /* A v-form's buffer that is this rank's own block alone: no rank's counts but its own. */
-static struct collet_cut own_block(uint64_t count)
+static struct collet_partition own_block(uint64_t count)
 {
-	return (struct collet_cut){ .kind = COLLET_CUT_LISTED, .count = count };
+	return (struct collet_partition){ .kind = COLLET_PARTITION_VECTOR, .count = count };
 }
 
 /* One buffer of a v-form: listed, or the rank's own block. */
@@ -300,7 +302,7 @@ struct side {
 	bool listed;
 	uint64_t own_count;
 	const uint64_t *counts, *displacements;
-	struct collet_cut cut;
+	struct collet_partition cut;
 	struct block block;
 };
 

@@ -19,7 +19,7 @@
  * host do takes longer than formulas know, and who takes the link for slow does less (docs/design/choice.md). */
 static uint32_t least_link_mbps(const struct collet_comm *comm, uint32_t local_ranks, uint32_t cores)
 {
-	uint32_t least = collet_tuning_share(local_ranks, cores) > 1 ? 0 : UINT32_MAX;
+	uint32_t least = collet_tuning_ranks_per_core(local_ranks, cores) > 1 ? 0 : UINT32_MAX;
 	for (uint32_t r = 0; r < comm->group.size && least > 0; r++) {
 		const struct collet_card *card =
 			&comm->context->bootstrap.peer_infos[collet_group_world_rank(&comm->group, r)];
@@ -40,27 +40,27 @@ static void fill_table(struct collet_comm *comm)
 	struct collet_choice_inputs *inputs = &comm->inputs;
 	*inputs = (struct collet_choice_inputs){
 		.size = comm->group.size,
-		.hosts = layout->hosts,
+		.host_count = layout->hosts,
 		.host_first = layout->hosts > 1 ? layout->host_first : NULL,
 		.order = layout->order,
 		.cores_per_host = cores,
 		.local = collet_tuning_find(
 			context->links, context->link_count, collet_local_transport(context), local_ranks, cores),
 		.remote = collet_tuning_find(context->links, context->link_count, "tcp", local_ranks, cores),
-		.link_byte_ns = collet_tuning_network_byte_ns(
+		.network_byte_ns = collet_tuning_network_byte_ns(
 			context->links, context->link_count, least_link_mbps(comm, local_ranks, cores)),
 		.scratch_bytes = COLLET_SCRATCH_BYTES,
 	};
 	if (context->deterministic) {
-		inputs->hosts = 1;
+		inputs->host_count = 1;
 		inputs->host_first = inputs->order = NULL;
 		inputs->cores_per_host = 0;
 		inputs->local = inputs->remote = &context->fixed;
 	}
-	if (inputs->hosts > 1 && comm->group.rank == 0)
+	if (inputs->host_count > 1 && comm->group.rank == 0)
 		collet_log(&context->engine.log, COLLET_LOG_INFO,
 			"choices take the slowest link between hosts for one of %.0f Mb/s",
-			8000 / inputs->link_byte_ns);
+			8000 / inputs->network_byte_ns);
 	collet_choice_table_fill(&comm->table, inputs);
 }
 

@@ -178,7 +178,7 @@ struct collet_call_arguments {
 	collet_dtype dtype;
 	collet_op op;                        /* COLLET_OP_COUNT: it combines nothing */
 	uint32_t root;
-	const struct collet_cut *input, *result; /* v-forms: LISTED (or an own block); else NULL */
+	const struct collet_partition *input, *result; /* v-forms: LISTED (or an own block); else NULL */
 	const struct collet_direct_sides
 		*sides; /* to be offered to the leader first (see cuda/shared_gpu/shared_gpu.h); else NULL */
 	struct collet_staged *staged;        /* the buffers', with a flow: collet_call_start() takes it over, however

@@ -206,7 +206,7 @@ static void take_limits(struct collet_context *context)
 	context->engine.limits = (struct collet_limits){
 		.eager_local = or_usual(copies || collet_card_has(&cards[0], "shm") ? local->eager_bytes : 0),
 		.eager_remote = or_usual(copies ? remote->eager_bytes : 0),
-		.inline_call = or_usual(local->inline_bytes) };
+		.inline_call = or_usual(local->fast_path_bytes) };
 }
 
 /* Spinning pays while every rank of the host has a core; else a spinning rank keeps the one that it waits for from

@@ -111,7 +111,7 @@ static void lay_out(const struct collet_layout *layout, struct collet_shape *sha
 {
 	if (layout->hosts > 1) {
 		shape->host_first = layout->host_first;
-		shape->hosts = layout->hosts;
+		shape->host_count = layout->hosts;
 	}
 	if (!layout->order)
 		return;
@@ -124,7 +124,7 @@ void collet_layout_by_host(const struct collet_comm *comm, struct collet_shape *
 {
 	if (comm->by_host.hosts > 1 && commutes && !comm->context->deterministic)
 		lay_out(&comm->by_host, shape);
-	shape->first_leads = comm->gpu_each_host;
+	shape->leader_is_first = comm->gpu_each_host;
 }
 
 void collet_layout_near(const struct collet_comm *comm, struct collet_shape *shape,
@@ -135,7 +135,7 @@ void collet_layout_near(const struct collet_comm *comm, struct collet_shape *sha
 	struct collet_shape near = *shape;
 	near.order = NULL;
 	near.host_first = NULL;
-	near.hosts = 1;
+	near.host_count = 1;
 	near.rank = comm->group.rank;
 	near.root = shape->order ? shape->order[shape->root] : shape->root;
 	lay_out(&comm->near, &near);

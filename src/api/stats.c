@@ -51,7 +51,7 @@ static void add_conduits(const struct collet_group *group, struct rows *rows)
 				continue;
 			used = true;
 			collet_stat *row = next_row(rows, &spare);
-			row->kind = COLLET_STAT_CONDUIT;
+			row->kind = COLLET_STAT_ENDPOINT;
 			row->peer = route->peer;
 			row->channel = route->channel;
 			memcpy(row->name, total.name, sizeof(row->name));
@@ -72,7 +72,7 @@ static void add_pulled(const struct collet_group *group, struct rows *rows)
 		if (!pulled)
 			continue;
 		collet_stat *row = next_row(rows, &spare);
-		*row = (collet_stat){ .kind = COLLET_STAT_CONDUIT, .peer = peer, .channel = COLLET_CHANNEL_P2P,
+		*row = (collet_stat){ .kind = COLLET_STAT_ENDPOINT, .peer = peer, .channel = COLLET_CHANNEL_P2P,
 			.name = "cuda_ipc" };
 		add(row, pulled);
 		add(&total, pulled);

@@ -57,8 +57,8 @@ collet_status collet_algorithm_list(const char *collective, collet_algorithm_inf
 					.name = list[p]->name,
 					.summary = list[p]->summary,
 					.source = list[p]->source,
-					.ordered = list[p]->ordered,
-					.pieced = list[p]->sliced,
+					.rank_ordered = list[p]->rank_ordered,
+					.segmented = list[p]->segmented,
 				};
 			++*count;
 		}
@@ -84,7 +84,7 @@ collet_status collet_transport_list(collet_transport_info *rows, size_t capacity
 	*count = sizeof(known) / sizeof(known[0]);
 	for (size_t i = 0; i < *count && i < capacity; i++) {
 		rows[i] = (collet_transport_info){
-			.name = known[i].name, .summary = known[i].summary, .module = known[i].module };
+			.name = known[i].name, .summary = known[i].summary, .is_module = known[i].module };
 		for (uint32_t t = 0; collet_transports[t]; t++)
 			rows[i].built |= strcmp(collet_transports[t]->name, known[i].name) == 0;
 		for (uint32_t m = 0; m < modules; m++)
@@ -133,19 +133,19 @@ static collet_status judge(const char *function, const collet_call_shape *shape,
 	judged->element_bytes = collet_dtype_bytes(shape->dtype);
 	if (!judged->element_bytes || !shape->ranks || shape->root >= shape->ranks)
 		return collet_fail(COLLET_ERR_ARGUMENT, "%s: dtype, ranks or root makes no sense", function);
-	judged->commutes = !shape->not_commutative;
+	judged->commutes = !shape->is_noncommutative;
 	collet_status status = COLLET_OK;
 	if (cost)
 		judged->link = *cost;
 	else
 		status = take_builtin(function, shape, transport, &judged->link);
 	if (status == COLLET_OK &&
-		(!judged->link.ranks || !judged->link.least_piece_bytes ||
-			judged->link.most_piece_bytes < judged->link.least_piece_bytes))
+		(!judged->link.ranks || !judged->link.min_segment_bytes ||
+			judged->link.max_segment_bytes < judged->link.min_segment_bytes))
 		return collet_fail(COLLET_ERR_ARGUMENT, "%s: the cost has no ranks or pieces", function);
 	judged->inputs = (struct collet_choice_inputs){
 		.size = shape->ranks,
-		.hosts = 1,
+		.host_count = 1,
 		.cores_per_host = shape->cores,
 		.local = &judged->link,
 		.remote = &judged->link,
@@ -178,12 +178,14 @@ collet_status collet_cost_predict(const collet_call_shape *shape, const char *al
 	if (!collet_program_fits(program, &call))
 		return collet_fail(COLLET_ERR_UNSUPPORTED, "collet_cost_predict: %s does not work with %u ranks",
 			algorithm, shape->ranks);
-	if (!judged.commutes && !program->ordered)
+	if (!judged.commutes && !program->rank_ordered)
 		return collet_fail(COLLET_ERR_UNSUPPORTED,
 			"collet_cost_predict: %s does not keep operands in rank order", algorithm);
-	const struct collet_decision cut = collet_choose_for(&judged.inputs, program, &call, judged.element_bytes);
-	const struct collet_way way = {shape->piece_bytes ? (uint32_t)shape->piece_bytes : cut.piece_bytes,
-		shape->channels ? shape->channels : cut.channels};
+	const struct collet_decision cut =
+		collet_choose_segmentation(&judged.inputs, program, &call, judged.element_bytes);
+	const struct collet_segmentation way = { shape->segment_bytes ? (uint32_t)shape->segment_bytes
+								      : cut.segment_bytes,
+		shape->channels ? shape->channels : cut.channels };
 	*ns = collet_choice_cost(&judged.inputs, program, &call, judged.element_bytes, way) * 1e9;
 	return COLLET_OK;
 }
@@ -201,9 +203,9 @@ collet_status collet_choice_list(const collet_call_shape *shape, const char *tra
 	struct collet_choice_table table;
 	collet_choice_table_fill(&table, &judged.inputs);
 	const struct collet_choice_row *row = judged.commutes ? table.commutative[judged.collective].row :
-                                                                table.ordered[judged.collective].row;
+                                                                table.rank_ordered[judged.collective].row;
 	const uint32_t listed = judged.commutes ? table.commutative[judged.collective].rows :
-                                                  table.ordered[judged.collective].rows;
+                                                  table.rank_ordered[judged.collective].rows;
 	uint64_t first = 0;
 	for (uint32_t i = 0; i < listed; i++) {
 		size_t programs;
@@ -211,12 +213,14 @@ collet_status collet_choice_list(const collet_call_shape *shape, const char *tra
 		const struct collet_shape call = collet_shape_of(judged.collective, 0, shape->ranks, shape->root,
 			count_of(&judged, shape->ranks, first));
 		if (*count < capacity)
-			rows[*count] = (collet_choice){ .first_bytes = first, .last_bytes = row[i].max_bytes,
+			rows[*count] = (collet_choice){ .first_bytes = first,
+				.last_bytes = row[i].max_bytes,
 				.algorithm = program->name,
 				.first_ns = collet_choice_cost(&judged.inputs, program, &call, judged.element_bytes,
-						    row[i].way) *
-					1e9,
-				.piece_bytes = row[i].way.piece_bytes, .channels = row[i].way.channels,
+						    row[i].segmentation) *
+					    1e9,
+				.segment_bytes = row[i].segmentation.segment_bytes,
+				.channels = row[i].segmentation.channels,
 				.measured = row[i].measured };
 		++*count;
 		first = row[i].max_bytes == UINT64_MAX ? UINT64_MAX : row[i].max_bytes + 1;
@@ -256,14 +260,14 @@ static void name_transports(const collet_comm *comm, char *text, size_t capacity
 static bool can(const struct collet_program *program, const struct collet_shape *shape, size_t element)
 {
 	return collet_program_fits(program, shape) &&
-		collet_program_most_scratch(program, *shape) <= COLLET_SCRATCH_BYTES / element;
+		collet_program_max_scratch(program, *shape) <= COLLET_SCRATCH_BYTES / element;
 }
 
 static void price_gpu(
-	const collet_comm *comm, const struct collet_way_call *call, struct collet_way cut, collet_plan *plan)
+	const collet_comm *comm, const struct collet_way_call *call, struct collet_segmentation cut, collet_plan *plan)
 {
 	struct collet_gpu_cost cost;
-	if (!collet_gpu_cost_of(comm, call, plan->gpu, cut, &cost))
+	if (!collet_gpu_cost_of(comm, call, plan->gpu_path, cut, &cost))
 		return;
 	plan->gpu_ns = cost.total_s * 1e9;
 	plan->gpu_copies_ns = cost.copies_s * 1e9;
@@ -286,13 +290,13 @@ collet_status collet_comm_plan(collet_comm *comm, const char *collective, uint64
 	struct collet_shape shape = collet_shape_of(which, comm->group.rank, comm->group.size, root, count);
 	collet_layout_by_host(comm, &shape, op != COLLET_USER);
 	const struct collet_program *forced = comm->context->forced[which];
-	const bool combines = collet_collective_combines(which);
+	const bool combines = collet_collective_is_reduction(which);
 	struct collet_way_call way = {
 		.collective = which, .op = combines ? op : COLLET_OP_COUNT, .dtype = dtype, .shape = &shape};
 	const struct collet_way_choices by = collet_way_choices(comm, &way, false);
 	struct collet_decision decision = collet_choose(by.table, which, op != COLLET_USER, &shape, element);
 	if (!forced && collet_way_is_by_host(comm, &way))
-		decision = collet_choose_for(
+		decision = collet_choose_segmentation(
 			&comm->inputs, collet_program_find(which, "hierarchical"), &shape, element);
 	if (algorithm) {
 		forced = collet_program_find(which, algorithm);
@@ -307,22 +311,22 @@ collet_status collet_comm_plan(collet_comm *comm, const char *collective, uint64
 	}
 	way.named = forced && can(forced, &shape, element);
 	if (way.named)
-		decision = collet_choose_for(by.inputs, forced, &shape, element);
+		decision = collet_choose_segmentation(by.inputs, forced, &shape, element);
 	memset(plan, 0, sizeof(*plan));
 	way.program = decision.program;
-	plan->gpu = collet_way_of(comm, &way, &plan->gpu_algorithm);
-	plan->gpu_in_place =
-		plan->gpu && strcmp(plan->gpu, "piped") == 0 && collet_way_is_in_place(comm, way.op);
+	plan->gpu_path = collet_way_of(comm, &way, &plan->gpu_algorithm);
+	plan->is_gpudirect =
+		plan->gpu_path && strcmp(plan->gpu_path, "piped") == 0 && collet_way_is_in_place(comm, way.op);
 	plan->algorithm = decision.program->name;
-	const struct collet_way cut = {decision.piece_bytes, decision.channels};
+	const struct collet_segmentation cut = {decision.segment_bytes, decision.channels};
 	plan->predicted_ns = collet_choice_cost(by.inputs, decision.program, &shape, element, cut) * 1e9;
 	price_gpu(comm, &way, cut, plan);
 	const uint32_t fan_in = collet_program_fan_in(decision.program, &shape);
-	plan->most_piece_bytes = (uint32_t)(element *
+	plan->max_segment_bytes = (uint32_t)(element *
 		collet_piece_elements(UINT32_MAX, collet_slot_pieces(decision.program->collective, fan_in), element));
-	plan->piece_bytes =
-		decision.piece_bytes < plan->most_piece_bytes ? decision.piece_bytes : plan->most_piece_bytes;
-	plan->channels = decision.program->sliced ? decision.channels : 1;
+	plan->segment_bytes =
+		decision.segment_bytes < plan->max_segment_bytes ? decision.segment_bytes : plan->max_segment_bytes;
+	plan->channels = decision.program->segmented ? decision.channels : 1;
 	plan->cores = comm->context->bootstrap.peer_infos[collet_group_world_rank(&comm->group, 0)].host_cores;
 	name_transports(comm, plan->transport, sizeof(plan->transport));
 	return COLLET_OK;

@@ -10,39 +10,39 @@
 struct collet_bisection {
 	uint32_t low, middle, high;    /* the range before the split, and where its upper half starts */
 	uint32_t own_first, own_count; /* the half with this rank */
-	uint32_t far_first, far_count; /* the other half; none: this rank is alone */
+	uint32_t other_first, other_count; /* the other half; none: this rank is alone */
 	struct collet_peers partner;   /* in the other half */
 	struct collet_peers extra;     /* the odd one, on its partner: right after `partner`; else nobody */
-	bool odd;                      /* this is the odd one */
+	bool is_odd;                   /* this is the odd one */
 };
 
 COLLET_PURE static inline struct collet_bisection collet_bisect(uint32_t position, uint32_t size, uint32_t level)
 {
-	struct collet_bisection at = {0, size, size, 0, size, 0, 0, {0, 0, 0, false}, {0, 0, 0, false}, false};
+	struct collet_bisection split = {0, size, size, 0, size, 0, 0, {0, 0, 0, false}, {0, 0, 0, false}, false};
 	for (uint32_t i = 0; i <= level; i++) {
-		at.low = at.own_first;
-		at.high = at.own_first + at.own_count;
-		at.middle = at.low + (at.own_count + 1) / 2;
-		const bool lower = position < at.middle;
-		at.own_first = lower ? at.low : at.middle;
-		at.own_count = lower ? at.middle - at.low : at.high - at.middle;
-		at.far_first = lower ? at.middle : at.low;
-		at.far_count = lower ? at.high - at.middle : at.middle - at.low;
+		split.low = split.own_first;
+		split.high = split.own_first + split.own_count;
+		split.middle = split.low + (split.own_count + 1) / 2;
+		const bool lower = position < split.middle;
+		split.own_first = lower ? split.low : split.middle;
+		split.own_count = lower ? split.middle - split.low : split.high - split.middle;
+		split.other_first = lower ? split.middle : split.low;
+		split.other_count = lower ? split.high - split.middle : split.middle - split.low;
 	}
-	const uint32_t i = position - at.own_first, paired = at.high - at.middle;
+	const uint32_t i = position - split.own_first, paired = split.high - split.middle;
 	if (paired == 0)
-		return at;
-	at.odd = i == paired;
-	at.partner = collet_peer(at.far_first + (at.odd ? i - 1 : i));
-	if (at.own_first == at.middle && i == paired - 1 && at.far_count > paired)
-		at.extra = collet_peer(at.far_first + paired);
-	return at;
+		return split;
+	split.is_odd = i == paired;
+	split.partner = collet_peers_one(split.other_first + (split.is_odd ? i - 1 : i));
+	if (split.own_first == split.middle && i == paired - 1 && split.other_count > paired)
+		split.extra = collet_peers_one(split.other_first + paired);
+	return split;
 }
 
 /* The partner and, after it, the odd one. */
-COLLET_PURE static inline struct collet_peers collet_bisection_both(const struct collet_bisection *at)
+COLLET_PURE static inline struct collet_peers collet_bisection_partners(const struct collet_bisection *split)
 {
-	return collet_peers_range(at->partner.first, at->partner.count + at->extra.count);
+	return collet_peers_range(split->partner.first, split->partner.count + split->extra.count);
 }
 
 /* `count` blocks of shape->count elements each, from block `first` on. */
@@ -53,9 +53,10 @@ COLLET_PURE static inline struct collet_span collet_blocks(
 }
 
 /* Can runs of positions be moved as runs of blocks? */
-COLLET_PURE static inline bool collet_blocks_in_order(const struct collet_shape *shape)
+COLLET_PURE static inline bool collet_blocks_are_contiguous(const struct collet_shape *shape)
 {
-	return !shape->order && shape->input.kind != COLLET_CUT_LISTED && shape->result.kind != COLLET_CUT_LISTED;
+	return !shape->order && shape->input.kind != COLLET_PARTITION_VECTOR &&
+	       shape->result.kind != COLLET_PARTITION_VECTOR;
 }
 
 #endif

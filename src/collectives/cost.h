@@ -24,11 +24,11 @@ COLLET_PURE static inline double collet_cost_blocks(
 }
 
 /* How many pieces so many bytes are cut into. */
-COLLET_PURE static inline double collet_cost_pieces(double bytes, size_t piece_bytes)
+COLLET_PURE static inline double collet_cost_segments(double bytes, size_t segment_bytes)
 {
-	const double pieces = bytes / (double)piece_bytes;
-	const double whole = (double)(uint64_t)pieces;
-	return pieces <= 1 ? 1 : whole < pieces ? whole + 1 : whole;
+	const double segments = bytes / (double)segment_bytes;
+	const double whole = (double)(uint64_t)segments;
+	return segments <= 1 ? 1 : whole < segments ? whole + 1 : whole;
 }
 
 /* Where the classes of a message's bytes end. */
@@ -58,38 +58,39 @@ COLLET_PURE static inline double collet_cost_latency(const struct collet_cost_mo
 
 /* What `messages` messages of `bytes` each, cut into pieces, hold a rank's way in or out for. */
 COLLET_PURE static inline double collet_cost_port(
-	double messages, double bytes, size_t piece_bytes, const struct collet_cost_model *model)
+	double messages, double bytes, size_t segment_bytes, const struct collet_cost_model *model)
 {
-	const double pieces = collet_cost_pieces(bytes, piece_bytes), whole = (double)piece_bytes;
+	const double segments = collet_cost_segments(bytes, segment_bytes), whole = (double)segment_bytes;
 	/* All but the last are whole. */
-	return messages * (model->overhead_s + (pieces - 1) * (model->piece_s + collet_cost_transfer(model, whole)) +
-				  collet_cost_transfer(model, bytes - (pieces - 1) * whole));
+	return messages *
+	       (model->overhead_s + (segments - 1) * (model->segment_s + collet_cost_transfer(model, whole)) +
+		       collet_cost_transfer(model, bytes - (segments - 1) * whole));
 }
 
 /* A pipeline of `hops` hops through which `bytes` go in pieces, each hop taking `port` for all of them and combining
  * for `gamma` a byte. */
-COLLET_PURE static inline double collet_cost_pipeline(
-	double hops, double bytes, size_t piece_bytes, double fan, double gamma, const struct collet_cost_model *model)
+COLLET_PURE static inline double collet_cost_pipeline(double hops, double bytes, size_t segment_bytes, double fan,
+	double gamma, const struct collet_cost_model *model)
 {
-	const double pieces = collet_cost_pieces(bytes, piece_bytes);
-	const double port = collet_cost_port(fan, bytes, piece_bytes, model) / pieces;
-	const double work = fan * gamma * bytes / pieces;
-	return hops * (collet_cost_latency(model) + port + work) + (pieces - 1) * (port + work);
+	const double segments = collet_cost_segments(bytes, segment_bytes);
+	const double port = collet_cost_port(fan, bytes, segment_bytes, model) / segments;
+	const double work = fan * gamma * bytes / segments;
+	return hops * (collet_cost_latency(model) + port + work) + (segments - 1) * (port + work);
 }
 
 /* So many bytes up or down a binomial tree of `size` ranks, k = log2(size) deep. The root has k children: up, it
  * combines what all send when the last has come; down, it sends to the deepest last (of small messages first:
  * inline_plan.c). */
 COLLET_PURE static inline double collet_cost_binomial(
-	uint32_t size, double bytes, size_t piece_bytes, bool up, const struct collet_cost_model *model)
+	uint32_t size, double bytes, size_t segment_bytes, bool up, const struct collet_cost_model *model)
 {
 	const double depth = collet_log2_floor(size), turns = depth * (depth + 1) / 2,
 		     children = collet_log2_ceil(size);
-	const double pieces = collet_cost_pieces(bytes, piece_bytes);
-	const double message = collet_cost_port(1, bytes, piece_bytes, model) / pieces;
-	const double work = up ? model->gamma_s * bytes / pieces : 0;
+	const double segments = collet_cost_segments(bytes, segment_bytes);
+	const double message = collet_cost_port(1, bytes, segment_bytes, model) / segments;
+	const double work = up ? model->gamma_s * bytes / segments : 0;
 	return depth * collet_cost_latency(model) + (up ? depth : turns) * message + turns * work +
-	       (pieces - 1) * children * (message + work);
+	       (segments - 1) * children * (message + work);
 }
 
 COLLET_PURE static inline const struct collet_cost_model *collet_cost_local(const struct collet_cost_model *model)

@@ -30,14 +30,14 @@ static inline uint32_t fan_in_children(const struct collet_shape *shape)
 
 static inline uint32_t fan_in_host_children(const struct collet_shape *shape)
 {
-	const uint32_t fullest = collet_host_fullest(shape);
+	const uint32_t fullest = collet_host_group_max_size(shape);
 	return fullest > 2 ? collet_log2_ceil(fullest) : 1;
 }
 
 /* The ranks of a host, and two other hosts' leaders. */
 static inline uint32_t fan_in_host(const struct collet_shape *shape)
 {
-	return collet_host_fullest(shape) + 1;
+	return collet_host_group_max_size(shape) + 1;
 }
 
 #endif

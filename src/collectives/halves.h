@@ -5,7 +5,7 @@
 #include "collectives/step_builder.h"
 
 struct collet_half {
-	uint32_t first, count, other; /* other: the first rank of the other half */
+	uint32_t first, count, other_first; /* other: the first rank of the other half */
 };
 
 /* Of two ranks or more. The lower half has the odd one. */
@@ -24,7 +24,7 @@ COLLET_PURE static inline bool collet_halves_fit(const struct collet_shape *shap
 }
 
 /* The half's other ranks. */
-COLLET_PURE static inline struct collet_peers collet_half_rest(const struct collet_half *half)
+COLLET_PURE static inline struct collet_peers collet_half_others(const struct collet_half *half)
 {
 	return collet_peers_range(half->first + 1, half->count - 1);
 }

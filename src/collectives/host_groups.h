@@ -4,20 +4,21 @@
 
 #include "collectives/step_builder.h"
 
-struct collet_host {
+struct collet_host_group {
 	uint32_t index;
 	uint32_t first; /* position */
 	uint32_t count; /* ranks on it */
 };
 
-COLLET_PURE static inline uint32_t collet_host_count(const struct collet_shape *shape)
+COLLET_PURE static inline uint32_t collet_host_group_count(const struct collet_shape *shape)
 {
-	return shape->host_first ? shape->hosts : 1;
+	return shape->host_first ? shape->host_count : 1;
 }
 
-COLLET_PURE static inline struct collet_host collet_host_at(const struct collet_shape *shape, uint32_t index)
+COLLET_PURE static inline struct collet_host_group collet_host_group_at(
+	const struct collet_shape *shape, uint32_t index)
 {
-	struct collet_host host = {0, 0, shape->size};
+	struct collet_host_group host = {0, 0, shape->size};
 	if (shape->host_first) {
 		host.index = index;
 		host.first = shape->host_first[index];
@@ -26,9 +27,10 @@ COLLET_PURE static inline struct collet_host collet_host_at(const struct collet_
 	return host;
 }
 
-COLLET_PURE static inline struct collet_host collet_host_of(const struct collet_shape *shape, uint32_t position)
+COLLET_PURE static inline struct collet_host_group collet_host_group_of(
+	const struct collet_shape *shape, uint32_t position)
 {
-	uint32_t low = 0, high = collet_host_count(shape);
+	uint32_t low = 0, high = collet_host_group_count(shape);
 	while (high - low > 1) {
 		const uint32_t middle = low + (high - low) / 2;
 		if (shape->host_first[middle] <= position)
@@ -36,92 +38,93 @@ COLLET_PURE static inline struct collet_host collet_host_of(const struct collet_
 		else
 			high = middle;
 	}
-	return collet_host_at(shape, low);
+	return collet_host_group_at(shape, low);
 }
 
-COLLET_PURE static inline bool collet_host_has_root(const struct collet_shape *shape, const struct collet_host *host)
+COLLET_PURE static inline bool collet_host_group_has_root(
+	const struct collet_shape *shape, const struct collet_host_group *host)
 {
 	return shape->root >= host->first && shape->root - host->first < host->count;
 }
 
 /* The one rank of a host that talks to other hosts: the root where it is, else the first; or always the first. */
-COLLET_PURE static inline uint32_t collet_host_leader(const struct collet_shape *shape, uint32_t index)
+COLLET_PURE static inline uint32_t collet_host_group_leader(const struct collet_shape *shape, uint32_t index)
 {
-	const struct collet_host host = collet_host_at(shape, index);
-	return collet_host_has_root(shape, &host) && !shape->first_leads ? shape->root : host.first;
+	const struct collet_host_group host = collet_host_group_at(shape, index);
+	return collet_host_group_has_root(shape, &host) && !shape->leader_is_first ? shape->root : host.first;
 }
 
 /* The same for a neighbour in a tree over hosts; nobody for nobody. */
-COLLET_PURE static inline struct collet_peers collet_host_leaders(
+COLLET_PURE static inline struct collet_peers collet_host_group_leaders(
 	const struct collet_shape *shape, struct collet_peers host)
 {
-	return host.count == 0 ? host : collet_peer(collet_host_leader(shape, host.first));
+	return host.count == 0 ? host : collet_peers_one(collet_host_group_leader(shape, host.first));
 }
 
 /* Blocks that go round a ring of hosts, from leader to leader, each host's first rank leading. Every leader has the
  * same turns: a block of each host in a row, beginning with the host so many before its own, then the next block of
  * each. So what one sends another receives at most a turn later, which is as far as ranks look ahead, however many
  * pieces a block has; and hosts with fewer ranks pass some turns over. */
-struct collet_host_turn {
+struct collet_ring_turn {
 	bool exists;
 	uint32_t position; /* whose block it is */
 	uint32_t round;    /* 0 .. hosts - 1 */
 };
 
-COLLET_PURE static inline struct collet_host_turn collet_host_turn_at(
-	const struct collet_shape *shape, const struct collet_host *own, uint64_t index, uint32_t before)
+COLLET_PURE static inline struct collet_ring_turn collet_ring_turn_at(
+	const struct collet_shape *shape, const struct collet_host_group *own, uint64_t index, uint32_t before)
 {
-	const uint32_t hosts = collet_host_count(shape), column = (uint32_t)(index / hosts);
+	const uint32_t hosts = collet_host_group_count(shape), column = (uint32_t)(index / hosts);
 	const uint32_t round = (uint32_t)(index % hosts), back = (round + before) % hosts;
-	const struct collet_host host = collet_host_at(shape, (own->index + hosts - back) % hosts);
-	const struct collet_host_turn turn = {column < host.count, host.first + column, round};
+	const struct collet_host_group host = collet_host_group_at(shape, (own->index + hosts - back) % hosts);
+	const struct collet_ring_turn turn = {column < host.count, host.first + column, round};
 	return turn;
 }
 
 /* The leaders of the hosts before and after this one. */
-COLLET_PURE static inline struct collet_peers collet_host_left(
-	const struct collet_shape *shape, const struct collet_host *own)
+COLLET_PURE static inline struct collet_peers collet_host_group_left(
+	const struct collet_shape *shape, const struct collet_host_group *own)
 {
-	const uint32_t hosts = collet_host_count(shape);
-	return collet_peer(collet_host_at(shape, (own->index + hosts - 1) % hosts).first);
+	const uint32_t hosts = collet_host_group_count(shape);
+	return collet_peers_one(collet_host_group_at(shape, (own->index + hosts - 1) % hosts).first);
 }
 
-COLLET_PURE static inline struct collet_peers collet_host_right(
-	const struct collet_shape *shape, const struct collet_host *own)
+COLLET_PURE static inline struct collet_peers collet_host_group_right(
+	const struct collet_shape *shape, const struct collet_host_group *own)
 {
-	return collet_peer((own->first + own->count) % shape->size);
+	return collet_peers_one((own->first + own->count) % shape->size);
 }
 
 /* Ranks on the fullest host. */
-COLLET_PURE static inline uint32_t collet_host_fullest(const struct collet_shape *shape)
+COLLET_PURE static inline uint32_t collet_host_group_max_size(const struct collet_shape *shape)
 {
 	uint32_t most = 0;
-	for (uint32_t i = 0; i < collet_host_count(shape); i++) {
-		const uint32_t count = collet_host_at(shape, i).count;
+	for (uint32_t i = 0; i < collet_host_group_count(shape); i++) {
+		const uint32_t count = collet_host_group_at(shape, i).count;
 		most = count > most ? count : most;
 	}
 	return most;
 }
 
-COLLET_PURE static inline uint64_t collet_host_turns(const struct collet_shape *shape)
+COLLET_PURE static inline uint64_t collet_ring_turn_count(const struct collet_shape *shape)
 {
-	return (uint64_t)collet_host_count(shape) * collet_host_fullest(shape);
+	return (uint64_t)collet_host_group_count(shape) * collet_host_group_max_size(shape);
 }
 
 /* Latencies of so many hops in a row that all blocks take together: a rank has as many turns under way as it looks
  * ahead, which are blocks of so many at a time. */
-COLLET_PURE static inline double collet_host_turn_latencies(const struct collet_shape *shape)
+COLLET_PURE static inline double collet_ring_turn_latencies(const struct collet_shape *shape)
 {
-	const uint32_t hosts = collet_host_count(shape), at_a_time = 1 + COLLET_LOOKAHEAD / hosts;
-	return (hosts - 1.0) * ((collet_host_fullest(shape) + at_a_time - 1) / at_a_time);
+	const uint32_t hosts = collet_host_group_count(shape), at_a_time = 1 + COLLET_LOOKAHEAD / hosts;
+	return (hosts - 1.0) * ((collet_host_group_max_size(shape) + at_a_time - 1) / at_a_time);
 }
 
 /* On the one with the fewest. */
-COLLET_PURE static inline uint32_t collet_host_emptiest(const struct collet_shape *shape)
+COLLET_PURE static inline uint32_t collet_host_group_min_size(const struct collet_shape *shape)
 {
 	uint32_t least = shape->size;
-	for (uint32_t i = 0; i < collet_host_count(shape); i++) {
-		const uint32_t count = collet_host_at(shape, i).count;
+	for (uint32_t i = 0; i < collet_host_group_count(shape); i++) {
+		const uint32_t count = collet_host_group_at(shape, i).count;
 		least = count < least ? count : least;
 	}
 	return least;

@@ -46,19 +46,19 @@ const struct collet_program *collet_program_find(enum collet_collective collecti
 	return NULL;
 }
 
-const struct collet_program *collet_program_between(enum collet_collective collective)
+const struct collet_program *collet_program_inter_host(enum collet_collective collective)
 {
 	switch (collective) {
-	case COLLET_ALLREDUCE: return &collet_allreduce_between;
-	case COLLET_REDUCE: return &collet_reduce_between;
-	case COLLET_BROADCAST: return &collet_broadcast_between;
-	case COLLET_ALLGATHER: return &collet_allgather_between;
-	case COLLET_REDUCE_SCATTER: return &collet_reduce_scatter_between;
+	case COLLET_ALLREDUCE: return &collet_allreduce_inter_host;
+	case COLLET_REDUCE: return &collet_reduce_inter_host;
+	case COLLET_BROADCAST: return &collet_broadcast_inter_host;
+	case COLLET_ALLGATHER: return &collet_allgather_inter_host;
+	case COLLET_REDUCE_SCATTER: return &collet_reduce_scatter_inter_host;
 	default: return NULL;
 	}
 }
 
-uint32_t collet_program_number(const struct collet_program *program)
+uint32_t collet_program_index(const struct collet_program *program)
 {
 	uint32_t number = 0;
 	size_t count;
@@ -79,9 +79,9 @@ bool collet_program_fits(const struct collet_program *program, const struct coll
 	return !program->fits || program->fits(shape);
 }
 
-uint32_t collet_program_parts(const struct collet_program *program, const struct collet_shape *shape)
+uint32_t collet_program_part_count(const struct collet_program *program, const struct collet_shape *shape)
 {
-	return program->parts ? program->parts(shape) : 1;
+	return program->part_count ? program->part_count(shape) : 1;
 }
 
 uint32_t collet_program_fan_in(const struct collet_program *program, const struct collet_shape *shape)
@@ -97,9 +97,9 @@ uint64_t collet_program_scratch(const struct collet_program *program, const stru
 struct collet_shape collet_shape_of(
 	enum collet_collective collective, uint32_t rank, uint32_t size, uint32_t root, uint64_t count)
 {
-	const struct collet_cut even = { .kind = COLLET_CUT_EVEN, .count = count };
-	const struct collet_cut blocks = { .kind = COLLET_CUT_BLOCKS, .count = count };
-	struct collet_shape shape = { .rank = rank, .size = size, .root = root, .count = count, .hosts = 1 };
+	const struct collet_partition even = { .kind = COLLET_PARTITION_EVEN, .count = count };
+	const struct collet_partition blocks = { .kind = COLLET_PARTITION_BLOCKS, .count = count };
+	struct collet_shape shape = { .rank = rank, .size = size, .root = root, .count = count, .host_count = 1 };
 	switch (collective) {
 	case COLLET_ALLREDUCE:
 	case COLLET_REDUCE:

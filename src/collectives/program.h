@@ -23,7 +23,7 @@ enum collet_collective {
 /* "allreduce", "reduce_scatter", ...; NULL out of range. */
 const char *collet_collective_name(enum collet_collective collective);
 /* Or does it only move? */
-static inline bool collet_collective_combines(enum collet_collective collective)
+static inline bool collet_collective_is_reduction(enum collet_collective collective)
 {
 	return collective == COLLET_ALLREDUCE || collective == COLLET_REDUCE || collective == COLLET_REDUCE_SCATTER;
 }
@@ -37,7 +37,7 @@ enum { COLLET_COST_CLASSES = 4 };
 struct collet_cost_model {
 	double alpha_s;                       /* from a message's leaving its sender's hands to its being there */
 	double overhead_s;                    /* that each message holds its sender, and its receiver */
-	double piece_s;                       /* likewise, each of its pieces but the first */
+	double segment_s;                     /* likewise, each of its pieces but the first */
 	double beta_s[COLLET_COST_CLASSES];   /* that each byte does, by where in the message it is */
 	double gamma_s;                       /* a byte reduced: of each operand beyond the first */
 	const struct collet_cost_model *local; /* between ranks of one host, where there are several; NULL: the same */
@@ -48,14 +48,14 @@ struct collet_program {
 	enum collet_collective collective;
 	const char *source;  /* the paper or textbook */
 	const char *summary; /* one line for people: what it does, and what for */
-	bool ordered;        /* combines in rank order throughout: fit for non-commutative operations */
-	bool sliced;         /* see step.h */
-	bool listed;         /* works on COLLET_CUT_LISTED, where a rank may know only its own counts */
+	bool rank_ordered;   /* combines in rank order throughout: fit for non-commutative operations */
+	bool segmented;      /* see step.h */
+	bool has_vector_form; /* works on COLLET_PARTITION_VECTOR, where a rank may know only its own counts */
 	/* Can it run this shape? NULL: any. Must not look at what one rank alone knows (its rank):
 	 * all ranks answer the same. */
 	bool (*fits)(const struct collet_shape *shape);
 	/* Independent sub-programs, each over its own conduits. NULL: 1. */
-	uint32_t (*parts)(const struct collet_shape *shape);
+	uint32_t (*part_count)(const struct collet_shape *shape);
 	uint64_t (*step_count)(const struct collet_shape *shape, uint32_t part);
 	struct collet_step (*step)(const struct collet_shape *shape, uint32_t part, uint64_t index);
 	/* Remote operands (or chunks received) of one step at most, on any rank: what the engine must hold at once.
@@ -64,7 +64,7 @@ struct collet_program {
 	/* Elements of scratch this rank needs, for all parts together. NULL: 0. */
 	uint64_t (*scratch)(const struct collet_shape *shape);
 	/* Closed form of the slowest rank's time for this shape, cut into pieces of piece_bytes. */
-	double (*cost)(const struct collet_shape *shape, size_t element_bytes, size_t piece_bytes,
+	double (*cost)(const struct collet_shape *shape, size_t element_bytes, size_t segment_bytes,
 		const struct collet_cost_model *model);
 };
 
@@ -72,16 +72,16 @@ struct collet_program {
 const struct collet_program *const *collet_programs(enum collet_collective collective, size_t *count);
 /* What is between hosts of a `hierarchical`, in its order and pieces, where hosts' first ranks lead; in no list. NULL:
  * there is none of this collective. */
-const struct collet_program *collet_program_between(enum collet_collective collective);
+const struct collet_program *collet_program_inter_host(enum collet_collective collective);
 /* By name; NULL if there is none. */
 const struct collet_program *collet_program_find(enum collet_collective collective, const char *name);
 
 /* How many elements of scratch this rank needs; the program's, or 0. */
 uint64_t collet_program_scratch(const struct collet_program *program, const struct collet_shape *shape);
-uint32_t collet_program_parts(const struct collet_program *program, const struct collet_shape *shape);
+uint32_t collet_program_part_count(const struct collet_program *program, const struct collet_shape *shape);
 uint32_t collet_program_fan_in(const struct collet_program *program, const struct collet_shape *shape);
 /* Its place among all programs, collective by collective, as collet_algorithm_list() lists them. */
-uint32_t collet_program_number(const struct collet_program *program);
+uint32_t collet_program_index(const struct collet_program *program);
 bool collet_program_fits(const struct collet_program *program, const struct collet_shape *shape);
 
 /* The shape of a plain (not v) collective of `count` elements, counted as the public API counts; order NULL, one

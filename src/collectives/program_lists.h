@@ -9,7 +9,7 @@ struct collet_program_list {
 	size_t count;
 };
 
-#define LIST(rows) { .programs = (rows), .count = sizeof(rows) / sizeof((rows)[0]) }
+#define PROGRAM_LIST(rows) { .programs = (rows), .count = sizeof(rows) / sizeof((rows)[0]) }
 
 /* programs_reducing.c */
 extern const struct collet_program_list collet_allreduce_programs;
@@ -26,7 +26,8 @@ extern const struct collet_program_list collet_alltoall_programs;
 
 /* In no list: what the engine runs of a `hierarchical` where GPUs do what is inside hosts. */
 /* programs_reducing.c */
-extern const struct collet_program collet_allreduce_between, collet_reduce_between, collet_reduce_scatter_between;
-extern const struct collet_program collet_broadcast_between, collet_allgather_between; /* programs_moving.c */
+extern const struct collet_program collet_allreduce_inter_host, collet_reduce_inter_host,
+	collet_reduce_scatter_inter_host;
+extern const struct collet_program collet_broadcast_inter_host, collet_allgather_inter_host; /* programs_moving.c */
 
 #endif

@@ -56,7 +56,7 @@
 /* How far the engine looks ahead, in items, at the least. */
 enum { COLLET_LOOKAHEAD = 4 };
 
-#define COLLET_SAME_PLACE UINT64_MAX
+#define COLLET_SAME_OFFSET UINT64_MAX
 
 /* A run of elements of one buffer. */
 struct collet_span {
@@ -70,14 +70,14 @@ struct collet_peers {
 	uint32_t first;
 	uint32_t stride;
 	uint32_t count;
-	bool doubling;
+	bool is_doubling;
 };
 
 /* INPUT and RESULT are the caller's send and recv buffers, in the elements of the collective's own layout; SCRATCH is
  * the communicator's, of which the program declares how many elements it needs. */
 enum collet_buffer { COLLET_INPUT, COLLET_RESULT, COLLET_SCRATCH };
 
-struct collet_end {
+struct collet_buffer_range {
 	struct collet_peers peers; /* may include, or be, the rank itself */
 	enum collet_buffer buffer; /* on that peer */
 	struct collet_span span;   /* on that peer */
@@ -86,28 +86,29 @@ struct collet_end {
 enum { COLLET_STEP_SOURCES = 3, COLLET_STEP_DESTINATIONS = 2 };
 
 struct collet_step {
-	struct collet_end source[COLLET_STEP_SOURCES];           /* operands: end by end, and peer by peer inside one */
-	struct collet_end destination[COLLET_STEP_DESTINATIONS]; /* itself first, if it is one */
+	struct collet_buffer_range source[COLLET_STEP_SOURCES];  /* operands: end by end, and peer by peer inside one */
+	struct collet_buffer_range destination[COLLET_STEP_DESTINATIONS]; /* itself first, if it is one */
 	uint8_t source_count;                                    /* 0: nothing to do in this step */
 	uint8_t destination_count;
-	bool reduce;     /* combine all operands in one pass, rounding once; else there is one operand */
-	bool per_peer;   /* not one value but one transfer for each remote peer p: a send takes its own span
+	bool is_reduction; /* combine all operands in one pass, rounding once; else there is one operand */
+	bool is_per_peer; /* not one value but one transfer for each remote peer p: a send takes its own span
 			    from chunk p of the source's cut, a receive (source_count 1, kept) puts it into chunk
 			    p of the destination's cut (SCRATCH is cut as INPUT is); of the ends' spans only
-			    the remote one's start counts (COLLET_SAME_PLACE: where the local chunk starts) */
-	bool last_touch; /* the value is the finished result: average divides here, before rounding */
-	bool paired;     /* alternate pieces with the next step's: an exchange */
+			    the remote one's start counts (COLLET_SAME_OFFSET: where the local chunk starts) */
+	bool is_final;   /* the value is the finished result: average divides here, before rounding */
+	bool is_paired;  /* alternate pieces with the next step's: an exchange */
 };
 
 /* How a buffer is cut into chunks, one for each rank. */
-enum collet_cut_kind {
-	COLLET_CUT_EVEN,   /* `count` elements in all; the first count % size chunks have one more than the others */
-	COLLET_CUT_BLOCKS, /* `count` elements each */
-	COLLET_CUT_LISTED  /* counts[] and displacements[] by rank */
+enum collet_partition_kind {
+	COLLET_PARTITION_EVEN, /* `count` elements in all; the first count % size chunks have one more than the
+	                          others */
+	COLLET_PARTITION_BLOCKS, /* `count` elements each */
+	COLLET_PARTITION_VECTOR /* counts[] and displacements[] by rank */
 };
 
-struct collet_cut {
-	enum collet_cut_kind kind;
+struct collet_partition {
+	enum collet_partition_kind kind;
 	uint64_t count;
 	const uint64_t *counts;
 	const uint64_t *displacements;
@@ -119,40 +120,41 @@ struct collet_shape {
 	uint32_t size;
 	uint32_t root;  /* a position */
 	uint64_t count; /* as the caller gave it: elements in all, or of each block */
-	struct collet_cut
+	struct collet_partition
 		input; /* of the collective's send buffer, and of its recv buffer. A buffer that holds only the */
-	struct collet_cut result; /* rank's own block has that block's count here, and its kind is not looked at */
+	struct collet_partition result; /* rank's own block has that block's count here, and its kind is not looked
+	                                   at */
 	const uint32_t *order;    /* position -> rank; NULL: the same. Blocks are numbered by rank */
 	const uint32_t
 		*host_first; /* position of each host's first rank, ascending; host_first[hosts] == size; NULL: one */
-	uint32_t hosts;
-	bool first_leads; /* what leads a host is its first rank, also where the root is another */
+	uint32_t host_count;
+	bool leader_is_first; /* what leads a host is its first rank, also where the root is another */
 };
 
-COLLET_PURE static inline struct collet_span collet_cut_chunk(
-	const struct collet_cut *cut, const struct collet_shape *shape, uint32_t position)
+COLLET_PURE static inline struct collet_span collet_partition_chunk(
+	const struct collet_partition *partition, const struct collet_shape *shape, uint32_t position)
 {
 	assert(position < shape->size);
 	struct collet_span span;
-	if (cut->kind == COLLET_CUT_EVEN) {
-		const uint64_t base = cut->count / shape->size, longer = cut->count % shape->size;
+	if (partition->kind == COLLET_PARTITION_EVEN) {
+		const uint64_t base = partition->count / shape->size, longer = partition->count % shape->size;
 		span.first = position * base + (position < longer ? position : longer);
 		span.count = base + (position < longer);
 		return span;
 	}
 	const uint32_t rank = shape->order ? shape->order[position] : position;
-	if (cut->kind == COLLET_CUT_BLOCKS) {
-		span.first = rank * cut->count;
-		span.count = cut->count;
+	if (partition->kind == COLLET_PARTITION_BLOCKS) {
+		span.first = rank * partition->count;
+		span.count = partition->count;
 	} else {
-		span.first = cut->displacements[rank];
-		span.count = cut->counts[rank];
+		span.first = partition->displacements[rank];
+		span.count = partition->counts[rank];
 	}
 	return span;
 }
 
 /* How a buffer is cut; SCRATCH as INPUT. */
-COLLET_PURE static inline const struct collet_cut *collet_step_cut(
+COLLET_PURE static inline const struct collet_partition *collet_step_partition(
 	const struct collet_shape *shape, enum collet_buffer buffer)
 {
 	return buffer == COLLET_RESULT ? &shape->result : &shape->input;
@@ -162,11 +164,11 @@ COLLET_PURE static inline const struct collet_cut *collet_step_cut(
 COLLET_PURE static inline uint32_t collet_peers_at(const struct collet_peers *peers, uint32_t i, uint32_t size)
 {
 	assert(i < peers->count);
-	const uint64_t hops = peers->doubling ? ((uint64_t)1 << i) - 1 : i;
+	const uint64_t hops = peers->is_doubling ? ((uint64_t)1 << i) - 1 : i;
 	return (uint32_t)((peers->first + hops * peers->stride) % size);
 }
 
-COLLET_PURE static inline struct collet_peers collet_peer(uint32_t position)
+COLLET_PURE static inline struct collet_peers collet_peers_one(uint32_t position)
 {
 	struct collet_peers peers = {position, 0, 1, false};
 	return peers;
@@ -179,11 +181,11 @@ COLLET_PURE static inline uint32_t collet_position_at(const struct collet_shape 
 	return (uint32_t)((((int64_t)shape->rank + hops) % size + size) % size);
 }
 
-COLLET_PURE static inline struct collet_end collet_end_at(
+COLLET_PURE static inline struct collet_buffer_range collet_buffer_range_at(
 	struct collet_peers peers, enum collet_buffer buffer, struct collet_span span)
 {
-	struct collet_end end = {peers, buffer, span};
-	return end;
+	struct collet_buffer_range range = {peers, buffer, span};
+	return range;
 }
 
 /* A step that does nothing; programs fill in what they do. */

@@ -5,23 +5,23 @@
 #include "collectives/step.h"
 
 /* One more operand, or several: in the order of the calls, and peer by peer inside one. No peers: nothing. */
-COLLET_PURE static inline void collet_step_from(
+COLLET_PURE static inline void collet_step_add_source(
 	struct collet_step *step, struct collet_peers peers, enum collet_buffer buffer, struct collet_span span)
 {
 	if (peers.count == 0)
 		return;
 	assert(step->source_count < COLLET_STEP_SOURCES);
-	step->source[step->source_count++] = collet_end_at(peers, buffer, span);
+	step->source[step->source_count++] = collet_buffer_range_at(peers, buffer, span);
 }
 
 /* One more place, or several, for the value. The rank itself first, if at all. No peers: nothing. */
-COLLET_PURE static inline void collet_step_to(
+COLLET_PURE static inline void collet_step_add_destination(
 	struct collet_step *step, struct collet_peers peers, enum collet_buffer buffer, struct collet_span span)
 {
 	if (peers.count == 0)
 		return;
 	assert(step->destination_count < COLLET_STEP_DESTINATIONS);
-	step->destination[step->destination_count++] = collet_end_at(peers, buffer, span);
+	step->destination[step->destination_count++] = collet_buffer_range_at(peers, buffer, span);
 }
 
 COLLET_PURE static inline struct collet_span collet_span_at(uint64_t first, uint64_t count)
@@ -44,16 +44,17 @@ COLLET_PURE static inline struct collet_span collet_span_all(const struct collet
 }
 
 /* Of a per_peer step: on the peer, it is at the same place. */
-COLLET_PURE static inline struct collet_span collet_span_same(void)
+COLLET_PURE static inline struct collet_span collet_span_same_offset(void)
 {
-	return collet_span_at(COLLET_SAME_PLACE, 0);
+	return collet_span_at(COLLET_SAME_OFFSET, 0);
 }
 
 /* This rank's block in a buffer of another's, as far as this rank can tell. */
-COLLET_PURE static inline struct collet_span collet_span_there(
-	const struct collet_shape *shape, const struct collet_cut *cut, uint64_t count)
+COLLET_PURE static inline struct collet_span collet_span_on_peer(
+	const struct collet_shape *shape, const struct collet_partition *partition, uint64_t count)
 {
-	return cut->kind == COLLET_CUT_BLOCKS ? collet_cut_chunk(cut, shape, shape->rank) : collet_span_at(0, count);
+	return partition->kind == COLLET_PARTITION_BLOCKS ? collet_partition_chunk(partition, shape, shape->rank)
+							  : collet_span_at(0, count);
 }
 
 COLLET_PURE static inline struct collet_peers collet_peers_range(uint32_t first, uint32_t count)
@@ -62,50 +63,50 @@ COLLET_PURE static inline struct collet_peers collet_peers_range(uint32_t first,
 	return peers;
 }
 
-COLLET_PURE static inline struct collet_peers collet_self(const struct collet_shape *shape)
+COLLET_PURE static inline struct collet_peers collet_peers_self(const struct collet_shape *shape)
 {
-	return collet_peer(shape->rank);
+	return collet_peers_one(shape->rank);
 }
 
-COLLET_PURE static inline struct collet_peers collet_everybody(const struct collet_shape *shape)
+COLLET_PURE static inline struct collet_peers collet_peers_all(const struct collet_shape *shape)
 {
 	return collet_peers_range(0, shape->size);
 }
 
 /* All but this rank, its right neighbour first, so that not all ranks write to one at once. */
-COLLET_PURE static inline struct collet_peers collet_others(const struct collet_shape *shape)
+COLLET_PURE static inline struct collet_peers collet_peers_others(const struct collet_shape *shape)
 {
 	return collet_peers_range(collet_position_at(shape, 1), shape->size - 1);
 }
 
 /* One value from one end to one other: a send, a receive or a copy. */
-COLLET_PURE static inline struct collet_step collet_move(struct collet_peers source, enum collet_buffer source_buffer,
-	struct collet_span source_span, struct collet_peers destination, enum collet_buffer destination_buffer,
-	struct collet_span destination_span)
+COLLET_PURE static inline struct collet_step collet_step_move(struct collet_peers source,
+	enum collet_buffer source_buffer, struct collet_span source_span, struct collet_peers destination,
+	enum collet_buffer destination_buffer, struct collet_span destination_span)
 {
 	struct collet_step step = collet_step_none();
 	if (source.count == 0 || destination.count == 0)
 		return step;
-	collet_step_from(&step, source, source_buffer, source_span);
-	collet_step_to(&step, destination, destination_buffer, destination_span);
+	collet_step_add_source(&step, source, source_buffer, source_span);
+	collet_step_add_destination(&step, destination, destination_buffer, destination_span);
 	return step;
 }
 
 /* Chunk p of this rank's buffer to each other p, which finds it at `span` of that buffer of its own. */
-COLLET_PURE static inline struct collet_step collet_send_each(const struct collet_shape *shape,
+COLLET_PURE static inline struct collet_step collet_step_send_each(const struct collet_shape *shape,
 	struct collet_peers peers, enum collet_buffer from, enum collet_buffer to, struct collet_span span)
 {
-	struct collet_step step = collet_move(collet_self(shape), from, span, peers, to, span);
-	step.per_peer = true;
+	struct collet_step step = collet_step_move(collet_peers_self(shape), from, span, peers, to, span);
+	step.is_per_peer = true;
 	return step;
 }
 
 /* From each other p, where it has it at `span`, into chunk p of RESULT. */
-COLLET_PURE static inline struct collet_step collet_receive_each(
+COLLET_PURE static inline struct collet_step collet_step_receive_each(
 	const struct collet_shape *shape, struct collet_peers peers, enum collet_buffer from, struct collet_span span)
 {
-	struct collet_step step = collet_move(peers, from, span, collet_self(shape), COLLET_RESULT, span);
-	step.per_peer = true;
+	struct collet_step step = collet_step_move(peers, from, span, collet_peers_self(shape), COLLET_RESULT, span);
+	step.is_per_peer = true;
 	return step;
 }
 

@@ -8,21 +8,21 @@
 #include "collectives/bisection.h"
 
 struct collet_subtree {
-	uint32_t number; /* of its topmost node, counted from the root */
+	uint32_t vrank;  /* of its topmost node, counted from the root */
 	uint32_t position;
 	uint32_t children;
 	uint32_t blocks;   /* all of them */
-	uint32_t straight; /* those before going round */
+	uint32_t unwrapped_blocks; /* those before going round */
 };
 
-COLLET_PURE static inline struct collet_subtree collet_subtree_at(const struct collet_shape *shape, uint32_t number)
+COLLET_PURE static inline struct collet_subtree collet_subtree_at(const struct collet_shape *shape, uint32_t vrank)
 {
-	struct collet_subtree tree = {number, 0, 0, 0, 0};
-	const uint32_t rest = shape->size - number, reach = number & (0 - number);
-	tree.position = (uint32_t)(((uint64_t)number + shape->root) % shape->size);
-	tree.children = collet_binomial_children(number, shape->size);
-	tree.blocks = number == 0 || rest < reach ? rest : reach;
-	tree.straight = tree.blocks < shape->size - tree.position ? tree.blocks : shape->size - tree.position;
+	struct collet_subtree tree = {vrank, 0, 0, 0, 0};
+	const uint32_t rest = shape->size - vrank, reach = vrank & (0 - vrank);
+	tree.position = (uint32_t)(((uint64_t)vrank + shape->root) % shape->size);
+	tree.children = collet_binomial_children(vrank, shape->size);
+	tree.blocks = vrank == 0 || rest < reach ? rest : reach;
+	tree.unwrapped_blocks = tree.blocks < shape->size - tree.position ? tree.blocks : shape->size - tree.position;
 	return tree;
 }
 
@@ -34,34 +34,36 @@ COLLET_PURE static inline struct collet_subtree collet_subtree_own(const struct 
 COLLET_PURE static inline struct collet_subtree collet_subtree_parent(
 	const struct collet_shape *shape, const struct collet_subtree *tree)
 {
-	return collet_subtree_at(shape, collet_binomial_parent(tree->number));
+	return collet_subtree_at(shape, collet_binomial_parent(tree->vrank));
 }
 
 /* Where the blocks of `tree` (those before or those after going round) are on the rank on top of `holder`, of which
  * `tree` is a part: on the root in its own buffer, on others in scratch, and a leaf needs none for its own block. */
-COLLET_PURE static inline struct collet_end collet_subtree_end(const struct collet_shape *shape,
-	const struct collet_subtree *holder, const struct collet_subtree *tree, bool after, enum collet_buffer on_root,
-	enum collet_buffer on_leaf)
+COLLET_PURE static inline struct collet_buffer_range collet_subtree_range(const struct collet_shape *shape,
+	const struct collet_subtree *holder, const struct collet_subtree *tree, bool is_wrapped,
+	enum collet_buffer on_root, enum collet_buffer on_leaf)
 {
-	const uint32_t skipped = after ? tree->straight : 0;
-	const uint32_t count = after ? tree->blocks - tree->straight : tree->straight;
-	const struct collet_peers peer = collet_peer(holder->position);
-	if (holder->number == 0)
-		return collet_end_at(peer, on_root, collet_blocks(shape, after ? 0 : tree->position, count));
-	return collet_end_at(peer, holder->children ? COLLET_SCRATCH : on_leaf,
-		collet_blocks(shape, tree->number - holder->number + skipped, count));
+	const uint32_t skipped = is_wrapped ? tree->unwrapped_blocks : 0;
+	const uint32_t count = is_wrapped ? tree->blocks - tree->unwrapped_blocks : tree->unwrapped_blocks;
+	const struct collet_peers peer = collet_peers_one(holder->position);
+	if (holder->vrank == 0)
+		return collet_buffer_range_at(
+			peer, on_root, collet_blocks(shape, is_wrapped ? 0 : tree->position, count));
+	return collet_buffer_range_at(peer, holder->children ? COLLET_SCRATCH : on_leaf,
+		collet_blocks(shape, tree->vrank - holder->vrank + skipped, count));
 }
 
 /* Scratch for all blocks that pass through. */
 COLLET_PURE static inline uint64_t collet_subtree_scratch(const struct collet_shape *shape)
 {
 	const struct collet_subtree own = collet_subtree_own(shape);
-	return own.number == 0 || own.children == 0 ? 0 : own.blocks * shape->count;
+	return own.vrank == 0 || own.children == 0 ? 0 : own.blocks * shape->count;
 }
 
-COLLET_PURE static inline struct collet_step collet_subtree_move(struct collet_end from, struct collet_end to)
+COLLET_PURE static inline struct collet_step collet_subtree_move(
+	struct collet_buffer_range from, struct collet_buffer_range to)
 {
-	return collet_move(from.peers, from.buffer, from.span, to.peers, to.buffer, to.span);
+	return collet_step_move(from.peers, from.buffer, from.span, to.peers, to.buffer, to.span);
 }
 
 #endif

@@ -16,26 +16,26 @@ COLLET_PURE static inline uint32_t collet_tree_middle(uint32_t low, uint32_t hig
 }
 
 /* The root of the tree over low .. high - 1, or nobody. */
-COLLET_PURE static inline struct collet_peers collet_tree_top(uint32_t low, uint32_t high)
+COLLET_PURE static inline struct collet_peers collet_tree_root(uint32_t low, uint32_t high)
 {
 	return collet_peers_range(collet_tree_middle(low, high), low < high);
 }
 
 /* A node of the balanced tree over 0 .. size - 1 whose root is `root`: its two sides are halved again and again. */
-COLLET_PURE static inline struct collet_tree_node collet_tree_at(uint32_t node, uint32_t size, uint32_t root)
+COLLET_PURE static inline struct collet_tree_node collet_tree_node_at(uint32_t node, uint32_t size, uint32_t root)
 {
 	struct collet_tree_node found = {collet_peers_range(0, 0), collet_peers_range(0, 0), collet_peers_range(0, 0)};
 	uint32_t low = 0, high = size, middle = root;
 	while (middle != node) {
-		found.parent = collet_peer(middle);
+		found.parent = collet_peers_one(middle);
 		if (node < middle)
 			high = middle;
 		else
 			low = middle + 1;
 		middle = collet_tree_middle(low, high);
 	}
-	found.left = collet_tree_top(low, middle);
-	found.right = collet_tree_top(middle + 1, high);
+	found.left = collet_tree_root(low, middle);
+	found.right = collet_tree_root(middle + 1, high);
 	return found;
 }
 

@@ -12,7 +12,8 @@ enum collet_staging collet_call_staging(const collet_comm *comm, const struct co
 }
 
 collet_status collet_call_take_staged(const collet_comm *comm, struct collet_call_arguments *call,
-	const struct collet_side sides[COLLET_SIDES], const struct collet_cut *listed, struct collet_staged *staged)
+	const struct collet_side sides[COLLET_SIDES], const struct collet_partition *listed,
+	struct collet_staged *staged)
 {
 	if (sides[COLLET_READ].bytes)
 		call->send = sides[COLLET_READ].first;

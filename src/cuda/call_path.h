@@ -9,7 +9,7 @@
 struct collet_checked {
 	struct collet_call_arguments *arguments;
 	struct collet_side sides[COLLET_SIDES];
-	const struct collet_cut *listed;     /* recv is written in these blocks alone; NULL: all of it is */
+	const struct collet_partition *listed; /* recv is written in these blocks alone; NULL: all of it is */
 	const collet_how *how;               /* NULL: the default */
 };
 

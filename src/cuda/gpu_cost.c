@@ -19,7 +19,7 @@ struct collet_gpu_link collet_gpu_link_of(const struct collet_context *context)
 		return (struct collet_gpu_link){
 			.start_s = 10e-6, .next_s = 2e-6, .copy_s = 1 / 25e9, .memory_s = 1 / 1500e9};
 	return (struct collet_gpu_link){ .start_s = found->latency_ns * 1e-9,
-		.next_s = found->message_ns * 1e-9,
+		.next_s = found->overhead_ns * 1e-9,
 		.copy_s = found->byte_ns[COLLET_COST_CLASSES - 1] * 1e-9,
 		.memory_s = found->reduce_byte_ns * 1e-9,
 		.measured = true };
@@ -32,14 +32,14 @@ const collet_link_cost *collet_gpu_kernel_link(const struct collet_context *cont
 		.ranks = 2,
 		.cores = 2,
 		.latency_ns = 1500,
-		.message_ns = 300,
-		.piece_ns = 300,
+		.overhead_ns = 300,
+		.segment_ns = 300,
 		.byte_ns = { 1 / 10., 1 / 20., 1 / 60., 1 / 200. },
 		.reduce_byte_ns = 1 / 1500.,
-		.near_bytes = UINT64_MAX,
-		.channel_parts = { 1 },
-		.least_piece_bytes = 4 << 10,
-		.most_piece_bytes = 4 << 20,
+		.cached_bytes = UINT64_MAX,
+		.channel_ratios = { 1 },
+		.min_segment_bytes = 4 << 10,
+		.max_segment_bytes = 4 << 20,
 	};
 	const collet_link_cost *found =
 		collet_tuning_find(context->links, context->agreement.links, "cuda_ipc", context->launch.size, 0);
@@ -57,7 +57,7 @@ struct collet_executor_lanes collet_gpu_lanes(const collet_link_cost *link)
 	/* What a tuning may say is bounded here: of windows' memory, and of blocks. */
 	enum { LANES_MOST = 32, LEAST_BYTES = 4 << 10, MOST_BYTES = 16 << 20 };
 	const double one = link->byte_ns[1], all = link->byte_ns[COLLET_COST_CLASSES - 1],
-		     empty = link->latency_ns + link->message_ns;
+		     empty = link->latency_ns + link->overhead_ns;
 	return (struct collet_executor_lanes){
 		.most = (uint32_t)within(all > 0 ? ceil(one / all - 1e-6) : LANES_MOST, 1, LANES_MOST),
 		.bytes = (uint32_t)within(one > 0 ? empty / one : MOST_BYTES, LEAST_BYTES, MOST_BYTES),
@@ -155,7 +155,7 @@ static double in_pieces(
 static double most_of_host(const struct collet_shape *shape)
 {
 	uint32_t most = 1;
-	for (uint32_t h = 0; shape->host_first && h < shape->hosts; h++) {
+	for (uint32_t h = 0; shape->host_first && h < shape->host_count; h++) {
 		const uint32_t count = shape->host_first[h + 1] - shape->host_first[h];
 		most = count > most ? count : most;
 	}
@@ -173,7 +173,7 @@ static void add_links(const collet_comm *comm, double bytes, struct collet_gpu_c
 }
 
 bool collet_gpu_cost_of(const collet_comm *comm, const struct collet_way_call *call, const char *way,
-	struct collet_way cut, struct collet_gpu_cost *cost)
+	struct collet_segmentation cut, struct collet_gpu_cost *cost)
 {
 	const struct collet_gpu_link link = collet_gpu_link_of(comm->context);
 	const size_t element = collet_dtype_bytes(call->dtype);
@@ -206,7 +206,8 @@ bool collet_gpu_cost_of(const collet_comm *comm, const struct collet_way_call *c
 		/* What inner nodes of an all-reduce's tree come to is kept with them, and read again. */
 		const double inner = call->collective == COLLET_ALLREDUCE ? (g / 2 - 1) * block : 0;
 		add_links(comm, peers_traffic(&sides, g, block) + inner, cost);
-		cost->messages_s = collet_choice_cost_between(&comm->inputs, call->program, call->shape, element, cut);
+		cost->messages_s =
+			collet_choice_cost_inter_host(&comm->inputs, call->program, call->shape, element, cut);
 		cost->total_s =
 			in_pieces(&link, &traffic, larger(cost->messages_s, cost->memory_s), &cost->copies_s);
 		return true;

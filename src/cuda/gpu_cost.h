@@ -53,6 +53,6 @@ struct collet_gpu_cost {
 
 /* Of a call that goes this way (collet_way_of()), planned so. false: it goes none. */
 bool collet_gpu_cost_of(const collet_comm *comm, const struct collet_way_call *call, const char *way,
-	struct collet_way cut, struct collet_gpu_cost *cost);
+	struct collet_segmentation cut, struct collet_gpu_cost *cost);
 
 #endif

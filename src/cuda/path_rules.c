@@ -26,8 +26,8 @@ struct collet_way_choices collet_way_choices(const collet_comm *comm, const stru
 
 bool collet_way_is_by_host(const collet_comm *comm, const struct collet_way_call *call)
 {
-	return comm->gpu_each_host && collet_program_between(call->collective) && call->op != COLLET_USER &&
-	       call->shape->hosts > 1 &&
+	return comm->gpu_each_host && collet_program_inter_host(call->collective) && call->op != COLLET_USER &&
+	       call->shape->host_count > 1 &&
 	       collet_shape_bytes(call->collective, call->shape, collet_dtype_bytes(call->dtype)) >=
 		       COLLET_HOSTED_LEAST;
 }
@@ -36,7 +36,7 @@ bool collet_way_leaders_go(const struct collet_way_call *call)
 {
 	const bool one_pass = call->collective == COLLET_REDUCE || call->collective == COLLET_REDUCE_SCATTER;
 	/* Barriers and, of listed counts, calls of nothing. */
-	if (strcmp(call->program->name, "hierarchical") != 0 || !collet_program_between(call->collective) ||
+	if (strcmp(call->program->name, "hierarchical") != 0 || !collet_program_inter_host(call->collective) ||
 		!collet_shape_bytes(call->collective, call->shape, collet_dtype_bytes(call->dtype)))
 		return false;
 	/* What is combined inside hosts is rounded there, which is an order of operands of its own. */

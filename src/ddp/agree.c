@@ -28,8 +28,8 @@ enum {
 	HEAD_WORDS = HEAD_HOOK + HOOK_WORDS
 };
 enum { HOOK_BYTES = HOOK_WORDS * sizeof(uint64_t) };
-enum { FORM_DTYPE, FORM_DIMENSIONS, FORM_SHAPE, FORM_WORDS = FORM_SHAPE + COLLET_DDP_DIMENSIONS };
-enum { CLAIM_TENSOR, CLAIM_FORM, CLAIM_WORDS = CLAIM_FORM + FORM_WORDS };
+enum { META_DTYPE, META_DIMENSIONS, META_SHAPE, META_WORDS = META_SHAPE + COLLET_DDP_DIMENSIONS_MAX };
+enum { DIFFERENCE_TENSOR, DIFFERENCE_META, DIFFERENCE_WORDS = DIFFERENCE_META + META_WORDS };
 
 enum { DEFAULT_FIRST_BYTES = 1 << 20, DEFAULT_BYTES = 25 << 20 };
 
@@ -75,7 +75,7 @@ static const char *kind_of(const struct tensors *all, uint64_t i)
 	return i < all->parameter_count ? "parameter" : "buffer";
 }
 
-static uint64_t number_of(const struct tensors *all, uint64_t i)
+static uint64_t index_of(const struct tensors *all, uint64_t i)
 {
 	return i < all->parameter_count ? i : i - all->parameter_count;
 }
@@ -88,7 +88,7 @@ static collet_status check_tensor(const struct tensors *all, uint32_t i)
 		wrong = "its dtype is none";
 	} else if (i < all->parameter_count && !is_float(parameter->dtype)) {
 		wrong = "its dtype is no float";
-	} else if (parameter->dimensions > COLLET_DDP_DIMENSIONS) {
+	} else if (parameter->dimensions > COLLET_DDP_DIMENSIONS_MAX) {
 		wrong = "it has more than 8 dimensions";
 	} else if (parameter->dimensions > 0 && !parameter->shape) {
 		wrong = "its shape is NULL";
@@ -105,7 +105,7 @@ static collet_status check_tensor(const struct tensors *all, uint32_t i)
 	}
 	if (wrong)
 		return collet_fail(COLLET_ERR_ARGUMENT, "collet_ddp_create: %s %" PRIu64 " (%s): %s", kind_of(all, i),
-			number_of(all, i), name_of(parameter), wrong);
+			index_of(all, i), name_of(parameter), wrong);
 	return COLLET_OK;
 }
 
@@ -123,7 +123,7 @@ static collet_status check_options(const collet_ddp_options *options)
 	if ((unsigned)options->unused > COLLET_DDP_STATIC_UNUSED)
 		wrong = "options.unused is none of its values";
 	const collet_ddp_hook *hook = options->hook;
-	if (hook && (!hook->name || !hook->start || hook->stages == 0 || hook->stages > COLLET_DDP_STAGES))
+	if (hook && (!hook->name || !hook->start || hook->stages == 0 || hook->stages > COLLET_DDP_STAGES_MAX))
 		wrong = "options.hook has no name, no start, or not 1 to 4 stages";
 	return wrong ? collet_fail(COLLET_ERR_ARGUMENT, "collet_ddp_create: %s", wrong) : COLLET_OK;
 }
@@ -207,94 +207,95 @@ static collet_status compare_heads(const uint64_t *heads, uint32_t ranks)
 	return COLLET_OK;
 }
 
-static void describe(const collet_ddp_parameter *parameter, uint64_t *form)
+static void fill_meta(const collet_ddp_parameter *parameter, uint64_t *meta)
 {
-	memset(form, 0, FORM_WORDS * sizeof(*form));
-	form[FORM_DTYPE] = parameter->dtype;
-	form[FORM_DIMENSIONS] = parameter->dimensions;
+	memset(meta, 0, META_WORDS * sizeof(*meta));
+	meta[META_DTYPE] = parameter->dtype;
+	meta[META_DIMENSIONS] = parameter->dimensions;
 	for (uint32_t d = 0; d < parameter->dimensions; d++)
-		form[FORM_SHAPE + d] = parameter->shape[d];
+		meta[META_SHAPE + d] = parameter->shape[d];
 }
 
 /* "f32[16,1,5,5]" */
-static void form_text(const uint64_t *form, char *text, size_t capacity)
+static void format_meta(const uint64_t *meta, char *text, size_t capacity)
 {
 	const char *name =
-		form[FORM_DTYPE] < COLLET_DTYPE_COUNT ? collet_dtype_name((collet_dtype)form[FORM_DTYPE]) : "?";
+		meta[META_DTYPE] < COLLET_DTYPE_COUNT ? collet_dtype_name((collet_dtype)meta[META_DTYPE]) : "?";
 	size_t used = (size_t)snprintf(text, capacity, "%s[", name);
-	for (uint64_t d = 0; d < form[FORM_DIMENSIONS] && d < COLLET_DDP_DIMENSIONS; d++)
+	for (uint64_t d = 0; d < meta[META_DIMENSIONS] && d < COLLET_DDP_DIMENSIONS_MAX; d++)
 		used += (size_t)snprintf(
-			text + used, capacity - used, "%s%" PRIu64, d > 0 ? "," : "", form[FORM_SHAPE + d]);
+			text + used, capacity - used, "%s%" PRIu64, d > 0 ? "," : "", meta[META_SHAPE + d]);
 	snprintf(text + used, capacity - used, "]");
 }
 
 /* claims: what each rank has for the first tensor in which it differs from rank 0. */
-static collet_status compare_claims(
-	const uint64_t *claims, uint32_t ranks, const uint64_t *root_forms, const struct tensors *all)
+static collet_status report_differences(
+	const uint64_t *differences, uint32_t ranks, const uint64_t *root_metas, const struct tensors *all)
 {
 	for (uint32_t rank = 0; rank < ranks; rank++) {
-		const uint64_t *claim = claims + (size_t)rank * CLAIM_WORDS;
-		const uint64_t i = claim[CLAIM_TENSOR];
+		const uint64_t *difference = differences + (size_t)rank * DIFFERENCE_WORDS;
+		const uint64_t i = difference[DIFFERENCE_TENSOR];
 		if (i >= (uint64_t)all->parameter_count + all->buffer_count)
 			continue;
 		char theirs[256], roots[256];
-		form_text(claim + CLAIM_FORM, theirs, sizeof(theirs));
-		form_text(root_forms + i * FORM_WORDS, roots, sizeof(roots));
+		format_meta(difference + DIFFERENCE_META, theirs, sizeof(theirs));
+		format_meta(root_metas + i * META_WORDS, roots, sizeof(roots));
 		return collet_fail(COLLET_ERR_ARGUMENT,
 			"collet_ddp_create: %s %" PRIu64 " (%s) is %s on rank %u and %s on rank 0", kind_of(all, i),
-			number_of(all, i), name_of(tensor_at(all, (uint32_t)i)), theirs, rank, roots);
+			index_of(all, i), name_of(tensor_at(all, (uint32_t)i)), theirs, rank, roots);
 	}
 	return COLLET_OK;
 }
 
-static collet_status compare_forms(collet_comm *comm, const struct tensors *all)
+static collet_status compare_tensors(collet_comm *comm, const struct tensors *all)
 {
 	const uint32_t count = all->parameter_count + all->buffer_count;
-	const size_t words = (size_t)count * FORM_WORDS;
-	uint64_t *mine = calloc(words + 1, sizeof(*mine)), *roots = calloc(words + 1, sizeof(*roots)), *claims = NULL;
+	const size_t words = (size_t)count * META_WORDS;
+	uint64_t *mine = calloc(words + 1, sizeof(*mine)), *roots = calloc(words + 1, sizeof(*roots)),
+		 *differences = NULL;
 	collet_status status = mine && roots ? COLLET_OK : no_memory();
 	if (status == COLLET_OK) {
 		for (uint32_t i = 0; i < count; i++)
-			describe(tensor_at(all, i), mine + (size_t)i * FORM_WORDS);
+			fill_meta(tensor_at(all, i), mine + (size_t)i * META_WORDS);
 		status = collet_broadcast(comm, mine, roots, words, COLLET_U64, 0, NULL);
 	}
 	if (status == COLLET_OK) {
-		uint64_t claim[CLAIM_WORDS] = { [CLAIM_TENSOR] = UINT64_MAX };
+		uint64_t difference[DIFFERENCE_WORDS] = { [DIFFERENCE_TENSOR] = UINT64_MAX };
 		for (uint32_t i = 0; i < count; i++) {
-			const size_t at = (size_t)i * FORM_WORDS;
-			if (memcmp(mine + at, roots + at, FORM_WORDS * sizeof(*mine)) == 0)
+			const size_t at = (size_t)i * META_WORDS;
+			if (memcmp(mine + at, roots + at, META_WORDS * sizeof(*mine)) == 0)
 				continue;
-			claim[CLAIM_TENSOR] = i;
-			memcpy(claim + CLAIM_FORM, mine + at, FORM_WORDS * sizeof(*mine));
+			difference[DIFFERENCE_TENSOR] = i;
+			memcpy(difference + DIFFERENCE_META, mine + at, META_WORDS * sizeof(*mine));
 			break;
 		}
-		status = gather(comm, claim, CLAIM_WORDS, &claims);
+		status = gather(comm, difference, DIFFERENCE_WORDS, &differences);
 	}
 	if (status == COLLET_OK)
-		status = compare_claims(claims, collet_comm_size(comm), roots, all);
-	free(claims);
+		status = report_differences(differences, collet_comm_size(comm), roots, all);
+	free(differences);
 	free(roots);
 	free(mine);
 	return status;
 }
 
-collet_status collet_ddp_agree_terms(collet_comm *comm, const collet_ddp_parameter *parameters,
-	uint32_t parameter_count, const collet_ddp_options *options, collet_ddp_options *terms)
+collet_status collet_ddp_agree_options(collet_comm *comm, const collet_ddp_parameter *parameters,
+	uint32_t parameter_count, const collet_ddp_options *options, collet_ddp_options *agreed)
 {
-	*terms = options ? *options : (collet_ddp_options){ 0 };
-	if (terms->first_bucket_bytes == 0)
-		terms->first_bucket_bytes = DEFAULT_FIRST_BYTES;
-	if (terms->bucket_bytes == 0)
-		terms->bucket_bytes = DEFAULT_BYTES;
-	const struct tensors all = { parameters, terms->buffers, parameter_count, terms->buffer_count };
+	*agreed = options ? *options : (collet_ddp_options){ 0 };
+	if (agreed->first_bucket_bytes == 0)
+		agreed->first_bucket_bytes = DEFAULT_FIRST_BYTES;
+	if (agreed->bucket_bytes == 0)
+		agreed->bucket_bytes = DEFAULT_BYTES;
+	const struct tensors all = { parameters, agreed->buffers, parameter_count, agreed->buffer_count };
 	const collet_status mine = check_arguments(&all, options);
 	uint64_t head[HEAD_WORDS] = { [HEAD_VALID] = mine == COLLET_OK, [HEAD_COUNT] = parameter_count,
-		[HEAD_BUFFERS] = terms->buffer_count, [HEAD_FIRST_BYTES] = terms->first_bucket_bytes,
-		[HEAD_BYTES] = terms->bucket_bytes, [HEAD_UNUSED] = (uint64_t)terms->unused,
-		[HEAD_KEEP_ORDER] = terms->keep_order, [HEAD_UNEVEN] = terms->uneven,
-		[HEAD_DIVIDE] = terms->divide_by_initial };
+		[HEAD_BUFFERS] = agreed->buffer_count, [HEAD_FIRST_BYTES] = agreed->first_bucket_bytes,
+		[HEAD_BYTES] = agreed->bucket_bytes, [HEAD_UNUSED] = (uint64_t)agreed->unused,
+		[HEAD_KEEP_ORDER] = agreed->keep_order, [HEAD_UNEVEN] = agreed->has_uneven_inputs,
+		[HEAD_DIVIDE] = agreed->divide_by_initial };
 	if (mine == COLLET_OK)
-		snprintf((char *)&head[HEAD_HOOK], HOOK_BYTES, "%s", terms->hook ? terms->hook->name : "none");
+		snprintf((char *)&head[HEAD_HOOK], HOOK_BYTES, "%s", agreed->hook ? agreed->hook->name : "none");
 	uint64_t *heads = NULL;
 	char sentence[COLLET_ERROR_BYTES];
 	snprintf(sentence, sizeof(sentence), "%s", collet_last_error());
@@ -303,5 +304,5 @@ collet_status collet_ddp_agree_terms(collet_comm *comm, const collet_ddp_paramet
 		return status;
 	status = mine != COLLET_OK ? collet_fail(mine, "%s", sentence) : compare_heads(heads, collet_comm_size(comm));
 	free(heads);
-	return status == COLLET_OK ? compare_forms(comm, &all) : status;
+	return status == COLLET_OK ? compare_tensors(comm, &all) : status;
 }

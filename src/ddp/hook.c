@@ -6,29 +6,29 @@
 #include "core/status.h"
 #include "ddp/hooks.h"
 
-struct made {
+struct hook_object {
 	collet_ddp_hook hook;       /* what users see: the kind, or what goes around it */
-	collet_ddp_hook kind;
-	struct collet_ddp_words words;
+	collet_ddp_hook compressor;
+	struct collet_ddp_hook_spec spec;
 	char name[];
 };
 
-collet_status collet_ddp_needs_f32(const collet_ddp_hook *hook, const collet_ddp_task *task)
+collet_status collet_ddp_hook_check_f32(const collet_ddp_hook *hook, const collet_ddp_hook_args *args)
 {
-	if (task->bucket.dtype == COLLET_F32)
+	if (args->bucket.dtype == COLLET_F32)
 		return COLLET_OK;
 	return collet_fail(COLLET_ERR_UNSUPPORTED, "collet_ddp: hook %s takes gradients of f32, and bucket %u has %s",
-		hook->name, task->index, collet_dtype_name(task->bucket.dtype));
+		hook->name, args->index, collet_dtype_name(args->bucket.dtype));
 }
 
-collet_status collet_ddp_hook_no_memory(const collet_ddp_hook *hook, const collet_ddp_task *task)
+collet_status collet_ddp_hook_no_memory(const collet_ddp_hook *hook, const collet_ddp_hook_args *args)
 {
-	return collet_fail(COLLET_ERR_MEMORY, "collet_ddp: hook %s: no memory for bucket %u", hook->name, task->index);
+	return collet_fail(COLLET_ERR_MEMORY, "collet_ddp: hook %s: no memory for bucket %u", hook->name, args->index);
 }
 
-void collet_ddp_zero_gaps(const collet_ddp_task *task)
+void collet_ddp_zero_gaps(const collet_ddp_hook_args *args)
 {
-	const collet_ddp_bucket *bucket = &task->bucket;
+	const collet_ddp_bucket *bucket = &args->bucket;
 	const size_t element = collet_dtype_bytes(bucket->dtype);
 	for (uint32_t i = 0; i < bucket->slice_count; i++) {
 		const uint64_t from = bucket->slices[i].first + bucket->slices[i].count;
@@ -38,88 +38,88 @@ void collet_ddp_zero_gaps(const collet_ddp_task *task)
 }
 
 /* Reads the number behind the colon. False: there is none, or it is out of range. */
-static bool number(const char *text, double low, double high, double *value)
+static bool parse_number(const char *text, double low, double high, double *value)
 {
 	return collet_number_read(text, value) && *value >= low && *value <= high;
 }
 
-static const collet_ddp_hook *parse(const char *text, struct collet_ddp_words *words)
+static const collet_ddp_hook *parse_compressor(const char *text, struct collet_ddp_hook_spec *spec)
 {
 	double value;
 	if (strcmp(text, "f16") == 0 || strcmp(text, "bf16") == 0) {
-		words->dtype = text[0] == 'f' ? COLLET_F16 : COLLET_BF16;
-		return &collet_ddp_half;
+		spec->dtype = text[0] == 'f' ? COLLET_F16 : COLLET_BF16;
+		return &collet_ddp_hook_half;
 	}
 	if (strcmp(text, "sign") == 0) {
-		words->bits = 1;
-		return &collet_ddp_codes;
+		spec->bits = 1;
+		return &collet_ddp_hook_quantize;
 	}
-	if (strncmp(text, "topk:", 5) == 0 && number(text + 5, 0, 1, &words->share) && words->share > 0)
-		return &collet_ddp_top;
-	if (strncmp(text, "randomk:", 8) == 0 && number(text + 8, 0, 1, &words->share) && words->share > 0)
-		return &collet_ddp_random;
-	if (strncmp(text, "qsgd:", 5) == 0 && number(text + 5, 2, 8, &value) &&
+	if (strncmp(text, "topk:", 5) == 0 && parse_number(text + 5, 0, 1, &spec->fraction) && spec->fraction > 0)
+		return &collet_ddp_hook_topk;
+	if (strncmp(text, "randomk:", 8) == 0 && parse_number(text + 8, 0, 1, &spec->fraction) && spec->fraction > 0)
+		return &collet_ddp_hook_randomk;
+	if (strncmp(text, "qsgd:", 5) == 0 && parse_number(text + 5, 2, 8, &value) &&
 		(value == 8 || value == 4 || value == 2)) {
-		words->bits = (uint32_t)value;
-		return &collet_ddp_codes;
+		spec->bits = (uint32_t)value;
+		return &collet_ddp_hook_quantize;
 	}
-	if (strncmp(text, "powersgd:", 9) == 0 && number(text + 9, 1, 1024, &value) && value == (uint32_t)value) {
-		words->rank = (uint32_t)value;
-		return &collet_ddp_power;
+	if (strncmp(text, "powersgd:", 9) == 0 && parse_number(text + 9, 1, 1024, &value) && value == (uint32_t)value) {
+		spec->rank = (uint32_t)value;
+		return &collet_ddp_hook_powersgd;
 	}
 	return NULL;
 }
 
 /* What stands before a comma and "momentum:M", if that is there. */
-static const collet_ddp_hook *parse_all(const char *text, struct collet_ddp_words *words)
+static const collet_ddp_hook *parse_spec(const char *text, struct collet_ddp_hook_spec *spec)
 {
-	static const char more[] = ",momentum:";
-	char kind[32];
+	static const char momentum_key[] = ",momentum:";
+	char compressor[32];
 	double value;
 	const size_t length = strcspn(text, ",");
-	if (length >= sizeof(kind))
+	if (length >= sizeof(compressor))
 		return NULL;
-	memcpy(kind, text, length);
-	kind[length] = 0;
+	memcpy(compressor, text, length);
+	compressor[length] = 0;
 	if (text[length]) {
-		if (strncmp(text + length, more, sizeof(more) - 1) != 0 ||
-			!number(text + length + sizeof(more) - 1, 0, 1, &value) || value >= 1)
+		if (strncmp(text + length, momentum_key, sizeof(momentum_key) - 1) != 0 ||
+			!parse_number(text + length + sizeof(momentum_key) - 1, 0, 1, &value) || value >= 1)
 			return NULL;
-		words->momentum = (float)value;
+		spec->momentum = (float)value;
 	}
-	return parse(kind, words);
+	return parse_compressor(compressor, spec);
 }
 
-collet_status collet_ddp_hook_create(collet_ddp_hook **hook, const char *words, uint64_t seed)
+collet_status collet_ddp_hook_create(collet_ddp_hook **hook, const char *spec, uint64_t seed)
 {
-	if (!hook || !words)
+	if (!hook || !spec)
 		return collet_fail(COLLET_ERR_ARGUMENT, "collet_ddp_hook_create: hook or words is NULL");
-	struct collet_ddp_words heard = { .seed = seed };
-	const collet_ddp_hook *kind = parse_all(words, &heard);
-	if (!kind)
+	struct collet_ddp_hook_spec parsed = { .seed = seed };
+	const collet_ddp_hook *compressor = parse_spec(spec, &parsed);
+	if (!compressor)
 		return collet_fail(COLLET_ERR_ARGUMENT,
 			"collet_ddp_hook_create: '%s' is none of f16, bf16, topk:SHARE, randomk:SHARE (0 < SHARE <= "
 			"1), qsgd:BITS (8, 4, 2), sign, powersgd:RANK (1 to 1024), each alone or with ,momentum:M "
 			"(0 <= M < 1) behind it",
-			words);
+			spec);
 	/* Hooks that draw must draw alike: ranks compare names. */
-	const size_t bytes = strlen(words) + 24;
-	struct made *made = calloc(1, sizeof(*made) + bytes);
-	if (!made)
+	const size_t bytes = strlen(spec) + 24;
+	struct hook_object *object = calloc(1, sizeof(*object) + bytes);
+	if (!object)
 		return collet_fail(COLLET_ERR_MEMORY, "collet_ddp_hook_create: no memory");
-	made->words = heard;
-	made->kind = *kind;
-	made->kind.context = &made->words;
-	made->kind.name = made->name;
-	made->hook = made->kind;
-	if (heard.momentum > 0) {
-		made->hook = collet_ddp_momentum;
-		made->hook.stages = kind->stages;
-		made->hook.context = &made->kind;
-		made->hook.name = made->name;
+	object->spec = parsed;
+	object->compressor = *compressor;
+	object->compressor.context = &object->spec;
+	object->compressor.name = object->name;
+	object->hook = object->compressor;
+	if (parsed.momentum > 0) {
+		object->hook = collet_ddp_hook_momentum;
+		object->hook.stages = compressor->stages;
+		object->hook.context = &object->compressor;
+		object->hook.name = object->name;
 	}
-	snprintf(made->name, bytes, "%s/%llu", words, (unsigned long long)seed);
-	*hook = &made->hook;
+	snprintf(object->name, bytes, "%s/%llu", spec, (unsigned long long)seed);
+	*hook = &object->hook;
 	return COLLET_OK;
 }
 

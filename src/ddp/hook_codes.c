@@ -9,70 +9,71 @@
 
 enum { BLOCK = 512, ALIGNMENT = 8 };
 
-struct codes {
+struct quantizer {
 	collet_comm *comms[2];
-	const struct collet_ddp_words *words;
+	const struct collet_ddp_hook_spec *spec;
 	uint32_t size, rank;
 	uint64_t share;             /* elements of each rank's share; the last ones may lie beyond the bucket */
 	uint64_t share_bytes;
 	float *padded;              /* size shares: gradients, with what was left and zeros behind */
-	float *left, *left_of_mean; /* NULL: without error feedback */
+	float *residual, *mean_residual; /* NULL: without error feedback */
 	float *mean;                /* of this rank's share */
-	unsigned char *sent, *came; /* size encoded shares */
+	unsigned char *sent, *received; /* size encoded shares */
 };
 
-static void codes_close(void *state)
+static void quantize_close(void *state)
 {
-	struct codes *codes = state;
-	free(codes->padded);
-	free(codes->left);
-	free(codes->left_of_mean);
-	free(codes->mean);
-	collet_mem_free(codes->comms[0], codes->sent);
-	collet_mem_free(codes->comms[0], codes->came);
-	free(codes);
+	struct quantizer *quantizer = state;
+	free(quantizer->padded);
+	free(quantizer->residual);
+	free(quantizer->mean_residual);
+	free(quantizer->mean);
+	collet_mem_free(quantizer->comms[0], quantizer->sent);
+	collet_mem_free(quantizer->comms[0], quantizer->received);
+	free(quantizer);
 }
 
-static bool allocate(struct codes *codes)
+static bool allocate(struct quantizer *quantizer)
 {
-	const size_t all = (size_t)(codes->share * codes->size);
-	const bool feeds_back = codes->words->bits < 8;
-	codes->padded = calloc(all, sizeof(float));
-	codes->mean = calloc((size_t)codes->share, sizeof(float));
-	codes->left = feeds_back ? calloc(all, sizeof(float)) : NULL;
-	codes->left_of_mean = feeds_back ? calloc((size_t)codes->share, sizeof(float)) : NULL;
-	return codes->padded && codes->mean && (!feeds_back || (codes->left && codes->left_of_mean));
+	const size_t all = (size_t)(quantizer->share * quantizer->size);
+	const bool has_feedback = quantizer->spec->bits < 8;
+	quantizer->padded = calloc(all, sizeof(float));
+	quantizer->mean = calloc((size_t)quantizer->share, sizeof(float));
+	quantizer->residual = has_feedback ? calloc(all, sizeof(float)) : NULL;
+	quantizer->mean_residual = has_feedback ? calloc((size_t)quantizer->share, sizeof(float)) : NULL;
+	return quantizer->padded && quantizer->mean &&
+	       (!has_feedback || (quantizer->residual && quantizer->mean_residual));
 }
 
-static collet_status codes_open(const collet_ddp_hook *hook, const collet_ddp_task *task, void **state)
+static collet_status quantize_open(const collet_ddp_hook *hook, const collet_ddp_hook_args *args, void **state)
 {
-	collet_status status = collet_ddp_needs_f32(hook, task);
+	collet_status status = collet_ddp_hook_check_f32(hook, args);
 	if (status != COLLET_OK)
 		return status;
-	struct codes *codes = calloc(1, sizeof(*codes));
-	if (!codes)
-		return collet_ddp_hook_no_memory(hook, task);
-	codes->comms[0] = task->comms[0];
-	codes->comms[1] = task->comms[1];
-	codes->words = hook->context;
-	codes->size = collet_comm_size(task->comms[0]);
-	codes->rank = collet_comm_rank(task->comms[0]);
-	const uint64_t share = (task->bucket.count + codes->size - 1) / codes->size;
-	codes->share = (share + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
-	codes->share_bytes =
-		codes->share * codes->words->bits / 8 + (codes->share + BLOCK - 1) / BLOCK * sizeof(float);
-	void *sent = NULL, *came = NULL;
-	status = allocate(codes) ? COLLET_OK : collet_ddp_hook_no_memory(hook, task);
+	struct quantizer *quantizer = calloc(1, sizeof(*quantizer));
+	if (!quantizer)
+		return collet_ddp_hook_no_memory(hook, args);
+	quantizer->comms[0] = args->comms[0];
+	quantizer->comms[1] = args->comms[1];
+	quantizer->spec = hook->context;
+	quantizer->size = collet_comm_size(args->comms[0]);
+	quantizer->rank = collet_comm_rank(args->comms[0]);
+	const uint64_t share = (args->bucket.count + quantizer->size - 1) / quantizer->size;
+	quantizer->share = (share + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+	quantizer->share_bytes =
+		quantizer->share * quantizer->spec->bits / 8 + (quantizer->share + BLOCK - 1) / BLOCK * sizeof(float);
+	void *sent = NULL, *received = NULL;
+	status = allocate(quantizer) ? COLLET_OK : collet_ddp_hook_no_memory(hook, args);
 	if (status == COLLET_OK)
-		status = collet_mem_alloc(codes->comms[0], &sent, codes->share_bytes * codes->size);
+		status = collet_mem_alloc(quantizer->comms[0], &sent, quantizer->share_bytes * quantizer->size);
 	if (status == COLLET_OK)
-		status = collet_mem_alloc(codes->comms[0], &came, codes->share_bytes * codes->size);
-	codes->sent = sent;
-	codes->came = came;
+		status = collet_mem_alloc(quantizer->comms[0], &received, quantizer->share_bytes * quantizer->size);
+	quantizer->sent = sent;
+	quantizer->received = received;
 	if (status == COLLET_OK)
-		*state = codes;
+		*state = quantizer;
 	else
-		codes_close(codes);
+		quantize_close(quantizer);
 	return status;
 }
 
@@ -107,36 +108,36 @@ static inline uint32_t code_of(float x, float inverse, int32_t levels, uint32_t 
 }
 
 static void encode_block(
-	unsigned char *to, const float *x, uint32_t count, uint32_t bits, uint32_t stream, uint32_t first)
+	unsigned char *to, const float *x, uint32_t count, uint32_t bits, uint32_t rng_key, uint32_t first)
 {
 	const float scale = scale_of(x, count, bits);
-	const uint32_t a_byte = 8 / bits;
+	const uint32_t per_byte = 8 / bits;
 	const int32_t levels = levels_of(bits);
 	const float inverse = scale > 0 && isfinite(scale) ? (float)levels / scale : 0;
 	memcpy(to, &scale, sizeof(scale));
 	to += sizeof(scale);
-	for (uint32_t i = 0; i < count; i += a_byte) {
+	for (uint32_t i = 0; i < count; i += per_byte) {
 		uint32_t byte = 0;
-		for (uint32_t e = 0; e < a_byte; e++) {
+		for (uint32_t e = 0; e < per_byte; e++) {
 			const uint32_t code = bits == 1 ? x[i + e] >= 0
 							: code_of(x[i + e], inverse, levels,
-								  collet_ddp_draw(stream, first + i + e));
+								  collet_ddp_rng_draw(rng_key, first + i + e));
 			byte |= code << (e * bits);
 		}
-		to[i / a_byte] = (unsigned char)byte;
+		to[i / per_byte] = (unsigned char)byte;
 	}
 }
 
 static void decode_block(float *x, const unsigned char *from, uint32_t count, uint32_t bits)
 {
 	float scale;
-	const uint32_t a_byte = 8 / bits, mask = (1u << bits) - 1;
+	const uint32_t per_byte = 8 / bits, mask = (1u << bits) - 1;
 	memcpy(&scale, from, sizeof(scale));
 	from += sizeof(scale);
 	const int32_t levels = levels_of(bits);
 	const float step = bits == 1 ? scale : scale / (float)levels;
 	for (uint32_t i = 0; i < count; i++) {
-		const uint32_t code = (uint32_t)from[i / a_byte] >> (i % a_byte * bits) & mask;
+		const uint32_t code = (uint32_t)from[i / per_byte] >> (i % per_byte * bits) & mask;
 		x[i] = bits == 1 ? (code ? step : -step) : (float)((int32_t)code - levels) * step;
 	}
 }
@@ -146,120 +147,127 @@ static uint64_t block_bytes(uint32_t count, uint32_t bits)
 	return sizeof(float) + count * bits / 8;
 }
 
-static uint32_t block_at(uint64_t count, uint64_t first)
+static uint32_t block_length(uint64_t count, uint64_t first)
 {
 	return count - first < BLOCK ? (uint32_t)(count - first) : BLOCK;
 }
 
 /* left, if not NULL: x minus what the other end will read. */
-static void encode(const struct codes *codes, unsigned char *to, const float *x, float *left, uint32_t stream)
+static void encode(
+	const struct quantizer *quantizer, unsigned char *to, const float *x, float *residual, uint32_t rng_key)
 {
-	const uint32_t bits = codes->words->bits;
-	for (uint64_t first = 0; first < codes->share; first += BLOCK) {
-		const uint32_t count = block_at(codes->share, first);
+	const uint32_t bits = quantizer->spec->bits;
+	for (uint64_t first = 0; first < quantizer->share; first += BLOCK) {
+		const uint32_t count = block_length(quantizer->share, first);
 		float read[BLOCK];
-		encode_block(to, x + first, count, bits, stream, (uint32_t)first);
-		if (left) {
+		encode_block(to, x + first, count, bits, rng_key, (uint32_t)first);
+		if (residual) {
 			decode_block(read, to, count, bits);
 			for (uint32_t i = 0; i < count; i++)
-				left[first + i] = x[first + i] - read[i];
+				residual[first + i] = x[first + i] - read[i];
 		}
 		to += block_bytes(count, bits);
 	}
 }
 
-static void decode(const struct codes *codes, float *x, const unsigned char *from, uint64_t most)
+static void decode(const struct quantizer *quantizer, float *x, const unsigned char *from, uint64_t max_count)
 {
-	const uint32_t bits = codes->words->bits;
-	for (uint64_t first = 0; first < codes->share && first < most; first += BLOCK) {
-		const uint32_t count = block_at(codes->share, first);
+	const uint32_t bits = quantizer->spec->bits;
+	for (uint64_t first = 0; first < quantizer->share && first < max_count; first += BLOCK) {
+		const uint32_t count = block_length(quantizer->share, first);
 		float read[BLOCK];
 		decode_block(read, from, count, bits);
-		memcpy(x + first, read, sizeof(float) * (most - first < count ? (size_t)(most - first) : count));
+		memcpy(x + first, read,
+			sizeof(float) * (max_count - first < count ? (size_t)(max_count - first) : count));
 		from += block_bytes(count, bits);
 	}
 }
 
 /* ---- Stages --------------------------------------------------------------------------------------------------- */
 
-static collet_status scatter(struct codes *codes, const collet_ddp_task *task, const collet_how *how)
+static collet_status start_alltoall(
+	struct quantizer *quantizer, const collet_ddp_hook_args *args, const collet_how *how)
 {
-	const float *gradients = task->bucket.gradients;
-	for (uint64_t i = 0; i < task->bucket.count; i++)
-		codes->padded[i] = codes->left ? gradients[i] + codes->left[i] : gradients[i];
-	for (uint32_t r = 0; r < codes->size; r++) {
-		const uint64_t at = r * codes->share;
-		const uint32_t stream = collet_ddp_stream(
-			codes->words->seed, task->step, task->index, 2 + codes->rank * codes->size + r);
-		encode(codes, codes->sent + r * codes->share_bytes, codes->padded + at,
-			codes->left ? codes->left + at : NULL, stream);
+	const float *gradients = args->bucket.gradients;
+	for (uint64_t i = 0; i < args->bucket.count; i++)
+		quantizer->padded[i] = quantizer->residual ? gradients[i] + quantizer->residual[i] : gradients[i];
+	for (uint32_t r = 0; r < quantizer->size; r++) {
+		const uint64_t at = r * quantizer->share;
+		const uint32_t rng_key = collet_ddp_rng_key(
+			quantizer->spec->seed, args->step, args->index, 2 + quantizer->rank * quantizer->size + r);
+		encode(quantizer, quantizer->sent + r * quantizer->share_bytes, quantizer->padded + at,
+			quantizer->residual ? quantizer->residual + at : NULL, rng_key);
 	}
-	return collet_alltoall(codes->comms[0], codes->sent, codes->came, codes->share_bytes, COLLET_U8, how);
+	return collet_alltoall(
+		quantizer->comms[0], quantizer->sent, quantizer->received, quantizer->share_bytes, COLLET_U8, how);
 }
 
 /* Sums in rank order. */
-static collet_status hand_out(struct codes *codes, const collet_ddp_task *task, const collet_how *how)
+static collet_status start_allgather(
+	struct quantizer *quantizer, const collet_ddp_hook_args *args, const collet_how *how)
 {
-	const float part = 1 / (float)codes->size;
-	float *mean = codes->mean;
-	for (uint32_t r = 0; r < codes->size; r++) {
-		float *one = codes->padded;  /* free again */
-		decode(codes, one, codes->came + r * codes->share_bytes, codes->share);
-		for (uint64_t i = 0; i < codes->share; i++)
+	const float part = 1 / (float)quantizer->size;
+	float *mean = quantizer->mean;
+	for (uint32_t r = 0; r < quantizer->size; r++) {
+		float *one = quantizer->padded; /* free again */
+		decode(quantizer, one, quantizer->received + r * quantizer->share_bytes, quantizer->share);
+		for (uint64_t i = 0; i < quantizer->share; i++)
 			mean[i] = r == 0 ? one[i] : mean[i] + one[i];
 	}
-	for (uint64_t i = 0; i < codes->share; i++)
-		mean[i] = mean[i] * part + (codes->left_of_mean ? codes->left_of_mean[i] : 0);
-	const uint32_t stream = collet_ddp_stream(codes->words->seed, task->step, task->index, 1);
-	encode(codes, codes->sent, mean, codes->left_of_mean, stream + codes->rank);
-	return collet_allgather(codes->comms[1], codes->sent, codes->came, codes->share_bytes, COLLET_U8, how);
+	for (uint64_t i = 0; i < quantizer->share; i++)
+		mean[i] = mean[i] * part + (quantizer->mean_residual ? quantizer->mean_residual[i] : 0);
+	const uint32_t rng_key = collet_ddp_rng_key(quantizer->spec->seed, args->step, args->index, 1);
+	encode(quantizer, quantizer->sent, mean, quantizer->mean_residual, rng_key + quantizer->rank);
+	return collet_allgather(
+		quantizer->comms[1], quantizer->sent, quantizer->received, quantizer->share_bytes, COLLET_U8, how);
 }
 
-static collet_status codes_start(void *state, const collet_ddp_task *task, uint32_t stage, collet_request **request)
+static collet_status quantize_start(
+	void *state, const collet_ddp_hook_args *args, uint32_t stage, collet_request **request)
 {
-	struct codes *codes = state;
+	struct quantizer *quantizer = state;
 	collet_how how = COLLET_HOW_DEFAULT;
 	how.request = request;
-	return stage == 0 ? scatter(codes, task, &how) : hand_out(codes, task, &how);
+	return stage == 0 ? start_alltoall(quantizer, args, &how) : start_allgather(quantizer, args, &how);
 }
 
-static collet_status codes_finish(void *state, const collet_ddp_task *task)
+static collet_status quantize_finish(void *state, const collet_ddp_hook_args *args)
 {
-	const struct codes *codes = state;
-	for (uint32_t r = 0; r < codes->size && r * codes->share < task->bucket.count; r++)
-		decode(codes, (float *)task->bucket.gradients + r * codes->share, codes->came + r * codes->share_bytes,
-			task->bucket.count - r * codes->share);
-	collet_ddp_zero_gaps(task);
+	const struct quantizer *quantizer = state;
+	for (uint32_t r = 0; r < quantizer->size && r * quantizer->share < args->bucket.count; r++)
+		decode(quantizer, (float *)args->bucket.gradients + r * quantizer->share,
+			quantizer->received + r * quantizer->share_bytes, args->bucket.count - r * quantizer->share);
+	collet_ddp_zero_gaps(args);
 	return COLLET_OK;
 }
 
 /* What was left of all shares, then of this rank's mean. */
-static uint64_t codes_saved_bytes(const void *state, const collet_ddp_task *task)
+static uint64_t quantize_saved_bytes(const void *state, const collet_ddp_hook_args *args)
 {
-	const struct codes *codes = state;
-	return codes->left ? codes->share * (codes->size + 1) * sizeof(float) : 0;
+	const struct quantizer *quantizer = state;
+	return quantizer->residual ? quantizer->share * (quantizer->size + 1) * sizeof(float) : 0;
 }
 
-static void codes_save(const void *state, const collet_ddp_task *task, void *saved)
+static void quantize_save(const void *state, const collet_ddp_hook_args *args, void *saved)
 {
-	const struct codes *codes = state;
-	const uint64_t all = codes->share * codes->size;
-	if (!codes->left)
+	const struct quantizer *quantizer = state;
+	const uint64_t all = quantizer->share * quantizer->size;
+	if (!quantizer->residual)
 		return;
-	memcpy(saved, codes->left, all * sizeof(float));
-	memcpy((float *)saved + all, codes->left_of_mean, codes->share * sizeof(float));
+	memcpy(saved, quantizer->residual, all * sizeof(float));
+	memcpy((float *)saved + all, quantizer->mean_residual, quantizer->share * sizeof(float));
 }
 
-static void codes_load(void *state, const collet_ddp_task *task, const void *saved)
+static void quantize_load(void *state, const collet_ddp_hook_args *args, const void *saved)
 {
-	const struct codes *codes = state;
-	const uint64_t all = codes->share * codes->size;
-	if (!codes->left)
+	const struct quantizer *quantizer = state;
+	const uint64_t all = quantizer->share * quantizer->size;
+	if (!quantizer->residual)
 		return;
-	memcpy(codes->left, saved, all * sizeof(float));
-	memcpy(codes->left_of_mean, (const float *)saved + all, codes->share * sizeof(float));
+	memcpy(quantizer->residual, saved, all * sizeof(float));
+	memcpy(quantizer->mean_residual, (const float *)saved + all, quantizer->share * sizeof(float));
 }
 
-const collet_ddp_hook collet_ddp_codes = {
-	.stages = 2, .open = codes_open, .start = codes_start, .finish = codes_finish, .close = codes_close,
-	.saved_bytes = codes_saved_bytes, .save = codes_save, .load = codes_load };
+const collet_ddp_hook collet_ddp_hook_quantize = {
+	.stages = 2, .open = quantize_open, .start = quantize_start, .finish = quantize_finish, .close = quantize_close,
+	.saved_bytes = quantize_saved_bytes, .save = quantize_save, .load = quantize_load };

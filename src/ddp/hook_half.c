@@ -18,19 +18,19 @@ static void half_close(void *state)
 	free(half);
 }
 
-static collet_status half_open(const collet_ddp_hook *hook, const collet_ddp_task *task, void **state)
+static collet_status half_open(const collet_ddp_hook *hook, const collet_ddp_hook_args *args, void **state)
 {
-	const struct collet_ddp_words *words = hook->context;
-	collet_status status = collet_ddp_needs_f32(hook, task);
+	const struct collet_ddp_hook_spec *spec = hook->context;
+	collet_status status = collet_ddp_hook_check_f32(hook, args);
 	if (status != COLLET_OK)
 		return status;
 	struct half *half = calloc(1, sizeof(*half));
 	if (!half)
-		return collet_ddp_hook_no_memory(hook, task);
-	half->comm = task->comms[0];
-	status = collet_conversion_init(&half->conversion, words->dtype, collet_isa_best());
+		return collet_ddp_hook_no_memory(hook, args);
+	half->comm = args->comms[0];
+	status = collet_conversion_init(&half->conversion, spec->dtype, collet_isa_best());
 	if (status == COLLET_OK)
-		status = collet_mem_alloc(half->comm, &half->narrow, (size_t)task->bucket.count * 2);
+		status = collet_mem_alloc(half->comm, &half->narrow, (size_t)args->bucket.count * 2);
 	if (status == COLLET_OK)
 		*state = half;
 	else
@@ -39,22 +39,22 @@ static collet_status half_open(const collet_ddp_hook *hook, const collet_ddp_tas
 }
 
 /* Divided first: the sum of what just fits in f16 would not. */
-static collet_status half_start(void *state, const collet_ddp_task *task, uint32_t stage, collet_request **request)
+static collet_status half_start(void *state, const collet_ddp_hook_args *args, uint32_t stage, collet_request **request)
 {
 	struct half *half = state;
-	collet_how how = collet_ddp_how(task, request);
+	collet_how how = collet_ddp_hook_how(args, request);
 	how.scale = 1.0 / collet_comm_size(half->comm);
-	collet_narrow(&half->conversion, half->narrow, task->bucket.gradients, task->bucket.count);
-	return collet_allreduce(half->comm, half->narrow, half->narrow, task->bucket.count, half->conversion.dtype,
+	collet_narrow(&half->conversion, half->narrow, args->bucket.gradients, args->bucket.count);
+	return collet_allreduce(half->comm, half->narrow, half->narrow, args->bucket.count, half->conversion.dtype,
 		COLLET_PREMUL_SUM, &how);
 }
 
-static collet_status half_finish(void *state, const collet_ddp_task *task)
+static collet_status half_finish(void *state, const collet_ddp_hook_args *args)
 {
 	struct half *half = state;
-	collet_widen(&half->conversion, task->bucket.gradients, half->narrow, task->bucket.count);
+	collet_widen(&half->conversion, args->bucket.gradients, half->narrow, args->bucket.count);
 	return COLLET_OK;
 }
 
-const collet_ddp_hook collet_ddp_half = {
+const collet_ddp_hook collet_ddp_hook_half = {
 	.stages = 1, .open = half_open, .start = half_start, .finish = half_finish, .close = half_close };

@@ -17,70 +17,70 @@ struct matrix {
 
 struct power {
 	collet_comm *comms[2];
-	const struct collet_ddp_words *words;
+	const struct collet_ddp_hook_spec *spec;
 	uint32_t matrix_count;
 	struct matrix *matrices;
-	float *whole;            /* gradients with what was left; after a step what is left */
-	float *ps, *qs;          /* the messages */
-	uint64_t ps_count, qs_count;
-	bool warm;
+	float *residual;         /* gradients with what was left; after a step what is left */
+	float *p_factors, *q_factors; /* the messages */
+	uint64_t p_count, q_count;
+	bool is_warm;
 };
 
 static void power_close(void *state)
 {
 	struct power *power = state;
-	collet_mem_free(power->comms[0], power->ps);
-	collet_mem_free(power->comms[0], power->qs);
+	collet_mem_free(power->comms[0], power->p_factors);
+	collet_mem_free(power->comms[0], power->q_factors);
 	free(power->matrices);
-	free(power->whole);
+	free(power->residual);
 	free(power);
 }
 
-static void lay_out(struct power *power, const collet_ddp_bucket *bucket)
+static void init_matrices(struct power *power, const collet_ddp_bucket *bucket)
 {
 	for (uint32_t i = 0; i < bucket->slice_count; i++) {
 		const collet_ddp_slice *slice = &bucket->slices[i];
 		struct matrix *matrix = &power->matrices[i];
 		*matrix = (struct matrix){ .first = slice->first, .rows = 1, .columns = slice->count,
-			.p = power->ps_count, .q = power->qs_count };
+			.p = power->p_count, .q = power->q_count };
 		if (slice->dimensions > 1 && slice->count > 0) {
 			matrix->rows = slice->shape[0];
 			matrix->columns = slice->count / slice->shape[0];
 		}
 		const uint64_t smaller = matrix->rows < matrix->columns ? matrix->rows : matrix->columns;
-		const uint64_t rank = power->words->rank < smaller ? power->words->rank : smaller;
+		const uint64_t rank = power->spec->rank < smaller ? power->spec->rank : smaller;
 		if (rank * (matrix->rows + matrix->columns) < slice->count)
 			matrix->rank = (uint32_t)rank;
-		power->ps_count += matrix->rank ? matrix->rank * matrix->rows : slice->count;
-		power->qs_count += matrix->rank * matrix->columns;
+		power->p_count += matrix->rank ? matrix->rank * matrix->rows : slice->count;
+		power->q_count += matrix->rank * matrix->columns;
 	}
 }
 
-static collet_status power_open(const collet_ddp_hook *hook, const collet_ddp_task *task, void **state)
+static collet_status power_open(const collet_ddp_hook *hook, const collet_ddp_hook_args *args, void **state)
 {
-	collet_status status = collet_ddp_needs_f32(hook, task);
+	collet_status status = collet_ddp_hook_check_f32(hook, args);
 	if (status != COLLET_OK)
 		return status;
 	struct power *power = calloc(1, sizeof(*power));
 	if (!power)
-		return collet_ddp_hook_no_memory(hook, task);
-	power->comms[0] = task->comms[0];
-	power->comms[1] = task->comms[1];
-	power->words = hook->context;
-	power->matrix_count = task->bucket.slice_count;
+		return collet_ddp_hook_no_memory(hook, args);
+	power->comms[0] = args->comms[0];
+	power->comms[1] = args->comms[1];
+	power->spec = hook->context;
+	power->matrix_count = args->bucket.slice_count;
 	power->matrices = calloc(power->matrix_count, sizeof(*power->matrices));
-	power->whole = calloc((size_t)task->bucket.count, sizeof(*power->whole));
+	power->residual = calloc((size_t)args->bucket.count, sizeof(*power->residual));
 	void *ps = NULL, *qs = NULL;
-	if (!power->matrices || !power->whole)
-		status = collet_ddp_hook_no_memory(hook, task);
+	if (!power->matrices || !power->residual)
+		status = collet_ddp_hook_no_memory(hook, args);
 	else
-		lay_out(power, &task->bucket);
+		init_matrices(power, &args->bucket);
 	if (status == COLLET_OK)
-		status = collet_mem_alloc(power->comms[0], &ps, (size_t)(power->ps_count + 1) * sizeof(float));
+		status = collet_mem_alloc(power->comms[0], &ps, (size_t)(power->p_count + 1) * sizeof(float));
 	if (status == COLLET_OK)
-		status = collet_mem_alloc(power->comms[0], &qs, (size_t)(power->qs_count + 1) * sizeof(float));
-	power->ps = ps;
-	power->qs = qs;
+		status = collet_mem_alloc(power->comms[0], &qs, (size_t)(power->q_count + 1) * sizeof(float));
+	power->p_factors = ps;
+	power->q_factors = qs;
 	if (status == COLLET_OK)
 		*state = power;
 	else
@@ -131,115 +131,117 @@ static void orthonormalise(float *vectors, uint32_t rank, uint64_t count)
 /* ---- Stages --------------------------------------------------------------------------------------------------- */
 
 /* Directions to start from, the same on every rank; again where one has been lost to a gradient of zero. */
-static void draw_directions(struct power *power, const collet_ddp_task *task)
+static void draw_directions(struct power *power, const collet_ddp_hook_args *args)
 {
 	for (uint32_t m = 0; m < power->matrix_count; m++) {
 		const struct matrix *matrix = &power->matrices[m];
 		for (uint32_t k = 0; k < matrix->rank; k++) {
-			float *q = power->qs + matrix->q + k * matrix->columns;
-			if (power->warm && dot(q, q, matrix->columns) > 1e-30F)
+			float *q = power->q_factors + matrix->q + k * matrix->columns;
+			if (power->is_warm && dot(q, q, matrix->columns) > 1e-30F)
 				continue;
-			const uint32_t stream =
-				collet_ddp_stream(power->words->seed, task->step, task->index, 3 + m * 1024 + k);
+			const uint32_t rng_key =
+				collet_ddp_rng_key(power->spec->seed, args->step, args->index, 3 + m * 1024 + k);
 			for (uint64_t i = 0; i < matrix->columns; i++)
-				q[i] = (float)(int32_t)collet_ddp_draw(stream, (uint32_t)i) * 0x1p-31F;
+				q[i] = (float)(int32_t)collet_ddp_rng_draw(rng_key, (uint32_t)i) * 0x1p-31F;
 		}
 	}
-	power->warm = true;
+	power->is_warm = true;
 }
 
-static collet_status send_ps(struct power *power, const collet_ddp_task *task, const collet_how *how)
+static collet_status start_p(struct power *power, const collet_ddp_hook_args *args, const collet_how *how)
 {
-	add_multiple(power->whole, 1, task->bucket.gradients, task->bucket.count);
-	draw_directions(power, task);
+	add_multiple(power->residual, 1, args->bucket.gradients, args->bucket.count);
+	draw_directions(power, args);
 	for (uint32_t m = 0; m < power->matrix_count; m++) {
 		const struct matrix *matrix = &power->matrices[m];
-		const float *whole = power->whole + matrix->first;
-		float *p = power->ps + matrix->p;
+		const float *residual = power->residual + matrix->first;
+		float *p = power->p_factors + matrix->p;
 		if (!matrix->rank)
-			memcpy(p, whole, matrix->rows * matrix->columns * sizeof(*p));
+			memcpy(p, residual, matrix->rows * matrix->columns * sizeof(*p));
 		for (uint64_t row = 0; row < matrix->rows; row++)
 			for (uint32_t k = 0; k < matrix->rank; k++)
-				p[k * matrix->rows + row] = dot(whole + row * matrix->columns,
-					power->qs + matrix->q + k * matrix->columns, matrix->columns);
+				p[k * matrix->rows + row] = dot(residual + row * matrix->columns,
+					power->q_factors + matrix->q + k * matrix->columns, matrix->columns);
 	}
 	return collet_allreduce(
-		power->comms[0], power->ps, power->ps, power->ps_count, COLLET_F32, COLLET_AVERAGE, how);
+		power->comms[0], power->p_factors, power->p_factors, power->p_count, COLLET_F32, COLLET_AVERAGE, how);
 }
 
-static collet_status send_qs(struct power *power, const collet_how *how)
+static collet_status start_q(struct power *power, const collet_how *how)
 {
-	memset(power->qs, 0, power->qs_count * sizeof(*power->qs));
+	memset(power->q_factors, 0, power->q_count * sizeof(*power->q_factors));
 	for (uint32_t m = 0; m < power->matrix_count; m++) {
 		const struct matrix *matrix = &power->matrices[m];
-		float *p = power->ps + matrix->p;
+		float *p = power->p_factors + matrix->p;
 		orthonormalise(p, matrix->rank, matrix->rows);
 		for (uint64_t row = 0; row < matrix->rows; row++)
 			for (uint32_t k = 0; k < matrix->rank; k++)
-				add_multiple(power->qs + matrix->q + k * matrix->columns, p[k * matrix->rows + row],
-					power->whole + matrix->first + row * matrix->columns, matrix->columns);
+				add_multiple(power->q_factors + matrix->q + k * matrix->columns,
+					p[k * matrix->rows + row],
+					power->residual + matrix->first + row * matrix->columns, matrix->columns);
 	}
-	return power->qs_count == 0 ? COLLET_OK
-				    : collet_allreduce(power->comms[1], power->qs, power->qs, power->qs_count,
-					      COLLET_F32, COLLET_AVERAGE, how);
+	return power->q_count == 0 ? COLLET_OK
+				   : collet_allreduce(power->comms[1], power->q_factors, power->q_factors,
+					     power->q_count, COLLET_F32, COLLET_AVERAGE, how);
 }
 
-static collet_status power_start(void *state, const collet_ddp_task *task, uint32_t stage, collet_request **request)
+static collet_status power_start(
+	void *state, const collet_ddp_hook_args *args, uint32_t stage, collet_request **request)
 {
-	const collet_how how = collet_ddp_how(task, request);
-	return stage == 0 ? send_ps(state, task, &how) : send_qs(state, &how);
+	const collet_how how = collet_ddp_hook_how(args, request);
+	return stage == 0 ? start_p(state, args, &how) : start_q(state, &how);
 }
 
-static collet_status power_finish(void *state, const collet_ddp_task *task)
+static collet_status power_finish(void *state, const collet_ddp_hook_args *args)
 {
 	struct power *power = state;
-	float *gradients = task->bucket.gradients;
-	memset(gradients, 0, task->bucket.count * sizeof(*gradients));
+	float *gradients = args->bucket.gradients;
+	memset(gradients, 0, args->bucket.count * sizeof(*gradients));
 	for (uint32_t m = 0; m < power->matrix_count; m++) {
 		const struct matrix *matrix = &power->matrices[m];
-		const float *p = power->ps + matrix->p;
+		const float *p = power->p_factors + matrix->p;
 		float *to = gradients + matrix->first;
 		if (!matrix->rank)
 			memcpy(to, p, matrix->rows * matrix->columns * sizeof(*p));
 		for (uint64_t row = 0; row < matrix->rows; row++)
 			for (uint32_t k = 0; k < matrix->rank; k++)
 				add_multiple(to + row * matrix->columns, p[k * matrix->rows + row],
-					power->qs + matrix->q + k * matrix->columns, matrix->columns);
+					power->q_factors + matrix->q + k * matrix->columns, matrix->columns);
 		/* What travelled whole leaves nothing. */
-		float *whole = power->whole + matrix->first;
+		float *residual = power->residual + matrix->first;
 		for (uint64_t i = 0; i < matrix->rows * matrix->columns; i++)
-			whole[i] = matrix->rank ? whole[i] - to[i] : 0;
+			residual[i] = matrix->rank ? residual[i] - to[i] : 0;
 	}
 	return COLLET_OK;
 }
 
 /* What was left, and the directions to start from; a fresh state has none, which is told by their being zero. */
-static uint64_t power_saved_bytes(const void *state, const collet_ddp_task *task)
+static uint64_t power_saved_bytes(const void *state, const collet_ddp_hook_args *args)
 {
 	const struct power *power = state;
-	return (task->bucket.count + power->qs_count) * sizeof(float);
+	return (args->bucket.count + power->q_count) * sizeof(float);
 }
 
-static void power_save(const void *state, const collet_ddp_task *task, void *saved)
+static void power_save(const void *state, const collet_ddp_hook_args *args, void *saved)
 {
 	const struct power *power = state;
-	float *directions = (float *)saved + task->bucket.count;
-	memcpy(saved, power->whole, task->bucket.count * sizeof(float));
-	if (power->warm)
-		memcpy(directions, power->qs, power->qs_count * sizeof(float));
+	float *directions = (float *)saved + args->bucket.count;
+	memcpy(saved, power->residual, args->bucket.count * sizeof(float));
+	if (power->is_warm)
+		memcpy(directions, power->q_factors, power->q_count * sizeof(float));
 	else
-		memset(directions, 0, power->qs_count * sizeof(float));
+		memset(directions, 0, power->q_count * sizeof(float));
 }
 
 /* Directions of zero are drawn anew, warm or not. */
-static void power_load(void *state, const collet_ddp_task *task, const void *saved)
+static void power_load(void *state, const collet_ddp_hook_args *args, const void *saved)
 {
 	struct power *power = state;
-	memcpy(power->whole, saved, task->bucket.count * sizeof(float));
-	memcpy(power->qs, (const float *)saved + task->bucket.count, power->qs_count * sizeof(float));
-	power->warm = true;
+	memcpy(power->residual, saved, args->bucket.count * sizeof(float));
+	memcpy(power->q_factors, (const float *)saved + args->bucket.count, power->q_count * sizeof(float));
+	power->is_warm = true;
 }
 
-const collet_ddp_hook collet_ddp_power = {
+const collet_ddp_hook collet_ddp_hook_powersgd = {
 	.stages = 2, .open = power_open, .start = power_start, .finish = power_finish, .close = power_close,
 	.saved_bytes = power_saved_bytes, .save = power_save, .load = power_load };

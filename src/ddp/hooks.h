@@ -7,32 +7,33 @@
 #include <collet/ddp_hook.h>
 
 /* What the words said; a made hook's context. */
-struct collet_ddp_words {
+struct collet_ddp_hook_spec {
 	collet_dtype dtype;    /* f16, bf16 */
-	double share;          /* topk, randomk */
+	double fraction;       /* topk, randomk */
 	uint32_t bits;         /* qsgd; sign: 1 */
 	uint32_t rank;         /* powersgd */
 	float momentum;        /* of the velocity that travels instead of gradients; 0: gradients do */
 	uint64_t seed;
 };
 
-extern const collet_ddp_hook collet_ddp_half, collet_ddp_top, collet_ddp_random, collet_ddp_codes, collet_ddp_power;
+extern const collet_ddp_hook collet_ddp_hook_half, collet_ddp_hook_topk, collet_ddp_hook_randomk,
+	collet_ddp_hook_quantize, collet_ddp_hook_powersgd;
 /* Around another one, which is its context. */
-extern const collet_ddp_hook collet_ddp_momentum;
+extern const collet_ddp_hook collet_ddp_hook_momentum;
 
 /* COLLET_ERR_UNSUPPORTED unless the bucket is of f32. */
-collet_status collet_ddp_needs_f32(const collet_ddp_hook *hook, const collet_ddp_task *task);
+collet_status collet_ddp_hook_check_f32(const collet_ddp_hook *hook, const collet_ddp_hook_args *args);
 /* COLLET_ERR_MEMORY with a sentence. */
-collet_status collet_ddp_hook_no_memory(const collet_ddp_hook *hook, const collet_ddp_task *task);
+collet_status collet_ddp_hook_no_memory(const collet_ddp_hook *hook, const collet_ddp_hook_args *args);
 
 /* Elements between slices become zero. */
-void collet_ddp_zero_gaps(const collet_ddp_task *task);
+void collet_ddp_zero_gaps(const collet_ddp_hook_args *args);
 
-static inline collet_how collet_ddp_how(const collet_ddp_task *task, collet_request **request)
+static inline collet_how collet_ddp_hook_how(const collet_ddp_hook_args *args, collet_request **request)
 {
 	collet_how how = COLLET_HOW_DEFAULT;
 	how.request = request;
-	how.algorithm = task->algorithm;
+	how.algorithm = args->algorithm;
 	return how;
 }
 
@@ -45,7 +46,7 @@ static inline uint32_t collet_ddp_mix32(uint32_t x)
 	return x ^ x >> 16;
 }
 
-static inline uint32_t collet_ddp_stream(uint64_t seed, uint64_t step, uint32_t bucket, uint32_t salt)
+static inline uint32_t collet_ddp_rng_key(uint64_t seed, uint64_t step, uint32_t bucket, uint32_t salt)
 {
 	uint32_t x = collet_ddp_mix32((uint32_t)seed ^ collet_ddp_mix32((uint32_t)(seed >> 32) + 0x9e3779b9U));
 	x = collet_ddp_mix32(x ^ collet_ddp_mix32((uint32_t)step + 0x7f4a7c15U));
@@ -54,9 +55,9 @@ static inline uint32_t collet_ddp_stream(uint64_t seed, uint64_t step, uint32_t 
 }
 
 /* Bits of element i of a stream. */
-static inline uint32_t collet_ddp_draw(uint32_t stream, uint32_t i)
+static inline uint32_t collet_ddp_rng_draw(uint32_t rng_key, uint32_t i)
 {
-	return collet_ddp_mix32(stream + i * 0x9e3779b9U);
+	return collet_ddp_mix32(rng_key + i * 0x9e3779b9U);
 }
 
 #endif

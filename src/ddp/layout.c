@@ -8,22 +8,22 @@
 
 enum { GRADIENT_ALIGNMENT = 64 };
 
-/* What collet_ddp_lay_out() makes before it replaces what there is. */
+/* What collet_ddp_layout_create() makes before it replaces what there is. */
 struct layout {
 	struct bucket *buckets;
 	collet_ddp_slice *slices;
-	struct slot *slots;
+	struct parameter_state *slots;
 	uint32_t bucket_count;
 };
 
 static void close_bucket(struct layout *layout)
 {
 	struct bucket *bucket = &layout->buckets[layout->bucket_count++];
-	bucket->missing = bucket->slice_count;
+	bucket->unready_count = bucket->slice_count;
 }
 
 /* There are at most as many buckets as parameters. */
-static void place(struct layout *layout, const collet_ddp *ddp, uint32_t p, uint32_t at)
+static void add_parameter(struct layout *layout, const collet_ddp *ddp, uint32_t p, uint32_t at)
 {
 	const collet_ddp_parameter *parameter = &ddp->parameters[p];
 	struct bucket *bucket = &layout->buckets[layout->bucket_count];
@@ -32,7 +32,7 @@ static void place(struct layout *layout, const collet_ddp *ddp, uint32_t p, uint
 		bucket++;
 	}
 	if (bucket->slice_count == 0) {
-		bucket->first_place = at;
+		bucket->first_slice = at;
 		bucket->dtype = parameter->dtype;
 	}
 	const uint64_t bytes = collet_ddp_parameter_bytes(parameter), element = collet_dtype_bytes(parameter->dtype);
@@ -49,14 +49,18 @@ static void place(struct layout *layout, const collet_ddp *ddp, uint32_t p, uint
 }
 
 /* What a hook is told. Slices do not move any more. */
-static void describe(struct layout *layout, const collet_ddp *ddp)
+static void fill_hook_args(struct layout *layout, const collet_ddp *ddp)
 {
 	for (uint32_t b = 0; b < layout->bucket_count; b++) {
 		struct bucket *bucket = &layout->buckets[b];
-		bucket->task = (collet_ddp_task){ .comms = ddp->stage_comms, .index = b, .algorithm = ddp->algorithm,
-			.bucket = { .gradients = bucket->memory, .dtype = bucket->dtype,
+		bucket->hook_args = (collet_ddp_hook_args){ .comms = ddp->stage_comms,
+			.index = b,
+			.algorithm = ddp->algorithm,
+			.bucket = { .gradients = bucket->memory,
+				.dtype = bucket->dtype,
 				.count = bucket->bytes / collet_dtype_bytes(bucket->dtype),
-				.slice_count = bucket->slice_count, .slices = layout->slices + bucket->first_place } };
+				.slice_count = bucket->slice_count,
+				.slices = layout->slices + bucket->first_slice } };
 	}
 }
 
@@ -67,14 +71,14 @@ static void free_buckets(collet_comm *comm, struct bucket *buckets, uint32_t cou
 	free(buckets);
 }
 
-static void free_layout(collet_comm *comm, struct layout *layout)
+static void layout_deinit(collet_comm *comm, struct layout *layout)
 {
 	free_buckets(comm, layout->buckets, layout->bucket_count);
 	free(layout->slices);
 	free(layout->slots);
 }
 
-static collet_status make(const collet_ddp *ddp, const uint32_t *order, struct layout *layout)
+static collet_status layout_init(const collet_ddp *ddp, const uint32_t *order, struct layout *layout)
 {
 	const uint32_t count = ddp->parameter_count;
 	*layout = (struct layout){ .buckets = calloc((size_t)count + 1, sizeof(*layout->buckets)),
@@ -82,10 +86,10 @@ static collet_status make(const collet_ddp *ddp, const uint32_t *order, struct l
 		.slots = calloc((size_t)count + 1, sizeof(*layout->slots)) };
 	if (!layout->buckets || !layout->slices || !layout->slots)
 		return collet_fail(COLLET_ERR_MEMORY, "collet_ddp: no memory for the places of %u parameters", count);
-	if (ddp->slots)
-		memcpy(layout->slots, ddp->slots, count * sizeof(*layout->slots));
+	if (ddp->parameter_states)
+		memcpy(layout->slots, ddp->parameter_states, count * sizeof(*layout->slots));
 	for (uint32_t at = 0; at < count; at++)
-		place(layout, ddp, order ? order[at] : count - 1 - at, at);
+		add_parameter(layout, ddp, order ? order[at] : count - 1 - at, at);
 	if (layout->bucket_count < count && layout->buckets[layout->bucket_count].slice_count > 0)
 		close_bucket(layout);
 	for (uint32_t b = 0; b < layout->bucket_count; b++) {
@@ -96,67 +100,67 @@ static collet_status make(const collet_ddp *ddp, const uint32_t *order, struct l
 		if (status != COLLET_OK)
 			return status;
 	}
-	describe(layout, ddp);
+	fill_hook_args(layout, ddp);
 	return COLLET_OK;
 }
 
-static void adopt(collet_ddp *ddp, const struct layout *layout)
+static void install_layout(collet_ddp *ddp, const struct layout *layout)
 {
 	ddp->buckets = layout->buckets;
 	ddp->bucket_count = layout->bucket_count;
 	ddp->slices = layout->slices;
-	ddp->slots = layout->slots;
+	ddp->parameter_states = layout->slots;
 }
 
-collet_status collet_ddp_lay_out(collet_ddp *ddp, const uint32_t *order)
+collet_status collet_ddp_layout_create(collet_ddp *ddp, const uint32_t *order)
 {
 	struct layout layout;
-	const collet_status status = make(ddp, order, &layout);
+	const collet_status status = layout_init(ddp, order, &layout);
 	if (status == COLLET_OK)
-		adopt(ddp, &layout);
+		install_layout(ddp, &layout);
 	else
-		free_layout(ddp->comm, &layout);
+		layout_deinit(ddp->comm, &layout);
 	return status;
 }
 
-collet_status collet_ddp_lay_out_again(collet_ddp *ddp, const uint32_t *order)
+collet_status collet_ddp_layout_replace(collet_ddp *ddp, const uint32_t *order)
 {
 	struct layout layout;
-	collet_status status = make(ddp, order, &layout);
+	collet_status status = layout_init(ddp, order, &layout);
 	/* Another layout on some rank would be another bucket there. */
-	status = collet_ddp_agree_status(ddp->control, status);
+	status = collet_ddp_agree_status(ddp->control_comm, status);
 	if (status != COLLET_OK) {
-		free_layout(ddp->comm, &layout);
+		layout_deinit(ddp->comm, &layout);
 		return status;
 	}
 	const collet_ddp old = *ddp;
-	adopt(ddp, &layout);
+	install_layout(ddp, &layout);
 	for (uint32_t p = 0; p < ddp->parameter_count; p++) {
 		const uint64_t bytes = collet_ddp_parameter_bytes(&ddp->parameters[p]);
 		if (bytes > 0)
-			memcpy(collet_ddp_slot_gradient(ddp, &ddp->slots[p]),
-				collet_ddp_slot_gradient(&old, &old.slots[p]), bytes);
+			memcpy(collet_ddp_gradient_at(ddp, &ddp->parameter_states[p]),
+				collet_ddp_gradient_at(&old, &old.parameter_states[p]), bytes);
 	}
 	free_buckets(ddp->comm, old.buckets, old.bucket_count);
 	free(old.slices);
-	free(old.slots);
-	ddp->layout++;
+	free(old.parameter_states);
+	ddp->layout_changes++;
 	return COLLET_OK;
 }
 
 void collet_ddp_close_buckets(collet_ddp *ddp)
 {
 	for (uint32_t b = 0; b < ddp->bucket_count; b++) {
-		if (ddp->buckets[b].open && ddp->hook->close)
+		if (ddp->buckets[b].is_open && ddp->hook->close)
 			ddp->hook->close(ddp->buckets[b].state);
-		ddp->buckets[b].open = false;
+		ddp->buckets[b].is_open = false;
 	}
 }
 
-void collet_ddp_free_layout(collet_ddp *ddp)
+void collet_ddp_layout_free(collet_ddp *ddp)
 {
 	collet_ddp_close_buckets(ddp);
 	free_buckets(ddp->comm, ddp->buckets, ddp->bucket_count);
 	free(ddp->slices);
-	free(ddp->slots);
+	free(ddp->parameter_states);
 }

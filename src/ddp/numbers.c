@@ -5,7 +5,7 @@
 enum { BLOCK = 4096, LANES = 8 };
 
 /* Narrow floats are worked on as f32, a block at a time. */
-static bool conversion_of(collet_dtype dtype, struct collet_conversion *conversion)
+static bool init_conversion(collet_dtype dtype, struct collet_conversion *conversion)
 {
 	return dtype != COLLET_F32 && dtype != COLLET_F64 &&
 		collet_conversion_init(conversion, dtype, collet_isa_best()) == COLLET_OK;
@@ -30,7 +30,7 @@ void collet_ddp_scale(void *elements, uint64_t count, collet_dtype dtype, double
 		scale_f32(elements, count, factor);
 	else if (dtype == COLLET_F64)
 		scale_f64(elements, count, factor);
-	else if (conversion_of(dtype, &conversion))
+	else if (init_conversion(dtype, &conversion))
 		for (uint64_t first = 0; first < count; first += BLOCK) {
 			const size_t n = count - first < BLOCK ? (size_t)(count - first) : BLOCK;
 			unsigned char *at = (unsigned char *)elements + first * collet_dtype_bytes(dtype);
@@ -74,7 +74,7 @@ double collet_ddp_sum_of_squares(const void *elements, uint64_t count, collet_dt
 	if (dtype == COLLET_F64)
 		return squares_f64(elements, count);
 	double sum = 0;
-	if (conversion_of(dtype, &conversion))
+	if (init_conversion(dtype, &conversion))
 		for (uint64_t first = 0; first < count; first += BLOCK) {
 			const size_t n = count - first < BLOCK ? (size_t)(count - first) : BLOCK;
 			float wide[BLOCK];

@@ -21,7 +21,7 @@ static void mt_seed(struct mersenne_twister *mt, uint32_t seed)
 	mt->used = MT_WORDS;
 }
 
-static void mt_renew(struct mersenne_twister *mt)
+static void mt_twist(struct mersenne_twister *mt)
 {
 	for (uint32_t i = 0; i < MT_WORDS; i++) {
 		uint32_t next = mt->words[(i + 1) % MT_WORDS];
@@ -35,7 +35,7 @@ static void mt_renew(struct mersenne_twister *mt)
 static uint32_t mt_draw(struct mersenne_twister *mt)
 {
 	if (mt->used == MT_WORDS)
-		mt_renew(mt);
+		mt_twist(mt);
 	uint32_t word = mt->words[mt->used++];
 	word ^= word >> 11;
 	word ^= (word << 7) & UINT32_C(0x9d2c5680);
@@ -57,7 +57,7 @@ static void shuffle(uint32_t *order, uint32_t count, uint32_t seed)
 	}
 }
 
-static const char *complaint(const collet_sampler *sampler)
+static const char *find_problem(const collet_sampler *sampler)
 {
 	if (!sampler)
 		return "sampler is NULL";
@@ -73,7 +73,7 @@ static const char *complaint(const collet_sampler *sampler)
 	return NULL;
 }
 
-static uint64_t share_of(const collet_sampler *sampler)
+static uint64_t sample_share(const collet_sampler *sampler)
 {
 	uint64_t whole = sampler->sample_count / sampler->world_size,
 		 rest = sampler->sample_count % sampler->world_size;
@@ -87,15 +87,15 @@ static uint64_t share_of(const collet_sampler *sampler)
 
 uint64_t collet_sampler_count(const collet_sampler *sampler)
 {
-	return complaint(sampler) ? 0 : share_of(sampler);
+	return find_problem(sampler) ? 0 : sample_share(sampler);
 }
 
 collet_status collet_sampler_fill(const collet_sampler *sampler, uint64_t epoch, uint64_t *indices)
 {
-	const char *wrong = complaint(sampler);
+	const char *wrong = find_problem(sampler);
 	if (wrong)
 		return collet_fail(COLLET_ERR_ARGUMENT, "collet_sampler_fill: %s", wrong);
-	const uint64_t share = share_of(sampler);
+	const uint64_t share = sample_share(sampler);
 	if (share > 0 && !indices)
 		return collet_fail(COLLET_ERR_ARGUMENT, "collet_sampler_fill: indices is NULL");
 	const uint32_t count = (uint32_t)sampler->sample_count;

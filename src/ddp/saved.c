@@ -6,25 +6,25 @@
 #include "ddp/agree.h"
 #include "ddp/state.h"
 
-static const uint64_t saved_magic = UINT64_C(0x31306464702d7463);
+static const uint64_t checkpoint_magic = UINT64_C(0x31306464702d7463);
 
-struct saved {
+struct checkpoint_header {
 	uint64_t magic, bytes;
 	uint64_t rank, size;        /* of the communicator */
-	uint64_t step, settled;
+	uint64_t step, is_layout_final;
 	uint64_t parameter_count;
 	uint64_t hook;              /* a hash of its name; 0: none */
 };
 
 /* Of a parameter, by its place in the layout. */
-struct saved_place {
+struct checkpoint_entry {
 	uint32_t parameter;
-	uint8_t idle, used;         /* of the parameter whose number is this place */
+	uint8_t is_never_used, used; /* of the parameter whose number is this place */
 	uint8_t reserved[2];
 };
 
 /* FNV-1a, from the hash of what came before. */
-static uint64_t hash_more(uint64_t hash, const void *bytes, size_t count)
+static uint64_t hash_update(uint64_t hash, const void *bytes, size_t count)
 {
 	for (const unsigned char *at = bytes, *end = at + count; at < end; at++)
 		hash = (hash ^ *at) * UINT64_C(0x100000001b3);
@@ -34,25 +34,26 @@ static uint64_t hash_more(uint64_t hash, const void *bytes, size_t count)
 static uint64_t hash_of(const collet_ddp_hook *hook)
 {
 	const char *name = hook && hook->name ? hook->name : "";
-	return hook ? hash_more(UINT64_C(0xcbf29ce484222325), name, strlen(name)) : 0;
+	return hook ? hash_update(UINT64_C(0xcbf29ce484222325), name, strlen(name)) : 0;
 }
 
 static uint64_t layout_bytes(const collet_ddp *ddp)
 {
-	return sizeof(struct saved) + ddp->parameter_count * sizeof(struct saved_place);
+	return sizeof(struct checkpoint_header) + ddp->parameter_count * sizeof(struct checkpoint_entry);
 }
 
 /* What the hook remembers of an open bucket; it is asked for nothing before buckets are laid out for good. */
 static uint64_t bucket_bytes(const collet_ddp *ddp, const struct bucket *bucket)
 {
-	return bucket->open && ddp->hook->saved_bytes ? ddp->hook->saved_bytes(bucket->state, &bucket->task) : 0;
+	return bucket->is_open && ddp->hook->saved_bytes ? ddp->hook->saved_bytes(bucket->state, &bucket->hook_args)
+							 : 0;
 }
 
 /* Opens all buckets, so that each knows how much it remembers. */
 static collet_status count_bytes(const collet_ddp *ddp, uint64_t *bytes)
 {
 	*bytes = layout_bytes(ddp);
-	for (uint32_t b = 0; ddp->settled && b < ddp->bucket_count; b++) {
+	for (uint32_t b = 0; ddp->is_layout_final && b < ddp->bucket_count; b++) {
 		struct bucket *bucket = &ddp->buckets[b];
 		const collet_status status = bucket->bytes > 0 ? collet_ddp_open_bucket(ddp, bucket) : COLLET_OK;
 		if (status != COLLET_OK)
@@ -66,27 +67,32 @@ collet_status collet_ddp_state_bytes(collet_ddp *ddp, uint64_t *bytes)
 {
 	if (!ddp || !bytes)
 		return collet_fail(COLLET_ERR_ARGUMENT, "collet_ddp_state_bytes: ddp or bytes is NULL");
-	const collet_status status = collet_ddp_between_steps(ddp, "collet_ddp_state_bytes");
+	const collet_status status = collet_ddp_check_between_steps(ddp, "collet_ddp_state_bytes");
 	uint64_t counted = 0;
-	const collet_status fine = status == COLLET_OK ? count_bytes(ddp, &counted) : status;
-	if (fine == COLLET_OK)
+	const collet_status result = status == COLLET_OK ? count_bytes(ddp, &counted) : status;
+	if (result == COLLET_OK)
 		*bytes = counted;
-	return fine;
+	return result;
 }
 
 /* ---- Saving --------------------------------------------------------------------------------------------------- */
 
 static unsigned char *save_layout(const collet_ddp *ddp, unsigned char *to, uint64_t bytes)
 {
-	const struct saved saved = { .magic = saved_magic, .bytes = bytes, .rank = collet_comm_rank(ddp->comm),
-		.size = collet_comm_size(ddp->comm), .step = ddp->step, .settled = ddp->settled,
-		.parameter_count = ddp->parameter_count, .hook = hash_of(ddp->options.hook) };
-	memcpy(to, &saved, sizeof(saved));
-	to += sizeof(saved);
-	for (uint32_t p = 0; p < ddp->parameter_count; p++, to += sizeof(struct saved_place)) {
-		const struct saved_place place = { .parameter = ddp->slices[p].parameter,
-			.idle = ddp->slots[p].idle, .used = ddp->used[p] };
-		memcpy(to, &place, sizeof(place));
+	const struct checkpoint_header header = { .magic = checkpoint_magic,
+		.bytes = bytes,
+		.rank = collet_comm_rank(ddp->comm),
+		.size = collet_comm_size(ddp->comm),
+		.step = ddp->step,
+		.is_layout_final = ddp->is_layout_final,
+		.parameter_count = ddp->parameter_count,
+		.hook = hash_of(ddp->options.hook) };
+	memcpy(to, &header, sizeof(header));
+	to += sizeof(header);
+	for (uint32_t p = 0; p < ddp->parameter_count; p++, to += sizeof(struct checkpoint_entry)) {
+		const struct checkpoint_entry entry = { .parameter = ddp->slices[p].parameter,
+			.is_never_used = ddp->parameter_states[p].is_never_used, .used = ddp->any_rank_used[p] };
+		memcpy(to, &entry, sizeof(entry));
 	}
 	return to;
 }
@@ -102,11 +108,11 @@ collet_status collet_ddp_state_save(collet_ddp *ddp, void *state, uint64_t bytes
 			"collet_ddp_state_save: %llu bytes are needed (collet_ddp_state_bytes), and %llu given",
 			(unsigned long long)needed, (unsigned long long)(state ? bytes : 0));
 	unsigned char *to = save_layout(ddp, state, bytes);
-	for (uint32_t b = 0; ddp->settled && b < ddp->bucket_count; b++) {
+	for (uint32_t b = 0; ddp->is_layout_final && b < ddp->bucket_count; b++) {
 		const struct bucket *bucket = &ddp->buckets[b];
 		const uint64_t count = bucket_bytes(ddp, bucket);
 		if (count > 0)
-			ddp->hook->save(bucket->state, &bucket->task, to);
+			ddp->hook->save(bucket->state, &bucket->hook_args, to);
 		to += count;
 	}
 	return COLLET_OK;
@@ -115,92 +121,93 @@ collet_status collet_ddp_state_save(collet_ddp *ddp, void *state, uint64_t bytes
 /* ---- Loading -------------------------------------------------------------------------------------------------- */
 
 /* Every parameter has one place, and with keep_order it is the one it has now. */
-static bool is_layout(const collet_ddp *ddp, const unsigned char *places, uint8_t *seen)
+static bool is_valid_layout(const collet_ddp *ddp, const unsigned char *entries, uint8_t *seen)
 {
 	memset(seen, 0, ddp->parameter_count);
 	for (uint32_t at = 0; at < ddp->parameter_count; at++) {
-		struct saved_place place;
-		memcpy(&place, places + at * sizeof(place), sizeof(place));
-		if (place.parameter >= ddp->parameter_count || seen[place.parameter]++ ||
-			(ddp->options.keep_order && place.parameter != ddp->slices[at].parameter))
+		struct checkpoint_entry entry;
+		memcpy(&entry, entries + at * sizeof(entry), sizeof(entry));
+		if (entry.parameter >= ddp->parameter_count || seen[entry.parameter]++ ||
+			(ddp->options.keep_order && entry.parameter != ddp->slices[at].parameter))
 			return false;
 	}
 	return true;
 }
 
-static collet_status check_saved(const collet_ddp *ddp, const void *state, uint64_t bytes, struct saved *saved)
+static collet_status check_header(
+	const collet_ddp *ddp, const void *state, uint64_t bytes, struct checkpoint_header *header)
 {
 	const unsigned long long rank = collet_comm_rank(ddp->comm), size = collet_comm_size(ddp->comm);
 	if (!state || bytes < layout_bytes(ddp))
 		return collet_fail(COLLET_ERR_ARGUMENT, "collet_ddp_state_load: %llu bytes are too few",
 			(unsigned long long)(state ? bytes : 0));
-	memcpy(saved, state, sizeof(*saved));
-	if (saved->magic != saved_magic || saved->bytes != bytes)
+	memcpy(header, state, sizeof(*header));
+	if (header->magic != checkpoint_magic || header->bytes != bytes)
 		return collet_fail(COLLET_ERR_ARGUMENT,
 			"collet_ddp_state_load: these are no %llu bytes that collet_ddp_state_save has written",
 			(unsigned long long)bytes);
-	if (saved->rank != rank || saved->size != size)
+	if (header->rank != rank || header->size != size)
 		return collet_fail(COLLET_ERR_ARGUMENT,
 			"collet_ddp_state_load: this was saved by rank %llu of %llu, and is loaded by rank %llu of "
 			"%llu",
-			(unsigned long long)saved->rank, (unsigned long long)saved->size, rank, size);
-	if (saved->parameter_count != ddp->parameter_count)
+			(unsigned long long)header->rank, (unsigned long long)header->size, rank, size);
+	if (header->parameter_count != ddp->parameter_count)
 		return collet_fail(COLLET_ERR_ARGUMENT, "collet_ddp_state_load: this is of %llu parameters, not %u",
-			(unsigned long long)saved->parameter_count, ddp->parameter_count);
-	if (saved->hook != hash_of(ddp->options.hook))
+			(unsigned long long)header->parameter_count, ddp->parameter_count);
+	if (header->hook != hash_of(ddp->options.hook))
 		return collet_fail(COLLET_ERR_ARGUMENT,
 			"collet_ddp_state_load: this was saved with another hook than %s",
 			ddp->options.hook ? ddp->options.hook->name : "none");
 	uint8_t *seen = malloc((size_t)ddp->parameter_count + 1);
 	if (!seen)
 		return collet_fail(COLLET_ERR_MEMORY, "collet_ddp_state_load: no memory");
-	const bool fits = is_layout(ddp, (const unsigned char *)state + sizeof(*saved), seen);
+	const bool fits = is_valid_layout(ddp, (const unsigned char *)state + sizeof(*header), seen);
 	free(seen);
 	return fits ? COLLET_OK :
 		      collet_fail(COLLET_ERR_ARGUMENT, "collet_ddp_state_load: its layout is none of these parameters");
 }
 
 /* Collective. Every rank's is of the same moment; mine: what this rank has found in its own. */
-static collet_status agree_saved(const collet_ddp *ddp, const struct saved *saved, const unsigned char *places,
-	collet_status mine)
+static collet_status agree_checkpoint(
+	const collet_ddp *ddp, const struct checkpoint_header *header, const unsigned char *entries, collet_status mine)
 {
-	uint64_t moment = 0, of_rank_0;
+	uint64_t digest = 0, of_rank_0;
 	if (mine == COLLET_OK) {
-		moment = hash_more(saved->step, &saved->settled, sizeof(saved->settled));
+		digest = hash_update(header->step, &header->is_layout_final, sizeof(header->is_layout_final));
 		for (uint32_t at = 0; at < ddp->parameter_count; at++)
-			moment = hash_more(moment, places + at * sizeof(struct saved_place), sizeof(uint32_t));
+			digest = hash_update(digest, entries + at * sizeof(struct checkpoint_entry), sizeof(uint32_t));
 	}
 	const collet_status agreed = collet_ddp_agree_status(ddp->comm, mine);
 	if (agreed != COLLET_OK)
 		return agreed;
-	of_rank_0 = moment;
+	of_rank_0 = digest;
 	collet_status status = collet_broadcast(ddp->comm, &of_rank_0, &of_rank_0, 1, COLLET_U64, 0, NULL);
 	if (status != COLLET_OK)
 		return status;
-	if (moment != of_rank_0)
+	if (digest != of_rank_0)
 		status = collet_fail(COLLET_ERR_ARGUMENT,
 			"collet_ddp_state_load: this was saved after %llu steps, and not when rank 0's was",
-			(unsigned long long)saved->step);
+			(unsigned long long)header->step);
 	return collet_ddp_agree_status(ddp->comm, status);
 }
 
 /* The saved layout becomes this one's: collective where it is another. */
-static collet_status adopt_layout(collet_ddp *ddp, const unsigned char *places, bool settled)
+static collet_status adopt_layout(collet_ddp *ddp, const unsigned char *entries, bool settled)
 {
 	bool same = true;
 	collet_ddp_close_buckets(ddp);
 	for (uint32_t at = 0; at < ddp->parameter_count; at++) {
-		struct saved_place place;
-		memcpy(&place, places + at * sizeof(place), sizeof(place));
-		ddp->order[at] = place.parameter;
-		ddp->slots[at].idle = place.idle;
-		ddp->used[at] = place.used;
-		same = same && place.parameter == ddp->slices[at].parameter;
+		struct checkpoint_entry entry;
+		memcpy(&entry, entries + at * sizeof(entry), sizeof(entry));
+		ddp->order[at] = entry.parameter;
+		ddp->parameter_states[at].is_never_used = entry.is_never_used;
+		ddp->any_rank_used[at] = entry.used;
+		same = same && entry.parameter == ddp->slices[at].parameter;
 	}
-	ddp->ordered = 0;
-	const collet_status status = same ? COLLET_OK : collet_ddp_lay_out_again(ddp, ddp->order);
+	ddp->order_count = 0;
+	const collet_status status = same ? COLLET_OK : collet_ddp_layout_replace(ddp, ddp->order);
 	if (status == COLLET_OK && settled) {
-		ddp->settled = true;
+		ddp->is_layout_final = true;
 		ddp->hook = ddp->options.hook ? ddp->options.hook : ddp->hook;
 	}
 	return status;
@@ -216,11 +223,11 @@ static collet_status load_buckets(const collet_ddp *ddp, const unsigned char *fr
 		return collet_fail(COLLET_ERR_ARGUMENT,
 			"collet_ddp_state_load: these buckets and this hook have %llu bytes, and %llu are given",
 			(unsigned long long)needed, (unsigned long long)bytes);
-	for (uint32_t b = 0; ddp->settled && b < ddp->bucket_count; b++) {
+	for (uint32_t b = 0; ddp->is_layout_final && b < ddp->bucket_count; b++) {
 		const struct bucket *bucket = &ddp->buckets[b];
 		const uint64_t count = bucket_bytes(ddp, bucket);
 		if (count > 0)
-			ddp->hook->load(bucket->state, &bucket->task, from);
+			ddp->hook->load(bucket->state, &bucket->hook_args, from);
 		from += count;
 	}
 	return COLLET_OK;
@@ -228,16 +235,16 @@ static collet_status load_buckets(const collet_ddp *ddp, const unsigned char *fr
 
 collet_status collet_ddp_state_load(collet_ddp *ddp, const void *state, uint64_t bytes)
 {
-	struct saved saved;
-	collet_status status = collet_ddp_between_steps(ddp, "collet_ddp_state_load");
+	struct checkpoint_header header;
+	collet_status status = collet_ddp_check_between_steps(ddp, "collet_ddp_state_load");
 	if (status != COLLET_OK)
 		return status;
-	const unsigned char *places = (const unsigned char *)state + sizeof(saved);
-	status = agree_saved(ddp, &saved, places, check_saved(ddp, state, bytes, &saved));
+	const unsigned char *entries = (const unsigned char *)state + sizeof(header);
+	status = agree_checkpoint(ddp, &header, entries, check_header(ddp, state, bytes, &header));
 	if (status != COLLET_OK)
 		return status;
-	status = adopt_layout(ddp, places, saved.settled != 0);
-	ddp->step = saved.step;
+	status = adopt_layout(ddp, entries, header.is_layout_final != 0);
+	ddp->step = header.step;
 	if (status == COLLET_OK)
 		status = load_buckets(ddp, (const unsigned char *)state + layout_bytes(ddp), bytes);
 	status = collet_ddp_agree_status(ddp->comm, status);

@@ -8,7 +8,7 @@ static const uint64_t LISTED_BYTES = 1 << 20;
 
 uint32_t collet_request_call_flags(const struct collet_request *request)
 {
-	const bool listed = request->shape.result.kind == COLLET_CUT_LISTED;
+	const bool listed = request->shape.result.kind == COLLET_PARTITION_VECTOR;
 	return collet_call_flags(request->program->collective, listed ? 0 : request->counted_bytes);
 }
 
@@ -22,7 +22,7 @@ static void tell(const struct collet_route *route, uint32_t flags, uint64_t byte
 
 void collet_request_took(const struct collet_request *request)
 {
-	const bool listed = request->shape.result.kind == COLLET_CUT_LISTED;
+	const bool listed = request->shape.result.kind == COLLET_PARTITION_VECTOR;
 	const uint64_t bytes = listed ? LISTED_BYTES : request->counted_bytes;
 	const uint64_t ticks = collet_ticks() - request->started_ticks;
 	const uint32_t flags = collet_request_call_flags(request);

@@ -4,7 +4,7 @@
 
 /* ---- What an item touches ---- */
 
-static bool includes_self(const struct collet_request *request, const struct collet_end *end)
+static bool includes_self(const struct collet_request *request, const struct collet_buffer_range *end)
 {
 	for (uint32_t i = 0; i < end->peers.count; i++)
 		if (collet_peers_at(&end->peers, i, request->shape.size) == request->shape.rank)
@@ -13,7 +13,7 @@ static bool includes_self(const struct collet_request *request, const struct col
 }
 
 static struct collet_range piece_range(
-	const struct collet_request *request, const struct collet_item *item, const struct collet_end *end)
+	const struct collet_request *request, const struct collet_item *item, const struct collet_buffer_range *end)
 {
 	struct collet_range range = { item_address(request, end->buffer, end->span.first + item->offset),
 		item->count * request->element_bytes };
@@ -24,17 +24,17 @@ static struct collet_range piece_range(
 static void per_peer_ranges(const struct collet_request *request, struct collet_item *item, enum collet_buffer buffer,
 	struct collet_range *hull)
 {
-	const struct collet_cut *cut = collet_step_cut(&request->shape, buffer);
+	const struct collet_partition *cut = collet_step_partition(&request->shape, buffer);
 	uint64_t end = 0;
-	if (cut->kind == COLLET_CUT_LISTED) {
+	if (cut->kind == COLLET_PARTITION_VECTOR) {
 		for (uint32_t p = 0; p < request->shape.size; p++) {
-			const struct collet_span span = collet_cut_chunk(cut, &request->shape, p);
+			const struct collet_span span = collet_partition_chunk(cut, &request->shape, p);
 			end = span.count && span.first + span.count > end ? span.first + span.count : end;
 		}
 	} else {
-		end = cut->kind == COLLET_CUT_EVEN ? cut->count : cut->count * request->shape.size;
+		end = cut->kind == COLLET_PARTITION_EVEN ? cut->count : cut->count * request->shape.size;
 	}
-	const struct collet_span own = collet_cut_chunk(cut, &request->shape, request->shape.rank);
+	const struct collet_span own = collet_partition_chunk(cut, &request->shape, request->shape.rank);
 	hull->first = item_address(request, buffer, 0);
 	hull->bytes = end * request->element_bytes;
 	item->hole.first = item_address(request, buffer, own.first);
@@ -46,7 +46,7 @@ void collet_item_fill_ranges(const struct collet_request *request, struct collet
 	const struct collet_step *step = item->step;
 	item->read_count = 0;
 	item->writes = item->lent = item->hole = (struct collet_range){ NULL, 0 };
-	if (step->per_peer) {
+	if (step->is_per_peer) {
 		if (item_is_local(request, &step->source[0])) {
 			per_peer_ranges(request, item, step->source[0].buffer, &item->reads[0]);
 			item->read_count = 1;
@@ -84,7 +84,7 @@ static bool touches(struct collet_range hull, struct collet_range hole, struct c
  * do not. */
 static bool are_apart(const struct collet_item *item, const struct collet_item *earlier)
 {
-	return item->request == earlier->request && item->step->per_peer && earlier->step->per_peer &&
+	return item->request == earlier->request && item->step->is_per_peer && earlier->step->is_per_peer &&
 		item->writes.bytes && item->writes.first == earlier->writes.first && item->offset != earlier->offset;
 }
 

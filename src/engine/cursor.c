@@ -7,18 +7,19 @@
 
 uint64_t collet_step_longest(const struct collet_request *request, const struct collet_step *step)
 {
-	if (!step->per_peer)
+	if (!step->is_per_peer)
 		return step->source[0].span.count;
 	const bool sends = step->source[0].peers.count == 1 && step->source[0].peers.first == request->shape.rank;
-	const struct collet_cut *cut = collet_step_cut(&request->shape, sends ? step->source[0].buffer :
+	const struct collet_partition *cut = collet_step_partition(&request->shape, sends ? step->source[0].buffer :
                                                                                 step->destination[0].buffer);
-	if (cut->kind != COLLET_CUT_LISTED)
-		return collet_cut_chunk(cut, &request->shape, 0).count;
+	if (cut->kind != COLLET_PARTITION_VECTOR)
+		return collet_partition_chunk(cut, &request->shape, 0).count;
 	const struct collet_peers *peers = sends ? &step->destination[0].peers : &step->source[0].peers;
 	uint64_t longest = 0;
 	for (uint32_t i = 0; i < peers->count; i++) {
 		const uint64_t count =
-			collet_cut_chunk(cut, &request->shape, collet_peers_at(peers, i, request->shape.size)).count;
+			collet_partition_chunk(cut, &request->shape, collet_peers_at(peers, i, request->shape.size))
+				.count;
 		longest = count > longest ? count : longest;
 	}
 	return longest;
@@ -28,7 +29,7 @@ static void load_step(const struct collet_request *request, struct collet_cursor
 {
 	const struct collet_program *program = request->program;
 	cursor->current[0] = program->step(&request->shape, cursor->part, cursor->step);
-	cursor->pair = cursor->current[0].paired && cursor->step + 1 < cursor->steps;
+	cursor->pair = cursor->current[0].is_paired && cursor->step + 1 < cursor->steps;
 	if (cursor->pair)
 		cursor->current[1] = program->step(&request->shape, cursor->part, cursor->step + 1);
 	for (uint32_t i = 0; i <= cursor->pair; i++)
@@ -47,7 +48,7 @@ bool collet_cursor_next(struct collet_lane *lane, struct collet_item *item)
 {
 	struct collet_request *request = lane->first;
 	struct collet_cursor *cursor = &lane->cursor;
-	const uint32_t pieces = request->program->sliced ? PASS_PIECES : UINT32_MAX;
+	const uint32_t pieces = request->program->segmented ? PASS_PIECES : UINT32_MAX;
 	for (;;) {
 		if (cursor->step >= cursor->steps) {
 			if (!cursor->more_passes)

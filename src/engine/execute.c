@@ -88,7 +88,7 @@ static void combine(struct collet_lane *lane, struct collet_item *item)
 	const struct collet_step *step = item->step;
 	uint32_t operands = 0;
 	for (uint32_t e = 0; e < step->source_count; e++) {
-		const struct collet_end *end = &step->source[e];
+		const struct collet_buffer_range *end = &step->source[e];
 		for (uint32_t i = 0; i < end->peers.count; i++) {
 			const uint32_t position = collet_peers_at(&end->peers, i, request->shape.size);
 			struct collet_operand *operand = &lane->operands[operands++];
@@ -102,7 +102,7 @@ static void combine(struct collet_lane *lane, struct collet_item *item)
 			}
 		}
 	}
-	make(lane, item, lane->operands, operands, step->last_touch && request->averages);
+	make(lane, item, lane->operands, operands, step->is_final && request->averages);
 }
 
 /* A kept value that must still be moved or changed here: an own operand, or bytes that came while their place was
@@ -110,11 +110,11 @@ static void combine(struct collet_lane *lane, struct collet_item *item)
 static void keep(struct collet_lane *lane, struct collet_item *item)
 {
 	struct collet_request *request = item->request;
-	const struct collet_end *source = &item->step->source[0];
+	const struct collet_buffer_range *source = &item->step->source[0];
 	if (item_is_local(request, source)) {
 		const char *from = item_source_place(item);
 		const bool scale = request->prescales && source->buffer == COLLET_INPUT;
-		const bool finish = item->step->last_touch && request->averages;
+		const bool finish = item->step->is_final && request->averages;
 		struct collet_operand operand = { from, scale };
 		if (scale || finish || item->published)
 			make(lane, item, &operand, 1, finish);
@@ -126,7 +126,7 @@ static void keep(struct collet_lane *lane, struct collet_item *item)
 	uint32_t staged = 0;
 	struct remotes at = remotes_of(request, item->step, REMOTE_SOURCES);
 	while (item->staged && remotes_next_part(&at, item)) {
-		char *place = item->step->per_peer ? at.place : item->value;
+		char *place = item->step->is_per_peer ? at.place : item->value;
 		const char *staging = item_slot(lane, item, staged++);
 		if (at.count)
 			memcpy(place, staging, at.count * request->element_bytes);
@@ -174,14 +174,14 @@ void collet_item_execute(struct collet_lane *lane, struct collet_item *item)
 		return;
 	}
 	/* What peers get as it lies here leaves before it is copied to its place. */
-	if (item->sends_pending && !item->step->per_peer && item_is_plain_copy(item) &&
+	if (item->sends_pending && !item->step->is_per_peer && item_is_plain_copy(item) &&
 		item->value == item_source_place(item))
 		collet_item_let_sends_go(lane, item);
-	if (item->step->reduce)
+	if (item->step->is_reduction)
 		combine(lane, item);
 	else if (item_makes_each(item))
 		make_each(lane, item);
-	else if (!(item->step->per_peer && item_is_local(item->request, &item->step->source[0])))
+	else if (!(item->step->is_per_peer && item_is_local(item->request, &item->step->source[0])))
 		keep(lane, item);
 	collet_item_finish(lane, item);
 }

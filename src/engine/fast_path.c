@@ -228,10 +228,10 @@ bool collet_inline_fits(const struct collet_request *request)
 }
 
 /* Of a buffer that is cut so; a v-form is not run here. */
-static uint64_t cut_bytes(const struct collet_request *request, const struct collet_cut *cut)
+static uint64_t cut_bytes(const struct collet_request *request, const struct collet_partition *cut)
 {
 	const struct collet_shape *shape = &request->shape;
-	return shape->count * request->element_bytes * (cut->kind == COLLET_CUT_BLOCKS ? shape->size : 1);
+	return shape->count * request->element_bytes * (cut->kind == COLLET_PARTITION_BLOCKS ? shape->size : 1);
 }
 
 void collet_inline_begin(struct collet_request *request)

@@ -10,12 +10,12 @@
 static bool is_small(const struct collet_request *request)
 {
 	const struct collet_shape *shape = &request->shape;
-	if (request->lanes != 1 || shape->result.kind == COLLET_CUT_LISTED || request->prescales)
+	if (request->lanes != 1 || shape->result.kind == COLLET_PARTITION_VECTOR || request->prescales)
 		return false;
-	const uint64_t blocks = shape->result.kind == COLLET_CUT_BLOCKS ? shape->size : 1;
+	const uint64_t blocks = shape->result.kind == COLLET_PARTITION_BLOCKS ? shape->size : 1;
 	/* Nothing is cut here, so nothing may be cut by a rank that cannot do its part here: trees send several blocks
 	 * in one span. */
-	const bool many = shape->result.kind == COLLET_CUT_BLOCKS || shape->input.kind == COLLET_CUT_BLOCKS;
+	const bool many = shape->result.kind == COLLET_PARTITION_BLOCKS || shape->input.kind == COLLET_PARTITION_BLOCKS;
 	return shape->count * (many ? shape->size : 1) <= request->piece &&
 		shape->count * blocks * request->element_bytes <= request->group->engine->limits.inline_call;
 }
@@ -39,7 +39,7 @@ static struct collet_place value_of(struct collet_request *request, const struct
 {
 	if (item_is_local(request, &step->destination[0]))
 		return place_of(request, step->destination[0].buffer, step->destination[0].span);
-	if (!step->reduce && item_is_local(request, &step->source[0]))
+	if (!step->is_reduction && item_is_local(request, &step->source[0]))
 		return place_of(request, step->source[0].buffer, step->source[0].span);
 	return stage(&request->small, count * request->element_bytes);
 }
@@ -90,13 +90,13 @@ static bool add_transfer(struct collet_request *request, uint32_t position, stru
 /* The chunk of a buffer that a per_peer step moves with the peer at this position. */
 static struct collet_span chunk(const struct collet_request *request, enum collet_buffer buffer, uint32_t position)
 {
-	return collet_cut_chunk(collet_step_cut(&request->shape, buffer), &request->shape, position);
+	return collet_partition_chunk(collet_step_partition(&request->shape, buffer), &request->shape, position);
 }
 
 /* This rank's own operand stays where it is; others' are reduced from where they land, which is mostly the transport's
  * memory; what is kept lands in its place. */
-static bool add_operand(struct collet_request *request, const struct collet_step *step, const struct collet_end *end,
-	uint32_t position, struct collet_small_step *made)
+static bool add_operand(struct collet_request *request, const struct collet_step *step,
+	const struct collet_buffer_range *end, uint32_t position, struct collet_small_step *made)
 {
 	struct collet_small *small = &request->small;
 	if (position == request->shape.rank) {
@@ -104,11 +104,12 @@ static bool add_operand(struct collet_request *request, const struct collet_step
 		return true;
 	}
 	const enum collet_buffer into = step->destination[0].buffer;
-	const struct collet_span span = step->per_peer ? chunk(request, into, position) : end->span;
-	if (!add_transfer(request, position, step->per_peer ? place_of(request, into, span) : made->value, span.count))
+	const struct collet_span span = step->is_per_peer ? chunk(request, into, position) : end->span;
+	if (!add_transfer(
+		    request, position, step->is_per_peer ? place_of(request, into, span) : made->value, span.count))
 		return false;
 	struct collet_move *move = &small->move[small->move_count - 1];
-	if (step->reduce)
+	if (step->is_reduction)
 		move->place = move->spare;
 	made->receives++;
 	return true;
@@ -118,11 +119,11 @@ static bool add_operands(struct collet_request *request, const struct collet_ste
 {
 	const uint32_t first = request->small.move_count;
 	for (uint32_t e = 0; e < step->source_count; e++) {
-		const struct collet_end *end = &step->source[e];
+		const struct collet_buffer_range *end = &step->source[e];
 		for (uint32_t i = 0; i < end->peers.count; i++) {
 			const uint32_t position = collet_peers_at(&end->peers, i, request->shape.size);
 			const bool each_its_own =
-				step->per_peer && position == request->shape.rank; /* see add_sends() */
+				step->is_per_peer && position == request->shape.rank; /* see add_sends() */
 			if (!each_its_own && !add_operand(request, step, end, position, made))
 				return false;
 		}
@@ -135,7 +136,7 @@ static bool add_operands(struct collet_request *request, const struct collet_ste
  * round, as operands must be. */
 static uint32_t send_turn(const struct collet_peers *peers, uint32_t i)
 {
-	return peers->doubling ? peers->count - 1 - i : i;
+	return peers->is_doubling ? peers->count - 1 - i : i;
 }
 
 static bool add_sends(struct collet_request *request, const struct collet_step *step, struct collet_small_step *small)
@@ -143,19 +144,19 @@ static bool add_sends(struct collet_request *request, const struct collet_step *
 	const uint32_t first = request->small.move_count;
 	small->send = &request->small.move[first];
 	for (uint32_t e = 0; e < step->destination_count; e++) {
-		const struct collet_end *end = &step->destination[e];
+		const struct collet_buffer_range *end = &step->destination[e];
 		for (uint32_t i = 0; i < end->peers.count; i++) {
 			const uint32_t position =
 				collet_peers_at(&end->peers, send_turn(&end->peers, i), request->shape.size);
 			if (position == request->shape.rank)
 				continue;
 			const enum collet_buffer from = step->source[0].buffer;
-			const struct collet_span span = step->per_peer ? chunk(request, from, position) :
+			const struct collet_span span = step->is_per_peer ? chunk(request, from, position) :
                                                                          (struct collet_span){ 0, small->count };
 			/* What is only copied here is sent from where it was, before: peers have it sooner, and what
 			 * they read in this rank's memory has not just been written. */
-			const struct collet_place place = step->per_peer || small->sends_first ?
-				place_of(request, from, step->per_peer ? span : step->source[0].span) : small->value;
+			const struct collet_place place = step->is_per_peer || small->sends_first ?
+				place_of(request, from, step->is_per_peer ? span : step->source[0].span) : small->value;
 			if (!add_transfer(request, position, place, span.count))
 				return false;
 		}
@@ -191,13 +192,13 @@ static bool add_step(struct collet_request *request, const struct collet_step *s
 	struct collet_small *small = &request->small;
 	struct collet_small_step *made = &small->step[small->step_count++];
 	*made = (struct collet_small_step){ .operand = &small->move[small->move_count] };
-	made->count = step->per_peer ? 0 : step->source[0].span.count;
-	if (!step->per_peer)
+	made->count = step->is_per_peer ? 0 : step->source[0].span.count;
+	if (!step->is_per_peer)
 		made->value = value_of(request, step, made->count);
-	made->finishes = step->last_touch && request->averages;
-	made->combines = step->reduce || (made->finishes && item_is_local(request, &step->source[0]));
+	made->finishes = step->is_final && request->averages;
+	made->combines = step->is_reduction || (made->finishes && item_is_local(request, &step->source[0]));
 	made->writes = item_is_local(request, &step->destination[0]);
-	made->copies = made->writes && !step->per_peer && item_is_local(request, &step->source[0]);
+	made->copies = made->writes && !step->is_per_peer && item_is_local(request, &step->source[0]);
 	made->sends_first = made->copies && !made->combines;
 	if (!add_operands(request, step, made))
 		return false;
@@ -239,7 +240,7 @@ void collet_inline_plan(struct collet_request *request)
 		return;
 	for (uint64_t s = 0; s < steps; s++) {
 		struct collet_step step[2] = { program->step(shape, 0, s) };
-		const bool pair = step[0].paired && s + 1 < steps;
+		const bool pair = step[0].is_paired && s + 1 < steps;
 		if (pair)
 			step[1] = program->step(shape, 0, ++s);
 		const bool swap = pair && !only_sends(request, &step[0]) && only_sends(request, &step[1]);

@@ -28,9 +28,9 @@ uint32_t collet_reach_flags(const struct collet_request *request, const void *da
 static uint32_t values_of(const struct collet_step *step)
 {
 	uint32_t peers = 0;
-	for (uint32_t e = 0; step->per_peer && e < step->source_count; e++)
+	for (uint32_t e = 0; step->is_per_peer && e < step->source_count; e++)
 		peers += step->source[e].peers.count;
-	for (uint32_t e = 0; step->per_peer && e < step->destination_count; e++)
+	for (uint32_t e = 0; step->is_per_peer && e < step->destination_count; e++)
 		peers += step->destination[e].peers.count;
 	return peers ? peers - 1 : 1;  /* of its ends one is this rank */
 }
@@ -110,7 +110,7 @@ static bool goes_as_it_lies(const struct collet_lane *lane, const struct collet_
 	const struct collet_request *request = item->request;
 	const struct collet_reach *reach = collet_reach_of(request);
 	for (struct remotes at = remotes_of(request, item->step, REMOTE_ENDS); remotes_next_part(&at, item);) {
-		const char *data = item->step->per_peer ? at.place : value;
+		const char *data = item->step->is_per_peer ? at.place : value;
 		if (!takes(item_route(lane, item, at.position), reach, data, at.count * request->element_bytes))
 			return false;
 	}
@@ -123,8 +123,8 @@ void collet_reach_place(const struct collet_lane *lane, struct collet_item *item
 	const bool comes = !item_is_local(item->request, &step->source[0]);
 	const bool waits = comes && item->writes.bytes && collet_item_conflicts(lane, index, false);
 	item->published = waits || !goes_as_it_lies(lane, item, value);
-	item->staged = item->published && comes && step->per_peer;
-	item->value = item->published && !step->per_peer ? collet_reach_cell(item, 0) : value;
+	item->staged = item->published && comes && step->is_per_peer;
+	item->value = item->published && !step->is_per_peer ? collet_reach_cell(item, 0) : value;
 }
 
 /* ---- Copies ---- */
@@ -148,7 +148,7 @@ collet_status collet_reach_copies(const struct collet_item *item, collet_reach_v
 {
 	const struct collet_request *request = item->request;
 	const struct collet_step *step = item->step;
-	if (step->per_peer)
+	if (step->is_per_peer)
 		return item->published ? copy_each(item, visit, context) : COLLET_OK;
 	if (!item->count)
 		return COLLET_OK;
@@ -179,7 +179,7 @@ void collet_reach_execute(struct collet_lane *lane, struct collet_item *item)
 	const bool is_here = item_is_local(request, &item->step->source[0]);
 	bool copies = false;
 	/* What is where it is sent from leaves before it is copied to its place. */
-	if (item->sends_pending && !item->step->per_peer && (!is_here || item->value == item_source_place(item)))
+	if (item->sends_pending && !item->step->is_per_peer && (!is_here || item->value == item_source_place(item)))
 		collet_item_let_sends_go(lane, item);
 	(void)collet_reach_copies(item, note, &copies);
 	if (!copies) {

@@ -44,7 +44,7 @@ static bool visit_all(struct collet_flow *flow, const struct collet_item *item, 
 {
 	const struct collet_request *request = item->request;
 	const struct collet_step *step = item->step;
-	if (!step->per_peer) {
+	if (!step->is_per_peer) {
 		if (writes)
 			return look(flow, item->writes);
 		for (uint32_t i = 0; i < item->read_count; i++)

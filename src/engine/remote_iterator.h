@@ -25,7 +25,7 @@ struct remotes {
 	/* The walk's own: the end at hand, how many are left with it, the next of its peers. */
 	const struct collet_request *request;
 	const struct collet_step *step;
-	const struct collet_end *end;
+	const struct collet_buffer_range *end;
 	uint32_t ends_left, peer;
 	bool destinations_follow;
 };
@@ -66,7 +66,7 @@ static inline bool remotes_next_part(struct remotes *at, const struct collet_ite
 		struct collet_span span;
 		at->count = item->count;
 		at->place = NULL;
-		if (!step->per_peer)
+		if (!step->is_per_peer)
 			return true;
 		if (!item_per_peer_piece(at->request, item, buffer, at->position, &span))
 			continue;

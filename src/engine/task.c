@@ -43,7 +43,7 @@ static bool routes_have_room(
 static bool combines_in_place(const struct collet_lane *lane, const struct collet_item *item, uint32_t index)
 {
 	const struct collet_request *request = item->request;
-	if (!item->step->reduce || item->published || request->flow || !item->writes.bytes)
+	if (!item->step->is_reduction || item->published || request->flow || !item->writes.bytes)
 		return false;
 	for (uint32_t i = 0; i < item->read_count; i++)
 		if (collet_ranges_overlap(item->reads[i], item->writes))
@@ -59,9 +59,9 @@ static void queue_receives(struct collet_lane *lane, struct collet_item *item, u
 	uint32_t staged = 0;
 	for (struct remotes at = remotes_of(request, step, REMOTE_SOURCES); remotes_next_part(&at, item);) {
 		char *place = NULL;
-		if (step->per_peer) {
+		if (step->is_per_peer) {
 			place = item->staged ? NULL : at.place;
-		} else if (step->reduce ? place_is_free : !item->staged) {
+		} else if (step->is_reduction ? place_is_free : !item->staged) {
 			place = item->value;
 			place_is_free = false;
 		}
@@ -74,7 +74,7 @@ static void queue_receives(struct collet_lane *lane, struct collet_item *item, u
 		queued->transfer.data = place;
 		/* Never a view of what is staged: it is held until our own send has gone, and may be the peer's very
 		 * buffer, whose send then waits for us. */
-		queued->transfer.flags = step->reduce ? COLLET_TRANSFER_VIEW :
+		queued->transfer.flags = step->is_reduction ? COLLET_TRANSFER_VIEW :
 			collet_reach_flags(request, place, queued->transfer.message.bytes);
 		queued->ready = true;
 		item->receives_pending++;
@@ -89,7 +89,7 @@ static void queue_sends(struct collet_lane *lane, struct collet_item *item)
 	const uint32_t fresh = collet_item_is_fresh(item) ? COLLET_TRANSFER_FRESH : 0;
 	uint32_t made = 0;
 	for (struct remotes at = remotes_of(request, item->step, REMOTE_DESTINATIONS); remotes_next_part(&at, item);) {
-		char *from = item->step->per_peer ? at.place : item->value;
+		char *from = item->step->is_per_peer ? at.place : item->value;
 		if (makes)
 			from = part_slot(lane, item, made++);
 		struct collet_route *route = item_route(lane, item, at.position);
@@ -141,7 +141,7 @@ static bool lands_in_staging(const struct collet_lane *lane, const struct collet
 {
 	const struct collet_request *request = item->request;
 	const bool comes = !item_is_local(request, &item->step->source[0]);
-	if (item->step->reduce || !comes || !item->writes.bytes || item->published)
+	if (item->step->is_reduction || !comes || !item->writes.bytes || item->published)
 		return false;
 	return collet_item_conflicts(lane, index, false) ||
 		(request->flow && !collet_flow_lets(request->flow, item, false));
@@ -151,7 +151,7 @@ static void place(struct collet_lane *lane, struct collet_item *item, uint32_t i
 {
 	if (collet_reach_of(item->request)) {
 		collet_reach_place(lane, item, index,
-			item->step->per_peer ? NULL : collet_item_value_place(lane, item));
+			item->step->is_per_peer ? NULL : collet_item_value_place(lane, item));
 		return;
 	}
 	collet_item_place_value(lane, item);
@@ -163,7 +163,7 @@ static void lend(struct collet_item *item)
 {
 	if (!item->sends_pending || item->published)
 		return;
-	if (item->step->per_peer)
+	if (item->step->is_per_peer)
 		item->lent = item->reads[0];
 	else
 		item->lent = (struct collet_range){ item->value, item->count * item->request->element_bytes };
@@ -205,7 +205,7 @@ static bool execute_some(struct collet_lane *lane)
 		if (item->request->flow && !collet_flow_lets(item->request->flow, item, true))
 			continue;
 		if (i != lane->oldest && collet_item_conflicts(lane, i, true)) {
-			if (item->step->reduce)
+			if (item->step->is_reduction)
 				collet_item_unload(lane, item);
 			continue;
 		}

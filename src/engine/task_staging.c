@@ -70,7 +70,7 @@ void collet_lane_free(struct collet_lane *lane)
 
 uint32_t collet_slot_pieces(enum collet_collective collective, uint32_t fan_in)
 {
-	const bool one_more = collet_collective_combines(collective) || collective == COLLET_SCATTER;
+	const bool one_more = collet_collective_is_reduction(collective) || collective == COLLET_SCATTER;
 	return fan_in + 1 + one_more;
 }
 

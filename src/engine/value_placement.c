@@ -75,12 +75,12 @@ static uint64_t publish_min(const struct collet_lane *lane, const struct collet_
 /* Is the item better read where it is, by the kernel? Only what one peer gets: that copies it for each. */
 static bool is_read_in_memory(struct collet_lane *lane, const struct collet_item *item)
 {
-	return (item->step->per_peer || count_receivers(item) == 1) && all_peers(lane, item, reads_memory);
+	return (item->step->is_per_peer || count_receivers(item) == 1) && all_peers(lane, item, reads_memory);
 }
 
 bool collet_item_is_fresh(const struct collet_item *item)
 {
-	return item->step->reduce && item->request->program->collective == COLLET_ALLREDUCE &&
+	return item->step->is_reduction && item->request->program->collective == COLLET_ALLREDUCE &&
 		count_receivers(item) == 1;
 }
 
@@ -97,7 +97,7 @@ static bool publishes(struct collet_lane *lane, const struct collet_item *item, 
 	if (!lane->staging_is_mapped || !step->destination_count ||
 		item->count * request->element_bytes < publish_min(lane, item) || is_read_in_memory(lane, item))
 		return false;
-	if (step->per_peer) {
+	if (step->is_per_peer) {
 		if (!item_is_local(request, &step->source[0]) ||
 			step->destination[0].peers.count >
 				collet_slot_pieces(request->program->collective, request->fan_in))
@@ -109,9 +109,9 @@ static bool publishes(struct collet_lane *lane, const struct collet_item *item, 
 
 void collet_item_place_value(struct collet_lane *lane, struct collet_item *item)
 {
-	item->value = item->step->per_peer ? NULL : collet_item_value_place(lane, item);
+	item->value = item->step->is_per_peer ? NULL : collet_item_value_place(lane, item);
 	item->published = publishes(lane, item, item->value);
 	item->request->publishing |= item->published;
-	if (item->published && !item->step->per_peer)
+	if (item->published && !item->step->is_per_peer)
 		item->value = item_slot(lane, item, item->request->fan_in);
 }

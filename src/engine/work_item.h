@@ -13,7 +13,7 @@ static inline char *item_address(const struct collet_request *request, enum coll
 	return base ? base + first * request->element_bytes : NULL;
 }
 
-static inline bool item_is_local(const struct collet_request *request, const struct collet_end *end)
+static inline bool item_is_local(const struct collet_request *request, const struct collet_buffer_range *end)
 {
 	return end->peers.count == 1 && end->peers.first == request->shape.rank;
 }
@@ -34,7 +34,7 @@ static inline struct collet_route *item_route(
 static inline bool item_per_peer_piece(const struct collet_request *request, const struct collet_item *item,
 	enum collet_buffer buffer, uint32_t position, struct collet_span *span)
 {
-	*span = collet_cut_chunk(collet_step_cut(&request->shape, buffer), &request->shape, position);
+	*span = collet_partition_chunk(collet_step_partition(&request->shape, buffer), &request->shape, position);
 	if (item->offset && item->offset >= span->count)
 		return false;
 	const uint64_t left = span->count - item->offset;
@@ -55,21 +55,21 @@ static inline bool item_makes_each(const struct collet_item *item)
 {
 	const struct collet_request *request = item->request;
 	const struct collet_step *step = item->step;
-	return step->per_peer && item_is_local(request, &step->source[0]) &&
+	return step->is_per_peer && item_is_local(request, &step->source[0]) &&
 		(item->published || (request->prescales && step->source[0].buffer == COLLET_INPUT));
 }
 
 /* In the caller's memory, of a step with such a destination. */
 static inline char *item_final_place(const struct collet_item *item)
 {
-	const struct collet_end *end = &item->step->destination[0];
+	const struct collet_buffer_range *end = &item->step->destination[0];
 	return item_address(item->request, end->buffer, end->span.first + item->offset);
 }
 
 /* Of a step that is no per_peer one, with a source here. */
 static inline char *item_source_place(const struct collet_item *item)
 {
-	const struct collet_end *end = &item->step->source[0];
+	const struct collet_buffer_range *end = &item->step->source[0];
 	return item_address(item->request, end->buffer, end->span.first + item->offset);
 }
 
@@ -78,15 +78,15 @@ static inline bool item_is_plain_copy(const struct collet_item *item)
 {
 	const struct collet_request *request = item->request;
 	const struct collet_step *step = item->step;
-	return !step->reduce && item_is_local(request, &step->source[0]) &&
+	return !step->is_reduction && item_is_local(request, &step->source[0]) &&
 		!(request->prescales && step->source[0].buffer == COLLET_INPUT) &&
-		!(request->averages && step->last_touch);
+		!(request->averages && step->is_final);
 }
 
 /* No step of the collective combines anything. */
 static inline bool request_only_moves(const struct collet_request *request)
 {
-	return !collet_collective_combines(request->program->collective);
+	return !collet_collective_is_reduction(request->program->collective);
 }
 
 /* What a transport may know of a send: COLLET_TRANSFER_*. */

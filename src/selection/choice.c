@@ -9,7 +9,7 @@
 #include "selection/total_work.h"
 
 /* A dearer piece size is taken if it saves messages and costs hardly more. */
-static const double piece_slack = 1.02;
+static const double segment_slack = 1.02;
 /* Further channels must save so much. */
 static const double channel_gain = 0.97;
 /* A program later in the list must save so much: formulas are no truer than that, nor are measured factors, of which
@@ -17,16 +17,16 @@ static const double channel_gain = 0.97;
 static const double program_gain = 0.99, measured_gain = 0.95;
 
 enum {
-	SIZES = COLLET_CHOICE_ROWS, /* 1 byte to 8 GiB */
+	TABLE_SIZES = COLLET_CHOICE_ROWS, /* 1 byte to 8 GiB */
 	ELEMENT_BYTES = 4,          /* what tables are computed for: f32 */
-	RANKS_LOOKED_AT = 64        /* when asking how much scratch ranks need */
+	SAMPLED_RANKS = 64          /* when asking how much scratch ranks need */
 };
 
 /* ---- The table ------------------------------------------------------------------------------------------------ */
 
-enum table_kind { COMMUTATIVE, ORDERED, LISTED };
+enum table_kind { COMMUTATIVE, RANK_ORDERED, VECTOR };
 
-static bool counts_blocks(enum collet_collective collective)
+static bool is_counted_in_blocks(enum collet_collective collective)
 {
 	return collective == COLLET_ALLGATHER || collective == COLLET_REDUCE_SCATTER || collective == COLLET_GATHER ||
 	       collective == COLLET_SCATTER || collective == COLLET_ALLTOALL;
@@ -36,7 +36,7 @@ uint64_t collet_shape_bytes(enum collet_collective collective, const struct coll
 {
 	if (collective == COLLET_BARRIER)
 		return 0;
-	if (shape->result.kind == COLLET_CUT_LISTED) {
+	if (shape->result.kind == COLLET_PARTITION_VECTOR) {
 		uint64_t count = 0;
 		/* Only here does every rank know all counts. */
 		if (collective == COLLET_ALLGATHER)
@@ -44,17 +44,17 @@ uint64_t collet_shape_bytes(enum collet_collective collective, const struct coll
 				count += shape->result.counts[i];
 		return count * element_bytes;
 	}
-	return shape->count * element_bytes * (counts_blocks(collective) ? shape->size : 1);
+	return shape->count * element_bytes * (is_counted_in_blocks(collective) ? shape->size : 1);
 }
 
 /* A message of so many bytes, as collet_shape_bytes() counts them, rounded up. */
 static struct collet_shape shape_for(enum collet_collective collective, enum table_kind kind, uint64_t bytes,
 	const struct collet_choice_inputs *inputs)
 {
-	const uint64_t unit = (uint64_t)ELEMENT_BYTES * (counts_blocks(collective) ? inputs->size : 1);
+	const uint64_t unit = (uint64_t)ELEMENT_BYTES * (is_counted_in_blocks(collective) ? inputs->size : 1);
 	struct collet_shape shape = collet_shape_of(collective, 0, inputs->size, 0, bytes / unit + (bytes % unit != 0));
-	if (kind != ORDERED && inputs->host_first) { /* positions are ranks where operations do not commute */
-		shape.hosts = inputs->hosts;
+	if (kind != RANK_ORDERED && inputs->host_first) { /* positions are ranks where operations do not commute */
+		shape.host_count = inputs->host_count;
 		shape.host_first = inputs->host_first;
 		shape.order = inputs->order;
 	}
@@ -62,12 +62,12 @@ static struct collet_shape shape_for(enum collet_collective collective, enum tab
 }
 
 /* Ranks' needs follow a pattern that a few dozen of them show. */
-uint64_t collet_program_most_scratch(const struct collet_program *program, struct collet_shape shape)
+uint64_t collet_program_max_scratch(const struct collet_program *program, struct collet_shape shape)
 {
 	uint64_t most = 0;
-	const uint32_t looked_at = shape.size < RANKS_LOOKED_AT ? shape.size : RANKS_LOOKED_AT;
-	for (uint32_t i = 0; program->scratch && i < looked_at; i++) {
-		shape.rank = (uint32_t)((uint64_t)shape.size * i / looked_at);
+	const uint32_t sampled = shape.size < SAMPLED_RANKS ? shape.size : SAMPLED_RANKS;
+	for (uint32_t i = 0; program->scratch && i < sampled; i++) {
+		shape.rank = (uint32_t)((uint64_t)shape.size * i / sampled);
 		const uint64_t elements = program->scratch(&shape);
 		most = elements > most ? elements : most;
 	}
@@ -76,57 +76,58 @@ uint64_t collet_program_most_scratch(const struct collet_program *program, struc
 
 static bool is_candidate(const struct collet_program *program, enum table_kind kind, const struct collet_shape *shape)
 {
-	return (kind != ORDERED || program->ordered) && (kind != LISTED || program->listed) &&
+	return (kind != RANK_ORDERED || program->rank_ordered) && (kind != VECTOR || program->has_vector_form) &&
 	       collet_program_fits(program, shape);
 }
 
 /* What a program's cost is made of, for one shape. */
-struct pricing {
+struct cost_models {
 	struct collet_cost_model model, local;
 };
 
 /* What programs do, all ranks together, by their numbers; for a table, where each is asked about many times. */
-struct works {
-	struct collet_work work[COLLET_TUNING_ALGORITHMS];
-	bool known[COLLET_TUNING_ALGORITHMS];
+struct work_cache {
+	struct collet_total_work work[COLLET_TUNING_ALGORITHMS];
+	bool is_counted[COLLET_TUNING_ALGORITHMS];
 	/* What goes through a host's link, where programs are not told of hosts and where they are. */
-	double through_link[2][COLLET_TUNING_ALGORITHMS];
-	bool link_known[2][COLLET_TUNING_ALGORITHMS];
+	double network_counts[2][COLLET_TUNING_ALGORITHMS];
+	bool is_network_counted[2][COLLET_TUNING_ALGORITHMS];
 };
 
 static uint32_t local_ranks(const struct collet_choice_inputs *inputs)
 {
-	const uint32_t hosts = inputs->hosts > 0 ? inputs->hosts : 1;
+	const uint32_t hosts = inputs->host_count > 0 ? inputs->host_count : 1;
 	return (inputs->size + hosts - 1) / hosts;
 }
 
 /* Crowding here by that where the link was measured. */
-static double in_crowd(const struct collet_choice_inputs *inputs, const collet_link_cost *link)
+static double relative_oversubscription(const struct collet_choice_inputs *inputs, const collet_link_cost *link)
 {
-	return collet_tuning_share(local_ranks(inputs), inputs->cores_per_host) /
-	       collet_tuning_share(link->ranks, link->cores);
+	return collet_tuning_ranks_per_core(local_ranks(inputs), inputs->cores_per_host) /
+	       collet_tuning_ranks_per_core(link->ranks, link->cores);
 }
 
 /* Is the price what all ranks do together, instead of what the slowest one does? */
-static bool is_shared(const struct collet_choice_inputs *inputs)
+static bool is_oversubscribed(const struct collet_choice_inputs *inputs)
 {
-	return inputs->hosts <= 1 && inputs->size <= COLLET_WORK_RANKS &&
-	       collet_tuning_share(inputs->size, inputs->cores_per_host) > 1;
+	return inputs->host_count <= 1 && inputs->size <= COLLET_TOTAL_WORK_RANKS &&
+	       collet_tuning_ranks_per_core(inputs->size, inputs->cores_per_host) > 1;
 }
 
-static void set_prices(struct pricing *pricing, const struct collet_choice_inputs *inputs, uint64_t bytes)
+static void set_cost_models(struct cost_models *models, const struct collet_choice_inputs *inputs, uint64_t bytes)
 {
-	if (is_shared(inputs)) {
+	if (is_oversubscribed(inputs)) {
 		/* How much the ranks of a core do is counted; how long each waits for its turn is not. */
-		pricing->model = collet_tuning_model(inputs->local, bytes, 1);
-		pricing->model.alpha_s *= in_crowd(inputs, inputs->local);
+		models->model = collet_tuning_model(inputs->local, bytes, 1);
+		models->model.alpha_s *= relative_oversubscription(inputs, inputs->local);
 		return;
 	}
-	pricing->local = collet_tuning_model(inputs->local, bytes, in_crowd(inputs, inputs->local));
-	pricing->model = pricing->local;
-	if (inputs->hosts > 1)
-		pricing->model = collet_tuning_model(inputs->remote, bytes, in_crowd(inputs, inputs->remote));
-	pricing->model.local = inputs->hosts > 1 ? &pricing->local : NULL;
+	models->local = collet_tuning_model(inputs->local, bytes, relative_oversubscription(inputs, inputs->local));
+	models->model = models->local;
+	if (inputs->host_count > 1)
+		models->model =
+			collet_tuning_model(inputs->remote, bytes, relative_oversubscription(inputs, inputs->remote));
+	models->model.local = inputs->host_count > 1 ? &models->local : NULL;
 }
 
 /* Factors and ways hold for what they were measured with. But where ranks share cores, how often these change hands
@@ -135,9 +136,10 @@ static void set_prices(struct pricing *pricing, const struct collet_choice_input
 static bool has_factors(const struct collet_choice_inputs *inputs)
 {
 	const collet_link_cost *link = inputs->local;
-	const bool same = inputs->size == link->ranks && fabs(in_crowd(inputs, link) - 1) <= 0.01;
-	const bool lent = is_shared(inputs) && link->cores == inputs->cores_per_host && link->ranks > link->cores;
-	return link->sizes > 0 && inputs->hosts <= 1 && (same || lent);
+	const bool same = inputs->size == link->ranks && fabs(relative_oversubscription(inputs, link) - 1) <= 0.01;
+	const bool is_borrowed =
+		is_oversubscribed(inputs) && link->cores == inputs->cores_per_host && link->ranks > link->cores;
+	return link->size_count > 0 && inputs->host_count <= 1 && (same || is_borrowed);
 }
 
 static double factor_of(const struct collet_choice_inputs *inputs, const struct collet_program *program, uint64_t bytes)
@@ -145,130 +147,135 @@ static double factor_of(const struct collet_choice_inputs *inputs, const struct 
 	return has_factors(inputs) ? collet_tuning_factor(inputs->local, program, bytes) : 1;
 }
 
-static const collet_link_cost *link_between(const struct collet_choice_inputs *inputs)
+static const collet_link_cost *outer_link(const struct collet_choice_inputs *inputs)
 {
-	return inputs->hosts > 1 ? inputs->remote : inputs->local;
+	return inputs->host_count > 1 ? inputs->remote : inputs->local;
 }
 
 /* What bytes cost over so many channels; an unmeasured number counts as one. */
-static struct collet_cost_model over_channels(
+static struct collet_cost_model model_over_channels(
 	const struct collet_choice_inputs *inputs, const struct collet_cost_model *one, uint32_t channels)
 {
 	struct collet_cost_model model = *one;
 	double part = 1;
 	for (int i = 0; i < COLLET_TUNING_CHANNELS; i++)
-		if (channels == (uint32_t)1 << i && link_between(inputs)->channel_parts[i] > 0)
-			part = link_between(inputs)->channel_parts[i];
+		if (channels == (uint32_t)1 << i && outer_link(inputs)->channel_ratios[i] > 0)
+			part = outer_link(inputs)->channel_ratios[i];
 	for (int i = 0; i < COLLET_COST_CLASSES; i++)
 		model.beta_s[i] *= part;
 	return model;
 }
 
 /* The model's time. works: NULL, or what has been counted so far. */
-static double price(const struct collet_program *program, const struct collet_shape *shape, size_t element_bytes,
-	const struct collet_choice_inputs *inputs, const struct pricing *pricing, struct collet_way way,
-	struct works *works)
+static double program_cost(const struct collet_program *program, const struct collet_shape *shape, size_t element_bytes,
+	const struct collet_choice_inputs *inputs, const struct cost_models *models,
+	struct collet_segmentation segmentation, struct work_cache *cache)
 {
-	const struct collet_cost_model model = over_channels(inputs, &pricing->model, way.channels);
-	if (!is_shared(inputs))
-		return program->cost(shape, element_bytes, way.piece_bytes, &model);
-	struct collet_work alone, *work = &alone;
-	const uint32_t number = collet_program_number(program);
-	const bool kept = works && number < COLLET_TUNING_ALGORITHMS;
-	if (kept)
-		work = &works->work[number];
-	if (!kept || !works->known[number])
-		collet_work_count(work, program, shape->size, shape->root);
-	if (kept)
-		works->known[number] = true;
-	return collet_work_cost(work, shape->count, element_bytes, way.piece_bytes, inputs->cores_per_host, &model);
+	const struct collet_cost_model model = model_over_channels(inputs, &models->model, segmentation.channels);
+	if (!is_oversubscribed(inputs))
+		return program->cost(shape, element_bytes, segmentation.segment_bytes, &model);
+	struct collet_total_work alone, *work = &alone;
+	const uint32_t index = collet_program_index(program);
+	const bool is_cached = cache && index < COLLET_TUNING_ALGORITHMS;
+	if (is_cached)
+		work = &cache->work[index];
+	if (!is_cached || !cache->is_counted[index])
+		collet_total_work_count(work, program, shape->size, shape->root);
+	if (is_cached)
+		cache->is_counted[index] = true;
+	return collet_total_work_cost(
+		work, shape->count, element_bytes, segmentation.segment_bytes, inputs->cores_per_host, &model);
 }
 
 /* How long it holds the busiest host's link to the others. Formulas know nothing of that: they are of one rank, and all
  * ranks of a host share its link. 0: there is none, or it is not known who shares it. */
-static double link_time(const struct collet_program *program, const struct collet_shape *shape, size_t element_bytes,
-	const struct collet_choice_inputs *inputs, struct works *works)
+static double network_time(const struct collet_program *program, const struct collet_shape *shape, size_t element_bytes,
+	const struct collet_choice_inputs *inputs, struct work_cache *cache)
 {
-	const uint32_t number = collet_program_number(program);
-	const bool told = shape->host_first;
-	if (inputs->hosts <= 1 || !inputs->host_first || (!told && inputs->order) ||
-		shape->size > COLLET_WORK_LINK_RANKS || number >= COLLET_TUNING_ALGORITHMS)
+	const uint32_t index = collet_program_index(program);
+	const bool knows_hosts = shape->host_first;
+	if (inputs->host_count <= 1 || !inputs->host_first || (!knows_hosts && inputs->order) ||
+		shape->size > COLLET_TOTAL_WORK_NETWORK_RANKS || index >= COLLET_TUNING_ALGORITHMS)
 		return 0;
-	double *counts = &works->through_link[told][number];
-	if (!works->link_known[told][number])
-		*counts = collet_work_through_link(program, shape, inputs->host_first[1]);
-	works->link_known[told][number] = true;
-	return *counts * (double)shape->count * (double)element_bytes * inputs->link_byte_ns * 1e-9;
+	double *counts = &cache->network_counts[knows_hosts][index];
+	if (!cache->is_network_counted[knows_hosts][index])
+		*counts = collet_network_counts(program, shape, inputs->host_first[1]);
+	cache->is_network_counted[knows_hosts][index] = true;
+	return *counts * (double)shape->count * (double)element_bytes * inputs->network_byte_ns * 1e-9;
 }
 
 /* Whoever works piece by piece has something on the link all the while; others have it idle while they do the rest. */
-static double with_link(const struct collet_program *program, double alone, double link)
+static double with_network_time(const struct collet_program *program, double alone, double link)
 {
-	return program->sliced ? fmax(alone, link) : alone + link;
+	return program->segmented ? fmax(alone, link) : alone + link;
 }
 
 /* The cheapest piece size for this program by its formula; the largest of those that cost hardly more. */
-static double best_piece(const struct collet_program *program, const struct collet_shape *shape, size_t element_bytes,
-	const struct collet_choice_inputs *inputs, const struct pricing *pricing, struct works *works,
-	struct collet_way *way)
+static double best_segment_bytes(const struct collet_program *program, const struct collet_shape *shape,
+	size_t element_bytes, const struct collet_choice_inputs *inputs, const struct cost_models *models,
+	struct work_cache *cache, struct collet_segmentation *segmentation)
 {
-	const collet_link_cost *link = link_between(inputs);
-	struct collet_way tried = { .piece_bytes = link->most_piece_bytes, .channels = way->channels };
-	double least = price(program, shape, element_bytes, inputs, pricing, tried, works);
-	*way = tried;
-	if (shape->count * element_bytes <= link->least_piece_bytes) /* no span is longer than a piece */
+	const collet_link_cost *link = outer_link(inputs);
+	struct collet_segmentation candidate = { .segment_bytes = link->max_segment_bytes,
+		.channels = segmentation->channels };
+	double least = program_cost(program, shape, element_bytes, inputs, models, candidate, cache);
+	*segmentation = candidate;
+	if (shape->count * element_bytes <= link->min_segment_bytes) /* no span is longer than a piece */
 		return least;
-	for (tried.piece_bytes /= 2; tried.piece_bytes >= link->least_piece_bytes; tried.piece_bytes /= 2) {
-		const double cost = price(program, shape, element_bytes, inputs, pricing, tried, works);
+	for (candidate.segment_bytes /= 2; candidate.segment_bytes >= link->min_segment_bytes;
+		candidate.segment_bytes /= 2) {
+		const double cost = program_cost(program, shape, element_bytes, inputs, models, candidate, cache);
 		least = cost < least ? cost : least;
 	}
-	while (way->piece_bytes / 2 >= link->least_piece_bytes &&
-		price(program, shape, element_bytes, inputs, pricing, *way, works) > least * piece_slack)
-		way->piece_bytes /= 2;
-	return price(program, shape, element_bytes, inputs, pricing, *way, works);
+	while (segmentation->segment_bytes / 2 >= link->min_segment_bytes &&
+		program_cost(program, shape, element_bytes, inputs, models, *segmentation, cache) >
+			least * segment_slack)
+		segmentation->segment_bytes /= 2;
+	return program_cost(program, shape, element_bytes, inputs, models, *segmentation, cache);
 }
 
 /* How this program's messages are to be cut, and its price then: as it was measured to be the fastest, else as the
  * formulas say. */
-static double best_way(const struct collet_program *program, const struct collet_shape *shape, size_t element_bytes,
-	const struct collet_choice_inputs *inputs, const struct pricing *pricing, struct works *works,
-	struct collet_way *way, bool *measured)
+static double best_segmentation(const struct collet_program *program, const struct collet_shape *shape,
+	size_t element_bytes, const struct collet_choice_inputs *inputs, const struct cost_models *models,
+	struct work_cache *cache, struct collet_segmentation *segmentation, bool *measured)
 {
-	const collet_link_cost *link = link_between(inputs);
+	const collet_link_cost *link = outer_link(inputs);
 	if (has_factors(inputs)) {
-		*way = collet_tuning_way(
+		*segmentation = collet_tuning_segmentation(
 			inputs->local, program, collet_shape_bytes(program->collective, shape, element_bytes));
-		*measured = way->piece_bytes > 0;
+		*measured = segmentation->segment_bytes > 0;
 		if (*measured)
-			return price(program, shape, element_bytes, inputs, pricing, *way, works);
+			return program_cost(program, shape, element_bytes, inputs, models, *segmentation, cache);
 	}
 	*measured = false;
-	*way = (struct collet_way){ .channels = 1 };
-	double least = best_piece(program, shape, element_bytes, inputs, pricing, works, way);
-	for (int i = 1; program->sliced && i < COLLET_TUNING_CHANNELS; i++) {
-		struct collet_way tried = { .channels = (uint32_t)1 << i };
-		if (link->channel_parts[i] <= 0)
+	*segmentation = (struct collet_segmentation){ .channels = 1 };
+	double least = best_segment_bytes(program, shape, element_bytes, inputs, models, cache, segmentation);
+	for (int i = 1; program->segmented && i < COLLET_TUNING_CHANNELS; i++) {
+		struct collet_segmentation candidate = { .channels = (uint32_t)1 << i };
+		if (link->channel_ratios[i] <= 0)
 			continue;
-		const double cost = best_piece(program, shape, element_bytes, inputs, pricing, works, &tried);
+		const double cost =
+			best_segment_bytes(program, shape, element_bytes, inputs, models, cache, &candidate);
 		/* Each channel has a piece of a rank's share. */
-		if (cost >= least * channel_gain ||
-			shape->count * element_bytes / shape->size < (uint64_t)tried.channels * tried.piece_bytes)
+		if (cost >= least * channel_gain || shape->count * element_bytes / shape->size <
+							    (uint64_t)candidate.channels * candidate.segment_bytes)
 			continue;
 		least = cost;
-		*way = tried;
+		*segmentation = candidate;
 	}
 	return least;
 }
 
-static struct collet_choice_row best_row(enum collet_collective collective, enum table_kind kind, uint64_t bytes,
-	const struct collet_choice_inputs *inputs, struct works *works)
+static struct collet_choice_row cheapest_row(enum collet_collective collective, enum table_kind kind, uint64_t bytes,
+	const struct collet_choice_inputs *inputs, struct work_cache *cache)
 {
 	size_t count;
 	const struct collet_program *const *programs = collet_programs(collective, &count);
 	const struct collet_shape shape = shape_for(collective, kind, bytes, inputs);
 	struct collet_choice_row row = { .max_bytes = bytes };
-	struct pricing pricing;
-	set_prices(&pricing, inputs, bytes);
+	struct cost_models models;
+	set_cost_models(&models, inputs, bytes);
 	const double gain = has_factors(inputs) ? measured_gain : program_gain;
 	double least = 0;
 	bool found = false, found_in_bounds = false;
@@ -277,14 +284,14 @@ static struct collet_choice_row best_row(enum collet_collective collective, enum
 			continue;
 		/* One that needs too much scratch is better than none. */
 		const bool in_bounds =
-			collet_program_most_scratch(programs[i], shape) <= inputs->scratch_bytes / ELEMENT_BYTES;
-		struct collet_way way;
+			collet_program_max_scratch(programs[i], shape) <= inputs->scratch_bytes / ELEMENT_BYTES;
+		struct collet_segmentation segmentation;
 		bool measured;
-		const double alone =
-			best_way(programs[i], &shape, ELEMENT_BYTES, inputs, &pricing, works, &way, &measured) *
-			factor_of(inputs, programs[i], bytes);
-		const double cost =
-			with_link(programs[i], alone, link_time(programs[i], &shape, ELEMENT_BYTES, inputs, works));
+		const double alone = best_segmentation(programs[i], &shape, ELEMENT_BYTES, inputs, &models, cache,
+					     &segmentation, &measured) *
+				     factor_of(inputs, programs[i], bytes);
+		const double cost = with_network_time(
+			programs[i], alone, network_time(programs[i], &shape, ELEMENT_BYTES, inputs, cache));
 		if (found &&
 			(found_in_bounds > in_bounds || (found_in_bounds == in_bounds && cost >= least * gain)))
 			continue;
@@ -292,7 +299,7 @@ static struct collet_choice_row best_row(enum collet_collective collective, enum
 		found_in_bounds = in_bounds;
 		least = cost;
 		row.program = (uint16_t)i;
-		row.way = way;
+		row.segmentation = segmentation;
 		row.measured = measured;
 	}
 	return row;
@@ -300,16 +307,16 @@ static struct collet_choice_row best_row(enum collet_collective collective, enum
 
 static bool same_answer(const struct collet_choice_row *a, const struct collet_choice_row *b)
 {
-	return a->program == b->program && a->way.channels == b->way.channels &&
-	       a->way.piece_bytes == b->way.piece_bytes && a->measured == b->measured;
+	return a->program == b->program && a->segmentation.channels == b->segmentation.channels &&
+	       a->segmentation.segment_bytes == b->segmentation.segment_bytes && a->measured == b->measured;
 }
 
 static uint32_t fill_rows(struct collet_choice_row out[COLLET_CHOICE_ROWS], enum collet_collective collective,
-	enum table_kind kind, const struct collet_choice_inputs *inputs, struct works *works)
+	enum table_kind kind, const struct collet_choice_inputs *inputs, struct work_cache *cache)
 {
 	uint32_t count = 0;
-	for (uint32_t i = 0; i < SIZES; i++) {
-		const struct collet_choice_row row = best_row(collective, kind, (uint64_t)1 << i, inputs, works);
+	for (uint32_t i = 0; i < TABLE_SIZES; i++) {
+		const struct collet_choice_row row = cheapest_row(collective, kind, (uint64_t)1 << i, inputs, cache);
 		if (count > 0 && same_answer(&out[count - 1], &row))
 			out[count - 1] = row;
 		else
@@ -321,23 +328,23 @@ static uint32_t fill_rows(struct collet_choice_row out[COLLET_CHOICE_ROWS], enum
 
 void collet_choice_table_fill(struct collet_choice_table *table, const struct collet_choice_inputs *inputs)
 {
-	struct works works = {0};
+	struct work_cache cache = {0};
 	memset(table, 0, sizeof *table);
 	for (enum collet_collective c = 0; c < COLLET_COLLECTIVE_COUNT; c++) {
 		size_t count;
 		collet_programs(c, &count);
 		if (count == 0)
 			continue;
-		table->commutative[c].rows = fill_rows(table->commutative[c].row, c, COMMUTATIVE, inputs, &works);
-		table->ordered[c].rows = fill_rows(table->ordered[c].row, c, ORDERED, inputs, &works);
-		table->listed[c].rows = fill_rows(table->listed[c].row, c, LISTED, inputs, &works);
+		table->commutative[c].rows = fill_rows(table->commutative[c].row, c, COMMUTATIVE, inputs, &cache);
+		table->rank_ordered[c].rows = fill_rows(table->rank_ordered[c].row, c, RANK_ORDERED, inputs, &cache);
+		table->vector[c].rows = fill_rows(table->vector[c].row, c, VECTOR, inputs, &cache);
 	}
 }
 
 /* ---- A call's choice ------------------------------------------------------------------------------------------ */
 
 /* For a shape that the table was not made for: the first program that can. */
-static const struct collet_program *any_that_fits(
+static const struct collet_program *first_that_fits(
 	enum collet_collective collective, enum table_kind kind, const struct collet_shape *shape)
 {
 	size_t count;
@@ -351,69 +358,75 @@ static const struct collet_program *any_that_fits(
 struct collet_decision collet_choose(const struct collet_choice_table *table, enum collet_collective collective,
 	bool commutative, const struct collet_shape *shape, size_t element_bytes)
 {
-	const bool listed = shape->result.kind == COLLET_CUT_LISTED;
-	const struct collet_choice_row *row = listed        ? table->listed[collective].row
+	const bool is_vector = shape->result.kind == COLLET_PARTITION_VECTOR;
+	const struct collet_choice_row *row = is_vector        ? table->vector[collective].row
 					      : commutative ? table->commutative[collective].row
-							    : table->ordered[collective].row;
+							    : table->rank_ordered[collective].row;
 	const uint64_t bytes = collet_shape_bytes(collective, shape, element_bytes);
 	while (bytes > row->max_bytes) /* the last row's is UINT64_MAX */
 		row++;
 	size_t count;
 	const struct collet_program *program = collet_programs(collective, &count)[row->program];
 	if (program->fits && !program->fits(shape))
-		program = any_that_fits(collective, listed ? LISTED : commutative ? COMMUTATIVE : ORDERED, shape);
-	return (struct collet_decision){
-		.program = program, .channels = row->way.channels, .piece_bytes = row->way.piece_bytes};
+		program = first_that_fits(collective,
+			is_vector     ? VECTOR
+			: commutative ? COMMUTATIVE
+				      : RANK_ORDERED,
+			shape);
+	return (struct collet_decision){ .program = program,
+		.channels = row->segmentation.channels,
+		.segment_bytes = row->segmentation.segment_bytes };
 }
 
 /* A call as all ranks know it, who must come to the same: where counts are listed, each has one of its own, and what is
  * common is equal blocks of as many elements together. */
-static struct collet_shape known_to_all(enum collet_collective collective, const struct collet_shape *shape)
+static struct collet_shape common_shape(enum collet_collective collective, const struct collet_shape *shape)
 {
-	struct collet_shape known = *shape;
-	if (shape->result.kind == COLLET_CUT_LISTED)
-		known.count = (collet_shape_bytes(collective, shape, 1) + shape->size - 1) / shape->size;
-	return known;
+	struct collet_shape common = *shape;
+	if (shape->result.kind == COLLET_PARTITION_VECTOR)
+		common.count = (collet_shape_bytes(collective, shape, 1) + shape->size - 1) / shape->size;
+	return common;
 }
 
-struct collet_decision collet_choose_for(const struct collet_choice_inputs *inputs,
+struct collet_decision collet_choose_segmentation(const struct collet_choice_inputs *inputs,
 	const struct collet_program *program, const struct collet_shape *shape, size_t element_bytes)
 {
-	const struct collet_shape known = known_to_all(program->collective, shape);
+	const struct collet_shape common = common_shape(program->collective, shape);
 	const uint64_t bytes = collet_shape_bytes(program->collective, shape, element_bytes);
-	struct pricing pricing;
-	set_prices(&pricing, inputs, bytes);
-	struct works works = {0};
-	struct collet_way way;
+	struct cost_models models;
+	set_cost_models(&models, inputs, bytes);
+	struct work_cache cache = {0};
+	struct collet_segmentation segmentation;
 	bool measured;
-	best_way(program, &known, element_bytes, inputs, &pricing, &works, &way, &measured);
+	best_segmentation(program, &common, element_bytes, inputs, &models, &cache, &segmentation, &measured);
 	return (struct collet_decision){
-		.program = program, .channels = way.channels, .piece_bytes = way.piece_bytes};
+		.program = program, .channels = segmentation.channels, .segment_bytes = segmentation.segment_bytes};
 }
 
 double collet_choice_cost(const struct collet_choice_inputs *inputs, const struct collet_program *program,
-	const struct collet_shape *shape, size_t element_bytes, struct collet_way way)
+	const struct collet_shape *shape, size_t element_bytes, struct collet_segmentation segmentation)
 {
-	const struct collet_shape known = known_to_all(program->collective, shape);
+	const struct collet_shape common = common_shape(program->collective, shape);
 	const uint64_t bytes = collet_shape_bytes(program->collective, shape, element_bytes);
-	struct pricing pricing;
-	set_prices(&pricing, inputs, bytes);
-	struct works works = {0};
-	const double alone = price(program, &known, element_bytes, inputs, &pricing, way, NULL) *
+	struct cost_models models;
+	set_cost_models(&models, inputs, bytes);
+	struct work_cache cache = {0};
+	const double alone = program_cost(program, &common, element_bytes, inputs, &models, segmentation, NULL) *
 			     factor_of(inputs, program, bytes);
-	return with_link(program, alone, link_time(program, &known, element_bytes, inputs, &works));
+	return with_network_time(program, alone, network_time(program, &common, element_bytes, inputs, &cache));
 }
 
-double collet_choice_cost_between(const struct collet_choice_inputs *inputs, const struct collet_program *program,
-	const struct collet_shape *shape, size_t element_bytes, struct collet_way way)
+double collet_choice_cost_inter_host(const struct collet_choice_inputs *inputs, const struct collet_program *program,
+	const struct collet_shape *shape, size_t element_bytes, struct collet_segmentation segmentation)
 {
-	const struct collet_shape known = known_to_all(program->collective, shape);
+	const struct collet_shape common = common_shape(program->collective, shape);
 	const uint64_t bytes = collet_shape_bytes(program->collective, shape, element_bytes);
-	struct pricing pricing;
-	set_prices(&pricing, inputs, bytes);
+	struct cost_models models;
+	set_cost_models(&models, inputs, bytes);
 	/* What is inside hosts costs nothing. */
-	pricing.local = (struct collet_cost_model){ 0 };
-	struct works works = {0};
-	return with_link(program, price(program, &known, element_bytes, inputs, &pricing, way, NULL),
-		link_time(program, &known, element_bytes, inputs, &works));
+	models.local = (struct collet_cost_model){ 0 };
+	struct work_cache cache = {0};
+	return with_network_time(program,
+		program_cost(program, &common, element_bytes, inputs, &models, segmentation, NULL),
+		network_time(program, &common, element_bytes, inputs, &cache));
 }

@@ -29,16 +29,16 @@ collet_status collet_tuning_check(const collet_link_cost *link);
 
 /* Returns the model, in seconds, of calls with `bytes` in all. in_crowd: how many times as long everything takes, where
  * more ranks share a core than when the link was measured. */
-struct collet_cost_model collet_tuning_model(const collet_link_cost *link, uint64_t bytes, double in_crowd);
+struct collet_cost_model collet_tuning_model(const collet_link_cost *link, uint64_t bytes, double oversubscription);
 
 /* Says how messages are cut. */
-struct collet_way {
-	uint32_t piece_bytes;
+struct collet_segmentation {
+	uint32_t segment_bytes;
 	uint32_t channels;
 };
 
 /* Returns the fastest measured one, at the size nearest to bytes. piece_bytes 0: not measured, use the formulas. */
-struct collet_way collet_tuning_way(
+struct collet_segmentation collet_tuning_segmentation(
 	const collet_link_cost *link, const struct collet_program *program, uint64_t bytes);
 
 /* Returns how long a byte occupies the network link of a host. Uses the tuning's link "network"; without one, the
@@ -46,7 +46,7 @@ struct collet_way collet_tuning_way(
 double collet_tuning_network_byte_ns(const collet_link_cost *links, size_t count, uint32_t mbps);
 
 /* Returns how many ranks share a core, at least 1. cores 0: a core for each rank. */
-double collet_tuning_share(uint32_t ranks, uint32_t cores);
+double collet_tuning_ranks_per_core(uint32_t ranks, uint32_t cores);
 
 /* Returns the measured factor of a program at so many bytes: measured time / the formula's. 1 if no program of its
  * collective was measured. */

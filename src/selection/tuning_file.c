@@ -13,7 +13,7 @@
 enum { FILE_BYTES = 256 << 10, PATH_BYTES = 4096, MACHINE_BYTES = 128 };
 
 /* Names the machine that a tuning holds for, like "2 cores, AMD EPYC". Counts all cores, not those of this process. */
-static void name_machine(char machine[MACHINE_BYTES])
+static void describe_machine(char machine[MACHINE_BYTES])
 {
 	char line[256], model[96] = "";
 	FILE *file = fopen("/proc/cpuinfo", "re");
@@ -32,14 +32,14 @@ static void name_machine(char machine[MACHINE_BYTES])
 }
 
 /* Finds the path: COLLET_TUNING, or the default one. *insisted: the user named it. path is empty if there is none. */
-static collet_status find_path(char path[PATH_BYTES], bool *insisted)
+static collet_status find_path(char path[PATH_BYTES], bool *is_named_by_user)
 {
 	const char *named = collet_env("COLLET_TUNING"), *folder = collet_env("XDG_CONFIG_HOME"),
 		   *home = collet_env("HOME");
 	int bytes = 0;
-	*insisted = named && strcmp(named, "builtin") != 0;
+	*is_named_by_user = named && strcmp(named, "builtin") != 0;
 	path[0] = '\0';
-	if (*insisted)
+	if (*is_named_by_user)
 		bytes = snprintf(path, PATH_BYTES, "%s", named);
 	else if (!named && folder)
 		bytes = snprintf(path, PATH_BYTES, "%s/collet/tuning", folder);
@@ -81,7 +81,7 @@ static collet_status read_file(const char *path, collet_link_cost links[COLLET_T
 	collet_status status = read_all(path, &text);
 	if (status != COLLET_OK)
 		return status;
-	name_machine(machine);
+	describe_machine(machine);
 	status = collet_tuning_parse(text, path, machine, links, count);
 	free(text);
 	return status;
@@ -91,13 +91,13 @@ collet_status collet_tuning_load(
 	const struct collet_log *log, collet_link_cost links[COLLET_TUNING_LINKS], uint32_t *count)
 {
 	char path[PATH_BYTES];
-	bool insisted;
+	bool is_named_by_user;
 	*count = 0;
-	collet_status status = find_path(path, &insisted);
-	if (status != COLLET_OK || !path[0] || (!insisted && access(path, F_OK) != 0))
+	collet_status status = find_path(path, &is_named_by_user);
+	if (status != COLLET_OK || !path[0] || (!is_named_by_user && access(path, F_OK) != 0))
 		return status;
 	status = read_file(path, links, count);
-	if (status == COLLET_OK || insisted)
+	if (status == COLLET_OK || is_named_by_user)
 		return status;
 	*count = 0;
 	collet_log(log, COLLET_LOG_WARN, "%s. The built-in tuning is used instead", collet_last_error());
@@ -109,10 +109,10 @@ collet_status collet_tuning_load(
 collet_status collet_tuning_path(char *path, size_t capacity)
 {
 	char found[PATH_BYTES];
-	bool insisted;
+	bool is_named_by_user;
 	if (!path)
 		return collet_fail(COLLET_ERR_ARGUMENT, "collet_tuning_path: path is NULL");
-	const collet_status status = find_path(found, &insisted);
+	const collet_status status = find_path(found, &is_named_by_user);
 	if (status != COLLET_OK)
 		return status;
 	if (strlen(found) >= capacity)
@@ -130,22 +130,22 @@ collet_status collet_tuning_read(const char *path, collet_link_cost *rows, size_
 	collet_link_cost *links = calloc(COLLET_TUNING_LINKS, sizeof(*links));
 	if (!links)
 		return collet_fail(COLLET_ERR_MEMORY, "collet_tuning_read: no memory");
-	uint32_t there = 0;
+	uint32_t found_count = 0;
 	collet_status status = COLLET_OK;
 	if (path)
-		status = read_file(path, links, &there);
+		status = read_file(path, links, &found_count);
 	else
-		there = collet_tuning_builtin(links);
+		found_count = collet_tuning_builtin(links);
 	if (status == COLLET_OK) {
-		*count = there;
-		memcpy(rows, links, (there < capacity ? there : capacity) * sizeof(*rows));
+		*count = found_count;
+		memcpy(rows, links, (found_count < capacity ? found_count : capacity) * sizeof(*rows));
 	}
 	free(links);
 	return status;
 }
 
 /* Creates the missing folders of the path. */
-static void make_folders(const char *path)
+static void make_directories(const char *path)
 {
 	char folder[PATH_BYTES];
 	snprintf(folder, sizeof(folder), "%s", path);
@@ -157,7 +157,7 @@ static void make_folders(const char *path)
 
 collet_status collet_tuning_write(const char *path, const collet_link_cost *rows, size_t count)
 {
-	char machine[MACHINE_BYTES], beside[PATH_BYTES];
+	char machine[MACHINE_BYTES], temporary_path[PATH_BYTES];
 	if (!path || !rows || !count || count > COLLET_TUNING_LINKS)
 		return collet_fail(
 			COLLET_ERR_ARGUMENT, "collet_tuning_write: no path, or not 1 to %d rows", COLLET_TUNING_LINKS);
@@ -166,18 +166,19 @@ collet_status collet_tuning_write(const char *path, const collet_link_cost *rows
 		if (status != COLLET_OK)
 			return status;
 	}
-	if (snprintf(beside, sizeof(beside), "%s.%ld", path, (long)getpid()) >= (int)sizeof(beside))
+	if (snprintf(temporary_path, sizeof(temporary_path), "%s.%ld", path, (long)getpid()) >=
+		(int)sizeof(temporary_path))
 		return collet_fail(COLLET_ERR_ARGUMENT, "collet_tuning_write: the path is too long");
-	name_machine(machine);
-	make_folders(path);
-	FILE *file = fopen(beside, "we");
+	describe_machine(machine);
+	make_directories(path);
+	FILE *file = fopen(temporary_path, "we");
 	if (!file)
-		return collet_fail(COLLET_ERR_SYSTEM, "%s: %s", beside, strerror(errno));
+		return collet_fail(COLLET_ERR_SYSTEM, "%s: %s", temporary_path, strerror(errno));
 	collet_tuning_format(file, machine, rows, count);
 	const bool written = fflush(file) == 0 && fsync(fileno(file)) == 0;
-	if (fclose(file) == 0 && written && rename(beside, path) == 0)
+	if (fclose(file) == 0 && written && rename(temporary_path, path) == 0)
 		return COLLET_OK;
 	const int error = errno;
-	unlink(beside);
+	unlink(temporary_path);
 	return collet_fail(COLLET_ERR_SYSTEM, "%s: %s", path, strerror(error));
 }

@@ -167,8 +167,8 @@ static void cut_somehow(collet_how *how, const struct row *row, const char *tran
 	if (drawn % 3)
 		return;
 	const uint64_t bytes = row->count * collet_dtype_bytes(row->dtype);
-	how->piece_bytes = (uint32_t)(bytes / (1 + drawn / 3 % 30)) | 64;
-	how->channels = (uint32_t)(drawn / 90 % (COLLET_CHANNELS_MOST + 1));
+	how->segment_bytes = (uint32_t)(bytes / (1 + drawn / 3 % 30)) | 64;
+	how->channels = (uint32_t)(drawn / 90 % (COLLET_CHANNELS_MAX + 1));
 }
 
 bool flight_start(struct flight *flight, struct rank *rank, const struct row *row, uint64_t variant,

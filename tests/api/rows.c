@@ -447,7 +447,7 @@ struct row *rows_make(uint64_t seed, uint32_t size, uint32_t per_algorithm, uint
 		for (uint32_t i = 0; i < per_algorithm; i++) {
 			deal_row(&dealer, call, NULL, true);
 			for (size_t a = 0; a < algorithms; a++)
-				deal_row(&dealer, call, infos[a].name, infos[a].ordered);
+				deal_row(&dealer, call, infos[a].name, infos[a].rank_ordered);
 		}
 	}
 	/* A long one of each. */

@@ -115,7 +115,7 @@ static collet_status negative_timeout(struct rank *rank)
 static collet_status too_many_channels(struct rank *rank)
 {
 	return allreduce_how(
-		rank, COLLET_SUM, COLLET_F32, &(collet_how){ .channels = COLLET_CHANNELS_MOST + 1 });
+		rank, COLLET_SUM, COLLET_F32, &(collet_how){ .channels = COLLET_CHANNELS_MAX + 1 });
 }
 
 static collet_status unknown_algorithm(struct rank *rank)

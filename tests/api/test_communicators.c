@@ -131,7 +131,7 @@ static bool read_totals(struct rank *rank, const char *algorithm, struct totals 
 	for (size_t i = 0; i < count; i++) {
 		const collet_stat *row = &rows[i];
 		totals->transport_bytes += row->kind == COLLET_STAT_TRANSPORT ? row->bytes_sent : 0;
-		totals->conduit_bytes += row->kind == COLLET_STAT_CONDUIT ? row->bytes_sent : 0;
+		totals->conduit_bytes += row->kind == COLLET_STAT_ENDPOINT ? row->bytes_sent : 0;
 		totals->roundings += row->kind == COLLET_STAT_ROUNDING ? row->messages_sent : 0;
 		if (row->kind == COLLET_STAT_ALGORITHM && strcmp(row->name, algorithm) == 0) {
 			totals->calls += row->calls;

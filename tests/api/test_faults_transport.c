@@ -154,7 +154,7 @@ static bool uses(struct rank *rank, const char *transport)
 	if (!rank_ok(rank, collet_comm_stats(rank->comm, rows, 64, &count), "collet_comm_stats"))
 		return false;
 	for (size_t i = 0; i < count && i < 64; i++)
-		if (rows[i].kind == COLLET_STAT_CONDUIT && strcmp(rows[i].name, transport) == 0)
+		if (rows[i].kind == COLLET_STAT_ENDPOINT && strcmp(rows[i].name, transport) == 0)
 			return true;
 	return false;
 }

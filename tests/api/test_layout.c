@@ -40,7 +40,7 @@ static uint32_t sent_to(struct rank *rank)
 	if (!rank_ok(rank, collet_comm_stats(rank->comm, rows, ROWS_MOST, &count), "stats"))
 		return 0;
 	for (size_t i = 0; i < count && i < ROWS_MOST; i++)
-		if (rows[i].kind == COLLET_STAT_CONDUIT && rows[i].bytes_sent > 0)
+		if (rows[i].kind == COLLET_STAT_ENDPOINT && rows[i].bytes_sent > 0)
 			peers |= (uint32_t)1 << rows[i].peer;
 	return peers;
 }

@@ -66,13 +66,13 @@ static bool scales_differ(struct rank *rank, uint64_t count, double sum)
 		&& expect(rank, "scaled by 4", count, COLLET_PREMUL_SUM, &(collet_how){ .scale = 4 }, 4 * sum)
 		&& expect(rank, "the sum", count, COLLET_SUM, NULL, sum)
 		&& expect(rank, "scaled by 4, cut", count, COLLET_PREMUL_SUM,
-			&(collet_how){ .scale = 4, .piece_bytes = 4096 }, 4 * sum);
+			&(collet_how){ .scale = 4, .segment_bytes = 4096 }, 4 * sum);
 }
 
 static bool cuts_differ(struct rank *rank, uint64_t count, double sum)
 {
-	return expect(rank, "cut", count, COLLET_SUM, &(collet_how){ .piece_bytes = 4096 }, sum)
-		&& expect(rank, "cut otherwise", count, COLLET_SUM, &(collet_how){ .piece_bytes = 16384 }, sum)
+	return expect(rank, "cut", count, COLLET_SUM, &(collet_how){ .segment_bytes = 4096 }, sum)
+		&& expect(rank, "cut otherwise", count, COLLET_SUM, &(collet_how){ .segment_bytes = 16384 }, sum)
 		&& expect(rank, "two channels", count, COLLET_SUM, &(collet_how){ .channels = 2 }, sum)
 		&& expect(rank, "one channel, by the tree", count, COLLET_SUM,
 			&(collet_how){ .channels = 1, .algorithm = "tree" }, sum)
@@ -121,7 +121,7 @@ static const collet_user_op addition = { .combine = add, .name = "add", .commuta
 static const struct odd_row odd_rows[] = {
 	{ "another name of the operation", COLLET_USER, { .user_op = &addition },
 		{ .user_op = &addition_named_otherwise } },
-	{ "pieces of another length", COLLET_SUM, { .piece_bytes = 4096 }, { .piece_bytes = 8192 } },
+	{ "pieces of another length", COLLET_SUM, { .segment_bytes = 4096 }, { .segment_bytes = 8192 } },
 	{ "another number of channels", COLLET_SUM, { .channels = 1 }, { .channels = 2 } },
 };
 

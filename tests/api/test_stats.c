@@ -29,7 +29,8 @@ static struct traffic traffic_with(const collet_stat *rows, size_t count, const 
 {
 	struct traffic traffic = { 0 };
 	for (size_t i = 0; i < count; i++) {
-		if (rows[i].kind != COLLET_STAT_CONDUIT || rows[i].peer != peer || strcmp(rows[i].name, transport) != 0)
+		if (rows[i].kind != COLLET_STAT_ENDPOINT || rows[i].peer != peer ||
+			strcmp(rows[i].name, transport) != 0)
 			continue;
 		traffic.channels += rows[i].bytes_sent > 0 && rows[i].bytes_received > 0;
 		traffic.sent += rows[i].bytes_sent;

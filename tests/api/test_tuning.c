@@ -35,8 +35,8 @@ static void write_odd(void)
 		odd[i] = *found;
 		odd[i].ranks = 2;
 		odd[i].cores = 1 + i;
-		odd[i].sizes = 1;
-		odd[i].size[0] = 8;
+		odd[i].size_count = 1;
+		odd[i].size_bytes[0] = 8;
 		memset(odd[i].factor, 0, sizeof(odd[i].factor));
 		for (size_t a = 0; a < there; a++)
 			odd[i].factor[a][0] = a == tree ? 0.01F : 1;
@@ -195,8 +195,8 @@ static void limits_are_the_files(void **state)
 {
 	static const struct limited rows[] = {
 		{ 0, 65536, 1 }, { 0, 65537, 2 }, { 4096, 4096, 1 }, { 4096, 4097, 2 },
-		{ COLLET_EAGER_BYTES_MOST, COLLET_EAGER_BYTES_MOST, 1 },
-		{ COLLET_EAGER_BYTES_MOST, COLLET_EAGER_BYTES_MOST + 1, 2 },
+		{ COLLET_EAGER_BYTES_MAX, COLLET_EAGER_BYTES_MAX, 1 },
+		{ COLLET_EAGER_BYTES_MAX, COLLET_EAGER_BYTES_MAX + 1, 2 },
 	};
 	static const char *const transports[] = { "shm", "tcp" };
 	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {

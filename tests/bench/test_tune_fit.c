@@ -20,12 +20,21 @@ static const uint64_t sizes[SIZES] = { 8, 512, 4096, 16384, 65536, 262144, 1 << 
 static collet_link_cost link_with(uint32_t ranks, double latency, double message, double byte, double long_byte,
 	double far_byte, double reduce)
 {
-	collet_link_cost link = { .transport = "shm", .ranks = ranks, .cores = ranks, .latency_ns = latency,
-		.message_ns = message, .piece_ns = message / 2,
-		.byte_ns = { byte, byte, long_byte, long_byte }, .far_byte_ns = far_byte,
-		.reduce_byte_ns = reduce, .near_bytes = 2 << 20, .least_piece_bytes = 16384, .most_piece_bytes = 262144,
-		.channel_parts = { 1 }, .sizes = SIZES };
-	memcpy(link.size, sizes, sizeof(sizes));
+	collet_link_cost link = { .transport = "shm",
+		.ranks = ranks,
+		.cores = ranks,
+		.latency_ns = latency,
+		.overhead_ns = message,
+		.segment_ns = message / 2,
+		.byte_ns = { byte, byte, long_byte, long_byte },
+		.uncached_byte_ns = far_byte,
+		.reduce_byte_ns = reduce,
+		.cached_bytes = 2 << 20,
+		.min_segment_bytes = 16384,
+		.max_segment_bytes = 262144,
+		.channel_ratios = { 1 },
+		.size_count = SIZES };
+	memcpy(link.size_bytes, sizes, sizeof(sizes));
 	return link;
 }
 
@@ -56,7 +65,7 @@ static size_t synthesise(const collet_link_cost *link, double noise, double wild
 				p->piece_bytes = (uint32_t)16384 << (seed + s) % 6;
 				p->channels = 1;
 				const collet_call_shape shape = { .collective = p->collective, .ranks = link->ranks,
-					.cores = link->cores, .dtype = COLLET_F32, .piece_bytes = p->piece_bytes };
+					.cores = link->cores, .dtype = COLLET_F32, .segment_bytes = p->piece_bytes };
 				if (collet_cost_predict(&shape, p->algorithm, NULL, link, p->bytes, &p->ns)
 					!= COLLET_OK)
 					continue;
@@ -98,23 +107,23 @@ static void known_links_are_found_again(void **state)
 			rows[i].long_byte, rows[i].far_byte, rows[i].reduce);
 		const size_t count = synthesise(&truth, rows[i].noise, rows[i].wild, (uint32_t)(7 + i), points);
 		collet_link_cost found = truth;
-		found.latency_ns = found.message_ns = found.reduce_byte_ns = 123;
+		found.latency_ns = found.overhead_ns = found.reduce_byte_ns = 123;
 		assert_int_equal(tune_fit(&found, points, count), COLLET_OK);
 		const double t = rows[i].tolerance;
 		/* Noise may pass from the one to the other; together they are a message's time. */
 		const double shared = t > 0.1 ? 3 * t : t;
 		/* Between two ranks there is hardly a latency without a message. */
 		if (rows[i].ranks > 2) {
-			near(rows[i].name, "latency", found.latency_ns, truth.latency_ns, shared, truth.message_ns);
-			near(rows[i].name, "message", found.message_ns, truth.message_ns, shared, 1);
+			near(rows[i].name, "latency", found.latency_ns, truth.latency_ns, shared, truth.overhead_ns);
+			near(rows[i].name, "message", found.overhead_ns, truth.overhead_ns, shared, 1);
 		}
 		if (rows[i].noise == 0)
-			near(rows[i].name, "piece", found.piece_ns, truth.piece_ns, t, 1);
-		near(rows[i].name, "latency and message", found.latency_ns + found.message_ns,
-			truth.latency_ns + truth.message_ns, t, 1);
+			near(rows[i].name, "piece", found.segment_ns, truth.segment_ns, t, 1);
+		near(rows[i].name, "latency and message", found.latency_ns + found.overhead_ns,
+			truth.latency_ns + truth.overhead_ns, t, 1);
 		for (int b = 0; b < 4; b++)
 			near(rows[i].name, "byte", found.byte_ns[b], truth.byte_ns[b], t, 1);
-		near(rows[i].name, "far byte", found.far_byte_ns, truth.far_byte_ns, t, truth.byte_ns[0]);
+		near(rows[i].name, "far byte", found.uncached_byte_ns, truth.uncached_byte_ns, t, truth.byte_ns[0]);
 		near(rows[i].name, "reduce byte", found.reduce_byte_ns, truth.reduce_byte_ns, t + 0.2, 1);
 		/* However the numbers share the noise, what they predict is right. */
 		assert_int_equal(tune_predict(&found, points, count), COLLET_OK);
@@ -273,9 +282,9 @@ static void ways_to_cut_are_found(void **state)
 		points[i].channels = ways[i].channels;
 	}
 	assert_int_equal(tune_fit_channels(&link, points, count), COLLET_OK);
-	assert_true(link.channel_parts[0] == 1 && link.channel_parts[3] == 0);
-	assert_true(link.channel_parts[1] > 0.9 && link.channel_parts[1] < 1);
-	assert_true(link.channel_parts[2] > 1.2);
+	assert_true(link.channel_ratios[0] == 1 && link.channel_ratios[3] == 0);
+	assert_true(link.channel_ratios[1] > 0.9 && link.channel_ratios[1] < 1);
+	assert_true(link.channel_ratios[2] > 1.2);
 	assert_int_equal(tune_set_factors(&link, points, count), COLLET_OK);
 	assert_int_equal(tune_predict(&link, points, count), COLLET_OK);
 	for (size_t i = 0; i < count; i++)
@@ -324,8 +333,8 @@ static void pieces_that_won_are_the_formulas(void **state)
 			points[k].piece_bytes = (k == 0 ? 256U : k == 1 ? 32U : 512U) << 10;
 		}
 		tune_fit_pieces(&link, points, 3);
-		assert_int_equal(link.least_piece_bytes, rows[i].least);
-		assert_int_equal(link.most_piece_bytes, rows[i].most);
+		assert_int_equal(link.min_segment_bytes, rows[i].least);
+		assert_int_equal(link.max_segment_bytes, rows[i].most);
 	}
 }
 

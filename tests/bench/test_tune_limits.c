@@ -106,8 +106,8 @@ static void other_lines_are_no_points(void **state)
 static void limits_can_be_written(void **state)
 {
 	(void)state;
-	assert_true(TUNE_LIMIT_MOST <= (int)COLLET_EAGER_BYTES_MOST);
-	assert_true(TUNE_LIMIT_MOST <= (int)COLLET_INLINE_BYTES_MOST);
+	assert_true(TUNE_LIMIT_MOST <= (int)COLLET_EAGER_BYTES_MAX);
+	assert_true(TUNE_LIMIT_MOST <= (int)COLLET_FAST_PATH_BYTES_MAX);
 	assert_true(TUNE_LIMIT_NONE >= 1024 && TUNE_LIMIT_NONE < TUNE_LIMIT_LEAST / 2);
 }
 

@@ -61,7 +61,7 @@ void enqueue(struct machine *m, uint32_t conduit)
 
 static uint32_t parts_of(const struct machine *m, uint32_t call)
 {
-	return collet_program_parts(m->run->calls[call].program, &world_side(m->world, call, 0)->shape);
+	return collet_program_part_count(m->run->calls[call].program, &world_side(m->world, call, 0)->shape);
 }
 
 static struct stream *stream_at(const struct machine *m, uint32_t call, uint32_t rank, uint32_t part)

@@ -26,7 +26,7 @@ static void use(struct span *list, uint32_t *count, const expression *at, uint64
 
 static void take_operands(struct item *item, const struct side *side, const struct walk_move *moves, uint32_t count)
 {
-	item->operand_count = item->what.step.per_peer ? 0 : count;
+	item->operand_count = item->what.step.is_per_peer ? 0 : count;
 	if (item->operand_count > 0) {
 		item->length = moves[0].length;
 		item->operands = must(calloc(count * item->length + 1, sizeof *item->operands));

@@ -78,7 +78,7 @@ static void combine(struct item *item)
 			item->value[e] = expression_combine(m->world->store, operands, count, &defect);
 			note(item, defect);
 		}
-		if (item->what.step.last_touch)
+		if (item->what.step.is_final)
 			finish(item, &item->value[e]);
 	}
 	if (item->kept)

@@ -8,9 +8,9 @@
 /* A message as one of its ranks sees it. */
 struct seen {
 	uint64_t length;
-	struct collet_end near[2]; /* where this rank has it: sent from, or kept at; or neither */
+	struct collet_buffer_range near[2]; /* where this rank has it: sent from, or kept at; or neither */
 	uint32_t near_count;
-	struct collet_end far; /* where it says that the peer has it */
+	struct collet_buffer_range far; /* where it says that the peer has it */
 };
 
 struct lane {
@@ -63,7 +63,7 @@ static bool is_well_formed(const struct collet_step *step, const struct collet_s
 		operands += step->source[i].peers.count;
 	if (operands == 0 || step->destination_count == 0)
 		return false;
-	if (step->per_peer) {
+	if (step->is_per_peer) {
 		const struct collet_peers *from = &step->source[0].peers, *to = &step->destination[0].peers;
 		const bool sends = from->count == 1 && from->first == shape->rank;
 		const bool receives = to->count == 1 && to->first == shape->rank;
@@ -71,7 +71,8 @@ static bool is_well_formed(const struct collet_step *step, const struct collet_s
 		for (uint32_t i = 0; i < peers->count; i++)
 			if (collet_peers_at(peers, i, shape->size) == shape->rank)
 				return false;
-		return sends != receives && step->source_count == 1 && step->destination_count == 1 && !step->reduce;
+		return sends != receives && step->source_count == 1 && step->destination_count == 1 &&
+		       !step->is_reduction;
 	}
 	for (uint32_t i = 0; i < step->source_count; i++)
 		if (step->source[i].span.count != step->source[0].span.count)
@@ -79,7 +80,7 @@ static bool is_well_formed(const struct collet_step *step, const struct collet_s
 	for (uint32_t i = 0; i < step->destination_count; i++)
 		if (step->destination[i].span.count != step->source[0].span.count)
 			return false;
-	return step->reduce == (operands > 1);
+	return step->is_reduction == (operands > 1);
 }
 
 static bool check_own(struct matching *m, const struct side *side, const struct walk_move *move, bool writes)
@@ -114,7 +115,7 @@ static bool take_item(
 	const struct collet_shape *shape = &side->shape;
 	const struct walk_cut cut = m->world->run->calls[m->c].cut;
 	const uint32_t rank = shape->rank, size = shape->size;
-	const bool per_peer = item->step.per_peer;
+	const bool per_peer = item->step.is_per_peer;
 	if (!is_well_formed(&item->step, shape))
 		return found(m, DEFECT_MALFORMED, "rank %u", rank);
 
@@ -130,11 +131,11 @@ static bool take_item(
 	for (uint32_t i = 0; i < destination_count; i++)
 		if (destinations[i].has_local && !check_own(m, side, &destinations[i], !per_peer))
 			return false;
-	if (!per_peer && operands[0].has_local && !item->step.reduce)
+	if (!per_peer && operands[0].has_local && !item->step.is_reduction)
 		sent.near[sent.near_count++] = operands[0].local;
 	if (!per_peer && destinations[0].has_local) {
 		sent.near[sent.near_count++] = destinations[0].local;
-		if (!item->step.reduce)
+		if (!item->step.is_reduction)
 			received.near[received.near_count++] = destinations[0].local;
 	}
 	for (uint32_t i = 0; i < destination_count; i++) {
@@ -160,7 +161,7 @@ static bool take_item(
 	return true;
 }
 
-static bool is_among(const struct collet_end *end, const struct seen *seen)
+static bool is_among(const struct collet_buffer_range *end, const struct seen *seen)
 {
 	for (uint32_t i = 0; i < seen->near_count; i++)
 		if (seen->near[i].buffer == end->buffer && seen->near[i].span.first == end->span.first)
@@ -220,7 +221,7 @@ struct finding matching_check(const struct world *world, uint32_t c, uint64_t *m
 	const struct run *run = world->run;
 	const size_t lanes = (size_t)run->size * run->size;
 	struct matching m = { .world = world, .c = c };
-	const uint32_t parts = collet_program_parts(run->calls[c].program, &world_side(world, c, 0)->shape);
+	const uint32_t parts = collet_program_part_count(run->calls[c].program, &world_side(world, c, 0)->shape);
 	for (m.part = 0; m.part < parts && m.finding.defect == DEFECT_NONE; m.part++) {
 		m.lanes = must(calloc(lanes, sizeof *m.lanes));
 		check_part(&m, &messages[m.part * lanes]);

@@ -50,8 +50,8 @@ bool row_fits(const struct call *call, uint32_t size)
 	struct collet_shape shape = collet_shape_of(call->program->collective, 0, size, call->root, call->count);
 	shape.order = call->order;
 	shape.host_first = call->host_first;
-	shape.hosts = call->host_first ? call->hosts : 1;
-	shape.first_leads = call->first_leads;
+	shape.host_count = call->host_first ? call->hosts : 1;
+	shape.leader_is_first = call->first_leads;
 	return collet_program_fits(call->program, &shape);
 }
 

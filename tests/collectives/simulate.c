@@ -70,15 +70,15 @@ static struct lane *lane_at(struct simulation *sim, uint32_t part, uint32_t from
 static const struct collet_cost_model *between(const struct simulation *sim, uint32_t a, uint32_t b)
 {
 	const struct collet_shape *shape = &sim->shapes[0];
-	const bool same = collet_host_of(shape, a).index == collet_host_of(shape, b).index;
+	const bool same = collet_host_group_of(shape, a).index == collet_host_group_of(shape, b).index;
 	return same && sim->model->local ? sim->model->local : sim->model;
 }
 
 /* NULL: both are on one host. */
 static double *link_between(struct simulation *sim, uint32_t from, uint32_t to)
 {
-	const uint32_t host = collet_host_of(&sim->shapes[0], from).index;
-	return host == collet_host_of(&sim->shapes[0], to).index ? NULL : &sim->link_free[host];
+	const uint32_t host = collet_host_group_of(&sim->shapes[0], from).index;
+	return host == collet_host_group_of(&sim->shapes[0], to).index ? NULL : &sim->link_free[host];
 }
 
 static uint32_t moves_of(struct simulation *sim, const struct item *item, enum walk_side side, uint32_t rank)
@@ -87,7 +87,7 @@ static uint32_t moves_of(struct simulation *sim, const struct item *item, enum w
 }
 
 /* Chunks of a per_peer step count as one area. */
-static void add_area(struct area *areas, uint32_t *count, const struct collet_end *end, uint64_t length)
+static void add_area(struct area *areas, uint32_t *count, const struct collet_buffer_range *end, uint64_t length)
 {
 	const struct area area = {end->buffer, end->span.first, end->span.first + length};
 	if (length == 0)
@@ -103,7 +103,7 @@ static void add_area(struct area *areas, uint32_t *count, const struct collet_en
 static void note_areas(struct simulation *sim, struct item *item, uint32_t rank)
 {
 	item->read_count = item->write_count = 0;
-	const bool per_peer = item->what.step.per_peer;
+	const bool per_peer = item->what.step.is_per_peer;
 	uint32_t count = moves_of(sim, item, WALK_OPERANDS, rank);
 	for (uint32_t i = 0; i < count; i++)
 		if (sim->moves[i].has_local)
@@ -149,7 +149,7 @@ static double port_for(const struct simulation *sim, const struct item *item, ui
 	const struct collet_cost_model *model)
 {
 	const double bytes = (double)(sim->moves[move].length * sim->element_bytes);
-	return (item->what.offset > 0 ? model->piece_s : model->overhead_s) + collet_cost_transfer(model, bytes);
+	return (item->what.offset > 0 ? model->segment_s : model->overhead_s) + collet_cost_transfer(model, bytes);
 }
 
 static double next_arrival(struct simulation *sim, uint32_t move, uint32_t rank, uint32_t part)
@@ -237,7 +237,7 @@ static void do_item(struct simulation *sim, struct stream *s, uint64_t index, ui
 	uint32_t operands;
 	if (!let(s, index, &when) || !receive(sim, item, rank, part, &when, &operands))
 		abort();
-	if (item->what.step.reduce) {
+	if (item->what.step.is_reduction) {
 		const uint64_t left = item->what.step.source[0].span.count - item->what.offset;
 		const uint64_t length = left < item->what.length ? left : item->what.length;
 		sim->in_free[rank] = later(sim->in_free[rank], when) +
@@ -313,7 +313,7 @@ static void run(struct simulation *sim, uint32_t parts)
 double simulate(const struct collet_program *program, const struct collet_shape *shape, size_t element_bytes,
 	size_t piece_bytes, const struct collet_cost_model *model)
 {
-	const uint32_t size = shape->size, parts = collet_program_parts(program, shape);
+	const uint32_t size = shape->size, parts = collet_program_part_count(program, shape);
 	struct simulation sim = { .program = program,
 		.model = model,
 		.element_bytes = element_bytes,

@@ -40,7 +40,7 @@ static struct collet_step ring_step(const struct collet_shape *shape, uint32_t p
 static struct collet_step mine_first(const struct collet_shape *shape, uint32_t part, uint64_t index)
 {
 	struct collet_step step = direct_step(shape, part, index);
-	if (step.reduce)
+	if (step.is_reduction)
 		step.source[0].peers.first = shape->rank;
 	return step;
 }
@@ -49,7 +49,7 @@ static struct collet_step mine_first(const struct collet_shape *shape, uint32_t 
 static struct collet_step swapped(const struct collet_shape *shape, uint32_t part, uint64_t index)
 {
 	struct collet_step step = two_shot_step(shape, part, index);
-	if (step.reduce)
+	if (step.is_reduction)
 		step.source[0].peers.first = 1;
 	return step;
 }
@@ -123,7 +123,7 @@ static struct collet_step without_own(const struct collet_shape *shape, uint32_t
 	if (index == 1) {
 		step.source[0].peers.first = shape->rank + 1;
 		step.source[0].peers.count = shape->size - 1;
-		step.last_touch = false;
+		step.is_final = false;
 	}
 	return step;
 }
@@ -131,21 +131,21 @@ static struct collet_step without_own(const struct collet_shape *shape, uint32_t
 static struct collet_step no_last_touch(const struct collet_shape *shape, uint32_t part, uint64_t index)
 {
 	struct collet_step step = ring_step(shape, part, index);
-	step.last_touch = false;
+	step.is_final = false;
 	return step;
 }
 
 static struct collet_step early_last_touch(const struct collet_shape *shape, uint32_t part, uint64_t index)
 {
 	struct collet_step step = ring_step(shape, part, index);
-	step.last_touch = step.reduce;
+	step.is_final = step.is_reduction;
 	return step;
 }
 
 static struct collet_step wrong_place(const struct collet_shape *shape, uint32_t part, uint64_t index)
 {
 	struct collet_step step = ring_step(shape, part, index);
-	if (shape->rank == 1 && step.reduce)
+	if (shape->rank == 1 && step.is_reduction)
 		step.source[1].span.first += step.source[1].span.first < 2 ? 1 : UINT64_MAX; /* one off, either way */
 	return step;
 }
@@ -163,7 +163,7 @@ static struct collet_step disagreeing(const struct collet_shape *shape, uint32_t
 static struct collet_step two_values(const struct collet_shape *shape, uint32_t part, uint64_t index)
 {
 	struct collet_step step = direct_step(shape, part, index);
-	step.reduce = false;
+	step.is_reduction = false;
 	return step;
 }
 
@@ -194,8 +194,9 @@ static struct collet_step move(struct collet_peers from, enum collet_buffer from
 static struct collet_step nobody_starts(const struct collet_shape *shape, uint32_t part, uint64_t index)
 {
 	(void)part;
-	const struct collet_peers left = collet_peer(collet_position_at(shape, -1));
-	const struct collet_peers right = collet_peer(collet_position_at(shape, 1)), self = collet_peer(shape->rank);
+	const struct collet_peers left = collet_peers_one(collet_position_at(shape, -1));
+	const struct collet_peers right = collet_peers_one(collet_position_at(shape, 1)),
+				  self = collet_peers_one(shape->rank);
 	return index == 0 ? move(left, COLLET_RESULT, self, COLLET_RESULT, all_of(shape))
 			  : move(self, COLLET_RESULT, right, COLLET_RESULT, all_of(shape));
 }
@@ -204,7 +205,7 @@ static struct collet_step nobody_starts(const struct collet_shape *shape, uint32
 static struct collet_step sends_first(const struct collet_shape *shape, uint32_t part, uint64_t index)
 {
 	struct collet_step step = direct_step(shape, part, index);
-	step.paired = false;
+	step.is_paired = false;
 	return step;
 }
 
@@ -217,8 +218,9 @@ static uint32_t two_parts(const struct collet_shape *shape)
 /* One part lends RESULT to the right; the other, which waits for nothing of the first, writes there meanwhile. */
 static struct collet_step writes_what_is_lent(const struct collet_shape *shape, uint32_t part, uint64_t index)
 {
-	const struct collet_peers left = collet_peer(collet_position_at(shape, -1));
-	const struct collet_peers right = collet_peer(collet_position_at(shape, 1)), self = collet_peer(shape->rank);
+	const struct collet_peers left = collet_peers_one(collet_position_at(shape, -1));
+	const struct collet_peers right = collet_peers_one(collet_position_at(shape, 1)),
+				  self = collet_peers_one(shape->rank);
 	const struct collet_span all = all_of(shape);
 	if (index == 0)
 		return part == 0 ? move(self, COLLET_RESULT, right, COLLET_SCRATCH, all)
@@ -237,10 +239,10 @@ static struct collet_step hasty_barrier(const struct collet_shape *shape, uint32
 {
 	const struct collet_span nothing = {0, 0};
 	(void)part;
-	return index == 0 ? move(collet_peer(shape->rank), COLLET_INPUT, collet_peer(collet_position_at(shape, 1)),
-				    COLLET_RESULT, nothing)
-			  : move(collet_peer(collet_position_at(shape, -1)), COLLET_INPUT, collet_peer(shape->rank),
-				    COLLET_RESULT, nothing);
+	return index == 0 ? move(collet_peers_one(shape->rank), COLLET_INPUT,
+				    collet_peers_one(collet_position_at(shape, 1)), COLLET_RESULT, nothing)
+			  : move(collet_peers_one(collet_position_at(shape, -1)), COLLET_INPUT,
+				    collet_peers_one(shape->rank), COLLET_RESULT, nothing);
 }
 
 /* Everybody sends left what is meant for the right. */
@@ -298,7 +300,7 @@ static struct finding run_row(const struct row *row, uint64_t seed)
 	const bool lent = row->base && row->base[0] == 'l';
 	struct collet_program program = { .name = row->name, .collective = row->collective, .step_count = two_steps };
 	if (lent)
-		program.parts = two_parts, program.scratch = scratch_for_all;
+		program.part_count = two_parts, program.scratch = scratch_for_all;
 	else if (row->base)
 		program = *real(row->collective, row->base);
 	program.step = row->step;
@@ -334,7 +336,7 @@ static void results_differ(void **state)
 	(void)state;
 	struct collet_program program = *real(COLLET_ALLREDUCE, "direct");
 	program.step = mine_first;
-	program.ordered = false;
+	program.rank_ordered = false;
 	const struct call call = { .program = &program, .count = 3, .cut = {9, 1}};
 	const struct run run = { .size = 3, .calls = &call, .call_count = 1, .overlap = 1, .seed = 1, .late_rank = 3 };
 	assert_int_equal(interpret(&run).defect, DEFECT_RESULTS_DIFFER);

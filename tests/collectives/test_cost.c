@@ -32,9 +32,9 @@ struct tally {
 /* Of the kind that shared memory and loopback TCP have; not the built-in ones, which are measured anew now and then. */
 static struct collet_cost_model model_of(const char *transport)
 {
-	static const struct collet_cost_model shm = { .alpha_s = 0.2e-6, .overhead_s = 0.05e-6, .piece_s = 0.04e-6,
+	static const struct collet_cost_model shm = { .alpha_s = 0.2e-6, .overhead_s = 0.05e-6, .segment_s = 0.04e-6,
 		.beta_s = {1 / 8e9, 1 / 8e9, 1 / 8e9, 1 / 8e9}, .gamma_s = 1 / 20e9 };
-	static const struct collet_cost_model tcp = { .alpha_s = 3.5e-6, .overhead_s = 1.5e-6, .piece_s = 0.7e-6,
+	static const struct collet_cost_model tcp = { .alpha_s = 3.5e-6, .overhead_s = 1.5e-6, .segment_s = 0.7e-6,
 		.beta_s = {1 / 2e9, 1 / 3e9, 1 / 3e9, 1 / 4e9}, .gamma_s = 1 / 20e9 };
 	return strcmp(transport, "shm") == 0 ? shm : tcp;
 }
@@ -121,7 +121,7 @@ static void hierarchies_follow_theirs(void **state)
 		for (uint64_t count = 2; count < 1 << 20; count *= 16) {
 			struct collet_shape shape = collet_shape_of(of[i].collective, 0, 16, 0, count);
 			shape.host_first = first;
-			shape.hosts = 4;
+			shape.host_count = 4;
 			hold(&tally, program, &shape, 64 << 10, &model, "shm in tcp");
 		}
 		print_message("%-14s %-18s off by %.2f at worst: %s\n", collet_collective_name(of[i].collective),
@@ -145,7 +145,7 @@ static void a_slow_link_wants_rings_over_hosts(void **state)
 		model.beta_s[i] = 1 / 31.25e6;
 	model.local = &local;
 	shape.host_first = first;
-	shape.hosts = 2;
+	shape.host_count = 2;
 	const double predicted = ring->cost(&shape, ELEMENT_BYTES, 64 << 10, &model) /
 				 rings->cost(&shape, ELEMENT_BYTES, 64 << 10, &model);
 	const double walked = simulate(ring, &shape, ELEMENT_BYTES, 64 << 10, &model) /

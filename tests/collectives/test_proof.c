@@ -64,7 +64,7 @@ static void v_forms(void **state)
 		size_t count;
 		const struct collet_program *const *programs = collet_programs(c, &count);
 		for (size_t i = 0; i < count; i++) {
-			for (uint32_t size = 1; programs[i]->listed && size <= 24; size++) {
+			for (uint32_t size = 1; programs[i]->has_vector_form && size <= 24; size++) {
 				for (enum variation v = 0; v < VARIATIONS; v++) {
 					struct call call = row_call(programs[i], size, 4, v, &seed);
 					call.listed = true;
@@ -136,7 +136,7 @@ static void hosts(void **state)
 				call.host_first = first;
 				call.hosts = count;
 				call.first_leads = draw(&seed, 2);
-				call.listed = program->listed && draw(&seed, 2);
+				call.listed = program->has_vector_form && draw(&seed, 2);
 				row_prove(&call, size, mode_of[v], draw(&seed, 0));
 			}
 		}

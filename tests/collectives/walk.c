@@ -7,19 +7,19 @@ static uint64_t pieces_of(uint64_t length, struct walk_cut cut)
 	return length == 0 ? 1 : (length + cut.piece - 1) / cut.piece;
 }
 
-static const struct collet_cut *cut_of(const struct collet_shape *shape, enum collet_buffer buffer)
+static const struct collet_partition *cut_of(const struct collet_shape *shape, enum collet_buffer buffer)
 {
 	return buffer == COLLET_RESULT ? &shape->result : &shape->input;
 }
 
 /* Of a per_peer step: the end with the peers, and this rank's. */
-static const struct collet_end *far_end(const struct collet_step *step, const struct collet_shape *shape)
+static const struct collet_buffer_range *far_end(const struct collet_step *step, const struct collet_shape *shape)
 {
 	const bool receives = step->destination[0].peers.count == 1 && step->destination[0].peers.first == shape->rank;
 	return receives ? &step->source[0] : &step->destination[0];
 }
 
-static const struct collet_end *near_end(const struct collet_step *step, const struct collet_shape *shape)
+static const struct collet_buffer_range *near_end(const struct collet_step *step, const struct collet_shape *shape)
 {
 	return far_end(step, shape) == &step->source[0] ? &step->destination[0] : &step->source[0];
 }
@@ -28,14 +28,14 @@ static uint64_t step_pieces(const struct collet_step *step, const struct collet_
 {
 	if (step->source_count == 0)
 		return 0;
-	if (!step->per_peer)
+	if (!step->is_per_peer)
 		return pieces_of(step->source[0].span.count, cut);
 	uint64_t most = 0;
-	const struct collet_end *far = far_end(step, shape), *near = near_end(step, shape);
+	const struct collet_buffer_range *far = far_end(step, shape), *near = near_end(step, shape);
 	for (uint32_t i = 0; i < far->peers.count; i++) {
 		const uint32_t peer = collet_peers_at(&far->peers, i, shape->size);
 		const uint64_t pieces =
-			pieces_of(collet_cut_chunk(cut_of(shape, near->buffer), shape, peer).count, cut);
+			pieces_of(collet_partition_chunk(cut_of(shape, near->buffer), shape, peer).count, cut);
 		most = pieces > most ? pieces : most;
 	}
 	return most;
@@ -56,7 +56,7 @@ static void load(struct walk *walk)
 	walk->one = walk->program->step(walk->shape, walk->part, walk->step);
 	walk->one_pieces = step_pieces(&walk->one, walk->shape, walk->cut);
 	walk->other = collet_step_none();
-	if (walk->one.paired && walk->step + 1 < walk->steps)
+	if (walk->one.is_paired && walk->step + 1 < walk->steps)
 		walk->other = walk->program->step(walk->shape, walk->part, walk->step + 1);
 	walk->other_pieces = step_pieces(&walk->other, walk->shape, walk->cut);
 	walk->turn = 0;
@@ -65,7 +65,7 @@ static void load(struct walk *walk)
 
 bool walk_next(struct walk *walk, struct walk_item *item)
 {
-	const bool sliced = walk->program->sliced;
+	const bool sliced = walk->program->segmented;
 	for (;;) {
 		if (walk->step >= walk->steps) {
 			if (!walk->more)
@@ -91,7 +91,7 @@ bool walk_next(struct walk *walk, struct walk_item *item)
 			return true;
 		}
 		walk->more |= most > end;
-		walk->step += walk->one.paired ? 2 : 1;
+		walk->step += walk->one.is_paired ? 2 : 1;
 		walk->loaded = false;
 	}
 }
@@ -111,7 +111,7 @@ static bool piece_of(const struct walk_item *item, struct collet_span *span)
 static uint32_t per_peer_moves(const struct walk_item *item, const struct collet_shape *shape, struct walk_cut cut,
 	struct walk_move *moves, uint32_t capacity)
 {
-	const struct collet_end *far = far_end(&item->step, shape), *near = near_end(&item->step, shape);
+	const struct collet_buffer_range *far = far_end(&item->step, shape), *near = near_end(&item->step, shape);
 	uint32_t count = 0;
 	(void)cut;
 	for (uint32_t i = 0; i < far->peers.count; i++) {
@@ -119,10 +119,10 @@ static uint32_t per_peer_moves(const struct walk_item *item, const struct collet
 			.has_local = true,
 			.local = *near,
 			.remote = *far };
-		move.local.span = collet_cut_chunk(cut_of(shape, near->buffer), shape, move.peer);
+		move.local.span = collet_partition_chunk(cut_of(shape, near->buffer), shape, move.peer);
 		if (!piece_of(item, &move.local.span))
 			continue;
-		if (move.remote.span.first == COLLET_SAME_PLACE)
+		if (move.remote.span.first == COLLET_SAME_OFFSET)
 			move.remote.span.first = move.local.span.first;
 		else
 			move.remote.span.first += item->offset;
@@ -138,13 +138,13 @@ uint32_t walk_moves(const struct walk_item *item, enum walk_side side, const str
 {
 	const struct collet_step *step = &item->step;
 	const bool operands = side == WALK_OPERANDS;
-	if (step->per_peer)
+	if (step->is_per_peer)
 		return operands == (far_end(step, shape) == &step->source[0])
 			       ? per_peer_moves(item, shape, cut, moves, capacity)
 			       : 0;
 	uint32_t count = 0;
 	for (uint32_t e = 0; e < (operands ? step->source_count : step->destination_count); e++) {
-		const struct collet_end *end = operands ? &step->source[e] : &step->destination[e];
+		const struct collet_buffer_range *end = operands ? &step->source[e] : &step->destination[e];
 		for (uint32_t i = 0; i < end->peers.count; i++) {
 			struct walk_move move = {
 				.peer = collet_peers_at(&end->peers, i, shape->size), .remote = *end };

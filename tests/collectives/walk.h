@@ -42,9 +42,9 @@ bool walk_next(struct walk *walk, struct walk_item *item);
 /* What one rank does for an item with one peer or with itself. */
 struct walk_move {
 	uint32_t peer;           /* the rank itself: an operand or a destination of its own */
-	struct collet_end local; /* this rank's end, if it names one: span is the piece's */
+	struct collet_buffer_range local; /* this rank's end, if it names one: span is the piece's */
 	bool has_local;
-	struct collet_end remote; /* as this rank names it */
+	struct collet_buffer_range remote; /* as this rank names it */
 	uint64_t length;
 };
 

@@ -61,8 +61,8 @@ static void list_side(const struct run *run, const struct call *call, struct sid
 	const bool pairs = c == COLLET_ALLTOALL;
 	const uint64_t all = list(run, rank, pairs, side->counts, side->displacements),
 		       own = listed_count(run, rank, 0);
-	const struct collet_cut listed = {COLLET_CUT_LISTED, 0, side->counts, side->displacements};
-	const struct collet_cut alone = {COLLET_CUT_LISTED, own, NULL, NULL};
+	const struct collet_partition listed = {COLLET_PARTITION_VECTOR, 0, side->counts, side->displacements};
+	const struct collet_partition alone = {COLLET_PARTITION_VECTOR, own, NULL, NULL};
 	const bool is_root = rank == call->root;
 	side->shape.count = 0;
 	side->shape.input = pairs || (c == COLLET_SCATTER && is_root) ? listed : alone;
@@ -94,9 +94,9 @@ static void plain_lengths(const struct call *call, uint32_t size, uint64_t lengt
 static uint64_t in_place_at(enum collet_collective c, const struct side *side)
 {
 	if (c == COLLET_ALLGATHER || c == COLLET_GATHER)
-		return collet_cut_chunk(&side->shape.result, &side->shape, side->shape.rank).first;
+		return collet_partition_chunk(&side->shape.result, &side->shape, side->shape.rank).first;
 	if (c == COLLET_REDUCE_SCATTER || c == COLLET_SCATTER)
-		return collet_cut_chunk(&side->shape.input, &side->shape, side->shape.rank).first;
+		return collet_partition_chunk(&side->shape.input, &side->shape, side->shape.rank).first;
 	return 0;
 }
 
@@ -138,8 +138,8 @@ static void set_up(struct world *world, uint32_t c, uint32_t rank)
 	side->shape = collet_shape_of(call->program->collective, rank, run->size, call->root, call->count);
 	side->shape.order = call->order;
 	side->shape.host_first = call->host_first;
-	side->shape.hosts = call->host_first ? call->hosts : 1;
-	side->shape.first_leads = call->first_leads;
+	side->shape.host_count = call->host_first ? call->hosts : 1;
+	side->shape.leader_is_first = call->first_leads;
 	side->in_place = call->in_place >> rank & 1;
 	plain_lengths(call, run->size, lengths);
 	if (call->listed)
@@ -233,7 +233,7 @@ static bool check_combined(struct checking *check, uint64_t element)
 			return found(check, DEFECT_WRONG_ELEMENT, i, e);
 		if (!s.finished)
 			return found(check, DEFECT_UNFINISHED, i, e);
-		if (check->call->program->ordered && !s.sorted)
+		if (check->call->program->rank_ordered && !s.sorted)
 			return found(check, DEFECT_OUT_OF_ORDER, i, e);
 		if (check->call->program->collective == COLLET_ALLREDUCE && first->values[i] != e)
 			return found(check, DEFECT_RESULTS_DIFFER, i, e);
@@ -242,9 +242,9 @@ static bool check_combined(struct checking *check, uint64_t element)
 }
 
 static struct collet_span chunk(
-	const struct checking *check, const struct collet_cut *cut, uint32_t of_rank, uint32_t p)
+	const struct checking *check, const struct collet_partition *cut, uint32_t of_rank, uint32_t p)
 {
-	return collet_cut_chunk(cut, &world_side(check->world, check->c, of_rank)->shape, p);
+	return collet_partition_chunk(cut, &world_side(check->world, check->c, of_rank)->shape, p);
 }
 
 static bool check_blocks(struct checking *check, const struct side *side, bool from_blocks)
@@ -252,7 +252,7 @@ static bool check_blocks(struct checking *check, const struct side *side, bool f
 	for (uint32_t p = 0; p < check->world->run->size; p++) {
 		const struct side *peer = world_side(check->world, check->c, p);
 		const uint64_t element = from_blocks ? chunk(check, &peer->shape.input, p, check->rank).first : 0;
-		if (!check_copied(check, collet_cut_chunk(&side->shape.result, &side->shape, p), p, element))
+		if (!check_copied(check, collet_partition_chunk(&side->shape.result, &side->shape, p), p, element))
 			return false;
 	}
 	return true;
@@ -268,7 +268,8 @@ static bool check_results(struct checking *check)
 	case COLLET_ALLREDUCE: return check_combined(check, 0);
 	case COLLET_REDUCE: return check->rank != root || check_combined(check, 0);
 	case COLLET_REDUCE_SCATTER:
-		return check_combined(check, collet_cut_chunk(&side->shape.input, &side->shape, check->rank).first);
+		return check_combined(
+			check, collet_partition_chunk(&side->shape.input, &side->shape, check->rank).first);
 	case COLLET_BROADCAST: return check_copied(check, own, root, 0);
 	case COLLET_SCATTER:
 		return check_copied(check, own, root, chunk(check, &root_side->shape.input, root, check->rank).first);

@@ -102,8 +102,9 @@ static void check_plan(struct rank *rank, const struct loss_call *call)
 				COLLET_U32, COLLET_SUM, 0, NULL, &plan),
 			"a plan"))
 		return;
-	rank_check(rank, plan.gpu && strcmp(plan.gpu, call->gpu_way) == 0 && plan.gpu_in_place == call->registered,
-		"%s%s", plan.gpu ? plan.gpu : "none", plan.gpu_in_place ? ", in place" : "");
+	rank_check(rank,
+		plan.gpu_path && strcmp(plan.gpu_path, call->gpu_way) == 0 && plan.is_gpudirect == call->registered,
+		"%s%s", plan.gpu_path ? plan.gpu_path : "none", plan.is_gpudirect ? ", in place" : "");
 }
 
 static void lose(struct rank *rank)

@@ -34,7 +34,7 @@ static void check(const struct row *row)
 			(unsigned long long)row->bytes, row->size, cut.quick ? "" : "not ", cut.channels,
 			(unsigned long long)cut.piece_bytes);
 	assert_int_equal(cut.element_bytes, 4);
-	assert_true(collet_program_parts(program, &shape) * cut.channels <= executor.window.lanes);
+	assert_true(collet_program_part_count(program, &shape) * cut.channels <= executor.window.lanes);
 }
 
 static void calls_are_cut_by_their_size(void **state)

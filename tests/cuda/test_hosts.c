@@ -323,7 +323,8 @@ static void plan_is(struct rank *rank, const char *collective, uint64_t count, c
 	if (!rank_ok(rank,
 		    collet_comm_plan(rank->comm, collective, count, COLLET_F32, COLLET_SUM, 0, asked, &plan), "plan"))
 		return;
-	rank_check(rank, plan.gpu && strcmp(plan.gpu, way) == 0, "%s, not %s", plan.gpu ? plan.gpu : "none", way);
+	rank_check(rank, plan.gpu_path && strcmp(plan.gpu_path, way) == 0, "%s, not %s",
+		plan.gpu_path ? plan.gpu_path : "none", way);
 	rank_check(rank, !algorithm || (plan.gpu_algorithm && strcmp(plan.gpu_algorithm, algorithm) == 0), "by %s",
 		plan.gpu_algorithm ? plan.gpu_algorithm : "none");
 	rank_check(rank, plan.gpu_ns > plan.gpu_messages_ns && plan.gpu_ns > plan.gpu_memory_ns && !plan.gpu_measured,
@@ -370,7 +371,7 @@ static void ask_for_plans(struct rank *rank)
 		plan_is(rank, "scatter", LARGE, NULL, "piped", NULL);
 	}
 	rank_ok(rank, collet_comm_plan(rank->comm, "barrier", 0, COLLET_F32, COLLET_SUM, 0, NULL, &plan), "plan");
-	rank_check(rank, !plan.gpu && !plan.gpu_algorithm, "a barrier has no buffers");
+	rank_check(rank, !plan.gpu_path && !plan.gpu_algorithm, "a barrier has no buffers");
 	gpu_end(&gpu);
 }
 

@@ -70,7 +70,7 @@ static uint64_t bytes_moved(struct rank *rank, uint64_t *others)
 	*others = 0;
 	rank_ok(rank, collet_comm_stats(rank->comm, rows, sizeof(rows) / sizeof(rows[0]), &count), "statistics");
 	for (size_t i = 0; i < count; i++) {
-		if (rows[i].kind != COLLET_STAT_CONDUIT)
+		if (rows[i].kind != COLLET_STAT_ENDPOINT)
 			continue;
 		const uint64_t bytes = rows[i].bytes_sent + rows[i].bytes_received;
 		if (strcmp(rows[i].name, "cuda_ipc") == 0)

@@ -66,9 +66,10 @@ static void lanes_are_the_links(void **state)
 		struct collet_executor_lanes lanes;
 	} rows[] = {
 		{ "NVLink 3, as reasoned",
-			{ .latency_ns = 1500, .message_ns = 300, .byte_ns = { 0.1, 0.05, 1 / 60., 0.005 } },
+			{ .latency_ns = 1500, .overhead_ns = 300, .byte_ns = { 0.1, 0.05, 1 / 60., 0.005 } },
 			{ 10, 36000 } },
-		{ "PCIe: two fill it", { .latency_ns = 3000, .message_ns = 1000, .byte_ns = { 0.1, 0.08, 0.05, 0.04 } },
+		{ "PCIe: two fill it",
+			{ .latency_ns = 3000, .overhead_ns = 1000, .byte_ns = { 0.1, 0.08, 0.05, 0.04 } },
 			{ 2, 50000 } },
 		{ "one fills it", { .latency_ns = 1000, .byte_ns = { 0.1, 0.05, 0.05, 0.05 } }, { 1, 20000 } },
 		{ "nothing is known", { .latency_ns = 1000 }, { 32, 16 << 20 } },

@@ -173,7 +173,7 @@ static bool row_runs(const struct row *row, uint32_t size, const struct gpus *gp
 {
 	const struct collet_shape shape =
 		collet_shape_of(row->program->collective, 0, size, row_root(size), row->count);
-	const uint32_t lanes = collet_program_parts(row->program, &shape) * row->channels;
+	const uint32_t lanes = collet_program_part_count(row->program, &shape) * row->channels;
 	const uint32_t resident = gpus->seats[0][0].set->resident[COLLET_GPU_program];
 	return collet_program_fits(row->program, &shape) && lanes * (row->apart ? 1 : size) <= resident;
 }

@@ -156,11 +156,11 @@ static void ask(struct rank *rank)
 		collet_plan plan;
 		rank_ok(rank, collet_comm_plan(rank->comm, rows[i].collective, rows[i].count, COLLET_F32, COLLET_SUM, 0,
 				      NULL, &plan), rows[i].collective);
-		rank_check(rank, plan.gpu_in_place == (reaches && rows[i].in_place), "%s of %llu: %d",
-			rows[i].collective, (unsigned long long)rows[i].count, plan.gpu_in_place);
+		rank_check(rank, plan.is_gpudirect == (reaches && rows[i].in_place), "%s of %llu: %d",
+			rows[i].collective, (unsigned long long)rows[i].count, plan.is_gpudirect);
 		/* What is not copied takes what its messages take; what is, longer. */
-		const bool priced = plan.gpu_in_place ? plan.gpu_copies_ns <= 0 && plan.gpu_ns <= plan.gpu_messages_ns
-						      : !plan.gpu || (plan.gpu_copies_ns > 0 &&
+		const bool priced = plan.is_gpudirect ? plan.gpu_copies_ns <= 0 && plan.gpu_ns <= plan.gpu_messages_ns
+						      : !plan.gpu_path || (plan.gpu_copies_ns > 0 &&
 								plan.gpu_ns > plan.gpu_messages_ns);
 		rank_check(rank, priced, "%s of %llu: %g ns, copies %g, messages %g", rows[i].collective,
 			(unsigned long long)rows[i].count, plan.gpu_ns, plan.gpu_copies_ns, plan.gpu_messages_ns);

@@ -184,8 +184,8 @@ static void check_plan(struct rank *rank, uint64_t count, const char *way)
 	collet_plan plan;
 	if (rank_ok(rank, collet_comm_plan(rank->comm, "allreduce", count, COLLET_U32, COLLET_SUM, 0, NULL, &plan),
 		    "plan"))
-		rank_check(rank, plan.gpu && strcmp(plan.gpu, way) == 0, "%llu go the way \"%s\"",
-			(unsigned long long)count, plan.gpu ? plan.gpu : "none");
+		rank_check(rank, plan.gpu_path && strcmp(plan.gpu_path, way) == 0, "%llu go the way \"%s\"",
+			(unsigned long long)count, plan.gpu_path ? plan.gpu_path : "none");
 }
 
 /* In the flight recorder, by what is said of its kind. */

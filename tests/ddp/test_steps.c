@@ -248,10 +248,10 @@ static void ranks_may_run_out_of_input(void **state)
 {
 	/* By those who live: 12, 12, 9 (ranks 0, 1), 6 (rank 0); then 12, 12, 15 (ranks 1, 2), 18 (rank 2). */
 	static const collet_ddp_options by_live[] = {
-		{ .uneven = true },
-		{ .uneven = true, .keep_order = true, .first_bucket_bytes = 1, .bucket_bytes = 1 },
-		{ .uneven = true, .unused = COLLET_DDP_FIND_UNUSED },
-		{ .uneven = true, .unused = COLLET_DDP_STATIC_UNUSED },
+		{ .has_uneven_inputs = true },
+		{ .has_uneven_inputs = true, .keep_order = true, .first_bucket_bytes = 1, .bucket_bytes = 1 },
+		{ .has_uneven_inputs = true, .unused = COLLET_DDP_FIND_UNUSED },
+		{ .has_uneven_inputs = true, .unused = COLLET_DDP_STATIC_UNUSED },
 	};
 	for (size_t row = 0; row < sizeof(by_live) / sizeof(by_live[0]); row++) {
 		struct seen *seen = run(run_out, &by_live[row]);
@@ -259,7 +259,7 @@ static void ranks_may_run_out_of_input(void **state)
 		free(seen);
 	}
 	/* By all: 12, 12, 6, 2; then 12, 12, 10, 6. */
-	static const collet_ddp_options by_all = { .uneven = true, .divide_by_initial = true };
+	static const collet_ddp_options by_all = { .has_uneven_inputs = true, .divide_by_initial = true };
 	struct seen *seen = run(run_out, &by_all);
 	expect(seen, (double[]){ 4, -32, -32, 4, -72, -72 }, 6);
 	free(seen);
@@ -279,7 +279,7 @@ static void join_at_once(collet_comm *comm, void *context)
 
 static void nobody_has_input(void **state)
 {
-	static const collet_ddp_options options = { .uneven = true };
+	static const collet_ddp_options options = { .has_uneven_inputs = true };
 	struct seen *seen = run(join_at_once, &options);
 	expect(seen, (double[]){ 0 }, 1);
 	free(seen);
@@ -300,7 +300,7 @@ static void keep_buffers(collet_comm *comm, void *context)
 			.dtype = COLLET_F32 },
 		{ .name = "counter", .value = &seen->counter[rank], .dtype = COLLET_I64 },
 	};
-	collet_ddp_options options = { .uneven = true, .buffers = buffers, .buffer_count = 2 };
+	collet_ddp_options options = { .has_uneven_inputs = true, .buffers = buffers, .buffer_count = 2 };
 	const uint64_t wide = ELEMENTS;
 	const collet_ddp_parameter parameter = {
 		.name = "a", .value = seen->values_of[rank], .shape = &wide, .dimensions = 1, .dtype = COLLET_F32 };
@@ -347,7 +347,7 @@ static void ready_in_some_order(collet_comm *comm, void *context)
 	}
 	for (uint32_t b = 0; b < collet_ddp_bucket_count(ddp); b++) {
 		collet_ddp_bucket bucket;
-		collet_ddp_travel travel;
+		collet_ddp_interval travel;
 		note_status(seen, rank, collet_ddp_bucket_get(ddp, b, &bucket));
 		note(seen, rank, bucket.slices[0].parameter);
 		note_status(seen, rank, collet_ddp_last_travel(ddp, b, &travel));

@@ -19,14 +19,14 @@ enum kind { RECEIVE_EACH, SEND_EACH, COPY_OWN, RECEIVE_ONE };
 static struct collet_step step_of(const struct collet_shape *shape, enum kind kind)
 {
 	const struct collet_span block = { 0, BLOCK }, own = { RANK * BLOCK, BLOCK }, last = { 2 * BLOCK, BLOCK };
-	const struct collet_peers others = collet_others(shape), self = collet_self(shape);
+	const struct collet_peers others = collet_peers_others(shape), self = collet_peers_self(shape);
 	switch (kind) {
-	case RECEIVE_EACH: return collet_receive_each(shape, others, COLLET_INPUT, block);
-	case SEND_EACH: return collet_send_each(shape, others, COLLET_INPUT, COLLET_RESULT, block);
-	case COPY_OWN: return collet_move(self, COLLET_INPUT, own, self, COLLET_RESULT, own);
+	case RECEIVE_EACH: return collet_step_receive_each(shape, others, COLLET_INPUT, block);
+	case SEND_EACH: return collet_step_send_each(shape, others, COLLET_INPUT, COLLET_RESULT, block);
+	case COPY_OWN: return collet_step_move(self, COLLET_INPUT, own, self, COLLET_RESULT, own);
 	case RECEIVE_ONE: break;
 	}
-	return collet_move(collet_peer(2), COLLET_INPUT, last, self, COLLET_RESULT, last);
+	return collet_step_move(collet_peers_one(2), COLLET_INPUT, last, self, COLLET_RESULT, last);
 }
 
 struct row {
@@ -42,8 +42,8 @@ static bool waits(const struct row *row)
 {
 	static struct collet_lane lane;
 	struct collet_request request = { .shape = { .rank = RANK, .size = SIZE, .count = BLOCK,
-		.input = { .kind = COLLET_CUT_BLOCKS, .count = BLOCK },
-		.result = { .kind = COLLET_CUT_BLOCKS, .count = BLOCK } },
+		.input = { .kind = COLLET_PARTITION_BLOCKS, .count = BLOCK },
+		.result = { .kind = COLLET_PARTITION_BLOCKS, .count = BLOCK } },
 		.input = row->in_place ? result : input, .result = result, .element_bytes = 1, .piece = PIECE };
 	lane = (struct collet_lane){ .oldest = 0, .next = 2 };
 	for (uint32_t i = 0; i < 2; i++) {

@@ -41,7 +41,7 @@ static void call_and_count(struct rank *rank)
 		return;
 	uint8_t *data = calloc(1, row->bytes);
 	data[row->bytes - 1] = 21;
-	const collet_how how = { .piece_bytes = 1 << 20, .channels = 1 };
+	const collet_how how = { .segment_bytes = 1 << 20, .channels = 1 };
 	/* By the first call conduits are opened, for which messages wait. */
 	for (uint32_t call = 0; call < 2; call++) {
 		tried = 0;
@@ -61,7 +61,7 @@ static void calls_are_made_in_one_go_up_to_the_limit(void **state)
 	static const struct row rows[] = {
 		{ 2, 0, 65536, true }, { 2, 0, 65537, false }, { 2, 4096, 4096, true }, { 2, 4096, 4097, false },
 		{ 2, 131072, 131072, true }, { 2, 131072, 131073, false },
-		{ 2, COLLET_INLINE_BYTES_MOST, 131073, true }, { 20, 4096, 4096, true }, { 20, 4096, 4097, false },
+		{ 2, COLLET_FAST_PATH_BYTES_MAX, 131073, true }, { 20, 4096, 4096, true }, { 20, 4096, 4097, false },
 	};
 	static const char *const transports[] = { "shm", "tcp" };
 	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
@@ -69,7 +69,7 @@ static void calls_are_made_in_one_go_up_to_the_limit(void **state)
 		size_t count;
 		assert_int_equal(collet_tuning_read(NULL, links, COLLET_TUNING_LINKS, &count), COLLET_OK);
 		for (size_t l = 0; l < count; l++)
-			links[l].inline_bytes = rows[i].inline_bytes;
+			links[l].fast_path_bytes = rows[i].inline_bytes;
 		assert_int_equal(collet_tuning_write(file, links, count), COLLET_OK);
 		for (size_t t = 0; t < 2; t++) {
 			/* An algorithm that sends at its first step, and whose messages are as long as the call. */

@@ -17,38 +17,38 @@ static const collet_link_cost links[] = {
 		.ranks = 1,
 		.cores = 1,
 		.latency_ns = 30,
-		.message_ns = 20,
-		.piece_ns = 20,
+		.overhead_ns = 20,
+		.segment_ns = 20,
 		.byte_ns = {0.1, 0.1, 0.1, 0.1},
 		.reduce_byte_ns = 0.05,
-		.near_bytes = UINT64_MAX,
-		.least_piece_bytes = 16384,
-		.most_piece_bytes = 262144,
-		.channel_parts = {1} },
+		.cached_bytes = UINT64_MAX,
+		.min_segment_bytes = 16384,
+		.max_segment_bytes = 262144,
+		.channel_ratios = {1} },
 	{ .transport = "shm",
 		.ranks = 2,
 		.cores = 2,
 		.latency_ns = 200,
-		.message_ns = 50,
-		.piece_ns = 50,
+		.overhead_ns = 50,
+		.segment_ns = 50,
 		.byte_ns = {0.125, 0.125, 0.125, 0.125},
 		.reduce_byte_ns = 0.05,
-		.near_bytes = UINT64_MAX,
-		.least_piece_bytes = 16384,
-		.most_piece_bytes = 262144,
-		.channel_parts = {1} },
+		.cached_bytes = UINT64_MAX,
+		.min_segment_bytes = 16384,
+		.max_segment_bytes = 262144,
+		.channel_ratios = {1} },
 	{ .transport = "tcp",
 		.ranks = 2,
 		.cores = 2,
 		.latency_ns = 3500,
-		.message_ns = 1500,
-		.piece_ns = 1000,
+		.overhead_ns = 1500,
+		.segment_ns = 1000,
 		.byte_ns = {0.333, 0.333, 0.333, 0.333},
 		.reduce_byte_ns = 0.05,
-		.near_bytes = UINT64_MAX,
-		.least_piece_bytes = 16384,
-		.most_piece_bytes = 262144,
-		.channel_parts = {1, 0.7, 0.6} },
+		.cached_bytes = UINT64_MAX,
+		.min_segment_bytes = 16384,
+		.max_segment_bytes = 262144,
+		.channel_ratios = {1, 0.7, 0.6} },
 };
 
 /* Each rank with a core of its own unless `cores` says less. */
@@ -57,7 +57,7 @@ static struct collet_choice_inputs inputs_on(const char *transport, uint32_t siz
 	const collet_link_cost *link = collet_tuning_find(links, 3, transport, size, cores);
 	assert_non_null(link);
 	return (struct collet_choice_inputs){ .size = size,
-		.hosts = 1,
+		.host_count = 1,
 		.local = link,
 		.remote = link,
 		.cores_per_host = cores,
@@ -75,7 +75,7 @@ static const uint32_t two_hosts[] = {0, 4, 8};
 static struct collet_choice_inputs inputs_of_two_hosts(void)
 {
 	struct collet_choice_inputs inputs = inputs_on("shm", 8, 4);
-	inputs.hosts = 2;
+	inputs.host_count = 2;
 	inputs.host_first = two_hosts;
 	inputs.remote = collet_tuning_find(links, 3, "tcp", 4, 4);
 	return inputs;
@@ -84,7 +84,7 @@ static struct collet_choice_inputs inputs_of_two_hosts(void)
 static struct collet_shape shape_of_two_hosts(enum collet_collective c, uint64_t count)
 {
 	struct collet_shape shape = collet_shape_of(c, 0, 8, 0, count);
-	shape.hosts = 2;
+	shape.host_count = 2;
 	shape.host_first = two_hosts;
 	return shape;
 }
@@ -119,9 +119,9 @@ static void every_call_has_a_program(void **state)
 						collet_choose(&table, c, false, &shape, 8);
 					assert_true(collet_program_fits(any.program, &shape));
 					assert_true(collet_program_fits(ordered.program, &shape) &&
-						    ordered.program->ordered);
+						    ordered.program->rank_ordered);
 					assert_in_range(any.channels, 1, 4);
-					assert_true(any.piece_bytes >= 4096);
+					assert_true(any.segment_bytes >= 4096);
 				}
 			}
 		}
@@ -160,13 +160,13 @@ static void hosts_that_share_a_slow_link(void **state)
 		{COLLET_REDUCE_SCATTER, 512 << 10, "hierarchical"},
 	};
 	struct collet_choice_inputs inputs = inputs_of_two_hosts();
-	inputs.link_byte_ns = collet_tuning_network_byte_ns(links, 3, 0);
+	inputs.network_byte_ns = collet_tuning_network_byte_ns(links, 3, 0);
 	collet_choice_table_fill(&table, &inputs);
 	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
 		const enum collet_collective c = rows[i].collective;
 		const struct collet_shape shape = shape_of_two_hosts(c, rows[i].count);
 		const struct collet_decision decision = collet_choose(&table, c, true, &shape, 4);
-		const struct collet_way way = { .piece_bytes = decision.piece_bytes, .channels = 1 };
+		const struct collet_segmentation way = { .segment_bytes = decision.segment_bytes, .channels = 1 };
 		const double chosen = collet_choice_cost(&inputs, decision.program, &shape, 4, way),
 			     hosted = collet_choice_cost(
 				     &inputs, collet_program_find(c, rows[i].by_hosts), &shape, 4, way),
@@ -204,7 +204,7 @@ static void faster_links_are_chosen_for(void **state)
 	};
 	struct collet_choice_inputs inputs = inputs_of_two_hosts();
 	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-		inputs.link_byte_ns = collet_tuning_network_byte_ns(links, 3, rows[i].mbps);
+		inputs.network_byte_ns = collet_tuning_network_byte_ns(links, 3, rows[i].mbps);
 		collet_choice_table_fill(&table, &inputs);
 		const struct collet_shape shape = shape_of_two_hosts(rows[i].collective, rows[i].count);
 		const char *name = collet_choose(&table, rows[i].collective, true, &shape, 4).program->name;
@@ -280,8 +280,9 @@ static void listed(void **state)
 	const enum collet_collective of[] = {COLLET_ALLGATHER, COLLET_GATHER, COLLET_SCATTER, COLLET_ALLTOALL};
 	for (size_t i = 0; i < 4; i++) {
 		struct collet_shape shape = collet_shape_of(of[i], 1, 3, 0, 0);
-		shape.input = shape.result = (struct collet_cut){ COLLET_CUT_LISTED, 0, counts, displacements };
-		assert_true(collet_choose(&table, of[i], true, &shape, 4).program->listed);
+		shape.input = shape.result =
+			(struct collet_partition){ COLLET_PARTITION_VECTOR, 0, counts, displacements };
+		assert_true(collet_choose(&table, of[i], true, &shape, 4).program->has_vector_form);
 	}
 }
 
@@ -294,9 +295,10 @@ static void must_be_cut_alike(const struct collet_choice_inputs *inputs, enum co
 	struct collet_decision own[LISTING];
 	for (uint32_t rank = 0; rank < LISTING; rank++) {
 		struct collet_shape shape = collet_shape_of(collective, rank, LISTING, 0, counts[rank]);
-		shape.input = shape.result = (struct collet_cut){ COLLET_CUT_LISTED, 0, counts, displacements };
-		own[rank] = collet_choose_for(inputs, program, &shape, 4);
-		assert_int_equal(own[rank].piece_bytes, own[0].piece_bytes);
+		shape.input = shape.result =
+			(struct collet_partition){ COLLET_PARTITION_VECTOR, 0, counts, displacements };
+		own[rank] = collet_choose_segmentation(inputs, program, &shape, 4);
+		assert_int_equal(own[rank].segment_bytes, own[0].segment_bytes);
 		assert_int_equal(own[rank].channels, own[0].channels);
 	}
 }
@@ -309,14 +311,14 @@ static void listed_is_cut_alike(void **state)
 	for (uint32_t cores = 2; cores <= LISTING; cores += LISTING - 2) {
 		struct collet_choice_inputs inputs = inputs_on("tcp", LISTING, cores);
 		collet_link_cost link = *inputs.local;
-		link.piece_ns = 0;
-		link.message_ns = 10;
+		link.segment_ns = 0;
+		link.overhead_ns = 10;
 		inputs.local = inputs.remote = &link;
 		for (size_t c = 0; c < sizeof(of) / sizeof(of[0]); c++) {
 			size_t programs;
 			const struct collet_program *const *program = collet_programs(of[c], &programs);
 			for (size_t i = 0; i < programs; i++)
-				if (program[i]->listed)
+				if (program[i]->has_vector_form)
 					must_be_cut_alike(&inputs, of[c], program[i]);
 		}
 	}
@@ -326,7 +328,7 @@ static struct collet_decision decided(
 	const struct collet_choice_inputs *inputs, const char *program, uint32_t size, uint64_t bytes)
 {
 	const struct collet_shape shape = collet_shape_of(COLLET_ALLREDUCE, 0, size, 0, bytes / 4);
-	return collet_choose_for(inputs, collet_program_find(COLLET_ALLREDUCE, program), &shape, 4);
+	return collet_choose_segmentation(inputs, collet_program_find(COLLET_ALLREDUCE, program), &shape, 4);
 }
 
 /* A pipeline wants short pieces while they cost little and long ones else; channels are for programs that work piece by
@@ -340,18 +342,18 @@ static void the_model_cuts(void **state)
 	assert_int_equal(decided(&inputs, "ring", 4, 16 << 20).channels, 4);
 	assert_int_equal(decided(&inputs, "ring", 4, 64 << 10).channels, 1);
 	assert_int_equal(decided(&inputs, "halving_doubling", 4, 16 << 20).channels, 1);
-	link.channel_parts[1] = 0.99;
-	link.channel_parts[2] = 1.1;
+	link.channel_ratios[1] = 0.99;
+	link.channel_ratios[2] = 1.1;
 	assert_int_equal(decided(&inputs, "ring", 4, 16 << 20).channels, 1);
-	link.channel_parts[1] = 0;
-	link.channel_parts[2] = 0.8;
+	link.channel_ratios[1] = 0;
+	link.channel_ratios[2] = 0.8;
 	assert_int_equal(decided(&inputs, "ring", 4, 16 << 20).channels, 4);
 	const struct collet_shape shape = collet_shape_of(COLLET_REDUCE, 0, 4, 0, 1 << 20);
 	const struct collet_program *chain = collet_program_find(COLLET_REDUCE, "chain");
-	link.piece_ns = 10;
-	const uint32_t cheap = collet_choose_for(&inputs, chain, &shape, 4).piece_bytes;
-	link.piece_ns = 200000;
-	const uint32_t dear = collet_choose_for(&inputs, chain, &shape, 4).piece_bytes;
+	link.segment_ns = 10;
+	const uint32_t cheap = collet_choose_segmentation(&inputs, chain, &shape, 4).segment_bytes;
+	link.segment_ns = 200000;
+	const uint32_t dear = collet_choose_segmentation(&inputs, chain, &shape, 4).segment_bytes;
 	assert_true(cheap < dear);
 }
 
@@ -361,30 +363,30 @@ static void measured_ways_are_taken(void **state)
 	(void)state;
 	static struct collet_choice_table table;
 	collet_link_cost link = *inputs_of("tcp", 2).local;
-	const uint32_t exchange = collet_program_number(collet_program_find(COLLET_ALLREDUCE, "exchange"));
-	link.sizes = 2;
-	link.size[0] = 1 << 20;
-	link.size[1] = 16 << 20;
+	const uint32_t exchange = collet_program_index(collet_program_find(COLLET_ALLREDUCE, "exchange"));
+	link.size_count = 2;
+	link.size_bytes[0] = 1 << 20;
+	link.size_bytes[1] = 16 << 20;
 	link.factor[exchange][0] = link.factor[exchange][1] = 0.01F;
 	/* Others, which were not measured, count as bad as the worst that was. */
-	link.factor[collet_program_number(collet_program_find(COLLET_ALLREDUCE, "direct"))][0] = 5;
-	link.piece_log2[exchange][1] = 15;
+	link.factor[collet_program_index(collet_program_find(COLLET_ALLREDUCE, "direct"))][0] = 5;
+	link.segment_log2[exchange][1] = 15;
 	link.channels_log2[exchange][1] = 1;
 	struct collet_choice_inputs inputs = inputs_of("tcp", 2);
 	inputs.local = inputs.remote = &link;
-	assert_int_equal(decided(&inputs, "exchange", 2, 16 << 20).piece_bytes, 32768);
+	assert_int_equal(decided(&inputs, "exchange", 2, 16 << 20).segment_bytes, 32768);
 	assert_int_equal(decided(&inputs, "exchange", 2, 16 << 20).channels, 2);
-	assert_int_equal(decided(&inputs, "exchange", 2, 8 << 20).piece_bytes, 32768);
+	assert_int_equal(decided(&inputs, "exchange", 2, 8 << 20).segment_bytes, 32768);
 	const struct collet_decision below = decided(&inputs, "exchange", 2, 2 << 20);
-	link.sizes = 0;
+	link.size_count = 0;
 	const struct collet_decision model = decided(&inputs, "exchange", 2, 2 << 20);
-	link.sizes = 2;
-	assert_true(below.piece_bytes == model.piece_bytes && below.channels == model.channels);
+	link.size_count = 2;
+	assert_true(below.segment_bytes == model.segment_bytes && below.channels == model.channels);
 	collet_choice_table_fill(&table, &inputs);
 	const struct collet_shape shape = collet_shape_of(COLLET_ALLREDUCE, 0, 2, 0, 4 << 20);
 	const struct collet_decision chosen = collet_choose(&table, COLLET_ALLREDUCE, true, &shape, 4);
 	assert_string_equal(chosen.program->name, "exchange");
-	assert_int_equal(chosen.piece_bytes, 32768);
+	assert_int_equal(chosen.segment_bytes, 32768);
 	assert_int_equal(chosen.channels, 2);
 	inputs.size = 3;
 	inputs.cores_per_host = 3;
@@ -398,15 +400,15 @@ static void what_was_measured_is_lent_in_a_crowd(void **state)
 	static struct collet_choice_table table;
 	collet_link_cost link = links[1];
 	link.ranks = 8;
-	link.sizes = 1;
-	link.size[0] = 8;
+	link.size_count = 1;
+	link.size_bytes[0] = 8;
 	size_t count;
 	const struct collet_program *const *programs = collet_programs(COLLET_ALLREDUCE, &count);
 	for (size_t i = 0; i < count; i++)
-		link.factor[collet_program_number(programs[i])][0] = 100;
-	const uint32_t ring = collet_program_number(collet_program_find(COLLET_ALLREDUCE, "ring"));
+		link.factor[collet_program_index(programs[i])][0] = 100;
+	const uint32_t ring = collet_program_index(collet_program_find(COLLET_ALLREDUCE, "ring"));
 	link.factor[ring][0] = 0.01F;
-	link.piece_log2[ring][0] = 15;
+	link.segment_log2[ring][0] = 15;
 	static const struct {
 		const char *name;
 		uint32_t ranks, cores, measured_ranks;
@@ -415,7 +417,7 @@ static void what_was_measured_is_lent_in_a_crowd(void **state)
 		{"the world itself", 8, 2, 8, true},
 		{"more ranks a core", 64, 2, 8, true},
 		{"fewer ranks a core", 5, 2, 8, true},
-		{"so many that they are not counted together", COLLET_WORK_RANKS + 2, 2, 8, false},
+		{"so many that they are not counted together", COLLET_TOTAL_WORK_RANKS + 2, 2, 8, false},
 		{"other cores", 16, 4, 8, false},
 		{"a core each", 2, 2, 8, false},
 		{"measured with a core each", 8, 2, 2, false},
@@ -426,7 +428,7 @@ static void what_was_measured_is_lent_in_a_crowd(void **state)
 		link.ranks = rows[i].measured_ranks;
 		collet_choice_table_fill(&table, &inputs);
 		const bool lent = strcmp(chosen(&table, COLLET_ALLREDUCE, true, rows[i].ranks, 8), "ring") == 0;
-		const bool cut = decided(&inputs, "ring", rows[i].ranks, 8).piece_bytes == 32768;
+		const bool cut = decided(&inputs, "ring", rows[i].ranks, 8).segment_bytes == 32768;
 		if (lent != rows[i].lent || cut != rows[i].lent)
 			fail_msg("%s: factors %s, ways %s", rows[i].name, lent ? "lent" : "not lent",
 				cut ? "lent" : "not lent");

@@ -10,29 +10,29 @@
 
 #include "selection/total_work.h"
 
-static struct collet_work count(enum collet_collective collective, const char *name, uint32_t size)
+static struct collet_total_work count(enum collet_collective collective, const char *name, uint32_t size)
 {
-	struct collet_work work;
+	struct collet_total_work work;
 	const struct collet_program *program = collet_program_find(collective, name);
 	assert_non_null(program);
-	collet_work_count(&work, program, size, 0);
+	collet_total_work_count(&work, program, size, 0);
 	return work;
 }
 
-static double transfers(const struct collet_work *work)
+static double transfers(const struct collet_total_work *work)
 {
 	double sum = 0;
-	for (uint32_t i = 0; i < work->lengths; i++)
-		sum += work->length[i].transfers;
+	for (uint32_t i = 0; i < work->class_count; i++)
+		sum += work->classes[i].transfers;
 	return sum;
 }
 
 /* All that is moved, in counts. */
-static double moved(const struct collet_work *work)
+static double moved(const struct collet_total_work *work)
 {
 	double sum = 0;
-	for (uint32_t i = 0; i < work->lengths; i++)
-		sum += work->length[i].transfers * work->length[i].counts;
+	for (uint32_t i = 0; i < work->class_count; i++)
+		sum += work->classes[i].transfers * work->classes[i].counts;
 	return sum;
 }
 
@@ -67,11 +67,11 @@ static void known_programs(void **state)
 		char row[64];
 		snprintf(row, sizeof row, "%s %s n%u", collet_collective_name(rows[i].collective), rows[i].name,
 			rows[i].size);
-		const struct collet_work work = count(rows[i].collective, rows[i].name, rows[i].size);
+		const struct collet_total_work work = count(rows[i].collective, rows[i].name, rows[i].size);
 		near(row, "transfers", transfers(&work), rows[i].transfers);
 		near(row, "moved", moved(&work), rows[i].moved);
-		near(row, "combined", work.combined, rows[i].combined);
-		near(row, "turns", work.turns, rows[i].turns);
+		near(row, "combined", work.reduced_counts, rows[i].combined);
+		near(row, "turns", work.waiting_steps, rows[i].turns);
 	}
 }
 
@@ -104,11 +104,11 @@ static void bytes_through_a_hosts_link(void **state)
 	};
 	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
 		struct collet_shape shape = collet_shape_of(rows[i].collective, 0, 8, 0, 1);
-		shape.hosts = 2;
+		shape.host_count = 2;
 		shape.host_first = host_first;
 		const struct collet_program *program = collet_program_find(rows[i].collective, rows[i].name);
 		assert_non_null(program);
-		near(rows[i].name, "through the link", collet_work_through_link(program, &shape, 4), rows[i].counts);
+		near(rows[i].name, "through the link", collet_network_counts(program, &shape, 4), rows[i].counts);
 	}
 }
 
@@ -139,17 +139,17 @@ static void no_program_does_less_than_it_must(void **state)
 		size_t programs;
 		const struct collet_program *const *program = collet_programs(c, &programs);
 		for (size_t p = 0; p < programs; p++) {
-			for (uint32_t size = 2; size <= COLLET_WORK_RANKS; size++) {
+			for (uint32_t size = 2; size <= COLLET_TOTAL_WORK_RANKS; size++) {
 				const struct collet_shape shape = collet_shape_of(c, 0, size, 0, 1 << 20);
 				if (!collet_program_fits(program[p], &shape))
 					continue;
-				struct collet_work work;
-				collet_work_count(&work, program[p], size, 0);
+				struct collet_total_work work;
+				collet_total_work_count(&work, program[p], size, 0);
 				/* Lengths that found no place of their own count as the nearest: a little less. */
 				if (moved(&work) < 0.98 * least_moved(c, size) ||
-					work.combined < 0.999 * least_combined(c, size))
+					work.reduced_counts < 0.999 * least_combined(c, size))
 					fail_msg("%s %s n%u: %g moved, %g combined", collet_collective_name(c),
-						program[p]->name, size, moved(&work), work.combined);
+						program[p]->name, size, moved(&work), work.reduced_counts);
 			}
 		}
 	}
@@ -158,16 +158,16 @@ static void no_program_does_less_than_it_must(void **state)
 static void a_price_is_made_of_turns_and_of_work_on_all_cores(void **state)
 {
 	(void)state;
-	const struct collet_cost_model model = { .alpha_s = 1e-6, .overhead_s = 1e-7, .piece_s = 5e-8,
+	const struct collet_cost_model model = { .alpha_s = 1e-6, .overhead_s = 1e-7, .segment_s = 5e-8,
 		.beta_s = {1e-9, 1e-9, 1e-9, 1e-9}, .gamma_s = 1e-10 };
-	const struct collet_work work = count(COLLET_ALLREDUCE, "direct", 4);
+	const struct collet_total_work work = count(COLLET_ALLREDUCE, "direct", 4);
 	/* 12 messages of 4 KiB, each combined. */
-	near("2 cores", "us", 1e6 * collet_work_cost(&work, 1024, 4, 65536, 2, &model),
+	near("2 cores", "us", 1e6 * collet_total_work_cost(&work, 1024, 4, 65536, 2, &model),
 		1 + 6 * (0.1 + 4.096 + 0.4096));
-	near("1 core", "us", 1e6 * collet_work_cost(&work, 1024, 4, 65536, 1, &model),
+	near("1 core", "us", 1e6 * collet_total_work_cost(&work, 1024, 4, 65536, 1, &model),
 		1 + 12 * (0.1 + 4.096 + 0.4096));
 	/* In four pieces each. */
-	near("pieces", "us", 1e6 * collet_work_cost(&work, 1024, 4, 1024, 2, &model),
+	near("pieces", "us", 1e6 * collet_total_work_cost(&work, 1024, 4, 1024, 2, &model),
 		1 + 6 * (0.1 + 3 * 0.05 + 4.096 + 0.4096));
 }
 

@@ -18,16 +18,28 @@ static const char *builtin_file; /* src/selection/builtin.tuning, from which the
 
 static collet_link_cost some_link(void)
 {
-	collet_link_cost link = { .transport = "shm", .ranks = 4, .cores = 2, .latency_ns = 250, .message_ns = 31.25,
-		.piece_ns = 15.5,
-		.byte_ns = {0.5, 0.25, 0.125, 0.0625}, .far_byte_ns = 0.5, .reduce_byte_ns = 0.03125,
-		.far_reduce_byte_ns = 1, .near_bytes = 1 << 20, .least_piece_bytes = 8192, .most_piece_bytes = 131072,
-		.channel_parts = {1, 0.5, 1.25}, .eager_bytes = 32768, .inline_bytes = 16384,
-		.sizes = 3, .size = {8, 4096, 1 << 20} };
+	collet_link_cost link = { .transport = "shm",
+		.ranks = 4,
+		.cores = 2,
+		.latency_ns = 250,
+		.overhead_ns = 31.25,
+		.segment_ns = 15.5,
+		.byte_ns = { 0.5, 0.25, 0.125, 0.0625 },
+		.uncached_byte_ns = 0.5,
+		.reduce_byte_ns = 0.03125,
+		.uncached_reduce_byte_ns = 1,
+		.cached_bytes = 1 << 20,
+		.min_segment_bytes = 8192,
+		.max_segment_bytes = 131072,
+		.channel_ratios = { 1, 0.5, 1.25 },
+		.eager_bytes = 32768,
+		.fast_path_bytes = 16384,
+		.size_count = 3,
+		.size_bytes = { 8, 4096, 1 << 20 } };
 	link.factor[0][0] = 1.5F;
 	link.factor[0][2] = 0.75F;
-	link.factor[collet_program_number(collet_program_find(COLLET_ALLTOALL, "pairwise"))][1] = 2;
-	link.piece_log2[0][2] = 16;
+	link.factor[collet_program_index(collet_program_find(COLLET_ALLTOALL, "pairwise"))][1] = 2;
+	link.segment_log2[0][2] = 16;
 	link.channels_log2[0][2] = 2;
 	return link;
 }
@@ -54,13 +66,13 @@ static void text_comes_back(void **state)
 	const collet_link_cost one = some_link();
 	collet_link_cost two[2] = {one, one}, back[COLLET_TUNING_LINKS];
 	strcpy(two[1].transport, "tcp");
-	two[1].near_bytes = UINT64_MAX;
+	two[1].cached_bytes = UINT64_MAX;
 	two[1].eager_bytes = 0;   /* the default: no line */
-	two[1].inline_bytes = 0;
-	two[1].sizes = 0;
-	memset(two[1].size, 0, sizeof two[1].size);
+	two[1].fast_path_bytes = 0;
+	two[1].size_count = 0;
+	memset(two[1].size_bytes, 0, sizeof two[1].size_bytes);
 	memset(two[1].factor, 0, sizeof two[1].factor);
-	memset(two[1].piece_log2, 0, sizeof two[1].piece_log2);
+	memset(two[1].segment_log2, 0, sizeof two[1].segment_log2);
 	memset(two[1].channels_log2, 0, sizeof two[1].channels_log2);
 	char *text = text_of(two, 2);
 	uint32_t count;
@@ -263,11 +275,15 @@ static void factors_are_read_off_a_line(void **state)
 
 static double cost_with(const collet_link_cost *link, uint32_t size, uint32_t cores, uint64_t count)
 {
-	const struct collet_choice_inputs inputs = { .size = size, .hosts = 1, .cores_per_host = cores, .local = link,
-		.remote = link, .scratch_bytes = 8 << 20 };
+	const struct collet_choice_inputs inputs = { .size = size,
+		.host_count = 1,
+		.cores_per_host = cores,
+		.local = link,
+		.remote = link,
+		.scratch_bytes = 8 << 20 };
 	const struct collet_shape shape = collet_shape_of(COLLET_ALLREDUCE, 0, size, 0, count);
 	return collet_choice_cost(&inputs, collet_program_find(COLLET_ALLREDUCE, "direct"), &shape, 4,
-		(struct collet_way){ .piece_bytes = 65536, .channels = 1 });
+		(struct collet_segmentation){ .segment_bytes = 65536, .channels = 1 });
 }
 
 /* Factors hold for the ranks and cores of their measurement, and for other numbers of ranks on shared cores. There,
@@ -277,7 +293,7 @@ static void a_crowd_takes_longer(void **state)
 	(void)state;
 	const collet_link_cost link = some_link();
 	collet_link_cost plain = link;
-	plain.sizes = 0;
+	plain.size_count = 0;
 	near(cost_with(&link, 4, 2, 2), 1.5 * cost_with(&plain, 4, 2, 2));
 	near(cost_with(&link, 8, 4, 2), cost_with(&plain, 8, 4, 2));
 	near(cost_with(&link, 4, 1, 2), 2 * cost_with(&plain, 4, 2, 2));
@@ -309,7 +325,7 @@ static void formulas_are_linear(void **state)
 				struct collet_cost_model one = { .alpha_s = u == 0 ? all.alpha_s : 0,
 					.overhead_s = u == 1 ? all.overhead_s : 0,
 					.gamma_s = u == 2 ? all.gamma_s : 0,
-					.piece_s = u == 3 ? all.piece_s : 0 };
+					.segment_s = u == 3 ? all.segment_s : 0 };
 				if (u >= 4)
 					one.beta_s[u - 4] = all.beta_s[u - 4];
 				sum += programs[i]->cost(&shape, 4, 65536, &one);

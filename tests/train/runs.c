@@ -24,7 +24,7 @@ static const char *way_of(collet_comm *comm)
 	collet_plan plan;
 	const collet_status status =
 		collet_comm_plan(comm, "allreduce", LONG_COUNT, COLLET_F32, COLLET_SUM, 0, NULL, &plan);
-	return status == COLLET_OK ? plan.gpu : NULL;
+	return status == COLLET_OK ? plan.gpu_path : NULL;
 }
 
 static void note_step(void *context, const struct trainer_progress *progress)

@@ -116,7 +116,7 @@ static bool wait_for_all(const struct allreduce *state)
 	bool fine = train_check(collet_ddp_wait(state->ddp), "averaging gradients");
 	timeline_end(state->timeline);
 	for (uint32_t b = 0; fine && b < buckets; b++) {
-		collet_ddp_travel transfer;
+		collet_ddp_interval transfer;
 		collet_ddp_bucket bucket;
 		fine = train_check(collet_ddp_last_travel(state->ddp, b, &transfer), "a bucket's times") &&
 			train_check(collet_ddp_bucket_get(state->ddp, b, &bucket), "a bucket");

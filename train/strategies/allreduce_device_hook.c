@@ -101,7 +101,7 @@ static bool report_transfers(const struct device_allreduce *state)
 {
 	struct transfer transfers[MODEL_PARAMETERS];
 	for (uint32_t b = 0; b < state->bucket_count; b++) {
-		collet_ddp_travel transfer;
+		collet_ddp_interval transfer;
 		if (!train_check(collet_ddp_last_travel(state->ddp, b, &transfer), "a bucket's times"))
 			return false;
 		transfers[b] =

@@ -13,7 +13,7 @@
 
 COLLET_PURE static inline bool allgather_bruck_fits(const struct collet_shape *shape)
 {
-	return collet_blocks_in_order(shape);
+	return collet_blocks_are_contiguous(shape);
 }
 
 /* The own block; then in each round a send and a receive up to the last block, and another two from block 0 on. */
@@ -27,9 +27,9 @@ COLLET_PURE static inline struct collet_step allgather_bruck_step(
 	const struct collet_shape *shape, uint32_t part, uint64_t index)
 {
 	(void)part;
-	const struct collet_peers self = collet_self(shape);
+	const struct collet_peers self = collet_peers_self(shape);
 	if (index == 0)
-		return collet_move(self, COLLET_INPUT, collet_blocks(shape, 0, 1), self, COLLET_RESULT,
+		return collet_step_move(self, COLLET_INPUT, collet_blocks(shape, 0, 1), self, COLLET_RESULT,
 			collet_blocks(shape, shape->rank, 1));
 	const uint32_t hops = (uint32_t)1 << (index - 1) / 4, move = (uint32_t)((index - 1) % 4);
 	const uint32_t blocks = hops < shape->size - hops ? hops : shape->size - hops;
@@ -41,21 +41,21 @@ COLLET_PURE static inline struct collet_step allgather_bruck_step(
 	const struct collet_span span =
 		wrapped ? collet_blocks(shape, 0, blocks - straight) : collet_blocks(shape, first, straight);
 	const struct collet_peers peer =
-		collet_peer(collet_position_at(shape, sending ? -(int64_t)hops : (int64_t)hops));
-	struct collet_step step =
-		collet_move(sending ? self : peer, COLLET_RESULT, span, sending ? peer : self, COLLET_RESULT, span);
-	step.paired = sending;
+		collet_peers_one(collet_position_at(shape, sending ? -(int64_t)hops : (int64_t)hops));
+	struct collet_step step = collet_step_move(
+		sending ? self : peer, COLLET_RESULT, span, sending ? peer : self, COLLET_RESULT, span);
+	step.is_paired = sending;
 	return step;
 }
 
 COLLET_PURE static inline double allgather_bruck_cost(const struct collet_shape *shape, size_t element_bytes,
-	size_t piece_bytes, const struct collet_cost_model *model)
+	size_t segment_bytes, const struct collet_cost_model *model)
 {
 	double cost = 0;
 	for (uint32_t hops = 1; hops < shape->size; hops *= 2) {
 		const uint32_t blocks = hops < shape->size - hops ? hops : shape->size - hops;
 		cost += collet_cost_pipeline(
-			1, collet_cost_blocks(shape, blocks, element_bytes), piece_bytes, 1, 0, model);
+			1, collet_cost_blocks(shape, blocks, element_bytes), segment_bytes, 1, 0, model);
 		if (blocks > 1) /* some rank's run is in two */
 			cost += model->overhead_s;
 	}

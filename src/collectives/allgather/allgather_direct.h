@@ -19,20 +19,21 @@ COLLET_PURE static inline struct collet_step allgather_direct_step(
 	const struct collet_shape *shape, uint32_t part, uint64_t index)
 {
 	(void)part;
-	const struct collet_span own = collet_cut_chunk(&shape->result, shape, shape->rank);
+	const struct collet_span own = collet_partition_chunk(&shape->result, shape, shape->rank);
 	if (index == 1)
-		return collet_receive_each(shape, collet_others(shape), COLLET_INPUT, collet_span_at(0, own.count));
-	struct collet_step step = collet_move(
-		collet_self(shape), COLLET_INPUT, collet_span_at(0, own.count), collet_self(shape), COLLET_RESULT, own);
-	collet_step_to(&step, collet_others(shape), COLLET_RESULT, own);
+		return collet_step_receive_each(
+			shape, collet_peers_others(shape), COLLET_INPUT, collet_span_at(0, own.count));
+	struct collet_step step = collet_step_move(collet_peers_self(shape), COLLET_INPUT, collet_span_at(0, own.count),
+		collet_peers_self(shape), COLLET_RESULT, own);
+	collet_step_add_destination(&step, collet_peers_others(shape), COLLET_RESULT, own);
 	return step;
 }
 
 COLLET_PURE static inline double allgather_direct_cost(const struct collet_shape *shape, size_t element_bytes,
-	size_t piece_bytes, const struct collet_cost_model *model)
+	size_t segment_bytes, const struct collet_cost_model *model)
 {
 	return shape->size == 1 ? 0
-				: collet_cost_pipeline(1, collet_cost_blocks(shape, 1, element_bytes), piece_bytes,
+				: collet_cost_pipeline(1, collet_cost_blocks(shape, 1, element_bytes), segment_bytes,
 					  shape->size - 1, 0, model);
 }
 

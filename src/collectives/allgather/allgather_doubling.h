@@ -13,7 +13,7 @@
 
 COLLET_PURE static inline bool allgather_doubling_fits(const struct collet_shape *shape)
 {
-	return collet_blocks_in_order(shape);
+	return collet_blocks_are_contiguous(shape);
 }
 
 /* The own block; then at each level a send and a receive. */
@@ -27,32 +27,33 @@ COLLET_PURE static inline struct collet_step allgather_doubling_step(
 	const struct collet_shape *shape, uint32_t part, uint64_t index)
 {
 	(void)part;
-	const struct collet_peers self = collet_self(shape);
+	const struct collet_peers self = collet_peers_self(shape);
 	if (index == 0)
-		return collet_move(self, COLLET_INPUT, collet_blocks(shape, 0, 1), self, COLLET_RESULT,
+		return collet_step_move(self, COLLET_INPUT, collet_blocks(shape, 0, 1), self, COLLET_RESULT,
 			collet_blocks(shape, shape->rank, 1));
 	const uint32_t level = collet_log2_ceil(shape->size) - 1 - (uint32_t)((index - 1) / 2);
-	const struct collet_bisection at = collet_bisect(shape->rank, shape->size, level);
-	const struct collet_span own = collet_blocks(shape, at.own_first, at.own_count);
-	const struct collet_span far = collet_blocks(shape, at.far_first, at.far_count);
-	if (at.far_count == 0)
+	const struct collet_bisection split = collet_bisect(shape->rank, shape->size, level);
+	const struct collet_span own = collet_blocks(shape, split.own_first, split.own_count);
+	const struct collet_span other = collet_blocks(shape, split.other_first, split.other_count);
+	if (split.other_count == 0)
 		return collet_step_none();
 	if (index % 2 == 0)
-		return collet_move(at.partner, COLLET_RESULT, far, self, COLLET_RESULT, far);
-	if (at.odd)
+		return collet_step_move(split.partner, COLLET_RESULT, other, self, COLLET_RESULT, other);
+	if (split.is_odd)
 		return collet_step_none();
-	struct collet_step step = collet_move(self, COLLET_RESULT, own, collet_bisection_both(&at), COLLET_RESULT, own);
-	step.paired = true;
+	struct collet_step step =
+		collet_step_move(self, COLLET_RESULT, own, collet_bisection_partners(&split), COLLET_RESULT, own);
+	step.is_paired = true;
 	return step;
 }
 
 COLLET_PURE static inline double allgather_doubling_cost(const struct collet_shape *shape, size_t element_bytes,
-	size_t piece_bytes, const struct collet_cost_model *model)
+	size_t segment_bytes, const struct collet_cost_model *model)
 {
 	double cost = 0;
 	for (uint32_t size = shape->size; size > 1; size = (size + 1) / 2)
 		cost += collet_cost_pipeline(
-			1, collet_cost_blocks(shape, (size + 1) / 2, element_bytes), piece_bytes, 1, 0, model);
+			1, collet_cost_blocks(shape, (size + 1) / 2, element_bytes), segment_bytes, 1, 0, model);
 	return cost;
 }
 

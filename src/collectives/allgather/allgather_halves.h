@@ -14,7 +14,7 @@
 
 COLLET_PURE static inline bool allgather_halves_fits(const struct collet_shape *shape)
 {
-	return collet_halves_fit(shape) && collet_blocks_in_order(shape);
+	return collet_halves_fit(shape) && collet_blocks_are_contiguous(shape);
 }
 
 /* A first rank: its own block, its half's, two of a swap, down. Others: up, and what comes down. */
@@ -29,37 +29,38 @@ COLLET_PURE static inline struct collet_step allgather_halves_step(
 {
 	(void)part;
 	const struct collet_half half = collet_half_of(shape);
-	const struct collet_peers self = collet_self(shape), first = collet_peer(half.first);
+	const struct collet_peers self = collet_peers_self(shape), first = collet_peers_one(half.first);
 	const struct collet_span block = collet_blocks(shape, 0, 1), own = collet_blocks(shape, shape->rank, 1);
 	const struct collet_span all = collet_blocks(shape, 0, shape->size);
 	if (shape->rank != half.first)
-		return index == 0 ? collet_move(self, COLLET_INPUT, block, first, COLLET_RESULT, own)
-				  : collet_move(first, COLLET_RESULT, all, self, COLLET_RESULT, all);
-	const struct collet_peers other = collet_peer(half.other);
+		return index == 0 ? collet_step_move(self, COLLET_INPUT, block, first, COLLET_RESULT, own)
+				  : collet_step_move(first, COLLET_RESULT, all, self, COLLET_RESULT, all);
+	const struct collet_peers other = collet_peers_one(half.other_first);
 	const struct collet_span ours = collet_blocks(shape, half.first, half.count);
-	const struct collet_span theirs = collet_blocks(shape, half.other, shape->size - half.count);
+	const struct collet_span theirs = collet_blocks(shape, half.other_first, shape->size - half.count);
 	if (index == 0)
-		return collet_move(self, COLLET_INPUT, block, self, COLLET_RESULT, own);
+		return collet_step_move(self, COLLET_INPUT, block, self, COLLET_RESULT, own);
 	if (index == 1)
-		return half.count == 1 ? collet_step_none()
-				       : collet_receive_each(shape, collet_half_rest(&half), COLLET_INPUT, block);
+		return half.count == 1
+			       ? collet_step_none()
+			       : collet_step_receive_each(shape, collet_half_others(&half), COLLET_INPUT, block);
 	if (index == 2) {
-		struct collet_step step = collet_move(self, COLLET_RESULT, ours, other, COLLET_RESULT, ours);
-		step.paired = true;
+		struct collet_step step = collet_step_move(self, COLLET_RESULT, ours, other, COLLET_RESULT, ours);
+		step.is_paired = true;
 		return step;
 	}
-	return index == 3 ? collet_move(other, COLLET_RESULT, theirs, self, COLLET_RESULT, theirs)
-			  : collet_move(self, COLLET_RESULT, all, collet_half_rest(&half), COLLET_RESULT, all);
+	return index == 3 ? collet_step_move(other, COLLET_RESULT, theirs, self, COLLET_RESULT, theirs)
+			  : collet_step_move(self, COLLET_RESULT, all, collet_half_others(&half), COLLET_RESULT, all);
 }
 
 COLLET_PURE static inline double allgather_halves_cost(const struct collet_shape *shape, size_t element_bytes,
-	size_t piece_bytes, const struct collet_cost_model *model)
+	size_t segment_bytes, const struct collet_cost_model *model)
 {
 	const double half = shape->size - shape->size / 2, rest = half - 1;
-	return collet_cost_pipeline(1, collet_cost_blocks(shape, 1, element_bytes), piece_bytes, rest, 0, model) +
-	       collet_cost_pipeline(1, collet_cost_blocks(shape, half, element_bytes), piece_bytes, 1, 0, model) +
+	return collet_cost_pipeline(1, collet_cost_blocks(shape, 1, element_bytes), segment_bytes, rest, 0, model) +
+	       collet_cost_pipeline(1, collet_cost_blocks(shape, half, element_bytes), segment_bytes, 1, 0, model) +
 	       collet_cost_pipeline(
-		       1, collet_cost_blocks(shape, shape->size, element_bytes), piece_bytes, rest, 0, model);
+		       1, collet_cost_blocks(shape, shape->size, element_bytes), segment_bytes, rest, 0, model);
 }
 
 #endif

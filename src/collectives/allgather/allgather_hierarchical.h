@@ -14,37 +14,38 @@
 #include "collectives/host_groups.h"
 
 /* To the right, unless that is where it comes from. */
-COLLET_PURE static inline bool allgather_hierarchical_passes(
-	const struct collet_shape *shape, const struct collet_host_turn *turn)
+COLLET_PURE static inline bool allgather_hierarchical_forwards(
+	const struct collet_shape *shape, const struct collet_ring_turn *turn)
 {
-	return turn->round + 1 < collet_host_count(shape);
+	return turn->round + 1 < collet_host_group_count(shape);
 }
 
 /* The part of it that is between hosts: of a leader that has its host's blocks in RESULT, and hands on what comes by
  * other means than steps. */
-COLLET_PURE static inline uint64_t allgather_hierarchical_between_step_count(
+COLLET_PURE static inline uint64_t allgather_hierarchical_inter_host_step_count(
 	const struct collet_shape *shape, uint32_t part)
 {
 	(void)part;
-	return collet_host_of(shape, shape->rank).first == shape->rank ? collet_host_turns(shape) : 0;
+	return collet_host_group_of(shape, shape->rank).first == shape->rank ? collet_ring_turn_count(shape) : 0;
 }
 
-COLLET_PURE static inline struct collet_step allgather_hierarchical_between_step(
+COLLET_PURE static inline struct collet_step allgather_hierarchical_inter_host_step(
 	const struct collet_shape *shape, uint32_t part, uint64_t index)
 {
 	(void)part;
-	const struct collet_host host = collet_host_of(shape, shape->rank);
-	const struct collet_host_turn turn = collet_host_turn_at(shape, &host, index, 0);
+	const struct collet_host_group host = collet_host_group_of(shape, shape->rank);
+	const struct collet_ring_turn turn = collet_ring_turn_at(shape, &host, index, 0);
 	struct collet_step step = collet_step_none();
-	if (!turn.exists || (turn.round == 0 && !allgather_hierarchical_passes(shape, &turn)))
+	if (!turn.exists || (turn.round == 0 && !allgather_hierarchical_forwards(shape, &turn)))
 		return step;
-	const struct collet_span block = collet_cut_chunk(&shape->result, shape, turn.position);
-	const struct collet_peers self = collet_self(shape);
-	collet_step_from(&step, turn.round == 0 ? self : collet_host_left(shape, &host), COLLET_RESULT, block);
+	const struct collet_span block = collet_partition_chunk(&shape->result, shape, turn.position);
+	const struct collet_peers self = collet_peers_self(shape);
+	collet_step_add_source(
+		&step, turn.round == 0 ? self : collet_host_group_left(shape, &host), COLLET_RESULT, block);
 	if (turn.round > 0)
-		collet_step_to(&step, self, COLLET_RESULT, block);
-	if (allgather_hierarchical_passes(shape, &turn))
-		collet_step_to(&step, collet_host_right(shape, &host), COLLET_RESULT, block);
+		collet_step_add_destination(&step, self, COLLET_RESULT, block);
+	if (allgather_hierarchical_forwards(shape, &turn))
+		collet_step_add_destination(&step, collet_host_group_right(shape, &host), COLLET_RESULT, block);
 	return step;
 }
 
@@ -52,23 +53,23 @@ COLLET_PURE static inline struct collet_step allgather_hierarchical_between_step
 COLLET_PURE static inline uint64_t allgather_hierarchical_step_count(const struct collet_shape *shape, uint32_t part)
 {
 	(void)part;
-	return collet_host_turns(shape) + (collet_host_of(shape, shape->rank).first != shape->rank);
+	return collet_ring_turn_count(shape) + (collet_host_group_of(shape, shape->rank).first != shape->rank);
 }
 
 /* A leader's: to the ranks of its host, and to the right, whose leader comes after them. */
-COLLET_PURE static inline struct collet_step allgather_hierarchical_lead(
-	const struct collet_shape *shape, const struct collet_host *host, const struct collet_host_turn *turn)
+COLLET_PURE static inline struct collet_step allgather_hierarchical_leader_step(
+	const struct collet_shape *shape, const struct collet_host_group *host, const struct collet_ring_turn *turn)
 {
-	const struct collet_span block = collet_cut_chunk(&shape->result, shape, turn->position);
-	const uint32_t others = host->count - 1 + allgather_hierarchical_passes(shape, turn);
+	const struct collet_span block = collet_partition_chunk(&shape->result, shape, turn->position);
+	const uint32_t others = host->count - 1 + allgather_hierarchical_forwards(shape, turn);
 	struct collet_step step = collet_step_none();
 	if (turn->round == 0)
-		collet_step_from(
-			&step, collet_peer(turn->position), COLLET_INPUT, collet_span_at(0, block.count));
+		collet_step_add_source(
+			&step, collet_peers_one(turn->position), COLLET_INPUT, collet_span_at(0, block.count));
 	else
-		collet_step_from(&step, collet_host_left(shape, host), COLLET_RESULT, block);
-	collet_step_to(&step, collet_self(shape), COLLET_RESULT, block);
-	collet_step_to(&step, collet_peers_range(shape->rank + 1, others), COLLET_RESULT, block);
+		collet_step_add_source(&step, collet_host_group_left(shape, host), COLLET_RESULT, block);
+	collet_step_add_destination(&step, collet_peers_self(shape), COLLET_RESULT, block);
+	collet_step_add_destination(&step, collet_peers_range(shape->rank + 1, others), COLLET_RESULT, block);
 	return step;
 }
 
@@ -76,35 +77,35 @@ COLLET_PURE static inline struct collet_step allgather_hierarchical_step(
 	const struct collet_shape *shape, uint32_t part, uint64_t index)
 {
 	(void)part;
-	const struct collet_host host = collet_host_of(shape, shape->rank);
-	const struct collet_peers leader = collet_peer(host.first), self = collet_self(shape);
-	const uint64_t own = (uint64_t)(shape->rank - host.first) * collet_host_count(shape);
-	const bool leads = host.first == shape->rank;
-	if (!leads && index == own) {
-		const struct collet_span block = collet_cut_chunk(&shape->result, shape, shape->rank);
-		return collet_move(
+	const struct collet_host_group host = collet_host_group_of(shape, shape->rank);
+	const struct collet_peers leader = collet_peers_one(host.first), self = collet_peers_self(shape);
+	const uint64_t own = (uint64_t)(shape->rank - host.first) * collet_host_group_count(shape);
+	const bool is_leader = host.first == shape->rank;
+	if (!is_leader && index == own) {
+		const struct collet_span block = collet_partition_chunk(&shape->result, shape, shape->rank);
+		return collet_step_move(
 			self, COLLET_INPUT, collet_span_at(0, block.count), leader, COLLET_RESULT, block);
 	}
-	const struct collet_host_turn turn = collet_host_turn_at(shape, &host, index - (!leads && index > own), 0);
+	const struct collet_ring_turn turn = collet_ring_turn_at(shape, &host, index - (!is_leader && index > own), 0);
 	if (!turn.exists)
 		return collet_step_none();
-	if (leads)
-		return allgather_hierarchical_lead(shape, &host, &turn);
-	const struct collet_span block = collet_cut_chunk(&shape->result, shape, turn.position);
-	return collet_move(leader, COLLET_RESULT, block, self, COLLET_RESULT, block);
+	if (is_leader)
+		return allgather_hierarchical_leader_step(shape, &host, &turn);
+	const struct collet_span block = collet_partition_chunk(&shape->result, shape, turn.position);
+	return collet_step_move(leader, COLLET_RESULT, block, self, COLLET_RESULT, block);
 }
 
 COLLET_PURE static inline double allgather_hierarchical_cost(const struct collet_shape *shape, size_t element_bytes,
-	size_t piece_bytes, const struct collet_cost_model *model)
+	size_t segment_bytes, const struct collet_cost_model *model)
 {
-	const double block = collet_cost_blocks(shape, 1, element_bytes), local = collet_host_fullest(shape);
+	const double block = collet_cost_blocks(shape, 1, element_bytes), local = collet_host_group_max_size(shape);
 	const struct collet_cost_model *in_host = collet_cost_local(model);
 	const double inside = local == 1 ? 0
 					 : 2 * collet_cost_latency(in_host) +
 						   (shape->size * (local - 1) + 1) *
-							   collet_cost_port(1, block, piece_bytes, in_host);
-	const double between = collet_host_turn_latencies(shape) * collet_cost_latency(model) +
-			       (shape->size - local) * collet_cost_port(1, block, piece_bytes, model);
+							   collet_cost_port(1, block, segment_bytes, in_host);
+	const double between = collet_ring_turn_latencies(shape) * collet_cost_latency(model) +
+			       (shape->size - local) * collet_cost_port(1, block, segment_bytes, model);
 	return inside + between;
 }
 

@@ -20,25 +20,26 @@ COLLET_PURE static inline struct collet_step allgather_ring_step(
 {
 	(void)part;
 	const uint32_t number = collet_position_at(shape, -(int64_t)index);
-	const struct collet_span block = collet_cut_chunk(&shape->result, shape, number);
+	const struct collet_span block = collet_partition_chunk(&shape->result, shape, number);
 	const struct collet_span alone = collet_span_at(0, block.count); /* in its owner's INPUT */
 	struct collet_step step = collet_step_none();
 	if (index == 0)
-		collet_step_from(&step, collet_self(shape), COLLET_INPUT, alone);
+		collet_step_add_source(&step, collet_peers_self(shape), COLLET_INPUT, alone);
 	else
-		collet_step_from(&step, collet_peer(collet_position_at(shape, -1)),
+		collet_step_add_source(&step, collet_peers_one(collet_position_at(shape, -1)),
 			index == 1 ? COLLET_INPUT : COLLET_RESULT, index == 1 ? alone : block);
-	collet_step_to(&step, collet_self(shape), COLLET_RESULT, block);
+	collet_step_add_destination(&step, collet_peers_self(shape), COLLET_RESULT, block);
 	if (index + 1 < shape->size)
-		collet_step_to(&step, collet_peer(collet_position_at(shape, 1)), COLLET_RESULT, block);
+		collet_step_add_destination(
+			&step, collet_peers_one(collet_position_at(shape, 1)), COLLET_RESULT, block);
 	return step;
 }
 
 COLLET_PURE static inline double allgather_ring_cost(const struct collet_shape *shape, size_t element_bytes,
-	size_t piece_bytes, const struct collet_cost_model *model)
+	size_t segment_bytes, const struct collet_cost_model *model)
 {
 	const double block = collet_cost_blocks(shape, 1, element_bytes), rounds = shape->size - 1;
-	return rounds * (collet_cost_latency(model) + collet_cost_port(1, block, piece_bytes, model));
+	return rounds * (collet_cost_latency(model) + collet_cost_port(1, block, segment_bytes, model));
 }
 
 #endif

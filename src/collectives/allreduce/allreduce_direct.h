@@ -22,21 +22,21 @@ COLLET_PURE static inline struct collet_step allreduce_direct_step(
 	(void)part;
 	const struct collet_span all = collet_span_all(shape);
 	const bool sending = shape->size > 1 && index == 0;
-	struct collet_step step = collet_move(sending ? collet_self(shape) : collet_everybody(shape), COLLET_INPUT, all,
-		sending ? collet_others(shape) : collet_self(shape), COLLET_RESULT, all);
-	step.reduce = !sending && shape->size > 1;
-	step.last_touch = !sending;
-	step.paired = sending;
+	struct collet_step step = collet_step_move(sending ? collet_peers_self(shape) : collet_peers_all(shape),
+		COLLET_INPUT, all, sending ? collet_peers_others(shape) : collet_peers_self(shape), COLLET_RESULT, all);
+	step.is_reduction = !sending && shape->size > 1;
+	step.is_final = !sending;
+	step.is_paired = sending;
 	return step;
 }
 
 COLLET_PURE static inline double allreduce_direct_cost(const struct collet_shape *shape, size_t element_bytes,
-	size_t piece_bytes, const struct collet_cost_model *model)
+	size_t segment_bytes, const struct collet_cost_model *model)
 {
 	const double bytes = collet_cost_chunk(shape, 1, element_bytes);
 	if (shape->size == 1)
 		return 0;
-	return collet_cost_pipeline(1, bytes, piece_bytes, shape->size - 1, model->gamma_s, model);
+	return collet_cost_pipeline(1, bytes, segment_bytes, shape->size - 1, model->gamma_s, model);
 }
 
 #endif

@@ -20,26 +20,26 @@ struct double_tree_node {
 };
 
 /* Number in a tree to position, and back: both are the same kind of turn. */
-COLLET_PURE static inline uint32_t double_tree_turn(
-	const struct collet_shape *shape, uint32_t part, uint32_t v, bool back)
+COLLET_PURE static inline uint32_t double_tree_map(
+	const struct collet_shape *shape, uint32_t part, uint32_t v, bool is_inverse)
 {
 	if (part == 0)
 		return v;
 	if (shape->size % 2 == 0)
 		return shape->size - 1 - v;
-	return (v + (back ? shape->size - 1 : 1)) % shape->size;
+	return (v + (is_inverse ? shape->size - 1 : 1)) % shape->size;
 }
 
 COLLET_PURE static inline struct collet_peers double_tree_peer(
 	const struct collet_shape *shape, uint32_t part, uint32_t v)
 {
-	return collet_peer(double_tree_turn(shape, part, v, false));
+	return collet_peers_one(double_tree_map(shape, part, v, false));
 }
 
 COLLET_PURE static inline struct double_tree_node double_tree_at(const struct collet_shape *shape, uint32_t part)
 {
 	struct double_tree_node node = {collet_peers_range(0, 0), collet_peers_range(0, 0), collet_peers_range(0, 0)};
-	const uint32_t v = double_tree_turn(shape, part, shape->rank, true), size = shape->size;
+	const uint32_t v = double_tree_map(shape, part, shape->rank, true), size = shape->size;
 	uint32_t right = v == 0 ? (uint32_t)1 << collet_log2_floor(size) : (v & (0 - v)) / 2;
 	const bool mirrored = part == 1 && size % 2 == 0;
 	if (v > 0) {
@@ -55,7 +55,7 @@ COLLET_PURE static inline struct double_tree_node double_tree_at(const struct co
 	return node;
 }
 
-COLLET_PURE static inline uint32_t allreduce_double_tree_parts(const struct collet_shape *shape)
+COLLET_PURE static inline uint32_t allreduce_double_tree_part_count(const struct collet_shape *shape)
 {
 	(void)shape;
 	return 2;
@@ -79,36 +79,36 @@ COLLET_PURE static inline struct collet_step allreduce_double_tree_step(
 {
 	const struct collet_span half = collet_span_even(shape->count, 2, part);
 	const struct double_tree_node node = double_tree_at(shape, part);
-	const struct collet_peers self = collet_self(shape);
+	const struct collet_peers self = collet_peers_self(shape);
 	const bool is_root = node.parent.count == 0;
 	struct collet_step step = collet_step_none();
 	if (index == 0) {
-		collet_step_from(&step, node.lower, COLLET_INPUT, half);
-		collet_step_from(&step, self, COLLET_INPUT, half);
-		collet_step_from(&step, node.upper, COLLET_INPUT, half);
-		collet_step_to(&step, is_root ? self : node.parent, COLLET_RESULT, half);
-		step.reduce = node.lower.count + node.upper.count > 0;
-		step.last_touch = is_root;
+		collet_step_add_source(&step, node.lower, COLLET_INPUT, half);
+		collet_step_add_source(&step, self, COLLET_INPUT, half);
+		collet_step_add_source(&step, node.upper, COLLET_INPUT, half);
+		collet_step_add_destination(&step, is_root ? self : node.parent, COLLET_RESULT, half);
+		step.is_reduction = node.lower.count + node.upper.count > 0;
+		step.is_final = is_root;
 		return step;
 	}
 	if (index == 2 || is_root) {
-		step = collet_move(
+		step = collet_step_move(
 			self, COLLET_RESULT, half, index == 2 ? node.upper : node.lower, COLLET_RESULT, half);
 	} else {
-		collet_step_from(&step, node.parent, COLLET_RESULT, half);
-		collet_step_to(&step, self, COLLET_RESULT, half);
-		collet_step_to(&step, node.lower, COLLET_RESULT, half);
+		collet_step_add_source(&step, node.parent, COLLET_RESULT, half);
+		collet_step_add_destination(&step, self, COLLET_RESULT, half);
+		collet_step_add_destination(&step, node.lower, COLLET_RESULT, half);
 	}
-	step.paired = index == 1;
+	step.is_paired = index == 1;
 	return step;
 }
 
 COLLET_PURE static inline double allreduce_double_tree_cost(const struct collet_shape *shape, size_t element_bytes,
-	size_t piece_bytes, const struct collet_cost_model *model)
+	size_t segment_bytes, const struct collet_cost_model *model)
 {
 	const double half = collet_cost_chunk(shape, 2, element_bytes), depth = collet_log2_ceil(shape->size);
-	return collet_cost_pipeline(depth, half, piece_bytes, 2, model->gamma_s, model) +
-	       collet_cost_pipeline(depth, half, piece_bytes, 2, 0, model);
+	return collet_cost_pipeline(depth, half, segment_bytes, 2, model->gamma_s, model) +
+	       collet_cost_pipeline(depth, half, segment_bytes, 2, 0, model);
 }
 
 #endif

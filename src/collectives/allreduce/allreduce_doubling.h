@@ -17,7 +17,7 @@ COLLET_PURE static inline uint64_t allreduce_doubling_step_count(const struct co
 {
 	(void)part;
 	const struct halving_doubling h = halving_doubling_of(shape);
-	return shape->size == 1 ? 1 : h.folded ? 2 : 2 * (uint64_t)h.rounds + (h.member < h.extra ? 2 : 0);
+	return shape->size == 1 ? 1 : h.is_extra ? 2 : 2 * (uint64_t)h.rounds + (h.member < h.extra_count ? 2 : 0);
 }
 
 COLLET_PURE static inline struct collet_step allreduce_doubling_step(
@@ -27,30 +27,30 @@ COLLET_PURE static inline struct collet_step allreduce_doubling_step(
 	const struct halving_doubling h = halving_doubling_of(shape);
 	const struct collet_span all = collet_span_all(shape);
 	if (shape->size == 1) {
-		struct collet_step step =
-			collet_move(collet_self(shape), COLLET_INPUT, all, collet_self(shape), COLLET_RESULT, all);
-		step.last_touch = true;
+		struct collet_step step = collet_step_move(
+			collet_peers_self(shape), COLLET_INPUT, all, collet_peers_self(shape), COLLET_RESULT, all);
+		step.is_final = true;
 		return step;
 	}
-	const bool folds = h.member < h.extra;
-	if (folds && index == 0)
-		return halving_doubling_fold(shape, &h, false);
-	if (h.folded || (folds && index == 2 * (uint64_t)h.rounds + 1))
-		return halving_doubling_fold(shape, &h, true);
-	const uint32_t move = (uint32_t)(index - (folds ? 1 : 0));
-	struct collet_step step = halving_doubling_exchange(shape, &h, move / 2, all, move % 2 == 0);
-	step.paired = move % 2 == 0;
+	const bool has_extra = h.member < h.extra_count;
+	if (has_extra && index == 0)
+		return halving_doubling_extra_step(shape, &h, false);
+	if (h.is_extra || (has_extra && index == 2 * (uint64_t)h.rounds + 1))
+		return halving_doubling_extra_step(shape, &h, true);
+	const uint32_t move = (uint32_t)(index - (has_extra ? 1 : 0));
+	struct collet_step step = halving_doubling_exchange_step(shape, &h, move / 2, all, move % 2 == 0);
+	step.is_paired = move % 2 == 0;
 	return step;
 }
 
 COLLET_PURE static inline double allreduce_doubling_cost(const struct collet_shape *shape, size_t element_bytes,
-	size_t piece_bytes, const struct collet_cost_model *model)
+	size_t segment_bytes, const struct collet_cost_model *model)
 {
 	const double bytes = collet_cost_chunk(shape, 1, element_bytes);
 	const uint32_t rounds = collet_log2_floor(shape->size);
-	const bool folds = shape->size > (uint32_t)1 << rounds;
-	return (rounds + folds) * collet_cost_pipeline(1, bytes, piece_bytes, 1, model->gamma_s, model) +
-	       folds * collet_cost_pipeline(1, bytes, piece_bytes, 1, 0, model);
+	const bool has_extra = shape->size > (uint32_t)1 << rounds;
+	return (rounds + has_extra) * collet_cost_pipeline(1, bytes, segment_bytes, 1, model->gamma_s, model) +
+	       has_extra * collet_cost_pipeline(1, bytes, segment_bytes, 1, 0, model);
 }
 
 #endif

@@ -25,25 +25,26 @@ COLLET_PURE static inline struct collet_step allreduce_exchange_step(
 	const struct collet_shape *shape, uint32_t part, uint64_t index)
 {
 	(void)part;
-	const struct collet_peers self = collet_self(shape), peer = collet_peer(1 - shape->rank);
-	const struct collet_span mine = collet_cut_chunk(&shape->result, shape, shape->rank);
-	const struct collet_span theirs = collet_cut_chunk(&shape->result, shape, 1 - shape->rank);
+	const struct collet_peers self = collet_peers_self(shape), peer = collet_peers_one(1 - shape->rank);
+	const struct collet_span mine = collet_partition_chunk(&shape->result, shape, shape->rank);
+	const struct collet_span theirs = collet_partition_chunk(&shape->result, shape, 1 - shape->rank);
 	if (index == 0)
-		return collet_move(self, COLLET_INPUT, theirs, peer, COLLET_RESULT, theirs);
+		return collet_step_move(self, COLLET_INPUT, theirs, peer, COLLET_RESULT, theirs);
 	if (index == 2)
-		return collet_move(peer, COLLET_RESULT, theirs, self, COLLET_RESULT, theirs);
-	struct collet_step step = collet_move(collet_everybody(shape), COLLET_INPUT, mine, self, COLLET_RESULT, mine);
-	collet_step_to(&step, peer, COLLET_RESULT, mine);
-	step.reduce = true;
-	step.last_touch = true;
+		return collet_step_move(peer, COLLET_RESULT, theirs, self, COLLET_RESULT, theirs);
+	struct collet_step step =
+		collet_step_move(collet_peers_all(shape), COLLET_INPUT, mine, self, COLLET_RESULT, mine);
+	collet_step_add_destination(&step, peer, COLLET_RESULT, mine);
+	step.is_reduction = true;
+	step.is_final = true;
 	return step;
 }
 
 COLLET_PURE static inline double allreduce_exchange_cost(const struct collet_shape *shape, size_t element_bytes,
-	size_t piece_bytes, const struct collet_cost_model *model)
+	size_t segment_bytes, const struct collet_cost_model *model)
 {
 	const double half = collet_cost_chunk(shape, 2, element_bytes);
-	return 2 * collet_cost_latency(model) + 2 * collet_cost_port(1, half, piece_bytes, model) +
+	return 2 * collet_cost_latency(model) + 2 * collet_cost_port(1, half, segment_bytes, model) +
 	       half * model->gamma_s;
 }
 

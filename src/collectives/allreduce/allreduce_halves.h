@@ -26,40 +26,40 @@ COLLET_PURE static inline struct collet_step allreduce_halves_step(
 	(void)part;
 	const struct collet_half half = collet_half_of(shape);
 	const struct collet_span all = collet_span_all(shape);
-	const struct collet_peers self = collet_self(shape), first = collet_peer(half.first);
+	const struct collet_peers self = collet_peers_self(shape), first = collet_peers_one(half.first);
 	if (shape->rank != half.first)
-		return index == 0 ? collet_move(self, COLLET_INPUT, all, first, COLLET_RESULT, all)
-				  : collet_move(first, COLLET_RESULT, all, self, COLLET_RESULT, all);
-	const struct collet_peers other = collet_peer(half.other);
+		return index == 0 ? collet_step_move(self, COLLET_INPUT, all, first, COLLET_RESULT, all)
+				  : collet_step_move(first, COLLET_RESULT, all, self, COLLET_RESULT, all);
+	const struct collet_peers other = collet_peers_one(half.other_first);
 	struct collet_step step = collet_step_none();
 	if (index == 0) {
-		collet_step_from(&step, collet_peers_range(half.first, half.count), COLLET_INPUT, all);
-		collet_step_to(&step, self, COLLET_RESULT, all);
-		collet_step_to(&step, other, COLLET_RESULT, all);
-		step.reduce = half.count > 1;
+		collet_step_add_source(&step, collet_peers_range(half.first, half.count), COLLET_INPUT, all);
+		collet_step_add_destination(&step, self, COLLET_RESULT, all);
+		collet_step_add_destination(&step, other, COLLET_RESULT, all);
+		step.is_reduction = half.count > 1;
 		return step;
 	}
 	const bool is_lower = half.first == 0;
-	collet_step_from(&step, is_lower ? self : other, COLLET_RESULT, all);
-	collet_step_from(&step, is_lower ? other : self, COLLET_RESULT, all);
-	collet_step_to(&step, self, COLLET_RESULT, all);
-	collet_step_to(&step, collet_peers_range(half.first + 1, half.count - 1), COLLET_RESULT, all);
-	step.reduce = true;
-	step.last_touch = true;
+	collet_step_add_source(&step, is_lower ? self : other, COLLET_RESULT, all);
+	collet_step_add_source(&step, is_lower ? other : self, COLLET_RESULT, all);
+	collet_step_add_destination(&step, self, COLLET_RESULT, all);
+	collet_step_add_destination(&step, collet_peers_range(half.first + 1, half.count - 1), COLLET_RESULT, all);
+	step.is_reduction = true;
+	step.is_final = true;
 	return step;
 }
 
 COLLET_PURE static inline double allreduce_halves_cost(const struct collet_shape *shape, size_t element_bytes,
-	size_t piece_bytes, const struct collet_cost_model *model)
+	size_t segment_bytes, const struct collet_cost_model *model)
 {
 	const double bytes = collet_cost_chunk(shape, 1, element_bytes),
 		     fan = (double)(shape->size - shape->size / 2 - 1);
-	const double pieces = collet_cost_pieces(bytes, piece_bytes);
-	const double message = collet_cost_port(1, bytes, piece_bytes, model) / pieces;
-	const double work = model->gamma_s * bytes / pieces;
+	const double segments = collet_cost_segments(bytes, segment_bytes);
+	const double message = collet_cost_port(1, bytes, segment_bytes, model) / segments;
+	const double work = model->gamma_s * bytes / segments;
 	/* Its way in is what a first rank is short of, or its way out. */
 	const double in = (fan + 1) * (message + work), out = (fan + 1) * message;
-	return 3 * collet_cost_latency(model) + in + out + (pieces - 1) * (in > out ? in : out);
+	return 3 * collet_cost_latency(model) + in + out + (segments - 1) * (in > out ? in : out);
 }
 
 #endif

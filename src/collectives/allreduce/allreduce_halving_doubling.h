@@ -15,23 +15,23 @@
 
 struct halving_doubling {
 	uint32_t rounds;
-	uint32_t extra; /* pairs of which one is no member */
+	uint32_t extra_count; /* pairs of which one is no member */
 	uint32_t member;
-	bool folded; /* this rank is the odd one of such a pair, no member */
+	bool is_extra; /* this rank is the odd one of such a pair, no member */
 };
 
 COLLET_PURE static inline struct halving_doubling halving_doubling_of(const struct collet_shape *shape)
 {
 	struct halving_doubling h = {collet_log2_floor(shape->size), 0, 0, false};
-	h.extra = shape->size - ((uint32_t)1 << h.rounds);
-	h.folded = shape->rank < 2 * h.extra && shape->rank % 2 == 1;
-	h.member = shape->rank < 2 * h.extra ? shape->rank / 2 : shape->rank - h.extra;
+	h.extra_count = shape->size - ((uint32_t)1 << h.rounds);
+	h.is_extra = shape->rank < 2 * h.extra_count && shape->rank % 2 == 1;
+	h.member = shape->rank < 2 * h.extra_count ? shape->rank / 2 : shape->rank - h.extra_count;
 	return h;
 }
 
 COLLET_PURE static inline struct collet_peers halving_doubling_peer(const struct halving_doubling *h, uint32_t member)
 {
-	return collet_peer(member < h->extra ? 2 * member : member + h->extra);
+	return collet_peers_one(member < h->extra_count ? 2 * member : member + h->extra_count);
 }
 
 /* What a member is in charge of after so many halvings. */
@@ -52,7 +52,7 @@ COLLET_PURE static inline struct collet_span halving_doubling_span(
 COLLET_PURE static inline enum collet_buffer halving_doubling_buffer(
 	const struct halving_doubling *h, uint32_t member, uint32_t round)
 {
-	return round == 0 && member >= h->extra ? COLLET_INPUT : COLLET_RESULT;
+	return round == 0 && member >= h->extra_count ? COLLET_INPUT : COLLET_RESULT;
 }
 
 /* Handing over; in each round a send and what comes in; the same back; handing back. */
@@ -61,61 +61,61 @@ COLLET_PURE static inline uint64_t allreduce_halving_doubling_step_count(
 {
 	(void)part;
 	const struct halving_doubling h = halving_doubling_of(shape);
-	return shape->size == 1 ? 1 : h.folded ? 2 : 4 * (uint64_t)h.rounds + (h.member < h.extra ? 2 : 0);
+	return shape->size == 1 ? 1 : h.is_extra ? 2 : 4 * (uint64_t)h.rounds + (h.member < h.extra_count ? 2 : 0);
 }
 
-COLLET_PURE static inline struct collet_step halving_doubling_fold(
-	const struct collet_shape *shape, const struct halving_doubling *h, bool back)
+COLLET_PURE static inline struct collet_step halving_doubling_extra_step(
+	const struct collet_shape *shape, const struct halving_doubling *h, bool is_post)
 {
 	const struct collet_span all = collet_span_all(shape);
-	const struct collet_peers self = collet_self(shape);
-	const struct collet_peers other = collet_peer(h->folded ? shape->rank - 1 : shape->rank + 1);
-	if (h->folded != back)
-		return collet_move(self, back ? COLLET_RESULT : COLLET_INPUT, all, other, COLLET_RESULT, all);
-	if (back)
-		return collet_move(other, COLLET_RESULT, all, self, COLLET_RESULT, all);
-	struct collet_step step = collet_move(self, COLLET_INPUT, all, self, COLLET_RESULT, all);
-	collet_step_from(&step, other, COLLET_INPUT, all);
-	step.reduce = true;
+	const struct collet_peers self = collet_peers_self(shape);
+	const struct collet_peers other = collet_peers_one(h->is_extra ? shape->rank - 1 : shape->rank + 1);
+	if (h->is_extra != is_post)
+		return collet_step_move(self, is_post ? COLLET_RESULT : COLLET_INPUT, all, other, COLLET_RESULT, all);
+	if (is_post)
+		return collet_step_move(other, COLLET_RESULT, all, self, COLLET_RESULT, all);
+	struct collet_step step = collet_step_move(self, COLLET_INPUT, all, self, COLLET_RESULT, all);
+	collet_step_add_source(&step, other, COLLET_INPUT, all);
+	step.is_reduction = true;
 	return step;
 }
 
 /* Send the partner this span of the sum so far, or add what it sends to the own one. */
-COLLET_PURE static inline struct collet_step halving_doubling_exchange(const struct collet_shape *shape,
+COLLET_PURE static inline struct collet_step halving_doubling_exchange_step(const struct collet_shape *shape,
 	const struct halving_doubling *h, uint32_t round, struct collet_span span, bool sending)
 {
 	const uint32_t partner = h->member ^ (uint32_t)1 << round;
-	const struct collet_peers self = collet_self(shape), peer = halving_doubling_peer(h, partner);
+	const struct collet_peers self = collet_peers_self(shape), peer = halving_doubling_peer(h, partner);
 	const enum collet_buffer mine = halving_doubling_buffer(h, h->member, round);
 	const enum collet_buffer theirs = halving_doubling_buffer(h, partner, round);
 	if (sending)
-		return collet_move(self, mine, span, peer, COLLET_RESULT, span);
+		return collet_step_move(self, mine, span, peer, COLLET_RESULT, span);
 	struct collet_step step = collet_step_none();
 	const bool peer_first = partner < h->member;
-	collet_step_from(&step, peer_first ? peer : self, peer_first ? theirs : mine, span);
-	collet_step_from(&step, peer_first ? self : peer, peer_first ? mine : theirs, span);
-	collet_step_to(&step, self, COLLET_RESULT, span);
-	step.reduce = true;
-	step.last_touch = round == h->rounds - 1;
+	collet_step_add_source(&step, peer_first ? peer : self, peer_first ? theirs : mine, span);
+	collet_step_add_source(&step, peer_first ? self : peer, peer_first ? mine : theirs, span);
+	collet_step_add_destination(&step, self, COLLET_RESULT, span);
+	step.is_reduction = true;
+	step.is_final = round == h->rounds - 1;
 	return step;
 }
 
 /* Halving: the partner gets its half, this rank adds up the other. */
-COLLET_PURE static inline struct collet_step halving_doubling_halve(
+COLLET_PURE static inline struct collet_step halving_doubling_halve_step(
 	const struct collet_shape *shape, const struct halving_doubling *h, uint32_t round, bool sending)
 {
 	const uint32_t partner = h->member ^ (uint32_t)1 << round;
 	const struct collet_span span = halving_doubling_span(shape, sending ? partner : h->member, round + 1);
-	return halving_doubling_exchange(shape, h, round, span, sending);
+	return halving_doubling_exchange_step(shape, h, round, span, sending);
 }
 
-COLLET_PURE static inline struct collet_step halving_doubling_double(
+COLLET_PURE static inline struct collet_step halving_doubling_double_step(
 	const struct collet_shape *shape, const struct halving_doubling *h, uint32_t round, bool sending)
 {
 	const uint32_t partner = h->member ^ (uint32_t)1 << round;
-	const struct collet_peers self = collet_self(shape), peer = halving_doubling_peer(h, partner);
+	const struct collet_peers self = collet_peers_self(shape), peer = halving_doubling_peer(h, partner);
 	const struct collet_span span = halving_doubling_span(shape, sending ? h->member : partner, round + 1);
-	return collet_move(sending ? self : peer, COLLET_RESULT, span, sending ? peer : self, COLLET_RESULT, span);
+	return collet_step_move(sending ? self : peer, COLLET_RESULT, span, sending ? peer : self, COLLET_RESULT, span);
 }
 
 COLLET_PURE static inline struct collet_step allreduce_halving_doubling_step(
@@ -125,44 +125,44 @@ COLLET_PURE static inline struct collet_step allreduce_halving_doubling_step(
 	const struct halving_doubling h = halving_doubling_of(shape);
 	const struct collet_span all = collet_span_all(shape);
 	if (shape->size == 1) {
-		struct collet_step step =
-			collet_move(collet_self(shape), COLLET_INPUT, all, collet_self(shape), COLLET_RESULT, all);
-		step.last_touch = true;
+		struct collet_step step = collet_step_move(
+			collet_peers_self(shape), COLLET_INPUT, all, collet_peers_self(shape), COLLET_RESULT, all);
+		step.is_final = true;
 		return step;
 	}
-	const bool folds = h.member < h.extra;
-	if (folds && index == 0)
-		return halving_doubling_fold(shape, &h, false);
-	if (h.folded || (folds && index == 4 * (uint64_t)h.rounds + 1))
-		return halving_doubling_fold(shape, &h, true);
-	const uint32_t move = (uint32_t)(index - (folds ? 1 : 0)), round = move / 2;
+	const bool has_extra = h.member < h.extra_count;
+	if (has_extra && index == 0)
+		return halving_doubling_extra_step(shape, &h, false);
+	if (h.is_extra || (has_extra && index == 4 * (uint64_t)h.rounds + 1))
+		return halving_doubling_extra_step(shape, &h, true);
+	const uint32_t move = (uint32_t)(index - (has_extra ? 1 : 0)), round = move / 2;
 	const bool sending = move % 2 == 0;
 	struct collet_step step = round < h.rounds
-					  ? halving_doubling_halve(shape, &h, round, sending)
-					  : halving_doubling_double(shape, &h, 2 * h.rounds - 1 - round, sending);
-	step.paired = sending;
+					  ? halving_doubling_halve_step(shape, &h, round, sending)
+					  : halving_doubling_double_step(shape, &h, 2 * h.rounds - 1 - round, sending);
+	step.is_paired = sending;
 	return step;
 }
 
 /* Of `size` ranks with so many bytes each. */
 COLLET_PURE static inline double halving_doubling_cost(
-	uint32_t size, double bytes, size_t piece_bytes, const struct collet_cost_model *model)
+	uint32_t size, double bytes, size_t segment_bytes, const struct collet_cost_model *model)
 {
 	const uint32_t rounds = collet_log2_floor(size);
 	double cost = 0, half = bytes / 2;
 	if (size > (uint32_t)1 << rounds)
-		cost += collet_cost_pipeline(1, bytes, piece_bytes, 1, model->gamma_s, model) +
-			collet_cost_pipeline(1, bytes, piece_bytes, 1, 0, model);
+		cost += collet_cost_pipeline(1, bytes, segment_bytes, 1, model->gamma_s, model) +
+			collet_cost_pipeline(1, bytes, segment_bytes, 1, 0, model);
 	for (uint32_t i = 0; i < rounds; i++, half /= 2)
-		cost += collet_cost_pipeline(1, half, piece_bytes, 1, model->gamma_s, model) +
-			collet_cost_pipeline(1, half, piece_bytes, 1, 0, model);
+		cost += collet_cost_pipeline(1, half, segment_bytes, 1, model->gamma_s, model) +
+			collet_cost_pipeline(1, half, segment_bytes, 1, 0, model);
 	return cost;
 }
 
 COLLET_PURE static inline double allreduce_halving_doubling_cost(const struct collet_shape *shape, size_t element_bytes,
-	size_t piece_bytes, const struct collet_cost_model *model)
+	size_t segment_bytes, const struct collet_cost_model *model)
 {
-	return halving_doubling_cost(shape->size, collet_cost_chunk(shape, 1, element_bytes), piece_bytes, model);
+	return halving_doubling_cost(shape->size, collet_cost_chunk(shape, 1, element_bytes), segment_bytes, model);
 }
 
 #endif

@@ -19,9 +19,9 @@
 
 enum { HIERARCHICAL_RING_LEADERS = 8 };
 
-COLLET_PURE static inline uint32_t allreduce_hierarchical_ring_parts(const struct collet_shape *shape)
+COLLET_PURE static inline uint32_t allreduce_hierarchical_ring_part_count(const struct collet_shape *shape)
 {
-	const uint32_t least = collet_host_emptiest(shape), most = HIERARCHICAL_RING_LEADERS;
+	const uint32_t least = collet_host_group_min_size(shape), most = HIERARCHICAL_RING_LEADERS;
 	return least < most ? least : most;
 }
 
@@ -29,8 +29,8 @@ COLLET_PURE static inline uint32_t allreduce_hierarchical_ring_parts(const struc
 COLLET_PURE static inline struct collet_span hierarchical_ring_chunk(
 	const struct collet_shape *shape, uint32_t part, uint32_t host, uint32_t round)
 {
-	const uint32_t hosts = collet_host_count(shape), back = round < hosts ? 1 + round : 1 + round - hosts;
-	return collet_span_even(shape->count, allreduce_hierarchical_ring_parts(shape) * hosts,
+	const uint32_t hosts = collet_host_group_count(shape), back = round < hosts ? 1 + round : 1 + round - hosts;
+	return collet_span_even(shape->count, allreduce_hierarchical_ring_part_count(shape) * hosts,
 		part * hosts + (host + hosts - back) % hosts);
 }
 
@@ -38,7 +38,8 @@ COLLET_PURE static inline struct collet_span hierarchical_ring_chunk(
 COLLET_PURE static inline struct collet_peers hierarchical_ring_leader(
 	const struct collet_shape *shape, uint32_t part, uint32_t host, uint32_t further)
 {
-	return collet_peer(collet_host_at(shape, (host + further) % collet_host_count(shape)).first + part);
+	return collet_peers_one(
+		collet_host_group_at(shape, (host + further) % collet_host_group_count(shape)).first + part);
 }
 
 /* The leader: each round; then each chunk is handed out. Others of its host: a send for each round of adding, a receive
@@ -46,79 +47,81 @@ COLLET_PURE static inline struct collet_peers hierarchical_ring_leader(
 COLLET_PURE static inline uint64_t allreduce_hierarchical_ring_step_count(
 	const struct collet_shape *shape, uint32_t part)
 {
-	const struct collet_host host = collet_host_of(shape, shape->rank);
-	const uint64_t hosts = collet_host_count(shape);
+	const struct collet_host_group host = collet_host_group_of(shape, shape->rank);
+	const uint64_t hosts = collet_host_group_count(shape);
 	return shape->rank == host.first + part ? 3 * hosts - 1 : 2 * hosts;
 }
 
 /* From the left, with what this host has; to the right. */
-COLLET_PURE static inline struct collet_step hierarchical_ring_round(
-	const struct collet_shape *shape, uint32_t part, const struct collet_host *host, uint32_t round)
+COLLET_PURE static inline struct collet_step hierarchical_ring_round_step(
+	const struct collet_shape *shape, uint32_t part, const struct collet_host_group *host, uint32_t round)
 {
-	const uint32_t hosts = collet_host_count(shape);
+	const uint32_t hosts = collet_host_group_count(shape);
 	const struct collet_span chunk = hierarchical_ring_chunk(shape, part, host->index, round);
 	const bool adding = round < hosts;
 	struct collet_step step = collet_step_none();
 	if (round > 0)
-		collet_step_from(&step, hierarchical_ring_leader(shape, part, host->index, hosts - 1),
+		collet_step_add_source(&step, hierarchical_ring_leader(shape, part, host->index, hosts - 1),
 			round == 1 ? COLLET_INPUT : COLLET_RESULT, chunk);
 	if (adding)
-		collet_step_from(&step, collet_peers_range(host->first, host->count), COLLET_INPUT, chunk);
+		collet_step_add_source(&step, collet_peers_range(host->first, host->count), COLLET_INPUT, chunk);
 	if (round > 0 || hosts == 1)
-		collet_step_to(&step, collet_self(shape), COLLET_RESULT, chunk);
+		collet_step_add_destination(&step, collet_peers_self(shape), COLLET_RESULT, chunk);
 	if (round + 2 < 2 * hosts)
-		collet_step_to(&step, hierarchical_ring_leader(shape, part, host->index, 1), COLLET_RESULT, chunk);
-	step.reduce = adding && (round > 0 || host->count > 1);
-	step.last_touch = round == hosts - 1;
+		collet_step_add_destination(
+			&step, hierarchical_ring_leader(shape, part, host->index, 1), COLLET_RESULT, chunk);
+	step.is_reduction = adding && (round > 0 || host->count > 1);
+	step.is_final = round == hosts - 1;
 	return step;
 }
 
 /* To the ranks of the host after the leader, and before it. */
-COLLET_PURE static inline struct collet_step hierarchical_ring_hand_out(
-	const struct collet_shape *shape, uint32_t part, const struct collet_host *host, uint32_t round)
+COLLET_PURE static inline struct collet_step hierarchical_ring_broadcast_step(
+	const struct collet_shape *shape, uint32_t part, const struct collet_host_group *host, uint32_t round)
 {
 	const struct collet_span chunk = hierarchical_ring_chunk(shape, part, host->index, round);
 	struct collet_step step = collet_step_none();
 	if (host->count == 1)
 		return step;
-	collet_step_from(&step, collet_self(shape), COLLET_RESULT, chunk);
-	collet_step_to(&step, collet_peers_range(shape->rank + 1, host->count - 1 - part), COLLET_RESULT, chunk);
-	collet_step_to(&step, collet_peers_range(host->first, part), COLLET_RESULT, chunk);
+	collet_step_add_source(&step, collet_peers_self(shape), COLLET_RESULT, chunk);
+	collet_step_add_destination(
+		&step, collet_peers_range(shape->rank + 1, host->count - 1 - part), COLLET_RESULT, chunk);
+	collet_step_add_destination(&step, collet_peers_range(host->first, part), COLLET_RESULT, chunk);
 	return step;
 }
 
 COLLET_PURE static inline struct collet_step allreduce_hierarchical_ring_step(
 	const struct collet_shape *shape, uint32_t part, uint64_t index)
 {
-	const struct collet_host host = collet_host_of(shape, shape->rank);
-	const uint32_t hosts = collet_host_count(shape), i = (uint32_t)index;
-	const struct collet_peers leader = collet_peer(host.first + part), self = collet_self(shape);
+	const struct collet_host_group host = collet_host_group_of(shape, shape->rank);
+	const uint32_t hosts = collet_host_group_count(shape), i = (uint32_t)index;
+	const struct collet_peers leader = collet_peers_one(host.first + part), self = collet_peers_self(shape);
 	if (leader.first == shape->rank) {
 		/* Handing out between rounds would part one round from the next by more than a rank looks ahead, and
 		 * all leaders could wait for their right neighbours. */
-		return i < 2 * hosts - 1 ? hierarchical_ring_round(shape, part, &host, i)
-					 : hierarchical_ring_hand_out(shape, part, &host, i - hosts);
+		return i < 2 * hosts - 1 ? hierarchical_ring_round_step(shape, part, &host, i)
+					 : hierarchical_ring_broadcast_step(shape, part, &host, i - hosts);
 	}
 	const bool sends = i < hosts;
 	const struct collet_span chunk = hierarchical_ring_chunk(shape, part, host.index, sends ? i : i - 1);
-	return sends ? collet_move(self, COLLET_INPUT, chunk, leader, COLLET_RESULT, chunk)
-		     : collet_move(leader, COLLET_RESULT, chunk, self, COLLET_RESULT, chunk);
+	return sends ? collet_step_move(self, COLLET_INPUT, chunk, leader, COLLET_RESULT, chunk)
+		     : collet_step_move(leader, COLLET_RESULT, chunk, self, COLLET_RESULT, chunk);
 }
 
 COLLET_PURE static inline double allreduce_hierarchical_ring_cost(const struct collet_shape *shape,
-	size_t element_bytes, size_t piece_bytes, const struct collet_cost_model *model)
+	size_t element_bytes, size_t segment_bytes, const struct collet_cost_model *model)
 {
-	const uint32_t leaders = allreduce_hierarchical_ring_parts(shape);
-	const double hosts = collet_host_count(shape), local = collet_host_fullest(shape) - 1;
-	const double chunk = collet_cost_chunk(shape, leaders * collet_host_count(shape), element_bytes);
+	const uint32_t leaders = allreduce_hierarchical_ring_part_count(shape);
+	const double hosts = collet_host_group_count(shape), local = collet_host_group_max_size(shape) - 1;
+	const double chunk = collet_cost_chunk(shape, leaders * collet_host_group_count(shape), element_bytes);
 	const struct collet_cost_model *in_host = collet_cost_local(model);
 	const double between = 2 * (hosts - 1) *
-			       (collet_cost_latency(model) + collet_cost_port(leaders, chunk, piece_bytes, model));
+			       (collet_cost_latency(model) + collet_cost_port(leaders, chunk, segment_bytes, model));
 	/* A leader takes in what all have, and hands out what is finished. */
 	const double inside =
 		local == 0 ? 0
 			   : 2 * collet_cost_latency(in_host) +
-				     2 * hosts * collet_cost_port(local, chunk, piece_bytes, in_host);
+				     2 * hosts * collet_cost_port(local, chunk, segment_bytes, in_host);
 	return between + inside + (hosts * (local + 1) - 1) * chunk * model->gamma_s;
 }
 

@@ -31,29 +31,30 @@ COLLET_PURE static inline struct collet_step allreduce_ring_step(
 	(void)part;
 	const bool adding = index < shape->size;
 	const int64_t back = 1 + (int64_t)index - (adding ? 0 : shape->size); /* how far round the chunk has come */
-	const struct collet_span chunk = collet_cut_chunk(&shape->result, shape, collet_position_at(shape, -back));
-	const struct collet_peers left = collet_peer(collet_position_at(shape, -1));
-	const struct collet_peers right = collet_peer(collet_position_at(shape, 1));
+	const struct collet_span chunk =
+		collet_partition_chunk(&shape->result, shape, collet_position_at(shape, -back));
+	const struct collet_peers left = collet_peers_one(collet_position_at(shape, -1));
+	const struct collet_peers right = collet_peers_one(collet_position_at(shape, 1));
 	if (index == 0)
-		return collet_move(collet_self(shape), COLLET_INPUT, chunk, right, COLLET_RESULT, chunk);
+		return collet_step_move(collet_peers_self(shape), COLLET_INPUT, chunk, right, COLLET_RESULT, chunk);
 
 	struct collet_step step = collet_step_none();
-	collet_step_from(&step, left, index == 1 ? COLLET_INPUT : COLLET_RESULT, chunk);
+	collet_step_add_source(&step, left, index == 1 ? COLLET_INPUT : COLLET_RESULT, chunk);
 	if (adding)
-		collet_step_from(&step, collet_self(shape), COLLET_INPUT, chunk);
-	collet_step_to(&step, collet_self(shape), COLLET_RESULT, chunk);
+		collet_step_add_source(&step, collet_peers_self(shape), COLLET_INPUT, chunk);
+	collet_step_add_destination(&step, collet_peers_self(shape), COLLET_RESULT, chunk);
 	if (index + 1 < allreduce_ring_step_count(shape, part))
-		collet_step_to(&step, right, COLLET_RESULT, chunk);
-	step.reduce = adding;
-	step.last_touch = index == shape->size - 1;
+		collet_step_add_destination(&step, right, COLLET_RESULT, chunk);
+	step.is_reduction = adding;
+	step.is_final = index == shape->size - 1;
 	return step;
 }
 
 COLLET_PURE static inline double allreduce_ring_cost(const struct collet_shape *shape, size_t element_bytes,
-	size_t piece_bytes, const struct collet_cost_model *model)
+	size_t segment_bytes, const struct collet_cost_model *model)
 {
 	const double chunk = collet_cost_chunk(shape, shape->size, element_bytes), rounds = shape->size - 1;
-	return rounds * (2 * collet_cost_latency(model) + 2 * collet_cost_port(1, chunk, piece_bytes, model) +
+	return rounds * (2 * collet_cost_latency(model) + 2 * collet_cost_port(1, chunk, segment_bytes, model) +
 				chunk * model->gamma_s);
 }
 

@@ -19,7 +19,7 @@ COLLET_PURE static inline uint64_t allreduce_tree_step_count(const struct collet
 
 COLLET_PURE static inline struct collet_peers allreduce_tree_parent(const struct collet_shape *shape)
 {
-	return shape->rank > 0 ? collet_peer(collet_binomial_parent(shape->rank)) : collet_peers_range(0, 0);
+	return shape->rank > 0 ? collet_peers_one(collet_binomial_parent(shape->rank)) : collet_peers_range(0, 0);
 }
 
 COLLET_PURE static inline struct collet_step allreduce_tree_step(
@@ -27,32 +27,32 @@ COLLET_PURE static inline struct collet_step allreduce_tree_step(
 {
 	(void)part;
 	const struct collet_span all = collet_span_all(shape);
-	const struct collet_peers self = collet_self(shape), parent = allreduce_tree_parent(shape);
+	const struct collet_peers self = collet_peers_self(shape), parent = allreduce_tree_parent(shape);
 	const struct collet_peers children =
 		collet_binomial_peers(shape->rank, collet_binomial_children(shape->rank, shape->size));
 	struct collet_step step = collet_step_none();
 	if (index == 0) {
-		collet_step_from(&step, self, COLLET_INPUT, all);
-		collet_step_from(&step, children, COLLET_INPUT, all);
-		collet_step_to(&step, parent.count ? parent : self, COLLET_RESULT, all);
-		step.reduce = children.count > 0;
-		step.last_touch = parent.count == 0;
+		collet_step_add_source(&step, self, COLLET_INPUT, all);
+		collet_step_add_source(&step, children, COLLET_INPUT, all);
+		collet_step_add_destination(&step, parent.count ? parent : self, COLLET_RESULT, all);
+		step.is_reduction = children.count > 0;
+		step.is_final = parent.count == 0;
 		return step;
 	}
 	if (parent.count == 0)
-		return collet_move(self, COLLET_RESULT, all, children, COLLET_RESULT, all);
-	collet_step_from(&step, parent, COLLET_RESULT, all);
-	collet_step_to(&step, self, COLLET_RESULT, all);
-	collet_step_to(&step, children, COLLET_RESULT, all);
+		return collet_step_move(self, COLLET_RESULT, all, children, COLLET_RESULT, all);
+	collet_step_add_source(&step, parent, COLLET_RESULT, all);
+	collet_step_add_destination(&step, self, COLLET_RESULT, all);
+	collet_step_add_destination(&step, children, COLLET_RESULT, all);
 	return step;
 }
 
 COLLET_PURE static inline double allreduce_tree_cost(const struct collet_shape *shape, size_t element_bytes,
-	size_t piece_bytes, const struct collet_cost_model *model)
+	size_t segment_bytes, const struct collet_cost_model *model)
 {
 	const double bytes = collet_cost_chunk(shape, 1, element_bytes);
-	return collet_cost_binomial(shape->size, bytes, piece_bytes, true, model) +
-	       collet_cost_binomial(shape->size, bytes, piece_bytes, false, model);
+	return collet_cost_binomial(shape->size, bytes, segment_bytes, true, model) +
+	       collet_cost_binomial(shape->size, bytes, segment_bytes, false, model);
 }
 
 #endif

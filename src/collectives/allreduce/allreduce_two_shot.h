@@ -22,26 +22,28 @@ COLLET_PURE static inline struct collet_step allreduce_two_shot_step(
 	const struct collet_shape *shape, uint32_t part, uint64_t index)
 {
 	(void)part;
-	const struct collet_span own = collet_cut_chunk(&shape->result, shape, shape->rank);
+	const struct collet_span own = collet_partition_chunk(&shape->result, shape, shape->rank);
 	if (shape->size > 1 && index == 0)
-		return collet_send_each(shape, collet_others(shape), COLLET_INPUT, COLLET_RESULT, collet_span_same());
+		return collet_step_send_each(
+			shape, collet_peers_others(shape), COLLET_INPUT, COLLET_RESULT, collet_span_same_offset());
 	if (index == 2)
-		return collet_receive_each(shape, collet_others(shape), COLLET_RESULT, collet_span_same());
-	struct collet_step step =
-		collet_move(collet_everybody(shape), COLLET_INPUT, own, collet_self(shape), COLLET_RESULT, own);
-	collet_step_to(&step, collet_others(shape), COLLET_RESULT, own);
-	step.reduce = shape->size > 1;
-	step.last_touch = true;
+		return collet_step_receive_each(
+			shape, collet_peers_others(shape), COLLET_RESULT, collet_span_same_offset());
+	struct collet_step step = collet_step_move(
+		collet_peers_all(shape), COLLET_INPUT, own, collet_peers_self(shape), COLLET_RESULT, own);
+	collet_step_add_destination(&step, collet_peers_others(shape), COLLET_RESULT, own);
+	step.is_reduction = shape->size > 1;
+	step.is_final = true;
 	return step;
 }
 
 COLLET_PURE static inline double allreduce_two_shot_cost(const struct collet_shape *shape, size_t element_bytes,
-	size_t piece_bytes, const struct collet_cost_model *model)
+	size_t segment_bytes, const struct collet_cost_model *model)
 {
 	const double chunk = collet_cost_chunk(shape, shape->size, element_bytes), others = shape->size - 1;
 	if (shape->size == 1)
 		return 0;
-	return 2 * collet_cost_latency(model) + 2 * collet_cost_port(others, chunk, piece_bytes, model) +
+	return 2 * collet_cost_latency(model) + 2 * collet_cost_port(others, chunk, segment_bytes, model) +
 	       others * chunk * model->gamma_s;
 }
 

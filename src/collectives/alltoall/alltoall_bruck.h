@@ -15,7 +15,7 @@
 
 COLLET_PURE static inline bool alltoall_bruck_fits(const struct collet_shape *shape)
 {
-	return collet_blocks_in_order(shape);
+	return collet_blocks_are_contiguous(shape);
 }
 
 /* Runs of places that travel in a round, each 2^round long but perhaps the last. */
@@ -56,28 +56,29 @@ COLLET_PURE static inline uint64_t alltoall_bruck_step_count(const struct collet
 }
 
 /* Step `index` of a round. */
-COLLET_PURE static inline struct collet_step bruck_round(
+COLLET_PURE static inline struct collet_step bruck_round_step(
 	const struct collet_shape *shape, uint32_t round, uint64_t index)
 {
-	const struct collet_peers self = collet_self(shape);
+	const struct collet_peers self = collet_peers_self(shape);
 	const uint64_t runs = bruck_runs(shape->size, round), places = bruck_places(shape->size, round);
 	const uint64_t out = shape->size, in = out + shape->size / 2; /* where the packed places start */
 	const int64_t hops = (int64_t)1 << round;
 	if (index == runs) {
-		struct collet_step step = collet_move(self, COLLET_SCRATCH, collet_blocks(shape, out, places),
-			collet_peer(collet_position_at(shape, hops)), COLLET_SCRATCH, collet_blocks(shape, in, places));
-		step.paired = true;
+		struct collet_step step = collet_step_move(self, COLLET_SCRATCH, collet_blocks(shape, out, places),
+			collet_peers_one(collet_position_at(shape, hops)), COLLET_SCRATCH,
+			collet_blocks(shape, in, places));
+		step.is_paired = true;
 		return step;
 	}
 	if (index == runs + 1)
-		return collet_move(collet_peer(collet_position_at(shape, -hops)), COLLET_SCRATCH,
+		return collet_step_move(collet_peers_one(collet_position_at(shape, -hops)), COLLET_SCRATCH,
 			collet_blocks(shape, out, places), self, COLLET_SCRATCH, collet_blocks(shape, in, places));
 	const bool packing = index < runs;
 	const uint64_t i = packing ? index : index - runs - 2;
 	const struct collet_span run = bruck_run(shape->size, round, i);
 	const struct collet_span place = collet_blocks(shape, run.first, run.count);
 	const struct collet_span packed = collet_blocks(shape, (packing ? out : in) + (i << round), run.count);
-	return collet_move(
+	return collet_step_move(
 		self, COLLET_SCRATCH, packing ? place : packed, self, COLLET_SCRATCH, packing ? packed : place);
 }
 
@@ -85,34 +86,34 @@ COLLET_PURE static inline struct collet_step alltoall_bruck_step(
 	const struct collet_shape *shape, uint32_t part, uint64_t index)
 {
 	(void)part;
-	const struct collet_peers self = collet_self(shape);
+	const struct collet_peers self = collet_peers_self(shape);
 	const uint32_t rank = shape->rank, size = shape->size;
 	if (index == 0)
-		return collet_move(self, COLLET_INPUT, collet_blocks(shape, rank, size - rank), self, COLLET_SCRATCH,
-			collet_blocks(shape, 0, size - rank));
+		return collet_step_move(self, COLLET_INPUT, collet_blocks(shape, rank, size - rank), self,
+			COLLET_SCRATCH, collet_blocks(shape, 0, size - rank));
 	if (index == 1)
 		return rank == 0 ? collet_step_none()
-				 : collet_move(self, COLLET_INPUT, collet_blocks(shape, 0, rank), self, COLLET_SCRATCH,
-					   collet_blocks(shape, size - rank, rank));
+				 : collet_step_move(self, COLLET_INPUT, collet_blocks(shape, 0, rank), self,
+					   COLLET_SCRATCH, collet_blocks(shape, size - rank, rank));
 	index -= 2;
 	for (uint32_t round = 0; round < collet_log2_ceil(size); round++) {
 		const uint64_t steps = 2 + 2 * bruck_runs(size, round);
 		if (index < steps)
-			return bruck_round(shape, round, index);
+			return bruck_round_step(shape, round, index);
 		index -= steps;
 	}
-	return collet_move(self, COLLET_SCRATCH, collet_blocks(shape, index, 1), self, COLLET_RESULT,
+	return collet_step_move(self, COLLET_SCRATCH, collet_blocks(shape, index, 1), self, COLLET_RESULT,
 		collet_blocks(shape, collet_position_at(shape, -(int64_t)index), 1));
 }
 
 COLLET_PURE static inline double alltoall_bruck_cost(const struct collet_shape *shape, size_t element_bytes,
-	size_t piece_bytes, const struct collet_cost_model *model)
+	size_t segment_bytes, const struct collet_cost_model *model)
 {
 	double cost = 0;
 	for (uint32_t round = 0; round < collet_log2_ceil(shape->size); round++)
 		cost += collet_cost_pipeline(1,
-			collet_cost_blocks(shape, (double)bruck_places(shape->size, round), element_bytes), piece_bytes,
-			1, 0, model);
+			collet_cost_blocks(shape, (double)bruck_places(shape->size, round), element_bytes),
+			segment_bytes, 1, 0, model);
 	return cost;
 }
 

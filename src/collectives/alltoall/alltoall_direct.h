@@ -20,21 +20,21 @@ COLLET_PURE static inline struct collet_step alltoall_direct_step(
 	const struct collet_shape *shape, uint32_t part, uint64_t index)
 {
 	(void)part;
-	const struct collet_peers self = collet_self(shape), others = collet_others(shape);
-	const struct collet_span own = collet_cut_chunk(&shape->input, shape, shape->rank);
+	const struct collet_peers self = collet_peers_self(shape), others = collet_peers_others(shape);
+	const struct collet_span own = collet_partition_chunk(&shape->input, shape, shape->rank);
 	if (index == 2)
-		return collet_move(self, COLLET_INPUT, own, self, COLLET_RESULT, own);
-	struct collet_step step = index == 0 ? collet_send_each(shape, others, COLLET_INPUT, COLLET_RESULT, own)
-					     : collet_receive_each(shape, others, COLLET_INPUT, own);
-	step.paired = index == 0;
+		return collet_step_move(self, COLLET_INPUT, own, self, COLLET_RESULT, own);
+	struct collet_step step = index == 0 ? collet_step_send_each(shape, others, COLLET_INPUT, COLLET_RESULT, own)
+					     : collet_step_receive_each(shape, others, COLLET_INPUT, own);
+	step.is_paired = index == 0;
 	return step;
 }
 
 COLLET_PURE static inline double alltoall_direct_cost(const struct collet_shape *shape, size_t element_bytes,
-	size_t piece_bytes, const struct collet_cost_model *model)
+	size_t segment_bytes, const struct collet_cost_model *model)
 {
 	return shape->size == 1 ? 0
-				: collet_cost_pipeline(1, collet_cost_blocks(shape, 1, element_bytes), piece_bytes,
+				: collet_cost_pipeline(1, collet_cost_blocks(shape, 1, element_bytes), segment_bytes,
 					  shape->size - 1, 0, model);
 }
 

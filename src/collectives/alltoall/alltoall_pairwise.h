@@ -24,29 +24,29 @@ COLLET_PURE static inline struct collet_step alltoall_pairwise_step(
 	(void)part;
 	const uint32_t partner = collet_position_at(shape, (int64_t)(index / 2) - 2 * (int64_t)shape->rank);
 	const bool sending = index % 2 == 0;
-	const struct collet_peers self = collet_self(shape), peer = collet_peer(partner);
-	const struct collet_span sent = collet_cut_chunk(&shape->input, shape, partner);
-	const struct collet_span received = collet_cut_chunk(&shape->result, shape, partner);
-	const uint64_t there = collet_span_there(shape, &shape->input, 0).first;
+	const struct collet_peers self = collet_peers_self(shape), peer = collet_peers_one(partner);
+	const struct collet_span sent = collet_partition_chunk(&shape->input, shape, partner);
+	const struct collet_span received = collet_partition_chunk(&shape->result, shape, partner);
+	const uint64_t there = collet_span_on_peer(shape, &shape->input, 0).first;
 	if (partner == shape->rank)
-		return sending ? collet_move(self, COLLET_INPUT, sent, self, COLLET_RESULT, received)
+		return sending ? collet_step_move(self, COLLET_INPUT, sent, self, COLLET_RESULT, received)
 			       : collet_step_none();
-	struct collet_step step =
-		sending ? collet_move(self, COLLET_INPUT, sent, peer, COLLET_RESULT, collet_span_at(there, sent.count))
-			: collet_move(peer, COLLET_INPUT, collet_span_at(there, received.count), self, COLLET_RESULT,
-				  received);
-	step.paired = sending;
+	struct collet_step step = sending ? collet_step_move(self, COLLET_INPUT, sent, peer, COLLET_RESULT,
+						    collet_span_at(there, sent.count))
+					  : collet_step_move(peer, COLLET_INPUT, collet_span_at(there, received.count),
+						    self, COLLET_RESULT, received);
+	step.is_paired = sending;
 	return step;
 }
 
 COLLET_PURE static inline double alltoall_pairwise_cost(const struct collet_shape *shape, size_t element_bytes,
-	size_t piece_bytes, const struct collet_cost_model *model)
+	size_t segment_bytes, const struct collet_cost_model *model)
 {
 	const double rounds = shape->size - 1;
 	if (shape->size == 1)
 		return 0;
 	return (rounds > 1 ? rounds / 2 : 1) * collet_cost_latency(model) +
-	       collet_cost_port(rounds, collet_cost_blocks(shape, 1, element_bytes), piece_bytes, model);
+	       collet_cost_port(rounds, collet_cost_blocks(shape, 1, element_bytes), segment_bytes, model);
 }
 
 #endif

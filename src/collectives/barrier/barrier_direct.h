@@ -20,17 +20,18 @@ COLLET_PURE static inline struct collet_step barrier_direct_step(
 	(void)part;
 	const struct collet_span nothing = collet_span_at(0, 0);
 	struct collet_step step =
-		index == 0 ? collet_send_each(shape, collet_others(shape), COLLET_INPUT, COLLET_RESULT, nothing)
-			   : collet_receive_each(shape, collet_others(shape), COLLET_INPUT, nothing);
-	step.paired = index == 0;
+		index == 0
+			? collet_step_send_each(shape, collet_peers_others(shape), COLLET_INPUT, COLLET_RESULT, nothing)
+			: collet_step_receive_each(shape, collet_peers_others(shape), COLLET_INPUT, nothing);
+	step.is_paired = index == 0;
 	return step;
 }
 
 COLLET_PURE static inline double barrier_direct_cost(const struct collet_shape *shape, size_t element_bytes,
-	size_t piece_bytes, const struct collet_cost_model *model)
+	size_t segment_bytes, const struct collet_cost_model *model)
 {
 	(void)element_bytes;
-	return shape->size == 1 ? 0 : collet_cost_pipeline(1, 0, piece_bytes, shape->size - 1, 0, model);
+	return shape->size == 1 ? 0 : collet_cost_pipeline(1, 0, segment_bytes, shape->size - 1, 0, model);
 }
 
 #endif

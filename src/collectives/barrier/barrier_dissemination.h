@@ -29,26 +29,26 @@ COLLET_PURE static inline struct collet_step barrier_dissemination_step(
 	(void)part;
 	const uint64_t round = index / 2;
 	const int64_t hops = (int64_t)1 << round;
-	const struct collet_span told = collet_span_at(round, 1), heard = collet_span_at(round + 1, 1);
-	const struct collet_peers self = collet_self(shape);
+	const struct collet_span sent = collet_span_at(round, 1), received = collet_span_at(round + 1, 1);
+	const struct collet_peers self = collet_peers_self(shape);
 	if (index % 2 == 0) {
-		struct collet_step step = collet_move(self, COLLET_SCRATCH, told,
-			collet_peer(collet_position_at(shape, hops)), COLLET_SCRATCH, heard);
-		step.paired = true;
+		struct collet_step step = collet_step_move(self, COLLET_SCRATCH, sent,
+			collet_peers_one(collet_position_at(shape, hops)), COLLET_SCRATCH, received);
+		step.is_paired = true;
 		return step;
 	}
-	struct collet_step step = collet_move(
-		collet_peer(collet_position_at(shape, -hops)), COLLET_SCRATCH, told, self, COLLET_SCRATCH, heard);
-	collet_step_from(&step, self, COLLET_SCRATCH, told);
-	step.reduce = true;
+	struct collet_step step = collet_step_move(collet_peers_one(collet_position_at(shape, -hops)), COLLET_SCRATCH,
+		sent, self, COLLET_SCRATCH, received);
+	collet_step_add_source(&step, self, COLLET_SCRATCH, sent);
+	step.is_reduction = true;
 	return step;
 }
 
 COLLET_PURE static inline double barrier_dissemination_cost(const struct collet_shape *shape, size_t element_bytes,
-	size_t piece_bytes, const struct collet_cost_model *model)
+	size_t segment_bytes, const struct collet_cost_model *model)
 {
 	(void)element_bytes;
-	(void)piece_bytes;
+	(void)segment_bytes;
 	return collet_log2_ceil(shape->size) * (model->alpha_s + model->overhead_s);
 }
 

@@ -33,33 +33,33 @@ COLLET_PURE static inline struct collet_step barrier_halves_step(
 	(void)part;
 	const struct collet_half half = collet_half_of(shape);
 	const struct collet_span own = collet_span_at(0, 1), ours = collet_span_at(1, 1), all = collet_span_at(2, 1);
-	const struct collet_peers self = collet_self(shape), first = collet_peer(half.first);
+	const struct collet_peers self = collet_peers_self(shape), first = collet_peers_one(half.first);
 	if (shape->rank != half.first)
-		return index == 0 ? collet_move(self, COLLET_SCRATCH, own, first, COLLET_SCRATCH, ours)
-				  : collet_move(first, COLLET_SCRATCH, all, self, COLLET_SCRATCH, all);
-	const struct collet_peers other = collet_peer(half.other);
+		return index == 0 ? collet_step_move(self, COLLET_SCRATCH, own, first, COLLET_SCRATCH, ours)
+				  : collet_step_move(first, COLLET_SCRATCH, all, self, COLLET_SCRATCH, all);
+	const struct collet_peers other = collet_peers_one(half.other_first);
 	struct collet_step step = collet_step_none();
 	if (index == 0) {
-		collet_step_from(&step, collet_peers_range(half.first, half.count), COLLET_SCRATCH, own);
-		collet_step_to(&step, self, COLLET_SCRATCH, ours);
-		collet_step_to(&step, other, COLLET_SCRATCH, all);
-		step.reduce = half.count > 1;
+		collet_step_add_source(&step, collet_peers_range(half.first, half.count), COLLET_SCRATCH, own);
+		collet_step_add_destination(&step, self, COLLET_SCRATCH, ours);
+		collet_step_add_destination(&step, other, COLLET_SCRATCH, all);
+		step.is_reduction = half.count > 1;
 		return step;
 	}
-	collet_step_from(&step, self, COLLET_SCRATCH, ours);
-	collet_step_from(&step, other, COLLET_SCRATCH, ours);
-	collet_step_to(&step, self, COLLET_SCRATCH, all);
-	collet_step_to(&step, collet_half_rest(&half), COLLET_SCRATCH, all);
-	step.reduce = true;
+	collet_step_add_source(&step, self, COLLET_SCRATCH, ours);
+	collet_step_add_source(&step, other, COLLET_SCRATCH, ours);
+	collet_step_add_destination(&step, self, COLLET_SCRATCH, all);
+	collet_step_add_destination(&step, collet_half_others(&half), COLLET_SCRATCH, all);
+	step.is_reduction = true;
 	return step;
 }
 
 COLLET_PURE static inline double barrier_halves_cost(const struct collet_shape *shape, size_t element_bytes,
-	size_t piece_bytes, const struct collet_cost_model *model)
+	size_t segment_bytes, const struct collet_cost_model *model)
 {
 	(void)element_bytes;
 	const double fan = (double)(shape->size - shape->size / 2 - 1);
-	return 3 * collet_cost_latency(model) + 2 * collet_cost_port(fan + 1, 0, piece_bytes, model);
+	return 3 * collet_cost_latency(model) + 2 * collet_cost_port(fan + 1, 0, segment_bytes, model);
 }
 
 #endif

@@ -25,19 +25,19 @@ COLLET_PURE static inline struct collet_step broadcast_chain_step(
 	const uint32_t left = collet_position_at(shape, -1), right = collet_position_at(shape, 1);
 	const bool is_root = shape->rank == shape->root;
 	struct collet_step step = collet_step_none();
-	collet_step_from(&step, is_root ? collet_self(shape) : collet_peer(left),
+	collet_step_add_source(&step, is_root ? collet_peers_self(shape) : collet_peers_one(left),
 		is_root || left == shape->root ? COLLET_INPUT : COLLET_RESULT, all);
-	collet_step_to(&step, collet_self(shape), COLLET_RESULT, all);
+	collet_step_add_destination(&step, collet_peers_self(shape), COLLET_RESULT, all);
 	if (right != shape->root)
-		collet_step_to(&step, collet_peer(right), COLLET_RESULT, all);
+		collet_step_add_destination(&step, collet_peers_one(right), COLLET_RESULT, all);
 	return step;
 }
 
 COLLET_PURE static inline double broadcast_chain_cost(const struct collet_shape *shape, size_t element_bytes,
-	size_t piece_bytes, const struct collet_cost_model *model)
+	size_t segment_bytes, const struct collet_cost_model *model)
 {
 	const double bytes = collet_cost_chunk(shape, 1, element_bytes);
-	return shape->size == 1 ? 0 : collet_cost_pipeline(shape->size - 1, bytes, piece_bytes, 1, 0, model);
+	return shape->size == 1 ? 0 : collet_cost_pipeline(shape->size - 1, bytes, segment_bytes, 1, 0, model);
 }
 
 #endif

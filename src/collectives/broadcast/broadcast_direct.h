@@ -21,18 +21,18 @@ COLLET_PURE static inline struct collet_step broadcast_direct_step(
 	(void)index;
 	const struct collet_span all = collet_span_all(shape);
 	const bool is_root = shape->rank == shape->root;
-	struct collet_step step =
-		collet_move(collet_peer(shape->root), COLLET_INPUT, all, collet_self(shape), COLLET_RESULT, all);
+	struct collet_step step = collet_step_move(
+		collet_peers_one(shape->root), COLLET_INPUT, all, collet_peers_self(shape), COLLET_RESULT, all);
 	if (is_root)
-		collet_step_to(&step, collet_others(shape), COLLET_RESULT, all);
+		collet_step_add_destination(&step, collet_peers_others(shape), COLLET_RESULT, all);
 	return step;
 }
 
 COLLET_PURE static inline double broadcast_direct_cost(const struct collet_shape *shape, size_t element_bytes,
-	size_t piece_bytes, const struct collet_cost_model *model)
+	size_t segment_bytes, const struct collet_cost_model *model)
 {
 	const double bytes = collet_cost_chunk(shape, 1, element_bytes);
-	return shape->size == 1 ? 0 : collet_cost_pipeline(1, bytes, piece_bytes, shape->size - 1, 0, model);
+	return shape->size == 1 ? 0 : collet_cost_pipeline(1, bytes, segment_bytes, shape->size - 1, 0, model);
 }
 
 #endif

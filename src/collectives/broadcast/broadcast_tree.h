@@ -22,25 +22,27 @@ COLLET_PURE static inline struct collet_step broadcast_tree_step(
 	(void)part;
 	(void)index;
 	const struct collet_span all = collet_span_all(shape);
-	const uint32_t node = collet_position_at(shape, -(int64_t)shape->root);
-	const uint32_t children = collet_binomial_children(node, shape->size);
+	const uint32_t vrank = collet_position_at(shape, -(int64_t)shape->root);
+	const uint32_t children = collet_binomial_children(vrank, shape->size);
 	struct collet_step step = collet_step_none();
-	if (node == 0) {
-		collet_step_from(&step, collet_self(shape), COLLET_INPUT, all);
+	if (vrank == 0) {
+		collet_step_add_source(&step, collet_peers_self(shape), COLLET_INPUT, all);
 	} else {
-		const uint32_t parent = collet_binomial_parent(node);
-		const uint32_t position = collet_position_at(shape, (int64_t)parent - node);
-		collet_step_from(&step, collet_peer(position), parent == 0 ? COLLET_INPUT : COLLET_RESULT, all);
+		const uint32_t parent = collet_binomial_parent(vrank);
+		const uint32_t position = collet_position_at(shape, (int64_t)parent - vrank);
+		collet_step_add_source(
+			&step, collet_peers_one(position), parent == 0 ? COLLET_INPUT : COLLET_RESULT, all);
 	}
-	collet_step_to(&step, collet_self(shape), COLLET_RESULT, all);
-	collet_step_to(&step, collet_binomial_peers(shape->rank, children), COLLET_RESULT, all);
+	collet_step_add_destination(&step, collet_peers_self(shape), COLLET_RESULT, all);
+	collet_step_add_destination(&step, collet_binomial_peers(shape->rank, children), COLLET_RESULT, all);
 	return step;
 }
 
 COLLET_PURE static inline double broadcast_tree_cost(const struct collet_shape *shape, size_t element_bytes,
-	size_t piece_bytes, const struct collet_cost_model *model)
+	size_t segment_bytes, const struct collet_cost_model *model)
 {
-	return collet_cost_binomial(shape->size, collet_cost_chunk(shape, 1, element_bytes), piece_bytes, false, model);
+	return collet_cost_binomial(
+		shape->size, collet_cost_chunk(shape, 1, element_bytes), segment_bytes, false, model);
 }
 
 #endif

@@ -13,7 +13,7 @@
 
 COLLET_PURE static inline bool gather_tree_fits(const struct collet_shape *shape)
 {
-	return collet_blocks_in_order(shape);
+	return collet_blocks_are_contiguous(shape);
 }
 
 /* The own block; two runs from each child; two runs to the parent. */
@@ -21,7 +21,7 @@ COLLET_PURE static inline uint64_t gather_tree_step_count(const struct collet_sh
 {
 	(void)part;
 	const struct collet_subtree own = collet_subtree_own(shape);
-	return 1 + 2 * (uint64_t)own.children + (own.number > 0 ? 2 : 0);
+	return 1 + 2 * (uint64_t)own.children + (own.vrank > 0 ? 2 : 0);
 }
 
 COLLET_PURE static inline uint64_t gather_tree_scratch(const struct collet_shape *shape)
@@ -34,32 +34,32 @@ COLLET_PURE static inline struct collet_step gather_tree_step(
 {
 	(void)part;
 	const struct collet_subtree own = collet_subtree_own(shape);
-	const bool after = index % 2 == 0;
+	const bool is_wrapped = index % 2 == 0;
 	if (index == 0) {
-		const struct collet_span kept = collet_blocks(shape, own.number == 0 ? shape->rank : 0, 1);
-		if (own.number > 0 && own.children == 0)
+		const struct collet_span kept = collet_blocks(shape, own.vrank == 0 ? shape->rank : 0, 1);
+		if (own.vrank > 0 && own.children == 0)
 			return collet_step_none();
-		return collet_move(collet_self(shape), COLLET_INPUT, collet_span_all(shape), collet_self(shape),
-			own.number == 0 ? COLLET_RESULT : COLLET_SCRATCH, kept);
+		return collet_step_move(collet_peers_self(shape), COLLET_INPUT, collet_span_all(shape),
+			collet_peers_self(shape), own.vrank == 0 ? COLLET_RESULT : COLLET_SCRATCH, kept);
 	}
 	const uint32_t i = (uint32_t)((index - 1) / 2);
 	const struct collet_subtree moved =
-		i < own.children ? collet_subtree_at(shape, own.number + ((uint32_t)1 << i)) : own;
-	if (after && moved.straight == moved.blocks)
+		i < own.children ? collet_subtree_at(shape, own.vrank + ((uint32_t)1 << i)) : own;
+	if (is_wrapped && moved.unwrapped_blocks == moved.blocks)
 		return collet_step_none();
 	const struct collet_subtree to = i < own.children ? own : collet_subtree_parent(shape, &own);
-	return collet_subtree_move(collet_subtree_end(shape, &moved, &moved, after, COLLET_RESULT, COLLET_INPUT),
-		collet_subtree_end(shape, &to, &moved, after, COLLET_RESULT, COLLET_INPUT));
+	return collet_subtree_move(collet_subtree_range(shape, &moved, &moved, is_wrapped, COLLET_RESULT, COLLET_INPUT),
+		collet_subtree_range(shape, &to, &moved, is_wrapped, COLLET_RESULT, COLLET_INPUT));
 }
 
 COLLET_PURE static inline double gather_tree_cost(const struct collet_shape *shape, size_t element_bytes,
-	size_t piece_bytes, const struct collet_cost_model *model)
+	size_t segment_bytes, const struct collet_cost_model *model)
 {
 	double cost = 0;
 	for (uint32_t reach = 1; reach < shape->size; reach *= 2) {
 		const uint32_t blocks = reach < shape->size - reach ? reach : shape->size - reach;
 		cost += collet_cost_pipeline(
-			1, collet_cost_blocks(shape, blocks, element_bytes), piece_bytes, 1, 0, model);
+			1, collet_cost_blocks(shape, blocks, element_bytes), segment_bytes, 1, 0, model);
 	}
 	return cost;
 }

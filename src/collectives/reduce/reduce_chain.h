@@ -26,21 +26,21 @@ COLLET_PURE static inline struct collet_step reduce_chain_step(
 	const bool first = left == shape->root, last = shape->rank == shape->root;
 	struct collet_step step = collet_step_none();
 	if (!first)
-		collet_step_from(&step, collet_peer(left), COLLET_INPUT, all);
-	collet_step_from(&step, collet_self(shape), COLLET_INPUT, all);
-	collet_step_to(
-		&step, last ? collet_self(shape) : collet_peer(collet_position_at(shape, 1)), COLLET_RESULT, all);
-	step.reduce = !first;
-	step.last_touch = last;
+		collet_step_add_source(&step, collet_peers_one(left), COLLET_INPUT, all);
+	collet_step_add_source(&step, collet_peers_self(shape), COLLET_INPUT, all);
+	collet_step_add_destination(&step,
+		last ? collet_peers_self(shape) : collet_peers_one(collet_position_at(shape, 1)), COLLET_RESULT, all);
+	step.is_reduction = !first;
+	step.is_final = last;
 	return step;
 }
 
 COLLET_PURE static inline double reduce_chain_cost(const struct collet_shape *shape, size_t element_bytes,
-	size_t piece_bytes, const struct collet_cost_model *model)
+	size_t segment_bytes, const struct collet_cost_model *model)
 {
 	const double bytes = collet_cost_chunk(shape, 1, element_bytes);
 	return shape->size == 1 ? 0
-				: collet_cost_pipeline(shape->size - 1, bytes, piece_bytes, 1, model->gamma_s, model);
+				: collet_cost_pipeline(shape->size - 1, bytes, segment_bytes, 1, model->gamma_s, model);
 }
 
 #endif

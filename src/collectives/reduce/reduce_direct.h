@@ -23,20 +23,21 @@ COLLET_PURE static inline struct collet_step reduce_direct_step(
 	(void)index;
 	const struct collet_span all = collet_span_all(shape);
 	if (shape->rank != shape->root)
-		return collet_move(collet_self(shape), COLLET_INPUT, all, collet_peer(shape->root), COLLET_RESULT, all);
-	struct collet_step step =
-		collet_move(collet_everybody(shape), COLLET_INPUT, all, collet_self(shape), COLLET_RESULT, all);
-	step.reduce = shape->size > 1;
-	step.last_touch = true;
+		return collet_step_move(
+			collet_peers_self(shape), COLLET_INPUT, all, collet_peers_one(shape->root), COLLET_RESULT, all);
+	struct collet_step step = collet_step_move(
+		collet_peers_all(shape), COLLET_INPUT, all, collet_peers_self(shape), COLLET_RESULT, all);
+	step.is_reduction = shape->size > 1;
+	step.is_final = true;
 	return step;
 }
 
 COLLET_PURE static inline double reduce_direct_cost(const struct collet_shape *shape, size_t element_bytes,
-	size_t piece_bytes, const struct collet_cost_model *model)
+	size_t segment_bytes, const struct collet_cost_model *model)
 {
 	const double bytes = collet_cost_chunk(shape, 1, element_bytes);
 	return shape->size == 1 ? 0
-				: collet_cost_pipeline(1, bytes, piece_bytes, shape->size - 1, model->gamma_s, model);
+				: collet_cost_pipeline(1, bytes, segment_bytes, shape->size - 1, model->gamma_s, model);
 }
 
 #endif

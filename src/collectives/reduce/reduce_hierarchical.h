@@ -16,50 +16,52 @@
 #include "collectives/tree.h"
 
 COLLET_PURE static inline struct collet_tree_node reduce_hierarchical_node(
-	const struct collet_shape *shape, const struct collet_host *host)
+	const struct collet_shape *shape, const struct collet_host_group *host)
 {
-	return collet_tree_at(host->index, collet_host_count(shape), collet_host_of(shape, shape->root).index);
+	return collet_tree_node_at(
+		host->index, collet_host_group_count(shape), collet_host_group_of(shape, shape->root).index);
 }
 
 /* A leader's: what its host has, between what comes from hosts before and after it; own says whose that is. */
-COLLET_PURE static inline struct collet_step reduce_hierarchical_pass(const struct collet_shape *shape,
-	const struct collet_host *host, struct collet_peers own, struct collet_peers finished)
+COLLET_PURE static inline struct collet_step reduce_hierarchical_leader_step(const struct collet_shape *shape,
+	const struct collet_host_group *host, struct collet_peers own, struct collet_peers result_owner)
 {
 	const struct collet_span all = collet_span_all(shape);
 	const struct collet_tree_node node = reduce_hierarchical_node(shape, host);
 	const bool last = node.parent.count == 0;
 	struct collet_step step = collet_step_none();
-	collet_step_from(&step, collet_host_leaders(shape, node.left), COLLET_INPUT, all);
-	collet_step_from(&step, own, COLLET_INPUT, all);
-	collet_step_from(&step, collet_host_leaders(shape, node.right), COLLET_INPUT, all);
-	collet_step_to(&step, last ? finished : collet_host_leaders(shape, node.parent), COLLET_RESULT, all);
-	step.reduce = step.source_count > 1 || own.count > 1;
-	step.last_touch = last;
+	collet_step_add_source(&step, collet_host_group_leaders(shape, node.left), COLLET_INPUT, all);
+	collet_step_add_source(&step, own, COLLET_INPUT, all);
+	collet_step_add_source(&step, collet_host_group_leaders(shape, node.right), COLLET_INPUT, all);
+	collet_step_add_destination(
+		&step, last ? result_owner : collet_host_group_leaders(shape, node.parent), COLLET_RESULT, all);
+	step.is_reduction = step.source_count > 1 || own.count > 1;
+	step.is_final = last;
 	return step;
 }
 
 /* The part of it that is between hosts, hosts' first ranks leading: of a leader that has its host's sum in INPUT, and
  * on the root's host gets what comes of all of them in RESULT. */
-COLLET_PURE static inline uint64_t reduce_hierarchical_between_step_count(
+COLLET_PURE static inline uint64_t reduce_hierarchical_inter_host_step_count(
 	const struct collet_shape *shape, uint32_t part)
 {
 	(void)part;
-	return collet_host_leader(shape, collet_host_of(shape, shape->rank).index) == shape->rank;
+	return collet_host_group_leader(shape, collet_host_group_of(shape, shape->rank).index) == shape->rank;
 }
 
-COLLET_PURE static inline struct collet_step reduce_hierarchical_between_step(
+COLLET_PURE static inline struct collet_step reduce_hierarchical_inter_host_step(
 	const struct collet_shape *shape, uint32_t part, uint64_t index)
 {
 	(void)part;
 	(void)index;
-	const struct collet_host host = collet_host_of(shape, shape->rank);
-	return reduce_hierarchical_pass(shape, &host, collet_self(shape), collet_self(shape));
+	const struct collet_host_group host = collet_host_group_of(shape, shape->rank);
+	return reduce_hierarchical_leader_step(shape, &host, collet_peers_self(shape), collet_peers_self(shape));
 }
 
 COLLET_PURE static inline uint64_t reduce_hierarchical_step_count(const struct collet_shape *shape, uint32_t part)
 {
 	(void)part;
-	const uint32_t leader = collet_host_leader(shape, collet_host_of(shape, shape->rank).index);
+	const uint32_t leader = collet_host_group_leader(shape, collet_host_group_of(shape, shape->rank).index);
 	return shape->rank == shape->root && shape->rank != leader ? 2 : 1;
 }
 
@@ -68,31 +70,32 @@ COLLET_PURE static inline struct collet_step reduce_hierarchical_step(
 {
 	(void)part;
 	const struct collet_span all = collet_span_all(shape);
-	const struct collet_host host = collet_host_of(shape, shape->rank);
-	const struct collet_peers leader = collet_peer(collet_host_leader(shape, host.index));
+	const struct collet_host_group host = collet_host_group_of(shape, shape->rank);
+	const struct collet_peers leader = collet_peers_one(collet_host_group_leader(shape, host.index));
 	if (leader.first == shape->rank)
-		return reduce_hierarchical_pass(
-			shape, &host, collet_peers_range(host.first, host.count), collet_peer(shape->root));
+		return reduce_hierarchical_leader_step(
+			shape, &host, collet_peers_range(host.first, host.count), collet_peers_one(shape->root));
 	if (index == 1)
-		return collet_move(leader, COLLET_INPUT, all, collet_self(shape), COLLET_RESULT, all);
+		return collet_step_move(leader, COLLET_INPUT, all, collet_peers_self(shape), COLLET_RESULT, all);
 	struct collet_step step =
-		collet_move(collet_self(shape), COLLET_INPUT, all, leader, COLLET_RESULT, all);
+		collet_step_move(collet_peers_self(shape), COLLET_INPUT, all, leader, COLLET_RESULT, all);
 	/* The leader gets no further than what it is rid of. */
-	step.paired = shape->rank == shape->root;
+	step.is_paired = shape->rank == shape->root;
 	return step;
 }
 
 COLLET_PURE static inline double reduce_hierarchical_cost(const struct collet_shape *shape, size_t element_bytes,
-	size_t piece_bytes, const struct collet_cost_model *model)
+	size_t segment_bytes, const struct collet_cost_model *model)
 {
-	const double bytes = collet_cost_chunk(shape, 1, element_bytes), inside = collet_host_fullest(shape) - 1;
-	const uint32_t hosts = collet_host_count(shape), root_host = collet_host_of(shape, shape->root).index;
+	const double bytes = collet_cost_chunk(shape, 1, element_bytes), inside = collet_host_group_max_size(shape) - 1;
+	const uint32_t hosts = collet_host_group_count(shape),
+		       root_host = collet_host_group_of(shape, shape->root).index;
 	const struct collet_cost_model *in_host = collet_cost_local(model);
 	const uint32_t levels = collet_tree_levels(hosts, root_host);
 	const double in =
-		inside == 0 ? 0 : collet_cost_pipeline(1, bytes, piece_bytes, inside, model->gamma_s, in_host);
+		inside == 0 ? 0 : collet_cost_pipeline(1, bytes, segment_bytes, inside, model->gamma_s, in_host);
 	const double between = levels == 0 ? 0
-					   : collet_cost_pipeline(levels, bytes, piece_bytes, hosts > 3 ? 2 : 1,
+					   : collet_cost_pipeline(levels, bytes, segment_bytes, hosts > 3 ? 2 : 1,
 						     model->gamma_s, model);
 	return in + between;
 }

@@ -25,25 +25,26 @@ COLLET_PURE static inline struct collet_step reduce_tree_step(
 	(void)part;
 	(void)index;
 	const struct collet_span all = collet_span_all(shape);
-	const struct collet_tree_node node = collet_tree_at(shape->rank, shape->size, shape->root);
+	const struct collet_tree_node node = collet_tree_node_at(shape->rank, shape->size, shape->root);
 	struct collet_step step = collet_step_none();
-	collet_step_from(&step, node.left, COLLET_INPUT, all);
-	collet_step_from(&step, collet_self(shape), COLLET_INPUT, all);
-	collet_step_from(&step, node.right, COLLET_INPUT, all);
-	collet_step_to(&step, node.parent.count ? node.parent : collet_self(shape), COLLET_RESULT, all);
-	step.reduce = step.source_count > 1;
-	step.last_touch = node.parent.count == 0;
+	collet_step_add_source(&step, node.left, COLLET_INPUT, all);
+	collet_step_add_source(&step, collet_peers_self(shape), COLLET_INPUT, all);
+	collet_step_add_source(&step, node.right, COLLET_INPUT, all);
+	collet_step_add_destination(
+		&step, node.parent.count ? node.parent : collet_peers_self(shape), COLLET_RESULT, all);
+	step.is_reduction = step.source_count > 1;
+	step.is_final = node.parent.count == 0;
 	return step;
 }
 
 COLLET_PURE static inline double reduce_tree_cost(const struct collet_shape *shape, size_t element_bytes,
-	size_t piece_bytes, const struct collet_cost_model *model)
+	size_t segment_bytes, const struct collet_cost_model *model)
 {
 	const double bytes = collet_cost_chunk(shape, 1, element_bytes);
 	const uint32_t levels = collet_tree_levels(shape->size, shape->root);
 	return levels == 0 ? 0
 			   : collet_cost_pipeline(
-				     levels, bytes, piece_bytes, shape->size > 3 ? 2 : 1, model->gamma_s, model);
+				     levels, bytes, segment_bytes, shape->size > 3 ? 2 : 1, model->gamma_s, model);
 }
 
 #endif

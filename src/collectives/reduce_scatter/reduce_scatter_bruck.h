@@ -16,7 +16,7 @@
 
 COLLET_PURE static inline bool reduce_scatter_bruck_fits(const struct collet_shape *shape)
 {
-	return collet_blocks_in_order(shape);
+	return collet_blocks_are_contiguous(shape);
 }
 
 /* Two moves to lay out; in each round a send and what comes in. */
@@ -35,50 +35,50 @@ COLLET_PURE static inline struct collet_step reduce_scatter_bruck_step(
 	const struct collet_shape *shape, uint32_t part, uint64_t index)
 {
 	(void)part;
-	const struct collet_peers self = collet_self(shape);
+	const struct collet_peers self = collet_peers_self(shape);
 	const struct collet_span all = collet_span_all(shape);
 	const uint32_t rank = shape->rank, size = shape->size;
 	if (size == 1) {
-		struct collet_step step = collet_move(self, COLLET_INPUT, all, self, COLLET_RESULT, all);
-		step.last_touch = true;
+		struct collet_step step = collet_step_move(self, COLLET_INPUT, all, self, COLLET_RESULT, all);
+		step.is_final = true;
 		return step;
 	}
 	if (index == 0)
-		return collet_move(self, COLLET_INPUT, collet_blocks(shape, rank, size - rank), self, COLLET_SCRATCH,
-			collet_blocks(shape, 0, size - rank));
+		return collet_step_move(self, COLLET_INPUT, collet_blocks(shape, rank, size - rank), self,
+			COLLET_SCRATCH, collet_blocks(shape, 0, size - rank));
 	if (index == 1)
 		return rank == 0 ? collet_step_none()
-				 : collet_move(self, COLLET_INPUT, collet_blocks(shape, 0, rank), self, COLLET_SCRATCH,
-					   collet_blocks(shape, size - rank, rank));
+				 : collet_step_move(self, COLLET_INPUT, collet_blocks(shape, 0, rank), self,
+					   COLLET_SCRATCH, collet_blocks(shape, size - rank, rank));
 
 	const uint32_t round = collet_log2_ceil(size) - (uint32_t)(index / 2), hops = (uint32_t)1 << round;
 	const uint32_t blocks = hops < size - hops ? hops : size - hops;
 	const struct collet_span near = collet_blocks(shape, 0, blocks), far = collet_blocks(shape, hops, blocks);
 	if (index % 2 == 0) {
-		struct collet_step step = collet_move(
-			self, COLLET_SCRATCH, far, collet_peer(collet_position_at(shape, hops)), COLLET_SCRATCH, near);
-		step.paired = true;
+		struct collet_step step = collet_step_move(self, COLLET_SCRATCH, far,
+			collet_peers_one(collet_position_at(shape, hops)), COLLET_SCRATCH, near);
+		step.is_paired = true;
 		return step;
 	}
-	const struct collet_peers peer = collet_peer(collet_position_at(shape, -(int64_t)hops));
+	const struct collet_peers peer = collet_peers_one(collet_position_at(shape, -(int64_t)hops));
 	const bool peer_first = peer.first < rank;
 	struct collet_step step = collet_step_none();
-	collet_step_from(&step, peer_first ? peer : self, COLLET_SCRATCH, peer_first ? far : near);
-	collet_step_from(&step, peer_first ? self : peer, COLLET_SCRATCH, peer_first ? near : far);
-	collet_step_to(&step, self, round == 0 ? COLLET_RESULT : COLLET_SCRATCH, round == 0 ? all : near);
-	step.reduce = true;
-	step.last_touch = round == 0;
+	collet_step_add_source(&step, peer_first ? peer : self, COLLET_SCRATCH, peer_first ? far : near);
+	collet_step_add_source(&step, peer_first ? self : peer, COLLET_SCRATCH, peer_first ? near : far);
+	collet_step_add_destination(&step, self, round == 0 ? COLLET_RESULT : COLLET_SCRATCH, round == 0 ? all : near);
+	step.is_reduction = true;
+	step.is_final = round == 0;
 	return step;
 }
 
 COLLET_PURE static inline double reduce_scatter_bruck_cost(const struct collet_shape *shape, size_t element_bytes,
-	size_t piece_bytes, const struct collet_cost_model *model)
+	size_t segment_bytes, const struct collet_cost_model *model)
 {
 	double cost = 0;
 	for (uint32_t hops = 1; hops < shape->size; hops *= 2) {
 		const uint32_t blocks = hops < shape->size - hops ? hops : shape->size - hops;
 		cost += collet_cost_pipeline(
-			1, collet_cost_blocks(shape, blocks, element_bytes), piece_bytes, 1, model->gamma_s, model);
+			1, collet_cost_blocks(shape, blocks, element_bytes), segment_bytes, 1, model->gamma_s, model);
 	}
 	return cost;
 }

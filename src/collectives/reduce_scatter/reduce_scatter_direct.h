@@ -19,22 +19,22 @@ COLLET_PURE static inline struct collet_step reduce_scatter_direct_step(
 	const struct collet_shape *shape, uint32_t part, uint64_t index)
 {
 	(void)part;
-	const struct collet_span own = collet_cut_chunk(&shape->input, shape, shape->rank),
+	const struct collet_span own = collet_partition_chunk(&shape->input, shape, shape->rank),
 				 all = collet_span_all(shape);
 	if (shape->size > 1 && index == 0)
-		return collet_send_each(shape, collet_others(shape), COLLET_INPUT, COLLET_RESULT, all);
-	struct collet_step step =
-		collet_move(collet_everybody(shape), COLLET_INPUT, own, collet_self(shape), COLLET_RESULT, all);
-	step.reduce = shape->size > 1;
-	step.last_touch = true;
+		return collet_step_send_each(shape, collet_peers_others(shape), COLLET_INPUT, COLLET_RESULT, all);
+	struct collet_step step = collet_step_move(
+		collet_peers_all(shape), COLLET_INPUT, own, collet_peers_self(shape), COLLET_RESULT, all);
+	step.is_reduction = shape->size > 1;
+	step.is_final = true;
 	return step;
 }
 
 COLLET_PURE static inline double reduce_scatter_direct_cost(const struct collet_shape *shape, size_t element_bytes,
-	size_t piece_bytes, const struct collet_cost_model *model)
+	size_t segment_bytes, const struct collet_cost_model *model)
 {
 	return shape->size == 1 ? 0
-				: collet_cost_pipeline(1, collet_cost_blocks(shape, 1, element_bytes), piece_bytes,
+				: collet_cost_pipeline(1, collet_cost_blocks(shape, 1, element_bytes), segment_bytes,
 					  shape->size - 1, model->gamma_s, model);
 }
 

@@ -14,7 +14,7 @@
 
 COLLET_PURE static inline bool reduce_scatter_halves_fits(const struct collet_shape *shape)
 {
-	return collet_halves_fit(shape) && collet_blocks_in_order(shape);
+	return collet_halves_fit(shape) && collet_blocks_are_contiguous(shape);
 }
 
 /* The half's sums of all blocks, and the whole sums of its own. */
@@ -30,24 +30,24 @@ COLLET_PURE static inline uint64_t reduce_scatter_halves_step_count(const struct
 	return shape->rank == collet_half_of(shape).first ? 5 : 2;
 }
 
-COLLET_PURE static inline struct collet_step reduce_scatter_halves_swap(
-	const struct collet_shape *shape, const struct collet_half *half, bool telling)
+COLLET_PURE static inline struct collet_step reduce_scatter_halves_exchange(
+	const struct collet_shape *shape, const struct collet_half *half, bool sending)
 {
-	const struct collet_peers self = collet_self(shape), other = collet_peer(half->other);
+	const struct collet_peers self = collet_peers_self(shape), other = collet_peers_one(half->other_first);
 	const struct collet_span ours = collet_blocks(shape, half->first, half->count);
-	const struct collet_span theirs = collet_blocks(shape, half->other, shape->size - half->count);
-	if (telling) {
-		struct collet_step step = collet_move(self, COLLET_SCRATCH, theirs, other, COLLET_SCRATCH, theirs);
-		step.paired = true;
+	const struct collet_span theirs = collet_blocks(shape, half->other_first, shape->size - half->count);
+	if (sending) {
+		struct collet_step step = collet_step_move(self, COLLET_SCRATCH, theirs, other, COLLET_SCRATCH, theirs);
+		step.is_paired = true;
 		return step;
 	}
 	const bool is_lower = half->first == 0;
 	struct collet_step step = collet_step_none();
-	collet_step_from(&step, is_lower ? self : other, COLLET_SCRATCH, ours);
-	collet_step_from(&step, is_lower ? other : self, COLLET_SCRATCH, ours);
-	collet_step_to(&step, self, COLLET_SCRATCH, ours);
-	step.reduce = true;
-	step.last_touch = true;
+	collet_step_add_source(&step, is_lower ? self : other, COLLET_SCRATCH, ours);
+	collet_step_add_source(&step, is_lower ? other : self, COLLET_SCRATCH, ours);
+	collet_step_add_destination(&step, self, COLLET_SCRATCH, ours);
+	step.is_reduction = true;
+	step.is_final = true;
 	return step;
 }
 
@@ -56,36 +56,37 @@ COLLET_PURE static inline struct collet_step reduce_scatter_halves_step(
 {
 	(void)part;
 	const struct collet_half half = collet_half_of(shape);
-	const struct collet_peers self = collet_self(shape), first = collet_peer(half.first);
+	const struct collet_peers self = collet_peers_self(shape), first = collet_peers_one(half.first);
 	const struct collet_span block = collet_blocks(shape, 0, 1), own = collet_blocks(shape, shape->rank, 1);
 	const struct collet_span all = collet_blocks(shape, 0, shape->size);
 	if (shape->rank != half.first)
-		return index == 0 ? collet_move(self, COLLET_INPUT, all, first, COLLET_SCRATCH, all)
-				  : collet_move(first, COLLET_SCRATCH, own, self, COLLET_RESULT, block);
+		return index == 0 ? collet_step_move(self, COLLET_INPUT, all, first, COLLET_SCRATCH, all)
+				  : collet_step_move(first, COLLET_SCRATCH, own, self, COLLET_RESULT, block);
 	if (index == 0) {
 		struct collet_step step = collet_step_none();
-		collet_step_from(&step, collet_peers_range(half.first, half.count), COLLET_INPUT, all);
-		collet_step_to(&step, self, COLLET_SCRATCH, all);
-		step.reduce = half.count > 1;
+		collet_step_add_source(&step, collet_peers_range(half.first, half.count), COLLET_INPUT, all);
+		collet_step_add_destination(&step, self, COLLET_SCRATCH, all);
+		step.is_reduction = half.count > 1;
 		return step;
 	}
 	if (index < 3)
-		return reduce_scatter_halves_swap(shape, &half, index == 1);
+		return reduce_scatter_halves_exchange(shape, &half, index == 1);
 	if (index == 3)
-		return collet_move(self, COLLET_SCRATCH, own, self, COLLET_RESULT, block);
-	return half.count == 1 ? collet_step_none()
-			       : collet_send_each(shape, collet_half_rest(&half), COLLET_SCRATCH, COLLET_RESULT, block);
+		return collet_step_move(self, COLLET_SCRATCH, own, self, COLLET_RESULT, block);
+	return half.count == 1
+		       ? collet_step_none()
+		       : collet_step_send_each(shape, collet_half_others(&half), COLLET_SCRATCH, COLLET_RESULT, block);
 }
 
 COLLET_PURE static inline double reduce_scatter_halves_cost(const struct collet_shape *shape, size_t element_bytes,
-	size_t piece_bytes, const struct collet_cost_model *model)
+	size_t segment_bytes, const struct collet_cost_model *model)
 {
 	const double half = shape->size - shape->size / 2, rest = half - 1;
-	return collet_cost_pipeline(1, collet_cost_blocks(shape, shape->size, element_bytes), piece_bytes, rest,
+	return collet_cost_pipeline(1, collet_cost_blocks(shape, shape->size, element_bytes), segment_bytes, rest,
 		       model->gamma_s, model) +
 	       collet_cost_pipeline(
-		       1, collet_cost_blocks(shape, half, element_bytes), piece_bytes, 1, model->gamma_s, model) +
-	       collet_cost_pipeline(1, collet_cost_blocks(shape, 1, element_bytes), piece_bytes, rest, 0, model);
+		       1, collet_cost_blocks(shape, half, element_bytes), segment_bytes, 1, model->gamma_s, model) +
+	       collet_cost_pipeline(1, collet_cost_blocks(shape, 1, element_bytes), segment_bytes, rest, 0, model);
 }
 
 #endif

@@ -16,7 +16,7 @@
 
 COLLET_PURE static inline bool reduce_scatter_halving_fits(const struct collet_shape *shape)
 {
-	return collet_blocks_in_order(shape);
+	return collet_blocks_are_contiguous(shape);
 }
 
 /* At each level a send and what comes in. */
@@ -36,7 +36,7 @@ COLLET_PURE static inline uint64_t reduce_scatter_halving_scratch(const struct c
 COLLET_PURE static inline enum collet_buffer halving_buffer(uint32_t position, uint32_t size, uint32_t level)
 {
 	for (uint32_t i = 0; i < level; i++)
-		if (!collet_bisect(position, size, i).odd)
+		if (!collet_bisect(position, size, i).is_odd)
 			return COLLET_SCRATCH;
 	return COLLET_INPUT;
 }
@@ -53,52 +53,55 @@ COLLET_PURE static inline struct collet_step reduce_scatter_halving_step(
 	const struct collet_shape *shape, uint32_t part, uint64_t index)
 {
 	(void)part;
-	const struct collet_peers self = collet_self(shape);
+	const struct collet_peers self = collet_peers_self(shape);
 	const struct collet_span all = collet_span_all(shape);
 	const uint32_t level = (uint32_t)(index / 2);
-	const struct collet_bisection at = collet_bisect(shape->rank, shape->size, level);
+	const struct collet_bisection split = collet_bisect(shape->rank, shape->size, level);
 	const enum collet_buffer mine = halving_buffer(shape->rank, shape->size, level);
 	struct collet_step step = collet_step_none();
 	if (shape->size == 1) {
-		step = collet_move(self, COLLET_INPUT, all, self, COLLET_RESULT, all);
-		step.last_touch = true;
+		step = collet_step_move(self, COLLET_INPUT, all, self, COLLET_RESULT, all);
+		step.is_final = true;
 		return step;
 	}
-	if (at.far_count == 0)
+	if (split.other_count == 0)
 		return step;
-	const enum collet_buffer theirs = halving_buffer(at.partner.first, shape->size, level);
+	const enum collet_buffer theirs = halving_buffer(split.partner.first, shape->size, level);
 	if (index % 2 == 0) {
-		const struct collet_span from = halving_span(shape, shape->rank, mine, at.far_first, at.far_count);
+		const struct collet_span from =
+			halving_span(shape, shape->rank, mine, split.other_first, split.other_count);
 		const struct collet_span to =
-			halving_span(shape, at.partner.first, COLLET_SCRATCH, at.far_first, at.far_count);
-		step = collet_move(self, mine, from, at.partner, COLLET_SCRATCH, to);
-		step.paired = true;
+			halving_span(shape, split.partner.first, COLLET_SCRATCH, split.other_first, split.other_count);
+		step = collet_step_move(self, mine, from, split.partner, COLLET_SCRATCH, to);
+		step.is_paired = true;
 		return step;
 	}
-	if (at.odd)
+	if (split.is_odd)
 		return step;
-	const bool alone = at.own_count == 1;
-	const struct collet_span own = halving_span(shape, shape->rank, mine, at.own_first, at.own_count);
-	const struct collet_span kept = halving_span(shape, shape->rank, COLLET_SCRATCH, at.own_first, at.own_count);
-	const struct collet_span partner = halving_span(shape, at.partner.first, theirs, at.own_first, at.own_count);
-	if (shape->rank < at.middle)
-		collet_step_from(&step, self, mine, own);
-	collet_step_from(&step, collet_bisection_both(&at), theirs, partner);
-	if (shape->rank >= at.middle)
-		collet_step_from(&step, self, mine, own);
-	collet_step_to(&step, self, alone ? COLLET_RESULT : COLLET_SCRATCH, alone ? all : kept);
-	step.reduce = true;
-	step.last_touch = alone;
+	const bool alone = split.own_count == 1;
+	const struct collet_span own = halving_span(shape, shape->rank, mine, split.own_first, split.own_count);
+	const struct collet_span kept =
+		halving_span(shape, shape->rank, COLLET_SCRATCH, split.own_first, split.own_count);
+	const struct collet_span partner =
+		halving_span(shape, split.partner.first, theirs, split.own_first, split.own_count);
+	if (shape->rank < split.middle)
+		collet_step_add_source(&step, self, mine, own);
+	collet_step_add_source(&step, collet_bisection_partners(&split), theirs, partner);
+	if (shape->rank >= split.middle)
+		collet_step_add_source(&step, self, mine, own);
+	collet_step_add_destination(&step, self, alone ? COLLET_RESULT : COLLET_SCRATCH, alone ? all : kept);
+	step.is_reduction = true;
+	step.is_final = alone;
 	return step;
 }
 
 COLLET_PURE static inline double reduce_scatter_halving_cost(const struct collet_shape *shape, size_t element_bytes,
-	size_t piece_bytes, const struct collet_cost_model *model)
+	size_t segment_bytes, const struct collet_cost_model *model)
 {
 	double cost = 0;
 	for (uint32_t size = shape->size; size > 1; size = (size + 1) / 2) {
 		const double fan = size % 2 == 0 ? 1 : 2;
-		cost += collet_cost_pipeline(1, collet_cost_blocks(shape, (size + 1) / 2, element_bytes), piece_bytes,
+		cost += collet_cost_pipeline(1, collet_cost_blocks(shape, (size + 1) / 2, element_bytes), segment_bytes,
 			size == 3 ? fan : 1, model->gamma_s, model);
 	}
 	return cost;

@@ -17,42 +17,43 @@
 
 /* A leader's: what its host has, own says whose that is, with what comes; to the right, or finished to where it is
  * for. */
-COLLET_PURE static inline struct collet_step reduce_scatter_hierarchical_lead(const struct collet_shape *shape,
-	const struct collet_host *host, const struct collet_host_turn *turn, struct collet_peers own,
-	struct collet_peers finished, struct collet_span place)
+COLLET_PURE static inline struct collet_step reduce_scatter_hierarchical_leader_step(const struct collet_shape *shape,
+	const struct collet_host_group *host, const struct collet_ring_turn *turn, struct collet_peers own,
+	struct collet_peers result_owner, struct collet_span place)
 {
-	const struct collet_span block = collet_cut_chunk(&shape->input, shape, turn->position);
-	const bool last = turn->round + 1 == collet_host_count(shape);
+	const struct collet_span block = collet_partition_chunk(&shape->input, shape, turn->position);
+	const bool last = turn->round + 1 == collet_host_group_count(shape);
 	struct collet_step step = collet_step_none();
 	if (turn->round > 0)
-		collet_step_from(&step, collet_host_left(shape, host), COLLET_INPUT, block);
-	collet_step_from(&step, own, COLLET_INPUT, block);
-	collet_step_to(&step, last ? finished : collet_host_right(shape, host), COLLET_RESULT, last ? place : block);
-	step.reduce = turn->round > 0 || own.count > 1;
-	step.last_touch = last;
+		collet_step_add_source(&step, collet_host_group_left(shape, host), COLLET_INPUT, block);
+	collet_step_add_source(&step, own, COLLET_INPUT, block);
+	collet_step_add_destination(
+		&step, last ? result_owner : collet_host_group_right(shape, host), COLLET_RESULT, last ? place : block);
+	step.is_reduction = turn->round > 0 || own.count > 1;
+	step.is_final = last;
 	return step;
 }
 
 /* The part of it that is between hosts: of a leader that has its host's sums in INPUT, and gets its host's blocks,
  * where they are in INPUT, in RESULT. */
-COLLET_PURE static inline uint64_t reduce_scatter_hierarchical_between_step_count(
+COLLET_PURE static inline uint64_t reduce_scatter_hierarchical_inter_host_step_count(
 	const struct collet_shape *shape, uint32_t part)
 {
 	(void)part;
-	return collet_host_of(shape, shape->rank).first == shape->rank ? collet_host_turns(shape) : 0;
+	return collet_host_group_of(shape, shape->rank).first == shape->rank ? collet_ring_turn_count(shape) : 0;
 }
 
-COLLET_PURE static inline struct collet_step reduce_scatter_hierarchical_between_step(
+COLLET_PURE static inline struct collet_step reduce_scatter_hierarchical_inter_host_step(
 	const struct collet_shape *shape, uint32_t part, uint64_t index)
 {
 	(void)part;
-	const struct collet_host host = collet_host_of(shape, shape->rank);
-	const struct collet_host_turn turn = collet_host_turn_at(shape, &host, index, 1);
-	const struct collet_peers self = collet_self(shape);
+	const struct collet_host_group host = collet_host_group_of(shape, shape->rank);
+	const struct collet_ring_turn turn = collet_ring_turn_at(shape, &host, index, 1);
+	const struct collet_peers self = collet_peers_self(shape);
 	if (!turn.exists)
 		return collet_step_none();
-	return reduce_scatter_hierarchical_lead(
-		shape, &host, &turn, self, self, collet_cut_chunk(&shape->input, shape, turn.position));
+	return reduce_scatter_hierarchical_leader_step(
+		shape, &host, &turn, self, self, collet_partition_chunk(&shape->input, shape, turn.position));
 }
 
 /* Who does not lead gets its block just after its turn. */
@@ -60,44 +61,44 @@ COLLET_PURE static inline uint64_t reduce_scatter_hierarchical_step_count(
 	const struct collet_shape *shape, uint32_t part)
 {
 	(void)part;
-	return collet_host_turns(shape) + (collet_host_of(shape, shape->rank).first != shape->rank);
+	return collet_ring_turn_count(shape) + (collet_host_group_of(shape, shape->rank).first != shape->rank);
 }
 
 COLLET_PURE static inline struct collet_step reduce_scatter_hierarchical_step(
 	const struct collet_shape *shape, uint32_t part, uint64_t index)
 {
 	(void)part;
-	const struct collet_host host = collet_host_of(shape, shape->rank);
-	const struct collet_peers leader = collet_peer(host.first), self = collet_self(shape);
+	const struct collet_host_group host = collet_host_group_of(shape, shape->rank);
+	const struct collet_peers leader = collet_peers_one(host.first), self = collet_peers_self(shape);
 	const struct collet_span all = collet_span_all(shape);
-	const uint64_t own = (uint64_t)(shape->rank - host.first + 1) * collet_host_count(shape);
-	const bool leads = host.first == shape->rank;
-	if (!leads && index == own)
-		return collet_move(leader, COLLET_INPUT, collet_cut_chunk(&shape->input, shape, shape->rank), self,
-			COLLET_RESULT, all);
-	const struct collet_host_turn turn = collet_host_turn_at(shape, &host, index - (!leads && index > own), 1);
+	const uint64_t own = (uint64_t)(shape->rank - host.first + 1) * collet_host_group_count(shape);
+	const bool is_leader = host.first == shape->rank;
+	if (!is_leader && index == own)
+		return collet_step_move(leader, COLLET_INPUT, collet_partition_chunk(&shape->input, shape, shape->rank),
+			self, COLLET_RESULT, all);
+	const struct collet_ring_turn turn = collet_ring_turn_at(shape, &host, index - (!is_leader && index > own), 1);
 	if (!turn.exists)
 		return collet_step_none();
-	if (leads)
-		return reduce_scatter_hierarchical_lead(shape, &host, &turn,
-			collet_peers_range(host.first, host.count), collet_peer(turn.position), all);
-	const struct collet_span block = collet_cut_chunk(&shape->input, shape, turn.position);
-	return collet_move(self, COLLET_INPUT, block, leader, COLLET_RESULT, block);
+	if (is_leader)
+		return reduce_scatter_hierarchical_leader_step(shape, &host, &turn,
+			collet_peers_range(host.first, host.count), collet_peers_one(turn.position), all);
+	const struct collet_span block = collet_partition_chunk(&shape->input, shape, turn.position);
+	return collet_step_move(self, COLLET_INPUT, block, leader, COLLET_RESULT, block);
 }
 
 COLLET_PURE static inline double reduce_scatter_hierarchical_cost(const struct collet_shape *shape,
-	size_t element_bytes, size_t piece_bytes, const struct collet_cost_model *model)
+	size_t element_bytes, size_t segment_bytes, const struct collet_cost_model *model)
 {
-	const double block = collet_cost_blocks(shape, 1, element_bytes), local = collet_host_fullest(shape);
+	const double block = collet_cost_blocks(shape, 1, element_bytes), local = collet_host_group_max_size(shape);
 	const struct collet_cost_model *in_host = collet_cost_local(model);
 	const double work = block * model->gamma_s;
 	const double inside = local == 1 ? 0
 					 : 2 * collet_cost_latency(in_host) +
-						   collet_cost_port(1, block, piece_bytes, in_host) +
+						   collet_cost_port(1, block, segment_bytes, in_host) +
 						   shape->size * (local - 1) *
-							   (collet_cost_port(1, block, piece_bytes, in_host) + work);
-	const double between = collet_host_turn_latencies(shape) * collet_cost_latency(model) +
-			       (shape->size - local) * (collet_cost_port(1, block, piece_bytes, model) + work);
+							   (collet_cost_port(1, block, segment_bytes, in_host) + work);
+	const double between = collet_ring_turn_latencies(shape) * collet_cost_latency(model) +
+			       (shape->size - local) * (collet_cost_port(1, block, segment_bytes, model) + work);
 	return inside + between;
 }
 

@@ -21,25 +21,26 @@ COLLET_PURE static inline struct collet_step reduce_scatter_ring_step(
 {
 	(void)part;
 	const uint32_t number = collet_position_at(shape, -1 - (int64_t)index);
-	const struct collet_span block = collet_cut_chunk(&shape->input, shape, number), all = collet_span_all(shape);
+	const struct collet_span block = collet_partition_chunk(&shape->input, shape, number),
+				 all = collet_span_all(shape);
 	const bool last = index == shape->size - 1;
 	struct collet_step step = collet_step_none();
 	if (index > 0)
-		collet_step_from(&step, collet_peer(collet_position_at(shape, -1)), COLLET_INPUT, block);
-	collet_step_from(&step, collet_self(shape), COLLET_INPUT, block);
-	collet_step_to(
-		&step, last ? collet_self(shape) : collet_peer(collet_position_at(shape, 1)), COLLET_RESULT, all);
-	step.reduce = index > 0;
-	step.last_touch = last;
+		collet_step_add_source(&step, collet_peers_one(collet_position_at(shape, -1)), COLLET_INPUT, block);
+	collet_step_add_source(&step, collet_peers_self(shape), COLLET_INPUT, block);
+	collet_step_add_destination(&step,
+		last ? collet_peers_self(shape) : collet_peers_one(collet_position_at(shape, 1)), COLLET_RESULT, all);
+	step.is_reduction = index > 0;
+	step.is_final = last;
 	return step;
 }
 
 COLLET_PURE static inline double reduce_scatter_ring_cost(const struct collet_shape *shape, size_t element_bytes,
-	size_t piece_bytes, const struct collet_cost_model *model)
+	size_t segment_bytes, const struct collet_cost_model *model)
 {
 	const double block = collet_cost_blocks(shape, 1, element_bytes), rounds = shape->size - 1;
 	return rounds *
-	       (collet_cost_latency(model) + collet_cost_port(1, block, piece_bytes, model) + block * model->gamma_s);
+	       (collet_cost_latency(model) + collet_cost_port(1, block, segment_bytes, model) + block * model->gamma_s);
 }
 
 #endif

@@ -18,22 +18,22 @@ COLLET_PURE static inline struct collet_step scatter_direct_step(
 	const struct collet_shape *shape, uint32_t part, uint64_t index)
 {
 	(void)part;
-	const struct collet_peers self = collet_self(shape);
+	const struct collet_peers self = collet_peers_self(shape);
 	const struct collet_span all = collet_span_at(0, shape->result.count);
 	if (shape->rank != shape->root)
-		return collet_move(collet_peer(shape->root), COLLET_INPUT,
-			collet_span_there(shape, &shape->input, all.count), self, COLLET_RESULT, all);
+		return collet_step_move(collet_peers_one(shape->root), COLLET_INPUT,
+			collet_span_on_peer(shape, &shape->input, all.count), self, COLLET_RESULT, all);
 	if (index + 1 < scatter_direct_step_count(shape, part))
-		return collet_send_each(shape, collet_others(shape), COLLET_INPUT, COLLET_RESULT, all);
-	return collet_move(
-		self, COLLET_INPUT, collet_cut_chunk(&shape->input, shape, shape->rank), self, COLLET_RESULT, all);
+		return collet_step_send_each(shape, collet_peers_others(shape), COLLET_INPUT, COLLET_RESULT, all);
+	return collet_step_move(self, COLLET_INPUT, collet_partition_chunk(&shape->input, shape, shape->rank), self,
+		COLLET_RESULT, all);
 }
 
 COLLET_PURE static inline double scatter_direct_cost(const struct collet_shape *shape, size_t element_bytes,
-	size_t piece_bytes, const struct collet_cost_model *model)
+	size_t segment_bytes, const struct collet_cost_model *model)
 {
 	return shape->size == 1 ? 0
-				: collet_cost_pipeline(1, collet_cost_blocks(shape, 1, element_bytes), piece_bytes,
+				: collet_cost_pipeline(1, collet_cost_blocks(shape, 1, element_bytes), segment_bytes,
 					  shape->size - 1, 0, model);
 }
 

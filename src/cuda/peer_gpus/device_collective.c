@@ -44,7 +44,7 @@ static struct collet_executor_call executor_call_of(const struct collet_executio
 		.timeout_ns = -1,
 	};
 	made.taping = collet_executor_cut(executions->executor, made.program, &made.shape,
-		collet_dtype_bytes(call->dtype), request->counted_bytes, how->piece_bytes, how->channels);
+		collet_dtype_bytes(call->dtype), request->counted_bytes, how->segment_bytes, how->channels);
 	return made;
 }
 
@@ -99,7 +99,7 @@ static void fill_choices(struct collet_executions *executions)
 	const collet_comm *comm = executions->comm;
 	bool measured;
 	const collet_link_cost *link = collet_gpu_kernel_link(comm->context, &measured);
-	executions->inputs = (struct collet_choice_inputs){ .size = comm->group.size, .hosts = 1, .local = link,
+	executions->inputs = (struct collet_choice_inputs){ .size = comm->group.size, .host_count = 1, .local = link,
 		.remote = link, .scratch_bytes = comm->inputs.scratch_bytes };
 	collet_choice_table_fill(&executions->table, &executions->inputs);
 }

@@ -105,7 +105,7 @@ collet_status executed_find(
 }
 
 collet_status executed_list(
-	struct executed *executed, size_t element_bytes, uint32_t size, const struct collet_cut *cut)
+	struct executed *executed, size_t element_bytes, uint32_t size, const struct collet_partition *cut)
 {
 	if (!executed->sides[COLLET_WRITTEN].away || !cut->counts)
 		return COLLET_OK;

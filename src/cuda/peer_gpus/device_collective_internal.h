@@ -98,7 +98,7 @@ collet_status executed_find(
 	struct executed *executed, const char *function, const struct collet_side sides[COLLET_SIDES]);
 /* The result's blocks alone are written. COLLET_ERR_MEMORY. */
 collet_status executed_list(
-	struct executed *executed, size_t element_bytes, uint32_t size, const struct collet_cut *cut);
+	struct executed *executed, size_t element_bytes, uint32_t size, const struct collet_partition *cut);
 bool executed_is_away(const struct executed *executed);
 /* At once. */
 collet_status executed_copy_in(const struct executed *executed);

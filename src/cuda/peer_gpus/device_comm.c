@@ -35,9 +35,10 @@ static uint64_t at_most(uint64_t value, uint64_t most)
 struct collet_taping collet_executor_cut(const struct collet_executor *executor, const struct collet_program *program,
 	const struct collet_shape *shape, size_t element_bytes, uint64_t bytes, uint32_t piece_bytes, uint32_t channels)
 {
-	const uint32_t parts = collet_program_parts(program, shape);
+	const uint32_t parts = collet_program_part_count(program, shape);
 	/* Of a v-form it is not known, or not to all. */
-	const bool known = bytes || (shape->input.kind != COLLET_CUT_LISTED && shape->result.kind != COLLET_CUT_LISTED);
+	const bool known = bytes || (shape->input.kind != COLLET_PARTITION_VECTOR &&
+					    shape->result.kind != COLLET_PARTITION_VECTOR);
 	const bool quick = known && bytes <= QUICK_CALL_BYTES && !piece_bytes && !channels;
 	const uint64_t most = parts * executor->channels <= executor->window.lanes
 				      ? executor->channels

@@ -101,7 +101,7 @@ static struct collet_tape_move *add_move(struct laying *laying, uint64_t count, 
 }
 
 /* All ranks that an end names; how many. */
-static uint32_t add_ends(struct laying *laying, const struct collet_end *ends, uint32_t count)
+static uint32_t add_ends(struct laying *laying, const struct collet_buffer_range *ends, uint32_t count)
 {
 	uint32_t added = 0;
 	for (uint32_t e = 0; e < count; e++)
@@ -114,7 +114,7 @@ static uint32_t add_ends(struct laying *laying, const struct collet_end *ends, u
 
 static void lay_move(struct laying *laying, const struct collet_step *step)
 {
-	struct collet_tape_move *move = add_move(laying, step->source[0].span.count, step->last_touch);
+	struct collet_tape_move *move = add_move(laying, step->source[0].span.count, step->is_final);
 	if (!move)
 		return;
 	move->sources = (uint16_t)add_ends(laying, step->source, step->source_count);
@@ -126,13 +126,14 @@ static void lay_each(struct laying *laying, const struct collet_step *step)
 {
 	const struct collet_shape *shape = laying->shape;
 	const bool sends = step->source[0].peers.count == 1 && step->source[0].peers.first == shape->rank;
-	const struct collet_end *near = sends ? &step->source[0] : &step->destination[0];
-	const struct collet_end *far = sends ? &step->destination[0] : &step->source[0];
+	const struct collet_buffer_range *near = sends ? &step->source[0] : &step->destination[0];
+	const struct collet_buffer_range *far = sends ? &step->destination[0] : &step->source[0];
 	for (uint32_t i = 0; i < far->peers.count; i++) {
 		const uint32_t peer = collet_peers_at(&far->peers, i, shape->size);
-		const struct collet_span span = collet_cut_chunk(collet_step_cut(shape, near->buffer), shape, peer);
+		const struct collet_span span =
+			collet_partition_chunk(collet_step_partition(shape, near->buffer), shape, peer);
 		struct collet_tape_move *move =
-			peer == shape->rank ? NULL : add_move(laying, span.count, step->last_touch);
+			peer == shape->rank ? NULL : add_move(laying, span.count, step->is_final);
 		if (!move)
 			continue;
 		move->sources = move->results = 1;
@@ -168,8 +169,8 @@ static void lay_step(struct laying *laying, const struct collet_step *step)
 		return;
 	}
 	laid->move = (uint32_t)laying->moves.count;
-	laid->paired = step->paired;
-	if (step->source_count && step->per_peer)
+	laid->paired = step->is_paired;
+	if (step->source_count && step->is_per_peer)
 		lay_each(laying, step);
 	else if (step->source_count)
 		lay_move(laying, step);
@@ -232,7 +233,7 @@ static struct collet_tape *gather(const struct laying *laying, const struct coll
 collet_status collet_tape_lay(const struct collet_program *program, const struct collet_shape *shape,
 	const struct collet_taping *taping, struct collet_tape **tape)
 {
-	const uint32_t parts = collet_program_parts(program, shape);
+	const uint32_t parts = collet_program_part_count(program, shape);
 	const collet_status status = check(program, shape, parts);
 	if (status != COLLET_OK)
 		return status;
@@ -248,7 +249,7 @@ collet_status collet_tape_lay(const struct collet_program *program, const struct
 		.size = shape->size,
 		.parts = parts,
 		.channels = taping->channels,
-		.few = program->sliced ? COLLET_TAPE_FEW : UINT32_MAX,
+		.few = program->segmented ? COLLET_TAPE_FEW : UINT32_MAX,
 		.element_bytes = taping->element_bytes,
 		.quick = taping->quick,
 		.piece = taping->piece_bytes / taping->element_bytes,
@@ -265,7 +266,7 @@ collet_status collet_tape_lay(const struct collet_program *program, const struct
 	for (uint32_t part = parts; part <= COLLET_TAPE_PARTS; part++)
 		head.steps[part] = (uint32_t)laying.steps.count;
 	/* Sliced programs cut all steps' spans at the same places, and their channels make passes of their own. */
-	for (size_t s = 0; s < laying.steps.count && program->sliced; s++)
+	for (size_t s = 0; s < laying.steps.count && program->segmented; s++)
 		((struct collet_tape_step *)(void *)laying.steps.items)[s].meets = false;
 	*tape = laying.short_of_memory ? NULL : gather(&laying, &head);
 	free(laying.steps.items);

@@ -45,7 +45,7 @@ static size_t add_lists(struct collet_direct *direct, struct offer *offer, const
 {
 	const size_t size = direct->group->size, bytes = size * sizeof(uint64_t);
 	uint64_t *lists = (uint64_t *)(void *)(offer + 1);
-	const struct collet_cut *cuts[2] = { &shape->input, &shape->result };
+	const struct collet_partition *cuts[2] = { &shape->input, &shape->result };
 	offer->input_count = shape->input.count;
 	offer->result_count = shape->result.count;
 	offer->input_listed = shape->input.counts != NULL;

@@ -191,7 +191,7 @@ static void take_request(struct hosted *hosted, struct collet_request *request, 
 	hosted->request = request;
 	hosted->planned = request->program;
 	hosted->prescales = request->prescales;
-	request->program = collet_program_between((enum collet_collective)request->call.collective);
+	request->program = collet_program_inter_host((enum collet_collective)request->call.collective);
 	request->prescales = false;
 	request->input = request->result = host;
 	for (uint32_t i = 0; i < request->lanes; i++)

@@ -44,9 +44,11 @@ static const char *reach_all(struct collet_direct *direct, struct call *call)
 }
 
 /* A v-form's cut, as a rank has offered it. */
-static struct collet_cut cut_of(uint64_t count, bool listed, const uint64_t *lists, uint32_t size)
+static struct collet_partition cut_of(uint64_t count, bool listed, const uint64_t *lists, uint32_t size)
 {
-	return (struct collet_cut){ .kind = COLLET_CUT_LISTED, .count = count, .counts = listed ? lists : NULL,
+	return (struct collet_partition){ .kind = COLLET_PARTITION_VECTOR,
+		.count = count,
+		.counts = listed ? lists : NULL,
 		.displacements = listed ? lists + size : NULL };
 }
 

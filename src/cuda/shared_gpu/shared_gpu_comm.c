@@ -32,7 +32,7 @@ static void done(struct collet_request *request)
 collet_status collet_request_stage(struct collet_request *request, const struct collet_direct_sides *given)
 {
 	struct collet_comm *comm = comm_of(request);
-	const struct collet_cut *result = &request->shape.result;
+	const struct collet_partition *result = &request->shape.result;
 	struct collet_side sides[COLLET_SIDES];
 	struct collet_staged *staged;
 	for (int s = 0; s < COLLET_SIDES; s++)
@@ -102,7 +102,7 @@ bool collet_request_is_offered(const collet_comm *comm, const struct collet_requ
 
 bool collet_call_may_be_direct(const collet_comm *comm, const struct collet_call_arguments *call)
 {
-	if (comm->gpu_each_host && !collet_program_between(call->collective))
+	if (comm->gpu_each_host && !collet_program_inter_host(call->collective))
 		return false;
 	return comm->direct && call->collective != COLLET_BARRIER && call->op != COLLET_USER &&
 	       (call->count || call->input);

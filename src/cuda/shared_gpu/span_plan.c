@@ -92,7 +92,7 @@ static void fold(const struct maker *maker, uint64_t first, uint32_t result_firs
 /* ---- Collectives that move ---- */
 
 /* Block r of a buffer that has one for each rank. */
-static struct collet_span block(const struct maker *maker, const struct collet_cut *cut, uint32_t r)
+static struct collet_span block(const struct maker *maker, const struct collet_partition *cut, uint32_t r)
 {
 	const uint64_t count = maker->call->count;
 	if (maker->call->listed)
@@ -100,7 +100,7 @@ static struct collet_span block(const struct maker *maker, const struct collet_c
 	return (struct collet_span){ r * count, count };
 }
 
-static uint64_t own(const struct maker *maker, const struct collet_cut *cut)
+static uint64_t own(const struct maker *maker, const struct collet_partition *cut)
 {
 	return maker->call->listed ? cut->count : maker->call->count;
 }

@@ -13,7 +13,7 @@
 struct collet_span_plan_rank {
 	char *send, *recv;
 	uint64_t send_bytes, recv_bytes;
-	struct collet_cut input, result;     /* of a v-form: LISTED, or the own block's count alone */
+	struct collet_partition input, result; /* of a v-form: LISTED, or the own block's count alone */
 	double scale;
 };
 

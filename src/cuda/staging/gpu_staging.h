@@ -70,7 +70,8 @@ enum collet_staging collet_call_staging(const collet_comm *comm, const struct co
 /* A collective's arguments become what stands for them (call_path.c). listed: of recv, these blocks are written;
  * NULL: all of it is. COLLET_ERR_UNSUPPORTED, _MEMORY. */
 collet_status collet_call_take_staged(const collet_comm *comm, struct collet_call_arguments *call,
-	const struct collet_side sides[COLLET_SIDES], const struct collet_cut *listed, struct collet_staged *staged);
+	const struct collet_side sides[COLLET_SIDES], const struct collet_partition *listed,
+	struct collet_staged *staged);
 /* Which of these messages are. */
 enum collet_staging collet_halves_staging(
 	const collet_comm *comm, const struct collet_half *halves, uint32_t count);

@@ -295,7 +295,7 @@ static collet_status make(collet_comm *comm, const struct place *place, const ch
 
 /* The stream copies to and from the host's memory. sides: the host's afterwards. */
 static collet_status lay_out(collet_comm *comm, struct collet_streamed *call, struct collet_call_arguments *arguments,
-	struct collet_side sides[COLLET_SIDES], const struct collet_cut *listed)
+	struct collet_side sides[COLLET_SIDES], const struct collet_partition *listed)
 {
 	const collet_status status = collet_staged_lay_out(comm->context, arguments->function, sides,
 		collet_call_staging(comm, arguments), &call->staged);
@@ -322,7 +322,7 @@ static collet_status locate(
 }
 
 collet_status collet_streamed_call(collet_comm *comm, struct collet_call_arguments *arguments,
-	struct collet_side sides[COLLET_SIDES], const struct collet_cut *listed, const collet_how *how)
+	struct collet_side sides[COLLET_SIDES], const struct collet_partition *listed, const collet_how *how)
 {
 	struct place place;
 	struct collet_streamed *call;

@@ -23,7 +23,7 @@
  * COLLET_ERR_ARGUMENT, _UNSUPPORTED, _MEMORY, _SYSTEM: nothing has changed, unless the stream has taken a part of it
  * already, which ends the communicator. */
 collet_status collet_streamed_call(collet_comm *comm, struct collet_call_arguments *call,
-	struct collet_side sides[COLLET_SIDES], const struct collet_cut *listed, const collet_how *how);
+	struct collet_side sides[COLLET_SIDES], const struct collet_partition *listed, const collet_how *how);
 collet_status collet_streamed_halves(collet_comm *comm, const char *function, const struct collet_half *halves,
 	uint32_t count, collet_dtype dtype, const collet_how *how);
 

@@ -192,7 +192,7 @@ static collet_status place_incoming(struct collet_group *state, uint32_t source,
 	peer->incoming_kind = kind;
 	peer->incoming_request = NULL;
 	*must_retry = false;
-	if (kind == P2P_EAGER && next->bytes <= COLLET_EAGER_BYTES_MOST) {
+	if (kind == P2P_EAGER && next->bytes <= COLLET_EAGER_BYTES_MAX) {
 		struct collet_request *request = find_receive(p2p, source, tag);
 		if (request && next->bytes <= request->p2p.bytes) {
 			peer->incoming_request = request;
