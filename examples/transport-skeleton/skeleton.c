@@ -31,26 +31,26 @@ struct header {
 
 /* A rank's own: made before ranks meet, and gone after the last conduit. YOURS: the adapter, its memory regions. */
 struct collet_device {
-	const struct collet_host *host;
+	const struct collet_services *services;
 };
 
-struct conduit {
-	struct collet_conduit head;      /* first: the caller's pointer is to this */
-	const struct collet_host *host;
-	const struct collet_card *peer;
+struct skeleton_endpoint {
+	struct collet_endpoint head;     /* first: the caller's pointer is to this */
+	const struct collet_services *services;
+	const struct collet_peer_info *peer;
 	int socket, epoll_fd;
-	pid_t process;                   /* which opened it: a forked child only lets go */
-	bool opened, greeted, ready;
+	pid_t owner_pid;                 /* which opened it: a forked child only lets go */
+	bool is_open, is_hello_sent, is_ready;
 	struct collet_transfer_queue sends, receives;
 	struct header out, in;
-	uint64_t sent, received;         /* of the first in the queue, or of what is skipped: header and bytes */
-	bool taking;                     /* the first receive's bytes are coming */
-	uint64_t skip;                   /* bytes of a message that was a mismatch, still to come */
+	uint64_t sent_bytes, received_bytes; /* of the first in the queue, or of what is skipped: header and bytes */
+	bool is_receiving;               /* the first receive's bytes are coming */
+	uint64_t skip_bytes;             /* bytes of a message that was a mismatch, still to come */
 };
 
-static struct conduit *of(struct collet_conduit *conduit)
+static struct skeleton_endpoint *skeleton_of(struct collet_endpoint *endpoint)
 {
-	return (struct conduit *)conduit;
+	return (struct skeleton_endpoint *)endpoint;
 }
 
 /* ---- The rank's device -------------------------------------------------------------------------------------- */
@@ -60,15 +60,15 @@ static collet_status device_open(
 {
 	/* YOURS: look for the adapter. None: return config->host->fail(COLLET_ERR_UNSUPPORTED, "no adapter in ...");
 	 * ranks then go on without this transport. */
-	struct collet_device *made = calloc(1, sizeof(*made));
-	if (!made)
-		return config->host->fail(COLLET_ERR_MEMORY, "no memory for a device");
-	made->host = config->host;
-	/* What peers will find by collet_card_data(). YOURS: which fabric and port this rank is at. */
-	info->card[0] = 1;
-	info->card_bytes = 1;
-	strcpy(info->text, "the socket itself");
-	*device = made;
+	struct collet_device *created = calloc(1, sizeof(*created));
+	if (!created)
+		return config->services->fail(COLLET_ERR_MEMORY, "no memory for a device");
+	created->services = config->services;
+	/* What peers will find by collet_peer_info_data(). YOURS: which fabric and port this rank is at. */
+	info->peer_data[0] = 1;
+	info->peer_data_bytes = 1;
+	strcpy(info->description, "the socket itself");
+	*device = created;
 	return COLLET_OK;
 }
 
@@ -79,11 +79,11 @@ static void device_close(struct collet_device *device)
 
 /* ---- Beginning and end -------------------------------------------------------------------------------------- */
 
-static bool reaches(const struct collet_card *self, const struct collet_card *peer)
+static bool reaches(const struct collet_peer_info *self, const struct collet_peer_info *peer)
 {
 	size_t bytes;
 	/* YOURS: are the two at one fabric? */
-	return self->rank != peer->rank && collet_card_data(peer, "skeleton", &bytes) && bytes == 1;
+	return self->rank != peer->rank && collet_peer_info_data(peer, "skeleton", &bytes) && bytes == 1;
 }
 
 /* Did a system call move nothing because nothing can be moved now? */
@@ -93,82 +93,82 @@ static bool must_wait(ssize_t bytes)
 }
 
 /* Everything ends here: the conduit, and with it all that is lent. Returns how many transfers that settled. */
-static uint32_t end(struct conduit *c, collet_status status)
+static uint32_t fail_endpoint(struct skeleton_endpoint *c, collet_status status)
 {
 	c->head.status = status;
 	(void)shutdown(c->socket, SHUT_RDWR);  /* the peer finds out */
-	return collet_transfer_queue_settle_all(&c->sends, &c->head, status) +
-		collet_transfer_queue_settle_all(&c->receives, &c->head, status);
+	return collet_transfer_queue_complete_all(&c->sends, &c->head, status) +
+		collet_transfer_queue_complete_all(&c->receives, &c->head, status);
 }
 
 /* error: errno, or 0 for the end of the stream. */
-static uint32_t lose(struct conduit *c, int error)
+static uint32_t lose_peer(struct skeleton_endpoint *c, int error)
 {
-	const bool gone = error == 0 || error == ECONNRESET || error == EPIPE || error == ETIMEDOUT;
+	const bool is_lost = error == 0 || error == ECONNRESET || error == EPIPE || error == ETIMEDOUT;
 	const char *why = error ? strerror(error) : "it closed the connection";
-	return end(c, c->host->fail(gone ? COLLET_ERR_PEER_LOST : COLLET_ERR_TRANSPORT,
+	return fail_endpoint(c, c->services->fail(is_lost ? COLLET_ERR_PEER_LOST : COLLET_ERR_TRANSPORT,
 			      "skeleton: lost rank %u on %s (channel %u): %s", c->head.peer, c->peer->host,
 			      c->head.channel, why));
 }
 
-static collet_status open_conduit(struct collet_conduit *conduit, const struct collet_conduit_config *config)
+static collet_status open_endpoint(struct collet_endpoint *endpoint, const struct collet_endpoint_config *config)
 {
-	struct conduit *c = of(conduit);
-	c->host = config->host;
+	struct skeleton_endpoint *c = skeleton_of(endpoint);
+	c->services = config->services;
 	c->peer = config->peer;
 	c->socket = config->socket;
 	c->epoll_fd = config->wake->epoll_fd;
-	c->process = getpid();
-	c->opened = true;
+	c->owner_pid = getpid();
+	c->is_open = true;
 	/* Else a small message after another waits for its acknowledgement, for 40 ms. */
 	const int yes = 1;
 	if (setsockopt(c->socket, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof(yes)) != 0)
-		conduit->status = c->host->fail(COLLET_ERR_SYSTEM,
-			"skeleton: cannot set up the connection to rank %u on %s: %s", conduit->peer, c->peer->host,
+		endpoint->status = c->services->fail(COLLET_ERR_SYSTEM,
+			"skeleton: cannot set up the connection to rank %u on %s: %s", endpoint->peer, c->peer->host,
 			strerror(errno));
 	/* YOURS: make a queue pair here; its number is what to send in the greeting. */
-	return conduit->status;
+	return endpoint->status;
 }
 
 /* Each end says that it is there. An end that fails says nothing and closes, so nobody takes the conduit for ready. */
-static collet_status opening(struct collet_conduit *conduit)
+static collet_status open_progress(struct collet_endpoint *endpoint)
 {
-	struct conduit *c = of(conduit);
+	struct skeleton_endpoint *c = skeleton_of(endpoint);
 	char byte = 's';
-	if (conduit->status != COLLET_OK || c->ready)
-		return conduit->status;
-	if (!c->greeted) {
+	if (endpoint->status != COLLET_OK || c->is_ready)
+		return endpoint->status;
+	if (!c->is_hello_sent) {
 		const ssize_t sent = send(c->socket, &byte, 1, MSG_DONTWAIT | MSG_NOSIGNAL);
 		if (must_wait(sent))
 			return COLLET_PENDING;
 		if (sent < 0) {
-			(void)lose(c, errno);
-			return conduit->status;
+			(void)lose_peer(c, errno);
+			return endpoint->status;
 		}
-		c->greeted = true;
+		c->is_hello_sent = true;
 	}
 	const ssize_t got = recv(c->socket, &byte, 1, MSG_DONTWAIT);
 	if (must_wait(got))
 		return COLLET_PENDING;
 	if (got != 1 || byte != 's') {
-		(void)lose(c, got < 0 ? errno : 0);
-		return conduit->status;
+		(void)lose_peer(c, got < 0 ? errno : 0);
+		return endpoint->status;
 	}
 	/* Edge-triggered: arm() asks the socket itself, so no edge is missed and none wakes for ever. */
-	struct epoll_event event = { .events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET, .data.ptr = conduit };
+	struct epoll_event event = { .events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET, .data.ptr = endpoint };
 	if (epoll_ctl(c->epoll_fd, EPOLL_CTL_ADD, c->socket, &event) != 0) {
-		(void)end(c, c->host->fail(COLLET_ERR_SYSTEM,
-				     "skeleton: cannot watch the connection to rank %u on %s: %s", conduit->peer,
+		(void)fail_endpoint(c, c->services->fail(COLLET_ERR_SYSTEM,
+				     "skeleton: cannot watch the connection to rank %u on %s: %s", endpoint->peer,
 				     c->peer->host, strerror(errno)));
-		return conduit->status;
+		return endpoint->status;
 	}
-	c->ready = true;
+	c->is_ready = true;
 	return COLLET_OK;
 }
 
 /* What has been sent arrives, if the peer lives: the kernel goes on sending after close(), but not if bytes are unread
  * here. For a second at most. YOURS: wait for the last completions. */
-static void let_sends_out(int socket)
+static void flush_sends(int socket)
 {
 	char unread[4096];
 	for (int waited_ms = 0; waited_ms < 1000; waited_ms++) {
@@ -183,22 +183,23 @@ static void let_sends_out(int socket)
 	}
 }
 
-static void close_conduit(struct collet_conduit *conduit)
+static void close_endpoint(struct collet_endpoint *endpoint)
 {
-	struct conduit *c = of(conduit);
-	if (!c->opened)
+	struct skeleton_endpoint *c = skeleton_of(endpoint);
+	if (!c->is_open)
 		return;
-	c->opened = false;
-	if (c->process == getpid()) {
-		const bool whole = conduit->status == COLLET_OK && c->sent == 0;  /* else the stream has broken off */
-		if (conduit->status == COLLET_OK)
-			conduit->status = COLLET_CANCELLED;
-		(void)collet_transfer_queue_settle_all(&c->sends, conduit, COLLET_CANCELLED);
-		(void)collet_transfer_queue_settle_all(&c->receives, conduit, COLLET_CANCELLED);
-		if (c->ready)
+	c->is_open = false;
+	if (c->owner_pid == getpid()) {
+		/* else the stream has broken off */
+		const bool is_intact = endpoint->status == COLLET_OK && c->sent_bytes == 0;
+		if (endpoint->status == COLLET_OK)
+			endpoint->status = COLLET_CANCELLED;
+		(void)collet_transfer_queue_complete_all(&c->sends, endpoint, COLLET_CANCELLED);
+		(void)collet_transfer_queue_complete_all(&c->receives, endpoint, COLLET_CANCELLED);
+		if (c->is_ready)
 			(void)epoll_ctl(c->epoll_fd, EPOLL_CTL_DEL, c->socket, NULL);
-		if (c->ready && whole)
-			let_sends_out(c->socket);
+		if (c->is_ready && is_intact)
+			flush_sends(c->socket);
 		(void)shutdown(c->socket, SHUT_WR);  /* a child forked meanwhile may hold the connection open */
 	}
 	close(c->socket);
@@ -206,18 +207,19 @@ static void close_conduit(struct collet_conduit *conduit)
 
 /* ---- Sending ------------------------------------------------------------------------------------------------ */
 
-static uint32_t send_some(struct conduit *c)
+static uint32_t send_some(struct skeleton_endpoint *c)
 {
-	uint32_t settled = 0;
+	uint32_t completed = 0;
 	while (c->sends.first) {
 		const struct collet_transfer *first = c->sends.first;
 		const uint64_t all = sizeof(c->out) + first->message.bytes;
 		c->out = (struct header){ .magic = MAGIC, .message = first->message };
 		struct iovec parts[2];
 		int count = 0;
-		if (c->sent < sizeof(c->out))
-			parts[count++] = (struct iovec){ (char *)&c->out + c->sent, sizeof(c->out) - c->sent };
-		const uint64_t done = c->sent > sizeof(c->out) ? c->sent - sizeof(c->out) : 0;
+		if (c->sent_bytes < sizeof(c->out))
+			parts[count++] =
+				(struct iovec){ (char *)&c->out + c->sent_bytes, sizeof(c->out) - c->sent_bytes };
+		const uint64_t done = c->sent_bytes > sizeof(c->out) ? c->sent_bytes - sizeof(c->out) : 0;
 		if (first->message.bytes > done)
 			parts[count++] = (struct iovec){ (char *)first->data + done, first->message.bytes - done };
 		const struct msghdr bytes = { .msg_iov = parts, .msg_iovlen = (size_t)count };
@@ -226,99 +228,100 @@ static uint32_t send_some(struct conduit *c)
 		if (must_wait(moved))
 			break;
 		if (moved < 0)
-			return settled + lose(c, errno);
-		c->sent += (uint64_t)moved;
-		if (c->sent < all)
+			return completed + lose_peer(c, errno);
+		c->sent_bytes += (uint64_t)moved;
+		if (c->sent_bytes < all)
 			continue;
-		c->sent = 0;
+		c->sent_bytes = 0;
 		c->head.stats.messages_sent++;
 		c->head.stats.bytes_sent += first->message.bytes;
-		collet_transfer_queue_settle(&c->sends, &c->head, COLLET_OK);
-		settled++;
+		collet_transfer_queue_complete(&c->sends, &c->head, COLLET_OK);
+		completed++;
 	}
-	return settled;
+	return completed;
 }
 
 /* ---- Receiving ---------------------------------------------------------------------------------------------- */
 
 /* Reads up to so many bytes; 0: none now, or the conduit has ended and *settled counts what that settled. */
-static uint64_t read_some(struct conduit *c, void *into, uint64_t bytes, uint32_t *settled)
+static uint64_t read_some(struct skeleton_endpoint *c, void *into, uint64_t bytes, uint32_t *completed)
 {
 	const ssize_t got = recv(c->socket, into, bytes, MSG_DONTWAIT);
 	c->head.stats.system_calls++;
 	if (got > 0)
 		return (uint64_t)got;
 	if (!must_wait(got))
-		*settled += lose(c, got < 0 ? errno : 0);
+		*completed += lose_peer(c, got < 0 ? errno : 0);
 	return 0;
 }
 
 /* Is the next message's header here, all of it? What is left of one that nobody wanted goes first. */
-static bool has_header(struct conduit *c, uint32_t *settled)
+static bool has_header(struct skeleton_endpoint *c, uint32_t *completed)
 {
 	char unwanted[16384];
-	while (c->skip) {
+	while (c->skip_bytes) {
 		const uint64_t got = read_some(
-			c, unwanted, c->skip < sizeof(unwanted) ? c->skip : sizeof(unwanted), settled);
+			c, unwanted, c->skip_bytes < sizeof(unwanted) ? c->skip_bytes : sizeof(unwanted), completed);
 		if (!got)
 			return false;
-		c->skip -= got;
+		c->skip_bytes -= got;
 	}
-	while (c->received < sizeof(c->in)) {
-		const uint64_t got = read_some(c, (char *)&c->in + c->received, sizeof(c->in) - c->received, settled);
+	while (c->received_bytes < sizeof(c->in)) {
+		const uint64_t got =
+			read_some(c, (char *)&c->in + c->received_bytes, sizeof(c->in) - c->received_bytes, completed);
 		if (!got)
 			return false;
-		c->received += got;
+		c->received_bytes += got;
 	}
 	if (c->in.magic == MAGIC && c->in.message.bytes <= INT64_MAX)
 		return true;
-	*settled += end(c, c->host->fail(COLLET_ERR_TRANSPORT, "skeleton: what came from rank %u on %s is no message",
+	*completed += fail_endpoint(c, c->services->fail(COLLET_ERR_TRANSPORT, "skeleton: what came from rank %u on %s is no message",
 				     c->head.peer, c->peer->host));
 	return false;
 }
 
-static uint32_t receive_some(struct conduit *c)
+static uint32_t receive_some(struct skeleton_endpoint *c)
 {
-	uint32_t settled = 0;
+	uint32_t completed = 0;
 	while (c->receives.first && c->head.status == COLLET_OK) {
 		struct collet_transfer *first = c->receives.first;
-		if (!c->taking) {
-			if (!has_header(c, &settled))
+		if (!c->is_receiving) {
+			if (!has_header(c, &completed))
 				break;
 			if (!collet_message_equal(&c->in.message, &first->message)) {
-				c->skip = c->in.message.bytes;
-				c->received = 0;
+				c->skip_bytes = c->in.message.bytes;
+				c->received_bytes = 0;
 				first->message = c->in.message;
-				collet_transfer_queue_settle(&c->receives, &c->head, COLLET_ERR_MISMATCH);
-				settled++;
+				collet_transfer_queue_complete(&c->receives, &c->head, COLLET_ERR_MISMATCH);
+				completed++;
 				continue;
 			}
-			c->taking = true;
+			c->is_receiving = true;
 		}
-		const uint64_t done = c->received - sizeof(c->in);
+		const uint64_t done = c->received_bytes - sizeof(c->in);
 		if (done < first->message.bytes) {
 			const uint64_t got =
-				read_some(c, (char *)first->data + done, first->message.bytes - done, &settled);
+				read_some(c, (char *)first->data + done, first->message.bytes - done, &completed);
 			if (!got)
 				break;
-			c->received += got;
+			c->received_bytes += got;
 			continue;
 		}
-		c->taking = false;
-		c->received = 0;
+		c->is_receiving = false;
+		c->received_bytes = 0;
 		c->head.stats.messages_received++;
 		c->head.stats.bytes_received += first->message.bytes;
 		first->view = first->data;  /* no view is cheaper than what is there already */
-		collet_transfer_queue_settle(&c->receives, &c->head, COLLET_OK);
-		settled++;
+		collet_transfer_queue_complete(&c->receives, &c->head, COLLET_OK);
+		completed++;
 	}
-	return settled;
+	return completed;
 }
 
 /* ---- The data path ------------------------------------------------------------------------------------------ */
 
 /* Lent from here on; or settled at once, by the end of the conduit. */
-static bool lend(struct conduit *c, struct collet_transfer_queue *queue, struct collet_transfer *transfer)
+static bool enqueue(struct skeleton_endpoint *c, struct collet_transfer_queue *queue, struct collet_transfer *transfer)
 {
 	transfer->status = c->head.status;
 	if (c->head.status != COLLET_OK)
@@ -329,58 +332,58 @@ static bool lend(struct conduit *c, struct collet_transfer_queue *queue, struct 
 	return queue->first == transfer;
 }
 
-static void post_send(struct collet_conduit *conduit, struct collet_transfer *transfer)
+static void post_send(struct collet_endpoint *endpoint, struct collet_transfer *transfer)
 {
-	if (lend(of(conduit), &of(conduit)->sends, transfer))
-		(void)send_some(of(conduit));
+	if (enqueue(skeleton_of(endpoint), &skeleton_of(endpoint)->sends, transfer))
+		(void)send_some(skeleton_of(endpoint));
 }
 
-static void post_recv(struct collet_conduit *conduit, struct collet_transfer *transfer)
+static void post_recv(struct collet_endpoint *endpoint, struct collet_transfer *transfer)
 {
-	if (lend(of(conduit), &of(conduit)->receives, transfer))
-		(void)receive_some(of(conduit));
+	if (enqueue(skeleton_of(endpoint), &skeleton_of(endpoint)->receives, transfer))
+		(void)receive_some(skeleton_of(endpoint));
 }
 
-static void release(struct collet_conduit *conduit, struct collet_transfer *transfer)
+static void release_view(struct collet_endpoint *endpoint, struct collet_transfer *transfer)
 {
-	(void)conduit;
+	(void)endpoint;
 	(void)transfer;  /* the view is the receiver's own buffer */
 }
 
-static uint32_t progress(struct collet_conduit *conduit)
+static uint32_t progress(struct collet_endpoint *endpoint)
 {
-	struct conduit *c = of(conduit);
-	uint32_t settled = conduit->status == COLLET_OK ? receive_some(c) : 0;  /* what came before an end counts */
-	if (conduit->status == COLLET_OK)
-		settled += send_some(c);
-	return settled;
+	struct skeleton_endpoint *c = skeleton_of(endpoint);
+	uint32_t completed = endpoint->status == COLLET_OK ? receive_some(c) : 0; /* what came before an end counts */
+	if (endpoint->status == COLLET_OK)
+		completed += send_some(c);
+	return completed;
 }
 
-static bool peek(struct collet_conduit *conduit, struct collet_message *message)
+static bool peek(struct collet_endpoint *endpoint, struct collet_message *message)
 {
-	uint32_t settled = 0;
-	if (conduit->status != COLLET_OK || !has_header(of(conduit), &settled))
+	uint32_t completed = 0;
+	if (endpoint->status != COLLET_OK || !has_header(skeleton_of(endpoint), &completed))
 		return false;
-	*message = of(conduit)->in.message;
+	*message = skeleton_of(endpoint)->in.message;
 	return true;
 }
 
-static bool arm(struct collet_conduit *conduit)
+static bool arm(struct collet_endpoint *endpoint)
 {
-	const struct conduit *c = of(conduit);
-	if (conduit->status != COLLET_OK || (!c->taking && !c->skip && c->received == sizeof(c->in)))
+	const struct skeleton_endpoint *c = skeleton_of(endpoint);
+	if (endpoint->status != COLLET_OK || (!c->is_receiving && !c->skip_bytes && c->received_bytes == sizeof(c->in)))
 		return false;
 	struct pollfd ready = { .fd = c->socket };
-	if (c->receives.first || conduit->posted == 0)
+	if (c->receives.first || endpoint->posted == 0)
 		ready.events |= POLLIN | POLLRDHUP;
 	if (c->sends.first)
 		ready.events |= POLLOUT;
 	return poll(&ready, 1, 0) == 0;
 }
 
-static void disarm(struct collet_conduit *conduit)
+static void disarm(struct collet_endpoint *endpoint)
 {
-	(void)conduit;  /* the socket stays in the set */
+	(void)endpoint; /* the socket stays in the set */
 }
 
 const struct collet_transport collet_transport_module = {
@@ -388,18 +391,18 @@ const struct collet_transport collet_transport_module = {
 	.bytes = sizeof(struct collet_transport),
 	.name = "skeleton",
 	.summary = "any two ranks: one socket, one message after the other",
-	.caps = COLLET_CAP_CALLS,
+	.caps = COLLET_CAP_SYSCALLS,
 	.priority = 100,                 /* below tcp, which does all that this does, and better */
-	.conduit_bytes = sizeof(struct conduit),
+	.endpoint_bytes = sizeof(struct skeleton_endpoint),
 	.device_open = device_open,
 	.device_close = device_close,
 	.reaches = reaches,
-	.open = open_conduit,
-	.opening = opening,
-	.close = close_conduit,
+	.open = open_endpoint,
+	.open_progress = open_progress,
+	.close = close_endpoint,
 	.post_send = post_send,
 	.post_recv = post_recv,
-	.release = release,
+	.release_view = release_view,
 	.progress = progress,
 	.peek = peek,
 	.arm = arm,

@@ -9,8 +9,8 @@
  *
  * whose name is NAME, and lies in a folder of COLLET_TRANSPORT_PATH or in the library's module folder (pkg-config
  * --variable=moduledir collet). A module needs no symbol of the library: what it may call comes as a table (struct
- * collet_host). examples/transport-skeleton is one to begin with; transport-contract runs what is said here against
- * any.
+ * collet_host_group). examples/transport-skeleton is one to begin with; transport-contract runs what is said here
+ * against any.
  *
  * Things
  *   transport  the table; static, the same for all contexts
@@ -44,8 +44,8 @@
  *
  * Versions. The table begins with the contract's version, which must be the library's, and with its own size. A later
  * library may know more slots, at the end: what a shorter table does not have counts as NULL, so new slots are always
- * optional. What the library hands over (cards, configs, host functions) may likewise grow at the end; nobody copies
- * or embeds it. struct collet_conduit, which a transport embeds, keeps its size. */
+ * optional. What the library hands over (cards, configs, host functions) may likewise grow at the end; nobody copies or
+ * embeds it. struct collet_endpoint, which a transport embeds, keeps its size. */
 #ifndef COLLET_TRANSPORT_H
 #define COLLET_TRANSPORT_H
 
@@ -62,7 +62,7 @@ extern "C" {
 #endif
 
 enum {
-	COLLET_TRANSPORT_VERSION = 1,    /* of this contract */
+	COLLET_TRANSPORT_VERSION = 2,    /* of this contract */
 	COLLET_TRANSPORT_NAME_BYTES = 22 /* longest name, with its NUL */
 };
 
@@ -82,7 +82,7 @@ enum collet_memory_kind {
 };
 
 struct collet_memory {
-	void *first;
+	void *base;
 	uint64_t bytes;
 	uint32_t kind;                   /* enum collet_memory_kind */
 	int32_t gpu;                     /* its ordinal; -1: none */
@@ -93,7 +93,7 @@ struct collet_memory {
 };
 
 /* Lives as long as the library is loaded. Any thread. */
-struct collet_host {
+struct collet_services {
 	uint32_t bytes;                  /* sizeof of what the library has; look before using what was added later */
 	uint32_t version;                /* COLLET_TRANSPORT_VERSION of the library */
 	/* Sets this thread's sentence and returns status, so that a failure reads `return host->fail(STATUS, ...)`.
@@ -103,7 +103,7 @@ struct collet_host {
 	/* A line on standard error, if COLLET_LOG asks for this level. Not on the data path above DEBUG. */
 	void (*log)(const struct collet_log *log, enum collet_log_level level, const char *format, ...)
 		COLLET_FORMAT(3, 4);
-	bool (*logs)(const struct collet_log *log, enum collet_log_level level); /* would it be shown? */
+	bool (*log_enabled)(const struct collet_log *log, enum collet_log_level level); /* would it be shown? */
 	/* An option's value, of the environment today; NULL when unset or empty. Name it COLLET_<TRANSPORT>_<WHAT>, and
 	 * read it once, in device_open(). */
 	const char *(*option)(const char *name);
@@ -121,30 +121,36 @@ struct collet_host {
 
 /* Where on its host a rank runs, as far as that is one spot: which package (socket), NUMA node, last-level cache and
  * core. A NUMA node may have several caches or a cache several NUMA nodes: the wider of the two is the outer level. */
-enum collet_level { COLLET_LEVEL_PACKAGE, COLLET_LEVEL_OUTER, COLLET_LEVEL_INNER, COLLET_LEVEL_CORE, COLLET_LEVELS };
+enum collet_locality_level {
+	COLLET_LEVEL_PACKAGE,
+	COLLET_LEVEL_OUTER,
+	COLLET_LEVEL_INNER,
+	COLLET_LEVEL_CORE,
+	COLLET_LEVEL_COUNT
+};
 
 /* No one spot at this level: the rank may run on several of them, or the host did not tell. */
-enum { COLLET_SPOT_ANY = UINT16_MAX };
+enum { COLLET_LOCALITY_ANY = UINT16_MAX };
 
 /* Numbers are those of one host, and mean nothing but same or different. */
-struct collet_spot {
-	uint16_t at[COLLET_LEVELS];
+struct collet_locality {
+	uint16_t ids[COLLET_LEVEL_COUNT];
 };
 
 enum {
-	COLLET_CARD_TRANSPORTS = 6,      /* that a rank can offer at a time, beside "self" */
-	COLLET_CARD_DATA_BYTES = 112     /* of all of them together */
+	COLLET_PEER_TRANSPORTS = 6,      /* that a rank can offer at a time, beside "self" */
+	COLLET_PEER_DATA_BYTES = 112     /* of all of them together */
 };
 
 /* A transport that the rank offers. */
-struct collet_card_transport {
+struct collet_peer_transport {
 	char name[COLLET_TRANSPORT_NAME_BYTES]; /* "": none */
-	uint8_t first, bytes;            /* its part of data */
+	uint8_t data_offset, data_bytes; /* its part of data */
 };
 
 /* What a rank tells all others of itself at the rendezvous, under the job's authentication. Travels as it is, in the
  * byte order of the machine, which the version check has compared. */
-struct collet_card {
+struct collet_peer_info {
 	uint32_t rank;                   /* in the context's world */
 	uint32_t pid;
 	uint64_t host_id;                /* equal: same host (COLLET_HOST_ID, else boot id and network namespace) */
@@ -154,42 +160,43 @@ struct collet_card {
 	uint16_t quota_cores;            /* that the cgroups allow all their processes together */
 	uint16_t host_cores;             /* that all ranks of this host may use together. This and spot are filled in by
 					    rank 0: not known yet in device_open() */
-	struct collet_spot spot;
+	struct collet_locality locality;
 	char host[64];                   /* host name, for people */
 	uint16_t family;                 /* of the address it listens on: AF_INET, AF_INET6; 0: no TCP listener */
 	uint16_t port;                   /* host byte order */
 	uint32_t scope_id;               /* of a link-local IPv6 address */
 	uint8_t address[16];
-	struct collet_card_transport transports[COLLET_CARD_TRANSPORTS]; /* best first */
-	uint8_t data[COLLET_CARD_DATA_BYTES];
+	struct collet_peer_transport transports[COLLET_PEER_TRANSPORTS]; /* best first */
+	uint8_t data[COLLET_PEER_DATA_BYTES];
 	/* From here on the library's own. */
 	char unix_name[64]; /* abstract Unix socket that this rank listens on (without the leading NUL); "" none */
 	char settings[256]; /* "NAME=value\n" for each setting that all ranks must share, compared at creation */
 	uint8_t gpu[16];    /* the UUID of the GPU that this rank's thread uses; zeros: none that it knows */
-	char desk[8];       /* where it takes descriptors of GPU memory: see src/cuda/driver/handle_exchange.h */
+	char handle_exchange[8]; /* where it takes descriptors of GPU memory: see src/cuda/driver/handle_exchange.h */
 	uint32_t link_mbps; /* that its host's link to other hosts carries each way; 0: not known */
 	uint32_t reserved;
 };
 
 /* What the rank's transport of this name has put on its card in device_open(); NULL when the rank does not offer it or
  * put nothing. As long as the card. Not checked by the library: bytes of a peer. */
-static inline const void *collet_card_data(const struct collet_card *card, const char *name, size_t *bytes)
+static inline const void *collet_peer_info_data(
+	const struct collet_peer_info *peer_info, const char *name, size_t *bytes)
 {
-	for (uint32_t i = 0; i < COLLET_CARD_TRANSPORTS; i++) {
-		const struct collet_card_transport *offer = &card->transports[i];
+	for (uint32_t i = 0; i < COLLET_PEER_TRANSPORTS; i++) {
+		const struct collet_peer_transport *row = &peer_info->transports[i];
 		uint32_t from = 0, c = 0;
-		for (; c < COLLET_TRANSPORT_NAME_BYTES && offer->name[c]; c++)
-			if (offer->name[c] == ':')
+		for (; c < COLLET_TRANSPORT_NAME_BYTES && row->name[c]; c++)
+			if (row->name[c] == ':')
 				from = c + 1;  /* a wrapper's name comes before */
 		if (c == from || c == COLLET_TRANSPORT_NAME_BYTES)
 			continue;
-		for (c = from; offer->name[c] && offer->name[c] == name[c - from];)
+		for (c = from; row->name[c] && row->name[c] == name[c - from];)
 			c++;
-		if (offer->name[c] || name[c - from])
+		if (row->name[c] || name[c - from])
 			continue;
-		*bytes = offer->bytes;
-		if (offer->bytes && offer->first + offer->bytes <= COLLET_CARD_DATA_BYTES)
-			return card->data + offer->first;
+		*bytes = row->data_bytes;
+		if (row->data_bytes && row->data_offset + row->data_bytes <= COLLET_PEER_DATA_BYTES)
+			return peer_info->data + row->data_offset;
 		break;
 	}
 	*bytes = 0;
@@ -203,9 +210,9 @@ struct collet_wake {
 					    disarm(), with any data.ptr but NULL */
 	int event_fd;                    /* any write wakes the rank; in the set with data.ptr = NULL. A transport may
 					    pass it to a peer on the same host, which then wakes this rank by a write */
-	uint32_t cpu;                    /* 1 + the one on which the rank makes progress, if ranks outnumber cores;
-					    else 0. A transport may tell local peers, see collet_conduit */
-	uint32_t waits;                  /* how often the rank has looked for something to do and found nothing: a
+	uint32_t shared_cpu;             /* 1 + the one on which the rank makes progress, if ranks outnumber cores;
+					    else 0. A transport may tell local peers, see collet_endpoint */
+	uint32_t empty_polls;            /* how often the rank has looked for something to do and found nothing: a
 					    transport sees whether it waited between two posts */
 };
 
@@ -220,20 +227,20 @@ struct collet_message {
 
 enum {
 	COLLET_TRANSFER_VIEW = 1 << 0,   /* receive: the bytes may stay where they are, see view */
-	COLLET_TRANSFER_WHOLE = 1 << 1,  /* send: the peer combines the bytes, when all are there: a hint to leave them
-					    for it in one piece, where it could view them */
-	COLLET_TRANSFER_WAITS = 1 << 2,  /* send: whoever sends waits for the peer all the same: a hint that an answer
+	COLLET_TRANSFER_CONTIGUOUS = 1 << 1, /* send: the peer combines the bytes, when all are there: a hint to
+	                                        leave them for it in one piece, where it could view them */
+	COLLET_TRANSFER_EXCHANGE = 1 << 2, /* send: whoever sends waits for the peer all the same: a hint that an answer
 					    costs it little */
 	COLLET_TRANSFER_GPU = 1 << 3,    /* data is GPU memory, as takes_gpu() has allowed: the processor must not
 					    touch it */
 	COLLET_TRANSFER_EAGER = 1 << 4,  /* send: the peer may not want it for long: a hint to settle it without */
-	COLLET_TRANSFER_FRESH = 1 << 5,  /* send: this rank has just made the bytes, and its peer sends it as many: a
+	COLLET_TRANSFER_IN_CACHE = 1 << 5, /* send: this rank has just made the bytes, and its peer sends it as many: a
 					    hint to bring them to where the peer wants them, rather than have it
 					    fetch them */
-	/* Eight bits from this one on are a number below COLLET_TRANSFER_CALLS: which kind and size of call the
+	/* Eight bits from this one on are a number below COLLET_CALL_CLASSES: which kind and size of call the
 	 * transfer belongs to. Calls of one number are alike, so that what they take can be compared. */
-	COLLET_TRANSFER_CALL_SHIFT = 8,
-	COLLET_TRANSFER_CALLS = 144
+	COLLET_TRANSFER_CALL_CLASS_SHIFT = 8,
+	COLLET_CALL_CLASSES = 144
 };
 
 /* One message, sent or received. Owned by the caller, and lent with its buffer until status leaves COLLET_PENDING (a
@@ -255,19 +262,19 @@ struct collet_transfer {
 };
 
 /* What becomes of a transfer that is to settle at once. */
-enum collet_now {
-	COLLET_NOW_DONE,                 /* it has */
-	COLLET_NOW_WAIT,                 /* a receive: nothing has come yet; trying again is as cheap as has_come() */
-	COLLET_NOW_POST                  /* this way it does not, or not well: it is to be posted */
+enum collet_try_result {
+	COLLET_TRY_DONE,                 /* it has */
+	COLLET_TRY_AGAIN,                /* a receive: nothing has come yet; trying again is as cheap as has_come() */
+	COLLET_TRY_POST                  /* this way it does not, or not well: it is to be posted */
 };
 
 /* bytes: of messages, without what a transport sends along. */
-struct collet_conduit_stats {
+struct collet_endpoint_stats {
 	uint64_t bytes_sent, bytes_received, messages_sent, messages_received, system_calls;
 };
 
 /* The common head of every transport's own conduit struct. */
-struct collet_conduit {
+struct collet_endpoint {
 	/* The caller's; set before open(). */
 	const struct collet_transport *transport;
 	/* The transport's from here on, but for what says otherwise. */
@@ -277,16 +284,16 @@ struct collet_conduit {
 	uint32_t channel;                /* the caller's */
 	uint32_t posted;                 /* transfers lent and not yet settled: the engine makes progress on conduits
 					    where this is not 0 */
-	bool reads_arena;                /* the peer reads what lies in this rank's arena where it is: said in
+	bool peer_reads_arena;           /* the peer reads what lies in this rank's arena where it is: said in
 					    opening(), not changed after. The engine then gathers what it sends in
 					    there */
 	uint32_t peer_cpu;               /* the peer's collet_wake.cpu when it sent last; 0: unknown */
-	struct collet_conduit_stats stats; /* counted as transfers settle COLLET_OK; system calls as they are made */
-	uint64_t reads_memory_min;       /* as reads_arena, of ordinary memory: from so many bytes on the peer reads it
+	struct collet_endpoint_stats stats; /* counted as transfers settle COLLET_OK; system calls as they are made */
+	uint64_t peer_read_min_bytes;    /* as reads_arena, of ordinary memory: from so many bytes on the peer reads it
 					    where it is about as fast as it would what was gathered for it; 0: it
 					    does not. May change; the engine then leaves there what goes to one
 					    peer */
-	const uint8_t *reads_calls;      /* and does it so of calls of this number (COLLET_TRANSFER_CALLS of them)? May
+	const uint8_t *peer_read_classes; /* and does it so of calls of this number (COLLET_CALL_CLASSES of them)? May
 					    change; NULL: of all */
 	uint64_t reserved[2];            /* 0 */
 };
@@ -296,32 +303,33 @@ struct collet_conduit {
 enum {
 	COLLET_CAP_VIEW = 1 << 0,        /* receives of COLLET_TRANSFER_VIEW may cost no copy */
 	COLLET_CAP_LOCAL = 1 << 1,       /* reaches ranks of this host only; then the socket is AF_UNIX */
-	COLLET_CAP_CALLS = 1 << 2        /* progress() costs a system call, even where nothing has come */
+	COLLET_CAP_SYSCALLS = 1 << 2     /* progress() costs a system call, even where nothing has come */
 };
 
 struct collet_device_config {
-	const struct collet_host *host;
+	const struct collet_services *services;
 	const struct collet_log *log;    /* this and what follows lives as long as the context */
-	const struct collet_card *self;  /* what is known before the rendezvous: rank, pid, host, cores of the
+	const struct collet_peer_info *self; /* what is known before the rendezvous: rank, pid, host, cores of the
 					    process */
 	struct collet_arena *arena;
 	struct collet_wake *wake;
-	uint64_t job;                    /* alike on all ranks of a job, and another in most other jobs: made from the
+	uint64_t job_id;                 /* alike on all ranks of a job, and another in most other jobs: made from the
 					    job's name and where it meets. No secret, and no proof of anything */
 };
 
 /* Filled by device_open(); zeroed before. */
 struct collet_device_info {
-	char text[128];                  /* for people: which adapter, port, speed; with its NUL */
-	uint8_t card[COLLET_CARD_DATA_BYTES]; /* for the peers' reaches() and open(), see collet_card_data() */
-	uint32_t card_bytes;             /* of it; few, since all transports of a rank share the card: where they do
+	char description[128];           /* for people: which adapter, port, speed; with its NUL */
+	uint8_t peer_data[COLLET_PEER_DATA_BYTES]; /* for the peers' reaches() and open(), see
+	                                              collet_peer_info_data() */
+	uint32_t peer_data_bytes;        /* of it; few, since all transports of a rank share the card: where they do
 					    not fit, creation fails */
 	uint32_t link_mbps;              /* 10^6 bits a second that this rank sends to other hosts at the most, by
 					    all adapters together; 0: not known, or none of this transport's */
 };
 
-struct collet_conduit_config {
-	const struct collet_card *self, *peer;  /* live as long as the context */
+struct collet_endpoint_config {
+	const struct collet_peer_info *self, *peer; /* live as long as the context */
 	uint32_t channel;
 	bool dialed;                     /* this side connected the socket, the other accepted */
 	int socket;                      /* connected, authenticated, non-blocking, stream: AF_UNIX for local
@@ -330,7 +338,7 @@ struct collet_conduit_config {
 	struct collet_wake *wake;        /* lives as long as the context */
 	struct collet_arena *arena;      /* this rank's collet_mem_alloc memory, which lives as long; may be NULL */
 	const struct collet_log *log;    /* lives as long as the context */
-	const struct collet_host *host;
+	const struct collet_services *services;
 	struct collet_device *device;    /* what device_open() has made: until device_close(); NULL: there is no such
 					    slot */
 };
@@ -344,7 +352,7 @@ struct collet_transport {
 	uint32_t priority;               /* of the transports that reach a peer the highest is tried first. self
 					    1000, shm 800, tcp 200; between hosts something faster than tcp should
 					    say 400 to 600 */
-	size_t conduit_bytes;            /* sizeof the transport's struct; the caller allocates it zeroed, 64-byte
+	size_t endpoint_bytes;           /* sizeof the transport's struct; the caller allocates it zeroed, 64-byte
 					    aligned */
 
 	/* ---- Devices: all optional, device_open and device_close together ---- */
@@ -371,22 +379,22 @@ struct collet_transport {
 
 	/* Can these two ranks talk this way, as far as their cards tell? Pure: opens nothing, allocates nothing. Both
 	 * offer this transport. Asked in the order (this rank, the other). */
-	bool (*reaches)(const struct collet_card *self, const struct collet_card *peer);
+	bool (*reaches)(const struct collet_peer_info *self, const struct collet_peer_info *peer);
 	/* Begins. The conduit is zeroed but for what its struct says. config is read during the call only; what it
 	 * points to lives as its members say. Even on failure the conduit is left fit for close(), which follows. */
-	collet_status (*open)(struct collet_conduit *conduit, const struct collet_conduit_config *config);
+	collet_status (*open)(struct collet_endpoint *endpoint, const struct collet_endpoint_config *config);
 	/* Goes on: COLLET_PENDING until both ends are ready (asked again when the socket is readable, or after 10 ms),
 	 * then COLLET_OK for ever; or an error, after which the pair falls back to another transport. Called by the
 	 * control thread, until it has returned COLLET_OK; nothing else is called before but close(), which also comes
 	 * when nobody waits for the conduit any more: it needs no deadline of its own. No end may take the conduit for
 	 * ready that the other has refused. */
-	collet_status (*opening)(struct collet_conduit *conduit);
+	collet_status (*open_progress)(struct collet_endpoint *endpoint);
 	/* Settles every lent transfer as COLLET_CANCELLED, makes sure that no peer reads or writes this rank's memory
 	 * through this conduit any more, then undoes open(). A message whose send has settled still reaches a peer that
 	 * is alive; for that it may wait, for 1 s at most. Safe to repeat, and on a conduit that was never opened. In a
 	 * forked child (another getpid() than in open()) it only lets go of the child's own copies: the connection is
 	 * the parent's and goes on. */
-	void (*close)(struct collet_conduit *conduit);
+	void (*close)(struct collet_endpoint *endpoint);
 
 	/* ---- Moving: mandatory but for has_come ---- */
 
@@ -394,33 +402,34 @@ struct collet_transport {
 	 * Any number may be lent; each direction settles in posting order (but for views of which the peer's release
 	 * is awaited: sends in which bytes are lent to the peer may be overtaken by later ones). 0 bytes is a
 	 * message. */
-	void (*post_send)(struct collet_conduit *conduit, struct collet_transfer *transfer);
-	void (*post_recv)(struct collet_conduit *conduit, struct collet_transfer *transfer);
+	void (*post_send)(struct collet_endpoint *endpoint, struct collet_transfer *transfer);
+	void (*post_recv)(struct collet_endpoint *endpoint, struct collet_transfer *transfer);
 	/* Ends a view (of every COLLET_TRANSFER_VIEW receive that has settled COLLET_OK and whose bytes are wanted:
 	 * once, in any order; close() ends the others). Leaves status as it is, or as COLLET_ERR_PEER_LOST: the peer
 	 * took its memory back meanwhile, and what was seen in the view means nothing. */
-	void (*release)(struct collet_conduit *conduit, struct collet_transfer *transfer);
+	void (*release_view)(struct collet_endpoint *endpoint, struct collet_transfer *transfer);
 	/* Moves what can move without waiting; returns how many transfers it settled. Finds out that the peer is gone:
 	 * transfers that can no longer move settle as COLLET_ERR_PEER_LOST, and so does the conduit's status; what a
 	 * peer had sent before it went is delivered first. */
-	uint32_t (*progress)(struct collet_conduit *conduit);
-	/* Optional: has something come for a receive of so many bytes, if it is posted now? Cheap: it may read into the
-	 * conduit's own memory, and with COLLET_CAP_CALLS makes one system call at most. Only while none is posted. */
-	bool (*has_come)(struct collet_conduit *conduit, uint64_t bytes);
+	uint32_t (*progress)(struct collet_endpoint *endpoint);
+	/* Optional: has something come for a receive of so many bytes, if it is posted now? Cheap: it may read into
+	 * the conduit's own memory, and with COLLET_CAP_SYSCALLS makes one system call at most. Only while none is
+	 * posted. */
+	bool (*is_recv_ready)(struct collet_endpoint *endpoint, uint64_t bytes);
 	/* The header of the next message that no posted receive has taken: true and *message, or false (none yet, or
 	 * status not COLLET_OK). Only while no receive is posted. Moves what can move, and finds out as progress() does
 	 * that the peer is gone, once nothing is left of what it had sent: nobody calls progress() while nothing is
 	 * posted. */
-	bool (*peek)(struct collet_conduit *conduit, struct collet_message *message);
+	bool (*peek)(struct collet_endpoint *endpoint, struct collet_message *message);
 
 	/* ---- Sleeping: mandatory ---- */
 
 	/* Before sleeping, on every conduit that is waited for (posted != 0, or peeked at): false when something can
 	 * move right now, or the conduit has ended; else true, and the epoll set or the wake event will tell when it
 	 * can, or that the peer is gone. */
-	bool (*arm)(struct collet_conduit *conduit);
+	bool (*arm)(struct collet_endpoint *endpoint);
 	/* After sleeping; also after an arm() that has returned false, or none. */
-	void (*disarm)(struct collet_conduit *conduit);
+	void (*disarm)(struct collet_endpoint *endpoint);
 
 	/* ---- At once: optional, both or neither ---- */
 
@@ -428,8 +437,8 @@ struct collet_transport {
 	 * transfer is as it was and not lent, data untouched, and the answer says whether to try again. That is so for
 	 * every error too: posting tells which it is. Only while no transfer of that direction is lent; without a
 	 * system call. */
-	enum collet_now (*send_now)(struct collet_conduit *conduit, struct collet_transfer *transfer);
-	enum collet_now (*recv_now)(struct collet_conduit *conduit, struct collet_transfer *transfer);
+	enum collet_try_result (*try_send)(struct collet_endpoint *endpoint, struct collet_transfer *transfer);
+	enum collet_try_result (*try_recv)(struct collet_endpoint *endpoint, struct collet_transfer *transfer);
 
 	/* ---- GPUs: optional, with memory_register ---- */
 
@@ -437,13 +446,13 @@ struct collet_transport {
 	 * then, with COLLET_TRANSFER_GPU, whatever the other end's memory is. Only of what memory_register() has taken;
 	 * short messages, which a processor copies somewhere, had better be refused: they come by way of the host's
 	 * memory. That it has been deregistered since is an error of the transfer. */
-	bool (*takes_gpu)(struct collet_conduit *conduit, const void *data, uint64_t bytes);
+	bool (*accepts_gpu)(struct collet_endpoint *endpoint, const void *data, uint64_t bytes);
 
 	/* ---- Learning: optional ---- */
 
-	/* A call of this number (COLLET_TRANSFER_CALL_SHIFT), of so many bytes in all, has ended. It may have had
+	/* A call of this number (COLLET_TRANSFER_CALL_CLASS_SHIFT), of so many bytes in all, has ended. It may have had
 	 * transfers here, and has taken so many of the processor's ticks from its start to its end on this rank. */
-	void (*took)(struct collet_conduit *conduit, uint32_t call, uint64_t bytes, uint64_t ticks);
+	void (*report_call_time)(struct collet_endpoint *endpoint, uint32_t call, uint64_t bytes, uint64_t ticks);
 };
 
 /* What a module defines and exports: its table, under this name. */
@@ -468,24 +477,24 @@ static inline void collet_transfer_queue_add(struct collet_transfer_queue *queue
 }
 
 /* Hands the oldest back. Its owner may reuse or free it from then on, so nothing of it is touched after status. */
-static inline void collet_transfer_queue_settle(
-	struct collet_transfer_queue *queue, struct collet_conduit *conduit, collet_status status)
+static inline void collet_transfer_queue_complete(
+	struct collet_transfer_queue *queue, struct collet_endpoint *endpoint, collet_status status)
 {
 	struct collet_transfer *transfer = queue->first;
 	queue->first = transfer->next;
 	transfer->next = NULL;
-	conduit->posted--;
+	endpoint->posted--;
 	transfer->status = status;
 }
 
 /* Hands all back; returns how many. */
-static inline uint32_t collet_transfer_queue_settle_all(
-	struct collet_transfer_queue *queue, struct collet_conduit *conduit, collet_status status)
+static inline uint32_t collet_transfer_queue_complete_all(
+	struct collet_transfer_queue *queue, struct collet_endpoint *endpoint, collet_status status)
 {
-	uint32_t settled = 0;
-	for (; queue->first; settled++)
-		collet_transfer_queue_settle(queue, conduit, status);
-	return settled;
+	uint32_t completed = 0;
+	for (; queue->first; completed++)
+		collet_transfer_queue_complete(queue, endpoint, status);
+	return completed;
 }
 
 static inline bool collet_message_equal(const struct collet_message *a, const struct collet_message *b)

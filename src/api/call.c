@@ -83,7 +83,7 @@ static uint32_t look_briefly(struct collet_request *request)
 		if (!cost || cost > looks)
 			break;
 		looks -= cost;
-		engine->wake.waits++;
+		engine->wake.empty_polls++;
 		collet_cpu_relax();
 		collet_inline_advance(request);
 		in_vain += request->small.at == at;

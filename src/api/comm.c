@@ -21,7 +21,7 @@ static uint32_t least_link_mbps(const struct collet_comm *comm, uint32_t local_r
 {
 	uint32_t least = collet_tuning_ranks_per_core(local_ranks, cores) > 1 ? 0 : UINT32_MAX;
 	for (uint32_t r = 0; r < comm->group.size && least > 0; r++) {
-		const struct collet_card *card =
+		const struct collet_peer_info *card =
 			&comm->context->bootstrap.peer_infos[collet_group_world_rank(&comm->group, r)];
 		least = card->link_mbps < least ? card->link_mbps : least;
 	}

@@ -50,7 +50,7 @@ struct collet_context {
 	struct collet_pinned_pool pinned;
 	struct collet_device device;
 	struct collet_streams *streams; /* of all its communicators; under the engine's lock */
-	struct collet_card card;     /* this rank's own, until the table is there */
+	struct collet_peer_info card; /* this rank's own, until the table is there */
 	atomic_uint users;           /* communicators */
 	atomic_bool kept;            /* streams may use its memory when they are gone, */
 	struct collet_executions *executions; /* and what these have; under the engine's lock */

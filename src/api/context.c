@@ -69,14 +69,14 @@ static collet_status read_settings(struct collet_context *context, const collet_
 /* What all ranks must have alike, so that they choose and talk alike. */
 static void describe_settings(struct collet_context *context)
 {
-	struct collet_card *card = &context->card;
+	struct collet_peer_info *card = &context->card;
 	snprintf(card->settings, sizeof(card->settings),
 		"version=%s\nCOLLET_ALGORITHM=%.120s\nCOLLET_TRANSPORT=%.60s\nCOLLET_DETERMINISTIC=%d\n",
 		collet_version(), context->algorithm, context->transport, context->deterministic);
 }
 
 /* The first line in which two ranks' settings differ. */
-static collet_status compare_settings(const struct collet_card *a, const struct collet_card *b)
+static collet_status compare_settings(const struct collet_peer_info *a, const struct collet_peer_info *b)
 {
 	const char *left = a->settings, *right = b->settings;
 	while (*left || *right) {
@@ -93,7 +93,7 @@ static collet_status compare_settings(const struct collet_card *a, const struct 
 }
 
 /* More ranks on some host than its cores? Then waiting ranks must give way at once. */
-static bool is_oversubscribed(const struct collet_card *cards, uint32_t size)
+static bool is_oversubscribed(const struct collet_peer_info *cards, uint32_t size)
 {
 	for (uint32_t i = 0; i < size; i++) {
 		uint32_t neighbours = 0;
@@ -111,7 +111,7 @@ static bool is_oversubscribed(const struct collet_card *cards, uint32_t size)
 }
 
 /* On rank 0, once all cards are in. */
-static collet_status agree(void *of, const struct collet_card *cards, uint32_t size, void **blob, size_t *bytes)
+static collet_status agree(void *of, const struct collet_peer_info *cards, uint32_t size, void **blob, size_t *bytes)
 {
 	for (uint32_t i = 1; i < size; i++) {
 		const collet_status status = compare_settings(&cards[0], &cards[i]);
@@ -139,7 +139,7 @@ static collet_status agree(void *of, const struct collet_card *cards, uint32_t s
 
 const char *collet_local_transport(const struct collet_context *context)
 {
-	return collet_card_has(&context->bootstrap.peer_infos[0], "shm") ? "shm" : "tcp";
+	return collet_peer_info_offers(&context->bootstrap.peer_infos[0], "shm") ? "shm" : "tcp";
 }
 
 static const collet_link_cost *find_link(const struct collet_context *context, const char *transport)
@@ -192,7 +192,7 @@ static uint32_t or_usual(uint32_t bytes)
 /* Alike on all ranks: of links that rank 0 has sent, those for as many ranks as its host has. */
 static void take_limits(struct collet_context *context)
 {
-	const struct collet_card *cards = context->bootstrap.peer_infos;
+	const struct collet_peer_info *cards = context->bootstrap.peer_infos;
 	const uint32_t cores = cards[0].host_cores;
 	uint32_t ranks = 0;
 	for (uint32_t i = 0; i < context->launch.size; i++)
@@ -202,9 +202,9 @@ static void take_limits(struct collet_context *context)
 	const collet_link_cost *remote =
 		collet_tuning_find(context->links, context->link_count, "tcp", ranks, cores);
 	/* Measured where a message is copied by the processor. An adapter that places long ones would lose by it. */
-	const bool copies = collet_card_has_no_rdma(&cards[0]);
+	const bool copies = collet_peer_info_lacks_rdma(&cards[0]);
 	context->engine.limits = (struct collet_limits){
-		.eager_local = or_usual(copies || collet_card_has(&cards[0], "shm") ? local->eager_bytes : 0),
+		.eager_local = or_usual(copies || collet_peer_info_offers(&cards[0], "shm") ? local->eager_bytes : 0),
 		.eager_remote = or_usual(copies ? remote->eager_bytes : 0),
 		.inline_call = or_usual(local->fast_path_bytes) };
 }
@@ -255,12 +255,13 @@ static uint64_t hash_text(uint64_t hash, const char *text)
 static collet_status open_transports(struct collet_context *context)
 {
 	const struct collet_device_config config = {
-		.host = &collet_host_functions,
+		.services = &collet_transport_services,
 		.log = &context->engine.log,
 		.self = &context->card,
 		.arena = &context->arena,
 		.wake = &context->engine.wake,
-		.job = hash_text(hash_text(UINT64_C(0xcbf29ce484222325), context->launch.job), context->launch.store),
+		.job_id =
+			hash_text(hash_text(UINT64_C(0xcbf29ce484222325), context->launch.job), context->launch.store),
 	};
 	return collet_transports_open(&context->transports, context->transport[0] ? context->transport : NULL, &config,
 		&context->card);

@@ -30,8 +30,8 @@ collet_status collet_mem_alloc(collet_comm *comm, void **memory, size_t bytes)
 	if (allocated != COLLET_OK)
 		return allocated;
 	const struct collet_memory known = {
-		.first = block, .bytes = bytes, .kind = COLLET_MEMORY_ARENA, .gpu = -1, .dmabuf = -1 };
-	allocated = collet_transports_learn(&context->transports, &context->engine.log, &known);
+		.base = block, .bytes = bytes, .kind = COLLET_MEMORY_ARENA, .gpu = -1, .dmabuf = -1 };
+	allocated = collet_transports_register(&context->transports, &context->engine.log, &known);
 	if (allocated != COLLET_OK)
 		(void)collet_arena_free(&context->arena, block);
 	else
@@ -73,7 +73,7 @@ collet_status collet_mem_free(collet_comm *comm, void *memory)
 	if (in_use(comm->context, memory))
 		return collet_fail(
 			COLLET_ERR_ARGUMENT, "collet_mem_free: a pending request uses this memory; wait for it first");
-	collet_transports_forget(&comm->context->transports, memory);
+	collet_transports_deregister(&comm->context->transports, memory);
 	return collet_arena_free(&comm->context->arena, memory);
 }
 
@@ -109,15 +109,15 @@ static void tell_of_gpu(
 	struct collet_context *context, const struct collet_residence *residence, void *memory, size_t bytes)
 {
 	struct collet_memory known = {
-		.first = memory, .bytes = bytes, .kind = COLLET_MEMORY_GPU, .gpu = residence->ordinal, .dmabuf = -1};
+		.base = memory, .bytes = bytes, .kind = COLLET_MEMORY_GPU, .gpu = residence->ordinal, .dmabuf = -1};
 	int file;
-	if (!context->transports.learns)
+	if (!context->transports.has_registration)
 		return;
 	collet_status status =
 		collet_dmabuf_export(&context->cuda, residence, memory, bytes, &file, &known.dmabuf_offset);
 	if (status == COLLET_OK) {
 		known.dmabuf = file;
-		status = collet_transports_learn(&context->transports, &context->engine.log, &known);
+		status = collet_transports_register(&context->transports, &context->engine.log, &known);
 		close(file);
 	}
 	if (status != COLLET_OK)
@@ -146,8 +146,8 @@ collet_status collet_mem_register(collet_comm *comm, void *memory, size_t bytes)
 		return COLLET_OK;
 	}
 	const struct collet_memory known = {
-		.first = memory, .bytes = bytes, .kind = COLLET_MEMORY_HOST, .gpu = -1, .dmabuf = -1};
-	status = collet_transports_learn(&context->transports, &context->engine.log, &known);
+		.base = memory, .bytes = bytes, .kind = COLLET_MEMORY_HOST, .gpu = -1, .dmabuf = -1};
+	status = collet_transports_register(&context->transports, &context->engine.log, &known);
 	if (status != COLLET_OK)
 		(void)forget_entry(&context->registry, memory);
 	return status;
@@ -160,6 +160,6 @@ collet_status collet_mem_deregister(collet_comm *comm, void *memory)
 		return status;
 	if (!forget_entry(&comm->context->registry, memory))
 		return collet_fail(COLLET_ERR_ARGUMENT, "collet_mem_deregister: %p is not registered", memory);
-	collet_transports_forget(&comm->context->transports, memory);
+	collet_transports_deregister(&comm->context->transports, memory);
 	return COLLET_OK;
 }

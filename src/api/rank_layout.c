@@ -66,7 +66,7 @@ static void tell(const struct collet_comm *comm, const struct collet_rank_locali
 	for (uint32_t h = 0; h < layout->hosts; h++) {
 		char ranks[400];
 		const uint32_t first = layout->host_first[h], end = layout->host_first[h + 1];
-		const struct collet_card *card =
+		const struct collet_peer_info *card =
 			&comm->context->bootstrap.peer_infos[collet_group_world_rank(&comm->group, order[first])];
 		collet_order_describe(locations, order, first, end, ranks, sizeof(ranks));
 		collet_log(log, COLLET_LOG_INFO, "host %u of %u: %s, %u of %u ranks on %u cores, in this order: %s",
@@ -77,14 +77,14 @@ static void tell(const struct collet_comm *comm, const struct collet_rank_locali
 
 collet_status collet_layouts_find(struct collet_comm *comm)
 {
-	const struct collet_card *cards = comm->context->bootstrap.peer_infos;
+	const struct collet_peer_info *cards = comm->context->bootstrap.peer_infos;
 	const uint32_t size = comm->group.size;
 	struct collet_rank_locality *locations = malloc(size * sizeof(*locations));
 	if (!locations)
 		return collet_fail(COLLET_ERR_MEMORY, "no memory for a communicator of %u ranks", size);
 	for (uint32_t r = 0; r < size; r++) {
-		const struct collet_card *card = &cards[collet_group_world_rank(&comm->group, r)];
-		locations[r] = (struct collet_rank_locality){ card->host_id, card->spot };
+		const struct collet_peer_info *card = &cards[collet_group_world_rank(&comm->group, r)];
+		locations[r] = (struct collet_rank_locality){ card->host_id, card->locality };
 	}
 	const uint64_t own = locations[comm->group.rank].host;
 	for (uint32_t r = 0; r < size; r++) {

@@ -27,7 +27,7 @@ static collet_stat *next_row(struct rows *rows, collet_stat *spare)
 	return row;
 }
 
-static void add(collet_stat *row, const struct collet_conduit_stats *stats)
+static void add(collet_stat *row, const struct collet_endpoint_stats *stats)
 {
 	row->bytes_sent += stats->bytes_sent;
 	row->bytes_received += stats->bytes_received;
@@ -42,12 +42,12 @@ static void add_conduits(const struct collet_group *group, struct rows *rows)
 	const struct collet_transport_set *set = group->engine->transports;
 	for (uint32_t t = 0; t < set->count; t++) {
 		collet_stat total = { .kind = COLLET_STAT_TRANSPORT };
-		snprintf(total.name, sizeof(total.name), "%s", set->offer[t]->name);
+		snprintf(total.name, sizeof(total.name), "%s", set->instances[t]->name);
 		bool used = false;
 		for (const struct collet_route *route = group->all_routes; route; route = route->next_in_group) {
-			const struct collet_conduit *conduit =
+			const struct collet_endpoint *conduit =
 				atomic_load_explicit(&route->conduit, memory_order_acquire);
-			if (!conduit || conduit->transport != set->offer[t]->transport)
+			if (!conduit || conduit->transport != set->instances[t]->transport)
 				continue;
 			used = true;
 			collet_stat *row = next_row(rows, &spare);
@@ -68,7 +68,7 @@ static void add_pulled(const struct collet_group *group, struct rows *rows)
 {
 	collet_stat spare, total = { .kind = COLLET_STAT_TRANSPORT, .name = "cuda_ipc" };
 	for (uint32_t peer = 0; peer < group->size; peer++) {
-		const struct collet_conduit_stats *pulled = collet_p2p_pull_stats(group, peer);
+		const struct collet_endpoint_stats *pulled = collet_p2p_pull_stats(group, peer);
 		if (!pulled)
 			continue;
 		collet_stat *row = next_row(rows, &spare);

@@ -233,16 +233,16 @@ collet_status collet_choice_list(const collet_call_shape *shape, const char *tra
 /* By what this rank's peers are reached: what has been opened, else what would be. */
 static void name_transports(const collet_comm *comm, char *text, size_t capacity)
 {
-	const struct collet_card *cards = comm->context->bootstrap.peer_infos;
-	const struct collet_card *self = &cards[collet_group_world_rank(&comm->group, comm->group.rank)];
+	const struct collet_peer_info *cards = comm->context->bootstrap.peer_infos;
+	const struct collet_peer_info *self = &cards[collet_group_world_rank(&comm->group, comm->group.rank)];
 	const struct collet_transport_set *set = &comm->context->transports;
 	uint32_t used = 0;
 	for (uint32_t r = 0; r < comm->group.size; r++) {
-		const struct collet_card *peer = &cards[collet_group_world_rank(&comm->group, r)];
+		const struct collet_peer_info *peer = &cards[collet_group_world_rank(&comm->group, r)];
 		if (r == comm->group.rank && comm->group.size > 1)
 			continue;
 		for (uint32_t t = 0; t < set->count; t++) {
-			if (collet_offer_reaches(set->offer[t], self, peer)) {
+			if (collet_transport_instance_reaches(set->instances[t], self, peer)) {
 				used |= (uint32_t)1 << t;
 				break;
 			}
@@ -253,7 +253,7 @@ static void name_transports(const collet_comm *comm, char *text, size_t capacity
 		if (!(used >> t & 1))
 			continue;
 		strncat(text, text[0] ? "," : "", capacity - strlen(text) - 1);
-		strncat(text, set->offer[t]->name, capacity - strlen(text) - 1);
+		strncat(text, set->instances[t]->name, capacity - strlen(text) - 1);
 	}
 }
 

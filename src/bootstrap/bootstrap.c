@@ -19,7 +19,7 @@ static void close_fd(int *fd)
 
 static collet_status listen_unix(struct collet_bootstrap_state *state)
 {
-	struct collet_card *info = state->peer_info;
+	struct collet_peer_info *info = state->peer_info;
 	struct collet_address address;
 	uint8_t random[16];
 	collet_status status = collet_random(random, sizeof(random));
@@ -34,7 +34,7 @@ static collet_status listen_unix(struct collet_bootstrap_state *state)
 static collet_status listen_tcp(struct collet_bootstrap_state *state, const struct collet_address *at)
 {
 	const struct collet_launch *launch = state->launch;
-	struct collet_card *info = state->peer_info;
+	struct collet_peer_info *info = state->peer_info;
 	struct collet_address address = *at;
 	collet_address_set_port(&address, 0);
 	collet_status status = collet_socket_listen(&address, launch->port_first, launch->port_last,
@@ -117,7 +117,7 @@ static collet_status run_single(struct collet_bootstrap_state *state)
 static collet_status run(struct collet_bootstrap_state *state)
 {
 	const struct collet_launch *launch = state->launch;
-	struct collet_card *info = state->peer_info;
+	struct collet_peer_info *info = state->peer_info;
 	collet_status status = collet_peer_info_fill_host(info);
 	if (status)
 		return status;
@@ -131,7 +131,7 @@ static collet_status run(struct collet_bootstrap_state *state)
 }
 
 collet_status collet_bootstrap_init(struct collet_bootstrap *bootstrap, const struct collet_launch *launch,
-	struct collet_card *info, collet_make_blob make_blob, void *context, const struct collet_log *log)
+	struct collet_peer_info *info, collet_make_blob make_blob, void *context, const struct collet_log *log)
 {
 	struct collet_bootstrap_state state = {
 		.bootstrap = bootstrap,

@@ -30,7 +30,7 @@ collet_status collet_launch_read(struct collet_launch *launch, const collet_opti
 
 /* Listening sockets and the star, once all have met. */
 struct collet_bootstrap {
-	struct collet_card *peer_infos;  /* size of them, by rank */
+	struct collet_peer_info *peer_infos; /* size of them, by rank */
 	int listen_tcp, listen_unix;     /* non-blocking; -1: none */
 	int *control_sockets; /* rank 0: [size], its own -1; others: star[0] is the connection to rank 0; -1s else */
 	uint32_t control_socket_count;   /* size */
@@ -41,13 +41,13 @@ struct collet_bootstrap {
 
 /* Called on rank 0 once all cards are there: compares what must be equal and makes what all shall get (malloc). An
  * error is sent to all ranks as their status and sentence. */
-typedef collet_status (*collet_make_blob)(void *context, const struct collet_card *infos, uint32_t size, void **blob,
-	size_t *bytes);
+typedef collet_status (*collet_make_blob)(
+	void *context, const struct collet_peer_info *infos, uint32_t size, void **blob, size_t *bytes);
 
 /* Fills the addresses into card (the caller has filled the rest), meets, and fills in what rank 0 found out. Everything
  * is undone on failure. COLLET_ERR_RENDEZVOUS names the ranks that did not come. */
 collet_status collet_bootstrap_init(struct collet_bootstrap *bootstrap, const struct collet_launch *launch,
-	struct collet_card *info, collet_make_blob make_blob, void *context, const struct collet_log *log);
+	struct collet_peer_info *info, collet_make_blob make_blob, void *context, const struct collet_log *log);
 
 /* Closes what the control plane has not taken (-1), frees. Accepts a zeroed one; safe to repeat. */
 void collet_bootstrap_deinit(struct collet_bootstrap *bootstrap);

@@ -92,14 +92,14 @@ bool collet_process_matches(uint64_t host_id, uint32_t pid, uint64_t id)
 	return hash_process(host_id, name, (long)pid, &found) == COLLET_OK && found == id;
 }
 
-collet_status collet_peer_info_fill_host(struct collet_card *info)
+collet_status collet_peer_info_fill_host(struct collet_peer_info *info)
 {
 	info->pid = (uint32_t)getpid();
 	info->uid = (uint32_t)geteuid();
 	info->usable_cores = collet_usable_cores();
 	info->quota_cores = (uint16_t)collet_quota_cores();
 	info->host_cores = (uint16_t)info->usable_cores;
-	info->spot = collet_locality_any();
+	info->locality = collet_locality_any();
 	memset(info->host, 0, sizeof(info->host));
 	if (gethostname(info->host, sizeof(info->host) - 1) < 0)
 		snprintf(info->host, sizeof(info->host), "?");

@@ -13,6 +13,6 @@ collet_status collet_process_id(uint64_t host_id, uint64_t *id);
 bool collet_process_matches(uint64_t host_id, uint32_t pid, uint64_t id);
 
 /* Fills host_id, process_id, pid, uid, host, usable_cores; host_cores and spot as of a rank that is alone. */
-collet_status collet_peer_info_fill_host(struct collet_card *info);
+collet_status collet_peer_info_fill_host(struct collet_peer_info *info);
 
 #endif

@@ -18,7 +18,7 @@ struct collet_frame {
 };
 
 enum collet_frame_kind {
-	COLLET_FRAME_PEER_INFO = 1, /* rendezvous, to rank 0: a struct collet_card, then collet_binding_read()'s
+	COLLET_FRAME_PEER_INFO = 1, /* rendezvous, to rank 0: a struct collet_peer_info, then collet_binding_read()'s
 	                               bytes */
 	COLLET_FRAME_MISSING_RANKS, /* rendezvous, from rank 0: a sentence on who is missing */
 	COLLET_FRAME_GET_MACHINE, /* rendezvous, from rank 0: how is your host built? */

@@ -91,7 +91,7 @@ void control_hub_process_died(struct collet_control *control, uint32_t rank)
 /* Of its own host's ranks, but not of rank 0, which is here. */
 static bool may_report(const struct collet_control *control, uint32_t rank, uint32_t dead)
 {
-	const struct collet_card *infos = control->config.bootstrap->peer_infos;
+	const struct collet_peer_info *infos = control->config.bootstrap->peer_infos;
 	return dead != 0 && dead < control->config.size && infos[dead].host_id == infos[rank].host_id;
 }
 
@@ -164,7 +164,7 @@ void control_hub_serve(struct collet_control *control, struct control_link *link
 static void close_failed_link(struct collet_control *control, struct control_link *link)
 {
 	const struct collet_control_config *config = &control->config;
-	const struct collet_card *info = &config->bootstrap->peer_infos[link->rank];
+	const struct collet_peer_info *info = &config->bootstrap->peer_infos[link->rank];
 	char sentence[512];
 	link->failed = false;
 	control->failed_count--;

@@ -17,14 +17,15 @@
 
 static bool is_watchable(const struct collet_control *control, uint32_t rank)
 {
-	const struct collet_card *infos = control->config.bootstrap->peer_infos, *self = &infos[control->config.rank];
+	const struct collet_peer_info *infos = control->config.bootstrap->peer_infos,
+				      *self = &infos[control->config.rank];
 	return !control->gone[rank] && infos[rank].host_id == self->host_id &&
 	       infos[rank].process_id != self->process_id;
 }
 
 static bool watch_process(struct collet_control *control, struct liveness_watch *liveness, uint32_t rank)
 {
-	const struct collet_card *info = &control->config.bootstrap->peer_infos[rank];
+	const struct collet_peer_info *info = &control->config.bootstrap->peer_infos[rank];
 	const int pidfd = (int)syscall(SYS_pidfd_open, info->pid, 0);
 	if (pidfd < 0)
 		return false;
@@ -80,7 +81,7 @@ void control_liveness_serve(struct collet_control *control, struct liveness_watc
 /* All ranks of the process that are not known to be gone. */
 static void report_death(struct collet_control *control, uint64_t process_id)
 {
-	const struct collet_card *infos = control->config.bootstrap->peer_infos;
+	const struct collet_peer_info *infos = control->config.bootstrap->peer_infos;
 	for (uint32_t rank = 0; rank < control->config.size; rank++) {
 		if (infos[rank].process_id != process_id || control->gone[rank])
 			continue;

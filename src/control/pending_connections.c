@@ -88,7 +88,7 @@ static void fail_pending(
 static void fail_dial(struct collet_control *control, struct pending_connection *pending, collet_status status)
 {
 	char sentence[COLLET_ERROR_BYTES];
-	const struct collet_card *info = &control->config.bootstrap->peer_infos[pending->hello.to];
+	const struct collet_peer_info *info = &control->config.bootstrap->peer_infos[pending->hello.to];
 	snprintf(sentence, sizeof(sentence), "cannot connect to rank %u on %s: %.800s", pending->hello.to, info->host,
 		collet_last_error());
 	fail_pending(control, pending, status, sentence);
@@ -146,7 +146,7 @@ void control_pending_serve(struct collet_control *control, struct pending_connec
 
 /* ---- Dialing ---- */
 
-static bool find_address(const struct collet_card *info, bool local, struct collet_address *address)
+static bool find_address(const struct collet_peer_info *info, bool local, struct collet_address *address)
 {
 	if (!local)
 		return info->port &&

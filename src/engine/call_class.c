@@ -15,9 +15,9 @@ uint32_t collet_request_call_flags(const struct collet_request *request)
 static void tell(const struct collet_route *route, uint32_t flags, uint64_t bytes, uint64_t ticks)
 {
 	/* Acquire, pairing with the control thread's release store of an open conduit. */
-	struct collet_conduit *conduit = route ? atomic_load_explicit(&route->conduit, memory_order_acquire) : NULL;
-	if (conduit && conduit->transport->took)
-		conduit->transport->took(conduit, collet_call_number(flags), bytes, ticks);
+	struct collet_endpoint *conduit = route ? atomic_load_explicit(&route->conduit, memory_order_acquire) : NULL;
+	if (conduit && conduit->transport->report_call_time)
+		conduit->transport->report_call_time(conduit, collet_call_number(flags), bytes, ticks);
 }
 
 void collet_request_took(const struct collet_request *request)

@@ -1,5 +1,6 @@
 /* Kinds and sizes of calls, by number. Transports are told with each transfer to what kind of call it belongs
- * (COLLET_TRANSFER_CALL_SHIFT), and when a call has ended, what it took: so they learn what suits calls of a number. */
+ * (COLLET_TRANSFER_CALL_CLASS_SHIFT), and when a call has ended, what it took: so they learn what suits calls of a
+ * number. */
 #ifndef COLLET_ENGINE_CALL_CLASS_H
 #define COLLET_ENGINE_CALL_CLASS_H
 
@@ -21,7 +22,7 @@ enum {
 	COLLET_CALL_TOLD_BYTES = 8 << 10               /* what shorter calls take transports are not told */
 };
 
-static_assert(COLLET_CALL_KINDS * COLLET_CALL_SIZES <= COLLET_TRANSFER_CALLS, "all have a number");
+static_assert(COLLET_CALL_KINDS * COLLET_CALL_SIZES <= COLLET_CALL_CLASSES, "all have a number");
 
 /* Among a transfer's flags. */
 static inline uint32_t collet_call_flags(unsigned kind, uint64_t bytes)
@@ -29,13 +30,13 @@ static inline uint32_t collet_call_flags(unsigned kind, uint64_t bytes)
 	unsigned size = 0;
 	while (size + 1 < COLLET_CALL_SIZES && bytes > (uint64_t)1 << (COLLET_CALL_LEAST_LOG2 + size))
 		size++;
-	return (kind * COLLET_CALL_SIZES + size) << COLLET_TRANSFER_CALL_SHIFT;
+	return (kind * COLLET_CALL_SIZES + size) << COLLET_TRANSFER_CALL_CLASS_SHIFT;
 }
 
 /* Their number. */
 static inline unsigned collet_call_number(uint32_t flags)
 {
-	return (uint8_t)(flags >> COLLET_TRANSFER_CALL_SHIFT);
+	return (uint8_t)(flags >> COLLET_TRANSFER_CALL_CLASS_SHIFT);
 }
 
 /* Of a collective. */

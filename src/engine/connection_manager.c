@@ -73,11 +73,11 @@ static struct collet_route *get_route(struct collet_group *group, uint32_t chann
 static bool translate(const struct collet_engine *engine, const struct collet_hello *hello, uint32_t *index)
 {
 	char name[COLLET_TRANSPORT_NAME_BYTES];
-	if (hello->transport >= COLLET_CARD_TRANSPORTS)
+	if (hello->transport >= COLLET_PEER_TRANSPORTS)
 		return false;
 	memcpy(name, engine->cards[hello->from].transports[hello->transport].name, sizeof(name));
 	name[sizeof(name) - 1] = '\0';
-	return name[0] && collet_offer_find(engine->transports, name, index);
+	return name[0] && collet_transports_find(engine->transports, name, index);
 }
 
 static void accepted(struct collet_engine *engine, struct collet_opening *opening)

@@ -16,7 +16,7 @@
 
 enum verdict { VERDICT_ACCEPT = 'A', VERDICT_MINE = 'M', VERDICT_GONE = 'G' };
 
-void collet_conduit_free(struct collet_conduit *conduit)
+void collet_conduit_free(struct collet_endpoint *conduit)
 {
 	if (!conduit)
 		return;
@@ -54,7 +54,7 @@ void collet_opening_free(struct collet_opening *opening)
 	free(opening);
 }
 
-static void publish(struct collet_route *route, struct collet_conduit *conduit)
+static void publish(struct collet_route *route, struct collet_endpoint *conduit)
 {
 	/* Pairs with collet_route_pump's acquire load. */
 	atomic_store_explicit(&route->conduit, conduit, memory_order_release);
@@ -62,12 +62,12 @@ static void publish(struct collet_route *route, struct collet_conduit *conduit)
 }
 
 static collet_status make_conduit(struct collet_engine *engine, const struct collet_route *route, uint32_t transport,
-	bool dialed, int socket, struct collet_conduit **conduit)
+	bool dialed, int socket, struct collet_endpoint **conduit)
 {
-	const struct collet_offer *offer = engine->transports->offer[transport];
+	const struct collet_transport_instance *offer = engine->transports->instances[transport];
 	const struct collet_transport *table = offer->transport;
-	const size_t bytes = (table->conduit_bytes + 63) & ~(size_t)63;
-	struct collet_conduit *made = aligned_alloc(64, bytes);
+	const size_t bytes = (table->endpoint_bytes + 63) & ~(size_t)63;
+	struct collet_endpoint *made = aligned_alloc(64, bytes);
 	*conduit = NULL;
 	if (!made) {
 		if (socket >= 0)
@@ -78,7 +78,7 @@ static collet_status make_conduit(struct collet_engine *engine, const struct col
 	made->transport = table;
 	made->peer = collet_group_world_rank(route->group, route->peer);
 	made->channel = route->channel;
-	const struct collet_conduit_config config = {
+	const struct collet_endpoint_config config = {
 		.self = &engine->cards[engine->rank],
 		.peer = &engine->cards[made->peer],
 		.channel = route->channel,
@@ -87,7 +87,7 @@ static collet_status make_conduit(struct collet_engine *engine, const struct col
 		.wake = &engine->wake,
 		.arena = engine->arena,
 		.log = &engine->log,
-		.host = &collet_host_functions,
+		.services = &collet_transport_services,
 		.device = offer->device,
 	};
 	const enum collet_status status = table->open(made, &config);
@@ -99,10 +99,11 @@ static collet_status make_conduit(struct collet_engine *engine, const struct col
 /* The best transport that this pair has not tried in vain; false: none. */
 static bool choose_transport(const struct collet_engine *engine, const struct collet_route *route, uint32_t *index)
 {
-	const struct collet_card *self = &engine->cards[engine->rank];
-	const struct collet_card *peer = &engine->cards[collet_group_world_rank(route->group, route->peer)];
+	const struct collet_peer_info *self = &engine->cards[engine->rank];
+	const struct collet_peer_info *peer = &engine->cards[collet_group_world_rank(route->group, route->peer)];
 	for (uint32_t i = 0; i < engine->transports->count; i++) {
-		if (!(route->refused >> i & 1) && collet_offer_reaches(engine->transports->offer[i], self, peer)) {
+		if (!(route->refused >> i & 1) &&
+			collet_transport_instance_reaches(engine->transports->instances[i], self, peer)) {
 			*index = i;
 			return true;
 		}
@@ -135,7 +136,7 @@ void collet_opening_dial(struct collet_route *route, enum collet_status status, 
 		.channel = route->channel,
 		.transport = transport - 1,  /* self, which is first, is not on the card */
 	};
-	const bool local = engine->transports->offer[transport]->transport->caps & COLLET_CAP_LOCAL;
+	const bool local = engine->transports->instances[transport]->transport->caps & COLLET_CAP_LOCAL;
 	collet_control_dial(engine->control, &hello, local);
 }
 
@@ -157,7 +158,7 @@ static void opening_failed(struct collet_opening *opening, enum collet_status st
 	struct collet_route *route = opening->route;
 	route->opening = NULL;
 	collet_log(&opening->engine->log, COLLET_LOG_INFO, "%s to rank %u: %s",
-		opening->engine->transports->offer[opening->transport]->name, route->peer, collet_last_error());
+		opening->engine->transports->instances[opening->transport]->name, route->peer, collet_last_error());
 	if (!opening->dialed)
 		return;  /* the dialing side tries the next transport */
 	route->refused |= (uint32_t)1 << opening->transport;
@@ -168,7 +169,7 @@ static void log_opened(const struct collet_opening *opening)
 {
 	const struct collet_route *route = opening->route;
 	collet_log(&opening->engine->log, COLLET_LOG_INFO, "rank %u: %s, channel %u", route->peer,
-		opening->engine->transports->offer[opening->transport]->name, route->channel);
+		opening->engine->transports->instances[opening->transport]->name, route->channel);
 }
 
 /* One look at a connection; false: it needs no more looking after, and opening is gone. Under fabric_lock. */
@@ -196,14 +197,14 @@ static bool advance_opening(struct collet_opening *opening)
 		return false;
 	}
 	const collet_status status = opening->begin_failed != COLLET_OK ? opening->begin_failed :
-		opening->conduit->transport->opening(opening->conduit);
+		opening->conduit->transport->open_progress(opening->conduit);
 	if (status == COLLET_PENDING)
 		return true;
 	if (status == COLLET_OK) {
 		log_opened(opening);
 		route->opening = NULL;
 		/* In this order: from then on a user's thread may fork, and the child frees what it finds. */
-		struct collet_conduit *open = opening->conduit;
+		struct collet_endpoint *open = opening->conduit;
 		opening->conduit = NULL;
 		publish(route, open);
 	} else {
@@ -286,7 +287,7 @@ void collet_opening_await(struct collet_opening *opening, struct collet_route *r
 void collet_opening_to_self(struct collet_route *route)
 {
 	struct collet_engine *engine = route->group->engine;
-	struct collet_conduit *conduit;
+	struct collet_endpoint *conduit;
 	uint32_t transport;
 	route->wanted = true;
 	if (choose_transport(engine, route, &transport) &&

@@ -19,7 +19,7 @@ struct collet_opening {
 	bool dialed;
 	enum collet_opening_stage stage;
 	int socket;                      /* -1 once the conduit has it */
-	struct collet_conduit *conduit;
+	struct collet_endpoint *conduit;
 	enum collet_status begin_failed; /* what open() itself returned */
 };
 
@@ -43,6 +43,6 @@ void collet_opening_claim(struct collet_opening *opening, struct collet_route *r
 void collet_opening_refuse(struct collet_opening *opening);
 
 /* NULL is fine. */
-void collet_conduit_free(struct collet_conduit *conduit);
+void collet_conduit_free(struct collet_endpoint *conduit);
 
 #endif

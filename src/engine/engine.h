@@ -120,7 +120,7 @@ struct collet_queue {
 };
 
 struct collet_route {
-	_Atomic(struct collet_conduit *) conduit; /* NULL until open; set once, by the control thread (release) */
+	_Atomic(struct collet_endpoint *) conduit; /* NULL until open; set once, by the control thread (release) */
 	struct collet_group *group;
 	uint32_t peer;               /* rank in the group */
 	uint32_t channel;
@@ -359,7 +359,7 @@ struct collet_engine {
 	/* Set before anything runs, then only read. */
 	struct collet_wake wake;
 	struct collet_control *control;
-	const struct collet_card *cards;     /* by world rank */
+	const struct collet_peer_info *cards; /* by world rank */
 	uint32_t rank, size;
 	struct collet_arena *arena;
 	struct collet_transport_set *transports;
@@ -478,8 +478,8 @@ void collet_route_send(struct collet_route *route);
 /* The same for the receive that has just been queued, but only if it is likely to settle: something has come. */
 void collet_route_take(struct collet_route *route);
 /* Sends or receives at once, past the queues, where they are empty and the transport can. */
-enum collet_now collet_route_send_now(struct collet_route *route, struct collet_transfer *transfer);
-enum collet_now collet_route_receive_now(struct collet_route *route, struct collet_transfer *transfer);
+enum collet_try_result collet_route_send_now(struct collet_route *route, struct collet_transfer *transfer);
+enum collet_try_result collet_route_receive_now(struct collet_route *route, struct collet_transfer *transfer);
 /* Ends the view of one that was received so, for the request: it may have become COLLET_ERR_PEER_LOST. */
 void collet_route_release_now(
 	struct collet_route *route, struct collet_request *request, struct collet_transfer *transfer);

@@ -92,7 +92,7 @@ static void combine(struct collet_lane *lane, struct collet_item *item)
 		for (uint32_t i = 0; i < end->peers.count; i++) {
 			const uint32_t position = collet_peers_at(&end->peers, i, request->shape.size);
 			struct collet_operand *operand = &lane->operands[operands++];
-			operand->scale = false;
+			operand->is_scaled = false;
 			if (position == request->shape.rank) {
 				operand->data = item_address(request, end->buffer, end->span.first + item->offset);
 				if (request->prescales && end->buffer == COLLET_INPUT)

@@ -89,11 +89,11 @@ static void take_receives(
 	for (struct collet_move *move = step->operand; move < end; move++) {
 		if (!is_awaited(move))
 			continue;
-		const enum collet_now now =
-			move->queued ? COLLET_NOW_POST : collet_route_receive_now(move->route, &move->now);
-		if (now == COLLET_NOW_DONE)
+		const enum collet_try_result now =
+			move->queued ? COLLET_TRY_POST : collet_route_receive_now(move->route, &move->now);
+		if (now == COLLET_TRY_DONE)
 			request->small.listening--;
-		if (now != COLLET_NOW_POST)
+		if (now != COLLET_TRY_POST)
 			continue;
 		if (!move->queued)
 			queue_receive(request, item, move);
@@ -110,7 +110,7 @@ static void send_value(struct collet_request *request, struct collet_item *item,
 		move->now.message = (struct collet_message){ request->signature, request->sequence, move->bytes };
 		move->now.flags = small->send_flags;
 		move->now.data = data;
-		if (collet_route_send_now(move->route, &move->now) == COLLET_NOW_DONE)
+		if (collet_route_send_now(move->route, &move->now) == COLLET_TRY_DONE)
 			continue;
 		struct collet_queued *queued = queue_move(request, &move->route->send, move, data);
 		queued->transfer.flags = small->send_flags;
@@ -132,7 +132,7 @@ static void combine(struct collet_request *request, const struct collet_small_st
 	struct collet_operand *operands = group->lanes[0]->operands;
 	struct collet_move *const end = step->operand + step->operands;
 	for (struct collet_move *move = step->operand; move < end; move++) {
-		operands->scale = false;
+		operands->is_scaled = false;
 		operands++->data = move->route ? bytes_of(move) : address(request, move->place);
 	}
 	collet_reduction_run(&request->reduction, address(request, step->value), group->lanes[0]->operands,

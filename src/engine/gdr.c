@@ -61,7 +61,7 @@ char *collet_reach_cell(const struct collet_item *item, uint32_t part)
 
 /* ---- Routes ---- */
 
-static struct collet_conduit *conduit_of(struct collet_route *route)
+static struct collet_endpoint *conduit_of(struct collet_route *route)
 {
 	/* Acquire, pairing with the control thread's release store of an open conduit. */
 	return route ? atomic_load_explicit(&route->conduit, memory_order_acquire) : NULL;
@@ -98,10 +98,10 @@ bool collet_reach_look(struct collet_reach *reach, struct collet_group *group)
 
 static bool takes(struct collet_route *route, const struct collet_reach *reach, const char *data, uint64_t bytes)
 {
-	struct collet_conduit *conduit = conduit_of(route);
+	struct collet_endpoint *conduit = conduit_of(route);
 	if (!bytes || !is_on_gpu(reach, data))
 		return true;
-	return conduit && conduit->transport->takes_gpu && conduit->transport->takes_gpu(conduit, data, bytes);
+	return conduit && conduit->transport->accepts_gpu && conduit->transport->accepts_gpu(conduit, data, bytes);
 }
 
 /* Does the item go as it lies? value: where that is, if the step is no per_peer one. */

@@ -99,8 +99,8 @@ static void fail(
 void collet_route_release_now(
 	struct collet_route *route, struct collet_request *request, struct collet_transfer *transfer)
 {
-	struct collet_conduit *conduit = atomic_load_explicit(&route->conduit, memory_order_relaxed);
-	conduit->transport->release(conduit, transfer);
+	struct collet_endpoint *conduit = atomic_load_explicit(&route->conduit, memory_order_relaxed);
+	conduit->transport->release_view(conduit, transfer);
 	transfer->flags &= ~(uint32_t)COLLET_TRANSFER_VIEW;
 	if (transfer->status != COLLET_OK) {
 		request->spoilt = true;
@@ -168,7 +168,7 @@ static uint32_t take_settled(struct collet_route *route, struct collet_queue *qu
 void collet_route_pump(struct collet_route *route)
 {
 	/* Pairs with the control thread's release store that publishes the conduit, open and ready. */
-	struct collet_conduit *conduit = atomic_load_explicit(&route->conduit, memory_order_acquire);
+	struct collet_endpoint *conduit = atomic_load_explicit(&route->conduit, memory_order_acquire);
 	if (!conduit) {
 		collet_fabric_want(route);
 		return;
@@ -195,29 +195,29 @@ static bool settled_at_once(struct collet_queue *queue, struct collet_queued *qu
 	return true;
 }
 
-enum collet_now collet_route_send_now(struct collet_route *route, struct collet_transfer *transfer)
+enum collet_try_result collet_route_send_now(struct collet_route *route, struct collet_transfer *transfer)
 {
 	/* Acquire, as in the pump. */
-	struct collet_conduit *conduit = atomic_load_explicit(&route->conduit, memory_order_acquire);
-	if (!conduit || !conduit->transport->send_now || route->send.settled != route->send.tail)
-		return COLLET_NOW_POST;
-	return conduit->transport->send_now(conduit, transfer);
+	struct collet_endpoint *conduit = atomic_load_explicit(&route->conduit, memory_order_acquire);
+	if (!conduit || !conduit->transport->try_send || route->send.settled != route->send.tail)
+		return COLLET_TRY_POST;
+	return conduit->transport->try_send(conduit, transfer);
 }
 
-enum collet_now collet_route_receive_now(struct collet_route *route, struct collet_transfer *transfer)
+enum collet_try_result collet_route_receive_now(struct collet_route *route, struct collet_transfer *transfer)
 {
 	/* Acquire, as in the pump. */
-	struct collet_conduit *conduit = atomic_load_explicit(&route->conduit, memory_order_acquire);
-	if (!conduit || !conduit->transport->recv_now || route->receive.settled != route->receive.tail)
-		return COLLET_NOW_POST;
-	return conduit->transport->recv_now(conduit, transfer);
+	struct collet_endpoint *conduit = atomic_load_explicit(&route->conduit, memory_order_acquire);
+	if (!conduit || !conduit->transport->try_recv || route->receive.settled != route->receive.tail)
+		return COLLET_TRY_POST;
+	return conduit->transport->try_recv(conduit, transfer);
 }
 
 void collet_route_send(struct collet_route *route)
 {
 	struct collet_queue *queue = &route->send;
 	/* Acquire, as in the pump. */
-	struct collet_conduit *conduit = atomic_load_explicit(&route->conduit, memory_order_acquire);
+	struct collet_endpoint *conduit = atomic_load_explicit(&route->conduit, memory_order_acquire);
 	if (conduit && queue->posted + 1 == queue->tail) {
 		struct collet_queued *queued = &queue->entry[queue->posted++ & MASK];
 		conduit->transport->post_send(conduit, &queued->transfer);
@@ -235,9 +235,9 @@ void collet_route_take(struct collet_route *route)
 		return;
 	struct collet_queued *queued = &queue->entry[queue->posted & MASK];
 	/* Acquire, as in the pump. */
-	struct collet_conduit *conduit = atomic_load_explicit(&route->conduit, memory_order_acquire);
-	if (conduit && conduit->transport->has_come && queue->posted + 1 == queue->tail) {
-		if (!conduit->transport->has_come(conduit, queued->transfer.message.bytes))
+	struct collet_endpoint *conduit = atomic_load_explicit(&route->conduit, memory_order_acquire);
+	if (conduit && conduit->transport->is_recv_ready && queue->posted + 1 == queue->tail) {
+		if (!conduit->transport->is_recv_ready(conduit, queued->transfer.message.bytes))
 			return;
 		queue->posted++;
 		conduit->transport->post_recv(conduit, &queued->transfer);
@@ -260,7 +260,7 @@ uint32_t collet_route_progress(struct collet_route *route)
 {
 	collet_route_pump(route);
 	/* Acquire, as in the pump: it may have been published since. */
-	struct collet_conduit *conduit = atomic_load_explicit(&route->conduit, memory_order_acquire);
+	struct collet_endpoint *conduit = atomic_load_explicit(&route->conduit, memory_order_acquire);
 	if (!conduit)
 		return 0;
 	if (conduit->posted)
@@ -287,17 +287,17 @@ struct collet_route *collet_route_get(struct collet_group *group, uint32_t chann
 uint32_t collet_route_look_cost(const struct collet_route *route)
 {
 	/* Acquire, as in the pump. */
-	const struct collet_conduit *conduit = atomic_load_explicit(&route->conduit, memory_order_acquire);
-	if (!conduit || !conduit->transport->has_come || route->receive.posted == route->receive.tail)
+	const struct collet_endpoint *conduit = atomic_load_explicit(&route->conduit, memory_order_acquire);
+	if (!conduit || !conduit->transport->is_recv_ready || route->receive.posted == route->receive.tail)
 		return 0;
-	return conduit->transport->caps & COLLET_CAP_CALLS ? COLLET_CALL_LOOKS : 1;
+	return conduit->transport->caps & COLLET_CAP_SYSCALLS ? COLLET_CALL_LOOKS : 1;
 }
 
 bool collet_route_shares_core(const struct collet_route *route)
 {
 	/* Acquire, as in the pump. */
-	const struct collet_conduit *conduit = atomic_load_explicit(&route->conduit, memory_order_acquire);
-	return conduit && conduit->peer_cpu && conduit->peer_cpu == route->group->engine->wake.cpu;
+	const struct collet_endpoint *conduit = atomic_load_explicit(&route->conduit, memory_order_acquire);
+	return conduit && conduit->peer_cpu && conduit->peer_cpu == route->group->engine->wake.shared_cpu;
 }
 
 void collet_route_stop(struct collet_route *route)

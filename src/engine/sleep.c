@@ -46,7 +46,7 @@ static bool hooks_rest(const struct collet_group *group)
 static bool arm_all(struct collet_engine *engine)
 {
 	for (struct collet_route *route = engine->active; route; route = route->next_active) {
-		struct collet_conduit *conduit = atomic_load_explicit(&route->conduit, memory_order_acquire);
+		struct collet_endpoint *conduit = atomic_load_explicit(&route->conduit, memory_order_acquire);
 		/* One that has failed waits for the board to say why. Relaxed: progress has just been here. */
 		const bool failed = conduit && conduit->status != COLLET_OK &&
 			atomic_load_explicit(&route->group->board.suspected, memory_order_relaxed) != COLLET_OK;
@@ -66,7 +66,7 @@ static void disarm_all(struct collet_engine *engine)
 {
 	for (struct collet_route *route = engine->active; route; route = route->next_active) {
 		/* Acquire: it may have been published during the sleep. */
-		struct collet_conduit *conduit = atomic_load_explicit(&route->conduit, memory_order_acquire);
+		struct collet_endpoint *conduit = atomic_load_explicit(&route->conduit, memory_order_acquire);
 		if (conduit)
 			conduit->transport->disarm(conduit);
 	}

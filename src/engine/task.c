@@ -86,7 +86,7 @@ static void queue_sends(struct collet_lane *lane, struct collet_item *item)
 {
 	struct collet_request *request = item->request;
 	const bool makes = item_makes_each(item);
-	const uint32_t fresh = collet_item_is_fresh(item) ? COLLET_TRANSFER_FRESH : 0;
+	const uint32_t fresh = collet_item_is_fresh(item) ? COLLET_TRANSFER_IN_CACHE : 0;
 	uint32_t made = 0;
 	for (struct remotes at = remotes_of(request, item->step, REMOTE_DESTINATIONS); remotes_next_part(&at, item);) {
 		char *from = item->step->is_per_peer ? at.place : item->value;

@@ -15,9 +15,9 @@ static void *get_staging(struct collet_engine *engine, bool *is_mapped)
 			MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	if (staging == MAP_FAILED)
 		return NULL;
-	const struct collet_memory memory = { .first = staging, .bytes = COLLET_STAGING_BYTES, .gpu = -1, .dmabuf = -1,
+	const struct collet_memory memory = { .base = staging, .bytes = COLLET_STAGING_BYTES, .gpu = -1, .dmabuf = -1,
 		.kind = *is_mapped ? COLLET_MEMORY_ARENA : COLLET_MEMORY_HOST };
-	if (collet_transports_learn(engine->transports, &engine->log, &memory) != COLLET_OK)
+	if (collet_transports_register(engine->transports, &engine->log, &memory) != COLLET_OK)
 		collet_log(&engine->log, COLLET_LOG_INFO, "staging is used unregistered: %s", collet_last_error());
 	return staging;
 }
@@ -26,7 +26,7 @@ static void put_staging(struct collet_engine *engine, void *staging, bool is_map
 {
 	if (!staging)
 		return;
-	collet_transports_forget(engine->transports, staging);
+	collet_transports_deregister(engine->transports, staging);
 	if (is_mapped)
 		(void)collet_arena_free(engine->arena, staging);
 	else

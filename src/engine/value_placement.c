@@ -22,21 +22,22 @@ char *collet_item_value_place(const struct collet_lane *lane, const struct colle
 	return stays ? item_final_place(item) : item_slot(lane, item, item->request->fan_in);
 }
 
-static bool reads_arena(const struct collet_conduit *conduit, const struct collet_request *request, uint64_t bytes)
+static bool reads_arena(const struct collet_endpoint *conduit, const struct collet_request *request, uint64_t bytes)
 {
-	return conduit->reads_arena;
+	return conduit->peer_reads_arena;
 }
 
-static bool reads_memory(const struct collet_conduit *conduit, const struct collet_request *request, uint64_t bytes)
+static bool reads_memory(const struct collet_endpoint *conduit, const struct collet_request *request, uint64_t bytes)
 {
-	if (!conduit->reads_memory_min || bytes < conduit->reads_memory_min)
+	if (!conduit->peer_read_min_bytes || bytes < conduit->peer_read_min_bytes)
 		return false;
-	return !conduit->reads_calls || conduit->reads_calls[collet_call_number(collet_request_call_flags(request))];
+	return !conduit->peer_read_classes ||
+	       conduit->peer_read_classes[collet_call_number(collet_request_call_flags(request))];
 }
 
 /* Do all the peers that the item sends to read so? */
 static bool all_peers(struct collet_lane *lane, const struct collet_item *item,
-	bool (*reads)(const struct collet_conduit *conduit, const struct collet_request *request, uint64_t bytes))
+	bool (*reads)(const struct collet_endpoint *conduit, const struct collet_request *request, uint64_t bytes))
 {
 	const struct collet_request *request = item->request;
 	const uint64_t bytes = item->count * request->element_bytes;
@@ -45,7 +46,7 @@ static bool all_peers(struct collet_lane *lane, const struct collet_item *item,
 		const struct collet_route *route =
 			collet_route_peek(lane->group, lane->channel, item_group_rank(request, at.position));
 		/* Acquire, pairing with the control thread's release store of an open conduit. */
-		const struct collet_conduit *conduit = route ?
+		const struct collet_endpoint *conduit = route ?
 			atomic_load_explicit(&route->conduit, memory_order_acquire) : NULL;
 		if (!conduit || !reads(conduit, request, bytes))
 			return false;

@@ -34,8 +34,8 @@ static uint32_t polls_of_a_round(const struct collet_engine *engine)
 	uint32_t polls = 1;
 	for (const struct collet_route *route = engine->active; route; route = route->next_active) {
 		/* Acquire: it may have been published since progress looked. */
-		const struct collet_conduit *conduit = atomic_load_explicit(&route->conduit, memory_order_acquire);
-		if (conduit && conduit->transport->caps & COLLET_CAP_CALLS)
+		const struct collet_endpoint *conduit = atomic_load_explicit(&route->conduit, memory_order_acquire);
+		if (conduit && conduit->transport->caps & COLLET_CAP_SYSCALLS)
 			polls += COLLET_CALL_LOOKS;
 	}
 	for (const struct collet_group *group = engine->used_groups; group; group = group->next_used) {
@@ -72,7 +72,7 @@ static bool owes_own_core(const struct collet_engine *engine)
 static void look_where(struct collet_engine *engine)
 {
 	const int cpu = sched_getcpu();
-	engine->wake.cpu = cpu >= 0 && cpu < UINT16_MAX ? (uint32_t)cpu + 1 : 0;
+	engine->wake.shared_cpu = cpu >= 0 && cpu < UINT16_MAX ? (uint32_t)cpu + 1 : 0;
 }
 
 /* Does it go on looking instead of giving way? Where ranks outnumber cores: not if it waits for one that needs this
@@ -90,7 +90,7 @@ static bool looks_on(const struct collet_engine *engine, struct collet_patience 
 
 void collet_engine_wait_a_little(struct collet_engine *engine, struct collet_patience *patience)
 {
-	engine->wake.waits++;
+	engine->wake.empty_polls++;
 	if (looks_on(engine, patience)) {
 		collet_cpu_relax();
 		if (++patience->rounds % 16 == 0) { /* let other threads of this rank in */
@@ -182,7 +182,7 @@ bool collet_engine_poll(struct collet_engine *engine, bool (*done)(void *context
 	collet_engine_lock(engine);
 	collet_engine_progress(engine);
 	bool ended = done(context);
-	engine->wake.waits += !ended;
+	engine->wake.empty_polls += !ended;
 	if (!ended && engine->polls_since_look++ % 64 == 0) {
 		(void)settle_down(engine);
 		collet_engine_look_around(engine);

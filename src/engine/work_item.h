@@ -95,7 +95,7 @@ static inline uint32_t request_send_flags(const struct collet_request *request)
 	const enum collet_collective collective = request->program->collective;
 	const bool waits = collective == COLLET_ALLREDUCE || collective == COLLET_REDUCE_SCATTER ||
 		collective == COLLET_ALLGATHER || collective == COLLET_ALLTOALL;
-	return (request_only_moves(request) ? 0 : COLLET_TRANSFER_WHOLE) | (waits ? COLLET_TRANSFER_WAITS : 0) |
+	return (request_only_moves(request) ? 0 : COLLET_TRANSFER_CONTIGUOUS) | (waits ? COLLET_TRANSFER_EXCHANGE : 0) |
 		collet_request_call_flags(request);
 }
 

@@ -53,22 +53,22 @@ VECTOR_INLINE void f16_narrow_in_order(unsigned char *to, vec x)
 
 VECTOR_INLINE vec f8e4m3_widen_in_order(const unsigned char *from)
 {
-	return small_widen(codes_load_8(from), f8e4m3_format);
+	return narrow_float_widen(codes_load_8(from), f8e4m3_format);
 }
 
 VECTOR_INLINE void f8e4m3_narrow_in_order(unsigned char *to, vec x)
 {
-	codes_store_8(to, small_narrow(x, f8e4m3_format));
+	codes_store_8(to, narrow_float_narrow(x, f8e4m3_format));
 }
 
 VECTOR_INLINE vec f8e5m2_widen_in_order(const unsigned char *from)
 {
-	return small_widen(codes_load_8(from), f8e5m2_format);
+	return narrow_float_widen(codes_load_8(from), f8e5m2_format);
 }
 
 VECTOR_INLINE void f8e5m2_narrow_in_order(unsigned char *to, vec x)
 {
-	codes_store_8(to, small_narrow(x, f8e5m2_format));
+	codes_store_8(to, narrow_float_narrow(x, f8e5m2_format));
 }
 
 VECTOR_INLINE void widen_array(float *to, const unsigned char *from, size_t count, size_t code_bytes,
@@ -100,7 +100,7 @@ VECTOR_INLINE void narrow_array(unsigned char *to, const float *from, size_t cou
 	memcpy(to + i * code_bytes, codes, (count - i) * code_bytes);
 }
 
-#define CONVERSIONS(name, code_bytes) \
+#define DEFINE_CONVERSIONS(name, code_bytes) \
 	static void widen_##name(float *to, const void *from, size_t count) \
 	{ \
 		widen_array(to, from, count, code_bytes, name##_widen_in_order); \
@@ -110,7 +110,7 @@ VECTOR_INLINE void narrow_array(unsigned char *to, const float *from, size_t cou
 		narrow_array(to, from, count, code_bytes, name##_narrow_in_order); \
 	}
 
-CONVERSIONS(f16, 2)
-CONVERSIONS(bf16, 2)
-CONVERSIONS(f8e4m3, 1)
-CONVERSIONS(f8e5m2, 1)
+DEFINE_CONVERSIONS(f16, 2)
+DEFINE_CONVERSIONS(bf16, 2)
+DEFINE_CONVERSIONS(f8e4m3, 1)
+DEFINE_CONVERSIONS(f8e5m2, 1)

@@ -49,24 +49,24 @@ VECTOR_INLINE vec bf16_narrow(vec x)
 
 /* ---- f16, f8e4m3, f8e5m2: sign, exponent and mantissa in fewer bits ---- */
 
-struct small_float {
+struct narrow_float {
 	int mantissa_bits;
 	int bias;
 	int sign_bit;          /* number of the code's topmost bit */
-	int32_t special;       /* codes from here on, the sign aside, have f32's exponent of infinity and NaN */
+	int32_t special_from;  /* codes from here on, the sign aside, have f32's exponent of infinity and NaN */
 	int32_t largest;       /* f32 bits: magnitudes are cut to this before rounding */
 	int32_t infinity;      /* code of an infinite f32; 0: cut like any other */
 	int32_t nan;           /* the canonical code */
 };
 
 /* largest of f16 is 65536, which the arithmetic below makes infinity's code, so that what rounds to it becomes it. */
-static const struct small_float f16_format = { 10, 15, 15, 0x7c00, 0x47800000, 0, 0x7e00 };
-static const struct small_float f8e4m3_format = { 3, 7, 7, 0x7f, 0x43e00000, 0, 0x7f };
-static const struct small_float f8e5m2_format = { 2, 15, 7, 0x7c, 0x47600000, 0x7c, 0x7e };
+static const struct narrow_float f16_format = { 10, 15, 15, 0x7c00, 0x47800000, 0, 0x7e00 };
+static const struct narrow_float f8e4m3_format = { 3, 7, 7, 0x7f, 0x43e00000, 0, 0x7f };
+static const struct narrow_float f8e5m2_format = { 2, 15, 7, 0x7c, 0x47600000, 0x7c, 0x7e };
 
 /* A normal code's exponent is moved to f32's place and re-biased. A denormal m is 2^(1-bias) * (1 + m/2^mantissa_bits)
  * less 2^(1-bias), an exact subtraction. */
-VECTOR_INLINE vec small_widen(vec code, const struct small_float format)
+VECTOR_INLINE vec narrow_float_widen(vec code, const struct narrow_float format)
 {
 	const int shift = 23 - format.mantissa_bits;
 	const int32_t least_normal = (128 - format.bias) << 23;
@@ -77,13 +77,13 @@ VECTOR_INLINE vec small_widen(vec code, const struct small_float format)
 	const vec denormal = (vec)((vec_f32)(moved + least_normal) - (vec_f32)((vec_i32){ 0 } + least_normal));
 	vec bits = (vec)(moved + ((127 - format.bias) << 23));
 	bits = vec_select((vec)(magnitude < first_normal), denormal, bits);
-	bits |= (vec)((magnitude >= format.special) & 0x7f800000);
+	bits |= (vec)((magnitude >= format.special_from) & 0x7f800000);
 	return bits | (vec)sign;
 }
 
 /* Normal results round by carry as bf16's. For denormal ones, adding a power of two whose last place is the format's
  * smallest denormal makes the f32 addition round to it. */
-VECTOR_INLINE vec small_narrow(vec x, const struct small_float format)
+VECTOR_INLINE vec narrow_float_narrow(vec x, const struct narrow_float format)
 {
 	const int shift = 23 - format.mantissa_bits;
 	const int32_t least_normal = (128 - format.bias) << 23;

@@ -12,18 +12,18 @@
 #include <string.h>
 
 /* A piece of a span that stays in the first-level cache while it is touched more than once. */
-enum { PIECE_BYTES = 4096 };
+enum { BLOCK_BYTES = 4096 };
 
 /* volatile keeps the roundings between enter and leave: compilers take the mode for constant. (Kernels are called
  * through pointers, which keeps theirs there.) */
-static struct collet_factors factors_of(double scale, uint32_t world_size)
+static struct collet_scaling make_scaling(double scale, uint32_t world_size)
 {
 	const uint64_t mode = collet_fpmode_enter();
 	const volatile double scale_given = scale, world_size_given = world_size;
 	const volatile float scale_f32 = (float)scale_given, inverse_f32 = 1.0f / (float)world_size_given;
 	const volatile double inverse_f64 = 1.0 / world_size_given;
 	collet_fpmode_leave(mode);
-	return (struct collet_factors){ scale_f32, inverse_f32, scale, inverse_f64 };
+	return (struct collet_scaling){ scale_f32, inverse_f32, scale, inverse_f64 };
 }
 
 collet_status collet_reduction_init(struct collet_reduction *r, collet_dtype dtype, collet_op op,
@@ -47,11 +47,11 @@ collet_status collet_reduction_init(struct collet_reduction *r, collet_dtype dty
 		.op = op,
 		.element_bytes = collet_dtype_bytes(dtype),
 		.is_integer = collet_dtype_is_integer(dtype),
-		.rounds = collet_dtype_is_narrow_float(dtype) && op != COLLET_MIN && op != COLLET_MAX &&
+		.is_rounded = collet_dtype_is_narrow_float(dtype) && op != COLLET_MIN && op != COLLET_MAX &&
 			op != COLLET_USER,
-		.average_of = op == COLLET_AVERAGE ? world_size : 1,
+		.divisor = op == COLLET_AVERAGE ? world_size : 1,
 		.user_op = op == COLLET_USER ? user_op : NULL,
-		.factors = factors_of(scale, world_size),
+		.scaling = make_scaling(scale, world_size),
 		.combine = kernels->reduce[dtype][op == COLLET_AVERAGE ? COLLET_SUM : op],
 		.finish = kernels->reduce[dtype][op],
 	};
@@ -60,7 +60,7 @@ collet_status collet_reduction_init(struct collet_reduction *r, collet_dtype dty
 
 /* ---- Integer averages ---- */
 
-#define DIVIDE(type, wide) \
+#define DEFINE_DIVIDE(type, wide) \
 	static void divide_##type(void *data, size_t count, uint32_t divisor) \
 	{ \
 		unsigned char *at = data; \
@@ -73,12 +73,12 @@ collet_status collet_reduction_init(struct collet_reduction *r, collet_dtype dty
 	}
 
 /* C's division truncates. Through i64 and u64 the divisor keeps its value for every world size. */
-DIVIDE(int8_t, int64_t)
-DIVIDE(uint8_t, uint64_t)
-DIVIDE(int32_t, int64_t)
-DIVIDE(uint32_t, uint64_t)
-DIVIDE(int64_t, int64_t)
-DIVIDE(uint64_t, uint64_t)
+DEFINE_DIVIDE(int8_t, int64_t)
+DEFINE_DIVIDE(uint8_t, uint64_t)
+DEFINE_DIVIDE(int32_t, int64_t)
+DEFINE_DIVIDE(uint32_t, uint64_t)
+DEFINE_DIVIDE(int64_t, int64_t)
+DEFINE_DIVIDE(uint64_t, uint64_t)
 
 static void divide(collet_dtype dtype, void *data, size_t count, uint32_t divisor)
 {
@@ -109,10 +109,10 @@ static void divide(collet_dtype dtype, void *data, size_t count, uint32_t diviso
 /* ---- User-defined operations ---- */
 
 /* Folds a piece from the left, through result. If a later operand lies there, it is read from a copy. */
-static void fold_piece(const collet_user_op *op, unsigned char *result, const struct collet_operand *operands,
+static void reduce_user_block(const collet_user_op *op, unsigned char *result, const struct collet_operand *operands,
 	uint32_t operand_count, size_t at, size_t count, size_t bytes, collet_dtype dtype)
 {
-	alignas(64) unsigned char saved[PIECE_BYTES];
+	alignas(64) unsigned char saved[BLOCK_BYTES];
 	bool is_saved = false;
 	for (uint32_t k = 2; k < operand_count && !is_saved; k++)
 		is_saved = operands[k].data == result;
@@ -131,15 +131,15 @@ static void fold_piece(const collet_user_op *op, unsigned char *result, const st
 _Thread_local bool collet_reduction_in_user_op;
 
 /* Two operands go in one call; more in pieces, so that the partial result stays in cache. */
-static void fold(const struct collet_reduction *r, void *result, const struct collet_operand *operands,
+static void reduce_user(const struct collet_reduction *r, void *result, const struct collet_operand *operands,
 	uint32_t operand_count, size_t count)
 {
-	const size_t piece = operand_count == 2 ? count : PIECE_BYTES / r->element_bytes;
+	const size_t block_count = operand_count == 2 ? count : BLOCK_BYTES / r->element_bytes;
 	collet_reduction_in_user_op = true;
-	for (size_t at = 0; at < count; at += piece) {
-		const size_t some = count - at < piece ? count - at : piece;
-		fold_piece(r->user_op, result, operands, operand_count, at * r->element_bytes, some,
-			some * r->element_bytes, r->dtype);
+	for (size_t at = 0; at < count; at += block_count) {
+		const size_t count_now = count - at < block_count ? count - at : block_count;
+		reduce_user_block(r->user_op, result, operands, operand_count, at * r->element_bytes, count_now,
+			count_now * r->element_bytes, r->dtype);
 	}
 	collet_reduction_in_user_op = false;
 }
@@ -154,31 +154,31 @@ static void copy(const struct collet_reduction *r, void *result, const void *dat
 }
 
 static void combine(const struct collet_reduction *r, void *result, const struct collet_operand *operands,
-	uint32_t operand_count, size_t count, bool divides)
+	uint32_t operand_count, size_t count, bool is_divided)
 {
 	const uint64_t mode = collet_fpmode_enter();
 	if (r->user_op)
-		fold(r, result, operands, operand_count, count);
+		reduce_user(r, result, operands, operand_count, count);
 	else
-		(divides ? r->finish : r->combine)(result, operands, operand_count, count, &r->factors);
+		(is_divided ? r->finish : r->combine)(result, operands, operand_count, count, &r->scaling);
 	collet_fpmode_leave(mode);
 }
 
 void collet_reduction_run(const struct collet_reduction *r, void *result, const struct collet_operand *operands,
-	uint32_t operand_count, size_t count, bool finish, uint64_t *roundings)
+	uint32_t operand_count, size_t count, bool is_last, uint64_t *rounded_count)
 {
 	assert(operand_count > 0);
 	if (count == 0)
 		return;
-	const bool divides = finish && r->average_of > 1;
-	const bool scales = r->op == COLLET_PREMUL_SUM && operands[0].scale;
-	if (operand_count == 1 && !scales && (r->is_integer || !divides)) {
+	const bool is_divided = is_last && r->divisor > 1;
+	const bool is_scaled = r->op == COLLET_PREMUL_SUM && operands[0].is_scaled;
+	if (operand_count == 1 && !is_scaled && (r->is_integer || !is_divided)) {
 		copy(r, result, operands[0].data, count);
 	} else {
-		combine(r, result, operands, operand_count, count, divides);
-		if (roundings && r->rounds)
-			*roundings += count;
+		combine(r, result, operands, operand_count, count, is_divided);
+		if (rounded_count && r->is_rounded)
+			*rounded_count += count;
 	}
-	if (r->is_integer && divides)
-		divide(r->dtype, result, count, r->average_of);
+	if (r->is_integer && is_divided)
+		divide(r->dtype, result, count, r->divisor);
 }

@@ -23,11 +23,12 @@
 /* One operand: count elements of the dtype, at any alignment. */
 struct collet_operand {
 	const void *data;
-	bool scale; /* premul_sum: multiply by the reduction's scale first (an element's first touch); else ignored */
+	bool is_scaled; /* premul_sum: multiply by the reduction's scale first (an element's first touch); else
+	                   ignored */
 };
 
 /* What elements are multiplied by, in the type they are combined in. */
-struct collet_factors {
+struct collet_scaling {
 	float scale_f32;   /* premul_sum */
 	float inverse_f32; /* average: 1/n */
 	double scale_f64;
@@ -36,18 +37,18 @@ struct collet_factors {
 
 /* result[i] = operands combined; result may be one of the operands' data. */
 typedef void collet_kernel(void *result, const struct collet_operand *operands, uint32_t operand_count, size_t count,
-	const struct collet_factors *factors);
+	const struct collet_scaling *scaling);
 
 /* Everything but the data. Fill with collet_reduction_init() once per request; holds no resources; may be copied. */
 struct collet_reduction {
 	collet_dtype dtype;
 	collet_op op;
 	size_t element_bytes;
-	bool rounds;                  /* arithmetic on it rounds to 16 or 8 bits */
+	bool is_rounded;              /* arithmetic on it rounds to 16 or 8 bits */
 	bool is_integer;
-	uint32_t average_of;          /* world size; 1 if nothing is to be divided */
+	uint32_t divisor;             /* world size; 1 if nothing is to be divided */
 	const collet_user_op *user_op;
-	struct collet_factors factors;
+	struct collet_scaling scaling;
 	collet_kernel *combine;       /* NULL for a user-defined operation */
 	collet_kernel *finish;        /* the same, and a float average's division before the rounding */
 };
@@ -66,7 +67,7 @@ COLLET_MUST_USE collet_status collet_reduction_init(struct collet_reduction *r, 
  * operation rounds is its own affair. That one is folded from the left over pieces of the span, in the fixed
  * floating-point mode. Any thread. */
 void collet_reduction_run(const struct collet_reduction *r, void *result, const struct collet_operand *operands,
-	uint32_t operand_count, size_t count, bool finish, uint64_t *roundings);
+	uint32_t operand_count, size_t count, bool is_last, uint64_t *rounded_count);
 
 /* Is this thread in the middle of a user-defined operation, and so of collet_reduction_run()? The variable is asked for
  * in every call, so it is found without one. */

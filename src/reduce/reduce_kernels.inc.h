@@ -21,129 +21,130 @@
 
 #include "reduce/convert_arrays.h"
 
-enum { WIDE = 4 };
+enum { BLOCK_ACCUMULATORS = 4 };
 
 /* ---- The walk ---- */
 
 /* What one kernel does. All of it constant, so that inlining leaves none of the indirection. */
-struct recipe {
-	const struct format *format;
+struct kernel_spec {
+	const struct storage_format *format;
 	vec (*combine)(vec left, vec right);
-	vec (*first)(vec v, bool scale, const struct collet_factors *factors); /* may be NULL */
-	vec (*last)(vec v, const struct collet_factors *factors);              /* may be NULL */
+	vec (*scale)(vec v, bool scale, const struct collet_scaling *scaling); /* may be NULL */
+	vec (*divide)(vec v, const struct collet_scaling *scaling);            /* may be NULL */
 };
 
 /* The arguments of a kernel, by one name. */
-struct job {
+struct kernel_arguments {
 	unsigned char *result;
 	const struct collet_operand *operands;
 	uint32_t operand_count;
-	const struct collet_factors *factors;
+	const struct collet_scaling *factors;
 };
 
 /* One operand's part of a block: bytes [at, at + accumulators' worth), or only `part` of them if that is not 0. */
-VECTOR_INLINE void take(vec *to, const struct collet_operand *operand, size_t at, uint32_t accumulators, size_t part,
-	const struct job *job, const struct recipe recipe)
+VECTOR_INLINE void load_operand(vec *to, const struct collet_operand *operand, size_t offset, uint32_t accumulators,
+	size_t tail_bytes, const struct kernel_arguments *arguments, const struct kernel_spec spec)
 {
-	const unsigned char *from = (const unsigned char *)operand->data + at;
+	const unsigned char *from = (const unsigned char *)operand->data + offset;
 	unsigned char edge[sizeof(vec)];
-	if (part) {
-		vec_store(edge, vec_load_part(from, part));
+	if (tail_bytes) {
+		vec_store(edge, vec_load_tail(from, tail_bytes));
 		from = edge;
 	}
-	recipe.format->load(to, from, accumulators);
-	for (uint32_t i = 0; recipe.first && i < accumulators; i++)
-		to[i] = recipe.first(to[i], operand->scale, job->factors);
+	spec.format->load(to, from, accumulators);
+	for (uint32_t i = 0; spec.scale && i < accumulators; i++)
+		to[i] = spec.scale(to[i], operand->is_scaled, arguments->factors);
 }
 
-VECTOR_INLINE void block(const struct job *job, size_t at, uint32_t accumulators, size_t part,
-	const struct recipe recipe)
+VECTOR_INLINE void reduce_block(const struct kernel_arguments *arguments, size_t offset, uint32_t accumulators,
+	size_t tail_bytes, const struct kernel_spec spec)
 {
-	vec sum[WIDE], next[WIDE];
-	take(sum, &job->operands[0], at, accumulators, part, job, recipe);
-	for (uint32_t k = 1; k < job->operand_count; k++) {
-		take(next, &job->operands[k], at, accumulators, part, job, recipe);
+	vec sum[BLOCK_ACCUMULATORS], next[BLOCK_ACCUMULATORS];
+	load_operand(sum, &arguments->operands[0], offset, accumulators, tail_bytes, arguments, spec);
+	for (uint32_t k = 1; k < arguments->operand_count; k++) {
+		load_operand(next, &arguments->operands[k], offset, accumulators, tail_bytes, arguments, spec);
 		for (uint32_t i = 0; i < accumulators; i++)
-			sum[i] = recipe.combine(sum[i], next[i]);
+			sum[i] = spec.combine(sum[i], next[i]);
 	}
-	for (uint32_t i = 0; recipe.last && i < accumulators; i++)
-		sum[i] = recipe.last(sum[i], job->factors);
-	if (part) {
+	for (uint32_t i = 0; spec.divide && i < accumulators; i++)
+		sum[i] = spec.divide(sum[i], arguments->factors);
+	if (tail_bytes) {
 		unsigned char edge[sizeof(vec)];
-		recipe.format->store(edge, sum, accumulators);
-		vec_store_part(job->result + at, vec_load(edge), part);
+		spec.format->store(edge, sum, accumulators);
+		vec_store_tail(arguments->result + offset, vec_load(edge), tail_bytes);
 	} else {
-		recipe.format->store(job->result + at, sum, accumulators);
+		spec.format->store(arguments->result + offset, sum, accumulators);
 	}
 }
 
 /* Wide blocks, then single vectors of storage, then what is left of one. */
-VECTOR_INLINE void walk(const struct job *job, size_t count, const struct recipe recipe)
+VECTOR_INLINE void reduce_span(const struct kernel_arguments *arguments, size_t count, const struct kernel_spec spec)
 {
-	const uint32_t spread = recipe.format->spread;
-	const size_t bytes = count * recipe.format->element_bytes, wide_bytes = WIDE / spread * sizeof(vec);
-	size_t at = 0;
-	for (; bytes - at >= wide_bytes; at += wide_bytes)
-		block(job, at, WIDE, 0, recipe);
-	for (; bytes - at >= sizeof(vec); at += sizeof(vec))
-		block(job, at, spread, 0, recipe);
-	if (at < bytes)
-		block(job, at, spread, bytes - at, recipe);
+	const uint32_t spread = spec.format->accumulators;
+	const size_t bytes = count * spec.format->element_bytes,
+		     block_bytes = BLOCK_ACCUMULATORS / spread * sizeof(vec);
+	size_t offset = 0;
+	for (; bytes - offset >= block_bytes; offset += block_bytes)
+		reduce_block(arguments, offset, BLOCK_ACCUMULATORS, 0, spec);
+	for (; bytes - offset >= sizeof(vec); offset += sizeof(vec))
+		reduce_block(arguments, offset, spread, 0, spec);
+	if (offset < bytes)
+		reduce_block(arguments, offset, spread, bytes - offset, spec);
 }
 
-#define KERNEL(name, ...) \
+#define DEFINE_KERNEL(name, ...) \
 	static void name(void *result, const struct collet_operand *operands, uint32_t operand_count, size_t count, \
-		const struct collet_factors *factors) \
+		const struct collet_scaling *factors) \
 	{ \
-		const struct job job = { result, operands, operand_count, factors }; \
-		walk(&job, count, (struct recipe){ __VA_ARGS__ }); \
+		const struct kernel_arguments kernel_arguments = { result, operands, operand_count, factors }; \
+		reduce_span(&kernel_arguments, count, (struct kernel_spec){ __VA_ARGS__ }); \
 	}
 
 /* ---- The kernels. Signed and unsigned integers share what does not care. ---- */
 
-KERNEL(reduce_sum_8, &bytes_1, sum_8)
-KERNEL(reduce_sum_32, &bytes_4, sum_32)
-KERNEL(reduce_sum_64, &bytes_8, sum_64)
-KERNEL(reduce_product_8, &bytes_1, product_8)
-KERNEL(reduce_product_32, &bytes_4, product_32)
-KERNEL(reduce_product_64, &bytes_8, product_64)
-KERNEL(reduce_min_i8, &bytes_1, min_i8)
-KERNEL(reduce_min_u8, &bytes_1, min_u8)
-KERNEL(reduce_min_i32, &bytes_4, min_i32)
-KERNEL(reduce_min_u32, &bytes_4, min_u32)
-KERNEL(reduce_min_i64, &bytes_8, min_i64)
-KERNEL(reduce_min_u64, &bytes_8, min_u64)
-KERNEL(reduce_max_i8, &bytes_1, max_i8)
-KERNEL(reduce_max_u8, &bytes_1, max_u8)
-KERNEL(reduce_max_i32, &bytes_4, max_i32)
-KERNEL(reduce_max_u32, &bytes_4, max_u32)
-KERNEL(reduce_max_i64, &bytes_8, max_i64)
-KERNEL(reduce_max_u64, &bytes_8, max_u64)
-KERNEL(reduce_and_8, &bytes_1, and_bits)
-KERNEL(reduce_and_32, &bytes_4, and_bits)
-KERNEL(reduce_and_64, &bytes_8, and_bits)
-KERNEL(reduce_or_8, &bytes_1, or_bits)
-KERNEL(reduce_or_32, &bytes_4, or_bits)
-KERNEL(reduce_or_64, &bytes_8, or_bits)
-KERNEL(reduce_xor_8, &bytes_1, xor_bits)
-KERNEL(reduce_xor_32, &bytes_4, xor_bits)
-KERNEL(reduce_xor_64, &bytes_8, xor_bits)
+DEFINE_KERNEL(reduce_sum_8, &bytes_1, sum_8)
+DEFINE_KERNEL(reduce_sum_32, &bytes_4, sum_32)
+DEFINE_KERNEL(reduce_sum_64, &bytes_8, sum_64)
+DEFINE_KERNEL(reduce_product_8, &bytes_1, product_8)
+DEFINE_KERNEL(reduce_product_32, &bytes_4, product_32)
+DEFINE_KERNEL(reduce_product_64, &bytes_8, product_64)
+DEFINE_KERNEL(reduce_min_i8, &bytes_1, min_i8)
+DEFINE_KERNEL(reduce_min_u8, &bytes_1, min_u8)
+DEFINE_KERNEL(reduce_min_i32, &bytes_4, min_i32)
+DEFINE_KERNEL(reduce_min_u32, &bytes_4, min_u32)
+DEFINE_KERNEL(reduce_min_i64, &bytes_8, min_i64)
+DEFINE_KERNEL(reduce_min_u64, &bytes_8, min_u64)
+DEFINE_KERNEL(reduce_max_i8, &bytes_1, max_i8)
+DEFINE_KERNEL(reduce_max_u8, &bytes_1, max_u8)
+DEFINE_KERNEL(reduce_max_i32, &bytes_4, max_i32)
+DEFINE_KERNEL(reduce_max_u32, &bytes_4, max_u32)
+DEFINE_KERNEL(reduce_max_i64, &bytes_8, max_i64)
+DEFINE_KERNEL(reduce_max_u64, &bytes_8, max_u64)
+DEFINE_KERNEL(reduce_and_8, &bytes_1, and_bits)
+DEFINE_KERNEL(reduce_and_32, &bytes_4, and_bits)
+DEFINE_KERNEL(reduce_and_64, &bytes_8, and_bits)
+DEFINE_KERNEL(reduce_or_8, &bytes_1, or_bits)
+DEFINE_KERNEL(reduce_or_32, &bytes_4, or_bits)
+DEFINE_KERNEL(reduce_or_64, &bytes_8, or_bits)
+DEFINE_KERNEL(reduce_xor_8, &bytes_1, xor_bits)
+DEFINE_KERNEL(reduce_xor_32, &bytes_4, xor_bits)
+DEFINE_KERNEL(reduce_xor_64, &bytes_8, xor_bits)
 
 /* lanes: what they are combined in, f32 or f64. */
-#define FLOAT_KERNELS(name, lanes) \
-	KERNEL(reduce_sum_##name, &name, sum_##lanes) \
-	KERNEL(reduce_product_##name, &name, product_##lanes) \
-	KERNEL(reduce_min_##name, &name, min_##lanes) \
-	KERNEL(reduce_max_##name, &name, max_##lanes) \
-	KERNEL(reduce_average_##name, &name, sum_##lanes, NULL, divide_##lanes) \
-	KERNEL(reduce_premul_##name, &name, sum_##lanes, scale_##lanes)
+#define DEFINE_FLOAT_KERNELS(name, lanes) \
+	DEFINE_KERNEL(reduce_sum_##name, &name, sum_##lanes) \
+	DEFINE_KERNEL(reduce_product_##name, &name, product_##lanes) \
+	DEFINE_KERNEL(reduce_min_##name, &name, min_##lanes) \
+	DEFINE_KERNEL(reduce_max_##name, &name, max_##lanes) \
+	DEFINE_KERNEL(reduce_average_##name, &name, sum_##lanes, NULL, divide_##lanes) \
+	DEFINE_KERNEL(reduce_premul_##name, &name, sum_##lanes, scale_##lanes)
 
-FLOAT_KERNELS(f16, f32)
-FLOAT_KERNELS(bf16, f32)
-FLOAT_KERNELS(f32, f32)
-FLOAT_KERNELS(f64, f64)
-FLOAT_KERNELS(f8e4m3, f32)
-FLOAT_KERNELS(f8e5m2, f32)
+DEFINE_FLOAT_KERNELS(f16, f32)
+DEFINE_FLOAT_KERNELS(bf16, f32)
+DEFINE_FLOAT_KERNELS(f32, f32)
+DEFINE_FLOAT_KERNELS(f64, f64)
+DEFINE_FLOAT_KERNELS(f8e4m3, f32)
+DEFINE_FLOAT_KERNELS(f8e5m2, f32)
 
 /* ---- The table ---- */
 

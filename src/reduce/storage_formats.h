@@ -2,9 +2,9 @@
  * accumulators. Which element goes to which lane is the format's own affair: operands and result agree, and lanes never
  * meet. Included after narrow_floats.h. */
 
-struct format {
+struct storage_format {
 	size_t element_bytes;
-	uint32_t spread;
+	uint32_t accumulators;
 	void (*load)(vec *to, const unsigned char *from, uint32_t accumulators);
 	void (*store)(unsigned char *to, const vec *from, uint32_t accumulators);
 };
@@ -106,12 +106,12 @@ VECTOR_INLINE void f16_narrow_no_nan(unsigned char *to, vec x)
 #else
 VECTOR_INLINE vec f16_widen(vec code)
 {
-	return small_widen(code, f16_format);
+	return narrow_float_widen(code, f16_format);
 }
 
 VECTOR_INLINE vec f16_narrow(vec x)
 {
-	return small_narrow(x, f16_format);
+	return narrow_float_narrow(x, f16_format);
 }
 #endif
 
@@ -160,52 +160,52 @@ VECTOR_INLINE void store_f16(unsigned char *to, const vec *from, uint32_t accumu
 #endif
 
 /* Likewise four codes in a lane. */
-VECTOR_INLINE void load_quads(vec *to, const unsigned char *from, uint32_t accumulators,
-	const struct small_float format)
+VECTOR_INLINE void load_f8(vec *to, const unsigned char *from, uint32_t accumulators,
+	const struct narrow_float format)
 {
 	for (uint32_t i = 0; i < accumulators; i++) {
 		const vec_u32 four = (vec_u32)vec_load(from + i / 4 * sizeof(vec));
-		to[i] = small_widen((vec)(four >> (i % 4 * 8) & 0xff), format);
+		to[i] = narrow_float_widen((vec)(four >> (i % 4 * 8) & 0xff), format);
 	}
 }
 
-VECTOR_INLINE void store_quads(unsigned char *to, const vec *from, uint32_t accumulators,
-	const struct small_float format)
+VECTOR_INLINE void store_f8(unsigned char *to, const vec *from, uint32_t accumulators,
+	const struct narrow_float format)
 {
 	for (uint32_t i = 0; i < accumulators; i += 4) {
-		vec_u32 four = (vec_u32)small_narrow(from[i], format);
+		vec_u32 four = (vec_u32)narrow_float_narrow(from[i], format);
 		for (uint32_t k = 1; k < 4; k++)
-			four |= (vec_u32)small_narrow(from[i + k], format) << (k * 8);
+			four |= (vec_u32)narrow_float_narrow(from[i + k], format) << (k * 8);
 		vec_store(to + i / 4 * sizeof(vec), (vec)four);
 	}
 }
 
 VECTOR_INLINE void load_f8e4m3(vec *to, const unsigned char *from, uint32_t accumulators)
 {
-	load_quads(to, from, accumulators, f8e4m3_format);
+	load_f8(to, from, accumulators, f8e4m3_format);
 }
 
 VECTOR_INLINE void store_f8e4m3(unsigned char *to, const vec *from, uint32_t accumulators)
 {
-	store_quads(to, from, accumulators, f8e4m3_format);
+	store_f8(to, from, accumulators, f8e4m3_format);
 }
 
 VECTOR_INLINE void load_f8e5m2(vec *to, const unsigned char *from, uint32_t accumulators)
 {
-	load_quads(to, from, accumulators, f8e5m2_format);
+	load_f8(to, from, accumulators, f8e5m2_format);
 }
 
 VECTOR_INLINE void store_f8e5m2(unsigned char *to, const vec *from, uint32_t accumulators)
 {
-	store_quads(to, from, accumulators, f8e5m2_format);
+	store_f8(to, from, accumulators, f8e5m2_format);
 }
 
-static const struct format bytes_1 = { 1, 1, load_raw, store_raw };
-static const struct format bytes_4 = { 4, 1, load_raw, store_raw };
-static const struct format bytes_8 = { 8, 1, load_raw, store_raw };
-static const struct format f32 = { 4, 1, load_raw, store_f32 };
-static const struct format f64 = { 8, 1, load_raw, store_f64 };
-static const struct format f16 = { 2, 2, load_f16, store_f16 };
-static const struct format bf16 = { 2, 2, load_bf16, store_bf16 };
-static const struct format f8e4m3 = { 1, 4, load_f8e4m3, store_f8e4m3 };
-static const struct format f8e5m2 = { 1, 4, load_f8e5m2, store_f8e5m2 };
+static const struct storage_format bytes_1 = { 1, 1, load_raw, store_raw };
+static const struct storage_format bytes_4 = { 4, 1, load_raw, store_raw };
+static const struct storage_format bytes_8 = { 8, 1, load_raw, store_raw };
+static const struct storage_format f32 = { 4, 1, load_raw, store_f32 };
+static const struct storage_format f64 = { 8, 1, load_raw, store_f64 };
+static const struct storage_format f16 = { 2, 2, load_f16, store_f16 };
+static const struct storage_format bf16 = { 2, 2, load_bf16, store_bf16 };
+static const struct storage_format f8e4m3 = { 1, 4, load_f8e4m3, store_f8e4m3 };
+static const struct storage_format f8e5m2 = { 1, 4, load_f8e5m2, store_f8e5m2 };

@@ -53,7 +53,7 @@ VECTOR_INLINE void vec_store(void *to, vec v)
 #if !defined(VECTOR_AVX512)
 /* The first bytes, at most 8, as a word. From registers only: a wide load of what was stored narrowly a moment
  * before would wait for those stores, and this is all that a small message costs. */
-VECTOR_INLINE uint64_t word_load_part(const unsigned char *from, size_t bytes)
+VECTOR_INLINE uint64_t load_tail_word(const unsigned char *from, size_t bytes)
 {
 	uint64_t word = 0;
 	uint32_t low, high;
@@ -72,14 +72,14 @@ VECTOR_INLINE uint64_t word_load_part(const unsigned char *from, size_t bytes)
 #endif
 
 /* The first bytes (fewer than a vector has) of it; what lies beyond is neither read nor written, and reads as zero. */
-VECTOR_INLINE vec vec_load_part(const unsigned char *from, size_t bytes)
+VECTOR_INLINE vec vec_load_tail(const unsigned char *from, size_t bytes)
 {
 #if defined(VECTOR_AVX512)
 	return (vec)_mm512_maskz_loadu_epi8(((uint64_t)1 << bytes) - 1, from);
 #elif defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
 	vec_u64 v = { 0 };
 	for (size_t i = 0; i < sizeof(vec) / 8 && i * 8 < bytes; i++)
-		v[i] = word_load_part(from + i * 8, bytes - i * 8);
+		v[i] = load_tail_word(from + i * 8, bytes - i * 8);
 	return (vec)v;
 #else
 	vec v = { 0 };
@@ -88,18 +88,18 @@ VECTOR_INLINE vec vec_load_part(const unsigned char *from, size_t bytes)
 #endif
 }
 
-VECTOR_INLINE void vec_store_part(unsigned char *to, vec v, size_t bytes)
+VECTOR_INLINE void vec_store_tail(unsigned char *to, vec v, size_t bytes)
 {
 #if defined(VECTOR_AVX512)
 	_mm512_mask_storeu_epi8(to, ((uint64_t)1 << bytes) - 1, (__m512i)v);
 #else
 	const unsigned char *from = (const unsigned char *)&v;
-	for (size_t piece = sizeof(vec) / 2; piece > 0; piece /= 2) {
-		if (!(bytes & piece))
+	for (size_t part_bytes = sizeof(vec) / 2; part_bytes > 0; part_bytes /= 2) {
+		if (!(bytes & part_bytes))
 			continue;
-		memcpy(to, from, piece);
-		to += piece;
-		from += piece;
+		memcpy(to, from, part_bytes);
+		to += part_bytes;
+		from += part_bytes;
 	}
 #endif
 }

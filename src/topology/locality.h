@@ -1,13 +1,14 @@
-/* Where on its host a rank runs: struct collet_spot, which transports may see too. Rank 0 finds it out for all from
+/* Where on its host a rank runs: struct collet_locality, which transports may see too. Rank 0 finds it out for all from
  * each rank's binding and one reading of each host (machine.h). */
 #ifndef COLLET_TOPOLOGY_LOCALITY_H
 #define COLLET_TOPOLOGY_LOCALITY_H
 
 #include <collet/transport.h>
 
-static inline struct collet_spot collet_locality_any(void)
+static inline struct collet_locality collet_locality_any(void)
 {
-	return (struct collet_spot){ { COLLET_SPOT_ANY, COLLET_SPOT_ANY, COLLET_SPOT_ANY, COLLET_SPOT_ANY } };
+	return (struct collet_locality){ { COLLET_LOCALITY_ANY, COLLET_LOCALITY_ANY, COLLET_LOCALITY_ANY,
+		COLLET_LOCALITY_ANY } };
 }
 
 #endif

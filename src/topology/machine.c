@@ -30,30 +30,30 @@ static bool load(hwloc_topology_t topology, const char *synthetic)
 
 static uint16_t level_index(unsigned index)
 {
-	return index < COLLET_SPOT_ANY ? (uint16_t)index : COLLET_SPOT_ANY;
+	return index < COLLET_LOCALITY_ANY ? (uint16_t)index : COLLET_LOCALITY_ANY;
 }
 
 static uint16_t ancestor(hwloc_topology_t topology, hwloc_obj_t pu, hwloc_obj_type_t kind)
 {
 	const hwloc_obj_t found = hwloc_get_ancestor_obj_by_type(topology, kind, pu);
-	return found ? level_index(found->logical_index) : COLLET_SPOT_ANY;
+	return found ? level_index(found->logical_index) : COLLET_LOCALITY_ANY;
 }
 
-static struct collet_spot locality_of_pu(hwloc_topology_t topology, hwloc_obj_t pu)
+static struct collet_locality locality_of_pu(hwloc_topology_t topology, hwloc_obj_t pu)
 {
-	struct collet_spot locality = collet_locality_any();
-	locality.at[COLLET_LEVEL_PACKAGE] = ancestor(topology, pu, HWLOC_OBJ_PACKAGE);
+	struct collet_locality locality = collet_locality_any();
+	locality.ids[COLLET_LEVEL_PACKAGE] = ancestor(topology, pu, HWLOC_OBJ_PACKAGE);
 	/* Of several (fast and big memory) the first. */
 	const int node = pu->nodeset ? hwloc_bitmap_first(pu->nodeset) : -1;
 	if (node >= 0)
-		locality.at[COLLET_LEVEL_OUTER] = level_index((unsigned)node);
-	locality.at[COLLET_LEVEL_INNER] = ancestor(topology, pu, HWLOC_OBJ_L3CACHE);
-	if (locality.at[COLLET_LEVEL_INNER] == COLLET_SPOT_ANY)
-		locality.at[COLLET_LEVEL_INNER] = ancestor(topology, pu, HWLOC_OBJ_L2CACHE);
-	locality.at[COLLET_LEVEL_CORE] = ancestor(topology, pu, HWLOC_OBJ_CORE);
+		locality.ids[COLLET_LEVEL_OUTER] = level_index((unsigned)node);
+	locality.ids[COLLET_LEVEL_INNER] = ancestor(topology, pu, HWLOC_OBJ_L3CACHE);
+	if (locality.ids[COLLET_LEVEL_INNER] == COLLET_LOCALITY_ANY)
+		locality.ids[COLLET_LEVEL_INNER] = ancestor(topology, pu, HWLOC_OBJ_L2CACHE);
+	locality.ids[COLLET_LEVEL_CORE] = ancestor(topology, pu, HWLOC_OBJ_CORE);
 	/* Where cores cannot be seen, a hardware thread counts as one. */
-	if (locality.at[COLLET_LEVEL_CORE] == COLLET_SPOT_ANY)
-		locality.at[COLLET_LEVEL_CORE] = level_index(pu->logical_index);
+	if (locality.ids[COLLET_LEVEL_CORE] == COLLET_LOCALITY_ANY)
+		locality.ids[COLLET_LEVEL_CORE] = level_index(pu->logical_index);
 	return locality;
 }
 
@@ -65,15 +65,15 @@ static void put_wider_level_first(struct collet_machine *machine)
 	bool swap = false;
 	memset(node_of, 0xff, sizeof(node_of));
 	for (uint32_t i = 0; i < machine->cpu_count; i++) {
-		const uint16_t *at = machine->cpus[i].at;
+		const uint16_t *at = machine->cpus[i].ids;
 		const uint16_t node = at[COLLET_LEVEL_OUTER], cache = at[COLLET_LEVEL_INNER];
-		if (cache >= COLLET_MAX_CPUS || node == COLLET_SPOT_ANY)
+		if (cache >= COLLET_MAX_CPUS || node == COLLET_LOCALITY_ANY)
 			continue;
-		swap |= node_of[cache] != COLLET_SPOT_ANY && node_of[cache] != node;
+		swap |= node_of[cache] != COLLET_LOCALITY_ANY && node_of[cache] != node;
 		node_of[cache] = node;
 	}
 	for (uint32_t i = 0; swap && i < machine->cpu_count; i++) {
-		uint16_t *at = machine->cpus[i].at;
+		uint16_t *at = machine->cpus[i].ids;
 		const uint16_t node = at[COLLET_LEVEL_OUTER];
 		at[COLLET_LEVEL_OUTER] = at[COLLET_LEVEL_INNER];
 		at[COLLET_LEVEL_INNER] = node;
@@ -116,25 +116,26 @@ void collet_machine_deinit(struct collet_machine *machine)
 	*machine = (struct collet_machine){ 0 };
 }
 
-static bool is_known(const struct collet_spot *cpu)
+static bool is_known(const struct collet_locality *cpu)
 {
-	return cpu->at[COLLET_LEVEL_CORE] != COLLET_SPOT_ANY;
+	return cpu->ids[COLLET_LEVEL_CORE] != COLLET_LOCALITY_ANY;
 }
 
-struct collet_spot collet_machine_locality(const struct collet_machine *machine, const uint8_t *mask, uint32_t bytes)
+struct collet_locality collet_machine_locality(
+	const struct collet_machine *machine, const uint8_t *mask, uint32_t bytes)
 {
-	struct collet_spot common = collet_locality_any();
+	struct collet_locality common = collet_locality_any();
 	bool any = false;
 	for (uint32_t i = 0; i < machine->cpu_count && i / 8 < bytes; i++) {
-		const struct collet_spot *cpu = &machine->cpus[i];
+		const struct collet_locality *cpu = &machine->cpus[i];
 		if (!(mask[i / 8] >> (i % 8) & 1) || !is_known(cpu))
 			continue;
 		if (!any)
 			common = *cpu;
 		any = true;
-		for (int level = 0; level < COLLET_LEVELS; level++)
-			if (common.at[level] != cpu->at[level])
-				common.at[level] = COLLET_SPOT_ANY;
+		for (int level = 0; level < COLLET_LEVEL_COUNT; level++)
+			if (common.ids[level] != cpu->ids[level])
+				common.ids[level] = COLLET_LOCALITY_ANY;
 	}
 	return common;
 }

@@ -15,7 +15,7 @@ enum {
 /* By the kernel's number of a hardware thread; one that there is not is ANY at all levels. It travels as it is. */
 struct collet_machine {
 	uint32_t cpu_count;
-	struct collet_spot *cpus;
+	struct collet_locality *cpus;
 };
 
 /* By hwloc: this machine; or, for tests, one made of a synthetic description ("pack:2 numa:2 core:4 pu:1"). What a
@@ -27,7 +27,8 @@ void collet_machine_deinit(struct collet_machine *machine);
 
 /* What all hardware threads of a mask (bit i % 8 of byte i / 8 for number i) have in common; threads that the machine
  * does not know are left out, and no thread at all has nothing in common with anything. */
-struct collet_spot collet_machine_locality(const struct collet_machine *machine, const uint8_t *mask, uint32_t bytes);
+struct collet_locality collet_machine_locality(
+	const struct collet_machine *machine, const uint8_t *mask, uint32_t bytes);
 
 /* The calling thread's affinity as such a mask; returns its bytes, without zeros at the end. 0: it cannot be read. */
 uint32_t collet_binding_read(uint8_t mask[COLLET_BINDING_BYTES]);

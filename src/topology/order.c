@@ -9,7 +9,7 @@
 
 #include "core/status.h"
 
-enum { DEPTH = 1 + COLLET_LEVELS };  /* hosts, then the levels */
+enum { DEPTH = 1 + COLLET_LEVEL_COUNT }; /* hosts, then the levels */
 
 struct entry {
 	uint32_t rank;
@@ -45,8 +45,8 @@ static uint64_t id_at_depth(const struct collet_rank_locality *rank_locality, ui
 {
 	if (depth == 0)
 		return rank_locality->host;
-	const uint16_t number = rank_locality->locality.at[depth - 1];
-	return number != COLLET_SPOT_ANY ? number : (uint64_t)1 << 32 | rank;
+	const uint16_t number = rank_locality->locality.ids[depth - 1];
+	return number != COLLET_LOCALITY_ANY ? number : (uint64_t)1 << 32 | rank;
 }
 
 static void find_level_keys(
@@ -87,15 +87,15 @@ collet_status collet_order_find(const struct collet_rank_locality *ranks, uint32
 }
 
 /* What stands between two neighbours of one host. */
-static const char *separator_between(const struct collet_spot *a, const struct collet_spot *b)
+static const char *separator_between(const struct collet_locality *a, const struct collet_locality *b)
 {
 	static const struct {
-		enum collet_level level;
+		enum collet_locality_level level;
 		const char *mark;
 	} separators[] = { { COLLET_LEVEL_PACKAGE, " || " }, { COLLET_LEVEL_OUTER, " | " },
 		{ COLLET_LEVEL_INNER, " / " } };
 	for (size_t i = 0; i < sizeof(separators) / sizeof(separators[0]); i++)
-		if (a->at[separators[i].level] != b->at[separators[i].level])
+		if (a->ids[separators[i].level] != b->ids[separators[i].level])
 			return separators[i].mark;
 	return " ";
 }

@@ -10,7 +10,7 @@
 
 struct collet_rank_locality {
 	uint64_t host;
-	struct collet_spot locality;
+	struct collet_locality locality;
 };
 
 enum collet_ordering {

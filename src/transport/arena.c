@@ -17,7 +17,7 @@
 #define RESERVE_MIN ((size_t)64 << 20)
 /* From here on a freed block is given back to the system, which zeroes it in passing; below, clearing it costs less
  * than the page faults of its next use. */
-#define GIVE_BACK_BYTES ((size_t)256 << 10)
+#define PUNCH_HOLE_MIN ((size_t)256 << 10)
 
 /* ---- Reserving ---------------------------------------------------------------------------------------------- */
 
@@ -104,11 +104,11 @@ static collet_status reserve_memory(struct collet_arena *arena, size_t reserve)
 	map->bytes = reserve;
 	map->device = file.st_dev;
 	map->inode = file.st_ino;
-	atomic_init(&map->holders, 1);
+	atomic_init(&map->refcount, 1);
 	arena->map = map;
 	if (!blocks_reserve(arena, 1))
 		return collet_fail(COLLET_ERR_MEMORY, "no memory for the arena's list of blocks");
-	arena->blocks[0] = (struct collet_arena_block){ .offset = 0, .bytes = reserve, .used = false };
+	arena->blocks[0] = (struct collet_arena_block){ .offset = 0, .bytes = reserve, .is_used = false };
 	arena->block_count = 1;
 	return COLLET_OK;
 }
@@ -140,7 +140,7 @@ void collet_arena_deinit(struct collet_arena *arena)
 	if (!arena->bytes && !arena->map && arena->fd <= 0)
 		return;
 	if (arena->map)
-		collet_arena_map_release(arena->map);
+		collet_arena_map_unref(arena->map);
 	if (arena->fd >= 0)
 		close(arena->fd);
 	free(arena->blocks);
@@ -176,7 +176,7 @@ static void remove_block(struct collet_arena *arena, size_t index)
 }
 
 /* Cuts [offset, offset + bytes) out of the free block at index. */
-static void carve(struct collet_arena *arena, size_t index, size_t offset, size_t bytes)
+static void split_block(struct collet_arena *arena, size_t index, size_t offset, size_t bytes)
 {
 	const struct collet_arena_block whole = arena->blocks[index];
 	const size_t before = offset - whole.offset, after = whole.bytes - before - bytes;
@@ -188,16 +188,16 @@ static void carve(struct collet_arena *arena, size_t index, size_t offset, size_
 }
 
 /* First fit: there are few blocks, and low addresses keep the page tables small. */
-static bool take(struct collet_arena *arena, size_t bytes, size_t alignment, size_t *offset)
+static bool alloc_block(struct collet_arena *arena, size_t bytes, size_t alignment, size_t *offset)
 {
 	if (!blocks_reserve(arena, arena->block_count + 2))
 		return false;
 	for (size_t i = 0; i < arena->block_count; i++) {
 		const struct collet_arena_block *block = &arena->blocks[i];
 		const size_t start = round_up(block->offset, alignment), skipped = start - block->offset;
-		if (block->used || skipped > block->bytes || block->bytes - skipped < bytes)
+		if (block->is_used || skipped > block->bytes || block->bytes - skipped < bytes)
 			continue;
-		carve(arena, i, start, bytes);
+		split_block(arena, i, start, bytes);
 		arena->used_bytes += bytes;
 		*offset = start;
 		return true;
@@ -214,7 +214,7 @@ collet_status collet_arena_alloc(struct collet_arena *arena, void **memory, size
 	/* Blocks from a page on own their pages, so that freeing one can give them back. */
 	const size_t rounded = round_up(bytes ? bytes : 1, bytes >= PAGE_BYTES ? PAGE_BYTES : COLLET_ARENA_ALIGN);
 	pthread_mutex_lock(&arena->lock);
-	const bool taken = take(arena, rounded, alignment_of(bytes), &offset);
+	const bool taken = alloc_block(arena, rounded, alignment_of(bytes), &offset);
 	const size_t used = arena->used_bytes;
 	pthread_mutex_unlock(&arena->lock);
 	if (!taken)
@@ -226,9 +226,9 @@ collet_status collet_arena_alloc(struct collet_arena *arena, void **memory, size
 }
 
 /* Every free block reads as zeros. */
-static void clear(const struct collet_arena *arena, const struct collet_arena_block *block)
+static void zero_block(const struct collet_arena *arena, const struct collet_arena_block *block)
 {
-	if (block->bytes >= GIVE_BACK_BYTES && fallocate(arena->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+	if (block->bytes >= PUNCH_HOLE_MIN && fallocate(arena->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
 			(off_t)block->offset, (off_t)block->bytes) == 0)
 		return;
 	memset(arena->base + block->offset, 0, block->bytes);
@@ -248,13 +248,13 @@ static size_t find_block(const struct collet_arena *arena, size_t offset)
 		}
 	}
 	const bool found =
-		first < arena->block_count && arena->blocks[first].offset == offset && arena->blocks[first].used;
+		first < arena->block_count && arena->blocks[first].offset == offset && arena->blocks[first].is_used;
 	return found ? first : arena->block_count;
 }
 
-static void join_with_next(struct collet_arena *arena, size_t index)
+static void merge_with_next(struct collet_arena *arena, size_t index)
 {
-	if (index + 1 >= arena->block_count || arena->blocks[index].used || arena->blocks[index + 1].used)
+	if (index + 1 >= arena->block_count || arena->blocks[index].is_used || arena->blocks[index + 1].is_used)
 		return;
 	arena->blocks[index].bytes += arena->blocks[index + 1].bytes;
 	remove_block(arena, index + 1);
@@ -272,12 +272,12 @@ collet_status collet_arena_free(struct collet_arena *arena, void *memory)
 	const size_t index = find_block(arena, (size_t)offset);
 	const bool found = index < arena->block_count;
 	if (found) {
-		clear(arena, &arena->blocks[index]);
+		zero_block(arena, &arena->blocks[index]);
 		arena->used_bytes -= arena->blocks[index].bytes;
-		arena->blocks[index].used = false;
-		join_with_next(arena, index);
+		arena->blocks[index].is_used = false;
+		merge_with_next(arena, index);
 		if (index > 0)
-			join_with_next(arena, index - 1);
+			merge_with_next(arena, index - 1);
 	}
 	pthread_mutex_unlock(&arena->lock);
 	if (!found)
@@ -301,15 +301,15 @@ bool collet_arena_in_block(struct collet_arena *arena, const void *block, const 
 	return inside;
 }
 
-static struct collet_arena_map *find_peer(struct collet_arena *arena, const struct stat *file)
+static struct collet_arena_map *find_peer_map(struct collet_arena *arena, const struct stat *file)
 {
-	for (struct collet_arena_map *map = arena->peers; map; map = map->next)
+	for (struct collet_arena_map *map = arena->peer_maps; map; map = map->next)
 		if (map->device == file->st_dev && map->inode == file->st_ino)
 			return map;
 	return NULL;
 }
 
-static collet_status map_peer(int fd, const struct stat *file, struct collet_arena_map **result)
+static collet_status map_peer_arena(int fd, const struct stat *file, struct collet_arena_map **result)
 {
 	const int seals = fcntl(fd, F_GET_SEALS);
 	if (seals < 0 || !(seals & F_SEAL_SHRINK) || file->st_size <= 0)
@@ -330,7 +330,7 @@ static collet_status map_peer(int fd, const struct stat *file, struct collet_are
 	map->bytes = bytes;
 	map->device = file->st_dev;
 	map->inode = file->st_ino;
-	atomic_init(&map->holders, 1);
+	atomic_init(&map->refcount, 1);
 	*result = map;
 	return COLLET_OK;
 }
@@ -341,18 +341,18 @@ collet_status collet_arena_attach(struct collet_arena *arena, int fd, struct col
 	if (fstat(fd, &file) != 0)
 		return collet_fail(COLLET_ERR_SYSTEM, "fstat of a peer's arena: %s", strerror(errno));
 	if (!arena)
-		return map_peer(fd, &file, result);
+		return map_peer_arena(fd, &file, result);
 	pthread_mutex_lock(&arena->lock);
 	collet_status status = COLLET_OK;
-	struct collet_arena_map *map = find_peer(arena, &file);
+	struct collet_arena_map *map = find_peer_map(arena, &file);
 	if (map) {
-		collet_arena_map_hold(map);
+		collet_arena_map_ref(map);
 	} else {
-		status = map_peer(fd, &file, &map);
+		status = map_peer_arena(fd, &file, &map);
 		if (status == COLLET_OK) {
-			map->list = arena;
-			map->next = arena->peers;
-			arena->peers = map;
+			map->owner = arena;
+			map->next = arena->peer_maps;
+			arena->peer_maps = map;
 		}
 	}
 	pthread_mutex_unlock(&arena->lock);
@@ -361,32 +361,32 @@ collet_status collet_arena_attach(struct collet_arena *arena, int fd, struct col
 	return status;
 }
 
-void collet_arena_map_hold(struct collet_arena_map *map)
+void collet_arena_map_ref(struct collet_arena_map *map)
 {
 	/* Relaxed: whoever holds it already keeps it alive. */
-	atomic_fetch_add_explicit(&map->holders, 1, memory_order_relaxed);
+	atomic_fetch_add_explicit(&map->refcount, 1, memory_order_relaxed);
 }
 
-static void unlink_peer(struct collet_arena *arena, const struct collet_arena_map *map)
+static void unlink_peer_map(struct collet_arena *arena, const struct collet_arena_map *map)
 {
-	for (struct collet_arena_map **link = &arena->peers; *link; link = &(*link)->next)
+	for (struct collet_arena_map **link = &arena->peer_maps; *link; link = &(*link)->next)
 		if (*link == map) {
 			*link = map->next;
 			return;
 		}
 }
 
-void collet_arena_map_release(struct collet_arena_map *map)
+void collet_arena_map_unref(struct collet_arena_map *map)
 {
-	struct collet_arena *list = map->list;
+	struct collet_arena *list = map->owner;
 	/* Under the list's lock, so that attach never finds a mapping whose last holder is letting go. */
 	if (list)
 		pthread_mutex_lock(&list->lock);
 	/* Release: this holder's reads are over. Acquire, pairing with the others' release: and theirs, before
 	 * unmapping. */
-	const bool last = atomic_fetch_sub_explicit(&map->holders, 1, memory_order_acq_rel) == 1;
+	const bool last = atomic_fetch_sub_explicit(&map->refcount, 1, memory_order_acq_rel) == 1;
 	if (last && list)
-		unlink_peer(list, map);
+		unlink_peer_map(list, map);
 	if (list)
 		pthread_mutex_unlock(&list->lock);
 	if (!last)

@@ -21,15 +21,15 @@ enum { COLLET_ARENA_ALIGN = 64 };
 struct collet_arena_map {
 	unsigned char *base;
 	size_t bytes;
-	atomic_uint holders;
+	atomic_uint refcount;
 	uint64_t device, inode;          /* of the memfd: two conduits to one peer share a mapping */
-	struct collet_arena *list;       /* in whose list of peers' arenas it is; NULL: in none */
+	struct collet_arena *owner;      /* in whose list of peers' arenas it is; NULL: in none */
 	struct collet_arena_map *next;   /* in that list */
 };
 
 struct collet_arena_block {
 	size_t offset, bytes;
-	bool used;
+	bool is_used;
 };
 
 struct collet_arena {
@@ -41,7 +41,7 @@ struct collet_arena {
 	struct collet_arena_block *blocks;  /* by offset, without gaps */
 	size_t block_count, block_capacity;
 	size_t used_bytes;
-	struct collet_arena_map *peers;
+	struct collet_arena_map *peer_maps;
 };
 
 /* Reserves address space (no memory) for `reserve` bytes; 0: as much as the machine has memory, at most 64 GiB, less
@@ -77,7 +77,7 @@ static inline bool collet_arena_contains(
 COLLET_MUST_USE collet_status collet_arena_attach(
 	struct collet_arena *arena, int fd, struct collet_arena_map **map);
 /* One more holder of a mapping that the caller holds. */
-void collet_arena_map_hold(struct collet_arena_map *map);
-void collet_arena_map_release(struct collet_arena_map *map);
+void collet_arena_map_ref(struct collet_arena_map *map);
+void collet_arena_map_unref(struct collet_arena_map *map);
 
 #endif

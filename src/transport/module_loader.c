@@ -15,12 +15,12 @@
 static const char file_head[] = "libcollet-transport-", file_tail[] = ".so";
 
 /* Every table has had these since version 1. */
-enum { FIRST_BYTES = offsetof(struct collet_transport, disarm) + sizeof(void (*)(struct collet_conduit *)) };
+enum { MIN_TABLE_BYTES = offsetof(struct collet_transport, disarm) + sizeof(void (*)(struct collet_endpoint *)) };
 
 /* ---- Where ---- */
 
 /* Beside the shared library, so that a tree that was moved finds its own; else where it was to be installed. */
-static void own_folder(char *folder, size_t bytes)
+static void default_folder(char *folder, size_t bytes)
 {
 	Dl_info self;
 	snprintf(folder, bytes, "%s", COLLET_MODULE_FOLDER);
@@ -44,12 +44,12 @@ bool collet_module_folder(uint32_t i, char *folder, size_t bytes)
 		path += length + (path[length] == ':');
 	}
 	if (i == 0)
-		own_folder(folder, bytes);
+		default_folder(folder, bytes);
 	return i == 0;
 }
 
 /* "libcollet-transport-NAME.so" -> NAME; false: no such file name. */
-static bool name_of(const char *file, char name[COLLET_TRANSPORT_NAME_BYTES])
+static bool module_name(const char *file, char name[COLLET_TRANSPORT_NAME_BYTES])
 {
 	const size_t length = strlen(file), head = sizeof(file_head) - 1, tail = sizeof(file_tail) - 1;
 	if (length <= head + tail || length - head - tail >= COLLET_TRANSPORT_NAME_BYTES ||
@@ -62,7 +62,7 @@ static bool name_of(const char *file, char name[COLLET_TRANSPORT_NAME_BYTES])
 static int is_module(const struct dirent *entry)
 {
 	char name[COLLET_TRANSPORT_NAME_BYTES];
-	return name_of(entry->d_name, name);
+	return module_name(entry->d_name, name);
 }
 
 char (*collet_module_names(uint32_t *count))[COLLET_TRANSPORT_NAME_BYTES]
@@ -75,7 +75,7 @@ char (*collet_module_names(uint32_t *count))[COLLET_TRANSPORT_NAME_BYTES]
 		const int files = scandir(folder, &found, is_module, alphasort);
 		for (int i = 0; i < files; i++) {
 			char name[COLLET_TRANSPORT_NAME_BYTES];
-			bool known = !name_of(found[i]->d_name, name);
+			bool known = !module_name(found[i]->d_name, name);
 			for (uint32_t n = 0; n < *count && !known; n++)
 				known = strcmp(names[n], name) == 0;
 			char (*more)[COLLET_TRANSPORT_NAME_BYTES] =
@@ -95,13 +95,13 @@ char (*collet_module_names(uint32_t *count))[COLLET_TRANSPORT_NAME_BYTES]
 /* ---- What ---- */
 
 /* The first mandatory slot that the table leaves empty; NULL: none. */
-static const char *find_gap(const struct collet_transport *table)
+static const char *first_missing_slot(const struct collet_transport *table)
 {
 	if (!table->reaches)
 		return "reaches";
 	if (!table->open)
 		return "open";
-	if (!table->opening)
+	if (!table->open_progress)
 		return "opening";
 	if (!table->close)
 		return "close";
@@ -109,7 +109,7 @@ static const char *find_gap(const struct collet_transport *table)
 		return "post_send";
 	if (!table->post_recv)
 		return "post_recv";
-	if (!table->release)
+	if (!table->release_view)
 		return "release";
 	if (!table->progress)
 		return "progress";
@@ -123,15 +123,15 @@ static const char *find_gap(const struct collet_transport *table)
 		return table->device_open ? "device_close" : "device_open";
 	if (!table->memory_register != !table->memory_deregister)
 		return table->memory_register ? "memory_deregister" : "memory_register";
-	if (!table->send_now != !table->recv_now)
-		return table->send_now ? "recv_now" : "send_now";
-	if (table->takes_gpu && !table->memory_register)
+	if (!table->try_send != !table->try_recv)
+		return table->try_send ? "recv_now" : "send_now";
+	if (table->accepts_gpu && !table->memory_register)
 		return "memory_register";
 	return table->memory_register && !table->device_open ? "device_open" : NULL;
 }
 
 /* Takes over what the module exports, if it can be used. */
-static collet_status take_table(struct collet_transport *own, const struct collet_transport *table, const char *name,
+static collet_status copy_table(struct collet_transport *copy, const struct collet_transport *table, const char *name,
 	const char *file)
 {
 	/* Of another version nothing but this is known. */
@@ -140,25 +140,25 @@ static collet_status take_table(struct collet_transport *own, const struct colle
 			"%s is for version %u of the transport contract, this library has version %d; one of the two "
 			"must be built anew",
 			file, table->version, COLLET_TRANSPORT_VERSION);
-	if (table->bytes < FIRST_BYTES)
+	if (table->bytes < MIN_TABLE_BYTES)
 		return collet_fail(COLLET_ERR_CONFIG, "%s is broken: its table has %u bytes, of at least %d", file,
-			table->bytes, FIRST_BYTES);
-	memset(own, 0, sizeof(*own));
-	memcpy(own, table, table->bytes < sizeof(*own) ? table->bytes : sizeof(*own));
-	if (!own->name || strcmp(own->name, name) != 0)
+			table->bytes, MIN_TABLE_BYTES);
+	memset(copy, 0, sizeof(*copy));
+	memcpy(copy, table, table->bytes < sizeof(*copy) ? table->bytes : sizeof(*copy));
+	if (!copy->name || strcmp(copy->name, name) != 0)
 		return collet_fail(COLLET_ERR_CONFIG, "%s is broken: by its table it is \"%s\"", file,
-			own->name ? own->name : "");
-	if (own->conduit_bytes < sizeof(struct collet_conduit))
+			copy->name ? copy->name : "");
+	if (copy->endpoint_bytes < sizeof(struct collet_endpoint))
 		return collet_fail(COLLET_ERR_CONFIG,
 			"%s is broken: a conduit of %zu bytes has no room for its head of %zu", file,
-			own->conduit_bytes, sizeof(struct collet_conduit));
-	const char *gap = find_gap(own);
+			copy->endpoint_bytes, sizeof(struct collet_endpoint));
+	const char *gap = first_missing_slot(copy);
 	if (gap)
 		return collet_fail(COLLET_ERR_CONFIG, "%s is broken: %s is missing", file, gap);
 	return COLLET_OK;
 }
 
-static collet_status load_file(struct collet_offer *offer, const char *name, const char *file)
+static collet_status load_file(struct collet_transport_instance *instance, const char *name, const char *file)
 {
 	(void)dlerror();
 	void *module = dlopen(file, RTLD_NOW | RTLD_LOCAL);
@@ -167,18 +167,18 @@ static collet_status load_file(struct collet_offer *offer, const char *name, con
 		return collet_fail(COLLET_ERR_CONFIG, "%s cannot be loaded: %s", file, why ? why : "no reason given");
 	}
 	const struct collet_transport *table = dlsym(module, COLLET_TRANSPORT_SYMBOL);
-	const collet_status status = table ? take_table(&offer->own, table, name, file) :
+	const collet_status status = table ? copy_table(&instance->table, table, name, file) :
 		collet_fail(COLLET_ERR_CONFIG, "%s is no transport module: it does not export " COLLET_TRANSPORT_SYMBOL,
 			file);
 	if (status == COLLET_OK)
-		offer->module = module;
+		instance->module = module;
 	else
 		dlclose(module);
 	return status;
 }
 
 /* That there is no such file anywhere. */
-static collet_status say_none(const char *name)
+static collet_status fail_not_found(const char *name)
 {
 	char folders[512] = "", built[128] = "", folder[PATH_MAX];
 	for (uint32_t f = 0; collet_module_folder(f, folder, sizeof(folder)); f++) {
@@ -194,17 +194,18 @@ static collet_status say_none(const char *name)
 		name, built, file_head, name, file_tail, folders);
 }
 
-collet_status collet_module_load(struct collet_offer *offer, const char *name, const struct collet_log *log)
+collet_status collet_module_load(
+	struct collet_transport_instance *instance, const char *name, const struct collet_log *log)
 {
 	char folder[PATH_MAX], file[PATH_MAX + 64], first[COLLET_ERROR_BYTES] = "";
 	for (uint32_t f = 0; collet_module_folder(f, folder, sizeof(folder)); f++) {
 		char checked[COLLET_TRANSPORT_NAME_BYTES];
 		snprintf(file, sizeof(file), "%s/%s%s%s", folder, file_head, name, file_tail);
-		if (!name_of(file + strlen(folder) + 1, checked))
+		if (!module_name(file + strlen(folder) + 1, checked))
 			break;  /* no name of a module; a '/' in it must lead nowhere */
 		if (access(file, F_OK) != 0)
 			continue;
-		if (load_file(offer, name, file) == COLLET_OK) {
+		if (load_file(instance, name, file) == COLLET_OK) {
 			collet_log(log, COLLET_LOG_DEBUG, "transport %s is %s", name, file);
 			return COLLET_OK;
 		}
@@ -212,5 +213,5 @@ collet_status collet_module_load(struct collet_offer *offer, const char *name, c
 		if (!first[0])
 			snprintf(first, sizeof(first), "%s", collet_last_error());
 	}
-	return first[0] ? collet_fail_copy(COLLET_ERR_CONFIG, first) : say_none(name);
+	return first[0] ? collet_fail_copy(COLLET_ERR_CONFIG, first) : fail_not_found(name);
 }

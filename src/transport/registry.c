@@ -34,46 +34,46 @@ const struct collet_transport *const collet_transports[] = {
 
 static const struct {
 	const char *name;
-	collet_status (*wrap)(struct collet_offer *offer, const struct collet_device_config *config);
+	collet_status (*wrap)(struct collet_transport_instance *instance, const struct collet_device_config *config);
 } wrappers[] = {
 	{ "trace", collet_trace_wrap },
 	{ "faulty", collet_faulty_wrap },
 };
-enum { WRAPPERS = sizeof(wrappers) / sizeof(wrappers[0]) };
+enum { WRAPPER_COUNT = sizeof(wrappers) / sizeof(wrappers[0]) };
 
 /* ---- One ---- */
 
-static void free_offer(struct collet_offer *offer, bool forked)
+static void free_instance(struct collet_transport_instance *instance, bool forked)
 {
-	if (!offer)
+	if (!instance)
 		return;
 	/* In a forked child a device is the parent's, and its module's threads and locks are not here. */
-	if (offer->device && !forked)
-		offer->transport->device_close(offer->device);
-	free_offer(offer->inner, forked);
-	if (offer->module && !forked)
-		dlclose(offer->module);
-	free(offer);
+	if (instance->device && !forked)
+		instance->transport->device_close(instance->device);
+	free_instance(instance->inner, forked);
+	if (instance->module && !forked)
+		dlclose(instance->module);
+	free(instance);
 }
 
-static collet_status open_device(struct collet_offer *offer, const struct collet_device_config *config)
+static collet_status open_device(struct collet_transport_instance *instance, const struct collet_device_config *config)
 {
-	if (!offer->transport->device_open)
+	if (!instance->transport->device_open)
 		return COLLET_OK;
-	const collet_status status = offer->transport->device_open(&offer->device, config, &offer->info);
+	const collet_status status = instance->transport->device_open(&instance->device, config, &instance->info);
 	if (status != COLLET_OK) {
-		const size_t length = strlen(offer->name);
+		const size_t length = strlen(instance->name);
 		const char *why = collet_last_error();
-		offer->device = NULL;
-		if (strncmp(why, offer->name, length) != 0 || why[length] != ':')
-			collet_error_prefix("transport %s", offer->name);
+		instance->device = NULL;
+		if (strncmp(why, instance->name, length) != 0 || why[length] != ':')
+			collet_error_prefix("transport %s", instance->name);
 		return status;
 	}
-	offer->info.text[sizeof(offer->info.text) - 1] = '\0';
-	if (offer->info.card_bytes > sizeof(offer->info.card))
+	instance->info.description[sizeof(instance->info.description) - 1] = '\0';
+	if (instance->info.peer_data_bytes > sizeof(instance->info.peer_data))
 		return collet_fail(COLLET_ERR_TRANSPORT,
-			"transport %s: puts %u bytes on the card, which has room for %zu", offer->name,
-			offer->info.card_bytes, sizeof(offer->info.card));
+			"transport %s: puts %u bytes on the card, which has room for %zu", instance->name,
+			instance->info.peer_data_bytes, sizeof(instance->info.peer_data));
 	return COLLET_OK;
 }
 
@@ -86,35 +86,35 @@ static const struct collet_transport *find_built_in(const char *name)
 }
 
 /* A transport of its own, not a wrapper. */
-static collet_status fill_plain(
-	struct collet_offer *offer, const char *name, const struct collet_device_config *config)
+static collet_status init_plain(
+	struct collet_transport_instance *instance, const char *name, const struct collet_device_config *config)
 {
-	offer->transport = find_built_in(name);
-	if (!offer->transport) {
-		const collet_status status = collet_module_load(offer, name, config->log);
+	instance->transport = find_built_in(name);
+	if (!instance->transport) {
+		const collet_status status = collet_module_load(instance, name, config->log);
 		if (status != COLLET_OK)
 			return status;
-		offer->transport = &offer->own;
+		instance->transport = &instance->table;
 	}
-	return open_device(offer, config);
+	return open_device(instance, config);
 }
 
-static collet_status make_offer(
-	struct collet_offer **made, const char *name, const struct collet_device_config *config);
+static collet_status create_instance(
+	struct collet_transport_instance **instance_out, const char *name, const struct collet_device_config *config);
 
-static collet_status fill_wrapper(struct collet_offer *offer, const char *name, size_t wrapper_length,
+static collet_status init_wrapper(struct collet_transport_instance *instance, const char *name, size_t wrapper_length,
 	const struct collet_device_config *config)
 {
-	for (uint32_t w = 0; w < WRAPPERS; w++) {
+	for (uint32_t w = 0; w < WRAPPER_COUNT; w++) {
 		if (strlen(wrappers[w].name) != wrapper_length ||
 			memcmp(wrappers[w].name, name, wrapper_length) != 0)
 			continue;
-		collet_status status = make_offer(&offer->inner, name + wrapper_length + 1, config);
+		collet_status status = create_instance(&instance->inner, name + wrapper_length + 1, config);
 		if (status != COLLET_OK)
 			return status;
-		offer->transport = &offer->own;
-		status = wrappers[w].wrap(offer, config);
-		offer->info = offer->inner->info;
+		instance->transport = &instance->table;
+		status = wrappers[w].wrap(instance, config);
+		instance->info = instance->inner->info;
 		return status;
 	}
 	return collet_fail(COLLET_ERR_CONFIG, "there is no wrapper \"%.*s\" (in \"%s\"); there are trace and faulty",
@@ -122,44 +122,44 @@ static collet_status fill_wrapper(struct collet_offer *offer, const char *name, 
 }
 
 /* name: "tcp", "faulty:tcp", "trace:faulty:tcp". */
-static collet_status make_offer(
-	struct collet_offer **made, const char *name, const struct collet_device_config *config)
+static collet_status create_instance(
+	struct collet_transport_instance **instance_out, const char *name, const struct collet_device_config *config)
 {
 	if (strlen(name) >= COLLET_TRANSPORT_NAME_BYTES)
 		return collet_fail(COLLET_ERR_CONFIG, "the transport's name \"%s\" is longer than %d characters", name,
 			COLLET_TRANSPORT_NAME_BYTES - 1);
-	struct collet_offer *offer = calloc(1, sizeof(*offer));
-	if (!offer)
+	struct collet_transport_instance *instance = calloc(1, sizeof(*instance));
+	if (!instance)
 		return collet_fail(COLLET_ERR_MEMORY, "no memory for a transport");
-	strcpy(offer->name, name);
+	strcpy(instance->name, name);
 	const char *colon = strchr(name, ':');
-	const collet_status status = colon ? fill_wrapper(offer, name, (size_t)(colon - name), config)
-					   : fill_plain(offer, name, config);
+	const collet_status status = colon ? init_wrapper(instance, name, (size_t)(colon - name), config)
+					   : init_plain(instance, name, config);
 	if (status != COLLET_OK) {
-		free_offer(offer, false);
+		free_instance(instance, false);
 		return status;
 	}
-	*made = offer;
+	*instance_out = instance;
 	return COLLET_OK;
 }
 
 /* ---- All ---- */
 
-static collet_status add(struct collet_transport_set *set, struct collet_offer *offer)
+static collet_status add_instance(struct collet_transport_set *set, struct collet_transport_instance *instance)
 {
-	if (set->count == COLLET_OFFERS_MOST) {
+	if (set->count == COLLET_TRANSPORTS_MAX) {
 		const collet_status status = collet_fail(COLLET_ERR_CONFIG,
 			"transport %s: a rank has room for %d transports; name those wanted in COLLET_TRANSPORT",
-			offer->name, COLLET_CARD_TRANSPORTS);
-		free_offer(offer, false);
+			instance->name, COLLET_PEER_TRANSPORTS);
+		free_instance(instance, false);
 		return status;
 	}
 	/* self is first; of equals, the one that came first. */
 	uint32_t at = set->count++;
-	for (; at > 1 && set->offer[at - 1]->transport->priority < offer->transport->priority; at--)
-		set->offer[at] = set->offer[at - 1];
-	set->offer[at] = offer;
-	set->learns |= offer->transport->memory_register != NULL;
+	for (; at > 1 && set->instances[at - 1]->transport->priority < instance->transport->priority; at--)
+		set->instances[at] = set->instances[at - 1];
+	set->instances[at] = instance;
+	set->has_registration |= instance->transport->memory_register != NULL;
 	return COLLET_OK;
 }
 
@@ -171,11 +171,11 @@ static collet_status add_named(
 		const size_t length = strcspn(at, ",");
 		char name[64];
 		snprintf(name, sizeof(name), "%.*s", (int)(length < sizeof(name) ? length : sizeof(name) - 1), at);
-		if (!collet_offer_find(set, name, NULL)) {
-			struct collet_offer *offer;
-			collet_status status = make_offer(&offer, name, config);
+		if (!collet_transports_find(set, name, NULL)) {
+			struct collet_transport_instance *instance;
+			collet_status status = create_instance(&instance, name, config);
 			if (status == COLLET_OK)
-				status = add(set, offer);
+				status = add_instance(set, instance);
 			if (status != COLLET_OK)
 				return status;
 		}
@@ -189,27 +189,27 @@ static collet_status add_named(
 static collet_status add_all(struct collet_transport_set *set, const struct collet_device_config *config)
 {
 	for (uint32_t i = 0; collet_transports[i]; i++) {
-		struct collet_offer *offer;
-		if (collet_offer_find(set, collet_transports[i]->name, NULL))
+		struct collet_transport_instance *instance;
+		if (collet_transports_find(set, collet_transports[i]->name, NULL))
 			continue;
-		collet_status status = make_offer(&offer, collet_transports[i]->name, config);
+		collet_status status = create_instance(&instance, collet_transports[i]->name, config);
 		if (status == COLLET_OK)
-			status = add(set, offer);
+			status = add_instance(set, instance);
 		if (status != COLLET_OK)
 			return status;
 	}
 	uint32_t count;
 	char (*names)[COLLET_TRANSPORT_NAME_BYTES] = collet_module_names(&count);
 	for (uint32_t i = 0; i < count; i++) {
-		struct collet_offer *offer;
-		if (collet_offer_find(set, names[i], NULL))
+		struct collet_transport_instance *instance;
+		if (collet_transports_find(set, names[i], NULL))
 			continue;  /* what is built in cannot be replaced */
-		collet_status status = make_offer(&offer, names[i], config);
-		const bool absent = status == COLLET_ERR_UNSUPPORTED;  /* as on most machines */
+		collet_status status = create_instance(&instance, names[i], config);
+		const bool is_missing = status == COLLET_ERR_UNSUPPORTED; /* as on most machines */
 		if (status == COLLET_OK)
-			status = add(set, offer);
+			status = add_instance(set, instance);
 		if (status != COLLET_OK)
-			collet_log(config->log, absent ? COLLET_LOG_INFO : COLLET_LOG_WARN,
+			collet_log(config->log, is_missing ? COLLET_LOG_INFO : COLLET_LOG_WARN,
 				"transport module %s is passed over: %s", names[i], collet_last_error());
 	}
 	free(names);
@@ -217,52 +217,52 @@ static collet_status add_all(struct collet_transport_set *set, const struct coll
 }
 
 /* What the others will know of this rank's transports. */
-static collet_status fill_card(const struct collet_transport_set *set, struct collet_card *card)
+static collet_status fill_peer_info(const struct collet_transport_set *set, struct collet_peer_info *peer_info)
 {
 	uint32_t used = 0;
-	memset(card->transports, 0, sizeof(card->transports));
-	memset(card->data, 0, sizeof(card->data));
-	card->link_mbps = 0;
+	memset(peer_info->transports, 0, sizeof(peer_info->transports));
+	memset(peer_info->data, 0, sizeof(peer_info->data));
+	peer_info->link_mbps = 0;
 	for (uint32_t i = 1; i < set->count; i++) {
-		const struct collet_offer *offer = set->offer[i];
-		struct collet_card_transport *row = &card->transports[i - 1];
-		if (offer->info.card_bytes > sizeof(card->data) - used)
+		const struct collet_transport_instance *instance = set->instances[i];
+		struct collet_peer_transport *row = &peer_info->transports[i - 1];
+		if (instance->info.peer_data_bytes > sizeof(peer_info->data) - used)
 			return collet_fail(COLLET_ERR_CONFIG,
 				"transport %s: no room is left on the rank's card for its %u bytes; name fewer "
 				"transports in COLLET_TRANSPORT",
-				offer->name, offer->info.card_bytes);
-		strcpy(row->name, offer->name);
-		row->first = (uint8_t)used;
-		row->bytes = (uint8_t)offer->info.card_bytes;
-		memcpy(card->data + used, offer->info.card, offer->info.card_bytes);
-		used += offer->info.card_bytes;
-		if (!card->link_mbps)  /* of the best that has something to say; TCP's is found with its address */
-			card->link_mbps = offer->info.link_mbps;
+				instance->name, instance->info.peer_data_bytes);
+		strcpy(row->name, instance->name);
+		row->data_offset = (uint8_t)used;
+		row->data_bytes = (uint8_t)instance->info.peer_data_bytes;
+		memcpy(peer_info->data + used, instance->info.peer_data, instance->info.peer_data_bytes);
+		used += instance->info.peer_data_bytes;
+		if (!peer_info->link_mbps) /* of the best that has something to say; TCP's is found with its address */
+			peer_info->link_mbps = instance->info.link_mbps;
 	}
 	return COLLET_OK;
 }
 
 collet_status collet_transports_open(struct collet_transport_set *set, const char *text,
-	const struct collet_device_config *config, struct collet_card *card)
+	const struct collet_device_config *config, struct collet_peer_info *peer_info)
 {
-	struct collet_offer *self;
-	*set = (struct collet_transport_set){ .process = (uint32_t)getpid() };
+	struct collet_transport_instance *self;
+	*set = (struct collet_transport_set){ .owner_pid = (uint32_t)getpid() };
 	pthread_mutex_init(&set->lock, NULL);
-	collet_status status = make_offer(&self, "self", config);
+	collet_status status = create_instance(&self, "self", config);
 	if (status == COLLET_OK)
-		status = add(set, self);
+		status = add_instance(set, self);
 	if (status == COLLET_OK)
 		status = text ? add_named(set, text, config) : add_all(set, config);
 	if (status == COLLET_OK)
-		status = fill_card(set, card);
+		status = fill_peer_info(set, peer_info);
 	if (status != COLLET_OK) {
 		collet_transports_close(set, false);
 		return status;
 	}
 	for (uint32_t i = 0; i < set->count; i++)
-		if (set->offer[i]->info.text[0])
-			collet_log(config->log, COLLET_LOG_INFO, "transport %s: %s", set->offer[i]->name,
-				set->offer[i]->info.text);
+		if (set->instances[i]->info.description[0])
+			collet_log(config->log, COLLET_LOG_INFO, "transport %s: %s", set->instances[i]->name,
+				set->instances[i]->info.description);
 	return COLLET_OK;
 }
 
@@ -270,11 +270,11 @@ void collet_transports_close(struct collet_transport_set *set, bool forked)
 {
 	if (!set->count)
 		return;
-	while (set->known_count && !forked)
-		collet_transports_forget(set, set->known[set->known_count - 1].first);
+	while (set->registered_count && !forked)
+		collet_transports_deregister(set, set->registered[set->registered_count - 1].base);
 	for (uint32_t i = 0; i < set->count; i++)
-		free_offer(set->offer[i], forked);
-	free(set->known);
+		free_instance(set->instances[i], forked);
+	free(set->registered);
 	if (!forked)
 		pthread_mutex_destroy(&set->lock);
 	*set = (struct collet_transport_set){ 0 };
@@ -282,57 +282,59 @@ void collet_transports_close(struct collet_transport_set *set, bool forked)
 
 /* ---- Asking ---- */
 
-const struct collet_offer *collet_offer_find(const struct collet_transport_set *set, const char *name, uint32_t *index)
+const struct collet_transport_instance *collet_transports_find(
+	const struct collet_transport_set *set, const char *name, uint32_t *index)
 {
 	for (uint32_t i = 0; i < set->count; i++) {
-		if (strcmp(set->offer[i]->name, name) != 0)
+		if (strcmp(set->instances[i]->name, name) != 0)
 			continue;
 		if (index)
 			*index = i;
-		return set->offer[i];
+		return set->instances[i];
 	}
 	return NULL;
 }
 
-static bool lists(const struct collet_card *card, const char *name)
+static bool lists_transport(const struct collet_peer_info *peer_info, const char *name)
 {
-	for (uint32_t i = 0; i < COLLET_CARD_TRANSPORTS; i++)
-		if (strncmp(card->transports[i].name, name, COLLET_TRANSPORT_NAME_BYTES) == 0)
+	for (uint32_t i = 0; i < COLLET_PEER_TRANSPORTS; i++)
+		if (strncmp(peer_info->transports[i].name, name, COLLET_TRANSPORT_NAME_BYTES) == 0)
 			return true;
 	return false;
 }
 
-bool collet_offer_reaches(
-	const struct collet_offer *offer, const struct collet_card *self, const struct collet_card *peer)
+bool collet_transport_instance_reaches(const struct collet_transport_instance *instance,
+	const struct collet_peer_info *self, const struct collet_peer_info *peer)
 {
-	if (strcmp(offer->name, "self") != 0 && !lists(peer, offer->name))
+	if (strcmp(instance->name, "self") != 0 && !lists_transport(peer, instance->name))
 		return false;
-	while (offer->inner)
-		offer = offer->inner;
-	return offer->transport->reaches(self, peer);
+	while (instance->inner)
+		instance = instance->inner;
+	return instance->transport->reaches(self, peer);
 }
 
 /* Is that its name, or that of what it wraps? */
-static bool is_named(const char *listed, const char *name)
+static bool matches_name(const char *listed, const char *name)
 {
 	const size_t length = strlen(name), bytes = strnlen(listed, COLLET_TRANSPORT_NAME_BYTES);
 	return bytes >= length && memcmp(listed + bytes - length, name, length) == 0 &&
 		(bytes == length || listed[bytes - length - 1] == ':');
 }
 
-bool collet_card_has(const struct collet_card *card, const char *name)
+bool collet_peer_info_offers(const struct collet_peer_info *peer_info, const char *name)
 {
-	for (uint32_t i = 0; i < COLLET_CARD_TRANSPORTS; i++)
-		if (is_named(card->transports[i].name, name))
+	for (uint32_t i = 0; i < COLLET_PEER_TRANSPORTS; i++)
+		if (matches_name(peer_info->transports[i].name, name))
 			return true;
 	return false;
 }
 
-bool collet_card_has_no_rdma(const struct collet_card *card)
+bool collet_peer_info_lacks_rdma(const struct collet_peer_info *peer_info)
 {
-	for (uint32_t i = 0; i < COLLET_CARD_TRANSPORTS; i++) {
-		const char *listed = card->transports[i].name;
-		if (listed[0] && !is_named(listed, "self") && !is_named(listed, "shm") && !is_named(listed, "tcp"))
+	for (uint32_t i = 0; i < COLLET_PEER_TRANSPORTS; i++) {
+		const char *listed = peer_info->transports[i].name;
+		if (listed[0] && !matches_name(listed, "self") && !matches_name(listed, "shm") &&
+			!matches_name(listed, "tcp"))
 			return false;
 	}
 	return true;
@@ -341,103 +343,105 @@ bool collet_card_has_no_rdma(const struct collet_card *card)
 /* ---- Memory ---- */
 
 /* Under lock. NULL: no memory for one more. */
-static struct collet_known_memory *next_known(struct collet_transport_set *set)
+static struct collet_registered_memory *append_registered(struct collet_transport_set *set)
 {
-	if (set->known_count == set->known_capacity) {
-		const size_t capacity = set->known_capacity ? 2 * set->known_capacity : 16;
-		struct collet_known_memory *known = realloc(set->known, capacity * sizeof(*known));
-		if (!known)
+	if (set->registered_count == set->registered_capacity) {
+		const size_t capacity = set->registered_capacity ? 2 * set->registered_capacity : 16;
+		struct collet_registered_memory *registered = realloc(set->registered, capacity * sizeof(*registered));
+		if (!registered)
 			return NULL;
-		set->known = known;
-		set->known_capacity = capacity;
+		set->registered = registered;
+		set->registered_capacity = capacity;
 	}
-	struct collet_known_memory *next = &set->known[set->known_count];
-	*next = (struct collet_known_memory){ 0 };
+	struct collet_registered_memory *next = &set->registered[set->registered_count];
+	*next = (struct collet_registered_memory){ 0 };
 	return next;
 }
 
-collet_status collet_transports_learn(
+collet_status collet_transports_register(
 	struct collet_transport_set *set, const struct collet_log *log, const struct collet_memory *memory)
 {
 	collet_status failed = COLLET_OK;
-	if (!set->learns)
+	if (!set->has_registration)
 		return COLLET_OK;
 	pthread_mutex_lock(&set->lock);
-	struct collet_known_memory *known = next_known(set);
-	if (!known)
+	struct collet_registered_memory *registered = append_registered(set);
+	if (!registered)
 		failed = collet_fail(COLLET_ERR_MEMORY, "no memory to register memory");
-	for (uint32_t i = 0; known && i < set->count; i++) {
-		const struct collet_offer *offer = set->offer[i];
-		if (!offer->transport->memory_register)
+	for (uint32_t i = 0; registered && i < set->count; i++) {
+		const struct collet_transport_instance *instance = set->instances[i];
+		if (!instance->transport->memory_register)
 			continue;
 		const collet_status status =
-			offer->transport->memory_register(offer->device, memory, &known->registration[i]);
+			instance->transport->memory_register(instance->device, memory, &registered->registration[i]);
 		if (status == COLLET_OK)
 			continue;
-		known->registration[i] = NULL;
-		collet_log(log, COLLET_LOG_INFO, "transport %s does not register %llu bytes at %p: %s", offer->name,
-			(unsigned long long)memory->bytes, memory->first, collet_last_error());
+		registered->registration[i] = NULL;
+		collet_log(log, COLLET_LOG_INFO, "transport %s does not register %llu bytes at %p: %s", instance->name,
+			(unsigned long long)memory->bytes, memory->base, collet_last_error());
 		if (memory->kind == COLLET_MEMORY_GPU)
 			failed = status;
 	}
-	if (known) {
-		known->first = memory->first;
-		known->bytes = memory->bytes;
-		set->known_count++;
+	if (registered) {
+		registered->base = memory->base;
+		registered->bytes = memory->bytes;
+		set->registered_count++;
 	}
 	pthread_mutex_unlock(&set->lock);
-	if (failed != COLLET_OK && known)
-		collet_transports_forget(set, memory->first);
+	if (failed != COLLET_OK && registered)
+		collet_transports_deregister(set, memory->base);
 	return failed;
 }
 
-void collet_transports_forget(struct collet_transport_set *set, const void *first)
+void collet_transports_deregister(struct collet_transport_set *set, const void *base)
 {
-	if (!set->learns || set->process != (uint32_t)getpid())
+	if (!set->has_registration || set->owner_pid != (uint32_t)getpid())
 		return;
 	pthread_mutex_lock(&set->lock);
-	for (size_t k = set->known_count; k-- > 0;) {
-		if (set->known[k].first != first)
+	for (size_t k = set->registered_count; k-- > 0;) {
+		if (set->registered[k].base != base)
 			continue;
-		const struct collet_known_memory known = set->known[k];
-		set->known[k] = set->known[--set->known_count];
+		const struct collet_registered_memory registered = set->registered[k];
+		set->registered[k] = set->registered[--set->registered_count];
 		for (uint32_t i = 0; i < set->count; i++)
-			if (known.registration[i])
-				set->offer[i]->transport->memory_deregister(
-					set->offer[i]->device, known.registration[i]);
+			if (registered.registration[i])
+				set->instances[i]->transport->memory_deregister(
+					set->instances[i]->device, registered.registration[i]);
 		break;
 	}
 	pthread_mutex_unlock(&set->lock);
 }
 
 /* Under lock. */
-static bool is_taken(const struct collet_transport_set *set, const struct collet_known_memory *known)
+static bool accepts_gpu_memory(
+	const struct collet_transport_set *set, const struct collet_registered_memory *registered)
 {
 	for (uint32_t i = 0; i < set->count; i++)
-		if (known->registration[i] && set->offer[i]->transport->takes_gpu)
+		if (registered->registration[i] && set->instances[i]->transport->accepts_gpu)
 			return true;
 	return false;
 }
 
-bool collet_transports_know_gpu(struct collet_transport_set *set, const void *first, uint64_t bytes)
+bool collet_transports_gpu_registered(struct collet_transport_set *set, const void *base, uint64_t bytes)
 {
-	const char *begin = first;
+	const char *begin = base;
 	bool found = false;
 	pthread_mutex_lock(&set->lock);
-	for (size_t k = 0; k < set->known_count && !found; k++) {
-		const char *known = set->known[k].first;
-		found = begin >= known && bytes <= set->known[k].bytes &&
-			(uint64_t)(begin - known) <= set->known[k].bytes - bytes && is_taken(set, &set->known[k]);
+	for (size_t k = 0; k < set->registered_count && !found; k++) {
+		const char *registered = set->registered[k].base;
+		found = begin >= registered && bytes <= set->registered[k].bytes &&
+			(uint64_t)(begin - registered) <= set->registered[k].bytes - bytes &&
+			accepts_gpu_memory(set, &set->registered[k]);
 	}
 	pthread_mutex_unlock(&set->lock);
 	return found;
 }
 
-bool collet_transports_take_gpu(
-	const struct collet_transport_set *set, const struct collet_card *self, const struct collet_card *peer)
+bool collet_transports_accept_gpu(const struct collet_transport_set *set, const struct collet_peer_info *self,
+	const struct collet_peer_info *peer)
 {
 	for (uint32_t i = 0; i < set->count; i++)
-		if (collet_offer_reaches(set->offer[i], self, peer))
-			return set->offer[i]->transport->takes_gpu;
+		if (collet_transport_instance_reaches(set->instances[i], self, peer))
+			return set->instances[i]->transport->accepts_gpu;
 	return false;
 }

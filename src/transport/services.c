@@ -4,7 +4,7 @@
 #include "transport/arena.h"
 #include "transport/registry.h"
 
-static bool logs(const struct collet_log *log, enum collet_log_level level)
+static bool log_enabled(const struct collet_log *log, enum collet_log_level level)
 {
 	return log && level != COLLET_LOG_NONE && level <= log->level;
 }
@@ -16,13 +16,13 @@ static void arena_span(const struct collet_arena *arena, void **first, uint64_t 
 	*fd = arena->fd;
 }
 
-const struct collet_host collet_host_functions = {
-	.bytes = sizeof(struct collet_host),
+const struct collet_services collet_transport_services = {
+	.bytes = sizeof(struct collet_services),
 	.version = COLLET_TRANSPORT_VERSION,
 	.fail = collet_fail,
 	.last_error = collet_last_error,
 	.log = collet_log,
-	.logs = logs,
+	.log_enabled = log_enabled,
 	.option = collet_env,
 	.arena_span = arena_span,
 	.arena_alloc = collet_arena_alloc,

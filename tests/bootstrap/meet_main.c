@@ -8,7 +8,7 @@ int main(void)
 {
 	struct collet_launch launch;
 	struct collet_bootstrap bootstrap;
-	struct collet_card card = { 0 };
+	struct collet_peer_info card = { 0 };
 	const struct collet_log log = { 0 };
 	collet_status status = collet_launch_read(&launch, NULL);
 	if (!status)

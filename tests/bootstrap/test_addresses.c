@@ -21,7 +21,7 @@
 
 static void processes_differ_and_hosts_do_not(void **state)
 {
-	struct collet_card mine = { 0 }, childs = { 0 };
+	struct collet_peer_info mine = { 0 }, childs = { 0 };
 	int pipes[2], status;
 	assert_int_equal(collet_peer_info_fill_host(&mine), COLLET_OK);
 	assert_int_equal(pipe(pipes), 0);

@@ -13,7 +13,7 @@
 #include "cpus.h"
 #include "world.h"
 
-enum { ANY = COLLET_SPOT_ANY };
+enum { ANY = COLLET_LOCALITY_ANY };
 
 static bool arrive(struct collet_host_table *sites, uint32_t rank, uint64_t host, uint32_t threads)
 {
@@ -30,7 +30,7 @@ static bool arrive(struct collet_host_table *sites, uint32_t rank, uint64_t host
 }
 
 /* Four cores of two caches. */
-static const struct collet_spot machine[4] = {{{0, 0, 0, 0}}, {{0, 0, 0, 1}}, {{0, 0, 1, 2}}, {{0, 0, 1, 3}}};
+static const struct collet_locality machine[4] = {{{0, 0, 0, 0}}, {{0, 0, 0, 1}}, {{0, 0, 1, 2}}, {{0, 0, 1, 3}}};
 
 static void the_second_of_a_host_is_asked(void **state)
 {
@@ -73,7 +73,7 @@ static void who_leaves_unanswered_is_replaced(void **state)
 static void spots_of_all(void **state)
 {
 	struct collet_host_table sites;
-	struct collet_card cards[5] = { 0 };
+	struct collet_peer_info cards[5] = { 0 };
 	assert_int_equal(collet_host_table_init(&sites, 5), COLLET_OK);
 	arrive(&sites, 0, 7, 1 << 3);
 	arrive(&sites, 1, 7, 1 << 0);
@@ -82,10 +82,10 @@ static void spots_of_all(void **state)
 	arrive(&sites, 4, 7, 0);         /* cannot tell where it is bound */
 	assert_true(collet_host_table_set_machine(&sites, 1, machine, sizeof(machine)));
 	collet_host_table_fill_infos(&sites, cards);
-	const struct collet_spot wanted[5] = { { { 0, 0, 1, 3 } }, { { 0, 0, 0, 0 } }, { { 0, 0, 1, ANY } },
+	const struct collet_locality wanted[5] = { { { 0, 0, 1, 3 } }, { { 0, 0, 0, 0 } }, { { 0, 0, 1, ANY } },
 		{ { ANY, ANY, ANY, ANY } }, { { ANY, ANY, ANY, ANY } } };
 	for (uint32_t r = 0; r < 5; r++)
-		assert_memory_equal(&cards[r].spot, &wanted[r], sizeof(wanted[r]));
+		assert_memory_equal(&cards[r].locality, &wanted[r], sizeof(wanted[r]));
 	assert_int_equal(cards[0].host_cores, 3);
 	assert_int_equal(cards[3].host_cores, 2);
 	collet_host_table_deinit(&sites);
@@ -112,7 +112,7 @@ static void cores_of_a_host(void **state)
 	};
 	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
 		struct collet_host_table sites;
-		struct collet_card cards[3] = { 0 };
+		struct collet_peer_info cards[3] = { 0 };
 		assert_int_equal(collet_host_table_init(&sites, 3), COLLET_OK);
 		for (uint32_t r = 0; r < 3; r++) {
 			arrive(&sites, r, 5, rows[i].bound[r]);
@@ -130,7 +130,7 @@ static void cores_of_a_host(void **state)
 static void nonsense_is_not_believed(void **state)
 {
 	struct collet_host_table sites;
-	static const struct collet_spot endless[COLLET_MAX_CPUS + 1];
+	static const struct collet_locality endless[COLLET_MAX_CPUS + 1];
 	assert_int_equal(collet_host_table_init(&sites, 2), COLLET_OK);
 	arrive(&sites, 0, 7, 1);
 	assert_true(arrive(&sites, 1, 7, 2));
@@ -138,11 +138,11 @@ static void nonsense_is_not_believed(void **state)
 	assert_false(collet_host_table_set_machine(&sites, 1, endless, sizeof(endless)));
 	assert_int_equal(sites.unanswered_count, 1);
 	/* Numbers mean nothing but same and different: any will do. */
-	const struct collet_spot odd[2] = { { { 65534, 3, ANY, 9 } }, { { 1, ANY, 7, 65534 } } };
+	const struct collet_locality odd[2] = { { { 65534, 3, ANY, 9 } }, { { 1, ANY, 7, 65534 } } };
 	assert_true(collet_host_table_set_machine(&sites, 1, odd, sizeof(odd)));
-	struct collet_card cards[2] = { 0 };
+	struct collet_peer_info cards[2] = { 0 };
 	collet_host_table_fill_infos(&sites, cards);
-	assert_memory_equal(&cards[1].spot, &odd[1], sizeof(odd[1]));
+	assert_memory_equal(&cards[1].locality, &odd[1], sizeof(odd[1]));
 	collet_host_table_deinit(&sites);
 }
 
@@ -193,10 +193,10 @@ static void ranks_know_where_the_others_run(void **state)
 	for (uint32_t r = 0; r < SIZE; r++) {
 		if (ranks[r].rank.status)
 			fail_msg("rank %u: %s", r, ranks[r].rank.sentence);
-		const struct collet_card *cards = ranks[r].rank.bootstrap.peer_infos;
+		const struct collet_peer_info *cards = ranks[r].rank.bootstrap.peer_infos;
 		for (uint32_t i = 0; i < SIZE; i++) {
-			assert_int_equal(cards[i].spot.at[COLLET_LEVEL_PACKAGE], cpus[i % 2]);
-			assert_int_equal(cards[i].spot.at[COLLET_LEVEL_CORE], cpus[i % 2]);
+			assert_int_equal(cards[i].locality.ids[COLLET_LEVEL_PACKAGE], cpus[i % 2]);
+			assert_int_equal(cards[i].locality.ids[COLLET_LEVEL_CORE], cpus[i % 2]);
 			assert_int_equal(cards[i].usable_cores, 1);
 			assert_int_equal(cards[i].host_cores, 2);
 		}

@@ -180,7 +180,7 @@ static void a_recorded_rank_is_not_let_in(void **state)
 	int guest = accept(listener, NULL, NULL), host = connect_to(&root);
 	assert_true(guest >= 0);
 	const size_t all = sizeof(struct collet_handshake_ask) + sizeof(struct collet_handshake_proof) +
-		sizeof(struct collet_frame) + sizeof(struct collet_card);
+		sizeof(struct collet_frame) + sizeof(struct collet_peer_info);
 	while (said_bytes < all) {
 		struct pollfd ends[2] = { { .fd = guest, .events = POLLIN }, { .fd = host, .events = POLLIN } };
 		uint8_t bytes[1024];
@@ -295,7 +295,7 @@ static void world_destroy(struct world *world)
 /* A rank's TCP or Unix door. */
 static struct collet_address door_of(const struct world *world, uint32_t rank, bool local)
 {
-	const struct collet_card *card = &world->ranks[0].bootstrap.peer_infos[rank];
+	const struct collet_peer_info *card = &world->ranks[0].bootstrap.peer_infos[rank];
 	struct collet_address door = loopback(card->port);
 	if (local)
 		collet_address_unix(&door, card->unix_name);

@@ -121,7 +121,7 @@ uint32_t test_count_threads(void)
 }
 
 collet_status test_blob_of_seven(
-	void *context, const struct collet_card *cards, uint32_t size, void **blob, size_t *bytes)
+	void *context, const struct collet_peer_info *cards, uint32_t size, void **blob, size_t *bytes)
 {
 	*blob = malloc(7);
 	*bytes = 7;

@@ -13,7 +13,7 @@ struct test_rank {
 	collet_make_blob make_blob;          /* for rank 0 */
 	void *context;
 	struct collet_log log;
-	struct collet_card card;
+	struct collet_peer_info card;
 	struct collet_bootstrap bootstrap;   /* deinit by the test */
 	collet_status status;
 	char sentence[1024];
@@ -32,7 +32,7 @@ void test_world_deinit(struct test_rank *ranks, uint32_t size);
 /* All have all cards, and what test_blob_of_seven() has made. */
 void test_world_assert_met(struct test_rank *ranks, uint32_t size);
 collet_status test_blob_of_seven(
-	void *context, const struct collet_card *cards, uint32_t size, void **blob, size_t *bytes);
+	void *context, const struct collet_peer_info *cards, uint32_t size, void **blob, size_t *bytes);
 
 /* A name nobody else uses now. */
 void test_unique_name(char name[32]);

@@ -84,7 +84,7 @@ static void pieces_are_told_apart(void **state)
 	struct collet_cuda cuda;
 	struct collet_copiers copiers;
 	struct collet_device device = { 0 };
-	struct collet_card card = { 0 };
+	struct collet_peer_info card = { 0 };
 	struct collet_shared shared[2];
 	cu_pointer first = 0;
 	assert_true(program_start(&program, 0));

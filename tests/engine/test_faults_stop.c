@@ -50,10 +50,10 @@ struct collet_queued *__real_collet_queue_add(struct collet_route *, struct coll
 struct collet_queued *__wrap_collet_queue_add(struct collet_route *, struct collet_queue *, struct collet_item *);
 void __real_collet_item_settled(struct collet_queued *, bool);
 void __wrap_collet_item_settled(struct collet_queued *, bool);
-enum collet_now __real_collet_route_send_now(struct collet_route *, struct collet_transfer *);
-enum collet_now __wrap_collet_route_send_now(struct collet_route *, struct collet_transfer *);
-enum collet_now __real_collet_route_receive_now(struct collet_route *, struct collet_transfer *);
-enum collet_now __wrap_collet_route_receive_now(struct collet_route *, struct collet_transfer *);
+enum collet_try_result __real_collet_route_send_now(struct collet_route *, struct collet_transfer *);
+enum collet_try_result __wrap_collet_route_send_now(struct collet_route *, struct collet_transfer *);
+enum collet_try_result __real_collet_route_receive_now(struct collet_route *, struct collet_transfer *);
+enum collet_try_result __wrap_collet_route_receive_now(struct collet_route *, struct collet_transfer *);
 void __real_collet_reduction_run(
 	const struct collet_reduction *, void *, const struct collet_operand *, uint32_t, size_t, bool, uint64_t *);
 void __wrap_collet_reduction_run(
@@ -72,19 +72,19 @@ void __wrap_collet_item_settled(struct collet_queued *queued, bool sent)
 	__real_collet_item_settled(queued, sent);
 }
 
-enum collet_now __wrap_collet_route_send_now(struct collet_route *route, struct collet_transfer *transfer)
+enum collet_try_result __wrap_collet_route_send_now(struct collet_route *route, struct collet_transfer *transfer)
 {
 	point(TRANSFER);
-	const enum collet_now now = __real_collet_route_send_now(route, transfer);
-	if (now == COLLET_NOW_DONE)
+	const enum collet_try_result now = __real_collet_route_send_now(route, transfer);
+	if (now == COLLET_TRY_DONE)
 		point(TRANSFER);
 	return now;
 }
 
-enum collet_now __wrap_collet_route_receive_now(struct collet_route *route, struct collet_transfer *transfer)
+enum collet_try_result __wrap_collet_route_receive_now(struct collet_route *route, struct collet_transfer *transfer)
 {
-	const enum collet_now now = __real_collet_route_receive_now(route, transfer);
-	if (now == COLLET_NOW_DONE)
+	const enum collet_try_result now = __real_collet_route_receive_now(route, transfer);
+	if (now == COLLET_TRY_DONE)
 		point(TRANSFER);
 	return now;
 }

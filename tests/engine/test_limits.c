@@ -18,10 +18,10 @@
 static char folder[64], file[96];
 static uint64_t tried;   /* by this process, which is one rank */
 
-enum collet_now __real_collet_route_send_now(struct collet_route *, struct collet_transfer *);
-enum collet_now __wrap_collet_route_send_now(struct collet_route *, struct collet_transfer *);
+enum collet_try_result __real_collet_route_send_now(struct collet_route *, struct collet_transfer *);
+enum collet_try_result __wrap_collet_route_send_now(struct collet_route *, struct collet_transfer *);
 
-enum collet_now __wrap_collet_route_send_now(struct collet_route *route, struct collet_transfer *transfer)
+enum collet_try_result __wrap_collet_route_send_now(struct collet_route *route, struct collet_transfer *transfer)
 {
 	tried++;
 	return __real_collet_route_send_now(route, transfer);

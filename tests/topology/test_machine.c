@@ -10,7 +10,7 @@
 
 #include "topology/machine.h"
 
-enum { ANY = COLLET_SPOT_ANY };
+enum { ANY = COLLET_LOCALITY_ANY };
 
 /* Hardware threads first .. last, as a list of ranges ended by first > last. */
 struct range {
@@ -28,7 +28,7 @@ static void bind_to(uint8_t mask[COLLET_BINDING_BYTES], const struct range *rang
 static const struct {
 	const char *name, *machine;
 	struct range binding[3];
-	struct collet_spot spot;   /* package, outer, inner, core */
+	struct collet_locality spot; /* package, outer, inner, core */
 } rows[] = {
 #define SOCKETS "pack:2 numa:2 l3:1 core:4 pu:1"
 	{ "a core", SOCKETS, { { 0, 0 }, { 1, 0 } }, { { 0, 0, 0, 0 } } },
@@ -62,10 +62,10 @@ static void spots(void **state)
 		if (collet_machine_read(&machine, rows[i].machine) != COLLET_OK)
 			fail_msg("%s: %s", rows[i].name, collet_last_error());
 		bind_to(mask, rows[i].binding);
-		const struct collet_spot spot = collet_machine_locality(&machine, mask, sizeof(mask));
+		const struct collet_locality spot = collet_machine_locality(&machine, mask, sizeof(mask));
 		if (memcmp(&spot, &rows[i].spot, sizeof(spot)) != 0)
-			fail_msg("%s: it is at %u %u %u %u", rows[i].name, spot.at[0], spot.at[1], spot.at[2],
-				spot.at[3]);
+			fail_msg("%s: it is at %u %u %u %u", rows[i].name, spot.ids[0], spot.ids[1], spot.ids[2],
+				spot.ids[3]);
 		collet_machine_deinit(&machine);
 		collet_machine_deinit(&machine);
 	}
@@ -79,9 +79,9 @@ static void threads_by_the_kernels_numbers(void **state)
 	assert_int_equal(collet_machine_read(&machine, "pack:1 core:4 pu:2(indexes=0,4,1,5,2,6,3,7)"), COLLET_OK);
 	assert_int_equal(machine.cpu_count, 8);
 	bind_to(mask, (const struct range[]){ { 1, 1 }, { 5, 5 }, { 1, 0 } });
-	assert_int_equal(collet_machine_locality(&machine, mask, 1).at[COLLET_LEVEL_CORE], 1);
+	assert_int_equal(collet_machine_locality(&machine, mask, 1).ids[COLLET_LEVEL_CORE], 1);
 	bind_to(mask, (const struct range[]){ { 1, 2 }, { 1, 0 } });
-	assert_int_equal(collet_machine_locality(&machine, mask, 1).at[COLLET_LEVEL_CORE], ANY);
+	assert_int_equal(collet_machine_locality(&machine, mask, 1).ids[COLLET_LEVEL_CORE], ANY);
 	collet_machine_deinit(&machine);
 }
 
@@ -102,7 +102,7 @@ static void this_machine(void **state)
 		uint8_t one[COLLET_BINDING_BYTES] = { 0 };
 		one[i / 8] = (uint8_t)(1 << i % 8);
 		assert_in_range(i, 0, machine.cpu_count - 1);
-		assert_int_not_equal(collet_machine_locality(&machine, one, bytes).at[COLLET_LEVEL_CORE], ANY);
+		assert_int_not_equal(collet_machine_locality(&machine, one, bytes).ids[COLLET_LEVEL_CORE], ANY);
 	}
 	collet_machine_deinit(&machine);
 }

@@ -127,11 +127,11 @@ static void each_boundary_is_crossed_once(void **state)
 			collet_order_find(locations, SIZE, COLLET_ORDER_BY_LOCALITY, order, host_first, &hosts),
 			COLLET_OK);
 		for (uint32_t h = 0; h < hosts; h++) {
-			for (int level = 0; level < COLLET_LEVELS; level++) {
+			for (int level = 0; level < COLLET_LEVEL_COUNT; level++) {
 				bool left[64] = { false };
 				for (uint32_t p = host_first[h] + 1; p < host_first[h + 1]; p++) {
-					const uint16_t before = locations[order[p - 1]].locality.at[level];
-					const uint16_t now = locations[order[p]].locality.at[level];
+					const uint16_t before = locations[order[p - 1]].locality.ids[level];
+					const uint16_t now = locations[order[p]].locality.ids[level];
 					if (before != now)
 						left[before] = true;
 					assert_false(left[now]);

@@ -100,7 +100,7 @@ static void raw_exchange(struct bench *bench, unsigned count, size_t bytes)
 	}
 }
 
-static void settle(struct collet_conduit *conduit, struct collet_transfer *transfer)
+static void settle(struct collet_endpoint *conduit, struct collet_transfer *transfer)
 {
 	while (*(volatile enum collet_status *)&transfer->status == COLLET_PENDING)
 		if (!collet_shm_transport.progress(conduit))
@@ -120,7 +120,7 @@ static void refresh(struct bench *bench, unsigned char *from, size_t bytes)
 
 static void exchange_from(struct bench *bench, unsigned count, size_t bytes, unsigned char *from, uint32_t flags)
 {
-	struct collet_conduit *conduit = bench->pair.ends[bench->me].conduit;
+	struct collet_endpoint *conduit = bench->pair.ends[bench->me].conduit;
 	for (unsigned i = 0; i < count; i++) {
 		struct collet_transfer send = transfer_of(bench->sequence, from, bytes);
 		struct collet_transfer receive = transfer_of(bench->sequence++, bench->in, bytes);
@@ -132,7 +132,7 @@ static void exchange_from(struct bench *bench, unsigned count, size_t bytes, uns
 		if (flags && receive.view != bench->in)
 			memcpy(bench->in, receive.view, bytes);  /* somebody reads it once */
 		if (flags)
-			collet_shm_transport.release(conduit, &receive);
+			collet_shm_transport.release_view(conduit, &receive);
 		settle(conduit, &send);
 	}
 }
@@ -154,7 +154,7 @@ static void exchange_arena(struct bench *bench, unsigned count, size_t bytes)
 
 static void ping_pong(struct bench *bench, unsigned count, size_t bytes)
 {
-	struct collet_conduit *conduit = bench->pair.ends[bench->me].conduit;
+	struct collet_endpoint *conduit = bench->pair.ends[bench->me].conduit;
 	for (unsigned i = 0; i < count; i++) {
 		struct collet_transfer send = transfer_of(bench->sequence, bench->out, bytes);
 		struct collet_transfer receive = transfer_of(bench->sequence++, bench->in, bytes);
@@ -187,11 +187,11 @@ static void read_peer(struct bench *bench, unsigned count, size_t bytes)
 /* The way that messages go is set here, on both ends, to have each way at each size. */
 static void force(struct bench *bench, uint64_t bulk_min, uint64_t arena_min)
 {
-	struct shm_conduit *shm = (struct shm_conduit *)bench->pair.ends[bench->me].conduit;
+	struct shm_endpoint *shm = (struct shm_endpoint *)bench->pair.ends[bench->me].conduit;
 	barrier(bench);
 	shm->bulk_min = bulk_min;
 	shm->arena_min = arena_min;
-	shm->measures = false;
+	shm->is_tuned = false;
 }
 
 static void print_table(struct bench *bench)

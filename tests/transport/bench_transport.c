@@ -64,7 +64,7 @@ static void move_bare(struct lane *lane, size_t out, size_t in)
 
 static void move_conduit(struct lane *lane, bool sends, bool receives, size_t bytes)
 {
-	struct collet_conduit *conduit = lane->end->conduit;
+	struct collet_endpoint *conduit = lane->end->conduit;
 	struct collet_transfer out, in;
 	if (receives) {
 		in = transfer_of(lane->sequence_in++, lane->in, bytes);

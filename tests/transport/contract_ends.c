@@ -71,8 +71,8 @@ static void close_takes_what_was_never_opened(void **state)
 	struct pair pair = { 0 };
 	pair_connect(&pair, name_of(state), false);
 	pair_begin(&pair, 0);  /* for the table: what is said here is about another conduit */
-	const size_t bytes = (pair.transport->conduit_bytes + 63) / 64 * 64;
-	struct collet_conduit *conduit = aligned_alloc(64, bytes);
+	const size_t bytes = (pair.transport->endpoint_bytes + 63) / 64 * 64;
+	struct collet_endpoint *conduit = aligned_alloc(64, bytes);
 	memset(conduit, 0, bytes);
 	conduit->transport = pair.transport;
 	pair.transport->close(conduit);
@@ -88,7 +88,7 @@ static void close_takes_what_is_half_open(void **state)
 	pair_connect(&pair, name_of(state), false);
 	pair_begin(&pair, 0);
 	if (!pair.single)
-		assert_int_equal(pair.transport->opening(pair.ends[0].conduit), COLLET_PENDING);
+		assert_int_equal(pair.transport->open_progress(pair.ends[0].conduit), COLLET_PENDING);
 	pair_close(&pair);
 }
 

@@ -115,7 +115,7 @@ static void every_size_arrives(void **state)
 			assert_true(pattern_is(view ? receive.view : into, bytes, s * 8 + way));
 			assert_int_equal(into[bytes], 0xee);
 			if (view)
-				receiver->conduit->transport->release(receiver->conduit, &receive);
+				receiver->conduit->transport->release_view(receiver->conduit, &receive);
 			assert_true(pair_settle(&pair, &send));
 			assert_int_equal(send.status, COLLET_OK);
 			assert_int_equal(sender->conduit->posted, 0);
@@ -181,7 +181,7 @@ static void crowd_receives(struct crowd *crowd)
 			break;
 		crowd->wrong |= receive->status != COLLET_OK || !pattern_is(receive->view, crowd_bytes(k), k);
 		if (receive->flags & COLLET_TRANSFER_VIEW)
-			crowd->to->conduit->transport->release(crowd->to->conduit, receive);
+			crowd->to->conduit->transport->release_view(crowd->to->conduit, receive);
 	}
 	for (; crowd->received < CROWD && crowd->received - crowd->receive_checked < FLYING; crowd->received++) {
 		const uint64_t k = crowd->received, slot = k % FLYING;
@@ -276,7 +276,7 @@ static void views_are_released_in_any_order(void **state)
 			const unsigned which = orders[round % 4][i];
 			assert_int_equal(receives[which].status, COLLET_OK);
 			assert_true(pattern_is(receives[which].view, BYTES - which, round * COUNT + which));
-			pair.transport->release(pair.ends[1].conduit, &receives[which]);
+			pair.transport->release_view(pair.ends[1].conduit, &receives[which]);
 		}
 		for (unsigned i = 0; i < COUNT; i++)
 			assert_true(pair_settle(&pair, &sends[i]) && sends[i].status == COLLET_OK);
@@ -290,7 +290,7 @@ static void peek_shows_the_next_message(void **state)
 {
 	struct pair pair = { 0 };
 	pair_open(&pair, name_of(state));
-	struct collet_conduit *receiver = pair.ends[1].conduit;
+	struct collet_endpoint *receiver = pair.ends[1].conduit;
 	struct collet_message message;
 	uint8_t from[300], into[300];
 	assert_false(pair.transport->peek(receiver, &message));
@@ -329,8 +329,8 @@ static void has_come_tells_of_each_message(void **state)
 	static const size_t sizes[] = { 0, 4, 300, 5000, 40000, 300000 };
 	struct pair pair = { 0 };
 	pair_open(&pair, name_of(state));
-	struct collet_conduit *receiver = pair.ends[1].conduit;
-	if (!pair.transport->has_come) {
+	struct collet_endpoint *receiver = pair.ends[1].conduit;
+	if (!pair.transport->is_recv_ready) {
 		pair_close(&pair);
 		skip();
 	}
@@ -340,11 +340,11 @@ static void has_come_tells_of_each_message(void **state)
 		const bool wrong = round % 2;
 		struct collet_transfer send = transfer_of(round + wrong, from, bytes),
 				       receive = transfer_of(round, into, bytes);
-		assert_false(bytes <= 300 && pair.transport->has_come(receiver, bytes));
+		assert_false(bytes <= 300 && pair.transport->is_recv_ready(receiver, bytes));
 		pattern_fill(from, bytes, round);
 		post_send(&pair.ends[0], &send);
 		const int64_t deadline = collet_deadline_after(INT64_C(20000000000));
-		while (!pair.transport->has_come(receiver, bytes)) {
+		while (!pair.transport->is_recv_ready(receiver, bytes)) {
 			if (send.status == COLLET_PENDING)
 				pair.transport->progress(pair.ends[0].conduit);
 			assert_false(collet_deadline_passed(deadline));
@@ -367,10 +367,10 @@ static void at_once_is_wholly_or_not(void **state)
 	enum { ROUNDS = 6 * sizeof(sizes) / sizeof(sizes[0]), MOST = 40000 };
 	struct pair pair = { 0 };
 	pair_open(&pair, name_of(state));
-	struct collet_conduit *sender = pair.ends[0].conduit, *receiver = pair.ends[1].conduit;
+	struct collet_endpoint *sender = pair.ends[0].conduit, *receiver = pair.ends[1].conduit;
 	const struct collet_transport *transport = pair.transport;
-	if (!transport->send_now) {
-		assert_null(transport->recv_now);
+	if (!transport->try_send) {
+		assert_null(transport->try_recv);
 		pair_close(&pair);
 		skip();
 	}
@@ -383,21 +383,21 @@ static void at_once_is_wholly_or_not(void **state)
 		receive.flags = view ? COLLET_TRANSFER_VIEW : 0;
 		pattern_fill(from, bytes, round);
 		memset(into, 0, bytes);
-		assert_int_equal(transport->recv_now(receiver, &receive), COLLET_NOW_WAIT);
-		if (transport->send_now(sender, &send) == COLLET_NOW_POST)
+		assert_int_equal(transport->try_recv(receiver, &receive), COLLET_TRY_AGAIN);
+		if (transport->try_send(sender, &send) == COLLET_TRY_POST)
 			post_send(&pair.ends[0], &send);
 		else
 			assert_int_equal(send.status, COLLET_OK);
 		const int64_t deadline = collet_deadline_after(INT64_C(20000000000));
-		enum collet_now now;
-		while ((now = transport->recv_now(receiver, &receive)) == COLLET_NOW_WAIT) {
+		enum collet_try_result now;
+		while ((now = transport->try_recv(receiver, &receive)) == COLLET_TRY_AGAIN) {
 			if (send.status == COLLET_PENDING)
 				transport->progress(sender);
 			assert_false(collet_deadline_passed(deadline));
 		}
 		assert_int_equal(receiver->posted, 0);
-		assert_true(now == COLLET_NOW_POST || (!wrong && receive.status == COLLET_OK));
-		if (now == COLLET_NOW_POST) {
+		assert_true(now == COLLET_TRY_POST || (!wrong && receive.status == COLLET_OK));
+		if (now == COLLET_TRY_POST) {
 			for (size_t i = 0; i < bytes; i++)
 				assert_int_equal(into[i], 0);
 			post_recv(&pair.ends[1], &receive);
@@ -406,7 +406,7 @@ static void at_once_is_wholly_or_not(void **state)
 		assert_int_equal(receive.status, wrong ? COLLET_ERR_MISMATCH : COLLET_OK);
 		assert_true(wrong || pattern_is(view ? receive.view : into, bytes, round));
 		if (view && !wrong)
-			transport->release(receiver, &receive);
+			transport->release_view(receiver, &receive);
 		assert_true(pair_settle(&pair, &send));
 	}
 	free(from);
@@ -476,14 +476,14 @@ static void statistics_count(void **state)
 	struct pair pair = { 0 };
 	pair_open(&pair, name_of(state));
 	uint8_t from[BYTES] = { 1 }, into[BYTES];
-	const struct collet_conduit_stats before[2] = { pair.ends[0].conduit->stats, pair.ends[1].conduit->stats };
+	const struct collet_endpoint_stats before[2] = { pair.ends[0].conduit->stats, pair.ends[1].conduit->stats };
 	for (uint64_t i = 0; i < COUNT; i++) {
 		struct collet_transfer send = transfer_of(i, from, BYTES), receive = transfer_of(i, into, BYTES);
 		post_send(&pair.ends[0], &send);
 		post_recv(&pair.ends[1], &receive);
 		assert_true(pair_settle(&pair, &receive) && pair_settle(&pair, &send));
 	}
-	const struct collet_conduit_stats *sender = &pair.ends[0].conduit->stats,
+	const struct collet_endpoint_stats *sender = &pair.ends[0].conduit->stats,
 					  *receiver = &pair.ends[1].conduit->stats;
 	assert_int_equal(sender->messages_sent - before[0].messages_sent, COUNT);
 	assert_int_equal(sender->bytes_sent - before[0].bytes_sent, COUNT * BYTES);

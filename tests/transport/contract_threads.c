@@ -103,7 +103,7 @@ static void *exchange(void *argument)
 		/* First this: the view may be of the peer's own memory, and its send waits for us as ours does for
 		 * it. */
 		if (receive.flags)
-			end->conduit->transport->release(end->conduit, &receive);
+			end->conduit->transport->release_view(end->conduit, &receive);
 		if (!worker->wrong && !worker->settle(end, &send))
 			worker->wrong = "a send did not settle in time";
 		else if (!worker->wrong && send.status != COLLET_OK)

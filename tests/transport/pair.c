@@ -64,18 +64,18 @@ static void make_wake(struct collet_wake *wake)
 static void open_transport(struct pair *pair, struct end *end)
 {
 	const struct collet_device_config config = {
-		.host = &collet_host_functions,
+		.services = &collet_transport_services,
 		.log = &end->log,
 		.self = &end->card,
 		.arena = end->arena,
 		.wake = &end->wake,
-		.job = 1,
+		.job_id = 1,
 	};
 	const collet_status status = collet_transports_open(&end->set, pair->name, &config, &end->card);
 	if (status != COLLET_OK)
 		print_error("%s\n", collet_last_error());
 	assert_int_equal(status, COLLET_OK);
-	end->offer = collet_offer_find(&end->set, pair->name, NULL);
+	end->offer = collet_transports_find(&end->set, pair->name, NULL);
 }
 
 void pair_connect(struct pair *pair, const char *name, bool processes)
@@ -96,12 +96,12 @@ void pair_connect(struct pair *pair, const char *name, bool processes)
 	/* Only to fill in the cards and to see: which process each end will live in is not known here. */
 	for (int i = 0; i < 2; i++)
 		open_transport(pair, &pair->ends[i]);
-	const struct collet_offer *offer = pair->ends[0].offer;
+	const struct collet_transport_instance *offer = pair->ends[0].offer;
 	const bool local = offer->transport->caps & COLLET_CAP_LOCAL;
-	pair->single = !collet_offer_reaches(offer, &pair->ends[0].card, &pair->ends[1].card);
+	pair->single = !collet_transport_instance_reaches(offer, &pair->ends[0].card, &pair->ends[1].card);
 	pair->sockets[0] = pair->sockets[1] = -1;
 	if (pair->single)
-		assert_true(collet_offer_reaches(offer, &pair->ends[0].card, &pair->ends[0].card));
+		assert_true(collet_transport_instance_reaches(offer, &pair->ends[0].card, &pair->ends[0].card));
 	for (int i = 0; i < 2; i++)
 		collet_transports_close(&pair->ends[i].set, false);
 	if (pair->single)
@@ -117,7 +117,7 @@ void pair_begin(struct pair *pair, int which)
 	struct end *end = &pair->ends[which];
 	open_transport(pair, end);
 	pair->transport = end->offer->transport;
-	const struct collet_conduit_config config = {
+	const struct collet_endpoint_config config = {
 		.self = &end->card,
 		.peer = pair->single ? &end->card : &pair->ends[!which].card,
 		.channel = 3,
@@ -126,10 +126,10 @@ void pair_begin(struct pair *pair, int which)
 		.wake = &end->wake,
 		.arena = end->arena,
 		.log = &end->log,
-		.host = &collet_host_functions,
+		.services = &collet_transport_services,
 		.device = end->offer->device,
 	};
-	const size_t bytes = (pair->transport->conduit_bytes + 63) / 64 * 64;
+	const size_t bytes = (pair->transport->endpoint_bytes + 63) / 64 * 64;
 	end->conduit = aligned_alloc(64, bytes);
 	memset(end->conduit, 0, bytes);
 	end->conduit->transport = pair->transport;
@@ -148,8 +148,8 @@ collet_status pair_await(struct pair *pair, int which)
 	for (const int64_t deadline = collet_deadline_after(patience_ns); status == COLLET_PENDING;) {
 		struct end *other = &pair->ends[!which];
 		if (other->conduit && !pair->single)
-			(void)other->conduit->transport->opening(other->conduit);
-		status = pair->transport->opening(pair->ends[which].conduit);
+			(void)other->conduit->transport->open_progress(other->conduit);
+		status = pair->transport->open_progress(pair->ends[which].conduit);
 		if (status == COLLET_PENDING && collet_deadline_passed(deadline))
 			return COLLET_ERR_TIMEOUT;
 	}
@@ -167,7 +167,7 @@ void pair_open(struct pair *pair, const char *name)
 	for (int i = 0; i < 2; i++)
 		assert_int_equal(pair_await(pair, i), COLLET_OK);
 	for (int i = 0; i < 2; i++) {
-		const struct collet_conduit *conduit = pair->ends[i].conduit;
+		const struct collet_endpoint *conduit = pair->ends[i].conduit;
 		assert_ptr_equal(conduit->transport, pair->ends[pair->single ? 0 : i].offer->transport);
 		assert_int_equal(conduit->status, COLLET_OK);
 		assert_int_equal(conduit->peer, pair->single ? FIRST_RANK : FIRST_RANK + !i);

@@ -6,13 +6,13 @@
 #include "transport/registry.h"
 
 struct end {
-	struct collet_card card;
+	struct collet_peer_info card;
 	struct collet_transport_set set;  /* of the one transport, and self; from pair_begin() on */
-	const struct collet_offer *offer;
+	const struct collet_transport_instance *offer;
 	struct collet_wake wake;
 	struct collet_log log;
 	struct collet_arena *arena;  /* NULL, or set between pair_connect() and pair_begin() */
-	struct collet_conduit *conduit;
+	struct collet_endpoint *conduit;
 };
 
 struct pair {

@@ -12,9 +12,9 @@ enum { KIB = 1 << 10, MIB = 1 << 20, ARENA_BYTES = 64 * MIB };
 extern const struct collet_transport collet_shm_transport;
 static const struct collet_transport *const shm = &collet_shm_transport;
 
-static inline struct shm_conduit *inside(struct pair *pair, int which)
+static inline struct shm_endpoint *inside(struct pair *pair, int which)
 {
-	return (struct shm_conduit *)pair->ends[which].conduit;
+	return (struct shm_endpoint *)pair->ends[which].conduit;
 }
 
 /* Opens both ends, as threads of this process or as if they were two processes. arenas: two, to be made; or NULL. */

@@ -162,14 +162,14 @@ static void peers_read_what_is_written(void **state)
 	memset(memory, 0x5a, 100);
 	assert_memory_equal(first->base + (memory - theirs.base), memory, 100);
 	assert_memory_equal(alone->base + (memory - theirs.base), memory, 100);
-	collet_arena_map_release(alone);
-	collet_arena_map_release(first);
+	collet_arena_map_unref(alone);
+	collet_arena_map_unref(first);
 	/* The memory lives as long as somebody has it mapped. */
 	const size_t offset = (size_t)(memory - theirs.base);
 	collet_arena_deinit(&theirs);
 	assert_int_equal(second->base[offset], 0x5a);
-	collet_arena_map_release(second);
-	assert_null(mine.peers);
+	collet_arena_map_unref(second);
+	assert_null(mine.peer_maps);
 	collet_arena_deinit(&mine);
 }
 

@@ -22,7 +22,7 @@
 static const char *modules;
 
 struct rank_side {
-	struct collet_card card;
+	struct collet_peer_info card;
 	struct collet_log log;
 	struct collet_wake wake;
 	struct collet_transport_set set;
@@ -31,8 +31,8 @@ struct rank_side {
 static collet_status open_set(struct rank_side *side, const char *text, enum collet_log_level level)
 {
 	*side = (struct rank_side){ .card = { .rank = 3, .host = "here" }, .log = { .level = level, .rank = 3 } };
-	const struct collet_device_config config = { .host = &collet_host_functions, .log = &side->log,
-		.self = &side->card, .wake = &side->wake, .job = 1 };
+	const struct collet_device_config config = { .services = &collet_transport_services, .log = &side->log,
+		.self = &side->card, .wake = &side->wake, .job_id = 1 };
 	return collet_transports_open(&side->set, text, &config, &side->card);
 }
 
@@ -105,27 +105,27 @@ static void else_it_is_passed_over_and_logged(void **state)
 		snprintf(line, sizeof(line), "transport module %s is passed over: ", rows[i].name);
 		assert_says(logged, line);
 		assert_says(strstr(logged, line), rows[i].why);
-		assert_null(collet_offer_find(&side.set, rows[i].name, NULL));
+		assert_null(collet_transports_find(&side.set, rows[i].name, NULL));
 	}
 	/* Best first, and what a card says is what there is. */
 	static const char *const wanted[] = { "longer", "shm", "tcp", "skeleton" };
 	uint32_t last = 0, at;
 	for (unsigned i = 0; i < sizeof(wanted) / sizeof(wanted[0]); i++) {
-		if (!collet_offer_find(&side.set, wanted[i], &at)) {
+		if (!collet_transports_find(&side.set, wanted[i], &at)) {
 			assert_true(i == 1 || i == 2);  /* which may be left out of a build */
 			continue;
 		}
 		assert_true(at > last);
 		last = at;
 		assert_string_equal(side.card.transports[at - 1].name, wanted[i]);
-		assert_true(collet_card_has(&side.card, wanted[i]));
+		assert_true(collet_peer_info_offers(&side.card, wanted[i]));
 	}
 	size_t bytes;
-	const uint8_t *data = collet_card_data(&side.card, "skeleton", &bytes);
+	const uint8_t *data = collet_peer_info_data(&side.card, "skeleton", &bytes);
 	assert_true(data && bytes == 1 && *data == 1);
-	assert_null(collet_card_data(&side.card, "skelet", &bytes));
-	assert_null(collet_card_data(&side.card, "skeletons", &bytes));
-	assert_false(collet_card_has(&side.card, "device"));
+	assert_null(collet_peer_info_data(&side.card, "skelet", &bytes));
+	assert_null(collet_peer_info_data(&side.card, "skeletons", &bytes));
+	assert_false(collet_peer_info_offers(&side.card, "device"));
 	collet_transports_close(&side.set, false);
 
 	/* That there is no device is the usual case, and no warning. */
@@ -215,7 +215,7 @@ static void folders_are_searched_in_order(void **state)
 	setenv("COLLET_TRANSPORT_PATH", path, 1);
 	assert_int_equal(open_logged(&side, "skeleton", COLLET_LOG_INFO, logged, sizeof(logged)), COLLET_OK);
 	assert_says(logged, folder);
-	assert_non_null(collet_offer_find(&side.set, "skeleton", NULL));
+	assert_non_null(collet_transports_find(&side.set, "skeleton", NULL));
 	collet_transports_close(&side.set, false);
 
 	/* None anywhere: where it was looked for. */
@@ -247,28 +247,28 @@ static void devices_know_memory(void **state)
 	struct rank_side side;
 	setenv("COLLET_TRANSPORT_PATH", modules, 1);
 	assert_int_equal(open_set(&side, "memory,skeleton,faulty:memory", COLLET_LOG_NONE), COLLET_OK);
-	const struct collet_offer *offer = collet_offer_find(&side.set, "memory", NULL);
+	const struct collet_transport_instance *offer = collet_transports_find(&side.set, "memory", NULL);
 	const unsigned *known = dlsym(offer->module, "memory_known_count");
 	assert_non_null(known);
 	static char page[2][4096];
 	struct collet_memory memory = {
-		.first = page[0], .bytes = 4096, .kind = COLLET_MEMORY_HOST, .gpu = -1, .dmabuf = -1 };
-	assert_int_equal(collet_transports_learn(&side.set, &side.log, &memory), COLLET_OK);
+		.base = page[0], .bytes = 4096, .kind = COLLET_MEMORY_HOST, .gpu = -1, .dmabuf = -1 };
+	assert_int_equal(collet_transports_register(&side.set, &side.log, &memory), COLLET_OK);
 	assert_int_equal(*known, 2);  /* a wrapper passes on what the wrapped one is told */
-	memory.first = page[1];
+	memory.base = page[1];
 	memory.bytes = 100;
-	assert_int_equal(collet_transports_learn(&side.set, &side.log, &memory), COLLET_OK);
+	assert_int_equal(collet_transports_register(&side.set, &side.log, &memory), COLLET_OK);
 	assert_int_equal(*known, 2);
 	memory.kind = COLLET_MEMORY_GPU;
-	assert_int_equal(collet_transports_learn(&side.set, &side.log, &memory), COLLET_ERR_UNSUPPORTED);
+	assert_int_equal(collet_transports_register(&side.set, &side.log, &memory), COLLET_ERR_UNSUPPORTED);
 	assert_int_equal(*known, 2);
-	collet_transports_forget(&side.set, page[1]);
-	collet_transports_forget(&side.set, page[0] + 1);
+	collet_transports_deregister(&side.set, page[1]);
+	collet_transports_deregister(&side.set, page[0] + 1);
 	assert_int_equal(*known, 2);
-	collet_transports_forget(&side.set, page[0]);
+	collet_transports_deregister(&side.set, page[0]);
 	assert_int_equal(*known, 0);
-	memory = (struct collet_memory){ .first = page[0], .bytes = 4096, .gpu = -1, .dmabuf = -1 };
-	assert_int_equal(collet_transports_learn(&side.set, &side.log, &memory), COLLET_OK);
+	memory = (struct collet_memory){ .base = page[0], .bytes = 4096, .gpu = -1, .dmabuf = -1 };
+	assert_int_equal(collet_transports_register(&side.set, &side.log, &memory), COLLET_OK);
 	collet_transports_close(&side.set, false);  /* gives back what nobody has */
 }
 

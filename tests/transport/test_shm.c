@@ -59,13 +59,13 @@ static void each_size_goes_its_way(void **state)
 		const char *what;
 		bool processes, in_arena;
 		size_t bytes;
-		enum shm_kind way;
+		enum shm_protocol way;
 		unsigned cells;
 		uint32_t flags;
 	} rows[] = {
 		{"one cell", true, false, SHM_CELL_BYTES, SHM_INLINE, 1},
 		{"two cells", true, false, SHM_CELL_BYTES + 1, SHM_INLINE, 2},
-		{"two full cells", true, false, SHM_CELL_BYTES + SHM_REST_BYTES, SHM_INLINE, 2},
+		{"two full cells", true, false, SHM_CELL_BYTES + SHM_NEXT_CELL_BYTES, SHM_INLINE, 2},
 		{"four cells", true, false, SHM_INLINE_BYTES, SHM_INLINE, 4},
 		{"smallest run", true, false, SHM_INLINE_BYTES + 1, SHM_RING, 1},
 		{"not streamed", true, false, 1023, SHM_RING, 1},
@@ -80,22 +80,22 @@ static void each_size_goes_its_way(void **state)
 			SHM_LONG_BYTES / SHM_BULK_RUN_BYTES},
 		{"bulk: more than there are units", true, false, 3 * MIB + 1, SHM_BULK,
 			3 * MIB / SHM_BULK_RUN_BYTES + 1},
-		{"whole, but one run anyway", true, false, SHM_RUN_BYTES, SHM_RING, 1, COLLET_TRANSFER_WHOLE},
-		{"whole: the least", true, false, SHM_RUN_BYTES + 1, SHM_BULK, 1, COLLET_TRANSFER_WHOLE},
-		{"whole: the most", true, false, SHM_WHOLE_BYTES, SHM_BULK, 1, COLLET_TRANSFER_WHOLE},
-		{"too much for a whole", true, false, SHM_WHOLE_BYTES + 1, SHM_BULK,
-			SHM_WHOLE_BYTES / SHM_BULK_RUN_BYTES + 1, COLLET_TRANSFER_WHOLE},
-		{"pulled", true, false, SHM_BULK_MIN, SHM_PULL, 1},
-		{"pulled at once", true, false, SHM_SLICE_BYTES, SHM_PULL, 1},
-		{"pulled in slices", true, false, 2 * SHM_SLICE_BYTES + 1, SHM_PULL, 1},
+		{"whole, but one run anyway", true, false, SHM_RUN_BYTES, SHM_RING, 1, COLLET_TRANSFER_CONTIGUOUS},
+		{"whole: the least", true, false, SHM_RUN_BYTES + 1, SHM_BULK, 1, COLLET_TRANSFER_CONTIGUOUS},
+		{"whole: the most", true, false, SHM_CONTIGUOUS_BYTES, SHM_BULK, 1, COLLET_TRANSFER_CONTIGUOUS},
+		{"too much for a whole", true, false, SHM_CONTIGUOUS_BYTES + 1, SHM_BULK,
+			SHM_CONTIGUOUS_BYTES / SHM_BULK_RUN_BYTES + 1, COLLET_TRANSFER_CONTIGUOUS},
+		{"pulled", true, false, SHM_BULK_MIN, SHM_CMA, 1},
+		{"pulled at once", true, false, SHM_SLICE_BYTES, SHM_CMA, 1},
+		{"pulled in slices", true, false, 2 * SHM_SLICE_BYTES + 1, SHM_CMA, 1},
 		{"arena, too small", true, true, SHM_ARENA_MIN - 1, SHM_RING, 3},
 		{"arena", true, true, SHM_ARENA_MIN, SHM_ARENA, 1},
-		{"arena, too small for who waits", true, true, SHM_ARENA_WAITS_MIN - 1, SHM_RING, 1,
-			COLLET_TRANSFER_WAITS},
-		{"arena, for who waits", true, true, SHM_ARENA_WAITS_MIN, SHM_ARENA, 1, COLLET_TRANSFER_WAITS},
+		{"arena, too small for who waits", true, true, SHM_ARENA_EXCHANGE_MIN - 1, SHM_RING, 1,
+			COLLET_TRANSFER_EXCHANGE},
+		{"arena, for who waits", true, true, SHM_ARENA_EXCHANGE_MIN, SHM_ARENA, 1, COLLET_TRANSFER_EXCHANGE},
 		{"arena, in slices", true, true, 2 * SHM_SLICE_BYTES + 1, SHM_ARENA, 1},
 		{"threads: run", false, false, SHM_RUN_BYTES, SHM_RING, 1},
-		{"threads: direct", false, false, 2 * SHM_SLICE_BYTES + 1, SHM_DIRECT, 1},
+		{"threads: direct", false, false, 2 * SHM_SLICE_BYTES + 1, SHM_SAME_PROCESS, 1},
 		{"threads: arena", false, true, 3 * MIB + 1, SHM_ARENA, 1},
 	};
 	for (unsigned row = 0; row < sizeof(rows) / sizeof(rows[0]); row++) {
@@ -104,19 +104,19 @@ static void each_size_goes_its_way(void **state)
 			struct collet_arena arenas[2];
 			shm_pair_open(&pair, rows[row].processes, arenas);
 			/* That the sender moves a part is test_shm_share.c's. */
-			inside(&pair, 0)->writes_fail = true;
+			inside(&pair, 0)->is_write_denied = true;
 			const size_t bytes = rows[row].bytes;
 			void *from = malloc(bytes), *into = malloc(bytes), *memory;
 			assert_int_equal(collet_arena_alloc(&arenas[0], &memory, bytes), COLLET_OK);
 			void *data = rows[row].in_arena ? memory : from;
-			if (rows[row].way == SHM_PULL)
+			if (rows[row].way == SHM_CMA)
 				inside(&pair, 0)->attach_min = bytes;
 			pattern_fill(data, bytes, row);
 			struct collet_transfer send = transfer_of(1, data, bytes);
 			struct collet_transfer receive = view ? view_of(1, into, bytes) : transfer_of(1, into, bytes);
 			send.flags = rows[row].flags;
 			shm->post_send(pair.ends[0].conduit, &send);
-			assert_int_equal(inside(&pair, 0)->tokens_lent, shm_is_lent(rows[row].way));
+			assert_int_equal(inside(&pair, 0)->tokens_borrowed, shm_is_borrowed(rows[row].way));
 			assert_int_equal(inside(&pair, 0)->out_bulk_used != 0, rows[row].way == SHM_BULK);
 			const uint64_t calls = pair.ends[1].conduit->stats.system_calls;
 			shm->post_recv(pair.ends[1].conduit, &receive);
@@ -124,12 +124,12 @@ static void each_size_goes_its_way(void **state)
 			assert_int_equal(receive.status, COLLET_OK);
 			assert_int_equal(inside(&pair, 1)->in_next, rows[row].cells);
 			const uint64_t pulls =
-				rows[row].way == SHM_PULL ? (bytes + SHM_SLICE_BYTES - 1) / SHM_SLICE_BYTES : 0;
+				rows[row].way == SHM_CMA ? (bytes + SHM_SLICE_BYTES - 1) / SHM_SLICE_BYTES : 0;
 			assert_int_equal(pair.ends[1].conduit->stats.system_calls - calls, pulls);
 			assert_true(pattern_is(view ? receive.view : into, bytes, row));
 			if (view) {
 				const bool stays = rows[row].way == SHM_ARENA ||
-						   (shm_comes_in_runs(rows[row].way) && rows[row].cells == 1);
+						   (shm_uses_runs(rows[row].way) && rows[row].cells == 1);
 				assert_int_equal(receive.view != into, stays);
 				if (rows[row].way == SHM_ARENA) {
 					/* The sender's own memory: nothing was copied, and it is not handed back before
@@ -139,7 +139,7 @@ static void each_size_goes_its_way(void **state)
 					shm->progress(pair.ends[0].conduit);
 					assert_int_equal(send.status, COLLET_PENDING);
 				}
-				shm->release(pair.ends[1].conduit, &receive);
+				shm->release_view(pair.ends[1].conduit, &receive);
 			}
 			assert_true(pair_settle(&pair, &send) && send.status == COLLET_OK);
 			free(from);
@@ -210,15 +210,15 @@ static void what_is_fresh_is_pushed(void **state)
 		size_t bytes;
 		bool late, views, other, pushed;
 	} rows[] = {
-		{ "arena", true, true, SHM_PUSH_MIN, .pushed = true },
-		{ "arena, the most", true, true, SHM_PUSH_MAX, .pushed = true },
-		{ "arena, too small", true, true, SHM_PUSH_MIN - 1 },
-		{ "arena, too large", true, true, SHM_PUSH_MAX + 1 },
-		{ "not in the arena", true, false, SHM_PUSH_MAX },
-		{ "a thread's arena", false, true, SHM_PUSH_MAX, .pushed = true },
-		{ "nobody waits for it", true, true, SHM_PUSH_MAX, .late = true },
-		{ "it is to be viewed", true, true, SHM_PUSH_MAX, .views = true },
-		{ "something else is wanted", true, true, SHM_PUSH_MAX, .other = true },
+		{ "arena", true, true, SHM_PUT_MIN, .pushed = true },
+		{ "arena, the most", true, true, SHM_PUT_MAX, .pushed = true },
+		{ "arena, too small", true, true, SHM_PUT_MIN - 1 },
+		{ "arena, too large", true, true, SHM_PUT_MAX + 1 },
+		{ "not in the arena", true, false, SHM_PUT_MAX },
+		{ "a thread's arena", false, true, SHM_PUT_MAX, .pushed = true },
+		{ "nobody waits for it", true, true, SHM_PUT_MAX, .late = true },
+		{ "it is to be viewed", true, true, SHM_PUT_MAX, .views = true },
+		{ "something else is wanted", true, true, SHM_PUT_MAX, .other = true },
 	};
 	for (unsigned row = 0; row < sizeof(rows) / sizeof(rows[0]); row++) {
 		struct pair pair;
@@ -231,13 +231,13 @@ static void what_is_fresh_is_pushed(void **state)
 		struct collet_transfer send, receive;  /* pair_close() settles what is left of them */
 		memset(into, 0x5a, bytes);
 		/* Many times, so that each place for an offer is used again; a small message in between has none. */
-		for (unsigned round = 0; round < 2 * SHM_OFFERS + 1; round++) {
+		for (unsigned round = 0; round < 2 * SHM_RTR_SLOTS + 1; round++) {
 			unsigned char small_from = (unsigned char)round, small_into = 0;
 			struct collet_transfer small = transfer_of(0, &small_into, 1);
 			struct collet_transfer small_send = transfer_of(0, &small_from, 1);
 			send = transfer_of(round, from, bytes);
 			receive = transfer_of(round + rows[row].other, into, bytes);
-			send.flags = COLLET_TRANSFER_FRESH;
+			send.flags = COLLET_TRANSFER_IN_CACHE;
 			receive.flags = rows[row].views ? COLLET_TRANSFER_VIEW : 0;
 			pattern_fill(from, bytes, round);
 			shm->post_recv(pair.ends[1].conduit, &small);
@@ -259,7 +259,7 @@ static void what_is_fresh_is_pushed(void **state)
 			}
 			assert_true(pattern_is(rows[row].views ? receive.view : into, bytes, round));
 			if (rows[row].views)
-				shm->release(pair.ends[1].conduit, &receive);
+				shm->release_view(pair.ends[1].conduit, &receive);
 			if (!pair_settle(&pair, &send) || send.status != COLLET_OK)
 				fail_msg("%s: sent: %s", rows[row].what, collet_status_name(send.status));
 			if (rows[row].late)
@@ -279,12 +279,12 @@ static void who_has_closed_is_not_written_to(void **state)
 	struct pair pair;
 	struct collet_arena arenas[2];
 	void *into;
-	const size_t bytes = SHM_PUSH_MAX;
+	const size_t bytes = SHM_PUT_MAX;
 	shm_pair_open(&pair, true, arenas);
 	assert_int_equal(collet_arena_alloc(&arenas[1], &into, bytes), COLLET_OK);
 	unsigned char *from = malloc(bytes);
 	struct collet_transfer send = transfer_of(1, from, bytes), receive = transfer_of(1, into, bytes);
-	send.flags = COLLET_TRANSFER_FRESH;
+	send.flags = COLLET_TRANSFER_IN_CACHE;
 	memset(into, 0x5a, bytes);
 	pattern_fill(from, bytes, 1);
 	shm->post_recv(pair.ends[1].conduit, &receive);
@@ -306,7 +306,7 @@ static void threads_share_one_mapping(void **state)
 		struct pair pair;
 		struct collet_arena arenas[2];
 		shm_pair_open(&pair, processes, arenas);
-		assert_int_equal(inside(&pair, 0)->segment == inside(&pair, 1)->segment, !processes);
+		assert_int_equal(inside(&pair, 0)->region == inside(&pair, 1)->region, !processes);
 		for (int i = 0; i < 2; i++)
 			assert_int_equal(inside(&pair, i)->peer_arena == arenas[!i].map, !processes);
 		pair_close(&pair);
@@ -319,9 +319,9 @@ static void a_conduit_costs_what_it_says(void **state)
 {
 	struct pair pair;
 	shm_pair_open(&pair, true, NULL);
-	unsigned char resident[SHM_SEGMENT_BYTES / 4096];
+	unsigned char resident[SHM_REGION_BYTES / 4096];
 	unsigned touched = 0;
-	assert_int_equal(mincore(inside(&pair, 0)->segment, SHM_SEGMENT_BYTES, resident), 0);
+	assert_int_equal(mincore(inside(&pair, 0)->region, SHM_REGION_BYTES, resident), 0);
 	for (unsigned i = 0; i < sizeof(resident); i++)
 		touched += resident[i] & 1;
 	assert_true(touched <= 2);  /* nothing but the first page was needed to open it */
@@ -334,7 +334,7 @@ static void a_conduit_costs_what_it_says(void **state)
 		shm->post_recv(pair.ends[!(i % 2)].conduit, &receive);
 		assert_true(pair_settle(&pair, &send) && pair_settle(&pair, &receive));
 	}
-	assert_int_equal(mincore(inside(&pair, 0)->segment, SHM_SEGMENT_BYTES, resident), 0);
+	assert_int_equal(mincore(inside(&pair, 0)->region, SHM_REGION_BYTES, resident), 0);
 	touched = 0;
 	for (unsigned i = 0; i < sizeof(resident); i++)
 		touched += resident[i] & 1;
@@ -377,7 +377,7 @@ static uint64_t cells_until_full(uint64_t bytes, bool crowded)
 static void crowd(struct pair *pair)
 {
 	for (int i = 0; i < 2; i++)
-		pair->ends[i].wake.cpu = 1;
+		pair->ends[i].wake.shared_cpu = 1;
 }
 
 static void fill_both_ways(bool crowded)
@@ -388,7 +388,7 @@ static void fill_both_ways(bool crowded)
 		struct pair pair;
 		shm_pair_open(&pair, true, NULL);
 		/* Through the ring, whatever is cheaper: it is the ring that is to be full. */
-		inside(&pair, 0)->measures = inside(&pair, 1)->measures = false;
+		inside(&pair, 0)->is_tuned = inside(&pair, 1)->is_tuned = false;
 		if (crowded)
 			crowd(&pair);
 		const size_t bytes = sizes[s];
@@ -431,7 +431,7 @@ static void full_both_ways(void **state)
 static void hold_views(bool crowded)
 {
 	enum { HELD = 200, LARGEST = 300000 };
-	static const size_t sizes[] = { 100, 600, 5000, SHM_RUN_BYTES, 20000, SHM_WHOLE_BYTES, LARGEST };
+	static const size_t sizes[] = { 100, 600, 5000, SHM_RUN_BYTES, 20000, SHM_CONTIGUOUS_BYTES, LARGEST };
 	unsigned char *from = malloc(LARGEST), *into[HELD] = { NULL };
 	struct collet_transfer views[HELD];
 	struct pair pair;
@@ -441,7 +441,7 @@ static void hold_views(bool crowded)
 	for (unsigned i = 0; i < HELD; i++) {
 		const size_t bytes = sizes[i % (sizeof(sizes) / sizeof(sizes[0]))];
 		struct collet_transfer send = transfer_of(i, from, bytes);
-		send.flags = COLLET_TRANSFER_WHOLE;
+		send.flags = COLLET_TRANSFER_CONTIGUOUS;
 		pattern_fill(from, bytes, i);
 		into[i] = malloc(bytes);
 		views[i] = view_of(i, into[i], bytes);
@@ -455,7 +455,7 @@ static void hold_views(bool crowded)
 		const unsigned which = (i * 77 + 13) % HELD;
 		assert_true(pattern_is(views[which].view, views[which].message.bytes, which));
 		pinned += views[which].view != into[which];
-		shm->release(pair.ends[1].conduit, &views[which]);
+		shm->release_view(pair.ends[1].conduit, &views[which]);
 		free(into[which]);
 	}
 	assert_true(pinned > 0);
@@ -483,10 +483,10 @@ static void long_messages_go_the_way_that_is_wanted(void **state)
 		size_t bytes;
 		bool read;
 	} rows[] = {
-		{ "too short", 0, SHM_MEASURED_MIN - 1, false },
-		{ "long", 0, SHM_MEASURED_MIN, true },
-		{ "to be combined", COLLET_TRANSFER_WHOLE, SHM_MEASURED_MIN, true },
-		{ "to be done with", COLLET_TRANSFER_EAGER, SHM_MEASURED_MIN, false },
+		{ "too short", 0, SHM_TUNED_MIN - 1, false },
+		{ "long", 0, SHM_TUNED_MIN, true },
+		{ "to be combined", COLLET_TRANSFER_CONTIGUOUS, SHM_TUNED_MIN, true },
+		{ "to be done with", COLLET_TRANSFER_EAGER, SHM_TUNED_MIN, false },
 	};
 	enum { ROWS = sizeof(rows) / sizeof(rows[0]) };
 	for (unsigned at = 0; at < 2 * ROWS; at++) {
@@ -501,10 +501,10 @@ static void long_messages_go_the_way_that_is_wanted(void **state)
 			struct collet_transfer send = transfer_of(i, from, bytes);
 			struct collet_transfer receive = transfer_of(i, into, bytes);
 			send.flags = rows[row].flags;
-			inside(&pair, 0)->reads_calls[0] = i == 1;
+			inside(&pair, 0)->cma_classes[0] = i == 1;
 			pattern_fill(from, bytes, i);
 			shm->post_send(pair.ends[0].conduit, &send);
-			if ((inside(&pair, 0)->tokens_lent != 0) != (i == 1 && rows[row].read))
+			if ((inside(&pair, 0)->tokens_borrowed != 0) != (i == 1 && rows[row].read))
 				fail_msg("%s: message %u%s", rows[row].what, i, at < ROWS ? "" : ", crowded");
 			shm->post_recv(pair.ends[1].conduit, &receive);
 			assert_true(pair_settle(&pair, &receive) && pair_settle(&pair, &send));
@@ -559,10 +559,10 @@ static void nothing_is_left(void **state)
 					pair_begin(&pair, i);
 				}
 				for (unsigned i = 0; i < steps; i++)
-					(void)shm->opening(pair.ends[i % 2].conduit);
+					(void)shm->open_progress(pair.ends[i % 2].conduit);
 				shm->close(pair.ends[first].conduit);
-				(void)shm->opening(pair.ends[!first].conduit);
-				(void)shm->opening(pair.ends[!first].conduit);
+				(void)shm->open_progress(pair.ends[!first].conduit);
+				(void)shm->open_progress(pair.ends[!first].conduit);
 				shm->close(pair.ends[!first].conduit);
 				pair_close(&pair);
 				collet_arena_deinit(&arenas[0]);

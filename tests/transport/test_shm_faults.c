@@ -116,7 +116,7 @@ static bool trade(struct end *end, uint64_t mine, uint64_t theirs)
 
 static int trade_openly(struct pair *pair, struct board *board)
 {
-	if (begin_child(pair) || !inside(pair, 1)->peer_reads)
+	if (begin_child(pair) || !inside(pair, 1)->is_read_by_peer)
 		return 1;
 	inside(pair, 1)->attach_min = MIB;
 	return !trade(&pair->ends[1], 1, 0);
@@ -138,7 +138,7 @@ static void reading_the_peer_is_probed(void **state)
 {
 	struct pair pair;
 	pid_t child = open_processes(&pair, trade_openly, NULL);
-	if (!inside(&pair, 0)->peer_reads) {
+	if (!inside(&pair, 0)->is_read_by_peer) {
 		exit_of(child);
 		pair_close(&pair);
 		skip();  /* cross-memory attach is not allowed at all here */
@@ -151,7 +151,7 @@ static void reading_the_peer_is_probed(void **state)
 	if (getuid() != 0)
 		skip();  /* only root can become somebody else */
 	child = open_processes(&pair, trade_as_nobody, NULL);
-	assert_false(inside(&pair, 0)->peer_reads);
+	assert_false(inside(&pair, 0)->is_read_by_peer);
 	inside(&pair, 0)->attach_min = MIB;
 	assert_true(trade(&pair.ends[0], 0, 1));
 	assert_true(inside(&pair, 0)->tokens_used == 0);
@@ -305,7 +305,7 @@ static void a_late_sender_touches_nothing(void **state)
 	struct collet_transfer receive = transfer_of(1, in, HUGE);
 	shm->post_recv(pair.ends[0].conduit, &receive);
 	const int64_t deadline = collet_deadline_after(INT64_C(20000000000));
-	while (inside(&pair, 0)->incoming.done < HUGE / 8 && !collet_deadline_passed(deadline))
+	while (inside(&pair, 0)->incoming.done_bytes < HUGE / 8 && !collet_deadline_passed(deadline))
 		shm->progress(pair.ends[0].conduit);
 	kill(child, SIGSTOP);
 	int status;
@@ -368,7 +368,7 @@ static uint64_t next_random(uint64_t *state)
 }
 
 /* A number that is likely to hurt somewhere. */
-static uint64_t nasty(uint64_t *random, const struct shm_conduit *victim)
+static uint64_t nasty(uint64_t *random, const struct shm_endpoint *victim)
 {
 	static const uint64_t values[] = {0, 1, 39, 40, 41, 51, 52, 63, 64, 96, 208, 209, 511, 8192, 8193, 1 << 20,
 		UINT32_MAX, UINT64_MAX, (uint64_t)1 << 63, ARENA_BYTES - 1, ARENA_BYTES, 0x1000, 0x7fffffffffffULL};
@@ -384,7 +384,7 @@ static uint64_t nasty(uint64_t *random, const struct shm_conduit *victim)
 }
 
 /* Writes nonsense over what the peer may write; sometimes a whole message of nonsense just where the victim looks. */
-static void scribble(struct shm_conduit *attacker, const struct shm_conduit *victim, uint64_t bytes, uint64_t *random)
+static void scribble(struct shm_endpoint *attacker, const struct shm_endpoint *victim, uint64_t bytes, uint64_t *random)
 {
 	struct shm_cell *cell = shm_cell_at(attacker->out_cells, victim->in_next);
 	for (unsigned word = 3; word < SHM_CELL_WORDS; word++)
@@ -400,16 +400,16 @@ static void scribble(struct shm_conduit *attacker, const struct shm_conduit *vic
 	if (next_random(random) % 4 == 0)
 		atomic_store(&attacker->mine->bulk_freed, nasty(random, victim));
 	if (next_random(random) % 4 == 0)
-		atomic_store(&attacker->mine->cells_taken, nasty(random, victim));
+		atomic_store(&attacker->mine->cells_consumed, nasty(random, victim));
 	if (next_random(random) % 16 == 0)
 		atomic_store(&attacker->mine->sleeping, (uint32_t)nasty(random, victim));
 	for (unsigned i = 1; i < 4 && next_random(random) % 4; i++) {
 		struct shm_cell *rest = shm_cell_at(attacker->out_cells, victim->in_next + i);
-		atomic_store(&rest->word[0], (uint32_t)(victim->in_next + i + 1) | (uint64_t)SHM_REST << 32);
+		atomic_store(&rest->word[0], (uint32_t)(victim->in_next + i + 1) | (uint64_t)SHM_NEXT_CELL << 32);
 	}
-	for (unsigned i = 0; i < SHM_OFFERS && next_random(random) % 4 == 0; i++)
+	for (unsigned i = 0; i < SHM_RTR_SLOTS && next_random(random) % 4 == 0; i++)
 		for (unsigned word = 6; word < SHM_CELL_WORDS; word++)
-			atomic_store(&attacker->in_offers[i].word[word], nasty(random, victim));
+			atomic_store(&attacker->in_rtrs[i].word[word], nasty(random, victim));
 	const uint64_t kind = next_random(random) % 9;
 	const uint64_t inline_bytes = kind == SHM_INLINE ? nasty(random, victim) & 0xff : 0;
 	atomic_store(&cell->word[0], (uint32_t)(victim->in_next + 1) | kind << 32 | inline_bytes << 40);
@@ -430,33 +430,33 @@ static void scribbled_memory_is_survived(void **state)
 	for (unsigned game = 0; game < GAMES; game++) {
 		struct pair pair;
 		shm_pair_open(&pair, true, NULL);
-		struct shm_conduit *attacker = inside(&pair, 0), *victim = inside(&pair, 1);
-		for (unsigned i = 0; i < MOVES && victim->conduit.status == COLLET_OK; i++) {
+		struct shm_endpoint *attacker = inside(&pair, 0), *victim = inside(&pair, 1);
+		for (unsigned i = 0; i < MOVES && victim->endpoint.status == COLLET_OK; i++) {
 			const size_t bytes = sizes[next_random(&random) % (sizeof(sizes) / sizeof(sizes[0]))];
 			struct collet_transfer receive = transfer_of(next_random(&random) % 3, in, bytes);
 			struct collet_transfer send = transfer_of(i, out, bytes);
 			struct collet_message message;
 			receive.flags = next_random(&random) % 2 ? COLLET_TRANSFER_VIEW : 0;
 			scribble(attacker, victim, bytes, &random);
-			(void)shm->peek(&victim->conduit, &message);
-			shm->post_send(&victim->conduit, &send);
-			shm->post_recv(&victim->conduit, &receive);
+			(void)shm->peek(&victim->endpoint, &message);
+			shm->post_send(&victim->endpoint, &send);
+			shm->post_recv(&victim->endpoint, &receive);
 			for (unsigned turns = 0; turns < 4; turns++)
-				shm->progress(&victim->conduit);
-			if (shm->arm(&victim->conduit))
-				shm->disarm(&victim->conduit);
+				shm->progress(&victim->endpoint);
+			if (shm->arm(&victim->endpoint))
+				shm->disarm(&victim->endpoint);
 			if (receive.status == COLLET_OK && receive.flags) {
 				assert_true(bytes == 0 ||
 					    ((const volatile unsigned char *)receive.view)[bytes - 1] <= 0xff);
-				shm->release(&victim->conduit, &receive);
+				shm->release_view(&victim->endpoint, &receive);
 			}
 			if (receive.status == COLLET_PENDING || send.status == COLLET_PENDING) {
 				/* They live no longer than this turn. */
-				shm->close(&victim->conduit);
+				shm->close(&victim->endpoint);
 				break;
 			}
 		}
-		const enum collet_status status = victim->conduit.status;
+		const enum collet_status status = victim->endpoint.status;
 		assert_true(status == COLLET_OK || status == COLLET_CANCELLED || status == COLLET_ERR_TRANSPORT ||
 			status == COLLET_ERR_PEER_LOST);
 		pair_close(&pair);
@@ -490,17 +490,17 @@ static void somebody_elses_socket_is_refused(void **state)
 	struct pair pair = { 0 };
 	pair_connect(&pair, "shm", false);
 	pair.ends[1].card.uid = getuid() + 1;
-	const struct collet_conduit_config config = { .self = &pair.ends[0].card,
+	const struct collet_endpoint_config config = { .self = &pair.ends[0].card,
 		.peer = &pair.ends[1].card,
 		.dialed = true,
 		.socket = pair.sockets[0],
 		.wake = &pair.ends[0].wake,
 		.log = &pair.ends[0].log };
-	struct shm_conduit *conduit = aligned_alloc(64, (sizeof(*conduit) + 63) / 64 * 64);
+	struct shm_endpoint *conduit = aligned_alloc(64, (sizeof(*conduit) + 63) / 64 * 64);
 	memset(conduit, 0, sizeof(*conduit));
 	pair.sockets[0] = -1;
-	assert_int_equal(shm->open(&conduit->conduit, &config), COLLET_ERR_AUTH);
-	shm->close(&conduit->conduit);
+	assert_int_equal(shm->open(&conduit->endpoint, &config), COLLET_ERR_AUTH);
+	shm->close(&conduit->endpoint);
 	free(conduit);
 	pair_close(&pair);
 }

@@ -10,7 +10,7 @@
 
 enum {
 	CALL = 7,
-	CALLS = 2 * SHM_WAY_BURSTS * SHM_WAY_GROUP_CALLS * (SHM_WAY_GROUPS + 1)
+	CALLS = 2 * SHM_TRIAL_BURSTS * SHM_TRIAL_GROUP_CALLS * (SHM_TRIAL_GROUPS + 1)
 };
 
 /* What a call of a MiB takes an end, in ticks, if both go this way. */
@@ -20,13 +20,13 @@ struct costs {
 
 static void send_some(struct pair *pair, int which, bool mutual)
 {
-	struct shm_conduit *end = inside(pair, which);
-	collet_shm_learn_sent(end, CALL, mutual, end->reads_calls[CALL]);
+	struct shm_endpoint *end = inside(pair, which);
+	collet_shm_tuning_sent(end, CALL, mutual, end->cma_classes[CALL]);
 }
 
 static void took(struct pair *pair, int which, struct costs costs, bool read)
 {
-	shm->took(pair->ends[which].conduit, CALL, MIB, read ? costs.reads : costs.ring);
+	shm->report_call_time(pair->ends[which].conduit, CALL, MIB, read ? costs.reads : costs.ring);
 }
 
 /* Whichever end takes longer counts, and both go the same way. */
@@ -47,11 +47,11 @@ static void both_ends_go_one_way(void **state)
 	for (unsigned row = 0; row < sizeof(rows) / sizeof(rows[0]); row++) {
 		struct pair pair;
 		shm_pair_open(&pair, true, NULL);
-		assert_true(inside(&pair, 0)->follows != inside(&pair, 1)->follows);
+		assert_true(inside(&pair, 0)->is_follower != inside(&pair, 1)->is_follower);
 		unsigned apart = 0;
 		for (unsigned i = 0; i < CALLS; i++) {
-			const bool one = inside(&pair, 0)->reads_calls[CALL];
-			const bool other = inside(&pair, 1)->reads_calls[CALL];
+			const bool one = inside(&pair, 0)->cma_classes[CALL];
+			const bool other = inside(&pair, 1)->cma_classes[CALL];
 			send_some(&pair, 0, true);
 			send_some(&pair, 1, true);
 			took(&pair, 0, rows[row].costs[0], one);
@@ -59,10 +59,10 @@ static void both_ends_go_one_way(void **state)
 			apart += one != other;
 		}
 		/* The end that decides changes first, and the other with its next call: a call at each change. */
-		if (apart > SHM_WAY_BURSTS + 2)
+		if (apart > SHM_TRIAL_BURSTS + 2)
 			fail_msg("%s: %u calls went different ways", rows[row].what, apart);
 		for (int which = 0; which < 2; which++)
-			if (inside(&pair, which)->reads_calls[CALL] != rows[row].reads)
+			if (inside(&pair, which)->cma_classes[CALL] != rows[row].reads)
 				fail_msg("%s: end %d goes the other way", rows[row].what, which);
 		pair_close(&pair);
 	}
@@ -76,13 +76,13 @@ static void who_sends_alone_decides(void **state)
 		shm_pair_open(&pair, true, NULL);
 		const struct costs sends = { 500, 700 }, receives = { 1000, 500 };
 		for (unsigned i = 0; i < CALLS; i++) {
-			const bool read = inside(&pair, sender)->reads_calls[CALL];
+			const bool read = inside(&pair, sender)->cma_classes[CALL];
 			send_some(&pair, sender, false);
 			took(&pair, sender, sends, read);
 			took(&pair, !sender, receives, read);
 		}
-		assert_true(inside(&pair, sender)->reads_calls[CALL]);
-		assert_false(inside(&pair, sender)->reads_calls[CALL + 1]);
+		assert_true(inside(&pair, sender)->cma_classes[CALL]);
+		assert_false(inside(&pair, sender)->cma_classes[CALL + 1]);
 		pair_close(&pair);
 	}
 }
@@ -94,14 +94,14 @@ static void what_has_no_choice_does_not_keep_others_from_learning(void **state)
 	struct pair pair;
 	shm_pair_open(&pair, true, NULL);
 	for (unsigned i = 0; i < CALLS; i++) {
-		const bool read = inside(&pair, 0)->reads_calls[CALL];
-		collet_shm_learn_sent(inside(&pair, 0), CALL, false, false);
+		const bool read = inside(&pair, 0)->cma_classes[CALL];
+		collet_shm_tuning_sent(inside(&pair, 0), CALL, false, false);
 		send_some(&pair, 0, false);
 		took(&pair, 0, costs, read);
 		took(&pair, 1, costs, read);
 	}
-	assert_true(inside(&pair, 0)->learning[CALL].way.learnt);
-	assert_true(inside(&pair, 0)->reads_calls[CALL]);
+	assert_true(inside(&pair, 0)->tuning[CALL].trials.is_trained);
+	assert_true(inside(&pair, 0)->cma_classes[CALL]);
 	pair_close(&pair);
 }
 
@@ -110,17 +110,17 @@ static void what_says_nothing_is_passed_over(void **state)
 {
 	struct pair pair;
 	shm_pair_open(&pair, true, NULL);
-	struct shm_conduit *end = inside(&pair, 0);
+	struct shm_endpoint *end = inside(&pair, 0);
 	for (unsigned i = 0; i < CALLS; i++) {
-		collet_shm_learn_sent(end, CALL, false, false);
-		collet_shm_learn_sent(end, CALL, false, true);
-		shm->took(&end->conduit, CALL, MIB, 1000);
-		shm->took(&end->conduit, CALL, MIB, 1000); /* nothing was sent in this one */
-		shm->took(&end->conduit, SHM_WAY_CALLS, MIB, 1000);
-		shm->took(&end->conduit, CALL, 0, 1000);
+		collet_shm_tuning_sent(end, CALL, false, false);
+		collet_shm_tuning_sent(end, CALL, false, true);
+		shm->report_call_time(&end->endpoint, CALL, MIB, 1000);
+		shm->report_call_time(&end->endpoint, CALL, MIB, 1000); /* nothing was sent in this one */
+		shm->report_call_time(&end->endpoint, SHM_CALL_CLASSES, MIB, 1000);
+		shm->report_call_time(&end->endpoint, CALL, 0, 1000);
 	}
-	assert_int_equal(end->learning[CALL].way.calls, 0);
-	assert_int_equal(end->learning[CALL].way.burst, 0);
+	assert_int_equal(end->tuning[CALL].trials.calls, 0);
+	assert_int_equal(end->tuning[CALL].trials.burst, 0);
 	pair_close(&pair);
 }
 

@@ -10,8 +10,8 @@
 #include "shm_pair.h"
 
 enum {
-	UNIT = SHM_SHARE_UNIT_BYTES,
-	LEAST = SHM_SHARE_MIN,
+	UNIT = SHM_COOP_UNIT_BYTES,
+	LEAST = SHM_COOP_MIN,
 	LONG = 12 * MIB + 5,  /* more than a call of progress() reads */
 	MOST = 20             /* messages at once */
 };
@@ -83,8 +83,8 @@ static void end(struct passage *passage)
 /* Units that the sender says it has written of the message of this number, from 1 on. */
 static uint64_t written(struct passage *passage, uint64_t number)
 {
-	const struct shm_cell *line = shm_offer_line(inside(&passage->pair, 0)->in_offers, number);
-	return line->word[0] == number ? shm_share_units(line->word[7], number) : 0;
+	const struct shm_cell *line = shm_rtr_slot(inside(&passage->pair, 0)->in_rtrs, number);
+	return line->word[0] == number ? shm_coop_units(line->word[7], number) : 0;
 }
 
 static void whoever_looks_moves_a_part(void **state)
@@ -124,11 +124,11 @@ static void whoever_looks_moves_a_part(void **state)
 		begin(&passage, rows[row].processes);
 		struct end *ends = passage.pair.ends;
 		for (int i = 0; i < 2; i++)
-			ends[i].wake.cpu = rows[row].crowded;
+			ends[i].wake.shared_cpu = rows[row].crowded;
 		inside(&passage.pair, 0)->attach_min = LEAST - 1;
 		for (unsigned i = 0; i < rows[row].count; i++)
 			lend_so(&passage, rows[row].bytes, rows[row].askew,
-				rows[row].exchange ? COLLET_TRANSFER_WAITS : 0);
+				rows[row].exchange ? COLLET_TRANSFER_EXCHANGE : 0);
 		ask(&passage);
 		if (rows[row].looks)
 			shm->progress(ends[0].conduit);
@@ -148,7 +148,7 @@ static void who_has_something_to_read_does_that_first(void **state)
 {
 	struct passage passage;
 	begin(&passage, true);
-	struct collet_conduit *sender = passage.pair.ends[0].conduit, *receiver = passage.pair.ends[1].conduit;
+	struct collet_endpoint *sender = passage.pair.ends[0].conduit, *receiver = passage.pair.ends[1].conduit;
 	unsigned char *back = malloc(LEAST), *own = malloc(LEAST);
 	struct collet_transfer back_send = transfer_of(1, back, LEAST), back_receive = transfer_of(1, own, LEAST);
 	inside(&passage.pair, 1)->attach_min = LEAST;
@@ -156,9 +156,9 @@ static void who_has_something_to_read_does_that_first(void **state)
 	lend(&passage, LONG);
 	ask(&passage);
 	shm->post_send(receiver, &back_send);
-	assert_true(collet_shm_can_help(inside(&passage.pair, 0)));
+	assert_true(collet_shm_can_coop_write(inside(&passage.pair, 0)));
 	shm->post_recv(sender, &back_receive);
-	assert_false(collet_shm_can_help(inside(&passage.pair, 0)));
+	assert_false(collet_shm_can_coop_write(inside(&passage.pair, 0)));
 	shm->progress(sender);
 	assert_int_equal(back_receive.status, COLLET_OK);
 	assert_true(pattern_is(own, LEAST, 9));
@@ -174,20 +174,20 @@ static void what_is_taken_is_waited_for(void **state)
 {
 	struct passage passage;
 	begin(&passage, true);
-	struct collet_conduit *receiver = passage.pair.ends[1].conduit;
-	struct shm_conduit *sender = inside(&passage.pair, 0);
+	struct collet_endpoint *receiver = passage.pair.ends[1].conduit;
+	struct shm_endpoint *sender = inside(&passage.pair, 0);
 	lend(&passage, LONG);
 	ask(&passage);
 	shm->progress(receiver);
-	struct shm_cell *line = shm_offer_line(sender->in_offers, 1);
-	const uint64_t at = shm_share_units(atomic_fetch_add(&line->word[6], 1), 1) * UNIT;
+	struct shm_cell *line = shm_rtr_slot(sender->in_rtrs, 1);
+	const uint64_t at = shm_coop_units(atomic_fetch_add(&line->word[6], 1), 1) * UNIT;
 	for (unsigned i = 0; i < 2 * SHM_IDLE_POLLS; i++)
 		shm->progress(receiver);
 	assert_int_equal(passage.receive[0].status, COLLET_PENDING);
 	assert_int_equal(receiver->status, COLLET_OK);
 	assert_true(shm->arm(receiver));
 	memcpy(passage.into[0] + at, passage.from[0] + at, UNIT);
-	shm_tell(sender, &line->word[7], shm_share_word(1, 1));
+	shm_publish(sender, &line->word[7], shm_coop_word(1, 1));
 	assert_int_equal(atomic_load(&inside(&passage.pair, 1)->mine->sleeping), 0);
 	assert_false(shm->arm(receiver));
 	assert_int_equal(shm->progress(receiver), 1);
@@ -206,21 +206,22 @@ static void who_may_not_write_says_so_once(void **state)
 			struct passage passage;
 			struct shm_ear ear;
 			begin(&passage, true);
-			struct shm_conduit *sender = inside(&passage.pair, 0);
+			struct shm_endpoint *sender = inside(&passage.pair, 0);
 			sender->peer_nonce += !rows[row].fault;
 			for (unsigned i = 0; i < count; i++)
 				lend(&passage, LONG);
 			ask(&passage);
 			for (unsigned i = 0; rows[row].fault && i < count; i++)
-				atomic_store(&shm_offer_line(sender->in_offers, i + 1)->word[4], 4096);
+				atomic_store(&shm_rtr_slot(sender->in_rtrs, i + 1)->word[4], 4096);
 			shm_ear_open(&ear, &passage.pair.ends[0]);
 			shm->progress(passage.pair.ends[0].conduit);
-			assert_true(sender->writes_fail);
-			assert_false(collet_shm_can_help(sender));
+			assert_true(sender->is_write_denied);
+			assert_false(collet_shm_can_coop_write(sender));
 			check_arrival(&passage);
 			/* And does not offer it again. */
 			lend(&passage, LONG);
-			assert_true(sender->tokens_lent != 0 && (sender->tokens_shared & sender->tokens_lent) == 0);
+			assert_true(
+				sender->tokens_borrowed != 0 && (sender->tokens_coop & sender->tokens_borrowed) == 0);
 			shm->post_recv(passage.pair.ends[1].conduit, &passage.receive[count]);
 			check_arrival(&passage);
 			shm_ear_close(&ear);
@@ -239,7 +240,7 @@ static void only_what_is_expected_is_written(void **state)
 	lend(&passage, LONG);
 	passage.receive[0].message.sequence++;
 	ask(&passage);
-	assert_false(collet_shm_can_help(inside(&passage.pair, 0)));
+	assert_false(collet_shm_can_coop_write(inside(&passage.pair, 0)));
 	shm->progress(passage.pair.ends[0].conduit);
 	assert_true(end_settle(&passage.pair.ends[1], &passage.receive[0]));
 	assert_int_equal(passage.receive[0].status, COLLET_ERR_MISMATCH);
@@ -255,7 +256,7 @@ static void who_has_closed_is_not_written_to(void **state)
 		begin(&passage, processes);
 		lend(&passage, LONG);
 		ask(&passage);
-		assert_true(collet_shm_can_help(inside(&passage.pair, 0)));
+		assert_true(collet_shm_can_coop_write(inside(&passage.pair, 0)));
 		shm->close(passage.pair.ends[1].conduit);
 		assert_int_equal(passage.receive[0].status, COLLET_CANCELLED);
 		assert_true(end_settle(&passage.pair.ends[0], &passage.send[0]));

@@ -19,8 +19,8 @@
 #include "shm_pair.h"
 
 enum {
-	UNIT = SHM_SHARE_UNIT_BYTES,
-	LEAST = SHM_SHARE_MIN,
+	UNIT = SHM_COOP_UNIT_BYTES,
+	LEAST = SHM_COOP_MIN,
 	LONG = 12 * MIB + 5,  /* more than a call of progress() reads */
 	ROUNDS = 21,
 	BURST = 20            /* messages at once */
@@ -90,7 +90,7 @@ static bool begin_end(struct pair *pair, int which)
 	if (pair_await(pair, which) != COLLET_OK)
 		return false;
 	inside(pair, which)->attach_min = LEAST;
-	return inside(pair, which)->peer_reads;
+	return inside(pair, which)->is_read_by_peer;
 }
 
 /* Forks; the child's end is the second. */
@@ -151,10 +151,10 @@ static int take_and_wait(struct pair *pair, int told, int taken)
 	shm->post_send(pair->ends[1].conduit, &send);
 	if (eventfd_read(told, &word) != 0)
 		return 2;
-	struct shm_conduit *sender = inside(pair, 1);
-	if (!collet_shm_touch(sender, 1))
+	struct shm_endpoint *sender = inside(pair, 1);
+	if (!collet_shm_access_begin(sender, 1))
 		return 3;
-	atomic_fetch_add(&shm_offer_line(sender->in_offers, 1)->word[6], 1);
+	atomic_fetch_add(&shm_rtr_slot(sender->in_rtrs, 1)->word[6], 1);
 	return eventfd_write(taken, 1) != 0 || eventfd_read(told, &word) != 0 ? 4 : 0;
 }
 
@@ -170,8 +170,8 @@ static void begin_taker(struct taker *taker)
 	taker->into = malloc(LONG);
 	taker->receive = transfer_of(1, taker->into, LONG);
 	shm->post_recv(taker->pair.ends[0].conduit, &taker->receive);
-	const struct shm_conduit *receiver = inside(&taker->pair, 0);
-	while (!receiver->incoming.shared && receiver->conduit.status == COLLET_OK)
+	const struct shm_endpoint *receiver = inside(&taker->pair, 0);
+	while (!receiver->incoming.is_coop && receiver->endpoint.status == COLLET_OK)
 		shm->progress(taker->pair.ends[0].conduit);
 	eventfd_t word;
 	assert_int_equal(eventfd_write(taker->told, 1), 0);
@@ -193,9 +193,9 @@ static void who_dies_with_a_piece_is_lost(void **state)
 		struct taker taker;
 		begin_taker(&taker);
 		struct end *end = &taker.pair.ends[0];
-		const struct shm_conduit *receiver = inside(&taker.pair, 0);
-		while (awaited && receiver->conduit.status == COLLET_OK &&
-			collet_shm_shared(receiver) != SHM_SHARED_AWAITED)
+		const struct shm_endpoint *receiver = inside(&taker.pair, 0);
+		while (awaited && receiver->endpoint.status == COLLET_OK &&
+			collet_shm_coop_state(receiver) != SHM_COOP_WRITING)
 			shm->progress(end->conduit);
 		assert_int_equal(taker.receive.status, COLLET_PENDING);
 		kill(taker.child, SIGKILL);
@@ -227,7 +227,7 @@ static void who_is_stopped_with_a_piece_is_waited_for_and_named(void **state)
 	const int64_t took = collet_clock_ns() - before;
 	shm_ear_close(&ear);
 	assert_int_equal(taker.receive.status, COLLET_CANCELLED);
-	assert_in_range(took, SHM_TOUCHED_NS, 10 * INT64_C(1000000000));
+	assert_in_range(took, SHM_REVOKE_TIMEOUT_NS, 10 * INT64_C(1000000000));
 	char bytes[40];
 	snprintf(bytes, sizeof(bytes), "%d bytes", LONG);
 	if (!strstr(ear.said, "rank 11 on beta") || !strstr(ear.said, bytes))

@@ -9,8 +9,8 @@
 #include "transport/shm/shm_trials.h"
 
 enum { SMALL = 128 << 10, LARGE = 1 << 20, HUGE = 64 << 20,
-	TRIAL = SHM_WAY_BURSTS * SHM_WAY_GROUP_CALLS * (SHM_WAY_GROUPS + 1),
-	FIRST_TRIAL = TRIAL + SHM_WAY_WARM_BURSTS * SHM_WAY_GROUP_CALLS * (SHM_WAY_GROUPS + 1) };
+	TRIAL = SHM_TRIAL_BURSTS * SHM_TRIAL_GROUP_CALLS * (SHM_TRIAL_GROUPS + 1),
+	FIRST_TRIAL = TRIAL + SHM_TRIAL_WARMUP_BURSTS * SHM_TRIAL_GROUP_CALLS * (SHM_TRIAL_GROUPS + 1) };
 
 /* Calls that take so long; the first, or of huge ones the first two, after others that went the other way `wake`
  * more. */
@@ -20,7 +20,7 @@ struct costs {
 };
 
 struct world {
-	struct shm_way way;
+	struct shm_trials way;
 	unsigned calls, read, turns;
 	bool last;
 	unsigned since;  /* the last turn */
@@ -30,10 +30,10 @@ struct world {
 
 static void call(struct world *world, struct costs costs)
 {
-	const bool reads = collet_shm_way_reads(&world->way);
+	const bool reads = collet_shm_trials_next_is_cma(&world->way);
 	uint32_t price = reads ? costs.reads : costs.ring;
 	world->since = reads != world->last ? 0 : world->since + 1;
-	if (world->since < (world->bytes >= SHM_WAY_HUGE_BYTES ? SHM_WAY_HUGE_SETTLING : 1))
+	if (world->since < (world->bytes >= SHM_TRIAL_HUGE_BYTES ? SHM_TRIAL_HUGE_WARMUP : 1))
 		price += costs.wake;
 	if (world->calls % 5 == 0)
 		price += world->noise;
@@ -41,7 +41,7 @@ static void call(struct world *world, struct costs costs)
 	world->last = reads;
 	world->read += reads;
 	world->calls++;
-	collet_shm_way_went(&world->way, reads, reads ? price : price - costs.ahead, price,
+	collet_shm_trials_add(&world->way, reads, reads ? price : price - costs.ahead, price,
 		world->bytes ? world->bytes : SMALL);
 }
 
@@ -79,11 +79,11 @@ static void the_better_way_is_taken(void **state)
 	for (unsigned row = 0; row < sizeof(rows) / sizeof(rows[0]); row++) {
 		struct world world = { .noise = rows[row].noise, .bytes = rows[row].bytes };
 		calls(&world, rows[row].costs, FIRST_TRIAL);
-		if (world.way.reads != rows[row].reads || !world.way.learnt)
+		if (world.way.is_cma_chosen != rows[row].reads || !world.way.is_trained)
 			fail_msg("%s: otherwise after %u calls", rows[row].what, world.calls);
 		world.calls = world.read = world.turns = 0;
 		calls(&world, rows[row].costs, 10000);
-		if (world.way.reads != rows[row].reads)
+		if (world.way.is_cma_chosen != rows[row].reads)
 			fail_msg("%s: it has changed", rows[row].what);
 		const unsigned worse = rows[row].reads ? world.calls - world.read : world.read;
 		const uint32_t better = rows[row].reads ? rows[row].costs.reads : rows[row].costs.ring;
@@ -99,11 +99,11 @@ static void what_changes_is_noticed(void **state)
 	const struct costs apart = { 1000, 400, 0, 0 }, together = { 300, 500, 0, 0 };
 	struct world world = { 0 };
 	calls(&world, apart, FIRST_TRIAL);
-	assert_true(world.way.reads);
-	calls(&world, together, 2 * SHM_WAY_REST_MOST);
-	assert_false(world.way.reads);
-	calls(&world, apart, 2 * SHM_WAY_REST_MOST);
-	assert_true(world.way.reads);
+	assert_true(world.way.is_cma_chosen);
+	calls(&world, together, 2 * SHM_TRIAL_INTERVAL_MAX);
+	assert_false(world.way.is_cma_chosen);
+	calls(&world, apart, 2 * SHM_TRIAL_INTERVAL_MAX);
+	assert_true(world.way.is_cma_chosen);
 }
 
 /* At once, if what calls take says so: long before the next trial would be due. */
@@ -121,13 +121,13 @@ static void a_change_that_shows_is_noticed_soon(void **state)
 	for (unsigned row = 0; row < sizeof(rows) / sizeof(rows[0]); row++) {
 		struct world world = { 0 };
 		calls(&world, rows[row].before, FIRST_TRIAL);
-		while (world.way.rest < SHM_WAY_REST_MOST)
+		while (world.way.interval < SHM_TRIAL_INTERVAL_MAX)
 			call(&world, rows[row].before);
-		assert_int_equal(world.way.reads, !rows[row].reads);
-		calls(&world, rows[row].before, SHM_WAY_REST_MOST / 4);
-		const unsigned soon = SHM_WAY_GROUP_CALLS * (2 * SHM_WAY_GROUPS + SHM_WAY_STEP_GROUPS) + TRIAL;
+		assert_int_equal(world.way.is_cma_chosen, !rows[row].reads);
+		calls(&world, rows[row].before, SHM_TRIAL_INTERVAL_MAX / 4);
+		const unsigned soon = SHM_TRIAL_GROUP_CALLS * (2 * SHM_TRIAL_GROUPS + SHM_TRIAL_STEP_GROUPS) + TRIAL;
 		calls(&world, rows[row].after, soon);
-		if (world.way.reads != rows[row].reads)
+		if (world.way.is_cma_chosen != rows[row].reads)
 			fail_msg("%s: not noticed in %u calls", rows[row].what, soon);
 	}
 }
@@ -138,22 +138,22 @@ static void what_is_dear_is_not_gone_on_with(void **state)
 	const struct costs dear = { 1000, 10000, 0, 0 };
 	struct world world = { 0 };
 	calls(&world, dear, FIRST_TRIAL);
-	assert_true(world.way.learnt && !world.way.reads);
-	assert_int_equal(world.read, 2 * SHM_WAY_GROUP_CALLS);
+	assert_true(world.way.is_trained && !world.way.is_cma_chosen);
+	assert_int_equal(world.read, 2 * SHM_TRIAL_GROUP_CALLS);
 }
 
 /* So that pairs that see the same calls try at the same time, whatever each has found out before. */
 static void trials_begin_in_step(void **state)
 {
 	const struct costs rows[] = { { 1000, 10000, 0, 0 }, { 1000, 1100, 0, 0 }, { 1000, 500, 0, 0 } };
-	const unsigned step = SHM_WAY_GROUP_CALLS * SHM_WAY_STEP_GROUPS;
+	const unsigned step = SHM_TRIAL_GROUP_CALLS * SHM_TRIAL_STEP_GROUPS;
 	for (unsigned row = 0; row < sizeof(rows) / sizeof(rows[0]); row++) {
 		struct world world = { 0 };
 		unsigned begun = 0;
 		for (unsigned i = 0; i < 100000; i++) {
-			const bool rests = world.way.burst == SHM_WAY_BURSTS;
+			const bool rests = world.way.burst == SHM_TRIAL_BURSTS;
 			call(&world, rows[row]);
-			if (!rests || world.way.burst == SHM_WAY_BURSTS)
+			if (!rests || world.way.burst == SHM_TRIAL_BURSTS)
 				continue;
 			assert_int_equal(world.calls % step, 0);
 			begun++;
@@ -165,7 +165,7 @@ static void trials_begin_in_step(void **state)
 /* A first trial of huge calls costs two bursts where there is little to doubt. */
 static void what_is_clear_is_taken_at_once(void **state)
 {
-	enum { TWO_BURSTS = 2 * (SHM_WAY_GROUPS + SHM_WAY_HUGE_SETTLING) };
+	enum { TWO_BURSTS = 2 * (SHM_TRIAL_GROUPS + SHM_TRIAL_HUGE_WARMUP) };
 	const struct {
 		struct costs costs;
 		bool learnt;
@@ -173,16 +173,16 @@ static void what_is_clear_is_taken_at_once(void **state)
 	for (unsigned row = 0; row < sizeof(rows) / sizeof(rows[0]); row++) {
 		struct world world = { .bytes = HUGE };
 		calls(&world, rows[row].costs, TWO_BURSTS - 1);
-		assert_false(world.way.learnt);
+		assert_false(world.way.is_trained);
 		calls(&world, rows[row].costs, 1);
-		assert_int_equal(world.way.learnt, rows[row].learnt);
+		assert_int_equal(world.way.is_trained, rows[row].learnt);
 		calls(&world, rows[row].costs, TWO_BURSTS);
-		assert_true(world.way.learnt);
-		assert_int_equal(world.way.reads, rows[row].costs.reads < rows[row].costs.ring);
+		assert_true(world.way.is_trained);
+		assert_int_equal(world.way.is_cma_chosen, rows[row].costs.reads < rows[row].costs.ring);
 	}
 	struct world small = { 0 };
 	calls(&small, rows[0].costs, FIRST_TRIAL - 1);
-	assert_false(small.way.learnt);
+	assert_false(small.way.is_trained);
 }
 
 /* One trial's luck does not change what is taken. */
@@ -191,13 +191,13 @@ static void one_burst_decides_nothing(void **state)
 	const struct costs truth = { 1000, 1500, 0, 0 }, luck = { 1000, 500, 0, 0 };
 	struct world world = { 0 };
 	calls(&world, truth, FIRST_TRIAL);
-	assert_false(world.way.reads);
-	while (!collet_shm_way_reads(&world.way))
+	assert_false(world.way.is_cma_chosen);
+	while (!collet_shm_trials_next_is_cma(&world.way))
 		call(&world, truth);
-	while (collet_shm_way_reads(&world.way))
+	while (collet_shm_trials_next_is_cma(&world.way))
 		call(&world, luck);
 	calls(&world, truth, FIRST_TRIAL);
-	assert_false(world.way.reads);
+	assert_false(world.way.is_cma_chosen);
 }
 
 /* Ways that are level, and times that stray, do not make it go to and fro. */
@@ -211,8 +211,8 @@ static void level_ways_do_not_alternate(void **state)
 		random = random * 1664525 + 1013904223;
 		const uint32_t price = 1000 + (random >> 16) % 300;
 		call(&world, (struct costs){ price, price, 0, 0 });
-		changes += world.way.reads != before;
-		before = world.way.reads;
+		changes += world.way.is_cma_chosen != before;
+		before = world.way.is_cma_chosen;
 	}
 	assert_true(changes <= 1);
 }
@@ -220,13 +220,13 @@ static void level_ways_do_not_alternate(void **state)
 /* What is asked to go a way and cannot is no sample of it. */
 static void what_has_no_choice_teaches_nothing(void **state)
 {
-	struct shm_way way = { 0 };
+	struct shm_trials way = { 0 };
 	for (unsigned i = 0; i < FIRST_TRIAL; i++)
-		collet_shm_way_went(&way, false, 1000, 1000, SMALL);
-	assert_true(collet_shm_way_reads(&way) && !way.learnt);
+		collet_shm_trials_add(&way, false, 1000, 1000, SMALL);
+	assert_true(collet_shm_trials_next_is_cma(&way) && !way.is_trained);
 	for (unsigned i = 0; i < 1000; i++)
-		collet_shm_way_went(&way, false, 1, 1, SMALL);
-	assert_true(collet_shm_way_reads(&way) && !way.learnt);
+		collet_shm_trials_add(&way, false, 1, 1, SMALL);
+	assert_true(collet_shm_trials_next_is_cma(&way) && !way.is_trained);
 }
 
 int main(void)

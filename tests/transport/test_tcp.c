@@ -23,7 +23,7 @@ static const struct collet_transport *const tcp = &collet_tcp_transport;
 
 static int raw(struct end *end)
 {
-	return ((struct tcp_conduit *)end->conduit)->socket;
+	return ((struct tcp_endpoint *)end->conduit)->socket;
 }
 
 /* ---- Bytes that come slowly ----------------------------------------------------------------------------------- */
@@ -61,7 +61,7 @@ static void bytes_may_come_one_by_one(void **state)
 		ready = true;
 		for (int i = 0; i < 2; i++) {
 			forward(proxy[i], proxy[!i], &held[i], &holding[i]);
-			ready &= tcp->opening(left.ends[i].conduit) == COLLET_OK;
+			ready &= tcp->open_progress(left.ends[i].conduit) == COLLET_OK;
 		}
 	}
 	for (int i = 0; i < 2; i++) {
@@ -214,7 +214,7 @@ static void a_small_message_costs_one_call_each_end(void **state)
 		struct collet_transfer send = transfer_of(i, out, BYTES), receive = transfer_of(i, in, BYTES);
 		const uint64_t before[2] = {
 			pair.ends[0].conduit->stats.system_calls, pair.ends[1].conduit->stats.system_calls};
-		pair.ends[0].wake.waits++;  /* it does not run ahead, see test_tcp_ahead.c */
+		pair.ends[0].wake.empty_polls++; /* it does not run ahead, see test_tcp_ahead.c */
 		tcp->post_recv(pair.ends[1].conduit, &receive);
 		tcp->post_send(pair.ends[0].conduit, &send);
 		assert_int_equal(send.status, COLLET_OK);

@@ -17,21 +17,21 @@
 extern const struct collet_transport collet_tcp_transport;
 static const struct collet_transport *const tcp = &collet_tcp_transport;
 
-enum { BYTES = 64, ENOUGH = 4 * TCP_AHEAD_COUNT, ROUNDS = 500 };
+enum { BYTES = 64, ENOUGH = 4 * TCP_BURST_COUNT, ROUNDS = 500 };
 static const int64_t rounds_most_ns = INT64_C(2000000000);
 
 static bool holds(const struct end *end)
 {
 	int at_once = -1;
 	socklen_t bytes = sizeof(at_once);
-	const struct tcp_conduit *conduit = (const struct tcp_conduit *)end->conduit;
+	const struct tcp_endpoint *conduit = (const struct tcp_endpoint *)end->conduit;
 	assert_int_equal(getsockopt(conduit->socket, IPPROTO_TCP, TCP_NODELAY, &at_once, &bytes), 0);
 	return !at_once;
 }
 
 static void send_one(struct end *end, uint64_t sequence, size_t bytes)
 {
-	static uint8_t data[TCP_BUFFERED_MOST + 1];
+	static uint8_t data[TCP_BUFFERED_MAX + 1];
 	struct collet_transfer send = transfer_of(sequence, data, bytes);
 	tcp->post_send(end->conduit, &send);
 	assert_int_equal(send.status, COLLET_OK);
@@ -39,7 +39,7 @@ static void send_one(struct end *end, uint64_t sequence, size_t bytes)
 
 static void receive_one(struct end *end, uint64_t sequence, size_t bytes, bool asleep)
 {
-	static uint8_t data[TCP_BUFFERED_MOST + 1];
+	static uint8_t data[TCP_BUFFERED_MAX + 1];
 	struct collet_transfer receive = transfer_of(sequence, data, bytes);
 	tcp->post_recv(end->conduit, &receive);
 	assert_true(asleep ? end_settle_asleep(end, &receive) : end_settle(end, &receive));
@@ -58,7 +58,7 @@ static void held_messages_come_to_who_misses_them(void **state)
 				send_one(&pair.ends[0], sent++, BYTES);
 			while (received < sent)
 				receive_one(&pair.ends[1], received++, BYTES, asleep);
-			assert_true(holds(&pair.ends[0]) == (sent > TCP_AHEAD_COUNT + 1) || sent < ENOUGH);
+			assert_true(holds(&pair.ends[0]) == (sent > TCP_BURST_COUNT + 1) || sent < ENOUGH);
 		}
 		assert_true(collet_clock_ns() - begun < rounds_most_ns);
 		pair_close(&pair);
@@ -78,7 +78,7 @@ static void held_messages_come_after_answers(void **state)
 			send_one(&pair.ends[0], sent++, BYTES);
 		while (received < sent)
 			receive_one(&pair.ends[1], received++, BYTES, round % 2);
-		pair.ends[1].wake.waits++;
+		pair.ends[1].wake.empty_polls++;
 		send_one(&pair.ends[1], answers++, BYTES);
 	}
 	assert_true(holds(&pair.ends[0]));
@@ -94,7 +94,7 @@ static void who_waits_between_sends_holds_nothing_back(void **state)
 	struct pair pair = { 0 };
 	pair_open(&pair, "tcp");
 	for (uint64_t i = 0; i < 2 * ENOUGH; i++) {
-		pair.ends[0].wake.waits += i % 2;
+		pair.ends[0].wake.empty_polls += i % 2;
 		send_one(&pair.ends[0], i, BYTES);
 		assert_false(holds(&pair.ends[0]));
 		receive_one(&pair.ends[1], i, BYTES, false);
@@ -113,13 +113,13 @@ static void who_begins_to_wait_stops_holding_back(void **state)
 			send_one(&pair.ends[0], sequence, BYTES);
 			receive_one(&pair.ends[1], sequence++, BYTES, false);
 		}
-		pair.ends[0].wake.waits++;
+		pair.ends[0].wake.empty_polls++;
 		send_one(&pair.ends[0], sequence, BYTES);
 		receive_one(&pair.ends[1], sequence++, BYTES, false);
 		assert_true(holds(&pair.ends[0]));
 		for (; sequence % 100 != 0; sequence++) {
-			const size_t bytes = way == 0 ? BYTES : TCP_BUFFERED_MOST + 1;
-			pair.ends[0].wake.waits += way == 0;
+			const size_t bytes = way == 0 ? BYTES : TCP_BUFFERED_MAX + 1;
+			pair.ends[0].wake.empty_polls += way == 0;
 			send_one(&pair.ends[0], sequence, bytes);
 			receive_one(&pair.ends[1], sequence, bytes, false);
 		}

@@ -25,7 +25,7 @@ static const struct collet_transport *const tcp = &collet_tcp_transport;
 
 static int raw(struct end *end)
 {
-	return ((struct tcp_conduit *)end->conduit)->socket;
+	return ((struct tcp_endpoint *)end->conduit)->socket;
 }
 
 static void raw_send(int socket, const void *bytes, size_t count)
@@ -36,7 +36,7 @@ static void raw_send(int socket, const void *bytes, size_t count)
 static struct tcp_header header_of(uint64_t sequence, uint64_t bytes)
 {
 	struct tcp_header header = { .magic = TCP_MESSAGE_MAGIC, .message = { 7, sequence, bytes } };
-	header.check = collet_tcp_check(&header.message);
+	header.checksum = collet_tcp_checksum(&header.message);
 	return header;
 }
 
@@ -55,7 +55,7 @@ static void what_is_no_header_ends_the_conduit(void **state)
 		struct tcp_header header = header_of(1, 16);
 		switch (row) {
 		case 0: header.magic ^= 1; break;
-		case 1: header.check ^= 1; break;
+		case 1: header.checksum ^= 1; break;
 		case 2: header.message.signature ^= UINT64_C(1) << 63; break;
 		case 3: header.message.bytes ^= 1; break;
 		case 4: header = header_of(1, UINT64_MAX); break;
@@ -180,7 +180,7 @@ static void noise_never_writes_where_it_must_not(void **state)
 	for (unsigned round = 0; round < ROUNDS; round++) {
 		struct pair pair = { 0 };
 		pair_open(&pair, "tcp");
-		struct collet_conduit *conduit = pair.ends[0].conduit;
+		struct collet_endpoint *conduit = pair.ends[0].conduit;
 		const size_t bytes = noisy_stream(stream, STREAM, &random);
 		for (size_t at = 0; conduit->status == COLLET_OK;) {
 			const size_t piece = 1 + next_random(&random) % 2000, left = bytes - at;
@@ -222,8 +222,8 @@ static void a_wrong_greeting_is_refused(void **state)
 		struct pair pair = { 0 };
 		pair_connect(&pair, "tcp", false);
 		pair_begin(&pair, 0);
-		struct tcp_greeting greeting;
-		for (int i = 0; i < 1000 && tcp->opening(pair.ends[0].conduit) == COLLET_PENDING; i++) {
+		struct tcp_hello greeting;
+		for (int i = 0; i < 1000 && tcp->open_progress(pair.ends[0].conduit) == COLLET_PENDING; i++) {
 			struct pollfd readable = { .fd = pair.sockets[1], .events = POLLIN };
 			if (poll(&readable, 1, 10) > 0)
 				break;
@@ -239,7 +239,7 @@ static void a_wrong_greeting_is_refused(void **state)
 		case 2: greeting.from++; break;
 		case 3: greeting.to++; break;
 		case 4: greeting.channel++; break;
-		case 5: greeting.accepted = 1; break;
+		case 5: greeting.is_accepted = 1; break;
 		case 6: bytes = 5; break;
 		case 7: memcpy(&greeting, "GET / HTTP/1.1\r\nHost: a\r\n\r\n", sizeof(greeting)); break;
 		}

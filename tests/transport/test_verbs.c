@@ -22,7 +22,7 @@ static struct counter {
 	struct ibv_context *context;
 	struct ibv_context_ops real;
 	struct calls *calls;
-} counters[2 * RAILS_MOST];
+} counters[2 * RAILS_MAX];
 static unsigned counter_count;
 
 static struct counter *counter_of(const struct ibv_context *context)
@@ -61,7 +61,7 @@ static void count_calls(const struct pair *pair, struct calls calls[2])
 	memset(calls, 0, 2 * sizeof(*calls));
 	counter_count = 0;
 	for (int end = 0; end < 2; end++) {
-		const struct verbs_conduit *verbs = verbs_of(pair, end);
+		const struct verbs_endpoint *verbs = verbs_of(pair, end);
 		for (uint32_t r = 0; r < verbs->rail_count; r++) {
 			struct ibv_context *context = verbs->rails[r].adapter->context;
 			counters[counter_count++] = (struct counter){ context, context->ops, &calls[end] };
@@ -93,8 +93,8 @@ static void a_small_message_is_one_write(void **state)
 		pair.transport->progress(pair.ends[0].conduit);
 	}
 	stop_counting();
-	const struct verbs_shape *shape = verbs_of(&pair, 0)->shape;
-	const unsigned told = COUNT / (shape->window / TELL_PARTS);
+	const struct verbs_profile *shape = verbs_of(&pair, 0)->profile;
+	const unsigned told = COUNT / (shape->window / CREDIT_PARTS);
 	assert_int_equal(calls[0].sends, COUNT);
 	/* Nothing goes the other way, so what is free is told by writes of their own: a few. */
 	assert_true(calls[1].sends <= told);
@@ -113,28 +113,28 @@ static void a_large_message_is_copied_by_nobody(void **state)
 	pair_open(&pair, "verbs");
 	uint8_t *from = malloc(BYTES), *into = malloc(BYTES);
 	for (int end = 0; end < 2; end++) {
-		const struct verbs_conduit *verbs = verbs_of(&pair, end);
-		memset(verbs->landing, MARK, PLACES * verbs->shape->place_bytes);
-		memset(verbs->staging, MARK, PLACES * verbs->shape->place_bytes);
+		const struct verbs_endpoint *verbs = verbs_of(&pair, end);
+		memset(verbs->recv_bounce, MARK, BOUNCE_BUFFERS * verbs->profile->bounce_bytes);
+		memset(verbs->send_bounce, MARK, BOUNCE_BUFFERS * verbs->profile->bounce_bytes);
 	}
-	const uint32_t parts = verbs_of(&pair, 0)->shape->data_pairs;
-	uint32_t posted[2][PAIRS_MOST] = { 0 };
+	const uint32_t parts = verbs_of(&pair, 0)->profile->data_qps;
+	uint32_t posted[2][QPS_MAX] = { 0 };
 	for (int end = 0; end < 2; end++)
 		for (uint32_t p = 0; p <= parts; p++)
-			posted[end][p] = verbs_of(&pair, end)->pairs[p].posted;
+			posted[end][p] = verbs_of(&pair, end)->qps[p].posted;
 	count_calls(&pair, calls);
 	for (uint64_t i = 0; i < COUNT; i++)
 		exchange(&pair, i, from, into, BYTES);
 	stop_counting();
 	for (int end = 0; end < 2; end++) {
-		const struct verbs_conduit *verbs = verbs_of(&pair, end);
+		const struct verbs_endpoint *verbs = verbs_of(&pair, end);
 		/* One control message each way for each. */
-		assert_int_equal(verbs->pairs[0].posted - posted[end][0], COUNT);
+		assert_int_equal(verbs->qps[0].posted - posted[end][0], COUNT);
 		for (uint32_t p = 1; p <= parts; p++)
-			assert_int_equal(verbs->pairs[p].posted - posted[end][p], end == 0 ? COUNT : 0);
+			assert_int_equal(verbs->qps[p].posted - posted[end][p], end == 0 ? COUNT : 0);
 		assert_int_equal(calls[end].sends, end == 0 ? COUNT * (1 + parts) : COUNT);
-		for (uint32_t i = 0; i < PLACES * verbs->shape->place_bytes; i++)
-			if (verbs->landing[i] != MARK || verbs->staging[i] != MARK)
+		for (uint32_t i = 0; i < BOUNCE_BUFFERS * verbs->profile->bounce_bytes; i++)
+			if (verbs->recv_bounce[i] != MARK || verbs->send_bounce[i] != MARK)
 				fail_msg("byte %u of a place was written", i);
 	}
 	/* Parts and grant; announcement and ends; and every 16th write of the ring. */
@@ -154,12 +154,12 @@ static int tell_nothing(struct ibv_cq *queue, int most, struct ibv_wc *completio
 
 static void an_announcement_may_overtake_an_end(void **state)
 {
-	enum { BYTES = 300000, COUNT = LARGE_MOST + 1 };
+	enum { BYTES = 300000, COUNT = LARGE_MAX + 1 };
 	struct pair pair = {0};
 	struct collet_transfer sends[COUNT], receives[COUNT];
 	uint8_t *from = malloc(BYTES), *into = calloc(COUNT, BYTES);
 	pair_open(&pair, "verbs");
-	const struct verbs_conduit *receiver = verbs_of(&pair, 1);
+	const struct verbs_endpoint *receiver = verbs_of(&pair, 1);
 	assert_int_equal(receiver->rail_count, 2);
 	struct ibv_context *quiet = receiver->rails[1].adapter->context;
 	const struct ibv_context_ops real = quiet->ops;
@@ -172,12 +172,12 @@ static void an_announcement_may_overtake_an_end(void **state)
 		post_send(&pair.ends[0], &sends[i]);
 	}
 	const int64_t deadline = collet_deadline_after(INT64_C(20000000000));
-	while (receiver->in_come < COUNT && !collet_deadline_passed(deadline))
+	while (receiver->in_arrived < COUNT && !collet_deadline_passed(deadline))
 		for (int i = 0; i < 2; i++)
 			pair.transport->progress(pair.ends[i].conduit);
-	assert_int_equal(receiver->in_come, COUNT);
+	assert_int_equal(receiver->in_arrived, COUNT);
 	pair.transport->progress(pair.ends[1].conduit);
-	assert_int_equal(receiver->in_taken, LARGE_MOST);
+	assert_int_equal(receiver->in_matched, LARGE_MAX);
 	assert_int_equal(receives[0].status, COLLET_PENDING);
 	quiet->ops = real;
 	for (uint32_t i = 0; i < COUNT; i++) {
@@ -190,13 +190,13 @@ static void an_announcement_may_overtake_an_end(void **state)
 	pair_close(&pair);
 }
 
-static void look_at_views(const struct verbs_shape *shape)
+static void look_at_views(const struct verbs_profile *shape)
 {
-	const size_t most = verbs_small_most(shape), sizes[] = { 1, 8, 100, most / 2, most };
+	const size_t most = verbs_max_small_bytes(shape), sizes[] = { 1, 8, 100, most / 2, most };
 	struct pair pair = { 0 };
 	pair_open(&pair, "verbs");
-	const struct verbs_conduit *receiver = verbs_of(&pair, 1);
-	assert_int_equal(receiver->shape->units, shape->units);
+	const struct verbs_endpoint *receiver = verbs_of(&pair, 1);
+	assert_int_equal(receiver->profile->units, shape->units);
 	uint8_t from[4096], into[4096];
 	for (uint64_t i = 0; i < 50; i++) {
 		const size_t bytes = sizes[i % (sizeof(sizes) / sizeof(sizes[0]))];
@@ -210,7 +210,7 @@ static void look_at_views(const struct verbs_shape *shape)
 		assert_true(view > receiver->ring && view + bytes <= receiver->ring + shape->units * UNIT_BYTES);
 		assert_true(pattern_is(view, bytes, i));
 		receive.view = receive.data;  /* as the engine does when it has taken a copy */
-		pair.transport->release(pair.ends[1].conduit, &receive);
+		pair.transport->release_view(pair.ends[1].conduit, &receive);
 		assert_true(pair_settle(&pair, &send));
 	}
 	pair_close(&pair);
@@ -218,9 +218,9 @@ static void look_at_views(const struct verbs_shape *shape)
 
 static void a_view_lies_in_the_ring(void **state)
 {
-	look_at_views(&collet_verbs_wide);
+	look_at_views(&collet_verbs_profile_wide);
 	setenv("COLLET_VERBS_WIDE", "0", 1);
-	look_at_views(&collet_verbs_lean);
+	look_at_views(&collet_verbs_profile_lean);
 	unsetenv("COLLET_VERBS_WIDE");
 }
 
@@ -243,18 +243,18 @@ static size_t driver_bytes(void)
 }
 
 /* Of one conduit of a pair: itself, what it has registered, and the queues. */
-static size_t weigh(const struct verbs_shape *shape, size_t *queues)
+static size_t weigh(const struct verbs_profile *shape, size_t *queues)
 {
 	struct pair pair = { 0 };
 	const size_t before = driver_bytes();
 	pair_open(&pair, "verbs");
-	const struct verbs_conduit *verbs = verbs_of(&pair, 0);
-	assert_int_equal(verbs->shape->units, shape->units);
+	const struct verbs_endpoint *verbs = verbs_of(&pair, 0);
+	assert_int_equal(verbs->profile->units, shape->units);
 	const size_t notices = verbs->memory_bytes - verbs_memory_bytes(shape);
 	assert_true(verbs_is_iwarp(verbs) ? notices <= 2048 : notices == 0);
-	assert_int_equal(verbs->pair_count, 1 + shape->data_pairs);
+	assert_int_equal(verbs->qp_count, 1 + shape->data_qps);
 	*queues = (driver_bytes() - before) / 2;
-	const size_t own = pair.transport->conduit_bytes + (verbs->memory_bytes + 4095) / 4096 * 4096;
+	const size_t own = pair.transport->endpoint_bytes + (verbs->memory_bytes + 4095) / 4096 * 4096;
 	print_message("a conduit takes %zu bytes, of them %zu registered, and %zu of queues in the driver\n", own,
 		verbs->memory_bytes, *queues);
 	pair_close(&pair);
@@ -265,9 +265,9 @@ static size_t weigh(const struct verbs_shape *shape, size_t *queues)
 static void a_conduit_takes_64_kib(void **state)
 {
 	size_t wide_queues, lean_queues;
-	const size_t wide = weigh(&collet_verbs_wide, &wide_queues);
+	const size_t wide = weigh(&collet_verbs_profile_wide, &wide_queues);
 	setenv("COLLET_VERBS_WIDE", "0", 1);
-	const size_t lean = weigh(&collet_verbs_lean, &lean_queues);
+	const size_t lean = weigh(&collet_verbs_profile_lean, &lean_queues);
 	unsetenv("COLLET_VERBS_WIDE");
 	assert_true(wide <= 65536);
 	assert_true(wide_queues > 0 && lean_queues > 0);
@@ -280,22 +280,22 @@ static void the_leaner_end_counts(void **state)
 	for (int who = 0; who < 2; who++) {
 		struct pair pair = { 0 };
 		pair_open(&pair, "verbs");
-		pair.ends[who].offer->device->options.wide_most = 0;
+		pair.ends[who].offer->device->options.max_wide = 0;
 		open_again(&pair);
 		uint8_t *from = malloc(300000), *into = malloc(300000);
 		for (int i = 0; i < 2; i++)
-			assert_int_equal(verbs_of(&pair, i)->shape->units, collet_verbs_lean.units);
-		assert_int_equal(verbs_of(&pair, 0)->pair_count, 1 + collet_verbs_lean.data_pairs);
+			assert_int_equal(verbs_of(&pair, i)->profile->units, collet_verbs_profile_lean.units);
+		assert_int_equal(verbs_of(&pair, 0)->qp_count, 1 + collet_verbs_profile_lean.data_qps);
 		static const size_t sizes[] = { 8, 863, 864, 865, 4064, 300000 };
 		for (uint64_t i = 0; i < 120; i++)
 			exchange(&pair, i, from, into, i < 100 ? sizes[i % 4] : sizes[i % 6]);
 		/* Its staging and landing places are small, too. */
-		for (unsigned rail = 0; rail < RAILS_MOST; rail++)
-			pair.ends[who].offer->device->adapters[rail].limits.max_mr_size = 512;
+		for (unsigned rail = 0; rail < RAILS_MAX; rail++)
+			pair.ends[who].offer->device->adapters[rail].attributes.max_mr_size = 512;
 		static const size_t staged[] = { 865, 1024, 1025, 2048, 2049, 50001 };
 		for (uint64_t i = 0; i < 12; i++)
 			exchange(&pair, i, from, into, staged[i % 6]);
-		assert_true(pair.ends[who].offer->device->warned);
+		assert_true(pair.ends[who].offer->device->has_warned);
 		free(from);
 		free(into);
 		pair_close(&pair);

@@ -144,10 +144,10 @@ static void adapters_share_by_their_rates(void **state)
 		}
 	/* As both are listed at either end, and taken in turns, fast meets slow: the slower end counts. */
 	open_again(&pair);
-	struct verbs_conduit *sender = verbs_of(&pair, 0);
-	for (uint32_t p = 1; p < sender->pair_count; p++)
-		assert_int_equal(sender->rates[p], 1000);
-	sender->rates[1] = FAST * 1000;
+	struct verbs_endpoint *sender = verbs_of(&pair, 0);
+	for (uint32_t p = 1; p < sender->qp_count; p++)
+		assert_int_equal(sender->rates_mbps[p], 1000);
+	sender->rates_mbps[1] = FAST * 1000;
 	for (uint32_t i = 0; i < 2; i++) {
 		struct ibv_context *context = sender->rails[i].adapter->context;
 		adapters[i].context = context;
@@ -174,7 +174,7 @@ static void an_adapter_may_take_less_inline(void **state)
 		struct pair pair = {0};
 		inline_most = most[i];
 		pair_open(&pair, "verbs");
-		assert_true(verbs_of(&pair, 0)->pairs[0].inline_bytes <= most[i]);
+		assert_true(verbs_of(&pair, 0)->qps[0].inline_bytes <= most[i]);
 		for (uint64_t s = 0; s < 60; s++)
 			exchange(&pair, s, from, into, s * 5);
 		pair_close(&pair);
@@ -187,17 +187,17 @@ static void assert_refused(struct pair *pair, const char *why)
 {
 	struct end *end = &pair->ends[0];
 	const struct collet_transport *transport = pair->transport;
-	struct collet_conduit *made = aligned_alloc(64, (transport->conduit_bytes + 63) & ~(size_t)63);
-	memset(made, 0, transport->conduit_bytes);
+	struct collet_endpoint *made = aligned_alloc(64, (transport->endpoint_bytes + 63) & ~(size_t)63);
+	memset(made, 0, transport->endpoint_bytes);
 	pair_connect_tcp(pair);
-	const struct collet_conduit_config config = { .self = &end->card,
+	const struct collet_endpoint_config config = { .self = &end->card,
 		.peer = &pair->ends[1].card,
 		.channel = 4,
 		.dialed = true,
 		.socket = pair->sockets[0],
 		.wake = &end->wake,
 		.log = &end->log,
-		.host = &collet_host_functions,
+		.services = &collet_transport_services,
 		.device = end->offer->device };
 	pair->sockets[0] = -1;
 	made->transport = transport;
@@ -222,11 +222,11 @@ static void what_an_adapter_has_not_got_is_refused(void **state)
 		pairs_left = left + 1;
 	}
 	pairs_left = UINT32_MAX;
-	const int most = device->adapters[0].limits.max_qp_wr;
-	device->adapters[0].limits.max_qp_wr = 16;
+	const int most = device->adapters[0].attributes.max_qp_wr;
+	device->adapters[0].attributes.max_qp_wr = 16;
 	assert_refused(&pair, "its queue pairs are too short");
-	device->adapters[0].limits.max_qp_wr = most;
-	assert_int_equal(device->conduits, 1);
+	device->adapters[0].attributes.max_qp_wr = most;
+	assert_int_equal(device->endpoint_count, 1);
 	exchange(&pair, 1, from, into, sizeof(from));
 	open_again(&pair);
 	exchange(&pair, 2, from, into, sizeof(from));

@@ -53,11 +53,11 @@ static void assert_says(const struct collet_transfer *transfer, collet_status st
 	assert_non_null(strstr(collet_last_error(), what));
 }
 
-static void break_pairs(struct verbs_conduit *verbs)
+static void break_pairs(struct verbs_endpoint *verbs)
 {
 	struct ibv_qp_attr attributes = { .qp_state = IBV_QPS_ERR };
-	for (uint32_t p = 0; p < verbs->pair_count; p++)
-		assert_int_equal(ibv_modify_qp(verbs->pairs[p].pair, &attributes, IBV_QP_STATE), 0);
+	for (uint32_t p = 0; p < verbs->qp_count; p++)
+		assert_int_equal(ibv_modify_qp(verbs->qps[p].qp, &attributes, IBV_QP_STATE), 0);
 }
 
 /* As the engine sleeps: not for long, since some things are only found out by looking again. */
@@ -125,12 +125,12 @@ static void what_an_adapter_tells_of_a_conduit_ends_it(void **state)
 	uint8_t from[100], into[100];
 	pair_open(&pair, "verbs");
 	for (unsigned i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-		struct verbs_conduit *hurt = verbs_of(&pair, 0);
+		struct verbs_endpoint *hurt = verbs_of(&pair, 0);
 		struct ibv_async_event event = { .event_type = rows[i].type };
 		if (rows[i].type == IBV_EVENT_CQ_ERR)
-			event.element.cq = hurt->rails[1].completions;
+			event.element.cq = hurt->rails[1].cq;
 		else
-			event.element.qp = hurt->pairs[1].pair;
+			event.element.qp = hurt->qps[1].qp;
 		exchange(&pair, 1, from, into, sizeof(from));
 		struct collet_transfer receive = transfer_of(2, into, sizeof(into));
 		post_recv(&pair.ends[0], &receive);
@@ -178,15 +178,15 @@ static void a_port_that_goes_is_heard_of(void **state)
 	struct pair pair = { 0 };
 	uint8_t into[100], from[100];
 	pair_open(&pair, "verbs");
-	struct verbs_conduit *verbs = verbs_of(&pair, 0);
+	struct verbs_endpoint *verbs = verbs_of(&pair, 0);
 	struct collet_device *device = pair.ends[0].offer->device;
-	assert_int_equal(atomic_load(&device->alarms), 0);
+	assert_int_equal(atomic_load(&device->port_errors), 0);
 	struct collet_transfer receive = transfer_of(1, into, sizeof(into));
 	post_recv(&pair.ends[0], &receive);
 	run("ip link set net1 down");
 	assert_true(settle_asleep(&pair.ends[0], &receive));
-	assert_true(atomic_load(&device->alarms) > 0);
-	assert_int_equal(verbs->alarms, atomic_load(&device->alarms));
+	assert_true(atomic_load(&device->port_errors) > 0);
+	assert_int_equal(verbs->port_errors_seen, atomic_load(&device->port_errors));
 	/* Its own end's packets cannot leave, or the other's are not answered. */
 	if (receive.status != COLLET_ERR_PEER_LOST)
 		assert_int_equal(receive.status, COLLET_ERR_TRANSPORT);
@@ -261,9 +261,9 @@ static void an_adapter_that_completes_nothing_is_given_up(void **state)
 	uint8_t into[100];
 	struct collet_transfer receive = transfer_of(1, into, sizeof(into));
 	post_recv(&pair.ends[0], &receive);
-	struct verbs_pair *quiet = &verbs_of(&pair, 0)->pairs[2];
-	quiet->asking = true;
-	quiet->asked_ns = collet_clock_ns() - INT64_C(60000000000);
+	struct verbs_qp *quiet = &verbs_of(&pair, 0)->qps[2];
+	quiet->is_probing = true;
+	quiet->probed_ns = collet_clock_ns() - INT64_C(60000000000);
 	assert_true(end_settle(&pair.ends[0], &receive));
 	assert_says(&receive, COLLET_ERR_TRANSPORT, "completes nothing any more");
 	assert_says(&receive, COLLET_ERR_TRANSPORT, verbs_of(&pair, 0)->rails[1].adapter->name);
@@ -315,7 +315,7 @@ static void what_is_no_message_ends_the_connection(void **state)
 {
 	struct pair pair = { 0 };
 	pair_open(&pair, "verbs");
-	const struct verbs_conduit *evil = verbs_of(&pair, 0);
+	const struct verbs_endpoint *evil = verbs_of(&pair, 0);
 	uint8_t into[100], rubbish[64];
 	memset(rubbish, 0x5a, sizeof(rubbish));
 	struct ibv_sge part = { .addr = (uintptr_t)rubbish, .length = sizeof(rubbish) };
@@ -323,10 +323,10 @@ static void what_is_no_message_ends_the_connection(void **state)
 		.num_sge = 1,
 		.opcode = IBV_WR_RDMA_WRITE_WITH_IMM,
 		.send_flags = IBV_SEND_INLINE,
-		.wr.rdma = { .remote_addr = evil->peer_memory, .rkey = evil->peer_keys[evil->pairs[0].peer_rail] } };
+		.wr.rdma = { .remote_addr = evil->peer_memory, .rkey = evil->peer_rkeys[evil->qps[0].peer_rail] } };
 	struct collet_transfer receive = transfer_of(1, into, sizeof(into));
 	post_recv(&pair.ends[1], &receive);
-	assert_int_equal(ibv_post_send(evil->pairs[0].pair, &request, &refused), 0);
+	assert_int_equal(ibv_post_send(evil->qps[0].qp, &request, &refused), 0);
 	assert_true(end_settle(&pair.ends[1], &receive));
 	assert_says(&receive, COLLET_ERR_TRANSPORT, "is no message");
 	pair_close(&pair);

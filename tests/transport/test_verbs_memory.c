@@ -18,7 +18,7 @@
 static void *learn(const struct end *end, void *first, size_t bytes)
 {
 	const struct collet_memory memory = {
-		.first = first, .bytes = bytes, .kind = COLLET_MEMORY_HOST, .gpu = -1, .dmabuf = -1 };
+		.base = first, .bytes = bytes, .kind = COLLET_MEMORY_HOST, .gpu = -1, .dmabuf = -1 };
 	void *registration = NULL;
 	assert_int_equal(
 		end->offer->transport->memory_register(end->offer->device, &memory, &registration), COLLET_OK);
@@ -39,15 +39,15 @@ static void only_memory_whose_end_is_told_stays_registered(void **state)
 	struct verbs_region *part = learn(&pair.ends[0], from + BYTES / 2, BYTES);
 	assert_int_equal(device->pinned_bytes, 0);  /* not before it is used */
 	exchange(&pair, 2, from, into, BYTES);
-	assert_null(part->registered[0]);
-	const struct ibv_mr *kept = whole->registered[0];
+	assert_null(part->mrs[0]);
+	const struct ibv_mr *kept = whole->mrs[0];
 	assert_non_null(kept);
 	exchange(&pair, 3, from + BYTES, into, BYTES);
-	assert_ptr_equal(whole->registered[0], kept);
+	assert_ptr_equal(whole->mrs[0], kept);
 	exchange(&pair, 4, from + BYTES / 2, into, BYTES);
 	const bool either = device->pinned_bytes == 2 * BYTES || device->pinned_bytes == 3 * BYTES;
 	assert_true(either);
-	assert_int_equal(whole->users + part->users, 0);
+	assert_int_equal(whole->refcount + part->refcount, 0);
 
 	pair.ends[0].offer->transport->memory_deregister(pair.ends[0].offer->device, whole);
 	exchange(&pair, 5, from, into, BYTES);
@@ -76,7 +76,7 @@ static void what_nobody_may_write_can_be_sent(void **state)
 	post_send(&pair.ends[0], &send);
 	assert_true(pair_settle(&pair, &receive) && pair_settle(&pair, &send));
 	assert_true(pattern_is(into, BYTES, 1));
-	assert_false(pair.ends[0].offer->device->warned);
+	assert_false(pair.ends[0].offer->device->has_warned);
 	munmap(from, BYTES);
 	free(into);
 	pair_close(&pair);
@@ -88,7 +88,7 @@ static void no_more_is_kept_than_allowed(void **state)
 	struct pair pair = { 0 };
 	pair_open(&pair, "verbs");
 	struct collet_device *device = pair.ends[0].offer->device;
-	device->options.pinned_most = MOST;
+	device->options.max_pinned_bytes = MOST;
 	uint8_t *from[COUNT], *into = malloc(BYTES);
 	void *registrations[COUNT];
 	for (unsigned i = 0; i < COUNT; i++) {
@@ -98,7 +98,7 @@ static void no_more_is_kept_than_allowed(void **state)
 	for (unsigned i = 0; i < 3 * COUNT; i++) {
 		exchange(&pair, i, from[i * 5 % COUNT], into, BYTES);
 		assert_true(device->pinned_bytes <= MOST);
-		assert_non_null(((struct verbs_region *)registrations[i * 5 % COUNT])->registered[0]);
+		assert_non_null(((struct verbs_region *)registrations[i * 5 % COUNT])->mrs[0]);
 	}
 	for (unsigned i = 0; i < COUNT; i++) {
 		pair.ends[0].offer->transport->memory_deregister(device, registrations[i]);
@@ -119,8 +119,8 @@ static void what_cannot_be_registered_is_staged(void **state)
 		struct pair pair = { 0 };
 		pair_open(&pair, "verbs");
 		for (unsigned end = 0; end < 2; end++)
-			for (unsigned rail = 0; who >> end & 1 && rail < RAILS_MOST; rail++)
-				pair.ends[end].offer->device->adapters[rail].limits.max_mr_size = 1024;
+			for (unsigned rail = 0; who >> end & 1 && rail < RAILS_MAX; rail++)
+				pair.ends[end].offer->device->adapters[rail].attributes.max_mr_size = 1024;
 		for (uint64_t i = 0; i < SIZES; i++)
 			exchange(&pair, i, from, into, sizes[i]);
 		/* Several at once, small ones between them. */
@@ -139,7 +139,7 @@ static void what_cannot_be_registered_is_staged(void **state)
 			assert_int_equal(receives[i].status, COLLET_OK);
 			assert_true(pattern_is(into + i * LARGEST, receives[i].message.bytes, i));
 		}
-		assert_true(pair.ends[who & 1 ? 0 : 1].offer->device->warned);
+		assert_true(pair.ends[who & 1 ? 0 : 1].offer->device->has_warned);
 		pair_close(&pair);
 	}
 	free(from);
@@ -178,17 +178,17 @@ static struct gpu make_gpu(size_t bytes, size_t offset)
 	struct gpu gpu = { .fd = memfd_create("gpu", MFD_CLOEXEC) };
 	assert_true(gpu.fd >= 0 && ftruncate(gpu.fd, (off_t)(offset + bytes)) == 0);
 	gpu.pages = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, gpu.fd, (off_t)offset);
-	gpu.memory = (struct collet_memory){ .first = mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0),
+	gpu.memory = (struct collet_memory){ .base = mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0),
 		.bytes = bytes, .kind = COLLET_MEMORY_GPU, .dmabuf = gpu.fd, .dmabuf_offset = offset };
 	assert_ptr_not_equal(gpu.pages, MAP_FAILED);
-	assert_ptr_not_equal(gpu.memory.first, MAP_FAILED);
+	assert_ptr_not_equal(gpu.memory.base, MAP_FAILED);
 	return gpu;
 }
 
 static void free_gpu(struct gpu *gpu)
 {
 	munmap(gpu->pages, gpu->memory.bytes);
-	munmap(gpu->memory.first, gpu->memory.bytes);
+	munmap(gpu->memory.base, gpu->memory.bytes);
 	close(gpu->fd);
 }
 
@@ -215,7 +215,7 @@ static void an_adapter_without_dmabufs_refuses_gpu_memory(void **state)
 
 static bool takes(struct pair *pair, int end, const void *data, uint64_t bytes)
 {
-	return pair->ends[end].offer->transport->takes_gpu(pair->ends[end].conduit, data, bytes);
+	return pair->ends[end].offer->transport->accepts_gpu(pair->ends[end].conduit, data, bytes);
 }
 
 /* Large messages go from a dma-buf into a dma-buf, on all rails, and nobody looks at the addresses. */
@@ -236,7 +236,7 @@ static void gpu_memory_is_sent_and_received_in_place(void **state)
 	}
 	for (uint64_t i = 0; i < 3; i++) {
 		const size_t at = i * 100, bytes = BYTES - 2 * at;
-		uint8_t *from = gpus[0].memory.first, *into = gpus[1].memory.first;
+		uint8_t *from = gpus[0].memory.base, *into = gpus[1].memory.base;
 		struct collet_transfer send = transfer_of(i, from + at, bytes);
 		struct collet_transfer receive = transfer_of(i, into + 2 * at, bytes);
 		send.flags = receive.flags = COLLET_TRANSFER_GPU;
@@ -266,7 +266,7 @@ static void gpu_memory_is_taken_message_by_message(void **state)
 	pair_open(&pair, "verbs");
 	struct collet_device *device = pair.ends[0].offer->device;
 	struct gpu gpu = make_gpu(BYTES, 0);
-	uint8_t *first = gpu.memory.first, *host = malloc(BYTES);
+	uint8_t *first = gpu.memory.base, *host = malloc(BYTES);
 	assert_false(takes(&pair, 0, first, BYTES));
 	takes_dmabufs = true;
 	assert_int_equal(pair.ends[0].offer->transport->memory_register(device, &gpu.memory, &gpu.registration),
@@ -277,7 +277,7 @@ static void gpu_memory_is_taken_message_by_message(void **state)
 	assert_false(takes(&pair, 0, first, 100));
 	assert_false(takes(&pair, 0, host, BYTES));
 	/* From a GPU to where nothing can be registered: through places, which the sender writes without a look. */
-	pair.ends[1].offer->device->options.pinned_most = 0;
+	pair.ends[1].offer->device->options.max_pinned_bytes = 0;
 	struct collet_transfer send = transfer_of(1, first, BYTES), receive = transfer_of(1, host, BYTES);
 	send.flags = COLLET_TRANSFER_GPU;
 	pattern_fill(gpu.pages, BYTES, 1);
@@ -304,16 +304,16 @@ static void no_write_is_longer_than_an_adapter_takes(void **state)
 	enum { BYTES = (1 << 20) + 17, MOST = 8192 };
 	struct pair pair = { 0 };
 	pair_open(&pair, "verbs");
-	struct verbs_conduit *sender = verbs_of(&pair, 0);
-	assert_true(sender->message_most <= sender->rails[0].adapter->message_most);
-	sender->message_most = MOST;
+	struct verbs_endpoint *sender = verbs_of(&pair, 0);
+	assert_true(sender->max_write_bytes <= sender->rails[0].adapter->max_write_bytes);
+	sender->max_write_bytes = MOST;
 	uint8_t *from = malloc(BYTES), *into = malloc(BYTES);
 	uint32_t before = 0, after = 0;
-	for (uint32_t p = 1; p < sender->pair_count; p++)
-		before += sender->pairs[p].posted;
+	for (uint32_t p = 1; p < sender->qp_count; p++)
+		before += sender->qps[p].posted;
 	exchange(&pair, 1, from, into, BYTES);
-	for (uint32_t p = 1; p < sender->pair_count; p++)
-		after += sender->pairs[p].posted;
+	for (uint32_t p = 1; p < sender->qp_count; p++)
+		after += sender->qps[p].posted;
 	assert_true(after - before >= BYTES / MOST);
 	free(from);
 	free(into);

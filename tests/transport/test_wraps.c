@@ -20,7 +20,7 @@ static void exchange(struct pair *pair)
 {
 	static char from[LONG], to[LONG];
 	struct collet_transfer send = transfer_of(1, from, LONG), receive = transfer_of(1, to, LONG);
-	struct collet_conduit *left = pair->ends[0].conduit, *right = pair->ends[1].conduit;
+	struct collet_endpoint *left = pair->ends[0].conduit, *right = pair->ends[1].conduit;
 	pattern_fill(from, LONG, 1);
 	right->transport->post_recv(right, &receive);
 	left->transport->post_send(left, &send);
@@ -45,14 +45,14 @@ static void wrappers_pass_on_what_the_wrapped_one_says(void **state)
 		setenv("COLLET_FAULTY", row->faulty, 1);
 		pair_open(&pair, row->transport);
 		exchange(&pair);
-		struct collet_conduit *conduit = pair.ends[1].conduit;
-		bool (*takes_gpu)(struct collet_conduit *, const void *, uint64_t) = conduit->transport->takes_gpu;
+		struct collet_endpoint *conduit = pair.ends[1].conduit;
+		bool (*takes_gpu)(struct collet_endpoint *, const void *, uint64_t) = conduit->transport->accepts_gpu;
 		if (row->takes_gpu != (takes_gpu && takes_gpu(conduit, &pair, HINTED)) ||
 			(takes_gpu && takes_gpu(conduit, &pair, HINTED - 1)))
 			fail_msg("%s: takes_gpu", row->transport);
-		if (conduit->reads_memory_min != (row == &rows[5] ? 0 : HINTED))
+		if (conduit->peer_read_min_bytes != (row == &rows[5] ? 0 : HINTED))
 			fail_msg("%s: reads_memory_min is %llu", row->transport,
-				(unsigned long long)conduit->reads_memory_min);
+				(unsigned long long)conduit->peer_read_min_bytes);
 		pair_close(&pair);
 	}
 	unsetenv("COLLET_FAULTY");

@@ -26,19 +26,19 @@ void open_again(struct pair *pair)
 {
 	for (int i = 0; i < 2; i++) {
 		pair->transport->close(pair->ends[i].conduit);
-		memset(pair->ends[i].conduit, 0, pair->transport->conduit_bytes);
+		memset(pair->ends[i].conduit, 0, pair->transport->endpoint_bytes);
 	}
 	pair_connect_tcp(pair);
 	for (int i = 0; i < 2; i++) {
 		struct end *end = &pair->ends[i];
-		const struct collet_conduit_config config = { .self = &end->card,
+		const struct collet_endpoint_config config = { .self = &end->card,
 			.peer = &pair->ends[!i].card,
 			.channel = 3,
 			.dialed = i == 0,
 			.socket = pair->sockets[i],
 			.wake = &end->wake,
 			.log = &end->log,
-			.host = &collet_host_functions,
+			.services = &collet_transport_services,
 			.device = end->offer->device };
 		pair->sockets[i] = -1;
 		end->conduit->transport = end->offer->transport;

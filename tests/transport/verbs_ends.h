@@ -5,9 +5,9 @@
 #include "pair.h"
 #include "transport/verbs/verbs_endpoint.h"
 
-static inline struct verbs_conduit *verbs_of(const struct pair *pair, int which)
+static inline struct verbs_endpoint *verbs_of(const struct pair *pair, int which)
 {
-	return (struct verbs_conduit *)pair->ends[which].conduit;
+	return (struct verbs_endpoint *)pair->ends[which].conduit;
 }
 
 static inline void post_send(struct end *end, struct collet_transfer *transfer)

@@ -116,8 +116,9 @@ bool collet_host_table_is_asked(const struct collet_host_table *table, uint32_t 
 
 bool collet_host_table_set_machine(struct collet_host_table *table, uint32_t rank, const void *cpus, uint32_t bytes)
 {
-	const uint32_t count = bytes / (uint32_t)sizeof(struct collet_spot);
-	if (!collet_host_table_is_asked(table, rank) || bytes % sizeof(struct collet_spot) || count > COLLET_MAX_CPUS)
+	const uint32_t count = bytes / (uint32_t)sizeof(struct collet_locality);
+	if (!collet_host_table_is_asked(table, rank) || bytes % sizeof(struct collet_locality) ||
+		count > COLLET_MAX_CPUS)
 		return false;
 	struct collet_host_entry *entry = find_host(table, table->bindings[rank]->host);
 	entry->asked_rank = NO_RANK;
@@ -148,8 +149,8 @@ static uint32_t count_threads(const struct collet_host_table *table, const struc
 }
 
 /* The same, and no more than the tightest CPU quota leaves; where bindings cannot be read, what a rank may use. */
-static uint32_t count_cores(
-	const struct collet_host_table *table, const struct collet_host_entry *entry, const struct collet_card *infos)
+static uint32_t count_cores(const struct collet_host_table *table, const struct collet_host_entry *entry,
+	const struct collet_peer_info *infos)
 {
 	uint32_t cores = count_threads(table, entry);
 	for (uint32_t r = 0; r < table->size; r++) {
@@ -162,7 +163,7 @@ static uint32_t count_cores(
 	return cores;
 }
 
-void collet_host_table_fill_infos(const struct collet_host_table *table, struct collet_card *infos)
+void collet_host_table_fill_infos(const struct collet_host_table *table, struct collet_peer_info *infos)
 {
 	for (uint32_t i = 0; i < table->count; i++) {
 		const struct collet_host_entry *entry = &table->hosts[i];
@@ -172,7 +173,7 @@ void collet_host_table_fill_infos(const struct collet_host_table *table, struct 
 			if (!binding || binding->host != entry->host)
 				continue;
 			infos[r].host_cores = (uint16_t)cores;
-			infos[r].spot = collet_machine_locality(&entry->machine, binding->mask, binding->bytes);
+			infos[r].locality = collet_machine_locality(&entry->machine, binding->mask, binding->bytes);
 		}
 	}
 }

@@ -31,6 +31,6 @@ bool collet_host_table_is_asked(const struct collet_host_table *table, uint32_t 
 bool collet_host_table_set_machine(struct collet_host_table *table, uint32_t rank, const void *cpus, uint32_t bytes);
 
 /* All have come and answered: fills in the cards' spot and host_cores. */
-void collet_host_table_fill_infos(const struct collet_host_table *table, struct collet_card *infos);
+void collet_host_table_fill_infos(const struct collet_host_table *table, struct collet_peer_info *infos);
 
 #endif

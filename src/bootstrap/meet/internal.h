@@ -17,7 +17,7 @@ enum {
 struct collet_bootstrap_state {
 	struct collet_bootstrap *bootstrap;
 	const struct collet_launch *launch;
-	struct collet_card *peer_info;
+	struct collet_peer_info *peer_info;
 	collet_make_blob make_blob;
 	void *context;
 	const struct collet_log *log;

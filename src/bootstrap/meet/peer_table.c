@@ -34,7 +34,7 @@ collet_status collet_peer_table_pack(struct collet_frame *frame, void **data, co
 	} else {
 		head.sentence_bytes = (uint32_t)strnlen(sentence, COLLET_ERROR_BYTES - 1);
 	}
-	const size_t infos_bytes = (size_t)head.size * sizeof(struct collet_card);
+	const size_t infos_bytes = (size_t)head.size * sizeof(struct collet_peer_info);
 	if (infos_bytes > COLLET_MAX_PEER_TABLE_BYTES / 2 || head.blob_bytes > COLLET_MAX_PEER_TABLE_BYTES / 4)
 		return collet_fail(COLLET_ERR_UNSUPPORTED, "a world of %u ranks makes a table that is too long", size);
 	const size_t bytes = sizeof(head) + infos_bytes + (size_t)head.blob_bytes + head.sentence_bytes;
@@ -70,7 +70,7 @@ collet_status collet_peer_table_unpack(const struct collet_frame *frame, const v
 	memcpy(&head, data, sizeof(head));
 	const uint8_t *at = (const uint8_t *)data + sizeof(head);
 	uint64_t left = frame->bytes - sizeof(head);
-	const uint64_t infos_bytes = (uint64_t)head.size * sizeof(struct collet_card);
+	const uint64_t infos_bytes = (uint64_t)head.size * sizeof(struct collet_peer_info);
 	if (infos_bytes > left || head.blob_bytes > left - infos_bytes ||
 	    head.sentence_bytes != left - infos_bytes - head.blob_bytes || head.sentence_bytes >= COLLET_ERROR_BYTES)
 		return malformed();
@@ -91,7 +91,7 @@ collet_status collet_peer_table_unpack(const struct collet_frame *frame, const v
 	memcpy(bootstrap->blob, at + infos_bytes, (size_t)head.blob_bytes);
 	bootstrap->blob_bytes = (size_t)head.blob_bytes;
 	for (uint32_t r = 0; r < head.size; r++) {
-		struct collet_card *info = &bootstrap->peer_infos[r];
+		struct collet_peer_info *info = &bootstrap->peer_infos[r];
 		if (info->rank != r)
 			return malformed();
 		info->host[sizeof(info->host) - 1] = 0;

@@ -72,7 +72,7 @@ void collet_root_accept_client(struct collet_bootstrap_root *root, int socket, c
 			}
 	client->from = *from;
 	client->deadline = collet_deadline_after(COLLET_HANDSHAKE_TIMEOUT_NS);
-	collet_link_init(&client->link, socket, sizeof(struct collet_card) + COLLET_BINDING_BYTES);
+	collet_link_init(&client->link, socket, sizeof(struct collet_peer_info) + COLLET_BINDING_BYTES);
 	client->next = root->newest;
 	if (root->newest)
 		root->newest->previous = client;
@@ -132,7 +132,7 @@ static void add_to_host_table(struct collet_bootstrap_root *root, struct collet_
 	collet_status status = collet_host_table_add_rank(&root->hosts, client->rank,
 		root->state->bootstrap->peer_infos[client->rank].host_id, binding, binding_bytes, &must_ask);
 	if (!status && must_ask) {
-		client->link.frame_limit = COLLET_MAX_CPUS * sizeof(struct collet_spot);
+		client->link.frame_limit = COLLET_MAX_CPUS * sizeof(struct collet_locality);
 		status = collet_link_send(&client->link, &frame, NULL);
 	}
 	if (status)
@@ -153,7 +153,7 @@ static void receive_machine(struct collet_bootstrap_root *root, struct collet_ro
 static void receive_peer_info(struct collet_bootstrap_root *root, struct collet_root_client *client)
 {
 	struct collet_bootstrap_state *state = root->state;
-	struct collet_card info;
+	struct collet_peer_info info;
 	const uint32_t bytes = client->link.frame.bytes;
 	if (client->link.frame.kind != COLLET_FRAME_PEER_INFO || bytes < sizeof(info) ||
 		bytes > sizeof(info) + COLLET_BINDING_BYTES) {
@@ -174,7 +174,7 @@ static void receive_peer_info(struct collet_bootstrap_root *root, struct collet_
 	}
 	struct collet_root_client *other = root->registered[rank];
 	if (other && is_alive(root, other)) {
-		const struct collet_card *first = &state->bootstrap->peer_infos[rank];
+		const struct collet_peer_info *first = &state->bootstrap->peer_infos[rank];
 		reject_with_reason(root, client,
 			collet_fail(COLLET_ERR_CONFIG,
 				"two processes come as rank %u: pid %u on %s and pid %u on %s; do two "

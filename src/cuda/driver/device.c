@@ -19,14 +19,14 @@ int collet_device_of_thread(const struct collet_cuda *cuda, cu_context *context)
 	return count == 1 ? 0 : -1;
 }
 
-bool collet_card_has_gpu(const struct collet_card *card)
+bool collet_card_has_gpu(const struct collet_peer_info *card)
 {
 	static const uint8_t none[sizeof(card->gpu)];
 	return memcmp(card->gpu, none, sizeof(none)) != 0;
 }
 
 void collet_device_init(struct collet_device *device, const struct collet_cuda *cuda, struct collet_copiers *copiers,
-	bool direct, struct collet_card *card, const struct collet_log *log)
+	bool direct, struct collet_peer_info *card, const struct collet_log *log)
 {
 	cu_uuid uuid;
 	*device = (struct collet_device){ .cuda = cuda, .copiers = copiers, .log = log, .process = card->process_id,
@@ -43,7 +43,7 @@ void collet_device_init(struct collet_device *device, const struct collet_cuda *
 	static_assert(sizeof(card->gpu) == sizeof(uuid), "a UUID");
 	memcpy(card->gpu, &uuid, sizeof(uuid));
 	if (collet_desk_open(&device->desk) == COLLET_OK)
-		memcpy(card->desk, device->desk.name, sizeof(card->desk));
+		memcpy(card->handle_exchange, device->desk.name, sizeof(card->handle_exchange));
 	else
 		collet_log(log, COLLET_LOG_INFO, "%s; mapped memory is not shared", collet_last_error());
 }

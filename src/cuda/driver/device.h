@@ -55,9 +55,9 @@ struct collet_device {
  * or the only one there is. card gets its UUID, for the others to compare. direct: whether ranks of one GPU are to go
  * together at all. That there is no such GPU is no error. */
 void collet_device_init(struct collet_device *device, const struct collet_cuda *cuda, struct collet_copiers *copiers,
-	bool direct, struct collet_card *card, const struct collet_log *log);
+	bool direct, struct collet_peer_info *card, const struct collet_log *log);
 /* Has that rank found such a GPU? */
-bool collet_card_has_gpu(const struct collet_card *card);
+bool collet_card_has_gpu(const struct collet_peer_info *card);
 /* Before the copiers go. A zeroed one is fine. */
 void collet_device_deinit(struct collet_device *device);
 

@@ -13,17 +13,17 @@ static uint64_t *find(uint64_t list[COLLET_RECEIVED_MOST], uint64_t allocation)
 	return NULL;
 }
 
-static collet_status send(const struct collet_device *device, struct collet_shown *shown, const struct collet_card *to,
-	const struct collet_desk_note *note, int file)
+static collet_status send(const struct collet_device *device, struct collet_shown *shown,
+	const struct collet_peer_info *to, const struct collet_desk_note *note, int file)
 {
 	shown->notes++;
-	if (device->desk.socket < 0 || !to->desk[1])
+	if (device->desk.socket < 0 || !to->handle_exchange[1])
 		return COLLET_PENDING;
-	return collet_desk_send(&device->desk, to->desk, note, file);
+	return collet_desk_send(&device->desk, to->handle_exchange, note, file);
 }
 
 collet_status collet_shown_add(const struct collet_device *device, struct collet_shown *shown,
-	const struct collet_card *to, const struct collet_shared *shared)
+	const struct collet_peer_info *to, const struct collet_shared *shared)
 {
 	const struct collet_desk_note note = { .process = shared->process, .allocation = shared->allocation };
 	int file;
@@ -60,14 +60,14 @@ void collet_shown_all_again(struct collet_shown *shown)
 }
 
 static collet_status tell_gone(const struct collet_device *device, struct collet_shown *shown,
-	const struct collet_card *to, uint64_t allocation)
+	const struct collet_peer_info *to, uint64_t allocation)
 {
 	const struct collet_desk_note note = { .process = device->process, .allocation = allocation, .gone = 1 };
 	return send(device, shown, to, &note, -1);
 }
 
 void collet_shown_tell_owed(
-	const struct collet_device *device, struct collet_shown *shown, const struct collet_card *to)
+	const struct collet_device *device, struct collet_shown *shown, const struct collet_peer_info *to)
 {
 	while (shown->owed[0] && tell_gone(device, shown, to, shown->owed[0]) != COLLET_PENDING) {
 		memmove(&shown->owed[0], &shown->owed[1], sizeof(shown->owed) - sizeof(shown->owed[0]));
@@ -76,8 +76,8 @@ void collet_shown_tell_owed(
 }
 
 /* What there is no room for either the other keeps until it has opened many others. */
-void collet_shown_gone(const struct collet_device *device, struct collet_shown *shown, const struct collet_card *to,
-	uint64_t allocation)
+void collet_shown_gone(const struct collet_device *device, struct collet_shown *shown,
+	const struct collet_peer_info *to, uint64_t allocation)
 {
 	collet_shown_again(shown, allocation);
 	if (tell_gone(device, shown, to, allocation) != COLLET_PENDING)

@@ -16,16 +16,16 @@ struct collet_shown {
 
 /* It must have the descriptor before it is told of what lies there. COLLET_PENDING: it has no room, or no desk. */
 collet_status collet_shown_add(const struct collet_device *device, struct collet_shown *shown,
-	const struct collet_card *to, const struct collet_shared *shared);
+	const struct collet_peer_info *to, const struct collet_shared *shared);
 /* It has lost them, or this one: they will be sent again. */
 void collet_shown_again(struct collet_shown *shown, uint64_t allocation);
 void collet_shown_all_again(struct collet_shown *shown);
 /* The allocation is no more. */
-void collet_shown_gone(const struct collet_device *device, struct collet_shown *shown, const struct collet_card *to,
-	uint64_t allocation);
+void collet_shown_gone(const struct collet_device *device, struct collet_shown *shown,
+	const struct collet_peer_info *to, uint64_t allocation);
 /* Of those that are no more, what was owed. */
 void collet_shown_tell_owed(
-	const struct collet_device *device, struct collet_shown *shown, const struct collet_card *to);
+	const struct collet_device *device, struct collet_shown *shown, const struct collet_peer_info *to);
 
 /* Has it been sent this one, and not lost it since? */
 bool collet_shown_has(const struct collet_shown *shown, uint64_t allocation);

@@ -188,26 +188,27 @@ enum collet_executor_complaint collet_executor_complains(const struct collet_exe
 
 /* ---- Beginning and end ---- */
 
-static const struct collet_card *card_of(const struct collet_group *group, uint32_t rank)
+static const struct collet_peer_info *card_of(const struct collet_group *group, uint32_t rank)
 {
 	return &group->engine->cards[collet_group_world_rank(group, rank)];
 }
 
 bool collet_executor_share(const struct collet_group *group, uint32_t rank, uint32_t other)
 {
-	const struct collet_card *a = card_of(group, rank), *b = card_of(group, other);
+	const struct collet_peer_info *a = card_of(group, rank), *b = card_of(group, other);
 	return memcmp(a->gpu, b->gpu, sizeof(a->gpu)) == 0;
 }
 
 bool collet_executor_fits(const struct collet_group *group)
 {
-	static const uint8_t none[sizeof(((struct collet_card *)0)->gpu)];
-	const struct collet_card *first = card_of(group, 0);
+	static const uint8_t none[sizeof(((struct collet_peer_info *)0)->gpu)];
+	const struct collet_peer_info *first = card_of(group, 0);
 	if (group->size < 2 || group->size > COLLET_TAPE_RANKS)
 		return false;
 	for (uint32_t r = 0; r < group->size; r++) {
-		const struct collet_card *card = card_of(group, r);
-		if (card->host_id != first->host_id || !card->desk[1] || memcmp(card->gpu, none, sizeof(none)) == 0)
+		const struct collet_peer_info *card = card_of(group, r);
+		if (card->host_id != first->host_id || !card->handle_exchange[1] ||
+			memcmp(card->gpu, none, sizeof(none)) == 0)
 			return false;
 		/* Kernels of two processes take turns on a GPU. */
 		for (uint32_t other = 0; other < r; other++)

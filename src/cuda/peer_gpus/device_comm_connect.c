@@ -228,12 +228,13 @@ static struct collet_shared shared_of(const struct collet_executor *executor, ui
 static collet_status send_one(struct collet_executor *executor, uint32_t to, int file)
 {
 	struct collet_engine *engine = executor->group->engine;
-	const struct collet_card *card = &engine->cards[collet_group_world_rank(executor->group, to)];
+	const struct collet_peer_info *card = &engine->cards[collet_group_world_rank(executor->group, to)];
 	const struct collet_shared own = shared_of(executor, executor->group->rank);
 	const struct collet_desk_note note = { own.process, own.allocation };
 	const int64_t deadline = collet_clock_ns() + SENT_NS;
 	for (;;) {
-		const collet_status status = collet_desk_send(&executor->device->desk, card->desk, &note, file);
+		const collet_status status =
+			collet_desk_send(&executor->device->desk, card->handle_exchange, &note, file);
 		if (status != COLLET_PENDING)
 			return status;
 		if (collet_clock_ns() >= deadline)

@@ -32,7 +32,7 @@ static const char *gpu_of(const struct collet_executor *executor, uint32_t rank,
 	const struct collet_group *group = executor->group;
 	const uint8_t *uuid = group->engine->cards[collet_group_world_rank(group, rank)].gpu;
 	int used = snprintf(name, GPU_NAME_BYTES, "GPU-");
-	for (uint32_t i = 0; i < sizeof(((struct collet_card *)0)->gpu); i++)
+	for (uint32_t i = 0; i < sizeof(((struct collet_peer_info *)0)->gpu); i++)
 		used += snprintf(name + used, GPU_NAME_BYTES - (size_t)used, "%s%02x",
 			i == 4 || i == 6 || i == 8 || i == 10 ? "-" : "", uuid[i]);
 	return name;

@@ -11,7 +11,7 @@
 #include "cuda/shared_gpu/internal.h"
 #include "engine/lock.h"
 
-static const struct collet_card *card_of(const struct collet_direct *direct, uint32_t place)
+static const struct collet_peer_info *card_of(const struct collet_direct *direct, uint32_t place)
 {
 	const struct collet_group *group = direct->group;
 	return &group->engine->cards[collet_group_world_rank(group, direct->members[place])];
@@ -129,9 +129,10 @@ void collet_order_offer(struct collet_direct *direct)
 	if (map(direct, file) != COLLET_OK)
 		do_without(direct);
 	for (uint32_t r = 1; direct->order.words && r < direct->size; r++) {
-		const struct collet_card *card = card_of(direct, r);
+		const struct collet_peer_info *card = card_of(direct, r);
 		/* Whoever does not get it offers no words, and all do without. */
-		if (card->desk[1] && collet_desk_send(desk, card->desk, &note, file) == COLLET_ERR_SYSTEM)
+		if (card->handle_exchange[1] &&
+			collet_desk_send(desk, card->handle_exchange, &note, file) == COLLET_ERR_SYSTEM)
 			do_without(direct);
 	}
 	close(file);

@@ -2,7 +2,7 @@
 #include "core/status.h"
 #include "cuda/shared_gpu/internal.h"
 
-static const struct collet_card *leader_of(const struct collet_direct *direct)
+static const struct collet_peer_info *leader_of(const struct collet_direct *direct)
 {
 	return &direct->group->engine->cards[collet_group_world_rank(direct->group, direct->members[0])];
 }

@@ -6,12 +6,12 @@
 #include "cuda/peer_gpus/device_comm.h"
 #include "cuda/shared_gpu/internal.h"
 
-static const struct collet_card *card_of(const struct collet_group *group, uint32_t rank)
+static const struct collet_peer_info *card_of(const struct collet_group *group, uint32_t rank)
 {
 	return &group->engine->cards[collet_group_world_rank(group, rank)];
 }
 
-static bool shares_gpu(const struct collet_card *a, const struct collet_card *b)
+static bool shares_gpu(const struct collet_peer_info *a, const struct collet_peer_info *b)
 {
 	return a->host_id == b->host_id && collet_card_has_gpu(a) && memcmp(a->gpu, b->gpu, sizeof(a->gpu)) == 0;
 }
@@ -19,7 +19,7 @@ static bool shares_gpu(const struct collet_card *a, const struct collet_card *b)
 /* How many ranks are on this one's host, and how many of them share its GPU. */
 static uint32_t ranks_of_host(const struct collet_group *group, uint32_t rank, uint32_t *sharing)
 {
-	const struct collet_card *own = card_of(group, rank);
+	const struct collet_peer_info *own = card_of(group, rank);
 	uint32_t count = 0;
 	*sharing = 0;
 	for (uint32_t r = 0; r < group->size; r++) {
@@ -59,13 +59,13 @@ uint32_t collet_direct_most_sharing(const struct collet_group *group)
 collet_status collet_direct_find_members(struct collet_direct *direct)
 {
 	const struct collet_group *group = direct->group;
-	const struct collet_card *own = card_of(group, group->rank);
+	const struct collet_peer_info *own = card_of(group, group->rank);
 	direct->members = calloc(group->size, sizeof(*direct->members));
 	if (!direct->members)
 		return collet_fail(COLLET_ERR_MEMORY, "no memory for ranks that go together");
 	direct->one_gpu = true;
 	for (uint32_t r = 0; r < group->size; r++) {
-		const struct collet_card *card = card_of(group, r);
+		const struct collet_peer_info *card = card_of(group, r);
 		if (card->host_id != own->host_id)
 			continue;
 		if (r == group->rank)
@@ -73,7 +73,7 @@ collet_status collet_direct_find_members(struct collet_direct *direct)
 		direct->one_gpu &= shares_gpu(card, own);
 		direct->members[direct->size++] = r;
 	}
-	const struct collet_card *leader = card_of(group, direct->members[0]);
+	const struct collet_peer_info *leader = card_of(group, direct->members[0]);
 	direct->beside_leader = leader->process_id == own->process_id && shares_gpu(leader, own);
 	direct->by_host = direct->size != group->size;
 	return COLLET_OK;

@@ -37,9 +37,9 @@ bool collet_reached_all(const struct collet_group *group)
 {
 	const struct collet_engine *engine = group->engine;
 	for (uint32_t rank = 0; rank < group->size; rank++) {
-		const struct collet_card *peer = &engine->cards[collet_group_world_rank(group, rank)];
+		const struct collet_peer_info *peer = &engine->cards[collet_group_world_rank(group, rank)];
 		if (rank != group->rank &&
-			!collet_transports_take_gpu(engine->transports, &engine->cards[engine->rank], peer))
+			!collet_transports_accept_gpu(engine->transports, &engine->cards[engine->rank], peer))
 			return false;
 	}
 	return group->size > 1;
@@ -57,7 +57,7 @@ static bool takes(const struct collet_load *load)
 	for (int s = 0; s < COLLET_SIDES; s++) {
 		const struct collet_staged_side *side = &load->sides[s];
 		if (side->copier &&
-			!collet_transports_know_gpu(&load->context->transports, side->gpu, side->bytes))
+			!collet_transports_gpu_registered(&load->context->transports, side->gpu, side->bytes))
 			return false;
 	}
 	return true;

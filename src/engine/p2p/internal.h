@@ -51,7 +51,7 @@ struct collet_p2p_peer {
 	struct collet_p2p_header incoming_header;
 	uint64_t unexpected_bytes;
 	uint32_t eager_bytes;               /* longer messages to it are announced */
-	struct collet_conduit_stats pull_stats;
+	struct collet_endpoint_stats pull_stats;
 };
 
 struct collet_p2p {
@@ -77,7 +77,7 @@ static inline struct collet_route *collet_p2p_peer_queue(struct collet_group *st
 	return collet_route_get(state, COLLET_CHANNEL_P2P, peer);
 }
 
-static inline struct collet_conduit *collet_p2p_endpoint(struct collet_route *peer_queue)
+static inline struct collet_endpoint *collet_p2p_endpoint(struct collet_route *peer_queue)
 {
 	/* Pairs with the control thread's release store that publishes it. */
 	return peer_queue ? atomic_load_explicit(&peer_queue->conduit, memory_order_acquire) : NULL;
@@ -110,14 +110,14 @@ collet_status collet_p2p_send_message(struct collet_group *state, uint32_t to, e
 /* Sends an eager message past the queue, where that is empty and the transport can. */
 bool collet_p2p_send_now(struct collet_group *state, uint32_t to, uint32_t tag, const void *data, uint64_t bytes);
 /* Posts what is queued, and takes what has settled; false: the conduit failed. */
-bool collet_p2p_progress_sends(struct collet_group *state, uint32_t rank, struct collet_conduit *endpoint);
+bool collet_p2p_progress_sends(struct collet_group *state, uint32_t rank, struct collet_endpoint *endpoint);
 /* All of a list. */
 void collet_p2p_free_outgoing(struct collet_p2p_outgoing *first);
 
 /* ---- p2p_match.c */
 /* Takes in what has come, one message after the other. */
 collet_status collet_p2p_progress_receives(struct collet_group *state, uint32_t source, struct collet_p2p_peer *peer,
-	struct collet_conduit *endpoint);
+	struct collet_endpoint *endpoint);
 
 /* ---- p2p_rendezvous.c */
 void collet_p2p_start_bounce(struct collet_request *request);

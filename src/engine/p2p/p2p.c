@@ -33,7 +33,7 @@ static void progress_peer(struct collet_group *state, uint32_t rank)
 {
 	struct collet_route *peer_queue = collet_route_peek(state, COLLET_CHANNEL_P2P, rank);
 	struct collet_p2p_peer *peer = &state->p2p->peers[rank];
-	struct collet_conduit *endpoint = collet_p2p_endpoint(peer_queue);
+	struct collet_endpoint *endpoint = collet_p2p_endpoint(peer_queue);
 	if (!endpoint) {
 		if (peer_queue && peer->first_out)
 			collet_fabric_want(peer_queue);
@@ -100,9 +100,9 @@ uint32_t collet_p2p_poll_cost(const struct collet_group *state)
 	const struct collet_p2p_peer *peer = state->p2p ? state->p2p->awaited : NULL;
 	for (; peer; peer = peer->next_awaited) {
 		const uint32_t rank = (uint32_t)(peer - state->p2p->peers);
-		const struct collet_conduit *endpoint =
+		const struct collet_endpoint *endpoint =
 			collet_p2p_endpoint(collet_route_peek(state, COLLET_CHANNEL_P2P, rank));
-		cost += endpoint && endpoint->transport->caps & COLLET_CAP_CALLS ? COLLET_CALL_LOOKS :
+		cost += endpoint && endpoint->transport->caps & COLLET_CAP_SYSCALLS ? COLLET_CALL_LOOKS :
 			state->engine->crowded ? OVERSUBSCRIBED_POLL_COST : 1;
 	}
 	return cost;
@@ -126,7 +126,7 @@ bool collet_p2p_arm(struct collet_group *state)
 	if (state->p2p && !collet_p2p_bounces_idle(state->p2p))
 		return false;
 	for (uint32_t rank = 0; collet_p2p_is_busy(state) && rank < state->size; rank++) {
-		struct collet_conduit *endpoint =
+		struct collet_endpoint *endpoint =
 			collet_p2p_endpoint(collet_route_peek(state, COLLET_CHANNEL_P2P, rank));
 		/* One that has failed has nothing to tell any more: its rank has left in order, or progress, which has
 		 * just been here, has told the board. */
@@ -139,7 +139,7 @@ bool collet_p2p_arm(struct collet_group *state)
 void collet_p2p_disarm(struct collet_group *state)
 {
 	for (uint32_t rank = 0; state->p2p && rank < state->size; rank++) {
-		struct collet_conduit *endpoint =
+		struct collet_endpoint *endpoint =
 			collet_p2p_endpoint(collet_route_peek(state, COLLET_CHANNEL_P2P, rank));
 		if (endpoint)
 			endpoint->transport->disarm(endpoint);
@@ -261,7 +261,7 @@ collet_status collet_p2p_start(struct collet_request *request)
 	if (status != COLLET_OK)
 		return status;
 	struct collet_route *peer_queue = collet_route_peek(state, COLLET_CHANNEL_P2P, rank);
-	struct collet_conduit *endpoint = collet_p2p_endpoint(peer_queue);
+	struct collet_endpoint *endpoint = collet_p2p_endpoint(peer_queue);
 	if (endpoint)
 		(void)collet_p2p_progress_sends(state, rank, endpoint);
 	else
@@ -288,9 +288,9 @@ void collet_p2p_deinit(struct collet_group *state)
 	state->p2p = NULL;
 }
 
-const struct collet_conduit_stats *collet_p2p_pull_stats(const struct collet_group *state, uint32_t peer)
+const struct collet_endpoint_stats *collet_p2p_pull_stats(const struct collet_group *state, uint32_t peer)
 {
-	const struct collet_conduit_stats *pull_stats = state->p2p ? &state->p2p->peers[peer].pull_stats : NULL;
+	const struct collet_endpoint_stats *pull_stats = state->p2p ? &state->p2p->peers[peer].pull_stats : NULL;
 	return pull_stats && (pull_stats->messages_sent || pull_stats->messages_received) ? pull_stats : NULL;
 }
 

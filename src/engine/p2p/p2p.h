@@ -5,7 +5,7 @@
 #include <collet/collet.h>
 
 struct collet_bounce;
-struct collet_conduit_stats;
+struct collet_endpoint_stats;
 struct collet_group;
 struct collet_request;
 
@@ -62,7 +62,7 @@ bool collet_p2p_arm(struct collet_group *state);
 void collet_p2p_disarm(struct collet_group *state);
 /* Of the messages that went to this peer, and came from it, past all conduits: the receiver took them from where they
  * were. NULL: none did. */
-const struct collet_conduit_stats *collet_p2p_pull_stats(const struct collet_group *state, uint32_t peer);
+const struct collet_endpoint_stats *collet_p2p_pull_stats(const struct collet_group *state, uint32_t peer);
 /* Forgets everything; the conduits are closed. */
 void collet_p2p_deinit(struct collet_group *state);
 void collet_p2p_describe(const struct collet_request *request, char *text, size_t capacity);

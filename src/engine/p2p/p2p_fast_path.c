@@ -31,8 +31,8 @@ bool collet_p2p_receive_fast(struct collet_group *state, uint32_t from, uint32_t
 	if (from == COLLET_ANY_SOURCE || !is_short(state, from, bytes))
 		return false;
 	struct collet_p2p_peer *peer = &state->p2p->peers[from];
-	struct collet_conduit *endpoint = collet_p2p_endpoint(collet_route_peek(state, COLLET_CHANNEL_P2P, from));
-	if (!endpoint || !endpoint->transport->recv_now || !may_receive_fast(state, peer))
+	struct collet_endpoint *endpoint = collet_p2p_endpoint(collet_route_peek(state, COLLET_CHANNEL_P2P, from));
+	if (!endpoint || !endpoint->transport->try_recv || !may_receive_fast(state, peer))
 		return false;
 	if (++state->p2p->fast_count % FAST_POLL_ALL_INTERVAL == 0) {
 		collet_p2p_poll_all(state);
@@ -45,15 +45,15 @@ bool collet_p2p_receive_fast(struct collet_group *state, uint32_t from, uint32_t
 	};
 	uint32_t polls = collet_engine_brief_looks(engine);
 	for (;;) {
-		const enum collet_now outcome = endpoint->transport->recv_now(endpoint, &transfer);
-		if (outcome == COLLET_NOW_DONE) {
+		const enum collet_try_result outcome = endpoint->transport->try_recv(endpoint, &transfer);
+		if (outcome == COLLET_TRY_DONE) {
 			peer->received_count++;
 			return true;
 		}
-		if (outcome != COLLET_NOW_WAIT || !polls)
+		if (outcome != COLLET_TRY_AGAIN || !polls)
 			return false;
 		polls--;
-		engine->wake.waits++;
+		engine->wake.empty_polls++;
 		collet_cpu_relax();
 	}
 }

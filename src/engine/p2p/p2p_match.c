@@ -228,7 +228,7 @@ static collet_status place_incoming(struct collet_group *state, uint32_t source,
 }
 
 collet_status collet_p2p_progress_receives(struct collet_group *state, uint32_t source, struct collet_p2p_peer *peer,
-	struct collet_conduit *endpoint)
+	struct collet_endpoint *endpoint)
 {
 	const bool needed = peer->waiter_count;
 	for (;;) {

@@ -129,10 +129,10 @@ void collet_p2p_send_segments(struct collet_request *request)
 bool collet_p2p_may_gpudirect(const struct collet_request *request, uint64_t bytes)
 {
 	const struct collet_p2p_call *call = &request->p2p;
-	struct collet_conduit *endpoint =
+	struct collet_endpoint *endpoint =
 		collet_p2p_endpoint(collet_route_peek(request->group, COLLET_CHANNEL_P2P, call->peer));
-	return endpoint && call->bounce && endpoint->transport->takes_gpu &&
-	       endpoint->transport->takes_gpu(endpoint, call->bounce->buffer, bytes);
+	return endpoint && call->bounce && endpoint->transport->accepts_gpu &&
+	       endpoint->transport->accepts_gpu(endpoint, call->bounce->buffer, bytes);
 }
 
 /* No cells any more: what they have been filled with is not wanted. */
@@ -160,7 +160,7 @@ void collet_bounce_pulled(struct collet_bounce *bounce)
 	struct collet_group *state = request->group;
 	const struct collet_p2p_call *call = &request->p2p;
 	const struct collet_p2p_header header = { .bytes = call->message_bytes, .id = call->id };
-	struct collet_conduit_stats *pull_stats = &state->p2p->peers[call->peer].pull_stats;
+	struct collet_endpoint_stats *pull_stats = &state->p2p->peers[call->peer].pull_stats;
 	pull_stats->messages_received++;
 	pull_stats->bytes_received += call->message_bytes;
 	const collet_status status =
@@ -174,7 +174,7 @@ void collet_bounce_pulled(struct collet_bounce *bounce)
 void collet_p2p_handle_ats(struct collet_request *request)
 {
 	struct collet_p2p *p2p = request->group->p2p;
-	struct collet_conduit_stats *pull_stats = &p2p->peers[request->p2p.peer].pull_stats;
+	struct collet_endpoint_stats *pull_stats = &p2p->peers[request->p2p.peer].pull_stats;
 	pull_stats->messages_sent++;
 	pull_stats->bytes_sent += request->p2p.bytes;
 	collet_p2p_complete(p2p, request);

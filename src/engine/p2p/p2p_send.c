@@ -160,10 +160,10 @@ static uint32_t transfer_flags(
 	const uint32_t call = request ?
 		collet_call_flags(exchange ? COLLET_CALL_EXCHANGE : COLLET_CALL_MESSAGE, request->p2p.bytes) : 0;
 	if (kind == P2P_EAGER)
-		return call | (exchange && !state->engine->crowded ? COLLET_TRANSFER_WAITS :
+		return call | (exchange && !state->engine->crowded ? COLLET_TRANSFER_EXCHANGE :
                                                                        COLLET_TRANSFER_EAGER);
 	const uint32_t where = request && request->p2p.is_gpudirect ? COLLET_TRANSFER_GPU : 0;
-	return call | where | (kind == P2P_DATA && exchange ? COLLET_TRANSFER_WAITS : 0);
+	return call | where | (kind == P2P_DATA && exchange ? COLLET_TRANSFER_EXCHANGE : 0);
 }
 
 collet_status collet_p2p_send_message(struct collet_group *state, uint32_t to, enum collet_p2p_kind kind, uint32_t tag,
@@ -199,15 +199,15 @@ collet_status collet_p2p_send_message(struct collet_group *state, uint32_t to, e
 bool collet_p2p_send_now(struct collet_group *state, uint32_t to, uint32_t tag, const void *data, uint64_t bytes)
 {
 	struct collet_p2p_peer *peer = &state->p2p->peers[to];
-	struct collet_conduit *endpoint = collet_p2p_endpoint(collet_route_peek(state, COLLET_CHANNEL_P2P, to));
-	if (!endpoint || !endpoint->transport->send_now || peer->first_out)
+	struct collet_endpoint *endpoint = collet_p2p_endpoint(collet_route_peek(state, COLLET_CHANNEL_P2P, to));
+	if (!endpoint || !endpoint->transport->try_send || peer->first_out)
 		return false;
 	struct collet_transfer transfer = {
 		.status = COLLET_PENDING,
 		.message = { collet_p2p_signature(P2P_EAGER, tag), peer->sent_count, bytes },
 		.data = (void *)(uintptr_t)data,
 	};
-	if (endpoint->transport->send_now(endpoint, &transfer) != COLLET_NOW_DONE)
+	if (endpoint->transport->try_send(endpoint, &transfer) != COLLET_TRY_DONE)
 		return false;
 	peer->sent_count++;
 	return true;
@@ -218,7 +218,7 @@ static bool is_posted(const struct collet_p2p_outgoing *out)
 	return out->transfer.status != COLLET_CANCELLED;
 }
 
-static void post_queued(const struct collet_p2p_peer *peer, struct collet_conduit *endpoint)
+static void post_queued(const struct collet_p2p_peer *peer, struct collet_endpoint *endpoint)
 {
 	for (struct collet_p2p_outgoing *out = peer->first_out; out; out = out->next) {
 		if (is_posted(out))
@@ -245,7 +245,7 @@ static void complete_sent(struct collet_p2p *p2p, uint32_t rank)
 		collet_p2p_complete(p2p, request);
 }
 
-bool collet_p2p_progress_sends(struct collet_group *state, uint32_t rank, struct collet_conduit *endpoint)
+bool collet_p2p_progress_sends(struct collet_group *state, uint32_t rank, struct collet_endpoint *endpoint)
 {
 	struct collet_p2p_peer *peer = &state->p2p->peers[rank];
 	do {

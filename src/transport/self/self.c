@@ -7,41 +7,41 @@
 #include "core/status.h"
 #include "transport/registry.h"
 
-struct self_conduit {
-	struct collet_conduit conduit;
+struct self_endpoint {
+	struct collet_endpoint endpoint;
 	struct collet_transfer_queue sends, receives;  /* at most one of them is not empty */
 };
 
-static bool reaches(const struct collet_card *self, const struct collet_card *peer)
+static bool reaches(const struct collet_peer_info *self, const struct collet_peer_info *peer)
 {
 	return self->rank == peer->rank;
 }
 
-static collet_status open_conduit(struct collet_conduit *conduit, const struct collet_conduit_config *config)
+static collet_status open_endpoint(struct collet_endpoint *endpoint, const struct collet_endpoint_config *config)
 {
-	conduit->status = COLLET_OK;
+	endpoint->status = COLLET_OK;
 	return COLLET_OK;
 }
 
-static collet_status opening(struct collet_conduit *conduit)
+static collet_status open_progress(struct collet_endpoint *endpoint)
 {
-	return conduit->status;
+	return endpoint->status;
 }
 
-static void close_conduit(struct collet_conduit *conduit)
+static void close_endpoint(struct collet_endpoint *endpoint)
 {
-	struct self_conduit *self = (struct self_conduit *)conduit;
-	if (conduit->status != COLLET_OK)
+	struct self_endpoint *self = (struct self_endpoint *)endpoint;
+	if (endpoint->status != COLLET_OK)
 		return;
-	conduit->status = COLLET_CANCELLED;
-	collet_transfer_queue_settle_all(&self->sends, conduit, COLLET_CANCELLED);
-	collet_transfer_queue_settle_all(&self->receives, conduit, COLLET_CANCELLED);
+	endpoint->status = COLLET_CANCELLED;
+	collet_transfer_queue_complete_all(&self->sends, endpoint, COLLET_CANCELLED);
+	collet_transfer_queue_complete_all(&self->receives, endpoint, COLLET_CANCELLED);
 }
 
 /* The oldest send meets the oldest receive. */
-static void move(struct self_conduit *self)
+static void match_first(struct self_endpoint *self)
 {
-	struct collet_conduit *conduit = &self->conduit;
+	struct collet_endpoint *endpoint = &self->endpoint;
 	const struct collet_transfer *send = self->sends.first;
 	struct collet_transfer *receive = self->receives.first;
 	const uint64_t bytes = send->message.bytes;
@@ -49,68 +49,68 @@ static void move(struct self_conduit *self)
 		if (bytes && receive->data != send->data)
 			memcpy(receive->data, send->data, bytes);
 		receive->view = receive->data;
-		conduit->stats.bytes_received += bytes;
-		conduit->stats.messages_received++;
-		collet_transfer_queue_settle(&self->receives, conduit, COLLET_OK);
+		endpoint->stats.bytes_received += bytes;
+		endpoint->stats.messages_received++;
+		collet_transfer_queue_complete(&self->receives, endpoint, COLLET_OK);
 	} else {
 		receive->message = send->message;
-		collet_transfer_queue_settle(&self->receives, conduit, COLLET_ERR_MISMATCH);
+		collet_transfer_queue_complete(&self->receives, endpoint, COLLET_ERR_MISMATCH);
 	}
-	conduit->stats.bytes_sent += bytes;
-	conduit->stats.messages_sent++;
-	collet_transfer_queue_settle(&self->sends, conduit, COLLET_OK);
+	endpoint->stats.bytes_sent += bytes;
+	endpoint->stats.messages_sent++;
+	collet_transfer_queue_complete(&self->sends, endpoint, COLLET_OK);
 }
 
-static void post(struct self_conduit *self, struct collet_transfer_queue *queue, struct collet_transfer *transfer)
+static void post(struct self_endpoint *self, struct collet_transfer_queue *queue, struct collet_transfer *transfer)
 {
-	transfer->status = self->conduit.status;
+	transfer->status = self->endpoint.status;
 	if (transfer->status != COLLET_OK)
 		return;
 	transfer->status = COLLET_PENDING;
-	self->conduit.posted++;
+	self->endpoint.posted++;
 	collet_transfer_queue_add(queue, transfer);
 	if (self->sends.first && self->receives.first)
-		move(self);
+		match_first(self);
 }
 
-static void post_send(struct collet_conduit *conduit, struct collet_transfer *transfer)
+static void post_send(struct collet_endpoint *endpoint, struct collet_transfer *transfer)
 {
-	struct self_conduit *self = (struct self_conduit *)conduit;
+	struct self_endpoint *self = (struct self_endpoint *)endpoint;
 	post(self, &self->sends, transfer);
 }
 
-static void post_recv(struct collet_conduit *conduit, struct collet_transfer *transfer)
+static void post_recv(struct collet_endpoint *endpoint, struct collet_transfer *transfer)
 {
-	struct self_conduit *self = (struct self_conduit *)conduit;
+	struct self_endpoint *self = (struct self_endpoint *)endpoint;
 	post(self, &self->receives, transfer);
 }
 
-static void release(struct collet_conduit *conduit, struct collet_transfer *transfer)
+static void release_view(struct collet_endpoint *endpoint, struct collet_transfer *transfer)
 {
 	/* the view is the receiver's own buffer */
 }
 
-static uint32_t progress(struct collet_conduit *conduit)
+static uint32_t progress(struct collet_endpoint *endpoint)
 {
 	return 0;
 }
 
-static bool peek(struct collet_conduit *conduit, struct collet_message *message)
+static bool peek(struct collet_endpoint *endpoint, struct collet_message *message)
 {
-	const struct self_conduit *self = (const struct self_conduit *)conduit;
+	const struct self_endpoint *self = (const struct self_endpoint *)endpoint;
 	if (!self->sends.first)
 		return false;
 	*message = self->sends.first->message;
 	return true;
 }
 
-static bool arm(struct collet_conduit *conduit)
+static bool arm(struct collet_endpoint *endpoint)
 {
 	/* What is pending waits for this rank's own next post, which no descriptor tells of. */
-	return conduit->status == COLLET_OK;
+	return endpoint->status == COLLET_OK;
 }
 
-static void disarm(struct collet_conduit *conduit)
+static void disarm(struct collet_endpoint *endpoint)
 {
 }
 
@@ -121,14 +121,14 @@ const struct collet_transport collet_self_transport = {
 	.summary = "a rank and itself: memcpy",
 	.caps = COLLET_CAP_LOCAL,
 	.priority = 1000,
-	.conduit_bytes = sizeof(struct self_conduit),
+	.endpoint_bytes = sizeof(struct self_endpoint),
 	.reaches = reaches,
-	.open = open_conduit,
-	.opening = opening,
-	.close = close_conduit,
+	.open = open_endpoint,
+	.open_progress = open_progress,
+	.close = close_endpoint,
 	.post_send = post_send,
 	.post_recv = post_recv,
-	.release = release,
+	.release_view = release_view,
 	.progress = progress,
 	.peek = peek,
 	.arm = arm,

@@ -35,16 +35,17 @@ static const uint64_t HELLO_MAGIC = UINT64_C(0x636f6c6c65740204);  /* "collet", 
 enum { KIND_HELLO = 1, KIND_REPLY, KIND_DONE };
 
 enum {
-	HELLO_MAPS = 1 << 0,     /* the sender of this has mapped the receiver's arena */
+	HELLO_MAPPED = 1 << 0,   /* the sender of this has mapped the receiver's arena */
 	HELLO_ARENA = 1 << 1,    /* ... has an arena; its descriptor comes along (or the field, to a thread) */
-	HELLO_SEGMENT = 1 << 2,  /* the segment comes along, likewise */
-	HELLO_BARRIER = 1 << 3,  /* ... fences the others before it sleeps, and lets itself be fenced: see shm_tell() */
-	HELLO_READS = 1 << 4     /* ... can read the receiver's memory */
+	HELLO_REGION = 1 << 2,   /* the segment comes along, likewise */
+	HELLO_MEMBARRIER = 1 << 3, /* ... fences the others before it sleeps, and lets itself be fenced: see
+	                              shm_tell() */
+	HELLO_CMA = 1 << 4       /* ... can read the receiver's memory */
 };
 
-static collet_status check_hello(const struct shm_conduit *shm, uint32_t kind)
+static collet_status check_hello(const struct shm_endpoint *shm, uint32_t kind)
 {
-	if (shm->inbox.magic != HELLO_MAGIC || shm->inbox.kind != kind)
+	if (shm->inbox.magic != HELLO_MAGIC || shm->inbox.type != kind)
 		return collet_shm_fail_peer(
 			shm, COLLET_ERR_TRANSPORT, "it speaks something else than this version of shm");
 	return COLLET_OK;
@@ -53,7 +54,7 @@ static collet_status check_hello(const struct shm_conduit *shm, uint32_t kind)
 /* ---- What a hello brings ------------------------------------------------------------------------------------- */
 
 /* Can this process read the peer's memory, and is it the peer's? */
-static bool probe(struct shm_conduit *shm, pid_t pid)
+static bool probe_cma(struct shm_endpoint *shm, pid_t pid)
 {
 	uint64_t nonce = 0;
 	struct iovec into = { &nonce, sizeof(nonce) };
@@ -67,158 +68,159 @@ static bool probe(struct shm_conduit *shm, pid_t pid)
 
 /* The peer's pid as this process sees it: the kernel's word, or the card's where the socket was made by somebody
  * else. */
-static bool probe_reading(struct shm_conduit *shm)
+static bool probe_peer(struct shm_endpoint *shm)
 {
 	struct ucred credentials;
 	socklen_t bytes = sizeof(credentials);
 	shm->peer_nonce = shm->inbox.nonce;
 	shm->peer_nonce_address = shm->inbox.nonce_address;
-	if (getsockopt(shm->socket, SOL_SOCKET, SO_PEERCRED, &credentials, &bytes) == 0 && probe(shm, credentials.pid))
+	if (getsockopt(shm->socket, SOL_SOCKET, SO_PEERCRED, &credentials, &bytes) == 0 &&
+		probe_cma(shm, credentials.pid))
 		return true;
-	return probe(shm, (pid_t)shm->peer->pid);
+	return probe_cma(shm, (pid_t)shm->peer->pid);
 }
 
 /* Keeps the peer's arena, if it has one and it can be mapped; without it, arena memory travels like any other. */
-static bool accept_arena(struct shm_conduit *shm, uint32_t *next_fd)
+static bool accept_arena(struct shm_endpoint *shm, uint32_t *next_fd)
 {
 	if (!(shm->inbox.flags & HELLO_ARENA))
 		return false;
-	if (shm->same_process) {
-		shm->peer_arena_held = (struct collet_arena_map *)(uintptr_t)shm->inbox.arena;
+	if (shm->is_same_process) {
+		shm->peer_arena_ref = (struct collet_arena_map *)(uintptr_t)shm->inbox.arena;
 		shm->inbox.flags &= ~(uint32_t)HELLO_ARENA;  /* taken out, see drain() */
 	} else {
-		const int fd = collet_shm_take_descriptor(shm, next_fd);
+		const int fd = collet_shm_next_descriptor(shm, next_fd);
 		if (fd < 0)
 			return false;
-		if (collet_arena_attach(shm->arena, fd, &shm->peer_arena_held) != COLLET_OK)
+		if (collet_arena_attach(shm->arena, fd, &shm->peer_arena_ref) != COLLET_OK)
 			collet_log(
 				shm->log, COLLET_LOG_INFO, "shm: %s; messages in it are copied", collet_last_error());
 		close(fd);
 	}
-	shm->peer_arena = shm->peer_arena_held;
+	shm->peer_arena = shm->peer_arena_ref;
 	return shm->peer_arena != NULL;
 }
 
-static collet_status accept_wake(struct shm_conduit *shm, uint32_t *next_fd)
+static collet_status accept_wake(struct shm_endpoint *shm, uint32_t *next_fd)
 {
-	shm->peer_event_fd = collet_shm_take_descriptor(shm, next_fd);
+	shm->peer_event_fd = collet_shm_next_descriptor(shm, next_fd);
 	if (shm->peer_event_fd < 0)
 		return collet_shm_fail_peer(shm, COLLET_ERR_TRANSPORT, "its wake descriptor did not come");
 	return COLLET_OK;
 }
 
 /* What both hello and reply bring first. */
-static collet_status accept_common(struct shm_conduit *shm, uint32_t *next_fd, uint32_t *flags)
+static collet_status accept_common(struct shm_endpoint *shm, uint32_t *next_fd, uint32_t *flags)
 {
 	const collet_status status = accept_wake(shm, next_fd);
 	if (status != COLLET_OK)
 		return status;
-	if (!shm->same_process && probe_reading(shm))
-		*flags |= HELLO_READS;
+	if (!shm->is_same_process && probe_peer(shm))
+		*flags |= HELLO_CMA;
 	/* A thread's arena comes as a mapping, and is not sent before it is sure to be taken: the dialer's with
 	 * done. */
 	if (accept_arena(shm, next_fd))
-		*flags |= HELLO_MAPS;
+		*flags |= HELLO_MAPPED;
 	return COLLET_OK;
 }
 
 /* ---- The segment -------------------------------------------------------------------------------------------- */
 
-static void use_segment(struct shm_conduit *shm, struct shm_segment *segment, unsigned side)
+static void attach_region(struct shm_endpoint *shm, struct shm_region *region, unsigned side)
 {
-	shm->segment = segment;
-	shm->mine = &segment->side[side];
-	shm->theirs = &segment->side[!side];
-	shm->follows = side != 0;
-	shm->out_cells = segment->cells[side];
-	shm->in_cells = segment->cells[!side];
-	shm->out_offers = segment->offers[side];
-	shm->in_offers = segment->offers[!side];
-	shm->out_units = segment->units[side];
-	shm->in_units = segment->units[!side];
-	shm->out_bulk = segment->bulk[side];
-	shm->in_bulk = segment->bulk[!side];
+	shm->region = region;
+	shm->mine = &region->side[side];
+	shm->theirs = &region->side[!side];
+	shm->is_follower = side != 0;
+	shm->out_cells = region->cells[side];
+	shm->in_cells = region->cells[!side];
+	shm->out_rtrs = region->rtrs[side];
+	shm->in_rtrs = region->rtrs[!side];
+	shm->out_units = region->units[side];
+	shm->in_units = region->units[!side];
+	shm->out_bulk = region->bulk[side];
+	shm->in_bulk = region->bulk[!side];
 }
 
-static collet_status map_segment(struct shm_conduit *shm, int fd, unsigned side)
+static collet_status map_region(struct shm_endpoint *shm, int fd, unsigned side)
 {
-	struct shm_segment *segment = mmap(NULL, SHM_SEGMENT_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-	if (segment == MAP_FAILED)
+	struct shm_region *region = mmap(NULL, SHM_REGION_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	if (region == MAP_FAILED)
 		return collet_shm_fail_system(shm, "mapping the segment");
-	use_segment(shm, segment, side);
+	attach_region(shm, region, side);
 	return COLLET_OK;
 }
 
 /* *fd is the caller's to close. */
-static collet_status create_segment(struct shm_conduit *shm, int *fd)
+static collet_status create_region(struct shm_endpoint *shm, int *fd)
 {
 	*fd = memfd_create("collet-shm", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 	if (*fd < 0)
 		return collet_shm_fail_system(shm, "memfd_create");
-	if (ftruncate(*fd, SHM_SEGMENT_BYTES) != 0 ||
+	if (ftruncate(*fd, SHM_REGION_BYTES) != 0 ||
 		fcntl(*fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
 		const collet_status status = collet_shm_fail_system(shm, "sizing and sealing the segment");
 		close(*fd);
 		return status;
 	}
-	const collet_status status = map_segment(shm, *fd, 1);
+	const collet_status status = map_region(shm, *fd, 1);
 	if (status != COLLET_OK)
 		close(*fd);
 	else
-		atomic_init(&shm->segment->holders, shm->same_process ? 2 : 1);
+		atomic_init(&shm->region->refcount, shm->is_same_process ? 2 : 1);
 	return status;
 }
 
-static void release_segment(struct shm_segment *segment, bool counted)
+static void unref_region(struct shm_region *region, bool counted)
 {
 	/* Release: this end's accesses are over. Acquire, pairing with the other end's release: and its, before
 	 * unmapping. */
-	if (!counted || atomic_fetch_sub_explicit(&segment->holders, 1, memory_order_acq_rel) == 1)
-		munmap(segment, SHM_SEGMENT_BYTES);
+	if (!counted || atomic_fetch_sub_explicit(&region->refcount, 1, memory_order_acq_rel) == 1)
+		munmap(region, SHM_REGION_BYTES);
 }
 
-static collet_status accept_segment(struct shm_conduit *shm, uint32_t *next_fd)
+static collet_status accept_region(struct shm_endpoint *shm, uint32_t *next_fd)
 {
-	if (!(shm->inbox.flags & HELLO_SEGMENT))
+	if (!(shm->inbox.flags & HELLO_REGION))
 		return collet_shm_fail_peer(shm, COLLET_ERR_TRANSPORT, "it sent no segment");
-	if (shm->same_process) {
-		shm->inbox.flags &= ~(uint32_t)HELLO_SEGMENT;  /* taken out, see drain() */
-		use_segment(shm, (struct shm_segment *)(uintptr_t)shm->inbox.segment, 0);
+	if (shm->is_same_process) {
+		shm->inbox.flags &= ~(uint32_t)HELLO_REGION;   /* taken out, see drain() */
+		attach_region(shm, (struct shm_region *)(uintptr_t)shm->inbox.region, 0);
 		return COLLET_OK;
 	}
 	struct stat file;
-	const int fd = collet_shm_take_descriptor(shm, next_fd);
+	const int fd = collet_shm_next_descriptor(shm, next_fd);
 	collet_status status;
 	if (fd < 0)
 		return collet_shm_fail_peer(shm, COLLET_ERR_TRANSPORT, "the segment's descriptor did not come");
-	if (fstat(fd, &file) != 0 || file.st_size < SHM_SEGMENT_BYTES || !(fcntl(fd, F_GET_SEALS) & F_SEAL_SHRINK))
+	if (fstat(fd, &file) != 0 || file.st_size < SHM_REGION_BYTES || !(fcntl(fd, F_GET_SEALS) & F_SEAL_SHRINK))
 		status = collet_shm_fail_peer(
 			shm, COLLET_ERR_TRANSPORT, "its segment is not a sealed memfd of the right size");
 	else
-		status = map_segment(shm, fd, 0);
+		status = map_region(shm, fd, 0);
 	close(fd);
 	return status;
 }
 
 /* ---- The states --------------------------------------------------------------------------------------------- */
 
-static struct shm_hello hello_of(const struct shm_conduit *shm, uint32_t kind, uint32_t flags)
+static struct shm_hello make_hello(const struct shm_endpoint *shm, uint32_t kind, uint32_t flags)
 {
 	return (struct shm_hello){ .magic = HELLO_MAGIC,
-		.kind = kind,
-		.flags = flags | (shm->barrier ? HELLO_BARRIER : 0),
+		.type = kind,
+		.flags = flags | (shm->has_membarrier ? HELLO_MEMBARRIER : 0),
 		.nonce = shm->nonce,
 		.nonce_address = (uintptr_t)&shm->nonce };
 }
 
 /* Adds this rank's arena to a hello: as a descriptor, or held, as a mapping. */
-static void add_arena(const struct shm_conduit *shm, struct shm_hello *hello, int *fds, uint32_t *count)
+static void add_arena(const struct shm_endpoint *shm, struct shm_hello *hello, int *fds, uint32_t *count)
 {
 	if (!shm->arena || !shm->arena->map)
 		return;
 	hello->flags |= HELLO_ARENA;
-	if (shm->same_process) {
-		collet_arena_map_hold(shm->arena->map);
+	if (shm->is_same_process) {
+		collet_arena_map_ref(shm->arena->map);
 		hello->arena = (uintptr_t)shm->arena->map;
 	} else {
 		fds[(*count)++] = shm->arena->fd;
@@ -226,51 +228,51 @@ static void add_arena(const struct shm_conduit *shm, struct shm_hello *hello, in
 }
 
 /* A mapping that was not sent after all. */
-static void drop_arena(const struct shm_conduit *shm, const struct shm_hello *hello)
+static void drop_arena(const struct shm_endpoint *shm, const struct shm_hello *hello)
 {
-	if (shm->same_process && hello->flags & HELLO_ARENA)
-		collet_arena_map_release(shm->arena->map);
+	if (shm->is_same_process && hello->flags & HELLO_ARENA)
+		collet_arena_map_unref(shm->arena->map);
 }
 
 /* Tells the engine from which size on the peer may read ordinary memory, and where it is learnt, of which calls. */
-static void offer_memory(struct shm_conduit *shm)
+static void set_peer_read_limits(struct shm_endpoint *shm)
 {
-	if (!shm->peer_reads || shm->same_process)
+	if (!shm->is_read_by_peer || shm->is_same_process)
 		return;
-	if (shm->measures)
-		shm->conduit.reads_calls = shm->reads_calls;
-	shm->conduit.reads_memory_min = shm->measures ? SHM_MEASURED_MIN :
+	if (shm->is_tuned)
+		shm->endpoint.peer_read_classes = shm->cma_classes;
+	shm->endpoint.peer_read_min_bytes = shm->is_tuned ? SHM_TUNED_MIN :
 		shm->attach_min == UINT64_MAX         ? 0 : shm->attach_min;
 }
 
-static collet_status ready(struct shm_conduit *shm, uint32_t peer_flags)
+static collet_status finish_connect(struct shm_endpoint *shm, uint32_t peer_flags)
 {
-	struct epoll_event event = { .events = EPOLLIN | EPOLLRDHUP | EPOLLET, .data.ptr = &shm->conduit };
+	struct epoll_event event = { .events = EPOLLIN | EPOLLRDHUP | EPOLLET, .data.ptr = &shm->endpoint };
 	if (epoll_ctl(shm->wake->epoll_fd, EPOLL_CTL_ADD, shm->socket, &event) != 0)
 		return collet_shm_fail_system(shm, "epoll_ctl");
-	shm->in_epoll = true;
-	shm->peer_reads = peer_flags & HELLO_READS;
-	shm->peer_maps = peer_flags & HELLO_MAPS;
-	shm->conduit.reads_arena = shm->peer_maps;
-	offer_memory(shm);
-	shm->barrier = shm->barrier && peer_flags & HELLO_BARRIER;
+	shm->is_in_epoll = true;
+	shm->is_read_by_peer = peer_flags & HELLO_CMA;
+	shm->is_mapped_by_peer = peer_flags & HELLO_MAPPED;
+	shm->endpoint.peer_reads_arena = shm->is_mapped_by_peer;
+	set_peer_read_limits(shm);
+	shm->has_membarrier = shm->has_membarrier && peer_flags & HELLO_MEMBARRIER;
 	shm->state = SHM_READY;
 	char name[160];
 	collet_log(shm->log, COLLET_LOG_INFO, "shm with %s, channel %u: %s; arenas mapped: %s, by the peer: %s",
-		collet_shm_peer_name(shm, name, sizeof(name)), shm->conduit.channel,
-		shm->same_process ? "one process" : shm->peer_reads ? "cross-memory attach by the peer" :
+		collet_shm_peer_name(shm, name, sizeof(name)), shm->endpoint.channel,
+		shm->is_same_process ? "one process" : shm->is_read_by_peer ? "cross-memory attach by the peer" :
 		"no cross-memory attach by the peer",
-		shm->peer_arena ? "yes" : "no", shm->peer_maps ? "yes" : "no");
+		shm->peer_arena ? "yes" : "no", shm->is_mapped_by_peer ? "yes" : "no");
 	return COLLET_OK;
 }
 
-static collet_status begin_dialer(struct shm_conduit *shm)
+static collet_status send_first_hello(struct shm_endpoint *shm)
 {
-	struct shm_hello hello = hello_of(shm, KIND_HELLO, 0);
+	struct shm_hello hello = make_hello(shm, KIND_HELLO, 0);
 	int fds[SHM_HELLO_DESCRIPTORS];
 	uint32_t count = 0;
 	fds[count++] = shm->wake->event_fd;
-	if (!shm->same_process)
+	if (!shm->is_same_process)
 		add_arena(shm, &hello, fds, &count);
 	const collet_status status = collet_shm_send_hello(shm, &hello, fds, count);
 	if (status != COLLET_OK)
@@ -280,23 +282,23 @@ static collet_status begin_dialer(struct shm_conduit *shm)
 }
 
 /* Nothing else is in a new socket's way, so no room now means that there never is. */
-static collet_status fail_no_room(const struct shm_conduit *shm)
+static collet_status fail_socket_full(const struct shm_endpoint *shm)
 {
 	return collet_shm_fail_peer(shm, COLLET_ERR_TRANSPORT, "the socket takes no message");
 }
 
-static collet_status send_reply(struct shm_conduit *shm, uint32_t flags)
+static collet_status send_reply(struct shm_endpoint *shm, uint32_t flags)
 {
-	struct shm_hello reply = hello_of(shm, KIND_REPLY, flags | HELLO_SEGMENT);
+	struct shm_hello reply = make_hello(shm, KIND_REPLY, flags | HELLO_REGION);
 	int fds[SHM_HELLO_DESCRIPTORS], segment_fd;
 	uint32_t count = 0;
-	collet_status status = create_segment(shm, &segment_fd);
+	collet_status status = create_region(shm, &segment_fd);
 	if (status != COLLET_OK)
 		return status;
 	fds[count++] = shm->wake->event_fd;
 	add_arena(shm, &reply, fds, &count);
-	if (shm->same_process)
-		reply.segment = (uintptr_t)shm->segment;
+	if (shm->is_same_process)
+		reply.region = (uintptr_t)shm->region;
 	else
 		fds[count++] = segment_fd;
 	status = collet_shm_send_hello(shm, &reply, fds, count);
@@ -305,12 +307,12 @@ static collet_status send_reply(struct shm_conduit *shm, uint32_t flags)
 		return COLLET_OK;
 	/* Nobody else will let go of these. */
 	drop_arena(shm, &reply);
-	if (shm->same_process)
-		atomic_fetch_sub_explicit(&shm->segment->holders, 1, memory_order_relaxed);
-	return status == COLLET_PENDING ? fail_no_room(shm) : status;
+	if (shm->is_same_process)
+		atomic_fetch_sub_explicit(&shm->region->refcount, 1, memory_order_relaxed);
+	return status == COLLET_PENDING ? fail_socket_full(shm) : status;
 }
 
-static collet_status answer_hello(struct shm_conduit *shm)
+static collet_status answer_hello(struct shm_endpoint *shm)
 {
 	uint32_t next_fd = 0, flags = 0;
 	collet_status status = collet_shm_receive_hello(shm);
@@ -328,7 +330,7 @@ static collet_status answer_hello(struct shm_conduit *shm)
 	return COLLET_PENDING;
 }
 
-static collet_status answer_reply(struct shm_conduit *shm)
+static collet_status answer_reply(struct shm_endpoint *shm)
 {
 	uint32_t next_fd = 0, flags = 0;
 	collet_status status = collet_shm_receive_hello(shm);
@@ -337,28 +339,28 @@ static collet_status answer_reply(struct shm_conduit *shm)
 	if (status == COLLET_OK)
 		status = accept_common(shm, &next_fd, &flags);
 	if (status == COLLET_OK)
-		status = accept_segment(shm, &next_fd);
+		status = accept_region(shm, &next_fd);
 	if (status != COLLET_OK)
 		return status;
-	struct shm_hello done = hello_of(shm, KIND_DONE, flags);
+	struct shm_hello done = make_hello(shm, KIND_DONE, flags);
 	int fds[SHM_HELLO_DESCRIPTORS];
 	uint32_t count = 0, peer_flags = shm->inbox.flags;
-	if (shm->same_process) {
+	if (shm->is_same_process) {
 		add_arena(shm, &done, fds, &count);
 		/* It will map what it is sent. */
-		peer_flags |= done.flags & HELLO_ARENA ? HELLO_MAPS : 0;
+		peer_flags |= done.flags & HELLO_ARENA ? HELLO_MAPPED : 0;
 	}
 	status = collet_shm_send_hello(shm, &done, fds, count);
 	if (status != COLLET_OK) {
 		drop_arena(shm, &done);
-		return status == COLLET_PENDING ? fail_no_room(shm) : status;
+		return status == COLLET_PENDING ? fail_socket_full(shm) : status;
 	}
 	collet_shm_close_descriptors(shm);
 	shm->inbox_bytes = 0;
-	return ready(shm, peer_flags);
+	return finish_connect(shm, peer_flags);
 }
 
-static collet_status take_done(struct shm_conduit *shm)
+static collet_status accept_done(struct shm_endpoint *shm)
 {
 	uint32_t next_fd = 0;
 	collet_status status = collet_shm_receive_hello(shm);
@@ -367,36 +369,36 @@ static collet_status take_done(struct shm_conduit *shm)
 	if (status != COLLET_OK)
 		return status;
 	const uint32_t peer_flags = shm->inbox.flags;
-	if (shm->same_process)
+	if (shm->is_same_process)
 		(void)accept_arena(shm, &next_fd);
 	collet_shm_close_descriptors(shm);
 	shm->inbox_bytes = 0;
-	return ready(shm, peer_flags);
+	return finish_connect(shm, peer_flags);
 }
 
-collet_status collet_shm_opening(struct collet_conduit *conduit)
+collet_status collet_shm_open_progress(struct collet_endpoint *endpoint)
 {
-	struct shm_conduit *shm = (struct shm_conduit *)conduit;
-	collet_status status = conduit->status;
+	struct shm_endpoint *shm = (struct shm_endpoint *)endpoint;
+	collet_status status = endpoint->status;
 	if (status != COLLET_OK)
 		return status;
 	switch (shm->state) {
-	case SHM_SEND_HELLO: status = begin_dialer(shm); break;
+	case SHM_SEND_HELLO: status = send_first_hello(shm); break;
 	case SHM_AWAIT_REPLY: status = answer_reply(shm); break;
 	case SHM_AWAIT_HELLO: status = answer_hello(shm); break;
-	case SHM_AWAIT_DONE: status = take_done(shm); break;
+	case SHM_AWAIT_DONE: status = accept_done(shm); break;
 	case SHM_READY: return COLLET_OK;
 	case SHM_CLOSED: return COLLET_CANCELLED;
 	}
 	if (status != COLLET_OK && status != COLLET_PENDING)
-		conduit->status = status;
+		endpoint->status = status;
 	return status;
 }
 
 /* ---- Opening and closing ------------------------------------------------------------------------------------- */
 
 /* The peer must be who its card says; whether it is a thread of this process is for cards and kernel to agree on. */
-static collet_status check_credentials(struct shm_conduit *shm)
+static collet_status check_credentials(struct shm_endpoint *shm)
 {
 	struct ucred credentials;
 	socklen_t bytes = sizeof(credentials);
@@ -408,23 +410,23 @@ static collet_status check_credentials(struct shm_conduit *shm)
 			shm->peer->uid);
 		return collet_shm_fail_peer(shm, COLLET_ERR_AUTH, text);
 	}
-	shm->same_process = shm->self->process_id == shm->peer->process_id && credentials.pid == getpid();
+	shm->is_same_process = shm->self->process_id == shm->peer->process_id && credentials.pid == getpid();
 	return COLLET_OK;
 }
 
-static collet_status read_settings(struct shm_conduit *shm)
+static collet_status read_options(struct shm_endpoint *shm)
 {
 	const char *text = collet_env("COLLET_SHM_ATTACH_MIN");
 	shm->attach_min = UINT64_MAX;
-	shm->measures = !text;
+	shm->is_tuned = !text;
 	if (!text || strcmp(text, "never") == 0)
 		return COLLET_OK;
 	return collet_env_bytes("COLLET_SHM_ATTACH_MIN", &shm->attach_min);
 }
 
-collet_status collet_shm_open(struct collet_conduit *conduit, const struct collet_conduit_config *config)
+collet_status collet_shm_open(struct collet_endpoint *endpoint, const struct collet_endpoint_config *config)
 {
-	struct shm_conduit *shm = (struct shm_conduit *)conduit;
+	struct shm_endpoint *shm = (struct shm_endpoint *)endpoint;
 	shm->self = config->self;
 	shm->peer = config->peer;
 	shm->arena = config->arena;
@@ -432,31 +434,31 @@ collet_status collet_shm_open(struct collet_conduit *conduit, const struct colle
 	shm->log = config->log;
 	shm->socket = config->socket;
 	shm->peer_event_fd = -1;
-	shm->owner = getpid();
+	shm->owner_pid = getpid();
 	shm->bulk_min = SHM_BULK_MIN;
 	shm->arena_min = SHM_ARENA_MIN;
-	shm->barrier = collet_fence_register();
+	shm->has_membarrier = collet_fence_register();
 	shm->state = config->dialed ? SHM_SEND_HELLO : SHM_AWAIT_HELLO;
-	conduit->status = read_settings(shm);
-	if (conduit->status == COLLET_OK)
-		conduit->status = check_credentials(shm);
-	if (conduit->status == COLLET_OK &&
+	endpoint->status = read_options(shm);
+	if (endpoint->status == COLLET_OK)
+		endpoint->status = check_credentials(shm);
+	if (endpoint->status == COLLET_OK &&
 		getrandom(&shm->nonce, sizeof(shm->nonce), 0) != (ssize_t)sizeof(shm->nonce))
-		conduit->status = collet_shm_fail_system(shm, "getrandom");
-	return conduit->status;
+		endpoint->status = collet_shm_fail_system(shm, "getrandom");
+	return endpoint->status;
 }
 
 /* Lets go of mappings in hellos that came, or may still come, but were not used. */
-static void drain(struct shm_conduit *shm)
+static void discard_unread_hellos(struct shm_endpoint *shm)
 {
 	/* From now on the peer's sends fail, and what it has sent before is here. */
 	(void)shutdown(shm->socket, SHUT_RD);
 	do {
-		if (shm->inbox_bytes == sizeof(shm->inbox) && shm->same_process && shm->inbox.magic == HELLO_MAGIC) {
-			if (shm->inbox.flags & HELLO_SEGMENT)
-				release_segment((struct shm_segment *)(uintptr_t)shm->inbox.segment, true);
+		if (shm->inbox_bytes == sizeof(shm->inbox) && shm->is_same_process && shm->inbox.magic == HELLO_MAGIC) {
+			if (shm->inbox.flags & HELLO_REGION)
+				unref_region((struct shm_region *)(uintptr_t)shm->inbox.region, true);
 			if (shm->inbox.flags & HELLO_ARENA)
-				collet_arena_map_release((struct collet_arena_map *)(uintptr_t)shm->inbox.arena);
+				collet_arena_map_unref((struct collet_arena_map *)(uintptr_t)shm->inbox.arena);
 		}
 		if (shm->inbox_bytes == sizeof(shm->inbox))
 			shm->inbox_bytes = 0;
@@ -464,13 +466,13 @@ static void drain(struct shm_conduit *shm)
 	collet_shm_close_descriptors(shm);
 }
 
-void collet_shm_let_go(struct shm_conduit *shm, bool forked)
+void collet_shm_free_resources(struct shm_endpoint *shm, bool forked)
 {
-	if (!forked && shm->in_epoll)
+	if (!forked && shm->is_in_epoll)
 		(void)epoll_ctl(shm->wake->epoll_fd, EPOLL_CTL_DEL, shm->socket, NULL);
-	if (!forked && !shm->in_epoll && shm->socket >= 0)
-		drain(shm);
-	shm->in_epoll = false;
+	if (!forked && !shm->is_in_epoll && shm->socket >= 0)
+		discard_unread_hellos(shm);
+	shm->is_in_epoll = false;
 	collet_shm_close_descriptors(shm);
 	if (shm->socket >= 0)
 		close(shm->socket);
@@ -478,14 +480,14 @@ void collet_shm_let_go(struct shm_conduit *shm, bool forked)
 		close(shm->peer_event_fd);
 	shm->socket = shm->peer_event_fd = -1;
 	/* In a forked child the list's lock may be held by a thread that is not there. */
-	if (shm->peer_arena_held && !forked)
-		collet_arena_map_release(shm->peer_arena_held);
-	shm->peer_arena = shm->peer_arena_held = NULL;
+	if (shm->peer_arena_ref && !forked)
+		collet_arena_map_unref(shm->peer_arena_ref);
+	shm->peer_arena = shm->peer_arena_ref = NULL;
 	/* Both ends of a conduit between threads use one mapping, and its count is the parent's: a child leaves it
 	 * be. */
-	if (shm->segment && !(forked && shm->same_process))
-		release_segment(shm->segment, shm->same_process);
-	shm->segment = NULL;
+	if (shm->region && !(forked && shm->is_same_process))
+		unref_region(shm->region, shm->is_same_process);
+	shm->region = NULL;
 	shm->mine = shm->theirs = NULL;
 	shm->nonce = 0;
 }

@@ -9,186 +9,189 @@
  * the message for which the line was read. The receiver settles when what it has read and what the sender says that it
  * has written is the whole message; until then the line is not used again. A sender that may not write says so, and the
  * receiver reads all of the message; one that dies with a piece is a peer that is lost. Before a piece is taken and
- * until it is written the sender says that it touches the receiver's memory (collet_shm_touch()): who closes waits for
- * that. */
+ * until it is written the sender says that it touches the receiver's memory (collet_shm_access_begin()): who closes
+ * waits for that. */
 #include <errno.h>
 #include <string.h>
 #include <sys/uio.h>
 
 #include "transport/shm/shm_endpoint.h"
 
-enum { TAKEN = 6, WRITTEN = 7 };  /* words of an offer's line */
+enum { CLAIMED = 6, WRITTEN = 7 }; /* words of an offer's line */
 
 static inline uint64_t units_of(uint64_t bytes)
 {
-	return (bytes + SHM_SHARE_UNIT_BYTES - 1) / SHM_SHARE_UNIT_BYTES;
+	return (bytes + SHM_COOP_UNIT_BYTES - 1) / SHM_COOP_UNIT_BYTES;
 }
 
 /* How many of the units that are left an end takes at once. Of the only message a quarter, so that the last pieces, for
  * which one end waits, are short. */
-static inline uint64_t fair_units(uint64_t left, bool only)
+static inline uint64_t units_to_claim(uint64_t left, bool is_only)
 {
-	const uint64_t fair = only ? (left + 3) / 4 : left;
-	return fair < SHM_PIECE_UNITS ? fair : SHM_PIECE_UNITS;
+	const uint64_t fair = is_only ? (left + 3) / 4 : left;
+	return fair < SHM_COOP_CLAIM_UNITS ? fair : SHM_COOP_CLAIM_UNITS;
 }
 
-static inline struct shm_piece piece_of(uint64_t first, uint64_t units, uint64_t bytes)
+static inline struct shm_range range_of(uint64_t first, uint64_t units, uint64_t bytes)
 {
-	const uint64_t at = first * SHM_SHARE_UNIT_BYTES, most = units * SHM_SHARE_UNIT_BYTES;
-	return (struct shm_piece){ .at = at, .bytes = bytes - at < most ? bytes - at : most };
+	const uint64_t at = first * SHM_COOP_UNIT_BYTES, most = units * SHM_COOP_UNIT_BYTES;
+	return (struct shm_range){ .offset = at, .bytes = bytes - at < most ? bytes - at : most };
 }
 
-bool collet_shm_may_share(const struct shm_conduit *shm, uint64_t bytes)
+bool collet_shm_may_coop(const struct shm_endpoint *shm, uint64_t bytes)
 {
-	return bytes >= SHM_SHARE_MIN && units_of(bytes) < SHM_SHARE_FAILED && !shm_is_crowded(shm) &&
-		(shm->same_process || shm->peer_pid);
+	return bytes >= SHM_COOP_MIN && units_of(bytes) < SHM_COOP_UNITS_FAILED && !shm_is_oversubscribed(shm) &&
+		(shm->is_same_process || shm->peer_pid);
 }
 
 /* ---- The receiver ------------------------------------------------------------------------------------------- */
 
-static inline struct shm_cell *incoming_line(const struct shm_conduit *shm)
+static inline struct shm_cell *incoming_rtr(const struct shm_endpoint *shm)
 {
-	return shm_offer_line(shm->out_offers, shm->in_messages);
+	return shm_rtr_slot(shm->out_rtrs, shm->in_messages);
 }
 
-bool collet_shm_take_piece(struct shm_conduit *shm, struct shm_piece *piece)
+bool collet_shm_claim_range(struct shm_endpoint *shm, struct shm_range *range)
 {
 	struct shm_incoming *incoming = &shm->incoming;
-	_Atomic uint64_t *taken = &incoming_line(shm)->word[TAKEN];
+	_Atomic uint64_t *claimed = &incoming_rtr(shm)->word[CLAIMED];
 	const uint64_t all = units_of(incoming->bytes);
-	const bool only = !shm->receives.first->next || !collet_shm_has_arrived(shm);
-	uint64_t word = atomic_load_explicit(taken, memory_order_relaxed), first, count;
+	const bool is_only = !shm->receives.first->next || !collet_shm_has_next_cell(shm);
+	uint64_t word = atomic_load_explicit(claimed, memory_order_relaxed), first, count;
 	do {
-		first = shm_share_units(word, shm->in_messages);
+		first = shm_coop_units(word, shm->in_messages);
 		if (first >= all)
 			return false;
 		/* Whose sender has not taken any while the first piece was read does not wait for it with the rest. */
-		const bool alone = incoming->units && first == incoming->units;
-		count = fair_units(all - first, only && !alone && all >= SHM_ALONE_UNITS);
+		const bool is_alone = incoming->claimed_units && first == incoming->claimed_units;
+		count = units_to_claim(all - first, is_only && !is_alone && all >= SHM_COOP_ALONE_UNITS);
 		/* Relaxed: what an end takes it reads or writes itself, and says so otherwise. */
 	} while (!atomic_compare_exchange_weak_explicit(
-		taken, &word, word + count, memory_order_relaxed, memory_order_relaxed));
-	incoming->units += count;
-	*piece = piece_of(first, count, incoming->bytes);
+		claimed, &word, word + count, memory_order_relaxed, memory_order_relaxed));
+	incoming->claimed_units += count;
+	*range = range_of(first, count, incoming->bytes);
 	return true;
 }
 
-enum shm_shared collet_shm_shared(const struct shm_conduit *shm)
+enum shm_coop_state collet_shm_coop_state(const struct shm_endpoint *shm)
 {
-	const struct shm_cell *line = incoming_line(shm);
+	const struct shm_cell *slot = incoming_rtr(shm);
 	const uint64_t number = shm->in_messages, all = units_of(shm->incoming.bytes);
-	if (shm_share_units(atomic_load_explicit(&line->word[TAKEN], memory_order_relaxed), number) < all)
-		return SHM_SHARED_LEFT;
-	/* Acquire, pairing with the store in the peer's tell_written(): the bytes are here. Seq_cst for arm()'s
+	if (shm_coop_units(atomic_load_explicit(&slot->word[CLAIMED], memory_order_relaxed), number) < all)
+		return SHM_COOP_UNCLAIMED;
+	/* Acquire, pairing with the store in the peer's publish_written(): the bytes are here. Seq_cst for arm()'s
 	 * handshake with shm_tell(). */
 	const uint64_t written =
-		shm_share_units(atomic_load_explicit(&line->word[WRITTEN], memory_order_seq_cst), number);
-	if (written == SHM_SHARE_FAILED)
-		return SHM_SHARED_FAILED;
-	return shm->incoming.units + written == all ? SHM_SHARED_WHOLE : SHM_SHARED_AWAITED;
+		shm_coop_units(atomic_load_explicit(&slot->word[WRITTEN], memory_order_seq_cst), number);
+	if (written == SHM_COOP_UNITS_FAILED)
+		return SHM_COOP_FAILED;
+	return shm->incoming.claimed_units + written == all ? SHM_COOP_COMPLETE : SHM_COOP_WRITING;
 }
 
-bool collet_shm_can_read(const struct shm_conduit *shm)
+bool collet_shm_can_read(const struct shm_endpoint *shm)
 {
 	const struct shm_incoming *incoming = &shm->incoming;
-	return shm_is_lent(incoming->kind) && !(incoming->shared && collet_shm_shared(shm) == SHM_SHARED_AWAITED);
+	return shm_is_borrowed(incoming->protocol) &&
+	       !(incoming->is_coop && collet_shm_coop_state(shm) == SHM_COOP_WRITING);
 }
 
 /* ---- The sender --------------------------------------------------------------------------------------------- */
 
 /* A message of which this end may move a piece. */
-struct open_message {
+struct coop_message {
 	const struct collet_transfer *transfer;  /* NULL: none */
 	struct shm_cell *line;
-	uint64_t number, taken, place;
+	uint64_t number, claimed, address;
 };
 
-bool collet_shm_may_help(const struct shm_conduit *shm, enum shm_kind kind, uint64_t bytes)
+bool collet_shm_may_coop_write(const struct shm_endpoint *shm, enum shm_protocol protocol, uint64_t bytes)
 {
-	return (kind == SHM_PULL || kind == SHM_DIRECT) && collet_shm_may_share(shm, bytes) && !shm->writes_fail;
+	return (protocol == SHM_CMA || protocol == SHM_SAME_PROCESS) && collet_shm_may_coop(shm, bytes) &&
+	       !shm->is_write_denied;
 }
 
-static struct open_message look_at(const struct shm_conduit *shm, const struct collet_transfer *transfer)
+static struct coop_message coop_message_of(const struct shm_endpoint *shm, const struct collet_transfer *transfer)
 {
-	struct open_message open = { .number = transfer->transport_private[0] };
-	open.line = shm_offer_line(shm->in_offers, open.number);
-	if (!collet_shm_find_offer(open.line, open.number, &transfer->message, SHM_OFFER_ADDRESS, &open.place))
-		return open;
-	open.taken = atomic_load_explicit(&open.line->word[TAKEN], memory_order_relaxed);
-	if (shm_share_units(open.taken, open.number) < units_of(transfer->message.bytes))
-		open.transfer = transfer;
-	return open;
+	struct coop_message candidate = { .number = transfer->transport_private[0] };
+	candidate.line = shm_rtr_slot(shm->in_rtrs, candidate.number);
+	if (!collet_shm_match_rtr(
+		    candidate.line, candidate.number, &transfer->message, SHM_RTR_ADDRESS, &candidate.address))
+		return candidate;
+	candidate.claimed = atomic_load_explicit(&candidate.line->word[CLAIMED], memory_order_relaxed);
+	if (shm_coop_units(candidate.claimed, candidate.number) < units_of(transfer->message.bytes))
+		candidate.transfer = transfer;
+	return candidate;
 }
 
 /* The message to write a piece of: the second one that is open, since the receiver comes to the first; if there is only
  * one, that, unless it is short. *only: it was. */
-static struct open_message find_open(const struct shm_conduit *shm, bool *only)
+static struct coop_message find_coop_message(const struct shm_endpoint *shm, bool *is_only)
 {
-	struct open_message first = { 0 }, second = { 0 };
-	for (uint64_t lent = shm->tokens_shared & shm->tokens_lent; lent; lent &= lent - 1) {
-		const struct collet_transfer *transfer = shm->lent[__builtin_ctzll(lent)];
+	struct coop_message first = { 0 }, second = { 0 };
+	for (uint64_t borrowed = shm->tokens_coop & shm->tokens_borrowed; borrowed; borrowed &= borrowed - 1) {
+		const struct collet_transfer *transfer = shm->borrowed[__builtin_ctzll(borrowed)];
 		const uint64_t number = transfer->transport_private[0];
 		if (second.transfer && number > second.number)
 			continue;
-		const struct open_message open = look_at(shm, transfer);
-		if (!open.transfer)
+		const struct coop_message candidate = coop_message_of(shm, transfer);
+		if (!candidate.transfer)
 			continue;
 		const bool is_first = !first.transfer || number < first.number;
-		second = is_first ? first : open;
-		first = is_first ? open : first;
+		second = is_first ? first : candidate;
+		first = is_first ? candidate : first;
 	}
-	*only = !second.transfer;
-	if (!*only)
+	*is_only = !second.transfer;
+	if (!*is_only)
 		return second;
-	const bool few = first.transfer && units_of(first.transfer->message.bytes) < SHM_ALONE_UNITS;
-	return few ? (struct open_message){ 0 } : first;
+	const bool few = first.transfer && units_of(first.transfer->message.bytes) < SHM_COOP_ALONE_UNITS;
+	return few ? (struct coop_message){ 0 } : first;
 }
 
 /* Is this end to read something itself? That comes first: of two that lend each other something, both copy already. */
-static bool has_to_read(const struct shm_conduit *shm)
+static bool must_read_first(const struct shm_endpoint *shm)
 {
-	return collet_shm_can_read(shm) || (shm->receives.first && collet_shm_has_arrived(shm));
+	return collet_shm_can_read(shm) || (shm->receives.first && collet_shm_has_next_cell(shm));
 }
 
-bool collet_shm_can_help(const struct shm_conduit *shm)
+bool collet_shm_can_coop_write(const struct shm_endpoint *shm)
 {
-	bool only;
-	return shm->tokens_shared & shm->tokens_lent && !shm->writes_fail && !has_to_read(shm) &&
-		find_open(shm, &only).transfer;
+	bool is_only;
+	return shm->tokens_coop & shm->tokens_borrowed && !shm->is_write_denied && !must_read_first(shm) &&
+		find_coop_message(shm, &is_only).transfer;
 }
 
 /* Is the process that is to be written to still the one that was met? errno tells why not; 0: it is another. */
-static bool is_still_there(struct shm_conduit *shm)
+static bool is_same_peer(struct shm_endpoint *shm)
 {
 	uint64_t nonce = 0;
 	struct iovec into = { &nonce, sizeof(nonce) };
 	struct iovec from = { (void *)(uintptr_t)shm->peer_nonce_address, sizeof(nonce) };
 	errno = 0;
-	shm_count(&shm->conduit.stats.system_calls, 1);
+	shm_count(&shm->endpoint.stats.system_calls, 1);
 	return process_vm_readv(shm->peer_pid, &into, 1, &from, 1, 0) == (ssize_t)sizeof(nonce) &&
 		nonce == shm->peer_nonce;
 }
 
 /* The same for errno: fewer bytes than were given are a fault at the first one that is missing. */
-static bool write_by_kernel(struct shm_conduit *shm, void *data, uintptr_t place, uint64_t bytes)
+static bool write_cma(struct shm_endpoint *shm, void *data, uintptr_t address, uint64_t bytes)
 {
 	struct iovec from = { data, bytes };
-	struct iovec into = { (void *)place, bytes };
+	struct iovec into = { (void *)address, bytes };
 	errno = EFAULT;
-	shm_count(&shm->conduit.stats.system_calls, 1);
+	shm_count(&shm->endpoint.stats.system_calls, 1);
 	return process_vm_writev(shm->peer_pid, &from, 1, &into, 1, 0) == (ssize_t)bytes;
 }
 
 /* False, once and for good: this end cannot write. */
-static bool write_piece(struct shm_conduit *shm, const struct open_message *open, struct shm_piece piece)
+static bool write_range(struct shm_endpoint *shm, const struct coop_message *candidate, struct shm_range range)
 {
-	unsigned char *data = (unsigned char *)open->transfer->data + piece.at;
-	const uintptr_t place = open->place + piece.at;
-	if (shm->same_process) {
-		memcpy((void *)place, data, piece.bytes);
+	unsigned char *data = (unsigned char *)candidate->transfer->data + range.offset;
+	const uintptr_t address = candidate->address + range.offset;
+	if (shm->is_same_process) {
+		memcpy((void *)address, data, range.bytes);
 		return true;
 	}
-	if (is_still_there(shm) && write_by_kernel(shm, data, place, piece.bytes))
+	if (is_same_peer(shm) && write_cma(shm, data, address, range.bytes))
 		return true;
 	const int error = errno;
 	char name[160];
@@ -199,41 +202,42 @@ static bool write_piece(struct shm_conduit *shm, const struct open_message *open
 }
 
 /* Says that so many more units are written; or, for good, that this end cannot write. Only this end stores here. */
-static void tell_written(struct shm_conduit *shm, const struct open_message *open, uint64_t units, bool good)
+static void publish_written(
+	struct shm_endpoint *shm, const struct coop_message *candidate, uint64_t units, bool is_good)
 {
-	_Atomic uint64_t *written = &open->line->word[WRITTEN];
+	_Atomic uint64_t *written = &candidate->line->word[WRITTEN];
 	const uint64_t before = atomic_load_explicit(written, memory_order_relaxed);
-	/* Pairs with the acquire in the peer's collet_shm_shared(). */
-	shm_tell(shm, written, good ? before + units : shm_share_word(open->number, SHM_SHARE_FAILED));
+	/* Pairs with the acquire in the peer's collet_shm_coop_state(). */
+	shm_publish(shm, written, is_good ? before + units : shm_coop_word(candidate->number, SHM_COOP_UNITS_FAILED));
 }
 
 /* Takes a piece and writes it: its bytes; 0: there was none, or no more is to be written. */
-static uint64_t help_once(struct shm_conduit *shm)
+static uint64_t coop_write_once(struct shm_endpoint *shm)
 {
-	bool only;
-	struct open_message open = find_open(shm, &only);
+	bool is_only;
+	struct coop_message candidate = find_coop_message(shm, &is_only);
 	/* A peer that has closed, or closes now, is for whoever looks after the peer to find. */
-	if (!open.transfer || !collet_shm_touch(shm, open.number))
+	if (!candidate.transfer || !collet_shm_access_begin(shm, candidate.number))
 		return 0;
-	const uint64_t bytes = open.transfer->message.bytes, all = units_of(bytes);
+	const uint64_t bytes = candidate.transfer->message.bytes, all = units_of(bytes);
 	uint64_t first, count;
 	do {
-		first = shm_share_units(open.taken, open.number);
+		first = shm_coop_units(candidate.claimed, candidate.number);
 		if (first >= all)
 			return 0;
-		count = fair_units(all - first, only);
-		/* Relaxed, as in collet_shm_take_piece(). */
-	} while (!atomic_compare_exchange_weak_explicit(
-		&open.line->word[TAKEN], &open.taken, open.taken + count, memory_order_relaxed, memory_order_relaxed));
-	const struct shm_piece piece = piece_of(first, count, bytes);
-	shm->writes_fail = !write_piece(shm, &open, piece);
-	tell_written(shm, &open, count, !shm->writes_fail);
-	return piece.bytes;
+		count = units_to_claim(all - first, is_only);
+		/* Relaxed, as in collet_shm_claim_range(). */
+	} while (!atomic_compare_exchange_weak_explicit(&candidate.line->word[CLAIMED], &candidate.claimed,
+		candidate.claimed + count, memory_order_relaxed, memory_order_relaxed));
+	const struct shm_range range = range_of(first, count, bytes);
+	shm->is_write_denied = !write_range(shm, &candidate, range);
+	publish_written(shm, &candidate, count, !shm->is_write_denied);
+	return range.bytes;
 }
 
-void collet_shm_help(struct shm_conduit *shm)
+void collet_shm_coop_write(struct shm_endpoint *shm)
 {
-	for (uint64_t bytes = 0, some = 1; some && bytes < SHM_PUSH_MAX && !shm->writes_fail; bytes += some)
-		some = help_once(shm);
-	collet_shm_touched(shm);
+	for (uint64_t bytes = 0, some = 1; some && bytes < SHM_PUT_MAX && !shm->is_write_denied; bytes += some)
+		some = coop_write_once(shm);
+	collet_shm_access_end(shm);
 }

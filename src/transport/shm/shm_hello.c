@@ -10,14 +10,14 @@
 #include "core/status.h"
 #include "transport/shm/shm_endpoint.h"
 
-collet_status collet_shm_fail_peer(const struct shm_conduit *shm, collet_status status, const char *what)
+collet_status collet_shm_fail_peer(const struct shm_endpoint *shm, collet_status status, const char *what)
 {
 	char name[160];
 	return collet_fail(status, "shm: opening a connection with %s: %s",
 		collet_shm_peer_name(shm, name, sizeof(name)), what);
 }
 
-collet_status collet_shm_fail_system(const struct shm_conduit *shm, const char *what)
+collet_status collet_shm_fail_system(const struct shm_endpoint *shm, const char *what)
 {
 	char text[128];
 	snprintf(text, sizeof(text), "%s: %s", what, strerror(errno));
@@ -25,14 +25,14 @@ collet_status collet_shm_fail_system(const struct shm_conduit *shm, const char *
 }
 
 /* What the socket says of a peer that has closed its end is no fault of this machine's. */
-static collet_status fail_socket(const struct shm_conduit *shm, const char *what)
+static collet_status fail_socket(const struct shm_endpoint *shm, const char *what)
 {
 	if (errno == EPIPE || errno == ECONNRESET)
 		return collet_shm_fail_peer(shm, COLLET_ERR_PEER_LOST, "it has hung up");
 	return collet_shm_fail_system(shm, what);
 }
 
-collet_status collet_shm_send_hello(const struct shm_conduit *shm, const struct shm_hello *hello, const int *fds,
+collet_status collet_shm_send_hello(const struct shm_endpoint *shm, const struct shm_hello *hello, const int *fds,
 	uint32_t count)
 {
 	union {
@@ -61,7 +61,7 @@ collet_status collet_shm_send_hello(const struct shm_conduit *shm, const struct 
 }
 
 /* Keeps what came along; more than belongs there is closed. */
-static void keep_descriptors(struct shm_conduit *shm, struct msghdr *message)
+static void keep_descriptors(struct shm_endpoint *shm, struct msghdr *message)
 {
 	for (struct cmsghdr *header = CMSG_FIRSTHDR(message); header; header = CMSG_NXTHDR(message, header)) {
 		if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS)
@@ -78,7 +78,7 @@ static void keep_descriptors(struct shm_conduit *shm, struct msghdr *message)
 	}
 }
 
-void collet_shm_close_descriptors(struct shm_conduit *shm)
+void collet_shm_close_descriptors(struct shm_endpoint *shm)
 {
 	while (shm->inbox_fd_count > 0) {
 		const int fd = shm->inbox_fds[--shm->inbox_fd_count];
@@ -87,7 +87,7 @@ void collet_shm_close_descriptors(struct shm_conduit *shm)
 	}
 }
 
-collet_status collet_shm_receive_hello(struct shm_conduit *shm)
+collet_status collet_shm_receive_hello(struct shm_endpoint *shm)
 {
 	while (shm->inbox_bytes < sizeof(shm->inbox)) {
 		union {
@@ -110,7 +110,7 @@ collet_status collet_shm_receive_hello(struct shm_conduit *shm)
 	return COLLET_OK;
 }
 
-int collet_shm_take_descriptor(struct shm_conduit *shm, uint32_t *next)
+int collet_shm_next_descriptor(struct shm_endpoint *shm, uint32_t *next)
 {
 	if (*next >= shm->inbox_fd_count)
 		return -1;

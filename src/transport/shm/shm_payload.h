@@ -10,8 +10,9 @@
 /* How many cells a message of so many bytes takes. */
 static inline unsigned shm_inline_cells(uint64_t bytes)
 {
-	return bytes <= SHM_CELL_BYTES ? 1
-				       : 1 + (unsigned)((bytes - SHM_CELL_BYTES + SHM_REST_BYTES - 1) / SHM_REST_BYTES);
+	return bytes <= SHM_CELL_BYTES
+		       ? 1
+		       : 1 + (unsigned)((bytes - SHM_CELL_BYTES + SHM_NEXT_CELL_BYTES - 1) / SHM_NEXT_CELL_BYTES);
 }
 
 /* Fewer than 8 bytes. */
@@ -57,7 +58,7 @@ static inline void shm_store_tail(unsigned char *to, uint64_t word, size_t bytes
 }
 
 /* Into the words of a cell from `word` on; as many bytes as they hold at most. */
-static inline void shm_put_bytes(struct shm_cell *cell, unsigned word, const unsigned char *from, size_t bytes)
+static inline void shm_store_bytes(struct shm_cell *cell, unsigned word, const unsigned char *from, size_t bytes)
 {
 	for (; bytes >= 8; bytes -= 8, from += 8, word++) {
 		uint64_t value;
@@ -68,7 +69,7 @@ static inline void shm_put_bytes(struct shm_cell *cell, unsigned word, const uns
 		atomic_store_explicit(&cell->word[word], shm_load_tail(from, bytes), memory_order_relaxed);
 }
 
-static inline void shm_get_bytes(const struct shm_cell *cell, unsigned word, unsigned char *to, size_t bytes)
+static inline void shm_load_bytes(const struct shm_cell *cell, unsigned word, unsigned char *to, size_t bytes)
 {
 	for (; bytes >= 8; bytes -= 8, to += 8, word++) {
 		const uint64_t value = atomic_load_explicit(&cell->word[word], memory_order_relaxed);

@@ -40,8 +40,8 @@ enum {
 	SHM_CELL_STRIDE = 27,                      /* see shm_cell_at() */
 	SHM_CELL_WORDS = 8,
 	SHM_CELL_BYTES = 40,                       /* of payload in a message's first cell */
-	SHM_REST_BYTES = 56,                       /* and in each of the next ones */
-	SHM_INLINE_BYTES = SHM_CELL_BYTES + 3 * SHM_REST_BYTES,
+	SHM_NEXT_CELL_BYTES = 56,                  /* and in each of the next ones */
+	SHM_INLINE_BYTES = SHM_CELL_BYTES + 3 * SHM_NEXT_CELL_BYTES,
 	SHM_UNITS = 52,
 	SHM_UNIT_BYTES = 512,
 	SHM_RUN_UNITS = 16,                        /* longest run */
@@ -49,40 +49,40 @@ enum {
 	SHM_BULK_UNITS = 64,
 	SHM_BULK_UNIT_BYTES = 8192,
 	SHM_BULK_RUN_UNITS = 4,                    /* longest run of a message that is taken run by run */
-	SHM_WHOLE_UNITS = 32,                      /* and of one that is a single run, for a view */
+	SHM_CONTIGUOUS_UNITS = 32,                 /* and of one that is a single run, for a view */
 	SHM_TOKENS = 64,
-	SHM_OFFERS = 16,                           /* places of receives that the sender is told */
-	SHM_SHARE_UNIT_BYTES = 64 * 1024,          /* what is moved by both ends is counted in units of so many */
-	SHM_SHARE_BITS = 24,                       /* of a word for that number, above it the message's number */
-	SHM_SHARE_FAILED = 1 << (SHM_SHARE_BITS - 1), /* this number: the sender cannot write */
-	SHM_SMALL_BYTES = 64 * 1024,               /* all that a conduit costs while no long message has come, */
-	SHM_SEGMENT_BYTES = SHM_SMALL_BYTES + 2 * SHM_BULK_UNITS * SHM_BULK_UNIT_BYTES /* and ever; pages exist
+	SHM_RTR_SLOTS = 16,                        /* places of receives that the sender is told */
+	SHM_COOP_UNIT_BYTES = 64 * 1024,           /* what is moved by both ends is counted in units of so many */
+	SHM_COOP_BITS = 24,                        /* of a word for that number, above it the message's number */
+	SHM_COOP_UNITS_FAILED = 1 << (SHM_COOP_BITS - 1), /* this number: the sender cannot write */
+	SHM_REGION_BASE_BYTES = 64 * 1024,         /* all that a conduit costs while no long message has come, */
+	SHM_REGION_BYTES = SHM_REGION_BASE_BYTES + 2 * SHM_BULK_UNITS * SHM_BULK_UNIT_BYTES /* and ever; pages exist
 						      once touched */
 };
 
 /* How a message's bytes travel. */
-enum shm_kind {
+enum shm_protocol {
 	SHM_INLINE = 1,  /* in the cell, and the next ones */
 	SHM_RING,        /* the first bytes, or all, in a run of units */
 	SHM_BULK,        /* the same in a run of bulk units */
-	SHM_MORE,        /* the next bytes of the message before */
-	SHM_PULL,        /* in the sender's memory, read by process_vm_readv */
-	SHM_DIRECT,      /* in the sender's memory, and the sender is a thread of this process */
+	SHM_NEXT_RUN,    /* the next bytes of the message before */
+	SHM_CMA,         /* in the sender's memory, read by process_vm_readv */
+	SHM_SAME_PROCESS, /* in the sender's memory, and the sender is a thread of this process */
 	SHM_ARENA,       /* in the sender's arena, which the receiver has mapped */
-	SHM_PUSHED,      /* where the receive wants them: the sender has written them there */
-	SHM_REST         /* no message: more bytes of the SHM_INLINE before it */
+	SHM_PUT,         /* where the receive wants them: the sender has written them there */
+	SHM_NEXT_CELL    /* no message: more bytes of the SHM_INLINE before it */
 };
 
 /* Its bytes come one run after the other. */
-static inline bool shm_comes_in_runs(enum shm_kind kind)
+static inline bool shm_uses_runs(enum shm_protocol protocol)
 {
-	return kind == SHM_RING || kind == SHM_BULK;
+	return protocol == SHM_RING || protocol == SHM_BULK;
 }
 
 /* They stay in the sender's memory until they have been read. */
-static inline bool shm_is_lent(enum shm_kind kind)
+static inline bool shm_is_borrowed(enum shm_protocol protocol)
 {
-	return kind == SHM_PULL || kind == SHM_DIRECT || kind == SHM_ARENA;
+	return protocol == SHM_CMA || protocol == SHM_SAME_PROCESS || protocol == SHM_ARENA;
 }
 
 /* word[0]  bits 0..31: position + 1; bits 32..39: enum shm_kind; bits 40..47: bytes, if SHM_INLINE;
@@ -91,8 +91,9 @@ static inline bool shm_is_lent(enum shm_kind kind)
  * word[2]  sequence
  * word[3]  SHM_INLINE: payload, to word[7]; else bytes
  * word[4]  SHM_RING, SHM_BULK, SHM_MORE: bits 0..31 first unit, bits 32..63 bytes of this run
- *          SHM_PULL, SHM_DIRECT: address; SHM_ARENA: offset
- * word[5]  SHM_PULL, SHM_DIRECT, SHM_ARENA: bits 0..31 token; SHM_PULL, SHM_DIRECT: bit 32: the sender would move a
+ *          SHM_PULL, SHM_SAME_PROCESS: address; SHM_ARENA: offset
+ * word[5]  SHM_PULL, SHM_SAME_PROCESS, SHM_ARENA: bits 0..31 token; SHM_PULL, SHM_SAME_PROCESS: bit 32: the sender
+ * would move a
  *          part of it itself (shm_coop.c)
  * SHM_REST: payload from word[1] on; written before the cell of its SHM_INLINE.
  *
@@ -103,9 +104,9 @@ static inline bool shm_is_lent(enum shm_kind kind)
  * word[2]  sequence
  * word[3]  bytes
  * word[4]  offset in its arena; or address
- * word[5]  enum shm_offer: which of these
- * word[6]  SHM_OFFER_ADDRESS: shm_share_word(): units that either end has taken to move them (shm_coop.c)
- * word[7]  the same: units that the sender has written; or SHM_SHARE_FAILED
+ * word[5]  enum shm_rtr: which of these
+ * word[6]  SHM_RTR_ADDRESS: shm_coop_word(): units that either end has taken to move them (shm_coop.c)
+ * word[7]  the same: units that the sender has written; or SHM_COOP_UNITS_FAILED
  * Relaxed but for word[0], whose store publishes the rest, and the last two. */
 struct shm_cell {
 	alignas(64) _Atomic uint64_t word[SHM_CELL_WORDS];
@@ -118,50 +119,51 @@ static inline struct shm_cell *shm_cell_at(struct shm_cell *cells, uint64_t posi
 	return &cells[position * SHM_CELL_STRIDE % SHM_CELLS];
 }
 
-enum shm_offer { SHM_OFFER_NONE, SHM_OFFER_ARENA, SHM_OFFER_ADDRESS };
+enum shm_rtr { SHM_RTR_NONE, SHM_RTR_ARENA, SHM_RTR_ADDRESS };
 
 /* A number of units of a message, together with the message's number. */
-static inline uint64_t shm_share_word(uint64_t number, uint64_t units)
+static inline uint64_t shm_coop_word(uint64_t number, uint64_t units)
 {
-	return number << SHM_SHARE_BITS | units;
+	return number << SHM_COOP_BITS | units;
 }
 
 /* The units in it, if it is of the message of this number; else more than a message has. */
-static inline uint64_t shm_share_units(uint64_t word, uint64_t number)
+static inline uint64_t shm_coop_units(uint64_t word, uint64_t number)
 {
-	return word - shm_share_word(number, 0);
+	return word - shm_coop_word(number, 0);
 }
 
 struct shm_side {
 	/* Written for each message that is not inline, read by the other end when it needs room or waits for a
 	 * buffer. */
-	alignas(64) _Atomic uint64_t cells_taken;   /* of the other end's; told every quarter of a lap */
+	alignas(64) _Atomic uint64_t cells_consumed; /* of the other end's; told every quarter of a lap */
 	_Atomic uint64_t units_freed;               /* of the other end's */
 	_Atomic uint64_t bulk_freed;                /* of the other end's bulk units */
 	_Atomic uint64_t tokens_done;               /* of the other end's */
 	/* This end reads (one process) or writes the other's memory right now: the message of this number; 0: not. */
-	_Atomic uint64_t touching;
+	_Atomic uint64_t accessing;
 	/* Read by the other end after everything that it publishes. Taken down by whoever wakes, too. */
 	alignas(64) _Atomic uint32_t sleeping;
 	/* Set once: this end's memory must not be touched any more, and this end touches no more. */
 	alignas(64) _Atomic uint32_t closed;
 	/* See shm_trials.h, by kind and size of calls: what the last one took this end (ns a MiB; 0: there was none),
-	 * and how it sends if both do (enum shm_exchanges). */
-	alignas(64) _Atomic uint32_t took[SHM_WAY_CALLS];
-	_Atomic uint8_t exchanges[SHM_WAY_CALLS];
+	 * and how it sends if both do (enum shm_exchange_protocol). */
+	alignas(64) _Atomic uint32_t call_times[SHM_CALL_CLASSES];
+	_Atomic uint8_t exchange_protocols[SHM_CALL_CLASSES];
 };
 
-struct shm_segment {
-	alignas(64) _Atomic uint32_t holders;       /* ends that use this mapping (1, or 2 in one process) */
+struct shm_region {
+	alignas(64) _Atomic uint32_t refcount;      /* ends that use this mapping (1, or 2 in one process) */
 	struct shm_side side[2];                    /* 0: the end that dialed */
-	struct shm_cell offers[2][SHM_OFFERS];
+	struct shm_cell rtrs[2][SHM_RTR_SLOTS];
 	alignas(4096) struct shm_cell cells[2][SHM_CELLS];
 	unsigned char units[2][SHM_UNITS][SHM_UNIT_BYTES];
 	alignas(4096) unsigned char bulk[2][SHM_BULK_UNITS][SHM_BULK_UNIT_BYTES];
 };
 
 static_assert(sizeof(struct shm_cell) == 64, "one cache line");
-static_assert(sizeof(struct shm_segment) <= SHM_SEGMENT_BYTES && offsetof(struct shm_segment, bulk) <= SHM_SMALL_BYTES,
+static_assert(
+	sizeof(struct shm_region) <= SHM_REGION_BYTES && offsetof(struct shm_region, bulk) <= SHM_REGION_BASE_BYTES,
 	"what a conduit costs");
 static_assert(SHM_UNITS <= 64 && SHM_BULK_UNITS == 64 && SHM_TOKENS == 64, "one bit each in a word");
 static_assert((SHM_CELLS & (SHM_CELLS - 1)) == 0 && SHM_CELL_STRIDE % 2,

@@ -5,32 +5,32 @@
 #include "transport/shm/shm_endpoint.h"
 #include "transport/shm/shm_payload.h"
 
-static inline struct shm_cell *next_cell(struct shm_conduit *shm)
+static inline struct shm_cell *next_cell(struct shm_endpoint *shm)
 {
 	return shm_cell_at(shm->out_cells, shm->out_next);
 }
 
 /* Are so many cells free? Looks at what the peer has told only when it seems not. */
-static inline bool has_cells(struct shm_conduit *shm, unsigned count)
+static inline bool has_cells(struct shm_endpoint *shm, unsigned count)
 {
-	if (shm->out_next + count - shm->out_taken <= SHM_CELLS)
+	if (shm->out_next + count - shm->out_consumed <= SHM_CELLS)
 		return true;
 	/* Acquire, pairing with the release in the peer's tell_cells(): it has read the cells that it gives back. A
 	 * number that cannot be is a scribble; it stops this conduit and nothing else. */
-	const uint64_t taken = atomic_load_explicit(&shm->theirs->cells_taken, memory_order_acquire);
+	const uint64_t taken = atomic_load_explicit(&shm->theirs->cells_consumed, memory_order_acquire);
 	if (shm->out_next - taken >= SHM_CELLS)
 		return false;
-	shm->out_taken = taken;
+	shm->out_consumed = taken;
 	return shm->out_next + count - taken <= SHM_CELLS;
 }
 
 /* Publishes the cell that has been filled but for its stamp. */
-static inline void publish(struct shm_conduit *shm, enum shm_kind kind, uint64_t inline_bytes)
+static inline void publish(struct shm_endpoint *shm, enum shm_protocol protocol, uint64_t inline_bytes)
 {
-	const uint64_t stamp = (uint32_t)(shm->out_next + 1) | (uint64_t)kind << 32 | inline_bytes << 40 |
-		(uint64_t)shm->wake->cpu << 48;
+	const uint64_t stamp = (uint32_t)(shm->out_next + 1) | (uint64_t)protocol << 32 | inline_bytes << 40 |
+		(uint64_t)shm->wake->shared_cpu << 48;
 	/* Pairs with the acquire in the peer's next_stamp(): cell and payload are complete. */
-	shm_tell(shm, &next_cell(shm)->word[0], stamp);
+	shm_publish(shm, &next_cell(shm)->word[0], stamp);
 	shm->out_next++;
 }
 
@@ -45,49 +45,50 @@ static inline void fill_header(struct shm_cell *cell, const struct collet_messag
 	fill(cell, 2, message->sequence);
 }
 
-static void count_sent(struct shm_conduit *shm, const struct collet_transfer *transfer)
+static void count_sent(struct shm_endpoint *shm, const struct collet_transfer *transfer)
 {
-	shm_count(&shm->conduit.stats.messages_sent, 1);
-	shm_count(&shm->conduit.stats.bytes_sent, transfer->message.bytes);
+	shm_count(&shm->endpoint.stats.messages_sent, 1);
+	shm_count(&shm->endpoint.stats.bytes_sent, transfer->message.bytes);
 }
 
-static void settle_first(struct shm_conduit *shm)
+static void complete_first(struct shm_endpoint *shm)
 {
 	count_sent(shm, shm->sends.first);
-	collet_transfer_queue_settle(&shm->sends, &shm->conduit, COLLET_OK);
+	collet_transfer_queue_complete(&shm->sends, &shm->endpoint, COLLET_OK);
 }
 
 /* There are cells for it. */
-static inline void publish_inline(struct shm_conduit *shm, const struct collet_transfer *transfer)
+static inline void publish_inline(struct shm_endpoint *shm, const struct collet_transfer *transfer)
 {
 	const uint64_t bytes = transfer->message.bytes;
 	const unsigned char *from = transfer->data;
 	struct shm_cell *cell = next_cell(shm);
-	uint64_t rest = shm->out_next + 1;
+	uint64_t position = shm->out_next + 1;
 	fill_header(cell, &transfer->message);
-	shm_put_bytes(cell, 3, from, bytes < SHM_CELL_BYTES ? bytes : SHM_CELL_BYTES);
-	for (uint64_t at = SHM_CELL_BYTES; at < bytes; at += SHM_REST_BYTES, rest++) {
-		struct shm_cell *next = shm_cell_at(shm->out_cells, rest);
-		shm_put_bytes(next, 1, from + at, bytes - at < SHM_REST_BYTES ? bytes - at : SHM_REST_BYTES);
-		fill(next, 0, (uint32_t)(rest + 1) | (uint64_t)SHM_REST << 32);
+	shm_store_bytes(cell, 3, from, bytes < SHM_CELL_BYTES ? bytes : SHM_CELL_BYTES);
+	for (uint64_t at = SHM_CELL_BYTES; at < bytes; at += SHM_NEXT_CELL_BYTES, position++) {
+		struct shm_cell *next = shm_cell_at(shm->out_cells, position);
+		shm_store_bytes(
+			next, 1, from + at, bytes - at < SHM_NEXT_CELL_BYTES ? bytes - at : SHM_NEXT_CELL_BYTES);
+		fill(next, 0, (uint32_t)(position + 1) | (uint64_t)SHM_NEXT_CELL << 32);
 	}
 	publish(shm, SHM_INLINE, bytes);
-	shm->out_next = rest;
+	shm->out_next = position;
 	shm->out_messages++;
 	count_sent(shm, transfer);
 }
 
-static bool send_inline(struct shm_conduit *shm)
+static bool send_inline(struct shm_endpoint *shm)
 {
 	if (!has_cells(shm, shm_inline_cells(shm->sends.first->message.bytes)))
 		return false;
 	publish_inline(shm, shm->sends.first);
-	collet_transfer_queue_settle(&shm->sends, &shm->conduit, COLLET_OK);
+	collet_transfer_queue_complete(&shm->sends, &shm->endpoint, COLLET_OK);
 	return true;
 }
 
 /* A run of units; -1 when none is free. */
-static inline int take_units(struct shm_conduit *shm, bool bulk, unsigned count)
+static inline int alloc_units(struct shm_endpoint *shm, bool bulk, unsigned count)
 {
 	uint64_t *used = bulk ? &shm->out_bulk_used : &shm->out_units_used;
 	uint64_t *freed = bulk ? &shm->out_bulk_freed : &shm->out_units_freed;
@@ -105,48 +106,48 @@ static inline int take_units(struct shm_conduit *shm, bool bulk, unsigned count)
 }
 
 /* Is it to be one run of bulk units? */
-static inline bool is_whole(const struct collet_transfer *transfer)
+static inline bool is_contiguous(const struct collet_transfer *transfer)
 {
 	const uint64_t bytes = transfer->message.bytes;
-	return transfer->flags & COLLET_TRANSFER_WHOLE && bytes > SHM_RUN_BYTES && bytes <= SHM_WHOLE_BYTES;
+	return transfer->flags & COLLET_TRANSFER_CONTIGUOUS && bytes > SHM_RUN_BYTES && bytes <= SHM_CONTIGUOUS_BYTES;
 }
 
 /* How many bytes of the first send go next, through the units. */
-static inline uint64_t run_bytes(const struct shm_conduit *shm, bool bulk)
+static inline uint64_t run_bytes(const struct shm_endpoint *shm, bool bulk)
 {
 	const uint64_t all = shm->sends.first->message.bytes, left = all - shm->sent_bytes;
 	const uint64_t most = !bulk ? SHM_RUN_BYTES :
-		is_whole(shm->sends.first) ? SHM_WHOLE_BYTES :
+		is_contiguous(shm->sends.first) ? SHM_CONTIGUOUS_BYTES :
 		all >= SHM_LONG_BYTES ? SHM_BULK_RUN_BYTES : SHM_BULK_RUN_BYTES / 2;
 	return left < most ? left : most;
 }
 
-static inline unsigned run_units(const struct shm_conduit *shm, bool bulk)
+static inline unsigned run_units(const struct shm_endpoint *shm, bool bulk)
 {
 	const uint64_t unit = bulk ? SHM_BULK_UNIT_BYTES : SHM_UNIT_BYTES;
 	return (unsigned)((run_bytes(shm, bulk) + unit - 1) / unit);
 }
 
-static inline uint64_t free_units(const struct shm_conduit *shm, uint64_t freed)
+static inline uint64_t free_units(const struct shm_endpoint *shm, uint64_t freed)
 {
 	return ~(shm->out_units_used ^ freed) & shm_bits(0, SHM_UNITS);
 }
 
 /* So many from `first` on, unless the peer has not read yet what they hold. */
-static inline void own_cells(struct shm_conduit *shm, uint64_t first, unsigned cells)
+static inline void prefetchw_cells(struct shm_endpoint *shm, uint64_t first, unsigned cells)
 {
 	for (uint64_t cell = first; cell < first + cells; cell++)
-		if (cell - shm->out_taken < SHM_CELLS)
+		if (cell - shm->out_consumed < SHM_CELLS)
 			collet_cpu_prefetch_write(shm_cell_at(shm->out_cells, cell));
 }
 
 /* The next run of so many units, or the one behind it. */
-static inline void own_run(struct shm_conduit *shm, uint64_t bytes, bool behind)
+static inline void prefetchw_run(struct shm_endpoint *shm, uint64_t bytes, bool skips_next)
 {
 	const unsigned count = (unsigned)((bytes + SHM_UNIT_BYTES - 1) / SHM_UNIT_BYTES);
 	uint64_t free = free_units(shm, shm->out_units_freed);
 	int first = shm_find_run(free, count);
-	if (first >= 0 && behind)
+	if (first >= 0 && skips_next)
 		first = shm_find_run(free &= ~shm_bits((unsigned)first, count), count);
 	if (first < 0)
 		return;
@@ -162,18 +163,18 @@ static inline void own_run(struct shm_conduit *shm, uint64_t bytes, bool behind)
  * in a few cells those, of one in units these alone. Who sends one message after the other does not wait, but each of
  * its stores, and all behind it, waits for a line from the receiver's core. So there it is the message after the next,
  * up to a unit's bytes with its cells. */
-static inline void own_ahead(struct shm_conduit *shm, unsigned cells, uint64_t bytes)
+static inline void prefetchw_next(struct shm_endpoint *shm, unsigned cells, uint64_t bytes)
 {
-	const bool streams = shm->unanswered >= SHM_STREAM_AFTER;
-	shm->unanswered += !streams;
-	if (streams ? bytes <= SHM_UNIT_BYTES : !bytes && cells <= SHM_OWN_CELLS)
-		own_cells(shm, shm->out_next + (streams ? cells : 0), cells);
-	if (bytes && bytes <= SHM_OWN_BYTES)
-		own_run(shm, bytes, streams);
+	const bool is_one_way = shm->unanswered >= SHM_ONE_WAY_AFTER;
+	shm->unanswered += !is_one_way;
+	if (is_one_way ? bytes <= SHM_UNIT_BYTES : !bytes && cells <= SHM_PREFETCHW_CELLS)
+		prefetchw_cells(shm, shm->out_next + (is_one_way ? cells : 0), cells);
+	if (bytes && bytes <= SHM_PREFETCHW_BYTES)
+		prefetchw_run(shm, bytes, is_one_way);
 }
 
 /* Fills a run and publishes it: `bytes` of the transfer's from `at` on. */
-static inline void publish_run(struct shm_conduit *shm, const struct collet_transfer *transfer, uint64_t at,
+static inline void publish_run(struct shm_endpoint *shm, const struct collet_transfer *transfer, uint64_t at,
 	uint64_t bytes, unsigned first, bool bulk)
 {
 	/* Through the caches: written past them, measured, it takes the reader 2 to 3 times as long where the cores
@@ -184,37 +185,37 @@ static inline void publish_run(struct shm_conduit *shm, const struct collet_tran
 	fill(cell, 3, transfer->message.bytes);
 	fill(cell, 4, (uint64_t)first | bytes << 32);
 	shm->out_messages += !at;
-	publish(shm, at ? SHM_MORE : bulk ? SHM_BULK : SHM_RING, 0);
+	publish(shm, at ? SHM_NEXT_RUN : bulk ? SHM_BULK : SHM_RING, 0);
 }
 
 /* The next run of bytes through the units. False when there is no room. */
-static inline bool send_run(struct shm_conduit *shm, bool bulk)
+static inline bool send_run(struct shm_endpoint *shm, bool bulk)
 {
 	struct collet_transfer *transfer = shm->sends.first;
 	const uint64_t bytes = run_bytes(shm, bulk);
-	const int first = take_units(shm, bulk, run_units(shm, bulk));
+	const int first = alloc_units(shm, bulk, run_units(shm, bulk));
 	if (first < 0)
 		return false;
 	publish_run(shm, transfer, shm->sent_bytes, bytes, (unsigned)first, bulk);
-	shm->sent_kind = bulk ? SHM_BULK : SHM_RING;
+	shm->sent_protocol = bulk ? SHM_BULK : SHM_RING;
 	shm->sent_bytes += bytes;
 	if (shm->sent_bytes == transfer->message.bytes) {
 		shm->sent_bytes = 0;
-		settle_first(shm);
+		complete_first(shm);
 		if (!bulk)
-			own_ahead(shm, 1, bytes);
+			prefetchw_next(shm, 1, bytes);
 	}
 	return true;
 }
 
 /* The tokens that nobody holds, if the peer is done with `done`. */
-static inline uint64_t free_tokens(const struct shm_conduit *shm, uint64_t done)
+static inline uint64_t free_tokens(const struct shm_endpoint *shm, uint64_t done)
 {
-	return ~(shm->tokens_used ^ done) & ~shm->tokens_lent;
+	return ~(shm->tokens_used ^ done) & ~shm->tokens_borrowed;
 }
 
 /* Lends the buffer. It comes back when the peer marks the token. False when all tokens are out. */
-static bool lend(struct shm_conduit *shm, enum shm_kind kind, uint64_t where)
+static bool publish_borrowed(struct shm_endpoint *shm, enum shm_protocol protocol, uint64_t location)
 {
 	struct collet_transfer *transfer = shm->sends.first;
 	const uint64_t free = free_tokens(shm, shm->tokens_done);
@@ -222,236 +223,240 @@ static bool lend(struct shm_conduit *shm, enum shm_kind kind, uint64_t where)
 		return false;
 	const unsigned token = (unsigned)__builtin_ctzll(free);
 	shm->tokens_used ^= (uint64_t)1 << token;
-	shm->tokens_lent |= (uint64_t)1 << token;
-	shm->lent[token] = transfer;
+	shm->tokens_borrowed |= (uint64_t)1 << token;
+	shm->borrowed[token] = transfer;
 	shm->sends.first = transfer->next;
 	struct shm_cell *cell = next_cell(shm);
 	fill_header(cell, &transfer->message);
 	fill(cell, 3, transfer->message.bytes);
-	fill(cell, 4, where);
-	const bool shared = !(transfer->flags & COLLET_TRANSFER_WAITS) &&
-		collet_shm_may_help(shm, kind, transfer->message.bytes);
-	fill(cell, 5, token | (uint64_t)shared << 32);
+	fill(cell, 4, location);
+	const bool is_coop = !(transfer->flags & COLLET_TRANSFER_EXCHANGE) &&
+		collet_shm_may_coop_write(shm, protocol, transfer->message.bytes);
+	fill(cell, 5, token | (uint64_t)is_coop << 32);
 	shm->out_messages++;
-	shm->tokens_shared = (shm->tokens_shared & ~((uint64_t)1 << token)) | (uint64_t)shared << token;
+	shm->tokens_coop = (shm->tokens_coop & ~((uint64_t)1 << token)) | (uint64_t)is_coop << token;
 	transfer->transport_private[0] = shm->out_messages;
-	publish(shm, kind, 0);
+	publish(shm, protocol, 0);
 	return true;
 }
 
 /* Brings the bytes to where the peer has said that it waits for them, and says that they are there. */
-static bool push(struct shm_conduit *shm)
+static bool publish_put(struct shm_endpoint *shm)
 {
-	if (!collet_shm_push(shm))
+	if (!collet_shm_put(shm))
 		return false;
 	struct shm_cell *cell = next_cell(shm);
 	fill_header(cell, &shm->sends.first->message);
 	fill(cell, 3, shm->sends.first->message.bytes);
 	shm->out_messages++;
-	publish(shm, SHM_PUSHED, 0);
-	settle_first(shm);
+	publish(shm, SHM_PUT, 0);
+	complete_first(shm);
 	return true;
 }
 
 /* Where the units are full, does the sender go on through the bulk units? That many more messages spoil the caches; but
  * where ranks outnumber cores it is each message that it still sends which saves a change of ranks. */
-static inline bool goes_on(const struct shm_conduit *shm)
+static inline bool may_spill_to_bulk(const struct shm_endpoint *shm)
 {
-	return shm_is_crowded(shm);
+	return shm_is_oversubscribed(shm);
 }
 
-static inline bool units_hold(uint64_t free, uint64_t bytes)
+static inline bool fits_in_units(uint64_t free, uint64_t bytes)
 {
 	return (unsigned)__builtin_popcountll(free) * (uint64_t)SHM_UNIT_BYTES >= bytes;
 }
 
 /* Those that are free for the first send; when they seem too few, as the peer says now. */
-static inline uint64_t units_for_first(struct shm_conduit *shm)
+static inline uint64_t free_units_for_first(struct shm_endpoint *shm)
 {
 	const uint64_t bytes = shm->sends.first->message.bytes;
 	const uint64_t free = free_units(shm, shm->out_units_freed);
-	if (!goes_on(shm) || shm->sent_bytes || bytes >= shm->bulk_min || units_hold(free, bytes))
+	if (!may_spill_to_bulk(shm) || shm->sent_bytes || bytes >= shm->bulk_min || fits_in_units(free, bytes))
 		return free;
-	/* Acquire, as in take_units(). */
+	/* Acquire, as in alloc_units(). */
 	shm->out_units_freed = atomic_load_explicit(&shm->theirs->units_freed, memory_order_acquire);
 	return free_units(shm, shm->out_units_freed);
 }
 
-static inline bool is_mutual(const struct collet_transfer *transfer)
+static inline bool sends_exchange(const struct collet_transfer *transfer)
 {
-	return transfer->flags & COLLET_TRANSFER_WAITS;
+	return transfer->flags & COLLET_TRANSFER_EXCHANGE;
 }
 
 /* May it go by the kernel's way if that is better? Not what its sender wants to be done with. */
-static inline bool is_measured(const struct shm_conduit *shm, const struct collet_transfer *transfer)
+static inline bool is_tuned_send(const struct shm_endpoint *shm, const struct collet_transfer *transfer)
 {
-	return transfer->message.bytes >= SHM_MEASURED_MIN && shm->measures && shm->peer_reads &&
+	return transfer->message.bytes >= SHM_TUNED_MIN && shm->is_tuned && shm->is_read_by_peer &&
 		!(transfer->flags & COLLET_TRANSFER_EAGER);
 }
 
-static inline bool is_pulled(const struct shm_conduit *shm, const struct collet_transfer *transfer)
+static inline bool uses_cma(const struct shm_endpoint *shm, const struct collet_transfer *transfer)
 {
-	return (transfer->message.bytes >= shm->attach_min && shm->peer_reads) ||
-		(is_measured(shm, transfer) && shm->reads_calls[shm_call_of(transfer)]);
+	return (transfer->message.bytes >= shm->attach_min && shm->is_read_by_peer) ||
+		(is_tuned_send(shm, transfer) && shm->cma_classes[shm_call_class(transfer)]);
 }
 
 /* May it be lent where it is in the arena? *where as below. */
-static inline bool is_lent(const struct shm_conduit *shm, const struct collet_transfer *transfer, uint64_t *where)
+static inline bool uses_arena(
+	const struct shm_endpoint *shm, const struct collet_transfer *transfer, uint64_t *location)
 {
 	const uint64_t bytes = transfer->message.bytes;
-	const bool waits = is_mutual(transfer) && !shm_is_crowded(shm);
+	const bool is_waiting = sends_exchange(transfer) && !shm_is_oversubscribed(shm);
 	const uint64_t arena_min =
-		waits && shm->arena_min > SHM_ARENA_WAITS_MIN ? SHM_ARENA_WAITS_MIN : shm->arena_min;
-	return bytes >= arena_min && shm->peer_maps &&
-		collet_arena_contains(shm->arena, transfer->data, bytes, where);
+		is_waiting && shm->arena_min > SHM_ARENA_EXCHANGE_MIN ? SHM_ARENA_EXCHANGE_MIN : shm->arena_min;
+	return bytes >= arena_min && shm->is_mapped_by_peer &&
+		collet_arena_contains(shm->arena, transfer->data, bytes, location);
 }
 
-static_assert(SHM_MEASURED_MIN <= SHM_RUN_BYTES, "what goes at once is one run");
+static_assert(SHM_TUNED_MIN <= SHM_RUN_BYTES, "what goes at once is one run");
 
 /* How the first send travels, if these units are free; *where is what a lent buffer's cell says. */
-static enum shm_kind way_of_first(const struct shm_conduit *shm, uint64_t units_free, uint64_t *where)
+static enum shm_protocol protocol_of_first(const struct shm_endpoint *shm, uint64_t units_free, uint64_t *location)
 {
 	const struct collet_transfer *transfer = shm->sends.first;
 	const uint64_t bytes = transfer->message.bytes;
 	if (shm->sent_bytes)
-		return shm->sent_kind;
+		return shm->sent_protocol;
 	if (bytes <= SHM_INLINE_BYTES)
 		return SHM_INLINE;
-	if (collet_shm_may_push(shm))
-		return SHM_PUSHED;
-	if (is_lent(shm, transfer, where))
+	if (collet_shm_may_put(shm))
+		return SHM_PUT;
+	if (uses_arena(shm, transfer, location))
 		return SHM_ARENA;
-	const bool pulled = !shm->same_process && is_pulled(shm, transfer);
-	if (bytes < shm->bulk_min && !pulled)
-		return is_whole(transfer) || (goes_on(shm) && !units_hold(units_free, bytes)) ? SHM_BULK : SHM_RING;
-	*where = (uintptr_t)transfer->data;
-	return pulled ? SHM_PULL : shm->same_process ? SHM_DIRECT : SHM_BULK;
+	const bool by_cma = !shm->is_same_process && uses_cma(shm, transfer);
+	if (bytes < shm->bulk_min && !by_cma)
+		return is_contiguous(transfer) || (may_spill_to_bulk(shm) && !fits_in_units(units_free, bytes))
+			       ? SHM_BULK
+			       : SHM_RING;
+	*location = (uintptr_t)transfer->data;
+	return by_cma ? SHM_CMA : shm->is_same_process ? SHM_SAME_PROCESS : SHM_BULK;
 }
 
-enum collet_now collet_shm_send_now(struct collet_conduit *conduit, struct collet_transfer *transfer)
+enum collet_try_result collet_shm_try_send(struct collet_endpoint *endpoint, struct collet_transfer *transfer)
 {
-	struct shm_conduit *shm = (struct shm_conduit *)conduit;
+	struct shm_endpoint *shm = (struct shm_endpoint *)endpoint;
 	const uint64_t bytes = transfer->message.bytes;
-	if (conduit->status != COLLET_OK || shm->sends.first)
-		return COLLET_NOW_POST;
+	if (endpoint->status != COLLET_OK || shm->sends.first)
+		return COLLET_TRY_POST;
 	if (bytes <= SHM_INLINE_BYTES) {
 		if (!has_cells(shm, shm_inline_cells(bytes)))
-			return COLLET_NOW_POST;
+			return COLLET_TRY_POST;
 		publish_inline(shm, transfer);
-		own_ahead(shm, shm_inline_cells(bytes), 0);
+		prefetchw_next(shm, shm_inline_cells(bytes), 0);
 	} else {
-		/* What may go another way is for way_of_first() to say. */
-		uint64_t where;
-		if (bytes >= SHM_MEASURED_MIN || bytes >= shm->bulk_min || bytes >= shm->attach_min ||
-			is_lent(shm, transfer, &where) || !has_cells(shm, 1))
-			return COLLET_NOW_POST;
-		const int first = take_units(shm, false, (unsigned)((bytes + SHM_UNIT_BYTES - 1) / SHM_UNIT_BYTES));
+		/* What may go another way is for protocol_of_first() to say. */
+		uint64_t location;
+		if (bytes >= SHM_TUNED_MIN || bytes >= shm->bulk_min || bytes >= shm->attach_min ||
+			uses_arena(shm, transfer, &location) || !has_cells(shm, 1))
+			return COLLET_TRY_POST;
+		const int first = alloc_units(shm, false, (unsigned)((bytes + SHM_UNIT_BYTES - 1) / SHM_UNIT_BYTES));
 		if (first < 0)
-			return COLLET_NOW_POST;
+			return COLLET_TRY_POST;
 		publish_run(shm, transfer, 0, bytes, (unsigned)first, false);
 		count_sent(shm, transfer);
-		own_ahead(shm, 1, bytes);
+		prefetchw_next(shm, 1, bytes);
 	}
 	transfer->status = COLLET_OK;
-	return COLLET_NOW_DONE;
+	return COLLET_TRY_DONE;
 }
 
-static bool send_as(struct shm_conduit *shm, enum shm_kind kind, uint64_t where)
+static bool send_by(struct shm_endpoint *shm, enum shm_protocol protocol, uint64_t location)
 {
-	switch (kind) {
+	switch (protocol) {
 	case SHM_INLINE:
 		return send_inline(shm);
 	case SHM_RING:
 		return send_run(shm, false);
 	case SHM_BULK:
 		return send_run(shm, true);
-	case SHM_PUSHED:
-		return push(shm);
+	case SHM_PUT:
+		return publish_put(shm);
 	default:
-		return lend(shm, kind, where);
+		return publish_borrowed(shm, protocol, location);
 	}
 }
 
 /* Publishes what it can of the first send; false when there was no room for anything. */
-static bool send_first(struct shm_conduit *shm)
+static bool send_first(struct shm_endpoint *shm)
 {
-	uint64_t where = 0;
+	uint64_t location = 0;
 	if (!has_cells(shm, 1))
 		return false;
 	const struct collet_transfer *transfer = shm->sends.first;
 	/* Asked before it is sent: then it may be its owner's again. */
-	const bool measured = !shm->sent_bytes && is_measured(shm, transfer);
-	const bool mutual = is_mutual(transfer);
-	const unsigned call = shm_call_of(transfer);
-	const enum shm_kind kind = way_of_first(shm, units_for_first(shm), &where);
-	if (!send_as(shm, kind, where))
+	const bool is_tuned = !shm->sent_bytes && is_tuned_send(shm, transfer);
+	const bool is_exchange = sends_exchange(transfer);
+	const unsigned call_class = shm_call_class(transfer);
+	const enum shm_protocol protocol = protocol_of_first(shm, free_units_for_first(shm), &location);
+	if (!send_by(shm, protocol, location))
 		return false;
-	if (measured)
-		collet_shm_learn_sent(shm, call, mutual, kind == SHM_PULL);
+	if (is_tuned)
+		collet_shm_tuning_sent(shm, call_class, is_exchange, protocol == SHM_CMA);
 	return true;
 }
 
-void collet_shm_send_some(struct shm_conduit *shm)
+void collet_shm_send_some(struct shm_endpoint *shm)
 {
 	unsigned runs = 0;
-	while (shm->sends.first && send_first(shm) && (!shm->sent_bytes || ++runs < SHM_RUNS_IN_CALL))
+	while (shm->sends.first && send_first(shm) && (!shm->sent_bytes || ++runs < SHM_RUNS_PER_CALL))
 		;
 }
 
 /* Settles the sends whose buffers have come back. */
-static uint32_t collect(struct shm_conduit *shm)
+static uint32_t complete_released(struct shm_endpoint *shm)
 {
-	uint32_t settled = 0;
+	uint32_t completed = 0;
 	/* Acquire, pairing with the release in the peer's give_back(): it has read the buffers. */
 	shm->tokens_done = atomic_load_explicit(&shm->theirs->tokens_done, memory_order_acquire);
-	for (uint64_t back = shm->tokens_lent & ~(shm->tokens_used ^ shm->tokens_done); back; back &= back - 1) {
-		const unsigned token = (unsigned)__builtin_ctzll(back);
-		struct collet_transfer *transfer = shm->lent[token];
-		shm->tokens_lent &= ~((uint64_t)1 << token);
-		shm->lent[token] = NULL;
+	for (uint64_t released = shm->tokens_borrowed & ~(shm->tokens_used ^ shm->tokens_done); released;
+		released &= released - 1) {
+		const unsigned token = (unsigned)__builtin_ctzll(released);
+		struct collet_transfer *transfer = shm->borrowed[token];
+		shm->tokens_borrowed &= ~((uint64_t)1 << token);
+		shm->borrowed[token] = NULL;
 		count_sent(shm, transfer);
-		shm->conduit.posted--;
+		shm->endpoint.posted--;
 		transfer->status = COLLET_OK;
-		settled++;
+		completed++;
 	}
-	return settled;
+	return completed;
 }
 
-uint32_t collet_shm_send(struct shm_conduit *shm)
+uint32_t collet_shm_send(struct shm_endpoint *shm)
 {
-	const uint32_t before = shm->conduit.posted;
-	if (shm->tokens_lent)
-		collect(shm);
+	const uint32_t before = shm->endpoint.posted;
+	if (shm->tokens_borrowed)
+		complete_released(shm);
 	collet_shm_send_some(shm);
 	/* What this end reads itself comes first: of two that lend each other something, both copy already. */
-	if (collet_shm_can_help(shm)) {
-		collet_shm_help(shm);
-		collect(shm);
+	if (collet_shm_can_coop_write(shm)) {
+		collet_shm_coop_write(shm);
+		complete_released(shm);
 	}
-	return before - shm->conduit.posted;
+	return before - shm->endpoint.posted;
 }
 
-bool collet_shm_can_send(const struct shm_conduit *shm)
+bool collet_shm_can_send(const struct shm_endpoint *shm)
 {
 	/* Seq_cst: the second half of arm()'s handshake with shm_tell(). */
 	const uint64_t done = atomic_load_explicit(&shm->theirs->tokens_done, memory_order_seq_cst);
 	const uint64_t freed = atomic_load_explicit(&shm->theirs->units_freed, memory_order_seq_cst);
 	const uint64_t bulk_freed = atomic_load_explicit(&shm->theirs->bulk_freed, memory_order_seq_cst);
-	const uint64_t taken = atomic_load_explicit(&shm->theirs->cells_taken, memory_order_seq_cst);
-	if (shm->tokens_lent & ~(shm->tokens_used ^ done) || collet_shm_can_help(shm))
+	const uint64_t taken = atomic_load_explicit(&shm->theirs->cells_consumed, memory_order_seq_cst);
+	if (shm->tokens_borrowed & ~(shm->tokens_used ^ done) || collet_shm_can_coop_write(shm))
 		return true;
 	if (!shm->sends.first || shm->out_next - taken >= SHM_CELLS)
 		return false;
-	uint64_t where;
+	uint64_t location;
 	const uint64_t units_free = free_units(shm, freed);
-	const enum shm_kind kind = way_of_first(shm, units_free, &where);
-	if (kind == SHM_INLINE)
+	const enum shm_protocol protocol = protocol_of_first(shm, units_free, &location);
+	if (protocol == SHM_INLINE)
 		return shm->out_next + shm_inline_cells(shm->sends.first->message.bytes) - taken <= SHM_CELLS;
-	if (kind == SHM_RING)
+	if (protocol == SHM_RING)
 		return shm_find_run(units_free, run_units(shm, false)) >= 0;
-	if (kind == SHM_BULK)
+	if (protocol == SHM_BULK)
 		return shm_find_run(~(shm->out_bulk_used ^ bulk_freed), run_units(shm, true)) >= 0;
-	if (kind == SHM_PUSHED)
+	if (protocol == SHM_PUT)
 		return true;
 	return free_tokens(shm, done) != 0;
 }

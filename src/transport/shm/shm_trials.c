@@ -3,174 +3,182 @@
 
 /* By so many parts of a hundred the other way must be better; is one way much better than the other; is a time so far
  * from what it was that something has changed. */
-enum { GAIN = 5, MUCH = 25, FAR = 33 };
+enum { MIN_GAIN_PERCENT = 5, CLEAR_GAIN_PERCENT = 25, CHANGE_PERCENT = 33 };
 
-static bool gains(uint32_t other, uint32_t taken, unsigned parts)
+static bool is_cheaper(uint32_t other_cost, uint32_t chosen_cost, unsigned parts)
 {
-	return (uint64_t)other * 100 <= (uint64_t)taken * (100 - parts);
+	return (uint64_t)other_cost * 100 <= (uint64_t)chosen_cost * (100 - parts);
 }
 
 /* Calls of which each lasts, and the first ones of which have touched all pages there are. */
-static bool is_clear_at_once(const struct shm_way *way)
+static bool is_clear_winner(const struct shm_trials *trials)
 {
-	return way->group_calls == 1 && (gains(way->other, way->taken, MUCH) || gains(way->taken, way->other, MUCH));
+	return trials->group_calls == 1 &&
+	       (is_cheaper(trials->other_cost, trials->chosen_cost, CLEAR_GAIN_PERCENT) ||
+		       is_cheaper(trials->chosen_cost, trials->other_cost, CLEAR_GAIN_PERCENT));
 }
 
 /* A burst's first calls, which do not count: what the other way has left in the caches they pay for, and what the other
  * end tells may be of the call before. */
-static uint32_t settling_calls(const struct shm_way *way)
+static uint32_t warmup_calls(const struct shm_trials *trials)
 {
-	return way->group_calls == 1 ? SHM_WAY_HUGE_SETTLING : way->group_calls;
+	return trials->group_calls == 1 ? SHM_TRIAL_HUGE_WARMUP : trials->group_calls;
 }
 
-static uint32_t burst_calls(const struct shm_way *way)
+static uint32_t burst_calls(const struct shm_trials *trials)
 {
-	return settling_calls(way) + way->group_calls * (uint32_t)SHM_WAY_GROUPS;
+	return warmup_calls(trials) + trials->group_calls * (uint32_t)SHM_TRIAL_GROUPS;
 }
 
-static bool is_of_other(const struct shm_way *way)
+static bool is_trying_other(const struct shm_trials *trials)
 {
-	return way->burst % 2 == 1;
+	return trials->burst % 2 == 1;
 }
 
 /* Until the calls of the trial that went the worse way are less than a hundredth. */
-static uint32_t far_enough(const struct shm_way *way, uint32_t before)
+static uint32_t next_interval(const struct shm_trials *trials, uint32_t previous)
 {
-	const uint64_t better = way->other < way->taken ? way->other : way->taken;
-	const uint64_t lost = (uint64_t)way->other + way->taken - 2 * better;
-	const uint64_t least = 100 * lost * way->tried / (better ? better : 1);
-	const uint64_t rest = least > 2 * (uint64_t)before ? least : 2 * (uint64_t)before;
-	return rest < SHM_WAY_REST_LEAST ? SHM_WAY_REST_LEAST :
-		rest > SHM_WAY_REST_MOST ? SHM_WAY_REST_MOST : (uint32_t)rest;
+	const uint64_t better = trials->other_cost < trials->chosen_cost ? trials->other_cost : trials->chosen_cost;
+	const uint64_t lost = (uint64_t)trials->other_cost + trials->chosen_cost - 2 * better;
+	const uint64_t least = 100 * lost * trials->trial_calls / (better ? better : 1);
+	const uint64_t rest = least > 2 * (uint64_t)previous ? least : 2 * (uint64_t)previous;
+	return rest < SHM_TRIAL_INTERVAL_MIN ? SHM_TRIAL_INTERVAL_MIN :
+		rest > SHM_TRIAL_INTERVAL_MAX ? SHM_TRIAL_INTERVAL_MAX : (uint32_t)rest;
 }
 
-static void begin_group(struct shm_way *way)
+static void begin_group(struct shm_trials *trials)
 {
-	way->mine = way->theirs = 0;
+	trials->own_time = trials->peer_time = 0;
 }
 
-static void end_trial(struct shm_way *way, bool change)
+static void end_trial(struct shm_trials *trials, bool is_changing)
 {
-	way->rest = change && way->learnt ? SHM_WAY_REST_LEAST : far_enough(way, way->rest);
-	if (change) {
-		const uint32_t price = way->taken;
-		way->taken = way->other;
-		way->other = price;
-		way->reads = !way->reads;
+	trials->interval =
+		is_changing && trials->is_trained ? SHM_TRIAL_INTERVAL_MIN : next_interval(trials, trials->interval);
+	if (is_changing) {
+		const uint32_t cost = trials->chosen_cost;
+		trials->chosen_cost = trials->other_cost;
+		trials->other_cost = cost;
+		trials->is_cma_chosen = !trials->is_cma_chosen;
 	}
-	way->learnt = true;
-	way->given_up = way->changed = false;
-	way->burst = SHM_WAY_BURSTS;
-	way->calls = 0;
-	way->least = UINT32_MAX;
+	trials->is_trained = true;
+	trials->is_abandoned = trials->has_changed = false;
+	trials->burst = SHM_TRIAL_BURSTS;
+	trials->calls = 0;
+	trials->min_time = UINT32_MAX;
 }
 
-static void end_burst(struct shm_way *way)
+static void end_burst(struct shm_trials *trials)
 {
-	const bool of_other = is_of_other(way);
-	uint32_t *const price = of_other ? &way->other : &way->taken;
+	const bool is_other = is_trying_other(trials);
+	uint32_t *const cost = is_other ? &trials->other_cost : &trials->chosen_cost;
 	/* Pages may still be new: so at first each way has its better burst. */
-	const bool keeps = !way->learnt && way->burst >= 2 && *price < way->least;
-	*price = keeps ? *price : way->least;
-	way->burst++;
-	way->calls = 0;
-	const bool clear = !way->learnt && of_other && is_clear_at_once(way);
-	if (of_other && (way->burst == SHM_WAY_BURSTS || way->learnt || clear)) {
-		const bool gained = gains(way->other, way->taken, GAIN);
-		if (!gained || clear || way->burst == SHM_WAY_BURSTS)
-			end_trial(way, gained);
+	const bool keeps_cost = !trials->is_trained && trials->burst >= 2 && *cost < trials->min_time;
+	*cost = keeps_cost ? *cost : trials->min_time;
+	trials->burst++;
+	trials->calls = 0;
+	const bool clear = !trials->is_trained && is_other && is_clear_winner(trials);
+	if (is_other && (trials->burst == SHM_TRIAL_BURSTS || trials->is_trained || clear)) {
+		const bool gained = is_cheaper(trials->other_cost, trials->chosen_cost, MIN_GAIN_PERCENT);
+		if (!gained || clear || trials->burst == SHM_TRIAL_BURSTS)
+			end_trial(trials, gained);
 	}
 }
 
 /* A call's times are added to its group. True: that was the last, and this the group's mean at the end where it was
  * longer. */
-static bool ends_group(struct shm_way *way, uint32_t mine, uint32_t theirs, uint32_t *mean)
+static bool ends_group(struct shm_trials *trials, uint32_t own_time, uint32_t peer_time, uint32_t *mean)
 {
-	way->mine += mine;
-	way->theirs += theirs;
-	if (++way->calls % way->group_calls)
+	trials->own_time += own_time;
+	trials->peer_time += peer_time;
+	if (++trials->calls % trials->group_calls)
 		return false;
-	const uint64_t longer = way->mine > way->theirs ? way->mine : way->theirs;
-	*mean = (uint32_t)(longer / way->group_calls);
-	begin_group(way);
+	const uint64_t longer = trials->own_time > trials->peer_time ? trials->own_time : trials->peer_time;
+	*mean = (uint32_t)(longer / trials->group_calls);
+	begin_group(trials);
 	return true;
 }
 
 static uint8_t group_calls_of(uint64_t bytes)
 {
-	return bytes < SHM_WAY_LARGE_BYTES ? SHM_WAY_GROUP_CALLS :
-		bytes < SHM_WAY_HUGE_BYTES ? SHM_WAY_GROUP_CALLS / 2 : 1;
+	return bytes < SHM_TRIAL_LARGE_BYTES ? SHM_TRIAL_GROUP_CALLS :
+		bytes < SHM_TRIAL_HUGE_BYTES ? SHM_TRIAL_GROUP_CALLS / 2 : 1;
 }
 
 /* Is the ring too new for calls of so many bytes to show what it takes? Huge ones touch all of it at once. */
-static bool is_warming(const struct shm_way *way, uint64_t bytes)
+static bool is_warming(const struct shm_trials *trials, uint64_t bytes)
 {
 	const uint32_t group_calls = group_calls_of(bytes);
-	return !way->learnt && group_calls > 1 &&
-		way->age <= SHM_WAY_WARM_BURSTS * group_calls * (SHM_WAY_GROUPS + 1);
+	return !trials->is_trained && group_calls > 1 &&
+		trials->observed_calls <= SHM_TRIAL_WARMUP_BURSTS * group_calls * (SHM_TRIAL_GROUPS + 1);
 }
 
-static void add(struct shm_way *way, uint32_t mine, uint32_t theirs, uint64_t bytes)
+static void add_to_burst(struct shm_trials *trials, uint32_t own_time, uint32_t peer_time, uint64_t bytes)
 {
-	if (!way->calls) {
-		way->group_calls = group_calls_of(bytes);
-		way->least = UINT32_MAX;
+	if (!trials->calls) {
+		trials->group_calls = group_calls_of(bytes);
+		trials->min_time = UINT32_MAX;
 		/* A burst of huge ones is nearly over when that is known. */
-		way->dear = is_of_other(way) && way->group_calls > 1;
+		trials->is_costly = is_trying_other(trials) && trials->group_calls > 1;
 	}
-	way->tried += is_of_other(way) && !way->given_up;
-	way->dear = way->dear && gains(way->taken, mine > theirs ? mine : theirs, MUCH);
+	trials->trial_calls += is_trying_other(trials) && !trials->is_abandoned;
+	trials->is_costly =
+		trials->is_costly &&
+		is_cheaper(trials->chosen_cost, own_time > peer_time ? own_time : peer_time, CLEAR_GAIN_PERCENT);
 	uint32_t mean;
-	if (!ends_group(way, mine, theirs, &mean))
+	if (!ends_group(trials, own_time, peer_time, &mean))
 		return;
-	if (way->calls > settling_calls(way) && mean < way->least)
-		way->least = mean;
-	if (way->dear && way->calls == settling_calls(way) + way->group_calls) {
-		way->other = mean;
-		way->given_up = true;
-	} else if (way->calls == burst_calls(way)) {
-		if (way->given_up)
-			end_trial(way, false);
+	if (trials->calls > warmup_calls(trials) && mean < trials->min_time)
+		trials->min_time = mean;
+	if (trials->is_costly && trials->calls == warmup_calls(trials) + trials->group_calls) {
+		trials->other_cost = mean;
+		trials->is_abandoned = true;
+	} else if (trials->calls == burst_calls(trials)) {
+		if (trials->is_abandoned)
+			end_trial(trials, false);
 		else
-			end_burst(way);
+			end_burst(trials);
 	}
 }
 
-static void begin_trial(struct shm_way *way)
+static void begin_trial(struct shm_trials *trials)
 {
-	way->burst = 0;
-	way->calls = 0;
-	way->tried = 0;
-	begin_group(way);
+	trials->burst = 0;
+	trials->calls = 0;
+	trials->trial_calls = 0;
+	begin_group(trials);
 }
 
 /* Do the last calls of the rest say that something is not as it was? */
-static bool has_changed(struct shm_way *way, uint32_t mine, uint32_t theirs)
+static bool has_changed(struct shm_trials *trials, uint32_t own_time, uint32_t peer_time)
 {
 	uint32_t mean;
-	if (!ends_group(way, mine, theirs, &mean))
+	if (!ends_group(trials, own_time, peer_time, &mean))
 		return false;
-	way->least = mean < way->least ? mean : way->least;
-	if (way->calls % (way->group_calls * (uint32_t)SHM_WAY_GROUPS))
+	trials->min_time = mean < trials->min_time ? mean : trials->min_time;
+	if (trials->calls % (trials->group_calls * (uint32_t)SHM_TRIAL_GROUPS))
 		return false;
-	const uint32_t least = way->least;
-	way->least = UINT32_MAX;
-	return gains(least, way->taken, FAR) || gains(way->taken, least, FAR);
+	const uint32_t least = trials->min_time;
+	trials->min_time = UINT32_MAX;
+	return is_cheaper(least, trials->chosen_cost, CHANGE_PERCENT) ||
+	       is_cheaper(trials->chosen_cost, least, CHANGE_PERCENT);
 }
 
-void collet_shm_way_went(struct shm_way *way, bool read, uint32_t mine, uint32_t theirs, uint64_t bytes)
+void collet_shm_trials_add(
+	struct shm_trials *trials, bool by_cma, uint32_t own_time, uint32_t peer_time, uint64_t bytes)
 {
-	if (read != collet_shm_way_reads(way))
+	if (by_cma != collet_shm_trials_next_is_cma(trials))
 		return;
-	way->age++;
-	if (is_warming(way, bytes))
+	trials->observed_calls++;
+	if (is_warming(trials, bytes))
 		return;
-	if (way->burst < SHM_WAY_BURSTS) {
-		add(way, mine, theirs, bytes);
+	if (trials->burst < SHM_TRIAL_BURSTS) {
+		add_to_burst(trials, own_time, peer_time, bytes);
 		return;
 	}
-	way->changed |= has_changed(way, mine, theirs);
-	const bool due = way->calls >= way->rest || (way->changed && way->calls >= way->rest / 4);
-	if (due && way->age % (way->group_calls * (uint32_t)SHM_WAY_STEP_GROUPS) == 0)
-		begin_trial(way);
+	trials->has_changed |= has_changed(trials, own_time, peer_time);
+	const bool is_due =
+		trials->calls >= trials->interval || (trials->has_changed && trials->calls >= trials->interval / 4);
+	if (is_due && trials->observed_calls % (trials->group_calls * (uint32_t)SHM_TRIAL_STEP_GROUPS) == 0)
+		begin_trial(trials);
 }

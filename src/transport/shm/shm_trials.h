@@ -36,53 +36,55 @@
 #include "transport/registry.h"
 
 enum {
-	SHM_WAY_CALLS = COLLET_TRANSFER_CALLS, /* kinds and sizes of calls that learn apart */
-	SHM_WAY_BURSTS = 4,                    /* of a trial */
-	SHM_WAY_WARM_BURSTS = 4,               /* as many calls before the first one; */
-	SHM_WAY_GROUPS = 3,                    /* of a burst, after one (or two calls) that does not count */
-	SHM_WAY_GROUP_CALLS = 4,               /* calls in a row, whose mean counts; */
-	SHM_WAY_LARGE_BYTES = 256 << 10,       /* half as many of so many bytes each, of which caches keep less, */
-	SHM_WAY_HUGE_BYTES = 2 << 20,          /* and one of so many, */
-	SHM_WAY_HUGE_SETTLING = 2,             /* after as many that do not count */
-	SHM_WAY_STEP_GROUPS = 16,              /* trials begin every so many groups, or some such steps later */
-	SHM_WAY_REST_LEAST = 256,              /* calls until the next trial, */
-	SHM_WAY_REST_MOST = 1 << 16            /* up to here */
+	SHM_CALL_CLASSES = COLLET_CALL_CLASSES, /* kinds and sizes of calls that learn apart */
+	SHM_TRIAL_BURSTS = 4,                  /* of a trial */
+	SHM_TRIAL_WARMUP_BURSTS = 4,           /* as many calls before the first one; */
+	SHM_TRIAL_GROUPS = 3,                  /* of a burst, after one (or two calls) that does not count */
+	SHM_TRIAL_GROUP_CALLS = 4,             /* calls in a row, whose mean counts; */
+	SHM_TRIAL_LARGE_BYTES = 256 << 10,     /* half as many of so many bytes each, of which caches keep less, */
+	SHM_TRIAL_HUGE_BYTES = 2 << 20,        /* and one of so many, */
+	SHM_TRIAL_HUGE_WARMUP = 2,             /* after as many that do not count */
+	SHM_TRIAL_STEP_GROUPS = 16,            /* trials begin every so many groups, or some such steps later */
+	SHM_TRIAL_INTERVAL_MIN = 256,          /* calls until the next trial, */
+	SHM_TRIAL_INTERVAL_MAX = 1 << 16       /* up to here */
 };
 
 /* Of one kind and size of calls. Zeroed: nothing is known, and the first calls go through the ring. */
-struct shm_way {
-	uint64_t mine, theirs;   /* sums of the group under way: of what calls took either end */
-	uint32_t least;          /* of the groups of the burst, or of the last calls of a rest */
-	uint32_t taken, other;   /* the prices of this trial's bursts: the last, or in the first trial the least */
-	uint32_t age;            /* calls that have taught something */
+struct shm_trials {
+	uint64_t own_time, peer_time; /* sums of the group under way: of what calls took either end */
+	uint32_t min_time;       /* of the groups of the burst, or of the last calls of a rest */
+	uint32_t chosen_cost, other_cost; /* the prices of this trial's bursts: the last, or in the first trial the
+	                                     least */
+	uint32_t observed_calls; /* calls that have taught something */
 	uint32_t calls;          /* of the burst, or of the rest, under way */
-	uint32_t tried;          /* of the trial's calls: went the other way */
-	uint32_t rest;           /* until the next trial */
-	uint8_t burst;           /* of the trial; SHM_WAY_BURSTS: at rest */
+	uint32_t trial_calls;    /* of the trial's calls: went the other way */
+	uint32_t interval;       /* until the next trial */
+	uint8_t burst;           /* of the trial; SHM_TRIAL_BURSTS: at rest */
 	uint8_t group_calls;     /* of this burst */
-	bool learnt;             /* the first trial is over */
-	bool dear;               /* the burst's calls were so far all much dearer than those of the way taken; */
-	bool given_up;           /* so the rest of it goes that way */
-	bool changed;            /* what calls took has changed since the last trial */
-	bool reads;              /* the way taken */
+	bool is_trained;         /* the first trial is over */
+	bool is_costly;          /* the burst's calls were so far all much dearer than those of the way taken; */
+	bool is_abandoned;       /* so the rest of it goes that way */
+	bool has_changed;        /* what calls took has changed since the last trial */
+	bool is_cma_chosen;      /* the way taken */
 };
 
 /* Is the next call's share to be left to the peer's kernel? */
-static inline bool collet_shm_way_reads(const struct shm_way *way)
+static inline bool collet_shm_trials_next_is_cma(const struct shm_trials *trials)
 {
-	return way->reads != (way->burst % 2 == 1 && !way->given_up);
+	return trials->is_cma_chosen != (trials->burst % 2 == 1 && !trials->is_abandoned);
 }
 
 /* A call of so many bytes has gone this way and taken this end and the other so long (ticks a MiB). What went another
  * way than was wanted had no choice, and teaches nothing. */
-void collet_shm_way_went(struct shm_way *way, bool read, uint32_t mine, uint32_t theirs, uint64_t bytes);
+void collet_shm_trials_add(
+	struct shm_trials *trials, bool by_cma, uint32_t own_time, uint32_t peer_time, uint64_t bytes);
 
 /* How an end sends in calls in which the other end sends too: they must agree, since if one reads while the other
  * copies through the ring, one of them does the copying of both. The end that dialed decides for both. */
-enum shm_exchanges {
-	SHM_EXCHANGES_UNKNOWN, /* it sends nothing in such calls */
-	SHM_EXCHANGES_RING,
-	SHM_EXCHANGES_READS
+enum shm_exchange_protocol {
+	SHM_EXCHANGE_UNKNOWN,  /* it sends nothing in such calls */
+	SHM_EXCHANGE_RING,
+	SHM_EXCHANGE_CMA
 };
 
 #endif

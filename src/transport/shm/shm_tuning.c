@@ -3,67 +3,68 @@
  * relaxed. */
 #include "transport/shm/shm_endpoint.h"
 
-enum { WENT_READ = 1, WENT_KEPT = 2 };
+enum { USED_CMA = 1, USED_RING = 2 };
 
 /* Has the other end said which way both go? */
-static enum shm_exchanges decided(const struct shm_conduit *shm, unsigned call)
+static enum shm_exchange_protocol exchange_decision(const struct shm_endpoint *shm, unsigned call_class)
 {
-	return shm->follows && shm->learning[call].mutual ?
-		atomic_load_explicit(&shm->theirs->exchanges[call], memory_order_relaxed) : SHM_EXCHANGES_UNKNOWN;
+	return shm->is_follower && shm->tuning[call_class].is_exchange
+		       ? atomic_load_explicit(&shm->theirs->exchange_protocols[call_class], memory_order_relaxed)
+		       : SHM_EXCHANGE_UNKNOWN;
 }
 
-static bool reads(const struct shm_conduit *shm, unsigned call)
+static bool use_cma(const struct shm_endpoint *shm, unsigned call_class)
 {
-	const enum shm_exchanges exchanges = decided(shm, call);
-	return exchanges == SHM_EXCHANGES_UNKNOWN ? collet_shm_way_reads(&shm->learning[call].way) :
-                                                    exchanges == SHM_EXCHANGES_READS;
+	const enum shm_exchange_protocol decision = exchange_decision(shm, call_class);
+	return decision == SHM_EXCHANGE_UNKNOWN ? collet_shm_trials_next_is_cma(&shm->tuning[call_class].trials) :
+                                                    decision == SHM_EXCHANGE_CMA;
 }
 
-void collet_shm_learn_sent(struct shm_conduit *shm, unsigned call, bool mutual, bool read)
+void collet_shm_tuning_sent(struct shm_endpoint *shm, unsigned call_class, bool is_exchange, bool by_cma)
 {
-	struct shm_learning *learning = &shm->learning[call];
-	learning->mutual = mutual;
-	learning->went |= read ? WENT_READ : WENT_KEPT;
+	struct shm_tuning *tuning = &shm->tuning[call_class];
+	tuning->is_exchange = is_exchange;
+	tuning->used |= by_cma ? USED_CMA : USED_RING;
 }
 
-static void log_way(const struct shm_conduit *shm, unsigned call, uint64_t bytes)
+static void log_choice(const struct shm_endpoint *shm, unsigned call_class, uint64_t bytes)
 {
-	const struct shm_way *way = &shm->learning[call].way;
+	const struct shm_trials *trials = &shm->tuning[call_class].trials;
 	char name[160];
 	collet_log(shm->log, COLLET_LOG_DEBUG,
 		"shm to %s, channel %u: the kernel reads long messages of calls of number %u, such as one of %llu "
 		"bytes: %s (they took %u ticks a MiB, the other way %u)", collet_shm_peer_name(shm, name, sizeof(name)),
-		shm->conduit.channel, call, (unsigned long long)bytes, way->reads ? "yes" : "no",
-		way->taken, way->other);
+		shm->endpoint.channel, call_class, (unsigned long long)bytes, trials->is_cma_chosen ? "yes" : "no",
+		trials->chosen_cost, trials->other_cost);
 }
 
-static void learn(struct shm_conduit *shm, unsigned call, uint32_t price, uint64_t bytes)
+static void update_choice(struct shm_endpoint *shm, unsigned call_class, uint32_t cost, uint64_t bytes)
 {
-	struct shm_learning *learning = &shm->learning[call];
-	struct shm_way *way = &learning->way;
-	const uint32_t other = atomic_load_explicit(&shm->theirs->took[call], memory_order_relaxed);
-	const bool before = way->reads, first = !way->learnt;
+	struct shm_tuning *tuning = &shm->tuning[call_class];
+	struct shm_trials *trials = &tuning->trials;
+	const uint32_t other = atomic_load_explicit(&shm->theirs->call_times[call_class], memory_order_relaxed);
+	const bool before = trials->is_cma_chosen, first = !trials->is_trained;
 	/* Some messages of a call may have no choice. */
-	if (decided(shm, call) == SHM_EXCHANGES_UNKNOWN)
-		collet_shm_way_went(
-			way, learning->went & WENT_READ, price, other < SHM_PRICE_MOST ? other : 0, bytes);
-	atomic_store_explicit(&shm->mine->exchanges[call],
-		collet_shm_way_reads(way) ? SHM_EXCHANGES_READS : SHM_EXCHANGES_RING, memory_order_relaxed);
-	shm->reads_calls[call] = reads(shm, call);
-	if (way->learnt && (first || before != way->reads))
-		log_way(shm, call, bytes);
+	if (exchange_decision(shm, call_class) == SHM_EXCHANGE_UNKNOWN)
+		collet_shm_trials_add(
+			trials, tuning->used & USED_CMA, cost, other < SHM_COST_MAX ? other : 0, bytes);
+	atomic_store_explicit(&shm->mine->exchange_protocols[call_class],
+		collet_shm_trials_next_is_cma(trials) ? SHM_EXCHANGE_CMA : SHM_EXCHANGE_RING, memory_order_relaxed);
+	shm->cma_classes[call_class] = use_cma(shm, call_class);
+	if (trials->is_trained && (first || before != trials->is_cma_chosen))
+		log_choice(shm, call_class, bytes);
 }
 
-void collet_shm_took(struct collet_conduit *conduit, uint32_t call, uint64_t bytes, uint64_t ticks)
+void collet_shm_report_call_time(struct collet_endpoint *endpoint, uint32_t call_class, uint64_t bytes, uint64_t ticks)
 {
-	struct shm_conduit *shm = (struct shm_conduit *)conduit;
-	if (call >= SHM_WAY_CALLS || !bytes || ticks > (uint64_t)1 << 43 || !shm->measures || !shm->segment)
+	struct shm_endpoint *shm = (struct shm_endpoint *)endpoint;
+	if (call_class >= SHM_CALL_CLASSES || !bytes || ticks > (uint64_t)1 << 43 || !shm->is_tuned || !shm->region)
 		return;
-	const uint64_t price = (ticks << 20) / bytes;
-	const uint32_t bounded = price < SHM_PRICE_MOST ? (uint32_t)price + 1 : SHM_PRICE_MOST;
-	struct shm_learning *learning = &shm->learning[call];
-	atomic_store_explicit(&shm->mine->took[call], bounded, memory_order_relaxed);
-	if (learning->went)
-		learn(shm, call, bounded, bytes);
-	learning->went = 0;
+	const uint64_t cost = (ticks << 20) / bytes;
+	const uint32_t bounded = cost < SHM_COST_MAX ? (uint32_t)cost + 1 : SHM_COST_MAX;
+	struct shm_tuning *tuning = &shm->tuning[call_class];
+	atomic_store_explicit(&shm->mine->call_times[call_class], bounded, memory_order_relaxed);
+	if (tuning->used)
+		update_choice(shm, call_class, bounded, bytes);
+	tuning->used = 0;
 }

@@ -17,65 +17,65 @@
 #include "transport/tcp/tcp_endpoint.h"
 
 /* What a wait takes off the count: one now and then, for room in the socket, does not matter. */
-enum { WAIT_WEIGHT = 4 };
+enum { EMPTY_POLL_WEIGHT = 4 };
 
-static void set_option(struct tcp_conduit *tcp, int name, int value)
+static void set_option(struct tcp_endpoint *tcp, int name, int value)
 {
-	tcp->conduit.stats.system_calls++;
+	tcp->endpoint.stats.system_calls++;
 	/* If it cannot be set all works, only slower. */
 	(void)setsockopt(tcp->socket, IPPROTO_TCP, name, &value, sizeof(value));
 }
 
-static void hold(struct tcp_conduit *tcp, bool holds)
+static void set_nagle(struct tcp_endpoint *tcp, bool has_nagle)
 {
-	if (tcp->holds == holds)
+	if (tcp->has_nagle == has_nagle)
 		return;
-	tcp->holds = holds;
-	set_option(tcp, TCP_NODELAY, !holds);
+	tcp->has_nagle = has_nagle;
+	set_option(tcp, TCP_NODELAY, !has_nagle);
 }
 
-void collet_tcp_ahead_judge(struct tcp_conduit *tcp, uint64_t bytes)
+void collet_tcp_delayed_ack_judge(struct tcp_endpoint *tcp, uint64_t bytes)
 {
-	if (!tcp->near)
+	if (!tcp->is_local)
 		return;
-	const uint32_t waits = tcp->wake->waits;
-	const bool waited = waits != tcp->waits_seen;
-	tcp->waits_seen = waits;
-	if (bytes > TCP_BUFFERED_MOST)
-		tcp->ahead_count = 0;
+	const uint32_t empty_polls = tcp->wake->empty_polls;
+	const bool waited = empty_polls != tcp->empty_polls_seen;
+	tcp->empty_polls_seen = empty_polls;
+	if (bytes > TCP_BUFFERED_MAX)
+		tcp->burst_count = 0;
 	else if (!waited)
-		tcp->ahead_count += tcp->ahead_count < 2 * TCP_AHEAD_COUNT;
+		tcp->burst_count += tcp->burst_count < 2 * TCP_BURST_COUNT;
 	else
-		tcp->ahead_count -= tcp->ahead_count < WAIT_WEIGHT ? tcp->ahead_count : WAIT_WEIGHT;
-	if (tcp->told_ahead && tcp->ahead_count > TCP_AHEAD_COUNT)
-		hold(tcp, true);
-	if (tcp->ahead_count == 0)
-		hold(tcp, false);
-	tcp->says_ahead = tcp->holds || tcp->ahead_count >= TCP_AHEAD_COUNT;
+		tcp->burst_count -= tcp->burst_count < EMPTY_POLL_WEIGHT ? tcp->burst_count : EMPTY_POLL_WEIGHT;
+	if (tcp->is_burst_announced && tcp->burst_count > TCP_BURST_COUNT)
+		set_nagle(tcp, true);
+	if (tcp->burst_count == 0)
+		set_nagle(tcp, false);
+	tcp->is_burst = tcp->has_nagle || tcp->burst_count >= TCP_BURST_COUNT;
 }
 
-void collet_tcp_ahead_end(struct tcp_conduit *tcp)
+void collet_tcp_delayed_ack_reset(struct tcp_endpoint *tcp)
 {
-	tcp->ahead_count = 0;
-	hold(tcp, false);
+	tcp->burst_count = 0;
+	set_nagle(tcp, false);
 }
 
-void collet_tcp_ahead_received(struct tcp_conduit *tcp)
+void collet_tcp_delayed_ack_received(struct tcp_endpoint *tcp)
 {
-	tcp->owes = true;
-	tcp->vain_count = 0;
+	tcp->has_unacked = true;
+	tcp->empty_reads = 0;
 }
 
-void collet_tcp_ahead_sent(struct tcp_conduit *tcp)
+void collet_tcp_delayed_ack_sent(struct tcp_endpoint *tcp)
 {
-	tcp->owes &= tcp->holds;
-	tcp->told_ahead = tcp->says_ahead;
+	tcp->has_unacked &= tcp->has_nagle;
+	tcp->is_burst_announced = tcp->is_burst;
 }
 
-void collet_tcp_ahead_starved(struct tcp_conduit *tcp, bool sleeping)
+void collet_tcp_delayed_ack_starved(struct tcp_endpoint *tcp, bool sleeping)
 {
-	if (!tcp->peer_ahead || !tcp->owes || (++tcp->vain_count < TCP_VAIN_COUNT && !sleeping))
+	if (!tcp->is_peer_burst || !tcp->has_unacked || (++tcp->empty_reads < TCP_EMPTY_READS && !sleeping))
 		return;
-	tcp->owes = false;
+	tcp->has_unacked = false;
 	set_option(tcp, TCP_QUICKACK, 1);
 }

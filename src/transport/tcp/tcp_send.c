@@ -7,7 +7,7 @@
 
 #include "transport/tcp/tcp_endpoint.h"
 
-uint32_t collet_tcp_check(const struct collet_message *message)
+uint32_t collet_tcp_checksum(const struct collet_message *message)
 {
 	/* Odd multipliers spread every bit upwards; nobody is kept out by this, only noise is. */
 	uint64_t mixed = message->signature * UINT64_C(0x9e3779b97f4a7c15);
@@ -17,8 +17,8 @@ uint32_t collet_tcp_check(const struct collet_message *message)
 }
 
 struct batch {
-	uint8_t staged[TCP_BATCH * sizeof(struct tcp_header) + TCP_STAGED_BYTES];  /* headers and small payloads */
-	size_t staged_bytes;
+	uint8_t copied[TCP_BATCH * sizeof(struct tcp_header) + TCP_COPIED_BYTES];  /* headers and small payloads */
+	size_t copied_bytes;
 	struct iovec parts[2 * TCP_BATCH];
 	size_t part_count;
 	size_t bytes;
@@ -33,10 +33,10 @@ static void add_part(struct batch *batch, void *data, size_t bytes)
 /* Behind what was staged before, if that is the last part; the kernel takes one part faster than two. */
 static void add_copy(struct batch *batch, const void *data, size_t bytes)
 {
-	uint8_t *place = batch->staged + batch->staged_bytes;
-	assert(bytes <= sizeof(batch->staged) - batch->staged_bytes);
+	uint8_t *place = batch->copied + batch->copied_bytes;
+	assert(bytes <= sizeof(batch->copied) - batch->copied_bytes);
 	memcpy(place, data, bytes);
-	batch->staged_bytes += bytes;
+	batch->copied_bytes += bytes;
 	struct iovec *last = batch->part_count ? &batch->parts[batch->part_count - 1] : NULL;
 	if (last && (uint8_t *)last->iov_base + last->iov_len == place) {
 		last->iov_len += bytes;
@@ -47,18 +47,19 @@ static void add_copy(struct batch *batch, const void *data, size_t bytes)
 }
 
 /* What is left of the first send, and as many after it as fit. */
-static void gather(const struct tcp_conduit *tcp, struct batch *batch)
+static void gather(const struct tcp_endpoint *tcp, struct batch *batch)
 {
-	uint64_t done = tcp->sent;
+	uint64_t done = tcp->sent_bytes;
 	const struct collet_transfer *send = tcp->sends.first;
-	batch->staged_bytes = batch->part_count = batch->bytes = 0;
-	for (size_t i = 0; i < TCP_BATCH && send && batch->bytes < TCP_MOVE_BYTES; i++, send = send->next, done = 0) {
+	batch->copied_bytes = batch->part_count = batch->bytes = 0;
+	for (size_t i = 0; i < TCP_BATCH && send && batch->bytes < TCP_PROGRESS_BYTES;
+		i++, send = send->next, done = 0) {
 		uint64_t payload_done = 0;
 		if (done < sizeof(struct tcp_header)) {
 			const struct tcp_header header = {
-				.magic = tcp->says_ahead ? TCP_AHEAD_MAGIC : TCP_MESSAGE_MAGIC,
-				.cpu = tcp->near ? (uint16_t)tcp->wake->cpu : 0,
-				.check = collet_tcp_check(&send->message),
+				.magic = tcp->is_burst ? TCP_BURST_MAGIC : TCP_MESSAGE_MAGIC,
+				.cpu = tcp->is_local ? (uint16_t)tcp->wake->shared_cpu : 0,
+				.checksum = collet_tcp_checksum(&send->message),
 				.message = send->message};
 			add_copy(batch, (const uint8_t *)&header + done, sizeof(header) - done);
 		} else {
@@ -66,10 +67,10 @@ static void gather(const struct tcp_conduit *tcp, struct batch *batch)
 		}
 		const uint64_t left = send->message.bytes - payload_done;
 		/* Headers to come have their place. */
-		const size_t taken = batch->staged_bytes + (TCP_BATCH - 1 - i) * sizeof(struct tcp_header);
-		if (left > TCP_STAGED_MOST || left > sizeof(batch->staged) - taken)
+		const size_t reserved = batch->copied_bytes + (TCP_BATCH - 1 - i) * sizeof(struct tcp_header);
+		if (left > TCP_COPIED_MAX || left > sizeof(batch->copied) - reserved)
 			add_part(batch, (uint8_t *)send->data + payload_done,
-				left < TCP_MOVE_BYTES ? left : TCP_MOVE_BYTES);
+				left < TCP_PROGRESS_BYTES ? left : TCP_PROGRESS_BYTES);
 		else if (left)  /* data may be NULL */
 			add_copy(batch, (const uint8_t *)send->data + payload_done, left);
 	}
@@ -85,59 +86,60 @@ static ssize_t write_batch(int socket, struct batch *batch)
 }
 
 /* bytes more have gone out: hands back the sends that are complete. */
-static uint32_t account(struct tcp_conduit *tcp, size_t bytes)
+static uint32_t complete_sent(struct tcp_endpoint *tcp, size_t bytes)
 {
-	struct collet_conduit *conduit = &tcp->conduit;
-	uint32_t settled = 0;
-	tcp->sent += bytes;
+	struct collet_endpoint *endpoint = &tcp->endpoint;
+	uint32_t completed = 0;
+	tcp->sent_bytes += bytes;
 	while (tcp->sends.first) {
 		const uint64_t payload = tcp->sends.first->message.bytes;
-		if (tcp->sent < sizeof(struct tcp_header) || tcp->sent - sizeof(struct tcp_header) < payload)
+		if (tcp->sent_bytes < sizeof(struct tcp_header) ||
+			tcp->sent_bytes - sizeof(struct tcp_header) < payload)
 			break;
-		tcp->sent -= sizeof(struct tcp_header) + payload;
-		conduit->stats.bytes_sent += payload;
-		conduit->stats.messages_sent++;
-		collet_transfer_queue_settle(&tcp->sends, conduit, COLLET_OK);
-		settled++;
+		tcp->sent_bytes -= sizeof(struct tcp_header) + payload;
+		endpoint->stats.bytes_sent += payload;
+		endpoint->stats.messages_sent++;
+		collet_transfer_queue_complete(&tcp->sends, endpoint, COLLET_OK);
+		completed++;
 	}
-	return settled;
+	return completed;
 }
 
 /* The connection is broken for sending, yet what the peer sent before may have come: a peer that has finished its calls
  * and left did deliver its last messages. */
-static uint32_t broken(struct tcp_conduit *tcp, int error)
+static uint32_t fail_send(struct tcp_endpoint *tcp, int error)
 {
-	uint32_t settled = 0;
+	uint32_t completed = 0;
 	size_t moved = 1;
-	while (tcp->conduit.status == COLLET_OK && tcp->receives.first && moved)
-		settled += collet_tcp_receive(tcp, &moved);
-	if (tcp->conduit.status == COLLET_OK)
-		settled += collet_tcp_lost(tcp, "sending", error);
-	return settled;
+	while (tcp->endpoint.status == COLLET_OK && tcp->receives.first && moved)
+		completed += collet_tcp_receive(tcp, &moved);
+	if (tcp->endpoint.status == COLLET_OK)
+		completed += collet_tcp_lose_peer(tcp, "sending", error);
+	return completed;
 }
 
-uint32_t collet_tcp_send(struct tcp_conduit *tcp)
+uint32_t collet_tcp_send(struct tcp_endpoint *tcp)
 {
-	uint32_t settled = 0;
-	for (size_t moved = 0; tcp->sends.first && moved < TCP_MOVE_BYTES;) {
+	uint32_t completed = 0;
+	for (size_t moved = 0; tcp->sends.first && moved < TCP_PROGRESS_BYTES;) {
 		struct batch batch;
-		if (tcp->sent == 0)
-			collet_tcp_ahead_judge(tcp, tcp->sends.first->message.bytes);
+		if (tcp->sent_bytes == 0)
+			collet_tcp_delayed_ack_judge(tcp, tcp->sends.first->message.bytes);
 		gather(tcp, &batch);
-		tcp->conduit.stats.system_calls++;
+		tcp->endpoint.stats.system_calls++;
 		const ssize_t written = write_batch(tcp->socket, &batch);
 		if (written < 0) {
 			if (errno == EINTR)
 				continue;
 			if (errno == EAGAIN || errno == EWOULDBLOCK || errno == ENOBUFS)
 				break;
-			return settled + broken(tcp, errno);
+			return completed + fail_send(tcp, errno);
 		}
-		collet_tcp_ahead_sent(tcp);
-		settled += account(tcp, (size_t)written);
+		collet_tcp_delayed_ack_sent(tcp);
+		completed += complete_sent(tcp, (size_t)written);
 		moved += (size_t)written;
 		if ((size_t)written < batch.bytes)  /* the socket is full: asking again would only say so */
 			break;
 	}
-	return settled;
+	return completed;
 }

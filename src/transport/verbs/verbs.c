@@ -6,21 +6,21 @@
 #include "verbs_endpoint.h"
 
 /* Rounds of progress, or of lingering, between looks for the peer: each is a system call. */
-enum { IDLE_ROUNDS = 1000, LINGER_LOOKS = 100 };
+enum { IDLE_ROUNDS = 1000, FLUSH_CHECKS = 100 };
 
 /* How long close() waits for what has been sent to be acknowledged. */
 static const int64_t linger_ns = INT64_C(1000000000);
 
-static struct verbs_conduit *of(struct collet_conduit *conduit)
+static struct verbs_endpoint *verbs_of(struct collet_endpoint *endpoint)
 {
-	return (struct verbs_conduit *)conduit;
+	return (struct verbs_endpoint *)endpoint;
 }
 
-static bool reaches(const struct collet_card *self, const struct collet_card *peer)
+static bool reaches(const struct collet_peer_info *self, const struct collet_peer_info *peer)
 {
 	size_t own_bytes, their_bytes;
-	const uint8_t *own = collet_card_data(self, "verbs", &own_bytes);
-	const uint8_t *theirs = collet_card_data(peer, "verbs", &their_bytes);
+	const uint8_t *own = collet_peer_info_data(self, "verbs", &own_bytes);
+	const uint8_t *theirs = collet_peer_info_data(peer, "verbs", &their_bytes);
 	/* Version, then the kinds of networks. */
 	return self->rank != peer->rank && own && theirs && own_bytes >= 2 && their_bytes >= 2 && own[0] == theirs[0] &&
 		(own[1] & theirs[1]) != 0;
@@ -29,148 +29,149 @@ static bool reaches(const struct collet_card *self, const struct collet_card *pe
 /* ---- Moving ------------------------------------------------------------------------------------------------- */
 
 /* Lent from here on, or settled at once when the conduit has ended. */
-static bool lend(struct collet_conduit *conduit, struct collet_transfer_queue *queue, struct collet_transfer *transfer)
+static bool enqueue(
+	struct collet_endpoint *endpoint, struct collet_transfer_queue *queue, struct collet_transfer *transfer)
 {
-	transfer->status = conduit->status;
-	if (conduit->status != COLLET_OK)
+	transfer->status = endpoint->status;
+	if (endpoint->status != COLLET_OK)
 		return false;
 	transfer->status = COLLET_PENDING;
 	transfer->transport_private[0] = PHASE_WAITING;
 	transfer->transport_private[2] = false;
-	conduit->posted++;
+	endpoint->posted++;
 	collet_transfer_queue_add(queue, transfer);
 	return true;
 }
 
-static void post_send(struct collet_conduit *conduit, struct collet_transfer *transfer)
+static void post_send(struct collet_endpoint *endpoint, struct collet_transfer *transfer)
 {
-	struct verbs_conduit *verbs = of(conduit);
-	if (conduit->status == COLLET_OK && collet_verbs_send_at_once(verbs, transfer))
+	struct verbs_endpoint *verbs = verbs_of(endpoint);
+	if (endpoint->status == COLLET_OK && collet_verbs_try_send(verbs, transfer))
 		return;
-	if (!lend(conduit, &verbs->sends, transfer))
+	if (!enqueue(endpoint, &verbs->sends, transfer))
 		return;
 	if (!verbs->unsent)
 		verbs->unsent = transfer;
 	collet_verbs_send(verbs);
 }
 
-static void post_recv(struct collet_conduit *conduit, struct collet_transfer *transfer)
+static void post_recv(struct collet_endpoint *endpoint, struct collet_transfer *transfer)
 {
-	struct verbs_conduit *verbs = of(conduit);
-	if (!lend(conduit, &verbs->receives, transfer))
+	struct verbs_endpoint *verbs = verbs_of(endpoint);
+	if (!enqueue(endpoint, &verbs->receives, transfer))
 		return;
 	if (!verbs->unmatched)
 		verbs->unmatched = transfer;
-	if (verbs->in_taken == verbs->in_come)
+	if (verbs->in_matched == verbs->in_arrived)
 		return;
 	collet_verbs_match(verbs);
-	collet_verbs_push(verbs);
-	collet_verbs_tell(verbs);
-	(void)collet_verbs_settle(verbs);
+	collet_verbs_progress_large(verbs);
+	collet_verbs_send_credit(verbs);
+	(void)collet_verbs_complete(verbs);
 }
 
-static void release(struct collet_conduit *conduit, struct collet_transfer *transfer)
+static void release_view(struct collet_endpoint *endpoint, struct collet_transfer *transfer)
 {
-	struct verbs_conduit *verbs = of(conduit);
-	if (!transfer->transport_private[2] || conduit->status != COLLET_OK)
+	struct verbs_endpoint *verbs = verbs_of(endpoint);
+	if (!transfer->transport_private[2] || endpoint->status != COLLET_OK)
 		return;
 	collet_verbs_free_arrival(verbs, (uint32_t)transfer->transport_private[1]);
-	collet_verbs_tell(verbs);
+	collet_verbs_send_credit(verbs);
 }
 
-static uint32_t move(struct verbs_conduit *verbs)
+static uint32_t progress_queues(struct verbs_endpoint *verbs)
 {
 	const uint32_t completions = collet_verbs_poll(verbs);
 	collet_verbs_match(verbs);
-	if (!verbs->gone) {
+	if (!verbs->is_lost) {
 		collet_verbs_send(verbs);
-		collet_verbs_push(verbs);
-		collet_verbs_tell(verbs);
+		collet_verbs_progress_large(verbs);
+		collet_verbs_send_credit(verbs);
 	}
-	verbs->idle = completions ? 0 : verbs->idle + 1;
-	return collet_verbs_settle(verbs);
+	verbs->empty_rounds = completions ? 0 : verbs->empty_rounds + 1;
+	return collet_verbs_complete(verbs);
 }
 
-static uint32_t progress(struct collet_conduit *conduit)
+static uint32_t progress(struct collet_endpoint *endpoint)
 {
-	struct verbs_conduit *verbs = of(conduit);
-	if (conduit->status != COLLET_OK)
+	struct verbs_endpoint *verbs = verbs_of(endpoint);
+	if (endpoint->status != COLLET_OK)
 		return 0;
-	uint32_t settled = move(verbs);
-	if (verbs->idle >= IDLE_ROUNDS && conduit->posted && !verbs->gone) {
-		verbs->idle = 0;
-		collet_verbs_look_for_peer(verbs);
+	uint32_t completed = progress_queues(verbs);
+	if (verbs->empty_rounds >= IDLE_ROUNDS && endpoint->posted && !verbs->is_lost) {
+		verbs->empty_rounds = 0;
+		collet_verbs_check_peer(verbs);
 	}
-	if (!verbs->gone)
-		return settled;
+	if (!verbs->is_lost)
+		return completed;
 	/* What has come is still delivered. */
 	do
-		settled += move(verbs);
-	while (verbs->idle == 0);
-	return conduit->posted ? settled + collet_verbs_fail(verbs) : settled;
+		completed += progress_queues(verbs);
+	while (verbs->empty_rounds == 0);
+	return endpoint->posted ? completed + collet_verbs_fail(verbs) : completed;
 }
 
 /* Nobody makes progress where nothing is posted: so who peeks finds out that the peer is gone. */
-static void look_in_vain(struct verbs_conduit *verbs)
+static void check_idle_peer(struct verbs_endpoint *verbs)
 {
-	if (verbs->idle >= IDLE_ROUNDS && !verbs->gone) {
-		verbs->idle = 0;
-		collet_verbs_look_for_peer(verbs);
+	if (verbs->empty_rounds >= IDLE_ROUNDS && !verbs->is_lost) {
+		verbs->empty_rounds = 0;
+		collet_verbs_check_peer(verbs);
 	}
-	if (!verbs->gone)
+	if (!verbs->is_lost)
 		return;
 	do
-		(void)move(verbs);
-	while (verbs->idle == 0);
-	if (verbs->in_taken == verbs->in_come)
+		(void)progress_queues(verbs);
+	while (verbs->empty_rounds == 0);
+	if (verbs->in_matched == verbs->in_arrived)
 		(void)collet_verbs_fail(verbs);
 }
 
-static bool peek(struct collet_conduit *conduit, struct collet_message *message)
+static bool peek(struct collet_endpoint *endpoint, struct collet_message *message)
 {
-	struct verbs_conduit *verbs = of(conduit);
-	if (conduit->status != COLLET_OK)
+	struct verbs_endpoint *verbs = verbs_of(endpoint);
+	if (endpoint->status != COLLET_OK)
 		return false;
-	if (verbs->in_taken == verbs->in_come)
-		(void)move(verbs);
-	if (verbs->in_taken == verbs->in_come && conduit->posted == 0)
-		look_in_vain(verbs);
-	if (verbs->in_taken == verbs->in_come)
+	if (verbs->in_matched == verbs->in_arrived)
+		(void)progress_queues(verbs);
+	if (verbs->in_matched == verbs->in_arrived && endpoint->posted == 0)
+		check_idle_peer(verbs);
+	if (verbs->in_matched == verbs->in_arrived)
 		return false;
-	*message = verbs->arrivals[verbs->in_taken % SLOTS].header.message;
+	*message = verbs->arrivals[verbs->in_matched % SLOTS].header.message;
 	return true;
 }
 
 /* What fits into the ring the processor copies there. */
-static bool takes_gpu(struct collet_conduit *conduit, const void *data, uint64_t bytes)
+static bool accepts_gpu(struct collet_endpoint *endpoint, const void *data, uint64_t bytes)
 {
-	const struct verbs_conduit *verbs = of(conduit);
-	return bytes > verbs_small_most(verbs->shape) && collet_verbs_knows_gpu(verbs->device, data, bytes);
+	const struct verbs_endpoint *verbs = verbs_of(endpoint);
+	return bytes > verbs_max_small_bytes(verbs->profile) && collet_verbs_has_gpu_mr(verbs->device, data, bytes);
 }
 
 /* ---- Closing ------------------------------------------------------------------------------------------------ */
 
 /* The peer closes its socket last: then it has no queue pairs any more that would acknowledge anything. */
-static bool has_left(const struct verbs_conduit *verbs)
+static bool has_peer_left(const struct verbs_endpoint *verbs)
 {
 	char byte;
 	return recv(verbs->socket, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0;
 }
 
 /* A send settles when its bytes have been taken, not when they have arrived. */
-static void let_sends_out(struct verbs_conduit *verbs)
+static void flush_sends(struct verbs_endpoint *verbs)
 {
 	const int64_t begun = collet_verbs_now_ns();
-	bool asked = false;
-	verbs->closing = true;
-	verbs->last_pending = true;
-	for (uint32_t round = 1; verbs->last_pending && !verbs->gone && collet_verbs_now_ns() - begun < linger_ns;
-		round++) {
-		if (round % LINGER_LOOKS == 0 && has_left(verbs))
+	bool is_posted = false;
+	verbs->is_closing = true;
+	verbs->is_flush_pending = true;
+	for (uint32_t round = 1;
+		verbs->is_flush_pending && !verbs->is_lost && collet_verbs_now_ns() - begun < linger_ns; round++) {
+		if (round % FLUSH_CHECKS == 0 && has_peer_left(verbs))
 			break;
-		if (!asked && collet_verbs_room(&verbs->pairs[0])) {
-			asked = true;
-			collet_verbs_write_empty(verbs, 0, TAG_LAST);
+		if (!is_posted && collet_verbs_has_room(&verbs->qps[0])) {
+			is_posted = true;
+			collet_verbs_post_probe(verbs, 0, TAG_FLUSH);
 		}
 		collet_verbs_poll(verbs);
 	}
@@ -178,39 +179,39 @@ static void let_sends_out(struct verbs_conduit *verbs)
 
 /* In a forked child the adapters' objects are the parent's, and its registered memory is not there. What is closed are
  * descriptors; the device's own by the first conduit, since no device is closed in a child. */
-static void let_go_in_child(struct verbs_conduit *verbs)
+static void close_in_child(struct verbs_endpoint *verbs)
 {
 	for (uint32_t r = 0; r < verbs->rail_count; r++)
-		if (verbs->rails[r].channel)
-			close(verbs->rails[r].channel->fd);
+		if (verbs->rails[r].comp_channel)
+			close(verbs->rails[r].comp_channel->fd);
 	if (verbs_is_iwarp(verbs))
-		collet_verbs_iwarp_leave_in_child(verbs);
+		collet_verbs_iwarp_close_in_child(verbs);
 	close(verbs->socket);
-	if (verbs->device->left_in_child)
+	if (verbs->device->is_closed_in_child)
 		return;
-	verbs->device->left_in_child = true;
-	collet_verbs_leave_adapters(verbs->device);
+	verbs->device->is_closed_in_child = true;
+	collet_verbs_close_fds_in_child(verbs->device);
 }
 
-static void close_conduit(struct collet_conduit *conduit)
+static void close_endpoint(struct collet_endpoint *endpoint)
 {
-	struct verbs_conduit *verbs = of(conduit);
+	struct verbs_endpoint *verbs = verbs_of(endpoint);
 	if (verbs->state == VERBS_CLOSED)
 		return;
-	const bool whole = conduit->status == COLLET_OK && verbs->state == VERBS_READY && !verbs->gone;
-	if (conduit->status == COLLET_OK)
-		conduit->status = COLLET_CANCELLED;
+	const bool is_intact = endpoint->status == COLLET_OK && verbs->state == VERBS_READY && !verbs->is_lost;
+	if (endpoint->status == COLLET_OK)
+		endpoint->status = COLLET_CANCELLED;
 	verbs->state = VERBS_CLOSED;
-	if (verbs->owner != getpid()) {
-		let_go_in_child(verbs);
+	if (verbs->owner_pid != getpid()) {
+		close_in_child(verbs);
 		return;
 	}
-	if (whole)
-		let_sends_out(verbs);
-	collet_verbs_destroy_pairs(verbs);
-	collet_verbs_forget_large(verbs);
-	(void)collet_verbs_settle_all(verbs, COLLET_CANCELLED);
-	collet_verbs_let_go(verbs);
+	if (is_intact)
+		flush_sends(verbs);
+	collet_verbs_destroy_qps(verbs);
+	collet_verbs_reset_large(verbs);
+	(void)collet_verbs_complete_all(verbs, COLLET_CANCELLED);
+	collet_verbs_free_resources(verbs);
 	(void)epoll_ctl(verbs->epoll_fd, EPOLL_CTL_DEL, verbs->socket, NULL);
 	shutdown(verbs->socket, SHUT_RDWR);  /* a child forked meanwhile may hold it open */
 	close(verbs->socket);
@@ -223,21 +224,21 @@ const struct collet_transport collet_transport_module = {
 	.summary = "hosts with RDMA adapters: InfiniBand, RoCE and iWARP, by reliable connections",
 	.caps = COLLET_CAP_VIEW,
 	.priority = 500,
-	.conduit_bytes = sizeof(struct verbs_conduit),
+	.endpoint_bytes = sizeof(struct verbs_endpoint),
 	.device_open = collet_verbs_device_open,
 	.device_close = collet_verbs_device_close,
 	.memory_register = collet_verbs_memory_register,
 	.memory_deregister = collet_verbs_memory_deregister,
 	.reaches = reaches,
 	.open = collet_verbs_open,
-	.opening = collet_verbs_opening,
-	.close = close_conduit,
+	.open_progress = collet_verbs_open_progress,
+	.close = close_endpoint,
 	.post_send = post_send,
 	.post_recv = post_recv,
-	.release = release,
+	.release_view = release_view,
 	.progress = progress,
 	.peek = peek,
 	.arm = collet_verbs_arm,
 	.disarm = collet_verbs_disarm,
-	.takes_gpu = takes_gpu,
+	.accepts_gpu = accepts_gpu,
 };

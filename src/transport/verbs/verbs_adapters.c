@@ -1,5 +1,5 @@
 /* verbs, adapters: which ports a rank uses. Those of COLLET_VERBS_DEVICES, else the active ones that are near its
- * cores, at most RAILS_MOST; several carry parts of each large message. */
+ * cores, at most RAILS_MAX; several carry parts of each large message. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <sched.h>
@@ -10,14 +10,14 @@
 
 #include "verbs_endpoint.h"
 
-enum { CANDIDATES_MOST = 32, GIDS_MOST = 256 };
+enum { CANDIDATES_MAX = 32, GIDS_MAX = 256 };
 
 /* What a rank puts on its card. */
-struct card {
+struct verbs_peer_data {
 	uint8_t version;                 /* of the protocol */
 	uint8_t networks;                /* enum verbs_network */
 };
-enum { CARD_VERSION = 3 };
+enum { PEER_DATA_VERSION = 3 };
 
 /* ---- Ports -------------------------------------------------------------------------------------------------- */
 
@@ -44,7 +44,7 @@ const char *collet_verbs_adapter_name(const struct verbs_adapter *adapter, char 
 
 /* How willingly a GID is taken; 0: not at all. Routed addresses first: RoCE v2 of a link-local one stays in its
  * segment, and RoCE v1 passes no router and few firewalls of today. */
-static unsigned worth(const struct ibv_gid_entry *entry)
+static unsigned gid_score(const struct ibv_gid_entry *entry)
 {
 	static const uint8_t none[16], mapped[12] = { [10] = 0xff, [11] = 0xff };
 	const uint8_t *gid = entry->gid.raw;
@@ -61,13 +61,13 @@ static unsigned worth(const struct ibv_gid_entry *entry)
 /* Of this port: the option's, or the best. False: there is none. */
 static bool choose_gid(struct verbs_adapter *adapter, int wanted)
 {
-	struct ibv_gid_entry *entries = calloc(GIDS_MOST, sizeof(*entries));
-	const ssize_t count = entries ? ibv_query_gid_table(adapter->context, entries, GIDS_MOST, 0) : 0;
+	struct ibv_gid_entry *entries = calloc(GIDS_MAX, sizeof(*entries));
+	const ssize_t count = entries ? ibv_query_gid_table(adapter->context, entries, GIDS_MAX, 0) : 0;
 	unsigned best = 0;
 	for (ssize_t i = 0; i < count; i++) {
 		if (entries[i].port_num != adapter->port)
 			continue;
-		const unsigned value = worth(&entries[i]);
+		const unsigned value = gid_score(&entries[i]);
 		if (wanted >= 0 ? entries[i].gid_index != (uint32_t)wanted : value <= best)
 			continue;
 		best = value ? value : 1;
@@ -79,7 +79,7 @@ static bool choose_gid(struct verbs_adapter *adapter, int wanted)
 }
 
 /* In Mb/s, of one lane's speed and the number of lanes as verbs encode them. */
-static uint32_t rate(const struct ibv_port_attr *port)
+static uint32_t rate_mbps(const struct ibv_port_attr *port)
 {
 	static const uint32_t speeds[] = { 2500, 5000, 10000, 10000, 14000, 25000, 50000, 100000, 200000 };
 	static const uint32_t widths[] = { 1, 4, 8, 12, 2 };
@@ -88,11 +88,11 @@ static uint32_t rate(const struct ibv_port_attr *port)
 	return (speed < 9 ? speeds[speed] : speeds[8]) * (width < 5 ? widths[width] : 1);
 }
 
-bool collet_verbs_adapter_active(const struct verbs_adapter *adapter)
+bool collet_verbs_is_adapter_active(const struct verbs_adapter *adapter)
 {
 	struct ibv_port_attr port;
 	/* Pairs with the store when the device told it. */
-	if (atomic_load_explicit(&adapter->fatal, memory_order_acquire))
+	if (atomic_load_explicit(&adapter->is_fatal, memory_order_acquire))
 		return false;
 	return ibv_query_port(adapter->context, adapter->port, &port) == 0 && port.state == IBV_PORT_ACTIVE;
 }
@@ -106,10 +106,10 @@ static bool is_near(const char *name)
 	FILE *file = fopen(path, "re");
 	if (!file)
 		return true;
-	const bool told = fgets(text, sizeof(text), file);
+	const bool is_known = fgets(text, sizeof(text), file);
 	fclose(file);
 	cpu_set_t mine;
-	if (!told || sched_getaffinity(0, sizeof(mine), &mine) != 0)
+	if (!is_known || sched_getaffinity(0, sizeof(mine), &mine) != 0)
 		return true;
 	for (char *at = text; *at >= '0' && *at <= '9';) {
 		const unsigned long first = strtoul(at, &at, 10);
@@ -123,7 +123,7 @@ static bool is_near(const char *name)
 }
 
 /* Is "name" or "name:port" in the comma-separated list? NULL lists all. */
-static bool listed(const char *list, const char *name, uint8_t port)
+static bool is_listed(const char *list, const char *name, uint8_t port)
 {
 	if (!list)
 		return true;
@@ -143,27 +143,27 @@ static bool listed(const char *list, const char *name, uint8_t port)
 
 struct candidate {
 	struct verbs_adapter adapter;
-	bool near;
+	bool is_near;
 };
 
 /* What was looked at and not taken, for the error's sentence. */
-struct refusals {
+struct rejected_ports {
 	char text[400];
 	size_t used;
 };
 
-static void refuse(struct refusals *refusals, const char *name, unsigned port, const char *why)
+static void reject_port(struct rejected_ports *rejected, const char *name, unsigned port, const char *why)
 {
-	const int more = snprintf(refusals->text + refusals->used, sizeof(refusals->text) - refusals->used,
-		"%s%s port %u %s", refusals->used ? ", " : "", name, port, why);
-	if (more > 0 && refusals->used + (size_t)more < sizeof(refusals->text))
-		refusals->used += (size_t)more;
+	const int more = snprintf(rejected->text + rejected->used, sizeof(rejected->text) - rejected->used,
+		"%s%s port %u %s", rejected->used ? ", " : "", name, port, why);
+	if (more > 0 && rejected->used + (size_t)more < sizeof(rejected->text))
+		rejected->used += (size_t)more;
 	else
-		refusals->text[refusals->used] = '\0';
+		rejected->text[rejected->used] = '\0';
 }
 
 /* What its network knows it by; false: there is nothing. */
-static bool find_address(struct collet_device *device, struct verbs_adapter *adapter, struct refusals *refusals)
+static bool find_address(struct collet_device *device, struct verbs_adapter *adapter, struct rejected_ports *rejected)
 {
 	const int wanted = device->options.gid_index;
 	const char *why = NULL;
@@ -172,7 +172,7 @@ static bool find_address(struct collet_device *device, struct verbs_adapter *ada
 	else if (!choose_gid(adapter, wanted))
 		why = wanted < 0 ? "has no GID" : "has no such GID";
 	if (why)
-		refuse(refusals, adapter->name, adapter->port, why);
+		reject_port(rejected, adapter->name, adapter->port, why);
 	return !why;
 }
 
@@ -183,17 +183,17 @@ static enum verbs_network network_of(const struct ibv_context *context, const st
 	return port->link_layer == IBV_LINK_LAYER_ETHERNET ? NETWORK_ROCE : NETWORK_INFINIBAND;
 }
 
-static bool look_at_port(struct collet_device *device, struct ibv_context *context,
-	const struct ibv_device_attr *limits, uint8_t number, struct refusals *refusals, struct candidate *found)
+static bool probe_port(struct collet_device *device, struct ibv_context *context,
+	const struct ibv_device_attr *limits, uint8_t number, struct rejected_ports *rejected, struct candidate *found)
 {
 	const char *name = ibv_get_device_name(context->device);
 	struct ibv_port_attr port;
 	if (ibv_query_port(context, number, &port) != 0) {
-		refuse(refusals, name, number, "cannot be asked");
+		reject_port(rejected, name, number, "cannot be asked");
 		return false;
 	}
 	if (port.state != IBV_PORT_ACTIVE) {
-		refuse(refusals, name, number, ibv_port_state_str(port.state));
+		reject_port(rejected, name, number, ibv_port_state_str(port.state));
 		return false;
 	}
 	struct verbs_adapter *adapter = &found->adapter;
@@ -202,39 +202,39 @@ static bool look_at_port(struct collet_device *device, struct ibv_context *conte
 		.network = network_of(context, &port),
 		.lid = port.lid,
 		.mtu = port.active_mtu,
-		.rate_mbps = rate(&port),
-		.message_most = port.max_msg_sz,
-		.limits = *limits };
+		.rate_mbps = rate_mbps(&port),
+		.max_write_bytes = port.max_msg_sz,
+		.attributes = *limits };
 	snprintf(adapter->name, sizeof(adapter->name), "%s", name);
-	return find_address(device, adapter, refusals);
+	return find_address(device, adapter, rejected);
 }
 
 /* All ports that would do. A context stays open if one of its ports is among them. */
-static uint32_t look_at_devices(struct collet_device *device, struct ibv_device **devices, const char *list,
-	struct refusals *refusals, struct candidate *candidates)
+static uint32_t probe_devices(struct collet_device *device, struct ibv_device **devices, const char *list,
+	struct rejected_ports *rejected, struct candidate *candidates)
 {
 	uint32_t count = 0;
 	for (; *devices; devices++) {
 		const char *name = ibv_get_device_name(*devices);
 		const enum ibv_transport_type type = (*devices)->transport_type;
 		if (type != IBV_TRANSPORT_IB && type != IBV_TRANSPORT_IWARP) {
-			refuse(refusals, name, 1, "is no InfiniBand, RoCE or iWARP device");
+			reject_port(rejected, name, 1, "is no InfiniBand, RoCE or iWARP device");
 			continue;
 		}
 		struct ibv_context *context = ibv_open_device(*devices);
 		if (!context) {
-			refuse(refusals, name, 1, strerror(errno));
+			reject_port(rejected, name, 1, strerror(errno));
 			continue;
 		}
 		struct ibv_device_attr limits = { 0 };
 		const uint32_t before = count;
 		if (ibv_query_device(context, &limits) == 0)
-			for (unsigned port = 1; port <= limits.phys_port_cnt && count < CANDIDATES_MOST; port++) {
-				if (!listed(list, name, (uint8_t)port) ||
-					!look_at_port(
-						device, context, &limits, (uint8_t)port, refusals, &candidates[count]))
+			for (unsigned port = 1; port <= limits.phys_port_cnt && count < CANDIDATES_MAX; port++) {
+				if (!is_listed(list, name, (uint8_t)port) ||
+					!probe_port(
+						device, context, &limits, (uint8_t)port, rejected, &candidates[count]))
 					continue;
-				candidates[count++].near = is_near(name);
+				candidates[count++].is_near = is_near(name);
 			}
 		if (count == before)
 			ibv_close_device(context);
@@ -247,9 +247,9 @@ static bool is_iwarp(const struct candidate *candidate)
 	return candidate->adapter.network == NETWORK_IWARP;
 }
 
-static void take(struct collet_device *device, struct candidate *candidate)
+static void select_adapter(struct collet_device *device, struct candidate *candidate)
 {
-	device->iwarp = is_iwarp(candidate);
+	device->is_iwarp = is_iwarp(candidate);
 	device->adapters[device->adapter_count++] = candidate->adapter;
 	candidate->adapter.context = NULL;
 }
@@ -257,7 +257,7 @@ static void take(struct collet_device *device, struct candidate *candidate)
 /* Takes those named, in the order in which they were named; else the near ones, beginning with another one on each rank
  * so that the ranks of a host share them. iWARP moves bytes in another way, so a rank has nothing but it or nothing of
  * it: as the first named one is; else it comes last. Whatever is not taken is left in candidates. */
-static void choose(struct collet_device *device, const char *list, uint32_t rank, struct candidate *candidates,
+static void select_adapters(struct collet_device *device, const char *list, uint32_t rank, struct candidate *candidates,
 	uint32_t count)
 {
 	if (list) {
@@ -265,12 +265,12 @@ static void choose(struct collet_device *device, const char *list, uint32_t rank
 			const size_t item = strcspn(at, ",");
 			char one[64];
 			snprintf(one, sizeof(one), "%.*s", (int)(item < 63 ? item : 63), at);
-			for (uint32_t i = 0; i < count && device->adapter_count < RAILS_MOST; i++) {
+			for (uint32_t i = 0; i < count && device->adapter_count < RAILS_MAX; i++) {
 				const struct verbs_adapter *adapter = &candidates[i].adapter;
-				if (!adapter->context || !listed(one, adapter->name, adapter->port) ||
-					(device->adapter_count && device->iwarp != is_iwarp(&candidates[i])))
+				if (!adapter->context || !is_listed(one, adapter->name, adapter->port) ||
+					(device->adapter_count && device->is_iwarp != is_iwarp(&candidates[i])))
 					continue;
-				take(device, &candidates[i]);
+				select_adapter(device, &candidates[i]);
 			}
 			at += item;
 			if (!*at)
@@ -281,15 +281,15 @@ static void choose(struct collet_device *device, const char *list, uint32_t rank
 	for (uint32_t i = 0; i < count; i++)
 		iwarp &= is_iwarp(&candidates[i]);
 	for (uint32_t i = 0; i < count; i++)
-		any_near |= candidates[i].near && is_iwarp(&candidates[i]) == iwarp;
-	for (uint32_t i = 0; i < count && device->adapter_count < RAILS_MOST; i++) {
+		any_near |= candidates[i].is_near && is_iwarp(&candidates[i]) == iwarp;
+	for (uint32_t i = 0; i < count && device->adapter_count < RAILS_MAX; i++) {
 		struct candidate *candidate = &candidates[(i + rank) % count];
-		if ((candidate->near || !any_near) && is_iwarp(candidate) == iwarp)
-			take(device, candidate);
+		if ((candidate->is_near || !any_near) && is_iwarp(candidate) == iwarp)
+			select_adapter(device, candidate);
 	}
 }
 
-static bool is_chosen(const struct collet_device *device, const struct ibv_context *context)
+static bool is_selected(const struct collet_device *device, const struct ibv_context *context)
 {
 	for (uint32_t i = 0; i < device->adapter_count; i++)
 		if (device->adapters[i].context == context)
@@ -297,11 +297,11 @@ static bool is_chosen(const struct collet_device *device, const struct ibv_conte
 	return false;
 }
 
-static void close_others(const struct collet_device *device, struct candidate *candidates, uint32_t count)
+static void close_unselected(const struct collet_device *device, struct candidate *candidates, uint32_t count)
 {
 	for (uint32_t i = 0; i < count; i++) {
 		struct ibv_context *context = candidates[i].adapter.context;
-		if (!context || is_chosen(device, context))
+		if (!context || is_selected(device, context))
 			continue;
 		for (uint32_t later = i; later < count; later++)
 			if (candidates[later].adapter.context == context)
@@ -310,13 +310,13 @@ static void close_others(const struct collet_device *device, struct candidate *c
 	}
 }
 
-static collet_status protect(struct collet_device *device)
+static collet_status alloc_pds(struct collet_device *device)
 {
 	for (uint32_t i = 0; i < device->adapter_count; i++) {
 		struct verbs_adapter *adapter = &device->adapters[i];
-		adapter->protection = ibv_alloc_pd(adapter->context);
-		if (!adapter->protection)
-			return device->host->fail(COLLET_ERR_TRANSPORT, "verbs: no protection domain on %s: %s",
+		adapter->pd = ibv_alloc_pd(adapter->context);
+		if (!adapter->pd)
+			return device->services->fail(COLLET_ERR_TRANSPORT, "verbs: no protection domain on %s: %s",
 				adapter->name, strerror(errno));
 	}
 	return COLLET_OK;
@@ -337,28 +337,29 @@ static bool is_hardware(const struct verbs_adapter *adapter)
 
 static void describe(const struct collet_device *device, struct collet_device_info *info)
 {
-	struct card card = { .version = CARD_VERSION };
+	struct verbs_peer_data peer_data = { .version = PEER_DATA_VERSION };
 	size_t used = 0;
 	for (uint32_t i = 0; i < device->adapter_count; i++) {
 		const struct verbs_adapter *adapter = &device->adapters[i];
 		char gid[INET6_ADDRSTRLEN];
-		const int more = snprintf(info->text + used, sizeof(info->text) - used, "%s%s:%u %s %s %u Gb/s",
-			i ? ", " : "", adapter->name, adapter->port, network_name(adapter->network),
-			collet_verbs_gid_text(adapter->gid.raw, gid, sizeof(gid)), adapter->rate_mbps / 1000);
-		if (more > 0 && used + (size_t)more < sizeof(info->text))
+		const int more =
+			snprintf(info->description + used, sizeof(info->description) - used, "%s%s:%u %s %s %u Gb/s",
+				i ? ", " : "", adapter->name, adapter->port, network_name(adapter->network),
+				collet_verbs_gid_text(adapter->gid.raw, gid, sizeof(gid)), adapter->rate_mbps / 1000);
+		if (more > 0 && used + (size_t)more < sizeof(info->description))
 			used += (size_t)more;
-		card.networks |= (uint8_t)adapter->network;
+		peer_data.networks |= (uint8_t)adapter->network;
 		info->link_mbps += is_hardware(adapter) ? adapter->rate_mbps : 0;
 	}
-	memcpy(info->card, &card, sizeof(card));
-	info->card_bytes = sizeof(card);
+	memcpy(info->peer_data, &peer_data, sizeof(peer_data));
+	info->peer_data_bytes = sizeof(peer_data);
 }
 
-static collet_status fill(struct collet_device *device, const struct collet_device_config *config)
+static collet_status open_adapters(struct collet_device *device, const struct collet_device_config *config)
 {
-	const struct collet_host *host = config->host;
-	const char *list = host->option("COLLET_VERBS_DEVICES");
-	collet_status status = collet_verbs_read_options(host, &device->options);
+	const struct collet_services *services = config->services;
+	const char *list = services->option("COLLET_VERBS_DEVICES");
+	collet_status status = collet_verbs_read_options(services, &device->options);
 	if (status != COLLET_OK)
 		return status;
 	int device_count = 0;
@@ -366,20 +367,20 @@ static collet_status fill(struct collet_device *device, const struct collet_devi
 	if (!devices || device_count == 0) {
 		if (devices)
 			ibv_free_device_list(devices);
-		return host->fail(COLLET_ERR_UNSUPPORTED,
+		return services->fail(COLLET_ERR_UNSUPPORTED,
 			"verbs: there is no RDMA device (is a driver loaded, and /dev/infiniband there for us?)");
 	}
-	struct candidate candidates[CANDIDATES_MOST];
-	struct refusals refusals = { 0 };
-	const uint32_t count = look_at_devices(device, devices, list, &refusals, candidates);
+	struct candidate candidates[CANDIDATES_MAX];
+	struct rejected_ports rejected = { 0 };
+	const uint32_t count = probe_devices(device, devices, list, &rejected, candidates);
 	ibv_free_device_list(devices);
-	choose(device, list, config->self->rank, candidates, count);
-	close_others(device, candidates, count);
+	select_adapters(device, list, config->self->rank, candidates, count);
+	close_unselected(device, candidates, count);
 	if (device->adapter_count == 0)
-		return host->fail(COLLET_ERR_UNSUPPORTED, "verbs: no port to use%s%s (%s)",
+		return services->fail(COLLET_ERR_UNSUPPORTED, "verbs: no port to use%s%s (%s)",
 			list ? " among COLLET_VERBS_DEVICES=" : "", list ? list : "",
-			refusals.used ? refusals.text : "none is named so");
-	status = protect(device);
+			rejected.used ? rejected.text : "none is named so");
+	status = alloc_pds(device);
 	return status == COLLET_OK ? collet_verbs_watch_events(device) : status;
 }
 
@@ -388,12 +389,12 @@ collet_status collet_verbs_device_open(struct collet_device **result, const stru
 {
 	struct collet_device *device = calloc(1, sizeof(*device));
 	if (!device)
-		return config->host->fail(COLLET_ERR_MEMORY, "verbs: no memory for the list of adapters");
-	device->host = config->host;
+		return config->services->fail(COLLET_ERR_MEMORY, "verbs: no memory for the list of adapters");
+	device->services = config->services;
 	device->log = config->log;
 	device->epoll_fd = config->wake->epoll_fd;
 	pthread_mutex_init(&device->lock, NULL);
-	const collet_status status = fill(device, config);
+	const collet_status status = open_adapters(device, config);
 	if (status != COLLET_OK) {
 		collet_verbs_device_close(device);
 		return status;
@@ -401,7 +402,7 @@ collet_status collet_verbs_device_open(struct collet_device **result, const stru
 	describe(device, info);
 	for (uint32_t i = 0; i < device->adapter_count; i++) {
 		char name[160];
-		config->host->log(config->log, COLLET_LOG_INFO, "verbs: rail %u is %s, %u Mb/s, MTU %u", i,
+		config->services->log(config->log, COLLET_LOG_INFO, "verbs: rail %u is %s, %u Mb/s, MTU %u", i,
 			collet_verbs_adapter_name(&device->adapters[i], name, sizeof(name)),
 			device->adapters[i].rate_mbps, 128u << device->adapters[i].mtu);
 	}
@@ -409,13 +410,13 @@ collet_status collet_verbs_device_open(struct collet_device **result, const stru
 	return COLLET_OK;
 }
 
-void collet_verbs_leave_adapters(const struct collet_device *device)
+void collet_verbs_close_fds_in_child(const struct collet_device *device)
 {
 	for (uint32_t i = 0; i < device->adapter_count; i++) {
-		bool again = false;
+		bool is_duplicate = false;
 		for (uint32_t before = 0; before < i; before++)
-			again |= device->adapters[before].context == device->adapters[i].context;
-		if (again)
+			is_duplicate |= device->adapters[before].context == device->adapters[i].context;
+		if (is_duplicate)
 			continue;
 		close(device->adapters[i].context->async_fd);
 		close(device->adapters[i].context->cmd_fd);
@@ -430,12 +431,12 @@ void collet_verbs_device_close(struct collet_device *device)
 	collet_verbs_unwatch_events(device);
 	for (uint32_t i = 0; i < device->adapter_count; i++) {
 		struct verbs_adapter *adapter = &device->adapters[i];
-		if (adapter->protection)
-			ibv_dealloc_pd(adapter->protection);
-		bool again = false;
+		if (adapter->pd)
+			ibv_dealloc_pd(adapter->pd);
+		bool is_duplicate = false;
 		for (uint32_t later = i + 1; later < device->adapter_count; later++)
-			again |= device->adapters[later].context == adapter->context;
-		if (!again)
+			is_duplicate |= device->adapters[later].context == adapter->context;
+		if (!is_duplicate)
 			ibv_close_device(adapter->context);
 	}
 	collet_verbs_unload_rdmacm(device->rdmacm);

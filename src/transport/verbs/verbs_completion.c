@@ -14,15 +14,15 @@ enum { COUNT_BITS = 20, ARGUMENT_BITS = 10, BATCH = 16 };
 
 /* ---- Giving ------------------------------------------------------------------------------------------------- */
 
-uint32_t collet_verbs_immediate(struct verbs_conduit *verbs, enum verbs_kind kind, uint32_t argument)
+uint32_t collet_verbs_immediate(struct verbs_endpoint *verbs, enum verbs_immediate_kind kind, uint32_t argument)
 {
-	verbs->in_told = verbs->in_freed;
-	verbs->in_units_untold = 0;
+	verbs->in_credited = verbs->in_freed;
+	verbs->in_units_uncredited = 0;
 	return (uint32_t)kind << (COUNT_BITS + ARGUMENT_BITS) | argument << COUNT_BITS |
 		(verbs->in_freed & ((1u << COUNT_BITS) - 1));
 }
 
-static uint32_t length(const struct verbs_write *write)
+static uint32_t write_bytes(const struct verbs_write *write)
 {
 	uint32_t bytes = 0;
 	for (int i = 0; i < write->part_count; i++)
@@ -31,7 +31,7 @@ static uint32_t length(const struct verbs_write *write)
 }
 
 /* The write that comes first, if there is anything to write, keeps its signal only if it is a large message's. */
-static struct ibv_send_wr *put_notice_behind(
+static struct ibv_send_wr *append_notice(
 	struct ibv_send_wr *request, struct ibv_send_wr *notice, struct ibv_sge *part, bool large)
 {
 	*notice = (struct ibv_send_wr){ .wr_id = request->wr_id,
@@ -47,93 +47,94 @@ static struct ibv_send_wr *put_notice_behind(
 	return request;
 }
 
-void collet_verbs_write(struct verbs_conduit *verbs, uint32_t index, const struct verbs_write *write)
+void collet_verbs_post_write(struct verbs_endpoint *verbs, uint32_t index, const struct verbs_write *write)
 {
-	struct verbs_pair *pair = &verbs->pairs[index];
-	const bool signalled = index > 0 || write->signalled || pair->posted % SIGNAL_EVERY == SIGNAL_EVERY - 1;
+	struct verbs_qp *qp = &verbs->qps[index];
+	const bool signalled = index > 0 || write->is_signalled || qp->posted % SIGNAL_EVERY == SIGNAL_EVERY - 1;
 	/* By the processor: what the others carry may be a GPU's memory. */
-	const bool inlined = index == 0 && write->part_count && !write->reads && length(write) <= pair->inline_bytes;
-	struct ibv_send_wr request = { .wr_id = (uint64_t)pair->posted << 32 | write->tag,
+	const bool inlined =
+		index == 0 && write->part_count && !write->is_read && write_bytes(write) <= qp->inline_bytes;
+	struct ibv_send_wr request = { .wr_id = (uint64_t)qp->posted << 32 | write->tag,
 		.sg_list = (struct ibv_sge *)write->parts,
 		.num_sge = write->part_count,
 		.opcode = write->has_immediate ? IBV_WR_RDMA_WRITE_WITH_IMM
-			  : write->reads       ? IBV_WR_RDMA_READ
+			  : write->is_read       ? IBV_WR_RDMA_READ
 					       : IBV_WR_RDMA_WRITE,
 		.send_flags = (signalled ? IBV_SEND_SIGNALED : 0) | (inlined ? IBV_SEND_INLINE : 0),
 		.imm_data = htobe32(write->immediate),
-		.wr.rdma = { .remote_addr = write->to, .rkey = write->peer_key } };
+		.wr.rdma = { .remote_addr = write->to, .rkey = write->rkey } };
 	struct ibv_send_wr notice, *first = &request, *refused;
-	struct verbs_notice told = { .immediate = request.imm_data, .bytes = length(write) };
+	struct verbs_notice told = { .immediate = request.imm_data, .bytes = write_bytes(write) };
 	struct ibv_sge part = { .addr = (uintptr_t)&told, .length = sizeof(told) };
 	if (write->has_immediate && verbs_is_iwarp(verbs))
-		first = put_notice_behind(&request, &notice, &part, index > 0);
-	const int error = ibv_post_send(pair->pair, first, &refused);
+		first = append_notice(&request, &notice, &part, index > 0);
+	const int error = ibv_post_send(qp->qp, first, &refused);
 	if (error)
-		collet_verbs_lose(
+		collet_verbs_mark_lost(
 			verbs, COLLET_ERR_TRANSPORT, "its queue pair takes no more writes: %s", strerror(error));
 	else
-		pair->posted++;
+		qp->posted++;
 }
 
-void collet_verbs_write_empty(struct verbs_conduit *verbs, uint32_t index, uint32_t tag)
+void collet_verbs_post_probe(struct verbs_endpoint *verbs, uint32_t index, uint32_t tag)
 {
-	struct verbs_pair *pair = &verbs->pairs[index];
+	struct verbs_qp *qp = &verbs->qps[index];
 	struct verbs_write write = { .to = verbs->peer_memory + offsetof(struct verbs_memory, probe),
-		.peer_key = verbs->peer_keys[pair->peer_rail],
-		.signalled = true,
+		.rkey = verbs->peer_rkeys[qp->peer_rail],
+		.is_signalled = true,
 		.tag = tag };
 	if (verbs_is_iwarp(verbs)) {
-		write.reads = true;
+		write.is_read = true;
 		write.parts[0] = (struct ibv_sge){ .addr = (uintptr_t)&verbs->memory->probe[1],
 			.length = sizeof(verbs->memory->probe[0]),
-			.lkey = verbs->rails[pair->rail].memory->lkey };
+			.lkey = verbs->rails[qp->rail].mr->lkey };
 		write.part_count = 1;
 	}
-	collet_verbs_write(verbs, index, &write);
+	collet_verbs_post_write(verbs, index, &write);
 }
 
-static void say_probed(struct verbs_conduit *verbs, uint32_t index)
+static void send_probe_notice(struct verbs_endpoint *verbs, uint32_t index)
 {
 	const struct verbs_write write = { .has_immediate = true,
-		.signalled = true,
+		.is_signalled = true,
 		.tag = TAG_RING,
 		.immediate = collet_verbs_immediate(verbs, KIND_CREDIT, 0) };
-	collet_verbs_write(verbs, index, &write);
+	collet_verbs_post_write(verbs, index, &write);
 }
 
-void collet_verbs_begin_probes(struct verbs_conduit *verbs)
+void collet_verbs_begin_probes(struct verbs_endpoint *verbs)
 {
-	verbs->heard_ns = collet_verbs_now_ns();
-	verbs->probes_pending = verbs->pair_count;
+	verbs->completed_ns = collet_verbs_now_ns();
+	verbs->probes_pending = verbs->qp_count;
 	/* Over iWARP the end that connected has to speak first: the other waits for a notice. */
-	for (uint32_t p = 0; p < verbs->pair_count && (verbs->dialed || !verbs_is_iwarp(verbs)); p++) {
-		collet_verbs_write_empty(verbs, p, TAG_PROBE);
+	for (uint32_t p = 0; p < verbs->qp_count && (verbs->is_dialer || !verbs_is_iwarp(verbs)); p++) {
+		collet_verbs_post_probe(verbs, p, TAG_PROBE);
 		if (verbs_is_iwarp(verbs))
-			say_probed(verbs, p);
+			send_probe_notice(verbs, p);
 	}
 }
 
-bool collet_verbs_give_receives(struct verbs_pair *pair, uint32_t count)
+bool collet_verbs_post_receives(struct verbs_qp *qp, uint32_t count)
 {
 	struct ibv_recv_wr requests[BATCH], *refused;
 	struct ibv_sge parts[BATCH];
 	while (count) {
-		const uint32_t some = count < BATCH ? count : BATCH;
-		for (uint32_t i = 0; i < some; i++) {
-			requests[i] = (struct ibv_recv_wr){ .next = i + 1 < some ? &requests[i + 1] : NULL };
-			if (!pair->notices)
+		const uint32_t count_now = count < BATCH ? count : BATCH;
+		for (uint32_t i = 0; i < count_now; i++) {
+			requests[i] = (struct ibv_recv_wr){ .next = i + 1 < count_now ? &requests[i + 1] : NULL };
+			if (!qp->notices)
 				continue;
-			const uint32_t place = pair->notice_next++ % pair->notice_count;
-			parts[i] = (struct ibv_sge){ .addr = (uintptr_t)&pair->notices[place],
-				.length = sizeof(pair->notices[place]),
-				.lkey = pair->notice_key };
+			const uint32_t place = qp->notice_next++ % qp->notice_count;
+			parts[i] = (struct ibv_sge){ .addr = (uintptr_t)&qp->notices[place],
+				.length = sizeof(qp->notices[place]),
+				.lkey = qp->notice_lkey };
 			requests[i].wr_id = place;
 			requests[i].sg_list = &parts[i];
 			requests[i].num_sge = 1;
 		}
-		if (ibv_post_recv(pair->pair, requests, &refused) != 0)
+		if (ibv_post_recv(qp->qp, requests, &refused) != 0)
 			return false;
-		count -= some;
+		count -= count_now;
 	}
 	return true;
 }
@@ -141,115 +142,115 @@ bool collet_verbs_give_receives(struct verbs_pair *pair, uint32_t count)
 /* ---- Taking ------------------------------------------------------------------------------------------------- */
 
 /* Two devices may give the same number. */
-static uint32_t find(const struct verbs_conduit *verbs, uint32_t rail, uint32_t number)
+static uint32_t find_qp(const struct verbs_endpoint *verbs, uint32_t rail, uint32_t number)
 {
 	uint32_t index = 0;
-	while (index < verbs->pair_count &&
-		(verbs->pairs[index].rail != rail || verbs->pairs[index].pair->qp_num != number))
+	while (index < verbs->qp_count &&
+		(verbs->qps[index].rail != rail || verbs->qps[index].qp->qp_num != number))
 		index++;
 	return index;
 }
 
-static void answer_probe(struct verbs_conduit *verbs, uint32_t index)
+static void answer_probe(struct verbs_endpoint *verbs, uint32_t index)
 {
-	struct verbs_pair *pair = &verbs->pairs[index];
-	if (verbs->dialed || pair->answered) {
-		collet_verbs_lose(verbs, COLLET_ERR_TRANSPORT, "it sends notices before it is ready");
+	struct verbs_qp *qp = &verbs->qps[index];
+	if (verbs->is_dialer || qp->is_answered) {
+		collet_verbs_mark_lost(verbs, COLLET_ERR_TRANSPORT, "it sends notices before it is ready");
 		return;
 	}
-	pair->answered = true;
-	collet_verbs_write_empty(verbs, index, TAG_PROBE);
+	qp->is_answered = true;
+	collet_verbs_post_probe(verbs, index, TAG_PROBE);
 }
 
-static void received(struct verbs_conduit *verbs, uint32_t index, const struct ibv_wc *completion)
+static void handle_receive(struct verbs_endpoint *verbs, uint32_t index, const struct ibv_wc *completion)
 {
-	struct verbs_pair *pair = &verbs->pairs[index];
+	struct verbs_qp *qp = &verbs->qps[index];
 	struct verbs_notice told = {completion->imm_data, completion->byte_len};
-	if (pair->notices)
-		memcpy(&told, &pair->notices[completion->wr_id], sizeof(told));
+	if (qp->notices)
+		memcpy(&told, &qp->notices[completion->wr_id], sizeof(told));
 	const uint32_t immediate = be32toh(told.immediate);
-	const enum verbs_kind kind = immediate >> (COUNT_BITS + ARGUMENT_BITS);
+	const enum verbs_immediate_kind kind = immediate >> (COUNT_BITS + ARGUMENT_BITS);
 	const uint32_t argument = immediate >> COUNT_BITS & ((1u << ARGUMENT_BITS) - 1);
-	pair->taken++;
-	if (verbs->closing)
+	qp->consumed_receives++;
+	if (verbs->is_closing)
 		return;
-	if (pair->notices && completion->byte_len != sizeof(told)) {
-		collet_verbs_lose(verbs, COLLET_ERR_TRANSPORT, "it sends %u bytes where notices of %zu are due",
+	if (qp->notices && completion->byte_len != sizeof(told)) {
+		collet_verbs_mark_lost(verbs, COLLET_ERR_TRANSPORT, "it sends %u bytes where notices of %zu are due",
 			completion->byte_len, sizeof(told));
 		return;
 	}
-	if (verbs->state == VERBS_PROBE && pair->notices) {
+	if (verbs->state == VERBS_PROBE && qp->notices) {
 		answer_probe(verbs, index);
 		return;
 	}
 	if (index > 0 || kind == KIND_END) {
 		/* Queue pairs overtake each other, so what is told of freed messages counts on the first alone. */
-		collet_verbs_end(verbs, argument, told.bytes);
+		collet_verbs_handle_end(verbs, argument, told.bytes);
 		return;
 	}
-	collet_verbs_credit(verbs, immediate & ((1u << COUNT_BITS) - 1));
+	collet_verbs_handle_credit(verbs, immediate & ((1u << COUNT_BITS) - 1));
 	if (kind == KIND_MESSAGE)
-		collet_verbs_arrived(verbs, argument, told.bytes);
-	else if (kind == KIND_GRANT)
-		collet_verbs_granted(verbs, argument);
+		collet_verbs_handle_arrival(verbs, argument, told.bytes);
+	else if (kind == KIND_CTS)
+		collet_verbs_handle_cts(verbs, argument);
 }
 
-static void sent(struct verbs_conduit *verbs, uint32_t index, uint64_t id)
+static void handle_send(struct verbs_endpoint *verbs, uint32_t index, uint64_t id)
 {
 	const uint32_t tag = (uint32_t)id;
 	/* iWARP's reads may complete after what was posted behind them. */
 	const uint32_t done = (uint32_t)(id >> 32) + 1;
-	if ((int32_t)(done - verbs->pairs[index].done) > 0)
-		verbs->pairs[index].done = done;
+	if ((int32_t)(done - verbs->qps[index].completed) > 0)
+		verbs->qps[index].completed = done;
 	switch (tag & 0xff) {
-	case TAG_EMPTY: verbs->pairs[index].asking = false; break;
+	case TAG_EMPTY: verbs->qps[index].is_probing = false; break;
 	case TAG_PROBE: verbs->probes_pending--; break;
-	case TAG_LAST: verbs->last_pending = false; break;
-	case TAG_DATA: collet_verbs_data_done(verbs, tag >> 8); break;
+	case TAG_FLUSH: verbs->is_flush_pending = false; break;
+	case TAG_DATA: collet_verbs_handle_data_done(verbs, tag >> 8); break;
 	default: break;
 	}
 }
 
-static void take(struct verbs_conduit *verbs, uint32_t rail, const struct ibv_wc *completion)
+static void handle_completion(struct verbs_endpoint *verbs, uint32_t rail, const struct ibv_wc *completion)
 {
-	const uint32_t index = find(verbs, rail, completion->qp_num);
-	if (index == verbs->pair_count)
+	const uint32_t index = find_qp(verbs, rail, completion->qp_num);
+	if (index == verbs->qp_count)
 		return;
-	verbs->heard = true;
+	verbs->has_completed = true;
 	if (completion->status != IBV_WC_SUCCESS)
 		collet_verbs_completion_failed(verbs, index, completion);
 	else if (completion->opcode & IBV_WC_RECV)
-		received(verbs, index, completion);
+		handle_receive(verbs, index, completion);
 	else
-		sent(verbs, index, completion->wr_id);
+		handle_send(verbs, index, completion->wr_id);
 }
 
-uint32_t collet_verbs_poll(struct verbs_conduit *verbs)
+uint32_t collet_verbs_poll(struct verbs_endpoint *verbs)
 {
 	uint32_t count = 0;
 	for (uint32_t r = 0; r < verbs->rail_count; r++) {
 		struct ibv_wc completions[BATCH];
-		int some;
+		int count_now;
 		do {
-			some = ibv_poll_cq(verbs->rails[r].completions, BATCH, completions);
-			for (int i = 0; i < some; i++)
-				take(verbs, r, &completions[i]);
-			count += some > 0 ? (uint32_t)some : 0;
-		} while (some == BATCH);
-		if (some < 0)
-			collet_verbs_lose(verbs, COLLET_ERR_TRANSPORT, "%s gives no completions any more",
+			count_now = ibv_poll_cq(verbs->rails[r].cq, BATCH, completions);
+			for (int i = 0; i < count_now; i++)
+				handle_completion(verbs, r, &completions[i]);
+			count += count_now > 0 ? (uint32_t)count_now : 0;
+		} while (count_now == BATCH);
+		if (count_now < 0)
+			collet_verbs_mark_lost(verbs, COLLET_ERR_TRANSPORT, "%s gives no completions any more",
 				verbs->rails[r].adapter->name);
 	}
-	if (!count || verbs->gone)
+	if (!count || verbs->is_lost)
 		return count;
-	for (uint32_t p = 0; p < verbs->pair_count; p++) {
-		struct verbs_pair *pair = &verbs->pairs[p];
-		if (pair->taken < verbs->shape->receive_batch)
+	for (uint32_t p = 0; p < verbs->qp_count; p++) {
+		struct verbs_qp *qp = &verbs->qps[p];
+		if (qp->consumed_receives < verbs->profile->receive_batch)
 			continue;
-		if (!collet_verbs_give_receives(pair, pair->taken))
-			collet_verbs_lose(
+		if (!collet_verbs_post_receives(qp, qp->consumed_receives))
+			collet_verbs_mark_lost(
 				verbs, COLLET_ERR_TRANSPORT, "its queue pair takes no more receive requests");
-		pair->taken = 0;
+		qp->consumed_receives = 0;
 	}
 	return count;
 }

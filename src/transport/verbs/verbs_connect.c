@@ -19,42 +19,42 @@ enum { HELLO_MAGIC = 0x76746c67, PROTOCOL_VERSION = 3 };
 enum { KEEPALIVE_IDLE_S = 8, KEEPALIVE_SPREAD_S = 5, KEEPALIVE_INTERVAL_S = 2, KEEPALIVE_COUNT = 10 };
 enum { SEQUENCE_BITS = 24, MIN_RNR_TIMER = 12, RNR_RETRIES = 6, HOP_LIMIT = 255 };
 
-collet_status collet_verbs_refuse(const struct verbs_conduit *verbs, const char *what, const char *why)
+collet_status collet_verbs_fail_connect(const struct verbs_endpoint *verbs, const char *what, const char *why)
 {
-	return verbs->host->fail(COLLET_ERR_TRANSPORT, "verbs: rank %u on %s, channel %u: %s: %s", verbs->conduit.peer,
-		verbs->peer->host, verbs->conduit.channel, what, why);
+	return verbs->services->fail(COLLET_ERR_TRANSPORT, "verbs: rank %u on %s, channel %u: %s: %s",
+		verbs->endpoint.peer, verbs->peer->host, verbs->endpoint.channel, what, why);
 }
 
 /* ---- Beginning ---------------------------------------------------------------------------------------------- */
 
-static void say_hello(struct verbs_conduit *verbs)
+static void fill_hello(struct verbs_endpoint *verbs)
 {
-	struct verbs_hello *hello = &verbs->say;
-	*hello = (struct verbs_hello){ .magic = HELLO_MAGIC, .version = PROTOCOL_VERSION, .stage = VERBS_SAY_HELLO,
-		.from = verbs->self->rank, .to = verbs->peer->rank, .channel = verbs->conduit.channel,
-		.rail_count = verbs->rail_count, .pair_count = verbs->pair_count,
-		.lean = verbs->shape->lean, .memory = (uintptr_t)verbs->memory };
+	struct verbs_hello *hello = &verbs->hello_out;
+	*hello = (struct verbs_hello){ .magic = HELLO_MAGIC, .version = PROTOCOL_VERSION, .state = VERBS_SEND_HELLO,
+		.from = verbs->self->rank, .to = verbs->peer->rank, .channel = verbs->endpoint.channel,
+		.rail_count = verbs->rail_count, .qp_count = verbs->qp_count,
+		.is_lean = verbs->profile->is_lean, .memory = (uintptr_t)verbs->memory };
 	/* Packets of a former connection that are still on their way must not fit into this one. */
 	hello->start_sequence = (uint32_t)((uint64_t)collet_verbs_now_ns() >> 10) & ((1u << SEQUENCE_BITS) - 1);
 	for (uint32_t r = 0; r < verbs->rail_count; r++) {
 		const struct verbs_adapter *adapter = verbs->rails[r].adapter;
 		memcpy(hello->rails[r].gid, adapter->gid.raw, sizeof(hello->rails[r].gid));
-		hello->rails[r].key = verbs->rails[r].memory->rkey;
+		hello->rails[r].rkey = verbs->rails[r].mr->rkey;
 		hello->rails[r].rate_mbps = adapter->rate_mbps;
-		hello->rails[r].message_most = adapter->message_most;
+		hello->rails[r].max_write_bytes = adapter->max_write_bytes;
 		hello->rails[r].lid = adapter->lid;
 		hello->rails[r].mtu = (uint8_t)adapter->mtu;
 		hello->rails[r].network = (uint8_t)adapter->network;
 	}
-	for (uint32_t p = 0; p < verbs->pair_count; p++) {
-		hello->pairs[p].number = verbs->pairs[p].pair->qp_num;
-		hello->pairs[p].rail = verbs->pairs[p].rail;
+	for (uint32_t p = 0; p < verbs->qp_count; p++) {
+		hello->qps[p].qp_number = verbs->qps[p].qp->qp_num;
+		hello->qps[p].rail = verbs->qps[p].rail;
 	}
 }
 
-static void keep_alive(const struct verbs_conduit *verbs)
+static void keep_alive(const struct verbs_endpoint *verbs)
 {
-	const uint32_t pair = verbs->self->rank + verbs->conduit.peer + verbs->conduit.channel;
+	const uint32_t pair = verbs->self->rank + verbs->endpoint.peer + verbs->endpoint.channel;
 	const struct {
 		int level, name, value;
 	} rows[] = {
@@ -69,112 +69,113 @@ static void keep_alive(const struct verbs_conduit *verbs)
 		(void)setsockopt(verbs->socket, rows[i].level, rows[i].name, &rows[i].value, sizeof(rows[i].value));
 }
 
-collet_status collet_verbs_open(struct collet_conduit *conduit, const struct collet_conduit_config *config)
+collet_status collet_verbs_open(struct collet_endpoint *endpoint, const struct collet_endpoint_config *config)
 {
-	struct verbs_conduit *verbs = (struct verbs_conduit *)conduit;
-	conduit->status = COLLET_OK;
-	verbs->state = VERBS_SAY_HELLO;
-	verbs->host = config->host;
+	struct verbs_endpoint *verbs = (struct verbs_endpoint *)endpoint;
+	endpoint->status = COLLET_OK;
+	verbs->state = VERBS_SEND_HELLO;
+	verbs->services = config->services;
 	verbs->device = config->device;
 	verbs->self = config->self;
 	verbs->peer = config->peer;
 	verbs->log = config->log;
 	verbs->socket = config->socket;
 	verbs->epoll_fd = config->wake->epoll_fd;
-	verbs->owner = getpid();
-	verbs->dialed = config->dialed;
+	verbs->owner_pid = getpid();
+	verbs->is_dialer = config->dialed;
 	keep_alive(verbs);
-	conduit->status = collet_verbs_make(verbs);
-	if (conduit->status != COLLET_OK)
-		return conduit->status;
-	say_hello(verbs);
-	if (verbs_is_iwarp(verbs) && !verbs->dialed)
-		conduit->status = collet_verbs_iwarp_await(verbs);
-	return conduit->status;
+	endpoint->status = collet_verbs_create_resources(verbs);
+	if (endpoint->status != COLLET_OK)
+		return endpoint->status;
+	fill_hello(verbs);
+	if (verbs_is_iwarp(verbs) && !verbs->is_dialer)
+		endpoint->status = collet_verbs_iwarp_listen(verbs);
+	return endpoint->status;
 }
 
 /* ---- Talking ------------------------------------------------------------------------------------------------ */
 
-static collet_status ended(const struct verbs_conduit *verbs, int error)
+static collet_status fail_closed(const struct verbs_endpoint *verbs, int error)
 {
-	return collet_verbs_refuse(verbs, "the connection ended before it was ready",
+	return collet_verbs_fail_connect(verbs, "the connection ended before it was ready",
 		error ? strerror(error) : "closed by the peer");
 }
 
-static collet_status say(struct verbs_conduit *verbs)
+static collet_status send_hello(struct verbs_endpoint *verbs)
 {
-	const uint8_t *bytes = (const uint8_t *)&verbs->say;
-	while (verbs->said < sizeof(verbs->say)) {
-		verbs->conduit.stats.system_calls++;
-		const ssize_t written = send(verbs->socket, bytes + verbs->said, sizeof(verbs->say) - verbs->said,
-			MSG_DONTWAIT | MSG_NOSIGNAL);
+	const uint8_t *bytes = (const uint8_t *)&verbs->hello_out;
+	while (verbs->hello_sent_bytes < sizeof(verbs->hello_out)) {
+		verbs->endpoint.stats.system_calls++;
+		const ssize_t written = send(verbs->socket, bytes + verbs->hello_sent_bytes,
+			sizeof(verbs->hello_out) - verbs->hello_sent_bytes, MSG_DONTWAIT | MSG_NOSIGNAL);
 		if (written < 0 && errno == EINTR)
 			continue;
 		if (written < 0)
-			return errno == EAGAIN || errno == EWOULDBLOCK ? COLLET_PENDING : ended(verbs, errno);
-		verbs->said += (size_t)written;
+			return errno == EAGAIN || errno == EWOULDBLOCK ? COLLET_PENDING : fail_closed(verbs, errno);
+		verbs->hello_sent_bytes += (size_t)written;
 	}
-	verbs->said = 0;
+	verbs->hello_sent_bytes = 0;
 	return COLLET_OK;
 }
 
 /* Until a whole hello of this stage has come. */
-static collet_status hear(struct verbs_conduit *verbs, enum verbs_state stage)
+static collet_status receive_hello(struct verbs_endpoint *verbs, enum verbs_state state)
 {
-	uint8_t *bytes = (uint8_t *)&verbs->hear;
-	while (verbs->heard_bytes < sizeof(verbs->hear)) {
-		verbs->conduit.stats.system_calls++;
-		const ssize_t got = recv(verbs->socket, bytes + verbs->heard_bytes,
-			sizeof(verbs->hear) - verbs->heard_bytes, MSG_DONTWAIT);
+	uint8_t *bytes = (uint8_t *)&verbs->hello_in;
+	while (verbs->hello_received_bytes < sizeof(verbs->hello_in)) {
+		verbs->endpoint.stats.system_calls++;
+		const ssize_t got = recv(verbs->socket, bytes + verbs->hello_received_bytes,
+			sizeof(verbs->hello_in) - verbs->hello_received_bytes, MSG_DONTWAIT);
 		if (got < 0 && errno == EINTR)
 			continue;
 		if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
 			return COLLET_PENDING;
 		if (got <= 0)
-			return ended(verbs, got < 0 ? errno : 0);
-		verbs->heard_bytes += (size_t)got;
+			return fail_closed(verbs, got < 0 ? errno : 0);
+		verbs->hello_received_bytes += (size_t)got;
 	}
-	verbs->heard_bytes = 0;
-	const struct verbs_hello *heard = &verbs->hear;
-	if (heard->magic != HELLO_MAGIC || heard->version != PROTOCOL_VERSION)
-		return collet_verbs_refuse(verbs, "what came is no greeting of this version of verbs",
+	verbs->hello_received_bytes = 0;
+	const struct verbs_hello *hello = &verbs->hello_in;
+	if (hello->magic != HELLO_MAGIC || hello->version != PROTOCOL_VERSION)
+		return collet_verbs_fail_connect(verbs, "what came is no greeting of this version of verbs",
 			"is something else talking to this port, or another version of the transport?");
-	if (heard->stage != stage || heard->from != verbs->peer->rank || heard->to != verbs->self->rank ||
-		heard->channel != verbs->conduit.channel)
-		return collet_verbs_refuse(
+	if (hello->state != state || hello->from != verbs->peer->rank || hello->to != verbs->self->rank ||
+		hello->channel != verbs->endpoint.channel)
+		return collet_verbs_fail_connect(
 			verbs, "the greeting that came is for another connection", "this should not happen");
 	return COLLET_OK;
 }
 
 /* ---- Connecting --------------------------------------------------------------------------------------------- */
 
-static bool sane(const struct verbs_hello *hello)
+static bool is_hello_valid(const struct verbs_hello *hello)
 {
-	bool sane = hello->rail_count >= 1 && hello->rail_count <= RAILS_MOST && hello->pair_count >= 2 &&
-		hello->pair_count <= PAIRS_MOST;
-	for (uint32_t r = 0; sane && r < hello->rail_count; r++)
-		sane = hello->rails[r].mtu >= IBV_MTU_256 && hello->rails[r].mtu <= IBV_MTU_4096 &&
-			hello->rails[r].message_most >= collet_verbs_wide.place_bytes;
-	for (uint32_t p = 0; sane && p < hello->pair_count; p++)
-		sane = hello->pairs[p].rail < hello->rail_count;
-	return sane;
+	bool is_valid = hello->rail_count >= 1 && hello->rail_count <= RAILS_MAX && hello->qp_count >= 2 &&
+		hello->qp_count <= QPS_MAX;
+	for (uint32_t r = 0; is_valid && r < hello->rail_count; r++)
+		is_valid = hello->rails[r].mtu >= IBV_MTU_256 && hello->rails[r].mtu <= IBV_MTU_4096 &&
+			hello->rails[r].max_write_bytes >= collet_verbs_profile_wide.bounce_bytes;
+	for (uint32_t p = 0; is_valid && p < hello->qp_count; p++)
+		is_valid = hello->qps[p].rail < hello->rail_count;
+	return is_valid;
 }
 
-static collet_status connect_pair(struct verbs_conduit *verbs, uint32_t index)
+static collet_status connect_qp(struct verbs_endpoint *verbs, uint32_t index)
 {
-	const struct verbs_hello *hello = &verbs->hear;
-	struct verbs_pair *pair = &verbs->pairs[index];
+	const struct verbs_hello *hello = &verbs->hello_in;
+	struct verbs_qp *pair = &verbs->qps[index];
 	const struct verbs_adapter *adapter = verbs->rails[pair->rail].adapter;
 	const struct verbs_options *options = &verbs->device->options;
-	pair->peer_rail = hello->pairs[index].rail;
+	pair->peer_rail = hello->qps[index].rail;
 	if ((uint8_t)adapter->network != hello->rails[pair->peer_rail].network)
-		return collet_verbs_refuse(verbs, "its two ends are on networks of different kinds", adapter->name);
+		return collet_verbs_fail_connect(
+			verbs, "its two ends are on networks of different kinds", adapter->name);
 	if (adapter->network == NETWORK_IWARP)
 		return COLLET_OK;
 	const uint8_t mtu = hello->rails[pair->peer_rail].mtu;
 	struct ibv_qp_attr attributes = { .qp_state = IBV_QPS_RTR,
 		.path_mtu = mtu < (uint8_t)adapter->mtu ? (enum ibv_mtu)mtu : adapter->mtu,
-		.dest_qp_num = hello->pairs[index].number,
+		.dest_qp_num = hello->qps[index].qp_number,
 		.rq_psn = hello->start_sequence,
 		.max_dest_rd_atomic = 1,
 		.min_rnr_timer = MIN_RNR_TIMER,
@@ -186,7 +187,7 @@ static collet_status connect_pair(struct verbs_conduit *verbs, uint32_t index)
 				.hop_limit = HOP_LIMIT,
 				.traffic_class = options->traffic_class } } };
 	memcpy(attributes.ah_attr.grh.dgid.raw, hello->rails[pair->peer_rail].gid, 16);
-	int error = ibv_modify_qp(pair->pair, &attributes,
+	int error = ibv_modify_qp(pair->qp, &attributes,
 		IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
 			IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
 	if (!error) {
@@ -194,141 +195,144 @@ static collet_status connect_pair(struct verbs_conduit *verbs, uint32_t index)
 			.timeout = options->timeout,
 			.retry_cnt = options->retries,
 			.rnr_retry = RNR_RETRIES,
-			.sq_psn = verbs->say.start_sequence,
+			.sq_psn = verbs->hello_out.start_sequence,
 			.max_rd_atomic = 1 };
-		error = ibv_modify_qp(pair->pair, &attributes,
+		error = ibv_modify_qp(pair->qp, &attributes,
 			IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
 				IBV_QP_MAX_QP_RD_ATOMIC);
 	}
 	if (!error)
 		return COLLET_OK;
-	char here[INET6_ADDRSTRLEN], there[INET6_ADDRSTRLEN], what[200];
+	char own_gid[INET6_ADDRSTRLEN], peer_gid[INET6_ADDRSTRLEN], what[200];
 	snprintf(what, sizeof(what), "cannot connect %s port %u (%s) to %s", adapter->name, adapter->port,
-		collet_verbs_gid_text(adapter->gid.raw, here, sizeof(here)),
-		collet_verbs_gid_text(hello->rails[pair->peer_rail].gid, there, sizeof(there)));
-	return collet_verbs_refuse(verbs, what, strerror(error));
+		collet_verbs_gid_text(adapter->gid.raw, own_gid, sizeof(own_gid)),
+		collet_verbs_gid_text(hello->rails[pair->peer_rail].gid, peer_gid, sizeof(peer_gid)));
+	return collet_verbs_fail_connect(verbs, what, strerror(error));
 }
 
 /* The memory may be larger than the shape that both have. */
-static void lay_out(struct verbs_conduit *verbs)
+static void lay_out_memory(struct verbs_endpoint *verbs)
 {
-	const size_t ring = (size_t)verbs->shape->units * UNIT_BYTES, places = PLACES * verbs->shape->place_bytes;
+	const size_t ring = (size_t)verbs->profile->units * UNIT_BYTES,
+		     places = BOUNCE_BUFFERS * verbs->profile->bounce_bytes;
 	verbs->ring = verbs->memory->rest;
-	verbs->landing = verbs->ring + ring;
-	verbs->mirror = verbs->landing + places;
-	verbs->staging = verbs->mirror + ring;
-	verbs->out_free = verbs->shape->units;
+	verbs->recv_bounce = verbs->ring + ring;
+	verbs->mirror = verbs->recv_bounce + places;
+	verbs->send_bounce = verbs->mirror + ring;
+	verbs->out_free_units = verbs->profile->units;
 }
 
-static collet_status connect_all(struct verbs_conduit *verbs)
+static collet_status connect_qps(struct verbs_endpoint *verbs)
 {
-	const struct verbs_hello *hello = &verbs->hear;
-	if (!sane(hello))
-		return collet_verbs_refuse(verbs, "the peer's greeting makes no sense", "this should not happen");
-	if (hello->lean)
-		verbs->shape = &collet_verbs_lean;
-	lay_out(verbs);
+	const struct verbs_hello *hello = &verbs->hello_in;
+	if (!is_hello_valid(hello))
+		return collet_verbs_fail_connect(verbs, "the peer's greeting makes no sense", "this should not happen");
+	if (hello->is_lean)
+		verbs->profile = &collet_verbs_profile_lean;
+	lay_out_memory(verbs);
 	/* The smaller number counts at both ends. */
-	while (verbs->pair_count > hello->pair_count)
-		ibv_destroy_qp(verbs->pairs[--verbs->pair_count].pair);
+	while (verbs->qp_count > hello->qp_count)
+		ibv_destroy_qp(verbs->qps[--verbs->qp_count].qp);
 	verbs->peer_memory = hello->memory;
-	verbs->message_most = PIECE_BYTES;
+	verbs->max_write_bytes = SEGMENT_BYTES;
 	for (uint32_t r = 0; r < hello->rail_count; r++) {
-		verbs->peer_keys[r] = hello->rails[r].key;
-		if (hello->rails[r].message_most < verbs->message_most)
-			verbs->message_most = hello->rails[r].message_most;
+		verbs->peer_rkeys[r] = hello->rails[r].rkey;
+		if (hello->rails[r].max_write_bytes < verbs->max_write_bytes)
+			verbs->max_write_bytes = hello->rails[r].max_write_bytes;
 	}
 	collet_status status = COLLET_OK;
-	for (uint32_t p = 0; p < verbs->pair_count && status == COLLET_OK; p++) {
-		status = connect_pair(verbs, p);
-		const struct verbs_adapter *adapter = verbs->rails[verbs->pairs[p].rail].adapter;
-		const uint32_t theirs = hello->rails[verbs->pairs[p].peer_rail].rate_mbps;
-		verbs->rates[p] = theirs < adapter->rate_mbps ? theirs : adapter->rate_mbps;
-		verbs->rates[p] += verbs->rates[p] == 0;
-		if (adapter->message_most < verbs->message_most)
-			verbs->message_most = adapter->message_most;
+	for (uint32_t p = 0; p < verbs->qp_count && status == COLLET_OK; p++) {
+		status = connect_qp(verbs, p);
+		const struct verbs_adapter *adapter = verbs->rails[verbs->qps[p].rail].adapter;
+		const uint32_t theirs = hello->rails[verbs->qps[p].peer_rail].rate_mbps;
+		verbs->rates_mbps[p] = theirs < adapter->rate_mbps ? theirs : adapter->rate_mbps;
+		verbs->rates_mbps[p] += verbs->rates_mbps[p] == 0;
+		if (adapter->max_write_bytes < verbs->max_write_bytes)
+			verbs->max_write_bytes = adapter->max_write_bytes;
 	}
-	if (status == COLLET_OK && verbs_is_iwarp(verbs) && verbs->dialed)
+	if (status == COLLET_OK && verbs_is_iwarp(verbs) && verbs->is_dialer)
 		status = collet_verbs_iwarp_connect(verbs);
 	return status;
 }
 
-static collet_status probe(struct verbs_conduit *verbs)
+static collet_status poll_probes(struct verbs_endpoint *verbs)
 {
 	/* They take as long as the network: some µs. Asked again only after ms, so it is worth looking twice. */
 	for (const int64_t begun = collet_verbs_now_ns();
-		verbs->probes_pending && !verbs->gone && collet_verbs_now_ns() - begun < 200000;)
+		verbs->probes_pending && !verbs->is_lost && collet_verbs_now_ns() - begun < 200000;)
 		collet_verbs_poll(verbs);
-	(void)collet_verbs_heed_events(verbs);
-	if (verbs->gone)
-		return verbs->host->fail(verbs->gone_status, "%s", verbs->reason);
+	(void)collet_verbs_handle_events(verbs);
+	if (verbs->is_lost)
+		return verbs->services->fail(verbs->lost_status, "%s", verbs->lost_reason);
 	/* rxe that may not send tries for ever. */
 	if (verbs->probes_pending &&
-		collet_verbs_now_ns() - verbs->heard_ns > collet_verbs_answer_ns(&verbs->device->options))
-		return collet_verbs_refuse(verbs, "its adapter did not answer", verbs->rails[0].adapter->name);
+		collet_verbs_now_ns() - verbs->completed_ns > collet_verbs_probe_timeout_ns(&verbs->device->options))
+		return collet_verbs_fail_connect(verbs, "its adapter did not answer", verbs->rails[0].adapter->name);
 	return verbs->probes_pending ? COLLET_PENDING : COLLET_OK;
 }
 
-static collet_status watch(struct verbs_conduit *verbs)
+static collet_status watch(struct verbs_endpoint *verbs)
 {
 	for (uint32_t r = 0; r <= verbs->rail_count; r++) {
-		const int fd = r < verbs->rail_count ? verbs->rails[r].channel->fd : verbs->socket;
+		const int fd = r < verbs->rail_count ? verbs->rails[r].comp_channel->fd : verbs->socket;
 		/* Asked for events until there are none, see disarm(). */
 		const int flags = fcntl(fd, F_GETFL);
 		if (flags < 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK) != 0)
-			return collet_verbs_refuse(verbs, "cannot set up its completions", strerror(errno));
-		struct epoll_event event = { .events = EPOLLIN | EPOLLRDHUP | EPOLLET, .data.ptr = &verbs->conduit };
+			return collet_verbs_fail_connect(verbs, "cannot set up its completions", strerror(errno));
+		struct epoll_event event = { .events = EPOLLIN | EPOLLRDHUP | EPOLLET, .data.ptr = &verbs->endpoint };
 		if (epoll_ctl(verbs->epoll_fd, EPOLL_CTL_ADD, fd, &event) != 0)
-			return collet_verbs_refuse(verbs, "cannot watch its completions", strerror(errno));
+			return collet_verbs_fail_connect(verbs, "cannot watch its completions", strerror(errno));
 	}
 	return COLLET_OK;
 }
 
-static void log_ready(const struct verbs_conduit *verbs)
+static void log_ready(const struct verbs_endpoint *verbs)
 {
-	for (uint32_t p = 0; p < verbs->pair_count; p++) {
-		char name[160], there[INET6_ADDRSTRLEN];
-		verbs->host->log(verbs->log, COLLET_LOG_DEBUG, "verbs: rank %u, channel %u: %s by %s to %s, %u Mb/s",
-			verbs->conduit.peer, verbs->conduit.channel, p ? "large messages" : "small messages",
-			collet_verbs_adapter_name(verbs->rails[verbs->pairs[p].rail].adapter, name, sizeof(name)),
-			collet_verbs_gid_text(verbs->hear.rails[verbs->pairs[p].peer_rail].gid, there, sizeof(there)),
-			verbs->rates[p]);
+	for (uint32_t p = 0; p < verbs->qp_count; p++) {
+		char name[160], peer_gid[INET6_ADDRSTRLEN];
+		verbs->services->log(verbs->log, COLLET_LOG_DEBUG,
+			"verbs: rank %u, channel %u: %s by %s to %s, %u Mb/s", verbs->endpoint.peer,
+			verbs->endpoint.channel, p ? "large messages" : "small messages",
+			collet_verbs_adapter_name(verbs->rails[verbs->qps[p].rail].adapter, name, sizeof(name)),
+			collet_verbs_gid_text(
+				verbs->hello_in.rails[verbs->qps[p].peer_rail].gid, peer_gid, sizeof(peer_gid)),
+			verbs->rates_mbps[p]);
 	}
 }
 
-static collet_status connecting(struct verbs_conduit *verbs)
+static collet_status await_rdma_cm(struct verbs_endpoint *verbs)
 {
 	char byte;
-	const collet_status status = verbs_is_iwarp(verbs) ? collet_verbs_iwarp_connecting(verbs) : COLLET_OK;
+	const collet_status status = verbs_is_iwarp(verbs) ? collet_verbs_iwarp_connect_progress(verbs) : COLLET_OK;
 	/* rdma_cm waits for one who has given up, too. */
 	if (status == COLLET_PENDING && recv(verbs->socket, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0)
-		return ended(verbs, 0);
+		return fail_closed(verbs, 0);
 	return status;
 }
 
 /* What the state waits for; COLLET_OK: it is over. */
-static collet_status step(struct verbs_conduit *verbs)
+static collet_status advance(struct verbs_endpoint *verbs)
 {
 	collet_status status;
 	switch (verbs->state) {
-	case VERBS_SAY_HELLO:
-	case VERBS_SAY_CONNECTED:
-	case VERBS_SAY_READY:
-		verbs->say.stage = (uint16_t)verbs->state;
-		return say(verbs);
-	case VERBS_HEAR_HELLO:
-		status = hear(verbs, VERBS_SAY_HELLO);
-		return status == COLLET_OK ? connect_all(verbs) : status;
-	case VERBS_CONNECT: return connecting(verbs);
-	case VERBS_HEAR_CONNECTED:
-		status = hear(verbs, VERBS_SAY_CONNECTED);
+	case VERBS_SEND_HELLO:
+	case VERBS_SEND_CONNECTED:
+	case VERBS_SEND_READY:
+		verbs->hello_out.state = (uint16_t)verbs->state;
+		return send_hello(verbs);
+	case VERBS_AWAIT_HELLO:
+		status = receive_hello(verbs, VERBS_SEND_HELLO);
+		return status == COLLET_OK ? connect_qps(verbs) : status;
+	case VERBS_CONNECT: return await_rdma_cm(verbs);
+	case VERBS_AWAIT_CONNECTED:
+		status = receive_hello(verbs, VERBS_SEND_CONNECTED);
 		if (status == COLLET_OK)
 			collet_verbs_begin_probes(verbs);
 		return status;
 	case VERBS_PROBE:
-		return probe(verbs);
-	case VERBS_HEAR_READY:
-		status = hear(verbs, VERBS_SAY_READY);
+		return poll_probes(verbs);
+	case VERBS_AWAIT_READY:
+		status = receive_hello(verbs, VERBS_SEND_READY);
 		if (status == COLLET_OK)
 			log_ready(verbs);
 		return status == COLLET_OK ? watch(verbs) : status;
@@ -337,18 +341,18 @@ static collet_status step(struct verbs_conduit *verbs)
 	}
 }
 
-collet_status collet_verbs_opening(struct collet_conduit *conduit)
+collet_status collet_verbs_open_progress(struct collet_endpoint *endpoint)
 {
-	struct verbs_conduit *verbs = (struct verbs_conduit *)conduit;
-	while (conduit->status == COLLET_OK && verbs->state < VERBS_READY) {
-		const collet_status status = step(verbs);
+	struct verbs_endpoint *verbs = (struct verbs_endpoint *)endpoint;
+	while (endpoint->status == COLLET_OK && verbs->state < VERBS_READY) {
+		const collet_status status = advance(verbs);
 		if (status == COLLET_PENDING)
 			return status;
 		if (status == COLLET_OK)
 			verbs->state++;
 		else
-			conduit->status = status;
+			endpoint->status = status;
 	}
-	return conduit->status;
+	return endpoint->status;
 }
 

@@ -14,11 +14,11 @@
  * where the sender cannot, through two staging places.
  *
  * Receive requests carry no buffers, only room for immediates. There is always room, by counting: a window of small
- * messages not yet freed, two grants and two ends for each of LARGE_MOST announced messages, and credits, of which the
+ * messages not yet freed, two grants and two ends for each of LARGE_MAX announced messages, and credits, of which the
  * window bounds the number. So a peer that computes never makes a queue pair wait (receiver not ready).
  *
  * A rank with many conduits makes further ones lean: with a smaller ring, fewer and shorter queue pairs. If either end
- * wants it so, both have it (struct verbs_shape).
+ * wants it so, both have it (struct verbs_profile).
  *
  * iWARP has no immediates: what one would tell comes in a short message of its own behind the write, both posted at
  * once. Its queue pairs are connected by rdma_cm (verbs_iwarp.c); and since a write completes there when it has left,
@@ -41,46 +41,59 @@
 #include <collet/transport.h>
 
 enum {
-	RAILS_MOST = 4,                  /* adapters used by one conduit */
-	DATA_PAIRS_MOST = 4,             /* queue pairs for large messages */
-	PAIRS_MOST = 1 + DATA_PAIRS_MOST,
+	RAILS_MAX = 4,                   /* adapters used by one conduit */
+	DATA_QPS_MAX = 4,                /* queue pairs for large messages */
+	QPS_MAX = 1 + DATA_QPS_MAX,
 
 	UNIT_BYTES = 64,
 	SLOTS = 64,                      /* of messages in a ring; no window is larger. A power of two: numbers wrap */
 	HEADER_BYTES = 32,               /* struct verbs_header */
-	TELL_PARTS = 3,                  /* a window's part freed and untold is told by a write of its own */
+	CREDIT_PARTS = 3,                /* a window's part freed and untold is told by a write of its own */
 
-	LARGE_MOST = 4,                  /* announced and not over, each way */
-	PLACES = 2,                      /* landing, and staging */
+	LARGE_MAX = 4,                   /* announced and not over, each way */
+	BOUNCE_BUFFERS = 2,              /* landing, and staging */
 
-	PIECE_BYTES = 1 << 20,           /* of a large message, a write */
+	SEGMENT_BYTES = 1 << 20,         /* of a large message, a write */
 	STRIPE_BYTES = 65536,            /* less for each data queue pair is not worth another one */
 
 	SIGNAL_EVERY = 16
 };
 
 /* What a conduit has of everything. */
-struct verbs_shape {
+struct verbs_profile {
 	uint32_t units;                  /* of a ring */
 	uint32_t window;                 /* small messages that the receiver has not freed */
-	uint32_t place_bytes;            /* of a landing or staging place */
-	uint32_t data_pairs;             /* queue pairs for large messages, and on each adapter one */
-	bool lean;                       /* only one adapter is used */
+	uint32_t bounce_bytes;           /* of a landing or staging place */
+	uint32_t data_qps;               /* queue pairs for large messages, and on each adapter one */
+	bool is_lean;                    /* only one adapter is used */
 	uint32_t depth, data_depth;      /* of send queues; more than SIGNAL_EVERY, where not all are signalled */
 	uint32_t receive_batch;          /* receive requests given back at a time */
 	uint32_t inline_bytes;           /* asked for */
 };
 /* Depths, and their sums in completion queues, stay below powers of two: drivers have one place more and round up. */
-static const struct verbs_shape collet_verbs_wide = { .units = 256, .window = 48, .place_bytes = 4096, .data_pairs = 2,
-	.depth = 63, .data_depth = 15, .receive_batch = 16, .inline_bytes = 220 };
+static const struct verbs_profile collet_verbs_profile_wide = { .units = 256,
+	.window = 48,
+	.bounce_bytes = 4096,
+	.data_qps = 2,
+	.depth = 63,
+	.data_depth = 15,
+	.receive_batch = 16,
+	.inline_bytes = 220 };
 /* Its registered memory is three pages. */
-static const struct verbs_shape collet_verbs_lean = { .units = 56, .window = 8, .place_bytes = 1024, .data_pairs = 1,
-	.lean = true, .depth = 20, .data_depth = 3, .receive_batch = 3, .inline_bytes = 128 };
+static const struct verbs_profile collet_verbs_profile_lean = { .units = 56,
+	.window = 8,
+	.bounce_bytes = 1024,
+	.data_qps = 1,
+	.is_lean = true,
+	.depth = 20,
+	.data_depth = 3,
+	.receive_batch = 3,
+	.inline_bytes = 128 };
 
 /* Bytes of a message in the ring: with its header a quarter of it. */
-static inline uint32_t verbs_small_most(const struct verbs_shape *shape)
+static inline uint32_t verbs_max_small_bytes(const struct verbs_profile *profile)
 {
-	return shape->units / 4 * UNIT_BYTES - HEADER_BYTES;
+	return profile->units / 4 * UNIT_BYTES - HEADER_BYTES;
 }
 
 /* ---- Adapters and memory (verbs_adapters.c, verbs_registration.c) ---------------------------------------- */
@@ -91,7 +104,7 @@ enum verbs_network { NETWORK_INFINIBAND = 1, NETWORK_ROCE = 2, NETWORK_IWARP = 4
 /* A port of a device. */
 struct verbs_adapter {
 	struct ibv_context *context;
-	struct ibv_pd *protection;
+	struct ibv_pd *pd;
 	char name[IBV_SYSFS_NAME_MAX];
 	uint8_t port;
 	uint8_t gid_index;
@@ -100,63 +113,63 @@ struct verbs_adapter {
 	uint16_t lid;
 	enum ibv_mtu mtu;
 	uint32_t rate_mbps;
-	uint64_t message_most;           /* bytes of one write */
-	struct ibv_device_attr limits;
-	_Atomic bool fatal;              /* its device has told that it is broken */
+	uint64_t max_write_bytes;        /* bytes of one write */
+	struct ibv_device_attr attributes;
+	_Atomic bool is_fatal;           /* its device has told that it is broken */
 };
 
 struct verbs_options {
 	uint8_t timeout, retries;        /* as verbs have them: 4.096 us * 2^timeout, up to 7 */
 	uint8_t service_level, traffic_class;
 	int gid_index;                   /* -1: chosen */
-	uint64_t pinned_most;            /* bytes of kept registrations */
-	uint32_t wide_most;              /* conduits; further ones are lean */
+	uint64_t max_pinned_bytes;       /* bytes of kept registrations */
+	uint32_t max_wide;               /* conduits; further ones are lean */
 };
 
 /* Memory that memory_register() has named: registered when it is first used. */
 struct verbs_region {
-	uintptr_t first, end;
-	uintptr_t furthest;              /* end, of this and all before it in the list */
-	struct ibv_mr *registered[RAILS_MOST];
-	uint32_t users;
-	uint64_t used_at;                /* for eviction */
+	uintptr_t begin, end;
+	uintptr_t max_end;               /* end, of this and all before it in the list */
+	struct ibv_mr *mrs[RAILS_MAX];
+	uint32_t refcount;
+	uint64_t last_used;              /* for eviction */
 	int32_t dmabuf;
 	uint64_t dmabuf_offset;
-	bool gone;                       /* to be freed when the last user lets go */
+	bool is_deregistered;            /* to be freed when the last user lets go */
 };
 
 struct verbs_rdmacm;
 struct collet_device {
-	const struct collet_host *host;
+	const struct collet_services *services;
 	const struct collet_log *log;
 	struct verbs_options options;
 	uint32_t adapter_count;
-	struct verbs_adapter adapters[RAILS_MOST];
-	bool iwarp;                  /* all of them are, or none is */
+	struct verbs_adapter adapters[RAILS_MAX];
+	bool is_iwarp;               /* all of them are, or none is */
 	struct verbs_rdmacm *rdmacm; /* loaded when there is such a one */
 
 	pthread_mutex_t lock;            /* of everything below */
 	struct verbs_region **regions;   /* by first */
 	size_t region_count, region_capacity;
-	uint64_t pinned_bytes, clock;
-	uint32_t conduits;               /* that are open */
-	bool left_in_child;              /* of a fork: its descriptors are closed there */
+	uint64_t pinned_bytes, use_count;
+	uint32_t endpoint_count;         /* that are open */
+	bool is_closed_in_child;         /* of a fork: its descriptors are closed there */
 
 	int epoll_fd;                    /* the rank's */
-	_Atomic uint32_t alarms;         /* ports that went down */
-	bool warned;                     /* that registration is refused */
+	_Atomic uint32_t port_errors;    /* ports that went down */
+	bool has_warned;                 /* that registration is refused */
 };
 
 /* A transfer's memory, registered for its time. */
-struct verbs_use {
+struct verbs_mr_ref {
 	struct verbs_region *region;     /* kept, or NULL: */
-	struct ibv_mr *own[RAILS_MOST];
+	struct ibv_mr *own_mrs[RAILS_MAX];
 };
 
 /* ---- What travels ------------------------------------------------------------------------------------------- */
 
 /* An immediate: what, an argument of ten bits, and how many messages the sender of it has freed, modulo 2^20. */
-enum verbs_kind { KIND_MESSAGE, KIND_CREDIT, KIND_GRANT, KIND_END };
+enum verbs_immediate_kind { KIND_MESSAGE, KIND_CREDIT, KIND_CTS, KIND_END };
 
 /* What an immediate's completion says, as iWARP sends it. */
 struct verbs_notice {
@@ -167,17 +180,17 @@ struct verbs_notice {
 /* At the beginning of a message in the ring. */
 struct verbs_header {
 	struct collet_message message;
-	uint32_t large;                  /* 0: the bytes follow; else 1 + which of LARGE_MOST */
-	uint32_t check;
+	uint32_t large_id;               /* 0: the bytes follow; else 1 + which of LARGE_MAX */
+	uint32_t magic;
 };
 
-enum verbs_grant_mode { GRANT_NONE, GRANT_DIRECT, GRANT_PLACES, GRANT_DISCARD };
+enum verbs_cts_mode { CTS_NONE, CTS_DIRECT, CTS_BOUNCE, CTS_DISCARD };
 
 /* The receiver's answer to an announced message. */
-struct verbs_grant {
+struct verbs_cts {
 	uint64_t address;                /* DIRECT */
-	uint64_t allowed;                /* PLACES: bytes that may have been written so far */
-	uint32_t keys[RAILS_MOST];       /* DIRECT: by the receiver's rail */
+	uint64_t allowed_bytes;          /* PLACES: bytes that may have been written so far */
+	uint32_t rkeys[RAILS_MAX];       /* DIRECT: by the receiver's rail */
 	uint32_t mode;
 	uint32_t reserved[3];
 };
@@ -185,202 +198,203 @@ struct verbs_grant {
 /* Registered memory of a conduit, laid out alike at both ends. Behind what is here come, by the shape, ring and landing
  * places, which the peer writes, and mirror and staging places, which only this end's adapters read. */
 struct verbs_memory {
-	struct verbs_grant grants[LARGE_MOST];
+	struct verbs_cts cts_in[LARGE_MAX];
 	uint64_t probe[8]; /* written by nothing but empty writes and probes; iWARP: the first is read by
 			      the peer, into its second */
-	struct verbs_grant granted[LARGE_MOST];  /* only read, by this end's adapters */
+	struct verbs_cts cts_out[LARGE_MAX];     /* only read, by this end's adapters */
 	uint8_t rest[];
 };
 
-static inline size_t verbs_memory_bytes(const struct verbs_shape *shape)
+static inline size_t verbs_memory_bytes(const struct verbs_profile *profile)
 {
-	return sizeof(struct verbs_memory) + 2 * ((size_t)shape->units * UNIT_BYTES + PLACES * shape->place_bytes);
+	return sizeof(struct verbs_memory) +
+	       2 * ((size_t)profile->units * UNIT_BYTES + BOUNCE_BUFFERS * profile->bounce_bytes);
 }
 
 /* Said by both ends over the socket. */
 struct verbs_hello {
 	uint32_t magic;
 	uint16_t version;
-	uint16_t stage;                  /* enum verbs_state: what is said */
+	uint16_t state;                  /* enum verbs_state: what is said */
 	uint32_t from, to;               /* ranks */
 	uint32_t channel;
-	uint32_t rail_count, pair_count;
+	uint32_t rail_count, qp_count;
 	uint32_t start_sequence;
-	uint32_t lean, reserved;
+	uint32_t is_lean, reserved;
 	uint64_t memory;                 /* address of struct verbs_memory */
-	uint8_t pass[16];                /* iWARP: whoever connects has to show it */
+	uint8_t token[16];               /* iWARP: whoever connects has to show it */
 	struct {
 		uint8_t gid[16];
-		uint32_t key;            /* of memory */
+		uint32_t rkey;           /* of memory */
 		uint32_t rate_mbps;
-		uint64_t message_most;
+		uint64_t max_write_bytes;
 		uint16_t lid;
 		uint8_t mtu;
 		uint8_t network;
 		uint16_t port; /* iWARP: where the end that accepts awaits connections */
 		uint16_t reserved;
-	} rails[RAILS_MOST];
+	} rails[RAILS_MAX];
 	struct {
-		uint32_t number;
+		uint32_t qp_number;
 		uint32_t rail;
-	} pairs[PAIRS_MOST];
+	} qps[QPS_MAX];
 };
 
 /* ---- A conduit ---------------------------------------------------------------------------------------------- */
 
 enum verbs_state {
 	VERBS_CLOSED = 0, /* as zeroed */
-	VERBS_SAY_HELLO,  /* waits for room to tell its queue pairs */
-	VERBS_HEAR_HELLO, /* waits for the peer's */
+	VERBS_SEND_HELLO, /* waits for room to tell its queue pairs */
+	VERBS_AWAIT_HELLO, /* waits for the peer's */
 	VERBS_CONNECT,    /* iWARP: waits for rdma_cm */
-	VERBS_SAY_CONNECTED,
-	VERBS_HEAR_CONNECTED, /* waits for the peer's queue pairs to be ready to receive */
+	VERBS_SEND_CONNECTED,
+	VERBS_AWAIT_CONNECTED, /* waits for the peer's queue pairs to be ready to receive */
 	VERBS_PROBE,          /* waits for a write on each to be acknowledged: adapters reach each other */
-	VERBS_SAY_READY,
-	VERBS_HEAR_READY,
+	VERBS_SEND_READY,
+	VERBS_AWAIT_READY,
 	VERBS_READY
 };
 
-struct verbs_pair {
-	struct ibv_qp *pair;
+struct verbs_qp {
+	struct ibv_qp *qp;
 	uint32_t rail, peer_rail;
 	uint32_t depth;                  /* of the send queue */
-	uint32_t posted, done;           /* sends; done as far as completions told */
-	uint32_t taken;                  /* receive requests used up and not given back */
+	uint32_t posted, completed;      /* sends; done as far as completions told */
+	uint32_t consumed_receives;      /* receive requests used up and not given back */
 	uint32_t inline_bytes;
-	bool asking;                     /* an empty write is under way */
-	int64_t asked_ns;
+	bool is_probing;                 /* an empty write is under way */
+	int64_t probed_ns;
 	/* iWARP: where notices arrive, in turns. */
 	struct verbs_notice *notices;
 	uint32_t notice_count, notice_next;
-	uint32_t notice_key;
+	uint32_t notice_lkey;
 	struct rdma_cm_id *id;
-	uint32_t dials;
-	bool established;
-	bool answered; /* this end has probed back */
+	uint32_t attempts;
+	bool is_established;
+	bool is_answered; /* this end has probed back */
 };
 
 struct verbs_rail {
 	struct verbs_adapter *adapter;
-	struct ibv_comp_channel *channel;
-	struct ibv_cq *completions;
-	struct ibv_mr *memory;
+	struct ibv_comp_channel *comp_channel;
+	struct ibv_cq *cq;
+	struct ibv_mr *mr;
 };
 
 /* A message in the ring that has come. */
 struct verbs_arrival {
 	struct verbs_header header;
 	uint16_t start, units;           /* units: with what was skipped before it */
-	bool freed;
+	bool is_freed;
 };
 
 /* An announced message, at its sender. */
 struct verbs_outgoing {
 	struct collet_transfer *transfer;  /* NULL: free */
-	struct verbs_use use;
-	struct verbs_grant grant;
-	bool staged;                     /* its memory could not be registered */
+	struct verbs_mr_ref mr;
+	struct verbs_cts cts;
+	bool is_bounced;                 /* its memory could not be registered */
 	uint32_t parts;                  /* queue pairs that carry it */
-	uint64_t at[DATA_PAIRS_MOST], end[DATA_PAIRS_MOST];
-	uint32_t flying;                 /* writes not yet completed */
+	uint64_t next[DATA_QPS_MAX], end[DATA_QPS_MAX];
+	uint32_t in_flight;              /* writes not yet completed */
 };
 
 /* The same at its receiver. */
 struct verbs_incoming {
 	struct collet_transfer *transfer;
-	struct verbs_use use;
-	enum verbs_grant_mode mode;
-	bool granted;                    /* else the grant waits for room, or for the places */
-	uint32_t ends;                   /* parts that have come */
-	uint64_t received;               /* PLACES */
-	uint64_t allowed;
+	struct verbs_mr_ref mr;
+	enum verbs_cts_mode mode;
+	bool is_cts_sent;                /* else the grant waits for room, or for the places */
+	uint32_t ended_parts;            /* parts that have come */
+	uint64_t received_bytes;         /* PLACES */
+	uint64_t allowed_bytes;
 };
 
 /* In a transfer's transport_private while it is lent: [0] what is left to do; of a view [1] which arrival, [2] that it
  * lies in the ring (the engine may have changed view before it gives it back). */
-enum verbs_phase { PHASE_WAITING, PHASE_FLYING, PHASE_DONE, PHASE_MISMATCH };
+enum verbs_phase { PHASE_WAITING, PHASE_IN_FLIGHT, PHASE_DONE, PHASE_MISMATCH };
 
-struct verbs_conduit {
-	struct collet_conduit conduit;
+struct verbs_endpoint {
+	struct collet_endpoint endpoint;
 	enum verbs_state state;
 	struct collet_device *device;
-	const struct collet_host *host;
-	const struct verbs_shape *shape; /* what this end wants, and from the peer's hello on what both have */
+	const struct collet_services *services;
+	const struct verbs_profile *profile; /* what this end wants, and from the peer's hello on what both have */
 	struct verbs_memory *memory;
 	size_t memory_bytes;
-	uint8_t *ring, *landing, *mirror, *staging;  /* in it */
+	uint8_t *ring, *recv_bounce, *mirror, *send_bounce; /* in it */
 	uint64_t peer_memory;
-	uint32_t peer_keys[RAILS_MOST];
-	uint32_t rail_count, pair_count;
-	struct verbs_rail rails[RAILS_MOST];
-	struct verbs_pair pairs[PAIRS_MOST];     /* the first carries the ring */
-	bool dialed;                             /* this end connected the socket */
-	struct rdma_event_channel *channel;      /* iWARP, as are */
-	struct rdma_cm_id *listeners[RAILS_MOST];
-	uint64_t message_most;           /* bytes of one write */
-	uint32_t rates[PAIRS_MOST];      /* Mb/s, of the slower end */
+	uint32_t peer_rkeys[RAILS_MAX];
+	uint32_t rail_count, qp_count;
+	struct verbs_rail rails[RAILS_MAX];
+	struct verbs_qp qps[QPS_MAX];            /* the first carries the ring */
+	bool is_dialer;                          /* this end connected the socket */
+	struct rdma_event_channel *cm_channel;   /* iWARP, as are */
+	struct rdma_cm_id *listeners[RAILS_MAX];
+	uint64_t max_write_bytes;        /* bytes of one write */
+	uint32_t rates_mbps[QPS_MAX];    /* Mb/s, of the slower end */
 
 	/* Sending. */
 	struct collet_transfer_queue sends;
 	struct collet_transfer *unsent;  /* the first of them with nothing posted */
-	uint32_t out_at, out_free;       /* units: where the next goes, how many are free */
+	uint32_t out_unit, out_free_units; /* units: where the next goes, how many are free */
 	uint32_t out_sent, out_freed;    /* messages */
 	uint16_t out_units[SLOTS];       /* of message i % SLOTS */
-	uint32_t large_sent;             /* announced; the next is large_sent % LARGE_MOST */
-	struct verbs_outgoing outgoing[LARGE_MOST];
-	uint32_t staging_busy;           /* bits */
+	uint32_t large_sent;             /* announced; the next is large_sent % LARGE_MAX */
+	struct verbs_outgoing outgoing[LARGE_MAX];
+	uint32_t send_bounce_used;       /* bits */
 
 	/* Receiving. */
 	struct collet_transfer_queue receives;
 	struct collet_transfer *unmatched;       /* the first of them that no message has met */
-	uint32_t in_at;                  /* unit after the last message */
-	uint32_t in_come, in_taken, in_freed, in_told;
-	uint32_t in_units_untold;
+	uint32_t in_unit;                /* unit after the last message */
+	uint32_t in_arrived, in_matched, in_freed, in_credited;
+	uint32_t in_units_uncredited;
 	struct verbs_arrival arrivals[SLOTS];
-	struct verbs_incoming incoming[LARGE_MOST];
-	struct verbs_incoming *in_places;        /* who uses the landing places */
+	struct verbs_incoming incoming[LARGE_MAX];
+	struct verbs_incoming *recv_bounce_owner; /* who uses the landing places */
 
 	/* Waiting, faults, opening, closing. */
-	bool armed, closing;
-	bool gone;                       /* the peer, or the way to it: reason says why */
-	collet_status gone_status;
-	char reason[400];
-	uint32_t idle;                   /* rounds of progress without any */
-	_Atomic int event;               /* 1 + the enum ibv_event_type that ends it */
-	uint32_t alarms;                 /* of the device, that have been heeded */
-	bool heard;                      /* any completion, since somebody looked */
-	int64_t heard_ns;
+	bool is_armed, is_closing;
+	bool is_lost;                    /* the peer, or the way to it: reason says why */
+	collet_status lost_status;
+	char lost_reason[400];
+	uint32_t empty_rounds;           /* rounds of progress without any */
+	_Atomic int fatal_event;         /* 1 + the enum ibv_event_type that ends it */
+	uint32_t port_errors_seen;       /* of the device, that have been heeded */
+	bool has_completed;              /* any completion, since somebody looked */
+	int64_t completed_ns;
 	uint32_t probes_pending;
-	bool last_pending;               /* at closing */
+	bool is_flush_pending;           /* at closing */
 	int socket, epoll_fd;
-	pid_t owner;                     /* the process that opened it */
-	const struct collet_card *self, *peer;
+	pid_t owner_pid;                 /* the process that opened it */
+	const struct collet_peer_info *self, *peer;
 	const struct collet_log *log;
-	struct verbs_hello say, hear;
-	size_t said, heard_bytes;
+	struct verbs_hello hello_out, hello_in;
+	size_t hello_sent_bytes, hello_received_bytes;
 };
 
-static inline bool verbs_is_iwarp(const struct verbs_conduit *verbs)
+static inline bool verbs_is_iwarp(const struct verbs_endpoint *verbs)
 {
-	return verbs->device->iwarp;
+	return verbs->device->is_iwarp;
 }
 
-static inline uint64_t verbs_memory_offset(const struct verbs_conduit *verbs, const void *place)
+static inline uint64_t verbs_memory_offset(const struct verbs_endpoint *verbs, const void *place)
 {
 	return (uint64_t)((const uint8_t *)place - (const uint8_t *)verbs->memory);
 }
 
 /* verbs_options.c */
-collet_status collet_verbs_read_options(const struct collet_host *host, struct verbs_options *options);
+collet_status collet_verbs_read_options(const struct collet_services *services, struct verbs_options *options);
 
 /* verbs_adapters.c */
 collet_status collet_verbs_device_open(struct collet_device **device, const struct collet_device_config *config,
 	struct collet_device_info *info);
 void collet_verbs_device_close(struct collet_device *device);
 /* In a forked child: closes its copies of descriptors, and leaves everything to the parent. */
-void collet_verbs_leave_adapters(const struct collet_device *device);
+void collet_verbs_close_fds_in_child(const struct collet_device *device);
 /* Asks the port now: its state changes. */
-bool collet_verbs_adapter_active(const struct verbs_adapter *adapter);
+bool collet_verbs_is_adapter_active(const struct verbs_adapter *adapter);
 /* "rxe0 port 1 (10.77.0.1)" */
 const char *collet_verbs_adapter_name(const struct verbs_adapter *adapter, char *text, size_t bytes);
 const char *collet_verbs_gid_text(const uint8_t gid[16], char *text, size_t bytes);
@@ -390,7 +404,7 @@ collet_status collet_verbs_watch_events(struct collet_device *device);
 void collet_verbs_unwatch_events(struct collet_device *device);
 /* Takes what adapters have told. The conduit is lost if it was about that; true: a port has gone, so the adapters are
  * to be asked now. */
-bool collet_verbs_heed_events(struct verbs_conduit *verbs);
+bool collet_verbs_handle_events(struct verbs_endpoint *verbs);
 
 /* verbs_registration.c */
 collet_status collet_verbs_memory_register(
@@ -398,120 +412,121 @@ collet_status collet_verbs_memory_register(
 void collet_verbs_memory_deregister(struct collet_device *device, void *registration);
 enum verbs_access { ACCESS_READ = 0, ACCESS_WRITE = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE };
 /* False: it is refused (a warning has said so, once), and the caller goes through its own memory. */
-bool collet_verbs_use(struct collet_device *device, struct verbs_use *use, void *data, uint64_t bytes,
+bool collet_verbs_acquire_mr(struct collet_device *device, struct verbs_mr_ref *mr, void *data, uint64_t bytes,
 	enum verbs_access access);
 /* The same of a GPU's memory. False: none of it is registered there now. knows: would it be true? */
-bool collet_verbs_use_gpu(struct collet_device *device, struct verbs_use *use, const void *data, uint64_t bytes);
-bool collet_verbs_knows_gpu(struct collet_device *device, const void *data, uint64_t bytes);
-void collet_verbs_unuse(struct collet_device *device, struct verbs_use *use);
-static inline struct ibv_mr *collet_verbs_used(const struct verbs_use *use, uint32_t adapter)
+bool collet_verbs_acquire_gpu_mr(
+	struct collet_device *device, struct verbs_mr_ref *mr, const void *data, uint64_t bytes);
+bool collet_verbs_has_gpu_mr(struct collet_device *device, const void *data, uint64_t bytes);
+void collet_verbs_release_mr(struct collet_device *device, struct verbs_mr_ref *mr);
+static inline struct ibv_mr *collet_verbs_mr(const struct verbs_mr_ref *mr, uint32_t adapter)
 {
-	return use->region ? use->region->registered[adapter] : use->own[adapter];
+	return mr->region ? mr->region->mrs[adapter] : mr->own_mrs[adapter];
 }
 
 /* verbs_connect.c */
-collet_status collet_verbs_open(struct collet_conduit *conduit, const struct collet_conduit_config *config);
-collet_status collet_verbs_opening(struct collet_conduit *conduit);
+collet_status collet_verbs_open(struct collet_endpoint *endpoint, const struct collet_endpoint_config *config);
+collet_status collet_verbs_open_progress(struct collet_endpoint *endpoint);
 /* The sentence of a conduit that does not come to be. */
-collet_status collet_verbs_refuse(const struct verbs_conduit *verbs, const char *what, const char *why);
+collet_status collet_verbs_fail_connect(const struct verbs_endpoint *verbs, const char *what, const char *why);
 
 /* verbs_iwarp.c; without librdmacm's headers verbs_iwarp_none.c, which knows no address and is asked for nothing
  * else */
 /* Fills in the address of an iWARP adapter; NULL: it can be used, else why not. */
 const char *collet_verbs_iwarp_address(struct collet_device *device, struct verbs_adapter *adapter);
 /* The end that accepts: opens its doors, to be told in the hello. */
-collet_status collet_verbs_iwarp_await(struct verbs_conduit *verbs);
+collet_status collet_verbs_iwarp_listen(struct verbs_endpoint *verbs);
 /* The end that dialed: begins to connect its queue pairs to the doors in the peer's hello. */
-collet_status collet_verbs_iwarp_connect(struct verbs_conduit *verbs);
+collet_status collet_verbs_iwarp_connect(struct verbs_endpoint *verbs);
 /* COLLET_OK when all queue pairs are connected. */
-collet_status collet_verbs_iwarp_connecting(struct verbs_conduit *verbs);
-void collet_verbs_iwarp_hang_up(struct verbs_conduit *verbs);
-void collet_verbs_iwarp_leave_in_child(const struct verbs_conduit *verbs);
+collet_status collet_verbs_iwarp_connect_progress(struct verbs_endpoint *verbs);
+void collet_verbs_iwarp_disconnect(struct verbs_endpoint *verbs);
+void collet_verbs_iwarp_close_in_child(const struct verbs_endpoint *verbs);
 void collet_verbs_unload_rdmacm(struct verbs_rdmacm *rdmacm);
 
 /* verbs_resources.c */
 /* Memory, completion queues and queue pairs that can receive; on failure some of them. */
-collet_status collet_verbs_make(struct verbs_conduit *verbs);
-void collet_verbs_destroy_pairs(struct verbs_conduit *verbs);
+collet_status collet_verbs_create_resources(struct verbs_endpoint *verbs);
+void collet_verbs_destroy_qps(struct verbs_endpoint *verbs);
 /* Everything that was made. */
-void collet_verbs_let_go(struct verbs_conduit *verbs);
+void collet_verbs_free_resources(struct verbs_endpoint *verbs);
 
 /* verbs_completion.c: what queue pairs are given and what they give back */
 struct verbs_write {
 	struct ibv_sge parts[2];
 	int part_count;
 	uint64_t to;
-	uint32_t peer_key;
-	bool reads; /* instead, into its part */
+	uint32_t rkey;
+	bool is_read; /* instead, into its part */
 	bool has_immediate;
 	uint32_t immediate;
-	bool signalled;                  /* on the first queue pair; on the others every write is */
+	bool is_signalled;               /* on the first queue pair; on the others every write is */
 	uint32_t tag;                    /* of its completion: TAG_*, and above 8 bits what its owner wants */
 };
-enum { TAG_RING, TAG_EMPTY, TAG_PROBE, TAG_LAST, TAG_DATA };
-static inline bool collet_verbs_room(const struct verbs_pair *pair)
+enum { TAG_RING, TAG_EMPTY, TAG_PROBE, TAG_FLUSH, TAG_DATA };
+static inline bool collet_verbs_has_room(const struct verbs_qp *qp)
 {
-	return pair->posted - pair->done < pair->depth;
+	return qp->posted - qp->completed < qp->depth;
 }
 /* Only with room. Should it fail, the conduit is lost. */
-void collet_verbs_write(struct verbs_conduit *verbs, uint32_t pair, const struct verbs_write *write);
+void collet_verbs_post_write(struct verbs_endpoint *verbs, uint32_t qp, const struct verbs_write *write);
 /* A write of nothing (iWARP: a small read): it asks the peer's adapter whether it is there. */
-void collet_verbs_write_empty(struct verbs_conduit *verbs, uint32_t pair, uint32_t tag);
+void collet_verbs_post_probe(struct verbs_endpoint *verbs, uint32_t qp, uint32_t tag);
 /* Over each queue pair. The answers are counted by probes_pending. */
-void collet_verbs_begin_probes(struct verbs_conduit *verbs);
+void collet_verbs_begin_probes(struct verbs_endpoint *verbs);
 /* For the first queue pair, which is in order: carries what has been freed. */
-uint32_t collet_verbs_immediate(struct verbs_conduit *verbs, enum verbs_kind kind, uint32_t argument);
+uint32_t collet_verbs_immediate(struct verbs_endpoint *verbs, enum verbs_immediate_kind kind, uint32_t argument);
 /* Receive requests; false: refused. */
-bool collet_verbs_give_receives(struct verbs_pair *pair, uint32_t count);
+bool collet_verbs_post_receives(struct verbs_qp *qp, uint32_t count);
 /* Takes completions; returns how many there were. */
-uint32_t collet_verbs_poll(struct verbs_conduit *verbs);
+uint32_t collet_verbs_poll(struct verbs_endpoint *verbs);
 
 /* verbs_ring.c */
 /* Sends what there is room for. */
-void collet_verbs_send(struct verbs_conduit *verbs);
+void collet_verbs_send(struct verbs_endpoint *verbs);
 /* Sends it, if it is small and there is room. */
-bool collet_verbs_send_at_once(struct verbs_conduit *verbs, struct collet_transfer *transfer);
+bool collet_verbs_try_send(struct verbs_endpoint *verbs, struct collet_transfer *transfer);
 /* The peer has told what it freed. */
-void collet_verbs_credit(struct verbs_conduit *verbs, uint32_t freed);
-void collet_verbs_arrived(struct verbs_conduit *verbs, uint32_t start, uint32_t bytes);
+void collet_verbs_handle_credit(struct verbs_endpoint *verbs, uint32_t freed);
+void collet_verbs_handle_arrival(struct verbs_endpoint *verbs, uint32_t start, uint32_t bytes);
 /* Gives arrived messages to posted receives. */
-void collet_verbs_match(struct verbs_conduit *verbs);
-void collet_verbs_free_arrival(struct verbs_conduit *verbs, uint32_t index);
+void collet_verbs_match(struct verbs_endpoint *verbs);
+void collet_verbs_free_arrival(struct verbs_endpoint *verbs, uint32_t index);
 /* Tells the peer, if enough is free and nothing else has told it. */
-void collet_verbs_tell(struct verbs_conduit *verbs);
-uint32_t collet_verbs_settle(struct verbs_conduit *verbs);
+void collet_verbs_send_credit(struct verbs_endpoint *verbs);
+uint32_t collet_verbs_complete(struct verbs_endpoint *verbs);
 
 /* verbs_rendezvous.c */
 /* The transfer is being announced as the next large one. */
-void collet_verbs_announced(struct verbs_conduit *verbs, uint32_t which, struct collet_transfer *transfer);
+void collet_verbs_begin_large_send(struct verbs_endpoint *verbs, uint32_t id, struct collet_transfer *transfer);
 /* An announced message has met its receive; transfer NULL: it was a mismatch. The last one of this number has ended. */
-void collet_verbs_expect(struct verbs_conduit *verbs, uint32_t which, struct collet_transfer *transfer);
-void collet_verbs_granted(struct verbs_conduit *verbs, uint32_t which);
-void collet_verbs_end(struct verbs_conduit *verbs, uint32_t argument, uint32_t bytes);
-void collet_verbs_data_done(struct verbs_conduit *verbs, uint32_t tag);
+void collet_verbs_begin_large_recv(struct verbs_endpoint *verbs, uint32_t id, struct collet_transfer *transfer);
+void collet_verbs_handle_cts(struct verbs_endpoint *verbs, uint32_t id);
+void collet_verbs_handle_end(struct verbs_endpoint *verbs, uint32_t argument, uint32_t bytes);
+void collet_verbs_handle_data_done(struct verbs_endpoint *verbs, uint32_t tag);
 /* Grants and writes that there is room for. */
-void collet_verbs_push(struct verbs_conduit *verbs);
-void collet_verbs_forget_large(struct verbs_conduit *verbs);
+void collet_verbs_progress_large(struct verbs_endpoint *verbs);
+void collet_verbs_reset_large(struct verbs_endpoint *verbs);
 
 /* verbs_wait.c */
-bool collet_verbs_arm(struct collet_conduit *conduit);
-void collet_verbs_disarm(struct collet_conduit *conduit);
-int64_t collet_verbs_answer_ns(const struct verbs_options *options);
+bool collet_verbs_arm(struct collet_endpoint *endpoint);
+void collet_verbs_disarm(struct collet_endpoint *endpoint);
+int64_t collet_verbs_probe_timeout_ns(const struct verbs_options *options);
 /* Nothing has moved for long: is the peer there? */
-void collet_verbs_look_for_peer(struct verbs_conduit *verbs);
+void collet_verbs_check_peer(struct verbs_endpoint *verbs);
 
 /* verbs_errors.c */
 /* The conduit will end, as soon as what has come is taken; the first reason stays. */
-void collet_verbs_lose(struct verbs_conduit *verbs, collet_status status, const char *format, ...)
+void collet_verbs_mark_lost(struct verbs_endpoint *verbs, collet_status status, const char *format, ...)
 	COLLET_FORMAT(3, 4);
 /* Asks the port, for a sentence: "active", "down", "gone". */
 const char *collet_verbs_port_state(const struct verbs_adapter *adapter);
 void collet_verbs_completion_failed(
-	struct verbs_conduit *verbs, uint32_t pair, const struct ibv_wc *completion);
+	struct verbs_endpoint *verbs, uint32_t qp, const struct ibv_wc *completion);
 /* Ends it: status becomes sticky, no adapter touches memory any more, every transfer settles. Returns how many. */
-uint32_t collet_verbs_fail(struct verbs_conduit *verbs);
+uint32_t collet_verbs_fail(struct verbs_endpoint *verbs);
 /* Settles all as status. */
-uint32_t collet_verbs_settle_all(struct verbs_conduit *verbs, collet_status status);
+uint32_t collet_verbs_complete_all(struct verbs_endpoint *verbs, collet_status status);
 int64_t collet_verbs_now_ns(void);
 
 #endif

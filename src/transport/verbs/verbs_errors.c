@@ -8,20 +8,20 @@
 
 #include "verbs_endpoint.h"
 
-void collet_verbs_lose(struct verbs_conduit *verbs, collet_status status, const char *format, ...)
+void collet_verbs_mark_lost(struct verbs_endpoint *verbs, collet_status status, const char *format, ...)
 {
-	if (verbs->gone)
+	if (verbs->is_lost)
 		return;
 	char what[300];
 	va_list arguments;
 	va_start(arguments, format);
 	vsnprintf(what, sizeof(what), format, arguments);
 	va_end(arguments);
-	verbs->gone = true;
-	verbs->gone_status = status;
-	snprintf(verbs->reason, sizeof(verbs->reason), "verbs: %s rank %u on %s (channel %u): %s",
-		status == COLLET_ERR_PEER_LOST ? "lost" : "trouble with", verbs->conduit.peer, verbs->peer->host,
-		verbs->conduit.channel, what);
+	verbs->is_lost = true;
+	verbs->lost_status = status;
+	snprintf(verbs->lost_reason, sizeof(verbs->lost_reason), "verbs: %s rank %u on %s (channel %u): %s",
+		status == COLLET_ERR_PEER_LOST ? "lost" : "trouble with", verbs->endpoint.peer, verbs->peer->host,
+		verbs->endpoint.channel, what);
 }
 
 const char *collet_verbs_port_state(const struct verbs_adapter *adapter)
@@ -36,35 +36,35 @@ const char *collet_verbs_port_state(const struct verbs_adapter *adapter)
 }
 
 /* The other end does not answer; everything else is something that this end, or the other, did wrong. */
-static bool means_lost(enum ibv_wc_status status)
+static bool is_peer_lost(enum ibv_wc_status status)
 {
 	return status == IBV_WC_RETRY_EXC_ERR || status == IBV_WC_RNR_RETRY_EXC_ERR || status == IBV_WC_REM_ABORT_ERR ||
 		status == IBV_WC_RESP_TIMEOUT_ERR || status == IBV_WC_WR_FLUSH_ERR;
 }
 
-void collet_verbs_completion_failed(struct verbs_conduit *verbs, uint32_t index, const struct ibv_wc *completion)
+void collet_verbs_completion_failed(struct verbs_endpoint *verbs, uint32_t index, const struct ibv_wc *completion)
 {
-	if (verbs->gone)
+	if (verbs->is_lost)
 		return;
-	const struct verbs_pair *pair = &verbs->pairs[index];
-	const struct verbs_adapter *adapter = verbs->rails[pair->rail].adapter;
-	char name[160], there[INET6_ADDRSTRLEN];
-	collet_verbs_lose(verbs, means_lost(completion->status) ? COLLET_ERR_PEER_LOST : COLLET_ERR_TRANSPORT,
+	const struct verbs_qp *qp = &verbs->qps[index];
+	const struct verbs_adapter *adapter = verbs->rails[qp->rail].adapter;
+	char name[160], peer_gid[INET6_ADDRSTRLEN];
+	collet_verbs_mark_lost(verbs, is_peer_lost(completion->status) ? COLLET_ERR_PEER_LOST : COLLET_ERR_TRANSPORT,
 		"%s to %s: %s (vendor's code %u); the port is %s",
 		collet_verbs_adapter_name(adapter, name, sizeof(name)),
-		collet_verbs_gid_text(verbs->hear.rails[pair->peer_rail].gid, there, sizeof(there)),
+		collet_verbs_gid_text(verbs->hello_in.rails[qp->peer_rail].gid, peer_gid, sizeof(peer_gid)),
 		ibv_wc_status_str(completion->status), completion->vendor_err,
 		collet_verbs_port_state(adapter));
 }
 
-uint32_t collet_verbs_settle_all(struct verbs_conduit *verbs, collet_status status)
+uint32_t collet_verbs_complete_all(struct verbs_endpoint *verbs, collet_status status)
 {
 	verbs->unsent = verbs->unmatched = NULL;
-	return collet_transfer_queue_settle_all(&verbs->sends, &verbs->conduit, status) +
-		collet_transfer_queue_settle_all(&verbs->receives, &verbs->conduit, status);
+	return collet_transfer_queue_complete_all(&verbs->sends, &verbs->endpoint, status) +
+		collet_transfer_queue_complete_all(&verbs->receives, &verbs->endpoint, status);
 }
 
-static unsigned length(const struct collet_transfer_queue *queue)
+static unsigned queue_length(const struct collet_transfer_queue *queue)
 {
 	unsigned count = 0;
 	for (const struct collet_transfer *transfer = queue->first; transfer; transfer = transfer->next)
@@ -72,13 +72,13 @@ static unsigned length(const struct collet_transfer_queue *queue)
 	return count;
 }
 
-uint32_t collet_verbs_fail(struct verbs_conduit *verbs)
+uint32_t collet_verbs_fail(struct verbs_endpoint *verbs)
 {
-	verbs->conduit.status = verbs->host->fail(verbs->gone_status, "%s; %u sends and %u receives were pending",
-		verbs->reason, length(&verbs->sends), length(&verbs->receives));
+	verbs->endpoint.status = verbs->services->fail(verbs->lost_status, "%s; %u sends and %u receives were pending",
+		verbs->lost_reason, queue_length(&verbs->sends), queue_length(&verbs->receives));
 	/* Destroyed, not only put into error: then no adapter has anything of ours in flight. */
-	collet_verbs_destroy_pairs(verbs);
-	collet_verbs_forget_large(verbs);
+	collet_verbs_destroy_qps(verbs);
+	collet_verbs_reset_large(verbs);
 	shutdown(verbs->socket, SHUT_RDWR);  /* the peer finds out */
-	return collet_verbs_settle_all(verbs, verbs->conduit.status);
+	return collet_verbs_complete_all(verbs, verbs->endpoint.status);
 }

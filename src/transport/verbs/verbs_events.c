@@ -29,7 +29,7 @@ collet_status collet_verbs_watch_events(struct collet_device *device)
 		struct epoll_event event = { .events = EPOLLIN | EPOLLET, .data.ptr = device };
 		if (flags < 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK) != 0 ||
 			epoll_ctl(device->epoll_fd, EPOLL_CTL_ADD, fd, &event) != 0)
-			return device->host->fail(COLLET_ERR_TRANSPORT, "verbs: cannot watch events of %s: %s",
+			return device->services->fail(COLLET_ERR_TRANSPORT, "verbs: cannot watch events of %s: %s",
 				device->adapters[i].name, strerror(errno));
 	}
 	return COLLET_OK;
@@ -43,62 +43,62 @@ void collet_verbs_unwatch_events(struct collet_device *device)
 
 /* ---- One event ---------------------------------------------------------------------------------------------- */
 
-static void note_conduit(
-	struct verbs_conduit *verbs, const struct collet_device *device, uint32_t adapter, enum ibv_event_type type)
+static void record_endpoint_event(
+	struct verbs_endpoint *verbs, const struct collet_device *device, uint32_t adapter, enum ibv_event_type type)
 {
-	device->host->log(device->log, COLLET_LOG_WARN, "verbs: %s, connection to rank %u, channel %u: %s",
-		device->adapters[adapter].name, verbs->conduit.peer, verbs->conduit.channel,
+	device->services->log(device->log, COLLET_LOG_WARN, "verbs: %s, connection to rank %u, channel %u: %s",
+		device->adapters[adapter].name, verbs->endpoint.peer, verbs->endpoint.channel,
 		ibv_event_type_str(type));
 	/* Before the event is acknowledged: until then the conduit cannot go, since it destroys its queue pairs first.
-	 * Pairs with the load in collet_verbs_heed_events(). */
-	atomic_store_explicit(&verbs->event, (int)type + 1, memory_order_release);
+	 * Pairs with the load in collet_verbs_handle_events(). */
+	atomic_store_explicit(&verbs->fatal_event, (int)type + 1, memory_order_release);
 }
 
 /* Of the port, or of the whole device. */
-static void note_adapters(struct collet_device *device, uint32_t first, const struct ibv_async_event *event)
+static void record_adapter_event(struct collet_device *device, uint32_t first, const struct ibv_async_event *event)
 {
 	const bool port = event->event_type != IBV_EVENT_DEVICE_FATAL;
-	const bool good = event->event_type == IBV_EVENT_PORT_ACTIVE;
+	const bool is_good = event->event_type == IBV_EVENT_PORT_ACTIVE;
 	for (uint32_t i = first; i < device->adapter_count; i++) {
 		struct verbs_adapter *adapter = &device->adapters[i];
 		char name[160];
 		if (adapter->context != device->adapters[first].context ||
 			(port && adapter->port != event->element.port_num))
 			continue;
-		device->host->log(device->log, good ? COLLET_LOG_INFO : COLLET_LOG_WARN, "verbs: %s: %s",
+		device->services->log(device->log, is_good ? COLLET_LOG_INFO : COLLET_LOG_WARN, "verbs: %s: %s",
 			collet_verbs_adapter_name(adapter, name, sizeof(name)), ibv_event_type_str(event->event_type));
-		/* Pairs with the loads in collet_verbs_heed_events() and when a connection is opened. */
+		/* Pairs with the loads in collet_verbs_handle_events() and when a connection is opened. */
 		if (!port)
-			atomic_store_explicit(&adapter->fatal, true, memory_order_release);
+			atomic_store_explicit(&adapter->is_fatal, true, memory_order_release);
 		if (event->event_type == IBV_EVENT_PORT_ERR)
-			atomic_fetch_add_explicit(&device->alarms, 1, memory_order_release);
+			atomic_fetch_add_explicit(&device->port_errors, 1, memory_order_release);
 	}
 }
 
-static void note(struct collet_device *device, uint32_t adapter, const struct ibv_async_event *event)
+static void record_event(struct collet_device *device, uint32_t adapter, const struct ibv_async_event *event)
 {
 	switch (event->event_type) {
 	case IBV_EVENT_QP_FATAL:
 	case IBV_EVENT_QP_REQ_ERR:
 	case IBV_EVENT_QP_ACCESS_ERR:
 	case IBV_EVENT_PATH_MIG_ERR:
-		note_conduit(event->element.qp->qp_context, device, adapter, event->event_type);
+		record_endpoint_event(event->element.qp->qp_context, device, adapter, event->event_type);
 		return;
 	case IBV_EVENT_CQ_ERR:
-		note_conduit(event->element.cq->cq_context, device, adapter, event->event_type);
+		record_endpoint_event(event->element.cq->cq_context, device, adapter, event->event_type);
 		return;
 	case IBV_EVENT_PORT_ERR:
 	case IBV_EVENT_PORT_ACTIVE:
-	case IBV_EVENT_DEVICE_FATAL: note_adapters(device, adapter, event); return;
+	case IBV_EVENT_DEVICE_FATAL: record_adapter_event(device, adapter, event); return;
 	default:
-		device->host->log(device->log, COLLET_LOG_INFO, "verbs: %s: %s", device->adapters[adapter].name,
+		device->services->log(device->log, COLLET_LOG_INFO, "verbs: %s: %s", device->adapters[adapter].name,
 			ibv_event_type_str(event->event_type));
 	}
 }
 
 /* ---- All ---------------------------------------------------------------------------------------------------- */
 
-static void take_all(struct collet_device *device)
+static void drain_events(struct collet_device *device)
 {
 	/* Whoever has it registers memory, or does this. */
 	if (pthread_mutex_trylock(&device->lock) != 0)
@@ -106,30 +106,30 @@ static void take_all(struct collet_device *device)
 	for (uint32_t i = 0; i < device->adapter_count; i++) {
 		struct ibv_async_event event;
 		while (is_first(device, i) && ibv_get_async_event(device->adapters[i].context, &event) == 0) {
-			note(device, i, &event);
+			record_event(device, i, &event);
 			ibv_ack_async_event(&event);
 		}
 	}
 	pthread_mutex_unlock(&device->lock);
 }
 
-bool collet_verbs_heed_events(struct verbs_conduit *verbs)
+bool collet_verbs_handle_events(struct verbs_endpoint *verbs)
 {
 	char name[160];
-	take_all(verbs->device);
+	drain_events(verbs->device);
 	/* Pairs with the stores above. */
-	const int event = atomic_load_explicit(&verbs->event, memory_order_acquire);
+	const int event = atomic_load_explicit(&verbs->fatal_event, memory_order_acquire);
 	if (event)
-		collet_verbs_lose(verbs, COLLET_ERR_TRANSPORT, "%s tells: %s",
+		collet_verbs_mark_lost(verbs, COLLET_ERR_TRANSPORT, "%s tells: %s",
 			collet_verbs_adapter_name(verbs->rails[0].adapter, name, sizeof(name)),
 			ibv_event_type_str((enum ibv_event_type)(event - 1)));
 	for (uint32_t r = 0; r < verbs->rail_count; r++)
-		if (atomic_load_explicit(&verbs->rails[r].adapter->fatal, memory_order_acquire))
-			collet_verbs_lose(verbs, COLLET_ERR_TRANSPORT, "%s tells: %s",
+		if (atomic_load_explicit(&verbs->rails[r].adapter->is_fatal, memory_order_acquire))
+			collet_verbs_mark_lost(verbs, COLLET_ERR_TRANSPORT, "%s tells: %s",
 				collet_verbs_adapter_name(verbs->rails[r].adapter, name, sizeof(name)),
 				ibv_event_type_str(IBV_EVENT_DEVICE_FATAL));
-	const uint32_t alarms = atomic_load_explicit(&verbs->device->alarms, memory_order_acquire);
-	const bool alarmed = alarms != verbs->alarms;
-	verbs->alarms = alarms;
-	return alarmed;
+	const uint32_t alarms = atomic_load_explicit(&verbs->device->port_errors, memory_order_acquire);
+	const bool has_port_error = alarms != verbs->port_errors_seen;
+	verbs->port_errors_seen = alarms;
+	return has_port_error;
 }

@@ -21,9 +21,9 @@
 enum { RESOLVE_MS = 10000, PORTS_TRIED = 8 };
 
 /* Shown by the end that connects. */
-struct ticket {
-	uint8_t pass[sizeof(((struct verbs_hello *)0)->pass)];
-	uint32_t pair;
+struct connect_data {
+	uint8_t token[sizeof(((struct verbs_hello *)0)->token)];
+	uint32_t qp;
 };
 
 union address {
@@ -64,7 +64,7 @@ static bool as_gid(const struct sockaddr *address, int family, uint8_t gid[16])
 	return !(gid[0] == 0xfe && (gid[1] & 0xc0) == 0x80);
 }
 
-static bool leads_to(const struct verbs_rdmacm *cm, struct rdma_event_channel *channel, const uint8_t gid[16],
+static bool is_address_of(const struct verbs_rdmacm *cm, struct rdma_event_channel *channel, const uint8_t gid[16],
 	const struct verbs_adapter *adapter)
 {
 	struct rdma_cm_id *id;
@@ -78,13 +78,13 @@ static bool leads_to(const struct verbs_rdmacm *cm, struct rdma_event_channel *c
 }
 
 /* The first address of the family with which rdma_cm comes to this adapter. */
-static bool look_for_address(const struct verbs_rdmacm *cm, struct rdma_event_channel *channel,
+static bool find_address(const struct verbs_rdmacm *cm, struct rdma_event_channel *channel,
 	const struct ifaddrs *interfaces, int family, struct verbs_adapter *adapter)
 {
 	for (const struct ifaddrs *at = interfaces; at; at = at->ifa_next) {
 		uint8_t gid[16];
 		if (!(at->ifa_flags & IFF_UP) || (at->ifa_flags & IFF_LOOPBACK) || !as_gid(at->ifa_addr, family, gid) ||
-			!leads_to(cm, channel, gid, adapter))
+			!is_address_of(cm, channel, gid, adapter))
 			continue;
 		memcpy(adapter->gid.raw, gid, sizeof(gid));
 		return true;
@@ -105,8 +105,8 @@ const char *collet_verbs_iwarp_address(struct collet_device *device, struct verb
 		       "for us?)";
 	struct ifaddrs *interfaces = NULL;
 	const bool found =
-		getifaddrs(&interfaces) == 0 && (look_for_address(cm, channel, interfaces, AF_INET, adapter) ||
-							look_for_address(cm, channel, interfaces, AF_INET6, adapter));
+		getifaddrs(&interfaces) == 0 && (find_address(cm, channel, interfaces, AF_INET, adapter) ||
+							find_address(cm, channel, interfaces, AF_INET6, adapter));
 	if (interfaces)
 		freeifaddrs(interfaces);
 	cm->destroy_event_channel(channel);
@@ -115,24 +115,24 @@ const char *collet_verbs_iwarp_address(struct collet_device *device, struct verb
 
 /* ---- Beginning ---------------------------------------------------------------------------------------------- */
 
-static const struct verbs_rdmacm *cm_of(const struct verbs_conduit *verbs)
+static const struct verbs_rdmacm *cm_of(const struct verbs_endpoint *verbs)
 {
 	return verbs->device->rdmacm;
 }
 
-static collet_status make_channel(struct verbs_conduit *verbs)
+static collet_status make_channel(struct verbs_endpoint *verbs)
 {
-	verbs->channel = cm_of(verbs)->create_event_channel();
-	if (!verbs->channel)
-		return collet_verbs_refuse(verbs, "no rdma_cm", strerror(errno));
-	const int flags = fcntl(verbs->channel->fd, F_GETFL);
-	if (flags < 0 || fcntl(verbs->channel->fd, F_SETFL, flags | O_NONBLOCK) != 0)
-		return collet_verbs_refuse(verbs, "cannot set up rdma_cm", strerror(errno));
+	verbs->cm_channel = cm_of(verbs)->create_event_channel();
+	if (!verbs->cm_channel)
+		return collet_verbs_fail_connect(verbs, "no rdma_cm", strerror(errno));
+	const int flags = fcntl(verbs->cm_channel->fd, F_GETFL);
+	if (flags < 0 || fcntl(verbs->cm_channel->fd, F_SETFL, flags | O_NONBLOCK) != 0)
+		return collet_verbs_fail_connect(verbs, "cannot set up rdma_cm", strerror(errno));
 	return COLLET_OK;
 }
 
 /* The port that rdma_cm chooses may be a socket's, which only shows in listening. */
-static collet_status listen_on(struct verbs_conduit *verbs, uint32_t rail)
+static collet_status listen_on(struct verbs_endpoint *verbs, uint32_t rail)
 {
 	const struct verbs_rdmacm *cm = cm_of(verbs);
 	const struct verbs_adapter *adapter = verbs->rails[rail].adapter;
@@ -140,11 +140,11 @@ static collet_status listen_on(struct verbs_conduit *verbs, uint32_t rail)
 	for (unsigned tried = 0; tried < PORTS_TRIED && error == EADDRINUSE; tried++) {
 		struct rdma_cm_id *id;
 		union address address = address_of(adapter->gid.raw, 0);
-		if (cm->create_id(verbs->channel, &id, NULL, RDMA_PS_TCP) != 0)
-			return collet_verbs_refuse(verbs, "no rdma_cm identifier", strerror(errno));
-		if (cm->bind_addr(id, &address.any) == 0 && cm->listen(id, PAIRS_MOST) == 0) {
+		if (cm->create_id(verbs->cm_channel, &id, NULL, RDMA_PS_TCP) != 0)
+			return collet_verbs_fail_connect(verbs, "no rdma_cm identifier", strerror(errno));
+		if (cm->bind_addr(id, &address.any) == 0 && cm->listen(id, QPS_MAX) == 0) {
 			verbs->listeners[rail] = id;
-			verbs->say.rails[rail].port =
+			verbs->hello_out.rails[rail].port =
 				ntohs(id->route.addr.src_addr.sa_family == AF_INET ? id->route.addr.src_sin.sin_port
 										   : id->route.addr.src_sin6.sin6_port);
 			return COLLET_OK;
@@ -154,197 +154,198 @@ static collet_status listen_on(struct verbs_conduit *verbs, uint32_t rail)
 	}
 	char name[160];
 	collet_verbs_adapter_name(adapter, name, sizeof(name));
-	return collet_verbs_refuse(verbs, name, strerror(error));
+	return collet_verbs_fail_connect(verbs, name, strerror(error));
 }
 
-collet_status collet_verbs_iwarp_await(struct verbs_conduit *verbs)
+collet_status collet_verbs_iwarp_listen(struct verbs_endpoint *verbs)
 {
 	collet_status status = make_channel(verbs);
-	if (status == COLLET_OK &&
-		getrandom(verbs->say.pass, sizeof(verbs->say.pass), GRND_NONBLOCK) != sizeof(verbs->say.pass))
-		status = collet_verbs_refuse(verbs, "no random bytes", strerror(errno));
+	if (status == COLLET_OK && getrandom(verbs->hello_out.token, sizeof(verbs->hello_out.token), GRND_NONBLOCK) !=
+					   sizeof(verbs->hello_out.token))
+		status = collet_verbs_fail_connect(verbs, "no random bytes", strerror(errno));
 	for (uint32_t r = 0; r < verbs->rail_count && status == COLLET_OK; r++)
 		status = listen_on(verbs, r);
 	return status;
 }
 
 /* Of this queue pair, at this step. */
-static collet_status refuse_pair(const struct verbs_conduit *verbs, uint32_t index, const char *step, const char *why)
+static collet_status fail_qp(const struct verbs_endpoint *verbs, uint32_t index, const char *step, const char *why)
 {
-	const struct verbs_pair *pair = &verbs->pairs[index];
-	char name[160], there[INET6_ADDRSTRLEN], what[300];
+	const struct verbs_qp *qp = &verbs->qps[index];
+	char name[160], peer_gid[INET6_ADDRSTRLEN], what[300];
 	snprintf(what, sizeof(what), "cannot connect %s to %s port %u: %s",
-		collet_verbs_adapter_name(verbs->rails[pair->rail].adapter, name, sizeof(name)),
-		collet_verbs_gid_text(verbs->hear.rails[pair->peer_rail].gid, there, sizeof(there)),
-		verbs->hear.rails[pair->peer_rail].port, step);
-	return collet_verbs_refuse(verbs, what, why);
+		collet_verbs_adapter_name(verbs->rails[qp->rail].adapter, name, sizeof(name)),
+		collet_verbs_gid_text(verbs->hello_in.rails[qp->peer_rail].gid, peer_gid, sizeof(peer_gid)),
+		verbs->hello_in.rails[qp->peer_rail].port, step);
+	return collet_verbs_fail_connect(verbs, what, why);
 }
 
-static collet_status dial(struct verbs_conduit *verbs, uint32_t index)
+static collet_status begin_connect(struct verbs_endpoint *verbs, uint32_t index)
 {
 	const struct verbs_rdmacm *cm = cm_of(verbs);
-	struct verbs_pair *pair = &verbs->pairs[index];
-	union address from = address_of(verbs->rails[pair->rail].adapter->gid.raw, 0);
-	union address to = address_of(verbs->hear.rails[pair->peer_rail].gid, verbs->hear.rails[pair->peer_rail].port);
+	struct verbs_qp *qp = &verbs->qps[index];
+	union address from = address_of(verbs->rails[qp->rail].adapter->gid.raw, 0);
+	union address to =
+		address_of(verbs->hello_in.rails[qp->peer_rail].gid, verbs->hello_in.rails[qp->peer_rail].port);
 	uint8_t class = verbs->device->options.traffic_class;
-	pair->dials++;
-	if (cm->create_id(verbs->channel, &pair->id, NULL, RDMA_PS_TCP) != 0)
-		return refuse_pair(verbs, index, "no rdma_cm identifier", strerror(errno));
-	if (class && cm->set_option(pair->id, RDMA_OPTION_ID, RDMA_OPTION_ID_TOS, &class, sizeof(class)) != 0)
-		return refuse_pair(verbs, index, "it takes no COLLET_VERBS_TRAFFIC_CLASS", strerror(errno));
-	if (cm->resolve_addr(pair->id, &from.any, &to.any, RESOLVE_MS) != 0)
-		return refuse_pair(verbs, index, "resolving the address", strerror(errno));
+	qp->attempts++;
+	if (cm->create_id(verbs->cm_channel, &qp->id, NULL, RDMA_PS_TCP) != 0)
+		return fail_qp(verbs, index, "no rdma_cm identifier", strerror(errno));
+	if (class && cm->set_option(qp->id, RDMA_OPTION_ID, RDMA_OPTION_ID_TOS, &class, sizeof(class)) != 0)
+		return fail_qp(verbs, index, "it takes no COLLET_VERBS_TRAFFIC_CLASS", strerror(errno));
+	if (cm->resolve_addr(qp->id, &from.any, &to.any, RESOLVE_MS) != 0)
+		return fail_qp(verbs, index, "resolving the address", strerror(errno));
 	return COLLET_OK;
 }
 
-collet_status collet_verbs_iwarp_connect(struct verbs_conduit *verbs)
+collet_status collet_verbs_iwarp_connect(struct verbs_endpoint *verbs)
 {
 	collet_status status = make_channel(verbs);
-	for (uint32_t p = 0; p < verbs->pair_count && status == COLLET_OK; p++)
-		status = dial(verbs, p);
+	for (uint32_t p = 0; p < verbs->qp_count && status == COLLET_OK; p++)
+		status = begin_connect(verbs, p);
 	return status;
 }
 
 /* ---- Events ------------------------------------------------------------------------------------------------- */
 
 /* One read each way may be in flight: by it an adapter is asked whether it is there. */
-static struct rdma_conn_param parameters_of(const struct verbs_pair *pair)
+static struct rdma_conn_param parameters_of(const struct verbs_qp *qp)
 {
-	return (struct rdma_conn_param){ .responder_resources = 1, .initiator_depth = 1, .qp_num = pair->pair->qp_num };
+	return (struct rdma_conn_param){ .responder_resources = 1, .initiator_depth = 1, .qp_num = qp->qp->qp_num };
 }
 
-static collet_status show_ticket(struct verbs_conduit *verbs, uint32_t index)
+static collet_status send_connect_data(struct verbs_endpoint *verbs, uint32_t index)
 {
-	struct ticket ticket = { .pair = index };
-	memcpy(ticket.pass, verbs->hear.pass, sizeof(ticket.pass));
-	struct rdma_conn_param parameters = parameters_of(&verbs->pairs[index]);
-	parameters.private_data = &ticket;
-	parameters.private_data_len = sizeof(ticket);
-	if (cm_of(verbs)->connect(verbs->pairs[index].id, &parameters) != 0)
-		return refuse_pair(verbs, index, "connecting", strerror(errno));
+	struct connect_data data = { .qp = index };
+	memcpy(data.token, verbs->hello_in.token, sizeof(data.token));
+	struct rdma_conn_param parameters = parameters_of(&verbs->qps[index]);
+	parameters.private_data = &data;
+	parameters.private_data_len = sizeof(data);
+	if (cm_of(verbs)->connect(verbs->qps[index].id, &parameters) != 0)
+		return fail_qp(verbs, index, "connecting", strerror(errno));
 	return COLLET_OK;
 }
 
-/* Which queue pair the ticket is for; PAIRS_MOST: it is none of ours. */
-static uint32_t check_ticket(
-	const struct verbs_conduit *verbs, const struct ticket *ticket, const struct rdma_cm_id *listener)
+/* Which queue pair the ticket is for; QPS_MAX: it is none of ours. */
+static uint32_t check_connect_data(
+	const struct verbs_endpoint *verbs, const struct connect_data *data, const struct rdma_cm_id *listener)
 {
-	if (memcmp(ticket->pass, verbs->say.pass, sizeof(ticket->pass)) != 0 || ticket->pair >= verbs->pair_count)
-		return PAIRS_MOST;
-	const struct verbs_pair *pair = &verbs->pairs[ticket->pair];
-	return pair->id || verbs->listeners[pair->rail] != listener ? PAIRS_MOST : ticket->pair;
+	if (memcmp(data->token, verbs->hello_out.token, sizeof(data->token)) != 0 || data->qp >= verbs->qp_count)
+		return QPS_MAX;
+	const struct verbs_qp *qp = &verbs->qps[data->qp];
+	return qp->id || verbs->listeners[qp->rail] != listener ? QPS_MAX : data->qp;
 }
 
-static collet_status let_in(struct verbs_conduit *verbs, struct rdma_cm_id *id, const struct ticket *ticket,
+static collet_status accept_qp(struct verbs_endpoint *verbs, struct rdma_cm_id *id, const struct connect_data *data,
 	const struct rdma_cm_id *listener)
 {
-	const uint32_t index = check_ticket(verbs, ticket, listener);
-	if (index == PAIRS_MOST) {
+	const uint32_t index = check_connect_data(verbs, data, listener);
+	if (index == QPS_MAX) {
 		(void)cm_of(verbs)->reject(id, NULL, 0);
 		cm_of(verbs)->destroy_id(id);
-		verbs->host->log(verbs->log, COLLET_LOG_WARN,
+		verbs->services->log(verbs->log, COLLET_LOG_WARN,
 			"verbs: somebody who is not rank %u has connected to its iWARP port, and was rejected",
-			verbs->conduit.peer);
+			verbs->endpoint.peer);
 		return COLLET_OK;
 	}
-	struct verbs_pair *pair = &verbs->pairs[index];
-	struct rdma_conn_param parameters = parameters_of(pair);
-	pair->id = id;
+	struct verbs_qp *qp = &verbs->qps[index];
+	struct rdma_conn_param parameters = parameters_of(qp);
+	qp->id = id;
 	if (cm_of(verbs)->accept(id, &parameters) != 0)
-		return refuse_pair(verbs, index, "accepting", strerror(errno));
+		return fail_qp(verbs, index, "accepting", strerror(errno));
 	return COLLET_OK;
 }
 
-static uint32_t pair_of(const struct verbs_conduit *verbs, const struct rdma_cm_id *id)
+static uint32_t qp_of(const struct verbs_endpoint *verbs, const struct rdma_cm_id *id)
 {
 	uint32_t index = 0;
-	while (index < verbs->pair_count && verbs->pairs[index].id != id)
+	while (index < verbs->qp_count && verbs->qps[index].id != id)
 		index++;
 	return index;
 }
 
 /* As when listening: the port that rdma_cm chose for this end may be taken. */
-static bool may_dial_again(const struct verbs_conduit *verbs, uint32_t index, int error)
+static bool may_retry(const struct verbs_endpoint *verbs, uint32_t index, int error)
 {
-	return verbs->dialed && error == EADDRINUSE && verbs->pairs[index].dials < PORTS_TRIED;
+	return verbs->is_dialer && error == EADDRINUSE && verbs->qps[index].attempts < PORTS_TRIED;
 }
 
-static collet_status heed(struct verbs_conduit *verbs, uint32_t index, enum rdma_cm_event_type type, int error)
+static collet_status handle_event(struct verbs_endpoint *verbs, uint32_t index, enum rdma_cm_event_type type, int error)
 {
-	struct verbs_pair *pair = &verbs->pairs[index];
+	struct verbs_qp *qp = &verbs->qps[index];
 	switch (type) {
 	case RDMA_CM_EVENT_ADDR_RESOLVED:
-		if (cm_of(verbs)->resolve_route(pair->id, RESOLVE_MS) != 0)
-			return refuse_pair(verbs, index, "resolving the route", strerror(errno));
+		if (cm_of(verbs)->resolve_route(qp->id, RESOLVE_MS) != 0)
+			return fail_qp(verbs, index, "resolving the route", strerror(errno));
 		return COLLET_OK;
-	case RDMA_CM_EVENT_ROUTE_RESOLVED: return show_ticket(verbs, index);
-	case RDMA_CM_EVENT_ESTABLISHED: pair->established = true; return COLLET_OK;
+	case RDMA_CM_EVENT_ROUTE_RESOLVED: return send_connect_data(verbs, index);
+	case RDMA_CM_EVENT_ESTABLISHED: qp->is_established = true; return COLLET_OK;
 	default:
-		if (!may_dial_again(verbs, index, error))
-			return refuse_pair(verbs, index, cm_of(verbs)->event_str(type),
+		if (!may_retry(verbs, index, error))
+			return fail_qp(verbs, index, cm_of(verbs)->event_str(type),
 				error ? strerror(error) : "no reason given");
-		cm_of(verbs)->destroy_id(pair->id);
-		pair->id = NULL;
-		return dial(verbs, index);
+		cm_of(verbs)->destroy_id(qp->id);
+		qp->id = NULL;
+		return begin_connect(verbs, index);
 	}
 }
 
-static void close_doors(struct verbs_conduit *verbs)
+static void close_listeners(struct verbs_endpoint *verbs)
 {
-	for (uint32_t r = 0; r < RAILS_MOST; r++)
+	for (uint32_t r = 0; r < RAILS_MAX; r++)
 		if (verbs->listeners[r]) {
 			cm_of(verbs)->destroy_id(verbs->listeners[r]);
 			verbs->listeners[r] = NULL;
 		}
 }
 
-collet_status collet_verbs_iwarp_connecting(struct verbs_conduit *verbs)
+collet_status collet_verbs_iwarp_connect_progress(struct verbs_endpoint *verbs)
 {
 	const struct verbs_rdmacm *cm = cm_of(verbs);
 	collet_status status = COLLET_OK;
 	struct rdma_cm_event *event;
-	while (status == COLLET_OK && cm->get_cm_event(verbs->channel, &event) == 0) {
+	while (status == COLLET_OK && cm->get_cm_event(verbs->cm_channel, &event) == 0) {
 		/* An identifier cannot be destroyed before its events are acknowledged, so what matters is copied. */
 		struct rdma_cm_id *id = event->id;
 		const struct rdma_cm_id *listener = event->listen_id;
 		const enum rdma_cm_event_type type = event->event;
 		const int error = event->status < 0 ? -event->status : event->status;
-		struct ticket ticket = { .pair = PAIRS_MOST };
-		if (event->param.conn.private_data_len >= sizeof(ticket) && type == RDMA_CM_EVENT_CONNECT_REQUEST)
-			memcpy(&ticket, event->param.conn.private_data, sizeof(ticket));
+		struct connect_data data = { .qp = QPS_MAX };
+		if (event->param.conn.private_data_len >= sizeof(data) && type == RDMA_CM_EVENT_CONNECT_REQUEST)
+			memcpy(&data, event->param.conn.private_data, sizeof(data));
 		cm->ack_cm_event(event);
-		const uint32_t index = pair_of(verbs, id);
+		const uint32_t index = qp_of(verbs, id);
 		if (type == RDMA_CM_EVENT_CONNECT_REQUEST)
-			status = let_in(verbs, id, &ticket, listener);
-		else if (index < verbs->pair_count)
-			status = heed(verbs, index, type, error);
+			status = accept_qp(verbs, id, &data, listener);
+		else if (index < verbs->qp_count)
+			status = handle_event(verbs, index, type, error);
 	}
 	if (status != COLLET_OK)
 		return status;
-	for (uint32_t p = 0; p < verbs->pair_count; p++)
-		if (!verbs->pairs[p].established)
+	for (uint32_t p = 0; p < verbs->qp_count; p++)
+		if (!verbs->qps[p].is_established)
 			return COLLET_PENDING;
-	close_doors(verbs);
+	close_listeners(verbs);
 	return COLLET_OK;
 }
 
 /* ---- The end ------------------------------------------------------------------------------------------------ */
 
-void collet_verbs_iwarp_hang_up(struct verbs_conduit *verbs)
+void collet_verbs_iwarp_disconnect(struct verbs_endpoint *verbs)
 {
-	for (uint32_t p = 0; p < PAIRS_MOST; p++) {
-		if (verbs->pairs[p].id)
-			cm_of(verbs)->destroy_id(verbs->pairs[p].id);
-		verbs->pairs[p].id = NULL;
+	for (uint32_t p = 0; p < QPS_MAX; p++) {
+		if (verbs->qps[p].id)
+			cm_of(verbs)->destroy_id(verbs->qps[p].id);
+		verbs->qps[p].id = NULL;
 	}
-	close_doors(verbs);
-	if (verbs->channel)
-		cm_of(verbs)->destroy_event_channel(verbs->channel);
-	verbs->channel = NULL;
+	close_listeners(verbs);
+	if (verbs->cm_channel)
+		cm_of(verbs)->destroy_event_channel(verbs->cm_channel);
+	verbs->cm_channel = NULL;
 }
 
-void collet_verbs_iwarp_leave_in_child(const struct verbs_conduit *verbs)
+void collet_verbs_iwarp_close_in_child(const struct verbs_endpoint *verbs)
 {
-	if (verbs->channel)
-		close(verbs->channel->fd);
+	if (verbs->cm_channel)
+		close(verbs->cm_channel->fd);
 }

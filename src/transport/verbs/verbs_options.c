@@ -6,29 +6,30 @@
 
 #include "verbs_endpoint.h"
 
-enum { WIDE_MOST = 32 };
+enum { MAX_WIDE = 32 };
 
-static collet_status number(const struct collet_host *host, const char *name, unsigned long most, unsigned long *value)
+static collet_status read_number(
+	const struct collet_services *services, const char *name, unsigned long max, unsigned long *value)
 {
-	const char *text = host->option(name);
+	const char *text = services->option(name);
 	if (!text)
 		return COLLET_OK;
 	char *end;
 	errno = 0;
 	const unsigned long parsed = strtoul(text, &end, 10);
-	if (errno || *end || *text < '0' || *text > '9' || parsed > most)
-		return host->fail(
-			COLLET_ERR_CONFIG, "verbs: %s=%s is not a number from 0 to %lu", name, text, most);
+	if (errno || *end || *text < '0' || *text > '9' || parsed > max)
+		return services->fail(
+			COLLET_ERR_CONFIG, "verbs: %s=%s is not a number from 0 to %lu", name, text, max);
 	*value = parsed;
 	return COLLET_OK;
 }
 
-collet_status collet_verbs_read_options(const struct collet_host *host, struct verbs_options *options)
+collet_status collet_verbs_read_options(const struct collet_services *services, struct verbs_options *options)
 {
 	/* 2^16 * 4.096 us = 0.27 s, seven times (the adapter may take up to four times as long): longer than a switch
 	 * needs to find another way, short enough that nobody waits for minutes. Not 7 retries: there are adapters, rxe
 	 * among them, that then never give up. */
-	unsigned long timeout = 16, retries = 6, level = 0, class = 0, gid = ULONG_MAX, pinned = 0, wide = WIDE_MOST;
+	unsigned long timeout = 16, retries = 6, level = 0, class = 0, gid = ULONG_MAX, pinned = 0, wide = MAX_WIDE;
 	struct sysinfo machine;
 	if (sysinfo(&machine) == 0)
 		pinned = machine.totalram / 2 * machine.mem_unit >> 20;
@@ -45,7 +46,7 @@ collet_status collet_verbs_read_options(const struct collet_host *host, struct v
 		{ "COLLET_VERBS_WIDE", UINT32_MAX, &wide },
 	};
 	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-		const collet_status status = number(host, rows[i].name, rows[i].most, rows[i].value);
+		const collet_status status = read_number(services, rows[i].name, rows[i].most, rows[i].value);
 		if (status != COLLET_OK)
 			return status;
 	}
@@ -54,7 +55,7 @@ collet_status collet_verbs_read_options(const struct collet_host *host, struct v
 		.service_level = (uint8_t)level,
 		.traffic_class = (uint8_t)class,
 		.gid_index = gid == ULONG_MAX ? -1 : (int)gid,
-		.pinned_most = (uint64_t)pinned << 20,
-		.wide_most = (uint32_t)wide };
+		.max_pinned_bytes = (uint64_t)pinned << 20,
+		.max_wide = (uint32_t)wide };
 	return COLLET_OK;
 }

@@ -6,7 +6,7 @@
 #include "verbs_endpoint.h"
 #include "verbs_rdmacm.h"
 
-static bool find_all(struct verbs_rdmacm *rdmacm)
+static bool resolve_all(struct verbs_rdmacm *rdmacm)
 {
 	const struct {
 		const char *name;
@@ -46,7 +46,7 @@ struct verbs_rdmacm *collet_verbs_load_rdmacm(void)
 		return NULL;
 	/* For good: it opens every adapter once, and would forget that it has. */
 	rdmacm->library = dlopen("librdmacm.so.1", RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
-	if (rdmacm->library && find_all(rdmacm))
+	if (rdmacm->library && resolve_all(rdmacm))
 		return rdmacm;
 	collet_verbs_unload_rdmacm(rdmacm);
 	return NULL;

@@ -20,12 +20,12 @@
 /* ---- The list ----------------------------------------------------------------------------------------------- */
 
 /* How many begin at or before first. */
-static size_t find(const struct collet_device *device, uintptr_t first)
+static size_t upper_bound(const struct collet_device *device, uintptr_t first)
 {
 	size_t low = 0, high = device->region_count;
 	while (low < high) {
 		const size_t middle = (low + high) / 2;
-		if (device->regions[middle]->first <= first)
+		if (device->regions[middle]->begin <= first)
 			low = middle + 1;
 		else
 			high = middle;
@@ -33,20 +33,20 @@ static size_t find(const struct collet_device *device, uintptr_t first)
 	return low;
 }
 
-static void measure_from(struct collet_device *device, size_t index)
+static void update_max_end(struct collet_device *device, size_t index)
 {
-	uintptr_t furthest = index ? device->regions[index - 1]->furthest : 0;
+	uintptr_t furthest = index ? device->regions[index - 1]->max_end : 0;
 	for (; index < device->region_count; index++) {
 		struct verbs_region *region = device->regions[index];
 		furthest = region->end > furthest ? region->end : furthest;
-		region->furthest = furthest;
+		region->max_end = furthest;
 	}
 }
 
 /* One that holds all of it; NULL: none. */
-static struct verbs_region *search(const struct collet_device *device, uintptr_t first, uintptr_t end)
+static struct verbs_region *find_region(const struct collet_device *device, uintptr_t first, uintptr_t end)
 {
-	for (size_t i = find(device, first); i > 0 && device->regions[i - 1]->furthest >= end; i--)
+	for (size_t i = upper_bound(device, first); i > 0 && device->regions[i - 1]->max_end >= end; i--)
 		if (device->regions[i - 1]->end >= end)
 			return device->regions[i - 1];
 	return NULL;
@@ -56,26 +56,26 @@ static struct verbs_region *search(const struct collet_device *device, uintptr_t
 
 static void unpin(struct collet_device *device, struct verbs_region *region)
 {
-	bool was = false;
+	bool was_pinned = false;
 	for (uint32_t i = 0; i < device->adapter_count; i++) {
-		was |= region->registered[i] != NULL;
-		if (region->registered[i])
-			ibv_dereg_mr(region->registered[i]);
-		region->registered[i] = NULL;
+		was_pinned |= region->mrs[i] != NULL;
+		if (region->mrs[i])
+			ibv_dereg_mr(region->mrs[i]);
+		region->mrs[i] = NULL;
 	}
-	if (was)
-		device->pinned_bytes -= region->end - region->first;
+	if (was_pinned)
+		device->pinned_bytes -= region->end - region->begin;
 }
 
 /* The ones least lately used go, as far as nobody uses them. */
-static void make_room(struct collet_device *device, uint64_t bytes)
+static void evict(struct collet_device *device, uint64_t bytes)
 {
-	while (device->pinned_bytes && device->pinned_bytes + bytes > device->options.pinned_most) {
+	while (device->pinned_bytes && device->pinned_bytes + bytes > device->options.max_pinned_bytes) {
 		struct verbs_region *oldest = NULL;
 		for (size_t i = 0; i < device->region_count; i++) {
 			struct verbs_region *region = device->regions[i];
-			const bool idle = region->registered[0] && region->dmabuf < 0 && !region->users;
-			if (idle && (!oldest || region->used_at < oldest->used_at))
+			const bool idle = region->mrs[0] && region->dmabuf < 0 && !region->refcount;
+			if (idle && (!oldest || region->last_used < oldest->last_used))
 				oldest = region;
 		}
 		if (!oldest)
@@ -84,16 +84,16 @@ static void make_room(struct collet_device *device, uint64_t bytes)
 	}
 }
 
-static void warn(struct collet_device *device, uint64_t bytes, int error)
+static void warn_once(struct collet_device *device, uint64_t bytes, int error)
 {
-	if (device->warned)
+	if (device->has_warned)
 		return;
-	device->warned = true;
+	device->has_warned = true;
 	struct rlimit limit = { 0 };
 	char locked[64] = "";
 	if (error == ENOMEM && getrlimit(RLIMIT_MEMLOCK, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY)
 		snprintf(locked, sizeof(locked), "; ulimit -l is %llu KiB", (unsigned long long)limit.rlim_cur >> 10);
-	device->host->log(device->log, COLLET_LOG_WARN,
+	device->services->log(device->log, COLLET_LOG_WARN,
 		"verbs: cannot register %llu bytes: %s%s. Large messages are copied through small buffers, which is "
 		"slow; raise the limit of locked memory (ulimit -l unlimited, LimitMEMLOCK=infinity)",
 		(unsigned long long)bytes, strerror(error), locked);
@@ -105,11 +105,11 @@ static bool pin_range(struct collet_device *device, struct ibv_mr **registered, 
 	for (uint32_t i = 0; i < device->adapter_count; i++) {
 		const struct verbs_adapter *adapter = &device->adapters[i];
 		errno = 0;
-		if (bytes <= adapter->limits.max_mr_size)
-			registered[i] = ibv_reg_mr(adapter->protection, first, bytes, access);
+		if (bytes <= adapter->attributes.max_mr_size)
+			registered[i] = ibv_reg_mr(adapter->pd, first, bytes, access);
 		if (registered[i])
 			continue;
-		warn(device, bytes, errno ? errno : EFBIG);
+		warn_once(device, bytes, errno ? errno : EFBIG);
 		while (i-- > 0) {
 			ibv_dereg_mr(registered[i]);
 			registered[i] = NULL;
@@ -121,83 +121,84 @@ static bool pin_range(struct collet_device *device, struct ibv_mr **registered, 
 
 static bool pin_dmabuf(struct collet_device *device, struct verbs_region *region)
 {
-	const uint64_t bytes = region->end - region->first;
+	const uint64_t bytes = region->end - region->begin;
 	for (uint32_t i = 0; i < device->adapter_count; i++) {
-		region->registered[i] = ibv_reg_dmabuf_mr(device->adapters[i].protection, region->dmabuf_offset, bytes,
-			region->first, region->dmabuf, ACCESS_WRITE);
-		if (!region->registered[i])
+		region->mrs[i] = ibv_reg_dmabuf_mr(device->adapters[i].pd, region->dmabuf_offset, bytes,
+			region->begin, region->dmabuf, ACCESS_WRITE);
+		if (!region->mrs[i])
 			break;
 		if (i + 1 == device->adapter_count) {
 			device->pinned_bytes += bytes;
 			return true;
 		}
 	}
-	for (uint32_t i = 0; i < device->adapter_count && region->registered[i]; i++) {
-		ibv_dereg_mr(region->registered[i]);
-		region->registered[i] = NULL;
+	for (uint32_t i = 0; i < device->adapter_count && region->mrs[i]; i++) {
+		ibv_dereg_mr(region->mrs[i]);
+		region->mrs[i] = NULL;
 	}
 	return false;
 }
 
 static bool pin(struct collet_device *device, struct verbs_region *region)
 {
-	const uint64_t bytes = region->end - region->first;
-	region->used_at = ++device->clock;
-	if (region->registered[0])
+	const uint64_t bytes = region->end - region->begin;
+	region->last_used = ++device->use_count;
+	if (region->mrs[0])
 		return true;
-	if (bytes > device->options.pinned_most)
+	if (bytes > device->options.max_pinned_bytes)
 		return false;
-	make_room(device, bytes);
-	if (device->pinned_bytes + bytes > device->options.pinned_most ||
-		!pin_range(device, region->registered, (void *)region->first, bytes, ACCESS_WRITE))
+	evict(device, bytes);
+	if (device->pinned_bytes + bytes > device->options.max_pinned_bytes ||
+		!pin_range(device, region->mrs, (void *)region->begin, bytes, ACCESS_WRITE))
 		return false;
 	device->pinned_bytes += bytes;
 	return true;
 }
 
 /* Nothing else can be registered of a GPU's memory than what a dma-buf has been given for. */
-static struct verbs_region *search_gpu(const struct collet_device *device, const void *data, uint64_t bytes)
+static struct verbs_region *find_gpu_region(const struct collet_device *device, const void *data, uint64_t bytes)
 {
 	const uintptr_t first = (uintptr_t)data;
-	struct verbs_region *region = search(device, first, first + bytes);
+	struct verbs_region *region = find_region(device, first, first + bytes);
 	return region && region->dmabuf >= 0 ? region : NULL;
 }
 
 /* ---- For transfers ------------------------------------------------------------------------------------------ */
 
-bool collet_verbs_use(struct collet_device *device, struct verbs_use *use, void *data, uint64_t bytes,
+bool collet_verbs_acquire_mr(struct collet_device *device, struct verbs_mr_ref *mr, void *data, uint64_t bytes,
 	enum verbs_access access)
 {
 	const uintptr_t first = (uintptr_t)data;
-	*use = (struct verbs_use){ 0 };
+	*mr = (struct verbs_mr_ref){ 0 };
 	pthread_mutex_lock(&device->lock);
-	struct verbs_region *region = search(device, first, first + bytes);
+	struct verbs_region *region = find_region(device, first, first + bytes);
 	if (region && pin(device, region)) {
-		region->users++;
-		use->region = region;
+		region->refcount++;
+		mr->region = region;
 	}
-	const bool used = use->region || pin_range(device, use->own, data, bytes, access);
+	const bool is_registered = mr->region || pin_range(device, mr->own_mrs, data, bytes, access);
 	pthread_mutex_unlock(&device->lock);
-	return used;
+	return is_registered;
 }
 
-bool collet_verbs_knows_gpu(struct collet_device *device, const void *data, uint64_t bytes)
+bool collet_verbs_has_gpu_mr(struct collet_device *device, const void *data, uint64_t bytes)
 {
 	pthread_mutex_lock(&device->lock);
-	const bool known = search_gpu(device, data, bytes);
+	const bool known = find_gpu_region(device, data, bytes);
 	pthread_mutex_unlock(&device->lock);
 	return known;
 }
 
-bool collet_verbs_use_gpu(struct collet_device *device, struct verbs_use *use, const void *data, uint64_t bytes)
+bool collet_verbs_acquire_gpu_mr(
+	struct collet_device *device, struct verbs_mr_ref *mr, const void *data, uint64_t bytes)
 {
-	*use = (struct verbs_use){ 0 };
+	*mr = (struct verbs_mr_ref){ 0 };
 	pthread_mutex_lock(&device->lock);
-	use->region = search_gpu(device, data, bytes);
-	if (use->region)
-		use->region->users++;
+	mr->region = find_gpu_region(device, data, bytes);
+	if (mr->region)
+		mr->region->refcount++;
 	pthread_mutex_unlock(&device->lock);
-	return use->region;
+	return mr->region;
 }
 
 static void free_region(struct collet_device *device, struct verbs_region *region)
@@ -206,21 +207,21 @@ static void free_region(struct collet_device *device, struct verbs_region *regio
 	free(region);
 }
 
-void collet_verbs_unuse(struct collet_device *device, struct verbs_use *use)
+void collet_verbs_release_mr(struct collet_device *device, struct verbs_mr_ref *mr)
 {
 	pthread_mutex_lock(&device->lock);
-	if (use->region && --use->region->users == 0 && use->region->gone)
-		free_region(device, use->region);
+	if (mr->region && --mr->region->refcount == 0 && mr->region->is_deregistered)
+		free_region(device, mr->region);
 	for (uint32_t i = 0; i < device->adapter_count; i++)
-		if (use->own[i])
-			ibv_dereg_mr(use->own[i]);
-	*use = (struct verbs_use){ 0 };
+		if (mr->own_mrs[i])
+			ibv_dereg_mr(mr->own_mrs[i]);
+	*mr = (struct verbs_mr_ref){ 0 };
 	pthread_mutex_unlock(&device->lock);
 }
 
 /* ---- For the engine ----------------------------------------------------------------------------------------- */
 
-static bool insert(struct collet_device *device, struct verbs_region *region)
+static bool insert_region(struct collet_device *device, struct verbs_region *region)
 {
 	if (device->region_count == device->region_capacity) {
 		const size_t capacity = device->region_capacity ? 2 * device->region_capacity : 64;
@@ -230,12 +231,12 @@ static bool insert(struct collet_device *device, struct verbs_region *region)
 		device->regions = grown;
 		device->region_capacity = capacity;
 	}
-	const size_t index = find(device, region->first);
+	const size_t index = upper_bound(device, region->begin);
 	memmove(device->regions + index + 1, device->regions + index,
 		(device->region_count - index) * sizeof(struct verbs_region *));
 	device->regions[index] = region;
 	device->region_count++;
-	measure_from(device, index);
+	update_max_end(device, index);
 	return true;
 }
 
@@ -244,9 +245,9 @@ collet_status collet_verbs_memory_register(
 {
 	struct verbs_region *region = calloc(1, sizeof(*region));
 	if (!region)
-		return device->host->fail(COLLET_ERR_MEMORY, "verbs: no memory to describe a registration");
-	*region = (struct verbs_region){ .first = (uintptr_t)memory->first,
-		.end = (uintptr_t)memory->first + memory->bytes,
+		return device->services->fail(COLLET_ERR_MEMORY, "verbs: no memory to describe a registration");
+	*region = (struct verbs_region){ .begin = (uintptr_t)memory->base,
+		.end = (uintptr_t)memory->base + memory->bytes,
 		.dmabuf = memory->kind == COLLET_MEMORY_GPU ? memory->dmabuf : -1,
 		.dmabuf_offset = memory->dmabuf_offset };
 	pthread_mutex_lock(&device->lock);
@@ -254,13 +255,13 @@ collet_status collet_verbs_memory_register(
 	collet_status status = COLLET_OK;
 	if (memory->kind == COLLET_MEMORY_GPU) {
 		if (memory->dmabuf < 0 || !pin_dmabuf(device, region))
-			status = device->host->fail(COLLET_ERR_UNSUPPORTED,
+			status = device->services->fail(COLLET_ERR_UNSUPPORTED,
 				"verbs: %s does not register %llu bytes of GPU memory by a dma-buf: %s",
 				device->adapters[0].name, (unsigned long long)memory->bytes,
 				memory->dmabuf < 0 ? "there is none" : strerror(errno));
 	}
-	if (status == COLLET_OK && !insert(device, region))
-		status = device->host->fail(COLLET_ERR_MEMORY, "verbs: no memory to describe a registration");
+	if (status == COLLET_OK && !insert_region(device, region))
+		status = device->services->fail(COLLET_ERR_MEMORY, "verbs: no memory to describe a registration");
 	if (status == COLLET_OK)
 		*registration = region;
 	else
@@ -273,15 +274,15 @@ void collet_verbs_memory_deregister(struct collet_device *device, void *registra
 {
 	struct verbs_region *region = registration;
 	pthread_mutex_lock(&device->lock);
-	size_t index = find(device, region->first);
+	size_t index = upper_bound(device, region->begin);
 	while (device->regions[index - 1] != region)
 		index--;
 	device->region_count--;
 	memmove(device->regions + index - 1, device->regions + index,
 		(device->region_count + 1 - index) * sizeof(struct verbs_region *));
-	measure_from(device, index - 1);
-	if (region->users)
-		region->gone = true;
+	update_max_end(device, index - 1);
+	if (region->refcount)
+		region->is_deregistered = true;
 	else
 		free_region(device, region);
 	pthread_mutex_unlock(&device->lock);

@@ -5,7 +5,7 @@
 
 #include "verbs_endpoint.h"
 
-enum { HEADER_CHECK = 0x76746c63 };  /* "cltv" */
+enum { HEADER_MAGIC = 0x76746c63 };  /* "cltv" */
 _Static_assert(sizeof(struct verbs_header) == HEADER_BYTES, "a ring's messages are counted with their headers");
 
 static uint32_t units_of(uint64_t bytes)
@@ -16,21 +16,22 @@ static uint32_t units_of(uint64_t bytes)
 /* ---- Sending ------------------------------------------------------------------------------------------------ */
 
 /* One write: the header, and bytes of data behind it. False: no room. */
-static bool put(struct verbs_conduit *verbs, const struct verbs_header *header, const void *data, uint64_t bytes)
+static bool put_message(
+	struct verbs_endpoint *verbs, const struct verbs_header *header, const void *data, uint64_t bytes)
 {
-	struct verbs_pair *pair = &verbs->pairs[0];
+	struct verbs_qp *qp = &verbs->qps[0];
 	const uint32_t units = units_of(bytes);
-	const bool skips = verbs->out_at + units > verbs->shape->units;
-	const uint32_t skipped = skips ? verbs->shape->units - verbs->out_at : 0;
-	if (verbs->out_sent - verbs->out_freed == verbs->shape->window || skipped + units > verbs->out_free ||
-		!collet_verbs_room(pair))
+	const bool skips = verbs->out_unit + units > verbs->profile->units;
+	const uint32_t skipped = skips ? verbs->profile->units - verbs->out_unit : 0;
+	if (verbs->out_sent - verbs->out_freed == verbs->profile->window || skipped + units > verbs->out_free_units ||
+		!collet_verbs_has_room(qp))
 		return false;
-	const uint32_t start = skips ? 0 : verbs->out_at;
+	const uint32_t start = skips ? 0 : verbs->out_unit;
 	const uint32_t length = (uint32_t)(sizeof(*header) + bytes);
 	const uint64_t ring = verbs->peer_memory + verbs_memory_offset(verbs, verbs->ring);
 	struct verbs_write write = { .to = ring + start * UNIT_BYTES,
-		.peer_key = verbs->peer_keys[pair->peer_rail], .has_immediate = true, .tag = TAG_RING };
-	if (length <= pair->inline_bytes) {
+		.rkey = verbs->peer_rkeys[qp->peer_rail], .has_immediate = true, .tag = TAG_RING };
+	if (length <= qp->inline_bytes) {
 		write.parts[0] = (struct ibv_sge){ .addr = (uintptr_t)header, .length = sizeof(*header) };
 		write.parts[1] = (struct ibv_sge){ .addr = (uintptr_t)data, .length = (uint32_t)bytes };
 		write.part_count = bytes ? 2 : 1;
@@ -40,104 +41,105 @@ static bool put(struct verbs_conduit *verbs, const struct verbs_header *header, 
 		memcpy(mirror, header, sizeof(*header));
 		memcpy(mirror + sizeof(*header), data, bytes);
 		write.parts[0] = (struct ibv_sge){ .addr = (uintptr_t)mirror, .length = length,
-			.lkey = verbs->rails[pair->rail].memory->lkey };
+			.lkey = verbs->rails[qp->rail].mr->lkey };
 		write.part_count = 1;
 	}
 	write.immediate = collet_verbs_immediate(verbs, KIND_MESSAGE, start);
-	verbs->out_at = start + units;
-	verbs->out_free -= skipped + units;
+	verbs->out_unit = start + units;
+	verbs->out_free_units -= skipped + units;
 	verbs->out_units[verbs->out_sent++ % SLOTS] = (uint16_t)(skipped + units);
-	collet_verbs_write(verbs, 0, &write);
+	collet_verbs_post_write(verbs, 0, &write);
 	return true;
 }
 
-static bool put_small(struct verbs_conduit *verbs, const struct collet_transfer *transfer)
+static bool put_small(struct verbs_endpoint *verbs, const struct collet_transfer *transfer)
 {
-	const struct verbs_header header = { .message = transfer->message, .check = HEADER_CHECK };
-	return put(verbs, &header, transfer->data, transfer->message.bytes);
+	const struct verbs_header header = { .message = transfer->message, .magic = HEADER_MAGIC };
+	return put_message(verbs, &header, transfer->data, transfer->message.bytes);
 }
 
-static bool put_large(struct verbs_conduit *verbs, struct collet_transfer *transfer)
+static bool put_large(struct verbs_endpoint *verbs, struct collet_transfer *transfer)
 {
-	const uint32_t which = verbs->large_sent % LARGE_MOST;
-	const struct verbs_header header = { .message = transfer->message, .large = 1 + which, .check = HEADER_CHECK };
-	if (verbs->outgoing[which].transfer || !put(verbs, &header, NULL, 0))
+	const uint32_t id = verbs->large_sent % LARGE_MAX;
+	const struct verbs_header header = { .message = transfer->message, .large_id = 1 + id, .magic = HEADER_MAGIC };
+	if (verbs->outgoing[id].transfer || !put_message(verbs, &header, NULL, 0))
 		return false;
 	verbs->large_sent++;
-	collet_verbs_announced(verbs, which, transfer);
+	collet_verbs_begin_large_send(verbs, id, transfer);
 	return true;
 }
 
-bool collet_verbs_send_at_once(struct verbs_conduit *verbs, struct collet_transfer *transfer)
+bool collet_verbs_try_send(struct verbs_endpoint *verbs, struct collet_transfer *transfer)
 {
-	if (verbs->sends.first || verbs->gone || transfer->message.bytes > verbs_small_most(verbs->shape) ||
+	if (verbs->sends.first || verbs->is_lost || transfer->message.bytes > verbs_max_small_bytes(verbs->profile) ||
 		!put_small(verbs, transfer))
 		return false;
-	verbs->conduit.stats.messages_sent++;
-	verbs->conduit.stats.bytes_sent += transfer->message.bytes;
+	verbs->endpoint.stats.messages_sent++;
+	verbs->endpoint.stats.bytes_sent += transfer->message.bytes;
 	transfer->status = COLLET_OK;
 	return true;
 }
 
-void collet_verbs_send(struct verbs_conduit *verbs)
+void collet_verbs_send(struct verbs_endpoint *verbs)
 {
-	while (verbs->unsent && !verbs->gone) {
+	while (verbs->unsent && !verbs->is_lost) {
 		struct collet_transfer *transfer = verbs->unsent;
-		const bool small = transfer->message.bytes <= verbs_small_most(verbs->shape);
+		const bool small = transfer->message.bytes <= verbs_max_small_bytes(verbs->profile);
 		if (!(small ? put_small(verbs, transfer) : put_large(verbs, transfer)))
 			return;
-		transfer->transport_private[0] = small ? PHASE_DONE : PHASE_FLYING;
+		transfer->transport_private[0] = small ? PHASE_DONE : PHASE_IN_FLIGHT;
 		verbs->unsent = transfer->next;
 	}
 }
 
-void collet_verbs_credit(struct verbs_conduit *verbs, uint32_t freed)
+void collet_verbs_handle_credit(struct verbs_endpoint *verbs, uint32_t freed)
 {
 	uint32_t more = (freed - verbs->out_freed) & 0xfffff;
 	if (more > verbs->out_sent - verbs->out_freed) {
-		collet_verbs_lose(verbs, COLLET_ERR_TRANSPORT,
+		collet_verbs_mark_lost(verbs, COLLET_ERR_TRANSPORT,
 			"it says that it has freed %u messages more than it was sent",
 			more - (verbs->out_sent - verbs->out_freed));
 		return;
 	}
 	for (; more; more--)
-		verbs->out_free += verbs->out_units[verbs->out_freed++ % SLOTS];
+		verbs->out_free_units += verbs->out_units[verbs->out_freed++ % SLOTS];
 }
 
 /* ---- Receiving ---------------------------------------------------------------------------------------------- */
 
-void collet_verbs_arrived(struct verbs_conduit *verbs, uint32_t start, uint32_t bytes)
+void collet_verbs_handle_arrival(struct verbs_endpoint *verbs, uint32_t start, uint32_t bytes)
 {
-	const struct verbs_shape *shape = verbs->shape;
+	const struct verbs_profile *profile = verbs->profile;
 	struct verbs_header header = { 0 };
-	if (start < shape->units)
+	if (start < profile->units)
 		memcpy(&header, verbs->ring + start * UNIT_BYTES, sizeof(header));
-	const uint64_t payload = header.large ? 0 : header.message.bytes;
-	const bool sane = header.check == HEADER_CHECK && header.large <= LARGE_MOST &&
-		payload <= verbs_small_most(shape) && bytes == sizeof(header) + payload &&
-		verbs->in_come - verbs->in_freed < shape->window && start + units_of(payload) <= shape->units;
-	const uint32_t units = sane ? units_of(payload) : 0;
-	const bool skips = verbs->in_at + units > shape->units;
-	if (!sane || start != (skips ? 0 : verbs->in_at)) {
-		collet_verbs_lose(verbs, COLLET_ERR_TRANSPORT,
+	const uint64_t payload = header.large_id ? 0 : header.message.bytes;
+	const bool is_valid = header.magic == HEADER_MAGIC && header.large_id <= LARGE_MAX &&
+		payload <= verbs_max_small_bytes(profile) && bytes == sizeof(header) + payload &&
+		verbs->in_arrived - verbs->in_freed < profile->window && start + units_of(payload) <= profile->units;
+	const uint32_t units = is_valid ? units_of(payload) : 0;
+	const bool skips = verbs->in_unit + units > profile->units;
+	if (!is_valid || start != (skips ? 0 : verbs->in_unit)) {
+		collet_verbs_mark_lost(verbs, COLLET_ERR_TRANSPORT,
 			"what came into unit %u of the ring (expected in unit %u) with %u bytes is no message", start,
-			skips ? 0 : verbs->in_at, bytes);
+			skips ? 0 : verbs->in_unit, bytes);
 		return;
 	}
-	verbs->arrivals[verbs->in_come++ % SLOTS] = (struct verbs_arrival){ .header = header, .start = (uint16_t)start,
-		.units = (uint16_t)(units + (skips ? shape->units - verbs->in_at : 0)) };
-	verbs->in_at = start + units;
+	verbs->arrivals[verbs->in_arrived++ % SLOTS] = (struct verbs_arrival){ .header = header,
+		.start = (uint16_t)start,
+		.units = (uint16_t)(units + (skips ? profile->units - verbs->in_unit : 0)) };
+	verbs->in_unit = start + units;
 }
 
-void collet_verbs_free_arrival(struct verbs_conduit *verbs, uint32_t index)
+void collet_verbs_free_arrival(struct verbs_endpoint *verbs, uint32_t index)
 {
-	verbs->arrivals[index % SLOTS].freed = true;
-	while (verbs->in_freed != verbs->in_taken && verbs->arrivals[verbs->in_freed % SLOTS].freed)
-		verbs->in_units_untold += verbs->arrivals[verbs->in_freed++ % SLOTS].units;
+	verbs->arrivals[index % SLOTS].is_freed = true;
+	while (verbs->in_freed != verbs->in_matched && verbs->arrivals[verbs->in_freed % SLOTS].is_freed)
+		verbs->in_units_uncredited += verbs->arrivals[verbs->in_freed++ % SLOTS].units;
 }
 
 /* A small message meets its receive. */
-static enum verbs_phase deliver(struct verbs_conduit *verbs, struct collet_transfer *receive, uint32_t index)
+static enum verbs_phase deliver(struct verbs_endpoint *verbs, struct collet_transfer *receive, uint32_t index)
 {
 	const struct verbs_arrival *arrival = &verbs->arrivals[index % SLOTS];
 	const uint8_t *bytes = verbs->ring + arrival->start * UNIT_BYTES + sizeof(arrival->header);
@@ -156,28 +158,28 @@ static enum verbs_phase deliver(struct verbs_conduit *verbs, struct collet_trans
 
 /* Announced under the number of an earlier large message whose last end is still on its way: queue pairs overtake each
  * other, and so do completion queues. */
-static bool is_early(const struct verbs_conduit *verbs, const struct verbs_header *header)
+static bool is_id_in_use(const struct verbs_endpoint *verbs, const struct verbs_header *header)
 {
-	return header->large && verbs->incoming[header->large - 1].mode != GRANT_NONE;
+	return header->large_id && verbs->incoming[header->large_id - 1].mode != CTS_NONE;
 }
 
-void collet_verbs_match(struct verbs_conduit *verbs)
+void collet_verbs_match(struct verbs_endpoint *verbs)
 {
-	while (verbs->unmatched && verbs->in_taken != verbs->in_come) {
+	while (verbs->unmatched && verbs->in_matched != verbs->in_arrived) {
 		struct collet_transfer *receive = verbs->unmatched;
-		const uint32_t index = verbs->in_taken;
+		const uint32_t index = verbs->in_matched;
 		const struct verbs_header header = verbs->arrivals[index % SLOTS].header;
-		if (is_early(verbs, &header))
+		if (is_id_in_use(verbs, &header))
 			return;
-		verbs->in_taken++;
-		const bool wanted = collet_message_equal(&header.message, &receive->message);
+		verbs->in_matched++;
+		const bool is_match = collet_message_equal(&header.message, &receive->message);
 		enum verbs_phase phase = PHASE_MISMATCH;
 		verbs->unmatched = receive->next;
-		if (header.large) {
+		if (header.large_id) {
 			collet_verbs_free_arrival(verbs, index);
-			collet_verbs_expect(verbs, header.large - 1, wanted ? receive : NULL);
-			phase = wanted ? PHASE_FLYING : PHASE_MISMATCH;
-		} else if (wanted) {
+			collet_verbs_begin_large_recv(verbs, header.large_id - 1, is_match ? receive : NULL);
+			phase = is_match ? PHASE_IN_FLIGHT : PHASE_MISMATCH;
+		} else if (is_match) {
 			phase = deliver(verbs, receive, index);
 		} else {
 			collet_verbs_free_arrival(verbs, index);
@@ -188,43 +190,43 @@ void collet_verbs_match(struct verbs_conduit *verbs)
 	}
 }
 
-void collet_verbs_tell(struct verbs_conduit *verbs)
+void collet_verbs_send_credit(struct verbs_endpoint *verbs)
 {
-	const bool due = verbs->in_freed - verbs->in_told >= verbs->shape->window / TELL_PARTS ||
-		verbs->in_units_untold >= verbs->shape->units / 2;
-	if (!due || verbs->gone || !collet_verbs_room(&verbs->pairs[0]))
+	const bool is_due = verbs->in_freed - verbs->in_credited >= verbs->profile->window / CREDIT_PARTS ||
+		verbs->in_units_uncredited >= verbs->profile->units / 2;
+	if (!is_due || verbs->is_lost || !collet_verbs_has_room(&verbs->qps[0]))
 		return;
 	const struct verbs_write write = { .to = verbs->peer_memory + offsetof(struct verbs_memory, probe),
-		.peer_key = verbs->peer_keys[verbs->pairs[0].peer_rail], .has_immediate = true,
+		.rkey = verbs->peer_rkeys[verbs->qps[0].peer_rail], .has_immediate = true,
 		.immediate = collet_verbs_immediate(verbs, KIND_CREDIT, 0), .tag = TAG_RING };
-	collet_verbs_write(verbs, 0, &write);
+	collet_verbs_post_write(verbs, 0, &write);
 }
 
 /* ---- Both --------------------------------------------------------------------------------------------------- */
 
-uint32_t collet_verbs_settle(struct verbs_conduit *verbs)
+uint32_t collet_verbs_complete(struct verbs_endpoint *verbs)
 {
-	struct collet_conduit *conduit = &verbs->conduit;
-	uint32_t settled = 0;
-	for (; verbs->receives.first && verbs->receives.first != verbs->unmatched; settled++) {
+	struct collet_endpoint *endpoint = &verbs->endpoint;
+	uint32_t completed = 0;
+	for (; verbs->receives.first && verbs->receives.first != verbs->unmatched; completed++) {
 		const struct collet_transfer *receive = verbs->receives.first;
 		const uint64_t phase = receive->transport_private[0];
-		if (phase == PHASE_FLYING)
+		if (phase == PHASE_IN_FLIGHT)
 			break;
 		if (phase == PHASE_DONE) {
-			conduit->stats.messages_received++;
-			conduit->stats.bytes_received += receive->message.bytes;
+			endpoint->stats.messages_received++;
+			endpoint->stats.bytes_received += receive->message.bytes;
 		}
-		collet_transfer_queue_settle(
-			&verbs->receives, conduit, phase == PHASE_DONE ? COLLET_OK : COLLET_ERR_MISMATCH);
+		collet_transfer_queue_complete(
+			&verbs->receives, endpoint, phase == PHASE_DONE ? COLLET_OK : COLLET_ERR_MISMATCH);
 	}
-	for (; verbs->sends.first && verbs->sends.first != verbs->unsent; settled++) {
+	for (; verbs->sends.first && verbs->sends.first != verbs->unsent; completed++) {
 		const struct collet_transfer *send = verbs->sends.first;
 		if (send->transport_private[0] != PHASE_DONE)
 			break;
-		conduit->stats.messages_sent++;
-		conduit->stats.bytes_sent += send->message.bytes;
-		collet_transfer_queue_settle(&verbs->sends, conduit, COLLET_OK);
+		endpoint->stats.messages_sent++;
+		endpoint->stats.bytes_sent += send->message.bytes;
+		collet_transfer_queue_complete(&verbs->sends, endpoint, COLLET_OK);
 	}
-	return settled;
+	return completed;
 }

@@ -9,7 +9,7 @@
 
 #include "verbs_endpoint.h"
 
-static const int64_t silence_ns = INT64_C(2000000000);
+static const int64_t probe_after_ns = INT64_C(2000000000);
 
 int64_t collet_verbs_now_ns(void)
 {
@@ -20,89 +20,91 @@ int64_t collet_verbs_now_ns(void)
 
 /* How long an adapter may take to say that an empty write has come or has not: its retries, each up to four times as
  * long as asked for, and some more. */
-int64_t collet_verbs_answer_ns(const struct verbs_options *options)
+int64_t collet_verbs_probe_timeout_ns(const struct verbs_options *options)
 {
 	return ((INT64_C(4096) << options->timeout) * (options->retries + 1)) * 4 + INT64_C(10000000000);
 }
 
-static void ask_adapters(struct verbs_conduit *verbs, bool at_once)
+static void probe_adapters(struct verbs_endpoint *verbs, bool is_urgent)
 {
 	const int64_t now = collet_verbs_now_ns();
-	if (at_once) {
-		verbs->heard = false;
-		verbs->heard_ns = now - silence_ns;
-	} else if (verbs->heard || !verbs->heard_ns) {
-		verbs->heard = false;
-		verbs->heard_ns = now;
+	if (is_urgent) {
+		verbs->has_completed = false;
+		verbs->completed_ns = now - probe_after_ns;
+	} else if (verbs->has_completed || !verbs->completed_ns) {
+		verbs->has_completed = false;
+		verbs->completed_ns = now;
 	}
-	for (uint32_t p = 0; p < verbs->pair_count && !verbs->gone; p++) {
-		struct verbs_pair *pair = &verbs->pairs[p];
-		char name[160], there[INET6_ADDRSTRLEN];
+	for (uint32_t p = 0; p < verbs->qp_count && !verbs->is_lost; p++) {
+		struct verbs_qp *qp = &verbs->qps[p];
+		char name[160], peer_gid[INET6_ADDRSTRLEN];
 		/* Neither an acknowledgement nor an error: a device that has been removed is as quiet as that. iWARP's
 		 * waits for TCP, which does not give up for a quarter of an hour. */
-		if (pair->asking && now - pair->asked_ns > collet_verbs_answer_ns(&verbs->device->options))
-			collet_verbs_lose(verbs, verbs_is_iwarp(verbs) ? COLLET_ERR_PEER_LOST : COLLET_ERR_TRANSPORT,
+		if (qp->is_probing && now - qp->probed_ns > collet_verbs_probe_timeout_ns(&verbs->device->options))
+			collet_verbs_mark_lost(verbs,
+				verbs_is_iwarp(verbs) ? COLLET_ERR_PEER_LOST : COLLET_ERR_TRANSPORT,
 				"%s to %s completes nothing any more; the port is %s%s",
-				collet_verbs_adapter_name(verbs->rails[pair->rail].adapter, name, sizeof(name)),
-				collet_verbs_gid_text(verbs->hear.rails[pair->peer_rail].gid, there, sizeof(there)),
-				collet_verbs_port_state(verbs->rails[pair->rail].adapter),
+				collet_verbs_adapter_name(verbs->rails[qp->rail].adapter, name, sizeof(name)),
+				collet_verbs_gid_text(
+					verbs->hello_in.rails[qp->peer_rail].gid, peer_gid, sizeof(peer_gid)),
+				collet_verbs_port_state(verbs->rails[qp->rail].adapter),
 				verbs_is_iwarp(verbs) ? ", is the peer's?" : "");
-		if (pair->asking || now - verbs->heard_ns < silence_ns || !collet_verbs_room(pair))
+		if (qp->is_probing || now - verbs->completed_ns < probe_after_ns || !collet_verbs_has_room(qp))
 			continue;
-		pair->asking = true;
-		pair->asked_ns = now;
-		collet_verbs_write_empty(verbs, p, TAG_EMPTY);
+		qp->is_probing = true;
+		qp->probed_ns = now;
+		collet_verbs_post_probe(verbs, p, TAG_EMPTY);
 	}
 }
 
-void collet_verbs_look_for_peer(struct verbs_conduit *verbs)
+void collet_verbs_check_peer(struct verbs_endpoint *verbs)
 {
 	char byte;
-	const bool alarmed = collet_verbs_heed_events(verbs);
-	verbs->conduit.stats.system_calls++;
+	const bool has_port_error = collet_verbs_handle_events(verbs);
+	verbs->endpoint.stats.system_calls++;
 	const ssize_t got = recv(verbs->socket, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
 	if (got == 0)
-		collet_verbs_lose(verbs, COLLET_ERR_PEER_LOST, "it has closed its connection or died");
+		collet_verbs_mark_lost(verbs, COLLET_ERR_PEER_LOST, "it has closed its connection or died");
 	else if (got < 0 && errno != EAGAIN && errno != EINTR)
-		collet_verbs_lose(verbs, COLLET_ERR_PEER_LOST, "its connection has ended (errno %d)", errno);
+		collet_verbs_mark_lost(verbs, COLLET_ERR_PEER_LOST, "its connection has ended (errno %d)", errno);
 	else
-		ask_adapters(verbs, alarmed);
+		probe_adapters(verbs, has_port_error);
 }
 
 /* The next completion makes the channel readable, once. */
-static bool ask_for_events(struct verbs_conduit *verbs)
+static bool request_notifications(struct verbs_endpoint *verbs)
 {
 	for (uint32_t r = 0; r < verbs->rail_count; r++)
-		if (ibv_req_notify_cq(verbs->rails[r].completions, 0) != 0)
+		if (ibv_req_notify_cq(verbs->rails[r].cq, 0) != 0)
 			return false;
 	return true;
 }
 
-bool collet_verbs_arm(struct collet_conduit *conduit)
+bool collet_verbs_arm(struct collet_endpoint *endpoint)
 {
-	struct verbs_conduit *verbs = (struct verbs_conduit *)conduit;
-	if (conduit->status != COLLET_OK || verbs->gone)
+	struct verbs_endpoint *verbs = (struct verbs_endpoint *)endpoint;
+	if (endpoint->status != COLLET_OK || verbs->is_lost)
 		return false;
-	collet_verbs_look_for_peer(verbs);
+	collet_verbs_check_peer(verbs);
 	/* Asked first and looked then: what completes in between makes an event or is found here. */
-	verbs->armed = true;
-	if (!ask_for_events(verbs) || collet_verbs_poll(verbs) > 0)
+	verbs->is_armed = true;
+	if (!request_notifications(verbs) || collet_verbs_poll(verbs) > 0)
 		return false;
-	return !verbs->gone && (conduit->posted || verbs->in_taken == verbs->in_come);
+	return !verbs->is_lost && (endpoint->posted || verbs->in_matched == verbs->in_arrived);
 }
 
-void collet_verbs_disarm(struct collet_conduit *conduit)
+void collet_verbs_disarm(struct collet_endpoint *endpoint)
 {
-	struct verbs_conduit *verbs = (struct verbs_conduit *)conduit;
-	if (!verbs->armed)
+	struct verbs_endpoint *verbs = (struct verbs_endpoint *)endpoint;
+	if (!verbs->is_armed)
 		return;
-	verbs->armed = false;
+	verbs->is_armed = false;
 	for (uint32_t r = 0; r < verbs->rail_count; r++) {
 		struct ibv_cq *completions;
 		void *context;
-		conduit->stats.system_calls++;
+		endpoint->stats.system_calls++;
 		/* Not blocking: see opening. */
-		while (ibv_get_cq_event(verbs->rails[r].channel, &completions, &context) == 0)
+		while (ibv_get_cq_event(verbs->rails[r].comp_channel, &completions, &context) == 0)
 			ibv_ack_cq_events(completions, 1);
 	}
 }

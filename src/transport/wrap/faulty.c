@@ -33,94 +33,95 @@
 
 /* ---- Ending ---- */
 
-static uint32_t settle_way(struct faulty_conduit *faulty, struct faulty_way *way, collet_status status)
+static uint32_t complete_direction(
+	struct faulty_endpoint *faulty, struct faulty_direction *direction, collet_status status)
 {
-	uint32_t settled = 0;
-	for (struct faulty_slot *slot = way->first; slot; slot = slot->next) {
+	uint32_t completed = 0;
+	for (struct faulty_slot *slot = direction->first; slot; slot = slot->next) {
 		struct collet_transfer *outer = slot->outer;
 		if (!outer)
 			continue;
 		slot->outer = NULL;
-		settled++;
-		faulty->conduit.posted--;
+		completed++;
+		faulty->endpoint.posted--;
 		outer->status = status;
 	}
-	way->first = way->last = NULL;
-	return settled + collet_transfer_queue_settle_all(&way->waiting, &faulty->conduit, status);
+	direction->first = direction->last = NULL;
+	return completed + collet_transfer_queue_complete_all(&direction->waiting, &faulty->endpoint, status);
 }
 
-uint32_t faulty_end(struct faulty_conduit *faulty, collet_status status)
+uint32_t faulty_end(struct faulty_endpoint *faulty, collet_status status)
 {
-	faulty->conduit.status = status;
-	return settle_way(faulty, &faulty->out, status) + settle_way(faulty, &faulty->in, status);
+	faulty->endpoint.status = status;
+	return complete_direction(faulty, &faulty->out, status) + complete_direction(faulty, &faulty->in, status);
 }
 
-uint32_t faulty_follow(struct faulty_conduit *faulty)
+uint32_t faulty_mirror(struct faulty_endpoint *faulty)
 {
-	const struct collet_conduit *inner = faulty_inner(faulty);
-	faulty->conduit.stats.system_calls = inner->stats.system_calls;
-	faulty->conduit.peer_cpu = inner->peer_cpu;
-	faulty->conduit.reads_memory_min = inner->reads_memory_min;
-	faulty->conduit.reads_calls = inner->reads_calls;
-	if (inner->status == COLLET_OK || faulty->conduit.status != COLLET_OK || faulty->last)
+	const struct collet_endpoint *inner = faulty_inner(faulty);
+	faulty->endpoint.stats.system_calls = inner->stats.system_calls;
+	faulty->endpoint.peer_cpu = inner->peer_cpu;
+	faulty->endpoint.peer_read_min_bytes = inner->peer_read_min_bytes;
+	faulty->endpoint.peer_read_classes = inner->peer_read_classes;
+	if (inner->status == COLLET_OK || faulty->endpoint.status != COLLET_OK || faulty->late_send)
 		return 0;
 	return faulty_end(faulty, inner->status);
 }
 
-static bool meant(const struct faulty_device *device, uint64_t wanted, uint64_t number)
+static bool is_selected(const struct faulty_device *device, uint64_t wanted, uint64_t number)
 {
 	return wanted && wanted == number && (device->rank == UINT64_MAX || device->rank == device->own_rank);
 }
 
 /* The faults of the rank's message that is sent next; true: it ended the conduit. */
-static bool inject(struct faulty_conduit *faulty, const struct collet_transfer *transfer)
+static bool inject(struct faulty_endpoint *faulty, const struct collet_transfer *transfer)
 {
 	struct faulty_device *device = faulty->device;
 	const uint64_t number = atomic_fetch_add_explicit(&device->messages, 1, memory_order_relaxed) + 1;
-	const bool loses = meant(device, device->lose, number);
-	faulty->silent |= meant(device, device->drop, number);
-	if (meant(device, device->leave, number))
-		faulty->last = transfer;
-	if (!loses && !meant(device, device->fail, number))
+	const bool is_loss = is_selected(device, device->lose, number);
+	faulty->is_silent |= is_selected(device, device->drop, number);
+	if (is_selected(device, device->leave, number))
+		faulty->late_send = transfer;
+	if (!is_loss && !is_selected(device, device->fail, number))
 		return false;
 	(void)faulty_end(faulty,
-		collet_fail(loses ? COLLET_ERR_PEER_LOST : COLLET_ERR_TRANSPORT,
+		collet_fail(is_loss ? COLLET_ERR_PEER_LOST : COLLET_ERR_TRANSPORT,
 			"%s: rank %u on %s, channel %u: %s by intent at message %llu (COLLET_FAULTY_SEED=%llu)",
-			device->name, faulty->conduit.peer, faulty->peer->host, faulty->conduit.channel,
-			loses ? "lost" : "failed", (unsigned long long)number, (unsigned long long)device->seed));
+			device->name, faulty->endpoint.peer, faulty->peer->host, faulty->endpoint.channel,
+			is_loss ? "lost" : "failed", (unsigned long long)number, (unsigned long long)device->seed));
 	return true;
 }
 
 /* ---- Slots ---- */
 
-struct faulty_slot *faulty_take_slot(struct faulty_way *way, struct collet_transfer *outer)
+struct faulty_slot *faulty_alloc_slot(struct faulty_direction *direction, struct collet_transfer *outer)
 {
 	for (uint32_t i = 0; i < SLOTS; i++) {
-		struct faulty_slot *slot = &way->slot[i];
-		if (slot->used)
+		struct faulty_slot *slot = &direction->slot[i];
+		if (slot->is_used)
 			continue;
-		slot->used = true;
-		slot->mismatched = slot->viewed = false;
+		slot->is_used = true;
+		slot->is_mismatch = slot->is_view = false;
 		slot->outer = outer;
 		slot->next = NULL;
-		if (way->first)
-			way->last->next = slot;
+		if (direction->first)
+			direction->last->next = slot;
 		else
-			way->first = slot;
-		way->last = slot;
+			direction->first = slot;
+		direction->last = slot;
 		return slot;
 	}
 	return NULL;
 }
 
-struct collet_transfer *faulty_take_waiting(struct faulty_way *way)
+struct collet_transfer *faulty_pop_waiting(struct faulty_direction *direction)
 {
-	struct collet_transfer *outer = way->waiting.first;
-	way->waiting.first = outer->next;
+	struct collet_transfer *outer = direction->waiting.first;
+	direction->waiting.first = outer->next;
 	return outer;
 }
 
-bool faulty_has_settled(const struct faulty_slot *slot, collet_status *status)
+bool faulty_is_complete(const struct faulty_slot *slot, collet_status *status)
 {
 	*status = COLLET_OK;
 	for (uint32_t p = 0; p < slot->parts; p++) {
@@ -132,255 +133,255 @@ bool faulty_has_settled(const struct faulty_slot *slot, collet_status *status)
 	return true;
 }
 
-struct collet_transfer faulty_part(
-	struct faulty_way *way, const struct faulty_slot *slot, uint32_t part, const struct collet_transfer *outer,
-	bool wrong)
+struct collet_transfer faulty_part(struct faulty_direction *direction, const struct faulty_slot *slot, uint32_t part,
+	const struct collet_transfer *outer, bool is_decoy)
 {
-	const uint64_t first = part ? slot->bytes.ends[part - 1] : 0;
+	const uint64_t first = part ? slot->content.ends[part - 1] : 0;
 	return (struct collet_transfer){
 		.message = {
-			.signature = wrong ? NO_SIGNATURE : PART_SIGNATURE,
-			.sequence = way->sequence++,
-			.bytes = wrong ? 0 : slot->bytes.ends[part] - first,
+			.signature = is_decoy ? NO_SIGNATURE : PART_SIGNATURE,
+			.sequence = direction->sequence++,
+			.bytes = is_decoy ? 0 : slot->content.ends[part] - first,
 		},
-		.flags = wrong ? 0 : outer->flags & COLLET_TRANSFER_GPU,
-		.data = wrong || !outer->data ? NULL : (char *)outer->data + first,
+		.flags = is_decoy ? 0 : outer->flags & COLLET_TRANSFER_GPU,
+		.data = is_decoy || !outer->data ? NULL : (char *)outer->data + first,
 	};
 }
 
 /* ---- Sending ---- */
 
-static void cut(struct faulty_conduit *faulty, struct faulty_head *head)
+static void split_message(struct faulty_endpoint *faulty, struct faulty_header *header)
 {
-	const uint64_t bytes = head->message.bytes;
-	const bool splits = faulty_one_of(&faulty->random_out, faulty->device->split);
-	const uint64_t wanted = 2 + faulty_draw(&faulty->random_out) % (PARTS_MOST - 1);
-	head->parts = splits && bytes >= wanted ? wanted : 1;
-	for (uint64_t p = 0, first = 0; p < head->parts; p++) {
+	const uint64_t bytes = header->message.bytes;
+	const bool is_split = faulty_chance(&faulty->random_out, faulty->device->split);
+	const uint64_t wanted = 2 + faulty_random(&faulty->random_out) % (PARTS_MAX - 1);
+	header->parts = is_split && bytes >= wanted ? wanted : 1;
+	for (uint64_t p = 0, first = 0; p < header->parts; p++) {
 		/* At least one byte each, and enough left for the others. */
-		const uint64_t most = bytes - first - (head->parts - 1 - p);
-		first += p + 1 == head->parts ? bytes - first : 1 + faulty_draw(&faulty->random_out) % most;
-		head->ends[p] = first;
+		const uint64_t most = bytes - first - (header->parts - 1 - p);
+		first += p + 1 == header->parts ? bytes - first : 1 + faulty_random(&faulty->random_out) % most;
+		header->ends[p] = first;
 	}
 }
 
-static void begin_send(struct faulty_conduit *faulty, struct faulty_slot *slot)
+static void begin_send(struct faulty_endpoint *faulty, struct faulty_slot *slot)
 {
 	const struct collet_transport *table = faulty_table(faulty);
-	struct collet_conduit *inner = faulty_inner(faulty);
+	struct collet_endpoint *inner = faulty_inner(faulty);
 	struct collet_transfer *outer = slot->outer;
-	slot->bytes = (struct faulty_head){ .message = outer->message };
-	cut(faulty, &slot->bytes);
-	slot->parts = (uint32_t)slot->bytes.parts;
-	slot->head = (struct collet_transfer){
-		.message = { HEAD_SIGNATURE, faulty->out.sequence++, sizeof(slot->bytes) }, .data = &slot->bytes };
+	slot->content = (struct faulty_header){ .message = outer->message };
+	split_message(faulty, &slot->content);
+	slot->parts = (uint32_t)slot->content.parts;
+	slot->header = (struct collet_transfer){
+		.message = { HEADER_SIGNATURE, faulty->out.sequence++, sizeof(slot->content) }, .data = &slot->content
+	};
 	for (uint32_t p = 0; p < slot->parts; p++)
 		slot->part[p] = faulty_part(&faulty->out, slot, p, outer, false);
-	table->post_send(inner, &slot->head);
+	table->post_send(inner, &slot->header);
 	for (uint32_t p = 0; p < slot->parts; p++)
 		table->post_send(inner, &slot->part[p]);
 }
 
 /* May the first that waits leave now? Says when, the first time that it is asked. */
-static bool is_due(struct faulty_conduit *faulty)
+static bool is_due(struct faulty_endpoint *faulty)
 {
-	if (!faulty->timed) {
-		const bool holds = faulty->device->delay_us && faulty_one_of(&faulty->random_out, 2);
-		const uint64_t us = faulty_draw(&faulty->random_out) % (faulty->device->delay_us + 1);
-		faulty->timed = true;
-		faulty->due_ns = holds ? collet_clock_ns() + (int64_t)us * 1000 : 0;
+	if (!faulty->has_due) {
+		const bool is_held_back = faulty->device->delay_us && faulty_chance(&faulty->random_out, 2);
+		const uint64_t us = faulty_random(&faulty->random_out) % (faulty->device->delay_us + 1);
+		faulty->has_due = true;
+		faulty->due_ns = is_held_back ? collet_clock_ns() + (int64_t)us * 1000 : 0;
 	}
 	return faulty->due_ns == 0 || collet_clock_ns() >= faulty->due_ns;
 }
 
 /* What was sent on a conduit that has gone silent: its owner believes it. */
-static void swallow(struct faulty_conduit *faulty)
+static void discard_waiting(struct faulty_endpoint *faulty)
 {
-	(void)collet_transfer_queue_settle_all(&faulty->out.waiting, &faulty->conduit, COLLET_OK);
+	(void)collet_transfer_queue_complete_all(&faulty->out.waiting, &faulty->endpoint, COLLET_OK);
 }
 
 /* The last message that its receiver takes: that it has gone is told by the second look after its leaving. */
-static bool hides(struct faulty_conduit *faulty, const struct collet_transfer *outer)
+static bool hides_completion(struct faulty_endpoint *faulty, const struct collet_transfer *outer)
 {
-	if (outer != faulty->last)
+	if (outer != faulty->late_send)
 		return false;
-	const bool had_left = faulty->left;
-	faulty->left = faulty_inner(faulty)->status != COLLET_OK;
+	const bool had_left = faulty->has_receiver_left;
+	faulty->has_receiver_left = faulty_inner(faulty)->status != COLLET_OK;
 	return !had_left;
 }
 
 /* Begins what is due, and settles what has gone. */
-static uint32_t advance_out(struct faulty_conduit *faulty)
+static uint32_t advance_out(struct faulty_endpoint *faulty)
 {
-	struct faulty_way *out = &faulty->out;
-	uint32_t settled = 0;
-	while (out->waiting.first && !faulty->silent && faulty->conduit.status == COLLET_OK && is_due(faulty)) {
-		struct faulty_slot *slot = faulty_take_slot(out, out->waiting.first);
+	struct faulty_direction *out = &faulty->out;
+	uint32_t completed = 0;
+	while (out->waiting.first && !faulty->is_silent && faulty->endpoint.status == COLLET_OK && is_due(faulty)) {
+		struct faulty_slot *slot = faulty_alloc_slot(out, out->waiting.first);
 		if (!slot)
 			break;
-		(void)faulty_take_waiting(out);
-		faulty->timed = false;
+		(void)faulty_pop_waiting(out);
+		faulty->has_due = false;
 		begin_send(faulty, slot);
 	}
-	if (faulty->silent)
-		swallow(faulty);
+	if (faulty->is_silent)
+		discard_waiting(faulty);
 	while (out->first) {
 		struct faulty_slot *slot = out->first;
 		collet_status status;
-		if (slot->head.status == COLLET_PENDING || !faulty_has_settled(slot, &status))
+		if (slot->header.status == COLLET_PENDING || !faulty_is_complete(slot, &status))
 			break;
 		if (status != COLLET_OK) {
-			faulty->last = NULL;  /* the wrapped conduit has ended: faulty_follow() */
+			faulty->late_send = NULL; /* the wrapped conduit has ended: faulty_mirror() */
 			break;
 		}
 		struct collet_transfer *outer = slot->outer;
-		if (hides(faulty, outer))
+		if (hides_completion(faulty, outer))
 			break;
 		out->first = slot->next;
-		slot->used = false;
+		slot->is_used = false;
 		slot->outer = NULL;
-		faulty->conduit.posted--;
-		faulty->conduit.stats.messages_sent++;
-		faulty->conduit.stats.bytes_sent += outer->message.bytes;
+		faulty->endpoint.posted--;
+		faulty->endpoint.stats.messages_sent++;
+		faulty->endpoint.stats.bytes_sent += outer->message.bytes;
 		outer->status = COLLET_OK;
-		settled++;
-		if (outer == faulty->last)
-			faulty->last = NULL;
+		completed++;
+		if (outer == faulty->late_send)
+			faulty->late_send = NULL;
 	}
-	return settled;
+	return completed;
 }
 
-static void post_send(struct collet_conduit *conduit, struct collet_transfer *transfer)
+static void post_send(struct collet_endpoint *endpoint, struct collet_transfer *transfer)
 {
-	struct faulty_conduit *faulty = faulty_of(conduit);
-	transfer->status = conduit->status;
-	if (conduit->status != COLLET_OK)
+	struct faulty_endpoint *faulty = faulty_of(endpoint);
+	transfer->status = endpoint->status;
+	if (endpoint->status != COLLET_OK)
 		return;
 	transfer->status = COLLET_PENDING;
-	conduit->posted++;
+	endpoint->posted++;
 	collet_transfer_queue_add(&faulty->out.waiting, transfer);
 	if (inject(faulty, transfer))
 		return;
 	(void)advance_out(faulty);
-	(void)faulty_follow(faulty);
+	(void)faulty_mirror(faulty);
 }
 
 /* ---- Looking ---- */
 
-static uint32_t progress(struct collet_conduit *conduit)
+static uint32_t progress(struct collet_endpoint *endpoint)
 {
-	struct faulty_conduit *faulty = faulty_of(conduit);
-	if (conduit->status != COLLET_OK || faulty_one_of(&faulty->random_look, faulty->device->skip))
+	struct faulty_endpoint *faulty = faulty_of(endpoint);
+	if (endpoint->status != COLLET_OK || faulty_chance(&faulty->random_poll, faulty->device->skip))
 		return 0;
-	uint32_t settled = advance_out(faulty);
-	struct collet_conduit *inner = faulty_inner(faulty);
+	uint32_t completed = advance_out(faulty);
+	struct collet_endpoint *inner = faulty_inner(faulty);
 	if (inner->posted) {
 		faulty_table(faulty)->progress(inner);
-		settled += advance_out(faulty);
+		completed += advance_out(faulty);
 	}
-	settled += faulty_advance_in(faulty);
-	return settled + faulty_follow(faulty);
+	completed += faulty_advance_in(faulty);
+	return completed + faulty_mirror(faulty);
 }
 
-static bool peek(struct collet_conduit *conduit, struct collet_message *message)
+static bool peek(struct collet_endpoint *endpoint, struct collet_message *message)
 {
-	struct faulty_conduit *faulty = faulty_of(conduit);
-	if (conduit->status != COLLET_OK)
+	struct faulty_endpoint *faulty = faulty_of(endpoint);
+	if (endpoint->status != COLLET_OK)
 		return false;
 	(void)advance_out(faulty);
-	bool is_there = faulty_get_head(faulty);
-	if (!is_there && conduit->status == COLLET_OK) {
+	bool has_message = faulty_get_header(faulty);
+	if (!has_message && endpoint->status == COLLET_OK) {
 		faulty_table(faulty)->progress(faulty_inner(faulty));
-		is_there = faulty_get_head(faulty);
+		has_message = faulty_get_header(faulty);
 	}
 	(void)advance_out(faulty);
-	(void)faulty_follow(faulty);
-	if (!is_there || conduit->status != COLLET_OK)
+	(void)faulty_mirror(faulty);
+	if (!has_message || endpoint->status != COLLET_OK)
 		return false;
-	*message = faulty->came.message;
+	*message = faulty->header.message;
 	return true;
 }
 
 /* Has the wrapped conduit done something that is not passed on yet? */
-static bool can_move(const struct faulty_conduit *faulty)
+static bool can_progress(const struct faulty_endpoint *faulty)
 {
 	const struct faulty_slot *out = faulty->out.first, *in = faulty->in.first;
 	collet_status status;
-	return faulty->has_head || (faulty->heading_posted && faulty->heading.status != COLLET_PENDING) ||
-		(out && out->head.status != COLLET_PENDING && faulty_has_settled(out, &status)) ||
-		(in && faulty_has_settled(in, &status));
+	return faulty->has_header || (faulty->is_header_posted && faulty->header_receive.status != COLLET_PENDING) ||
+		(out && out->header.status != COLLET_PENDING && faulty_is_complete(out, &status)) ||
+		(in && faulty_is_complete(in, &status));
 }
 
-static bool arm(struct collet_conduit *conduit)
+static bool arm(struct collet_endpoint *endpoint)
 {
-	struct faulty_conduit *faulty = faulty_of(conduit);
-	if (conduit->status != COLLET_OK || can_move(faulty))
+	struct faulty_endpoint *faulty = faulty_of(endpoint);
+	if (endpoint->status != COLLET_OK || can_progress(faulty))
 		return false;
 	/* Held back, it is due within microseconds, which is no time to sleep. */
-	if (faulty->out.waiting.first && !faulty->silent)
+	if (faulty->out.waiting.first && !faulty->is_silent)
 		return false;
 	return faulty_inner(faulty)->posted == 0 || faulty_table(faulty)->arm(faulty_inner(faulty));
 }
 
-static void took(struct collet_conduit *conduit, uint32_t call, uint64_t bytes, uint64_t ticks)
+static void report_call_time(struct collet_endpoint *endpoint, uint32_t call_class, uint64_t bytes, uint64_t ticks)
 {
-	const struct faulty_conduit *faulty = faulty_of(conduit);
-	faulty_table(faulty)->took(faulty_inner(faulty), call, bytes, ticks);
+	const struct faulty_endpoint *faulty = faulty_of(endpoint);
+	faulty_table(faulty)->report_call_time(faulty_inner(faulty), call_class, bytes, ticks);
 }
 
-static bool takes_gpu(struct collet_conduit *conduit, const void *data, uint64_t bytes)
+static bool accepts_gpu(struct collet_endpoint *endpoint, const void *data, uint64_t bytes)
 {
-	const struct faulty_conduit *faulty = faulty_of(conduit);
-	return faulty_table(faulty)->takes_gpu(faulty_inner(faulty), data, bytes);
+	const struct faulty_endpoint *faulty = faulty_of(endpoint);
+	return faulty_table(faulty)->accepts_gpu(faulty_inner(faulty), data, bytes);
 }
 
-static void disarm(struct collet_conduit *conduit)
+static void disarm(struct collet_endpoint *endpoint)
 {
-	struct faulty_conduit *faulty = faulty_of(conduit);
+	struct faulty_endpoint *faulty = faulty_of(endpoint);
 	faulty_table(faulty)->disarm(faulty_inner(faulty));
 }
 
 /* ---- Beginning and end ---- */
 
-static collet_status open_conduit(struct collet_conduit *conduit, const struct collet_conduit_config *config)
+static collet_status open_endpoint(struct collet_endpoint *endpoint, const struct collet_endpoint_config *config)
 {
-	struct faulty_conduit *faulty = faulty_of(conduit);
+	struct faulty_endpoint *faulty = faulty_of(endpoint);
 	struct faulty_device *device = (struct faulty_device *)(void *)config->device;
 	faulty->device = device;
 	faulty->peer = config->peer;
-	faulty->process = (uint32_t)getpid();
-	uint64_t mixed = device->seed;
-	mixed = faulty_draw(&mixed) ^ config->self->rank;
-	mixed = faulty_draw(&mixed) ^ config->peer->rank;
-	mixed = faulty_draw(&mixed) ^ config->channel;
-	faulty->random_out = faulty_draw(&mixed);
-	faulty->random_look = faulty_draw(&mixed);
-	conduit->status = collet_wrapper_open(conduit, faulty_inner(faulty), config);
-	return conduit->status;
+	faulty->owner_pid = (uint32_t)getpid();
+	uint64_t state = device->seed;
+	state = faulty_random(&state) ^ config->self->rank;
+	state = faulty_random(&state) ^ config->peer->rank;
+	state = faulty_random(&state) ^ config->channel;
+	faulty->random_out = faulty_random(&state);
+	faulty->random_poll = faulty_random(&state);
+	endpoint->status = collet_wrapper_open(endpoint, faulty_inner(faulty), config);
+	return endpoint->status;
 }
 
-static collet_status opening(struct collet_conduit *conduit)
+static collet_status open_progress(struct collet_endpoint *endpoint)
 {
-	struct faulty_conduit *faulty = faulty_of(conduit);
-	const struct collet_conduit *inner = faulty_inner(faulty);
-	const collet_status status = faulty_table(faulty)->opening(faulty_inner(faulty));
-	conduit->status = inner->status;
-	conduit->stats.system_calls = inner->stats.system_calls;
-	conduit->reads_arena = inner->reads_arena;
+	struct faulty_endpoint *faulty = faulty_of(endpoint);
+	const struct collet_endpoint *inner = faulty_inner(faulty);
+	const collet_status status = faulty_table(faulty)->open_progress(faulty_inner(faulty));
+	endpoint->status = inner->status;
+	endpoint->stats.system_calls = inner->stats.system_calls;
+	endpoint->peer_reads_arena = inner->peer_reads_arena;
 	return status;
 }
 
-static void close_conduit(struct collet_conduit *conduit)
+static void close_endpoint(struct collet_endpoint *endpoint)
 {
-	struct faulty_conduit *faulty = faulty_of(conduit);
-	if (faulty->closed || !faulty->device)
+	struct faulty_endpoint *faulty = faulty_of(endpoint);
+	if (faulty->is_closed || !faulty->device)
 		return;
-	faulty->closed = true;
+	faulty->is_closed = true;
 	faulty_table(faulty)->close(faulty_inner(faulty));
-	if (conduit->status == COLLET_OK)
-		conduit->status = COLLET_CANCELLED;
-	if (faulty->process == (uint32_t)getpid())
-		(void)faulty_end(faulty, conduit->status);
+	if (endpoint->status == COLLET_OK)
+		endpoint->status = COLLET_CANCELLED;
+	if (faulty->owner_pid == (uint32_t)getpid())
+		(void)faulty_end(faulty, endpoint->status);
 }
 
 static void close_device(struct collet_device *device)
@@ -388,42 +389,42 @@ static void close_device(struct collet_device *device)
 	free(device);
 }
 
-collet_status collet_faulty_wrap(struct collet_offer *offer, const struct collet_device_config *config)
+collet_status collet_faulty_wrap(struct collet_transport_instance *instance, const struct collet_device_config *config)
 {
 	struct faulty_device *device = calloc(1, sizeof(*device));
 	if (!device)
 		return collet_fail(COLLET_ERR_MEMORY, "no memory for a transport");
-	bool drawn;
-	const collet_status status = faulty_read_settings(device, config->job, &drawn);
+	bool is_random;
+	const collet_status status = faulty_read_settings(device, config->job_id, &is_random);
 	if (status != COLLET_OK) {
 		free(device);
 		return status;
 	}
 	struct collet_wrapper *wrapper = &device->wrapper;
-	collet_wrapper_begin(offer, wrapper, config, sizeof(struct faulty_conduit));
-	memcpy(device->name, offer->name, sizeof(device->name));
+	collet_wrapper_init(instance, wrapper, config, sizeof(struct faulty_endpoint));
+	memcpy(device->name, instance->name, sizeof(device->name));
 	device->own_rank = config->self->rank;
-	if (drawn)
+	if (is_random)
 		collet_log(&wrapper->log, COLLET_LOG_INFO,
 			"%s: COLLET_FAULTY_SEED=%llu (lose=%llu, fail=%llu, drop=%llu)", device->name,
 			(unsigned long long)device->seed, (unsigned long long)device->lose,
 			(unsigned long long)device->fail, (unsigned long long)device->drop);
-	struct collet_transport *own = &offer->own;
-	own->device_close = close_device;
-	own->open = open_conduit;
-	own->opening = opening;
-	own->close = close_conduit;
-	own->post_send = post_send;
-	own->post_recv = faulty_post_recv;
-	own->release = faulty_release;
-	own->progress = progress;
-	own->has_come = NULL;
-	own->send_now = own->recv_now = NULL;
-	own->peek = peek;
-	own->arm = arm;
-	own->disarm = disarm;
+	struct collet_transport *table = &instance->table;
+	table->device_close = close_device;
+	table->open = open_endpoint;
+	table->open_progress = open_progress;
+	table->close = close_endpoint;
+	table->post_send = post_send;
+	table->post_recv = faulty_post_recv;
+	table->release_view = faulty_release_view;
+	table->progress = progress;
+	table->is_recv_ready = NULL;
+	table->try_send = table->try_recv = NULL;
+	table->peek = peek;
+	table->arm = arm;
+	table->disarm = disarm;
 	/* Parts may be too short for what the wrapped one takes in a GPU's memory. */
-	own->takes_gpu = wrapper->inner->takes_gpu && !device->split ? takes_gpu : NULL;
-	own->took = wrapper->inner->took ? took : NULL;
+	table->accepts_gpu = wrapper->inner->accepts_gpu && !device->split ? accepts_gpu : NULL;
+	table->report_call_time = wrapper->inner->report_call_time ? report_call_time : NULL;
 	return COLLET_OK;
 }

@@ -6,15 +6,15 @@
 #include "core/status.h"
 #include "transport/wrap/faulty.h"
 
-enum { DRAWN_MOST = 100 };               /* a fault whose message the seed chooses comes at one of so many */
+enum { RANDOM_MAX = 100 };               /* a fault whose message the seed chooses comes at one of so many */
 
-static uint64_t draw_when(uint64_t seed, uint32_t setting)
+static uint64_t random_message(uint64_t seed, uint32_t setting)
 {
 	uint64_t state = seed ^ (uint64_t)setting << 32;
-	return 1 + faulty_draw(&state) % DRAWN_MOST;
+	return 1 + faulty_random(&state) % RANDOM_MAX;
 }
 
-static collet_status parse(struct faulty_device *device, const char *text, bool *drawn)
+static collet_status parse(struct faulty_device *device, const char *text, bool *is_random)
 {
 	const struct {
 		const char *name;
@@ -36,9 +36,9 @@ static collet_status parse(struct faulty_device *device, const char *text, bool 
 		/* A fault alone: the seed says when. */
 		const bool is_fault = word && k < sizeof(known) / sizeof(known[0]) && known[k].is_fault;
 		if (is_fault && !used) {
-			*known[k].value = draw_when(device->seed, k);
+			*known[k].value = random_message(device->seed, k);
 			used = word;
-			*drawn = true;
+			*is_random = true;
 		} else if (!used || k == sizeof(known) / sizeof(known[0]) ||
 			!collet_parse_u64(value, known[k].most, known[k].value)) {
 			used = 0;
@@ -55,13 +55,13 @@ static collet_status parse(struct faulty_device *device, const char *text, bool 
 	return COLLET_OK;
 }
 
-collet_status faulty_read_settings(struct faulty_device *device, uint64_t job, bool *drawn)
+collet_status faulty_read_settings(struct faulty_device *device, uint64_t job, bool *is_random)
 {
 	const char *text = collet_env("COLLET_FAULTY");
-	*drawn = !collet_env("COLLET_FAULTY_SEED");
+	*is_random = !collet_env("COLLET_FAULTY_SEED");
 	device->rank = UINT64_MAX;
 	/* Alike on all ranks. */
 	device->seed = (job ^ job >> 32) & UINT32_MAX;
 	const collet_status status = collet_env_u64("COLLET_FAULTY_SEED", UINT64_MAX, &device->seed);
-	return status == COLLET_OK ? parse(device, text ? text : "delay=50,split=3,skip=4", drawn) : status;
+	return status == COLLET_OK ? parse(device, text ? text : "delay=50,split=3,skip=4", is_random) : status;
 }

@@ -11,64 +11,64 @@
 #include "core/status.h"
 #include "transport/wrap/wrapper.h"
 
-enum { SIZES = 5 };
-static const char *const size_names[SIZES] = { "0 B", "to 256 B", "to 8 KiB", "to 256 KiB", "more" };
-static const uint64_t size_ends[SIZES] = { 0, 256, 8192, 262144, UINT64_MAX };
+enum { SIZE_CLASSES = 5 };
+static const char *const size_names[SIZE_CLASSES] = { "0 B", "to 256 B", "to 8 KiB", "to 256 KiB", "more" };
+static const uint64_t size_ends[SIZE_CLASSES] = { 0, 256, 8192, 262144, UINT64_MAX };
 
 struct trace_counts {
-	uint64_t sends[SIZES], receives[SIZES];  /* posted, by size */
-	uint64_t sends_at_once, receives_at_once;  /* of these, settled by the post */
+	uint64_t sends[SIZE_CLASSES], receives[SIZE_CLASSES]; /* posted, by size */
+	uint64_t sends_immediate, receives_immediate; /* of these, settled by the post */
 	uint64_t views, bytes_out, bytes_in;
-	uint64_t looks, looks_in_vain;   /* progress() */
+	uint64_t polls, empty_polls;     /* progress() */
 	uint64_t peeks, arms, sleeps;    /* arm() that said: sleep */
 };
 
 struct trace_device {
 	struct collet_wrapper wrapper;
 	char name[COLLET_TRANSPORT_NAME_BYTES];
-	bool quiet;
-	_Atomic uint64_t conduits, messages_out, messages_in, bytes_out, bytes_in;
+	bool is_quiet;
+	_Atomic uint64_t endpoints, messages_out, messages_in, bytes_out, bytes_in;
 };
 
-struct trace_conduit {
-	struct collet_conduit conduit;
+struct trace_endpoint {
+	struct collet_endpoint endpoint;
 	struct trace_device *device;
 	const struct collet_log *log;    /* the rank's, as COLLET_LOG has it */
 	const char *peer_host;           /* of its card */
-	uint32_t process;
-	bool closed;
+	uint32_t owner_pid;
+	bool is_closed;
 	struct trace_counts counts;
 };
 
-static struct trace_conduit *of(struct collet_conduit *conduit)
+static struct trace_endpoint *trace_of(struct collet_endpoint *endpoint)
 {
-	return (struct trace_conduit *)conduit;
+	return (struct trace_endpoint *)endpoint;
 }
 
-static struct collet_conduit *inner_of(const struct collet_conduit *conduit)
+static struct collet_endpoint *inner_of(const struct collet_endpoint *endpoint)
 {
-	return collet_wrapped((struct collet_conduit *)(uintptr_t)conduit, sizeof(struct trace_conduit));
+	return collet_wrapper_inner((struct collet_endpoint *)(uintptr_t)endpoint, sizeof(struct trace_endpoint));
 }
 
-static const struct collet_transport *table_of(const struct collet_conduit *conduit)
+static const struct collet_transport *table_of(const struct collet_endpoint *endpoint)
 {
-	return inner_of(conduit)->transport;
+	return inner_of(endpoint)->transport;
 }
 
 /* What the caller may look at is as the wrapped conduit has it. */
-static void mirror(struct collet_conduit *conduit)
+static void mirror_inner(struct collet_endpoint *endpoint)
 {
-	const struct collet_conduit *inner = inner_of(conduit);
-	conduit->status = inner->status;
-	conduit->posted = inner->posted;
-	conduit->reads_arena = inner->reads_arena;
-	conduit->reads_memory_min = inner->reads_memory_min;
-	conduit->reads_calls = inner->reads_calls;
-	conduit->peer_cpu = inner->peer_cpu;
-	conduit->stats = inner->stats;
+	const struct collet_endpoint *inner = inner_of(endpoint);
+	endpoint->status = inner->status;
+	endpoint->posted = inner->posted;
+	endpoint->peer_reads_arena = inner->peer_reads_arena;
+	endpoint->peer_read_min_bytes = inner->peer_read_min_bytes;
+	endpoint->peer_read_classes = inner->peer_read_classes;
+	endpoint->peer_cpu = inner->peer_cpu;
+	endpoint->stats = inner->stats;
 }
 
-static uint32_t size_of(uint64_t bytes)
+static uint32_t size_class(uint64_t bytes)
 {
 	uint32_t size = 0;
 	while (bytes > size_ends[size])
@@ -76,29 +76,29 @@ static uint32_t size_of(uint64_t bytes)
 	return size;
 }
 
-static collet_status open_conduit(struct collet_conduit *conduit, const struct collet_conduit_config *config)
+static collet_status open_endpoint(struct collet_endpoint *endpoint, const struct collet_endpoint_config *config)
 {
-	struct trace_conduit *trace = of(conduit);
+	struct trace_endpoint *trace = trace_of(endpoint);
 	trace->device = (struct trace_device *)(void *)config->device;
 	trace->log = config->log;
 	trace->peer_host = config->peer->host;
-	trace->process = (uint32_t)getpid();
-	const collet_status status = collet_wrapper_open(conduit, inner_of(conduit), config);
-	mirror(conduit);
+	trace->owner_pid = (uint32_t)getpid();
+	const collet_status status = collet_wrapper_open(endpoint, inner_of(endpoint), config);
+	mirror_inner(endpoint);
 	return status;
 }
 
-static collet_status opening(struct collet_conduit *conduit)
+static collet_status open_progress(struct collet_endpoint *endpoint)
 {
-	const collet_status status = table_of(conduit)->opening(inner_of(conduit));
-	mirror(conduit);
+	const collet_status status = table_of(endpoint)->open_progress(inner_of(endpoint));
+	mirror_inner(endpoint);
 	return status;
 }
 
-static void list_sizes(char *text, size_t bytes, const uint64_t counts[SIZES])
+static void list_sizes(char *text, size_t bytes, const uint64_t counts[SIZE_CLASSES])
 {
 	text[0] = '\0';
-	for (uint32_t i = 0; i < SIZES; i++) {
+	for (uint32_t i = 0; i < SIZE_CLASSES; i++) {
 		char part[48];
 		snprintf(part, sizeof(part), "%s%llu %s", text[0] ? ", " : "", (unsigned long long)counts[i],
 			size_names[i]);
@@ -109,15 +109,15 @@ static void list_sizes(char *text, size_t bytes, const uint64_t counts[SIZES])
 		snprintf(text, bytes, "none");
 }
 
-static uint64_t sum(const uint64_t counts[SIZES])
+static uint64_t sum(const uint64_t counts[SIZE_CLASSES])
 {
 	uint64_t all = 0;
-	for (uint32_t i = 0; i < SIZES; i++)
+	for (uint32_t i = 0; i < SIZE_CLASSES; i++)
 		all += counts[i];
 	return all;
 }
 
-static void tell(const struct trace_conduit *trace)
+static void log_summary(const struct trace_endpoint *trace)
 {
 	const struct trace_counts *c = &trace->counts;
 	char out[160], in[160];
@@ -127,134 +127,134 @@ static void tell(const struct trace_conduit *trace)
 		"%s, rank %u on %s, channel %u: sent %llu bytes in %s (%llu at once); received %llu bytes in %s (%llu "
 		"at once, %llu as views); %llu looks, %llu in vain; %llu peeks; armed %llu times, %llu to sleep; %llu "
 		"system calls",
-		trace->device->name, trace->conduit.peer, trace->peer_host, trace->conduit.channel,
-		(unsigned long long)c->bytes_out, out, (unsigned long long)c->sends_at_once,
-		(unsigned long long)c->bytes_in, in, (unsigned long long)c->receives_at_once,
-		(unsigned long long)c->views, (unsigned long long)c->looks, (unsigned long long)c->looks_in_vain,
+		trace->device->name, trace->endpoint.peer, trace->peer_host, trace->endpoint.channel,
+		(unsigned long long)c->bytes_out, out, (unsigned long long)c->sends_immediate,
+		(unsigned long long)c->bytes_in, in, (unsigned long long)c->receives_immediate,
+		(unsigned long long)c->views, (unsigned long long)c->polls, (unsigned long long)c->empty_polls,
 		(unsigned long long)c->peeks, (unsigned long long)c->arms, (unsigned long long)c->sleeps,
-		(unsigned long long)trace->conduit.stats.system_calls);
+		(unsigned long long)trace->endpoint.stats.system_calls);
 }
 
-static void close_conduit(struct collet_conduit *conduit)
+static void close_endpoint(struct collet_endpoint *endpoint)
 {
-	struct trace_conduit *trace = of(conduit);
-	if (trace->closed || !trace->device)
+	struct trace_endpoint *trace = trace_of(endpoint);
+	if (trace->is_closed || !trace->device)
 		return;
-	trace->closed = true;
-	table_of(conduit)->close(inner_of(conduit));
-	mirror(conduit);
-	if (trace->process != (uint32_t)getpid())
+	trace->is_closed = true;
+	table_of(endpoint)->close(inner_of(endpoint));
+	mirror_inner(endpoint);
+	if (trace->owner_pid != (uint32_t)getpid())
 		return;
 	struct trace_device *device = trace->device;
-	atomic_fetch_add_explicit(&device->conduits, 1, memory_order_relaxed);
+	atomic_fetch_add_explicit(&device->endpoints, 1, memory_order_relaxed);
 	atomic_fetch_add_explicit(&device->messages_out, sum(trace->counts.sends), memory_order_relaxed);
 	atomic_fetch_add_explicit(&device->messages_in, sum(trace->counts.receives), memory_order_relaxed);
 	atomic_fetch_add_explicit(&device->bytes_out, trace->counts.bytes_out, memory_order_relaxed);
 	atomic_fetch_add_explicit(&device->bytes_in, trace->counts.bytes_in, memory_order_relaxed);
-	if (!device->quiet)
-		tell(trace);
+	if (!device->is_quiet)
+		log_summary(trace);
 }
 
-static void log_post(const struct trace_conduit *trace, const char *what, const struct collet_message *message,
+static void log_post(const struct trace_endpoint *trace, const char *what, const struct collet_message *message,
 	collet_status status)
 {
-	if (!collet_host_functions.logs(trace->log, COLLET_LOG_DEBUG))
+	if (!collet_transport_services.log_enabled(trace->log, COLLET_LOG_DEBUG))
 		return;
 	collet_log(trace->log, COLLET_LOG_DEBUG, "%s, rank %u, channel %u: %s %llu of call %016llx, %llu bytes: %s",
-		trace->device->name, trace->conduit.peer, trace->conduit.channel, what,
+		trace->device->name, trace->endpoint.peer, trace->endpoint.channel, what,
 		(unsigned long long)message->sequence, (unsigned long long)message->signature,
 		(unsigned long long)message->bytes,
 		status == COLLET_OK ? "at once" : status == COLLET_PENDING ? "lent" : collet_status_name(status));
 }
 
-static void post_send(struct collet_conduit *conduit, struct collet_transfer *transfer)
+static void post_send(struct collet_endpoint *endpoint, struct collet_transfer *transfer)
 {
-	struct trace_conduit *trace = of(conduit);
+	struct trace_endpoint *trace = trace_of(endpoint);
 	const struct collet_message message = transfer->message;
-	table_of(conduit)->post_send(inner_of(conduit), transfer);
+	table_of(endpoint)->post_send(inner_of(endpoint), transfer);
 	/* Lent, it is still there: the caller waits for this thread to make progress. */
 	const collet_status status = transfer->status;
-	mirror(conduit);
-	trace->counts.sends[size_of(message.bytes)]++;
-	trace->counts.sends_at_once += status == COLLET_OK;
+	mirror_inner(endpoint);
+	trace->counts.sends[size_class(message.bytes)]++;
+	trace->counts.sends_immediate += status == COLLET_OK;
 	trace->counts.bytes_out += message.bytes;
 	log_post(trace, "send", &message, status);
 }
 
-static void post_recv(struct collet_conduit *conduit, struct collet_transfer *transfer)
+static void post_recv(struct collet_endpoint *endpoint, struct collet_transfer *transfer)
 {
-	struct trace_conduit *trace = of(conduit);
+	struct trace_endpoint *trace = trace_of(endpoint);
 	const struct collet_message message = transfer->message;
 	const bool view = transfer->flags & COLLET_TRANSFER_VIEW;
-	table_of(conduit)->post_recv(inner_of(conduit), transfer);
+	table_of(endpoint)->post_recv(inner_of(endpoint), transfer);
 	const collet_status status = transfer->status;
-	mirror(conduit);
-	trace->counts.receives[size_of(message.bytes)]++;
-	trace->counts.receives_at_once += status == COLLET_OK;
+	mirror_inner(endpoint);
+	trace->counts.receives[size_class(message.bytes)]++;
+	trace->counts.receives_immediate += status == COLLET_OK;
 	trace->counts.views += view;
 	trace->counts.bytes_in += message.bytes;
 	log_post(trace, "receive", &message, status);
 }
 
-static void release(struct collet_conduit *conduit, struct collet_transfer *transfer)
+static void release_view(struct collet_endpoint *endpoint, struct collet_transfer *transfer)
 {
-	table_of(conduit)->release(inner_of(conduit), transfer);
-	mirror(conduit);
+	table_of(endpoint)->release_view(inner_of(endpoint), transfer);
+	mirror_inner(endpoint);
 }
 
-static uint32_t progress(struct collet_conduit *conduit)
+static uint32_t progress(struct collet_endpoint *endpoint)
 {
-	struct trace_conduit *trace = of(conduit);
-	const uint32_t settled = table_of(conduit)->progress(inner_of(conduit));
-	mirror(conduit);
-	trace->counts.looks++;
-	trace->counts.looks_in_vain += settled == 0;
-	return settled;
+	struct trace_endpoint *trace = trace_of(endpoint);
+	const uint32_t completed = table_of(endpoint)->progress(inner_of(endpoint));
+	mirror_inner(endpoint);
+	trace->counts.polls++;
+	trace->counts.empty_polls += completed == 0;
+	return completed;
 }
 
-static bool has_come(struct collet_conduit *conduit, uint64_t bytes)
+static bool is_recv_ready(struct collet_endpoint *endpoint, uint64_t bytes)
 {
-	const bool is_there = table_of(conduit)->has_come(inner_of(conduit), bytes);
-	mirror(conduit);
-	return is_there;
+	const bool is_ready = table_of(endpoint)->is_recv_ready(inner_of(endpoint), bytes);
+	mirror_inner(endpoint);
+	return is_ready;
 }
 
-static bool peek(struct collet_conduit *conduit, struct collet_message *message)
+static bool peek(struct collet_endpoint *endpoint, struct collet_message *message)
 {
-	const bool is_there = table_of(conduit)->peek(inner_of(conduit), message);
-	mirror(conduit);
-	of(conduit)->counts.peeks++;
-	return is_there;
+	const bool is_ready = table_of(endpoint)->peek(inner_of(endpoint), message);
+	mirror_inner(endpoint);
+	trace_of(endpoint)->counts.peeks++;
+	return is_ready;
 }
 
-static bool arm(struct collet_conduit *conduit)
+static bool arm(struct collet_endpoint *endpoint)
 {
-	struct trace_conduit *trace = of(conduit);
-	const bool sleeps = table_of(conduit)->arm(inner_of(conduit));
-	mirror(conduit);
+	struct trace_endpoint *trace = trace_of(endpoint);
+	const bool sleeps = table_of(endpoint)->arm(inner_of(endpoint));
+	mirror_inner(endpoint);
 	trace->counts.arms++;
 	trace->counts.sleeps += sleeps;
 	return sleeps;
 }
 
-static void disarm(struct collet_conduit *conduit)
+static void disarm(struct collet_endpoint *endpoint)
 {
-	table_of(conduit)->disarm(inner_of(conduit));
-	mirror(conduit);
+	table_of(endpoint)->disarm(inner_of(endpoint));
+	mirror_inner(endpoint);
 }
 
-static void took(struct collet_conduit *conduit, uint32_t call, uint64_t bytes, uint64_t ticks)
+static void report_call_time(struct collet_endpoint *endpoint, uint32_t call_class, uint64_t bytes, uint64_t ticks)
 {
-	table_of(conduit)->took(inner_of(conduit), call, bytes, ticks);
-	mirror(conduit);
+	table_of(endpoint)->report_call_time(inner_of(endpoint), call_class, bytes, ticks);
+	mirror_inner(endpoint);
 }
 
-static bool takes_gpu(struct collet_conduit *conduit, const void *data, uint64_t bytes)
+static bool accepts_gpu(struct collet_endpoint *endpoint, const void *data, uint64_t bytes)
 {
-	return table_of(conduit)->takes_gpu(inner_of(conduit), data, bytes);
+	return table_of(endpoint)->accepts_gpu(inner_of(endpoint), data, bytes);
 }
 
-static unsigned long long get(const _Atomic uint64_t *count)
+static unsigned long long load_count(const _Atomic uint64_t *count)
 {
 	return (unsigned long long)atomic_load_explicit(count, memory_order_relaxed);
 }
@@ -262,15 +262,16 @@ static unsigned long long get(const _Atomic uint64_t *count)
 static void close_device(struct collet_device *closed)
 {
 	struct trace_device *device = (struct trace_device *)(void *)closed;
-	if (get(&device->conduits))
+	if (load_count(&device->endpoints))
 		collet_log(&device->wrapper.log, COLLET_LOG_INFO,
 			"%s: %llu conduits, %llu messages and %llu bytes sent, %llu messages and %llu bytes received",
-			device->name, get(&device->conduits), get(&device->messages_out), get(&device->bytes_out),
-			get(&device->messages_in), get(&device->bytes_in));
+			device->name, load_count(&device->endpoints), load_count(&device->messages_out),
+			load_count(&device->bytes_out), load_count(&device->messages_in),
+			load_count(&device->bytes_in));
 	free(device);
 }
 
-collet_status collet_trace_wrap(struct collet_offer *offer, const struct collet_device_config *config)
+collet_status collet_trace_wrap(struct collet_transport_instance *instance, const struct collet_device_config *config)
 {
 	const char *how = collet_env("COLLET_TRACE");
 	if (how && strcmp(how, "quiet") != 0)
@@ -278,24 +279,24 @@ collet_status collet_trace_wrap(struct collet_offer *offer, const struct collet_
 	struct trace_device *device = calloc(1, sizeof(*device));
 	if (!device)
 		return collet_fail(COLLET_ERR_MEMORY, "no memory for a transport");
-	collet_wrapper_begin(offer, &device->wrapper, config, sizeof(struct trace_conduit));
-	memcpy(device->name, offer->name, sizeof(device->name));
-	device->quiet = how;
-	struct collet_transport *own = &offer->own;
-	own->device_close = close_device;
-	own->open = open_conduit;
-	own->opening = opening;
-	own->close = close_conduit;
-	own->post_send = post_send;
-	own->post_recv = post_recv;
-	own->release = release;
-	own->progress = progress;
-	own->has_come = own->has_come ? has_come : NULL;
-	own->send_now = own->recv_now = NULL;
-	own->peek = peek;
-	own->arm = arm;
-	own->disarm = disarm;
-	own->takes_gpu = device->wrapper.inner->takes_gpu ? takes_gpu : NULL;
-	own->took = device->wrapper.inner->took ? took : NULL;
+	collet_wrapper_init(instance, &device->wrapper, config, sizeof(struct trace_endpoint));
+	memcpy(device->name, instance->name, sizeof(device->name));
+	device->is_quiet = how;
+	struct collet_transport *table = &instance->table;
+	table->device_close = close_device;
+	table->open = open_endpoint;
+	table->open_progress = open_progress;
+	table->close = close_endpoint;
+	table->post_send = post_send;
+	table->post_recv = post_recv;
+	table->release_view = release_view;
+	table->progress = progress;
+	table->is_recv_ready = table->is_recv_ready ? is_recv_ready : NULL;
+	table->try_send = table->try_recv = NULL;
+	table->peek = peek;
+	table->arm = arm;
+	table->disarm = disarm;
+	table->accepts_gpu = device->wrapper.inner->accepts_gpu ? accepts_gpu : NULL;
+	table->report_call_time = device->wrapper.inner->report_call_time ? report_call_time : NULL;
 	return COLLET_OK;
 }

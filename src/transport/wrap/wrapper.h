@@ -13,17 +13,17 @@ struct collet_wrapper {
 };
 
 /* Fills offer->own, as the wrapped table with nothing taken over but what is about devices, and offer->device. */
-void collet_wrapper_begin(struct collet_offer *offer, struct collet_wrapper *wrapper,
+void collet_wrapper_init(struct collet_transport_instance *instance, struct collet_wrapper *wrapper,
 	const struct collet_device_config *config, size_t conduit_bytes);
 
 /* The wrapped conduit of one that is so many bytes long. */
-static inline struct collet_conduit *collet_wrapped(struct collet_conduit *conduit, size_t conduit_bytes)
+static inline struct collet_endpoint *collet_wrapper_inner(struct collet_endpoint *endpoint, size_t conduit_bytes)
 {
-	return (struct collet_conduit *)(void *)((char *)conduit + ((conduit_bytes + 63) & ~(size_t)63));
+	return (struct collet_endpoint *)(void *)((char *)endpoint + ((conduit_bytes + 63) & ~(size_t)63));
 }
 
 /* Opens the wrapped conduit. */
-collet_status collet_wrapper_open(struct collet_conduit *conduit, struct collet_conduit *inner,
-	const struct collet_conduit_config *config);
+collet_status collet_wrapper_open(struct collet_endpoint *endpoint, struct collet_endpoint *inner,
+	const struct collet_endpoint_config *config);
 
 #endif

@@ -28,14 +28,14 @@ __attribute__((unused)) static collet_status find_no_device(
 {
 	(void)device;
 	(void)info;
-	return config->host->fail(COLLET_ERR_UNSUPPORTED, "no adapter of this kind in /sys/class/adapters");
+	return config->services->fail(COLLET_ERR_UNSUPPORTED, "no adapter of this kind in /sys/class/adapters");
 }
 
 __attribute__((unused)) static collet_status fill_the_card(
 	struct collet_device **device, const struct collet_device_config *config, struct collet_device_info *info)
 {
 	const collet_status status = device_open(device, config, info);
-	info->card_bytes = sizeof(info->card) + 1;
+	info->peer_data_bytes = sizeof(info->peer_data) + 1;
 	return status;
 }
 
@@ -44,9 +44,9 @@ __attribute__((unused)) static collet_status learn(
 	struct collet_device *device, const struct collet_memory *memory, void **registration)
 {
 	if (memory->bytes < 4096)
-		return device->host->fail(COLLET_ERR_UNSUPPORTED, "less than a page");
+		return device->services->fail(COLLET_ERR_UNSUPPORTED, "less than a page");
 	memory_known_count++;
-	*registration = memory->first;
+	*registration = memory->base;
 	return COLLET_OK;
 }
 
@@ -98,16 +98,16 @@ __attribute__((unused)) static collet_status open_window(
 	const size_t bytes = memory->dmabuf_offset + memory->bytes;
 	char *mapped = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, memory->dmabuf, 0);
 	if (mapped == MAP_FAILED)
-		return device->host->fail(COLLET_ERR_UNSUPPORTED, "there is nothing to be seen");
+		return device->services->fail(COLLET_ERR_UNSUPPORTED, "there is nothing to be seen");
 	pthread_mutex_lock(&windows_lock);
 	struct window *window = windows;
 	while (window < windows + WINDOWS && window->first)
 		window++;
 	if (window == windows + WINDOWS)
-		status = device->host->fail(COLLET_ERR_MEMORY, "all windows are open");
+		status = device->services->fail(COLLET_ERR_MEMORY, "all windows are open");
 	else
 		*window = (struct window){
-			memory->first, mapped + memory->dmabuf_offset, memory->bytes, mapped, bytes };
+			memory->base, mapped + memory->dmabuf_offset, memory->bytes, mapped, bytes };
 	pthread_mutex_unlock(&windows_lock);
 	if (status != COLLET_OK)
 		munmap(mapped, bytes);
@@ -127,13 +127,13 @@ __attribute__((unused)) static void close_window(struct collet_device *device, v
 }
 
 /* What is behind another's conduit is not this one's struct. */
-static void must_be_own(const struct collet_conduit *conduit)
+static void must_be_own(const struct collet_endpoint *conduit)
 {
 	if (strcmp(conduit->transport->name, NAME_OF(KIND)) != 0)
 		abort();
 }
 
-__attribute__((unused)) static bool takes_gpu(struct collet_conduit *conduit, const void *data, uint64_t bytes)
+__attribute__((unused)) static bool takes_gpu(struct collet_endpoint *conduit, const void *data, uint64_t bytes)
 {
 	/* As if there were something between the GPU and the adapter to that rank. */
 	const char *not_to = getenv("KIND_GPU_NOT_TO");
@@ -141,7 +141,7 @@ __attribute__((unused)) static bool takes_gpu(struct collet_conduit *conduit, co
 	return bytes > SHORT_BYTES && !(not_to && conduit->peer == (uint32_t)atoi(not_to)) && see(data, bytes);
 }
 
-__attribute__((unused)) static void send_seen(struct collet_conduit *conduit, struct collet_transfer *transfer)
+__attribute__((unused)) static void send_seen(struct collet_endpoint *conduit, struct collet_transfer *transfer)
 {
 	if (transfer->flags & COLLET_TRANSFER_GPU) {
 		transfer->data = see(transfer->data, transfer->message.bytes);
@@ -150,7 +150,7 @@ __attribute__((unused)) static void send_seen(struct collet_conduit *conduit, st
 	post_send(conduit, transfer);
 }
 
-__attribute__((unused)) static void receive_seen(struct collet_conduit *conduit, struct collet_transfer *transfer)
+__attribute__((unused)) static void receive_seen(struct collet_endpoint *conduit, struct collet_transfer *transfer)
 {
 	if (transfer->flags & COLLET_TRANSFER_GPU) {
 		transfer->data = see(transfer->data, transfer->message.bytes);
@@ -163,31 +163,32 @@ __attribute__((unused)) static void receive_seen(struct collet_conduit *conduit,
 
 enum { HINTED_BYTES = 4096 };
 
-__attribute__((unused)) static uint32_t progress_hinting(struct collet_conduit *conduit)
+__attribute__((unused)) static uint32_t progress_hinting(struct collet_endpoint *conduit)
 {
-	conduit->reads_memory_min = HINTED_BYTES;
+	conduit->peer_read_min_bytes = HINTED_BYTES;
 	return progress(conduit);
 }
 
-__attribute__((unused)) static bool takes_long_ones(struct collet_conduit *conduit, const void *data, uint64_t bytes)
+__attribute__((unused)) static bool takes_long_ones(struct collet_endpoint *conduit, const void *data, uint64_t bytes)
 {
 	(void)data;
 	must_be_own(conduit);
 	return bytes >= HINTED_BYTES;
 }
 
-__attribute__((unused)) static enum collet_now send_later(
-	struct collet_conduit *conduit, struct collet_transfer *transfer)
+__attribute__((unused)) static enum collet_try_result send_later(
+	struct collet_endpoint *conduit, struct collet_transfer *transfer)
 {
 	(void)conduit;
 	(void)transfer;
-	return COLLET_NOW_POST;
+	return COLLET_TRY_POST;
 }
 
-__attribute__((unused)) static bool reaches_all(const struct collet_card *self, const struct collet_card *peer)
+__attribute__((unused)) static bool reaches_all(
+	const struct collet_peer_info *self, const struct collet_peer_info *peer)
 {
 	size_t bytes;
-	return self->rank != peer->rank && collet_card_data(peer, NAME_OF(KIND), &bytes) && bytes == 1;
+	return self->rank != peer->rank && collet_peer_info_data(peer, NAME_OF(KIND), &bytes) && bytes == 1;
 }
 
 #ifdef KIND_unresolved
@@ -212,15 +213,15 @@ __attribute__((constructor)) static void spoil(void)
 #elif defined(KIND_name)
 	table->name = "other";
 #elif defined(KIND_head)
-	table->conduit_bytes = sizeof(struct collet_conduit) - 8;
+	table->endpoint_bytes = sizeof(struct collet_endpoint) - 8;
 #elif defined(KIND_gap)
 	table->post_recv = NULL;
 #elif defined(KIND_half)
 	table->device_close = NULL;
 #elif defined(KIND_now)
-	table->send_now = send_later;
+	table->try_send = send_later;
 #elif defined(KIND_reach)
-	table->takes_gpu = takes_long_ones;
+	table->accepts_gpu = takes_long_ones;
 #elif defined(KIND_device)
 	table->device_open = find_no_device;
 #elif defined(KIND_card)
@@ -231,12 +232,12 @@ __attribute__((constructor)) static void spoil(void)
 #elif defined(KIND_memory)
 	table->memory_register = learn;
 	table->memory_deregister = forget;
-	table->takes_gpu = takes_long_ones;
+	table->accepts_gpu = takes_long_ones;
 	table->progress = progress_hinting;
 #elif defined(KIND_gpu)
 	table->memory_register = open_window;
 	table->memory_deregister = close_window;
-	table->takes_gpu = takes_gpu;
+	table->accepts_gpu = takes_gpu;
 	table->post_send = send_seen;
 	table->post_recv = receive_seen;
 #endif
