@@ -23,7 +23,7 @@ static bool has_ended(void *context)
 
 collet_status collet_call_failure(const struct collet_request *request)
 {
-	const struct collet_group *group = request->group;
+	const struct collet_comm_state *group = request->state;
 	const enum collet_status status = request->status;
 	char call[160];
 	if (status == COLLET_ERR_TRUNCATED)
@@ -38,16 +38,16 @@ collet_status collet_call_failure(const struct collet_request *request)
 static collet_status settle(struct collet_request *request)
 {
 	const collet_status status = collet_call_outcome(request);
-	collet_request_free(request);
+	collet_request_release(request);
 	return status;
 }
 
 collet_status collet_call_settle_and_unlock(struct collet_request **request)
 {
 	struct collet_request *ended = *request;
-	struct collet_engine *engine = ended->group->engine;
-	struct collet_staged *staged = ended->staged;
-	ended->staged = NULL;
+	struct collet_engine *engine = ended->state->engine;
+	struct collet_staged *staged = ended->staging;
+	ended->staging = NULL;
 	*request = NULL;
 	if (staged)
 		collet_staged_stop(staged);
@@ -58,7 +58,7 @@ collet_status collet_call_settle_and_unlock(struct collet_request **request)
 
 collet_status collet_call_settle(struct collet_request **request)
 {
-	collet_engine_lock((*request)->group->engine);
+	collet_engine_lock((*request)->state->engine);
 	return collet_call_settle_and_unlock(request);
 }
 
@@ -66,7 +66,7 @@ collet_status collet_call_follow(struct collet_staged *staged, collet_status sta
 {
 	if (!staged || status != COLLET_OK || !how || !how->request)
 		return collet_staged_end(staged, status);
-	(*how->request)->staged = staged;
+	(*how->request)->staging = staged;
 	return COLLET_OK;
 }
 
@@ -74,19 +74,19 @@ collet_status collet_call_follow(struct collet_staged *staged, collet_status sta
  * often that was in vain, until a step was done. Under lock. */
 static uint32_t look_briefly(struct collet_request *request)
 {
-	struct collet_engine *engine = request->group->engine;
-	uint32_t looks = collet_engine_brief_looks(engine);
+	struct collet_engine *engine = request->state->engine;
+	uint32_t looks = collet_engine_spin_budget(engine);
 	uint32_t in_vain = 0;
-	const uint32_t at = request->small.at;
+	const uint32_t at = request->fast_path.step_index;
 	while (request->status == COLLET_PENDING) {
-		const uint32_t cost = collet_inline_look_cost(request);
+		const uint32_t cost = collet_fast_path_poll_cost(request);
 		if (!cost || cost > looks)
 			break;
 		looks -= cost;
 		engine->wake.empty_polls++;
 		collet_cpu_relax();
-		collet_inline_advance(request);
-		in_vain += request->small.at == at;
+		collet_fast_path_progress(request);
+		in_vain += request->fast_path.step_index == at;
 	}
 	return in_vain;
 }
@@ -99,12 +99,12 @@ static uint32_t look_briefly(struct collet_request *request)
 static void look_in_time(struct collet_request *request)
 {
 	enum { MOST = 96, MORE = 12, SOON = 1, LATE = 9, BYTES = 1024 };
-	uint32_t *linger = &request->small.linger;
-	const uint32_t at = request->small.at;
+	uint32_t *linger = &request->fast_path.poll_backoff;
+	const uint32_t at = request->fast_path.step_index;
 	if (*linger)
 		collet_cpu_backoff(*linger);
-	collet_inline_advance(request);
-	const bool at_once = request->small.at != at;
+	collet_fast_path_progress(request);
+	const bool at_once = request->fast_path.step_index != at;
 	const uint32_t in_vain = look_briefly(request);
 	const bool too_early = !at_once && in_vain > SOON && in_vain <= LATE;
 	if (too_early && at > 0 && *linger + MORE <= MOST && request->counted_bytes <= BYTES)
@@ -116,9 +116,9 @@ static void look_in_time(struct collet_request *request)
 collet_status collet_call_wait(struct collet_request **request)
 {
 	struct collet_request *awaited = *request;
-	const struct collet_group *group = awaited->group;
+	const struct collet_comm_state *group = awaited->state;
 	collet_engine_lock(group->engine);
-	if (group->inlined == awaited)
+	if (group->fast_path_request == awaited)
 		look_in_time(awaited);
 	if (awaited->status == COLLET_PENDING)
 		collet_engine_wait_locked(group->engine, has_ended, awaited);
@@ -127,7 +127,7 @@ collet_status collet_call_wait(struct collet_request **request)
 
 collet_status collet_call_poll(struct collet_request **request)
 {
-	if (!collet_engine_poll((*request)->group->engine, has_ended, *request))
+	if (!collet_engine_poll((*request)->state->engine, has_ended, *request))
 		return COLLET_PENDING;
 	return collet_call_settle(request);
 }
@@ -135,10 +135,10 @@ collet_status collet_call_poll(struct collet_request **request)
 static void register_start(struct collet_request *request, uint64_t ticks)
 {
 	request->started_ticks = ticks;
-	request->started_ns = request->next_ask_ns = 0;
-	request->warned = 0;
-	collet_recorder_start(request->apart ? request->apart : &request->group->recorder, &request->call,
-		request->own_signature, request->signature, request->started_ticks);
+	request->started_ns = request->next_query_ns = 0;
+	request->warning_stage = 0;
+	collet_recorder_start(request->out_of_band_recorder ? request->out_of_band_recorder : &request->state->recorder,
+		&request->call, request->call_signature, request->signature, request->started_ticks);
 	collet_request_activate(request);
 }
 
@@ -146,31 +146,31 @@ static void register_start(struct collet_request *request, uint64_t ticks)
 static inline void start_on_the_spot(collet_comm *comm, struct collet_request *request, bool blocks)
 {
 	/* Where transports are told what the call takes, its first copies count. */
-	const bool told = request->counted_bytes >= COLLET_CALL_TOLD_BYTES;
+	const bool told = request->counted_bytes >= COLLET_CALL_REPORTED_BYTES;
 	const uint64_t ticks = told ? collet_ticks() : 0;
-	collet_inline_begin(request);
-	request->brief = true;
+	collet_fast_path_start(request);
+	request->is_starting = true;
 	collet_comm_count_use(comm, request);
 	register_start(request, told ? ticks : collet_ticks());
 	if (blocks)
 		look_in_time(request);
-	else if (!request->small.linger || request->small.at == request->small.step_count)
-		collet_inline_advance(request);  /* else it is too early to look */
-	request->brief = false;
+	else if (!request->fast_path.poll_backoff || request->fast_path.step_index == request->fast_path.step_count)
+		collet_fast_path_progress(request); /* else it is too early to look */
+	request->is_starting = false;
 }
 
 static void start(collet_comm *comm, struct collet_request *request, bool blocks)
 {
-	if (collet_inline_fits(request)) {
+	if (collet_fast_path_is_eligible(request)) {
 		start_on_the_spot(comm, request, blocks);
 		return;
 	}
-	request->brief = false;
+	request->is_starting = false;
 	collet_comm_count_use(comm, request);
 	register_start(request, collet_ticks());
 	const collet_status status = collet_request_start(request);
 	if (status != COLLET_OK)
-		collet_group_end(&comm->group, status, true, collet_last_error());
+		collet_comm_state_end(&comm->group, status, true, collet_last_error());
 }
 
 /* Offered first: its lanes hold it, and what comes after it, until the leader has said which way it goes. */
@@ -178,36 +178,36 @@ static void start_offered(collet_comm *comm, struct collet_request *request, con
 	bool blocks)
 {
 	collet_status status = collet_direct_begin(comm->direct, request, sides);
-	if (status == COLLET_OK && !request->held) {
+	if (status == COLLET_OK && !request->deferred) {
 		start(comm, request, blocks);
 		return;
 	}
-	request->brief = false;
+	request->is_starting = false;
 	register_start(request, collet_ticks());
 	if (status == COLLET_OK)
 		status = collet_request_start(request);
 	if (status != COLLET_OK)
-		collet_group_end(&comm->group, status, true, collet_last_error());
+		collet_comm_state_end(&comm->group, status, true, collet_last_error());
 }
 
 /* With buffers that are filled while it runs. */
-static void start_flowing(collet_comm *comm, struct collet_request *request, struct collet_flow *flow)
+static void start_flowing(collet_comm *comm, struct collet_request *request, struct collet_pipeline *flow)
 {
-	request->brief = false;
+	request->is_starting = false;
 	collet_comm_count_use(comm, request);
 	register_start(request, collet_ticks());
-	collet_flow_start(flow, request);
+	collet_pipeline_start(flow, request);
 	const collet_status status = collet_request_start(request);
 	if (status == COLLET_OK)
-		(void)flow->advance(flow);
+		(void)flow->progress(flow);
 	else
-		collet_group_end(&comm->group, status, true, collet_last_error());
+		collet_comm_state_end(&comm->group, status, true, collet_last_error());
 }
 
 /* A call that could have been offered, and is not: its buffers are the host's by now. */
 static void start_staged(collet_comm *comm, struct collet_request *request, bool blocks)
 {
-	struct collet_flow *flow = collet_staged_flow(request->staged);
+	struct collet_pipeline *flow = collet_staged_flow(request->staging);
 	if (flow)
 		start_flowing(comm, request, flow);
 	else
@@ -219,14 +219,14 @@ static collet_status prepare(collet_comm *comm, const struct collet_call_argumen
 	struct collet_request **prepared)
 {
 	struct collet_request *request;
-	collet_status status = collet_request_new(&comm->group, &request);
+	collet_status status = collet_request_acquire(&comm->group, &request);
 	if (status != COLLET_OK)
 		return status;
 	status = collet_call_plan(comm, call, how, request);
 	if (status == COLLET_OK && call->staged)
 		status = collet_staged_plan(call->staged, request);
 	if (status != COLLET_OK) {
-		collet_request_free(request);
+		collet_request_release(request);
 		return status;
 	}
 	request->timeout_ns = collet_call_timeout(comm, how);
@@ -235,10 +235,10 @@ static collet_status prepare(collet_comm *comm, const struct collet_call_argumen
 }
 
 /* It is this communicator's next call. Under lock. */
-static void number(struct collet_group *group, struct collet_request *request)
+static void number(struct collet_comm_state *group, struct collet_request *request)
 {
 	request->sequence = request->call.sequence = group->next_sequence++;
-	request->signature = group->history = collet_call_history(request->own_signature, group->history);
+	request->signature = group->call_history = collet_call_history(request->call_signature, group->call_history);
 }
 
 collet_status collet_call_prepare(collet_comm *comm, const struct collet_call_arguments *call, const collet_how *how,
@@ -255,9 +255,9 @@ collet_status collet_call_prepare(collet_comm *comm, const struct collet_call_ar
 }
 
 void collet_call_launch(collet_comm *comm, struct collet_request *request, const struct collet_direct_sides *sides,
-	struct collet_flow *flow)
+	struct collet_pipeline *flow)
 {
-	collet_request_renew(request);
+	collet_request_reset(request);
 	number(&comm->group, request);
 	if (!sides) {
 		if (flow)
@@ -281,19 +281,19 @@ void collet_call_launch(collet_comm *comm, struct collet_request *request, const
 		return;
 	}
 	register_start(request, collet_ticks());
-	collet_group_end(&comm->group, status, true, collet_last_error());
+	collet_comm_state_end(&comm->group, status, true, collet_last_error());
 }
 
 void collet_call_begin_elsewhere(
 	collet_comm *comm, struct collet_request *request, struct collet_recorder *apart, uint64_t sequence)
 {
-	request->apart = apart;
+	request->out_of_band_recorder = apart;
 	if (apart)
 		request->sequence = request->call.sequence = sequence;
 	else
 		number(&comm->group, request);
-	request->brief = false;
-	request->held = request->elsewhere = true;
+	request->is_starting = false;
+	request->deferred = request->offloaded = true;
 	collet_comm_count_use(comm, request);
 	register_start(request, collet_ticks());
 }
@@ -306,7 +306,7 @@ static collet_status stage_unoffered(const collet_comm *comm, const struct colle
 	*stays = call->sides && !collet_request_is_offered(comm, request);
 	const collet_status status = *stays ? collet_request_stage(request, call->sides) : COLLET_OK;
 	if (status != COLLET_OK)
-		collet_request_free(request);
+		collet_request_release(request);
 	return status;
 }
 
@@ -319,7 +319,7 @@ static void start_any(collet_comm *comm, const struct collet_call_arguments *cal
 	} else if (call->sides) {
 		start_offered(comm, request, call->sides, blocks);
 	} else if (call->staged) {
-		request->staged = call->staged;
+		request->staging = call->staged;
 		start_flowing(comm, request, collet_staged_flow(call->staged));
 	} else {
 		start(comm, request, blocks);
@@ -330,13 +330,13 @@ static void start_any(collet_comm *comm, const struct collet_call_arguments *cal
 static void remember(collet_comm *comm, struct collet_request *request)
 {
 	comm->again.request = request;
-	comm->again.plans = request->plans;
+	comm->again.plans = request->plan_count;
 }
 
 /* Waits for it, and gives it back. Under lock, which it lets go of. */
 static collet_status finish_and_unlock(struct collet_request *request)
 {
-	struct collet_engine *engine = request->group->engine;
+	struct collet_engine *engine = request->state->engine;
 	if (request->status == COLLET_PENDING)
 		collet_engine_wait_locked(engine, has_ended, request);
 	return collet_call_settle_and_unlock(&request);
@@ -362,13 +362,13 @@ collet_status collet_call_start(collet_comm *comm, const struct collet_call_argu
 		collet_engine_unlock(engine);
 		return collet_staged_end(call->staged, status);
 	}
-	if (how == &default_how && !call->sides && !call->staged && request->key.algorithm)
+	if (how == &default_how && !call->sides && !call->staged && request->plan_key.algorithm)
 		remember(comm, request);
 	number(&comm->group, request);
 	start_any(comm, call, request, stays, !how->request);
 	if (!how->request)
 		return finish_and_unlock(request);
-	collet_engine_unlock_handing_over(engine);
+	collet_engine_unlock_handoff(engine);
 	*how->request = request;
 	return COLLET_OK;
 }
@@ -376,28 +376,28 @@ collet_status collet_call_start(collet_comm *comm, const struct collet_call_argu
 bool collet_call_again(collet_comm *comm, const void *send, void *recv, collet_status *status)
 {
 	const struct collet_again *again = &comm->again;
-	struct collet_group *group = &comm->group;
+	struct collet_comm_state *group = &comm->group;
 	struct collet_engine *engine = group->engine;
 	struct collet_request *request = again->request;
-	bool stepped_in = collet_engine_hold(engine);
-	if (group->free_requests != request || request->plans != again->plans || !request->key.algorithm ||
-		!collet_inline_fits(request)) {
-		collet_engine_let_go(engine, stepped_in);
+	bool stepped_in = collet_engine_lock_biased(engine);
+	if (group->free_requests != request || request->plan_count != again->plans || !request->plan_key.algorithm ||
+		!collet_fast_path_is_eligible(request)) {
+		collet_engine_unlock_biased(engine, stepped_in);
 		return false;
 	}
 	group->free_requests = request->next_free;
-	collet_request_renew(request);
-	request->point_to_point = false;
+	collet_request_reset(request);
+	request->is_p2p = false;
 	request->input = send;
 	request->result = recv;
 	request->timeout_ns = group->timeout_ns;
 	number(group, request);
 	start_on_the_spot(comm, request, true);
 	if (request->status == COLLET_PENDING) {
-		collet_engine_hold_on(engine, &stepped_in);
+		collet_engine_upgrade_lock(engine, &stepped_in);
 		collet_engine_wait_locked(engine, has_ended, request);
 	}
 	*status = settle(request);
-	collet_engine_let_go(engine, stepped_in);
+	collet_engine_unlock_biased(engine, stepped_in);
 	return true;
 }

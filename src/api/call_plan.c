@@ -86,7 +86,7 @@ static collet_status choose(collet_comm *comm, const struct collet_call_argument
 	const struct collet_way_call way = {
 		.collective = call->collective, .op = call->op, .dtype = call->dtype, .shape = &request->shape };
 	const struct collet_way_choices by = collet_way_choices(comm, &way, call->input != NULL);
-	request->named = how->algorithm != NULL;
+	request->algorithm_named = how->algorithm != NULL;
 	*choice = collet_choose(by.table, call->collective, any_order, &request->shape, request->element_bytes);
 	if (how->algorithm) {
 		const struct collet_program *named = collet_program_find(call->collective, how->algorithm);
@@ -105,7 +105,7 @@ static collet_status choose(collet_comm *comm, const struct collet_call_argument
 	const struct collet_program *forced = comm->context->forced[call->collective];
 	if (forced && take_named(call, forced->name, forced, request, any_order) == COLLET_OK) {
 		*choice = collet_choose_segmentation(by.inputs, forced, &request->shape, request->element_bytes);
-		request->named = true;
+		request->algorithm_named = true;
 	}
 	return COLLET_OK;
 }
@@ -137,17 +137,17 @@ static void describe(struct collet_request *request, const struct collet_call_ar
 		.count = call->input ? 0 : call->count,
 		.root = rooted ? call->root : UINT32_MAX,
 		.collective = (uint8_t)call->collective,
-		.listed = call->input != NULL,
+		.is_vector = call->input != NULL,
 		.dtype = call->collective == COLLET_BARRIER ? UINT8_MAX : (uint8_t)call->dtype,
 		.op = call->op == COLLET_OP_COUNT ? UINT8_MAX : (uint8_t)call->op,
 		.algorithm = collet_call_program_index(request->program),
-		.piece_bytes = how->segment_bytes,
+		.segment_bytes = how->segment_bytes,
 		.channels = how->channels,
 		.user_op = call->op == COLLET_USER ? hash_name(how->user_op->name) : 0,
 	};
 	if (call->op == COLLET_USER && how->user_op->name)
 		strncpy(request->call.user_name, how->user_op->name, sizeof(request->call.user_name) - 1);
-	request->own_signature = collet_call_signature(&request->call);
+	request->call_signature = collet_call_signature(&request->call);
 }
 
 /* The v-forms' counts and displacements outlive the call in the request. */
@@ -156,7 +156,7 @@ static void copy_listed(struct collet_request *request, struct collet_partition 
 	if (!cut->counts)
 		return;
 	const uint32_t size = request->shape.size;
-	uint64_t *counts = request->listed + *used, *displacements = counts + size;
+	uint64_t *counts = request->vector_counts + *used, *displacements = counts + size;
 	memcpy(counts, cut->counts, size * sizeof(*counts));
 	memcpy(displacements, cut->displacements, size * sizeof(*displacements));
 	cut->counts = counts;
@@ -172,12 +172,12 @@ static collet_status fill_shape(
 	if (!call->input)
 		return COLLET_OK;
 	const size_t capacity = 4 * (size_t)shape->size;
-	if (request->listed_capacity < capacity) {
-		uint64_t *listed = realloc(request->listed, capacity * sizeof(*listed));
+	if (request->vector_capacity < capacity) {
+		uint64_t *listed = realloc(request->vector_counts, capacity * sizeof(*listed));
 		if (!listed)
 			return collet_fail(COLLET_ERR_MEMORY, "%s: no memory for the counts", call->function);
-		request->listed = listed;
-		request->listed_capacity = capacity;
+		request->vector_counts = listed;
+		request->vector_capacity = capacity;
 	}
 	shape->input = *call->input;
 	shape->result = *call->result;
@@ -220,21 +220,21 @@ static collet_status plan(collet_comm *comm, const struct collet_call_arguments 
 	request->program = program;
 	request->parts = collet_program_part_count(program, &request->shape);
 	request->channels = program->segmented && choice.channels ? choice.channels : 1;
-	while (request->parts * request->channels > COLLET_LANES)
+	while (request->parts * request->channels > COLLET_TASKS)
 		request->channels--;
-	request->lanes = request->parts * request->channels;
+	request->task_count = request->parts * request->channels;
 	request->fan_in = collet_program_fan_in(program, &request->shape);
-	request->piece = collet_piece_elements(choice.segment_bytes,
-		collet_slot_pieces(call->collective, request->fan_in), request->element_bytes);
+	request->segment_elements = collet_segment_elements(choice.segment_bytes,
+		collet_slot_segments(call->collective, request->fan_in), request->element_bytes);
 	request->counted_bytes = collet_shape_bytes(call->collective, &request->shape, request->element_bytes);
-	collet_inline_plan(request);
+	collet_fast_path_plan(request);
 	return COLLET_OK;
 }
 
 static bool same_key(const struct collet_plan_key *a, const struct collet_plan_key *b)
 {
 	return a->count == b->count && a->root == b->root && a->collective == b->collective && a->dtype == b->dtype &&
-		a->op == b->op && a->algorithm == b->algorithm && a->piece_bytes == b->piece_bytes &&
+		a->op == b->op && a->algorithm == b->algorithm && a->segment_bytes == b->segment_bytes &&
 		a->channels == b->channels && a->commutes == b->commutes;
 }
 
@@ -254,7 +254,7 @@ collet_status collet_call_plan(collet_comm *comm, const struct collet_call_argum
 		.count = call->count,
 		.root = call->root,
 		.op = (uint32_t)call->op,
-		.piece_bytes = how->segment_bytes,
+		.segment_bytes = how->segment_bytes,
 		.channels = (uint8_t)how->channels,
 		.collective = (uint8_t)call->collective,
 		.dtype = (uint8_t)call->dtype,
@@ -263,11 +263,11 @@ collet_status collet_call_plan(collet_comm *comm, const struct collet_call_argum
 	};
 	request->input = call->send;
 	request->result = call->recv;
-	const bool planned = repeatable && same_key(&key, &request->key);
+	const bool planned = repeatable && same_key(&key, &request->plan_key);
 	if (planned && !caller_defines(call->op))
 		return COLLET_OK;
-	request->key.algorithm = 0;
-	request->plans++;
+	request->plan_key.algorithm = 0;
+	request->plan_count++;
 	collet_status status = check_op(call, how);
 	if (status == COLLET_OK)
 		status = planned ? take_operation(comm, call, how, request) : plan(comm, call, how, request);
@@ -275,6 +275,6 @@ collet_status collet_call_plan(collet_comm *comm, const struct collet_call_argum
 		return status;
 	describe(request, call, how);
 	if (repeatable)
-		request->key = key;
+		request->plan_key = key;
 	return COLLET_OK;
 }

@@ -22,7 +22,7 @@ static uint32_t least_link_mbps(const struct collet_comm *comm, uint32_t local_r
 	uint32_t least = collet_tuning_ranks_per_core(local_ranks, cores) > 1 ? 0 : UINT32_MAX;
 	for (uint32_t r = 0; r < comm->group.size && least > 0; r++) {
 		const struct collet_peer_info *card =
-			&comm->context->bootstrap.peer_infos[collet_group_world_rank(&comm->group, r)];
+			&comm->context->bootstrap.peer_infos[collet_comm_state_world_rank(&comm->group, r)];
 		least = card->link_mbps < least ? card->link_mbps : least;
 	}
 	return least;
@@ -34,7 +34,7 @@ static uint32_t least_link_mbps(const struct collet_comm *comm, uint32_t local_r
 static void fill_table(struct collet_comm *comm)
 {
 	const struct collet_context *context = comm->context;
-	const uint32_t cores = context->bootstrap.peer_infos[collet_group_world_rank(&comm->group, 0)].host_cores;
+	const uint32_t cores = context->bootstrap.peer_infos[collet_comm_state_world_rank(&comm->group, 0)].host_cores;
 	const struct collet_layout *layout = &comm->by_host;
 	const uint32_t local_ranks = (comm->group.size + layout->hosts - 1) / layout->hosts;
 	struct collet_choice_inputs *inputs = &comm->inputs;
@@ -69,7 +69,7 @@ static void free_comm(struct collet_comm *comm, bool streams)
 {
 	collet_direct_free(comm->direct, streams);
 	(void)collet_executed_free(comm);
-	collet_group_deinit(&comm->group);
+	collet_comm_state_deinit(&comm->group);
 	collet_layouts_deinit(comm);
 	free(comm->world);
 	free(comm);
@@ -82,16 +82,16 @@ static void tear_down(struct collet_comm *comm)
 	collet_engine_lock(engine);
 	collet_streams_close(comm);
 	collet_executed_close(comm);
-	collet_group_tear_down(&comm->group);
-	for (struct collet_request *request = comm->group.made_requests; request; request = request->next_made) {
-		if (request->staged)
-			collet_staged_stop(request->staged);
-		(void)collet_staged_end(request->staged, COLLET_ERR_ABORTED);
-		request->staged = NULL;
+	collet_comm_state_tear_down(&comm->group);
+	for (struct collet_request *request = comm->group.all_requests; request; request = request->next_allocated) {
+		if (request->staging)
+			collet_staged_stop(request->staging);
+		(void)collet_staged_end(request->staging, COLLET_ERR_ABORTED);
+		request->staging = NULL;
 	}
-	for (struct collet_group **at = &engine->used_groups; *at; at = &(*at)->next_used) {
+	for (struct collet_comm_state **at = &engine->all_states; *at; at = &(*at)->next_in_all) {
 		if (*at == &comm->group) {
-			*at = comm->group.next_used;
+			*at = comm->group.next_in_all;
 			break;
 		}
 	}
@@ -112,10 +112,10 @@ collet_status collet_comm_make(
 	comm->group.id = id;
 	comm->group.rank = rank;
 	comm->group.size = size;
-	comm->group.world = world;
+	comm->group.world_ranks = world;
 	comm->group.timeout_ns = context->launch.timeout_ns;
 	atomic_init(&comm->busy, false);
-	collet_status status = collet_group_init(&comm->group);
+	collet_status status = collet_comm_state_init(&comm->group);
 	if (status == COLLET_OK)
 		status = collet_layouts_find(comm);
 	if (status != COLLET_OK) {
@@ -125,7 +125,7 @@ collet_status collet_comm_make(
 	fill_table(comm);
 	comm->reaches_gpus = collet_reached_all(&comm->group);
 	collet_engine_lock(&context->engine);
-	collet_fabric_add(&comm->group);
+	collet_connections_add(&comm->group);
 	collet_engine_unlock(&context->engine);
 	status = collet_comm_make_direct(comm);
 	if (status == COLLET_OK)
@@ -133,7 +133,7 @@ collet_status collet_comm_make(
 	if (status != COLLET_OK) {
 		char sentence[COLLET_ERROR_BYTES];
 		snprintf(sentence, sizeof(sentence), "%s", collet_last_error());
-		collet_group_end(&comm->group, status, true, sentence);
+		collet_comm_state_end(&comm->group, status, true, sentence);
 		tear_down(comm);
 		free_comm(comm, false);
 		return collet_fail_copy(status, sentence);
@@ -169,7 +169,7 @@ collet_status collet_comm_create(collet_comm **comm, const collet_options *optio
 collet_status collet_comm_ended(const collet_comm *comm)
 {
 	const enum collet_status ended =
-		(enum collet_status)atomic_load_explicit(&comm->group.ended, memory_order_acquire);
+		(enum collet_status)atomic_load_explicit(&comm->group.end_status, memory_order_acquire);
 	return ended == COLLET_OK ? COLLET_OK : collet_fail_copy(ended, comm->group.sentence);
 }
 
@@ -185,14 +185,14 @@ collet_status collet_refuse_nested(const char *function)
 static bool go_inside(struct collet_comm *comm)
 {
 	struct collet_engine *engine = comm->group.engine;
-	if (collet_engine_step_in(engine)) {
+	if (collet_engine_enter_biased(engine)) {
 		const bool busy = atomic_load_explicit(&comm->busy, memory_order_relaxed);
 		atomic_store_explicit(&comm->busy, true, memory_order_relaxed);
-		collet_engine_step_out(engine);
+		collet_engine_leave_biased(engine);
 		return !busy;
 	}
-	if (!collet_engine_knows(engine))
-		collet_engine_introduce(engine);
+	if (!collet_engine_knows_thread(engine))
+		collet_engine_register_thread(engine);
 	/* Acquire, pairing with the release in collet_comm_leave(): the communicator's state passes from thread to
 	 * thread. */
 	return !atomic_exchange_explicit(&comm->busy, true, memory_order_acquire);
@@ -211,7 +211,7 @@ collet_status collet_comm_enter(collet_comm *comm, const char *function)
 			function);
 	collet_executed_look(comm);
 	const enum collet_status ended =
-		(enum collet_status)atomic_load_explicit(&comm->group.ended, memory_order_acquire);
+		(enum collet_status)atomic_load_explicit(&comm->group.end_status, memory_order_acquire);
 	if (ended != COLLET_OK)
 		return collet_fail(ended, "%s (call %llu) came after the communicator's end: %s", function,
 			(unsigned long long)collet_recorder_count(&comm->group.recorder), comm->group.sentence);
@@ -258,7 +258,7 @@ static collet_status make_split(collet_comm *comm, struct split_entry *entries, 
 	if (!world)
 		return collet_fail(COLLET_ERR_MEMORY, "no memory for a communicator of %u ranks", members);
 	for (uint32_t i = 0; i < members; i++) {
-		world[i] = collet_group_world_rank(&comm->group, entries[i].rank);
+		world[i] = collet_comm_state_world_rank(&comm->group, entries[i].rank);
 		if (entries[i].rank == comm->group.rank)
 			rank = i;
 	}
@@ -303,7 +303,7 @@ void collet_comm_abort(collet_comm *comm)
 {
 	if (!comm || collet_context_forked(comm->context))
 		return;
-	collet_group_end(&comm->group, COLLET_ERR_ABORTED, true, "collet_comm_abort() was called");
+	collet_comm_state_end(&comm->group, COLLET_ERR_ABORTED, true, "collet_comm_abort() was called");
 }
 
 /* A group in good order: lets finished calls' messages go out. What ended badly is simply closed. */
@@ -317,7 +317,7 @@ collet_status collet_comm_destroy(collet_comm **comm)
 	struct collet_context *context = gone->context;
 	bool streams_passed = true;
 	if (collet_context_forked(context)) {
-		collet_fabric_forget(&gone->group);
+		collet_connections_atfork_child(&gone->group);
 		collet_direct_forget(gone->direct);
 		gone->direct = NULL;
 		collet_executed_forget(gone);
@@ -371,5 +371,5 @@ const char *collet_comm_host(const collet_comm *comm, uint32_t rank)
 {
 	if (!comm || rank >= comm->group.size)
 		return NULL;
-	return comm->context->bootstrap.peer_infos[collet_group_world_rank(&comm->group, rank)].host;
+	return comm->context->bootstrap.peer_infos[collet_comm_state_world_rank(&comm->group, rank)].host;
 }

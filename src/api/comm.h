@@ -91,7 +91,7 @@ struct collet_again {
 
 struct collet_comm {
 	struct collet_context *context;
-	struct collet_group group;
+	struct collet_comm_state group;
 	struct collet_choice_inputs inputs;
 	struct collet_choice_table table; /* of inputs */
 	uint32_t *world;             /* group.world's memory */
@@ -195,7 +195,7 @@ collet_status collet_call_prepare(collet_comm *comm, const struct collet_call_ar
 	const collet_how *how, struct collet_request **request);
 /* sides: to be offered to the leader first, as in the arguments; else NULL. flow: its buffers'; else NULL. */
 void collet_call_launch(collet_comm *comm, struct collet_request *request, const struct collet_direct_sides *sides,
-	struct collet_flow *flow);
+	struct collet_pipeline *flow);
 /* Of a prepared request that is done by other means than lanes: it has its place in the order of calls, or, with this
  * number, in an order of its own, that is recorded apart; it counts, and whoever does it ends it. Under lock. */
 void collet_call_begin_elsewhere(
@@ -230,7 +230,7 @@ struct collet_half {
 	uint64_t count;
 	uint32_t peer, tag;
 	collet_received *received;
-	struct collet_bounce *bounce; /* see engine/p2p/bounce_buffer.h; NULL: none */
+	struct collet_bounce_buffer *bounce; /* see engine/p2p/bounce_buffer.h; NULL: none */
 };
 /* Starts them, as one request if they are several. Only for want of memory it cannot, which ends the communicator;
  * NULL: nothing has been started. Under lock. */

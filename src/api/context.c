@@ -206,7 +206,7 @@ static void take_limits(struct collet_context *context)
 	context->engine.limits = (struct collet_limits){
 		.eager_local = or_usual(copies || collet_peer_info_offers(&cards[0], "shm") ? local->eager_bytes : 0),
 		.eager_remote = or_usual(copies ? remote->eager_bytes : 0),
-		.inline_call = or_usual(local->fast_path_bytes) };
+		.fast_path_bytes = or_usual(local->fast_path_bytes) };
 }
 
 /* Spinning pays while every rank of the host has a core; else a spinning rank keeps the one that it waits for from
@@ -214,9 +214,9 @@ static void take_limits(struct collet_context *context)
 static void choose_waiting(struct collet_context *context)
 {
 	struct collet_engine *engine = &context->engine;
-	engine->crowded = is_oversubscribed(context->bootstrap.peer_infos, context->launch.size);
-	engine->spin_polls = engine->crowded ? 32 : 20000;
-	engine->yield_ns = engine->crowded ? 200 * 1000 : 100 * 1000;
+	engine->oversubscribed = is_oversubscribed(context->bootstrap.peer_infos, context->launch.size);
+	engine->spin_polls = engine->oversubscribed ? 32 : 20000;
+	engine->yield_ns = engine->oversubscribed ? 200 * 1000 : 100 * 1000;
 }
 
 static collet_status start_control(struct collet_context *context)
@@ -227,7 +227,7 @@ static collet_status start_control(struct collet_context *context)
 		.size = context->launch.size,
 		.launch = &context->launch,
 		.bootstrap = &context->bootstrap,
-		.events = &collet_fabric_events,
+		.events = &collet_connections_events,
 		.context = engine,
 		.log = &engine->log,
 	};
@@ -370,7 +370,7 @@ static collet_status meet(struct collet_context *context)
 		part(context);
 		return status;
 	}
-	engine->cards = context->bootstrap.peer_infos;
+	engine->peer_infos = context->bootstrap.peer_infos;
 	engine->rank = context->launch.rank;
 	engine->size = context->launch.size;
 	engine->arena = &context->arena;
@@ -388,7 +388,7 @@ static collet_status start_threads(struct collet_context *context, bool progress
 	status = collet_engine_start_progress_thread(engine);
 	if (status != COLLET_OK) {
 		collet_control_destroy(&engine->control);
-		collet_fabric_deinit(engine);
+		collet_connections_deinit(engine);
 	}
 	return status;
 }
@@ -456,7 +456,7 @@ void collet_context_release(struct collet_context *context)
 	const bool forked = collet_context_forked(context);
 	if (forked) {
 		collet_control_atfork_child(&engine->control);
-		collet_engine_forget(engine);
+		collet_engine_atfork_child(engine);
 	} else {
 		collet_engine_stop_progress_thread(engine);
 		collet_control_destroy(&engine->control);

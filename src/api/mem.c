@@ -58,7 +58,8 @@ static bool in_use(struct collet_context *context, const void *memory)
 	struct collet_engine *engine = &context->engine;
 	bool used = false;
 	collet_engine_lock(engine);
-	for (const struct collet_request *request = engine->requests; request && !used; request = request->next_active)
+	for (const struct collet_request *request = engine->pending_requests; request && !used;
+		request = request->next_active)
 		used = collet_arena_in_block(&context->arena, memory, request->input) ||
 			collet_arena_in_block(&context->arena, memory, request->result);
 	collet_engine_unlock(engine);

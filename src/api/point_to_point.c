@@ -36,15 +36,15 @@ static collet_status check_how(const char *function, const collet_how *how)
 /* Under lock. */
 static collet_status new_request(collet_comm *comm, int64_t timeout_ns, struct collet_request **request)
 {
-	const collet_status status = collet_request_new(&comm->group, request);
+	const collet_status status = collet_request_acquire(&comm->group, request);
 	if (status != COLLET_OK)
 		return status;
-	(*request)->point_to_point = true;
-	(*request)->key.algorithm = 0;
+	(*request)->is_p2p = true;
+	(*request)->plan_key.algorithm = 0;
 	(*request)->timeout_ns = timeout_ns;
 	(*request)->started_ticks = collet_ticks();
-	(*request)->started_ns = (*request)->next_ask_ns = 0;  /* as in call.c */
-	(*request)->warned = 0;
+	(*request)->started_ns = (*request)->next_query_ns = 0; /* as in call.c */
+	(*request)->warning_stage = 0;
 	(*request)->p2p = (struct collet_p2p_call){ 0 };
 	collet_request_activate(*request);
 	return COLLET_OK;
@@ -86,11 +86,11 @@ void collet_halves_take_staged(struct collet_half *halves, uint32_t count, const
 enum collet_staging collet_halves_staging(
 	const collet_comm *comm, const struct collet_half *halves, uint32_t count)
 {
-	const struct collet_group *group = &comm->group;
+	const struct collet_comm_state *group = &comm->group;
 	for (uint32_t i = 0; i < count; i++) {
 		const bool any = halves[i].peer == COLLET_ANY_SOURCE;
 		for (uint32_t r = any ? 0 : halves[i].peer; r < (any ? group->size : halves[i].peer + 1); r++)
-			if (collet_pull_may(group->engine, collet_group_world_rank(group, r)))
+			if (collet_pull_may(group->engine, collet_comm_state_world_rank(group, r)))
 				return COLLET_STAGED_PULLED;
 	}
 	return COLLET_STAGED_BOUNCES;
@@ -138,7 +138,7 @@ struct collet_request *collet_halves_start(
 			count > 1 ? &half : &request);
 	/* Only memory can fail here. The communicator is of no use then: half of a call may be on its way. */
 	if (status != COLLET_OK)
-		collet_group_end(&comm->group, status, true, collet_last_error());
+		collet_comm_state_end(&comm->group, status, true, collet_last_error());
 	return request;
 }
 
@@ -175,9 +175,9 @@ static collet_status run_and_unlock(collet_comm *comm, const struct collet_half 
 		collet_engine_unlock(engine);
 		return collet_staged_end(staged, COLLET_ERR_MEMORY);
 	}
-	request->staged = staged;
+	request->staging = staged;
 	if (how->request) {
-		collet_engine_unlock_handing_over(engine);
+		collet_engine_unlock_handoff(engine);
 		*how->request = request;
 		return COLLET_OK;
 	}
@@ -214,12 +214,12 @@ static collet_status run(collet_comm *comm, const char *function, struct collet_
 		return status;
 	}
 	struct collet_engine *engine = comm->group.engine;
-	bool stepped_in = collet_engine_hold(engine);
+	bool stepped_in = collet_engine_lock_biased(engine);
 	const uint32_t over = staged || how->request ? 0 : run_at_once(comm, halves, count, dtype);
 	if (over == count) {
-		collet_engine_let_go(engine, stepped_in);
+		collet_engine_unlock_biased(engine, stepped_in);
 	} else {
-		collet_engine_hold_on(engine, &stepped_in);
+		collet_engine_upgrade_lock(engine, &stepped_in);
 		status = run_and_unlock(comm, halves + over, count - over, dtype, how, staged);
 	}
 	collet_comm_leave(comm);

@@ -67,7 +67,7 @@ static void tell(const struct collet_comm *comm, const struct collet_rank_locali
 		char ranks[400];
 		const uint32_t first = layout->host_first[h], end = layout->host_first[h + 1];
 		const struct collet_peer_info *card =
-			&comm->context->bootstrap.peer_infos[collet_group_world_rank(&comm->group, order[first])];
+			&comm->context->bootstrap.peer_infos[collet_comm_state_world_rank(&comm->group, order[first])];
 		collet_order_describe(locations, order, first, end, ranks, sizeof(ranks));
 		collet_log(log, COLLET_LOG_INFO, "host %u of %u: %s, %u of %u ranks on %u cores, in this order: %s",
 			h + 1, layout->hosts, card->host, end - first, comm->group.size, card->host_cores, ranks);
@@ -83,7 +83,7 @@ collet_status collet_layouts_find(struct collet_comm *comm)
 	if (!locations)
 		return collet_fail(COLLET_ERR_MEMORY, "no memory for a communicator of %u ranks", size);
 	for (uint32_t r = 0; r < size; r++) {
-		const struct collet_peer_info *card = &cards[collet_group_world_rank(&comm->group, r)];
+		const struct collet_peer_info *card = &cards[collet_comm_state_world_rank(&comm->group, r)];
 		locations[r] = (struct collet_rank_locality){ card->host_id, card->locality };
 	}
 	const uint64_t own = locations[comm->group.rank].host;

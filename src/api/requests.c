@@ -10,7 +10,7 @@
 static collet_status check_caller(const struct collet_request *request, const char *function)
 {
 	static_assert(offsetof(struct collet_context, engine) == 0, "the engine's address is its context's");
-	if (!collet_context_forked((const struct collet_context *)request->group->engine))
+	if (!collet_context_forked((const struct collet_context *)request->state->engine))
 		return collet_check_nested(function);
 	return collet_fail(COLLET_ERR_FORKED,
 		"%s: this process is a fork of the one that started the request; it ends there", function);
@@ -67,7 +67,7 @@ collet_status collet_request_wait_any(collet_request **requests, size_t count, s
 	if (status != COLLET_OK)
 		return status;
 	struct any any = { requests, count, first };
-	collet_engine_wait(requests[first]->group->engine, any_has_ended, &any);
+	collet_engine_wait(requests[first]->state->engine, any_has_ended, &any);
 	*index = any.ended;
 	return collet_call_settle(&requests[any.ended]);
 }

@@ -36,7 +36,7 @@ static void add(collet_stat *row, const struct collet_endpoint_stats *stats)
 	row->system_calls += stats->system_calls;
 }
 
-static void add_conduits(const struct collet_group *group, struct rows *rows)
+static void add_conduits(const struct collet_comm_state *group, struct rows *rows)
 {
 	collet_stat spare;
 	const struct collet_transport_set *set = group->engine->transports;
@@ -44,9 +44,10 @@ static void add_conduits(const struct collet_group *group, struct rows *rows)
 		collet_stat total = { .kind = COLLET_STAT_TRANSPORT };
 		snprintf(total.name, sizeof(total.name), "%s", set->instances[t]->name);
 		bool used = false;
-		for (const struct collet_route *route = group->all_routes; route; route = route->next_in_group) {
+		for (const struct collet_peer_queue *route = group->all_peer_queues; route;
+			route = route->next_in_state) {
 			const struct collet_endpoint *conduit =
-				atomic_load_explicit(&route->conduit, memory_order_acquire);
+				atomic_load_explicit(&route->endpoint, memory_order_acquire);
 			if (!conduit || conduit->transport != set->instances[t]->transport)
 				continue;
 			used = true;
@@ -64,7 +65,7 @@ static void add_conduits(const struct collet_group *group, struct rows *rows)
 }
 
 /* What went from GPU to GPU, past all conduits. */
-static void add_pulled(const struct collet_group *group, struct rows *rows)
+static void add_pulled(const struct collet_comm_state *group, struct rows *rows)
 {
 	collet_stat spare, total = { .kind = COLLET_STAT_TRANSPORT, .name = "cuda_ipc" };
 	for (uint32_t peer = 0; peer < group->size; peer++) {
@@ -114,7 +115,7 @@ collet_status collet_comm_stats(collet_comm *comm, collet_stat *rows, size_t cap
 	struct rows written = { rows, capacity, 0 };
 	collet_stat spare;
 	collet_engine_lock(engine);
-	pthread_mutex_lock(&engine->fabric_lock);
+	pthread_mutex_lock(&engine->connections_lock);
 	add_conduits(&comm->group, &written);
 	add_pulled(&comm->group, &written);
 	add_algorithms(comm, &written);
@@ -122,7 +123,7 @@ collet_status collet_comm_stats(collet_comm *comm, collet_stat *rows, size_t cap
 	row->kind = COLLET_STAT_ROUNDING;
 	snprintf(row->name, sizeof(row->name), "rounding");
 	row->messages_sent = comm->group.roundings;
-	pthread_mutex_unlock(&engine->fabric_lock);
+	pthread_mutex_unlock(&engine->connections_lock);
 	collet_engine_unlock(engine);
 	*count = written.count;
 	return COLLET_OK;

@@ -234,11 +234,11 @@ collet_status collet_choice_list(const collet_call_shape *shape, const char *tra
 static void name_transports(const collet_comm *comm, char *text, size_t capacity)
 {
 	const struct collet_peer_info *cards = comm->context->bootstrap.peer_infos;
-	const struct collet_peer_info *self = &cards[collet_group_world_rank(&comm->group, comm->group.rank)];
+	const struct collet_peer_info *self = &cards[collet_comm_state_world_rank(&comm->group, comm->group.rank)];
 	const struct collet_transport_set *set = &comm->context->transports;
 	uint32_t used = 0;
 	for (uint32_t r = 0; r < comm->group.size; r++) {
-		const struct collet_peer_info *peer = &cards[collet_group_world_rank(&comm->group, r)];
+		const struct collet_peer_info *peer = &cards[collet_comm_state_world_rank(&comm->group, r)];
 		if (r == comm->group.rank && comm->group.size > 1)
 			continue;
 		for (uint32_t t = 0; t < set->count; t++) {
@@ -322,12 +322,13 @@ collet_status collet_comm_plan(collet_comm *comm, const char *collective, uint64
 	plan->predicted_ns = collet_choice_cost(by.inputs, decision.program, &shape, element, cut) * 1e9;
 	price_gpu(comm, &way, cut, plan);
 	const uint32_t fan_in = collet_program_fan_in(decision.program, &shape);
-	plan->max_segment_bytes = (uint32_t)(element *
-		collet_piece_elements(UINT32_MAX, collet_slot_pieces(decision.program->collective, fan_in), element));
+	plan->max_segment_bytes =
+		(uint32_t)(element * collet_segment_elements(UINT32_MAX,
+					     collet_slot_segments(decision.program->collective, fan_in), element));
 	plan->segment_bytes =
 		decision.segment_bytes < plan->max_segment_bytes ? decision.segment_bytes : plan->max_segment_bytes;
 	plan->channels = decision.program->segmented ? decision.channels : 1;
-	plan->cores = comm->context->bootstrap.peer_infos[collet_group_world_rank(&comm->group, 0)].host_cores;
+	plan->cores = comm->context->bootstrap.peer_infos[collet_comm_state_world_rank(&comm->group, 0)].host_cores;
 	name_transports(comm, plan->transport, sizeof(plan->transport));
 	return COLLET_OK;
 }
@@ -367,7 +368,7 @@ static collet_status dump(
 		const int bytes =
 			snprintf(line, sizeof(line), "rank %u %s%s: started %.6f s ago, %s, %llu pieces, %s\n",
 				comm->group.rank, what, kind, (double)(now - record.started_ns) * 1e-9, lasted,
-				(unsigned long long)record.items,
+				(unsigned long long)record.finished_items,
 				record.status == COLLET_PENDING ? "under way" : collet_status_name(record.status));
 		const collet_status status =
 			write_line(fd, line, (size_t)(bytes < (int)sizeof(line) ? bytes : (int)sizeof(line) - 1));

@@ -38,13 +38,14 @@ collet_status collet_memory_device_alloc(struct collet_context *context, void **
 static bool requests_use(const struct collet_context *context, const char *first, size_t bytes)
 {
 	const struct collet_engine *engine = &context->engine;
-	for (const struct collet_request *request = engine->requests; request; request = request->next_active)
+	for (const struct collet_request *request = engine->pending_requests; request; request = request->next_active)
 		if ((request->input >= first && request->input < first + bytes) ||
 			(request->result >= first && request->result < first + bytes))
 			return true;
-	for (const struct collet_group *group = engine->used_groups; group; group = group->next_used)
-		for (const struct collet_request *request = group->made_requests; request; request = request->next_made)
-			if (request->staged && collet_staged_uses(request->staged, first, bytes))
+	for (const struct collet_comm_state *group = engine->all_states; group; group = group->next_in_all)
+		for (const struct collet_request *request = group->all_requests; request;
+			request = request->next_allocated)
+			if (request->staging && collet_staged_uses(request->staging, first, bytes))
 				return true;
 	return false;
 }

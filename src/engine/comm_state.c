@@ -9,57 +9,57 @@
 
 /* ---- Requests ---- */
 
-collet_status collet_request_new(struct collet_group *group, struct collet_request **request)
+collet_status collet_request_acquire(struct collet_comm_state *state, struct collet_request **request)
 {
-	struct collet_request *made = group->free_requests;
+	struct collet_request *made = state->free_requests;
 	if (made) {
-		group->free_requests = made->next_free;
+		state->free_requests = made->next_free;
 	} else {
 		made = calloc(1, sizeof(*made));
 		if (!made)
 			return collet_fail(COLLET_ERR_MEMORY, "no memory for a request");
-		made->group = group;
-		made->next_made = group->made_requests;
-		group->made_requests = made;
+		made->state = state;
+		made->next_allocated = state->all_requests;
+		state->all_requests = made;
 	}
-	made->point_to_point = false;
-	collet_request_renew(made);
+	made->is_p2p = false;
+	collet_request_reset(made);
 	*request = made;
 	return COLLET_OK;
 }
 
-void collet_request_renew(struct collet_request *request)
+void collet_request_reset(struct collet_request *request)
 {
 	request->status = COLLET_PENDING;
-	request->lanes_entering = 0;
-	request->items = request->finished_items = 0;
-	request->spoilt = request->held = request->elsewhere = request->ordered = false;
-	request->apart = NULL;
+	request->issuing_tasks = 0;
+	request->items_in_flight = request->finished_items = 0;
+	request->poisoned = request->deferred = request->offloaded = request->stream_ordered = false;
+	request->out_of_band_recorder = NULL;
 	request->previous_active = NULL;
 }
 
-void collet_request_free(struct collet_request *request)
+void collet_request_release(struct collet_request *request)
 {
 	assert(!request->previous_active);
-	request->next_free = request->group->free_requests;
-	request->group->free_requests = request;
+	request->next_free = request->state->free_requests;
+	request->state->free_requests = request;
 }
 
 void collet_request_set_clock(struct collet_request *request, int64_t started_ns)
 {
 	const bool ends = request->timeout_ns >= 0 && request->timeout_ns < COLLET_NEVER - started_ns;
 	request->started_ns = started_ns;
-	request->deadline = ends ? started_ns + request->timeout_ns : COLLET_NEVER;
+	request->deadline_ns = ends ? started_ns + request->timeout_ns : COLLET_NEVER;
 }
 
 void collet_request_activate(struct collet_request *request)
 {
-	struct collet_engine *engine = request->group->engine;
-	request->next_active = engine->requests;
-	if (engine->requests)
-		engine->requests->previous_active = &request->next_active;
-	engine->requests = request;
-	request->previous_active = &engine->requests;
+	struct collet_engine *engine = request->state->engine;
+	request->next_active = engine->pending_requests;
+	if (engine->pending_requests)
+		engine->pending_requests->previous_active = &request->next_active;
+	engine->pending_requests = request;
+	request->previous_active = &engine->pending_requests;
 }
 
 void collet_request_end(struct collet_request *request, enum collet_status status)
@@ -72,30 +72,31 @@ void collet_request_end(struct collet_request *request, enum collet_status statu
 			request->next_active->previous_active = request->previous_active;
 		request->previous_active = NULL;
 	}
-	struct collet_group *group = request->group;
-	if (group->inlined == request) {
-		group->inlined = NULL;
-		group->lanes_dirty = true;  /* what has been started since may enter lane 0 now */
+	struct collet_comm_state *state = request->state;
+	if (state->fast_path_request == request) {
+		state->fast_path_request = NULL;
+		state->tasks_need_progress = true; /* what has been started since may enter lane 0 now */
 	}
-	if (!request->point_to_point && request->counted_bytes >= COLLET_CALL_TOLD_BYTES && status == COLLET_OK &&
-		!request->elsewhere)
-		collet_request_took(request);
-	if (!request->point_to_point)
-		collet_recorder_end(request->apart ? request->apart : &group->recorder, request->sequence, status,
-			request->finished_items, request->brief ? request->started_ticks : collet_ticks());
-	collet_engine_ended_one(group->engine);
+	if (!request->is_p2p && request->counted_bytes >= COLLET_CALL_REPORTED_BYTES && status == COLLET_OK &&
+		!request->offloaded)
+		collet_request_report_duration(request);
+	if (!request->is_p2p)
+		collet_recorder_end(request->out_of_band_recorder ? request->out_of_band_recorder : &state->recorder,
+			request->sequence, status, request->finished_items,
+			request->is_starting ? request->started_ticks : collet_ticks());
+	collet_engine_notify_followers(state->engine);
 }
 
-void collet_request_finish_if_done(struct collet_request *request)
+void collet_request_end_if_done(struct collet_request *request)
 {
-	if (request->status == COLLET_PENDING && request->lanes_entering == 0 && request->items == 0 &&
-		!request->spoilt && (!request->flow || collet_flow_is_over(request->flow)))
+	if (request->status == COLLET_PENDING && request->issuing_tasks == 0 && request->items_in_flight == 0 &&
+		!request->poisoned && (!request->pipeline || collet_pipeline_is_complete(request->pipeline)))
 		collet_request_end(request, COLLET_OK);
 }
 
 void collet_request_describe(const struct collet_request *request, char *text, size_t capacity)
 {
-	if (request->point_to_point)
+	if (request->is_p2p)
 		collet_p2p_describe(request, text, capacity);
 	else
 		collet_call_describe(&request->call, text, capacity);
@@ -103,119 +104,121 @@ void collet_request_describe(const struct collet_request *request, char *text, s
 
 /* ---- Groups ---- */
 
-collet_status collet_group_init(struct collet_group *group)
+collet_status collet_comm_state_init(struct collet_comm_state *state)
 {
-	collet_status status = collet_recorder_init(&group->recorder);
+	collet_status status = collet_recorder_init(&state->recorder);
 	if (status != COLLET_OK)
 		return status;
-	atomic_init(&group->ended, COLLET_OK);
+	atomic_init(&state->end_status, COLLET_OK);
 	/* Address space only, as a lane's staging. */
 	void *scratch = mmap(NULL, COLLET_SCRATCH_BYTES, PROT_READ | PROT_WRITE,
 		MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	if (scratch == MAP_FAILED) {
-		collet_recorder_deinit(&group->recorder);
+		collet_recorder_deinit(&state->recorder);
 		return collet_fail(COLLET_ERR_MEMORY, "no memory for a communicator's scratch");
 	}
-	group->scratch = scratch;
-	group->board.arrivals = calloc(group->size, sizeof(*group->board.arrivals));
-	group->routes = calloc((size_t)COLLET_CHANNELS * group->size, sizeof(*group->routes));
-	if (!group->board.arrivals || !group->routes) {
-		collet_group_deinit(group);
-		return collet_fail(COLLET_ERR_MEMORY, "no memory for a communicator of %u ranks", group->size);
+	state->scratch = scratch;
+	state->mismatch.replies = calloc(state->size, sizeof(*state->mismatch.replies));
+	state->peer_queues = calloc((size_t)COLLET_CHANNELS * state->size, sizeof(*state->peer_queues));
+	if (!state->mismatch.replies || !state->peer_queues) {
+		collet_comm_state_deinit(state);
+		return collet_fail(COLLET_ERR_MEMORY, "no memory for a communicator of %u ranks", state->size);
 	}
 	return COLLET_OK;
 }
 
-void collet_group_deinit(struct collet_group *group)
+void collet_comm_state_deinit(struct collet_comm_state *state)
 {
-	for (uint32_t i = 0; i < COLLET_LANES; i++) {
-		collet_lane_free(group->lanes[i]);
-		group->lanes[i] = NULL;
+	for (uint32_t i = 0; i < COLLET_TASKS; i++) {
+		collet_task_destroy(state->tasks[i]);
+		state->tasks[i] = NULL;
 	}
-	free(group->routes);
-	group->routes = NULL;
-	collet_p2p_deinit(group);
-	for (struct collet_request *request = group->made_requests, *next; request; request = next) {
-		next = request->next_made;
-		free(request->listed);
-		collet_inline_forget(request);
+	free(state->peer_queues);
+	state->peer_queues = NULL;
+	collet_p2p_deinit(state);
+	for (struct collet_request *request = state->all_requests, *next; request; request = next) {
+		next = request->next_allocated;
+		free(request->vector_counts);
+		collet_fast_path_free(request);
 		free(request);
 	}
-	group->made_requests = group->free_requests = NULL;
-	if (group->scratch)
-		munmap(group->scratch, COLLET_SCRATCH_BYTES);
-	group->scratch = NULL;
-	free(group->board.arrivals);
-	group->board.arrivals = NULL;
-	collet_recorder_deinit(&group->recorder);
+	state->all_requests = state->free_requests = NULL;
+	if (state->scratch)
+		munmap(state->scratch, COLLET_SCRATCH_BYTES);
+	state->scratch = NULL;
+	free(state->mismatch.replies);
+	state->mismatch.replies = NULL;
+	collet_recorder_deinit(&state->recorder);
 }
 
-void collet_group_end(struct collet_group *group, enum collet_status status, bool tell, const char *sentence)
+void collet_comm_state_end(
+	struct collet_comm_state *state, enum collet_status status, bool notify_peers, const char *sentence)
 {
-	struct collet_engine *engine = group->engine;
+	struct collet_engine *engine = state->engine;
 	pthread_mutex_lock(&engine->end_lock);
-	const bool first = atomic_load_explicit(&group->ended, memory_order_relaxed) == COLLET_OK;
+	const bool first = atomic_load_explicit(&state->end_status, memory_order_relaxed) == COLLET_OK;
 	if (first) {
-		snprintf(group->sentence, sizeof(group->sentence), "rank %u on %s: %s", group->rank,
-			engine->cards[engine->rank].host, sentence);
+		snprintf(state->sentence, sizeof(state->sentence), "rank %u on %s: %s", state->rank,
+			engine->peer_infos[engine->rank].host, sentence);
 		/* Pairs with the acquire loads of whoever looks: the sentence is there once the status is. */
-		atomic_store_explicit(&group->ended, (int)status, memory_order_release);
-		if (group->abort_word)
-			atomic_store_explicit(group->abort_word, 1, memory_order_relaxed);
+		atomic_store_explicit(&state->end_status, (int)status, memory_order_release);
+		if (state->abort_word)
+			atomic_store_explicit(state->abort_word, 1, memory_order_relaxed);
 	}
 	pthread_mutex_unlock(&engine->end_lock);
 	if (!first)
 		return;
 	collet_log(&engine->log, status == COLLET_ERR_ABORTED ? COLLET_LOG_INFO : COLLET_LOG_ERROR, "%s: %s",
-		collet_status_name(status), group->sentence);
-	if (tell)
-		collet_fabric_tell_end(group, status, sentence);
+		collet_status_name(status), state->sentence);
+	if (notify_peers)
+		collet_connections_notify_end(state, status, sentence);
 	collet_engine_wake(engine);
 }
 
 /* Without a word: whoever ended the group has said why. */
-static void end_shadow(struct collet_group *shadow, const struct collet_group *group)
+static void end_internal(struct collet_comm_state *internal, const struct collet_comm_state *state)
 {
-	int status = atomic_load_explicit(&group->ended, memory_order_acquire);
+	int status = atomic_load_explicit(&state->end_status, memory_order_acquire);
 	status = status == COLLET_OK ? COLLET_ERR_ABORTED : status;
-	pthread_mutex_lock(&group->engine->end_lock);
-	if (atomic_load_explicit(&shadow->ended, memory_order_relaxed) == COLLET_OK) {
-		memcpy(shadow->sentence, group->sentence, sizeof(shadow->sentence));
-		atomic_store_explicit(&shadow->ended, status, memory_order_release);
+	pthread_mutex_lock(&state->engine->end_lock);
+	if (atomic_load_explicit(&internal->end_status, memory_order_relaxed) == COLLET_OK) {
+		memcpy(internal->sentence, state->sentence, sizeof(internal->sentence));
+		atomic_store_explicit(&internal->end_status, status, memory_order_release);
 	}
-	pthread_mutex_unlock(&group->engine->end_lock);
-	collet_group_tear_down(shadow);
+	pthread_mutex_unlock(&state->engine->end_lock);
+	collet_comm_state_tear_down(internal);
 }
 
-void collet_group_tear_down(struct collet_group *group)
+void collet_comm_state_tear_down(struct collet_comm_state *state)
 {
-	if (group->torn_down)
+	if (state->torn_down)
 		return;
-	group->torn_down = true;
-	if (group->shadow)
-		end_shadow(group->shadow, group);
+	state->torn_down = true;
+	if (state->internal)
+		end_internal(state->internal, state);
 	/* Conduits first: after that no peer and no transport reads or writes a buffer of ours. */
-	collet_fabric_remove(group);
-	for (struct collet_group_hook *hook = group->hooks; hook; hook = hook->next)
-		if (hook->hooks->let_go)
-			hook->hooks->let_go(hook->hooked);
-	const enum collet_status status = (enum collet_status)atomic_load_explicit(&group->ended, memory_order_acquire);
-	for (struct collet_request *request = group->engine->requests, *next; request; request = next) {
+	collet_connections_remove(state);
+	for (struct collet_progress_hook *hook = state->hooks; hook; hook = hook->next)
+		if (hook->table->release_buffers)
+			hook->table->release_buffers(hook->context);
+	const enum collet_status status =
+		(enum collet_status)atomic_load_explicit(&state->end_status, memory_order_acquire);
+	for (struct collet_request *request = state->engine->pending_requests, *next; request; request = next) {
 		next = request->next_active;
-		if (request->group == group)
+		if (request->state == state)
 			collet_request_end(request, status == COLLET_OK ? COLLET_ERR_ABORTED : status);
 	}
 }
 
-void collet_group_add_hook(struct collet_group *group, struct collet_group_hook *hook)
+void collet_comm_state_add_hook(struct collet_comm_state *state, struct collet_progress_hook *hook)
 {
-	hook->next = group->hooks;
-	group->hooks = hook;
+	hook->next = state->hooks;
+	state->hooks = hook;
 }
 
-void collet_group_remove_hook(struct collet_group *group, const struct collet_group_hook *hook)
+void collet_comm_state_remove_hook(struct collet_comm_state *state, const struct collet_progress_hook *hook)
 {
-	struct collet_group_hook **at = &group->hooks;
+	struct collet_progress_hook **at = &state->hooks;
 	while (*at && *at != hook)
 		at = &(*at)->next;
 	if (*at)

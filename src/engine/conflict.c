@@ -12,17 +12,17 @@ static bool includes_self(const struct collet_request *request, const struct col
 	return false;
 }
 
-static struct collet_range piece_range(
-	const struct collet_request *request, const struct collet_item *item, const struct collet_buffer_range *end)
+static struct collet_range segment_range(const struct collet_request *request, const struct collet_work_item *item,
+	const struct collet_buffer_range *end)
 {
-	struct collet_range range = { item_address(request, end->buffer, end->span.first + item->offset),
+	struct collet_range range = { request_address(request, end->buffer, end->span.first + item->offset),
 		item->count * request->element_bytes };
 	return range;
 }
 
 /* All of a buffer that a per_peer step may touch, and this rank's own chunk of it, which it does not. */
-static void per_peer_ranges(const struct collet_request *request, struct collet_item *item, enum collet_buffer buffer,
-	struct collet_range *hull)
+static void per_peer_ranges(const struct collet_request *request, struct collet_work_item *item,
+	enum collet_buffer buffer, struct collet_range *hull)
 {
 	const struct collet_partition *cut = collet_step_partition(&request->shape, buffer);
 	uint64_t end = 0;
@@ -35,19 +35,19 @@ static void per_peer_ranges(const struct collet_request *request, struct collet_
 		end = cut->kind == COLLET_PARTITION_EVEN ? cut->count : cut->count * request->shape.size;
 	}
 	const struct collet_span own = collet_partition_chunk(cut, &request->shape, request->shape.rank);
-	hull->first = item_address(request, buffer, 0);
+	hull->first = request_address(request, buffer, 0);
 	hull->bytes = end * request->element_bytes;
-	item->hole.first = item_address(request, buffer, own.first);
-	item->hole.bytes = own.count * request->element_bytes;
+	item->excluded.first = request_address(request, buffer, own.first);
+	item->excluded.bytes = own.count * request->element_bytes;
 }
 
-void collet_item_fill_ranges(const struct collet_request *request, struct collet_item *item)
+void collet_work_item_fill_ranges(const struct collet_request *request, struct collet_work_item *item)
 {
 	const struct collet_step *step = item->step;
 	item->read_count = 0;
-	item->writes = item->lent = item->hole = (struct collet_range){ NULL, 0 };
+	item->writes = item->borrowed = item->excluded = (struct collet_range){ NULL, 0 };
 	if (step->is_per_peer) {
-		if (item_is_local(request, &step->source[0])) {
+		if (range_is_local(request, &step->source[0])) {
 			per_peer_ranges(request, item, step->source[0].buffer, &item->reads[0]);
 			item->read_count = 1;
 		} else {
@@ -57,9 +57,9 @@ void collet_item_fill_ranges(const struct collet_request *request, struct collet
 	}
 	for (uint32_t i = 0; i < step->source_count; i++)
 		if (includes_self(request, &step->source[i]))
-			item->reads[item->read_count++] = piece_range(request, item, &step->source[i]);
-	if (item_is_local(request, &step->destination[0]))
-		item->writes = piece_range(request, item, &step->destination[0]);
+			item->reads[item->read_count++] = segment_range(request, item, &step->source[i]);
+	if (range_is_local(request, &step->destination[0]))
+		item->writes = segment_range(request, item, &step->destination[0]);
 }
 
 /* ---- Who waits ---- */
@@ -82,38 +82,39 @@ static bool touches(struct collet_range hull, struct collet_range hole, struct c
 
 /* Do both put what each peer sends into the same chunks, one item behind the other there? Their hulls overlap, and they
  * do not. */
-static bool are_apart(const struct collet_item *item, const struct collet_item *earlier)
+static bool are_disjoint(const struct collet_work_item *item, const struct collet_work_item *earlier)
 {
 	return item->request == earlier->request && item->step->is_per_peer && earlier->step->is_per_peer &&
 		item->writes.bytes && item->writes.first == earlier->writes.first && item->offset != earlier->offset;
 }
 
 /* Must `item` wait with writing `writes` and reading its operands, since `earlier` is unfinished? */
-static bool conflicts_with(const struct collet_item *item, const struct collet_item *earlier, bool reads_too)
+static bool conflicts_with(const struct collet_work_item *item, const struct collet_work_item *earlier, bool with_reads)
 {
-	if (earlier->sends_pending && touches(item->writes, item->hole, earlier->lent) &&
-		touches(earlier->lent, earlier->hole, item->writes))
+	if (earlier->sends_pending && touches(item->writes, item->excluded, earlier->borrowed) &&
+		touches(earlier->borrowed, earlier->excluded, item->writes))
 		return true;
-	if (earlier->executed || are_apart(item, earlier))
+	if (earlier->executed || are_disjoint(item, earlier))
 		return false;
-	if (touches(item->writes, item->hole, earlier->writes) && touches(earlier->writes, earlier->hole, item->writes))
+	if (touches(item->writes, item->excluded, earlier->writes) &&
+		touches(earlier->writes, earlier->excluded, item->writes))
 		return true;
 	for (uint32_t i = 0; i < earlier->read_count; i++)
-		if (touches(item->writes, item->hole, earlier->reads[i]) &&
-			touches(earlier->reads[i], earlier->hole, item->writes))
+		if (touches(item->writes, item->excluded, earlier->reads[i]) &&
+			touches(earlier->reads[i], earlier->excluded, item->writes))
 			return true;
-	for (uint32_t i = 0; reads_too && i < item->read_count; i++)
-		if (touches(earlier->writes, earlier->hole, item->reads[i]) &&
-			touches(item->reads[i], item->hole, earlier->writes))
+	for (uint32_t i = 0; with_reads && i < item->read_count; i++)
+		if (touches(earlier->writes, earlier->excluded, item->reads[i]) &&
+			touches(item->reads[i], item->excluded, earlier->writes))
 			return true;
 	return false;
 }
 
-bool collet_item_conflicts(const struct collet_lane *lane, uint32_t index, bool reads_too)
+bool collet_work_item_conflicts(const struct collet_task *task, uint32_t index, bool with_reads)
 {
-	const struct collet_item *item = &lane->items[index % LANE_WINDOW];
-	for (uint32_t i = lane->oldest; i != index; i++)
-		if (conflicts_with(item, &lane->items[i % LANE_WINDOW], reads_too))
+	const struct collet_work_item *item = &task->items[index % TASK_WINDOW];
+	for (uint32_t i = task->oldest; i != index; i++)
+		if (conflicts_with(item, &task->items[i % TASK_WINDOW], with_reads))
 			return true;
 	return false;
 }

@@ -14,61 +14,61 @@
 
 #include "engine/connection_setup.h"
 
-enum verdict { VERDICT_ACCEPT = 'A', VERDICT_MINE = 'M', VERDICT_GONE = 'G' };
+enum setup_reply { SETUP_REPLY_ACCEPT = 'A', SETUP_REPLY_USE_MINE = 'M', SETUP_REPLY_LEFT = 'G' };
 
-void collet_conduit_free(struct collet_endpoint *conduit)
+void collet_endpoint_destroy(struct collet_endpoint *endpoint)
 {
-	if (!conduit)
+	if (!endpoint)
 		return;
-	conduit->transport->close(conduit);
-	free(conduit);
+	endpoint->transport->close(endpoint);
+	free(endpoint);
 }
 
-struct collet_opening *collet_opening_new(
+struct collet_connection_setup *collet_connection_setup_create(
 	struct collet_engine *engine, const struct collet_hello *hello, bool dialed, int socket)
 {
-	struct collet_opening *opening = calloc(1, sizeof(*opening));
-	if (!opening)
+	struct collet_connection_setup *setup = calloc(1, sizeof(*setup));
+	if (!setup)
 		return NULL;
-	opening->engine = engine;
-	opening->hello = *hello;
-	opening->transport = hello->transport + 1;  /* if dialed; else who has accepted it finds it out */
-	opening->dialed = dialed;
-	opening->socket = socket;
-	opening->next_opening = engine->openings;
-	opening->previous_opening = &engine->openings;
-	if (engine->openings)
-		engine->openings->previous_opening = &opening->next_opening;
-	engine->openings = opening;
-	return opening;
+	setup->engine = engine;
+	setup->hello = *hello;
+	setup->transport = hello->transport + 1;    /* if dialed; else who has accepted it finds it out */
+	setup->dialed = dialed;
+	setup->socket = socket;
+	setup->next_setup = engine->setups;
+	setup->previous_setup = &engine->setups;
+	if (engine->setups)
+		engine->setups->previous_setup = &setup->next_setup;
+	engine->setups = setup;
+	return setup;
 }
 
-void collet_opening_free(struct collet_opening *opening)
+void collet_connection_setup_destroy(struct collet_connection_setup *setup)
 {
-	*opening->previous_opening = opening->next_opening;
-	if (opening->next_opening)
-		opening->next_opening->previous_opening = opening->previous_opening;
-	collet_conduit_free(opening->conduit);
-	if (opening->socket >= 0)
-		close(opening->socket);
-	free(opening);
+	*setup->previous_setup = setup->next_setup;
+	if (setup->next_setup)
+		setup->next_setup->previous_setup = setup->previous_setup;
+	collet_endpoint_destroy(setup->endpoint);
+	if (setup->socket >= 0)
+		close(setup->socket);
+	free(setup);
 }
 
-static void publish(struct collet_route *route, struct collet_endpoint *conduit)
+static void publish_endpoint(struct collet_peer_queue *peer_queue, struct collet_endpoint *endpoint)
 {
-	/* Pairs with collet_route_pump's acquire load. */
-	atomic_store_explicit(&route->conduit, conduit, memory_order_release);
-	collet_engine_wake(route->group->engine);
+	/* Pairs with collet_peer_queue_post_ready's acquire load. */
+	atomic_store_explicit(&peer_queue->endpoint, endpoint, memory_order_release);
+	collet_engine_wake(peer_queue->state->engine);
 }
 
-static collet_status make_conduit(struct collet_engine *engine, const struct collet_route *route, uint32_t transport,
-	bool dialed, int socket, struct collet_endpoint **conduit)
+static collet_status create_endpoint(struct collet_engine *engine, const struct collet_peer_queue *peer_queue,
+	uint32_t transport, bool dialed, int socket, struct collet_endpoint **endpoint)
 {
 	const struct collet_transport_instance *offer = engine->transports->instances[transport];
 	const struct collet_transport *table = offer->transport;
 	const size_t bytes = (table->endpoint_bytes + 63) & ~(size_t)63;
 	struct collet_endpoint *made = aligned_alloc(64, bytes);
-	*conduit = NULL;
+	*endpoint = NULL;
 	if (!made) {
 		if (socket >= 0)
 			close(socket);
@@ -76,12 +76,12 @@ static collet_status make_conduit(struct collet_engine *engine, const struct col
 	}
 	memset(made, 0, bytes);
 	made->transport = table;
-	made->peer = collet_group_world_rank(route->group, route->peer);
-	made->channel = route->channel;
+	made->peer = collet_comm_state_world_rank(peer_queue->state, peer_queue->peer);
+	made->channel = peer_queue->channel;
 	const struct collet_endpoint_config config = {
-		.self = &engine->cards[engine->rank],
-		.peer = &engine->cards[made->peer],
-		.channel = route->channel,
+		.self = &engine->peer_infos[engine->rank],
+		.peer = &engine->peer_infos[made->peer],
+		.channel = peer_queue->channel,
 		.dialed = dialed,
 		.socket = socket,
 		.wake = &engine->wake,
@@ -92,17 +92,19 @@ static collet_status make_conduit(struct collet_engine *engine, const struct col
 	};
 	const enum collet_status status = table->open(made, &config);
 	/* Not before: a user's thread may fork at any time, and the child closes what it finds. */
-	*conduit = made;
+	*endpoint = made;
 	return status;
 }
 
 /* The best transport that this pair has not tried in vain; false: none. */
-static bool choose_transport(const struct collet_engine *engine, const struct collet_route *route, uint32_t *index)
+static bool choose_transport(
+	const struct collet_engine *engine, const struct collet_peer_queue *peer_queue, uint32_t *index)
 {
-	const struct collet_peer_info *self = &engine->cards[engine->rank];
-	const struct collet_peer_info *peer = &engine->cards[collet_group_world_rank(route->group, route->peer)];
+	const struct collet_peer_info *self = &engine->peer_infos[engine->rank];
+	const struct collet_peer_info *peer =
+		&engine->peer_infos[collet_comm_state_world_rank(peer_queue->state, peer_queue->peer)];
 	for (uint32_t i = 0; i < engine->transports->count; i++) {
-		if (!(route->refused >> i & 1) &&
+		if (!(peer_queue->failed_transports >> i & 1) &&
 			collet_transport_instance_reaches(engine->transports->instances[i], self, peer)) {
 			*index = i;
 			return true;
@@ -111,188 +113,188 @@ static bool choose_transport(const struct collet_engine *engine, const struct co
 	return false;
 }
 
-static void end_unreachable(struct collet_route *route, enum collet_status status, const char *why)
+static void end_unreachable(struct collet_peer_queue *peer_queue, enum collet_status status, const char *why)
 {
-	struct collet_engine *engine = route->group->engine;
+	struct collet_engine *engine = peer_queue->state->engine;
 	char sentence[COLLET_ERROR_BYTES];
-	snprintf(sentence, sizeof(sentence), "no connection to rank %u on %s: %s", route->peer,
-		engine->cards[collet_group_world_rank(route->group, route->peer)].host, why);
-	collet_board_doubt(route->group, route->peer, status, sentence);
+	snprintf(sentence, sizeof(sentence), "no connection to rank %u on %s: %s", peer_queue->peer,
+		engine->peer_infos[collet_comm_state_world_rank(peer_queue->state, peer_queue->peer)].host, why);
+	collet_mismatch_suspect_loss(peer_queue->state, peer_queue->peer, status, sentence);
 }
 
-void collet_opening_dial(struct collet_route *route, enum collet_status status, const char *why)
+void collet_connection_setup_dial(struct collet_peer_queue *peer_queue, enum collet_status status, const char *why)
 {
-	struct collet_engine *engine = route->group->engine;
+	struct collet_engine *engine = peer_queue->state->engine;
 	uint32_t transport;
-	route->wanted = true;
-	if (!choose_transport(engine, route, &transport)) {
-		end_unreachable(route, status, why);
+	peer_queue->has_dialed = true;
+	if (!choose_transport(engine, peer_queue, &transport)) {
+		end_unreachable(peer_queue, status, why);
 		return;
 	}
 	const struct collet_hello hello = {
-		.communicator = route->group->id,
+		.communicator = peer_queue->state->id,
 		.from = engine->rank,
-		.to = collet_group_world_rank(route->group, route->peer),
-		.channel = route->channel,
+		.to = collet_comm_state_world_rank(peer_queue->state, peer_queue->peer),
+		.channel = peer_queue->channel,
 		.transport = transport - 1,  /* self, which is first, is not on the card */
 	};
 	const bool local = engine->transports->instances[transport]->transport->caps & COLLET_CAP_LOCAL;
 	collet_control_dial(engine->control, &hello, local);
 }
 
-static bool watch_opening(void *context);
+static bool watch_setup(void *context);
 
 /* Under fabric_lock, on the control thread. A failure shows at the next look. */
-static void begin_opening(struct collet_opening *opening)
+static void begin_open(struct collet_connection_setup *setup)
 {
-	const int socket = opening->socket;
-	opening->stage = OPENING;
-	opening->socket = -1;
-	opening->begin_failed = make_conduit(
-		opening->engine, opening->route, opening->transport, opening->dialed, socket, &opening->conduit);
+	const int socket = setup->socket;
+	setup->stage = SETUP_OPENING;
+	setup->socket = -1;
+	setup->open_status = create_endpoint(
+		setup->engine, setup->peer_queue, setup->transport, setup->dialed, socket, &setup->endpoint);
 }
 
 /* The transport would not do. Under fabric_lock, on the control thread. */
-static void opening_failed(struct collet_opening *opening, enum collet_status status)
+static void open_failed(struct collet_connection_setup *setup, enum collet_status status)
 {
-	struct collet_route *route = opening->route;
-	route->opening = NULL;
-	collet_log(&opening->engine->log, COLLET_LOG_INFO, "%s to rank %u: %s",
-		opening->engine->transports->instances[opening->transport]->name, route->peer, collet_last_error());
-	if (!opening->dialed)
+	struct collet_peer_queue *peer_queue = setup->peer_queue;
+	peer_queue->setup = NULL;
+	collet_log(&setup->engine->log, COLLET_LOG_INFO, "%s to rank %u: %s",
+		setup->engine->transports->instances[setup->transport]->name, peer_queue->peer, collet_last_error());
+	if (!setup->dialed)
 		return;  /* the dialing side tries the next transport */
-	route->refused |= (uint32_t)1 << opening->transport;
-	collet_opening_dial(route, status, collet_last_error());
+	peer_queue->failed_transports |= (uint32_t)1 << setup->transport;
+	collet_connection_setup_dial(peer_queue, status, collet_last_error());
 }
 
-static void log_opened(const struct collet_opening *opening)
+static void log_opened(const struct collet_connection_setup *setup)
 {
-	const struct collet_route *route = opening->route;
-	collet_log(&opening->engine->log, COLLET_LOG_INFO, "rank %u: %s, channel %u", route->peer,
-		opening->engine->transports->instances[opening->transport]->name, route->channel);
+	const struct collet_peer_queue *peer_queue = setup->peer_queue;
+	collet_log(&setup->engine->log, COLLET_LOG_INFO, "rank %u: %s, channel %u", peer_queue->peer,
+		setup->engine->transports->instances[setup->transport]->name, peer_queue->channel);
 }
 
 /* One look at a connection; false: it needs no more looking after, and opening is gone. Under fabric_lock. */
-static bool advance_opening(struct collet_opening *opening)
+static bool advance_setup(struct collet_connection_setup *setup)
 {
-	struct collet_route *route = opening->route;
-	if (!route) {
-		collet_opening_free(opening);
+	struct collet_peer_queue *peer_queue = setup->peer_queue;
+	if (!peer_queue) {
+		collet_connection_setup_destroy(setup);
 		return false;
 	}
-	if (opening->stage == AWAITING_VERDICT) {
-		char verdict = 0;
-		const ssize_t got = recv(opening->socket, &verdict, 1, MSG_DONTWAIT);
+	if (setup->stage == SETUP_AWAITS_REPLY) {
+		char reply = 0;
+		const ssize_t got = recv(setup->socket, &reply, 1, MSG_DONTWAIT);
 		if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR))
 			return true;
-		if (got == 1 && verdict == VERDICT_ACCEPT) {
-			begin_opening(opening);
+		if (got == 1 && reply == SETUP_REPLY_ACCEPT) {
+			begin_open(setup);
 			return true;
 		}
-		route->opening = NULL;
-		if (got != 1 || verdict != VERDICT_MINE)
-			end_unreachable(route, COLLET_ERR_PEER_LOST,
+		peer_queue->setup = NULL;
+		if (got != 1 || reply != SETUP_REPLY_USE_MINE)
+			end_unreachable(peer_queue, COLLET_ERR_PEER_LOST,
 				got == 1 ? "it has left this communicator" : "it closed the connection; did it end?");
-		collet_opening_free(opening);
+		collet_connection_setup_destroy(setup);
 		return false;
 	}
-	const collet_status status = opening->begin_failed != COLLET_OK ? opening->begin_failed :
-		opening->conduit->transport->open_progress(opening->conduit);
+	const collet_status status = setup->open_status != COLLET_OK ? setup->open_status :
+		setup->endpoint->transport->open_progress(setup->endpoint);
 	if (status == COLLET_PENDING)
 		return true;
 	if (status == COLLET_OK) {
-		log_opened(opening);
-		route->opening = NULL;
+		log_opened(setup);
+		peer_queue->setup = NULL;
 		/* In this order: from then on a user's thread may fork, and the child frees what it finds. */
-		struct collet_endpoint *open = opening->conduit;
-		opening->conduit = NULL;
-		publish(route, open);
+		struct collet_endpoint *open = setup->endpoint;
+		setup->endpoint = NULL;
+		publish_endpoint(peer_queue, open);
 	} else {
-		opening_failed(opening, status);
+		open_failed(setup, status);
 	}
-	collet_opening_free(opening);
+	collet_connection_setup_destroy(setup);
 	return false;
 }
 
-static bool watch_opening(void *context)
+static bool watch_setup(void *context)
 {
-	struct collet_opening *opening = context;
-	struct collet_engine *engine = opening->engine;
-	pthread_mutex_lock(&engine->fabric_lock);
-	const bool more = advance_opening(opening);
-	pthread_mutex_unlock(&engine->fabric_lock);
-	return more;
+	struct collet_connection_setup *setup = context;
+	struct collet_engine *engine = setup->engine;
+	pthread_mutex_lock(&engine->connections_lock);
+	const bool keep_watching = advance_setup(setup);
+	pthread_mutex_unlock(&engine->connections_lock);
+	return keep_watching;
 }
 
-static void watch(struct collet_opening *opening, int socket)
+static void watch_socket(struct collet_connection_setup *setup, int socket)
 {
-	struct collet_route *route = opening->route;
-	if (collet_control_watch(opening->engine->control, socket, watch_opening, opening))
+	struct collet_peer_queue *peer_queue = setup->peer_queue;
+	if (collet_control_watch(setup->engine->control, socket, watch_setup, setup))
 		return;
-	route->opening = NULL;
-	end_unreachable(route, COLLET_ERR_MEMORY, "no memory to watch the connection");
-	collet_opening_free(opening);
+	peer_queue->setup = NULL;
+	end_unreachable(peer_queue, COLLET_ERR_MEMORY, "no memory to watch the connection");
+	collet_connection_setup_destroy(setup);
 }
 
-static void answer(const struct collet_opening *opening, enum verdict verdict)
+static void send_reply(const struct collet_connection_setup *setup, enum setup_reply reply)
 {
-	const char byte = (char)verdict;
+	const char byte = (char)reply;
 	/* The socket is new and its buffer empty; should it fail all the same, the dialing side sees it close. */
-	const ssize_t sent = send(opening->socket, &byte, 1, MSG_NOSIGNAL | MSG_DONTWAIT);
+	const ssize_t sent = send(setup->socket, &byte, 1, MSG_NOSIGNAL | MSG_DONTWAIT);
 	(void)sent;
 }
 
-void collet_opening_claim(struct collet_opening *opening, struct collet_route *route)
+void collet_connection_setup_accept(struct collet_connection_setup *setup, struct collet_peer_queue *peer_queue)
 {
-	struct collet_engine *engine = opening->engine;
-	if (!route || atomic_load_explicit(&route->conduit, memory_order_relaxed)) {
-		collet_opening_free(opening);
+	struct collet_engine *engine = setup->engine;
+	if (!peer_queue || atomic_load_explicit(&peer_queue->endpoint, memory_order_relaxed)) {
+		collet_connection_setup_destroy(setup);
 		return;
 	}
-	const bool dialing = route->wanted && !(route->opening && !route->opening->dialed);
-	if (dialing && engine->rank < opening->hello.from) {
-		answer(opening, VERDICT_MINE);
-		collet_opening_free(opening);
+	const bool dialing = peer_queue->has_dialed && !(peer_queue->setup && !peer_queue->setup->dialed);
+	if (dialing && engine->rank < setup->hello.from) {
+		send_reply(setup, SETUP_REPLY_USE_MINE);
+		collet_connection_setup_destroy(setup);
 		return;
 	}
-	if (route->opening)
-		route->opening->route = NULL;
-	answer(opening, VERDICT_ACCEPT);
-	opening->route = route;
-	route->opening = opening;
-	const int socket = opening->socket;
-	begin_opening(opening);
-	watch(opening, socket);
+	if (peer_queue->setup)
+		peer_queue->setup->peer_queue = NULL;
+	send_reply(setup, SETUP_REPLY_ACCEPT);
+	setup->peer_queue = peer_queue;
+	peer_queue->setup = setup;
+	const int socket = setup->socket;
+	begin_open(setup);
+	watch_socket(setup, socket);
 }
 
-void collet_opening_refuse(struct collet_opening *opening)
+void collet_connection_setup_reject(struct collet_connection_setup *setup)
 {
-	answer(opening, VERDICT_GONE);
-	collet_opening_free(opening);
+	send_reply(setup, SETUP_REPLY_LEFT);
+	collet_connection_setup_destroy(setup);
 }
 
-void collet_opening_await(struct collet_opening *opening, struct collet_route *route)
+void collet_connection_setup_await_reply(struct collet_connection_setup *setup, struct collet_peer_queue *peer_queue)
 {
 	/* The peer's own connection may have won meanwhile, or nobody wants it any more. */
-	if (!route || route->opening || atomic_load_explicit(&route->conduit, memory_order_relaxed)) {
-		collet_opening_free(opening);
+	if (!peer_queue || peer_queue->setup || atomic_load_explicit(&peer_queue->endpoint, memory_order_relaxed)) {
+		collet_connection_setup_destroy(setup);
 		return;
 	}
-	opening->route = route;
-	opening->stage = AWAITING_VERDICT;
-	route->opening = opening;
-	watch(opening, opening->socket);
+	setup->peer_queue = peer_queue;
+	setup->stage = SETUP_AWAITS_REPLY;
+	peer_queue->setup = setup;
+	watch_socket(setup, setup->socket);
 }
 
-void collet_opening_to_self(struct collet_route *route)
+void collet_connection_setup_to_self(struct collet_peer_queue *peer_queue)
 {
-	struct collet_engine *engine = route->group->engine;
-	struct collet_endpoint *conduit;
+	struct collet_engine *engine = peer_queue->state->engine;
+	struct collet_endpoint *endpoint;
 	uint32_t transport;
-	route->wanted = true;
-	if (choose_transport(engine, route, &transport) &&
-		make_conduit(engine, route, transport, true, -1, &conduit) == COLLET_OK)
-		publish(route, conduit);
+	peer_queue->has_dialed = true;
+	if (choose_transport(engine, peer_queue, &transport) &&
+		create_endpoint(engine, peer_queue, transport, true, -1, &endpoint) == COLLET_OK)
+		publish_endpoint(peer_queue, endpoint);
 	else
-		end_unreachable(route, COLLET_ERR_TRANSPORT, collet_last_error());
+		end_unreachable(peer_queue, COLLET_ERR_TRANSPORT, collet_last_error());
 }

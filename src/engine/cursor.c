@@ -5,7 +5,7 @@
 
 #include "engine/engine.h"
 
-uint64_t collet_step_longest(const struct collet_request *request, const struct collet_step *step)
+uint64_t collet_step_longest_span(const struct collet_request *request, const struct collet_step *step)
 {
 	if (!step->is_per_peer)
 		return step->source[0].span.count;
@@ -29,62 +29,63 @@ static void load_step(const struct collet_request *request, struct collet_cursor
 {
 	const struct collet_program *program = request->program;
 	cursor->current[0] = program->step(&request->shape, cursor->part, cursor->step);
-	cursor->pair = cursor->current[0].is_paired && cursor->step + 1 < cursor->steps;
-	if (cursor->pair)
+	cursor->is_pair = cursor->current[0].is_paired && cursor->step + 1 < cursor->steps;
+	if (cursor->is_pair)
 		cursor->current[1] = program->step(&request->shape, cursor->part, cursor->step + 1);
-	for (uint32_t i = 0; i <= cursor->pair; i++)
-		cursor->longest[i] =
-			cursor->current[i].source_count ? collet_step_longest(request, &cursor->current[i]) : 0;
+	for (uint32_t i = 0; i <= cursor->is_pair; i++)
+		cursor->longest_span[i] =
+			cursor->current[i].source_count ? collet_step_longest_span(request, &cursor->current[i]) : 0;
 	cursor->loaded = true;
 }
 
 /* Is there a piece number `piece` in a span of `count` elements? */
-static bool has_piece(const struct collet_request *request, uint64_t piece, uint64_t count)
+static bool has_segment(const struct collet_request *request, uint64_t segment, uint64_t count)
 {
-	return piece == 0 || piece * request->piece < count;
+	return segment == 0 || segment * request->segment_elements < count;
 }
 
-bool collet_cursor_next(struct collet_lane *lane, struct collet_item *item)
+bool collet_cursor_next(struct collet_task *task, struct collet_work_item *item)
 {
-	struct collet_request *request = lane->first;
-	struct collet_cursor *cursor = &lane->cursor;
-	const uint32_t pieces = request->program->segmented ? PASS_PIECES : UINT32_MAX;
+	struct collet_request *request = task->first_request;
+	struct collet_cursor *cursor = &task->cursor;
+	const uint32_t segments = request->program->segmented ? PASS_SEGMENTS : UINT32_MAX;
 	for (;;) {
 		if (cursor->step >= cursor->steps) {
-			if (!cursor->more_passes)
+			if (!cursor->has_more_passes)
 				return false;
 			cursor->pass++;
 			cursor->step = 0;
-			cursor->more_passes = false;
+			cursor->has_more_passes = false;
 			cursor->loaded = false;
 			continue;
 		}
 		if (!cursor->loaded)
 			load_step(request, cursor);
-		const uint32_t which = cursor->second;
-		const uint64_t own = cursor->pass * pieces + cursor->piece;  /* counts this channel's pieces */
-		const uint64_t piece = own * request->channels + lane->channel % request->channels;
-		const bool exists =
-			cursor->current[which].source_count && has_piece(request, piece, cursor->longest[which]);
+		const uint32_t which = cursor->at_second;
+		/* counts this channel's pieces */
+		const uint64_t own_segment = cursor->pass * segments + cursor->segment;
+		const uint64_t segment = own_segment * request->channels + task->channel % request->channels;
+		const bool exists = cursor->current[which].source_count &&
+				    has_segment(request, segment, cursor->longest_span[which]);
 		if (exists) {
 			item->own_step = cursor->current[which];
 			item->step = &item->own_step;
-			item->offset = piece * request->piece;
-			const uint64_t left = cursor->longest[which] - item->offset;
-			item->count = left < request->piece ? left : request->piece;
+			item->offset = segment * request->segment_elements;
+			const uint64_t left = cursor->longest_span[which] - item->offset;
+			item->count = left < request->segment_elements ? left : request->segment_elements;
 		}
-		if (cursor->pair && !cursor->second) {
-			cursor->second = true;
+		if (cursor->is_pair && !cursor->at_second) {
+			cursor->at_second = true;
 		} else {
-			cursor->second = false;
-			cursor->piece++;
-			const uint64_t following = piece + request->channels;
-			const bool more = has_piece(request, following, cursor->longest[0]) ||
-				(cursor->pair && has_piece(request, following, cursor->longest[1]));
-			if (!more || cursor->piece == pieces) {
-				cursor->more_passes |= more;
-				cursor->step += cursor->pair ? 2 : 1;
-				cursor->piece = 0;
+			cursor->at_second = false;
+			cursor->segment++;
+			const uint64_t following = segment + request->channels;
+			const bool has_more = has_segment(request, following, cursor->longest_span[0]) ||
+				(cursor->is_pair && has_segment(request, following, cursor->longest_span[1]));
+			if (!has_more || cursor->segment == segments) {
+				cursor->has_more_passes |= has_more;
+				cursor->step += cursor->is_pair ? 2 : 1;
+				cursor->segment = 0;
 				cursor->loaded = false;
 			}
 		}
@@ -93,10 +94,10 @@ bool collet_cursor_next(struct collet_lane *lane, struct collet_item *item)
 	}
 }
 
-void collet_cursor_begin(struct collet_lane *lane)
+void collet_cursor_begin(struct collet_task *task)
 {
-	const struct collet_request *request = lane->first;
-	memset(&lane->cursor, 0, sizeof(lane->cursor));
-	lane->cursor.part = lane->channel / request->channels;
-	lane->cursor.steps = request->program->step_count(&request->shape, lane->cursor.part);
+	const struct collet_request *request = task->first_request;
+	memset(&task->cursor, 0, sizeof(task->cursor));
+	task->cursor.part = task->channel / request->channels;
+	task->cursor.steps = request->program->step_count(&request->shape, task->cursor.part);
 }

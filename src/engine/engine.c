@@ -26,63 +26,63 @@ collet_status collet_engine_init(struct collet_engine *engine)
 			strerror(error));
 	}
 	/* Now, while there may be no other thread yet. */
-	engine->fences = collet_fence_register();
+	engine->has_fence = collet_fence_register();
 	pthread_condattr_t monotonic;
 	pthread_condattr_init(&monotonic);
 	pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-	pthread_cond_init(&engine->something_ended, &monotonic);
+	pthread_cond_init(&engine->request_ended, &monotonic);
 	pthread_condattr_destroy(&monotonic);
 	pthread_mutex_init(&engine->mutex, NULL);
-	pthread_mutex_init(&engine->fabric_lock, NULL);
+	pthread_mutex_init(&engine->connections_lock, NULL);
 	pthread_mutex_init(&engine->end_lock, NULL);
 	return COLLET_OK;
 }
 
-void collet_engine_forget(struct collet_engine *engine)
+void collet_engine_atfork_child(struct collet_engine *engine)
 {
-	collet_fabric_deinit(engine);
+	collet_connections_deinit(engine);
 	close(engine->wake.epoll_fd);
 	close(engine->wake.event_fd);
 	if (engine->has_progress_thread)  /* in a child */
-		close(engine->rouse_fd);
+		close(engine->progress_timer_fd);
 }
 
 void collet_engine_deinit(struct collet_engine *engine)
 {
-	collet_engine_forget(engine);
-	pthread_cond_destroy(&engine->something_ended);
+	collet_engine_atfork_child(engine);
+	pthread_cond_destroy(&engine->request_ended);
 	pthread_mutex_destroy(&engine->mutex);
-	pthread_mutex_destroy(&engine->fabric_lock);
+	pthread_mutex_destroy(&engine->connections_lock);
 	pthread_mutex_destroy(&engine->end_lock);
 }
 
 uint32_t collet_engine_progress(struct collet_engine *engine)
 {
-	uint32_t settled = 0;
-	for (struct collet_route *route = engine->active, *next; route; route = next) {
-		next = route->next_active;
-		settled += collet_route_progress(route);
+	uint32_t completed = 0;
+	for (struct collet_peer_queue *peer_queue = engine->active_queues, *next; peer_queue; peer_queue = next) {
+		next = peer_queue->next_active;
+		completed += collet_peer_queue_progress(peer_queue);
 	}
-	for (struct collet_flow *flow = engine->flows, *next; flow; flow = next) {
-		next = flow->next;
-		if (flow->request->status == COLLET_PENDING)
-			settled += flow->advance(flow);
+	for (struct collet_pipeline *pipeline = engine->pipelines, *next; pipeline; pipeline = next) {
+		next = pipeline->next;
+		if (pipeline->request->status == COLLET_PENDING)
+			completed += pipeline->progress(pipeline);
 	}
-	for (struct collet_group *group = engine->used_groups; group; group = group->next_used) {
-		if (atomic_load_explicit(&group->ended, memory_order_acquire) != COLLET_OK) {
-			collet_group_tear_down(group);
+	for (struct collet_comm_state *state = engine->all_states; state; state = state->next_in_all) {
+		if (atomic_load_explicit(&state->end_status, memory_order_acquire) != COLLET_OK) {
+			collet_comm_state_tear_down(state);
 			continue;
 		}
-		settled += collet_p2p_progress(group);
-		for (struct collet_group_hook *hook = group->hooks; hook; hook = hook->next)
-			settled += hook->hooks->advance(group, hook->hooked);
-		if (group->inlined)
-			collet_inline_advance(group->inlined);
-		if (!group->lanes_dirty)
+		completed += collet_p2p_progress(state);
+		for (struct collet_progress_hook *hook = state->hooks; hook; hook = hook->next)
+			completed += hook->table->progress(state, hook->context);
+		if (state->fast_path_request)
+			collet_fast_path_progress(state->fast_path_request);
+		if (!state->tasks_need_progress)
 			continue;
-		group->lanes_dirty = false;
-		for (uint32_t i = 0; i < COLLET_LANES && group->lanes[i]; i++)
-			collet_lane_progress(group->lanes[i]);
+		state->tasks_need_progress = false;
+		for (uint32_t i = 0; i < COLLET_TASKS && state->tasks[i]; i++)
+			collet_task_progress(state->tasks[i]);
 	}
-	return settled;
+	return completed;
 }

@@ -14,217 +14,227 @@
 #include "engine/work_item.h"
 
 /* Up to here what is combined is not left with the transport: it costs more to give a view back than to copy this. */
-enum { COPIED_BYTES = 128 };
+enum { COPY_VIEW_BYTES = 128 };
 
-static char *address(const struct collet_request *request, struct collet_place place)
+static char *address(const struct collet_request *request, struct collet_buffer_offset place)
 {
 	/* Of a buffer that is NULL nobody needs a byte, so it does not matter what this makes of it. */
-	return (char *)((uintptr_t)request->small.base[place.buffer] + place.first);
+	return (char *)((uintptr_t)request->fast_path.base[place.buffer] + place.offset);
 }
 
-static struct collet_queued *queue_move(
-	struct collet_request *request, struct collet_queue *queue, const struct collet_move *move, char *data)
+static struct collet_queued_transfer *queue_transfer(struct collet_request *request, struct collet_transfer_ring *ring,
+	const struct collet_planned_transfer *planned, char *data)
 {
-	struct collet_queued *queued = collet_queue_add(queue, request->small.item);
-	queued->transfer.message = (struct collet_message){ request->signature, request->sequence, move->bytes };
+	struct collet_queued_transfer *queued = collet_transfer_ring_add(ring, request->fast_path.item);
+	queued->transfer.message = (struct collet_message){ request->signature, request->sequence, planned->bytes };
 	queued->transfer.data = data;
-	queued->ready = true;
+	queued->is_ready = true;
 	return queued;
 }
 
 /* May what the step writes be on its way still? */
-static bool writes_what_is_sent(
-	const struct collet_request *request, const struct collet_item *item, const struct collet_small_step *step)
+static bool overwrites_pending_send(const struct collet_request *request, const struct collet_work_item *item,
+	const struct collet_fast_path_step *step)
 {
-	return item->sends_pending && (step->rewrites || (step->rewrites_in_place && request->small.in_place));
+	return item->sends_pending &&
+	       (step->overwrites_sent || (step->overwrites_if_in_place && request->fast_path.in_place));
 }
 
 /* A receive's, whichever way it goes. */
-static struct collet_transfer *transfer_of(struct collet_move *move)
+static struct collet_transfer *transfer_of(struct collet_planned_transfer *planned)
 {
-	return move->queued ? &move->queued->transfer : &move->now;
+	return planned->queued ? &planned->queued->transfer : &planned->transfer;
 }
 
 /* It will not settle at once, or nobody looks for it any more. */
-static void queue_receive(struct collet_request *request, struct collet_item *item, struct collet_move *move)
+static void queue_receive(
+	struct collet_request *request, struct collet_work_item *item, struct collet_planned_transfer *planned)
 {
-	move->queued = queue_move(request, &move->route->receive, move, move->now.data);
-	move->queued->transfer.flags = move->now.flags;
-	request->small.holds = true;
-	request->small.listening--;
+	planned->queued = queue_transfer(request, &planned->peer_queue->receive, planned, planned->transfer.data);
+	planned->queued->transfer.flags = planned->transfer.flags;
+	request->fast_path.must_release = true;
+	request->fast_path.unqueued_receives--;
 	item->receives_pending++;
 }
 
 /* What is written here may be on its way still. Small sends have mostly settled when they were posted; one that has not
  * may wait for its receiver, and that one for us: so what comes is taken first, and kept aside until it has gone. */
 static void expect_receives(
-	struct collet_request *request, struct collet_item *item, const struct collet_small_step *step)
+	struct collet_request *request, struct collet_work_item *item, const struct collet_fast_path_step *step)
 {
-	item->staged = !step->combines && writes_what_is_sent(request, item, step);
-	struct collet_move *const end = step->operand + step->operands;
-	for (struct collet_move *move = step->operand; move < end; move++) {
-		if (!move->route)
+	item->in_staging = !step->combines && overwrites_pending_send(request, item, step);
+	struct collet_planned_transfer *const end = step->operand_list + step->operand_count;
+	for (struct collet_planned_transfer *planned = step->operand_list; planned < end; planned++) {
+		if (!planned->peer_queue)
 			continue;
-		move->queued = NULL;
-		move->now.status = COLLET_PENDING;
-		const bool views = step->combines && move->bytes > COPIED_BYTES;
-		request->small.holds |= views;
-		move->now.flags = views ? COLLET_TRANSFER_VIEW : 0;
-		move->now.message = (struct collet_message){ request->signature, request->sequence, move->bytes };
-		move->now.data = address(request, item->staged ? move->spare : move->place);
+		planned->queued = NULL;
+		planned->transfer.status = COLLET_PENDING;
+		const bool views = step->combines && planned->bytes > COPY_VIEW_BYTES;
+		request->fast_path.must_release |= views;
+		planned->transfer.flags = views ? COLLET_TRANSFER_VIEW : 0;
+		planned->transfer.message =
+			(struct collet_message){ request->signature, request->sequence, planned->bytes };
+		planned->transfer.data = address(request, item->in_staging ? planned->staging_place : planned->place);
 	}
-	request->small.listening = step->receives;
-	request->small.entered = true;
+	request->fast_path.unqueued_receives = step->receive_count;
+	request->fast_path.receives_expected = true;
 }
 
-static bool is_awaited(struct collet_move *move)
+static bool is_awaited(struct collet_planned_transfer *planned)
 {
-	return move->route && transfer_of(move)->status == COLLET_PENDING;
+	return planned->peer_queue && transfer_of(planned)->status == COLLET_PENDING;
 }
 
-static void take_receives(
-	struct collet_request *request, struct collet_item *item, const struct collet_small_step *step)
+static void poll_receives(
+	struct collet_request *request, struct collet_work_item *item, const struct collet_fast_path_step *step)
 {
-	struct collet_move *const end = step->operand + step->operands;
-	for (struct collet_move *move = step->operand; move < end; move++) {
-		if (!is_awaited(move))
+	struct collet_planned_transfer *const end = step->operand_list + step->operand_count;
+	for (struct collet_planned_transfer *planned = step->operand_list; planned < end; planned++) {
+		if (!is_awaited(planned))
 			continue;
 		const enum collet_try_result now =
-			move->queued ? COLLET_TRY_POST : collet_route_receive_now(move->route, &move->now);
+			planned->queued ? COLLET_TRY_POST
+					: collet_peer_queue_receive_now(planned->peer_queue, &planned->transfer);
 		if (now == COLLET_TRY_DONE)
-			request->small.listening--;
+			request->fast_path.unqueued_receives--;
 		if (now != COLLET_TRY_POST)
 			continue;
-		if (!move->queued)
-			queue_receive(request, item, move);
-		collet_route_take(move->route);
+		if (!planned->queued)
+			queue_receive(request, item, planned);
+		collet_peer_queue_try_receive(planned->peer_queue);
 	}
 }
 
-static void send_value(struct collet_request *request, struct collet_item *item, const struct collet_small_step *step)
+static void send_value(
+	struct collet_request *request, struct collet_work_item *item, const struct collet_fast_path_step *step)
 {
-	const struct collet_small *small = &request->small;
-	struct collet_move *const end = step->send + step->sends;
-	for (struct collet_move *move = step->send; move < end; move++) {
-		char *data = address(request, move->place);
-		move->now.message = (struct collet_message){ request->signature, request->sequence, move->bytes };
-		move->now.flags = small->send_flags;
-		move->now.data = data;
-		if (collet_route_send_now(move->route, &move->now) == COLLET_TRY_DONE)
+	const struct collet_fast_path *fast_path = &request->fast_path;
+	struct collet_planned_transfer *const end = step->send_list + step->send_count;
+	for (struct collet_planned_transfer *planned = step->send_list; planned < end; planned++) {
+		char *data = address(request, planned->place);
+		planned->transfer.message =
+			(struct collet_message){ request->signature, request->sequence, planned->bytes };
+		planned->transfer.flags = fast_path->send_flags;
+		planned->transfer.data = data;
+		if (collet_peer_queue_send_now(planned->peer_queue, &planned->transfer) == COLLET_TRY_DONE)
 			continue;
-		struct collet_queued *queued = queue_move(request, &move->route->send, move, data);
-		queued->transfer.flags = small->send_flags;
+		struct collet_queued_transfer *queued =
+			queue_transfer(request, &planned->peer_queue->send, planned, data);
+		queued->transfer.flags = fast_path->send_flags;
 		item->sends_pending++;
-		collet_route_send(move->route);
+		collet_peer_queue_post_send(planned->peer_queue);
 	}
 }
 
 /* Where a receive's bytes are. */
-static const void *bytes_of(struct collet_move *move)
+static const void *received_bytes(struct collet_planned_transfer *planned)
 {
-	const struct collet_transfer *transfer = transfer_of(move);
+	const struct collet_transfer *transfer = transfer_of(planned);
 	return transfer->flags & COLLET_TRANSFER_VIEW ? transfer->view : transfer->data;
 }
 
-static void combine(struct collet_request *request, const struct collet_small_step *step)
+static void combine(struct collet_request *request, const struct collet_fast_path_step *step)
 {
-	struct collet_group *group = request->group;
-	struct collet_operand *operands = group->lanes[0]->operands;
-	struct collet_move *const end = step->operand + step->operands;
-	for (struct collet_move *move = step->operand; move < end; move++) {
+	struct collet_comm_state *state = request->state;
+	struct collet_operand *operands = state->tasks[0]->operands;
+	struct collet_planned_transfer *const end = step->operand_list + step->operand_count;
+	for (struct collet_planned_transfer *planned = step->operand_list; planned < end; planned++) {
 		operands->is_scaled = false;
-		operands++->data = move->route ? bytes_of(move) : address(request, move->place);
+		operands++->data = planned->peer_queue ? received_bytes(planned) : address(request, planned->place);
 	}
-	collet_reduction_run(&request->reduction, address(request, step->value), group->lanes[0]->operands,
-		step->operands, step->count, step->finishes, &group->roundings);
+	collet_reduction_run(&request->reduction, address(request, step->value), state->tasks[0]->operands,
+		step->operand_count, step->count, step->averages, &state->roundings);
 }
 
 /* Kept operands that are not in their place yet. */
-static void keep(struct collet_request *request, const struct collet_item *item, const struct collet_small_step *step)
+static void store_kept(
+	struct collet_request *request, const struct collet_work_item *item, const struct collet_fast_path_step *step)
 {
-	const struct collet_move *const end = step->operand + step->operands;
-	for (const struct collet_move *move = step->operand; move < end; move++) {
-		const char *from = address(request, move->route ? move->spare : move->place);
-		char *to = address(request, move->route ? move->place : step->value);
-		const uint64_t bytes = move->route ? move->bytes : step->count * request->element_bytes;
-		if (bytes && from != to && (!move->route || item->staged))
+	const struct collet_planned_transfer *const end = step->operand_list + step->operand_count;
+	for (const struct collet_planned_transfer *planned = step->operand_list; planned < end; planned++) {
+		const char *from = address(request, planned->peer_queue ? planned->staging_place : planned->place);
+		char *to = address(request, planned->peer_queue ? planned->place : step->value);
+		const uint64_t bytes = planned->peer_queue ? planned->bytes : step->count * request->element_bytes;
+		if (bytes && from != to && (!planned->peer_queue || item->in_staging))
 			memmove(to, from, bytes);
 	}
 }
 
-static void release_receives(struct collet_request *request, const struct collet_small_step *step)
+static void release_receives(struct collet_request *request, const struct collet_fast_path_step *step)
 {
-	struct collet_move *const end = step->operand + step->operands;
-	for (struct collet_move *move = step->operand; move < end; move++) {
-		if (!move->route)
+	struct collet_planned_transfer *const end = step->operand_list + step->operand_count;
+	for (struct collet_planned_transfer *planned = step->operand_list; planned < end; planned++) {
+		if (!planned->peer_queue)
 			continue;
-		if (move->queued)
-			collet_route_release(move->route, move->queued);
-		else if (move->now.flags & COLLET_TRANSFER_VIEW)
-			collet_route_release_now(move->route, request, &move->now);
+		if (planned->queued)
+			collet_peer_queue_release(planned->peer_queue, planned->queued);
+		else if (planned->transfer.flags & COLLET_TRANSFER_VIEW)
+			collet_peer_queue_release_view(planned->peer_queue, request, &planned->transfer);
 	}
 }
 
 /* Bytes that lie in a transport's or a peer's memory are taken to their own place. */
-static void unload_now(struct collet_request *request, struct collet_move *move)
+static void copy_view(struct collet_request *request, struct collet_planned_transfer *planned)
 {
-	struct collet_transfer *now = &move->now;
+	struct collet_transfer *now = &planned->transfer;
 	if (now->status != COLLET_OK || !(now->flags & COLLET_TRANSFER_VIEW))
 		return;
 	if (now->view != now->data && now->message.bytes)
 		memcpy(now->data, now->view, now->message.bytes);
 	now->view = now->data;
-	collet_route_release_now(move->route, request, now);
+	collet_peer_queue_release_view(planned->peer_queue, request, now);
 }
 
 /* Peers may be waiting for just that, to be done with what they lent and so with what they must do for us. */
-static void unload_receives(struct collet_request *request, const struct collet_small_step *step)
+static void copy_views(struct collet_request *request, const struct collet_fast_path_step *step)
 {
-	struct collet_move *const end = step->operand + step->operands;
-	for (struct collet_move *move = step->operand; move < end; move++) {
-		if (!move->route)
+	struct collet_planned_transfer *const end = step->operand_list + step->operand_count;
+	for (struct collet_planned_transfer *planned = step->operand_list; planned < end; planned++) {
+		if (!planned->peer_queue)
 			continue;
-		if (move->queued)
-			collet_route_unload(move->route, move->queued);
+		if (planned->queued)
+			collet_peer_queue_copy_view(planned->peer_queue, planned->queued);
 		else
-			unload_now(request, move);
+			copy_view(request, planned);
 	}
 }
 
 /* True: the step is done. */
-static bool run_step(struct collet_request *request, struct collet_item *item, const struct collet_small_step *step)
+static bool run_step(
+	struct collet_request *request, struct collet_work_item *item, const struct collet_fast_path_step *step)
 {
-	if (step->receives && !request->small.entered)
+	if (step->receive_count && !request->fast_path.receives_expected)
 		expect_receives(request, item, step);
-	if (request->small.listening || item->receives_pending) {
-		take_receives(request, item, step);
-		if (request->small.listening || item->receives_pending)
+	if (request->fast_path.unqueued_receives || item->receives_pending) {
+		poll_receives(request, item, step);
+		if (request->fast_path.unqueued_receives || item->receives_pending)
 			return false;
 	}
-	if (writes_what_is_sent(request, item, step)) {
-		unload_receives(request, step);
+	if (overwrites_pending_send(request, item, step)) {
+		copy_views(request, step);
 		return false;
 	}
-	if (step->sends && step->sends_first)
+	if (step->send_count && step->sends_first)
 		send_value(request, item, step);
 	if (step->combines)
 		combine(request, step);
-	else if (step->copies || item->staged)
-		keep(request, item, step);
-	if (request->small.holds)
+	else if (step->copies || item->in_staging)
+		store_kept(request, item, step);
+	if (request->fast_path.must_release)
 		release_receives(request, step);
-	if (step->sends && !step->sends_first)
+	if (step->send_count && !step->sends_first)
 		send_value(request, item, step);
-	request->small.entered = request->small.holds = false;
+	request->fast_path.receives_expected = request->fast_path.must_release = false;
 	request->finished_items++;
 	return true;
 }
 
-bool collet_inline_fits(const struct collet_request *request)
+bool collet_fast_path_is_eligible(const struct collet_request *request)
 {
-	const struct collet_group *group = request->group;
-	const struct collet_lane *lane = group->lanes[0];
-	return request->small.fits && lane && !lane->first && lane->oldest == lane->next && !group->inlined;
+	const struct collet_comm_state *state = request->state;
+	const struct collet_task *task = state->tasks[0];
+	return request->fast_path.is_eligible && task && !task->first_request && task->oldest == task->next &&
+	       !state->fast_path_request;
 }
 
 /* Of a buffer that is cut so; a v-form is not run here. */
@@ -234,105 +244,107 @@ static uint64_t cut_bytes(const struct collet_request *request, const struct col
 	return shape->count * request->element_bytes * (cut->kind == COLLET_PARTITION_BLOCKS ? shape->size : 1);
 }
 
-void collet_inline_begin(struct collet_request *request)
+void collet_fast_path_start(struct collet_request *request)
 {
-	struct collet_group *group = request->group;
-	struct collet_small *small = &request->small;
-	struct collet_lane *lane = group->lanes[0];
-	struct collet_item *item = &lane->items[lane->next % LANE_WINDOW];
-	group->inlined = request;
-	small->item = item;
-	small->base[COLLET_INPUT] = (char *)(uintptr_t)request->input;  /* never written: see step.h */
-	small->base[COLLET_RESULT] = request->result;
-	small->base[COLLET_SCRATCH] = group->scratch;
-	small->base[COLLET_STAGING] = lane->staging;
+	struct collet_comm_state *state = request->state;
+	struct collet_fast_path *fast_path = &request->fast_path;
+	struct collet_task *task = state->tasks[0];
+	struct collet_work_item *item = &task->items[task->next % TASK_WINDOW];
+	state->fast_path_request = request;
+	fast_path->item = item;
+	fast_path->base[COLLET_INPUT] = (char *)(uintptr_t)request->input; /* never written: see step.h */
+	fast_path->base[COLLET_RESULT] = request->result;
+	fast_path->base[COLLET_SCRATCH] = state->scratch;
+	fast_path->base[COLLET_STAGING] = task->staging;
 	const uintptr_t input = (uintptr_t)request->input, result = (uintptr_t)request->result;
-	small->in_place = input < result + cut_bytes(request, &request->shape.result) &&
+	fast_path->in_place = input < result + cut_bytes(request, &request->shape.result) &&
 		result < input + cut_bytes(request, &request->shape.input);
-	small->at = small->listening = 0;
-	small->entered = small->holds = false;
+	fast_path->step_index = fast_path->unqueued_receives = 0;
+	fast_path->receives_expected = fast_path->must_release = false;
 	item->request = request;
 	item->receives_pending = item->sends_pending = 0;
-	item->staged = false;
-	while (small->at < small->step_count && !small->step[small->at].receives &&
-		run_step(request, item, &small->step[small->at]))
-		small->at++;
+	item->in_staging = false;
+	while (fast_path->step_index < fast_path->step_count &&
+		!fast_path->steps[fast_path->step_index].receive_count &&
+		run_step(request, item, &fast_path->steps[fast_path->step_index]))
+		fast_path->step_index++;
 }
 
-void collet_inline_advance(struct collet_request *request)
+void collet_fast_path_progress(struct collet_request *request)
 {
-	struct collet_small *small = &request->small;
-	struct collet_item *item = small->item;
-	while (small->at < small->step_count) {
-		if (!run_step(request, item, &small->step[small->at]))
+	struct collet_fast_path *fast_path = &request->fast_path;
+	struct collet_work_item *item = fast_path->item;
+	while (fast_path->step_index < fast_path->step_count) {
+		if (!run_step(request, item, &fast_path->steps[fast_path->step_index]))
 			return;
-		small->at++;
+		fast_path->step_index++;
 	}
-	if (!item->sends_pending && !request->spoilt)
+	if (!item->sends_pending && !request->poisoned)
 		collet_request_end(request, COLLET_OK);
 }
 
-uint32_t collet_inline_look_cost(const struct collet_request *request)
+uint32_t collet_fast_path_poll_cost(const struct collet_request *request)
 {
-	const struct collet_small *small = &request->small;
-	if (!small->entered)
+	const struct collet_fast_path *fast_path = &request->fast_path;
+	if (!fast_path->receives_expected)
 		return 0;
 	uint32_t cost = 0;
-	const struct collet_small_step *step = &small->step[small->at];
-	struct collet_move *const end = step->operand + step->operands;
-	for (struct collet_move *move = step->operand; move < end; move++) {
-		if (!is_awaited(move))
+	const struct collet_fast_path_step *step = &fast_path->steps[fast_path->step_index];
+	struct collet_planned_transfer *const end = step->operand_list + step->operand_count;
+	for (struct collet_planned_transfer *planned = step->operand_list; planned < end; planned++) {
+		if (!is_awaited(planned))
 			continue;
-		const uint32_t looks = move->queued ? collet_route_look_cost(move->route) : 1;
-		if (!looks)
+		const uint32_t polls = planned->queued ? collet_peer_queue_poll_cost(planned->peer_queue) : 1;
+		if (!polls)
 			return 0;
-		cost += looks;
+		cost += polls;
 	}
 	return cost;
 }
 
-bool collet_inline_awaits_own_core(const struct collet_request *request)
+bool collet_fast_path_awaits_own_core(const struct collet_request *request)
 {
-	const struct collet_small *small = &request->small;
-	if (!small->entered)
+	const struct collet_fast_path *fast_path = &request->fast_path;
+	if (!fast_path->receives_expected)
 		return false;
-	const struct collet_small_step *step = &small->step[small->at];
-	struct collet_move *const end = step->operand + step->operands;
-	for (struct collet_move *move = step->operand; move < end; move++)
-		if (is_awaited(move) && collet_route_shares_core(move->route))
+	const struct collet_fast_path_step *step = &fast_path->steps[fast_path->step_index];
+	struct collet_planned_transfer *const end = step->operand_list + step->operand_count;
+	for (struct collet_planned_transfer *planned = step->operand_list; planned < end; planned++)
+		if (is_awaited(planned) && collet_peer_queue_shares_core(planned->peer_queue))
 			return true;
 	return false;
 }
 
-bool collet_inline_owes_own_core(const struct collet_request *request)
+bool collet_fast_path_sends_to_own_core(const struct collet_request *request)
 {
-	const struct collet_small *small = &request->small;
-	for (uint32_t s = small->at; s < small->step_count; s++) {
-		const struct collet_small_step *step = &small->step[s];
-		for (const struct collet_move *move = step->send; move < step->send + step->sends; move++)
-			if (collet_route_shares_core(move->route))
+	const struct collet_fast_path *fast_path = &request->fast_path;
+	for (uint32_t s = fast_path->step_index; s < fast_path->step_count; s++) {
+		const struct collet_fast_path_step *step = &fast_path->steps[s];
+		for (const struct collet_planned_transfer *planned = step->send_list;
+			planned < step->send_list + step->send_count; planned++)
+			if (collet_peer_queue_shares_core(planned->peer_queue))
 				return true;
 	}
 	return false;
 }
 
-bool collet_inline_post(struct collet_request *request)
+bool collet_fast_path_post_receives(struct collet_request *request)
 {
-	const struct collet_small *small = &request->small;
-	if (!small->entered)
+	const struct collet_fast_path *fast_path = &request->fast_path;
+	if (!fast_path->receives_expected)
 		return false;
-	bool some = false;
-	const struct collet_small_step *step = &small->step[small->at];
-	struct collet_move *const end = step->operand + step->operands;
-	for (struct collet_move *move = step->operand; move < end; move++) {
-		if (!move->route)
+	bool posted = false;
+	const struct collet_fast_path_step *step = &fast_path->steps[fast_path->step_index];
+	struct collet_planned_transfer *const end = step->operand_list + step->operand_count;
+	for (struct collet_planned_transfer *planned = step->operand_list; planned < end; planned++) {
+		if (!planned->peer_queue)
 			continue;
-		if (is_awaited(move) && !move->queued)
-			queue_receive(request, small->item, move);
-		if (move->queued)
-			some |= collet_route_post(move->route);
+		if (is_awaited(planned) && !planned->queued)
+			queue_receive(request, fast_path->item, planned);
+		if (planned->queued)
+			posted |= collet_peer_queue_post_receive(planned->peer_queue);
 		else
-			unload_now(request, move);
+			copy_view(request, planned);
 	}
-	return some;
+	return posted;
 }

@@ -5,27 +5,27 @@
 
 /* ---- Where bytes are ---- */
 
-struct collet_reach *collet_reach_of(const struct collet_request *request)
+struct collet_gdr *collet_gdr_of(const struct collet_request *request)
 {
-	return request->flow ? request->flow->reach : NULL;
+	return request->pipeline ? request->pipeline->gdr : NULL;
 }
 
-static bool is_on_gpu(const struct collet_reach *reach, const char *data)
+static bool is_on_gpu(const struct collet_gdr *gdr, const char *data)
 {
 	for (int i = 0; i < 2; i++)
-		if (data >= reach->on_gpu[i].first && data < reach->on_gpu[i].first + reach->on_gpu[i].bytes)
+		if (data >= gdr->gpu_ranges[i].first && data < gdr->gpu_ranges[i].first + gdr->gpu_ranges[i].bytes)
 			return true;
 	return false;
 }
 
-uint32_t collet_reach_flags(const struct collet_request *request, const void *data, uint64_t bytes)
+uint32_t collet_gdr_flags(const struct collet_request *request, const void *data, uint64_t bytes)
 {
-	const struct collet_reach *reach = collet_reach_of(request);
-	return reach && bytes && is_on_gpu(reach, data) ? COLLET_TRANSFER_GPU : 0;
+	const struct collet_gdr *gdr = collet_gdr_of(request);
+	return gdr && bytes && is_on_gpu(gdr, data) ? COLLET_TRANSFER_GPU : 0;
 }
 
 /* One value, or one for each peer. */
-static uint32_t values_of(const struct collet_step *step)
+static uint32_t value_count(const struct collet_step *step)
 {
 	uint32_t peers = 0;
 	for (uint32_t e = 0; step->is_per_peer && e < step->source_count; e++)
@@ -35,7 +35,7 @@ static uint32_t values_of(const struct collet_step *step)
 	return peers ? peers - 1 : 1;  /* of its ends one is this rank */
 }
 
-size_t collet_reach_cell_bytes(const struct collet_request *request)
+size_t collet_gdr_cell_bytes(const struct collet_request *request)
 {
 	const struct collet_program *program = request->program;
 	uint32_t most = 1;
@@ -43,100 +43,105 @@ size_t collet_reach_cell_bytes(const struct collet_request *request)
 		const uint64_t steps = program->step_count(&request->shape, part);
 		for (uint64_t s = 0; s < steps; s++) {
 			const struct collet_step step = program->step(&request->shape, part, s);
-			const uint32_t values = values_of(&step);
+			const uint32_t values = value_count(&step);
 			most = values > most ? values : most;
 		}
 	}
-	return (request->piece * request->element_bytes * most + 63) & ~(size_t)63;
+	return (request->segment_elements * request->element_bytes * most + 63) & ~(size_t)63;
 }
 
-char *collet_reach_cell(const struct collet_item *item, uint32_t part)
+char *collet_gdr_cell(const struct collet_work_item *item, uint32_t part)
 {
 	const struct collet_request *request = item->request;
-	const struct collet_reach *reach = collet_reach_of(request);
-	const size_t first = part * request->piece * request->element_bytes;
-	assert(first < reach->cell_bytes);
-	return reach->cells + (item->channel * LANE_WINDOW + item->slot) * reach->cell_bytes + first;
+	const struct collet_gdr *gdr = collet_gdr_of(request);
+	const size_t first = part * request->segment_elements * request->element_bytes;
+	assert(first < gdr->cell_bytes);
+	return gdr->cells + (item->channel * TASK_WINDOW + item->staging_slot) * gdr->cell_bytes + first;
 }
 
 /* ---- Routes ---- */
 
-static struct collet_endpoint *conduit_of(struct collet_route *route)
+static struct collet_endpoint *endpoint_of(struct collet_peer_queue *peer_queue)
 {
 	/* Acquire, pairing with the control thread's release store of an open conduit. */
-	return route ? atomic_load_explicit(&route->conduit, memory_order_acquire) : NULL;
+	return peer_queue ? atomic_load_explicit(&peer_queue->endpoint, memory_order_acquire) : NULL;
 }
 
-bool collet_reach_is_open(const struct collet_lane *lane, const struct collet_request *request,
+bool collet_gdr_is_connected(const struct collet_task *task, const struct collet_request *request,
 	const struct collet_step *step)
 {
-	struct collet_reach *reach = collet_reach_of(request);
-	struct collet_route *awaited = NULL;
-	for (struct remotes at = remotes_of(request, step, REMOTE_ENDS); remotes_next(&at);) {
-		struct collet_route *route =
-			collet_route_get(lane->group, lane->channel, item_group_rank(request, at.position));
-		if (!route)
+	struct collet_gdr *gdr = collet_gdr_of(request);
+	struct collet_peer_queue *awaited = NULL;
+	for (struct remote_iterator at = remote_iterator_of(request, step, REMOTE_BOTH); remote_iterator_next(&at);) {
+		struct collet_peer_queue *peer_queue =
+			collet_peer_queue_get(task->state, task->channel, request_comm_rank(request, at.position));
+		if (!peer_queue)
 			return false;
-		if (conduit_of(route))
+		if (endpoint_of(peer_queue))
 			continue;
-		collet_fabric_want(route);
-		awaited = route;
+		collet_connections_request(peer_queue);
+		awaited = peer_queue;
 	}
 	if (awaited)
-		reach->awaited = awaited;
+		gdr->awaited_queue = awaited;
 	return !awaited;
 }
 
-bool collet_reach_look(struct collet_reach *reach, struct collet_group *group)
+bool collet_gdr_poll(struct collet_gdr *gdr, struct collet_comm_state *state)
 {
-	if (!reach->awaited || !conduit_of(reach->awaited))
+	if (!gdr->awaited_queue || !endpoint_of(gdr->awaited_queue))
 		return false;
-	reach->awaited = NULL;
-	group->lanes_dirty = true;
+	gdr->awaited_queue = NULL;
+	state->tasks_need_progress = true;
 	return true;
 }
 
-static bool takes(struct collet_route *route, const struct collet_reach *reach, const char *data, uint64_t bytes)
+static bool endpoint_takes(
+	struct collet_peer_queue *peer_queue, const struct collet_gdr *gdr, const char *data, uint64_t bytes)
 {
-	struct collet_endpoint *conduit = conduit_of(route);
-	if (!bytes || !is_on_gpu(reach, data))
+	struct collet_endpoint *endpoint = endpoint_of(peer_queue);
+	if (!bytes || !is_on_gpu(gdr, data))
 		return true;
-	return conduit && conduit->transport->accepts_gpu && conduit->transport->accepts_gpu(conduit, data, bytes);
+	return endpoint && endpoint->transport->accepts_gpu && endpoint->transport->accepts_gpu(endpoint, data, bytes);
 }
 
 /* Does the item go as it lies? value: where that is, if the step is no per_peer one. */
-static bool goes_as_it_lies(const struct collet_lane *lane, const struct collet_item *item, const char *value)
+static bool moves_directly(const struct collet_task *task, const struct collet_work_item *item, const char *value)
 {
 	const struct collet_request *request = item->request;
-	const struct collet_reach *reach = collet_reach_of(request);
-	for (struct remotes at = remotes_of(request, item->step, REMOTE_ENDS); remotes_next_part(&at, item);) {
+	const struct collet_gdr *gdr = collet_gdr_of(request);
+	for (struct remote_iterator at = remote_iterator_of(request, item->step, REMOTE_BOTH);
+		remote_iterator_next_part(&at, item);) {
 		const char *data = item->step->is_per_peer ? at.place : value;
-		if (!takes(item_route(lane, item, at.position), reach, data, at.count * request->element_bytes))
+		if (!endpoint_takes(work_item_peer_queue(task, item, at.position), gdr, data,
+			    at.count * request->element_bytes))
 			return false;
 	}
 	return true;
 }
 
-void collet_reach_place(const struct collet_lane *lane, struct collet_item *item, uint32_t index, char *value)
+void collet_gdr_place(const struct collet_task *task, struct collet_work_item *item, uint32_t index, char *value)
 {
 	const struct collet_step *step = item->step;
-	const bool comes = !item_is_local(item->request, &step->source[0]);
-	const bool waits = comes && item->writes.bytes && collet_item_conflicts(lane, index, false);
-	item->published = waits || !goes_as_it_lies(lane, item, value);
-	item->staged = item->published && comes && step->is_per_peer;
-	item->value = item->published && !step->is_per_peer ? collet_reach_cell(item, 0) : value;
+	const bool is_received = !range_is_local(item->request, &step->source[0]);
+	const bool must_wait = is_received && item->writes.bytes && collet_work_item_conflicts(task, index, false);
+	item->published = must_wait || !moves_directly(task, item, value);
+	item->in_staging = item->published && is_received && step->is_per_peer;
+	item->value = item->published && !step->is_per_peer ? collet_gdr_cell(item, 0) : value;
 }
 
 /* ---- Copies ---- */
 
 /* Between the cell and this rank's parts of a buffer. */
-static collet_status copy_each(const struct collet_item *item, collet_reach_visit *visit, void *context)
+static collet_status visit_part_copies(
+	const struct collet_work_item *item, collet_gdr_copy_visitor *visit, void *context)
 {
 	const struct collet_request *request = item->request;
 	collet_status status = COLLET_OK;
-	uint32_t piece = 0;
-	for (struct remotes at = remotes_of(request, item->step, REMOTE_ENDS); remotes_next_part(&at, item);) {
-		char *cell = collet_reach_cell(item, piece++);
+	uint32_t part = 0;
+	for (struct remote_iterator at = remote_iterator_of(request, item->step, REMOTE_BOTH);
+		remote_iterator_next_part(&at, item);) {
+		char *cell = collet_gdr_cell(item, part++);
 		if (status == COLLET_OK && at.count)
 			status = visit(context, at.sends ? cell : at.place, at.sends ? at.place : cell,
 				at.count * request->element_bytes);
@@ -144,18 +149,19 @@ static collet_status copy_each(const struct collet_item *item, collet_reach_visi
 	return status;
 }
 
-collet_status collet_reach_copies(const struct collet_item *item, collet_reach_visit *visit, void *context)
+collet_status collet_gdr_visit_copies(
+	const struct collet_work_item *item, collet_gdr_copy_visitor *visit, void *context)
 {
 	const struct collet_request *request = item->request;
 	const struct collet_step *step = item->step;
 	if (step->is_per_peer)
-		return item->published ? copy_each(item, visit, context) : COLLET_OK;
+		return item->published ? visit_part_copies(item, visit, context) : COLLET_OK;
 	if (!item->count)
 		return COLLET_OK;
 	const size_t bytes = item->count * request->element_bytes;
-	const bool is_here = item_is_local(request, &step->source[0]);
-	const char *from = is_here ? item_source_place(item) : item->value;
-	char *place = item_is_local(request, &step->destination[0]) ? item_final_place(item) : NULL;
+	const bool is_here = range_is_local(request, &step->source[0]);
+	const char *from = is_here ? work_item_source(item) : item->value;
+	char *place = range_is_local(request, &step->destination[0]) ? work_item_destination(item) : NULL;
 	collet_status status = COLLET_OK;
 	if (is_here && item->value != from && item->value != place)
 		status = visit(context, item->value, from, bytes);
@@ -164,7 +170,7 @@ collet_status collet_reach_copies(const struct collet_item *item, collet_reach_v
 	return status;
 }
 
-static collet_status note(void *context, void *to, const void *from, size_t bytes)
+static collet_status note_copy(void *context, void *to, const void *from, size_t bytes)
 {
 	(void)to;
 	(void)from;
@@ -173,27 +179,27 @@ static collet_status note(void *context, void *to, const void *from, size_t byte
 	return COLLET_OK;
 }
 
-void collet_reach_execute(struct collet_lane *lane, struct collet_item *item)
+void collet_gdr_execute(struct collet_task *task, struct collet_work_item *item)
 {
 	const struct collet_request *request = item->request;
-	const bool is_here = item_is_local(request, &item->step->source[0]);
+	const bool is_here = range_is_local(request, &item->step->source[0]);
 	bool copies = false;
 	/* What is where it is sent from leaves before it is copied to its place. */
-	if (item->sends_pending && !item->step->is_per_peer && (!is_here || item->value == item_source_place(item)))
-		collet_item_let_sends_go(lane, item);
-	(void)collet_reach_copies(item, note, &copies);
+	if (item->sends_pending && !item->step->is_per_peer && (!is_here || item->value == work_item_source(item)))
+		collet_work_item_post_sends(task, item);
+	(void)collet_gdr_visit_copies(item, note_copy, &copies);
 	if (!copies) {
-		collet_item_finish(lane, item);
+		collet_work_item_finish(task, item);
 		return;
 	}
-	item->copying = true;
-	collet_reach_of(request)->copy(collet_reach_of(request), item);
+	item->is_copying = true;
+	collet_gdr_of(request)->start_copies(collet_gdr_of(request), item);
 }
 
-void collet_reach_copied(struct collet_item *item)
+void collet_gdr_copied(struct collet_work_item *item)
 {
-	struct collet_group *group = item->request->group;
-	item->copying = false;
-	collet_item_finish(group->lanes[item->channel], item);
-	group->lanes_dirty = true;
+	struct collet_comm_state *state = item->request->state;
+	item->is_copying = false;
+	collet_work_item_finish(state->tasks[item->channel], item);
+	state->tasks_need_progress = true;
 }

@@ -27,23 +27,23 @@ static inline uintptr_t collet_this_thread(void)
 }
 
 /* The calling thread has, or is about to take, what only the usual thread may have had so far. Under lock. */
-void collet_engine_take_over(struct collet_engine *engine);
+void collet_engine_revoke_bias(struct collet_engine *engine);
 /* By whoever has just taken the mutex, whichever way. */
-static inline void collet_engine_have_alone(struct collet_engine *engine)
+static inline void collet_engine_exclude_owner(struct collet_engine *engine)
 {
 	/* Relaxed: it becomes another's under the mutex. */
-	const uintptr_t usual = atomic_load_explicit(&engine->usual, memory_order_relaxed);
-	if (usual && usual != collet_this_thread())
-		collet_engine_take_over(engine);
+	const uintptr_t owner = atomic_load_explicit(&engine->bias_owner, memory_order_relaxed);
+	if (owner && owner != collet_this_thread())
+		collet_engine_revoke_bias(engine);
 }
 
 static inline void collet_engine_lock(struct collet_engine *engine)
 {
-	/* Who has stepped in goes over to the mutex by collet_engine_hold_on(). */
-	assert(atomic_load_explicit(&engine->usual, memory_order_relaxed) != collet_this_thread() ||
-		!atomic_load_explicit(&engine->inside, memory_order_relaxed));
+	/* Who has stepped in goes over to the mutex by collet_engine_upgrade_lock(). */
+	assert(atomic_load_explicit(&engine->bias_owner, memory_order_relaxed) != collet_this_thread() ||
+		!atomic_load_explicit(&engine->bias_held, memory_order_relaxed));
 	pthread_mutex_lock(&engine->mutex);
-	collet_engine_have_alone(engine);
+	collet_engine_exclude_owner(engine);
 }
 
 static inline void collet_engine_unlock(struct collet_engine *engine)
@@ -52,66 +52,66 @@ static inline void collet_engine_unlock(struct collet_engine *engine)
 }
 
 /* Only the usual thread can, and not within what it has stepped in for. */
-static inline bool collet_engine_step_in(struct collet_engine *engine)
+static inline bool collet_engine_enter_biased(struct collet_engine *engine)
 {
 	const uintptr_t self = collet_this_thread();
-	if (atomic_load_explicit(&engine->usual, memory_order_relaxed) != self ||
-		atomic_load_explicit(&engine->inside, memory_order_relaxed))
+	if (atomic_load_explicit(&engine->bias_owner, memory_order_relaxed) != self ||
+		atomic_load_explicit(&engine->bias_held, memory_order_relaxed))
 		return false;
-	/* Pairs with collet_engine_take_over(): of the two one must see the other. This thread has only the compiler
+	/* Pairs with collet_engine_revoke_bias(): of the two one must see the other. This thread has only the compiler
 	 * keep the order; the other has the processors keep it. */
-	atomic_store_explicit(&engine->inside, 1, memory_order_relaxed);
+	atomic_store_explicit(&engine->bias_held, 1, memory_order_relaxed);
 	atomic_signal_fence(memory_order_seq_cst);
-	if (atomic_load_explicit(&engine->usual, memory_order_relaxed) == self)
+	if (atomic_load_explicit(&engine->bias_owner, memory_order_relaxed) == self)
 		return true;
-	atomic_store_explicit(&engine->inside, 0, memory_order_release);
+	atomic_store_explicit(&engine->bias_held, 0, memory_order_release);
 	return false;
 }
 
-static inline void collet_engine_step_out(struct collet_engine *engine)
+static inline void collet_engine_leave_biased(struct collet_engine *engine)
 {
-	/* Release, pairing with the acquire in collet_engine_take_over(): what was done inside is seen. */
-	atomic_store_explicit(&engine->inside, 0, memory_order_release);
+	/* Release, pairing with the acquire in collet_engine_revoke_bias(): what was done inside is seen. */
+	atomic_store_explicit(&engine->bias_held, 0, memory_order_release);
 }
 
 /* For what may be over soon: steps in (true), or locks. */
-static inline bool collet_engine_hold(struct collet_engine *engine)
+static inline bool collet_engine_lock_biased(struct collet_engine *engine)
 {
-	if (collet_engine_step_in(engine))
+	if (collet_engine_enter_biased(engine))
 		return true;
 	collet_engine_lock(engine);
 	return false;
 }
 
 /* It is not over soon: from here on by the mutex. Others may have been in between. */
-static inline void collet_engine_hold_on(struct collet_engine *engine, bool *stepped_in)
+static inline void collet_engine_upgrade_lock(struct collet_engine *engine, bool *is_biased)
 {
-	if (!*stepped_in)
+	if (!*is_biased)
 		return;
-	collet_engine_step_out(engine);
+	collet_engine_leave_biased(engine);
 	collet_engine_lock(engine);
-	*stepped_in = false;
+	*is_biased = false;
 }
 
-static inline void collet_engine_let_go(struct collet_engine *engine, bool stepped_in)
+static inline void collet_engine_unlock_biased(struct collet_engine *engine, bool is_biased)
 {
-	if (stepped_in)
-		collet_engine_step_out(engine);
+	if (is_biased)
+		collet_engine_leave_biased(engine);
 	else
 		collet_engine_unlock(engine);
 }
 
 /* A thread is about to call. When this returns it is the usual thread, or there is none any more. Not under lock. */
-void collet_engine_introduce(struct collet_engine *engine);
+void collet_engine_register_thread(struct collet_engine *engine);
 /* Is that so already? */
-static inline bool collet_engine_knows(const struct collet_engine *engine)
+static inline bool collet_engine_knows_thread(const struct collet_engine *engine)
 {
 	/* In this order, so that who is usual is seen. Acquire, pairing with the release stores in lock.c: that nobody
 	 * is any more is known once the last one has stepped out. */
-	if (!atomic_load_explicit(&engine->introduced, memory_order_acquire))
+	if (!atomic_load_explicit(&engine->has_caller, memory_order_acquire))
 		return false;
-	const uintptr_t usual = atomic_load_explicit(&engine->usual, memory_order_acquire);
-	return !usual || usual == collet_this_thread();
+	const uintptr_t owner = atomic_load_explicit(&engine->bias_owner, memory_order_acquire);
+	return !owner || owner == collet_this_thread();
 }
 
 #endif

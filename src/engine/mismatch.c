@@ -19,259 +19,265 @@
 #include "engine/control_msg.h"
 #include "engine/engine.h"
 
-static const int64_t FIRST_ASK_NS = 100 * 1000000, ASK_EVERY_NS = 400 * 1000000,
-		     WARN_AFTER_NS = 10 * INT64_C(1000000000), WARN_GATHER_NS = 500 * 1000000,
-		     SUSPECT_NS = 800 * 1000000, DOUBT_NS = 1000 * 1000000;
+static const int64_t FIRST_QUERY_NS = 100 * 1000000, QUERY_INTERVAL_NS = 400 * 1000000,
+		     WARN_AFTER_NS = 10 * INT64_C(1000000000), WARN_REPLY_NS = 500 * 1000000,
+		     MISMATCH_GRACE_NS = 800 * 1000000, LOSS_GRACE_NS = 1000 * 1000000;
 
-static const char *host_of(const struct collet_group *group, uint32_t rank)
+static const char *host_of(const struct collet_comm_state *state, uint32_t rank)
 {
-	return group->engine->cards[collet_group_world_rank(group, rank)].host;
+	return state->engine->peer_infos[collet_comm_state_world_rank(state, rank)].host;
 }
 
-static void ask(struct collet_group *group, uint32_t peer, uint64_t sequence)
+static void send_query(struct collet_comm_state *state, uint32_t peer, uint64_t sequence)
 {
-	const struct collet_control_msg_query message = { group->id, sequence };
-	const uint32_t to = peer == COLLET_CONTROL_ALL_RANKS ? peer : collet_group_world_rank(group, peer);
-	collet_control_send(group->engine->control, to, COLLET_CONTROL_MSG_QUERY, &message, sizeof(message));
+	const struct collet_control_msg_query message = { state->id, sequence };
+	const uint32_t to = peer == COLLET_CONTROL_ALL_RANKS ? peer : collet_comm_state_world_rank(state, peer);
+	collet_control_send(state->engine->control, to, COLLET_CONTROL_MSG_QUERY, &message, sizeof(message));
 }
 
-static enum collet_status suspicion(const struct collet_board *board)
+static enum collet_status suspected_status(const struct collet_mismatch *mismatch)
 {
 	/* Relaxed: what it is about is under fabric_lock. */
-	return (enum collet_status)atomic_load_explicit(&board->suspected, memory_order_relaxed);
+	return (enum collet_status)atomic_load_explicit(&mismatch->suspected_status, memory_order_relaxed);
 }
 
 /* The first suspicion counts. Under fabric_lock. */
-static bool suspect(struct collet_board *board, uint32_t peer, enum collet_status status, int64_t patience_ns)
+static bool set_suspicion(struct collet_mismatch *mismatch, uint32_t peer, enum collet_status status, int64_t grace_ns)
 {
-	if (suspicion(board) != COLLET_OK)
+	if (suspected_status(mismatch) != COLLET_OK)
 		return false;
-	board->peer = peer;
-	board->give_up_ns = collet_clock_ns() + patience_ns;
-	atomic_store_explicit(&board->suspected, (int)status, memory_order_relaxed);
+	mismatch->peer = peer;
+	mismatch->grace_deadline_ns = collet_clock_ns() + grace_ns;
+	atomic_store_explicit(&mismatch->suspected_status, (int)status, memory_order_relaxed);
 	return true;
 }
 
-void collet_board_suspect(struct collet_group *group, uint32_t peer, const struct collet_request *request,
-	const struct collet_message *came)
+void collet_mismatch_suspect(struct collet_comm_state *state, uint32_t peer, const struct collet_request *request,
+	const struct collet_message *received)
 {
-	struct collet_board *board = &group->board;
+	struct collet_mismatch *mismatch = &state->mismatch;
 	char call[160];
 	collet_call_describe(&request->call, call, sizeof(call));
-	const char *what = came->sequence != request->sequence ? "it belongs to another call" :
-		came->signature != request->signature          ? "it is from a different call" :
+	const char *what = received->sequence != request->sequence ? "it belongs to another call" :
+		received->signature != request->signature          ? "it is from a different call" :
                                                                  "its length differs (do the counts disagree?)";
-	pthread_mutex_lock(&group->engine->fabric_lock);
-	if (!suspect(board, peer, COLLET_ERR_MISMATCH, SUSPECT_NS)) {
-		pthread_mutex_unlock(&group->engine->fabric_lock);
+	pthread_mutex_lock(&state->engine->connections_lock);
+	if (!set_suspicion(mismatch, peer, COLLET_ERR_MISMATCH, MISMATCH_GRACE_NS)) {
+		pthread_mutex_unlock(&state->engine->connections_lock);
 		return;
 	}
-	snprintf(board->sentence, sizeof(board->sentence),
+	snprintf(mismatch->sentence, sizeof(mismatch->sentence),
 		"%s here received a message from rank %u on %s that does not fit: %s (its call %llu, %llu bytes)", call,
-		peer, host_of(group, peer), what, (unsigned long long)came->sequence, (unsigned long long)came->bytes);
-	pthread_mutex_unlock(&group->engine->fabric_lock);
-	ask(group, peer, came->sequence < request->sequence ? came->sequence : request->sequence);
+		peer, host_of(state, peer), what, (unsigned long long)received->sequence,
+		(unsigned long long)received->bytes);
+	pthread_mutex_unlock(&state->engine->connections_lock);
+	send_query(state, peer, received->sequence < request->sequence ? received->sequence : request->sequence);
 }
 
 /* The group ends over a rank of which nothing is known but that it does not answer any more. */
-static void end_over_loss(struct collet_group *group, enum collet_status status, const char *what)
+static void end_by_loss(struct collet_comm_state *state, enum collet_status status, const char *what)
 {
-	const char *death = group->engine->first_death;
+	const char *death = state->engine->first_loss;
 	/* A connection that will not open after a death is its consequence: who should answer has ended too. */
 	if (death[0] && status == COLLET_ERR_TRANSPORT)
 		status = COLLET_ERR_PEER_LOST;
-	char sentence[COLLET_ERROR_BYTES + sizeof(group->engine->first_death)];
+	char sentence[COLLET_ERROR_BYTES + sizeof(state->engine->first_loss)];
 	snprintf(sentence, sizeof(sentence), "%s%s%s%s", what, death[0] ? "; before that, " : "",
-		death[0] && group->world ? "of all ranks, " : "", death);
-	collet_group_end(group, status, true, sentence);
+		death[0] && state->world_ranks ? "of all ranks, " : "", death);
+	collet_comm_state_end(state, status, true, sentence);
 }
 
 /* Something needs a rank that has left in order. */
-static void end_without(struct collet_group *group, uint32_t peer, const char *what)
+static void end_by_departure(struct collet_comm_state *state, uint32_t peer, const char *what)
 {
 	char sentence[COLLET_ERROR_BYTES];
-	snprintf(sentence, sizeof(sentence), "rank %u on %s has left: %s", peer, host_of(group, peer), what);
-	end_over_loss(group, COLLET_ERR_PEER_LOST, sentence);
+	snprintf(sentence, sizeof(sentence), "rank %u on %s has left: %s", peer, host_of(state, peer), what);
+	end_by_loss(state, COLLET_ERR_PEER_LOST, sentence);
 }
 
-void collet_board_doubt(struct collet_group *group, uint32_t peer, enum collet_status status, const char *sentence)
+void collet_mismatch_suspect_loss(
+	struct collet_comm_state *state, uint32_t peer, enum collet_status status, const char *sentence)
 {
-	struct collet_board *board = &group->board;
+	struct collet_mismatch *mismatch = &state->mismatch;
 	/* Only a lack of memory is surely not the peer's doing: one that dies while a connection opens shows in many
 	 * ways. */
 	if (status == COLLET_ERR_MEMORY)
-		collet_group_end(group, status, true, sentence);
-	else if (board->arrivals[peer].left)
-		end_without(group, peer, sentence);
-	else if (suspect(board, peer, status, DOUBT_NS))
-		snprintf(board->sentence, sizeof(board->sentence), "%s", sentence);
+		collet_comm_state_end(state, status, true, sentence);
+	else if (mismatch->replies[peer].has_left)
+		end_by_departure(state, peer, sentence);
+	else if (set_suspicion(mismatch, peer, status, LOSS_GRACE_NS))
+		snprintf(mismatch->sentence, sizeof(mismatch->sentence), "%s", sentence);
 }
 
-void collet_board_left(struct collet_group *group, uint32_t peer)
+void collet_mismatch_peer_left(struct collet_comm_state *state, uint32_t peer)
 {
-	struct collet_board *board = &group->board;
-	const enum collet_status suspected = suspicion(board);
-	board->arrivals[peer].left = true;
-	if (suspected != COLLET_OK && suspected != COLLET_ERR_MISMATCH && board->peer == peer)
-		end_without(group, peer, board->sentence);
+	struct collet_mismatch *mismatch = &state->mismatch;
+	const enum collet_status suspected = suspected_status(mismatch);
+	mismatch->replies[peer].has_left = true;
+	if (suspected != COLLET_OK && suspected != COLLET_ERR_MISMATCH && mismatch->peer == peer)
+		end_by_departure(state, peer, mismatch->sentence);
 }
 
 /* Has the word that a suspicion waits for not come in time? */
-static bool give_up(struct collet_group *group, int64_t now)
+static bool end_if_grace_is_over(struct collet_comm_state *state, int64_t now)
 {
-	struct collet_board *board = &group->board;
-	if (suspicion(board) == COLLET_OK)
+	struct collet_mismatch *mismatch = &state->mismatch;
+	if (suspected_status(mismatch) == COLLET_OK)
 		return false;
-	pthread_mutex_lock(&group->engine->fabric_lock);
-	const bool over = now >= board->give_up_ns;
-	if (over && suspicion(board) == COLLET_ERR_MISMATCH)
-		collet_group_end(group, COLLET_ERR_MISMATCH, true, board->sentence);
+	pthread_mutex_lock(&state->engine->connections_lock);
+	const bool over = now >= mismatch->grace_deadline_ns;
+	if (over && suspected_status(mismatch) == COLLET_ERR_MISMATCH)
+		collet_comm_state_end(state, COLLET_ERR_MISMATCH, true, mismatch->sentence);
 	else if (over)
-		end_over_loss(group, suspicion(board), board->sentence);
-	pthread_mutex_unlock(&group->engine->fabric_lock);
+		end_by_loss(state, suspected_status(mismatch), mismatch->sentence);
+	pthread_mutex_unlock(&state->engine->connections_lock);
 	return over;
 }
 
 /* Asks whoever the group's pending transfers wait for. */
-static void ask_awaited(struct collet_group *group, const struct collet_request *request)
+static void query_awaited(struct collet_comm_state *state, const struct collet_request *request)
 {
 	const uint64_t sequence = request->sequence;
-	if (request->held)
-		ask(group, COLLET_CONTROL_ALL_RANKS, sequence);
-	for (const struct collet_route *route = group->engine->active; route; route = route->next_active)
-		if (route->group == group && route->channel != COLLET_CHANNEL_P2P &&
-			(route->receive.settled != route->receive.tail || route->send.settled != route->send.tail))
-			ask(group, route->peer, sequence);
+	if (request->deferred)
+		send_query(state, COLLET_CONTROL_ALL_RANKS, sequence);
+	for (const struct collet_peer_queue *peer_queue = state->engine->active_queues; peer_queue;
+		peer_queue = peer_queue->next_active)
+		if (peer_queue->state == state && peer_queue->channel != COLLET_CHANNEL_P2P &&
+			(peer_queue->receive.completed != peer_queue->receive.tail ||
+				peer_queue->send.completed != peer_queue->send.tail))
+			send_query(state, peer_queue->peer, sequence);
 }
 
-static void warn(struct collet_group *group, struct collet_request *request, int64_t now)
+static void warn_of_stall(struct collet_comm_state *state, struct collet_request *request, int64_t now)
 {
-	struct collet_board *board = &group->board;
-	char call[160], absent[500] = "";
+	struct collet_mismatch *mismatch = &state->mismatch;
+	char call[160], missing[500] = "";
 	size_t used = 0;
-	uint32_t lowest_arrived = group->rank, absents = 0;
-	pthread_mutex_lock(&group->engine->fabric_lock);
-	for (uint32_t r = 0; r < group->size; r++) {
-		const struct collet_arrival *arrival = &board->arrivals[r];
-		if (r == group->rank || arrival->asked_sequence != request->sequence || !arrival->known)
+	uint32_t lowest_arrived = state->rank, missing_count = 0;
+	pthread_mutex_lock(&state->engine->connections_lock);
+	for (uint32_t r = 0; r < state->size; r++) {
+		const struct collet_peer_reply *reply = &mismatch->replies[r];
+		if (r == state->rank || reply->queried_sequence != request->sequence || !reply->has_replied)
 			continue;
-		if (arrival->arrived) {
+		if (reply->arrived) {
 			lowest_arrived = r < lowest_arrived ? r : lowest_arrived;
 			continue;
 		}
 		char last[160] = "nothing yet";
-		if (arrival->calls)
-			collet_call_describe(&arrival->last, last, sizeof(last));
-		const int more = snprintf(absent + used, sizeof(absent) - used, "%srank %u on %s (last called %s)",
-			absents++ ? ", " : "", r, host_of(group, r), last);
-		used = more > 0 && used + (size_t)more < sizeof(absent) ? used + (size_t)more : used;
+		if (reply->call_count)
+			collet_call_describe(&reply->last_call, last, sizeof(last));
+		const int written = snprintf(missing + used, sizeof(missing) - used, "%srank %u on %s (last called %s)",
+			missing_count++ ? ", " : "", r, host_of(state, r), last);
+		used = written > 0 && used + (size_t)written < sizeof(missing) ? used + (size_t)written : used;
 	}
-	pthread_mutex_unlock(&group->engine->fabric_lock);
-	if (lowest_arrived != group->rank)
+	pthread_mutex_unlock(&state->engine->connections_lock);
+	if (lowest_arrived != state->rank)
 		return;  /* one warning is enough */
 	collet_call_describe(&request->call, call, sizeof(call));
-	collet_log(&group->engine->log, COLLET_LOG_WARN, "%s has waited for %.0f s; %s%s", call,
+	collet_log(&state->engine->log, COLLET_LOG_WARN, "%s has waited for %.0f s; %s%s", call,
 		(double)(now - request->started_ns) * 1e-9,
-		absents ? "not arrived: " : "all ranks that answered have arrived", absent);
+		missing_count ? "not arrived: " : "all ranks that answered have arrived", missing);
 }
 
-void collet_board_waited(struct collet_request *request, int64_t now)
+void collet_mismatch_check_pending(struct collet_request *request, int64_t now)
 {
-	struct collet_group *group = request->group;
-	if (give_up(group, now))
+	struct collet_comm_state *state = request->state;
+	if (end_if_grace_is_over(state, now))
 		return;
-	if (request->point_to_point || request->apart || now - request->started_ns < FIRST_ASK_NS)
+	if (request->is_p2p || request->out_of_band_recorder || now - request->started_ns < FIRST_QUERY_NS)
 		return;
-	if (now >= request->next_ask_ns) {
-		request->next_ask_ns = now + ASK_EVERY_NS;
-		ask_awaited(group, request);
+	if (now >= request->next_query_ns) {
+		request->next_query_ns = now + QUERY_INTERVAL_NS;
+		query_awaited(state, request);
 	}
-	if (now - request->started_ns < WARN_AFTER_NS || request->warned == 2)
+	if (now - request->started_ns < WARN_AFTER_NS || request->warning_stage == 2)
 		return;
-	if (request->warned == 0) {
-		request->warned = 1;
-		ask(group, COLLET_CONTROL_ALL_RANKS, request->sequence);
-	} else if (now - request->started_ns >= WARN_AFTER_NS + WARN_GATHER_NS) {
-		request->warned = 2;
-		warn(group, request, now);
+	if (request->warning_stage == 0) {
+		request->warning_stage = 1;
+		send_query(state, COLLET_CONTROL_ALL_RANKS, request->sequence);
+	} else if (now - request->started_ns >= WARN_AFTER_NS + WARN_REPLY_NS) {
+		request->warning_stage = 2;
+		warn_of_stall(state, request, now);
 	}
 }
 
 /* ---- On the control thread, under fabric_lock ---- */
 
-static void answer(struct collet_group *group, uint32_t from, const struct collet_control_msg_query *asked)
+static void send_reply(struct collet_comm_state *state, uint32_t from, const struct collet_control_msg_query *query)
 {
-	struct collet_control_msg_reply message = { .communicator = group->id, .sequence = asked->sequence };
+	struct collet_control_msg_reply message = { .communicator = state->id, .sequence = query->sequence };
 	struct collet_record record;
-	message.call_count = collet_recorder_count(&group->recorder);
-	if (collet_recorder_find(&group->recorder, asked->sequence, &record)) {
+	message.call_count = collet_recorder_count(&state->recorder);
+	if (collet_recorder_find(&state->recorder, query->sequence, &record)) {
 		message.has_call = 1;
 		message.call = record.call;
 		message.history = record.history;
 	}
-	if (message.call_count && collet_recorder_find(&group->recorder, message.call_count - 1, &record))
+	if (message.call_count && collet_recorder_find(&state->recorder, message.call_count - 1, &record))
 		message.last = record.call;
-	collet_control_send(group->engine->control, from, COLLET_CONTROL_MSG_REPLY, &message, sizeof(message));
+	collet_control_send(state->engine->control, from, COLLET_CONTROL_MSG_REPLY, &message, sizeof(message));
 }
 
 /* What was called differently is in no flight recorder any more. */
-static void end_over_the_past(struct collet_group *group, uint32_t peer, uint64_t sequence)
+static void end_by_old_mismatch(struct collet_comm_state *state, uint32_t peer, uint64_t sequence)
 {
 	char sentence[COLLET_ERROR_BYTES];
 	snprintf(sentence, sizeof(sentence),
 		"ranks disagree: rank %u on %s and rank %u on %s have called different things before "
 		"call %llu",
-		group->rank, host_of(group, group->rank), peer, host_of(group, peer), (unsigned long long)sequence);
-	collet_group_end(group, COLLET_ERR_MISMATCH, true, sentence);
+		state->rank, host_of(state, state->rank), peer, host_of(state, peer), (unsigned long long)sequence);
+	collet_comm_state_end(state, COLLET_ERR_MISMATCH, true, sentence);
 }
 
-static void compare(struct collet_group *group, uint32_t peer, const struct collet_control_msg_reply *answered)
+static void compare_calls(
+	struct collet_comm_state *state, uint32_t peer, const struct collet_control_msg_reply *message)
 {
-	struct collet_board *board = &group->board;
-	struct collet_arrival *arrival = &board->arrivals[peer];
-	arrival->asked_sequence = answered->sequence;
-	arrival->known = true;
-	arrival->arrived = answered->call_count > answered->sequence;
-	arrival->calls = answered->call_count;
-	arrival->last = answered->last;
+	struct collet_mismatch *mismatch = &state->mismatch;
+	struct collet_peer_reply *reply = &mismatch->replies[peer];
+	reply->queried_sequence = message->sequence;
+	reply->has_replied = true;
+	reply->arrived = message->call_count > message->sequence;
+	reply->call_count = message->call_count;
+	reply->last_call = message->last;
 	struct collet_record own;
-	if (!answered->has_call || !collet_recorder_find(&group->recorder, answered->sequence, &own))
+	if (!message->has_call || !collet_recorder_find(&state->recorder, message->sequence, &own))
 		return;
-	if (collet_call_signature(&own.call) != collet_call_signature(&answered->call)) {
+	if (collet_call_signature(&own.call) != collet_call_signature(&message->call)) {
 		char mine[160], theirs[160], sentence[COLLET_ERROR_BYTES];
 		collet_call_describe(&own.call, mine, sizeof(mine));
-		collet_call_describe(&answered->call, theirs, sizeof(theirs));
+		collet_call_describe(&message->call, theirs, sizeof(theirs));
 		snprintf(sentence, sizeof(sentence), "ranks disagree: rank %u on %s called %s, rank %u on %s called %s",
-			group->rank, host_of(group, group->rank), mine, peer, host_of(group, peer), theirs);
-		collet_group_end(group, COLLET_ERR_MISMATCH, true, sentence);
-	} else if (own.history != answered->history) {
+			state->rank, host_of(state, state->rank), mine, peer, host_of(state, peer), theirs);
+		collet_comm_state_end(state, COLLET_ERR_MISMATCH, true, sentence);
+	} else if (own.history != message->history) {
 		/* The disagreement is older. */
-		if (collet_recorder_find(&group->recorder, answered->sequence - 1, &own))
-			ask(group, peer, answered->sequence - 1);
+		if (collet_recorder_find(&state->recorder, message->sequence - 1, &own))
+			send_query(state, peer, message->sequence - 1);
 		else
-			end_over_the_past(group, peer, answered->sequence);
-	} else if (suspicion(board) == COLLET_ERR_MISMATCH && board->peer == peer) {
-		collet_group_end(group, COLLET_ERR_MISMATCH, true, board->sentence);
+			end_by_old_mismatch(state, peer, message->sequence);
+	} else if (suspected_status(mismatch) == COLLET_ERR_MISMATCH && mismatch->peer == peer) {
+		collet_comm_state_end(state, COLLET_ERR_MISMATCH, true, mismatch->sentence);
 	}
 }
 
-void collet_board_message(struct collet_group *group, uint32_t from, uint32_t type, const void *data, size_t bytes)
+void collet_mismatch_handle_message(
+	struct collet_comm_state *state, uint32_t from, uint32_t type, const void *data, size_t bytes)
 {
 	if (type == COLLET_CONTROL_MSG_END && bytes == sizeof(struct collet_control_msg_end)) {
 		struct collet_control_msg_end end;
 		memcpy(&end, data, sizeof(end));
 		end.sentence[sizeof(end.sentence) - 1] = '\0';
 		if (end.status > COLLET_PENDING && end.status < COLLET_STATUS_COUNT)
-			collet_group_end(group, (enum collet_status)end.status, false, end.sentence);
+			collet_comm_state_end(state, (enum collet_status)end.status, false, end.sentence);
 	} else if (type == COLLET_CONTROL_MSG_QUERY && bytes == sizeof(struct collet_control_msg_query)) {
-		struct collet_control_msg_query asked;
-		memcpy(&asked, data, sizeof(asked));
-		answer(group, from, &asked);
+		struct collet_control_msg_query query;
+		memcpy(&query, data, sizeof(query));
+		send_reply(state, from, &query);
 	} else if (type == COLLET_CONTROL_MSG_REPLY && bytes == sizeof(struct collet_control_msg_reply)) {
-		struct collet_control_msg_reply answered;
-		memcpy(&answered, data, sizeof(answered));
-		for (uint32_t r = 0; r < group->size; r++)
-			if (collet_group_world_rank(group, r) == from)
-				compare(group, r, &answered);
+		struct collet_control_msg_reply message;
+		memcpy(&message, data, sizeof(message));
+		for (uint32_t r = 0; r < state->size; r++)
+			if (collet_comm_state_world_rank(state, r) == from)
+				compare_calls(state, r, &message);
 	}
 }

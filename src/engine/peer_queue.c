@@ -7,41 +7,42 @@
 
 #include "engine/engine.h"
 
-enum { MASK = ROUTE_QUEUE - 1 };
+enum { RING_MASK = TRANSFER_RING_SIZE - 1 };
 
-void collet_route_activate(struct collet_route *route)
+void collet_peer_queue_activate(struct collet_peer_queue *peer_queue)
 {
-	if (route->previous_active)
+	if (peer_queue->previous_active)
 		return;
-	struct collet_engine *engine = route->group->engine;
-	route->next_active = engine->active;
-	if (engine->active)
-		engine->active->previous_active = &route->next_active;
-	engine->active = route;
-	route->previous_active = &engine->active;
+	struct collet_engine *engine = peer_queue->state->engine;
+	peer_queue->next_active = engine->active_queues;
+	if (engine->active_queues)
+		engine->active_queues->previous_active = &peer_queue->next_active;
+	engine->active_queues = peer_queue;
+	peer_queue->previous_active = &engine->active_queues;
 }
 
-static void deactivate(struct collet_route *route)
+static void deactivate(struct collet_peer_queue *peer_queue)
 {
-	if (!route->previous_active)
+	if (!peer_queue->previous_active)
 		return;
-	*route->previous_active = route->next_active;
-	if (route->next_active)
-		route->next_active->previous_active = route->previous_active;
-	route->previous_active = NULL;
+	*peer_queue->previous_active = peer_queue->next_active;
+	if (peer_queue->next_active)
+		peer_queue->next_active->previous_active = peer_queue->previous_active;
+	peer_queue->previous_active = NULL;
 }
 
-bool collet_queue_full(const struct collet_queue *queue)
+bool collet_transfer_ring_is_full(const struct collet_transfer_ring *ring)
 {
-	return queue->tail - queue->head == ROUTE_QUEUE;
+	return ring->tail - ring->head == TRANSFER_RING_SIZE;
 }
 
-struct collet_queued *collet_queue_add(struct collet_queue *queue, struct collet_item *item)
+struct collet_queued_transfer *collet_transfer_ring_add(
+	struct collet_transfer_ring *ring, struct collet_work_item *item)
 {
-	assert(!collet_queue_full(queue));
-	struct collet_queued *queued = &queue->entry[queue->tail++ & MASK];
+	assert(!collet_transfer_ring_is_full(ring));
+	struct collet_queued_transfer *queued = &ring->entry[ring->tail++ & RING_MASK];
 	queued->item = item;
-	queued->ready = false;
+	queued->is_ready = false;
 	queued->released = false;
 	queued->transfer.status = COLLET_PENDING;
 	queued->transfer.flags = 0;
@@ -49,72 +50,74 @@ struct collet_queued *collet_queue_add(struct collet_queue *queue, struct collet
 	return queued;
 }
 
-struct collet_queued *collet_queue_find(struct collet_queue *queue, const struct collet_item *item)
+struct collet_queued_transfer *collet_transfer_ring_find(
+	struct collet_transfer_ring *ring, const struct collet_work_item *item)
 {
-	for (uint32_t i = queue->head; i != queue->tail; i++) {
-		struct collet_queued *queued = &queue->entry[i & MASK];
+	for (uint32_t i = ring->head; i != ring->tail; i++) {
+		struct collet_queued_transfer *queued = &ring->entry[i & RING_MASK];
 		if (queued->item == item && !queued->released)
 			return queued;
 	}
 	return NULL;
 }
 
-struct collet_queued *collet_queue_find_waiting(struct collet_queue *queue, const struct collet_item *item)
+struct collet_queued_transfer *collet_transfer_ring_find_unready(
+	struct collet_transfer_ring *ring, const struct collet_work_item *item)
 {
-	for (uint32_t i = queue->posted; i != queue->tail; i++) {
-		struct collet_queued *queued = &queue->entry[i & MASK];
-		if (queued->item == item && !queued->ready)
+	for (uint32_t i = ring->posted; i != ring->tail; i++) {
+		struct collet_queued_transfer *queued = &ring->entry[i & RING_MASK];
+		if (queued->item == item && !queued->is_ready)
 			return queued;
 	}
 	return NULL;
 }
 
-static void forget_released(struct collet_queue *queue)
+static void pop_released(struct collet_transfer_ring *ring)
 {
-	while (queue->head != queue->settled && queue->entry[queue->head & MASK].released)
-		queue->head++;
+	while (ring->head != ring->completed && ring->entry[ring->head & RING_MASK].released)
+		ring->head++;
 }
 
 /* What a settled transfer's status means to the whole group. */
-static void fail(
-	struct collet_route *route, const struct collet_request *request, const struct collet_transfer *transfer)
+static void report_failure(struct collet_peer_queue *peer_queue, const struct collet_request *request,
+	const struct collet_transfer *transfer)
 {
-	struct collet_group *group = route->group;
+	struct collet_comm_state *state = peer_queue->state;
 	const enum collet_status status = transfer->status;
 	/* Relaxed: a hint; it is asked at every round until the group ends. */
-	if (atomic_load_explicit(&group->board.suspected, memory_order_relaxed) != COLLET_OK)
+	if (atomic_load_explicit(&state->mismatch.suspected_status, memory_order_relaxed) != COLLET_OK)
 		return;
 	if (status == COLLET_ERR_MISMATCH) {
-		collet_board_suspect(group, route->peer, request, &transfer->message);
+		collet_mismatch_suspect(state, peer_queue->peer, request, &transfer->message);
 		return;
 	}
 	char call[160], sentence[COLLET_ERROR_BYTES];
 	collet_call_describe(&request->call, call, sizeof(call));
 	snprintf(sentence, sizeof(sentence), "%s: %s", call, collet_last_error());
-	pthread_mutex_lock(&group->engine->fabric_lock);
-	collet_board_doubt(group, route->peer, status, sentence);
-	pthread_mutex_unlock(&group->engine->fabric_lock);
+	pthread_mutex_lock(&state->engine->connections_lock);
+	collet_mismatch_suspect_loss(state, peer_queue->peer, status, sentence);
+	pthread_mutex_unlock(&state->engine->connections_lock);
 }
 
-void collet_route_release_now(
-	struct collet_route *route, struct collet_request *request, struct collet_transfer *transfer)
+void collet_peer_queue_release_view(
+	struct collet_peer_queue *peer_queue, struct collet_request *request, struct collet_transfer *transfer)
 {
-	struct collet_endpoint *conduit = atomic_load_explicit(&route->conduit, memory_order_relaxed);
-	conduit->transport->release_view(conduit, transfer);
+	struct collet_endpoint *endpoint = atomic_load_explicit(&peer_queue->endpoint, memory_order_relaxed);
+	endpoint->transport->release_view(endpoint, transfer);
 	transfer->flags &= ~(uint32_t)COLLET_TRANSFER_VIEW;
 	if (transfer->status != COLLET_OK) {
-		request->spoilt = true;
-		fail(route, request, transfer);
+		request->poisoned = true;
+		report_failure(peer_queue, request, transfer);
 	}
 }
 
 /* A view is needed no more. */
-static void give_back(struct collet_route *route, struct collet_queued *queued)
+static void release_view(struct collet_peer_queue *peer_queue, struct collet_queued_transfer *queued)
 {
-	collet_route_release_now(route, queued->item->request, &queued->transfer);
+	collet_peer_queue_release_view(peer_queue, queued->item->request, &queued->transfer);
 }
 
-void collet_route_unload(struct collet_route *route, struct collet_queued *queued)
+void collet_peer_queue_copy_view(struct collet_peer_queue *peer_queue, struct collet_queued_transfer *queued)
 {
 	struct collet_transfer *transfer = &queued->transfer;
 	if (!(transfer->flags & COLLET_TRANSFER_VIEW))
@@ -122,185 +125,188 @@ void collet_route_unload(struct collet_route *route, struct collet_queued *queue
 	if (transfer->view != transfer->data && transfer->message.bytes)
 		memcpy(transfer->data, transfer->view, transfer->message.bytes);
 	transfer->view = transfer->data;
-	give_back(route, queued);
+	release_view(peer_queue, queued);
 }
 
-void collet_route_unload_all(struct collet_route *route)
+void collet_peer_queue_copy_views(struct collet_peer_queue *peer_queue)
 {
-	struct collet_queue *queue = &route->receive;
-	for (uint32_t i = queue->head; i != queue->settled; i++)
-		if (!queue->entry[i & MASK].released)
-			collet_route_unload(route, &queue->entry[i & MASK]);
+	struct collet_transfer_ring *ring = &peer_queue->receive;
+	for (uint32_t i = ring->head; i != ring->completed; i++)
+		if (!ring->entry[i & RING_MASK].released)
+			collet_peer_queue_copy_view(peer_queue, &ring->entry[i & RING_MASK]);
 }
 
-void collet_route_release(struct collet_route *route, struct collet_queued *queued)
+void collet_peer_queue_release(struct collet_peer_queue *peer_queue, struct collet_queued_transfer *queued)
 {
 	if (queued->transfer.flags & COLLET_TRANSFER_VIEW)
-		give_back(route, queued);
+		release_view(peer_queue, queued);
 	queued->released = true;
 	queued->item = NULL;
-	forget_released(&route->receive);
+	pop_released(&peer_queue->receive);
 }
 
 /* Tells items of what has settled since. Returns how many. */
-static uint32_t take_settled(struct collet_route *route, struct collet_queue *queue, bool sent)
+static uint32_t complete_transfers(struct collet_peer_queue *peer_queue, struct collet_transfer_ring *ring, bool sent)
 {
-	uint32_t taken = 0;
-	while (queue->settled != queue->posted) {
-		struct collet_queued *queued = &queue->entry[queue->settled & MASK];
+	uint32_t completed = 0;
+	while (ring->completed != ring->posted) {
+		struct collet_queued_transfer *queued = &ring->entry[ring->completed & RING_MASK];
 		if (queued->transfer.status == COLLET_PENDING)
 			break;
 		if (queued->transfer.status != COLLET_OK) {
-			fail(route, queued->item->request, &queued->transfer);
+			report_failure(peer_queue, queued->item->request, &queued->transfer);
 			break;
 		}
-		queue->settled++;
-		taken++;
+		ring->completed++;
+		completed++;
 		if (sent)
 			queued->released = true;
-		collet_item_settled(queued, sent);
+		collet_work_item_transfer_done(queued, sent);
 	}
-	if (taken)
-		forget_released(queue);
-	return taken;
+	if (completed)
+		pop_released(ring);
+	return completed;
 }
 
-void collet_route_pump(struct collet_route *route)
+void collet_peer_queue_post_ready(struct collet_peer_queue *peer_queue)
 {
 	/* Pairs with the control thread's release store that publishes the conduit, open and ready. */
-	struct collet_endpoint *conduit = atomic_load_explicit(&route->conduit, memory_order_acquire);
-	if (!conduit) {
-		collet_fabric_want(route);
+	struct collet_endpoint *endpoint = atomic_load_explicit(&peer_queue->endpoint, memory_order_acquire);
+	if (!endpoint) {
+		collet_connections_request(peer_queue);
 		return;
 	}
-	struct collet_queue *queue = &route->receive;
-	while (queue->posted != queue->tail && queue->entry[queue->posted & MASK].ready)
-		conduit->transport->post_recv(conduit, &queue->entry[queue->posted++ & MASK].transfer);
-	queue = &route->send;
-	while (queue->posted != queue->tail && queue->entry[queue->posted & MASK].ready)
-		conduit->transport->post_send(conduit, &queue->entry[queue->posted++ & MASK].transfer);
+	struct collet_transfer_ring *ring = &peer_queue->receive;
+	while (ring->posted != ring->tail && ring->entry[ring->posted & RING_MASK].is_ready)
+		endpoint->transport->post_recv(endpoint, &ring->entry[ring->posted++ & RING_MASK].transfer);
+	ring = &peer_queue->send;
+	while (ring->posted != ring->tail && ring->entry[ring->posted & RING_MASK].is_ready)
+		endpoint->transport->post_send(endpoint, &ring->entry[ring->posted++ & RING_MASK].transfer);
 }
 
 /* The one transfer that is queued settled as it was posted: nobody need look for it. */
-static bool settled_at_once(struct collet_queue *queue, struct collet_queued *queued, bool sent)
+static bool completed_immediately(struct collet_transfer_ring *ring, struct collet_queued_transfer *queued, bool sent)
 {
-	if (queued->transfer.status != COLLET_OK || queue->settled + 1 != queue->tail)
+	if (queued->transfer.status != COLLET_OK || ring->completed + 1 != ring->tail)
 		return false;
-	queue->settled++;
-	if (sent && queue->head + 1 == queue->tail)
-		queue->head++;
+	ring->completed++;
+	if (sent && ring->head + 1 == ring->tail)
+		ring->head++;
 	else
 		queued->released = sent;
-	collet_item_settled(queued, sent);
+	collet_work_item_transfer_done(queued, sent);
 	return true;
 }
 
-enum collet_try_result collet_route_send_now(struct collet_route *route, struct collet_transfer *transfer)
+enum collet_try_result collet_peer_queue_send_now(
+	struct collet_peer_queue *peer_queue, struct collet_transfer *transfer)
 {
 	/* Acquire, as in the pump. */
-	struct collet_endpoint *conduit = atomic_load_explicit(&route->conduit, memory_order_acquire);
-	if (!conduit || !conduit->transport->try_send || route->send.settled != route->send.tail)
+	struct collet_endpoint *endpoint = atomic_load_explicit(&peer_queue->endpoint, memory_order_acquire);
+	if (!endpoint || !endpoint->transport->try_send || peer_queue->send.completed != peer_queue->send.tail)
 		return COLLET_TRY_POST;
-	return conduit->transport->try_send(conduit, transfer);
+	return endpoint->transport->try_send(endpoint, transfer);
 }
 
-enum collet_try_result collet_route_receive_now(struct collet_route *route, struct collet_transfer *transfer)
+enum collet_try_result collet_peer_queue_receive_now(
+	struct collet_peer_queue *peer_queue, struct collet_transfer *transfer)
 {
 	/* Acquire, as in the pump. */
-	struct collet_endpoint *conduit = atomic_load_explicit(&route->conduit, memory_order_acquire);
-	if (!conduit || !conduit->transport->try_recv || route->receive.settled != route->receive.tail)
+	struct collet_endpoint *endpoint = atomic_load_explicit(&peer_queue->endpoint, memory_order_acquire);
+	if (!endpoint || !endpoint->transport->try_recv || peer_queue->receive.completed != peer_queue->receive.tail)
 		return COLLET_TRY_POST;
-	return conduit->transport->try_recv(conduit, transfer);
+	return endpoint->transport->try_recv(endpoint, transfer);
 }
 
-void collet_route_send(struct collet_route *route)
+void collet_peer_queue_post_send(struct collet_peer_queue *peer_queue)
 {
-	struct collet_queue *queue = &route->send;
+	struct collet_transfer_ring *ring = &peer_queue->send;
 	/* Acquire, as in the pump. */
-	struct collet_endpoint *conduit = atomic_load_explicit(&route->conduit, memory_order_acquire);
-	if (conduit && queue->posted + 1 == queue->tail) {
-		struct collet_queued *queued = &queue->entry[queue->posted++ & MASK];
-		conduit->transport->post_send(conduit, &queued->transfer);
-		if (settled_at_once(queue, queued, true))
+	struct collet_endpoint *endpoint = atomic_load_explicit(&peer_queue->endpoint, memory_order_acquire);
+	if (endpoint && ring->posted + 1 == ring->tail) {
+		struct collet_queued_transfer *queued = &ring->entry[ring->posted++ & RING_MASK];
+		endpoint->transport->post_send(endpoint, &queued->transfer);
+		if (completed_immediately(ring, queued, true))
 			return;
 	}
-	collet_route_activate(route);
-	collet_route_pump(route);
+	collet_peer_queue_activate(peer_queue);
+	collet_peer_queue_post_ready(peer_queue);
 }
 
-void collet_route_take(struct collet_route *route)
+void collet_peer_queue_try_receive(struct collet_peer_queue *peer_queue)
 {
-	struct collet_queue *queue = &route->receive;
-	if (queue->posted == queue->tail)
+	struct collet_transfer_ring *ring = &peer_queue->receive;
+	if (ring->posted == ring->tail)
 		return;
-	struct collet_queued *queued = &queue->entry[queue->posted & MASK];
+	struct collet_queued_transfer *queued = &ring->entry[ring->posted & RING_MASK];
 	/* Acquire, as in the pump. */
-	struct collet_endpoint *conduit = atomic_load_explicit(&route->conduit, memory_order_acquire);
-	if (conduit && conduit->transport->is_recv_ready && queue->posted + 1 == queue->tail) {
-		if (!conduit->transport->is_recv_ready(conduit, queued->transfer.message.bytes))
+	struct collet_endpoint *endpoint = atomic_load_explicit(&peer_queue->endpoint, memory_order_acquire);
+	if (endpoint && endpoint->transport->is_recv_ready && ring->posted + 1 == ring->tail) {
+		if (!endpoint->transport->is_recv_ready(endpoint, queued->transfer.message.bytes))
 			return;
-		queue->posted++;
-		conduit->transport->post_recv(conduit, &queued->transfer);
-		if (settled_at_once(queue, queued, false))
+		ring->posted++;
+		endpoint->transport->post_recv(endpoint, &queued->transfer);
+		if (completed_immediately(ring, queued, false))
 			return;
 	}
-	collet_route_activate(route);
-	collet_route_pump(route);
+	collet_peer_queue_activate(peer_queue);
+	collet_peer_queue_post_ready(peer_queue);
 }
 
-bool collet_route_post(struct collet_route *route)
+bool collet_peer_queue_post_receive(struct collet_peer_queue *peer_queue)
 {
-	const bool posted = route->receive.posted == route->receive.tail;
-	collet_route_activate(route);
-	collet_route_pump(route);
-	return !posted;
+	const bool was_posted = peer_queue->receive.posted == peer_queue->receive.tail;
+	collet_peer_queue_activate(peer_queue);
+	collet_peer_queue_post_ready(peer_queue);
+	return !was_posted;
 }
 
-uint32_t collet_route_progress(struct collet_route *route)
+uint32_t collet_peer_queue_progress(struct collet_peer_queue *peer_queue)
 {
-	collet_route_pump(route);
+	collet_peer_queue_post_ready(peer_queue);
 	/* Acquire, as in the pump: it may have been published since. */
-	struct collet_endpoint *conduit = atomic_load_explicit(&route->conduit, memory_order_acquire);
-	if (!conduit)
+	struct collet_endpoint *endpoint = atomic_load_explicit(&peer_queue->endpoint, memory_order_acquire);
+	if (!endpoint)
 		return 0;
-	if (conduit->posted)
-		conduit->transport->progress(conduit);
-	const uint32_t taken = take_settled(route, &route->receive, false) + take_settled(route, &route->send, true);
-	if (route->send.head == route->send.tail && route->receive.head == route->receive.tail)
-		deactivate(route);
-	return taken;
+	if (endpoint->posted)
+		endpoint->transport->progress(endpoint);
+	const uint32_t completed = complete_transfers(peer_queue, &peer_queue->receive, false) +
+				   complete_transfers(peer_queue, &peer_queue->send, true);
+	if (peer_queue->send.head == peer_queue->send.tail && peer_queue->receive.head == peer_queue->receive.tail)
+		deactivate(peer_queue);
+	return completed;
 }
 
-struct collet_route *collet_route_peek(const struct collet_group *group, uint32_t channel, uint32_t peer)
+struct collet_peer_queue *collet_peer_queue_find(const struct collet_comm_state *state, uint32_t channel, uint32_t peer)
 {
 	/* Pairs with the release store of whoever made it: this thread, or the control thread for a peer that dialed.
 	 */
-	return atomic_load_explicit(&group->routes[(size_t)channel * group->size + peer], memory_order_acquire);
+	return atomic_load_explicit(&state->peer_queues[(size_t)channel * state->size + peer], memory_order_acquire);
 }
 
-struct collet_route *collet_route_get(struct collet_group *group, uint32_t channel, uint32_t peer)
+struct collet_peer_queue *collet_peer_queue_get(struct collet_comm_state *state, uint32_t channel, uint32_t peer)
 {
-	struct collet_route *route = collet_route_peek(group, channel, peer);
-	return route ? route : collet_fabric_route(group, channel, peer);
+	struct collet_peer_queue *peer_queue = collet_peer_queue_find(state, channel, peer);
+	return peer_queue ? peer_queue : collet_connections_get_queue(state, channel, peer);
 }
 
-uint32_t collet_route_look_cost(const struct collet_route *route)
+uint32_t collet_peer_queue_poll_cost(const struct collet_peer_queue *peer_queue)
 {
 	/* Acquire, as in the pump. */
-	const struct collet_endpoint *conduit = atomic_load_explicit(&route->conduit, memory_order_acquire);
-	if (!conduit || !conduit->transport->is_recv_ready || route->receive.posted == route->receive.tail)
+	const struct collet_endpoint *endpoint = atomic_load_explicit(&peer_queue->endpoint, memory_order_acquire);
+	if (!endpoint || !endpoint->transport->is_recv_ready || peer_queue->receive.posted == peer_queue->receive.tail)
 		return 0;
-	return conduit->transport->caps & COLLET_CAP_SYSCALLS ? COLLET_CALL_LOOKS : 1;
+	return endpoint->transport->caps & COLLET_CAP_SYSCALLS ? COLLET_SYSCALL_POLLS : 1;
 }
 
-bool collet_route_shares_core(const struct collet_route *route)
+bool collet_peer_queue_shares_core(const struct collet_peer_queue *peer_queue)
 {
 	/* Acquire, as in the pump. */
-	const struct collet_endpoint *conduit = atomic_load_explicit(&route->conduit, memory_order_acquire);
-	return conduit && conduit->peer_cpu && conduit->peer_cpu == route->group->engine->wake.shared_cpu;
+	const struct collet_endpoint *endpoint = atomic_load_explicit(&peer_queue->endpoint, memory_order_acquire);
+	return endpoint && endpoint->peer_cpu && endpoint->peer_cpu == peer_queue->state->engine->wake.shared_cpu;
 }
 
-void collet_route_stop(struct collet_route *route)
+void collet_peer_queue_deactivate(struct collet_peer_queue *peer_queue)
 {
-	deactivate(route);
+	deactivate(peer_queue);
 }

@@ -7,248 +7,255 @@
 
 /* ---- Cells ---- */
 
-static uint32_t cells_of(const struct collet_flow *flow, const struct collet_range *side)
+static uint32_t cell_count(const struct collet_pipeline *pipeline, const struct collet_range *side)
 {
-	return (uint32_t)((side->bytes + flow->cell_bytes - 1) / flow->cell_bytes);
+	return (uint32_t)((side->bytes + pipeline->cell_bytes - 1) / pipeline->cell_bytes);
 }
 
-struct collet_range collet_flow_cell(const struct collet_flow *flow, const struct collet_range *side, uint32_t cell)
+struct collet_range collet_pipeline_cell(
+	const struct collet_pipeline *pipeline, const struct collet_range *side, uint32_t cell)
 {
-	const size_t first = cell * flow->cell_bytes, left = side->bytes - first;
-	return (struct collet_range){ side->first + first, left < flow->cell_bytes ? left : flow->cell_bytes };
+	const size_t first = cell * pipeline->cell_bytes, left = side->bytes - first;
+	return (struct collet_range){ side->first + first, left < pipeline->cell_bytes ? left : pipeline->cell_bytes };
 }
 
 /* The cells of a side that a range touches: from first up to end. */
-struct cells {
+struct cell_range {
 	uint32_t first, end;
 };
 
-static struct cells touched(const struct collet_flow *flow, const struct collet_range *side, struct collet_range range)
+static struct cell_range cells_touched(
+	const struct collet_pipeline *pipeline, const struct collet_range *side, struct collet_range range)
 {
 	const uintptr_t from = (uintptr_t)side->first, to = from + side->bytes;
 	uintptr_t first = (uintptr_t)range.first, end = first + range.bytes;
 	first = first < from ? from : first;
 	end = end > to ? to : end;
 	if (first >= end)
-		return (struct cells){ 0, 0 };
-	return (struct cells){
-		(uint32_t)((first - from) / flow->cell_bytes), (uint32_t)((end - 1 - from) / flow->cell_bytes) + 1};
+		return (struct cell_range){ 0, 0 };
+	return (struct cell_range){ (uint32_t)((first - from) / pipeline->cell_bytes),
+		(uint32_t)((end - 1 - from) / pipeline->cell_bytes) + 1 };
 }
 
 /* ---- What an item touches, exactly ---- */
 
-typedef bool visit(struct collet_flow *flow, struct collet_range range);
+typedef bool range_visitor(struct collet_pipeline *pipeline, struct collet_range range);
 
 /* Visits what the item writes, or reads, of this rank's memory, until a visit says no. */
-static bool visit_all(struct collet_flow *flow, const struct collet_item *item, bool writes, visit *look)
+static bool visit_ranges(
+	struct collet_pipeline *pipeline, const struct collet_work_item *item, bool writes, range_visitor *visitor)
 {
 	const struct collet_request *request = item->request;
 	const struct collet_step *step = item->step;
 	if (!step->is_per_peer) {
 		if (writes)
-			return look(flow, item->writes);
+			return visitor(pipeline, item->writes);
 		for (uint32_t i = 0; i < item->read_count; i++)
-			if (!look(flow, item->reads[i]))
+			if (!visitor(pipeline, item->reads[i]))
 				return false;
 		return true;
 	}
-	const enum remote_ends ends = writes ? REMOTE_SOURCES : REMOTE_DESTINATIONS;
-	for (struct remotes at = remotes_of(request, step, ends); remotes_next_part(&at, item);)
-		if (!look(flow, (struct collet_range){ at.place, at.count * request->element_bytes }))
+	const enum remote_side ends = writes ? REMOTE_SOURCES : REMOTE_DESTINATIONS;
+	for (struct remote_iterator at = remote_iterator_of(request, step, ends); remote_iterator_next_part(&at, item);)
+		if (!visitor(pipeline, (struct collet_range){ at.place, at.count * request->element_bytes }))
 			return false;
 	return true;
 }
 
 /* ---- Memory ---- */
 
-collet_status collet_flow_init(
-	struct collet_flow *flow, struct collet_range in, struct collet_range out, size_t cell_bytes)
+collet_status collet_pipeline_init(
+	struct collet_pipeline *pipeline, struct collet_range in, struct collet_range out, size_t cell_bytes)
 {
-	*flow = (struct collet_flow){ .in = in, .out = out, .cell_bytes = cell_bytes };
-	flow->in_cells = cells_of(flow, &in);
-	flow->out_cells = cells_of(flow, &out);
-	const size_t ins = flow->in_cells + (size_t)1, outs = flow->out_cells + (size_t)1;
-	flow->order = calloc(ins, sizeof(*flow->order));
-	flow->here = calloc(ins, sizeof(*flow->here));
-	flow->first_use = calloc(ins, sizeof(*flow->first_use));
-	flow->writers = calloc(outs, sizeof(*flow->writers));
-	flow->left = calloc(outs, sizeof(*flow->left));
-	flow->ready = calloc(outs, sizeof(*flow->ready));
-	flow->walker = calloc(1, sizeof(*flow->walker));
-	if (flow->order && flow->here && flow->first_use && flow->writers && flow->left && flow->ready && flow->walker)
+	*pipeline = (struct collet_pipeline){ .in = in, .out = out, .cell_bytes = cell_bytes };
+	pipeline->in_cell_count = cell_count(pipeline, &in);
+	pipeline->out_cell_count = cell_count(pipeline, &out);
+	const size_t ins = pipeline->in_cell_count + (size_t)1, outs = pipeline->out_cell_count + (size_t)1;
+	pipeline->copy_in_order = calloc(ins, sizeof(*pipeline->copy_in_order));
+	pipeline->is_copied_in = calloc(ins, sizeof(*pipeline->is_copied_in));
+	pipeline->first_use = calloc(ins, sizeof(*pipeline->first_use));
+	pipeline->writer_counts = calloc(outs, sizeof(*pipeline->writer_counts));
+	pipeline->writers_left = calloc(outs, sizeof(*pipeline->writers_left));
+	pipeline->copy_out_order = calloc(outs, sizeof(*pipeline->copy_out_order));
+	pipeline->dry_run_task = calloc(1, sizeof(*pipeline->dry_run_task));
+	if (pipeline->copy_in_order && pipeline->is_copied_in && pipeline->first_use && pipeline->writer_counts &&
+		pipeline->writers_left && pipeline->copy_out_order && pipeline->dry_run_task)
 		return COLLET_OK;
 	return collet_fail(COLLET_ERR_MEMORY, "no memory for a call on a GPU's buffer of %zu bytes",
 		in.bytes > out.bytes ? in.bytes : out.bytes);
 }
 
-void collet_flow_deinit(struct collet_flow *flow)
+void collet_pipeline_deinit(struct collet_pipeline *pipeline)
 {
-	free(flow->order);
-	free(flow->here);
-	free(flow->first_use);
-	free(flow->writers);
-	free(flow->left);
-	free(flow->ready);
-	free(flow->walker);
-	*flow = (struct collet_flow){ 0 };
+	free(pipeline->copy_in_order);
+	free(pipeline->is_copied_in);
+	free(pipeline->first_use);
+	free(pipeline->writer_counts);
+	free(pipeline->writers_left);
+	free(pipeline->copy_out_order);
+	free(pipeline->dry_run_task);
+	*pipeline = (struct collet_pipeline){ 0 };
 }
 
 /* ---- Planning ---- */
 
 static const uint64_t NOT_USED = UINT64_MAX;
 
-static bool note_use(struct collet_flow *flow, struct collet_range range)
+static bool note_use(struct collet_pipeline *pipeline, struct collet_range range)
 {
-	const struct cells cells = touched(flow, &flow->in, range);
+	const struct cell_range cells = cells_touched(pipeline, &pipeline->in, range);
 	for (uint32_t c = cells.first; c < cells.end; c++)
-		if (flow->first_use[c] > flow->walker->next)
-			flow->first_use[c] = flow->walker->next;
+		if (pipeline->first_use[c] > pipeline->dry_run_task->next)
+			pipeline->first_use[c] = pipeline->dry_run_task->next;
 	return true;
 }
 
-static bool note_write(struct collet_flow *flow, struct collet_range range)
+static bool note_write(struct collet_pipeline *pipeline, struct collet_range range)
 {
-	const struct cells cells = touched(flow, &flow->out, range);
+	const struct cell_range cells = cells_touched(pipeline, &pipeline->out, range);
 	for (uint32_t c = cells.first; c < cells.end; c++)
-		flow->writers[c]++;
-	return note_use(flow, range); /* what it overwrites must have come before */
+		pipeline->writer_counts[c]++;
+	return note_use(pipeline, range); /* what it overwrites must have come before */
 }
 
 /* All items of all lanes, each lane's in its order. The lanes run side by side, so an item's number in its lane is when
  * it comes. */
-static void walk(struct collet_flow *flow, struct collet_request *request)
+static void count_accesses(struct collet_pipeline *pipeline, struct collet_request *request)
 {
-	struct collet_lane *walker = flow->walker;
-	struct collet_item *item = &walker->items[0];
-	for (uint32_t channel = 0; channel < request->lanes; channel++) {
-		walker->first = request;
-		walker->channel = channel;
-		walker->next = 0;
-		collet_cursor_begin(walker);
-		while (collet_cursor_next(walker, item)) {
+	struct collet_task *task = pipeline->dry_run_task;
+	struct collet_work_item *item = &task->items[0];
+	for (uint32_t channel = 0; channel < request->task_count; channel++) {
+		task->first_request = request;
+		task->channel = channel;
+		task->next = 0;
+		collet_cursor_begin(task);
+		while (collet_cursor_next(task, item)) {
 			item->request = request;
-			collet_item_fill_ranges(request, item);
-			(void)visit_all(flow, item, false, note_use);
-			(void)visit_all(flow, item, true, note_write);
-			walker->next++;
+			collet_work_item_fill_ranges(request, item);
+			(void)visit_ranges(pipeline, item, false, note_use);
+			(void)visit_ranges(pipeline, item, true, note_write);
+			task->next++;
 		}
 	}
 }
 
 /* What is brought to where results are taken from is a writer of it too, and is brought even if nobody reads it: it may
  * lie beside a result, in the same cell. */
-static void join_overlap(struct collet_flow *flow)
+static void join_overlapping(struct collet_pipeline *pipeline)
 {
-	const struct cells shared = touched(flow, &flow->in, flow->out);
+	const struct cell_range shared = cells_touched(pipeline, &pipeline->in, pipeline->out);
 	for (uint32_t c = shared.first; c < shared.end; c++) {
-		if (flow->first_use[c] == NOT_USED)
-			flow->first_use[c] = NOT_USED - 1;
-		const struct cells cells = touched(flow, &flow->out, collet_flow_cell(flow, &flow->in, c));
+		if (pipeline->first_use[c] == NOT_USED)
+			pipeline->first_use[c] = NOT_USED - 1;
+		const struct cell_range cells =
+			cells_touched(pipeline, &pipeline->out, collet_pipeline_cell(pipeline, &pipeline->in, c));
 		for (uint32_t o = cells.first; o < cells.end; o++)
-			if (flow->writers[o])
-				flow->writers[o]++;
+			if (pipeline->writer_counts[o])
+				pipeline->writer_counts[o]++;
 	}
 }
 
 /* By first use; cells of the same one as they lie. Few of them, and mostly in order. */
-static void sort(struct collet_flow *flow)
+static void sort_by_first_use(struct collet_pipeline *pipeline)
 {
-	flow->order_count = 0;
-	for (uint32_t c = 0; c < flow->in_cells; c++) {
-		if (flow->first_use[c] == NOT_USED)
+	pipeline->copy_in_count = 0;
+	for (uint32_t c = 0; c < pipeline->in_cell_count; c++) {
+		if (pipeline->first_use[c] == NOT_USED)
 			continue;
-		uint32_t at = flow->order_count++;
-		for (; at > 0 && flow->first_use[flow->order[at - 1]] > flow->first_use[c]; at--)
-			flow->order[at] = flow->order[at - 1];
-		flow->order[at] = c;
+		uint32_t at = pipeline->copy_in_count++;
+		for (; at > 0 && pipeline->first_use[pipeline->copy_in_order[at - 1]] > pipeline->first_use[c]; at--)
+			pipeline->copy_in_order[at] = pipeline->copy_in_order[at - 1];
+		pipeline->copy_in_order[at] = c;
 	}
 }
 
-static void plan(struct collet_flow *flow, struct collet_request *request)
+static void plan_copies(struct collet_pipeline *pipeline, struct collet_request *request)
 {
-	for (uint32_t c = 0; c < flow->in_cells; c++)
-		flow->first_use[c] = NOT_USED;
-	memset(flow->writers, 0, flow->out_cells * sizeof(*flow->writers));
-	walk(flow, request);
-	join_overlap(flow);
-	sort(flow);
-	flow->written_count = 0;
-	for (uint32_t c = 0; c < flow->out_cells; c++)
-		flow->written_count += flow->writers[c] != 0;
-	flow->planned = true;
+	for (uint32_t c = 0; c < pipeline->in_cell_count; c++)
+		pipeline->first_use[c] = NOT_USED;
+	memset(pipeline->writer_counts, 0, pipeline->out_cell_count * sizeof(*pipeline->writer_counts));
+	count_accesses(pipeline, request);
+	join_overlapping(pipeline);
+	sort_by_first_use(pipeline);
+	pipeline->copy_out_count = 0;
+	for (uint32_t c = 0; c < pipeline->out_cell_count; c++)
+		pipeline->copy_out_count += pipeline->writer_counts[c] != 0;
+	pipeline->planned = true;
 }
 
 /* ---- Running ---- */
 
-void collet_flow_start(struct collet_flow *flow, struct collet_request *request)
+void collet_pipeline_start(struct collet_pipeline *pipeline, struct collet_request *request)
 {
-	struct collet_engine *engine = request->group->engine;
-	assert(!flow->request && !request->flow);
-	if (!flow->planned && !flow->reach)
-		plan(flow, request);
-	for (uint32_t c = 0; c < flow->in_cells; c++)
-		flow->here[c] = flow->first_use[c] == NOT_USED;
-	memcpy(flow->left, flow->writers, flow->out_cells * sizeof(*flow->left));
-	flow->arrived = flow->ready_count = flow->taken = 0;
-	flow->request = request;
-	request->flow = flow;
-	flow->next = engine->flows;
-	engine->flows = flow;
+	struct collet_engine *engine = request->state->engine;
+	assert(!pipeline->request && !request->pipeline);
+	if (!pipeline->planned && !pipeline->gdr)
+		plan_copies(pipeline, request);
+	for (uint32_t c = 0; c < pipeline->in_cell_count; c++)
+		pipeline->is_copied_in[c] = pipeline->first_use[c] == NOT_USED;
+	memcpy(pipeline->writers_left, pipeline->writer_counts,
+		pipeline->out_cell_count * sizeof(*pipeline->writers_left));
+	pipeline->copied_in_count = pipeline->copy_out_ready = pipeline->copied_out_count = 0;
+	pipeline->request = request;
+	request->pipeline = pipeline;
+	pipeline->next = engine->pipelines;
+	engine->pipelines = pipeline;
 }
 
-void collet_flow_stop(struct collet_flow *flow)
+void collet_pipeline_stop(struct collet_pipeline *pipeline)
 {
-	if (!flow->request)
+	if (!pipeline->request)
 		return;
-	struct collet_flow **at = &flow->request->group->engine->flows;
-	while (*at != flow)
+	struct collet_pipeline **at = &pipeline->request->state->engine->pipelines;
+	while (*at != pipeline)
 		at = &(*at)->next;
-	*at = flow->next;
-	flow->request->flow = NULL;
-	flow->request = NULL;
+	*at = pipeline->next;
+	pipeline->request->pipeline = NULL;
+	pipeline->request = NULL;
 }
 
-static bool is_here(struct collet_flow *flow, struct collet_range range)
+static bool range_is_copied_in(struct collet_pipeline *pipeline, struct collet_range range)
 {
-	const struct cells cells = touched(flow, &flow->in, range);
+	const struct cell_range cells = cells_touched(pipeline, &pipeline->in, range);
 	for (uint32_t c = cells.first; c < cells.end; c++)
-		if (!flow->here[c])
+		if (!pipeline->is_copied_in[c])
 			return false;
 	return true;
 }
 
-bool collet_flow_lets(struct collet_flow *flow, const struct collet_item *item, bool reads_too)
+bool collet_pipeline_allows(struct collet_pipeline *pipeline, const struct collet_work_item *item, bool with_reads)
 {
-	if (flow->arrived == flow->order_count)
+	if (pipeline->copied_in_count == pipeline->copy_in_count)
 		return true;
-	return visit_all(flow, item, true, is_here) && (!reads_too || visit_all(flow, item, false, is_here));
+	return visit_ranges(pipeline, item, true, range_is_copied_in) &&
+	       (!with_reads || visit_ranges(pipeline, item, false, range_is_copied_in));
 }
 
-static bool count_write(struct collet_flow *flow, struct collet_range range)
+static bool count_write(struct collet_pipeline *pipeline, struct collet_range range)
 {
-	const struct cells cells = touched(flow, &flow->out, range);
+	const struct cell_range cells = cells_touched(pipeline, &pipeline->out, range);
 	for (uint32_t c = cells.first; c < cells.end; c++)
-		if (flow->left[c] && --flow->left[c] == 0)
-			flow->ready[flow->ready_count++] = c;
+		if (pipeline->writers_left[c] && --pipeline->writers_left[c] == 0)
+			pipeline->copy_out_order[pipeline->copy_out_ready++] = c;
 	return true;
 }
 
-void collet_flow_wrote(struct collet_flow *flow, const struct collet_item *item)
+void collet_pipeline_item_written(struct collet_pipeline *pipeline, const struct collet_work_item *item)
 {
-	(void)visit_all(flow, item, true, count_write);
+	(void)visit_ranges(pipeline, item, true, count_write);
 }
 
-void collet_flow_arrived(struct collet_flow *flow)
+void collet_pipeline_copied_in(struct collet_pipeline *pipeline)
 {
-	const uint32_t cell = flow->order[flow->arrived++];
-	flow->here[cell] = true;
-	(void)count_write(flow, collet_flow_cell(flow, &flow->in, cell));
-	flow->request->group->lanes_dirty = true;
-	collet_request_finish_if_done(flow->request);
+	const uint32_t cell = pipeline->copy_in_order[pipeline->copied_in_count++];
+	pipeline->is_copied_in[cell] = true;
+	(void)count_write(pipeline, collet_pipeline_cell(pipeline, &pipeline->in, cell));
+	pipeline->request->state->tasks_need_progress = true;
+	collet_request_end_if_done(pipeline->request);
 }
 
-void collet_flow_taken(struct collet_flow *flow)
+void collet_pipeline_copied_out(struct collet_pipeline *pipeline)
 {
-	flow->taken++;
-	collet_request_finish_if_done(flow->request);
+	pipeline->copied_out_count++;
+	collet_request_end_if_done(pipeline->request);
 }

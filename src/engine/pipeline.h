@@ -13,58 +13,60 @@
 #include "engine/engine.h"
 
 /* Under the engine's lock, but for init and deinit. */
-struct collet_reach;
-struct collet_flow {
-	struct collet_flow *next;       /* in engine.flows, while it runs */
+struct collet_gdr;
+struct collet_pipeline {
+	struct collet_pipeline *next;   /* in engine.flows, while it runs */
 	struct collet_request *request; /* NULL: it does not run */
 	/* In each round of progress while the request is pending: brings and takes. True: something has got on. */
-	bool (*advance)(struct collet_flow *flow);
-	bool busy; /* the owner's: copies are under way, of which nobody tells the end */
-	struct collet_reach *reach; /* nothing is brought or taken: transports reach the buffers (see gdr.h). NULL */
+	bool (*progress)(struct collet_pipeline *pipeline);
+	bool needs_polling; /* the owner's: copies are under way, of which nobody tells the end */
+	struct collet_gdr *gdr;     /* nothing is brought or taken: transports reach the buffers (see gdr.h). NULL */
 
 	struct collet_range in, out; /* what is brought and taken; bytes 0: nothing is. They may overlap */
 	size_t cell_bytes;           /* the last cell of each has what is left */
-	uint32_t in_cells, out_cells;
-	uint32_t *order; /* cells to be brought: order_count of them, as they are first used */
-	uint32_t order_count;
-	bool *here; /* by cell: there is nothing to wait for */
-	uint32_t arrived;
-	uint32_t *writers; /* by cell: the items that write there, and what is brought there; 0: it
+	uint32_t in_cell_count, out_cell_count;
+	uint32_t *copy_in_order; /* cells to be brought: order_count of them, as they are first used */
+	uint32_t copy_in_count;
+	bool *is_copied_in; /* by cell: there is nothing to wait for */
+	uint32_t copied_in_count;
+	uint32_t *writer_counts; /* by cell: the items that write there, and what is brought there; 0: it
 			      stays as it is */
-	uint32_t *left;    /* by cell: those that have not yet */
-	uint32_t *ready;   /* cells to be taken, ready_count of written_count so far */
-	uint32_t ready_count, written_count, taken;
+	uint32_t *writers_left; /* by cell: those that have not yet */
+	uint32_t *copy_out_order; /* cells to be taken, ready_count of written_count so far */
+	uint32_t copy_out_ready, copy_out_count, copied_out_count;
 	uint64_t *first_use;        /* for planning */
-	struct collet_lane *walker; /* likewise */
+	struct collet_task *dry_run_task; /* likewise */
 	bool planned;
 };
 
 /* Of these buffers, in cells of so many bytes; any thread. COLLET_ERR_MEMORY: it is fit for deinit. */
-collet_status collet_flow_init(
-	struct collet_flow *flow, struct collet_range in, struct collet_range out, size_t cell_bytes);
-void collet_flow_deinit(struct collet_flow *flow); /* a zeroed one is fine */
+collet_status collet_pipeline_init(
+	struct collet_pipeline *pipeline, struct collet_range in, struct collet_range out, size_t cell_bytes);
+void collet_pipeline_deinit(struct collet_pipeline *pipeline); /* a zeroed one is fine */
 
 /* The planned request is about to be started, with these buffers or parts of them; the same one may be started again
  * when it has ended. */
-void collet_flow_start(struct collet_flow *flow, struct collet_request *request);
+void collet_pipeline_start(struct collet_pipeline *pipeline, struct collet_request *request);
 /* It has ended, and is still there. Safe to repeat. */
-void collet_flow_stop(struct collet_flow *flow);
+void collet_pipeline_stop(struct collet_pipeline *pipeline);
 
 /* For lanes: may the item write where it writes, and, reads_too, read what it reads? */
-bool collet_flow_lets(struct collet_flow *flow, const struct collet_item *item, bool reads_too);
+bool collet_pipeline_allows(struct collet_pipeline *pipeline, const struct collet_work_item *item, bool with_reads);
 /* It has written. */
-void collet_flow_wrote(struct collet_flow *flow, const struct collet_item *item);
+void collet_pipeline_item_written(struct collet_pipeline *pipeline, const struct collet_work_item *item);
 
 /* For the owner: bytes of a cell, from the start of its side. */
-struct collet_range collet_flow_cell(const struct collet_flow *flow, const struct collet_range *side, uint32_t cell);
+struct collet_range collet_pipeline_cell(
+	const struct collet_pipeline *pipeline, const struct collet_range *side, uint32_t cell);
 /* The next of `order` is there; the next of `ready` has been taken, which may end the request. */
-void collet_flow_arrived(struct collet_flow *flow);
-void collet_flow_taken(struct collet_flow *flow);
+void collet_pipeline_copied_in(struct collet_pipeline *pipeline);
+void collet_pipeline_copied_out(struct collet_pipeline *pipeline);
 
 /* Has all been brought and taken? */
-static inline bool collet_flow_is_over(const struct collet_flow *flow)
+static inline bool collet_pipeline_is_complete(const struct collet_pipeline *pipeline)
 {
-	return flow->arrived == flow->order_count && flow->taken == flow->written_count;
+	return pipeline->copied_in_count == pipeline->copy_in_count &&
+	       pipeline->copied_out_count == pipeline->copy_out_count;
 }
 
 #endif

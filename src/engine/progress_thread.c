@@ -12,28 +12,28 @@
 /* Looks before it yields. */
 enum { BACKGROUND_POLLS = 32 };
 
-void collet_progress_thread_rouse(const struct collet_engine *engine, long moment_ns)
+void collet_progress_thread_wake(const struct collet_engine *engine, long delay_ns)
 {
-	const struct itimerspec moment = { .it_value = { .tv_nsec = moment_ns } };
-	timerfd_settime(engine->rouse_fd, 0, &moment, NULL);
+	const struct itimerspec delay = { .it_value = { .tv_nsec = delay_ns } };
+	timerfd_settime(engine->progress_timer_fd, 0, &delay, NULL);
 }
 
 /* While a user's thread waits it makes all the progress there is to make; beside it, this one could only take the core
  * or the lock from it. Under lock, which it lets go of meanwhile. */
 static void park(struct collet_engine *engine)
 {
-	struct pollfd roused = { .fd = engine->rouse_fd, .events = POLLIN };
+	struct pollfd timer = { .fd = engine->progress_timer_fd, .events = POLLIN };
 	uint64_t ignored;
 	engine->parked = true;
 	/* Who followed this thread may have to sleep now. */
 	if (engine->followers)
-		pthread_cond_broadcast(&engine->something_ended);
+		pthread_cond_broadcast(&engine->request_ended);
 	collet_engine_unlock(engine);
-	(void)poll(&roused, 1, -1);
-	const ssize_t got = read(engine->rouse_fd, &ignored, sizeof(ignored));
+	(void)poll(&timer, 1, -1);
+	const ssize_t got = read(engine->progress_timer_fd, &ignored, sizeof(ignored));
 	(void)got;  /* EAGAIN: a signal has ended the poll */
 	collet_engine_lock(engine);
-	engine->parked = engine->roused = false;
+	engine->parked = engine->progress_timer_set = false;
 }
 
 /* Goes on with what nobody waits for. What it would spin for is its own rank's computing, so it does not: it yields,
@@ -41,45 +41,45 @@ static void park(struct collet_engine *engine)
 static void *progress_main(void *context)
 {
 	struct collet_engine *engine = context;
-	struct collet_patience patience = { .spin_polls = BACKGROUND_POLLS };
+	struct collet_spin_wait spin_wait = { .spin_polls = BACKGROUND_POLLS };
 	collet_engine_lock(engine);
 	while (!engine->stop_progress_thread) {
-		engine->roused = false;
-		if (collet_users_wait(engine)) {
+		engine->progress_timer_set = false;
+		if (collet_engine_has_waiters(engine)) {
 			park(engine);
 			continue;
 		}
 		if (collet_engine_progress(engine))
-			collet_patience_renew(&patience);
-		collet_engine_wait_a_little(engine, &patience);
+			collet_spin_wait_reset(&spin_wait);
+		collet_engine_wait_once(engine, &spin_wait);
 	}
 	collet_engine_unlock(engine);
 	return NULL;
 }
 
 /* Edge-triggered: a user's thread that sleeps need not know how to silence it. */
-static collet_status open_rouse(struct collet_engine *engine)
+static collet_status open_timer(struct collet_engine *engine)
 {
-	struct epoll_event event = { .events = EPOLLIN | EPOLLET, .data.ptr = &engine->rouse_fd };
-	engine->rouse_fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
-	if (engine->rouse_fd >= 0 &&
-		epoll_ctl(engine->wake.epoll_fd, EPOLL_CTL_ADD, engine->rouse_fd, &event) == 0)
+	struct epoll_event event = { .events = EPOLLIN | EPOLLET, .data.ptr = &engine->progress_timer_fd };
+	engine->progress_timer_fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
+	if (engine->progress_timer_fd >= 0 &&
+		epoll_ctl(engine->wake.epoll_fd, EPOLL_CTL_ADD, engine->progress_timer_fd, &event) == 0)
 		return COLLET_OK;
 	const int error = errno;
-	if (engine->rouse_fd >= 0)
-		close(engine->rouse_fd);
+	if (engine->progress_timer_fd >= 0)
+		close(engine->progress_timer_fd);
 	return collet_fail(COLLET_ERR_SYSTEM, "a timer for the progress thread: %s; is the limit of open files "
 		"(ulimit -n) reached?", strerror(error));
 }
 
 collet_status collet_engine_start_progress_thread(struct collet_engine *engine)
 {
-	const collet_status status = open_rouse(engine);
+	const collet_status status = open_timer(engine);
 	if (status != COLLET_OK)
 		return status;
 	const int error = pthread_create(&engine->progress_thread, NULL, progress_main, engine);
 	if (error) {
-		close(engine->rouse_fd);
+		close(engine->progress_timer_fd);
 		return collet_fail(COLLET_ERR_SYSTEM, "cannot start the progress thread: %s", strerror(error));
 	}
 	engine->has_progress_thread = true;
@@ -92,10 +92,10 @@ void collet_engine_stop_progress_thread(struct collet_engine *engine)
 		return;
 	collet_engine_lock(engine);
 	engine->stop_progress_thread = true;
-	pthread_cond_broadcast(&engine->something_ended);
+	pthread_cond_broadcast(&engine->request_ended);
 	collet_engine_unlock(engine);
-	collet_progress_thread_rouse(engine, 1);
+	collet_progress_thread_wake(engine, 1);
 	pthread_join(engine->progress_thread, NULL);
-	close(engine->rouse_fd);
+	close(engine->progress_timer_fd);
 	engine->has_progress_thread = false;
 }

@@ -31,7 +31,7 @@ collet_status collet_recorder_init(struct collet_recorder *recorder)
 	if (!recorder->ring)
 		return collet_fail(COLLET_ERR_MEMORY, "no memory for the flight recorder");
 	memset(recorder->ring, 0, COLLET_RECORDS * sizeof(*recorder->ring));
-	atomic_init(&recorder->calls, 0);
+	atomic_init(&recorder->call_count, 0);
 	recorder->first_ticks = collet_ticks();
 	recorder->first_ns = collet_clock_ns();
 	return COLLET_OK;
@@ -43,7 +43,7 @@ collet_status collet_recorder_copy(struct collet_recorder *copy, const struct co
 	if (status != COLLET_OK)
 		return status;
 	memcpy(copy->ring, from->ring, COLLET_RECORDS * sizeof(*copy->ring));
-	atomic_init(&copy->calls, collet_recorder_count(from));
+	atomic_init(&copy->call_count, collet_recorder_count(from));
 	copy->first_ticks = from->first_ticks;
 	copy->first_ns = from->first_ns;
 	return COLLET_OK;
@@ -68,7 +68,7 @@ static void begin_write(struct collet_recorder_slot *slot)
 	/* The words' release stores, below, are not seen before the odd version. */
 }
 
-static void put(struct collet_recorder_slot *slot, unsigned word, uint64_t value)
+static void store_word(struct collet_recorder_slot *slot, unsigned word, uint64_t value)
 {
 	atomic_store_explicit(&slot->word[word], value, memory_order_release);
 }
@@ -81,12 +81,12 @@ static void end_write(struct collet_recorder_slot *slot)
 }
 
 /* All of the call but its sequence. */
-static void put_rest(struct collet_recorder_slot *slot, const struct collet_call *call)
+static void store_call(struct collet_recorder_slot *slot, const struct collet_call *call)
 {
 	for (unsigned i = 1; i < CALL_WORDS; i++) {
 		uint64_t word;
 		memcpy(&word, (const char *)call + i * sizeof(word), sizeof(word));
-		put(slot, CALL + i, word);
+		store_word(slot, CALL + i, word);
 	}
 }
 
@@ -97,29 +97,29 @@ void collet_recorder_start(struct collet_recorder *recorder, const struct collet
 	begin_write(slot);
 	if (slot->signature != signature || call->sequence < COLLET_RECORDS) {
 		slot->signature = signature;
-		put_rest(slot, call);
+		store_call(slot, call);
 	}
-	put(slot, CALL, call->sequence);
-	put(slot, HISTORY, history);
-	put(slot, STARTED, ticks);
-	put(slot, ENDED, 0);
-	put(slot, STATUS, COLLET_PENDING);
-	put(slot, ITEMS, 0);
+	store_word(slot, CALL, call->sequence);
+	store_word(slot, HISTORY, history);
+	store_word(slot, STARTED, ticks);
+	store_word(slot, ENDED, 0);
+	store_word(slot, STATUS, COLLET_PENDING);
+	store_word(slot, ITEMS, 0);
 	end_write(slot);
 	/* Pairs with collet_recorder_count: who counts the call finds it. */
-	atomic_store_explicit(&recorder->calls, call->sequence + 1, memory_order_release);
+	atomic_store_explicit(&recorder->call_count, call->sequence + 1, memory_order_release);
 }
 
 void collet_recorder_end(struct collet_recorder *recorder, uint64_t sequence, enum collet_status status, uint64_t items,
 	uint64_t ticks)
 {
 	struct collet_recorder_slot *slot = slot_of(recorder, sequence);
-	if (atomic_load_explicit(&recorder->calls, memory_order_relaxed) > sequence + COLLET_RECORDS)
+	if (atomic_load_explicit(&recorder->call_count, memory_order_relaxed) > sequence + COLLET_RECORDS)
 		return;  /* a younger call has its place */
 	begin_write(slot);
-	put(slot, ENDED, ticks);
-	put(slot, STATUS, status);
-	put(slot, ITEMS, items);
+	store_word(slot, ENDED, ticks);
+	store_word(slot, STATUS, status);
+	store_word(slot, ITEMS, items);
 	end_write(slot);
 }
 
@@ -167,13 +167,13 @@ bool collet_recorder_find(const struct collet_recorder *recorder, uint64_t seque
 	record->started_ns = time_of(recorder, words[STARTED], tick_ns);
 	record->ended_ns = words[ENDED] ? time_of(recorder, words[ENDED], tick_ns) : 0;
 	record->status = (enum collet_status)words[STATUS];
-	record->items = words[ITEMS];
+	record->finished_items = words[ITEMS];
 	return true;
 }
 
 uint64_t collet_recorder_count(const struct collet_recorder *recorder)
 {
-	return atomic_load_explicit(&recorder->calls, memory_order_acquire);
+	return atomic_load_explicit(&recorder->call_count, memory_order_acquire);
 }
 
 /* One round of the finaliser of splitmix64 (Steele, Lea, Flood 2014) for each word. */
@@ -187,9 +187,9 @@ static uint64_t mix(uint64_t hash, uint64_t word)
 
 uint64_t collet_call_signature(const struct collet_call *call)
 {
-	const uint64_t what = (uint64_t)call->collective | (uint64_t)call->listed << 8 | (uint64_t)call->dtype << 16 |
-		(uint64_t)call->op << 24 | (uint64_t)call->algorithm << 32;
-	const uint64_t cut = (uint64_t)call->piece_bytes << 32 | call->channels;
+	const uint64_t what = (uint64_t)call->collective | (uint64_t)call->is_vector << 8 |
+			      (uint64_t)call->dtype << 16 | (uint64_t)call->op << 24 | (uint64_t)call->algorithm << 32;
+	const uint64_t cut = (uint64_t)call->segment_bytes << 32 | call->channels;
 	const uint64_t signature = mix(mix(mix(0, what), call->count), (uint64_t)call->root << 32 | call->user_op);
 	return cut ? mix(signature, cut) : signature;
 }
@@ -205,8 +205,8 @@ void collet_call_describe(const struct collet_call *call, char *text, size_t cap
 	const struct collet_program *const *list = collet_programs((enum collet_collective)call->collective, &programs);
 	const char *name = collet_collective_name((enum collet_collective)call->collective);
 	const char *dtype = collet_dtype_name((collet_dtype)call->dtype), *op = collet_op_name((collet_op)call->op);
-	int used = snprintf(text, capacity, "%s%s", name ? name : "unknown", call->listed ? "v" : "");
-	if (used >= 0 && (size_t)used < capacity && dtype && !call->listed)
+	int used = snprintf(text, capacity, "%s%s", name ? name : "unknown", call->is_vector ? "v" : "");
+	if (used >= 0 && (size_t)used < capacity && dtype && !call->is_vector)
 		used += snprintf(
 			text + used, capacity - (size_t)used, " of %llu %s", (unsigned long long)call->count, dtype);
 	if (used >= 0 && (size_t)used < capacity && op)
@@ -220,8 +220,8 @@ void collet_call_describe(const struct collet_call *call, char *text, size_t cap
 		used += snprintf(text + used, capacity - (size_t)used, " (call %llu, algorithm %s",
 			(unsigned long long)call->sequence,
 			call->algorithm < programs ? list[call->algorithm]->name : "unknown");
-	if (used >= 0 && (size_t)used < capacity && call->piece_bytes)
-		used += snprintf(text + used, capacity - (size_t)used, ", pieces of %u bytes", call->piece_bytes);
+	if (used >= 0 && (size_t)used < capacity && call->segment_bytes)
+		used += snprintf(text + used, capacity - (size_t)used, ", pieces of %u bytes", call->segment_bytes);
 	if (used >= 0 && (size_t)used < capacity && call->channels)
 		used += snprintf(text + used, capacity - (size_t)used, ", %u channels", call->channels);
 	if (used >= 0 && (size_t)used < capacity)

@@ -16,10 +16,10 @@ struct collet_call {
 	uint64_t count;          /* v-forms: 0, since ranks may know their own only */
 	uint32_t root;
 	uint8_t collective;      /* enum collet_collective */
-	uint8_t listed;          /* a v-form */
+	uint8_t is_vector;       /* a v-form */
 	uint8_t dtype, op;       /* 0xff: the collective has none */
 	uint32_t algorithm;      /* index into the collective's programs */
-	uint32_t piece_bytes, channels; /* as the caller wants them; 0: as chosen */
+	uint32_t segment_bytes, channels; /* as the caller wants them; 0: as chosen */
 	uint32_t user_op;        /* hash of a user operation's name */
 	char user_name[24];      /* its beginning, for sentences */
 };
@@ -30,7 +30,7 @@ struct collet_record {
 	/* Monotonic; ended 0: has not. Equal: it was over before it was worth a look at the clock. */
 	int64_t started_ns, ended_ns;
 	enum collet_status status;
-	uint64_t items;                /* finished pieces: how far it got */
+	uint64_t finished_items;       /* finished pieces: how far it got */
 };
 
 /* A record as it lies in the ring: written by one thread, read by any. version is odd while it is being written; the
@@ -44,7 +44,7 @@ struct collet_recorder_slot {
 };
 
 struct collet_recorder {
-	_Atomic uint64_t calls;        /* so far; call k is in ring[k % COLLET_RECORDS] while it is young enough */
+	_Atomic uint64_t call_count;   /* so far; call k is in ring[k % COLLET_RECORDS] while it is young enough */
 	struct collet_recorder_slot *ring;
 	/* Records carry ticks, which cost less than asking for the time; these two moments tell what a tick is. */
 	uint64_t first_ticks;

@@ -1,6 +1,6 @@
 /* The walk over a step's remote peers: who is at its ends besides this rank, and which part of the item is theirs.
  *
- *	for (struct remotes at = remotes_of(request, step, REMOTE_SOURCES); remotes_next(&at);)
+ *	for (struct remotes at = remote_iterator_of(request, step, REMOTE_SOURCES); remote_iterator_next(&at);)
  *		... at.position ...
  *
  * Peers come in the order in which the step names them, on every rank: it is the order of messages too. */
@@ -9,17 +9,17 @@
 
 #include "engine/work_item.h"
 
-enum remote_ends {
+enum remote_side {
 	REMOTE_SOURCES,
 	REMOTE_DESTINATIONS,
-	REMOTE_ENDS                  /* sources, then destinations */
+	REMOTE_BOTH                  /* sources, then destinations */
 };
 
-struct remotes {
+struct remote_iterator {
 	/* Who is at hand. */
-	uint32_t position;           /* in the shape's order; item_route(), item_group_rank() */
+	uint32_t position;           /* in the shape's order; work_item_peer_queue(), request_comm_rank() */
 	bool sends;                  /* this rank sends to it: it is at a destination */
-	/* By remotes_next_part() only. */
+	/* By remote_iterator_next_part() only. */
 	uint64_t count;              /* elements that go this way */
 	char *place;                 /* per_peer steps: where these are in this rank's buffer; else NULL */
 	/* The walk's own: the end at hand, how many are left with it, the next of its peers. */
@@ -30,17 +30,17 @@ struct remotes {
 	bool destinations_follow;
 };
 
-static inline struct remotes remotes_of(
-	const struct collet_request *request, const struct collet_step *step, enum remote_ends ends)
+static inline struct remote_iterator remote_iterator_of(
+	const struct collet_request *request, const struct collet_step *step, enum remote_side ends)
 {
 	const bool sends = ends == REMOTE_DESTINATIONS;
-	return (struct remotes){ .sends = sends, .request = request, .step = step,
+	return (struct remote_iterator){ .sends = sends, .request = request, .step = step,
 		.end = sends ? step->destination : step->source,
 		.ends_left = sends ? step->destination_count : step->source_count,
-		.destinations_follow = ends == REMOTE_ENDS };
+		.destinations_follow = ends == REMOTE_BOTH };
 }
 
-static inline bool remotes_next(struct remotes *at)
+static inline bool remote_iterator_next(struct remote_iterator *at)
 {
 	const struct collet_shape *shape = &at->request->shape;
 	for (;;) {
@@ -53,14 +53,14 @@ static inline bool remotes_next(struct remotes *at)
 		}
 		if (!at->destinations_follow)
 			return false;
-		*at = remotes_of(at->request, at->step, REMOTE_DESTINATIONS);
+		*at = remote_iterator_of(at->request, at->step, REMOTE_DESTINATIONS);
 	}
 }
 
 /* The next that the item has something for, or from. */
-static inline bool remotes_next_part(struct remotes *at, const struct collet_item *item)
+static inline bool remote_iterator_next_part(struct remote_iterator *at, const struct collet_work_item *item)
 {
-	while (remotes_next(at)) {
+	while (remote_iterator_next(at)) {
 		const struct collet_step *step = at->step;
 		const enum collet_buffer buffer = at->sends ? step->source[0].buffer : step->destination[0].buffer;
 		struct collet_span span;
@@ -68,10 +68,10 @@ static inline bool remotes_next_part(struct remotes *at, const struct collet_ite
 		at->place = NULL;
 		if (!step->is_per_peer)
 			return true;
-		if (!item_per_peer_piece(at->request, item, buffer, at->position, &span))
+		if (!work_item_peer_segment(at->request, item, buffer, at->position, &span))
 			continue;
 		at->count = span.count;
-		at->place = item_address(at->request, buffer, span.first);
+		at->place = request_address(at->request, buffer, span.first);
 		return true;
 	}
 	return false;

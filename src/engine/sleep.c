@@ -18,26 +18,26 @@ void collet_engine_wake(struct collet_engine *engine)
 	(void)written;  /* EAGAIN: the counter is full, so the rank is awake already */
 }
 
-void collet_engine_ended_one(struct collet_engine *engine)
+void collet_engine_notify_followers(struct collet_engine *engine)
 {
 	if (!engine->followers)
 		return;
-	pthread_cond_broadcast(&engine->something_ended);
+	pthread_cond_broadcast(&engine->request_ended);
 }
 
 static int sleep_limit_ms(const struct collet_engine *engine)
 {
 	int64_t first = COLLET_NEVER;
-	for (const struct collet_request *request = engine->requests; request; request = request->next_active)
-		if (request->deadline < first)
-			first = request->deadline;
+	for (const struct collet_request *request = engine->pending_requests; request; request = request->next_active)
+		if (request->deadline_ns < first)
+			first = request->deadline_ns;
 	return collet_deadline_ms(first, SLEEP_MS);
 }
 
-static bool hooks_rest(const struct collet_group *group)
+static bool hooks_are_idle(const struct collet_comm_state *state)
 {
-	for (const struct collet_group_hook *hook = group->hooks; hook; hook = hook->next)
-		if (!hook->hooks->rests(hook->hooked))
+	for (const struct collet_progress_hook *hook = state->hooks; hook; hook = hook->next)
+		if (!hook->table->is_idle(hook->context))
 			return false;
 	return true;
 }
@@ -45,33 +45,36 @@ static bool hooks_rest(const struct collet_group *group)
 /* Is it certain that every active route tells when it can move? Else something can move now. Under lock. */
 static bool arm_all(struct collet_engine *engine)
 {
-	for (struct collet_route *route = engine->active; route; route = route->next_active) {
-		struct collet_endpoint *conduit = atomic_load_explicit(&route->conduit, memory_order_acquire);
+	for (struct collet_peer_queue *peer_queue = engine->active_queues; peer_queue;
+		peer_queue = peer_queue->next_active) {
+		struct collet_endpoint *endpoint = atomic_load_explicit(&peer_queue->endpoint, memory_order_acquire);
 		/* One that has failed waits for the board to say why. Relaxed: progress has just been here. */
-		const bool failed = conduit && conduit->status != COLLET_OK &&
-			atomic_load_explicit(&route->group->board.suspected, memory_order_relaxed) != COLLET_OK;
-		if (conduit && !failed && !conduit->transport->arm(conduit))
+		const bool failed = endpoint && endpoint->status != COLLET_OK &&
+				    atomic_load_explicit(&peer_queue->state->mismatch.suspected_status,
+					    memory_order_relaxed) != COLLET_OK;
+		if (endpoint && !failed && !endpoint->transport->arm(endpoint))
 			return false;
 	}
-	for (struct collet_group *group = engine->used_groups; group; group = group->next_used)
-		if (!collet_p2p_arm(group) || !hooks_rest(group))
+	for (struct collet_comm_state *state = engine->all_states; state; state = state->next_in_all)
+		if (!collet_p2p_arm(state) || !hooks_are_idle(state))
 			return false;
-	for (const struct collet_flow *flow = engine->flows; flow; flow = flow->next)
-		if (flow->busy && flow->request->status == COLLET_PENDING)
+	for (const struct collet_pipeline *pipeline = engine->pipelines; pipeline; pipeline = pipeline->next)
+		if (pipeline->needs_polling && pipeline->request->status == COLLET_PENDING)
 			return false;
 	return true;
 }
 
 static void disarm_all(struct collet_engine *engine)
 {
-	for (struct collet_route *route = engine->active; route; route = route->next_active) {
+	for (struct collet_peer_queue *peer_queue = engine->active_queues; peer_queue;
+		peer_queue = peer_queue->next_active) {
 		/* Acquire: it may have been published during the sleep. */
-		struct collet_endpoint *conduit = atomic_load_explicit(&route->conduit, memory_order_acquire);
-		if (conduit)
-			conduit->transport->disarm(conduit);
+		struct collet_endpoint *endpoint = atomic_load_explicit(&peer_queue->endpoint, memory_order_acquire);
+		if (endpoint)
+			endpoint->transport->disarm(endpoint);
 	}
-	for (struct collet_group *group = engine->used_groups; group; group = group->next_used)
-		collet_p2p_disarm(group);
+	for (struct collet_comm_state *state = engine->all_states; state; state = state->next_in_all)
+		collet_p2p_disarm(state);
 }
 
 void collet_engine_sleep(struct collet_engine *engine)
@@ -84,8 +87,8 @@ void collet_engine_sleep(struct collet_engine *engine)
 		until.tv_sec += until.tv_nsec / 1000000000;
 		until.tv_nsec %= 1000000000;
 		engine->followers++;
-		pthread_cond_timedwait(&engine->something_ended, &engine->mutex, &until);
-		collet_engine_have_alone(engine);
+		pthread_cond_timedwait(&engine->request_ended, &engine->mutex, &until);
+		collet_engine_exclude_owner(engine);
 		engine->followers--;
 		return;
 	}
@@ -103,7 +106,7 @@ void collet_engine_sleep(struct collet_engine *engine)
 		collet_engine_lock(engine);
 		engine->has_sleeper = false;
 		if (engine->followers)
-			pthread_cond_broadcast(&engine->something_ended);
+			pthread_cond_broadcast(&engine->request_ended);
 	}
 	disarm_all(engine);
 }

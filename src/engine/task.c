@@ -20,19 +20,19 @@ static void fill_message(const struct collet_request *request, struct collet_tra
 }
 
 /* Where a part of the item is that does not lie where it belongs. */
-static char *part_slot(const struct collet_lane *lane, const struct collet_item *item, uint32_t part)
+static char *part_address(const struct collet_task *task, const struct collet_work_item *item, uint32_t part)
 {
-	return collet_reach_of(item->request) ? collet_reach_cell(item, part) : item_slot(lane, item, part);
+	return collet_gdr_of(item->request) ? collet_gdr_cell(item, part) : work_item_slot(task, item, part);
 }
 
 /* Are all queues that the item needs open to one more? */
-static bool routes_have_room(
-	struct collet_lane *lane, const struct collet_request *request, const struct collet_step *step)
+static bool peer_queues_have_room(
+	struct collet_task *task, const struct collet_request *request, const struct collet_step *step)
 {
-	for (struct remotes at = remotes_of(request, step, REMOTE_ENDS); remotes_next(&at);) {
-		struct collet_route *route =
-			collet_route_get(lane->group, lane->channel, item_group_rank(request, at.position));
-		if (!route || collet_queue_full(at.sends ? &route->send : &route->receive))
+	for (struct remote_iterator at = remote_iterator_of(request, step, REMOTE_BOTH); remote_iterator_next(&at);) {
+		struct collet_peer_queue *peer_queue =
+			collet_peer_queue_get(task->state, task->channel, request_comm_rank(request, at.position));
+		if (!peer_queue || collet_transfer_ring_is_full(at.sends ? &peer_queue->send : &peer_queue->receive))
 			return false;
 	}
 	return true;
@@ -40,217 +40,219 @@ static bool routes_have_room(
 
 /* May an operand that comes from a peer be received where the combined value goes? One buffer less passes through the
  * caches then, and what is overwritten there has not to be fetched for it. */
-static bool combines_in_place(const struct collet_lane *lane, const struct collet_item *item, uint32_t index)
+static bool combines_in_place(const struct collet_task *task, const struct collet_work_item *item, uint32_t index)
 {
 	const struct collet_request *request = item->request;
-	if (!item->step->is_reduction || item->published || request->flow || !item->writes.bytes)
+	if (!item->step->is_reduction || item->published || request->pipeline || !item->writes.bytes)
 		return false;
 	for (uint32_t i = 0; i < item->read_count; i++)
 		if (collet_ranges_overlap(item->reads[i], item->writes))
 			return false;
-	return !collet_item_conflicts(lane, index, false);
+	return !collet_work_item_conflicts(task, index, false);
 }
 
-static void queue_receives(struct collet_lane *lane, struct collet_item *item, uint32_t index)
+static void queue_receives(struct collet_task *task, struct collet_work_item *item, uint32_t index)
 {
 	struct collet_request *request = item->request;
 	const struct collet_step *step = item->step;
-	bool place_is_free = combines_in_place(lane, item, index);
-	uint32_t staged = 0;
-	for (struct remotes at = remotes_of(request, step, REMOTE_SOURCES); remotes_next_part(&at, item);) {
+	bool place_is_free = combines_in_place(task, item, index);
+	uint32_t part_slots = 0;
+	for (struct remote_iterator at = remote_iterator_of(request, step, REMOTE_SOURCES);
+		remote_iterator_next_part(&at, item);) {
 		char *place = NULL;
 		if (step->is_per_peer) {
-			place = item->staged ? NULL : at.place;
-		} else if (step->is_reduction ? place_is_free : !item->staged) {
+			place = item->in_staging ? NULL : at.place;
+		} else if (step->is_reduction ? place_is_free : !item->in_staging) {
 			place = item->value;
 			place_is_free = false;
 		}
 		if (!place)
-			place = part_slot(lane, item, staged++);
-		struct collet_route *route = item_route(lane, item, at.position);
-		struct collet_queued *queued = collet_queue_add(&route->receive, item);
-		collet_route_activate(route);
+			place = part_address(task, item, part_slots++);
+		struct collet_peer_queue *peer_queue = work_item_peer_queue(task, item, at.position);
+		struct collet_queued_transfer *queued = collet_transfer_ring_add(&peer_queue->receive, item);
+		collet_peer_queue_activate(peer_queue);
 		fill_message(request, &queued->transfer, at.count);
 		queued->transfer.data = place;
 		/* Never a view of what is staged: it is held until our own send has gone, and may be the peer's very
 		 * buffer, whose send then waits for us. */
 		queued->transfer.flags = step->is_reduction ? COLLET_TRANSFER_VIEW :
-			collet_reach_flags(request, place, queued->transfer.message.bytes);
-		queued->ready = true;
+			collet_gdr_flags(request, place, queued->transfer.message.bytes);
+		queued->is_ready = true;
 		item->receives_pending++;
-		collet_route_pump(route);
+		collet_peer_queue_post_ready(peer_queue);
 	}
 }
 
-static void queue_sends(struct collet_lane *lane, struct collet_item *item)
+static void queue_sends(struct collet_task *task, struct collet_work_item *item)
 {
 	struct collet_request *request = item->request;
-	const bool makes = item_makes_each(item);
-	const uint32_t fresh = collet_item_is_fresh(item) ? COLLET_TRANSFER_IN_CACHE : 0;
-	uint32_t made = 0;
-	for (struct remotes at = remotes_of(request, item->step, REMOTE_DESTINATIONS); remotes_next_part(&at, item);) {
+	const bool packs_parts = work_item_packs_parts(item);
+	const uint32_t fresh = collet_work_item_is_fresh(item) ? COLLET_TRANSFER_IN_CACHE : 0;
+	uint32_t part = 0;
+	for (struct remote_iterator at = remote_iterator_of(request, item->step, REMOTE_DESTINATIONS);
+		remote_iterator_next_part(&at, item);) {
 		char *from = item->step->is_per_peer ? at.place : item->value;
-		if (makes)
-			from = part_slot(lane, item, made++);
-		struct collet_route *route = item_route(lane, item, at.position);
-		struct collet_queued *queued = collet_queue_add(&route->send, item);
-		collet_route_activate(route);
+		if (packs_parts)
+			from = part_address(task, item, part++);
+		struct collet_peer_queue *peer_queue = work_item_peer_queue(task, item, at.position);
+		struct collet_queued_transfer *queued = collet_transfer_ring_add(&peer_queue->send, item);
+		collet_peer_queue_activate(peer_queue);
 		fill_message(request, &queued->transfer, at.count);
 		queued->transfer.data = from;
 		queued->transfer.flags = request_send_flags(request) |
-			collet_reach_flags(request, from, queued->transfer.message.bytes) | fresh;
+			collet_gdr_flags(request, from, queued->transfer.message.bytes) | fresh;
 		item->sends_pending++;
 	}
 }
 
 /* The lane's next item is filled in, if it is not already. false: its request has no more, and the next one's turn has
  * come. */
-static bool load_next(struct collet_lane *lane, struct collet_request *request, struct collet_item *item)
+static bool load_next_item(struct collet_task *task, struct collet_request *request, struct collet_work_item *item)
 {
-	if (lane->pending_item)
+	if (task->has_pending_item)
 		return true;
-	if (!request->elsewhere && collet_cursor_next(lane, item)) {
-		lane->pending_item = true;
+	if (!request->offloaded && collet_cursor_next(task, item)) {
+		task->has_pending_item = true;
 		return true;
 	}
-	lane->first = request->next_in_lane[lane->channel];
-	if (lane->first)
-		collet_cursor_begin(lane);
-	request->lanes_entering--;
-	collet_request_finish_if_done(request);
+	task->first_request = request->next_in_task[task->channel];
+	if (task->first_request)
+		collet_cursor_begin(task);
+	request->issuing_tasks--;
+	collet_request_end_if_done(request);
 	return false;
 }
 
 /* The loaded item is the window's last from here on; which in the lane's count. */
-static uint32_t admit(struct collet_lane *lane, struct collet_request *request, struct collet_item *item)
+static uint32_t issue(struct collet_task *task, struct collet_request *request, struct collet_work_item *item)
 {
-	lane->pending_item = false;
+	task->has_pending_item = false;
 	item->request = request;
 	item->receives_pending = item->sends_pending = 0;
-	item->executed = item->staged = item->copying = false;
-	item->channel = lane->channel;
-	item->slot = (uint32_t)__builtin_ctz(lane->free_slots);
-	lane->free_slots &= lane->free_slots - 1;
-	collet_item_fill_ranges(request, item);
-	request->items++;
-	return lane->next++;
+	item->executed = item->in_staging = item->is_copying = false;
+	item->channel = task->channel;
+	item->staging_slot = (uint32_t)__builtin_ctz(task->free_slots);
+	task->free_slots &= task->free_slots - 1;
+	collet_work_item_fill_ranges(request, item);
+	request->items_in_flight++;
+	return task->next++;
 }
 
 /* Must what it keeps land in staging first, since its place is not free yet? */
-static bool lands_in_staging(const struct collet_lane *lane, const struct collet_item *item, uint32_t index)
+static bool lands_in_staging(const struct collet_task *task, const struct collet_work_item *item, uint32_t index)
 {
 	const struct collet_request *request = item->request;
-	const bool comes = !item_is_local(request, &item->step->source[0]);
-	if (item->step->is_reduction || !comes || !item->writes.bytes || item->published)
+	const bool is_received = !range_is_local(request, &item->step->source[0]);
+	if (item->step->is_reduction || !is_received || !item->writes.bytes || item->published)
 		return false;
-	return collet_item_conflicts(lane, index, false) ||
-		(request->flow && !collet_flow_lets(request->flow, item, false));
+	return collet_work_item_conflicts(task, index, false) ||
+		(request->pipeline && !collet_pipeline_allows(request->pipeline, item, false));
 }
 
-static void place(struct collet_lane *lane, struct collet_item *item, uint32_t index)
+static void place_item(struct collet_task *task, struct collet_work_item *item, uint32_t index)
 {
-	if (collet_reach_of(item->request)) {
-		collet_reach_place(lane, item, index,
-			item->step->is_per_peer ? NULL : collet_item_value_place(lane, item));
+	if (collet_gdr_of(item->request)) {
+		collet_gdr_place(task, item, index,
+			item->step->is_per_peer ? NULL : collet_work_item_value_address(task, item));
 		return;
 	}
-	collet_item_place_value(lane, item);
-	item->staged = lands_in_staging(lane, item, index);
+	collet_work_item_place_value(task, item);
+	item->in_staging = lands_in_staging(task, item, index);
 }
 
 /* What its sends read of the caller's memory must not be written until they have gone. */
-static void lend(struct collet_item *item)
+static void mark_borrowed(struct collet_work_item *item)
 {
 	if (!item->sends_pending || item->published)
 		return;
 	if (item->step->is_per_peer)
-		item->lent = item->reads[0];
+		item->borrowed = item->reads[0];
 	else
-		item->lent = (struct collet_range){ item->value, item->count * item->request->element_bytes };
+		item->borrowed = (struct collet_range){ item->value, item->count * item->request->element_bytes };
 }
 
 /* Takes the next item in; false if there is no room, or nothing left to take in. */
-static bool enter_one(struct collet_lane *lane)
+static bool issue_next(struct collet_task *task)
 {
-	if (lane->group->inlined && lane->channel == 0)
+	if (task->state->fast_path_request && task->channel == 0)
 		return false;  /* its messages go first, and it uses the lane's staging */
-	struct collet_request *request = lane->first;
-	if (!request || request->held ||
-		lane->next - lane->oldest >= (request->publishing ? PUBLISH_WINDOW : LANE_WINDOW))
+	struct collet_request *request = task->first_request;
+	if (!request || request->deferred ||
+		task->next - task->oldest >= (request->has_published ? PUBLISH_WINDOW : TASK_WINDOW))
 		return false;
-	struct collet_item *item = &lane->items[lane->next % LANE_WINDOW];
-	if (!load_next(lane, request, item))
+	struct collet_work_item *item = &task->items[task->next % TASK_WINDOW];
+	if (!load_next_item(task, request, item))
 		return true;
-	if (!routes_have_room(lane, request, item->step) ||
-		(collet_reach_of(request) && !collet_reach_is_open(lane, request, item->step)))
+	if (!peer_queues_have_room(task, request, item->step) ||
+		(collet_gdr_of(request) && !collet_gdr_is_connected(task, request, item->step)))
 		return false;
-	const uint32_t index = admit(lane, request, item);
-	place(lane, item, index);
-	queue_receives(lane, item, index);
-	queue_sends(lane, item);
-	lend(item);
+	const uint32_t index = issue(task, request, item);
+	place_item(task, item, index);
+	queue_receives(task, item, index);
+	queue_sends(task, item);
+	mark_borrowed(item);
 	return true;
 }
 
 /* ---- Executing ---- */
 
-static bool execute_some(struct collet_lane *lane)
+static bool execute_ready(struct collet_task *task)
 {
-	bool some = false;
-	for (uint32_t i = lane->oldest; i != lane->next; i++) {
-		struct collet_item *item = &lane->items[i % LANE_WINDOW];
-		if (item->executed || item->receives_pending || item->copying)
+	bool progressed = false;
+	for (uint32_t i = task->oldest; i != task->next; i++) {
+		struct collet_work_item *item = &task->items[i % TASK_WINDOW];
+		if (item->executed || item->receives_pending || item->is_copying)
 			continue;
 		/* What it holds of peers meanwhile it holds for a copy's time, which waits for nobody. */
-		if (item->request->flow && !collet_flow_lets(item->request->flow, item, true))
+		if (item->request->pipeline && !collet_pipeline_allows(item->request->pipeline, item, true))
 			continue;
-		if (i != lane->oldest && collet_item_conflicts(lane, i, true)) {
+		if (i != task->oldest && collet_work_item_conflicts(task, i, true)) {
 			if (item->step->is_reduction)
-				collet_item_unload(lane, item);
+				collet_work_item_copy_views(task, item);
 			continue;
 		}
-		collet_item_execute(lane, item);
-		some = true;
+		collet_work_item_execute(task, item);
+		progressed = true;
 	}
-	return some;
+	return progressed;
 }
 
-static bool leave_some(struct collet_lane *lane)
+static bool retire_finished(struct collet_task *task)
 {
-	bool some = false;
-	while (lane->oldest != lane->next) {
-		struct collet_item *item = &lane->items[lane->oldest % LANE_WINDOW];
+	bool progressed = false;
+	while (task->oldest != task->next) {
+		struct collet_work_item *item = &task->items[task->oldest % TASK_WINDOW];
 		if (!item->executed || item->sends_pending)
 			break;
-		lane->free_slots |= (uint32_t)1 << item->slot;
-		lane->oldest++;
-		item->request->items--;
+		task->free_slots |= (uint32_t)1 << item->staging_slot;
+		task->oldest++;
+		item->request->items_in_flight--;
 		item->request->finished_items++;
-		collet_request_finish_if_done(item->request);
-		some = true;
+		collet_request_end_if_done(item->request);
+		progressed = true;
 	}
-	return some;
+	return progressed;
 }
 
-void collet_item_settled(struct collet_queued *queued, bool sent)
+void collet_work_item_transfer_done(struct collet_queued_transfer *queued, bool sent)
 {
-	struct collet_item *item = queued->item;
+	struct collet_work_item *item = queued->item;
 	if (sent)
 		item->sends_pending--;
 	else
 		item->receives_pending--;
-	item->request->group->lanes_dirty |= item->request->group->inlined != item->request;
+	item->request->state->tasks_need_progress |= item->request->state->fast_path_request != item->request;
 }
 
-void collet_lane_progress(struct collet_lane *lane)
+void collet_task_progress(struct collet_task *task)
 {
-	bool some = true;
-	while (some && !atomic_load_explicit(&lane->group->ended, memory_order_relaxed)) {
-		some = false;
-		while (enter_one(lane))
-			some = true;
-		some |= execute_some(lane);
-		some |= leave_some(lane);
+	bool progressed = true;
+	while (progressed && !atomic_load_explicit(&task->state->end_status, memory_order_relaxed)) {
+		progressed = false;
+		while (issue_next(task))
+			progressed = true;
+		progressed |= execute_ready(task);
+		progressed |= retire_finished(task);
 	}
 }
 
@@ -258,27 +260,27 @@ void collet_lane_progress(struct collet_lane *lane)
 
 collet_status collet_request_start(struct collet_request *request)
 {
-	struct collet_group *group = request->group;
-	struct collet_lane *lane;
-	for (uint32_t i = 0; i < request->lanes; i++) {
-		const collet_status status = collet_lane_get(group, i, &lane);
+	struct collet_comm_state *state = request->state;
+	struct collet_task *task;
+	for (uint32_t i = 0; i < request->task_count; i++) {
+		const collet_status status = collet_task_get(state, i, &task);
 		if (status != COLLET_OK)
 			return status;
 	}
-	request->lanes_entering = request->lanes;
-	request->publishing = false;
-	for (uint32_t i = 0; i < request->lanes; i++) {
-		lane = group->lanes[i];
-		request->next_in_lane[i] = NULL;
-		if (lane->first)
-			lane->last->next_in_lane[i] = request;
+	request->issuing_tasks = request->task_count;
+	request->has_published = false;
+	for (uint32_t i = 0; i < request->task_count; i++) {
+		task = state->tasks[i];
+		request->next_in_task[i] = NULL;
+		if (task->first_request)
+			task->last_request->next_in_task[i] = request;
 		else
-			lane->first = request;
-		lane->last = request;
-		if (lane->first == request)
-			collet_cursor_begin(lane);
+			task->first_request = request;
+		task->last_request = request;
+		if (task->first_request == request)
+			collet_cursor_begin(task);
 	}
-	for (uint32_t i = 0; i < request->lanes; i++)
-		collet_lane_progress(group->lanes[i]);
+	for (uint32_t i = 0; i < request->task_count; i++)
+		collet_task_progress(state->tasks[i]);
 	return COLLET_OK;
 }

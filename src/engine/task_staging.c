@@ -6,7 +6,7 @@
 #include "transport/arena.h"
 
 /* Address space only: pages come as they are used. In the arena, so that what is staged can be read by local peers. */
-static void *get_staging(struct collet_engine *engine, bool *is_mapped)
+static void *alloc_staging(struct collet_engine *engine, bool *is_mapped)
 {
 	void *staging;
 	*is_mapped = engine->arena && collet_arena_alloc(engine->arena, &staging, COLLET_STAGING_BYTES) == COLLET_OK;
@@ -22,7 +22,7 @@ static void *get_staging(struct collet_engine *engine, bool *is_mapped)
 	return staging;
 }
 
-static void put_staging(struct collet_engine *engine, void *staging, bool is_mapped)
+static void free_staging(struct collet_engine *engine, void *staging, bool is_mapped)
 {
 	if (!staging)
 		return;
@@ -33,50 +33,50 @@ static void put_staging(struct collet_engine *engine, void *staging, bool is_map
 		munmap(staging, COLLET_STAGING_BYTES);
 }
 
-collet_status collet_lane_get(struct collet_group *group, uint32_t channel, struct collet_lane **lane)
+collet_status collet_task_get(struct collet_comm_state *state, uint32_t channel, struct collet_task **task)
 {
-	*lane = group->lanes[channel];
-	if (*lane)
+	*task = state->tasks[channel];
+	if (*task)
 		return COLLET_OK;
-	struct collet_lane *made = calloc(1, sizeof(*made));
-	struct collet_operand *operands = calloc((size_t)group->size + COLLET_STEP_SOURCES, sizeof(*operands));
+	struct collet_task *made = calloc(1, sizeof(*made));
+	struct collet_operand *operands = calloc((size_t)state->size + COLLET_STEP_SOURCES, sizeof(*operands));
 	bool is_mapped;
-	void *staging = get_staging(group->engine, &is_mapped);
+	void *staging = alloc_staging(state->engine, &is_mapped);
 	if (!made || !operands || !staging) {
-		put_staging(group->engine, staging, is_mapped);
+		free_staging(state->engine, staging, is_mapped);
 		free(operands);
 		free(made);
 		return collet_fail(COLLET_ERR_MEMORY, "no memory for channel %u of a communicator of %u ranks", channel,
-			group->size);
+			state->size);
 	}
-	made->group = group;
+	made->state = state;
 	made->channel = channel;
-	made->free_slots = ((uint32_t)1 << LANE_WINDOW) - 1;
+	made->free_slots = ((uint32_t)1 << TASK_WINDOW) - 1;
 	made->operands = operands;
 	made->staging = staging;
 	made->staging_is_mapped = is_mapped;
-	group->lanes[channel] = *lane = made;
+	state->tasks[channel] = *task = made;
 	return COLLET_OK;
 }
 
-void collet_lane_free(struct collet_lane *lane)
+void collet_task_destroy(struct collet_task *task)
 {
-	if (!lane)
+	if (!task)
 		return;
-	put_staging(lane->group->engine, lane->staging, lane->staging_is_mapped);
-	free(lane->operands);
-	free(lane);
+	free_staging(task->state->engine, task->staging, task->staging_is_mapped);
+	free(task->operands);
+	free(task);
 }
 
-uint32_t collet_slot_pieces(enum collet_collective collective, uint32_t fan_in)
+uint32_t collet_slot_segments(enum collet_collective collective, uint32_t fan_in)
 {
-	const bool one_more = collet_collective_is_reduction(collective) || collective == COLLET_SCATTER;
-	return fan_in + 1 + one_more;
+	const bool has_extra = collet_collective_is_reduction(collective) || collective == COLLET_SCATTER;
+	return fan_in + 1 + has_extra;
 }
 
-uint64_t collet_piece_elements(uint32_t piece_bytes, uint32_t slot_pieces, size_t element_bytes)
+uint64_t collet_segment_elements(uint32_t segment_bytes, uint32_t slot_segments, size_t element_bytes)
 {
-	const uint64_t most = COLLET_STAGING_BYTES / LANE_WINDOW / slot_pieces & ~(uint64_t)63;
-	uint64_t bytes = piece_bytes && piece_bytes < most ? piece_bytes : most;
+	const uint64_t most = COLLET_STAGING_BYTES / TASK_WINDOW / slot_segments & ~(uint64_t)63;
+	uint64_t bytes = segment_bytes && segment_bytes < most ? segment_bytes : most;
 	return bytes < element_bytes ? 1 : bytes / element_bytes;
 }

@@ -6,51 +6,53 @@
 /* Which ranks the request, or its group's pending transfers, wait for, for a sentence. */
 static void name_awaited(const struct collet_request *request, char *text, size_t capacity)
 {
-	const struct collet_group *group = request->group;
-	for (const struct collet_group_hook *hook = group->hooks; hook && request->held; hook = hook->next)
-		if (hook->hooks->name_awaited(hook->hooked, request, text, capacity))
+	const struct collet_comm_state *state = request->state;
+	for (const struct collet_progress_hook *hook = state->hooks; hook && request->deferred; hook = hook->next)
+		if (hook->table->name_awaited(hook->context, request, text, capacity))
 			return;
 	size_t used = 0;
 	uint32_t named = 0;
 	text[0] = '\0';
-	for (const struct collet_route *route = group->engine->active; route && named < 8; route = route->next_active) {
-		if (route->group != group ||
-			(route->receive.settled == route->receive.tail && route->send.settled == route->send.tail))
+	for (const struct collet_peer_queue *peer_queue = state->engine->active_queues; peer_queue && named < 8;
+		peer_queue = peer_queue->next_active) {
+		if (peer_queue->state != state || (peer_queue->receive.completed == peer_queue->receive.tail &&
+							  peer_queue->send.completed == peer_queue->send.tail))
 			continue;
-		const int more = snprintf(text + used, capacity - used, "%s%u on %s%s", named ? ", " : "", route->peer,
-			group->engine->cards[collet_group_world_rank(group, route->peer)].host,
-			atomic_load_explicit(&route->conduit, memory_order_relaxed) ? "" : " (not connected)");
-		if (more < 0 || used + (size_t)more >= capacity)
+		const int written = snprintf(text + used, capacity - used, "%s%u on %s%s", named ? ", " : "",
+			peer_queue->peer,
+			state->engine->peer_infos[collet_comm_state_world_rank(state, peer_queue->peer)].host,
+			atomic_load_explicit(&peer_queue->endpoint, memory_order_relaxed) ? "" : " (not connected)");
+		if (written < 0 || used + (size_t)written >= capacity)
 			break;
-		used += (size_t)more;
+		used += (size_t)written;
 		named++;
 	}
-	if (!named && request->point_to_point)
+	if (!named && request->is_p2p)
 		collet_p2p_list_peers(request, text, capacity);
 	if (!text[0])
 		snprintf(text, capacity, "none in particular");
 }
 
-void collet_engine_look_around(struct collet_engine *engine)
+void collet_engine_run_watchdog(struct collet_engine *engine)
 {
 	const int64_t now = collet_clock_ns();
-	for (struct collet_request *request = engine->requests, *next; request; request = next) {
+	for (struct collet_request *request = engine->pending_requests, *next; request; request = next) {
 		next = request->next_active;
-		struct collet_group *group = request->group;
-		if (atomic_load_explicit(&group->ended, memory_order_relaxed) != COLLET_OK)
+		struct collet_comm_state *state = request->state;
+		if (atomic_load_explicit(&state->end_status, memory_order_relaxed) != COLLET_OK)
 			continue;
 		if (!request->started_ns)
 			collet_request_set_clock(
-				request, collet_recorder_time(&group->recorder, request->started_ticks));
-		if (request->deadline != COLLET_NEVER && now >= request->deadline) {
+				request, collet_recorder_time(&state->recorder, request->started_ticks));
+		if (request->deadline_ns != COLLET_NEVER && now >= request->deadline_ns) {
 			char call[160], awaited[400], sentence[COLLET_ERROR_BYTES];
 			collet_request_describe(request, call, sizeof(call));
 			name_awaited(request, awaited, sizeof(awaited));
 			snprintf(sentence, sizeof(sentence), "%s timed out after %.3f s, waiting for rank %s", call,
 				(double)(now - request->started_ns) * 1e-9, awaited);
-			collet_group_end(group, COLLET_ERR_TIMEOUT, true, sentence);
+			collet_comm_state_end(state, COLLET_ERR_TIMEOUT, true, sentence);
 			continue;
 		}
-		collet_board_waited(request, now);
+		collet_mismatch_check_pending(request, now);
 	}
 }

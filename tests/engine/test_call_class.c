@@ -20,17 +20,18 @@ static struct {
 	uint64_t ticks;
 } seen;
 
-enum collet_try_result __real_collet_route_send_now(struct collet_route *, struct collet_transfer *);
-enum collet_try_result __wrap_collet_route_send_now(struct collet_route *, struct collet_transfer *);
+enum collet_try_result __real_collet_peer_queue_send_now(struct collet_peer_queue *, struct collet_transfer *);
+enum collet_try_result __wrap_collet_peer_queue_send_now(struct collet_peer_queue *, struct collet_transfer *);
 void __real_collet_shm_report_call_time(struct collet_endpoint *, uint32_t, uint64_t, uint64_t);
 void __wrap_collet_shm_report_call_time(struct collet_endpoint *, uint32_t, uint64_t, uint64_t);
 
-enum collet_try_result __wrap_collet_route_send_now(struct collet_route *route, struct collet_transfer *transfer)
+enum collet_try_result __wrap_collet_peer_queue_send_now(
+	struct collet_peer_queue *route, struct collet_transfer *transfer)
 {
 	seen.sends++;
 	for (const uint64_t from = collet_ticks(); collet_ticks() - from < TICKS;)
 		;
-	return __real_collet_route_send_now(route, transfer);
+	return __real_collet_peer_queue_send_now(route, transfer);
 }
 
 void __wrap_collet_shm_report_call_time(struct collet_endpoint *conduit, uint32_t call, uint64_t bytes, uint64_t ticks)

@@ -40,26 +40,31 @@ struct row {
 
 static bool waits(const struct row *row)
 {
-	static struct collet_lane lane;
-	struct collet_request request = { .shape = { .rank = RANK, .size = SIZE, .count = BLOCK,
-		.input = { .kind = COLLET_PARTITION_BLOCKS, .count = BLOCK },
-		.result = { .kind = COLLET_PARTITION_BLOCKS, .count = BLOCK } },
-		.input = row->in_place ? result : input, .result = result, .element_bytes = 1, .piece = PIECE };
-	lane = (struct collet_lane){ .oldest = 0, .next = 2 };
+	static struct collet_task lane;
+	struct collet_request request = { .shape = { .rank = RANK,
+						  .size = SIZE,
+						  .count = BLOCK,
+						  .input = { .kind = COLLET_PARTITION_BLOCKS, .count = BLOCK },
+						  .result = { .kind = COLLET_PARTITION_BLOCKS, .count = BLOCK } },
+		.input = row->in_place ? result : input,
+		.result = result,
+		.element_bytes = 1,
+		.segment_elements = PIECE };
+	lane = (struct collet_task){ .oldest = 0, .next = 2 };
 	for (uint32_t i = 0; i < 2; i++) {
-		struct collet_item *item = &lane.items[i];
+		struct collet_work_item *item = &lane.items[i];
 		item->request = &request;
 		item->own_step = step_of(&request.shape, i ? row->later : row->earlier);
 		item->step = &item->own_step;
 		item->offset = i ? row->later_offset : row->earlier_offset;
 		item->count = BLOCK - item->offset < PIECE ? BLOCK - item->offset : PIECE;
-		collet_item_fill_ranges(&request, item);
+		collet_work_item_fill_ranges(&request, item);
 		if ((i ? row->later : row->earlier) == SEND_EACH) {
 			item->sends_pending = 2;
-			item->lent = item->reads[0];
+			item->borrowed = item->reads[0];
 		}
 	}
-	return collet_item_conflicts(&lane, 1, false);
+	return collet_work_item_conflicts(&lane, 1, false);
 }
 
 static void items_wait_for_those_whose_place_they_want(void **state)

@@ -46,44 +46,48 @@ static void point(enum place place)
 	raise(SIGSTOP);
 }
 
-struct collet_queued *__real_collet_queue_add(struct collet_route *, struct collet_queue *, struct collet_item *);
-struct collet_queued *__wrap_collet_queue_add(struct collet_route *, struct collet_queue *, struct collet_item *);
-void __real_collet_item_settled(struct collet_queued *, bool);
-void __wrap_collet_item_settled(struct collet_queued *, bool);
-enum collet_try_result __real_collet_route_send_now(struct collet_route *, struct collet_transfer *);
-enum collet_try_result __wrap_collet_route_send_now(struct collet_route *, struct collet_transfer *);
-enum collet_try_result __real_collet_route_receive_now(struct collet_route *, struct collet_transfer *);
-enum collet_try_result __wrap_collet_route_receive_now(struct collet_route *, struct collet_transfer *);
+struct collet_queued_transfer *__real_collet_transfer_ring_add(
+	struct collet_peer_queue *, struct collet_transfer_ring *, struct collet_work_item *);
+struct collet_queued_transfer *__wrap_collet_transfer_ring_add(
+	struct collet_peer_queue *, struct collet_transfer_ring *, struct collet_work_item *);
+void __real_collet_work_item_transfer_done(struct collet_queued_transfer *, bool);
+void __wrap_collet_work_item_transfer_done(struct collet_queued_transfer *, bool);
+enum collet_try_result __real_collet_peer_queue_send_now(struct collet_peer_queue *, struct collet_transfer *);
+enum collet_try_result __wrap_collet_peer_queue_send_now(struct collet_peer_queue *, struct collet_transfer *);
+enum collet_try_result __real_collet_peer_queue_receive_now(struct collet_peer_queue *, struct collet_transfer *);
+enum collet_try_result __wrap_collet_peer_queue_receive_now(struct collet_peer_queue *, struct collet_transfer *);
 void __real_collet_reduction_run(
 	const struct collet_reduction *, void *, const struct collet_operand *, uint32_t, size_t, bool, uint64_t *);
 void __wrap_collet_reduction_run(
 	const struct collet_reduction *, void *, const struct collet_operand *, uint32_t, size_t, bool, uint64_t *);
 
-struct collet_queued *__wrap_collet_queue_add(
-	struct collet_route *route, struct collet_queue *queue, struct collet_item *item)
+struct collet_queued_transfer *__wrap_collet_transfer_ring_add(
+	struct collet_peer_queue *route, struct collet_transfer_ring *queue, struct collet_work_item *item)
 {
 	point(TRANSFER);
-	return __real_collet_queue_add(route, queue, item);
+	return __real_collet_transfer_ring_add(route, queue, item);
 }
 
-void __wrap_collet_item_settled(struct collet_queued *queued, bool sent)
+void __wrap_collet_work_item_transfer_done(struct collet_queued_transfer *queued, bool sent)
 {
 	point(TRANSFER);
-	__real_collet_item_settled(queued, sent);
+	__real_collet_work_item_transfer_done(queued, sent);
 }
 
-enum collet_try_result __wrap_collet_route_send_now(struct collet_route *route, struct collet_transfer *transfer)
+enum collet_try_result __wrap_collet_peer_queue_send_now(
+	struct collet_peer_queue *route, struct collet_transfer *transfer)
 {
 	point(TRANSFER);
-	const enum collet_try_result now = __real_collet_route_send_now(route, transfer);
+	const enum collet_try_result now = __real_collet_peer_queue_send_now(route, transfer);
 	if (now == COLLET_TRY_DONE)
 		point(TRANSFER);
 	return now;
 }
 
-enum collet_try_result __wrap_collet_route_receive_now(struct collet_route *route, struct collet_transfer *transfer)
+enum collet_try_result __wrap_collet_peer_queue_receive_now(
+	struct collet_peer_queue *route, struct collet_transfer *transfer)
 {
-	const enum collet_try_result now = __real_collet_route_receive_now(route, transfer);
+	const enum collet_try_result now = __real_collet_peer_queue_receive_now(route, transfer);
 	if (now == COLLET_TRY_DONE)
 		point(TRANSFER);
 	return now;

@@ -18,13 +18,14 @@
 static char folder[64], file[96];
 static uint64_t tried;   /* by this process, which is one rank */
 
-enum collet_try_result __real_collet_route_send_now(struct collet_route *, struct collet_transfer *);
-enum collet_try_result __wrap_collet_route_send_now(struct collet_route *, struct collet_transfer *);
+enum collet_try_result __real_collet_peer_queue_send_now(struct collet_peer_queue *, struct collet_transfer *);
+enum collet_try_result __wrap_collet_peer_queue_send_now(struct collet_peer_queue *, struct collet_transfer *);
 
-enum collet_try_result __wrap_collet_route_send_now(struct collet_route *route, struct collet_transfer *transfer)
+enum collet_try_result __wrap_collet_peer_queue_send_now(
+	struct collet_peer_queue *route, struct collet_transfer *transfer)
 {
 	tried++;
-	return __real_collet_route_send_now(route, transfer);
+	return __real_collet_peer_queue_send_now(route, transfer);
 }
 
 struct row {

@@ -43,7 +43,7 @@ static void *lock_once(void *argument)
 
 static void *introduce_once(void *argument)
 {
-	collet_engine_introduce(&engine);
+	collet_engine_register_thread(&engine);
 	return NULL;
 }
 
@@ -51,37 +51,37 @@ static bool stepped_in_elsewhere;
 
 static void *step_in_once(void *argument)
 {
-	stepped_in_elsewhere = collet_engine_step_in(&engine);
+	stepped_in_elsewhere = collet_engine_enter_biased(&engine);
 	if (stepped_in_elsewhere)
-		collet_engine_step_out(&engine);
+		collet_engine_leave_biased(&engine);
 	return NULL;
 }
 
 static bool may_step_in(void)
 {
-	const bool may = collet_engine_step_in(&engine);
+	const bool may = collet_engine_enter_biased(&engine);
 	if (may)
-		collet_engine_step_out(&engine);
+		collet_engine_leave_biased(&engine);
 	return may;
 }
 
 static void must_fence(void)
 {
-	if (!engine.fences)
+	if (!engine.has_fence)
 		skip();  /* this kernel has no membarrier for it: nobody steps in */
 }
 
 static void nobody_steps_in_before_a_thread_has_called(void **state)
 {
 	assert_false(may_step_in());
-	assert_false(collet_engine_knows(&engine));
+	assert_false(collet_engine_knows_thread(&engine));
 }
 
 static void the_first_to_call_may_step_in(void **state)
 {
 	must_fence();
-	collet_engine_introduce(&engine);
-	assert_true(collet_engine_knows(&engine));
+	collet_engine_register_thread(&engine);
+	assert_true(collet_engine_knows_thread(&engine));
 	assert_true(may_step_in());
 	run_beside(step_in_once, NULL);
 	assert_false(stepped_in_elsewhere);
@@ -93,23 +93,23 @@ static void the_first_to_call_may_step_in(void **state)
 static void nobody_steps_in_twice(void **state)
 {
 	must_fence();
-	collet_engine_introduce(&engine);
-	assert_true(collet_engine_step_in(&engine));
-	assert_false(collet_engine_step_in(&engine));
-	collet_engine_step_out(&engine);
+	collet_engine_register_thread(&engine);
+	assert_true(collet_engine_enter_biased(&engine));
+	assert_false(collet_engine_enter_biased(&engine));
+	collet_engine_leave_biased(&engine);
 	assert_true(may_step_in());
 }
 
 static void who_must_wait_goes_over_to_the_mutex(void **state)
 {
 	must_fence();
-	collet_engine_introduce(&engine);
-	bool stepped_in = collet_engine_hold(&engine);
+	collet_engine_register_thread(&engine);
+	bool stepped_in = collet_engine_lock_biased(&engine);
 	assert_true(stepped_in);
-	collet_engine_hold_on(&engine, &stepped_in);
+	collet_engine_upgrade_lock(&engine, &stepped_in);
 	assert_false(stepped_in);
 	assert_int_not_equal(pthread_mutex_trylock(&engine.mutex), 0);
-	collet_engine_let_go(&engine, stepped_in);
+	collet_engine_unlock_biased(&engine, stepped_in);
 	assert_int_equal(pthread_mutex_trylock(&engine.mutex), 0);
 	pthread_mutex_unlock(&engine.mutex);
 	assert_true(may_step_in());
@@ -123,18 +123,18 @@ static void another_thread_takes_it_over_for_good(void **state)
 	for (size_t b = 0; b < sizeof(bodies) / sizeof(bodies[0]); b++) {
 		collet_engine_deinit(&engine);
 		assert_int_equal(set_up(NULL), 0);
-		collet_engine_introduce(&engine);
+		collet_engine_register_thread(&engine);
 		run_beside(bodies[b], NULL);
 		assert_false(may_step_in());
-		collet_engine_introduce(&engine);
+		collet_engine_register_thread(&engine);
 		assert_false(may_step_in());
 		run_beside(step_in_once, NULL);
 		assert_false(stepped_in_elsewhere);
 		/* And both have the mutex. */
-		bool stepped_in = collet_engine_hold(&engine);
+		bool stepped_in = collet_engine_lock_biased(&engine);
 		assert_false(stepped_in);
-		collet_engine_hold_on(&engine, &stepped_in);
-		collet_engine_let_go(&engine, stepped_in);
+		collet_engine_upgrade_lock(&engine, &stepped_in);
+		collet_engine_unlock_biased(&engine, stepped_in);
 	}
 }
 
@@ -142,7 +142,7 @@ static bool known_elsewhere;
 
 static void *ask_whether_known(void *argument)
 {
-	known_elsewhere = collet_engine_knows(&engine);
+	known_elsewhere = collet_engine_knows_thread(&engine);
 	return NULL;
 }
 
@@ -151,35 +151,35 @@ static void nobody_is_known_before_the_usual_thread_is_out(void **state)
 {
 	must_fence();
 	pthread_t taker;
-	collet_engine_introduce(&engine);
-	assert_true(collet_engine_step_in(&engine));
+	collet_engine_register_thread(&engine);
+	assert_true(collet_engine_enter_biased(&engine));
 	assert_int_equal(pthread_create(&taker, NULL, lock_once, NULL), 0);
-	while (atomic_load(&engine.usual) == collet_this_thread())
+	while (atomic_load(&engine.bias_owner) == collet_this_thread())
 		;
 	run_beside(ask_whether_known, NULL);
 	assert_false(known_elsewhere);
-	collet_engine_step_out(&engine);
+	collet_engine_leave_biased(&engine);
 	pthread_join(taker, NULL);
 	run_beside(ask_whether_known, NULL);
 	assert_true(known_elsewhere);
-	assert_true(collet_engine_knows(&engine));
+	assert_true(collet_engine_knows_thread(&engine));
 	assert_false(may_step_in());
 }
 
 static void with_a_progress_thread_nobody_steps_in(void **state)
 {
 	engine.has_progress_thread = true;
-	collet_engine_introduce(&engine);
-	assert_true(collet_engine_knows(&engine));
+	collet_engine_register_thread(&engine);
+	assert_true(collet_engine_knows_thread(&engine));
 	assert_false(may_step_in());
 	engine.has_progress_thread = false;
 }
 
 static void without_fences_nobody_steps_in(void **state)
 {
-	engine.fences = false;
-	collet_engine_introduce(&engine);
-	assert_true(collet_engine_knows(&engine));
+	engine.has_fence = false;
+	collet_engine_register_thread(&engine);
+	assert_true(collet_engine_knows_thread(&engine));
 	assert_false(may_step_in());
 }
 
@@ -214,14 +214,14 @@ static void *touch_by_the_mutex(void *argument)
 static void touch_by_any_way(uint32_t turns)
 {
 	for (uint32_t i = 0; i < turns; i++) {
-		bool stepped_in = collet_engine_hold(&engine);
+		bool stepped_in = collet_engine_lock_biased(&engine);
 		shared.by_stepping_in += stepped_in;
 		touch();
 		if (i % 8 == 0) {
-			collet_engine_hold_on(&engine, &stepped_in);
+			collet_engine_upgrade_lock(&engine, &stepped_in);
 			touch();
 		}
-		collet_engine_let_go(&engine, stepped_in);
+		collet_engine_unlock_biased(&engine, stepped_in);
 	}
 }
 
@@ -234,7 +234,7 @@ static void never_two_are_inside(void **state)
 		collet_engine_deinit(&engine);
 		assert_int_equal(set_up(NULL), 0);
 		atomic_store(&shared.ready, 0);
-		collet_engine_introduce(&engine);
+		collet_engine_register_thread(&engine);
 		touch_by_any_way(1);
 		for (uint32_t t = 0; t < OTHERS; t++)
 			assert_int_equal(pthread_create(&threads[t], NULL, touch_by_the_mutex, NULL), 0);
@@ -272,10 +272,10 @@ static void *take_over_once(void *argument)
 static uint32_t step_in_until_taken_over(void)
 {
 	uint32_t too_late = 0;
-	while (collet_engine_step_in(&engine)) {
+	while (collet_engine_enter_biased(&engine)) {
 		for (uint32_t look = 0; look < LOOKS && !too_late; look++)
 			too_late += atomic_load_explicit(&over.taken, memory_order_relaxed);
-		collet_engine_step_out(&engine);
+		collet_engine_leave_biased(&engine);
 	}
 	return too_late;
 }
@@ -290,7 +290,7 @@ static void nobody_is_inside_when_it_has_been_taken_over(void **state)
 		assert_int_equal(set_up(NULL), 0);
 		atomic_store(&over.ready, false);
 		atomic_store(&over.taken, false);
-		collet_engine_introduce(&engine);
+		collet_engine_register_thread(&engine);
 		assert_int_equal(pthread_create(&thread, NULL, take_over_once, NULL), 0);
 		while (!atomic_load(&over.ready))
 			;

@@ -40,7 +40,7 @@ static struct collet_executor_call executor_call_of(const struct collet_executio
 		.dtype = call->dtype,
 		.op = call->op,
 		.scale = how->scale,
-		.signature = request->own_signature,
+		.signature = request->call_signature,
 		.timeout_ns = -1,
 	};
 	made.taping = collet_executor_cut(executions->executor, made.program, &made.shape,
@@ -76,7 +76,7 @@ static collet_status check_call(const struct collet_call_arguments *call, const 
 static void free_request(collet_comm *comm, struct collet_request *request)
 {
 	collet_engine_lock(comm->group.engine);
-	collet_request_free(request);
+	collet_request_release(request);
 	collet_engine_unlock(comm->group.engine);
 }
 
@@ -137,7 +137,7 @@ static collet_status run(struct collet_executions *executions, const struct coll
 	const struct collet_side sides[COLLET_SIDES], const collet_how *how, struct executed *executed,
 	struct collet_request *request, const struct executed_place *place)
 {
-	struct collet_group *group = &executions->comm->group;
+	struct collet_comm_state *group = &executions->comm->group;
 	struct collet_executor_call *call = &executed->call;
 	*call = executor_call_of(executions, arguments, request, how);
 	collet_status status = prepare_tape(executions, executed);
@@ -155,7 +155,7 @@ static collet_status run(struct collet_executions *executions, const struct coll
 			return status;
 	}
 	/* If that has ended the group, the kernel is on its way. */
-	if (atomic_load_explicit(&group->ended, memory_order_acquire) != COLLET_OK) {
+	if (atomic_load_explicit(&group->end_status, memory_order_acquire) != COLLET_OK) {
 		executed->captured = true;
 		executed_keep(executions, executed);
 	} else {
@@ -273,13 +273,13 @@ void collet_executed_look(const collet_comm *comm)
 {
 	char sentence[COLLET_ERROR_BYTES];
 	uint32_t rank;
-	if (!comm->executions || atomic_load_explicit(&comm->group.ended, memory_order_acquire) != COLLET_OK)
+	if (!comm->executions || atomic_load_explicit(&comm->group.end_status, memory_order_acquire) != COLLET_OK)
 		return;
 	const enum collet_executor_complaint complaint = collet_executor_complains(comm->executions->executor, &rank);
 	if (complaint == COLLET_EXECUTOR_FINE)
 		return;
 	const collet_status status = word_complaint(comm, complaint, rank, sentence);
-	collet_group_end((struct collet_group *)(uintptr_t)&comm->group, status, true, sentence);
+	collet_comm_state_end((struct collet_comm_state *)(uintptr_t)&comm->group, status, true, sentence);
 }
 
 /* ---- Beginning and end ---- */
@@ -321,8 +321,8 @@ collet_status collet_comm_make_executed(collet_comm *comm)
 		collet_together_show(made->together, comm->group.rank, &made->apart);
 	made->last = &made->pending;
 	collet_engine_lock(comm->group.engine);
-	made->hook = (struct collet_group_hook){ .hooks = &executed_hooks, .hooked = made };
-	collet_group_add_hook(&comm->group, &made->hook);
+	made->hook = (struct collet_progress_hook){ .table = &executed_hooks, .context = made };
+	collet_comm_state_add_hook(&comm->group, &made->hook);
 	collet_engine_unlock(comm->group.engine);
 	comm->executions = made;
 	if (comm->group.rank == 0)
@@ -397,7 +397,7 @@ bool collet_executed_free(collet_comm *comm)
 	const bool passed = let_all_pass(executions), lost = passed && some_are_lost(executions);
 	const bool idle = passed && !lost && collet_executor_free(executions->executor);
 	collet_engine_lock(comm->group.engine);
-	collet_group_remove_hook(&comm->group, &executions->hook);
+	collet_comm_state_remove_hook(&comm->group, &executions->hook);
 	if (!idle) {
 		executions->next_kept = comm->context->executions;
 		comm->context->executions = executions;
@@ -424,7 +424,7 @@ void collet_executed_forget(collet_comm *comm)
 	if (!comm->executions)
 		return;
 	collet_executor_forget(comm->executions->executor);
-	collet_group_remove_hook(&comm->group, &comm->executions->hook);
+	collet_comm_state_remove_hook(&comm->group, &comm->executions->hook);
 	collet_recorder_deinit(&comm->executions->apart);
 	free(comm->executions);
 	comm->executions = NULL;

@@ -45,7 +45,7 @@ struct collet_executions {
 	collet_comm *comm;
 	struct collet_context *context; /* which outlives it where streams have not passed, */
 	struct collet_executions *next_kept; /* and has this then */
-	struct collet_group_hook hook;
+	struct collet_progress_hook hook;
 	struct collet_executor *executor;
 	struct collet_together *together; /* NULL: no ranks share a GPU */
 	/* A leader does larger calls. Of those that are ranged by when their streams come to them nobody knows how they
@@ -68,7 +68,7 @@ struct collet_executions {
 void executed_begin(struct collet_executions *executions, struct collet_request *request, uint64_t number);
 
 /* ---- device_collective_request.c */
-extern const struct collet_group_hooks executed_hooks;
+extern const struct collet_progress_hooks executed_hooks;
 /* Its call, tape and sides are there. *followed: it has taken both over. */
 collet_status executed_run_own(struct collet_executions *executions, struct executed *executed,
 	struct collet_request *request, const collet_how *how, bool *followed);

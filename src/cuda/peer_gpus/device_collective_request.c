@@ -56,7 +56,7 @@ static bool launch_waiting(struct collet_executions *executions, bool all)
 		if (status == COLLET_OK)
 			continue;
 		/* The others' kernels wait for it. */
-		collet_group_end(&executions->comm->group, status, true, collet_last_error());
+		collet_comm_state_end(&executions->comm->group, status, true, collet_last_error());
 		return any;
 	}
 	return any;
@@ -106,7 +106,7 @@ collet_status executed_run_own(struct collet_executions *executions, struct exec
 	if (executions->together)
 		(void)launch_waiting(executions, false);
 	if (how->request) {
-		collet_engine_unlock_handing_over(engine);
+		collet_engine_unlock_handoff(engine);
 		*how->request = request;
 		return COLLET_OK;
 	}
@@ -119,10 +119,10 @@ collet_status executed_run_own(struct collet_executions *executions, struct exec
 /* Under the engine's lock. */
 static void settle(struct collet_executions *executions, struct executed *executed)
 {
-	struct collet_group *group = &executions->comm->group;
+	struct collet_comm_state *group = &executions->comm->group;
 	const collet_status status = executed_copy_out(executed);
 	if (status != COLLET_OK)
-		collet_group_end(group, status, true, collet_last_error());
+		collet_comm_state_end(group, status, true, collet_last_error());
 	else
 		collet_request_end(executed->request, COLLET_OK);
 	executed_free(executed);
@@ -141,7 +141,7 @@ static bool ask_who_disagrees(struct collet_executions *executions)
 	const struct collet_request *request = executions->pending->request;
 	const struct collet_message came = { .signature = ~request->signature, .sequence = request->sequence };
 	if (!executions->asked)
-		collet_board_suspect(&executions->comm->group, peer, request, &came);
+		collet_mismatch_suspect(&executions->comm->group, peer, request, &came);
 	executions->asked = true;
 	return true;
 }
@@ -153,11 +153,11 @@ static bool ends_for_a_fault(struct collet_executions *executions)
 		return false;
 	const collet_status status = collet_executor_find_fault(executions->executor);
 	if (status != COLLET_OK)
-		collet_group_end(&executions->comm->group, status, true, collet_last_error());
+		collet_comm_state_end(&executions->comm->group, status, true, collet_last_error());
 	return status != COLLET_OK;
 }
 
-static bool advance(struct collet_group *group, void *hooked)
+static bool advance(struct collet_comm_state *group, void *hooked)
 {
 	struct collet_executions *executions = hooked;
 	bool any = executions->together && launch_waiting(executions, false);
@@ -167,7 +167,7 @@ static bool advance(struct collet_group *group, void *hooked)
 		if (ask_who_disagrees(executions))
 			return any;
 		collet_executed_look(executions->comm);
-		if (atomic_load_explicit(&group->ended, memory_order_acquire) != COLLET_OK)
+		if (atomic_load_explicit(&group->end_status, memory_order_acquire) != COLLET_OK)
 			return true; /* it may have been told to leave */
 		executions->pending = executed->next;
 		if (!executions->pending)
@@ -208,4 +208,4 @@ static void let_go(void *hooked)
 		sched_yield();
 }
 
-const struct collet_group_hooks executed_hooks = { advance, rests, name_awaited, let_go };
+const struct collet_progress_hooks executed_hooks = { advance, rests, name_awaited, let_go };

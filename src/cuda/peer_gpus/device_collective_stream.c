@@ -93,7 +93,7 @@ static collet_status put(struct collet_executions *executions, struct executed *
 		return status;
 	status = executed_enqueue_out(executed, place->at.stream);
 	if (status != COLLET_OK)
-		collet_group_end(&executions->comm->group, status, true, collet_last_error());
+		collet_comm_state_end(&executions->comm->group, status, true, collet_last_error());
 	return status;
 }
 
@@ -127,7 +127,7 @@ collet_status executed_run_on_stream(struct collet_executions *executions, struc
 		executed_begin(executions, request, number);
 		collet_request_end(request, COLLET_OK);
 	}
-	collet_request_free(request);
+	collet_request_release(request);
 	collet_engine_unlock(engine);
 	return status;
 }

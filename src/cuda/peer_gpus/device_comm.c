@@ -136,7 +136,7 @@ collet_status collet_executor_launch(struct collet_executor *executor, const str
 		check(executor, executor->cuda->cuEventRecord(order, place->stream), "marking a communicator's launch");
 	/* It is on its way, and nothing could wait for it. */
 	if (status != COLLET_OK && !executor->exchange)
-		collet_group_end(executor->group, status, true, collet_last_error());
+		collet_comm_state_end(executor->group, status, true, collet_last_error());
 	return status;
 }
 
@@ -188,18 +188,18 @@ enum collet_executor_complaint collet_executor_complains(const struct collet_exe
 
 /* ---- Beginning and end ---- */
 
-static const struct collet_peer_info *card_of(const struct collet_group *group, uint32_t rank)
+static const struct collet_peer_info *card_of(const struct collet_comm_state *group, uint32_t rank)
 {
-	return &group->engine->cards[collet_group_world_rank(group, rank)];
+	return &group->engine->peer_infos[collet_comm_state_world_rank(group, rank)];
 }
 
-bool collet_executor_share(const struct collet_group *group, uint32_t rank, uint32_t other)
+bool collet_executor_share(const struct collet_comm_state *group, uint32_t rank, uint32_t other)
 {
 	const struct collet_peer_info *a = card_of(group, rank), *b = card_of(group, other);
 	return memcmp(a->gpu, b->gpu, sizeof(a->gpu)) == 0;
 }
 
-bool collet_executor_fits(const struct collet_group *group)
+bool collet_executor_fits(const struct collet_comm_state *group)
 {
 	static const uint8_t none[sizeof(((struct collet_peer_info *)0)->gpu)];
 	const struct collet_peer_info *first = card_of(group, 0);
@@ -219,7 +219,7 @@ bool collet_executor_fits(const struct collet_group *group)
 	return true;
 }
 
-static uint32_t most_on_a_gpu(const struct collet_group *group)
+static uint32_t most_on_a_gpu(const struct collet_comm_state *group)
 {
 	uint32_t most = 0;
 	for (uint32_t r = 0; r < group->size; r++) {
@@ -232,7 +232,7 @@ static uint32_t most_on_a_gpu(const struct collet_group *group)
 }
 
 collet_status collet_executor_make(struct collet_executor **made, struct collet_device *device,
-	struct collet_group *group, bool led, struct collet_executor_lanes lanes,
+	struct collet_comm_state *group, bool led, struct collet_executor_lanes lanes,
 	const struct collet_executor_exchange *exchange)
 {
 	bool fine = false;
@@ -288,7 +288,7 @@ void collet_executor_leave(struct collet_executor *executor)
 	collet_cuda_relax_no_more(executor->cuda, mode);
 	collet_together_leave(executor->together, executor->group->rank);
 	executor->together = NULL;
-	collet_fabric_tell_left(executor->group);
+	collet_connections_notify_left(executor->group);
 }
 
 /* In its context. */
@@ -358,7 +358,7 @@ bool collet_executor_free(struct collet_executor *executor)
 		return true;
 	pthread_mutex_lock(&executor->group->engine->end_lock);
 	executor->group->abort_word = NULL;
-	executor->group->left_word = NULL;
+	executor->group->departed_word = NULL;
 	pthread_mutex_unlock(&executor->group->engine->end_lock);
 	collet_executor_stop(executor);
 	/* What other threads of the program capture meanwhile is none of this. */

@@ -45,11 +45,11 @@ struct collet_executor_exchange {
 };
 
 /* May these ranks go this way? Alike on all of them. */
-bool collet_executor_fits(const struct collet_group *group);
+bool collet_executor_fits(const struct collet_comm_state *group);
 /* Of a group that does; all ranks at once. led: larger calls go by a leader. *made NULL: they go other ways, as all of
  * them know, and whoever it is for has logged why. COLLET_ERR_*: what the exchange came to. */
 COLLET_MUST_USE collet_status collet_executor_make(struct collet_executor **made, struct collet_device *device,
-	struct collet_group *group, bool led, struct collet_executor_lanes lanes,
+	struct collet_comm_state *group, bool led, struct collet_executor_lanes lanes,
 	const struct collet_executor_exchange *exchange);
 /* Of ranks some of which share a GPU; else NULL. */
 struct collet_together *collet_executor_together(const struct collet_executor *executor);

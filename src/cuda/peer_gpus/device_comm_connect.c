@@ -77,11 +77,11 @@ static collet_status make_words(struct collet_executor *executor)
 		return collet_cuda_fail(executor->cuda, result, "page-locking what a kernel tells the host by");
 	result = executor->cuda->cuMemHostGetDevicePointer(&executor->words_gpu, memory, 0);
 	if (result == CU_OK) {
-		struct collet_group *group = executor->group;
+		struct collet_comm_state *group = executor->group;
 		pthread_mutex_lock(&group->engine->end_lock);
 		group->abort_word = &executor->words->abort;
-		group->left_word = &executor->words->left;
-		if (atomic_load_explicit(&group->ended, memory_order_relaxed) != COLLET_OK)
+		group->departed_word = &executor->words->left;
+		if (atomic_load_explicit(&group->end_status, memory_order_relaxed) != COLLET_OK)
 			atomic_store_explicit(group->abort_word, 1, memory_order_relaxed);
 		pthread_mutex_unlock(&group->engine->end_lock);
 		return COLLET_OK;
@@ -228,7 +228,7 @@ static struct collet_shared shared_of(const struct collet_executor *executor, ui
 static collet_status send_one(struct collet_executor *executor, uint32_t to, int file)
 {
 	struct collet_engine *engine = executor->group->engine;
-	const struct collet_peer_info *card = &engine->cards[collet_group_world_rank(executor->group, to)];
+	const struct collet_peer_info *card = &engine->peer_infos[collet_comm_state_world_rank(executor->group, to)];
 	const struct collet_shared own = shared_of(executor, executor->group->rank);
 	const struct collet_desk_note note = { own.process, own.allocation };
 	const int64_t deadline = collet_clock_ns() + SENT_NS;

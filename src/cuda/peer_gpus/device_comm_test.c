@@ -29,8 +29,8 @@ static collet_status copy(struct collet_executor *executor, cu_pointer to, const
 enum { GPU_NAME_BYTES = sizeof("GPU-01234567-0123-0123-0123-0123456789ab") };
 static const char *gpu_of(const struct collet_executor *executor, uint32_t rank, char name[GPU_NAME_BYTES])
 {
-	const struct collet_group *group = executor->group;
-	const uint8_t *uuid = group->engine->cards[collet_group_world_rank(group, rank)].gpu;
+	const struct collet_comm_state *group = executor->group;
+	const uint8_t *uuid = group->engine->peer_infos[collet_comm_state_world_rank(group, rank)].gpu;
 	int used = snprintf(name, GPU_NAME_BYTES, "GPU-");
 	for (uint32_t i = 0; i < sizeof(((struct collet_peer_info *)0)->gpu); i++)
 		used += snprintf(name + used, GPU_NAME_BYTES - (size_t)used, "%s%02x",

@@ -45,7 +45,7 @@ struct collet_executor {
 	struct collet_executor *next_kept;   /* in the device's list */
 	struct collet_device *device;
 	const struct collet_cuda *cuda;
-	struct collet_group *group;
+	struct collet_comm_state *group;
 	const struct collet_executor_exchange *exchange;     /* while it is made */
 	bool led;                    /* larger calls go by a leader */
 	struct collet_executor_lanes lanes;
@@ -81,7 +81,7 @@ static inline cu_pointer executor_windows(const struct collet_executor *executor
 
 /* ---- device_comm.c */
 /* Is it the same GPU? */
-bool collet_executor_share(const struct collet_group *group, uint32_t rank, uint32_t other);
+bool collet_executor_share(const struct collet_comm_state *group, uint32_t rank, uint32_t other);
 
 /* ---- device_comm_connect.c */
 /* All but the tapes; *fine false: some rank has a complaint. */

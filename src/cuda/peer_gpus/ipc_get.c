@@ -45,7 +45,7 @@ struct collet_pulls {
 
 bool collet_pull_may(const struct collet_engine *engine, uint32_t rank)
 {
-	const struct collet_peer_info *own = &engine->cards[engine->rank], *other = &engine->cards[rank];
+	const struct collet_peer_info *own = &engine->peer_infos[engine->rank], *other = &engine->peer_infos[rank];
 	return own->host_id == other->host_id && collet_card_has_gpu(own) && collet_card_has_gpu(other);
 }
 
@@ -187,7 +187,7 @@ void collet_pull_describe(struct collet_device *device, struct collet_engine *en
 bool collet_pull_show(struct collet_device *device, const struct collet_engine *engine, uint32_t to,
 	const struct collet_pull_offer *offer)
 {
-	const struct collet_peer_info *card = &engine->cards[to];
+	const struct collet_peer_info *card = &engine->peer_infos[to];
 	if (offer->side.place != COLLET_PLACE_GPU || !collet_pull_may(engine, to))
 		return false;
 	if (card->process_id != device->process &&
@@ -214,7 +214,7 @@ void collet_pull_tell_gone(
 {
 	for (struct peer *peer = device->pulls ? device->pulls->peers : NULL; peer; peer = peer->next)
 		if (collet_shown_has(&peer->shown, shared->allocation))
-			collet_shown_gone(device, &peer->shown, &engine->cards[peer->rank], shared->allocation);
+			collet_shown_gone(device, &peer->shown, &engine->peer_infos[peer->rank], shared->allocation);
 }
 
 /* ---- The receiver ---- */

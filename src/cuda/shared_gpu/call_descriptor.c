@@ -67,9 +67,9 @@ static struct job job_of(const struct collet_direct *direct, const struct collet
 	const char *name = request->program->name;
 	return (struct job){
 		.collective = (enum collet_collective)call->collective,
-		.listed = call->listed,
+		.listed = call->is_vector,
 		.between_hosts = direct->by_host,
-		.any_order = !request->named || collet_op_is_exact(op, (collet_dtype)call->dtype) ||
+		.any_order = !request->algorithm_named || collet_op_is_exact(op, (collet_dtype)call->dtype) ||
 			strcmp(name, "direct") == 0 || strcmp(name, "two_shot") == 0,
 		.dtype = (collet_dtype)call->dtype,
 		.op = op,
@@ -87,7 +87,7 @@ static struct job job_of(const struct collet_direct *direct, const struct collet
 static void let_go_at_once(struct collet_direct *direct, struct call *call)
 {
 	/* Ended: some message could not even be posted. */
-	if (atomic_load_explicit(&direct->group->ended, memory_order_acquire) != COLLET_OK ||
+	if (atomic_load_explicit(&direct->group->end_status, memory_order_acquire) != COLLET_OK ||
 		!collet_direct_messages_ended(direct, call))
 		return;
 	for (uint32_t r = 1; is_leader(direct) && r < direct->size; r++)
@@ -97,7 +97,7 @@ static void let_go_at_once(struct collet_direct *direct, struct call *call)
 		return;
 	direct->first = NULL;
 	direct->last = &direct->first;
-	call->request->held = false;
+	call->request->deferred = false;
 	collet_direct_put(direct, call);
 }
 
@@ -126,7 +126,7 @@ collet_status collet_direct_begin(
 			side->place = COLLET_PLACE_BEYOND;
 	}
 	offer->notes = direct->shown.notes;
-	request->held = true;
+	request->deferred = true;
 	/* Then the verdict is known, whatever others offer. */
 	const bool declines = collet_direct_is_hosts(sides) &&
 		(sides->side[0].place == COLLET_PLACE_HOST || sides->side[1].place == COLLET_PLACE_HOST);

@@ -13,8 +13,8 @@
 
 static const struct collet_peer_info *card_of(const struct collet_direct *direct, uint32_t place)
 {
-	const struct collet_group *group = direct->group;
-	return &group->engine->cards[collet_group_world_rank(group, direct->members[place])];
+	const struct collet_comm_state *group = direct->group;
+	return &group->engine->peer_infos[collet_comm_state_world_rank(group, direct->members[place])];
 }
 
 static size_t file_bytes(const struct collet_direct *direct)
@@ -258,7 +258,7 @@ void collet_direct_look(struct collet_direct *direct)
 	if (result == CU_OK || result == CU_NOT_READY)
 		return;
 	(void)collet_cuda_fail(cuda, result, "a collective of ranks that share a GPU");
-	collet_group_end(direct->group, COLLET_ERR_SYSTEM, true, collet_last_error());
+	collet_comm_state_end(direct->group, COLLET_ERR_SYSTEM, true, collet_last_error());
 }
 
 void collet_order_end(struct collet_direct *direct, bool streams)

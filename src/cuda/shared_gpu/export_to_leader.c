@@ -4,7 +4,7 @@
 
 static const struct collet_peer_info *leader_of(const struct collet_direct *direct)
 {
-	return &direct->group->engine->cards[collet_group_world_rank(direct->group, direct->members[0])];
+	return &direct->group->engine->peer_infos[collet_comm_state_world_rank(direct->group, direct->members[0])];
 }
 
 collet_status collet_direct_show(struct collet_direct *direct, const struct collet_shared *shared)
@@ -19,11 +19,11 @@ void collet_direct_tell_owed(struct collet_direct *direct)
 
 void collet_direct_tell(struct collet_engine *engine, const struct collet_shared *shared, bool gone)
 {
-	for (struct collet_group *group = engine->used_groups; group; group = group->next_used) {
-		const struct collet_group_hook *hook = group->hooks;
-		while (hook && hook->hooks != &collet_direct_hooks)
+	for (struct collet_comm_state *group = engine->all_states; group; group = group->next_in_all) {
+		const struct collet_progress_hook *hook = group->hooks;
+		while (hook && hook->table != &collet_direct_hooks)
 			hook = hook->next;
-		struct collet_direct *direct = hook ? hook->hooked : NULL;
+		struct collet_direct *direct = hook ? hook->context : NULL;
 		if (!direct || direct->beside_leader)
 			continue;
 		collet_direct_tell_owed(direct);

@@ -187,21 +187,21 @@ static void free_hosted(void *owner)
  * let nothing of it in yet. */
 static void take_request(struct hosted *hosted, struct collet_request *request, char *host)
 {
-	struct collet_group *group = request->group;
+	struct collet_comm_state *group = request->state;
 	hosted->request = request;
 	hosted->planned = request->program;
 	hosted->prescales = request->prescales;
 	request->program = collet_program_inter_host((enum collet_collective)request->call.collective);
 	request->prescales = false;
 	request->input = request->result = host;
-	for (uint32_t i = 0; i < request->lanes; i++)
-		if (group->lanes[i]->first == request)
-			collet_cursor_begin(group->lanes[i]);
+	for (uint32_t i = 0; i < request->task_count; i++)
+		if (group->tasks[i]->first_request == request)
+			collet_cursor_begin(group->tasks[i]);
 }
 
 static struct collet_comm *comm_of(const struct collet_request *request)
 {
-	return (struct collet_comm *)(void *)((char *)request->group - offsetof(struct collet_comm, group));
+	return (struct collet_comm *)(void *)((char *)request->state - offsetof(struct collet_comm, group));
 }
 
 /* NULL: no memory. */
@@ -302,8 +302,8 @@ collet_status collet_hosted_share(struct collet_request *request, const struct c
 		return status;
 	}
 	take_request(hosted, request, host);
-	request->staged = staged;
-	collet_flow_start(collet_staged_flow(staged), request);
+	request->staging = staged;
+	collet_pipeline_start(collet_staged_flow(staged), request);
 	collet_comm_count_use(comm_of(request), request);
 	return COLLET_OK;
 }

@@ -68,14 +68,14 @@ struct call {
 
 struct collet_direct {
 	struct collet_device *device;
-	struct collet_group *group;
+	struct collet_comm_state *group;
 	/* Those who go together, by their places among them: all of the group, or those of this rank's host, in order
 	 * of rank. The first leads. */
 	uint32_t size, place;
 	uint32_t *members;           /* by place: rank in the group */
 	bool by_host;
-	struct collet_group shadow;
-	struct collet_group_hook hook;       /* in the group's list */
+	struct collet_comm_state shadow;
+	struct collet_progress_hook hook;    /* in the group's list */
 	const struct collet_direct_events *events;
 	struct collet_copier *copier;        /* of the context that all is done in */
 	const struct collet_kernel_set *kernels; /* leader */
@@ -120,7 +120,7 @@ bool collet_direct_messages_ended(const struct collet_direct *direct, const stru
 void collet_direct_free_call(struct call *call);
 
 /* ---- shared_gpu_progress.c */
-extern const struct collet_group_hooks collet_direct_hooks;
+extern const struct collet_progress_hooks collet_direct_hooks;
 
 /* ---- members.c */
 /* Fills in members, size, place and what they have in common. COLLET_ERR_MEMORY. */

@@ -83,7 +83,7 @@ bool collet_leader_agrees(struct collet_direct *direct, struct call *call)
 			continue;
 		const struct collet_message came = { .signature = offer->signature, .sequence = offer->sequence };
 		if (call->request && !call->suspected)
-			collet_board_suspect(direct->group, direct->members[r], call->request, &came);
+			collet_mismatch_suspect(direct->group, direct->members[r], call->request, &came);
 		call->suspected = true;
 		return false;
 	}
@@ -115,7 +115,7 @@ static const char *launch(struct collet_direct *direct, struct call *call)
 	call->launch = direct->order.launched;
 	/* Of several launches some may be on their way. */
 	if (why && direct->device->cuda->cuStreamSynchronize(direct->stream) != CU_OK)
-		collet_group_end(direct->group, status, true, why);
+		collet_comm_state_end(direct->group, status, true, why);
 	collet_copier_end(direct->device->cuda);
 	return why;
 }
@@ -133,9 +133,9 @@ static const char *share(struct collet_direct *direct, struct call *call)
 		return collet_last_error();
 	}
 	call->shared = true;
-	call->request->held = false;
+	call->request->deferred = false;
 	call->request = NULL;
-	direct->group->lanes_dirty = true;
+	direct->group->tasks_need_progress = true;
 	return NULL;
 }
 
@@ -203,7 +203,7 @@ bool collet_leader_finished(struct collet_direct *direct, struct call *call)
 	collet_leader_release(direct, call);
 	if (result != CU_OK) {
 		(void)collet_cuda_fail(cuda, result, "what a leader has its GPU do for all");
-		collet_group_end(direct->group, COLLET_ERR_SYSTEM, true, collet_last_error());
+		collet_comm_state_end(direct->group, COLLET_ERR_SYSTEM, true, collet_last_error());
 		return false;
 	}
 	return true;

@@ -6,9 +6,9 @@
 #include "cuda/peer_gpus/device_comm.h"
 #include "cuda/shared_gpu/internal.h"
 
-static const struct collet_peer_info *card_of(const struct collet_group *group, uint32_t rank)
+static const struct collet_peer_info *card_of(const struct collet_comm_state *group, uint32_t rank)
 {
-	return &group->engine->cards[collet_group_world_rank(group, rank)];
+	return &group->engine->peer_infos[collet_comm_state_world_rank(group, rank)];
 }
 
 static bool shares_gpu(const struct collet_peer_info *a, const struct collet_peer_info *b)
@@ -17,7 +17,7 @@ static bool shares_gpu(const struct collet_peer_info *a, const struct collet_pee
 }
 
 /* How many ranks are on this one's host, and how many of them share its GPU. */
-static uint32_t ranks_of_host(const struct collet_group *group, uint32_t rank, uint32_t *sharing)
+static uint32_t ranks_of_host(const struct collet_comm_state *group, uint32_t rank, uint32_t *sharing)
 {
 	const struct collet_peer_info *own = card_of(group, rank);
 	uint32_t count = 0;
@@ -29,7 +29,7 @@ static uint32_t ranks_of_host(const struct collet_group *group, uint32_t rank, u
 	return count;
 }
 
-enum collet_direct_fit collet_direct_fits(const struct collet_group *group)
+enum collet_direct_fit collet_direct_fits(const struct collet_comm_state *group)
 {
 	uint32_t most = 0, sharing = 0;
 	for (uint32_t r = 0; r < group->size; r++) {
@@ -46,7 +46,7 @@ enum collet_direct_fit collet_direct_fits(const struct collet_group *group)
 	return sharing == group->size || !collet_executor_fits(group) ? COLLET_DIRECT_ALL : COLLET_DIRECT_NONE;
 }
 
-uint32_t collet_direct_most_sharing(const struct collet_group *group)
+uint32_t collet_direct_most_sharing(const struct collet_comm_state *group)
 {
 	uint32_t most = 1, sharing;
 	for (uint32_t r = 0; r < group->size; r++) {
@@ -58,7 +58,7 @@ uint32_t collet_direct_most_sharing(const struct collet_group *group)
 
 collet_status collet_direct_find_members(struct collet_direct *direct)
 {
-	const struct collet_group *group = direct->group;
+	const struct collet_comm_state *group = direct->group;
 	const struct collet_peer_info *own = card_of(group, group->rank);
 	direct->members = calloc(group->size, sizeof(*direct->members));
 	if (!direct->members)

@@ -9,44 +9,48 @@
 
 static collet_status make_shadow(struct collet_direct *direct)
 {
-	struct collet_group *shadow = &direct->shadow, *group = direct->group;
-	*shadow = (struct collet_group){ .engine = group->engine, .rank = group->rank, .size = group->size,
-		.world = group->world, .timeout_ns = group->timeout_ns, .id = ~group->id * 0x9e3779b97f4a7c15 };
-	const collet_status status = collet_group_init(shadow);
+	struct collet_comm_state *shadow = &direct->shadow, *group = direct->group;
+	*shadow = (struct collet_comm_state){ .engine = group->engine,
+		.rank = group->rank,
+		.size = group->size,
+		.world_ranks = group->world_ranks,
+		.timeout_ns = group->timeout_ns,
+		.id = ~group->id * 0x9e3779b97f4a7c15 };
+	const collet_status status = collet_comm_state_init(shadow);
 	if (status != COLLET_OK)
 		return status;
 	collet_engine_lock(group->engine);
-	collet_fabric_add(shadow);
-	group->shadow = shadow;
-	direct->hook = (struct collet_group_hook){ .hooks = &collet_direct_hooks, .hooked = direct };
-	collet_group_add_hook(group, &direct->hook);
+	collet_connections_add(shadow);
+	group->internal = shadow;
+	direct->hook = (struct collet_progress_hook){ .table = &collet_direct_hooks, .context = direct };
+	collet_comm_state_add_hook(group, &direct->hook);
 	collet_engine_unlock(group->engine);
 	return COLLET_OK;
 }
 
 static void remove_shadow(struct collet_direct *direct)
 {
-	struct collet_group *group = direct->group;
+	struct collet_comm_state *group = direct->group;
 	struct collet_engine *engine = group->engine;
-	if (!group->shadow)
+	if (!group->internal)
 		return;
 	collet_engine_lock(engine);
 	if (!direct->shadow.torn_down)
-		collet_group_tear_down(&direct->shadow);
-	for (struct collet_group **at = &engine->used_groups; *at; at = &(*at)->next_used) {
+		collet_comm_state_tear_down(&direct->shadow);
+	for (struct collet_comm_state **at = &engine->all_states; *at; at = &(*at)->next_in_all) {
 		if (*at == &direct->shadow) {
-			*at = direct->shadow.next_used;
+			*at = direct->shadow.next_in_all;
 			break;
 		}
 	}
-	collet_group_remove_hook(group, &direct->hook);
-	group->shadow = NULL;
+	collet_comm_state_remove_hook(group, &direct->hook);
+	group->internal = NULL;
 	collet_engine_unlock(engine);
-	collet_group_deinit(&direct->shadow);
+	collet_comm_state_deinit(&direct->shadow);
 }
 
-collet_status collet_direct_make(struct collet_direct **made, struct collet_device *device, struct collet_group *group,
-	const struct collet_direct_events *events)
+collet_status collet_direct_make(struct collet_direct **made, struct collet_device *device,
+	struct collet_comm_state *group, const struct collet_direct_events *events)
 {
 	struct collet_direct *direct = calloc(1, sizeof(*direct));
 	bool fine = false;
@@ -130,9 +134,9 @@ void collet_direct_forget(struct collet_direct *direct)
 {
 	if (!direct)
 		return;
-	collet_group_remove_hook(direct->group, &direct->hook);
-	collet_fabric_forget(&direct->shadow);
-	collet_group_deinit(&direct->shadow);
+	collet_comm_state_remove_hook(direct->group, &direct->hook);
+	collet_connections_atfork_child(&direct->shadow);
+	collet_comm_state_deinit(&direct->shadow);
 	collet_order_forget(&direct->order);
 	free_memory(direct);
 }

@@ -99,16 +99,16 @@ struct collet_direct_events {
 };
 
 /* May these ranks go together? Alike on all of them. */
-enum collet_direct_fit collet_direct_fits(const struct collet_group *group);
+enum collet_direct_fit collet_direct_fits(const struct collet_comm_state *group);
 /* How many ranks have one GPU, where most do. */
-uint32_t collet_direct_most_sharing(const struct collet_group *group);
+uint32_t collet_direct_most_sharing(const struct collet_comm_state *group);
 /* Do all who go together on this rank's host share a GPU? */
 bool collet_direct_has_one_gpu(const struct collet_direct *direct);
 /* Of a group that does; BY_HOST: of a rank that is not alone on its host. All ranks, or all of a host, make theirs at
  * once; blocks. *made NULL: they go by way of the host, as all of them
  * know, and the leader has logged why. COLLET_ERR_MEMORY, or what ended the group. */
-collet_status collet_direct_make(struct collet_direct **made, struct collet_device *device, struct collet_group *group,
-	const struct collet_direct_events *events);
+collet_status collet_direct_make(struct collet_direct **made, struct collet_device *device,
+	struct collet_comm_state *group, const struct collet_direct_events *events);
 /* This rank has memory that is COLLET_SHARED_DESCRIPTOR, or has it no more: tells all leaders that there are, so that
  * no call has to. Under lock. */
 void collet_direct_tell(struct collet_engine *engine, const struct collet_shared *shared, bool gone);

@@ -8,15 +8,15 @@ struct collet_request *collet_direct_post(
 	struct collet_direct *direct, bool sends, uint32_t place, uint32_t tag, void *buffer, size_t bytes)
 {
 	struct collet_request *request;
-	collet_status status = collet_request_new(&direct->shadow, &request);
+	collet_status status = collet_request_acquire(&direct->shadow, &request);
 	if (status == COLLET_OK) {
-		request->point_to_point = true;
-		request->key.algorithm = 0;
+		request->is_p2p = true;
+		request->plan_key.algorithm = 0;
 		/* A call has its own deadline; connecting has this one. */
 		request->timeout_ns = direct->connecting ? direct->group->timeout_ns : -1;
 		request->started_ticks = collet_ticks();
-		request->started_ns = request->next_ask_ns = 0;
-		request->warned = 0;
+		request->started_ns = request->next_query_ns = 0;
+		request->warning_stage = 0;
 		request->p2p = (struct collet_p2p_call){
 			.is_send = sends, .peer = direct->members[place], .tag = tag,
 			.buffer = buffer, .bytes = bytes, .element_bytes = 1 };
@@ -25,7 +25,7 @@ struct collet_request *collet_direct_post(
 		if (status == COLLET_OK)
 			return request;
 	}
-	collet_group_end(direct->group, status, true, collet_last_error());
+	collet_comm_state_end(direct->group, status, true, collet_last_error());
 	return NULL;
 }
 
@@ -41,7 +41,7 @@ bool collet_direct_messages_ended(const struct collet_direct *direct, const stru
 			return false;
 	for (uint32_t i = 0; i < direct->size; i++) {
 		if (call->messages[i])
-			collet_request_free(call->messages[i]);
+			collet_request_release(call->messages[i]);
 		call->messages[i] = NULL;
 	}
 	return true;

@@ -11,7 +11,7 @@
 
 static struct collet_comm *comm_of(const struct collet_request *request)
 {
-	return (struct collet_comm *)(void *)((char *)request->group - offsetof(struct collet_comm, group));
+	return (struct collet_comm *)(void *)((char *)request->state - offsetof(struct collet_comm, group));
 }
 
 /* It counts for the algorithm whose order of operands it had. */
@@ -38,7 +38,7 @@ collet_status collet_request_stage(struct collet_request *request, const struct 
 	for (int s = 0; s < COLLET_SIDES; s++)
 		sides[s] = (struct collet_side){ given->side[s].first, given->side[s].bytes };
 	collet_status status = collet_staged_begin(comm->context, given->function, sides, COLLET_STAGED_FLOWS, &staged);
-	if (status == COLLET_OK && staged && request->call.listed && result->counts)
+	if (status == COLLET_OK && staged && request->call.is_vector && result->counts)
 		status = collet_staged_blocks(
 			staged, request->element_bytes, comm->group.size, result->counts, result->displacements);
 	if (status != COLLET_OK)
@@ -47,7 +47,7 @@ collet_status collet_request_stage(struct collet_request *request, const struct 
 		request->input = sides[COLLET_READ].first;
 	if (sides[COLLET_WRITTEN].bytes)
 		request->result = (char *)(uintptr_t)sides[COLLET_WRITTEN].first;
-	request->staged = staged;
+	request->staging = staged;
 	return COLLET_OK;
 }
 
@@ -55,8 +55,8 @@ static collet_status stage(struct collet_request *request, const struct collet_d
 {
 	const collet_status status =
 		collet_direct_is_hosts(given) ? COLLET_OK : collet_request_stage(request, given);
-	if (status == COLLET_OK && collet_staged_flow(request->staged))
-		collet_flow_start(collet_staged_flow(request->staged), request);
+	if (status == COLLET_OK && collet_staged_flow(request->staging))
+		collet_pipeline_start(collet_staged_flow(request->staging), request);
 	if (status == COLLET_OK)
 		collet_comm_count_use(comm_of(request), request);
 	return status;
@@ -96,7 +96,7 @@ bool collet_request_is_offered(const collet_comm *comm, const struct collet_requ
 		.dtype = (collet_dtype)call->dtype,
 		.shape = &request->shape,
 		.program = request->program,
-		.named = request->named };
+		.named = request->algorithm_named };
 	return !comm->gpu_each_host || collet_way_leaders_go(&way);
 }
 

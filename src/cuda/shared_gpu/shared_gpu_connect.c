@@ -145,17 +145,17 @@ static bool is_over(void *context)
 {
 	const struct test *test = context;
 	return test->call->stage == OVER ||
-	       atomic_load_explicit(&test->direct->group->ended, memory_order_acquire) != COLLET_OK ||
-	       atomic_load_explicit(&test->direct->shadow.ended, memory_order_acquire) != COLLET_OK;
+	       atomic_load_explicit(&test->direct->group->end_status, memory_order_acquire) != COLLET_OK ||
+	       atomic_load_explicit(&test->direct->shadow.end_status, memory_order_acquire) != COLLET_OK;
 }
 
 static collet_status end_of(const struct collet_direct *direct)
 {
-	const struct collet_group *group = direct->group;
-	int status = atomic_load_explicit(&group->ended, memory_order_acquire);
+	const struct collet_comm_state *group = direct->group;
+	int status = atomic_load_explicit(&group->end_status, memory_order_acquire);
 	if (status == COLLET_OK) {
 		group = &direct->shadow;
-		status = atomic_load_explicit(&group->ended, memory_order_acquire);
+		status = atomic_load_explicit(&group->end_status, memory_order_acquire);
 	}
 	return status == COLLET_OK ? COLLET_OK : collet_fail_copy((enum collet_status)status, group->sentence);
 }

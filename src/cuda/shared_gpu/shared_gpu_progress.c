@@ -31,15 +31,15 @@ static void settle(struct collet_direct *direct, struct call *call)
 	if (call->shared || !request)
 		return;
 	if (!call->verdict.staged) {
-		request->elsewhere = true;
-		request->ordered = call->verdict.ordered;
+		request->offloaded = true;
+		request->stream_ordered = call->verdict.ordered;
 		direct->events->done(request);
 	} else if (direct->events->stage(request, &call->sides) != COLLET_OK) {
 		/* The others go on without this rank. */
-		collet_group_end(direct->group, COLLET_ERR_SYSTEM, true, collet_last_error());
+		collet_comm_state_end(direct->group, COLLET_ERR_SYSTEM, true, collet_last_error());
 	}
-	request->held = false;
-	direct->group->lanes_dirty = true;
+	request->deferred = false;
+	direct->group->tasks_need_progress = true;
 	if (call->verdict.ordered && is_leader(direct))
 		collet_order_keep(direct, call);
 	else
@@ -78,20 +78,20 @@ static bool step(struct collet_direct *direct, struct call *call)
 	}
 }
 
-static bool has_ended(const struct collet_group *group)
+static bool has_ended(const struct collet_comm_state *group)
 {
-	return atomic_load_explicit(&group->ended, memory_order_acquire) != COLLET_OK;
+	return atomic_load_explicit(&group->end_status, memory_order_acquire) != COLLET_OK;
 }
 
-static bool advance(struct collet_group *group, void *hooked)
+static bool advance(struct collet_comm_state *group, void *hooked)
 {
 	struct collet_direct *direct = hooked;
 	bool any = false, some = true;
 	collet_order_reap(direct);
 	while (direct->first && some && !has_ended(group)) {
 		if (has_ended(&direct->shadow)) {
-			const int status = atomic_load_explicit(&direct->shadow.ended, memory_order_relaxed);
-			collet_group_end(group, (enum collet_status)status, true, direct->shadow.sentence);
+			const int status = atomic_load_explicit(&direct->shadow.end_status, memory_order_relaxed);
+			collet_comm_state_end(group, (enum collet_status)status, true, direct->shadow.sentence);
 			return true;
 		}
 		some = step(direct, direct->first);
@@ -133,4 +133,4 @@ static bool name_awaited(const void *hooked, const struct collet_request *reques
 	return true;
 }
 
-const struct collet_group_hooks collet_direct_hooks = { advance, rests, name_awaited };
+const struct collet_progress_hooks collet_direct_hooks = { advance, rests, name_awaited };

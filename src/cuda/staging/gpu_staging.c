@@ -270,7 +270,7 @@ collet_status collet_staged_find_block(const struct collet_staged *staged, cu_po
 		       : collet_cuda_fail(&context->cuda, result, "finding where the GPU has page-locked memory");
 }
 
-struct collet_flow *collet_staged_flow(const struct collet_staged *staged)
+struct collet_pipeline *collet_staged_flow(const struct collet_staged *staged)
 {
 	return staged && staged->carried ? staged->carried->flow : NULL;
 }
@@ -312,16 +312,16 @@ collet_status collet_staged_plan(struct collet_staged *staged, struct collet_req
 	return declines ? carry_otherwise(staged, request) : status;
 }
 
-struct collet_bounce *collet_staged_bounce(const struct collet_staged *staged, int side)
+struct collet_bounce_buffer *collet_staged_bounce(const struct collet_staged *staged, int side)
 {
 	return staged && staged->carried ? staged->carried->bounces[side] : NULL;
 }
 
 void collet_staged_stop(const struct collet_staged *staged)
 {
-	struct collet_flow *flow = collet_staged_flow(staged);
+	struct collet_pipeline *flow = collet_staged_flow(staged);
 	if (flow)
-		collet_flow_stop(flow);
+		collet_pipeline_stop(flow);
 	if (staged->carried)
 		staged->carrier->rest(staged->carried);
 }

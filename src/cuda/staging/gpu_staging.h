@@ -44,9 +44,9 @@ collet_status collet_staged_find_block(const struct collet_staged *staged, cu_po
 /* For a flow; its request has been planned, and is not started yet. COLLET_ERR_MEMORY. */
 collet_status collet_staged_plan(struct collet_staged *staged, struct collet_request *request);
 /* NULL: it has been filled, and is emptied by collet_staged_end(). */
-struct collet_flow *collet_staged_flow(const struct collet_staged *staged);
+struct collet_pipeline *collet_staged_flow(const struct collet_staged *staged);
 /* Of a side: COLLET_READ, COLLET_WRITTEN; NULL likewise, or there is nothing to copy. */
-struct collet_bounce *collet_staged_bounce(const struct collet_staged *staged, int side);
+struct collet_bounce_buffer *collet_staged_bounce(const struct collet_staged *staged, int side);
 /* Its request has ended, or never starts, and is still there. Under the engine's lock, before end or drop. */
 void collet_staged_stop(const struct collet_staged *staged);
 /* The same for a call on a stream: nothing is copied yet, and the host's memory is page-locked, since a copy to other

@@ -9,7 +9,7 @@
 
 /* One side. */
 struct bounced {
-	struct collet_bounce bounce; /* first: it is found by it */
+	struct collet_bounce_buffer bounce; /* first: it is found by it */
 	struct collet_context *context;
 	struct collet_copier *copier;
 	struct collet_pipe *pipe;    /* NULL: it has none now */
@@ -22,21 +22,22 @@ struct bounced {
 	bool pulling;
 };
 
-static_assert(sizeof(struct collet_pull_offer) <= COLLET_BOUNCE_OFFER_WORDS * sizeof(uint64_t), "an offer has room");
+static_assert(sizeof(struct collet_pull_offer) <= COLLET_BOUNCE_HANDLE_WORDS * sizeof(uint64_t), "an offer has room");
 
 static const char pulling_what[] = "copying a message from GPU to GPU";
 
 static collet_status copy_next(struct bounced *bounced)
 {
 	const struct collet_cuda *cuda = &bounced->context->cuda;
-	struct collet_bounce *bounce = &bounced->bounce;
-	const struct collet_range cell = collet_bounce_piece(bounce, bounce->begun);
-	char *host = (char *)(uintptr_t)cell.first, *gpu = bounced->gpu + (size_t)bounce->begun * COLLET_BOUNCE_CELL;
+	struct collet_bounce_buffer *bounce = &bounced->bounce;
+	const struct collet_range cell = collet_bounce_segment(bounce, bounce->started);
+	char *host = (char *)(uintptr_t)cell.first,
+	     *gpu = bounced->gpu + (size_t)bounce->started * COLLET_BOUNCE_CELL_BYTES;
 	collet_status status = collet_pipe_add(cuda, bounced->pipe, bounced->sends ? host : gpu,
 		bounced->sends ? gpu : host, cell.bytes, bounced->what);
 	if (status == COLLET_OK)
 		status = collet_pipe_mark(cuda, bounced->pipe, bounced->what);
-	bounce->begun += status == COLLET_OK;
+	bounce->started += status == COLLET_OK;
 	return status;
 }
 
@@ -49,7 +50,7 @@ static collet_status push_on(struct bounced *bounced, uint32_t *copied)
 	const uint32_t stale = bounced->stale < *copied ? bounced->stale : *copied;
 	bounced->stale -= stale;
 	*copied -= stale;
-	while (status == COLLET_OK && collet_bounce_is_due(&bounced->bounce) && collet_pipe_has_room(pipe))
+	while (status == COLLET_OK && collet_bounce_may_copy(&bounced->bounce) && collet_pipe_has_room(pipe))
 		status = copy_next(bounced);
 	/* Something of the piece may be under way, with no mark behind it. */
 	if (status != COLLET_OK)
@@ -70,12 +71,12 @@ static void end_pull(struct bounced *bounced)
 	collet_bounce_pulled(&bounced->bounce);
 }
 
-static bool advance(struct collet_bounce *bounce)
+static bool advance(struct collet_bounce_buffer *bounce)
 {
 	struct bounced *bounced = (struct bounced *)(void *)bounce;
 	const struct collet_cuda *cuda = &bounced->context->cuda;
 	uint32_t copied = 0;
-	if (!is_under_way(bounced) && !collet_bounce_is_due(bounce))
+	if (!is_under_way(bounced) && !collet_bounce_may_copy(bounce))
 		return false;
 	collet_status status =
 		collet_pipe_take_and_enter(&bounced->context->copiers, bounced->copier, &bounced->pipe);
@@ -83,10 +84,10 @@ static bool advance(struct collet_bounce *bounce)
 		status = push_on(bounced, &copied);
 		collet_pipe_leave(cuda, bounced->pipe);
 	}
-	bounce->busy = is_under_way(bounced) || collet_bounce_is_due(bounce);
+	bounce->needs_polling = is_under_way(bounced) || collet_bounce_may_copy(bounce);
 	/* The peer is in the middle of the message. */
 	if (status != COLLET_OK)
-		collet_group_end(bounce->request->group, status, true, collet_last_error());
+		collet_comm_state_end(bounce->request->state, status, true, collet_last_error());
 	if (copied && bounced->pulling)
 		end_pull(bounced);
 	else if (copied)
@@ -96,21 +97,21 @@ static bool advance(struct collet_bounce *bounce)
 
 /* ---- From GPU to GPU ---- */
 
-static bool show(struct collet_bounce *bounce, const struct collet_request *request)
+static bool show(struct collet_bounce_buffer *bounce, const struct collet_request *request)
 {
 	struct bounced *bounced = (struct bounced *)(void *)bounce;
 	struct collet_context *context = bounced->context;
-	const uint32_t to = collet_group_world_rank(request->group, request->p2p.peer);
+	const uint32_t to = collet_comm_state_world_rank(request->state, request->p2p.peer);
 	if (!collet_pull_show(&context->device, &context->engine, to, &bounced->offer))
 		return false;
-	memcpy(bounce->offer.where, &bounced->offer, sizeof(bounced->offer));
+	memcpy(bounce->rts.handle, &bounced->offer, sizeof(bounced->offer));
 	return true;
 }
 
-static void show_again(struct collet_bounce *bounce, const struct collet_request *request)
+static void show_again(struct collet_bounce_buffer *bounce, const struct collet_request *request)
 {
 	const struct bounced *bounced = (struct bounced *)(void *)bounce;
-	const uint32_t to = collet_group_world_rank(request->group, request->p2p.peer);
+	const uint32_t to = collet_comm_state_world_rank(request->state, request->p2p.peer);
 	collet_pull_show_again(&bounced->context->device, to, &bounced->offer);
 }
 
@@ -144,19 +145,19 @@ static bool give_up_pull(struct bounced *bounced, collet_status status)
 		collet_ipc_put(&context->device.ipc, bounced->opened);
 	} else {
 		context->device.kept = true;
-		collet_group_end(request->group, status, true, collet_last_error());
+		collet_comm_state_end(request->state, status, true, collet_last_error());
 	}
 	bounced->opened = NULL;
 	return waited;
 }
 
 /* false: it may come by way of the host. */
-static bool pull(struct collet_bounce *bounce, const uint64_t *where, bool *again)
+static bool pull(struct collet_bounce_buffer *bounce, const uint64_t *where, bool *again)
 {
 	struct bounced *bounced = (struct bounced *)(void *)bounce;
 	struct collet_context *context = bounced->context;
 	const struct collet_request *request = bounce->request;
-	const uint32_t from = collet_group_world_rank(request->group, request->p2p.peer);
+	const uint32_t from = collet_comm_state_world_rank(request->state, request->p2p.peer);
 	struct collet_pull_offer offer;
 	memcpy(&offer, where, sizeof(offer));
 	if (offer.side.bytes < request->p2p.message_bytes)
@@ -168,7 +169,7 @@ static bool pull(struct collet_bounce *bounce, const uint64_t *where, bool *agai
 	const collet_status status = begin_pull(bounced, there, request->p2p.message_bytes);
 	if (status != COLLET_OK)
 		return !give_up_pull(bounced, status);
-	bounced->pulling = bounce->busy = true;
+	bounced->pulling = bounce->needs_polling = true;
 	return true;
 }
 
@@ -180,7 +181,7 @@ static collet_status make_side(struct collet_context *context, const struct coll
 	struct bounced *bounced = calloc(1, sizeof(*bounced));
 	if (!bounced)
 		return collet_fail(COLLET_ERR_MEMORY, "no memory for a message of a GPU's buffer");
-	*bounced = (struct bounced){ .bounce = { .advance = advance, .buffer = side->gpu, .cells = side->host },
+	*bounced = (struct bounced){ .bounce = { .progress = advance, .user_buffer = side->gpu, .cells = side->host },
 		.context = context,
 		.copier = side->copier,
 		.gpu = side->gpu,
@@ -195,8 +196,8 @@ static collet_status make_side(struct collet_context *context, const struct coll
 	if (pulled) {
 		collet_pull_describe(&context->device, &context->engine, side->copier, side->allocation, side->gpu,
 			side->bytes, &bounced->offer);
-		bounced->bounce.show = show;
-		bounced->bounce.show_again = show_again;
+		bounced->bounce.export_buffer = show;
+		bounced->bounce.export_again = show_again;
 		bounced->bounce.pull = pull;
 	}
 	*made = bounced;
@@ -242,7 +243,7 @@ static struct message *message_of(struct collet_carried *carried)
 
 static bool is_long(const struct collet_staged_side *side)
 {
-	return side->copier && side->bytes >= COLLET_BOUNCE_LEAST;
+	return side->copier && side->bytes >= COLLET_BOUNCE_MIN_BYTES;
 }
 
 static bool takes(const struct collet_load *load)

@@ -13,13 +13,13 @@ static const char *const what[WAYS] = { "copying a piece from the GPU", "copying
 /* Items whose copies are to be made, in order: up to next they are under way, a mark in the pipe behind each. */
 struct way {
 	struct collet_pipe *pipe;    /* NULL: it has none now */
-	struct collet_item *first, *next, *last;
+	struct collet_work_item *first, *next, *last;
 };
 
 struct collet_reached {
 	struct collet_carried carried; /* first: it is found by it */
-	struct collet_flow flow;
-	struct collet_reach reach;
+	struct collet_pipeline flow;
+	struct collet_gdr reach;
 	struct collet_context *context;
 	struct collet_copier *copier;
 	struct collet_pinned *cells; /* NULL: the request has not been planned yet */
@@ -33,13 +33,13 @@ static struct collet_reached *reached_of(struct collet_carried *carried)
 
 /* ---- Which calls ---- */
 
-bool collet_reached_all(const struct collet_group *group)
+bool collet_reached_all(const struct collet_comm_state *group)
 {
 	const struct collet_engine *engine = group->engine;
 	for (uint32_t rank = 0; rank < group->size; rank++) {
-		const struct collet_peer_info *peer = &engine->cards[collet_group_world_rank(group, rank)];
+		const struct collet_peer_info *peer = &engine->peer_infos[collet_comm_state_world_rank(group, rank)];
 		if (rank != group->rank &&
-			!collet_transports_accept_gpu(engine->transports, &engine->cards[engine->rank], peer))
+			!collet_transports_accept_gpu(engine->transports, &engine->peer_infos[engine->rank], peer))
 			return false;
 	}
 	return group->size > 1;
@@ -68,30 +68,30 @@ static bool takes(const struct collet_load *load)
 /* Is the first of an item's copies one to the host? They all are then, or are few. */
 static collet_status note_way(void *context, void *to, const void *from, size_t bytes)
 {
-	const struct collet_item *item = context;
+	const struct collet_work_item *item = context;
 	(void)from;
 	(void)bytes;
-	return collet_reach_flags(item->request, to, 1) ? COLLET_OK : COLLET_PENDING;
+	return collet_gdr_flags(item->request, to, 1) ? COLLET_OK : COLLET_PENDING;
 }
 
-static void copy(struct collet_reach *reach, struct collet_item *item)
+static void copy(struct collet_gdr *reach, struct collet_work_item *item)
 {
 	struct collet_reached *reached = (struct collet_reached *)(void *)((char *)reach -
 		offsetof(struct collet_reached, reach));
-	const bool down = collet_reach_copies(item, note_way, item) != COLLET_OK;
+	const bool down = collet_gdr_visit_copies(item, note_way, item) != COLLET_OK;
 	struct way *way = &reached->ways[down ? DOWN : UP];
-	item->next_copied = NULL;
+	item->next_copy = NULL;
 	if (way->first)
-		way->last->next_copied = item;
+		way->last->next_copy = item;
 	else
 		way->first = item;
 	way->last = item;
 	if (!way->next)
 		way->next = item;
-	reached->flow.busy = true;
+	reached->flow.needs_polling = true;
 }
 
-/* For collet_reach_copies(). */
+/* For collet_gdr_visit_copies(). */
 struct adding {
 	struct collet_reached *reached;
 	struct way *way;
@@ -111,11 +111,11 @@ static collet_status issue(struct collet_reached *reached, struct way *way)
 	struct adding adding = { reached, way };
 	collet_status status = COLLET_OK;
 	while (way->next && collet_pipe_has_room(way->pipe) && status == COLLET_OK) {
-		status = collet_reach_copies(way->next, add, &adding);
+		status = collet_gdr_visit_copies(way->next, add, &adding);
 		if (status == COLLET_OK)
 			status = collet_pipe_mark(cuda, way->pipe, what[way - reached->ways]);
 		if (status == COLLET_OK)
-			way->next = way->next->next_copied;
+			way->next = way->next->next_copy;
 	}
 	/* Something of the item may be under way, with no mark behind it. */
 	if (status != COLLET_OK)
@@ -138,11 +138,11 @@ static collet_status push_on(struct collet_reached *reached, struct way *way, ui
 	return status;
 }
 
-static bool advance(struct collet_flow *flow)
+static bool advance(struct collet_pipeline *flow)
 {
 	struct collet_reached *reached = (struct collet_reached *)(void *)((char *)flow -
 		offsetof(struct collet_reached, flow));
-	bool some = collet_reach_look(&reached->reach, flow->request->group);
+	bool some = collet_gdr_poll(&reached->reach, flow->request->state);
 	collet_status status = COLLET_OK;
 	for (int w = 0; w < WAYS && status == COLLET_OK; w++) {
 		struct way *way = &reached->ways[w];
@@ -150,16 +150,16 @@ static bool advance(struct collet_flow *flow)
 		if (way->first)
 			status = push_on(reached, way, &passed);
 		for (; passed > 0; passed--) {
-			struct collet_item *item = way->first;
-			way->first = item->next_copied;
-			collet_reach_copied(item);
+			struct collet_work_item *item = way->first;
+			way->first = item->next_copy;
+			collet_gdr_copied(item);
 			some = true;
 		}
 	}
-	flow->busy = reached->ways[DOWN].first || reached->ways[UP].first;
+	flow->needs_polling = reached->ways[DOWN].first || reached->ways[UP].first;
 	/* Others are in the middle of the call. */
 	if (status != COLLET_OK)
-		collet_group_end(flow->request->group, status, true, collet_last_error());
+		collet_comm_state_end(flow->request->state, status, true, collet_last_error());
 	return some;
 }
 
@@ -189,7 +189,7 @@ static bool free_reached(struct collet_carried *carried)
 		collet_pinned_give(&reached->context->pinned, reached->cells);
 	else
 		collet_pinned_lose(&reached->context->pinned, reached->cells);
-	collet_flow_deinit(&reached->flow);
+	collet_pipeline_deinit(&reached->flow);
 	free(reached);
 	return true;
 }
@@ -203,12 +203,12 @@ static collet_status make(const struct collet_load *load, struct collet_carried 
 		return collet_fail(COLLET_ERR_MEMORY, "no memory for a call on a GPU's buffer");
 	reached->context = load->context;
 	reached->copier = read->copier ? read->copier : written->copier;
-	collet_status status = collet_flow_init(&reached->flow, none, none, 1);
-	reached->flow.advance = advance;
-	reached->flow.reach = &reached->reach;
+	collet_status status = collet_pipeline_init(&reached->flow, none, none, 1);
+	reached->flow.progress = advance;
+	reached->flow.gdr = &reached->reach;
 	reached->carried.flow = &reached->flow;
-	reached->reach = (struct collet_reach){ .copy = copy,
-		.on_gpu = { { read->gpu, read->copier ? read->bytes : 0 },
+	reached->reach = (struct collet_gdr){ .start_copies = copy,
+		.gpu_ranges = { { read->gpu, read->copier ? read->bytes : 0 },
 			{ written->gpu, written->copier ? written->bytes : 0 } } };
 	/* Now, when nothing has been begun that a failure would spoil. */
 	for (int w = 0; w < WAYS && status == COLLET_OK; w++)
@@ -224,10 +224,10 @@ static collet_status make(const struct collet_load *load, struct collet_carried 
 static collet_status plan(struct collet_carried *carried, const struct collet_request *request, bool *declines)
 {
 	struct collet_reached *reached = reached_of(carried);
-	const size_t cell = collet_reach_cell_bytes(request), cells = cell * LANE_WINDOW * request->lanes;
-	const size_t read = reached->reach.on_gpu[0].bytes, written = reached->reach.on_gpu[1].bytes;
+	const size_t cell = collet_gdr_cell_bytes(request), cells = cell * TASK_WINDOW * request->task_count;
+	const size_t read = reached->reach.gpu_ranges[0].bytes, written = reached->reach.gpu_ranges[1].bytes;
 	const size_t larger = read > written ? read : written;
-	*declines = cells > (size_t)COLLET_STAGING_BYTES * request->lanes && cells > larger / 2;
+	*declines = cells > (size_t)COLLET_STAGING_BYTES * request->task_count && cells > larger / 2;
 	if (*declines)
 		return COLLET_OK;
 	const collet_status status =

@@ -7,6 +7,6 @@
 extern const struct collet_carrier collet_reached_carrier;
 
 /* Would the connections to all other ranks of the group take GPU memory, as far as their cards tell? */
-bool collet_reached_all(const struct collet_group *group);
+bool collet_reached_all(const struct collet_comm_state *group);
 
 #endif

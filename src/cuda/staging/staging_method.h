@@ -12,7 +12,7 @@
 
 #include "cuda/staging/gpu_staging.h"
 
-struct collet_bounce;
+struct collet_bounce_buffer;
 
 /* Bytes of a buffer. */
 struct collet_part {
@@ -35,8 +35,9 @@ struct collet_load {
 
 /* The carrier's, for one call, with what it needs itself behind this. */
 struct collet_carried {
-	struct collet_flow *flow;                    /* of both sides; or NULL, and then */
-	struct collet_bounce *bounces[COLLET_SIDES]; /* of each that is carried: NULL, it is copied before and after */
+	struct collet_pipeline *flow;                /* of both sides; or NULL, and then */
+	struct collet_bounce_buffer *bounces[COLLET_SIDES]; /* of each that is carried: NULL, it is copied before and
+	                                                       after */
 };
 
 struct collet_carrier {

@@ -15,7 +15,7 @@ struct way {
 
 struct collet_piped {
 	struct collet_carried carried; /* first: it is found by it */
-	struct collet_flow flow;
+	struct collet_pipeline flow;
 	struct collet_context *context;
 	struct way in, out;
 	const struct collet_part *parts; /* NULL: all */
@@ -32,7 +32,7 @@ static struct collet_piped *piped_of(struct collet_carried *carried)
 
 static collet_status bring_cell(struct collet_piped *piped, uint32_t cell)
 {
-	const struct collet_range range = collet_flow_cell(&piped->flow, &piped->flow.in, cell);
+	const struct collet_range range = collet_pipeline_cell(&piped->flow, &piped->flow.in, cell);
 	char *host = (char *)(uintptr_t)range.first;
 	if (piped->cargo.owner)
 		return piped->cargo.bring(piped->cargo.owner, piped->in.pipe, host,
@@ -50,7 +50,7 @@ static collet_status take(struct collet_piped *piped, size_t first, size_t end)
 /* Of the cell, what is in the parts. */
 static collet_status take_cell(struct collet_piped *piped, uint32_t cell)
 {
-	const struct collet_range range = collet_flow_cell(&piped->flow, &piped->flow.out, cell);
+	const struct collet_range range = collet_pipeline_cell(&piped->flow, &piped->flow.out, cell);
 	const size_t first = (size_t)(range.first - piped->flow.out.first), end = first + range.bytes;
 	collet_status status = COLLET_OK;
 	if (piped->cargo.owner)
@@ -98,26 +98,26 @@ static collet_status push_on(
 	return status;
 }
 
-static bool advance(struct collet_flow *flow)
+static bool advance(struct collet_pipeline *flow)
 {
 	struct collet_piped *piped = (struct collet_piped *)(void *)((char *)flow -
 		offsetof(struct collet_piped, flow));
 	uint32_t arrived, taken = 0;
-	if (!flow->arrived && !flow->taken && !flow->busy)
+	if (!flow->copied_in_count && !flow->copied_out_count && !flow->needs_polling)
 		piped->in.issued = piped->out.issued = 0; /* it has been started, perhaps not for the first time */
-	collet_status status = push_on(piped, &piped->in, flow->order, flow->order_count, &arrived);
+	collet_status status = push_on(piped, &piped->in, flow->copy_in_order, flow->copy_in_count, &arrived);
 	if (status == COLLET_OK)
-		status = push_on(piped, &piped->out, flow->ready, flow->ready_count, &taken);
-	flow->busy = is_busy(&piped->in, flow->order_count) || is_busy(&piped->out, flow->ready_count);
+		status = push_on(piped, &piped->out, flow->copy_out_order, flow->copy_out_ready, &taken);
+	flow->needs_polling = is_busy(&piped->in, flow->copy_in_count) || is_busy(&piped->out, flow->copy_out_ready);
 	for (uint32_t i = 0; i < arrived; i++)
-		collet_flow_arrived(flow);
+		collet_pipeline_copied_in(flow);
 	for (uint32_t i = 0; i < taken; i++)
-		collet_flow_taken(flow);
-	if (piped->cargo.owner && (arrived || taken) && collet_flow_is_over(flow))
+		collet_pipeline_copied_out(flow);
+	if (piped->cargo.owner && (arrived || taken) && collet_pipeline_is_complete(flow))
 		piped->cargo.over(piped->cargo.owner);
 	/* Others are in the middle of the call. */
 	if (status != COLLET_OK)
-		collet_group_end(flow->request->group, status, true, collet_last_error());
+		collet_comm_state_end(flow->request->state, status, true, collet_last_error());
 	return arrived || taken;
 }
 
@@ -164,7 +164,7 @@ static bool free_piped(struct collet_carried *carried)
 	const bool brought = close_way(piped, &piped->in), taken = close_way(piped, &piped->out);
 	if (piped->cargo.owner)
 		piped->cargo.free(piped->cargo.owner);
-	collet_flow_deinit(&piped->flow);
+	collet_pipeline_deinit(&piped->flow);
 	free(piped);
 	return brought && taken;
 }
@@ -185,8 +185,8 @@ static collet_status make_of(struct collet_context *context, const struct collet
 	piped->context = context;
 	if (cargo)
 		piped->cargo = *cargo;
-	collet_status status = collet_flow_init(&piped->flow, from, to, collet_gpu_cell_bytes(&link, most));
-	piped->flow.advance = advance;
+	collet_status status = collet_pipeline_init(&piped->flow, from, to, collet_gpu_cell_bytes(&link, most));
+	piped->flow.progress = advance;
 	piped->carried.flow = &piped->flow;
 	piped->in.what = "copying a buffer from the GPU";
 	piped->out.what = "copying a result to the GPU";

@@ -81,7 +81,7 @@ void collet_streamed_free(struct collet_streamed *call)
 	call->word.number = 0;
 	if (call->request) {
 		collet_engine_lock(streams->engine);
-		collet_request_free(call->request);
+		collet_request_release(call->request);
 		collet_engine_unlock(streams->engine);
 	}
 	call->staged = NULL;
@@ -246,7 +246,7 @@ static collet_status put(const struct place *place, struct collet_streamed *call
 	status = enqueue_rest(place, call);
 	if (status != COLLET_OK) {
 		/* It will ring, and the others will wait for it: there is no way back. */
-		collet_group_end(&streams->comm->group, status, true, collet_last_error());
+		collet_comm_state_end(&streams->comm->group, status, true, collet_last_error());
 		give_up(place, call);
 		streams->under_way -= !place->capture && call->lost;
 	}

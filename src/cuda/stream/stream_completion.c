@@ -64,5 +64,5 @@ void collet_streams_look(struct collet_streams *streams, bool ended)
 		"%s timed out: all ranks' streams have come to it, and the GPU that they share has been given it and "
 		"has not done it; is something else running there that does not end?",
 		function);
-	collet_group_end(&streams->comm->group, COLLET_ERR_TIMEOUT, true, sentence);
+	collet_comm_state_end(&streams->comm->group, COLLET_ERR_TIMEOUT, true, sentence);
 }

@@ -54,7 +54,7 @@ void collet_streams_ring(void *data)
 static bool has_ended(const struct collet_streams *streams)
 {
 	return atomic_load_explicit(&streams->closing, memory_order_seq_cst) ||
-		atomic_load_explicit(&streams->comm->group.ended, memory_order_acquire) != COLLET_OK;
+		atomic_load_explicit(&streams->comm->group.end_status, memory_order_acquire) != COLLET_OK;
 }
 
 /* However it has ended. Under the engine's lock. */
@@ -62,7 +62,7 @@ static void let_go(struct collet_streamed *call)
 {
 	const bool again = call->capture != 0;
 	if (call->request && (!again || call->half_count)) {
-		collet_request_free(call->request);
+		collet_request_release(call->request);
 		call->request = NULL;
 	}
 	/* Pairs with the stream's wait. From here on a graph's call may ring again. */
@@ -116,28 +116,28 @@ static void start_rung(struct collet_streams *streams)
 }
 
 /* Others are told, too, of a call that was torn down with its communicator. */
-static void end_over(struct collet_group *group, const struct collet_request *request, collet_status status)
+static void end_over(struct collet_comm_state *group, const struct collet_request *request, collet_status status)
 {
 	char call[160], sentence[256];
 	const bool destroyed = group->torn_down &&
-		atomic_load_explicit(&group->ended, memory_order_acquire) == COLLET_OK;
+		atomic_load_explicit(&group->end_status, memory_order_acquire) == COLLET_OK;
 	if (!destroyed) {
-		collet_group_end(group, status, true, collet_last_error());
+		collet_comm_state_end(group, status, true, collet_last_error());
 		return;
 	}
 	collet_request_describe(request, call, sizeof(call));
 	snprintf(sentence, sizeof(sentence),
 		"collet_comm_destroy: its stream had come to %s, which was not over; synchronize streams before", call);
-	collet_group_end(group, status, true, sentence);
+	collet_comm_state_end(group, status, true, sentence);
 }
 
 /* Takes a call that has ended off the list. Under the engine's lock, which it lets go of while it copies. */
 static void settle(struct collet_streams *streams, struct collet_streamed **at)
 {
 	struct collet_streamed *call = *at;
-	struct collet_staged *staged = call->request->staged;  /* if it was offered, and has gone by way of the host */
+	struct collet_staged *staged = call->request->staging; /* if it was offered, and has gone by way of the host */
 	collet_status status = collet_call_outcome(call->request);
-	call->request->staged = NULL;
+	call->request->staging = NULL;
 	if (call->staged)
 		collet_staged_stop(call->staged);
 	if (staged) {
@@ -149,7 +149,7 @@ static void settle(struct collet_streams *streams, struct collet_streamed **at)
 	/* Whatever a call on a stream ends with has nobody else to be told to. */
 	if (status != COLLET_OK)
 		end_over(&streams->comm->group, call->request, status);
-	else if (call->request->ordered)
+	else if (call->request->stream_ordered)
 		collet_streamed_order(call);
 	*at = call->next;
 	call->active = false;
@@ -182,7 +182,7 @@ static void end_if_held(struct collet_streams *streams)
 		"%s timed out: its stream has come to it, but another stream has not come to a call that was made "
 		"before it, or is captured before it; calls of a communicator start in order",
 		streams->held);
-	collet_group_end(&streams->comm->group, COLLET_ERR_TIMEOUT, true, sentence);
+	collet_comm_state_end(&streams->comm->group, COLLET_ERR_TIMEOUT, true, sentence);
 }
 
 /* Under the engine's lock. */
@@ -256,7 +256,7 @@ static bool may_go_on(void *context)
 {
 	const struct await *await = context;
 	return all_have_started(await->comm->streams) || collet_clock_ns() >= await->deadline ||
-		atomic_load_explicit(&await->comm->group.ended, memory_order_acquire) != COLLET_OK;
+		atomic_load_explicit(&await->comm->group.end_status, memory_order_acquire) != COLLET_OK;
 }
 
 collet_status collet_streams_let_start(collet_comm *comm, const char *function, const collet_how *how)
@@ -270,12 +270,13 @@ collet_status collet_streams_let_start(collet_comm *comm, const char *function, 
 	atomic_fetch_add_explicit(&streams->waiters, 1, memory_order_seq_cst);
 	collet_engine_wait(streams->engine, may_go_on, &await);
 	atomic_fetch_sub_explicit(&streams->waiters, 1, memory_order_seq_cst);
-	if (!all_have_started(streams) && atomic_load_explicit(&comm->group.ended, memory_order_acquire) == COLLET_OK) {
+	if (!all_have_started(streams) &&
+		atomic_load_explicit(&comm->group.end_status, memory_order_acquire) == COLLET_OK) {
 		char sentence[256];
 		snprintf(sentence, sizeof(sentence),
 			"%s timed out: it comes after calls on streams, and %u of their streams have not come to them",
 			function, atomic_load_explicit(&streams->unstarted, memory_order_relaxed));
-		collet_group_end(&comm->group, COLLET_ERR_TIMEOUT, true, sentence);
+		collet_comm_state_end(&comm->group, COLLET_ERR_TIMEOUT, true, sentence);
 	}
 	return collet_comm_ended(comm);
 }

@@ -7,7 +7,7 @@
 
 enum collet_p2p_kind { P2P_EAGER = 1, P2P_RTS, P2P_RTR, P2P_DATA, P2P_RTS_PULL, P2P_ATS };
 
-struct collet_bounce_offer;
+struct collet_bounce_rts;
 
 struct collet_p2p_header {
 	uint64_t bytes, id;
@@ -29,7 +29,7 @@ struct collet_p2p_unexpected {
 	struct collet_p2p_unexpected *next;
 	uint32_t source, tag;
 	bool is_rts;
-	bool may_pull;                      /* its data is a collet_bounce_offer */
+	bool may_pull;                      /* its data is a collet_bounce_rts */
 	struct collet_p2p_header header;
 	char data[];
 };
@@ -63,7 +63,7 @@ struct collet_p2p {
 	uint32_t outgoing_count;            /* messages on their way out */
 	struct collet_p2p_outgoing *free_outgoing; /* kept for the next messages */
 	uint32_t free_count;
-	struct collet_bounce *bounces;      /* of requests under way */
+	struct collet_bounce_buffer *bounces; /* of requests under way */
 	struct collet_p2p_peer *peers;      /* by rank */
 	struct collet_p2p_peer *awaited, *next_poll; /* the second: whom a round under way comes to next */
 	uint32_t any_source_count;          /* receives that whoever sends may satisfy */
@@ -72,15 +72,15 @@ struct collet_p2p {
 	uint32_t completed_count;           /* requests, and messages on their way out; it wraps */
 };
 
-static inline struct collet_route *collet_p2p_peer_queue(struct collet_group *state, uint32_t peer)
+static inline struct collet_peer_queue *collet_p2p_peer_queue(struct collet_comm_state *state, uint32_t peer)
 {
-	return collet_route_get(state, COLLET_CHANNEL_P2P, peer);
+	return collet_peer_queue_get(state, COLLET_CHANNEL_P2P, peer);
 }
 
-static inline struct collet_endpoint *collet_p2p_endpoint(struct collet_route *peer_queue)
+static inline struct collet_endpoint *collet_p2p_endpoint(struct collet_peer_queue *peer_queue)
 {
 	/* Pairs with the control thread's release store that publishes it. */
-	return peer_queue ? atomic_load_explicit(&peer_queue->conduit, memory_order_acquire) : NULL;
+	return peer_queue ? atomic_load_explicit(&peer_queue->endpoint, memory_order_acquire) : NULL;
 }
 
 /* What a message says of itself. */
@@ -91,7 +91,7 @@ static inline uint64_t collet_p2p_signature(enum collet_p2p_kind kind, uint32_t 
 
 /* ---- p2p.c */
 /* Takes in what whoever it may be has sent. */
-void collet_p2p_poll_all(struct collet_group *state);
+void collet_p2p_poll_all(struct collet_comm_state *state);
 
 /* ---- p2p_send.c */
 /* Something waits for this peer; as often as that is said, it ends with a request or with a message that is sent. */
@@ -105,19 +105,20 @@ void collet_p2p_remove(struct collet_request **list, struct collet_request *requ
 void collet_p2p_complete(struct collet_p2p *p2p, struct collet_request *request);
 void collet_p2p_complete_receive(struct collet_p2p *p2p, struct collet_request *request);
 /* Queues a message: a note, or data of the request, which stay until it has been sent. tag: of DATA its id. */
-collet_status collet_p2p_send_message(struct collet_group *state, uint32_t to, enum collet_p2p_kind kind, uint32_t tag,
-	const struct collet_p2p_header *header, const void *data, uint64_t bytes, struct collet_request *request);
+collet_status collet_p2p_send_message(struct collet_comm_state *state, uint32_t to, enum collet_p2p_kind kind,
+	uint32_t tag, const struct collet_p2p_header *header, const void *data, uint64_t bytes,
+	struct collet_request *request);
 /* Sends an eager message past the queue, where that is empty and the transport can. */
-bool collet_p2p_send_now(struct collet_group *state, uint32_t to, uint32_t tag, const void *data, uint64_t bytes);
+bool collet_p2p_send_now(struct collet_comm_state *state, uint32_t to, uint32_t tag, const void *data, uint64_t bytes);
 /* Posts what is queued, and takes what has settled; false: the conduit failed. */
-bool collet_p2p_progress_sends(struct collet_group *state, uint32_t rank, struct collet_endpoint *endpoint);
+bool collet_p2p_progress_sends(struct collet_comm_state *state, uint32_t rank, struct collet_endpoint *endpoint);
 /* All of a list. */
 void collet_p2p_free_outgoing(struct collet_p2p_outgoing *first);
 
 /* ---- p2p_match.c */
 /* Takes in what has come, one message after the other. */
-collet_status collet_p2p_progress_receives(struct collet_group *state, uint32_t source, struct collet_p2p_peer *peer,
-	struct collet_endpoint *endpoint);
+collet_status collet_p2p_progress_receives(struct collet_comm_state *state, uint32_t source,
+	struct collet_p2p_peer *peer, struct collet_endpoint *endpoint);
 
 /* ---- p2p_rendezvous.c */
 void collet_p2p_start_bounce(struct collet_request *request);
@@ -134,7 +135,7 @@ void collet_p2p_send_segments(struct collet_request *request);
 /* One of its messages has been sent, which may be its end. */
 void collet_p2p_segment_sent(struct collet_request *request);
 /* A matched receive's owner begins to take the message from there. false: it does not; *again as of bounce_buffer.h. */
-bool collet_p2p_pull(struct collet_request *request, const struct collet_bounce_offer *offer, bool *export_again);
+bool collet_p2p_pull(struct collet_request *request, const struct collet_bounce_rts *offer, bool *export_again);
 /* Its receiver has taken this send. */
 void collet_p2p_handle_ats(struct collet_request *request);
 /* What a matched receive asks for. */

@@ -17,26 +17,26 @@ enum {
 	POLL_ALL_INTERVAL = 16            /* rounds of progress until peers are looked at that nobody here waits for */
 };
 
-static void fail_peer(struct collet_group *state, uint32_t rank, collet_status status)
+static void fail_peer(struct collet_comm_state *state, uint32_t rank, collet_status status)
 {
 	/* A peer that nothing here needs may have left in good order. */
 	if (status == COLLET_ERR_PEER_LOST && !state->p2p->peers[rank].waiter_count)
 		return;
 	char sentence[COLLET_ERROR_BYTES];
 	snprintf(sentence, sizeof(sentence), "point to point with rank %u: %s", rank, collet_last_error());
-	pthread_mutex_lock(&state->engine->fabric_lock);
-	collet_board_doubt(state, rank, status, sentence);
-	pthread_mutex_unlock(&state->engine->fabric_lock);
+	pthread_mutex_lock(&state->engine->connections_lock);
+	collet_mismatch_suspect_loss(state, rank, status, sentence);
+	pthread_mutex_unlock(&state->engine->connections_lock);
 }
 
-static void progress_peer(struct collet_group *state, uint32_t rank)
+static void progress_peer(struct collet_comm_state *state, uint32_t rank)
 {
-	struct collet_route *peer_queue = collet_route_peek(state, COLLET_CHANNEL_P2P, rank);
+	struct collet_peer_queue *peer_queue = collet_peer_queue_find(state, COLLET_CHANNEL_P2P, rank);
 	struct collet_p2p_peer *peer = &state->p2p->peers[rank];
 	struct collet_endpoint *endpoint = collet_p2p_endpoint(peer_queue);
 	if (!endpoint) {
 		if (peer_queue && peer->first_out)
-			collet_fabric_want(peer_queue);
+			collet_connections_request(peer_queue);
 		return;
 	}
 	if (endpoint->posted)
@@ -52,14 +52,14 @@ static void progress_peer(struct collet_group *state, uint32_t rank)
 		fail_peer(state, rank, status);
 }
 
-bool collet_p2p_is_busy(const struct collet_group *state)
+bool collet_p2p_is_busy(const struct collet_comm_state *state)
 {
 	const struct collet_p2p *p2p = state->p2p;
 	return p2p && (p2p->request_count || p2p->outgoing_count);
 }
 
 /* One round of all peers. Returns how many requests and messages it has brought to their end. */
-static uint32_t progress_all(struct collet_group *state)
+static uint32_t progress_all(struct collet_comm_state *state)
 {
 	const struct collet_p2p *p2p = state->p2p;
 	const uint32_t before = p2p->completed_count;
@@ -68,7 +68,7 @@ static uint32_t progress_all(struct collet_group *state)
 	return p2p->completed_count - before;
 }
 
-uint32_t collet_p2p_progress(struct collet_group *state)
+uint32_t collet_p2p_progress(struct collet_comm_state *state)
 {
 	struct collet_p2p *p2p = state->p2p;
 	if (!collet_p2p_is_busy(state))
@@ -84,50 +84,50 @@ uint32_t collet_p2p_progress(struct collet_group *state)
 	return moved + p2p->completed_count - before;
 }
 
-void collet_p2p_poll_all(struct collet_group *state)
+void collet_p2p_poll_all(struct collet_comm_state *state)
 {
 	(void)progress_all(state);
 }
 
-bool collet_p2p_progress_all(struct collet_group *state)
+bool collet_p2p_progress_all(struct collet_comm_state *state)
 {
 	return collet_p2p_is_busy(state) && progress_all(state);
 }
 
-uint32_t collet_p2p_poll_cost(const struct collet_group *state)
+uint32_t collet_p2p_poll_cost(const struct collet_comm_state *state)
 {
 	uint32_t cost = 0;
 	const struct collet_p2p_peer *peer = state->p2p ? state->p2p->awaited : NULL;
 	for (; peer; peer = peer->next_awaited) {
 		const uint32_t rank = (uint32_t)(peer - state->p2p->peers);
 		const struct collet_endpoint *endpoint =
-			collet_p2p_endpoint(collet_route_peek(state, COLLET_CHANNEL_P2P, rank));
-		cost += endpoint && endpoint->transport->caps & COLLET_CAP_SYSCALLS ? COLLET_CALL_LOOKS :
-			state->engine->crowded ? OVERSUBSCRIBED_POLL_COST : 1;
+			collet_p2p_endpoint(collet_peer_queue_find(state, COLLET_CHANNEL_P2P, rank));
+		cost += endpoint && endpoint->transport->caps & COLLET_CAP_SYSCALLS ? COLLET_SYSCALL_POLLS :
+			state->engine->oversubscribed ? OVERSUBSCRIBED_POLL_COST : 1;
 	}
 	return cost;
 }
 
-bool collet_p2p_awaits_own_core(const struct collet_group *state)
+bool collet_p2p_awaits_own_core(const struct collet_comm_state *state)
 {
 	const struct collet_p2p_peer *peer = state->p2p ? state->p2p->awaited : NULL;
 	const bool any = peer;
 	for (; peer; peer = peer->next_awaited) {
 		const uint32_t rank = (uint32_t)(peer - state->p2p->peers);
-		const struct collet_route *peer_queue = collet_route_peek(state, COLLET_CHANNEL_P2P, rank);
-		if (!peer_queue || !collet_route_shares_core(peer_queue))
+		const struct collet_peer_queue *peer_queue = collet_peer_queue_find(state, COLLET_CHANNEL_P2P, rank);
+		if (!peer_queue || !collet_peer_queue_shares_core(peer_queue))
 			return false;
 	}
 	return any;
 }
 
-bool collet_p2p_arm(struct collet_group *state)
+bool collet_p2p_arm(struct collet_comm_state *state)
 {
 	if (state->p2p && !collet_p2p_bounces_idle(state->p2p))
 		return false;
 	for (uint32_t rank = 0; collet_p2p_is_busy(state) && rank < state->size; rank++) {
 		struct collet_endpoint *endpoint =
-			collet_p2p_endpoint(collet_route_peek(state, COLLET_CHANNEL_P2P, rank));
+			collet_p2p_endpoint(collet_peer_queue_find(state, COLLET_CHANNEL_P2P, rank));
 		/* One that has failed has nothing to tell any more: its rank has left in order, or progress, which has
 		 * just been here, has told the board. */
 		if (endpoint && endpoint->status == COLLET_OK && !endpoint->transport->arm(endpoint))
@@ -136,28 +136,28 @@ bool collet_p2p_arm(struct collet_group *state)
 	return true;
 }
 
-void collet_p2p_disarm(struct collet_group *state)
+void collet_p2p_disarm(struct collet_comm_state *state)
 {
 	for (uint32_t rank = 0; state->p2p && rank < state->size; rank++) {
 		struct collet_endpoint *endpoint =
-			collet_p2p_endpoint(collet_route_peek(state, COLLET_CHANNEL_P2P, rank));
+			collet_p2p_endpoint(collet_peer_queue_find(state, COLLET_CHANNEL_P2P, rank));
 		if (endpoint)
 			endpoint->transport->disarm(endpoint);
 	}
 }
 
 /* By whether they share this rank's host. */
-static void set_eager_bytes(const struct collet_group *state, struct collet_p2p_peer *peers)
+static void set_eager_bytes(const struct collet_comm_state *state, struct collet_p2p_peer *peers)
 {
 	const struct collet_engine *engine = state->engine;
-	const uint64_t host = engine->cards[engine->rank].host_id;
+	const uint64_t host = engine->peer_infos[engine->rank].host_id;
 	for (uint32_t rank = 0; rank < state->size; rank++) {
-		const bool local = engine->cards[collet_group_world_rank(state, rank)].host_id == host;
+		const bool local = engine->peer_infos[collet_comm_state_world_rank(state, rank)].host_id == host;
 		peers[rank].eager_bytes = local ? engine->limits.eager_local : engine->limits.eager_remote;
 	}
 }
 
-static collet_status create_p2p(struct collet_group *state)
+static collet_status create_p2p(struct collet_comm_state *state)
 {
 	struct collet_p2p *p2p = calloc(1, sizeof(*p2p));
 	struct collet_p2p_peer *peers = calloc(state->size, sizeof(*peers));
@@ -179,12 +179,12 @@ static collet_status create_p2p(struct collet_group *state)
 static bool is_eager(const struct collet_request *request)
 {
 	const struct collet_p2p_call *call = &request->p2p;
-	return !call->bounce && call->bytes <= request->group->p2p->peers[call->peer].eager_bytes;
+	return !call->bounce && call->bytes <= request->state->p2p->peers[call->peer].eager_bytes;
 }
 
 static collet_status start_send(struct collet_request *request)
 {
-	struct collet_group *state = request->group;
+	struct collet_comm_state *state = request->state;
 	struct collet_p2p_call *call = &request->p2p;
 	if (is_eager(request))
 		return collet_p2p_send_message(
@@ -195,7 +195,7 @@ static collet_status start_send(struct collet_request *request)
 	state->p2p->sends = request;
 	collet_p2p_await_peer(state->p2p, request);
 	if (call->may_pull) {
-		struct collet_bounce_offer *offer = &call->bounce->offer;
+		struct collet_bounce_rts *offer = &call->bounce->rts;
 		offer->bytes = call->bytes;
 		offer->id = call->id;
 		return collet_p2p_send_message(
@@ -207,7 +207,7 @@ static collet_status start_send(struct collet_request *request)
 
 static void start_receive(struct collet_request *request)
 {
-	struct collet_group *state = request->group;
+	struct collet_comm_state *state = request->state;
 	struct collet_p2p *p2p = state->p2p;
 	const uint32_t peer = request->p2p.peer;
 	request->p2p.next = NULL;
@@ -217,9 +217,9 @@ static void start_receive(struct collet_request *request)
 		p2p->any_source_count++;
 	} else {
 		collet_p2p_await_peer(p2p, request);
-		struct collet_route *peer_queue = collet_p2p_peer_queue(state, peer);
+		struct collet_peer_queue *peer_queue = collet_p2p_peer_queue(state, peer);
 		if (peer_queue && !collet_p2p_endpoint(peer_queue))
-			collet_fabric_want(peer_queue);
+			collet_connections_request(peer_queue);
 	}
 	if (p2p->unexpected)
 		collet_p2p_match_unexpected(state);
@@ -233,14 +233,14 @@ static bool may_skip_cells(struct collet_request *request)
 		return false;
 	if (collet_p2p_may_gpudirect(request, call->bytes))
 		return true;
-	call->may_pull = call->bounce->show && call->bounce->show(call->bounce, request);
+	call->may_pull = call->bounce->export_buffer && call->bounce->export_buffer(call->bounce, request);
 	return call->may_pull;
 }
 
 /* What is sent goes at once if it can; that it could not will be seen by progress. */
 collet_status collet_p2p_start(struct collet_request *request)
 {
-	struct collet_group *state = request->group;
+	struct collet_comm_state *state = request->state;
 	const struct collet_p2p_call *call = &request->p2p;
 	const uint32_t rank = call->peer;
 	collet_status status = state->p2p ? COLLET_OK : create_p2p(state);
@@ -260,16 +260,16 @@ collet_status collet_p2p_start(struct collet_request *request)
 	status = start_send(request);
 	if (status != COLLET_OK)
 		return status;
-	struct collet_route *peer_queue = collet_route_peek(state, COLLET_CHANNEL_P2P, rank);
+	struct collet_peer_queue *peer_queue = collet_peer_queue_find(state, COLLET_CHANNEL_P2P, rank);
 	struct collet_endpoint *endpoint = collet_p2p_endpoint(peer_queue);
 	if (endpoint)
 		(void)collet_p2p_progress_sends(state, rank, endpoint);
 	else
-		collet_fabric_want(peer_queue);
+		collet_connections_request(peer_queue);
 	return COLLET_OK;
 }
 
-void collet_p2p_deinit(struct collet_group *state)
+void collet_p2p_deinit(struct collet_comm_state *state)
 {
 	struct collet_p2p *p2p = state->p2p;
 	if (!p2p)
@@ -288,7 +288,7 @@ void collet_p2p_deinit(struct collet_group *state)
 	state->p2p = NULL;
 }
 
-const struct collet_endpoint_stats *collet_p2p_pull_stats(const struct collet_group *state, uint32_t peer)
+const struct collet_endpoint_stats *collet_p2p_pull_stats(const struct collet_comm_state *state, uint32_t peer)
 {
 	const struct collet_endpoint_stats *pull_stats = state->p2p ? &state->p2p->peers[peer].pull_stats : NULL;
 	return pull_stats && (pull_stats->messages_sent || pull_stats->messages_received) ? pull_stats : NULL;
@@ -310,18 +310,18 @@ void collet_p2p_describe(const struct collet_request *request, char *text, size_
 
 void collet_p2p_list_peers(const struct collet_request *request, char *text, size_t capacity)
 {
-	const struct collet_group *state = request->group;
+	const struct collet_comm_state *state = request->state;
 	size_t used = 0;
-	for (const struct collet_request *op = state->engine->requests; op; op = op->next_active) {
+	for (const struct collet_request *op = state->engine->pending_requests; op; op = op->next_active) {
 		if (op != request && op->p2p.parent != request)
 			continue;
 		const uint32_t peer = op->p2p.peer;
-		if (!op->point_to_point || op->p2p.pending_ops)
+		if (!op->is_p2p || op->p2p.pending_ops)
 			continue;
 		const int length = peer == COLLET_ANY_SOURCE ?
 			snprintf(text + used, capacity - used, "%sany", used ? ", " : "") :
 			snprintf(text + used, capacity - used, "%s%u on %s", used ? ", " : "", peer,
-				state->engine->cards[collet_group_world_rank(state, peer)].host);
+				state->engine->peer_infos[collet_comm_state_world_rank(state, peer)].host);
 		if (length < 0 || used + (size_t)length >= capacity)
 			return;
 		used += (size_t)length;

@@ -4,9 +4,9 @@
 
 #include <collet/collet.h>
 
-struct collet_bounce;
+struct collet_bounce_buffer;
 struct collet_endpoint_stats;
-struct collet_group;
+struct collet_comm_state;
 struct collet_request;
 
 /* The point-to-point part of a request. */
@@ -23,7 +23,7 @@ struct collet_p2p_call {
 	bool has_rtr;                /* a large send: its receiver has asked for it */
 	bool may_pull;               /* a large send: its receiver may take it by itself */
 	void *buffer;
-	struct collet_bounce *bounce;/* what stands for the buffer, which cannot be touched; NULL: it can */
+	struct collet_bounce_buffer *bounce;/* what stands for the buffer, which cannot be touched; NULL: it can */
 	uint64_t bytes;              /* a receive: its capacity */
 	size_t element_bytes;
 	uint64_t id;                 /* of a large message, the sender's number for it; else 0 */
@@ -43,28 +43,28 @@ collet_status collet_p2p_start(struct collet_request *request);
 /* A whole message of a blocking call without a request, p2p_fast_path.c. false: nothing has happened, and a request is
  * needed. Never with a bounce. Of a receive: only one that fills its buffer. */
 bool collet_p2p_send_fast(
-	struct collet_group *state, uint32_t to, uint32_t tag, const void *data, uint64_t bytes);
-bool collet_p2p_receive_fast(struct collet_group *state, uint32_t from, uint32_t tag, void *data, uint64_t bytes);
+	struct collet_comm_state *state, uint32_t to, uint32_t tag, const void *data, uint64_t bytes);
+bool collet_p2p_receive_fast(struct collet_comm_state *state, uint32_t from, uint32_t tag, void *data, uint64_t bytes);
 /* A round for the peers that something waits for, now and then for all. Returns how much it has brought to its end. */
-uint32_t collet_p2p_progress(struct collet_group *state);
+uint32_t collet_p2p_progress(struct collet_comm_state *state);
 /* Before a sleep: a round for all peers. True: there was something to be moved. */
-bool collet_p2p_progress_all(struct collet_group *state);
+bool collet_p2p_progress_all(struct collet_comm_state *state);
 /* What a round costs that finds nothing, in looks into memory. */
-uint32_t collet_p2p_poll_cost(const struct collet_group *state);
+uint32_t collet_p2p_poll_cost(const struct collet_comm_state *state);
 /* Does it wait for a rank that was last seen on this one's core? */
-bool collet_p2p_awaits_own_core(const struct collet_group *state);
+bool collet_p2p_awaits_own_core(const struct collet_comm_state *state);
 /* Is a request or a message under way? */
-bool collet_p2p_is_busy(const struct collet_group *state);
+bool collet_p2p_is_busy(const struct collet_comm_state *state);
 /* Gives messages that came unasked to receives that ask for them now. */
-void collet_p2p_match_unexpected(struct collet_group *state);
+void collet_p2p_match_unexpected(struct collet_comm_state *state);
 /* As a conduit's arm and disarm, for all that point to point waits for. */
-bool collet_p2p_arm(struct collet_group *state);
-void collet_p2p_disarm(struct collet_group *state);
+bool collet_p2p_arm(struct collet_comm_state *state);
+void collet_p2p_disarm(struct collet_comm_state *state);
 /* Of the messages that went to this peer, and came from it, past all conduits: the receiver took them from where they
  * were. NULL: none did. */
-const struct collet_endpoint_stats *collet_p2p_pull_stats(const struct collet_group *state, uint32_t peer);
+const struct collet_endpoint_stats *collet_p2p_pull_stats(const struct collet_comm_state *state, uint32_t peer);
 /* Forgets everything; the conduits are closed. */
-void collet_p2p_deinit(struct collet_group *state);
+void collet_p2p_deinit(struct collet_comm_state *state);
 void collet_p2p_describe(const struct collet_request *request, char *text, size_t capacity);
 /* A message's other end, for a sentence; of a sendrecv, those of its halves that are under way. What waits for a
  * message has no transfer yet that would tell. Under lock. */

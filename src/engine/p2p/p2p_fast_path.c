@@ -9,29 +9,30 @@
 enum { FAST_POLL_ALL_INTERVAL = 64 }; /* receives so, until other peers are looked at, which may wait for that */
 
 /* Longer ones the transport is told of, or wants to know first. */
-static bool is_short(const struct collet_group *state, uint32_t rank, uint64_t bytes)
+static bool is_short(const struct collet_comm_state *state, uint32_t rank, uint64_t bytes)
 {
-	return state->p2p && bytes < COLLET_CALL_TOLD_BYTES && bytes <= state->p2p->peers[rank].eager_bytes;
+	return state->p2p && bytes < COLLET_CALL_REPORTED_BYTES && bytes <= state->p2p->peers[rank].eager_bytes;
 }
 
-bool collet_p2p_send_fast(struct collet_group *state, uint32_t to, uint32_t tag, const void *data, uint64_t bytes)
+bool collet_p2p_send_fast(struct collet_comm_state *state, uint32_t to, uint32_t tag, const void *data, uint64_t bytes)
 {
 	return is_short(state, to, bytes) && collet_p2p_send_now(state, to, tag, data, bytes);
 }
 
 /* Nothing that came, or that was asked for, comes before it; and nobody waits for this rank to get on meanwhile. */
-static bool may_receive_fast(const struct collet_group *state, const struct collet_p2p_peer *peer)
+static bool may_receive_fast(const struct collet_comm_state *state, const struct collet_p2p_peer *peer)
 {
-	return !state->engine->requests && !state->p2p->outgoing_count && !state->p2p->unexpected && !peer->receiving;
+	return !state->engine->pending_requests && !state->p2p->outgoing_count && !state->p2p->unexpected &&
+	       !peer->receiving;
 }
 
-bool collet_p2p_receive_fast(struct collet_group *state, uint32_t from, uint32_t tag, void *data, uint64_t bytes)
+bool collet_p2p_receive_fast(struct collet_comm_state *state, uint32_t from, uint32_t tag, void *data, uint64_t bytes)
 {
 	struct collet_engine *engine = state->engine;
 	if (from == COLLET_ANY_SOURCE || !is_short(state, from, bytes))
 		return false;
 	struct collet_p2p_peer *peer = &state->p2p->peers[from];
-	struct collet_endpoint *endpoint = collet_p2p_endpoint(collet_route_peek(state, COLLET_CHANNEL_P2P, from));
+	struct collet_endpoint *endpoint = collet_p2p_endpoint(collet_peer_queue_find(state, COLLET_CHANNEL_P2P, from));
 	if (!endpoint || !endpoint->transport->try_recv || !may_receive_fast(state, peer))
 		return false;
 	if (++state->p2p->fast_count % FAST_POLL_ALL_INTERVAL == 0) {
@@ -43,7 +44,7 @@ bool collet_p2p_receive_fast(struct collet_group *state, uint32_t from, uint32_t
 		.message = { collet_p2p_signature(P2P_EAGER, tag), peer->received_count, bytes },
 		.data = data,
 	};
-	uint32_t polls = collet_engine_brief_looks(engine);
+	uint32_t polls = collet_engine_spin_budget(engine);
 	for (;;) {
 		const enum collet_try_result outcome = endpoint->transport->try_recv(endpoint, &transfer);
 		if (outcome == COLLET_TRY_DONE) {

@@ -34,8 +34,8 @@ static void match(struct collet_p2p *p2p, struct collet_request *request, uint32
 
 /* A large message goes into this receive: ask for it, or, if it is offered, take it. One that is too long is fetched by
  * nobody; its sender is told. */
-static collet_status start_rendezvous(struct collet_group *state, struct collet_request *request, uint32_t source,
-	const struct collet_p2p_header *header, const struct collet_bounce_offer *offer)
+static collet_status start_rendezvous(struct collet_comm_state *state, struct collet_request *request, uint32_t source,
+	const struct collet_p2p_header *header, const struct collet_bounce_rts *offer)
 {
 	bool export_again = false;
 	struct collet_p2p_call *call = &request->p2p;
@@ -72,9 +72,9 @@ static void add_unexpected(struct collet_p2p *p2p, struct collet_p2p_unexpected 
 }
 
 static collet_status start_unexpected(
-	struct collet_group *state, struct collet_request *request, const struct collet_p2p_unexpected *unexpected)
+	struct collet_comm_state *state, struct collet_request *request, const struct collet_p2p_unexpected *unexpected)
 {
-	struct collet_bounce_offer offer;
+	struct collet_bounce_rts offer;
 	if (unexpected->may_pull)
 		memcpy(&offer, unexpected->data, sizeof(offer));
 	return start_rendezvous(
@@ -82,7 +82,7 @@ static collet_status start_unexpected(
 }
 
 /* A large message may be had; kept is freed, or stays until there is a receive for it. */
-static collet_status match_rts(struct collet_group *state, struct collet_p2p_unexpected *unexpected)
+static collet_status match_rts(struct collet_comm_state *state, struct collet_p2p_unexpected *unexpected)
 {
 	struct collet_request *request = find_receive(state->p2p, unexpected->source, unexpected->tag);
 	if (!request) {
@@ -94,7 +94,8 @@ static collet_status match_rts(struct collet_group *state, struct collet_p2p_une
 	return status;
 }
 
-static collet_status handle_rts(struct collet_group *state, uint32_t source, uint32_t tag, struct collet_p2p_peer *peer)
+static collet_status handle_rts(
+	struct collet_comm_state *state, uint32_t source, uint32_t tag, struct collet_p2p_peer *peer)
 {
 	struct collet_request *request = find_receive(state->p2p, source, tag);
 	if (request)
@@ -108,10 +109,10 @@ static collet_status handle_rts(struct collet_group *state, uint32_t source, uin
 	return COLLET_OK;
 }
 
-static collet_status handle_rts_pull(struct collet_group *state, struct collet_p2p_peer *peer)
+static collet_status handle_rts_pull(struct collet_comm_state *state, struct collet_p2p_peer *peer)
 {
 	struct collet_p2p_unexpected *unexpected = peer->incoming_unexpected;
-	struct collet_bounce_offer offer;
+	struct collet_bounce_rts offer;
 	peer->incoming_unexpected = NULL;
 	memcpy(&offer, unexpected->data, sizeof(offer));
 	unexpected->is_rts = unexpected->may_pull = true;
@@ -120,8 +121,8 @@ static collet_status handle_rts_pull(struct collet_group *state, struct collet_p
 }
 
 /* The receiver of a large message has answered. */
-static collet_status handle_reply(
-	struct collet_group *state, uint32_t source, enum collet_p2p_kind kind, const struct collet_p2p_header *header)
+static collet_status handle_reply(struct collet_comm_state *state, uint32_t source, enum collet_p2p_kind kind,
+	const struct collet_p2p_header *header)
 {
 	struct collet_p2p *p2p = state->p2p;
 	struct collet_request *request = p2p->sends;
@@ -143,7 +144,7 @@ static collet_status handle_reply(
 }
 
 /* A message has come whole. */
-static collet_status handle_message(struct collet_group *state, uint32_t source, struct collet_p2p_peer *peer)
+static collet_status handle_message(struct collet_comm_state *state, uint32_t source, struct collet_p2p_peer *peer)
 {
 	struct collet_p2p *p2p = state->p2p;
 	const uint32_t tag = (uint32_t)peer->incoming.message.signature;
@@ -183,7 +184,7 @@ static char *match_eager(struct collet_p2p *p2p, struct collet_request *request,
 }
 
 /* Where the message that is next goes; *later: nowhere yet. */
-static collet_status place_incoming(struct collet_group *state, uint32_t source, struct collet_p2p_peer *peer,
+static collet_status place_incoming(struct collet_comm_state *state, uint32_t source, struct collet_p2p_peer *peer,
 	const struct collet_message *next, bool *must_retry)
 {
 	struct collet_p2p *p2p = state->p2p;
@@ -205,7 +206,7 @@ static collet_status place_incoming(struct collet_group *state, uint32_t source,
 		peer->incoming.data = peer->incoming_unexpected->data;
 		return COLLET_OK;
 	}
-	if (kind == P2P_RTS_PULL && next->bytes == sizeof(struct collet_bounce_offer)) {
+	if (kind == P2P_RTS_PULL && next->bytes == sizeof(struct collet_bounce_rts)) {
 		peer->incoming_unexpected = create_unexpected(source, tag, next->bytes);
 		if (!peer->incoming_unexpected)
 			return collet_fail(COLLET_ERR_MEMORY, "no memory for a message from rank %u", source);
@@ -227,8 +228,8 @@ static collet_status place_incoming(struct collet_group *state, uint32_t source,
 		(unsigned)kind, (unsigned long long)next->bytes);
 }
 
-collet_status collet_p2p_progress_receives(struct collet_group *state, uint32_t source, struct collet_p2p_peer *peer,
-	struct collet_endpoint *endpoint)
+collet_status collet_p2p_progress_receives(struct collet_comm_state *state, uint32_t source,
+	struct collet_p2p_peer *peer, struct collet_endpoint *endpoint)
 {
 	const bool needed = peer->waiter_count;
 	for (;;) {
@@ -262,7 +263,7 @@ collet_status collet_p2p_progress_receives(struct collet_group *state, uint32_t 
 	}
 }
 
-void collet_p2p_match_unexpected(struct collet_group *state)
+void collet_p2p_match_unexpected(struct collet_comm_state *state)
 {
 	struct collet_p2p *p2p = state->p2p;
 	for (struct collet_p2p_unexpected **at = &p2p->unexpected; *at;) {
@@ -278,7 +279,7 @@ void collet_p2p_match_unexpected(struct collet_group *state)
 		if (unexpected->is_rts) {
 			const collet_status status = start_unexpected(state, request, unexpected);
 			if (status != COLLET_OK)
-				collet_group_end(state, status, true, collet_last_error());
+				collet_comm_state_end(state, status, true, collet_last_error());
 		} else {
 			struct collet_p2p_call *call = &request->p2p;
 			call->truncated = unexpected->header.bytes > call->bytes;

@@ -4,21 +4,21 @@
 #include "engine/p2p/bounce_buffer.h"
 #include "engine/p2p/internal.h"
 
-enum { MAX_IN_FLIGHT = COLLET_BOUNCE_CELLS }; /* pieces of a message that the transport has at a time */
+enum { MAX_IN_FLIGHT = COLLET_BOUNCE_CELL_COUNT }; /* pieces of a message that the transport has at a time */
 
 /* ---- Cells ---- */
 
 static uint32_t segment_count(uint64_t bytes)
 {
-	return (uint32_t)((bytes + COLLET_BOUNCE_CELL - 1) / COLLET_BOUNCE_CELL);
+	return (uint32_t)((bytes + COLLET_BOUNCE_CELL_BYTES - 1) / COLLET_BOUNCE_CELL_BYTES);
 }
 
 void collet_p2p_start_bounce(struct collet_request *request)
 {
-	struct collet_bounce *bounce = request->p2p.bounce;
-	struct collet_bounce **list = &request->group->p2p->bounces;
+	struct collet_bounce_buffer *bounce = request->p2p.bounce;
+	struct collet_bounce_buffer **list = &request->state->p2p->bounces;
 	assert(!bounce->request);
-	bounce->begun = bounce->filled = bounce->emptied = 0;
+	bounce->started = bounce->filled = bounce->emptied = 0;
 	bounce->request = request;
 	bounce->next = *list;
 	if (bounce->next)
@@ -27,7 +27,7 @@ void collet_p2p_start_bounce(struct collet_request *request)
 	bounce->previous = list;
 }
 
-void collet_bounce_stop(struct collet_bounce *bounce)
+void collet_bounce_stop(struct collet_bounce_buffer *bounce)
 {
 	if (!bounce->request)
 		return;
@@ -35,27 +35,27 @@ void collet_bounce_stop(struct collet_bounce *bounce)
 	if (bounce->next)
 		bounce->next->previous = bounce->previous;
 	bounce->request = NULL;
-	bounce->busy = false;
+	bounce->needs_polling = false;
 }
 
-bool collet_bounce_is_due(const struct collet_bounce *bounce)
+bool collet_bounce_may_copy(const struct collet_bounce_buffer *bounce)
 {
 	const struct collet_p2p_call *call = &bounce->request->p2p;
 	if (!call->is_send)
-		return bounce->begun < bounce->filled;
-	return bounce->begun < segment_count(call->message_bytes) &&
-	       bounce->begun - bounce->emptied < COLLET_BOUNCE_CELLS;
+		return bounce->started < bounce->filled;
+	return bounce->started < segment_count(call->message_bytes) &&
+	       bounce->started - bounce->emptied < COLLET_BOUNCE_CELL_COUNT;
 }
 
-struct collet_range collet_bounce_piece(const struct collet_bounce *bounce, uint32_t segment)
+struct collet_range collet_bounce_segment(const struct collet_bounce_buffer *bounce, uint32_t segment)
 {
-	const uint64_t left = bounce->request->p2p.message_bytes - (uint64_t)segment * COLLET_BOUNCE_CELL;
+	const uint64_t left = bounce->request->p2p.message_bytes - (uint64_t)segment * COLLET_BOUNCE_CELL_BYTES;
 	return (struct collet_range){
-		bounce->cells + (size_t)(segment % COLLET_BOUNCE_CELLS) * COLLET_BOUNCE_CELL,
-		(size_t)(left < COLLET_BOUNCE_CELL ? left : COLLET_BOUNCE_CELL) };
+		bounce->cells + (size_t)(segment % COLLET_BOUNCE_CELL_COUNT) * COLLET_BOUNCE_CELL_BYTES,
+		(size_t)(left < COLLET_BOUNCE_CELL_BYTES ? left : COLLET_BOUNCE_CELL_BYTES) };
 }
 
-void collet_bounce_copied(struct collet_bounce *bounce, uint32_t count)
+void collet_bounce_copied(struct collet_bounce_buffer *bounce, uint32_t count)
 {
 	struct collet_request *request = bounce->request;
 	if (request->p2p.is_send) {
@@ -65,23 +65,23 @@ void collet_bounce_copied(struct collet_bounce *bounce, uint32_t count)
 	}
 	bounce->emptied += count;
 	if (bounce->emptied == segment_count(request->p2p.message_bytes))
-		collet_p2p_complete_receive(request->group->p2p, request);
+		collet_p2p_complete_receive(request->state->p2p, request);
 }
 
 uint32_t collet_p2p_progress_bounces(const struct collet_p2p *p2p)
 {
 	uint32_t moved = 0;
-	for (struct collet_bounce *bounce = p2p->bounces, *next; bounce; bounce = next) {
+	for (struct collet_bounce_buffer *bounce = p2p->bounces, *next; bounce; bounce = next) {
 		next = bounce->next;
-		moved += bounce->advance(bounce);
+		moved += bounce->progress(bounce);
 	}
 	return moved;
 }
 
 bool collet_p2p_bounces_idle(const struct collet_p2p *p2p)
 {
-	const struct collet_bounce *bounce = p2p->bounces;
-	while (bounce && !bounce->busy)
+	const struct collet_bounce_buffer *bounce = p2p->bounces;
+	while (bounce && !bounce->needs_polling)
 		bounce = bounce->next;
 	return !bounce;
 }
@@ -98,7 +98,7 @@ static uint64_t next_segment(const struct collet_p2p_call *call, const void **da
 		const uint32_t segment = call->bounce->emptied + call->in_flight;
 		if (segment == call->bounce->filled)
 			return 0;
-		const struct collet_range range = collet_bounce_piece(call->bounce, segment);
+		const struct collet_range range = collet_bounce_segment(call->bounce, segment);
 		*data = range.first;
 		return range.bytes;
 	}
@@ -108,7 +108,7 @@ static uint64_t next_segment(const struct collet_p2p_call *call, const void **da
 
 void collet_p2p_send_segments(struct collet_request *request)
 {
-	struct collet_group *state = request->group;
+	struct collet_comm_state *state = request->state;
 	struct collet_p2p_call *call = &request->p2p;
 	const void *data;
 	uint64_t bytes;
@@ -116,7 +116,7 @@ void collet_p2p_send_segments(struct collet_request *request)
 		const collet_status status = collet_p2p_send_message(
 			state, call->peer, P2P_DATA, (uint32_t)call->id, NULL, data, bytes, request);
 		if (status != COLLET_OK) {
-			collet_group_end(state, status, true, collet_last_error());
+			collet_comm_state_end(state, status, true, collet_last_error());
 			return;
 		}
 		call->moved_bytes += bytes;
@@ -130,9 +130,9 @@ bool collet_p2p_may_gpudirect(const struct collet_request *request, uint64_t byt
 {
 	const struct collet_p2p_call *call = &request->p2p;
 	struct collet_endpoint *endpoint =
-		collet_p2p_endpoint(collet_route_peek(request->group, COLLET_CHANNEL_P2P, call->peer));
+		collet_p2p_endpoint(collet_peer_queue_find(request->state, COLLET_CHANNEL_P2P, call->peer));
 	return endpoint && call->bounce && endpoint->transport->accepts_gpu &&
-	       endpoint->transport->accepts_gpu(endpoint, call->bounce->buffer, bytes);
+	       endpoint->transport->accepts_gpu(endpoint, call->bounce->user_buffer, bytes);
 }
 
 /* No cells any more: what they have been filled with is not wanted. */
@@ -140,24 +140,24 @@ static void use_gpudirect(struct collet_request *request)
 {
 	struct collet_p2p_call *call = &request->p2p;
 	collet_bounce_stop(call->bounce);
-	call->buffer = call->bounce->buffer;
+	call->buffer = call->bounce->user_buffer;
 	call->bounce = NULL;
 	call->is_gpudirect = true;
 }
 
 /* ---- Pulled ---- */
 
-bool collet_p2p_pull(struct collet_request *request, const struct collet_bounce_offer *offer, bool *export_again)
+bool collet_p2p_pull(struct collet_request *request, const struct collet_bounce_rts *offer, bool *export_again)
 {
-	struct collet_bounce *bounce = request->p2p.bounce;
+	struct collet_bounce_buffer *bounce = request->p2p.bounce;
 	*export_again = false;
-	return bounce && bounce->pull && bounce->pull(bounce, offer->where, export_again);
+	return bounce && bounce->pull && bounce->pull(bounce, offer->handle, export_again);
 }
 
-void collet_bounce_pulled(struct collet_bounce *bounce)
+void collet_bounce_pulled(struct collet_bounce_buffer *bounce)
 {
 	struct collet_request *request = bounce->request;
-	struct collet_group *state = request->group;
+	struct collet_comm_state *state = request->state;
 	const struct collet_p2p_call *call = &request->p2p;
 	const struct collet_p2p_header header = { .bytes = call->message_bytes, .id = call->id };
 	struct collet_endpoint_stats *pull_stats = &state->p2p->peers[call->peer].pull_stats;
@@ -168,12 +168,12 @@ void collet_bounce_pulled(struct collet_bounce *bounce)
 	if (status == COLLET_OK)
 		collet_p2p_complete_receive(state->p2p, request);
 	else
-		collet_group_end(state, status, true, collet_last_error());
+		collet_comm_state_end(state, status, true, collet_last_error());
 }
 
 void collet_p2p_handle_ats(struct collet_request *request)
 {
-	struct collet_p2p *p2p = request->group->p2p;
+	struct collet_p2p *p2p = request->state->p2p;
 	struct collet_endpoint_stats *pull_stats = &p2p->peers[request->p2p.peer].pull_stats;
 	pull_stats->messages_sent++;
 	pull_stats->bytes_sent += request->p2p.bytes;
@@ -186,13 +186,13 @@ collet_status collet_p2p_handle_rtr(struct collet_request *request, const struct
 {
 	struct collet_p2p_call *call = &request->p2p;
 	if (header->export_again && call->may_pull)
-		call->bounce->show_again(call->bounce, request);
+		call->bounce->export_again(call->bounce, request);
 	const bool may_be_whole = header->may_gpudirect || !header->segment_bytes;
 	if (may_be_whole && collet_p2p_may_gpudirect(request, call->message_bytes))
 		use_gpudirect(request);
 	else if (call->bounce && !call->bounce->request)
 		collet_p2p_start_bounce(request);
-	const uint64_t longest = call->bounce ? COLLET_BOUNCE_CELL : call->message_bytes;
+	const uint64_t longest = call->bounce ? COLLET_BOUNCE_CELL_BYTES : call->message_bytes;
 	if (call->bounce && header->segment_bytes && header->segment_bytes < longest)
 		return collet_fail(COLLET_ERR_TRANSPORT, "rank %u asked for a message in pieces of %llu bytes",
 			call->peer, (unsigned long long)header->segment_bytes);
@@ -212,7 +212,7 @@ void collet_p2p_segment_sent(struct collet_request *request)
 		call->bounce->emptied++;
 	collet_p2p_send_segments(request);
 	if (!call->in_flight && call->moved_bytes == call->message_bytes)
-		collet_p2p_complete(request->group->p2p, request);
+		collet_p2p_complete(request->state->p2p, request);
 }
 
 /* ---- Receiving ---- */
@@ -220,7 +220,7 @@ void collet_p2p_segment_sent(struct collet_request *request)
 void collet_p2p_fill_rtr(struct collet_request *request, struct collet_p2p_header *header)
 {
 	struct collet_p2p_call *call = &request->p2p;
-	header->segment_bytes = call->bounce ? COLLET_BOUNCE_CELL : 0;
+	header->segment_bytes = call->bounce ? COLLET_BOUNCE_CELL_BYTES : 0;
 	header->may_gpudirect = call->may_gpudirect = collet_p2p_may_gpudirect(request, header->bytes);
 }
 
@@ -246,14 +246,14 @@ enum collet_p2p_placed collet_p2p_place_segment(
 	if (call->may_gpudirect && next->bytes == call->message_bytes)
 		use_gpudirect(request);
 	peer->incoming.flags = call->is_gpudirect ? COLLET_TRANSFER_GPU : 0;
-	const struct collet_bounce *bounce = call->bounce;
+	const struct collet_bounce_buffer *bounce = call->bounce;
 	if (!bounce) {
 		peer->incoming.data = (char *)call->buffer + call->moved_bytes;
 	} else {
-		const struct collet_range range = collet_bounce_piece(bounce, bounce->filled);
+		const struct collet_range range = collet_bounce_segment(bounce, bounce->filled);
 		if (next->bytes != range.bytes)
 			return P2P_NO_RECEIVE;
-		if (bounce->filled - bounce->emptied == COLLET_BOUNCE_CELLS)
+		if (bounce->filled - bounce->emptied == COLLET_BOUNCE_CELL_COUNT)
 			return P2P_NO_CELL;
 		peer->incoming.data = (char *)(uintptr_t)range.first;
 	}

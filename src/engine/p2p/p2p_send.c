@@ -61,8 +61,8 @@ static void report_duration(const struct collet_request *request)
 {
 	const struct collet_p2p_call *call = &request->p2p;
 	const uint64_t bytes = call->is_send ? call->bytes : call->message_bytes;
-	if (bytes >= COLLET_CALL_TOLD_BYTES)
-		collet_message_took(request, COLLET_CALL_MESSAGE, call->peer, bytes);
+	if (bytes >= COLLET_CALL_REPORTED_BYTES)
+		collet_message_report_duration(request, COLLET_CALL_SEND, call->peer, bytes);
 }
 
 /* An exchange takes as long as its longer half; its size is that of what is sent. */
@@ -73,10 +73,10 @@ static void report_exchange_duration(struct collet_request *exchange, const stru
 		call->bytes = op->bytes;
 	if (call->pending_ops) {
 		call->peer = op->peer;
-	} else if (call->bytes >= COLLET_CALL_TOLD_BYTES) {
-		collet_message_took(exchange, COLLET_CALL_EXCHANGE, op->peer, call->bytes);
+	} else if (call->bytes >= COLLET_CALL_REPORTED_BYTES) {
+		collet_message_report_duration(exchange, COLLET_CALL_SENDRECV, op->peer, call->bytes);
 		if (call->peer != op->peer)
-			collet_message_took(exchange, COLLET_CALL_EXCHANGE, call->peer, call->bytes);
+			collet_message_report_duration(exchange, COLLET_CALL_SENDRECV, call->peer, call->bytes);
 	}
 }
 
@@ -104,7 +104,7 @@ void collet_p2p_complete(struct collet_p2p *p2p, struct collet_request *request)
 	parent->p2p.truncated |= call->truncated;
 	parent->p2p.pending_ops--;
 	report_exchange_duration(parent, call);
-	collet_request_free(request);
+	collet_request_release(request);
 	if (parent->p2p.pending_ops == 0)
 		collet_request_end(parent, parent->p2p.truncated ? COLLET_ERR_TRUNCATED : COLLET_OK);
 }
@@ -154,23 +154,24 @@ void collet_p2p_free_outgoing(struct collet_p2p_outgoing *first)
 /* Who sends and receives in one call waits for its peer all the same, who has asked for what is announced; a short
  * message that nobody has asked for should be out of its sender's hands at once. */
 static uint32_t transfer_flags(
-	const struct collet_group *state, enum collet_p2p_kind kind, const struct collet_request *request)
+	const struct collet_comm_state *state, enum collet_p2p_kind kind, const struct collet_request *request)
 {
 	const bool exchange = request && request->p2p.parent;
 	const uint32_t call = request ?
-		collet_call_flags(exchange ? COLLET_CALL_EXCHANGE : COLLET_CALL_MESSAGE, request->p2p.bytes) : 0;
+		collet_call_class_flags(exchange ? COLLET_CALL_SENDRECV : COLLET_CALL_SEND, request->p2p.bytes) : 0;
 	if (kind == P2P_EAGER)
-		return call | (exchange && !state->engine->crowded ? COLLET_TRANSFER_EXCHANGE :
+		return call | (exchange && !state->engine->oversubscribed ? COLLET_TRANSFER_EXCHANGE :
                                                                        COLLET_TRANSFER_EAGER);
 	const uint32_t where = request && request->p2p.is_gpudirect ? COLLET_TRANSFER_GPU : 0;
 	return call | where | (kind == P2P_DATA && exchange ? COLLET_TRANSFER_EXCHANGE : 0);
 }
 
-collet_status collet_p2p_send_message(struct collet_group *state, uint32_t to, enum collet_p2p_kind kind, uint32_t tag,
-	const struct collet_p2p_header *header, const void *data, uint64_t bytes, struct collet_request *request)
+collet_status collet_p2p_send_message(struct collet_comm_state *state, uint32_t to, enum collet_p2p_kind kind,
+	uint32_t tag, const struct collet_p2p_header *header, const void *data, uint64_t bytes,
+	struct collet_request *request)
 {
 	struct collet_p2p *p2p = state->p2p;
-	struct collet_route *peer_queue = collet_p2p_peer_queue(state, to);
+	struct collet_peer_queue *peer_queue = collet_p2p_peer_queue(state, to);
 	struct collet_p2p_outgoing *out = peer_queue ? get_outgoing(p2p) : NULL;
 	if (!out) {
 		return collet_fail(COLLET_ERR_MEMORY, "no memory for a message to rank %u", to);
@@ -196,10 +197,10 @@ collet_status collet_p2p_send_message(struct collet_group *state, uint32_t to, e
 	return COLLET_OK;
 }
 
-bool collet_p2p_send_now(struct collet_group *state, uint32_t to, uint32_t tag, const void *data, uint64_t bytes)
+bool collet_p2p_send_now(struct collet_comm_state *state, uint32_t to, uint32_t tag, const void *data, uint64_t bytes)
 {
 	struct collet_p2p_peer *peer = &state->p2p->peers[to];
-	struct collet_endpoint *endpoint = collet_p2p_endpoint(collet_route_peek(state, COLLET_CHANNEL_P2P, to));
+	struct collet_endpoint *endpoint = collet_p2p_endpoint(collet_peer_queue_find(state, COLLET_CHANNEL_P2P, to));
 	if (!endpoint || !endpoint->transport->try_send || peer->first_out)
 		return false;
 	struct collet_transfer transfer = {
@@ -245,7 +246,7 @@ static void complete_sent(struct collet_p2p *p2p, uint32_t rank)
 		collet_p2p_complete(p2p, request);
 }
 
-bool collet_p2p_progress_sends(struct collet_group *state, uint32_t rank, struct collet_endpoint *endpoint)
+bool collet_p2p_progress_sends(struct collet_comm_state *state, uint32_t rank, struct collet_endpoint *endpoint)
 {
 	struct collet_p2p_peer *peer = &state->p2p->peers[rank];
 	do {

@@ -406,7 +406,7 @@ void collet_shm_send_some(struct shm_endpoint *shm)
 static uint32_t complete_released(struct shm_endpoint *shm)
 {
 	uint32_t completed = 0;
-	/* Acquire, pairing with the release in the peer's give_back(): it has read the buffers. */
+	/* Acquire, pairing with the release in the peer's release_token(): it has read the buffers. */
 	shm->tokens_done = atomic_load_explicit(&shm->theirs->tokens_done, memory_order_acquire);
 	for (uint64_t released = shm->tokens_borrowed & ~(shm->tokens_used ^ shm->tokens_done); released;
 		released &= released - 1) {
