@@ -46,7 +46,7 @@ static collet_status check_op(const struct collet_call_arguments *call, const co
 }
 
 /* The named algorithm, if it can do this call. */
-static collet_status take_named(const struct collet_call_arguments *call, const char *name,
+static collet_status check_named(const struct collet_call_arguments *call, const char *name,
 	const struct collet_program *program, const struct collet_request *request, bool commutes)
 {
 	const struct collet_shape *shape = &request->shape;
@@ -83,28 +83,28 @@ static collet_status choose(collet_comm *comm, const struct collet_call_argument
 	struct collet_request *request, struct collet_decision *choice)
 {
 	const bool any_order = commutes(call, how);
-	const struct collet_way_call way = {
+	const struct collet_path_query query = {
 		.collective = call->collective, .op = call->op, .dtype = call->dtype, .shape = &request->shape };
-	const struct collet_way_choices by = collet_way_choices(comm, &way, call->input != NULL);
+	const struct collet_choice_basis basis = collet_path_choice_basis(comm, &query, call->input != NULL);
 	request->algorithm_named = how->algorithm != NULL;
-	*choice = collet_choose(by.table, call->collective, any_order, &request->shape, request->element_bytes);
+	*choice = collet_choose(basis.table, call->collective, any_order, &request->shape, request->element_bytes);
 	if (how->algorithm) {
 		const struct collet_program *named = collet_program_find(call->collective, how->algorithm);
-		const collet_status status = take_named(call, how->algorithm, named, request, any_order);
+		const collet_status status = check_named(call, how->algorithm, named, request, any_order);
 		if (status != COLLET_OK)
 			return status;
-		*choice = collet_choose_segmentation(by.inputs, named, &request->shape, request->element_bytes);
+		*choice = collet_choose_segmentation(basis.inputs, named, &request->shape, request->element_bytes);
 		return COLLET_OK;
 	}
-	if (collet_way_is_by_host(comm, &way) && !comm->context->forced[call->collective]) {
+	if (collet_path_is_hierarchical(comm, &query) && !comm->context->forced[call->collective]) {
 		*choice = collet_choose_segmentation(&comm->inputs, collet_program_find(call->collective, "hierarchical"),
 			&request->shape, request->element_bytes);
 		return COLLET_OK;
 	}
 	/* COLLET_ALGORITHM forces where it can, so that one setting may cover a whole program. */
 	const struct collet_program *forced = comm->context->forced[call->collective];
-	if (forced && take_named(call, forced->name, forced, request, any_order) == COLLET_OK) {
-		*choice = collet_choose_segmentation(by.inputs, forced, &request->shape, request->element_bytes);
+	if (forced && check_named(call, forced->name, forced, request, any_order) == COLLET_OK) {
+		*choice = collet_choose_segmentation(basis.inputs, forced, &request->shape, request->element_bytes);
 		request->algorithm_named = true;
 	}
 	return COLLET_OK;
@@ -128,7 +128,7 @@ static uint32_t hash_name(const char *name)
 	return hash;
 }
 
-static void describe(struct collet_request *request, const struct collet_call_arguments *call, const collet_how *how)
+static void fill_call(struct collet_request *request, const struct collet_call_arguments *call, const collet_how *how)
 {
 	const bool rooted = call->collective == COLLET_REDUCE || call->collective == COLLET_BROADCAST ||
 		call->collective == COLLET_GATHER || call->collective == COLLET_SCATTER;
@@ -151,7 +151,7 @@ static void describe(struct collet_request *request, const struct collet_call_ar
 }
 
 /* The v-forms' counts and displacements outlive the call in the request. */
-static void copy_listed(struct collet_request *request, struct collet_partition *cut, size_t *used)
+static void copy_vector(struct collet_request *request, struct collet_partition *cut, size_t *used)
 {
 	if (!cut->counts)
 		return;
@@ -168,7 +168,7 @@ static collet_status fill_shape(
 	collet_comm *comm, const struct collet_call_arguments *call, struct collet_request *request)
 {
 	struct collet_shape *shape = &request->shape;
-	*shape = collet_shape_of(call->collective, comm->group.rank, comm->group.size, call->root, call->count);
+	*shape = collet_shape_of(call->collective, comm->state.rank, comm->state.size, call->root, call->count);
 	if (!call->input)
 		return COLLET_OK;
 	const size_t capacity = 4 * (size_t)shape->size;
@@ -182,12 +182,12 @@ static collet_status fill_shape(
 	shape->input = *call->input;
 	shape->result = *call->result;
 	size_t used = 0;
-	copy_listed(request, &shape->input, &used);
-	copy_listed(request, &shape->result, &used);
+	copy_vector(request, &shape->input, &used);
+	copy_vector(request, &shape->result, &used);
 	return COLLET_OK;
 }
 
-static collet_status take_operation(collet_comm *comm, const struct collet_call_arguments *call, const collet_how *how,
+static collet_status init_reduction(collet_comm *comm, const struct collet_call_arguments *call, const collet_how *how,
 	struct collet_request *request)
 {
 	request->prescales = call->op == COLLET_PREMUL_SUM;
@@ -213,8 +213,8 @@ static collet_status plan(collet_comm *comm, const struct collet_call_arguments 
 	choice.segment_bytes = how->segment_bytes ? how->segment_bytes : choice.segment_bytes;
 	choice.channels = how->channels ? how->channels : choice.channels;
 	const struct collet_program *program = choice.program;
-	collet_layout_near(comm, &request->shape, program, call->dtype, call->op);
-	status = take_operation(comm, call, how, request);
+	collet_layout_by_locality(comm, &request->shape, program, call->dtype, call->op);
+	status = init_reduction(comm, call, how, request);
 	if (status != COLLET_OK)
 		return status;
 	request->program = program;
@@ -239,7 +239,7 @@ static bool same_key(const struct collet_plan_key *a, const struct collet_plan_k
 }
 
 /* The same arguments may mean another operation at each call. */
-static bool caller_defines(collet_op op)
+static bool is_caller_defined(collet_op op)
 {
 	return op == COLLET_USER || op == COLLET_PREMUL_SUM;
 }
@@ -264,16 +264,16 @@ collet_status collet_call_plan(collet_comm *comm, const struct collet_call_argum
 	request->input = call->send;
 	request->result = call->recv;
 	const bool planned = repeatable && same_key(&key, &request->plan_key);
-	if (planned && !caller_defines(call->op))
+	if (planned && !is_caller_defined(call->op))
 		return COLLET_OK;
 	request->plan_key.algorithm = 0;
 	request->plan_count++;
 	collet_status status = check_op(call, how);
 	if (status == COLLET_OK)
-		status = planned ? take_operation(comm, call, how, request) : plan(comm, call, how, request);
+		status = planned ? init_reduction(comm, call, how, request) : plan(comm, call, how, request);
 	if (status != COLLET_OK)
 		return status;
-	describe(request, call, how);
+	fill_call(request, call, how);
 	if (repeatable)
 		request->plan_key = key;
 	return COLLET_OK;

@@ -6,12 +6,12 @@
 
 /* ---- Checks ---- */
 
-struct block {
+struct byte_range {
 	const char *first;
 	uint64_t bytes;
 };
 
-static bool overlaps(struct block a, struct block b)
+static bool overlaps(struct byte_range a, struct byte_range b)
 {
 	return a.bytes && b.bytes && a.first < b.first + b.bytes && b.first < a.first + a.bytes;
 }
@@ -19,7 +19,7 @@ static bool overlaps(struct block a, struct block b)
 /* first: pointer of a buffer; elements: its length, which must not overflow a size. An unused buffer is an empty block.
  */
 static collet_status check_buffer(const struct collet_call_arguments *call, const char *which, const void *first,
-	uint64_t elements, struct block *block)
+	uint64_t elements, struct byte_range *block)
 {
 	const size_t element = collet_dtype_bytes(call->dtype);
 	if (elements > (uint64_t)PTRDIFF_MAX / element)
@@ -33,8 +33,8 @@ static collet_status check_buffer(const struct collet_call_arguments *call, cons
 }
 
 /* send may be the part of recv that starts in_place elements into it (or recv of send, for the scattering ones). */
-static collet_status check_overlap(const struct collet_call_arguments *call, struct block send, struct block recv,
-	const char *in_place, const char *actual)
+static collet_status check_overlap(const struct collet_call_arguments *call, struct byte_range send,
+	struct byte_range recv, const char *in_place, const char *actual)
 {
 	if (!overlaps(send, recv) || in_place == actual)
 		return COLLET_OK;
@@ -51,30 +51,30 @@ static collet_status check_dtype(const char *function, collet_dtype dtype)
 
 static collet_status check_root(const collet_comm *comm, const char *function, uint32_t root)
 {
-	if (root < comm->group.size)
+	if (root < comm->state.size)
 		return COLLET_OK;
 	return collet_fail(COLLET_ERR_ARGUMENT, "%s: there is no rank %u to be root in a communicator of %u", function,
-		root, comm->group.size);
+		root, comm->state.size);
 }
 
 /* elements * factor, or more than any buffer can have. */
-static uint64_t times(uint64_t elements, uint64_t factor)
+static uint64_t saturating_product(uint64_t elements, uint64_t factor)
 {
 	uint64_t product;
 	return __builtin_mul_overflow(elements, factor, &product) ? UINT64_MAX : product;
 }
 
-static const char *at(const void *base, uint64_t elements, collet_dtype dtype)
+static const char *element_at(const void *base, uint64_t elements, collet_dtype dtype)
 {
 	return base ? (const char *)base + elements * collet_dtype_bytes(dtype) : NULL;
 }
 
-static collet_status start(collet_comm *comm, struct collet_call_arguments *call, struct block send, struct block recv,
-	const struct collet_partition *listed, const collet_how *how)
+static collet_status dispatch(collet_comm *comm, struct collet_call_arguments *call, struct byte_range send,
+	struct byte_range recv, const struct collet_partition *vector, const collet_how *how)
 {
-	struct collet_checked checked = { .arguments = call,
-		.sides = { { send.first, send.bytes }, { recv.first, recv.bytes } }, .listed = listed, .how = how };
-	return collet_call_go(comm, &checked);
+	struct collet_checked_call checked = { .arguments = call,
+		.buffers = { { send.first, send.bytes }, { recv.first, recv.bytes } }, .vector = vector, .how = how };
+	return collet_call_dispatch(comm, &checked);
 }
 
 /* Where in-place means that one buffer is a block of the other. */
@@ -86,104 +86,105 @@ enum in_place { SAME, SEND_IN_RECV, RECV_IN_SEND };
 #define ALWAYS_INLINE static inline __attribute__((always_inline))
 
 /* Does the call differ in its buffers alone from the last one, and are they as good? */
-ALWAYS_INLINE bool repeats(
+ALWAYS_INLINE bool is_repeat(
 	const collet_comm *comm, const struct collet_call_arguments *call, enum in_place in_place)
 {
-	const struct collet_again *again = &comm->again;
-	if (!again->request || comm->streams || again->count != call->count || again->collective != call->collective ||
-		again->dtype != call->dtype || again->op != call->op || again->root != call->root)
+	const struct collet_cached_call *cached = &comm->cached_call;
+	if (!cached->request || comm->streams || cached->count != call->count ||
+		cached->collective != call->collective || cached->dtype != call->dtype || cached->op != call->op ||
+		cached->root != call->root)
 		return false;
-	const struct block send = { call->send, again->send_bytes }, recv = { call->recv, again->recv_bytes };
+	const struct byte_range send = { call->send, cached->send_bytes }, recv = { call->recv, cached->recv_bytes };
 	if ((send.bytes && !send.first) || (recv.bytes && !recv.first))
 		return false;
 	return !overlaps(send, recv) || (in_place == SAME && send.first == recv.first);
 }
 
 /* The call has been checked, and has ended well. Where there are GPUs, a buffer may be one's. */
-static void remember(
-	collet_comm *comm, const struct collet_call_arguments *call, struct block send, struct block recv)
+static void cache_arguments(
+	collet_comm *comm, const struct collet_call_arguments *call, struct byte_range send, struct byte_range recv)
 {
-	struct collet_again *again = &comm->again;
+	struct collet_cached_call *cached = &comm->cached_call;
 	if (comm->context->cuda.module)
-		again->request = NULL;
-	if (!again->request)
+		cached->request = NULL;
+	if (!cached->request)
 		return;
-	again->collective = call->collective;
-	again->dtype = call->dtype;
-	again->op = call->op;
-	again->root = call->root;
-	again->count = call->count;
-	again->send_bytes = send.bytes;
-	again->recv_bytes = recv.bytes;
+	cached->collective = call->collective;
+	cached->dtype = call->dtype;
+	cached->op = call->op;
+	cached->root = call->root;
+	cached->count = call->count;
+	cached->send_bytes = send.bytes;
+	cached->recv_bytes = recv.bytes;
 }
 
 /* What this rank has of a buffer, in elements. */
-struct use {
-	bool used;
+struct extent {
+	bool is_used;
 	uint64_t elements;
 };
 
-static struct use all_of(uint64_t elements)
+static struct extent all_of(uint64_t elements)
 {
-	return (struct use){ true, elements };
+	return (struct extent){ true, elements };
 }
 
-static struct use some_of(uint64_t elements, bool used)
+static struct extent some_of(uint64_t elements, bool used)
 {
-	return (struct use){ used, elements };
+	return (struct extent){ used, elements };
 }
 
-static const struct use nothing;
+static const struct extent unused;
 
 /* Checks, then starts, inside the communicator. */
-static collet_status run_inside(collet_comm *comm, struct collet_call_arguments *call, struct use sends,
-	struct use receives, enum in_place in_place, const collet_how *how)
+static collet_status run_inside(collet_comm *comm, struct collet_call_arguments *call, struct extent sends,
+	struct extent receives, enum in_place in_place, const collet_how *how)
 {
-	struct block send = { NULL, 0 }, recv = { NULL, 0 };
+	struct byte_range send = { NULL, 0 }, recv = { NULL, 0 };
 	collet_status status = check_dtype(call->function, call->dtype);
 	if (status == COLLET_OK)
 		status = check_root(comm, call->function, call->root);
-	if (status == COLLET_OK && sends.used)
+	if (status == COLLET_OK && sends.is_used)
 		status = check_buffer(call, "send", call->send, sends.elements, &send);
-	if (status == COLLET_OK && receives.used)
+	if (status == COLLET_OK && receives.is_used)
 		status = check_buffer(call, "recv", call->recv, receives.elements, &recv);
 	if (status == COLLET_OK && overlaps(send, recv)) {
-		const uint64_t own = times(call->count, comm->group.rank);
-		const char *expected = in_place == RECV_IN_SEND ? at(call->send, own, call->dtype) :
-			in_place == SEND_IN_RECV                ? at(call->recv, own, call->dtype) :
+		const uint64_t own = saturating_product(call->count, comm->state.rank);
+		const char *expected = in_place == RECV_IN_SEND ? element_at(call->send, own, call->dtype) :
+			in_place == SEND_IN_RECV                ? element_at(call->recv, own, call->dtype) :
                                                                   call->recv;
 		status = check_overlap(call, send, recv, expected, in_place == RECV_IN_SEND ? call->recv : call->send);
 	}
 	if (status == COLLET_OK)
-		status = start(comm, call, send, recv, NULL, how);
+		status = dispatch(comm, call, send, recv, NULL, how);
 	if (status == COLLET_OK)
-		remember(comm, call, send, recv);
+		cache_arguments(comm, call, send, recv);
 	else
-		comm->again.request = NULL;
+		comm->cached_call.request = NULL;
 	return status;
 }
 
 /* The whole of a collective without counts of its own. */
 ALWAYS_INLINE collet_status run(collet_comm *comm, struct collet_call_arguments *call,
-	struct use sends, struct use receives, enum in_place in_place, const collet_how *how)
+	struct extent sends, struct extent receives, enum in_place in_place, const collet_how *how)
 {
 	collet_status status = collet_comm_enter(comm, call->function);
 	if (status != COLLET_OK)
 		return status;
-	if (how || !repeats(comm, call, in_place) || !collet_call_again(comm, call->send, call->recv, &status))
+	if (how || !is_repeat(comm, call, in_place) || !collet_call_run_cached(comm, call->send, call->recv, &status))
 		status = run_inside(comm, call, sends, receives, in_place, how);
 	collet_comm_leave(comm);
 	return status;
 }
 
-static uint32_t size_of(const collet_comm *comm)
+static uint32_t comm_size(const collet_comm *comm)
 {
-	return comm ? comm->group.size : 0;
+	return comm ? comm->state.size : 0;
 }
 
 static bool is_root(const collet_comm *comm, uint32_t root)
 {
-	return comm && comm->group.rank == root;
+	return comm && comm->state.rank == root;
 }
 
 /* ---- Public ---- */
@@ -216,7 +217,7 @@ collet_status collet_barrier(collet_comm *comm, const collet_how *how)
 {
 	struct collet_call_arguments call = {
 		"collet_barrier", COLLET_BARRIER, NULL, NULL, 0, COLLET_U8, COLLET_OP_COUNT, 0, NULL, NULL, NULL};
-	return run(comm, &call, nothing, nothing, SAME, how);
+	return run(comm, &call, unused, unused, SAME, how);
 }
 
 collet_status collet_allgather(collet_comm *comm, const void *send, void *recv, uint64_t count, collet_dtype dtype,
@@ -224,7 +225,7 @@ collet_status collet_allgather(collet_comm *comm, const void *send, void *recv, 
 {
 	struct collet_call_arguments call = {
 		"collet_allgather", COLLET_ALLGATHER, send, recv, count, dtype, COLLET_OP_COUNT, 0, NULL, NULL, NULL};
-	return run(comm, &call, all_of(count), all_of(times(count, size_of(comm))), SEND_IN_RECV, how);
+	return run(comm, &call, all_of(count), all_of(saturating_product(count, comm_size(comm))), SEND_IN_RECV, how);
 }
 
 collet_status collet_reduce_scatter(collet_comm *comm, const void *send, void *recv, uint64_t count, collet_dtype dtype,
@@ -232,7 +233,7 @@ collet_status collet_reduce_scatter(collet_comm *comm, const void *send, void *r
 {
 	struct collet_call_arguments call = {
 		"collet_reduce_scatter", COLLET_REDUCE_SCATTER, send, recv, count, dtype, op, 0, NULL, NULL, NULL};
-	return run(comm, &call, all_of(times(count, size_of(comm))), all_of(count), RECV_IN_SEND, how);
+	return run(comm, &call, all_of(saturating_product(count, comm_size(comm))), all_of(count), RECV_IN_SEND, how);
 }
 
 collet_status collet_gather(collet_comm *comm, const void *send, void *recv, uint64_t count, collet_dtype dtype,
@@ -240,7 +241,7 @@ collet_status collet_gather(collet_comm *comm, const void *send, void *recv, uin
 {
 	struct collet_call_arguments call = {
 		"collet_gather", COLLET_GATHER, send, recv, count, dtype, COLLET_OP_COUNT, root, NULL, NULL, NULL};
-	const struct use receives = some_of(times(count, size_of(comm)), is_root(comm, root));
+	const struct extent receives = some_of(saturating_product(count, comm_size(comm)), is_root(comm, root));
 	return run(comm, &call, all_of(count), receives, SEND_IN_RECV, how);
 }
 
@@ -249,7 +250,7 @@ collet_status collet_scatter(collet_comm *comm, const void *send, void *recv, ui
 {
 	struct collet_call_arguments call = {
 		"collet_scatter", COLLET_SCATTER, send, recv, count, dtype, COLLET_OP_COUNT, root, NULL, NULL, NULL};
-	const struct use sends = some_of(times(count, size_of(comm)), is_root(comm, root));
+	const struct extent sends = some_of(saturating_product(count, comm_size(comm)), is_root(comm, root));
 	return run(comm, &call, sends, all_of(count), RECV_IN_SEND, how);
 }
 
@@ -258,14 +259,14 @@ collet_status collet_alltoall(collet_comm *comm, const void *send, void *recv, u
 {
 	struct collet_call_arguments call = {
 		"collet_alltoall", COLLET_ALLTOALL, send, recv, count, dtype, COLLET_OP_COUNT, 0, NULL, NULL, NULL};
-	const uint64_t all = times(count, size_of(comm));
+	const uint64_t all = saturating_product(count, comm_size(comm));
 	return run(comm, &call, all_of(all), all_of(all), SAME, how);
 }
 
 /* ---- v-forms ---- */
 
 /* A listed buffer: its hull in elements; refuses overflow. */
-static collet_status listed_end(const struct collet_call_arguments *call, uint32_t size, const uint64_t *counts,
+static collet_status vector_end(const struct collet_call_arguments *call, uint32_t size, const uint64_t *counts,
 	const uint64_t *displacements, uint64_t *end)
 {
 	if (!counts || !displacements)
@@ -283,7 +284,7 @@ static collet_status listed_end(const struct collet_call_arguments *call, uint32
 	return COLLET_OK;
 }
 
-static struct collet_partition listed_cut(const uint64_t *counts, const uint64_t *displacements)
+static struct collet_partition vector_partition(const uint64_t *counts, const uint64_t *displacements)
 {
 	return (struct collet_partition){
 		.kind = COLLET_PARTITION_VECTOR, .counts = counts, .displacements = displacements
@@ -297,27 +298,28 @@ static struct collet_partition own_block(uint64_t count)
 }
 
 /* One buffer of a v-form: listed, or the rank's own block. */
-struct side {
-	bool used;
-	bool listed;
+struct v_buffer {
+	bool is_used;
+	bool is_vector;
 	uint64_t own_count;
 	const uint64_t *counts, *displacements;
-	struct collet_partition cut;
-	struct block block;
+	struct collet_partition partition;
+	struct byte_range block;
 };
 
-static collet_status check_side(const collet_comm *comm, const struct collet_call_arguments *call, const char *which,
-	const void *buffer, struct side *side)
+static collet_status check_v_buffer(const collet_comm *comm, const struct collet_call_arguments *call,
+	const char *which, const void *buffer, struct v_buffer *side)
 {
-	side->cut = side->listed ? listed_cut(side->counts, side->displacements) : own_block(side->own_count);
-	if (!side->used) {
-		side->cut = own_block(0);
+	side->partition =
+		side->is_vector ? vector_partition(side->counts, side->displacements) : own_block(side->own_count);
+	if (!side->is_used) {
+		side->partition = own_block(0);
 		return COLLET_OK;
 	}
 	uint64_t elements = side->own_count;
-	if (side->listed) {
+	if (side->is_vector) {
 		const collet_status status =
-			listed_end(call, comm->group.size, side->counts, side->displacements, &elements);
+			vector_end(call, comm->state.size, side->counts, side->displacements, &elements);
 		if (status != COLLET_OK)
 			return status;
 	}
@@ -325,8 +327,8 @@ static collet_status check_side(const collet_comm *comm, const struct collet_cal
 }
 
 /* in_place: the buffer and the displacement at which the own block may be. */
-static collet_status run_listed(collet_comm *comm, struct collet_call_arguments *call, struct side *send,
-	struct side *recv, const collet_how *how)
+static collet_status run_vector(collet_comm *comm, struct collet_call_arguments *call, struct v_buffer *send,
+	struct v_buffer *recv, const collet_how *how)
 {
 	collet_status status = collet_comm_enter(comm, call->function);
 	if (status != COLLET_OK)
@@ -335,30 +337,30 @@ static collet_status run_listed(collet_comm *comm, struct collet_call_arguments 
 	if (status == COLLET_OK)
 		status = check_root(comm, call->function, call->root);
 	if (status == COLLET_OK)
-		status = check_side(comm, call, "send", call->send, send);
+		status = check_v_buffer(comm, call, "send", call->send, send);
 	if (status == COLLET_OK)
-		status = check_side(comm, call, "recv", call->recv, recv);
-	if (status == COLLET_OK && send->used && recv->used) {
-		const uint32_t rank = comm->group.rank;
+		status = check_v_buffer(comm, call, "recv", call->recv, recv);
+	if (status == COLLET_OK && send->is_used && recv->is_used) {
+		const uint32_t rank = comm->state.rank;
 		const char *expected = call->recv, *actual = call->send;
-		if (recv->listed && !send->listed) {
-			expected = at(call->recv, recv->displacements[rank], call->dtype);
-		} else if (send->listed && !recv->listed) {
-			expected = at(call->send, send->displacements[rank], call->dtype);
+		if (recv->is_vector && !send->is_vector) {
+			expected = element_at(call->recv, recv->displacements[rank], call->dtype);
+		} else if (send->is_vector && !recv->is_vector) {
+			expected = element_at(call->send, send->displacements[rank], call->dtype);
 			actual = call->recv;
 		} else if (call->send == call->recv &&
-			   (memcmp(send->counts, recv->counts, comm->group.size * sizeof(uint64_t)) != 0 ||
+			   (memcmp(send->counts, recv->counts, comm->state.size * sizeof(uint64_t)) != 0 ||
 				   memcmp(send->displacements, recv->displacements,
-					   comm->group.size * sizeof(uint64_t)) != 0)) {
+					   comm->state.size * sizeof(uint64_t)) != 0)) {
 			expected = NULL;
 		}
 		status = check_overlap(call, send->block, recv->block, expected, actual);
 	}
-	call->input = &send->cut;
-	call->result = &recv->cut;
+	call->input = &send->partition;
+	call->result = &recv->partition;
 	if (status == COLLET_OK)
-		status = start(comm, call, send->block, recv->block,
-			recv->used && recv->listed ? &recv->cut : NULL, how);
+		status = dispatch(comm, call, send->block, recv->block,
+			recv->is_used && recv->is_vector ? &recv->partition : NULL, how);
 	collet_comm_leave(comm);
 	return status;
 }
@@ -367,10 +369,10 @@ static collet_status run_listed(collet_comm *comm, struct collet_call_arguments 
 static collet_status check_own_count(const collet_comm *comm, const char *function, const char *which, uint64_t own,
 	const uint64_t *counts)
 {
-	if (!comm || !counts || counts[comm->group.rank] == own)
+	if (!comm || !counts || counts[comm->state.rank] == own)
 		return COLLET_OK;
 	return collet_fail(COLLET_ERR_ARGUMENT, "%s: %s is %llu, but counts[%u] is %llu", function, which,
-		(unsigned long long)own, comm->group.rank, (unsigned long long)counts[comm->group.rank]);
+		(unsigned long long)own, comm->state.rank, (unsigned long long)counts[comm->state.rank]);
 }
 
 collet_status collet_allgatherv(collet_comm *comm, const void *send, uint64_t send_count, void *recv,
@@ -381,9 +383,9 @@ collet_status collet_allgatherv(collet_comm *comm, const void *send, uint64_t se
 		return status;
 	struct collet_call_arguments call = {"collet_allgatherv", COLLET_ALLGATHER, send, recv, send_count, dtype,
 		COLLET_OP_COUNT, 0, NULL, NULL, NULL};
-	struct side from = { .used = true, .own_count = send_count };
-	struct side to = { .used = true, .listed = true, .counts = counts, .displacements = displacements };
-	return run_listed(comm, &call, &from, &to, how);
+	struct v_buffer from = { .is_used = true, .own_count = send_count };
+	struct v_buffer to = { .is_used = true, .is_vector = true, .counts = counts, .displacements = displacements };
+	return run_vector(comm, &call, &from, &to, how);
 }
 
 collet_status collet_gatherv(collet_comm *comm, const void *send, uint64_t send_count, void *recv,
@@ -396,9 +398,11 @@ collet_status collet_gatherv(collet_comm *comm, const void *send, uint64_t send_
 		return status;
 	struct collet_call_arguments call = {"collet_gatherv", COLLET_GATHER, send, recv, send_count, dtype,
 		COLLET_OP_COUNT, root, NULL, NULL, NULL};
-	struct side from = { .used = true, .own_count = send_count };
-	struct side to = { .used = root_here, .listed = true, .counts = counts, .displacements = displacements };
-	return run_listed(comm, &call, &from, &to, how);
+	struct v_buffer from = { .is_used = true, .own_count = send_count };
+	struct v_buffer to = {
+		.is_used = root_here, .is_vector = true, .counts = counts, .displacements = displacements
+	};
+	return run_vector(comm, &call, &from, &to, how);
 }
 
 collet_status collet_scatterv(collet_comm *comm, const void *send, const uint64_t *counts,
@@ -412,9 +416,11 @@ collet_status collet_scatterv(collet_comm *comm, const void *send, const uint64_
 		return status;
 	struct collet_call_arguments call = {"collet_scatterv", COLLET_SCATTER, send, recv, recv_count, dtype,
 		COLLET_OP_COUNT, root, NULL, NULL, NULL};
-	struct side from = { .used = root_here, .listed = true, .counts = counts, .displacements = displacements };
-	struct side to = { .used = true, .own_count = recv_count };
-	return run_listed(comm, &call, &from, &to, how);
+	struct v_buffer from = {
+		.is_used = root_here, .is_vector = true, .counts = counts, .displacements = displacements
+	};
+	struct v_buffer to = { .is_used = true, .own_count = recv_count };
+	return run_vector(comm, &call, &from, &to, how);
 }
 
 collet_status collet_alltoallv(collet_comm *comm, const void *send, const uint64_t *send_counts,
@@ -423,7 +429,11 @@ collet_status collet_alltoallv(collet_comm *comm, const void *send, const uint64
 {
 	struct collet_call_arguments call = {
 		"collet_alltoallv", COLLET_ALLTOALL, send, recv, 0, dtype, COLLET_OP_COUNT, 0, NULL, NULL, NULL};
-	struct side from = { .used = true, .listed = true, .counts = send_counts, .displacements = send_displacements };
-	struct side to = { .used = true, .listed = true, .counts = recv_counts, .displacements = recv_displacements };
-	return run_listed(comm, &call, &from, &to, how);
+	struct v_buffer from = {
+		.is_used = true, .is_vector = true, .counts = send_counts, .displacements = send_displacements
+	};
+	struct v_buffer to = {
+		.is_used = true, .is_vector = true, .counts = recv_counts, .displacements = recv_displacements
+	};
+	return run_vector(comm, &call, &from, &to, how);
 }

@@ -20,10 +20,10 @@
 static uint32_t least_link_mbps(const struct collet_comm *comm, uint32_t local_ranks, uint32_t cores)
 {
 	uint32_t least = collet_tuning_ranks_per_core(local_ranks, cores) > 1 ? 0 : UINT32_MAX;
-	for (uint32_t r = 0; r < comm->group.size && least > 0; r++) {
-		const struct collet_peer_info *card =
-			&comm->context->bootstrap.peer_infos[collet_comm_state_world_rank(&comm->group, r)];
-		least = card->link_mbps < least ? card->link_mbps : least;
+	for (uint32_t r = 0; r < comm->state.size && least > 0; r++) {
+		const struct collet_peer_info *peer_info =
+			&comm->context->bootstrap.peer_infos[collet_comm_state_world_rank(&comm->state, r)];
+		least = peer_info->link_mbps < least ? peer_info->link_mbps : least;
 	}
 	return least;
 }
@@ -34,14 +34,14 @@ static uint32_t least_link_mbps(const struct collet_comm *comm, uint32_t local_r
 static void fill_table(struct collet_comm *comm)
 {
 	const struct collet_context *context = comm->context;
-	const uint32_t cores = context->bootstrap.peer_infos[collet_comm_state_world_rank(&comm->group, 0)].host_cores;
+	const uint32_t cores = context->bootstrap.peer_infos[collet_comm_state_world_rank(&comm->state, 0)].host_cores;
 	const struct collet_layout *layout = &comm->by_host;
-	const uint32_t local_ranks = (comm->group.size + layout->hosts - 1) / layout->hosts;
+	const uint32_t local_ranks = (comm->state.size + layout->host_count - 1) / layout->host_count;
 	struct collet_choice_inputs *inputs = &comm->inputs;
 	*inputs = (struct collet_choice_inputs){
-		.size = comm->group.size,
-		.host_count = layout->hosts,
-		.host_first = layout->hosts > 1 ? layout->host_first : NULL,
+		.size = comm->state.size,
+		.host_count = layout->host_count,
+		.host_first = layout->host_count > 1 ? layout->host_first : NULL,
 		.order = layout->order,
 		.cores_per_host = cores,
 		.local = collet_tuning_find(
@@ -55,9 +55,9 @@ static void fill_table(struct collet_comm *comm)
 		inputs->host_count = 1;
 		inputs->host_first = inputs->order = NULL;
 		inputs->cores_per_host = 0;
-		inputs->local = inputs->remote = &context->fixed;
+		inputs->local = inputs->remote = &context->fixed_link;
 	}
-	if (inputs->host_count > 1 && comm->group.rank == 0)
+	if (inputs->host_count > 1 && comm->state.rank == 0)
 		collet_log(&context->engine.log, COLLET_LOG_INFO,
 			"choices take the slowest link between hosts for one of %.0f Mb/s",
 			8000 / inputs->network_byte_ns);
@@ -65,13 +65,13 @@ static void fill_table(struct collet_comm *comm)
 }
 
 /* streams: some may come to calls of it yet. */
-static void free_comm(struct collet_comm *comm, bool streams)
+static void free_comm(struct collet_comm *comm, bool has_pending_streams)
 {
-	collet_direct_free(comm->direct, streams);
-	(void)collet_executed_free(comm);
-	collet_comm_state_deinit(&comm->group);
+	collet_direct_free(comm->shared_gpu, has_pending_streams);
+	(void)collet_device_collectives_destroy(comm);
+	collet_comm_state_deinit(&comm->state);
 	collet_layouts_deinit(comm);
-	free(comm->world);
+	free(comm->world_ranks);
 	free(comm);
 }
 
@@ -81,17 +81,17 @@ static void tear_down(struct collet_comm *comm)
 	struct collet_engine *engine = &comm->context->engine;
 	collet_engine_lock(engine);
 	collet_streams_close(comm);
-	collet_executed_close(comm);
-	collet_comm_state_tear_down(&comm->group);
-	for (struct collet_request *request = comm->group.all_requests; request; request = request->next_allocated) {
+	collet_device_collectives_abort(comm);
+	collet_comm_state_tear_down(&comm->state);
+	for (struct collet_request *request = comm->state.all_requests; request; request = request->next_allocated) {
 		if (request->staging)
-			collet_staged_stop(request->staging);
-		(void)collet_staged_end(request->staging, COLLET_ERR_ABORTED);
+			collet_gpu_staging_stop(request->staging);
+		(void)collet_gpu_staging_end(request->staging, COLLET_ERR_ABORTED);
 		request->staging = NULL;
 	}
 	for (struct collet_comm_state **at = &engine->all_states; *at; at = &(*at)->next_in_all) {
-		if (*at == &comm->group) {
-			*at = comm->group.next_in_all;
+		if (*at == &comm->state) {
+			*at = comm->state.next_in_all;
 			break;
 		}
 	}
@@ -107,15 +107,15 @@ collet_status collet_comm_make(
 		return collet_fail(COLLET_ERR_MEMORY, "no memory for a communicator");
 	}
 	comm->context = context;
-	comm->world = world;
-	comm->group.engine = &context->engine;
-	comm->group.id = id;
-	comm->group.rank = rank;
-	comm->group.size = size;
-	comm->group.world_ranks = world;
-	comm->group.timeout_ns = context->launch.timeout_ns;
+	comm->world_ranks = world;
+	comm->state.engine = &context->engine;
+	comm->state.id = id;
+	comm->state.rank = rank;
+	comm->state.size = size;
+	comm->state.world_ranks = world;
+	comm->state.timeout_ns = context->launch.timeout_ns;
 	atomic_init(&comm->busy, false);
-	collet_status status = collet_comm_state_init(&comm->group);
+	collet_status status = collet_comm_state_init(&comm->state);
 	if (status == COLLET_OK)
 		status = collet_layouts_find(comm);
 	if (status != COLLET_OK) {
@@ -123,17 +123,17 @@ collet_status collet_comm_make(
 		return status;
 	}
 	fill_table(comm);
-	comm->reaches_gpus = collet_reached_all(&comm->group);
+	comm->has_gpudirect = collet_gpudirect_reaches_all(&comm->state);
 	collet_engine_lock(&context->engine);
-	collet_connections_add(&comm->group);
+	collet_connections_add(&comm->state);
 	collet_engine_unlock(&context->engine);
-	status = collet_comm_make_direct(comm);
+	status = collet_comm_make_shared_gpu(comm);
 	if (status == COLLET_OK)
-		status = collet_comm_make_executed(comm);
+		status = collet_comm_make_device_collectives(comm);
 	if (status != COLLET_OK) {
 		char sentence[COLLET_ERROR_BYTES];
 		snprintf(sentence, sizeof(sentence), "%s", collet_last_error());
-		collet_comm_state_end(&comm->group, status, true, sentence);
+		collet_comm_state_end(&comm->state, status, true, sentence);
 		tear_down(comm);
 		free_comm(comm, false);
 		return collet_fail_copy(status, sentence);
@@ -169,8 +169,8 @@ collet_status collet_comm_create(collet_comm **comm, const collet_options *optio
 collet_status collet_comm_ended(const collet_comm *comm)
 {
 	const enum collet_status ended =
-		(enum collet_status)atomic_load_explicit(&comm->group.end_status, memory_order_acquire);
-	return ended == COLLET_OK ? COLLET_OK : collet_fail_copy(ended, comm->group.sentence);
+		(enum collet_status)atomic_load_explicit(&comm->state.end_status, memory_order_acquire);
+	return ended == COLLET_OK ? COLLET_OK : collet_fail_copy(ended, comm->state.sentence);
 }
 
 collet_status collet_refuse_nested(const char *function)
@@ -182,9 +182,9 @@ collet_status collet_refuse_nested(const char *function)
 
 /* False: another thread is inside. A thread that is not the usual one has taken over before it comes here, and so finds
  * whatever that one did while it had stepped in. */
-static bool go_inside(struct collet_comm *comm)
+static bool try_enter(struct collet_comm *comm)
 {
-	struct collet_engine *engine = comm->group.engine;
+	struct collet_engine *engine = comm->state.engine;
 	if (collet_engine_enter_biased(engine)) {
 		const bool busy = atomic_load_explicit(&comm->busy, memory_order_relaxed);
 		atomic_store_explicit(&comm->busy, true, memory_order_relaxed);
@@ -209,13 +209,13 @@ collet_status collet_comm_enter(collet_comm *comm, const char *function)
 			"%s: this process is a fork of the one that created the communicator; only "
 			"collet_comm_destroy() works here. Create a communicator after the fork",
 			function);
-	collet_executed_look(comm);
+	collet_device_collectives_check_errors(comm);
 	const enum collet_status ended =
-		(enum collet_status)atomic_load_explicit(&comm->group.end_status, memory_order_acquire);
+		(enum collet_status)atomic_load_explicit(&comm->state.end_status, memory_order_acquire);
 	if (ended != COLLET_OK)
 		return collet_fail(ended, "%s (call %llu) came after the communicator's end: %s", function,
-			(unsigned long long)collet_recorder_count(&comm->group.recorder), comm->group.sentence);
-	if (!go_inside(comm))
+			(unsigned long long)collet_recorder_count(&comm->state.recorder), comm->state.sentence);
+	if (!try_enter(comm))
 		return collet_fail(COLLET_ERR_BUSY,
 			"%s: another thread is inside this communicator; split one off for each thread", function);
 	return COLLET_OK;
@@ -241,7 +241,7 @@ static int compare_entries(const void *a, const void *b)
 /* The same on all members, different from every other communicator's of the job, but for a chance of 2^-64. */
 static uint64_t derive_id(const struct collet_comm *comm, uint32_t color)
 {
-	uint64_t id = comm->group.id ^ ((uint64_t)comm->splits << 32 | color) * 0x9e3779b97f4a7c15;
+	uint64_t id = comm->state.id ^ ((uint64_t)comm->split_count << 32 | color) * 0x9e3779b97f4a7c15;
 	id = (id ^ (id >> 30)) * 0xbf58476d1ce4e5b9;
 	id = (id ^ (id >> 27)) * 0x94d049bb133111eb;
 	return id ^ (id >> 31);
@@ -250,7 +250,7 @@ static uint64_t derive_id(const struct collet_comm *comm, uint32_t color)
 static collet_status make_split(collet_comm *comm, struct split_entry *entries, uint32_t color, collet_comm **split)
 {
 	uint32_t members = 0, rank = 0;
-	for (uint32_t r = 0; r < comm->group.size; r++)
+	for (uint32_t r = 0; r < comm->state.size; r++)
 		if (entries[r].color == color)
 			entries[members++] = (struct split_entry){ color, entries[r].key, r };
 	qsort(entries, members, sizeof(*entries), compare_entries);
@@ -258,8 +258,8 @@ static collet_status make_split(collet_comm *comm, struct split_entry *entries, 
 	if (!world)
 		return collet_fail(COLLET_ERR_MEMORY, "no memory for a communicator of %u ranks", members);
 	for (uint32_t i = 0; i < members; i++) {
-		world[i] = collet_comm_state_world_rank(&comm->group, entries[i].rank);
-		if (entries[i].rank == comm->group.rank)
+		world[i] = collet_comm_state_world_rank(&comm->state, entries[i].rank);
+		if (entries[i].rank == comm->state.rank)
 			rank = i;
 	}
 	const collet_status status =
@@ -275,14 +275,14 @@ collet_status collet_comm_split(collet_comm *comm, uint32_t color, uint32_t key,
 		return collet_fail(COLLET_ERR_ARGUMENT, "collet_comm_split: comm or split is NULL");
 	if (collet_check_nested("collet_comm_split") != COLLET_OK)
 		return COLLET_ERR_ARGUMENT;
-	const uint32_t size = comm->group.size;
+	const uint32_t size = comm->state.size;
 	struct split_entry *entries = calloc(size, sizeof(*entries));
 	if (!entries)
 		return collet_fail(COLLET_ERR_MEMORY, "no memory to split a communicator of %u ranks", size);
-	const struct split_entry own = { color, key, comm->group.rank };
+	const struct split_entry own = { color, key, comm->state.rank };
 	collet_status status = collet_allgather(comm, &own, entries, sizeof(own), COLLET_U8, NULL);
 	if (status == COLLET_OK) {
-		comm->splits++;
+		comm->split_count++;
 		if (color == COLLET_NO_COLOR)
 			*split = NULL;
 		else
@@ -303,7 +303,7 @@ void collet_comm_abort(collet_comm *comm)
 {
 	if (!comm || collet_context_forked(comm->context))
 		return;
-	collet_comm_state_end(&comm->group, COLLET_ERR_ABORTED, true, "collet_comm_abort() was called");
+	collet_comm_state_end(&comm->state, COLLET_ERR_ABORTED, true, "collet_comm_abort() was called");
 }
 
 /* A group in good order: lets finished calls' messages go out. What ended badly is simply closed. */
@@ -313,27 +313,27 @@ collet_status collet_comm_destroy(collet_comm **comm)
 		return collet_fail(COLLET_ERR_ARGUMENT, "collet_comm_destroy: there is no communicator");
 	if (collet_check_nested("collet_comm_destroy") != COLLET_OK)
 		return COLLET_ERR_ARGUMENT;
-	struct collet_comm *gone = *comm;
-	struct collet_context *context = gone->context;
-	bool streams_passed = true;
+	struct collet_comm *closing = *comm;
+	struct collet_context *context = closing->context;
+	bool streams_released = true;
 	if (collet_context_forked(context)) {
-		collet_connections_atfork_child(&gone->group);
-		collet_direct_forget(gone->direct);
-		gone->direct = NULL;
-		collet_executed_forget(gone);
+		collet_connections_atfork_child(&closing->state);
+		collet_direct_forget(closing->shared_gpu);
+		closing->shared_gpu = NULL;
+		collet_device_collectives_forget(closing);
 	} else {
-		if (!go_inside(gone)) {
-			collet_comm_abort(gone);  /* wakes the thread that is inside */
-			while (!go_inside(gone))
+		if (!try_enter(closing)) {
+			collet_comm_abort(closing); /* wakes the thread that is inside */
+			while (!try_enter(closing))
 				sched_yield();
 		}
-		collet_streams_catch_up(gone);
-		tear_down(gone);
-		streams_passed = collet_streams_free(gone);
-		if (!collet_executed_free(gone) || !streams_passed)
-			atomic_store_explicit(&context->kept, true, memory_order_relaxed);
+		collet_streams_drain(closing);
+		tear_down(closing);
+		streams_released = collet_streams_free(closing);
+		if (!collet_device_collectives_destroy(closing) || !streams_released)
+			atomic_store_explicit(&context->is_leaked, true, memory_order_relaxed);
 	}
-	free_comm(gone, !streams_passed);
+	free_comm(closing, !streams_released);
 	collet_context_release(context);
 	*comm = NULL;
 	return COLLET_OK;
@@ -343,18 +343,18 @@ collet_status collet_comm_error(collet_comm *comm)
 {
 	if (!comm)
 		return collet_fail(COLLET_ERR_ARGUMENT, "collet_comm_error: the communicator is NULL");
-	collet_executed_look(comm);
+	collet_device_collectives_check_errors(comm);
 	return collet_comm_ended(comm);
 }
 
 uint32_t collet_comm_rank(const collet_comm *comm)
 {
-	return comm ? comm->group.rank : 0;
+	return comm ? comm->state.rank : 0;
 }
 
 uint32_t collet_comm_size(const collet_comm *comm)
 {
-	return comm ? comm->group.size : 0;
+	return comm ? comm->state.size : 0;
 }
 
 uint32_t collet_comm_local_rank(const collet_comm *comm)
@@ -369,7 +369,7 @@ uint32_t collet_comm_local_size(const collet_comm *comm)
 
 const char *collet_comm_host(const collet_comm *comm, uint32_t rank)
 {
-	if (!comm || rank >= comm->group.size)
+	if (!comm || rank >= comm->state.size)
 		return NULL;
-	return comm->context->bootstrap.peer_infos[collet_comm_state_world_rank(&comm->group, rank)].host;
+	return comm->context->bootstrap.peer_infos[collet_comm_state_world_rank(&comm->state, rank)].host;
 }

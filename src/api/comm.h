@@ -18,7 +18,7 @@
 /* What rank 0 decides for all, beside the cards. */
 struct collet_agreement {
 	uint64_t session;            /* id of the first communicator; others' are derived */
-	uint32_t links;              /* of rank 0's tuning, which follow; 0: the built-in ones */
+	uint32_t link_count;         /* of rank 0's tuning, which follow; 0: the built-in ones */
 	uint32_t reserved0;
 };
 
@@ -41,21 +41,21 @@ struct collet_context {
 	struct collet_agreement agreement;
 	collet_link_cost *links;     /* the tuning: link_count of them */
 	uint32_t link_count;
-	collet_link_cost fixed;      /* what a deterministic choice is made by */
+	collet_link_cost fixed_link; /* what a deterministic choice is made by */
 	struct collet_arena arena;
 	struct collet_transport_set transports;
 	struct collet_registry registry;
 	struct collet_cuda cuda;     /* and what goes with it, where there is a driver; else zeroed */
-	struct collet_copiers copiers;
+	struct collet_copiers copy_streams;
 	struct collet_pinned_pool pinned;
 	struct collet_device device;
 	struct collet_streams *streams; /* of all its communicators; under the engine's lock */
-	struct collet_peer_info card; /* this rank's own, until the table is there */
+	struct collet_peer_info peer_info; /* this rank's own, until the table is there */
 	atomic_uint users;           /* communicators */
-	atomic_bool kept;            /* streams may use its memory when they are gone, */
-	struct collet_executions *executions; /* and what these have; under the engine's lock */
-	struct collet_context *next_kept;
-	const unsigned char *alive;  /* 1; 0 in a forked child: one page that a fork wipes */
+	atomic_bool is_leaked;       /* streams may use its memory when they are gone, */
+	struct collet_device_collectives *leaked_device_collectives; /* and what these have; under the engine's lock */
+	struct collet_context *next_leaked;
+	const unsigned char *fork_mark; /* 1; 0 in a forked child: one page that a fork wipes */
 	bool deterministic;
 	enum collet_isa isa;
 	char transport[64], algorithm[256];
@@ -63,24 +63,24 @@ struct collet_context {
 };
 
 /* How often, and for how many bytes, an algorithm was used. */
-struct collet_use {
+struct collet_algorithm_use {
 	uint64_t calls, bytes;
 };
 
-enum { COLLET_PROGRAMS_MOST = 16 };  /* of one collective; stats.c asserts it */
+enum { COLLET_PROGRAMS_MAX = 16 };   /* of one collective; stats.c asserts it */
 
 /* Ranks in an order, and where this one stands in it. */
 struct collet_layout {
 	uint32_t *order, *host_first;/* as in struct collet_shape; order NULL: positions are ranks */
 	uint32_t *position;          /* by rank; NULL: likewise */
-	uint32_t hosts;
+	uint32_t host_count;
 };
 
 /* The last call, if it blocked, had nothing special and was planned: one that differs from it in its buffers alone is
  * neither checked nor planned again. Whoever is inside the communicator may touch it. */
-struct collet_again {
+struct collet_cached_call {
 	struct collet_request *request; /* with the plan; NULL: no such call */
-	uint32_t plans;              /* that the request had had then, and operations */
+	uint32_t plan_count;         /* that the request had had then, and operations */
 	enum collet_collective collective;
 	collet_dtype dtype;
 	collet_op op;
@@ -91,24 +91,26 @@ struct collet_again {
 
 struct collet_comm {
 	struct collet_context *context;
-	struct collet_comm_state group;
+	struct collet_comm_state state;
 	struct collet_choice_inputs inputs;
 	struct collet_choice_table table; /* of inputs */
-	uint32_t *world;             /* group.world's memory */
+	uint32_t *world_ranks;       /* group.world's memory */
 	struct collet_layout by_host;/* hosts' ranks together, in rank order */
-	struct collet_layout near;   /* and among them those that share packages, NUMA nodes and caches */
+	struct collet_layout by_locality; /* and among them those that share packages, NUMA nodes and caches */
 	uint32_t local_rank, local_size;
-	struct collet_direct *direct;/* NULL: its ranks, or those of this host, have no GPU, or cannot go together */
-	struct collet_executions *executions; /* see device_collective.h; NULL: its ranks' GPUs do not reach each
-	                                         other */
-	bool reaches_gpus;           /* transports of all its pairs take GPU memory, as far as cards tell */
-	bool gpu_each_host;          /* there are several hosts, and all ranks have GPUs, some hosts several ranks */
-	uint32_t gpu_ranks;          /* that have one GPU, where most do; 1: or none */
-	uint32_t splits;             /* so far, to derive ids */
+	struct collet_direct
+		*shared_gpu; /* NULL: its ranks, or those of this host, have no GPU, or cannot go together */
+	struct collet_device_collectives *device_collectives; /* see device_collective.h; NULL: its ranks' GPUs do
+	                                                         not reach each other */
+	bool has_gpudirect;          /* transports of all its pairs take GPU memory, as far as cards tell */
+	bool has_gpu_leaders;        /* there are several hosts, and all ranks have GPUs, some hosts several ranks */
+	uint32_t ranks_per_gpu;      /* that have one GPU, where most do; 1: or none */
+	uint32_t split_count;        /* so far, to derive ids */
 	struct collet_streams *streams; /* see stream_call.h; NULL: no call has been made on a stream */
 	atomic_bool busy;            /* a thread is inside */
-	struct collet_again again;
-	struct collet_use uses[COLLET_COLLECTIVE_COUNT][COLLET_PROGRAMS_MOST]; /* under the engine's lock */
+	struct collet_cached_call cached_call;
+	/* under the engine's lock */
+	struct collet_algorithm_use algorithm_uses[COLLET_COLLECTIVE_COUNT][COLLET_PROGRAMS_MAX];
 };
 
 /* ---- context.c */
@@ -119,7 +121,7 @@ const char *collet_local_transport(const struct collet_context *context);
 void collet_context_release(struct collet_context *context);
 static inline bool collet_context_forked(const struct collet_context *context)
 {
-	return !*(const volatile unsigned char *)context->alive;
+	return !*(const volatile unsigned char *)context->fork_mark;
 }
 
 /* ---- comm.c */
@@ -147,7 +149,7 @@ collet_status collet_tuning_load(
 	const struct collet_log *log, collet_link_cost links[COLLET_TUNING_LINKS], uint32_t *count);
 
 /* ---- stats.c. Under the engine's lock. */
-void collet_comm_count_use(collet_comm *comm, const struct collet_request *request);
+void collet_comm_count_call(collet_comm *comm, const struct collet_request *request);
 
 /* ---- rank_layout.c */
 /* Both layouts, local_rank and local_size. On failure what is there is left for deinit. */
@@ -156,7 +158,7 @@ void collet_layouts_deinit(struct collet_comm *comm);
 /* Positions follow hosts where the result may depend on them (see docs/design.md, Same inputs, same bits). */
 void collet_layout_by_host(const struct collet_comm *comm, struct collet_shape *shape, bool commutes);
 /* Once the program is chosen: positions follow caches too, where that changes no bit and the program can. */
-void collet_layout_near(const struct collet_comm *comm, struct collet_shape *shape,
+void collet_layout_by_locality(const struct collet_comm *comm, struct collet_shape *shape,
 	const struct collet_program *program, collet_dtype dtype, collet_op op);
 
 /* ---- call_plan.c */
@@ -168,7 +170,7 @@ collet_status collet_call_plan(collet_comm *comm, const struct collet_call_argum
 	struct collet_request *request);
 
 /* ---- call.c */
-struct collet_staged;
+struct collet_gpu_staging;
 struct collet_call_arguments {
 	const char *function;                /* for sentences */
 	enum collet_collective collective;
@@ -180,26 +182,26 @@ struct collet_call_arguments {
 	uint32_t root;
 	const struct collet_partition *input, *result; /* v-forms: LISTED (or an own block); else NULL */
 	const struct collet_direct_sides
-		*sides; /* to be offered to the leader first (see cuda/shared_gpu/shared_gpu.h); else NULL */
-	struct collet_staged *staged;        /* the buffers', with a flow: collet_call_start() takes it over, however
+		*gpu_buffers; /* to be offered to the leader first (see cuda/shared_gpu/shared_gpu.h); else NULL */
+	struct collet_gpu_staging *staging;  /* the buffers', with a flow: collet_call_start() takes it over, however
 						it ends; else NULL */
 };
 collet_status collet_call_start(collet_comm *comm, const struct collet_call_arguments *arguments,
 	const collet_how *how);
 /* The call that comm->again knows, with other buffers, blocking. False: nothing has happened, since its plan is in use
  * or something else is under way. Not under lock. */
-bool collet_call_again(collet_comm *comm, const void *send, void *recv, collet_status *status);
+bool collet_call_run_cached(collet_comm *comm, const void *send, void *recv, collet_status *status);
 /* The same in two steps, for a call that is started later, perhaps again and again: all checks, and a request, which is
  * the caller's to free; under lock, its start (it has not been started, or has ended). */
 collet_status collet_call_prepare(collet_comm *comm, const struct collet_call_arguments *arguments,
 	const collet_how *how, struct collet_request **request);
 /* sides: to be offered to the leader first, as in the arguments; else NULL. flow: its buffers'; else NULL. */
-void collet_call_launch(collet_comm *comm, struct collet_request *request, const struct collet_direct_sides *sides,
-	struct collet_pipeline *flow);
+void collet_call_start_prepared(collet_comm *comm, struct collet_request *request,
+	const struct collet_direct_sides *gpu_buffers, struct collet_pipeline *pipeline);
 /* Of a prepared request that is done by other means than lanes: it has its place in the order of calls, or, with this
  * number, in an order of its own, that is recorded apart; it counts, and whoever does it ends it. Under lock. */
-void collet_call_begin_elsewhere(
-	collet_comm *comm, struct collet_request *request, struct collet_recorder *apart, uint64_t sequence);
+void collet_call_start_offloaded(
+	collet_comm *comm, struct collet_request *request, struct collet_recorder *out_of_band, uint64_t sequence);
 /* How it has ended, with a sentence if it failed. Under lock. */
 collet_status collet_call_failure(const struct collet_request *request);
 static inline collet_status collet_call_outcome(const struct collet_request *request)
@@ -212,11 +214,12 @@ uint32_t collet_call_program_index(const struct collet_program *program);
 int64_t collet_call_timeout(const collet_comm *comm, const collet_how *how);
 /* collet_call_start() has returned this status for a call on staged buffers (NULL: on the caller's own): ends it, or
  * leaves that to whoever settles the request. */
-collet_status collet_call_follow(struct collet_staged *staged, collet_status status, const collet_how *how);
+collet_status collet_call_attach_staging(
+	struct collet_gpu_staging *staging, collet_status status, const collet_how *how);
 /* Takes the status of a request that has ended, frees it and sets *request to NULL. */
-collet_status collet_call_settle(struct collet_request **request);
+collet_status collet_call_complete(struct collet_request **request);
 /* The same under lock, which it lets go of. */
-collet_status collet_call_settle_and_unlock(struct collet_request **request);
+collet_status collet_call_complete_and_unlock(struct collet_request **request);
 /* Blocks until it has ended, then settles it. */
 collet_status collet_call_wait(struct collet_request **request);
 /* One round of progress; COLLET_PENDING, or settled. */
@@ -224,17 +227,17 @@ collet_status collet_call_poll(struct collet_request **request);
 
 /* ---- point_to_point.c */
 /* A send or a receive. */
-struct collet_half {
-	bool sends;
+struct collet_p2p_op {
+	bool is_send;
 	void *buffer;
 	uint64_t count;
 	uint32_t peer, tag;
 	collet_received *received;
-	struct collet_bounce_buffer *bounce; /* see engine/p2p/bounce_buffer.h; NULL: none */
+	struct collet_bounce_buffer *bounce_buffer; /* see engine/p2p/bounce_buffer.h; NULL: none */
 };
 /* Starts them, as one request if they are several. Only for want of memory it cannot, which ends the communicator;
  * NULL: nothing has been started. Under lock. */
-struct collet_request *collet_halves_start(
-	collet_comm *comm, const struct collet_half *halves, uint32_t count, collet_dtype dtype, int64_t timeout_ns);
+struct collet_request *collet_p2p_ops_start(
+	collet_comm *comm, const struct collet_p2p_op *ops, uint32_t count, collet_dtype dtype, int64_t timeout_ns);
 
 #endif

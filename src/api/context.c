@@ -24,11 +24,11 @@ static collet_status make_fork_mark(struct collet_context *context)
 			strerror(error));
 	}
 	*mark = 1;
-	context->alive = mark;
+	context->fork_mark = mark;
 	return COLLET_OK;
 }
 
-static const char *chosen(const char *option, const char *variable)
+static const char *option_or_env(const char *option, const char *variable)
 {
 	return option ? option : collet_env(variable);
 }
@@ -43,9 +43,9 @@ static collet_status read_settings(struct collet_context *context, const collet_
 	context->engine.log.level = (enum collet_log_level)level;
 	context->engine.log.rank = context->launch.rank;
 
-	const char *transport = chosen(options ? options->transport : NULL, "COLLET_TRANSPORT");
+	const char *transport = option_or_env(options ? options->transport : NULL, "COLLET_TRANSPORT");
 	collet_status status = COLLET_OK;
-	const char *algorithm = chosen(options ? options->algorithm : NULL, "COLLET_ALGORITHM");
+	const char *algorithm = option_or_env(options ? options->algorithm : NULL, "COLLET_ALGORITHM");
 	if (algorithm && strlen(algorithm) >= sizeof(context->algorithm))
 		return collet_fail(COLLET_ERR_CONFIG, "COLLET_ALGORITHM is longer than %zu characters",
 			sizeof(context->algorithm) - 1);
@@ -69,8 +69,8 @@ static collet_status read_settings(struct collet_context *context, const collet_
 /* What all ranks must have alike, so that they choose and talk alike. */
 static void describe_settings(struct collet_context *context)
 {
-	struct collet_peer_info *card = &context->card;
-	snprintf(card->settings, sizeof(card->settings),
+	struct collet_peer_info *peer_info = &context->peer_info;
+	snprintf(peer_info->settings, sizeof(peer_info->settings),
 		"version=%s\nCOLLET_ALGORITHM=%.120s\nCOLLET_TRANSPORT=%.60s\nCOLLET_DETERMINISTIC=%d\n",
 		collet_version(), context->algorithm, context->transport, context->deterministic);
 }
@@ -93,28 +93,29 @@ static collet_status compare_settings(const struct collet_peer_info *a, const st
 }
 
 /* More ranks on some host than its cores? Then waiting ranks must give way at once. */
-static bool is_oversubscribed(const struct collet_peer_info *cards, uint32_t size)
+static bool is_oversubscribed(const struct collet_peer_info *peer_infos, uint32_t size)
 {
 	for (uint32_t i = 0; i < size; i++) {
 		uint32_t neighbours = 0;
 		bool seen = false;
 		for (uint32_t j = 0; j < i && !seen; j++)
-			seen = cards[j].host_id == cards[i].host_id;
+			seen = peer_infos[j].host_id == peer_infos[i].host_id;
 		if (seen)
 			continue;
 		for (uint32_t j = i; j < size; j++)
-			neighbours += cards[j].host_id == cards[i].host_id;
-		if (neighbours > cards[i].host_cores)
+			neighbours += peer_infos[j].host_id == peer_infos[i].host_id;
+		if (neighbours > peer_infos[i].host_cores)
 			return true;
 	}
 	return false;
 }
 
 /* On rank 0, once all cards are in. */
-static collet_status agree(void *of, const struct collet_peer_info *cards, uint32_t size, void **blob, size_t *bytes)
+static collet_status decide_agreement(
+	void *of, const struct collet_peer_info *peer_infos, uint32_t size, void **blob, size_t *bytes)
 {
 	for (uint32_t i = 1; i < size; i++) {
-		const collet_status status = compare_settings(&cards[0], &cards[i]);
+		const collet_status status = compare_settings(&peer_infos[0], &peer_infos[i]);
 		if (status != COLLET_OK)
 			return status;
 	}
@@ -123,17 +124,17 @@ static collet_status agree(void *of, const struct collet_peer_info *cards, uint3
 	struct collet_agreement *agreement = calloc(1, most);
 	if (!agreement)
 		return collet_fail(COLLET_ERR_MEMORY, "no memory for the ranks' agreement");
-	agreement->session = ((uint64_t)collet_clock_ns() << 16) ^ cards[0].process_id;
+	agreement->session = ((uint64_t)collet_clock_ns() << 16) ^ peer_infos[0].process_id;
 	if (!context->deterministic) {
 		const collet_status status = collet_tuning_load(
-			&context->engine.log, (collet_link_cost *)(void *)(agreement + 1), &agreement->links);
+			&context->engine.log, (collet_link_cost *)(void *)(agreement + 1), &agreement->link_count);
 		if (status != COLLET_OK) {
 			free(agreement);
 			return status;
 		}
 	}
 	*blob = agreement;
-	*bytes = sizeof(*agreement) + agreement->links * sizeof(collet_link_cost);
+	*bytes = sizeof(*agreement) + agreement->link_count * sizeof(collet_link_cost);
 	return COLLET_OK;
 }
 
@@ -148,13 +149,13 @@ static const collet_link_cost *find_link(const struct collet_context *context, c
 }
 
 /* What rank 0 has sent. What its tuning does not have of shared memory and TCP is taken from the built-in one. */
-static collet_status take_agreement(struct collet_context *context)
+static collet_status receive_agreement(struct collet_context *context)
 {
 	static const char *const needed[] = { "shm", "tcp" };
 	const struct collet_bootstrap *bootstrap = &context->bootstrap;
 	if (bootstrap->blob_bytes >= sizeof(context->agreement))
 		memcpy(&context->agreement, bootstrap->blob, sizeof(context->agreement));
-	const uint32_t links = context->agreement.links;
+	const uint32_t links = context->agreement.link_count;
 	if (links > COLLET_TUNING_LINKS ||
 		bootstrap->blob_bytes != sizeof(context->agreement) + links * sizeof(collet_link_cost))
 		return collet_fail(
@@ -179,39 +180,41 @@ static collet_status take_agreement(struct collet_context *context)
 	free(builtin);
 	if (!find_link(context, "shm") || !find_link(context, "tcp"))
 		return collet_fail(COLLET_ERR_CONFIG, "the tuning is full, and has no link of shm or none of tcp");
-	context->fixed = collet_tuning_fixed();
+	context->fixed_link = collet_tuning_fixed();
 	return COLLET_OK;
 }
 
-static uint32_t or_usual(uint32_t bytes)
+static uint32_t or_default(uint32_t bytes)
 {
-	enum { USUAL_BYTES = 64 << 10 };
-	return bytes ? bytes : USUAL_BYTES;
+	enum { DEFAULT_BYTES = 64 << 10 };
+	return bytes ? bytes : DEFAULT_BYTES;
 }
 
 /* Alike on all ranks: of links that rank 0 has sent, those for as many ranks as its host has. */
-static void take_limits(struct collet_context *context)
+static void choose_limits(struct collet_context *context)
 {
-	const struct collet_peer_info *cards = context->bootstrap.peer_infos;
-	const uint32_t cores = cards[0].host_cores;
+	const struct collet_peer_info *peer_infos = context->bootstrap.peer_infos;
+	const uint32_t cores = peer_infos[0].host_cores;
 	uint32_t ranks = 0;
 	for (uint32_t i = 0; i < context->launch.size; i++)
-		ranks += cards[i].host_id == cards[0].host_id;
+		ranks += peer_infos[i].host_id == peer_infos[0].host_id;
 	const collet_link_cost *local = collet_tuning_find(
 		context->links, context->link_count, collet_local_transport(context), ranks, cores);
 	const collet_link_cost *remote =
 		collet_tuning_find(context->links, context->link_count, "tcp", ranks, cores);
 	/* Measured where a message is copied by the processor. An adapter that places long ones would lose by it. */
-	const bool copies = collet_peer_info_lacks_rdma(&cards[0]);
+	const bool copies = collet_peer_info_lacks_rdma(&peer_infos[0]);
 	context->engine.limits = (struct collet_limits){
-		.eager_local = or_usual(copies || collet_peer_info_offers(&cards[0], "shm") ? local->eager_bytes : 0),
-		.eager_remote = or_usual(copies ? remote->eager_bytes : 0),
-		.fast_path_bytes = or_usual(local->fast_path_bytes) };
+		.eager_local =
+			or_default(copies || collet_peer_info_offers(&peer_infos[0], "shm") ? local->eager_bytes : 0),
+		.eager_remote = or_default(copies ? remote->eager_bytes : 0),
+		.fast_path_bytes = or_default(local->fast_path_bytes)
+	};
 }
 
 /* Spinning pays while every rank of the host has a core; else a spinning rank keeps the one that it waits for from
  * running, if that one has the same core. */
-static void choose_waiting(struct collet_context *context)
+static void choose_wait_policy(struct collet_context *context)
 {
 	struct collet_engine *engine = &context->engine;
 	engine->oversubscribed = is_oversubscribed(context->bootstrap.peer_infos, context->launch.size);
@@ -257,14 +260,14 @@ static collet_status open_transports(struct collet_context *context)
 	const struct collet_device_config config = {
 		.services = &collet_transport_services,
 		.log = &context->engine.log,
-		.self = &context->card,
+		.self = &context->peer_info,
 		.arena = &context->arena,
 		.wake = &context->engine.wake,
 		.job_id =
 			hash_text(hash_text(UINT64_C(0xcbf29ce484222325), context->launch.job), context->launch.store),
 	};
 	return collet_transports_open(&context->transports, context->transport[0] ? context->transport : NULL, &config,
-		&context->card);
+		&context->peer_info);
 }
 
 /* A program with GPU buffers runs where there is a driver; nothing is asked of it before the first call. */
@@ -277,10 +280,10 @@ static collet_status open_cuda(struct collet_context *context)
 	if (status == COLLET_OK)
 		status = collet_cuda_open(&context->cuda, &context->engine.log);
 	if (status == COLLET_OK && context->cuda.module) {
-		collet_copiers_init(&context->copiers, &context->cuda);
+		collet_copiers_init(&context->copy_streams, &context->cuda);
 		collet_pinned_init(&context->pinned, &context->cuda, &context->arena, &context->engine.log);
-		collet_device_init(&context->device, &context->cuda, &context->copiers, direct, &context->card,
-			&context->engine.log);
+		collet_device_init(&context->device, &context->cuda, &context->copy_streams, direct,
+			&context->peer_info, &context->engine.log);
 		context->device.leader_only = leader_only;
 	}
 	return status;
@@ -295,13 +298,13 @@ static bool close_cuda(struct collet_context *context, bool forked)
 	if (context->device.kept || !collet_pinned_deinit(&context->pinned))
 		return false;
 	collet_device_deinit(&context->device);
-	collet_copiers_deinit(&context->copiers);
+	collet_copiers_deinit(&context->copy_streams);
 	collet_cuda_close(&context->cuda);
 	return true;
 }
 
 /* What this rank has been told, and what its machine is. */
-static collet_status read_own(struct collet_context *context, const collet_options *options, bool *progress_thread)
+static collet_status read_local(struct collet_context *context, const collet_options *options, bool *progress_thread)
 {
 	collet_status status = collet_launch_read(&context->launch, options);
 	if (status == COLLET_OK)
@@ -309,18 +312,18 @@ static collet_status read_own(struct collet_context *context, const collet_optio
 	if (status == COLLET_OK)
 		*progress_thread = wants_progress_thread(options, &status);
 	if (status == COLLET_OK)
-		status = collet_peer_info_fill_host(&context->card);
+		status = collet_peer_info_fill_host(&context->peer_info);
 	return status;
 }
 
 /* What this rank has whether the others come or not. */
-static collet_status open_own(struct collet_context *context)
+static collet_status open_local(struct collet_context *context)
 {
 	struct collet_engine *engine = &context->engine;
 	collet_status status = collet_engine_init(engine);
 	if (status != COLLET_OK)
 		return status;
-	context->card.rank = context->launch.rank;
+	context->peer_info.rank = context->launch.rank;
 	describe_settings(context);
 	status = collet_arena_init(&context->arena, 0);
 	if (status != COLLET_OK)
@@ -343,7 +346,7 @@ err_engine:
 }
 
 /* Nothing has been given to a GPU yet. */
-static void close_own(struct collet_context *context)
+static void close_local(struct collet_context *context)
 {
 	collet_transports_close(&context->transports, false);
 	(void)close_cuda(context, false);
@@ -351,31 +354,31 @@ static void close_own(struct collet_context *context)
 	collet_engine_deinit(&context->engine);
 }
 
-static void part(struct collet_context *context)
+static void undo_bootstrap(struct collet_context *context)
 {
 	free(context->links);
 	collet_bootstrap_deinit(&context->bootstrap);
 }
 
 /* The others: their cards, what rank 0 has decided, and what follows from both. */
-static collet_status meet(struct collet_context *context)
+static collet_status run_bootstrap(struct collet_context *context)
 {
 	struct collet_engine *engine = &context->engine;
 	collet_status status = collet_bootstrap_init(
-		&context->bootstrap, &context->launch, &context->card, agree, context, &engine->log);
+		&context->bootstrap, &context->launch, &context->peer_info, decide_agreement, context, &engine->log);
 	if (status != COLLET_OK)
 		return status;
-	status = take_agreement(context);
+	status = receive_agreement(context);
 	if (status != COLLET_OK) {
-		part(context);
+		undo_bootstrap(context);
 		return status;
 	}
 	engine->peer_infos = context->bootstrap.peer_infos;
 	engine->rank = context->launch.rank;
 	engine->size = context->launch.size;
 	engine->arena = &context->arena;
-	choose_waiting(context);
-	take_limits(context);
+	choose_wait_policy(context);
+	choose_limits(context);
 	return COLLET_OK;
 }
 
@@ -400,15 +403,15 @@ collet_status collet_context_create(struct collet_context **created, const colle
 	if (!context)
 		return collet_fail(COLLET_ERR_MEMORY, "no memory for a context");
 	pthread_mutex_init(&context->registry.lock, NULL);
-	collet_status status = read_own(context, options, &progress_thread);
+	collet_status status = read_local(context, options, &progress_thread);
 	if (status == COLLET_OK)
 		status = make_fork_mark(context);
 	if (status != COLLET_OK)
 		goto err_free;
-	status = open_own(context);
+	status = open_local(context);
 	if (status != COLLET_OK)
 		goto err_mark;
-	status = meet(context);
+	status = run_bootstrap(context);
 	if (status != COLLET_OK)
 		goto err_own;
 	status = start_threads(context, progress_thread);
@@ -418,11 +421,11 @@ collet_status collet_context_create(struct collet_context **created, const colle
 	return COLLET_OK;
 
 err_met:
-	part(context);
+	undo_bootstrap(context);
 err_own:
-	close_own(context);
+	close_local(context);
 err_mark:
-	munmap((void *)(uintptr_t)context->alive, (size_t)sysconf(_SC_PAGESIZE));
+	munmap((void *)(uintptr_t)context->fork_mark, (size_t)sysconf(_SC_PAGESIZE));
 err_free:
 	pthread_mutex_destroy(&context->registry.lock);
 	free(context);
@@ -434,16 +437,16 @@ err_free:
 static struct {
 	pthread_mutex_t lock;
 	struct collet_context *first;
-} kept = { .lock = PTHREAD_MUTEX_INITIALIZER };
+} leaked_contexts = { .lock = PTHREAD_MUTEX_INITIALIZER };
 
 /* Its threads have ended and its connections are closed. */
-static void keep(struct collet_context *context)
+static void leak(struct collet_context *context)
 {
 	explicit_bzero(context->launch.secret, sizeof(context->launch.secret));
-	pthread_mutex_lock(&kept.lock);
-	context->next_kept = kept.first;
-	kept.first = context;
-	pthread_mutex_unlock(&kept.lock);
+	pthread_mutex_lock(&leaked_contexts.lock);
+	context->next_leaked = leaked_contexts.first;
+	leaked_contexts.first = context;
+	pthread_mutex_unlock(&leaked_contexts.lock);
 }
 
 void collet_context_release(struct collet_context *context)
@@ -464,13 +467,13 @@ void collet_context_release(struct collet_context *context)
 	}
 	collet_transports_close(&context->transports, forked);
 	/* Relaxed: ordered by the count of users. */
-	if (atomic_load_explicit(&context->kept, memory_order_relaxed) || !close_cuda(context, forked)) {
-		keep(context);
+	if (atomic_load_explicit(&context->is_leaked, memory_order_relaxed) || !close_cuda(context, forked)) {
+		leak(context);
 		return;
 	}
 	collet_arena_deinit(&context->arena);
 	collet_bootstrap_deinit(&context->bootstrap);
-	munmap((void *)(uintptr_t)context->alive, (size_t)sysconf(_SC_PAGESIZE));
+	munmap((void *)(uintptr_t)context->fork_mark, (size_t)sysconf(_SC_PAGESIZE));
 	pthread_mutex_destroy(&context->registry.lock);
 	free(context->registry.entries);
 	free(context->links);

@@ -29,9 +29,9 @@ collet_status collet_mem_alloc(collet_comm *comm, void **memory, size_t bytes)
 	collet_status allocated = collet_arena_alloc(&context->arena, &block, bytes);
 	if (allocated != COLLET_OK)
 		return allocated;
-	const struct collet_memory known = {
+	const struct collet_memory memory_info = {
 		.base = block, .bytes = bytes, .kind = COLLET_MEMORY_ARENA, .gpu = -1, .dmabuf = -1 };
-	allocated = collet_transports_register(&context->transports, &context->engine.log, &known);
+	allocated = collet_transports_register(&context->transports, &context->engine.log, &memory_info);
 	if (allocated != COLLET_OK)
 		(void)collet_arena_free(&context->arena, block);
 	else
@@ -46,7 +46,7 @@ collet_status collet_mem_alloc_device(collet_comm *comm, void **memory, size_t b
 		return status;
 	if (!memory)
 		return collet_fail(COLLET_ERR_ARGUMENT, "collet_mem_alloc_device: memory is NULL");
-	status = collet_memory_device_alloc(comm->context, memory, bytes);
+	status = collet_device_memory_alloc(comm->context, memory, bytes);
 	if (status != COLLET_OK)
 		collet_error_prefix("collet_mem_alloc_device");
 	return status;
@@ -69,7 +69,7 @@ static bool in_use(struct collet_context *context, const void *memory)
 collet_status collet_mem_free(collet_comm *comm, void *memory)
 {
 	collet_status status = check(comm, "collet_mem_free");
-	if (status != COLLET_OK || !memory || collet_memory_device_free(comm->context, memory, &status))
+	if (status != COLLET_OK || !memory || collet_device_memory_free(comm->context, memory, &status))
 		return status;
 	if (in_use(comm->context, memory))
 		return collet_fail(
@@ -78,7 +78,7 @@ collet_status collet_mem_free(collet_comm *comm, void *memory)
 	return collet_arena_free(&comm->context->arena, memory);
 }
 
-static bool forget_entry(struct collet_registry *registry, const void *memory)
+static bool remove_entry(struct collet_registry *registry, const void *memory)
 {
 	bool found = false;
 	pthread_mutex_lock(&registry->lock);
@@ -106,24 +106,24 @@ static collet_status add_entry(struct collet_registry *registry, void *memory, s
 }
 
 /* That an adapter cannot reach it, or that there is none, is no error: calls go by way of the host's memory then. */
-static void tell_of_gpu(
-	struct collet_context *context, const struct collet_residence *residence, void *memory, size_t bytes)
+static void register_gpu_memory(
+	struct collet_context *context, const struct collet_residence *attributes, void *memory, size_t bytes)
 {
-	struct collet_memory known = {
-		.base = memory, .bytes = bytes, .kind = COLLET_MEMORY_GPU, .gpu = residence->ordinal, .dmabuf = -1};
+	struct collet_memory memory_info = {
+		.base = memory, .bytes = bytes, .kind = COLLET_MEMORY_GPU, .gpu = attributes->ordinal, .dmabuf = -1};
 	int file;
 	if (!context->transports.has_registration)
 		return;
 	collet_status status =
-		collet_dmabuf_export(&context->cuda, residence, memory, bytes, &file, &known.dmabuf_offset);
+		collet_dmabuf_export(&context->cuda, attributes, memory, bytes, &file, &memory_info.dmabuf_offset);
 	if (status == COLLET_OK) {
-		known.dmabuf = file;
-		status = collet_transports_register(&context->transports, &context->engine.log, &known);
+		memory_info.dmabuf = file;
+		status = collet_transports_register(&context->transports, &context->engine.log, &memory_info);
 		close(file);
 	}
 	if (status != COLLET_OK)
 		collet_log(&context->engine.log, COLLET_LOG_INFO,
-			"%zu bytes of GPU %d are not registered with transports: %s", bytes, residence->ordinal,
+			"%zu bytes of GPU %d are not registered with transports: %s", bytes, attributes->ordinal,
 			collet_last_error());
 }
 
@@ -136,21 +136,21 @@ collet_status collet_mem_register(collet_comm *comm, void *memory, size_t bytes)
 	if (!memory || !bytes)
 		return collet_fail(COLLET_ERR_ARGUMENT, "collet_mem_register: there is no memory to register");
 	struct collet_context *context = comm->context;
-	struct collet_residence residence;
-	status = collet_residence_find(&context->cuda, "collet_mem_register", memory, bytes, &residence);
+	struct collet_residence attributes;
+	status = collet_residence_find(&context->cuda, "collet_mem_register", memory, bytes, &attributes);
 	if (status == COLLET_OK)
 		status = add_entry(&context->registry, memory, bytes);
 	if (status != COLLET_OK)
 		return status;
-	if (residence.device) {
-		tell_of_gpu(context, &residence, memory, bytes);
+	if (attributes.device) {
+		register_gpu_memory(context, &attributes, memory, bytes);
 		return COLLET_OK;
 	}
-	const struct collet_memory known = {
+	const struct collet_memory memory_info = {
 		.base = memory, .bytes = bytes, .kind = COLLET_MEMORY_HOST, .gpu = -1, .dmabuf = -1};
-	status = collet_transports_register(&context->transports, &context->engine.log, &known);
+	status = collet_transports_register(&context->transports, &context->engine.log, &memory_info);
 	if (status != COLLET_OK)
-		(void)forget_entry(&context->registry, memory);
+		(void)remove_entry(&context->registry, memory);
 	return status;
 }
 
@@ -159,7 +159,7 @@ collet_status collet_mem_deregister(collet_comm *comm, void *memory)
 	const collet_status status = check(comm, "collet_mem_deregister");
 	if (status != COLLET_OK)
 		return status;
-	if (!forget_entry(&comm->context->registry, memory))
+	if (!remove_entry(&comm->context->registry, memory))
 		return collet_fail(COLLET_ERR_ARGUMENT, "collet_mem_deregister: %p is not registered", memory);
 	collet_transports_deregister(&comm->context->transports, memory);
 	return COLLET_OK;

@@ -36,14 +36,14 @@ collet_status collet_request_wait(collet_request **request)
 	return status == COLLET_OK ? collet_call_wait(request) : status;
 }
 
-struct any {
+struct wait_any {
 	collet_request **requests;
 	size_t count, ended;
 };
 
-static bool any_has_ended(void *context)
+static bool any_has_completed(void *context)
 {
-	struct any *any = context;
+	struct wait_any *any = context;
 	for (size_t i = 0; i < any->count; i++) {
 		if (any->requests[i] && any->requests[i]->status != COLLET_PENDING) {
 			any->ended = i;
@@ -66,10 +66,10 @@ collet_status collet_request_wait_any(collet_request **requests, size_t count, s
 	const collet_status status = check_caller(requests[first], "collet_request_wait_any");
 	if (status != COLLET_OK)
 		return status;
-	struct any any = { requests, count, first };
-	collet_engine_wait(requests[first]->state->engine, any_has_ended, &any);
+	struct wait_any any = { requests, count, first };
+	collet_engine_wait(requests[first]->state->engine, any_has_completed, &any);
 	*index = any.ended;
-	return collet_call_settle(&requests[any.ended]);
+	return collet_call_complete(&requests[any.ended]);
 }
 
 collet_status collet_request_wait_all(collet_request **requests, size_t count)

@@ -5,10 +5,10 @@
 #include "api/comm.h"
 #include "engine/lock.h"
 
-void collet_comm_count_use(collet_comm *comm, const struct collet_request *request)
+void collet_comm_count_call(collet_comm *comm, const struct collet_request *request)
 {
-	assert(request->call.algorithm < COLLET_PROGRAMS_MOST);
-	struct collet_use *use = &comm->uses[request->call.collective][request->call.algorithm];
+	assert(request->call.algorithm < COLLET_PROGRAMS_MAX);
+	struct collet_algorithm_use *use = &comm->algorithm_uses[request->call.collective][request->call.algorithm];
 	use->calls++;
 	use->bytes += request->counted_bytes;
 }
@@ -36,28 +36,28 @@ static void add(collet_stat *row, const struct collet_endpoint_stats *stats)
 	row->system_calls += stats->system_calls;
 }
 
-static void add_conduits(const struct collet_comm_state *group, struct rows *rows)
+static void add_endpoints(const struct collet_comm_state *state, struct rows *rows)
 {
 	collet_stat spare;
-	const struct collet_transport_set *set = group->engine->transports;
+	const struct collet_transport_set *set = state->engine->transports;
 	for (uint32_t t = 0; t < set->count; t++) {
 		collet_stat total = { .kind = COLLET_STAT_TRANSPORT };
 		snprintf(total.name, sizeof(total.name), "%s", set->instances[t]->name);
 		bool used = false;
-		for (const struct collet_peer_queue *route = group->all_peer_queues; route;
-			route = route->next_in_state) {
-			const struct collet_endpoint *conduit =
-				atomic_load_explicit(&route->endpoint, memory_order_acquire);
-			if (!conduit || conduit->transport != set->instances[t]->transport)
+		for (const struct collet_peer_queue *peer_queue = state->all_peer_queues; peer_queue;
+			peer_queue = peer_queue->next_in_state) {
+			const struct collet_endpoint *endpoint =
+				atomic_load_explicit(&peer_queue->endpoint, memory_order_acquire);
+			if (!endpoint || endpoint->transport != set->instances[t]->transport)
 				continue;
 			used = true;
 			collet_stat *row = next_row(rows, &spare);
 			row->kind = COLLET_STAT_ENDPOINT;
-			row->peer = route->peer;
-			row->channel = route->channel;
+			row->peer = peer_queue->peer;
+			row->channel = peer_queue->channel;
 			memcpy(row->name, total.name, sizeof(row->name));
-			add(row, &conduit->stats);
-			add(&total, &conduit->stats);
+			add(row, &endpoint->stats);
+			add(&total, &endpoint->stats);
 		}
 		if (used)
 			*next_row(rows, &spare) = total;
@@ -65,11 +65,11 @@ static void add_conduits(const struct collet_comm_state *group, struct rows *row
 }
 
 /* What went from GPU to GPU, past all conduits. */
-static void add_pulled(const struct collet_comm_state *group, struct rows *rows)
+static void add_pulled(const struct collet_comm_state *state, struct rows *rows)
 {
 	collet_stat spare, total = { .kind = COLLET_STAT_TRANSPORT, .name = "cuda_ipc" };
-	for (uint32_t peer = 0; peer < group->size; peer++) {
-		const struct collet_endpoint_stats *pulled = collet_p2p_pull_stats(group, peer);
+	for (uint32_t peer = 0; peer < state->size; peer++) {
+		const struct collet_endpoint_stats *pulled = collet_p2p_pull_stats(state, peer);
 		if (!pulled)
 			continue;
 		collet_stat *row = next_row(rows, &spare);
@@ -89,14 +89,14 @@ static void add_algorithms(const collet_comm *comm, struct rows *rows)
 		size_t programs;
 		const struct collet_program *const *list = collet_programs((enum collet_collective)c, &programs);
 		for (size_t p = 0; p < programs; p++) {
-			if (!comm->uses[c][p].calls)
+			if (!comm->algorithm_uses[c][p].calls)
 				continue;
 			collet_stat *row = next_row(rows, &spare);
 			row->kind = COLLET_STAT_ALGORITHM;
 			snprintf(row->name, sizeof(row->name), "%s:%s",
 				collet_collective_name((enum collet_collective)c), list[p]->name);
-			row->calls = comm->uses[c][p].calls;
-			row->bytes_sent = comm->uses[c][p].bytes;
+			row->calls = comm->algorithm_uses[c][p].calls;
+			row->bytes_sent = comm->algorithm_uses[c][p].bytes;
 		}
 	}
 }
@@ -116,13 +116,13 @@ collet_status collet_comm_stats(collet_comm *comm, collet_stat *rows, size_t cap
 	collet_stat spare;
 	collet_engine_lock(engine);
 	pthread_mutex_lock(&engine->connections_lock);
-	add_conduits(&comm->group, &written);
-	add_pulled(&comm->group, &written);
+	add_endpoints(&comm->state, &written);
+	add_pulled(&comm->state, &written);
 	add_algorithms(comm, &written);
 	collet_stat *row = next_row(&written, &spare);
 	row->kind = COLLET_STAT_ROUNDING;
 	snprintf(row->name, sizeof(row->name), "rounding");
-	row->messages_sent = comm->group.roundings;
+	row->messages_sent = comm->state.roundings;
 	pthread_mutex_unlock(&engine->connections_lock);
 	collet_engine_unlock(engine);
 	*count = written.count;

@@ -97,7 +97,7 @@ collet_status collet_transport_list(collet_transport_info *rows, size_t capacity
 /* ---- Costs ---- */
 
 /* What a call to be judged comes to: a program's shape for so many bytes. */
-struct judged {
+struct modeled_call {
 	enum collet_collective collective;
 	size_t element_bytes;
 	bool commutes;
@@ -123,70 +123,70 @@ static collet_status take_builtin(const char *function, const collet_call_shape 
 			       transport);
 }
 
-static collet_status judge(const char *function, const collet_call_shape *shape, const char *transport,
-	const collet_link_cost *cost, struct judged *judged)
+static collet_status model_call(const char *function, const collet_call_shape *shape, const char *transport,
+	const collet_link_cost *cost, struct modeled_call *modeled)
 {
 	if (!shape)
 		return collet_fail(COLLET_ERR_ARGUMENT, "%s: shape is NULL", function);
-	if (!find_collective(shape->collective, &judged->collective))
+	if (!find_collective(shape->collective, &modeled->collective))
 		return unknown_collective(function, shape->collective);
-	judged->element_bytes = collet_dtype_bytes(shape->dtype);
-	if (!judged->element_bytes || !shape->ranks || shape->root >= shape->ranks)
+	modeled->element_bytes = collet_dtype_bytes(shape->dtype);
+	if (!modeled->element_bytes || !shape->ranks || shape->root >= shape->ranks)
 		return collet_fail(COLLET_ERR_ARGUMENT, "%s: dtype, ranks or root makes no sense", function);
-	judged->commutes = !shape->is_noncommutative;
+	modeled->commutes = !shape->is_noncommutative;
 	collet_status status = COLLET_OK;
 	if (cost)
-		judged->link = *cost;
+		modeled->link = *cost;
 	else
-		status = take_builtin(function, shape, transport, &judged->link);
+		status = take_builtin(function, shape, transport, &modeled->link);
 	if (status == COLLET_OK &&
-		(!judged->link.ranks || !judged->link.min_segment_bytes ||
-			judged->link.max_segment_bytes < judged->link.min_segment_bytes))
+		(!modeled->link.ranks || !modeled->link.min_segment_bytes ||
+			modeled->link.max_segment_bytes < modeled->link.min_segment_bytes))
 		return collet_fail(COLLET_ERR_ARGUMENT, "%s: the cost has no ranks or pieces", function);
-	judged->inputs = (struct collet_choice_inputs){
+	modeled->inputs = (struct collet_choice_inputs){
 		.size = shape->ranks,
 		.host_count = 1,
 		.cores_per_host = shape->cores,
-		.local = &judged->link,
-		.remote = &judged->link,
+		.local = &modeled->link,
+		.remote = &modeled->link,
 		.scratch_bytes = COLLET_SCRATCH_BYTES,
 	};
 	return status;
 }
 
 /* The count of elements by which `bytes`, counted as collet-bench counts, make a call. */
-static uint64_t count_of(const struct judged *judged, uint32_t ranks, uint64_t bytes)
+static uint64_t count_of(const struct modeled_call *modeled, uint32_t ranks, uint64_t bytes)
 {
-	struct collet_shape one = collet_shape_of(judged->collective, 0, ranks, 0, 1);
-	const uint64_t unit = collet_shape_bytes(judged->collective, &one, judged->element_bytes);
+	struct collet_shape one = collet_shape_of(modeled->collective, 0, ranks, 0, 1);
+	const uint64_t unit = collet_shape_bytes(modeled->collective, &one, modeled->element_bytes);
 	return unit ? bytes / unit : 0;
 }
 
 collet_status collet_cost_predict(const collet_call_shape *shape, const char *algorithm, const char *transport,
 	const collet_link_cost *cost, uint64_t bytes, double *ns)
 {
-	struct judged judged;
-	const collet_status status = judge("collet_cost_predict", shape, transport, cost, &judged);
+	struct modeled_call modeled;
+	const collet_status status = model_call("collet_cost_predict", shape, transport, cost, &modeled);
 	if (status != COLLET_OK)
 		return status;
-	const struct collet_program *program = algorithm ? collet_program_find(judged.collective, algorithm) : NULL;
+	const struct collet_program *program = algorithm ? collet_program_find(modeled.collective, algorithm) : NULL;
 	if (!program || !ns)
 		return collet_fail(COLLET_ERR_ARGUMENT, "collet_cost_predict: there is no algorithm \"%s\" for %s",
 			algorithm ? algorithm : "(NULL)", shape->collective);
-	const struct collet_shape call = collet_shape_of(judged.collective, 0, shape->ranks, shape->root,
-		count_of(&judged, shape->ranks, bytes));
+	const struct collet_shape call = collet_shape_of(modeled.collective, 0, shape->ranks, shape->root,
+		count_of(&modeled, shape->ranks, bytes));
 	if (!collet_program_fits(program, &call))
 		return collet_fail(COLLET_ERR_UNSUPPORTED, "collet_cost_predict: %s does not work with %u ranks",
 			algorithm, shape->ranks);
-	if (!judged.commutes && !program->rank_ordered)
+	if (!modeled.commutes && !program->rank_ordered)
 		return collet_fail(COLLET_ERR_UNSUPPORTED,
 			"collet_cost_predict: %s does not keep operands in rank order", algorithm);
 	const struct collet_decision cut =
-		collet_choose_segmentation(&judged.inputs, program, &call, judged.element_bytes);
+		collet_choose_segmentation(&modeled.inputs, program, &call, modeled.element_bytes);
 	const struct collet_segmentation way = { shape->segment_bytes ? (uint32_t)shape->segment_bytes
 								      : cut.segment_bytes,
 		shape->channels ? shape->channels : cut.channels };
-	*ns = collet_choice_cost(&judged.inputs, program, &call, judged.element_bytes, way) * 1e9;
+	*ns = collet_choice_cost(&modeled.inputs, program, &call, modeled.element_bytes, way) * 1e9;
 	return COLLET_OK;
 }
 
@@ -196,27 +196,27 @@ collet_status collet_choice_list(const collet_call_shape *shape, const char *tra
 	if (!count || (!rows && capacity))
 		return collet_fail(COLLET_ERR_ARGUMENT, "collet_choice_list: an argument is NULL");
 	*count = 0;
-	struct judged judged;
-	const collet_status status = judge("collet_choice_list", shape, transport, cost, &judged);
+	struct modeled_call modeled;
+	const collet_status status = model_call("collet_choice_list", shape, transport, cost, &modeled);
 	if (status != COLLET_OK)
 		return status;
 	struct collet_choice_table table;
-	collet_choice_table_fill(&table, &judged.inputs);
-	const struct collet_choice_row *row = judged.commutes ? table.commutative[judged.collective].row :
-                                                                table.rank_ordered[judged.collective].row;
-	const uint32_t listed = judged.commutes ? table.commutative[judged.collective].rows :
-                                                  table.rank_ordered[judged.collective].rows;
+	collet_choice_table_fill(&table, &modeled.inputs);
+	const struct collet_choice_row *row = modeled.commutes ? table.commutative[modeled.collective].row :
+                                                                table.rank_ordered[modeled.collective].row;
+	const uint32_t listed = modeled.commutes ? table.commutative[modeled.collective].rows :
+                                                  table.rank_ordered[modeled.collective].rows;
 	uint64_t first = 0;
 	for (uint32_t i = 0; i < listed; i++) {
 		size_t programs;
-		const struct collet_program *program = collet_programs(judged.collective, &programs)[row[i].program];
-		const struct collet_shape call = collet_shape_of(judged.collective, 0, shape->ranks, shape->root,
-			count_of(&judged, shape->ranks, first));
+		const struct collet_program *program = collet_programs(modeled.collective, &programs)[row[i].program];
+		const struct collet_shape call = collet_shape_of(modeled.collective, 0, shape->ranks, shape->root,
+			count_of(&modeled, shape->ranks, first));
 		if (*count < capacity)
 			rows[*count] = (collet_choice){ .first_bytes = first,
 				.last_bytes = row[i].max_bytes,
 				.algorithm = program->name,
-				.first_ns = collet_choice_cost(&judged.inputs, program, &call, judged.element_bytes,
+				.first_ns = collet_choice_cost(&modeled.inputs, program, &call, modeled.element_bytes,
 						    row[i].segmentation) *
 					    1e9,
 				.segment_bytes = row[i].segmentation.segment_bytes,
@@ -233,13 +233,13 @@ collet_status collet_choice_list(const collet_call_shape *shape, const char *tra
 /* By what this rank's peers are reached: what has been opened, else what would be. */
 static void name_transports(const collet_comm *comm, char *text, size_t capacity)
 {
-	const struct collet_peer_info *cards = comm->context->bootstrap.peer_infos;
-	const struct collet_peer_info *self = &cards[collet_comm_state_world_rank(&comm->group, comm->group.rank)];
+	const struct collet_peer_info *peer_infos = comm->context->bootstrap.peer_infos;
+	const struct collet_peer_info *self = &peer_infos[collet_comm_state_world_rank(&comm->state, comm->state.rank)];
 	const struct collet_transport_set *set = &comm->context->transports;
 	uint32_t used = 0;
-	for (uint32_t r = 0; r < comm->group.size; r++) {
-		const struct collet_peer_info *peer = &cards[collet_comm_state_world_rank(&comm->group, r)];
-		if (r == comm->group.rank && comm->group.size > 1)
+	for (uint32_t r = 0; r < comm->state.size; r++) {
+		const struct collet_peer_info *peer = &peer_infos[collet_comm_state_world_rank(&comm->state, r)];
+		if (r == comm->state.rank && comm->state.size > 1)
 			continue;
 		for (uint32_t t = 0; t < set->count; t++) {
 			if (collet_transport_instance_reaches(set->instances[t], self, peer)) {
@@ -257,14 +257,14 @@ static void name_transports(const collet_comm *comm, char *text, size_t capacity
 	}
 }
 
-static bool can(const struct collet_program *program, const struct collet_shape *shape, size_t element)
+static bool can_run(const struct collet_program *program, const struct collet_shape *shape, size_t element)
 {
 	return collet_program_fits(program, shape) &&
 		collet_program_max_scratch(program, *shape) <= COLLET_SCRATCH_BYTES / element;
 }
 
-static void price_gpu(
-	const collet_comm *comm, const struct collet_way_call *call, struct collet_segmentation cut, collet_plan *plan)
+static void predict_gpu(const collet_comm *comm, const struct collet_path_query *call, struct collet_segmentation cut,
+	collet_plan *plan)
 {
 	struct collet_gpu_cost cost;
 	if (!collet_gpu_cost_of(comm, call, plan->gpu_path, cut, &cost))
@@ -273,7 +273,7 @@ static void price_gpu(
 	plan->gpu_copies_ns = cost.copies_s * 1e9;
 	plan->gpu_memory_ns = cost.memory_s * 1e9;
 	plan->gpu_messages_ns = cost.messages_s * 1e9;
-	plan->gpu_measured = cost.measured;
+	plan->gpu_measured = cost.is_measured;
 }
 
 collet_status collet_comm_plan(collet_comm *comm, const char *collective, uint64_t count, collet_dtype dtype,
@@ -285,17 +285,17 @@ collet_status collet_comm_plan(collet_comm *comm, const char *collective, uint64
 	if (!find_collective(collective, &which))
 		return unknown_collective("collet_comm_plan", collective);
 	const size_t element = collet_dtype_bytes(dtype);
-	if (!element || root >= comm->group.size)
+	if (!element || root >= comm->state.size)
 		return collet_fail(COLLET_ERR_ARGUMENT, "collet_comm_plan: dtype or root makes no sense");
-	struct collet_shape shape = collet_shape_of(which, comm->group.rank, comm->group.size, root, count);
+	struct collet_shape shape = collet_shape_of(which, comm->state.rank, comm->state.size, root, count);
 	collet_layout_by_host(comm, &shape, op != COLLET_USER);
 	const struct collet_program *forced = comm->context->forced[which];
 	const bool combines = collet_collective_is_reduction(which);
-	struct collet_way_call way = {
+	struct collet_path_query way = {
 		.collective = which, .op = combines ? op : COLLET_OP_COUNT, .dtype = dtype, .shape = &shape};
-	const struct collet_way_choices by = collet_way_choices(comm, &way, false);
-	struct collet_decision decision = collet_choose(by.table, which, op != COLLET_USER, &shape, element);
-	if (!forced && collet_way_is_by_host(comm, &way))
+	const struct collet_choice_basis basis = collet_path_choice_basis(comm, &way, false);
+	struct collet_decision decision = collet_choose(basis.table, which, op != COLLET_USER, &shape, element);
+	if (!forced && collet_path_is_hierarchical(comm, &way))
 		decision = collet_choose_segmentation(
 			&comm->inputs, collet_program_find(which, "hierarchical"), &shape, element);
 	if (algorithm) {
@@ -303,24 +303,24 @@ collet_status collet_comm_plan(collet_comm *comm, const char *collective, uint64
 		if (!forced)
 			return collet_fail(COLLET_ERR_ARGUMENT, "collet_comm_plan: there is no algorithm \"%s\" for %s",
 				algorithm, collective);
-		if (!can(forced, &shape, element))
+		if (!can_run(forced, &shape, element))
 			return collet_fail(COLLET_ERR_UNSUPPORTED,
 				"collet_comm_plan: %s cannot do this call: not with so many ranks, "
 				"or so much scratch",
 				algorithm);
 	}
-	way.named = forced && can(forced, &shape, element);
-	if (way.named)
-		decision = collet_choose_segmentation(by.inputs, forced, &shape, element);
+	way.algorithm_named = forced && can_run(forced, &shape, element);
+	if (way.algorithm_named)
+		decision = collet_choose_segmentation(basis.inputs, forced, &shape, element);
 	memset(plan, 0, sizeof(*plan));
 	way.program = decision.program;
-	plan->gpu_path = collet_way_of(comm, &way, &plan->gpu_algorithm);
+	plan->gpu_path = collet_path_name(comm, &way, &plan->gpu_algorithm);
 	plan->is_gpudirect =
-		plan->gpu_path && strcmp(plan->gpu_path, "piped") == 0 && collet_way_is_in_place(comm, way.op);
+		plan->gpu_path && strcmp(plan->gpu_path, "piped") == 0 && collet_path_is_gpudirect(comm, way.op);
 	plan->algorithm = decision.program->name;
 	const struct collet_segmentation cut = {decision.segment_bytes, decision.channels};
-	plan->predicted_ns = collet_choice_cost(by.inputs, decision.program, &shape, element, cut) * 1e9;
-	price_gpu(comm, &way, cut, plan);
+	plan->predicted_ns = collet_choice_cost(basis.inputs, decision.program, &shape, element, cut) * 1e9;
+	predict_gpu(comm, &way, cut, plan);
 	const uint32_t fan_in = collet_program_fan_in(decision.program, &shape);
 	plan->max_segment_bytes =
 		(uint32_t)(element * collet_segment_elements(UINT32_MAX,
@@ -328,7 +328,7 @@ collet_status collet_comm_plan(collet_comm *comm, const char *collective, uint64
 	plan->segment_bytes =
 		decision.segment_bytes < plan->max_segment_bytes ? decision.segment_bytes : plan->max_segment_bytes;
 	plan->channels = decision.program->segmented ? decision.channels : 1;
-	plan->cores = comm->context->bootstrap.peer_infos[collet_comm_state_world_rank(&comm->group, 0)].host_cores;
+	plan->cores = comm->context->bootstrap.peer_infos[collet_comm_state_world_rank(&comm->state, 0)].host_cores;
 	name_transports(comm, plan->transport, sizeof(plan->transport));
 	return COLLET_OK;
 }
@@ -350,7 +350,7 @@ static collet_status write_line(int fd, const char *line, size_t bytes)
 }
 
 /* kind: what its calls are, if they are numbered apart. */
-static collet_status dump(
+static collet_status dump_recorder(
 	const collet_comm *comm, const struct collet_recorder *recorder, const char *kind, int fd)
 {
 	const uint64_t calls = collet_recorder_count(recorder);
@@ -367,7 +367,7 @@ static collet_status dump(
 				(double)((record.ended_ns ? record.ended_ns : now) - record.started_ns) * 1e-3);
 		const int bytes =
 			snprintf(line, sizeof(line), "rank %u %s%s: started %.6f s ago, %s, %llu pieces, %s\n",
-				comm->group.rank, what, kind, (double)(now - record.started_ns) * 1e-9, lasted,
+				comm->state.rank, what, kind, (double)(now - record.started_ns) * 1e-9, lasted,
 				(unsigned long long)record.finished_items,
 				record.status == COLLET_PENDING ? "under way" : collet_status_name(record.status));
 		const collet_status status =
@@ -382,7 +382,9 @@ collet_status collet_comm_dump(collet_comm *comm, int fd)
 {
 	if (!comm)
 		return collet_fail(COLLET_ERR_ARGUMENT, "collet_comm_dump: the communicator is NULL");
-	const struct collet_recorder *apart = collet_executed_recorder(comm);
-	const collet_status status = dump(comm, &comm->group.recorder, "", fd);
-	return status == COLLET_OK && apart ? dump(comm, apart, ", among kernels of the rank's own", fd) : status;
+	const struct collet_recorder *out_of_band = collet_device_collectives_recorder(comm);
+	const collet_status status = dump_recorder(comm, &comm->state.recorder, "", fd);
+	return status == COLLET_OK && out_of_band
+		       ? dump_recorder(comm, out_of_band, ", among kernels of the rank's own", fd)
+		       : status;
 }

@@ -6,108 +6,112 @@
 #include "cuda/shared_gpu/shared_gpu_comm.h"
 #include "cuda/stream/stream_call.h"
 
-enum collet_staging collet_call_staging(const collet_comm *comm, const struct collet_call_arguments *call)
+enum collet_gpu_staging_kind collet_call_staging_kind(const collet_comm *comm, const struct collet_call_arguments *call)
 {
-	return collet_way_is_in_place(comm, call->op) ? COLLET_STAGED_REACHED : COLLET_STAGED_FLOWS;
+	return collet_path_is_gpudirect(comm, call->op) ? COLLET_GPU_STAGING_GPUDIRECT : COLLET_GPU_STAGING_COLLECTIVE;
 }
 
-collet_status collet_call_take_staged(const collet_comm *comm, struct collet_call_arguments *call,
-	const struct collet_side sides[COLLET_SIDES], const struct collet_partition *listed,
-	struct collet_staged *staged)
+collet_status collet_call_use_staging(const collet_comm *comm, struct collet_call_arguments *call,
+	const struct collet_user_buffer buffers[COLLET_USER_BUFFERS], const struct collet_partition *vector,
+	struct collet_gpu_staging *staging)
 {
-	if (sides[COLLET_READ].bytes)
-		call->send = sides[COLLET_READ].first;
-	if (sides[COLLET_WRITTEN].bytes)
-		call->recv = (void *)(uintptr_t)sides[COLLET_WRITTEN].first;
+	if (buffers[COLLET_SEND_BUFFER].bytes)
+		call->send = buffers[COLLET_SEND_BUFFER].first;
+	if (buffers[COLLET_RECV_BUFFER].bytes)
+		call->recv = (void *)(uintptr_t)buffers[COLLET_RECV_BUFFER].first;
 	if (call->op == COLLET_USER)
 		return collet_fail(COLLET_ERR_UNSUPPORTED,
 			"%s: a user-defined operation is a function of the host; buffers of a GPU need a built-in one",
 			call->function);
-	if (!listed)
+	if (!vector)
 		return COLLET_OK;
-	return collet_staged_blocks(staged, collet_dtype_bytes(call->dtype), comm->group.size, listed->counts,
-		listed->displacements);
+	return collet_gpu_staging_set_blocks(staging, collet_dtype_bytes(call->dtype), comm->state.size, vector->counts,
+		vector->displacements);
 }
 
 /* ---- The ways ---- */
 
 /* By a kernel of each rank's, where ranks have a GPU each, or are threads that share one. All know which calls. */
-static collet_status by_kernels(collet_comm *comm, struct collet_checked *call, bool *taken)
+static collet_status path_device_collective(collet_comm *comm, struct collet_checked_call *call, bool *claimed)
 {
-	return collet_executed_call(comm, call->arguments, call->sides, call->how, taken);
+	return collet_device_collectives_call(comm, call->arguments, call->buffers, call->how, claimed);
 }
 
 /* When its stream gets to it: then by the leader, or by way of the host. */
-static collet_status on_stream(collet_comm *comm, struct collet_checked *call, bool *taken)
+static collet_status path_stream(collet_comm *comm, struct collet_checked_call *call, bool *claimed)
 {
-	*taken = call->how && call->how->stream;
-	return *taken ? collet_streamed_call(comm, call->arguments, call->sides, call->listed, call->how) : COLLET_OK;
+	*claimed = call->how && call->how->stream;
+	return *claimed
+		       ? collet_stream_enqueue_collective(comm, call->arguments, call->buffers, call->vector, call->how)
+		       : COLLET_OK;
 }
 
 /* No way, but what all that follow have to do first: calls on streams that were made before must have started. */
-static collet_status behind_streams(collet_comm *comm, struct collet_checked *call, bool *taken)
+static collet_status path_after_streams(collet_comm *comm, struct collet_checked_call *call, bool *claimed)
 {
-	const collet_status status = collet_streams_let_start(comm, call->arguments->function, call->how);
-	*taken = status != COLLET_OK;
+	const collet_status status = collet_streams_wait_started(comm, call->arguments->function, call->how);
+	*claimed = status != COLLET_OK;
 	return status;
 }
 
 /* There is no driver, so buffers are the host's. */
-static collet_status on_host(collet_comm *comm, struct collet_checked *call, bool *taken)
+static collet_status path_host(collet_comm *comm, struct collet_checked_call *call, bool *claimed)
 {
-	*taken = !comm->context->cuda.module;
-	return *taken ? collet_call_start(comm, call->arguments, call->how) : COLLET_OK;
+	*claimed = !comm->context->cuda.module;
+	return *claimed ? collet_call_start(comm, call->arguments, call->how) : COLLET_OK;
 }
 
 /* Offered to the leader of ranks that share a GPU, who says which way it goes (cuda/shared_gpu/shared_gpu.h): by its
  * launch, or of all of them by way of the host. All ranks know which calls are. */
-static collet_status by_leader(collet_comm *comm, struct collet_checked *call, bool *taken)
+static collet_status path_shared_gpu(collet_comm *comm, struct collet_checked_call *call, bool *claimed)
 {
 	struct collet_call_arguments *arguments = call->arguments;
-	*taken = collet_call_may_be_direct(comm, arguments);
-	if (!*taken)
+	*claimed = collet_call_may_share_gpu(comm, arguments);
+	if (!*claimed)
 		return COLLET_OK;
-	const struct collet_side *read = &call->sides[COLLET_READ], *written = &call->sides[COLLET_WRITTEN];
-	struct collet_direct_sides sides = { .function = arguments->function,
+	const struct collet_user_buffer *read = &call->buffers[COLLET_SEND_BUFFER],
+					*written = &call->buffers[COLLET_RECV_BUFFER];
+	struct collet_direct_sides buffers = { .function = arguments->function,
 		.scale = call->how ? call->how->scale : 1,
 		.side = { { .first = read->first, .bytes = read->bytes },
 			{ .first = written->first, .bytes = written->bytes } } };
-	collet_status status = collet_direct_locate(comm->direct, &sides);
-	arguments->sides = &sides;
+	collet_status status = collet_direct_locate(comm->shared_gpu, &buffers);
+	arguments->gpu_buffers = &buffers;
 	if (status == COLLET_OK)
 		status = collet_call_start(comm, arguments, call->how);
-	arguments->sides = NULL;
+	arguments->gpu_buffers = NULL;
 	return status;
 }
 
 /* By way of the host's memory, where that is needed: each rank for itself. How, gpu_staging.h says. */
-static collet_status by_host(collet_comm *comm, struct collet_checked *call, bool *taken)
+static collet_status path_staged(collet_comm *comm, struct collet_checked_call *call, bool *claimed)
 {
 	struct collet_call_arguments *arguments = call->arguments;
-	struct collet_staged *staged;
-	*taken = true;
-	collet_status status = collet_staged_begin(
-		comm->context, arguments->function, call->sides, collet_call_staging(comm, arguments), &staged);
-	if (status != COLLET_OK || !staged)
+	struct collet_gpu_staging *staging;
+	*claimed = true;
+	collet_status status = collet_gpu_staging_begin(
+		comm->context, arguments->function, call->buffers, collet_call_staging_kind(comm, arguments), &staging);
+	if (status != COLLET_OK || !staging)
 		return status == COLLET_OK ? collet_call_start(comm, arguments, call->how) : status;
-	status = collet_call_take_staged(comm, arguments, call->sides, call->listed, staged);
-	if (status == COLLET_OK && collet_staged_flow(staged)) {
-		arguments->staged = staged;
+	status = collet_call_use_staging(comm, arguments, call->buffers, call->vector, staging);
+	if (status == COLLET_OK && collet_gpu_staging_pipeline(staging)) {
+		arguments->staging = staging;
 		return collet_call_start(comm, arguments, call->how);
 	}
 	if (status == COLLET_OK)
 		status = collet_call_start(comm, arguments, call->how);
-	return collet_call_follow(staged, status, call->how);
+	return collet_call_attach_staging(staging, status, call->how);
 }
 
 /* The last takes all that comes to it. */
-static collet_way *const ways[] = { by_kernels, on_stream, behind_streams, on_host, by_leader, by_host };
+static collet_call_path *const call_paths[] = { path_device_collective, path_stream, path_after_streams, path_host,
+	path_shared_gpu, path_staged };
 
-collet_status collet_call_go(collet_comm *comm, struct collet_checked *call)
+collet_status collet_call_dispatch(collet_comm *comm, struct collet_checked_call *call)
 {
 	collet_status status = COLLET_OK;
-	bool taken = false;
-	for (size_t w = 0; !taken; w++)
-		status = ways[w](comm, call, &taken);
+	bool claimed = false;
+	for (size_t w = 0; !claimed; w++)
+		status = call_paths[w](comm, call, &claimed);
 	return status;
 }

@@ -6,17 +6,17 @@
 
 #include "cuda/staging/gpu_staging.h"
 
-struct collet_checked {
+struct collet_checked_call {
 	struct collet_call_arguments *arguments;
-	struct collet_side sides[COLLET_SIDES];
-	const struct collet_partition *listed; /* recv is written in these blocks alone; NULL: all of it is */
+	struct collet_user_buffer buffers[COLLET_USER_BUFFERS];
+	const struct collet_partition *vector; /* recv is written in these blocks alone; NULL: all of it is */
 	const collet_how *how;               /* NULL: the default */
 };
 
 /* A way. *taken false: the call is not for it, nothing has happened, and the next is asked. Else this is the call's
  * status: it has been made, or started (how.request), or is on its stream (how.stream), or a mistake has been found. */
-typedef collet_status collet_way(collet_comm *comm, struct collet_checked *call, bool *taken);
+typedef collet_status collet_call_path(collet_comm *comm, struct collet_checked_call *call, bool *claimed);
 
-collet_status collet_call_go(collet_comm *comm, struct collet_checked *call);
+collet_status collet_call_dispatch(collet_comm *comm, struct collet_checked_call *call);
 
 #endif

@@ -8,7 +8,7 @@
 #include "cuda/stream/stream_internal.h"
 #include "engine/lock.h"
 
-static collet_status add(struct collet_context *context, struct collet_own_block *block)
+static collet_status add_block(struct collet_context *context, struct collet_own_block *block)
 {
 	collet_engine_lock(&context->engine);
 	const collet_status status = collet_own_add(&context->device, block);
@@ -18,7 +18,7 @@ static collet_status add(struct collet_context *context, struct collet_own_block
 	return status;
 }
 
-collet_status collet_memory_device_alloc(struct collet_context *context, void **memory, size_t bytes)
+collet_status collet_device_memory_alloc(struct collet_context *context, void **memory, size_t bytes)
 {
 	struct collet_own_block *block;
 	if (!context->cuda.module)
@@ -26,7 +26,7 @@ collet_status collet_memory_device_alloc(struct collet_context *context, void **
 	collet_status status = collet_own_make(&context->device, bytes ? bytes : 1, &block);
 	if (status != COLLET_OK)
 		return status;
-	status = add(context, block);
+	status = add_block(context, block);
 	if (status == COLLET_OK)
 		*memory = (void *)(uintptr_t)block->mapped.first;
 	else
@@ -42,17 +42,17 @@ static bool requests_use(const struct collet_context *context, const char *first
 		if ((request->input >= first && request->input < first + bytes) ||
 			(request->result >= first && request->result < first + bytes))
 			return true;
-	for (const struct collet_comm_state *group = engine->all_states; group; group = group->next_in_all)
-		for (const struct collet_request *request = group->all_requests; request;
+	for (const struct collet_comm_state *state = engine->all_states; state; state = state->next_in_all)
+		for (const struct collet_request *request = state->all_requests; request;
 			request = request->next_allocated)
-			if (request->staging && collet_staged_uses(request->staging, first, bytes))
+			if (request->staging && collet_gpu_staging_uses(request->staging, first, bytes))
 				return true;
 	return false;
 }
 
-bool collet_memory_device_free(struct collet_context *context, const void *memory, collet_status *status)
+bool collet_device_memory_free(struct collet_context *context, const void *memory, collet_status *status)
 {
-	struct collet_own_block *gone = NULL;
+	struct collet_own_block *freed = NULL;
 	*status = COLLET_OK;
 	if (!context->cuda.module)
 		return false;
@@ -67,11 +67,11 @@ bool collet_memory_device_free(struct collet_context *context, const void *memor
 			"does: destroy the communicator first");
 	} else if (found) {
 		*at = found->next;
-		gone = found;
-		collet_direct_tell(&context->engine, &gone->shared, true);
-		collet_pull_tell_gone(&context->device, &context->engine, &gone->shared);
+		freed = found;
+		collet_direct_tell(&context->engine, &freed->shared, true);
+		collet_pull_tell_gone(&context->device, &context->engine, &freed->shared);
 	}
 	collet_engine_unlock(&context->engine);
-	collet_own_free(&context->device, gone);
+	collet_own_free(&context->device, freed);
 	return found;
 }

@@ -4,8 +4,8 @@
 
 #include "api/comm.h"
 
-collet_status collet_memory_device_alloc(struct collet_context *context, void **memory, size_t bytes);
+collet_status collet_device_memory_alloc(struct collet_context *context, void **memory, size_t bytes);
 /* false: it is none that the above has allocated. Else it is freed, or *status says why not. */
-bool collet_memory_device_free(struct collet_context *context, const void *memory, collet_status *status);
+bool collet_device_memory_free(struct collet_context *context, const void *memory, collet_status *status);
 
 #endif

@@ -7,22 +7,22 @@
 #include "cuda/peer_gpus/device_collective.h"
 #include "cuda/shared_gpu/shared_gpu.h"
 
-enum { CELL_UNIT = 64 << 10 };
+enum { CELL_UNIT_BYTES = 64 << 10 };
 
 /* ---- Links ---- */
 
-struct collet_gpu_link collet_gpu_link_of(const struct collet_context *context)
+struct collet_gpu_link collet_gpu_copy_link(const struct collet_context *context)
 {
 	const collet_link_cost *found =
-		collet_tuning_find(context->links, context->agreement.links, "cuda", context->launch.size, 0);
+		collet_tuning_find(context->links, context->agreement.link_count, "cuda", context->launch.size, 0);
 	if (!found || found->byte_ns[COLLET_COST_CLASSES - 1] <= 0)
 		return (struct collet_gpu_link){
-			.start_s = 10e-6, .next_s = 2e-6, .copy_s = 1 / 25e9, .memory_s = 1 / 1500e9};
-	return (struct collet_gpu_link){ .start_s = found->latency_ns * 1e-9,
-		.next_s = found->overhead_ns * 1e-9,
-		.copy_s = found->byte_ns[COLLET_COST_CLASSES - 1] * 1e-9,
-		.memory_s = found->reduce_byte_ns * 1e-9,
-		.measured = true };
+			.latency_s = 10e-6, .message_s = 2e-6, .copy_byte_s = 1 / 25e9, .memory_byte_s = 1 / 1500e9};
+	return (struct collet_gpu_link){ .latency_s = found->latency_ns * 1e-9,
+		.message_s = found->overhead_ns * 1e-9,
+		.copy_byte_s = found->byte_ns[COLLET_COST_CLASSES - 1] * 1e-9,
+		.memory_byte_s = found->reduce_byte_ns * 1e-9,
+		.is_measured = true };
 }
 
 const collet_link_cost *collet_gpu_kernel_link(const struct collet_context *context, bool *measured)
@@ -42,40 +42,40 @@ const collet_link_cost *collet_gpu_kernel_link(const struct collet_context *cont
 		.max_segment_bytes = 4 << 20,
 	};
 	const collet_link_cost *found =
-		collet_tuning_find(context->links, context->agreement.links, "cuda_ipc", context->launch.size, 0);
+		collet_tuning_find(context->links, context->agreement.link_count, "cuda_ipc", context->launch.size, 0);
 	*measured = found != NULL;
 	return found ? found : &reasoned;
 }
 
-static double within(double value, double least, double most)
+static double clamp(double value, double least, double most)
 {
 	return value < least ? least : value > most ? most : value;
 }
 
-struct collet_executor_lanes collet_gpu_lanes(const collet_link_cost *link)
+struct collet_executor_lanes collet_gpu_channel_limits(const collet_link_cost *link)
 {
 	/* What a tuning may say is bounded here: of windows' memory, and of blocks. */
-	enum { LANES_MOST = 32, LEAST_BYTES = 4 << 10, MOST_BYTES = 16 << 20 };
+	enum { CHANNELS_MAX = 32, BYTES_MIN = 4 << 10, BYTES_MAX = 16 << 20 };
 	const double one = link->byte_ns[1], all = link->byte_ns[COLLET_COST_CLASSES - 1],
 		     empty = link->latency_ns + link->overhead_ns;
 	return (struct collet_executor_lanes){
-		.most = (uint32_t)within(all > 0 ? ceil(one / all - 1e-6) : LANES_MOST, 1, LANES_MOST),
-		.bytes = (uint32_t)within(one > 0 ? empty / one : MOST_BYTES, LEAST_BYTES, MOST_BYTES),
+		.most = (uint32_t)clamp(all > 0 ? ceil(one / all - 1e-6) : CHANNELS_MAX, 1, CHANNELS_MAX),
+		.bytes = (uint32_t)clamp(one > 0 ? empty / one : BYTES_MAX, BYTES_MIN, BYTES_MAX),
 	};
 }
 
 size_t collet_gpu_cell_bytes(const struct collet_gpu_link *link, size_t bytes)
 {
-	const double best = sqrt((double)bytes * link->next_s / (2 * link->copy_s));
-	const size_t units = (size_t)(best / CELL_UNIT) + 1;
-	return units * CELL_UNIT;
+	const double best = sqrt((double)bytes * link->message_s / (2 * link->copy_byte_s));
+	const size_t units = (size_t)(best / CELL_UNIT_BYTES) + 1;
+	return units * CELL_UNIT_BYTES;
 }
 
 /* S byte = 2 sqrt(2 S byte message), at the best cut; and two pieces at the least. */
-size_t collet_gpu_piped_least(const struct collet_gpu_link *link)
+size_t collet_gpu_pipelined_min(const struct collet_gpu_link *link)
 {
-	const size_t least = (size_t)(8 * link->next_s / link->copy_s);
-	return least < 2 * CELL_UNIT ? 2 * CELL_UNIT : least;
+	const size_t least = (size_t)(8 * link->message_s / link->copy_byte_s);
+	return least < 2 * CELL_UNIT_BYTES ? 2 * CELL_UNIT_BYTES : least;
 }
 
 /* ---- What crosses them ---- */
@@ -87,37 +87,37 @@ struct traffic {
 };
 
 /* Blocks of a rank's input and result, and of how many of the ranks that share a GPU they are. */
-struct sides {
-	double in, out, givers, takers;
+struct block_counts {
+	double in, out, in_ranks, out_ranks;
 };
 
-static struct sides sides_of(const struct collet_way_call *call, double sharing)
+static struct block_counts block_counts_of(const struct collet_path_query *call, double sharing)
 {
 	const double n = call->shape->size, g = sharing;
 	switch (call->collective) {
-	case COLLET_REDUCE: return (struct sides){ 1, 1, g, 1 };
-	case COLLET_BROADCAST: return (struct sides){ 1, 1, 1, g };
-	case COLLET_ALLGATHER: return (struct sides){ 1, n, g, g };
-	case COLLET_REDUCE_SCATTER: return (struct sides){ n, 1, g, g };
-	case COLLET_GATHER: return (struct sides){ 1, n, g, 1 };
-	case COLLET_SCATTER: return (struct sides){ n, 1, 1, g };
-	case COLLET_ALLTOALL: return (struct sides){ n, n, g, g };
-	default: return (struct sides){ 1, 1, g, g };
+	case COLLET_REDUCE: return (struct block_counts){ 1, 1, g, 1 };
+	case COLLET_BROADCAST: return (struct block_counts){ 1, 1, 1, g };
+	case COLLET_ALLGATHER: return (struct block_counts){ 1, n, g, g };
+	case COLLET_REDUCE_SCATTER: return (struct block_counts){ n, 1, g, g };
+	case COLLET_GATHER: return (struct block_counts){ 1, n, g, 1 };
+	case COLLET_SCATTER: return (struct block_counts){ n, 1, 1, g };
+	case COLLET_ALLTOALL: return (struct block_counts){ n, n, g, g };
+	default: return (struct block_counts){ 1, 1, g, g };
 	}
 }
 
 /* Rank by rank. */
-static struct traffic staged_traffic(const struct sides *sides, double block)
+static struct traffic copied_traffic(const struct block_counts *counts, double block)
 {
-	return (struct traffic){ sides->in * sides->givers * block, sides->out * sides->takers * block, 0 };
+	return (struct traffic){ counts->in * counts->in_ranks * block, counts->out * counts->out_ranks * block, 0 };
 }
 
 /* By a leader, for g ranks: every byte once, and what is read and written inside the host. */
-static struct traffic hosted_traffic(
-	const struct collet_way_call *call, const struct sides *sides, double g, double block)
+static struct traffic hierarchical_traffic(
+	const struct collet_path_query *call, const struct block_counts *counts, double g, double block)
 {
 	const double n = call->shape->size;
-	const double memory = (sides->in * sides->givers + sides->out * sides->takers) * block;
+	const double memory = (counts->in * counts->in_ranks + counts->out * counts->out_ranks) * block;
 	switch (call->collective) {
 	case COLLET_ALLGATHER: return (struct traffic){ g * block, (n - g) * block, memory };
 	case COLLET_REDUCE_SCATTER: return (struct traffic){ n * block, g * block, memory };
@@ -131,28 +131,28 @@ static double larger(double a, double b)
 }
 
 /* What a leader's links carry one way, if the others of its host have GPUs of their own: in bytes. */
-static double peers_traffic(const struct sides *sides, double g, double block)
+static double peers_traffic(const struct block_counts *counts, double g, double block)
 {
-	return larger(sides->in * sides->givers, sides->out * sides->takers) * (g - 1) / g * block;
+	return larger(counts->in * counts->in_ranks, counts->out * counts->out_ranks) * (g - 1) / g * block;
 }
 
 /* ---- What that takes ---- */
 
 /* In pieces: the slowest of copies in, messages and copies out, whose first and last pieces nothing hides. */
-static double in_pieces(
+static double pipelined_s(
 	const struct collet_gpu_link *link, const struct traffic *traffic, double others_s, double *copies_s)
 {
 	const double most = larger(traffic->in, traffic->out);
 	const double cell = (double)collet_gpu_cell_bytes(link, (size_t)most);
-	const double in = traffic->in * link->copy_s + ceil(traffic->in / cell) * link->next_s;
-	const double out = traffic->out * link->copy_s + ceil(traffic->out / cell) * link->next_s;
-	const double ends = (fmin(cell, traffic->in) + fmin(cell, traffic->out)) * link->copy_s;
+	const double in = traffic->in * link->copy_byte_s + ceil(traffic->in / cell) * link->message_s;
+	const double out = traffic->out * link->copy_byte_s + ceil(traffic->out / cell) * link->message_s;
+	const double ends = (fmin(cell, traffic->in) + fmin(cell, traffic->out)) * link->copy_byte_s;
 	*copies_s = in + out;
-	return 2 * link->start_s + ends + larger(larger(in, out), others_s);
+	return 2 * link->latency_s + ends + larger(larger(in, out), others_s);
 }
 
 /* How many ranks a host has, where it has most. */
-static double most_of_host(const struct collet_shape *shape)
+static double largest_host(const struct collet_shape *shape)
 {
 	uint32_t most = 1;
 	for (uint32_t h = 0; shape->host_first && h < shape->host_count; h++) {
@@ -165,63 +165,63 @@ static double most_of_host(const struct collet_shape *shape)
 static void add_links(const collet_comm *comm, double bytes, struct collet_gpu_cost *cost)
 {
 	bool measured;
-	if (collet_direct_has_one_gpu(comm->direct))
+	if (collet_direct_has_one_gpu(comm->shared_gpu))
 		return;
 	const collet_link_cost *between = collet_gpu_kernel_link(comm->context, &measured);
 	cost->memory_s = larger(cost->memory_s, bytes * between->byte_ns[COLLET_COST_CLASSES - 1] * 1e-9);
-	cost->measured = cost->measured && measured;
+	cost->is_measured = cost->is_measured && measured;
 }
 
-bool collet_gpu_cost_of(const collet_comm *comm, const struct collet_way_call *call, const char *way,
+bool collet_gpu_cost_of(const collet_comm *comm, const struct collet_path_query *call, const char *path,
 	struct collet_segmentation cut, struct collet_gpu_cost *cost)
 {
-	const struct collet_gpu_link link = collet_gpu_link_of(comm->context);
+	const struct collet_gpu_link link = collet_gpu_copy_link(comm->context);
 	const size_t element = collet_dtype_bytes(call->dtype);
-	const bool hosted = way && strcmp(way, "hosted") == 0, direct = way && strcmp(way, "direct") == 0;
-	const double g = hosted ? most_of_host(call->shape) : direct ? call->shape->size : comm->gpu_ranks;
+	const bool hosted = path && strcmp(path, "hosted") == 0, direct = path && strcmp(path, "direct") == 0;
+	const double g = hosted ? largest_host(call->shape) : direct ? call->shape->size : comm->ranks_per_gpu;
 	const double block = (double)(call->shape->count * element);
-	const struct sides sides = sides_of(call, g);
-	struct traffic traffic = staged_traffic(&sides, block);
-	*cost = (struct collet_gpu_cost){ .measured = link.measured };
-	if (!way)
+	const struct block_counts counts = block_counts_of(call, g);
+	struct traffic traffic = copied_traffic(&counts, block);
+	*cost = (struct collet_gpu_cost){ .is_measured = link.is_measured };
+	if (!path)
 		return false;
-	if (strcmp(way, "executor") == 0) {
-		const struct collet_choice_inputs *inputs = collet_executed_choices(comm).inputs;
+	if (strcmp(path, "executor") == 0) {
+		const struct collet_choice_inputs *inputs = collet_device_collectives_choices(comm).inputs;
 		bool measured;
 		(void)collet_gpu_kernel_link(comm->context, &measured);
-		cost->measured = cost->measured && measured;
+		cost->is_measured = cost->is_measured && measured;
 		cost->messages_s = collet_choice_cost(inputs, call->program, call->shape, element, cut);
-		cost->total_s = link.start_s + cost->messages_s;
+		cost->total_s = link.latency_s + cost->messages_s;
 		return true;
 	}
 	if (direct) {
-		cost->memory_s = (traffic.in + traffic.out) * link.memory_s;
-		add_links(comm, peers_traffic(&sides, g, block), cost);
-		cost->total_s = link.start_s + cost->memory_s;
+		cost->memory_s = (traffic.in + traffic.out) * link.memory_byte_s;
+		add_links(comm, peers_traffic(&counts, g, block), cost);
+		cost->total_s = link.latency_s + cost->memory_s;
 		return true;
 	}
 	if (hosted) {
-		traffic = hosted_traffic(call, &sides, g, block);
-		cost->memory_s = traffic.memory * link.memory_s;
+		traffic = hierarchical_traffic(call, &counts, g, block);
+		cost->memory_s = traffic.memory * link.memory_byte_s;
 		/* What inner nodes of an all-reduce's tree come to is kept with them, and read again. */
 		const double inner = call->collective == COLLET_ALLREDUCE ? (g / 2 - 1) * block : 0;
-		add_links(comm, peers_traffic(&sides, g, block) + inner, cost);
+		add_links(comm, peers_traffic(&counts, g, block) + inner, cost);
 		cost->messages_s =
 			collet_choice_cost_inter_host(&comm->inputs, call->program, call->shape, element, cut);
 		cost->total_s =
-			in_pieces(&link, &traffic, larger(cost->messages_s, cost->memory_s), &cost->copies_s);
+			pipelined_s(&link, &traffic, larger(cost->messages_s, cost->memory_s), &cost->copies_s);
 		return true;
 	}
 	cost->messages_s = collet_choice_cost(&comm->inputs, call->program, call->shape, element, cut);
-	if (strcmp(way, "piped") == 0 && collet_way_is_in_place(comm, call->op)) {
+	if (strcmp(path, "piped") == 0 && collet_path_is_gpudirect(comm, call->op)) {
 		cost->total_s = cost->messages_s;
 		return true;
 	}
-	if (strcmp(way, "piped") == 0) {
-		cost->total_s = in_pieces(&link, &traffic, cost->messages_s, &cost->copies_s);
+	if (strcmp(path, "piped") == 0) {
+		cost->total_s = pipelined_s(&link, &traffic, cost->messages_s, &cost->copies_s);
 		return true;
 	}
-	cost->copies_s = (traffic.in + traffic.out) * link.copy_s;
-	cost->total_s = 2 * link.start_s + cost->copies_s + cost->messages_s;
+	cost->copies_s = (traffic.in + traffic.out) * link.copy_byte_s;
+	cost->total_s = 2 * link.latency_s + cost->copies_s + cost->messages_s;
 	return true;
 }

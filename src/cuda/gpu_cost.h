@@ -15,19 +15,19 @@
 #include "cuda/peer_gpus/device_comm.h"
 
 struct collet_gpu_link {
-	double start_s, next_s, copy_s, memory_s; /* the four above, in seconds */
-	bool measured;
+	double latency_s, message_s, copy_byte_s, memory_byte_s; /* the four above, in seconds */
+	bool is_measured;
 };
 
 /* Alike on all ranks. */
-struct collet_gpu_link collet_gpu_link_of(const struct collet_context *context);
+struct collet_gpu_link collet_gpu_copy_link(const struct collet_context *context);
 /* What is copied piece by piece, while a call runs, is in pieces of so many bytes: the shorter, the earlier the first
  * one is there and the less is left to do behind the last; the more of them, the more starts. S bytes in pieces of p
  * take S/p message + 2 p byte beside what no cut changes, which is least where p^2 = S message / (2 byte). */
 size_t collet_gpu_cell_bytes(const struct collet_gpu_link *link, size_t bytes);
 /* A buffer from which on that is worth it: where it halves the 2 S byte that whole copies add to a call, for it is work
  * for the processor too, which does not sleep while pieces are under way. S = 8 message / byte. */
-size_t collet_gpu_piped_least(const struct collet_gpu_link *link);
+size_t collet_gpu_pipelined_min(const struct collet_gpu_link *link);
 
 /* What messages between kernels take: a link of the model as any other, the tuning's if it has one called "cuda_ipc".
  * Else it is reasoned, and nobody has measured it:
@@ -43,16 +43,16 @@ const collet_link_cost *collet_gpu_kernel_link(const struct collet_context *cont
 /* How many lanes share a call of the kernels, by that link. One lane moves what the second byte says, all of them what
  * the last one says: so many fill it as the one takes times as long (as reasoned, 10). And a lane is worth having where
  * its share takes longer than a message does that is empty: S / lanes byte[1] = latency + message (35 KiB). */
-struct collet_executor_lanes collet_gpu_lanes(const collet_link_cost *link);
+struct collet_executor_lanes collet_gpu_channel_limits(const collet_link_cost *link);
 
 /* The time of a call, and what it would be of each link alone. In pieces they work at the same time. */
 struct collet_gpu_cost {
 	double total_s, copies_s, memory_s, messages_s;
-	bool measured;               /* by links that the tuning has */
+	bool is_measured;            /* by links that the tuning has */
 };
 
-/* Of a call that goes this way (collet_way_of()), planned so. false: it goes none. */
-bool collet_gpu_cost_of(const collet_comm *comm, const struct collet_way_call *call, const char *way,
+/* Of a call that goes this way (collet_path_name()), planned so. false: it goes none. */
+bool collet_gpu_cost_of(const collet_comm *comm, const struct collet_path_query *call, const char *path,
 	struct collet_segmentation cut, struct collet_gpu_cost *cost);
 
 #endif

@@ -10,35 +10,35 @@ enum {
 	 * of which the table, being about the host's memory, knows nothing; of small messages it is right all the same,
 	 * as their copies are what takes long. Not what the model says, which knows nothing of what offers and verdicts
 	 * take, and never measured on a GPU. */
-	COLLET_HOSTED_LEAST = 64 << 10
+	COLLET_GPU_HIERARCHICAL_MIN = 64 << 10
 };
 
 /* What a call is, as far as its way depends on that. */
-struct collet_way_call {
+struct collet_path_query {
 	enum collet_collective collective;
 	collet_op op;                         /* COLLET_OP_COUNT: it combines nothing */
 	collet_dtype dtype;
 	const struct collet_shape *shape;
 	const struct collet_program *program; /* that it is planned with */
-	bool named;                           /* asked for, and not chosen */
+	bool algorithm_named;                 /* asked for, and not chosen */
 };
 
 /* What its algorithm is chosen by, alike on all ranks: where kernels of the ranks' own do it, by what these take, else
  * by what the host's cores do. listed: of a v-form. program is not read. */
-struct collet_way_choices {
+struct collet_choice_basis {
 	const struct collet_choice_inputs *inputs;
 	const struct collet_choice_table *table;
 };
-struct collet_way_choices collet_way_choices(
-	const collet_comm *comm, const struct collet_way_call *call, bool listed);
+struct collet_choice_basis collet_path_choice_basis(
+	const collet_comm *comm, const struct collet_path_query *call, bool is_vector);
 /* Does it go by hosts, if no algorithm is asked for? Alike on all ranks. */
-bool collet_way_is_by_host(const collet_comm *comm, const struct collet_way_call *call);
+bool collet_path_is_hierarchical(const collet_comm *comm, const struct collet_path_query *call);
 /* Where hosts' ranks have GPUs: may leaders go between hosts for all, by this program? Alike on all ranks. */
-bool collet_way_leaders_go(const struct collet_way_call *call);
+bool collet_path_uses_leaders(const struct collet_path_query *call);
 /* May a large call leave registered buffers where they are, for transports to reach? */
-bool collet_way_is_in_place(const collet_comm *comm, collet_op op);
+bool collet_path_is_gpudirect(const collet_comm *comm, collet_op op);
 /* The way, and the name of the algorithm whose order of operands it has. NULL: there is no driver, or a call of this
  * kind has no buffers, or none of a GPU's. */
-const char *collet_way_of(const collet_comm *comm, const struct collet_way_call *call, const char **algorithm);
+const char *collet_path_name(const collet_comm *comm, const struct collet_path_query *call, const char **algorithm);
 
 #endif

@@ -75,7 +75,7 @@ static void create(struct rank *rank)
 		return;
 	read_log(log, text, sizeof(text));
 	check_log(rank, row, text);
-	rank_check(rank, !rank->comm->direct == !!row->astray, "the ranks rely on it, or not");
+	rank_check(rank, !rank->comm->shared_gpu == !!row->astray, "the ranks rely on it, or not");
 	add_up(rank, &program);
 	rank_destroy(rank);
 	rank_check(rank, program_end(&program), "another context is current than before");
@@ -177,7 +177,9 @@ static void write_astray(struct rank *rank)
 	if (!rank_check(rank, log >= 0 && dup2(log, STDERR_FILENO) >= 0 && program_start(&program, (int)rank->rank),
 		    "no GPU") ||
 		!rank_ok(rank, collet_comm_create(&before, &options), "a communicator") ||
-		!rank_check(rank, before->executions && describe(row, &before->executions->executor->window, astray),
+		!rank_check(rank,
+			before->device_collectives &&
+				describe(row, &before->device_collectives->device_comm->window, astray),
 			"its windows"))
 		return;
 	rank_ok(rank, collet_comm_destroy(&before), "destroying it");
@@ -190,7 +192,8 @@ static void write_astray(struct rank *rank)
 		return;
 	read_log(log, text, sizeof(text));
 	check_complaint(rank, row, text);
-	rank_check(rank, !rank->comm->executions && !rank->comm->direct, "%s: the ranks rely on it", row->name);
+	rank_check(rank, !rank->comm->device_collectives && !rank->comm->shared_gpu, "%s: the ranks rely on it",
+		row->name);
 	add_up(rank, &program);
 	rank_check(rank, rank_sent(rank).messages > 0, "%s: no messages", row->name);
 	rank_destroy(rank);

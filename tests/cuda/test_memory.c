@@ -46,7 +46,7 @@ static collet_status sum(struct rank *rank, const struct buffer *buffer, cu_stre
 
 static uint32_t notes(const struct rank *rank)
 {
-	return rank->comm->direct->shown.notes;
+	return rank->comm->shared_gpu->shown.notes;
 }
 
 /* ---- Told once ---- */

@@ -9,9 +9,9 @@
 #include "cuda/gpu_cost.h"
 
 static const struct collet_gpu_link links[] = {
-	{ .start_s = 10e-6, .next_s = 2e-6, .copy_s = 1 / 25e9 },
-	{ .start_s = 4e-6, .next_s = 0.5e-6, .copy_s = 1 / 55e9 },
-	{ .start_s = 20e-6, .next_s = 9e-6, .copy_s = 1 / 6e9 },
+	{ .latency_s = 10e-6, .message_s = 2e-6, .copy_byte_s = 1 / 25e9 },
+	{ .latency_s = 4e-6, .message_s = 0.5e-6, .copy_byte_s = 1 / 55e9 },
+	{ .latency_s = 20e-6, .message_s = 9e-6, .copy_byte_s = 1 / 6e9 },
 };
 enum { LINKS = sizeof(links) / sizeof(links[0]), UNIT = 64 << 10 };
 
@@ -19,7 +19,7 @@ enum { LINKS = sizeof(links) / sizeof(links[0]), UNIT = 64 << 10 };
 static double added(const struct collet_gpu_link *link, double bytes, double piece)
 {
 	piece = fmin(piece, bytes);
-	return ceil(bytes / piece) * link->next_s + 2 * piece * link->copy_s;
+	return ceil(bytes / piece) * link->message_s + 2 * piece * link->copy_byte_s;
 }
 
 static void no_other_cut_is_much_better(void **state)
@@ -41,8 +41,8 @@ static void no_other_cut_is_much_better(void **state)
 static void pieces_begin_where_they_halve_what_copies_add(void **state)
 {
 	for (size_t l = 0; l < LINKS; l++) {
-		const size_t least = collet_gpu_piped_least(&links[l]);
-		const double whole = 2 * (double)least * links[l].copy_s;
+		const size_t least = collet_gpu_pipelined_min(&links[l]);
+		const double whole = 2 * (double)least * links[l].copy_byte_s;
 		const double piece = (double)collet_gpu_cell_bytes(&links[l], least);
 		/* To units, so not quite. */
 		assert_true(added(&links[l], (double)least, piece) < 0.65 * whole);
@@ -52,9 +52,9 @@ static void pieces_begin_where_they_halve_what_copies_add(void **state)
 /* A tuning may have found nothing that a further copy costs. */
 static void a_copy_that_costs_nothing_is_no_trouble(void **state)
 {
-	const struct collet_gpu_link link = { .start_s = 1e-6, .copy_s = 1e-10 };
+	const struct collet_gpu_link link = { .latency_s = 1e-6, .copy_byte_s = 1e-10 };
 	assert_int_equal(collet_gpu_cell_bytes(&link, 1 << 20), UNIT);
-	assert_int_equal(collet_gpu_piped_least(&link), 2 * UNIT);
+	assert_int_equal(collet_gpu_pipelined_min(&link), 2 * UNIT);
 }
 
 /* As many lanes as fill the link, each with what takes as long as an empty message; nonsense is bounded. */
@@ -76,7 +76,7 @@ static void lanes_are_the_links(void **state)
 		{ "no latency", { .byte_ns = { 1, 1, 1, 0.001 } }, { 32, 4096 } },
 	};
 	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-		const struct collet_executor_lanes lanes = collet_gpu_lanes(&rows[i].link);
+		const struct collet_executor_lanes lanes = collet_gpu_channel_limits(&rows[i].link);
 		if (lanes.most != rows[i].lanes.most || lanes.bytes != rows[i].lanes.bytes)
 			fail_msg("%s: %u lanes of %u bytes", rows[i].name, lanes.most, lanes.bytes);
 	}

@@ -12,8 +12,8 @@
 #include "cuda/shared_gpu/shared_gpu_comm.h"
 #include "engine/lock.h"
 
-enum { LOOK_NS = 200 * 1000, NAMING_NS = 200 * 1000 * 1000 };
-static const int64_t PATIENCE_NS = INT64_C(10) * 1000 * 1000 * 1000;
+enum { POLL_NS = 200 * 1000, MISMATCH_TIMEOUT_NS = 200 * 1000 * 1000 };
+static const int64_t RELEASE_TIMEOUT_NS = INT64_C(10) * 1000 * 1000 * 1000;
 
 /* ---- From a planned request to what a kernel does ---- */
 
@@ -22,7 +22,7 @@ static struct collet_shape shape_of(
 	const collet_comm *comm, const struct collet_call_arguments *call, const struct collet_request *request)
 {
 	struct collet_shape shape =
-		collet_shape_of(call->collective, comm->group.rank, comm->group.size, call->root, call->count);
+		collet_shape_of(call->collective, comm->state.rank, comm->state.size, call->root, call->count);
 	if (call->input) {
 		shape.input = request->shape.input;
 		shape.result = request->shape.result;
@@ -30,12 +30,12 @@ static struct collet_shape shape_of(
 	return shape;
 }
 
-static struct collet_executor_call executor_call_of(const struct collet_executions *executions,
+static struct collet_executor_call devcoll_call_of(const struct collet_device_collectives *devcolls,
 	const struct collet_call_arguments *call, const struct collet_request *request, const collet_how *how)
 {
 	struct collet_executor_call made = {
 		.program = request->program,
-		.shape = shape_of(executions->comm, call, request),
+		.shape = shape_of(devcolls->comm, call, request),
 		.listed = call->input != NULL,
 		.dtype = call->dtype,
 		.op = call->op,
@@ -43,17 +43,17 @@ static struct collet_executor_call executor_call_of(const struct collet_executio
 		.signature = request->call_signature,
 		.timeout_ns = -1,
 	};
-	made.taping = collet_executor_cut(executions->executor, made.program, &made.shape,
+	made.taping = collet_executor_cut(devcolls->device_comm, made.program, &made.shape,
 		collet_dtype_bytes(call->dtype), request->counted_bytes, how->segment_bytes, how->channels);
 	return made;
 }
 
-static void set_buffers(struct collet_executor_call *call, const struct executed *executed)
+static void set_buffers(struct collet_executor_call *call, const struct devcoll *devcoll)
 {
-	call->input = executed->sides[COLLET_READ].gpu;
-	call->result = executed->sides[COLLET_WRITTEN].gpu;
-	call->input_bytes = executed->sides[COLLET_READ].bytes;
-	call->result_bytes = executed->sides[COLLET_WRITTEN].bytes;
+	call->input = devcoll->buffers[COLLET_SEND_BUFFER].device_address;
+	call->result = devcoll->buffers[COLLET_RECV_BUFFER].device_address;
+	call->input_bytes = devcoll->buffers[COLLET_SEND_BUFFER].bytes;
+	call->result_bytes = devcoll->buffers[COLLET_RECV_BUFFER].bytes;
 }
 
 /* ---- A call ---- */
@@ -75,177 +75,179 @@ static collet_status check_call(const struct collet_call_arguments *call, const 
 
 static void free_request(collet_comm *comm, struct collet_request *request)
 {
-	collet_engine_lock(comm->group.engine);
+	collet_engine_lock(comm->state.engine);
 	collet_request_release(request);
-	collet_engine_unlock(comm->group.engine);
+	collet_engine_unlock(comm->state.engine);
 }
 
-bool collet_executed_is_for(const collet_comm *comm, enum collet_collective collective,
+bool collet_device_collectives_fit(const collet_comm *comm, enum collet_collective collective,
 	const struct collet_shape *shape, collet_dtype dtype)
 {
-	return comm->executions &&
-	       (!comm->executions->led || collet_shape_bytes(collective, shape, collet_dtype_bytes(dtype)) <=
-						  COLLET_EXECUTOR_LED_MOST_BYTES);
+	return comm->device_collectives && (!comm->device_collectives->has_leader ||
+						   collet_shape_bytes(collective, shape, collet_dtype_bytes(dtype)) <=
+							   COLLET_EXECUTOR_LED_MOST_BYTES);
 }
 
-struct collet_way_choices collet_executed_choices(const collet_comm *comm)
+struct collet_choice_basis collet_device_collectives_choices(const collet_comm *comm)
 {
-	return (struct collet_way_choices){ &comm->executions->inputs, &comm->executions->table };
+	return (struct collet_choice_basis){ &comm->device_collectives->inputs, &comm->device_collectives->table };
 }
 
 /* Every rank computes the same: links are rank 0's. */
-static void fill_choices(struct collet_executions *executions)
+static void fill_choices(struct collet_device_collectives *devcolls)
 {
-	const collet_comm *comm = executions->comm;
+	const collet_comm *comm = devcolls->comm;
 	bool measured;
 	const collet_link_cost *link = collet_gpu_kernel_link(comm->context, &measured);
-	executions->inputs = (struct collet_choice_inputs){ .size = comm->group.size, .host_count = 1, .local = link,
+	devcolls->inputs = (struct collet_choice_inputs){ .size = comm->state.size, .host_count = 1, .local = link,
 		.remote = link, .scratch_bytes = comm->inputs.scratch_bytes };
-	collet_choice_table_fill(&executions->table, &executions->inputs);
+	collet_choice_table_fill(&devcolls->table, &devcolls->inputs);
 }
 
 /* Is it done here, as all ranks know? What a leader does better is its (see cuda/peer_gpus/device_comm.h), and what no
  * kernel does is the host's. */
-static bool is_done_here(const struct collet_executions *executions, const struct collet_call_arguments *arguments)
+static bool is_handled(const struct collet_device_collectives *devcolls, const struct collet_call_arguments *arguments)
 {
-	const collet_comm *comm = executions->comm;
+	const collet_comm *comm = devcolls->comm;
 	if (arguments->op == COLLET_USER)
 		return false;
-	if (!executions->led)
+	if (!devcolls->has_leader)
 		return true;
-	if (arguments->input || !collet_call_may_be_direct(comm, arguments))
+	if (arguments->input || !collet_call_may_share_gpu(comm, arguments))
 		return false;
 	const struct collet_shape shape = collet_shape_of(
-		arguments->collective, comm->group.rank, comm->group.size, arguments->root, arguments->count);
-	return collet_executed_is_for(comm, arguments->collective, &shape, arguments->dtype);
+		arguments->collective, comm->state.rank, comm->state.size, arguments->root, arguments->count);
+	return collet_device_collectives_fit(comm, arguments->collective, &shape, arguments->dtype);
 }
 
 /* Calls that wait for their turn are launched under the engine's lock, by whichever thread makes progress. */
-static collet_status prepare_tape(struct collet_executions *executions, struct executed *executed)
+static collet_status prepare_plan(struct collet_device_collectives *devcolls, struct devcoll *devcoll)
 {
-	struct collet_engine *engine = executions->comm->group.engine;
+	struct collet_engine *engine = devcolls->comm->state.engine;
 	collet_engine_lock(engine);
 	const collet_status status =
-		collet_executor_prepare(executions->executor, &executed->call, &executed->tape);
+		collet_executor_prepare(devcolls->device_comm, &devcoll->call, &devcoll->plan);
 	collet_engine_unlock(engine);
 	return status;
 }
 
 /* Its request is there: lays down a tape, finds the buffers, and runs it. Takes both over. In the executor's
  * context. */
-static collet_status run(struct collet_executions *executions, const struct collet_call_arguments *arguments,
-	const struct collet_side sides[COLLET_SIDES], const collet_how *how, struct executed *executed,
-	struct collet_request *request, const struct executed_place *place)
+static collet_status run(struct collet_device_collectives *devcolls, const struct collet_call_arguments *arguments,
+	const struct collet_user_buffer buffers[COLLET_USER_BUFFERS], const collet_how *how, struct devcoll *devcoll,
+	struct collet_request *request, const struct devcoll_scope *scope)
 {
-	struct collet_comm_state *group = &executions->comm->group;
-	struct collet_executor_call *call = &executed->call;
-	*call = executor_call_of(executions, arguments, request, how);
-	collet_status status = prepare_tape(executions, executed);
+	struct collet_comm_state *state = &devcolls->comm->state;
+	struct collet_executor_call *call = &devcoll->call;
+	*call = devcoll_call_of(devcolls, arguments, request, how);
+	collet_status status = prepare_plan(devcolls, devcoll);
 	if (status == COLLET_OK)
-		status = executed_find(executed, arguments->function, sides);
+		status = devcoll_find_buffers(devcoll, arguments->function, buffers);
 	if (status == COLLET_OK && call->listed)
-		status = executed_list(executed, call->taping.element_bytes, call->shape.size, &call->shape.result);
+		status = devcoll_set_parts(devcoll, call->taping.element_bytes, call->shape.size, &call->shape.result);
 	if (status == COLLET_OK) {
-		set_buffers(call, executed);
+		set_buffers(call, devcoll);
 		if (how->stream)
-			return executed_run_on_stream(executions, executed, request, place);
-		bool followed;
-		status = executed_run_own(executions, executed, request, how, &followed);
-		if (followed)
+			return devcoll_run_on_stream(devcolls, devcoll, request, scope);
+		bool consumed;
+		status = devcoll_run_request(devcolls, devcoll, request, how, &consumed);
+		if (consumed)
 			return status;
 	}
 	/* If that has ended the group, the kernel is on its way. */
-	if (atomic_load_explicit(&group->end_status, memory_order_acquire) != COLLET_OK) {
-		executed->captured = true;
-		executed_keep(executions, executed);
+	if (atomic_load_explicit(&state->end_status, memory_order_acquire) != COLLET_OK) {
+		devcoll->is_captured = true;
+		devcoll_keep(devcolls, devcoll);
 	} else {
-		executed_free(executed);
+		devcoll_free(devcoll);
 	}
-	free_request(executions->comm, request);
+	free_request(devcolls->comm, request);
 	return status;
 }
 
-collet_status collet_executed_call(collet_comm *comm, const struct collet_call_arguments *arguments,
-	const struct collet_side sides[COLLET_SIDES], const collet_how *how, bool *handled)
+collet_status collet_device_collectives_call(collet_comm *comm, const struct collet_call_arguments *arguments,
+	const struct collet_user_buffer buffers[COLLET_USER_BUFFERS], const collet_how *how, bool *handled)
 {
 	static const collet_how default_how = COLLET_HOW_DEFAULT;
-	struct collet_executions *executions = comm->executions;
+	struct collet_device_collectives *devcolls = comm->device_collectives;
 	struct collet_request *request;
-	struct executed_place place;
+	struct devcoll_scope scope;
 	how = how ? how : &default_how;
-	*handled = executions != NULL;
-	if (!executions)
+	*handled = devcolls != NULL;
+	if (!devcolls)
 		return COLLET_OK;
-	const bool here = is_done_here(executions, arguments);
-	collet_status status = here || !executions->led ? check_call(arguments, how) : COLLET_OK;
+	const bool here = is_handled(devcolls, arguments);
+	collet_status status = here || !devcolls->has_leader ? check_call(arguments, how) : COLLET_OK;
 	*handled = here || status != COLLET_OK;
 	if (!*handled || status != COLLET_OK)
 		return status;
-	struct executed *executed = calloc(1, sizeof(*executed));
-	if (!executed)
+	struct devcoll *devcoll = calloc(1, sizeof(*devcoll));
+	if (!devcoll)
 		return collet_fail(COLLET_ERR_MEMORY, "%s: no memory for a call", arguments->function);
-	executed->executions = executions;
+	devcoll->owner = devcolls;
 	status = collet_call_prepare(comm, arguments, how, &request);
 	if (status == COLLET_OK) {
-		status = executed_enter(executions, how->stream, &place);
+		status = devcoll_enter(devcolls, how->stream, &scope);
 		if (status != COLLET_OK)
 			free_request(comm, request);
 	}
 	if (status != COLLET_OK) {
-		free(executed);
+		free(devcoll);
 		return status;
 	}
 	if (how->stream)
-		executed_launch_all(executions);
-	executed_reap(executions, false);
-	status = run(executions, arguments, sides, how, executed, request, &place);
-	executed_leave(&place);
+		devcoll_launch_all(devcolls);
+	devcoll_reap(devcolls, false);
+	status = run(devcolls, arguments, buffers, how, devcoll, request, &scope);
+	devcoll_leave(&scope);
 	return status;
 }
 
-void executed_begin(struct collet_executions *executions, struct collet_request *request, uint64_t number)
+void devcoll_begin(struct collet_device_collectives *devcolls, struct collet_request *request, uint64_t number)
 {
-	if (executions->led)
-		collet_call_begin_elsewhere(executions->comm, request, &executions->apart, number - 1);
+	if (devcolls->has_leader)
+		collet_call_start_offloaded(devcolls->comm, request, &devcolls->out_of_band_recorder, number - 1);
 	else
-		collet_call_begin_elsewhere(executions->comm, request, NULL, 0);
+		collet_call_start_offloaded(devcolls->comm, request, NULL, 0);
 }
 
-const struct collet_recorder *collet_executed_recorder(const collet_comm *comm)
+const struct collet_recorder *collet_device_collectives_recorder(const collet_comm *comm)
 {
-	return comm->executions && comm->executions->led ? &comm->executions->apart : NULL;
+	return comm->device_collectives && comm->device_collectives->has_leader
+		       ? &comm->device_collectives->out_of_band_recorder
+		       : NULL;
 }
 
 /* What two ranks of this process have called: their own kernels, by number. A call is recorded when it has been put on
  * its stream, which the other's kernel may find out before: by a moment, or, on a busy machine, until that thread runs
  * again. Graphs that are launched in another order are never found. */
-static bool name_both(const collet_comm *comm, uint32_t rank, char sentence[COLLET_ERROR_BYTES])
+static bool name_mismatch(const collet_comm *comm, uint32_t rank, char sentence[COLLET_ERROR_BYTES])
 {
-	const struct collet_executions *executions = comm->executions;
-	const int64_t deadline = collet_clock_ns() + NAMING_NS;
+	const struct collet_device_collectives *devcolls = comm->device_collectives;
+	const int64_t deadline = collet_clock_ns() + MISMATCH_TIMEOUT_NS;
 	struct collet_call own, others;
 	char mine[160], theirs[160];
-	if (!executions->led)
+	if (!devcolls->has_leader)
 		return false;
-	bool left = collet_together_has_left(executions->together, rank);
-	while (!collet_together_differ(executions->together, comm->group.rank, rank, &own, &others)) {
+	bool left = collet_together_has_left(devcolls->co_resident, rank);
+	while (!collet_together_differ(devcolls->co_resident, comm->state.rank, rank, &own, &others)) {
 		if (left || collet_clock_ns() >= deadline)
 			return false;
 		sched_yield();
-		left = collet_together_has_left(executions->together, rank);
+		left = collet_together_has_left(devcolls->co_resident, rank);
 	}
 	collet_call_describe(&own, mine, sizeof(mine));
 	collet_call_describe(&others, theirs, sizeof(theirs));
 	snprintf(sentence, COLLET_ERROR_BYTES,
 		"ranks disagree: as kernels of their own rank %u on %s called %s, rank %u on %s called %s",
-		comm->group.rank, collet_comm_host(comm, comm->group.rank), mine, rank, collet_comm_host(comm, rank),
+		comm->state.rank, collet_comm_host(comm, comm->state.rank), mine, rank, collet_comm_host(comm, rank),
 		theirs);
 	return true;
 }
 
 /* What a kernel complains of, in words. */
-static collet_status word_complaint(const collet_comm *comm, enum collet_executor_complaint complaint, uint32_t rank,
-	char sentence[COLLET_ERROR_BYTES])
+static collet_status describe_complaint(const collet_comm *comm, enum collet_executor_complaint complaint,
+	uint32_t rank, char sentence[COLLET_ERROR_BYTES])
 {
 	const char *host = collet_comm_host(comm, rank);
 	if (complaint == COLLET_EXECUTOR_LATE) {
@@ -253,7 +255,7 @@ static collet_status word_complaint(const collet_comm *comm, enum collet_executo
 			host);
 		return COLLET_ERR_TIMEOUT;
 	}
-	if (complaint == COLLET_EXECUTOR_DISAGREES && name_both(comm, rank, sentence))
+	if (complaint == COLLET_EXECUTOR_DISAGREES && name_mismatch(comm, rank, sentence))
 		return COLLET_ERR_MISMATCH;
 	if (complaint == COLLET_EXECUTOR_DISAGREES) {
 		snprintf(sentence, COLLET_ERROR_BYTES,
@@ -265,21 +267,23 @@ static collet_status word_complaint(const collet_comm *comm, enum collet_executo
 	snprintf(sentence, COLLET_ERROR_BYTES,
 		"rank %u on %s has left this communicator, of %u ranks, without a call that this rank's kernel waits "
 		"for",
-		rank, host, comm->group.size);
+		rank, host, comm->state.size);
 	return COLLET_ERR_PEER_LOST;
 }
 
-void collet_executed_look(const collet_comm *comm)
+void collet_device_collectives_check_errors(const collet_comm *comm)
 {
 	char sentence[COLLET_ERROR_BYTES];
 	uint32_t rank;
-	if (!comm->executions || atomic_load_explicit(&comm->group.end_status, memory_order_acquire) != COLLET_OK)
+	if (!comm->device_collectives ||
+		atomic_load_explicit(&comm->state.end_status, memory_order_acquire) != COLLET_OK)
 		return;
-	const enum collet_executor_complaint complaint = collet_executor_complains(comm->executions->executor, &rank);
+	const enum collet_executor_complaint complaint =
+		collet_executor_complains(comm->device_collectives->device_comm, &rank);
 	if (complaint == COLLET_EXECUTOR_FINE)
 		return;
-	const collet_status status = word_complaint(comm, complaint, rank, sentence);
-	collet_comm_state_end((struct collet_comm_state *)(uintptr_t)&comm->group, status, true, sentence);
+	const collet_status status = describe_complaint(comm, complaint, rank, sentence);
+	collet_comm_state_end((struct collet_comm_state *)(uintptr_t)&comm->state, status, true, sentence);
 }
 
 /* ---- Beginning and end ---- */
@@ -289,73 +293,74 @@ static collet_status exchange(void *context, const void *own, void *all, size_t 
 	return collet_allgather(context, own, all, bytes, COLLET_U8, NULL);
 }
 
-collet_status collet_comm_make_executed(collet_comm *comm)
+collet_status collet_comm_make_device_collectives(collet_comm *comm)
 {
 	const struct collet_executor_exchange exchanging = { exchange, comm };
 	struct collet_executor *executor;
-	if (!comm->context->device.cuda || !collet_executor_fits(&comm->group))
+	if (!comm->context->device.cuda || !collet_executor_fits(&comm->state))
 		return COLLET_OK;
 	/* One GPU, and no leader either: it has been said why. */
-	if (!comm->direct && collet_direct_fits(&comm->group) == COLLET_DIRECT_ALL)
+	if (!comm->shared_gpu && collet_direct_fits(&comm->state) == COLLET_DIRECT_ALL)
 		return COLLET_OK;
-	const bool led = comm->direct != NULL;
+	const bool has_leader = comm->shared_gpu != NULL;
 	bool measured;
-	const struct collet_executor_lanes lanes = collet_gpu_lanes(collet_gpu_kernel_link(comm->context, &measured));
+	const struct collet_executor_lanes limits =
+		collet_gpu_channel_limits(collet_gpu_kernel_link(comm->context, &measured));
 	const collet_status status =
-		collet_executor_make(&executor, &comm->context->device, &comm->group, led, lanes, &exchanging);
+		collet_executor_make(&executor, &comm->context->device, &comm->state, has_leader, limits, &exchanging);
 	if (status != COLLET_OK || !executor)
 		return status;
-	struct collet_executions *made = calloc(1, sizeof(*made));
-	if (!made || (led && collet_recorder_init(&made->apart) != COLLET_OK)) {
+	struct collet_device_collectives *made = calloc(1, sizeof(*made));
+	if (!made || (has_leader && collet_recorder_init(&made->out_of_band_recorder) != COLLET_OK)) {
 		free(made);
 		(void)collet_executor_free(executor);
 		return collet_fail(COLLET_ERR_MEMORY, "no memory for collectives of ranks with GPUs");
 	}
 	made->comm = comm;
 	made->context = comm->context;
-	made->executor = executor;
-	made->together = collet_executor_together(executor);
-	made->led = led;
+	made->device_comm = executor;
+	made->co_resident = collet_executor_together(executor);
+	made->has_leader = has_leader;
 	fill_choices(made);
-	if (led)
-		collet_together_show(made->together, comm->group.rank, &made->apart);
+	if (has_leader)
+		collet_together_show(made->co_resident, comm->state.rank, &made->out_of_band_recorder);
 	made->last = &made->pending;
-	collet_engine_lock(comm->group.engine);
-	made->hook = (struct collet_progress_hook){ .table = &executed_hooks, .context = made };
-	collet_comm_state_add_hook(&comm->group, &made->hook);
-	collet_engine_unlock(comm->group.engine);
-	comm->executions = made;
-	if (comm->group.rank == 0)
+	collet_engine_lock(comm->state.engine);
+	made->hook = (struct collet_progress_hook){ .table = &devcoll_hooks, .context = made };
+	collet_comm_state_add_hook(&comm->state, &made->hook);
+	collet_engine_unlock(comm->state.engine);
+	comm->device_collectives = made;
+	if (comm->state.rank == 0)
 		collet_log(&comm->context->engine.log, COLLET_LOG_INFO,
-			led ? "cuda: %u threads share a GPU, and launch a kernel each for what is short"
+			has_leader ? "cuda: %u threads share a GPU, and launch a kernel each for what is short"
 			    : "cuda: %u ranks have GPUs that reach each other, and each rank launches a kernel of its "
 			      "own for its part of a collective",
-			comm->group.size);
+			comm->state.size);
 	return COLLET_OK;
 }
 
-void collet_executed_close(collet_comm *comm)
+void collet_device_collectives_abort(collet_comm *comm)
 {
-	if (comm->executions)
-		collet_executor_stop(comm->executions->executor);
+	if (comm->device_collectives)
+		collet_executor_stop(comm->device_collectives->device_comm);
 }
 
 /* Have streams passed all that is no graph's? Those of a context that a fault has broken never say so; it is there at
  * the next look too, when what the host was copying for them is done. */
-static bool let_all_pass(struct collet_executions *executions)
+static bool wait_all_released(struct collet_device_collectives *devcolls)
 {
-	const int64_t deadline = collet_clock_ns() + PATIENCE_NS;
-	const struct timespec pause = { .tv_nsec = LOOK_NS };
+	const int64_t deadline = collet_clock_ns() + RELEASE_TIMEOUT_NS;
+	const struct timespec pause = { .tv_nsec = POLL_NS };
 	bool broken = false;
 	for (;;) {
-		bool passed = true;
-		executed_reap(executions, false);
-		for (const struct executed *executed = executions->passing; executed; executed = executed->next)
-			passed = passed && (executed->captured || executed->lost);
-		if (passed || collet_clock_ns() >= deadline)
-			return passed;
+		bool released = true;
+		devcoll_reap(devcolls, false);
+		for (const struct devcoll *devcoll = devcolls->unreleased; devcoll; devcoll = devcoll->next)
+			released = released && (devcoll->is_captured || devcoll->is_leaked);
+		if (released || collet_clock_ns() >= deadline)
+			return released;
 		const bool before = broken;
-		broken = collet_executor_find_fault(executions->executor) != COLLET_OK;
+		broken = collet_executor_find_fault(devcolls->device_comm) != COLLET_OK;
 		if (broken && before)
 			return true;
 		nanosleep(&pause, NULL);
@@ -363,21 +368,21 @@ static bool let_all_pass(struct collet_executions *executions)
 }
 
 /* May a stream of a context that works have a part of a call of which it does not say that it has passed it? */
-static bool some_are_lost(struct collet_executions *executions)
+static bool some_are_leaked(struct collet_device_collectives *devcolls)
 {
-	bool lost = false;
-	for (const struct executed *executed = executions->passing; executed; executed = executed->next)
-		lost = lost || executed->lost;
-	return lost && collet_executor_find_fault(executions->executor) == COLLET_OK;
+	bool leaked = false;
+	for (const struct devcoll *devcoll = devcolls->unreleased; devcoll; devcoll = devcoll->next)
+		leaked = leaked || devcoll->is_leaked;
+	return leaked && collet_executor_find_fault(devcolls->device_comm) == COLLET_OK;
 }
 
-static void log_kept(const collet_comm *comm, bool passed, bool lost)
+static void log_leaked(const collet_comm *comm, bool released, bool leaked)
 {
-	if (passed && !lost)
+	if (released && !leaked)
 		collet_log(&comm->context->engine.log, COLLET_LOG_ERROR,
 			"collet_comm_destroy: a fault has broken the GPU's context; what the communicator has there, "
 			"and what its calls use, is kept until the process ends");
-	else if (lost)
+	else if (leaked)
 		collet_log(&comm->context->engine.log, COLLET_LOG_ERROR,
 			"collet_comm_destroy: the driver has refused a call in the middle, so nobody knows when its "
 			"stream has passed what it has of that; what the communicator's calls use is not freed");
@@ -385,47 +390,47 @@ static void log_kept(const collet_comm *comm, bool passed, bool lost)
 		collet_log(&comm->context->engine.log, COLLET_LOG_ERROR,
 			"collet_comm_destroy: after %d s a stream has not passed calls of this communicator; what they "
 			"use is not freed",
-			(int)(PATIENCE_NS / 1000000000));
+			(int)(RELEASE_TIMEOUT_NS / 1000000000));
 }
 
-bool collet_executed_free(collet_comm *comm)
+bool collet_device_collectives_destroy(collet_comm *comm)
 {
-	struct collet_executions *executions = comm->executions;
-	if (!executions)
+	struct collet_device_collectives *devcolls = comm->device_collectives;
+	if (!devcolls)
 		return true;
-	collet_executor_leave(executions->executor);
-	const bool passed = let_all_pass(executions), lost = passed && some_are_lost(executions);
-	const bool idle = passed && !lost && collet_executor_free(executions->executor);
-	collet_engine_lock(comm->group.engine);
-	collet_comm_state_remove_hook(&comm->group, &executions->hook);
+	collet_executor_leave(devcolls->device_comm);
+	const bool released = wait_all_released(devcolls), leaked = released && some_are_leaked(devcolls);
+	const bool idle = released && !leaked && collet_executor_free(devcolls->device_comm);
+	collet_engine_lock(comm->state.engine);
+	collet_comm_state_remove_hook(&comm->state, &devcolls->hook);
 	if (!idle) {
-		executions->next_kept = comm->context->executions;
-		comm->context->executions = executions;
+		devcolls->next_leaked = comm->context->leaked_device_collectives;
+		comm->context->leaked_device_collectives = devcolls;
 	}
-	collet_engine_unlock(comm->group.engine);
-	comm->executions = NULL;
+	collet_engine_unlock(comm->state.engine);
+	comm->device_collectives = NULL;
 	if (!idle) {
-		log_kept(comm, passed, lost);
+		log_leaked(comm, released, leaked);
 		return false;
 	}
-	executed_reap(executions, true);
-	for (struct executed *executed = executions->pending, *next; executed; executed = next) {
-		next = executed->next;
-		executed_free(executed);
+	devcoll_reap(devcolls, true);
+	for (struct devcoll *devcoll = devcolls->pending, *next; devcoll; devcoll = next) {
+		next = devcoll->next;
+		devcoll_free(devcoll);
 	}
-	collet_recorder_deinit(&executions->apart);
-	free(executions);
+	collet_recorder_deinit(&devcolls->out_of_band_recorder);
+	free(devcolls);
 	return true;
 }
 
 /* What calls have of page-locked memory goes with the parent's. */
-void collet_executed_forget(collet_comm *comm)
+void collet_device_collectives_forget(collet_comm *comm)
 {
-	if (!comm->executions)
+	if (!comm->device_collectives)
 		return;
-	collet_executor_forget(comm->executions->executor);
-	collet_comm_state_remove_hook(&comm->group, &comm->executions->hook);
-	collet_recorder_deinit(&comm->executions->apart);
-	free(comm->executions);
-	comm->executions = NULL;
+	collet_executor_forget(comm->device_collectives->device_comm);
+	collet_comm_state_remove_hook(&comm->state, &comm->device_collectives->hook);
+	collet_recorder_deinit(&comm->device_collectives->out_of_band_recorder);
+	free(comm->device_collectives);
+	comm->device_collectives = NULL;
 }

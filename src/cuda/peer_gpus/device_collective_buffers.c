@@ -4,248 +4,251 @@
 
 #include "cuda/peer_gpus/device_collective_internal.h"
 
-static struct collet_context *context_of(const struct executed *executed)
+static struct collet_context *context_of(const struct devcoll *devcoll)
 {
-	return executed->executions->context;
+	return devcoll->owner->context;
 }
 
-static collet_status find(struct executed *executed, int s, const struct collet_side *given)
+static collet_status find_buffer(struct devcoll *devcoll, int s, const struct collet_user_buffer *given)
 {
-	static const char *const names[COLLET_SIDES] = { "the buffer that is read", "the buffer that is written" };
-	struct collet_context *context = context_of(executed);
-	const struct collet_copier *own = collet_executor_copier(executed->executions->executor);
-	struct executed_side *side = &executed->sides[s];
-	struct collet_residence residence = { .ordinal = -1 };
+	static const char *const names[COLLET_USER_BUFFERS] = { "the buffer that is read",
+		"the buffer that is written" };
+	struct collet_context *context = context_of(devcoll);
+	const struct collet_copier *own = collet_executor_copier(devcoll->owner->device_comm);
+	struct devcoll_buffer *buffer = &devcoll->buffers[s];
+	struct collet_residence attributes = { .ordinal = -1 };
 	uint64_t offset;
-	*side = (struct executed_side){
-		.first = (char *)(uintptr_t)given->first, .bytes = given->bytes, .gpu = (uintptr_t)given->first };
-	if (!side->bytes)
+	*buffer = (struct devcoll_buffer){ .first = (char *)(uintptr_t)given->first,
+		.bytes = given->bytes,
+		.device_address = (uintptr_t)given->first };
+	if (!buffer->bytes)
 		return COLLET_OK;
-	if (!collet_arena_contains(&context->arena, side->first, side->bytes, &offset)) {
+	if (!collet_arena_contains(&context->arena, buffer->first, buffer->bytes, &offset)) {
 		const collet_status status =
-			collet_residence_find(&context->cuda, names[s], side->first, side->bytes, &residence);
+			collet_residence_find(&context->cuda, names[s], buffer->first, buffer->bytes, &attributes);
 		if (status != COLLET_OK)
 			return status;
 	}
-	if (residence.device && residence.ordinal == own->ordinal &&
-		(!residence.context || residence.context == own->context))
+	if (attributes.device && attributes.ordinal == own->ordinal &&
+		(!attributes.context || attributes.context == own->context))
 		return COLLET_OK;
-	side->away = true;
-	if (!residence.device)
+	buffer->is_staged = true;
+	if (!attributes.device)
 		return COLLET_OK;
-	struct collet_copier *copier;
-	const collet_status status = collet_copier_find(&context->copiers, &residence, &copier);
-	side->copier = copier;
+	struct collet_copier *copy_stream;
+	const collet_status status = collet_copier_find(&context->copy_streams, &attributes, &copy_stream);
+	buffer->copy_stream = copy_stream;
 	return status;
 }
 
-static collet_status take_block(struct executed *executed, int b, size_t bytes, cu_pointer *gpu)
+static collet_status get_pinned(struct devcoll *devcoll, int b, size_t bytes, cu_pointer *gpu)
 {
-	struct collet_context *context = context_of(executed);
-	const struct collet_copier *copier = collet_executor_copier(executed->executions->executor);
-	collet_status status = collet_pinned_take(&context->pinned, copier, bytes, &executed->blocks[b]);
+	struct collet_context *context = context_of(devcoll);
+	const struct collet_copier *copy_stream = collet_executor_copier(devcoll->owner->device_comm);
+	collet_status status = collet_pinned_acquire(&context->pinned, copy_stream, bytes, &devcoll->blocks[b]);
 	if (status != COLLET_OK)
 		return status;
-	if (!collet_pinned_lock(&context->pinned, copier, executed->blocks[b]))
+	if (!collet_pinned_register(&context->pinned, copy_stream, devcoll->blocks[b]))
 		return collet_fail(COLLET_ERR_MEMORY,
 			"%zu bytes cannot be page-locked, by which a kernel reaches memory that is not its GPU's; "
 			"raise the limit of locked memory (ulimit -l)",
-			executed->blocks[b]->bytes);
-	const cu_result result = context->cuda.cuMemHostGetDevicePointer(gpu, executed->blocks[b]->memory, 0);
+			devcoll->blocks[b]->bytes);
+	const cu_result result = context->cuda.cuMemHostGetDevicePointer(gpu, devcoll->blocks[b]->memory, 0);
 	return result == CU_OK
 		       ? COLLET_OK
 		       : collet_cuda_fail(&context->cuda, result, "finding where the GPU has page-locked memory");
 }
 
-static bool overlap(const struct executed_side *a, const struct executed_side *b)
+static bool overlap(const struct devcoll_buffer *a, const struct devcoll_buffer *b)
 {
-	return a->away && b->away && a->first < b->first + b->bytes && b->first < a->first + a->bytes;
+	return a->is_staged && b->is_staged && a->first < b->first + b->bytes && b->first < a->first + a->bytes;
 }
 
 /* What overlaps does so there too. */
-static collet_status take_memory(struct executed *executed)
+static collet_status get_staging(struct devcoll *devcoll)
 {
-	struct executed_side *read = &executed->sides[COLLET_READ], *written = &executed->sides[COLLET_WRITTEN];
+	struct devcoll_buffer *read = &devcoll->buffers[COLLET_SEND_BUFFER],
+			      *written = &devcoll->buffers[COLLET_RECV_BUFFER];
 	const bool together = overlap(read, written);
 	char *first = read->first < written->first ? read->first : written->first;
 	const char *read_end = read->first + read->bytes, *written_end = written->first + written->bytes;
-	for (int s = 0; s < (together ? 1 : COLLET_SIDES); s++) {
-		struct executed_side *side = &executed->sides[s];
-		if (!side->away)
+	for (int s = 0; s < (together ? 1 : COLLET_USER_BUFFERS); s++) {
+		struct devcoll_buffer *buffer = &devcoll->buffers[s];
+		if (!buffer->is_staged)
 			continue;
 		const size_t bytes =
-			together ? (size_t)((read_end > written_end ? read_end : written_end) - first) : side->bytes;
-		const collet_status status = take_block(executed, s, bytes, &side->gpu);
+			together ? (size_t)((read_end > written_end ? read_end : written_end) - first) : buffer->bytes;
+		const collet_status status = get_pinned(devcoll, s, bytes, &buffer->device_address);
 		if (status != COLLET_OK)
 			return status;
-		side->pinned = executed->blocks[s]->memory;
+		buffer->pinned = devcoll->blocks[s]->memory;
 	}
 	if (!together)
 		return COLLET_OK;
-	const cu_pointer gpu = read->gpu;
-	for (int s = 0; s < COLLET_SIDES; s++) {
-		struct executed_side *side = &executed->sides[s];
-		side->pinned = executed->blocks[0]->memory + (side->first - first);
-		side->gpu = gpu + (cu_pointer)(side->first - first);
+	const cu_pointer gpu = read->device_address;
+	for (int s = 0; s < COLLET_USER_BUFFERS; s++) {
+		struct devcoll_buffer *buffer = &devcoll->buffers[s];
+		buffer->pinned = devcoll->blocks[0]->memory + (buffer->first - first);
+		buffer->device_address = gpu + (cu_pointer)(buffer->first - first);
 	}
 	return COLLET_OK;
 }
 
-collet_status executed_find(
-	struct executed *executed, const char *function, const struct collet_side sides[COLLET_SIDES])
+collet_status devcoll_find_buffers(
+	struct devcoll *devcoll, const char *function, const struct collet_user_buffer buffers[COLLET_USER_BUFFERS])
 {
 	collet_status status = COLLET_OK;
-	for (int s = 0; s < COLLET_SIDES && status == COLLET_OK; s++)
-		status = find(executed, s, &sides[s]);
+	for (int s = 0; s < COLLET_USER_BUFFERS && status == COLLET_OK; s++)
+		status = find_buffer(devcoll, s, &buffers[s]);
 	if (status == COLLET_OK)
-		status = take_memory(executed);
+		status = get_staging(devcoll);
 	if (status != COLLET_OK)
 		collet_error_prefix("%s", function);
 	return status;
 }
 
-collet_status executed_list(
-	struct executed *executed, size_t element_bytes, uint32_t size, const struct collet_partition *cut)
+collet_status devcoll_set_parts(
+	struct devcoll *devcoll, size_t element_bytes, uint32_t size, const struct collet_partition *cut)
 {
-	if (!executed->sides[COLLET_WRITTEN].away || !cut->counts)
+	if (!devcoll->buffers[COLLET_RECV_BUFFER].is_staged || !cut->counts)
 		return COLLET_OK;
-	executed->parts = calloc(size, sizeof(*executed->parts));
-	if (!executed->parts)
+	devcoll->parts = calloc(size, sizeof(*devcoll->parts));
+	if (!devcoll->parts)
 		return collet_fail(COLLET_ERR_MEMORY, "no memory for the blocks of %u ranks", size);
-	executed->part_count = size;
+	devcoll->part_count = size;
 	for (uint32_t r = 0; r < size; r++)
-		executed->parts[r] =
-			(struct executed_part){ cut->displacements[r] * element_bytes, cut->counts[r] * element_bytes };
+		devcoll->parts[r] =
+			(struct devcoll_part){ cut->displacements[r] * element_bytes, cut->counts[r] * element_bytes };
 	return COLLET_OK;
 }
 
-bool executed_is_away(const struct executed *executed)
+bool devcoll_is_staged(const struct devcoll *devcoll)
 {
-	return executed->sides[COLLET_READ].away || executed->sides[COLLET_WRITTEN].away;
+	return devcoll->buffers[COLLET_SEND_BUFFER].is_staged || devcoll->buffers[COLLET_RECV_BUFFER].is_staged;
 }
 
 /* ---- Copies ---- */
 
-static struct executed_part part_of(const struct executed *executed, uint32_t p)
+static struct devcoll_part part_of(const struct devcoll *devcoll, uint32_t p)
 {
-	if (executed->parts)
-		return executed->parts[p];
-	return (struct executed_part){ 0, executed->sides[COLLET_WRITTEN].bytes };
+	if (devcoll->parts)
+		return devcoll->parts[p];
+	return (struct devcoll_part){ 0, devcoll->buffers[COLLET_RECV_BUFFER].bytes };
 }
 
-static uint32_t parts_of(const struct executed *executed)
+static uint32_t parts_of(const struct devcoll *devcoll)
 {
-	return executed->parts ? executed->part_count : executed->sides[COLLET_WRITTEN].away;
+	return devcoll->parts ? devcoll->part_count : devcoll->buffers[COLLET_RECV_BUFFER].is_staged;
 }
 
 static collet_status copy(
-	const struct executed *executed, const struct executed_side *side, char *to, const char *from, size_t bytes)
+	const struct devcoll *devcoll, const struct devcoll_buffer *buffer, char *to, const char *from, size_t bytes)
 {
 	static const char what[] = "copying a buffer of another GPU";
-	const struct collet_cuda *cuda = &context_of(executed)->cuda;
-	if (!side->copier) {
+	const struct collet_cuda *cuda = &context_of(devcoll)->cuda;
+	if (!buffer->copy_stream) {
 		memcpy(to, from, bytes);
 		return COLLET_OK;
 	}
-	collet_status status = collet_copier_begin(cuda, side->copier);
+	collet_status status = collet_copier_begin(cuda, buffer->copy_stream);
 	if (status != COLLET_OK)
 		return status;
-	status = collet_copier_add(cuda, side->copier, to, from, bytes, what);
-	const collet_status waited = collet_copier_wait(cuda, side->copier, what);
+	status = collet_copier_add(cuda, buffer->copy_stream, to, from, bytes, what);
+	const collet_status waited = collet_copier_wait(cuda, buffer->copy_stream, what);
 	collet_copier_end(cuda);
 	return status == COLLET_OK ? waited : status;
 }
 
-collet_status executed_copy_in(const struct executed *executed)
+collet_status devcoll_copy_in(const struct devcoll *devcoll)
 {
-	const struct executed_side *side = &executed->sides[COLLET_READ];
-	return side->away ? copy(executed, side, side->pinned, side->first, side->bytes) : COLLET_OK;
+	const struct devcoll_buffer *buffer = &devcoll->buffers[COLLET_SEND_BUFFER];
+	return buffer->is_staged ? copy(devcoll, buffer, buffer->pinned, buffer->first, buffer->bytes) : COLLET_OK;
 }
 
-collet_status executed_copy_out(const struct executed *executed)
+collet_status devcoll_copy_out(const struct devcoll *devcoll)
 {
-	const struct executed_side *side = &executed->sides[COLLET_WRITTEN];
+	const struct devcoll_buffer *buffer = &devcoll->buffers[COLLET_RECV_BUFFER];
 	collet_status status = COLLET_OK;
-	for (uint32_t p = 0; p < parts_of(executed) && status == COLLET_OK; p++) {
-		const struct executed_part part = part_of(executed, p);
+	for (uint32_t p = 0; p < parts_of(devcoll) && status == COLLET_OK; p++) {
+		const struct devcoll_part part = part_of(devcoll, p);
 		if (part.bytes)
-			status =
-				copy(executed, side, side->first + part.offset, side->pinned + part.offset, part.bytes);
+			status = copy(
+				devcoll, buffer, buffer->first + part.offset, buffer->pinned + part.offset, part.bytes);
 	}
 	return status;
 }
 
 /* The host's part of a stream's copies. */
-static void run_in(void *data)
+static void copy_in_on_host(void *data)
 {
-	const struct executed *executed = data;
-	const struct executed_side *side = &executed->sides[COLLET_READ];
-	memcpy(side->pinned, side->first, side->bytes);
+	const struct devcoll *devcoll = data;
+	const struct devcoll_buffer *buffer = &devcoll->buffers[COLLET_SEND_BUFFER];
+	memcpy(buffer->pinned, buffer->first, buffer->bytes);
 }
 
-static void note_passed(void *data)
+static void mark_released(void *data)
 {
-	struct executed *executed = data;
+	struct devcoll *devcoll = data;
 	/* Pairs with the look of whoever wants to free it. */
-	atomic_store_explicit(&executed->passed, true, memory_order_release);
+	atomic_store_explicit(&devcoll->is_released, true, memory_order_release);
 }
 
-static void run_out(void *data)
+static void copy_out_on_host(void *data)
 {
-	struct executed *executed = data;
-	const struct executed_side *side = &executed->sides[COLLET_WRITTEN];
-	if (side->away && !side->copier)
-		(void)executed_copy_out(executed);
-	note_passed(executed);
+	struct devcoll *devcoll = data;
+	const struct devcoll_buffer *buffer = &devcoll->buffers[COLLET_RECV_BUFFER];
+	if (buffer->is_staged && !buffer->copy_stream)
+		(void)devcoll_copy_out(devcoll);
+	mark_released(devcoll);
 }
 
-static collet_status call_host(const struct executed *executed, cu_stream stream, cu_host_function *function)
+static collet_status enqueue_host_function(const struct devcoll *devcoll, cu_stream stream, cu_host_function *function)
 {
-	const struct collet_cuda *cuda = &context_of(executed)->cuda;
-	const cu_result result = cuda->cuLaunchHostFunc(stream, function, (void *)(uintptr_t)executed);
+	const struct collet_cuda *cuda = &context_of(devcoll)->cuda;
+	const cu_result result = cuda->cuLaunchHostFunc(stream, function, (void *)(uintptr_t)devcoll);
 	return result == CU_OK ? COLLET_OK
 			       : collet_cuda_fail(cuda, result, "having a stream copy a buffer of the host");
 }
 
-static collet_status add_copy(
-	const struct executed *executed, cu_stream stream, char *to, const char *from, size_t bytes)
+static collet_status enqueue_copy(
+	const struct devcoll *devcoll, cu_stream stream, char *to, const char *from, size_t bytes)
 {
-	const struct collet_cuda *cuda = &context_of(executed)->cuda;
+	const struct collet_cuda *cuda = &context_of(devcoll)->cuda;
 	const cu_result result = cuda->cuMemcpyAsync((uintptr_t)to, (uintptr_t)from, bytes, stream);
 	return result == CU_OK ? COLLET_OK : collet_cuda_fail(cuda, result, "copying a buffer of another GPU");
 }
 
-collet_status executed_enqueue_in(struct executed *executed, cu_stream stream)
+collet_status devcoll_enqueue_copy_in(struct devcoll *devcoll, cu_stream stream)
 {
-	const struct executed_side *side = &executed->sides[COLLET_READ];
-	if (!side->away)
+	const struct devcoll_buffer *buffer = &devcoll->buffers[COLLET_SEND_BUFFER];
+	if (!buffer->is_staged)
 		return COLLET_OK;
-	return side->copier ? add_copy(executed, stream, side->pinned, side->first, side->bytes)
-			    : call_host(executed, stream, run_in);
+	return buffer->copy_stream ? enqueue_copy(devcoll, stream, buffer->pinned, buffer->first, buffer->bytes)
+			    : enqueue_host_function(devcoll, stream, copy_in_on_host);
 }
 
-collet_status executed_enqueue_out(struct executed *executed, cu_stream stream)
+collet_status devcoll_enqueue_copy_out(struct devcoll *devcoll, cu_stream stream)
 {
-	const struct executed_side *side = &executed->sides[COLLET_WRITTEN];
+	const struct devcoll_buffer *buffer = &devcoll->buffers[COLLET_RECV_BUFFER];
 	collet_status status = COLLET_OK;
-	for (uint32_t p = 0; side->copier && p < parts_of(executed) && status == COLLET_OK; p++) {
-		const struct executed_part part = part_of(executed, p);
+	for (uint32_t p = 0; buffer->copy_stream && p < parts_of(devcoll) && status == COLLET_OK; p++) {
+		const struct devcoll_part part = part_of(devcoll, p);
 		if (part.bytes)
-			status = add_copy(
-				executed, stream, side->first + part.offset, side->pinned + part.offset, part.bytes);
+			status = enqueue_copy(
+				devcoll, stream, buffer->first + part.offset, buffer->pinned + part.offset, part.bytes);
 	}
-	return status == COLLET_OK ? call_host(executed, stream, run_out) : status;
+	return status == COLLET_OK ? enqueue_host_function(devcoll, stream, copy_out_on_host) : status;
 }
 
-collet_status executed_enqueue_passed(struct executed *executed, cu_stream stream)
+collet_status devcoll_enqueue_release(struct devcoll *devcoll, cu_stream stream)
 {
-	return call_host(executed, stream, note_passed);
+	return enqueue_host_function(devcoll, stream, mark_released);
 }
 
-void executed_free(struct executed *executed)
+void devcoll_free(struct devcoll *devcoll)
 {
-	for (int b = 0; b < COLLET_SIDES; b++)
-		collet_pinned_give(&context_of(executed)->pinned, executed->blocks[b]);
-	free(executed->parts);
-	free(executed);
+	for (int b = 0; b < COLLET_USER_BUFFERS; b++)
+		collet_pinned_release(&context_of(devcoll)->pinned, devcoll->blocks[b]);
+	free(devcoll->parts);
+	free(devcoll);
 }

@@ -10,101 +10,101 @@
 #include "cuda/peer_gpus/device_collective_internal.h"
 #include "engine/lock.h"
 
-enum { FAULT_EVERY = 4096 }; /* rounds of a wait, of which each is well below a microsecond */
+enum { FAULT_CHECK_INTERVAL = 4096 }; /* rounds of a wait, of which each is well below a microsecond */
 /* A kernel that is told to leave has left long before, and one that has not begun looks at no buffer. */
-static const int64_t LEAVING_NS = INT64_C(1) * 1000 * 1000 * 1000;
+static const int64_t STOP_TIMEOUT_NS = INT64_C(1) * 1000 * 1000 * 1000;
 /* The host, which says more of a call that comes too late, goes first where it looks at all. */
-static const int64_t MARGIN_NS = INT64_C(1) * 1000 * 1000 * 1000;
+static const int64_t KERNEL_MARGIN_NS = INT64_C(1) * 1000 * 1000 * 1000;
 
 /* ---- Launching ---- */
 
-static collet_status launch(struct collet_executions *executions, struct executed *executed)
+static collet_status launch(struct collet_device_collectives *devcolls, struct devcoll *devcoll)
 {
-	const struct collet_cuda *cuda = &executions->comm->context->cuda;
-	const struct collet_executor_place place = { .stream = collet_executor_stream(executions->executor) };
-	collet_status status = collet_copier_begin(cuda, collet_executor_copier(executions->executor));
+	const struct collet_cuda *cuda = &devcolls->comm->context->cuda;
+	const struct collet_executor_place target = { .stream = collet_executor_stream(devcolls->device_comm) };
+	collet_status status = collet_copier_begin(cuda, collet_executor_copier(devcolls->device_comm));
 	if (status != COLLET_OK)
 		return status;
-	executed->ticket = executed->call.ticket = ++executions->tickets;
-	status = collet_executor_launch(executions->executor, &executed->call, executed->tape, &place);
+	devcoll->ticket = devcoll->call.ticket = ++devcolls->last_ticket;
+	status = collet_executor_launch(devcolls->device_comm, &devcoll->call, devcoll->plan, &target);
 	collet_copier_end(cuda);
 	return status;
 }
 
 /* The first of those that wait for their turn; NULL: none does. */
-static struct executed *first_waiting(const struct collet_executions *executions)
+static struct devcoll *first_waiting(const struct collet_device_collectives *devcolls)
 {
-	struct executed *executed = executions->pending;
-	while (executed && executed->ticket)
-		executed = executed->next;
-	return executed;
+	struct devcoll *devcoll = devcolls->pending;
+	while (devcoll && devcoll->ticket)
+		devcoll = devcoll->next;
+	return devcoll;
 }
 
 /* Whose turn it is, or all. true: some were. Under the engine's lock. */
-static bool launch_waiting(struct collet_executions *executions, bool all)
+static bool launch_waiting(struct collet_device_collectives *devcolls, bool all)
 {
-	struct executed *executed = first_waiting(executions);
+	struct devcoll *devcoll = first_waiting(devcolls);
 	bool any = false;
-	for (; executed; executed = executed->next) {
-		if (!all && !collet_together_have_called(executions->together, executed->number))
+	for (; devcoll; devcoll = devcoll->next) {
+		if (!all && !collet_together_have_called(devcolls->co_resident, devcoll->sequence))
 			return any;
-		const int mode = collet_cuda_relax(&executions->comm->context->cuda);
-		const collet_status status = launch(executions, executed);
-		collet_cuda_relax_no_more(&executions->comm->context->cuda, mode);
-		collet_executor_promise(executed->tape, false);
+		const int mode = collet_cuda_relax(&devcolls->comm->context->cuda);
+		const collet_status status = launch(devcolls, devcoll);
+		collet_cuda_relax_no_more(&devcolls->comm->context->cuda, mode);
+		collet_executor_promise(devcoll->plan, false);
 		any = true;
 		if (status == COLLET_OK)
 			continue;
 		/* The others' kernels wait for it. */
-		collet_comm_state_end(&executions->comm->group, status, true, collet_last_error());
+		collet_comm_state_end(&devcolls->comm->state, status, true, collet_last_error());
 		return any;
 	}
 	return any;
 }
 
-void executed_launch_all(struct collet_executions *executions)
+void devcoll_launch_all(struct collet_device_collectives *devcolls)
 {
-	if (!executions->together)
+	if (!devcolls->co_resident)
 		return;
-	collet_engine_lock(executions->comm->group.engine);
-	(void)launch_waiting(executions, true);
-	collet_engine_unlock(executions->comm->group.engine);
+	collet_engine_lock(devcolls->comm->state.engine);
+	(void)launch_waiting(devcolls, true);
+	collet_engine_unlock(devcolls->comm->state.engine);
 }
 
 /* Under the engine's lock. */
-static void add_pending(struct collet_executions *executions, struct executed *executed)
+static void add_pending(struct collet_device_collectives *devcolls, struct devcoll *devcoll)
 {
-	executed->next = NULL;
-	*executions->last = executed;
-	executions->last = &executed->next;
+	devcoll->next = NULL;
+	*devcolls->last = devcoll;
+	devcolls->last = &devcoll->next;
 }
 
 static int64_t kernel_timeout(int64_t timeout_ns)
 {
-	return timeout_ns < 0 || timeout_ns > INT64_MAX - MARGIN_NS ? -1 : timeout_ns + MARGIN_NS;
+	return timeout_ns < 0 || timeout_ns > INT64_MAX - KERNEL_MARGIN_NS ? -1 : timeout_ns + KERNEL_MARGIN_NS;
 }
 
-collet_status executed_run_own(struct collet_executions *executions, struct executed *executed,
-	struct collet_request *request, const collet_how *how, bool *followed)
+collet_status devcoll_run_request(struct collet_device_collectives *devcolls, struct devcoll *devcoll,
+	struct collet_request *request, const collet_how *how, bool *consumed)
 {
-	struct collet_engine *engine = executions->comm->group.engine;
-	executed->call.timeout_ns = kernel_timeout(request->timeout_ns);
-	collet_status status = executed_copy_in(executed);
-	if (status == COLLET_OK && !executions->together)
-		status = launch(executions, executed);
-	*followed = status == COLLET_OK;
+	struct collet_engine *engine = devcolls->comm->state.engine;
+	devcoll->call.timeout_ns = kernel_timeout(request->timeout_ns);
+	collet_status status = devcoll_copy_in(devcoll);
+	if (status == COLLET_OK && !devcolls->co_resident)
+		status = launch(devcolls, devcoll);
+	*consumed = status == COLLET_OK;
 	if (status != COLLET_OK)
 		return status;
 	collet_engine_lock(engine);
-	executed->request = request;
-	add_pending(executions, executed);
-	if (executions->together) {
-		collet_executor_promise(executed->tape, true);
-		executed->number = collet_together_call(executions->together, executions->comm->group.rank);
+	devcoll->request = request;
+	add_pending(devcolls, devcoll);
+	if (devcolls->co_resident) {
+		collet_executor_promise(devcoll->plan, true);
+		devcoll->sequence = collet_together_call(devcolls->co_resident, devcolls->comm->state.rank);
 	}
-	executed_begin(executions, request, executed->number);
-	if (executions->together)
-		(void)launch_waiting(executions, false);
+	devcoll_begin(devcolls, request, devcoll->sequence);
+	if (devcolls->co_resident)
+		(void)launch_waiting(devcolls, false);
 	if (how->request) {
 		collet_engine_unlock_handoff(engine);
 		*how->request = request;
@@ -117,95 +117,95 @@ collet_status executed_run_own(struct collet_executions *executions, struct exec
 /* ---- How they end ---- */
 
 /* Under the engine's lock. */
-static void settle(struct collet_executions *executions, struct executed *executed)
+static void complete(struct collet_device_collectives *devcolls, struct devcoll *devcoll)
 {
-	struct collet_comm_state *group = &executions->comm->group;
-	const collet_status status = executed_copy_out(executed);
+	struct collet_comm_state *state = &devcolls->comm->state;
+	const collet_status status = devcoll_copy_out(devcoll);
 	if (status != COLLET_OK)
-		collet_comm_state_end(group, status, true, collet_last_error());
+		collet_comm_state_end(state, status, true, collet_last_error());
 	else
-		collet_request_end(executed->request, COLLET_OK);
-	executed_free(executed);
+		collet_request_end(devcoll->request, COLLET_OK);
+	devcoll_free(devcoll);
 }
 
 /* A kernel has found that ranks disagree: each of them is asked what it has called, so that both calls are named, and
  * the group ends for it. Under the engine's lock. */
-static bool ask_who_disagrees(struct collet_executions *executions)
+static bool ask_mismatch(struct collet_device_collectives *devcolls)
 {
 	uint32_t peer;
-	if (collet_executor_complains(executions->executor, &peer) != COLLET_EXECUTOR_DISAGREES)
+	if (collet_executor_complains(devcolls->device_comm, &peer) != COLLET_EXECUTOR_DISAGREES)
 		return false;
 	/* By its number, which not all calls have. */
-	if (executions->led)
+	if (devcolls->has_leader)
 		return false;
-	const struct collet_request *request = executions->pending->request;
+	const struct collet_request *request = devcolls->pending->request;
 	const struct collet_message came = { .signature = ~request->signature, .sequence = request->sequence };
-	if (!executions->asked)
-		collet_mismatch_suspect(&executions->comm->group, peer, request, &came);
-	executions->asked = true;
+	if (!devcolls->has_asked)
+		collet_mismatch_suspect(&devcolls->comm->state, peer, request, &came);
+	devcolls->has_asked = true;
 	return true;
 }
 
 /* Of all that is pending nothing would ever be heard. true: the group has ended for it. */
-static bool ends_for_a_fault(struct collet_executions *executions)
+static bool end_on_fault(struct collet_device_collectives *devcolls)
 {
-	if (!executions->pending || ++executions->looks % FAULT_EVERY)
+	if (!devcolls->pending || ++devcolls->poll_count % FAULT_CHECK_INTERVAL)
 		return false;
-	const collet_status status = collet_executor_find_fault(executions->executor);
+	const collet_status status = collet_executor_find_fault(devcolls->device_comm);
 	if (status != COLLET_OK)
-		collet_comm_state_end(&executions->comm->group, status, true, collet_last_error());
+		collet_comm_state_end(&devcolls->comm->state, status, true, collet_last_error());
 	return status != COLLET_OK;
 }
 
-static bool advance(struct collet_comm_state *group, void *hooked)
+static bool progress(struct collet_comm_state *state, void *context)
 {
-	struct collet_executions *executions = hooked;
-	bool any = executions->together && launch_waiting(executions, false);
-	while (executions->pending && executions->pending->ticket &&
-		collet_executor_done(executions->executor) >= executions->pending->ticket) {
-		struct executed *executed = executions->pending;
-		if (ask_who_disagrees(executions))
+	struct collet_device_collectives *devcolls = context;
+	bool any = devcolls->co_resident && launch_waiting(devcolls, false);
+	while (devcolls->pending && devcolls->pending->ticket &&
+		collet_executor_done(devcolls->device_comm) >= devcolls->pending->ticket) {
+		struct devcoll *devcoll = devcolls->pending;
+		if (ask_mismatch(devcolls))
 			return any;
-		collet_executed_look(executions->comm);
-		if (atomic_load_explicit(&group->end_status, memory_order_acquire) != COLLET_OK)
+		collet_device_collectives_check_errors(devcolls->comm);
+		if (atomic_load_explicit(&state->end_status, memory_order_acquire) != COLLET_OK)
 			return true; /* it may have been told to leave */
-		executions->pending = executed->next;
-		if (!executions->pending)
-			executions->last = &executions->pending;
-		settle(executions, executed);
+		devcolls->pending = devcoll->next;
+		if (!devcolls->pending)
+			devcolls->last = &devcolls->pending;
+		complete(devcolls, devcoll);
 		any = true;
 	}
-	return any || ends_for_a_fault(executions);
+	return any || end_on_fault(devcolls);
 }
 
 /* No message comes of what a GPU has done. */
-static bool rests(const void *hooked)
+static bool is_idle(const void *context)
 {
-	const struct collet_executions *executions = hooked;
-	return !executions->pending;
+	const struct collet_device_collectives *devcolls = context;
+	return !devcolls->pending;
 }
 
-static bool name_awaited(const void *hooked, const struct collet_request *request, char *text, size_t capacity)
+static bool name_awaited(const void *context, const struct collet_request *request, char *text, size_t capacity)
 {
-	const struct collet_executions *executions = hooked;
-	const struct executed *executed = executions->pending;
-	while (executed && executed->request != request)
-		executed = executed->next;
-	if (executed)
+	const struct collet_device_collectives *devcolls = context;
+	const struct devcoll *devcoll = devcolls->pending;
+	while (devcoll && devcoll->request != request)
+		devcoll = devcoll->next;
+	if (devcoll)
 		snprintf(text, capacity, "any of the others, or its GPU");
-	return executed != NULL;
+	return devcoll != NULL;
 }
 
-static void let_go(void *hooked)
+static void release_buffers(void *context)
 {
-	const struct collet_executions *executions = hooked;
-	const int64_t deadline = collet_clock_ns() + LEAVING_NS;
+	const struct collet_device_collectives *devcolls = context;
+	const int64_t deadline = collet_clock_ns() + STOP_TIMEOUT_NS;
 	uint64_t last = 0;
-	for (const struct executed *executed = executions->pending; executed; executed = executed->next)
-		last = executed->ticket ? executed->ticket : last;
-	collet_executor_stop(executions->executor);
-	while (collet_executor_done(executions->executor) < last && collet_clock_ns() < deadline)
+	for (const struct devcoll *devcoll = devcolls->pending; devcoll; devcoll = devcoll->next)
+		last = devcoll->ticket ? devcoll->ticket : last;
+	collet_executor_stop(devcolls->device_comm);
+	while (collet_executor_done(devcolls->device_comm) < last && collet_clock_ns() < deadline)
 		sched_yield();
 }
 
-const struct collet_progress_hooks executed_hooks = { advance, rests, name_awaited, let_go };
+const struct collet_progress_hooks devcoll_hooks = { progress, is_idle, name_awaited, release_buffers };

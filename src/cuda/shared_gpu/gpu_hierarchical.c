@@ -8,212 +8,216 @@
 #include "cuda/staging/gpu_staging.h"
 #include "engine/pipeline.h"
 
-enum { CHILDREN_MOST = 8 };
+enum { CHILDREN_MAX = 8 };
 
-_Static_assert(COLLET_DIRECT_RANKS <= 1 << CHILDREN_MOST, "a node of the tree has no more children");
+_Static_assert(COLLET_DIRECT_RANKS <= 1 << CHILDREN_MAX, "a node of the tree has no more children");
 
-static bool has_root(const struct hosted *hosted)
+static bool has_root(const struct gpu_hierarchical *hierarchical)
 {
-	return hosted->root < hosted->size;
+	return hierarchical->root < hierarchical->size;
 }
 
-collet_status hosted_copy(
-	const struct hosted *hosted, cu_stream stream, const struct collet_fold_span *spans, uint32_t count)
+collet_status gpu_hierarchical_copy(const struct gpu_hierarchical *hierarchical, cu_stream stream,
+	const struct collet_fold_span *spans, uint32_t count)
 {
 	const struct collet_fold copy = { .dtype = COLLET_U8, .op = COLLET_SUM, .average_of = 1 };
-	return count ? collet_fold_launch(hosted->kernels, &copy, spans, count, stream) : COLLET_OK;
+	return count ? collet_fold_launch(hierarchical->kernels, &copy, spans, count, stream) : COLLET_OK;
 }
 
 /* From one place to those others that are not it. */
-static collet_status copy_to(const struct hosted *hosted, cu_stream stream, const void *source, void *const *others,
-	uint32_t count, size_t bytes)
+static collet_status copy_to(const struct gpu_hierarchical *hierarchical, cu_stream stream, const void *source,
+	void *const *others, uint32_t count, size_t bytes)
 {
 	const struct collet_fold_span span = {
 		.sources = &source, .results = others, .source_count = 1, .result_count = count, .count = bytes};
-	return hosted_copy(hosted, stream, &span, count != 0);
+	return gpu_hierarchical_copy(hierarchical, stream, &span, count != 0);
 }
 
 /* To the first rank's result, and from there to the others'. */
-static collet_status take_for_all(
-	void *owner, struct collet_pipe *pipe, const char *host, size_t offset, size_t bytes)
+static collet_status copy_out_all(
+	void *context, struct collet_pipe *queue, const char *host, size_t offset, size_t bytes)
 {
-	struct hosted *hosted = owner;
-	char *own = hosted->ranks[0].recv + offset;
+	struct gpu_hierarchical *hierarchical = context;
+	char *own = hierarchical->ranks[0].recv + offset;
 	void *others[COLLET_DIRECT_RANKS];
-	for (uint32_t r = 1; r < hosted->size; r++)
-		others[r - 1] = hosted->ranks[r].recv + offset;
+	for (uint32_t r = 1; r < hierarchical->size; r++)
+		others[r - 1] = hierarchical->ranks[r].recv + offset;
 	const collet_status status =
-		collet_pipe_add(&hosted->context->cuda, pipe, own, host, bytes, "copying a result to the GPU");
-	return status == COLLET_OK ? copy_to(hosted, pipe->stream, own, others, hosted->size - 1, bytes) : status;
+		collet_pipe_add(&hierarchical->context->cuda, queue, own, host, bytes, "copying a result to the GPU");
+	return status == COLLET_OK ? copy_to(hierarchical, queue->stream, own, others, hierarchical->size - 1, bytes)
+				   : status;
 }
 
 /* ---- Inside the host: all-reduce ---- */
 
 /* A node of the host's tree: its own elements, and what its children have come to. */
 struct node {
-	const void *sources[1 + CHILDREN_MOST];
-	double scales[1 + CHILDREN_MOST];
+	const void *sources[1 + CHILDREN_MAX];
+	double scales[1 + CHILDREN_MAX];
 	void *result;
 };
 
 /* A leaf's value is what it sends; any other's is in the place of its result, as the program has it on hosts. */
-static void add_operand(const struct hosted *hosted, struct node *node, struct collet_fold_span *span, uint32_t rank,
-	bool own, size_t offset)
+static void add_operand(const struct gpu_hierarchical *hierarchical, struct node *node, struct collet_fold_span *span,
+	uint32_t rank, bool own, size_t offset)
 {
-	const struct collet_span_plan_rank *at = &hosted->ranks[rank];
-	const bool given = own || collet_binomial_children(rank, hosted->size) == 0;
+	const struct collet_span_plan_rank *at = &hierarchical->ranks[rank];
+	const bool given = own || collet_binomial_children(rank, hierarchical->size) == 0;
 	node->sources[span->source_count] = (given ? at->send : at->recv) + offset;
 	node->scales[span->source_count] = given ? at->scale : 1;
 	span->source_count++;
 }
 
-static void fill_node(const struct hosted *hosted, uint32_t rank, size_t offset, size_t bytes, struct node *node,
-	struct collet_fold_span *span)
+static void fill_node(const struct gpu_hierarchical *hierarchical, uint32_t rank, size_t offset, size_t bytes,
+	struct node *node, struct collet_fold_span *span)
 {
-	const struct collet_peers children = collet_binomial_peers(rank, collet_binomial_children(rank, hosted->size));
+	const struct collet_peers children =
+		collet_binomial_peers(rank, collet_binomial_children(rank, hierarchical->size));
 	*span = (struct collet_fold_span){ .sources = node->sources,
 		.results = &node->result,
 		.result_count = 1,
-		.scales = hosted->scales ? node->scales : NULL,
-		.count = bytes / hosted->element_bytes };
-	node->result = hosted->ranks[rank].recv + offset;
-	add_operand(hosted, node, span, rank, true, offset);
+		.scales = hierarchical->scales ? node->scales : NULL,
+		.count = bytes / hierarchical->element_bytes };
+	node->result = hierarchical->ranks[rank].recv + offset;
+	add_operand(hierarchical, node, span, rank, true, offset);
 	for (uint32_t c = 0; c < children.count; c++)
-		add_operand(hosted, node, span, collet_peers_at(&children, c, hosted->size), false, offset);
+		add_operand(hierarchical, node, span, collet_peers_at(&children, c, hierarchical->size), false, offset);
 }
 
 /* The nodes with so many children: those below them have fewer, and so have come to theirs. */
-static collet_status combine_level(
-	struct hosted *hosted, cu_stream stream, uint32_t children, size_t offset, size_t bytes)
+static collet_status reduce_level(
+	struct gpu_hierarchical *hierarchical, cu_stream stream, uint32_t children, size_t offset, size_t bytes)
 {
 	struct node nodes[COLLET_DIRECT_RANKS / 2];
 	struct collet_fold_span spans[COLLET_DIRECT_RANKS / 2];
 	uint32_t count = 0;
-	for (uint32_t rank = 0; rank < hosted->size; rank++) {
-		if (collet_binomial_children(rank, hosted->size) != children)
+	for (uint32_t rank = 0; rank < hierarchical->size; rank++) {
+		if (collet_binomial_children(rank, hierarchical->size) != children)
 			continue;
-		fill_node(hosted, rank, offset, bytes, &nodes[count], &spans[count]);
+		fill_node(hierarchical, rank, offset, bytes, &nodes[count], &spans[count]);
 		count++;
 	}
-	return collet_fold_launch(hosted->kernels, &hosted->fold, spans, count, stream);
+	return collet_fold_launch(hierarchical->kernels, &hierarchical->reduction, spans, count, stream);
 }
 
-static collet_status bring_tree(void *owner, struct collet_pipe *pipe, char *host, size_t offset, size_t bytes)
+static collet_status copy_in_tree(void *context, struct collet_pipe *queue, char *host, size_t offset, size_t bytes)
 {
-	struct hosted *hosted = owner;
-	const uint32_t most = collet_binomial_children(0, hosted->size);
+	struct gpu_hierarchical *hierarchical = context;
+	const uint32_t most = collet_binomial_children(0, hierarchical->size);
 	collet_status status = COLLET_OK;
 	for (uint32_t children = 1; children <= most && status == COLLET_OK; children++)
-		status = combine_level(hosted, pipe->stream, children, offset, bytes);
-	return status == COLLET_OK ? collet_pipe_add(&hosted->context->cuda, pipe, host, hosted->ranks[0].recv + offset,
-					     bytes, "copying a host's sum from the GPU")
-				   : status;
+		status = reduce_level(hierarchical, queue->stream, children, offset, bytes);
+	return status == COLLET_OK
+		       ? collet_pipe_add(&hierarchical->context->cuda, queue, host,
+				 hierarchical->ranks[0].recv + offset, bytes, "copying a host's sum from the GPU")
+		       : status;
 }
 
 /* ---- Inside the host: reduce, and reduce-scatter ---- */
 
 /* Nobody, or only the root, has a place for what comes of it, so the kernel writes to the host's memory itself. */
-static collet_status bring_sum(void *owner, struct collet_pipe *pipe, char *host, size_t offset, size_t bytes)
+static collet_status copy_in_sum(void *context, struct collet_pipe *queue, char *host, size_t offset, size_t bytes)
 {
-	struct hosted *hosted = owner;
+	struct gpu_hierarchical *hierarchical = context;
 	const void *sources[COLLET_DIRECT_RANKS];
 	double scales[COLLET_DIRECT_RANKS];
-	void *result = (void *)(uintptr_t)(hosted->gpu + offset);
+	void *result = (void *)(uintptr_t)(hierarchical->device_address + offset);
 	const struct collet_fold_span span = { .sources = sources,
 		.results = &result,
-		.source_count = hosted->size,
+		.source_count = hierarchical->size,
 		.result_count = 1,
-		.scales = hosted->scales ? scales : NULL,
-		.count = bytes / hosted->element_bytes };
+		.scales = hierarchical->scales ? scales : NULL,
+		.count = bytes / hierarchical->element_bytes };
 	(void)host;
-	for (uint32_t r = 0; r < hosted->size; r++) {
-		sources[r] = hosted->ranks[r].send + offset;
-		scales[r] = hosted->ranks[r].scale;
+	for (uint32_t r = 0; r < hierarchical->size; r++) {
+		sources[r] = hierarchical->ranks[r].send + offset;
+		scales[r] = hierarchical->ranks[r].scale;
 	}
-	return collet_fold_launch(hosted->kernels, &hosted->fold, &span, 1, pipe->stream);
+	return collet_fold_launch(hierarchical->kernels, &hierarchical->reduction, &span, 1, queue->stream);
 }
 
-static collet_status take_for_root(
-	void *owner, struct collet_pipe *pipe, const char *host, size_t offset, size_t bytes)
+static collet_status copy_out_root(
+	void *context, struct collet_pipe *queue, const char *host, size_t offset, size_t bytes)
 {
-	struct hosted *hosted = owner;
-	return collet_pipe_add(&hosted->context->cuda, pipe, hosted->ranks[hosted->root].recv + offset, host, bytes,
-		"copying a result to the GPU");
+	struct gpu_hierarchical *hierarchical = context;
+	return collet_pipe_add(&hierarchical->context->cuda, queue,
+		hierarchical->ranks[hierarchical->root].recv + offset, host, bytes, "copying a result to the GPU");
 }
 
 /* ---- Inside the host: broadcast ---- */
 
 /* The root's host needs nothing of what comes back. */
-static collet_status bring_roots(void *owner, struct collet_pipe *pipe, char *host, size_t offset, size_t bytes)
+static collet_status copy_in_root(void *context, struct collet_pipe *queue, char *host, size_t offset, size_t bytes)
 {
-	struct hosted *hosted = owner;
-	const char *source = hosted->ranks[hosted->root].send + offset;
+	struct gpu_hierarchical *hierarchical = context;
+	const char *source = hierarchical->ranks[hierarchical->root].send + offset;
 	void *others[COLLET_DIRECT_RANKS];
 	uint32_t count = 0;
-	for (uint32_t r = 0; r < hosted->size; r++)
-		if (hosted->ranks[r].recv + offset != source)
-			others[count++] = hosted->ranks[r].recv + offset;
+	for (uint32_t r = 0; r < hierarchical->size; r++)
+		if (hierarchical->ranks[r].recv + offset != source)
+			others[count++] = hierarchical->ranks[r].recv + offset;
 	const collet_status status = collet_pipe_add(
-		&hosted->context->cuda, pipe, host, source, bytes, "copying the root's buffer from the GPU");
-	return status == COLLET_OK ? copy_to(hosted, pipe->stream, source, others, count, bytes) : status;
+		&hierarchical->context->cuda, queue, host, source, bytes, "copying the root's buffer from the GPU");
+	return status == COLLET_OK ? copy_to(hierarchical, queue->stream, source, others, count, bytes) : status;
 }
 
 /* ---- Its life ---- */
 
-static void over(void *owner)
+static void complete(void *context)
 {
-	struct hosted *hosted = owner;
-	if (hosted->call)
-		collet_direct_over(hosted->call);
-	hosted->call = NULL;
+	struct gpu_hierarchical *hierarchical = context;
+	if (hierarchical->shared_call)
+		collet_direct_over(hierarchical->shared_call);
+	hierarchical->shared_call = NULL;
 }
 
-static void stop(void *owner)
+static void stop(void *context)
 {
-	struct hosted *hosted = owner;
-	if (!hosted->request)
+	struct gpu_hierarchical *hierarchical = context;
+	if (!hierarchical->request)
 		return;
-	hosted->request->program = hosted->planned;
-	hosted->request->prescales = hosted->prescales;
-	hosted->request = NULL;
+	hierarchical->request->program = hierarchical->planned_program;
+	hierarchical->request->prescales = hierarchical->prescales;
+	hierarchical->request = NULL;
 }
 
-static void free_hosted(void *owner)
+static void free_hierarchical(void *context)
 {
-	free(owner);
+	free(context);
 }
 
 /* From here on the request works on what the host has, by the part of its program that is between hosts. Its lanes have
  * let nothing of it in yet. */
-static void take_request(struct hosted *hosted, struct collet_request *request, char *host)
+static void redirect_request(struct gpu_hierarchical *hierarchical, struct collet_request *request, char *host)
 {
-	struct collet_comm_state *group = request->state;
-	hosted->request = request;
-	hosted->planned = request->program;
-	hosted->prescales = request->prescales;
+	struct collet_comm_state *state = request->state;
+	hierarchical->request = request;
+	hierarchical->planned_program = request->program;
+	hierarchical->prescales = request->prescales;
 	request->program = collet_program_inter_host((enum collet_collective)request->call.collective);
 	request->prescales = false;
 	request->input = request->result = host;
 	for (uint32_t i = 0; i < request->task_count; i++)
-		if (group->tasks[i]->first_request == request)
-			collet_cursor_begin(group->tasks[i]);
+		if (state->tasks[i]->first_request == request)
+			collet_cursor_begin(state->tasks[i]);
 }
 
 static struct collet_comm *comm_of(const struct collet_request *request)
 {
-	return (struct collet_comm *)(void *)((char *)request->state - offsetof(struct collet_comm, group));
+	return (struct collet_comm *)(void *)((char *)request->state - offsetof(struct collet_comm, state));
 }
 
 /* NULL: no memory. */
-static struct hosted *make(const struct collet_request *request, const struct collet_direct_local *local)
+static struct gpu_hierarchical *make(const struct collet_request *request, const struct collet_direct_local *local)
 {
-	struct hosted *hosted = calloc(1, sizeof(*hosted) + local->size * sizeof(hosted->ranks[0]));
-	if (!hosted)
+	struct gpu_hierarchical *hierarchical =
+		calloc(1, sizeof(*hierarchical) + local->size * sizeof(hierarchical->ranks[0]));
+	if (!hierarchical)
 		return NULL;
-	*hosted = (struct hosted){ .context = comm_of(request)->context,
-		.call = local->call,
+	*hierarchical = (struct gpu_hierarchical){ .context = comm_of(request)->context,
+		.shared_call = local->call,
 		.kernels = local->kernels,
-		.fold = { .dtype = (collet_dtype)request->call.dtype,
+		.reduction = { .dtype = (collet_dtype)request->call.dtype,
 			.op = (collet_op)request->call.op,
 			.average_of = 1 },
 		.element_bytes = request->element_bytes,
@@ -221,89 +225,90 @@ static struct hosted *make(const struct collet_request *request, const struct co
 		.shape = request->shape,
 		.size = local->size,
 		.root = local->root };
-	memcpy(hosted->members, local->members, local->size * sizeof(hosted->members[0]));
-	memcpy(hosted->ranks, local->ranks, local->size * sizeof(hosted->ranks[0]));
-	return hosted;
+	memcpy(hierarchical->members, local->members, local->size * sizeof(hierarchical->members[0]));
+	memcpy(hierarchical->ranks, local->ranks, local->size * sizeof(hierarchical->ranks[0]));
+	return hierarchical;
 }
 
-static struct collet_piped_cargo cargo_of(struct hosted *hosted, enum collet_collective collective)
+static struct collet_copy_hooks hooks_of(struct gpu_hierarchical *hierarchical, enum collet_collective collective)
 {
-	struct collet_piped_cargo cargo = {hosted, .over = over, .stop = stop, .free = free_hosted};
+	struct collet_copy_hooks hooks = {hierarchical, .complete = complete, .stop = stop, .free = free_hierarchical};
 	switch (collective) {
 	case COLLET_REDUCE:
-		cargo.brings = true;
-		cargo.takes = has_root(hosted);
-		cargo.bring = bring_sum;
-		cargo.take = take_for_root;
-		return cargo;
+		hooks.has_input = true;
+		hooks.has_output = has_root(hierarchical);
+		hooks.copy_in = copy_in_sum;
+		hooks.copy_out = copy_out_root;
+		return hooks;
 	case COLLET_BROADCAST:
-		cargo.brings = has_root(hosted);
-		cargo.takes = !cargo.brings;
-		cargo.bring = bring_roots;
-		cargo.take = take_for_all;
-		return cargo;
+		hooks.has_input = has_root(hierarchical);
+		hooks.has_output = !hooks.has_input;
+		hooks.copy_in = copy_in_root;
+		hooks.copy_out = copy_out_all;
+		return hooks;
 	case COLLET_ALLGATHER:
-		cargo.brings = cargo.takes = true;
-		cargo.bring = hosted_bring_blocks;
-		cargo.take = hosted_take_blocks;
-		return cargo;
+		hooks.has_input = hooks.has_output = true;
+		hooks.copy_in = gpu_hierarchical_copy_in_blocks;
+		hooks.copy_out = gpu_hierarchical_copy_out_blocks;
+		return hooks;
 	case COLLET_REDUCE_SCATTER:
-		cargo.brings = cargo.takes = true;
-		cargo.bring = bring_sum;
-		cargo.take = hosted_take_own_blocks;
-		return cargo;
+		hooks.has_input = hooks.has_output = true;
+		hooks.copy_in = copy_in_sum;
+		hooks.copy_out = gpu_hierarchical_copy_out_own;
+		return hooks;
 	default:
 		assert(collective == COLLET_ALLREDUCE);
-		cargo.brings = cargo.takes = true;
-		cargo.bring = bring_tree;
-		cargo.take = take_for_all;
-		return cargo;
+		hooks.has_input = hooks.has_output = true;
+		hooks.copy_in = copy_in_tree;
+		hooks.copy_out = copy_out_all;
+		return hooks;
 	}
 }
 
 /* Where kernels write to the block. */
-static collet_status find_block(
-	struct hosted *hosted, const struct collet_copier *copier, const struct collet_staged *staged)
+static collet_status find_device_address(struct gpu_hierarchical *hierarchical, const struct collet_copier *copy_stream,
+	const struct collet_gpu_staging *staging)
 {
-	collet_status status = collet_copier_begin(&hosted->context->cuda, copier);
+	collet_status status = collet_copier_begin(&hierarchical->context->cuda, copy_stream);
 	if (status != COLLET_OK)
 		return status;
-	status = collet_staged_find_block(staged, &hosted->gpu);
-	collet_copier_end(&hosted->context->cuda);
+	status = collet_gpu_staging_device_address(staging, &hierarchical->device_address);
+	collet_copier_end(&hierarchical->context->cuda);
 	return status;
 }
 
-collet_status collet_hosted_share(struct collet_request *request, const struct collet_direct_local *local)
+collet_status collet_gpu_hierarchical_start(struct collet_request *request, const struct collet_direct_local *local)
 {
 	const enum collet_collective collective = (enum collet_collective)request->call.collective;
 	const struct collet_span_plan_rank *own = &local->ranks[0];
-	const struct collet_side sides[COLLET_SIDES] = {{own->send, own->send_bytes}, {own->recv, own->recv_bytes}};
-	struct collet_staged *staged;
-	struct hosted *hosted = make(request, local);
+	const struct collet_user_buffer buffers[COLLET_USER_BUFFERS] = { { own->send, own->send_bytes },
+		{ own->recv, own->recv_bytes } };
+	struct collet_gpu_staging *staging;
+	struct gpu_hierarchical *hierarchical = make(request, local);
 	char *host;
-	if (!hosted)
+	if (!hierarchical)
 		return collet_fail(COLLET_ERR_MEMORY, "no memory for what a host's ranks have");
-	const char *why = hosted_blocks_differ(hosted);
+	const char *why = gpu_hierarchical_blocks_differ(hierarchical);
 	if (why) {
-		free(hosted);
+		free(hierarchical);
 		return collet_fail(COLLET_ERR_ARGUMENT, "%s", why);
 	}
 	/* The larger of the two has room for all that travels. */
 	const size_t bytes = own->send_bytes > own->recv_bytes ? own->send_bytes : own->recv_bytes;
-	const struct collet_piped_cargo cargo = cargo_of(hosted, collective);
-	collet_status status =
-		collet_staged_of(hosted->context, local->copier, sides, bytes, &cargo, &host, &staged);
+	const struct collet_copy_hooks hooks = hooks_of(hierarchical, collective);
+	collet_status status = collet_gpu_staging_begin_hooks(
+		hierarchical->context, local->copier, buffers, bytes, &hooks, &host, &staging);
 	if (status != COLLET_OK)
 		return status;
-	if (cargo.bring == bring_sum)
-		status = find_block(hosted, local->copier, staged);
+	if (hooks.copy_in == copy_in_sum)
+		status = find_device_address(hierarchical, local->copier, staging);
 	if (status != COLLET_OK) {
-		collet_staged_drop(staged);
+		collet_gpu_staging_free(staging);
 		return status;
 	}
-	take_request(hosted, request, host);
-	request->staging = staged;
-	collet_pipeline_start(collet_staged_flow(staged), request);
-	collet_comm_count_use(comm_of(request), request);
+	redirect_request(hierarchical, request, host);
+	request->staging = staging;
+	collet_pipeline_start(collet_gpu_staging_pipeline(staging), request);
+	collet_comm_count_call(comm_of(request), request);
 	return COLLET_OK;
 }

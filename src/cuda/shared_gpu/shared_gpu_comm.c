@@ -11,99 +11,100 @@
 
 static struct collet_comm *comm_of(const struct collet_request *request)
 {
-	return (struct collet_comm *)(void *)((char *)request->state - offsetof(struct collet_comm, group));
+	return (struct collet_comm *)(void *)((char *)request->state - offsetof(struct collet_comm, state));
 }
 
 /* It counts for the algorithm whose order of operands it had. */
 static void done(struct collet_request *request)
 {
-	if (comm_of(request)->gpu_each_host) {
-		collet_comm_count_use(comm_of(request), request);
+	if (comm_of(request)->has_gpu_leaders) {
+		collet_comm_count_call(comm_of(request), request);
 		return;
 	}
 	const uint32_t planned = request->call.algorithm;
 	const struct collet_program *direct =
 		collet_program_find((enum collet_collective)request->call.collective, "direct");
 	request->call.algorithm = collet_call_program_index(direct);
-	collet_comm_count_use(comm_of(request), request);
+	collet_comm_count_call(comm_of(request), request);
 	request->call.algorithm = planned;
 }
 
-collet_status collet_request_stage(struct collet_request *request, const struct collet_direct_sides *given)
+collet_status collet_request_use_staging(struct collet_request *request, const struct collet_direct_sides *given)
 {
 	struct collet_comm *comm = comm_of(request);
 	const struct collet_partition *result = &request->shape.result;
-	struct collet_side sides[COLLET_SIDES];
-	struct collet_staged *staged;
-	for (int s = 0; s < COLLET_SIDES; s++)
-		sides[s] = (struct collet_side){ given->side[s].first, given->side[s].bytes };
-	collet_status status = collet_staged_begin(comm->context, given->function, sides, COLLET_STAGED_FLOWS, &staged);
-	if (status == COLLET_OK && staged && request->call.is_vector && result->counts)
-		status = collet_staged_blocks(
-			staged, request->element_bytes, comm->group.size, result->counts, result->displacements);
+	struct collet_user_buffer buffers[COLLET_USER_BUFFERS];
+	struct collet_gpu_staging *staging;
+	for (int s = 0; s < COLLET_USER_BUFFERS; s++)
+		buffers[s] = (struct collet_user_buffer){ given->side[s].first, given->side[s].bytes };
+	collet_status status = collet_gpu_staging_begin(
+		comm->context, given->function, buffers, COLLET_GPU_STAGING_COLLECTIVE, &staging);
+	if (status == COLLET_OK && staging && request->call.is_vector && result->counts)
+		status = collet_gpu_staging_set_blocks(
+			staging, request->element_bytes, comm->state.size, result->counts, result->displacements);
 	if (status != COLLET_OK)
-		return collet_staged_end(staged, status);
-	if (sides[COLLET_READ].bytes)
-		request->input = sides[COLLET_READ].first;
-	if (sides[COLLET_WRITTEN].bytes)
-		request->result = (char *)(uintptr_t)sides[COLLET_WRITTEN].first;
-	request->staging = staged;
+		return collet_gpu_staging_end(staging, status);
+	if (buffers[COLLET_SEND_BUFFER].bytes)
+		request->input = buffers[COLLET_SEND_BUFFER].first;
+	if (buffers[COLLET_RECV_BUFFER].bytes)
+		request->result = (char *)(uintptr_t)buffers[COLLET_RECV_BUFFER].first;
+	request->staging = staging;
 	return COLLET_OK;
 }
 
 static collet_status stage(struct collet_request *request, const struct collet_direct_sides *given)
 {
 	const collet_status status =
-		collet_direct_is_hosts(given) ? COLLET_OK : collet_request_stage(request, given);
-	if (status == COLLET_OK && collet_staged_flow(request->staging))
-		collet_pipeline_start(collet_staged_flow(request->staging), request);
+		collet_direct_is_hosts(given) ? COLLET_OK : collet_request_use_staging(request, given);
+	if (status == COLLET_OK && collet_gpu_staging_pipeline(request->staging))
+		collet_pipeline_start(collet_gpu_staging_pipeline(request->staging), request);
 	if (status == COLLET_OK)
-		collet_comm_count_use(comm_of(request), request);
+		collet_comm_count_call(comm_of(request), request);
 	return status;
 }
 
-static void log_direct(const collet_comm *comm, bool by_host)
+static void log_shared_gpu(const collet_comm *comm, bool by_host)
 {
-	const bool one_gpu = collet_direct_has_one_gpu(comm->direct);
+	const bool one_gpu = collet_direct_has_one_gpu(comm->shared_gpu);
 	collet_log(&comm->context->engine.log, COLLET_LOG_INFO, "cuda: %u ranks%s %s, %s", comm->local_size,
 		by_host ? " of this host" : "", one_gpu ? "share a GPU" : "have GPUs that the first one's reaches",
 		by_host ? "and go together to other hosts" : "whose collectives rank 0 does in one go");
 }
 
-collet_status collet_comm_make_direct(collet_comm *comm)
+collet_status collet_comm_make_shared_gpu(collet_comm *comm)
 {
-	static const struct collet_direct_events events = { done, stage, collet_hosted_share };
+	static const struct collet_direct_events events = { done, stage, collet_gpu_hierarchical_start };
 	const enum collet_direct_fit fit =
-		comm->context->device.cuda ? collet_direct_fits(&comm->group) : COLLET_DIRECT_NONE;
+		comm->context->device.cuda ? collet_direct_fits(&comm->state) : COLLET_DIRECT_NONE;
 	const bool by_host = fit == COLLET_DIRECT_BY_HOST;
 	/* Alike on all ranks. A deterministic choice knows no hosts, and no algorithm then does. */
-	comm->gpu_each_host = by_host && !comm->context->deterministic;
-	comm->gpu_ranks = fit == COLLET_DIRECT_NONE ? 1 : collet_direct_most_sharing(&comm->group);
-	if (fit == COLLET_DIRECT_NONE || (by_host && (!comm->gpu_each_host || comm->local_size == 1)))
+	comm->has_gpu_leaders = by_host && !comm->context->deterministic;
+	comm->ranks_per_gpu = fit == COLLET_DIRECT_NONE ? 1 : collet_direct_most_sharing(&comm->state);
+	if (fit == COLLET_DIRECT_NONE || (by_host && (!comm->has_gpu_leaders || comm->local_size == 1)))
 		return COLLET_OK;
 	const collet_status status =
-		collet_direct_make(&comm->direct, &comm->context->device, &comm->group, &events);
-	if (comm->direct && comm->local_rank == 0)
-		log_direct(comm, by_host);
+		collet_direct_make(&comm->shared_gpu, &comm->context->device, &comm->state, &events);
+	if (comm->shared_gpu && comm->local_rank == 0)
+		log_shared_gpu(comm, by_host);
 	return status;
 }
 
-bool collet_request_is_offered(const collet_comm *comm, const struct collet_request *request)
+bool collet_request_is_for_leader(const collet_comm *comm, const struct collet_request *request)
 {
 	const struct collet_call *call = &request->call;
-	const struct collet_way_call way = { .collective = (enum collet_collective)call->collective,
+	const struct collet_path_query way = { .collective = (enum collet_collective)call->collective,
 		.op = call->op == UINT8_MAX ? COLLET_OP_COUNT : (collet_op)call->op,
 		.dtype = (collet_dtype)call->dtype,
 		.shape = &request->shape,
 		.program = request->program,
-		.named = request->algorithm_named };
-	return !comm->gpu_each_host || collet_way_leaders_go(&way);
+		.algorithm_named = request->algorithm_named };
+	return !comm->has_gpu_leaders || collet_path_uses_leaders(&way);
 }
 
-bool collet_call_may_be_direct(const collet_comm *comm, const struct collet_call_arguments *call)
+bool collet_call_may_share_gpu(const collet_comm *comm, const struct collet_call_arguments *call)
 {
-	if (comm->gpu_each_host && !collet_program_inter_host(call->collective))
+	if (comm->has_gpu_leaders && !collet_program_inter_host(call->collective))
 		return false;
-	return comm->direct && call->collective != COLLET_BARRIER && call->op != COLLET_USER &&
+	return comm->shared_gpu && call->collective != COLLET_BARRIER && call->op != COLLET_USER &&
 	       (call->count || call->input);
 }

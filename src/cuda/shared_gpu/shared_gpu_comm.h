@@ -7,12 +7,12 @@
 
 /* Tests whether the ranks may go together, if they have one GPU; blocks for as long. COLLET_ERR_*: the group has ended,
  * or is to. */
-collet_status collet_comm_make_direct(collet_comm *comm);
+collet_status collet_comm_make_shared_gpu(collet_comm *comm);
 /* Is this call one of which it is decided, with all ranks, which way it goes? Alike on all ranks. */
-bool collet_call_may_be_direct(const collet_comm *comm, const struct collet_call_arguments *call);
+bool collet_call_may_share_gpu(const collet_comm *comm, const struct collet_call_arguments *call);
 /* The same of such a call once it is planned. If not, it goes by way of the host. */
-bool collet_request_is_offered(const collet_comm *comm, const struct collet_request *request);
+bool collet_request_is_for_leader(const collet_comm *comm, const struct collet_request *request);
 /* Gives a planned request host buffers in place of the GPU's. COLLET_ERR_*: nothing has happened. Under lock. */
-collet_status collet_request_stage(struct collet_request *request, const struct collet_direct_sides *given);
+collet_status collet_request_use_staging(struct collet_request *request, const struct collet_direct_sides *given);
 
 #endif

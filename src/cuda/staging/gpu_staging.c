@@ -7,415 +7,430 @@
 #include "cuda/staging/staging_pipelined.h"
 
 /* The first that takes a call has it. */
-static const struct collet_carrier *const carriers[] = {
-	&collet_reached_carrier, &collet_piped_carrier, &collet_bounced_carrier
+static const struct collet_staging_method *const staging_methods[] = {
+	&collet_gpudirect_staging, &collet_pipelined_staging, &collet_bounced_staging
 };
 
-struct collet_staged {
-	struct collet_load load;
-	struct collet_pinned *blocks[COLLET_SIDES];
-	const struct collet_carrier *carrier; /* NULL: it is copied whole, before and after */
-	struct collet_carried *carried;       /* NULL: likewise; or it has not been made yet */
-	struct collet_part whole, *parts;     /* of what is written; parts NULL: whole */
+struct collet_gpu_staging {
+	struct collet_staging_transfer transfer;
+	struct collet_pinned_block *blocks[COLLET_USER_BUFFERS];
+	const struct collet_staging_method *method; /* NULL: it is copied whole, before and after */
+	struct collet_staging_handle *handle; /* NULL: likewise; or it has not been made yet */
+	struct collet_buffer_part whole, *parts; /* of what is written; parts NULL: whole */
 	size_t part_count;
 	const collet_received *received;
 	collet_received own_received;
 	size_t element_bytes;
 };
 
-bool collet_staged_uses(const struct collet_staged *staged, const char *first, size_t bytes)
+bool collet_gpu_staging_uses(const struct collet_gpu_staging *staging, const char *first, size_t bytes)
 {
-	for (int s = 0; s < COLLET_SIDES; s++) {
-		const struct collet_staged_side *side = &staged->load.sides[s];
-		if (side->copier && side->gpu < first + bytes && first < side->gpu + side->bytes)
+	for (int s = 0; s < COLLET_USER_BUFFERS; s++) {
+		const struct collet_gpu_staging_buffer *buffer = &staging->transfer.buffers[s];
+		if (buffer->copy_stream && buffer->gpu < first + bytes && first < buffer->gpu + buffer->bytes)
 			return true;
 	}
 	return false;
 }
 
-void collet_staged_drop(struct collet_staged *staged)
+void collet_gpu_staging_free(struct collet_gpu_staging *staging)
 {
-	if (!staged)
+	if (!staging)
 		return;
-	struct collet_pinned_pool *pool = &staged->load.context->pinned;
-	const bool waited = !staged->carried || staged->carrier->free(staged->carried);
-	for (int s = 0; s < COLLET_SIDES; s++) {
+	struct collet_pinned_pool *pool = &staging->transfer.context->pinned;
+	const bool waited = !staging->handle || staging->method->free(staging->handle);
+	for (int s = 0; s < COLLET_USER_BUFFERS; s++) {
 		if (waited)
-			collet_pinned_give(pool, staged->blocks[s]);
+			collet_pinned_release(pool, staging->blocks[s]);
 		else
-			collet_pinned_lose(pool, staged->blocks[s]);
+			collet_pinned_leak(pool, staging->blocks[s]);
 	}
-	free(staged->parts);
-	free(staged);
+	free(staging->parts);
+	free(staging);
 }
 
-static bool overlap(const struct collet_staged_side *a, const struct collet_staged_side *b)
+static bool overlap(const struct collet_gpu_staging_buffer *a, const struct collet_gpu_staging_buffer *b)
 {
-	return a->copier && b->copier && a->gpu < b->gpu + b->bytes && b->gpu < a->gpu + a->bytes;
+	return a->copy_stream && b->copy_stream && a->gpu < b->gpu + b->bytes && b->gpu < a->gpu + a->bytes;
 }
 
 /* NULL: none. declined: those behind this one are asked; NULL: all are. */
-static const struct collet_carrier *find_carrier(
-	const struct collet_load *load, const struct collet_carrier *declined)
+static const struct collet_staging_method *find_method(
+	const struct collet_staging_transfer *transfer, const struct collet_staging_method *declined)
 {
 	bool asks = !declined;
-	for (size_t c = 0; c < sizeof(carriers) / sizeof(carriers[0]); c++) {
-		if (asks && carriers[c]->takes(load))
-			return carriers[c];
-		asks = asks || carriers[c] == declined;
+	for (size_t c = 0; c < sizeof(staging_methods) / sizeof(staging_methods[0]); c++) {
+		if (asks && staging_methods[c]->supports(transfer))
+			return staging_methods[c];
+		asks = asks || staging_methods[c] == declined;
 	}
 	return NULL;
 }
 
-static size_t host_bytes(const struct collet_staged *staged, const struct collet_staged_side *side)
+static size_t host_bytes(const struct collet_gpu_staging *staging, const struct collet_gpu_staging_buffer *buffer)
 {
-	return staged->carrier && staged->carrier->host_bytes ? staged->carrier->host_bytes(side) : side->bytes;
+	return staging->method && staging->method->host_bytes ? staging->method->host_bytes(buffer) : buffer->bytes;
 }
 
 /* Host memory for the sides; what overlaps on the GPU overlaps there, but for messages. */
-static collet_status take_host(struct collet_staged *staged)
+static collet_status get_host_memory(struct collet_gpu_staging *staging)
 {
-	struct collet_pinned_pool *pool = &staged->load.context->pinned;
-	struct collet_staged_side *read = &staged->load.sides[COLLET_READ],
-		*written = &staged->load.sides[COLLET_WRITTEN];
-	if (staged->carrier && staged->carrier->leaves) {
+	struct collet_pinned_pool *pool = &staging->transfer.context->pinned;
+	struct collet_gpu_staging_buffer *read = &staging->transfer.buffers[COLLET_SEND_BUFFER],
+		*written = &staging->transfer.buffers[COLLET_RECV_BUFFER];
+	if (staging->method && staging->method->is_zero_copy) {
 		read->host = read->gpu;
 		written->host = written->gpu;
 		return COLLET_OK;
 	}
-	if (!collet_load_is_message(&staged->load) && overlap(read, written)) {
+	if (!collet_staging_is_message(&staging->transfer) && overlap(read, written)) {
 		char *first = read->gpu < written->gpu ? read->gpu : written->gpu;
 		char *read_end = read->gpu + read->bytes, *written_end = written->gpu + written->bytes;
 		char *end = read_end > written_end ? read_end : written_end;
 		const collet_status status =
-			collet_pinned_take(pool, read->copier, (size_t)(end - first), &staged->blocks[0]);
+			collet_pinned_acquire(pool, read->copy_stream, (size_t)(end - first), &staging->blocks[0]);
 		if (status != COLLET_OK)
 			return status;
-		read->host = staged->blocks[0]->memory + (read->gpu - first);
-		written->host = staged->blocks[0]->memory + (written->gpu - first);
+		read->host = staging->blocks[0]->memory + (read->gpu - first);
+		written->host = staging->blocks[0]->memory + (written->gpu - first);
 		return COLLET_OK;
 	}
-	for (int s = 0; s < COLLET_SIDES; s++) {
-		struct collet_staged_side *side = &staged->load.sides[s];
-		if (!side->copier)
+	for (int s = 0; s < COLLET_USER_BUFFERS; s++) {
+		struct collet_gpu_staging_buffer *buffer = &staging->transfer.buffers[s];
+		if (!buffer->copy_stream)
 			continue;
-		const collet_status status =
-			collet_pinned_take(pool, side->copier, host_bytes(staged, side), &staged->blocks[s]);
+		const collet_status status = collet_pinned_acquire(
+			pool, buffer->copy_stream, host_bytes(staging, buffer), &staging->blocks[s]);
 		if (status != COLLET_OK)
 			return status;
-		side->host = staged->blocks[s]->memory;
+		buffer->host = staging->blocks[s]->memory;
 	}
 	return COLLET_OK;
 }
 
-static collet_status copy_in(const struct collet_cuda *cuda, const struct collet_staged_side *side)
+static collet_status copy_in(const struct collet_cuda *cuda, const struct collet_gpu_staging_buffer *buffer)
 {
 	static const char what[] = "copying a buffer from the GPU";
-	collet_status status = collet_copier_begin(cuda, side->copier);
+	collet_status status = collet_copier_begin(cuda, buffer->copy_stream);
 	if (status != COLLET_OK)
 		return status;
-	status = collet_copier_add(cuda, side->copier, side->host, side->gpu, side->bytes, what);
+	status = collet_copier_add(cuda, buffer->copy_stream, buffer->host, buffer->gpu, buffer->bytes, what);
 	if (status == COLLET_OK)
-		status = collet_copier_wait(cuda, side->copier, what);
+		status = collet_copier_wait(cuda, buffer->copy_stream, what);
 	collet_copier_end(cuda);
 	return status;
 }
 
-static collet_status copy_out(const struct collet_cuda *cuda, const struct collet_staged_side *side,
-	const struct collet_part *parts, size_t count)
+static collet_status copy_out(const struct collet_cuda *cuda, const struct collet_gpu_staging_buffer *buffer,
+	const struct collet_buffer_part *parts, size_t count)
 {
 	static const char what[] = "copying a result to the GPU";
-	collet_status status = collet_copier_begin(cuda, side->copier);
+	collet_status status = collet_copier_begin(cuda, buffer->copy_stream);
 	if (status != COLLET_OK)
 		return status;
 	for (size_t i = 0; i < count && status == COLLET_OK; i++)
 		if (parts[i].bytes)
-			status = collet_copier_add(cuda, side->copier, side->gpu + parts[i].offset,
-				side->host + parts[i].offset, parts[i].bytes, what);
+			status = collet_copier_add(cuda, buffer->copy_stream, buffer->gpu + parts[i].offset,
+				buffer->host + parts[i].offset, parts[i].bytes, what);
 	/* What was added must have ended in any case: its memory goes to the next call. */
-	const collet_status waited = collet_copier_wait(cuda, side->copier, what);
+	const collet_status waited = collet_copier_wait(cuda, buffer->copy_stream, what);
 	collet_copier_end(cuda);
 	return status == COLLET_OK ? waited : status;
 }
 
 /* Where the sides are; *any: one is a GPU's. */
-static collet_status find_sides(struct collet_context *context, const char *function,
-	const struct collet_side sides[COLLET_SIDES], struct collet_staged_side found[COLLET_SIDES], bool *any)
+static collet_status find_buffers(struct collet_context *context, const char *function,
+	const struct collet_user_buffer buffers[COLLET_USER_BUFFERS],
+	struct collet_gpu_staging_buffer found[COLLET_USER_BUFFERS], bool *any)
 {
-	static const char *const names[COLLET_SIDES] = { "the buffer that is read", "the buffer that is written" };
+	static const char *const names[COLLET_USER_BUFFERS] = { "the buffer that is read",
+		"the buffer that is written" };
 	*any = false;
-	for (int s = 0; s < COLLET_SIDES; s++) {
-		struct collet_residence residence;
+	for (int s = 0; s < COLLET_USER_BUFFERS; s++) {
+		struct collet_residence attributes;
 		uint64_t offset;
-		found[s] = (struct collet_staged_side){ 0 };
-		if (!sides[s].bytes || collet_arena_contains(&context->arena, sides[s].first, sides[s].bytes, &offset))
+		found[s] = (struct collet_gpu_staging_buffer){ 0 };
+		if (!buffers[s].bytes ||
+			collet_arena_contains(&context->arena, buffers[s].first, buffers[s].bytes, &offset))
 			continue;
-		collet_status status =
-			collet_residence_find(&context->cuda, names[s], sides[s].first, sides[s].bytes, &residence);
-		if (status == COLLET_OK && residence.device)
-			status = collet_copier_find(&context->copiers, &residence, &found[s].copier);
+		collet_status status = collet_residence_find(
+			&context->cuda, names[s], buffers[s].first, buffers[s].bytes, &attributes);
+		if (status == COLLET_OK && attributes.device)
+			status = collet_copier_find(&context->copy_streams, &attributes, &found[s].copy_stream);
 		if (status != COLLET_OK) {
 			collet_error_prefix("%s", function);
 			return status;
 		}
-		found[s].gpu = (char *)(uintptr_t)sides[s].first;
-		found[s].bytes = sides[s].bytes;
-		found[s].allocation = residence.allocation;
-		*any = *any || residence.device;
+		found[s].gpu = (char *)(uintptr_t)buffers[s].first;
+		found[s].bytes = buffers[s].bytes;
+		found[s].allocation = attributes.allocation;
+		*any = *any || attributes.device;
 	}
 	return COLLET_OK;
 }
 
 /* Everything but the copies; sides are the host's then, or stay where they are. */
 static collet_status prepare(struct collet_context *context, const char *function,
-	struct collet_side sides[COLLET_SIDES], enum collet_staging staging, struct collet_staged **staged)
+	struct collet_user_buffer buffers[COLLET_USER_BUFFERS], enum collet_gpu_staging_kind kind,
+	struct collet_gpu_staging **staging)
 {
-	struct collet_staged_side found[COLLET_SIDES];
+	struct collet_gpu_staging_buffer found[COLLET_USER_BUFFERS];
 	bool any;
-	*staged = NULL;
-	collet_status status = find_sides(context, function, sides, found, &any);
+	*staging = NULL;
+	collet_status status = find_buffers(context, function, buffers, found, &any);
 	if (status != COLLET_OK || !any)
 		return status;
-	struct collet_staged *made = calloc(1, sizeof(*made));
+	struct collet_gpu_staging *made = calloc(1, sizeof(*made));
 	if (!made)
 		return collet_fail(COLLET_ERR_MEMORY, "%s: no memory for a call on a GPU's buffer", function);
-	made->load = (struct collet_load){ context, staging, { found[COLLET_READ], found[COLLET_WRITTEN] } };
-	made->whole.bytes = sides[COLLET_WRITTEN].bytes;
-	made->carrier = find_carrier(&made->load, NULL);
-	status = take_host(made);
+	made->transfer = (struct collet_staging_transfer){ context, kind,
+		{ found[COLLET_SEND_BUFFER], found[COLLET_RECV_BUFFER] } };
+	made->whole.bytes = buffers[COLLET_RECV_BUFFER].bytes;
+	made->method = find_method(&made->transfer, NULL);
+	status = get_host_memory(made);
 	if (status != COLLET_OK) {
-		collet_staged_drop(made);
+		collet_gpu_staging_free(made);
 		collet_error_prefix("%s", function);
 		return status;
 	}
-	for (int s = 0; s < COLLET_SIDES; s++)
-		if (found[s].copier)
-			sides[s].first = made->load.sides[s].host;
-	*staged = made;
+	for (int s = 0; s < COLLET_USER_BUFFERS; s++)
+		if (found[s].copy_stream)
+			buffers[s].first = made->transfer.buffers[s].host;
+	*staging = made;
 	return COLLET_OK;
 }
 
-static collet_status make_carried(struct collet_staged *staged)
+static collet_status make_handle(struct collet_gpu_staging *staging)
 {
-	return staged->carrier ? staged->carrier->make(&staged->load, &staged->carried) : COLLET_OK;
+	return staging->method ? staging->method->make(&staging->transfer, &staging->handle) : COLLET_OK;
 }
 
 /* Is the side copied before and after? */
-static bool is_copied_whole(const struct collet_staged *staged, int side)
+static bool is_copied_whole(const struct collet_gpu_staging *staging, int buffer)
 {
-	const struct collet_carried *carried = staged->carried;
-	return staged->load.sides[side].copier && !(carried && (carried->flow || carried->bounces[side]));
+	const struct collet_staging_handle *handle = staging->handle;
+	return staging->transfer.buffers[buffer].copy_stream &&
+	       !(handle && (handle->pipeline || handle->bounce_buffers[buffer]));
 }
 
-static collet_status give_up(struct collet_staged **staged, const char *function, collet_status status)
+static collet_status fail(struct collet_gpu_staging **staging, const char *function, collet_status status)
 {
-	collet_staged_drop(*staged);
-	*staged = NULL;
+	collet_gpu_staging_free(*staging);
+	*staging = NULL;
 	collet_error_prefix("%s", function);
 	return status;
 }
 
-collet_status collet_staged_begin(struct collet_context *context, const char *function,
-	struct collet_side sides[COLLET_SIDES], enum collet_staging staging, struct collet_staged **staged)
+collet_status collet_gpu_staging_begin(struct collet_context *context, const char *function,
+	struct collet_user_buffer buffers[COLLET_USER_BUFFERS], enum collet_gpu_staging_kind kind,
+	struct collet_gpu_staging **staging)
 {
-	collet_status status = prepare(context, function, sides, staging, staged);
-	if (status != COLLET_OK || !*staged)
+	collet_status status = prepare(context, function, buffers, kind, staging);
+	if (status != COLLET_OK || !*staging)
 		return status;
-	status = make_carried(*staged);
-	if (status == COLLET_OK && is_copied_whole(*staged, COLLET_READ))
-		status = copy_in(&context->cuda, &(*staged)->load.sides[COLLET_READ]);
-	return status == COLLET_OK ? COLLET_OK : give_up(staged, function, status);
+	status = make_handle(*staging);
+	if (status == COLLET_OK && is_copied_whole(*staging, COLLET_SEND_BUFFER))
+		status = copy_in(&context->cuda, &(*staging)->transfer.buffers[COLLET_SEND_BUFFER]);
+	return status == COLLET_OK ? COLLET_OK : fail(staging, function, status);
 }
 
-collet_status collet_staged_of(struct collet_context *context, struct collet_copier *copier,
-	const struct collet_side sides[COLLET_SIDES], size_t bytes, const struct collet_piped_cargo *cargo,
-	char **host, struct collet_staged **staged)
+collet_status collet_gpu_staging_begin_hooks(struct collet_context *context, struct collet_copier *copy_stream,
+	const struct collet_user_buffer buffers[COLLET_USER_BUFFERS], size_t bytes,
+	const struct collet_copy_hooks *hooks, char **host, struct collet_gpu_staging **staging)
 {
-	struct collet_staged *made = calloc(1, sizeof(*made));
-	collet_status status = made ? collet_pinned_take(&context->pinned, copier, bytes, &made->blocks[0]) :
+	struct collet_gpu_staging *made = calloc(1, sizeof(*made));
+	collet_status status = made ? collet_pinned_acquire(&context->pinned, copy_stream, bytes, &made->blocks[0]) :
                                       collet_fail(COLLET_ERR_MEMORY, "no memory for a call on a GPU's buffer");
 	if (status != COLLET_OK) {
 		free(made);
-		cargo->free(cargo->owner);
+		hooks->free(hooks->context);
 		return status;
 	}
-	const struct collet_staged_side both = { .copier = copier, .host = made->blocks[0]->memory, .bytes = bytes };
-	made->load.context = context;
-	made->carrier = &collet_piped_carrier;
-	for (int s = 0; s < COLLET_SIDES; s++)  /* they are in use */
-		if (sides[s].bytes)
-			made->load.sides[s] = (struct collet_staged_side){ .copier = copier,
-				.gpu = (char *)(uintptr_t)sides[s].first, .bytes = sides[s].bytes };
-	status = collet_piped_make_of(context, &both, cargo, &made->carried);
+	const struct collet_gpu_staging_buffer both = {
+		.copy_stream = copy_stream, .host = made->blocks[0]->memory, .bytes = bytes
+	};
+	made->transfer.context = context;
+	made->method = &collet_pipelined_staging;
+	for (int s = 0; s < COLLET_USER_BUFFERS; s++) /* they are in use */
+		if (buffers[s].bytes)
+			made->transfer.buffers[s] = (struct collet_gpu_staging_buffer){ .copy_stream = copy_stream,
+				.gpu = (char *)(uintptr_t)buffers[s].first, .bytes = buffers[s].bytes };
+	status = collet_pipelined_make_hooks(context, &both, hooks, &made->handle);
 	if (status == COLLET_OK) {
 		*host = both.host;
-		*staged = made;
+		*staging = made;
 	} else {
-		collet_staged_drop(made);
+		collet_gpu_staging_free(made);
 	}
 	return status;
 }
 
-collet_status collet_staged_find_block(const struct collet_staged *staged, cu_pointer *gpu)
+collet_status collet_gpu_staging_device_address(const struct collet_gpu_staging *staging, cu_pointer *gpu)
 {
-	struct collet_context *context = staged->load.context;
-	if (!staged->blocks[0]->copier)
+	struct collet_context *context = staging->transfer.context;
+	if (!staging->blocks[0]->copy_stream)
 		return collet_fail(COLLET_ERR_MEMORY,
 			"%zu bytes cannot be page-locked, by which a kernel reaches memory that is not its GPU's; "
 			"raise the limit of locked memory (ulimit -l)",
-			staged->blocks[0]->bytes);
-	const cu_result result = context->cuda.cuMemHostGetDevicePointer(gpu, staged->blocks[0]->memory, 0);
+			staging->blocks[0]->bytes);
+	const cu_result result = context->cuda.cuMemHostGetDevicePointer(gpu, staging->blocks[0]->memory, 0);
 	return result == CU_OK
 		       ? COLLET_OK
 		       : collet_cuda_fail(&context->cuda, result, "finding where the GPU has page-locked memory");
 }
 
-struct collet_pipeline *collet_staged_flow(const struct collet_staged *staged)
+struct collet_pipeline *collet_gpu_staging_pipeline(const struct collet_gpu_staging *staging)
 {
-	return staged && staged->carried ? staged->carried->flow : NULL;
+	return staging && staging->handle ? staging->handle->pipeline : NULL;
 }
 
-static void tell_parts(const struct collet_staged *staged)
+static void pass_parts(const struct collet_gpu_staging *staging)
 {
-	if (staged->parts && staged->carried && staged->carrier->take_parts)
-		staged->carrier->take_parts(staged->carried, staged->parts, staged->part_count);
+	if (staging->parts && staging->handle && staging->method->set_parts)
+		staging->method->set_parts(staging->handle, staging->parts, staging->part_count);
 }
 
 /* By a carrier behind the one that has it. */
-static collet_status carry_otherwise(struct collet_staged *staged, struct collet_request *request)
+static collet_status use_next_method(struct collet_gpu_staging *staging, struct collet_request *request)
 {
-	const struct collet_staged_side *read = &staged->load.sides[COLLET_READ],
-		*written = &staged->load.sides[COLLET_WRITTEN];
-	(void)staged->carrier->free(staged->carried); /* which has copied nothing */
-	staged->carried = NULL;
-	staged->carrier = find_carrier(&staged->load, staged->carrier);
-	assert(staged->carrier); /* it is too late to copy it whole */
-	collet_status status = take_host(staged);
+	const struct collet_gpu_staging_buffer *read = &staging->transfer.buffers[COLLET_SEND_BUFFER],
+		*written = &staging->transfer.buffers[COLLET_RECV_BUFFER];
+	(void)staging->method->free(staging->handle); /* which has copied nothing */
+	staging->handle = NULL;
+	staging->method = find_method(&staging->transfer, staging->method);
+	assert(staging->method); /* it is too late to copy it whole */
+	collet_status status = get_host_memory(staging);
 	if (status == COLLET_OK)
-		status = make_carried(staged);
+		status = make_handle(staging);
 	if (status != COLLET_OK)
 		return status;
-	tell_parts(staged);
-	if (read->copier)
+	pass_parts(staging);
+	if (read->copy_stream)
 		request->input = read->host;
-	if (written->copier)
+	if (written->copy_stream)
 		request->result = written->host;
 	return COLLET_OK;
 }
 
-collet_status collet_staged_plan(struct collet_staged *staged, struct collet_request *request)
+collet_status collet_gpu_staging_plan(struct collet_gpu_staging *staging, struct collet_request *request)
 {
-	bool declines = false;
+	bool declined = false;
 	collet_status status = COLLET_OK;
-	if (staged->carried && staged->carrier->plan)
-		status = staged->carrier->plan(staged->carried, request, &declines);
-	return declines ? carry_otherwise(staged, request) : status;
+	if (staging->handle && staging->method->plan)
+		status = staging->method->plan(staging->handle, request, &declined);
+	return declined ? use_next_method(staging, request) : status;
 }
 
-struct collet_bounce_buffer *collet_staged_bounce(const struct collet_staged *staged, int side)
+struct collet_bounce_buffer *collet_gpu_staging_bounce(const struct collet_gpu_staging *staging, int buffer)
 {
-	return staged && staged->carried ? staged->carried->bounces[side] : NULL;
+	return staging && staging->handle ? staging->handle->bounce_buffers[buffer] : NULL;
 }
 
-void collet_staged_stop(const struct collet_staged *staged)
+void collet_gpu_staging_stop(const struct collet_gpu_staging *staging)
 {
-	struct collet_pipeline *flow = collet_staged_flow(staged);
-	if (flow)
-		collet_pipeline_stop(flow);
-	if (staged->carried)
-		staged->carrier->rest(staged->carried);
+	struct collet_pipeline *pipeline = collet_gpu_staging_pipeline(staging);
+	if (pipeline)
+		collet_pipeline_stop(pipeline);
+	if (staging->handle)
+		staging->method->quiesce(staging->handle);
 }
 
-collet_status collet_staged_lay_out(struct collet_context *context, const char *function,
-	struct collet_side sides[COLLET_SIDES], enum collet_staging staging, struct collet_staged **staged)
+collet_status collet_gpu_staging_begin_on_stream(struct collet_context *context, const char *function,
+	struct collet_user_buffer buffers[COLLET_USER_BUFFERS], enum collet_gpu_staging_kind kind,
+	struct collet_gpu_staging **staging)
 {
-	collet_status status = prepare(context, function, sides, staging, staged);
-	if (status != COLLET_OK || !*staged)
+	collet_status status = prepare(context, function, buffers, kind, staging);
+	if (status != COLLET_OK || !*staging)
 		return status;
-	for (int s = 0; s < COLLET_SIDES; s++) {
-		struct collet_pinned *block = (*staged)->blocks[s];
-		const struct collet_copier *read = (*staged)->load.sides[COLLET_READ].copier;
-		const struct collet_copier *copier = read ? read : (*staged)->load.sides[COLLET_WRITTEN].copier;
-		if (!block || collet_pinned_lock(&context->pinned, copier, block))
+	for (int s = 0; s < COLLET_USER_BUFFERS; s++) {
+		struct collet_pinned_block *block = (*staging)->blocks[s];
+		const struct collet_copier *read = (*staging)->transfer.buffers[COLLET_SEND_BUFFER].copy_stream;
+		const struct collet_copier *copy_stream =
+			read ? read : (*staging)->transfer.buffers[COLLET_RECV_BUFFER].copy_stream;
+		if (!block || collet_pinned_register(&context->pinned, copy_stream, block))
 			continue;
 		status = collet_fail(COLLET_ERR_MEMORY,
 			"%zu bytes cannot be page-locked, which a call on a stream needs; raise the limit of "
 			"locked memory (ulimit -l), or call without how.stream",
 			block->bytes);
-		return give_up(staged, function, status);
+		return fail(staging, function, status);
 	}
-	status = make_carried(*staged);
+	status = make_handle(*staging);
 	if (status != COLLET_OK)
-		return give_up(staged, function, status);
-	collet_staged_stop(*staged);
+		return fail(staging, function, status);
+	collet_gpu_staging_stop(*staging);
 	return COLLET_OK;
 }
 
-static collet_status enqueue(const struct collet_staged *staged, cu_stream stream, void *to, const void *from,
+static collet_status enqueue(const struct collet_gpu_staging *staging, cu_stream stream, void *to, const void *from,
 	size_t bytes, const char *what)
 {
-	const struct collet_cuda *cuda = &staged->load.context->cuda;
+	const struct collet_cuda *cuda = &staging->transfer.context->cuda;
 	const cu_result result = cuda->cuMemcpyAsync((uintptr_t)to, (uintptr_t)from, bytes, stream);
 	return result == CU_OK ? COLLET_OK : collet_cuda_fail(cuda, result, what);
 }
 
-collet_status collet_staged_enqueue_in(const struct collet_staged *staged, cu_stream stream, bool whole)
+collet_status collet_gpu_staging_enqueue_copy_in(const struct collet_gpu_staging *staging, cu_stream stream, bool whole)
 {
 	collet_status status = COLLET_OK;
-	for (int s = 0; s < (whole ? COLLET_SIDES : COLLET_READ + 1) && status == COLLET_OK; s++) {
-		const struct collet_staged_side *side = &staged->load.sides[s];
-		if (is_copied_whole(staged, s))
-			status = enqueue(staged, stream, side->host, side->gpu, side->bytes,
+	for (int s = 0; s < (whole ? COLLET_USER_BUFFERS : COLLET_SEND_BUFFER + 1) && status == COLLET_OK; s++) {
+		const struct collet_gpu_staging_buffer *buffer = &staging->transfer.buffers[s];
+		if (is_copied_whole(staging, s))
+			status = enqueue(staging, stream, buffer->host, buffer->gpu, buffer->bytes,
 				"copying a buffer from the GPU");
 	}
 	return status;
 }
 
-collet_status collet_staged_enqueue_out(const struct collet_staged *staged, cu_stream stream)
+collet_status collet_gpu_staging_enqueue_copy_out(const struct collet_gpu_staging *staging, cu_stream stream)
 {
-	const struct collet_staged_side *side = &staged->load.sides[COLLET_WRITTEN];
-	const struct collet_part *parts = staged->parts ? staged->parts : &staged->whole;
-	const size_t count = !is_copied_whole(staged, COLLET_WRITTEN) ? 0 : staged->parts ? staged->part_count : 1;
+	const struct collet_gpu_staging_buffer *buffer = &staging->transfer.buffers[COLLET_RECV_BUFFER];
+	const struct collet_buffer_part *parts = staging->parts ? staging->parts : &staging->whole;
+	const size_t count = !is_copied_whole(staging, COLLET_RECV_BUFFER) ? 0
+			     : staging->parts                              ? staging->part_count
+									   : 1;
 	collet_status status = COLLET_OK;
 	for (size_t i = 0; i < count && status == COLLET_OK; i++)
 		if (parts[i].bytes)
-			status = enqueue(staged, stream, side->gpu + parts[i].offset, side->host + parts[i].offset,
+			status = enqueue(staging, stream, buffer->gpu + parts[i].offset, buffer->host + parts[i].offset,
 				parts[i].bytes, "copying a result to the GPU");
 	return status;
 }
 
-collet_status collet_staged_blocks(struct collet_staged *staged, size_t element_bytes, uint32_t size,
+collet_status collet_gpu_staging_set_blocks(struct collet_gpu_staging *staging, size_t element_bytes, uint32_t size,
 	const uint64_t *counts, const uint64_t *displacements)
 {
-	staged->parts = calloc(size, sizeof(*staged->parts));
-	if (!staged->parts)
+	staging->parts = calloc(size, sizeof(*staging->parts));
+	if (!staging->parts)
 		return collet_fail(COLLET_ERR_MEMORY, "no memory for the blocks of %u ranks", size);
-	staged->part_count = size;
+	staging->part_count = size;
 	for (uint32_t r = 0; r < size; r++)
-		staged->parts[r] = (struct collet_part){ displacements[r] * element_bytes, counts[r] * element_bytes };
-	tell_parts(staged);
+		staging->parts[r] =
+			(struct collet_buffer_part){ displacements[r] * element_bytes, counts[r] * element_bytes };
+	pass_parts(staging);
 	return COLLET_OK;
 }
 
-collet_received *collet_staged_received(struct collet_staged *staged, collet_received *received, size_t element_bytes)
+collet_received *collet_gpu_staging_set_received(
+	struct collet_gpu_staging *staging, collet_received *received, size_t element_bytes)
 {
-	received = received ? received : &staged->own_received;
-	staged->received = received;
-	staged->element_bytes = element_bytes;
+	received = received ? received : &staging->own_received;
+	staging->received = received;
+	staging->element_bytes = element_bytes;
 	return received;
 }
 
-collet_status collet_staged_end(struct collet_staged *staged, collet_status status)
+collet_status collet_gpu_staging_end(struct collet_gpu_staging *staging, collet_status status)
 {
-	if (!staged)
+	if (!staging)
 		return status;
-	const struct collet_staged_side *written = &staged->load.sides[COLLET_WRITTEN];
-	if (status == COLLET_OK && is_copied_whole(staged, COLLET_WRITTEN)) {
-		if (staged->received)
-			staged->whole.bytes = staged->received->count * staged->element_bytes;
-		status = copy_out(&staged->load.context->cuda, written, staged->parts ? staged->parts : &staged->whole,
-			staged->parts ? staged->part_count : 1);
+	const struct collet_gpu_staging_buffer *written = &staging->transfer.buffers[COLLET_RECV_BUFFER];
+	if (status == COLLET_OK && is_copied_whole(staging, COLLET_RECV_BUFFER)) {
+		if (staging->received)
+			staging->whole.bytes = staging->received->count * staging->element_bytes;
+		status = copy_out(&staging->transfer.context->cuda, written,
+			staging->parts ? staging->parts : &staging->whole, staging->parts ? staging->part_count : 1);
 	}
-	collet_staged_drop(staged);
+	collet_gpu_staging_free(staging);
 	return status;
 }

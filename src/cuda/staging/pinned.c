@@ -4,7 +4,7 @@
 
 #include "core/status.h"
 
-enum { SMALLEST = 64 << 10 };
+enum { SMALLEST_BLOCK = 64 << 10 };
 
 void collet_pinned_init(struct collet_pinned_pool *pool, const struct collet_cuda *cuda, struct collet_arena *arena,
 	const struct collet_log *log)
@@ -13,20 +13,20 @@ void collet_pinned_init(struct collet_pinned_pool *pool, const struct collet_cud
 	pthread_mutex_init(&pool->lock, NULL);
 }
 
-void collet_pinned_lose(struct collet_pinned_pool *pool, struct collet_pinned *block)
+void collet_pinned_leak(struct collet_pinned_pool *pool, struct collet_pinned_block *block)
 {
 	if (!block)
 		return;
 	pthread_mutex_lock(&pool->lock);
-	block->next = pool->lost;
-	pool->lost = block;
+	block->next = pool->leaked;
+	pool->leaked = block;
 	pthread_mutex_unlock(&pool->lock);
 }
 
-static void free_block(struct collet_pinned_pool *pool, struct collet_pinned *block)
+static void free_block(struct collet_pinned_pool *pool, struct collet_pinned_block *block)
 {
-	if (block->copier && !collet_cuda_unlock(pool->cuda, block->copier->context, block->memory)) {
-		collet_pinned_lose(pool, block);
+	if (block->copy_stream && !collet_cuda_unlock(pool->cuda, block->copy_stream->context, block->memory)) {
+		collet_pinned_leak(pool, block);
 		return;
 	}
 	(void)collet_arena_free(pool->arena, block->memory);
@@ -37,12 +37,12 @@ bool collet_pinned_deinit(struct collet_pinned_pool *pool)
 {
 	if (!pool->cuda)
 		return true;
-	for (struct collet_pinned *block = pool->kept, *next; block; block = next) {
+	for (struct collet_pinned_block *block = pool->cached, *next; block; block = next) {
 		next = block->next;
 		free_block(pool, block);
 	}
-	pool->kept = NULL;
-	if (pool->lost)
+	pool->cached = NULL;
+	if (pool->leaked)
 		return false;
 	pthread_mutex_destroy(&pool->lock);
 	*pool = (struct collet_pinned_pool){ 0 };
@@ -52,21 +52,21 @@ bool collet_pinned_deinit(struct collet_pinned_pool *pool)
 /* Powers of two, so that calls of about one size share blocks. */
 static size_t round_up(size_t bytes)
 {
-	size_t rounded = SMALLEST;
+	size_t rounded = SMALLEST_BLOCK;
 	while (rounded < bytes && rounded <= SIZE_MAX / 2)
 		rounded *= 2;
 	return rounded < bytes ? bytes : rounded;
 }
 
-static struct collet_pinned *take_kept(struct collet_pinned_pool *pool, size_t bytes)
+static struct collet_pinned_block *acquire_cached(struct collet_pinned_pool *pool, size_t bytes)
 {
-	struct collet_pinned *found = NULL;
+	struct collet_pinned_block *found = NULL;
 	pthread_mutex_lock(&pool->lock);
-	for (struct collet_pinned **at = &pool->kept; *at; at = &(*at)->next) {
+	for (struct collet_pinned_block **at = &pool->cached; *at; at = &(*at)->next) {
 		if ((*at)->bytes == bytes) {
 			found = *at;
 			*at = found->next;
-			pool->kept_bytes -= bytes;
+			pool->cached_bytes -= bytes;
 			break;
 		}
 	}
@@ -75,16 +75,17 @@ static struct collet_pinned *take_kept(struct collet_pinned_pool *pool, size_t b
 }
 
 /* For every context (PORTABLE), not for the copier's alone, and for streams to write words there (MAPPED). */
-static void page_lock(struct collet_pinned_pool *pool, const struct collet_copier *copier, struct collet_pinned *block)
+static void page_lock(
+	struct collet_pinned_pool *pool, const struct collet_copier *copy_stream, struct collet_pinned_block *block)
 {
 	const struct collet_cuda *cuda = pool->cuda;
-	if (collet_copier_begin(cuda, copier) != COLLET_OK)
+	if (collet_copier_begin(cuda, copy_stream) != COLLET_OK)
 		return;
 	const cu_result result = cuda->cuMemHostRegister(block->memory, block->bytes,
 		CU_HOST_REGISTER_PORTABLE | CU_HOST_REGISTER_MAPPED);
 	collet_copier_end(cuda);
 	if (result == CU_OK) {
-		block->copier = copier;
+		block->copy_stream = copy_stream;
 		return;
 	}
 	(void)collet_cuda_fail(cuda, result, "page-locking memory");
@@ -92,11 +93,11 @@ static void page_lock(struct collet_pinned_pool *pool, const struct collet_copie
 		collet_last_error(), block->bytes);
 }
 
-collet_status collet_pinned_take(struct collet_pinned_pool *pool, const struct collet_copier *copier, size_t bytes,
-	struct collet_pinned **block)
+collet_status collet_pinned_acquire(struct collet_pinned_pool *pool, const struct collet_copier *copy_stream,
+	size_t bytes, struct collet_pinned_block **block)
 {
 	const size_t rounded = round_up(bytes);
-	struct collet_pinned *found = take_kept(pool, rounded);
+	struct collet_pinned_block *found = acquire_cached(pool, rounded);
 	if (!found) {
 		void *memory;
 		found = calloc(1, sizeof(*found));
@@ -108,31 +109,31 @@ collet_status collet_pinned_take(struct collet_pinned_pool *pool, const struct c
 			free(found);
 			return status;
 		}
-		*found = (struct collet_pinned){ .memory = memory, .bytes = rounded };
-		page_lock(pool, copier, found);
+		*found = (struct collet_pinned_block){ .memory = memory, .bytes = rounded };
+		page_lock(pool, copy_stream, found);
 	}
 	*block = found;
 	return COLLET_OK;
 }
 
-bool collet_pinned_lock(
-	struct collet_pinned_pool *pool, const struct collet_copier *copier, struct collet_pinned *block)
+bool collet_pinned_register(
+	struct collet_pinned_pool *pool, const struct collet_copier *copy_stream, struct collet_pinned_block *block)
 {
-	if (!block->copier)
-		page_lock(pool, copier, block);
-	return block->copier != NULL;
+	if (!block->copy_stream)
+		page_lock(pool, copy_stream, block);
+	return block->copy_stream != NULL;
 }
 
-void collet_pinned_give(struct collet_pinned_pool *pool, struct collet_pinned *block)
+void collet_pinned_release(struct collet_pinned_pool *pool, struct collet_pinned_block *block)
 {
 	if (!block)
 		return;
 	pthread_mutex_lock(&pool->lock);
-	const bool keep = block->bytes <= COLLET_PINNED_KEPT_BYTES - pool->kept_bytes;
+	const bool keep = block->bytes <= COLLET_PINNED_CACHE_BYTES - pool->cached_bytes;
 	if (keep) {
-		block->next = pool->kept;
-		pool->kept = block;
-		pool->kept_bytes += block->bytes;
+		block->next = pool->cached;
+		pool->cached = block;
+		pool->cached_bytes += block->bytes;
 	}
 	pthread_mutex_unlock(&pool->lock);
 	if (!keep)

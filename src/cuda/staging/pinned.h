@@ -8,11 +8,11 @@
 #include "cuda/driver/copy_stream.h"
 #include "transport/arena.h"
 
-struct collet_pinned {
-	struct collet_pinned *next;
+struct collet_pinned_block {
+	struct collet_pinned_block *next;
 	char *memory;
 	size_t bytes;
-	const struct collet_copier *copier;  /* whose context has it registered; NULL: it is ordinary memory */
+	const struct collet_copier *copy_stream; /* whose context has it registered; NULL: it is ordinary memory */
 };
 
 struct collet_pinned_pool {
@@ -20,13 +20,13 @@ struct collet_pinned_pool {
 	struct collet_arena *arena;
 	const struct collet_log *log;
 	pthread_mutex_t lock;
-	struct collet_pinned *kept;
-	size_t kept_bytes;
-	struct collet_pinned *lost;          /* that a GPU may use yet, for as long as the process lives */
+	struct collet_pinned_block *cached;
+	size_t cached_bytes;
+	struct collet_pinned_block *leaked;  /* that a GPU may use yet, for as long as the process lives */
 };
 
 /* What waits for the next call at most; a block beyond it is given back. */
-enum { COLLET_PINNED_KEPT_BYTES = 256 << 20 };
+enum { COLLET_PINNED_CACHE_BYTES = 256 << 20 };
 
 void collet_pinned_init(struct collet_pinned_pool *pool, const struct collet_cuda *cuda, struct collet_arena *arena,
 	const struct collet_log *log);
@@ -36,13 +36,13 @@ COLLET_MUST_USE bool collet_pinned_deinit(struct collet_pinned_pool *pool);
 
 /* At least so many bytes, contents undefined. COLLET_ERR_MEMORY. That they cannot be page-locked costs speed alone, and
  * is logged. */
-collet_status collet_pinned_take(struct collet_pinned_pool *pool, const struct collet_copier *copier, size_t bytes,
-	struct collet_pinned **block);
+collet_status collet_pinned_acquire(struct collet_pinned_pool *pool, const struct collet_copier *copy_stream,
+	size_t bytes, struct collet_pinned_block **block);
 /* Of one that is ordinary memory yet, tries again. */
-bool collet_pinned_lock(
-	struct collet_pinned_pool *pool, const struct collet_copier *copier, struct collet_pinned *block);
-void collet_pinned_give(struct collet_pinned_pool *pool, struct collet_pinned *block);
+bool collet_pinned_register(
+	struct collet_pinned_pool *pool, const struct collet_copier *copy_stream, struct collet_pinned_block *block);
+void collet_pinned_release(struct collet_pinned_pool *pool, struct collet_pinned_block *block);
 /* A copy of it may be under way that nobody can wait for: it is nobody's any more. NULL is fine, as above. */
-void collet_pinned_lose(struct collet_pinned_pool *pool, struct collet_pinned *block);
+void collet_pinned_leak(struct collet_pinned_pool *pool, struct collet_pinned_block *block);
 
 #endif

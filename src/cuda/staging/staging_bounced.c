@@ -8,294 +8,294 @@
 #include "engine/p2p/bounce_buffer.h"
 
 /* One side. */
-struct bounced {
-	struct collet_bounce_buffer bounce; /* first: it is found by it */
+struct bounced_buffer {
+	struct collet_bounce_buffer bounce_buffer; /* first: it is found by it */
 	struct collet_context *context;
-	struct collet_copier *copier;
-	struct collet_pipe *pipe;    /* NULL: it has none now */
+	struct collet_copier *copy_stream;
+	struct collet_pipe *queue;   /* NULL: it has none now */
 	char *gpu;
-	bool sends;
-	uint32_t stale;              /* marks in the pipe of a request before, whose message nobody wanted */
+	bool is_send;
+	uint32_t stale_marks;        /* marks in the pipe of a request before, whose message nobody wanted */
 	const char *what;            /* for sentences */
-	struct collet_pull_offer offer; /* of what is sent; the receiver's says nothing */
-	struct collet_opened *opened;   /* the sender's, while it is pulled from */
-	bool pulling;
+	struct collet_pull_offer get_descriptor; /* of what is sent; the receiver's says nothing */
+	struct collet_opened *mapping;  /* the sender's, while it is pulled from */
+	bool is_pulling;
 };
 
 static_assert(sizeof(struct collet_pull_offer) <= COLLET_BOUNCE_HANDLE_WORDS * sizeof(uint64_t), "an offer has room");
 
-static const char pulling_what[] = "copying a message from GPU to GPU";
+static const char pull_what[] = "copying a message from GPU to GPU";
 
-static collet_status copy_next(struct bounced *bounced)
+static collet_status copy_next(struct bounced_buffer *bounced)
 {
 	const struct collet_cuda *cuda = &bounced->context->cuda;
-	struct collet_bounce_buffer *bounce = &bounced->bounce;
-	const struct collet_range cell = collet_bounce_segment(bounce, bounce->started);
+	struct collet_bounce_buffer *bounce_buffer = &bounced->bounce_buffer;
+	const struct collet_range cell = collet_bounce_segment(bounce_buffer, bounce_buffer->started);
 	char *host = (char *)(uintptr_t)cell.first,
-	     *gpu = bounced->gpu + (size_t)bounce->started * COLLET_BOUNCE_CELL_BYTES;
-	collet_status status = collet_pipe_add(cuda, bounced->pipe, bounced->sends ? host : gpu,
-		bounced->sends ? gpu : host, cell.bytes, bounced->what);
+	     *gpu = bounced->gpu + (size_t)bounce_buffer->started * COLLET_BOUNCE_CELL_BYTES;
+	collet_status status = collet_pipe_add(cuda, bounced->queue, bounced->is_send ? host : gpu,
+		bounced->is_send ? gpu : host, cell.bytes, bounced->what);
 	if (status == COLLET_OK)
-		status = collet_pipe_mark(cuda, bounced->pipe, bounced->what);
-	bounce->started += status == COLLET_OK;
+		status = collet_pipe_mark(cuda, bounced->queue, bounced->what);
+	bounce_buffer->started += status == COLLET_OK;
 	return status;
 }
 
 /* Looks what has been copied, and begins what there is room for. Between enter and leave. */
-static collet_status push_on(struct bounced *bounced, uint32_t *copied)
+static collet_status progress_copies(struct bounced_buffer *bounced, uint32_t *copied)
 {
-	struct collet_pipe *pipe = bounced->pipe;
+	struct collet_pipe *queue = bounced->queue;
 	collet_status status = collet_pipe_look(
-		&bounced->context->cuda, pipe, bounced->pulling ? pulling_what : bounced->what, copied);
-	const uint32_t stale = bounced->stale < *copied ? bounced->stale : *copied;
-	bounced->stale -= stale;
+		&bounced->context->cuda, queue, bounced->is_pulling ? pull_what : bounced->what, copied);
+	const uint32_t stale = bounced->stale_marks < *copied ? bounced->stale_marks : *copied;
+	bounced->stale_marks -= stale;
 	*copied -= stale;
-	while (status == COLLET_OK && collet_bounce_may_copy(&bounced->bounce) && collet_pipe_has_room(pipe))
+	while (status == COLLET_OK && collet_bounce_may_copy(&bounced->bounce_buffer) && collet_pipe_has_room(queue))
 		status = copy_next(bounced);
 	/* Something of the piece may be under way, with no mark behind it. */
 	if (status != COLLET_OK)
-		pipe->failed = true;
+		queue->failed = true;
 	return status;
 }
 
-static bool is_under_way(const struct bounced *bounced)
+static bool is_under_way(const struct bounced_buffer *bounced)
 {
-	return bounced->pipe && !collet_pipe_is_empty(bounced->pipe);
+	return bounced->queue && !collet_pipe_is_empty(bounced->queue);
 }
 
-static void end_pull(struct bounced *bounced)
+static void end_pull(struct bounced_buffer *bounced)
 {
-	bounced->pulling = false;
-	collet_ipc_put(&bounced->context->device.ipc, bounced->opened);
-	bounced->opened = NULL;
-	collet_bounce_pulled(&bounced->bounce);
+	bounced->is_pulling = false;
+	collet_ipc_put(&bounced->context->device.ipc, bounced->mapping);
+	bounced->mapping = NULL;
+	collet_bounce_pulled(&bounced->bounce_buffer);
 }
 
-static bool advance(struct collet_bounce_buffer *bounce)
+static bool advance(struct collet_bounce_buffer *bounce_buffer)
 {
-	struct bounced *bounced = (struct bounced *)(void *)bounce;
+	struct bounced_buffer *bounced = (struct bounced_buffer *)(void *)bounce_buffer;
 	const struct collet_cuda *cuda = &bounced->context->cuda;
 	uint32_t copied = 0;
-	if (!is_under_way(bounced) && !collet_bounce_may_copy(bounce))
+	if (!is_under_way(bounced) && !collet_bounce_may_copy(bounce_buffer))
 		return false;
 	collet_status status =
-		collet_pipe_take_and_enter(&bounced->context->copiers, bounced->copier, &bounced->pipe);
+		collet_pipe_take_and_enter(&bounced->context->copy_streams, bounced->copy_stream, &bounced->queue);
 	if (status == COLLET_OK) {
-		status = push_on(bounced, &copied);
-		collet_pipe_leave(cuda, bounced->pipe);
+		status = progress_copies(bounced, &copied);
+		collet_pipe_leave(cuda, bounced->queue);
 	}
-	bounce->needs_polling = is_under_way(bounced) || collet_bounce_may_copy(bounce);
+	bounce_buffer->needs_polling = is_under_way(bounced) || collet_bounce_may_copy(bounce_buffer);
 	/* The peer is in the middle of the message. */
 	if (status != COLLET_OK)
-		collet_comm_state_end(bounce->request->state, status, true, collet_last_error());
-	if (copied && bounced->pulling)
+		collet_comm_state_end(bounce_buffer->request->state, status, true, collet_last_error());
+	if (copied && bounced->is_pulling)
 		end_pull(bounced);
 	else if (copied)
-		collet_bounce_copied(bounce, copied);
+		collet_bounce_copied(bounce_buffer, copied);
 	return copied;
 }
 
 /* ---- From GPU to GPU ---- */
 
-static bool show(struct collet_bounce_buffer *bounce, const struct collet_request *request)
+static bool export_buffer(struct collet_bounce_buffer *bounce_buffer, const struct collet_request *request)
 {
-	struct bounced *bounced = (struct bounced *)(void *)bounce;
+	struct bounced_buffer *bounced = (struct bounced_buffer *)(void *)bounce_buffer;
 	struct collet_context *context = bounced->context;
 	const uint32_t to = collet_comm_state_world_rank(request->state, request->p2p.peer);
-	if (!collet_pull_show(&context->device, &context->engine, to, &bounced->offer))
+	if (!collet_pull_show(&context->device, &context->engine, to, &bounced->get_descriptor))
 		return false;
-	memcpy(bounce->rts.handle, &bounced->offer, sizeof(bounced->offer));
+	memcpy(bounce_buffer->rts.handle, &bounced->get_descriptor, sizeof(bounced->get_descriptor));
 	return true;
 }
 
-static void show_again(struct collet_bounce_buffer *bounce, const struct collet_request *request)
+static void export_again(struct collet_bounce_buffer *bounce_buffer, const struct collet_request *request)
 {
-	const struct bounced *bounced = (struct bounced *)(void *)bounce;
+	const struct bounced_buffer *bounced = (struct bounced_buffer *)(void *)bounce_buffer;
 	const uint32_t to = collet_comm_state_world_rank(request->state, request->p2p.peer);
-	collet_pull_show_again(&bounced->context->device, to, &bounced->offer);
+	collet_pull_show_again(&bounced->context->device, to, &bounced->get_descriptor);
 }
 
 /* One copy, with a mark behind it. */
-static collet_status begin_pull(struct bounced *bounced, const char *there, size_t bytes)
+static collet_status begin_pull(struct bounced_buffer *bounced, const char *there, size_t bytes)
 {
 	const struct collet_cuda *cuda = &bounced->context->cuda;
 	collet_status status =
-		collet_pipe_take_and_enter(&bounced->context->copiers, bounced->copier, &bounced->pipe);
+		collet_pipe_take_and_enter(&bounced->context->copy_streams, bounced->copy_stream, &bounced->queue);
 	if (status != COLLET_OK)
 		return status;
-	status = collet_pipe_add(cuda, bounced->pipe, bounced->gpu, there, bytes, pulling_what);
+	status = collet_pipe_add(cuda, bounced->queue, bounced->gpu, there, bytes, pull_what);
 	if (status == COLLET_OK)
-		status = collet_pipe_mark(cuda, bounced->pipe, pulling_what);
-	collet_pipe_leave(cuda, bounced->pipe);
+		status = collet_pipe_mark(cuda, bounced->queue, pull_what);
+	collet_pipe_leave(cuda, bounced->queue);
 	return status;
 }
 
 /* Nothing has come, so the message may come by way of the host. But where nobody knows whether the copy is under way
  * all the same, nothing else may be brought to its place, and what it reads stays open. true: it may. */
-static bool give_up_pull(struct bounced *bounced, collet_status status)
+static bool abandon_pull(struct bounced_buffer *bounced, collet_status status)
 {
 	struct collet_context *context = bounced->context;
-	const struct collet_request *request = bounced->bounce.request;
-	const bool waited = collet_pipe_give(&context->copiers, bounced->pipe);
-	bounced->pipe = NULL;
+	const struct collet_request *request = bounced->bounce_buffer.request;
+	const bool waited = collet_pipe_give(&context->copy_streams, bounced->queue);
+	bounced->queue = NULL;
 	if (waited) {
 		collet_log(&context->engine.log, COLLET_LOG_WARN,
 			"cuda: a message of %llu bytes by way of the host: %s",
 			(unsigned long long)request->p2p.message_bytes, collet_last_error());
-		collet_ipc_put(&context->device.ipc, bounced->opened);
+		collet_ipc_put(&context->device.ipc, bounced->mapping);
 	} else {
 		context->device.kept = true;
 		collet_comm_state_end(request->state, status, true, collet_last_error());
 	}
-	bounced->opened = NULL;
+	bounced->mapping = NULL;
 	return waited;
 }
 
 /* false: it may come by way of the host. */
-static bool pull(struct collet_bounce_buffer *bounce, const uint64_t *where, bool *again)
+static bool pull(struct collet_bounce_buffer *bounce_buffer, const uint64_t *where, bool *must_resend)
 {
-	struct bounced *bounced = (struct bounced *)(void *)bounce;
+	struct bounced_buffer *bounced = (struct bounced_buffer *)(void *)bounce_buffer;
 	struct collet_context *context = bounced->context;
-	const struct collet_request *request = bounce->request;
+	const struct collet_request *request = bounce_buffer->request;
 	const uint32_t from = collet_comm_state_world_rank(request->state, request->p2p.peer);
-	struct collet_pull_offer offer;
-	memcpy(&offer, where, sizeof(offer));
-	if (offer.side.bytes < request->p2p.message_bytes)
+	struct collet_pull_offer get_descriptor;
+	memcpy(&get_descriptor, where, sizeof(get_descriptor));
+	if (get_descriptor.side.bytes < request->p2p.message_bytes)
 		return false;
-	const char *there = collet_pull_reach(
-		&context->device, &context->engine, from, bounced->copier, &offer, &bounced->opened, again);
+	const char *there = collet_pull_reach(&context->device, &context->engine, from, bounced->copy_stream,
+		&get_descriptor, &bounced->mapping, must_resend);
 	if (!there)
 		return false;
 	const collet_status status = begin_pull(bounced, there, request->p2p.message_bytes);
 	if (status != COLLET_OK)
-		return !give_up_pull(bounced, status);
-	bounced->pulling = bounce->needs_polling = true;
+		return !abandon_pull(bounced, status);
+	bounced->is_pulling = bounce_buffer->needs_polling = true;
 	return true;
 }
 
 /* ---- A side's life ---- */
 
-static collet_status make_side(struct collet_context *context, const struct collet_staged_side *side, bool sends,
-	bool pulled, struct bounced **made)
+static collet_status make_buffer(struct collet_context *context, const struct collet_gpu_staging_buffer *buffer,
+	bool sends, bool pulled, struct bounced_buffer **made)
 {
-	struct bounced *bounced = calloc(1, sizeof(*bounced));
+	struct bounced_buffer *bounced = calloc(1, sizeof(*bounced));
 	if (!bounced)
 		return collet_fail(COLLET_ERR_MEMORY, "no memory for a message of a GPU's buffer");
-	*bounced = (struct bounced){ .bounce = { .progress = advance, .user_buffer = side->gpu, .cells = side->host },
+	*bounced = (struct bounced_buffer){ .bounce_buffer = { .progress = advance, .user_buffer = buffer->gpu, .cells = buffer->host },
 		.context = context,
-		.copier = side->copier,
-		.gpu = side->gpu,
-		.sends = sends,
+		.copy_stream = buffer->copy_stream,
+		.gpu = buffer->gpu,
+		.is_send = sends,
 		.what = sends ? "copying a message from the GPU" : "copying a message to the GPU" };
 	/* Now, when nothing has been begun that a failure would spoil. */
-	const collet_status status = collet_pipe_take(&context->copiers, side->copier, &bounced->pipe);
+	const collet_status status = collet_pipe_take(&context->copy_streams, buffer->copy_stream, &bounced->queue);
 	if (status != COLLET_OK) {
 		free(bounced);
 		return status;
 	}
 	if (pulled) {
-		collet_pull_describe(&context->device, &context->engine, side->copier, side->allocation, side->gpu,
-			side->bytes, &bounced->offer);
-		bounced->bounce.export_buffer = show;
-		bounced->bounce.export_again = show_again;
-		bounced->bounce.pull = pull;
+		collet_pull_describe(&context->device, &context->engine, buffer->copy_stream, buffer->allocation,
+			buffer->gpu, buffer->bytes, &bounced->get_descriptor);
+		bounced->bounce_buffer.export_buffer = export_buffer;
+		bounced->bounce_buffer.export_again = export_again;
+		bounced->bounce_buffer.pull = pull;
 	}
 	*made = bounced;
 	return COLLET_OK;
 }
 
-static void rest_side(struct bounced *bounced)
+static void quiesce_buffer(struct bounced_buffer *bounced)
 {
-	struct collet_pipe *pipe = bounced->pipe;
-	collet_bounce_stop(&bounced->bounce);
-	if (!pipe)
+	struct collet_pipe *queue = bounced->queue;
+	collet_bounce_stop(&bounced->bounce_buffer);
+	if (!queue)
 		return;
-	bounced->stale = pipe->marked - pipe->passed;
-	if (!pipe->failed && collet_pipe_is_empty(pipe)) {
-		(void)collet_pipe_give(&bounced->context->copiers, pipe);
-		bounced->pipe = NULL;
+	bounced->stale_marks = queue->marked - queue->passed;
+	if (!queue->failed && collet_pipe_is_empty(queue)) {
+		(void)collet_pipe_give(&bounced->context->copy_streams, queue);
+		bounced->queue = NULL;
 	}
 }
 
 /* Waits for copies that are under way. false: as of collet_pipe_give(), of the cells. */
-static bool free_side(struct bounced *bounced)
+static bool free_buffer(struct bounced_buffer *bounced)
 {
-	assert(!bounced->bounce.request);
-	const bool waited = collet_pipe_give(&bounced->context->copiers, bounced->pipe);
+	assert(!bounced->bounce_buffer.request);
+	const bool waited = collet_pipe_give(&bounced->context->copy_streams, bounced->queue);
 	/* Where nobody knows whether it is read yet, it stays open. */
 	if (waited)
-		collet_ipc_put(&bounced->context->device.ipc, bounced->opened);
+		collet_ipc_put(&bounced->context->device.ipc, bounced->mapping);
 	free(bounced);
 	return waited;
 }
 
 /* ---- A call's ---- */
 
-struct message {
-	struct collet_carried carried; /* first: it is found by it */
-	struct bounced *sides[COLLET_SIDES]; /* NULL: it is short */
+struct bounced_message {
+	struct collet_staging_handle handle; /* first: it is found by it */
+	struct bounced_buffer *buffers[COLLET_USER_BUFFERS]; /* NULL: it is short */
 };
 
-static struct message *message_of(struct collet_carried *carried)
+static struct bounced_message *bounced_message_of(struct collet_staging_handle *handle)
 {
-	return (struct message *)(void *)carried;
+	return (struct bounced_message *)(void *)handle;
 }
 
-static bool is_long(const struct collet_staged_side *side)
+static bool is_long(const struct collet_gpu_staging_buffer *buffer)
 {
-	return side->copier && side->bytes >= COLLET_BOUNCE_MIN_BYTES;
+	return buffer->copy_stream && buffer->bytes >= COLLET_BOUNCE_MIN_BYTES;
 }
 
-static bool takes(const struct collet_load *load)
+static bool supports(const struct collet_staging_transfer *transfer)
 {
-	return collet_load_is_message(load) &&
-	       (is_long(&load->sides[COLLET_READ]) || is_long(&load->sides[COLLET_WRITTEN]));
+	return collet_staging_is_message(transfer) &&
+	       (is_long(&transfer->buffers[COLLET_SEND_BUFFER]) || is_long(&transfer->buffers[COLLET_RECV_BUFFER]));
 }
 
-static size_t host_bytes(const struct collet_staged_side *side)
+static size_t host_bytes(const struct collet_gpu_staging_buffer *buffer)
 {
-	return is_long(side) ? collet_bounce_cells_bytes(side->bytes) : side->bytes;
+	return is_long(buffer) ? collet_bounce_cells_bytes(buffer->bytes) : buffer->bytes;
 }
 
-static void rest(struct collet_carried *carried)
+static void quiesce(struct collet_staging_handle *handle)
 {
-	for (int s = 0; s < COLLET_SIDES; s++)
-		if (message_of(carried)->sides[s])
-			rest_side(message_of(carried)->sides[s]);
+	for (int s = 0; s < COLLET_USER_BUFFERS; s++)
+		if (bounced_message_of(handle)->buffers[s])
+			quiesce_buffer(bounced_message_of(handle)->buffers[s]);
 }
 
-static bool free_message(struct collet_carried *carried)
+static bool free_message(struct collet_staging_handle *handle)
 {
-	struct message *message = message_of(carried);
+	struct bounced_message *message = bounced_message_of(handle);
 	bool waited = true;
-	for (int s = 0; s < COLLET_SIDES; s++)
-		if (message->sides[s])
-			waited &= free_side(message->sides[s]);
+	for (int s = 0; s < COLLET_USER_BUFFERS; s++)
+		if (message->buffers[s])
+			waited &= free_buffer(message->buffers[s]);
 	free(message);
 	return waited;
 }
 
-static collet_status make(const struct collet_load *load, struct collet_carried **carried)
+static collet_status make(const struct collet_staging_transfer *transfer, struct collet_staging_handle **handle)
 {
-	struct message *message = calloc(1, sizeof(*message));
+	struct bounced_message *message = calloc(1, sizeof(*message));
 	collet_status status = COLLET_OK;
 	if (!message)
 		return collet_fail(COLLET_ERR_MEMORY, "no memory for a message of a GPU's buffer");
-	for (int s = 0; s < COLLET_SIDES && status == COLLET_OK; s++) {
-		if (!is_long(&load->sides[s]))
+	for (int s = 0; s < COLLET_USER_BUFFERS && status == COLLET_OK; s++) {
+		if (!is_long(&transfer->buffers[s]))
 			continue;
-		status = make_side(load->context, &load->sides[s], s == COLLET_READ,
-			load->staging == COLLET_STAGED_PULLED, &message->sides[s]);
+		status = make_buffer(transfer->context, &transfer->buffers[s], s == COLLET_SEND_BUFFER,
+			transfer->kind == COLLET_GPU_STAGING_PULLED_MESSAGE, &message->buffers[s]);
 		if (status == COLLET_OK)
-			message->carried.bounces[s] = &message->sides[s]->bounce;
+			message->handle.bounce_buffers[s] = &message->buffers[s]->bounce_buffer;
 	}
 	if (status == COLLET_OK)
-		*carried = &message->carried;
+		*handle = &message->handle;
 	else
-		(void)free_message(&message->carried);
+		(void)free_message(&message->handle);
 	return status;
 }
 
-const struct collet_carrier collet_bounced_carrier = {
-	.takes = takes, .host_bytes = host_bytes, .make = make, .rest = rest, .free = free_message
+const struct collet_staging_method collet_bounced_staging = {
+	.supports = supports, .host_bytes = host_bytes, .make = make, .quiesce = quiesce, .free = free_message
 };

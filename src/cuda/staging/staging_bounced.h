@@ -6,6 +6,6 @@
 
 #include "cuda/staging/staging_method.h"
 
-extern const struct collet_carrier collet_bounced_carrier;
+extern const struct collet_staging_method collet_bounced_staging;
 
 #endif

@@ -4,9 +4,9 @@
 
 #include "cuda/staging/staging_method.h"
 
-extern const struct collet_carrier collet_reached_carrier;
+extern const struct collet_staging_method collet_gpudirect_staging;
 
 /* Would the connections to all other ranks of the group take GPU memory, as far as their cards tell? */
-bool collet_reached_all(const struct collet_comm_state *group);
+bool collet_gpudirect_reaches_all(const struct collet_comm_state *state);
 
 #endif

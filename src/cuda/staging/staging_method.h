@@ -15,56 +15,57 @@
 struct collet_bounce_buffer;
 
 /* Bytes of a buffer. */
-struct collet_part {
+struct collet_buffer_part {
 	size_t offset, bytes;
 };
 
-struct collet_staged_side {
-	struct collet_copier *copier; /* NULL: it is the host's, or not there; nothing is carried */
+struct collet_gpu_staging_buffer {
+	struct collet_copier *copy_stream; /* NULL: it is the host's, or not there; nothing is carried */
 	char *gpu, *host;             /* host: what stands for it */
 	size_t bytes;
 	uint64_t allocation;          /* that gpu is in: the driver's number */
 };
 
 /* What is to be carried; at least one side is a GPU's. */
-struct collet_load {
+struct collet_staging_transfer {
 	struct collet_context *context;
-	enum collet_staging staging;
-	struct collet_staged_side sides[COLLET_SIDES];
+	enum collet_gpu_staging_kind kind;
+	struct collet_gpu_staging_buffer buffers[COLLET_USER_BUFFERS];
 };
 
 /* The carrier's, for one call, with what it needs itself behind this. */
-struct collet_carried {
-	struct collet_pipeline *flow;                /* of both sides; or NULL, and then */
-	struct collet_bounce_buffer *bounces[COLLET_SIDES]; /* of each that is carried: NULL, it is copied before and
-	                                                       after */
+struct collet_staging_handle {
+	struct collet_pipeline *pipeline;            /* of both sides; or NULL, and then */
+	struct collet_bounce_buffer *bounce_buffers[COLLET_USER_BUFFERS]; /* of each that is carried: NULL, it is
+	                                                                     copied before and after */
 };
 
-struct collet_carrier {
+struct collet_staging_method {
 	/* Is it for this call? The sides' hosts are not there yet. */
-	bool (*takes)(const struct collet_load *load);
+	bool (*supports)(const struct collet_staging_transfer *transfer);
 	/* No memory of the host's stands for the sides: the request has the GPU's addresses. */
-	bool leaves;
+	bool is_zero_copy;
 	/* Else, how much a side that is a GPU's needs. NULL: as much as it has. */
-	size_t (*host_bytes)(const struct collet_staged_side *side);
+	size_t (*host_bytes)(const struct collet_gpu_staging_buffer *buffer);
 	/* Nothing is copied yet. COLLET_ERR_*: nothing has happened. May take the engine's lock, for messages. */
-	collet_status (*make)(const struct collet_load *load, struct collet_carried **carried);
+	collet_status (*make)(const struct collet_staging_transfer *transfer, struct collet_staging_handle **handle);
 	/* The request has been planned, and is not started yet. *declines: it is for the next row that takes it, and
 	 * nothing has happened. COLLET_ERR_MEMORY. NULL: it need not know. */
-	collet_status (*plan)(struct collet_carried *carried, const struct collet_request *request, bool *declines);
+	collet_status (*plan)(
+		struct collet_staging_handle *handle, const struct collet_request *request, bool *declined);
 	/* Of what is written these parts alone are to be taken; they stay the caller's. NULL: it takes no others. */
-	void (*take_parts)(struct collet_carried *carried, const struct collet_part *parts, size_t count);
+	void (*set_parts)(struct collet_staging_handle *handle, const struct collet_buffer_part *parts, size_t count);
 	/* The request does not run, and may not for long: what streams it has are others' until it does. Under the
 	 * engine's lock; safe to repeat. */
-	void (*rest)(struct collet_carried *carried);
+	void (*quiesce)(struct collet_staging_handle *handle);
 	/* Its request is over. Waits for copies that are under way. false: as of collet_pipe_give(), of the host's
 	 * memory that stands for the sides. */
-	bool (*free)(struct collet_carried *carried);
+	bool (*free)(struct collet_staging_handle *handle);
 };
 
-static inline bool collet_load_is_message(const struct collet_load *load)
+static inline bool collet_staging_is_message(const struct collet_staging_transfer *transfer)
 {
-	return load->staging == COLLET_STAGED_BOUNCES || load->staging == COLLET_STAGED_PULLED;
+	return transfer->kind == COLLET_GPU_STAGING_MESSAGE || transfer->kind == COLLET_GPU_STAGING_PULLED_MESSAGE;
 }
 
 #endif

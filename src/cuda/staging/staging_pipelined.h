@@ -7,27 +7,28 @@
 #include "cuda/staging/staging_method.h"
 #include "engine/pipeline.h"
 
-extern const struct collet_carrier collet_piped_carrier;
+extern const struct collet_staging_method collet_pipelined_staging;
 
 /* Is a side so long that this pays? */
-bool collet_load_is_large(const struct collet_load *load);
+bool collet_staging_is_large(const struct collet_staging_transfer *transfer);
 
 /* Whose data it is, where it is more than one buffer: how bytes of it come to the host's block, and leave, as far as
  * they do. Between collet_pipe_enter() and leave, but for over, stop and free. */
-struct collet_piped_cargo {
-	void *owner;
-	bool brings, takes;
-	collet_status (*bring)(void *owner, struct collet_pipe *pipe, char *host, size_t offset, size_t bytes);
-	collet_status (*take)(void *owner, struct collet_pipe *pipe, const char *host, size_t offset, size_t bytes);
+struct collet_copy_hooks {
+	void *context;
+	bool has_input, has_output;
+	collet_status (*copy_in)(void *context, struct collet_pipe *queue, char *host, size_t offset, size_t bytes);
+	collet_status (*copy_out)(
+		void *context, struct collet_pipe *queue, const char *host, size_t offset, size_t bytes);
 	/* All has been brought and taken. Under the engine's lock. */
-	void (*over)(void *owner);
+	void (*complete)(void *context);
 	/* The request has ended, and is still there; likewise. Perhaps more than once. */
-	void (*stop)(void *owner);
-	void (*free)(void *owner);
+	void (*stop)(void *context);
+	void (*free)(void *context);
 };
 
 /* Of cargo, which is taken over, even if this fails; both: the block of the host's. As of a carrier's make(). */
-collet_status collet_piped_make_of(struct collet_context *context, const struct collet_staged_side *both,
-	const struct collet_piped_cargo *cargo, struct collet_carried **carried);
+collet_status collet_pipelined_make_hooks(struct collet_context *context, const struct collet_gpu_staging_buffer *both,
+	const struct collet_copy_hooks *hooks, struct collet_staging_handle **handle);
 
 #endif

@@ -11,15 +11,15 @@
 /* ---- Words ---- */
 
 /* In the current CUDA context. */
-static collet_status add_block(struct collet_streams *streams, const struct collet_copier *copier)
+static collet_status add_block(struct collet_streams *streams, const struct collet_copier *copy_stream)
 {
 	struct collet_context *context = streams->comm->context;
-	struct collet_words_block *block = calloc(1, sizeof(*block));
+	struct collet_stream_flags_block *block = calloc(1, sizeof(*block));
 	if (!block)
 		return collet_fail(COLLET_ERR_MEMORY, "no memory for calls on streams");
-	collet_status status =
-		collet_pinned_take(&context->pinned, copier, sizeof(struct collet_words), &block->memory);
-	if (status == COLLET_OK && !collet_pinned_lock(&context->pinned, copier, block->memory))
+	collet_status status = collet_pinned_acquire(
+		&context->pinned, copy_stream, sizeof(struct collet_stream_flags), &block->memory);
+	if (status == COLLET_OK && !collet_pinned_register(&context->pinned, copy_stream, block->memory))
 		status = collet_fail(COLLET_ERR_MEMORY, "%zu bytes cannot be page-locked, which calls on streams need; "
 							"raise the limit of locked memory (ulimit -l)",
 			block->memory->bytes);
@@ -31,7 +31,7 @@ static collet_status add_block(struct collet_streams *streams, const struct coll
 				&context->cuda, result, "finding where the GPU has page-locked memory");
 	}
 	if (status != COLLET_OK) {
-		collet_pinned_give(&context->pinned, block->memory);
+		collet_pinned_release(&context->pinned, block->memory);
 		free(block);
 		return status;
 	}
@@ -40,51 +40,51 @@ static collet_status add_block(struct collet_streams *streams, const struct coll
 	return COLLET_OK;
 }
 
-collet_status collet_streamed_new(
-	struct collet_streams *streams, const struct collet_copier *copier, struct collet_streamed **call)
+collet_status collet_stream_call_new(
+	struct collet_streams *streams, const struct collet_copier *copy_stream, struct collet_stream_call **call)
 {
-	struct collet_streamed *made = streams->free;
+	struct collet_stream_call *made = streams->free;
 	if (made) {
 		streams->free = made->next;
 	} else {
-		const struct collet_words_block *first = streams->blocks;
-		if (!first || first->used == first->memory->bytes / sizeof(struct collet_words)) {
-			const collet_status status = add_block(streams, copier);
+		const struct collet_stream_flags_block *first = streams->blocks;
+		if (!first || first->used == first->memory->bytes / sizeof(struct collet_stream_flags)) {
+			const collet_status status = add_block(streams, copy_stream);
 			if (status != COLLET_OK)
 				return status;
 		}
 		made = calloc(1, sizeof(*made));
 		if (!made)
 			return collet_fail(COLLET_ERR_MEMORY, "no memory for a call on a stream");
-		struct collet_words_block *block = streams->blocks;
-		made->words = (struct collet_words *)(void *)block->memory->memory + block->used;
-		made->passed = block->gpu + block->used * sizeof(struct collet_words) +
-			offsetof(struct collet_words, passed);
+		struct collet_stream_flags_block *block = streams->blocks;
+		made->flags = (struct collet_stream_flags *)(void *)block->memory->memory + block->used;
+		made->released = block->gpu + block->used * sizeof(struct collet_stream_flags) +
+			offsetof(struct collet_stream_flags, released);
 		block->used++;
 	}
-	const cu_pointer passed = made->passed;
-	*made = (struct collet_streamed){ .streams = streams, .copier = copier, .words = made->words,
-		.done_word = &made->words->done, .done = passed - offsetof(struct collet_words, passed),
-		.passed = passed };
-	atomic_store_explicit(&made->words->done, 0, memory_order_relaxed);
-	atomic_store_explicit(&made->words->passed, 1, memory_order_relaxed);
+	const cu_pointer passed = made->released;
+	*made = (struct collet_stream_call){ .streams = streams, .copy_stream = copy_stream, .flags = made->flags,
+		.done_flag = &made->flags->done, .done = passed - offsetof(struct collet_stream_flags, released),
+		.released = passed };
+	atomic_store_explicit(&made->flags->done, 0, memory_order_relaxed);
+	atomic_store_explicit(&made->flags->released, 1, memory_order_relaxed);
 	*call = made;
 	return COLLET_OK;
 }
 
-void collet_streamed_free(struct collet_streamed *call)
+void collet_stream_call_free(struct collet_stream_call *call)
 {
 	struct collet_streams *streams = call->streams;
-	collet_staged_drop(call->staged);
-	if (call->word.number)
-		collet_direct_word_give(streams->comm->direct, &call->word);
-	call->word.number = 0;
+	collet_gpu_staging_free(call->staging);
+	if (call->completion_flag.number)
+		collet_direct_word_give(streams->comm->shared_gpu, &call->completion_flag);
+	call->completion_flag.number = 0;
 	if (call->request) {
 		collet_engine_lock(streams->engine);
 		collet_request_release(call->request);
 		collet_engine_unlock(streams->engine);
 	}
-	call->staged = NULL;
+	call->staging = NULL;
 	call->request = NULL;
 	call->next = streams->free;
 	streams->free = call;
@@ -92,12 +92,12 @@ void collet_streamed_free(struct collet_streamed *call)
 
 void collet_streams_reap(struct collet_streams *streams)
 {
-	struct collet_streamed *passed = NULL;
+	struct collet_stream_call *passed = NULL;
 	pthread_mutex_lock(&streams->lock);
-	for (struct collet_streamed **at = &streams->passing; *at;) {
-		struct collet_streamed *call = *at;
+	for (struct collet_stream_call **at = &streams->unreleased; *at;) {
+		struct collet_stream_call *call = *at;
 		/* Acquire: the stream's last use of its memory comes before. */
-		if (call->lost || !atomic_load_explicit(&call->words->passed, memory_order_acquire)) {
+		if (call->is_leaked || !atomic_load_explicit(&call->flags->released, memory_order_acquire)) {
 			at = &call->next;
 			continue;
 		}
@@ -106,149 +106,149 @@ void collet_streams_reap(struct collet_streams *streams)
 		passed = call;
 	}
 	pthread_mutex_unlock(&streams->lock);
-	for (struct collet_streamed *call = passed, *next; call; call = next) {
+	for (struct collet_stream_call *call = passed, *next; call; call = next) {
 		next = call->next;
-		collet_streamed_free(call);
-		streams->under_way--;
+		collet_stream_call_free(call);
+		streams->unreleased_count--;
 	}
-	if (streams->holds && !streams->under_way && !streams->captured) {
+	if (streams->has_ipc_hold && !streams->unreleased_count && !streams->captured) {
 		collet_ipc_let_go(&streams->comm->context->device.ipc);
-		streams->holds = false;
+		streams->has_ipc_hold = false;
 	}
 }
 
 /* ---- Where a call is put ---- */
 
-struct place {
+struct stream_scope {
 	const struct collet_cuda *cuda;
 	cu_stream stream;
 	cu_context context;
-	struct collet_copier *copier;
+	struct collet_copier *copy_stream;
 	uint64_t capture;            /* 0: none */
-	int mode;                    /* the thread's, of capturing, before */
+	int capture_mode;            /* the thread's, of capturing, before */
 };
 
-static collet_status find_copier(struct collet_context *context, struct place *place)
+static collet_status find_copier(struct collet_context *context, struct stream_scope *scope)
 {
-	struct collet_residence residence = { .device = true, .context = place->context };
+	struct collet_residence attributes = { .device = true, .context = scope->context };
 	int offered = 0;
 	cu_device device = 0;
-	cu_result result = place->cuda->cuCtxGetDevice(&device);
+	cu_result result = scope->cuda->cuCtxGetDevice(&device);
 	if (result == CU_OK)
-		result = place->cuda->cuDeviceGetAttribute(&offered, CU_DEVICE_HAS_MEMORY_OPERATIONS, device);
+		result = scope->cuda->cuDeviceGetAttribute(&offered, CU_DEVICE_HAS_MEMORY_OPERATIONS, device);
 	if (result != CU_OK)
-		return collet_cuda_fail(place->cuda, result, "asking about a stream's GPU");
+		return collet_cuda_fail(scope->cuda, result, "asking about a stream's GPU");
 	if (!offered)
 		return collet_fail(COLLET_ERR_UNSUPPORTED,
 			"how.stream: GPU %d has no stream memory operations, by which a stream waits for the host; "
 			"call "
 			"without it",
 			device);
-	residence.ordinal = device;
-	return collet_copier_find(&context->copiers, &residence, &place->copier);
+	attributes.ordinal = device;
+	return collet_copier_find(&context->copy_streams, &attributes, &scope->copy_stream);
 }
 
-static void leave(struct place *place)
+static void leave(struct stream_scope *scope)
 {
-	(void)place->cuda->cuThreadExchangeStreamCaptureMode(&place->mode);
-	(void)place->cuda->cuCtxPopCurrent(NULL);
+	(void)scope->cuda->cuThreadExchangeStreamCaptureMode(&scope->capture_mode);
+	(void)scope->cuda->cuCtxPopCurrent(NULL);
 }
 
 /* The stream's context is the thread's until leave(), and registering memory spoils nobody's capture. */
-static collet_status enter(struct collet_context *context, void *stream, struct place *place)
+static collet_status enter(struct collet_context *context, void *stream, struct stream_scope *scope)
 {
 	const struct collet_cuda *cuda = &context->cuda;
-	*place = (struct place){ .cuda = cuda, .stream = stream, .mode = CU_CAPTURE_RELAXED };
+	*scope = (struct stream_scope){ .cuda = cuda, .stream = stream, .capture_mode = CU_CAPTURE_RELAXED };
 	if (!cuda->module)
 		return collet_fail(COLLET_ERR_UNSUPPORTED, "how.stream: %s", cuda->absent);
-	cu_result result = cuda->cuStreamGetCtx(stream, &place->context);
+	cu_result result = cuda->cuStreamGetCtx(stream, &scope->context);
 	if (result == CU_OK)
-		result = cuda->cuCtxPushCurrent(place->context);
+		result = cuda->cuCtxPushCurrent(scope->context);
 	if (result != CU_OK)
 		return collet_cuda_fail(cuda, result, "how.stream: entering the context of the stream");
-	result = cuda->cuThreadExchangeStreamCaptureMode(&place->mode);
+	result = cuda->cuThreadExchangeStreamCaptureMode(&scope->capture_mode);
 	if (result != CU_OK) {
 		(void)cuda->cuCtxPopCurrent(NULL);
 		return collet_cuda_fail(cuda, result, "how.stream: setting how strict captures are");
 	}
 	int captured = CU_NOT_CAPTURED;
 	collet_status status = COLLET_OK;
-	result = cuda->cuStreamGetCaptureInfo(stream, &captured, &place->capture, NULL, NULL, NULL);
+	result = cuda->cuStreamGetCaptureInfo(stream, &captured, &scope->capture, NULL, NULL, NULL);
 	if (result != CU_OK)
 		status = collet_cuda_fail(cuda, result, "how.stream: asking whether the stream is captured");
 	else if (captured == CU_CAPTURE_SPOILT)
 		status = collet_fail(COLLET_ERR_ARGUMENT,
 			"how.stream: something has invalidated the stream's capture: end it, and capture again");
 	if (captured == CU_NOT_CAPTURED)
-		place->capture = 0;
+		scope->capture = 0;
 	if (status == COLLET_OK)
-		status = find_copier(context, place);
+		status = find_copier(context, scope);
 	if (status != COLLET_OK)
-		leave(place);
+		leave(scope);
 	return status;
 }
 
 /* ---- Putting it there ---- */
 
-static collet_status check(const struct place *place, cu_result result, const char *what)
+static collet_status check(const struct stream_scope *scope, cu_result result, const char *what)
 {
-	return result == CU_OK ? COLLET_OK : collet_cuda_fail(place->cuda, result, what);
+	return result == CU_OK ? COLLET_OK : collet_cuda_fail(scope->cuda, result, what);
 }
 
 /* What the stream does once it has rung. */
-static collet_status enqueue_rest(const struct place *place, const struct collet_streamed *call)
+static collet_status enqueue_rest(const struct stream_scope *scope, const struct collet_stream_call *call)
 {
-	collet_status status = check(place,
-		place->cuda->cuStreamWaitValue32(place->stream, call->done, 1, CU_WAIT_AT_LEAST),
+	collet_status status = check(scope,
+		scope->cuda->cuStreamWaitValue32(scope->stream, call->done, 1, CU_WAIT_AT_LEAST),
 		"having a stream wait for a call's end");
-	if (status == COLLET_OK && call->staged)
-		status = collet_staged_enqueue_out(call->staged, place->stream);
+	if (status == COLLET_OK && call->staging)
+		status = collet_gpu_staging_enqueue_copy_out(call->staging, scope->stream);
 	if (status == COLLET_OK)
-		status = check(place, place->cuda->cuStreamWriteValue32(place->stream, call->passed, 1, 0),
+		status = check(scope, scope->cuda->cuStreamWriteValue32(scope->stream, call->released, 1, 0),
 			"having a stream say that it has passed a call");
 	return status;
 }
 
 /* The driver has refused something. The stream may have a part of the call: then its memory stays until the stream has
  * passed, or, where that cannot be known, for ever. */
-static void give_up(const struct place *place, struct collet_streamed *call)
+static void enqueue_release(const struct stream_scope *scope, struct collet_stream_call *call)
 {
-	call->lost = place->capture != 0 ||
-		place->cuda->cuStreamWriteValue32(place->stream, call->passed, 1, 0) != CU_OK;
+	call->is_leaked = scope->capture != 0 ||
+		scope->cuda->cuStreamWriteValue32(scope->stream, call->released, 1, 0) != CU_OK;
 }
 
-static collet_status put(const struct place *place, struct collet_streamed *call)
+static collet_status enqueue(const struct stream_scope *scope, struct collet_stream_call *call)
 {
 	struct collet_streams *streams = call->streams;
-	if (!streams->holds)
+	if (!streams->has_ipc_hold)
 		collet_ipc_hold(&streams->comm->context->device.ipc);
-	streams->holds = true;
-	collet_status status = collet_streamed_add(call);
+	streams->has_ipc_hold = true;
+	collet_status status = collet_stream_call_add(call);
 	if (status != COLLET_OK) {
-		collet_streamed_free(call);
+		collet_stream_call_free(call);
 		return status;
 	}
-	if (!place->capture)
-		atomic_store_explicit(&call->words->passed, 0, memory_order_relaxed);
-	streams->under_way += !place->capture;
-	if (call->staged)
-		status = collet_staged_enqueue_in(call->staged, place->stream, call->half_count != 0);
+	if (!scope->capture)
+		atomic_store_explicit(&call->flags->released, 0, memory_order_relaxed);
+	streams->unreleased_count += !scope->capture;
+	if (call->staging)
+		status = collet_gpu_staging_enqueue_copy_in(call->staging, scope->stream, call->op_count != 0);
 	if (status == COLLET_OK)
-		status = check(place, place->cuda->cuLaunchHostFunc(place->stream, collet_streams_ring, call),
+		status = check(scope, scope->cuda->cuLaunchHostFunc(scope->stream, collet_streams_ring_doorbell, call),
 			"having a stream ring");
 	if (status != COLLET_OK) {
-		collet_streamed_withdraw(call);
-		give_up(place, call);
-		streams->under_way -= !place->capture && call->lost;
-		collet_streamed_let_pass(call);
+		collet_stream_call_withdraw(call);
+		enqueue_release(scope, call);
+		streams->unreleased_count -= !scope->capture && call->is_leaked;
+		collet_stream_call_await_release(call);
 		return status;
 	}
-	status = enqueue_rest(place, call);
+	status = enqueue_rest(scope, call);
 	if (status != COLLET_OK) {
 		/* It will ring, and the others will wait for it: there is no way back. */
-		collet_comm_state_end(&streams->comm->group, status, true, collet_last_error());
-		give_up(place, call);
-		streams->under_way -= !place->capture && call->lost;
+		collet_comm_state_end(&streams->comm->state, status, true, collet_last_error());
+		enqueue_release(scope, call);
+		streams->unreleased_count -= !scope->capture && call->is_leaked;
 	}
 	return status;
 }
@@ -266,115 +266,117 @@ static collet_status check_how(const char *function, const collet_how *how)
 		function);
 }
 
-static collet_status name_caller(collet_status status, const char *function)
+static collet_status prefix_function(collet_status status, const char *function)
 {
 	if (status != COLLET_OK)
 		collet_error_prefix("%s", function);
 	return status;
 }
 
-static collet_status make(collet_comm *comm, const struct place *place, const char *function,
-	const struct collet_side sides[COLLET_SIDES], const collet_how *how, struct collet_streamed **call)
+static collet_status make(collet_comm *comm, const struct stream_scope *scope, const char *function,
+	const struct collet_user_buffer buffers[COLLET_USER_BUFFERS], const collet_how *how,
+	struct collet_stream_call **call)
 {
 	struct collet_streams *streams;
 	collet_status status = collet_streams_get(comm, &streams);
 	if (status == COLLET_OK) {
 		collet_streams_reap(streams);
-		status = collet_streamed_new(streams, place->copier, call);
+		status = collet_stream_call_new(streams, scope->copy_stream, call);
 	}
 	if (status != COLLET_OK)
-		return name_caller(status, function);
+		return prefix_function(status, function);
 	(*call)->function = function;
-	(*call)->capture = place->capture;
+	(*call)->capture = scope->capture;
 	(*call)->timeout_ns = collet_call_timeout(comm, how);
-	for (int s = 0; s < COLLET_SIDES; s++)
-		(*call)->sides.side[s] =
-			(struct collet_direct_side){ .first = sides[s].first, .bytes = sides[s].bytes };
+	for (int s = 0; s < COLLET_USER_BUFFERS; s++)
+		(*call)->gpu_buffers.side[s] =
+			(struct collet_direct_side){ .first = buffers[s].first, .bytes = buffers[s].bytes };
 	return COLLET_OK;
 }
 
 /* The stream copies to and from the host's memory. sides: the host's afterwards. */
-static collet_status lay_out(collet_comm *comm, struct collet_streamed *call, struct collet_call_arguments *arguments,
-	struct collet_side sides[COLLET_SIDES], const struct collet_partition *listed)
+static collet_status stage(collet_comm *comm, struct collet_stream_call *call, struct collet_call_arguments *arguments,
+	struct collet_user_buffer buffers[COLLET_USER_BUFFERS], const struct collet_partition *vector)
 {
-	const collet_status status = collet_staged_lay_out(comm->context, arguments->function, sides,
-		collet_call_staging(comm, arguments), &call->staged);
-	arguments->staged = call->staged;
-	return status == COLLET_OK && call->staged ?
-		collet_call_take_staged(comm, arguments, sides, listed, call->staged) : status;
+	const collet_status status = collet_gpu_staging_begin_on_stream(comm->context, arguments->function, buffers,
+		collet_call_staging_kind(comm, arguments), &call->staging);
+	arguments->staging = call->staging;
+	return status == COLLET_OK && call->staging ?
+		collet_call_use_staging(comm, arguments, buffers, vector, call->staging) : status;
 }
 
 /* The stream copies nothing: which way it goes is decided when all have rung. */
-static collet_status locate(
-	const collet_comm *comm, struct collet_streamed *call, const char *function, const collet_how *how)
+static collet_status describe_for_leader(
+	const collet_comm *comm, struct collet_stream_call *call, const char *function, const collet_how *how)
 {
-	call->offered = true;
-	call->sides.function = function;
-	call->sides.scale = how->scale;
-	collet_direct_word_take(comm->direct, &call->word);
-	if (call->word.number) {
-		call->sides.word = call->word.number;
-		call->done_word = call->word.host;
-		call->done = call->word.gpu;
-		atomic_store_explicit(call->done_word, 0, memory_order_relaxed);
+	call->is_for_leader = true;
+	call->gpu_buffers.function = function;
+	call->gpu_buffers.scale = how->scale;
+	collet_direct_word_take(comm->shared_gpu, &call->completion_flag);
+	if (call->completion_flag.number) {
+		call->gpu_buffers.word = call->completion_flag.number;
+		call->done_flag = call->completion_flag.host;
+		call->done = call->completion_flag.gpu;
+		atomic_store_explicit(call->done_flag, 0, memory_order_relaxed);
 	}
-	return collet_direct_locate(comm->direct, &call->sides);
+	return collet_direct_locate(comm->shared_gpu, &call->gpu_buffers);
 }
 
-collet_status collet_streamed_call(collet_comm *comm, struct collet_call_arguments *arguments,
-	struct collet_side sides[COLLET_SIDES], const struct collet_partition *listed, const collet_how *how)
+collet_status collet_stream_enqueue_collective(collet_comm *comm, struct collet_call_arguments *arguments,
+	struct collet_user_buffer buffers[COLLET_USER_BUFFERS], const struct collet_partition *vector,
+	const collet_how *how)
 {
-	struct place place;
-	struct collet_streamed *call;
+	struct stream_scope scope;
+	struct collet_stream_call *call;
 	collet_status status = check_how(arguments->function, how);
 	if (status == COLLET_OK)
-		status = name_caller(enter(comm->context, how->stream, &place), arguments->function);
+		status = prefix_function(enter(comm->context, how->stream, &scope), arguments->function);
 	if (status != COLLET_OK)
 		return status;
-	status = make(comm, &place, arguments->function, sides, how, &call);
+	status = make(comm, &scope, arguments->function, buffers, how, &call);
 	if (status == COLLET_OK) {
-		status = collet_call_may_be_direct(comm, arguments) ?
-			locate(comm, call, arguments->function, how) :
-			lay_out(comm, call, arguments, sides, listed);
+		status = collet_call_may_share_gpu(comm, arguments) ?
+			describe_for_leader(comm, call, arguments->function, how) :
+			stage(comm, call, arguments, buffers, vector);
 		if (status == COLLET_OK)
 			status = collet_call_prepare(comm, arguments, how, &call->request);
 		if (status == COLLET_OK)
-			status = name_caller(put(&place, call), arguments->function);
+			status = prefix_function(enqueue(&scope, call), arguments->function);
 		else
-			collet_streamed_free(call);
+			collet_stream_call_free(call);
 	}
-	leave(&place);
+	leave(&scope);
 	return status;
 }
 
-collet_status collet_streamed_halves(collet_comm *comm, const char *function, const struct collet_half *halves,
+collet_status collet_stream_enqueue_p2p(collet_comm *comm, const char *function, const struct collet_p2p_op *ops,
 	uint32_t count, collet_dtype dtype, const collet_how *how)
 {
-	struct place place;
-	struct collet_streamed *call;
-	struct collet_side sides[COLLET_SIDES] = { { NULL, 0 }, { NULL, 0 } };
+	struct stream_scope scope;
+	struct collet_stream_call *call;
+	struct collet_user_buffer buffers[COLLET_USER_BUFFERS] = { { NULL, 0 }, { NULL, 0 } };
 	collet_status status = check_how(function, how);
 	if (status == COLLET_OK)
-		status = name_caller(enter(comm->context, how->stream, &place), function);
+		status = prefix_function(enter(comm->context, how->stream, &scope), function);
 	if (status != COLLET_OK)
 		return status;
 	for (uint32_t i = 0; i < count; i++)
-		sides[halves[i].sends ? COLLET_READ : COLLET_WRITTEN] =
-			(struct collet_side){ halves[i].buffer, halves[i].count * collet_dtype_bytes(dtype) };
-	status = make(comm, &place, function, sides, how, &call);
+		buffers[ops[i].is_send ? COLLET_SEND_BUFFER : COLLET_RECV_BUFFER] =
+			(struct collet_user_buffer){ ops[i].buffer, ops[i].count * collet_dtype_bytes(dtype) };
+	status = make(comm, &scope, function, buffers, how, &call);
 	if (status == COLLET_OK) {
-		status = collet_staged_lay_out(
-			comm->context, function, sides, collet_halves_staging(comm, halves, count), &call->staged);
+		status = collet_gpu_staging_begin_on_stream(comm->context, function, buffers,
+			collet_p2p_ops_staging_kind(comm, ops, count), &call->staging);
 		if (status != COLLET_OK)
-			collet_streamed_free(call);
+			collet_stream_call_free(call);
 	}
 	if (status == COLLET_OK) {
-		call->half_count = count;
+		call->op_count = count;
 		call->dtype = dtype;
-		memcpy(call->halves, halves, count * sizeof(*halves));
-		collet_halves_take_staged(call->halves, count, sides, call->staged);
-		status = name_caller(put(&place, call), function);
+		memcpy(call->ops, ops, count * sizeof(*ops));
+		collet_p2p_ops_use_staging(call->ops, count, buffers, call->staging);
+		status = prefix_function(enqueue(&scope, call), function);
 	}
-	leave(&place);
+	leave(&scope);
 	return status;
 }

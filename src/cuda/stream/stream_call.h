@@ -22,28 +22,29 @@
 /* A checked call with how->stream set. COLLET_OK: it is on the stream; what becomes of it is the communicator's error.
  * COLLET_ERR_ARGUMENT, _UNSUPPORTED, _MEMORY, _SYSTEM: nothing has changed, unless the stream has taken a part of it
  * already, which ends the communicator. */
-collet_status collet_streamed_call(collet_comm *comm, struct collet_call_arguments *call,
-	struct collet_side sides[COLLET_SIDES], const struct collet_partition *listed, const collet_how *how);
-collet_status collet_streamed_halves(collet_comm *comm, const char *function, const struct collet_half *halves,
+collet_status collet_stream_enqueue_collective(collet_comm *comm, struct collet_call_arguments *call,
+	struct collet_user_buffer buffers[COLLET_USER_BUFFERS], const struct collet_partition *vector,
+	const collet_how *how);
+collet_status collet_stream_enqueue_p2p(collet_comm *comm, const char *function, const struct collet_p2p_op *ops,
 	uint32_t count, collet_dtype dtype, const collet_how *how);
 
 /* ---- stream_thread.c */
 
 /* A call that is not on a stream comes after those that are: waits until they have started, not until they have ended.
  * That they do not in time ends the communicator. */
-collet_status collet_streams_let_start(collet_comm *comm, const char *function, const collet_how *how);
+collet_status collet_streams_wait_started(collet_comm *comm, const char *function, const collet_how *how);
 
 /* Destroying a communicator. First: what streams have been told by the GPU that it is done this host is soon told, too,
  * and waits for; else others would hear that it has left in the middle. */
-void collet_streams_catch_up(collet_comm *comm);
+void collet_streams_drain(collet_comm *comm);
 /* Then nothing starts any more, and whatever waits is let go of: under the engine's lock. */
 void collet_streams_close(collet_comm *comm);
 /* Then, without it: waits until no stream uses anything of this communicator, and frees it. That takes no longer than
- * what the streams were given before; if it is more than COLLET_STREAMS_PATIENCE_NS, or the driver has refused to have
- * them tell, or a fault has broken their context, false: the communicator's memory and context are not freed, since the
- * streams will still come to use them, or are in the middle of that. */
+ * what the streams were given before; if it is more than COLLET_STREAMS_RELEASE_TIMEOUT_NS, or the driver has refused
+ * to have them tell, or a fault has broken their context, false: the communicator's memory and context are not freed,
+ * since the streams will still come to use them, or are in the middle of that. */
 bool collet_streams_free(collet_comm *comm);
 
-#define COLLET_STREAMS_PATIENCE_NS (INT64_C(10) * 1000 * 1000 * 1000)
+#define COLLET_STREAMS_RELEASE_TIMEOUT_NS (INT64_C(10) * 1000 * 1000 * 1000)
 
 #endif

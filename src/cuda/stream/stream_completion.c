@@ -6,57 +6,58 @@
 #include "core/clock.h"
 #include "cuda/stream/stream_internal.h"
 
-static const int64_t LOOK_NS = INT64_C(50) * 1000 * 1000;
+static const int64_t POLL_NS = INT64_C(50) * 1000 * 1000;
 
-void collet_streamed_order(struct collet_streamed *call)
+void collet_stream_call_await_gpu(struct collet_stream_call *call)
 {
 	const int64_t now = collet_clock_ns();
-	call->ordered = true;
-	call->until = COLLET_NEVER;
+	call->is_on_gpu = true;
+	call->deadline = COLLET_NEVER;
 	if (call->timeout_ns >= 0 && call->timeout_ns < COLLET_NEVER - now)
-		call->until = now + call->timeout_ns;
-	if (!call->streams->look_ns)
-		call->streams->look_ns = now + LOOK_NS;
+		call->deadline = now + call->timeout_ns;
+	if (!call->streams->next_poll_ns)
+		call->streams->next_poll_ns = now + POLL_NS;
 }
 
-bool collet_streams_are_due(const struct collet_streams *streams)
+bool collet_streams_poll_is_due(const struct collet_streams *streams)
 {
-	return streams->look_ns && collet_clock_ns() >= streams->look_ns;
+	return streams->next_poll_ns && collet_clock_ns() >= streams->next_poll_ns;
 }
 
 /* Is the GPU at it yet? *late: one that has taken too long. */
-static bool look(struct collet_streamed *call, bool ended, int64_t now, const struct collet_streamed **late)
+static bool poll_completion(
+	struct collet_stream_call *call, bool ended, int64_t now, const struct collet_stream_call **timed_out)
 {
-	if (!call->ordered)
+	if (!call->is_on_gpu)
 		return false;
 	/* Acquire: where a graph's next ring has taken `done` back, rings says so. */
-	const bool done = atomic_load_explicit(call->done_word, memory_order_acquire) ||
-		atomic_load_explicit(&call->rings, memory_order_relaxed) != call->launch;
+	const bool done = atomic_load_explicit(call->done_flag, memory_order_acquire) ||
+		atomic_load_explicit(&call->doorbells, memory_order_relaxed) != call->started_doorbells;
 	if (!done && ended)
-		atomic_store_explicit(call->done_word, 1, memory_order_release);
-	call->ordered = !done && !ended;
-	if (call->ordered && now >= call->until)
-		*late = call;
-	return call->ordered;
+		atomic_store_explicit(call->done_flag, 1, memory_order_release);
+	call->is_on_gpu = !done && !ended;
+	if (call->is_on_gpu && now >= call->deadline)
+		*timed_out = call;
+	return call->is_on_gpu;
 }
 
-void collet_streams_look(struct collet_streams *streams, bool ended)
+void collet_streams_poll_completions(struct collet_streams *streams, bool ended)
 {
 	const int64_t now = collet_clock_ns();
-	const struct collet_streamed *late = NULL;
+	const struct collet_stream_call *timed_out = NULL;
 	bool any = false;
 	pthread_mutex_lock(&streams->lock);
-	for (struct collet_streamed *call = streams->passing; call; call = call->next)
-		any |= look(call, ended, now, &late);
-	for (const struct collet_captured *captured = streams->captured; captured; captured = captured->next)
+	for (struct collet_stream_call *call = streams->unreleased; call; call = call->next)
+		any |= poll_completion(call, ended, now, &timed_out);
+	for (const struct collet_captured_calls *captured = streams->captured; captured; captured = captured->next)
 		for (size_t i = 0; i < captured->count; i++)
-			any |= look(captured->calls[i], ended, now, &late);
-	const char *function = late ? late->function : NULL;
+			any |= poll_completion(captured->calls[i], ended, now, &timed_out);
+	const char *function = timed_out ? timed_out->function : NULL;
 	pthread_mutex_unlock(&streams->lock);
-	streams->look_ns = any ? now + LOOK_NS : 0;
+	streams->next_poll_ns = any ? now + POLL_NS : 0;
 	if (!any)
 		return;
-	collet_direct_look(streams->comm->direct);
+	collet_direct_look(streams->comm->shared_gpu);
 	if (!function)
 		return;
 	char sentence[256];
@@ -64,5 +65,5 @@ void collet_streams_look(struct collet_streams *streams, bool ended)
 		"%s timed out: all ranks' streams have come to it, and the GPU that they share has been given it and "
 		"has not done it; is something else running there that does not end?",
 		function);
-	collet_comm_state_end(&streams->comm->group, COLLET_ERR_TIMEOUT, true, sentence);
+	collet_comm_state_end(&streams->comm->state, COLLET_ERR_TIMEOUT, true, sentence);
 }

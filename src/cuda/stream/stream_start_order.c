@@ -5,24 +5,24 @@
 #include "core/clock.h"
 #include "cuda/stream/stream_internal.h"
 
-static bool has_rung(const struct collet_streamed *call)
+static bool has_rung(const struct collet_stream_call *call)
 {
 	return atomic_load_explicit(&call->rung, memory_order_acquire);  /* pairs with the ring's store */
 }
 
-static struct collet_captured *find_captured(struct collet_streams *streams, uint64_t id)
+static struct collet_captured_calls *find_captured(struct collet_streams *streams, uint64_t id)
 {
-	struct collet_captured *captured = streams->captured;
+	struct collet_captured_calls *captured = streams->captured;
 	while (captured && captured->id != id)
 		captured = captured->next;
 	return captured;
 }
 
 /* Under the streams' lock. */
-static collet_status add_captured(struct collet_streams *streams, struct collet_streamed *call)
+static collet_status add_captured(struct collet_streams *streams, struct collet_stream_call *call)
 {
 	static const char what[] = "no memory for a call in a graph";
-	struct collet_captured *captured = find_captured(streams, call->capture);
+	struct collet_captured_calls *captured = find_captured(streams, call->capture);
 	if (!captured) {
 		captured = calloc(1, sizeof(*captured));
 		if (!captured)
@@ -33,7 +33,8 @@ static collet_status add_captured(struct collet_streams *streams, struct collet_
 	}
 	if (captured->count == captured->capacity) {
 		const size_t capacity = captured->capacity ? 2 * captured->capacity : 16;
-		struct collet_streamed **calls = realloc(captured->calls, capacity * sizeof(struct collet_streamed *));
+		struct collet_stream_call **calls =
+			realloc(captured->calls, capacity * sizeof(struct collet_stream_call *));
 		if (!calls)
 			return collet_fail(COLLET_ERR_MEMORY, what);
 		captured->calls = calls;
@@ -43,7 +44,7 @@ static collet_status add_captured(struct collet_streams *streams, struct collet_
 	return COLLET_OK;
 }
 
-collet_status collet_streamed_add(struct collet_streamed *call)
+collet_status collet_stream_call_add(struct collet_stream_call *call)
 {
 	struct collet_streams *streams = call->streams;
 	collet_status status = COLLET_OK;
@@ -54,47 +55,47 @@ collet_status collet_streamed_add(struct collet_streamed *call)
 		call->next = NULL;
 		*streams->last = call;
 		streams->last = &call->next;
-		atomic_fetch_add_explicit(&streams->unstarted, 1, memory_order_relaxed);
+		atomic_fetch_add_explicit(&streams->unstarted_count, 1, memory_order_relaxed);
 	}
 	pthread_mutex_unlock(&streams->lock);
 	return status;
 }
 
-void collet_streamed_withdraw(struct collet_streamed *call)
+void collet_stream_call_withdraw(struct collet_stream_call *call)
 {
 	struct collet_streams *streams = call->streams;
 	pthread_mutex_lock(&streams->lock);
 	if (call->capture) {
 		find_captured(streams, call->capture)->count--;
 	} else {
-		struct collet_streamed **at = &streams->first;
+		struct collet_stream_call **at = &streams->first;
 		while (*at != call)
 			at = &(*at)->next;
 		*at = NULL;
 		streams->last = at;
-		atomic_fetch_sub_explicit(&streams->unstarted, 1, memory_order_relaxed);
+		atomic_fetch_sub_explicit(&streams->unstarted_count, 1, memory_order_relaxed);
 	}
 	pthread_mutex_unlock(&streams->lock);
 }
 
-void collet_streamed_let_pass(struct collet_streamed *call)
+void collet_stream_call_await_release(struct collet_stream_call *call)
 {
 	struct collet_streams *streams = call->streams;
 	pthread_mutex_lock(&streams->lock);
-	call->next = streams->passing;
-	streams->passing = call;
+	call->next = streams->unreleased;
+	streams->unreleased = call;
 	pthread_mutex_unlock(&streams->lock);
 }
 
 /* Under the streams' lock. */
-static struct collet_streamed *take_of_graphs(struct collet_streams *streams, bool ended)
+static struct collet_stream_call *next_of_graphs(struct collet_streams *streams, bool ended)
 {
-	for (struct collet_captured *captured = streams->captured; captured; captured = captured->next) {
+	for (struct collet_captured_calls *captured = streams->captured; captured; captured = captured->next) {
 		for (size_t i = 0; i < (ended ? captured->count : captured->count != 0); i++) {
-			struct collet_streamed *call = captured->calls[(captured->turn + i) % captured->count];
-			if (!has_rung(call) || call->active)
+			struct collet_stream_call *call = captured->calls[(captured->next_index + i) % captured->count];
+			if (!has_rung(call) || call->is_active)
 				continue;
-			captured->turn = (captured->turn + i + 1) % captured->count;
+			captured->next_index = (captured->next_index + i + 1) % captured->count;
 			return call;
 		}
 	}
@@ -102,11 +103,11 @@ static struct collet_streamed *take_of_graphs(struct collet_streams *streams, bo
 }
 
 /* Under the streams' lock. */
-static struct collet_streamed *take_rung(struct collet_streams *streams, bool ended)
+static struct collet_stream_call *next_rung(struct collet_streams *streams, bool ended)
 {
-	for (struct collet_streamed **at = &streams->first; *at && (ended || at == &streams->first);
+	for (struct collet_stream_call **at = &streams->first; *at && (ended || at == &streams->first);
 		at = &(*at)->next) {
-		struct collet_streamed *call = *at;
+		struct collet_stream_call *call = *at;
 		if (!has_rung(call))
 			continue;
 		*at = call->next;
@@ -114,58 +115,59 @@ static struct collet_streamed *take_rung(struct collet_streams *streams, bool en
 			streams->last = at;
 		return call;
 	}
-	return take_of_graphs(streams, ended);
+	return next_of_graphs(streams, ended);
 }
 
-static int64_t deadline_of(const struct collet_streamed *call)
+static int64_t deadline_of(const struct collet_stream_call *call)
 {
 	const bool ends = call->timeout_ns >= 0 && call->timeout_ns < COLLET_NEVER - call->rung_ns;
 	return ends ? call->rung_ns + call->timeout_ns : COLLET_NEVER;
 }
 
-static void look_whether_held(struct collet_streams *streams, const struct collet_streamed *call)
+static void note_deferred(struct collet_streams *streams, const struct collet_stream_call *call)
 {
-	if (!has_rung(call) || call->active || (streams->held_until && deadline_of(call) >= streams->held_until))
+	if (!has_rung(call) || call->is_active ||
+		(streams->deferred_until && deadline_of(call) >= streams->deferred_until))
 		return;
-	streams->held = call->function;
-	streams->held_until = deadline_of(call);
+	streams->deferred_function = call->function;
+	streams->deferred_until = deadline_of(call);
 }
 
 /* Of those that have rung, and that others hold up, the one whose time ends first. Under the streams' lock. */
-static void find_held(struct collet_streams *streams)
+static void find_deferred(struct collet_streams *streams)
 {
-	streams->held_until = 0;
-	for (const struct collet_streamed *call = streams->first; call; call = call->next)
-		look_whether_held(streams, call);
-	for (const struct collet_captured *captured = streams->captured; captured; captured = captured->next)
+	streams->deferred_until = 0;
+	for (const struct collet_stream_call *call = streams->first; call; call = call->next)
+		note_deferred(streams, call);
+	for (const struct collet_captured_calls *captured = streams->captured; captured; captured = captured->next)
 		for (size_t i = 0; i < captured->count; i++)
-			look_whether_held(streams, captured->calls[i]);
+			note_deferred(streams, captured->calls[i]);
 }
 
-struct collet_streamed *collet_streams_take(struct collet_streams *streams, bool ended)
+struct collet_stream_call *collet_streams_next(struct collet_streams *streams, bool ended)
 {
 	pthread_mutex_lock(&streams->lock);
-	struct collet_streamed *call = take_rung(streams, ended);
+	struct collet_stream_call *call = next_rung(streams, ended);
 	if (call)
 		atomic_store_explicit(&call->rung, false, memory_order_relaxed);
 	else
-		find_held(streams);
+		find_deferred(streams);
 	pthread_mutex_unlock(&streams->lock);
 	return call;
 }
 
-static bool uses(const struct collet_streamed *call, const char *first, size_t bytes)
+static bool uses(const struct collet_stream_call *call, const char *first, size_t bytes)
 {
-	for (int s = 0; s < COLLET_SIDES; s++) {
-		const struct collet_direct_side *side = &call->sides.side[s];
-		const char *begin = side->first;
-		if (side->bytes && begin < first + bytes && first < begin + side->bytes)
+	for (int s = 0; s < COLLET_USER_BUFFERS; s++) {
+		const struct collet_direct_side *buffer = &call->gpu_buffers.side[s];
+		const char *begin = buffer->first;
+		if (buffer->bytes && begin < first + bytes && first < begin + buffer->bytes)
 			return true;
 	}
 	return false;
 }
 
-static bool one_uses(const struct collet_streamed *call, const char *first, size_t bytes)
+static bool one_uses(const struct collet_stream_call *call, const char *first, size_t bytes)
 {
 	while (call && !uses(call, first, bytes))
 		call = call->next;
@@ -175,7 +177,7 @@ static bool one_uses(const struct collet_streamed *call, const char *first, size
 /* Under the streams' lock. */
 static bool graphs_use(const struct collet_streams *streams, const char *first, size_t bytes)
 {
-	for (const struct collet_captured *captured = streams->captured; captured; captured = captured->next)
+	for (const struct collet_captured_calls *captured = streams->captured; captured; captured = captured->next)
 		for (size_t i = 0; i < captured->count; i++)
 			if (uses(captured->calls[i], first, bytes))
 				return true;
@@ -183,10 +185,10 @@ static bool graphs_use(const struct collet_streams *streams, const char *first, 
 }
 
 /* Under the streams' lock. */
-static bool unpassed_use(const struct collet_streamed *call, const char *first, size_t bytes)
+static bool unreleased_use(const struct collet_stream_call *call, const char *first, size_t bytes)
 {
 	for (; call; call = call->next)
-		if (!atomic_load_explicit(&call->words->passed, memory_order_acquire) && uses(call, first, bytes))
+		if (!atomic_load_explicit(&call->flags->released, memory_order_acquire) && uses(call, first, bytes))
 			return true;
 	return false;
 }
@@ -196,8 +198,8 @@ bool collet_streams_use(const struct collet_context *context, const void *first,
 	bool used = false;
 	for (struct collet_streams *streams = context->streams; streams && !used; streams = streams->next_in_context) {
 		pthread_mutex_lock(&streams->lock);
-		used = one_uses(streams->first, first, bytes) || unpassed_use(streams->active, first, bytes) ||
-			graphs_use(streams, first, bytes) || unpassed_use(streams->passing, first, bytes);
+		used = one_uses(streams->first, first, bytes) || unreleased_use(streams->active, first, bytes) ||
+			graphs_use(streams, first, bytes) || unreleased_use(streams->unreleased, first, bytes);
 		pthread_mutex_unlock(&streams->lock);
 	}
 	return used;
